@@ -11,9 +11,10 @@
 
 #define ENTRIES_MAX 65536u
 #define THREADS_MAX 16u
-#define WAIT_NS (ASK_WAIT_MS * 1000000ull)
+#define WAIT_NS	    (ASK_WAIT_MS * 1000000ull)
 
-/* By what is known of a question's chances: a good answer was had; nothing; it failed when it was asked last. Tried in this order. */
+/* By what is known of a question's chances: a good answer was had; nothing; it failed when it was
+ * asked last. Tried in this order. */
 enum job_class { JOB_KNOWN, JOB_NEW, JOB_FAILED, JOB_CLASSES };
 
 struct jobs {
@@ -24,14 +25,15 @@ struct jobs {
 struct entry {
 	struct hash_link e_link;
 	struct entry *e_next, *e_prev; /* by age of the answer, the oldest first */
-	struct entry *e_job;           /* next in the queue */
-	bool e_asked;                  /* queued, or a worker has it */
-	bool e_good;                   /* answered once */
+	struct entry *e_job;	       /* next in the queue */
+	bool e_asked;		       /* queued, or a worker has it */
+	bool e_good;		       /* answered once */
 	uint64_t e_asked_ns;
-	struct entry *e_open_next, **e_open_at; /* asked, and still waited for; e_open_at NULL: not */
+	/* asked, and still waited for; e_open_at NULL: not */
+	struct entry *e_open_next, **e_open_at;
 	struct ask_val *e_val;
-	unsigned e_fails;              /* in a row */
-	uint64_t e_again_ns;           /* after a failure: not asked before */
+	unsigned e_fails;    /* in a row */
+	uint64_t e_again_ns; /* after a failure: not asked before */
 	struct ask_wait *e_waiters;
 	size_t e_len;
 	uint8_t e_key[ASK_KEY_MAX];
@@ -41,7 +43,7 @@ struct ask {
 	pthread_mutex_t a_lock;
 	pthread_cond_t a_cond, a_clock_cond;
 	struct hash a_entries;
-	struct entry a_age;              /* head of the ring by age */
+	struct entry a_age; /* head of the ring by age */
 	struct jobs a_jobs[JOB_CLASSES];
 	struct entry *a_open, **a_open_end; /* what is waited for, in the order of e_asked_ns */
 	bool a_ending;
@@ -109,7 +111,8 @@ static struct entry *entry_find(struct ask *a, const void *key, size_t len)
 		if (e->e_len == len && memcmp(e->e_key, key, len) == 0)
 			return e;
 	}
-	for (struct entry *old = a->a_age.e_next; a->a_entries.h_count >= ENTRIES_MAX && old != &a->a_age;) {
+	for (struct entry *old = a->a_age.e_next;
+	     a->a_entries.h_count >= ENTRIES_MAX && old != &a->a_age;) {
 		struct entry *next = old->e_next;
 
 		if (!old->e_asked)
@@ -238,7 +241,8 @@ static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint
 	if (!v)
 		return;
 	/* Forgotten while it was asked, or it failed, and what is known still counts. */
-	if (generation != a->a_generation || (v->av_failed && entry_counts(a, e, now) && !e->e_val->av_failed)) {
+	if (generation != a->a_generation ||
+	    (v->av_failed && entry_counts(a, e, now) && !e->e_val->av_failed)) {
 		ask_val_put(v);
 		return;
 	}
@@ -249,16 +253,19 @@ static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint
 }
 
 /*
- * Strangers make questions of which nobody knows whether they are ever answered: these have half of the workers together, and those that have failed before a
- * quarter, so that what is known is asked again whoever else asks.
+ * Strangers make questions of which nobody knows whether they are ever answered: these have half of
+ * the workers together, and those that have failed before a quarter, so that what is known is asked
+ * again whoever else asks.
  */
 static bool job_may_run(const struct ask *a, enum job_class c)
 {
-	unsigned half = a->a_nthreads > 2 ? a->a_nthreads / 2 : 1, quarter = half > 2 ? half / 2 : 1;
+	unsigned half = a->a_nthreads > 2 ? a->a_nthreads / 2 : 1,
+		 quarter = half > 2 ? half / 2 : 1;
 
 	if (c == JOB_KNOWN)
 		return true;
-	return a->a_jobs[JOB_NEW].j_running + a->a_jobs[JOB_FAILED].j_running < half && (c == JOB_NEW || a->a_jobs[c].j_running < quarter);
+	return a->a_jobs[JOB_NEW].j_running + a->a_jobs[JOB_FAILED].j_running < half &&
+	       (c == JOB_NEW || a->a_jobs[c].j_running < quarter);
 }
 
 static struct entry *job_take(struct ask *a, enum job_class *class)
@@ -296,9 +303,11 @@ static void *worker(void *arg)
 		}
 		generation = a->a_generation;
 		pthread_mutex_unlock(&a->a_lock);
-		v = a->a_fn(a->a_arg, e->e_key, e->e_len); /* the key never changes, and what is asked is not dropped */
+		/* the key never changes, and what is asked is not dropped */
+		v = a->a_fn(a->a_arg, e->e_key, e->e_len);
 		pthread_mutex_lock(&a->a_lock);
-		a->a_jobs[class].j_running--; /* and what had to stay may be next: this worker looks */
+		/* and what had to stay may be next: this worker looks */
+		a->a_jobs[class].j_running--;
 		entry_answer(a, e, v, generation);
 	}
 	pthread_mutex_unlock(&a->a_lock);
@@ -314,7 +323,8 @@ static void *clock_run(void *arg)
 	while (!a->a_ending) {
 		struct entry *e = a->a_open;
 		uint64_t end = e ? e->e_asked_ns + WAIT_NS : 0;
-		struct timespec ts = {.tv_sec = (time_t)(end / 1000000000), .tv_nsec = (long)(end % 1000000000)};
+		struct timespec ts = {.tv_sec = (time_t)(end / 1000000000),
+				      .tv_nsec = (long)(end % 1000000000)};
 
 		if (!e) {
 			pthread_cond_wait(&a->a_clock_cond, &a->a_lock);
@@ -331,7 +341,8 @@ static void *clock_run(void *arg)
 
 /* ---- the interface ---- */
 
-int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms, struct ask_val *(*fn)(void *arg, const void *key, size_t len), void *arg)
+int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms,
+	     struct ask_val *(*fn)(void *arg, const void *key, size_t len), void *arg)
 {
 	struct ask *a = calloc(1, sizeof(*a));
 	pthread_condattr_t attr;
@@ -359,7 +370,8 @@ int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms, struct ask_va
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&a->a_clock, NULL, clock_run, a);
 	a->a_has_clock = !err;
-	while (!err && a->a_nthreads < threads && !(err = pthread_create(&a->a_thread[a->a_nthreads], NULL, worker, a)))
+	while (!err && a->a_nthreads < threads &&
+	       !(err = pthread_create(&a->a_thread[a->a_nthreads], NULL, worker, a)))
 		a->a_nthreads++;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {

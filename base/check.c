@@ -21,7 +21,8 @@ static const char *user_name(void)
 	static _Thread_local char text[64];
 	struct passwd *pw = getpwuid(geteuid());
 
-	snprintf(text, sizeof(text), pw ? "%s" : "%.0s%u", pw ? pw->pw_name : "", (unsigned)geteuid());
+	snprintf(text, sizeof(text), pw ? "%s" : "%.0s%u", pw ? pw->pw_name : "",
+		 (unsigned)geteuid());
 	return text;
 }
 
@@ -54,12 +55,15 @@ const char *check_hint(int err, const char *path)
 
 static int key_denied(const char *key, const char *path, char *err, size_t errlen)
 {
-	snprintf(err, errlen, "%s: %s: Permission denied: user %s%s must be able to read it: owner root, that user's group, mode 0440", key,
-		 path, user_name(), getenv("INVOCATION_ID") ? " (User= of the unit)" : "");
+	snprintf(err, errlen,
+		 "%s: %s: Permission denied: user %s%s must be able to read it: owner root, that "
+		 "user's group, mode 0440",
+		 key, path, user_name(), getenv("INVOCATION_ID") ? " (User= of the unit)" : "");
 	return -EACCES;
 }
 
-/* What is in it makes its reader the cluster's master: it is the owner's to write, and the group's at most to read. */
+/* What is in it makes its reader the cluster's master: it is the owner's to write, and the group's
+ * at most to read. */
 static int check_secret(const char *key, const char *path, FILE *f, char *err, size_t errlen)
 {
 	struct stat st;
@@ -70,11 +74,14 @@ static int check_secret(const char *key, const char *path, FILE *f, char *err, s
 	}
 	if (!(st.st_mode & 027))
 		return 0;
-	snprintf(err, errlen, "%s: %s: mode %04o lets others read or change it: chmod 0440 (or 0400)", key, path, (unsigned)st.st_mode & 07777);
+	snprintf(err, errlen,
+		 "%s: %s: mode %04o lets others read or change it: chmod 0440 (or 0400)", key, path,
+		 (unsigned)st.st_mode & 07777);
 	return -EPERM;
 }
 
-int check_secret_file(const char *key, const char *path, char *text, size_t size, char *err, size_t errlen)
+int check_secret_file(const char *key, const char *path, char *text, size_t size, char *err,
+		      size_t errlen)
 {
 	FILE *f = fopen(path, "re");
 	size_t n;
@@ -98,14 +105,18 @@ int check_secret_file(const char *key, const char *path, char *text, size_t size
 	return 0;
 }
 
-int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err, size_t errlen)
+int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err,
+		      size_t errlen)
 {
 	char text[128];
 	size_t n, len;
 	int e;
 
 	if (!*path) {
-		snprintf(err, errlen, "%s: not set; expected the path of the cluster key file, 64 hexadecimal digits", key);
+		snprintf(err, errlen,
+			 "%s: not set; expected the path of the cluster key file, 64 hexadecimal "
+			 "digits",
+			 key);
 		return -EINVAL;
 	}
 	e = check_secret_file(key, path, text, sizeof(text), err, errlen);
@@ -114,7 +125,8 @@ int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_L
 	n = strlen(text);
 	while (n && strchr("\n\r ", text[n - 1]))
 		n--;
-	if (n != 2 * CHECK_KEY_LEN || sodium_hex2bin(out, CHECK_KEY_LEN, text, n, NULL, &len, NULL) || len != CHECK_KEY_LEN)
+	if (n != 2 * CHECK_KEY_LEN ||
+	    sodium_hex2bin(out, CHECK_KEY_LEN, text, n, NULL, &len, NULL) || len != CHECK_KEY_LEN)
 		e = -EINVAL;
 	if (e)
 		snprintf(err, errlen, "%s: %s: not 64 hexadecimal digits", key, path);
@@ -154,14 +166,17 @@ static int check_unix(const char *key, const char *addr, char *err, size_t errle
 	int e;
 
 	if (addr[5] != '/' || strlen(addr + 5) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
-		snprintf(err, errlen, "%s: %s: expected unix: and the absolute path of a socket, shorter than %zu characters", key, addr,
-			 sizeof(((struct sockaddr_un *)0)->sun_path));
+		snprintf(err, errlen,
+			 "%s: %s: expected unix: and the absolute path of a socket, shorter than "
+			 "%zu characters",
+			 key, addr, sizeof(((struct sockaddr_un *)0)->sun_path));
 		return -EINVAL;
 	}
 	above(addr + 5, dir);
 	e = is_folder(dir);
 	if (e) {
-		snprintf(err, errlen, "%s: cannot listen on %s: %s: %s", key, addr, dir, strerror(-e));
+		snprintf(err, errlen, "%s: cannot listen on %s: %s: %s", key, addr, dir,
+			 strerror(-e));
 		return e;
 	}
 	if (lstat(addr + 5, &st) == 0 && !S_ISSOCK(st.st_mode)) {
@@ -185,7 +200,8 @@ static int check_addr(const char *key, const char *addr, char *err, size_t errle
 	if (colon && (size_t)(colon - addr) < sizeof(host))
 		memcpy(host, addr, (size_t)(colon - addr));
 	port = colon ? strtoul(colon + 1, &end, 10) : 0;
-	if (!end || end == colon + 1 || *end || port > 65535 || inet_pton(AF_INET, host, &in) != 1) {
+	if (!end || end == colon + 1 || *end || port > 65535 ||
+	    inet_pton(AF_INET, host, &in) != 1) {
 		snprintf(err, errlen,
 			 "%s: \"%s\" is not an address; expected unix:/path or 127.0.0.1:PORT", key,
 			 addr);
@@ -211,7 +227,8 @@ int check_admin(const char *key, const char *addrs, char *err, size_t errlen)
 	return e;
 }
 
-int check_token(const char *key, const char *path, char out[CHECK_TOKEN_MAX + 1], char *err, size_t errlen)
+int check_token(const char *key, const char *path, char out[CHECK_TOKEN_MAX + 1], char *err,
+		size_t errlen)
 {
 	char text[CHECK_TOKEN_MAX + 3];
 	size_t n = 0;
@@ -240,7 +257,8 @@ int check_token(const char *key, const char *path, char out[CHECK_TOKEN_MAX + 1]
 		if (text[i] <= ' ' || text[i] > '~')
 			n = 0;
 	if (n < 16 || n > CHECK_TOKEN_MAX) {
-		snprintf(err, errlen, "%s: %s: expected one line of 16 to %d printable characters", key, path, CHECK_TOKEN_MAX);
+		snprintf(err, errlen, "%s: %s: expected one line of 16 to %d printable characters",
+			 key, path, CHECK_TOKEN_MAX);
 		e = -EINVAL;
 	} else {
 		memcpy(out, text, n + 1);
@@ -265,7 +283,8 @@ int check_folder(const char *key, const char *path, char *err, size_t errlen)
 		e = is_folder(dir);
 		path = dir;
 	}
-	/* First the mount, of which access() says nothing to who may not write to the folder either. */
+	/* First the mount, of which access() says nothing to who may not write to the folder
+	 * either. */
 	if (!e && statvfs(path, &sv) == 0 && (sv.f_flag & ST_RDONLY))
 		e = -EROFS;
 	if (!e && geteuid() && access(path, W_OK) < 0)

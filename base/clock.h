@@ -1,5 +1,6 @@
 /*
- * clock.h - times that nobody sets, in nanoseconds or milliseconds since some moment before the start: for deadlines and durations.
+ * clock.h - times that nobody sets, in nanoseconds or milliseconds since some moment before the
+ * start: for deadlines and durations.
  */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H

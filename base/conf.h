@@ -1,22 +1,31 @@
 /*
  * conf.h - configuration: a table of keys, a file (libconfuse), and KEY=VALUE overrides.
  *
- * Keys are "section.name" (mds.lease). In the file: section { name = value }. The two daemons share one file and
- * one table (conf_keys in conf_keys.c), so that a key of either is known to both and to weft-dev. Errors name file, line,
- * key and what was expected; an unknown key names the near ones.
+ * Keys are "section.name" (mds.lease). In the file: section { name = value }. The two daemons share
+ * one file and one table (conf_keys in conf_keys.c), so that a key of either is known to both and
+ * to weft-dev. Errors name file, line, key and what was expected; an unknown key names the near
+ * ones.
  */
 #ifndef BASE_CONF_H
 #define BASE_CONF_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-enum conf_type { CONF_STR, CONF_INT, CONF_BOOL, CONF_SECONDS /* float seconds or 90s, 500ms */, CONF_SIZE /* K M G */, CONF_ENUM };
+enum conf_type {
+	CONF_STR,
+	CONF_INT,
+	CONF_BOOL,
+	CONF_SECONDS /* float seconds or 90s, 500ms */,
+	CONF_SIZE /* K M G */,
+	CONF_ENUM
+};
 struct conf_key {
-	const char *ck_name;    /* "mds.lease" */
+	const char *ck_name; /* "mds.lease" */
 	enum conf_type ck_type;
 	const char *ck_default; /* text */
-	const char *ck_range;   /* CONF_ENUM: "always|layout|never"; INT, SECONDS and SIZE: "min..max"; else NULL */
-	const char *ck_help;    /* one line; the man page is checked against it */
+	const char *ck_range;	/* CONF_ENUM: "always|layout|never"; INT, SECONDS and SIZE:
+				   "min..max"; else NULL */
+	const char *ck_help;	/* one line; the man page is checked against it */
 };
 extern const struct conf_key conf_keys[];
 extern const size_t conf_nkeys;
@@ -25,11 +34,13 @@ struct conf;
 int conf_load(struct conf **out, const char *path, char *err, size_t errlen);
 /* "KEY=VALUE" */
 int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen);
-/* A whole file of libconfuse's grammar, at most 1 MiB, its comments blanked; malloc'd. text: the same for a text in memory, changed in place. */
+/* A whole file of libconfuse's grammar, at most 1 MiB, its comments blanked; malloc'd. text: the
+ * same for a text in memory, changed in place. */
 int conf_read(const char *path, char **out, char *err, size_t errlen);
 int conf_text(char *text, const char *name, char *err, size_t errlen);
 void conf_free(struct conf *c);
-/* The key must be in the table with that type (asserted: a programming error). SECONDS are returned in milliseconds. */
+/* The key must be in the table with that type (asserted: a programming error). SECONDS are returned
+ * in milliseconds. */
 const char *conf_str(const struct conf *c, const char *key);
 int64_t conf_int(const struct conf *c, const char *key);
 bool conf_bool(const struct conf *c, const char *key);

@@ -1,8 +1,10 @@
 /*
  * count.c - see count.h. In a build without counts this file is empty.
  *
- * Functions of the C library, of pthreads and of liburing are defined here, in the program itself, and so stand before the libraries' own for all callers in the
- * process. Each counts and calls the library's. Here the compiler's atomic built-ins are used, since stdatomic.h's functions count. With AddressSanitizer the allocator is its own, and allocations are not counted.
+ * Functions of the C library, of pthreads and of liburing are defined here, in the program itself,
+ * and so stand before the libraries' own for all callers in the process. Each counts and calls the
+ * library's. Here the compiler's atomic built-ins are used, since stdatomic.h's functions count.
+ * With AddressSanitizer the allocator is its own, and allocations are not counted.
  */
 #include "base/count.h"
 #ifdef WEFT_COUNTS
@@ -39,7 +41,8 @@ struct counts {
 	struct counts *c_next;
 };
 
-/* Who wrote a line last; when two different threads did. Direct-mapped: a line forgets another that falls on it. */
+/* Who wrote a line last; when two different threads did. Direct-mapped: a line forgets another that
+ * falls on it. */
 struct line {
 	uint64_t ln_addr, ln_shared_ms, ln_ms;
 	uint32_t ln_writer;
@@ -76,7 +79,8 @@ static struct counts *counts_mine(void)
 	mine = c;
 	c->c_id = __atomic_fetch_add(&ids, 1, __ATOMIC_RELAXED) + 1;
 	c->c_next = __atomic_load_n(&all, __ATOMIC_ACQUIRE);
-	while (!__atomic_compare_exchange_n(&all, &c->c_next, c, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+	while (!__atomic_compare_exchange_n(&all, &c->c_next, c, true, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED))
 		;
 	return c;
 }
@@ -151,7 +155,8 @@ void count_part(enum count_part part)
 
 /* ---- telling ---- */
 
-static const char *const whats[COUNT_WHATS] = {"locks", "contended", "shared_lines", "allocations", "system_calls", "messages"};
+static const char *const whats[COUNT_WHATS] = {"locks",	      "contended",    "shared_lines",
+					       "allocations", "system_calls", "messages"};
 static const char *const parts[COUNT_PARTS] = {"members", "store", "commit", "answers", "sleep"};
 
 static uint64_t site_sum(const char *name, unsigned what)
@@ -187,7 +192,8 @@ static void put_sites(FILE *o)
 				continue;
 			fprintf(o, "%s\n  {\"site\": \"%s\"", comma, name);
 			for (unsigned k = 0; k < COUNT_WHATS; k++)
-				fprintf(o, ", \"%s\": %llu", whats[k], (unsigned long long)site_sum(name, k));
+				fprintf(o, ", \"%s\": %llu", whats[k],
+					(unsigned long long)site_sum(name, k));
 			fprintf(o, "}");
 			comma = ",";
 		}
@@ -228,17 +234,17 @@ char *count_json(void)
 
 /* Weak: a program for testing may have its own. */
 #define FRONT __attribute__((weak))
-#define REAL(name)                                                      \
-	static __typeof__(name) *real;                                  \
-	if (!real)                                                      \
-		real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+#define REAL(name)                                                                                 \
+	static __typeof__(name) *real;                                                             \
+	if (!real)                                                                                 \
+	real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 /* RET NAME(ARGS), which is a system call. */
-#define SYSCALL(ret, name, args, pass)                                  \
-	FRONT ret name args                                                   \
-	{                                                               \
-		REAL(name);                                             \
-		count_add(COUNT_SYSCALLS, #name);                       \
-		return real pass;                                       \
+#define SYSCALL(ret, name, args, pass)                                                             \
+	FRONT ret name args                                                                        \
+	{                                                                                          \
+		REAL(name);                                                                        \
+		count_add(COUNT_SYSCALLS, #name);                                                  \
+		return real pass;                                                                  \
 	}
 
 static const char *site_take(void)
@@ -250,29 +256,29 @@ static const char *site_take(void)
 }
 
 /* A lock: it is tried first, so that one that is held shows. */
-#define LOCK(name, try, type)                                           \
-	FRONT int (name)(type *m)                                               \
-	{                                                               \
-		static __typeof__(try) *attempt;                        \
-		const char *site = site_take();                         \
-		int err;                                                \
-		REAL(name);                                             \
-		if (!attempt)                                           \
-			attempt = (__typeof__(try) *)dlsym(RTLD_NEXT, #try); \
-		count_add(COUNT_LOCKS, site);                           \
-		count_line(m, site);                                    \
-		err = attempt(m);                                       \
-		if (err != EBUSY)                                       \
-			return err;                                     \
-		count_add(COUNT_CONTENDED, site);                       \
-		count_add(COUNT_SYSCALLS, #name);                       \
-		return real(m);                                         \
+#define LOCK(name, try, type)                                                                      \
+	FRONT int(name)(type * m)                                                                  \
+	{                                                                                          \
+		static __typeof__(try) *attempt;                                                   \
+		const char *site = site_take();                                                    \
+		int err;                                                                           \
+		REAL(name);                                                                        \
+		if (!attempt)                                                                      \
+			attempt = (__typeof__(try) *)dlsym(RTLD_NEXT, #try);                       \
+		count_add(COUNT_LOCKS, site);                                                      \
+		count_line(m, site);                                                               \
+		err = attempt(m);                                                                  \
+		if (err != EBUSY)                                                                  \
+			return err;                                                                \
+		count_add(COUNT_CONTENDED, site);                                                  \
+		count_add(COUNT_SYSCALLS, #name);                                                  \
+		return real(m);                                                                    \
 	}
 LOCK(pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_t)
 LOCK(pthread_rwlock_rdlock, pthread_rwlock_tryrdlock, pthread_rwlock_t)
 LOCK(pthread_rwlock_wrlock, pthread_rwlock_trywrlock, pthread_rwlock_t)
 
-FRONT int (pthread_mutex_trylock)(pthread_mutex_t *m)
+FRONT int(pthread_mutex_trylock)(pthread_mutex_t *m)
 {
 	const char *site = site_take();
 	REAL(pthread_mutex_trylock);
@@ -293,7 +299,8 @@ SYSCALL(ssize_t, pread, (int fd, void *p, size_t n, off_t at), (fd, p, n, at))
 SYSCALL(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at))
 SYSCALL(ssize_t, preadv, (int fd, const struct iovec *v, int n, off_t at), (fd, v, n, at))
 SYSCALL(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off_t at), (fd, v, n, at))
-SYSCALL(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off_t at, int flags), (fd, v, n, at, flags))
+SYSCALL(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off_t at, int flags),
+	(fd, v, n, at, flags))
 SYSCALL(int, fsync, (int fd), (fd))
 SYSCALL(int, fdatasync, (int fd), (fd))
 SYSCALL(int, msync, (void *p, size_t n, int flags), (p, n, flags))
@@ -301,7 +308,7 @@ SYSCALL(ssize_t, send, (int fd, const void *p, size_t n, int flags), (fd, p, n, 
 SYSCALL(ssize_t, recv, (int fd, void *p, size_t n, int flags), (fd, p, n, flags))
 SYSCALL(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
 SYSCALL(ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags))
-SYSCALL(int, poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms))
+SYSCALL(int, poll, (struct pollfd * p, nfds_t n, int ms), (p, n, ms))
 SYSCALL(int, epoll_wait, (int fd, struct epoll_event *e, int n, int ms), (fd, e, n, ms))
 SYSCALL(int, close, (int fd), (fd))
 SYSCALL(int, munmap, (void *p, size_t n), (p, n))
@@ -332,10 +339,12 @@ FRONT int io_uring_submit(struct io_uring *ring)
 		count_add(COUNT_SYSCALLS, "io_uring_submit");
 	return real(ring);
 }
-SYSCALL(int, io_uring_submit_and_wait, (struct io_uring *ring, unsigned n), (ring, n))
-SYSCALL(int, io_uring_submit_and_wait_timeout, (struct io_uring *ring, struct io_uring_cqe **cqe, unsigned n, struct __kernel_timespec *ts, sigset_t *set),
+SYSCALL(int, io_uring_submit_and_wait, (struct io_uring * ring, unsigned n), (ring, n))
+SYSCALL(int, io_uring_submit_and_wait_timeout,
+	(struct io_uring * ring, struct io_uring_cqe **cqe, unsigned n,
+	 struct __kernel_timespec *ts, sigset_t *set),
 	(ring, cqe, n, ts, set))
-SYSCALL(int, io_uring_submit_and_get_events, (struct io_uring *ring), (ring))
+SYSCALL(int, io_uring_submit_and_get_events, (struct io_uring * ring), (ring))
 
 #ifndef __SANITIZE_ADDRESS__
 void *__libc_malloc(size_t n);

@@ -1,23 +1,43 @@
 /*
- * count.h - what an operation costs that other threads could feel, counted in a build that is configured with --enable-counts. In any other build
- * all of it is nothing.
+ * count.h - what an operation costs that other threads could feel, counted in a build that is
+ * configured with --enable-counts. In any other build all of it is nothing.
  *
- * Counted are: locks taken (pthread mutexes and read-write locks, those of libraries too), those that another thread held at that moment, writes of shared cache
- * lines, allocations, system calls, and messages from thread to thread. A line is shared when another thread wrote it as well within the last
- * COUNT_SHARED_MS; what counts as writing is every lock taken and every atomic operation of ours that writes. System calls are those of the C library's functions and of liburing's; a wait for a mutex counts as one.
+ * Counted are: locks taken (pthread mutexes and read-write locks, those of libraries too), those
+ * that another thread held at that moment, writes of shared cache lines, allocations, system calls,
+ * and messages from thread to thread. A line is shared when another thread wrote it as well within
+ * the last COUNT_SHARED_MS; what counts as writing is every lock taken and every atomic operation
+ * of ours that writes. System calls are those of the C library's functions and of liburing's; a
+ * wait for a mutex counts as one.
  *
- * The compiler includes this file in front of every source file of such a build: pthread_mutex_lock() and the like, and the functions of stdatomic.h, are then
- * macros that remember the function which calls them, so that the counts can be told by function.
+ * The compiler includes this file in front of every source file of such a build:
+ * pthread_mutex_lock() and the like, and the functions of stdatomic.h, are then macros that
+ * remember the function which calls them, so that the counts can be told by function.
  */
 #ifndef BASE_COUNT_H
 #define BASE_COUNT_H
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum count_what { COUNT_LOCKS, COUNT_CONTENDED, COUNT_SHARED, COUNT_ALLOCS, COUNT_SYSCALLS, COUNT_MESSAGES, COUNT_WHATS };
-/* What the thread that commits does, told apart by its CPU time: members of a batch, the store's part of them, the commit (pages written, and synced), answers to other
- * threads; and sleep, which is the CPU time of falling asleep and of waking up. */
-enum count_part { COUNT_PART_MEMBERS, COUNT_PART_STORE, COUNT_PART_COMMIT, COUNT_PART_ANSWERS, COUNT_PART_SLEEP, COUNT_PARTS };
+enum count_what {
+	COUNT_LOCKS,
+	COUNT_CONTENDED,
+	COUNT_SHARED,
+	COUNT_ALLOCS,
+	COUNT_SYSCALLS,
+	COUNT_MESSAGES,
+	COUNT_WHATS
+};
+/* What the thread that commits does, told apart by its CPU time: members of a batch, the store's
+ * part of them, the commit (pages written, and synced), answers to other threads; and sleep, which
+ * is the CPU time of falling asleep and of waking up. */
+enum count_part {
+	COUNT_PART_MEMBERS,
+	COUNT_PART_STORE,
+	COUNT_PART_COMMIT,
+	COUNT_PART_ANSWERS,
+	COUNT_PART_SLEEP,
+	COUNT_PARTS
+};
 
 #ifdef WEFT_COUNTS
 #include <liburing.h>
@@ -43,12 +63,13 @@ extern _Thread_local const char *count_site;
 #define COUNT_LINE(p)	 count_line(p, __func__)
 #define COUNT_PART(part) count_part(part)
 
-#define pthread_mutex_lock(m)	  (count_site = __func__, pthread_mutex_lock(m))
-#define pthread_mutex_trylock(m)  (count_site = __func__, pthread_mutex_trylock(m))
-#define pthread_rwlock_rdlock(m)  (count_site = __func__, pthread_rwlock_rdlock(m))
-#define pthread_rwlock_wrlock(m)  (count_site = __func__, pthread_rwlock_wrlock(m))
-#define pthread_cond_wait(c, m)	  (count_wait(m, __func__), pthread_cond_wait(c, m))
-#define pthread_cond_timedwait(c, m, until) (count_wait(m, __func__), pthread_cond_timedwait(c, m, until))
+#define pthread_mutex_lock(m)	 (count_site = __func__, pthread_mutex_lock(m))
+#define pthread_mutex_trylock(m) (count_site = __func__, pthread_mutex_trylock(m))
+#define pthread_rwlock_rdlock(m) (count_site = __func__, pthread_rwlock_rdlock(m))
+#define pthread_rwlock_wrlock(m) (count_site = __func__, pthread_rwlock_wrlock(m))
+#define pthread_cond_wait(c, m)	 (count_wait(m, __func__), pthread_cond_wait(c, m))
+#define pthread_cond_timedwait(c, m, until)                                                        \
+	(count_wait(m, __func__), pthread_cond_timedwait(c, m, until))
 #define pthread_cond_signal(c)	  (COUNT(COUNT_MESSAGES), pthread_cond_signal(c))
 #define pthread_cond_broadcast(c) (COUNT(COUNT_MESSAGES), pthread_cond_broadcast(c))
 #ifndef __SANITIZE_ADDRESS__
@@ -70,39 +91,40 @@ extern _Thread_local const char *count_site;
 #undef atomic_fetch_or_explicit
 #undef atomic_compare_exchange_strong
 #undef atomic_compare_exchange_weak
-#define COUNT_DO(p, does)			 (COUNT_LINE(p), (does))
-#define atomic_store(p, v)			 COUNT_DO(p, count_c11_store(p, v, __ATOMIC_SEQ_CST))
-#define atomic_store_explicit(p, v, o)		 COUNT_DO(p, count_c11_store(p, v, o))
-#define atomic_exchange(p, v)			 COUNT_DO(p, count_c11_exchange(p, v))
-#define atomic_exchange_explicit(p, v, o)	 COUNT_DO(p, count_c11_exchange(p, v))
-#define atomic_fetch_add(p, v)			 COUNT_DO(p, __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST))
-#define atomic_fetch_add_explicit(p, v, o)	 COUNT_DO(p, __atomic_fetch_add(p, v, o))
-#define atomic_fetch_sub(p, v)			 COUNT_DO(p, __atomic_fetch_sub(p, v, __ATOMIC_SEQ_CST))
-#define atomic_fetch_sub_explicit(p, v, o)	 COUNT_DO(p, __atomic_fetch_sub(p, v, o))
-#define atomic_fetch_and(p, v)			 COUNT_DO(p, __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST))
-#define atomic_fetch_or(p, v)			 COUNT_DO(p, __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST))
-#define atomic_fetch_or_explicit(p, v, o)	 COUNT_DO(p, __atomic_fetch_or(p, v, o))
-#define atomic_compare_exchange_strong(p, e, v)	 COUNT_DO(p, count_c11_exchange_if(p, e, v, 0))
-#define atomic_compare_exchange_weak(p, e, v)	 COUNT_DO(p, count_c11_exchange_if(p, e, v, 1))
+#define COUNT_SEQ				__ATOMIC_SEQ_CST
+#define COUNT_DO(p, does)			(COUNT_LINE(p), (does))
+#define atomic_store(p, v)			COUNT_DO(p, count_c11_store(p, v, COUNT_SEQ))
+#define atomic_store_explicit(p, v, o)		COUNT_DO(p, count_c11_store(p, v, o))
+#define atomic_exchange(p, v)			COUNT_DO(p, count_c11_exchange(p, v))
+#define atomic_exchange_explicit(p, v, o)	COUNT_DO(p, count_c11_exchange(p, v))
+#define atomic_fetch_add(p, v)			COUNT_DO(p, __atomic_fetch_add(p, v, COUNT_SEQ))
+#define atomic_fetch_add_explicit(p, v, o)	COUNT_DO(p, __atomic_fetch_add(p, v, o))
+#define atomic_fetch_sub(p, v)			COUNT_DO(p, __atomic_fetch_sub(p, v, COUNT_SEQ))
+#define atomic_fetch_sub_explicit(p, v, o)	COUNT_DO(p, __atomic_fetch_sub(p, v, o))
+#define atomic_fetch_and(p, v)			COUNT_DO(p, __atomic_fetch_and(p, v, COUNT_SEQ))
+#define atomic_fetch_or(p, v)			COUNT_DO(p, __atomic_fetch_or(p, v, COUNT_SEQ))
+#define atomic_fetch_or_explicit(p, v, o)	COUNT_DO(p, __atomic_fetch_or(p, v, o))
+#define atomic_compare_exchange_strong(p, e, v) COUNT_DO(p, count_c11_exchange_if(p, e, v, 0))
+#define atomic_compare_exchange_weak(p, e, v)	COUNT_DO(p, count_c11_exchange_if(p, e, v, 1))
 /* As gcc's stdatomic.h has them: any type that is assigned to. */
-#define count_c11_store(p, v, o)				\
-	({						\
-		__auto_type cp = (p);			\
-		__typeof__((void)0, *cp) cv = (v);	\
-		__atomic_store(cp, &cv, o);		\
+#define count_c11_store(p, v, o)                                                                   \
+	({                                                                                         \
+		__auto_type cp = (p);                                                              \
+		__typeof__((void)0, *cp) cv = (v);                                                 \
+		__atomic_store(cp, &cv, o);                                                        \
 	})
-#define count_c11_exchange(p, v)						\
-	({								\
-		__auto_type cp = (p);					\
-		__typeof__((void)0, *cp) cv = (v), co;			\
-		__atomic_exchange(cp, &cv, &co, __ATOMIC_SEQ_CST);	\
-		co;							\
+#define count_c11_exchange(p, v)                                                                   \
+	({                                                                                         \
+		__auto_type cp = (p);                                                              \
+		__typeof__((void)0, *cp) cv = (v), co;                                             \
+		__atomic_exchange(cp, &cv, &co, COUNT_SEQ);                                        \
+		co;                                                                                \
 	})
-#define count_c11_exchange_if(p, e, v, weak)									\
-	({													\
-		__auto_type cp = (p);										\
-		__typeof__((void)0, *cp) cv = (v);								\
-		__atomic_compare_exchange(cp, e, &cv, weak, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);		\
+#define count_c11_exchange_if(p, e, v, weak)                                                       \
+	({                                                                                         \
+		__auto_type cp = (p);                                                              \
+		__typeof__((void)0, *cp) cv = (v);                                                 \
+		__atomic_compare_exchange(cp, e, &cv, weak, COUNT_SEQ, COUNT_SEQ);                 \
 	})
 #else
 #define COUNT(what)	 ((void)0)

@@ -1,5 +1,6 @@
 /*
- * exports.c - the exports file: sections export "PATH" { client "PATTERN..." { ... } }, parsed by libconfuse.
+ * exports.c - the exports file: sections export "PATH" { client "PATTERN..." { ... } }, parsed by
+ * libconfuse.
  *
  * To libconfuse every value is a text. What stands in export itself is what its clients begin with.
  */
@@ -17,10 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who may use a server whose administrator has said nothing: this machine, and its root is nobody. */
+/* Who may use a server whose administrator has said nothing: this machine, and its root is
+ * nobody. */
 static const char builtin[] = "export \"/\" { client \"127.0.0.0/8 ::1\" { access = rw } }\n";
 
-/* libconfuse's callbacks carry no argument of ours. One file is read at a time: its lexer has state of its own. */
+/* libconfuse's callbacks carry no argument of ours. One file is read at a time: its lexer has state
+ * of its own. */
 static pthread_mutex_t parsing = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	const char *name;
@@ -34,11 +37,15 @@ struct word {
 	int w_value;
 };
 static const struct word accesses[] = {{"rw", 0}, {"ro", 1}, {NULL, 0}};
-static const struct word squashes[] = {{"root", EXP_SQUASH_ROOT}, {"all", EXP_SQUASH_ALL}, {"none", EXP_SQUASH_NO}, {NULL, 0}};
-static const struct word tlses[] = {{"none", EXP_TLS_NONE}, {"tls", EXP_TLS_ON}, {"mtls", EXP_TLS_MUTUAL}, {NULL, 0}};
-static const struct word layoutses[] = {{"auto", EXP_LAYOUTS_AUTO}, {"yes", EXP_LAYOUTS_YES}, {"no", EXP_LAYOUTS_NO}, {NULL, 0}};
+static const struct word squashes[] = {
+	{"root", EXP_SQUASH_ROOT}, {"all", EXP_SQUASH_ALL}, {"none", EXP_SQUASH_NO}, {NULL, 0}};
+static const struct word tlses[] = {
+	{"none", EXP_TLS_NONE}, {"tls", EXP_TLS_ON}, {"mtls", EXP_TLS_MUTUAL}, {NULL, 0}};
+static const struct word layoutses[] = {
+	{"auto", EXP_LAYOUTS_AUTO}, {"yes", EXP_LAYOUTS_YES}, {"no", EXP_LAYOUTS_NO}, {NULL, 0}};
 static const struct word bools[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {"no", 0}, {NULL, 0}};
-static const struct word secs[] = {{"sys", EXP_SYS}, {"krb5", EXP_KRB5}, {"krb5i", EXP_KRB5I}, {"krb5p", EXP_KRB5P}, {"none", EXP_NONE}, {NULL, 0}};
+static const struct word secs[] = {{"sys", EXP_SYS},	 {"krb5", EXP_KRB5}, {"krb5i", EXP_KRB5I},
+				   {"krb5p", EXP_KRB5P}, {"none", EXP_NONE}, {NULL, 0}};
 
 /* The words of an option; those without are numbers. */
 static const struct option {
@@ -46,9 +53,16 @@ static const struct option {
 	const struct word *o_words;
 	uint32_t o_max; /* of a number */
 } options[] = {
-	{"access", accesses, 0},   {"squash", squashes, 0},	      {"anon_uid", NULL, UINT32_MAX - 1}, {"anon_gid", NULL, UINT32_MAX - 1},
-	{"sec", secs, 0},	   {"tls", tlses, 0},		      {"layouts", layoutses, 0},
-	{"privileged_port", bools, 0}, {"id", NULL, UINT16_MAX}, {"create", bools, 0},
+	{"access", accesses, 0},
+	{"squash", squashes, 0},
+	{"anon_uid", NULL, UINT32_MAX - 1},
+	{"anon_gid", NULL, UINT32_MAX - 1},
+	{"sec", secs, 0},
+	{"tls", tlses, 0},
+	{"layouts", layoutses, 0},
+	{"privileged_port", bools, 0},
+	{"id", NULL, UINT16_MAX},
+	{"create", bools, 0},
 };
 
 const char *exp_sec_name(enum exp_sec s)
@@ -79,7 +93,8 @@ static void __attribute__((format(printf, 2, 3))) bad(int line, const char *fmt,
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	for (char *p = text; *p; p++) { /* what is quoted of the file may have line ends: the message is one line */
+	/* what is quoted of the file may have line ends: the message is one line */
+	for (char *p = text; *p; p++) {
 		if ((unsigned char)*p < ' ')
 			*p = ' ';
 	}
@@ -94,7 +109,9 @@ static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
 
 	vsnprintf(text, sizeof(text), fmt, ap);
 	if (strncmp(fmt, "no such option", 14) == 0)
-		bad(cfg->line, "%s: unknown word in %s", text, strcmp(cfg->name, "root") == 0 ? "the file, which consists of export sections" : cfg->name);
+		bad(cfg->line, "%s: unknown word in %s", text,
+		    strcmp(cfg->name, "root") == 0 ? "the file, which consists of export sections"
+						   : cfg->name);
 	else
 		bad(cfg->line, "%s", text);
 }
@@ -132,7 +149,8 @@ static const struct option *option_of(const char *name)
 
 static bool parse_value(const struct option *o, const char *text, uint32_t *out)
 {
-	return text && (o->o_words ? parse_word(o->o_words, text, out) : parse_number(text, o->o_max, out));
+	return text &&
+	       (o->o_words ? parse_word(o->o_words, text, out) : parse_number(text, o->o_max, out));
 }
 
 static int on_value(cfg_t *cfg, cfg_opt_t *opt)
@@ -146,7 +164,8 @@ static int on_value(cfg_t *cfg, cfg_opt_t *opt)
 	if (parse_value(o, text, &v))
 		return 0;
 	for (const struct word *w = o->o_words; w && w->w_text; w++)
-		snprintf(want + strlen(want), sizeof(want) - strlen(want), "%s%s", *want ? "|" : "one of ", w->w_text);
+		snprintf(want + strlen(want), sizeof(want) - strlen(want), "%s%s",
+			 *want ? "|" : "one of ", w->w_text);
 	if (!o->o_words)
 		snprintf(want, sizeof(want), "a number up to %u", o->o_max);
 	bad(cfg->line, "%s: expected %s, got \"%s\"", opt->name, want, text ? text : "");
@@ -213,7 +232,8 @@ static int each_pattern(const char *title, int (*fn)(void *arg, const char *text
 	char *copy = strdup(title), *save = NULL;
 	int rc = copy ? 0 : -ENOMEM;
 
-	for (char *p = copy ? strtok_r(copy, " ,\t\n", &save) : NULL; p && !rc; p = strtok_r(NULL, " ,\t\n", &save))
+	for (char *p = copy ? strtok_r(copy, " ,\t\n", &save) : NULL; p && !rc;
+	     p = strtok_r(NULL, " ,\t\n", &save))
 		rc = fn(arg, p);
 	free(copy);
 	return rc;
@@ -232,7 +252,10 @@ static int check_pattern(void *arg, const char *text)
 	k->n++;
 	if (parse_who(text, &w))
 		return 0;
-	bad(k->line, "client \"%s\": expected an address, a network like 10.0.0.0/8 or fd00::/8, a host's name, @netgroup or *", text);
+	bad(k->line,
+	    "client \"%s\": expected an address, a network like 10.0.0.0/8 or fd00::/8, a host's "
+	    "name, @netgroup or *",
+	    text);
 	return -1;
 }
 
@@ -262,7 +285,8 @@ static bool path_ok(const char *path)
 	while (*path == '/') {
 		size_t len = strcspn(++path, "/");
 
-		if (!len || len > NAME_MAX || (*path == '.' && (len == 1 || (len == 2 && path[1] == '.'))))
+		if (!len || len > NAME_MAX ||
+		    (*path == '.' && (len == 1 || (len == 2 && path[1] == '.'))))
 			return false;
 		path += len;
 	}
@@ -274,7 +298,10 @@ static int on_export(cfg_t *cfg, cfg_opt_t *opt)
 	cfg_t *sec = cfg_opt_getnsec(opt, cfg_opt_size(opt) - 1);
 
 	if (!path_ok(cfg_title(sec))) {
-		bad(cfg->line, "export \"%s\": expected an absolute path without empty parts, \".\" and \"..\"", cfg_title(sec));
+		bad(cfg->line,
+		    "export \"%s\": expected an absolute path without empty parts, \".\" and "
+		    "\"..\"",
+		    cfg_title(sec));
 		return -1;
 	}
 	if (cfg_size(sec, "client") == 0) {
@@ -295,7 +322,9 @@ static uint32_t value(cfg_t *sec, const char *name, uint32_t start)
 {
 	uint32_t v;
 
-	return cfg_size(sec, name) && parse_value(option_of(name), cfg_getnstr(sec, name, 0), &v) ? v : start;
+	return cfg_size(sec, name) && parse_value(option_of(name), cfg_getnstr(sec, name, 0), &v)
+		       ? v
+		       : start;
 }
 
 static void rule_fill(cfg_t *sec, struct exp_rule *r)
@@ -463,17 +492,25 @@ static int table_fill(cfg_t *cfg, struct exp_table *t)
 	return rc ? rc : number_names(t);
 }
 
-#define RULE_OPTS \
-	CFG_STR("access", NULL, CFGF_NODEFAULT), CFG_STR("squash", NULL, CFGF_NODEFAULT), CFG_STR("anon_uid", NULL, CFGF_NODEFAULT), \
-		CFG_STR("anon_gid", NULL, CFGF_NODEFAULT), CFG_STR_LIST("sec", NULL, CFGF_NODEFAULT), CFG_STR("tls", NULL, CFGF_NODEFAULT), \
-		CFG_STR("layouts", NULL, CFGF_NODEFAULT), CFG_STR("privileged_port", NULL, CFGF_NODEFAULT)
+#define RULE_OPTS                                                                                  \
+	CFG_STR("access", NULL, CFGF_NODEFAULT), CFG_STR("squash", NULL, CFGF_NODEFAULT),          \
+		CFG_STR("anon_uid", NULL, CFGF_NODEFAULT),                                         \
+		CFG_STR("anon_gid", NULL, CFGF_NODEFAULT),                                         \
+		CFG_STR_LIST("sec", NULL, CFGF_NODEFAULT), CFG_STR("tls", NULL, CFGF_NODEFAULT),   \
+		CFG_STR("layouts", NULL, CFGF_NODEFAULT),                                          \
+		CFG_STR("privileged_port", NULL, CFGF_NODEFAULT)
 
 static cfg_t *schema(void)
 {
 	cfg_opt_t client[] = {RULE_OPTS, CFG_END()};
-	cfg_opt_t export[] = {RULE_OPTS, CFG_STR("id", NULL, CFGF_NODEFAULT), CFG_STR("create", NULL, CFGF_NODEFAULT),
-			      CFG_SEC("client", client, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES), CFG_END()};
-	cfg_opt_t root[] = {CFG_SEC("export", export, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES), CFG_END()};
+	cfg_opt_t export[] = {
+		RULE_OPTS, CFG_STR("id", NULL, CFGF_NODEFAULT),
+		CFG_STR("create", NULL, CFGF_NODEFAULT),
+		CFG_SEC("client", client, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+		CFG_END()};
+	cfg_opt_t root[] = {
+		CFG_SEC("export", export, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+		CFG_END()};
 	cfg_t *cfg = cfg_init(root, CFGF_NONE);
 	char key[64];
 
@@ -483,7 +520,8 @@ static cfg_t *schema(void)
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
 		snprintf(key, sizeof(key), "export|%s", options[i].o_name);
 		cfg_set_validate_func(cfg, key, on_value);
-		if (strcmp(options[i].o_name, "id") == 0 || strcmp(options[i].o_name, "create") == 0)
+		if (strcmp(options[i].o_name, "id") == 0 ||
+		    strcmp(options[i].o_name, "create") == 0)
 			continue;
 		snprintf(key, sizeof(key), "export|client|%s", options[i].o_name);
 		cfg_set_validate_func(cfg, key, on_value);
@@ -564,14 +602,18 @@ static json_t *rule_json(const struct exp *e, unsigned rule)
 	for (unsigned i = 0; i < e->e_nwho; i++) {
 		if (e->e_who[i].w_rule != rule)
 			continue;
-		snprintf(text, sizeof(text), "%s%s", e->e_who[i].w_kind == EXP_GROUP ? "@" : "", e->e_who[i].w_text);
+		snprintf(text, sizeof(text), "%s%s", e->e_who[i].w_kind == EXP_GROUP ? "@" : "",
+			 e->e_who[i].w_text);
 		json_array_append_new(who, json_string(text));
 	}
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		json_array_append_new(sec, json_string(exp_sec_name(r->r_sec[i])));
-	return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:s, s:b, s:s}", "clients", who, "access", word_of(accesses, r->r_ro), "squash",
-			 word_of(squashes, (int)r->r_squash), "anon_uid", (json_int_t)r->r_anon_uid, "anon_gid", (json_int_t)r->r_anon_gid, "sec", sec, "tls",
-			 word_of(tlses, (int)r->r_tls), "privileged_port", r->r_privileged, "layouts", word_of(layoutses, (int)r->r_layouts));
+	return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:s, s:b, s:s}", "clients", who, "access",
+			 word_of(accesses, r->r_ro), "squash", word_of(squashes, (int)r->r_squash),
+			 "anon_uid", (json_int_t)r->r_anon_uid, "anon_gid",
+			 (json_int_t)r->r_anon_gid, "sec", sec, "tls",
+			 word_of(tlses, (int)r->r_tls), "privileged_port", r->r_privileged,
+			 "layouts", word_of(layoutses, (int)r->r_layouts));
 }
 
 char *exp_json(const struct exp_table *t, const char *path)
@@ -585,9 +627,13 @@ char *exp_json(const struct exp_table *t, const char *path)
 
 		for (unsigned k = 0; k < e->e_nrules; k++)
 			json_array_append_new(rules, rule_json(e, k));
-		json_array_append_new(list, json_pack("{s:s, s:i, s:b, s:o}", "path", e->e_path, "id", e->e_id, "served", e->e_root != 0, "rules", rules));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:i, s:b, s:o}", "path", e->e_path, "id",
+						e->e_id, "served", e->e_root != 0, "rules", rules));
 	}
-	top = json_pack("{s:s, s:I, s:I, s:o}", "file", path, "generation", (json_int_t)t->t_generation, "loaded", (json_int_t)t->t_sec, "exports", list);
+	top = json_pack("{s:s, s:I, s:I, s:o}", "file", path, "generation",
+			(json_int_t)t->t_generation, "loaded", (json_int_t)t->t_sec, "exports",
+			list);
 	text = top ? json_dumps(top, JSON_COMPACT) : NULL;
 	json_decref(top);
 	return text;

@@ -62,20 +62,27 @@ bool exp_same_net(const uint8_t a[16], const uint8_t b[16], unsigned bits)
 {
 	unsigned bytes = bits / 8, rest = bits % 8;
 
-	return memcmp(a, b, bytes) == 0 && (!rest || ((a[bytes] ^ b[bytes]) & (0xff00 >> rest & 0xff)) == 0);
+	return memcmp(a, b, bytes) == 0 &&
+	       (!rest || ((a[bytes] ^ b[bytes]) & (0xff00 >> rest & 0xff)) == 0);
 }
 
 static enum exp_met who_met(const struct exp_who *w, const uint8_t addr[16], const uint8_t *match)
 {
 	switch (w->w_kind) {
-	case EXP_ANY: return EXP_MET;
-	case EXP_NET: return exp_same_net(addr, w->w_addr, w->w_bits) ? EXP_MET : EXP_NOT;
-	default: return match ? (enum exp_met)(match[w->w_name / 4] >> (w->w_name % 4 * 2) & 3) : EXP_NOT_KNOWN;
+	case EXP_ANY:
+		return EXP_MET;
+	case EXP_NET:
+		return exp_same_net(addr, w->w_addr, w->w_bits) ? EXP_MET : EXP_NOT;
+	default:
+		return match ? (enum exp_met)(match[w->w_name / 4] >> (w->w_name % 4 * 2) & 3)
+			     : EXP_NOT_KNOWN;
 	}
 }
 
-/* A name that is not known matters unless a section before it is met, or another pattern of its own. */
-const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match, bool *unknown)
+/* A name that is not known matters unless a section before it is met, or another pattern of its
+ * own. */
+const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match,
+				 bool *unknown)
 {
 	unsigned open = e->e_nrules; /* the first section that may be met */
 
@@ -94,7 +101,8 @@ const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], co
 	return NULL;
 }
 
-/* What was answered is "no": there is no such name, or it has no address. Else it could not be told: a timeout, a server that fails or refuses. */
+/* What was answered is "no": there is no such name, or it has no address. Else it could not be
+ * told: a timeout, a server that fails or refuses. */
 static bool told_no(int err)
 {
 	return err == EAI_NONAME || err == EAI_NODATA || err == EAI_ADDRFAMILY;
@@ -120,7 +128,8 @@ static enum exp_met host_is(const char *name, const uint8_t addr[16])
 	return found ? EXP_MET : EXP_NOT;
 }
 
-/* The peer's own name, which must lead back to its address: whoever rules a reverse zone can claim any. */
+/* The peer's own name, which must lead back to its address: whoever rules a reverse zone can claim
+ * any. */
 static enum exp_met reverse(const uint8_t addr[16], char *name, size_t len)
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
@@ -131,7 +140,8 @@ static enum exp_met reverse(const uint8_t addr[16], char *name, size_t len)
 
 	memcpy(&six.sin6_addr, addr, 16);
 	memcpy(&four.sin_addr, addr + 12, 4);
-	err = getnameinfo(is4 ? (void *)&four : (void *)&six, is4 ? sizeof(four) : sizeof(six), name, (socklen_t)len, NULL, 0, NI_NAMEREQD);
+	err = getnameinfo(is4 ? (void *)&four : (void *)&six, is4 ? sizeof(four) : sizeof(six),
+			  name, (socklen_t)len, NULL, 0, NI_NAMEREQD);
 	if (err)
 		return told_no(err) ? EXP_NOT : EXP_NOT_KNOWN;
 	return host_is(name, addr);
@@ -170,7 +180,8 @@ bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t 
 			met = fnmatch(w->w_text, name, FNM_CASEFOLD) == 0 ? EXP_MET : EXP_NOT;
 		if (w->w_kind == EXP_GROUP && named == EXP_MET)
 			met = group_has(w->w_text, name);
-		match[i / 4] = (uint8_t)((match[i / 4] & ~(3u << (i % 4 * 2))) | (unsigned)met << (i % 4 * 2));
+		match[i / 4] = (uint8_t)((match[i / 4] & ~(3u << (i % 4 * 2))) |
+					 (unsigned)met << (i % 4 * 2));
 	}
 	for (unsigned i = 0; i < t->t_n && !unknown; i++)
 		exp_match(&t->t_exp[i], addr, match, &unknown);

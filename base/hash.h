@@ -1,5 +1,6 @@
 /*
- * hash.h - a chained hash table with the link inside the element; grows by doubling, never shrinks. Not thread-safe: the owner's lock or thread.
+ * hash.h - a chained hash table with the link inside the element; grows by doubling, never shrinks.
+ * Not thread-safe: the owner's lock or thread.
  */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
@@ -16,7 +17,7 @@ struct hash {
 	struct hash_link **h_slot;
 	uint32_t h_size, h_count; /* h_size: a power of two */
 };
-#define hash_entry(link, type, member) ((type *)((char *)(link) - offsetof(type, member)))
+#define hash_entry(link, type, member) ((type *)((char *)(link)-offsetof(type, member)))
 
 static inline uint64_t hash_u64(uint64_t x)
 {
@@ -113,5 +114,6 @@ static inline void hash_del(struct hash *h, struct hash_link *l)
 }
 #define hash_each(h, i, l, next)                                                                   \
 	for (size_t i = 0; i < (h)->h_size; i++)                                                   \
-		for (struct hash_link *l = (h)->h_slot[i], *next; l && (next = l->hl_next, 1); l = next)
+		for (struct hash_link *l = (h)->h_slot[i], *next; l && (next = l->hl_next, 1);     \
+		     l = next)
 #endif

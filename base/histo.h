@@ -1,6 +1,8 @@
 /*
- * histo.h - counts of values by size, log-linear: linear within each power of two, in 2^bits steps, so that what is read of it is at most 1/2^bits too large.
- * struct histo has 32 steps; any 64-bit value fits. Zero it before use; it has no owner and no lock. The metrics (metrics.c) count in cells of their own, in fewer steps.
+ * histo.h - counts of values by size, log-linear: linear within each power of two, in 2^bits steps,
+ * so that what is read of it is at most 1/2^bits too large. struct histo has 32 steps; any 64-bit
+ * value fits. Zero it before use; it has no owner and no lock. The metrics (metrics.c) count in
+ * cells of their own, in fewer steps.
  */
 #ifndef BASE_HISTO_H
 #define BASE_HISTO_H
@@ -65,13 +67,17 @@ static inline void histo_merge(struct histo *to, const struct histo *from)
 /* The value that so many of a thousand are not above; 0 where nothing was counted. */
 static inline uint64_t histo_per_mille(const struct histo *h, unsigned per_mille)
 {
-	uint64_t rank = h->h_count / 1000 * per_mille + (h->h_count % 1000 * per_mille + 999) / 1000, seen = 0;
+	uint64_t rank = h->h_count / 1000 * per_mille +
+			(h->h_count % 1000 * per_mille + 999) / 1000,
+		 seen = 0;
 
 	rank = rank ? rank : 1;
 	for (unsigned i = 0; i < HISTO_BUCKETS && h->h_count; i++) {
 		seen += h->h_bucket[i];
 		if (seen >= rank)
-			return histo_upper(i, HISTO_STEP_BITS) < h->h_max ? histo_upper(i, HISTO_STEP_BITS) : h->h_max;
+			return histo_upper(i, HISTO_STEP_BITS) < h->h_max
+				       ? histo_upper(i, HISTO_STEP_BITS)
+				       : h->h_max;
 	}
 	return 0;
 }

@@ -1,4 +1,5 @@
-/* http.c - see http.h. libmicrohttpd with one thread for each address; requests are handled one after the other. */
+/* http.c - see http.h. libmicrohttpd with one thread for each address; requests are handled one
+ * after the other. */
 #include "base/count.h"
 #include "base/http.h"
 #include "base/log.h"
@@ -19,13 +20,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define HTTP_MAX_BODY  (1u << 20)
+#define HTTP_MAX_BODY	(1u << 20)
 #define HTTP_MAX_BODIES (8u << 20) /* of all requests under way */
-#define HTTP_MAX_CONNS 128u	   /* of one address of ours */
-#define HTTP_CONN_MEM  32768u	   /* bytes of a connection, for the head of a request */
-#define HTTP_TIMEOUT_S 30u
-#define HTTP_ADDRS     4u
-#define OPENMETRICS    "application/openmetrics-text; version=1.0.0; charset=utf-8"
+#define HTTP_MAX_CONNS	128u	   /* of one address of ours */
+#define HTTP_CONN_MEM	32768u	   /* bytes of a connection, for the head of a request */
+#define HTTP_TIMEOUT_S	30u
+#define HTTP_ADDRS	4u
+#define OPENMETRICS	"application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 /* One address, with a thread of its own. */
 struct http_at {
@@ -61,8 +62,9 @@ const char *http_arg(const struct http_req *rq, const char *name)
 	size_t len = 0;
 
 	/* A value with a NUL in it is none: cut there it would be another. */
-	if (MHD_lookup_connection_value_n(rq->rq_priv, MHD_GET_ARGUMENT_KIND, name, strlen(name), &value, &len) != MHD_YES || !value ||
-	    strlen(value) != len)
+	if (MHD_lookup_connection_value_n(rq->rq_priv, MHD_GET_ARGUMENT_KIND, name, strlen(name),
+					  &value, &len) != MHD_YES ||
+	    !value || strlen(value) != len)
 		return NULL;
 	return value;
 }
@@ -93,7 +95,8 @@ static void body_add(struct pending *pd, const char *data, size_t n)
 	if (pd->pd_len + n + 1 > pd->pd_cap) {
 		size_t cap = 2 * (pd->pd_len + n + 1), more = cap - pd->pd_cap;
 
-		if (atomic_fetch_add(all, more) + more > HTTP_MAX_BODIES || !(p = realloc(pd->pd_body, cap))) {
+		if (atomic_fetch_add(all, more) + more > HTTP_MAX_BODIES ||
+		    !(p = realloc(pd->pd_body, cap))) {
 			atomic_fetch_sub(all, more);
 			refuse(pd, MHD_HTTP_SERVICE_UNAVAILABLE,
 			       "too many requests with bodies at the same time");
@@ -149,11 +152,14 @@ static bool is_open(const char *path, const char *method)
 	return !strcmp(path, "/metrics") || !strcmp(path, "/v1/health");
 }
 
-/* Anybody on the machine comes to a port, and so does what a page in a browser here asks for. NULL: it may be asked. */
-static const char *refused(const struct http *h, struct MHD_Connection *conn, const char *path, const char *method, const char *version)
+/* Anybody on the machine comes to a port, and so does what a page in a browser here asks for. NULL:
+ * it may be asked. */
+static const char *refused(const struct http *h, struct MHD_Connection *conn, const char *path,
+			   const char *method, const char *version)
 {
 	const char *host = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
-	const char *auth = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+	const char *auth =
+		MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
 
 	if (host ? !host_is_ours(host) : strcmp(version, "HTTP/1.0") != 0)
 		return "the Host header of a request must be 127.0.0.1 or localhost";
@@ -392,8 +398,9 @@ static int at_start(struct http *h, const char *addr)
 	at->at_daemon = MHD_start_daemon(
 		MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC, 0, NULL, NULL,
 		on_request, at, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT,
-		HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, HTTP_MAX_CONNS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-		(size_t)HTTP_CONN_MEM, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
+		HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, HTTP_MAX_CONNS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONN_MEM,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
 	h->h_n++;
 	if (at->at_daemon)
 		return 0;
@@ -415,7 +422,8 @@ const char *http_addr(const char *list, char *out, size_t len)
 	return list + n;
 }
 
-int http_start(struct http **out, const char *addrs, const char *token, const struct http_route *routes, size_t n, void *arg)
+int http_start(struct http **out, const char *addrs, const char *token,
+	       const struct http_route *routes, size_t n, void *arg)
 {
 	struct http *h = calloc(1, sizeof *h);
 	char addr[256];
@@ -447,7 +455,9 @@ uint16_t http_port(const struct http *h)
 		if (!h->h_at[i].at_tcp)
 			continue;
 		info = MHD_get_daemon_info(h->h_at[i].at_daemon, MHD_DAEMON_INFO_LISTEN_FD);
-		return !info || getsockname(info->listen_fd, (struct sockaddr *)&in, &len) ? 0 : ntohs(in.sin_port);
+		return !info || getsockname(info->listen_fd, (struct sockaddr *)&in, &len)
+			       ? 0
+			       : ntohs(in.sin_port);
 	}
 	return 0;
 }

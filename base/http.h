@@ -1,6 +1,7 @@
 /*
- * http.h - a small HTTP server (libmicrohttpd) for metrics and administration, on a Unix socket or a loopback TCP port.
- * Handlers run on the HTTP server's own thread and may block (they wait for loops, never the other way).
+ * http.h - a small HTTP server (libmicrohttpd) for metrics and administration, on a Unix socket or
+ * a loopback TCP port. Handlers run on the HTTP server's own thread and may block (they wait for
+ * loops, never the other way).
  */
 #ifndef BASE_HTTP_H
 #define BASE_HTTP_H
@@ -17,19 +18,23 @@ struct http_req {
 /* A decoded query argument, or NULL; lives as long as the request. */
 const char *http_arg(const struct http_req *rq, const char *name);
 struct http_reply {
-	int rp_status;       /* 200 ... */
+	int rp_status;	     /* 200 ... */
 	const char *rp_type; /* static string; NULL: application/json */
-	char *rp_body;       /* malloc'd; the server frees it */
+	char *rp_body;	     /* malloc'd; the server frees it */
 };
 struct http_route {
 	const char *rt_method, *rt_path;
 	void (*rt_handler)(void *arg, const struct http_req *rq, struct http_reply *rp);
 };
 #define HTTP_TOKEN_MAX 256
-/* addrs: "unix:/path" and "127.0.0.1:port" (port 0 = any), comma separated, at most 4. Over TCP requests name this machine as their Host, come from no web
- * page (Origin), and are GETs of /metrics and /v1/health, or show the token (RFC 6750, "Authorization: Bearer TOKEN"; NULL or "": there is none). Whoever may
- * connect to the Unix socket may ask everything. GET /metrics is always served, and in a build with counts GET /counts (count.h). routes must outlive the server. Returns 0 or -errno. */
-int http_start(struct http **out, const char *addrs, const char *token, const struct http_route *routes, size_t n, void *arg);
+/* addrs: "unix:/path" and "127.0.0.1:port" (port 0 = any), comma separated, at most 4. Over TCP
+ * requests name this machine as their Host, come from no web page (Origin), and are GETs of
+ * /metrics and /v1/health, or show the token (RFC 6750, "Authorization: Bearer TOKEN"; NULL or "":
+ * there is none). Whoever may connect to the Unix socket may ask everything. GET /metrics is always
+ * served, and in a build with counts GET /counts (count.h). routes must outlive the server. Returns
+ * 0 or -errno. */
+int http_start(struct http **out, const char *addrs, const char *token,
+	       const struct http_route *routes, size_t n, void *arg);
 void http_stop(struct http *h);
 /* The next address of a list, into out; NULL: there is none. What it returns is the rest. */
 const char *http_addr(const char *list, char *out, size_t len);

@@ -40,7 +40,8 @@ bool labels_value_ok(const char *p, size_t n)
 	return true;
 }
 
-static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen, const char *fmt, ...)
+static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen, const char *fmt,
+							...)
 {
 	va_list ap;
 
@@ -60,11 +61,13 @@ static int refuse_label(const char *p, size_t n, char *err, size_t errlen)
 		shown[i] = p[i] >= ' ' && p[i] <= '~' ? p[i] : '?';
 	shown[i] = 0;
 	return refuse(err, errlen,
-		      "label \"%s\": expected KEY=VALUE, KEY a letter and up to %d more letters, digits, - and _, VALUE up to %d of them and dots",
+		      "label \"%s\": expected KEY=VALUE, KEY a letter and up to %d more letters, "
+		      "digits, - and _, VALUE up to %d of them and dots",
 		      shown, LABELS_KEY_MAX - 1, LABELS_VALUE_MAX);
 }
 
-/* The label that ends before the next comma, and where the one after it begins; NULL at the end. Of a normal form. */
+/* The label that ends before the next comma, and where the one after it begins; NULL at the end. Of
+ * a normal form. */
 static const char *next(const char *p, const char *end, struct label *l)
 {
 	const char *comma = memchr(p, ',', (size_t)(end - p)), *stop = comma ? comma : end;
@@ -96,7 +99,8 @@ static size_t put(char *out, size_t at, const struct label *l)
 	return at + l->l_vlen;
 }
 
-int labels_parse(const char *text, size_t len, bool drops, char out[LABELS_LEN], char *err, size_t errlen)
+int labels_parse(const char *text, size_t len, bool drops, char out[LABELS_LEN], char *err,
+		 size_t errlen)
 {
 	struct label all[LABELS_MAX], l;
 	const char *end = text + len;
@@ -107,7 +111,9 @@ int labels_parse(const char *text, size_t len, bool drops, char out[LABELS_LEN],
 		unsigned k = n;
 
 		q = next(p, end, &l);
-		if (!labels_key_ok(l.l_key, l.l_klen) || (!labels_value_ok(l.l_val, l.l_vlen) && !(drops && !l.l_vlen && l.l_val > l.l_key + l.l_klen)))
+		if (!labels_key_ok(l.l_key, l.l_klen) ||
+		    (!labels_value_ok(l.l_val, l.l_vlen) &&
+		     !(drops && !l.l_vlen && l.l_val > l.l_key + l.l_klen)))
 			return refuse_label(p, (size_t)(l.l_val + l.l_vlen - p), err, errlen);
 		if (n == LABELS_MAX)
 			return refuse(err, errlen, "labels: at most %d are allowed", LABELS_MAX);
@@ -142,7 +148,8 @@ const char *labels_get(const char *labels, const char *key, size_t n, size_t *le
 
 unsigned labels_merge(const char *base, const char *over, char out[LABELS_TWO_LEN])
 {
-	const char *p = *base ? base : NULL, *q = *over ? over : NULL, *pe = base + strlen(base), *qe = over + strlen(over);
+	const char *p = *base ? base : NULL, *q = *over ? over : NULL, *pe = base + strlen(base),
+		   *qe = over + strlen(over);
 	unsigned n = 0;
 	size_t at = 0;
 

@@ -96,12 +96,19 @@ void log_faults(void)
 #else
 #define FAULT_FRAMES 48
 
-/* Calls only what may be called in a signal handler. It returns to the instruction that failed, or to abort(), which end the program now that the handler is gone;
- * another process's signal is raised again. */
+/* Calls only what may be called in a signal handler. It returns to the instruction that failed, or
+ * to abort(), which end the program now that the handler is gone; another process's signal is
+ * raised again. */
 static void fault(int signo, siginfo_t *info, void *context)
 {
-	static const char *const names[] = {[SIGSEGV] = "SIGSEGV", [SIGBUS] = "SIGBUS", [SIGILL] = "SIGILL", [SIGFPE] = "SIGFPE", [SIGABRT] = "SIGABRT"};
-	const char *const text[] = {"FATAL ", log_name, ": ended by ", names[signo], info->si_code > 0 ? ", its own fault, at:\n" : ", sent or raised, at:\n"};
+	static const char *const names[] = {[SIGSEGV] = "SIGSEGV",
+					    [SIGBUS] = "SIGBUS",
+					    [SIGILL] = "SIGILL",
+					    [SIGFPE] = "SIGFPE",
+					    [SIGABRT] = "SIGABRT"};
+	const char *const text[] = {"FATAL ", log_name, ": ended by ", names[signo],
+				    info->si_code > 0 ? ", its own fault, at:\n"
+						      : ", sent or raised, at:\n"};
 	void *frames[FAULT_FRAMES];
 	char line[128];
 	size_t len = 0;

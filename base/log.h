@@ -11,12 +11,14 @@ bool log_set_level_name(const char *name);
 void log_set_name(const char *program);
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define log_error(...) log_msg(LOG_L_ERROR, __VA_ARGS__)
-#define log_warn(...) log_msg(LOG_L_WARN, __VA_ARGS__)
-#define log_info(...) log_msg(LOG_L_INFO, __VA_ARGS__)
+#define log_warn(...)  log_msg(LOG_L_WARN, __VA_ARGS__)
+#define log_info(...)  log_msg(LOG_L_INFO, __VA_ARGS__)
 #define log_debug(...) log_msg(LOG_L_DEBUG, __VA_ARGS__)
-/* For lines that peers or a broken disk can cause as often as they like: true once a second for each last, which starts as 0. Any thread. */
+/* For lines that peers or a broken disk can cause as often as they like: true once a second for
+ * each last, which starts as 0. Any thread. */
 bool log_due(_Atomic uint64_t *last);
-/* From here on a signal that ends the program for a fault of its own (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) is said first, with where it was: offsets into the program for addr2line(1).
+/* From here on a signal that ends the program for a fault of its own (SIGSEGV, SIGBUS, SIGILL,
+ * SIGFPE, SIGABRT) is said first, with where it was: offsets into the program for addr2line(1).
  * Nothing where a sanitizer does that, nor of a stack that overflowed. Before there are threads. */
 void log_faults(void);
 /* Logs and ends the process (abort): only where going on would lose data. */

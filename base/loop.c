@@ -39,7 +39,7 @@
 
 struct loop {
 	struct io_uring l_ring;
-	bool l_disabled; /* ring not enabled yet */
+	bool l_disabled;	/* ring not enabled yet */
 	struct io_uring l_poll; /* where l_polls; l_polling: I/O in it */
 	bool l_polls;
 	unsigned l_polling;
@@ -313,7 +313,7 @@ struct io_uring_sqe *loop_sqe(struct loop *l)
 
 int loop_poll_create(struct loop *l, unsigned entries)
 {
-	struct io_uring_params p = { .flags = IORING_SETUP_IOPOLL | IORING_SETUP_CLAMP };
+	struct io_uring_params p = {.flags = IORING_SETUP_IOPOLL | IORING_SETUP_CLAMP};
 	int err = io_uring_queue_init_params(entries, &l->l_poll, &p);
 
 	l->l_polls = !err;
@@ -352,8 +352,9 @@ static void poll_turn(struct loop *l)
 	if (!l->l_polling)
 		return;
 	poll_enter(l);
-	for (n = io_uring_cq_ready(&l->l_poll); n--; ) {
-		struct io_uring_cqe *cqe = &l->l_poll.cq.cqes[*l->l_poll.cq.khead & *l->l_poll.cq.kring_mask];
+	for (n = io_uring_cq_ready(&l->l_poll); n--;) {
+		struct io_uring_cqe *cqe =
+			&l->l_poll.cq.cqes[*l->l_poll.cq.khead & *l->l_poll.cq.kring_mask];
 		struct loop_io *io = io_uring_cqe_get_data(cqe);
 		int res = cqe->res;
 
@@ -403,8 +404,8 @@ static void submit_and_wait(struct loop *l)
 	}
 	atomic_store(&l->l_sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!idle || l->l_polling || atomic_load(&l->l_stop) || !cds_wfcq_empty(&l->l_head, &l->l_tail) ||
-	    io_uring_cq_ready(&l->l_ring)) {
+	if (!idle || l->l_polling || atomic_load(&l->l_stop) ||
+	    !cds_wfcq_empty(&l->l_head, &l->l_tail) || io_uring_cq_ready(&l->l_ring)) {
 		atomic_store(&l->l_sleeping, 0);
 		n = io_uring_submit_and_get_events(&l->l_ring);
 	} else if (wait) {

@@ -1,10 +1,11 @@
 /*
  * loop.h - one event loop per thread, on io_uring.
  *
- * A loop belongs to the thread that runs it. Everything except loop_post() and loop_stop() is called on that thread.
- * I/O is submitted as SQEs whose user data is a struct loop_io; its io_done runs once per completion. SQEs
- * are submitted in one system call at the end of a turn. A turn is: reap completions (of what is polled as well), run posted messages, fire
- * due timers, run the turn-end hooks, submit and wait.
+ * A loop belongs to the thread that runs it. Everything except loop_post() and loop_stop() is
+ * called on that thread. I/O is submitted as SQEs whose user data is a struct loop_io; its io_done
+ * runs once per completion. SQEs are submitted in one system call at the end of a turn. A turn is:
+ * reap completions (of what is polled as well), run posted messages, fire due timers, run the
+ * turn-end hooks, submit and wait.
  *
  * Caveats:
  * - io_done, m_run and t_fire must not block.
@@ -33,7 +34,7 @@ struct loop_msg {
 struct loop_timer {
 	void (*t_fire)(struct loop_timer *t);
 	uint64_t t_due_ns; /* CLOCK_MONOTONIC; the loop's own */
-	uint32_t t_pos;    /* place in the heap + 1, 0 when idle */
+	uint32_t t_pos;	   /* place in the heap + 1, 0 when idle */
 };
 
 struct loop_hook {
@@ -44,15 +45,17 @@ struct loop_hook {
 /* entries: size of the submission queue, a power of two. Returns 0 or a negative errno. */
 int loop_create(struct loop **out, unsigned entries);
 void loop_destroy(struct loop *l);
-/* Runs until loop_stop(); the calling thread becomes the owner. Registers the thread with RCU (urcu-memb). */
+/* Runs until loop_stop(); the calling thread becomes the owner. Registers the thread with RCU
+ * (urcu-memb). */
 void loop_run(struct loop *l);
 /* Any thread. */
 void loop_stop(struct loop *l);
 /* The loop that runs on this thread, or NULL. */
 struct loop *loop_self(void);
 
-/* A free SQE whose completion goes to io (submits what is queued when the ring is full; never NULL). The caller
- * fills it with io_uring_prep_*() only AFTER which it must call loop_arm(sqe, io), because prep clears user data. */
+/* A free SQE whose completion goes to io (submits what is queued when the ring is full; never
+ * NULL). The caller fills it with io_uring_prep_*() only AFTER which it must call loop_arm(sqe,
+ * io), because prep clears user data. */
 struct io_uring_sqe *loop_sqe(struct loop *l);
 static inline void loop_arm(struct io_uring_sqe *sqe, struct loop_io *io)
 {
@@ -61,30 +64,42 @@ static inline void loop_arm(struct io_uring_sqe *sqe, struct loop_io *io)
 /* The ring itself, for registrations. */
 struct io_uring *loop_ring(struct loop *l);
 
-/* A second ring of l, for reads and writes past the page cache whose end is polled for (IORING_SETUP_IOPOLL); before l runs. While some of them are under way the loop
- * does not sleep. 0 or a negative errno. */
+/* A second ring of l, for reads and writes past the page cache whose end is polled for
+ * (IORING_SETUP_IOPOLL); before l runs. While some of them are under way the loop does not sleep. 0
+ * or a negative errno. */
 int loop_poll_create(struct loop *l, unsigned entries);
 /* NULL: there is none. */
 struct io_uring *loop_poll_ring(struct loop *l);
 /* As loop_sqe. */
 struct io_uring_sqe *loop_poll_sqe(struct loop *l);
 
-/* Any thread: m->m_run runs on l's thread. Wait-free enqueue; wakes the loop only when it sleeps. */
+/* Any thread: m->m_run runs on l's thread. Wait-free enqueue; wakes the loop only when it
+ * sleeps. */
 void loop_post(struct loop *l, struct loop_msg *m);
 
-/* Starts (or moves) a one-shot timer. The memory is the caller's; zero it before the first use and set t_fire. */
+/* Starts (or moves) a one-shot timer. The memory is the caller's; zero it before the first use and
+ * set t_fire. */
 void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t msec);
 void loop_timer_stop(struct loop *l, struct loop_timer *t);
 
-/* h_run at the end of every turn, before the loop may sleep; hooks run in the order they were added. */
+/* h_run at the end of every turn, before the loop may sleep; hooks run in the order they were
+ * added. */
 void loop_at_turn_end(struct loop *l, struct loop_hook *h);
 
 /* CLOCK_MONOTONIC in nanoseconds, read once per turn. */
 uint64_t loop_now_ns(struct loop *l);
 
-/* One pointer per module and loop, for a module's own per-loop state (free lists, hooks). drop(p) is called by
- * loop_destroy, on its thread; it may be NULL. */
-enum loop_slot { LOOP_SLOT_POOL, LOOP_SLOT_RPC, LOOP_SLOT_RDMA, LOOP_SLOT_STORE, LOOP_SLOT_HOLDS, LOOP_SLOT_SERVICE, LOOP_SLOTS };
+/* One pointer per module and loop, for a module's own per-loop state (free lists, hooks). drop(p)
+ * is called by loop_destroy, on its thread; it may be NULL. */
+enum loop_slot {
+	LOOP_SLOT_POOL,
+	LOOP_SLOT_RPC,
+	LOOP_SLOT_RDMA,
+	LOOP_SLOT_STORE,
+	LOOP_SLOT_HOLDS,
+	LOOP_SLOT_SERVICE,
+	LOOP_SLOTS
+};
 void *loop_local(struct loop *l, enum loop_slot slot);
 void loop_set_local(struct loop *l, enum loop_slot slot, void *p, void (*drop)(void *p));
 #endif

@@ -206,7 +206,8 @@ void metric_add(struct metric *m, uint64_t n)
 
 void metric_observe_us(struct metric *m, uint64_t us)
 {
-	uint32_t b = histo_bucket(us ? us - 1 : 0, STEP_BITS); /* a bound belongs to what it bounds */
+	/* a bound belongs to what it bounds */
+	uint32_t b = histo_bucket(us ? us - 1 : 0, STEP_BITS);
 
 	cell_add(m->m_cell + (b < BUCKETS ? b : BUCKETS), 1);
 	cell_add(m->m_cell + BUCKETS + 1, us);

@@ -1,20 +1,24 @@
 /*
  * metrics.h - counters, gauges and latency histograms, served as OpenMetrics text.
  *
- * A counter is a cell per thread, so adding writes no line that another thread writes. All metrics are made at start,
- * before other threads run, and live as long as the process; every series is rendered from the start, with 0.
+ * A counter is a cell per thread, so adding writes no line that another thread writes. All metrics
+ * are made at start, before other threads run, and live as long as the process; every series is
+ * rendered from the start, with 0.
  */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
 #include <stdint.h>
 struct metric;
-/* name without the _total suffix's absence: pass the full series name ("weft_ds_op_total"); labels: the text between
- * the braces (op="READ") or "" for none. Strings are copied. Never fails (ends the process without memory). */
+/* name without the _total suffix's absence: pass the full series name ("weft_ds_op_total"); labels:
+ * the text between the braces (op="READ") or "" for none. Strings are copied. Never fails (ends the
+ * process without memory). */
 struct metric *metric_counter(const char *name, const char *help, const char *labels);
-/* A histogram of microseconds, two buckets for each power of two (histo.h), name in base unit seconds ("weft_mds_op_seconds"). */
+/* A histogram of microseconds, two buckets for each power of two (histo.h), name in base unit
+ * seconds ("weft_mds_op_seconds"). */
 struct metric *metric_histogram(const char *name, const char *help, const char *labels);
 /* A gauge read by fn(arg) when rendered, on the HTTP thread. */
-void metric_gauge(const char *name, const char *help, const char *labels, double (*fn)(void *arg), void *arg);
+void metric_gauge(const char *name, const char *help, const char *labels, double (*fn)(void *arg),
+		  void *arg);
 void metric_add(struct metric *m, uint64_t n);
 void metric_observe_us(struct metric *m, uint64_t us);
 uint64_t metric_value(const struct metric *m);

@@ -1,18 +1,21 @@
 /*
  * pool.c - see pool.h.
  *
- * A piece is cut into units of POOL_MOST bytes. A unit is one block, or is shared by smaller ones: a bit per page says what
- * is free. So a record of 1 MiB with its header in front and a read of 1 MiB take one unit each and leave nothing broken
- * behind, which powers of two would. Units stand in lists by their longest run of free pages, and a block is taken from the
- * shortest run that has room: what is whole stays whole.
+ * A piece is cut into units of POOL_MOST bytes. A unit is one block, or is shared by smaller ones:
+ * a bit per page says what is free. So a record of 1 MiB with its header in front and a read of 1
+ * MiB take one unit each and leave nothing broken behind, which powers of two would. Units stand in
+ * lists by their longest run of free pages, and a block is taken from the shortest run that has
+ * room: what is whole stays whole.
  *
- * A node's units are a depot, behind a lock. In front of it each loop has a cache. A loop that is at home on a node caches blocks of that node only: what it
- * had to borrow of another goes back there, or it would have the far memory ever after.
+ * A node's units are a depot, behind a lock. In front of it each loop has a cache. A loop that is
+ * at home on a node caches blocks of that node only: what it had to borrow of another goes back
+ * there, or it would have the far memory ever after.
  *
- * Nobody is forgotten who waits: a waiter counts itself in pool.waiting, then looks into the depots, then asks all loops to
- * empty their caches. Whoever gives a block to a depot looks at pool.waiting afterwards. Whoever gives it to a cache, because
- * the count was 0, does so before that loop comes to the message that empties it; and a cache is in the list before anything
- * is in the cache.
+ * Nobody is forgotten who waits: a waiter counts itself in pool.waiting, then looks into the
+ * depots, then asks all loops to empty their caches. Whoever gives a block to a depot looks at
+ * pool.waiting afterwards. Whoever gives it to a cache, because the count was 0, does so before
+ * that loop comes to the message that empties it; and a cache is in the list before anything is in
+ * the cache.
  */
 #include "base/pool.h"
 #include "base/log.h"
@@ -43,7 +46,7 @@
 #define UNIT_PAGES (POOL_MOST / POOL_PAGE)
 #define UNIT_WORDS ((UNIT_PAGES + 63) / 64)
 #define CLASSES	   16u
-#define CACHE_MOST 256u	      /* blocks of a class: those of the calls that a turn ends */
+#define CACHE_MOST 256u	       /* blocks of a class: those of the calls that a turn ends */
 #define REFILL	   (64u << 10) /* bytes that are fetched at once, of small classes */
 
 #ifndef MADV_POPULATE_WRITE
@@ -54,7 +57,8 @@
 #endif
 
 /* In pages. */
-static const uint16_t class_pages[CLASSES] = { 1, 2, 4, 6, 8, 10, 16, 18, 32, 34, 64, 66, 128, 130, 256, 258 };
+static const uint16_t class_pages[CLASSES] = {1,  2,  4,  6,  8,   10,	16,  18,
+					      32, 34, 64, 66, 128, 130, 256, 258};
 _Static_assert(UNIT_PAGES == 258, "the largest class is a unit");
 
 struct unit {
@@ -66,7 +70,8 @@ struct unit {
 
 struct depot {
 	_Alignas(64) pthread_mutex_t d_lock;
-	struct unit *d_list[CLASSES]; /* by the largest class that the longest run has room for; full ones are in none */
+	/* by the largest class that the longest run has room for; full ones are in none */
+	struct unit *d_list[CLASSES];
 	size_t d_bytes, d_huge, d_transparent;
 	_Atomic size_t d_free;
 };
@@ -79,10 +84,11 @@ struct piece {
 
 struct cache {
 	struct loop *c_loop;
-	int c_home;	      /* the depot that it gets from; -1: that of the node where it happens to run */
+	/* the depot that it gets from; -1: that of the node where it happens to run */
+	int c_home;
 	unsigned c_first, c_nfixed; /* fixed buffers are the pieces from c_first on; 0: none */
-	bool c_emptying;      /* c_empty is posted; under wait_lock */
-	struct cache *c_next;	  /* under wait_lock */
+	bool c_emptying;	    /* c_empty is posted; under wait_lock */
+	struct cache *c_next;	    /* under wait_lock */
 	struct loop_msg c_empty;
 	_Atomic size_t c_bytes; /* only its loop writes */
 	unsigned c_n[CLASSES];
@@ -97,13 +103,14 @@ static struct {
 	struct depot *depots;
 	int ndepots;
 	int nodes[POOL_NODES];
-	bool chosen, refused; /* the nodes were told; memory of one could not be had, and that was said */
+	/* the nodes were told; memory of one could not be had, and that was said */
+	bool chosen, refused;
 	_Atomic unsigned ncaches, waiting;
 	pthread_mutex_t wait_lock; /* taken before a depot's */
 	struct cache *caches;
 	struct pool_wait *wait, **wait_end;
 	struct metric *misses, *waits, *borrowed;
-} pool = { .wait_lock = PTHREAD_MUTEX_INITIALIZER, .wait_end = &pool.wait };
+} pool = {.wait_lock = PTHREAD_MUTEX_INITIALIZER, .wait_end = &pool.wait};
 
 /* ---- classes ---- */
 
@@ -160,7 +167,8 @@ static void unit_mark(struct unit *u, unsigned page, unsigned n, bool isfree)
 	}
 }
 
-/* Walks the runs. *longest is the longest; returns where the shortest that holds `want` begins, UNIT_PAGES: none does. */
+/* Walks the runs. *longest is the longest; returns where the shortest that holds `want` begins,
+ * UNIT_PAGES: none does. */
 static unsigned unit_runs(const struct unit *u, unsigned want, unsigned *longest)
 {
 	unsigned best = UNIT_PAGES, best_len = UNIT_PAGES + 1;
@@ -228,16 +236,19 @@ static void *depot_take(struct depot *d, unsigned class)
 	return u->u_base + (size_t)page * POOL_PAGE;
 }
 
-static unsigned depot_get(struct depot *d, unsigned class, enum pool_leave leave, void **blocks, unsigned want)
+static unsigned depot_get(struct depot *d, unsigned class, enum pool_leave leave, void **blocks,
+			  unsigned want)
 {
-	static const unsigned parts[] = { [POOL_LEAVE_NONE] = 0, [POOL_LEAVE_QUARTER] = 1, [POOL_LEAVE_HALF] = 2 };
+	static const unsigned parts[] = {
+		[POOL_LEAVE_NONE] = 0, [POOL_LEAVE_QUARTER] = 1, [POOL_LEAVE_HALF] = 2};
 	size_t stays = d->d_bytes / 4 * parts[leave];
 	unsigned n = 0;
 
 	if (atomic_load_explicit(&d->d_free, memory_order_relaxed) < stays + class_bytes(class))
 		return 0;
 	pthread_mutex_lock(&d->d_lock);
-	while (n < want && atomic_load_explicit(&d->d_free, memory_order_relaxed) >= stays + class_bytes(class)) {
+	while (n < want && atomic_load_explicit(&d->d_free, memory_order_relaxed) >=
+				   stays + class_bytes(class)) {
 		blocks[n] = depot_take(d, class);
 		if (!blocks[n])
 			break;
@@ -261,7 +272,8 @@ static int depot_here(void)
 }
 
 /* This one first; of another no more than is needed now. */
-static unsigned depots_get(int here, unsigned class, enum pool_leave leave, void **blocks, unsigned want)
+static unsigned depots_get(int here, unsigned class, enum pool_leave leave, void **blocks,
+			   unsigned want)
 {
 	unsigned n = depot_get(&pool.depots[here], class, leave, blocks, want);
 
@@ -279,7 +291,8 @@ static void depot_leave(struct depot **held)
 	*held = NULL;
 }
 
-/* Several go back one after the other: the lock of the depot that is held stays held for the next that goes there. */
+/* Several go back one after the other: the lock of the depot that is held stays held for the next
+ * that goes there. */
 static void depot_put(void *p, unsigned class, struct depot **held)
 {
 	struct piece *pc = &pool.pieces[pool_piece_of(p)];
@@ -304,7 +317,9 @@ static void depot_put(void *p, unsigned class, struct depot **held)
 
 static void cache_add(struct cache *c, size_t n)
 {
-	atomic_store_explicit(&c->c_bytes, atomic_load_explicit(&c->c_bytes, memory_order_relaxed) + n, memory_order_relaxed);
+	atomic_store_explicit(&c->c_bytes,
+			      atomic_load_explicit(&c->c_bytes, memory_order_relaxed) + n,
+			      memory_order_relaxed);
 }
 
 /* All but `keep` blocks of a class. */
@@ -375,7 +390,8 @@ static bool cache_room(const struct cache *c, size_t n)
 {
 	size_t most = pool.bytes / 8 / atomic_load_explicit(&pool.ncaches, memory_order_relaxed);
 
-	return atomic_load_explicit(&c->c_bytes, memory_order_relaxed) + n <= (most < POOL_KEEP ? most : POOL_KEEP);
+	return atomic_load_explicit(&c->c_bytes, memory_order_relaxed) + n <=
+	       (most < POOL_KEEP ? most : POOL_KEEP);
 }
 
 static int cache_depot(const struct cache *c)
@@ -534,7 +550,8 @@ int pool_piece_of(const void *p)
 {
 	size_t off = (size_t)((const uint8_t *)p - pool.base), i = off / PIECE_MAX;
 
-	if (!pool.npieces || (const uint8_t *)p < pool.base || i >= pool.npieces || off % PIECE_MAX >= pool.pieces[i].p_pub.pp_len)
+	if (!pool.npieces || (const uint8_t *)p < pool.base || i >= pool.npieces ||
+	    off % PIECE_MAX >= pool.pieces[i].p_pub.pp_len)
 		return -1;
 	return (int)i;
 }
@@ -567,14 +584,15 @@ static unsigned pieces_of(const struct cache *c, unsigned *first)
 		return pool.npieces;
 	while (pool.pieces[*first].p_depot != &pool.depots[c->c_home])
 		++*first;
-	while (*first + n < pool.npieces && pool.pieces[*first + n].p_depot == &pool.depots[c->c_home])
+	while (*first + n < pool.npieces &&
+	       pool.pieces[*first + n].p_depot == &pool.depots[c->c_home])
 		n++;
 	return n;
 }
 
 int pool_register(struct loop *l)
 {
-	struct rlimit rl = { 0 };
+	struct rlimit rl = {0};
 	struct cache *c;
 	struct iovec *iov;
 	unsigned first, n;
@@ -591,7 +609,7 @@ int pool_register(struct loop *l)
 	for (unsigned i = 0; i < n; i++) {
 		const struct pool_piece *pp = &pool.pieces[first + i].p_pub;
 
-		iov[i] = (struct iovec){ pp->pp_base, pp->pp_len };
+		iov[i] = (struct iovec){pp->pp_base, pp->pp_len};
 		bytes += pp->pp_len;
 	}
 	err = io_uring_register_buffers(loop_ring(l), iov, n);
@@ -674,13 +692,15 @@ enum kind { KIND_HUGE, KIND_TRANSPARENT, KIND_PLAIN };
 /* Preferred, not bound: memory of another node is better than none. */
 static void piece_bind(struct pool_piece *pp)
 {
-	unsigned long mask[POOL_NODES * 16 / sizeof(long)] = { 0 };
+	unsigned long mask[POOL_NODES * 16 / sizeof(long)] = {0};
 	unsigned node = (unsigned)pp->pp_node, bits = 8 * sizeof(long);
 
 	if ((pool.ndepots == 1 && !pool.chosen) || node >= sizeof(mask) * 8)
 		return;
 	mask[node / bits] = 1ul << node % bits;
-	if (!syscall(SYS_mbind, pp->pp_base, pp->pp_len, MPOL_PREFERRED, mask, sizeof(mask) * 8 + 1, 0) || pool.refused)
+	if (!syscall(SYS_mbind, pp->pp_base, pp->pp_len, MPOL_PREFERRED, mask, sizeof(mask) * 8 + 1,
+		     0) ||
+	    pool.refused)
 		return;
 	log_warn("pool: cannot get memory of NUMA node %u: %s", node, strerror(errno));
 	pool.refused = true;
@@ -688,7 +708,8 @@ static void piece_bind(struct pool_piece *pp)
 
 static int piece_map(struct pool_piece *pp, enum kind kind)
 {
-	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | (kind == KIND_HUGE ? MAP_HUGETLB | MAP_HUGE_2MB : 0);
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED |
+		    (kind == KIND_HUGE ? MAP_HUGETLB | MAP_HUGE_2MB : 0);
 
 	if (mmap(pp->pp_base, pp->pp_len, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
 		return -errno;
@@ -704,7 +725,8 @@ static int piece_map(struct pool_piece *pp, enum kind kind)
 
 static int piece_cut(struct piece *pc)
 {
-	unsigned pages = (unsigned)(pc->p_pub.pp_len / POOL_PAGE), n = (pages + UNIT_PAGES - 1) / UNIT_PAGES;
+	unsigned pages = (unsigned)(pc->p_pub.pp_len / POOL_PAGE),
+		 n = (pages + UNIT_PAGES - 1) / UNIT_PAGES;
 
 	pc->p_units = calloc(n, sizeof(*pc->p_units));
 	if (!pc->p_units)
@@ -723,7 +745,8 @@ static int piece_cut(struct piece *pc)
 	return 0;
 }
 
-/* Node by node, each in pieces as large as can be. The addresses first: a piece's number is told from them. */
+/* Node by node, each in pieces as large as can be. The addresses first: a piece's number is told
+ * from them. */
 static int pieces_plan(void)
 {
 	size_t parts = pool.bytes / POOL_LEAST, part;
@@ -732,7 +755,8 @@ static int pieces_plan(void)
 	if ((size_t)pool.ndepots > parts)
 		pool.ndepots = (int)parts;
 	part = (parts + (size_t)pool.ndepots - 1) / (size_t)pool.ndepots * POOL_LEAST;
-	pool.pieces = calloc((part + PIECE_MAX - 1) / PIECE_MAX * (size_t)pool.ndepots, sizeof(*pool.pieces));
+	pool.pieces = calloc((part + PIECE_MAX - 1) / PIECE_MAX * (size_t)pool.ndepots,
+			     sizeof(*pool.pieces));
 	pool.depots = aligned_alloc(64, (size_t)pool.ndepots * sizeof(*pool.depots));
 	if (!pool.pieces || !pool.depots)
 		return -ENOMEM;
@@ -748,7 +772,8 @@ static int pieces_plan(void)
 			pc->p_depot = &pool.depots[i];
 		}
 	}
-	at = mmap(NULL, pool.npieces * PIECE_MAX + POOL_LEAST, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	at = mmap(NULL, pool.npieces * PIECE_MAX + POOL_LEAST, PROT_NONE,
+		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED)
 		return -errno;
 	pool.base = (uint8_t *)(((uintptr_t)at + POOL_LEAST - 1) & ~(uintptr_t)(POOL_LEAST - 1));
@@ -761,7 +786,8 @@ static int pieces_plan(void)
 static void transparent_note(int piece, size_t bytes)
 {
 	for (unsigned i = (unsigned)piece; i < pool.npieces && bytes; i++) {
-		size_t n = bytes < pool.pieces[i].p_pub.pp_len ? bytes : pool.pieces[i].p_pub.pp_len;
+		size_t n =
+			bytes < pool.pieces[i].p_pub.pp_len ? bytes : pool.pieces[i].p_pub.pp_len;
 
 		pool.pieces[i].p_depot->d_transparent += n;
 		bytes -= n;
@@ -858,14 +884,17 @@ static double gauge_ordinary(void *arg)
 
 static void node_metrics(void)
 {
-	static const char help[] = "Bytes of the memory pool that are of a NUMA node, by the pages they were got in.";
+	static const char help[] =
+		"Bytes of the memory pool that are of a NUMA node, by the pages they were got in.";
 	char labels[64];
 
 	for (int i = 0; i < pool.ndepots; i++) {
 		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"huge\"", pool.nodes[i]);
 		metric_gauge("weft_pool_node_bytes", help, labels, gauge_huge, &pool.depots[i]);
-		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"transparent\"", pool.nodes[i]);
-		metric_gauge("weft_pool_node_bytes", help, labels, gauge_transparent, &pool.depots[i]);
+		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"transparent\"",
+			 pool.nodes[i]);
+		metric_gauge("weft_pool_node_bytes", help, labels, gauge_transparent,
+			     &pool.depots[i]);
 		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"ordinary\"", pool.nodes[i]);
 		metric_gauge("weft_pool_node_bytes", help, labels, gauge_ordinary, &pool.depots[i]);
 	}
@@ -878,9 +907,16 @@ static void pool_metrics(void)
 	metric_gauge("weft_pool_bytes", help, "state=\"free\"", gauge_free, NULL);
 	metric_gauge("weft_pool_bytes", help, "state=\"kept\"", gauge_kept, NULL);
 	metric_gauge("weft_pool_bytes", help, "state=\"used\"", gauge_used, NULL);
-	pool.misses = metric_counter("weft_pool_misses_total", "Blocks that the memory pool did not have: ordinary memory was taken.", "");
-	pool.borrowed = metric_counter("weft_pool_borrowed_total", "Blocks that were taken of another NUMA node's memory, because the thread's own had none.", "");
-	pool.waits = metric_counter("weft_pool_waits_total", "Times that somebody waited for a block of the memory pool.", "");
+	pool.misses = metric_counter(
+		"weft_pool_misses_total",
+		"Blocks that the memory pool did not have: ordinary memory was taken.", "");
+	pool.borrowed = metric_counter("weft_pool_borrowed_total",
+				       "Blocks that were taken of another NUMA node's memory, "
+				       "because the thread's own had none.",
+				       "");
+	pool.waits =
+		metric_counter("weft_pool_waits_total",
+			       "Times that somebody waited for a block of the memory pool.", "");
 }
 
 int pool_init(size_t bytes, char *err, size_t errlen)

@@ -67,7 +67,8 @@ static bool folder_empty(int fd)
 	bool empty = d;
 
 	while (d && (e = readdir(d)))
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "lost+found"))
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+		    strcmp(e->d_name, "lost+found"))
 			empty = false;
 	if (d)
 		closedir(d);
@@ -100,7 +101,8 @@ failed:
 	return -errno;
 }
 
-/* What no setuid program could give back either. Of a kernel that knows fewer, the rest is EINVAL. */
+/* What no setuid program could give back either. Of a kernel that knows fewer, the rest is
+ * EINVAL. */
 static int bounding_drop(void)
 {
 	for (unsigned long cap = 0; cap < 64; cap++)
@@ -126,7 +128,8 @@ static int caps_read(uint64_t *effective, uint64_t *permitted, uint64_t *inherit
 static int caps_permit(uint64_t caps)
 {
 	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
-	struct __user_cap_data_struct d[2] = {{.permitted = (uint32_t)caps}, {.permitted = (uint32_t)(caps >> 32)}};
+	struct __user_cap_data_struct d[2] = {{.permitted = (uint32_t)caps},
+					      {.permitted = (uint32_t)(caps >> 32)}};
 
 	return syscall(SYS_capset, &h, d) ? -errno : 0;
 }
@@ -151,7 +154,8 @@ static int become(void)
 	keep = p.keep & permitted;
 	if (keep && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
 		return -errno;
-	if (initgroups(p.name, p.gid) || setresgid(p.gid, p.gid, p.gid) || setresuid(p.uid, p.uid, p.uid))
+	if (initgroups(p.name, p.gid) || setresgid(p.gid, p.gid, p.gid) ||
+	    setresuid(p.uid, p.uid, p.uid))
 		return -errno;
 	rc = caps_permit(keep);
 	if (rc)
@@ -169,7 +173,8 @@ int priv_keep_no_more(void)
 	uint64_t e, permitted, i;
 	int rc = caps_read(&e, &permitted, &i);
 
-	/* Root that is to stay root does. One that was started as a user with capabilities had them for the threads. */
+	/* Root that is to stay root does. One that was started as a user with capabilities had them
+	 * for the threads. */
 	if (rc || !geteuid() || !permitted)
 		return rc;
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -199,9 +204,9 @@ const char *priv_user(void)
 void priv_no_core(void)
 {
 	/*
-	 * core(5) names no limit for a dump that is piped to a program, but the kernel makes none for
-	 * a limit of 1 byte; and to a file that is too little for one. A hard limit of 0 cannot be
-	 * raised by everybody: it keeps dumps out of files.
+	 * core(5) names no limit for a dump that is piped to a program, but the kernel makes none
+	 * for a limit of 1 byte; and to a file that is too little for one. A hard limit of 0 cannot
+	 * be raised by everybody: it keeps dumps out of files.
 	 */
 	static const struct rlimit one = {1, 1}, none = {0, 0};
 

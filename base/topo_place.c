@@ -516,7 +516,8 @@ unsigned topo_node_distance(const struct topo *t, int a, int b)
 }
 
 struct fit {
-	uint64_t f_dist, f_node, f_mbps; /* sums of means, in thousandths; less, less, more is better */
+	/* sums of means, in thousandths; less, less, more is better */
+	uint64_t f_dist, f_node, f_mbps;
 	size_t f_index;
 };
 
@@ -530,8 +531,7 @@ static void fit_add(const struct topo *t, const struct topo_place *store,
 			int a = store->pl_pci[i], b = c->pl_pci[k];
 
 			dist += (uint64_t)topo_pci_dist(t, a, b) * 1000;
-			node +=
-				(uint64_t)topo_node_distance(t, t->t_pci[a].p_node,
+			node += (uint64_t)topo_node_distance(t, t->t_pci[a].p_node,
 							     t->t_pci[b].p_node) *
 				1000;
 		}

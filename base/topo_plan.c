@@ -73,13 +73,16 @@ static void nodes_find(const struct topo *t, const cpu_set_t *usable, struct top
 }
 
 /* Of those for which use says so, the nearest; the first of equals; -1: there is none. */
-static int nearest(const struct topo *t, const struct topo_plan *p, int id, bool (*use)(const struct topo_plan_node *n))
+static int nearest(const struct topo *t, const struct topo_plan *p, int id,
+		   bool (*use)(const struct topo_plan_node *n))
 {
 	unsigned least = 0;
 	int best = -1;
 
 	for (unsigned i = 0; i < p->tp_nnodes; i++) {
-		unsigned d = p->tp_node[i].pn_id == id ? 0 : topo_node_distance(t, id, p->tp_node[i].pn_id);
+		unsigned d = p->tp_node[i].pn_id == id
+				     ? 0
+				     : topo_node_distance(t, id, p->tp_node[i].pn_id);
 
 		if (use(&p->tp_node[i]) && (best < 0 || d < least)) {
 			best = (int)i;
@@ -109,7 +112,8 @@ static bool known(const struct topo *t, int id)
 }
 
 /* A bit for each node, in tp_node, of a place's functions; 0: it is not known. */
-static uint64_t nodes_of(const struct topo *t, const struct topo_plan *p, const struct topo_place *pl)
+static uint64_t nodes_of(const struct topo *t, const struct topo_plan *p,
+			 const struct topo_place *pl)
 {
 	uint64_t bits = 0;
 
@@ -155,11 +159,13 @@ static int roomiest(const struct topo_plan *p, unsigned from, unsigned n, bool f
 	int best = -1;
 
 	for (unsigned i = from; i < n; i++) {
-		const struct topo_plan_node *x = &p->tp_node[i], *y = best < 0 ? NULL : &p->tp_node[best];
+		const struct topo_plan_node *x = &p->tp_node[i],
+					    *y = best < 0 ? NULL : &p->tp_node[best];
 
 		if (!full && x->pn_nthreads >= x->pn_ncpus)
 			continue;
-		if (!y || (uint64_t)x->pn_ncpus * (y->pn_nthreads + 1) > (uint64_t)y->pn_ncpus * (x->pn_nthreads + 1))
+		if (!y || (uint64_t)x->pn_ncpus * (y->pn_nthreads + 1) >
+				  (uint64_t)y->pn_ncpus * (x->pn_nthreads + 1))
 			best = (int)i;
 	}
 	return best;
@@ -214,7 +220,8 @@ static void serves_deal(const struct topo *t, struct topo_plan *p)
 	for (unsigned i = 0; i < p->tp_nnodes; i++)
 		p->tp_node[i].pn_serves |= p->tp_node[i].pn_threads;
 	for (unsigned i = 0; i < p->tp_nnodes; i++) {
-		int helps = p->tp_node[i].pn_naddrs ? -1 : nearest(t, p, p->tp_node[i].pn_id, has_addrs);
+		int helps = p->tp_node[i].pn_naddrs ? -1
+						    : nearest(t, p, p->tp_node[i].pn_id, has_addrs);
 
 		if (helps >= 0)
 			p->tp_node[helps].pn_serves |= p->tp_node[i].pn_threads;
@@ -248,7 +255,8 @@ void topo_plan(const struct topo *t, const struct topo_wish *w, struct topo_plan
 	serves_deal(t, p);
 }
 
-uint64_t topo_plan_serves(const struct topo *t, const struct topo_plan *p, const struct topo_place *pl)
+uint64_t topo_plan_serves(const struct topo *t, const struct topo_plan *p,
+			  const struct topo_place *pl)
 {
 	uint64_t bits = 0, all = p->tp_nthreads == 64 ? ~0ull : (1ull << p->tp_nthreads) - 1;
 

@@ -1,7 +1,8 @@
 /*
  * worker.h - a thread for calls that block (name services, key tables), so that no loop does.
  *
- * Work is done one after the other, in the order it came. w_run runs on the worker's thread and tells its loop itself, by loop_post.
+ * Work is done one after the other, in the order it came. w_run runs on the worker's thread and
+ * tells its loop itself, by loop_post.
  */
 #ifndef BASE_WORKER_H
 #define BASE_WORKER_H

@@ -1,7 +1,14 @@
-/* back.c - calls of the server (RFC 8881 section 20): each slot remembers its last reply, for a server that asks again. */
+/* back.c - calls of the server (RFC 8881 section 20): each slot remembers its last reply, for a
+ * server that asks again. */
 #include "client/int.h"
 
-enum { CB_NOTIFY = 6, CB_PUSH_DELEG = 7, CB_RECALLABLE_OBJ_AVAIL = 9, CB_RECALL_SLOT = 10, CB_WANTS_CANCELLED = 12 };
+enum {
+	CB_NOTIFY = 6,
+	CB_PUSH_DELEG = 7,
+	CB_RECALLABLE_OBJ_AVAIL = 9,
+	CB_RECALL_SLOT = 10,
+	CB_WANTS_CANCELLED = 12
+};
 #define CB_MAX_OPS 8u
 
 void wc_back_reset(struct weft *w)
@@ -11,7 +18,8 @@ void wc_back_reset(struct weft *w)
 }
 
 /* CB_SEQUENCE (section 20.9). *again: the reply is known already. */
-static uint32_t back_sequence(struct weft *w, struct xdr_in *x, struct xdr_out *out, struct wc_cb_slot **slot, bool *again)
+static uint32_t back_sequence(struct weft *w, struct xdr_in *x, struct xdr_out *out,
+			      struct wc_cb_slot **slot, bool *again)
 {
 	const uint8_t *id = xdr_get_fixed(x, NFS4_SESSIONID_SIZE);
 	uint32_t seq = xdr_get_u32(x), at = xdr_get_u32(x), lists;
@@ -200,7 +208,8 @@ static void back_closed(struct rpc_conn *conn, void *arg)
 	wc_ring_of(rpc_conn_loop(conn))->r_conns--;
 }
 
-static const struct rpc_program back_programs[] = {{NFS4_CALLBACK_DEFAULT, 1, 1, 2, back_dispatch, NULL}};
+static const struct rpc_program back_programs[] = {
+	{NFS4_CALLBACK_DEFAULT, 1, 1, 2, back_dispatch, NULL}};
 const struct rpc_service wc_back_service = {
 	.rs_progs = back_programs,
 	.rs_nprogs = 1,

@@ -1,8 +1,10 @@
 /*
- * call.c - one COMPOUND: its slot, sending it until it is answered, and what the answer means for the session (RFC 8881 section 2.10.6).
+ * call.c - one COMPOUND: its slot, sending it until it is answered, and what the answer means for
+ * the session (RFC 8881 section 2.10.6).
  *
- * A slot's number rises when its SEQUENCE was answered with OK, and only then. A call whose connection is lost keeps its slot and number
- * and goes again on the next connection: the server does it once. When the session itself is lost, the slot is of none.
+ * A slot's number rises when its SEQUENCE was answered with OK, and only then. A call whose
+ * connection is lost keeps its slot and number and goes again on the next connection: the server
+ * does it once. When the session itself is lost, the slot is of none.
  */
 #include "client/int.h"
 #include "proto/nfs3.h"
@@ -11,12 +13,13 @@
 #include <urcu/compiler.h>
 
 #define NFS4ERR_BAD_HIGH_SLOT 10077
-#define DELAY_FIRST_MS 10u
-#define DELAY_MOST_MS  2000u
-#define ROUNDS	       64u /* of a call whose SEQUENCE the server does not take */
-#define PUT_LIMIT      (WC_MAX_IO + 65536u)
+#define DELAY_FIRST_MS	      10u
+#define DELAY_MOST_MS	      2000u
+#define ROUNDS		      64u /* of a call whose SEQUENCE the server does not take */
+#define PUT_LIMIT	      (WC_MAX_IO + 65536u)
 
-struct wc_call *wc_call_new(struct weft *w, const struct wc_kind *kind, struct weft_op *op, void *arg)
+struct wc_call *wc_call_new(struct weft *w, const struct wc_kind *kind, struct weft_op *op,
+			    void *arg)
 {
 	struct wc_call *c = calloc(1, sizeof(*c));
 
@@ -126,7 +129,8 @@ static void call_put(struct wc_call *c)
 	struct xdr_out *x = &c->c_rpc.q_args;
 	size_t at;
 
-	rpc_req_init(&c->c_rpc, NFS4_PROGRAM, c->c_w->w_opts.wo_nfs3 ? NFS3_VERSION : 4, c->c_null ? 0 : 1, &c->c_w->w_cred, PUT_LIMIT, call_reply);
+	rpc_req_init(&c->c_rpc, NFS4_PROGRAM, c->c_w->w_opts.wo_nfs3 ? NFS3_VERSION : 4,
+		     c->c_null ? 0 : 1, &c->c_w->w_cred, PUT_LIMIT, call_reply);
 	c->c_holds = 1;
 	c->c_err = 0;
 	c->c_status = 0;
@@ -178,7 +182,8 @@ static bool call_start(struct wc_call *c)
 
 	if (!conn_from(w, 0) || (!c->c_null && !w->w_have_session) || !call_slot(c))
 		return false;
-	/* A slot keeps to a connection while it can: where a server's threads have connections each, they do not hand the slot, and the reply kept in it, to and fro. */
+	/* A slot keeps to a connection while it can: where a server's threads have connections
+	 * each, they do not hand the slot, and the reply kept in it, to and fro. */
 	wc_call_send_on(c, conn_from(w, c->c_null ? w->w_turn++ : (unsigned)c->c_slot));
 	return true;
 }
@@ -270,7 +275,8 @@ static bool too_old(const struct wc_call *c)
 {
 	const struct weft *w = c->c_w;
 
-	return w->w_opts.wo_giveup_ms && loop_now_ns(w->w_loop) - c->c_since_ns > w->w_opts.wo_giveup_ms * 1000000ull;
+	return w->w_opts.wo_giveup_ms &&
+	       loop_now_ns(w->w_loop) - c->c_since_ns > w->w_opts.wo_giveup_ms * 1000000ull;
 }
 
 /* It goes again, unless its time is over: then its slot is in nobody knows what state. */
@@ -293,11 +299,14 @@ static void call_retry(struct wc_call *c, uint32_t pause_ms)
 
 static uint32_t call_pause(struct wc_call *c)
 {
-	c->c_delay_ms = !c->c_delay_ms ? DELAY_FIRST_MS : c->c_delay_ms * 2 < DELAY_MOST_MS ? c->c_delay_ms * 2 : DELAY_MOST_MS;
+	c->c_delay_ms = !c->c_delay_ms			    ? DELAY_FIRST_MS
+			: c->c_delay_ms * 2 < DELAY_MOST_MS ? c->c_delay_ms * 2
+							    : DELAY_MOST_MS;
 	return c->c_delay_ms;
 }
 
-/* The slot is of a session that is no more. What went out before without an answer may have been done. */
+/* The slot is of a session that is no more. What went out before without an answer may have been
+ * done. */
 static void call_lost(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
@@ -325,7 +334,8 @@ static void sequence_refused(struct wc_call *c)
 	switch (c->c_status) {
 	case NFS4ERR_SEQ_MISORDERED:
 		/* A slot that the server took away and gave again may begin anew. */
-		if (current && w->w_slots[c->c_slot].sl_retired && w->w_slots[c->c_slot].sl_seq != 1) {
+		if (current && w->w_slots[c->c_slot].sl_retired &&
+		    w->w_slots[c->c_slot].sl_seq != 1) {
 			w->w_slots[c->c_slot].sl_retired = false;
 			w->w_slots[c->c_slot].sl_seq = 1;
 			if (c->c_given_up && c->c_op && c->c_kind->k_cache)
@@ -459,7 +469,8 @@ static bool get_sequence(struct wc_call *c, struct wc_res *r)
 	if (r->x->bad)
 		return false;
 	if (c->c_gen == w->w_gen && c->c_slot >= 0) {
-		if (memcmp(id, w->w_session, NFS4_SESSIONID_SIZE) || slot != (uint32_t)c->c_slot || seq != w->w_slots[c->c_slot].sl_seq) {
+		if (memcmp(id, w->w_session, NFS4_SESSIONID_SIZE) || slot != (uint32_t)c->c_slot ||
+		    seq != w->w_slots[c->c_slot].sl_seq) {
 			r->r_bad = true;
 			return false;
 		}

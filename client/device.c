@@ -1,4 +1,5 @@
-/* device.c - who a layout names: GETDEVICEINFO (RFC 8881 section 18.40), ff_device_addr4 (RFC 8435 section 4.1), and a connection to each, kept for the client. */
+/* device.c - who a layout names: GETDEVICEINFO (RFC 8881 section 18.40), ff_device_addr4 (RFC 8435
+ * section 4.1), and a connection to each, kept for the client. */
 #include "client/int.h"
 #include "proto/nfs3.h"
 #include <stdlib.h>
@@ -20,8 +21,10 @@ static void device_closed(struct rpc_conn *conn, void *arg)
 }
 
 /* It calls us not; its replies are as large as those of a server. */
-static const struct rpc_service device_service = {
-	.rs_max_record = WC_MAX_IO + 65536, .rs_max_reply = 512, .rs_opened = device_opened, .rs_closed = device_closed};
+static const struct rpc_service device_service = {.rs_max_record = WC_MAX_IO + 65536,
+						  .rs_max_reply = 512,
+						  .rs_opened = device_opened,
+						  .rs_closed = device_closed};
 
 static void put(struct wc_call *c, struct xdr_out *x)
 {
@@ -43,7 +46,8 @@ static bool get_addrs(struct xdr_in *x, struct wc_device *dv)
 	dv->dv_rlen = 0;
 	for (uint32_t i = 0; i < n && !x->bad; i++) {
 		uint32_t idlen, ualen;
-		const uint8_t *id = xdr_get_opaque(x, 1024, &idlen), *ua = xdr_get_opaque(x, 1024, &ualen);
+		const uint8_t *id = xdr_get_opaque(x, 1024, &idlen),
+			      *ua = xdr_get_opaque(x, 1024, &ualen);
 		char netid[8], uaddr[128];
 
 		if (x->bad || idlen >= sizeof(netid) || !idlen || ualen >= sizeof(uaddr) || !ualen)
@@ -52,7 +56,8 @@ static bool get_addrs(struct xdr_in *x, struct wc_device *dv)
 		netid[idlen] = 0;
 		memcpy(uaddr, ua, ualen);
 		uaddr[ualen] = 0;
-		if (!dv->dv_rlen && (!strcmp(netid, "rdma") || !strcmp(netid, "rdma6")) && rpc_uaddr_parse(netid, uaddr, &dv->dv_raddr, &dv->dv_rlen))
+		if (!dv->dv_rlen && (!strcmp(netid, "rdma") || !strcmp(netid, "rdma6")) &&
+		    rpc_uaddr_parse(netid, uaddr, &dv->dv_raddr, &dv->dv_rlen))
 			dv->dv_rlen = 0;
 		if (found || (strcmp(netid, "tcp") && strcmp(netid, "tcp6")))
 			continue;
@@ -78,7 +83,8 @@ static bool get_versions(struct xdr_in *x, struct wc_device *dv)
 		rsize = xdr_get_u32(x);
 		wsize = xdr_get_u32(x);
 		xdr_get_bool(x);
-		if (x->bad || found || version != 3 || i >= WC_FHS || rsize < DEVICE_IO_LEAST || wsize < DEVICE_IO_LEAST)
+		if (x->bad || found || version != 3 || i >= WC_FHS || rsize < DEVICE_IO_LEAST ||
+		    wsize < DEVICE_IO_LEAST)
 			continue;
 		dv->dv_version = i;
 		dv->dv_rsize = rsize < WC_MAX_IO ? rsize : WC_MAX_IO;
@@ -161,7 +167,8 @@ struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_
 
 bool wc_device_may_rdma(const struct weft *w, const struct wc_device *dv)
 {
-	return w->w_opts.wo_rdma && w->w_ring->r_rdma && dv->dv_rlen && loop_now_ns(w->w_loop) >= dv->dv_no_rdma_ns;
+	return w->w_opts.wo_rdma && w->w_ring->r_rdma && dv->dv_rlen &&
+	       loop_now_ns(w->w_loop) >= dv->dv_no_rdma_ns;
 }
 
 void wc_device_no_rdma(struct weft *w, struct wc_device *dv)
@@ -178,14 +185,16 @@ struct rpc_client *wc_device_client(struct weft *w, struct wc_device *dv)
 
 	if (dv->dv_state != WC_DEV_GOOD || w->w_state == WC_CLOSING || w->w_state == WC_FAILED)
 		return NULL;
-	if (dv->dv_client && (dv->dv_is_rdma != rdma || len != dv->dv_at_len || memcmp(addr, &dv->dv_at, len))) {
+	if (dv->dv_client &&
+	    (dv->dv_is_rdma != rdma || len != dv->dv_at_len || memcmp(addr, &dv->dv_at, len))) {
 		rpc_client_destroy(dv->dv_client);
 		dv->dv_client = NULL;
 		dv->dv_bad_ns = 0;
 	}
 	if (dv->dv_client)
 		return dv->dv_client;
-	if (rpc_client_create(&dv->dv_client, w->w_loop, (const struct sockaddr *)addr, len, &device_service, NULL, NULL)) {
+	if (rpc_client_create(&dv->dv_client, w->w_loop, (const struct sockaddr *)addr, len,
+			      &device_service, NULL, NULL)) {
 		dv->dv_client = NULL;
 		return NULL;
 	}

@@ -1,8 +1,9 @@
 /*
  * ds.c - data straight to and from data servers: NFSv3 READ, WRITE and COMMIT (RFC 1813).
  *
- * A READ goes to the copy that the server prefers, and on to the others when it fails; a WRITE goes to all copies. What fails on all, or
- * on one that is to be written, goes through the metadata server, which is told of the error when the layout goes back (RFC 8435 section 9.1).
+ * A READ goes to the copy that the server prefers, and on to the others when it fails; a WRITE goes
+ * to all copies. What fails on all, or on one that is to be written, goes through the metadata
+ * server, which is told of the error when the layout goes back (RFC 8435 section 9.1).
  */
 #include "client/int.h"
 #include "proto/nfs3.h"
@@ -58,7 +59,8 @@ uint32_t wc_lo_index(const struct wc_layout *lo, unsigned mirror, uint64_t off)
 	return lo->lo_first[mirror] + (n > 1 ? (uint32_t)(off / lo->lo_unit % n) : 0);
 }
 
-static struct ds_call *call_new(struct wc_io *io, struct wc_layout *lo, uint32_t proc, uint64_t off, const uint8_t *buf, uint32_t len)
+static struct ds_call *call_new(struct wc_io *io, struct wc_layout *lo, uint32_t proc, uint64_t off,
+				const uint8_t *buf, uint32_t len)
 {
 	struct ds_call *dc = calloc(1, sizeof(*dc));
 
@@ -138,7 +140,8 @@ static void get_write(struct ds_call *dc, struct xdr_in *x)
 	dc->dc_got = xdr_get_u32(x);
 	dc->dc_how = xdr_get_u32(x);
 	dc->dc_verf = xdr_get_u64(x);
-	if (!dc->dc_got || dc->dc_got > dc->dc_len || dc->dc_how > NFS3_FILE_SYNC || dc->dc_how < dc->dc_io->io_stable)
+	if (!dc->dc_got || dc->dc_got > dc->dc_len || dc->dc_how > NFS3_FILE_SYNC ||
+	    dc->dc_how < dc->dc_io->io_stable)
 		x->bad = true;
 }
 
@@ -195,7 +198,8 @@ static void call_send(struct ds_call *dc)
 	struct weft *w = dc->dc_file->f_w;
 	const struct wc_lo_ds *ds = &dc->dc_lo->lo_ds[dc->dc_ds];
 	struct rpc_client *cl = ds->ld_usable ? wc_device_client(w, ds->ld_dev) : NULL;
-	struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS, .rc_uid = ds->ld_uid, .rc_gid = ds->ld_gid};
+	struct rpc_cred cred = {
+		.rc_flavor = RPC_AUTH_SYS, .rc_uid = ds->ld_uid, .rc_gid = ds->ld_gid};
 	struct xdr_out *x = &dc->dc_rpc.q_args;
 	unsigned version = ds->ld_dev->dv_version;
 
@@ -207,7 +211,8 @@ static void call_send(struct ds_call *dc)
 		loop_timer_start(w->w_loop, &dc->dc_timer, 0);
 		return;
 	}
-	rpc_req_init(&dc->dc_rpc, NFS3_PROGRAM, NFS3_VERSION, dc->dc_proc, &cred, 256 + (size_t)dc->dc_len, reply);
+	rpc_req_init(&dc->dc_rpc, NFS3_PROGRAM, NFS3_VERSION, dc->dc_proc, &cred,
+		     256 + (size_t)dc->dc_len, reply);
 	dc->dc_rpc.q_reply_max = dc->dc_proc == NFS3_READ ? 512 + (size_t)dc->dc_len : 0;
 	xdr_put_opaque(x, ds->ld_fh[version], ds->ld_fh_len[version]);
 	xdr_put_u64(x, dc->dc_off);
@@ -240,8 +245,10 @@ static void again(struct loop_timer *t)
 /* Notes why, for the server. stays: the layout is good for this without that server. */
 static void note(struct ds_call *dc, uint32_t ds, bool stays)
 {
-	static const uint32_t ops[NFS3_NPROCS] = {[NFS3_READ] = OP_READ, [NFS3_WRITE] = OP_WRITE, [NFS3_COMMIT] = OP_COMMIT};
-	uint64_t len = dc->dc_len ? dc->dc_len : NFS4_UINT64_MAX, until = loop_now_ns(dc->dc_file->f_w->w_loop) + BAD_NS;
+	static const uint32_t ops[NFS3_NPROCS] = {
+		[NFS3_READ] = OP_READ, [NFS3_WRITE] = OP_WRITE, [NFS3_COMMIT] = OP_COMMIT};
+	uint64_t len = dc->dc_len ? dc->dc_len : NFS4_UINT64_MAX,
+		 until = loop_now_ns(dc->dc_file->f_w->w_loop) + BAD_NS;
 	struct wc_lo_ds *ld = &dc->dc_lo->lo_ds[ds];
 	uint32_t status = dc->dc_status;
 	bool known = ld->ld_bad_ns > until - BAD_NS;
@@ -253,11 +260,13 @@ static void note(struct ds_call *dc, uint32_t ds, bool stays)
 		ld->ld_dev->dv_again = true;
 		ld->ld_dev->dv_bad_ns = until;
 	}
-	if (!stays || (!known && !wc_lo_report(dc->dc_file, dc->dc_lo, ds, dc->dc_off, len, status, ops[dc->dc_proc])))
+	if (!stays || (!known && !wc_lo_report(dc->dc_file, dc->dc_lo, ds, dc->dc_off, len, status,
+					       ops[dc->dc_proc])))
 		wc_lo_error(dc->dc_lo, ds, dc->dc_off, len, status, ops[dc->dc_proc]);
 }
 
-/* The copy that the server prefers of those that were not tried; those that failed of late come last. */
+/* The copy that the server prefers of those that were not tried; those that failed of late come
+ * last. */
 static bool read_choose(struct ds_call *dc)
 {
 	const struct wc_layout *lo = dc->dc_lo;
@@ -266,7 +275,9 @@ static bool read_choose(struct ds_call *dc)
 
 	for (unsigned m = 0; m < lo->lo_nmirrors; m++) {
 		const struct wc_lo_ds *ds = &lo->lo_ds[wc_lo_index(lo, m, dc->dc_off)];
-		uint64_t worth = ds->ld_efficiency | (uint64_t)(ds->ld_bad_ns <= now && ds->ld_dev->dv_bad_ns <= now) << 32;
+		uint64_t worth = ds->ld_efficiency |
+				 (uint64_t)(ds->ld_bad_ns <= now && ds->ld_dev->dv_bad_ns <= now)
+					 << 32;
 
 		if (dc->dc_tried & 1u << m || !ds->ld_usable || (best >= 0 && worth <= most))
 			continue;
@@ -324,7 +335,11 @@ static void write_over(struct ds_call *dc, bool failed)
 		note(dc, dc->dc_ds, false);
 		dw->w_failed = true;
 	} else {
-		struct wc_dirty d = {.d_off = dc->dc_off, .d_verf = dc->dc_verf, .d_buf = dc->dc_buf, .d_len = dc->dc_got, .d_ds = dc->dc_ds};
+		struct wc_dirty d = {.d_off = dc->dc_off,
+				     .d_verf = dc->dc_verf,
+				     .d_buf = dc->dc_buf,
+				     .d_len = dc->dc_got,
+				     .d_ds = dc->dc_ds};
 
 		if (dc->dc_how != NFS3_FILE_SYNC && !wc_lo_dirty(dc->dc_file, lo, &d))
 			wc_io_failed(dc->dc_io, -ENOMEM, 0);
@@ -358,7 +373,8 @@ static void commit_over(struct ds_call *dc, bool failed)
 	if (failed)
 		note(dc, dc->dc_ds, false);
 	for (const struct wc_dirty *d = io->io_dirty; d; d = d->d_next)
-		if (d->d_len && d->d_ds == dc->dc_ds && (failed || d->d_forced || d->d_verf != dc->dc_verf)) {
+		if (d->d_len && d->d_ds == dc->dc_ds &&
+		    (failed || d->d_forced || d->d_verf != dc->dc_verf)) {
 			dc->dc_file->f_w->w_rewritten++;
 			wc_io_through(io, d->d_off, d->d_buf, d->d_len);
 		}
@@ -371,7 +387,8 @@ static void call_over(struct ds_call *dc)
 	bool closing = w->w_state == WC_CLOSING || w->w_state == WC_FAILED;
 
 	if (dc->dc_counted)
-		wc_lo_ends(w, traffic(dc), dc->dc_began_ns, dc->dc_err || dc->dc_status ? 0 : dc->dc_got);
+		wc_lo_ends(w, traffic(dc), dc->dc_began_ns,
+			   dc->dc_err || dc->dc_status ? 0 : dc->dc_got);
 	dc->dc_counted = false;
 	/* By TCP then: all that is asked of data servers may be done twice. */
 	if (dc->dc_err && dc->dc_rdma && !closing) {
@@ -381,7 +398,8 @@ static void call_over(struct ds_call *dc)
 	}
 	w->w_ds_rdma += dc->dc_rdma;
 	w->w_ds_direct += dc->dc_direct;
-	if (!dc->dc_err && dc->dc_status == NFS3ERR_JUKEBOX && !closing && dc->dc_rounds++ < JUKEBOX_ROUNDS) {
+	if (!dc->dc_err && dc->dc_status == NFS3ERR_JUKEBOX && !closing &&
+	    dc->dc_rounds++ < JUKEBOX_ROUNDS) {
 		dc->dc_timer.t_fire = again;
 		loop_timer_start(w->w_loop, &dc->dc_timer, JUKEBOX_MS);
 	} else if (dc->dc_proc == NFS3_READ) {
@@ -409,7 +427,8 @@ void wc_ds_read(struct wc_io *io, struct wc_layout *lo, uint64_t off, uint8_t *b
 	}
 }
 
-void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uint8_t *buf, uint32_t len)
+void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uint8_t *buf,
+		 uint32_t len)
 {
 	struct ds_write *dw = calloc(1, sizeof(*dw));
 	unsigned n = lo->lo_flags & FF_FLAGS_WRITE_ONE_MIRROR ? 1 : lo->lo_nmirrors;

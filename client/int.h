@@ -6,12 +6,14 @@
  *   call.c      one COMPOUND: slots, sending, what its reply means for the session
  *   res.c       results and attributes, by cursor; errors
  *   op.c        operations on names; open.c: on open files; io.c: data through the server
- *   layout.c    layouts: getting them, giving them back; device.c: who a layout names; ds.c: data straight to and from those; report.c: what the server is
+ *   layout.c    layouts: getting them, giving them back; device.c: who a layout names; ds.c: data
+ *               straight to and from those; report.c: what the server is
  *               told of those
  *   back.c      calls of the server
  *
- * A call (struct wc_call) is one COMPOUND that is sent until it is answered. It puts its operations anew each time it is begun
- * (k_put), and takes the results apart inside of the reply (k_got); k_end is called when the call is over and nothing refers to its memory.
+ * A call (struct wc_call) is one COMPOUND that is sent until it is answered. It puts its operations
+ * anew each time it is begun (k_put), and takes the results apart inside of the reply (k_got);
+ * k_end is called when the call is over and nothing refers to its memory.
  */
 #ifndef CLIENT_INT_H
 #define CLIENT_INT_H
@@ -22,17 +24,18 @@
 
 #define WC_MAX_IO (1u << 20)
 /* Bytes of a COMPOUND around the payload of a READ or WRITE, at most. */
-#define WC_FRAME 4096u
+#define WC_FRAME  4096u
 #define WC_PLACES 256u
-#define WC_OPEN_BYTES 2048u /* of a layout that comes with an OPEN, at most; and of the rest of the reply */
-#define WC_BUCKETS 1024u
-#define WC_CB_SLOTS 8
-#define WC_CB_BYTES 4096u
+/* of a layout that comes with an OPEN, at most; and of the rest of the reply */
+#define WC_OPEN_BYTES 2048u
+#define WC_BUCKETS    1024u
+#define WC_CB_SLOTS   8
+#define WC_CB_BYTES   4096u
 
 struct weft_ring {
 	struct loop *r_loop;
-	struct weft_op *r_ended, **r_ended_end;	    /* without o_done */
-	struct weft_op *r_new, **r_new_end;	    /* submitted between two runs */
+	struct weft_op *r_ended, **r_ended_end; /* without o_done */
+	struct weft_op *r_new, **r_new_end;	/* submitted between two runs */
 	struct loop_msg r_msg;
 	bool r_posted, r_running, r_once;
 	const struct weft_op *r_wait; /* weft_do waits for it */
@@ -63,7 +66,9 @@ struct wc_kind {
 	void (*k_end)(struct wc_call *c, int err, uint32_t status);
 	bool k_cache; /* not idempotent: the server is to keep the reply */
 	bool k_bare;  /* no SEQUENCE */
-	bool k_urgent; /* part of a recovery: it does not wait for one's end, and ends with the session's error instead of waiting for another */
+	/* part of a recovery: it does not wait for one's end, and ends with the session's error
+	 * instead of waiting for another */
+	bool k_urgent;
 };
 
 struct wc_call {
@@ -77,7 +82,7 @@ struct wc_call {
 	struct loop_timer c_timer;
 	unsigned c_holds; /* the reply, and payload that the transport has */
 	uint32_t c_nops;
-	int c_slot; /* -1: none */
+	int c_slot;	/* -1: none */
 	uint64_t c_gen; /* the session that the slot is of */
 	bool c_queued, c_null, c_parsed;
 	bool c_recalled; /* a layout was recalled since it was put last */
@@ -133,11 +138,13 @@ struct weft {
 	struct wc_conn w_conns[WEFT_MAX_CONNS];
 	unsigned w_nconns, w_turn;
 	/* The client and its session. */
-	bool w_pnfs; /* the server gives layouts */
-	bool w_no_flex;	  /* but not of our kind: they are not asked for with an OPEN */
-	bool w_threshold; /* the last OPEN had an mdsthreshold: what is to be asked for is known after it */
+	bool w_pnfs;	/* the server gives layouts */
+	bool w_no_flex; /* but not of our kind: they are not asked for with an OPEN */
+	/* the last OPEN had an mdsthreshold: what is to be asked for is known after it */
+	bool w_threshold;
 	bool w_no_report, w_no_stats; /* it takes no LAYOUTERROR, no LAYOUTSTATS */
-	bool w_have_client, w_have_session, w_step; /* step: a call of the set-up is under way, or its timer runs */
+	/* step: a call of the set-up is under way, or its timer runs */
+	bool w_have_client, w_have_session, w_step;
 	bool w_reclaimed; /* RECLAIM_COMPLETE was answered for w_clientid */
 	bool w_lost_state, w_spoiled;
 	uint64_t w_clientid;
@@ -165,19 +172,21 @@ struct weft {
 	struct wc_cb_slot w_cb[WC_CB_SLOTS];
 	struct wc_device *w_devices;
 	unsigned w_ds_calls; /* under way */
-	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads, w_ds_writes, w_ds_errors, w_ds_rdma, w_ds_direct, w_recalls, w_reports, w_steered;
+	uint64_t w_nsessions, w_resent, w_callbacks, w_rewritten, w_nlayouts, w_ds_reads,
+		w_ds_writes, w_ds_errors, w_ds_rdma, w_ds_direct, w_recalls, w_reports, w_steered;
 	uint64_t w_stats_ns; /* when files were looked through last for statistics to tell */
 };
 
-/* Data that the server may still lose: WC_MAX_IO bytes at most. A later WRITE takes its part out of it; nothing left: d_len is 0. */
+/* Data that the server may still lose: WC_MAX_IO bytes at most. A later WRITE takes its part out of
+ * it; nothing left: d_len is 0. */
 struct wc_dirty {
 	struct wc_dirty *d_next;
 	struct wc_dirty *d_same, **d_at; /* of its file, in f_places; NULL: it is not there */
 	uint64_t d_off, d_verf;
 	const uint8_t *d_buf;
 	uint32_t d_len;
-	uint32_t d_ds;	/* of a layout: which of its servers */
-	bool d_forced;	/* it is to be written again whatever the verifier says */
+	uint32_t d_ds; /* of a layout: which of its servers */
+	bool d_forced; /* it is to be written again whatever the verifier says */
 };
 
 /* An operation on data, of several calls. */
@@ -188,26 +197,29 @@ struct wc_io {
 	unsigned io_pending;
 	uint64_t io_end; /* READ: where the data that are there end */
 	bool io_eof;	 /* that is the end of the file */
-	bool io_tell;	 /* the server is to be told of what was written elsewhere (LAYOUTCOMMIT), when all calls have ended */
+	/* the server is to be told of what was written elsewhere (LAYOUTCOMMIT), when all calls
+	 * have ended */
+	bool io_tell;
 	int io_err;
 	uint32_t io_status;
 	uint32_t io_stable;
-	struct wc_dirty *io_through, *io_dirty; /* COMMIT: what it is about, with the server and with a layout's servers */
+	/* COMMIT: what it is about, with the server and with a layout's servers */
+	struct wc_dirty *io_through, *io_dirty;
 };
 
 /* ---- layouts (RFC 8435) ---- */
 
-#define WC_FHS	  4
+#define WC_FHS	   4
 #define WC_MIRRORS 16u
-#define WC_LO_DS  4096u
-#define WC_ERRORS 16u
+#define WC_LO_DS   4096u
+#define WC_ERRORS  16u
 
 enum wc_dev_state { WC_DEV_ASKED, WC_DEV_GOOD, WC_DEV_BAD };
 struct wc_device {
 	struct wc_device *dv_next;
 	uint8_t dv_id[NFS4_DEVICEID4_SIZE];
 	enum wc_dev_state dv_state;
-	bool dv_again; /* it did not answer: perhaps it is elsewhere by now */
+	bool dv_again;	    /* it did not answer: perhaps it is elsewhere by now */
 	uint64_t dv_bad_ns; /* until then copies elsewhere are read first */
 	char dv_netid[8], dv_uaddr[128];
 	/* The same by RDMA; dv_rlen 0: there is none. */
@@ -254,7 +266,8 @@ struct wc_layout {
 	uint32_t lo_first[WC_MIRRORS + 1]; /* of a mirror, in lo_ds */
 	unsigned lo_refs;		   /* calls to data servers under way */
 	bool lo_dead;			   /* the server knows it no more */
-	bool lo_tell;			   /* something was written since the last LAYOUTCOMMIT, up to lo_last */
+	/* something was written since the last LAYOUTCOMMIT, up to lo_last */
+	bool lo_tell;
 	uint64_t lo_last;
 	uint32_t lo_hint_s; /* how often statistics are told */
 	uint64_t lo_since_ns, lo_told_ns;
@@ -267,7 +280,8 @@ struct wc_layout {
 /* NONE: asked for when there is I/O. OFF: not before f_lo_off_ns. */
 enum wc_lo_state { WC_LO_NONE, WC_LO_ASKED, WC_LO_DEVICES, WC_LO_HELD, WC_LO_RETURNING, WC_LO_OFF };
 
-/* mdsthreshold (RFC 8881 section 5.12.6) for layouts of our kind: what is less goes through the server. 0: no such limit. */
+/* mdsthreshold (RFC 8881 section 5.12.6) for layouts of our kind: what is less goes through the
+ * server. 0: no such limit. */
 struct wc_limits {
 	uint64_t th_read_size, th_write_size, th_read_io, th_write_io;
 };
@@ -281,12 +295,13 @@ struct weft_file {
 	uint64_t f_owner;
 	uint32_t f_access; /* OPEN4_SHARE_ACCESS_* */
 	enum wc_fstate f_state;
-	uint64_t f_gen;	   /* rises with each new stateid */
+	uint64_t f_gen;		  /* rises with each new stateid */
 	struct wc_call *f_reopen; /* under way */
 	bool f_linked, f_delegated;
 	struct wc_stateid f_deleg; /* that nobody asked for */
 	struct wc_dirty *f_dirty, *f_dirty_last;
-	struct wc_dirty **f_places; /* all records by where they begin, wherever they are listed: WC_PLACES chains */
+	/* all records by where they begin, wherever they are listed: WC_PLACES chains */
+	struct wc_dirty **f_places;
 	struct wc_io *f_commits; /* the first is under way */
 	int f_commit_err; /* of what was committed without being asked: the next COMMIT tells */
 	uint32_t f_commit_status;
@@ -297,7 +312,7 @@ struct weft_file {
 	uint64_t f_lo_off_ns;
 	unsigned f_lo_failures;
 	struct wc_limits f_limits;
-	uint64_t f_size; /* as far as we know */
+	uint64_t f_size;    /* as far as we know */
 	bool f_lo_flushing; /* RETURNING, and no I/O is left but that of the way back */
 };
 
@@ -322,7 +337,8 @@ void wc_seq_flags(struct weft *w, uint32_t flags);
 
 /* ---- call.c ---- */
 /* NULL without memory. */
-struct wc_call *wc_call_new(struct weft *w, const struct wc_kind *kind, struct weft_op *op, void *arg);
+struct wc_call *wc_call_new(struct weft *w, const struct wc_kind *kind, struct weft_op *op,
+			    void *arg);
 void wc_call_send(struct wc_call *c);
 /* A bare one, on this connection. */
 void wc_call_send_on(struct wc_call *c, struct wc_conn *cn);
@@ -335,7 +351,8 @@ void wc_calls_expire(struct weft *w);
 void wc_calls_fail(struct weft *w, int err);
 void wc_null(struct weft *w, struct weft_op *op);
 void wc_call_parse(struct wc_call *c, struct xdr_in *x);
-/* Without a transport, for the fuzzer: the first call that waits, as if it was sent; and its reply. */
+/* Without a transport, for the fuzzer: the first call that waits, as if it was sent; and its
+ * reply. */
 struct wc_call *wc_call_take(struct weft *w);
 void wc_call_feed(struct wc_call *c, struct xdr_in *x);
 /* The payload of a WRITE, by reference. */
@@ -372,9 +389,11 @@ void wc_open_begin(struct weft_op *op);
 void wc_close_begin(struct weft_op *op);
 void wc_io_begin(struct weft_op *op);
 void wc_commit_begin(struct weft_op *op);
-/* The server says that this file's state is none (gen: as it was when the call was put): it is opened again, once for all. */
+/* The server says that this file's state is none (gen: as it was when the call was put): it is
+ * opened again, once for all. */
 void wc_file_lost(struct weft_file *f, uint64_t gen);
-/* All of a client's are to be reclaimed; then done. cut: a loss came between, and it is to be done again. */
+/* All of a client's are to be reclaimed; then done. cut: a loss came between, and it is to be done
+ * again. */
 void wc_files_reclaim(struct weft *w, void (*done)(struct weft *w, bool cut));
 void wc_file_free(struct weft_file *f);
 /* Of the open files with this handle, the first; then f_bucket, as far as wc_fh_is. */
@@ -391,7 +410,8 @@ void wc_io_read_ends(struct wc_io *io, uint64_t end);
 void wc_io_through(struct wc_io *io, uint64_t off, const uint8_t *buf, uint32_t len);
 /* From its beginning, all of it. */
 void wc_io_through_all(struct wc_io *io);
-/* A file's size was set: what was written behind it is not written again, nor is the server told of it, by none of the files that have it open. */
+/* A file's size was set: what was written behind it is not written again, nor is the server told of
+ * it, by none of the files that have it open. */
 void wc_io_cut(struct weft *w, const struct weft_fh *fh, uint64_t size);
 void wc_dirty_free(struct wc_dirty *d);
 /* A copy of d; the caller lists it. NULL without memory. */
@@ -418,21 +438,26 @@ bool wc_lo_same(const struct wc_layout *lo, uint32_t a, uint32_t b);
 /* Devices are known now: files that wait go on. */
 void wc_lo_go_on(struct weft *w);
 uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x);
-/* LAYOUTGET as a part of another call: whether it is to be one, its arguments, its result (false: there is none, or it failed). */
+/* LAYOUTGET as a part of another call: whether it is to be one, its arguments, its result (false:
+ * there is none, or it failed). */
 bool wc_lo_with_open(const struct weft_file *f);
-void wc_lo_put_get(struct wc_call *c, struct xdr_out *x, const struct weft_file *f, const struct wc_stateid *si, uint32_t most);
+void wc_lo_put_get(struct wc_call *c, struct xdr_out *x, const struct weft_file *f,
+		   const struct wc_stateid *si, uint32_t most);
 bool wc_lo_res_get(struct wc_res *r, struct weft_file *f, struct wc_stateid *si);
 /* OPEN is over, and LAYOUTGET in it. stale: a recall came meanwhile. */
-void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status, bool stale);
+void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status,
+		  bool stale);
 /* LAYOUTRETURN as a part of CLOSE. */
 void wc_lo_put_return(struct wc_call *c, struct xdr_out *x, const struct weft_file *f);
 bool wc_lo_res_return(struct wc_res *r);
 
 /* ---- report.c ---- */
 /* Goes with the layout's return. */
-void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op);
+void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status,
+		 uint32_t op);
 /* Goes at once, and the layout stays. False: the server takes no such report. */
-bool wc_lo_report(struct weft_file *f, const struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op);
+bool wc_lo_report(struct weft_file *f, const struct wc_layout *lo, uint32_t ds, uint64_t off,
+		  uint64_t len, uint32_t status, uint32_t op);
 void wc_lo_begins(struct weft *w, struct wc_lo_traffic *lt, uint32_t bytes);
 /* began_ns: of this request; bytes 0: it failed. */
 void wc_lo_ends(struct weft *w, struct wc_lo_traffic *lt, uint64_t began_ns, uint32_t bytes);
@@ -456,7 +481,8 @@ void wc_device_no_rdma(struct weft *w, struct wc_device *dv);
 /* ---- ds.c ---- */
 /* A part of an operation, within one stripe unit. */
 void wc_ds_read(struct wc_io *io, struct wc_layout *lo, uint64_t off, uint8_t *buf, uint32_t len);
-void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uint8_t *buf, uint32_t len);
+void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uint8_t *buf,
+		 uint32_t len);
 /* Of what io_dirty has of this server. */
 void wc_ds_commit(struct wc_io *io, struct wc_layout *lo, uint32_t ds);
 uint32_t wc_lo_index(const struct wc_layout *lo, unsigned mirror, uint64_t off);

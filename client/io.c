@@ -1,9 +1,12 @@
 /*
- * io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as many calls as the server's limits make of an operation.
+ * io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as many calls
+ * as the server's limits make of an operation.
  *
- * What a WRITE left unstable is remembered (wc_dirty), with the server's verifier: a COMMIT that answers with another one tells that the
- * server has lost it, and it is written again from the caller's memory. What a later WRITE is to replace is taken out of the records first: data that
- * are older must not come over it, and what is stable or still there has no record, or one that is not written again.
+ * What a WRITE left unstable is remembered (wc_dirty), with the server's verifier: a COMMIT that
+ * answers with another one tells that the server has lost it, and it is written again from the
+ * caller's memory. What a later WRITE is to replace is taken out of the records first: data that
+ * are older must not come over it, and what is stable or still there has no record, or one that is
+ * not written again.
  */
 #include "client/int.h"
 #include <errno.h>
@@ -189,7 +192,8 @@ static bool io_state_again(struct wc_call *c, uint32_t status)
 	struct wc_io *io = c->c_arg;
 	struct weft_file *f = io->io_file;
 
-	if (!wc_state_error(status) || !f || f->f_state == WC_F_BAD || c->c_state_rounds++ > STATE_ROUNDS)
+	if (!wc_state_error(status) || !f || f->f_state == WC_F_BAD ||
+	    c->c_state_rounds++ > STATE_ROUNDS)
 		return false;
 	wc_file_lost(f, c->c_file_gen);
 	if (f->f_state == WC_F_BAD)
@@ -217,10 +221,12 @@ static bool res_io(struct wc_call *c, struct wc_res *r, uint32_t opnum)
 {
 	struct wc_io *io = c->c_arg;
 
-	return wc_res_fh(r, io->io_file ? &io->io_file->f_fh : &io->io_op->o_fh) && wc_res_op(r, opnum);
+	return wc_res_fh(r, io->io_file ? &io->io_file->f_fh : &io->io_op->o_fh) &&
+	       wc_res_op(r, opnum);
 }
 
-static struct wc_call *io_call(struct wc_io *io, const struct wc_kind *kind, uint64_t off, const uint8_t *buf, uint32_t n)
+static struct wc_call *io_call(struct wc_io *io, const struct wc_kind *kind, uint64_t off,
+			       const uint8_t *buf, uint32_t n)
 {
 	struct wc_call *c = wc_call_new(io->io_op->o_w, kind, io->io_op, io);
 
@@ -330,12 +336,16 @@ static bool dirty_add(struct weft_file *f, const struct wc_call *c)
 {
 	struct wc_dirty *d = f->f_dirty_last;
 
-	if (d && d->d_at && !d->d_forced && d->d_verf == c->c_verf && d->d_off + d->d_len == c->c_off &&
-	    d->d_buf + d->d_len == c->c_buf && d->d_len + c->c_at <= WC_MAX_IO) {
+	if (d && d->d_at && !d->d_forced && d->d_verf == c->c_verf &&
+	    d->d_off + d->d_len == c->c_off && d->d_buf + d->d_len == c->c_buf &&
+	    d->d_len + c->c_at <= WC_MAX_IO) {
 		d->d_len += c->c_at;
 		return true;
 	}
-	d = wc_dirty_new(f, &(struct wc_dirty){.d_off = c->c_off, .d_verf = c->c_verf, .d_buf = c->c_buf, .d_len = c->c_at});
+	d = wc_dirty_new(f, &(struct wc_dirty){.d_off = c->c_off,
+					       .d_verf = c->c_verf,
+					       .d_buf = c->c_buf,
+					       .d_len = c->c_at});
 	if (!d)
 		return false;
 	if (f->f_dirty_last)
@@ -368,10 +378,12 @@ static void write_end(struct wc_call *c, int err, uint32_t status)
 	wc_io_put_down(io);
 }
 
-static const struct wc_kind write_kind = {.k_put = write_put, .k_got = write_got, .k_end = write_end, .k_cache = true};
+static const struct wc_kind write_kind = {
+	.k_put = write_put, .k_got = write_got, .k_end = write_end, .k_cache = true};
 
 /* A range, in calls. */
-static void io_range(struct wc_io *io, const struct wc_kind *kind, uint64_t off, const uint8_t *buf, uint32_t len, uint32_t most)
+static void io_range(struct wc_io *io, const struct wc_kind *kind, uint64_t off, const uint8_t *buf,
+		     uint32_t len, uint32_t most)
 {
 	while (len && !io->io_err) {
 		uint32_t n = len < most ? len : most;
@@ -421,7 +433,8 @@ void wc_io_begin(struct weft_op *op)
 	bool rd = op->o_what == WEFT_READ;
 	struct wc_io *io;
 
-	if ((f && !(f->f_access & (rd ? OPEN4_SHARE_ACCESS_READ : OPEN4_SHARE_ACCESS_WRITE))) || (f && f->f_state == WC_F_BAD)) {
+	if ((f && !(f->f_access & (rd ? OPEN4_SHARE_ACCESS_READ : OPEN4_SHARE_ACCESS_WRITE))) ||
+	    (f && f->f_state == WC_F_BAD)) {
 		wc_op_end(op, -EBADF, 0);
 		return;
 	}
@@ -476,7 +489,8 @@ static void commit_end(struct wc_call *c, int err, uint32_t status)
 	wc_io_put_down(io);
 }
 
-static const struct wc_kind commit_kind = {.k_put = commit_put, .k_got = commit_got, .k_end = commit_end};
+static const struct wc_kind commit_kind = {
+	.k_put = commit_put, .k_got = commit_got, .k_end = commit_end};
 
 static void commit_start(struct wc_io *io)
 {

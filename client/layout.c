@@ -1,26 +1,30 @@
 /*
- * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12): one for a file, asked for with its OPEN or its first I/O, given back with its CLOSE, when the
- * server recalls it, and after an error, which goes with it. I/O waits while it is asked for or given back. What the layout does not cover goes through the server,
- * and what the server wants so (mdsthreshold).
+ * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12): one for a file, asked for with its
+ * OPEN or its first I/O, given back with its CLOSE, when the server recalls it, and after an error,
+ * which goes with it. I/O waits while it is asked for or given back. What the layout does not cover
+ * goes through the server, and what the server wants so (mdsthreshold).
  *
- * A server has one layout of a file for a client, whoever opened it (section 12.5.2): of several open files the first that asks has it, and the others go
- * through the server meanwhile.
+ * A server has one layout of a file for a client, whoever opened it (section 12.5.2): of several
+ * open files the first that asks has it, and the others go through the server meanwhile.
  *
- * It goes back when no call to a data server is under way: then what those have unstable is committed, the server is told (LAYOUTCOMMIT), and
- * LAYOUTRETURN follows.
+ * It goes back when no call to a data server is under way: then what those have unstable is
+ * committed, the server is told (LAYOUTCOMMIT), and LAYOUTRETURN follows.
  */
 #include "client/int.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-#define OFF_MS	     1000u  /* after an error, or when there was none to be had just now */
-#define REFUSED_MS   60000u /* after a refusal: a server may refuse for what passes (a copy under way, as many layouts as it gives) */
+#define OFF_MS 1000u /* after an error, or when there was none to be had just now */
+/* after a refusal: a server may refuse for what passes (a copy under way, as many layouts as it
+ * gives) */
+#define REFUSED_MS   60000u
 #define FAILURES     3u
 #define LEAST_LENGTH 4096u
 #define LAYOUT_BYTES 65536u
-#define HINT_S	     60u /* how often statistics are told where the server does not say, as Linux does */
-#define OPEN_OPS     7u /* SEQUENCE, PUTFH, OPEN, GETFH, SETATTR, GETATTR, LAYOUTGET */
+/* how often statistics are told where the server does not say, as Linux does */
+#define HINT_S	 60u
+#define OPEN_OPS 7u /* SEQUENCE, PUTFH, OPEN, GETFH, SETATTR, GETATTR, LAYOUTGET */
 
 /* ---- ff_layout4 (RFC 8435 section 5.1) ---- */
 
@@ -112,8 +116,10 @@ bool wc_lo_same(const struct wc_layout *lo, uint32_t a, uint32_t b)
 {
 	const struct wc_lo_ds *x = &lo->lo_ds[a], *y = &lo->lo_ds[b];
 
-	return x == y || (!memcmp(x->ld_id, y->ld_id, NFS4_DEVICEID4_SIZE) && x->ld_nfh == y->ld_nfh && !memcmp(x->ld_fh_len, y->ld_fh_len, sizeof(x->ld_fh_len)) &&
-			  !memcmp(x->ld_fh, y->ld_fh, sizeof(x->ld_fh)));
+	return x == y ||
+	       (!memcmp(x->ld_id, y->ld_id, NFS4_DEVICEID4_SIZE) && x->ld_nfh == y->ld_nfh &&
+		!memcmp(x->ld_fh_len, y->ld_fh_len, sizeof(x->ld_fh_len)) &&
+		!memcmp(x->ld_fh, y->ld_fh, sizeof(x->ld_fh)));
 }
 
 static void layout_free(struct wc_layout *lo)
@@ -141,7 +147,8 @@ static void io_start(struct wc_io *io)
 	uint8_t *buf = io->io_op->o_buf;
 
 	/* That flag is about layouts for writing (RFC 8435 section 5.1). */
-	if (f->f_lo_state != WC_LO_HELD || (rd && f->f_access & OPEN4_SHARE_ACCESS_WRITE && lo->lo_flags & FF_FLAGS_NO_READ_IO)) {
+	if (f->f_lo_state != WC_LO_HELD ||
+	    (rd && f->f_access & OPEN4_SHARE_ACCESS_WRITE && lo->lo_flags & FF_FLAGS_NO_READ_IO)) {
 		wc_io_through_all(io);
 		return;
 	}
@@ -156,9 +163,12 @@ static void io_start(struct wc_io *io)
 		} else {
 			upto = lo->lo_end < upto ? lo->lo_end : upto;
 			if (lo->lo_unit && lo->lo_nds > lo->lo_nmirrors)
-				upto = (off / lo->lo_unit + 1) * lo->lo_unit < upto ? (off / lo->lo_unit + 1) * lo->lo_unit : upto;
+				upto = (off / lo->lo_unit + 1) * lo->lo_unit < upto
+					       ? (off / lo->lo_unit + 1) * lo->lo_unit
+					       : upto;
 			for (unsigned m = 0; m < lo->lo_nmirrors; m++) {
-				const struct wc_device *dv = lo->lo_ds[wc_lo_index(lo, m, off)].ld_dev;
+				const struct wc_device *dv =
+					lo->lo_ds[wc_lo_index(lo, m, off)].ld_dev;
 				uint32_t most = rd ? dv->dv_rsize : dv->dv_wsize;
 
 				if (dv->dv_state == WC_DEV_GOOD)
@@ -209,12 +219,14 @@ static void off_for(struct weft_file *f, uint32_t ms)
 
 /* ---- LAYOUTGET (RFC 8881 section 18.43) ---- */
 
-void wc_lo_put_get(struct wc_call *c, struct xdr_out *x, const struct weft_file *f, const struct wc_stateid *si, uint32_t most)
+void wc_lo_put_get(struct wc_call *c, struct xdr_out *x, const struct weft_file *f,
+		   const struct wc_stateid *si, uint32_t most)
 {
 	wc_call_op(c, x, OP_LAYOUTGET);
 	xdr_put_bool(x, false);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
-	xdr_put_u32(x, f->f_access & OPEN4_SHARE_ACCESS_WRITE ? LAYOUTIOMODE4_RW : LAYOUTIOMODE4_READ);
+	xdr_put_u32(x,
+		    f->f_access & OPEN4_SHARE_ACCESS_WRITE ? LAYOUTIOMODE4_RW : LAYOUTIOMODE4_READ);
 	xdr_put_u64(x, 0);
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_u64(x, LEAST_LENGTH);
@@ -237,7 +249,8 @@ bool wc_lo_res_get(struct wc_res *r, struct weft_file *f, struct wc_stateid *si)
 		uint32_t mode = xdr_get_u32(r->x), type = xdr_get_u32(r->x), blen;
 		const uint8_t *body = xdr_get_opaque(r->x, UINT32_MAX, &blen);
 
-		if (r->x->bad || f->f_lo || type != LAYOUT4_FLEX_FILES || !blen || (f->f_access & OPEN4_SHARE_ACCESS_WRITE && mode != LAYOUTIOMODE4_RW))
+		if (r->x->bad || f->f_lo || type != LAYOUT4_FLEX_FILES || !blen ||
+		    (f->f_access & OPEN4_SHARE_ACCESS_WRITE && mode != LAYOUTIOMODE4_RW))
 			continue;
 		f->f_lo = get_layout(body, blen);
 		if (f->f_lo) {
@@ -335,10 +348,12 @@ static void devices_find(struct weft_file *f)
 static void got(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status)
 {
 	if (err) {
-		bool later = status == NFS4ERR_LAYOUTTRYLATER || status == NFS4ERR_RECALLCONFLICT || status == NFS4ERR_DELAY || status == NFS4ERR_GRACE ||
+		bool later = status == NFS4ERR_LAYOUTTRYLATER || status == NFS4ERR_RECALLCONFLICT ||
+			     status == NFS4ERR_DELAY || status == NFS4ERR_GRACE ||
 			     status == NFS4ERR_TOOSMALL || wc_state_error(status) || !status;
 
-		/* Of a reply that was bad further on: no CLOSE is to wait for its return. The server recalls what it gave when it needs to. */
+		/* Of a reply that was bad further on: no CLOSE is to wait for its return. The
+		 * server recalls what it gave when it needs to. */
 		wc_lo_free(f);
 		f->f_w->w_no_flex |= status == NFS4ERR_UNKNOWN_LAYOUTTYPE;
 		off_for(f, later ? OFF_MS : REFUSED_MS);
@@ -361,7 +376,8 @@ static void get_end(struct wc_call *c, int err, uint32_t status)
 	got(c->c_arg, &c->c_stateid, err, status);
 }
 
-/* Its reply is not kept: asked again, the server gives the layout again, and what it can keep is less than what some layouts are. */
+/* Its reply is not kept: asked again, the server gives the layout again, and what it can keep is
+ * less than what some layouts are. */
 static const struct wc_kind get_kind = {.k_put = get_put, .k_got = get_got, .k_end = get_end};
 
 /* Whether another open file has the layout of this one's, or is about to. */
@@ -370,7 +386,8 @@ static bool another_has(const struct weft_file *f)
 	struct weft_file *o = wc_files_of(f->f_w, &f->f_fh);
 
 	for (; o; o = o->f_bucket)
-		if (o != f && wc_fh_is(o, &f->f_fh) && o->f_lo_state != WC_LO_NONE && o->f_lo_state != WC_LO_OFF)
+		if (o != f && wc_fh_is(o, &f->f_fh) && o->f_lo_state != WC_LO_NONE &&
+		    o->f_lo_state != WC_LO_OFF)
 			return true;
 	return false;
 }
@@ -379,18 +396,20 @@ bool wc_lo_with_open(const struct weft_file *f)
 {
 	const struct weft *w = f->f_w;
 
-	return w->w_pnfs && !w->w_no_flex && !w->w_threshold && w->w_max_ops >= OPEN_OPS && w->w_max_cached >= 2 * WC_OPEN_BYTES &&
-	       !(f->f_fh.fh_len && another_has(f));
+	return w->w_pnfs && !w->w_no_flex && !w->w_threshold && w->w_max_ops >= OPEN_OPS &&
+	       w->w_max_cached >= 2 * WC_OPEN_BYTES && !(f->f_fh.fh_len && another_has(f));
 }
 
-void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status, bool stale)
+void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status,
+		  bool stale)
 {
 	/* The layout that the other has is the same one: its return ends both. */
 	if (another_has(f))
 		wc_lo_free(f);
 	else if (!err && stale)
 		refuse(f, si);
-	else if (!err || (status != NFS4ERR_TOOSMALL && status != NFS4ERR_DELAY && status != NFS4ERR_REP_TOO_BIG && status != NFS4ERR_REP_TOO_BIG_TO_CACHE))
+	else if (!err || (status != NFS4ERR_TOOSMALL && status != NFS4ERR_DELAY &&
+			  status != NFS4ERR_REP_TOO_BIG && status != NFS4ERR_REP_TOO_BIG_TO_CACHE))
 		got(f, si, err, status);
 }
 
@@ -445,10 +464,13 @@ bool wc_lo_io(struct wc_io *io)
 
 /* ---- what data servers have unstable ---- */
 
-/* What a dead layout's servers have, and what has no place among its records, is written again by the next COMMIT. */
+/* What a dead layout's servers have, and what has no place among its records, is written again by
+ * the next COMMIT. */
 bool wc_lo_dirty(struct weft_file *f, struct wc_layout *lo, const struct wc_dirty *d)
 {
-	struct wc_dirty *n = wc_dirty_new(f, d), **last = lo->lo_dead ? &f->f_dirty_last : &lo->lo_dirty_last, **first = lo->lo_dead ? &f->f_dirty : &lo->lo_dirty;
+	struct wc_dirty *n = wc_dirty_new(f, d),
+			**last = lo->lo_dead ? &f->f_dirty_last : &lo->lo_dirty_last,
+			**first = lo->lo_dead ? &f->f_dirty : &lo->lo_dirty;
 
 	if (!n)
 		return false;
@@ -529,7 +551,8 @@ static void tell_end(struct wc_call *c, int err, uint32_t status)
 	wc_io_put_down(io);
 }
 
-static const struct wc_kind tell_kind = {.k_put = tell_put, .k_got = tell_got, .k_end = tell_end, .k_cache = true};
+static const struct wc_kind tell_kind = {
+	.k_put = tell_put, .k_got = tell_got, .k_end = tell_end, .k_cache = true};
 
 void wc_lo_tell(struct wc_io *io)
 {
@@ -538,7 +561,9 @@ void wc_lo_tell(struct wc_io *io)
 	struct wc_call *c;
 
 	/* A stable WRITE tells in any case: what another one is telling may not be answered yet. */
-	if (!lo || lo->lo_dead || !lo->lo_last || (!lo->lo_tell && io->io_op->o_what != WEFT_WRITE) || lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT) {
+	if (!lo || lo->lo_dead || !lo->lo_last ||
+	    (!lo->lo_tell && io->io_op->o_what != WEFT_WRITE) ||
+	    lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT) {
 		if (lo && lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT)
 			lo->lo_tell = false;
 		wc_io_put_down(io);
@@ -630,7 +655,8 @@ static void return_end(struct wc_call *c, int err, uint32_t status)
 	settled(f);
 }
 
-static const struct wc_kind return_kind = {.k_put = return_put, .k_got = return_got, .k_end = return_end, .k_cache = true};
+static const struct wc_kind return_kind = {
+	.k_put = return_put, .k_got = return_got, .k_end = return_end, .k_cache = true};
 
 static void return_send(struct weft_file *f)
 {
@@ -696,7 +722,8 @@ static void drained(struct weft_file *f)
 		return;
 	}
 	fl->fl_file = f;
-	fl->fl_op = (struct weft_op){.o_what = WEFT_COMMIT, .o_file = f, .o_done = flushed, .o_w = f->f_w};
+	fl->fl_op = (struct weft_op){
+		.o_what = WEFT_COMMIT, .o_file = f, .o_done = flushed, .o_w = f->f_w};
 	wc_commit_begin(&fl->fl_op);
 }
 
@@ -776,7 +803,8 @@ uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
 	if (x->bad)
 		return NFS4ERR_BADXDR;
 	w->w_recalls++;
-	/* What an OPEN that is under way brings may be what is recalled: nobody can tell, and it is given back. */
+	/* What an OPEN that is under way brings may be what is recalled: nobody can tell, and it is
+	 * given back. */
 	for (struct wc_call *c = w->w_all; c; c = c->c_all_next)
 		c->c_recalled = true;
 	if (type != LAYOUT4_FLEX_FILES)

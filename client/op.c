@@ -100,7 +100,8 @@ static void lookup_end(struct wc_call *c, int err, uint32_t status)
 	wc_op_end(c->c_op, err, status);
 }
 
-static const struct wc_kind lookup_kind = {.k_put = lookup_put, .k_got = lookup_got, .k_end = lookup_end};
+static const struct wc_kind lookup_kind = {
+	.k_put = lookup_put, .k_got = lookup_got, .k_end = lookup_end};
 
 /* ---- attributes ---- */
 
@@ -116,7 +117,8 @@ static void getattr_got(struct wc_call *c, struct wc_res *r)
 		wc_res_attr(r, &c->c_op->o_attr);
 }
 
-static const struct wc_kind getattr_kind = {.k_put = getattr_put, .k_got = getattr_got, .k_end = end_op};
+static const struct wc_kind getattr_kind = {
+	.k_put = getattr_put, .k_got = getattr_got, .k_end = end_op};
 
 /* With the stateid of an open file for the size (section 18.30.3), else the anonymous one. */
 static void setattr_put(struct wc_call *c, struct xdr_out *x)
@@ -131,7 +133,9 @@ static void setattr_put(struct wc_call *c, struct xdr_out *x)
 	wc_put_fh(c, x, &op->o_fh);
 	wc_call_op(c, x, OP_SETATTR);
 	wc_put_stateid(x, &si);
-	wc_put_attrs(x, &op->o_attr, WEFT_A_MODE | WEFT_A_UID | WEFT_A_GID | WEFT_A_SIZE | WEFT_A_ATIME | WEFT_A_MTIME);
+	wc_put_attrs(x, &op->o_attr,
+		     WEFT_A_MODE | WEFT_A_UID | WEFT_A_GID | WEFT_A_SIZE | WEFT_A_ATIME |
+			     WEFT_A_MTIME);
 	wc_put_getattr(c, x);
 }
 
@@ -153,7 +157,8 @@ static void setattr_end(struct wc_call *c, int err, uint32_t status)
 	wc_op_end(c->c_op, err, status);
 }
 
-static const struct wc_kind setattr_kind = {.k_put = setattr_put, .k_got = setattr_got, .k_end = setattr_end, .k_cache = true};
+static const struct wc_kind setattr_kind = {
+	.k_put = setattr_put, .k_got = setattr_got, .k_end = setattr_end, .k_cache = true};
 
 /* ---- WEFT_MKDIR, WEFT_SYMLINK: CREATE (section 18.4) ---- */
 
@@ -187,7 +192,8 @@ static void create_got(struct wc_call *c, struct wc_res *r)
 		wc_res_attr(r, &c->c_op->o_attr);
 }
 
-static const struct wc_kind create_kind = {.k_put = create_put, .k_got = create_got, .k_end = end_op, .k_cache = true};
+static const struct wc_kind create_kind = {
+	.k_put = create_put, .k_got = create_got, .k_end = end_op, .k_cache = true};
 
 static void readlink_put(struct wc_call *c, struct xdr_out *x)
 {
@@ -214,7 +220,8 @@ static void readlink_end(struct wc_call *c, int err, uint32_t status)
 	wc_op_end(c->c_op, !err && c->c_op->o_count > c->c_op->o_len ? -ERANGE : err, status);
 }
 
-static const struct wc_kind readlink_kind = {.k_put = readlink_put, .k_got = readlink_got, .k_end = readlink_end};
+static const struct wc_kind readlink_kind = {
+	.k_put = readlink_put, .k_got = readlink_got, .k_end = readlink_end};
 
 /* ---- names ---- */
 
@@ -229,11 +236,13 @@ static void link_put(struct wc_call *c, struct xdr_out *x)
 
 static void link_got(struct wc_call *c, struct wc_res *r)
 {
-	if (wc_res_fh(r, &c->c_op->o_fh2) && wc_res_op(r, OP_SAVEFH) && wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_LINK))
+	if (wc_res_fh(r, &c->c_op->o_fh2) && wc_res_op(r, OP_SAVEFH) &&
+	    wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_LINK))
 		skip_change(r->x);
 }
 
-static const struct wc_kind link_kind = {.k_put = link_put, .k_got = link_got, .k_end = end_op, .k_cache = true};
+static const struct wc_kind link_kind = {
+	.k_put = link_put, .k_got = link_got, .k_end = end_op, .k_cache = true};
 
 static void remove_put(struct wc_call *c, struct xdr_out *x)
 {
@@ -248,7 +257,8 @@ static void remove_got(struct wc_call *c, struct wc_res *r)
 		skip_change(r->x);
 }
 
-static const struct wc_kind remove_kind = {.k_put = remove_put, .k_got = remove_got, .k_end = end_op, .k_cache = true};
+static const struct wc_kind remove_kind = {
+	.k_put = remove_put, .k_got = remove_got, .k_end = end_op, .k_cache = true};
 
 static void rename_put(struct wc_call *c, struct xdr_out *x)
 {
@@ -262,13 +272,15 @@ static void rename_put(struct wc_call *c, struct xdr_out *x)
 
 static void rename_got(struct wc_call *c, struct wc_res *r)
 {
-	if (wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_SAVEFH) && wc_res_fh(r, &c->c_op->o_fh2) && wc_res_op(r, OP_RENAME)) {
+	if (wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_SAVEFH) &&
+	    wc_res_fh(r, &c->c_op->o_fh2) && wc_res_op(r, OP_RENAME)) {
 		skip_change(r->x);
 		skip_change(r->x);
 	}
 }
 
-static const struct wc_kind rename_kind = {.k_put = rename_put, .k_got = rename_got, .k_end = end_op, .k_cache = true};
+static const struct wc_kind rename_kind = {
+	.k_put = rename_put, .k_got = rename_got, .k_end = end_op, .k_cache = true};
 
 /* ---- extended attributes (RFC 8276 sections 8.4.1 and 8.4.2) ---- */
 
@@ -290,7 +302,8 @@ static void setxattr_got(struct wc_call *c, struct wc_res *r)
 		skip_change(r->x);
 }
 
-static const struct wc_kind setxattr_kind = {.k_put = setxattr_put, .k_got = setxattr_got, .k_end = end_op, .k_cache = true};
+static const struct wc_kind setxattr_kind = {
+	.k_put = setxattr_put, .k_got = setxattr_got, .k_end = end_op, .k_cache = true};
 
 static void getxattr_put(struct wc_call *c, struct xdr_out *x)
 {
@@ -313,14 +326,16 @@ static void getxattr_got(struct wc_call *c, struct wc_res *r)
 		memcpy(op->o_buf, p, n);
 }
 
-static const struct wc_kind getxattr_kind = {.k_put = getxattr_put, .k_got = getxattr_got, .k_end = readlink_end};
+static const struct wc_kind getxattr_kind = {
+	.k_put = getxattr_put, .k_got = getxattr_got, .k_end = readlink_end};
 
 /* ---- READDIR (section 18.23) ---- */
 
 static void readdir_put(struct wc_call *c, struct xdr_out *x)
 {
 	struct weft_op *op = c->c_op;
-	uint32_t most = c->c_w->w_max_resp - READDIR_FRAME, want = op->o_len ? op->o_len : READDIR_BYTES;
+	uint32_t most = c->c_w->w_max_resp - READDIR_FRAME,
+		 want = op->o_len ? op->o_len : READDIR_BYTES;
 
 	want = want < most ? want : most;
 	wc_put_fh(c, x, &op->o_fh);
@@ -342,7 +357,8 @@ static void get_entry(struct wc_call *c, struct xdr_in *x)
 	p = xdr_get_opaque(x, sizeof(name) - 1, &en.en_len);
 	wc_get_attrs(x, &en.en_attr, &en.en_fh, NULL);
 	/* Cookies 0 to 2 are no entry's; a name has neither a slash nor a NUL. */
-	if (!en.en_len || en.en_cookie <= 2 || (p && (memchr(p, 0, en.en_len) || memchr(p, '/', en.en_len))))
+	if (!en.en_len || en.en_cookie <= 2 ||
+	    (p && (memchr(p, 0, en.en_len) || memchr(p, '/', en.en_len))))
 		x->bad = true;
 	if (x->bad)
 		return;
@@ -380,7 +396,8 @@ static void readdir_got(struct wc_call *c, struct wc_res *r)
 	op->o_verf = v;
 }
 
-static const struct wc_kind readdir_kind = {.k_put = readdir_put, .k_got = readdir_got, .k_end = end_op};
+static const struct wc_kind readdir_kind = {
+	.k_put = readdir_put, .k_got = readdir_got, .k_end = end_op};
 
 /* ---- all ---- */
 
@@ -392,7 +409,8 @@ static bool name_fits(const char *name)
 /* What an operation cannot do without. */
 static bool op_complete(const struct weft_op *op)
 {
-	if (op->o_fh.fh_len > sizeof(op->o_fh.fh_data) || op->o_fh2.fh_len > sizeof(op->o_fh2.fh_data))
+	if (op->o_fh.fh_len > sizeof(op->o_fh.fh_data) ||
+	    op->o_fh2.fh_len > sizeof(op->o_fh2.fh_data))
 		return false;
 	switch (op->o_what) {
 	case WEFT_MKDIR:
@@ -400,7 +418,8 @@ static bool op_complete(const struct weft_op *op)
 	case WEFT_LINK:
 		return name_fits(op->o_name);
 	case WEFT_SETXATTR:
-		return name_fits(op->o_name) && op->o_len <= XATTR_MOST && (op->o_buf || !op->o_len);
+		return name_fits(op->o_name) && op->o_len <= XATTR_MOST &&
+		       (op->o_buf || !op->o_len);
 	case WEFT_GETXATTR:
 		return name_fits(op->o_name) && (op->o_buf || !op->o_len);
 	case WEFT_READLINK:
@@ -423,9 +442,11 @@ static bool op_complete(const struct weft_op *op)
 void wc_op_begin(struct weft_op *op)
 {
 	static const struct wc_kind *const kinds[WEFT_NWHATS] = {
-		[WEFT_LOOKUP] = &lookup_kind,	[WEFT_GETATTR] = &getattr_kind,	  [WEFT_SETATTR] = &setattr_kind, [WEFT_MKDIR] = &create_kind,
-		[WEFT_SYMLINK] = &create_kind,	[WEFT_READLINK] = &readlink_kind, [WEFT_LINK] = &link_kind,	  [WEFT_REMOVE] = &remove_kind,
-		[WEFT_RENAME] = &rename_kind,	[WEFT_READDIR] = &readdir_kind,
+		[WEFT_LOOKUP] = &lookup_kind,	  [WEFT_GETATTR] = &getattr_kind,
+		[WEFT_SETATTR] = &setattr_kind,	  [WEFT_MKDIR] = &create_kind,
+		[WEFT_SYMLINK] = &create_kind,	  [WEFT_READLINK] = &readlink_kind,
+		[WEFT_LINK] = &link_kind,	  [WEFT_REMOVE] = &remove_kind,
+		[WEFT_RENAME] = &rename_kind,	  [WEFT_READDIR] = &readdir_kind,
 		[WEFT_SETXATTR] = &setxattr_kind, [WEFT_GETXATTR] = &getxattr_kind};
 	struct weft *w = op->o_w;
 	struct wc_call *c;
@@ -434,7 +455,8 @@ void wc_op_begin(struct weft_op *op)
 		wc_op_end(op, w->w_state == WC_FAILED ? w->w_err : -ECANCELED, 0);
 	} else if (!op_complete(op)) {
 		wc_op_end(op, -EINVAL, 0);
-	} else if ((op->o_what >= WEFT_SETXATTR && w->w_minor < 2) || (op->o_what != WEFT_NULL && w->w_opts.wo_nfs3)) {
+	} else if ((op->o_what >= WEFT_SETXATTR && w->w_minor < 2) ||
+		   (op->o_what != WEFT_NULL && w->w_opts.wo_nfs3)) {
 		wc_op_end(op, -EOPNOTSUPP, 0);
 	} else if (op->o_what == WEFT_NULL) {
 		wc_null(w, op);

@@ -1,4 +1,5 @@
-/* open.c - open files: OPEN and CLOSE (RFC 8881 sections 18.16 and 18.2), and having their state back when a server lost it. */
+/* open.c - open files: OPEN and CLOSE (RFC 8881 sections 18.16 and 18.2), and having their state
+ * back when a server lost it. */
 #include "client/int.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +8,8 @@
 
 bool wc_state_error(uint32_t status)
 {
-	return status == NFS4ERR_BAD_STATEID || status == NFS4ERR_STALE_STATEID || status == NFS4ERR_EXPIRED || status == NFS4ERR_ADMIN_REVOKED;
+	return status == NFS4ERR_BAD_STATEID || status == NFS4ERR_STALE_STATEID ||
+	       status == NFS4ERR_EXPIRED || status == NFS4ERR_ADMIN_REVOKED;
 }
 
 const struct weft_fh *weft_file_fh(const struct weft_file *f)
@@ -238,7 +240,8 @@ static void open_end(struct wc_call *c, int err, uint32_t status)
 		file_link(f);
 		f->f_gen = 1;
 		f->f_size = op->o_attr.at_size;
-		w->w_threshold = f->f_limits.th_read_size || f->f_limits.th_write_size || f->f_limits.th_read_io || f->f_limits.th_write_io;
+		w->w_threshold = f->f_limits.th_read_size || f->f_limits.th_write_size ||
+				 f->f_limits.th_read_io || f->f_limits.th_write_io;
 		if (op->o_flags & WEFT_O_TRUNC && !(op->o_flags & WEFT_O_EXCL))
 			wc_io_cut(w, &f->f_fh, 0);
 		op->o_file = f;
@@ -246,17 +249,21 @@ static void open_end(struct wc_call *c, int err, uint32_t status)
 		if (f->f_delegated)
 			deleg_return(f);
 		if (c->c_lo)
-			wc_lo_opened(f, &c->c_lo_stateid, wc_errno(c->c_lo_status), c->c_lo_status, c->c_recalled);
+			wc_lo_opened(f, &c->c_lo_stateid, wc_errno(c->c_lo_status), c->c_lo_status,
+				     c->c_recalled);
 	}
 	wc_op_end(op, err, status);
 }
 
-static const struct wc_kind open_kind = {.k_put = open_put, .k_got = open_got, .k_end = open_end, .k_cache = true};
+static const struct wc_kind open_kind = {
+	.k_put = open_put, .k_got = open_got, .k_end = open_end, .k_cache = true};
 
 void wc_open_begin(struct weft_op *op)
 {
-	bool good = op->o_flags & (WEFT_O_READ | WEFT_O_WRITE) && (op->o_name || !(op->o_flags & WEFT_O_CREATE)) &&
-		    (op->o_flags & WEFT_O_WRITE || !(op->o_flags & WEFT_O_TRUNC)) && (op->o_flags & WEFT_O_CREATE || !(op->o_flags & WEFT_O_EXCL));
+	bool good = op->o_flags & (WEFT_O_READ | WEFT_O_WRITE) &&
+		    (op->o_name || !(op->o_flags & WEFT_O_CREATE)) &&
+		    (op->o_flags & WEFT_O_WRITE || !(op->o_flags & WEFT_O_TRUNC)) &&
+		    (op->o_flags & WEFT_O_CREATE || !(op->o_flags & WEFT_O_EXCL));
 	struct weft_file *f = good ? file_new(op->o_w, op->o_flags) : NULL;
 	struct wc_call *c;
 
@@ -304,7 +311,8 @@ static void deleg_end(struct wc_call *c, int err, uint32_t status)
 	free(c->c_arg);
 }
 
-static const struct wc_kind deleg_kind = {.k_put = deleg_put, .k_got = deleg_got, .k_end = deleg_end, .k_cache = true};
+static const struct wc_kind deleg_kind = {
+	.k_put = deleg_put, .k_got = deleg_got, .k_end = deleg_end, .k_cache = true};
 
 static void deleg_return(struct weft_file *f)
 {
@@ -371,7 +379,8 @@ static void close_end(struct wc_call *c, int err, uint32_t status)
 		wc_op_end(c->c_op, err, status);
 }
 
-static const struct wc_kind close_kind = {.k_put = close_put, .k_got = close_got, .k_end = close_end, .k_cache = true};
+static const struct wc_kind close_kind = {
+	.k_put = close_put, .k_got = close_got, .k_end = close_end, .k_cache = true};
 
 void wc_close_send(struct weft_file *f, struct weft_op *op)
 {
@@ -406,7 +415,8 @@ void wc_close_now(struct weft_file *f, struct weft_op *op)
 	}
 }
 
-/* ---- state that a server lost: opened again by handle, in grace as a reclaim (section 8.4.2.1) ---- */
+/* ---- state that a server lost: opened again by handle, in grace as a reclaim (section 8.4.2.1)
+ * ---- */
 
 static void reopen_put(struct wc_call *c, struct xdr_out *x)
 {
@@ -451,7 +461,8 @@ static void reopen_end(struct wc_call *c, int err, uint32_t status)
 	reopened(c, err);
 }
 
-static const struct wc_kind reopen_kind = {.k_put = reopen_put, .k_got = reopen_got, .k_end = reopen_end, .k_cache = true};
+static const struct wc_kind reopen_kind = {
+	.k_put = reopen_put, .k_got = reopen_got, .k_end = reopen_end, .k_cache = true};
 
 void wc_file_lost(struct weft_file *f, uint64_t gen)
 {
@@ -491,7 +502,11 @@ static void reclaim_end(struct wc_call *c, int err, uint32_t status)
 	reclaim_check(w);
 }
 
-static const struct wc_kind reclaim_kind = {.k_put = reopen_put, .k_got = reopen_got, .k_end = reclaim_end, .k_cache = true, .k_urgent = true};
+static const struct wc_kind reclaim_kind = {.k_put = reopen_put,
+					    .k_got = reopen_got,
+					    .k_end = reclaim_end,
+					    .k_cache = true,
+					    .k_urgent = true};
 
 void wc_files_reclaim(struct weft *w, void (*done)(struct weft *w, bool cut))
 {

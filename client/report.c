@@ -1,27 +1,35 @@
 /*
- * report.c - what the server is told of its data servers: errors (LAYOUTERROR, RFC 7862 section 15.6, and with LAYOUTRETURN) and statistics (LAYOUTSTATS,
- * section 15.7, and with LAYOUTRETURN; RFC 8435 section 9).
+ * report.c - what the server is told of its data servers: errors (LAYOUTERROR, RFC 7862 section
+ * 15.6, and with LAYOUTRETURN) and statistics (LAYOUTSTATS, section 15.7, and with LAYOUTRETURN;
+ * RFC 8435 section 9).
  */
 #include "client/int.h"
 #include <stdlib.h>
 
 #define LOOK_NS	      2000000000ull
-#define STATS_AT_ONCE 4u /* in a COMPOUND */
+#define STATS_AT_ONCE 4u  /* in a COMPOUND */
 #define STATS_MOST    64u /* with a layout's return */
 
 /* ---- errors ---- */
 
-void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op)
+void wc_lo_error(struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status,
+		 uint32_t op)
 {
 	for (uint32_t i = 0; i < lo->lo_nerrors; i++)
-		if (lo->lo_error[i].le_ds == ds && lo->lo_error[i].le_op == op && lo->lo_error[i].le_status == status)
+		if (lo->lo_error[i].le_ds == ds && lo->lo_error[i].le_op == op &&
+		    lo->lo_error[i].le_status == status)
 			return;
 	if (lo->lo_nerrors < WC_ERRORS)
-		lo->lo_error[lo->lo_nerrors++] = (struct wc_lo_error){.le_off = off, .le_len = len, .le_ds = ds, .le_status = status, .le_op = op};
+		lo->lo_error[lo->lo_nerrors++] = (struct wc_lo_error){.le_off = off,
+								      .le_len = len,
+								      .le_ds = ds,
+								      .le_status = status,
+								      .le_op = op};
 }
 
 /* device_error4 (RFC 7862 section 15.6.1) */
-static void put_device_error(struct xdr_out *x, const uint8_t id[NFS4_DEVICEID4_SIZE], uint32_t status, uint32_t op)
+static void put_device_error(struct xdr_out *x, const uint8_t id[NFS4_DEVICEID4_SIZE],
+			     uint32_t status, uint32_t op)
 {
 	xdr_put_fixed(x, id, NFS4_DEVICEID4_SIZE);
 	xdr_put_u32(x, status);
@@ -65,9 +73,11 @@ static void report_end(struct wc_call *c, int err, uint32_t status)
 	free(c->c_arg);
 }
 
-const struct wc_kind wc_report_kind = {.k_put = report_put, .k_got = report_got, .k_end = report_end, .k_cache = true};
+const struct wc_kind wc_report_kind = {
+	.k_put = report_put, .k_got = report_got, .k_end = report_end, .k_cache = true};
 
-bool wc_lo_report(struct weft_file *f, const struct wc_layout *lo, uint32_t ds, uint64_t off, uint64_t len, uint32_t status, uint32_t op)
+bool wc_lo_report(struct weft_file *f, const struct wc_layout *lo, uint32_t ds, uint64_t off,
+		  uint64_t len, uint32_t status, uint32_t op)
 {
 	struct weft *w = f->f_w;
 	struct report *re;
@@ -81,7 +91,12 @@ bool wc_lo_report(struct weft_file *f, const struct wc_layout *lo, uint32_t ds, 
 		free(re);
 		return false;
 	}
-	*re = (struct report){.re_fh = f->f_fh, .re_stateid = lo->lo_stateid, .re_off = off, .re_len = len, .re_status = status, .re_op = op};
+	*re = (struct report){.re_fh = f->f_fh,
+			      .re_stateid = lo->lo_stateid,
+			      .re_off = off,
+			      .re_len = len,
+			      .re_status = status,
+			      .re_op = op};
 	memcpy(re->re_id, lo->lo_ds[ds].ld_id, NFS4_DEVICEID4_SIZE);
 	w->w_reports++;
 	wc_call_send(c);
@@ -129,7 +144,8 @@ static void put_traffic(struct xdr_out *x, const struct wc_lo_traffic *lt)
 }
 
 /* ff_layoutupdate4 */
-static void put_update(struct weft *w, struct xdr_out *x, const struct wc_layout *lo, const struct wc_lo_ds *ds)
+static void put_update(struct weft *w, struct xdr_out *x, const struct wc_layout *lo,
+		       const struct wc_lo_ds *ds)
 {
 	unsigned v = ds->ld_dev->dv_version;
 
@@ -245,7 +261,8 @@ static void stats_end(struct wc_call *c, int err, uint32_t status)
 
 const struct wc_kind wc_stats_kind = {.k_put = stats_put, .k_got = stats_got, .k_end = stats_end};
 
-static void put_stats(struct weft *w, struct xdr_out *x, const struct wc_layout *lo, const struct wc_lo_ds *ds)
+static void put_stats(struct weft *w, struct xdr_out *x, const struct wc_layout *lo,
+		      const struct wc_lo_ds *ds)
 {
 	size_t at;
 
@@ -262,7 +279,8 @@ static void put_stats(struct weft *w, struct xdr_out *x, const struct wc_layout 
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
 }
 
-/* Those from *at on that have something new, as many as go at once. NULL: there are none, or no memory. */
+/* Those from *at on that have something new, as many as go at once. NULL: there are none, or no
+ * memory. */
 static struct stats *stats_of(struct weft_file *f, uint32_t *at)
 {
 	struct wc_layout *lo = f->f_lo;
@@ -313,7 +331,8 @@ void wc_lo_tell_stats(struct weft *w)
 	for (struct weft_file *f = w->w_files; f; f = f->f_next) {
 		struct wc_layout *lo = f->f_lo;
 
-		if (f->f_lo_state != WC_LO_HELD || now - lo->lo_told_ns < lo->lo_hint_s * 1000000000ull)
+		if (f->f_lo_state != WC_LO_HELD ||
+		    now - lo->lo_told_ns < lo->lo_hint_s * 1000000000ull)
 			continue;
 		lo->lo_told_ns = now;
 		tell(f);

@@ -1,4 +1,5 @@
-/* res.c - results and attributes, by cursor (RFC 8881 section 5, RFC 5662); errors. Nothing here believes a server. */
+/* res.c - results and attributes, by cursor (RFC 8881 section 5, RFC 5662); errors. Nothing here
+ * believes a server. */
 #include "client/int.h"
 #include <errno.h>
 #include <stdio.h>
@@ -83,9 +84,11 @@ void wc_get_stateid(struct xdr_in *x, struct wc_stateid *si)
 
 /* ---- attributes ---- */
 
-static const unsigned wanted[] = {
-	FATTR4_TYPE, FATTR4_CHANGE, FATTR4_SIZE, FATTR4_FSID, FATTR4_RDATTR_ERROR, FATTR4_FILEHANDLE, FATTR4_FILEID, FATTR4_MODE, FATTR4_NUMLINKS,
-	FATTR4_OWNER, FATTR4_OWNER_GROUP, FATTR4_SPACE_USED, FATTR4_TIME_ACCESS, FATTR4_TIME_METADATA, FATTR4_TIME_MODIFY};
+static const unsigned wanted[] = {FATTR4_TYPE,	      FATTR4_CHANGE,	    FATTR4_SIZE,
+				  FATTR4_FSID,	      FATTR4_RDATTR_ERROR,  FATTR4_FILEHANDLE,
+				  FATTR4_FILEID,      FATTR4_MODE,	    FATTR4_NUMLINKS,
+				  FATTR4_OWNER,	      FATTR4_OWNER_GROUP,   FATTR4_SPACE_USED,
+				  FATTR4_TIME_ACCESS, FATTR4_TIME_METADATA, FATTR4_TIME_MODIFY};
 
 void wc_put_bits(struct xdr_out *x, const unsigned *bits, unsigned n)
 {
@@ -104,7 +107,8 @@ static void put_mask(struct xdr_out *x, bool readdir, bool limits)
 {
 	unsigned bits[CAA_ARRAY_SIZE(wanted) + 1], n = 0;
 
-	/* An error of an entry is told only where it is asked for; elsewhere it is no attribute (section 5.8.1.12). */
+	/* An error of an entry is told only where it is asked for; elsewhere it is no attribute
+	 * (section 5.8.1.12). */
 	for (unsigned i = 0; i < CAA_ARRAY_SIZE(wanted); i++)
 		if (readdir || (wanted[i] != FATTR4_RDATTR_ERROR && wanted[i] != FATTR4_FILEHANDLE))
 			bits[n++] = wanted[i];
@@ -160,10 +164,12 @@ bool wc_get_id(struct xdr_in *x, uint32_t *id)
 	return v <= UINT32_MAX;
 }
 
-/* Of one layout type: the values follow in the order of their bits. Those that are not known are not to be told from what follows: they end it. */
+/* Of one layout type: the values follow in the order of their bits. Those that are not known are
+ * not to be told from what follows: they end it. */
 static void get_hints(struct xdr_in *x, struct wc_limits *th)
 {
-	uint64_t *const at[] = {&th->th_read_size, &th->th_write_size, &th->th_read_io, &th->th_write_io};
+	uint64_t *const at[] = {&th->th_read_size, &th->th_write_size, &th->th_read_io,
+				&th->th_write_io};
 	uint32_t type = xdr_get_u32(x), mask[3], n;
 	const uint8_t *p;
 	struct xdr_in in;
@@ -191,7 +197,8 @@ static void get_limits(struct xdr_in *x, struct wc_limits *th)
 		get_hints(x, th);
 }
 
-static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct weft_fh *fh, struct wc_limits *th)
+static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct weft_fh *fh,
+		     struct wc_limits *th)
 {
 	struct weft_fh unused;
 
@@ -331,8 +338,12 @@ void wc_put_attrs(struct xdr_out *x, const struct weft_attr *a, uint32_t which)
 	static const struct {
 		uint32_t set;
 		unsigned bit;
-	} order[] = {{WEFT_A_SIZE, FATTR4_SIZE}, {WEFT_A_MODE, FATTR4_MODE}, {WEFT_A_UID, FATTR4_OWNER}, {WEFT_A_GID, FATTR4_OWNER_GROUP},
-		     {WEFT_A_ATIME, FATTR4_TIME_ACCESS_SET}, {WEFT_A_MTIME, FATTR4_TIME_MODIFY_SET}};
+	} order[] = {{WEFT_A_SIZE, FATTR4_SIZE},
+		     {WEFT_A_MODE, FATTR4_MODE},
+		     {WEFT_A_UID, FATTR4_OWNER},
+		     {WEFT_A_GID, FATTR4_OWNER_GROUP},
+		     {WEFT_A_ATIME, FATTR4_TIME_ACCESS_SET},
+		     {WEFT_A_MTIME, FATTR4_TIME_MODIFY_SET}};
 	unsigned bits[CAA_ARRAY_SIZE(order)], n = 0;
 	size_t at;
 
@@ -366,19 +377,56 @@ int wc_errno(uint32_t status)
 	static const struct {
 		uint32_t status;
 		int err;
-	} map[] = {
-		{NFS4_OK, 0}, {NFS4ERR_PERM, EPERM}, {NFS4ERR_NOENT, ENOENT}, {NFS4ERR_IO, EIO}, {NFS4ERR_NXIO, ENXIO}, {NFS4ERR_ACCESS, EACCES},
-		{NFS4ERR_EXIST, EEXIST}, {NFS4ERR_XDEV, EXDEV}, {NFS4ERR_NOTDIR, ENOTDIR}, {NFS4ERR_ISDIR, EISDIR}, {NFS4ERR_INVAL, EINVAL},
-		{NFS4ERR_FBIG, EFBIG}, {NFS4ERR_NOSPC, ENOSPC}, {NFS4ERR_ROFS, EROFS}, {NFS4ERR_MLINK, EMLINK}, {NFS4ERR_NAMETOOLONG, ENAMETOOLONG},
-		{NFS4ERR_NOTEMPTY, ENOTEMPTY}, {NFS4ERR_DQUOT, EDQUOT}, {NFS4ERR_STALE, ESTALE}, {NFS4ERR_BADHANDLE, ESTALE},
-		{NFS4ERR_FHEXPIRED, ESTALE}, {NFS4ERR_BAD_COOKIE, EINVAL}, {NFS4ERR_NOT_SAME, EAGAIN}, {NFS4ERR_NOTSUPP, EOPNOTSUPP},
-		{NFS4ERR_ATTRNOTSUPP, EOPNOTSUPP}, {NFS4ERR_TOOSMALL, ERANGE}, {NFS4ERR_SYMLINK, ELOOP}, {NFS4ERR_WRONG_TYPE, EINVAL},
-		{NFS4ERR_BADNAME, EINVAL}, {NFS4ERR_BADCHAR, EILSEQ}, {NFS4ERR_BADOWNER, EINVAL}, {NFS4ERR_DELAY, EAGAIN}, {NFS4ERR_GRACE, EAGAIN},
-		{NFS4ERR_LOCKED, EACCES}, {NFS4ERR_SHARE_DENIED, EACCES}, {NFS4ERR_OPENMODE, EBADF}, {NFS4ERR_FILE_OPEN, EBUSY},
-		{NFS4ERR_MOVED, EREMOTE}, {NFS4ERR_WRONGSEC, EACCES}, {NFS4ERR_REQ_TOO_BIG, EMSGSIZE}, {NFS4ERR_REP_TOO_BIG, EMSGSIZE},
-		{NFS4ERR_REP_TOO_BIG_TO_CACHE, EMSGSIZE}, {NFS4ERR_TOO_MANY_OPS, EMSGSIZE}, {NFS4ERR_BAD_STATEID, EBADF},
-		{NFS4ERR_STALE_STATEID, EBADF}, {NFS4ERR_EXPIRED, EBADF}, {NFS4ERR_ADMIN_REVOKED, EBADF}, {NFS4ERR_MINOR_VERS_MISMATCH, EPROTONOSUPPORT},
-		{NFS4ERR_NOXATTR, ENODATA}, {NFS4ERR_XATTR2BIG, E2BIG}};
+	} map[] = {{NFS4_OK, 0},
+		   {NFS4ERR_PERM, EPERM},
+		   {NFS4ERR_NOENT, ENOENT},
+		   {NFS4ERR_IO, EIO},
+		   {NFS4ERR_NXIO, ENXIO},
+		   {NFS4ERR_ACCESS, EACCES},
+		   {NFS4ERR_EXIST, EEXIST},
+		   {NFS4ERR_XDEV, EXDEV},
+		   {NFS4ERR_NOTDIR, ENOTDIR},
+		   {NFS4ERR_ISDIR, EISDIR},
+		   {NFS4ERR_INVAL, EINVAL},
+		   {NFS4ERR_FBIG, EFBIG},
+		   {NFS4ERR_NOSPC, ENOSPC},
+		   {NFS4ERR_ROFS, EROFS},
+		   {NFS4ERR_MLINK, EMLINK},
+		   {NFS4ERR_NAMETOOLONG, ENAMETOOLONG},
+		   {NFS4ERR_NOTEMPTY, ENOTEMPTY},
+		   {NFS4ERR_DQUOT, EDQUOT},
+		   {NFS4ERR_STALE, ESTALE},
+		   {NFS4ERR_BADHANDLE, ESTALE},
+		   {NFS4ERR_FHEXPIRED, ESTALE},
+		   {NFS4ERR_BAD_COOKIE, EINVAL},
+		   {NFS4ERR_NOT_SAME, EAGAIN},
+		   {NFS4ERR_NOTSUPP, EOPNOTSUPP},
+		   {NFS4ERR_ATTRNOTSUPP, EOPNOTSUPP},
+		   {NFS4ERR_TOOSMALL, ERANGE},
+		   {NFS4ERR_SYMLINK, ELOOP},
+		   {NFS4ERR_WRONG_TYPE, EINVAL},
+		   {NFS4ERR_BADNAME, EINVAL},
+		   {NFS4ERR_BADCHAR, EILSEQ},
+		   {NFS4ERR_BADOWNER, EINVAL},
+		   {NFS4ERR_DELAY, EAGAIN},
+		   {NFS4ERR_GRACE, EAGAIN},
+		   {NFS4ERR_LOCKED, EACCES},
+		   {NFS4ERR_SHARE_DENIED, EACCES},
+		   {NFS4ERR_OPENMODE, EBADF},
+		   {NFS4ERR_FILE_OPEN, EBUSY},
+		   {NFS4ERR_MOVED, EREMOTE},
+		   {NFS4ERR_WRONGSEC, EACCES},
+		   {NFS4ERR_REQ_TOO_BIG, EMSGSIZE},
+		   {NFS4ERR_REP_TOO_BIG, EMSGSIZE},
+		   {NFS4ERR_REP_TOO_BIG_TO_CACHE, EMSGSIZE},
+		   {NFS4ERR_TOO_MANY_OPS, EMSGSIZE},
+		   {NFS4ERR_BAD_STATEID, EBADF},
+		   {NFS4ERR_STALE_STATEID, EBADF},
+		   {NFS4ERR_EXPIRED, EBADF},
+		   {NFS4ERR_ADMIN_REVOKED, EBADF},
+		   {NFS4ERR_MINOR_VERS_MISMATCH, EPROTONOSUPPORT},
+		   {NFS4ERR_NOXATTR, ENODATA},
+		   {NFS4ERR_XATTR2BIG, E2BIG}};
 
 	for (unsigned i = 0; i < CAA_ARRAY_SIZE(map); i++)
 		if (map[i].status == status)

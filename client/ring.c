@@ -17,7 +17,8 @@ struct ring_hook {
 	struct weft_ring *rh_ring;
 };
 
-/* What was submitted in a turn begins at its end, in front of the transport's hook, which sends. What is submitted meanwhile waits for the next turn. */
+/* What was submitted in a turn begins at its end, in front of the transport's hook, which sends.
+ * What is submitted meanwhile waits for the next turn. */
 static void begin_new(struct weft_ring *r)
 {
 	struct weft_op *op = r->r_new, *next;
@@ -89,7 +90,12 @@ int weft_rdma_start(struct weft_ring *const *rings, unsigned n)
 {
 	static struct loop *loops[RDMA_RINGS];
 	static bool started;
-	struct rpc_rdma_opts o = {.ro_loops = loops, .ro_nloops = n, .ro_credits = 128, .ro_srq = true, .ro_srq_max = 8192, .ro_quiet_ms = 30000};
+	struct rpc_rdma_opts o = {.ro_loops = loops,
+				  .ro_nloops = n,
+				  .ro_credits = 128,
+				  .ro_srq = true,
+				  .ro_srq_max = 8192,
+				  .ro_quiet_ms = 30000};
 	char why[256];
 	int err;
 
@@ -121,7 +127,8 @@ int weft_memory_unregister(void *p)
 
 void weft_ring_destroy(struct weft_ring *r)
 {
-	/* Connections end in turns of the loop, and their last I/O comes back in the turns after. */
+	/* Connections end in turns of the loop, and their last I/O comes back in the turns
+	 * after. */
 	while (r->r_conns)
 		wc_ring_run(r, 1);
 	for (int i = 0; i < END_TURNS; i++)

@@ -1,8 +1,10 @@
 /*
- * session.c - a client's life (RFC 8881 sections 2.4, 2.10 and 8.4): EXCHANGE_ID, CREATE_SESSION, what is reclaimed, RECLAIM_COMPLETE, and the server's
- * limits, one step after the other; again from the step that a loss takes it back to. Then connections, renewal, and the end.
+ * session.c - a client's life (RFC 8881 sections 2.4, 2.10 and 8.4): EXCHANGE_ID, CREATE_SESSION,
+ * what is reclaimed, RECLAIM_COMPLETE, and the server's limits, one step after the other; again
+ * from the step that a loss takes it back to. Then connections, renewal, and the end.
  *
- * The steps' calls are urgent: they go while other calls wait. One step is under way at a time (w_step).
+ * The steps' calls are urgent: they go while other calls wait. One step is under way at a time
+ * (w_step).
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,18 +37,22 @@ static void setup_timer(struct loop_timer *t)
 	wc_setup_go(w);
 }
 
-/* It goes on later; one that never came up says why at once, unless the server asks for patience. */
+/* It goes on later; one that never came up says why at once, unless the server asks for
+ * patience. */
 static void step_failed(struct weft *w, int err, uint32_t status)
 {
 	if (w->w_state == WC_CLOSING || w->w_state == WC_FAILED) {
 		w->w_step = false;
 		return;
 	}
-	if (!w->w_nsessions && status != NFS4ERR_DELAY && status != NFS4ERR_GRACE && err != -ETIMEDOUT) {
+	if (!w->w_nsessions && status != NFS4ERR_DELAY && status != NFS4ERR_GRACE &&
+	    err != -ETIMEDOUT) {
 		wc_fail(w, err);
 		return;
 	}
-	w->w_setup_wait_ms = !w->w_setup_wait_ms ? 50 : w->w_setup_wait_ms * 2 < AGAIN_MOST_MS ? w->w_setup_wait_ms * 2 : AGAIN_MOST_MS;
+	w->w_setup_wait_ms = !w->w_setup_wait_ms		      ? 50
+			     : w->w_setup_wait_ms * 2 < AGAIN_MOST_MS ? w->w_setup_wait_ms * 2
+								      : AGAIN_MOST_MS;
 	loop_timer_start(w->w_loop, &w->w_setup_timer, w->w_setup_wait_ms);
 }
 
@@ -76,7 +82,8 @@ static void exchange_got(struct wc_call *c, struct wc_res *r)
 		return;
 	c->c_off = xdr_get_u64(r->x);
 	c->c_n = xdr_get_u32(r->x);
-	c->c_w->w_pnfs = xdr_get_u32(r->x) & EXCHGID4_FLAG_USE_PNFS_MDS && !c->c_w->w_opts.wo_no_layouts;
+	c->c_w->w_pnfs =
+		xdr_get_u32(r->x) & EXCHGID4_FLAG_USE_PNFS_MDS && !c->c_w->w_opts.wo_no_layouts;
 	if (xdr_get_u32(r->x) != SP4_NONE)
 		r->r_bad = true;
 	xdr_get_u64(r->x); /* the server's owner and scope */
@@ -115,11 +122,13 @@ static void exchange_end(struct wc_call *c, int err, uint32_t status)
 	step_over(w);
 }
 
-static const struct wc_kind exchange_kind = {.k_put = exchange_put, .k_got = exchange_got, .k_end = exchange_end, .k_bare = true};
+static const struct wc_kind exchange_kind = {
+	.k_put = exchange_put, .k_got = exchange_got, .k_end = exchange_end, .k_bare = true};
 
 /* ---- CREATE_SESSION (section 18.36) ---- */
 
-static void put_channel(struct xdr_out *x, uint32_t req, uint32_t resp, uint32_t cached, uint32_t ops, uint32_t slots)
+static void put_channel(struct xdr_out *x, uint32_t req, uint32_t resp, uint32_t cached,
+			uint32_t ops, uint32_t slots)
 {
 	xdr_put_u32(x, 0);
 	xdr_put_u32(x, req);
@@ -235,7 +244,8 @@ static void create_end(struct wc_call *c, int err, uint32_t status)
 	step_over(w);
 }
 
-static const struct wc_kind create_kind = {.k_put = create_put, .k_got = create_got, .k_end = create_end, .k_bare = true};
+static const struct wc_kind create_kind = {
+	.k_put = create_put, .k_got = create_got, .k_end = create_end, .k_bare = true};
 
 /* ---- RECLAIM_COMPLETE (section 18.51) ---- */
 
@@ -263,8 +273,11 @@ static void complete_end(struct wc_call *c, int err, uint32_t status)
 	step_over(w);
 }
 
-static const struct wc_kind complete_kind = {
-	.k_put = complete_put, .k_got = complete_got, .k_end = complete_end, .k_cache = true, .k_urgent = true};
+static const struct wc_kind complete_kind = {.k_put = complete_put,
+					     .k_got = complete_got,
+					     .k_end = complete_end,
+					     .k_cache = true,
+					     .k_urgent = true};
 
 /* ---- the server's limits ---- */
 
@@ -313,10 +326,12 @@ static void limits_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct weft *w = c->c_w;
 
-	/* Servers tell more of it only to some (NFS4ERR_WRONGSEC and the like): then there are guesses. */
+	/* Servers tell more of it only to some (NFS4ERR_WRONGSEC and the like): then there are
+	 * guesses. */
 	if (err && status && w->w_have_session && status != NFS4ERR_BADSESSION) {
 		w->w_lease_s = 30;
-		w->w_max_read = w->w_max_write = least(least(w->w_max_req, w->w_max_resp) - 768, 65536);
+		w->w_max_read = w->w_max_write =
+			least(least(w->w_max_req, w->w_max_resp) - 768, 65536);
 	} else if (err) {
 		step_failed(w, err, status);
 		return;
@@ -324,7 +339,8 @@ static void limits_end(struct wc_call *c, int err, uint32_t status)
 	step_over(w);
 }
 
-static const struct wc_kind limits_kind = {.k_put = limits_put, .k_got = limits_got, .k_end = limits_end, .k_urgent = true};
+static const struct wc_kind limits_kind = {
+	.k_put = limits_put, .k_got = limits_got, .k_end = limits_end, .k_urgent = true};
 
 /* ---- the steps ---- */
 
@@ -404,7 +420,8 @@ void wc_fail(struct weft *w, int err)
 
 void wc_seq_flags(struct weft *w, uint32_t flags)
 {
-	if (flags & (SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION | SEQ4_STATUS_BACKCHANNEL_FAULT))
+	if (flags & (SEQ4_STATUS_CB_PATH_DOWN | SEQ4_STATUS_CB_PATH_DOWN_SESSION |
+		     SEQ4_STATUS_BACKCHANNEL_FAULT))
 		w->w_bind_again = true;
 	if (flags & SEQ4_STATUS_RESTART_RECLAIM_NEEDED && w->w_state == WC_READY) {
 		w->w_lost_state = true;
@@ -452,7 +469,8 @@ static void bind_end(struct wc_call *c, int err, uint32_t status)
 	}
 }
 
-static const struct wc_kind bind_kind = {.k_put = bind_put, .k_got = bind_got, .k_end = bind_end, .k_bare = true};
+static const struct wc_kind bind_kind = {
+	.k_put = bind_put, .k_got = bind_got, .k_end = bind_end, .k_bare = true};
 
 void wc_bind(struct wc_conn *cn)
 {
@@ -531,7 +549,8 @@ static void renew_end(struct wc_call *c, int err, uint32_t status)
 	c->c_w->w_renewing = false;
 }
 
-static const struct wc_kind renew_kind = {.k_put = renew_put, .k_got = renew_got, .k_end = renew_end};
+static const struct wc_kind renew_kind = {
+	.k_put = renew_put, .k_got = renew_got, .k_end = renew_end};
 
 static void tick(struct loop_timer *t)
 {
@@ -550,7 +569,8 @@ static void tick(struct loop_timer *t)
 		w->w_bind_again = false;
 		wc_bind(cn);
 	}
-	if (w->w_have_session && w->w_state == WC_READY && !w->w_renewing && now - w->w_used_ns > w->w_lease_s * 1000000000ull / 3) {
+	if (w->w_have_session && w->w_state == WC_READY && !w->w_renewing &&
+	    now - w->w_used_ns > w->w_lease_s * 1000000000ull / 3) {
 		struct wc_call *c = wc_call_new(w, &renew_kind, NULL, NULL);
 
 		w->w_renewing = c != NULL;
@@ -573,22 +593,28 @@ static void name_make(struct weft *w)
 		return;
 	}
 	gethostname(host, sizeof(host) - 1);
-	snprintf(w->w_owner, sizeof(w->w_owner), "libweft %s %ld.%u.%llx", host, (long)getpid(), atomic_fetch_add(&count, 1) + 1, (unsigned long long)now);
+	snprintf(w->w_owner, sizeof(w->w_owner), "libweft %s %ld.%u.%llx", host, (long)getpid(),
+		 atomic_fetch_add(&count, 1) + 1, (unsigned long long)now);
 }
 
 static int opts_check(struct weft *w)
 {
 	struct weft_opts *o = &w->w_opts;
 
-	if (o->wo_minor > 2 || o->wo_conns > WEFT_MAX_CONNS || o->wo_slots > WEFT_MAX_SLOTS || o->wo_ngids > WEFT_MAX_GIDS ||
-	    o->wo_max_io > WC_MAX_IO || (o->wo_max_io && o->wo_max_io < 4096) || !o->wo_server || (o->wo_owner && strlen(o->wo_owner) > 200))
+	if (o->wo_minor > 2 || o->wo_conns > WEFT_MAX_CONNS || o->wo_slots > WEFT_MAX_SLOTS ||
+	    o->wo_ngids > WEFT_MAX_GIDS || o->wo_max_io > WC_MAX_IO ||
+	    (o->wo_max_io && o->wo_max_io < 4096) || !o->wo_server ||
+	    (o->wo_owner && strlen(o->wo_owner) > 200))
 		return -EINVAL;
 	o->wo_conns = o->wo_conns ? o->wo_conns : 1;
 	o->wo_slots = o->wo_slots ? o->wo_slots : 64;
 	o->wo_max_io = o->wo_max_io ? o->wo_max_io : WC_MAX_IO;
 	o->wo_timeout_ms = o->wo_timeout_ms ? o->wo_timeout_ms : 60000;
 	w->w_minor = o->wo_minor ? o->wo_minor : 2;
-	w->w_cred = (struct rpc_cred){.rc_flavor = RPC_AUTH_SYS, .rc_uid = o->wo_uid, .rc_gid = o->wo_gid, .rc_ngids = o->wo_ngids};
+	w->w_cred = (struct rpc_cred){.rc_flavor = RPC_AUTH_SYS,
+				      .rc_uid = o->wo_uid,
+				      .rc_gid = o->wo_gid,
+				      .rc_ngids = o->wo_ngids};
 	memcpy(w->w_cred.rc_gids, o->wo_gids, o->wo_ngids * sizeof(o->wo_gids[0]));
 	return 0;
 }
@@ -604,7 +630,8 @@ static int conns_make(struct weft *w)
 		struct wc_conn *cn = &w->w_conns[i];
 
 		cn->cn_w = w;
-		err = rpc_client_create(&cn->cn_client, w->w_loop, (struct sockaddr *)&ss, len, &wc_back_service, &ops, cn);
+		err = rpc_client_create(&cn->cn_client, w->w_loop, (struct sockaddr *)&ss, len,
+					&wc_back_service, &ops, cn);
 		if (!err)
 			w->w_nconns++;
 	}
@@ -707,9 +734,11 @@ static void destroy_end(struct wc_call *c, int err, uint32_t status)
 	wc_ring_poke(c->c_w->w_ring);
 }
 
-static const struct wc_kind destroy_kind = {.k_put = destroy_put, .k_got = destroy_got, .k_end = destroy_end, .k_bare = true};
+static const struct wc_kind destroy_kind = {
+	.k_put = destroy_put, .k_got = destroy_got, .k_end = destroy_end, .k_bare = true};
 
-const struct wc_kind *const wc_steps[WC_STEPS] = {&exchange_kind, &create_kind, &complete_kind, &limits_kind, &bind_kind, &destroy_kind};
+const struct wc_kind *const wc_steps[WC_STEPS] = {&exchange_kind, &create_kind, &complete_kind,
+						  &limits_kind,	  &bind_kind,	&destroy_kind};
 
 static void destroy(struct weft *w, uint32_t op)
 {
@@ -758,11 +787,25 @@ void weft_close(struct weft *w)
 
 void weft_info(const struct weft *w, struct weft_info *info)
 {
-	*info = (struct weft_info){.wi_minor = w->w_minor, .wi_slots = w->w_target + 1 < w->w_nslots ? w->w_target + 1 : w->w_nslots, .wi_lease_s = w->w_lease_s,
-				   .wi_max_read = w->w_max_read, .wi_max_write = w->w_max_write, .wi_sessions = w->w_nsessions,
-				   .wi_resent = w->w_resent, .wi_callbacks = w->w_callbacks, .wi_rewritten = w->w_rewritten, .wi_layouts = w->w_nlayouts,
-				   .wi_ds_reads = w->w_ds_reads, .wi_ds_writes = w->w_ds_writes, .wi_ds_errors = w->w_ds_errors, .wi_ds_rdma = w->w_ds_rdma, .wi_ds_direct = w->w_ds_direct, .wi_recalls = w->w_recalls,
-				   .wi_reports = w->w_reports, .wi_steered = w->w_steered};
+	*info = (struct weft_info){.wi_minor = w->w_minor,
+				   .wi_slots = w->w_target + 1 < w->w_nslots ? w->w_target + 1
+									     : w->w_nslots,
+				   .wi_lease_s = w->w_lease_s,
+				   .wi_max_read = w->w_max_read,
+				   .wi_max_write = w->w_max_write,
+				   .wi_sessions = w->w_nsessions,
+				   .wi_resent = w->w_resent,
+				   .wi_callbacks = w->w_callbacks,
+				   .wi_rewritten = w->w_rewritten,
+				   .wi_layouts = w->w_nlayouts,
+				   .wi_ds_reads = w->w_ds_reads,
+				   .wi_ds_writes = w->w_ds_writes,
+				   .wi_ds_errors = w->w_ds_errors,
+				   .wi_ds_rdma = w->w_ds_rdma,
+				   .wi_ds_direct = w->w_ds_direct,
+				   .wi_recalls = w->w_recalls,
+				   .wi_reports = w->w_reports,
+				   .wi_steered = w->w_steered};
 	for (unsigned i = 0; i < w->w_nconns; i++)
 		info->wi_conns += w->w_conns[i].cn_conn && w->w_conns[i].cn_bound;
 }

@@ -7,7 +7,8 @@ static struct metric *m_refused;
 
 void ds_conn_metrics_init(void)
 {
-	m_refused = metric_counter("weft_ds_refused_total", "Connections over their limit.", "what=\"connections\"");
+	m_refused = metric_counter("weft_ds_refused_total", "Connections over their limit.",
+				   "what=\"connections\"");
 }
 
 void ds_conn_opened(struct rpc_conn *conn, void *arg)

@@ -1,13 +1,15 @@
 /*
- * control.c - the connection to the MDS (proto/ctl.x), on loop 0: join, heartbeats and the lease; and what the MDS asks.
+ * control.c - the connection to the MDS (proto/ctl.x), on loop 0: join, heartbeats and the lease;
+ * and what the MDS asks.
  *
- * The lease. Every good answer to JOIN or HEARTBEAT allows this server to honour capabilities for lease_ms, counted
- * from when the request was sent: the MDS counts from when it answered, which is later. An eighth is kept back, for
- * requests that were checked just before the end and are still under way to the disk. lease_ms 0 means "not
- * yet" (orders are pending): joined, and serving nothing. A lost connection does not end the lease, time does.
+ * The lease. Every good answer to JOIN or HEARTBEAT allows this server to honour capabilities for
+ * lease_ms, counted from when the request was sent: the MDS counts from when it answered, which is
+ * later. An eighth is kept back, for requests that were checked just before the end and are still
+ * under way to the disk. lease_ms 0 means "not yet" (orders are pending): joined, and serving
+ * nothing. A lost connection does not end the lease, time does.
  *
- * Instances. The highest instance epoch seen is in the store. A peer with a lower one is a deposed MDS: its orders are
- * refused (CTL_STALE_INSTANCE), and what it answers gives no lease.
+ * Instances. The highest instance epoch seen is in the store. A peer with a lower one is a deposed
+ * MDS: its orders are refused (CTL_STALE_INSTANCE), and what it answers gives no lease.
  */
 #include "base/clock.h"
 #include "base/exports.h"
@@ -44,19 +46,21 @@ struct ds_control {
 	struct rpc_client *dc_client;
 	struct rpc_program dc_prog;
 	struct ctl_chan *dc_chan; /* NULL while there is no connection */
-	bool dc_ready;			  /* the handshake is done */
+	bool dc_ready;		  /* the handshake is done */
 	uint32_t dc_backoff_ms;
-	struct loop_timer dc_timer; /* the next join, or the next heartbeat */
+	struct loop_timer dc_timer;	 /* the next join, or the next heartbeat */
 	uint64_t dc_load_ns, dc_busy_us; /* when the load was reported last; ds_nfs3_busy_us then */
-	uint64_t dc_instance;		/* of the MDS that we joined */
+	uint64_t dc_instance;		 /* of the MDS that we joined */
 	unsigned dc_lost_beats;
-	uint64_t dc_sent_ns;		/* the request under way */
-	unsigned dc_serial;			/* of the connection: what is on its way to a worker may come back after it is gone */
-	bool dc_addrs_changed;		/* since the last join */
-	struct loop_timer dc_tell;	/* why it is not joined is logged */
-	bool dc_told, dc_reason;	/* it was, since it was joined; of this connection there is a reason */
+	uint64_t dc_sent_ns; /* the request under way */
+	/* of the connection: what is on its way to a worker may come back after it is gone */
+	unsigned dc_serial;
+	bool dc_addrs_changed;	   /* since the last join */
+	struct loop_timer dc_tell; /* why it is not joined is logged */
+	/* it was, since it was joined; of this connection there is a reason */
+	bool dc_told, dc_reason;
 	uint64_t dc_told_ms;
-	char dc_mds[80];			/* where the MDS is */
+	char dc_mds[80]; /* where the MDS is */
 };
 
 static void join(struct ds_control *c);
@@ -131,7 +135,8 @@ static void join_again(struct ds_control *c)
 {
 	/* Clients wait for what only the MDS knows: it is asked as soon as it is there. */
 	timer_next(c, ds_eof_waiting() ? BACKOFF_MIN_MS : c->dc_backoff_ms);
-	c->dc_backoff_ms = c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
+	c->dc_backoff_ms =
+		c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 
 /* Tried for ever. What stands in the way is told at once, and then every minute. */
@@ -168,7 +173,7 @@ struct join_work {
 	unsigned jw_serial;
 	uint64_t jw_sent_ns;
 	ctl_join_res jw_res;
-	uint64_t jw_boot_id; /* 0: the MDS does not tell */
+	uint64_t jw_boot_id;	 /* 0: the MDS does not tell */
 	uint64_t jw_striped2_ns; /* d_striped2_ns */
 	uint64_t jw_joins;	 /* the number of this join; 0: the MDS does not tell */
 	bool jw_unkept;		 /* a full disk does not take it */
@@ -204,11 +209,12 @@ static void joined(struct loop_msg *m)
 		c->dc_told = false;
 		loop_timer_stop(loop_self(), &c->dc_tell);
 		reason(c, "%s", "");
-		sd_notifyf(0, "STATUS=joined to the MDS at %s as data server %u", c->dc_mds, jw->jw_res.ds_id);
+		sd_notifyf(0, "STATUS=joined to the MDS at %s as data server %u", c->dc_mds,
+			   jw->jw_res.ds_id);
 		lease_set(d, jw->jw_sent_ns, jw->jw_res.lease_ms);
 		atomic_store(&d->d_joined, true);
-		log_info("joined as data server %u of file system %u, MDS instance epoch %" PRIu64, jw->jw_res.ds_id,
-			 jw->jw_res.fs, c->dc_instance);
+		log_info("joined as data server %u of file system %u, MDS instance epoch %" PRIu64,
+			 jw->jw_res.ds_id, jw->jw_res.fs, c->dc_instance);
 		timer_next(c, jw->jw_res.lease_ms ? d->d_heartbeat_ms : UNLEASED_BEAT_MS);
 	}
 	free(jw);
@@ -223,7 +229,8 @@ static void join_job(struct ds_job *j)
 				      (uint32_t)jw->jw_joins);
 	jw->jw_unkept = jw->jw_joins && ds_store_seen(d->d_store).sn_unkept;
 	if (jw->jw_status == CTL_OK)
-		jw->jw_err = ds_store_set_cluster(d->d_store, (uint8_t *)jw->jw_res.cluster, jw->jw_res.fs);
+		jw->jw_err = ds_store_set_cluster(d->d_store, (uint8_t *)jw->jw_res.cluster,
+						  jw->jw_res.fs);
 	loop_post(d->d_loops[0], &jw->jw_msg);
 }
 
@@ -260,7 +267,8 @@ static void join_more(struct join_work *jw, const ctl_join2_res *r)
 	if (!ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_JOINS, &jw->jw_joins, 1) ||
 	    jw->jw_joins > UINT32_MAX)
 		jw->jw_joins = 0;
-	if (ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_STRIPED2, &in_ms, 1) && in_ms <= UINT32_MAX)
+	if (ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_STRIPED2, &in_ms, 1) &&
+	    in_ms <= UINT32_MAX)
 		jw->jw_striped2_ns = clock_boot_ns() + in_ms * UINT64_C(1000000);
 }
 
@@ -268,8 +276,10 @@ static void join_done(void *arg, int err, const ctl_response *res)
 {
 	struct ds_control *c = arg;
 	struct ds_identity id = ds_store_identity(c->dc_ds->d_store);
-	const ctl_join_res *jr = err ? NULL : res->result.op == CTL_OP_JOIN2 ? &res->result.ctl_result_u.join2.join :
-		&res->result.ctl_result_u.join;
+	const ctl_join_res *jr = err ? NULL
+				 : res->result.op == CTL_OP_JOIN2
+					 ? &res->result.ctl_result_u.join2.join
+					 : &res->result.ctl_result_u.join;
 	struct join_work *jw;
 
 	if (err == -ECONNRESET)
@@ -299,7 +309,8 @@ static void join_done(void *arg, int err, const ctl_response *res)
 		join_later(c, join_refusal(res->status));
 		return;
 	}
-	if (!sodium_is_zero(id.id_cluster, DS_UUID_LEN) && memcmp(id.id_cluster, jr->cluster, DS_UUID_LEN)) {
+	if (!sodium_is_zero(id.id_cluster, DS_UUID_LEN) &&
+	    memcmp(id.id_cluster, jr->cluster, DS_UUID_LEN)) {
 		join_later(c, join_refusal(CTL_BAD_CLUSTER));
 		return;
 	}
@@ -354,7 +365,8 @@ unsigned ds_subnet_bits(const struct sockaddr_storage *a)
 	for (i = all; i && !bits; i = i->ifa_next) {
 		if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != a->ss_family)
 			continue;
-		if (interface_addr(i->ifa_addr, one) && !memcmp(one, addr, sizeof(addr)) && interface_addr(i->ifa_netmask, mask))
+		if (interface_addr(i->ifa_addr, one) && !memcmp(one, addr, sizeof(addr)) &&
+		    interface_addr(i->ifa_netmask, mask))
 			bits = mask_bits(mask, a->ss_family == AF_INET);
 	}
 	freeifaddrs(all);
@@ -371,17 +383,22 @@ static void join(struct ds_control *c)
 	struct ds_key key;
 	bool own = ds_keys_own(&d->d_keys, &key);
 	ctl_addr addrs[DS_MAX_ADDRS];
-	ctl_request req = { .op = join_form(c) };
-	ctl_join_args *j = req.op == CTL_OP_JOIN2 ? &req.ctl_request_u.join2.join : &req.ctl_request_u.join;
-	/* Those over RDMA first: a client takes the first that answers. One is left for TCP, by which the MDS itself comes. */
+	ctl_request req = {.op = join_form(c)};
+	ctl_join_args *j =
+		req.op == CTL_OP_JOIN2 ? &req.ctl_request_u.join2.join : &req.ctl_request_u.join;
+	/* Those over RDMA first: a client takes the first that answers. One is left for TCP, by
+	 * which the MDS itself comes. */
 	unsigned n = ds_rdma_addrs(d, addrs, text, DS_MAX_ADDRS - 1);
 
 	for (unsigned i = 0; i < d->d_naddrs && n < DS_MAX_ADDRS; i++) {
 		struct ds_addr_text *t = &text[n];
 
-		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], t->netid, sizeof(t->netid), t->uaddr, sizeof(t->uaddr)))
+		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], t->netid, sizeof(t->netid),
+			      t->uaddr, sizeof(t->uaddr)))
 			continue;
-		addrs[n++] = (ctl_addr){ .netid = t->netid, .uaddr = t->uaddr, .prefix = ds_subnet_bits(&d->d_addr[i]) };
+		addrs[n++] = (ctl_addr){.netid = t->netid,
+					.uaddr = t->uaddr,
+					.prefix = ds_subnet_bits(&d->d_addr[i])};
 	}
 	c->dc_addrs_changed = false;
 	memcpy(j->ds_uuid, id.id_uuid, DS_UUID_LEN);
@@ -404,9 +421,13 @@ static void join(struct ds_control *c)
 		struct ds_seen sn = ds_store_seen(d->d_store);
 		size_t bytes;
 
-		ctl_more_put(&more[0], CTL_MORE_SEEN, (uint64_t[]){ sn.sn_instance, sn.sn_boot_id, sn.sn_start, sn.sn_start_id }, 4, buf[0]);
-		ctl_more_put(&more[1], CTL_MORE_KEYS, (uint64_t[]){ own, key.dk_number }, 2, buf[1]);
-		ctl_more_put(&more[2], CTL_MORE_BARS, (uint64_t[]){ ds_store_bars(d->d_store, &bytes) }, 1, buf[2]);
+		ctl_more_put(
+			&more[0], CTL_MORE_SEEN,
+			(uint64_t[]){sn.sn_instance, sn.sn_boot_id, sn.sn_start, sn.sn_start_id}, 4,
+			buf[0]);
+		ctl_more_put(&more[1], CTL_MORE_KEYS, (uint64_t[]){own, key.dk_number}, 2, buf[1]);
+		ctl_more_put(&more[2], CTL_MORE_BARS,
+			     (uint64_t[]){ds_store_bars(d->d_store, &bytes)}, 1, buf[2]);
 		ctl_more_put(&more[3], CTL_MORE_JOINS,
 			     (uint64_t[]){sn.sn_kept_instance, sn.sn_kept_joins}, 2, buf[3]);
 		req.ctl_request_u.join2.more.more_len = sn.sn_unkept ? 3 : 4;
@@ -443,7 +464,8 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 	}
 	c->dc_lost_beats = 0;
 	if (res->status == CTL_NOT_JOINED || c->dc_addrs_changed ||
-	    (res->status == CTL_OK && res->result.op == CTL_OP_HEARTBEAT && hb->instance_epoch != c->dc_instance)) {
+	    (res->status == CTL_OK && res->result.op == CTL_OP_HEARTBEAT &&
+	     hb->instance_epoch != c->dc_instance)) {
 		rejoin(c);
 		return;
 	}
@@ -457,10 +479,12 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 	timer_next(c, next);
 }
 
-/* Time spent in calls by time: how many were in progress, on average. A call counts when it ends. */
+/* Time spent in calls by time: how many were in progress, on average. A call counts when it
+ * ends. */
 static uint32_t load(struct ds_control *c)
 {
-	uint64_t now = clock_boot_ns(), busy = ds_nfs3_busy_us(), passed = (now - c->dc_load_ns) / 1000, l;
+	uint64_t now = clock_boot_ns(), busy = ds_nfs3_busy_us(),
+		 passed = (now - c->dc_load_ns) / 1000, l;
 
 	l = c->dc_load_ns && passed ? (busy - c->dc_busy_us) * 100 / passed : 0;
 	c->dc_load_ns = now;
@@ -471,7 +495,7 @@ static uint32_t load(struct ds_control *c)
 static void beat(struct ds_control *c)
 {
 	struct ds *d = c->dc_ds;
-	ctl_request req = { .op = CTL_OP_HEARTBEAT };
+	ctl_request req = {.op = CTL_OP_HEARTBEAT};
 	uint64_t capacity, available;
 	uint32_t timeout = 2 * d->d_heartbeat_ms > 2000 ? 2 * d->d_heartbeat_ms : 2000;
 
@@ -516,7 +540,8 @@ static void serve_done(struct loop_msg *m)
 static bool only_fences(const ctl_orders_args *a)
 {
 	for (unsigned i = 0; i < a->orders.orders_len; i++)
-		if (a->orders.orders_val[i].type != CTL_FENCE && a->orders.orders_val[i].type != CTL_BAR_CLIENT)
+		if (a->orders.orders_val[i].type != CTL_FENCE &&
+		    a->orders.orders_val[i].type != CTL_BAR_CLIENT)
 			return false;
 	return a->orders.orders_len;
 }
@@ -526,8 +551,9 @@ static void serve_orders(struct serve_work *sw)
 	const ctl_orders_args *a = &sw->sw_in->in_req.ctl_request_u.orders;
 	ctl_orders_res *r = &sw->sw_res.ctl_result_u.orders;
 
-	sw->sw_status = (only_fences(a) ? ds_store_fences : ds_store_orders)(sw->sw_ds->d_store, a->instance_epoch, a->orders.orders_val,
-									     a->orders.orders_len, sw->sw_results);
+	sw->sw_status = (only_fences(a) ? ds_store_fences : ds_store_orders)(
+		sw->sw_ds->d_store, a->instance_epoch, a->orders.orders_val, a->orders.orders_len,
+		sw->sw_results);
 	r->results.results_len = a->orders.orders_len;
 	r->results.results_val = sw->sw_results;
 }
@@ -549,8 +575,8 @@ static void serve_list(struct serve_work *sw)
 	const ctl_list_args *a = &sw->sw_in->in_req.ctl_request_u.list;
 	ctl_list_res *r = &sw->sw_res.ctl_result_u.list;
 	unsigned n, len, max = a->max && a->max < CTL_BATCH_MAX ? a->max : CTL_BATCH_MAX;
-	int err = ds_store_list(sw->sw_ds->d_store, a->cookie.cookie_val, a->cookie.cookie_len, max, sw->sw_entries, &n,
-				sw->sw_cookie, &len);
+	int err = ds_store_list(sw->sw_ds->d_store, a->cookie.cookie_val, a->cookie.cookie_len, max,
+				sw->sw_entries, &n, sw->sw_cookie, &len);
 
 	r->cookie.cookie_len = len;
 	r->cookie.cookie_val = (char *)sw->sw_cookie;
@@ -562,11 +588,15 @@ static void serve_list(struct serve_work *sw)
 static void serve_change(struct serve_work *sw)
 {
 	/* Without a lease its orders may be waiting: nothing is changed before them. */
-	sw->sw_status = !ds_lease_live(sw->sw_ds) ? CTL_NOT_JOINED :
-		ds_store_change(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.change, &sw->sw_res.ctl_result_u.change);
+	sw->sw_status = !ds_lease_live(sw->sw_ds)
+				? CTL_NOT_JOINED
+				: ds_store_change(sw->sw_ds->d_store,
+						  &sw->sw_in->in_req.ctl_request_u.change,
+						  &sw->sw_res.ctl_result_u.change);
 }
 
-/* ---- a rebuild: BEGIN and ABORT on the orders worker, PULL on a puller, END on it, then the orders worker, then the one that counts writes ---- */
+/* ---- a rebuild: BEGIN and ABORT on the orders worker, PULL on a puller, END on it, then the
+ * orders worker, then the one that counts writes ---- */
 
 static const ctl_rebuild_args *rebuild_args(const struct serve_work *sw)
 {
@@ -637,7 +667,8 @@ static void rebuild_order(struct ds_job *j)
 
 	sw->sw_status = rebuild_may(sw);
 	if (sw->sw_status == CTL_OK && a->step == CTL_REBUILD_BEGIN)
-		sw->sw_status = ds_rebuild_begin(sw->sw_ds->d_store, a, &sw->sw_res.ctl_result_u.rebuild);
+		sw->sw_status =
+			ds_rebuild_begin(sw->sw_ds->d_store, a, &sw->sw_res.ctl_result_u.rebuild);
 	else if (sw->sw_status == CTL_OK)
 		sw->sw_status = ds_rebuild_abort(sw->sw_ds->d_store, a);
 	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
@@ -663,14 +694,16 @@ static void sum_run(struct work *w)
 {
 	struct serve_work *sw = caa_container_of(w, struct serve_work, sw_work);
 
-	sw->sw_status = ds_sum(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.sum, &sw->sw_res.ctl_result_u.sum);
+	sw->sw_status = ds_sum(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.sum,
+			       &sw->sw_res.ctl_result_u.sum);
 	loop_post(sw->sw_ds->d_loops[0], &sw->sw_msg);
 }
 
 static void serve_sum(struct serve_work *sw)
 {
 	sw->sw_work.w_run = sum_run;
-	if (!ds_pull_submit(sw->sw_ds, sw->sw_in->in_req.ctl_request_u.sum.object.ino, &sw->sw_work)) {
+	if (!ds_pull_submit(sw->sw_ds, sw->sw_in->in_req.ctl_request_u.sum.object.ino,
+			    &sw->sw_work)) {
 		sw->sw_status = CTL_IO;
 		serve_done(&sw->sw_msg);
 	}
@@ -690,12 +723,14 @@ static void serve_watch(struct serve_work *sw)
 {
 	const ctl_watch_args *a = &sw->sw_in->in_req.ctl_request_u.watch;
 
-	sw->sw_spans = a->step == CTL_WATCH_TAKE ? calloc(CTL_SPANS_MAX, sizeof(*sw->sw_spans)) : NULL;
+	sw->sw_spans =
+		a->step == CTL_WATCH_TAKE ? calloc(CTL_SPANS_MAX, sizeof(*sw->sw_spans)) : NULL;
 	sw->sw_status = anew_may(sw, a->instance_epoch);
 	if (sw->sw_status == CTL_OK && a->step == CTL_WATCH_TAKE && !sw->sw_spans)
 		sw->sw_status = CTL_IO;
 	if (sw->sw_status == CTL_OK)
-		sw->sw_status = ds_watch(sw->sw_ds->d_store, a, sw->sw_spans, &sw->sw_res.ctl_result_u.watch);
+		sw->sw_status = ds_watch(sw->sw_ds->d_store, a, sw->sw_spans,
+					 &sw->sw_res.ctl_result_u.watch);
 }
 
 static void fill_count(struct ds_job *j)
@@ -728,7 +763,8 @@ static void fill_run(struct work *w)
 static void serve_fill(struct serve_work *sw)
 {
 	sw->sw_work.w_run = fill_run;
-	if (!ds_pull_submit(sw->sw_ds, sw->sw_in->in_req.ctl_request_u.fill.object.ino, &sw->sw_work)) {
+	if (!ds_pull_submit(sw->sw_ds, sw->sw_in->in_req.ctl_request_u.fill.object.ino,
+			    &sw->sw_work)) {
 		sw->sw_status = CTL_IO;
 		serve_done(&sw->sw_msg);
 	}
@@ -739,8 +775,11 @@ static void serve_dead(struct serve_work *sw)
 {
 	const ctl_dead_args *a = &sw->sw_in->in_req.ctl_request_u.dead;
 
-	sw->sw_status = !atomic_load(&sw->sw_ds->d_joined) ? CTL_NOT_JOINED : a->fs != atomic_load(&sw->sw_ds->d_fs) ? CTL_INVAL
-		: ds_store_dead(sw->sw_ds->d_store, a, &sw->sw_res.ctl_result_u.dead.runs);
+	sw->sw_status =
+		!atomic_load(&sw->sw_ds->d_joined) ? CTL_NOT_JOINED
+		: a->fs != atomic_load(&sw->sw_ds->d_fs)
+			? CTL_INVAL
+			: ds_store_dead(sw->sw_ds->d_store, a, &sw->sw_res.ctl_result_u.dead.runs);
 }
 
 static void serve_job(struct ds_job *j)
@@ -755,8 +794,9 @@ static void serve_job(struct ds_job *j)
 		serve_stat(sw);
 		break;
 	case CTL_OP_SEEK:
-		sw->sw_status = ds_store_seek(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.seek,
-					      &sw->sw_res.ctl_result_u.seek);
+		sw->sw_status =
+			ds_store_seek(sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.seek,
+				      &sw->sw_res.ctl_result_u.seek);
 		break;
 	case CTL_OP_CHANGE:
 		serve_change(sw);
@@ -765,7 +805,8 @@ static void serve_job(struct ds_job *j)
 		serve_watch(sw);
 		break;
 	case CTL_OP_KEY:
-		sw->sw_status = ds_keys_take(&sw->sw_ds->d_keys, sw->sw_ds->d_store, &sw->sw_in->in_req.ctl_request_u.key);
+		sw->sw_status = ds_keys_take(&sw->sw_ds->d_keys, sw->sw_ds->d_store,
+					     &sw->sw_in->in_req.ctl_request_u.key);
 		sw->sw_res.ctl_result_u.key.number = sw->sw_in->in_req.ctl_request_u.key.number;
 		break;
 	case CTL_OP_DEAD:
@@ -868,7 +909,8 @@ static void ready(struct ctl_chan *ch, int err, void *arg)
 	}
 	c->dc_ready = true;
 	if (ctl_chan_protocol(ch) < CTL_PROTOCOL)
-		log_info("control: the MDS speaks protocol %u, this data server up to %u", ctl_chan_protocol(ch), CTL_PROTOCOL);
+		log_info("control: the MDS speaks protocol %u, this data server up to %u",
+			 ctl_chan_protocol(ch), CTL_PROTOCOL);
 	join(c);
 }
 
@@ -882,8 +924,10 @@ static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 	(void)cl;
 	c->dc_serial++;
 	err = ds_keys_own(&c->dc_ds->d_keys, &key)
-		? ctl_chan_connect_own(&c->dc_chan, conn, key.dk_control, key.dk_number, id.id_uuid, serve, c, ready)
-		: ctl_chan_connect(&c->dc_chan, conn, c->dc_ds->d_keys.ks_cluster, id.id_uuid, serve, c, ready);
+		      ? ctl_chan_connect_own(&c->dc_chan, conn, key.dk_control, key.dk_number,
+					     id.id_uuid, serve, c, ready)
+		      : ctl_chan_connect(&c->dc_chan, conn, c->dc_ds->d_keys.ks_cluster, id.id_uuid,
+					 serve, c, ready);
 	sodium_memzero(&key, sizeof(key));
 	if (err)
 		rpc_conn_close(conn);
@@ -937,8 +981,8 @@ struct ctl_chan *ds_control_chan(struct ds *d)
 int ds_control_start(struct ds *d)
 {
 	struct ds_control *c = calloc(1, sizeof(*c));
-	struct rpc_client_ops ops = { .cl_up = up, .cl_down = down };
-	struct rpc_service svc = { 0 };
+	struct rpc_client_ops ops = {.cl_up = up, .cl_down = down};
+	struct rpc_service svc = {0};
 	int err;
 
 	if (!c)
@@ -962,7 +1006,8 @@ int ds_control_start(struct ds *d)
 	svc.rs_nprogs = 1;
 	svc.rs_max_record = MAX_RECORD;
 	svc.rs_max_reply = MAX_RECORD;
-	err = rpc_client_create(&c->dc_client, d->d_loops[0], (struct sockaddr *)&d->d_mds, d->d_mdslen, &svc, &ops, c);
+	err = rpc_client_create(&c->dc_client, d->d_loops[0], (struct sockaddr *)&d->d_mds,
+				d->d_mdslen, &svc, &ops, c);
 	if (err) {
 		free(c);
 		return err;

@@ -12,7 +12,8 @@
  *   store/      the objects
  *   path/       folders of this machine, exported by path
  *
- * Every loop serves NFS connections; the control connection and the questions to the MDS live on loop 0.
+ * Every loop serves NFS connections; the control connection and the questions to the MDS live on
+ * loop 0.
  */
 #ifndef DS_DS_H
 #define DS_DS_H
@@ -46,12 +47,12 @@ struct ds {
 	struct ds_keys d_keys;
 	struct rpc_tls_ctx *d_tls; /* where ds.tls is off: for daemons of the cluster alone */
 	struct place *d_place;	   /* place.h */
-	struct path *d_path;       /* folders exported by path (path/path.h); NULL: none */
+	struct path *d_path;	   /* folders exported by path (path/path.h); NULL: none */
 	struct loop **d_loops;
 	unsigned d_nloops;
 	struct ds_control *d_control;
 	uint32_t d_heartbeat_ms, d_lease_ms;
-	uint32_t d_eof_wait_ms; /* ds.eof_wait */
+	uint32_t d_eof_wait_ms;	   /* ds.eof_wait */
 	char d_labels[LABELS_LEN]; /* told to the MDS */
 	struct sockaddr_storage d_mds;
 	socklen_t d_mdslen;
@@ -64,14 +65,17 @@ struct ds {
 	void *d_rdma_arg;
 	struct rpc_limit d_limit;
 	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
-	_Atomic uint64_t d_striped2_ns;	 /* CLOCK_BOOTTIME: from then on striped capabilities are of version 2; 0: they need not be */
+	/* CLOCK_BOOTTIME: from then on striped capabilities are of version 2; 0: they need not
+	 * be */
+	_Atomic uint64_t d_striped2_ns;
 	_Atomic uint32_t d_fs;
 	_Atomic bool d_joined, d_listening;
 	pthread_mutex_t d_why_lock;
 	char d_why[256]; /* why it is not joined; no quotes in it */
 };
 
-/* A suspended machine's lease runs out all the same: CLOCK_BOOTTIME. Read for each call; the loop's own clock may be old. */
+/* A suspended machine's lease runs out all the same: CLOCK_BOOTTIME. Read for each call; the loop's
+ * own clock may be old. */
 bool ds_lease_live(const struct ds *d);
 
 /* As cap_open, by the key of its number. */
@@ -92,7 +96,8 @@ void ds_nfs3_dispatch(struct rpc_call *call, void *arg /* struct ds */);
 void ds_conn_metrics_init(void);
 void ds_conn_opened(struct rpc_conn *conn, void *arg);
 void ds_conn_closed(struct rpc_conn *conn, void *arg);
-bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct xdr_in *x, void *arg);
+bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct xdr_in *x,
+		   void *arg);
 
 /* control.c. Both on loop 0. */
 int ds_control_start(struct ds *d);
@@ -108,8 +113,10 @@ struct ctl_chan *ds_control_chan(struct ds *d);
 struct ds_addr_text {
 	char netid[9], uaddr[65];
 };
-/* begun is called once, on loop 0 (where this is called): when all of ds.rdma takes connections, or has not for a while. */
-int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc, void (*begun)(void *arg), void *arg);
+/* begun is called once, on loop 0 (where this is called): when all of ds.rdma takes connections, or
+ * has not for a while. */
+int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc,
+		  void (*begun)(void *arg), void *arg);
 /* Those to be told now; at most max. Loop 0. */
 unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts, unsigned max);
 
@@ -126,7 +133,8 @@ struct ds_eof {
 	uint64_t eo_deadline_ns, eo_size;
 	int eo_err;
 };
-/* Any loop; eo_done runs there, later. -ENOENT: the MDS knows no such file; -ETIMEDOUT: it did not say within 2 s. */
+/* Any loop; eo_done runs there, later. -ENOENT: the MDS knows no such file; -ETIMEDOUT: it did not
+ * say within 2 s. */
 void ds_eof_ask(struct ds *d, struct ds_eof *e);
 /* Somebody waits for an answer: the MDS is to be reached again soon. Any thread. */
 bool ds_eof_waiting(void);

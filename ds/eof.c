@@ -1,9 +1,9 @@
 /*
  * eof.c - where does a striped file end? Asked of the MDS before a short answer, on loop 0.
  *
- * Questions about one file are coalesced: while one is under way, those that come wait and share the next. They must not
- * share the one under way: its answer may be from before their read, and then from before a write that a client knows to be
- * done.
+ * Questions about one file are coalesced: while one is under way, those that come wait and share
+ * the next. They must not share the one under way: its answer may be from before their read, and
+ * then from before a write that a client knows to be done.
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -29,7 +29,7 @@ struct question {
 	struct loop_timer qu_timer; /* the next try */
 };
 
-static struct hash questions; /* loop 0's */
+static struct hash questions;	/* loop 0's */
 static _Atomic uint32_t parked; /* READs that wait for an answer */
 static struct metric *m_eof[3]; /* by what became of them */
 enum { EOF_TOLD, EOF_GONE, EOF_PUT_OFF };
@@ -47,8 +47,9 @@ void ds_eof_metrics_init(void)
 	m_eof[EOF_TOLD] = metric_counter("weft_ds_eof_total", help, "result=\"end\"");
 	m_eof[EOF_GONE] = metric_counter("weft_ds_eof_total", help, "result=\"stale\"");
 	m_eof[EOF_PUT_OFF] = metric_counter("weft_ds_eof_total", help, "result=\"jukebox\"");
-	metric_gauge("weft_ds_eof_parked", "READs that wait for the MDS to tell where the file ends", "",
-		     parked_gauge, NULL);
+	metric_gauge("weft_ds_eof_parked",
+		     "READs that wait for the MDS to tell where the file ends", "", parked_gauge,
+		     NULL);
 }
 
 bool ds_eof_waiting(void)
@@ -146,7 +147,8 @@ static uint32_t question_ms(const struct question *qu)
 	uint64_t now = clock_boot_ns(), ms = EOF_CALL_MS;
 
 	for (const struct ds_eof *e = qu->qu_asked; e; e = e->eo_next) {
-		uint64_t left = e->eo_deadline_ns > now ? (e->eo_deadline_ns - now) / 1000000 + 1 : 1;
+		uint64_t left =
+			e->eo_deadline_ns > now ? (e->eo_deadline_ns - now) / 1000000 + 1 : 1;
 
 		ms = left < ms ? left : ms;
 	}
@@ -156,7 +158,7 @@ static uint32_t question_ms(const struct question *qu)
 static void question_go(struct question *qu)
 {
 	struct ctl_chan *ch = ds_control_chan(qu->qu_ds);
-	ctl_request req = { .op = CTL_OP_EOF };
+	ctl_request req = {.op = CTL_OP_EOF};
 
 	req.ctl_request_u.eof.ino = qu->qu_ino;
 	req.ctl_request_u.eof.incarnation = qu->qu_incarnation;

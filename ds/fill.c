@@ -1,4 +1,5 @@
-/* fill.c - FILL: an object of another layout of its file is made from objects of the one in force (docs/restripe.md). On the threads that pull. */
+/* fill.c - FILL: an object of another layout of its file is made from objects of the one in force
+ * (docs/restripe.md). On the threads that pull. */
 #include "ds/peer.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -11,14 +12,16 @@ static bool args_fine(const ctl_fill_args *a)
 	for (unsigned i = 0; i < a->spans.spans_len; i++) {
 		const ctl_span *sp = &a->spans.spans_val[i];
 
-		if (!sp->length || sp->length > CTL_FILL_MAX || sp->offset > (uint64_t)INT64_MAX - CTL_FILL_MAX)
+		if (!sp->length || sp->length > CTL_FILL_MAX ||
+		    sp->offset > (uint64_t)INT64_MAX - CTL_FILL_MAX)
 			return false;
 		sum += sp->length;
 	}
 	return sum <= CTL_FILL_MAX && a->size <= INT64_MAX;
 }
 
-static ctl_status fill_span(struct ds *d, struct ds_obj *o, int fd, const ctl_fill_args *a, const ctl_span *sp, ctl_fill_res *res)
+static ctl_status fill_span(struct ds *d, struct ds_obj *o, int fd, const ctl_fill_args *a,
+			    const ctl_span *sp, ctl_fill_res *res)
 {
 	uint64_t end = sp->offset + sp->length;
 	struct ds_fetch f = {.ft_to = sp->offset};
@@ -28,7 +31,8 @@ static ctl_status fill_span(struct ds *d, struct ds_obj *o, int fd, const ctl_fi
 		int err;
 
 		f.ft_off = at;
-		if (ds_pull_fetch(d, a->object.ino, &a->source, (uint32_t)(n < end - at ? n : end - at), &f))
+		if (ds_pull_fetch(d, a->object.ino, &a->source,
+				  (uint32_t)(n < end - at ? n : end - at), &f))
 			return CTL_SOURCE;
 		err = ds_fill_write(o, fd, &f);
 		if (err)

@@ -16,10 +16,12 @@ static bool in_store(const char *home)
 {
 	char path[PATH_MAX];
 
-	return snprintf(path, sizeof(path), "%s/key", home) < (int)sizeof(path) && access(path, F_OK) == 0;
+	return snprintf(path, sizeof(path), "%s/key", home) < (int)sizeof(path) &&
+	       access(path, F_OK) == 0;
 }
 
-int ds_keys_configure(struct ds_keys *ks, const struct conf *c, const char *home, char *err, size_t errlen)
+int ds_keys_configure(struct ds_keys *ks, const struct conf *c, const char *home, char *err,
+		      size_t errlen)
 {
 	const char *file = conf_str(c, "ds.key"), *cluster = conf_str(c, "ds.cluster_key"), *why;
 	char text[DS_KEY_TEXT + 1];
@@ -96,7 +98,8 @@ static int stored(struct ds_store *s, const char *name, struct ds_key *k, char *
 		e = ds_key_parse(text, k, &why);
 	sodium_memzero(text, sizeof(text));
 	if (e && e != -ENOENT)
-		snprintf(err, errlen, "%s/%s: %s", ds_store_volume_dir(s, 0), name, why ? why : strerror(-e));
+		snprintf(err, errlen, "%s/%s: %s", ds_store_volume_dir(s, 0), name,
+			 why ? why : strerror(-e));
 	return e;
 }
 
@@ -119,7 +122,8 @@ static int put(struct ds_store *s, const struct ds_key *now, const struct ds_key
 	return e ? e : store(s, "key", now);
 }
 
-static int mine(const struct ds_key *k, const struct ds_identity *id, const char *what, char *err, size_t errlen)
+static int mine(const struct ds_key *k, const struct ds_identity *id, const char *what, char *err,
+		size_t errlen)
 {
 	char theirs[33], ours[33];
 
@@ -154,12 +158,15 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 			return e;
 		/* A file that was taken before is older than what the MDS has sent since. */
 		if (had || e || memcmp(&given, &ks->ks_file, sizeof(given))) {
-			e = put(s, &ks->ks_file, had || !memcmp(&now, &ks->ks_file, sizeof(now)) ? NULL : &now);
+			e = put(s, &ks->ks_file,
+				had || !memcmp(&now, &ks->ks_file, sizeof(now)) ? NULL : &now);
 			if (!e)
 				e = store(s, "key.given", &ks->ks_file);
-			/* A full disk must not keep deletes from making room: the next start takes the file again. */
+			/* A full disk must not keep deletes from making room: the next start takes
+			 * the file again. */
 			if (e && e != -ENOSPC && e != -EDQUOT) {
-				snprintf(err, errlen, "%s/key: %s", ds_store_volume_dir(s, 0), strerror(-e));
+				snprintf(err, errlen, "%s/key: %s", ds_store_volume_dir(s, 0),
+					 strerror(-e));
 				return e;
 			}
 			if (e)

@@ -1,8 +1,8 @@
 /*
  * main.c - weft-ds: configuration, threads, the admin server.
  *
- * The main thread starts everything, then waits for a signal. Loops run on threads of their own; listeners and the control
- * connection are started on loop 0's thread, which owns them.
+ * The main thread starts everything, then waits for a signal. Loops run on threads of their own;
+ * listeners and the control connection are started on loop 0's thread, which owns them.
  */
 #include "base/check.h"
 #include "base/clock.h"
@@ -33,14 +33,14 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#define EXIT_USAGE	   2
-#define LOOP_ENTRIES   1024
-#define DEFAULT_PORT   2049
-#define TOMB_KEEP_MS   600000u
+#define EXIT_USAGE   2
+#define LOOP_ENTRIES 1024
+#define DEFAULT_PORT 2049
+#define TOMB_KEEP_MS 600000u
 /* A WRITE's header: RFC 5531 header with AUTH_SYS at its largest, handle, and some room. */
-#define MAX_RECORD	   (DS_MAX_IO + 4096)
+#define MAX_RECORD (DS_MAX_IO + 4096)
 
-static struct ds ds = { .d_why_lock = PTHREAD_MUTEX_INITIALIZER };
+static struct ds ds = {.d_why_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void mount_dispatch(struct rpc_call *call, void *arg)
 {
@@ -114,7 +114,8 @@ struct addr {
 };
 
 /* Comma separated addresses. Returns how many, or -1 with a line in err. */
-static int addrs_parse(const char *key, const char *list, uint16_t defport, struct addr *out, char *err, size_t errlen)
+static int addrs_parse(const char *key, const char *list, uint16_t defport, struct addr *out,
+		       char *err, size_t errlen)
 {
 	char copy[1024], *save = NULL, *one;
 	int n = 0;
@@ -179,8 +180,9 @@ static int advertise(struct start *st)
 		return 0;
 	}
 	/* Again, now that the port is known. */
-	st->st_nadvertise = addrs_parse("ds.advertise", st->st_advertise_text, rpc_listener_port(st->st_listener[0]),
-					st->st_advertise, st->st_errtext, sizeof(st->st_errtext));
+	st->st_nadvertise = addrs_parse("ds.advertise", st->st_advertise_text,
+					rpc_listener_port(st->st_listener[0]), st->st_advertise,
+					st->st_errtext, sizeof(st->st_errtext));
 	for (int i = 0; i < st->st_nadvertise; i++)
 		ds.d_addr[i] = st->st_advertise[i].a_ss;
 	ds.d_naddrs = st->st_nadvertise < 0 ? 0 : (unsigned)st->st_nadvertise;
@@ -220,10 +222,12 @@ static struct rpc_service service(const struct start *st)
 
 static void listen_failed(struct start *st, int i, int err)
 {
-	snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.listen: address %d of the list: %s", i + 1, strerror(-err));
+	snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.listen: address %d of the list: %s",
+		 i + 1, strerror(-err));
 }
 
-/* Before the loops run: the kernel keeps those who come until then; but where there is RDMA as well, they are refused until that is there. */
+/* Before the loops run: the kernel keeps those who come until then; but where there is RDMA as
+ * well, they are refused until that is there. */
 static int listen_all(struct start *st)
 {
 	const struct rpc_service svc = service(st);
@@ -233,8 +237,10 @@ static int listen_all(struct start *st)
 		const struct sockaddr *addr = (struct sockaddr *)&st->st_listen[i].a_ss;
 		int fd = held_socket(addr, st->st_listen[i].a_len);
 
-		err = fd >= 0 ? rpc_listen_fd(&st->st_listener[i], ds.d_loops[0], fd, &svc, ds.d_loops, ds.d_nloops)
-			      : rpc_bind(&st->st_listener[i], ds.d_loops[0], addr, st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
+		err = fd >= 0 ? rpc_listen_fd(&st->st_listener[i], ds.d_loops[0], fd, &svc,
+					      ds.d_loops, ds.d_nloops)
+			      : rpc_bind(&st->st_listener[i], ds.d_loops[0], addr,
+					 st->st_listen[i].a_len, &svc, ds.d_loops, ds.d_nloops);
 		if (!err && !ds.d_nrdma)
 			err = rpc_listener_open(st->st_listener[i]);
 		if (err)
@@ -369,12 +375,13 @@ static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
 		snprintf(why, sizeof(why), ",\"why\":\"%s\"", ds.d_why);
 	pthread_mutex_unlock(&ds.d_why_lock);
 	rp->rp_status = ok ? 200 : 503;
-	if (asprintf(&rp->rp_body, "{\"ok\":%s,\"joined\":%s%s}\n", ok ? "true" : "false", joined ? "true" : "false", why) < 0)
+	if (asprintf(&rp->rp_body, "{\"ok\":%s,\"joined\":%s%s}\n", ok ? "true" : "false",
+		     joined ? "true" : "false", why) < 0)
 		rp->rp_body = NULL;
 }
 
 static const struct http_route routes[] = {
-	{ "GET", "/v1/health", health },
+	{"GET", "/v1/health", health},
 };
 
 static double joined_gauge(void *arg)
@@ -437,15 +444,21 @@ static void metrics_init(void)
 	ds_nfs3_init();
 	ds_conn_metrics_init();
 	path_metrics_init();
-	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "", export_files_gauge, NULL);
+	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "",
+		     export_files_gauge, NULL);
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
-	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "", lease_gauge, NULL);
-	metric_gauge("weft_ds_striped_version", "The oldest version of a client's capability that is good for a file with stripes.", "",
-		     striped_gauge, NULL);
-	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "", failing_gauge, NULL);
+	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "",
+		     lease_gauge, NULL);
+	metric_gauge(
+		"weft_ds_striped_version",
+		"The oldest version of a client's capability that is good for a file with stripes.",
+		"", striped_gauge, NULL);
+	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "",
+		     failing_gauge, NULL);
 	metric_gauge("weft_ds_bars", "Runs of barred clients' numbers.", "", bars_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
-	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "", sessions_gauge, NULL);
+	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "",
+		     sessions_gauge, NULL);
 }
 
 /* ---- main ---- */
@@ -460,7 +473,9 @@ static enum rpc_zerocopy zerocopy(const struct conf *c)
 {
 	const char *how = conf_str(c, "ds.zerocopy");
 
-	return !strcmp(how, "auto") ? RPC_ZC_AUTO : !strcmp(how, "yes") ? RPC_ZC_ALWAYS : RPC_ZC_NEVER;
+	return !strcmp(how, "auto")  ? RPC_ZC_AUTO
+	       : !strcmp(how, "yes") ? RPC_ZC_ALWAYS
+				     : RPC_ZC_NEVER;
 }
 
 static int rdma_check(struct start *st, const struct conf *c, char *err, size_t errlen)
@@ -471,7 +486,8 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 	st->st_conf = c;
 	if (n < 0)
 		return -EINVAL;
-	if (n && (strcmp(conf_str(c, "ds.tls"), "required") == 0 || strcmp(conf_str(c, "ds.tls"), "mutual") == 0)) {
+	if (n && (strcmp(conf_str(c, "ds.tls"), "required") == 0 ||
+		  strcmp(conf_str(c, "ds.tls"), "mutual") == 0)) {
 		snprintf(err, errlen, "ds.rdma: ds.tls requires TLS, and RDMA has no TLS");
 		return -EINVAL;
 	}
@@ -483,12 +499,15 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 	return 0;
 }
 
-/* Where its addresses are, and what follows for threads, memory and the order of what clients are told. */
+/* Where its addresses are, and what follows for threads, memory and the order of what clients are
+ * told. */
 static int place_check(struct settings *se, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
 	const struct start *st = &se->se_start;
-	struct place_opts o = { .po_conf = c, .po_nthreads = (unsigned)conf_int(c, "ds.threads"), .po_paper = se->se_plan };
+	struct place_opts o = {.po_conf = c,
+			       .po_nthreads = (unsigned)conf_int(c, "ds.threads"),
+			       .po_paper = se->se_plan};
 	struct sockaddr_storage rdma[DS_MAX_ADDRS];
 	struct ds_rdma was[DS_MAX_ADDRS];
 	unsigned order[DS_MAX_ADDRS];
@@ -511,7 +530,8 @@ static int place_check(struct settings *se, char *err, size_t errlen)
 	memcpy(was, ds.d_rdma, sizeof(was));
 	for (unsigned i = 0; i < ds.d_nrdma; i++)
 		ds.d_rdma[i] = was[order[i]];
-	if (ds.d_nrdma && conf_size(c, "ds.pool") < (uint64_t)RPC_RDMA_POOL * place_nodes(ds.d_place)) {
+	if (ds.d_nrdma &&
+	    conf_size(c, "ds.pool") < (uint64_t)RPC_RDMA_POOL * place_nodes(ds.d_place)) {
 		snprintf(err, errlen,
 			 "ds.pool: RDMA needs at least %u MiB for each NUMA node with threads; "
 			 "there are %u such nodes",
@@ -533,11 +553,12 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	int n;
 
 	st->st_zerocopy = zerocopy(c);
-	st->st_nlisten = addrs_parse("ds.listen", conf_str(c, "ds.listen"), DEFAULT_PORT, st->st_listen, err, errlen);
+	st->st_nlisten = addrs_parse("ds.listen", conf_str(c, "ds.listen"), DEFAULT_PORT,
+				     st->st_listen, err, errlen);
 	st->st_advertise_text = conf_str(c, "ds.advertise");
 	st->st_exports = *conf_str(c, "ds.exports");
-	st->st_nadvertise =
-		addrs_parse("ds.advertise", st->st_advertise_text, DEFAULT_PORT, st->st_advertise, err, errlen);
+	st->st_nadvertise = addrs_parse("ds.advertise", st->st_advertise_text, DEFAULT_PORT,
+					st->st_advertise, err, errlen);
 	n = addrs_parse("ds.mds", conf_str(c, "ds.mds"), DEFAULT_PORT, mds, err, errlen);
 	if (st->st_nlisten < 0 || st->st_nadvertise < 0 || n < 0)
 		return -EINVAL;
@@ -564,7 +585,8 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	if (ds_dirs_parse(conf_str(c, "ds.store"), dirs, &ndirs, err, errlen))
 		return -EINVAL;
 	ds_dirs_free(dirs, ndirs);
-	if (labels_parse(conf_str(c, "ds.labels"), strlen(conf_str(c, "ds.labels")), false, ds.d_labels, why, sizeof(why))) {
+	if (labels_parse(conf_str(c, "ds.labels"), strlen(conf_str(c, "ds.labels")), false,
+			 ds.d_labels, why, sizeof(why))) {
 		snprintf(err, errlen, "ds.labels: %s", why);
 		return -EINVAL;
 	}
@@ -599,11 +621,11 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 static int settings_load(struct settings *se, int argc, char **argv)
 {
 	static const struct option longs[] = {
-		{ "config", required_argument, NULL, 'c' },
-		{ "check", optional_argument, NULL, 'k' },
-		{ "plan", no_argument, NULL, 'p' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
+		{"config", required_argument, NULL, 'c'},
+		{"check", optional_argument, NULL, 'k'},
+		{"plan", no_argument, NULL, 'p'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
 	};
 	const char *file = NULL, *sets[256];
 	unsigned nsets = 0;
@@ -630,7 +652,8 @@ static int settings_load(struct settings *se, int argc, char **argv)
 		if (conf_set(se->se_conf, sets[i], err, sizeof(err)))
 			goto bad;
 	log_set_level_name(conf_str(se->se_conf, "log.level"));
-	if (!se->se_check && !se->se_plan && priv_prepare("ds.user", conf_str(se->se_conf, "ds.user"), err, sizeof(err)))
+	if (!se->se_check && !se->se_plan &&
+	    priv_prepare("ds.user", conf_str(se->se_conf, "ds.user"), err, sizeof(err)))
 		goto bad;
 	if (settings_check(se, err, sizeof(err)))
 		goto bad;
@@ -667,8 +690,8 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 	e = ds_keys_start(&ds.d_keys, ds.d_store, err, errlen);
 	if (e)
 		return e;
-	log_info("data server %s (%s), store %s", id.id_name, sodium_bin2hex(uuid, sizeof(uuid), id.id_uuid, DS_UUID_LEN),
-		 opts.so_dir);
+	log_info("data server %s (%s), store %s", id.id_name,
+		 sodium_bin2hex(uuid, sizeof(uuid), id.id_uuid, DS_UUID_LEN), opts.so_dir);
 	return 0;
 }
 
@@ -709,7 +732,8 @@ static int own_folders(const char *list, char *err, size_t errlen)
 	return e;
 }
 
-/* What wants root: certificates, locked memory, rings, ports. What is made after it is the user's. */
+/* What wants root: certificates, locked memory, rings, ports. What is made after it is the
+ * user's. */
 static int become_user(struct settings *se, unsigned n, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
@@ -784,11 +808,13 @@ static int serve(struct settings *se, const sigset_t *signals)
 	if (!e && ((e = ds_peer_start(&ds)) || (e = ds_pull_start(&ds))))
 		snprintf(err, sizeof(err), "threads: %s", strerror(-e));
 	if (!e && ds.d_path)
-		e = path_start(ds.d_path, ds.d_keys.ks_key.dk_path, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err));
+		e = path_start(ds.d_path, ds.d_keys.ks_key.dk_path,
+			       ds_store_identity(ds.d_store).id_uuid, err, sizeof(err));
 	if (!e)
 		tls_peer_key();
 	if (!e && *admin) {
-		e = http_start(&http, admin, NULL, routes, sizeof(routes) / sizeof(routes[0]), NULL);
+		e = http_start(&http, admin, NULL, routes, sizeof(routes) / sizeof(routes[0]),
+			       NULL);
 		if (e)
 			snprintf(err, sizeof(err), "ds.admin: %s: %s", admin, strerror(-e));
 	}
@@ -854,7 +880,8 @@ int main(int argc, char **argv)
 	rc = settings_load(&se, argc, argv);
 	if (rc < 0)
 		rc = serve(&se, &signals);
-	/* Not exit(): connections are open, and what they hold needs no tidying; the file system has all data. */
+	/* Not exit(): connections are open, and what they hold needs no tidying; the file system
+	 * has all data. */
 	fflush(NULL);
 	_exit(rc);
 }

@@ -1,9 +1,11 @@
 /*
  * nfs3.c - the NFSv3 service (RFC 1813): dispatch, handles, and the procedures that need no disk.
  *
- * What a handle allows is in the handle (proto/cap.h); credentials are not looked at. Errors of fencing are ACCES, of a
- * deleted or lost object STALE, of a handle that was not minted for this server BADHANDLE: never PERM, on which clients disconnect.
- * JUKEBOX, on which they come again, is a write's to an object whose rebuild does not let it be changed now; reading such an object is ACCES.
+ * What a handle allows is in the handle (proto/cap.h); credentials are not looked at. Errors of
+ * fencing are ACCES, of a deleted or lost object STALE, of a handle that was not minted for this
+ * server BADHANDLE: never PERM, on which clients disconnect. JUKEBOX, on which they come again, is
+ * a write's to an object whose rebuild does not let it be changed now; reading such an object is
+ * ACCES.
  */
 #include "ds/nfs3.h"
 #include "ds/peer.h"
@@ -17,8 +19,9 @@
 #include <sys/statvfs.h>
 
 static const char *const proc_names[NFS3_NPROCS] = {
-	"NULL",	 "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ",		  "WRITE",  "CREATE", "MKDIR",	  "SYMLINK",
-	"MKNOD", "REMOVE",  "RMDIR",   "RENAME", "LINK",   "READDIR",  "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF", "COMMIT",
+	"NULL",	   "GETATTR",	  "SETATTR", "LOOKUP", "ACCESS",   "READLINK", "READ",	 "WRITE",
+	"CREATE",  "MKDIR",	  "SYMLINK", "MKNOD",  "REMOVE",   "RMDIR",    "RENAME", "LINK",
+	"READDIR", "READDIRPLUS", "FSSTAT",  "FSINFO", "PATHCONF", "COMMIT",
 };
 
 struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
@@ -35,26 +38,38 @@ void ds_nfs3_init(void)
 		snprintf(labels, sizeof(labels), "proc=\"%s\"", proc_names[i]);
 		m_ops[i] = metric_counter("weft_ds_op_total", "NFSv3 calls.", labels);
 	}
-	other = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"OTHER\"");
+	other = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.",
+				 "proc=\"OTHER\"");
 	for (unsigned i = 0; i < NFS3_NPROCS; i++)
 		m_seconds[i] = other;
-	m_seconds[NFS3_READ] = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"READ\"");
-	m_seconds[NFS3_WRITE] = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"WRITE\"");
-	m_seconds[NFS3_COMMIT] = metric_histogram("weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"COMMIT\"");
+	m_seconds[NFS3_READ] = metric_histogram("weft_ds_op_seconds",
+						"Time from a call to its reply.", "proc=\"READ\"");
+	m_seconds[NFS3_WRITE] = metric_histogram(
+		"weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"WRITE\"");
+	m_seconds[NFS3_COMMIT] = metric_histogram(
+		"weft_ds_op_seconds", "Time from a call to its reply.", "proc=\"COMMIT\"");
 	ds_m_read_bytes = metric_counter("weft_ds_bytes_total", "Payload bytes.", "dir=\"read\"");
 	ds_m_write_bytes = metric_counter("weft_ds_bytes_total", "Payload bytes.", "dir=\"write\"");
-	ds_m_copied_bytes = metric_counter("weft_ds_copied_bytes_total", "Payload bytes copied by the daemon.", "");
-	m_bad_handle = metric_counter("weft_ds_bad_handle_total", "Handles that were not minted for this server.", "");
-	m_fenced = metric_counter("weft_ds_fenced_total", "Calls refused: old epoch, barred client, or no lease.", "");
-	m_misplaced = metric_counter("weft_ds_misplaced_total", "READs and WRITEs refused: of bytes that are another stripe's.", "");
-	m_lost = metric_counter("weft_ds_missing_object_total", "Calls for objects that must exist and do not.", "");
+	ds_m_copied_bytes = metric_counter("weft_ds_copied_bytes_total",
+					   "Payload bytes copied by the daemon.", "");
+	m_bad_handle = metric_counter("weft_ds_bad_handle_total",
+				      "Handles that were not minted for this server.", "");
+	m_fenced = metric_counter("weft_ds_fenced_total",
+				  "Calls refused: old epoch, barred client, or no lease.", "");
+	m_misplaced =
+		metric_counter("weft_ds_misplaced_total",
+			       "READs and WRITEs refused: of bytes that are another stripe's.", "");
+	m_lost = metric_counter("weft_ds_missing_object_total",
+				"Calls for objects that must exist and do not.", "");
 	ds_peer_init();
-	m_garbage = metric_counter("weft_ds_garbage_total", "Calls whose arguments are malformed.", "");
+	m_garbage =
+		metric_counter("weft_ds_garbage_total", "Calls whose arguments are malformed.", "");
 }
 
 uint64_t ds_nfs3_busy_us(void)
 {
-	return metric_sum_us(m_seconds[NFS3_NULL]) + metric_sum_us(m_seconds[NFS3_READ]) + metric_sum_us(m_seconds[NFS3_WRITE]) + metric_sum_us(m_seconds[NFS3_COMMIT]);
+	return metric_sum_us(m_seconds[NFS3_NULL]) + metric_sum_us(m_seconds[NFS3_READ]) +
+	       metric_sum_us(m_seconds[NFS3_WRITE]) + metric_sum_us(m_seconds[NFS3_COMMIT]);
 }
 
 bool ds_lease_live(const struct ds *d)
@@ -85,7 +100,8 @@ enum nfsstat3 ds_nfs3_errno(int err)
 
 /* ---- handles ---- */
 
-enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights, struct cap *cap)
+enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights,
+			  struct cap *cap)
 {
 	if (len != CAP_LEN || !ds_cap_open(d, fh, cap)) {
 		metric_add(m_bad_handle, 1);
@@ -102,7 +118,8 @@ enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigne
 	return (cap->cp_rights & rights) == rights ? NFS3_OK : NFS3ERR_ACCES;
 }
 
-/* The MDS and other data servers (client 0) read objects as objects, across the units of other stripes. */
+/* The MDS and other data servers (client 0) read objects as objects, across the units of other
+ * stripes. */
 enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uint32_t count)
 {
 	uint64_t since;
@@ -176,7 +193,7 @@ enum nfsstat3 ds_op_object(struct ds_op *op, bool create)
 /* Clients of a Flex Files data server ignore these, but for their shape. */
 void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a)
 {
-	struct stat st = { 0 };
+	struct stat st = {0};
 
 	if (o)
 		ds_obj_stat(o, &st);
@@ -360,14 +377,10 @@ static void nfs3_null(struct ds_op *op)
 /* ---- dispatch ---- */
 
 static void (*const procs[NFS3_NPROCS])(struct ds_op *op) = {
-	[NFS3_NULL] = nfs3_null,
-	[NFS3_GETATTR] = nfs3_getattr,
-	[NFS3_SETATTR] = ds_nfs3_setattr,
-	[NFS3_READ] = ds_nfs3_read,
-	[NFS3_WRITE] = ds_nfs3_write,
-	[NFS3_COMMIT] = ds_nfs3_commit,
-	[NFS3_FSSTAT] = nfs3_fsstat,
-	[NFS3_FSINFO] = nfs3_fsinfo,
+	[NFS3_NULL] = nfs3_null,	  [NFS3_GETATTR] = nfs3_getattr,
+	[NFS3_SETATTR] = ds_nfs3_setattr, [NFS3_READ] = ds_nfs3_read,
+	[NFS3_WRITE] = ds_nfs3_write,	  [NFS3_COMMIT] = ds_nfs3_commit,
+	[NFS3_FSSTAT] = nfs3_fsstat,	  [NFS3_FSINFO] = nfs3_fsinfo,
 };
 
 /* Every procedure but NULL begins with a handle: its first byte says whose call it is. */

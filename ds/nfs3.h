@@ -36,10 +36,13 @@ extern struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
 
 enum nfsstat3 ds_nfs3_errno(int err);
 /* The checks of a handle: shape, MAC, file system, lease, barred, rights. */
-/* Whether a client's READ or WRITE of these bytes is for this object: NFS3ERR_INVAL where it is not. */
+/* Whether a client's READ or WRITE of these bytes is for this object: NFS3ERR_INVAL where it is
+ * not. */
 enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uint32_t count);
-enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights, struct cap *cap);
-/* The object behind a checked capability; its epoch and deletion are checked. *out is NULL when it is not there. On the call's loop. */
+enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights,
+			  struct cap *cap);
+/* The object behind a checked capability; its epoch and deletion are checked. *out is NULL when it
+ * is not there. On the call's loop. */
 enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_hold **out);
 /* The same for op_cap, into op_hold and op_obj. */
 enum nfsstat3 ds_op_object(struct ds_op *op, bool create);

@@ -1,9 +1,10 @@
 /*
- * nfs3_io.c - READ, WRITE, COMMIT and SETATTR: the procedures that wait for the disk. Each is a chain of callbacks on the
- * call's loop, that ends in ds_op_reply.
+ * nfs3_io.c - READ, WRITE, COMMIT and SETATTR: the procedures that wait for the disk. Each is a
+ * chain of callbacks on the call's loop, that ends in ds_op_reply.
  *
- * Payload is never copied here: a WRITE is written from the record it came in (the call holds it until the reply), a READ
- * is sent from the buffer it was read into. What the transport copied on the way here is counted in ds_m_copied_bytes.
+ * Payload is never copied here: a WRITE is written from the record it came in (the call holds it
+ * until the reply), a READ is sent from the buffer it was read into. What the transport copied on
+ * the way here is counted in ds_m_copied_bytes.
  */
 #include "ds/nfs3.h"
 #include "ds/store/rebuild.h"
@@ -11,13 +12,15 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-/* Takes the handle at the head of the arguments; the caller checks c_args.bad before it uses the result. */
+/* Takes the handle at the head of the arguments; the caller checks c_args.bad before it uses the
+ * result. */
 static const uint8_t *take_fh(struct ds_op *op, uint32_t *len)
 {
 	return xdr_get_opaque(&op->op_call->c_args, NFS3_FHSIZE, len);
 }
 
-/* Checks inside the bracket see every fence that a drain waits for us with. create: op_off and op_count are to be written. */
+/* Checks inside the bracket see every fence that a drain waits for us with. create: op_off and
+ * op_count are to be written. */
 static enum nfsstat3 open_bracket(struct ds_op *op, const uint8_t *fh, uint32_t len, bool create)
 {
 	enum nfsstat3 st;
@@ -58,7 +61,9 @@ static void read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end end)
 	ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);
 	nfs3_put_post_op(x, &a);
 	xdr_put_u32(x, (uint32_t)op->op_got);
-	xdr_put_bool(x, end == READ_TO_SIZE ? a.fa_size && op->op_off + (uint64_t)op->op_got >= a.fa_size : end == READ_ENDS);
+	xdr_put_bool(x, end == READ_TO_SIZE
+				? a.fa_size && op->op_off + (uint64_t)op->op_got >= a.fa_size
+				: end == READ_ENDS);
 	xdr_put_u32(x, (uint32_t)op->op_got);
 	if (b) {
 		op->op_buf = NULL;
@@ -68,7 +73,8 @@ static void read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end end)
 	ds_op_reply(op);
 }
 
-/* A stripe's object ends where this stripe was last written; the file goes on with zeros to where the MDS says. */
+/* A stripe's object ends where this stripe was last written; the file goes on with zeros to where
+ * the MDS says. */
 static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 {
 	struct ds_op *op = caa_container_of(e, struct ds_op, op_eof);
@@ -86,7 +92,8 @@ static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 		memset(op->op_buf->b_data + op->op_got, 0, want - (uint64_t)op->op_got);
 		op->op_got = (int)want;
 	}
-	read_reply(op, NFS3_OK, op->op_off + (uint64_t)op->op_got >= size ? READ_ENDS : READ_GOES_ON);
+	read_reply(op, NFS3_OK,
+		   op->op_off + (uint64_t)op->op_got >= size ? READ_ENDS : READ_GOES_ON);
 }
 
 static void read_got(struct ds_op *op, int res)
@@ -97,7 +104,8 @@ static void read_got(struct ds_op *op, int res)
 	}
 	op->op_got = res;
 	if ((uint32_t)res == op->op_count) {
-		read_reply(op, NFS3_OK, op->op_cap.cp_rights & CAP_STRIPED ? READ_GOES_ON : READ_TO_SIZE);
+		read_reply(op, NFS3_OK,
+			   op->op_cap.cp_rights & CAP_STRIPED ? READ_GOES_ON : READ_TO_SIZE);
 	} else if (op->op_cap.cp_rights & CAP_STRIPED) {
 		op->op_eof.eo_done = read_eof_known;
 		op->op_eof.eo_ino = op->op_cap.cp_obj.co_ino;
@@ -348,13 +356,14 @@ static bool guard_holds(const struct ds_op *op, const struct timespec *ctime)
 	struct nfs3_fattr a;
 
 	ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);
-	return (uint32_t)a.fa_ctime.tv_sec == (uint32_t)ctime->tv_sec && a.fa_ctime.tv_nsec == ctime->tv_nsec;
+	return (uint32_t)a.fa_ctime.tv_sec == (uint32_t)ctime->tv_sec &&
+	       a.fa_ctime.tv_nsec == ctime->tv_nsec;
 }
 
 void ds_nfs3_setattr(struct ds_op *op)
 {
 	struct xdr_in *x = &op->op_call->c_args;
-	struct timespec ctime = { 0 };
+	struct timespec ctime = {0};
 	struct nfs3_sattr sa;
 	const uint8_t *fh;
 	enum nfsstat3 st;

@@ -1,6 +1,7 @@
 /*
- * peer.c - what other data servers read here for a rebuild: PEER_READ (proto/ctl.x), on the NFS port. The caller may read what its capability lets a
- * client read, and is told of holes. The disk is read by threads of their own.
+ * peer.c - what other data servers read here for a rebuild: PEER_READ (proto/ctl.x), on the NFS
+ * port. The caller may read what its capability lets a client read, and is told of holes. The disk
+ * is read by threads of their own.
  */
 #include "ds/peer.h"
 #include "ds/nfs3.h"
@@ -8,7 +9,7 @@
 #include <sodium.h>
 #include <urcu/compiler.h>
 
-#define READERS		2
+#define READERS	    2
 #define WAITING_MAX 64u
 
 _Static_assert(CTL_PEER_SUM == crypto_generichash_BYTES, "BLAKE2b-256");
@@ -32,7 +33,8 @@ static _Atomic unsigned turn;
 
 void ds_peer_init(void)
 {
-	m_bytes = metric_counter("weft_ds_peer_bytes_total", "Bytes read by other data servers for rebuilds.", "");
+	m_bytes = metric_counter("weft_ds_peer_bytes_total",
+				 "Bytes read by other data servers for rebuilds.", "");
 }
 
 int ds_peer_start(struct ds *d)
@@ -93,12 +95,15 @@ static void read_run(struct work *w)
 	struct peer_read *pr = caa_container_of(w, struct peer_read, pr_work);
 
 	pr->pr_f.ft_data = aligned_alloc(DS_PAGE, DS_FETCH_MEM);
-	pr->pr_err = pr->pr_f.ft_data ? ds_fetch_read(pr->pr_obj, pr->pr_count, &pr->pr_f) : -ENOMEM;
-	/* It was one that may be read when it was asked for; a rebuild that has begun since writes into it. */
+	pr->pr_err =
+		pr->pr_f.ft_data ? ds_fetch_read(pr->pr_obj, pr->pr_count, &pr->pr_f) : -ENOMEM;
+	/* It was one that may be read when it was asked for; a rebuild that has begun since writes
+	 * into it. */
 	if (!pr->pr_err && pr->pr_obj && ds_obj_rebuilding(pr->pr_obj))
 		pr->pr_err = -ENOLINK;
 	if (!pr->pr_err)
-		crypto_generichash(pr->pr_sum, sizeof(pr->pr_sum), pr->pr_f.ft_data, pr->pr_f.ft_len, NULL, 0);
+		crypto_generichash(pr->pr_sum, sizeof(pr->pr_sum), pr->pr_f.ft_data,
+				   pr->pr_f.ft_len, NULL, 0);
 	loop_post(pr->pr_call->c_loop, &pr->pr_msg);
 }
 

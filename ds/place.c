@@ -26,11 +26,11 @@ struct entry {
 struct place {
 	struct topo *pa_topo; /* NULL: nothing is known, or wanted */
 	struct topo_plan pa_plan;
-	cpu_set_t pa_cpus;    /* that the daemon may use */
-	bool pa_narrow;	      /* ds.cpus says which */
-	bool pa_order;	      /* addresses are put in order */
+	cpu_set_t pa_cpus; /* that the daemon may use */
+	bool pa_narrow;	   /* ds.cpus says which */
+	bool pa_order;	   /* addresses are put in order */
 	bool pa_paper;
-	char *pa_list;	      /* ds.store, cut up */
+	char *pa_list; /* ds.store, cut up */
 	const char *pa_dir[PLACE_MAX_STORES];
 	struct topo_place pa_store[PLACE_MAX_STORES];
 	unsigned pa_nstores;
@@ -79,7 +79,7 @@ static int processors(struct place *p, const struct conf *c, char *err, size_t e
 	char text[256];
 
 	if (p->pa_paper && p->pa_topo && *conf_str(c, "ds.topology")) {
-		topo_cpus(p->pa_topo, &(struct topo_place){ .pl_node = -1 }, &p->pa_cpus);
+		topo_cpus(p->pa_topo, &(struct topo_place){.pl_node = -1}, &p->pa_cpus);
 	} else if (sched_getaffinity(0, sizeof(p->pa_cpus), &p->pa_cpus)) {
 		log_warn("placement: off: cannot read the processor affinity: %s", strerror(errno));
 		topo_free(p->pa_topo);
@@ -173,7 +173,7 @@ static int stores(struct place *p, const struct conf *c, char *err, size_t errle
 	}
 	p->pa_nstores = cut(p->pa_list, p->pa_dir, PLACE_MAX_STORES);
 	for (unsigned i = 0; i < p->pa_nstores; i++) {
-		p->pa_store[i] = (struct topo_place){ .pl_node = -1 };
+		p->pa_store[i] = (struct topo_place){.pl_node = -1};
 		/* A path says nothing about another machine. */
 		if (p->pa_topo && !*named && !*conf_str(c, "ds.topology"))
 			store_find(p->pa_topo, p->pa_dir[i], &p->pa_store[i]);
@@ -186,8 +186,10 @@ static bool same_ip(const struct sockaddr_storage *a, const struct sockaddr_stor
 	if (a->ss_family != b->ss_family)
 		return false;
 	if (a->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-	return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+		       &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
 }
 
 /* Each once, whatever its ports. */
@@ -201,14 +203,16 @@ static void addresses(struct place *p, const struct place_opts *o)
 		if (k < p->pa_naddrs)
 			continue;
 		p->pa_ss[k] = *o->po_addr[i];
-		p->pa_addr[k] = (struct topo_place){ .pl_node = -1 };
+		p->pa_addr[k] = (struct topo_place){.pl_node = -1};
 		if (p->pa_topo)
-			topo_place_addr(p->pa_topo, (const struct sockaddr *)&p->pa_ss[k], &p->pa_addr[k]);
+			topo_place_addr(p->pa_topo, (const struct sockaddr *)&p->pa_ss[k],
+					&p->pa_addr[k]);
 		p->pa_naddrs++;
 	}
 }
 
-void place_order(const struct place *p, const struct sockaddr_storage *addr, unsigned n, unsigned *order)
+void place_order(const struct place *p, const struct sockaddr_storage *addr, unsigned n,
+		 unsigned *order)
 {
 	struct topo_place pl[PLACE_MAX_ADDRS];
 	size_t by[PLACE_MAX_ADDRS];
@@ -249,7 +253,7 @@ static struct group *group_of(struct place *p, uint64_t threads)
 static int table(struct place *p)
 {
 	const struct topo *t = topo_of(p);
-	struct topo_place none = { .pl_node = -1 }, pl = none;
+	struct topo_place none = {.pl_node = -1}, pl = none;
 
 	p->pa_entry = calloc(t->t_naddr + 1, sizeof(*p->pa_entry));
 	p->pa_group = calloc(t->t_naddr + 1, sizeof(*p->pa_group));
@@ -270,7 +274,7 @@ static int table(struct place *p)
 unsigned place_deal(const struct sockaddr *local, void *place)
 {
 	struct place *p = place;
-	struct entry key = { .en_ip = { [10] = 0xff, [11] = 0xff } }, *en;
+	struct entry key = {.en_ip = {[10] = 0xff, [11] = 0xff}}, *en;
 	struct group *g;
 	uint64_t left;
 	unsigned thread;
@@ -282,7 +286,9 @@ unsigned place_deal(const struct sockaddr *local, void *place)
 	en = bsearch(&key, p->pa_entry, p->pa_nentries, sizeof(key), entry_cmp);
 	g = en ? en->en_group : p->pa_group;
 	left = g->gr_threads;
-	for (unsigned skip = atomic_fetch_add(&g->gr_next, 1) % (unsigned)__builtin_popcountll(left); skip; skip--)
+	for (unsigned skip =
+		     atomic_fetch_add(&g->gr_next, 1) % (unsigned)__builtin_popcountll(left);
+	     skip; skip--)
 		left &= left - 1;
 	thread = (unsigned)__builtin_ctzll(left);
 	metric_add(p->pa_dealt[p->pa_plan.tp_thread[thread]], 1);
@@ -300,7 +306,9 @@ static void metrics_make(struct place *p)
 			snprintf(label, sizeof(label), "node=\"any\"");
 		else
 			snprintf(label, sizeof(label), "node=\"%d\"", p->pa_plan.tp_node[i].pn_id);
-		p->pa_dealt[i] = metric_counter("weft_ds_node_connections_total", "Connections that were given to threads of this NUMA node.", label);
+		p->pa_dealt[i] = metric_counter(
+			"weft_ds_node_connections_total",
+			"Connections that were given to threads of this NUMA node.", label);
 	}
 }
 
@@ -468,7 +476,8 @@ static void print_nodes(const struct place *p, FILE *f)
 		node_text(n->pn_id, node);
 		threads_text(n->pn_threads, threads, sizeof(threads));
 		topo_cpulist(&n->pn_cpus, cpus, sizeof(cpus));
-		fprintf(f, "%-5s %-10s %-8s %s\n", node, threads, p->pa_plan.tp_bound ? "yes" : "no", cpus);
+		fprintf(f, "%-5s %-10s %-8s %s\n", node, threads,
+			p->pa_plan.tp_bound ? "yes" : "no", cpus);
 	}
 }
 
@@ -482,7 +491,9 @@ static void print_stores(const struct place *p, FILE *f)
 		char drives[256] = "";
 
 		for (unsigned k = 0, len = 0; k < pl->pl_ndrives && len < sizeof(drives); k++)
-			len += (unsigned)snprintf(drives + len, sizeof(drives) - len, "%s%s", k ? "," : "", p->pa_topo->t_dev[pl->pl_drive[k]].d_name);
+			len += (unsigned)snprintf(drives + len, sizeof(drives) - len, "%s%s",
+						  k ? "," : "",
+						  p->pa_topo->t_dev[pl->pl_drive[k]].d_name);
 		node_text(pl->pl_node, node);
 		fprintf(f, "%-5s %-10s %s\n", node, *drives ? drives : "-", p->pa_dir[i]);
 	}
@@ -513,10 +524,15 @@ static void print_addresses(const struct place *p, FILE *f)
 		const struct topo_place *pl = &p->pa_addr[order[i]];
 		bool v6 = ss->ss_family == AF_INET6;
 
-		inet_ntop(ss->ss_family, v6 ? (const void *)&((const struct sockaddr_in6 *)ss)->sin6_addr : &((const struct sockaddr_in *)ss)->sin_addr, text, sizeof(text));
+		inet_ntop(ss->ss_family,
+			  v6 ? (const void *)&((const struct sockaddr_in6 *)ss)->sin6_addr
+			     : &((const struct sockaddr_in *)ss)->sin_addr,
+			  text, sizeof(text));
 		node_text(pl->pl_node, node);
-		threads_text(topo_plan_serves(topo_of(p), &p->pa_plan, pl), threads, sizeof(threads));
-		fprintf(f, "%-5s %-10s %-8s %s\n", node, threads, topo_dist_name(distance(p, pl)), text);
+		threads_text(topo_plan_serves(topo_of(p), &p->pa_plan, pl), threads,
+			     sizeof(threads));
+		fprintf(f, "%-5s %-10s %-8s %s\n", node, threads, topo_dist_name(distance(p, pl)),
+			text);
 	}
 }
 

@@ -1,6 +1,7 @@
 /*
- * pull.c - PULL: fetches an object's bytes from the data server that has them, and writes them (store/rebuild.h). On threads of its own; the
- * connection to the source lives on a loop, and is kept for the next.
+ * pull.c - PULL: fetches an object's bytes from the data server that has them, and writes them
+ * (store/rebuild.h). On threads of its own; the connection to the source lives on a loop, and is
+ * kept for the next.
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -15,13 +16,13 @@
 #include <string.h>
 #include <urcu/compiler.h>
 
-#define PULLERS		2
+#define PULLERS	    2
 #define WAITING_MAX 64u
-#define SOURCES		4	   /* connections that a thread keeps */
-#define FETCH_MS	10000u
-#define FETCH_NS	15000000000ull /* after that no other address is tried */
-#define PULL_NS		5000000000ull /* then it answers how far it has come */
-#define ARGS_MAX	4096
+#define SOURCES	    4 /* connections that a thread keeps */
+#define FETCH_MS    10000u
+#define FETCH_NS    15000000000ull /* after that no other address is tried */
+#define PULL_NS	    5000000000ull  /* then it answers how far it has come */
+#define ARGS_MAX    4096
 
 struct source {
 	struct rpc_client *so_client; /* NULL: a free place */
@@ -50,7 +51,9 @@ int ds_pull_start(struct ds *d)
 		pl->pl_loop = d->d_loops[i % d->d_nloops];
 		pl->pl_data = aligned_alloc(DS_PAGE, DS_FETCH_MEM);
 		pl->pl_mem = aligned_alloc(DS_PAGE, DS_SESSION_MEM);
-		err = pl->pl_data && pl->pl_mem ? worker_create(&pl->pl_worker, "weft-pull", WAITING_MAX) : -ENOMEM;
+		err = pl->pl_data && pl->pl_mem
+			      ? worker_create(&pl->pl_worker, "weft-pull", WAITING_MAX)
+			      : -ENOMEM;
 	}
 	return err;
 }
@@ -120,7 +123,9 @@ static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 		const ctl_addr *a = &p->addrs.addrs_val[i];
 
 		if (!strcmp(a->netid, "key"))
-			return !sodium_hex2bin(key, CAP_TLS_KEY_LEN, a->uaddr, strlen(a->uaddr), NULL, &len, NULL) && len == CAP_TLS_KEY_LEN;
+			return !sodium_hex2bin(key, CAP_TLS_KEY_LEN, a->uaddr, strlen(a->uaddr),
+					       NULL, &len, NULL) &&
+			       len == CAP_TLS_KEY_LEN;
 	}
 	return false;
 }
@@ -150,7 +155,9 @@ static int connect_source(struct source *so, const struct ask *as)
 	if (so->so_client)
 		rpc_client_destroy(so->so_client);
 	so->so_client = NULL;
-	err = rpc_client_create(&so->so_client, as->as_puller->pl_loop, (const struct sockaddr *)&as->as_addr, as->as_len, NULL, NULL, NULL);
+	err = rpc_client_create(&so->so_client, as->as_puller->pl_loop,
+				(const struct sockaddr *)&as->as_addr, as->as_len, NULL, NULL,
+				NULL);
 	if (err)
 		return err;
 	so->so_addr = as->as_addr;
@@ -166,7 +173,8 @@ static int connect_source(struct source *so, const struct ask *as)
 		if (!sent && !has)
 			cap_derive_tls_key(as->as_ds->d_keys.ks_cluster, so->so_uuid, key);
 		else if (!sent)
-			randombytes_buf(key, sizeof(key)); /* nothing is proved by it: the source ends the handshake */
+			randombytes_buf(key, sizeof(key)); /* nothing is proved by it: the source
+							      ends the handshake */
 		rpc_client_use_tls(so->so_client, CTL_PEER_PROGRAM, CTL_PEER_VERSION, key);
 		if (sent || has)
 			rpc_client_tls_as(so->so_client, own.dk_uuid);
@@ -207,16 +215,21 @@ static void ask_send(struct loop_msg *m)
 		return;
 	}
 	if (as->as_peer->foreign.foreign_len) {
-		struct rpc_cred cred = { .rc_flavor = RPC_AUTH_SYS, .rc_uid = as->as_peer->uid, .rc_gid = as->as_peer->gid };
+		struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS,
+					.rc_uid = as->as_peer->uid,
+					.rc_gid = as->as_peer->gid};
 
-		rpc_req_init(&as->as_req, NFS3_PROGRAM, NFS3_VERSION, NFS3_READ, &cred, ARGS_MAX, ask_done);
-		xdr_put_opaque(&as->as_req.q_args, as->as_peer->foreign.foreign_val, as->as_peer->foreign.foreign_len);
+		rpc_req_init(&as->as_req, NFS3_PROGRAM, NFS3_VERSION, NFS3_READ, &cred, ARGS_MAX,
+			     ask_done);
+		xdr_put_opaque(&as->as_req.q_args, as->as_peer->foreign.foreign_val,
+			       as->as_peer->foreign.foreign_len);
 		xdr_put_u64(&as->as_req.q_args, as->as_off);
 		xdr_put_u32(&as->as_req.q_args, as->as_count);
 		rpc_client_send(so->so_client, &as->as_req, FETCH_MS);
 		return;
 	}
-	rpc_req_init(&as->as_req, CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_READ, NULL, ARGS_MAX, ask_done);
+	rpc_req_init(&as->as_req, CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_READ, NULL, ARGS_MAX,
+		     ask_done);
 	xdr_put_opaque(&as->as_req.q_args, (const uint8_t *)as->as_peer->handle, CTL_HANDLE_LEN);
 	xdr_put_u64(&as->as_req.q_args, as->as_off);
 	xdr_put_u32(&as->as_req.q_args, as->as_count);
@@ -246,14 +259,16 @@ int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 	f->ft_to = xdr_get_u64(x);
 	sum = xdr_get_fixed(x, CTL_PEER_SUM);
 	f->ft_nparts = xdr_get_u32(x);
-	if (x->bad || f->ft_nparts > CTL_PEER_PARTS || f->ft_to <= f->ft_off || f->ft_to > f->ft_off + count || f->ft_size > INT64_MAX)
+	if (x->bad || f->ft_nparts > CTL_PEER_PARTS || f->ft_to <= f->ft_off ||
+	    f->ft_to > f->ft_off + count || f->ft_size > INT64_MAX)
 		return -EPROTO;
 	for (unsigned i = 0; i < f->ft_nparts; i++) {
 		struct ds_part *pt = &f->ft_part[i];
 
 		pt->pt_off = xdr_get_u64(x);
 		pt->pt_len = xdr_get_u32(x);
-		if (pt->pt_off < at || pt->pt_off > f->ft_to || !pt->pt_len || pt->pt_len > f->ft_to - pt->pt_off)
+		if (pt->pt_off < at || pt->pt_off > f->ft_to || !pt->pt_len ||
+		    pt->pt_len > f->ft_to - pt->pt_off)
 			return -EPROTO;
 		at = pt->pt_off + pt->pt_len;
 		total += pt->pt_len;
@@ -288,7 +303,7 @@ static void find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
 		else if (is_zero(data + at, n))
 			continue;
 		if (!pt || (pt->pt_off + pt->pt_len != off && f->ft_nparts < CTL_PEER_PARTS)) {
-			f->ft_part[f->ft_nparts++] = (struct ds_part){ .pt_off = off, .pt_len = n };
+			f->ft_part[f->ft_nparts++] = (struct ds_part){.pt_off = off, .pt_len = n};
 		} else { /* the last there is room for goes on, zeros and all */
 			uint32_t from = (uint32_t)(pt->pt_off + pt->pt_len - f->ft_off);
 
@@ -318,7 +333,9 @@ int ds_pull_foreign(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 		return -EPROTO;
 	/* Without attributes the end is known when it is there. */
 	f->ft_to = f->ft_off + (eof ? count : len);
-	f->ft_size = eof ? f->ft_off + len : known && fa.fa_size > f->ft_to ? fa.fa_size : f->ft_to + 1;
+	f->ft_size = eof			      ? f->ft_off + len
+		     : known && fa.fa_size > f->ft_to ? fa.fa_size
+						      : f->ft_to + 1;
 	find_parts(data, len, f);
 	return 0;
 }
@@ -328,7 +345,9 @@ static int ask_one(struct ask *as, struct ds_fetch *f)
 	on_loop(as, ask_send);
 	if (as->as_err)
 		return as->as_err;
-	as->as_err = as->as_peer->foreign.foreign_len ? ds_pull_foreign(&as->as_res, as->as_count, f) : ds_pull_answer(&as->as_res, as->as_count, f);
+	as->as_err = as->as_peer->foreign.foreign_len
+			     ? ds_pull_foreign(&as->as_res, as->as_count, f)
+			     : ds_pull_answer(&as->as_res, as->as_count, f);
 	on_loop(as, ask_release);
 	return as->as_err;
 }
@@ -352,9 +371,11 @@ static const char *why(int err)
 }
 
 /* Its addresses in turn. A connection that was lost is made anew once. */
-static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count, struct ds_fetch *f)
+static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count,
+		 struct ds_fetch *f)
 {
-	struct ask as = { .as_ds = d, .as_puller = pl, .as_peer = p, .as_off = f->ft_off, .as_count = count };
+	struct ask as = {
+		.as_ds = d, .as_puller = pl, .as_peer = p, .as_off = f->ft_off, .as_count = count};
 	uint64_t until = clock_boot_ns() + FETCH_NS;
 	int err = -EADDRNOTAVAIL;
 	bool again = true;
@@ -364,7 +385,8 @@ static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t co
 		const ctl_addr *a = &p->addrs.addrs_val[i];
 
 		memset(&as.as_addr, 0, sizeof(as.as_addr));
-		if ((strcmp(a->netid, "tcp") && strcmp(a->netid, "tcp6")) || rpc_uaddr_parse(a->netid, a->uaddr, &as.as_addr, &as.as_len))
+		if ((strcmp(a->netid, "tcp") && strcmp(a->netid, "tcp6")) ||
+		    rpc_uaddr_parse(a->netid, a->uaddr, &as.as_addr, &as.as_len))
 			continue;
 		as.as_err = 0;
 		err = ask_one(&as, f);
@@ -397,10 +419,11 @@ int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count,
 
 /* ---- PULL ---- */
 
-static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *ss, const ctl_rebuild_args *a, uint64_t at, uint32_t count,
+static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *ss,
+			   const ctl_rebuild_args *a, uint64_t at, uint32_t count,
 			   ctl_rebuild_res *res)
 {
-	struct ds_fetch f = { .ft_off = at, .ft_data = pl->pl_data };
+	struct ds_fetch f = {.ft_off = at, .ft_data = pl->pl_data};
 	static _Atomic uint64_t last;
 	int err = fetch(d, pl, &a->source, count, &f);
 
@@ -416,9 +439,12 @@ static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *s
 	return ds_session_write(ss, &f, pl->pl_mem, res);
 }
 
-static ctl_status pull(struct ds *d, struct ds_session *ss, const ctl_rebuild_args *a, ctl_rebuild_res *res)
+static ctl_status pull(struct ds *d, struct ds_session *ss, const ctl_rebuild_args *a,
+		       ctl_rebuild_res *res)
 {
-	uint64_t end = a->length < (uint64_t)INT64_MAX - a->offset ? a->offset + a->length : INT64_MAX, until = clock_boot_ns() + PULL_NS, at;
+	uint64_t end = a->length < (uint64_t)INT64_MAX - a->offset ? a->offset + a->length
+								   : INT64_MAX,
+		 until = clock_boot_ns() + PULL_NS, at;
 	struct puller *pl = puller_of(a->object.ino);
 	ctl_status st = CTL_OK;
 

@@ -1,8 +1,10 @@
 /*
- * rdma.c - NFSv3 over RDMA: the listeners, and which addresses clients are told. An address is told while it takes connections: a
- * client tries the first of a data server's addresses, and waits long for one that nobody answers.
+ * rdma.c - NFSv3 over RDMA: the listeners, and which addresses clients are told. An address is told
+ * while it takes connections: a client tries the first of a data server's addresses, and waits long
+ * for one that nobody answers.
  *
- * A client that comes back after a restart takes the first address that answers, and stays with it: TCP is served when RDMA is.
+ * A client that comes back after a restart takes the first address that answers, and stays with it:
+ * TCP is served when RDMA is.
  */
 #include "base/log.h"
 #include "ds/ds.h"
@@ -11,7 +13,9 @@
 #include <stdio.h>
 #include <urcu/compiler.h>
 
-#define WAIT_MS 700u /* for devices that are not there; less than mds.ds_refused, after which a port that refuses says that we are dead */
+/* for devices that are not there; less than mds.ds_refused, after which a port that refuses says
+ * that we are dead */
+#define WAIT_MS 700u
 
 static bool any_address(const struct sockaddr_storage *ss)
 {
@@ -22,18 +26,21 @@ static bool any_address(const struct sockaddr_storage *ss)
 
 static uint16_t *port_of(struct sockaddr_storage *ss)
 {
-	return ss->ss_family == AF_INET ? &((struct sockaddr_in *)ss)->sin_port : &((struct sockaddr_in6 *)ss)->sin6_port;
+	return ss->ss_family == AF_INET ? &((struct sockaddr_in *)ss)->sin_port
+					: &((struct sockaddr_in6 *)ss)->sin6_port;
 }
 
-static unsigned tell(struct sockaddr_storage ss, uint16_t port, ctl_addr *addrs, struct ds_addr_text *texts, unsigned n, unsigned max)
+static unsigned tell(struct sockaddr_storage ss, uint16_t port, ctl_addr *addrs,
+		     struct ds_addr_text *texts, unsigned n, unsigned max)
 {
 	struct ds_addr_text *t = &texts[n];
 
 	*port_of(&ss) = port;
-	if (n == max || rpc_uaddr((struct sockaddr *)&ss, t->netid, sizeof(t->netid), t->uaddr, sizeof(t->uaddr)))
+	if (n == max || rpc_uaddr((struct sockaddr *)&ss, t->netid, sizeof(t->netid), t->uaddr,
+				  sizeof(t->uaddr)))
 		return n;
 	strcpy(t->netid, ss.ss_family == AF_INET6 ? "rdma6" : "rdma");
-	addrs[n] = (ctl_addr){ .netid = t->netid, .uaddr = t->uaddr, .prefix = ds_subnet_bits(&ss) };
+	addrs[n] = (ctl_addr){.netid = t->netid, .uaddr = t->uaddr, .prefix = ds_subnet_bits(&ss)};
 	return n + 1;
 }
 
@@ -53,7 +60,8 @@ unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts
 		/* All of this machine's: those that clients use for TCP. */
 		for (unsigned k = 0; k < d->d_naddrs; k++)
 			if (d->d_addr[k].ss_family == rd->rd_addr.ss_family)
-				n = tell(d->d_addr[k], *port_of(&rd->rd_addr), addrs, texts, n, max);
+				n = tell(d->d_addr[k], *port_of(&rd->rd_addr), addrs, texts, n,
+					 max);
 	}
 	return n;
 }
@@ -90,9 +98,10 @@ static void listener_up(void *arg, bool yes)
 	tell_begun(d);
 }
 
-int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc, void (*begun)(void *arg), void *arg)
+int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc,
+		  void (*begun)(void *arg), void *arg)
 {
-	struct rpc_rdma_opts opts = { .ro_loops = d->d_loops, .ro_nloops = d->d_nloops };
+	struct rpc_rdma_opts opts = {.ro_loops = d->d_loops, .ro_nloops = d->d_nloops};
 	int err = 0;
 
 	if (!d->d_nrdma) {
@@ -105,7 +114,8 @@ int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *
 		struct ds_rdma *rd = &d->d_rdma[i];
 
 		rd->rd_ds = d;
-		err = rpc_listen_rdma(d->d_loops[0], (struct sockaddr *)&rd->rd_addr, rd->rd_len, svc, listener_up, rd);
+		err = rpc_listen_rdma(d->d_loops[0], (struct sockaddr *)&rd->rd_addr, rd->rd_len,
+				      svc, listener_up, rd);
 	}
 	if (err)
 		return err;

@@ -1,4 +1,5 @@
-/* sum.c - what an object has, as a sum (proto/ctl.x, ctl_sum_args): copies on different servers are compared by it, and no byte of them travels. Read past the page cache where that can be. */
+/* sum.c - what an object has, as a sum (proto/ctl.x, ctl_sum_args): copies on different servers are
+ * compared by it, and no byte of them travels. Read past the page cache where that can be. */
 #include "ds/peer.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -25,7 +26,8 @@ static void add_pages(crypto_generichash_state *h, const uint8_t *flat, uint64_t
 }
 
 /* A window: its holes are zeros, and what is past the end. One of many parts comes in pieces. */
-static int add_window(crypto_generichash_state *h, struct ds_obj *o, struct ds_fetch *f, uint8_t *flat, uint64_t base, uint64_t end, ctl_sum_res *res)
+static int add_window(crypto_generichash_state *h, struct ds_obj *o, struct ds_fetch *f,
+		      uint8_t *flat, uint64_t base, uint64_t end, ctl_sum_res *res)
 {
 	bool any = false;
 
@@ -42,7 +44,8 @@ static int add_window(crypto_generichash_state *h, struct ds_obj *o, struct ds_f
 		res->data += f->ft_len;
 		any |= f->ft_nparts;
 		for (unsigned i = 0; i < f->ft_nparts; i++) {
-			memcpy(flat + (f->ft_part[i].pt_off - base), f->ft_data + pos, f->ft_part[i].pt_len);
+			memcpy(flat + (f->ft_part[i].pt_off - base), f->ft_data + pos,
+			       f->ft_part[i].pt_len);
 			pos += f->ft_part[i].pt_len;
 		}
 	}
@@ -51,7 +54,8 @@ static int add_window(crypto_generichash_state *h, struct ds_obj *o, struct ds_f
 	return 0;
 }
 
-static int add_all(struct ds_obj *o, const ctl_sum_args *a, struct ds_fetch *f, uint8_t *flat, ctl_sum_res *res)
+static int add_all(struct ds_obj *o, const ctl_sum_args *a, struct ds_fetch *f, uint8_t *flat,
+		   ctl_sum_res *res)
 {
 	uint64_t end = a->offset + a->length;
 	crypto_generichash_state h;
@@ -59,7 +63,8 @@ static int add_all(struct ds_obj *o, const ctl_sum_args *a, struct ds_fetch *f, 
 
 	crypto_generichash_init(&h, NULL, 0, CTL_SUM_LEN);
 	for (uint64_t base = a->offset; base < end && !err; base += DS_MAX_IO)
-		err = add_window(&h, o, f, flat, base, end - base < DS_MAX_IO ? end : base + DS_MAX_IO, res);
+		err = add_window(&h, o, f, flat, base,
+				 end - base < DS_MAX_IO ? end : base + DS_MAX_IO, res);
 	crypto_generichash_final(&h, (uint8_t *)res->sum, CTL_SUM_LEN);
 	return err;
 }
@@ -72,14 +77,17 @@ ctl_status ds_sum(struct ds_store *s, const ctl_sum_args *a, ctl_sum_res *res)
 	uint8_t *flat;
 	int err;
 
-	if (!ds_key_of(&a->object, &key) || !a->length || a->length > CTL_SUM_MAX || a->offset % CTL_SUM_PAGE || a->offset > INT64_MAX - CTL_SUM_MAX)
+	if (!ds_key_of(&a->object, &key) || !a->length || a->length > CTL_SUM_MAX ||
+	    a->offset % CTL_SUM_PAGE || a->offset > INT64_MAX - CTL_SUM_MAX)
 		return CTL_INVAL;
 	err = ds_obj_get(s, &key, false, &o);
 	if (err)
 		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
 	f.ft_data = aligned_alloc(DS_PAGE, DS_FETCH_MEM);
 	flat = malloc(DS_MAX_IO);
-	err = !f.ft_data || !flat ? -ENOMEM : ds_obj_rebuilding(o) ? -ENOLINK : add_all(o, a, &f, flat, res);
+	err = !f.ft_data || !flat    ? -ENOMEM
+	      : ds_obj_rebuilding(o) ? -ENOLINK
+				     : add_all(o, a, &f, flat, res);
 	/* A rebuild that has begun meanwhile writes into it. */
 	if (!err && ds_obj_rebuilding(o))
 		err = -ENOLINK;

@@ -18,7 +18,8 @@
  * one that returns an error has written nothing.
  * - A failed commit aborts the batch: every member's o_done gets that error. A failed sync ends the
  * process (what is on disk is unknown).
- * - A commit is durable by a log (kv_log.c), which is done again when the store is opened after a crash.
+ * - A commit is durable by a log (kv_log.c), which is done again when the store is opened after a
+ *   crash.
  * - The batch's write set (puts and deletes, in order) is visible to the engine as a value before
  * it is applied (kv_writeset), for replication.
  * - A full disk is met before the commit, one mutation at a time: see kv_put.
@@ -28,10 +29,11 @@
  * mutation: until its next put or del). Copy what must live longer.
  * - An old snapshot keeps freed pages from being reused: reset it at the end of the loop's turn and
  * never hold it across a wait.
- * - One process at a time opens a store for writing (-EBUSY, after 10 seconds, for the second one, whose err
- * names the holder's pid); read-only opens beside it are allowed, from other processes (of a store that was not
- * closed, and that nobody has open, a read-only open does the log again first, so it writes): a process opens a
- * store once (closing the second would drop LMDB's file locks for both).
+ * - One process at a time opens a store for writing (-EBUSY, after 10 seconds, for the second one,
+ *   whose err
+ * names the holder's pid); read-only opens beside it are allowed, from other processes (of a store
+ * that was not closed, and that nobody has open, a read-only open does the log again first, so it
+ * writes): a process opens a store once (closing the second would drop LMDB's file locks for both).
  * - A kv does not live across fork(): open after it.
  * - End read handles before kv_close (else it is logged and their map stays until the process
  * ends).
@@ -62,8 +64,9 @@ struct kv_opts {
 };
 
 /* path: a folder. On failure a negative errno (-EBUSY in use, -EPROTO wrong version or no store of
- * ours, -ENOENT no store, -ETXTBSY read by a process from before a crash, -EIO or -ESTALE its log is damaged or another store's) and one line in err. Starts the committer thread, unless read-only: then
- * mutations are answered with -EROFS. */
+ * ours, -ENOENT no store, -ETXTBSY read by a process from before a crash, -EIO or -ESTALE its log
+ * is damaged or another store's) and one line in err. Starts the committer thread, unless
+ * read-only: then mutations are answered with -EROFS. */
 int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *err, size_t errlen);
 /* Drains the queue, commits, stops the committer. Every answer has been posted when it returns;
  * nothing is submitted after it began. */

@@ -1,9 +1,10 @@
 /*
- * kv_checkpoint.c - checkpoints of the store, and what is done with its log when it is opened and closed. What must hold, and why it does, stands in
- * kv_log.c.
+ * kv_checkpoint.c - checkpoints of the store, and what is done with its log when it is opened and
+ * closed. What must hold, and why it does, stands in kv_log.c.
  *
- * A checkpoint is due when the log's file is half full, KV_CHECKPOINT_NS after the first record since the last one, and when the committer asks. A thread
- * makes them; the committer waits for it only when the file is full, or the disk (kv_space.c).
+ * A checkpoint is due when the log's file is half full, KV_CHECKPOINT_NS after the first record
+ * since the last one, and when the committer asks. A thread makes them; the committer waits for it
+ * only when the file is full, or the disk (kv_space.c).
  */
 #include "base/clock.h"
 #include "base/crash.h"
@@ -26,7 +27,8 @@
 /* How long a reader of before the crash may take to go. */
 #define KV_READER_WAIT_MS 5000
 
-/* In meta page 0, behind what LMDB uses of it; within one sector, so that it is this one or the one before. */
+/* In meta page 0, behind what LMDB uses of it; within one sector, so that it is this one or the one
+ * before. */
 #define KV_STAMP_AT 2048
 struct stamp {
 	char sp_magic[8];
@@ -88,7 +90,8 @@ static int begin(struct kv *kv, struct checkpoint *ck)
 
 	memset(ck, 0, sizeof(*ck));
 	for (unsigned i = 0; i < 2; i++) {
-		ssize_t n = pread(kv->k_space.sp_fd, ck->ck_head.lh_meta[i], KV_LOG_META, (off_t)i * kv->k_psize);
+		ssize_t n = pread(kv->k_space.sp_fd, ck->ck_head.lh_meta[i], KV_LOG_META,
+				  (off_t)i * kv->k_psize);
 
 		if (n != KV_LOG_META)
 			return n < 0 ? -errno : -EIO;
@@ -136,7 +139,8 @@ static void finish(struct kv *kv, struct checkpoint *ck, bool clean)
 	put_stamp(kv, gen);
 	rc = kv_errno(mdb_env_sync(kv->k_env, 1));
 	if (rc)
-		log_fatal("kv: %s: a sync failed, what is on the disk is unknown: %s", kv->k_path, strerror(-rc));
+		log_fatal("kv: %s: a sync failed, what is on the disk is unknown: %s", kv->k_path,
+			  strerror(-rc));
 	crash_point("kv-synced");
 	ck->ck_head.lh_clean = htole32(clean);
 	rc = write_head(&lg->lg_file[lg->lg_cur], &ck->ck_head);
@@ -155,12 +159,14 @@ static void finish(struct kv *kv, struct checkpoint *ck, bool clean)
 
 static bool due(const struct kv_log *lg)
 {
-	return lg->lg_asked || (lg->lg_first_ns && clock_mono_ns() - lg->lg_first_ns >= KV_CHECKPOINT_NS);
+	return lg->lg_asked ||
+	       (lg->lg_first_ns && clock_mono_ns() - lg->lg_first_ns >= KV_CHECKPOINT_NS);
 }
 
 static void wait_until(struct kv_log *lg, uint64_t ns)
 {
-	struct timespec at = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+	struct timespec at = {.tv_sec = (time_t)(ns / 1000000000),
+			      .tv_nsec = (long)(ns % 1000000000)};
 
 	pthread_cond_timedwait(&lg->lg_work, &lg->lg_lock, &at);
 }
@@ -191,7 +197,8 @@ static void *checkpoints(void *arg)
 
 		if (rc) {
 			if (log_due(&said))
-				log_error("kv: %s: cannot begin a checkpoint: %s", kv->k_path, strerror(-rc));
+				log_error("kv: %s: cannot begin a checkpoint: %s", kv->k_path,
+					  strerror(-rc));
 			wait_until(lg, clock_mono_ns() + KV_AGAIN_NS);
 			continue;
 		}
@@ -243,7 +250,8 @@ static bool knows_newer(int fd, const uint8_t *id, uint64_t gen, off_t size)
 	len = kv_log_rec_len(&want, &r, (uint64_t)size - KV_LOG_BLOCK);
 	buf = len ? malloc(len) : NULL;
 	if (buf)
-		newer = pread(fd, buf, len, KV_LOG_BLOCK) == (ssize_t)len && kv_log_rec_ok(&want, buf);
+		newer = pread(fd, buf, len, KV_LOG_BLOCK) == (ssize_t)len &&
+			kv_log_rec_ok(&want, buf);
 	free(buf);
 	return newer;
 }
@@ -263,7 +271,8 @@ static int read_heads(const char *path, struct heads *hd, struct kv_failure *f)
 			n = -errno;
 		close(fd);
 		if (n < 0)
-			return kv_fail(f, (int)n, "%s/%s: %s", path, file_name(i), strerror((int)-n));
+			return kv_fail(f, (int)n, "%s/%s: %s", path, file_name(i),
+				       strerror((int)-n));
 		hd->hd_there[i] = true;
 		hd->hd_ok[i] = n == sizeof(hd->hd_head[i]) && kv_log_head_ok(&hd->hd_head[i]);
 	}
@@ -279,7 +288,8 @@ static uint64_t stamp_of(const char *path, const uint8_t *id)
 
 	if (fd < 0)
 		return 0;
-	mine = pread(fd, &st, sizeof(st), KV_STAMP_AT) == sizeof(st) && !memcmp(st.sp_magic, stamp_magic, sizeof(stamp_magic)) &&
+	mine = pread(fd, &st, sizeof(st), KV_STAMP_AT) == sizeof(st) &&
+	       !memcmp(st.sp_magic, stamp_magic, sizeof(stamp_magic)) &&
 	       !memcmp(st.sp_id, id, sizeof(st.sp_id));
 	close(fd);
 	return mine ? le64toh(st.sp_gen) : 0;
@@ -292,8 +302,10 @@ static int check_newest(const char *path, const struct heads *hd, unsigned at, s
 
 	if (hd->hd_ok[at ^ 1] && memcmp(h->lh_id, hd->hd_head[at ^ 1].lh_id, KV_LOG_ID) != 0)
 		return kv_fail(f, -EIO, "%s: redo.0 and redo.1 are not of one store", path);
-	if (!hd->hd_there[at ^ 1] && (!h->lh_clean || stamp_of(path, h->lh_id) > le64toh(h->lh_gen)))
-		return kv_fail(f, -EIO, "%s: the store was not closed, and %s is not there", path, file_name(at ^ 1));
+	if (!hd->hd_there[at ^ 1] &&
+	    (!h->lh_clean || stamp_of(path, h->lh_id) > le64toh(h->lh_gen)))
+		return kv_fail(f, -EIO, "%s: the store was not closed, and %s is not there", path,
+			       file_name(at ^ 1));
 	for (unsigned i = 0; i < 2; i++) {
 		int fd = hd->hd_there[i] ? open_in(path, file_name(i), O_RDONLY) : -1;
 		struct stat st;
@@ -301,10 +313,14 @@ static int check_newest(const char *path, const struct heads *hd, unsigned at, s
 
 		if (fd < 0)
 			continue;
-		newer = fstat(fd, &st) == 0 && knows_newer(fd, h->lh_id, le64toh(h->lh_gen), st.st_size);
+		newer = fstat(fd, &st) == 0 &&
+			knows_newer(fd, h->lh_id, le64toh(h->lh_gen), st.st_size);
 		close(fd);
 		if (newer)
-			return kv_fail(f, -EIO, "%s: the log is damaged: its newest checkpoint cannot be read", path);
+			return kv_fail(
+				f, -EIO,
+				"%s: the log is damaged: its newest checkpoint cannot be read",
+				path);
 	}
 	return 0;
 }
@@ -322,8 +338,12 @@ static int newest(const char *path, struct heads *hd, struct kv_failure *f)
 	if (!hd->hd_there[0] && !hd->hd_there[1])
 		return -ENOENT;
 	if (!hd->hd_ok[0] && !hd->hd_ok[1])
-		return kv_fail(f, -EIO, "%s: the log is damaged: redo.0 and redo.1 have no checkpoint that can be read", path);
-	at = !hd->hd_ok[0] || (hd->hd_ok[1] && le64toh(hd->hd_head[1].lh_gen) > le64toh(hd->hd_head[0].lh_gen));
+		return kv_fail(f, -EIO,
+			       "%s: the log is damaged: redo.0 and redo.1 have no checkpoint that "
+			       "can be read",
+			       path);
+	at = !hd->hd_ok[0] ||
+	     (hd->hd_ok[1] && le64toh(hd->hd_head[1].lh_gen) > le64toh(hd->hd_head[0].lh_gen));
 	rc = check_newest(path, hd, at, f);
 	return rc ? rc : (int)at;
 }
@@ -340,7 +360,8 @@ int kv_log_look(const char *path, struct kv_failure *f)
 
 /* Recovery */
 
-/* Nobody else has the store open, nor can open it. A reader from before the crash, or one that came in since, would see pages change under it. */
+/* Nobody else has the store open, nor can open it. A reader from before the crash, or one that came
+ * in since, would see pages change under it. */
 static int keep_readers_out(struct kv *kv, struct kv_failure *f)
 {
 	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1}, who;
@@ -356,7 +377,10 @@ static int keep_readers_out(struct kv *kv, struct kv_failure *f)
 		}
 		who = all;
 		fcntl(fd, F_GETLK, &who);
-		return kv_fail(f, -ETXTBSY, "%s: the store was not closed, and process %d still reads what it was before: end that first", kv->k_path, (int)who.l_pid);
+		return kv_fail(f, -ETXTBSY,
+			       "%s: the store was not closed, and process %d still reads what it "
+			       "was before: end that first",
+			       kv->k_path, (int)who.l_pid);
 	}
 	return 0;
 }
@@ -367,14 +391,17 @@ static int check_stamp(struct kv *kv, uint64_t gen, struct kv_failure *f)
 
 	if (got >= gen && got <= gen + 2)
 		return 0;
-	return kv_fail(f, -ESTALE, "%s: the log (redo.0, redo.1) has changes to another data.mdb than this one; if this one was put back from a copy, remove the log first",
+	return kv_fail(f, -ESTALE,
+		       "%s: the log (redo.0, redo.1) has changes to another data.mdb than this "
+		       "one; if this one was put back from a copy, remove the log first",
 		       kv->k_path);
 }
 
 static int put_back(int fd, const struct kv_log_head *h)
 {
 	for (unsigned i = 0; i < 2; i++) {
-		ssize_t n = pwrite(fd, h->lh_meta[i], KV_LOG_META, (off_t)i * (off_t)le32toh(h->lh_psize));
+		ssize_t n = pwrite(fd, h->lh_meta[i], KV_LOG_META,
+				   (off_t)i * (off_t)le32toh(h->lh_psize));
 
 		if (n != KV_LOG_META)
 			return n < 0 ? -errno : -EIO;
@@ -383,9 +410,11 @@ static int put_back(int fd, const struct kv_log_head *h)
 	return fdatasync(fd) < 0 ? -errno : 0;
 }
 
-static int damaged(struct kv *kv, unsigned file, uint64_t at, const char *what, struct kv_failure *f)
+static int damaged(struct kv *kv, unsigned file, uint64_t at, const char *what,
+		   struct kv_failure *f)
 {
-	return kv_fail(f, -EIO, "%s: the log is damaged: %s at byte %lu: %s", kv->k_path, file_name(file), (unsigned long)at, what);
+	return kv_fail(f, -EIO, "%s: the log is damaged: %s at byte %lu: %s", kv->k_path,
+		       file_name(file), (unsigned long)at, what);
 }
 
 static int apply(struct kv *kv, MDB_txn *txn, const void *rec)
@@ -394,8 +423,10 @@ static int apply(struct kv *kv, MDB_txn *txn, const void *rec)
 	struct kv_write w;
 
 	while (kv_log_rec_next(rec, &pos, &w) > 0) {
-		MDB_val k = {w.w_key.s_len, (void *)w.w_key.s_data}, v = {w.w_val.s_len, (void *)w.w_val.s_data};
-		int rc = w.w_del ? mdb_del(txn, kv->k_dbi, &k, NULL) : mdb_put(txn, kv->k_dbi, &k, &v, 0);
+		MDB_val k = {w.w_key.s_len, (void *)w.w_key.s_data},
+			v = {w.w_val.s_len, (void *)w.w_val.s_data};
+		int rc = w.w_del ? mdb_del(txn, kv->k_dbi, &k, NULL)
+				 : mdb_put(txn, kv->k_dbi, &k, &v, 0);
 
 		if (rc)
 			return rc;
@@ -418,7 +449,9 @@ static int redo(struct kv *kv, const void *rec, struct kv_failure *f)
 			rc = mdb_txn_commit(txn);
 	}
 	if (rc)
-		return kv_fail(f, kv_errno(rc), "%s: cannot do transaction %lu of the log again: %s", kv->k_path, (unsigned long)le64toh(r->rl_txnid), mdb_strerror(rc));
+		return kv_fail(f, kv_errno(rc),
+			       "%s: cannot do transaction %lu of the log again: %s", kv->k_path,
+			       (unsigned long)le64toh(r->rl_txnid), mdb_strerror(rc));
 	crash_point("kv-redone");
 	return 0;
 }
@@ -434,7 +467,8 @@ struct replay {
 	size_t rp_cap;
 };
 
-/* The length of the whole record at rp_want.lw_at, which is in rp_buf then; 0: there is none; or an error of the disk. */
+/* The length of the whole record at rp_want.lw_at, which is in rp_buf then; 0: there is none; or an
+ * error of the disk. */
 static int read_record(struct replay *rp)
 {
 	struct kv_log_rec r;
@@ -475,9 +509,11 @@ static int check_tail(struct kv *kv, struct replay *rp, struct kv_failure *f)
 		int len = read_record(rp);
 
 		if (len < 0)
-			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file), strerror(-len));
+			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file),
+				       strerror(-len));
 		if (len)
-			return damaged(kv, rp->rp_file, end, "no whole record, and others follow it", f);
+			return damaged(kv, rp->rp_file, end,
+				       "no whole record, and others follow it", f);
 	}
 	return 0;
 }
@@ -489,12 +525,14 @@ static int replay_records(struct kv *kv, struct replay *rp, struct kv_failure *f
 		int len = read_record(rp), rc;
 
 		if (len < 0)
-			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file), strerror(-len));
+			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file),
+				       strerror(-len));
 		if (!len)
 			return check_tail(kv, rp, f);
 		r = (const struct kv_log_rec *)rp->rp_buf;
 		if (le64toh(r->rl_txnid) != rp->rp_next || le64toh(r->rl_base) > kv->k_log.lg_base)
-			return damaged(kv, rp->rp_file, rp->rp_want.lw_at, "a transaction is missing before this one", f);
+			return damaged(kv, rp->rp_file, rp->rp_want.lw_at,
+				       "a transaction is missing before this one", f);
 		rc = rp->rp_look ? 0 : redo(kv, rp->rp_buf, f);
 		if (rc)
 			return rc;
@@ -504,7 +542,8 @@ static int replay_records(struct kv *kv, struct replay *rp, struct kv_failure *f
 	}
 }
 
-static int replay_file(struct kv *kv, struct replay *rp, unsigned file, uint64_t gen, struct kv_failure *f)
+static int replay_file(struct kv *kv, struct replay *rp, unsigned file, uint64_t gen,
+		       struct kv_failure *f)
 {
 	struct stat st;
 	int rc;
@@ -513,8 +552,11 @@ static int replay_file(struct kv *kv, struct replay *rp, unsigned file, uint64_t
 	rp->rp_fd = open_in(kv->k_path, file_name(file), O_RDONLY);
 	rp->rp_want = (struct kv_log_want){kv->k_log.lg_id, gen, KV_LOG_BLOCK};
 	if (rp->rp_fd < 0)
-		return kv_fail(f, rp->rp_fd, "%s/%s: %s", kv->k_path, file_name(file), strerror(-rp->rp_fd));
-	rc = fstat(rp->rp_fd, &st) < 0 ? kv_fail(f, -errno, "%s/%s: %m", kv->k_path, file_name(file)) : 0;
+		return kv_fail(f, rp->rp_fd, "%s/%s: %s", kv->k_path, file_name(file),
+			       strerror(-rp->rp_fd));
+	rc = fstat(rp->rp_fd, &st) < 0
+		     ? kv_fail(f, -errno, "%s/%s: %m", kv->k_path, file_name(file))
+		     : 0;
 	rp->rp_size = rc ? 0 : (uint64_t)st.st_size;
 	if (rc == 0)
 		rc = replay_records(kv, rp, f);
@@ -552,7 +594,9 @@ static int restore(struct kv *kv, const struct kv_log_head *h, struct kv_failure
 	rc = fd < 0 ? fd : put_back(fd, h);
 	if (fd >= 0)
 		close(fd);
-	return rc ? kv_fail(f, rc, "%s: cannot put the checkpoint back: %s", kv->k_path, strerror(-rc)) : 0;
+	return rc ? kv_fail(f, rc, "%s: cannot put the checkpoint back: %s", kv->k_path,
+			    strerror(-rc))
+		  : 0;
 }
 
 int kv_log_restore(struct kv *kv, struct kv_failure *f)
@@ -583,7 +627,8 @@ static int check_restored(struct kv *kv, struct kv_failure *f)
 
 	mdb_env_info(kv->k_env, &info);
 	mdb_env_get_fd(kv->k_env, &fd);
-	if (info.me_last_txnid == kv->k_log.lg_txnid && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= (info.me_last_pgno + 1) * kv->k_psize)
+	if (info.me_last_txnid == kv->k_log.lg_txnid && fstat(fd, &st) == 0 &&
+	    (uint64_t)st.st_size >= (info.me_last_pgno + 1) * kv->k_psize)
 		return 0;
 	return kv_fail(f, -EIO, "%s: data.mdb is not what its checkpoint says", kv->k_path);
 }
@@ -617,7 +662,8 @@ static int make_file(struct kv *kv, unsigned i)
 {
 	char tmp[16], from[4096], to[4096];
 	struct kv_log_file lf = {.lf_size = 0};
-	struct kv_log_head h = {.lh_gen = htole64(1), .lh_clean = htole32(1), .lh_psize = htole32(kv->k_psize)};
+	struct kv_log_head h = {
+		.lh_gen = htole64(1), .lh_clean = htole32(1), .lh_psize = htole32(kv->k_psize)};
 	int rc;
 
 	snprintf(tmp, sizeof(tmp), "%s.new", file_name(i));
@@ -656,7 +702,8 @@ static int open_file(struct kv *kv, unsigned i)
 	return lf->lf_size < KV_LOG_MIN ? kv_log_grow(lf, KV_LOG_MIN) : 0;
 }
 
-/* Half a log is made whole only of a store that was closed: see newest(). So the first file's name is on the disk before the second one's. */
+/* Half a log is made whole only of a store that was closed: see newest(). So the first file's name
+ * is on the disk before the second one's. */
 static int open_files(struct kv *kv)
 {
 	struct kv_log *lg = &kv->k_log;
@@ -699,7 +746,9 @@ int kv_log_files(struct kv *kv, struct kv_failure *f)
 {
 	int rc = open_files(kv);
 
-	return rc ? kv_fail(f, rc, "%s: cannot make the log, which takes %u MiB: %s", kv->k_path, 2 * KV_LOG_MIN >> 20, strerror(-rc)) : 0;
+	return rc ? kv_fail(f, rc, "%s: cannot make the log, which takes %u MiB: %s", kv->k_path,
+			    2 * KV_LOG_MIN >> 20, strerror(-rc))
+		  : 0;
 }
 
 int kv_log_start(struct kv *kv, struct kv_failure *f)
@@ -710,12 +759,14 @@ int kv_log_start(struct kv *kv, struct kv_failure *f)
 
 	rc = begin(kv, &ck);
 	if (rc)
-		return kv_fail(f, rc, "%s: cannot begin a checkpoint: %s", kv->k_path, strerror(-rc));
+		return kv_fail(f, rc, "%s: cannot begin a checkpoint: %s", kv->k_path,
+			       strerror(-rc));
 	finish(kv, &ck, false);
 	mdb_env_set_flags(kv->k_env, MDB_NOSYNC, 1);
 	rc = start_thread(kv);
 	if (rc)
-		return kv_fail(f, rc, "%s: cannot start checkpoints: %s", kv->k_path, strerror(-rc));
+		return kv_fail(f, rc, "%s: cannot start checkpoints: %s", kv->k_path,
+			       strerror(-rc));
 	lg->lg_on = true;
 	return 0;
 }

@@ -183,7 +183,8 @@ static int run_ops(struct kv *kv)
 	struct kv_op *op;
 	int rc = 0;
 
-	while (rc == 0 && kv->k_batch_n < KV_BATCH_OPS && kv->k_wlog.wl_len < KV_RECORD_FULL && !kv_space_batch_full(kv)) {
+	while (rc == 0 && kv->k_batch_n < KV_BATCH_OPS && kv->k_wlog.wl_len < KV_RECORD_FULL &&
+	       !kv_space_batch_full(kv)) {
 		op = next_op(kv);
 		if (!op)
 			break;

@@ -1,7 +1,7 @@
 /*
  * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
- * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery), kv_space.c
- * (room on the disk). Nobody outside kv/ includes it.
+ * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery),
+ * kv_space.c (room on the disk). Nobody outside kv/ includes it.
  */
 #ifndef KV_KV_INT_H
 #define KV_KV_INT_H
@@ -71,13 +71,15 @@ struct kv_log {
 	struct kv_log_file lg_file[2];
 	pthread_t lg_thread;
 	uint64_t lg_txnid; /* of the header that was found */
-	MDB_txn *lg_pin; /* the state of the newest header */
+	MDB_txn *lg_pin;   /* the state of the newest header */
 
-	/* Held over a commit: from before the record to after LMDB's commit. All below is under it. */
+	/* Held over a commit: from before the record to after LMDB's commit. All below is under
+	 * it. */
 	pthread_mutex_t lg_lock;
-	pthread_cond_t lg_work, lg_done; /* for the checkpoint's thread; for those who wait for it */
-	unsigned lg_cur;		 /* the file that records go to */
-	uint64_t lg_gen, lg_base;	 /* of these records; of the newest header */
+	/* for the checkpoint's thread; for those who wait for it */
+	pthread_cond_t lg_work, lg_done;
+	unsigned lg_cur;	  /* the file that records go to */
+	uint64_t lg_gen, lg_base; /* of these records; of the newest header */
 	uint64_t lg_pos;
 	uint64_t lg_first_ns; /* since when there are records without a checkpoint; 0: none */
 	bool lg_asked, lg_fast, lg_stop;
@@ -155,10 +157,13 @@ struct kv_failure {
 	char *f_text;
 	size_t f_size;
 };
-int kv_fail(struct kv_failure *f, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* 1: there is a log with something in it; 0: there is none, or the store was closed; or -EIO. Changes nothing. */
+int kv_fail(struct kv_failure *f, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* 1: there is a log with something in it; 0: there is none, or the store was closed; or -EIO.
+ * Changes nothing. */
 int kv_log_look(const char *path, struct kv_failure *f);
-/* Before LMDB opens the store: makes its data file the state of the newest checkpoint, where the store was not closed. */
+/* Before LMDB opens the store: makes its data file the state of the newest checkpoint, where the
+ * store was not closed. */
 int kv_log_restore(struct kv *kv, struct kv_failure *f);
 /* After LMDB opened it: does the log's records again. */
 int kv_log_replay(struct kv *kv, struct kv_failure *f);

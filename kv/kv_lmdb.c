@@ -32,13 +32,13 @@
 #define KV_MAP_LEAST (1ull << 30)
 #define KV_READERS   1024
 /* 1: without a log. A program that knows only that one must not open a store that needs its log. */
-#define KV_FORMAT    2
+#define KV_FORMAT 2
 
 /* The committer's, where it calls LMDB for a member of a batch. */
-#define PART(t, part)                   \
-	do {                            \
-		if ((t)->t_write)       \
-			COUNT_PART(part); \
+#define PART(t, part)                                                                              \
+	do {                                                                                       \
+		if ((t)->t_write)                                                                  \
+			COUNT_PART(part);                                                          \
 	} while (0)
 
 static const char meta_key[] = {0, 'w', 'e', 'f', 't'};
@@ -168,7 +168,7 @@ static int say_in_use(int fd, const char *path, struct kv_failure *f)
 	pid[n > 0 ? n : 0] = 0;
 	pid[strcspn(pid, "\n")] = 0;
 	return kv_fail(f, -EBUSY, "%s: the store is in use by process %s", path,
-		    pid[0] ? pid : "(unknown)");
+		       pid[0] ? pid : "(unknown)");
 }
 
 static int lock_within(int fd, int wait_ms)
@@ -181,8 +181,8 @@ static int lock_within(int fd, int wait_ms)
 	return 0;
 }
 
-/* One writer per store. The lock goes with the process, so nothing is left behind by a crash. Who reads a store that was not closed (make_readable) has it
- * for a moment as well. */
+/* One writer per store. The lock goes with the process, so nothing is left behind by a crash. Who
+ * reads a store that was not closed (make_readable) has it for a moment as well. */
 static int lock_store(struct kv *kv, int wait_ms, struct kv_failure *f)
 {
 	char file[4096];
@@ -196,8 +196,9 @@ static int lock_store(struct kv *kv, int wait_ms, struct kv_failure *f)
 	}
 	rc = lock_within(fd, wait_ms);
 	if (rc) {
-		rc = rc == -EWOULDBLOCK ? say_in_use(fd, kv->k_path, f)
-					: kv_fail(f, rc, "%s: cannot lock: %s", file, strerror(-rc));
+		rc = rc == -EWOULDBLOCK
+			     ? say_in_use(fd, kv->k_path, f)
+			     : kv_fail(f, rc, "%s: cannot lock: %s", file, strerror(-rc));
 		close(fd);
 		return rc;
 	}
@@ -251,9 +252,10 @@ static int open_env(struct kv *kv, const struct kv_opts *o, struct kv_failure *f
 	}
 	if (rc == MDB_VERSION_MISMATCH || rc == MDB_INVALID)
 		return kv_fail(f, -EPROTO, "%s: data.mdb is no store of this kind: %s", kv->k_path,
-			    mdb_strerror(rc));
+			       mdb_strerror(rc));
 	if (rc)
-		return kv_fail(f, kv_errno(rc), "%s: cannot open: %s", kv->k_path, mdb_strerror(rc));
+		return kv_fail(f, kv_errno(rc), "%s: cannot open: %s", kv->k_path,
+			       mdb_strerror(rc));
 	mdb_env_info(kv->k_env, &info);
 	mdb_env_stat(kv->k_env, &st);
 	kv->k_map_bytes = info.me_mapsize;
@@ -278,14 +280,15 @@ static int check_version(MDB_val val, const char *path, struct kv_failure *f)
 	uint32_t v;
 
 	if (val.mv_size != sizeof(m) || memcmp(val.mv_data, meta_magic, sizeof(meta_magic)) != 0)
-		return kv_fail(f, -EPROTO, "%s: the store's version record is not understood", path);
+		return kv_fail(f, -EPROTO, "%s: the store's version record is not understood",
+			       path);
 	memcpy(&m, val.mv_data, sizeof(m));
 	v = m.m_version[0] | m.m_version[1] << 8 | m.m_version[2] << 16 |
 	    (uint32_t)m.m_version[3] << 24;
 	if (v != 1 && v != KV_FORMAT)
 		return kv_fail(f, -EPROTO,
-			    "%s: the store has format version %u; this program knows version %d",
-			    path, v, KV_FORMAT);
+			       "%s: the store has format version %u; this program knows version %d",
+			       path, v, KV_FORMAT);
 	return (int)v;
 }
 
@@ -307,16 +310,17 @@ static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, stru
 	}
 	if (rc != MDB_NOTFOUND)
 		return kv_fail(f, kv_errno(rc), "%s: cannot read the version: %s", kv->k_path,
-			    mdb_strerror(rc));
+			       mdb_strerror(rc));
 	mdb_stat(txn, kv->k_dbi, &st);
 	if (st.ms_entries)
 		return kv_fail(f, -EPROTO, "%s: data.mdb is not a weft store (it has no version)",
-			    kv->k_path);
+			       kv->k_path);
 	if (!o->ko_create || o->ko_readonly)
 		return kv_fail(f, -ENOENT, "%s: the store was never finished: open it with create",
-			    kv->k_path);
+			       kv->k_path);
 	rc = put_meta(txn, kv->k_dbi);
-	return rc ? kv_fail(f, rc, "%s: cannot write the version: %s", kv->k_path, strerror(-rc)) : 0;
+	return rc ? kv_fail(f, rc, "%s: cannot write the version: %s", kv->k_path, strerror(-rc))
+		  : 0;
 }
 
 static int open_meta(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
@@ -326,7 +330,8 @@ static int open_meta(struct kv *kv, const struct kv_opts *o, struct kv_failure *
 
 	rc = mdb_txn_begin(kv->k_env, NULL, o->ko_readonly ? MDB_RDONLY : 0, &txn);
 	if (rc)
-		return kv_fail(f, kv_errno(rc), "%s: cannot begin: %s", kv->k_path, mdb_strerror(rc));
+		return kv_fail(f, kv_errno(rc), "%s: cannot begin: %s", kv->k_path,
+			       mdb_strerror(rc));
 	rc = check_meta(kv, txn, o, f);
 	if (rc) {
 		mdb_txn_abort(txn);
@@ -337,7 +342,8 @@ static int open_meta(struct kv *kv, const struct kv_opts *o, struct kv_failure *
 		  : 0;
 }
 
-/* Without sync there is no log. What an earlier one had was done again, and it says that the store is closed. */
+/* Without sync there is no log. What an earlier one had was done again, and it says that the store
+ * is closed. */
 static int open_log(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
 {
 	int rc = kv_log_start(kv, f);
@@ -389,11 +395,14 @@ static void free_kv(struct kv *kv)
 }
 
 #define KV_OPEN_WAIT_MS 5000
-/* More than one takes who brings a store that was not closed to what was answered, and waits for a reader before that (KV_READER_WAIT_MS). */
+/* More than one takes who brings a store that was not closed to what was answered, and waits for a
+ * reader before that (KV_READER_WAIT_MS). */
 #define KV_WRITER_WAIT_MS 10000
 
-/* A lock on the first byte of LOCK says that what was to be done again is done. As a lock it cannot be one that a crash left. */
-static const struct flock open_mark = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+/* A lock on the first byte of LOCK says that what was to be done again is done. As a lock it cannot
+ * be one that a crash left. */
+static const struct flock open_mark = {
+	.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
 static void say_open(struct kv *kv)
 {
@@ -442,8 +451,10 @@ static int open_store(struct kv *kv, const struct kv_opts *o, int wait_ms, struc
 	return rc;
 }
 
-/* kv_open, of a store that is readable, or for writing: then it waits so long for another writer to go. */
-static int open_new(struct kv **out, const char *path, const struct kv_opts *o, int wait_ms, struct kv_failure *f)
+/* kv_open, of a store that is readable, or for writing: then it waits so long for another writer to
+ * go. */
+static int open_new(struct kv **out, const char *path, const struct kv_opts *o, int wait_ms,
+		    struct kv_failure *f)
 {
 	struct kv *kv;
 	int rc;
@@ -458,7 +469,8 @@ static int open_new(struct kv **out, const char *path, const struct kv_opts *o, 
 	kv->k_txn.t_kv = kv;
 	kv->k_txn.t_write = true;
 	kv->k_path = strdup(path);
-	rc = kv->k_path ? open_store(kv, o, wait_ms, f) : kv_fail(f, -ENOMEM, "%s: out of memory", path);
+	rc = kv->k_path ? open_store(kv, o, wait_ms, f)
+			: kv_fail(f, -ENOMEM, "%s: out of memory", path);
 	if (rc) {
 		free_kv(kv);
 		return rc;
@@ -467,7 +479,8 @@ static int open_new(struct kv **out, const char *path, const struct kv_opts *o, 
 	return 0;
 }
 
-/* What is to be read only must have been closed, or be open (before that, a crash may have left anything in it): else it is opened for writing and closed. */
+/* What is to be read only must have been closed, or be open (before that, a crash may have left
+ * anything in it): else it is opened for writing and closed. */
 static int make_readable(const char *path, const struct kv_opts *o, struct kv_failure *f)
 {
 	struct kv_opts w = {.ko_map_max = o->ko_map_max};
@@ -476,7 +489,8 @@ static int make_readable(const char *path, const struct kv_opts *o, struct kv_fa
 	for (int ms = 0; ms < KV_OPEN_WAIT_MS; ms += 20) {
 		int rc = kv_log_look(path, f);
 
-		/* What looks damaged may be what a writer changed meanwhile: who has the lock sees. */
+		/* What looks damaged may be what a writer changed meanwhile: who has the lock
+		 * sees. */
 		if (rc == 0)
 			return 0;
 		rc = open_new(&kv, path, &w, 0, f);

@@ -1,36 +1,49 @@
 /*
  * kv_log.c - the redo log: what makes a commit durable.
  *
- * Required: what was answered is on the disk, and no reader sees what is not. Enforced: a batch's write set is one record, which is written through to the
- * log by one call; only then does LMDB commit it, without a sync (MDB_NOSYNC), and only then is it answered.
+ * Required: what was answered is on the disk, and no reader sees what is not. Enforced: a batch's
+ * write set is one record, which is written through to the log by one call; only then does LMDB
+ * commit it, without a sync (MDB_NOSYNC), and only then is it answered.
  *
- * Two files, redo.0 and redo.1, take turns. The first block of a file is a header; records follow. A header is a checkpoint: a state N of the data file
- * that a crash cannot harm, so that records before N are needed no more. Making one (kv_checkpoint.c):
- *  1. between two commits: pin N by a read transaction, copy both meta pages, and let the records go on in the other file, with the next generation;
+ * Two files, redo.0 and redo.1, take turns. The first block of a file is a header; records follow.
+ * A header is a checkpoint: a state N of the data file that a crash cannot harm, so that records
+ * before N are needed no more. Making one (kv_checkpoint.c):
+ *  1. between two commits: pin N by a read transaction, copy both meta pages, and let the records
+ *     go on in the other file, with the next generation;
  *  2. sync the data file;
  *  3. write the header, through, into the file that the records go to since step 1;
- *  4. let go of the state that was pinned before. The file that is not written to may be overwritten from here on.
- * LMDB never writes to a page of a state that a read transaction holds: it uses pages again that were freed by transactions older than the oldest reader, and
- * pages of N are freed by transactions after N only. So N's pages are as they were synced, whatever is written to the file later, and its two meta pages are in
- * the header.
+ *  4. let go of the state that was pinned before. The file that is not written to may be
+ *     overwritten from here on.
+ * LMDB never writes to a page of a state that a read transaction holds: it uses pages again that
+ * were freed by transactions older than the oldest reader, and pages of N are freed by transactions
+ * after N only. So N's pages are as they were synced, whatever is written to the file later, and
+ * its two meta pages are in the header.
  *
- * Recovery, of whatever a crash left: the newest whole header, generation g; its meta pages are put back, so that the data file is N; the records of
- * generation g in its file and then those of g+1 in the other are done again, one transaction each, in order; then a checkpoint, as g+2. Until that one's
- * header is written nothing that recovery reads is overwritten (it goes over the older header), so it can be killed and begun again.
+ * Recovery, of whatever a crash left: the newest whole header, generation g; its meta pages are put
+ * back, so that the data file is N; the records of generation g in its file and then those of g+1
+ * in the other are done again, one transaction each, in order; then a checkpoint, as g+2. Until
+ * that one's header is written nothing that recovery reads is overwritten (it goes over the older
+ * header), so it can be killed and begun again.
  *
- * The log ends at the first record that is not whole: the one that was being written. Transaction numbers have no gaps. A whole record of the same generation
- * behind that end, a number that does not follow, or a record that knew of a newer header than there is are damage: they are refused, not passed over.
+ * The log ends at the first record that is not whole: the one that was being written. Transaction
+ * numbers have no gaps. A whole record of the same generation behind that end, a number that does
+ * not follow, or a record that knew of a newer header than there is are damage: they are refused,
+ * not passed over.
  *
- * A record that is durable and that LMDB then could not commit (no memory, no room), or that found no room itself (file systems that copy on write), is
- * overwritten with zeros, durably, before the batch is answered with the error. Zeros in its first block are enough.
+ * A record that is durable and that LMDB then could not commit (no memory, no room), or that found
+ * no room itself (file systems that copy on write), is overwritten with zeros, durably, before the
+ * batch is answered with the error. Zeros in its first block are enough.
  *
- * Whose log it is: the second half of meta page 0, of which LMDB uses only the first bytes, has the log's id and the generation of the checkpoint under way,
- * synced in step 2. So a data file that was put back from a copy, and is older than the log's checkpoint, is known; its log is refused when there is
- * something in it.
+ * Whose log it is: the second half of meta page 0, of which LMDB uses only the first bytes, has the
+ * log's id and the generation of the checkpoint under way, synced in step 2. So a data file that
+ * was put back from a copy, and is older than the log's checkpoint, is known; its log is refused
+ * when there is something in it.
  *
- * Sizes: files begin at KV_LOG_MIN and double up to KV_LOG_MAX while they fill within KV_LOG_GROW_NS, so they hold a second or two of commits: that much is
- * replayed, and that much of LMDB's freed pages waits before it is used again. They are written full of zeros first, so that writing a record allocates
- * nothing and changes no extent. Writes are direct (O_DIRECT) where the file system takes them so. A record that is larger than a file makes the file grow, in line.
+ * Sizes: files begin at KV_LOG_MIN and double up to KV_LOG_MAX while they fill within
+ * KV_LOG_GROW_NS, so they hold a second or two of commits: that much is replayed, and that much of
+ * LMDB's freed pages waits before it is used again. They are written full of zeros first, so that
+ * writing a record allocates nothing and changes no extent. Writes are direct (O_DIRECT) where the
+ * file system takes them so. A record that is larger than a file makes the file grow, in line.
  */
 #include "kv/kv_log.h"
 #include "base/clock.h"
@@ -57,7 +70,8 @@ static const char head_magic[8] = {'W', 'E', 'F', 'T', 'L', 'O', 'G', 1};
 
 static void head_sum(const struct kv_log_head *h, uint8_t sum[16])
 {
-	crypto_shorthash_siphashx24(sum, (const uint8_t *)h, offsetof(struct kv_log_head, lh_sum), h->lh_id);
+	crypto_shorthash_siphashx24(sum, (const uint8_t *)h, offsetof(struct kv_log_head, lh_sum),
+				    h->lh_id);
 }
 
 void kv_log_head_seal(struct kv_log_head *h)
@@ -71,11 +85,13 @@ bool kv_log_head_ok(const struct kv_log_head *h)
 	uint8_t sum[16];
 
 	head_sum(h, sum);
-	return !memcmp(h->lh_magic, head_magic, sizeof(head_magic)) && !memcmp(h->lh_sum, sum, sizeof(sum)) && le32toh(h->lh_clean) <= 1 &&
+	return !memcmp(h->lh_magic, head_magic, sizeof(head_magic)) &&
+	       !memcmp(h->lh_sum, sum, sizeof(sum)) && le32toh(h->lh_clean) <= 1 &&
 	       le32toh(h->lh_psize) >= KV_LOG_BLOCK && le32toh(h->lh_psize) <= 65536;
 }
 
-void kv_log_rec_seal(const struct kv_log_want *want, uint64_t base, uint64_t txnid, uint32_t n, void *rec, uint32_t len)
+void kv_log_rec_seal(const struct kv_log_want *want, uint64_t base, uint64_t txnid, uint32_t n,
+		     void *rec, uint32_t len)
 {
 	struct kv_log_rec *r = rec;
 
@@ -95,8 +111,9 @@ uint32_t kv_log_rec_len(const struct kv_log_want *want, const void *rec, uint64_
 	struct kv_log_rec r;
 
 	memcpy(&r, rec, sizeof(r));
-	if (memcmp(r.rl_magic, rec_magic, sizeof(rec_magic)) || le64toh(r.rl_gen) != want->lw_gen || le64toh(r.rl_at) != want->lw_at ||
-	    le32toh(r.rl_len) < sizeof(r) || le32toh(r.rl_len) > room)
+	if (memcmp(r.rl_magic, rec_magic, sizeof(rec_magic)) || le64toh(r.rl_gen) != want->lw_gen ||
+	    le64toh(r.rl_at) != want->lw_at || le32toh(r.rl_len) < sizeof(r) ||
+	    le32toh(r.rl_len) > room)
 		return 0;
 	return le32toh(r.rl_len);
 }
@@ -137,7 +154,8 @@ int kv_log_rec_next(const void *rec, uint32_t *pos, struct kv_write *w)
 	w->w_del = l[0] & KV_LOG_DEL;
 	w->w_key.s_len = l[0] & ~KV_LOG_DEL;
 	w->w_val.s_len = l[1];
-	if (!w->w_key.s_len || w->w_key.s_len > KV_KEY_MAX || w->w_val.s_len > KV_VALUE_MAX || w->w_key.s_len + w->w_val.s_len > len - *pos)
+	if (!w->w_key.s_len || w->w_key.s_len > KV_KEY_MAX || w->w_val.s_len > KV_VALUE_MAX ||
+	    w->w_key.s_len + w->w_val.s_len > len - *pos)
 		return -EIO;
 	w->w_key.s_data = p + *pos;
 	w->w_val.s_data = p + *pos + w->w_key.s_len;
@@ -178,7 +196,8 @@ static void append(struct kv_wlog *wl, const void *data, size_t len)
 
 int kv_wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bool del)
 {
-	uint32_t l[2] = {htole32((uint32_t)key.s_len | (del ? KV_LOG_DEL : 0)), htole32((uint32_t)val.s_len)};
+	uint32_t l[2] = {htole32((uint32_t)key.s_len | (del ? KV_LOG_DEL : 0)),
+			 htole32((uint32_t)val.s_len)};
 	int rc;
 
 	if (!wl->wl_len)
@@ -233,7 +252,8 @@ void kv_wlog_free(struct kv_wlog *wl)
 
 /* Writing */
 
-/* The device may demand a larger alignment of direct writes than a block of the log: then such a write is refused, whole. */
+/* The device may demand a larger alignment of direct writes than a block of the log: then such a
+ * write is refused, whole. */
 static void leave_direct(int fd)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -257,7 +277,8 @@ int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* Once again in any case: the other thread that writes to this file may have left direct writes meanwhile. */
+		/* Once again in any case: the other thread that writes to this file may have left
+		 * direct writes meanwhile. */
 		if (n < 0 && errno == EINVAL && !refused) {
 			refused = true;
 			leave_direct(fd);
@@ -277,7 +298,8 @@ int kv_log_grow(struct kv_log_file *lf, uint64_t size)
 	char *zeros;
 	int rc = 0;
 
-	if (fallocate(lf->lf_fd, 0, (off_t)lf->lf_size, (off_t)(size - lf->lf_size)) < 0 && errno != EOPNOTSUPP)
+	if (fallocate(lf->lf_fd, 0, (off_t)lf->lf_size, (off_t)(size - lf->lf_size)) < 0 &&
+	    errno != EOPNOTSUPP)
 		return -errno;
 	zeros = aligned_alloc(KV_LOG_BLOCK, step);
 	if (!zeros)
@@ -299,7 +321,8 @@ void kv_log_double(struct kv_log_file *lf)
 	uint64_t size = lf->lf_size * 2;
 	struct statvfs vfs;
 
-	if (size > KV_LOG_MAX || fstatvfs(lf->lf_fd, &vfs) < 0 || (uint64_t)vfs.f_bavail * vfs.f_frsize < 64 * size)
+	if (size > KV_LOG_MAX || fstatvfs(lf->lf_fd, &vfs) < 0 ||
+	    (uint64_t)vfs.f_bavail * vfs.f_frsize < 64 * size)
 		return;
 	kv_log_grow(lf, size); /* or it stays as large as it is */
 }
@@ -321,7 +344,8 @@ static int make_place(struct kv *kv, uint64_t len)
 		if (lg->lg_pos + len <= lf->lf_size)
 			return 0;
 		if (lg->lg_pos == KV_LOG_BLOCK) {
-			rc = kv_log_grow(lf, KV_LOG_BLOCK + (len + KV_LOG_MIN - 1) / KV_LOG_MIN * KV_LOG_MIN);
+			rc = kv_log_grow(lf, KV_LOG_BLOCK + (len + KV_LOG_MIN - 1) / KV_LOG_MIN *
+								    KV_LOG_MIN);
 			if (rc)
 				return rc;
 			continue;
@@ -333,7 +357,8 @@ static int make_place(struct kv *kv, uint64_t len)
 	}
 }
 
-/* The checkpoint's thread is told of the first record, which its clock counts from, and when the file is half full. */
+/* The checkpoint's thread is told of the first record, which its clock counts from, and when the
+ * file is half full. */
 static void wake_checkpoint(struct kv_log *lg)
 {
 	bool half = lg->lg_pos > lg->lg_file[lg->lg_cur].lf_size / 2 && !lg->lg_asked;
@@ -374,21 +399,24 @@ static int append_record(struct kv *kv, uint64_t txnid)
 	want.lw_gen = lg->lg_gen;
 	want.lw_at = lg->lg_pos;
 	memset(wl->wl_buf + wl->wl_len, 0, len - wl->wl_len);
-	kv_log_rec_seal(&want, lg->lg_base, txnid, (uint32_t)wl->wl_n, wl->wl_buf, (uint32_t)wl->wl_len);
+	kv_log_rec_seal(&want, lg->lg_base, txnid, (uint32_t)wl->wl_n, wl->wl_buf,
+			(uint32_t)wl->wl_len);
 	rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, wl->wl_buf, len, lg->lg_pos, true);
 	if (rc == -ENOSPC || rc == -EDQUOT) {
 		take_back(kv, lg->lg_pos);
 		return rc;
 	}
 	if (rc)
-		log_fatal("kv: %s: a write to the log failed, what is on the disk is unknown: %s", kv->k_path, strerror(-rc));
+		log_fatal("kv: %s: a write to the log failed, what is on the disk is unknown: %s",
+			  kv->k_path, strerror(-rc));
 	lg->lg_pos += len;
 	return 0;
 }
 
 int kv_log_commit(struct kv *kv)
 {
-	uint64_t txnid = mdb_txn_id(kv->k_txn.t_mdb), len = (kv->k_wlog.wl_len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
+	uint64_t txnid = mdb_txn_id(kv->k_txn.t_mdb),
+		 len = (kv->k_wlog.wl_len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
 	struct kv_log *lg = &kv->k_log;
 	MDB_envinfo info;
 	int rc;
@@ -408,6 +436,7 @@ int kv_log_commit(struct kv *kv)
 	pthread_mutex_unlock(&lg->lg_lock);
 	mdb_env_info(kv->k_env, &info);
 	if (!rc && info.me_last_txnid != txnid)
-		log_fatal("kv: %s: transaction %lu was committed as %lu", kv->k_path, (unsigned long)txnid, (unsigned long)info.me_last_txnid);
+		log_fatal("kv: %s: transaction %lu was committed as %lu", kv->k_path,
+			  (unsigned long)txnid, (unsigned long)info.me_last_txnid);
 	return rc;
 }

@@ -1,6 +1,7 @@
 /*
- * kv_log.h - the redo log's records and headers as they lie on the disk, and their decoders, which trust nothing. Nobody outside kv/ and the tests
- * includes it. What the log is for stands in kv_log.c.
+ * kv_log.h - the redo log's records and headers as they lie on the disk, and their decoders, which
+ * trust nothing. Nobody outside kv/ and the tests includes it. What the log is for stands in
+ * kv_log.c.
  */
 #ifndef KV_KV_LOG_H
 #define KV_KV_LOG_H
@@ -10,7 +11,8 @@
 #define KV_LOG_ID    16
 #define KV_LOG_META  512u /* of a meta page of LMDB: more than it uses of it */
 
-/* Little endian. sum is SipHash-2-4, 128 bits, keyed by the log's id, over the rl_len bytes with itself as zeros. */
+/* Little endian. sum is SipHash-2-4, 128 bits, keyed by the log's id, over the rl_len bytes with
+ * itself as zeros. */
 struct kv_log_rec {
 	char rl_magic[8]; /* its last byte: the version */
 	uint64_t rl_gen;  /* of the file's records */
@@ -18,7 +20,9 @@ struct kv_log_rec {
 	uint64_t rl_base; /* the newest header when it was written */
 	uint64_t rl_txnid;
 	uint32_t rl_len; /* this header and what follows; the rest of the last block is padding */
-	uint32_t rl_n;	 /* writes that follow: uint32_t key's length (top bit: a delete), uint32_t value's length, key, value */
+	/* writes that follow: uint32_t key's length (top bit: a delete), uint32_t value's length,
+	 * key, value */
+	uint32_t rl_n;
 	uint8_t rl_sum[16];
 };
 _Static_assert(sizeof(struct kv_log_rec) == 64, "format");
@@ -44,11 +48,14 @@ struct kv_log_want {
 	const uint8_t *lw_id;
 	uint64_t lw_gen, lw_at;
 };
-void kv_log_rec_seal(const struct kv_log_want *want, uint64_t base, uint64_t txnid, uint32_t n, void *rec, uint32_t len);
-/* The length of the record that begins as these sizeof(struct kv_log_rec) bytes do, at most room; 0: none begins here. */
+void kv_log_rec_seal(const struct kv_log_want *want, uint64_t base, uint64_t txnid, uint32_t n,
+		     void *rec, uint32_t len);
+/* The length of the record that begins as these sizeof(struct kv_log_rec) bytes do, at most room;
+ * 0: none begins here. */
 uint32_t kv_log_rec_len(const struct kv_log_want *want, const void *rec, uint64_t room);
 /* It is whole. kv_log_rec_len() bytes are there, which are as they were when this returns. */
 bool kv_log_rec_ok(const struct kv_log_want *want, void *rec);
-/* The write at *pos (begin with sizeof(struct kv_log_rec)) of a whole record. 1: a write; 0: the end; -EIO: it is none. */
+/* The write at *pos (begin with sizeof(struct kv_log_rec)) of a whole record. 1: a write; 0: the
+ * end; -EIO: it is none. */
 int kv_log_rec_next(const void *rec, uint32_t *pos, struct kv_write *w);
 #endif

@@ -21,7 +21,8 @@
  * pages are free.
  * - An old snapshot or a stopped reader keeps freed pages from being used: in the end deletes are
  * refused as well.
- * - A checkpoint of the log (kv_log.c) is such a snapshot. So one is made when the store becomes low, and while it is low before each batch.
+ * - A checkpoint of the log (kv_log.c) is such a snapshot. So one is made when the store becomes
+ *   low, and while it is low before each batch.
  * - LMDB uses a freed page again two commits later. Batches are therefore cut when they may take a
  * quarter of the reserve: an endless stream of deletes then lives on the pages that it frees.
  * - The disk is asked again every KV_RETRY_NS.

@@ -4,8 +4,9 @@
  *	weft-fsck [--json] STORE
  *
  * One line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage, 3 the
- *store cannot be read. What it holds true of the name space is in mds/namespace/check.c, and of layout maps and repairs here. It reads one snapshot; beside a
- *running weft-mds it checks what was committed when it began.
+ *store cannot be read. What it holds true of the name space is in mds/namespace/check.c, and of
+ *layout maps and repairs here. It reads one snapshot; beside a running weft-mds it checks what was
+ *committed when it began.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"
@@ -89,7 +90,8 @@ static void check_stripe(struct maps *m, uint64_t ino, const struct lo_map *map,
 			continue;
 		for (unsigned b = stripe; b < a; b += map->lm_stripes) {
 			if (map->lm_obj[a].ob_ds == map->lm_obj[b].ob_ds)
-				bad(m, "inode %lu: two copies of stripe %u are on data server %u", (unsigned long)ino, stripe, map->lm_obj[a].ob_ds);
+				bad(m, "inode %lu: two copies of stripe %u are on data server %u",
+				    (unsigned long)ino, stripe, map->lm_obj[a].ob_ds);
 			if (map->lm_obj[a].ob_copy == map->lm_obj[b].ob_copy)
 				bad(m, "inode %lu: two copies of stripe %u have the number %u",
 				    (unsigned long)ino, stripe, map->lm_obj[a].ob_copy);
@@ -108,7 +110,8 @@ static void check_map(struct maps *m, const struct ns_inode *i)
 		return;
 	}
 	if (lo_map_policy(&map, &p))
-		bad(m, "inode %lu: the policy in its layout map is damaged", (unsigned long)i->i_ino);
+		bad(m, "inode %lu: the policy in its layout map is damaged",
+		    (unsigned long)i->i_ino);
 	for (unsigned s = 0; s < map.lm_stripes; s++)
 		check_stripe(m, i->i_ino, &map, s);
 	if (!lo_map_whole(&map) && lo_repair_get(m->m_txn, i->i_ino, &rr) == -ENOENT)
@@ -123,7 +126,9 @@ static void check_inode(struct maps *m, struct kv_slice key, struct kv_slice val
 	struct ns_inode i;
 
 	/* What is damaged was told. */
-	if (key.s_len == NS_KEY_INODE && !ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) && i.i_type == NS_REG)
+	if (key.s_len == NS_KEY_INODE &&
+	    !ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) &&
+	    i.i_type == NS_REG)
 		check_map(m, &i);
 }
 
@@ -141,7 +146,8 @@ static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice va
 		bad(m, "table of repairs: record damaged");
 		return;
 	}
-	if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) || ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
+	if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) ||
+	    ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
 		bad(m, "table of repairs: inode %lu is not a file", (unsigned long)ino);
 }
 
@@ -165,13 +171,18 @@ static void check_twin(struct maps *m, struct kv_slice key, struct kv_slice val)
 
 	if (lo_twin_decode(id, val, &ino, &tw))
 		bad(m, "files being restriped: record damaged");
-	else if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) || ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
+	else if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) ||
+		 ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
 		bad(m, "files being restriped: inode %lu is not a file", (unsigned long)ino);
 	else if (tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
-		bad(m, "inode %lu: the objects of its other layout are not those of its next incarnation", (unsigned long)ino);
+		bad(m,
+		    "inode %lu: the objects of its other layout are not those of its next "
+		    "incarnation",
+		    (unsigned long)ino);
 }
 
-static int check_kind(struct maps *m, uint8_t prefix, void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
+static int check_kind(struct maps *m, uint8_t prefix,
+		      void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
 {
 	struct kv_slice p = ns_slice(&prefix, 1), key, val;
 	struct kv_scan sc;
@@ -223,7 +234,8 @@ static int check(struct kv *kv, const char *path, bool json)
 		       "%lu, \"entries\": %lu, \"xattrs\": %lu, \"acls\": %lu,"
 		       " \"orphans\": %lu, \"rows\": %lu, \"events\": %lu}\n",
 		       err ? "false" : "true", st.cs_violations, st.cs_inodes, st.cs_dirs,
-		       st.cs_entries, st.cs_xattrs, st.cs_acls, st.cs_orphans, st.cs_rows, st.cs_events);
+		       st.cs_entries, st.cs_xattrs, st.cs_acls, st.cs_orphans, st.cs_rows,
+		       st.cs_events);
 	else
 		printf("%s: %lu inodes, %lu directories, %lu entries, %lu extended attributes, %lu "
 		       "ACLs, %lu orphans, %lu events, %lu other rows: %lu violations%s\n",

@@ -1,4 +1,5 @@
-/* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its loops. */
+/* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its
+ * loops. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/conf.h"
@@ -36,10 +37,10 @@
 #include <unistd.h>
 
 #define RING_ENTRIES 1024
-#define TICK_MS 250
+#define TICK_MS	     250
 #define TRIM_CLIENTS 1000
-#define TRIM_EVERY 8u  /* ticks */
-#define TRIM_TICKS 80u
+#define TRIM_EVERY   8u /* ticks */
+#define TRIM_TICKS   80u
 
 static struct mds mds;
 static struct dsc_opts dsc_opts;
@@ -47,7 +48,7 @@ static uint8_t cluster_key[32];
 static char admin_token[CHECK_TOKEN_MAX + 1];
 static struct loop *loops[64];
 static unsigned nloops;
-static bool restoring; /* this process makes the store whole, and serves nobody */
+static bool restoring;	     /* this process makes the store whole, and serves nobody */
 static atomic_bool restored; /* every data server has told what it saw */
 
 static void usage(bool asked)
@@ -91,7 +92,8 @@ static void conn_closed(struct rpc_conn *c, void *arg)
 	dsc_conn_closed(mds.m_dsc, c);
 }
 
-static bool conn_first(struct rpc_conn *c, uint32_t prog, uint32_t proc, struct xdr_in *args, void *arg)
+static bool conn_first(struct rpc_conn *c, uint32_t prog, uint32_t proc, struct xdr_in *args,
+		       void *arg)
 {
 	(void)c;
 	(void)arg;
@@ -138,7 +140,8 @@ static int listen_one(struct rpc_listener **out, const struct sockaddr *addr, so
 {
 	int fd = held_socket(addr, len);
 
-	return fd >= 0 ? rpc_listen_fd(out, loops[0], fd, &service, loops, nloops) : rpc_listen(out, loops[0], addr, len, &service, loops, nloops);
+	return fd >= 0 ? rpc_listen_fd(out, loops[0], fd, &service, loops, nloops)
+		       : rpc_listen(out, loops[0], addr, len, &service, loops, nloops);
 }
 
 static struct rpc_listener **listeners; /* until the end of the process */
@@ -148,8 +151,10 @@ static void listen_all(const char *list)
 {
 	char *copy = strdup(list), *save = NULL;
 
-	for (char *a = copy ? strtok_r(copy, ", ", &save) : NULL; a; a = strtok_r(NULL, ", ", &save)) {
-		struct rpc_listener **more = realloc(listeners, (nlisteners + 1) * sizeof(struct rpc_listener *));
+	for (char *a = copy ? strtok_r(copy, ", ", &save) : NULL; a;
+	     a = strtok_r(NULL, ", ", &save)) {
+		struct rpc_listener **more =
+			realloc(listeners, (nlisteners + 1) * sizeof(struct rpc_listener *));
 		struct sockaddr_storage ss;
 		socklen_t len;
 		int err = more ? rpc_addr_parse(a, 2049, &ss, &len) : -ENOMEM;
@@ -181,7 +186,8 @@ static void rdma_check(const struct conf *conf)
 static void listen_rdma(const struct conf *conf)
 {
 	struct rpc_rdma_opts opts = {.ro_loops = loops, .ro_nloops = nloops};
-	char *copy = strdup(conf_str(conf, "mds.rdma")), *save = NULL, *a = copy ? strtok_r(copy, ", ", &save) : NULL;
+	char *copy = strdup(conf_str(conf, "mds.rdma")), *save = NULL,
+	     *a = copy ? strtok_r(copy, ", ", &save) : NULL;
 	int err;
 
 	if (a) {
@@ -196,7 +202,8 @@ static void listen_rdma(const struct conf *conf)
 
 		err = rpc_addr_parse(a, RPC_RDMA_PORT, &ss, &len);
 		if (!err)
-			err = rpc_listen_rdma(loops[0], (struct sockaddr *)&ss, len, &service, NULL, NULL);
+			err = rpc_listen_rdma(loops[0], (struct sockaddr *)&ss, len, &service, NULL,
+					      NULL);
 		if (err)
 			die("mds.rdma", strerror(-err));
 	}
@@ -207,8 +214,9 @@ static void listen_rdma(const struct conf *conf)
 
 static struct loop_timer tick;
 
-/* Thousands of clients have gone: their memory goes back to the system, which the allocator does not do by itself. More than once, because the orders that bar them
- * and the judging of their files go on for a while. */
+/* Thousands of clients have gone: their memory goes back to the system, which the allocator does
+ * not do by itself. More than once, because the orders that bar them and the judging of their files
+ * go on for a while. */
 static void trim(size_t clients)
 {
 	static size_t most;
@@ -409,10 +417,12 @@ static void block_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* What the administrator may change while clients are served. On its own thread, or the HTTP server's: it may block. */
+/* What the administrator may change while clients are served. On its own thread, or the HTTP
+ * server's: it may block. */
 static int reload(void *arg, char *err, size_t errlen)
 {
-	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* by the signal and over HTTP: each compares what it replaces */
+	/* by the signal and over HTTP: each compares what it replaces */
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 	struct exp_table *old, *now;
 	int rc;
 
@@ -477,9 +487,12 @@ static void set_limits(const struct conf *conf)
 	lm->lm_clients = (uint32_t)conf_int(conf, "mds.clients");
 	lm->lm_clients_addr = (uint32_t)conf_int(conf, "mds.clients_of_address");
 	for (unsigned i = 0; i < OP_SCOPES; i++) {
-		static const char *const opens[OP_SCOPES] = {"mds.opens_of_client", "mds.opens_of_address", "mds.opens"};
-		static const char *const locks[OP_SCOPES] = {"mds.locks_of_client", "mds.locks_of_address", "mds.locks"};
-		static const char *const layouts[OP_SCOPES] = {"mds.layouts_of_client", "mds.layouts_of_address", "mds.layouts"};
+		static const char *const opens[OP_SCOPES] = {"mds.opens_of_client",
+							     "mds.opens_of_address", "mds.opens"};
+		static const char *const locks[OP_SCOPES] = {"mds.locks_of_client",
+							     "mds.locks_of_address", "mds.locks"};
+		static const char *const layouts[OP_SCOPES] = {
+			"mds.layouts_of_client", "mds.layouts_of_address", "mds.layouts"};
 
 		lm->lm_opens[i] = (uint32_t)conf_int(conf, opens[i]);
 		lm->lm_locks[i] = (uint32_t)conf_int(conf, locks[i]);
@@ -492,21 +505,29 @@ static void set_limits(const struct conf *conf)
 
 static void set_portions(struct st *st, const struct op_limits *lm)
 {
-	st_set_portion(st, ST_N_OPENS, lm->lm_opens[OP_OF_CLIENT], lm->lm_opens[OP_OF_ADDR], lm->lm_opens[OP_OF_ALL]);
-	st_set_portion(st, ST_N_LOCKS, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR], lm->lm_locks[OP_OF_ALL]);
-	st_set_portion(st, ST_N_RANGES, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR], lm->lm_locks[OP_OF_ALL]);
-	st_set_portion(st, ST_N_LAYOUTS, lm->lm_layouts[OP_OF_CLIENT], lm->lm_layouts[OP_OF_ADDR], lm->lm_layouts[OP_OF_ALL]);
+	st_set_portion(st, ST_N_OPENS, lm->lm_opens[OP_OF_CLIENT], lm->lm_opens[OP_OF_ADDR],
+		       lm->lm_opens[OP_OF_ALL]);
+	st_set_portion(st, ST_N_LOCKS, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
+		       lm->lm_locks[OP_OF_ALL]);
+	st_set_portion(st, ST_N_RANGES, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
+		       lm->lm_locks[OP_OF_ALL]);
+	st_set_portion(st, ST_N_LAYOUTS, lm->lm_layouts[OP_OF_CLIENT], lm->lm_layouts[OP_OF_ADDR],
+		       lm->lm_layouts[OP_OF_ALL]);
 	st_set_portion(st, ST_N_DELEGS, UINT32_MAX, UINT32_MAX, st->st_max_delegs);
 }
 
 static void set_size_mode(const char *text)
 {
-	mds.m_size_mode = strcmp(text, "always") == 0 ? OP_SIZE_ALWAYS : strcmp(text, "never") == 0 ? OP_SIZE_NEVER : OP_SIZE_LAYOUT;
+	mds.m_size_mode = strcmp(text, "always") == 0  ? OP_SIZE_ALWAYS
+			  : strcmp(text, "never") == 0 ? OP_SIZE_NEVER
+						       : OP_SIZE_LAYOUT;
 }
 
 static void set_deleg_mode(const char *text)
 {
-	mds.m_delegations = strcmp(text, "none") == 0 ? OP_DELEG_NONE : strcmp(text, "read") == 0 ? OP_DELEG_READ : OP_DELEG_WRITE;
+	mds.m_delegations = strcmp(text, "none") == 0	? OP_DELEG_NONE
+			    : strcmp(text, "read") == 0 ? OP_DELEG_READ
+							: OP_DELEG_WRITE;
 }
 
 static void open_store(const struct conf *conf)
@@ -517,12 +538,14 @@ static void open_store(const struct conf *conf)
 	int rc = kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err));
 
 	if (rc)
-		die(err, *check_hint(rc, "") ? check_hint(rc, conf_str(conf, "mds.store")) + 2 : NULL);
+		die(err,
+		    *check_hint(rc, "") ? check_hint(rc, conf_str(conf, "mds.store")) + 2 : NULL);
 	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
 		die(err, NULL);
 	if (ev_open(mds.m_ns))
 		die("cannot read the journal", NULL);
-	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"), (uint32_t)conf_msec(conf, "mds.courtesy")))
+	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"),
+		      (uint32_t)conf_msec(conf, "mds.courtesy")))
 		die("cannot read the client records", NULL);
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
@@ -589,10 +612,12 @@ static void may_serve(void *arg)
 		return;
 	}
 	mds.m_st->st_started_ns = st_now_ns(mds.m_st);
-	log_info("serving: boot %lu, engine LMDB, threads %u, recorded clients %u", (unsigned long)su->su_boot, nloops, mds.m_st->st_reclaimers);
+	log_info("serving: boot %lu, engine LMDB, threads %u, recorded clients %u",
+		 (unsigned long)su->su_boot, nloops, mds.m_st->st_reclaimers);
 	op_scrub_resume(&mds);
 	if (atomic_load(&mds.m_st->st_in_grace))
-		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim", mds.m_st->st_reclaimers);
+		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim",
+		       mds.m_st->st_reclaimers);
 	op_serve(&mds);
 	sd_notify(0, "STATUS=serving");
 }
@@ -610,7 +635,8 @@ static void open_data(const struct conf *conf)
 	dsc_opts = (struct dsc_opts){
 		.do_cluster_key = cluster_key,
 		.do_lease_ms = (uint32_t)conf_msec(conf, "ds.lease"),
-		.do_layouts_ms = (uint32_t)(conf_msec(conf, "mds.grace") + conf_msec(conf, "mds.lease")),
+		.do_layouts_ms =
+			(uint32_t)(conf_msec(conf, "mds.grace") + conf_msec(conf, "mds.lease")),
 		.do_suspect_ms = (uint32_t)conf_msec(conf, "mds.ds_suspect"),
 		.do_refused_ms = (uint32_t)conf_msec(conf, "mds.ds_refused"),
 		.do_dead_ms = (uint32_t)conf_msec(conf, "mds.ds_dead"),
@@ -625,7 +651,8 @@ static void open_data(const struct conf *conf)
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		die("layouts: out of memory", NULL);
 	op_file_env(&mds);
-	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"), (unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
+	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"),
+			(unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
 		die_conf(err);
 	if (lo_steer_load(mds.m_lo, conf_size(conf, "mds.threshold")))
 		die("mds.store", "cannot read the row of thresholds");
@@ -643,7 +670,8 @@ static void open_exports(const struct conf *conf)
 
 	if (exp_set_open(&mds.m_exports, mds.m_ns, conf_str(conf, "mds.exports"), err, sizeof(err)))
 		die(err, NULL);
-	if (op_peer_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0, *conf_str(conf, "mds.keytab") != 0,
+	if (op_peer_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0,
+			 *conf_str(conf, "mds.keytab") != 0,
 			 (uint32_t)conf_msec(conf, "mds.names_keep")))
 		die("name lookups: cannot start threads", NULL);
 }
@@ -666,10 +694,13 @@ static void make_loops(unsigned n)
 /* As the user that the daemon runs as: the key table is read again and again. */
 static void open_kerberos(const struct conf *conf)
 {
-	struct rpc_gss_opts opts = {.go_keytab = conf_str(conf, "mds.keytab"), .go_max = (unsigned)conf_int(conf, "mds.gss_contexts"),
-				    .go_max_addr = (unsigned)conf_int(conf, "mds.gss_contexts_of_address"),
-				    .go_max_principal = (unsigned)conf_int(conf, "mds.gss_contexts_of_principal"),
-				    .go_map = op_names_principal, .go_arg = &mds};
+	struct rpc_gss_opts opts = {
+		.go_keytab = conf_str(conf, "mds.keytab"),
+		.go_max = (unsigned)conf_int(conf, "mds.gss_contexts"),
+		.go_max_addr = (unsigned)conf_int(conf, "mds.gss_contexts_of_address"),
+		.go_max_principal = (unsigned)conf_int(conf, "mds.gss_contexts_of_principal"),
+		.go_map = op_names_principal,
+		.go_arg = &mds};
 	char err[512];
 
 	if (!*opts.go_keytab) {
@@ -695,7 +726,8 @@ static int restore_run(void *arg, struct kv_txn *t)
 			    (unsigned long)ns_super(mds.m_ns)->su_boot);
 }
 
-/* The loops have ended, and every data server has told. What is left of an attempt that ended too soon is done again: numbers only rise. */
+/* The loops have ended, and every data server has told. What is left of an attempt that ended too
+ * soon is done again: numbers only rise. */
 static void make_whole(void)
 {
 	uint64_t seen = dsc_boot_seen(mds.m_dsc), from = clock_mono_ms();
@@ -715,7 +747,8 @@ static void make_whole(void)
 		 (unsigned long)files, (unsigned long)(clock_mono_ms() - from));
 }
 
-/* It is done by a process of its own, which serves nobody: what is served is read from the store as it is then. */
+/* It is done by a process of its own, which serves nobody: what is served is read from the store as
+ * it is then. */
 static void make_whole_first(void)
 {
 	pid_t parent = getpid(), pid = fork();
@@ -741,13 +774,20 @@ static void serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
 	pthread_t tid, *runs = calloc(nloops, sizeof(*runs));
-	const struct admin_ops ops = {.ao_ns = mds.m_ns, .ao_dsc = mds.m_dsc, .ao_lo = mds.m_lo, .ao_counts = counts, .ao_exports = mds.m_exports, .ao_reload = reload, .ao_mds = &mds};
+	const struct admin_ops ops = {.ao_ns = mds.m_ns,
+				      .ao_dsc = mds.m_dsc,
+				      .ao_lo = mds.m_lo,
+				      .ao_counts = counts,
+				      .ao_exports = mds.m_exports,
+				      .ao_reload = reload,
+				      .ao_mds = &mds};
 	const char *addr = conf_str(conf, "mds.admin");
 	struct admin *admin = NULL;
 	char err[512];
 
-	snprintf(mds.m_scope, sizeof(mds.m_scope), "weft-%02x%02x%02x%02x%02x%02x%02x%02x", su->su_uuid[0], su->su_uuid[1], su->su_uuid[2],
-		 su->su_uuid[3], su->su_uuid[4], su->su_uuid[5], su->su_uuid[6], su->su_uuid[7]);
+	snprintf(mds.m_scope, sizeof(mds.m_scope), "weft-%02x%02x%02x%02x%02x%02x%02x%02x",
+		 su->su_uuid[0], su->su_uuid[1], su->su_uuid[2], su->su_uuid[3], su->su_uuid[4],
+		 su->su_uuid[5], su->su_uuid[6], su->su_uuid[7]);
 	programs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
 	programs[1] = *dsc_program(mds.m_dsc);
 	tick.t_fire = on_tick;
@@ -757,7 +797,8 @@ static void serve(const struct conf *conf)
 	if (!*conf_str(conf, "mds.exports"))
 		log_warn("mds.exports is not set: only this machine may use this server, with root "
 			 "squashed to nobody");
-	log_info("listening: boot %lu, engine LMDB, threads %u, sync %s", (unsigned long)su->su_boot, nloops, conf_bool(conf, "mds.sync") ? "on" : "OFF");
+	log_info("listening: boot %lu, engine LMDB, threads %u, sync %s",
+		 (unsigned long)su->su_boot, nloops, conf_bool(conf, "mds.sync") ? "on" : "OFF");
 	if (!restoring)
 		ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
 	pthread_create(&tid, NULL, wait_signals, &signals);
@@ -816,12 +857,14 @@ static unsigned check_files(const struct conf *conf)
 	size_t n = sizeof(err[0]);
 	const int bad[7] = {
 		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
-		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key, err[1], n),
+		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key,
+				  err[1], n),
 		check_exports(conf_str(conf, "mds.exports"), err[2], n),
 		check_admin("mds.admin", conf_str(conf, "mds.admin"), err[3], n),
 		rpc_tls_configure(&service.rs_tls, conf, "mds", err[4], n),
 		check_keytab(conf_str(conf, "mds.keytab"), err[5], n),
-		check_token("mds.admin_token", conf_str(conf, "mds.admin_token"), admin_token, err[6], n),
+		check_token("mds.admin_token", conf_str(conf, "mds.admin_token"), admin_token,
+			    err[6], n),
 	};
 	unsigned found = 0;
 
@@ -836,7 +879,9 @@ static unsigned check_files(const struct conf *conf)
 
 int main(int argc, char **argv)
 {
-	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'}, {"check", 2, NULL, 'C'}, {"restored", 0, NULL, 'R'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'},
+					      {"check", 2, NULL, 'C'},	{"restored", 0, NULL, 'R'},
+					      {"help", 0, NULL, 'h'},	{NULL, 0, NULL, 0}};
 	const char *path = NULL, *sets[256];
 	unsigned nsets = 0;
 	struct conf *conf;
@@ -916,19 +961,27 @@ int main(int argc, char **argv)
 	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
 		die("Kerberos", strerror(ENOMEM));
 	listen_all(conf_str(conf, "mds.listen"));
-	/* Everything that wants root is there: keys, certificates, rings, ports. What is made from here on is the user's. */
-	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) || priv_drop(err, sizeof(err)))
+	/* Everything that wants root is there: keys, certificates, rings, ports. What is made from
+	 * here on is the user's. */
+	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) ||
+	    priv_drop(err, sizeof(err)))
 		die(err, NULL);
 	open_store(conf);
 	crash_point("boot");
 	open_data(conf);
 	open_exports(conf);
-	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits, mds.m_kv);
-	metric_gauge("weft_mds_kv_checkpoints", "Checkpoints of the store since start", "", gauge_checkpoints, mds.m_kv);
-	metric_gauge("weft_mds_kv_log_waits", "Times that a commit waited for a checkpoint, the log being full", "", gauge_log_waits, mds.m_kv);
+	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits,
+		     mds.m_kv);
+	metric_gauge("weft_mds_kv_checkpoints", "Checkpoints of the store since start", "",
+		     gauge_checkpoints, mds.m_kv);
+	metric_gauge("weft_mds_kv_log_waits",
+		     "Times that a commit waited for a checkpoint, the log being full", "",
+		     gauge_log_waits, mds.m_kv);
 	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
-	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "", gauge_kept, NULL);
-	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops, mds.m_kv);
+	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "",
+		     gauge_kept, NULL);
+	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops,
+		     mds.m_kv);
 	open_kerberos(conf);
 	serve(conf);
 	conf_free(conf);

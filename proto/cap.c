@@ -1,4 +1,5 @@
-/* The capability's bytes. All integers big-endian; the MAC is SipHash-2-4 over what is before it. */
+/* The capability's bytes. All integers big-endian; the MAC is SipHash-2-4 over what is before
+ * it. */
 #include "proto/cap.h"
 #include "base/format.h"
 #include <assert.h>
@@ -7,10 +8,12 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The upper half of a data server's handle's first byte; 2 is a handle of an exported file (ds/path). */
+/* The upper half of a data server's handle's first byte; 2 is a handle of an exported file
+ * (ds/path). */
 enum { CAP_KIND1 = 1, CAP_KIND2 = 3 };
 
-/* Version 1: for servers of protocol 4, and what they gave out. Its file system number is a field of its own. */
+/* Version 1: for servers of protocol 4, and what they gave out. Its file system number is a field
+ * of its own. */
 struct cap_wire1 {
 	uint8_t v1_kind_rights; /* CAP_KIND1 << 4 | rights */
 	uint8_t v1_key;
@@ -34,7 +37,8 @@ FORMAT_AT(struct cap_wire1, v1_epoch, 16, 4);
 FORMAT_AT(struct cap_wire1, v1_client, 20, 4);
 FORMAT_AT(struct cap_wire1, v1_mac, 24, 8);
 
-/* Version 2: which bytes of the file are the object's. The file system number is in the inode number. */
+/* Version 2: which bytes of the file are the object's. The file system number is in the inode
+ * number. */
 struct cap_wire2 {
 	uint8_t v2_kind_rights; /* CAP_KIND2 << 4 | rights */
 	uint8_t v2_key;
@@ -60,13 +64,16 @@ FORMAT_AT(struct cap_wire2, v2_epoch, 16, 4);
 FORMAT_AT(struct cap_wire2, v2_client, 20, 4);
 FORMAT_AT(struct cap_wire2, v2_mac, 24, 8);
 
-static_assert(sizeof(struct cap_wire1) == CAP_LEN && sizeof(struct cap_wire2) == CAP_LEN, "a capability is 32 bytes");
-static_assert(crypto_shorthash_BYTES == 8 && crypto_shorthash_KEYBYTES == CAP_KEY_LEN, "SipHash-2-4");
-static_assert((CAP_READ | CAP_WRITE | CAP_MUST_EXIST | CAP_STRIPED) < 16, "rights share a byte with the version");
+static_assert(sizeof(struct cap_wire1) == CAP_LEN && sizeof(struct cap_wire2) == CAP_LEN,
+	      "a capability is 32 bytes");
+static_assert(crypto_shorthash_BYTES == 8 && crypto_shorthash_KEYBYTES == CAP_KEY_LEN,
+	      "SipHash-2-4");
+static_assert((CAP_READ | CAP_WRITE | CAP_MUST_EXIST | CAP_STRIPED) < 16,
+	      "rights share a byte with the version");
 
 #define CAP_MAC offsetof(struct cap_wire1, v1_mac)
 static_assert(CAP_MAC == offsetof(struct cap_wire2, v2_mac) &&
-	      offsetof(struct cap_wire1, v1_key) == offsetof(struct cap_wire2, v2_key),
+		      offsetof(struct cap_wire1, v1_key) == offsetof(struct cap_wire2, v2_key),
 	      "the key and the MAC are where they were");
 
 uint16_t cap_fs_of(uint64_t ino)
@@ -113,18 +120,21 @@ bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct 
 	uint8_t mac[8];
 
 	crypto_shorthash(mac, in, CAP_MAC, key);
-	if ((kind != CAP_KIND1 && kind != CAP_KIND2) || sodium_memcmp(mac, in + CAP_MAC, sizeof(mac)) != 0)
+	if ((kind != CAP_KIND1 && kind != CAP_KIND2) ||
+	    sodium_memcmp(mac, in + CAP_MAC, sizeof(mac)) != 0)
 		return false;
 	memcpy(&w1, in, CAP_LEN); /* the fields that both have are in the same places */
 	memcpy(&w2, in, CAP_LEN);
 	*c = (struct cap){
-		.cp_obj = {
-			.co_ino = be64toh(w1.v1_ino),
-			.co_fs = version == 1 ? be16toh(w1.v1_fs) : cap_fs_of(be64toh(w2.v2_ino)),
-			.co_incarnation = be16toh(w1.v1_incarnation),
-			.co_stripe = w1.v1_stripe,
-			.co_mirror = w1.v1_mirror,
-		},
+		.cp_obj =
+			{
+				.co_ino = be64toh(w1.v1_ino),
+				.co_fs = version == 1 ? be16toh(w1.v1_fs)
+						      : cap_fs_of(be64toh(w2.v2_ino)),
+				.co_incarnation = be16toh(w1.v1_incarnation),
+				.co_stripe = w1.v1_stripe,
+				.co_mirror = w1.v1_mirror,
+			},
 		.cp_version = (uint8_t)version,
 		.cp_rights = w1.v1_kind_rights & 15,
 		.cp_key = w1.v1_key,
@@ -142,7 +152,8 @@ bool cap_has(const struct cap *c, uint64_t off, uint32_t count)
 
 	if (c->cp_stripes < 2 || !count)
 		return true;
-	return unit == (off + count - 1) >> c->cp_unit_log2 && unit % c->cp_stripes == c->cp_obj.co_stripe;
+	return unit == (off + count - 1) >> c->cp_unit_log2 &&
+	       unit % c->cp_stripes == c->cp_obj.co_stripe;
 }
 
 uint8_t cap_key_number(const uint8_t in[CAP_LEN])
@@ -150,7 +161,8 @@ uint8_t cap_key_number(const uint8_t in[CAP_LEN])
 	return in[offsetof(struct cap_wire1, v1_key)];
 }
 
-void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t key_number, uint8_t out[CAP_KEY_LEN])
+void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
+		    uint8_t key_number, uint8_t out[CAP_KEY_LEN])
 {
 	uint8_t msg[33] = "weft data cap v1";
 
@@ -159,7 +171,8 @@ void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds
 	crypto_generichash(out, CAP_KEY_LEN, msg, sizeof(msg), cluster, CAP_CLUSTER_KEY_LEN);
 }
 
-void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t out[CAP_TLS_KEY_LEN])
+void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
+			uint8_t out[CAP_TLS_KEY_LEN])
 {
 	uint8_t msg[32] = "weft data tls v1";
 

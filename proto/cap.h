@@ -1,45 +1,50 @@
 /*
- * cap.h - the data server's file handle: a capability (DESIGN.md, "No RPC to data servers on create").
- * 32 bytes on the wire (docs/formats.md), minted by the MDS, checked by the data server without asking anybody.
+ * cap.h - the data server's file handle: a capability (DESIGN.md, "No RPC to data servers on
+ * create"). 32 bytes on the wire (docs/formats.md), minted by the MDS, checked by the data server
+ * without asking anybody.
  */
 #ifndef PROTO_CAP_H
 #define PROTO_CAP_H
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CAP_LEN 32
-#define CAP_KEY_LEN 16
+#define CAP_LEN		    32
+#define CAP_KEY_LEN	    16
 #define CAP_CLUSTER_KEY_LEN 32
 enum { CAP_READ = 1, CAP_WRITE = 2, CAP_MUST_EXIST = 4, CAP_STRIPED = 8 };
 
 /* One object: one stripe of one mirror of one file. */
 struct cap_object {
 	uint64_t co_ino;
-	uint16_t co_fs;          /* file system number in the cluster */
+	uint16_t co_fs;		 /* file system number in the cluster */
 	uint16_t co_incarnation; /* raised when a store is restored */
 	uint8_t co_stripe, co_mirror;
 };
 struct cap {
 	struct cap_object cp_obj;
-	uint8_t cp_version;  /* 2; any other is minted as 1, which has neither unit nor stripes */
-	uint8_t cp_rights;   /* CAP_* */
-	uint8_t cp_key;      /* key number */
+	uint8_t cp_version; /* 2; any other is minted as 1, which has neither unit nor stripes */
+	uint8_t cp_rights;  /* CAP_* */
+	uint8_t cp_key;	    /* key number */
 	uint8_t cp_unit_log2, cp_stripes; /* of the file; 0 and 1 where it has no stripes */
-	uint32_t cp_epoch;   /* fence epoch: refused when lower than the object's */
-	uint32_t cp_client;  /* client number; 0: the MDS itself */
+	uint32_t cp_epoch;		  /* fence epoch: refused when lower than the object's */
+	uint32_t cp_client;		  /* client number; 0: the MDS itself */
 };
 /* key: the data server's own, from cap_derive_key. */
 void cap_mint(const struct cap *c, const uint8_t key[CAP_KEY_LEN], uint8_t out[CAP_LEN]);
 /* False: wrong version or MAC (NFS3ERR_BADHANDLE). */
 bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct cap *c);
-/* Whether bytes off to off + count are the object's: they lie in one unit, which is one of its stripe's. What wraps does not. Version 1: always. */
+/* Whether bytes off to off + count are the object's: they lie in one unit, which is one of its
+ * stripe's. What wraps does not. Version 1: always. */
 bool cap_has(const struct cap *c, uint64_t off, uint32_t count);
-/* The file system's number that an inode number has in its top 16 bits; where that is 0, the store is of before there were several: 1. */
+/* The file system's number that an inode number has in its top 16 bits; where that is 0, the store
+ * is of before there were several: 1. */
 uint16_t cap_fs_of(uint64_t ino);
 /* Peeks at the key number before the MAC can be checked. */
 uint8_t cap_key_number(const uint8_t in[CAP_LEN]);
 /* What the MDS and this data server prove to each other over TLS with (rpc_tls.h). */
 #define CAP_TLS_KEY_LEN 32
-void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t out[CAP_TLS_KEY_LEN]);
-void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16], uint8_t key_number, uint8_t out[CAP_KEY_LEN]);
+void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
+			uint8_t out[CAP_TLS_KEY_LEN]);
+void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
+		    uint8_t key_number, uint8_t out[CAP_KEY_LEN]);
 #endif

@@ -1,18 +1,21 @@
 /*
  * ctl_chan.c - see ctl_chan.h.
  *
- * A sealed message on the wire is one opaque: counter (8 bytes) | XChaCha20-Poly1305(XDR of the message) with its tag.
+ * A sealed message on the wire is one opaque: counter (8 bytes) | XChaCha20-Poly1305(XDR of the
+ * message) with its tag.
  *
- * The nonce is the sender's counter, which a receiver only takes when it is higher than the last one it saw: no message
- * is opened twice, or out of order. It need not be the very next one, because a reply that comes after its call timed
- * out is dropped by the RPC layer and never seen here. A message that is held back is no more than a lost
- * connection, which both sides live with anyway.
+ * The nonce is the sender's counter, which a receiver only takes when it is higher than the last
+ * one it saw: no message is opened twice, or out of order. It need not be the very next one,
+ * because a reply that comes after its call timed out is dropped by the RPC layer and never seen
+ * here. A message that is held back is no more than a lost connection, which both sides live with
+ * anyway.
  *
- * The additional data of a reply holds the counter of the call it answers: a reply cannot be moved to another call by
- * exchanging the xids, which are in the clear.
+ * The additional data of a reply holds the counter of the call it answers: a reply cannot be moved
+ * to another call by exchanging the xids, which are in the clear.
  *
- * Life: the channel is referenced by its owner (until ctl_chan_free), by every call of ours that the RPC layer still
- * holds, and by every request of the peer that is not answered yet. Its rpc_conn is not touched after ctl_chan_free.
+ * Life: the channel is referenced by its owner (until ctl_chan_free), by every call of ours that
+ * the RPC layer still holds, and by every request of the peer that is not answered yet. Its
+ * rpc_conn is not touched after ctl_chan_free.
  */
 #include "proto/ctl_chan.h"
 #include "base/clock.h"
@@ -26,14 +29,15 @@
 #include <string.h>
 
 /* From here on the keys are bound to the numbers that HELLO exchanged in the clear. */
-#define CHAN_BOUND	  5
-#define CHAN_KEY	  crypto_aead_xchacha20poly1305_ietf_KEYBYTES
-#define CHAN_TAG	  crypto_aead_xchacha20poly1305_ietf_ABYTES
-#define CHAN_NONCE	  crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
+#define CHAN_BOUND    5
+#define CHAN_KEY      crypto_aead_xchacha20poly1305_ietf_KEYBYTES
+#define CHAN_TAG      crypto_aead_xchacha20poly1305_ietf_ABYTES
+#define CHAN_NONCE    crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
 #define CHAN_COUNTER  8
 #define CHAN_OVERHEAD (CHAN_COUNTER + CHAN_TAG)
-/* Of an RPC message that carries a full sealed message: the RFC 5531 header with the largest cred and verifier. */
-#define CHAN_LIMIT			(CTL_SEALED_MAX + CHAN_OVERHEAD + 2048)
+/* Of an RPC message that carries a full sealed message: the RFC 5531 header with the largest cred
+ * and verifier. */
+#define CHAN_LIMIT	      (CTL_SEALED_MAX + CHAN_OVERHEAD + 2048)
 #define CHAN_HELLO_TIMEOUT_MS 5000
 
 static_assert(CHAN_KEY == 32, "two keys come from one 64-byte hash");
@@ -90,8 +94,8 @@ static void chan_put(struct ctl_chan *ch)
 	free(ch);
 }
 
-static struct ctl_chan *chan_new(struct rpc_conn *conn, const uint8_t uuid[CTL_UUID_LEN], ctl_serve_fn serve,
-								 void *arg)
+static struct ctl_chan *chan_new(struct rpc_conn *conn, const uint8_t uuid[CTL_UUID_LEN],
+				 ctl_serve_fn serve, void *arg)
 {
 	struct ctl_chan *ch;
 
@@ -109,12 +113,14 @@ static struct ctl_chan *chan_new(struct rpc_conn *conn, const uint8_t uuid[CTL_U
 	return ch;
 }
 
-static void chan_derive(struct ctl_chan *ch, bool is_ds, const uint8_t cluster[32], const uint8_t ds_nonce[CTL_NONCE_LEN],
-						const uint8_t mds_nonce[CTL_NONCE_LEN])
+static void chan_derive(struct ctl_chan *ch, bool is_ds, const uint8_t cluster[32],
+			const uint8_t ds_nonce[CTL_NONCE_LEN],
+			const uint8_t mds_nonce[CTL_NONCE_LEN])
 {
-	static const char label[2][16] = { "weft control v1", "weft control v2" };
-	uint8_t msg[sizeof(label[0]) + CTL_UUID_LEN + 2 * CTL_NONCE_LEN + 8], out[2 * CHAN_KEY], *p = msg;
-	const uint32_t said[2] = { htobe32(ch->ch_asked), htobe32(ch->ch_protocol) };
+	static const char label[2][16] = {"weft control v1", "weft control v2"};
+	uint8_t msg[sizeof(label[0]) + CTL_UUID_LEN + 2 * CTL_NONCE_LEN + 8], out[2 * CHAN_KEY],
+		*p = msg;
+	const uint32_t said[2] = {htobe32(ch->ch_asked), htobe32(ch->ch_protocol)};
 	bool bound = ch->ch_protocol >= CHAN_BOUND;
 
 	p = memcpy(p, label[bound], sizeof(label[0]));
@@ -122,7 +128,8 @@ static void chan_derive(struct ctl_chan *ch, bool is_ds, const uint8_t cluster[3
 	p = memcpy(p + CTL_UUID_LEN, ds_nonce, CTL_NONCE_LEN);
 	p = memcpy(p + CTL_NONCE_LEN, mds_nonce, CTL_NONCE_LEN);
 	memcpy(p + CTL_NONCE_LEN, said, sizeof(said));
-	crypto_generichash(out, sizeof(out), msg, sizeof(msg) - (bound ? 0 : sizeof(said)), cluster, 32);
+	crypto_generichash(out, sizeof(out), msg, sizeof(msg) - (bound ? 0 : sizeof(said)), cluster,
+			   32);
 	ch->ch_tx.k_dir = is_ds ? CHAN_TO_MDS : CHAN_TO_DS;
 	ch->ch_rx.k_dir = is_ds ? CHAN_TO_DS : CHAN_TO_MDS;
 	memcpy(is_ds ? ch->ch_tx.k_key : ch->ch_rx.k_key, out, CHAN_KEY);
@@ -133,19 +140,20 @@ static void chan_derive(struct ctl_chan *ch, bool is_ds, const uint8_t cluster[3
 
 /* ---- sealing ---- */
 
-static void chan_params(const struct chan_key *k, uint64_t counter, enum chan_kind kind, uint64_t answers,
-						uint8_t nonce[CHAN_NONCE], struct chan_ad *ad)
+static void chan_params(const struct chan_key *k, uint64_t counter, enum chan_kind kind,
+			uint64_t answers, uint8_t nonce[CHAN_NONCE], struct chan_ad *ad)
 {
 	uint64_t be = htobe64(counter);
 
 	memset(nonce, 0, CHAN_NONCE);
 	memcpy(nonce + CHAN_NONCE - CHAN_COUNTER, &be, CHAN_COUNTER);
-	*ad = (struct chan_ad){ .a_dir = k->k_dir, .a_kind = kind, .a_answers = htobe64(answers) };
+	*ad = (struct chan_ad){.a_dir = k->k_dir, .a_kind = kind, .a_answers = htobe64(answers)};
 }
 
-/* Encodes v with proc and appends the sealed opaque to x. Returns the counter used, 0 when it does not fit. */
-static uint64_t chan_seal(struct chan_key *k, enum chan_kind kind, uint64_t answers, struct xdr_out *x, xdrproc_t proc,
-						  const void *v)
+/* Encodes v with proc and appends the sealed opaque to x. Returns the counter used, 0 when it does
+ * not fit. */
+static uint64_t chan_seal(struct chan_key *k, enum chan_kind kind, uint64_t answers,
+			  struct xdr_out *x, xdrproc_t proc, const void *v)
 {
 	uint8_t nonce[CHAN_NONCE], *plain = malloc(CTL_SEALED_MAX), *p;
 	uint64_t counter = 0, be;
@@ -169,17 +177,18 @@ static uint64_t chan_seal(struct chan_key *k, enum chan_kind kind, uint64_t answ
 	be = htobe64(counter);
 	memcpy(p, &be, CHAN_COUNTER);
 	chan_params(k, counter, kind, answers, nonce, &ad);
-	crypto_aead_xchacha20poly1305_ietf_encrypt(p + CHAN_COUNTER, NULL, plain, n, (const uint8_t *)&ad, sizeof(ad), NULL,
-											   nonce, k->k_key);
+	crypto_aead_xchacha20poly1305_ietf_encrypt(p + CHAN_COUNTER, NULL, plain, n,
+						   (const uint8_t *)&ad, sizeof(ad), NULL, nonce,
+						   k->k_key);
 out:
 	free(plain);
 	return counter;
 }
 
-/* Opens the one opaque in x and decodes it with proc into v (zeroed by the caller; xdr_free it only on success).
- * Returns the counter, 0 when the message is not the peer's. */
-static uint64_t chan_unseal(struct chan_key *k, enum chan_kind kind, uint64_t answers, struct xdr_in *x, xdrproc_t proc,
-							void *v)
+/* Opens the one opaque in x and decodes it with proc into v (zeroed by the caller; xdr_free it only
+ * on success). Returns the counter, 0 when the message is not the peer's. */
+static uint64_t chan_unseal(struct chan_key *k, enum chan_kind kind, uint64_t answers,
+			    struct xdr_in *x, xdrproc_t proc, void *v)
 {
 	uint8_t nonce[CHAN_NONCE], *plain;
 	const uint8_t *p;
@@ -199,8 +208,9 @@ static uint64_t chan_unseal(struct chan_key *k, enum chan_kind kind, uint64_t an
 	if (!plain)
 		return 0;
 	chan_params(k, counter, kind, answers, nonce, &ad);
-	if (crypto_aead_xchacha20poly1305_ietf_decrypt(plain, NULL, NULL, p + CHAN_COUNTER, n - CHAN_COUNTER,
-												   (const uint8_t *)&ad, sizeof(ad), nonce, k->k_key) != 0) {
+	if (crypto_aead_xchacha20poly1305_ietf_decrypt(plain, NULL, NULL, p + CHAN_COUNTER,
+						       n - CHAN_COUNTER, (const uint8_t *)&ad,
+						       sizeof(ad), nonce, k->k_key) != 0) {
 		counter = 0;
 		goto out;
 	}
@@ -222,9 +232,10 @@ out:
 #define REFUSED_SLOTS	64
 
 /*
- * The peer tries again and again, and may be anybody: an address has a line once in so many seconds.
- * Each has a slot of its own, so that a stranger does not hide the server that cannot join. Addresses
- * that share one share its line; which do differs from one start of the program to the next.
+ * The peer tries again and again, and may be anybody: an address has a line once in so many
+ * seconds. Each has a slot of its own, so that a stranger does not hide the server that cannot
+ * join. Addresses that share one share its line; which do differs from one start of the program to
+ * the next.
  */
 static bool refused_due(const char *addr, unsigned *unsaid)
 {
@@ -237,7 +248,8 @@ static bool refused_due(const char *addr, unsigned *unsaid)
 	size_t at = hash_u64(host ^ (uintptr_t)slots) % REFUSED_SLOTS;
 	uint64_t now = clock_mono_ms() / 1000 + 1, before = atomic_load(&slots[at].s);
 
-	if ((before && now - before < REFUSED_AGAIN_S) || !atomic_compare_exchange_strong(&slots[at].s, &before, now)) {
+	if ((before && now - before < REFUSED_AGAIN_S) ||
+	    !atomic_compare_exchange_strong(&slots[at].s, &before, now)) {
 		atomic_fetch_add(&slots[at].unsaid, 1);
 		return false;
 	}
@@ -282,7 +294,8 @@ void ctl_chan_sealed(struct ctl_chan *ch, struct rpc_call *call)
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
 		return;
 	}
-	ci->ci_counter = chan_unseal(&ch->ch_rx, CHAN_CALL, 0, &call->c_args, (xdrproc_t)xdr_ctl_request, &ci->ci_in.in_req);
+	ci->ci_counter = chan_unseal(&ch->ch_rx, CHAN_CALL, 0, &call->c_args,
+				     (xdrproc_t)xdr_ctl_request, &ci->ci_in.in_req);
 	if (!ci->ci_counter) {
 		free(ci);
 		chan_refuse(ch, call, "cannot decrypt a message: another cluster key?");
@@ -299,16 +312,19 @@ void ctl_chan_reply(struct ctl_incoming *in, ctl_status status, const ctl_result
 	struct chan_incoming *ci = (struct chan_incoming *)in;
 	struct ctl_chan *ch = in->in_chan;
 	struct rpc_call *call = in->in_call;
-	ctl_response rsp = { .status = status };
+	ctl_response rsp = {.status = status};
 
-	/* A union needs a valid arm to be encoded; all-zero heartbeat results stand for "nothing". */
+	/* A union needs a valid arm to be encoded; all-zero heartbeat results stand for
+	 * "nothing". */
 	if (res)
 		rsp.result = *res;
 	else
 		rsp.result.op = CTL_OP_HEARTBEAT;
 	if (!ch->ch_conn)
-		rpc_reply_error(call, RPC_A_SYSTEM_ERR); /* frees the call: its connection is gone */
-	else if (chan_seal(&ch->ch_tx, CHAN_REPLY, ci->ci_counter, &call->c_reply, (xdrproc_t)xdr_ctl_response, &rsp))
+		rpc_reply_error(call,
+				RPC_A_SYSTEM_ERR); /* frees the call: its connection is gone */
+	else if (chan_seal(&ch->ch_tx, CHAN_REPLY, ci->ci_counter, &call->c_reply,
+			   (xdrproc_t)xdr_ctl_response, &rsp))
 		rpc_reply(call);
 	else
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
@@ -343,10 +359,11 @@ static void chan_call_done(struct rpc_req *q, int err, struct xdr_in *res)
 {
 	struct chan_call *cc = (struct chan_call *)((char *)q - offsetof(struct chan_call, cc_rpc));
 	struct ctl_chan *ch = cc->cc_chan;
-	ctl_response rsp = { 0 };
+	ctl_response rsp = {0};
 
 	if (!err && ch->ch_conn) {
-		if (chan_unseal(&ch->ch_rx, CHAN_REPLY, cc->cc_counter, res, (xdrproc_t)xdr_ctl_response, &rsp)) {
+		if (chan_unseal(&ch->ch_rx, CHAN_REPLY, cc->cc_counter, res,
+				(xdrproc_t)xdr_ctl_response, &rsp)) {
 			chan_call_finish(cc, 0, &rsp);
 			xdr_free((xdrproc_t)xdr_ctl_response, (char *)&rsp);
 		} else {
@@ -365,7 +382,7 @@ static void chan_call_done(struct rpc_req *q, int err, struct xdr_in *res)
 }
 
 int ctl_chan_call(struct ctl_chan *ch, const ctl_request *req, uint32_t timeout_ms,
-				  void (*done)(void *arg, int err, const ctl_response *res), void *arg)
+		  void (*done)(void *arg, int err, const ctl_response *res), void *arg)
 {
 	struct chan_call *cc;
 
@@ -374,8 +391,10 @@ int ctl_chan_call(struct ctl_chan *ch, const ctl_request *req, uint32_t timeout_
 	cc = calloc(1, sizeof(*cc));
 	if (!cc)
 		return -ENOMEM;
-	rpc_req_init(&cc->cc_rpc, CTL_PROGRAM, CTL_VERSION, CTL_PROC_SEALED, NULL, CHAN_LIMIT, chan_call_done);
-	cc->cc_counter = chan_seal(&ch->ch_tx, CHAN_CALL, 0, &cc->cc_rpc.q_args, (xdrproc_t)xdr_ctl_request, req);
+	rpc_req_init(&cc->cc_rpc, CTL_PROGRAM, CTL_VERSION, CTL_PROC_SEALED, NULL, CHAN_LIMIT,
+		     chan_call_done);
+	cc->cc_counter = chan_seal(&ch->ch_tx, CHAN_CALL, 0, &cc->cc_rpc.q_args,
+				   (xdrproc_t)xdr_ctl_request, req);
 	if (!cc->cc_counter) {
 		xdr_out_free(&cc->cc_rpc.q_args);
 		free(cc);
@@ -402,14 +421,16 @@ static void chan_hello_send(struct ctl_chan *ch, uint32_t protocol)
 {
 	ch->ch_asked = protocol | ch->ch_own;
 	randombytes_buf(ch->ch_nonce, sizeof(ch->ch_nonce));
-	rpc_req_init(&ch->ch_hello, CTL_PROGRAM, CTL_VERSION, CTL_PROC_HELLO, NULL, CHAN_LIMIT, chan_hello_done);
+	rpc_req_init(&ch->ch_hello, CTL_PROGRAM, CTL_VERSION, CTL_PROC_HELLO, NULL, CHAN_LIMIT,
+		     chan_hello_done);
 	xdr_put_u32(&ch->ch_hello.q_args, ch->ch_asked);
 	xdr_put_fixed(&ch->ch_hello.q_args, ch->ch_uuid, CTL_UUID_LEN);
 	xdr_put_fixed(&ch->ch_hello.q_args, ch->ch_nonce, CTL_NONCE_LEN);
 	rpc_req_send(ch->ch_conn, &ch->ch_hello, CHAN_HELLO_TIMEOUT_MS);
 }
 
-/* 0; -EAGAIN: the MDS knows a lower protocol only, ch_protocol, and has made no channel: it is asked for that. */
+/* 0; -EAGAIN: the MDS knows a lower protocol only, ch_protocol, and has made no channel: it is
+ * asked for that. */
 static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t **nonce)
 {
 	uint32_t protocol = xdr_get_u32(res), asked = ch->ch_asked & ~ch->ch_own;
@@ -421,8 +442,8 @@ static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t 
 		return -EKEYREJECTED;
 	protocol &= ~(ch->ch_own & CTL_HELLO_OWN);
 	if (protocol < CTL_PROTOCOL_MIN || protocol > asked) {
-		log_error("control: the MDS speaks protocol %u, this data server %u to %u", protocol, CTL_PROTOCOL_MIN,
-			  asked);
+		log_error("control: the MDS speaks protocol %u, this data server %u to %u",
+			  protocol, CTL_PROTOCOL_MIN, asked);
 		return -EPROTONOSUPPORT;
 	}
 	ch->ch_protocol = protocol;
@@ -454,8 +475,9 @@ static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res)
 }
 
 /* After ready(err) with an error the channel is of no use; the owner still calls ctl_chan_free. */
-static int chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t key[32], uint32_t own, const uint8_t ds_uuid[16],
-			ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
+static int chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t key[32],
+			uint32_t own, const uint8_t ds_uuid[16], ctl_serve_fn serve, void *arg,
+			void (*ready)(struct ctl_chan *, int err, void *arg))
 {
 	struct ctl_chan *ch = chan_new(conn, ds_uuid, serve, arg);
 
@@ -470,19 +492,24 @@ static int chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint
 	return 0;
 }
 
-int ctl_chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t cluster_key[32], const uint8_t ds_uuid[16],
-		     ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
+int ctl_chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t cluster_key[32],
+		     const uint8_t ds_uuid[16], ctl_serve_fn serve, void *arg,
+		     void (*ready)(struct ctl_chan *, int err, void *arg))
 {
 	return chan_connect(out, conn, cluster_key, 0, ds_uuid, serve, arg, ready);
 }
 
-int ctl_chan_connect_own(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t control_key[32], uint8_t number, const uint8_t ds_uuid[16],
-			 ctl_serve_fn serve, void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
+int ctl_chan_connect_own(struct ctl_chan **out, struct rpc_conn *conn,
+			 const uint8_t control_key[32], uint8_t number, const uint8_t ds_uuid[16],
+			 ctl_serve_fn serve, void *arg,
+			 void (*ready)(struct ctl_chan *, int err, void *arg))
 {
-	return chan_connect(out, conn, control_key, CTL_HELLO_OWN | number * CTL_HELLO_NUMBER, ds_uuid, serve, arg, ready);
+	return chan_connect(out, conn, control_key, CTL_HELLO_OWN | number * CTL_HELLO_NUMBER,
+			    ds_uuid, serve, arg, ready);
 }
 
-static bool find_cluster(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number, uint8_t key[32])
+static bool find_cluster(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+			 uint8_t key[32])
 {
 	if (own)
 		ds_key_derive_control(arg, ds_uuid, number, key);
@@ -491,24 +518,27 @@ static bool find_cluster(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t
 	return true;
 }
 
-int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t cluster_key[32], ctl_serve_fn serve, void *arg)
+int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t cluster_key[32],
+		    ctl_serve_fn serve, void *arg)
 {
 	return ctl_chan_accept_by(out, hello, find_cluster, (void *)cluster_key, serve, arg);
 }
 
-/* Of what HELLO says, the part that names a key of the server's own: 0 where there is none. What has other bits is a number of a later protocol. */
+/* Of what HELLO says, the part that names a key of the server's own: 0 where there is none. What
+ * has other bits is a number of a later protocol. */
 static uint32_t hello_own(uint32_t asked)
 {
 	return asked >> 24 == 1 ? asked & ~(CTL_HELLO_NUMBER - 1u) : 0;
 }
 
-int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn find, void *find_arg, ctl_serve_fn serve, void *arg)
+int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn find,
+		       void *find_arg, ctl_serve_fn serve, void *arg)
 {
 	uint32_t asked = xdr_get_u32(&hello->c_args), own = hello_own(asked);
 	uint32_t protocol = (asked & ~own) < CTL_PROTOCOL ? asked & ~own : CTL_PROTOCOL;
 	const uint8_t *uuid = xdr_get_fixed(&hello->c_args, CTL_UUID_LEN);
 	const uint8_t *ds_nonce = xdr_get_fixed(&hello->c_args, CTL_NONCE_LEN);
-	uint8_t nonce[CTL_NONCE_LEN] = { 0 }, key[32];
+	uint8_t nonce[CTL_NONCE_LEN] = {0}, key[32];
 	struct ctl_chan *ch = NULL;
 	bool known;
 

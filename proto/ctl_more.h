@@ -1,4 +1,5 @@
-/* ctl_more.h - what a JOIN2 and its answer say beside the fields (ctl.x, CTL_MORE_...): lists of 8-byte numbers. */
+/* ctl_more.h - what a JOIN2 and its answer say beside the fields (ctl.x, CTL_MORE_...): lists of
+ * 8-byte numbers. */
 #ifndef PROTO_CTL_MORE_H
 #define PROTO_CTL_MORE_H
 #include "proto/ctl.h"
@@ -10,7 +11,8 @@
 #define CTL_MORE_NUMBERS 4 /* the most that a kind has */
 
 /* Fills m; its data is in buf. */
-static inline void ctl_more_put(ctl_more *m, unsigned kind, const uint64_t *numbers, unsigned n, uint8_t buf[8 * CTL_MORE_NUMBERS])
+static inline void ctl_more_put(ctl_more *m, unsigned kind, const uint64_t *numbers, unsigned n,
+				uint8_t buf[8 * CTL_MORE_NUMBERS])
 {
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t v = htobe64(numbers[i]);
@@ -22,8 +24,10 @@ static inline void ctl_more_put(ctl_more *m, unsigned kind, const uint64_t *numb
 	m->data.data_val = (char *)buf;
 }
 
-/* The n numbers of the first entry of this kind. False: there is none that has so many; a longer one is a later program's, and its first n count. */
-static inline bool ctl_more_get(const ctl_more *list, unsigned len, unsigned kind, uint64_t *numbers, unsigned n)
+/* The n numbers of the first entry of this kind. False: there is none that has so many; a longer
+ * one is a later program's, and its first n count. */
+static inline bool ctl_more_get(const ctl_more *list, unsigned len, unsigned kind,
+				uint64_t *numbers, unsigned n)
 {
 	for (unsigned k = 0; k < len; k++) {
 		if (list[k].kind != kind || list[k].data.data_len < 8 * n)

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LINE "weft data server key"
+#define FIRST_LINE  "weft data server key"
 #define KEY_VERSION 1
 
-static void derive(const uint8_t *key, size_t keylen, const char label[16], const uint8_t uuid[16], const uint8_t *number, uint8_t *out, size_t len)
+static void derive(const uint8_t *key, size_t keylen, const char label[16], const uint8_t uuid[16],
+		   const uint8_t *number, uint8_t *out, size_t len)
 {
 	uint8_t msg[33];
 
@@ -20,22 +21,28 @@ static void derive(const uint8_t *key, size_t keylen, const char label[16], cons
 	crypto_generichash(out, len, msg, number ? 33 : 32, key, keylen);
 }
 
-void ds_key_derive_control(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number, uint8_t out[CAP_CLUSTER_KEY_LEN])
+void ds_key_derive_control(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16],
+			   uint8_t number, uint8_t out[CAP_CLUSTER_KEY_LEN])
 {
-	derive(cluster, CAP_CLUSTER_KEY_LEN, "weft ds ctl  v1", uuid, &number, out, CAP_CLUSTER_KEY_LEN);
+	derive(cluster, CAP_CLUSTER_KEY_LEN, "weft ds ctl  v1", uuid, &number, out,
+	       CAP_CLUSTER_KEY_LEN);
 }
 
-void ds_key_derive_path(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t out[CAP_KEY_LEN])
+void ds_key_derive_path(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16],
+			uint8_t out[CAP_KEY_LEN])
 {
 	derive(cluster, CAP_CLUSTER_KEY_LEN, "weft path fh v1", uuid, NULL, out, CAP_KEY_LEN);
 }
 
-void ds_key_derive_peer(const uint8_t tls[CAP_TLS_KEY_LEN], const uint8_t reader[16], uint8_t out[CAP_TLS_KEY_LEN])
+void ds_key_derive_peer(const uint8_t tls[CAP_TLS_KEY_LEN], const uint8_t reader[16],
+			uint8_t out[CAP_TLS_KEY_LEN])
 {
 	derive(tls, CAP_TLS_KEY_LEN, "weft peer tl v1", reader, NULL, out, CAP_TLS_KEY_LEN);
 }
 
-void ds_key_derive(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t first[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number, struct ds_key *k)
+void ds_key_derive(const uint8_t cluster[CAP_CLUSTER_KEY_LEN],
+		   const uint8_t first[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number,
+		   struct ds_key *k)
 {
 	memcpy(k->dk_uuid, uuid, 16);
 	k->dk_number = number;
@@ -51,22 +58,24 @@ static const struct part {
 	const char *pt_name;
 	size_t pt_at, pt_len;
 } parts[] = {
-	{ "server", offsetof(struct ds_key, dk_uuid), 16 },
-	{ "cap", offsetof(struct ds_key, dk_cap), CAP_KEY_LEN },
-	{ "control", offsetof(struct ds_key, dk_control), CAP_CLUSTER_KEY_LEN },
-	{ "tls", offsetof(struct ds_key, dk_tls), CAP_TLS_KEY_LEN },
-	{ "path", offsetof(struct ds_key, dk_path), CAP_KEY_LEN },
+	{"server", offsetof(struct ds_key, dk_uuid), 16},
+	{"cap", offsetof(struct ds_key, dk_cap), CAP_KEY_LEN},
+	{"control", offsetof(struct ds_key, dk_control), CAP_CLUSTER_KEY_LEN},
+	{"tls", offsetof(struct ds_key, dk_tls), CAP_TLS_KEY_LEN},
+	{"path", offsetof(struct ds_key, dk_path), CAP_KEY_LEN},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
 void ds_key_text(const struct ds_key *k, const char *name, char out[DS_KEY_TEXT])
 {
 	char hex[2 * CAP_CLUSTER_KEY_LEN + 1];
-	int n = snprintf(out, DS_KEY_TEXT, FIRST_LINE "\nversion=%d\nname=%.64s\nnumber=%u\n", KEY_VERSION, name, k->dk_number);
+	int n = snprintf(out, DS_KEY_TEXT, FIRST_LINE "\nversion=%d\nname=%.64s\nnumber=%u\n",
+			 KEY_VERSION, name, k->dk_number);
 
 	for (size_t i = 0; i < PARTS; i++)
 		n += snprintf(out + n, DS_KEY_TEXT - (size_t)n, "%s=%s\n", parts[i].pt_name,
-			      sodium_bin2hex(hex, sizeof(hex), (const uint8_t *)k + parts[i].pt_at, parts[i].pt_len));
+			      sodium_bin2hex(hex, sizeof(hex), (const uint8_t *)k + parts[i].pt_at,
+					     parts[i].pt_len));
 	sodium_memzero(hex, sizeof(hex));
 }
 
@@ -84,7 +93,9 @@ static bool part_get(struct ds_key *k, const struct part *pt, const char *value)
 	size_t len;
 
 	return strlen(value) == 2 * pt->pt_len &&
-	       !sodium_hex2bin((uint8_t *)k + pt->pt_at, pt->pt_len, value, strlen(value), NULL, &len, NULL) && len == pt->pt_len;
+	       !sodium_hex2bin((uint8_t *)k + pt->pt_at, pt->pt_len, value, strlen(value), NULL,
+			       &len, NULL) &&
+	       len == pt->pt_len;
 }
 
 int ds_key_parse(char *text, struct ds_key *k, const char **why)
@@ -117,7 +128,8 @@ int ds_key_parse(char *text, struct ds_key *k, const char **why)
 		*why = "a key of a newer version than 1, which is all that this weft-ds knows";
 		return -EPROTONOSUPPORT;
 	}
-	if (version != KEY_VERSION || number < 0 || seen != (1u << PARTS) - 1 || sodium_is_zero(k->dk_uuid, 16))
+	if (version != KEY_VERSION || number < 0 || seen != (1u << PARTS) - 1 ||
+	    sodium_is_zero(k->dk_uuid, 16))
 		return -EINVAL;
 	k->dk_number = (uint8_t)number;
 	return 0;

@@ -1,7 +1,8 @@
 /*
- * objname.h - where a data server keeps an object, as a path in its store. Shared, because the MDS shows it to
- * administrators (weft file show). Two levels of 256 folders, hashed from the inode number, so that inode numbers given out
- * one after the other spread; all objects of one file that a server holds are in one folder.
+ * objname.h - where a data server keeps an object, as a path in its store. Shared, because the MDS
+ * shows it to administrators (weft file show). Two levels of 256 folders, hashed from the inode
+ * number, so that inode numbers given out one after the other spread; all objects of one file that
+ * a server holds are in one folder.
  */
 #ifndef PROTO_OBJNAME_H
 #define PROTO_OBJNAME_H
@@ -14,15 +15,16 @@
 /* "objects/XX/YY/" and the name, with the NUL */
 #define OBJPATH_MAX (14 + OBJNAME_LEN + 1)
 
-/* Folder number 0..65535: XX is the high byte, YY the low one. On disk for ever: never change it. */
+/* Folder number 0..65535: XX is the high byte, YY the low one. On disk for ever: never change
+ * it. */
 static inline uint16_t objname_folder(uint64_t ino)
 {
 	return (uint16_t)((ino * UINT64_C(0x9e3779b97f4a7c15)) >> 48);
 }
 static inline void objname(const struct cap_object *o, char out[OBJNAME_LEN + 1])
 {
-	snprintf(out, OBJNAME_LEN + 1, "%016" PRIx64 ".%04x.%02x.%02x", o->co_ino, o->co_incarnation, o->co_stripe,
-		 o->co_mirror);
+	snprintf(out, OBJNAME_LEN + 1, "%016" PRIx64 ".%04x.%02x.%02x", o->co_ino,
+		 o->co_incarnation, o->co_stripe, o->co_mirror);
 }
 static inline void objpath(const struct cap_object *o, char out[OBJPATH_MAX])
 {

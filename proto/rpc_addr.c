@@ -128,7 +128,9 @@ int rpc_addr_parse(const char *text, uint16_t defport, struct sockaddr_storage *
 void rpc_addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa)
 {
 	memset(ss, 0, sizeof *ss);
-	memcpy(ss, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+	memcpy(ss, sa,
+	       sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+					 : sizeof(struct sockaddr_in));
 }
 
 void rpc_addr_text(const struct sockaddr *addr, char *text, size_t len)
@@ -138,6 +140,8 @@ void rpc_addr_text(const struct sockaddr *addr, char *text, size_t len)
 	bool v6 = addr->sa_family == AF_INET6;
 	char host[INET6_ADDRSTRLEN] = "";
 
-	inet_ntop(addr->sa_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host, sizeof host);
-	snprintf(text, len, v6 ? "[%s]:%u" : "%s:%u", host, ntohs(v6 ? in6->sin6_port : in->sin_port));
+	inet_ntop(addr->sa_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host,
+		  sizeof host);
+	snprintf(text, len, v6 ? "[%s]:%u" : "%s:%u", host,
+		 ntohs(v6 ? in6->sin6_port : in->sin_port));
 }

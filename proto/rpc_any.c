@@ -1,8 +1,8 @@
 /*
- * rpc_any.c - received memory for whichever connection has data next: a few buffers that wait in the loop's ring
- * (IORING_REGISTER_PBUF_RING), so that an idle connection holds none. A receive that finds none, because more connections than
- * that had data at once, is done again with a buffer of its own. Kernels before 5.19 have no such ring: there every connection
- * has its own.
+ * rpc_any.c - received memory for whichever connection has data next: a few buffers that wait in
+ * the loop's ring (IORING_REGISTER_PBUF_RING), so that an idle connection holds none. A receive
+ * that finds none, because more connections than that had data at once, is done again with a buffer
+ * of its own. Kernels before 5.19 have no such ring: there every connection has its own.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -21,7 +21,8 @@ struct rpc_any {
 static void give(struct rpc_any *a, unsigned i, struct rpc_buf *b)
 {
 	a->a_buf[i] = b;
-	io_uring_buf_ring_add(a->a_ring, b->b_data, (unsigned)rpc_buf_cap(b), (unsigned short)i, (int)a->a_n - 1, 0);
+	io_uring_buf_ring_add(a->a_ring, b->b_data, (unsigned)rpc_buf_cap(b), (unsigned short)i,
+			      (int)a->a_n - 1, 0);
 	io_uring_buf_ring_advance(a->a_ring, 1);
 }
 

@@ -4,13 +4,16 @@
 #include <assert.h>
 #include <errno.h>
 
-#define RX_SMALL 8192u	/* a record up to this is completed in the receive buffer */
-#define RX_ROOM	 4096u	/* less free space than this: start a new receive buffer */
-#define RX_MOVE	 256u	/* more of a record is not moved to a new receive buffer for want of space behind it */
+#define RX_SMALL 8192u /* a record up to this is completed in the receive buffer */
+#define RX_ROOM	 4096u /* less free space than this: start a new receive buffer */
+/* more of a record is not moved to a new receive buffer for want of space behind it */
+#define RX_MOVE	 256u
 #define BULK_MIN 8192u
-#define BULK_AGAIN 16u /* so many small records after a bulk one, another bulk one is looked out for */
-#define HINT_MAX 2048u
-#define CALL_CRED 32u /* of a call's header, what tells the credential's length (RFC 5531 section 9) */
+/* so many small records after a bulk one, another bulk one is looked out for */
+#define BULK_AGAIN 16u
+#define HINT_MAX   2048u
+/* of a call's header, what tells the credential's length (RFC 5531 section 9) */
+#define CALL_CRED 32u
 
 /* ---- buffers ---- */
 
@@ -53,8 +56,9 @@ static void buf_free(struct rpc_buf *b)
 	free(b);
 }
 
-/* Payload lies in the memory pool while that has enough: half of it at most, because peers may send slowly. The smallest class
- * is not for payload: every connection has one of it, however long it is idle. */
+/* Payload lies in the memory pool while that has enough: half of it at most, because peers may send
+ * slowly. The smallest class is not for payload: every connection has one of it, however long it is
+ * idle. */
 struct rpc_buf *rpc_buf_new(struct rpc_pool *pool, size_t need)
 {
 	uint32_t class = 0;
@@ -144,8 +148,8 @@ static uint32_t mark_at(const uint8_t *p)
 	return be32toh(v);
 }
 
-/* The length of a call's header, of which have bytes are at p. 0: it is no call, or too little is there. A
- * verifier that is not there yet is taken for an empty one. */
+/* The length of a call's header, of which have bytes are at p. 0: it is no call, or too little is
+ * there. A verifier that is not there yet is taken for an empty one. */
 static size_t call_head(const uint8_t *p, size_t have)
 {
 	size_t at, n;
@@ -160,7 +164,8 @@ static size_t call_head(const uint8_t *p, size_t have)
 	return n > RPC_MAX_AUTH ? 0 : at + ((n + 3) & ~(size_t)3);
 }
 
-/* Where the payload of the record at p is expected, if it is one like the last bulk record. Credentials differ between users. */
+/* Where the payload of the record at p is expected, if it is one like the last bulk record.
+ * Credentials differ between users. */
 static size_t payload_at(const struct rpc_rx *x, const uint8_t *p, size_t have)
 {
 	size_t head = call_head(p, have);
@@ -193,7 +198,8 @@ static int rx_fresh(struct rpc_rx *x)
 	return 0;
 }
 
-/* Of the fragment under way, what goes into x_rec next: of a record that is to be looked at first, no more than that. */
+/* Of the fragment under way, what goes into x_rec next: of a record that is to be looked at first,
+ * no more than that. */
 static size_t rec_takes(const struct rpc_rx *x)
 {
 	if (x->x_gate && x->x_frag_left > RPC_FIRST - x->x_len)
@@ -217,7 +223,8 @@ static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 	if (x->x_rx && !have && x->x_rx->b_refs == 1)
 		x->x_r = x->x_w = 0;
 	cap = x->x_rx ? rpc_buf_cap(x->x_rx) : any ? class_cap(0) : 0;
-	/* rpc_rx_next leaves at most a mark and an incomplete small record, or the first bytes of a header. */
+	/* rpc_rx_next leaves at most a mark and an incomplete small record, or the first bytes of a
+	 * header. */
 	if (have >= RPC_MARK) {
 		len = mark_at(x->x_rx->b_data + x->x_r) & ~RPC_LAST;
 		if (len <= RX_SMALL)
@@ -240,7 +247,8 @@ static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 	}
 	*p = x->x_rx ? x->x_rx->b_data + x->x_w : NULL;
 	*n = cap - x->x_w < RPC_ANY ? cap - x->x_w : RPC_ANY;
-	/* Whole records, if more come like the last one: what the buffer's end cuts in two is moved to the next. */
+	/* Whole records, if more come like the last one: what the buffer's end cuts in two is moved
+	 * to the next. */
 	if (small && x->x_small)
 		*n = small + (*n - small) / x->x_small * x->x_small;
 	/* Just the header of the bulk record to come, so that its payload is not taken along and
@@ -270,7 +278,8 @@ void rpc_rx_got(struct rpc_rx *x, size_t n)
 	}
 }
 
-/* Room for len more bytes in x_rec, which is made if there is none: then it begins where its payload comes to lie on a page. */
+/* Room for len more bytes in x_rec, which is made if there is none: then it begins where its
+ * payload comes to lie on a page. */
 static int rec_room(struct rpc_rx *x, size_t len)
 {
 	size_t start = x->x_start;
@@ -279,7 +288,9 @@ static int rec_room(struct rpc_rx *x, size_t len)
 	if (x->x_rec && rpc_buf_cap(x->x_rec) - x->x_start - x->x_len >= len)
 		return 0;
 	if (!x->x_rec)
-		start = -payload_at(x, x->x_rx->b_data + x->x_r + RPC_MARK, x->x_w - x->x_r - RPC_MARK) % RPC_PAGE;
+		start = -payload_at(x, x->x_rx->b_data + x->x_r + RPC_MARK,
+				    x->x_w - x->x_r - RPC_MARK) %
+			RPC_PAGE;
 	b = rpc_buf_new(x->x_pool, start + (x->x_rec ? x->x_len : 0) + len);
 	if (!b)
 		return -ENOMEM;
@@ -309,7 +320,10 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 	if (!x->x_rec && (mark & RPC_LAST)) {
 		if (have >= len) {
 			x->x_rx->b_refs++;
-			*r = (struct rpc_record){.r_buf = x->x_rx, .r_data = p + RPC_MARK, .r_len = len, .r_copied = x->x_copied};
+			*r = (struct rpc_record){.r_buf = x->x_rx,
+						 .r_data = p + RPC_MARK,
+						 .r_len = len,
+						 .r_copied = x->x_copied};
 			x->x_copied = 0;
 			x->x_small = RPC_MARK + len;
 			x->x_r += RPC_MARK + len;
@@ -333,7 +347,8 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 	return 2;
 }
 
-/* Bytes of x_rec's record that lie in the receive buffer: copied behind what is there, or thrown away. */
+/* Bytes of x_rec's record that lie in the receive buffer: copied behind what is there, or thrown
+ * away. */
 static void rec_feed(struct rpc_rx *x)
 {
 	size_t n = x->x_w - x->x_r, most = x->x_skip ? x->x_frag_left : rec_takes(x);
@@ -383,14 +398,18 @@ int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r)
 		}
 		rec_feed(x);
 		if (x->x_frag_left && x->x_gate && !x->x_skip && x->x_len == RPC_FIRST) {
-			*r = (struct rpc_record){.r_data = x->x_rec->b_data + x->x_start, .r_len = x->x_len};
+			*r = (struct rpc_record){.r_data = x->x_rec->b_data + x->x_start,
+						 .r_len = x->x_len};
 			return RPC_RX_FIRST;
 		}
 		if (x->x_frag_left)
 			return 0;
 		if (!x->x_last)
 			continue;
-		*r = (struct rpc_record){.r_buf = x->x_rec, .r_data = x->x_rec->b_data + x->x_start, .r_len = x->x_len, .r_copied = x->x_copied};
+		*r = (struct rpc_record){.r_buf = x->x_rec,
+					 .r_data = x->x_rec->b_data + x->x_start,
+					 .r_len = x->x_len,
+					 .r_copied = x->x_copied};
 		x->x_copied = 0;
 		r->r_cut = rec_was_cut(x);
 		if (x->x_len >= BULK_MIN && !r->r_cut)

@@ -3,8 +3,9 @@
  *
  * Calls wait (cl_wait) while there is no connection. An attempt that fails ends those that wait
  * with its error; they wait through a back-off, so that a peer that comes back soon is not missed.
- * With TLS a connection takes calls when its handshake is done; the time for that is bounded as that for connecting.
- * Attempts go on while calls wait, and for ever once rpc_client_start was called.
+ * With TLS a connection takes calls when its handshake is done; the time for that is bounded as
+ * that for connecting. Attempts go on while calls wait, and for ever once rpc_client_start was
+ * called.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -24,17 +25,18 @@ struct rpc_client {
 	struct rpc_client_ops cl_ops;
 	void *cl_arg;
 	bool cl_started, cl_gone;
-	int cl_fd;	      /* being connected, or -1 */
+	int cl_fd; /* being connected, or -1 */
 	bool cl_rdma;
 	struct rpc_rdma_dial *cl_dial; /* the same over RDMA, or NULL */
-	unsigned cl_inflight; /* I/O under way */
+	unsigned cl_inflight;	       /* I/O under way */
 	bool cl_timed_out;
 	struct loop_io cl_io, cl_cancel_io;
-	struct loop_timer cl_timer; /* connecting and handshake: the deadline; else: the next attempt */
+	/* connecting and handshake: the deadline; else: the next attempt */
+	struct loop_timer cl_timer;
 	uint32_t cl_backoff;
 	uint64_t cl_up_ns;
 	struct rpc_conn *cl_conn;
-	bool cl_ready; /* cl_conn takes calls */
+	bool cl_ready;			   /* cl_conn takes calls */
 	uint32_t cl_tls_prog, cl_tls_vers; /* 0: no TLS */
 	struct rpc_tls_proof cl_proof;
 	struct rpc_req *cl_wait, *cl_wait_last;
@@ -258,7 +260,8 @@ static void client_connect(struct rpc_client *cl)
 
 	cl->cl_timed_out = false;
 	if (cl->cl_rdma) {
-		int err = rpc_rdma_dial(&cl->cl_dial, cl->cl_loop, &cl->cl_addr, &cl->cl_svc, dial_done, cl);
+		int err = rpc_rdma_dial(&cl->cl_dial, cl->cl_loop, &cl->cl_addr, &cl->cl_svc,
+					dial_done, cl);
 
 		if (err)
 			connect_failed(cl, err);

@@ -18,8 +18,9 @@
 struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls, *rpc_m_accepted,
 	*rpc_m_rx, *rpc_m_tx;
 
-#define FEW_CALLS 2u /* with more in hand a connection goes on in its receive buffer, which holds them */
-#define SEND_NOW (32u << 10) /* bytes: less than what is sent without a copy (rpc_zc.c) */
+/* with more in hand a connection goes on in its receive buffer, which holds them */
+#define FEW_CALLS 2u
+#define SEND_NOW  (32u << 10) /* bytes: less than what is sent without a copy (rpc_zc.c) */
 
 static _Atomic uint64_t conn_ids;
 static _Atomic int64_t conns_open;
@@ -164,8 +165,8 @@ static void outs_free(struct rpc_conn *c)
 	c->c_queued = c->c_sent = 0;
 }
 
-/* What the peer has not acknowledged would be the kernel's for as long as it tries to deliver it, a minute mostly: where that is our pages, it throws
- * them away at once. */
+/* What the peer has not acknowledged would be the kernel's for as long as it tries to deliver it, a
+ * minute mostly: where that is our pages, it throws them away at once. */
 static void socket_close(struct rpc_conn *c)
 {
 	static const struct linger now = {1, 0};
@@ -260,11 +261,13 @@ static unsigned most_calls(const struct rpc_conn *c)
 	return c->c_nreqs ? 4 * RPC_MAX_CALLS : RPC_MAX_CALLS;
 }
 
-/* A quarter of what is left: however many clients do not read their replies, there is something for those that do. A connection that holds less than the least
- * never stops, so one that has stopped holds something whose end makes it go on. */
+/* A quarter of what is left: however many clients do not read their replies, there is something for
+ * those that do. A connection that holds less than the least never stops, so one that has stopped
+ * holds something whose end makes it go on. */
 static size_t most_held(const struct rpc_conn *c)
 {
-	size_t all = c->c_rl->rl_all_held, most = all < RPC_MAX_ALL_HELD ? (RPC_MAX_ALL_HELD - all) / 4 : 0;
+	size_t all = c->c_rl->rl_all_held,
+	       most = all < RPC_MAX_ALL_HELD ? (RPC_MAX_ALL_HELD - all) / 4 : 0;
 
 	if (most > RPC_MAX_HELD)
 		most = RPC_MAX_HELD;
@@ -275,14 +278,16 @@ static size_t most_held(const struct rpc_conn *c)
 
 static bool conn_full(struct rpc_conn *c)
 {
-	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED || c->c_held >= most_held(c) || rpc_host_full(c);
+	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED ||
+	       c->c_held >= most_held(c) || rpc_host_full(c);
 }
 
 static int recv_space(struct rpc_conn *c, void **p, size_t *n, bool *all)
 {
 	if (c->c_ncalls <= FEW_CALLS)
 		rpc_rx_leave(&c->c_rx);
-	return (c->c_alone || !rpc_any_has(c->c_rl) ? rpc_rx_space : rpc_rx_space_any)(&c->c_rx, p, n, all);
+	return (c->c_alone || !rpc_any_has(c->c_rl) ? rpc_rx_space : rpc_rx_space_any)(&c->c_rx, p,
+										       n, all);
 }
 
 static void recv_arm(struct rpc_conn *c)
@@ -347,7 +352,8 @@ void rpc_conn_input(struct rpc_conn *c)
 		rpc_conn_turn(c);
 }
 
-/* A peer that has sent much does not make the others wait for all of it: after so many records, or so much time of this turn, they come first. */
+/* A peer that has sent much does not make the others wait for all of it: after so many records, or
+ * so much time of this turn, they come first. */
 void rpc_conn_turn(struct rpc_conn *c)
 {
 	struct rpc_record r;
@@ -355,7 +361,9 @@ void rpc_conn_turn(struct rpc_conn *c)
 	int got = 0;
 
 	do {
-		while (!c->c_dead && !(c->c_paused = conn_full(c)) && (got = c->c_is_rdma ? rpc_rdma_next(c, &r) : rpc_rx_next(&c->c_rx, &r)) > 0) {
+		while (!c->c_dead && !(c->c_paused = conn_full(c)) &&
+		       (got = c->c_is_rdma ? rpc_rdma_next(c, &r) : rpc_rx_next(&c->c_rx, &r)) >
+			       0) {
 			if (got == RPC_RX_FIRST) {
 				got = rpc_rx_admit(&c->c_rx, rpc_half_let(c, &r));
 				if (got)
@@ -379,7 +387,8 @@ void rpc_conn_turn(struct rpc_conn *c)
 	recv_arm(c);
 }
 
-/* The memory of the completion's bytes, if they have come to shared one. False: there is none any more. */
+/* The memory of the completion's bytes, if they have come to shared one. False: there is none any
+ * more. */
 static bool recv_take(struct rpc_conn *c, int res, uint32_t flags)
 {
 	struct rpc_buf *b;
@@ -523,8 +532,9 @@ static size_t outs_gather(const struct rpc_conn *c, struct msghdr *mh, struct io
 	return bytes;
 }
 
-/* A few bytes mostly find room in the socket at once. By the ring they would cost the loop a turn more, which has nothing but
- * their completion to work on. What finds no room is left for the ring. */
+/* A few bytes mostly find room in the socket at once. By the ring they would cost the loop a turn
+ * more, which has nothing but their completion to work on. What finds no room is left for the
+ * ring. */
 static void send_now(struct rpc_conn *c)
 {
 	struct iovec iov[RPC_IOV];
@@ -535,7 +545,8 @@ static void send_now(struct rpc_conn *c)
 	while (c->c_outs && (bytes = outs_gather(c, &mh, iov)) <= SEND_NOW) {
 		n = sendmsg(c->c_fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n <= 0) {
-			if (n < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM && errno != ENOBUFS)
+			if (n < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM &&
+			    errno != ENOBUFS)
 				rpc_conn_fail(c, -errno);
 			return;
 		}

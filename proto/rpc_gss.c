@@ -1,4 +1,5 @@
-/* rpc_gss.c - RPCSEC_GSS contexts: the table, making them, and who is behind them; see rpc_gss.h. */
+/* rpc_gss.c - RPCSEC_GSS contexts: the table, making them, and who is behind them; see
+ * rpc_gss.h. */
 #include "proto/rpc_gss_int.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,13 +10,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define CTX_MOST  16384u
-#define INIT_MOST 1024u /* that wait for the thread */
-#define IDS_KEEP_NS	(300 * 1000000000ull)
-#define IDS_RETRY_NS	(10 * 1000000000ull) /* after a name service that did not answer */
-#define HALF_MADE_NS	(30 * 1000000000ull) /* for the client's next token */
-#define TELL_NS		(1000000000ull) /* between two refusals that are logged */
-#define NOBODY 65534u
+#define CTX_MOST     16384u
+#define INIT_MOST    1024u /* that wait for the thread */
+#define IDS_KEEP_NS  (300 * 1000000000ull)
+#define IDS_RETRY_NS (10 * 1000000000ull) /* after a name service that did not answer */
+#define HALF_MADE_NS (30 * 1000000000ull) /* for the client's next token */
+#define TELL_NS	     (1000000000ull)	  /* between two refusals that are logged */
+#define NOBODY	     65534u
 
 struct metric *gss_m_made, *gss_m_failed, *gss_m_dropped, *gss_m_evicted;
 static _Atomic int64_t gss_contexts;
@@ -46,8 +47,10 @@ static void lru_front(struct gss_lru *r, struct gss_ctx *x, enum gss_list k)
 	r->lr_count++;
 }
 
-/* On the list of its owner, who is made if he is not there. No memory: it is on none, and counts for all alone. */
-static void owner_list(struct rpc_gss *g, struct gss_ctx *x, enum gss_list k, const void *name, size_t len)
+/* On the list of its owner, who is made if he is not there. No memory: it is on none, and counts
+ * for all alone. */
+static void owner_list(struct rpc_gss *g, struct gss_ctx *x, enum gss_list k, const void *name,
+		       size_t len)
 {
 	uint64_t h = hash_bytes(name, len);
 	struct gss_owner *ow = NULL;
@@ -138,7 +141,8 @@ struct gss_ctx *gss_ctx_find(struct rpc_gss *g, const uint8_t *handle, uint32_t 
 	if (len != GSS_HANDLE)
 		return NULL;
 	pthread_mutex_lock(&g->g_lock);
-	for (struct hash_link *l = hash_first(&g->g_table, hash_bytes(handle, GSS_HANDLE)); l && !x; l = hash_next(l)) {
+	for (struct hash_link *l = hash_first(&g->g_table, hash_bytes(handle, GSS_HANDLE)); l && !x;
+	     l = hash_next(l)) {
 		struct gss_ctx *y = hash_entry(l, struct gss_ctx, x_link);
 
 		if (memcmp(y->x_handle, handle, GSS_HANDLE) == 0)
@@ -175,10 +179,12 @@ static struct gss_ctx *ctx_new(struct rpc_gss *g, const struct rpc_conn *c)
 	return x;
 }
 
-/* g_lock is held: the one that goes because there is another one too many of an address, a principal, or in all. */
+/* g_lock is held: the one that goes because there is another one too many of an address, a
+ * principal, or in all. */
 static struct gss_ctx *too_many(const struct rpc_gss *g, const struct gss_ctx *x)
 {
-	const unsigned most[GSS_LISTS] = {g->g_opts.go_max, g->g_opts.go_max_addr, g->g_opts.go_max_principal};
+	const unsigned most[GSS_LISTS] = {g->g_opts.go_max, g->g_opts.go_max_addr,
+					  g->g_opts.go_max_principal};
 
 	for (unsigned k = GSS_LISTS; k--;) {
 		const struct gss_lru *r = x->x_on[k].lru;
@@ -189,7 +195,8 @@ static struct gss_ctx *too_many(const struct rpc_gss *g, const struct gss_ctx *x
 	return NULL;
 }
 
-/* Puts it in unless it is, with a reference of the table's own; what is too much goes at the other end. */
+/* Puts it in unless it is, with a reference of the table's own; what is too much goes at the other
+ * end. */
 static bool table_in(struct rpc_gss *g, struct gss_ctx *x, bool established)
 {
 	struct gss_ctx *old[GSS_LISTS];
@@ -305,10 +312,12 @@ static void status_text(OM_uint32 major, OM_uint32 minor, char *out, size_t len)
 		OM_uint32 more = 0, min;
 		gss_buffer_desc b = GSS_C_EMPTY_BUFFER;
 
-		if ((i && !code[i]) || GSS_ERROR(gss_display_status(&min, code[i], type[i], GSS_C_NO_OID, &more, &b)))
+		if ((i && !code[i]) ||
+		    GSS_ERROR(gss_display_status(&min, code[i], type[i], GSS_C_NO_OID, &more, &b)))
 			continue;
 		if (at < len)
-			at += (size_t)snprintf(out + at, len - at, "%s%.*s", at ? ": " : "", (int)b.length, (const char *)b.value);
+			at += (size_t)snprintf(out + at, len - at, "%s%.*s", at ? ": " : "",
+					       (int)b.length, (const char *)b.value);
 		gss_release_buffer(&min, &b);
 	}
 }
@@ -319,7 +328,8 @@ static void job_done(struct loop_msg *m)
 	struct job *j = caa_container_of(m, struct job, j_msg);
 	struct rpc_call_int *ci = call_int(j->j_call);
 	struct gss_ctx *x = j->j_ctx;
-	bool good = !GSS_ERROR(j->j_major), complete = good && !(j->j_major & GSS_S_CONTINUE_NEEDED);
+	bool good = !GSS_ERROR(j->j_major),
+	     complete = good && !(j->j_major & GSS_S_CONTINUE_NEEDED);
 	uint32_t window = htobe32(GSS_WINDOW);
 	gss_buffer_desc text = {sizeof window, &window}, mic = GSS_C_EMPTY_BUFFER;
 	struct xdr_out *r = &j->j_call->c_reply;
@@ -327,7 +337,9 @@ static void job_done(struct loop_msg *m)
 
 	pthread_mutex_lock(&x->x_lock);
 	x->x_accepting = false;
-	if (complete && (gss_get_mic(&minor, x->x_sec, GSS_C_QOP_DEFAULT, &text, &mic) != GSS_S_COMPLETE || mic.length > RPC_MAX_AUTH))
+	if (complete &&
+	    (gss_get_mic(&minor, x->x_sec, GSS_C_QOP_DEFAULT, &text, &mic) != GSS_S_COMPLETE ||
+	     mic.length > RPC_MAX_AUTH))
 		good = false;
 	else if (complete)
 		x->x_established = true;
@@ -373,7 +385,8 @@ static char *principal_of(gss_name_t name)
 	OM_uint32 minor;
 	char *out = NULL;
 
-	if (gss_display_name(&minor, name, &b, NULL) == GSS_S_COMPLETE && b.length && b.length < 1024 && !memchr(b.value, 0, b.length))
+	if (gss_display_name(&minor, name, &b, NULL) == GSS_S_COMPLETE && b.length &&
+	    b.length < 1024 && !memchr(b.value, 0, b.length))
 		out = strndup(b.value, b.length);
 	gss_release_buffer(&minor, &b);
 	return out;
@@ -388,11 +401,15 @@ static void job_accept(struct work *w)
 	char text[256];
 
 	pthread_mutex_lock(&x->x_lock);
-	j->j_major = gss_accept_sec_context(&j->j_minor, &x->x_sec, j->j_gss->g_cred, &j->j_in, GSS_C_NO_CHANNEL_BINDINGS, &name, NULL,
-					    &j->j_out, NULL, &seconds, NULL);
-	x->x_expires_ns = clock_mono_ns() + (j->j_major & GSS_S_CONTINUE_NEEDED ? HALF_MADE_NS : seconds * 1000000000ull);
+	j->j_major = gss_accept_sec_context(&j->j_minor, &x->x_sec, j->j_gss->g_cred, &j->j_in,
+					    GSS_C_NO_CHANNEL_BINDINGS, &name, NULL, &j->j_out, NULL,
+					    &seconds, NULL);
+	x->x_expires_ns =
+		clock_mono_ns() +
+		(j->j_major & GSS_S_CONTINUE_NEEDED ? HALF_MADE_NS : seconds * 1000000000ull);
 	pthread_mutex_unlock(&x->x_lock);
-	/* Who is asked to go on is told with what (RFC 2743 section 2.2.2); MIT's krb5 asks so, without a token, after one of an unknown type. */
+	/* Who is asked to go on is told with what (RFC 2743 section 2.2.2); MIT's krb5 asks so,
+	 * without a token, after one of an unknown type. */
 	if (!GSS_ERROR(j->j_major) && (j->j_major & GSS_S_CONTINUE_NEEDED) && !j->j_out.length)
 		j->j_major = GSS_S_DEFECTIVE_TOKEN;
 	if (j->j_major == GSS_S_COMPLETE) {
@@ -432,7 +449,8 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 		return RPC_GSS_AUTH;
 	pthread_mutex_lock(&x->x_lock);
 	/* Half made, not in another call's hands, and not left lying for too long. */
-	idle = !x->x_established && !x->x_accepting && (!more || clock_mono_ns() <= x->x_expires_ns);
+	idle = !x->x_established && !x->x_accepting &&
+	       (!more || clock_mono_ns() <= x->x_expires_ns);
 	if (idle)
 		x->x_accepting = true;
 	pthread_mutex_unlock(&x->x_lock);
@@ -442,7 +460,12 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 	}
 	j = malloc(sizeof *j);
 	if (j)
-		*j = (struct job){.j_work.w_run = job_accept, .j_msg.m_run = job_done, .j_gss = g, .j_call = call, .j_ctx = x, .j_in = {len, (void *)token}};
+		*j = (struct job){.j_work.w_run = job_accept,
+				  .j_msg.m_run = job_done,
+				  .j_gss = g,
+				  .j_call = call,
+				  .j_ctx = x,
+				  .j_in = {len, (void *)token}};
 	if (j && worker_submit(g->g_worker, &j->j_work))
 		return RPC_GSS_TAKEN;
 	free(j);
@@ -469,12 +492,18 @@ void rpc_gss_metrics(void)
 		return;
 	metric_gauge("weft_rpc_gss_contexts", "RPCSEC_GSS contexts.", "", gauge_contexts, NULL);
 	gss_m_made = metric_counter("weft_rpc_gss_made_total", "RPCSEC_GSS contexts made.", "");
-	gss_m_failed = metric_counter("weft_rpc_gss_failed_total", "RPCSEC_GSS contexts refused.", "");
-	gss_m_dropped = metric_counter("weft_rpc_gss_dropped_total", "Calls dropped because their RPCSEC_GSS sequence number was used or is too old.", "");
-	gss_m_evicted = metric_counter("weft_rpc_gss_evicted_total", "RPCSEC_GSS contexts that had to make room.", "");
+	gss_m_failed =
+		metric_counter("weft_rpc_gss_failed_total", "RPCSEC_GSS contexts refused.", "");
+	gss_m_dropped = metric_counter(
+		"weft_rpc_gss_dropped_total",
+		"Calls dropped because their RPCSEC_GSS sequence number was used or is too old.",
+		"");
+	gss_m_evicted = metric_counter("weft_rpc_gss_evicted_total",
+				       "RPCSEC_GSS contexts that had to make room.", "");
 }
 
-/* Any key of the service nfs will do: what this server is called is the clients' and the key table's affair. */
+/* Any key of the service nfs will do: what this server is called is the clients' and the key
+ * table's affair. */
 static int cred_acquire(struct rpc_gss *g, char *err, size_t errlen)
 {
 	gss_key_value_element_desc e[2] = {{"keytab", g->g_opts.go_keytab}, {"rcache", "none:"}};
@@ -487,7 +516,8 @@ static int cred_acquire(struct rpc_gss *g, char *err, size_t errlen)
 
 	major = gss_import_name(&minor, &service, GSS_C_NT_HOSTBASED_SERVICE, &name);
 	if (!GSS_ERROR(major))
-		major = gss_acquire_cred_from(&minor, name, GSS_C_INDEFINITE, &mechs, GSS_C_ACCEPT, &store, &g->g_cred, NULL, NULL);
+		major = gss_acquire_cred_from(&minor, name, GSS_C_INDEFINITE, &mechs, GSS_C_ACCEPT,
+					      &store, &g->g_cred, NULL, NULL);
 	if (name != GSS_C_NO_NAME)
 		gss_release_name(&min, &name);
 	if (!GSS_ERROR(major))

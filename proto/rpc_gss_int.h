@@ -8,12 +8,14 @@
 #include <pthread.h>
 
 #define GSS_HANDLE 16u
-/* RFC 2203 section 5.3.3.1. Wide, because calls of one context arrive on many connections and overtake each other. */
-#define GSS_WINDOW 1024u
-#define GSS_MAXSEQ 0x80000000u
+/* RFC 2203 section 5.3.3.1. Wide, because calls of one context arrive on many connections and
+ * overtake each other. */
+#define GSS_WINDOW    1024u
+#define GSS_MAXSEQ    0x80000000u
 #define GSS_MAX_TOKEN 65536u
 
-/* A context in the table is on up to three lists, each by last use: of all, of those that its address made, and, when it is established, of its principal's. */
+/* A context in the table is on up to three lists, each by last use: of all, of those that its
+ * address made, and, when it is established, of its principal's. */
 enum gss_list { GSS_ALL, GSS_ADDR, GSS_PRINCIPAL, GSS_LISTS };
 struct gss_lru {
 	struct gss_ctx *lr_newest, *lr_oldest;
@@ -36,8 +38,8 @@ struct gss_ctx {
 		struct gss_lru *lru; /* NULL: not on it; g_lock */
 	} x_on[GSS_LISTS];
 	struct rpc_gss *x_gss;
-	uint32_t x_refs; /* the table's, and one for each call and job; g_lock */
-	bool x_in;	 /* in the table; g_lock */
+	uint32_t x_refs;    /* the table's, and one for each call and job; g_lock */
+	bool x_in;	    /* in the table; g_lock */
 	uint8_t x_addr[16]; /* who made it */
 	uint8_t x_handle[GSS_HANDLE];
 	char *x_principal; /* set before it is established, then constant */
@@ -47,7 +49,8 @@ struct gss_ctx {
 	bool x_established, x_accepting;
 	uint64_t x_expires_ns;
 	uint32_t x_high;
-	uint64_t x_seen[GSS_WINDOW / 64]; /* bit seq % GSS_WINDOW, for x_high and what is at most a window below */
+	/* bit seq % GSS_WINDOW, for x_high and what is at most a window below */
+	uint64_t x_seen[GSS_WINDOW / 64];
 	struct rpc_ids x_ids;
 	uint64_t x_ids_due_ns; /* when they are asked for again */
 	bool x_ids_asked;

@@ -1,4 +1,5 @@
-/* rpc_gss_msg.c - one RPCSEC_GSS call: its header is checked, its arguments are opened, its results are wrapped (RFC 2203 section 5.3). */
+/* rpc_gss_msg.c - one RPCSEC_GSS call: its header is checked, its arguments are opened, its results
+ * are wrapped (RFC 2203 section 5.3). */
 #include "base/clock.h"
 #include "proto/rpc_gss_int.h"
 #include <errno.h>
@@ -43,14 +44,17 @@ bool gss_window(struct gss_ctx *x, uint32_t seq)
 
 /* ---- the header ---- */
 
-static bool mic_good(struct gss_ctx *x, const void *data, size_t len, const void *mic, uint32_t miclen)
+static bool mic_good(struct gss_ctx *x, const void *data, size_t len, const void *mic,
+		     uint32_t miclen)
 {
 	gss_buffer_desc text = {len, (void *)data}, token = {miclen, (void *)mic};
 	gss_qop_t qop;
 	OM_uint32 minor;
 
-	/* Replays and gaps are judged by the sequence window; the library may count them too, and only remarks on them. */
-	return !GSS_ERROR(gss_verify_mic(&minor, x->x_sec, &text, &token, &qop)) && qop == GSS_C_QOP_DEFAULT;
+	/* Replays and gaps are judged by the sequence window; the library may count them too, and
+	 * only remarks on them. */
+	return !GSS_ERROR(gss_verify_mic(&minor, x->x_sec, &text, &token, &qop)) &&
+	       qop == GSS_C_QOP_DEFAULT;
 }
 
 /* The reply's verifier: the signed sequence number (section 5.3.3.2). */
@@ -59,7 +63,9 @@ static bool verf_make(struct gss_ctx *x, struct rpc_call_int *ci)
 	uint32_t seq = htobe32(ci->ci_gss_seq);
 	gss_buffer_desc text = {sizeof seq, &seq}, mic = GSS_C_EMPTY_BUFFER;
 	OM_uint32 minor;
-	bool good = gss_get_mic(&minor, x->x_sec, GSS_C_QOP_DEFAULT, &text, &mic) == GSS_S_COMPLETE && mic.length && mic.length <= RPC_MAX_AUTH;
+	bool good =
+		gss_get_mic(&minor, x->x_sec, GSS_C_QOP_DEFAULT, &text, &mic) == GSS_S_COMPLETE &&
+		mic.length && mic.length <= RPC_MAX_AUTH;
 
 	if (good) {
 		memcpy(ci->ci_verf, mic.value, mic.length);
@@ -78,7 +84,8 @@ static void cred_fill(struct gss_ctx *x, struct rpc_cred *cred)
 }
 
 /* x_lock is held. */
-static enum rpc_gss_verdict header_check(struct gss_ctx *x, struct rpc_call_int *ci, struct rpc_head *h)
+static enum rpc_gss_verdict header_check(struct gss_ctx *x, struct rpc_call_int *ci,
+					 struct rpc_head *h)
 {
 	const struct rpc_gss_head *gh = &h->h_gss;
 
@@ -124,12 +131,15 @@ static bool args_within(struct xdr_in *args, const uint8_t *p, size_t len, uint3
 static bool args_integrity(struct gss_ctx *x, struct xdr_in *args, uint32_t seq)
 {
 	uint32_t len, miclen;
-	const uint8_t *body = xdr_get_opaque(args, UINT32_MAX - 3, &len), *mic = xdr_get_opaque(args, RPC_MAX_AUTH, &miclen);
+	const uint8_t *body = xdr_get_opaque(args, UINT32_MAX - 3, &len),
+		      *mic = xdr_get_opaque(args, RPC_MAX_AUTH, &miclen);
 
-	return !args->bad && !xdr_left(args) && mic_good(x, body, len, mic, miclen) && args_within(args, body, len, seq);
+	return !args->bad && !xdr_left(args) && mic_good(x, body, len, mic, miclen) &&
+	       args_within(args, body, len, seq);
 }
 
-/* The plain bytes take the place of the token in the record, so that they live as long as it does (rpc_buf_get). */
+/* The plain bytes take the place of the token in the record, so that they live as long as it does
+ * (rpc_buf_get). */
 static bool args_privacy(struct gss_ctx *x, struct xdr_in *args, uint32_t seq)
 {
 	uint32_t len;
@@ -142,7 +152,8 @@ static bool args_privacy(struct gss_ctx *x, struct xdr_in *args, uint32_t seq)
 
 	if (args->bad || xdr_left(args))
 		return false;
-	good = !GSS_ERROR(gss_unwrap(&minor, x->x_sec, &token, &plain, &secret, &qop)) && secret && qop == GSS_C_QOP_DEFAULT && plain.length <= len;
+	good = !GSS_ERROR(gss_unwrap(&minor, x->x_sec, &token, &plain, &secret, &qop)) && secret &&
+	       qop == GSS_C_QOP_DEFAULT && plain.length <= len;
 	if (good && plain.length)
 		memcpy(body, plain.value, plain.length);
 	good = good && args_within(args, body, plain.length, seq);
@@ -213,7 +224,8 @@ enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h)
 
 /* ---- the results ---- */
 
-/* The length and the sequence number stand before the results from the beginning, so that these need not be moved. */
+/* The length and the sequence number stand before the results from the beginning, so that these
+ * need not be moved. */
 void rpc_gss_reply_begin(struct rpc_call *call)
 {
 	xdr_put_u32(&call->c_reply, 0);
@@ -235,9 +247,12 @@ static int wrap_integrity(struct gss_ctx *x, struct rpc_call *call)
 
 		from -= skip;
 		if (part[i].iov_len > skip)
-			iov[k++] = (gss_iov_buffer_desc){GSS_IOV_BUFFER_TYPE_DATA, {part[i].iov_len - skip, (uint8_t *)part[i].iov_base + skip}};
+			iov[k++] = (gss_iov_buffer_desc){
+				GSS_IOV_BUFFER_TYPE_DATA,
+				{part[i].iov_len - skip, (uint8_t *)part[i].iov_base + skip}};
 	}
-	iov[k++] = (gss_iov_buffer_desc){GSS_IOV_BUFFER_TYPE_MIC_TOKEN | GSS_IOV_BUFFER_FLAG_ALLOCATE, GSS_C_EMPTY_BUFFER};
+	iov[k++] = (gss_iov_buffer_desc){
+		GSS_IOV_BUFFER_TYPE_MIC_TOKEN | GSS_IOV_BUFFER_FLAG_ALLOCATE, GSS_C_EMPTY_BUFFER};
 	major = gss_get_mic_iov(&minor, x->x_sec, GSS_C_QOP_DEFAULT, iov, (int)k);
 	if (!GSS_ERROR(major)) {
 		r->x_limit += 8 + iov[k - 1].buffer.length;
@@ -286,7 +301,8 @@ int rpc_gss_reply_wrap(struct rpc_call *call)
 	int err;
 
 	pthread_mutex_lock(&x->x_lock);
-	err = ci->ci_gss_service == RPC_GSS_INTEGRITY ? wrap_integrity(x, call) : wrap_privacy(x, call);
+	err = ci->ci_gss_service == RPC_GSS_INTEGRITY ? wrap_integrity(x, call)
+						      : wrap_privacy(x, call);
 	pthread_mutex_unlock(&x->x_lock);
 	ci->ci_gss_service = 0;
 	return err;

@@ -19,9 +19,11 @@
 #include "proto/rpc_int.h"
 #include <errno.h>
 
-/* What began so long ago is slow: only such ones make room for connections that have proved something. */
+/* What began so long ago is slow: only such ones make room for connections that have proved
+ * something. */
 #define HALF_SLOW_NS 5000000000ull
-/* A half record whose time is over is heard for so long once more: this process may have been what stood still. */
+/* A half record whose time is over is heard for so long once more: this process may have been what
+ * stood still. */
 #define HALF_AGAIN_MS 1000u
 
 static struct metric *m_late, *m_evicted, *m_cut;
@@ -29,12 +31,16 @@ static struct metric *m_late, *m_evicted, *m_cut;
 /* Before main: metrics are made before any thread runs. */
 __attribute__((constructor)) static void half_metrics_make(void)
 {
-	m_late = metric_counter("weft_rpc_half_records_total", "Connections ended because of a record that did not end.",
+	m_late = metric_counter("weft_rpc_half_records_total",
+				"Connections ended because of a record that did not end.",
 				"why=\"time\"");
-	m_evicted = metric_counter("weft_rpc_half_records_total", "Connections ended because of a record that did not end.",
+	m_evicted = metric_counter("weft_rpc_half_records_total",
+				   "Connections ended because of a record that did not end.",
 				   "why=\"memory\"");
 	m_cut = metric_counter("weft_rpc_cut_records_total",
-			       "Long records of connections that have proved nothing, of which only the beginning was kept.", "");
+			       "Long records of connections that have proved nothing, of which "
+			       "only the beginning was kept.",
+			       "");
 }
 
 /* ---- what lets a record in ---- */
@@ -204,7 +210,8 @@ static void make_room(struct rpc_conn *c)
 	struct rpc_conn *old;
 
 	while (hv->hv_bytes > most) {
-		old = first && bytes_of(hv, c->c_host) > most / 4 ? oldest_of(hv, c->c_host) : hv->hv_oldest;
+		old = first && bytes_of(hv, c->c_host) > most / 4 ? oldest_of(hv, c->c_host)
+								  : hv->hv_oldest;
 		if (!first && now - old->c_half_ns < HALF_SLOW_NS)
 			return;
 		half_end(old, m_evicted, -ENOBUFS);

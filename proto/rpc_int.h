@@ -5,7 +5,8 @@
  *   rpc_any.c     received memory that idle connections share
  *   rpc_msg.c     call and reply headers, on plain bytes
  *   rpc_conn.c    a connection's life, receiving, sending
- *   rpc_half.c    records that have begun and not ended: their time, their memory, and what lets a long one in
+ *   rpc_half.c    records that have begun and not ended: their time, their memory, and what lets a
+ *                 long one in
  *   rpc_turn.c    what the connections of one address share: turns, calls in hand, a rate
  *   rpc_zc.c      sending without a copy
  *   rpc_tls.c     TLS on a connection; rpc_tls_ctx.c: what TLS connections share
@@ -35,19 +36,21 @@
  */
 #define RPC_MAX_QUEUED (4u << 20)
 #define RPC_MAX_CALLS  256u
-/* Records of one connection handled in one turn of its loop, and nanoseconds after which a turn goes to the next. */
+/* Records of one connection handled in one turn of its loop, and nanoseconds after which a turn
+ * goes to the next. */
 #define RPC_TURN_RECORDS 32u
 #define RPC_TURN_NS	 1000000u
 /* Of one address in a turn; and of one connection while others of its address wait. */
 #define RPC_HOST_RECORDS 64u
 #define RPC_FEW_RECORDS	 4u
-/* The same for the memory of replies, of those to come as well (rpc_call_expect), until it is released: of one connection, and of all of a loop
- * together. */
+/* The same for the memory of replies, of those to come as well (rpc_call_expect), until it is
+ * released: of one connection, and of all of a loop together. */
 #define RPC_MAX_HELD	 (32u << 20)
 #define RPC_MAX_ALL_HELD (192u << 20)
 #define RPC_LEAST_HELD	 (1u << 20)
-#define RPC_IOV	       64u
-/* Of a record on a connection that has proved nothing, so many bytes are taken before its service is asked (rs_first). */
+#define RPC_IOV		 64u
+/* Of a record on a connection that has proved nothing, so many bytes are taken before its service
+ * is asked (rs_first). */
 #define RPC_FIRST (64u << 10)
 /* Memory of records that have begun and not ended, of all connections of a loop that have proved
  * nothing, and of those that have; the former also of all loops, each with an even share. Beyond it
@@ -76,7 +79,8 @@ struct rpc_buf {
 	uint8_t *b_data; /* page aligned */
 	uint32_t b_refs, b_class;
 	bool b_pooled; /* b_data is the memory pool's (base/pool.h) */
-	void (*b_own)(struct rpc_buf *b); /* memory of somebody else, who takes it back; else NULL */
+	/* memory of somebody else, who takes it back; else NULL */
+	void (*b_own)(struct rpc_buf *b);
 	struct rpc_pool *b_pool;
 	struct rpc_buf *b_next;
 };
@@ -100,14 +104,17 @@ struct rpc_rx {
 	size_t x_start; /* where the record begins in x_rec */
 	size_t x_len;	/* bytes of it there */
 	size_t x_frag_left;
-	bool x_last;	 /* this is its last fragment */
-	uint32_t x_hint; /* offset of the payload in the last bulk record, or 0 */
+	bool x_last;	      /* this is its last fragment */
+	uint32_t x_hint;      /* offset of the payload in the last bulk record, or 0 */
 	uint32_t x_hint_args; /* the same, in the call's arguments; 0: it was no call */
-	uint32_t x_small; /* bytes of the last record that was handed out in place, with its mark, or 0 */
+	/* bytes of the last record that was handed out in place, with its mark, or 0 */
+	uint32_t x_small;
 	unsigned x_bulk; /* there was a bulk record not long ago: expect another */
-	size_t x_copied; /* bytes of the record to come that were copied, some perhaps more than once */
-	bool x_gate;	 /* of a longer record the first RPC_FIRST bytes are shown before the rest is taken */
-	bool x_skip;	 /* the rest of this record is thrown away */
+	/* bytes of the record to come that were copied, some perhaps more than once */
+	size_t x_copied;
+	/* of a longer record the first RPC_FIRST bytes are shown before the rest is taken */
+	bool x_gate;
+	bool x_skip; /* the rest of this record is thrown away */
 	size_t x_skipped;
 };
 
@@ -115,11 +122,14 @@ struct rpc_record {
 	struct rpc_buf *r_buf; /* a reference that now belongs to the receiver */
 	const uint8_t *r_data;
 	size_t r_len;
-	size_t r_copied; /* of its first bytes, so many were copied on their way here */
+	size_t r_copied;	/* of its first bytes, so many were copied on their way here */
 	struct rd_call *r_rdma; /* the call's chunks, with the record the receiver's; NULL: none */
-	bool r_direct;		/* of a reply: payload of its call, or its own, went by itself from or to where that lay */
-	bool r_cut;		/* these are its first RPC_FIRST bytes, the rest was thrown away */
-	uint32_t r_placed;	/* of a reply: so many bytes of its payload are where xdr_put_place said, and not in it, nor what rounds them up; the length that stands before is */
+	/* of a reply: payload of its call, or its own, went by itself from or to where that lay */
+	bool r_direct;
+	bool r_cut; /* these are its first RPC_FIRST bytes, the rest was thrown away */
+	/* of a reply: so many bytes of its payload are where xdr_put_place said, and not in it, nor
+	 * what rounds them up; the length that stands before is */
+	uint32_t r_placed;
 };
 
 void rpc_rx_init(struct rpc_rx *x, struct rpc_pool *pool, size_t max);
@@ -127,15 +137,18 @@ void rpc_rx_free(struct rpc_rx *x);
 /* Where the next bytes of the stream go. *all: they belong to the current record, so it pays to
  * wait for all of them. */
 int rpc_rx_space(struct rpc_rx *x, void **p, size_t *n, bool *all);
-/* The same, but *p may be NULL: into any buffer of RPC_ANY bytes, which rpc_rx_take gets before rpc_rx_got. */
+/* The same, but *p may be NULL: into any buffer of RPC_ANY bytes, which rpc_rx_take gets before
+ * rpc_rx_got. */
 int rpc_rx_space_any(struct rpc_rx *x, void **p, size_t *n, bool *all);
 /* n bytes were put there. */
 void rpc_rx_got(struct rpc_rx *x, size_t n);
-/* 1 and a record; 0: more bytes are needed; -EMSGSIZE, -ENOMEM: the stream cannot go on. RPC_RX_FIRST, only with x_gate: r holds the
- * first RPC_FIRST bytes of a record that is longer, without a reference; rpc_rx_admit comes next. */
+/* 1 and a record; 0: more bytes are needed; -EMSGSIZE, -ENOMEM: the stream cannot go on.
+ * RPC_RX_FIRST, only with x_gate: r holds the first RPC_FIRST bytes of a record that is longer,
+ * without a reference; rpc_rx_admit comes next. */
 #define RPC_RX_FIRST 2
 int rpc_rx_next(struct rpc_rx *x, struct rpc_record *r);
-/* whole: the record is taken, and all that come. Else its rest is thrown away, and it is handed out cut. 0 or -ENOMEM. */
+/* whole: the record is taken, and all that come. Else its rest is thrown away, and it is handed out
+ * cut. 0 or -ENOMEM. */
 int rpc_rx_admit(struct rpc_rx *x, bool whole);
 /* Bytes of memory that a record which has begun and not ended holds; 0: there is none. */
 size_t rpc_rx_half(const struct rpc_rx *x);
@@ -143,7 +156,8 @@ size_t rpc_rx_half(const struct rpc_rx *x);
 size_t rpc_rx_rest(const struct rpc_rx *x, const uint8_t **p);
 /* b: a reference that it takes over. */
 void rpc_rx_take(struct rpc_rx *x, struct rpc_buf *b);
-/* No more bytes are there: memory that holds none goes back; with rpc_rx_leave also if records lie in it, whose it is then. */
+/* No more bytes are there: memory that holds none goes back; with rpc_rx_leave also if records lie
+ * in it, whose it is then. */
 void rpc_rx_idle(struct rpc_rx *x);
 void rpc_rx_leave(struct rpc_rx *x);
 /* off: the payload's place in the record just handled, which is at rec. */
@@ -155,14 +169,16 @@ struct rpc_loop;
 
 /* Bytes of one receive of unknown records, at most. */
 #define RPC_ANY 16384u
-/* As many of them a loop has from its first connection on: a power of two, RPC_ANY_MOST but in tests. */
+/* As many of them a loop has from its first connection on: a power of two, RPC_ANY_MOST but in
+ * tests. */
 #define RPC_ANY_MOST 64u
 extern unsigned rpc_any_n;
 /* Whether there is memory that connections of the loop share. */
 bool rpc_any_has(struct rpc_loop *rl);
 /* A receive of at most so many bytes into one of them, once there are data. */
 void rpc_any_recv(struct io_uring_sqe *sqe, int fd, size_t most);
-/* The one that a completion with these flags (F_BUFFER) names: the caller's. NULL: no memory for another in its place, the bytes are lost. */
+/* The one that a completion with these flags (F_BUFFER) names: the caller's. NULL: no memory for
+ * another in its place, the bytes are lost. */
 struct rpc_buf *rpc_any_take(struct rpc_loop *rl, uint32_t flags);
 /* The loop's ring has ended. */
 void rpc_any_drop(struct rpc_loop *rl);
@@ -183,7 +199,8 @@ struct rpc_gss_head {
 	uint32_t gh_proc, gh_seq, gh_service;
 	const uint8_t *gh_handle, *gh_verf;
 	uint32_t gh_handle_len, gh_verf_flavor, gh_verf_len;
-	const uint8_t *gh_signed; /* from the xid to the end of the credential: what the verifier signs */
+	/* from the xid to the end of the credential: what the verifier signs */
+	const uint8_t *gh_signed;
 	size_t gh_signed_len;
 };
 struct rpc_head {
@@ -208,10 +225,10 @@ struct rpc_out {
 	void (*o_free)(struct rpc_out *o);
 	bool o_reply; /* counts as back-pressure; our own calls must not keep us from reading their
 			 replies */
-	bool o_last_clear; /* what follows goes over TLS */
-	bool o_gone;	   /* sent, or the connection is gone: o_free when o_pins is 0 */
-	unsigned o_pins;   /* sends whose pages the kernel still has (rpc_zc.c) */
-	size_t o_reply_max; /* of a call of ours: q_reply_max */
+	bool o_last_clear;	/* what follows goes over TLS */
+	bool o_gone;		/* sent, or the connection is gone: o_free when o_pins is 0 */
+	unsigned o_pins;	/* sends whose pages the kernel still has (rpc_zc.c) */
+	size_t o_reply_max;	/* of a call of ours: q_reply_max */
 	struct rd_call *o_rdma; /* of a reply: its call's chunks, freed with the call */
 };
 
@@ -230,16 +247,17 @@ struct rpc_loop {
 	struct rpc_conn *rl_flush; /* connections with something new to send */
 	struct loop_hook rl_hook;
 	bool rl_hooked, rl_kicked;
-	size_t rl_all_held; /* c_held of all connections, dead ones as well */
+	size_t rl_all_held;	/* c_held of all connections, dead ones as well */
 	uint64_t rl_flushed_ns; /* the turn in which the hook ran last */
 	struct loop_msg rl_kick;
 	struct rpc_call_int *rl_calls; /* free list */
 	unsigned rl_ncalls;
-	uint8_t *rl_stage; /* a TLS record being put together */
+	uint8_t *rl_stage;    /* a TLS record being put together */
 	uint64_t rl_shake_ns; /* the turn in which rl_shakes steps of handshakes ran */
 	unsigned rl_shakes;
 	struct hash rl_hosts; /* rpc_turn.c */
-	struct rpc_halves rl_halves[2]; /* rpc_half.c: of connections that have proved nothing, and of the others */
+	/* rpc_half.c: of connections that have proved nothing, and of the others */
+	struct rpc_halves rl_halves[2];
 	struct loop_timer rl_half_timer;
 	bool rl_half_timed;
 };
@@ -268,18 +286,18 @@ struct rpc_conn {
 	unsigned c_refs; /* one while open, one per I/O under way, posted message and call not yet
 			    freed */
 	bool c_opened, c_dead, c_ended, c_closed, c_paused, c_receiving, c_sending, c_on_flush;
-	bool c_alone;	 /* its next receive has memory of its own */
-	bool c_resuming; /* it waits for its turn (rpc_turn.c) */
-	bool c_stuck;	 /* on the list of those that its address keeps from being read */
+	bool c_alone;		 /* its next receive has memory of its own */
+	bool c_resuming;	 /* it waits for its turn (rpc_turn.c) */
+	bool c_stuck;		 /* on the list of those that its address keeps from being read */
 	struct rpc_host *c_host; /* since it was started */
 	struct rpc_conn *c_wait_next, **c_wait_prev, *c_stuck_next, **c_stuck_prev;
 	struct sockaddr_storage c_peer;
 	enum rpc_tls c_tls;
-	bool c_probing;	 /* we wait for the answer to our probe */
-	bool c_copies;	 /* sending without a copy does not pay here */
-	bool c_spoke;	 /* called something but NULL in the clear */
-	bool c_send_tls; /* what is being sent */
-	bool c_later;	 /* c_later_msg is posted: the handshake waits for its turn */
+	bool c_probing;		  /* we wait for the answer to our probe */
+	bool c_copies;		  /* sending without a copy does not pay here */
+	bool c_spoke;		  /* called something but NULL in the clear */
+	bool c_send_tls;	  /* what is being sent */
+	bool c_later;		  /* c_later_msg is posted: the handshake waits for its turn */
 	struct rpc_tls_conn *c_t; /* since the probe */
 	struct rpc_service c_svc; /* without programs when the peer may not call us */
 	void *c_priv;
@@ -294,10 +312,10 @@ struct rpc_conn {
 	unsigned c_pins; /* sends whose pages the kernel still has (rpc_zc.c) */
 	size_t c_sent;	 /* bytes of c_outs that are sent */
 	struct rpc_conn *c_flush_next;
-	unsigned c_ncalls; /* not yet answered */
-	size_t c_bytes;	   /* of their records */
+	unsigned c_ncalls;	 /* not yet answered */
+	size_t c_bytes;		 /* of their records */
 	struct rpc_load c_waits; /* those of them that wait for a client (rpc_call_waits) */
-	unsigned c_nreqs;  /* of ours, in c_reqs */
+	unsigned c_nreqs;	 /* of ours, in c_reqs */
 	struct rpc_req **c_reqs; /* RPC_XIDS of them, by xid; NULL before the first */
 	uint32_t c_xid;
 	/* rpc_half.c */
@@ -306,19 +324,21 @@ struct rpc_conn {
 	uint64_t c_half_ns;
 	size_t c_half_bytes;
 	bool c_half_due; /* its time is over; it is heard once more */
-	struct rpc_sending *c_snd; /* while the ring sends in the clear; most connections are idle */
+	/* while the ring sends in the clear; most connections are idle */
+	struct rpc_sending *c_snd;
 };
 
 struct rpc_loop *rpc_loop_get(struct loop *l);
 /* Loops that have called it. Any thread. */
 unsigned rpc_loops(void);
-/* Takes fd over; -1: RDMA. svc is copied, may be NULL. Nothing happens before rpc_conn_start, on loop's
- * thread. */
+/* Takes fd over; -1: RDMA. svc is copied, may be NULL. Nothing happens before rpc_conn_start, on
+ * loop's thread. */
 struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_service *svc,
 			      const struct sockaddr_storage *peer);
 void rpc_conn_start(struct rpc_conn *c);
 void rpc_conn_fail(struct rpc_conn *c, int err);
-/* Handles what was received, and asks for more; later, if it is the others' turn. rpc_conn_turn: at once. */
+/* Handles what was received, and asks for more; later, if it is the others' turn. rpc_conn_turn: at
+ * once. */
 void rpc_conn_input(struct rpc_conn *c);
 void rpc_conn_turn(struct rpc_conn *c);
 void rpc_conn_put(struct rpc_conn *c);
@@ -360,7 +380,8 @@ bool rpc_turn_begins(struct rpc_conn *c);
 void rpc_turn_wait(struct rpc_conn *c);
 /* It has handled a record, which was this many of its turn: is that over? */
 bool rpc_turn_ends(struct rpc_conn *c, unsigned records);
-/* A call is in hand, and is not any more; between the two it waits for a client, and does not any more. */
+/* A call is in hand, and is not any more; between the two it waits for a client, and does not any
+ * more. */
 void rpc_host_call(struct rpc_conn *c, size_t bytes);
 void rpc_host_call_done(struct rpc_conn *c, size_t bytes);
 void rpc_host_call_waits(struct rpc_conn *c, size_t bytes, bool waits);
@@ -388,7 +409,8 @@ bool rpc_gss_known(struct rpc_gss *g, const struct rpc_gss_head *gh);
 
 /* o is on no list any more: freed, when the kernel has done with it. */
 void rpc_out_release(struct rpc_out *o);
-/* c_snd is to be sent. Fills sqe and returns what its completions go to; NULL: it is to be sent with a copy. */
+/* c_snd is to be sent. Fills sqe and returns what its completions go to; NULL: it is to be sent
+ * with a copy. */
 struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe);
 
 /* ---- rpc_tls.c: for rpc_conn.c and rpc_server.c; all but begin only with c_t ---- */
@@ -397,7 +419,8 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe);
 int rpc_tls_begin(struct rpc_conn *c);
 /* We probe; then with the peer's answer, which ends the probing. */
 int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers);
-int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const struct rpc_tls_proof *proof);
+int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r,
+		   const struct rpc_tls_proof *proof);
 /* Nothing of the kernel's refers to its buffers. */
 void rpc_tls_free(struct rpc_conn *c);
 /* The connection ends: says so, as far as that goes at once. */
@@ -406,7 +429,8 @@ void rpc_tls_bye(struct rpc_conn *c);
 bool rpc_tls_takes(const struct rpc_conn *c);
 int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n);
 void rpc_tls_got(struct rpc_conn *c, size_t n);
-/* 1: something was decrypted into c_rx; 0: it needs more, or wants to send first; else the connection cannot go on. */
+/* 1: something was decrypted into c_rx; 0: it needs more, or wants to send first; else the
+ * connection cannot go on. */
 int rpc_tls_pull(struct rpc_conn *c);
 /* Sending has turned to TLS; it turns when the last reply in the clear is sent. */
 bool rpc_tls_sends(const struct rpc_conn *c);
@@ -437,7 +461,7 @@ struct rpc_call_int {
 	bool ci_waits;	       /* rpc_call_waits */
 	struct rpc_call_int *ci_next;
 	/* RPCSEC_GSS */
-	struct gss_ctx *ci_ctx;	/* a reference, or NULL */
+	struct gss_ctx *ci_ctx;	 /* a reference, or NULL */
 	uint32_t ci_gss_service; /* of the results: 0 unless they are to be wrapped */
 	uint32_t ci_gss_seq, ci_verf_len;
 	uint8_t ci_verf[RPC_MAX_AUTH]; /* the reply's verifier, where ci_verf_len is not 0 */
@@ -484,8 +508,10 @@ void rpc_rdma_end(struct rpc_conn *c);
 /* A call that gets no reply. */
 void rpc_rdma_dropped(struct rpc_conn *c);
 struct rpc_rdma_dial;
-/* Connects from l; done is called there, once, later, unless it is called off (on l). c is open, its service has been told. */
-int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr, const struct rpc_service *svc,
+/* Connects from l; done is called there, once, later, unless it is called off (on l). c is open,
+ * its service has been told. */
+int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr,
+		  const struct rpc_service *svc,
 		  void (*done)(void *arg, int err, struct rpc_conn *c), void *arg);
 void rpc_rdma_dial_cancel(struct rpc_rdma_dial *dl);
 /* The call has a Write list. */

@@ -1,4 +1,5 @@
-/* rpc_limit.h - how many connections there are, in all and of one address; of IPv6 a network of 64 bits, all of which any host has. Any thread. */
+/* rpc_limit.h - how many connections there are, in all and of one address; of IPv6 a network of 64
+ * bits, all of which any host has. Any thread. */
 #ifndef PROTO_RPC_LIMIT_H
 #define PROTO_RPC_LIMIT_H
 #include "base/hash.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG	4096
-#define BUSY_TRIES	 100 /* of 10 ms */
+#define BUSY_TRIES	100 /* of 10 ms */
 #define LISTEN_RETRY_MS 100
 
 struct rpc_listener {
@@ -54,7 +54,9 @@ static struct loop *loop_for(struct rpc_listener *ls, int fd)
 	socklen_t len = sizeof local;
 
 	if (ls->ls_svc.rs_deal && !getsockname(fd, (struct sockaddr *)&local, &len))
-		return ls->ls_loops[ls->ls_svc.rs_deal((struct sockaddr *)&local, ls->ls_svc.rs_deal_arg) % ls->ls_nloops];
+		return ls->ls_loops[ls->ls_svc.rs_deal((struct sockaddr *)&local,
+						       ls->ls_svc.rs_deal_arg) %
+				    ls->ls_nloops];
 	return ls->ls_loops[ls->ls_next++ % ls->ls_nloops];
 }
 
@@ -154,17 +156,20 @@ static int bound_socket(const struct sockaddr *addr, socklen_t len)
 	return fd;
 }
 
-/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept late. */
+/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept
+ * late. */
 static int bound_in_time(const struct sockaddr *addr, socklen_t len)
 {
 	int fd;
 
-	for (int tries = 0; (fd = bound_socket(addr, len)) == -EADDRINUSE && tries < BUSY_TRIES; tries++)
+	for (int tries = 0; (fd = bound_socket(addr, len)) == -EADDRINUSE && tries < BUSY_TRIES;
+	     tries++)
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	return fd;
 }
 
-static int listener_new(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
+static int listener_new(struct rpc_listener **out, struct loop *l, int fd,
+			const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
 {
 	struct sockaddr_storage ss;
 	socklen_t sslen = sizeof ss;
@@ -196,7 +201,8 @@ static int listener_new(struct rpc_listener **out, struct loop *l, int fd, const
 	return 0;
 }
 
-int rpc_bind(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
+int rpc_bind(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
+	     const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
 {
 	int fd = bound_in_time(addr, len), err;
 
@@ -219,7 +225,8 @@ int rpc_listener_open(struct rpc_listener *ls)
 	return 0;
 }
 
-int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, struct loop *const *loops,
+int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr,
+	       socklen_t len, const struct rpc_service *svc, struct loop *const *loops,
 	       unsigned nloops)
 {
 	struct rpc_listener *ls;
@@ -235,7 +242,8 @@ int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr 
 	return err;
 }
 
-int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc, struct loop *const *loops, unsigned nloops)
+int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc,
+		  struct loop *const *loops, unsigned nloops)
 {
 	int err = listener_new(out, l, fd, svc, loops, nloops);
 

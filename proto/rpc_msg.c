@@ -3,8 +3,8 @@
 #include "proto/rpc_int.h"
 #include <errno.h>
 
-#define RPC_VERS    2u
-#define MACHINE_MAX 255u
+#define RPC_VERS     2u
+#define MACHINE_MAX  255u
 #define RPC_GSS_VERS 1u
 enum { MSG_CALL, MSG_REPLY };
 
@@ -27,7 +27,8 @@ static enum rpc_auth_stat authsys_parse(const uint8_t *body, uint32_t len, struc
 	return x.bad || xdr_left(&x) ? RPC_AUTH_BADCRED : RPC_AUTH_OK;
 }
 
-/* RFC 2203 sections 5.2.2 and 5.3.3.3; an unknown version is AUTH_REJECTEDCRED when a context is made (section 5.2.3.2). */
+/* RFC 2203 sections 5.2.2 and 5.3.3.3; an unknown version is AUTH_REJECTEDCRED when a context is
+ * made (section 5.2.3.2). */
 static enum rpc_auth_stat gss_parse(const uint8_t *body, uint32_t len, struct rpc_gss_head *g)
 {
 	struct xdr_in x;
@@ -50,7 +51,8 @@ static enum rpc_auth_stat gss_parse(const uint8_t *body, uint32_t len, struct rp
 	return RPC_AUTH_OK;
 }
 
-static enum rpc_auth_stat cred_parse(struct xdr_in *x, struct rpc_cred *cred, struct rpc_gss_head *g)
+static enum rpc_auth_stat cred_parse(struct xdr_in *x, struct rpc_cred *cred,
+				     struct rpc_gss_head *g)
 {
 	const uint8_t *body;
 	uint32_t len;

@@ -1,8 +1,10 @@
 /*
- * rpc_rdma_bulk.c - calls of ours that do not fit inline: the whole call in a position-zero Read chunk, the reply in a Reply chunk
- * (RFC 8166 section 3.5.3). Their memory is a region that the peer may read and write, of which each call has a run of pages
- * until its reply has come, or the connection has gone: a call that has timed out may still be read and answered. Payload in memory that
- * the program registered (rpc_rdma_region.c) has chunks of its own instead (sections 3.4.5 and 3.4.6), with the rest of the call, or of the reply, inline.
+ * rpc_rdma_bulk.c - calls of ours that do not fit inline: the whole call in a position-zero Read
+ * chunk, the reply in a Reply chunk (RFC 8166 section 3.5.3). Their memory is a region that the
+ * peer may read and write, of which each call has a run of pages until its reply has come, or the
+ * connection has gone: a call that has timed out may still be read and answered. Payload in memory
+ * that the program registered (rpc_rdma_region.c) has chunks of its own instead (sections 3.4.5 and
+ * 3.4.6), with the rest of the call, or of the reply, inline.
  */
 #include "proto/rpc_rdma_int.h"
 #include <errno.h>
@@ -12,7 +14,8 @@ struct rd_bulk {
 	uint32_t bk_xid;
 	struct rpc_buf *bk_call, *bk_reply; /* NULL: none */
 	size_t bk_reply_len;
-	/* Memory of the program's that the peer reads and writes itself (rpc_rdma_region.c): -1, or which region; then bk_out, which releases it. */
+	/* Memory of the program's that the peer reads and writes itself (rpc_rdma_region.c): -1, or
+	 * which region; then bk_out, which releases it. */
 	int bk_from, bk_to;
 	uint32_t bk_to_len;
 	struct rpc_out *bk_out;
@@ -60,12 +63,14 @@ static uint32_t gather_rest(uint8_t *p, const struct xdr_out *x)
 }
 
 /* The call's payload lies where the peer can fetch it, and the rest fits inline. */
-static bool fetched(struct rd_conn *r, struct rd_bulk *bk, const struct xdr_out *x, struct rd_seg *data)
+static bool fetched(struct rd_conn *r, struct rd_bulk *bk, const struct xdr_out *x,
+		    struct rd_seg *data)
 {
 	const struct xdr_splice *sp = &x->x_splice[0];
 	struct ibv_mr *mr;
 
-	if (x->x_nsplice != 1 || sp->sp_stays || RD_HDR_MIN + RD_BULK_HDR + x->x_len > r->r_send_max)
+	if (x->x_nsplice != 1 || sp->sp_stays ||
+	    RD_HDR_MIN + RD_BULK_HDR + x->x_len > r->r_send_max)
 		return false;
 	bk->bk_from = rd_region_get(r->r_dev, sp->sp_data, sp->sp_len, &mr);
 	if (bk->bk_from >= 0)
@@ -73,7 +78,8 @@ static bool fetched(struct rd_conn *r, struct rd_bulk *bk, const struct xdr_out 
 	return bk->bk_from >= 0;
 }
 
-static bool placed_there(struct rd_conn *r, struct rd_bulk *bk, const struct xdr_out *x, struct rd_seg *place)
+static bool placed_there(struct rd_conn *r, struct rd_bulk *bk, const struct xdr_out *x,
+			 struct rd_seg *place)
 {
 	const struct xdr_splice *sp = &x->x_place;
 	struct ibv_mr *mr;
@@ -88,7 +94,8 @@ static bool placed_there(struct rd_conn *r, struct rd_bulk *bk, const struct xdr
 }
 
 /* Where there is none of the program's memory for it: a run of ours. False: there is none now. */
-static bool copies_get(struct rd_conn *r, struct rd_bulk *bk, size_t call, size_t reply, struct rd_seg *segs)
+static bool copies_get(struct rd_conn *r, struct rd_bulk *bk, size_t call, size_t reply,
+		       struct rd_seg *segs)
 {
 	uint32_t rkey = 0;
 
@@ -103,7 +110,8 @@ static bool copies_get(struct rd_conn *r, struct rd_bulk *bk, size_t call, size_
 	return true;
 }
 
-int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hdr, uint32_t *hdr_len, bool *kept)
+int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hdr,
+		 uint32_t *hdr_len, bool *kept)
 {
 	const struct xdr_out *x = o->o_x;
 	size_t len = x->x_len + x->x_payload - RPC_MARK, reply_max = o->o_reply_max;
@@ -153,7 +161,8 @@ int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hd
 	return 0;
 }
 
-/* What the peer says that it wrote to the memory of the program. False: more than there is, or elsewhere. */
+/* What the peer says that it wrote to the memory of the program. False: more than there is, or
+ * elsewhere. */
 static bool placed_len(const struct rd_bulk *bk, const struct rd_hdr *h, uint32_t *len)
 {
 	struct rd_call *rc = h->h_nchunks ? rd_call_new(h) : NULL;
@@ -181,13 +190,16 @@ static bool bulk_long(struct rd_bulk *bk, const struct rd_hdr *h, struct rd_in *
 	if (len > bk->bk_reply_len)
 		return false;
 	bk->bk_in.in_mem = bk;
-	bk->bk_in.in_rec = (struct rpc_record){.r_buf = bk->bk_reply, .r_data = bk->bk_reply->b_data, .r_len = len};
+	bk->bk_in.in_rec = (struct rpc_record){
+		.r_buf = bk->bk_reply, .r_data = bk->bk_reply->b_data, .r_len = len};
 	*in = &bk->bk_in;
 	return true;
 }
 
-/* Takes the call's memory back. In *in what the Reply chunk holds, NULL: the reply is inline. False: the reply is none. */
-bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in, bool *direct, uint32_t *placed)
+/* Takes the call's memory back. In *in what the Reply chunk holds, NULL: the reply is inline.
+ * False: the reply is none. */
+bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in, bool *direct,
+		   uint32_t *placed)
 {
 	struct rd_bulk **at = &r->r_bulks, *bk;
 	bool good = h->h_proc == RD_MSG;

@@ -1,8 +1,10 @@
 /*
- * rpc_rdma_cm.c - the control thread (see rpc_rdma_int.h): devices, listeners, connecting and ending.
+ * rpc_rdma_cm.c - the control thread (see rpc_rdma_int.h): devices, listeners, connecting and
+ * ending.
  *
- * Losing a device. A driver that can let go of its users tells them (DEVICE_REMOVAL, IBV_EVENT_DEVICE_FATAL). One that cannot waits
- * until they have let go, without telling them: such a device is missed in the list of devices, which is looked at once a second.
+ * Losing a device. A driver that can let go of its users tells them (DEVICE_REMOVAL,
+ * IBV_EVENT_DEVICE_FATAL). One that cannot waits until they have let go, without telling them: such
+ * a device is missed in the list of devices, which is looked at once a second.
  */
 #include "base/clock.h"
 #include "base/exports.h"
@@ -19,13 +21,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define TICK_MS	    1000
-#define BACKLOG	    256
-#define MAX_DEVS    16
+#define TICK_MS	       1000
+#define BACKLOG	       256
+#define MAX_DEVS       16
 #define RD_PRIVATE_MAX 256
-#define RETRY_COUNT 7 /* of the transport */
-#define RNR_FOREVER 7
-#define FULL_SAID_MS 10000u
+#define RETRY_COUNT    7 /* of the transport */
+#define RNR_FOREVER    7
+#define FULL_SAID_MS   10000u
 
 struct rd_listener {
 	struct rd_listener *li_next;
@@ -48,7 +50,8 @@ struct up_msg {
 };
 
 struct rpc_rdma_opts rd_opts;
-struct metric *rd_m_wrs, *rd_m_signaled, *rd_m_doorbells, *rd_m_receives, *rd_m_receive_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
+struct metric *rd_m_wrs, *rd_m_signaled, *rd_m_doorbells, *rd_m_receives, *rd_m_receive_doorbells,
+	*rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
 static struct metric *m_accepted, *m_refused;
 
 static struct {
@@ -76,18 +79,33 @@ static double conns_gauge(void *arg)
 __attribute__((constructor)) static void rdma_metrics_make(void)
 {
 	m_accepted = metric_counter("weft_rdma_accepted_total", "RDMA connections accepted.", "");
-	m_refused = metric_counter("weft_rdma_refused_total", "RDMA connections refused for want of memory or receives.", "");
+	m_refused = metric_counter("weft_rdma_refused_total",
+				   "RDMA connections refused for want of memory or receives.", "");
 	metric_gauge("weft_rdma_connections", "RDMA connections open.", "", conns_gauge, NULL);
-	rd_m_wrs = metric_counter("weft_rdma_work_requests_total", "Sends, RDMA Reads and RDMA Writes posted.", "");
-	rd_m_signaled = metric_counter("weft_rdma_signaled_total", "Work requests that a completion was asked for.", "");
-	rd_m_doorbells = metric_counter("weft_rdma_doorbells_total", "Chains of work requests posted.", "");
+	rd_m_wrs = metric_counter("weft_rdma_work_requests_total",
+				  "Sends, RDMA Reads and RDMA Writes posted.", "");
+	rd_m_signaled = metric_counter("weft_rdma_signaled_total",
+				       "Work requests that a completion was asked for.", "");
+	rd_m_doorbells =
+		metric_counter("weft_rdma_doorbells_total", "Chains of work requests posted.", "");
 	rd_m_receives = metric_counter("weft_rdma_receives_total", "Receives posted.", "");
-	rd_m_receive_doorbells = metric_counter("weft_rdma_receive_doorbells_total", "Chains of receives posted.", "");
-	rd_m_read_bytes = metric_counter("weft_rdma_bytes_total", "Bytes moved by RDMA Read from clients, and by RDMA Write to them.", "dir=\"read\"");
-	rd_m_write_bytes = metric_counter("weft_rdma_bytes_total", "Bytes moved by RDMA Read from clients, and by RDMA Write to them.", "dir=\"write\"");
-	rd_m_chunk_errors = metric_counter("weft_rdma_chunk_errors_total", "Calls answered with ERR_CHUNK or ERR_VERS.", "");
-	rd_m_errors = metric_counter("weft_rdma_failed_operations_total", "Work requests that failed and ended their connection.", "");
-	rd_m_discarded = metric_counter("weft_rdma_discarded_total", "Messages discarded because they are no RPC over RDMA.", "");
+	rd_m_receive_doorbells = metric_counter("weft_rdma_receive_doorbells_total",
+						"Chains of receives posted.", "");
+	rd_m_read_bytes =
+		metric_counter("weft_rdma_bytes_total",
+			       "Bytes moved by RDMA Read from clients, and by RDMA Write to them.",
+			       "dir=\"read\"");
+	rd_m_write_bytes =
+		metric_counter("weft_rdma_bytes_total",
+			       "Bytes moved by RDMA Read from clients, and by RDMA Write to them.",
+			       "dir=\"write\"");
+	rd_m_chunk_errors = metric_counter("weft_rdma_chunk_errors_total",
+					   "Calls answered with ERR_CHUNK or ERR_VERS.", "");
+	rd_m_errors = metric_counter("weft_rdma_failed_operations_total",
+				     "Work requests that failed and ended their connection.", "");
+	rd_m_discarded =
+		metric_counter("weft_rdma_discarded_total",
+			       "Messages discarded because they are no RPC over RDMA.", "");
 }
 
 /* ---- commands ---- */
@@ -186,8 +204,9 @@ static bool dev_listed(struct ibv_device **list, int n, const struct ibv_device 
 }
 
 /*
- * librdmacm keeps its context of a device open until there is another one. A driver that waits for its users waits for that; the
- * descriptors of a device that is listed no more are made to mean nothing instead.
+ * librdmacm keeps its context of a device open until there is another one. A driver that waits for
+ * its users waits for that; the descriptors of a device that is listed no more are made to mean
+ * nothing instead.
  */
 static void context_release(struct ibv_context *ctx)
 {
@@ -219,7 +238,8 @@ static void dev_stopped(struct rd_port *p)
 	context_release(ctx);
 }
 
-/* Of a shared receive queue, its queue pair uses no more: what it has used is completed, or will be polled before it is destroyed. */
+/* Of a shared receive queue, its queue pair uses no more: what it has used is completed, or will be
+ * polled before it is destroyed. */
 static void conn_last(struct rd_conn *r)
 {
 	if (!r->r_prepared || r->r_last_told)
@@ -229,7 +249,8 @@ static void conn_last(struct rd_conn *r)
 	loop_post(r->r_port->pt_loop, &r->r_last_msg);
 }
 
-/* A queue that takes nothing any more. True: one that all connections of a loop use, which needs the device to be opened anew. */
+/* A queue that takes nothing any more. True: one that all connections of a loop use, which needs
+ * the device to be opened anew. */
 static bool queue_failed(const struct ibv_async_event *ev)
 {
 	struct rd_conn *r;
@@ -264,7 +285,8 @@ static void dev_events(struct rd_dev *d, bool failed)
 
 	while (!ibv_get_async_event(d->dv_ctx, &ev)) {
 		fatal |= ev.event_type == IBV_EVENT_DEVICE_FATAL || queue_failed(&ev);
-		if (ev.event_type != IBV_EVENT_QP_LAST_WQE_REACHED && ev.event_type != IBV_EVENT_COMM_EST)
+		if (ev.event_type != IBV_EVENT_QP_LAST_WQE_REACHED &&
+		    ev.event_type != IBV_EVENT_COMM_EST)
 			log_info("rdma: %s: %s", d->dv_name, ibv_event_type_str(ev.event_type));
 		ibv_ack_async_event(&ev);
 	}
@@ -324,7 +346,8 @@ static int listener_try(struct rd_listener *li)
 	rdma_set_option(li->li_id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one);
 	if (li->li_addr.ss_family == AF_INET6)
 		rdma_set_option(li->li_id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof one);
-	if (!rdma_bind_addr(li->li_id, (struct sockaddr *)&li->li_addr) && !rdma_listen(li->li_id, BACKLOG)) {
+	if (!rdma_bind_addr(li->li_id, (struct sockaddr *)&li->li_addr) &&
+	    !rdma_listen(li->li_id, BACKLOG)) {
 		if (!li->li_id->verbs || (li->li_dev = rd_dev_of(li->li_id->verbs)))
 			return 0;
 		errno = ENODEV;
@@ -348,7 +371,8 @@ static void listener_kick(struct rd_listener *li)
 				 err == -ENODEV ? "no RDMA device has this address"
 						: strerror(-err));
 		if (!err)
-			log_info("rdma: NFS over RDMA at %s%s%s", li->li_text, li->li_dev ? " on " : "", li->li_dev ? li->li_dev->dv_name : "");
+			log_info("rdma: NFS over RDMA at %s%s%s", li->li_text,
+				 li->li_dev ? " on " : "", li->li_dev ? li->li_dev->dv_name : "");
 		li->li_said = true;
 	}
 	listener_tell(li);
@@ -467,7 +491,8 @@ int rd_queues_make(struct rd_conn *r)
 {
 	const struct ibv_device_attr *a = &r->r_dev->dv_attr;
 	struct rd_port *p = r->r_port;
-	unsigned recvs = p->pt_srq ? 0 : min32(rd_opts.ro_credits + r->r_own_max, (uint32_t)a->max_qp_wr);
+	unsigned recvs =
+		p->pt_srq ? 0 : min32(rd_opts.ro_credits + r->r_own_max, (uint32_t)a->max_qp_wr);
 	struct ibv_qp_init_attr qa = {.qp_context = r, .qp_type = IBV_QPT_RC};
 
 	qa.cap.max_send_wr = min32(RD_SQ_DEPTH + 1, (uint32_t)a->max_qp_wr); /* one ends it */
@@ -556,10 +581,12 @@ static struct rd_listener *listener_of(const struct rdma_cm_id *id)
 	return NULL;
 }
 
-static struct rd_port *port_for(const struct rd_dev *d, const struct rd_listener *li, struct rdma_cm_id *id)
+static struct rd_port *port_for(const struct rd_dev *d, const struct rd_listener *li,
+				struct rdma_cm_id *id)
 {
 	const struct rpc_service *svc = &li->li_svc;
-	unsigned port = svc->rs_deal ? svc->rs_deal(rdma_get_local_addr(id), svc->rs_deal_arg) : cm.next_loop++;
+	unsigned port = svc->rs_deal ? svc->rs_deal(rdma_get_local_addr(id), svc->rs_deal_arg)
+				     : cm.next_loop++;
 
 	return d->dv_port[port % d->dv_nports];
 }
@@ -623,7 +650,10 @@ static void request_begin(struct rdma_cm_id *id, struct rd_conn *r)
 static void conn_accept(struct rd_conn *r)
 {
 	uint8_t private[RD_PRIVATE_LEN];
-	struct rdma_conn_param p = {.private_data = private, .private_data_len = RD_PRIVATE_LEN, .retry_count = RETRY_COUNT, .rnr_retry_count = RNR_FOREVER};
+	struct rdma_conn_param p = {.private_data = private,
+				    .private_data_len = RD_PRIVATE_LEN,
+				    .retry_count = RETRY_COUNT,
+				    .rnr_retry_count = RNR_FOREVER};
 
 	if (r->r_disconnected)
 		return;
@@ -633,7 +663,9 @@ static void conn_accept(struct rd_conn *r)
 			rd_conn_fail(r, -errno);
 		return;
 	}
-	rd_private_put(private, &(struct rd_private){.pv_inv = true, .pv_send = RD_INLINE, .pv_recv = RD_INLINE});
+	rd_private_put(
+		private,
+		&(struct rd_private){.pv_inv = true, .pv_send = RD_INLINE, .pv_recv = RD_INLINE});
 	p.initiator_depth = r->r_ord;
 	p.responder_resources = r->r_ird;
 	r->r_asked = true;
@@ -649,14 +681,17 @@ static void conn_accept(struct rd_conn *r)
 static void conn_disconnect(struct rd_conn *r)
 {
 	r->r_disconnected = true;
-	if (!r->r_asked || r->r_dev->dv_dead) /* nothing ever came; or what is said is not heard any more, and the shared queue goes as well */
+	/* nothing ever came; or what is said is not heard any more, and the shared queue goes as
+	 * well */
+	if (!r->r_asked || r->r_dev->dv_dead)
 		atomic_store(&r->r_last, true);
 	if (!r->r_asked && !r->r_client)
 		rdma_reject(r->r_id, NULL, 0);
 	else
 		rdma_disconnect(r->r_id);
 	if (r->r_qp)
-		ibv_modify_qp(r->r_qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+		ibv_modify_qp(r->r_qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR},
+			      IBV_QP_STATE);
 	loop_post(r->r_port->pt_loop, &r->r_drain_msg);
 }
 
@@ -721,7 +756,8 @@ static void cm_event(struct rdma_cm_event *ev)
 
 		/* Who has an event that is not acknowledged cannot be destroyed. */
 		if (copy.param.conn.private_data_len)
-			memcpy(private, copy.param.conn.private_data, copy.param.conn.private_data_len);
+			memcpy(private, copy.param.conn.private_data,
+			       copy.param.conn.private_data_len);
 		copy.param.conn.private_data = private;
 		rdma_ack_cm_event(ev);
 		rd_dial_event(r, &copy);
@@ -817,7 +853,8 @@ static void *cm_run(void *arg)
 	uint64_t next = clock_mono_ms();
 
 	(void)arg;
-	/* "rdma resource" names what a device holds after the thread that made it: that is the daemon, not the loop that this was started from. */
+	/* "rdma resource" names what a device holds after the thread that made it: that is the
+	 * daemon, not the loop that this was started from. */
 	prctl(PR_SET_NAME, program_invocation_short_name);
 	for (;;) {
 		struct pollfd fds[MAX_DEVS + 2];
@@ -831,8 +868,10 @@ static void *cm_run(void *arg)
 		/* A command may free a device: events first. */
 		for (unsigned i = 2; i < n; i++)
 			if (fds[i].revents)
-				dev_events(devs[i], fds[i].revents & (POLLERR | POLLHUP | POLLNVAL));
-		for (int most = BACKLOG; cm.chan && fds[1].revents && most && !rdma_get_cm_event(cm.chan, &ev); most--)
+				dev_events(devs[i],
+					   fds[i].revents & (POLLERR | POLLHUP | POLLNVAL));
+		for (int most = BACKLOG;
+		     cm.chan && fds[1].revents && most && !rdma_get_cm_event(cm.chan, &ev); most--)
 			cm_event(ev);
 		if (fds[0].revents)
 			commands();
@@ -860,7 +899,8 @@ void rpc_rdma_allow(void)
 {
 	struct rlimit rl = {RLIM_INFINITY, RLIM_INFINITY};
 
-	/* Who is not root has the limit that it was given; a registration that does not fit says so. */
+	/* Who is not root has the limit that it was given; a registration that does not fit says
+	 * so. */
 	setrlimit(RLIMIT_MEMLOCK, &rl);
 }
 
@@ -881,7 +921,8 @@ int rpc_rdma_start(const struct rpc_rdma_opts *o)
 	return 0;
 }
 
-int rpc_listen_rdma(struct loop *loop, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc, void (*up)(void *arg, bool yes), void *arg)
+int rpc_listen_rdma(struct loop *loop, const struct sockaddr *addr, socklen_t len,
+		    const struct rpc_service *svc, void (*up)(void *arg, bool yes), void *arg)
 {
 	struct rd_listener *li = calloc(1, sizeof *li);
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
@@ -895,7 +936,8 @@ int rpc_listen_rdma(struct loop *loop, const struct sockaddr *addr, socklen_t le
 	li->li_loop = loop;
 	li->li_up = up;
 	li->li_arg = arg;
-	li->li_any = v6 ? IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr) : in->sin_addr.s_addr == htonl(INADDR_ANY);
+	li->li_any = v6 ? IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr)
+			: in->sin_addr.s_addr == htonl(INADDR_ANY);
 	rpc_addr_text(addr, li->li_text, sizeof li->li_text);
 	rd_cmd(&li->li_cmd, CM_LISTEN, li);
 	return 0;

@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#define STALL_MS 2u
+#define STALL_MS   2u
 #define SIW_VENDOR 0x626d74u
 #define RECV_CHAIN 32u
 
@@ -26,10 +26,17 @@ static struct metric *m_completions, *m_polls, *m_vain, *m_events;
 
 __attribute__((constructor)) static void poll_metrics_make(void)
 {
-	m_completions = metric_counter("weft_rdma_completions_total", "Completions of work requests and receives.", "");
-	m_polls = metric_counter("weft_rdma_polls_total", "Looks for completions: some found some, some none.", "found=\"some\"");
-	m_vain = metric_counter("weft_rdma_polls_total", "Looks for completions: some found some, some none.", "found=\"none\"");
-	m_events = metric_counter("weft_rdma_events_total", "Events that woke a thread, raised by completions that nothing polled for.", "");
+	m_completions = metric_counter("weft_rdma_completions_total",
+				       "Completions of work requests and receives.", "");
+	m_polls = metric_counter("weft_rdma_polls_total",
+				 "Looks for completions: some found some, some none.",
+				 "found=\"some\"");
+	m_vain = metric_counter("weft_rdma_polls_total",
+				"Looks for completions: some found some, some none.",
+				"found=\"none\"");
+	m_events = metric_counter(
+		"weft_rdma_events_total",
+		"Events that woke a thread, raised by completions that nothing polled for.", "");
 }
 
 static void port_poll_done(struct loop_io *io, int res, uint32_t flags);
@@ -84,7 +91,8 @@ static int post_chain(struct rd_port *p, struct rd_conn *r, unsigned n)
 
 	while (got < n && (b = rd_buf_get(p))) {
 		sge[got] = (struct ibv_sge){(uintptr_t)b->bf_rpc.b_data, RD_INLINE, b->bf_lkey};
-		wr[got] = (struct ibv_recv_wr){.wr_id = (uintptr_t)b, .sg_list = &sge[got], .num_sge = 1};
+		wr[got] = (struct ibv_recv_wr){
+			.wr_id = (uintptr_t)b, .sg_list = &sge[got], .num_sge = 1};
 		if (got)
 			wr[got - 1].next = &wr[got];
 		got++;
@@ -115,7 +123,8 @@ int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 	else if (r->r_ending)
 		return 0;
 	for (bool first = true; !err; first = false) {
-		unsigned have = r ? r->r_posted : p->pt_srq_posted, n = want > have ? want - have : 0;
+		unsigned have = r ? r->r_posted : p->pt_srq_posted,
+			 n = want > have ? want - have : 0;
 
 		if (!n)
 			break;
@@ -181,7 +190,8 @@ void rd_arrive(struct rd_conn *r)
 	if (!err) {
 		rd_cmd(&r->r_accept, CM_ACCEPT, r);
 	} else if (err != -EAGAIN) {
-		rpc_conn_fail(r->r_c, err); /* what was posted to a queue of its own comes back from there */
+		/* what was posted to a queue of its own comes back from there */
+		rpc_conn_fail(r->r_c, err);
 	} else {
 		r->r_arriving = true;
 		r->r_arriving_next = p->pt_arriving;
@@ -196,7 +206,8 @@ bool rd_receives_late(const struct rd_conn *r)
 
 	if (!p->pt_slab_asked)
 		return false;
-	return p->pt_srq ? p->pt_srq_posted + p->pt_recv_late < p->pt_recv_want : r->r_posted < r->r_reserved;
+	return p->pt_srq ? p->pt_srq_posted + p->pt_recv_late < p->pt_recv_want
+			 : r->r_posted < r->r_reserved;
 }
 
 /* What is posted too much in a shared queue is used up by those who stay. */
@@ -252,7 +263,8 @@ void rd_slab_ready(struct rd_port *p)
 	}
 	for (unsigned i = 0; i < RD_QP_BUCKETS && !p->pt_srq; i++)
 		for (r = p->pt_qps[i]; r; r = r->r_qp_next)
-			if (!r->r_arriving && !r->r_ending && (err = rd_post_receives(p, r)) && err != -EAGAIN)
+			if (!r->r_arriving && !r->r_ending && (err = rd_post_receives(p, r)) &&
+			    err != -EAGAIN)
 				rpc_conn_fail(r->r_c, err);
 }
 
@@ -308,8 +320,9 @@ void rd_activate(struct rd_conn *r)
 }
 
 /*
- * Whether to poll again instead of waiting for an event: while completions come at least as often as the time that may be spent. An
- * event costs an interrupt, a wake-up and some system calls; polling costs the time until the next completion.
+ * Whether to poll again instead of waiting for an event: while completions come at least as often
+ * as the time that may be spent. An event costs an interrupt, a wake-up and some system calls;
+ * polling costs the time until the next completion.
  */
 static bool poll_on(uint64_t *last_ns, bool *spin, unsigned n)
 {
@@ -507,25 +520,29 @@ static void port_cancel_done(struct loop_io *io, int res, uint32_t flags)
 		port_stopped(p);
 }
 
-/* What is posted before it is connected fails; on iWARP nobody who was connected to sends first (RFC 5044 section 7.1). */
+/* What is posted before it is connected fails; on iWARP nobody who was connected to sends first
+ * (RFC 5044 section 7.1). */
 static bool may_probe(const struct rd_conn *r)
 {
 	return r->r_client || r->r_heard || (!r->r_dev->dv_iwarp && atomic_load(&r->r_established));
 }
 
 /*
- * Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its power. On iWARP that gives TCP something to have
- * acknowledged, which gives up in its own time. And who has taken nothing of what was under
- * way the last time, and gave nothing, is cut off: our Sends wait for its receives as long as it wants, which it may have said is for ever.
+ * Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its
+ * power. On iWARP that gives TCP something to have acknowledged, which gives up in its own time.
+ * And who has taken nothing of what was under way the last time, and gave nothing, is cut off: our
+ * Sends wait for its receives as long as it wants, which it may have said is for ever.
  */
 static void quiet_look(struct rd_conn *r)
 {
-	bool busy = r->r_seq != r->r_done || r->r_reads, waits = r->r_backlog && r->r_back >= r->r_back_max && r->r_up && !r->r_client;
+	bool busy = r->r_seq != r->r_done || r->r_reads,
+	     waits = r->r_backlog && r->r_back >= r->r_back_max && r->r_up && !r->r_client;
 
 	if (r->r_ending)
 		return;
 	if ((busy && r->r_stuck) || (waits && r->r_mute)) {
-		log_info("rdma: a peer %s", busy && r->r_stuck ? "takes nothing" : "answers no callback");
+		log_info("rdma: a peer %s",
+			 busy && r->r_stuck ? "takes nothing" : "answers no callback");
 		rpc_conn_fail(r->r_c, -ETIMEDOUT);
 		return;
 	}
@@ -584,7 +601,8 @@ static void port_start(struct loop_msg *m)
 /* No connection is left. */
 static void port_stop(struct loop_msg *m)
 {
-	struct rd_port *p = caa_container_of(m, struct rd_port, pt_stop_msg), **at = &rd_loop_get(p->pt_loop)->lo_ports;
+	struct rd_port *p = caa_container_of(m, struct rd_port, pt_stop_msg),
+		       **at = &rd_loop_get(p->pt_loop)->lo_ports;
 	struct io_uring_sqe *sqe = loop_sqe(p->pt_loop);
 
 	while (*at != p)
@@ -672,7 +690,8 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 	}
 	p->pt_refused_said = false;
 	p->pt_recv_max = rd_opts.ro_srq_max;
-	/* On iWARP whoever finds a queue empty has lost his connection: nothing there tries again (RFC 5041). So nobody's receives may be used up by others. */
+	/* On iWARP whoever finds a queue empty has lost his connection: nothing there tries again
+	 * (RFC 5041). So nobody's receives may be used up by others. */
 	if (rd_opts.ro_srq && !d->dv_iwarp && d->dv_attr.max_srq > 0)
 		port_share(p);
 	return p;
@@ -680,7 +699,8 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 
 static struct ibv_mr *piece_register(struct rd_dev *d, const struct pool_piece *pc)
 {
-	struct ibv_mr *mr = ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+	struct ibv_mr *mr = ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len,
+				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 
 	d->dv_relaxed = mr != NULL;
 	return mr ? mr : ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len, IBV_ACCESS_LOCAL_WRITE);
@@ -699,7 +719,9 @@ static int pool_register_dev(struct rd_dev *d, bool quiet)
 			int err = -errno;
 
 			if (!quiet)
-				log_error("rdma: %s: registering %zu MiB of the pool: %s%s", d->dv_name, pc->pp_len >> 20, strerror(-err), rd_why_refused(-err));
+				log_error("rdma: %s: registering %zu MiB of the pool: %s%s",
+					  d->dv_name, pc->pp_len >> 20, strerror(-err),
+					  rd_why_refused(-err));
 			errno = -err;
 			return err;
 		}
@@ -707,7 +729,8 @@ static int pool_register_dev(struct rd_dev *d, bool quiet)
 	return 0;
 }
 
-struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops, bool quiet)
+struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops,
+			   bool quiet)
 {
 	struct rd_dev *d = calloc(1, sizeof *d);
 
@@ -717,18 +740,23 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 	snprintf(d->dv_name, sizeof d->dv_name, "%s", ibv_get_device_name(ctx->device));
 	d->dv_iwarp = ctx->device->transport_type == IBV_TRANSPORT_IWARP;
 	d->dv_pd = ibv_alloc_pd(ctx);
-	if (!d->dv_pd || ibv_query_device(ctx, &d->dv_attr) || nonblock(ctx->async_fd) || pool_register_dev(d, quiet))
+	if (!d->dv_pd || ibv_query_device(ctx, &d->dv_attr) || nonblock(ctx->async_fd) ||
+	    pool_register_dev(d, quiet))
 		goto failed;
 	rd_regions_open(d);
-	d->dv_says_last = d->dv_attr.vendor_id != SIW_VENDOR; /* that one has given back all when the queue pair is in its error state */
+	/* that one has given back all when the queue pair is in its error state */
+	d->dv_says_last = d->dv_attr.vendor_id != SIW_VENDOR;
 	d->dv_inv = d->dv_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS && !d->dv_iwarp;
 	for (; d->dv_nports < nloops; d->dv_nports++)
 		if (!(d->dv_port[d->dv_nports] = port_new(d, loops[d->dv_nports], quiet)))
 			goto failed;
 	for (unsigned i = 0; i < d->dv_nports; i++)
 		loop_post(loops[i], &d->dv_port[i]->pt_start_msg);
-	log_info("rdma: %s: %s, %u MiB of memory in %u regions%s%s, reads %d deep", d->dv_name, d->dv_iwarp ? "iWARP" : "InfiniBand or RoCE",
-		 (unsigned)(pool_bytes() >> 20), d->dv_npieces, d->dv_relaxed ? ", relaxed ordering asked for" : "", d->dv_port[0]->pt_srq ? ", shared receive queues" : "", d->dv_attr.max_qp_init_rd_atom);
+	log_info("rdma: %s: %s, %u MiB of memory in %u regions%s%s, reads %d deep", d->dv_name,
+		 d->dv_iwarp ? "iWARP" : "InfiniBand or RoCE", (unsigned)(pool_bytes() >> 20),
+		 d->dv_npieces, d->dv_relaxed ? ", relaxed ordering asked for" : "",
+		 d->dv_port[0]->pt_srq ? ", shared receive queues" : "",
+		 d->dv_attr.max_qp_init_rd_atom);
 	return d;
 failed:
 	if (!quiet)

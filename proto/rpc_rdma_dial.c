@@ -1,9 +1,11 @@
 /*
- * rpc_rdma_dial.c - connecting, on the control thread: the peer's address is resolved to a device, its route, and then it goes as with
- * a connection that comes: the loop posts receives, and only then the peer is asked.
+ * rpc_rdma_dial.c - connecting, on the control thread: the peer's address is resolved to a device,
+ * its route, and then it goes as with a connection that comes: the loop posts receives, and only
+ * then the peer is asked.
  *
- * An attempt ends with one word to the loop, which then frees it: that it failed (dl_msg, or r_fail_msg where there is an rpc_conn already),
- * or r_up_msg. One that was called off goes on to its end, and what comes of it is closed.
+ * An attempt ends with one word to the loop, which then frees it: that it failed (dl_msg, or
+ * r_fail_msg where there is an rpc_conn already), or r_up_msg. One that was called off goes on to
+ * its end, and what comes of it is closed.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
@@ -122,12 +124,17 @@ int rd_dial_connect(struct rd_conn *r)
 {
 	const struct ibv_device_attr *a = &r->r_dev->dv_attr;
 	uint8_t private[RD_PRIVATE_LEN];
-	struct rdma_conn_param p = {.private_data = private, .private_data_len = RD_PRIVATE_LEN, .retry_count = RETRY_COUNT, .rnr_retry_count = RNR_FOREVER};
+	struct rdma_conn_param p = {.private_data = private,
+				    .private_data_len = RD_PRIVATE_LEN,
+				    .retry_count = RETRY_COUNT,
+				    .rnr_retry_count = RNR_FOREVER};
 
 	/* What the peer sends to us it does not invalidate: our regions are made once. */
 	rd_private_put(private, &(struct rd_private){.pv_send = RD_INLINE, .pv_recv = RD_INLINE});
-	p.responder_resources = (uint8_t)(a->max_qp_rd_atom < UINT8_MAX ? a->max_qp_rd_atom : UINT8_MAX);
-	p.initiator_depth = (uint8_t)(a->max_qp_init_rd_atom < UINT8_MAX ? a->max_qp_init_rd_atom : UINT8_MAX);
+	p.responder_resources =
+		(uint8_t)(a->max_qp_rd_atom < UINT8_MAX ? a->max_qp_rd_atom : UINT8_MAX);
+	p.initiator_depth =
+		(uint8_t)(a->max_qp_init_rd_atom < UINT8_MAX ? a->max_qp_init_rd_atom : UINT8_MAX);
 	return rdma_connect(r->r_id, &p);
 }
 
@@ -164,7 +171,8 @@ static void failed_msg(struct loop_msg *m)
 	rd_dial_done(dl, dl->dl_err, NULL);
 }
 
-int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr, const struct rpc_service *svc,
+int rpc_rdma_dial(struct rpc_rdma_dial **out, struct loop *l, const struct sockaddr_storage *addr,
+		  const struct rpc_service *svc,
 		  void (*done)(void *arg, int err, struct rpc_conn *c), void *arg)
 {
 	struct rpc_rdma_dial *dl = calloc(1, sizeof *dl);

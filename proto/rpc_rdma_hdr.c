@@ -56,7 +56,8 @@ static enum rd_verdict error_body(struct xdr_in *x, struct rd_hdr *h)
 	return RD_OK;
 }
 
-/* The whole Payload stream is in chunks, or its first word repeats the header's XID (section 4.5.2). */
+/* The whole Payload stream is in chunks, or its first word repeats the header's XID (section
+ * 4.5.2). */
 static bool body_fits(const struct rd_hdr *h)
 {
 	struct xdr_in x;
@@ -130,14 +131,16 @@ static int advance(struct planner *p, uint64_t len)
 static int put_read(struct planner *p, const struct rd_seg *s, uint32_t skip, uint32_t len)
 {
 	if (len)
-		p->p_reads[p->p_pl->pl_nreads++] = (struct rd_read){(uint32_t)p->p_pos, len, s->sg_handle, s->sg_offset + skip};
+		p->p_reads[p->p_pl->pl_nreads++] = (struct rd_read){
+			(uint32_t)p->p_pos, len, s->sg_handle, s->sg_offset + skip};
 	return advance(p, len);
 }
 
 static int put_copy(struct planner *p, uint32_t from, uint32_t len)
 {
 	if (len)
-		p->p_copies[p->p_pl->pl_ncopies++] = (struct rd_copy){(uint32_t)p->p_pos, from, len};
+		p->p_copies[p->p_pl->pl_ncopies++] =
+			(struct rd_copy){(uint32_t)p->p_pos, from, len};
 	return advance(p, len);
 }
 
@@ -215,9 +218,14 @@ static int take_chunk(struct planner *p, struct xdr_in *x, unsigned *left, bool 
 	return err ? err : put_copy(p, RD_ZEROS, (uint32_t)(-(p->p_pos - start) & 3));
 }
 
-int rd_plan(const struct rd_hdr *h, size_t max, struct rd_plan *pl, struct rd_read *reads, struct rd_copy *copies)
+int rd_plan(const struct rd_hdr *h, size_t max, struct rd_plan *pl, struct rd_read *reads,
+	    struct rd_copy *copies)
 {
-	struct planner p = {.p_pl = pl, .p_reads = reads, .p_copies = copies, .p_max = max < UINT32_MAX / 2 ? max : UINT32_MAX / 2, .p_inline = h->h_len};
+	struct planner p = {.p_pl = pl,
+			    .p_reads = reads,
+			    .p_copies = copies,
+			    .p_max = max < UINT32_MAX / 2 ? max : UINT32_MAX / 2,
+			    .p_inline = h->h_len};
 	bool msg = h->h_proc == RD_MSG;
 	unsigned left = h->h_nreads;
 	struct xdr_in x;
@@ -247,8 +255,8 @@ int rd_plan(const struct rd_hdr *h, size_t max, struct rd_plan *pl, struct rd_re
 
 /* ---- a call's reply ---- */
 
-/* One handle of the call's, that of a segment with payload: a client's last segment of a Write chunk may be a place for roundup that
- * all of its calls share. */
+/* One handle of the call's, that of a segment with payload: a client's last segment of a Write
+ * chunk may be a place for roundup that all of its calls share. */
 static void choose_inv(struct rd_call *rc, const struct rd_hdr *h)
 {
 	struct xdr_in x;
@@ -269,13 +277,17 @@ static void choose_inv(struct rd_call *rc, const struct rd_hdr *h)
 struct rd_call *rd_call_new(const struct rd_hdr *h)
 {
 	size_t nsegs = (size_t)h->h_nsegs + h->h_nreply;
-	struct rd_call *rc = malloc(sizeof *rc + nsegs * sizeof rc->rc_segs[0] + ((size_t)h->h_nchunks + 1) * sizeof *rc->rc_chunk);
+	struct rd_call *rc = malloc(sizeof *rc + nsegs * sizeof rc->rc_segs[0] +
+				    ((size_t)h->h_nchunks + 1) * sizeof *rc->rc_chunk);
 	struct xdr_in x;
 	unsigned at = 0;
 
 	if (!rc)
 		return NULL;
-	*rc = (struct rd_call){.rc_reply = h->h_reply, .rc_nchunks = h->h_nchunks, .rc_nsegs = h->h_nsegs, .rc_nreply = h->h_nreply};
+	*rc = (struct rd_call){.rc_reply = h->h_reply,
+			       .rc_nchunks = h->h_nchunks,
+			       .rc_nsegs = h->h_nsegs,
+			       .rc_nreply = h->h_nreply};
 	rc->rc_chunk = (unsigned *)(rc->rc_segs + nsegs);
 	xdr_in_init(&x, h->h_writes, h->h_nchunks * (size_t)8 + h->h_nsegs * (size_t)SEG_LEN);
 	for (unsigned i = 0; i < h->h_nchunks; i++) {
@@ -304,7 +316,8 @@ bool rd_fill(struct rd_wseg *segs, unsigned n, uint64_t len)
 	if (room < len)
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		segs[i].ws_used = len < segs[i].ws_seg.sg_length ? (uint32_t)len : segs[i].ws_seg.sg_length;
+		segs[i].ws_used =
+			len < segs[i].ws_seg.sg_length ? (uint32_t)len : segs[i].ws_seg.sg_length;
 		len -= segs[i].ws_used;
 	}
 	return true;
@@ -314,7 +327,8 @@ size_t rd_reply_hdr_len(const struct rd_call *rc)
 {
 	if (!rc)
 		return RD_HDR_MIN;
-	return RD_HDR_MIN + 8 * (size_t)rc->rc_nchunks + (rc->rc_reply ? 4 : 0) + SEG_LEN * ((size_t)rc->rc_nsegs + rc->rc_nreply);
+	return RD_HDR_MIN + 8 * (size_t)rc->rc_nchunks + (rc->rc_reply ? 4 : 0) +
+	       SEG_LEN * ((size_t)rc->rc_nsegs + rc->rc_nreply);
 }
 
 static uint8_t *put_u32(uint8_t *p, uint32_t v)
@@ -336,7 +350,8 @@ static uint8_t *put_segs(uint8_t *p, const struct rd_wseg *s, unsigned n)
 	return p;
 }
 
-size_t rd_reply_hdr_put(uint8_t *out, uint32_t xid, uint32_t credit, enum rd_proc proc, const struct rd_call *rc)
+size_t rd_reply_hdr_put(uint8_t *out, uint32_t xid, uint32_t credit, enum rd_proc proc,
+			const struct rd_call *rc)
 {
 	uint8_t *p = put_u32(out, xid);
 
@@ -346,7 +361,8 @@ size_t rd_reply_hdr_put(uint8_t *out, uint32_t xid, uint32_t credit, enum rd_pro
 	p = put_u32(p, 0); /* a reply has no Read list */
 	for (unsigned i = 0; rc && i < rc->rc_nchunks; i++) {
 		p = put_u32(p, 1);
-		p = put_segs(p, rc->rc_segs + rc->rc_chunk[i], rc->rc_chunk[i + 1] - rc->rc_chunk[i]);
+		p = put_segs(p, rc->rc_segs + rc->rc_chunk[i],
+			     rc->rc_chunk[i + 1] - rc->rc_chunk[i]);
 	}
 	p = put_u32(p, 0);
 	p = put_u32(p, rc && rc->rc_reply);
@@ -446,8 +462,8 @@ void rd_private_parse(const void *data, size_t len, struct rd_private *pv)
 
 /* ---- payload ---- */
 
-unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc, unsigned max_sge, struct rd_cut *cuts,
-		struct rd_src *pieces, unsigned *npieces)
+unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc,
+		unsigned max_sge, struct rd_cut *cuts, struct rd_src *pieces, unsigned *npieces)
 {
 	unsigned ncuts = 0, n = 0, s = 0;
 	uint32_t used = 0; /* of src[s] */
@@ -462,11 +478,14 @@ unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src 
 			if (len > segs[i].ws_used - done)
 				len = segs[i].ws_used - done;
 			if (len && sge == max_sge) {
-				cuts[ncuts++] = (struct rd_cut){segs[i].ws_seg.sg_handle, segs[i].ws_seg.sg_offset + done, n, 0};
+				cuts[ncuts++] =
+					(struct rd_cut){segs[i].ws_seg.sg_handle,
+							segs[i].ws_seg.sg_offset + done, n, 0};
 				sge = 0;
 			}
 			if (len) {
-				pieces[n++] = (struct rd_src){src[s].sr_p + used, len, src[s].sr_lkey};
+				pieces[n++] =
+					(struct rd_src){src[s].sr_p + used, len, src[s].sr_lkey};
 				cuts[ncuts - 1].ct_n++;
 				sge++;
 			}

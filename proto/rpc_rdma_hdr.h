@@ -1,6 +1,7 @@
 /*
- * rpc_rdma_hdr.h - RPC-over-RDMA version 1 headers (RFC 8166) and the CM private data of RFC 8797, on plain bytes and
- * without side effects: what comes from a peer is bounded and checked here, before anything is done with it.
+ * rpc_rdma_hdr.h - RPC-over-RDMA version 1 headers (RFC 8166) and the CM private data of RFC 8797,
+ * on plain bytes and without side effects: what comes from a peer is bounded and checked here,
+ * before anything is done with it.
  */
 #ifndef PROTO_RPC_RDMA_HDR_H
 #define PROTO_RPC_RDMA_HDR_H
@@ -26,10 +27,10 @@ struct rd_hdr {
 	uint32_t h_err; /* RD_ERROR: 0 when it cannot be decoded */
 	unsigned h_nreads;
 	const uint8_t *h_reads; /* at the first entry of the Read list */
-	unsigned h_nchunks;     /* in the Write list */
-	unsigned h_nsegs;       /* in all of them */
+	unsigned h_nchunks;	/* in the Write list */
+	unsigned h_nsegs;	/* in all of them */
 	const uint8_t *h_writes;
-	bool h_reply;     /* a Reply chunk is there */
+	bool h_reply;	   /* a Reply chunk is there */
 	unsigned h_nreply; /* segments in it */
 	const uint8_t *h_reply_segs;
 	const uint8_t *h_body; /* the Payload stream, as far as it is inline */
@@ -56,15 +57,17 @@ struct rd_copy {
 };
 #define RD_ZEROS UINT32_MAX
 struct rd_plan {
-	uint32_t pl_len;   /* of the record */
-	uint32_t pl_first; /* offset of the first chunk's data in it; payload, when the chunk is not the whole call */
+	uint32_t pl_len; /* of the record */
+	/* offset of the first chunk's data in it; payload, when the chunk is not the whole call */
+	uint32_t pl_first;
 	unsigned pl_nreads, pl_ncopies;
 };
 /* Entries that a plan for this header has at most. */
 #define RD_PLAN_READS(h)  (2 * (h)->h_nreads)
 #define RD_PLAN_COPIES(h) (2 * (h)->h_nreads + 1)
 /* 0; -EPROTO: the header makes no sense; -EMSGSIZE: the record would be longer than max. */
-int rd_plan(const struct rd_hdr *h, size_t max, struct rd_plan *pl, struct rd_read *reads, struct rd_copy *copies);
+int rd_plan(const struct rd_hdr *h, size_t max, struct rd_plan *pl, struct rd_read *reads,
+	    struct rd_copy *copies);
 
 /* What a call's header leaves to its reply: the Write list and the Reply chunk. */
 struct rd_wseg {
@@ -75,7 +78,7 @@ struct rd_call {
 	uint32_t rc_inv; /* a handle of this call that the reply may invalidate, if rc_has_inv */
 	bool rc_has_inv, rc_no_ddp, rc_reply;
 	unsigned rc_nchunks, rc_nsegs, rc_nreply;
-	unsigned *rc_chunk;       /* [rc_nchunks + 1]: the first segment of each */
+	unsigned *rc_chunk;	  /* [rc_nchunks + 1]: the first segment of each */
 	struct rd_wseg rc_segs[]; /* rc_nsegs of the Write list, rc_nreply of the Reply chunk */
 };
 /* NULL: no memory. The caller frees. */
@@ -87,13 +90,16 @@ static inline struct rd_wseg *rd_reply_segs(struct rd_call *rc)
 /* Deals len bytes to n segments, in order. False: there is not so much room (they stay unused). */
 bool rd_fill(struct rd_wseg *segs, unsigned n, uint64_t len);
 
-/* Length of the header of a reply with these chunks (rc may be NULL), and the header itself. reply: the Reply chunk is echoed. */
+/* Length of the header of a reply with these chunks (rc may be NULL), and the header itself. reply:
+ * the Reply chunk is echoed. */
 size_t rd_reply_hdr_len(const struct rd_call *rc);
-size_t rd_reply_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, enum rd_proc proc, const struct rd_call *rc);
+size_t rd_reply_hdr_put(uint8_t *p, uint32_t xid, uint32_t credit, enum rd_proc proc,
+			const struct rd_call *rc);
 /* The chunks of a call of ours, each NULL: none. */
 struct rd_chunks {
-	const struct rd_seg *ck_call;  /* all of its Payload stream; without ck_data */
-	const struct rd_seg *ck_data;  /* payload that is missing in the stream, and was at ck_at in it */
+	const struct rd_seg *ck_call; /* all of its Payload stream; without ck_data */
+	/* payload that is missing in the stream, and was at ck_at in it */
+	const struct rd_seg *ck_data;
 	uint32_t ck_at;
 	const struct rd_seg *ck_place; /* where payload of the reply is to go */
 	const struct rd_seg *ck_reply; /* where the reply may go */
@@ -112,8 +118,8 @@ void rd_private_put(uint8_t p[RD_PRIVATE_LEN], const struct rd_private *pv);
 void rd_private_parse(const void *data, size_t len, struct rd_private *pv);
 
 /*
- * Payload to be sent: memory of ours, and to which places of the peer. rd_cut deals sources to segments: each cut
- * becomes one work request, of up to max_sge pieces.
+ * Payload to be sent: memory of ours, and to which places of the peer. rd_cut deals sources to
+ * segments: each cut becomes one work request, of up to max_sge pieces.
  */
 struct rd_src {
 	const uint8_t *sr_p;
@@ -128,6 +134,6 @@ struct rd_cut {
 #define RD_CUTS(nsegs, nsrc)   ((nsegs) + (nsrc))
 #define RD_PIECES(nsegs, nsrc) ((nsegs) + (nsrc))
 /* The segments' used bytes equal the sources'. Returns how many cuts. */
-unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc, unsigned max_sge, struct rd_cut *cuts,
-		struct rd_src *pieces, unsigned *npieces);
+unsigned rd_cut(const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc,
+		unsigned max_sge, struct rd_cut *cuts, struct rd_src *pieces, unsigned *npieces);
 #endif

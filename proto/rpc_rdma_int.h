@@ -1,28 +1,34 @@
 /*
- * rpc_rdma_int.h - what the RDMA files of the RPC layer share; not for services. docs/rdma.md tells the whole.
+ * rpc_rdma_int.h - what the RDMA files of the RPC layer share; not for services. docs/rdma.md tells
+ * the whole.
  *
  *   rpc_rdma_hdr.c  headers, on plain bytes
  *   rpc_rdma_cm.c   the control thread: devices, listeners, connections' beginning and end
  *   rpc_rdma_dial.c connecting
- *   rpc_rdma_dev.c  a device, and its part on each loop: receive queues, completion channel, polling
+ *   rpc_rdma_dev.c  a device, and its part on each loop: receive queues, completion channel,
+ *                   polling
  *   rpc_rdma_mem.c  registered memory
  *   rpc_rdma_recv.c what arrives: receives, RDMA Reads, records
  *   rpc_rdma_bulk.c calls of ours that do not fit inline
  *   rpc_rdma_send.c what leaves: the send queue, replies, calls of ours
  *
- * Two kinds of threads. The control thread makes and destroys what libibverbs and librdmacm have (devices, regions, queues, ids): such
- * calls pin gigabytes, take milliseconds, or wait for a peer. A loop only posts and polls. A connection goes:
+ * Two kinds of threads. The control thread makes and destroys what libibverbs and librdmacm have
+ * (devices, regions, queues, ids): such calls pin gigabytes, take milliseconds, or wait for a peer.
+ * A loop only posts and polls. A connection goes:
  *
  *   control: connect request; completion and send queue are made        -> loop: rd_prepare_msg
- *   loop:    the rpc_conn starts; receives are posted, when there is memory (CM_SLAB) -> control: CM_ACCEPT
+ *   loop:    the rpc_conn starts; receives are posted, when there is memory (CM_SLAB) -> control:
+ *            CM_ACCEPT
  *   either:  fails (rpc_conn_fail)                                      -> control: CM_DISCONNECT
  *   control: queue pair is in its error state                           -> loop: rd_drain_msg
- *   loop:    what was posted has come back, and the device has said that of the shared receives it uses none any more,
+ *   loop:    what was posted has come back, and the device has said that of the shared receives it
+ *            uses none any more,
  *            or neither ever will                                       -> control: CM_DESTROY
- *   control: queue pair, completion queue and id are gone               -> loop: rd_gone_msg, which frees
+ *   control: queue pair, completion queue and id are gone               -> loop: rd_gone_msg, which
+ *       frees
  *
- * Completion queues cannot overflow: that of a shared receive queue is as deep as the queue; what a connection sends completes in one of
- * its own, as deep as its send queue.
+ * Completion queues cannot overflow: that of a shared receive queue is as deep as the queue; what a
+ * connection sends completes in one of its own, as deep as its send queue.
  */
 #ifndef PROTO_RPC_RDMA_INT_H
 #define PROTO_RPC_RDMA_INT_H
@@ -33,18 +39,21 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 
-/* Bytes of a Receive, and of the inline part of what we send. More than clients ask for, so that long chunk lists fit. */
-#define RD_INLINE     8192u
-#define RD_SQ_DEPTH   256u
-#define RD_MAX_SGE    8u
-#define RD_BACK_CALLS 16u /* calls of a listener's side under way, at most: it has receives for the replies to them */
+/* Bytes of a Receive, and of the inline part of what we send. More than clients ask for, so that
+ * long chunk lists fit. */
+#define RD_INLINE   8192u
+#define RD_SQ_DEPTH 256u
+#define RD_MAX_SGE  8u
+/* calls of a listener's side under way, at most: it has receives for the replies to them */
+#define RD_BACK_CALLS 16u
 #define RD_SLAB	      64u /* buffers made at once, at least */
 #define RD_SLAB_MOST  2048u
-/* Receives beyond what is granted: a peer that sends more than it may is found before others miss them. */
-#define RD_SRQ_SPARE 64u
+/* Receives beyond what is granted: a peer that sends more than it may is found before others miss
+ * them. */
+#define RD_SRQ_SPARE  64u
 #define RD_QP_BUCKETS 256u
-#define RD_WCS	     32
-#define RD_REGIONS   RPC_RDMA_REGIONS
+#define RD_WCS	      32
+#define RD_REGIONS    RPC_RDMA_REGIONS
 
 struct rd_dev;
 struct rd_port;
@@ -58,7 +67,8 @@ struct rd_in {
 	size_t in_fetched; /* bytes that count as fetched until then */
 };
 
-/* A registered buffer of RD_INLINE bytes: for a Receive, whose memory becomes the record; or for the head of what is sent. */
+/* A registered buffer of RD_INLINE bytes: for a Receive, whose memory becomes the record; or for
+ * the head of what is sent. */
 struct rd_buf {
 	struct rpc_buf bf_rpc; /* first: rpc_buf_put leads back here */
 	struct rd_port *bf_port;
@@ -77,23 +87,35 @@ struct rd_slab {
 	struct rd_buf sl_bufs[];
 };
 
-enum rd_cmd_kind { CM_LISTEN, CM_DIAL, CM_ACCEPT, CM_DISCONNECT, CM_DESTROY, CM_SLAB, CM_BULK, CM_REGION, CM_PORT_STOPPED };
+enum rd_cmd_kind {
+	CM_LISTEN,
+	CM_DIAL,
+	CM_ACCEPT,
+	CM_DISCONNECT,
+	CM_DESTROY,
+	CM_SLAB,
+	CM_BULK,
+	CM_REGION,
+	CM_PORT_STOPPED
+};
 struct rd_cmd {
 	enum rd_cmd_kind cm_kind;
 	void *cm_arg;
 	struct rd_cmd *cm_next;
 };
 
-/* A device on one loop. The loop's, but for what the control thread makes before and destroys after. */
+/* A device on one loop. The loop's, but for what the control thread makes before and destroys
+ * after. */
 struct rd_port {
 	struct rd_dev *pt_dev;
 	struct loop *pt_loop;
 	struct ibv_comp_channel *pt_chan;
 	struct ibv_srq *pt_srq; /* NULL: each connection has receives of its own */
 	struct ibv_cq *pt_cq;	/* of pt_srq */
-	bool pt_event, pt_spin;	/* pt_cq may have something; polling it pays */
+	bool pt_event, pt_spin; /* pt_cq may have something; polling it pays */
 	uint64_t pt_last_ns;
-	unsigned pt_recv_max, pt_recv_want; /* receives that may be granted, and that are, with pt_srq or without */
+	/* receives that may be granted, and that are, with pt_srq or without */
+	unsigned pt_recv_max, pt_recv_want;
 	unsigned pt_srq_posted;
 	struct rd_conn *pt_qps[RD_QP_BUCKETS];
 	struct rd_slab *pt_slabs; /* the control thread's, until it has destroyed the port */
@@ -106,21 +128,22 @@ struct rd_port {
 	uint64_t pt_refused_ns; /* when nothing came, last */
 	bool pt_refused_said;	/* the control thread's */
 	struct rd_buf *pt_free;
-	unsigned pt_out; /* buffers not on pt_free */
-	unsigned pt_nfree, pt_bufs; /* on it, and in all */
+	unsigned pt_out;	     /* buffers not on pt_free */
+	unsigned pt_nfree, pt_bufs;  /* on it, and in all */
 	struct rd_conn *pt_arriving; /* wait for their receives */
 	unsigned pt_recv_late;	     /* receives that they wait for */
 	size_t pt_fetched;	     /* bytes of calls, of all connections */
-	struct rd_conn *pt_active; /* may have completions */
-	struct rd_conn *pt_stalled;	/* wait for memory */
-	struct loop_timer pt_timer;	/* so that they try again */
-	struct pool_wait pt_wait;	/* in the pool's queue, for the first of them */
+	struct rd_conn *pt_active;   /* may have completions */
+	struct rd_conn *pt_stalled;  /* wait for memory */
+	struct loop_timer pt_timer;  /* so that they try again */
+	struct pool_wait pt_wait;    /* in the pool's queue, for the first of them */
 	bool pt_waiting;
 	size_t pt_wait_len, pt_gift_len;
-	void *pt_gift; /* what came of it */
-	struct rd_sink *pt_sink;	/* iWARP: where RDMA Reads go */
-	struct rd_sink *pt_bulk;	/* what peers read and write of long calls of ours; NULL: none was made yet */
-	struct rd_port *pt_next;   /* of the loop */
+	void *pt_gift;		 /* what came of it */
+	struct rd_sink *pt_sink; /* iWARP: where RDMA Reads go */
+	/* what peers read and write of long calls of ours; NULL: none was made yet */
+	struct rd_sink *pt_bulk;
+	struct rd_port *pt_next; /* of the loop */
 	struct loop_io pt_io, pt_cancel_io;
 	unsigned pt_ios;
 	bool pt_stopping;
@@ -134,10 +157,11 @@ struct rd_dev {
 	struct ibv_pd *dv_pd;
 	struct ibv_device_attr dv_attr;
 	bool dv_iwarp, dv_inv, dv_dead;
-	bool dv_relaxed;   /* the pool is registered with relaxed ordering */
-	bool dv_says_last; /* when a queue pair uses no more shared receives */
+	bool dv_relaxed;       /* the pool is registered with relaxed ordering */
+	bool dv_says_last;     /* when a queue pair uses no more shared receives */
 	struct ibv_mr **dv_mr; /* of the pool's pieces */
-	struct ibv_mr *_Atomic dv_region[RD_REGIONS]; /* of the program's own memory (rpc_rdma_region.c) */
+	/* of the program's own memory (rpc_rdma_region.c) */
+	struct ibv_mr *_Atomic dv_region[RD_REGIONS];
 	unsigned dv_npieces;
 	struct rd_port *dv_port[64];
 	struct loop **dv_loops;
@@ -151,10 +175,10 @@ struct rd_op {
 	struct rd_op *op_next;
 	struct rpc_out *op_out; /* released when all is done; NULL: none */
 	struct rd_buf *op_head;
-	struct rpc_buf *op_mem; /* copies that are being sent, by b_next */
-	struct rd_in op_in;	/* the record being fetched */
+	struct rpc_buf *op_mem;	 /* copies that are being sent, by b_next */
+	struct rd_in op_in;	 /* the record being fetched */
 	struct rpc_buf *op_sink; /* iWARP: where to, until all is there */
-	uint64_t op_last;   /* the number of the last one posted */
+	uint64_t op_last;	 /* the number of the last one posted */
 	unsigned op_nwr, op_posted;
 	unsigned op_batch; /* RDMA Reads under way */
 	bool op_answer;	   /* to a call of the peer */
@@ -180,12 +204,12 @@ struct rd_conn {
 	bool r_prepared; /* the loop knows it */
 	bool r_asked, r_disconnected;
 	struct rd_host *r_host; /* whose connection it is; NULL: we connect */
-	_Atomic bool r_last; /* the device uses none of the shared receives for it any more */
+	_Atomic bool r_last;	/* the device uses none of the shared receives for it any more */
 	bool r_last_told;
 	_Atomic bool r_established; /* the peer said that it is connected */
-	uint32_t r_depth;    /* of the send queue */
-	uint32_t r_recvs;    /* that a receive queue of its own takes */
-	uint32_t r_send_max; /* bytes of a Send */
+	uint32_t r_depth;	    /* of the send queue */
+	uint32_t r_recvs;	    /* that a receive queue of its own takes */
+	uint32_t r_send_max;	    /* bytes of a Send */
 	uint32_t r_max_sge;
 	bool r_inv;
 	struct rpc_service r_svc;
@@ -196,32 +220,34 @@ struct rd_conn {
 	/* The loop's */
 	struct rpc_conn *r_c;
 	struct rd_conn *r_active_next, *r_stalled_next, *r_qp_next, *r_arriving_next;
-	bool r_up; /* something may be sent */
+	bool r_up;    /* something may be sent */
 	bool r_heard; /* something has come */
 	bool r_quiet; /* nothing has come since the last look */
 	bool r_stuck; /* and nothing of what was under way then is done */
-	bool r_mute; /* and no call of ours is answered, though others wait for that */
+	bool r_mute;  /* and no call of ours is answered, though others wait for that */
 	bool r_active, r_stalled, r_arriving, r_ending, r_drained, r_destroying;
 	uint64_t r_last_ns; /* the last completion */
 	bool r_spin;
-	unsigned r_credits; /* granted */
+	unsigned r_credits;  /* granted */
 	unsigned r_reserved; /* receives that stand behind them */
-	unsigned r_posted;  /* without a shared queue: in r_own */
+	unsigned r_posted;   /* without a shared queue: in r_own */
 	struct rd_buf *r_own;
-	unsigned r_calls;   /* of the peer, whose answers are not yet posted */
-	unsigned r_nonsense; /* messages thrown away since the last reply */
-	unsigned r_ops;	    /* in r_sent */
-	unsigned r_own_max;  /* calls of ours that there are receives for */
+	unsigned r_calls;	     /* of the peer, whose answers are not yet posted */
+	unsigned r_nonsense;	     /* messages thrown away since the last reply */
+	unsigned r_ops;		     /* in r_sent */
+	unsigned r_own_max;	     /* calls of ours that there are receives for */
 	unsigned r_back, r_back_max; /* calls of ours under way, and how many the peer takes */
 	struct rpc_out *r_backlog, **r_backlog_end;
 	struct rd_bulk *r_bulks; /* calls of ours that do not fit inline */
-	uint64_t r_seq, r_done, r_signaled; /* Sends and RDMA Writes posted, known to be done, last one that will tell */
+	/* Sends and RDMA Writes posted, known to be done, last one that will tell */
+	uint64_t r_seq, r_done, r_signaled;
 	struct rd_op *r_txq, **r_txq_end;     /* to be posted, in order */
 	struct rd_op *r_sent, **r_sent_end;   /* posted */
 	struct rd_op *r_readq, **r_readq_end; /* RDMA Reads, until all are done */
 	unsigned r_reads;		      /* under way */
 	size_t r_fetched;		      /* bytes of calls in r_readq, and in r_ready */
-	struct rd_buf *r_wait, **r_wait_end;  /* received; there was no memory for what they announce */
+	/* received; there was no memory for what they announce */
+	struct rd_buf *r_wait, **r_wait_end;
 	struct rd_in *r_ready, **r_ready_end;
 	struct loop_timer r_drain_timer;
 };
@@ -242,7 +268,9 @@ struct rpc_rdma_dial {
 };
 
 extern struct rpc_rdma_opts rd_opts;
-extern struct metric *rd_m_wrs, *rd_m_signaled, *rd_m_doorbells, *rd_m_receives, *rd_m_receive_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors, *rd_m_errors, *rd_m_discarded;
+extern struct metric *rd_m_wrs, *rd_m_signaled, *rd_m_doorbells, *rd_m_receives,
+	*rd_m_receive_doorbells, *rd_m_read_bytes, *rd_m_write_bytes, *rd_m_chunk_errors,
+	*rd_m_errors, *rd_m_discarded;
 
 /* ---- rpc_rdma_cm.c ---- */
 void rd_cmd(struct rd_cmd *cmd, enum rd_cmd_kind kind, void *arg);
@@ -268,7 +296,8 @@ void rd_dial_done(struct rpc_rdma_dial *dl, int err, struct rpc_conn *c);
 /* ---- rpc_rdma_dev.c ---- */
 /* By the control thread. */
 /* quiet: why it cannot be used was told. */
-struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops, bool quiet);
+struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops,
+			   bool quiet);
 /* Tells the loops to let go of it; a CM_PORT_STOPPED comes from each. */
 void rd_dev_stop(struct rd_dev *d);
 void rd_dev_free(struct rd_dev *d);
@@ -279,13 +308,15 @@ unsigned rd_reserve(struct rd_conn *r, unsigned credits);
 void rd_arrive(struct rd_conn *r);
 /* What was asked of rpc_rdma_mem.c has come, or was refused. */
 void rd_slab_ready(struct rd_port *p);
-/* Some of what was granted is not posted, and what it lacks is on its way: no credit may be given back now. */
+/* Some of what was granted is not posted, and what it lacks is on its way: no credit may be given
+ * back now. */
 bool rd_receives_late(const struct rd_conn *r);
 /* Its queue pair is gone. */
 void rd_unreserve(struct rd_conn *r);
 /* A receive of its own has come back. */
 void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc);
-/* As many receives as are wanted. -EAGAIN: when more memory has come. Else a negative errno: the connection cannot go on. */
+/* As many receives as are wanted. -EAGAIN: when more memory has come. Else a negative errno: the
+ * connection cannot go on. */
 int rd_post_receives(struct rd_port *p, struct rd_conn *r);
 /* It has something to be polled, or to be done. */
 void rd_activate(struct rd_conn *r);
@@ -297,7 +328,8 @@ void rd_forget(struct rd_conn *r);
 void rd_qp_add(struct rd_conn *r);
 /* Its queue pair is destroyed: none is left that could be taken for another's. */
 void rd_qp_del(struct rd_conn *r);
-/* Before a queue pair is destroyed: some devices then forget its completions, and with them the receives that it used. */
+/* Before a queue pair is destroyed: some devices then forget its completions, and with them the
+ * receives that it used. */
 void rd_shared_empty(struct rd_port *p);
 
 /* ---- rpc_rdma_mem.c ---- */
@@ -306,7 +338,8 @@ void rd_slab_asked(struct rd_port *p);
 void rd_bulk_asked(struct rd_port *p);
 struct rd_slab *rd_slab_make(struct rd_port *p, unsigned n);
 struct rd_sink;
-/* NULL, and errno: it was refused, and that was told unless the refusal before it was. The same with rd_slab_make. */
+/* NULL, and errno: it was refused, and that was told unless the refusal before it was. The same
+ * with rd_slab_make. */
 struct rd_sink *rd_sink_new(struct rd_port *p, int access);
 /* What to put behind strerror(err): the limit that a registration hit. */
 const char *rd_why_refused(int err);
@@ -324,14 +357,16 @@ void rd_sink_drop(struct rd_sink *sk);
 /* The device has gone, and nobody has any of its memory. */
 void rd_port_free(struct rd_port *p);
 uint32_t rd_lkey(const struct rd_dev *d, const void *p); /* 0: not the pool's */
-/* Registered memory of len bytes at most, NULL: there is none now. For a record, the target of RDMA Reads; where *sink is set, that is. */
+/* Registered memory of len bytes at most, NULL: there is none now. For a record, the target of RDMA
+ * Reads; where *sink is set, that is. */
 struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey);
 struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, struct rpc_buf **sink);
 /* For long calls of ours: the peer may read and write it. */
 struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey);
 
 /* ---- rpc_rdma_region.c ---- */
-/* The program's memory that these bytes lie in, and that the device has registered: its number, and *mr; it stays until rd_region_put. -1: there is none. On a loop. */
+/* The program's memory that these bytes lie in, and that the device has registered: its number, and
+ * *mr; it stays until rd_region_put. -1: there is none. On a loop. */
 int rd_region_get(struct rd_dev *d, const void *p, size_t len, struct ibv_mr **mr);
 void rd_region_put(int region); /* -1: nothing */
 /* There is a control thread, which is to be asked. */
@@ -345,11 +380,14 @@ void rd_region_asked(struct rd_region_cmd *rc, struct rd_dev *devs);
 /* ---- rpc_rdma_bulk.c ---- */
 #define RD_BULK_MAX (1u << 20)
 #define RD_BULK_HDR 48u /* what two chunks add to a header */
-/* The header of a call, and what of it goes inline; room for r_send_max bytes. 0, -EAGAIN: no memory now, -EMSGSIZE. *kept: o is freed with the rest, as the peer reads or
- * writes memory that it names. */
-int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hdr, uint32_t *hdr_len, bool *kept);
+/* The header of a call, and what of it goes inline; room for r_send_max bytes. 0, -EAGAIN: no
+ * memory now, -EMSGSIZE. *kept: o is freed with the rest, as the peer reads or writes memory that
+ * it names. */
+int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hdr,
+		 uint32_t *hdr_len, bool *kept);
 /* direct, placed: as in struct rpc_record. */
-bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in, bool *direct, uint32_t *placed);
+bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in, bool *direct,
+		   uint32_t *placed);
 /* The queue pair is gone. */
 void rd_bulk_drop(struct rd_conn *r);
 
@@ -369,7 +407,8 @@ void rd_read_completed(struct rd_conn *r, struct rd_op *op);
 void rd_post(struct rd_conn *r);
 void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errcode err);
 void rd_send_free(struct rd_conn *r);
-/* An RDMA Write of no bytes, which needs no handle: fails where there is no peer any more; on iWARP the connection does, when TCP gives up. */
+/* An RDMA Write of no bytes, which needs no handle: fails where there is no peer any more; on iWARP
+ * the connection does, when TCP gives up. */
 void rd_probe(struct rd_conn *r);
 
 /* ---- for rpc_conn.c and rpc_server.c ---- */

@@ -1,8 +1,10 @@
 /*
- * rpc_rdma_mem.c - registered memory on a loop: the pool's, buffers of messages, and what peers may write.
+ * rpc_rdma_mem.c - registered memory on a loop: the pool's, buffers of messages, and what peers may
+ * write.
  *
- * To register memory takes long, and the lock that page faults take: the control thread does it. A loop asks for more buffers while it still has some;
- * where it has none, connections that arrive, receives, and with them replies wait for what was asked for.
+ * To register memory takes long, and the lock that page faults take: the control thread does it. A
+ * loop asks for more buffers while it still has some; where it has none, connections that arrive,
+ * receives, and with them replies wait for what was asked for.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma_int.h"
@@ -13,7 +15,8 @@
 
 const char *rd_why_refused(int err)
 {
-	return err == ENOMEM ? ": the limit on locked memory (RLIMIT_MEMLOCK), or the device's" : "";
+	return err == ENOMEM ? ": the limit on locked memory (RLIMIT_MEMLOCK), or the device's"
+			     : "";
 }
 
 uint32_t rd_lkey(const struct rd_dev *d, const void *p)
@@ -52,9 +55,10 @@ static void gift_came(struct pool_wait *w, void *block)
 		rd_port_free(p);
 }
 
-/* A block, of *len bytes at least. Where there is none, those who wait take turns, and we wait with them: no load of others keeps us from ever
- * having one.
- * How long it is needed is the peer's to say. Replies have more of the pool to take it from than arguments that are only announced. */
+/* A block, of *len bytes at least. Where there is none, those who wait take turns, and we wait with
+ * them: no load of others keeps us from ever having one.
+ * How long it is needed is the peer's to say. Replies have more of the pool to take it from than
+ * arguments that are only announced. */
 static void *block_get(struct rd_port *p, size_t *len, enum pool_leave leave)
 {
 	void *block;
@@ -107,8 +111,8 @@ struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey)
 }
 
 /*
- * iWARP. The answer to an RDMA Read is placed as if the peer wrote it, so that its target must be writable for the peer: memory that serves
- * nothing else, a run of pages per record.
+ * iWARP. The answer to an RDMA Read is placed as if the peer wrote it, so that its target must be
+ * writable for the peer: memory that serves nothing else, a run of pages per record.
  */
 #define SINK_BYTES (32u << 20)
 #define SINK_PAGES (SINK_BYTES / RPC_PAGE)
@@ -167,7 +171,8 @@ static struct rd_sink *sink_new(struct ibv_pd *pd, int access)
 
 	if (!sk)
 		return NULL;
-	sk->sk_mem = mmap(NULL, SINK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	sk->sk_mem =
+		mmap(NULL, SINK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (sk->sk_mem == MAP_FAILED) {
 		free(sk);
 		errno = ENOMEM;
@@ -189,8 +194,10 @@ struct rd_sink *rd_sink_new(struct rd_port *p, int access)
 	int err = errno;
 
 	if (!sk && !p->pt_refused_said)
-		log_error("rdma: %s: registering %u MiB for %s: %s%s", p->pt_dev->dv_name, SINK_BYTES >> 20,
-			  access & IBV_ACCESS_REMOTE_READ ? "long calls" : "what is fetched", strerror(err), rd_why_refused(err));
+		log_error("rdma: %s: registering %u MiB for %s: %s%s", p->pt_dev->dv_name,
+			  SINK_BYTES >> 20,
+			  access & IBV_ACCESS_REMOTE_READ ? "long calls" : "what is fetched",
+			  strerror(err), rd_why_refused(err));
 	p->pt_refused_said = !sk;
 	errno = err;
 	return sk;
@@ -247,7 +254,8 @@ struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, str
 
 static bool may_ask(const struct rd_port *p)
 {
-	return !p->pt_stopping && (!p->pt_refused_ns || loop_now_ns(p->pt_loop) - p->pt_refused_ns > AGAIN_NS);
+	return !p->pt_stopping &&
+	       (!p->pt_refused_ns || loop_now_ns(p->pt_loop) - p->pt_refused_ns > AGAIN_NS);
 }
 
 struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey)
@@ -280,7 +288,8 @@ static struct rd_slab *slab_new(struct rd_port *p, unsigned n)
 		return NULL;
 	sl->sl_n = n;
 	sl->sl_len = (size_t)n * RD_INLINE;
-	sl->sl_mem = mmap(NULL, sl->sl_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	sl->sl_mem =
+		mmap(NULL, sl->sl_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (sl->sl_mem == MAP_FAILED) {
 		free(sl);
 		return NULL;
@@ -309,7 +318,8 @@ struct rd_slab *rd_slab_make(struct rd_port *p, unsigned n)
 		sl = slab_new(p, n);
 	err = errno;
 	if (!sl && !p->pt_refused_said)
-		log_warn("rdma: %s: registering memory for %u messages: %s%s", p->pt_dev->dv_name, RD_SLAB, strerror(err), rd_why_refused(err));
+		log_warn("rdma: %s: registering memory for %u messages: %s%s", p->pt_dev->dv_name,
+			 RD_SLAB, strerror(err), rd_why_refused(err));
 	p->pt_refused_said = !sl;
 	errno = err;
 	return sl;

@@ -1,16 +1,18 @@
 /*
  * rpc_rdma_recv.c - what arrives: messages, and the arguments that a call's Read list announces.
  *
- * An inline message is handed out where it was received; the receive queue gets another buffer in its place. Arguments in chunks are
- * fetched straight into the record, so placed that the first chunk's data begins on a page boundary: the part of the message that
- * stands in front of it, a few hundred bytes, is copied there.
+ * An inline message is handed out where it was received; the receive queue gets another buffer in
+ * its place. Arguments in chunks are fetched straight into the record, so placed that the first
+ * chunk's data begins on a page boundary: the part of the message that stands in front of it, a few
+ * hundred bytes, is copied there.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_int.h"
 #include <errno.h>
 
-/* Bytes of calls that a connection has fetched, or fetches, and we have not begun to serve, at most. */
+/* Bytes of calls that a connection has fetched, or fetches, and we have not begun to serve, at
+ * most. */
 #define FETCH_MOST (4u << 20)
 
 /* ---- records ---- */
@@ -56,7 +58,8 @@ static void chunk_error(struct rd_conn *r, const struct rd_hdr *h, struct rd_cal
 
 /* ---- fetching ---- */
 
-static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads, uint32_t lkey, uint8_t *base)
+static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl,
+			       const struct rd_read *reads, uint32_t lkey, uint8_t *base)
 {
 	struct rd_op *op = rd_op_new(pl->pl_nreads, pl->pl_nreads);
 
@@ -64,8 +67,10 @@ static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl,
 		return NULL;
 	op->op_xid = h->h_xid;
 	for (unsigned i = 0; i < pl->pl_nreads; i++) {
-		op->op_sge[i] = (struct ibv_sge){(uintptr_t)base + reads[i].rr_at, reads[i].rr_len, lkey};
-		op->op_wr[i] = (struct ibv_send_wr){.sg_list = &op->op_sge[i], .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
+		op->op_sge[i] =
+			(struct ibv_sge){(uintptr_t)base + reads[i].rr_at, reads[i].rr_len, lkey};
+		op->op_wr[i] = (struct ibv_send_wr){
+			.sg_list = &op->op_sge[i], .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
 		op->op_wr[i].wr.rdma.remote_addr = reads[i].rr_offset;
 		op->op_wr[i].wr.rdma.rkey = reads[i].rr_handle;
 		metric_add(rd_m_read_bytes, reads[i].rr_len);
@@ -74,7 +79,8 @@ static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl,
 }
 
 /* How many bytes were copied: to be fetched, payload is not among them. */
-static size_t place(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_copy *copies, uint8_t *base)
+static size_t place(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_copy *copies,
+		    uint8_t *base)
 {
 	size_t copied = 0;
 
@@ -92,18 +98,22 @@ static size_t place(const struct rd_hdr *h, const struct rd_plan *pl, const stru
 }
 
 /*
- * A peer announces as much as it likes, and decides how long its memory takes to answer: what we keep for that is bounded, as well for all connections
- * of a port together, and while a connection takes no more calls. One call may always be fetched.
+ * A peer announces as much as it likes, and decides how long its memory takes to answer: what we
+ * keep for that is bounded, as well for all connections of a port together, and while a connection
+ * takes no more calls. One call may always be fetched.
  */
 static bool fetch_may(const struct rd_conn *r, size_t len)
 {
 	size_t all = pool_bytes() / 4 / rd_opts.ro_nloops;
 
-	return !r->r_fetched || (!r->r_c->c_paused && r->r_fetched + len <= FETCH_MOST && r->r_port->pt_fetched + len <= all);
+	return !r->r_fetched || (!r->r_c->c_paused && r->r_fetched + len <= FETCH_MOST &&
+				 r->r_port->pt_fetched + len <= all);
 }
 
 /* 0; -EBUSY: not before others are done; -EAGAIN: no memory now; else the chunks are at fault. */
-static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads, const struct rd_copy *copies, struct rd_call *rc)
+static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct rd_plan *pl,
+		       const struct rd_read *reads, const struct rd_copy *copies,
+		       struct rd_call *rc)
 {
 	uint32_t start = (RPC_PAGE - pl->pl_first % RPC_PAGE) % RPC_PAGE, lkey;
 	struct rpc_buf *b, *sink = NULL;
@@ -130,7 +140,11 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	op->op_in.in_fetched = (size_t)start + pl->pl_len;
 	r->r_fetched += op->op_in.in_fetched;
 	r->r_port->pt_fetched += op->op_in.in_fetched;
-	op->op_in.in_rec = (struct rpc_record){.r_buf = b, .r_data = b->b_data + start, .r_len = pl->pl_len, .r_copied = copied, .r_rdma = rc};
+	op->op_in.in_rec = (struct rpc_record){.r_buf = b,
+					       .r_data = b->b_data + start,
+					       .r_len = pl->pl_len,
+					       .r_copied = copied,
+					       .r_rdma = rc};
 	*r->r_readq_end = op;
 	r->r_readq_end = &op->op_next;
 	if (!pl->pl_nreads) /* chunks of no length */
@@ -140,7 +154,8 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 
 static int fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
 {
-	size_t nreads = RD_PLAN_READS(h), ncopies = RD_PLAN_COPIES(h), max = r->r_c->c_svc.rs_max_record;
+	size_t nreads = RD_PLAN_READS(h), ncopies = RD_PLAN_COPIES(h),
+	       max = r->r_c->c_svc.rs_max_record;
 	struct rd_read *reads = malloc(nreads * sizeof *reads + ncopies * sizeof(struct rd_copy));
 	struct rd_copy *copies = (struct rd_copy *)(reads + nreads);
 	struct rd_plan pl;
@@ -148,14 +163,16 @@ static int fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
 
 	if (!reads)
 		return -EAGAIN;
-	err = r->r_ord ? rd_plan(h, max < POOL_MOST ? max : POOL_MOST, &pl, reads, copies) : -EOPNOTSUPP;
+	err = r->r_ord ? rd_plan(h, max < POOL_MOST ? max : POOL_MOST, &pl, reads, copies)
+		       : -EOPNOTSUPP;
 	if (!err)
 		err = fetch_begin(r, h, &pl, reads, copies, rc);
 	free(reads);
 	return err;
 }
 
-/* iWARP: peers can write where it was fetched to, this one and others, at any time: what is looked at must not be there. */
+/* iWARP: peers can write where it was fetched to, this one and others, at any time: what is looked
+ * at must not be there. */
 static void sink_leave(struct rd_op *op)
 {
 	uint8_t *to = op->op_in.in_rec.r_buf->b_data;
@@ -220,7 +237,10 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 		}
 	}
 	if (h->h_proc == RD_MSG && !h->h_nreads) {
-		b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len, .r_rdma = rc}};
+		b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc,
+						     .r_data = h->h_body,
+						     .r_len = h->h_len,
+						     .r_rdma = rc}};
 		ready(r, &b->bf_in);
 		return;
 	}
@@ -238,8 +258,9 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	rd_buf_put(b);
 }
 
-/* One more to be answered. False: the peer keeps to no rules, neither to its credits nor to having receives for our answers. One that does has had an
- * answer for each call beyond its credits: that was posted, whether or not its completion has come to us. */
+/* One more to be answered. False: the peer keeps to no rules, neither to its credits nor to having
+ * receives for our answers. One that does has had an answer for each call beyond its credits: that
+ * was posted, whether or not its completion has come to us. */
 static bool counted(struct rd_conn *r)
 {
 	if (++r->r_calls <= r->r_credits)
@@ -261,8 +282,8 @@ static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *
 		call_taken(r, b, h);
 }
 
-/* RFC 8166 section 4.5 has such a message thrown away. Each takes a receive, which no credit pays for: as many as stand behind all credits of the
- * connection may come between two replies. */
+/* RFC 8166 section 4.5 has such a message thrown away. Each takes a receive, which no credit pays
+ * for: as many as stand behind all credits of the connection may come between two replies. */
 static void discard(struct rd_conn *r, struct rd_buf *b)
 {
 	rd_buf_put(b);
@@ -273,8 +294,8 @@ static void discard(struct rd_conn *r, struct rd_buf *b)
 	rpc_conn_fail(r->r_c, -EPROTO);
 }
 
-/* To a call of ours. Its credit value is what the peer takes (RFC 8167 section 4). One that nobody waits for is none: it would lie here, for as long
- * as the connection takes nothing. */
+/* To a call of ours. Its credit value is what the peer takes (RFC 8167 section 4). One that nobody
+ * waits for is none: it would lie here, for as long as the connection takes nothing. */
 static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
 	uint32_t placed;
@@ -285,7 +306,9 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 		discard(r, b);
 		return;
 	}
-	r->r_back_max = h->h_credit < 1 ? 1 : h->h_credit < r->r_own_max ? h->h_credit : r->r_own_max;
+	r->r_back_max = h->h_credit < 1		     ? 1
+			: h->h_credit < r->r_own_max ? h->h_credit
+						     : r->r_own_max;
 	r->r_back--;
 	r->r_mute = false;
 	if (!rd_bulk_reply(r, h, &in, &direct, &placed)) {
@@ -299,11 +322,16 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 		ready(r, in);
 		return;
 	}
-	b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc, .r_data = h->h_body, .r_len = h->h_len, .r_direct = direct, .r_placed = placed}};
+	b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc,
+					     .r_data = h->h_body,
+					     .r_len = h->h_len,
+					     .r_direct = direct,
+					     .r_placed = placed}};
 	ready(r, &b->bf_in);
 }
 
-/* One that is not inline is told by its chunks: only a call has a Read list, and only we as a client offer Reply chunks. */
+/* One that is not inline is told by its chunks: only a call has a Read list, and only we as a
+ * client offer Reply chunks. */
 static bool is_reply(const struct rd_conn *r, const struct rd_hdr *h)
 {
 	struct xdr_in x;
@@ -331,7 +359,8 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 	if (v == RD_BAD_VERS || v == RD_BAD_CHUNK) {
 		metric_add(rd_m_chunk_errors, 1);
 		if (counted(r))
-			rd_send_error(r, h.h_xid, h.h_vers, v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
+			rd_send_error(r, h.h_xid, h.h_vers,
+				      v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
 	} else if (v == RD_OK && r->r_back) {
 		struct rd_in *none;
 		uint32_t placed;

@@ -1,8 +1,11 @@
 /*
- * rpc_rdma_region.c - the program's own memory, registered with every device, so that the payload of our calls goes from and to it without a copy.
+ * rpc_rdma_region.c - the program's own memory, registered with every device, so that the payload
+ * of our calls goes from and to it without a copy.
  *
- * The control thread registers; loops look into the table without a lock. A loop counts itself as busy with a region and then looks whether the region is
- * still the one that it found; who removes one takes it out of sight and then looks whether anybody is busy with it. Of the two one sees the other.
+ * The control thread registers; loops look into the table without a lock. A loop counts itself as
+ * busy with a region and then looks whether the region is still the one that it found; who removes
+ * one takes it out of sight and then looks whether anybody is busy with it. Of the two one sees the
+ * other.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
@@ -37,7 +40,8 @@ static bool covers(struct region *rg, const uint8_t *p, size_t len)
 {
 	const uint8_t *base = atomic_load(&rg->rg_p);
 
-	return base && p >= base && len <= atomic_load(&rg->rg_len) && (size_t)(p - base) <= atomic_load(&rg->rg_len) - len;
+	return base && p >= base && len <= atomic_load(&rg->rg_len) &&
+	       (size_t)(p - base) <= atomic_load(&rg->rg_len) - len;
 }
 
 int rd_region_get(struct rd_dev *d, const void *p, size_t len, struct ibv_mr **mr)
@@ -70,7 +74,8 @@ static int region_register(struct rd_dev *d, unsigned slot)
 
 	if (atomic_load(&d->dv_region[slot]))
 		return 0;
-	mr = ibv_reg_mr(d->dv_pd, regions[slot].rg_base, regions[slot].rg_size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	mr = ibv_reg_mr(d->dv_pd, regions[slot].rg_base, regions[slot].rg_size,
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (!mr)
 		return -errno;
 	atomic_store(&d->dv_region[slot], mr);
@@ -93,7 +98,9 @@ void rd_regions_open(struct rd_dev *d)
 	for (unsigned i = 0; i < RD_REGIONS; i++) {
 		err = regions[i].rg_there ? region_register(d, i) : 0;
 		if (err)
-			log_warn("rdma: %s: registering %zu KiB of the program's memory: %s%s; what lies there is copied", d->dv_name, regions[i].rg_size >> 10, strerror(-err),
+			log_warn("rdma: %s: registering %zu KiB of the program's memory: %s%s; "
+				 "what lies there is copied",
+				 d->dv_name, regions[i].rg_size >> 10, strerror(-err),
 				 rd_why_refused(-err));
 	}
 	pthread_mutex_unlock(&lock);
@@ -126,7 +133,10 @@ void rd_region_asked(struct rd_region_cmd *rc, struct rd_dev *devs)
 
 static int ask(unsigned slot, bool add)
 {
-	struct rd_region_cmd rc = {.rc_slot = slot, .rc_add = add, .rc_lock = PTHREAD_MUTEX_INITIALIZER, .rc_cond = PTHREAD_COND_INITIALIZER};
+	struct rd_region_cmd rc = {.rc_slot = slot,
+				   .rc_add = add,
+				   .rc_lock = PTHREAD_MUTEX_INITIALIZER,
+				   .rc_cond = PTHREAD_COND_INITIALIZER};
 
 	rd_cmd(&rc.rc_cmd, CM_REGION, &rc);
 	pthread_mutex_lock(&rc.rc_lock);

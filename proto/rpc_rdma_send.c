@@ -1,13 +1,17 @@
 /*
- * rpc_rdma_send.c - what leaves: the send queue, replies, calls of ours; and a connection's life on its loop.
+ * rpc_rdma_send.c - what leaves: the send queue, replies, calls of ours; and a connection's life on
+ * its loop.
  *
- * The send queue. Sends and RDMA Writes have numbers, and complete in that order; only some of them tell. A completion with number n says
- * that all up to n are done. RDMA Reads tell for themselves, once for each batch: siw completes what was posted behind one before its answer is
- * there. It also sends the memory of a request that does not tell by reference, and may do so again after a later one has told: on iWARP
- * all tell. What is queued is posted in one chain per turn, as far as the queue has room.
+ * The send queue. Sends and RDMA Writes have numbers, and complete in that order; only some of them
+ * tell. A completion with number n says that all up to n are done. RDMA Reads tell for themselves,
+ * once for each batch: siw completes what was posted behind one before its answer is there. It also
+ * sends the memory of a request that does not tell by reference, and may do so again after a later
+ * one has told: on iWARP all tell. What is queued is posted in one chain per turn, as far as the
+ * queue has room.
  *
- * A reply. Payload that was put by reference goes where the call's Write list says, straight from its memory, whatever its length.
- * What is left goes behind the header in one Send, or, where that is too long for the peer, by RDMA Write into the Reply chunk.
+ * A reply. Payload that was put by reference goes where the call's Write list says, straight from
+ * its memory, whatever its length. What is left goes behind the header in one Send, or, where that
+ * is too long for the peer, by RDMA Write into the Reply chunk.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
@@ -15,7 +19,8 @@
 #include <assert.h>
 #include <errno.h>
 
-/* What a wr_id begins with: a receive's is its buffer, an RDMA Read's its op, which lives until then if nothing failed. */
+/* What a wr_id begins with: a receive's is its buffer, an RDMA Read's its op, which lives until
+ * then if nothing failed. */
 #define ID_BITS	 3u
 #define SEND_ID	 1u
 #define READ_ID	 2u
@@ -26,8 +31,13 @@ static struct metric *m_copied, *m_undrained;
 
 __attribute__((constructor)) static void send_metrics_make(void)
 {
-	m_copied = metric_counter("weft_rdma_copied_bytes_total", "Payload bytes that lay outside of registered memory and were copied to be sent.", "");
-	m_undrained = metric_counter("weft_rdma_undrained_total", "Queue pairs destroyed before their device said that they had ended.", "");
+	m_copied = metric_counter(
+		"weft_rdma_copied_bytes_total",
+		"Payload bytes that lay outside of registered memory and were copied to be sent.",
+		"");
+	m_undrained = metric_counter(
+		"weft_rdma_undrained_total",
+		"Queue pairs destroyed before their device said that they had ended.", "");
 }
 
 /* ---- work requests ---- */
@@ -103,10 +113,12 @@ static void chain_send(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *
 	chain_put(ch, wr);
 }
 
-/* As many RDMA Reads as the peer takes at once (RFC 8166 section 3.1: the others would hold up what is behind them). */
+/* As many RDMA Reads as the peer takes at once (RFC 8166 section 3.1: the others would hold up what
+ * is behind them). */
 static void chain_reads(struct rd_conn *r, struct chain *ch)
 {
-	for (struct rd_op *op = r->r_readq; op && r->r_reads < r->r_ord && room(r); op = op->op_next) {
+	for (struct rd_op *op = r->r_readq; op && r->r_reads < r->r_ord && room(r);
+	     op = op->op_next) {
 		unsigned n = op->op_nwr - op->op_posted;
 
 		if (op->op_batch || !n)
@@ -126,8 +138,9 @@ static void chain_reads(struct rd_conn *r, struct chain *ch)
 	}
 }
 
-/* What is posted keeps its memory until it completes. A peer that takes nothing gets no more of it than this, then its calls count (counted()); one that
- * does, and whose completions are late, waits. */
+/* What is posted keeps its memory until it completes. A peer that takes nothing gets no more of it
+ * than this, then its calls count (counted()); one that does, and whose completions are late,
+ * waits. */
 static bool may_post(const struct rd_conn *r)
 {
 	return room(r) && r->r_ops < 4 * r->r_credits + r->r_own_max;
@@ -228,9 +241,9 @@ struct reply {
 	struct xdr_out *rp_x;
 	struct rd_call *rp_rc;
 	uint32_t rp_xid;
-	uint64_t rp_moved;    /* splices that go to Write chunks, by bit */
+	uint64_t rp_moved; /* splices that go to Write chunks, by bit */
 	unsigned rp_first[XDR_SPLICES], rp_nsegs[XDR_SPLICES]; /* their segments */
-	size_t rp_stream;     /* bytes of the Payload stream that are left */
+	size_t rp_stream; /* bytes of the Payload stream that are left */
 };
 
 _Static_assert(XDR_SPLICES <= 64, "rp_moved has a bit for each");
@@ -240,7 +253,8 @@ static uint32_t roundup(uint32_t len)
 	return -len & 3;
 }
 
-/* RFC 8267 section 6.4.1: the n-th item goes to the n-th chunk; an empty one asks for it inline. False: a chunk is too small. */
+/* RFC 8267 section 6.4.1: the n-th item goes to the n-th chunk; an empty one asks for it inline.
+ * False: a chunk is too small. */
 static bool deal(struct reply *rp)
 {
 	struct rd_call *rc = rp->rp_rc;
@@ -293,15 +307,17 @@ static bool bounce(struct reply *rp, struct rd_op *op, struct rd_src *s)
 	return true;
 }
 
-static bool source(struct reply *rp, struct rd_op *op, const struct xdr_splice *sp, struct rd_src *s)
+static bool source(struct reply *rp, struct rd_op *op, const struct xdr_splice *sp,
+		   struct rd_src *s)
 {
 	*s = (struct rd_src){sp->sp_data, sp->sp_len, rd_lkey(rp->rp_r->r_dev, sp->sp_data)};
 	return s->sr_lkey || !s->sr_len || bounce(rp, op, s);
 }
 
-/* The head's bytes, without what belongs to moved splices; unmoved splices stand in between: as sources, in order. at: where the head
- * is copied to, of a buffer with this lkey. */
-static unsigned stream(struct reply *rp, uint8_t *at, uint32_t lkey, const struct rd_src *splices, struct rd_src *src)
+/* The head's bytes, without what belongs to moved splices; unmoved splices stand in between: as
+ * sources, in order. at: where the head is copied to, of a buffer with this lkey. */
+static unsigned stream(struct reply *rp, uint8_t *at, uint32_t lkey, const struct rd_src *splices,
+		       struct rd_src *src)
 {
 	const struct xdr_out *x = rp->rp_x;
 	size_t from = RPC_MARK;
@@ -349,7 +365,8 @@ static bool flatten(struct reply *rp, struct rd_op *op, struct rd_src *src, unsi
 	return true;
 }
 
-/* siw copies up to 32 bytes to its header, and that wrongly where they lie across a page and its own thread sends them; but not what is in two parts. */
+/* siw copies up to 32 bytes to its header, and that wrongly where they lie across a page and its
+ * own thread sends them; but not what is in two parts. */
 #define SLIVER 32u
 
 /* How much of s is the first of two parts; 0: it may go as it is. */
@@ -357,15 +374,20 @@ static uint32_t sliver_cut(const struct rd_conn *r, const struct rd_src *s)
 {
 	uint32_t page = RPC_PAGE - (uint32_t)((uintptr_t)s->sr_p % RPC_PAGE);
 
-	return r->r_dev->dv_iwarp && r->r_max_sge > 1 && s->sr_len <= SLIVER && s->sr_len > page ? page : 0;
+	return r->r_dev->dv_iwarp && r->r_max_sge > 1 && s->sr_len <= SLIVER && s->sr_len > page
+		       ? page
+		       : 0;
 }
 
-static void put_writes(const struct rd_conn *r, struct rd_op *op, unsigned *nwr, unsigned *nsge, const struct rd_cut *cuts, unsigned ncuts, const struct rd_src *pieces)
+static void put_writes(const struct rd_conn *r, struct rd_op *op, unsigned *nwr, unsigned *nsge,
+		       const struct rd_cut *cuts, unsigned ncuts, const struct rd_src *pieces)
 {
 	for (unsigned i = 0; i < ncuts; i++) {
 		struct ibv_send_wr *wr = &op->op_wr[(*nwr)++];
 
-		*wr = (struct ibv_send_wr){.sg_list = &op->op_sge[*nsge], .num_sge = (int)cuts[i].ct_n, .opcode = IBV_WR_RDMA_WRITE};
+		*wr = (struct ibv_send_wr){.sg_list = &op->op_sge[*nsge],
+					   .num_sge = (int)cuts[i].ct_n,
+					   .opcode = IBV_WR_RDMA_WRITE};
 		wr->wr.rdma.remote_addr = cuts[i].ct_offset;
 		wr->wr.rdma.rkey = cuts[i].ct_handle;
 		for (unsigned k = 0; k < cuts[i].ct_n; k++) {
@@ -373,10 +395,12 @@ static void put_writes(const struct rd_conn *r, struct rd_op *op, unsigned *nwr,
 			uint32_t first = cuts[i].ct_n == 1 ? sliver_cut(r, s) : 0;
 
 			if (first) {
-				op->op_sge[(*nsge)++] = (struct ibv_sge){(uintptr_t)s->sr_p, first, s->sr_lkey};
+				op->op_sge[(*nsge)++] =
+					(struct ibv_sge){(uintptr_t)s->sr_p, first, s->sr_lkey};
 				wr->num_sge = 2;
 			}
-			op->op_sge[(*nsge)++] = (struct ibv_sge){(uintptr_t)s->sr_p + first, s->sr_len - first, s->sr_lkey};
+			op->op_sge[(*nsge)++] = (struct ibv_sge){(uintptr_t)s->sr_p + first,
+								 s->sr_len - first, s->sr_lkey};
 			metric_add(rd_m_write_bytes, s->sr_len);
 		}
 	}
@@ -389,29 +413,36 @@ struct builder {
 	struct rd_src *b_pieces;
 };
 
-static void build_writes(struct reply *rp, struct builder *b, const struct rd_wseg *segs, unsigned nsegs, const struct rd_src *src, unsigned nsrc)
+static void build_writes(struct reply *rp, struct builder *b, const struct rd_wseg *segs,
+			 unsigned nsegs, const struct rd_src *src, unsigned nsrc)
 {
-	unsigned npieces, ncuts = rd_cut(segs, nsegs, src, nsrc, rp->rp_r->r_max_sge, b->b_cuts, b->b_pieces, &npieces);
+	unsigned npieces, ncuts = rd_cut(segs, nsegs, src, nsrc, rp->rp_r->r_max_sge, b->b_cuts,
+					 b->b_pieces, &npieces);
 
 	put_writes(rp->rp_r, b->b_op, &b->b_nwr, &b->b_nsge, b->b_cuts, ncuts, b->b_pieces);
 }
 
-static void build_send(struct reply *rp, struct builder *b, uint32_t hdr_len, const struct rd_src *src, unsigned nsrc)
+static void build_send(struct reply *rp, struct builder *b, uint32_t hdr_len,
+		       const struct rd_src *src, unsigned nsrc)
 {
 	struct rd_op *op = b->b_op;
 	struct ibv_send_wr *wr = &op->op_wr[b->b_nwr++];
 	const struct rd_call *rc = rp->rp_rc;
 
-	*wr = (struct ibv_send_wr){.sg_list = &op->op_sge[b->b_nsge], .num_sge = 1, .opcode = IBV_WR_SEND};
-	op->op_sge[b->b_nsge] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, hdr_len, op->op_head->bf_lkey};
+	*wr = (struct ibv_send_wr){
+		.sg_list = &op->op_sge[b->b_nsge], .num_sge = 1, .opcode = IBV_WR_SEND};
+	op->op_sge[b->b_nsge] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, hdr_len,
+						 op->op_head->bf_lkey};
 	for (unsigned i = 0; i < nsrc; i++) {
 		struct ibv_sge *last = &op->op_sge[b->b_nsge];
 
-		if (last->addr + last->length == (uintptr_t)src[i].sr_p && last->lkey == src[i].sr_lkey) {
+		if (last->addr + last->length == (uintptr_t)src[i].sr_p &&
+		    last->lkey == src[i].sr_lkey) {
 			last->length += src[i].sr_len;
 			continue;
 		}
-		op->op_sge[++b->b_nsge] = (struct ibv_sge){(uintptr_t)src[i].sr_p, src[i].sr_len, src[i].sr_lkey};
+		op->op_sge[++b->b_nsge] =
+			(struct ibv_sge){(uintptr_t)src[i].sr_p, src[i].sr_len, src[i].sr_lkey};
 		wr->num_sge++;
 	}
 	b->b_nsge++;
@@ -438,7 +469,8 @@ static enum built build(struct reply *rp, struct builder *b)
 	if (hdr > r->r_send_max)
 		return TOO_LONG;
 	is_long = hdr + rp->rp_stream > r->r_send_max;
-	if (is_long && (!rc || !rc->rc_reply || rp->rp_x->x_len > POOL_MOST || !rd_fill(rd_reply_segs(rc), rc->rc_nreply, rp->rp_stream)))
+	if (is_long && (!rc || !rc->rc_reply || rp->rp_x->x_len > POOL_MOST ||
+			!rd_fill(rd_reply_segs(rc), rc->rc_nreply, rp->rp_stream)))
 		return TOO_LONG;
 	for (unsigned i = 0; i < rp->rp_x->x_nsplice; i++) {
 		if (rp->rp_x->x_splice[i].sp_len > POOL_MOST) /* there is never memory for a copy */
@@ -446,7 +478,8 @@ static enum built build(struct reply *rp, struct builder *b)
 		if (!source(rp, b->b_op, &rp->rp_x->x_splice[i], &splices[i]))
 			return NO_MEMORY;
 		if (rp->rp_moved >> i & 1)
-			build_writes(rp, b, rc->rc_segs + rp->rp_first[i], rp->rp_nsegs[i], &splices[i], 1);
+			build_writes(rp, b, rc->rc_segs + rp->rp_first[i], rp->rp_nsegs[i],
+				     &splices[i], 1);
 	}
 	if (!is_long) {
 		nsrc = stream(rp, head + hdr, lkey, splices, src);
@@ -466,7 +499,8 @@ static enum built build(struct reply *rp, struct builder *b)
 	return BUILT;
 }
 
-/* Most RDMA Writes that the reply can take, and most pieces in them: each piece ends with a segment or with a source. */
+/* Most RDMA Writes that the reply can take, and most pieces in them: each piece ends with a segment
+ * or with a source. */
 static unsigned most_writes(const struct reply *rp)
 {
 	return rp->rp_rc ? rp->rp_rc->rc_nsegs + rp->rp_rc->rc_nreply + 3 * XDR_SPLICES + 1 : 0;
@@ -536,15 +570,21 @@ void rd_send_error(struct rd_conn *r, uint32_t xid, uint32_t vers, enum rd_errco
 		rpc_conn_fail(r->r_c, -ENOMEM); /* RFC 8166 section 4.5.4 */
 		return;
 	}
-	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, (uint32_t)rd_error_put(op->op_head->bf_rpc.b_data, xid, vers, r->r_credits, err), op->op_head->bf_lkey};
-	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+	op->op_sge[0] = (struct ibv_sge){
+		(uintptr_t)op->op_head->bf_rpc.b_data,
+		(uint32_t)rd_error_put(op->op_head->bf_rpc.b_data, xid, vers, r->r_credits, err),
+		op->op_head->bf_lkey};
+	op->op_wr[0] =
+		(struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
 	op->op_answer = true;
 	enqueue(r, op);
 }
 
 void rd_probe(struct rd_conn *r)
 {
-	struct rd_op *op = r->r_ending || !r->r_up || r->r_txq || r->r_seq != r->r_done ? NULL : rd_op_new(1, 0);
+	struct rd_op *op = r->r_ending || !r->r_up || r->r_txq || r->r_seq != r->r_done
+				   ? NULL
+				   : rd_op_new(1, 0);
 
 	if (!op)
 		return;
@@ -553,7 +593,8 @@ void rd_probe(struct rd_conn *r)
 	rd_post(r);
 }
 
-/* ---- calls of ours: inline; where we are the client, long ones in chunks (RFC 8167 section 5.3 leaves them out backwards) ---- */
+/* ---- calls of ours: inline; where we are the client, long ones in chunks (RFC 8167 section 5.3
+ * leaves them out backwards) ---- */
 
 static bool call_send(struct rd_conn *r, struct rpc_out *o)
 {
@@ -565,7 +606,8 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 	uint32_t xid;
 	uint8_t *p;
 
-	bool bulk = r->r_client && (o->o_reply_max || RD_HDR_MIN + len > r->r_send_max), kept = false;
+	bool bulk = r->r_client && (o->o_reply_max || RD_HDR_MIN + len > r->r_send_max),
+	     kept = false;
 	uint32_t sent = (uint32_t)(RD_HDR_MIN + len);
 	int err = 0;
 
@@ -600,8 +642,10 @@ static bool call_send(struct rd_conn *r, struct rpc_out *o)
 		memcpy(p, (uint8_t *)iov[i].iov_base + skip, iov[i].iov_len - skip);
 		p += iov[i].iov_len - skip;
 	}
-	op->op_sge[0] = (struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, sent, op->op_head->bf_lkey};
-	op->op_wr[0] = (struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+	op->op_sge[0] =
+		(struct ibv_sge){(uintptr_t)op->op_head->bf_rpc.b_data, sent, op->op_head->bf_lkey};
+	op->op_wr[0] =
+		(struct ibv_send_wr){.sg_list = op->op_sge, .num_sge = 1, .opcode = IBV_WR_SEND};
 	op->op_out = kept ? NULL : o;
 	r->r_back++;
 	enqueue(r, op);
@@ -737,11 +781,15 @@ void rpc_rdma_end(struct rpc_conn *c)
 	rd_cmd(&r->r_disconnect, CM_DISCONNECT, r);
 }
 
-/* The queue pair takes nothing any more, and gives back what it has, in order: the last one is ours. */
+/* The queue pair takes nothing any more, and gives back what it has, in order: the last one is
+ * ours. */
 void rd_drain(struct loop_msg *m)
 {
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_drain_msg);
-	struct ibv_send_wr wr = {.wr_id = DRAIN_ID, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_send_wr wr = {.wr_id = DRAIN_ID,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
 
 	/* siw has flushed all when the queue pair is in its error state, and tells of no more. */
 	r->r_drained = r->r_dev->dv_iwarp || ibv_post_send(r->r_qp, &wr, &bad) != 0;
@@ -760,7 +808,8 @@ static void destroy(struct rd_conn *r)
 /* Nothing of it comes any more, neither of its own nor of what all share. */
 static bool drained(const struct rd_conn *r)
 {
-	return r->r_drained && (!r->r_port->pt_srq || !r->r_dev->dv_says_last || atomic_load(&r->r_last));
+	return r->r_drained &&
+	       (!r->r_port->pt_srq || !r->r_dev->dv_says_last || atomic_load(&r->r_last));
 }
 
 /* Some devices do not give back all, or do not say that they have. */
@@ -769,7 +818,9 @@ static void drain_timer(struct loop_timer *t)
 	struct rd_conn *r = caa_container_of(t, struct rd_conn, r_drain_timer);
 
 	metric_add(m_undrained, 1);
-	log_debug("rdma: a queue pair is destroyed %u ms after its end, %s", DRAIN_MS, r->r_drained ? "its device did not say that it uses no more receives" : "its sends have not all come back");
+	log_debug("rdma: a queue pair is destroyed %u ms after its end, %s", DRAIN_MS,
+		  r->r_drained ? "its device did not say that it uses no more receives"
+			       : "its sends have not all come back");
 	destroy(r);
 }
 
@@ -807,7 +858,8 @@ static void sent(struct rd_conn *r, const struct ibv_wc *wc)
 			return;
 		r->r_stuck = false;
 		if ((wc->wr_id & ID_BITS) == READ_ID)
-			rd_read_completed(r, (struct rd_op *)(uintptr_t)(wc->wr_id & ~(uint64_t)ID_BITS));
+			rd_read_completed(
+				r, (struct rd_op *)(uintptr_t)(wc->wr_id & ~(uint64_t)ID_BITS));
 		else
 			completed(r, wc->wr_id >> 2);
 	} else if (!r->r_ending) {

@@ -161,7 +161,8 @@ void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms)
 	xdr_patch_u32(&q->q_args, REQ_XID_AT, q->q_xid);
 	rpc_out_mark(&q->q_args);
 	ro->ro_x = q->q_args;
-	ro->ro_out = (struct rpc_out){.o_x = &ro->ro_x, .o_free = req_out_free, .o_reply_max = q->q_reply_max};
+	ro->ro_out = (struct rpc_out){
+		.o_x = &ro->ro_x, .o_free = req_out_free, .o_reply_max = q->q_reply_max};
 	xdr_out_init(&q->q_args, 0);
 	rpc_conn_out(c, &ro->ro_out);
 	rpc_conn_unpause(c);

@@ -59,8 +59,10 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 		if (!ci)
 			return NULL;
 	}
-	ci->ci_out =
-		(struct rpc_out){.o_x = &ci->ci_call.c_reply, .o_free = call_free, .o_reply = true, .o_rdma = r->r_rdma};
+	ci->ci_out = (struct rpc_out){.o_x = &ci->ci_call.c_reply,
+				      .o_free = call_free,
+				      .o_reply = true,
+				      .o_rdma = r->r_rdma};
 	ci->ci_rec = r->r_data;
 	ci->ci_copied = r->r_copied;
 	ci->ci_next = NULL;
@@ -174,7 +176,8 @@ void rpc_drop(struct rpc_call *call)
 void rpc_reply(struct rpc_call *call)
 {
 	if (!call->c_reply.bad && call_int(call)->ci_gss_service && rpc_gss_reply_wrap(call)) {
-		/* RFC 2203 section 5.3.3.4: no response. The client hears that from its connection. */
+		/* RFC 2203 section 5.3.3.4: no response. The client hears that from its
+		 * connection. */
 		log_warn("rpc: cannot protect a reply of program %u procedure %u", call->c_prog,
 			 call->c_proc);
 		rpc_conn_fail(call->c_conn, -EIO);
@@ -313,8 +316,9 @@ static bool tls_offered(const struct rpc_conn *c, const struct rpc_call *call)
 }
 
 /*
- * The AUTH_TLS probe, RFC 9289 section 4.1. It is refused on other procedures, inside TLS, and behind other calls than NULL: those were
- * anybody's on the path, and what they set up would be taken for the client's (see rpc_tls.c).
+ * The AUTH_TLS probe, RFC 9289 section 4.1. It is refused on other procedures, inside TLS, and
+ * behind other calls than NULL: those were anybody's on the path, and what they set up would be
+ * taken for the client's (see rpc_tls.c).
  */
 static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_stat bad)
 {
@@ -395,7 +399,8 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 	call->c_vers = h.h_vers;
 	call->c_proc = h.h_proc;
 	call->c_cred = h.h_cred;
-	if (verdict == RPC_HDR_OK && h.h_cred.rc_flavor == RPC_AUTH_GSS && !gss_begin(call, &h, &verdict))
+	if (verdict == RPC_HDR_OK && h.h_cred.rc_flavor == RPC_AUTH_GSS &&
+	    !gss_begin(call, &h, &verdict))
 		return;
 	if (verdict == RPC_HDR_OK) {
 		dispatch(c, call);
@@ -411,7 +416,9 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 		reply_denied(call, DENIED_RPC_MISMATCH, 2, 2);
 		break;
 	case RPC_HDR_AUTH: /* a flavour that is not served is refused as such, whatever its body */
-		rpc_reply_auth_error(call, h.h_cred.rc_flavor == RPC_AUTH_GSS && !c->c_svc.rs_gss ? RPC_AUTH_REJECTEDCRED : h.h_auth);
+		rpc_reply_auth_error(call, h.h_cred.rc_flavor == RPC_AUTH_GSS && !c->c_svc.rs_gss
+						   ? RPC_AUTH_REJECTEDCRED
+						   : h.h_auth);
 		break;
 	case RPC_HDR_ARGS:
 		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
@@ -427,7 +434,8 @@ void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, ui
 {
 	void *copy;
 
-	if (!call_int(call)->ci_out.o_rdma || !rpc_rdma_takes_items(call_int(call)->ci_out.o_rdma)) {
+	if (!call_int(call)->ci_out.o_rdma ||
+	    !rpc_rdma_takes_items(call_int(call)->ci_out.o_rdma)) {
 		xdr_put_opaque(x, data, n);
 		return;
 	}

@@ -1,13 +1,16 @@
 /*
- * rpc_tls.c - TLS on one connection (RFC 9289): handshake, decrypting, encrypting, closing. See rpc_tls.h.
+ * rpc_tls.c - TLS on one connection (RFC 9289): handshake, decrypting, encrypting, closing. See
+ * rpc_tls.h.
  *
- * Bytes of the wire wait in t_in for the library to take them and in t_out for the socket, both bounded; the library is run from the
- * connection's own input and output, and never waits. What it decrypts goes straight to where the record cutter (rpc_buf.c) wants the next
- * bytes, so that a bulk payload still lands on its page.
+ * Bytes of the wire wait in t_in for the library to take them and in t_out for the socket, both
+ * bounded; the library is run from the connection's own input and output, and never waits. What it
+ * decrypts goes straight to where the record cutter (rpc_buf.c) wants the next bytes, so that a
+ * bulk payload still lands on its page.
  *
- * c_tls turns from NONE when the handshake is complete, and no call is ever under way across that moment: the probe is only taken from a
- * peer that has called nothing but NULL. A call therefore was received under the protection that rpc_conn_tls() tells while it is served;
- * what somebody on the path put in front of the handshake is not mistaken for the client's.
+ * c_tls turns from NONE when the handshake is complete, and no call is ever under way across that
+ * moment: the probe is only taken from a peer that has called nothing but NULL. A call therefore
+ * was received under the protection that rpc_conn_tls() tells while it is served; what somebody on
+ * the path put in front of the handshake is not mistaken for the client's.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -17,27 +20,29 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define TLS_PLAIN    16384u /* RFC 8446 section 5.1: most bytes in a TLS record */
-#define TLS_ROOM     (TLS_PLAIN + 2048u) /* a full record, and an answer to a key update in front of it */
+#define TLS_PLAIN 16384u /* RFC 8446 section 5.1: most bytes in a TLS record */
+/* a full record, and an answer to a key update in front of it */
+#define TLS_ROOM     (TLS_PLAIN + 2048u)
 #define TLS_IN_SMALL 16384u
 #define TLS_IN_BIG   131072u
 #define TLS_OUT	     131072u
 #define TLS_HEAD     3u /* type and version: enough to tell a handshake from something else */
 #define HANDSHAKE_MS 10000u
-#define SHAKES_A_TURN 2u /* a step may take two milliseconds of public-key work: other connections come in between */
+/* a step may take two milliseconds of public-key work: other connections come in between */
+#define SHAKES_A_TURN 2u
 
 struct rpc_tls_conn {
 	SSL *t_ssl;
 	struct rpc_tls_ctx *t_ctx;
 	unsigned t_gen;
-	bool t_client;	  /* we connected; both sides prove t_proof */
+	bool t_client; /* we connected; both sides prove t_proof */
 	struct rpc_tls_proof t_proof;
-	bool t_clear;	  /* what goes in the clear is still to be sent */
-	bool t_begun;	  /* the peer's first bytes are a handshake's */
+	bool t_clear; /* what goes in the clear is still to be sent */
+	bool t_begun; /* the peer's first bytes are a handshake's */
 	bool t_up;
 	bool t_want_write; /* the library cannot go on before t_out has room */
-	bool t_broken;	  /* it must not be called any more */
-	bool t_big;	  /* the last receive was a full one */
+	bool t_broken;	   /* it must not be called any more */
+	bool t_big;	   /* the last receive was a full one */
 	struct rpc_buf *t_in, *t_out;
 	uint32_t t_in_r, t_in_w, t_out_r, t_out_w;
 	struct rpc_conn *t_conn;
@@ -103,10 +108,14 @@ static long bio_ctrl(BIO *b, int cmd, long num, void *p)
 __attribute__((constructor)) static void tls_init(void)
 {
 	m_up = metric_counter("weft_rpc_tls_handshakes_total", "TLS handshakes completed.", "");
-	m_failed = metric_counter("weft_rpc_tls_failed_total", "TLS connections ended by a failed handshake or broken records.", "");
-	metric_gauge("weft_rpc_tls_connections", "TCP connections open over TLS.", "", open_tls, NULL);
+	m_failed = metric_counter("weft_rpc_tls_failed_total",
+				  "TLS connections ended by a failed handshake or broken records.",
+				  "");
+	metric_gauge("weft_rpc_tls_connections", "TCP connections open over TLS.", "", open_tls,
+		     NULL);
 	bio_method = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "weft");
-	if (!bio_method || !BIO_meth_set_read_ex(bio_method, bio_read) || !BIO_meth_set_write_ex(bio_method, bio_write) ||
+	if (!bio_method || !BIO_meth_set_read_ex(bio_method, bio_read) ||
+	    !BIO_meth_set_write_ex(bio_method, bio_write) ||
 	    !BIO_meth_set_ctrl(bio_method, bio_ctrl))
 		log_fatal("rpc: out of memory");
 }
@@ -120,8 +129,10 @@ static const char *peer_text(const struct rpc_conn *c, char out[64])
 	bool v6 = c->c_peer.ss_family == AF_INET6;
 	char host[INET6_ADDRSTRLEN] = "?";
 
-	inet_ntop(c->c_peer.ss_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host, sizeof(host));
-	snprintf(out, 64, v6 ? "[%s]:%u" : "%s:%u", host, ntohs(v6 ? in6->sin6_port : in->sin_port));
+	inet_ntop(c->c_peer.ss_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host,
+		  sizeof(host));
+	snprintf(out, 64, v6 ? "[%s]:%u" : "%s:%u", host,
+		 ntohs(v6 ? in6->sin6_port : in->sin_port));
 	return out;
 }
 
@@ -142,15 +153,16 @@ static void log_up(struct rpc_conn *c, const char *how)
 	BIGNUM *bn;
 
 	if (!cert) {
-		log_info("rpc: %s calls over TLS (%s), %s", peer_text(c, peer), SSL_get_cipher_name(t->t_ssl), how);
+		log_info("rpc: %s calls over TLS (%s), %s", peer_text(c, peer),
+			 SSL_get_cipher_name(t->t_ssl), how);
 		return;
 	}
 	/* Section 5.2.1: serial number and issuer are who the client is. */
 	bn = ASN1_INTEGER_to_BN(X509_get0_serialNumber(cert), NULL);
 	serial = bn ? BN_bn2hex(bn) : NULL;
 	X509_NAME_oneline(X509_get_issuer_name(cert), issuer, sizeof(issuer));
-	log_info("rpc: %s calls over TLS (%s), certificate %s of \"%s\"", peer_text(c, peer), SSL_get_cipher_name(t->t_ssl),
-		 serial ? serial : "?", issuer);
+	log_info("rpc: %s calls over TLS (%s), certificate %s of \"%s\"", peer_text(c, peer),
+		 SSL_get_cipher_name(t->t_ssl), serial ? serial : "?", issuer);
 	OPENSSL_free(serial);
 	BN_free(bn);
 }
@@ -165,8 +177,9 @@ static int broken(struct rpc_conn *c, const char *what)
 
 	metric_add(m_failed, 1);
 	if (t->t_client || rpc_tls_may_log(t->t_ctx))
-		log_info("rpc: %s: %s%s%s%s%s", peer_text(c, peer), what, why ? ": " : "", why ? why : "",
-			 verify != X509_V_OK ? ": " : "", verify != X509_V_OK ? X509_verify_cert_error_string(verify) : "");
+		log_info("rpc: %s: %s%s%s%s%s", peer_text(c, peer), what, why ? ": " : "",
+			 why ? why : "", verify != X509_V_OK ? ": " : "",
+			 verify != X509_V_OK ? X509_verify_cert_error_string(verify) : "");
 	ERR_clear_error();
 	t->t_broken = true;
 	return -EPROTO;
@@ -184,7 +197,8 @@ static void handshake_later(struct loop_msg *m)
 	rpc_conn_put(c);
 }
 
-/* Whether another step of a handshake may run in this turn of the loop; if not, the connection's input goes on in the next one. */
+/* Whether another step of a handshake may run in this turn of the loop; if not, the connection's
+ * input goes on in the next one. */
 static bool handshake_turn(struct rpc_conn *c)
 {
 	struct rpc_loop *rl = c->c_rl;
@@ -290,7 +304,8 @@ static void probe_free(struct rpc_out *o)
 int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers)
 {
 	struct probe *p = calloc(1, sizeof(*p));
-	const uint32_t words[] = {0, c->c_xid, 0, 2, prog, vers, 0, RPC_AUTH_TLS, 0, RPC_AUTH_NONE, 0};
+	const uint32_t words[] = {0, c->c_xid,	    0, 2, prog, vers, 0, RPC_AUTH_TLS,
+				  0, RPC_AUTH_NONE, 0};
 
 	if (!p)
 		return -ENOMEM;
@@ -309,7 +324,8 @@ int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers)
 }
 
 /* RFC 9289 section 4.1: an accepted reply whose verifier says STARTTLS, whatever its status. */
-int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const struct rpc_tls_proof *proof)
+int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r,
+		   const struct rpc_tls_proof *proof)
 {
 	struct xdr_in x;
 	const uint8_t *token;
@@ -317,7 +333,8 @@ int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r, const struct 
 	int rc;
 
 	xdr_in_init(&x, r->r_data, r->r_len);
-	if (xdr_get_u32(&x) != c->c_xid || xdr_get_u32(&x) != 1 || xdr_get_u32(&x) || xdr_get_u32(&x) != RPC_AUTH_NONE)
+	if (xdr_get_u32(&x) != c->c_xid || xdr_get_u32(&x) != 1 || xdr_get_u32(&x) ||
+	    xdr_get_u32(&x) != RPC_AUTH_NONE)
 		return -EPROTO;
 	token = xdr_get_opaque(&x, RPC_MAX_AUTH, &len);
 	if (!token || len != 8 || memcmp(token, "STARTTLS", 8) || !proof)
@@ -351,8 +368,8 @@ void rpc_tls_free(struct rpc_conn *c)
 	free(t);
 }
 
-/* What can leave at once leaves: an alert, or close_notify (RFC 8446 section 6.1). Behind a send that is under way it would be
- * in the middle of a record. */
+/* What can leave at once leaves: an alert, or close_notify (RFC 8446 section 6.1). Behind a send
+ * that is under way it would be in the middle of a record. */
 void rpc_tls_bye(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->c_t;
@@ -364,7 +381,8 @@ void rpc_tls_bye(struct rpc_conn *c)
 	ERR_clear_error();
 	t->t_broken = true;
 	if (t->t_out_w > t->t_out_r)
-		(void)!send(c->c_fd, t->t_out->b_data + t->t_out_r, t->t_out_w - t->t_out_r, MSG_DONTWAIT | MSG_NOSIGNAL);
+		(void)!send(c->c_fd, t->t_out->b_data + t->t_out_r, t->t_out_w - t->t_out_r,
+			    MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* ---- receiving ---- */
@@ -378,7 +396,8 @@ int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n)
 {
 	struct rpc_tls_conn *t = c->c_t;
 
-	/* The library keeps the part of a record that it has seen: what is left here is the head of a stream that has not begun. */
+	/* The library keeps the part of a record that it has seen: what is left here is the head of
+	 * a stream that has not begun. */
 	if (t->t_in && t->t_in_r == t->t_in_w && (rpc_buf_cap(t->t_in) >= TLS_IN_BIG) != t->t_big) {
 		rpc_buf_put(t->t_in);
 		t->t_in = NULL;
@@ -405,7 +424,8 @@ void rpc_tls_got(struct rpc_conn *c, size_t n)
 static int come_up(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->c_t;
-	bool cert = SSL_get0_peer_certificate(t->t_ssl) && SSL_get_verify_result(t->t_ssl) == X509_V_OK;
+	bool cert =
+		SSL_get0_peer_certificate(t->t_ssl) && SSL_get_verify_result(t->t_ssl) == X509_V_OK;
 	bool peer = SSL_session_reused(t->t_ssl); /* no sessions are kept: the cluster's key */
 
 	if (t->t_client && !peer)
@@ -431,8 +451,10 @@ static int handshake(struct rpc_conn *c)
 	int rc;
 
 	if (!t->t_begun) {
-		/* RFC 9289 section 5.1.1: what comes between probe and handshake is dropped without an answer. */
-		if ((have > 0 && p[0] != SSL3_RT_HANDSHAKE) || (have > 1 && p[1] != SSL3_VERSION_MAJOR)) {
+		/* RFC 9289 section 5.1.1: what comes between probe and handshake is dropped without
+		 * an answer. */
+		if ((have > 0 && p[0] != SSL3_RT_HANDSHAKE) ||
+		    (have > 1 && p[1] != SSL3_VERSION_MAJOR)) {
 			ERR_clear_error();
 			return broken(c, "bytes that are no TLS handshake behind the probe");
 		}
@@ -528,7 +550,8 @@ static size_t gather(struct rpc_conn *c, const void **p)
 
 		skip = 0;
 		for (unsigned i = 0; i < cnt && n < TLS_PLAIN; i++) {
-			size_t len = iov[i].iov_len < TLS_PLAIN - n ? iov[i].iov_len : TLS_PLAIN - n;
+			size_t len =
+				iov[i].iov_len < TLS_PLAIN - n ? iov[i].iov_len : TLS_PLAIN - n;
 
 			if (len == TLS_PLAIN) {
 				*p = iov[i].iov_base;

@@ -1,4 +1,5 @@
-/* rpc_tls_ctx.c - what TLS connections share: certificate, key, authorities, and loading them anew. See rpc_tls.h. */
+/* rpc_tls_ctx.c - what TLS connections share: certificate, key, authorities, and loading them anew.
+ * See rpc_tls.h. */
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/priv.h"
@@ -14,12 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERIFY_DEPTH 8
-#define FAILURES_LOGGED 10 /* each second */
+#define VERIFY_DEPTH	8
+#define FAILURES_LOGGED 10					 /* each second */
 static const uint8_t alpn[] = {6, 's', 'u', 'n', 'r', 'p', 'c'}; /* RFC 9289 section 7.2 */
-static const char peer_identity[] = "weft"; /* behind it, of a data server with keys of its own, its uuid */
+/* behind it, of a data server with keys of its own, its uuid */
+static const char peer_identity[] = "weft";
 #define IDENTITY (sizeof(peer_identity) - 1)
-_Static_assert(sizeof(((struct rpc_tls_proof *)0)->tp_identity) == IDENTITY + RPC_TLS_PEER_NAME && RPC_TLS_PSK_LEN == CAP_TLS_KEY_LEN, "what peers prove");
+_Static_assert(sizeof(((struct rpc_tls_proof *)0)->tp_identity) == IDENTITY + RPC_TLS_PEER_NAME &&
+		       RPC_TLS_PSK_LEN == CAP_TLS_KEY_LEN,
+	       "what peers prove");
 
 struct rpc_tls_ctx {
 	enum rpc_tls_mode tc_mode;
@@ -42,7 +46,8 @@ static SSL_SESSION *peer_session(SSL *ssl, const uint8_t psk[RPC_TLS_PSK_LEN])
 	const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, aes128_gcm_sha256);
 	SSL_SESSION *s = cipher ? SSL_SESSION_new() : NULL;
 
-	if (s && SSL_SESSION_set1_master_key(s, psk, RPC_TLS_PSK_LEN) && SSL_SESSION_set_cipher(s, cipher) &&
+	if (s && SSL_SESSION_set1_master_key(s, psk, RPC_TLS_PSK_LEN) &&
+	    SSL_SESSION_set_cipher(s, cipher) &&
 	    SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION))
 		return s;
 	SSL_SESSION_free(s);
@@ -67,10 +72,13 @@ static SSL_CTX *ctx_new(const SSL_METHOD *method)
 /* ---- the server's callbacks ---- */
 
 /*
- * RFC 9289 section 5: a client must offer ALPN with "sunrpc" in it, and is answered with that. The stock Linux client's handshake daemon (ktls-utils 1.0) offers none at all,
- * and then nothing comes here: it is let in, because the probe already said what is spoken. One that offers something else is refused.
+ * RFC 9289 section 5: a client must offer ALPN with "sunrpc" in it, and is answered with that. The
+ * stock Linux client's handshake daemon (ktls-utils 1.0) offers none at all, and then nothing comes
+ * here: it is let in, because the probe already said what is spoken. One that offers something else
+ * is refused.
  */
-static int alpn_cb(SSL *ssl, const unsigned char **out, unsigned char *outlen, const unsigned char *in, unsigned inlen, void *arg)
+static int alpn_cb(SSL *ssl, const unsigned char **out, unsigned char *outlen,
+		   const unsigned char *in, unsigned inlen, void *arg)
 {
 	(void)ssl;
 	(void)arg;
@@ -84,7 +92,8 @@ static int alpn_cb(SSL *ssl, const unsigned char **out, unsigned char *outlen, c
 	return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* RFC 9289 section 5.2.1.1, id-kp-rpcTLSClient: a certificate may be for RPC clients alone, which the library does not know. */
+/* RFC 9289 section 5.2.1.1, id-kp-rpcTLSClient: a certificate may be for RPC clients alone, which
+ * the library does not know. */
 static bool for_rpc_clients(X509 *cert)
 {
 	EXTENDED_KEY_USAGE *eku = X509_get_ext_d2i(cert, NID_ext_key_usage, NULL, NULL);
@@ -92,14 +101,16 @@ static bool for_rpc_clients(X509 *cert)
 	char oid[64];
 
 	for (int i = 0; i < sk_ASN1_OBJECT_num(eku) && !found; i++)
-		found = OBJ_obj2txt(oid, sizeof(oid), sk_ASN1_OBJECT_value(eku, i), 1) > 0 && !strcmp(oid, "1.3.6.1.5.5.7.3.33");
+		found = OBJ_obj2txt(oid, sizeof(oid), sk_ASN1_OBJECT_value(eku, i), 1) > 0 &&
+			!strcmp(oid, "1.3.6.1.5.5.7.3.33");
 	EXTENDED_KEY_USAGE_free(eku);
 	return found && (X509_get_key_usage(cert) & KU_DIGITAL_SIGNATURE);
 }
 
 static int verify_cb(int ok, X509_STORE_CTX *store)
 {
-	if (!ok && X509_STORE_CTX_get_error(store) == X509_V_ERR_INVALID_PURPOSE && X509_STORE_CTX_get_error_depth(store) == 0 &&
+	if (!ok && X509_STORE_CTX_get_error(store) == X509_V_ERR_INVALID_PURPOSE &&
+	    X509_STORE_CTX_get_error_depth(store) == 0 &&
 	    for_rpc_clients(X509_STORE_CTX_get_current_cert(store))) {
 		X509_STORE_CTX_set_error(store, X509_V_OK);
 		return 1;
@@ -115,7 +126,8 @@ static int psk_find_cb(SSL *ssl, const unsigned char *identity, size_t len, SSL_
 
 	/* Another identity is no error: the handshake goes on with certificates. */
 	*out = NULL;
-	if (!x->tc_peers || (len != IDENTITY && len != IDENTITY + RPC_TLS_PEER_NAME) || memcmp(identity, peer_identity, IDENTITY))
+	if (!x->tc_peers || (len != IDENTITY && len != IDENTITY + RPC_TLS_PEER_NAME) ||
+	    memcmp(identity, peer_identity, IDENTITY))
 		return 1;
 	if (len == IDENTITY) {
 		*out = peer_session(ssl, x->tc_psk);
@@ -138,7 +150,8 @@ static int no_passphrase(char *buf, int size, int rwflag, void *arg)
 
 /* ---- loading ---- */
 
-static int complain(const struct rpc_tls_ctx *x, const char *key, const char *file, char *err, size_t errlen)
+static int complain(const struct rpc_tls_ctx *x, const char *key, const char *file, char *err,
+		    size_t errlen)
 {
 	unsigned long e = ERR_peek_last_error();
 	const char *why = ERR_reason_error_string(e);
@@ -149,7 +162,8 @@ static int complain(const struct rpc_tls_ctx *x, const char *key, const char *fi
 	else if (access(file, R_OK) || stat(file, &st))
 		snprintf(err, errlen, "%s%s: %s: %s", x->tc_name, key, file, strerror(errno));
 	else
-		snprintf(err, errlen, "%s%s: %s: %s", x->tc_name, key, file, why ? why : "holds nothing in PEM that is wanted here");
+		snprintf(err, errlen, "%s%s: %s: %s", x->tc_name, key, file,
+			 why ? why : "holds nothing in PEM that is wanted here");
 	ERR_clear_error();
 	return -EINVAL;
 }
@@ -164,7 +178,8 @@ static int load_own(const struct rpc_tls_ctx *x, SSL_CTX *s, char *err, size_t e
 		if (ERR_GET_REASON(ERR_peek_last_error()) != X509_R_KEY_VALUES_MISMATCH)
 			return complain(x, "_key", x->tc_key, err, errlen);
 		ERR_clear_error();
-		snprintf(err, errlen, "%s_key: %s: is not the key of the certificate in %s", x->tc_name, x->tc_key, x->tc_cert);
+		snprintf(err, errlen, "%s_key: %s: is not the key of the certificate in %s",
+			 x->tc_name, x->tc_key, x->tc_cert);
 		return -EINVAL;
 	}
 	if (X509_cmp_time(X509_get0_notAfter(SSL_CTX_get0_certificate(s)), NULL) < 0)
@@ -178,8 +193,8 @@ static int load_ca(const struct rpc_tls_ctx *x, SSL_CTX *s, char *err, size_t er
 {
 	X509_STORE *store = SSL_CTX_get_cert_store(s);
 	X509_LOOKUP *lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file());
-	STACK_OF(X509_OBJECT) *objects;
-	STACK_OF(X509_NAME) *names;
+	STACK_OF(X509_OBJECT) * objects;
+	STACK_OF(X509_NAME) * names;
 	bool certs = false, crls = false;
 
 	ERR_clear_error();
@@ -199,7 +214,11 @@ static int load_ca(const struct rpc_tls_ctx *x, SSL_CTX *s, char *err, size_t er
 	if (crls)
 		X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK);
 	SSL_CTX_set_verify_depth(s, VERIFY_DEPTH);
-	SSL_CTX_set_verify(s, SSL_VERIFY_PEER | (x->tc_mode == RPC_TLS_CERT ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0), verify_cb);
+	SSL_CTX_set_verify(
+		s,
+		SSL_VERIFY_PEER |
+			(x->tc_mode == RPC_TLS_CERT ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
+		verify_cb);
 	return 0;
 }
 
@@ -262,13 +281,17 @@ int rpc_tls_open(struct rpc_tls_ctx **out, const struct rpc_tls_opts *o, char *e
 		goto bad;
 	rc = mode_parse(o->to_mode, &x->tc_mode);
 	if (rc) {
-		snprintf(err, errlen, "%s: %s: expected off, optional, required or mutual", x->tc_name, o->to_mode);
+		snprintf(err, errlen, "%s: %s: expected off, optional, required or mutual",
+			 x->tc_name, o->to_mode);
 		goto bad;
 	}
 	if (x->tc_mode == RPC_TLS_OFF)
 		goto bad;
 	if (x->tc_mode == RPC_TLS_CERT && !*x->tc_ca) {
-		snprintf(err, errlen, "%s_ca: names no file; %s = mutual needs the authorities that vouch for clients", x->tc_name, x->tc_name);
+		snprintf(err, errlen,
+			 "%s_ca: names no file; %s = mutual needs the authorities that vouch for "
+			 "clients",
+			 x->tc_name, x->tc_name);
 		rc = -EINVAL;
 		goto bad;
 	}
@@ -313,7 +336,8 @@ int rpc_tls_open_peers(struct rpc_tls_ctx **out, const char *key_name, char *err
 /* One line: mode, certificate, authorities. */
 static void log_loaded(struct rpc_tls_ctx *x)
 {
-	static const char *const modes[] = {"off", "optional", "required", "required with a client certificate"};
+	static const char *const modes[] = {"off", "optional", "required",
+					    "required with a client certificate"};
 	char subject[256] = "", until[32] = "";
 	struct tm tm;
 	X509 *cert;
@@ -324,7 +348,8 @@ static void log_loaded(struct rpc_tls_ctx *x)
 	if (ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm))
 		strftime(until, sizeof(until), "%Y-%m-%dT%H:%M:%SZ", &tm);
 	pthread_mutex_unlock(&x->tc_lock);
-	log_info("%s: TLS 1.3 is %s, certificate \"%s\" until %s, client certificates are %s%s", x->tc_name, modes[x->tc_mode], subject, until,
+	log_info("%s: TLS 1.3 is %s, certificate \"%s\" until %s, client certificates are %s%s",
+		 x->tc_name, modes[x->tc_mode], subject, until,
 		 *x->tc_ca ? "asked for and checked by " : "not asked for", x->tc_ca);
 }
 
@@ -335,7 +360,8 @@ void rpc_tls_reload(struct rpc_tls_ctx *x)
 	if (rpc_tls_mode(x) == RPC_TLS_OFF)
 		return; /* there are no files */
 	if (load(x, err, sizeof(err)))
-		log_error("%s%s%s; the certificates loaded before stay in use", err, *priv_user() ? ", as user " : "", priv_user());
+		log_error("%s%s%s; the certificates loaded before stay in use", err,
+			  *priv_user() ? ", as user " : "", priv_user());
 	else
 		log_loaded(x);
 }
@@ -353,7 +379,8 @@ enum rpc_tls_mode rpc_tls_mode(const struct rpc_tls_ctx *x)
 	return x ? x->tc_mode : RPC_TLS_OFF;
 }
 
-int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section, char *err, size_t errlen)
+int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char *section,
+		      char *err, size_t errlen)
 {
 	static const char *const names[] = {"", "_cert", "_key", "_ca"};
 	const char *value[4];
@@ -364,7 +391,9 @@ int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char
 		snprintf(name[i], sizeof(name[i]), "%s.tls%s", section, names[i]);
 		value[i] = conf_str(c, name[i]);
 	}
-	rc = rpc_tls_open(out, &(struct rpc_tls_opts){name[0], value[0], value[1], value[2], value[3]}, err, errlen);
+	rc = rpc_tls_open(out,
+			  &(struct rpc_tls_opts){name[0], value[0], value[1], value[2], value[3]},
+			  err, errlen);
 	if (*out)
 		log_loaded(*out);
 	return rc;
@@ -372,7 +401,8 @@ int rpc_tls_configure(struct rpc_tls_ctx **out, const struct conf *c, const char
 
 /* ---- for connections ---- */
 
-void rpc_tls_proof_make(struct rpc_tls_proof *p, const uint8_t psk[RPC_TLS_PSK_LEN], const uint8_t *self)
+void rpc_tls_proof_make(struct rpc_tls_proof *p, const uint8_t psk[RPC_TLS_PSK_LEN],
+			const uint8_t *self)
 {
 	memcpy(p->tp_key, psk, sizeof(p->tp_key));
 	memcpy(p->tp_identity, peer_identity, IDENTITY);
@@ -384,7 +414,8 @@ void rpc_tls_proof_make(struct rpc_tls_proof *p, const uint8_t psk[RPC_TLS_PSK_L
 static SSL_CTX *client_ctx;
 static pthread_once_t client_once = PTHREAD_ONCE_INIT;
 
-static int psk_use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **identity, size_t *len, SSL_SESSION **out)
+static int psk_use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **identity, size_t *len,
+		      SSL_SESSION **out)
 {
 	const struct rpc_tls_proof *p = SSL_get_app_data(ssl);
 
@@ -399,8 +430,10 @@ static void client_make(void)
 {
 	SSL_CTX *s = ctx_new(TLS_client_method());
 
-	/* The suite that goes with the key; a server would choose one of its own liking else, and the key be void. */
-	if (!s || !SSL_CTX_set_ciphersuites(s, "TLS_AES_128_GCM_SHA256") || SSL_CTX_set_alpn_protos(s, alpn, sizeof(alpn)))
+	/* The suite that goes with the key; a server would choose one of its own liking else, and
+	 * the key be void. */
+	if (!s || !SSL_CTX_set_ciphersuites(s, "TLS_AES_128_GCM_SHA256") ||
+	    SSL_CTX_set_alpn_protos(s, alpn, sizeof(alpn)))
 		log_fatal("rpc: OpenSSL does not offer TLS 1.3 here");
 	SSL_CTX_set_psk_use_session_callback(s, psk_use_cb);
 	client_ctx = s;
@@ -451,7 +484,9 @@ bool rpc_tls_still_trusted(struct rpc_tls_ctx *x, SSL *ssl, unsigned *gen)
 	SSL_CTX_up_ref(s);
 	pthread_mutex_unlock(&x->tc_lock);
 	sc = X509_STORE_CTX_new();
-	ok = sc && X509_STORE_CTX_init(sc, SSL_CTX_get_cert_store(s), cert, SSL_get_peer_cert_chain(ssl)) &&
+	ok = sc &&
+	     X509_STORE_CTX_init(sc, SSL_CTX_get_cert_store(s), cert,
+				 SSL_get_peer_cert_chain(ssl)) &&
 	     X509_STORE_CTX_set_default(sc, "ssl_client");
 	if (ok) {
 		X509_STORE_CTX_set_depth(sc, VERIFY_DEPTH);

@@ -1,12 +1,16 @@
 /*
- * rpc_turn.c - what the connections of one address share, so that a flood from there leaves the others of the loop their time and memory: a turn, calls in hand,
- * and a rate. An address is one host's, of IPv6 as well: all hosts of a site may be in one network of 64 bits, and would wait for each other. How many
- * addresses somebody has there, the limits of connections bound, which count networks.
+ * rpc_turn.c - what the connections of one address share, so that a flood from there leaves the
+ * others of the loop their time and memory: a turn, calls in hand, and a rate. An address is one
+ * host's, of IPv6 as well: all hosts of a site may be in one network of 64 bits, and would wait for
+ * each other. How many addresses somebody has there, the limits of connections bound, which count
+ * networks.
  *
- * What waits for a client (rpc_call_waits) is counted by itself: that client's answer comes as one more call, often from this very address, and must get in.
+ * What waits for a client (rpc_call_waits) is counted by itself: that client's answer comes as one
+ * more call, often from this very address, and must get in.
  *
- * All of it belongs to one loop and is touched on its thread only: a call costs no lock and no cache line that another thread writes. An address is as large
- * on each loop as its connections there are.
+ * All of it belongs to one loop and is touched on its thread only: a call costs no lock and no
+ * cache line that another thread writes. An address is as large on each loop as its connections
+ * there are.
  */
 #include "base/clock.h"
 #include "base/exports.h"
@@ -16,7 +20,8 @@
 #define CALL_BYTES (128u << 10)
 /* As many times what it may have in hand, an address may have waiting for clients. */
 #define WAITS 4u
-/* Of one connection, however much its address has: the slots that a Linux client has, and a record of the longest. */
+/* Of one connection, however much its address has: the slots that a Linux client has, and a record
+ * of the longest. */
 #define LEAST_CALLS 64u
 #define LEAST_BYTES (1u << 20)
 /* Nanoseconds for which an address may save what its rate gives. */
@@ -27,15 +32,16 @@ struct rpc_host {
 	struct rpc_loop *ho_rl;
 	uint8_t ho_addr[16];
 	bool ho_shared, ho_posted;
-	unsigned ho_refs; /* connections, and the message or timer under way */
-	uint64_t ho_turn_ns;	/* the turn of which ho_records tells */
+	unsigned ho_refs;    /* connections, and the message or timer under way */
+	uint64_t ho_turn_ns; /* the turn of which ho_records tells */
 	unsigned ho_records;
 	struct rpc_conn *ho_wait, **ho_wait_end; /* they have more to say, each in its turn */
-	struct rpc_conn *ho_stuck;		 /* not read while the address has too much in hand */
-	struct rpc_load ho_load, ho_waits;	 /* in hand, and of those what waits for a client */
-	bool ho_waits_full;			 /* as host_wake found it last */
+	/* not read while the address has too much in hand */
+	struct rpc_conn *ho_stuck;
+	struct rpc_load ho_load, ho_waits; /* in hand, and of those what waits for a client */
+	bool ho_waits_full;		   /* as host_wake found it last */
 	unsigned ho_most;
-	uint32_t ho_rate;  /* calls a second; 0: no limit */
+	uint32_t ho_rate;   /* calls a second; 0: no limit */
 	uint64_t ho_due_ns; /* up to when the rate is used up */
 	struct loop_msg ho_msg;
 	struct loop_timer ho_timer;
@@ -146,7 +152,8 @@ static bool host_over(struct rpc_host *ho)
 	}
 	if (rate_out(ho, turn))
 		return true;
-	return ho->ho_records && (ho->ho_records >= RPC_HOST_RECORDS || clock_mono_ns() - turn > RPC_TURN_NS);
+	return ho->ho_records &&
+	       (ho->ho_records >= RPC_HOST_RECORDS || clock_mono_ns() - turn > RPC_TURN_NS);
 }
 
 static void wait_unlink(struct rpc_conn *c)
@@ -254,7 +261,8 @@ static void load_less(struct rpc_load *of, unsigned calls, size_t bytes)
 	of->ld_bytes -= bytes;
 }
 
-static bool too_much(const struct rpc_host *ho, unsigned calls, size_t bytes, unsigned times, unsigned part)
+static bool too_much(const struct rpc_host *ho, unsigned calls, size_t bytes, unsigned times,
+		     unsigned part)
 {
 	uint64_t most = (uint64_t)ho->ho_most * times / part;
 
@@ -269,13 +277,15 @@ static bool waits_full(const struct rpc_host *ho)
 /* Of what waits for us. */
 static bool load_full(const struct rpc_host *ho, unsigned part)
 {
-	return too_much(ho, ho->ho_load.ld_calls - ho->ho_waits.ld_calls, ho->ho_load.ld_bytes - ho->ho_waits.ld_bytes, 1, part);
+	return too_much(ho, ho->ho_load.ld_calls - ho->ho_waits.ld_calls,
+			ho->ho_load.ld_bytes - ho->ho_waits.ld_bytes, 1, part);
 }
 
 /*
- * One that has nothing in hand is always read, so that each of them goes on, however long the calls of the others wait. What waits for a client does not count
- * in that: its answer, or the state that it gives back, may come here. Where a call of ours is out, or too much waits, a few calls more are taken, behind
- * which that may stand.
+ * One that has nothing in hand is always read, so that each of them goes on, however long the calls
+ * of the others wait. What waits for a client does not count in that: its answer, or the state that
+ * it gives back, may come here. Where a call of ours is out, or too much waits, a few calls more
+ * are taken, behind which that may stand.
  */
 static bool few_in_hand(const struct rpc_conn *c)
 {
@@ -316,11 +326,13 @@ bool rpc_host_full(struct rpc_conn *c)
 	return true;
 }
 
-/* What waits for us ends soon: all are read again when half of it has. What waits for clients may stay for as long as a recall, and is topped up one by one: as soon as that is not too much, those are
- * read that have nothing else in hand. */
+/* What waits for us ends soon: all are read again when half of it has. What waits for clients may
+ * stay for as long as a recall, and is topped up one by one: as soon as that is not too much, those
+ * are read that have nothing else in hand. */
 static void host_wake(struct rpc_host *ho)
 {
-	bool full = waits_full(ho), fewer = ho->ho_waits_full && !full, all = !full && !load_full(ho, 2);
+	bool full = waits_full(ho), fewer = ho->ho_waits_full && !full,
+	     all = !full && !load_full(ho, 2);
 	struct rpc_conn *next;
 
 	ho->ho_waits_full = full;
@@ -347,7 +359,8 @@ void rpc_host_call(struct rpc_conn *c, size_t bytes)
 	load_add(&ho->ho_load, 1, bytes);
 	if (ho->ho_rate) {
 		now = loop_now_ns(c->c_loop);
-		ho->ho_due_ns = (ho->ho_due_ns > now ? ho->ho_due_ns : now) + 1000000000u / ho->ho_rate;
+		ho->ho_due_ns =
+			(ho->ho_due_ns > now ? ho->ho_due_ns : now) + 1000000000u / ho->ho_rate;
 	}
 }
 

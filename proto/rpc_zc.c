@@ -1,11 +1,13 @@
 /*
- * rpc_zc.c - sending without a copy into the socket: the kernel takes the pages themselves (IORING_OP_SENDMSG_ZC), and tells in
- * a second completion that it has done with them. Until then the messages of that send are pinned, all of them until the peer has acknowledged the
- * last byte, and count as memory that the connection holds.
+ * rpc_zc.c - sending without a copy into the socket: the kernel takes the pages themselves
+ * (IORING_OP_SENDMSG_ZC), and tells in a second completion that it has done with them. Until then
+ * the messages of that send are pinned, all of them until the peer has acknowledged the last byte,
+ * and count as memory that the connection holds.
  *
- * Whether it pays is for the device to say. Pages that go to this machine itself, or through a device that cannot gather
- * them, are copied after all, later and at more cost; the second completion says so. AUTO believes that and sends with copies
- * from then on; so do connections of a kernel that cannot say it (before 6.2).
+ * Whether it pays is for the device to say. Pages that go to this machine itself, or through a
+ * device that cannot gather them, are copied after all, later and at more cost; the second
+ * completion says so. AUTO believes that and sends with copies from then on; so do connections of a
+ * kernel that cannot say it (before 6.2).
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -34,8 +36,10 @@ static _Atomic bool refused; /* by this kernel */
 
 __attribute__((constructor)) static void zc_metrics_make(void)
 {
-	m_sends = metric_counter("weft_rpc_zerocopy_sends_total", "Sends whose pages were handed to the kernel.", "");
-	m_copied = metric_counter("weft_rpc_zerocopy_copied_total", "Of them, those that the kernel copied after all.", "");
+	m_sends = metric_counter("weft_rpc_zerocopy_sends_total",
+				 "Sends whose pages were handed to the kernel.", "");
+	m_copied = metric_counter("weft_rpc_zerocopy_copied_total",
+				  "Of them, those that the kernel copied after all.", "");
 }
 
 void rpc_out_release(struct rpc_out *o)
@@ -83,7 +87,8 @@ static void zc_done(struct loop_io *io, int res, uint32_t flags)
 		return;
 	}
 	if (res == -EINVAL || res == -EOPNOTSUPP || res == -ENOMEM) {
-		/* The kernel has no such call, the socket cannot, or no more memory may be locked: all can send in the old way. */
+		/* The kernel has no such call, the socket cannot, or no more memory may be locked:
+		 * all can send in the old way. */
 		if (res == -EINVAL && !atomic_exchange(&refused, true))
 			log_info("rpc: this kernel sends with copies only");
 		c->c_copies = true;
@@ -96,16 +101,19 @@ static void zc_done(struct loop_io *io, int res, uint32_t flags)
 	rpc_conn_put(c);
 }
 
-/* Replies only: the memory of a call of ours ends with its reply, which may come before the kernel has done with the pages. */
+/* Replies only: the memory of a call of ours ends with its reply, which may come before the kernel
+ * has done with the pages. */
 struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 {
 	struct rpc_zc *z;
 	size_t payload = 0, iovs = 0;
 	unsigned n = 0;
 
-	if (!c->c_svc.rs_zerocopy || c->c_copies || atomic_load_explicit(&refused, memory_order_relaxed))
+	if (!c->c_svc.rs_zerocopy || c->c_copies ||
+	    atomic_load_explicit(&refused, memory_order_relaxed))
 		return NULL;
-	for (struct rpc_out *o = c->c_outs; o && iovs < c->c_snd->sd_mh.msg_iovlen; o = o->o_next, n++) {
+	for (struct rpc_out *o = c->c_outs; o && iovs < c->c_snd->sd_mh.msg_iovlen;
+	     o = o->o_next, n++) {
 		struct iovec iov[2 * XDR_SPLICES + 1];
 
 		if (!o->o_reply)

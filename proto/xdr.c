@@ -72,7 +72,8 @@ void xdr_truncate(struct xdr_out *x, size_t at)
 	x->bad = false;
 }
 
-static void put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg, bool stays)
+static void put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
+		    void *arg, bool stays)
 {
 	struct xdr_splice s = {x->x_len, data, n, release, arg, stays};
 	size_t used = x->x_len + x->x_payload;
@@ -95,19 +96,22 @@ static void put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*rele
 		memset(pad, 0, padded - n);
 }
 
-void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg)
+void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
+		 void *arg)
 {
 	put_ref(x, data, n, release, arg, false);
 }
 
-void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg)
+void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
+		       void *arg)
 {
 	put_ref(x, data, n, release, arg, true);
 }
 
 void xdr_put_place(struct xdr_out *x, void *p, uint32_t n, void (*release)(void *), void *arg)
 {
-	x->x_place = (struct xdr_splice){.sp_data = p, .sp_len = n, .sp_release = release, .sp_arg = arg};
+	x->x_place = (struct xdr_splice){
+		.sp_data = p, .sp_len = n, .sp_release = release, .sp_arg = arg};
 }
 
 unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov)

@@ -1,12 +1,14 @@
 /*
  * xdr.h - XDR (RFC 4506) by cursor.
  *
- * Reading: a struct xdr_in walks bytes in place. Every get is checked against the end; the first one that does not fit
- * sets bad, and from then on all gets return 0, so a decoder checks once at its end (and before it acts). Lengths
- * are checked against the declared bound and the bytes that are there before anything is used; 64-bit arithmetic.
+ * Reading: a struct xdr_in walks bytes in place. Every get is checked against the end; the first
+ * one that does not fit sets bad, and from then on all gets return 0, so a decoder checks once at
+ * its end (and before it acts). Lengths are checked against the declared bound and the bytes that
+ * are there before anything is used; 64-bit arithmetic.
  *
- * Writing: a struct xdr_out is a growing buffer plus references ("splices") to payload that is not copied. The first put that does
- * not fit under the limit sets bad. Memory is x_head (malloc); xdr_out_free releases it and every splice.
+ * Writing: a struct xdr_out is a growing buffer plus references ("splices") to payload that is not
+ * copied. The first put that does not fit under the limit sets bad. Memory is x_head (malloc);
+ * xdr_out_free releases it and every splice.
  */
 #ifndef PROTO_XDR_H
 #define PROTO_XDR_H
@@ -75,7 +77,8 @@ static inline bool xdr_get_bool(struct xdr_in *x)
 /* Fixed opaque of n bytes, with its padding. */
 static inline const uint8_t *xdr_get_fixed(struct xdr_in *x, size_t n)
 {
-	return n > SIZE_MAX - 3 ? (x->bad = true, (const uint8_t *)NULL) : xdr_take(x, (n + 3) & ~(size_t)3);
+	return n > SIZE_MAX - 3 ? (x->bad = true, (const uint8_t *)NULL)
+				: xdr_take(x, (n + 3) & ~(size_t)3);
 }
 /* Variable opaque of at most max bytes; *len is 0 and the result NULL when it does not fit. */
 static inline const uint8_t *xdr_get_opaque(struct xdr_in *x, uint32_t max, uint32_t *len)
@@ -95,7 +98,7 @@ static inline const uint8_t *xdr_get_opaque(struct xdr_in *x, uint32_t max, uint
 }
 
 struct xdr_splice {
-	size_t sp_at;  /* position in the head after which the payload goes */
+	size_t sp_at; /* position in the head after which the payload goes */
 	const void *sp_data;
 	uint32_t sp_len;
 	void (*sp_release)(void *arg); /* called once, on the loop that sends; may be NULL */
@@ -107,12 +110,13 @@ struct xdr_splice {
 struct xdr_out {
 	uint8_t *x_head;
 	size_t x_len, x_cap; /* bytes used and allocated in the head */
-	size_t x_limit;      /* head + payload may not pass this */
+	size_t x_limit;	     /* head + payload may not pass this */
 	size_t x_payload;    /* bytes in splices */
 	unsigned x_nsplice;
 	bool bad;
 	struct xdr_splice x_splice[XDR_SPLICES];
-	struct xdr_splice x_place; /* sp_data, sp_len: where the reply's payload may go; nothing of the message */
+	/* sp_data, sp_len: where the reply's payload may go; nothing of the message */
+	struct xdr_splice x_place;
 };
 
 void xdr_out_init(struct xdr_out *x, size_t limit);
@@ -173,15 +177,20 @@ static inline void xdr_patch_u32(struct xdr_out *x, size_t at, uint32_t v)
 	v = htobe32(v);
 	memcpy(x->x_head + at, &v, 4);
 }
-/* Cuts the head back to a position got earlier (drops later splices, releasing them) and clears bad. */
+/* Cuts the head back to a position got earlier (drops later splices, releasing them) and clears
+ * bad. */
 void xdr_truncate(struct xdr_out *x, size_t at);
-/* Payload by reference: n bytes of data go here, WITHOUT length word; its padding is put into the head. release(arg) is
- * called when the bytes are sent or the buffer is freed, also when this put fails. Over RDMA the bytes may go by themselves, without the
- * rest: only for what is DDP-eligible (RFC 8267: data of READ and READLINK), and for each such item, also one of no bytes. */
-void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg);
+/* Payload by reference: n bytes of data go here, WITHOUT length word; its padding is put into the
+ * head. release(arg) is called when the bytes are sent or the buffer is freed, also when this put
+ * fails. Over RDMA the bytes may go by themselves, without the rest: only for what is DDP-eligible
+ * (RFC 8267: data of READ and READLINK), and for each such item, also one of no bytes. */
+void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
+		 void *arg);
 /* The same for payload that is not DDP-eligible. */
-void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *), void *arg);
-/* Of a call: the payload of its reply (of n bytes at most) may be put at p by a transport that can do so by itself (rpc_rdma.h). release as above: when nothing writes there any more. */
+void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
+		       void *arg);
+/* Of a call: the payload of its reply (of n bytes at most) may be put at p by a transport that can
+ * do so by itself (rpc_rdma.h). release as above: when nothing writes there any more. */
 void xdr_put_place(struct xdr_out *x, void *p, uint32_t n, void (*release)(void *), void *arg);
 /* Fills iov (at most 2 * XDR_SPLICES + 1) and returns the count. */
 unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov);

@@ -1,4 +1,5 @@
-/* bench.c - weft-bench: load on any NFSv4.1 server, and what it costs. docs/weft-bench.1 is its manual. */
+/* bench.c - weft-bench: load on any NFSv4.1 server, and what it costs. docs/weft-bench.1 is its
+ * manual. */
 #include "tools/bench.h"
 #include "base/log.h"
 #include <errno.h>
@@ -134,7 +135,9 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most, const ch
 	errno = 0;
 	v = strtoull(text, &end, 10);
 	if (*end && strchr("kKmMgG", *end)) {
-		unsigned shift = *end == 'k' || *end == 'K' ? 10 : *end == 'm' || *end == 'M' ? 20 : 30;
+		unsigned shift = *end == 'k' || *end == 'K'   ? 10
+				 : *end == 'm' || *end == 'M' ? 20
+							      : 30;
 
 		if (v > UINT64_MAX >> shift)
 			errno = ERANGE;
@@ -165,54 +168,176 @@ static void counts(char *text)
 	}
 }
 
-enum { O_SERVER = 256, O_DIR, O_THREADS, O_SESSIONS, O_CONNS, O_DEPTH, O_COUNT, O_PHASES, O_SHARED, O_RANDOM, O_BODY, O_FILE, O_SIZE, O_STABLE, O_VERIFY, O_PID, O_MINOR, O_NFS3, O_UID, O_GID, O_KEEP, O_LAYOUTS, O_TIME, O_POLICY, O_REREAD, O_COMMIT, O_RDMA, O_REGISTERED, O_COUNTS, O_JSON, O_QUIET, O_HELP };
-static const struct option options[] = {
-	{"server", 1, NULL, O_SERVER}, {"dir", 1, NULL, O_DIR},	      {"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
-	{"conns", 1, NULL, O_CONNS},   {"depth", 1, NULL, O_DEPTH},   {"count", 1, NULL, O_COUNT},     {"phases", 1, NULL, O_PHASES},
-	{"shared", 0, NULL, O_SHARED}, {"random", 0, NULL, O_RANDOM}, {"body", 1, NULL, O_BODY},     {"file", 1, NULL, O_FILE},       {"size", 1, NULL, O_SIZE},
-	{"stable", 0, NULL, O_STABLE}, {"verify", 0, NULL, O_VERIFY}, {"pid", 1, NULL, O_PID},	       {"minor", 1, NULL, O_MINOR},
-	{"uid", 1, NULL, O_UID},       {"gid", 1, NULL, O_GID},	      {"keep", 0, NULL, O_KEEP}, {"no-layouts", 0, NULL, O_LAYOUTS},
-	{"time", 1, NULL, O_TIME},     {"policy", 1, NULL, O_POLICY}, {"reread", 1, NULL, O_REREAD}, {"commit", 1, NULL, O_COMMIT}, {"rdma", 0, NULL, O_RDMA},
-	{"registered", 0, NULL, O_REGISTERED}, {"json", 1, NULL, O_JSON},
-	{"nfs3", 0, NULL, O_NFS3},
-	{"counts", 1, NULL, O_COUNTS}, {"quiet", 0, NULL, O_QUIET},   {"help", 0, NULL, O_HELP},     {0}};
+enum {
+	O_SERVER = 256,
+	O_DIR,
+	O_THREADS,
+	O_SESSIONS,
+	O_CONNS,
+	O_DEPTH,
+	O_COUNT,
+	O_PHASES,
+	O_SHARED,
+	O_RANDOM,
+	O_BODY,
+	O_FILE,
+	O_SIZE,
+	O_STABLE,
+	O_VERIFY,
+	O_PID,
+	O_MINOR,
+	O_NFS3,
+	O_UID,
+	O_GID,
+	O_KEEP,
+	O_LAYOUTS,
+	O_TIME,
+	O_POLICY,
+	O_REREAD,
+	O_COMMIT,
+	O_RDMA,
+	O_REGISTERED,
+	O_COUNTS,
+	O_JSON,
+	O_QUIET,
+	O_HELP
+};
+static const struct option options[] = {{"server", 1, NULL, O_SERVER},
+					{"dir", 1, NULL, O_DIR},
+					{"threads", 1, NULL, O_THREADS},
+					{"sessions", 1, NULL, O_SESSIONS},
+					{"conns", 1, NULL, O_CONNS},
+					{"depth", 1, NULL, O_DEPTH},
+					{"count", 1, NULL, O_COUNT},
+					{"phases", 1, NULL, O_PHASES},
+					{"shared", 0, NULL, O_SHARED},
+					{"random", 0, NULL, O_RANDOM},
+					{"body", 1, NULL, O_BODY},
+					{"file", 1, NULL, O_FILE},
+					{"size", 1, NULL, O_SIZE},
+					{"stable", 0, NULL, O_STABLE},
+					{"verify", 0, NULL, O_VERIFY},
+					{"pid", 1, NULL, O_PID},
+					{"minor", 1, NULL, O_MINOR},
+					{"uid", 1, NULL, O_UID},
+					{"gid", 1, NULL, O_GID},
+					{"keep", 0, NULL, O_KEEP},
+					{"no-layouts", 0, NULL, O_LAYOUTS},
+					{"time", 1, NULL, O_TIME},
+					{"policy", 1, NULL, O_POLICY},
+					{"reread", 1, NULL, O_REREAD},
+					{"commit", 1, NULL, O_COMMIT},
+					{"rdma", 0, NULL, O_RDMA},
+					{"registered", 0, NULL, O_REGISTERED},
+					{"json", 1, NULL, O_JSON},
+					{"nfs3", 0, NULL, O_NFS3},
+					{"counts", 1, NULL, O_COUNTS},
+					{"quiet", 0, NULL, O_QUIET},
+					{"help", 0, NULL, O_HELP},
+					{0}};
 
 static void option(int o)
 {
 	switch (o) {
-	case O_SERVER: bench.bo_client.wo_server = optarg; break;
-	case O_DIR: bench.bo_dir = optarg; break;
-	case O_THREADS: bench.bo_threads = (unsigned)number(optarg, 1, 256, "threads"); break;
-	case O_SESSIONS: bench.bo_sessions = (unsigned)number(optarg, 1, 65536, "sessions"); break;
-	case O_CONNS: bench.bo_client.wo_conns = (unsigned)number(optarg, 1, WEFT_MAX_CONNS, "conns"); break;
-	case O_DEPTH: bench.bo_depth = (unsigned)number(optarg, 1, WEFT_MAX_SLOTS, "depth"); break;
-	case O_COUNT: bench.bo_count = number(optarg, 1, 1ull << 40, "count"); break;
-	case O_PHASES: bench.bo_phases = optarg; break;
-	case O_SHARED: bench.bo_shared = true; break;
-	case O_RANDOM: bench.bo_random = true; break;
-	case O_BODY: bench.bo_body = (uint32_t)number(optarg, 0, MAX_PIECE, "body"); break;
-	case O_FILE: bench.bo_file = number(optarg, 1, 1ull << 50, "file"); break;
-	case O_SIZE: bench.bo_size = (uint32_t)number(optarg, 1, MAX_PIECE, "size"); break;
-	case O_STABLE: bench.bo_stable = true; break;
-	case O_VERIFY: bench.bo_verify = true; break;
-	case O_PID: pids(optarg); break;
-	case O_COUNTS: counts(optarg); break;
-	case O_MINOR: bench.bo_client.wo_minor = (unsigned)number(optarg, 1, 2, "minor"); break;
-	case O_NFS3: bench.bo_client.wo_nfs3 = true; break;
-	case O_UID: bench.bo_client.wo_uid = (uint32_t)number(optarg, 0, UINT32_MAX, "uid"); break;
-	case O_GID: bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid"); break;
-	case O_KEEP: bench.bo_keep = true; break;
-	case O_LAYOUTS: bench.bo_client.wo_no_layouts = true; break;
-	case O_RDMA: bench.bo_client.wo_rdma = true; break;
-	case O_REGISTERED: bench.bo_registered = true; break;
-	case O_TIME: bench.bo_seconds = number(optarg, 1, 1000000, "time"); break;
-	case O_POLICY: bench.bo_policy = optarg; break;
-	case O_REREAD: bench.bo_reread = optarg; break;
-	case O_COMMIT: bench.bo_commit = number(optarg, 0, 1ull << 40, "commit"); break;
-	case O_JSON: bench.bo_json = optarg; break;
-	case O_QUIET: bench.bo_quiet = true; break;
-	case O_HELP: usage(stdout); exit(0);
-	default: usage(stderr); exit(2);
+	case O_SERVER:
+		bench.bo_client.wo_server = optarg;
+		break;
+	case O_DIR:
+		bench.bo_dir = optarg;
+		break;
+	case O_THREADS:
+		bench.bo_threads = (unsigned)number(optarg, 1, 256, "threads");
+		break;
+	case O_SESSIONS:
+		bench.bo_sessions = (unsigned)number(optarg, 1, 65536, "sessions");
+		break;
+	case O_CONNS:
+		bench.bo_client.wo_conns = (unsigned)number(optarg, 1, WEFT_MAX_CONNS, "conns");
+		break;
+	case O_DEPTH:
+		bench.bo_depth = (unsigned)number(optarg, 1, WEFT_MAX_SLOTS, "depth");
+		break;
+	case O_COUNT:
+		bench.bo_count = number(optarg, 1, 1ull << 40, "count");
+		break;
+	case O_PHASES:
+		bench.bo_phases = optarg;
+		break;
+	case O_SHARED:
+		bench.bo_shared = true;
+		break;
+	case O_RANDOM:
+		bench.bo_random = true;
+		break;
+	case O_BODY:
+		bench.bo_body = (uint32_t)number(optarg, 0, MAX_PIECE, "body");
+		break;
+	case O_FILE:
+		bench.bo_file = number(optarg, 1, 1ull << 50, "file");
+		break;
+	case O_SIZE:
+		bench.bo_size = (uint32_t)number(optarg, 1, MAX_PIECE, "size");
+		break;
+	case O_STABLE:
+		bench.bo_stable = true;
+		break;
+	case O_VERIFY:
+		bench.bo_verify = true;
+		break;
+	case O_PID:
+		pids(optarg);
+		break;
+	case O_COUNTS:
+		counts(optarg);
+		break;
+	case O_MINOR:
+		bench.bo_client.wo_minor = (unsigned)number(optarg, 1, 2, "minor");
+		break;
+	case O_NFS3:
+		bench.bo_client.wo_nfs3 = true;
+		break;
+	case O_UID:
+		bench.bo_client.wo_uid = (uint32_t)number(optarg, 0, UINT32_MAX, "uid");
+		break;
+	case O_GID:
+		bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid");
+		break;
+	case O_KEEP:
+		bench.bo_keep = true;
+		break;
+	case O_LAYOUTS:
+		bench.bo_client.wo_no_layouts = true;
+		break;
+	case O_RDMA:
+		bench.bo_client.wo_rdma = true;
+		break;
+	case O_REGISTERED:
+		bench.bo_registered = true;
+		break;
+	case O_TIME:
+		bench.bo_seconds = number(optarg, 1, 1000000, "time");
+		break;
+	case O_POLICY:
+		bench.bo_policy = optarg;
+		break;
+	case O_REREAD:
+		bench.bo_reread = optarg;
+		break;
+	case O_COMMIT:
+		bench.bo_commit = number(optarg, 0, 1ull << 40, "commit");
+		break;
+	case O_JSON:
+		bench.bo_json = optarg;
+		break;
+	case O_QUIET:
+		bench.bo_quiet = true;
+		break;
+	case O_HELP:
+		usage(stdout);
+		exit(0);
+	default:
+		usage(stderr);
+		exit(2);
 	}
 }
 
@@ -221,15 +346,22 @@ static void options_read(int argc, char **argv)
 	static char name[] = "weft-bench";
 	int o;
 
-	bench = (struct bench_opts){.bo_what = argv[1], .bo_dir = "", .bo_threads = 1, .bo_sessions = 1, .bo_depth = 1, .bo_count = 1000,
-				    .bo_size = 1 << 20, .bo_file = 64 << 20};
+	bench = (struct bench_opts){.bo_what = argv[1],
+				    .bo_dir = "",
+				    .bo_threads = 1,
+				    .bo_sessions = 1,
+				    .bo_depth = 1,
+				    .bo_count = 1000,
+				    .bo_size = 1 << 20,
+				    .bo_file = 64 << 20};
 	if (!strcmp(argv[1], "small"))
 		bench.bo_body = 50 << 10;
 	if (!strcmp(argv[1], "storm")) {
 		bench.bo_sessions = 64;
 		bench.bo_file = 256 << 20;
 	}
-	bench.bo_client = (struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
+	bench.bo_client =
+		(struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
 	argv[1] = name; /* getopt_long says it */
 	while ((o = getopt_long(argc - 1, argv + 1, "", options, NULL)) != -1)
 		option(o);
@@ -295,7 +427,9 @@ static unsigned phases_choose(const struct kind *kind, const struct bench_phase 
 
 size_t bench_piece(void)
 {
-	return bench.bo_what[0] == 'i' || !strcmp(bench.bo_what, "storm") ? bench.bo_size : bench.bo_body + (size_t)1;
+	return bench.bo_what[0] == 'i' || !strcmp(bench.bo_what, "storm")
+		       ? bench.bo_size
+		       : bench.bo_body + (size_t)1;
 }
 
 static size_t buffers_len(void)
@@ -306,11 +440,13 @@ static size_t buffers_len(void)
 /* Pages that nobody touches cost nothing, unless they are registered. */
 static uint8_t *pages(size_t n)
 {
-	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		       -1, 0);
 	int err = p == MAP_FAILED ? -errno : bench.bo_registered ? weft_memory_register(p, n) : 0;
 
 	if (err)
-		bench_die("%s%zu bytes of memory: %s", bench.bo_registered ? "--registered: " : "", n, strerror(-err));
+		bench_die("%s%zu bytes of memory: %s", bench.bo_registered ? "--registered: " : "",
+			  n, strerror(-err));
 	return p;
 }
 

@@ -9,8 +9,9 @@
  *   bench_count.c  what operations cost the server's threads
  *   bench_out.c  tables, JSON, comparison
  *
- * A thread has a ring and some sessions; a session has as many jobs as its depth. In a phase each job does one piece of work after the other (b_next
- * deals them out) until all are done; a piece is one or several operations, and its time is that of all of them.
+ * A thread has a ring and some sessions; a session has as many jobs as its depth. In a phase each
+ * job does one piece of work after the other (b_next deals them out) until all are done; a piece is
+ * one or several operations, and its time is that of all of them.
  */
 #ifndef TOOLS_BENCH_H
 #define TOOLS_BENCH_H
@@ -19,7 +20,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define BENCH_PATTERN 65536u
+#define BENCH_PATTERN  65536u
 #define BENCH_MAX_PIDS 16
 #define BENCH_MAX_RDMA 64 /* threads */
 
@@ -30,7 +31,8 @@ struct bench_opts {
 	unsigned bo_threads, bo_sessions, bo_depth;
 	uint64_t bo_count; /* pieces of work of a session in a phase */
 	uint32_t bo_body, bo_size;
-	uint64_t bo_file, bo_seconds, bo_commit; /* commit: after so many writes of a session; 0: at the end */
+	/* commit: after so many writes of a session; 0: at the end */
+	uint64_t bo_file, bo_seconds, bo_commit;
 	bool bo_shared, bo_random, bo_verify, bo_stable, bo_quiet, bo_keep, bo_registered;
 	long bo_pids[BENCH_MAX_PIDS];
 	unsigned bo_npids;
@@ -52,16 +54,19 @@ struct bench_job {
 
 struct bench_phase {
 	const char *p_name;
-	/* Puts the next operation of a piece into j_op and returns true; false: the piece is done. step 0 is the first. */
+	/* Puts the next operation of a piece into j_op and returns true; false: the piece is done.
+	 * step 0 is the first. */
 	bool (*p_step)(struct bench_job *j);
 	/* Once for each session, before it is measured: files to work on. May be NULL. */
 	void (*p_before)(struct bench_session *s);
-	/* As p_step, in front of a session's first piece and behind its last one; measured, but not as pieces. May be NULL. */
+	/* As p_step, in front of a session's first piece and behind its last one; measured, but not
+	 * as pieces. May be NULL. */
 	bool (*p_first)(struct bench_job *j);
 	bool (*p_last)(struct bench_job *j);
 	/* After it, not measured. May be NULL. */
 	void (*p_after)(struct bench_session *s);
-	/* How many pieces there are where --time may have ended an earlier phase before its time. May be NULL. */
+	/* How many pieces there are where --time may have ended an earlier phase before its time.
+	 * May be NULL. */
 	uint64_t (*p_pieces)(const struct bench_session *s);
 	bool p_once;   /* a session's piece of work is one, by its first job */
 	bool p_repeat; /* until the time of --time is over */
@@ -90,23 +95,28 @@ struct bench_thread {
 	struct histo t_histo;
 	uint64_t t_units, t_bytes;
 	uint64_t t_rdma, t_direct; /* calls to data servers: by RDMA, and of those without a copy */
-	_Atomic uint64_t t_seen; /* pieces that are done, for the progress */
+	_Atomic uint64_t t_seen;   /* pieces that are done, for the progress */
 };
 
 struct bench_result {
 	const char *r_name;
 	struct histo r_histo;
 	uint64_t r_rdma, r_direct;
-	uint64_t r_units, r_bytes; /* units: what operations per second counts (entries of readdir, else pieces) */
+	/* units: what operations per second counts (entries of readdir, else pieces) */
+	uint64_t r_units, r_bytes;
 	double r_slowest; /* session over the fastest one, in time */
-	double r_seconds, r_server_cpu, r_client_cpu; /* CPU in seconds; server: below 0 where no pid was given */
+	/* CPU in seconds; server: below 0 where no pid was given */
+	double r_seconds, r_server_cpu, r_client_cpu;
 	void *r_counts; /* bench_counts_between */
 };
 
 extern struct bench_opts bench;
 extern const struct bench_phase *bench_now;
-extern uint8_t *bench_pattern; /* BENCH_PATTERN bytes and the largest piece behind; never changes: servers may lose what is not committed */
-extern uint8_t *bench_buffers; /* what jobs read into: bench_piece() bytes each, by session and job */
+/* BENCH_PATTERN bytes and the largest piece behind; never changes: servers may lose what is not
+ * committed */
+extern uint8_t *bench_pattern;
+/* what jobs read into: bench_piece() bytes each, by session and job */
+extern uint8_t *bench_buffers;
 size_t bench_piece(void);
 
 extern _Atomic bool bench_stopping; /* no more pieces are begun */
@@ -139,8 +149,9 @@ void bench_file_name(const struct bench_session *s, char *name, size_t len);
 bool bench_step_write(struct bench_job *j);
 bool bench_step_remove(struct bench_job *j);
 
-/* bench_count.c: what all daemons of --counts have counted so far, or NULL without that; what was between two of those, for each of so many operations (both are
- * taken): a json_t; and a line of it. */
+/* bench_count.c: what all daemons of --counts have counted so far, or NULL without that; what was
+ * between two of those, for each of so many operations (both are taken): a json_t; and a line of
+ * it. */
 void *bench_counts_read(void);
 void *bench_counts_between(void *before, void *after, uint64_t units);
 void bench_counts_table(const void *counts);

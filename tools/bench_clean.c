@@ -1,4 +1,5 @@
-/* bench_clean.c - the folder that was worked in, and all in it, goes away: at the end, when something fails, and when weft-bench is interrupted. */
+/* bench_clean.c - the folder that was worked in, and all in it, goes away: at the end, when
+ * something fails, and when weft-bench is interrupted. */
 #include "tools/bench.h"
 #include <errno.h>
 #include <signal.h>
@@ -7,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRIES	   50
-#define TRY_US	   100000
-#define GIVEUP_MS  10000
+#define TRIES	    50
+#define TRY_US	    100000
+#define GIVEUP_MS   10000
 #define BATCH_BYTES (256u << 10)
 
 struct entry {
@@ -56,7 +57,8 @@ static int folder_empty(struct clean *c, const struct weft_fh *fh);
 
 static int folder_remove(struct clean *c, const struct weft_fh *in, const char *name)
 {
-	struct weft_op look = {.o_what = WEFT_LOOKUP, .o_fh = *in, .o_name = name}, rm = {.o_what = WEFT_REMOVE, .o_fh = *in, .o_name = name};
+	struct weft_op look = {.o_what = WEFT_LOOKUP, .o_fh = *in, .o_name = name},
+		       rm = {.o_what = WEFT_REMOVE, .o_fh = *in, .o_name = name};
 	int err = weft_do(c->c_w, &look);
 
 	if (!err)
@@ -100,7 +102,10 @@ static int folder_empty(struct clean *c, const struct weft_fh *fh)
 	int err = 0;
 
 	while (more && !err) {
-		struct folder f = {.f_op = {.o_what = WEFT_READDIR, .o_fh = *fh, .o_len = BATCH_BYTES, .o_entry = found}};
+		struct folder f = {.f_op = {.o_what = WEFT_READDIR,
+					    .o_fh = *fh,
+					    .o_len = BATCH_BYTES,
+					    .o_entry = found}};
 
 		err = weft_do(c->c_w, &f.f_op);
 		err = !err && f.f_short ? -ENOMEM : err;

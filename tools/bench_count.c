@@ -1,7 +1,9 @@
 /*
- * bench_count.c - what operations cost the server's threads, as daemons that are built with --enable-counts tell it (base/count.h).
+ * bench_count.c - what operations cost the server's threads, as daemons that are built with
+ * --enable-counts tell it (base/count.h).
  *
- * A daemon's counts are read before and behind a phase; what is between them is divided by the phase's operations. The two questions themselves are in it.
+ * A daemon's counts are read before and behind a phase; what is between them is divided by the
+ * phase's operations. The two questions themselves are in it.
  */
 #include "tools/bench.h"
 #include "tools/http_get.h"
@@ -34,9 +36,12 @@ static void sum_into(json_t *to, json_t *from)
 	const char *key;
 	json_t *v;
 
-	json_object_foreach(from, key, v) {
+	json_object_foreach(from, key, v)
+	{
 		if (json_is_number(v))
-			json_object_set_new(to, key, json_real(json_number_value(json_object_get(to, key)) + json_number_value(v)));
+			json_object_set_new(to, key,
+					    json_real(json_number_value(json_object_get(to, key)) +
+						      json_number_value(v)));
 	}
 }
 
@@ -53,7 +58,8 @@ static void sites_into(json_t *to, json_t *sites)
 	json_t *s;
 	size_t i;
 
-	json_array_foreach(sites, i, s) {
+	json_array_foreach(sites, i, s)
+	{
 		const char *name = json_string_value(json_object_get(s, "site"));
 
 		if (name)
@@ -81,7 +87,8 @@ void *bench_counts_read(void)
 
 static double grown(json_t *before, json_t *after, const char *key)
 {
-	return json_number_value(json_object_get(after, key)) - json_number_value(json_object_get(before, key));
+	return json_number_value(json_object_get(after, key)) -
+	       json_number_value(json_object_get(before, key));
 }
 
 struct by {
@@ -106,8 +113,8 @@ static json_t *by_site(json_t *before, json_t *after, const char *what, double u
 
 	if (!all)
 		bench_die("out of memory");
-	json_object_foreach(after, name, s)
-		all[n++] = (struct by){name, grown(json_object_get(before, name), s, what) / units};
+	json_object_foreach(after, name, s) all[n++] =
+		(struct by){name, grown(json_object_get(before, name), s, what) / units};
 	qsort(all, n, sizeof(*all), by_more);
 	for (size_t i = 0; i < n && i < BY_MOST && all[i].by_n >= 0.005; i++)
 		json_object_set_new(o, all[i].by_name, json_real(all[i].by_n));
@@ -125,13 +132,21 @@ void *bench_counts_between(void *a, void *b, uint64_t units)
 		return NULL;
 	o = json_object();
 	by = json_object();
-	json_object_foreach(json_object_get(after, "counts"), key, v) {
-		json_object_set_new(o, key, json_real(grown(json_object_get(before, "counts"), json_object_get(after, "counts"), key) / n));
-		json_object_set_new(by, key, by_site(json_object_get(before, "sites"), json_object_get(after, "sites"), key, n));
+	json_object_foreach(json_object_get(after, "counts"), key, v)
+	{
+		json_object_set_new(o, key,
+				    json_real(grown(json_object_get(before, "counts"),
+						    json_object_get(after, "counts"), key) /
+					      n));
+		json_object_set_new(by, key,
+				    by_site(json_object_get(before, "sites"),
+					    json_object_get(after, "sites"), key, n));
 	}
 	json_object_foreach(json_object_get(after, "committer_ns"), key, v)
 		json_object_set_new(part_of(o, "committer_us"), key,
-				    json_real(grown(json_object_get(before, "committer_ns"), json_object_get(after, "committer_ns"), key) / n / 1e3));
+				    json_real(grown(json_object_get(before, "committer_ns"),
+						    json_object_get(after, "committer_ns"), key) /
+					      n / 1e3));
 	json_object_set_new(o, "by", by);
 	json_decref(before);
 	json_decref(after);
@@ -147,7 +162,8 @@ void bench_counts_table(const void *counts)
 	if (!o)
 		return;
 	printf("           each:");
-	json_object_foreach((json_t *)(uintptr_t)o, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)o, key, v)
+	{
 		if (json_is_number(v))
 			printf(" %s %.2f", key, json_number_value(v));
 	}

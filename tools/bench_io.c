@@ -1,4 +1,5 @@
-/* bench_io.c - data: a file for each session, read and written in pieces of one size; and NULL calls. */
+/* bench_io.c - data: a file for each session, read and written in pieces of one size; and NULL
+ * calls. */
 #include "tools/bench.h"
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,8 @@ const uint8_t *bench_content(uint64_t off)
 
 static uint64_t offset(const struct bench_job *j, bool random)
 {
-	uint64_t n = bench.bo_count, i = j->j_i, x = (i + j->j_s->s_id * 7919ull) * 0x9e3779b97f4a7c15ull;
+	uint64_t n = bench.bo_count, i = j->j_i,
+		 x = (i + j->j_s->s_id * 7919ull) * 0x9e3779b97f4a7c15ull;
 
 	x ^= x >> 29;
 	x *= 0xbf58476d1ce4e5b9ull;
@@ -25,7 +27,9 @@ void bench_file_name(const struct bench_session *s, char *name, size_t len)
 
 static void file_open(struct bench_session *s)
 {
-	struct weft_op op = {.o_what = WEFT_OPEN, .o_fh = s->s_dir, .o_flags = WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE,
+	struct weft_op op = {.o_what = WEFT_OPEN,
+			     .o_fh = s->s_dir,
+			     .o_flags = WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE,
 			     .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0644}};
 	char name[32];
 
@@ -34,9 +38,14 @@ static void file_open(struct bench_session *s)
 	bench_do(s, &op, "opening a file");
 	s->s_file = op.o_file;
 	/* What is read, or written over, is there. */
-	for (uint64_t off = op.o_attr.at_size / bench.bo_size * bench.bo_size; strcmp(bench_now->p_name, "write") && off < bench.bo_count * bench.bo_size;
+	for (uint64_t off = op.o_attr.at_size / bench.bo_size * bench.bo_size;
+	     strcmp(bench_now->p_name, "write") && off < bench.bo_count * bench.bo_size;
 	     off += bench.bo_size) {
-		struct weft_op wr = {.o_what = WEFT_WRITE, .o_file = s->s_file, .o_off = off, .o_len = bench.bo_size, .o_buf = (void *)(uintptr_t)bench_content(off)};
+		struct weft_op wr = {.o_what = WEFT_WRITE,
+				     .o_file = s->s_file,
+				     .o_off = off,
+				     .o_len = bench.bo_size,
+				     .o_buf = (void *)(uintptr_t)bench_content(off)};
 
 		bench_do(s, &wr, "filling a file");
 	}
@@ -71,8 +80,12 @@ bool bench_step_write(struct bench_job *j)
 	if (j->j_step)
 		return false;
 	j->j_s->s_t->t_bytes += bench.bo_size;
-	j->j_op = (struct weft_op){.o_what = WEFT_WRITE, .o_file = j->j_s->s_file, .o_off = off, .o_len = bench.bo_size,
-				   .o_buf = (void *)(uintptr_t)bench_content(off), .o_flags = bench.bo_stable ? WEFT_STABLE : 0};
+	j->j_op = (struct weft_op){.o_what = WEFT_WRITE,
+				   .o_file = j->j_s->s_file,
+				   .o_off = off,
+				   .o_len = bench.bo_size,
+				   .o_buf = (void *)(uintptr_t)bench_content(off),
+				   .o_flags = bench.bo_stable ? WEFT_STABLE : 0};
 	return true;
 }
 
@@ -81,13 +94,18 @@ static bool step_read(struct bench_job *j)
 	uint64_t off = offset(j, bench_now->p_name[1] == 'a');
 
 	if (j->j_step) {
-		if (j->j_op.o_count != bench.bo_size || (bench.bo_verify && memcmp(j->j_buf, bench_content(off), bench.bo_size)))
+		if (j->j_op.o_count != bench.bo_size ||
+		    (bench.bo_verify && memcmp(j->j_buf, bench_content(off), bench.bo_size)))
 			bench_die("%s: %u bytes read at offset %llu differ from what was written",
 				  bench_now->p_name, j->j_op.o_count, (unsigned long long)off);
 		return false;
 	}
 	j->j_s->s_t->t_bytes += bench.bo_size;
-	j->j_op = (struct weft_op){.o_what = WEFT_READ, .o_file = j->j_s->s_file, .o_off = off, .o_len = bench.bo_size, .o_buf = j->j_buf};
+	j->j_op = (struct weft_op){.o_what = WEFT_READ,
+				   .o_file = j->j_s->s_file,
+				   .o_off = off,
+				   .o_len = bench.bo_size,
+				   .o_buf = j->j_buf};
 	return true;
 }
 
@@ -97,15 +115,34 @@ bool bench_step_remove(struct bench_job *j)
 	if (j->j_step)
 		return false;
 	bench_file_name(j->j_s, j->j_name, sizeof(j->j_name));
-	j->j_op = (struct weft_op){.o_what = WEFT_REMOVE, .o_fh = j->j_s->s_dir, .o_name = j->j_name};
+	j->j_op =
+		(struct weft_op){.o_what = WEFT_REMOVE, .o_fh = j->j_s->s_dir, .o_name = j->j_name};
 	return true;
 }
 
 const struct bench_phase bench_io[] = {
-	{.p_name = "write", .p_repeat = true, .p_step = bench_step_write, .p_before = file_open, .p_last = commit, .p_after = file_close},
-	{.p_name = "read", .p_repeat = true, .p_step = step_read, .p_before = file_open, .p_after = file_close},
-	{.p_name = "randwrite", .p_repeat = true, .p_step = bench_step_write, .p_before = file_open, .p_last = commit, .p_after = file_close},
-	{.p_name = "randread", .p_repeat = true, .p_step = step_read, .p_before = file_open, .p_after = file_close},
+	{.p_name = "write",
+	 .p_repeat = true,
+	 .p_step = bench_step_write,
+	 .p_before = file_open,
+	 .p_last = commit,
+	 .p_after = file_close},
+	{.p_name = "read",
+	 .p_repeat = true,
+	 .p_step = step_read,
+	 .p_before = file_open,
+	 .p_after = file_close},
+	{.p_name = "randwrite",
+	 .p_repeat = true,
+	 .p_step = bench_step_write,
+	 .p_before = file_open,
+	 .p_last = commit,
+	 .p_after = file_close},
+	{.p_name = "randread",
+	 .p_repeat = true,
+	 .p_step = step_read,
+	 .p_before = file_open,
+	 .p_after = file_close},
 	{.p_name = "remove", .p_step = bench_step_remove, .p_once = true},
 	{0}};
 
@@ -117,4 +154,5 @@ static bool step_null(struct bench_job *j)
 	return true;
 }
 
-const struct bench_phase bench_null[] = {{.p_name = "null", .p_repeat = true, .p_step = step_null}, {0}};
+const struct bench_phase bench_null[] = {{.p_name = "null", .p_repeat = true, .p_step = step_null},
+					 {0}};

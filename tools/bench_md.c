@@ -1,4 +1,5 @@
-/* bench_md.c - operations on names, in the order of mdtest's phases: what one makes, the next ones use. */
+/* bench_md.c - operations on names, in the order of mdtest's phases: what one makes, the next ones
+ * use. */
 #include "tools/bench.h"
 #include <stdio.h>
 #include <string.h>
@@ -7,9 +8,11 @@ static struct weft_op *begin(struct bench_job *j, enum weft_what what, const cha
 {
 	struct weft_op *op = &j->j_op;
 	bool any = bench.bo_random && bench_now->p_repeat && !bench_now->p_once;
-	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count, i = any ? bench_shuffled(j->j_i, n, j->j_s->s_id) : j->j_i;
+	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count,
+		 i = any ? bench_shuffled(j->j_i, n, j->j_s->s_id) : j->j_i;
 
-	snprintf(j->j_name, sizeof(j->j_name), "%s%u.%llu", kind, j->j_s->s_id, (unsigned long long)i);
+	snprintf(j->j_name, sizeof(j->j_name), "%s%u.%llu", kind, j->j_s->s_id,
+		 (unsigned long long)i);
 	*op = (struct weft_op){.o_what = what, .o_fh = j->j_s->s_dir, .o_name = j->j_name};
 	return op;
 }
@@ -18,7 +21,8 @@ static bool step_mkdir(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
-	begin(j, WEFT_MKDIR, "d")->o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0755};
+	begin(j, WEFT_MKDIR, "d")->o_attr =
+		(struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0755};
 	return true;
 }
 
@@ -43,7 +47,8 @@ static bool with_body(struct bench_job *j, enum weft_what what)
 		return true;
 	}
 	if (j->j_step == 2 && what == WEFT_READ && bench.bo_body &&
-	    (op->o_count != bench.bo_body || (bench.bo_verify && memcmp(j->j_buf, bench_pattern, bench.bo_body))))
+	    (op->o_count != bench.bo_body ||
+	     (bench.bo_verify && memcmp(j->j_buf, bench_pattern, bench.bo_body))))
 		bench_die("open: the data of %s differ from what was written", j->j_name);
 	if (j->j_step > (bench.bo_body ? 2 : 1))
 		return false;
@@ -59,7 +64,8 @@ static bool step_create(struct bench_job *j)
 	if (j->j_step)
 		return with_body(j, WEFT_WRITE);
 	op = begin(j, WEFT_OPEN, "f");
-	op->o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL | (bench.bo_body ? 0 : WEFT_O_NO_DATA);
+	op->o_flags =
+		WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL | (bench.bo_body ? 0 : WEFT_O_NO_DATA);
 	op->o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
 	return true;
 }
@@ -104,7 +110,8 @@ static bool step_rename(struct bench_job *j)
 	if (j->j_step)
 		return false;
 	op = begin(j, WEFT_RENAME, "f");
-	snprintf(j->j_name2, sizeof(j->j_name2), "g%u.%llu", j->j_s->s_id, (unsigned long long)j->j_i);
+	snprintf(j->j_name2, sizeof(j->j_name2), "g%u.%llu", j->j_s->s_id,
+		 (unsigned long long)j->j_i);
 	op->o_fh2 = j->j_s->s_dir;
 	op->o_name2 = j->j_name2;
 	return true;

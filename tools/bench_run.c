@@ -37,7 +37,8 @@ void bench_do(struct bench_session *s, struct weft_op *op, const char *what)
 	int err = weft_do(s->s_w, op);
 
 	if (err)
-		bench_die("%s: %s (%s)", what, strerror(-err), status_text(op->o_status, (char[160]){0}));
+		bench_die("%s: %s (%s)", what, strerror(-err),
+			  status_text(op->o_status, (char[160]){0}));
 }
 
 /* ---- jobs ---- */
@@ -49,7 +50,8 @@ static void job_done(struct weft_op *op)
 	struct bench_job *j = (struct bench_job *)op;
 
 	if (op->o_err)
-		bench_die("%s: %s (%s)", bench_now->p_name, strerror(-op->o_err), status_text(op->o_status, (char[160]){0}));
+		bench_die("%s: %s (%s)", bench_now->p_name, strerror(-op->o_err),
+			  status_text(op->o_status, (char[160]){0}));
 	j->j_step++;
 	job_go(j);
 }
@@ -58,9 +60,12 @@ static void job_done(struct weft_op *op)
 static bool piece_next(struct bench_job *j)
 {
 	struct bench_session *s = j->j_s;
-	uint64_t n = bench_now->p_once ? 1 : bench.bo_seconds && bench_now->p_pieces ? bench_now->p_pieces(s) : bench.bo_count;
+	uint64_t n = bench_now->p_once			       ? 1
+		     : bench.bo_seconds && bench_now->p_pieces ? bench_now->p_pieces(s)
+							       : bench.bo_count;
 
-	if (atomic_load_explicit(&bench_stopping, memory_order_relaxed) || !n || (bench.bo_seconds && bench_ns() >= until) ||
+	if (atomic_load_explicit(&bench_stopping, memory_order_relaxed) || !n ||
+	    (bench.bo_seconds && bench_ns() >= until) ||
 	    (s->s_next >= n && !(bench.bo_seconds && bench_now->p_repeat)))
 		return false;
 	j->j_i = s->s_next++ % n;
@@ -128,7 +133,8 @@ static void job_go(struct bench_job *j)
 	}
 	if (j->j_step) {
 		histo_add(&t->t_histo, bench_ns() - j->j_began);
-		atomic_store_explicit(&t->t_seen, atomic_load(&t->t_seen) + 1, memory_order_relaxed);
+		atomic_store_explicit(&t->t_seen, atomic_load(&t->t_seen) + 1,
+				      memory_order_relaxed);
 	}
 	if (piece_next(j))
 		job_send(j);
@@ -160,9 +166,13 @@ static void phase_run(struct bench_thread *t)
 
 /* ---- sessions ---- */
 
-static void dir_make(struct bench_session *s, const struct weft_fh *in, const char *name, struct weft_fh *out)
+static void dir_make(struct bench_session *s, const struct weft_fh *in, const char *name,
+		     struct weft_fh *out)
 {
-	struct weft_op op = {.o_what = WEFT_MKDIR, .o_fh = *in, .o_name = name, .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0755}};
+	struct weft_op op = {.o_what = WEFT_MKDIR,
+			     .o_fh = *in,
+			     .o_name = name,
+			     .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0755}};
 
 	bench_do(s, &op, name);
 	*out = op.o_fh2;
@@ -170,7 +180,10 @@ static void dir_make(struct bench_session *s, const struct weft_fh *in, const ch
 
 void bench_policy(struct bench_session *s, const char *policy)
 {
-	struct weft_op op = {.o_what = WEFT_SETXATTR, .o_fh = shared_dir, .o_name = "weft.policy", .o_buf = (void *)(uintptr_t)policy};
+	struct weft_op op = {.o_what = WEFT_SETXATTR,
+			     .o_fh = shared_dir,
+			     .o_name = "weft.policy",
+			     .o_buf = (void *)(uintptr_t)policy};
 
 	if (!policy)
 		return;
@@ -180,7 +193,8 @@ void bench_policy(struct bench_session *s, const char *policy)
 	if (op.o_err == -EINVAL)
 		bench_die("policy %s: the server refuses it; weft(1) describes policies", policy);
 	if (op.o_err)
-		bench_die("policy %s: %s (NFS status %u)", policy, strerror(-op.o_err), op.o_status);
+		bench_die("policy %s: %s (NFS status %u)", policy, strerror(-op.o_err),
+			  op.o_status);
 }
 
 static void session_open(struct bench_session *s)
@@ -192,7 +206,8 @@ static void session_open(struct bench_session *s)
 	s->s_jobs = calloc(bench.bo_depth, sizeof(*s->s_jobs));
 	for (unsigned d = 0; s->s_jobs && d < bench.bo_depth; d++) {
 		s->s_jobs[d].j_s = s;
-		s->s_jobs[d].j_buf = bench_buffers + bench_piece() * ((size_t)s->s_id * bench.bo_depth + d);
+		s->s_jobs[d].j_buf =
+			bench_buffers + bench_piece() * ((size_t)s->s_id * bench.bo_depth + d);
 	}
 	if (!s->s_jobs)
 		bench_die("out of memory");
@@ -228,7 +243,8 @@ static void session_close(struct bench_session *s)
 	weft_close(s->s_w);
 }
 
-/* Calls to data servers by RDMA so far, and those without a copy, are taken off, or (after the phase) added. */
+/* Calls to data servers by RDMA so far, and those without a copy, are taken off, or (after the
+ * phase) added. */
 static void rdma_count(struct bench_thread *t, bool after)
 {
 	for (unsigned i = 0; i < t->t_n; i++) {
@@ -281,7 +297,8 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-/* Nanoseconds of a process: of all its threads, those that have ended as well (data servers have some that come and go). */
+/* Nanoseconds of a process: of all its threads, those that have ended as well (data servers have
+ * some that come and go). */
 static uint64_t cpu_of(long pid)
 {
 	struct timespec t;
@@ -322,13 +339,15 @@ void bench_start(void)
 	cpu_servers();
 	bench_counts_free(bench_counts_read());
 	threads = calloc(bench.bo_threads, sizeof(*threads));
-	if (!threads || pthread_barrier_init(&begin, NULL, bench.bo_threads + 1) || pthread_barrier_init(&end, NULL, bench.bo_threads + 1))
+	if (!threads || pthread_barrier_init(&begin, NULL, bench.bo_threads + 1) ||
+	    pthread_barrier_init(&end, NULL, bench.bo_threads + 1))
 		bench_die("out of memory");
 	for (unsigned i = 0; i < bench.bo_threads; i++) {
 		struct bench_thread *t = &threads[i];
 
 		t->t_first = at;
-		t->t_n = bench.bo_sessions / bench.bo_threads + (i < bench.bo_sessions % bench.bo_threads);
+		t->t_n = bench.bo_sessions / bench.bo_threads +
+			 (i < bench.bo_sessions % bench.bo_threads);
 		at += t->t_n;
 		t->t_sessions = calloc(t->t_n, sizeof(*t->t_sessions));
 		if (!t->t_sessions || pthread_create(&t->t_id, NULL, thread_run, t))
@@ -348,7 +367,8 @@ static double cpu_own(void)
 	struct rusage ru;
 
 	getrusage(RUSAGE_SELF, &ru);
-	return (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) + (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
+	return (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) +
+	       (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
 }
 
 static void *progress(void *arg)
@@ -366,9 +386,12 @@ static void *progress(void *arg)
 		for (unsigned i = 0; i < bench.bo_threads; i++)
 			now += atomic_load_explicit(&threads[i].t_seen, memory_order_relaxed);
 		if (bench.bo_seconds)
-			fprintf(stderr, "%-9s %llu  %llu/s\n", p->p_name, (unsigned long long)now, (unsigned long long)(now - last));
+			fprintf(stderr, "%-9s %llu  %llu/s\n", p->p_name, (unsigned long long)now,
+				(unsigned long long)(now - last));
 		else
-			fprintf(stderr, "%-9s %3.0f%%  %llu/s\n", p->p_name, 100.0 * (double)now / (double)all, (unsigned long long)(now - last));
+			fprintf(stderr, "%-9s %3.0f%%  %llu/s\n", p->p_name,
+				100.0 * (double)now / (double)all,
+				(unsigned long long)(now - last));
 		last = now;
 	}
 	return NULL;
@@ -404,7 +427,8 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	bench_now = p;
 	for (unsigned i = 0; i < bench.bo_threads; i++) {
 		memset(&threads[i].t_histo, 0, sizeof(threads[i].t_histo));
-		threads[i].t_units = threads[i].t_bytes = threads[i].t_rdma = threads[i].t_direct = 0;
+		threads[i].t_units = threads[i].t_bytes = threads[i].t_rdma = threads[i].t_direct =
+			0;
 		atomic_store(&threads[i].t_seen, 0);
 	}
 	pthread_barrier_wait(&begin);

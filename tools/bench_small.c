@@ -1,6 +1,7 @@
 /*
- * bench_small.c - two loads of machine learning. small: many small files, each looked up, opened, read and closed, in random order. storm: checkpoints: all
- * sessions at once write a large file each, from OPEN to CLOSE, with a COMMIT; how even they go is told (slow/fast).
+ * bench_small.c - two loads of machine learning. small: many small files, each looked up, opened,
+ * read and closed, in random order. storm: checkpoints: all sessions at once write a large file
+ * each, from OPEN to CLOSE, with a COMMIT; how even they go is told (slow/fast).
  */
 #include "tools/bench.h"
 #include <stdio.h>
@@ -21,7 +22,9 @@ uint64_t bench_shuffled(uint64_t i, uint64_t n, uint64_t key)
 		uint64_t l = i >> half, r = i & mask;
 
 		for (uint64_t round = 1; round <= 4; round++) {
-			uint64_t x = (r + key + round * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull, was = r;
+			uint64_t x = (r + key + round * 0x9e3779b97f4a7c15ull) *
+				     0xbf58476d1ce4e5b9ull,
+				 was = r;
 
 			r = (l ^ x >> 40) & mask;
 			l = was;
@@ -54,7 +57,10 @@ static bool step_create(struct bench_job *j)
 		op->o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
 		return true;
 	case 1:
-		*op = (struct weft_op){.o_what = WEFT_WRITE, .o_file = op->o_file, .o_len = bench.bo_body, .o_buf = (void *)(uintptr_t)bench_content(j->j_i * 4096),
+		*op = (struct weft_op){.o_what = WEFT_WRITE,
+				       .o_file = op->o_file,
+				       .o_len = bench.bo_body,
+				       .o_buf = (void *)(uintptr_t)bench_content(j->j_i * 4096),
 				       .o_flags = bench.bo_stable ? WEFT_STABLE : 0};
 		j->j_s->s_t->t_bytes += bench.bo_body;
 		return true;
@@ -68,7 +74,8 @@ static bool step_create(struct bench_job *j)
 
 static bool step_read(struct bench_job *j)
 {
-	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count, at = bench_shuffled(j->j_i, n, j->j_s->s_id);
+	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count,
+		 at = bench_shuffled(j->j_i, n, j->j_s->s_id);
 	struct weft_op *op = &j->j_op;
 
 	switch (j->j_step) {
@@ -81,11 +88,15 @@ static bool step_read(struct bench_job *j)
 		op->o_flags = WEFT_O_READ;
 		return true;
 	case 2:
-		*op = (struct weft_op){.o_what = WEFT_READ, .o_file = op->o_file, .o_len = bench.bo_body, .o_buf = j->j_buf};
+		*op = (struct weft_op){.o_what = WEFT_READ,
+				       .o_file = op->o_file,
+				       .o_len = bench.bo_body,
+				       .o_buf = j->j_buf};
 		j->j_s->s_t->t_bytes += bench.bo_body;
 		return true;
 	case 3:
-		if (op->o_count != bench.bo_body || (bench.bo_verify && memcmp(j->j_buf, bench_content(at * 4096), bench.bo_body)))
+		if (op->o_count != bench.bo_body ||
+		    (bench.bo_verify && memcmp(j->j_buf, bench_content(at * 4096), bench.bo_body)))
 			bench_die("read: the data of %s differ from what was written", j->j_name);
 		*op = (struct weft_op){.o_what = WEFT_CLOSE, .o_file = op->o_file};
 		return true;
@@ -123,7 +134,11 @@ static uint64_t files(const struct bench_session *s)
 const struct bench_phase bench_small[] = {
 	{.p_name = "create", .p_step = step_create, .p_after = files_made},
 	{.p_name = "read", .p_step = step_read, .p_pieces = files, .p_repeat = true},
-	{.p_name = "reread", .p_step = step_read, .p_before = policy_other, .p_pieces = files, .p_repeat = true},
+	{.p_name = "reread",
+	 .p_step = step_read,
+	 .p_before = policy_other,
+	 .p_pieces = files,
+	 .p_repeat = true},
 	{.p_name = "remove", .p_step = step_remove, .p_pieces = files},
 	{0}};
 
@@ -146,11 +161,15 @@ static bool storm_close(struct bench_job *j)
 {
 	if (j->j_step == 2)
 		return false;
-	j->j_op = (struct weft_op){.o_what = j->j_step ? WEFT_CLOSE : WEFT_COMMIT, .o_file = j->j_s->s_file};
+	j->j_op = (struct weft_op){.o_what = j->j_step ? WEFT_CLOSE : WEFT_COMMIT,
+				   .o_file = j->j_s->s_file};
 	return true;
 }
 
 const struct bench_phase bench_storm[] = {
-	{.p_name = "write", .p_first = storm_open, .p_step = bench_step_write, .p_last = storm_close},
+	{.p_name = "write",
+	 .p_first = storm_open,
+	 .p_step = bench_step_write,
+	 .p_last = storm_close},
 	{.p_name = "remove", .p_step = bench_step_remove, .p_once = true},
 	{0}};

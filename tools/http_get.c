@@ -168,7 +168,8 @@ static int token_read(char out[TOKEN_MAX + 32])
 	if (!f || !fgets(text, sizeof(text), f)) {
 		int err = f ? -EINVAL : -errno;
 
-		fprintf(stderr, "WEFT_ADMIN_TOKEN: %s: %s\n", path, f ? "expected one line with a token" : strerror(-err));
+		fprintf(stderr, "WEFT_ADMIN_TOKEN: %s: %s\n", path,
+			f ? "expected one line with a token" : strerror(-err));
 		if (f)
 			fclose(f);
 		return err;

@@ -28,21 +28,47 @@ struct command {
 	const char *c_args, *c_what; /* for the summary */
 };
 static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "DS"}, {0}};
-static const struct weft_opt events_options[] = {{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
-static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"}, {"wait", 'w', NULL}, {"recursive", 'r', NULL}, {"to", 0, "N"}, {NULL}};
+static const struct weft_opt events_options[] = {
+	{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
+static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"},
+					      {"wait", 'w', NULL},
+					      {"recursive", 'r', NULL},
+					      {"to", 0, "N"},
+					      {NULL}};
 static const struct weft_opt repair_options[] = {{"recursive", 'r', NULL}, {NULL}};
-static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL}, {"mend", 0, NULL}, {"keep", 0, "MIRROR"}, {"yes", 'y', NULL}, {NULL}};
+static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL},
+						 {"mend", 0, NULL},
+						 {"keep", 0, "MIRROR"},
+						 {"yes", 'y', NULL},
+						 {NULL}};
 static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
-static const struct weft_opt move_options[] = {{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"}, {"stripes", 's', "N"}, {"unit", 'u', "SIZE"}, {"cancel", 0, NULL}, {"wait", 'w', NULL}, {"recursive", 'r', NULL}, {NULL}};
-static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"}, {"stale", 0, NULL}, {"lost", 0, NULL}, {"degraded", 0, NULL}, {"policy", 0, "TEXT"}, {0}};
+static const struct weft_opt move_options[] = {
+	{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"},
+	{"stripes", 's', "N"},	  {"unit", 'u', "SIZE"},     {"cancel", 0, NULL},
+	{"wait", 'w', NULL},	  {"recursive", 'r', NULL},  {NULL}};
+static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"},    {"stale", 0, NULL},
+					       {"lost", 0, NULL},     {"degraded", 0, NULL},
+					       {"policy", 0, "TEXT"}, {0}};
 static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
 static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
 static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
-static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL}, {"files", 0, "N"}, {"bytes", 0, "SIZE"}, {"rate", 0, "SIZE"}, {"spread", 0, "PERCENT"}, {"stop", 0, NULL}, {0}};
-static const struct weft_opt choose_options[] = {{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
+static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL},
+						  {"files", 0, "N"},
+						  {"bytes", 0, "SIZE"},
+						  {"rate", 0, "SIZE"},
+						  {"spread", 0, "PERCENT"},
+						  {"stop", 0, NULL},
+						  {0}};
+static const struct weft_opt choose_options[] = {
+	{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
 static const struct weft_opt scrub_options[] = {
-	{"dry-run", 0, NULL}, {"background", 0, NULL}, {"remove-newer", 0, NULL}, {"status", 0, NULL},
-	{"stop", 0, NULL},    {"yes", 'y', NULL},    {0},
+	{"dry-run", 0, NULL},
+	{"background", 0, NULL},
+	{"remove-newer", 0, NULL},
+	{"status", 0, NULL},
+	{"stop", 0, NULL},
+	{"yes", 'y', NULL},
+	{0},
 };
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
 static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
@@ -197,8 +223,12 @@ static void usage(FILE *f)
 				 c->c_verb ? c->c_verb : "", *c->c_args ? " " : "", c->c_args);
 
 		for (const struct weft_opt *o = c->c_options; o && o->o_name && n < 150; o++)
-			n += o->o_short ? snprintf(left + n, sizeof(left) - (size_t)n, " [-%c%s%s]", o->o_short, o->o_arg ? " " : "", o->o_arg ? o->o_arg : "")
-					: snprintf(left + n, sizeof(left) - (size_t)n, " [--%s%s%s]", o->o_name, o->o_arg ? " " : "", o->o_arg ? o->o_arg : "");
+			n += o->o_short ? snprintf(left + n, sizeof(left) - (size_t)n, " [-%c%s%s]",
+						   o->o_short, o->o_arg ? " " : "",
+						   o->o_arg ? o->o_arg : "")
+					: snprintf(left + n, sizeof(left) - (size_t)n,
+						   " [--%s%s%s]", o->o_name, o->o_arg ? " " : "",
+						   o->o_arg ? o->o_arg : "");
 		fprintf(f, n > TEXT_COLUMN - 3 ? "  %s\n" : "  %s", left);
 		put_text(f, n > TEXT_COLUMN - 3 ? 0 : 2 + n, c->c_what);
 	}
@@ -368,8 +398,9 @@ static void parse_options(int argc, char **argv, const char *mode)
 	for (unsigned i = 0; i < n_given; i++) {
 		const struct weft_opt *o = given[i].g_opt;
 
-		longs[3 + i] = (struct option){o->o_name, o->o_arg ? required_argument : no_argument,
-					       NULL, (int)(OPT_COMMAND + i)};
+		longs[3 + i] =
+			(struct option){o->o_name, o->o_arg ? required_argument : no_argument, NULL,
+					(int)(OPT_COMMAND + i)};
 		if (o->o_short)
 			p += sprintf(p, "%c%s", o->o_short, o->o_arg ? ":" : "");
 	}
@@ -383,7 +414,8 @@ int main(int argc, char **argv)
 	weft_admin = getenv("WEFT_ADMIN");
 	if (!weft_admin || !*weft_admin)
 		weft_admin = ADMIN_DEFAULT;
-	/* Options may stand anywhere, but those of fsck and topo go to them: ours end at their name. */
+	/* Options may stand anywhere, but those of fsck and topo go to them: ours end at their
+	 * name. */
 	parse_options(argc, argv, "+");
 	for (int i = optind + 1; optind < argc && i < argc && !strcmp(argv[optind], "fsck"); i++)
 		if (!strcmp(argv[i], "--online"))

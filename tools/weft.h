@@ -24,7 +24,8 @@ struct weft_opt {
 };
 /* The value of an option of this command; "" for a flag that was given, NULL: not given. */
 const char *weft_option(const char *name);
-/* Before what loses something: says what, and asks, where both ends are a terminal and --yes is not given. A script is not asked. */
+/* Before what loses something: says what, and asks, where both ends are a terminal and --yes is not
+ * given. A script is not asked. */
 bool weft_sure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Says what is wrong with the command line, and the summary. Returns EXIT_USAGE. */
 int weft_usage_error(const char *what);
@@ -44,7 +45,8 @@ int weft_ask_path(const char *method, const char *target, const char *path, cons
 int weft_show(int rc, json_t *j, void (*table)(const json_t *j));
 /* Flushes standard output; an error is said. */
 int weft_flush(void);
-/* Until something that was begun is over: shorter steps first, and on standard error, where that is a terminal, what is waited for. step counts from 0. */
+/* Until something that was begun is over: shorter steps first, and on standard error, where that is
+ * a terminal, what is waited for. step counts from 0. */
 void weft_wait_step(unsigned step, const char *what);
 /* Takes that line away again. */
 void weft_wait_over(void);
@@ -58,12 +60,14 @@ double j_real(const json_t *j, const char *key);
 void j_words(const json_t *list);
 /* Prints KEY=VALUE with commas; - when there is none. */
 void j_labels(const json_t *o);
-/* Binary units, three digits, into the caller's buffer. size_text: into one of the block that it is used in, so that a line can show
- * any number of sizes; a function that returns the text gives a buffer. */
+/* Binary units, three digits, into the caller's buffer. size_text: into one of the block that it is
+ * used in, so that a line can show any number of sizes; a function that returns the text gives a
+ * buffer. */
 enum { SIZE_TEXT = 24, TIME_TEXT = 32 };
 const char *size_into(char out[SIZE_TEXT], long long bytes);
 #define size_text(bytes) size_into((char[SIZE_TEXT]){0}, bytes)
-/* Lines of columns that are as wide as they have to be. A cell is added with printf's arguments; table_row ends a line; the first has the heads. table_end prints and frees; right: a letter for
+/* Lines of columns that are as wide as they have to be. A cell is added with printf's arguments;
+ * table_row ends a line; the first has the heads. table_end prints and frees; right: a letter for
  * each column, r where it is flush right. */
 struct table {
 	char **t_cell;
@@ -79,17 +83,20 @@ const char *time_into(char out[TIME_TEXT], double seconds);
 
 /* ---- commands ---- */
 
-/* weft_wrong.c. {"servers": those that are not alive, "degraded", "lost": files, "looked": at how many, "all": were they all}. Looks
- * for so long. *out is the caller's, whatever is returned. */
+/* weft_wrong.c. {"servers": those that are not alive, "degraded", "lost": files, "looked": at how
+ * many, "all": were they all}. Looks for so long. *out is the caller's, whatever is returned. */
 int wrong_ask(double seconds, json_t **out);
 /* As one line, that begins with head. */
 void wrong_print(const char *head, const json_t *w, long long not_in_sync);
 
-/* weft_mirror.c: what is being repaired and moved; and, with --wait, until nothing is, of that path. */
+/* weft_mirror.c: what is being repaired and moved; and, with --wait, until nothing is, of that
+ * path. */
 int mirror_follow(int rc, json_t *j, const char *path);
 
-/* weft_tree.c: each regular file at and below a path that fits (a query argument of /v1/find, and its value), as /v1/find tells of it. fn returns TREE_PASSED where nothing is to be done to it; what
- * is refused (EXIT_FAILED) is counted, and another failure ends it. Tells how many there were. */
+/* weft_tree.c: each regular file at and below a path that fits (a query argument of /v1/find, and
+ * its value), as /v1/find tells of it. fn returns TREE_PASSED where nothing is to be done to it;
+ * what is refused (EXIT_FAILED) is counted, and another failure ends it. Tells how many there
+ * were. */
 #define TREE_PASSED (-1)
 struct tree_sum {
 	long long ts_files, ts_refused;
@@ -104,7 +111,8 @@ int cmd_fsck_online(int argc, char **argv);
 weft_cmd cmd_ds_kill, cmd_ds_admit, cmd_ds_forget;
 weft_cmd cmd_ds_key, cmd_key_status, cmd_key_rotate;
 weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;
-weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, cmd_mirror_remove, cmd_mirror_verify;
+weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, cmd_mirror_remove,
+	cmd_mirror_verify;
 weft_cmd cmd_move, cmd_ds_drain, cmd_ds_undrain, cmd_advise, cmd_balance;
 weft_cmd cmd_file_show;
 weft_cmd cmd_exports, cmd_exports_reload;

@@ -1,4 +1,5 @@
-/* weft_balance.c - weft advise and weft balance: data servers that are behind, and what is moved for it. */
+/* weft_balance.c - weft advise and weft balance: data servers that are behind, and what is moved
+ * for it. */
 #include "tools/weft.h"
 #include <unistd.h>
 
@@ -7,12 +8,15 @@ static void progress(const json_t *j)
 	if (!isatty(STDERR_FILENO))
 		return;
 	if (j_num(j, "files"))
-		fprintf(stderr, "\r%lld of %lld files moved, %s of %s\033[K", j_num(j, "done_files"), j_num(j, "files"), size_text(j_num(j, "done_bytes")), size_text(j_num(j, "bytes")));
+		fprintf(stderr, "\r%lld of %lld files moved, %s of %s\033[K",
+			j_num(j, "done_files"), j_num(j, "files"),
+			size_text(j_num(j, "done_bytes")), size_text(j_num(j, "bytes")));
 	else
 		fprintf(stderr, "\r%lld files examined\033[K", j_num(j, "looked"));
 }
 
-/* Until the run is over. Interrupted, it goes on in the server; the same command looks at it again. */
+/* Until the run is over. Interrupted, it goes on in the server; the same command looks at it
+ * again. */
 static int follow(int rc, json_t **j)
 {
 	bool shown = false;
@@ -67,8 +71,9 @@ int cmd_balance(char **args)
 		rc = weft_ask("DELETE", "/v1/balance", NULL, &j);
 		return weft_show(rc, j, balance_table);
 	}
-	rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", weft_option("dry-run") ? "1" : NULL, "bytes", weft_option("bytes"), "files", weft_option("files"), "rate", weft_option("rate"),
-			   "spread", weft_option("spread"), NULL);
+	rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", weft_option("dry-run") ? "1" : NULL,
+			   "bytes", weft_option("bytes"), "files", weft_option("files"), "rate",
+			   weft_option("rate"), "spread", weft_option("spread"), NULL);
 	rc = follow(rc, &j);
 	return weft_show(rc, j, balance_table);
 }
@@ -78,8 +83,7 @@ static void advise_table(const json_t *j)
 	const json_t *w;
 	size_t i;
 
-	json_array_foreach(json_object_get(j, "words"), i, w)
-		puts(json_string_value(w));
+	json_array_foreach(json_object_get(j, "words"), i, w) puts(json_string_value(w));
 }
 
 /* Beside a run that moves it tells of that one. */
@@ -91,7 +95,8 @@ int cmd_advise(char **args)
 	(void)args;
 	if (!rc && !json_is_true(json_object_get(j, "running"))) {
 		json_decref(j);
-		rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", "1", "spread", weft_option("spread"), NULL);
+		rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", "1", "spread",
+				   weft_option("spread"), NULL);
 	}
 	if (!rc && json_is_true(json_object_get(j, "dry_run")))
 		rc = follow(rc, &j);

@@ -3,7 +3,8 @@
 
 static void words_cell(struct table *t, const json_t *list)
 {
-	const char *a = json_string_value(json_array_get(list, 0)), *b = json_string_value(json_array_get(list, 1));
+	const char *a = json_string_value(json_array_get(list, 0)),
+		   *b = json_string_value(json_array_get(list, 1));
 	size_t n = json_array_size(list);
 
 	if (n > 2)
@@ -17,7 +18,10 @@ static void flavour_cell(struct table *t, const json_t *c)
 {
 	const char *tls = j_str(c, "tls");
 
-	table_cell(t, "%s%s", j_str(c, "flavour"), tls[0] == 'n' ? "" : tls[0] == 'm' ? "+mtls" : "+tls");
+	table_cell(t, "%s%s", j_str(c, "flavour"),
+		   tls[0] == 'n'   ? ""
+		   : tls[0] == 'm' ? "+mtls"
+				   : "+tls");
 }
 
 static void client_table(const json_t *j)
@@ -26,7 +30,8 @@ static void client_table(const json_t *j)
 	const json_t *c;
 	size_t i;
 
-	table_heads(&t, "CLIENT NAME STATE LEASE VERSION OPENS LOCKS DELEGS LAYOUTS SESSIONS BACK FLAVOUR ADDRESSES");
+	table_heads(&t, "CLIENT NAME STATE LEASE VERSION OPENS LOCKS DELEGS LAYOUTS SESSIONS BACK "
+			"FLAVOUR ADDRESSES");
 	json_array_foreach(json_object_get(j, "clients"), i, c)
 	{
 		double left = j_real(c, "lease_left");
@@ -52,7 +57,8 @@ static void client_table(const json_t *j)
 		words_cell(&t, json_object_get(c, "addr"));
 	}
 	table_end(&t, "r--r-rrrrr---");
-	if (j_num(j, "known") > (long long)json_array_size(json_object_get(j, "clients")) && json_array_size(json_object_get(j, "clients")) > 1)
+	if (j_num(j, "known") > (long long)json_array_size(json_object_get(j, "clients")) &&
+	    json_array_size(json_object_get(j, "clients")) > 1)
 		printf("not all clients are shown; there are %lld\n", j_num(j, "known"));
 }
 
@@ -75,8 +81,8 @@ static int goes(const char *id)
 
 	if (weft_ask_with("GET", "/v1/clients", NULL, &j, "client", id, NULL))
 		return -1;
-	json_array_foreach(json_object_get(j, "clients"), i, c)
-		is = j_str(c, "state")[0] == 'e' ? 1 : -1;
+	json_array_foreach(json_object_get(j, "clients"), i, c) is =
+		j_str(c, "state")[0] == 'e' ? 1 : -1;
 	json_decref(j);
 	return is;
 }

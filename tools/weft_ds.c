@@ -14,7 +14,10 @@ static const char *moment(long long when)
 
 	if (!when || !localtime_r(&t, &at) || !localtime_r(&now, &today))
 		return "-";
-	strftime(out, sizeof(out), at.tm_yday == today.tm_yday && at.tm_year == today.tm_year ? "%H:%M:%S" : "%Y-%m-%d", &at);
+	strftime(out, sizeof(out),
+		 at.tm_yday == today.tm_yday && at.tm_year == today.tm_year ? "%H:%M:%S"
+									    : "%Y-%m-%d",
+		 &at);
 	return out;
 }
 
@@ -29,7 +32,9 @@ static void ds_state(const json_t *d, char *out, size_t len)
 	else if (json_is_integer(json_object_get(d, "left")) && j_num(d, "left"))
 		snprintf(out, len, "%s, %s: %lld left", alive, j_str(d, "drain"), j_num(d, "left"));
 	else
-		snprintf(out, len, "%s%s%s", alive, json_is_string(json_object_get(d, "drain")) ? ", " : "", json_is_string(json_object_get(d, "drain")) ? j_str(d, "drain") : "");
+		snprintf(out, len, "%s%s%s", alive,
+			 json_is_string(json_object_get(d, "drain")) ? ", " : "",
+			 json_is_string(json_object_get(d, "drain")) ? j_str(d, "drain") : "");
 }
 
 /* Of a read of 64 KiB, as clients tell. */
@@ -50,8 +55,9 @@ static void ds_line(const json_t *d)
 
 	ds_state(d, state, sizeof(state));
 	latency(d, wait, sizeof(wait));
-	printf("%-6lld %-16s %-8s %-11s %6g %9s %9s %6.1f %7s  ", j_num(d, "number"), j_str(d, "name"), state, moment(j_num(d, "since")),
-	       j_real(d, "weight"), size_text(j_num(d, "capacity")), size_text(used), j_real(d, "load"), wait);
+	printf("%-6lld %-16s %-8s %-11s %6g %9s %9s %6.1f %7s  ", j_num(d, "number"),
+	       j_str(d, "name"), state, moment(j_num(d, "since")), j_real(d, "weight"),
+	       size_text(j_num(d, "capacity")), size_text(used), j_real(d, "load"), wait);
 	j_labels(json_object_get(d, "labels"));
 	printf("  ");
 	j_words(json_object_get(d, "addr"));
@@ -62,7 +68,8 @@ static void ds_line(const json_t *d)
 
 static void ds_head(void)
 {
-	printf("%-6s %-16s %-8s %-11s %6s %9s %9s %6s %7s  %s  %s\n", "NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LATENCY", "LABELS", "ADDRESSES");
+	printf("%-6s %-16s %-8s %-11s %6s %9s %9s %6s %7s  %s  %s\n", "NUMBER", "NAME", "STATE",
+	       "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LATENCY", "LABELS", "ADDRESSES");
 }
 
 static void ds_table(const json_t *j)
@@ -71,8 +78,7 @@ static void ds_table(const json_t *j)
 	size_t i;
 
 	ds_head();
-	json_array_foreach(list, i, d)
-		ds_line(d);
+	json_array_foreach(list, i, d) ds_line(d);
 }
 
 /* One, after a change. */
@@ -198,7 +204,9 @@ static void forgotten_table(const json_t *j)
 	json_array_foreach(json_object_get(j, "lost"), i, path)
 		printf("lost: %s\n", json_is_string(path) ? json_string_value(path) : "?");
 	if (j_num(j, "lost_files") > (long long)json_array_size(json_object_get(j, "lost")))
-		printf("lost: %lld more\n", j_num(j, "lost_files") - (long long)json_array_size(json_object_get(j, "lost")));
+		printf("lost: %lld more\n",
+		       j_num(j, "lost_files") -
+			       (long long)json_array_size(json_object_get(j, "lost")));
 	printf("the record of %s is removed; %lld files had objects there, %lld files are lost\n",
 	       j_str(j, "forgotten"), j_num(j, "files"), j_num(j, "lost_files"));
 	if (json_object_get(j, "left"))
@@ -218,7 +226,8 @@ int cmd_ds_forget(char **args)
 				 "refuses this if a file needs it.",
 		       args[0]))
 		return EXIT_FAILED;
-	rc = weft_ask_with("PUT", "/v1/ds/forget", "", &j, "ds", args[0], "force", weft_option("force") ? "1" : NULL, NULL);
+	rc = weft_ask_with("PUT", "/v1/ds/forget", "", &j, "ds", args[0], "force",
+			   weft_option("force") ? "1" : NULL, NULL);
 
 	return weft_show(rc, j, forgotten_table);
 }

@@ -1,4 +1,5 @@
-/* weft_events.c - weft events: the journal. With --json an event is a line: there may be more than one answer has, and following never ends. */
+/* weft_events.c - weft events: the journal. With --json an event is a line: there may be more than
+ * one answer has, and following never ends. */
 #include "tools/weft.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -7,10 +8,13 @@
 
 #define LAST "100" /* shown when nothing is said */
 
-/* A time of day, of a date, or so long ago: 10m, 2h, 3d, 45s. Seconds of the epoch; -1: it is none. */
+/* A time of day, of a date, or so long ago: 10m, 2h, 3d, 45s. Seconds of the epoch; -1: it is
+ * none. */
 static long long time_of(const char *text)
 {
-	static const char *const forms[] = {"%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d", "%H:%M:%S", "%H:%M"};
+	static const char *const forms[] = {
+		"%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M",
+		"%Y-%m-%d",	     "%H:%M:%S",	  "%H:%M"};
 	static const struct {
 		char unit;
 		long long seconds;
@@ -40,7 +44,8 @@ static long long time_of(const char *text)
 
 static void event_line(const json_t *e)
 {
-	const char *path = json_string_value(json_object_get(e, "path")), *subject = json_string_value(json_object_get(e, "subject"));
+	const char *path = json_string_value(json_object_get(e, "path")),
+		   *subject = json_string_value(json_object_get(e, "subject"));
 	time_t t = (time_t)(j_num(e, "time_ms") / 1000);
 	char when[32];
 	struct tm tm;
@@ -69,20 +74,21 @@ static int page(const char *since, const char *kind, const char *last, long long
 	int rc;
 
 	snprintf(text, sizeof(text), "%lld", *after);
-	rc = weft_ask_with("GET", "/v1/events", NULL, &j, "after", text, "since", since, "kind", kind, "last", last, NULL);
+	rc = weft_ask_with("GET", "/v1/events", NULL, &j, "after", text, "since", since, "kind",
+			   kind, "last", last, NULL);
 	if (rc)
 		return rc;
 	*after = j_num(j, "next");
 	*more = json_is_true(json_object_get(j, "more"));
-	json_array_foreach(json_object_get(j, "events"), i, e)
-		event_line(e);
+	json_array_foreach(json_object_get(j, "events"), i, e) event_line(e);
 	json_decref(j);
 	return weft_flush();
 }
 
 int cmd_events(char **args)
 {
-	const char *since = weft_option("since"), *kind = weft_option("kind"), *last = weft_option("last");
+	const char *since = weft_option("since"), *kind = weft_option("kind"),
+		   *last = weft_option("last");
 	bool follow = weft_option("follow"), more = true;
 	long long after = 0, from = since ? time_of(since) : 0;
 	char text[32];

@@ -10,7 +10,9 @@ static void exports_table(const json_t *j)
 	json_array_foreach(json_object_get(j, "exports"), i, e)
 	{
 		printf("%s  id %lld%s\n", j_str(e, "path"), j_num(e, "id"),
-		       json_is_true(json_object_get(e, "served")) ? "" : "  NOT SERVED: no such directory");
+		       json_is_true(json_object_get(e, "served"))
+			       ? ""
+			       : "  NOT SERVED: no such directory");
 		json_array_foreach(json_object_get(e, "rules"), k, r)
 		{
 			printf("    ");

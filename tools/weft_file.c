@@ -6,7 +6,8 @@ static void file_table(const json_t *j)
 	const json_t *mirror, *object;
 	size_t m, o;
 
-	printf("inode %lld, %lld bytes, unit %s", j_num(j, "inode"), j_num(j, "size"), size_text(j_num(j, "unit")));
+	printf("inode %lld, %lld bytes, unit %s", j_num(j, "inode"), j_num(j, "size"),
+	       size_text(j_num(j, "unit")));
 	if (j_num(j, "threshold"))
 		printf(", through the metadata server while smaller than %s",
 		       size_text(j_num(j, "threshold")));
@@ -17,8 +18,9 @@ static void file_table(const json_t *j)
 	{
 		json_array_foreach(json_object_get(mirror, "objects"), o, object)
 		{
-			printf("%-6zu %-6zu %-10s %-16s %12lld  %-44s ", m, o, j_str(object, "state"),
-			       j_str(object, "ds"), j_num(object, "size"), j_str(object, "object"));
+			printf("%-6zu %-6zu %-10s %-16s %12lld  %-44s ", m, o,
+			       j_str(object, "state"), j_str(object, "ds"), j_num(object, "size"),
+			       j_str(object, "object"));
 			j_words(json_object_get(object, "addr"));
 			putchar('\n');
 		}
@@ -48,7 +50,8 @@ static void repair_lines(const json_t *j)
 		       j_num(e, "object"), j_str(e, "ds"), j_str(e, "from"),
 		       size_text(j_num(e, "done")), size_text(j_num(e, "size")));
 	json_array_foreach(json_object_get(j, "waiting"), i, e)
-		printf("object %lld on %s waits: %s\n", j_num(e, "object"), j_str(e, "ds"), j_str(e, "why"));
+		printf("object %lld on %s waits: %s\n", j_num(e, "object"), j_str(e, "ds"),
+		       j_str(e, "why"));
 }
 
 static int more(const char *target, const char *path, void (*lines)(const json_t *j))

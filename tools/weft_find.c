@@ -1,4 +1,5 @@
-/* weft_find.c - weft find: files by where they lie. It prints as it goes; the server walks a little for each request. */
+/* weft_find.c - weft find: files by where they lie. It prints as it goes; the server walks a little
+ * for each request. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,8 @@ static void found_line(const json_t *f)
 		putchar('\n');
 		return;
 	}
-	json_array_foreach(json_object_get(f, "objects"), i, o)
-		stale += strcmp(j_str(o, "state"), "in-sync") != 0;
+	json_array_foreach(json_object_get(f, "objects"), i, o) stale +=
+		strcmp(j_str(o, "state"), "in-sync") != 0;
 	if (stale && weft_option("stale"))
 		printf("%s  (%zu of %zu objects)\n", j_str(f, "path"), stale, n);
 	else
@@ -23,8 +24,10 @@ static void found_line(const json_t *f)
 
 int cmd_find(char **args)
 {
-	const char *ds = weft_option("on-ds"), *policy = weft_option("policy"), *stale = weft_option("stale") ? "1" : NULL;
-	const char *lost = weft_option("lost") ? "1" : NULL, *degraded = weft_option("degraded") ? "1" : NULL;
+	const char *ds = weft_option("on-ds"), *policy = weft_option("policy"),
+		   *stale = weft_option("stale") ? "1" : NULL;
+	const char *lost = weft_option("lost") ? "1" : NULL,
+		   *degraded = weft_option("degraded") ? "1" : NULL;
 	char *cursor = NULL;
 	long long deep = 0;
 	int rc;
@@ -37,15 +40,17 @@ int cmd_find(char **args)
 		size_t i;
 		json_t *j;
 
-		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", args[0] ? args[0] : "/", "ds", ds, "stale", stale, "lost", lost, "degraded", degraded, "policy", policy, "cursor", cursor, NULL);
+		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", args[0] ? args[0] : "/",
+				   "ds", ds, "stale", stale, "lost", lost, "degraded", degraded,
+				   "policy", policy, "cursor", cursor, NULL);
 		free(cursor);
 		cursor = NULL;
 		if (rc)
 			return rc;
-		json_array_foreach(json_object_get(j, "found"), i, f)
-			found_line(f);
+		json_array_foreach(json_object_get(j, "found"), i, f) found_line(f);
 		deep += j_num(j, "too_deep");
-		if (json_is_string(json_object_get(j, "cursor")) && !(cursor = strdup(j_str(j, "cursor")))) {
+		if (json_is_string(json_object_get(j, "cursor")) &&
+		    !(cursor = strdup(j_str(j, "cursor")))) {
 			fputs("weft: out of memory\n", stderr);
 			rc = EXIT_FAILED;
 		}

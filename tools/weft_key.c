@@ -7,10 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPREAD_MS 20000 /* so long the servers that live have to get a new key, before those that have not are told of */
+/* so long the servers that live have to get a new key, before those that have not are told of */
+#define SPREAD_MS 20000
 #define STEP_MS	  100
 
-/* A new file that its owner and group may read. Made under no other name: nobody reads it before it is whole that it is not for. */
+/* A new file that its owner and group may read. Made under no other name: nobody reads it before it
+ * is whole that it is not for. */
 static int key_write(const char *file, const char *text)
 {
 	int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
@@ -21,7 +23,8 @@ static int key_write(const char *file, const char *text)
 		return EXIT_FAILED;
 	}
 	errno = 0;
-	if (write(fd, text, n) != (ssize_t)n || fchmod(fd, 0440) < 0 || fsync(fd) < 0 || close(fd) < 0) {
+	if (write(fd, text, n) != (ssize_t)n || fchmod(fd, 0440) < 0 || fsync(fd) < 0 ||
+	    close(fd) < 0) {
 		fprintf(stderr, "weft: %s: %s\n", file, strerror(errno ? errno : EIO));
 		unlink(file);
 		return EXIT_FAILED;
@@ -38,7 +41,9 @@ int cmd_ds_key(char **args)
 
 	if (rc)
 		return rc;
-	if (!out && (size_t)snprintf(name, sizeof(name), "%s.key", j_str(j, "name")) < sizeof(name) && !strchr(name, '/'))
+	if (!out &&
+	    (size_t)snprintf(name, sizeof(name), "%s.key", j_str(j, "name")) < sizeof(name) &&
+	    !strchr(name, '/'))
 		out = name;
 	if (!out) {
 		fprintf(stderr,
@@ -92,9 +97,7 @@ static bool spread(const json_t *j)
 	const json_t *list = json_object_get(j, "servers"), *s;
 	size_t i;
 
-	json_array_foreach(list, i, s)
-		if (json_is_true(json_object_get(s, "alive")))
-			return false;
+	json_array_foreach(list, i, s) if (json_is_true(json_object_get(s, "alive"))) return false;
 	return (json_int_t)json_array_size(list) == (json_int_t)j_num(j, "behind");
 }
 

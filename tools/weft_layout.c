@@ -1,4 +1,5 @@
-/* weft_layout.c - weft layout: what clients may do with data servers directly, and taking it back. */
+/* weft_layout.c - weft layout: what clients may do with data servers directly, and taking it
+ * back. */
 #include "tools/weft.h"
 
 static void servers_cell(struct table *t, const json_t *list)
@@ -10,10 +11,12 @@ static void servers_cell(struct table *t, const json_t *list)
 
 	json_array_foreach(list, i, s)
 	{
-		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", sep, json_string_value(s));
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", sep,
+				      json_string_value(s));
 		sep = ",";
 		if (n > sizeof(text) - 80) {
-			snprintf(text + n, sizeof(text) - n, ",+%zu", json_array_size(list) - i - 1);
+			snprintf(text + n, sizeof(text) - n, ",+%zu",
+				 json_array_size(list) - i - 1);
 			break;
 		}
 	}
@@ -49,7 +52,8 @@ static void layout_table(const json_t *j)
 int cmd_layout_list(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("GET", "/v1/layouts", NULL, &j, "path", args[0], "client", weft_option("client"), "ds", weft_option("ds"), NULL);
+	int rc = weft_ask_with("GET", "/v1/layouts", NULL, &j, "path", args[0], "client",
+			       weft_option("client"), "ds", weft_option("ds"), NULL);
 
 	return weft_show(rc, j, layout_table);
 }
@@ -82,5 +86,7 @@ int cmd_layout_recall(char **args)
 		json_decref(now);
 	}
 	weft_wait_over();
-	return weft_show(EXIT_DONE, json_pack("{s:s, s:I}", "path", args[0], "recalled", (json_int_t)n), recalled);
+	return weft_show(EXIT_DONE,
+			 json_pack("{s:s, s:I}", "path", args[0], "recalled", (json_int_t)n),
+			 recalled);
 }

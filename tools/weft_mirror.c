@@ -25,22 +25,26 @@ static void repair_table(const json_t *j)
 	{
 		long long whole = j_num(e, "size");
 
-		printf("%-12lld %-6lld %-16s %-8s %3lld%%  %s of %s from %s, %s/s", j_num(e, "inode"), j_num(e, "object"), j_str(e, "ds"), j_str(e, "step"), whole ? j_num(e, "done") * 100 / whole : 0,
-		       size_text(j_num(e, "done")), size_text(whole), j_str(e, "from"), size_text(j_num(e, "rate")));
+		printf("%-12lld %-6lld %-16s %-8s %3lld%%  %s of %s from %s, %s/s",
+		       j_num(e, "inode"), j_num(e, "object"), j_str(e, "ds"), j_str(e, "step"),
+		       whole ? j_num(e, "done") * 100 / whole : 0, size_text(j_num(e, "done")),
+		       size_text(whole), j_str(e, "from"), size_text(j_num(e, "rate")));
 		if (json_is_integer(json_object_get(e, "seconds_left")))
 			printf(", %lld s left", j_num(e, "seconds_left"));
 		putchar('\n');
 	}
 	json_array_foreach(json_object_get(j, "waiting"), i, e)
 	{
-		printf("%-12lld %-6lld %-16s %-8s %s", j_num(e, "inode"), j_num(e, "object"), j_str(e, "ds"), "waits", j_str(e, "why"));
+		printf("%-12lld %-6lld %-16s %-8s %s", j_num(e, "inode"), j_num(e, "object"),
+		       j_str(e, "ds"), "waits", j_str(e, "why"));
 		if (j_num(e, "seconds_left"))
 			printf(", for %lld s more", j_num(e, "seconds_left"));
 		putchar('\n');
 	}
 	json_array_foreach(json_object_get(j, "moving"), i, e)
 	{
-		printf("%-12lld %-6lld %-16s %-8s ", j_num(e, "inode"), j_num(e, "object"), j_str(e, "ds"), j_str(e, "state"));
+		printf("%-12lld %-6lld %-16s %-8s ", j_num(e, "inode"), j_num(e, "object"),
+		       j_str(e, "ds"), j_str(e, "state"));
 		if (json_is_string(json_object_get(e, "to")))
 			printf("to %s: ", j_str(e, "to"));
 		puts(j_str(e, "why"));
@@ -56,14 +60,19 @@ static bool busy(const json_t *j)
 /* One line that is written over, where somebody looks at it. */
 static void progress(const json_t *j)
 {
-	const json_t *run = json_array_get(json_object_get(j, "running"), 0), *e = json_array_get(json_object_get(j, "moving"), 0);
+	const json_t *run = json_array_get(json_object_get(j, "running"), 0),
+		     *e = json_array_get(json_object_get(j, "moving"), 0);
 	long long whole = j_num(run, "size");
 
 	if (run)
-		fprintf(stderr, "\r%s of object %lld on %s: %s of %s (%lld%%)\033[K", j_str(run, "step"), j_num(run, "object"), j_str(run, "ds"), size_text(j_num(run, "done")), size_text(whole),
+		fprintf(stderr, "\r%s of object %lld on %s: %s of %s (%lld%%)\033[K",
+			j_str(run, "step"), j_num(run, "object"), j_str(run, "ds"),
+			size_text(j_num(run, "done")), size_text(whole),
 			whole ? j_num(run, "done") * 100 / whole : 0);
 	else
-		fprintf(stderr, "\r%s\033[K", e ? j_str(e, "why") : j_str(json_array_get(json_object_get(j, "waiting"), 0), "why"));
+		fprintf(stderr, "\r%s\033[K",
+			e ? j_str(e, "why")
+			  : j_str(json_array_get(json_object_get(j, "waiting"), 0), "why"));
 }
 
 int mirror_follow(int rc, json_t *j, const char *path)
@@ -124,7 +133,8 @@ static int add_to(const json_t *f)
 
 	if (!mirrors || strtoll(mirrors + 8, NULL, 10) >= to)
 		return TREE_PASSED;
-	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", j_str(f, "path"), "group", weft_option("group"), NULL);
+	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", j_str(f, "path"), "group",
+			   weft_option("group"), NULL);
 	if (!rc)
 		json_decref(j);
 	return rc;
@@ -145,7 +155,8 @@ int cmd_mirror_add(char **args)
 					"status\" shows the progress of all files");
 	if (weft_option("recursive"))
 		return tree_each(args[0], "files", "1", add_to);
-	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", args[0], "group", weft_option("group"), NULL);
+	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", args[0], "group",
+			   weft_option("group"), NULL);
 
 	return mirror_follow(rc, j, args[0]);
 }
@@ -158,7 +169,8 @@ int cmd_mirror_remove(char **args)
 	if (!weft_sure("Mirror %s of %s is deleted. The file then has one copy fewer.", args[1],
 		       args[0]))
 		return EXIT_FAILED;
-	rc = weft_ask_with("PUT", "/v1/mirror/remove", "", &j, "path", args[0], "mirror", args[1], NULL);
+	rc = weft_ask_with("PUT", "/v1/mirror/remove", "", &j, "path", args[0], "mirror", args[1],
+			   NULL);
 
 	return mirror_follow(rc, j, args[0]);
 }
@@ -235,11 +247,13 @@ int cmd_mirror_verify(char **args)
 		       keep ? keep : ""))
 		return EXIT_FAILED;
 	rc = weft_ask_with("PUT", "/v1/verify", "", &j, "path", args[0], "recursive",
-			   weft_option("recursive") ? "1" : NULL, "mend", weft_option("mend") ? "1" : NULL, "keep", keep, NULL);
+			   weft_option("recursive") ? "1" : NULL, "mend",
+			   weft_option("mend") ? "1" : NULL, "keep", keep, NULL);
 
 	while (!rc && json_is_true(json_object_get(j, "running"))) {
 		if (seen)
-			fprintf(stderr, "\r%lld files, %s: %s\033[K", j_num(j, "files"), size_text(j_num(j, "bytes")), j_str(j, "now"));
+			fprintf(stderr, "\r%lld files, %s: %s\033[K", j_num(j, "files"),
+				size_text(j_num(j, "bytes")), j_str(j, "now"));
 		json_decref(j);
 		usleep(200000);
 		rc = weft_ask("GET", "/v1/verify", NULL, &j);

@@ -28,8 +28,10 @@ static void restripe_table(const json_t *j)
 
 static int ask(const char *path, json_t **out)
 {
-	return weft_ask_with("PUT", "/v1/move", "", out, "path", path, "stripes", weft_option("stripes"), "unit", weft_option("unit"), "group", weft_option("group"), "policy", weft_option("policy"), "from",
-			     weft_option("from"), "cancel", weft_option("cancel") ? "1" : NULL, NULL);
+	return weft_ask_with(
+		"PUT", "/v1/move", "", out, "path", path, "stripes", weft_option("stripes"), "unit",
+		weft_option("unit"), "group", weft_option("group"), "policy", weft_option("policy"),
+		"from", weft_option("from"), "cancel", weft_option("cancel") ? "1" : NULL, NULL);
 }
 
 static int restripe(const char *path)
@@ -42,7 +44,8 @@ static int restripe(const char *path)
 		const json_t *f = json_array_get(json_object_get(j, "restriping"), 0);
 
 		if (seen)
-			fprintf(stderr, "\r%s: %s of %s\033[K", j_str(f, "step"), size_text(j_num(f, "done")), size_text(j_num(f, "size")));
+			fprintf(stderr, "\r%s: %s of %s\033[K", j_str(f, "step"),
+				size_text(j_num(f, "done")), size_text(j_num(f, "size")));
 		usleep(200000);
 		json_decref(j);
 		rc = weft_ask_path("GET", "/v1/restripe", path, NULL, &j);
@@ -71,7 +74,8 @@ int cmd_move(char **args)
 		return weft_usage_error("move: --wait works for a single file only; \"mirror "
 					"status\" shows the progress of all files");
 	if (weft_option("recursive"))
-		return weft_option("from") ? tree_each(args[0], "ds", weft_option("from"), move_one) : tree_each(args[0], "files", "1", move_one);
+		return weft_option("from") ? tree_each(args[0], "ds", weft_option("from"), move_one)
+					   : tree_each(args[0], "files", "1", move_one);
 	if (weft_option("stripes") || weft_option("unit"))
 		return restripe(args[0]);
 	rc = ask(args[0], &j);

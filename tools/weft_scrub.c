@@ -1,4 +1,5 @@
-/* weft_scrub.c - weft scrub, and weft fsck --online: what the data servers have is compared with what the metadata server knows. */
+/* weft_scrub.c - weft scrub, and weft fsck --online: what the data servers have is compared with
+ * what the metadata server knows. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static void found_line(const json_t *f)
 		printf("%s ", j_str(f, "path"));
 	printf("(inode %lld", j_num(f, "inode"));
 	if (strcmp(kind, "damaged"))
-		printf(", stripe %lld, copy %lld on %s", j_num(f, "stripe"), j_num(f, "copy"), j_str(f, "ds"));
+		printf(", stripe %lld, copy %lld on %s", j_num(f, "stripe"), j_num(f, "copy"),
+		       j_str(f, "ds"));
 	putchar(')');
 	if (!strcmp(kind, "size"))
 		printf(" ends at byte %lld, the file at byte %lld", j_num(f, "size"),
@@ -39,8 +41,7 @@ static void scrub_table(const json_t *j)
 		puts("no check has run yet");
 		return;
 	}
-	json_array_foreach(list, i, f)
-		found_line(f);
+	json_array_foreach(list, i, f) found_line(f);
 	if (j_num(j, "found") > (long long)json_array_size(list))
 		printf("and %lld more\n", j_num(j, "found") - (long long)json_array_size(list));
 	printf("%s%s: %lld objects and %lld files checked", j_str(j, "what"),
@@ -59,7 +60,8 @@ static void scrub_table(const json_t *j)
 
 static int show(int rc, json_t *j)
 {
-	bool clean = !rc && !j_num(j, "found") && !j_num(j, "skipped") && !json_is_true(json_object_get(j, "stopped"));
+	bool clean = !rc && !j_num(j, "found") && !j_num(j, "skipped") &&
+		     !json_is_true(json_object_get(j, "stopped"));
 
 	rc = weft_show(rc, j, scrub_table);
 	return rc ? rc : clean ? EXIT_DONE : EXIT_FAILED;
@@ -77,8 +79,10 @@ static int follow(int rc, json_t *j)
 
 	while (!rc && json_is_true(json_object_get(j, "running"))) {
 		if (seen)
-			fprintf(stderr, "\r%s: %lld objects, %lld files, %s read, %lld findings\033[K", j_str(j, "phase"), j_num(j, "objects"), j_num(j, "files"), size_text(j_num(j, "bytes")),
-				j_num(j, "found"));
+			fprintf(stderr,
+				"\r%s: %lld objects, %lld files, %s read, %lld findings\033[K",
+				j_str(j, "phase"), j_num(j, "objects"), j_num(j, "files"),
+				size_text(j_num(j, "bytes")), j_num(j, "found"));
 		json_decref(j);
 		usleep(200000);
 		rc = weft_ask("GET", "/v1/scrub", NULL, &j);
@@ -95,7 +99,8 @@ static int follow(int rc, json_t *j)
 static int check(bool content, bool dry, bool background, bool newer)
 {
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/scrub", "", &j, "content", content ? "1" : NULL, "dry", dry ? "1" : NULL, "newer", newer ? "1" : NULL, NULL);
+	int rc = weft_ask_with("PUT", "/v1/scrub", "", &j, "content", content ? "1" : NULL, "dry",
+			       dry ? "1" : NULL, "newer", newer ? "1" : NULL, NULL);
 
 	if (rc || !background)
 		return follow(rc, j);
@@ -113,7 +118,10 @@ static int look(const char *method)
 int cmd_scrub(char **args)
 {
 	(void)args;
-	if (!!weft_option("status") + !!weft_option("stop") + (weft_option("dry-run") || weft_option("background") || weft_option("remove-newer")) > 1)
+	if (!!weft_option("status") + !!weft_option("stop") +
+		    (weft_option("dry-run") || weft_option("background") ||
+		     weft_option("remove-newer")) >
+	    1)
 		return weft_usage_error("scrub: --status and --stop take no other option");
 	if (weft_option("status"))
 		return look("GET");
@@ -123,7 +131,8 @@ int cmd_scrub(char **args)
 	    !weft_sure("Objects newer than the backup of the metadata store are deleted for good.\n"
 		       "All data of files that were made since the backup is lost."))
 		return EXIT_FAILED;
-	return check(true, weft_option("dry-run"), weft_option("background"), weft_option("remove-newer"));
+	return check(true, weft_option("dry-run"), weft_option("background"),
+		     weft_option("remove-newer"));
 }
 
 /* The options of weft fsck are the checker's, but for these. */
@@ -165,8 +174,9 @@ static void choose_table(const json_t *j)
 			strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
 		if (json_is_integer(json_object_get(c, "size")))
 			snprintf(size, sizeof(size), "%lld", j_num(c, "size"));
-		printf("%-6lld %-6lld %-16s %-9s %-10s %-8s %14s  %-19s  %.16s\n", j_num(c, "mirror"), j_num(c, "stripe"), j_str(c, "ds"), j_str(c, "server"), j_str(c, "state"), j_str(c, "has"), size, when,
-		       j_str(c, "sum"));
+		printf("%-6lld %-6lld %-16s %-9s %-10s %-8s %14s  %-19s  %.16s\n",
+		       j_num(c, "mirror"), j_num(c, "stripe"), j_str(c, "ds"), j_str(c, "server"),
+		       j_str(c, "state"), j_str(c, "has"), size, when, j_str(c, "sum"));
 	}
 	if (json_is_true(json_object_get(j, "chosen")))
 		puts("the copy is chosen; the other copies are now stale and are rebuilt from it");
@@ -184,7 +194,8 @@ int cmd_mirror_choose(char **args)
 		       "overwritten.\nData that only they have is lost.",
 		       weft_option("copy"), args[0]))
 		return EXIT_FAILED;
-	rc = weft_ask_with("PUT", "/v1/choose", "", &j, "path", args[0], "mirror", weft_option("copy"), "force", weft_option("force") ? "1" : NULL, NULL);
+	rc = weft_ask_with("PUT", "/v1/choose", "", &j, "path", args[0], "mirror",
+			   weft_option("copy"), "force", weft_option("force") ? "1" : NULL, NULL);
 	for (unsigned step = 0; !rc && json_is_true(json_object_get(j, "running")); step++) {
 		json_decref(j);
 		weft_wait_step(step, "examining the copies");

@@ -7,8 +7,9 @@ static void status_table(const json_t *j)
 {
 	const json_t *ds = json_object_get(j, "ds"), *cl = json_object_get(j, "clients"),
 		     *st = json_object_get(j, "store");
-	double per =
-		j_num(st, "commits") ? (double)j_num(st, "operations") / (double)j_num(st, "commits") : 0;
+	double per = j_num(st, "commits")
+			     ? (double)j_num(st, "operations") / (double)j_num(st, "commits")
+			     : 0;
 
 	printf("cluster       %s\n", j_str(j, "cluster"));
 	printf("boot epoch    %lld%s\n", j_num(j, "boot_epoch"),

@@ -82,7 +82,8 @@ void table_end(struct table *t, const char *right)
 	for (unsigned i = 0; !t->t_failed && i < t->t_n; i++) {
 		unsigned c = i % t->t_columns;
 
-		print_cell(t->t_cell[i], wide[c], c < strlen(right) && right[c] == 'r', c == t->t_columns - 1);
+		print_cell(t->t_cell[i], wide[c], c < strlen(right) && right[c] == 'r',
+			   c == t->t_columns - 1);
 	}
 	for (unsigned i = 0; i < t->t_n; i++)
 		free(t->t_cell[i]);

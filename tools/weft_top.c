@@ -134,7 +134,8 @@ static void heat_table(const json_t *j)
 int cmd_heat(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("GET", "/v1/heat", NULL, &j, "path", args[0], "rows", weft_option("rows"), NULL);
+	int rc = weft_ask_with("GET", "/v1/heat", NULL, &j, "path", args[0], "rows",
+			       weft_option("rows"), NULL);
 
 	return weft_show(rc, j, heat_table);
 }

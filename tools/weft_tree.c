@@ -1,4 +1,5 @@
-/* weft_tree.c - what is done to a file, done to all below a directory. Each is asked for by itself, so that it may be interrupted and said again: what was begun goes on. */
+/* weft_tree.c - what is done to a file, done to all below a directory. Each is asked for by itself,
+ * so that it may be interrupted and said again: what was begun goes on. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,8 @@ static int piece(const json_t *found, tree_fn *fn, struct tree_sum *sum)
 static int show(const struct tree_sum *sum)
 {
 	if (weft_json)
-		printf("{\"files\":%lld,\"begun\":%lld,\"refused\":%lld}\n", sum->ts_files, sum->ts_files - sum->ts_refused, sum->ts_refused);
+		printf("{\"files\":%lld,\"begun\":%lld,\"refused\":%lld}\n", sum->ts_files,
+		       sum->ts_files - sum->ts_refused, sum->ts_refused);
 	else
 		printf("%lld files: %lld begun, %lld refused\n", sum->ts_files,
 		       sum->ts_files - sum->ts_refused, sum->ts_refused);
@@ -45,13 +47,15 @@ int tree_each(const char *path, const char *key, const char *value, tree_fn *fn)
 	do {
 		json_t *j;
 
-		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", path, "cursor", cursor, key, value, NULL);
+		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", path, "cursor", cursor, key,
+				   value, NULL);
 		free(cursor);
 		cursor = NULL;
 		if (rc)
 			return rc;
 		rc = piece(json_object_get(j, "found"), fn, &sum);
-		if (!rc && json_is_string(json_object_get(j, "cursor")) && !(cursor = strdup(j_str(j, "cursor")))) {
+		if (!rc && json_is_string(json_object_get(j, "cursor")) &&
+		    !(cursor = strdup(j_str(j, "cursor")))) {
 			fputs("weft: out of memory\n", stderr);
 			rc = EXIT_FAILED;
 		}

@@ -1,4 +1,5 @@
-/* weft_wrong.c - what is wrong: data servers that are not there, files with fewer copies than they should have. See weft.h. */
+/* weft_wrong.c - what is wrong: data servers that are not there, files with fewer copies than they
+ * should have. See weft.h. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static int count_files(json_t *w, double seconds)
 	do {
 		json_t *j;
 
-		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", "/", "count", "1", "cursor", cursor, NULL);
+		rc = weft_ask_with("GET", "/v1/find", NULL, &j, "path", "/", "count", "1", "cursor",
+				   cursor, NULL);
 		free(cursor);
 		cursor = NULL;
 		if (rc)
@@ -36,7 +38,8 @@ static int count_files(json_t *w, double seconds)
 		add(w, "lost", j_num(j, "lost"));
 		add(w, "looked", j_num(j, "files"));
 		add(w, "too_deep", j_num(j, "too_deep"));
-		if (json_is_string(json_object_get(j, "cursor")) && !(cursor = strdup(j_str(j, "cursor"))))
+		if (json_is_string(json_object_get(j, "cursor")) &&
+		    !(cursor = strdup(j_str(j, "cursor"))))
 			rc = EXIT_FAILED;
 		json_decref(j);
 	} while (!rc && cursor && now() < until);
@@ -47,7 +50,9 @@ static int count_files(json_t *w, double seconds)
 
 int wrong_ask(double seconds, json_t **out)
 {
-	json_t *w = json_pack("{s:[], s:i, s:i, s:i, s:i}", "servers", "degraded", 0, "lost", 0, "looked", 0, "too_deep", 0), *j, *d;
+	json_t *w = json_pack("{s:[], s:i, s:i, s:i, s:i}", "servers", "degraded", 0, "lost", 0,
+			      "looked", 0, "too_deep", 0),
+	       *j, *d;
 	size_t i;
 	int rc = weft_ask("GET", "/v1/ds", NULL, &j);
 
@@ -57,7 +62,9 @@ int wrong_ask(double seconds, json_t **out)
 	json_array_foreach(json_object_get(j, "ds"), i, d)
 	{
 		if (strcmp(j_str(d, "state"), "alive"))
-			json_array_append_new(json_object_get(w, "servers"), json_pack("{s:s, s:s}", "name", j_str(d, "name"), "state", j_str(d, "state")));
+			json_array_append_new(json_object_get(w, "servers"),
+					      json_pack("{s:s, s:s}", "name", j_str(d, "name"),
+							"state", j_str(d, "state")));
 	}
 	json_decref(j);
 	return count_files(w, seconds);

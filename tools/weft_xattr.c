@@ -4,7 +4,8 @@
 
 static void xattr_line(const json_t *x)
 {
-	const char *text = json_string_value(json_object_get(x, "text")), *hex = json_string_value(json_object_get(x, "hex"));
+	const char *text = json_string_value(json_object_get(x, "text")),
+		   *hex = json_string_value(json_object_get(x, "hex"));
 	json_t *o = text && text[0] == '{' ? json_loads(text, 0, NULL) : NULL;
 
 	printf("%s%s = ", j_str(x, "name"),
@@ -25,25 +26,27 @@ static void xattr_table(const json_t *j)
 	const json_t *x;
 	size_t i;
 
-	json_array_foreach(json_object_get(j, "xattrs"), i, x)
-		xattr_line(x);
+	json_array_foreach(json_object_get(j, "xattrs"), i, x) xattr_line(x);
 }
 
 int cmd_xattr_show(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("GET", "/v1/xattr", NULL, &j, "path", args[0], "name", args[1], NULL);
+	int rc =
+		weft_ask_with("GET", "/v1/xattr", NULL, &j, "path", args[0], "name", args[1], NULL);
 
 	return weft_show(rc, j, xattr_table);
 }
 
-/* As setfattr takes it: 0x and pairs of hexadecimal digits are bytes, anything else is the text itself. */
+/* As setfattr takes it: 0x and pairs of hexadecimal digits are bytes, anything else is the text
+ * itself. */
 int cmd_xattr_set(char **args)
 {
 	const char *value = args[2] ? args[2] : "";
 	bool hex = !strncmp(value, "0x", 2);
 	json_t *j;
-	int rc = weft_ask_with("PUT", "/v1/xattr", hex ? value + 2 : value, &j, "path", args[0], "name", args[1], "encoding", hex ? "hex" : NULL, NULL);
+	int rc = weft_ask_with("PUT", "/v1/xattr", hex ? value + 2 : value, &j, "path", args[0],
+			       "name", args[1], "encoding", hex ? "hex" : NULL, NULL);
 
 	return weft_show(rc, j, xattr_table);
 }
@@ -51,7 +54,8 @@ int cmd_xattr_set(char **args)
 int cmd_xattr_remove(char **args)
 {
 	json_t *j;
-	int rc = weft_ask_with("DELETE", "/v1/xattr", NULL, &j, "path", args[0], "name", args[1], NULL);
+	int rc = weft_ask_with("DELETE", "/v1/xattr", NULL, &j, "path", args[0], "name", args[1],
+			       NULL);
 
 	return weft_show(rc, j, xattr_table);
 }

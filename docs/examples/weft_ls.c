@@ -11,7 +11,8 @@
 static void entry(struct weft_op *op, const struct weft_entry *en)
 {
 	(void)op;
-	printf("%06o %12llu %s\n", en->en_attr.at_mode, (unsigned long long)en->en_attr.at_size, en->en_name);
+	printf("%06o %12llu %s\n", en->en_attr.at_mode, (unsigned long long)en->en_attr.at_size,
+	       en->en_name);
 }
 
 static int list(struct weft *w, const struct weft_fh *dir)
@@ -29,7 +30,8 @@ static int print(struct weft *w, const struct weft_fh *file)
 {
 	static char buf[1 << 20];
 	struct weft_op open = {.o_what = WEFT_OPEN, .o_fh = *file, .o_flags = WEFT_O_READ};
-	struct weft_op op = {.o_what = WEFT_READ, .o_buf = buf, .o_len = sizeof(buf)}, close = {.o_what = WEFT_CLOSE};
+	struct weft_op op = {.o_what = WEFT_READ, .o_buf = buf, .o_len = sizeof(buf)},
+		       close = {.o_what = WEFT_CLOSE};
 	int err = weft_do(w, &open);
 
 	op.o_file = close.o_file = open.o_file;
@@ -57,7 +59,8 @@ int main(int argc, char **argv)
 	if (!err) {
 		err = weft_do(w, &look);
 		if (!err)
-			err = look.o_attr.at_type == WEFT_DIR ? list(w, &look.o_fh2) : print(w, &look.o_fh2);
+			err = look.o_attr.at_type == WEFT_DIR ? list(w, &look.o_fh2)
+							      : print(w, &look.o_fh2);
 		weft_close(w);
 	}
 	weft_ring_destroy(r);

@@ -31,12 +31,14 @@ static int set_size(struct path_call *c, int fd, const struct stat *st, uint64_t
 	err = path_may(c, fd, st, true);
 	if (err)
 		return err;
-	/* Opened with the right just proved, changed as the caller: set-id bits and quotas are the kernel's business. */
+	/* Opened with the right just proved, changed as the caller: set-id bits and quotas are the
+	 * kernel's business. */
 	path_as_server(c);
 	real = open(path_of_fd(name, fd), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 	if (real < 0)
 		err = -errno;
-	again = path_become(&c->c_ids); /* in any case: who called goes on as the caller, or as nobody */
+	/* in any case: who called goes on as the caller, or as nobody */
+	again = path_become(&c->c_ids);
 	if (!err)
 		err = again;
 	if (!err && ftruncate(real, (off_t)size))
@@ -50,7 +52,8 @@ static struct timespec time_arg(uint32_t how, const struct timespec *t)
 {
 	if (how == NFS3_SET_TO_CLIENT_TIME)
 		return *t;
-	return (struct timespec){.tv_nsec = how == NFS3_SET_TO_SERVER_TIME ? UTIME_NOW : UTIME_OMIT};
+	return (struct timespec){.tv_nsec =
+					 how == NFS3_SET_TO_SERVER_TIME ? UTIME_NOW : UTIME_OMIT};
 }
 
 /* What is refused for lack of permission comes before what cannot be taken back. */
@@ -62,7 +65,8 @@ int path_apply(struct path_call *c, int fd, const struct stat *st, const struct 
 	char name[PATH_FD_LEN];
 	int err = 0;
 
-	if ((sa->sa_set & NFS3_SA_UID && uid == (uid_t)-1) || (sa->sa_set & NFS3_SA_GID && gid == (gid_t)-1))
+	if ((sa->sa_set & NFS3_SA_UID && uid == (uid_t)-1) ||
+	    (sa->sa_set & NFS3_SA_GID && gid == (gid_t)-1))
 		return -EINVAL;
 	if (mode && S_ISLNK(st->st_mode))
 		return -EOPNOTSUPP;
@@ -73,12 +77,15 @@ int path_apply(struct path_call *c, int fd, const struct stat *st, const struct 
 	if (size)
 		err = set_size(c, fd, st, sa->sa_size);
 	/* The new size took set-id bits away. */
-	if (!err && size && mode && sa->sa_mode & 06000 && chmod(path_of_fd(name, fd), sa->sa_mode & 07777))
+	if (!err && size && mode && sa->sa_mode & 06000 &&
+	    chmod(path_of_fd(name, fd), sa->sa_mode & 07777))
 		err = -errno;
 	if (!err && sa->sa_set & (NFS3_SA_ATIME | NFS3_SA_MTIME)) {
 		const struct timespec ts[2] = {
-			time_arg(sa->sa_set & NFS3_SA_ATIME ? sa->sa_atime_how : NFS3_DONT_CHANGE, &sa->sa_atime),
-			time_arg(sa->sa_set & NFS3_SA_MTIME ? sa->sa_mtime_how : NFS3_DONT_CHANGE, &sa->sa_mtime),
+			time_arg(sa->sa_set & NFS3_SA_ATIME ? sa->sa_atime_how : NFS3_DONT_CHANGE,
+				 &sa->sa_atime),
+			time_arg(sa->sa_set & NFS3_SA_MTIME ? sa->sa_mtime_how : NFS3_DONT_CHANGE,
+				 &sa->sa_mtime),
 		};
 
 		if (utimensat(fd, "", ts, AT_EMPTY_PATH))
@@ -203,20 +210,22 @@ void path_fsinfo(struct path_call *c)
 	xdr_put_u64(x, largest_file(c->c_fd));
 	xdr_put_u32(x, 0); /* time_delta: 1 ns */
 	xdr_put_u32(x, 1);
-	xdr_put_u32(x, NFS3_FSF_LINK | NFS3_FSF_SYMLINK | NFS3_FSF_HOMOGENEOUS | NFS3_FSF_CANSETTIME);
+	xdr_put_u32(x,
+		    NFS3_FSF_LINK | NFS3_FSF_SYMLINK | NFS3_FSF_HOMOGENEOUS | NFS3_FSF_CANSETTIME);
 }
 
 void path_pathconf(struct path_call *c)
 {
 	struct xdr_out *x = c->c_out;
-	long links = fpathconf(c->c_x->x_fd, _PC_LINK_MAX), name = fpathconf(c->c_x->x_fd, _PC_NAME_MAX);
+	long links = fpathconf(c->c_x->x_fd, _PC_LINK_MAX),
+	     name = fpathconf(c->c_x->x_fd, _PC_NAME_MAX);
 
 	xdr_put_u32(x, NFS3_OK);
 	path_put_stat(c, &c->c_st);
 	xdr_put_u32(x, links > 0 && links < UINT32_MAX ? (uint32_t)links : UINT32_MAX);
 	xdr_put_u32(x, name > 0 && name < NAME_MAX ? (uint32_t)name : NAME_MAX);
-	xdr_put_bool(x, true);  /* no_trunc */
-	xdr_put_bool(x, true);  /* chown_restricted */
+	xdr_put_bool(x, true);	/* no_trunc */
+	xdr_put_bool(x, true);	/* chown_restricted */
 	xdr_put_bool(x, false); /* case_insensitive */
-	xdr_put_bool(x, true);  /* case_preserving */
+	xdr_put_bool(x, true);	/* case_preserving */
 }

@@ -1,8 +1,9 @@
 /*
  * call.c - a call on an exported folder: who may, the thread that does it, the reply.
  *
- * On its loop: the handle's MAC, the rule that the peer's address meets (names are asked for by threads of their own), flavour, port and TLS, the
- * reply cache. On a thread of ours: everything that touches the file system, and the reply. Back on its loop: it is sent.
+ * On its loop: the handle's MAC, the rule that the peer's address meets (names are asked for by
+ * threads of their own), flavour, port and TLS, the reply cache. On a thread of ours: everything
+ * that touches the file system, and the reply. Back on its loop: it is sent.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,7 +16,7 @@
 #include <unistd.h>
 #include <urcu/compiler.h>
 
-#define ASK_THREADS 2
+#define ASK_THREADS    2
 #define PRIVILEGED_END 1024
 
 /* By procedure. */
@@ -48,12 +49,18 @@ static struct metric *m_seconds, *m_denied, *m_busy, *m_copied;
 
 void path_metrics_init(void)
 {
-	path_m_read_bytes = metric_counter("weft_ds_export_bytes_total", "Payload bytes of exported files.", "dir=\"read\"");
-	path_m_write_bytes = metric_counter("weft_ds_export_bytes_total", "Payload bytes of exported files.", "dir=\"write\"");
-	m_seconds = metric_histogram("weft_ds_export_seconds", "Time from a call on an exported folder to its reply.", "");
-	m_denied = metric_counter("weft_ds_export_denied_total", "Calls that no export allows to their sender.", "");
-	m_busy = metric_counter("weft_ds_export_busy_total", "Calls put off: too many wait, or a name cannot be looked up.", "");
-	m_copied = metric_counter("weft_ds_copied_bytes_total", "Payload bytes copied by the daemon.", "");
+	path_m_read_bytes = metric_counter("weft_ds_export_bytes_total",
+					   "Payload bytes of exported files.", "dir=\"read\"");
+	path_m_write_bytes = metric_counter("weft_ds_export_bytes_total",
+					    "Payload bytes of exported files.", "dir=\"write\"");
+	m_seconds = metric_histogram("weft_ds_export_seconds",
+				     "Time from a call on an exported folder to its reply.", "");
+	m_denied = metric_counter("weft_ds_export_denied_total",
+				  "Calls that no export allows to their sender.", "");
+	m_busy = metric_counter("weft_ds_export_busy_total",
+				"Calls put off: too many wait, or a name cannot be looked up.", "");
+	m_copied = metric_counter("weft_ds_copied_bytes_total",
+				  "Payload bytes copied by the daemon.", "");
 	path_drc_metrics();
 }
 
@@ -147,7 +154,8 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 	return v;
 }
 
-const struct path_export *path_export_of(struct path_call *c, uint16_t id, const struct exp_rule **rule)
+const struct path_export *path_export_of(struct path_call *c, uint16_t id,
+					 const struct exp_rule **rule)
 {
 	const struct path_table *t = c->c_table;
 	const uint8_t *match = exp_names_told(t->t_exports, c->c_names);
@@ -189,12 +197,15 @@ static void ids_make(struct path_call *c, const struct exp_rule *r)
 	bool root = r->r_squash == EXP_SQUASH_ROOT;
 
 	*to = (struct path_ids){.id_uid = r->r_anon_uid, .id_gid = r->r_anon_gid};
-	if (r->r_squash == EXP_SQUASH_ALL || cr->rc_flavor != RPC_AUTH_SYS || (root && cr->rc_uid == 0))
+	if (r->r_squash == EXP_SQUASH_ALL || cr->rc_flavor != RPC_AUTH_SYS ||
+	    (root && cr->rc_uid == 0))
 		return;
 	to->id_uid = known_id(cr->rc_uid, r->r_anon_uid);
 	to->id_gid = root && cr->rc_gid == 0 ? r->r_anon_gid : known_id(cr->rc_gid, r->r_anon_gid);
 	for (uint32_t i = 0; i < cr->rc_ngids && i < PATH_GIDS; i++)
-		to->id_gids[to->id_ngids++] = root && cr->rc_gids[i] == 0 ? r->r_anon_gid : known_id(cr->rc_gids[i], r->r_anon_gid);
+		to->id_gids[to->id_ngids++] = root && cr->rc_gids[i] == 0
+						      ? r->r_anon_gid
+						      : known_id(cr->rc_gids[i], r->r_anon_gid);
 }
 
 /* ---- on a thread of ours ---- */
@@ -223,7 +234,8 @@ void path_as_server(struct path_call *c)
 static void call_run(struct path_job *j)
 {
 	struct path_call *c = caa_container_of(j, struct path_call, c_job);
-	bool data = c->c_rpc->c_proc == NFS3_READ || c->c_rpc->c_proc == NFS3_WRITE || c->c_rpc->c_proc == NFS3_COMMIT;
+	bool data = c->c_rpc->c_proc == NFS3_READ || c->c_rpc->c_proc == NFS3_WRITE ||
+		    c->c_rpc->c_proc == NFS3_COMMIT;
 
 	path_as_server(c);
 	/* Those of data have descriptors of their own, that are kept. */
@@ -267,7 +279,8 @@ static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 	submit(c);
 }
 
-/* Where the payload of a WRITE lies in its record: that of the next one is received where it should be. */
+/* Where the payload of a WRITE lies in its record: that of the next one is received where it should
+ * be. */
 static void write_hint(const struct path_call *c)
 {
 	struct xdr_in x = *c->c_in;
@@ -308,7 +321,9 @@ static void nfs3_begin(struct path_call *c)
 		rpc_call_expect(c->c_rpc, ds_buf_takes(c->c_count));
 		c->c_bufwait.bw_ready = buf_ready;
 		if (rpc_conn_is_rdma(c->c_rpc->c_conn))
-			ds_buf_get_pooled(&c->c_bufwait, c->c_count ? c->c_count : 1); /* the device knows the pool only */
+			ds_buf_get_pooled(&c->c_bufwait,
+					  c->c_count ? c->c_count
+						     : 1); /* the device knows the pool only */
 		else
 			ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
 		return;
@@ -491,7 +506,8 @@ int path_open(struct path **out, const struct path_opts *o, char *err, size_t er
 	return rc;
 }
 
-int path_start(struct path *p, const uint8_t key[CAP_KEY_LEN], const uint8_t ds_uuid[16], char *err, size_t errlen)
+int path_start(struct path *p, const uint8_t key[CAP_KEY_LEN], const uint8_t ds_uuid[16], char *err,
+	       size_t errlen)
 {
 	int rc;
 

@@ -1,5 +1,6 @@
 /*
- * data.c - READ, WRITE, COMMIT: through the page cache, into a page-aligned buffer that the reply refers to, and out of the record that came.
+ * data.c - READ, WRITE, COMMIT: through the page cache, into a page-aligned buffer that the reply
+ * refers to, and out of the record that came.
  *
  * The descriptors are the server's; whether the caller may is asked of the kernel for each call.
  */
@@ -24,7 +25,8 @@ static enum nfsstat3 file_get(struct path_call *c, bool write, struct path_file 
 		st = NFS3ERR_INVAL; /* RFC 1813 sections 3.3.6 and 3.3.7, also for directories */
 	} else {
 		err = path_become(&c->c_ids);
-		st = err ? NFS3ERR_SERVERFAULT : path_status(path_may(c, (*out)->pf_path, &c->c_st, write));
+		st = err ? NFS3ERR_SERVERFAULT
+			 : path_status(path_may(c, (*out)->pf_path, &c->c_st, write));
 		path_as_server(c);
 	}
 	if (st == NFS3_OK)
@@ -50,7 +52,8 @@ bool path_read_args(struct path_call *c)
 static int read_all(struct path_call *c, int fd)
 {
 	while (c->c_got < c->c_count) {
-		ssize_t n = pread(fd, c->c_buf->b_data + c->c_got, c->c_count - c->c_got, (off_t)(c->c_off + c->c_got));
+		ssize_t n = pread(fd, c->c_buf->b_data + c->c_got, c->c_count - c->c_got,
+				  (off_t)(c->c_off + c->c_got));
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -115,7 +118,8 @@ static int write_all(int fd, const uint8_t *data, uint32_t count, uint64_t off, 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return *done ? 0 : -errno; /* what was written counts; the client sends the rest again and hears why */
+			return *done ? 0 : -errno; /* what was written counts; the client sends the
+						      rest again and hears why */
 		*done += (uint32_t)n;
 	}
 	return 0;
@@ -152,7 +156,8 @@ void path_write(struct path_call *c)
 		c->c_in->bad = true;
 	if (c->c_in->bad)
 		return;
-	verf = atomic_load(&c->c_path->p_verifier); /* before the write: a sync that fails meanwhile tells the client */
+	/* before the write: a sync that fails meanwhile tells the client */
+	verf = atomic_load(&c->c_path->p_verifier);
 	st = file_get(c, true, &f);
 	if (st == NFS3_OK && c->c_off > (uint64_t)INT64_MAX - c->c_count)
 		st = NFS3ERR_FBIG;
@@ -164,7 +169,8 @@ void path_write(struct path_call *c)
 		path_wcc_begin(c, &w, f->pf_path);
 	if (st == NFS3_OK) {
 		err = path_become(&c->c_ids);
-		st = err ? NFS3ERR_SERVERFAULT : path_status(write_all(fd, data, c->c_count, c->c_off, &done));
+		st = err ? NFS3ERR_SERVERFAULT
+			 : path_status(write_all(fd, data, c->c_count, c->c_off, &done));
 		path_as_server(c);
 	}
 	if (f)

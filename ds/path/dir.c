@@ -1,8 +1,9 @@
 /*
  * dir.c - READDIR and READDIRPLUS.
  *
- * A cookie is the file system's own position behind an entry (d_off), which stays good whatever happens to the directory; so the verifier never changes,
- * and a cookie that comes with another is not ours.
+ * A cookie is the file system's own position behind an entry (d_off), which stays good whatever
+ * happens to the directory; so the verifier never changes, and a cookie that comes with another is
+ * not ours.
  */
 #include "ds/path/path_int.h"
 #include <dirent.h>
@@ -12,15 +13,16 @@
 #include <unistd.h>
 
 #define MOST_REPLY (256u << 10)
-#define CHUNK (32u << 10)
-#define FRAME (4 + NFS3_FATTR_LEN + NFS3_COOKIEVERFSIZE + 4 + 4) /* attributes, verifier, no more entries, eof */
+#define CHUNK	   (32u << 10)
+/* attributes, verifier, no more entries, eof */
+#define FRAME (4 + NFS3_FATTR_LEN + NFS3_COOKIEVERFSIZE + 4 + 4)
 static const uint8_t verifier[NFS3_COOKIEVERFSIZE] = "weft d1";
 
 struct listing {
 	struct path_call *l_call;
 	int l_fd;
 	bool l_plus, l_eof;
-	size_t l_used, l_most;       /* bytes of the result */
+	size_t l_used, l_most;	      /* bytes of the result */
 	size_t l_names, l_most_names; /* READDIRPLUS: of what READDIR would say */
 	unsigned l_n;
 };
@@ -63,7 +65,8 @@ static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const ch
 	if (l->l_plus)
 		more = 4 + 4 + (known ? NFS3_FATTR_LEN + 4 + padded(wlen) : 0);
 	/* One that is larger than what of names is wanted is better than none at all. */
-	if (l->l_used + plain + more > l->l_most || (l->l_plus && l->l_n && l->l_names + plain > l->l_most_names))
+	if (l->l_used + plain + more > l->l_most ||
+	    (l->l_plus && l->l_n && l->l_names + plain > l->l_most_names))
 		return false;
 	l->l_used += plain + more;
 	l->l_names += plain;
@@ -103,7 +106,8 @@ static int entries_put(struct listing *l)
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *d = (const struct dirent64 *)(buf + at);
 			/* What is above the export's folder is nobody's business. */
-			uint64_t ino = root && strcmp(d->d_name, "..") == 0 ? c->c_x->x_ino : d->d_ino;
+			uint64_t ino =
+				root && strcmp(d->d_name, "..") == 0 ? c->c_x->x_ino : d->d_ino;
 
 			if (!entry_put(l, ino, (uint64_t)d->d_off, d->d_name))
 				return 0;

@@ -1,16 +1,18 @@
 /*
  * drc.c - the duplicate request cache: what must not be done twice is answered twice.
  *
- * A call is known by who asks (address without port: a client that connects again may come from another; credential), xid, program, procedure, and its
- * arguments' length and hash. One that is being done already waits for it and gets the same reply. Only procedures that
- * change something are kept, so that reading cannot push them out; the oldest go first, by bytes and by age. The cache does not outlive the daemon.
+ * A call is known by who asks (address without port: a client that connects again may come from
+ * another; credential), xid, program, procedure, and its arguments' length and hash. One that is
+ * being done already waits for it and gets the same reply. Only procedures that change something
+ * are kept, so that reading cannot push them out; the oldest go first, by bytes and by age. The
+ * cache does not outlive the daemon.
  */
 #include "base/clock.h"
 #include "ds/path/path_int.h"
 #include <errno.h>
 #include <sodium.h>
 
-#define KEEP_NS UINT64_C(300000000000)
+#define KEEP_NS	   UINT64_C(300000000000)
 #define ENTRY_COST 160 /* beside the reply */
 
 struct drc_key {
@@ -24,7 +26,7 @@ struct path_drc_entry {
 	struct drc_key de_key;
 	struct path_drc_entry *de_next; /* done ones, oldest first */
 	struct path_call *de_waits;
-	uint64_t de_done_ns;            /* 0: is being done */
+	uint64_t de_done_ns; /* 0: is being done */
 	uint32_t de_len;
 	uint8_t *de_reply;
 };
@@ -41,8 +43,12 @@ static struct metric *m_hits, *m_waits;
 
 void path_drc_metrics(void)
 {
-	m_hits = metric_counter("weft_ds_export_replays_total", "Retransmitted calls answered from kept replies.", "state=\"done\"");
-	m_waits = metric_counter("weft_ds_export_replays_total", "Retransmitted calls answered from kept replies.", "state=\"waited\"");
+	m_hits =
+		metric_counter("weft_ds_export_replays_total",
+			       "Retransmitted calls answered from kept replies.", "state=\"done\"");
+	m_waits = metric_counter("weft_ds_export_replays_total",
+				 "Retransmitted calls answered from kept replies.",
+				 "state=\"waited\"");
 }
 
 int path_drc_open(struct path_drc **out, size_t bytes)
@@ -59,7 +65,8 @@ int path_drc_open(struct path_drc **out, size_t bytes)
 	return 0;
 }
 
-static void key_make(const struct path_drc *d, const struct path_call *c, const struct xdr_in *args, struct drc_key *k)
+static void key_make(const struct path_drc *d, const struct path_call *c, const struct xdr_in *args,
+		     struct drc_key *k)
 {
 	const struct rpc_cred *cr = &c->c_rpc->c_cred;
 	crypto_generichash_state h;
@@ -74,7 +81,8 @@ static void key_make(const struct path_drc *d, const struct path_call *c, const 
 	crypto_generichash_update(&h, (const uint8_t *)&cr->rc_flavor, sizeof(cr->rc_flavor));
 	crypto_generichash_update(&h, (const uint8_t *)&cr->rc_uid, sizeof(cr->rc_uid));
 	crypto_generichash_update(&h, (const uint8_t *)&cr->rc_gid, sizeof(cr->rc_gid));
-	crypto_generichash_update(&h, (const uint8_t *)cr->rc_gids, cr->rc_ngids * sizeof(cr->rc_gids[0]));
+	crypto_generichash_update(&h, (const uint8_t *)cr->rc_gids,
+				  cr->rc_ngids * sizeof(cr->rc_gids[0]));
 	crypto_generichash_update(&h, args->p, k->k_len);
 	crypto_generichash_final(&h, k->k_sum, sizeof(k->k_sum));
 }
@@ -91,7 +99,8 @@ static struct path_drc_entry *find(struct path_drc *d, const struct drc_key *k)
 {
 	struct hash_link *l = hash_first(&d->d_table, key_hash(k));
 
-	while (l && memcmp(&hash_entry(l, struct path_drc_entry, de_link)->de_key, k, sizeof(*k)) != 0)
+	while (l &&
+	       memcmp(&hash_entry(l, struct path_drc_entry, de_link)->de_key, k, sizeof(*k)) != 0)
 		l = hash_next(l);
 	return l ? hash_entry(l, struct path_drc_entry, de_link) : NULL;
 }
@@ -168,7 +177,8 @@ static void answer(struct path_call *list, const struct path_call *done)
 		if (!c->c_garbage)
 			p = xdr_reserve(c->c_out, done->c_out->x_len - done->c_rpc->c_body);
 		if (p)
-			memcpy(p, done->c_out->x_head + done->c_rpc->c_body, done->c_out->x_len - done->c_rpc->c_body);
+			memcpy(p, done->c_out->x_head + done->c_rpc->c_body,
+			       done->c_out->x_len - done->c_rpc->c_body);
 		path_call_done(c);
 	}
 }

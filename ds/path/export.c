@@ -1,8 +1,9 @@
 /*
  * export.c - the table of exported folders: found, held open, and kept apart.
  *
- * A folder is opened once, when the table is loaded; what happens to its path afterwards changes nothing. No folder lies in another's, nor in the folder
- * of the objects, nor that in one of them: one file has one handle's worth of permissions, and objects are reached by capabilities alone.
+ * A folder is opened once, when the table is loaded; what happens to its path afterwards changes
+ * nothing. No folder lies in another's, nor in the folder of the objects, nor that in one of them:
+ * one file has one handle's worth of permissions, and objects are reached by capabilities alone.
  */
 #include "base/log.h"
 #include "ds/path/path_int.h"
@@ -90,7 +91,8 @@ static void fsid_make(const struct path *p, struct path_export *x)
 }
 
 /* Not served is no error: a file system may come later, and a reload finds it. */
-static int folder_open(struct path *p, struct exp *e, struct path_export *x, char *err, size_t errlen)
+static int folder_open(struct path *p, struct exp *e, struct path_export *x, char *err,
+		       size_t errlen)
 {
 	struct stat st;
 	int rc;
@@ -203,7 +205,8 @@ static int overlaps_check(struct path *p, struct path_table *t, char *err, size_
 			struct path_export *y = &t->t_x[k];
 
 			if (y->x_fd >= 0)
-				rc = overlap(x->x_dev, x->x_ino, x->x_fd, y->x_dev, y->x_ino, y->x_fd);
+				rc = overlap(x->x_dev, x->x_ino, x->x_fd, y->x_dev, y->x_ino,
+					     y->x_fd);
 			if (rc)
 				snprintf(err, errlen,
 					 "export \"%s\": overlaps export \"%s\"; export only the "

@@ -1,5 +1,6 @@
-/* fh.c - handles of exported files: what the kernel makes of a file (name_to_handle_at), the export's number, and a MAC (SipHash-2-4 under a key of the
- * server's own, which no rotation changes, so that handles outlive the daemon). All integers big-endian. */
+/* fh.c - handles of exported files: what the kernel makes of a file (name_to_handle_at), the
+ * export's number, and a MAC (SipHash-2-4 under a key of the server's own, which no rotation
+ * changes, so that handles outlive the daemon). All integers big-endian. */
 #include "ds/path/path_int.h"
 #include <assert.h>
 #include <endian.h>
@@ -17,13 +18,16 @@ struct fh_head {
 	int32_t h_type;
 };
 static_assert(sizeof(struct fh_head) == 8, "no padding");
-static_assert(sizeof(struct fh_head) + PATH_FH_KERNEL_MAX + MAC_LEN <= NFS3_FHSIZE, "the largest handle fits");
+static_assert(sizeof(struct fh_head) + PATH_FH_KERNEL_MAX + MAC_LEN <= NFS3_FHSIZE,
+	      "the largest handle fits");
 static_assert(sizeof(struct path_fh) == 8 + PATH_FH_KERNEL_MAX, "no padding");
-static_assert(crypto_shorthash_BYTES == MAC_LEN && crypto_shorthash_KEYBYTES == CAP_KEY_LEN, "SipHash-2-4");
+static_assert(crypto_shorthash_BYTES == MAC_LEN && crypto_shorthash_KEYBYTES == CAP_KEY_LEN,
+	      "SipHash-2-4");
 
 bool path_is_fh(const uint8_t *fh, uint32_t len)
 {
-	return len > sizeof(struct fh_head) + MAC_LEN && fh[0] == PATH_FH_KIND && len == sizeof(struct fh_head) + fh[1] + MAC_LEN;
+	return len > sizeof(struct fh_head) + MAC_LEN && fh[0] == PATH_FH_KIND &&
+	       len == sizeof(struct fh_head) + fh[1] + MAC_LEN;
 }
 
 bool path_fh_read(struct path *p, const uint8_t *in, uint32_t len, struct path_fh *fh)
@@ -34,7 +38,8 @@ bool path_fh_read(struct path *p, const uint8_t *in, uint32_t len, struct path_f
 	if (len < sizeof(h) + MAC_LEN || len > NFS3_FHSIZE)
 		return false;
 	memcpy(&h, in, sizeof(h));
-	if (h.h_kind != PATH_FH_KIND || h.h_len > PATH_FH_KERNEL_MAX || len != sizeof(h) + h.h_len + MAC_LEN)
+	if (h.h_kind != PATH_FH_KIND || h.h_len > PATH_FH_KERNEL_MAX ||
+	    len != sizeof(h) + h.h_len + MAC_LEN)
 		return false;
 	crypto_shorthash(mac, in, len - MAC_LEN, p->p_key);
 	if (sodium_memcmp(mac, in + len - MAC_LEN, MAC_LEN) != 0)

@@ -1,8 +1,10 @@
 /*
- * file.c - files that are kept open between READs, WRITEs and COMMITs: a bounded number, closed when nobody has used them for some seconds, so that a
- * removed file gives its room back, or at once where the removal came through here.
+ * file.c - files that are kept open between READs, WRITEs and COMMITs: a bounded number, closed
+ * when nobody has used them for some seconds, so that a removed file gives its room back, or at
+ * once where the removal came through here.
  *
- * The descriptors are opened under the server's ids; each call has proved its own permission before it uses one.
+ * The descriptors are opened under the server's ids; each call has proved its own permission before
+ * it uses one.
  */
 #include "base/clock.h"
 #include "ds/path/path_int.h"
@@ -11,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define FILES_MOST 4096u
+#define FILES_MOST    4096u
 #define FILES_KEEP_NS UINT64_C(3000000000)
 
 struct path_files {
@@ -119,7 +121,8 @@ void path_files_idle(void *arg)
 	tidy(p->p_files, SIZE_MAX, clock_of(CLOCK_MONOTONIC_COARSE) - FILES_KEEP_NS);
 }
 
-int path_file_get(struct path *p, const struct path_export *x, const struct path_fh *fh, struct path_file **out)
+int path_file_get(struct path *p, const struct path_export *x, const struct path_fh *fh,
+		  struct path_file **out)
 {
 	struct path_files *fs = p->p_files;
 	struct path_file *f, *other;
@@ -149,7 +152,8 @@ int path_file_get(struct path *p, const struct path_export *x, const struct path
 	atomic_store(&f->pf_write, -1);
 	atomic_fetch_add(&open_files, 1);
 	pthread_mutex_lock(&fs->fs_lock);
-	other = find(fs, fh); /* another thread was faster: two do no harm, the second lives for this call */
+	/* another thread was faster: two do no harm, the second lives for this call */
+	other = find(fs, fh);
 	if (other || hash_add(&fs->fs_table, &f->pf_link, fh_hash(fh)))
 		f->pf_dropped = true;
 	pthread_mutex_unlock(&fs->fs_lock);
@@ -205,7 +209,8 @@ int path_file_fd(struct path_file *f, bool write)
 
 	if (fd >= 0)
 		return fd;
-	fd = open(path_of_fd(name, f->pf_path), (write ? O_WRONLY : O_RDONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = open(path_of_fd(name, f->pf_path),
+		  (write ? O_WRONLY : O_RDONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	if (atomic_compare_exchange_strong(where, &none, fd))

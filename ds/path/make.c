@@ -1,8 +1,8 @@
 /*
  * make.c - CREATE, MKDIR, SYMLINK, MKNOD.
  *
- * The verifier of an exclusive CREATE is kept in the seconds of the new file's times, half in each, signed, so that all 32 bits survive on every file
- * system.
+ * The verifier of an exclusive CREATE is kept in the seconds of the new file's times, half in each,
+ * signed, so that all 32 bits survive on every file system.
  */
 #include "ds/path/path_int.h"
 #include <errno.h>
@@ -30,7 +30,8 @@ static mode_t mode_of(const struct make *m, mode_t start)
 	return m->m_sattr.sa_set & NFS3_SA_MODE ? m->m_sattr.sa_mode & 07777 : start;
 }
 
-/* Everything but the mode, which it was made with (another owner takes its set-id bits away); ids that it has already are not set again: only root may. */
+/* Everything but the mode, which it was made with (another owner takes its set-id bits away); ids
+ * that it has already are not set again: only root may. */
 static int apply_rest(struct path_call *c, struct make *m, int fd)
 {
 	struct nfs3_sattr sa = m->m_sattr;
@@ -53,8 +54,9 @@ static int apply_rest(struct path_call *c, struct make *m, int fd)
 
 static bool verf_matches(const struct make *m, const struct stat *st)
 {
-	return st->st_atim.tv_sec == m->m_verf[0].tv_sec && st->st_mtim.tv_sec == m->m_verf[1].tv_sec && !st->st_atim.tv_nsec && !st->st_mtim.tv_nsec &&
-	       !st->st_size;
+	return st->st_atim.tv_sec == m->m_verf[0].tv_sec &&
+	       st->st_mtim.tv_sec == m->m_verf[1].tv_sec && !st->st_atim.tv_nsec &&
+	       !st->st_mtim.tv_nsec && !st->st_size;
 }
 
 static int take_existing(struct path_call *c, struct make *m)
@@ -251,7 +253,10 @@ void path_mknod(struct path_call *c)
 	}
 	if (c->c_in->bad)
 		return;
-	m.m_type = type == NF3CHR ? S_IFCHR : type == NF3BLK ? S_IFBLK : type == NF3SOCK ? S_IFSOCK : S_IFIFO;
+	m.m_type = type == NF3CHR    ? S_IFCHR
+		   : type == NF3BLK  ? S_IFBLK
+		   : type == NF3SOCK ? S_IFSOCK
+				     : S_IFIFO;
 	if (type == NF3REG || type == NF3DIR || type == NF3LNK)
 		m.m_name.n_status = NFS3ERR_BADTYPE;
 	make_reply(c, &m);

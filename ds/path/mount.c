@@ -1,7 +1,8 @@
 /*
  * mount.c - MOUNT version 3 (RFC 1813 appendix I), on the port of NFS.
  *
- * A peer hears of the exports that it may use, and of no other. Who has mounted what is what clients said: a bounded list in memory, for people.
+ * A peer hears of the exports that it may use, and of no other. Who has mounted what is what
+ * clients said: a bounded list in memory, for people.
  */
 #include "base/log.h"
 #include "ds/path/path_int.h"
@@ -40,7 +41,9 @@ static const char *addr_text(const uint8_t addr[16], char buf[INET6_ADDRSTRLEN])
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
-	return memcmp(addr, v4, sizeof(v4)) == 0 ? inet_ntop(AF_INET, addr + 12, buf, INET6_ADDRSTRLEN) : inet_ntop(AF_INET6, addr, buf, INET6_ADDRSTRLEN);
+	return memcmp(addr, v4, sizeof(v4)) == 0
+		       ? inet_ntop(AF_INET, addr + 12, buf, INET6_ADDRSTRLEN)
+		       : inet_ntop(AF_INET6, addr, buf, INET6_ADDRSTRLEN);
 }
 
 /* path NULL: all of this address. */
@@ -52,7 +55,8 @@ static void mounts_forget(struct path_call *c, const char *path)
 	for (unsigned i = 0; i < MOUNTS_MAX; i++) {
 		struct mounted *m = &ms->ms_list[i];
 
-		if (m->m_path && memcmp(m->m_addr, c->c_addr, 16) == 0 && (!path || strcmp(m->m_path, path) == 0)) {
+		if (m->m_path && memcmp(m->m_addr, c->c_addr, 16) == 0 &&
+		    (!path || strcmp(m->m_path, path) == 0)) {
 			free(m->m_path);
 			m->m_path = NULL;
 		}
@@ -78,7 +82,8 @@ static void mounts_note(struct path_call *c, uint16_t export, const char *path)
 
 /* ---- MNT ---- */
 
-/* The next part of a path: its start, and its length in *len; NULL: there is none. "." and doubled slashes mean nothing. */
+/* The next part of a path: its start, and its length in *len; NULL: there is none. "." and doubled
+ * slashes mean nothing. */
 static const char *part(const char *path, size_t *len)
 {
 	for (;;) {
@@ -111,16 +116,22 @@ static const char *below(const char *dir, const char *path)
 static enum mountstat3 mount_status(int err)
 {
 	switch (-err) {
-	case ENOENT: return MNT3ERR_NOENT;
+	case ENOENT:
+		return MNT3ERR_NOENT;
 	case EACCES:
 	case EPERM:
 	case EXDEV: /* mounted there: not exported */
 		return MNT3ERR_ACCES;
-	case ENOTDIR: return MNT3ERR_NOTDIR;
-	case ENAMETOOLONG: return MNT3ERR_NAMETOOLONG;
-	case EOPNOTSUPP: return MNT3ERR_NOTSUPP;
-	case EIO: return MNT3ERR_IO;
-	default: return MNT3ERR_SERVERFAULT;
+	case ENOTDIR:
+		return MNT3ERR_NOTDIR;
+	case ENAMETOOLONG:
+		return MNT3ERR_NAMETOOLONG;
+	case EOPNOTSUPP:
+		return MNT3ERR_NOTSUPP;
+	case EIO:
+		return MNT3ERR_IO;
+	default:
+		return MNT3ERR_SERVERFAULT;
 	}
 }
 
@@ -149,12 +160,15 @@ static int walk(const struct path_export *x, const char *rest, struct path_fh *f
 		return fd;
 	struct stat st;
 
-	err = fstat(fd, &st) ? -errno : !S_ISDIR(st.st_mode) ? -ENOTDIR : path_fh_of(fd, "", x->x_exp->e_id, fh);
+	err = fstat(fd, &st)	     ? -errno
+	      : !S_ISDIR(st.st_mode) ? -ENOTDIR
+				     : path_fh_of(fd, "", x->x_exp->e_id, fh);
 	close(fd);
 	return err;
 }
 
-static const struct path_export *export_of_path(struct path_call *c, const char *path, const struct exp_rule **rule, const char **rest)
+static const struct path_export *export_of_path(struct path_call *c, const char *path,
+						const struct exp_rule **rule, const char **rest)
 {
 	for (unsigned i = 0; i < c->c_table->t_exports->t_n; i++) {
 		const struct path_export *x = &c->c_table->t_x[i];
@@ -263,10 +277,13 @@ static void exports(struct path_call *c)
 		xdr_put_opaque(c->c_out, e->e_path, (uint32_t)strlen(e->e_path));
 		for (unsigned k = 0; k < e->e_nwho && k < GROUPS_MAX; k++) {
 			char name[MOUNT3_NAMLEN + 1];
-			int n = snprintf(name, sizeof(name), "%s%s", e->e_who[k].w_kind == EXP_GROUP ? "@" : "", e->e_who[k].w_text);
+			int n = snprintf(name, sizeof(name), "%s%s",
+					 e->e_who[k].w_kind == EXP_GROUP ? "@" : "",
+					 e->e_who[k].w_text);
 
 			xdr_put_bool(c->c_out, true);
-			xdr_put_opaque(c->c_out, name, n > MOUNT3_NAMLEN ? MOUNT3_NAMLEN : (uint32_t)n);
+			xdr_put_opaque(c->c_out, name,
+				       n > MOUNT3_NAMLEN ? MOUNT3_NAMLEN : (uint32_t)n);
 		}
 		xdr_put_bool(c->c_out, false);
 	}

@@ -12,7 +12,8 @@ static bool is_root(const struct path_call *c, const struct stat *st)
 
 /* ---- LOOKUP ---- */
 
-/* The way up ends at the export's folder, also for a directory that was moved out of it on this machine. */
+/* The way up ends at the export's folder, also for a directory that was moved out of it on this
+ * machine. */
 static int open_parent(struct path_call *c)
 {
 	int fd, rc;
@@ -54,7 +55,8 @@ void path_lookup(struct path_call *c)
 			err = -errno;
 		if (!err)
 			err = path_fh_of(fd, "", c->c_fh.fh_export, &fh);
-		status = err == -EXDEV ? NFS3ERR_ACCES : path_status(err); /* something is mounted there: it is not exported */
+		/* something is mounted there: it is not exported */
+		status = err == -EXDEV ? NFS3ERR_ACCES : path_status(err);
 	}
 	xdr_put_u32(c->c_out, status);
 	if (status == NFS3_OK) {
@@ -126,7 +128,8 @@ void path_rmdir(struct path_call *c)
 /* ---- RENAME, LINK ---- */
 
 /* The second handle: of the same export, or there is no way from one to the other. */
-static enum nfsstat3 second(struct path_call *c, const uint8_t *fh, uint32_t len, struct path_fh *to)
+static enum nfsstat3 second(struct path_call *c, const uint8_t *fh, uint32_t len,
+			    struct path_fh *to)
 {
 	if (!path_fh_read(c->c_path, fh, len, to))
 		return NFS3ERR_BADHANDLE;
@@ -149,10 +152,12 @@ static int open_dir(struct path_call *c, const struct path_fh *fh, enum nfsstat3
 	return fd;
 }
 
-/* RFC 1813 section 3.3.14: what cannot take the target's place, or a directory that is not empty, is EXIST. */
+/* RFC 1813 section 3.3.14: what cannot take the target's place, or a directory that is not empty,
+ * is EXIST. */
 static enum nfsstat3 rename_status(int err)
 {
-	return err == -EISDIR || err == -ENOTDIR || err == -ENOTEMPTY ? NFS3ERR_EXIST : path_status(err);
+	return err == -EISDIR || err == -ENOTDIR || err == -ENOTEMPTY ? NFS3ERR_EXIST
+								      : path_status(err);
 }
 
 static enum nfsstat3 do_rename(struct path_call *c, const char *from, int todir, const char *to)

@@ -9,15 +9,16 @@
 #include "ds/store/store.h"
 #include <sys/stat.h>
 
-#define PATH_FH_KIND 0x21    /* kind 2, version 1; a capability's kind is 1 or 3 (proto/cap.c) */
-#define PATH_FH_KERNEL_MAX 48 /* bytes of the kernel's handle */
-#define PATH_LOCKS 1024u
-#define PATH_GIDS RPC_MAX_GIDS
+#define PATH_FH_KIND	   0x21 /* kind 2, version 1; a capability's kind is 1 or 3 (proto/cap.c) */
+#define PATH_FH_KERNEL_MAX 48	/* bytes of the kernel's handle */
+#define PATH_LOCKS	   1024u
+#define PATH_GIDS	   RPC_MAX_GIDS
 
 /* ---- work.c ---- */
 
 struct path_job {
-	void (*pj_run)(struct path_job *j); /* on a thread of ours, under the server's own ids; hands the job on */
+	/* on a thread of ours, under the server's own ids; hands the job on */
+	void (*pj_run)(struct path_job *j);
 	struct path_job *pj_next;
 };
 struct path_ids {
@@ -25,12 +26,14 @@ struct path_ids {
 	uint32_t id_gids[PATH_GIDS];
 };
 struct path_work;
-int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *arg), void *arg, char *err, size_t errlen);
+int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *arg), void *arg,
+		   char *err, size_t errlen);
 /* Any thread. False: too many wait. */
 bool path_work_submit(struct path_work *w, struct path_job *j);
 /* Waits for it: another thread than ours. */
 void path_work_wait(struct path_work *w, void (*fn)(void *arg), void *arg);
-/* On a thread of ours: from now on it acts as these; NULL: as the server. 0 or a negative errno, and then as nobody. */
+/* On a thread of ours: from now on it acts as these; NULL: as the server. 0 or a negative errno,
+ * and then as nobody. */
 int path_become(const struct path_ids *ids);
 
 /* ---- fh.c ---- */
@@ -54,7 +57,7 @@ int path_fh_open(int rootfd, const struct path_fh *fh);
 
 struct path_export {
 	const struct exp *x_exp;
-	int x_fd;           /* its folder, open for reading; -1: not served */
+	int x_fd; /* its folder, open for reading; -1: not served */
 	dev_t x_dev;
 	ino_t x_ino;
 	uint64_t x_fsid;
@@ -86,7 +89,8 @@ struct path {
 	struct path_drc *p_drc;
 	struct path_mounts *p_mounts;
 	_Atomic uint64_t p_verifier;
-	pthread_mutex_t p_wcc[PATH_LOCKS]; /* by inode: attributes before, the change, attributes after */
+	/* by inode: attributes before, the change, attributes after */
+	pthread_mutex_t p_wcc[PATH_LOCKS];
 };
 
 /* ---- file.c: open files ---- */
@@ -99,13 +103,15 @@ struct path_file {
 	bool pf_dropped; /* not in the table any more */
 	struct path_fh pf_fh;
 	uint64_t pf_used_ns;
-	int pf_path;         /* O_PATH */
+	int pf_path;		       /* O_PATH */
 	_Atomic int pf_read, pf_write; /* -1 until wanted */
 };
 int path_files_open(struct path_files **out);
 /* Under the server's own ids. 0 or a negative errno. */
-int path_file_get(struct path *p, const struct path_export *x, const struct path_fh *fh, struct path_file **out);
-/* A descriptor for reading or writing, or a negative errno; under the server's own ids. It is the file's. */
+int path_file_get(struct path *p, const struct path_export *x, const struct path_fh *fh,
+		  struct path_file **out);
+/* A descriptor for reading or writing, or a negative errno; under the server's own ids. It is the
+ * file's. */
 int path_file_fd(struct path_file *f, bool write);
 void path_file_put(struct path *p, struct path_file *f);
 /* What it is was removed perhaps: not kept open. */
@@ -120,20 +126,21 @@ struct path_drc;
 void path_drc_metrics(void);
 int path_drc_open(struct path_drc **out, size_t bytes);
 enum path_drc_verdict {
-	PATH_DRC_NEW,   /* do it, and tell path_drc_done */
+	PATH_DRC_NEW,	/* do it, and tell path_drc_done */
 	PATH_DRC_WAITS, /* another is doing it: this call is answered with that one */
 	PATH_DRC_KNOWN, /* the reply is in the call */
 };
 enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c);
-/* Keeps the reply; those that wait for it are answered, each on its loop. keep false: it was not done. */
+/* Keeps the reply; those that wait for it are answered, each on its loop. keep false: it was not
+ * done. */
 void path_drc_done(struct path_drc *d, struct path_call *c, bool keep);
 
 /* ---- call.c ---- */
 
 struct path_proc {
 	void (*pr_run)(struct path_call *c); /* on a thread of ours; puts the whole reply */
-	unsigned pr_shape;                   /* of the result when it fails: enum path_shape */
-	bool pr_once;                        /* its reply is kept */
+	unsigned pr_shape;		     /* of the result when it fails: enum path_shape */
+	bool pr_once;			     /* its reply is kept */
 	bool pr_changes;
 };
 enum path_shape { PATH_PLAIN, PATH_POST, PATH_WCC, PATH_WCC_WCC, PATH_POST_WCC };
@@ -151,8 +158,9 @@ struct path_call {
 	struct xdr_out *c_out;
 	struct path_table *c_table;
 	struct ask_val *c_names;
-	bool c_unknown; /* whether an export is this peer's hangs on a name that cannot be told now */
-	const struct path_export *c_x;  /* of the first handle */
+	/* whether an export is this peer's hangs on a name that cannot be told now */
+	bool c_unknown;
+	const struct path_export *c_x; /* of the first handle */
 	const struct exp_rule *c_rule;
 	struct path_ids c_ids;
 	struct path_fh c_fh;
@@ -161,10 +169,10 @@ struct path_call {
 	enum exp_tls c_tls;
 	uint64_t c_start_ns;
 	bool c_garbage;
-	int c_fd;                       /* the first handle's object, O_PATH */
+	int c_fd; /* the first handle's object, O_PATH */
 	struct stat c_st;
 	struct path_drc_entry *c_entry;
-	struct path_call *c_next;       /* those that wait for one reply */
+	struct path_call *c_next; /* those that wait for one reply */
 	/* READ */
 	struct ds_buf *c_buf;
 	uint64_t c_off;
@@ -186,12 +194,15 @@ void path_fattr(const struct path_export *x, const struct stat *st, struct nfs3_
 /* post_op_attr of a descriptor as it is now; fd -1, or it cannot be told: none. */
 void path_put_post(struct path_call *c, int fd);
 void path_put_stat(struct path_call *c, const struct stat *st);
-/* The rule and the export of a handle's number for this call; NULL: not this peer's, or c_unknown. */
-const struct path_export *path_export_of(struct path_call *c, uint16_t id, const struct exp_rule **rule);
+/* The rule and the export of a handle's number for this call; NULL: not this peer's, or
+ * c_unknown. */
+const struct path_export *path_export_of(struct path_call *c, uint16_t id,
+					 const struct exp_rule **rule);
 /* What this connection may come with under a rule; RPC_AUTH_OK or why not. */
 enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r);
 
-/* Attributes before and after a change, with the lock that keeps other calls of ours out of between. */
+/* Attributes before and after a change, with the lock that keeps other calls of ours out of
+ * between. */
 struct path_wcc {
 	struct path *w_path;
 	int w_fd;
@@ -216,15 +227,17 @@ static inline bool path_is_dots(const struct path_name *n)
 {
 	return n->n_name[0] == '.' && (!n->n_name[1] || (n->n_name[1] == '.' && !n->n_name[2]));
 }
-/* What a directory has under a name, O_PATH, a link not followed and no mount entered: a descriptor or a negative errno, -EXDEV for what is mounted there. */
+/* What a directory has under a name, O_PATH, a link not followed and no mount entered: a descriptor
+ * or a negative errno, -EXDEV for what is mounted there. */
 int path_open_at(int dirfd, const char *name);
 /* "/proc/self/fd/N" */
 #define PATH_FD_LEN 32
 const char *path_of_fd(char buf[PATH_FD_LEN], int fd);
 /* access(2) by the ids in force: 0 or a negative errno. */
 int path_access(int fd, int mode);
-/* Whether the caller may read or write a file: as its modes say, and always what is its own, because a descriptor that was opened before a chmod goes on
- * working; what may be executed may be read (RFC 1813 section 4.4). As the caller; 0 or a negative errno. */
+/* Whether the caller may read or write a file: as its modes say, and always what is its own,
+ * because a descriptor that was opened before a chmod goes on working; what may be executed may be
+ * read (RFC 1813 section 4.4). As the caller; 0 or a negative errno. */
 int path_may(struct path_call *c, int fd, const struct stat *st, bool write);
 /* Makes an object, and of a directory its names, durable. As the server; 0 or a negative errno. */
 int path_sync(struct path_call *c, int fd);

@@ -1,4 +1,5 @@
-/* rpcbind.c - tells the rpcbind of this machine where NFS and MOUNT are, for clients that ask it. It may be hung, or not there: a thread asks. */
+/* rpcbind.c - tells the rpcbind of this machine where NFS and MOUNT are, for clients that ask it.
+ * It may be hung, or not there: a thread asks. */
 #include "base/log.h"
 #include "ds/path/path.h"
 #include <arpa/inet.h>
@@ -54,7 +55,8 @@ void path_rpcbind(uint16_t port4, uint16_t port6)
 {
 	pthread_t t;
 
-	if (pthread_create(&t, NULL, rpcbind_run, (void *)((uintptr_t)port4 | (uintptr_t)port6 << 16)))
+	if (pthread_create(&t, NULL, rpcbind_run,
+			   (void *)((uintptr_t)port4 | (uintptr_t)port6 << 16)))
 		log_warn("cannot register NFS and MOUNT with rpcbind: cannot start a thread");
 	else
 		pthread_detach(t);

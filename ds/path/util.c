@@ -11,35 +11,56 @@
 enum nfsstat3 path_status(int err)
 {
 	switch (-err) {
-	case 0: return NFS3_OK;
-	case EPERM: return NFS3ERR_PERM;
-	case ENOENT: return NFS3ERR_NOENT;
-	case ENXIO: return NFS3ERR_NXIO;
-	case EACCES: return NFS3ERR_ACCES;
-	case EBUSY:    /* something is mounted on it */
-	case ETXTBSY:  /* it is being executed here */
+	case 0:
+		return NFS3_OK;
+	case EPERM:
+		return NFS3ERR_PERM;
+	case ENOENT:
+		return NFS3ERR_NOENT;
+	case ENXIO:
+		return NFS3ERR_NXIO;
+	case EACCES:
 		return NFS3ERR_ACCES;
-	case EEXIST: return NFS3ERR_EXIST;
-	case EXDEV: return NFS3ERR_XDEV;
-	case ENODEV: return NFS3ERR_NODEV;
-	case ENOTDIR: return NFS3ERR_NOTDIR;
-	case EISDIR: return NFS3ERR_ISDIR;
-	case EINVAL: return NFS3ERR_INVAL;
-	case EFBIG: return NFS3ERR_FBIG;
-	case ENOSPC: return NFS3ERR_NOSPC;
-	case EROFS: return NFS3ERR_ROFS;
-	case EMLINK: return NFS3ERR_MLINK;
-	case ENAMETOOLONG: return NFS3ERR_NAMETOOLONG;
-	case ENOTEMPTY: return NFS3ERR_NOTEMPTY;
-	case EDQUOT: return NFS3ERR_DQUOT;
-	case ESTALE: return NFS3ERR_STALE;
-	case EOPNOTSUPP: return NFS3ERR_NOTSUPP;
+	case EBUSY:   /* something is mounted on it */
+	case ETXTBSY: /* it is being executed here */
+		return NFS3ERR_ACCES;
+	case EEXIST:
+		return NFS3ERR_EXIST;
+	case EXDEV:
+		return NFS3ERR_XDEV;
+	case ENODEV:
+		return NFS3ERR_NODEV;
+	case ENOTDIR:
+		return NFS3ERR_NOTDIR;
+	case EISDIR:
+		return NFS3ERR_ISDIR;
+	case EINVAL:
+		return NFS3ERR_INVAL;
+	case EFBIG:
+		return NFS3ERR_FBIG;
+	case ENOSPC:
+		return NFS3ERR_NOSPC;
+	case EROFS:
+		return NFS3ERR_ROFS;
+	case EMLINK:
+		return NFS3ERR_MLINK;
+	case ENAMETOOLONG:
+		return NFS3ERR_NAMETOOLONG;
+	case ENOTEMPTY:
+		return NFS3ERR_NOTEMPTY;
+	case EDQUOT:
+		return NFS3ERR_DQUOT;
+	case ESTALE:
+		return NFS3ERR_STALE;
+	case EOPNOTSUPP:
+		return NFS3ERR_NOTSUPP;
 	case ENOMEM:
 	case EMFILE:
 	case ENFILE:
 	case EAGAIN:
 		return NFS3ERR_JUKEBOX;
-	default: return NFS3ERR_IO;
+	default:
+		return NFS3ERR_IO;
 	}
 }
 
@@ -48,13 +69,20 @@ enum nfsstat3 path_status(int err)
 static uint32_t type_of(mode_t mode)
 {
 	switch (mode & S_IFMT) {
-	case S_IFDIR: return NF3DIR;
-	case S_IFBLK: return NF3BLK;
-	case S_IFCHR: return NF3CHR;
-	case S_IFLNK: return NF3LNK;
-	case S_IFSOCK: return NF3SOCK;
-	case S_IFIFO: return NF3FIFO;
-	default: return NF3REG;
+	case S_IFDIR:
+		return NF3DIR;
+	case S_IFBLK:
+		return NF3BLK;
+	case S_IFCHR:
+		return NF3CHR;
+	case S_IFLNK:
+		return NF3LNK;
+	case S_IFSOCK:
+		return NF3SOCK;
+	case S_IFIFO:
+		return NF3FIFO;
+	default:
+		return NF3REG;
 	}
 }
 
@@ -193,7 +221,8 @@ void path_get_name(struct path_call *c, struct path_name *n)
 
 int path_open_at(int dirfd, const char *name)
 {
-	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS};
+	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+			       .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS};
 	long fd = syscall(SYS_openat2, dirfd, name, &how, sizeof(how));
 
 	return fd < 0 ? -errno : (int)fd;

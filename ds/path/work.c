@@ -1,10 +1,12 @@
 /*
  * work.c - the threads that do calls on exported folders, and whose ids they act under.
  *
- * A thread has ids and capabilities of its own: the system calls that change them are made without the C library, which would change all threads'. It
- * holds a few capabilities; while its file system user is not 0 the kernel takes those that override permissions out of effect (capabilities(7), "Effect
- * of user ID changes"), and puts them back with user 0. So a caller gets what a local user of its ids would, and root, where an export does not squash it, what
- * root would.
+ * A thread has ids and capabilities of its own: the system calls that change them are made without
+ * the C library, which would change all threads'. It holds a few capabilities; while its file
+ * system user is not 0 the kernel takes those that override permissions out of effect
+ * (capabilities(7), "Effect of user ID changes"), and puts them back with user 0. So a caller gets
+ * what a local user of its ids would, and root, where an export does not squash it, what root
+ * would.
  */
 #include "base/log.h"
 #include "ds/path/path_int.h"
@@ -23,18 +25,21 @@
 #define IDLE_SECONDS 1
 
 #define BIT(cap) (UINT64_C(1) << (cap))
-/* Those that user ids switch on and off, without CAP_MKNOD, which a container may lack: then nobody makes devices. */
-#define CAPS_FS (BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH) | BIT(CAP_FOWNER) | BIT(CAP_FSETID))
+/* Those that user ids switch on and off, without CAP_MKNOD, which a container may lack: then nobody
+ * makes devices. */
+#define CAPS_FS                                                                                    \
+	(BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH) | BIT(CAP_FOWNER) |     \
+	 BIT(CAP_FSETID))
 #define CAPS_NEEDED (CAPS_FS | BIT(CAP_SETUID) | BIT(CAP_SETGID))
 
 /* Where user ids had 16 bits once, those of 32 have numbers of their own. */
 #ifdef SYS_setfsuid32
-#define DO_SETFSUID SYS_setfsuid32
-#define DO_SETFSGID SYS_setfsgid32
+#define DO_SETFSUID  SYS_setfsuid32
+#define DO_SETFSGID  SYS_setfsgid32
 #define DO_SETGROUPS SYS_setgroups32
 #else
-#define DO_SETFSUID SYS_setfsuid
-#define DO_SETFSGID SYS_setfsgid
+#define DO_SETFSUID  SYS_setfsuid
+#define DO_SETFSGID  SYS_setfsgid
 #define DO_SETGROUPS SYS_setgroups
 #endif
 
@@ -83,19 +88,24 @@ static int caps_set(uint64_t caps)
 	return syscall(SYS_capset, &h, d) ? -errno : 0;
 }
 
-/* They answer with the id before, whatever happens: asked with -1, which is nobody's, with the one that is in force. */
+/* They answer with the id before, whatever happens: asked with -1, which is nobody's, with the one
+ * that is in force. */
 static int become(const struct path_ids *ids)
 {
 	if (syscall(DO_SETGROUPS, (size_t)ids->id_ngids, ids->id_gids))
 		return -errno;
 	syscall(DO_SETFSGID, ids->id_gid);
 	syscall(DO_SETFSUID, ids->id_uid);
-	return (uint32_t)syscall(DO_SETFSGID, -1) == ids->id_gid && (uint32_t)syscall(DO_SETFSUID, -1) == ids->id_uid ? 0 : -EPERM;
+	return (uint32_t)syscall(DO_SETFSGID, -1) == ids->id_gid &&
+			       (uint32_t)syscall(DO_SETFSUID, -1) == ids->id_uid
+		       ? 0
+		       : -EPERM;
 }
 
 int path_become(const struct path_ids *ids)
 {
-	static const struct path_ids server /* root without groups */, nobody = {.id_uid = EXP_NOBODY, .id_gid = EXP_NOBODY};
+	static const struct path_ids server /* root without groups */,
+		nobody = {.id_uid = EXP_NOBODY, .id_gid = EXP_NOBODY};
 	const struct path_ids *to = ids ? ids : &server;
 	int err;
 
@@ -117,7 +127,8 @@ static int thread_ids(void)
 
 	if (err || (permitted & CAPS_NEEDED) != CAPS_NEEDED)
 		return err ? err : -EPERM;
-	if (unshare(CLONE_FS)) /* a mask for creating files of its own: clients have applied theirs */
+	/* a mask for creating files of its own: clients have applied theirs */
+	if (unshare(CLONE_FS))
 		return -errno;
 	umask(0);
 	err = caps_set(permitted & path_capabilities());
@@ -140,8 +151,9 @@ static int thread_ids(void)
 /* ---- threads ---- */
 
 /*
- * One thread is woken at a time; it wakes the next when it has taken a job and there are more. What is woken for nothing, because others came back
- * first, costs more than a call that finds all in the page cache. With the lock; true: the caller signals without it.
+ * One thread is woken at a time; it wakes the next when it has taken a job and there are more. What
+ * is woken for nothing, because others came back first, costs more than a call that finds all in
+ * the page cache. With the lock; true: the caller signals without it.
  */
 static bool wake_wanted(struct path_work *w)
 {
@@ -236,7 +248,8 @@ static int start_threads(struct path_work *w, unsigned threads)
 	return err ? err : atomic_load(&w->pw_err);
 }
 
-int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *arg), void *arg, char *err, size_t errlen)
+int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *arg), void *arg,
+		   char *err, size_t errlen)
 {
 	struct path_work *w = calloc(1, sizeof(*w));
 	pthread_condattr_t a;

@@ -1,13 +1,15 @@
 /*
  * adopt.c - which folders are the volumes of a store, at its start.
  *
- * The first folder of ds.store is the home: identity, journal and marks are there, and objects as in the others. The home's file
- * "volumes" lists the others by number and uuid; in each of them the file "volume" names the store and itself. All that
- * are listed must be there, or the store does not open: a part of the objects, served as if it were all, would make others anew.
+ * The first folder of ds.store is the home: identity, journal and marks are there, and objects as
+ * in the others. The home's file "volumes" lists the others by number and uuid; in each of them the
+ * file "volume" names the store and itself. All that are listed must be there, or the store does
+ * not open: a part of the objects, served as if it were all, would make others anew.
  *
- * A new folder is adopted in this order, each step durable before the next: its file "volume", its mark (volume.c), its line in the list, the
- * identity's version 2 (who knows nothing of volumes must not open the home alone). An object is made in it only then. So a folder whose
- * adoption was cut short holds none, and is adopted when it is met again.
+ * A new folder is adopted in this order, each step durable before the next: its file "volume", its
+ * mark (volume.c), its line in the list, the identity's version 2 (who knows nothing of volumes
+ * must not open the home alone). An object is made in it only then. So a folder whose adoption was
+ * cut short holds none, and is adopted when it is met again.
  */
 #include "ds/store/store_int.h"
 #include "base/check.h"
@@ -76,7 +78,9 @@ static bool uuid_parse(const char *text, uint8_t uuid[DS_UUID_LEN])
 {
 	size_t len;
 
-	return strlen(text) == DS_UUID_TEXT - 1 && !sodium_hex2bin(uuid, DS_UUID_LEN, text, DS_UUID_TEXT - 1, NULL, &len, NULL) && len == DS_UUID_LEN;
+	return strlen(text) == DS_UUID_TEXT - 1 &&
+	       !sodium_hex2bin(uuid, DS_UUID_LEN, text, DS_UUID_TEXT - 1, NULL, &len, NULL) &&
+	       len == DS_UUID_LEN;
 }
 
 /* ---- small files ---- */
@@ -130,10 +134,15 @@ static int claim_read(struct adopt *a, const struct ds_vol *v, struct claim *c)
 		return 0;
 	if (n < 0)
 		return refuse(a, (int)n, "%s/volume: %s", v->v_dir, strerror((int)-n));
-	if (sscanf(text, "weft-ds volume\nversion=%d\nstore=%32s\nuuid=%32s\n", &version, store, own) >= 1 && version != VOLUME_VERSION)
-		return refuse(a, -EPROTONOSUPPORT, "%s: the volume has version %d, this weft-ds knows version %d", v->v_dir, version, VOLUME_VERSION);
-	if (sscanf(text, "weft-ds volume\nversion=%d\nstore=%32s\nuuid=%32s\n", &version, store, own) != 3 || !uuid_parse(store, c->cl_store) ||
-	    !uuid_parse(own, c->cl_own))
+	if (sscanf(text, "weft-ds volume\nversion=%d\nstore=%32s\nuuid=%32s\n", &version, store,
+		   own) >= 1 &&
+	    version != VOLUME_VERSION)
+		return refuse(a, -EPROTONOSUPPORT,
+			      "%s: the volume has version %d, this weft-ds knows version %d",
+			      v->v_dir, version, VOLUME_VERSION);
+	if (sscanf(text, "weft-ds volume\nversion=%d\nstore=%32s\nuuid=%32s\n", &version, store,
+		   own) != 3 ||
+	    !uuid_parse(store, c->cl_store) || !uuid_parse(own, c->cl_own))
 		return refuse(a, -EINVAL, "%s/volume: not the description of a weft-ds volume",
 			      v->v_dir);
 	c->cl_there = true;
@@ -144,7 +153,8 @@ static int claim_write(const struct ds_vol *v, const uint8_t store[DS_UUID_LEN])
 {
 	char text[256], s[DS_UUID_TEXT], own[DS_UUID_TEXT];
 
-	snprintf(text, sizeof(text), "weft-ds volume\nversion=%d\nstore=%s\nuuid=%s\n", VOLUME_VERSION, uuid_text(store, s), uuid_text(v->v_uuid, own));
+	snprintf(text, sizeof(text), "weft-ds volume\nversion=%d\nstore=%s\nuuid=%s\n",
+		 VOLUME_VERSION, uuid_text(store, s), uuid_text(v->v_uuid, own));
 	return ds_file_put(v->v_dirfd, "volume", text);
 }
 
@@ -156,11 +166,13 @@ static int list_line(struct adopt *a, const char *line)
 	char uuid[DS_UUID_TEXT];
 	int at = 0;
 
-	if (a->ad_nlist == DS_VOLUMES_MAX - 1 || sscanf(line, "volume=%u %32s %n", &l->li_number, uuid, &at) != 2 || !at || !uuid_parse(uuid, l->li_uuid) ||
-	    !l->li_number || l->li_number >= DS_VOLUMES_MAX)
+	if (a->ad_nlist == DS_VOLUMES_MAX - 1 ||
+	    sscanf(line, "volume=%u %32s %n", &l->li_number, uuid, &at) != 2 || !at ||
+	    !uuid_parse(uuid, l->li_uuid) || !l->li_number || l->li_number >= DS_VOLUMES_MAX)
 		return -EINVAL;
 	for (unsigned i = 0; i < a->ad_nlist; i++)
-		if (a->ad_list[i].li_number == l->li_number || !memcmp(a->ad_list[i].li_uuid, l->li_uuid, DS_UUID_LEN))
+		if (a->ad_list[i].li_number == l->li_number ||
+		    !memcmp(a->ad_list[i].li_uuid, l->li_uuid, DS_UUID_LEN))
 			return -EINVAL;
 	l->li_dir = strdup(line + at);
 	if (!l->li_dir)
@@ -175,10 +187,13 @@ static int list_parse(struct adopt *a, char *text)
 	const char *dir = a->ad_store->s_home->v_dir;
 	int version = 0, err = 0;
 
-	if (!line || strcmp(line, "weft-ds volumes") || !(line = strtok_r(NULL, "\n", &save)) || sscanf(line, "version=%d", &version) != 1)
+	if (!line || strcmp(line, "weft-ds volumes") || !(line = strtok_r(NULL, "\n", &save)) ||
+	    sscanf(line, "version=%d", &version) != 1)
 		return refuse(a, -EINVAL, "%s/volumes: not the list of a store's volumes", dir);
 	if (version != LIST_VERSION)
-		return refuse(a, -EPROTONOSUPPORT, "%s/volumes: it has version %d, this weft-ds knows version %d", dir, version, LIST_VERSION);
+		return refuse(a, -EPROTONOSUPPORT,
+			      "%s/volumes: it has version %d, this weft-ds knows version %d", dir,
+			      version, LIST_VERSION);
 	while (!err && (line = strtok_r(NULL, "\n", &save)))
 		err = list_line(a, line);
 	return err ? refuse(a, err, "%s/volumes: %s", dir,
@@ -214,7 +229,8 @@ static int list_write(struct ds_store *s)
 		return -ENOMEM;
 	at = (size_t)snprintf(text, LIST_TEXT, "weft-ds volumes\nversion=%d\n", LIST_VERSION);
 	for (unsigned i = 1; i < s->s_nvols; i++)
-		at += (size_t)snprintf(text + at, LIST_TEXT - at, "volume=%u %s %s\n", s->s_vol[i]->v_number, uuid_text(s->s_vol[i]->v_uuid, uuid),
+		at += (size_t)snprintf(text + at, LIST_TEXT - at, "volume=%u %s %s\n",
+				       s->s_vol[i]->v_number, uuid_text(s->s_vol[i]->v_uuid, uuid),
 				       s->s_vol[i]->v_dir);
 	err = ds_file_put(s->s_home->v_dirfd, "volumes", text);
 	free(text);
@@ -252,7 +268,8 @@ static int folder_open(struct adopt *a, struct ds_vol *v)
 		const struct ds_vol *w = a->ad_store->s_vol[i];
 
 		if (w->v_dev == v->v_dev && w->v_ino == v->v_ino)
-			return refuse(a, -EINVAL, "ds.store: %s and %s are the same folder", w->v_dir, v->v_dir);
+			return refuse(a, -EINVAL, "ds.store: %s and %s are the same folder",
+				      w->v_dir, v->v_dir);
 		v->v_shares |= w->v_dev == v->v_dev;
 	}
 	return 0;
@@ -268,9 +285,14 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 	if (flock(v->v_lockfd, LOCK_EX | LOCK_NB) < 0)
 		return refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
 	/* One that has an attribute needs no proof, for which a full disk has no room. */
-	err = fgetxattr(v->v_lockfd, DS_XATTR, NULL, 0) >= 0 ? 0 : ds_meta_put(v->v_lockfd, 0, 0, false, 0);
+	err = fgetxattr(v->v_lockfd, DS_XATTR, NULL, 0) >= 0
+		      ? 0
+		      : ds_meta_put(v->v_lockfd, 0, 0, false, 0);
 	if (err == -ENOSPC || err == -EDQUOT)
-		return refuse(a, err, "%s: no room for an extended attribute (%s): free some space in its file system", v->v_dir, strerror(-err));
+		return refuse(a, err,
+			      "%s: no room for an extended attribute (%s): free some space in its "
+			      "file system",
+			      v->v_dir, strerror(-err));
 	if (err)
 		return refuse(
 			a, -ENOTSUP,
@@ -282,7 +304,8 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 /* Nothing is in it but what a file system or an adoption that was cut short put there. -errno */
 static int folder_new(const struct ds_vol *v)
 {
-	static const char *const ours[] = { ".", "..", "lock", "lost+found", "volume", "volume.new", "objects" };
+	static const char *const ours[] = {".",	     "..",	   "lock",   "lost+found",
+					   "volume", "volume.new", "objects"};
 	int fd = openat(v->v_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), is = 1;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *d;
@@ -309,10 +332,11 @@ static bool there(const struct ds_vol *v, const char *name)
 	return faccessat(v->v_dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* A home without an identity is to be a new store's: nothing else may be in it, or it is somebody else's folder. */
+/* A home without an identity is to be a new store's: nothing else may be in it, or it is somebody
+ * else's folder. */
 static int home_new(struct adopt *a)
 {
-	static const char *const ours[] = { ".", "..", "lock", "lost+found", "identity.new", NULL };
+	static const char *const ours[] = {".", "..", "lock", "lost+found", "identity.new", NULL};
 	const struct ds_vol *v = a->ad_store->s_home;
 	int fd, err = 0;
 	struct dirent *d;
@@ -348,7 +372,8 @@ static int home_new(struct adopt *a)
 	return err;
 }
 
-/* Before anything is written, also into the home: a home whose file system is not mounted is empty. */
+/* Before anything is written, also into the home: a home whose file system is not mounted is
+ * empty. */
 static int folders_look(struct adopt *a)
 {
 	struct ds_store *s = a->ad_store;
@@ -369,8 +394,11 @@ static int folders_look(struct adopt *a)
 			      s->s_home->v_dir, uuid_text(a->ad_claim[0].cl_store, uuid));
 	for (unsigned i = 1; i < s->s_nvols; i++)
 		if (a->ad_claim[i].cl_there && !there(s->s_home, "identity"))
-			return refuse(a, -EINVAL, "%s holds no store, and %s is a volume of store %s: is the file system of the first one mounted?", s->s_home->v_dir,
-				      s->s_vol[i]->v_dir, uuid_text(a->ad_claim[i].cl_store, uuid));
+			return refuse(a, -EINVAL,
+				      "%s holds no store, and %s is a volume of store %s: is the "
+				      "file system of the first one mounted?",
+				      s->s_home->v_dir, s->s_vol[i]->v_dir,
+				      uuid_text(a->ad_claim[i].cl_store, uuid));
 	return home_new(a);
 }
 
@@ -389,10 +417,13 @@ static int folder_check(struct adopt *a, unsigned i)
 			      "%s holds another store, and is not a volume of store %s in %s",
 			      v->v_dir, mine, s->s_home->v_dir);
 	if (c->cl_there && memcmp(c->cl_store, s->s_id.id_uuid, DS_UUID_LEN))
-		return refuse(a, -EINVAL, "%s is a volume of store %s, not of %s in %s", v->v_dir, uuid_text(c->cl_store, uuid), mine, s->s_home->v_dir);
+		return refuse(a, -EINVAL, "%s is a volume of store %s, not of %s in %s", v->v_dir,
+			      uuid_text(c->cl_store, uuid), mine, s->s_home->v_dir);
 	for (unsigned k = 1; k < i && c->cl_there; k++)
-		if (a->ad_claim[k].cl_there && !memcmp(a->ad_claim[k].cl_own, c->cl_own, DS_UUID_LEN))
-			return refuse(a, -EINVAL, "%s and %s are both volume %s: one is a copy", s->s_vol[k]->v_dir, v->v_dir, uuid_text(c->cl_own, uuid));
+		if (a->ad_claim[k].cl_there &&
+		    !memcmp(a->ad_claim[k].cl_own, c->cl_own, DS_UUID_LEN))
+			return refuse(a, -EINVAL, "%s and %s are both volume %s: one is a copy",
+				      s->s_vol[k]->v_dir, v->v_dir, uuid_text(c->cl_own, uuid));
 	for (unsigned k = 0; k < a->ad_nlist && c->cl_there; k++)
 		if (!memcmp(a->ad_list[k].li_uuid, c->cl_own, DS_UUID_LEN))
 			v->v_number = a->ad_list[k].li_number;
@@ -407,7 +438,9 @@ static int folder_check(struct adopt *a, unsigned i)
 			      "%s is a volume that store %s in %s no longer lists, and it holds "
 			      "objects: empty it to use it again",
 			      v->v_dir, mine, s->s_home->v_dir);
-	return new ? 0 : refuse(a, -EINVAL, "%s is neither empty nor a volume of store %s in %s", v->v_dir, mine, s->s_home->v_dir);
+	return new ? 0
+		   : refuse(a, -EINVAL, "%s is neither empty nor a volume of store %s in %s",
+			    v->v_dir, mine, s->s_home->v_dir);
 }
 
 static int none_missing(struct adopt *a)
@@ -426,8 +459,11 @@ static int none_missing(struct adopt *a)
 		for (unsigned i = 1; i < s->s_nvols; i++)
 			found |= s->s_vol[i]->v_number == l->li_number;
 		if (!found)
-			return refuse(a, -ENOENT, "volume %s of the store in %s is missing, it was in %s%s%s%s", uuid_text(l->li_uuid, uuid), s->s_home->v_dir, l->li_dir,
-				      empty ? "; " : "", empty ? empty : "", empty ? " is empty: is its file system mounted?" : "");
+			return refuse(a, -ENOENT,
+				      "volume %s of the store in %s is missing, it was in %s%s%s%s",
+				      uuid_text(l->li_uuid, uuid), s->s_home->v_dir, l->li_dir,
+				      empty ? "; " : "", empty ? empty : "",
+				      empty ? " is empty: is its file system mounted?" : "");
 	}
 	return 0;
 }
@@ -443,7 +479,7 @@ static int by_number(const void *x, const void *y)
 
 static void number_new(struct adopt *a, struct ds_vol *v)
 {
-	bool used[DS_VOLUMES_MAX] = { true };
+	bool used[DS_VOLUMES_MAX] = {true};
 
 	for (unsigned i = 1; i < a->ad_store->s_nvols; i++)
 		used[a->ad_store->s_vol[i]->v_number] = true;
@@ -481,7 +517,7 @@ static bool list_holds(const struct adopt *a, const struct ds_vol *v)
 static int adopt_all(struct adopt *a)
 {
 	struct ds_store *s = a->ad_store;
-	bool new[DS_VOLUMES_MAX] = { false }, changed = false;
+	bool new[DS_VOLUMES_MAX] = {false}, changed = false;
 	int err = 0;
 
 	for (unsigned i = 1; i < s->s_nvols && !err; i++) {
@@ -531,9 +567,11 @@ static int volumes(struct adopt *a)
 	return err;
 }
 
-int ds_volumes_open(struct ds_store *s, int (*identity)(struct ds_store *s, void *arg, char *err, size_t errlen), void *arg, char *err, size_t errlen)
+int ds_volumes_open(struct ds_store *s,
+		    int (*identity)(struct ds_store *s, void *arg, char *err, size_t errlen),
+		    void *arg, char *err, size_t errlen)
 {
-	struct adopt a = { .ad_store = s, .ad_err = err, .ad_errlen = errlen };
+	struct adopt a = {.ad_store = s, .ad_err = err, .ad_errlen = errlen};
 	int e = folders_look(&a);
 
 	if (!e)

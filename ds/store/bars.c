@@ -1,12 +1,13 @@
 /*
  * bars.c - barred client numbers in memory (docs/fencing.md, "What a data server keeps of bars").
  *
- * Numbers rise and are never given again, and most that were given are dead: so they are bits, in leaves that come into
- * being with their first bit. A leaf whose numbers are all barred gives way to one that all share, and so does a branch.
- * To bar a number copies nothing, and to ask is three loads; both whatever the number of bars is.
+ * Numbers rise and are never given again, and most that were given are dead: so they are bits, in
+ * leaves that come into being with their first bit. A leaf whose numbers are all barred gives way
+ * to one that all share, and so does a branch. To bar a number copies nothing, and to ask is three
+ * loads; both whatever the number of bars is.
  *
- * Who asks takes no lock: leaves and branches are freed after a grace period. A bit that is set stays set: what takes the
- * place of a leaf has all its bits.
+ * Who asks takes no lock: leaves and branches are freed after a grace period. A bit that is set
+ * stays set: what takes the place of a leaf has all its bits.
  */
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include <urcu/urcu-memb.h>
 
 #define WORDS	    8u
-#define LEAF_BITS   9u /* of a number: which bit of the leaf */
+#define LEAF_BITS   9u	/* of a number: which bit of the leaf */
 #define BRANCH_BITS 11u /* which leaf of the branch; what is above is the branch */
 #define BRANCHES    (1u << (32 - BRANCH_BITS - LEAF_BITS))
 #define LEAVES	    (1u << BRANCH_BITS)
@@ -119,7 +120,8 @@ static bool barred(struct ds_bars *b, uint32_t client)
 	return l && atomic_load(&l->bl_word[client / 64 % WORDS]) >> client % 64 & 1;
 }
 
-/* With every READ and WRITE. A write counts itself first and asks then, and who bars sets the bit first and looks for writes then: so in one order for all. */
+/* With every READ and WRITE. A write counts itself first and asks then, and who bars sets the bit
+ * first and looks for writes then: so in one order for all. */
 bool ds_store_barred(struct ds_store *s, uint32_t client)
 {
 	bool found;
@@ -169,9 +171,10 @@ static void walk_leaf(struct walk *w, struct bar_leaf *l, uint64_t from)
 }
 
 /* Locked. Every run, rising. */
-static void walk(struct ds_bars *b, void (*run)(void *arg, uint32_t first, uint32_t last), void *arg)
+static void walk(struct ds_bars *b, void (*run)(void *arg, uint32_t first, uint32_t last),
+		 void *arg)
 {
-	struct walk w = { .wk_run = run, .wk_arg = arg };
+	struct walk w = {.wk_run = run, .wk_arg = arg};
 
 	for (unsigned i = 0; i < BRANCHES; i++) {
 		struct bar_branch *br = atomic_load(&b->ba_branch[i]);
@@ -199,7 +202,8 @@ size_t ds_bars_lock(struct ds_store *s)
 	return atomic_load(&s->s_bars->ba_runs);
 }
 
-void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last), void *arg)
+void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last),
+		  void *arg)
 {
 	walk(s->s_bars, run, arg);
 }
@@ -245,7 +249,8 @@ int ds_bar(struct ds_store *s, uint32_t client)
 	pthread_mutex_lock(&b->ba_lock);
 	l = barred(b, client) ? NULL : leaf_get(b, client);
 	if (l) {
-		bool before = client && barred(b, client - 1), after = client < UINT32_MAX && barred(b, client + 1);
+		bool before = client && barred(b, client - 1),
+		     after = client < UINT32_MAX && barred(b, client + 1);
 
 		atomic_fetch_or(&l->bl_word[client / 64 % WORDS], UINT64_C(1) << client % 64);
 		atomic_store(&b->ba_runs, atomic_load(&b->ba_runs) + 1 - before - after);
@@ -416,7 +421,7 @@ static void record_run(void *arg, uint32_t first, uint32_t last)
 /* The runs that the span has now. */
 static int dead_store(struct ds_store *s, const ctl_dead_args *a)
 {
-	struct records re = { .re_span = a };
+	struct records re = {.re_span = a};
 	size_t n = ds_bars_lock(s);
 	int err;
 

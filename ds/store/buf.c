@@ -1,10 +1,11 @@
 /*
- * buf.c - memory for reads: page-aligned, in sizes of 4 KiB to 1 MiB, of the memory pool while that has some. Then ordinary
- * memory will do, kept in free lists of the loop, of which a loop hands out a bounded amount; requests beyond it wait, in
- * order. So a peer that does not take what it has asked for, and with it all of the pool, stops nobody else's reads.
+ * buf.c - memory for reads: page-aligned, in sizes of 4 KiB to 1 MiB, of the memory pool while that
+ * has some. Then ordinary memory will do, kept in free lists of the loop, of which a loop hands out
+ * a bounded amount; requests beyond it wait, in order. So a peer that does not take what it has
+ * asked for, and with it all of the pool, stops nobody else's reads.
  *
- * Who can use nothing but the pool's memory waits for that (pool_wait); it holds no other while it waits. A buffer goes back
- * on the loop it came from, where its reply is sent.
+ * Who can use nothing but the pool's memory waits for that (pool_wait); it holds no other while it
+ * waits. A buffer goes back on the loop it came from, where its reply is sent.
  */
 #include "base/log.h"
 #include "base/pool.h"
@@ -14,17 +15,18 @@
 #include <sys/mman.h>
 #include <urcu/compiler.h>
 
-#define BUF_CLASSES 9 /* 4 KiB << 0 .. 8 */
-#define BUF_BUDGET	(256u << 20) /* ordinary memory handed out, per loop */
-#define BUF_KEEP	(64u << 20)	 /* and kept free */
+#define BUF_CLASSES 9		 /* 4 KiB << 0 .. 8 */
+#define BUF_BUDGET  (256u << 20) /* ordinary memory handed out, per loop */
+#define BUF_KEEP    (64u << 20)	 /* and kept free */
 
-_Static_assert(DS_PAGE << (BUF_CLASSES - 1) == DS_MAX_IO, "the largest buffer is the largest transfer");
+_Static_assert(DS_PAGE << (BUF_CLASSES - 1) == DS_MAX_IO,
+	       "the largest buffer is the largest transfer");
 _Static_assert(DS_MAX_IO <= POOL_MOST, "the pool has buffers of every size");
 
 struct ds_pool {
 	struct ds_buf *bp_free[BUF_CLASSES];
 	size_t bp_out, bp_kept; /* bytes of ordinary memory */
-	size_t bp_nout;			/* buffers handed out, of both kinds */
+	size_t bp_nout;		/* buffers handed out, of both kinds */
 	struct ds_buf_wait *bp_wait, **bp_wait_end;
 };
 
@@ -125,7 +127,8 @@ static struct ds_buf *take_plain(struct ds_pool *bp, unsigned class)
 		if (!b)
 			return NULL;
 		b->b_pooled = false;
-		b->b_data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		b->b_data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				 -1, 0);
 		if (b->b_data == MAP_FAILED) {
 			free(b);
 			return NULL;

@@ -1,9 +1,9 @@
 /*
- * data.c - what the MDS asks of objects' data: where data and holes are, reserving, punching, copying. On the data worker; all
- * of it blocks.
+ * data.c - what the MDS asks of objects' data: where data and holes are, reserving, punching,
+ * copying. On the data worker; all of it blocks.
  *
- * A change is bracketed as a client's write is (store.h): an order that fences waits for it, or it sees the fence. It is
- * synced on a descriptor of its own, as orders are.
+ * A change is bracketed as a client's write is (store.h): an order that fences waits for it, or it
+ * sees the fence. It is synced on a descriptor of its own, as orders are.
  */
 #include "ds/store/store_int.h"
 #include "base/log.h"
@@ -30,7 +30,8 @@ struct units {
 	uint32_t u_stripes, u_stripe;
 };
 
-/* The first offset at or after off in a unit of one's own, and the end of that unit. UINT64_MAX: past all offsets. */
+/* The first offset at or after off in a unit of one's own, and the end of that unit. UINT64_MAX:
+ * past all offsets. */
 static uint64_t units_first(const struct units *u, uint64_t off, uint64_t *end)
 {
 	uint64_t k = off / u->u_unit, own = k - k % u->u_stripes + u->u_stripe;
@@ -79,12 +80,13 @@ static int seek(int fd, const struct units *u, uint64_t off, int whence, ctl_see
 
 ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_res *res)
 {
-	struct units u = { .u_unit = a->unit, .u_stripes = a->stripes, .u_stripe = a->object.stripe };
+	struct units u = {.u_unit = a->unit, .u_stripes = a->stripes, .u_stripe = a->object.stripe};
 	struct cap_object key;
 	struct ds_obj *o;
 	int fd, err;
 
-	if (!ds_key_of(&a->object, &key) || !a->unit || !a->stripes || a->object.stripe >= a->stripes)
+	if (!ds_key_of(&a->object, &key) || !a->unit || !a->stripes ||
+	    a->object.stripe >= a->stripes)
 		return CTL_INVAL;
 	err = ds_obj_get(s, &key, false, &o);
 	if (err)
@@ -105,14 +107,15 @@ static bool spans_ok(const ctl_change_args *a)
 	for (unsigned i = 0; i < a->spans.spans_len; i++) {
 		const ctl_span *sp = &a->spans.spans_val[i];
 
-		if (!sp->length || sp->offset > INT64_MAX || sp->length > INT64_MAX - sp->offset || sp->from > INT64_MAX ||
-		    sp->length > INT64_MAX - sp->from)
+		if (!sp->length || sp->offset > INT64_MAX || sp->length > INT64_MAX - sp->offset ||
+		    sp->from > INT64_MAX || sp->length > INT64_MAX - sp->from)
 			return false;
 	}
 	return a->type >= CTL_CHANGE_ALLOCATE && a->type <= CTL_CHANGE_COPY;
 }
 
-/* A file system that runs full while it reserves keeps what it had got so far: what cannot fit is not begun. */
+/* A file system that runs full while it reserves keeps what it had got so far: what cannot fit is
+ * not begun. */
 static int room_for(int fd, const ctl_change_args *a)
 {
 	struct statvfs v;
@@ -120,7 +123,9 @@ static int room_for(int fd, const ctl_change_args *a)
 
 	if (fstatvfs(fd, &v) < 0 || fstat(fd, &st) < 0)
 		return -errno;
-	return a->total / v.f_frsize > v.f_bavail + (uint64_t)st.st_blocks * 512 / v.f_frsize ? -ENOSPC : 0;
+	return a->total / v.f_frsize > v.f_bavail + (uint64_t)st.st_blocks * 512 / v.f_frsize
+		       ? -ENOSPC
+		       : 0;
 }
 
 static int extend(int fd, uint64_t size)
@@ -134,7 +139,9 @@ static int extend(int fd, uint64_t size)
 
 static int punch(int fd, uint64_t off, uint64_t len)
 {
-	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) < 0 ? -errno : 0;
+	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) < 0
+		       ? -errno
+		       : 0;
 }
 
 /* From one file system to another, whatever they are. */
@@ -144,7 +151,8 @@ static int copy_bytes(int from, int to, off_t at, off_t off, uint64_t len)
 	int err = buf ? 0 : -ENOMEM;
 
 	while (len && !err) {
-		ssize_t n = pread(from, buf, len < COPY_BYTES ? (size_t)len : COPY_BYTES, at), w = 0;
+		ssize_t n = pread(from, buf, len < COPY_BYTES ? (size_t)len : COPY_BYTES, at),
+			w = 0;
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -216,19 +224,27 @@ static int copy(int from, int to, const ctl_span *sp)
 /* Whole blocks by reflink, what is left by its bytes. */
 static int reflink(int from, int to, const ctl_order *o, uint64_t len, uint32_t block)
 {
-	struct file_clone_range r = { .src_fd = from, .src_offset = o->from, .src_length = len - len % block, .dest_offset = o->offset };
+	struct file_clone_range r = {.src_fd = from,
+				     .src_offset = o->from,
+				     .src_length = len - len % block,
+				     .dest_offset = o->offset};
 
 	/* A length of 0 is all of it. */
 	if (r.src_length && ioctl(to, FICLONERANGE, &r) < 0)
 		return -errno;
-	return len % block ? copy_data(from, to, (off_t)(o->from + r.src_length), (off_t)(o->offset + r.src_length), len % block) : 0;
+	return len % block ? copy_data(from, to, (off_t)(o->from + r.src_length),
+				       (off_t)(o->offset + r.src_length), len % block)
+			   : 0;
 }
 
 /* The block that the clone's end is in ends in zeros (RFC 7862 section 15.13.3). */
-static int clone_data(int from, int to, const ctl_order *o, uint64_t len, uint32_t block, bool apart)
+static int clone_data(int from, int to, const ctl_order *o, uint64_t len, uint32_t block,
+		      bool apart)
 {
 	uint64_t end = o->offset + o->size + (block - (o->offset + o->size) % block) % block;
-	int err = apart ? copy(from, to, &(ctl_span){ .offset = o->offset, .from = o->from, .length = len }) : reflink(from, to, o, len, block);
+	int err = apart ? copy(from, to,
+			       &(ctl_span){.offset = o->offset, .from = o->from, .length = len})
+			: reflink(from, to, o, len, block);
 
 	if (err)
 		return err;
@@ -242,7 +258,8 @@ int ds_clone_is_all(const ctl_order *o, int fd)
 
 	if ((data < 0 && errno != ENXIO) || fstat(fd, &st) < 0)
 		return -errno;
-	return (uint64_t)st.st_size <= o->offset + o->size && (data < 0 || (uint64_t)data >= o->offset);
+	return (uint64_t)st.st_size <= o->offset + o->size &&
+	       (data < 0 || (uint64_t)data >= o->offset);
 }
 
 static bool in_blocks(const ctl_order *o, const struct ds_obj *target)
@@ -270,7 +287,8 @@ int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_ob
 		err = -errno;
 	/* The source's object may end before the file does. */
 	if (!err && source && (uint64_t)src.st_size > o->from)
-		len = (uint64_t)src.st_size - o->from < o->size ? (uint64_t)src.st_size - o->from : o->size;
+		len = (uint64_t)src.st_size - o->from < o->size ? (uint64_t)src.st_size - o->from
+								: o->size;
 	if (!err)
 		err = clone_data(from, fd, o, len, ds_clone_rounds(o, target), apart);
 	if (!err)
@@ -286,7 +304,9 @@ static int change_span(int fd, int from, ctl_change_type type, const ctl_span *s
 {
 	switch (type) {
 	case CTL_CHANGE_ALLOCATE:
-		return fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)sp->offset, (off_t)sp->length) < 0 ? -errno : 0;
+		return fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)sp->offset, (off_t)sp->length) < 0
+			       ? -errno
+			       : 0;
 	case CTL_CHANGE_EXTEND:
 		return extend(fd, sp->offset + sp->length);
 	case CTL_CHANGE_DEALLOCATE:
@@ -298,10 +318,11 @@ static int change_span(int fd, int from, ctl_change_type type, const ctl_span *s
 }
 
 /* What is reserved changes nothing that a rebuild looks at. */
-static int change_noted(struct ds_obj *o, int fd, int from, ctl_change_type type, const ctl_span *sp)
+static int change_noted(struct ds_obj *o, int fd, int from, ctl_change_type type,
+			const ctl_span *sp)
 {
 	uint64_t end = sp->offset + sp->length;
-	struct ds_change c = { .dc_obj = NULL };
+	struct ds_change c = {.dc_obj = NULL};
 	int err = 0;
 
 	if (type == CTL_CHANGE_EXTEND)
@@ -353,12 +374,17 @@ static int change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args
 	return err;
 }
 
-static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a, const struct cap_object *key, struct ds_obj *source)
+static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a,
+				   const struct cap_object *key, struct ds_obj *source)
 {
 	struct ds_obj *o;
 	/* What is copied by reflink stays in its volume. */
-	struct ds_vol *at = source && source->ob_vol->v_clone_block && ds_vol_has_room(source->ob_vol) ? source->ob_vol : NULL;
-	int err = ds_obj_get_at(s, key, a->type != CTL_CHANGE_DEALLOCATE && !(a->known & CTL_KNOWN), at, &o);
+	struct ds_vol *at =
+		source && source->ob_vol->v_clone_block && ds_vol_has_room(source->ob_vol)
+			? source->ob_vol
+			: NULL;
+	int err = ds_obj_get_at(s, key, a->type != CTL_CHANGE_DEALLOCATE && !(a->known & CTL_KNOWN),
+				at, &o);
 
 	if (err)
 		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
@@ -369,7 +395,10 @@ static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a,
 	else
 		err = -EACCES;
 	ds_obj_put(o);
-	return err == -ESTALE ? CTL_NOENT : err == -EACCES ? CTL_FENCED : err == -EOPNOTSUPP ? CTL_NOTSUPP : ds_ctl_status(err);
+	return err == -ESTALE	    ? CTL_NOENT
+	       : err == -EACCES	    ? CTL_FENCED
+	       : err == -EOPNOTSUPP ? CTL_NOTSUPP
+				    : ds_ctl_status(err);
 }
 
 ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_change_res *res)
@@ -382,7 +411,8 @@ ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_cha
 
 	if (!ds_store_instance_ok(s, a->instance_epoch))
 		return CTL_STALE_INSTANCE;
-	if (!ds_key_of(&a->object, &key) || !spans_ok(a) || (a->type == CTL_CHANGE_COPY && !ds_key_of(&a->source, &from)))
+	if (!ds_key_of(&a->object, &key) || !spans_ok(a) ||
+	    (a->type == CTL_CHANGE_COPY && !ds_key_of(&a->source, &from)))
 		return CTL_INVAL;
 	if (a->type == CTL_CHANGE_COPY)
 		err = ds_obj_get(s, &from, false, &source);
@@ -392,7 +422,8 @@ ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_cha
 	}
 	if (err && (err != -ENOENT || (a->known & CTL_KNOWN_SOURCE)))
 		return err == -ESTALE || err == -ENOENT ? CTL_NOENT : ds_ctl_status(err);
-	res->verifier = be64toh(ds_store_verifier(s)); /* NFSv3 tells its bytes, whose first is the highest to who reads a number */
+	/* NFSv3 tells its bytes, whose first is the highest to who reads a number */
+	res->verifier = be64toh(ds_store_verifier(s));
 	token = ds_write_begin(s);
 	st = change_bracketed(s, a, &key, source);
 	ds_write_end(s, token);

@@ -1,11 +1,14 @@
 /*
- * fences.c - fences and bars, on a worker of their own: no clone, no copy and no delete holds them up (docs/fencing.md).
+ * fences.c - fences and bars, on a worker of their own: no clone, no copy and no delete holds them
+ * up (docs/fencing.md).
  *
- * A fence raises an epoch, and changes nothing else: it takes no order for done, and may come before older ones of its object. Both this worker and the
- * orders worker write xattrs; ob_put has what is there, and ob_meta_lock orders them.
+ * A fence raises an epoch, and changes nothing else: it takes no order for done, and may come
+ * before older ones of its object. Both this worker and the orders worker write xattrs; ob_put has
+ * what is there, and ob_meta_lock orders them.
  *
- * An epoch is owed from before the object is looked up until it is durable: so an object that leaves memory meanwhile, or whose drive does not take it, refuses old
- * capabilities all the same as long as this daemon runs; and before it serves again after that, it is told again.
+ * An epoch is owed from before the object is looked up until it is durable: so an object that
+ * leaves memory meanwhile, or whose drive does not take it, refuses old capabilities all the same
+ * as long as this daemon runs; and before it serves again after that, it is told again.
  */
 #include "base/metrics.h"
 #include "ds/store/store_int.h"
@@ -103,7 +106,8 @@ void ds_owed_close(struct ds_store *s)
 
 static int object(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 {
-	int err = ds_obj_get_any(s, &fi->fi_key, o->known & CTL_KNOWN ? DS_MAKE_LOST : DS_MAKE_NEW, NULL, &fi->fi_obj);
+	int err = ds_obj_get_any(s, &fi->fi_key, o->known & CTL_KNOWN ? DS_MAKE_LOST : DS_MAKE_NEW,
+				 NULL, &fi->fi_obj);
 
 	if (!err)
 		ds_obj_raise(fi->fi_obj, o->epoch);
@@ -132,7 +136,9 @@ static int store(struct ds_obj *o)
 	if (fd < 0)
 		return ds_obj_deleted(o) ? -EAGAIN : fd;
 	pthread_mutex_lock(&o->ob_meta_lock);
-	err = ds_obj_deleted(o) ? -EAGAIN : ds_meta_put(fd, ds_obj_epoch(o), o->ob_put.pu_order, o->ob_put.pu_flags, o->ob_put.pu_begun);
+	err = ds_obj_deleted(o) ? -EAGAIN
+				: ds_meta_put(fd, ds_obj_epoch(o), o->ob_put.pu_order,
+					      o->ob_put.pu_flags, o->ob_put.pu_begun);
 	pthread_mutex_unlock(&o->ob_meta_lock);
 	if (!err && fsync(fd) < 0) {
 		err = -errno;
@@ -177,7 +183,8 @@ static int finish(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 /* ---- a batch ---- */
 
 /* -ENOMEM: one of them may not be in force, not even in memory. */
-static int begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it, unsigned n, ctl_status *res)
+static int begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it, unsigned n,
+		 ctl_status *res)
 {
 	int rc = 0;
 
@@ -186,8 +193,10 @@ static int begin(struct ds_store *s, const ctl_order *orders, struct fence_item 
 
 		res[i] = CTL_OK;
 		if (orders[i].type == CTL_BAR_CLIENT)
-			err = orders[i].client ? ds_bar(s, orders[i].client) : -EINVAL; /* 0 is the MDS itself */
-		else if (orders[i].type != CTL_FENCE || !ds_key_of(&orders[i].object, &it[i].fi_key))
+			err = orders[i].client ? ds_bar(s, orders[i].client)
+					       : -EINVAL; /* 0 is the MDS itself */
+		else if (orders[i].type != CTL_FENCE ||
+			 !ds_key_of(&orders[i].object, &it[i].fi_key))
 			err = -EINVAL;
 		else
 			err = announce(s, &orders[i], &it[i]);
@@ -208,21 +217,26 @@ static void batch_free(struct fence_item *it, unsigned n)
 	free(it);
 }
 
-static int journal_bars(struct ds_store *s, const ctl_order *orders, const struct fence_item *it, unsigned n)
+static int journal_bars(struct ds_store *s, const ctl_order *orders, const struct fence_item *it,
+			unsigned n)
 {
 	struct ds_rec recs[CTL_BATCH_MAX];
 	unsigned k = 0;
 
 	for (unsigned i = 0; i < n; i++)
 		if (orders[i].type == CTL_BAR_CLIENT && !it[i].fi_skip)
-			recs[k++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = orders[i].client, .r_a = orders[i].number };
+			recs[k++] = (struct ds_rec){.r_type = DS_REC_BAR,
+						    .r_client = orders[i].client,
+						    .r_a = orders[i].number};
 	return k ? ds_journal_add(s, recs, k) : 0;
 }
 
-ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
+ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders,
+			   unsigned n, ctl_status *results)
 {
 	struct fence_item *it;
-	ctl_status st = ds_batch_begin(s, instance, orders, n, sizeof(*it), ds_journal_add, (void **)&it);
+	ctl_status st =
+		ds_batch_begin(s, instance, orders, n, sizeof(*it), ds_journal_add, (void **)&it);
 	int err;
 
 	if (st != CTL_OK)
@@ -241,7 +255,8 @@ ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_orde
 	err = journal_bars(s, orders, it, n);
 	for (unsigned i = 0; i < n; i++)
 		if (!it[i].fi_skip)
-			results[i] = ds_ctl_status(it[i].fi_obj ? finish(s, &orders[i], &it[i]) : err);
+			results[i] =
+				ds_ctl_status(it[i].fi_obj ? finish(s, &orders[i], &it[i]) : err);
 	batch_free(it, n);
 	return CTL_OK;
 }

@@ -1,4 +1,5 @@
-/* fill.c - an object's bytes of another layout of its file: nobody has the object yet but who makes it, so nothing is locked (docs/restripe.md). */
+/* fill.c - an object's bytes of another layout of its file: nobody has the object yet but who makes
+ * it, so nothing is locked (docs/restripe.md). */
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
 #include <errno.h>
@@ -32,7 +33,10 @@ static int put_hole(int fd, uint64_t from, uint64_t to)
 		return -errno;
 	if (from >= (uint64_t)st.st_size)
 		return 0;
-	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) < 0 ? -errno : 0;
+	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+			 (off_t)(to - from)) < 0
+		       ? -errno
+		       : 0;
 }
 
 int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f)

@@ -1,13 +1,16 @@
 /*
  * health.c - whether the disk under a volume works.
  *
- * One error is the matter of the call that met it. When so many come one after another, reads or writes with none between
- * them that works, the volume is taken out: it gets no new objects, and its room is not counted (the home's: the MDS hears that there is no room at
- * all, and puts new files elsewhere). What is there is served as far as it goes. It comes back by itself when a file can be written, synced and read
- * again, which is tried every HEALTH_AGAIN_MS.
+ * One error is the matter of the call that met it. When so many come one after another, reads or
+ * writes with none between them that works, the volume is taken out: it gets no new objects, and
+ * its room is not counted (the home's: the MDS hears that there is no room at all, and puts new
+ * files elsewhere). What is there is served as far as it goes. It comes back by itself when a file
+ * can be written, synced and read again, which is tried every HEALTH_AGAIN_MS.
  *
- * A disk that is seldom used would not be missed for long. So with the reports to the MDS, every HEALTH_LOOK_MS at most, the lock file is synced,
- * to which nothing was written: no I/O but the flush of the drive's cache, and file systems that have shut down say so. One failure is enough there.
+ * A disk that is seldom used would not be missed for long. So with the reports to the MDS, every
+ * HEALTH_LOOK_MS at most, the lock file is synced, to which nothing was written: no I/O but the
+ * flush of the drive's cache, and file systems that have shut down say so. One failure is enough
+ * there.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -82,13 +85,15 @@ void ds_health_note(struct ds_vol *v, bool write, int err)
 static int probe(struct ds_vol *v)
 {
 	uint8_t out[DS_PAGE], in[DS_PAGE];
-	int fd = openat(v->v_dirfd, PROBE_FILE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), err = 0;
+	int fd = openat(v->v_dirfd, PROBE_FILE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600),
+	    err = 0;
 
 	if (fd < 0)
 		return -errno;
 	memset(out, 'p', sizeof(out));
 	errno = 0;
-	if (pwrite(fd, out, sizeof(out), 0) != (ssize_t)sizeof(out) || fsync(fd) < 0 || pread(fd, in, sizeof(in), 0) != (ssize_t)sizeof(in))
+	if (pwrite(fd, out, sizeof(out), 0) != (ssize_t)sizeof(out) || fsync(fd) < 0 ||
+	    pread(fd, in, sizeof(in), 0) != (ssize_t)sizeof(in))
 		err = errno ? -errno : -EIO;
 	close(fd);
 	if (unlinkat(v->v_dirfd, PROBE_FILE, 0) < 0 && !err)
@@ -110,11 +115,14 @@ static void probe_run(struct ds_job *j)
 	atomic_store(&h->h_probing, false);
 }
 
-/* A file system that was made read-only, as ext4 is after an error, syncs what was never written, and lets nobody write. */
+/* A file system that was made read-only, as ext4 is after an error, syncs what was never written,
+ * and lets nobody write. */
 static void look_run(struct ds_job *j)
 {
 	struct ds_vol *v = caa_container_of(j, struct ds_vol, v_health.h_job);
-	int err = fsync(v->v_lockfd) < 0 || faccessat(v->v_dirfd, "lock", W_OK, AT_EACCESS) < 0 ? -errno : 0;
+	int err = fsync(v->v_lockfd) < 0 || faccessat(v->v_dirfd, "lock", W_OK, AT_EACCESS) < 0
+			  ? -errno
+			  : 0;
 
 	if (ds_of_the_disk(err)) {
 		metric_add(ds_m_errors, 1);
@@ -143,7 +151,8 @@ bool ds_vol_failing(struct ds_vol *v)
 		return false;
 	now = clock_mono_ms();
 	again = atomic_load(&h->h_again_ms);
-	if (now >= again && atomic_compare_exchange_strong(&h->h_again_ms, &again, now + HEALTH_AGAIN_MS))
+	if (now >= again &&
+	    atomic_compare_exchange_strong(&h->h_again_ms, &again, now + HEALTH_AGAIN_MS))
 		health_job(v, probe_run);
 	return true;
 }
@@ -165,7 +174,9 @@ void ds_health_look(struct ds_store *s)
 		struct ds_vol *v = s->s_vol[i];
 		uint64_t due = atomic_load(&v->v_health.h_look_ms);
 
-		if (!ds_vol_failing(v) && now >= due && atomic_compare_exchange_strong(&v->v_health.h_look_ms, &due, now + HEALTH_LOOK_MS))
+		if (!ds_vol_failing(v) && now >= due &&
+		    atomic_compare_exchange_strong(&v->v_health.h_look_ms, &due,
+						   now + HEALTH_LOOK_MS))
 			health_job(v, look_run);
 	}
 }

@@ -1,15 +1,19 @@
 /*
  * hold.c - the objects that a loop uses, or used lately: one reference for all of its calls.
  *
- * Connections are dealt to the loops, so the calls for one object come on any of them. A call that took the object from the shared table would write what the
- * other loops write as well, for each READ. So each loop has a table of its own, of holds; a hold is one reference (ob_refs) and counts the loop's uses of it. Only
- * a loop's first use of an object and the end of the hold touch the object.
+ * Connections are dealt to the loops, so the calls for one object come on any of them. A call that
+ * took the object from the shared table would write what the other loops write as well, for each
+ * READ. So each loop has a table of its own, of holds; a hold is one reference (ob_refs) and counts
+ * the loop's uses of it. Only a loop's first use of an object and the end of the hold touch the
+ * object.
  *
- * A hold that nobody uses is kept: until the loop has too many of them, until there are too many objects in memory (ds_holds_trim), or until
- * the object is deleted (ds_holds_drop), which is told to each loop that holds it. An object that is deleted is never found by a hold: ob_deleted is
+ * A hold that nobody uses is kept: until the loop has too many of them, until there are too many
+ * objects in memory (ds_holds_trim), or until the object is deleted (ds_holds_drop), which is told
+ * to each loop that holds it. An object that is deleted is never found by a hold: ob_deleted is
  * looked at with each use, as it was in the shared table.
  *
- * Of ds_hold, h_told, h_next and h_prevp are ob_lock's; h_fast is the loop's, and read by others; the rest is the loop's.
+ * Of ds_hold, h_told, h_next and h_prevp are ob_lock's; h_fast is the loop's, and read by others;
+ * the rest is the loop's.
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
@@ -49,7 +53,8 @@ static void idle_add(struct ds_holds *hs, struct ds_hold *h)
 	hs->hs_idle++;
 }
 
-/* Nobody uses it, and it is not among the idle. One that is on hs_gone stays until that is looked at. */
+/* Nobody uses it, and it is not among the idle. One that is on hs_gone stays until that is looked
+ * at. */
 static void hold_end(struct ds_hold *h)
 {
 	struct ds_obj *o = h->h_obj;
@@ -162,7 +167,8 @@ static struct ds_hold *hold_new(struct ds_holds *hs, struct ds_obj *o, uint64_t 
 		return NULL;
 	}
 	pthread_mutex_lock(&o->ob_lock);
-	h->h_gone = atomic_load(&o->ob_deleted); /* then who held it has been told already, or will be, and finds this one gone */
+	/* then who held it has been told already, or will be, and finds this one gone */
+	h->h_gone = atomic_load(&o->ob_deleted);
 	h->h_told = h->h_gone;
 	h->h_next = o->ob_holds;
 	h->h_prevp = &o->ob_holds;

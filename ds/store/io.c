@@ -1,11 +1,12 @@
 /*
  * io.c - reads, writes and syncs of objects on the ring of the calling loop.
  *
- * A write is cut into at most three pieces: a head up to a page boundary, whole pages, a tail. Whole pages at aligned
- * memory go by O_DIRECT: the disk takes them from where the network put them, with no pinning of pages where that is the memory
- * pool (fixed buffers). The rest goes through the page cache. A read
- * is one piece: direct when it starts on a page (it may read on to the end of the last page: the memory is there), else
- * buffered.
+ * A write is cut into at most three pieces: a head up to a page boundary, whole pages, a tail.
+ * Whole pages at aligned memory go by O_DIRECT: the disk takes them from where the network put
+ * them, with no pinning of pages where that is the memory pool (fixed buffers). The rest goes
+ * through the page cache. A read
+ * is one piece: direct when it starts on a page (it may read on to the end of the last page: the
+ * memory is there), else buffered.
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
@@ -22,7 +23,8 @@ static void piece_end(struct ds_piece *pc, int err)
 	struct ds_rw *rw = pc->pc_rw;
 	uint32_t total = 0;
 
-	/* While it is seen as under way (ds_obj_count). Also after an error: some of it may have been written. */
+	/* While it is seen as under way (ds_obj_count). Also after an error: some of it may have
+	 * been written. */
 	if (rw->rw_write && rw->rw_left == 1)
 		ds_obj_wrote(rw->rw_obj);
 	ds_range_unlock(rw->rw_obj, &pc->pc_range);
@@ -40,7 +42,8 @@ static void piece_end(struct ds_piece *pc, int err)
 static void piece_submit(struct ds_piece *pc)
 {
 	struct ds_rw *rw = pc->pc_rw;
-	bool polled = pc->pc_direct && atomic_load(&rw->rw_obj->ob_vol->v_polled) && loop_poll_ring(loop_self());
+	bool polled = pc->pc_direct && atomic_load(&rw->rw_obj->ob_vol->v_polled) &&
+		      loop_poll_ring(loop_self());
 	struct io_uring_sqe *sqe = polled ? loop_poll_sqe(loop_self()) : loop_sqe(loop_self());
 	int fd = pc->pc_direct ? atomic_load(&rw->rw_obj->ob_dfd) : rw->rw_obj->ob_fd;
 	uint8_t *mem = pc->pc_mem + pc->pc_done;
@@ -80,7 +83,8 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		piece_submit(pc);
 		return;
 	}
-	if (res == -EOPNOTSUPP && pc->pc_direct && atomic_exchange(&rw->rw_obj->ob_vol->v_polled, false))
+	if (res == -EOPNOTSUPP && pc->pc_direct &&
+	    atomic_exchange(&rw->rw_obj->ob_vol->v_polled, false))
 		log_warn("store: %s: the file system cannot poll; polling is off from now on",
 			 rw->rw_obj->ob_vol->v_dir);
 	if (res == -EOPNOTSUPP && pc->pc_polled) {
@@ -88,8 +92,9 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		return;
 	}
 	if (res == -EINVAL && pc->pc_direct) {
-		/* This piece is now buffered under a lock that says direct. At worst it meets the last direct I/O that is still
-		 * under way, and the kernel notes an error for the next sync: the clients send again. */
+		/* This piece is now buffered under a lock that says direct. At worst it meets the
+		 * last direct I/O that is still under way, and the kernel notes an error for the
+		 * next sync: the clients send again. */
 		if (atomic_exchange(&rw->rw_obj->ob_vol->v_direct, false))
 			log_warn("store: the file system refused direct I/O; using buffered I/O "
 				 "from now on");
@@ -107,7 +112,8 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		piece_end(pc, 0);
 		return;
 	}
-	/* A direct transfer that stops inside a page stops at the end of the file; a write cannot go on from there directly. */
+	/* A direct transfer that stops inside a page stops at the end of the file; a write cannot
+	 * go on from there directly. */
 	if (pc->pc_direct && pc->pc_done % DS_PAGE) {
 		if (!rw->rw_write) {
 			piece_end(pc, 0);
@@ -155,7 +161,8 @@ static bool mem_direct(const struct ds_rw *rw, const uint8_t *mem)
 {
 	struct ds_vol *v = rw->rw_obj->ob_vol;
 
-	return (uintptr_t)mem % v->v_dio_mem == 0 && atomic_load(&v->v_direct) && ds_obj_direct_fd(rw->rw_obj) >= 0;
+	return (uintptr_t)mem % v->v_dio_mem == 0 && atomic_load(&v->v_direct) &&
+	       ds_obj_direct_fd(rw->rw_obj) >= 0;
 }
 
 void ds_obj_read(struct ds_rw *rw)
@@ -164,7 +171,8 @@ void ds_obj_read(struct ds_rw *rw)
 
 	rw->rw_write = false;
 	rw->rw_npieces = 0;
-	if (rw->rw_off % DS_PAGE == 0 && rw->rw_off <= (uint64_t)INT64_MAX - whole && mem_direct(rw, rw->rw_mem))
+	if (rw->rw_off % DS_PAGE == 0 && rw->rw_off <= (uint64_t)INT64_MAX - whole &&
+	    mem_direct(rw, rw->rw_mem))
 		piece_add(rw, rw->rw_off, whole, true);
 	else
 		piece_add(rw, rw->rw_off, rw->rw_len, false);
@@ -196,9 +204,10 @@ void ds_obj_write(struct ds_rw *rw)
 /* ---- sync ---- */
 
 /*
- * One sync of an object at a time; those that come meanwhile share the next one. This is not only thrift: the kernel tells
- * an error of write-back once, so of two fsyncs at once on one descriptor one may say "good" about data that is lost. Here
- * the one that failed has changed the verifier before the next begins.
+ * One sync of an object at a time; those that come meanwhile share the next one. This is not only
+ * thrift: the kernel tells an error of write-back once, so of two fsyncs at once on one descriptor
+ * one may say "good" about data that is lost. Here the one that failed has changed the verifier
+ * before the next begins.
  */
 struct sync_run {
 	struct loop_io sr_io;
@@ -260,7 +269,8 @@ static void sync_end(struct sync_run *sr, int err)
 		o->ob_dir_unsynced = false;
 	more = sync_next(sr);
 	pthread_mutex_unlock(&o->ob_lock);
-	/* Each holds a reference of o, so o is not touched after the last is told: the next group, if any, holds its own. */
+	/* Each holds a reference of o, so o is not touched after the last is told: the next group,
+	 * if any, holds its own. */
 	for (; sy; sy = next) {
 		next = sy->sy_next;
 		sy->sy_err = err;
@@ -318,7 +328,8 @@ static void sync_step(struct sync_run *sr)
 		}
 	}
 	sqe = loop_sqe(loop_self());
-	io_uring_prep_fsync(sqe, fd, sr->sr_step == SYNC_FILE && !sr->sr_full ? IORING_FSYNC_DATASYNC : 0);
+	io_uring_prep_fsync(sqe, fd,
+			    sr->sr_step == SYNC_FILE && !sr->sr_full ? IORING_FSYNC_DATASYNC : 0);
 	loop_arm(sqe, &sr->sr_io);
 }
 

@@ -1,20 +1,25 @@
 /*
- * journal.c - what the store must remember besides the objects: deleted objects (tombstones), barred clients, the
- * instance epoch, the boot number and the highest order.
+ * journal.c - what the store must remember besides the objects: deleted objects (tombstones),
+ * barred clients, the instance epoch, the boot number and the highest order.
  *
- * Segments journal/NNNN of 40-byte records, each with a check sum; one fdatasync makes a whole batch of orders durable.
- * At start all segments are read, and a new one is begun with what still counts; then the old ones go. That is
- * also what happens when a segment grows, and after an append failed.
+ * Segments journal/NNNN of 40-byte records, each with a check sum; one fdatasync makes a whole
+ * batch of orders durable. At start all segments are read, and a new one is begun with what still
+ * counts; then the old ones go. That is also what happens when a segment grows, and after an append
+ * failed.
  *
- * A delete is first a tombstone here and then an unlink. The unlinks are not synced one by one: after a crash
- * they are done again for every tombstone of the journal, and before a tombstone leaves the journal the file systems of all volumes are
- * synced once. So an object whose delete was confirmed does not come back. While one of them cannot be synced no segment goes.
+ * A delete is first a tombstone here and then an unlink. The unlinks are not synced one by one:
+ * after a crash they are done again for every tombstone of the journal, and before a tombstone
+ * leaves the journal the file systems of all volumes are synced once. So an object whose delete was
+ * confirmed does not come back. While one of them cannot be synced no segment goes.
  *
- * After a restart the time that a tombstone is kept begins anew: nothing depends on the clock of the day.
+ * After a restart the time that a tombstone is kept begins anew: nothing depends on the clock of
+ * the day.
  *
- * An order that is younger than the delete ends the tombstone. It leaves the journal before the object is made: else a restart would unlink what was written since.
+ * An order that is younger than the delete ends the tombstone. It leaves the journal before the
+ * object is made: else a restart would unlink what was written since.
  *
- * Clients that were barred one by one, or that the MDS called dead, leave the journal as runs with the next segment.
+ * Clients that were barred one by one, or that the MDS called dead, leave the journal as runs with
+ * the next segment.
  *
  * A bad record ends its segment: it is the torn tail of an append that was never confirmed.
  */
@@ -29,9 +34,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REC_VERSION		   1
-#define JOURNAL_TURN	   (4u << 20) /* a segment is replaced when it has this many bytes beyond what counts */
-#define NAME_LEN		   16
+#define REC_VERSION 1
+/* a segment is replaced when it has this many bytes beyond what counts */
+#define JOURNAL_TURN (4u << 20)
+#define NAME_LEN     16
 
 /* ---- tombstones in memory ---- */
 
@@ -177,13 +183,15 @@ struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, u
 
 struct ds_rec ds_rec_run(uint32_t first, uint32_t last)
 {
-	return (struct ds_rec){ .r_type = first == last ? DS_REC_BAR : DS_REC_RUN, .r_client = first, .r_a = first == last ? 0 : last };
+	return (struct ds_rec){.r_type = first == last ? DS_REC_BAR : DS_REC_RUN,
+			       .r_client = first,
+			       .r_a = first == last ? 0 : last};
 }
 
 /* The identity is that of the instance beside it. */
 static struct ds_rec rec_state(struct ds_store *s)
 {
-	struct ds_rec r = { .r_type = DS_REC_STATE, .r_client = s->s_boot };
+	struct ds_rec r = {.r_type = DS_REC_STATE, .r_client = s->s_boot};
 
 	pthread_mutex_lock(&s->s_state_lock);
 	r.r_fs = (uint16_t)(s->s_joins >> 16);
@@ -294,7 +302,8 @@ static void drop_older(struct ds_journal *j, uint64_t seq)
 		free(list);
 }
 
-/* With j_append_lock, which is given up while the volumes are synced: a drive that hangs keeps no bar out. Begins a new segment with all that counts, and removes the old ones. */
+/* With j_append_lock, which is given up while the volumes are synced: a drive that hangs keeps no
+ * bar out. Begins a new segment with all that counts, and removes the old ones. */
 static int turn(struct ds_store *s)
 {
 	struct ds_journal *j = &s->s_journal;
@@ -376,7 +385,8 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 
 	pthread_mutex_lock(&j->j_append_lock);
 	full = turns && j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * counts;
-	/* What is in memory is ahead of recs: the snapshot has them. A segment that is only large can grow on. */
+	/* What is in memory is ahead of recs: the snapshot has them. A segment that is only large
+	 * can grow on. */
 	if (atomic_load(&j->j_broken) || full)
 		err = turn(s);
 	if (err && !atomic_load(&j->j_broken))
@@ -553,7 +563,8 @@ static int seg_read(struct ds_store *s, const char *name, off_t *good, char *why
 	return err;
 }
 
-/* The disk has no room for a segment, and there is no reserve: the last one goes on, in what is left of its last block. */
+/* The disk has no room for a segment, and there is no reserve: the last one goes on, in what is
+ * left of its last block. */
 static int go_on(struct ds_store *s, off_t good)
 {
 	struct ds_journal *j = &s->s_journal;
@@ -621,10 +632,13 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 	if (!e)
 		e = begin(s, good);
 	if (e == -ENOSPC)
-		snprintf(err, errlen, "%s/journal: no room for one record (%s): free some space in its file system", s->s_home->v_dir,
-			 strerror(ENOSPC));
+		snprintf(err, errlen,
+			 "%s/journal: no room for one record (%s): free some space in its file "
+			 "system",
+			 s->s_home->v_dir, strerror(ENOSPC));
 	else if (e)
-		snprintf(err, errlen, "%s/journal: %s", s->s_home->v_dir, *why ? why : strerror(-e));
+		snprintf(err, errlen, "%s/journal: %s", s->s_home->v_dir,
+			 *why ? why : strerror(-e));
 	return e;
 }
 

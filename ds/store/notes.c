@@ -1,4 +1,5 @@
-/* notes.c - ranges of an object that were changed while it was rebuilt: a sorted array, looked up by halving. */
+/* notes.c - ranges of an object that were changed while it was rebuilt: a sorted array, looked up
+ * by halving. */
 #include "ds/store/rebuild.h"
 #include <errno.h>
 #include <string.h>
@@ -51,7 +52,7 @@ int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to)
 	n = ns->ns_note ? ns->ns_note + i : NULL;
 	if (k == i) {
 		memmove(n + 1, n, (ns->ns_n - i) * sizeof(*n));
-		*n = (struct ds_note){ from, to };
+		*n = (struct ds_note){from, to};
 		ns->ns_n++;
 		return 0;
 	}

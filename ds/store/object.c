@@ -1,16 +1,19 @@
 /*
  * object.c - the table of objects in memory, and opening their files.
  *
- * Connections, not objects, are dealt to the loops, so any loop may need any object. The table is cut into shards with a
- * lock each, held for a few dozen instructions. Calls come here but for objects that their loop has not used lately (hold.c).
+ * Connections, not objects, are dealt to the loops, so any loop may need any object. The table is
+ * cut into shards with a lock each, held for a few dozen instructions. Calls come here but for
+ * objects that their loop has not used lately (hold.c).
  *
- * Objects that nobody uses stay open, the oldest of a shard goes when it has too many; so_max_open is half the shards', half for those that loops keep. One that has unstable
- * data is synced by a worker before its file is closed: the kernel tells of a failed write-back only those who have the
+ * Objects that nobody uses stay open, the oldest of a shard goes when it has too many; so_max_open
+ * is half the shards', half for those that loops keep. One that has unstable data is synced by a
+ * worker before its file is closed: the kernel tells of a failed write-back only those who have the
  * file open, and that failure must change the verifier.
  *
- * Cost known: an object that is not in memory is opened on the loop, under its shard's lock (openat, in one volume after another,
- * fgetxattr; a folder on the first object in it). These are short when the directory and inode are cached, and a disk read each when not.
- * Doing it by IORING_OP_OPENAT and FGETXATTR, with the object parked in the table, is the cure.
+ * Cost known: an object that is not in memory is opened on the loop, under its shard's lock
+ * (openat, in one volume after another, fgetxattr; a folder on the first object in it). These are
+ * short when the directory and inode are cached, and a disk read each when not. Doing it by
+ * IORING_OP_OPENAT and FGETXATTR, with the object parked in the table, is the cure.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,20 +27,22 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COUNTED_SHIFT	  32
-#define DFD_UNOPENED	  (-1)
-#define DFD_NONE		  (-2)
+#define COUNTED_SHIFT 32
+#define DFD_UNOPENED  (-1)
+#define DFD_NONE      (-2)
 
 uint64_t ds_key_hash(const struct cap_object *o)
 {
-	return hash_u64(hash_u64(o->co_ino) + ((uint64_t)o->co_fs << 32 | (uint32_t)o->co_incarnation << 16 |
+	return hash_u64(hash_u64(o->co_ino) + ((uint64_t)o->co_fs << 32 |
+					       (uint32_t)o->co_incarnation << 16 |
 					       (uint32_t)o->co_stripe << 8 | o->co_mirror));
 }
 
 bool ds_key_equal(const struct cap_object *a, const struct cap_object *b)
 {
-	return a->co_ino == b->co_ino && a->co_fs == b->co_fs && a->co_incarnation == b->co_incarnation &&
-	       a->co_stripe == b->co_stripe && a->co_mirror == b->co_mirror;
+	return a->co_ino == b->co_ino && a->co_fs == b->co_fs &&
+	       a->co_incarnation == b->co_incarnation && a->co_stripe == b->co_stripe &&
+	       a->co_mirror == b->co_mirror;
 }
 
 /* The low bits choose the slot in a shard's table. */
@@ -63,7 +68,8 @@ int ds_objects_init(struct ds_store *s, unsigned max_idle)
 
 bool ds_dir_is_durable(struct ds_vol *v, uint16_t folder)
 {
-	return atomic_load_explicit(&v->v_dir_durable[folder / 8], memory_order_relaxed) & 1u << folder % 8;
+	return atomic_load_explicit(&v->v_dir_durable[folder / 8], memory_order_relaxed) &
+	       1u << folder % 8;
 }
 
 void ds_dir_set_durable(struct ds_vol *v, uint16_t folder)
@@ -129,8 +135,12 @@ int ds_obj_sync_dirs(struct ds_obj *o)
 
 int ds_meta_put(int fd, uint32_t epoch, uint64_t order, uint8_t flags, uint32_t begun)
 {
-	struct ds_meta m = { .m_version = flags & DS_META_LOST ? DS_META_VERSION_LOST : DS_META_VERSION, .m_flags = flags, .m_epoch = htobe32(epoch),
-			     .m_order = htobe64(order), .m_begun = htobe32(begun) };
+	struct ds_meta m = {.m_version =
+				    flags & DS_META_LOST ? DS_META_VERSION_LOST : DS_META_VERSION,
+			    .m_flags = flags,
+			    .m_epoch = htobe32(epoch),
+			    .m_order = htobe64(order),
+			    .m_begun = htobe32(begun)};
 
 	return fsetxattr(fd, DS_XATTR, &m, sizeof(m), 0) < 0 ? -errno : 0;
 }
@@ -144,7 +154,8 @@ int ds_obj_meta_put(struct ds_obj *o, int fd, uint64_t order, uint8_t flags, uin
 	epoch = atomic_load(&o->ob_epoch);
 	err = ds_meta_put(fd, epoch, order, flags, begun);
 	if (!err)
-		o->ob_put = (struct ds_put){ .pu_order = order, .pu_epoch = epoch, .pu_begun = begun, .pu_flags = flags };
+		o->ob_put = (struct ds_put){
+			.pu_order = order, .pu_epoch = epoch, .pu_begun = begun, .pu_flags = flags};
 	pthread_mutex_unlock(&o->ob_meta_lock);
 	return err;
 }
@@ -169,26 +180,31 @@ uint32_t ds_obj_put_epoch(struct ds_obj *o)
 
 uint8_t ds_obj_flags(const struct ds_obj *o)
 {
-	return (uint8_t)((atomic_load(&o->ob_rebuilding) ? DS_META_REBUILDING : 0) | (atomic_load(&o->ob_lost) ? DS_META_LOST : 0));
+	return (uint8_t)((atomic_load(&o->ob_rebuilding) ? DS_META_REBUILDING : 0) |
+			 (atomic_load(&o->ob_lost) ? DS_META_LOST : 0));
 }
 
 static int meta_get(int fd, struct ds_obj *o)
 {
-	struct ds_meta m = { 0 };
+	struct ds_meta m = {0};
 	ssize_t n = fgetxattr(fd, DS_XATTR, &m, sizeof(m));
 
 	if (n < 0)
 		return errno == ENODATA ? 0 : -errno;
 	if (n == DS_META_LEN1 && m.m_version == 1)
 		m.m_flags = 0;
-	else if (n != sizeof(m) || (m.m_version != DS_META_VERSION && m.m_version != DS_META_VERSION_LOST))
+	else if (n != sizeof(m) ||
+		 (m.m_version != DS_META_VERSION && m.m_version != DS_META_VERSION_LOST))
 		return -EPROTONOSUPPORT;
 	atomic_init(&o->ob_epoch, be32toh(m.m_epoch));
 	atomic_init(&o->ob_rebuilding, m.m_flags & DS_META_REBUILDING);
 	atomic_init(&o->ob_lost, m.m_flags & DS_META_LOST);
 	o->ob_order = be64toh(m.m_order);
 	o->ob_begun = be32toh(m.m_begun);
-	o->ob_put = (struct ds_put){ .pu_order = o->ob_order, .pu_epoch = be32toh(m.m_epoch), .pu_begun = o->ob_begun, .pu_flags = m.m_flags };
+	o->ob_put = (struct ds_put){.pu_order = o->ob_order,
+				    .pu_epoch = be32toh(m.m_epoch),
+				    .pu_begun = o->ob_begun,
+				    .pu_flags = m.m_flags};
 	return 0;
 }
 
@@ -203,7 +219,8 @@ static int no_readahead(int fd)
 }
 
 /* *made: it was not there before. at: where it is made, NULL: anywhere. */
-static int file_open(struct ds_store *s, const struct cap_object *key, enum ds_make make, bool *made, struct ds_vol *at, struct ds_vol **vol)
+static int file_open(struct ds_store *s, const struct cap_object *key, enum ds_make make,
+		     bool *made, struct ds_vol *at, struct ds_vol **vol)
 {
 	int fd = ds_vol_find(s, key, vol);
 
@@ -253,7 +270,8 @@ static void close_job(struct ds_job *j)
 	obj_free(o);
 }
 
-/* It is in no table and nobody refers to it. The last close of a deleted file gives its blocks back, which takes time. */
+/* It is in no table and nobody refers to it. The last close of a deleted file gives its blocks
+ * back, which takes time. */
 static void obj_close(struct ds_obj *o)
 {
 	if (!atomic_load(&o->ob_unsynced) && !atomic_load(&o->ob_deleted)) {
@@ -265,21 +283,28 @@ static void obj_close(struct ds_obj *o)
 }
 
 /*
- * The write count that STAT tells is compared for inequality only. It must never say "as before" after a write, and should say so when there was none, also
- * after this daemon was restarted or killed: the MDS takes a new count for a new mtime.
+ * The write count that STAT tells is compared for inequality only. It must never say "as before"
+ * after a write, and should say so when there was none, also after this daemon was restarted or
+ * killed: the MDS takes a new count for a new mtime.
  *
  * It is the file's mtime in ns, or a later time that is made the mtime. Orders leave the
- * mtime alone; a file that an order made, never written, has 0. Only a crash of the machine may lose an mtime of data that is on the disk: the number of the
- * boot that followed it (s_counted, store.c) is added, 4 s for each, and all counts are new once.
+ * mtime alone; a file that an order made, never written, has 0. Only a crash of the machine may
+ * lose an mtime of data that is on the disk: the number of the boot that followed it (s_counted,
+ * store.c) is added, 4 s for each, and all counts are new once.
  *
- * A daemon that was killed knows no more than the mtime, so what it told must not be the mtime of a write that ended later. The kernel sets that as a write begins, from a clock that
- * may stand still for 10 ms. So the mtime is told as it is (ob_stored) only where its tick is over and no write is under way. Else the time of now in ns is told, which no tick has (ob_told). It is
- * made the mtime, and any write that begins from then on changes that; or, while a write is under way that has set its mtime, it is told and not stored: after
- * a kill there is one count too many, and not one too few.
+ * A daemon that was killed knows no more than the mtime, so what it told must not be the mtime of a
+ * write that ended later. The kernel sets that as a write begins, from a clock that may stand still
+ * for 10 ms. So the mtime is told as it is (ob_stored) only where its tick is over and no write is
+ * under way. Else the time of now in ns is told, which no tick has (ob_told). It is made the mtime,
+ * and any write that begins from then on changes that; or, while a write is under way that has set
+ * its mtime, it is told and not stored: after a kill there is one count too many, and not one too
+ * few.
  */
 int ds_mtime_set(int fd, uint64_t ns)
 {
-	struct timespec ts[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) } };
+	struct timespec ts[2] = {
+		{.tv_nsec = UTIME_OMIT},
+		{.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)}};
 
 	return futimens(fd, ts) < 0 ? -errno : 0;
 }
@@ -290,7 +315,8 @@ static bool tick_over(uint64_t ns)
 	return ns + (ns % 1000000000u ? 0 : 1000000000u) < clock_of(CLOCK_REALTIME_COARSE);
 }
 
-/* shared: there may be writes. What was told is the mtime from now on, unless one has come before it. */
+/* shared: there may be writes. What was told is the mtime from now on, unless one has come before
+ * it. */
 static void count_store(struct ds_obj *o, struct stat *st, bool shared)
 {
 	static _Atomic uint64_t last;
@@ -316,7 +342,8 @@ static uint64_t count_of(struct ds_obj *o, struct stat *st, bool news, bool shar
 
 	if (!changed && o->ob_told == ns)
 		return ns;
-	/* In this order: a write that begins after the look at who is under way begins in a later tick. */
+	/* In this order: a write that begins after the look at who is under way begins in a later
+	 * tick. */
 	over = tick_over(ns);
 	busy = shared && ds_range_writing(o);
 	if (changed) {
@@ -334,7 +361,8 @@ static uint64_t count_of(struct ds_obj *o, struct stat *st, bool news, bool shar
 
 int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count)
 {
-	/* Before the file is looked at: a write that ends in between makes one count too many, not one too few. */
+	/* Before the file is looked at: a write that ends in between makes one count too many, not
+	 * one too few. */
 	bool news = atomic_exchange(&o->ob_news, false);
 	uint64_t ns;
 
@@ -351,7 +379,8 @@ static void count_keep(struct ds_obj *o)
 	bool news = atomic_load(&o->ob_news);
 	struct stat st;
 
-	if ((news || o->ob_told != o->ob_stored) && !atomic_load(&o->ob_deleted) && fstat(o->ob_fd, &st) == 0)
+	if ((news || o->ob_told != o->ob_stored) && !atomic_load(&o->ob_deleted) &&
+	    fstat(o->ob_fd, &st) == 0)
 		count_of(o, &st, news, false);
 }
 
@@ -382,7 +411,8 @@ int ds_obj_cut(int fd, uint64_t size)
 	return ds_mtime_set(fd, ds_mtime_ns(&st));
 }
 
-static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, enum ds_make make, struct ds_vol *at, bool any, struct ds_obj **out)
+static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key,
+		    enum ds_make make, struct ds_vol *at, bool any, struct ds_obj **out)
 {
 	struct ds_vol *vol;
 	struct ds_obj *o;
@@ -426,7 +456,8 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	atomic_init(&o->ob_dfd, DFD_UNOPENED);
 	o->ob_shard = sh;
 	o->ob_refs = 1;
-	/* Also when the file was there: the boot that made it may have ended before its name was durable. */
+	/* Also when the file was there: the boot that made it may have ended before its name was
+	 * durable. */
 	o->ob_dir_unsynced = true;
 	pthread_mutex_init(&o->ob_lock, NULL);
 	pthread_mutex_init(&o->ob_meta_lock, NULL);
@@ -515,8 +546,9 @@ static struct ds_obj *evict_oldest(struct ds_shard *sh)
 	return o;
 }
 
-static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, enum ds_make make,
-		       struct ds_vol *at, bool any, struct ds_obj **out)
+static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key,
+		       uint64_t hash, enum ds_make make, struct ds_vol *at, bool any,
+		       struct ds_obj **out)
 {
 	int err = obj_load(s, sh, key, make, at, any, out);
 
@@ -551,7 +583,8 @@ static void room_make(struct ds_store *s)
 	}
 }
 
-static int obj_load_again(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key, uint64_t hash, enum ds_make make, struct ds_vol *at, bool any,
+static int obj_load_again(struct ds_store *s, struct ds_shard *sh, const struct cap_object *key,
+			  uint64_t hash, enum ds_make make, struct ds_vol *at, bool any,
 			  struct ds_obj **out)
 {
 	int err = 0;
@@ -568,8 +601,10 @@ static int obj_load_again(struct ds_store *s, struct ds_shard *sh, const struct 
 }
 
 /* Inline: most calls find the object in memory, where volumes cost them nothing. */
-static inline __attribute__((always_inline)) int obj_get(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at,
-							  bool any, struct ds_obj **out)
+static inline __attribute__((always_inline)) int obj_get(struct ds_store *s,
+							 const struct cap_object *key,
+							 enum ds_make make, struct ds_vol *at,
+							 bool any, struct ds_obj **out)
 {
 	uint64_t hash = ds_key_hash(key);
 	struct ds_shard *sh = shard_of(s, hash);
@@ -602,12 +637,14 @@ int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, st
 	return obj_get(s, key, create ? DS_MAKE_NEW : DS_MAKE_NOT, NULL, false, out);
 }
 
-int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out)
+int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at,
+		  struct ds_obj **out)
 {
 	return obj_get(s, key, create ? DS_MAKE_NEW : DS_MAKE_NOT, at, false, out);
 }
 
-int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at, struct ds_obj **out)
+int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make,
+		   struct ds_vol *at, struct ds_obj **out)
 {
 	return obj_get(s, key, make, at, true, out);
 }
@@ -676,20 +713,24 @@ static int remake_unlink(struct ds_obj *o, uint32_t epoch, struct stat *st)
 		return -EALREADY;
 	count_keep(o);
 	objpath(&o->ob_key, path);
-	if (fstat(o->ob_fd, st) < 0 || (unlinkat(o->ob_vol->v_dirfd, path, 0) < 0 && errno != ENOENT))
+	if (fstat(o->ob_fd, st) < 0 ||
+	    (unlinkat(o->ob_vol->v_dirfd, path, 0) < 0 && errno != ENOENT))
 		return -errno;
 	err = dir_fsync(o->ob_vol, objname_folder(o->ob_key.co_ino), false);
 	if (err)
-		o->ob_refs++; /* stays in the table as long as this daemon runs: who found it gone would make it anew, and the disk may still have it */
+		o->ob_refs++; /* stays in the table as long as this daemon runs: who found it gone
+				 would make it anew, and the disk may still have it */
 	else
 		atomic_store(&o->ob_deleted, true);
 	return err;
 }
 
 /*
- * The old file is gone for good before the new one is there: of an object that is in two volumes nobody could say which counts. A crash in
- * between leaves none, and the order is done again, with its epoch. A higher one would be lost: a fence may be confirmed ahead of an order that is older, and nobody
- * tells of it again. So no object with a higher one is made anew. A fence that comes meanwhile is not stored in the old file, which ob_meta_lock sees to: it finds the new one.
+ * The old file is gone for good before the new one is there: of an object that is in two volumes
+ * nobody could say which counts. A crash in between leaves none, and the order is done again, with
+ * its epoch. A higher one would be lost: a fence may be confirmed ahead of an order that is older,
+ * and nobody tells of it again. So no object with a higher one is made anew. A fence that comes
+ * meanwhile is not stored in the old file, which ob_meta_lock sees to: it finds the new one.
  */
 static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out)
 {
@@ -705,12 +746,15 @@ static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_
 	if (err)
 		return err;
 	unhash(sh, o);
-	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v, false, out);
+	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v,
+			  false, out);
 	/* Before anybody can find it: it is fenced as the old one was. */
 	if (!err)
 		ds_obj_raise(*out, atomic_load(&o->ob_epoch));
 	if (!err)
-		err = ds_obj_meta_put(*out, (*out)->ob_fd, o->ob_order, 0, o->ob_begun); /* one that is being rebuilt, or lost, is not made anew */
+		err = ds_obj_meta_put(
+			*out, (*out)->ob_fd, o->ob_order, 0,
+			o->ob_begun); /* one that is being rebuilt, or lost, is not made anew */
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
 		(*out)->ob_told = (*out)->ob_stored = ds_mtime_ns(&st);

@@ -1,18 +1,21 @@
 /*
- * orders.c - what the MDS asks of the store: orders, stat, list. On the workers; all of it may block.
+ * orders.c - what the MDS asks of the store: orders, stat, list. On the workers; all of it may
+ * block.
  *
- * A batch of orders is done in passes, so that it costs one wait for writes under way and a few journal commits of the file
- * system, not one of each per order:
+ * A batch of orders is done in passes, so that it costs one wait for writes under way and a few
+ * journal commits of the file system, not one of each per order:
  *   1. look up or make the objects; raise epochs and bar clients in memory
  *   2. wait until every write that was checked before has ended
  *   3. truncate, extend, delete; note the order's number in the xattr
  *   4. fsync
- * Only then do the numbers count as done, so that an order whose batch failed is done again when it is repeated.
+ * Only then do the numbers count as done, so that an order whose batch failed is done again when it
+ * is repeated.
  *
- * Truncating or fencing an object that is not there makes it: there must be a place for the number, or a repeated truncate
- * would cut what was written since, and for the epoch. One that is known to exist is lost then, and marked so: it must not be
- * taken for one that is empty. Truncating it to nothing ends that: what was in it is nobody's any more. The target of a clone
- * whose source is lost is lost as well: the MDS has told that it has what is nowhere.
+ * Truncating or fencing an object that is not there makes it: there must be a place for the number,
+ * or a repeated truncate would cut what was written since, and for the epoch. One that is known to
+ * exist is lost then, and marked so: it must not be taken for one that is empty. Truncating it to
+ * nothing ends that: what was in it is nobody's any more. The target of a clone whose source is
+ * lost is lost as well: the MDS has told that it has what is nowhere.
  */
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
@@ -31,12 +34,13 @@
 
 struct order_item {
 	struct cap_object it_key;
-	struct ds_obj *it_obj; /* of orders that change an object */
+	struct ds_obj *it_obj;	  /* of orders that change an object */
 	struct ds_obj *it_source; /* CLONE; NULL: it is not there */
 	bool it_source_lost;
 	int it_fd;
-	bool it_skip;		   /* its result is known */
-	bool it_raises;		   /* its number is done, and its epoch is not: of a store that was put back */
+	bool it_skip; /* its result is known */
+	/* its number is done, and its epoch is not: of a store that was put back */
+	bool it_raises;
 };
 
 ctl_status ds_ctl_status(int err)
@@ -60,7 +64,8 @@ ctl_status ds_ctl_status(int err)
 
 bool ds_key_of(const ctl_object *o, struct cap_object *key)
 {
-	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX || o->mirror > UINT8_MAX)
+	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX ||
+	    o->mirror > UINT8_MAX)
 		return false;
 	*key = (struct cap_object){
 		.co_ino = o->ino,
@@ -95,10 +100,12 @@ static bool empties(const ctl_order *o)
 	return o->type == CTL_TRUNCATE && !o->size;
 }
 
-/* A clone's target may be missing because it is being made anew (do_clone), and is then done again. */
+/* A clone's target may be missing because it is being made anew (do_clone), and is then done
+ * again. */
 static enum ds_make make_as(const ctl_order *o)
 {
-	return (o->known & CTL_KNOWN) && o->type != CTL_CLONE && !empties(o) ? DS_MAKE_LOST : DS_MAKE_NEW;
+	return (o->known & CTL_KNOWN) && o->type != CTL_CLONE && !empties(o) ? DS_MAKE_LOST
+									     : DS_MAKE_NEW;
 }
 
 void ds_lost_tell(const struct ds_obj *o)
@@ -113,10 +120,13 @@ void ds_lost_tell(const struct ds_obj *o)
 		  path);
 }
 
-static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
+static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_item *it,
+			  bool *drain)
 {
 	int serr = o->type == CTL_CLONE ? prepare_source(s, o, it) : 0;
-	struct ds_vol *at = it->it_source && ds_vol_has_room(it->it_source->ob_vol) ? it->it_source->ob_vol : NULL;
+	struct ds_vol *at = it->it_source && ds_vol_has_room(it->it_source->ob_vol)
+				    ? it->it_source->ob_vol
+				    : NULL;
 	int err = ds_obj_get_any(s, &it->it_key, make_as(o), at, &it->it_obj);
 
 	/* Deleted: what was ordered before the delete has nothing left to act on. */
@@ -126,8 +136,9 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	}
 	if (err)
 		return err == -ESTALE ? 0 : err;
-	/* Of what a fence ahead of it has raised in memory, nobody knows here whether the writes from before are over; nor of what one under way has, which
-	 * something else may have stored with it. */
+	/* Of what a fence ahead of it has raised in memory, nobody knows here whether the writes
+	 * from before are over; nor of what one under way has, which something else may have stored
+	 * with it. */
 	it->it_raises = o->epoch > ds_obj_put_epoch(it->it_obj);
 	*drain |= ds_owed_epoch(s, &it->it_key) != 0;
 	if (o->number <= it->it_obj->ob_order && !it->it_raises) {
@@ -153,17 +164,20 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	return 0;
 }
 
-/* With several volumes one may have come since the MDS asked, with other blocks or none: what no reflink can do is copied. */
+/* With several volumes one may have come since the MDS asked, with other blocks or none: what no
+ * reflink can do is copied. */
 static bool clone_block_ok(const struct ds_store *s, const ctl_order *o)
 {
-	return s->s_nvols > 1 || (s->s_clone_block && o->offset % s->s_clone_block == 0 && o->from % s->s_clone_block == 0);
+	return s->s_nvols > 1 || (s->s_clone_block && o->offset % s->s_clone_block == 0 &&
+				  o->from % s->s_clone_block == 0);
 }
 
 static int prepare(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
 {
 	switch (o->type) {
 	case CTL_CLONE:
-		if (!o->size || o->offset > INT64_MAX - o->size || o->from > INT64_MAX - o->size || !clone_block_ok(s, o))
+		if (!o->size || o->offset > INT64_MAX - o->size || o->from > INT64_MAX - o->size ||
+		    !clone_block_ok(s, o))
 			return -EINVAL;
 		/* fall through */
 	case CTL_TRUNCATE:
@@ -200,12 +214,18 @@ static int do_size(const ctl_order *o, struct order_item *it)
 	return ds_obj_cut(it->it_fd, o->size);
 }
 
-/* Reflinks do not leave a volume. Where the target has nothing that stays, it is made anew in the source's; else ds_clone copies. */
+/* Reflinks do not leave a volume. Where the target has nothing that stays, it is made anew in the
+ * source's; else ds_clone copies. */
 static int do_clone(const ctl_order *o, struct order_item *it)
 {
 	bool apart = it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
-	/* One that is being rebuilt keeps its file: its session writes there. One that is watched is read for another layout, and noted. */
-	int all = apart && !ds_obj_rebuilding(it->it_obj) && !atomic_load(&it->it_obj->ob_watched) && ds_vol_has_room(it->it_source->ob_vol) ? ds_clone_is_all(o, it->it_fd) : 0;
+	/* One that is being rebuilt keeps its file: its session writes there. One that is watched
+	 * is read for another layout, and noted. */
+	int all = apart && !ds_obj_rebuilding(it->it_obj) &&
+				  !atomic_load(&it->it_obj->ob_watched) &&
+				  ds_vol_has_room(it->it_source->ob_vol)
+			  ? ds_clone_is_all(o, it->it_fd)
+			  : 0;
 
 	/* Made anew by an order before this one: the next try finds it. */
 	if (it->it_source && atomic_load(&it->it_source->ob_deleted))
@@ -233,7 +253,8 @@ static int do_clone(const ctl_order *o, struct order_item *it)
 /* An earlier one of the same batch may have marked the source. */
 static bool takes_nothing(const ctl_order *o, const struct order_item *it)
 {
-	return o->type == CTL_CLONE && (it->it_source_lost || (it->it_source && atomic_load(&it->it_source->ob_lost)));
+	return o->type == CTL_CLONE &&
+	       (it->it_source_lost || (it->it_source && atomic_load(&it->it_source->ob_lost)));
 }
 
 static void tell_nothing(const struct ds_obj *o, const ctl_order *order)
@@ -258,32 +279,40 @@ static uint8_t flags_after(const struct ds_obj *o, bool found, bool nothing)
 
 static int do_object(const ctl_order *o, struct order_item *it)
 {
-	bool lost = atomic_load(&it->it_obj->ob_lost), found = lost && empties(o), nothing = takes_nothing(o, it);
+	bool lost = atomic_load(&it->it_obj->ob_lost), found = lost && empties(o),
+	     nothing = takes_nothing(o, it);
 	struct ds_change c;
 	uint8_t flags;
 	int err;
 
-	/* Made anew, or deleted, by an earlier one of the same batch: not in the file that it_fd has. */
+	/* Made anew, or deleted, by an earlier one of the same batch: not in the file that it_fd
+	 * has. */
 	if (atomic_load(&it->it_obj->ob_deleted))
 		return -EAGAIN;
 
-	/* Done, or by an earlier one of the same batch with a higher number: the MDS mixed them up, but the rule holds. */
+	/* Done, or by an earlier one of the same batch with a higher number: the MDS mixed them up,
+	 * but the rule holds. */
 	if (o->number <= it->it_obj->ob_order_new)
-		return !it->it_raises ? 0 :
-			ds_obj_meta_put(it->it_obj, it->it_fd, it->it_obj->ob_order_new, ds_obj_flags(it->it_obj), it->it_obj->ob_begun);
+		return !it->it_raises
+			       ? 0
+			       : ds_obj_meta_put(it->it_obj, it->it_fd, it->it_obj->ob_order_new,
+						 ds_obj_flags(it->it_obj), it->it_obj->ob_begun);
 	if (nothing && !lost)
 		tell_nothing(it->it_obj, o);
 	/* Its rebuild would count what the clone was to write as written. */
 	if (nothing)
 		ds_session_drop(it->it_obj->ob_store, &it->it_key);
-	err = ds_change_order(&c, it->it_obj, o, o->type == CTL_CLONE ? ds_clone_rounds(o, it->it_obj) : 0);
-	/* There is nothing to be cut, or to be cloned, or to be cloned into. A clone that is lost may have something still: it goes. */
+	err = ds_change_order(&c, it->it_obj, o,
+			      o->type == CTL_CLONE ? ds_clone_rounds(o, it->it_obj) : 0);
+	/* There is nothing to be cut, or to be cloned, or to be cloned into. A clone that is lost
+	 * may have something still: it goes. */
 	if (!err && o->type != CTL_FENCE && (!lost || found) && !nothing)
 		err = o->type == CTL_CLONE ? do_clone(o, it) : do_size(o, it);
 	ds_change_end(&c);
 	flags = flags_after(it->it_obj, found, nothing);
 	if (!err)
-		err = ds_obj_meta_put(it->it_obj, it->it_fd, o->number, flags, it->it_obj->ob_begun);
+		err = ds_obj_meta_put(it->it_obj, it->it_fd, o->number, flags,
+				      it->it_obj->ob_begun);
 	if (!err)
 		it->it_obj->ob_order_new = o->number;
 	if (!err && (found || nothing))
@@ -291,8 +320,9 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	return err;
 }
 
-/* The unlink comes before the tombstone is durable: on a full disk it makes the room for it. A crash between the two leaves
- * an order that is not confirmed, and nothing is served before that is repeated. */
+/* The unlink comes before the tombstone is durable: on a full disk it makes the room for it. A
+ * crash between the two leaves an order that is not confirmed, and nothing is served before that is
+ * repeated. */
 static int do_delete(struct ds_store *s, const ctl_order *o, const struct cap_object *key)
 {
 	int err = ds_obj_kill(s, key, o->number);
@@ -323,7 +353,8 @@ static int sync_object(struct ds_store *s, struct order_item *it)
 }
 
 /* Deletes and bars; with them goes whatever else the journal should know. */
-static int journal(struct ds_store *s, const ctl_order *orders, const struct order_item *it, unsigned n)
+static int journal(struct ds_store *s, const ctl_order *orders, const struct order_item *it,
+		   unsigned n)
 {
 	struct ds_rec recs[CTL_BATCH_MAX];
 	unsigned k = 0;
@@ -334,7 +365,9 @@ static int journal(struct ds_store *s, const ctl_order *orders, const struct ord
 		if (orders[i].type == CTL_DELETE)
 			recs[k++] = ds_rec_object(DS_REC_TOMB, &it[i].it_key, orders[i].number);
 		else if (orders[i].type == CTL_BAR_CLIENT)
-			recs[k++] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = orders[i].client, .r_a = orders[i].number };
+			recs[k++] = (struct ds_rec){.r_type = DS_REC_BAR,
+						    .r_client = orders[i].client,
+						    .r_a = orders[i].number};
 	}
 	return k ? ds_journal_append(s, recs, k) : 0;
 }
@@ -351,7 +384,8 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 	for (unsigned i = 0; i < n; i++)
 		high = orders[i].number > high ? orders[i].number : high;
 	if (high > atomic_load(&s->s_order_high))
-		atomic_store(&s->s_order_high, high <= UINT64_MAX - ORDER_STEP ? high + ORDER_STEP : UINT64_MAX);
+		atomic_store(&s->s_order_high,
+			     high <= UINT64_MAX - ORDER_STEP ? high + ORDER_STEP : UINT64_MAX);
 	/* Raised by the other worker, it is perhaps not written yet. */
 	if (high > atomic_load(&s->s_order_durable))
 		changed = true;
@@ -365,7 +399,8 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 	return changed;
 }
 
-ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, size_t item,
+ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders,
+			  unsigned n, size_t item,
 			  int (*add)(struct ds_store *, struct ds_rec *, unsigned), void **items)
 {
 	int err = 0;
@@ -380,7 +415,8 @@ ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order
 	/* Also those that are in memory already, and were not made durable then. */
 	if (raise_marks(s, instance, orders, n) || ds_journal_behind(s))
 		err = add(s, NULL, 0);
-	/* A full disk keeps the marks out of the journal, but must not keep deletes from making room, and no fence from being in force. */
+	/* A full disk keeps the marks out of the journal, but must not keep deletes from making
+	 * room, and no fence from being in force. */
 	if (!err || err == -ENOSPC)
 		return CTL_OK;
 	free(*items);
@@ -419,13 +455,15 @@ ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id
 			pthread_mutex_unlock(&s->s_state_lock);
 		}
 	}
-	/* A full disk must not keep deletes from making room; the journal is behind, and the next order tries again. */
+	/* A full disk must not keep deletes from making room; the journal is behind, and the next
+	 * order tries again. */
 	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
 }
 
-/* Item i failed. Later orders of its object fail with it: a higher number that is done would make this one be ignored when it
- * is repeated. */
-static void fail(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n, unsigned i, ctl_status *res, int err)
+/* Item i failed. Later orders of its object fail with it: a higher number that is done would make
+ * this one be ignored when it is repeated. */
+static void fail(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n,
+		 unsigned i, ctl_status *res, int err)
 {
 	res[i] = ds_ctl_status(err);
 	it[i].it_skip = true;
@@ -433,14 +471,16 @@ static void fail(struct ds_store *s, const ctl_order *orders, struct order_item 
 	if (orders[i].type != CTL_BAR_CLIENT && orders[i].type != CTL_DELETE && orders[i].epoch)
 		ds_owe(s, &it[i].it_key, orders[i].epoch);
 	for (unsigned j = i + 1; j < n && orders[i].type != CTL_BAR_CLIENT; j++) {
-		if (it[j].it_skip || orders[j].type == CTL_BAR_CLIENT || !ds_key_equal(&it[i].it_key, &it[j].it_key))
+		if (it[j].it_skip || orders[j].type == CTL_BAR_CLIENT ||
+		    !ds_key_equal(&it[i].it_key, &it[j].it_key))
 			continue;
 		res[j] = res[i];
 		it[j].it_skip = true;
 	}
 }
 
-static void batch(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n, ctl_status *res)
+static void batch(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n,
+		  ctl_status *res)
 {
 	bool drain = false;
 	int err, jerr;
@@ -448,7 +488,8 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 	for (unsigned i = 0; i < n; i++) {
 		it[i].it_fd = -1;
 		res[i] = CTL_OK;
-		if (orders[i].type != CTL_BAR_CLIENT && !ds_key_of(&orders[i].object, &it[i].it_key)) {
+		if (orders[i].type != CTL_BAR_CLIENT &&
+		    !ds_key_of(&orders[i].object, &it[i].it_key)) {
 			res[i] = CTL_INVAL;
 			it[i].it_skip = true;
 		}
@@ -500,7 +541,8 @@ static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
 	}
 }
 
-static ctl_status orders_do(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
+static ctl_status orders_do(struct ds_store *s, uint64_t instance, const ctl_order *orders,
+			    unsigned n, ctl_status *results)
 {
 	struct order_item *it;
 	ctl_status st;
@@ -516,7 +558,8 @@ static ctl_status orders_do(struct ds_store *s, uint64_t instance, const ctl_ord
 	return CTL_OK;
 }
 
-ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, ctl_status *results)
+ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders,
+			   unsigned n, ctl_status *results)
 {
 	bool deletes = false;
 	ctl_status st;
@@ -525,7 +568,8 @@ ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_orde
 		return CTL_INVAL;
 	for (unsigned i = 0; i < n; i++)
 		deletes |= orders[i].type == CTL_DELETE;
-	/* Before the instance is looked at: who finds none of these, and is of a newer instance, meets none. */
+	/* Before the instance is looked at: who finds none of these, and is of a newer instance,
+	 * meets none. */
 	atomic_fetch_add(&s->s_deleting, deletes);
 	st = orders_do(s, instance, orders, n, results);
 	atomic_fetch_sub(&s->s_deleting, deletes);
@@ -581,7 +625,10 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 		out->used = (uint64_t)st.st_blocks * 512;
 		out->epoch = ds_obj_epoch(o);
 	}
-	out->status = err ? ds_ctl_status(err) : ds_obj_rebuilding(o) ? CTL_REBUILDING : atomic_load(&o->ob_lost) ? CTL_LOST : CTL_OK;
+	out->status = err			 ? ds_ctl_status(err)
+		      : ds_obj_rebuilding(o)	 ? CTL_REBUILDING
+		      : atomic_load(&o->ob_lost) ? CTL_LOST
+						 : CTL_OK;
 	ds_obj_put(o);
 }
 
@@ -594,7 +641,8 @@ struct list_cookie {
 	uint8_t lc_version, lc_volume, lc_folder[2];
 	char lc_name[OBJNAME_LEN];
 };
-_Static_assert(sizeof(struct list_cookie) == 31 && sizeof(struct list_cookie) <= 64, "ctl_list_args.cookie");
+_Static_assert(sizeof(struct list_cookie) == 31 && sizeof(struct list_cookie) <= 64,
+	       "ctl_list_args.cookie");
 
 static bool name_parse(const char *name, uint16_t fs, uint16_t folder, struct cap_object *key)
 {
@@ -602,7 +650,8 @@ static bool name_parse(const char *name, uint16_t fs, uint16_t folder, struct ca
 	unsigned inc, stripe, mirror;
 	uint64_t ino;
 
-	if (strlen(name) != OBJNAME_LEN || sscanf(name, "%16" SCNx64 ".%4x.%2x.%2x", &ino, &inc, &stripe, &mirror) != 4)
+	if (strlen(name) != OBJNAME_LEN ||
+	    sscanf(name, "%16" SCNx64 ".%4x.%2x.%2x", &ino, &inc, &stripe, &mirror) != 4)
 		return false;
 	*key = (struct cap_object){
 		.co_ino = ino,
@@ -621,7 +670,8 @@ static int name_compare(const void *a, const void *b)
 }
 
 /* All names of a folder, sorted; malloc'd. A folder that is not there is empty. */
-static int folder_names(struct ds_vol *v, uint16_t folder, char (**names)[OBJNAME_LEN + 1], size_t *n)
+static int folder_names(struct ds_vol *v, uint16_t folder, char (**names)[OBJNAME_LEN + 1],
+			size_t *n)
 {
 	int fd = ds_dir_open(v, folder, false);
 	size_t cap = 0;
@@ -641,7 +691,8 @@ static int folder_names(struct ds_vol *v, uint16_t folder, char (**names)[OBJNAM
 		if (strlen(d->d_name) != OBJNAME_LEN)
 			continue;
 		if (*n == cap) {
-			char(*more)[OBJNAME_LEN + 1] = realloc(*names, (cap = cap ? 2 * cap : 64) * sizeof(**names));
+			char(*more)[OBJNAME_LEN + 1] =
+				realloc(*names, (cap = cap ? 2 * cap : 64) * sizeof(**names));
 
 			if (!more) {
 				closedir(dir);
@@ -670,11 +721,11 @@ static bool list_entry(struct ds_vol *v, const char *name, uint16_t folder, ctl_
 	if (fstatat(v->v_dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
 		return false;
 	*e = (ctl_list_entry){
-		.object = { .ino = key.co_ino,
-			    .fs = key.co_fs,
-			    .incarnation = key.co_incarnation,
-			    .stripe = key.co_stripe,
-			    .mirror = key.co_mirror },
+		.object = {.ino = key.co_ino,
+			   .fs = key.co_fs,
+			   .incarnation = key.co_incarnation,
+			   .stripe = key.co_stripe,
+			   .mirror = key.co_mirror},
 		.size = (uint64_t)st.st_size,
 	};
 	return true;
@@ -696,13 +747,16 @@ static bool no_parent(const struct ds_vol *v, uint16_t folder)
 	return faccessat(v->v_objfd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
-/* One volume, from where c says. *left: folders that may be looked at yet. 1: there may be more, and c says where. */
-static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ctl_list_entry *entries, unsigned *n, unsigned *left)
+/* One volume, from where c says. *left: folders that may be looked at yet. 1: there may be more,
+ * and c says where. */
+static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max,
+		       ctl_list_entry *entries, unsigned *n, unsigned *left)
 {
 	char last[OBJNAME_LEN + 1] = "";
 
 	memcpy(last, c->lc_name, OBJNAME_LEN);
-	for (unsigned f = (unsigned)c->lc_folder[0] << 8 | c->lc_folder[1]; f <= UINT16_MAX; f++, *last = 0) {
+	for (unsigned f = (unsigned)c->lc_folder[0] << 8 | c->lc_folder[1]; f <= UINT16_MAX;
+	     f++, *last = 0) {
 		char(*names)[OBJNAME_LEN + 1];
 		size_t count;
 		int err;
@@ -722,7 +776,8 @@ static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ct
 		if (err)
 			return err;
 		for (size_t i = 0; i < count && *n < max; i++) {
-			if (strcmp(names[i], last) <= 0 || !list_entry(v, names[i], (uint16_t)f, &entries[*n]))
+			if (strcmp(names[i], last) <= 0 ||
+			    !list_entry(v, names[i], (uint16_t)f, &entries[*n]))
 				continue;
 			++*n;
 			memcpy(c->lc_name, names[i], OBJNAME_LEN);
@@ -736,10 +791,10 @@ static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max, ct
 	return 0;
 }
 
-int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max, ctl_list_entry *entries,
-		  unsigned *n, uint8_t cookie_out[64], unsigned *outlen)
+int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max,
+		  ctl_list_entry *entries, unsigned *n, uint8_t cookie_out[64], unsigned *outlen)
 {
-	struct list_cookie c = { .lc_version = LIST_VERSION };
+	struct list_cookie c = {.lc_version = LIST_VERSION};
 	unsigned left = LIST_FOLDERS;
 	int more = 0;
 
@@ -756,7 +811,8 @@ int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, uns
 		if (v->v_number < c.lc_volume)
 			continue;
 		if (v->v_number > c.lc_volume)
-			c = (struct list_cookie){ .lc_version = LIST_VERSION, .lc_volume = (uint8_t)v->v_number };
+			c = (struct list_cookie){.lc_version = LIST_VERSION,
+						 .lc_volume = (uint8_t)v->v_number};
 		more = list_volume(v, &c, max, entries, n, &left);
 		if (more < 0)
 			return more;

@@ -1,24 +1,33 @@
 /*
- * range.c - direct and buffered I/O on the same pages of an object exclude each other, writes of the same bytes do, and one that is alone excludes all.
+ * range.c - direct and buffered I/O on the same pages of an object exclude each other, writes of
+ * the same bytes do, and one that is alone excludes all.
  *
- * Kinds: a direct write drops the pages it wrote from the cache, and a page that is made dirty meanwhile cannot be dropped: the kernel then notes an error
- * that the next fsync returns.
+ * Kinds: a direct write drops the pages it wrote from the cache, and a page that is made dirty
+ * meanwhile cannot be dropped: the kernel then notes an error that the next fsync returns.
  *
- * Writes: a client sends a WRITE again when its connection has ended, or when it has waited for long, and the first may be in the disk all the while. The client
- * takes the answer to the second for the end of both, and writes the bytes anew. The kernel does not order writes that are under way at once. So the store does: each
- * lands before the next of the same bytes begins, whosever they are, and no old one lands over a newer one.
+ * Writes: a client sends a WRITE again when its connection has ended, or when it has waited for
+ * long, and the first may be in the disk all the while. The client takes the answer to the second
+ * for the end of both, and writes the bytes anew. The kernel does not order writes that are under
+ * way at once. So the store does: each lands before the next of the same bytes begins, whosever
+ * they are, and no old one lands over a newer one.
  *
- * First come, first served: a request waits for every conflicting one before it, held or waiting. While all requests of an
- * object are of one kind, and none are writes, nothing is searched.
+ * First come, first served: a request waits for every conflicting one before it, held or waiting.
+ * While all requests of an object are of one kind, and none are writes, nothing is searched.
  *
- * And then no lock is taken either, by calls that have a hold of the object: ob_fast says which kind goes free, and such a range is but counted, in its loop's
- * hold (h_fast). Who is of another kind sets ob_fast to none, under ob_lock, and waits until no hold counts any more, whatever the pages; from then on all go by the
- * list, until RANGE_CALM in a row have met nobody of another kind. Count first, then look at ob_fast; set ob_fast first, then look at the counts: one sees the other.
+ * And then no lock is taken either, by calls that have a hold of the object: ob_fast says which
+ * kind goes free, and such a range is but counted, in its loop's hold (h_fast). Who is of another
+ * kind sets ob_fast to none, under ob_lock, and waits until no hold counts any more, whatever the
+ * pages; from then on all go by the list, until RANGE_CALM in a row have met nobody of another
+ * kind. Count first, then look at ob_fast; set ob_fast first, then look at the counts: one sees the
+ * other.
  *
- * A write that goes free claims its pages first: a bit for each, in a table of the store's. Nobody else writes these words but who writes the same MiB of the object, and, by
- * chance, one in CLAIMS of all who write others: so this shares nothing between loops, and costs one locked instruction for each 64 pages and another at the end. Who finds a
- * bit set goes by the list. Writes in the list claim their pages as well, so that the free ones see them; while one has not got them (it waits, or its page has other bytes that are
- * written, or chance has it) ob_fast is none, and when it is held so, nothing goes free that it could meet.
+ * A write that goes free claims its pages first: a bit for each, in a table of the store's. Nobody
+ * else writes these words but who writes the same MiB of the object, and, by chance, one in CLAIMS
+ * of all who write others: so this shares nothing between loops, and costs one locked instruction
+ * for each 64 pages and another at the end. Who finds a bit set goes by the list. Writes in the
+ * list claim their pages as well, so that the free ones see them; while one has not got them (it
+ * waits, or its page has other bytes that are written, or chance has it) ob_fast is none, and when
+ * it is held so, nothing goes free that it could meet.
  */
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -65,7 +74,8 @@ static bool conflict(const struct ds_range *a, const struct ds_range *b)
 {
 	if (a->rg_write && b->rg_write && a->rg_from < b->rg_to && b->rg_from < a->rg_to)
 		return true;
-	return (a->rg_alone || b->rg_alone || a->rg_direct != b->rg_direct) && a->rg_first <= b->rg_last && b->rg_first <= a->rg_last;
+	return (a->rg_alone || b->rg_alone || a->rg_direct != b->rg_direct) &&
+	       a->rg_first <= b->rg_last && b->rg_first <= a->rg_last;
 }
 
 static bool blocked(const struct ds_obj *o, const struct ds_range *r)
@@ -92,7 +102,8 @@ static unsigned *count_of(struct ds_obj *o, const struct ds_range *r)
 /* Whether there may be others that it conflicts with; it is counted itself. */
 static bool mixed(struct ds_obj *o, const struct ds_range *r)
 {
-	return r->rg_alone ? o->ob_nrange[0] + o->ob_nrange[1] + o->ob_nrange[2] > 1 : o->ob_nrange[!r->rg_direct] + o->ob_nrange[2];
+	return r->rg_alone ? o->ob_nrange[0] + o->ob_nrange[1] + o->ob_nrange[2] > 1
+			   : o->ob_nrange[!r->rg_direct] + o->ob_nrange[2];
 }
 
 static unsigned kind_of(const struct ds_range *r)
@@ -106,14 +117,16 @@ static unsigned kind_of(const struct ds_range *r)
 static _Atomic uint64_t *claim_word(const struct ds_obj *o, uint64_t w)
 {
 	const struct ds_store *s = o->ob_store;
-	uint64_t at = hash_u64((uint64_t)(uintptr_t)o + w / CLAIM_WORDS * 0x9e3779b97f4a7c15u) & s->s_claims_mask;
+	uint64_t at = hash_u64((uint64_t)(uintptr_t)o + w / CLAIM_WORDS * 0x9e3779b97f4a7c15u) &
+		      s->s_claims_mask;
 
 	return &s->s_claims[at * CLAIM_WORDS + w % CLAIM_WORDS];
 }
 
 static uint64_t claim_bits(const struct ds_range *r, uint64_t w)
 {
-	uint64_t from = r->rg_first > w * 64 ? r->rg_first - w * 64 : 0, to = r->rg_last < w * 64 + 63 ? r->rg_last - w * 64 : 63;
+	uint64_t from = r->rg_first > w * 64 ? r->rg_first - w * 64 : 0,
+		 to = r->rg_last < w * 64 + 63 ? r->rg_last - w * 64 : 63;
 
 	return UINT64_MAX >> (63 - to) & UINT64_MAX << from;
 }
@@ -153,7 +166,8 @@ static bool bare(const struct ds_range *r)
 
 /* ---- those that go free ---- */
 
-/* With ob_lock: whether ranges that are held without it keep r out. They are none of its own kind, and none that write where it has a claim. */
+/* With ob_lock: whether ranges that are held without it keep r out. They are none of its own kind,
+ * and none that write where it has a claim. */
 static bool fast_blocks(const struct ds_obj *o, const struct ds_range *r)
 {
 	if (kind_of(r) == o->ob_was_fast && !bare(r))
@@ -218,7 +232,8 @@ static void grant(struct ds_obj *o)
 		next = e->rg_next;
 		if (!e->rg_held && enter(o, e)) {
 			e->rg_held = true;
-			/* From now on e is its owner's; it stays in the list until it is unlocked, under this lock. */
+			/* From now on e is its owner's; it stays in the list until it is unlocked,
+			 * under this lock. */
 			if (e->rg_loop)
 				loop_post(e->rg_loop, &e->rg_msg);
 			else
@@ -275,7 +290,8 @@ static void list_del(struct ds_obj *o, struct ds_range *r)
 		o->ob_ranges_end = r->rg_prevp;
 }
 
-/* True: held now. False: rg_granted will be called on this loop; of a thread without one anywhere, with ob_lock. */
+/* True: held now. False: rg_granted will be called on this loop; of a thread without one anywhere,
+ * with ob_lock. */
 bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 {
 	bool held;

@@ -1,8 +1,10 @@
 /*
- * rebuild.c - sessions: BEGIN, END and ABORT of a rebuild, and who changes an object meanwhile (rebuild.h).
+ * rebuild.c - sessions: BEGIN, END and ABORT of a rebuild, and who changes an object meanwhile
+ * (rebuild.h).
  *
- * BEGIN and the last step of END run on the orders worker, which alone writes objects' xattrs. A session is the object's (ob_session, under ob_lock) and in
- * the store's list, and holds a reference to the object: it is not put out of memory while it is rebuilt.
+ * BEGIN and the last step of END run on the orders worker, which alone writes objects' xattrs. A
+ * session is the object's (ob_session, under ob_lock) and in the store's list, and holds a
+ * reference to the object: it is not put out of memory while it is rebuilt.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -40,17 +42,21 @@ unsigned ds_store_sessions(struct ds_store *s)
 
 static void range_granted(struct ds_range *r)
 {
-	struct ds_change *c = (struct ds_change *)((char *)r - offsetof(struct ds_change, dc_range));
+	struct ds_change *c =
+		(struct ds_change *)((char *)r - offsetof(struct ds_change, dc_range));
 
 	sem_post(&c->dc_sem);
 }
 
-void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, enum ds_lock how)
+void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
+		    enum ds_lock how)
 {
 	memset(c, 0, sizeof(*c));
 	c->dc_obj = o;
 	c->dc_range.rg_first = from / DS_PAGE;
-	c->dc_range.rg_last = to == DS_NOTE_END ? UINT64_MAX : to > from ? (to - 1) / DS_PAGE : from / DS_PAGE;
+	c->dc_range.rg_last = to == DS_NOTE_END ? UINT64_MAX
+			      : to > from	? (to - 1) / DS_PAGE
+						: from / DS_PAGE;
 	c->dc_range.rg_alone = how == DS_LOCK_ALONE;
 	c->dc_range.rg_direct = how == DS_LOCK_DIRECT;
 	c->dc_range.rg_granted = range_granted;
@@ -97,7 +103,8 @@ static int note_obj(struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least
 	return err;
 }
 
-/* Announced by ds_write_begin, looked at after it: BEGIN's drain waits for who did not see the flag. */
+/* Announced by ds_write_begin, looked at after it: BEGIN's drain waits for who did not see the
+ * flag. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 {
 	int err = ds_obj_rebuilding(o) ? note_obj(o, off, off + len, off + len) : 0;
@@ -106,11 +113,13 @@ int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 	if (!err)
 		return 0;
 	metric_add(ds_m_put_off, 1);
-	/* No room ahead of the pull: who waited for that might wait for hours. It is told of, and the object stale. */
+	/* No room ahead of the pull: who waited for that might wait for hours. It is told of, and
+	 * the object stale. */
 	return err == -ENOBUFS ? -EIO : -EAGAIN;
 }
 
-int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least)
+int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
+		    uint64_t least)
 {
 	int err;
 
@@ -137,7 +146,8 @@ int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *orde
 	else if (order->type == CTL_EXTEND)
 		err = ds_change_begin(c, o, order->size, order->size, order->size);
 	else if (order->type == CTL_CLONE) /* the rest of the last block becomes zeros */
-		err = ds_change_begin(c, o, order->offset, end + (rounds - end % rounds) % rounds, end);
+		err = ds_change_begin(c, o, order->offset, end + (rounds - end % rounds) % rounds,
+				      end);
 	/* What no session knows of is before the next one, which fetches all. */
 	return err == -ENOLINK ? 0 : err;
 }
@@ -184,7 +194,8 @@ static struct ds_session *session_find(struct ds_store *s, const struct cap_obje
 	return ss;
 }
 
-/* Takes it out of the list; the list's reference is the caller's. False: it is not in it any more. With s_sessions_lock. */
+/* Takes it out of the list; the list's reference is the caller's. False: it is not in it any more.
+ * With s_sessions_lock. */
 static bool session_unlist(struct ds_store *s, struct ds_session *ss)
 {
 	struct ds_session **p = &s->s_sessions;
@@ -198,7 +209,8 @@ static bool session_unlist(struct ds_store *s, struct ds_session *ss)
 	return true;
 }
 
-/* It is in no list any more. A window under way is waited for: what comes next finds the object as it is. */
+/* It is in no list any more. A window under way is waited for: what comes next finds the object as
+ * it is. */
 static void session_end(struct ds_session *ss, bool rebuilt)
 {
 	struct ds_obj *o = ss->ss_obj;
@@ -339,7 +351,8 @@ static void session_start(struct ds_session *ss, uint32_t epoch)
 	pthread_mutex_lock(&o->ob_lock);
 	o->ob_session = ss;
 	atomic_store(&o->ob_rebuilding, true);
-	atomic_store(&o->ob_lost, false); /* the flag says no less: nobody reads it before all of it is here */
+	/* the flag says no less: nobody reads it before all of it is here */
+	atomic_store(&o->ob_lost, false);
 	pthread_mutex_unlock(&o->ob_lock);
 	ds_obj_raise(o, epoch);
 	ds_write_drain(o->ob_store);
@@ -358,7 +371,8 @@ static int begin(struct ds_obj *o, const ctl_rebuild_args *a)
 		return fd < 0 ? fd : -ENOMEM;
 	}
 	session_drop(o->ob_store, &o->ob_key, a->session);
-	ds_watch_drop(o->ob_store, &o->ob_key); /* what a session writes is not noted: whoever reads a stale copy is told so */
+	/* what a session writes is not noted: whoever reads a stale copy is told so */
+	ds_watch_drop(o->ob_store, &o->ob_key);
 	session_start(ss, a->epoch);
 	o->ob_begun = a->epoch;
 	err = flag_put(o, fd, true);
@@ -398,7 +412,8 @@ ctl_status ds_rebuild_begin(struct ds_store *s, const ctl_rebuild_args *a, ctl_r
 	err = ds_obj_get_any(s, &key, DS_MAKE_NEW, NULL, &o);
 	if (err)
 		return err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
-	/* Changes of the session before may be on their way to the source: its epoch must be fenced. */
+	/* Changes of the session before may be on their way to the source: its epoch must be
+	 * fenced. */
 	if (a->epoch < ds_obj_epoch(o) || a->epoch <= o->ob_begun) {
 		ds_obj_put(o);
 		return CTL_FENCED;

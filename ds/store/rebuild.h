@@ -1,17 +1,23 @@
 /*
- * rebuild.h - making an object equal to one of another server while clients write it (docs/repair.md).
+ * rebuild.h - making an object equal to one of another server while clients write it
+ * (docs/repair.md).
  *
- * An object is flagged from BEGIN to END, durably. While it is, nobody reads it, and it is written only while there is a session, in memory. The session
- * knows what has been changed since BEGIN: exact ranges, noted before the file is touched. What it fetches from the source it writes window by window,
- * each locked against clients, and never over a noted byte.
+ * An object is flagged from BEGIN to END, durably. While it is, nobody reads it, and it is written
+ * only while there is a session, in memory. The session knows what has been changed since BEGIN:
+ * exact ranges, noted before the file is touched. What it fetches from the source it writes window
+ * by window, each locked against clients, and never over a noted byte.
  *
- * Why this ends with both equal. Who changes an object changes all its copies, and no change from before BEGIN is under way any more (the fence that BEGIN
- * demands, and the drain in it). Take a byte of a window, and the last change of it, W.
- *   - W was noted here when the window was locked: the byte is left alone, so it is W's, and W is or will be at the source.
- *   - W was not noted then, and comes: it waits for the window, and goes over what the window wrote.
+ * Why this ends with both equal. Who changes an object changes all its copies, and no change from
+ * before BEGIN is under way any more (the fence that BEGIN demands, and the drain in it). Take a
+ * byte of a window, and the last change of it, W.
+ *   - W was noted here when the window was locked: the byte is left alone, so it is W's, and W is
+ *     or will be at the source.
+ *   - W was not noted then, and comes: it waits for the window, and goes over what the window
+ *     wrote.
  *   - W is from before BEGIN: it is at the source, and was fetched.
- * When the fetch was made does not matter, so it is made without a lock. A change that reaches the one server and never the other is not acknowledged,
- * or the metadata server knows that this copy is stale.
+ * When the fetch was made does not matter, so it is made without a lock. A change that reaches the
+ * one server and never the other is not acknowledged, or the metadata server knows that this copy
+ * is stale.
  */
 #ifndef DS_STORE_REBUILD_H
 #define DS_STORE_REBUILD_H
@@ -44,7 +50,8 @@ void ds_notes_free(struct ds_notes *ns);
 bool ds_obj_rebuilding(const struct ds_obj *o);
 /* It is not, or there is a session. */
 bool ds_obj_writable(struct ds_obj *o);
-/* A client will write here, on a loop: notes it. -EAGAIN: not now; -EIO: there is no room for the note. Within ds_write_begin and ds_write_end. */
+/* A client will write here, on a loop: notes it. -EAGAIN: not now; -EIO: there is no room for the
+ * note. Within ds_write_begin and ds_write_end. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len);
 
 /* The same for a worker's change, which keeps the pull out until it ends. */
@@ -53,17 +60,21 @@ struct ds_change {
 	struct ds_obj *dc_obj; /* NULL: nothing is locked */
 	sem_t dc_sem;
 };
-/* to: DS_NOTE_END when the object's end is set there. least: the object ends there at least, or 0. Lasts until
- * ds_change_end, also after an error. -ENOLINK: there is no session; -ENOBUFS: it has no room. */
-int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least);
-/* The same for an order, which is done also where there is no session. rounds: a clone's, as ds_clone_rounds says. */
+/* to: DS_NOTE_END when the object's end is set there. least: the object ends there at least, or 0.
+ * Lasts until ds_change_end, also after an error. -ENOLINK: there is no session; -ENOBUFS: it has
+ * no room. */
+int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
+		    uint64_t least);
+/* The same for an order, which is done also where there is no session. rounds: a clone's, as
+ * ds_clone_rounds says. */
 int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t rounds);
 void ds_change_end(struct ds_change *c);
 
 /* ---- who reads an object while it is written (watch.c): on the orders worker ---- */
 
 /* One step of a WATCH. spans: room for CTL_SPANS_MAX. */
-ctl_status ds_watch(struct ds_store *s, const ctl_watch_args *a, ctl_span *spans, ctl_watch_res *res);
+ctl_status ds_watch(struct ds_store *s, const ctl_watch_args *a, ctl_span *spans,
+		    ctl_watch_res *res);
 
 /* ---- the source's side; blocks ---- */
 
@@ -73,11 +84,14 @@ struct ds_part {
 };
 #define DS_FETCH_MEM (DS_MAX_IO + DS_PAGE)
 struct ds_fetch {
-	uint64_t ft_off, ft_to; /* what it is about, at most DS_MAX_IO; it may end before what was asked */
-	uint64_t ft_size;		/* the object's: nothing is past it */
+	/* what it is about, at most DS_MAX_IO; it may end before what was asked */
+	uint64_t ft_off, ft_to;
+	uint64_t ft_size; /* the object's: nothing is past it */
 	unsigned ft_nparts;
 	struct ds_part ft_part[CTL_PEER_PARTS]; /* data, ascending; the rest is holes */
-	uint8_t *ft_data;		/* of the parts, one after another; page-aligned memory of the caller's, DS_FETCH_MEM bytes */
+	/* of the parts, one after another; page-aligned memory of the caller's, DS_FETCH_MEM
+	 * bytes */
+	uint8_t *ft_data;
 	uint32_t ft_len;
 };
 /* Fills all but ft_off and ft_data. o may be NULL: it is not there, and empty. */
@@ -107,8 +121,10 @@ void ds_session_put(struct ds_session *ss);
 uint64_t ds_session_cursor(struct ds_session *ss);
 /* The source's size, when it has come to its end. */
 uint64_t ds_session_size(struct ds_session *ss);
-/* Writes what was fetched at the cursor, and moves it. Adds what it did to res->copied, same and holes. */
-ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem, ctl_rebuild_res *res);
+/* Writes what was fetched at the cursor, and moves it. Adds what it did to res->copied, same and
+ * holes. */
+ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem,
+			    ctl_rebuild_res *res);
 /* Page-aligned memory of so many bytes. */
 #define DS_SESSION_MEM (2 * (DS_MAX_IO + DS_PAGE))
 unsigned ds_store_sessions(struct ds_store *s);

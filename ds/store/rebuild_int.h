@@ -23,7 +23,8 @@ extern struct metric *ds_m_rebuilt[3], *ds_m_put_off; /* bytes copied, there alr
 
 /* Blocks. DIRECT and BUFFERED are as I/O's, ALONE keeps all others out. */
 enum ds_lock { DS_LOCK_BUFFERED, DS_LOCK_DIRECT, DS_LOCK_ALONE };
-void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to, enum ds_lock how);
+void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
+		    enum ds_lock how);
 
 /* A change of the object begins, within what ds_write_drain waits for, or on the orders worker. */
 void ds_watch_note(struct ds_obj *o, uint64_t from, uint64_t to);

@@ -1,11 +1,13 @@
 /*
  * reserve.c - room that is kept for the store's own files: HOME/reserve.
  *
- * Clients fill a disk to its last byte. The journal still has to write then: that an object is deleted, which boot this is. So a
- * file of RESERVE_BYTES is made while there is room, and given up in steps when the disk is full and the journal needs room. In
- * steps, because clients take what becomes free as well. It is made again once there is room.
+ * Clients fill a disk to its last byte. The journal still has to write then: that an object is
+ * deleted, which boot this is. So a file of RESERVE_BYTES is made while there is room, and given up
+ * in steps when the disk is full and the journal needs room. In steps, because clients take what
+ * becomes free as well. It is made again once there is room.
  *
- * A store starts without it: one from before the file, on a disk that is full already, has none (journal.c).
+ * A store starts without it: one from before the file, on a disk that is full already, has none
+ * (journal.c).
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
@@ -41,11 +43,13 @@ void ds_reserve_make(struct ds_store *s)
 	if (fstatvfs(s->s_home->v_dirfd, &sv) < 0)
 		return;
 	want = wanted(&sv);
-	if (fstatat(s->s_home->v_dirfd, RESERVE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size >= want)
+	if (fstatat(s->s_home->v_dirfd, RESERVE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_size >= want)
 		return;
 	if (!want || (uint64_t)sv.f_bavail * sv.f_frsize < (uint64_t)want * RESERVE_FREE)
 		return;
-	fd = openat(s->s_home->v_dirfd, RESERVE_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = openat(s->s_home->v_dirfd, RESERVE_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+		    0600);
 	if (fd < 0)
 		return;
 	/* A file system without fallocate goes without a reserve. */
@@ -75,7 +79,8 @@ bool ds_reserve_give(struct ds_store *s)
 	if (fstat(fd, &st) == 0 && st.st_size > 0 && fstatvfs(fd, &sv) == 0) {
 		step = wanted(&sv) / RESERVE_STEPS + DS_PAGE;
 		left = st.st_size > step ? st.st_size - step : 0;
-		/* The sync makes what was cut off free now, and not with the file system's next commit. */
+		/* The sync makes what was cut off free now, and not with the file system's next
+		 * commit. */
 		given = ftruncate(fd, left) == 0 && fsync(fd) == 0;
 		if (given)
 			log_warn("store: %s: the disk is full; %" PRIu64

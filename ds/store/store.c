@@ -18,26 +18,44 @@
 #include <unistd.h>
 #include <urcu/urcu-memb.h>
 
-#define STORE_VERSION 1
+#define STORE_VERSION	     1
 #define STORE_VERSION_LISTED 2 /* with a list of volumes (adopt.c) */
-#define COUNTED_ID 40
-#define DRAIN_WARN_NS 10000000000ull
+#define COUNTED_ID	     40
+#define DRAIN_WARN_NS	     10000000000ull
 
-struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_polled, *ds_m_errors, *ds_m_rebuilt[3], *ds_m_put_off;
+struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed,
+	*ds_m_polled, *ds_m_errors, *ds_m_rebuilt[3], *ds_m_put_off;
 
 void ds_store_metrics_init(void)
 {
-	ds_m_syncs = metric_counter("weft_ds_syncs_total", "Syncs of objects; calls that meet share one.", "");
-	ds_m_sync_failures = metric_counter("weft_ds_sync_failures_total", "Syncs that failed; each changes the write verifier.", "");
-	ds_m_direct = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"direct\"");
-	ds_m_buffered = metric_counter("weft_ds_disk_io_total", "Reads and writes given to the file system.", "path=\"buffered\"");
-	ds_m_errors = metric_counter("weft_ds_disk_errors_total", "Reads, writes and syncs that the disk failed.", "");
-	ds_m_rebuilt[0] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"copied\"");
-	ds_m_rebuilt[1] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"same\"");
-	ds_m_rebuilt[2] = metric_counter("weft_ds_rebuild_bytes_total", "Bytes of objects that were rebuilt here.", "what=\"hole\"");
-	ds_m_put_off = metric_counter("weft_ds_rebuild_put_off_total", "Writes put off by a rebuild.", "");
-	ds_m_polled = metric_counter("weft_ds_polled_io_total", "Direct reads and writes whose end was polled for.", "");
-	ds_m_fixed = metric_counter("weft_ds_fixed_io_total", "Reads and writes from and to memory that the ring knows.", "");
+	ds_m_syncs = metric_counter("weft_ds_syncs_total",
+				    "Syncs of objects; calls that meet share one.", "");
+	ds_m_sync_failures =
+		metric_counter("weft_ds_sync_failures_total",
+			       "Syncs that failed; each changes the write verifier.", "");
+	ds_m_direct =
+		metric_counter("weft_ds_disk_io_total",
+			       "Reads and writes given to the file system.", "path=\"direct\"");
+	ds_m_buffered =
+		metric_counter("weft_ds_disk_io_total",
+			       "Reads and writes given to the file system.", "path=\"buffered\"");
+	ds_m_errors = metric_counter("weft_ds_disk_errors_total",
+				     "Reads, writes and syncs that the disk failed.", "");
+	ds_m_rebuilt[0] =
+		metric_counter("weft_ds_rebuild_bytes_total",
+			       "Bytes of objects that were rebuilt here.", "what=\"copied\"");
+	ds_m_rebuilt[1] =
+		metric_counter("weft_ds_rebuild_bytes_total",
+			       "Bytes of objects that were rebuilt here.", "what=\"same\"");
+	ds_m_rebuilt[2] =
+		metric_counter("weft_ds_rebuild_bytes_total",
+			       "Bytes of objects that were rebuilt here.", "what=\"hole\"");
+	ds_m_put_off =
+		metric_counter("weft_ds_rebuild_put_off_total", "Writes put off by a rebuild.", "");
+	ds_m_polled = metric_counter("weft_ds_polled_io_total",
+				     "Direct reads and writes whose end was polled for.", "");
+	ds_m_fixed = metric_counter("weft_ds_fixed_io_total",
+				    "Reads and writes from and to memory that the ring knows.", "");
 }
 
 /* ---- the verifier ---- */
@@ -70,7 +88,8 @@ static struct ds_cell *cell_self(struct ds_store *s)
 	return &s->s_cell[mine % DS_CELLS];
 }
 
-/* Announce first, check afterwards: the drain looks at the counts after the new rule is in memory. */
+/* Announce first, check afterwards: the drain looks at the counts after the new rule is in
+ * memory. */
 unsigned ds_write_begin(struct ds_store *s)
 {
 	unsigned gen = atomic_load(&s->s_gen) & 1;
@@ -93,8 +112,9 @@ static bool cells_open(struct ds_store *s, unsigned gen)
 }
 
 /*
- * Two generations, both waited for, as in SRCU: while one is waited for, new writes count in the other, so the wait ends.
- * Both, because a writer may have read the generation before an earlier drain turned it, and counted afterwards.
+ * Two generations, both waited for, as in SRCU: while one is waited for, new writes count in the
+ * other, so the wait ends. Both, because a writer may have read the generation before an earlier
+ * drain turned it, and counted afterwards.
  */
 void ds_write_drain(struct ds_store *s)
 {
@@ -107,7 +127,7 @@ void ds_write_drain(struct ds_store *s)
 		unsigned old = atomic_fetch_add(&s->s_gen, 1) & 1;
 
 		while (cells_open(s, old)) {
-			nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 			if (!warned && clock_mono_ns() - start > DRAIN_WARN_NS) {
 				log_warn("store: an order has waited 10 s for writes that the disk "
 					 "does not complete");
@@ -199,7 +219,8 @@ static int unhex(const char *in, uint8_t *out, size_t n)
 {
 	size_t len;
 
-	return sodium_hex2bin(out, n, in, strlen(in), NULL, &len, NULL) == 0 && len == n ? 0 : -EINVAL;
+	return sodium_hex2bin(out, n, in, strlen(in), NULL, &len, NULL) == 0 && len == n ? 0
+											 : -EINVAL;
 }
 
 int ds_identity_write(struct ds_store *s, const struct ds_identity *id)
@@ -208,8 +229,10 @@ int ds_identity_write(struct ds_store *s, const struct ds_identity *id)
 
 	hex(id->id_uuid, DS_UUID_LEN, uuid);
 	hex(id->id_cluster, DS_UUID_LEN, cluster);
-	snprintf(text, sizeof(text), "weft-ds store\nversion=%d\nuuid=%s\nname=%s\ncluster=%s\nfs=%" PRIu32 "\n",
-		 s->s_listed ? STORE_VERSION_LISTED : STORE_VERSION, uuid, id->id_name, cluster, id->id_fs);
+	snprintf(text, sizeof(text),
+		 "weft-ds store\nversion=%d\nuuid=%s\nname=%s\ncluster=%s\nfs=%" PRIu32 "\n",
+		 s->s_listed ? STORE_VERSION_LISTED : STORE_VERSION, uuid, id->id_name, cluster,
+		 id->id_fs);
 	return ds_file_put(s->s_home->v_dirfd, "identity", text);
 }
 
@@ -259,8 +282,9 @@ static int identity_read(struct ds_store *s, struct ds_identity *id, char *err, 
 			goto bad;
 	}
 	if (version != STORE_VERSION && version != STORE_VERSION_LISTED) {
-		snprintf(err, errlen, "%s: the store has version %d, this weft-ds knows versions %d and %d", s->s_home->v_dir, version,
-			 STORE_VERSION, STORE_VERSION_LISTED);
+		snprintf(err, errlen,
+			 "%s: the store has version %d, this weft-ds knows versions %d and %d",
+			 s->s_home->v_dir, version, STORE_VERSION, STORE_VERSION_LISTED);
 		return -EPROTONOSUPPORT;
 	}
 	s->s_listed = version == STORE_VERSION_LISTED;
@@ -326,7 +350,7 @@ static void raise_nofile(void)
 /* Two descriptors per object, and room for connections. */
 static unsigned default_max_open(void)
 {
-	struct rlimit rl = { .rlim_cur = 1024 };
+	struct rlimit rl = {.rlim_cur = 1024};
 	rlim_t n;
 
 	getrlimit(RLIMIT_NOFILE, &rl);
@@ -392,7 +416,8 @@ static int store_identity(struct ds_store *s, void *arg, char *err, size_t errle
 		write = true;
 	}
 	if (!*s->s_id.id_name) {
-		if (gethostname(s->s_id.id_name, sizeof(s->s_id.id_name) - 1) < 0 || !*s->s_id.id_name)
+		if (gethostname(s->s_id.id_name, sizeof(s->s_id.id_name) - 1) < 0 ||
+		    !*s->s_id.id_name)
 			strcpy(s->s_id.id_name, "ds");
 		write = true;
 	}
@@ -405,8 +430,9 @@ static int store_identity(struct ds_store *s, void *arg, char *err, size_t errle
 }
 
 /*
- * The file "counted" holds the boot since which mtimes are write counts (object.c), and in which run of the machine's kernel, or "clean": the daemon has ended
- * in order and the file system was synced. In another run of the kernel, without that word, the machine may have crashed.
+ * The file "counted" holds the boot since which mtimes are write counts (object.c), and in which
+ * run of the machine's kernel, or "clean": the daemon has ended in order and the file system was
+ * synced. In another run of the kernel, without that word, the machine may have crashed.
  */
 static void kernel_run(char id[COUNTED_ID])
 {
@@ -435,13 +461,15 @@ static int counted_open(struct ds_store *s)
 	if (ds_file_get(s->s_home->v_dirfd, "counted", text, sizeof(text)) < 0)
 		*text = 0;
 	kernel_run(now);
-	if (sscanf(text, "%u %39s", &v, was) != 2 || !v || v > s->s_boot || (strcmp(was, "clean") && (strcmp(was, now) || !strcmp(now, "unknown"))))
+	if (sscanf(text, "%u %39s", &v, was) != 2 || !v || v > s->s_boot ||
+	    (strcmp(was, "clean") && (strcmp(was, now) || !strcmp(now, "unknown"))))
 		v = s->s_boot;
 	s->s_counted = v;
 	do
 		err = counted_write(s, now);
 	while (err == -ENOSPC && ds_reserve_give(s));
-	/* No file says what a crash leaves behind: mtimes count from the next boot on. To remove one needs no room. */
+	/* No file says what a crash leaves behind: mtimes count from the next boot on. To remove
+	 * one needs no room. */
 	if (err == -ENOSPC && unlinkat(s->s_home->v_dirfd, "counted", 0) < 0 && errno != ENOENT)
 		return err;
 	return err == -ENOSPC ? fsync(s->s_home->v_dirfd) < 0 ? -errno : 0 : err;

@@ -1,4 +1,5 @@
-/* store_int.h - inside ds/store. Lock order: sh_lock, then j_lock or s_marks_lock; ob_lock is taken alone. */
+/* store_int.h - inside ds/store. Lock order: sh_lock, then j_lock or s_marks_lock; ob_lock is taken
+ * alone. */
 #ifndef DS_STORE_STORE_INT_H
 #define DS_STORE_STORE_INT_H
 #include "base/format.h"
@@ -8,16 +9,16 @@
 #include "proto/objname.h"
 #include <pthread.h>
 
-#define DS_SHARDS	64
-#define DS_CELLS	64
-#define DS_XATTR	"user.weft"
-#define DS_UUID_TEXT	(2 * DS_UUID_LEN + 1)
+#define DS_SHARDS    64
+#define DS_CELLS     64
+#define DS_XATTR     "user.weft"
+#define DS_UUID_TEXT (2 * DS_UUID_LEN + 1)
 
-/* The xattr of an object, big-endian. Absent: all zero. Version 1 ends after the order. Version 3 is version 2 of one that is lost: who does not know of that
- * must not take it for an empty one. */
-#define DS_META_VERSION 2
+/* The xattr of an object, big-endian. Absent: all zero. Version 1 ends after the order. Version 3
+ * is version 2 of one that is lost: who does not know of that must not take it for an empty one. */
+#define DS_META_VERSION	     2
 #define DS_META_VERSION_LOST 3
-#define DS_META_LEN1	16
+#define DS_META_LEN1	     16
 enum { DS_META_REBUILDING = 1, DS_META_LOST = 2 };
 struct ds_meta {
 	uint8_t m_version, m_flags, m_zero[2];
@@ -38,9 +39,10 @@ struct ds_hold {
 	struct ds_obj *h_obj; /* a reference */
 	struct ds_holds *h_of;
 	unsigned h_uses;
-	_Atomic uint64_t h_fast; /* ranges that are held without ob_lock; of these, from bit 32 on, writes */
-	bool h_gone; /* the object is deleted: it ends with its last use */
-	bool h_told; /* that is on its way to the loop, or known there */
+	/* ranges that are held without ob_lock; of these, from bit 32 on, writes */
+	_Atomic uint64_t h_fast;
+	bool h_gone;			   /* the object is deleted: it ends with its last use */
+	bool h_told;			   /* that is on its way to the loop, or known there */
 	struct ds_hold *h_newer, *h_older; /* LRU, when h_uses is 0 */
 	struct ds_hold *h_next, **h_prevp; /* ob_holds */
 	struct ds_hold *h_gone_next;
@@ -51,16 +53,21 @@ struct ds_obj {
 	struct ds_store *ob_store;
 	struct ds_vol *ob_vol;
 	struct cap_object ob_key;
-	int ob_fd;			   /* buffered */
-	_Atomic int ob_dfd;	   /* O_DIRECT; -1 not opened yet, -2 not possible */
+	int ob_fd;	    /* buffered */
+	_Atomic int ob_dfd; /* O_DIRECT; -1 not opened yet, -2 not possible */
 	_Atomic uint32_t ob_epoch;
 	_Atomic bool ob_deleted;
 	_Atomic bool ob_rebuilding; /* rebuild.h */
-	_Atomic bool ob_lost;	    /* it was known to exist and its file was gone, or it is a clone of such a one: nobody reads what is in it */
-	_Atomic bool ob_watched;    /* there is an ob_watch */
-	_Atomic unsigned ob_fast;   /* the kind of ranges that are held without ob_lock, if that is free (range.c); changes under ob_lock */
+	/* it was known to exist and its file was gone, or it is a clone of such a one: nobody reads
+	 * what is in it */
+	_Atomic bool ob_lost;
+	_Atomic bool ob_watched; /* there is an ob_watch */
+	/* the kind of ranges that are held without ob_lock, if that is free (range.c); changes
+	 * under ob_lock */
+	_Atomic unsigned ob_fast;
 
-	_Alignas(64) struct hash_link ob_link; /* under the shard's lock, as are ob_refs and the LRU */
+	/* under the shard's lock, as are ob_refs and the LRU */
+	_Alignas(64) struct hash_link ob_link;
 	struct ds_shard *ob_shard;
 	unsigned ob_refs;
 	struct ds_obj *ob_newer, *ob_older; /* LRU, when ob_refs is 0 */
@@ -74,23 +81,26 @@ struct ds_obj {
 	} ob_put; /* what is in the xattr; pu_epoch 0: it may not be durable */
 
 	_Atomic uint64_t ob_writes; /* since it was loaded */
-	_Atomic bool ob_news;	   /* a write has ended since ob_told was told; see ds_obj_count */
-	uint64_t ob_told, ob_stored; /* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
+	_Atomic bool ob_news;	    /* a write has ended since ob_told was told; see ds_obj_count */
+	/* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
+	uint64_t ob_told, ob_stored;
 	_Atomic uint64_t ob_unsynced; /* 0: all that was written is durable */
-	uint64_t ob_order;	   /* highest order that is done and durable; the orders worker's, after obj_load */
+	/* highest order that is done and durable; the orders worker's, after obj_load */
+	uint64_t ob_order;
 	uint64_t ob_order_new; /* the same, with those of the batch being done */
-	uint32_t ob_begun;	   /* ds_meta.m_begun; the orders worker's as well */
+	uint32_t ob_begun;     /* ds_meta.m_begun; the orders worker's as well */
 
-	pthread_mutex_t ob_lock; /* what is below */
+	pthread_mutex_t ob_lock;		     /* what is below */
 	struct ds_range *ob_ranges, **ob_ranges_end; /* held and waiting, in order of arrival */
 	unsigned ob_nrange[DS_KINDS];
-	unsigned ob_nwrites, ob_nbare; /* of these: writes; and those without a claim, see range.c */
+	/* of these: writes; and those without a claim, see range.c */
+	unsigned ob_nwrites, ob_nbare;
 	unsigned ob_was_fast; /* the last kind that ob_fast was */
-	unsigned ob_calm; /* ranges in a row that met none of another kind, up to RANGE_CALM */
+	unsigned ob_calm;     /* ranges in a row that met none of another kind, up to RANGE_CALM */
 	struct ds_hold *ob_holds;
 	struct ds_sync *ob_sync_wait; /* for the next sync */
 	bool ob_sync_running;
-	bool ob_dir_unsynced;	 /* its name may not be durable */
+	bool ob_dir_unsynced;	       /* its name may not be durable */
 	struct ds_session *ob_session; /* of its rebuild */
 	struct ds_watch *ob_watch;     /* watch.c */
 };
@@ -122,10 +132,10 @@ struct ds_journal {
 	_Atomic size_t j_ntombs;
 	pthread_mutex_t j_append_lock; /* what is below; before j_lock */
 	int j_dirfd, j_fd;
-	uint64_t j_seq;		/* number of the segment at j_fd */
+	uint64_t j_seq; /* number of the segment at j_fd */
 	uint64_t j_bytes;
-	_Atomic bool j_broken;	/* an append failed: the segment's end is unknown */
-	bool j_older;		/* segments before it are kept: a volume could not be synced */
+	_Atomic bool j_broken; /* an append failed: the segment's end is unknown */
+	bool j_older;	       /* segments before it are kept: a volume could not be synced */
 };
 
 struct ds_worker {
@@ -141,14 +151,14 @@ struct ds_health {
 	_Atomic bool h_failing, h_probing;
 	_Atomic uint64_t h_again_ms; /* when a probe is due */
 	_Atomic uint64_t h_look_ms;  /* when it is looked at next */
-	struct ds_job h_job;		 /* h_probing's */
+	struct ds_job h_job;	     /* h_probing's */
 };
 
 /* A volume: a folder with objects. As long as the store. */
 struct ds_vol {
 	struct ds_store *v_store;
 	char *v_dir;
-	unsigned v_number; /* in the home's list, for ever; 0 is the home */
+	unsigned v_number;	     /* in the home's list, for ever; 0 is the home */
 	uint8_t v_uuid[DS_UUID_LEN]; /* not the home's */
 	dev_t v_dev;
 	ino_t v_ino;
@@ -156,12 +166,12 @@ struct ds_vol {
 	int v_dirfd, v_objfd, v_lockfd;
 	_Atomic bool v_direct;
 	_Atomic bool v_polled; /* what is direct is polled for */
-	uint32_t v_dio_mem; /* memory alignment that O_DIRECT wants */
+	uint32_t v_dio_mem;    /* memory alignment that O_DIRECT wants */
 	uint32_t v_clone_block;
 	_Atomic uint64_t v_high; /* no object of a file above it was ever here; not the home's */
 	_Atomic uint64_t v_mark; /* the same, durable: ahead of v_high */
 	_Atomic bool v_marking;
-	struct ds_job v_mark_job; /* v_marking's */
+	struct ds_job v_mark_job;	    /* v_marking's */
 	_Atomic uint64_t v_free, v_free_ms; /* for new objects, and as of when */
 	struct ds_health v_health;
 	_Atomic uint8_t v_dir_durable[65536 / 8]; /* folders known to be durable in their parent */
@@ -176,24 +186,25 @@ struct ds_store {
 	uint64_t s_tomb_keep_ns;
 	pthread_mutex_t s_id_lock;
 	struct ds_identity s_id;
-	bool s_listed; /* there is a list of volumes: the identity has version 2 */
+	bool s_listed;		    /* there is a list of volumes: the identity has version 2 */
 	uint32_t s_boot, s_counted; /* counted: see ds_obj_count */
 	bool s_opened;
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
 	_Atomic uint64_t s_order_durable; /* s_order_high, as the journal has it */
-	_Atomic uint64_t s_boot_id; /* of s_instance; 0: not known */
-	uint32_t s_joins;	    /* the number of the last join of s_instance; 0: none */
-	uint64_t s_kept_instance;   /* these two: as the journal has them at least */
+	_Atomic uint64_t s_boot_id;	  /* of s_instance; 0: not known */
+	uint32_t s_joins;		  /* the number of the last join of s_instance; 0: none */
+	uint64_t s_kept_instance;	  /* these two: as the journal has them at least */
 	uint32_t s_kept_joins;
-	bool s_join_unkept;  /* a full disk kept the last join out of the journal */
-	uint64_t s_start_id; /* random, of this start: a copy of the store that is started has another one */
+	bool s_join_unkept; /* a full disk kept the last join out of the journal */
+	/* random, of this start: a copy of the store that is started has another one */
+	uint64_t s_start_id;
 	uint32_t s_clone_block;
 	struct ds_bars *s_bars; /* bars.c */
 	pthread_mutex_t s_drain_lock;
 	pthread_mutex_t s_state_lock; /* s_instance, s_boot_id and s_order_high are raised; s_joins,
 					 s_kept_... and s_join_unkept */
-	pthread_mutex_t s_owed_lock; /* after a shard's lock */
-	struct ds_owed *s_owed; /* fences.c */
+	pthread_mutex_t s_owed_lock;  /* after a shard's lock */
+	struct ds_owed *s_owed;	      /* fences.c */
 	_Atomic size_t s_nowed;
 	_Atomic unsigned s_deleting; /* a batch that deletes is being done */
 	struct ds_journal s_journal;
@@ -206,14 +217,15 @@ struct ds_store {
 	unsigned s_max_open;
 	pthread_mutex_t s_holds_lock; /* taken alone */
 	struct ds_holds *s_holds;
-	_Atomic unsigned s_gen;  /* of ds_write_begin */
+	_Atomic unsigned s_gen;	    /* of ds_write_begin */
 	_Atomic uint64_t *s_claims; /* range.c */
 	uint64_t s_claims_mask;
 	struct ds_cell s_cell[DS_CELLS];
 	struct ds_shard s_shard[DS_SHARDS];
 };
 
-extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed, *ds_m_polled, *ds_m_errors;
+extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffered, *ds_m_fixed,
+	*ds_m_polled, *ds_m_errors;
 
 /* store.c */
 void ds_verifier_change(struct ds_store *s);
@@ -223,7 +235,9 @@ void ds_write_drain(struct ds_store *s);
 int ds_identity_write(struct ds_store *s, const struct ds_identity *id);
 
 /* adopt.c. identity is called once the home may be written to, before the other folders are. */
-int ds_volumes_open(struct ds_store *s, int (*identity)(struct ds_store *s, void *arg, char *err, size_t errlen), void *arg, char *err, size_t errlen);
+int ds_volumes_open(struct ds_store *s,
+		    int (*identity)(struct ds_store *s, void *arg, char *err, size_t errlen),
+		    void *arg, char *err, size_t errlen);
 /* Atomic and durable: a new file under another name, renamed. */
 int ds_file_put(int dirfd, const char *name, const char *text);
 /* The length, or a negative errno. Ends in a NUL. */
@@ -239,16 +253,20 @@ int ds_vol_subfolder(struct ds_vol *v);
 /* new: by number, those that are just adopted. */
 int ds_marks_open(struct ds_store *s, const bool new[DS_VOLUMES_MAX]);
 void ds_marks_close(struct ds_store *s);
-/* A descriptor of the object's file, and where it is. -ENOENT: it is in no volume. Another error: it may be. */
+/* A descriptor of the object's file, and where it is. -ENOENT: it is in no volume. Another error:
+ * it may be. */
 int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol **vol);
-/* Makes it, in at or (NULL) where it suits; it is in no volume, and the caller sees to it that nobody else makes it. lost: with the mark, from the first moment. */
-int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, struct ds_vol *at, struct ds_vol **vol);
+/* Makes it, in at or (NULL) where it suits; it is in no volume, and the caller sees to it that
+ * nobody else makes it. lost: with the mark, from the first moment. */
+int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, struct ds_vol *at,
+		struct ds_vol **vol);
 /* It takes new objects. */
 bool ds_vol_has_room(struct ds_vol *v);
 /* 0: it is in no volume any more. */
 int ds_vol_unlink(struct ds_store *s, const struct cap_object *key);
 
-/* health.c: how a read or write of the volume's disk ended, bytes or a negative errno. Any thread. */
+/* health.c: how a read or write of the volume's disk ended, bytes or a negative errno. Any
+ * thread. */
 void ds_health_note(struct ds_vol *v, bool write, int err);
 bool ds_of_the_disk(int err);
 /* The disk does not work, as far as is known. When it is time, asks the disk, on a worker. */
@@ -263,15 +281,17 @@ bool ds_reserve_give(struct ds_store *s);
 
 /* journal.c */
 enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR, DS_REC_RUN };
-/* 40 bytes on disk, big-endian. Programs from before there were runs refuse a journal that has one. */
+/* 40 bytes on disk, big-endian. Programs from before there were runs refuse a journal that has
+ * one. */
 struct ds_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
 	/* STATE: these two are one number, of the last join of the instance; 0: none, or written by
 	 * a program that keeps none */
 	uint16_t r_fs, r_incarnation;
-	uint64_t r_ino; /* STATE: the instance's identity; 0: not known, or written by a program that keeps none */
-	uint64_t r_a; /* STATE: instance epoch; TOMB, BAR: order; RUN: the last client of it */
-	uint64_t r_b; /* STATE: highest order */
+	/* STATE: the instance's identity; 0: not known, or written by a program that keeps none */
+	uint64_t r_ino;
+	uint64_t r_a;	   /* STATE: instance epoch; TOMB, BAR: order; RUN: the last client of it */
+	uint64_t r_b;	   /* STATE: highest order */
 	uint32_t r_client; /* STATE: boot number; BAR: client; RUN: the first client of it */
 	uint32_t r_sum;
 };
@@ -294,21 +314,25 @@ int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n);
 /* An append failed: what is in memory is not all durable, until one succeeds. */
 bool ds_journal_behind(struct ds_store *s);
 struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, uint64_t order);
-/* It is remembered as deleted. for_order: an order makes it, which may be younger than the delete (ds_tombs_outlived). */
+/* It is remembered as deleted. for_order: an order makes it, which may be younger than the delete
+ * (ds_tombs_outlived). */
 bool ds_tomb_bars(struct ds_store *s, const struct cap_object *o, bool for_order);
 /* The object was made. */
 void ds_tomb_drop(struct ds_store *s, const struct cap_object *o);
 /*
- * Before orders are done: objects that they act on, and that a lower number has deleted, are deleted no more. The metadata server gives an object no order after its delete, unless
- * its store was put back: then it has the object again. Waits until all volumes are synced, if there are such. One of which the tombstone cannot leave the journal stays deleted.
- * On the fences worker, beside: -EAGAIN while a delete may not be at its end.
+ * Before orders are done: objects that they act on, and that a lower number has deleted, are
+ * deleted no more. The metadata server gives an object no order after its delete, unless its store
+ * was put back: then it has the object again. Waits until all volumes are synced, if there are
+ * such. One of which the tombstone cannot leave the journal stays deleted. On the fences worker,
+ * beside: -EAGAIN while a delete may not be at its end.
  */
 int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, bool beside);
 /* One alone is a BAR, as programs from before there were runs know it. */
 struct ds_rec ds_rec_run(uint32_t first, uint32_t last);
 int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order);
 void ds_tomb_expire(struct ds_store *s);
-/* As ds_journal_append, on the fences worker: it does not wait for all volumes because the segment has grown. */
+/* As ds_journal_append, on the fences worker: it does not wait for all volumes because the segment
+ * has grown. */
 int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n);
 
 /* bars.c: the barred clients in memory. -ENOMEM */
@@ -320,7 +344,8 @@ int ds_bar_run(struct ds_store *s, uint32_t first, uint32_t last);
 void ds_bars_settle(struct ds_store *s);
 /* Returns how many runs there are; each is told, rising, before they are unlocked. */
 size_t ds_bars_lock(struct ds_store *s);
-void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last), void *arg);
+void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last),
+		  void *arg);
 void ds_bars_unlock(struct ds_store *s);
 
 /* object.c */
@@ -339,7 +364,8 @@ static inline uint64_t ds_mtime_ns(const struct stat *st)
 {
 	return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
 }
-/* Remembers the delete and takes the object out of the table: whoever looks it up from now on gets -ESTALE. */
+/* Remembers the delete and takes the object out of the table: whoever looks it up from now on gets
+ * -ESTALE. */
 int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order);
 int ds_meta_put(int fd, uint32_t epoch, uint64_t order, uint8_t flags, uint32_t begun);
 /* The same of an object, open at fd, with the epoch that it has in memory. */
@@ -352,7 +378,8 @@ uint8_t ds_obj_flags(const struct ds_obj *o);
 /* A descriptor of one's own: its fsync takes no error away from others. */
 int ds_obj_reopen(const struct ds_obj *o);
 int ds_obj_direct_fd(struct ds_obj *o);
-/* Is its name on stable storage? Of one that an earlier run made, nobody knows before the next sync. */
+/* Is its name on stable storage? Of one that an earlier run made, nobody knows before the next
+ * sync. */
 bool ds_obj_durable(struct ds_obj *o);
 /* fsyncs the folders that hold o's name, as far as needed. Blocks. */
 int ds_obj_sync_dirs(struct ds_obj *o);
@@ -361,15 +388,20 @@ void ds_dir_set_durable(struct ds_vol *v, uint16_t folder);
 /* Opens "XX/YY" or "XX" for an fsync. */
 int ds_dir_open(struct ds_vol *v, uint16_t folder, bool parent);
 /* As ds_obj_get, that makes it in this volume (NULL: any). One that is elsewhere stays there. */
-int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at, struct ds_obj **out);
-/* Also one that is lost: for orders, rebuilds and who tells of objects. MAKE_LOST: one that is not there is lost from now on. */
+int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at,
+		  struct ds_obj **out);
+/* Also one that is lost: for orders, rebuilds and who tells of objects. MAKE_LOST: one that is not
+ * there is lost from now on. */
 enum ds_make { DS_MAKE_NOT, DS_MAKE_NEW, DS_MAKE_LOST };
-int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make, struct ds_vol *at, struct ds_obj **out);
-/* Its file goes, durably, and an empty one is made in v, with its mtime; *out is the new object, referred to, and nobody gets the old one any more. Durable it is when
- * the order is, of which epoch is. -EALREADY: the object has a higher one, and stays. On the orders worker. */
+int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make,
+		   struct ds_vol *at, struct ds_obj **out);
+/* Its file goes, durably, and an empty one is made in v, with its mtime; *out is the new object,
+ * referred to, and nobody gets the old one any more. Durable it is when the order is, of which
+ * epoch is. -EALREADY: the object has a higher one, and stays. On the orders worker. */
 int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out);
 
-/* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. Copies where they are in two volumes. */
+/* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. Copies where they
+ * are in two volumes. */
 int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd);
 /* What the end of a clone is rounded up to: from there on the target is left as it was. */
 uint32_t ds_clone_rounds(const ctl_order *o, const struct ds_obj *target);
@@ -381,12 +413,16 @@ ctl_status ds_ctl_status(int err);
 /* Into the log, where it is lost. */
 void ds_lost_tell(const struct ds_obj *o);
 
-/* A batch of orders begins: it is one of the MDS that counts, and before anything of it is done the journal has what it must (the highest order, the instance), unless the
- * disk is full. add: ds_journal_append or ds_journal_add. *items: n of item bytes each, zero, for the caller to free. Not CTL_OK: nothing is to be done. */
-ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n, size_t item,
+/* A batch of orders begins: it is one of the MDS that counts, and before anything of it is done the
+ * journal has what it must (the highest order, the instance), unless the disk is full. add:
+ * ds_journal_append or ds_journal_add. *items: n of item bytes each, zero, for the caller to free.
+ * Not CTL_OK: nothing is to be done. */
+ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders,
+			  unsigned n, size_t item,
 			  int (*add)(struct ds_store *, struct ds_rec *, unsigned), void **items);
 
-/* fences.c. An epoch that is to be stored yet: whoever loads the object is told it, under the shard's lock. Without memory the fence is just not done. */
+/* fences.c. An epoch that is to be stored yet: whoever loads the object is told it, under the
+ * shard's lock. Without memory the fence is just not done. */
 int ds_owe(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
 void ds_owe_done(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
 uint32_t ds_owed_epoch(struct ds_store *s, const struct cap_object *key);

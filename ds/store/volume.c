@@ -1,14 +1,18 @@
 /*
- * volume.c - the volumes of a store: folders, each best on a drive of its own, among which the objects are spread.
+ * volume.c - the volumes of a store: folders, each best on a drive of its own, among which the
+ * objects are spread.
  *
- * An object is in one volume for as long as it lives (CLONE apart, which may make its target anew, object.c). Which, only the folders
- * know: an object that is not in memory is looked for in one after another. A new one comes to a volume drawn by lot, with chances in
- * proportion to what is free; one that fails, or is full, takes no part.
+ * An object is in one volume for as long as it lives (CLONE apart, which may make its target anew,
+ * object.c). Which, only the folders know: an object that is not in memory is looked for in one
+ * after another. A new one comes to a volume drawn by lot, with chances in proportion to what is
+ * free; one that fails, or is full, takes no part.
  *
- * An object is not there only where every volume says so: if it were made anew while its volume cannot be read, what was
- * written would be lost. But new files must go on to work without that volume. The metadata server numbers files upwards, so a volume that never held an
- * object of a file numbered as high cannot have this one (v_high). The highest numbers are durable in the home's file
- * "marks", ahead of use by MARK_STEP: after a crash that many new files, at most, are refused while a volume fails.
+ * An object is not there only where every volume says so: if it were made anew while its volume
+ * cannot be read, what was written would be lost. But new files must go on to work without that
+ * volume. The metadata server numbers files upwards, so a volume that never held an object of a
+ * file numbered as high cannot have this one (v_high). The highest numbers are durable in the
+ * home's file "marks", ahead of use by MARK_STEP: after a crash that many new files, at most, are
+ * refused while a volume fails.
  *
  * The file "marks" is two sectors, written by turns in place: it needs no room on a full disk.
  */
@@ -32,10 +36,11 @@
 #define MARKS_VERSION 1
 #define MARKS_APART   4096
 #define MARK_STEP     16384u
-#define SPACE_MS      1000u	/* how old what is known of free space may be */
+#define SPACE_MS      1000u	    /* how old what is known of free space may be */
 #define FULL_BYTES    (64ull << 20) /* less is free: no new objects */
 
-/* On disk, big-endian, in one sector; m_ino by a volume's number: no object of a file above it is there. */
+/* On disk, big-endian, in one sector; m_ino by a volume's number: no object of a file above it is
+ * there. */
 struct marks {
 	uint8_t m_version, m_zero[7];
 	uint64_t m_seq;
@@ -54,7 +59,8 @@ static int dirs_add(char **dirs, unsigned *n, const char *at, size_t len, char *
 	while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
 		len--;
 	if (!len || memchr(at, '\n', len)) {
-		snprintf(err, errlen, "ds.store: expected the names of folders, with commas between them");
+		snprintf(err, errlen,
+			 "ds.store: expected the names of folders, with commas between them");
 		return -EINVAL;
 	}
 	if (len >= PATH_MAX) {
@@ -78,7 +84,8 @@ void ds_dirs_free(char *dirs[DS_VOLUMES_MAX], unsigned n)
 		free(dirs[--n]);
 }
 
-int ds_dirs_parse(const char *list, char *dirs[DS_VOLUMES_MAX], unsigned *n, char *err, size_t errlen)
+int ds_dirs_parse(const char *list, char *dirs[DS_VOLUMES_MAX], unsigned *n, char *err,
+		  size_t errlen)
 {
 	int e = 0;
 
@@ -135,7 +142,7 @@ void ds_volumes_close(struct ds_store *s)
 {
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		struct ds_vol *v = s->s_vol[i];
-		const int fds[] = { v->v_objfd, v->v_lockfd, v->v_dirfd };
+		const int fds[] = {v->v_objfd, v->v_lockfd, v->v_dirfd};
 
 		for (unsigned k = 0; k < sizeof(fds) / sizeof(fds[0]); k++)
 			if (fds[k] >= 0)
@@ -157,7 +164,8 @@ int ds_vol_subfolder(struct ds_vol *v)
 	return v->v_objfd < 0 ? -errno : 0;
 }
 
-/* What the file system wants of O_DIRECT; tried on the lock file, which is in the same file system. */
+/* What the file system wants of O_DIRECT; tried on the lock file, which is in the same file
+ * system. */
 static void probe_direct(struct ds_vol *v, bool never)
 {
 	int fd = never ? -1 : openat(v->v_dirfd, "lock", O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -172,7 +180,8 @@ static void probe_direct(struct ds_vol *v, bool never)
 #ifdef STATX_DIOALIGN
 	struct statx sx;
 
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 && (sx.stx_mask & STATX_DIOALIGN)) {
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) == 0 &&
+	    (sx.stx_mask & STATX_DIOALIGN)) {
 		if (!sx.stx_dio_offset_align || sx.stx_dio_offset_align > DS_PAGE) {
 			atomic_store(&v->v_direct, false);
 			log_info("store: %s: buffered I/O only (O_DIRECT needs blocks of %u)",
@@ -188,12 +197,13 @@ static void probe_direct(struct ds_vol *v, bool never)
 /* Does the drive have queues to poll? A partition is below its drive. */
 static void probe_poll(struct ds_vol *v)
 {
-	static const char *const where[] = { "", "/.." };
+	static const char *const where[] = {"", "/.."};
 	char path[96], c = '0';
 	FILE *f;
 
 	for (unsigned i = 0; i < 2 && c != '1'; i++) {
-		snprintf(path, sizeof(path), "/sys/dev/block/%u:%u%s/queue/io_poll", major(v->v_dev), minor(v->v_dev), where[i]);
+		snprintf(path, sizeof(path), "/sys/dev/block/%u:%u%s/queue/io_poll",
+			 major(v->v_dev), minor(v->v_dev), where[i]);
 		f = fopen(path, "re");
 		if (!f)
 			continue;
@@ -213,11 +223,13 @@ static void probe_poll(struct ds_vol *v)
 /* Tried on two files without a name. */
 static void probe_clone(struct ds_vol *v)
 {
-	int from = openat(v->v_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), to = openat(v->v_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int from = openat(v->v_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600),
+	    to = openat(v->v_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	struct stat st;
 
 	v->v_clone_block = 0;
-	if (from >= 0 && to >= 0 && ftruncate(from, DS_PAGE) == 0 && ioctl(to, FICLONE, from) == 0 && fstat(from, &st) == 0)
+	if (from >= 0 && to >= 0 && ftruncate(from, DS_PAGE) == 0 &&
+	    ioctl(to, FICLONE, from) == 0 && fstat(from, &st) == 0)
 		v->v_clone_block = (uint32_t)st.st_blksize;
 	if (from >= 0)
 		close(from);
@@ -265,7 +277,9 @@ int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad)
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		struct ds_vol *v = s->s_vol[i];
 		/* ext4 that has shut down syncs nothing, and says so once. */
-		int e = syncfs(v->v_dirfd) < 0 ? -errno : v != s->s_home && ds_vol_failing(v) ? -EIO : 0;
+		int e = syncfs(v->v_dirfd) < 0		      ? -errno
+			: v != s->s_home && ds_vol_failing(v) ? -EIO
+							      : 0;
 
 		if (e && !err)
 			*bad = v;
@@ -278,7 +292,7 @@ int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad)
 
 static void marks_seal(struct ds_store *s, struct marks *m)
 {
-	*m = (struct marks){ .m_version = MARKS_VERSION, .m_seq = htobe64(s->s_marks_seq) };
+	*m = (struct marks){.m_version = MARKS_VERSION, .m_seq = htobe64(s->s_marks_seq)};
 	for (unsigned i = 0; i < 16; i++)
 		m->m_ino[i] = htobe64(s->s_mark[i]);
 	m->m_sum = htobe64(hash_bytes(m, offsetof(struct marks, m_sum)));
@@ -293,7 +307,9 @@ static int marks_write(struct ds_store *s)
 	s->s_marks_seq++;
 	marks_seal(s, &m);
 	errno = 0;
-	if (pwrite(s->s_marks_fd, &m, sizeof(m), (off_t)(s->s_marks_seq % 2 * MARKS_APART)) != (ssize_t)sizeof(m) || fdatasync(s->s_marks_fd) < 0)
+	if (pwrite(s->s_marks_fd, &m, sizeof(m), (off_t)(s->s_marks_seq % 2 * MARKS_APART)) !=
+		    (ssize_t)sizeof(m) ||
+	    fdatasync(s->s_marks_fd) < 0)
 		err = errno ? -errno : -EIO;
 	/* The next one goes to the same place: the other is the last that is good. */
 	if (err)
@@ -308,8 +324,11 @@ static bool marks_read(struct ds_store *s)
 	for (unsigned k = 0; k < 2; k++) {
 		struct marks m;
 
-		if (pread(s->s_marks_fd, &m, sizeof(m), (off_t)(k * MARKS_APART)) != (ssize_t)sizeof(m) || m.m_version != MARKS_VERSION ||
-		    m.m_sum != htobe64(hash_bytes(&m, offsetof(struct marks, m_sum))) || (found && be64toh(m.m_seq) <= s->s_marks_seq))
+		if (pread(s->s_marks_fd, &m, sizeof(m), (off_t)(k * MARKS_APART)) !=
+			    (ssize_t)sizeof(m) ||
+		    m.m_version != MARKS_VERSION ||
+		    m.m_sum != htobe64(hash_bytes(&m, offsetof(struct marks, m_sum))) ||
+		    (found && be64toh(m.m_seq) <= s->s_marks_seq))
 			continue;
 		s->s_marks_seq = be64toh(m.m_seq);
 		for (unsigned i = 0; i < 16; i++)
@@ -322,7 +341,7 @@ static bool marks_read(struct ds_store *s)
 /* Its blocks are written once, so that later it is only written over. */
 static int marks_make(struct ds_store *s)
 {
-	uint8_t zero[2 * MARKS_APART] = { 0 };
+	uint8_t zero[2 * MARKS_APART] = {0};
 
 	errno = 0;
 	if (pwrite(s->s_marks_fd, zero, sizeof(zero), 0) != (ssize_t)sizeof(zero))
@@ -375,7 +394,8 @@ static int mark_raise(struct ds_vol *v, uint64_t ino)
 
 		if (ino < high)
 			ino = high;
-		s->s_mark[v->v_number] = ino <= UINT64_MAX - MARK_STEP ? ino + MARK_STEP : UINT64_MAX;
+		s->s_mark[v->v_number] =
+			ino <= UINT64_MAX - MARK_STEP ? ino + MARK_STEP : UINT64_MAX;
 		err = marks_write(s);
 		if (err)
 			s->s_mark[v->v_number] = old;
@@ -401,8 +421,9 @@ static void mark_job(struct ds_job *j)
 }
 
 /*
- * An object of file ino is about to be made in v. v_high first, then a look at v_mark: ds_marks_close does it the other way round, so either this
- * one waits for it, or it writes a mark with this one in it.
+ * An object of file ino is about to be made in v. v_high first, then a look at v_mark:
+ * ds_marks_close does it the other way round, so either this one waits for it, or it writes a mark
+ * with this one in it.
  */
 static int mark_admit(struct ds_vol *v, uint64_t ino)
 {
@@ -415,7 +436,8 @@ static int mark_admit(struct ds_vol *v, uint64_t ino)
 	mark = atomic_load(&v->v_mark);
 	if (ino > mark)
 		return mark_raise(v, ino);
-	if (mark - ino < MARK_STEP / 2 && mark != UINT64_MAX && !atomic_exchange(&v->v_marking, true)) {
+	if (mark - ino < MARK_STEP / 2 && mark != UINT64_MAX &&
+	    !atomic_exchange(&v->v_marking, true)) {
 		v->v_mark_job.jb_run = mark_job;
 		ds_store_submit(v->v_store, DS_WORKER_HEALTH, &v->v_mark_job);
 	}
@@ -459,7 +481,8 @@ int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol 
 
 	objpath(key, path);
 	for (unsigned i = 0; i < s->s_nvols; i++) {
-		int fd = openat(s->s_vol[i]->v_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW), err = fd < 0 ? -errno : 0;
+		int fd = openat(s->s_vol[i]->v_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW),
+		    err = fd < 0 ? -errno : 0;
 
 		*vol = s->s_vol[i];
 		if (fd >= 0)
@@ -491,7 +514,8 @@ int ds_vol_unlink(struct ds_store *s, const struct cap_object *key)
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		int err = unlinkat(s->s_vol[i]->v_dirfd, path, 0) < 0 ? -errno : 0;
 
-		unlinkat(s->s_vol[i]->v_dirfd, other, 0); /* a crash leaves it, where make_lost was at work */
+		/* a crash leaves it, where make_lost was at work */
+		unlinkat(s->s_vol[i]->v_dirfd, other, 0);
 		gone |= !err;
 		if (err && err != -ENOENT)
 			ds_health_note(s->s_vol[i], true, err);
@@ -519,7 +543,8 @@ static int folder_make(int objfd, uint16_t folder)
 	return mkdirat(objfd, path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* It gets its name with the mark on it: what is under that name without one is taken for good. The other name is used again, and goes with the object. */
+/* It gets its name with the mark on it: what is under that name without one is taken for good. The
+ * other name is used again, and goes with the object. */
 static int make_lost(struct ds_vol *v, const char *path)
 {
 	char other[LOST_PATH_MAX];
@@ -546,7 +571,9 @@ static int make_in(struct ds_vol *v, const struct cap_object *key, bool lost)
 
 	objpath(key, path);
 	for (int tries = 0;; tries++) {
-		fd = lost ? make_lost(v, path) : openat(v->v_dirfd, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
+		fd = lost ? make_lost(v, path)
+			  : openat(v->v_dirfd, path,
+				   O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0600);
 		err = fd >= 0 ? 0 : lost ? fd : -errno;
 		if (err != -ENOENT || tries)
 			return err ? err : fd;
@@ -576,7 +603,8 @@ bool ds_vol_has_room(struct ds_vol *v)
 	return !ds_vol_failing(v) && vol_free(v) >= FULL_BYTES;
 }
 
-static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib, unsigned n, uint64_t sum)
+static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib, unsigned n,
+			   uint64_t sum)
 {
 	uint64_t at;
 
@@ -590,7 +618,8 @@ static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib,
 	return vols[n - 1];
 }
 
-/* Never NULL: where all are full, the one that has the most; where all fail, the home says what is wrong. */
+/* Never NULL: where all are full, the one that has the most; where all fail, the home says what is
+ * wrong. */
 static struct ds_vol *choose(struct ds_store *s)
 {
 	struct ds_vol *vols[DS_VOLUMES_MAX], *best = NULL;
@@ -629,7 +658,8 @@ static int admit_and_make(struct ds_vol *v, const struct cap_object *key, bool l
 	return fd;
 }
 
-int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, struct ds_vol *at, struct ds_vol **vol)
+int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, struct ds_vol *at,
+		struct ds_vol **vol)
 {
 	int fd = -ENOSPC;
 
@@ -748,10 +778,13 @@ void ds_store_volume_metrics(struct ds_store *s)
 
 		label_text(s->s_vol[i]->v_dir, dir, sizeof(dir));
 		snprintf(label, sizeof(label), "volume=\"%s\",space=\"total\"", dir);
-		metric_gauge("weft_ds_volume_bytes", "Space of the file system of each volume.", label, total_gauge, s->s_vol[i]);
+		metric_gauge("weft_ds_volume_bytes", "Space of the file system of each volume.",
+			     label, total_gauge, s->s_vol[i]);
 		snprintf(label, sizeof(label), "volume=\"%s\",space=\"free\"", dir);
-		metric_gauge("weft_ds_volume_bytes", "Space of the file system of each volume.", label, free_gauge, s->s_vol[i]);
+		metric_gauge("weft_ds_volume_bytes", "Space of the file system of each volume.",
+			     label, free_gauge, s->s_vol[i]);
 		snprintf(label, sizeof(label), "volume=\"%s\"", dir);
-		metric_gauge("weft_ds_volume_failing", "1 while the volume's disk does not work.", label, failing_gauge, s->s_vol[i]);
+		metric_gauge("weft_ds_volume_failing", "1 while the volume's disk does not work.",
+			     label, failing_gauge, s->s_vol[i]);
 	}
 }

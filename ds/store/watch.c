@@ -1,7 +1,9 @@
 /*
- * watch.c - which bytes of an object are changed while it is read for another layout (docs/restripe.md). All on the orders worker, but the notes, which are ob_lock's.
+ * watch.c - which bytes of an object are changed while it is read for another layout
+ * (docs/restripe.md). All on the orders worker, but the notes, which are ob_lock's.
  *
- * A change is noted before the file is touched, within what ds_write_drain waits for or on this worker. So what is taken before a drain is over after it; and what is noted later is taken later.
+ * A change is noted before the file is touched, within what ds_write_drain waits for or on this
+ * worker. So what is taken before a drain is over after it; and what is noted later is taken later.
  */
 #include "ds/store/rebuild_int.h"
 #include <errno.h>
@@ -14,7 +16,8 @@ struct ds_watch {
 	uint64_t wa_id;
 	struct ds_watch *wa_next; /* the oldest is the last */
 	struct ds_notes wa_notes; /* ob_lock's, as the next */
-	bool wa_all;		  /* more ranges than there is room for: everything counts as changed */
+	/* more ranges than there is room for: everything counts as changed */
+	bool wa_all;
 };
 
 void ds_watch_note(struct ds_obj *o, uint64_t from, uint64_t to)
@@ -116,7 +119,8 @@ static void take(struct ds_store *s, struct ds_watch *wa, ctl_span *spans, ctl_w
 		wa->wa_all = false;
 	}
 	for (; n < CTL_SPANS_MAX && n < ns->ns_n; n++)
-		spans[n] = (ctl_span){.offset = ns->ns_note[n].n_from, .length = ns->ns_note[n].n_to - ns->ns_note[n].n_from};
+		spans[n] = (ctl_span){.offset = ns->ns_note[n].n_from,
+				      .length = ns->ns_note[n].n_to - ns->ns_note[n].n_from};
 	if (n && ns->ns_n)
 		ds_note_forget(ns, ns->ns_note[n - 1].n_to);
 	res->more = ns->ns_n != 0;
@@ -127,7 +131,8 @@ static void take(struct ds_store *s, struct ds_watch *wa, ctl_span *spans, ctl_w
 		ds_write_drain(s);
 }
 
-ctl_status ds_watch(struct ds_store *s, const ctl_watch_args *a, ctl_span *spans, ctl_watch_res *res)
+ctl_status ds_watch(struct ds_store *s, const ctl_watch_args *a, ctl_span *spans,
+		    ctl_watch_res *res)
 {
 	struct ds_watch **at;
 	struct cap_object key;

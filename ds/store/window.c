@@ -1,8 +1,10 @@
 /*
- * window.c - the bytes of a rebuild: reading a piece of the source with its holes, and writing it to the target (rebuild.h).
+ * window.c - the bytes of a rebuild: reading a piece of the source with its holes, and writing it
+ * to the target (rebuild.h).
  *
- * What the target has already is compared first, and only pages that differ are written. What was written is read back past the page cache, where the
- * store can, and compared with what was fetched.
+ * What the target has already is compared first, and only pages that differ are written. What was
+ * written is read back past the page cache, where the store can, and compared with what was
+ * fetched.
  */
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
@@ -79,7 +81,8 @@ static int find_parts(int fd, uint64_t end, struct ds_fetch *f)
 		if (hole < 0)
 			return -errno;
 		at = least((uint64_t)hole, end);
-		f->ft_part[f->ft_nparts++] = (struct ds_part){ (uint64_t)data, (uint32_t)(at - (uint64_t)data) };
+		f->ft_part[f->ft_nparts++] =
+			(struct ds_part){(uint64_t)data, (uint32_t)(at - (uint64_t)data)};
 	}
 	return 0;
 }
@@ -93,8 +96,10 @@ static int read_part(struct ds_obj *o, const struct ds_part *pt, uint8_t *mem)
 	struct ds_change c;
 	ssize_t n;
 
-	ds_change_lock(&c, o, pt->pt_off, pt->pt_off + pt->pt_len, direct ? DS_LOCK_DIRECT : DS_LOCK_BUFFERED);
-	n = direct ? read_at(dfd, mem, whole, pt->pt_off) : read_at(o->ob_fd, mem, pt->pt_len, pt->pt_off);
+	ds_change_lock(&c, o, pt->pt_off, pt->pt_off + pt->pt_len,
+		       direct ? DS_LOCK_DIRECT : DS_LOCK_BUFFERED);
+	n = direct ? read_at(dfd, mem, whole, pt->pt_off)
+		   : read_at(o->ob_fd, mem, pt->pt_len, pt->pt_off);
 	ds_change_end(&c);
 	if (n == -EINVAL && direct) {
 		ds_change_lock(&c, o, pt->pt_off, pt->pt_off + pt->pt_len, DS_LOCK_BUFFERED);
@@ -112,7 +117,7 @@ static int read_part(struct ds_obj *o, const struct ds_part *pt, uint8_t *mem)
 int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f)
 {
 	int fd = o ? ds_obj_reopen(o) : -1, err = 0;
-	struct stat st = { 0 };
+	struct stat st = {0};
 
 	f->ft_nparts = 0;
 	f->ft_len = 0;
@@ -159,10 +164,13 @@ static int read_back(struct window *w, uint64_t from, uint64_t to)
 	struct ds_obj *o = w->w_ss->ss_obj;
 	uint64_t first = from / DS_PAGE * DS_PAGE, end = (to + DS_PAGE - 1) / DS_PAGE * DS_PAGE;
 	int dfd = ds_obj_direct_fd(o);
-	ssize_t n = dfd < 0 ? -EINVAL : read_at(dfd, w->w_old + (first - w->w_base), (size_t)(end - first), first);
+	ssize_t n = dfd < 0 ? -EINVAL
+			    : read_at(dfd, w->w_old + (first - w->w_base), (size_t)(end - first),
+				      first);
 
 	if (n == -EINVAL)
-		n = read_at(w->w_ss->ss_fd, w->w_old + (from - w->w_base), (size_t)(to - from), from);
+		n = read_at(w->w_ss->ss_fd, w->w_old + (from - w->w_base), (size_t)(to - from),
+			    from);
 	ds_health_note(o->ob_vol, false, (int)n);
 	return n < 0 ? (int)n : 0;
 }
@@ -170,14 +178,16 @@ static int read_back(struct window *w, uint64_t from, uint64_t to)
 /* Whole pages past the page cache. */
 static int put(struct window *w, uint64_t from, uint64_t to)
 {
-	uint64_t head = least((from + DS_PAGE - 1) / DS_PAGE * DS_PAGE, to), tail = to / DS_PAGE * DS_PAGE;
+	uint64_t head = least((from + DS_PAGE - 1) / DS_PAGE * DS_PAGE, to),
+		 tail = to / DS_PAGE * DS_PAGE;
 	int dfd = ds_obj_direct_fd(w->w_ss->ss_obj), fd = w->w_ss->ss_fd, err;
 
 	if (tail <= head)
 		head = tail = to;
 	err = write_at(fd, new_at(w, from), (size_t)(head - from), from);
 	if (!err && head < tail) {
-		err = dfd < 0 ? -EINVAL : write_at(dfd, new_at(w, head), (size_t)(tail - head), head);
+		err = dfd < 0 ? -EINVAL
+			      : write_at(dfd, new_at(w, head), (size_t)(tail - head), head);
 		if (err == -EINVAL)
 			err = write_at(fd, new_at(w, head), (size_t)(tail - head), head);
 	}
@@ -209,7 +219,8 @@ static int put_differing(struct window *w, uint64_t from, uint64_t to)
 
 static bool page_same(const struct window *w, uint64_t from, uint64_t to, uint64_t have)
 {
-	return to <= have && !memcmp(new_at(w, from), w->w_old + (from - w->w_base), (size_t)(to - from));
+	return to <= have &&
+	       !memcmp(new_at(w, from), w->w_old + (from - w->w_base), (size_t)(to - from));
 }
 
 static int put_data(struct window *w, uint64_t from, uint64_t to)
@@ -251,7 +262,8 @@ static int put_hole(struct window *w, uint64_t from, uint64_t to)
 		if (hole < 0)
 			return -errno;
 		end = least((uint64_t)hole, to);
-		if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data, (off_t)(end - (uint64_t)data)) < 0)
+		if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data,
+			      (off_t)(end - (uint64_t)data)) < 0)
 			return -errno;
 		at = end;
 	}
@@ -275,7 +287,8 @@ static int put_range(struct window *w, uint64_t from, uint64_t to)
 		}
 		if (pt && pt->pt_off <= from) {
 			end = least(to, pt->pt_off + pt->pt_len);
-			memcpy(new_at(w, from), f->ft_data + w->w_pos + (from - pt->pt_off), (size_t)(end - from));
+			memcpy(new_at(w, from), f->ft_data + w->w_pos + (from - pt->pt_off),
+			       (size_t)(end - from));
 			err = put_data(w, from, end);
 		} else {
 			end = pt ? least(to, pt->pt_off) : to;
@@ -298,8 +311,9 @@ static bool next_range(struct ds_session *ss, uint64_t from, uint64_t to, struct
 }
 
 /*
- * The end: where the source ends, or a change since BEGIN has put it. A size that was set is the object's already. A source that is shorter than it was before is cut
- * here as well, by an order that comes.
+ * The end: where the source ends, or a change since BEGIN has put it. A size that was set is the
+ * object's already. A source that is shorter than it was before is cut here as well, by an order
+ * that comes.
  */
 static int put_end(struct window *w)
 {
@@ -352,15 +366,22 @@ static bool session_dead(struct ds_session *ss)
 	return dead;
 }
 
-ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem, ctl_rebuild_res *res)
+ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem,
+			    ctl_rebuild_res *res)
 {
-	struct window w = { .w_ss = ss, .w_f = f, .w_res = res, .w_base = f->ft_off / DS_PAGE * DS_PAGE, .w_new = mem, .w_old = mem + DS_MAX_IO + DS_PAGE };
+	struct window w = {.w_ss = ss,
+			   .w_f = f,
+			   .w_res = res,
+			   .w_base = f->ft_off / DS_PAGE * DS_PAGE,
+			   .w_new = mem,
+			   .w_old = mem + DS_MAX_IO + DS_PAGE};
 	ctl_rebuild_res was = *res;
 	bool eof = f->ft_size <= f->ft_to;
 	struct ds_change c;
 	int err;
 
-	if (f->ft_off != ds_session_cursor(ss) || f->ft_to - f->ft_off > DS_MAX_IO || f->ft_to < f->ft_off)
+	if (f->ft_off != ds_session_cursor(ss) || f->ft_to - f->ft_off > DS_MAX_IO ||
+	    f->ft_to < f->ft_off)
 		return CTL_INVAL;
 	ds_change_lock(&c, ss->ss_obj, f->ft_off, eof ? DS_NOTE_END : f->ft_to, DS_LOCK_ALONE);
 	if (session_dead(ss)) {

@@ -139,15 +139,15 @@ static void get_status(void *arg, const struct http_req *rq, struct http_reply *
 	(void)rq;
 	a->a_ops.ao_counts(a->a_ops.ao_arg, &ac);
 	lo_uuid_text(su->su_uuid, cluster);
-	admin_reply_json(rp, 200,
-		   json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
-			     "version", 1, "cluster", cluster, "fs", su->su_fs, "boot_epoch",
-			     (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds", status_ds(a),
-			     "clients", "known", (json_int_t)ac.ac_clients, "sessions",
-			     (json_int_t)ac.ac_sessions, "opens", (json_int_t)ac.ac_opens,
-			     "layouts", (json_int_t)ac.ac_layouts, "orders",
-			     (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store",
-			     status_store(a)));
+	admin_reply_json(
+		rp, 200,
+		json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
+			  "version", 1, "cluster", cluster, "fs", su->su_fs, "boot_epoch",
+			  (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds", status_ds(a),
+			  "clients", "known", (json_int_t)ac.ac_clients, "sessions",
+			  (json_int_t)ac.ac_sessions, "opens", (json_int_t)ac.ac_opens, "layouts",
+			  (json_int_t)ac.ac_layouts, "orders",
+			  (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store", status_store(a)));
 }
 
 /* ---- policies ---- */
@@ -189,8 +189,8 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 	lo_policy_format(&p, text);
 	jpath = json_string(path);
 	admin_reply_json(rp, 200,
-		   json_pack("{s:o, s:s, s:b}", "path", jpath ? jpath : json_null(), "policy", text,
-			     "inherited", !i.i_has_policy));
+			 json_pack("{s:o, s:s, s:b}", "path", jpath ? jpath : json_null(), "policy",
+				   text, "inherited", !i.i_has_policy));
 }
 
 static void get_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -429,33 +429,60 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 /* ---- life ---- */
 
 static const struct http_route routes[] = {
-	{"GET", "/v1/health", get_health}, {"GET", "/v1/status", get_status},
-	{"GET", "/v1/ds", admin_get_ds}, {"POST", "/v1/ds", admin_post_ds}, {"PUT", "/v1/ds/weight", admin_put_weight},
-	{"PUT", "/v1/ds/labels", admin_put_labels}, {"GET", "/v1/policy", get_policy},
-	{"PUT", "/v1/ds/kill", admin_put_kill}, {"PUT", "/v1/ds/admit", admin_put_admit}, {"PUT", "/v1/ds/forget", admin_put_forget},
-	{"PUT", "/v1/ds/key", admin_put_ds_key}, {"GET", "/v1/key", admin_get_key}, {"PUT", "/v1/key/rotate", admin_put_rotate},
-	{"PUT", "/v1/policy", put_policy}, {"GET", "/v1/file", get_file},
-	{"GET", "/v1/repair", admin_get_repair}, {"PUT", "/v1/repair", admin_put_repair},
-	{"PUT", "/v1/mirror/add", admin_put_mirror_add}, {"PUT", "/v1/mirror/remove", admin_put_mirror_remove},
+	{"GET", "/v1/health", get_health},
+	{"GET", "/v1/status", get_status},
+	{"GET", "/v1/ds", admin_get_ds},
+	{"POST", "/v1/ds", admin_post_ds},
+	{"PUT", "/v1/ds/weight", admin_put_weight},
+	{"PUT", "/v1/ds/labels", admin_put_labels},
+	{"GET", "/v1/policy", get_policy},
+	{"PUT", "/v1/ds/kill", admin_put_kill},
+	{"PUT", "/v1/ds/admit", admin_put_admit},
+	{"PUT", "/v1/ds/forget", admin_put_forget},
+	{"PUT", "/v1/ds/key", admin_put_ds_key},
+	{"GET", "/v1/key", admin_get_key},
+	{"PUT", "/v1/key/rotate", admin_put_rotate},
+	{"PUT", "/v1/policy", put_policy},
+	{"GET", "/v1/file", get_file},
+	{"GET", "/v1/repair", admin_get_repair},
+	{"PUT", "/v1/repair", admin_put_repair},
+	{"PUT", "/v1/mirror/add", admin_put_mirror_add},
+	{"PUT", "/v1/mirror/remove", admin_put_mirror_remove},
 	{"PUT", "/v1/move", admin_put_move},
-	{"GET", "/v1/verify", admin_get_verify}, {"PUT", "/v1/verify", admin_put_verify}, {"DELETE", "/v1/verify", admin_delete_verify},
-	{"GET", "/v1/choose", admin_get_choose}, {"PUT", "/v1/choose", admin_put_choose},
-	{"GET", "/v1/scrub", admin_get_scrub}, {"PUT", "/v1/scrub", admin_put_scrub}, {"DELETE", "/v1/scrub", admin_delete_scrub},
-	{"GET", "/v1/ds/one", admin_get_one}, {"PUT", "/v1/ds/drain", admin_put_drain}, {"PUT", "/v1/ds/undrain", admin_put_undrain},
-	{"GET", "/v1/restripe", admin_get_restripe}, {"PUT", "/v1/restripe", admin_put_restripe},
+	{"GET", "/v1/verify", admin_get_verify},
+	{"PUT", "/v1/verify", admin_put_verify},
+	{"DELETE", "/v1/verify", admin_delete_verify},
+	{"GET", "/v1/choose", admin_get_choose},
+	{"PUT", "/v1/choose", admin_put_choose},
+	{"GET", "/v1/scrub", admin_get_scrub},
+	{"PUT", "/v1/scrub", admin_put_scrub},
+	{"DELETE", "/v1/scrub", admin_delete_scrub},
+	{"GET", "/v1/ds/one", admin_get_one},
+	{"PUT", "/v1/ds/drain", admin_put_drain},
+	{"PUT", "/v1/ds/undrain", admin_put_undrain},
+	{"GET", "/v1/restripe", admin_get_restripe},
+	{"PUT", "/v1/restripe", admin_put_restripe},
 	{"GET", "/v1/advise", admin_get_advise},
-	{"GET", "/v1/balance", admin_get_balance}, {"PUT", "/v1/balance", admin_put_balance}, {"DELETE", "/v1/balance", admin_delete_balance},
-	{"GET", "/v1/exports", get_exports}, {"PUT", "/v1/exports", put_exports},
-	{"GET", "/v1/top", admin_get_top}, {"GET", "/v1/heat", admin_get_heat},
+	{"GET", "/v1/balance", admin_get_balance},
+	{"PUT", "/v1/balance", admin_put_balance},
+	{"DELETE", "/v1/balance", admin_delete_balance},
+	{"GET", "/v1/exports", get_exports},
+	{"PUT", "/v1/exports", put_exports},
+	{"GET", "/v1/top", admin_get_top},
+	{"GET", "/v1/heat", admin_get_heat},
 	{"GET", "/v1/find", admin_get_find},
-	{"GET", "/v1/xattr", admin_get_xattr}, {"PUT", "/v1/xattr", admin_put_xattr}, {"DELETE", "/v1/xattr", admin_delete_xattr},
+	{"GET", "/v1/xattr", admin_get_xattr},
+	{"PUT", "/v1/xattr", admin_put_xattr},
+	{"DELETE", "/v1/xattr", admin_delete_xattr},
 	{"GET", "/v1/events", admin_get_events},
-	{"GET", "/v1/clients", admin_get_clients}, {"DELETE", "/v1/clients", admin_delete_client},
-	{"GET", "/v1/layouts", admin_get_layouts}, {"PUT", "/v1/layouts/recall", admin_put_recall},
+	{"GET", "/v1/clients", admin_get_clients},
+	{"DELETE", "/v1/clients", admin_delete_client},
+	{"GET", "/v1/layouts", admin_get_layouts},
+	{"PUT", "/v1/layouts/recall", admin_put_recall},
 };
 
-int admin_start(struct admin **out, const char *addr, const char *token, const struct admin_ops *ops, char *err,
-		size_t errlen)
+int admin_start(struct admin **out, const char *addr, const char *token,
+		const struct admin_ops *ops, char *err, size_t errlen)
 {
 	struct admin *a = calloc(1, sizeof(*a));
 	int e;

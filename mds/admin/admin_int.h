@@ -13,7 +13,8 @@ struct admin {
 
 /* Takes j; status 500 without memory. */
 void admin_reply_json(struct http_reply *rp, int status, json_t *j);
-void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* The "path" argument; NULL: refused. */
 const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp);
@@ -31,7 +32,8 @@ void admin_wait_init(struct admin_wait *w);
 void admin_wait_done(struct admin_wait *w, int err); /* any thread */
 /* Until it is done; what it says. w is over. */
 int admin_wait_end(struct admin_wait *w);
-/* The same for what a loop does. False: the loops stop, and nobody may do it any more; w is in use yet. */
+/* The same for what a loop does. False: the loops stop, and nobody may do it any more; w is in use
+ * yet. */
 bool admin_wait_loop(struct admin_wait *w, struct dsc *d);
 
 /* repair.c: copies that are not in sync, and what moves */
@@ -88,7 +90,8 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp);
-/* forget.c: every object on that server becomes stale where another copy of its stripe is in sync. Blocks. 0 or a negative errno. */
+/* forget.c: every object on that server becomes stale where another copy of its stripe is in sync.
+ * Blocks. 0 or a negative errno. */
 int admin_ds_stale(struct admin *a, uint32_t ds);
 json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv); /* the caller's reference */
 /* gen.c: any NFSv3 server becomes one */

@@ -1,4 +1,5 @@
-/* advise.c - data servers that are behind, directories that are hot, and what is moved for it, over the API and in words (docs/balance.md). */
+/* advise.c - data servers that are behind, directories that are hot, and what is moved for it, over
+ * the API and in words (docs/balance.md). */
 #include "mds/admin/who.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/heat.h"
@@ -27,14 +28,21 @@ static json_t *server_json(struct admin *a, const struct op_balance_server *bs)
 {
 	char name[65];
 
-	return json_pack("{s:I, s:s, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "number", (json_int_t)bs->bs_id, "name", name_of(a, bs->bs_id, name), "counts", bs->bs_counts, "weight",
-			 bs->bs_weight / 100.0, "load", bs->bs_load / 100.0, "latency_us", (json_int_t)bs->bs_latency, "capacity", (json_int_t)bs->bs_capacity, "available",
-			 (json_int_t)bs->bs_available, "held", (json_int_t)bs->bs_was, "then", (json_int_t)bs->bs_held, "share", (json_int_t)bs->bs_share, "loaded", bs->bs_loaded, "slow", bs->bs_slow);
+	return json_pack("{s:I, s:s, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}",
+			 "number", (json_int_t)bs->bs_id, "name", name_of(a, bs->bs_id, name),
+			 "counts", bs->bs_counts, "weight", bs->bs_weight / 100.0, "load",
+			 bs->bs_load / 100.0, "latency_us", (json_int_t)bs->bs_latency, "capacity",
+			 (json_int_t)bs->bs_capacity, "available", (json_int_t)bs->bs_available,
+			 "held", (json_int_t)bs->bs_was, "then", (json_int_t)bs->bs_held, "share",
+			 (json_int_t)bs->bs_share, "loaded", bs->bs_loaded, "slow", bs->bs_slow);
 }
 
 static json_t *moves_json(struct admin *a, const struct op_balance_view *v)
 {
-	static const char *const state[] = {[OP_BALANCE_PLANNED] = "planned", [OP_BALANCE_MOVING] = "moving", [OP_BALANCE_DONE] = "done", [OP_BALANCE_LEFT] = "left"};
+	static const char *const state[] = {[OP_BALANCE_PLANNED] = "planned",
+					    [OP_BALANCE_MOVING] = "moving",
+					    [OP_BALANCE_DONE] = "done",
+					    [OP_BALANCE_LEFT] = "left"};
 	struct ns *ns = a->a_ops.ao_ns;
 	json_t *list = json_array();
 	unsigned budget = PATHS_BUDGET;
@@ -47,9 +55,15 @@ static json_t *moves_json(struct admin *a, const struct op_balance_view *v)
 		const struct op_balance_move *bm = &v->bv_move[i];
 		bool known = budget && !ns_path_of(ns, t, bm->bm_ino, &budget, path, sizeof(path));
 
-		json_array_append_new(list, json_pack("{s:I, s:o, s:i, s:s, s:s, s:I, s:s, s:s}", "inode", (json_int_t)bm->bm_ino, "path", known ? admin_text(path, strlen(path)) : json_null(),
-						      "object", (int)bm->bm_obj, "from", name_of(a, bm->bm_from, from), "to", name_of(a, bm->bm_to, to), "bytes",
-						      (json_int_t)bm->bm_bytes, "why", bm->bm_why == OP_BALANCE_HOT ? "hot" : "share", "state", state[bm->bm_state]));
+		json_array_append_new(
+			list,
+			json_pack("{s:I, s:o, s:i, s:s, s:s, s:I, s:s, s:s}", "inode",
+				  (json_int_t)bm->bm_ino, "path",
+				  known ? admin_text(path, strlen(path)) : json_null(), "object",
+				  (int)bm->bm_obj, "from", name_of(a, bm->bm_from, from), "to",
+				  name_of(a, bm->bm_to, to), "bytes", (json_int_t)bm->bm_bytes,
+				  "why", bm->bm_why == OP_BALANCE_HOT ? "hot" : "share", "state",
+				  state[bm->bm_state]));
 	}
 	kv_read_end(t);
 	return list;
@@ -57,19 +71,27 @@ static json_t *moves_json(struct admin *a, const struct op_balance_view *v)
 
 static json_t *view_json(struct admin *a, const struct op_balance_view *v)
 {
-	static const char *const phase[] = {[OP_BALANCE_COUNTS] = "counts", [OP_BALANCE_MOVES] = "moves", [OP_BALANCE_OVER] = "over"};
+	static const char *const phase[] = {[OP_BALANCE_COUNTS] = "counts",
+					    [OP_BALANCE_MOVES] = "moves",
+					    [OP_BALANCE_OVER] = "over"};
 	json_t *servers = json_array(), *j;
 
 	for (unsigned i = 0; i < v->bv_nserver; i++)
 		json_array_append_new(servers, server_json(a, &v->bv_server[i]));
-	j = json_pack("{s:I, s:b, s:s, s:b, s:i, s:I, s:I, s:I, s:I}", "number", (json_int_t)v->bv_number, "running", v->bv_phase != OP_BALANCE_OVER, "phase", phase[v->bv_phase], "dry_run",
-		      v->bv_ask.ba_dry, "spread", (int)v->bv_ask.ba_spread, "limit_bytes", (json_int_t)v->bv_ask.ba_bytes, "limit_files", (json_int_t)v->bv_ask.ba_files, "rate",
+	j = json_pack("{s:I, s:b, s:s, s:b, s:i, s:I, s:I, s:I, s:I}", "number",
+		      (json_int_t)v->bv_number, "running", v->bv_phase != OP_BALANCE_OVER, "phase",
+		      phase[v->bv_phase], "dry_run", v->bv_ask.ba_dry, "spread",
+		      (int)v->bv_ask.ba_spread, "limit_bytes", (json_int_t)v->bv_ask.ba_bytes,
+		      "limit_files", (json_int_t)v->bv_ask.ba_files, "rate",
 		      (json_int_t)v->bv_ask.ba_rate, "looked", (json_int_t)v->bv_looked);
 	if (!j) {
 		json_decref(servers);
 		return NULL;
 	}
-	json_object_set_new(j, "end", v->bv_number && v->bv_phase == OP_BALANCE_OVER ? json_string(op_balance_end_text(v->bv_end)) : json_null());
+	json_object_set_new(j, "end",
+			    v->bv_number && v->bv_phase == OP_BALANCE_OVER
+				    ? json_string(op_balance_end_text(v->bv_end))
+				    : json_null());
 	json_object_set_new(j, "files", json_integer((json_int_t)v->bv_files));
 	json_object_set_new(j, "bytes", json_integer((json_int_t)v->bv_bytes));
 	json_object_set_new(j, "done_files", json_integer((json_int_t)v->bv_done_files));
@@ -107,7 +129,8 @@ void admin_get_balance(void *arg, const struct http_req *rq, struct http_reply *
 }
 
 /* A number of bytes, with K, M, G or T behind it or not; 0 when it is not there. False: refused. */
-static bool bytes_arg(const struct http_req *rq, struct http_reply *rp, const char *name, uint64_t *out)
+static bool bytes_arg(const struct http_req *rq, struct http_reply *rp, const char *name,
+		      uint64_t *out)
 {
 	static const char units[] = "KMGT";
 	const char *text = http_arg(rq, name), *u;
@@ -124,7 +147,8 @@ static bool bytes_arg(const struct http_req *rq, struct http_reply *rp, const ch
 		end++;
 	}
 	if (!isdigit((unsigned char)*text) || *end || !v || v > (UINT64_C(1) << 60) >> shift) {
-		admin_reply_error(rp, 400, "%s: expected a number of bytes, such as 500M or 2T", name);
+		admin_reply_error(rp, 400, "%s: expected a number of bytes, such as 500M or 2T",
+				  name);
 		return false;
 	}
 	*out = v << shift;
@@ -140,7 +164,8 @@ void admin_put_balance(void *arg, const struct http_req *rq, struct http_reply *
 	if (files < 0)
 		return;
 	spread = admin_number_arg(rq, rp, "spread", 1, 100, SPREAD);
-	if (spread < 0 || !bytes_arg(rq, rp, "bytes", &ask.ba_bytes) || !bytes_arg(rq, rp, "rate", &ask.ba_rate))
+	if (spread < 0 || !bytes_arg(rq, rp, "bytes", &ask.ba_bytes) ||
+	    !bytes_arg(rq, rp, "rate", &ask.ba_rate))
 		return;
 	ask.ba_files = (uint64_t)files;
 	ask.ba_spread = (uint32_t)spread;
@@ -198,13 +223,16 @@ static void say_directories(json_t *words, const json_t *dirs)
 
 		if (json_number_value(json_object_get(d, "heat")) < HOT_LEAST)
 			break;
-		say(words, "%s is hot: %.1f operations a second, %s/s read and %s/s written now", path ? path : "a directory without a path",
-		    json_number_value(json_object_get(d, "ops")), size_words(json_number_value(json_object_get(d, "read")), read),
+		say(words, "%s is hot: %.1f operations a second, %s/s read and %s/s written now",
+		    path ? path : "a directory without a path",
+		    json_number_value(json_object_get(d, "ops")),
+		    size_words(json_number_value(json_object_get(d, "read")), read),
 		    size_words(json_number_value(json_object_get(d, "written")), written));
 	}
 }
 
-static void say_server(json_t *words, struct admin *a, const struct op_balance_view *v, const struct op_balance_server *bs)
+static void say_server(json_t *words, struct admin *a, const struct op_balance_view *v,
+		       const struct op_balance_server *bs)
 {
 	uint32_t fastest = UINT32_MAX;
 	char name[65], held[16], share[16];
@@ -255,7 +283,8 @@ static void say_moves(json_t *words, struct admin *a, const struct op_balance_vi
 		for (unsigned k = i; k < v->bv_nmove && !told[i]; k++) {
 			const struct op_balance_move *y = &v->bv_move[k];
 
-			if (y->bm_from != x->bm_from || y->bm_to != x->bm_to || y->bm_why != x->bm_why)
+			if (y->bm_from != x->bm_from || y->bm_to != x->bm_to ||
+			    y->bm_why != x->bm_why)
 				continue;
 			told[k] = k > i;
 			bytes += (double)y->bm_bytes;
@@ -299,6 +328,8 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 		    : v->bv_ask.ba_dry && !v->bv_files ? "nothing would move: %s"
 						       : "%s",
 		    op_balance_end_text(v->bv_end));
-	admin_reply_json(rp, 200, json_pack("{s:o, s:o, s:o}", "words", words, "directories", dirs, "balance", view_json(arg, v)));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:o, s:o, s:o}", "words", words, "directories", dirs,
+				   "balance", view_json(arg, v)));
 	view_free(v);
 }

@@ -5,7 +5,10 @@
 
 static json_t *copy_json(struct admin *a, const struct op_choose_view *v, unsigned k)
 {
-	static const char *const state[] = {[LO_IN_SYNC] = "in-sync", [LO_STALE] = "stale", [LO_REBUILDING] = "rebuilding", [LO_ABSENT] = "absent"};
+	static const char *const state[] = {[LO_IN_SYNC] = "in-sync",
+					    [LO_STALE] = "stale",
+					    [LO_REBUILDING] = "rebuilding",
+					    [LO_ABSENT] = "absent"};
 	const struct lo_object *o = &v->cv_map.lm_obj[k];
 	bool told = v->cv_answered >> k & 1, there = v->cv_there >> k & 1;
 	char sum[2 * CTL_SUM_LEN + 1];
@@ -13,10 +16,18 @@ static json_t *copy_json(struct admin *a, const struct op_choose_view *v, unsign
 	bool known = dsc_get(a->a_ops.ao_dsc, o->ob_ds, &sv);
 
 	sodium_bin2hex(sum, sizeof(sum), v->cv_sum[k], CTL_SUM_LEN);
-	return json_pack("{s:i, s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "mirror", (int)(k / v->cv_map.lm_stripes), "stripe", (int)(k % v->cv_map.lm_stripes), "ds",
-			 known ? json_string(sv.sv_name) : json_null(), "server", known ? dsc_state_text(sv.sv_state) : "forgotten", "state", state[o->ob_state], "has",
-			 there ? "it" : told ? "nothing" : "unknown", "size", there ? json_integer((json_int_t)v->cv_sizes[k]) : json_null(), "changed_ns",
-			 there ? json_integer((json_int_t)v->cv_changed[k]) : json_null(), "sum", v->cv_summed >> k & 1 ? json_string(sum) : json_null());
+	return json_pack("{s:i, s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "mirror",
+			 (int)(k / v->cv_map.lm_stripes), "stripe", (int)(k % v->cv_map.lm_stripes),
+			 "ds", known ? json_string(sv.sv_name) : json_null(), "server",
+			 known ? dsc_state_text(sv.sv_state) : "forgotten", "state",
+			 state[o->ob_state], "has",
+			 there	? "it"
+			 : told ? "nothing"
+				: "unknown",
+			 "size", there ? json_integer((json_int_t)v->cv_sizes[k]) : json_null(),
+			 "changed_ns",
+			 there ? json_integer((json_int_t)v->cv_changed[k]) : json_null(), "sum",
+			 v->cv_summed >> k & 1 ? json_string(sum) : json_null());
 }
 
 void admin_get_choose(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -34,7 +45,10 @@ void admin_get_choose(void *arg, const struct http_req *rq, struct http_reply *r
 	}
 	for (unsigned k = 0; !v.cv_running && k < lo_objects(&v.cv_map); k++)
 		json_array_append_new(copies, copy_json(a, &v, k));
-	admin_reply_json(rp, 200, json_pack("{s:I, s:b, s:b, s:I, s:o}", "number", (json_int_t)v.cv_number, "running", v.cv_running, "chosen", v.cv_done, "size", (json_int_t)v.cv_size, "copies", copies));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:I, s:b, s:b, s:I, s:o}", "number", (json_int_t)v.cv_number,
+				   "running", v.cv_running, "chosen", v.cv_done, "size",
+				   (json_int_t)v.cv_size, "copies", copies));
 }
 
 void admin_put_choose(void *arg, const struct http_req *rq, struct http_reply *rp)

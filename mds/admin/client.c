@@ -47,22 +47,33 @@ static const char *flavour_of(const struct st_client_view *v)
 {
 	if (v->cv_sessions)
 		return exp_sec_name(v->cv_sec);
-	return v->cv_flavor == RPC_AUTH_GSS ? "krb5" : v->cv_flavor == RPC_AUTH_SYS ? "sys" : "none";
+	return v->cv_flavor == RPC_AUTH_GSS   ? "krb5"
+	       : v->cv_flavor == RPC_AUTH_SYS ? "sys"
+					      : "none";
 }
 
 static json_t *client_json(struct admin *a, const struct st_client_view *v)
 {
-	static const char *const tls[] = {[EXP_TLS_NONE] = "no", [EXP_TLS_ON] = "server", [EXP_TLS_MUTUAL] = "mutual"};
-	uint64_t lease = a->a_ops.ao_mds->m_lease_ms, left = v->cv_silent_ms < lease && !v->cv_evicting ? lease - v->cv_silent_ms : 0;
-	json_t *principal = *v->cv_principal ? admin_text(v->cv_principal, strlen(v->cv_principal)) : json_null();
+	static const char *const tls[] = {
+		[EXP_TLS_NONE] = "no", [EXP_TLS_ON] = "server", [EXP_TLS_MUTUAL] = "mutual"};
+	uint64_t lease = a->a_ops.ao_mds->m_lease_ms,
+		 left = v->cv_silent_ms < lease && !v->cv_evicting ? lease - v->cv_silent_ms : 0;
+	json_t *principal = *v->cv_principal ? admin_text(v->cv_principal, strlen(v->cv_principal))
+					     : json_null();
 	char id[20];
 
 	snprintf(id, sizeof(id), "0x%016llx", (unsigned long long)v->cv_id);
-	return json_pack("{s:I, s:s, s:o, s:o, s:o, s:s, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:o}", "number", (json_int_t)v->cv_number, "clientid", id,
-			 "name", admin_client_name(v), "owner", admin_text(v->cv_owner, v->cv_owner_len), "addr", addrs_json(v), "state", state_of(v), "minor",
-			 (int)v->cv_minor, "lease_left", (double)left / 1000, "silent", (double)v->cv_silent_ms / 1000, "opens", (json_int_t)v->cv_opens, "locks",
-			 (json_int_t)v->cv_locks, "delegations", (json_int_t)v->cv_delegs, "layouts", (json_int_t)v->cv_layouts, "sessions", (json_int_t)v->cv_sessions,
-			 "backchannels", (json_int_t)v->cv_backchannels, "flavour", flavour_of(v), "tls", tls[v->cv_tls % 3], "principal", principal);
+	return json_pack(
+		"{s:I, s:s, s:o, s:o, s:o, s:s, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s, "
+		"s:s, s:o}",
+		"number", (json_int_t)v->cv_number, "clientid", id, "name", admin_client_name(v),
+		"owner", admin_text(v->cv_owner, v->cv_owner_len), "addr", addrs_json(v), "state",
+		state_of(v), "minor", (int)v->cv_minor, "lease_left", (double)left / 1000, "silent",
+		(double)v->cv_silent_ms / 1000, "opens", (json_int_t)v->cv_opens, "locks",
+		(json_int_t)v->cv_locks, "delegations", (json_int_t)v->cv_delegs, "layouts",
+		(json_int_t)v->cv_layouts, "sessions", (json_int_t)v->cv_sessions, "backchannels",
+		(json_int_t)v->cv_backchannels, "flavour", flavour_of(v), "tls", tls[v->cv_tls % 3],
+		"principal", principal);
 }
 
 /* 0x and hexadecimal digits; 0: it is something else. */
@@ -101,7 +112,9 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 		if (st_client_view(st, ids[i], &v))
 			json_array_append_new(list, client_json(a, &v));
 	free(ids);
-	admin_reply_json(rp, 200, json_pack("{s:I, s:f, s:o}", "known", (json_int_t)n, "lease", a->a_ops.ao_mds->m_lease_ms / 1000.0, "clients", list));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:I, s:f, s:o}", "known", (json_int_t)n, "lease",
+				   a->a_ops.ao_mds->m_lease_ms / 1000.0, "clients", list));
 }
 
 static bool is_called(const struct st_client_view *v, const char *what)
@@ -131,7 +144,8 @@ uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct htt
 	size_t n;
 
 	if (!what || !*what) {
-		admin_reply_error(rp, 400, "client: expected a client's number, name, address or clientid");
+		admin_reply_error(rp, 400,
+				  "client: expected a client's number, name, address or clientid");
 		return 0;
 	}
 	if (st_client_ids(st, &ids, &n)) {
@@ -156,7 +170,8 @@ uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct htt
 	return 0;
 }
 
-/* Begun, not done: data servers confirm first. It is over when the client is not listed any more. */
+/* Begun, not done: data servers confirm first. It is over when the client is not listed any
+ * more. */
 void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
@@ -168,7 +183,8 @@ void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply
 	if (!id)
 		return;
 	urcu_memb_register_thread(); /* sessions are given to call_rcu */
-	err = st_client_view(m->m_st, id, &v) ? op_evict_now(m, m->m_thread[0].mt_loop, id) : -ENOENT;
+	err = st_client_view(m->m_st, id, &v) ? op_evict_now(m, m->m_thread[0].mt_loop, id)
+					      : -ENOENT;
 	urcu_memb_unregister_thread();
 	if (!err || err == -EALREADY) {
 		v.cv_evicting = true;

@@ -1,4 +1,5 @@
-/* ds.c - the data servers: what is known of them, and the administrator's word on them (docs/groups.md). */
+/* ds.c - the data servers: what is known of them, and the administrator's word on them
+ * (docs/groups.md). */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
 #include "mds/journal/event.h"
@@ -34,19 +35,30 @@ json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 
 	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
 	lo_uuid_text(sv->sv_uuid, id);
-	j = json_pack("{s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:o, s:o}", "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "kind", sv->sv_generic ? "nfs3" : "weft", "alive",
-			 sv->sv_alive, "state", dsc_state_text(sv->sv_state), "since", (json_int_t)sv->sv_since_s, "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available", (json_int_t)sv->sv_available, "max_read",
-			 (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
-			 (json_int_t)dt.dt_latency, "labels",
-			 labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
+	j = json_pack("{s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, "
+		      "s:o, s:o}",
+		      "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "kind",
+		      sv->sv_generic ? "nfs3" : "weft", "alive", sv->sv_alive, "state",
+		      dsc_state_text(sv->sv_state), "since", (json_int_t)sv->sv_since_s, "addr",
+		      lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available",
+		      (json_int_t)sv->sv_available, "max_read", (json_int_t)sv->sv_max_read,
+		      "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0,
+		      "load", dt.dt_load / 100.0, "latency_us", (json_int_t)dt.dt_latency, "labels",
+		      labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
 	if (dsc_trouble(a->a_ops.ao_dsc, sv->sv_id, why, sizeof(why)))
 		json_object_set_new(j, "why", json_string(why));
-	/* Objects that are left there, of one that is drained; null while they are not counted. Stuck: it fails orders for so long that what is to go from there does not. */
+	/* Objects that are left there, of one that is drained; null while they are not counted.
+	 * Stuck: it fails orders for so long that what is to go from there does not. */
 	if (op_drain_look(a->a_ops.ao_mds, sv->sv_id, &dv)) {
 		json_object_set_new(j, "drain", json_string(dv.dv_empty ? "drained" : "draining"));
-		json_object_set_new(j, "left", dv.dv_known ? json_integer((json_int_t)dv.dv_left) : json_null());
-		json_object_set_new(j, "failing", json_integer(lo_orders_failing(a->a_ops.ao_mds->m_lo, sv->sv_id, &for_ms)));
-		json_object_set_new(j, "stuck", json_boolean(for_ms > op_confirm_ms(a->a_ops.ao_mds)));
+		json_object_set_new(j, "left",
+				    dv.dv_known ? json_integer((json_int_t)dv.dv_left)
+						: json_null());
+		json_object_set_new(
+			j, "failing",
+			json_integer(lo_orders_failing(a->a_ops.ao_mds->m_lo, sv->sv_id, &for_ms)));
+		json_object_set_new(j, "stuck",
+				    json_boolean(for_ms > op_confirm_ms(a->a_ops.ao_mds)));
 	}
 	return j;
 }
@@ -97,7 +109,8 @@ uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp
 		char text[37];
 
 		lo_uuid_text(sv[i].sv_uuid, text);
-		if (strcmp(sv[i].sv_name, what) && strcmp(text, what) && !(digits(what) && strtoul(what, NULL, 10) == sv[i].sv_id))
+		if (strcmp(sv[i].sv_name, what) && strcmp(text, what) &&
+		    !(digits(what) && strtoul(what, NULL, 10) == sv[i].sv_id))
 			continue;
 		found++;
 		id = sv[i].sv_id;
@@ -141,7 +154,8 @@ static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 	err = admin_wait_end(&wo->wo_wait);
 	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv)) {
 		if (wo->wo_word.dw_has_weight)
-			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "weight %g", wo->wo_word.dw_weight / 100.0);
+			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "weight %g",
+			       wo->wo_word.dw_weight / 100.0);
 		else if (wo->wo_word.dw_has_drain)
 			ev_add(EV_DS_CHANGED, sv.sv_name, 0,
 			       wo->wo_word.dw_drain ? "draining" : "no longer draining");
@@ -269,7 +283,8 @@ void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
 		word_say(arg, &wo, rp);
 }
 
-/* What a store that was put back has is compared before anybody reads it: where another copy is in sync, that is believed. */
+/* What a store that was put back has is compared before anybody reads it: where another copy is in
+ * sync, that is believed. */
 void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct word wo = {.wo_word.dw_admit = true};
@@ -279,7 +294,8 @@ void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp
 	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
-	if (dsc_terms(((struct admin *)arg)->a_ops.ao_dsc, wo.wo_word.dw_id, &dt) && dt.dt_barred == DSC_WAITING && dt.dt_why == DSC_WHY_RESTORED)
+	if (dsc_terms(((struct admin *)arg)->a_ops.ao_dsc, wo.wo_word.dw_id, &dt) &&
+	    dt.dt_barred == DSC_WAITING && dt.dt_why == DSC_WHY_RESTORED)
 		err = admin_ds_stale(arg, wo.wo_word.dw_id);
 	if (err)
 		admin_reply_error(rp, 500, "cannot mark its objects as stale: %s", strerror(-err));

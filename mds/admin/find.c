@@ -1,9 +1,11 @@
 /*
  * find.c - files by where they lie, over the API: a walk through the tree in pieces.
  *
- * A request walks for WALK_MS or until it has found enough, and answers with a cursor, from which the next one goes on: nothing is kept here between them. The cursor is the way to where the
- * walk is: for each directory the place of the entry in it (READDIR's cookie) and the inode that it led to. What was renamed or removed meanwhile may be found twice, or not. A snapshot is read
- * for so many entries only.
+ * A request walks for WALK_MS or until it has found enough, and answers with a cursor, from which
+ * the next one goes on: nothing is kept here between them. The cursor is the way to where the walk
+ * is: for each directory the place of the entry in it (READDIR's cookie) and the inode that it led
+ * to. What was renamed or removed meanwhile may be found twice, or not. A snapshot is read for so
+ * many entries only.
  */
 #include "base/clock.h"
 #include "mds/admin/who.h"
@@ -29,7 +31,8 @@ struct walk {
 	struct kv_txn *w_txn;
 	uint32_t w_ds; /* 0: any */
 	bool w_stale, w_policy, w_lost, w_degraded, w_count;
-	char w_terms[LO_POLICY_TEXT]; /* of the policy: ",stripes=2,mirrors=2,": those that were asked for */
+	char w_terms[LO_POLICY_TEXT]; /* of the policy: ",stripes=2,mirrors=2,": those that were
+					 asked for */
 	struct level w_level[DEPTH_MOST];
 	unsigned w_depth;
 	char w_path[PATH_MOST];
@@ -60,7 +63,8 @@ static bool policy_fits(const struct walk *w, const struct lo_policy *p)
 	return true;
 }
 
-/* A stripe has no copy in sync but on servers that are dead or forgotten. degraded: it can be read, and not all copies that it should have are good. */
+/* A stripe has no copy in sync but on servers that are dead or forgotten. degraded: it can be read,
+ * and not all copies that it should have are good. */
 static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded)
 {
 	bool lost = false;
@@ -70,7 +74,8 @@ static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded
 		bool any = false;
 
 		for (unsigned k = s; k < lo_objects(m); k += m->lm_stripes) {
-			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC && !dsc_dead(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
+			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC &&
+				    !dsc_dead(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
 
 			any |= good;
 			*degraded |= !good && m->lm_obj[k].ob_state != LO_ABSENT;
@@ -83,7 +88,8 @@ static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded
 
 static json_t *states_json(const struct walk *w, const struct lo_map *m)
 {
-	static const char *const name[] = {[LO_IN_SYNC] = "in-sync", [LO_STALE] = "stale", [LO_REBUILDING] = "rebuilding"};
+	static const char *const name[] = {
+		[LO_IN_SYNC] = "in-sync", [LO_STALE] = "stale", [LO_REBUILDING] = "rebuilding"};
 	json_t *list = json_array();
 
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
@@ -91,19 +97,26 @@ static json_t *states_json(const struct walk *w, const struct lo_map *m)
 
 		if (!dsc_get(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
 			snprintf(sv.sv_name, sizeof(sv.sv_name), "unknown-%u", m->lm_obj[k].ob_ds);
-		json_array_append_new(list, json_pack("{s:s, s:s}", "ds", sv.sv_name, "state", m->lm_obj[k].ob_state < 3 ? name[m->lm_obj[k].ob_state] : "?"));
+		json_array_append_new(
+			list,
+			json_pack("{s:s, s:s}", "ds", sv.sv_name, "state",
+				  m->lm_obj[k].ob_state < 3 ? name[m->lm_obj[k].ob_state] : "?"));
 	}
 	return list;
 }
 
-static void found(struct walk *w, const struct ns_inode *i, const struct lo_policy *p, const struct lo_map *m)
+static void found(struct walk *w, const struct ns_inode *i, const struct lo_policy *p,
+		  const struct lo_map *m)
 {
 	char text[LO_POLICY_TEXT];
 
 	lo_policy_format(p, text);
-	json_array_append_new(w->w_found, json_pack("{s:o, s:s, s:I, s:I, s:s, s:o}", "path", admin_text(w->w_path, strlen(w->w_path)), "type", m ? "file" : "directory", "inode",
-						    (json_int_t)i->i_ino, "size", (json_int_t)(m ? i->i_size : 0), "policy", text, "objects",
-						    m ? states_json(w, m) : json_array()));
+	json_array_append_new(w->w_found,
+			      json_pack("{s:o, s:s, s:I, s:I, s:s, s:o}", "path",
+					admin_text(w->w_path, strlen(w->w_path)), "type",
+					m ? "file" : "directory", "inode", (json_int_t)i->i_ino,
+					"size", (json_int_t)(m ? i->i_size : 0), "policy", text,
+					"objects", m ? states_json(w, m) : json_array()));
 }
 
 static void look_file(struct walk *w, const struct ns_inode *i)
@@ -139,7 +152,9 @@ static void look(struct walk *w, uint64_t ino)
 		return;
 	if (i.i_type == NS_REG)
 		look_file(w, &i);
-	else if (i.i_type == NS_DIR && w->w_policy && !w->w_ds && !w->w_stale && !w->w_lost && !w->w_degraded && i.i_has_policy && !lo_policy_decode(i.i_blob, &p) && policy_fits(w, &p))
+	else if (i.i_type == NS_DIR && w->w_policy && !w->w_ds && !w->w_stale && !w->w_lost &&
+		 !w->w_degraded && i.i_has_policy && !lo_policy_decode(i.i_blob, &p) &&
+		 policy_fits(w, &p))
 		found(w, &i, &p, NULL);
 }
 
@@ -147,7 +162,8 @@ static void look(struct walk *w, uint64_t ino)
 
 static bool enough(const struct walk *w)
 {
-	return json_array_size(w->w_found) >= FOUND_MOST || (w->w_looked % 64 == 0 && clock_mono_ns() > w->w_until_ns);
+	return json_array_size(w->w_found) >= FOUND_MOST ||
+	       (w->w_looked % 64 == 0 && clock_mono_ns() > w->w_until_ns);
 }
 
 /* w_path becomes that of an entry of the level's directory. False: it is too long. */
@@ -230,7 +246,8 @@ static char *cursor_make(const struct walk *w)
 		return NULL;
 	*p = 0;
 	for (unsigned k = 0; k < w->w_depth; k++)
-		p += sprintf(p, "%s%" PRIx64 "_%" PRIx64, k ? "." : "", w->w_level[k].v_cookie, k + 1 < w->w_depth ? w->w_level[k + 1].v_dir : 0);
+		p += sprintf(p, "%s%" PRIx64 "_%" PRIx64, k ? "." : "", w->w_level[k].v_cookie,
+			     k + 1 < w->w_depth ? w->w_level[k + 1].v_dir : 0);
 	return out;
 }
 
@@ -238,7 +255,9 @@ static int stop_here(void *arg, const struct ns_dirent *d)
 {
 	struct walk *w = arg;
 
-	w->w_into = d->d_cookie == w->w_level[w->w_depth - 1].v_cookie && d->d_type == NS_DIR ? d->d_ino : 0;
+	w->w_into = d->d_cookie == w->w_level[w->w_depth - 1].v_cookie && d->d_type == NS_DIR
+			    ? d->d_ino
+			    : 0;
 	if (w->w_into && !path_to(w, &w->w_level[w->w_depth - 1], d->d_name, d->d_len))
 		w->w_into = 0;
 	return 1;
@@ -253,7 +272,9 @@ static bool cursor_ok(const char *text)
 		uint64_t cookie, ino;
 
 		n = 0;
-		if (!isxdigit((unsigned char)*text) || sscanf(text, "%16" SCNx64 "_%16" SCNx64 "%n", &cookie, &ino, &n) != 2 || !n || levels++ == DEPTH_MOST)
+		if (!isxdigit((unsigned char)*text) ||
+		    sscanf(text, "%16" SCNx64 "_%16" SCNx64 "%n", &cookie, &ino, &n) != 2 || !n ||
+		    levels++ == DEPTH_MOST)
 			return false;
 		if (!text[n])
 			return true;
@@ -294,11 +315,14 @@ static int cursor_take(struct walk *w, const char *text)
 /* Of the policy's normal form, the terms whose keys the text has. False: refused. */
 static bool policy_arg(struct walk *w, const char *text, struct http_reply *rp)
 {
-	char normal[LO_POLICY_TEXT], given[LO_POLICY_TEXT + 2], err[256], *term, *save, key[LABELS_KEY_MAX + 3];
+	char normal[LO_POLICY_TEXT], given[LO_POLICY_TEXT + 2], err[256], *term, *save,
+		key[LABELS_KEY_MAX + 3];
 	struct lo_policy p;
 
-	if (lo_policy_parse(text, strlen(text), &p, err, sizeof(err)) || strlen(text) >= LO_POLICY_TEXT || !*text) {
-		admin_reply_error(rp, 400, "policy: %s", *text ? err : "expected KEY=VALUE, separated by commas");
+	if (lo_policy_parse(text, strlen(text), &p, err, sizeof(err)) ||
+	    strlen(text) >= LO_POLICY_TEXT || !*text) {
+		admin_reply_error(rp, 400, "policy: %s",
+				  *text ? err : "expected KEY=VALUE, separated by commas");
 		return false;
 	}
 	snprintf(given, sizeof(given), ",%s", text);
@@ -333,15 +357,23 @@ static void answer(struct walk *w, int err, struct http_reply *rp)
 	else if (err || (w->w_depth && !cursor))
 		admin_reply_error(rp, 500, "%s", strerror(err ? -err : ENOMEM));
 	else if (w->w_count)
-		admin_reply_json(rp, 200, json_pack("{s:I, s:I, s:I, s:I, s:o}", "files", (json_int_t)w->w_nfiles, "lost", (json_int_t)w->w_nlost, "degraded", (json_int_t)w->w_ndegraded, "too_deep",
-						    (json_int_t)w->w_deep, "cursor", cursor ? json_string(cursor) : json_null()));
+		admin_reply_json(rp, 200,
+				 json_pack("{s:I, s:I, s:I, s:I, s:o}", "files",
+					   (json_int_t)w->w_nfiles, "lost", (json_int_t)w->w_nlost,
+					   "degraded", (json_int_t)w->w_ndegraded, "too_deep",
+					   (json_int_t)w->w_deep, "cursor",
+					   cursor ? json_string(cursor) : json_null()));
 	else
-		admin_reply_json(rp, 200, json_pack("{s:O, s:I, s:I, s:o}", "found", w->w_found, "looked", (json_int_t)w->w_looked, "too_deep", (json_int_t)w->w_deep, "cursor",
-						    cursor ? json_string(cursor) : json_null()));
+		admin_reply_json(rp, 200,
+				 json_pack("{s:O, s:I, s:I, s:o}", "found", w->w_found, "looked",
+					   (json_int_t)w->w_looked, "too_deep",
+					   (json_int_t)w->w_deep, "cursor",
+					   cursor ? json_string(cursor) : json_null()));
 	free(cursor);
 }
 
-static void begin(struct walk *w, const struct http_req *rq, const struct ns_inode *i, struct http_reply *rp)
+static void begin(struct walk *w, const struct http_req *rq, const struct ns_inode *i,
+		  struct http_reply *rp)
 {
 	const char *cursor = http_arg(rq, "cursor");
 	int err = kv_read_begin(ns_kv(w->w_ns), &w->w_txn);
@@ -385,11 +417,13 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 	w->w_lost = http_arg(rq, "lost");
 	w->w_degraded = http_arg(rq, "degraded");
 	w->w_count = http_arg(rq, "count");
-	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded && !w->w_count && !http_arg(rq, "files"))
+	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded &&
+	    !w->w_count && !http_arg(rq, "files"))
 		admin_reply_error(rp, 400,
 				  "no condition: expected ds, stale=1, lost=1, degraded=1, policy, "
 				  "files=1, or count=1 to count lost and degraded files");
-	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) && (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
+	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) &&
+		 (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
 		begin(w, rq, &i, rp);
 	json_decref(w->w_found);
 	free(w);

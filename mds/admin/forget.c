@@ -1,7 +1,9 @@
 /*
- * forget.c - a data server that is killed, or was never admitted, is forgotten (docs/device-failure.md): first all files are looked at, some at a time, for what is there.
+ * forget.c - a data server that is killed, or was never admitted, is forgotten
+ * (docs/device-failure.md): first all files are looked at, some at a time, for what is there.
  *
- * No file gets an object there meanwhile: it may not join. What another copy has becomes stale, so that repair makes it anew; the rest is lost, and told by name.
+ * No file gets an object there meanwhile: it may not join. What another copy has becomes stale, so
+ * that repair makes it anew; the rest is lost, and told by name.
  */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
@@ -12,9 +14,9 @@
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-#define LOOK_FILES 4096 /* in a snapshot */
-#define STALE_MANY 128	/* in a transaction */
-#define TELL_MANY  1000 /* paths of what is lost */
+#define LOOK_FILES 4096	    /* in a snapshot */
+#define STALE_MANY 128	    /* in a transaction */
+#define TELL_MANY  1000	    /* paths of what is lost */
 #define NAMES_MANY 1000000u /* directory entries that are read for them */
 
 struct forget {
@@ -57,7 +59,8 @@ static void tell_lost(struct forget *fo, const struct ns_inode *i)
 	if (json_array_size(fo->fo_paths) >= TELL_MANY)
 		return;
 	snprintf(text, sizeof(text), "inode %lu", (unsigned long)i->i_ino);
-	if (fo->fo_budget && !ns_path_of(fo->fo_admin->a_ops.ao_ns, fo->fo_txn, i->i_ino, &fo->fo_budget, path, sizeof(path)))
+	if (fo->fo_budget && !ns_path_of(fo->fo_admin->a_ops.ao_ns, fo->fo_txn, i->i_ino,
+					 &fo->fo_budget, path, sizeof(path)))
 		name = admin_text(path, strlen(path));
 	json_array_append_new(fo->fo_paths, name ? name : json_string(text));
 }
@@ -129,7 +132,8 @@ static int make_stale(struct forget *fo)
 	return admin_wait_end(&fo->fo_wait);
 }
 
-/* What a file is being laid out as has objects there: its job places them anew (mds/jobs/restripe.c). */
+/* What a file is being laid out as has objects there: its job places them anew
+ * (mds/jobs/restripe.c). */
 static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
 {
 	struct forget *fo = arg;
@@ -174,7 +178,8 @@ int admin_ds_stale(struct admin *a, uint32_t ds)
 
 	if (!fo)
 		return -ENOMEM;
-	*fo = (struct forget){.fo_admin = a, .fo_ds = ds, .fo_force = true, .fo_paths = json_array()};
+	*fo = (struct forget){
+		.fo_admin = a, .fo_ds = ds, .fo_force = true, .fo_paths = json_array()};
 	err = look(fo);
 	json_decref(fo->fo_paths);
 	free(fo);
@@ -210,11 +215,14 @@ static int forget_it(struct forget *fo)
 
 	if (!wo)
 		return -ENOMEM;
-	wo->wo_word = (struct dsc_word){.dw_id = fo->fo_ds, .dw_empty = !fo->fo_files && !fo->fo_twins, .dw_done = word_done};
+	wo->wo_word = (struct dsc_word){.dw_id = fo->fo_ds,
+					.dw_empty = !fo->fo_files && !fo->fo_twins,
+					.dw_done = word_done};
 	admin_wait_init(&wo->wo_wait);
 	atomic_store(&wo->wo_holds, 2);
 	dsc_forget(a->a_ops.ao_dsc, &wo->wo_word);
-	err = admin_wait_loop(&wo->wo_wait, a->a_ops.ao_dsc) ? admin_wait_end(&wo->wo_wait) : -ESHUTDOWN;
+	err = admin_wait_loop(&wo->wo_wait, a->a_ops.ao_dsc) ? admin_wait_end(&wo->wo_wait)
+							     : -ESHUTDOWN;
 	if (!err)
 		memcpy(fo->fo_left, wo->wo_word.dw_left, sizeof(fo->fo_left));
 	word_put(wo);
@@ -225,7 +233,8 @@ static int forget_it(struct forget *fo)
 
 static json_t *what_is_there(const struct forget *fo, const char *key, const char *text)
 {
-	json_t *j = json_pack("{s:s, s:I, s:I, s:O}", key, text, "files", (json_int_t)fo->fo_files, "lost_files", (json_int_t)fo->fo_lost, "lost", fo->fo_paths);
+	json_t *j = json_pack("{s:s, s:I, s:I, s:O}", key, text, "files", (json_int_t)fo->fo_files,
+			      "lost_files", (json_int_t)fo->fo_lost, "lost", fo->fo_paths);
 
 	if (j && *fo->fo_left)
 		json_object_set_new(j, "left", json_string(fo->fo_left));
@@ -249,10 +258,17 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 		free(fo);
 		return;
 	}
-	*fo = (struct forget){.fo_admin = a, .fo_ds = ds, .fo_force = force && !strcmp(force, "1"), .fo_budget = NAMES_MANY, .fo_paths = json_array()};
-	err = dsc_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DSC_KILLED ? -EBUSY : look(fo) : -ENOENT;
-	/* One that is cut off from us serves on until its lease is over, and as long its fences count. */
-	may_serve = !err && sv.sv_state == DSC_KILLED && !sv.sv_generic && dsc_leased(a->a_ops.ao_dsc, ds);
+	*fo = (struct forget){.fo_admin = a,
+			      .fo_ds = ds,
+			      .fo_force = force && !strcmp(force, "1"),
+			      .fo_budget = NAMES_MANY,
+			      .fo_paths = json_array()};
+	err = dsc_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DSC_KILLED ? -EBUSY : look(fo)
+						: -ENOENT;
+	/* One that is cut off from us serves on until its lease is over, and as long its fences
+	 * count. */
+	may_serve = !err && sv.sv_state == DSC_KILLED && !sv.sv_generic &&
+		    dsc_leased(a->a_ops.ao_dsc, ds);
 	if (may_serve) {
 		admin_reply_error(
 			rp, 409,

@@ -63,7 +63,8 @@ static bool url(const char *s, char host[256], char ports[8], char path[256])
 		colon = end = memchr(s, ':', (size_t)(slash - s));
 		colon = end = end ? end : slash;
 	}
-	if (!end || !colon || end == s || (colon < slash && (slash - colon < 2 || slash - colon > 6)))
+	if (!end || !colon || end == s ||
+	    (colon < slash && (slash - colon < 2 || slash - colon > 6)))
 		return false;
 	memcpy(host, s, (size_t)(end - s));
 	host[end - s] = 0;
@@ -104,11 +105,17 @@ static bool name_ok(const char *s)
 static const char *option(struct dsc_add *a, const char *key, const char *value)
 {
 	if (!strcmp(key, "mount-port"))
-		return port(value, &a->da_mount_port) ? NULL : "mount-port: expected a port from 1 to 65535";
+		return port(value, &a->da_mount_port)
+			       ? NULL
+			       : "mount-port: expected a port from 1 to 65535";
 	if (!strcmp(key, "rdma"))
-		return port(value, &a->da_rdma_port) ? NULL : "rdma: expected a port from 1 to 65535 (20049 is usual)";
+		return port(value, &a->da_rdma_port)
+			       ? NULL
+			       : "rdma: expected a port from 1 to 65535 (20049 is usual)";
 	if (!strcmp(key, "handle"))
-		return hex(value, &a->da_root) ? NULL : "handle: expected the export's file handle, up to 64 bytes in hexadecimal digits";
+		return hex(value, &a->da_root) ? NULL
+					       : "handle: expected the export's file handle, up to "
+						 "64 bytes in hexadecimal digits";
 	if (strcmp(key, "name"))
 		return "expected mount-port=, rdma=, handle= or name=";
 	if (!name_ok(value))
@@ -122,7 +129,8 @@ static const char *options(struct dsc_add *a, char *body)
 	const char *why = NULL;
 	char *save;
 
-	for (char *p = strtok_r(body, ", \n", &save); p && !why; p = strtok_r(NULL, ", \n", &save)) {
+	for (char *p = strtok_r(body, ", \n", &save); p && !why;
+	     p = strtok_r(NULL, ", \n", &save)) {
 		char *eq = strchr(p, '=');
 
 		if (!eq)
@@ -178,7 +186,10 @@ static bool asked(const struct http_req *rq, struct dsc_add *a, struct http_repl
 	}
 	if (!resolve(a, host, ports, rp))
 		return false;
-	if (!*a->da_name && (strlen(host) + strlen(a->da_path) + 1 > 64 || (snprintf(a->da_name, sizeof(a->da_name), "%.32s:%.31s", host, a->da_path), !name_ok(a->da_name)))) {
+	if (!*a->da_name &&
+	    (strlen(host) + strlen(a->da_path) + 1 > 64 ||
+	     (snprintf(a->da_name, sizeof(a->da_name), "%.32s:%.31s", host, a->da_path),
+	      !name_ok(a->da_name)))) {
 		admin_reply_error(
 			rp, 400,
 			"name: host and path do not make a valid name; give one with name=NAME");

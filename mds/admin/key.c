@@ -1,4 +1,5 @@
-/* key.c - keys of data servers: the file of one (weft ds key), and a new cluster key (weft key rotate). docs/security.md, "Keys". */
+/* key.c - keys of data servers: the file of one (weft ds key), and a new cluster key (weft key
+ * rotate). docs/security.md, "Keys". */
 #include "base/log.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-#define RECALL_MS 5000  /* beyond the deadline of a recall */
+#define RECALL_MS 5000 /* beyond the deadline of a recall */
 #define STEP_MS	  20
 
 static void step(void)
@@ -35,7 +36,8 @@ static bool name_ok(const char *s)
 	return *s && !digits && strlen(s) <= 64;
 }
 
-/* The server of that name, number or id: its own; a name that nobody has: of a server that is to be made, whose uuid this file gives it. */
+/* The server of that name, number or id: its own; a name that nobody has: of a server that is to be
+ * made, whose uuid this file gives it. */
 void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *what = http_arg(rq, "ds");
@@ -68,7 +70,9 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 	ev_add(EV_DS_CHANGED, sv.sv_name, 0,
 	       fresh ? "keys made for a new server of this name" : "key file made");
 	lo_uuid_text(sv.sv_uuid, id);
-	admin_reply_json(rp, 200, json_pack("{s:s, s:s, s:b, s:i, s:s}", "name", sv.sv_name, "id", id, "known", !fresh, "number", k.dk_number, "key", text));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:s, s:s, s:b, s:i, s:s}", "name", sv.sv_name, "id", id,
+				   "known", !fresh, "number", k.dk_number, "key", text));
 	sodium_memzero(&k, sizeof(k));
 	sodium_memzero(text, sizeof(text));
 }
@@ -93,7 +97,8 @@ static json_t *view_json(struct admin *a)
 					  ? "it has not answered yet"
 					  : "its version has no keys of its own: upgrade it"));
 	}
-	return json_pack("{s:i, s:I, s:I, s:o}", "number", kv.kv_number, "rotated", (json_int_t)kv.kv_rotated_s, "behind", (json_int_t)n, "servers", list);
+	return json_pack("{s:i, s:I, s:I, s:o}", "number", kv.kv_number, "rotated",
+			 (json_int_t)kv.kv_rotated_s, "behind", (json_int_t)n, "servers", list);
 }
 
 void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -150,13 +155,15 @@ static void back_run(struct loop_msg *m)
 {
 	struct back *ba = caa_container_of(m, struct back, ba_msg);
 
-	if (!excl_take_back(&ba->ba_m->m_file, ba->ba_m->m_thread[0].mt_loop, ba->ba_ino, NULL, back_over, ba))
+	if (!excl_take_back(&ba->ba_m->m_file, ba->ba_m->m_thread[0].mt_loop, ba->ba_ino, NULL,
+			    back_over, ba))
 		back_over(ba, 0);
 }
 
 /*
- * Layouts of before the last rotation may have capabilities of the number that is good no more after this one. So all that are out are taken back,
- * as by weft layout recall: clients get new ones with what they do next. False: not all of them came back.
+ * Layouts of before the last rotation may have capabilities of the number that is good no more
+ * after this one. So all that are out are taken back, as by weft layout recall: clients get new
+ * ones with what they do next. False: not all of them came back.
  */
 static bool all_back(struct admin *a)
 {
@@ -166,7 +173,8 @@ static bool all_back(struct admin *a)
 	struct mds *m = a->a_ops.ao_mds;
 	struct outs o = {0};
 	unsigned waited = 0;
-	bool ok = atomic_load(&left) == 0 && !st_layouts_view(m->m_st, 0, 0, out_note, &o) && !o.o_failed;
+	bool ok = atomic_load(&left) == 0 && !st_layouts_view(m->m_st, 0, 0, out_note, &o) &&
+		  !o.o_failed;
 
 	if (ok)
 		atomic_store(&failed, false);

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LAYOUTS_MOST 10000   /* told of in one answer; all are counted */
-#define ENTRIES_MOST 1000000 /* of directories that are read for paths */
+#define LAYOUTS_MOST	 10000	 /* told of in one answer; all are counted */
+#define ENTRIES_MOST	 1000000 /* of directories that are read for paths */
 #define ROWS_OF_SNAPSHOT 256
 
 struct listing {
@@ -50,7 +50,8 @@ static json_t *path_json(struct listing *l, uint64_t ino)
 
 	if (l->l_path)
 		return admin_text(l->l_path, strlen(l->l_path));
-	if (!l->l_txn || !l->l_budget || ns_path_of(l->l_a->a_ops.ao_ns, l->l_txn, ino, &l->l_budget, path, sizeof(path)))
+	if (!l->l_txn || !l->l_budget ||
+	    ns_path_of(l->l_a->a_ops.ao_ns, l->l_txn, ino, &l->l_budget, path, sizeof(path)))
 		return json_null();
 	return admin_text(path, strlen(path));
 }
@@ -68,7 +69,8 @@ static void file_begin(struct listing *l, uint64_t ino)
 	l->l_ino = ino;
 	if (l->l_txn && l->l_rows++ % ROWS_OF_SNAPSHOT == 0 && kv_read_renew(l->l_txn))
 		l->l_txn = NULL;
-	known = l->l_txn && !ns_get(l->l_a->a_ops.ao_ns, l->l_txn, ino, &i) && i.i_type == NS_REG && !lo_map_decode(i.i_blob, &m);
+	known = l->l_txn && !ns_get(l->l_a->a_ops.ao_ns, l->l_txn, ino, &i) && i.i_type == NS_REG &&
+		!lo_map_decode(i.i_blob, &m);
 	l->l_fits = !l->l_ds || (known && lo_map_on(&m, l->l_ds));
 	if (!l->l_fits || json_array_size(l->l_list) >= LAYOUTS_MOST)
 		return;
@@ -82,7 +84,9 @@ static json_t *name_json(struct listing *l, uint64_t client)
 
 	if (client != l->l_client) {
 		json_decref(l->l_name);
-		l->l_name = st_client_view(l->l_a->a_ops.ao_mds->m_st, client, &v) ? admin_client_name(&v) : json_null();
+		l->l_name = st_client_view(l->l_a->a_ops.ao_mds->m_st, client, &v)
+				    ? admin_client_name(&v)
+				    : json_null();
 		l->l_client = client;
 	}
 	return json_incref(l->l_name);
@@ -100,15 +104,24 @@ static void add(void *arg, const struct st_layout_view *v)
 	l->l_recalled += v->lv_recalled;
 	if (json_array_size(l->l_list) >= LAYOUTS_MOST || !l->l_where)
 		return;
-	json_array_append_new(l->l_list, json_pack("{s:I, s:o, s:I, s:O, s:s, s:b, s:O}", "client", (json_int_t)v->lv_number, "name", name_json(l, v->lv_client), "inode",
-						   (json_int_t)v->lv_ino, "path", l->l_where, "mode", v->lv_iomode & LAYOUTIOMODE4_RW ? "write" : "read", "recalled",
-						   v->lv_recalled, "ds", l->l_servers));
+	json_array_append_new(
+		l->l_list, json_pack("{s:I, s:o, s:I, s:O, s:s, s:b, s:O}", "client",
+				     (json_int_t)v->lv_number, "name", name_json(l, v->lv_client),
+				     "inode", (json_int_t)v->lv_ino, "path", l->l_where, "mode",
+				     v->lv_iomode & LAYOUTIOMODE4_RW ? "write" : "read", "recalled",
+				     v->lv_recalled, "ds", l->l_servers));
 }
 
 /* asked: how many there were when they were asked for; -1: they were not. */
-static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, const char *path, json_int_t asked, struct http_reply *rp)
+static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, const char *path,
+		 json_int_t asked, struct http_reply *rp)
 {
-	struct listing l = {.l_a = a, .l_ds = ds, .l_path = path, .l_budget = ENTRIES_MOST, .l_list = json_array(), .l_client = UINT64_MAX};
+	struct listing l = {.l_a = a,
+			    .l_ds = ds,
+			    .l_path = path,
+			    .l_budget = ENTRIES_MOST,
+			    .l_list = json_array(),
+			    .l_client = UINT64_MAX};
 	struct kv_txn *t = NULL;
 	int err = kv_read_begin(ns_kv(a->a_ops.ao_ns), &t);
 
@@ -125,8 +138,10 @@ static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, co
 		admin_reply_error(rp, 500, "%s", strerror(-err));
 		return;
 	}
-	admin_reply_json(rp, 200, json_pack("{s:I, s:I, s:o, s:o*}", "known", (json_int_t)l.l_count, "recalled", (json_int_t)l.l_recalled, "layouts", l.l_list, "asked",
-					    asked < 0 ? NULL : json_integer(asked)));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:I, s:I, s:o, s:o*}", "known", (json_int_t)l.l_count,
+				   "recalled", (json_int_t)l.l_recalled, "layouts", l.l_list,
+				   "asked", asked < 0 ? NULL : json_integer(asked)));
 }
 
 void admin_get_layouts(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -186,7 +201,8 @@ static void recall_run(struct loop_msg *m)
 		recall_put(r);
 }
 
-/* Begun, not done: it is over when none of those that are recalled is listed any more. At the deadline what is left is fenced. */
+/* Begun, not done: it is over when none of those that are recalled is listed any more. At the
+ * deadline what is left is fenced. */
 void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const struct timespec ms = {0, 1000000};

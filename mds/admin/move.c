@@ -1,4 +1,5 @@
-/* move.c - mirrors that come and go, and objects that move, over the API (docs/moving.md). What is asked for is written into the file's map; the jobs of repair do it. */
+/* move.c - mirrors that come and go, and objects that move, over the API (docs/moving.md). What is
+ * asked for is written into the file's map; the jobs of repair do it. */
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
 #include "mds/layout/twin.h"
@@ -62,13 +63,15 @@ static void change_done(struct kv_op *op, int err)
 }
 
 /* Commits it, and answers with what is under way then. */
-static void change_commit(struct admin *a, struct change *ch, const struct http_req *rq, struct http_reply *rp)
+static void change_commit(struct admin *a, struct change *ch, const struct http_req *rq,
+			  struct http_reply *rp)
 {
 	const char *path = http_arg(rq, "path");
 	int err;
 
 	ch->ch_m = a->a_ops.ao_mds;
-	ch->ch_op = (struct kv_op){.o_run = change_run, .o_done = change_done}; /* on the committer: the loops may have stopped */
+	/* on the committer: the loops may have stopped */
+	ch->ch_op = (struct kv_op){.o_run = change_run, .o_done = change_done};
 	admin_wait_init(&ch->ch_wait);
 	kv_submit(ns_kv(a->a_ops.ao_ns), &ch->ch_op);
 	err = admin_wait_end(&ch->ch_wait);
@@ -84,7 +87,8 @@ static void change_commit(struct admin *a, struct change *ch, const struct http_
 
 static int change_add(struct change *ch, struct lo_map *map)
 {
-	return lo_column_add(ch->ch_m->m_lo, map, ch->ch_group ? ch->ch_group : "", ch->ch_why, sizeof(ch->ch_why));
+	return lo_column_add(ch->ch_m->m_lo, map, ch->ch_group ? ch->ch_group : "", ch->ch_why,
+			     sizeof(ch->ch_why));
 }
 
 void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -109,8 +113,11 @@ void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_r
 	ch.ch_ino = admin_file_arg(arg, rq, rp);
 	if (!ch.ch_ino)
 		return;
-	if (!mirror || !isdigit((unsigned char)*mirror) || strlen(mirror) > 3 || strspn(mirror, "0123456789") != strlen(mirror)) {
-		admin_reply_error(rp, 400, "mirror: expected its number, counted from 0, as weft mirror list shows it");
+	if (!mirror || !isdigit((unsigned char)*mirror) || strlen(mirror) > 3 ||
+	    strspn(mirror, "0123456789") != strlen(mirror)) {
+		admin_reply_error(rp, 400,
+				  "mirror: expected its number, counted from 0, as weft mirror "
+				  "list shows it");
 		return;
 	}
 	ch.ch_mirror = (unsigned)strtoul(mirror, NULL, 10);
@@ -133,7 +140,8 @@ static int groups_only(struct change *ch, const struct lo_map *map, struct lo_po
 	*p->lp_groups = 0;
 	len = (int)lo_policy_format(p, text);
 	if (strlen(ch->ch_group) >= LO_GROUPS_LEN) {
-		snprintf(ch->ch_why, sizeof(ch->ch_why), "group: expected at most %d characters", LO_GROUPS_LEN - 1);
+		snprintf(ch->ch_why, sizeof(ch->ch_why), "group: expected at most %d characters",
+			 LO_GROUPS_LEN - 1);
 		return -EINVAL;
 	}
 	len += snprintf(text + len, sizeof(text) - (size_t)len, ",group=%s", ch->ch_group);
@@ -155,13 +163,16 @@ static int change_move(struct change *ch, struct lo_map *map)
 		err = groups_only(ch, map, &p);
 		policy = true;
 	}
-	return err ? err : lo_move_ask(ch->ch_m->m_lo, map, policy ? &p : NULL, ch->ch_from, ch->ch_why, sizeof(ch->ch_why));
+	return err ? err
+		   : lo_move_ask(ch->ch_m->m_lo, map, policy ? &p : NULL, ch->ch_from, ch->ch_why,
+				 sizeof(ch->ch_why));
 }
 
 void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *policy = http_arg(rq, "policy"), *from = http_arg(rq, "from");
-	struct change ch = {.ch_fn = change_move, .ch_group = http_arg(rq, "group"), .ch_has_policy = policy};
+	struct change ch = {
+		.ch_fn = change_move, .ch_group = http_arg(rq, "group"), .ch_has_policy = policy};
 	char err[256];
 
 	if (http_arg(rq, "stripes") || http_arg(rq, "unit")) {

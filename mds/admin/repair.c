@@ -1,4 +1,5 @@
-/* repair.c - the repair of mirrors over the API: what is under way, what waits and for what, and files that are to be repaired now (docs/repair.md); what moves (docs/moving.md). */
+/* repair.c - the repair of mirrors over the API: what is under way, what waits and for what, and
+ * files that are to be repaired now (docs/repair.md); what moves (docs/moving.md). */
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
 #include "mds/jobs/repair.h"
@@ -29,21 +30,31 @@ static json_t *server(struct mds *m, uint32_t id)
 
 static void add_running(struct listing *l, const struct op_repair_view *v)
 {
-	static const char *const step[] = {[OP_REPAIR_RECALL] = "recall", [OP_REPAIR_BEGIN] = "begin", [OP_REPAIR_COPY] = "copy", [OP_REPAIR_END] = "end", [OP_REPAIR_SWITCH] = "switch"};
+	static const char *const step[] = {[OP_REPAIR_RECALL] = "recall",
+					   [OP_REPAIR_BEGIN] = "begin",
+					   [OP_REPAIR_COPY] = "copy",
+					   [OP_REPAIR_END] = "end",
+					   [OP_REPAIR_SWITCH] = "switch"};
 	uint64_t moved = v->rv_done - v->rv_began;
 	double rate = v->rv_ms ? (double)moved * 1000 / (double)v->rv_ms : 0;
 	bool known = v->rv_step == OP_REPAIR_COPY && v->rv_size && rate > 0;
-	double left = known && v->rv_size > v->rv_done ? (double)(v->rv_size - v->rv_done) / rate : 0;
+	double left =
+		known && v->rv_size > v->rv_done ? (double)(v->rv_size - v->rv_done) / rate : 0;
 
-	json_array_append_new(l->l_running,
-			      json_pack("{s:I, s:i, s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "inode", (json_int_t)v->rv_ino, "object", (int)v->rv_object, "ds",
-					server(l->l_m, v->rv_to), "from", server(l->l_m, v->rv_from), "step", step[v->rv_step], "done", (json_int_t)v->rv_done, "size",
-					(json_int_t)v->rv_size, "written", (json_int_t)v->rv_copied, "equal", (json_int_t)v->rv_same, "rate", (json_int_t)rate, "seconds_left",
-					known ? json_integer((json_int_t)(left + 0.5)) : json_null()));
+	json_array_append_new(
+		l->l_running,
+		json_pack("{s:I, s:i, s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "inode",
+			  (json_int_t)v->rv_ino, "object", (int)v->rv_object, "ds",
+			  server(l->l_m, v->rv_to), "from", server(l->l_m, v->rv_from), "step",
+			  step[v->rv_step], "done", (json_int_t)v->rv_done, "size",
+			  (json_int_t)v->rv_size, "written", (json_int_t)v->rv_copied, "equal",
+			  (json_int_t)v->rv_same, "rate", (json_int_t)rate, "seconds_left",
+			  known ? json_integer((json_int_t)(left + 0.5)) : json_null()));
 }
 
 /* Why an object is not being repaired now, and for how long that is known to be so. */
-static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair *row, const struct lo_map *map, unsigned obj)
+static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair *row,
+			const struct lo_map *map, unsigned obj)
 {
 	static const char *const wait[] = {
 		[LO_IN_PLACE] = "waiting for its turn",
@@ -56,16 +67,21 @@ static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair 
 	const char *why;
 	uint32_t ds;
 
-	why = wait[lo_repair_where(l->l_m->m_lo, map, obj, row, l->l_opts.ro_wait_ms, &ds, &left_ms)];
+	why = wait[lo_repair_where(l->l_m->m_lo, map, obj, row, l->l_opts.ro_wait_ms, &ds,
+				   &left_ms)];
 	if (lo_repair_waits(row, now)) {
 		why = lo_repair_why_text(row->rr_why);
 		left_ms = lo_repair_waits(row, now) * 1000;
 	}
 	if (!l->l_opts.ro_files)
 		why = "repair is off: mds.repair_files is 0";
-	json_array_append_new(l->l_waiting, json_pack("{s:I, s:i, s:o, s:s, s:s, s:i, s:I}", "inode", (json_int_t)ino, "object", (int)obj, "ds", server(l->l_m, map->lm_obj[obj].ob_ds),
-						      "state", map->lm_obj[obj].ob_state == LO_REBUILDING ? "rebuilding" : "stale", "why", why, "fails", (int)row->rr_fails,
-						      "seconds_left", (json_int_t)(left_ms + 999) / 1000));
+	json_array_append_new(
+		l->l_waiting,
+		json_pack("{s:I, s:i, s:o, s:s, s:s, s:i, s:I}", "inode", (json_int_t)ino, "object",
+			  (int)obj, "ds", server(l->l_m, map->lm_obj[obj].ob_ds), "state",
+			  map->lm_obj[obj].ob_state == LO_REBUILDING ? "rebuilding" : "stale",
+			  "why", why, "fails", (int)row->rr_fails, "seconds_left",
+			  (json_int_t)(left_ms + 999) / 1000));
 }
 
 static bool runs(const struct listing *l, uint64_t ino, unsigned obj)
@@ -87,12 +103,20 @@ static void add_moving(struct listing *l, uint64_t ino, const struct lo_map *map
 		return;
 	for (unsigned k = 0; k < lo_objects(map); k++) {
 		bool goes = map->lm_obj[k].ob_leaving;
-		uint32_t to = goes && map->lm_spare ? map->lm_obj[spare + k % map->lm_stripes].ob_ds : 0;
+		uint32_t to =
+			goes && map->lm_spare ? map->lm_obj[spare + k % map->lm_stripes].ob_ds : 0;
 
 		if (!goes && !(misplaced >> k & 1))
 			continue;
-		json_array_append_new(l->l_moving, json_pack("{s:I, s:i, s:o, s:o, s:s, s:s}", "inode", (json_int_t)ino, "object", (int)k, "ds", server(l->l_m, map->lm_obj[k].ob_ds), "to",
-							     server(l->l_m, to), "state", to ? "moves" : goes ? "leaves" : "waits", "why", why));
+		json_array_append_new(l->l_moving,
+				      json_pack("{s:I, s:i, s:o, s:o, s:s, s:s}", "inode",
+						(json_int_t)ino, "object", (int)k, "ds",
+						server(l->l_m, map->lm_obj[k].ob_ds), "to",
+						server(l->l_m, to), "state",
+						to     ? "moves"
+						: goes ? "leaves"
+						       : "waits",
+						"why", why));
 		l->l_shown++;
 	}
 }
@@ -106,10 +130,12 @@ static int list_row(void *arg, uint64_t ino, const struct lo_repair *row)
 	if (l->l_only && ino != l->l_only)
 		return ino > l->l_only;
 	l->l_count++;
-	if (l->l_shown >= WAITING_MAX || ns_get(l->l_m->m_ns, l->l_txn, ino, &i) || lo_map_decode(i.i_blob, &map))
+	if (l->l_shown >= WAITING_MAX || ns_get(l->l_m->m_ns, l->l_txn, ino, &i) ||
+	    lo_map_decode(i.i_blob, &map))
 		return 0;
 	for (unsigned k = 0; k < (unsigned)map.lm_stripes * map.lm_mirrors; k++) {
-		if (map.lm_obj[k].ob_state == LO_IN_SYNC || map.lm_obj[k].ob_state == LO_ABSENT || map.lm_obj[k].ob_leaving || runs(l, ino, k))
+		if (map.lm_obj[k].ob_state == LO_IN_SYNC || map.lm_obj[k].ob_state == LO_ABSENT ||
+		    map.lm_obj[k].ob_leaving || runs(l, ino, k))
 			continue;
 		add_waiting(l, ino, row, &map, k);
 		l->l_shown++;
@@ -121,7 +147,12 @@ static int list_row(void *arg, uint64_t ino, const struct lo_repair *row)
 void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 {
 	struct mds *m = a->a_ops.ao_mds;
-	struct listing l = {.l_m = m, .l_opts = op_repair_opts(m), .l_only = only, .l_running = json_array(), .l_waiting = json_array(), .l_moving = json_array()};
+	struct listing l = {.l_m = m,
+			    .l_opts = op_repair_opts(m),
+			    .l_only = only,
+			    .l_running = json_array(),
+			    .l_waiting = json_array(),
+			    .l_moving = json_array()};
 	int err = kv_read_begin(m->m_kv, &l.l_txn);
 
 	l.l_nrun = op_repair_list(m, l.l_run, RUNNING_MAX);
@@ -140,8 +171,11 @@ void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 		return;
 	}
 	admin_reply_json(rp, 200,
-			 json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "files_at_a_time", (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate, "wait_seconds",
-				   (json_int_t)l.l_opts.ro_wait_ms / 1000, "files", (json_int_t)l.l_count, "running", l.l_running, "waiting", l.l_waiting, "moving", l.l_moving));
+			 json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "files_at_a_time",
+				   (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate,
+				   "wait_seconds", (json_int_t)l.l_opts.ro_wait_ms / 1000, "files",
+				   (json_int_t)l.l_count, "running", l.l_running, "waiting",
+				   l.l_waiting, "moving", l.l_moving));
 }
 
 uint64_t admin_file_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)

@@ -27,10 +27,15 @@ static int list_one(void *arg, uint64_t ino, const struct lo_twin *tw)
 		return ino > l->l_only;
 	if (l->l_count++ >= ROWS)
 		return 0;
-	json_array_append_new(l->l_files, json_pack("{s:I, s:i, s:I, s:i, s:s, s:I, s:I, s:I, s:i, s:i}", "inode", (json_int_t)ino, "stripes", tw->tw_map.lm_stripes, "unit",
-						    (json_int_t)tw->tw_map.lm_unit, "mirrors", tw->tw_map.lm_mirrors, "step", v ? v->rv_step : "waits", "done",
-						    (json_int_t)(v ? v->rv_done : 0), "size", (json_int_t)(v ? v->rv_size : 0), "written", (json_int_t)(v ? v->rv_copied : 0), "round",
-						    v ? (int)v->rv_round : 0, "restarts", v ? (int)v->rv_restarts : 0));
+	json_array_append_new(
+		l->l_files,
+		json_pack("{s:I, s:i, s:I, s:i, s:s, s:I, s:I, s:I, s:i, s:i}", "inode",
+			  (json_int_t)ino, "stripes", tw->tw_map.lm_stripes, "unit",
+			  (json_int_t)tw->tw_map.lm_unit, "mirrors", tw->tw_map.lm_mirrors, "step",
+			  v ? v->rv_step : "waits", "done", (json_int_t)(v ? v->rv_done : 0),
+			  "size", (json_int_t)(v ? v->rv_size : 0), "written",
+			  (json_int_t)(v ? v->rv_copied : 0), "round", v ? (int)v->rv_round : 0,
+			  "restarts", v ? (int)v->rv_restarts : 0));
 	return 0;
 }
 
@@ -51,7 +56,9 @@ static void reply(struct admin *a, uint64_t only, struct http_reply *rp)
 				  strerror(-err));
 		return;
 	}
-	admin_reply_json(rp, 200, json_pack("{s:I, s:o}", "files", (json_int_t)l.l_count, "restriping", l.l_files));
+	admin_reply_json(
+		rp, 200,
+		json_pack("{s:I, s:o}", "files", (json_int_t)l.l_count, "restriping", l.l_files));
 }
 
 void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -117,7 +124,9 @@ static int wish_run(struct kv_op *op, struct kv_txn *t)
 	w->w_unit = w->w_unit ? w->w_unit : map.lm_unit;
 	err = check(w, t, &map);
 	if (!err)
-		err = lo_twin_place(w->w_m->m_lo, &i, &map, w->w_stripes, w->w_unit, 64 + randombytes_uniform(128), w->w_m->m_lease_ms, &tw, w->w_why, sizeof(w->w_why));
+		err = lo_twin_place(w->w_m->m_lo, &i, &map, w->w_stripes, w->w_unit,
+				    64 + randombytes_uniform(128), w->w_m->m_lease_ms, &tw,
+				    w->w_why, sizeof(w->w_why));
 	return err ? err : lo_twin_put(t, w->w_ino, &tw);
 }
 
@@ -133,7 +142,10 @@ static uint32_t unit_of(const char *text)
 	char line[64], err[256];
 	int n = snprintf(line, sizeof(line), "unit=%s", text);
 
-	return n > 0 && (size_t)n < sizeof(line) && !strchr(text, ',') && !lo_policy_parse(line, (size_t)n, &p, err, sizeof(err)) ? p.lp_unit : 0;
+	return n > 0 && (size_t)n < sizeof(line) && !strchr(text, ',') &&
+			       !lo_policy_parse(line, (size_t)n, &p, err, sizeof(err))
+		       ? p.lp_unit
+		       : 0;
 }
 
 void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -155,7 +167,8 @@ void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply 
 		admin_reply_error(rp, 400, "unit: expected a power of two from 1M to 2G");
 		return;
 	}
-	if (http_arg(rq, "group") || http_arg(rq, "policy") || http_arg(rq, "from") || http_arg(rq, "cancel")) {
+	if (http_arg(rq, "group") || http_arg(rq, "policy") || http_arg(rq, "from") ||
+	    http_arg(rq, "cancel")) {
 		admin_reply_error(rp, 400,
 				  "expected stripes and a unit, or a destination, not both: give "
 				  "one after the other");

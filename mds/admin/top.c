@@ -17,8 +17,11 @@ struct names {
 
 static json_t *rates(const struct heat_row *r)
 {
-	return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:f}", "ops", (double)r->hr_ops, "read", (double)r->hr_read, "written", (double)r->hr_written, "mean_us",
-			 (json_int_t)r->hr_us, "p50_us", (json_int_t)op_heat_percentile(r, 0.5), "p99_us", (json_int_t)op_heat_percentile(r, 0.99), "heat", (double)r->hr_heat);
+	return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:f}", "ops", (double)r->hr_ops, "read",
+			 (double)r->hr_read, "written", (double)r->hr_written, "mean_us",
+			 (json_int_t)r->hr_us, "p50_us", (json_int_t)op_heat_percentile(r, 0.5),
+			 "p99_us", (json_int_t)op_heat_percentile(r, 0.99), "heat",
+			 (double)r->hr_heat);
 }
 
 /* A client or a server that is gone is left out. */
@@ -59,7 +62,9 @@ static bool below(const char *path, const char *top)
 static bool name_inode(struct names *n, const struct heat_row *r, json_t *o)
 {
 	char path[4096];
-	bool known = n->n_txn && n->n_budget && !ns_path_of(n->n_a->a_ops.ao_ns, n->n_txn, r->hr_key, &n->n_budget, path, sizeof(path));
+	bool known = n->n_txn && n->n_budget &&
+		     !ns_path_of(n->n_a->a_ops.ao_ns, n->n_txn, r->hr_key, &n->n_budget, path,
+				 sizeof(path));
 
 	if (*n->n_below && (!known || !below(path, n->n_below)))
 		return false;
@@ -70,7 +75,8 @@ static bool name_inode(struct names *n, const struct heat_row *r, json_t *o)
 
 static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t most)
 {
-	static bool (*const name[HEAT_KINDS])(struct names *, const struct heat_row *, json_t *) = {name_client, name_server, name_inode, name_inode};
+	static bool (*const name[HEAT_KINDS])(struct names *, const struct heat_row *, json_t *) = {
+		name_client, name_server, name_inode, name_inode};
 	struct heat_row *rows;
 	json_t *list = json_array();
 	size_t have;
@@ -80,7 +86,8 @@ static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t m
 		const struct heat_row *r = &rows[i];
 		json_t *o;
 
-		if (heat ? r->hr_heat < 0.5f : r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT < IDLE)
+		if (heat ? r->hr_heat < 0.5f
+			 : r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT < IDLE)
 			break;
 		o = rates(r);
 		if (o && name[kind](n, r, o))
@@ -111,8 +118,10 @@ void admin_get_top(void *arg, const struct http_req *rq, struct http_reply *rp)
 
 	if (most < 0 || !names_begin(&n, arg, rp))
 		return;
-	j = json_pack("{s:i, s:o, s:o, s:o}", "half_life", HEAT_FAST_S, "clients", busiest(&n, HEAT_CLIENT, false, (size_t)most), "servers",
-		      busiest(&n, HEAT_SERVER, false, (size_t)most), "directories", busiest(&n, HEAT_DIR, false, (size_t)most));
+	j = json_pack("{s:i, s:o, s:o, s:o}", "half_life", HEAT_FAST_S, "clients",
+		      busiest(&n, HEAT_CLIENT, false, (size_t)most), "servers",
+		      busiest(&n, HEAT_SERVER, false, (size_t)most), "directories",
+		      busiest(&n, HEAT_DIR, false, (size_t)most));
 	kv_read_end(n.n_txn);
 	admin_reply_json(rp, 200, j);
 }
@@ -124,11 +133,14 @@ void admin_get_heat(void *arg, const struct http_req *rq, struct http_reply *rp)
 	struct names n;
 	json_t *j;
 
-	if (most < 0 || (http_arg(rq, "path") && !admin_inode_arg(arg, rq, rp, &i)) || !names_begin(&n, arg, rp))
+	if (most < 0 || (http_arg(rq, "path") && !admin_inode_arg(arg, rq, rp, &i)) ||
+	    !names_begin(&n, arg, rp))
 		return;
 	if (http_arg(rq, "path") && i.i_ino != NS_ROOT_INO)
 		n.n_below = http_arg(rq, "path");
-	j = json_pack("{s:i, s:o, s:o}", "half_life", HEAT_SLOW_S, "directories", busiest(&n, HEAT_DIR, true, (size_t)most), "files", busiest(&n, HEAT_FILE, true, (size_t)most));
+	j = json_pack("{s:i, s:o, s:o}", "half_life", HEAT_SLOW_S, "directories",
+		      busiest(&n, HEAT_DIR, true, (size_t)most), "files",
+		      busiest(&n, HEAT_FILE, true, (size_t)most));
 	kv_read_end(n.n_txn);
 	admin_reply_json(rp, 200, j);
 }

@@ -32,9 +32,12 @@ static json_t *diff_json(struct admin *a, const struct op_verify_diff *d)
 
 	for (unsigned k = 0; k < LO_MAX_OBJECTS; k++)
 		if (d->vd_bad >> k & 1)
-			json_array_append_new(bad, json_pack("{s:i, s:o}", "object", (int)k, "ds", ds_name(a, d->vd_ds[k])));
-	return json_pack("{s:I, s:o, s:i, s:I, s:I, s:o, s:o, s:b}", "inode", (json_int_t)d->vd_ino, "path", path_of(a, d->vd_ino), "stripe", (int)d->vd_stripe, "offset", (json_int_t)d->vd_off,
-			 "length", (json_int_t)d->vd_len, "kept", ds_name(a, d->vd_ds[d->vd_kept]), "differ", bad, "mended", d->vd_mended);
+			json_array_append_new(bad, json_pack("{s:i, s:o}", "object", (int)k, "ds",
+							     ds_name(a, d->vd_ds[k])));
+	return json_pack("{s:I, s:o, s:i, s:I, s:I, s:o, s:o, s:b}", "inode", (json_int_t)d->vd_ino,
+			 "path", path_of(a, d->vd_ino), "stripe", (int)d->vd_stripe, "offset",
+			 (json_int_t)d->vd_off, "length", (json_int_t)d->vd_len, "kept",
+			 ds_name(a, d->vd_ds[d->vd_kept]), "differ", bad, "mended", d->vd_mended);
 }
 
 void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -48,10 +51,14 @@ void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *r
 	for (unsigned i = 0; i < v.vv_ndiff; i++)
 		json_array_append_new(diffs, diff_json(a, &v.vv_diff[i]));
 	free(v.vv_diff);
-	admin_reply_json(rp, 200,
-			 json_pack("{s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "number", (json_int_t)v.vv_number, "running", v.vv_running, "mend", v.vv_ask.va_mend, "files",
-				   (json_int_t)v.vv_files, "bytes", (json_int_t)v.vv_bytes, "single", (json_int_t)v.vv_single, "skipped", (json_int_t)v.vv_skipped, "different",
-				   (json_int_t)v.vv_diffs, "now", v.vv_now ? path_of(a, v.vv_now) : json_null(), "differences", diffs));
+	admin_reply_json(
+		rp, 200,
+		json_pack("{s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "number",
+			  (json_int_t)v.vv_number, "running", v.vv_running, "mend",
+			  v.vv_ask.va_mend, "files", (json_int_t)v.vv_files, "bytes",
+			  (json_int_t)v.vv_bytes, "single", (json_int_t)v.vv_single, "skipped",
+			  (json_int_t)v.vv_skipped, "different", (json_int_t)v.vv_diffs, "now",
+			  v.vv_now ? path_of(a, v.vv_now) : json_null(), "differences", diffs));
 }
 
 void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp)

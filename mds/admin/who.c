@@ -16,7 +16,8 @@ void admin_reply_errno(struct http_reply *rp, int err, const char *path)
 		admin_reply_error(rp, 500, "%s: %s", path, strerror(-err));
 }
 
-bool admin_inode_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp, struct ns_inode *i)
+bool admin_inode_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp,
+		     struct ns_inode *i)
 {
 	const char *path = http_arg(rq, "path");
 	struct ns *ns = a->a_ops.ao_ns;
@@ -78,7 +79,8 @@ json_t *admin_text(const void *bytes, size_t len)
 	return s;
 }
 
-int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const char *name, int64_t least, int64_t most, int64_t fallback)
+int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const char *name,
+			 int64_t least, int64_t most, int64_t fallback)
 {
 	const char *text = http_arg(rq, name);
 	char *end;
@@ -89,7 +91,8 @@ int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const
 	errno = 0;
 	v = strtoll(text, &end, 10);
 	if (!isdigit((unsigned char)*text) || *end || errno || v < least || v > most) {
-		admin_reply_error(rp, 400, "%s: expected a number from %lld to %lld", name, (long long)least, (long long)most);
+		admin_reply_error(rp, 400, "%s: expected a number from %lld to %lld", name,
+				  (long long)least, (long long)most);
 		return -1;
 	}
 	return v;
@@ -102,7 +105,8 @@ json_t *admin_client_name(const struct st_client_view *v)
 
 	if (v->cv_owner_len > 12 && !memcmp(o, "Linux NFSv4.", 12)) {
 		p = memchr(o + 12, ' ', (size_t)(end - o - 12));
-		for (const char *s = p; s && (s = memchr(s, '/', (size_t)(end - s))) && s + 1 < end; s++)
+		for (const char *s = p; s && (s = memchr(s, '/', (size_t)(end - s))) && s + 1 < end;
+		     s++)
 			p = s;
 		if (p && p + 1 < end)
 			return admin_text(p + 1, (size_t)(end - p - 1));

@@ -6,7 +6,8 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-#define PATIENCE_MS 2000 /* this thread answers others as well; who asks again finds the delegation returned, or revoked */
+/* this thread answers others as well; who asks again finds the delegation returned, or revoked */
+#define PATIENCE_MS 2000
 
 /* The name as it is stored: without "user.". NULL: refused. */
 static const char *name_arg(const struct http_req *rq, struct http_reply *rp)
@@ -17,7 +18,9 @@ static const char *name_arg(const struct http_req *rq, struct http_reply *rp)
 		name += 5;
 	if (name && *name && strlen(name) <= NS_XATTR_NAME_MAX)
 		return name;
-	admin_reply_error(rp, 400, "name: expected one with 1 to %d bytes; user. before it may be left out", NS_XATTR_NAME_MAX);
+	admin_reply_error(rp, 400,
+			  "name: expected one with 1 to %d bytes; user. before it may be left out",
+			  NS_XATTR_NAME_MAX);
 	return NULL;
 }
 
@@ -28,7 +31,9 @@ static void reply_xattr_errno(struct http_reply *rp, int err, const char *path, 
 	else if (err == -EEXIST)
 		admin_reply_error(rp, 409, "%s: it has an attribute user.%s already", path, name);
 	else if (err == -EPERM)
-		admin_reply_error(rp, 409, "%s: only regular files and directories have extended attributes", path);
+		admin_reply_error(rp, 409,
+				  "%s: only regular files and directories have extended attributes",
+				  path);
 	else if (err == -E2BIG)
 		admin_reply_error(rp, 400, "the value is longer than %d bytes", NS_XATTR_VALUE_MAX);
 	else
@@ -97,7 +102,8 @@ static int show_one(void *arg, const char *name, size_t len)
 	return 0;
 }
 
-/* What is made when it is asked for: never listed over NFS, but an administrator wants to see it. */
+/* What is made when it is asked for: never listed over NFS, but an administrator wants to see
+ * it. */
 static int show_made(struct show *s, const struct ns_inode *i)
 {
 	struct ns *ns = s->s_a->a_ops.ao_ns;
@@ -121,7 +127,8 @@ static int show_made(struct show *s, const struct ns_inode *i)
 	if (err)
 		return err;
 	if (!s->s_only || !strcmp(s->s_only, "weft.policy"))
-		json_array_append_new(s->s_list, xattr_json("weft.policy", 11, text, lo_policy_format(&p, text), true));
+		json_array_append_new(s->s_list, xattr_json("weft.policy", 11, text,
+							    lo_policy_format(&p, text), true));
 	if (i->i_type != NS_REG || (s->s_only && strcmp(s->s_only, "weft.layout")))
 		return 0;
 	json = lo_layout_json(s->s_a->a_ops.ao_lo, s->s_txn, i, &m);
@@ -132,7 +139,8 @@ static int show_made(struct show *s, const struct ns_inode *i)
 	return 0;
 }
 
-static void show(struct admin *a, uint64_t ino, const char *path, const char *only, struct http_reply *rp)
+static void show(struct admin *a, uint64_t ino, const char *path, const char *only,
+		 struct http_reply *rp)
 {
 	struct show s = {.s_a = a, .s_ino = ino, .s_only = only, .s_list = json_array()};
 	struct ns *ns = a->a_ops.ao_ns;
@@ -154,7 +162,9 @@ static void show(struct admin *a, uint64_t ino, const char *path, const char *on
 		reply_xattr_errno(rp, err, path, only ? only : "");
 		return;
 	}
-	admin_reply_json(rp, 200, json_pack("{s:o, s:o}", "path", admin_text(path, strlen(path)), "xattrs", s.s_list));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:o, s:o}", "path", admin_text(path, strlen(path)), "xattrs",
+				   s.s_list));
 }
 
 void admin_get_xattr(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -187,8 +197,10 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_cinfo ci;
 
 	if (c->c_remove)
-		return ns_xattr_remove(c->c_ns, t, c->c_ino, c->c_name, strlen(c->c_name), &root, c->c_now, &ci);
-	return ns_xattr_set(c->c_ns, t, c->c_ino, c->c_name, strlen(c->c_name), c->c_val, c->c_how, &root, c->c_now, &ci);
+		return ns_xattr_remove(c->c_ns, t, c->c_ino, c->c_name, strlen(c->c_name), &root,
+				       c->c_now, &ci);
+	return ns_xattr_set(c->c_ns, t, c->c_ino, c->c_name, strlen(c->c_name), c->c_val, c->c_how,
+			    &root, c->c_now, &ci);
 }
 
 static void change_done(struct kv_op *op, int err)
@@ -196,7 +208,8 @@ static void change_done(struct kv_op *op, int err)
 	admin_wait_done(&caa_container_of(op, struct change, c_op)->c_wait, err);
 }
 
-/* Delegations that stand against a change come back, or the tick revokes them at the deadline. False: one is out. */
+/* Delegations that stand against a change come back, or the tick revokes them at the deadline.
+ * False: one is out. */
 static bool delegations_back(struct st *st, uint64_t ino, unsigned wait_ms)
 {
 	const struct timespec some = {0, 10000000};
@@ -229,7 +242,8 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 	}
 	c->c_ns = a->a_ops.ao_ns;
 	c->c_now = file_now();
-	c->c_op = (struct kv_op){.o_run = change_run, .o_done = change_done}; /* on the committer: the loops may have stopped */
+	/* on the committer: the loops may have stopped */
+	c->c_op = (struct kv_op){.o_run = change_run, .o_done = change_done};
 	admin_wait_init(&c->c_wait);
 	kv_submit(m->m_kv, &c->c_op);
 	err = admin_wait_end(&c->c_wait);
@@ -242,7 +256,10 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 
 static int digit(char ch)
 {
-	return ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
+	return ch >= '0' && ch <= '9'	? ch - '0'
+	       : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
+	       : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
+					: -1;
 }
 
 /* The body in place of which "encoding" says how it is written. Malloc'd; NULL: refused. */

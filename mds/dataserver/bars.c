@@ -1,8 +1,11 @@
 /*
- * bars.c - data servers are told which clients live, so that they need not keep a row of each that was evicted (docs/fencing.md, "What a data server keeps of bars").
+ * bars.c - data servers are told which clients live, so that they need not keep a row of each that
+ * was evicted (docs/fencing.md, "What a data server keeps of bars").
  *
- * What is told is of one moment, and stays true: numbers rise and are never given again, so one that was given and is nobody's is nobody's for ever. Hence it may be told late, twice,
- * in part or not at all. It is told anew to all when as many clients were barred since as lived then, and a few; and to a server that has joined.
+ * What is told is of one moment, and stays true: numbers rise and are never given again, so one
+ * that was given and is nobody's is nobody's for ever. Hence it may be told late, twice, in part or
+ * not at all. It is told anew to all when as many clients were barred since as lived then, and a
+ * few; and to a server that has joined.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,9 +20,9 @@
 
 /* Who lived at a moment. On the first loop. */
 struct dsc_living {
-	unsigned dl_refs; /* the table's, and one of each that is being told */
+	unsigned dl_refs;	     /* the table's, and one of each that is being told */
 	uint64_t dl_number, dl_bars; /* rising; d_bars of before the moment */
-	uint32_t *dl_client; /* rising */
+	uint32_t *dl_client;	     /* rising */
 	size_t dl_n;
 	uint32_t dl_next; /* the first number that is not given yet */
 };
@@ -33,7 +36,9 @@ struct tell {
 	bool te_taken;
 };
 
-void dsc_set_living_handler(struct dsc *d, int (*fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next), void *arg)
+void dsc_set_living_handler(struct dsc *d,
+			    int (*fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next),
+			    void *arg)
 {
 	d->d_living_fn = fn;
 	d->d_living_arg = arg;
@@ -143,7 +148,8 @@ static void tell_done(struct dsc_ctl *c, int err)
 		tell_next(te);
 }
 
-/* So many of the living as a message has, and all numbers up to the last of them; in the last message, all that were given. */
+/* So many of the living as a message has, and all numbers up to the last of them; in the last
+ * message, all that were given. */
 static void tell_next(struct tell *te)
 {
 	ctl_dead_args *a = &te->te_ctl.dc_req.ctl_request_u.dead;
@@ -153,7 +159,8 @@ static void tell_next(struct tell *te)
 	a->first = a->last + 1;
 	a->living.living_val = dl->dl_client + te->te_at;
 	a->living.living_len = left > CTL_LIVING_MAX ? CTL_LIVING_MAX : (unsigned)left;
-	a->last = left > CTL_LIVING_MAX ? dl->dl_client[te->te_at + CTL_LIVING_MAX - 1] : dl->dl_next - 1;
+	a->last = left > CTL_LIVING_MAX ? dl->dl_client[te->te_at + CTL_LIVING_MAX - 1]
+					: dl->dl_next - 1;
 	te->te_taken = false;
 	dsc_call(te->te_dsc, te->te_id, &te->te_ctl, TELL_MS);
 }
@@ -161,7 +168,8 @@ static void tell_next(struct tell *te)
 /* Locked. */
 static bool wanted(const struct dsc_node *nd, uint64_t number, uint64_t now)
 {
-	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_bars && !nd->nd_telling && nd->nd_living != number &&
+	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_bars &&
+	       !nd->nd_telling && nd->nd_living != number &&
 	       (!nd->nd_tell_ms || now - nd->nd_tell_ms >= AGAIN_MS);
 }
 

@@ -22,7 +22,8 @@ struct data_conn {
 	struct sockaddr_storage dn_addr;
 	socklen_t dn_len;
 };
-/* da_heard: what clients told this loop of their reads, which it alone writes: microseconds together, and in the low LATENCY_N bits how often. Both go round. */
+/* da_heard: what clients told this loop of their reads, which it alone writes: microseconds
+ * together, and in the low LATENCY_N bits how often. Both go round. */
 #define LATENCY_N 24
 struct dsc_data {
 	struct data_conn da_conn[DSC_MAX + 1][2]; /* 1: over TLS */
@@ -118,7 +119,8 @@ bool dsc_data_latency(struct dsc *d, uint32_t id, uint32_t us)
 		return false;
 	da = d->d_data[at];
 	was = atomic_load_explicit(&da->da_heard[id], memory_order_relaxed);
-	atomic_store(&da->da_heard[id], ((was >> LATENCY_N) + us) << LATENCY_N | ((was + 1) & ((1u << LATENCY_N) - 1)));
+	atomic_store(&da->da_heard[id], ((was >> LATENCY_N) + us) << LATENCY_N |
+						((was + 1) & ((1u << LATENCY_N) - 1)));
 	if (!atomic_load(&da->da_hears))
 		atomic_store(&da->da_hears, true);
 	return true;
@@ -131,9 +133,12 @@ void dsc_data_latencies(struct dsc *d)
 
 		if (!atomic_load(&da->da_hears))
 			continue;
-		atomic_store(&da->da_hears, false); /* before the look: what comes meanwhile is looked at again */
+		/* before the look: what comes meanwhile is looked at again */
+		atomic_store(&da->da_hears, false);
 		for (uint32_t id = 1; id <= DSC_MAX; id++) {
-			uint64_t now = atomic_load(&da->da_heard[id]), was = da->da_known[id], us = ((now >> LATENCY_N) - (was >> LATENCY_N)) << LATENCY_N >> LATENCY_N;
+			uint64_t now = atomic_load(&da->da_heard[id]), was = da->da_known[id],
+				 us = ((now >> LATENCY_N) - (was >> LATENCY_N)) << LATENCY_N >>
+				      LATENCY_N;
 			unsigned n = (unsigned)(now - was) & ((1u << LATENCY_N) - 1);
 			struct dsc_node *nd;
 
@@ -184,7 +189,8 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id, const struct d
 	socklen_t len;
 	bool tls;
 
-	if (at == d->d_opts.do_nloops || d->d_data[at]->da_closed || !dsc_get(d, id, &sv) || !data_addr(&sv, &ss, &len))
+	if (at == d->d_opts.do_nloops || d->d_data[at]->da_closed || !dsc_get(d, id, &sv) ||
+	    !data_addr(&sv, &ss, &len))
 		return NULL;
 	tls = sv.sv_tls != RPC_TLS_OFF || (sv.sv_peers && !io->di_clear);
 	if (!tls && !io->di_clear && (io->di_read_to || io->di_data))
@@ -342,7 +348,8 @@ static void commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
 static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const struct dsc_handle *h,
 				size_t limit, void (*done)(struct rpc_req *, int, struct xdr_in *))
 {
-	struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS, .rc_uid = h->dh_uid, .rc_gid = h->dh_gid};
+	struct rpc_cred cred = {
+		.rc_flavor = RPC_AUTH_SYS, .rc_uid = h->dh_uid, .rc_gid = h->dh_gid};
 
 	io->di_asked = io->di_count;
 	io->di_holds = 1;
@@ -398,7 +405,8 @@ void dsc_read(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc
 	io_send(d, id, io, timeout_ms);
 }
 
-static void write_send(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io, uint32_t timeout_ms, bool by_copy)
+static void write_send(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
+		       uint32_t timeout_ms, bool by_copy)
 {
 	struct xdr_out *x = io_begin(io, NFS3_WRITE, h, 256 + (size_t)io->di_count, write_reply);
 
@@ -421,7 +429,8 @@ void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct ds
 	write_send(d, id, h, io, timeout_ms, false);
 }
 
-void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io, uint32_t timeout_ms)
+void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
+		    uint32_t timeout_ms)
 {
 	write_send(d, id, h, io, timeout_ms, true);
 }

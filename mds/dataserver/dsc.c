@@ -28,7 +28,8 @@ uint32_t dsc_clone_block(struct dsc *d)
 
 static struct dsc_view *view_of(const struct dsc *d, uint32_t id)
 {
-	return id && id <= DSC_MAX ? atomic_load_explicit(&d->d_view[id], memory_order_acquire) : NULL;
+	return id && id <= DSC_MAX ? atomic_load_explicit(&d->d_view[id], memory_order_acquire)
+				   : NULL;
 }
 
 /* Locked. */
@@ -48,11 +49,14 @@ static void least_tls(struct dsc *d)
 static void view_begin(struct dsc_view *v, bool *begun)
 {
 	if (!*begun)
-		atomic_store_explicit(&v->vw_seq, atomic_load_explicit(&v->vw_seq, memory_order_relaxed) + 1, memory_order_relaxed);
+		atomic_store_explicit(&v->vw_seq,
+				      atomic_load_explicit(&v->vw_seq, memory_order_relaxed) + 1,
+				      memory_order_relaxed);
 	*begun = true;
 }
 
-/* Each word is stored with release and loaded with acquire: who sees a new one sees that the sequence was odd before it. */
+/* Each word is stored with release and loaded with acquire: who sees a new one sees that the
+ * sequence was odd before it. */
 void dsc_publish(struct dsc *d, uint32_t id)
 {
 	struct dsc_view *v = view_of(d, id);
@@ -80,7 +84,9 @@ void dsc_publish(struct dsc *d, uint32_t id)
 		atomic_store_explicit(&v->vw_word[i], w, memory_order_release);
 	}
 	if (begun)
-		atomic_store_explicit(&v->vw_seq, atomic_load_explicit(&v->vw_seq, memory_order_relaxed) + 1, memory_order_release);
+		atomic_store_explicit(&v->vw_seq,
+				      atomic_load_explicit(&v->vw_seq, memory_order_relaxed) + 1,
+				      memory_order_release);
 	if (v->vw_tls != tls) {
 		v->vw_tls = tls;
 		least_tls(d);
@@ -94,12 +100,13 @@ void dsc_unlock(struct dsc *d, const struct dsc_node *nd)
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-#define VIEW_TRIES 64 /* a writer is not that long, unless it was put to sleep */
+#define VIEW_TRIES  64 /* a writer is not that long, unless it was put to sleep */
 #define VIEW_HEAD   offsetof(struct dsc_node, nd_sv)
 #define VIEW_SERVER offsetof(struct dsc_node, nd_terms)
 #define VIEW_ALL    sizeof(struct dsc_node)
 
-/* The first bytes of a node as they were at one moment, and false when there is none. What hangs on its pointers is not the reader's. */
+/* The first bytes of a node as they were at one moment, and false when there is none. What hangs on
+ * its pointers is not the reader's. */
 static bool view_read(struct dsc *d, uint32_t id, struct dsc_node *out, size_t bytes)
 {
 	const struct dsc_view *v = view_of(d, id);
@@ -130,7 +137,8 @@ static bool view_read(struct dsc *d, uint32_t id, struct dsc_node *out, size_t b
 /* The places in which a uuid's number may be, in order; 0: no more. */
 static uint32_t by_uuid(const struct dsc *d, const uint8_t uuid[16], unsigned n)
 {
-	return atomic_load_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID], memory_order_acquire);
+	return atomic_load_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID],
+				    memory_order_acquire);
 }
 
 struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
@@ -160,7 +168,8 @@ int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd)
 	assert(!view_of(d, id)); /* a number that was another's */
 	atomic_store_explicit(&d->d_view[id], v, memory_order_release);
 	dsc_publish(d, id);
-	atomic_store_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID], (uint16_t)id, memory_order_release);
+	atomic_store_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID], (uint16_t)id,
+			      memory_order_release);
 	return 0;
 }
 
@@ -183,7 +192,8 @@ struct gen *dsc_gen_of(struct dsc *d, uint32_t id)
 
 static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
-	return nd->nd_joined && (nd->nd_link || nd->nd_gen) && nd->nd_state < DSC_DEAD && now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+	return nd->nd_joined && (nd->nd_link || nd->nd_gen) && nd->nd_state < DSC_DEAD &&
+	       now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
 }
 
 bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd)
@@ -278,7 +288,8 @@ bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out)
 	return true;
 }
 
-static void seat_show(struct dsc *d, const struct dsc_node *nd, uint64_t now, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
+static void seat_show(struct dsc *d, const struct dsc_node *nd, uint64_t now,
+		      void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
 {
 	struct dsc_seat se = {.se_id = nd->nd_sv.sv_id,
 			      .se_weight = nd->nd_terms.dt_weight,
@@ -291,7 +302,8 @@ static void seat_show(struct dsc *d, const struct dsc_node *nd, uint64_t now, vo
 			      .se_generic = nd->nd_gen != NULL,
 			      .se_ready = !nd->nd_gen || atomic_load(&nd->nd_gen->gn_ready),
 			      .se_hopeless = nd->nd_gen && atomic_load(&nd->nd_gen->gn_said),
-			      .se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
+			      .se_unheard_ms =
+				      now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
 			      .se_labels = nd->nd_terms.dt_labels};
 
 	fn(arg, &se);
@@ -314,7 +326,8 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
+bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se),
+	      void *arg)
 {
 	struct dsc_node nd;
 
@@ -379,7 +392,8 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 		w->dw_terms.dt_draining = w->dw_drain;
 	if (w->dw_admit) {
 		w->dw_terms.dt_barred = w->dw_terms.dt_why = 0;
-		w->dw_terms.dt_start = w->dw_terms.dt_start_id = w->dw_terms.dt_order = 0; /* whatever it is now */
+		/* whatever it is now */
+		w->dw_terms.dt_start = w->dw_terms.dt_start_id = w->dw_terms.dt_order = 0;
 		w->dw_terms.dt_had_boot = w->dw_terms.dt_had_joins = 0;
 	}
 	if (w->dw_kill && w->dw_terms.dt_barred != DSC_KILLED) {
@@ -395,7 +409,8 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 	return ns_row_put(t, NS_T_DS, w->dw_uuid, 16, row, dsc_row_encode(&sv, &w->dw_terms, row));
 }
 
-/* In the order of the commits: the committer calls it. What the server tells of itself is the node's. */
+/* In the order of the commits: the committer calls it. What the server tells of itself is the
+ * node's. */
 static void word_done(struct kv_op *op, int err)
 {
 	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
@@ -412,7 +427,8 @@ static void word_done(struct kv_op *op, int err)
 		dt->dt_barred_s = w->dw_terms.dt_barred_s;
 		dt->dt_why = w->dw_terms.dt_why;
 		if (dt->dt_barred)
-			d->d_node[w->dw_id]->nd_since_s = dt->dt_barred_s; /* as a restart reads it */
+			d->d_node[w->dw_id]->nd_since_s =
+				dt->dt_barred_s; /* as a restart reads it */
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	}
@@ -449,7 +465,9 @@ static void forget_done(struct kv_op *op, int err)
 	w->dw_done(w, err);
 }
 
-static void word_submit(struct dsc *d, struct dsc_word *w, int (*run)(struct kv_op *op, struct kv_txn *t), void (*done)(struct kv_op *op, int err))
+static void word_submit(struct dsc *d, struct dsc_word *w,
+			int (*run)(struct kv_op *op, struct kv_txn *t),
+			void (*done)(struct kv_op *op, int err))
 {
 	bool found;
 
@@ -553,7 +571,9 @@ bool dsc_leased(struct dsc *d, uint32_t id)
 	uint64_t now = clock_mono_ms(); /* not before: it may be heard of meanwhile */
 
 	/* What a generic one let anybody do, it lets them do until it is told otherwise. */
-	return (known && nd.nd_gen) || now - (known && nd.nd_heard_ms ? nd.nd_heard_ms : d->d_start_ms) < d->d_opts.do_lease_ms;
+	return (known && nd.nd_gen) ||
+	       now - (known && nd.nd_heard_ms ? nd.nd_heard_ms : d->d_start_ms) <
+		       d->d_opts.do_lease_ms;
 }
 
 uint64_t dsc_heard_ms(struct dsc *d, uint32_t id)
@@ -606,7 +626,9 @@ bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms)
 {
 	struct dsc_node nd;
 
-	return view_read(d, id, &nd, VIEW_HEAD) && dsc_node_alive(d, &nd) && nd.nd_joined_ms <= since_ms && clock_mono_ms() - nd.nd_heard_ms < d->d_opts.do_suspect_ms;
+	return view_read(d, id, &nd, VIEW_HEAD) && dsc_node_alive(d, &nd) &&
+	       nd.nd_joined_ms <= since_ms &&
+	       clock_mono_ms() - nd.nd_heard_ms < d->d_opts.do_suspect_ms;
 }
 
 struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g)
@@ -657,7 +679,8 @@ void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t u
 	d->d_change_arg = arg;
 }
 
-void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]), void *arg)
+void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]),
+			  void *arg)
 {
 	d->d_dead = fn;
 	d->d_dead_arg = arg;
@@ -727,7 +750,8 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 		return ld->ld_err;
 	}
 	dsc_set_key(ld->ld_dsc, &nd->nd_sv);
-	dsc_set_state(nd, nd->nd_terms.dt_barred ? nd->nd_terms.dt_barred : DSC_SUSPECT); /* not heard yet */
+	/* not heard yet */
+	dsc_set_state(nd, nd->nd_terms.dt_barred ? nd->nd_terms.dt_barred : DSC_SUSPECT);
 	if (nd->nd_terms.dt_barred)
 		nd->nd_since_s = nd->nd_terms.dt_barred_s;
 	nd->nd_last_boot = nd->nd_terms.dt_boot;

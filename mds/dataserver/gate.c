@@ -1,8 +1,10 @@
 /*
- * gate.c - time goes one way (docs/recovery.md): whether this store is behind what data servers saw of it, because it was put back.
+ * gate.c - time goes one way (docs/recovery.md): whether this store is behind what data servers saw
+ * of it, because it was put back.
  *
- * Each join compares. Before one of those servers that joined the boot before this one has compared well, nothing is served. A server that saw more keeps the gate shut; when it comes
- * later, the process ends, with the server's name: what it would give out was given out before.
+ * Each join compares. Before one of those servers that joined the boot before this one has compared
+ * well, nothing is served. A server that saw more keeps the gate shut; when it comes later, the
+ * process ends, with the server's name: what it would give out was given out before.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -217,7 +219,8 @@ static void gate_end(const char *name, const char *why, uint64_t boot)
 	_exit(1);
 }
 
-void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to, const char *why)
+void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to,
+		   const char *why)
 {
 	uint64_t boot = ns_super(d->d_ns)->su_boot;
 
@@ -311,17 +314,22 @@ const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *
 }
 
 /*
- * While the one that has joined is heard, a second one waits: a server that was started again has closed its connection, or is not heard any more soon. When the first is heard again and again
+ * While the one that has joined is heard, a second one waits: a server that was started again has
+ * closed its connection, or is not heard any more soon. When the first is heard again and again
  * after the second has come, both live.
  */
-enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk, const struct dsc_told *to)
+enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk,
+			      const struct dsc_told *to)
 {
 	uint64_t now = clock_mono_ms();
 
-	if (!to->to_tells || !nd || !nd->nd_terms.dt_start || to->to_start_id == nd->nd_terms.dt_start_id)
+	if (!to->to_tells || !nd || !nd->nd_terms.dt_start ||
+	    to->to_start_id == nd->nd_terms.dt_start_id)
 		return DSC_RIVAL_NONE;
-	if (!nd->nd_link || nd->nd_link == lk || !nd->nd_joined || now - nd->nd_heard_ms >= d->d_opts.do_suspect_ms)
-		return nd->nd_two_ms && nd->nd_rival == to->to_start_id ? DSC_RIVAL_TWO : DSC_RIVAL_NONE;
+	if (!nd->nd_link || nd->nd_link == lk || !nd->nd_joined ||
+	    now - nd->nd_heard_ms >= d->d_opts.do_suspect_ms)
+		return nd->nd_two_ms && nd->nd_rival == to->to_start_id ? DSC_RIVAL_TWO
+									: DSC_RIVAL_NONE;
 	if (nd->nd_rival != to->to_start_id) {
 		nd->nd_rival = to->to_start_id;
 		nd->nd_rival_beats = nd->nd_beats;

@@ -1,4 +1,5 @@
-/* gen.c - generic data servers: rows, owners, handles. See gen.h. Integers of rows are little-endian, those of keys big-endian. */
+/* gen.c - generic data servers: rows, owners, handles. See gen.h. Integers of rows are
+ * little-endian, those of keys big-endian. */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"
 #include <errno.h>
@@ -6,7 +7,8 @@
 #include <stdio.h>
 
 #define GEN_VERSION 1
-/* Owners are from here on, 2^30 of them: no user of any machine has such a number, and it is a positive one everywhere. */
+/* Owners are from here on, 2^30 of them: no user of any machine has such a number, and it is a
+ * positive one everywhere. */
 #define OWNER_FIRST 0x40000000u
 #define OWNER_BITS  30
 /* Who only reads gets the group, and is a user that never owns a file (RFC 8435 section 2.2.1). */
@@ -29,7 +31,9 @@ struct object_rec {
 	uint64_t r_number, r_done;
 	uint8_t r_fh[];
 } __attribute__((packed));
-_Static_assert(sizeof(struct server_rec) == 80 && sizeof(struct pool_rec) == 2 && sizeof(struct object_rec) == 24, "records of generic data servers, version 1");
+_Static_assert(sizeof(struct server_rec) == 80 && sizeof(struct pool_rec) == 2 &&
+		       sizeof(struct object_rec) == 24,
+	       "records of generic data servers, version 1");
 
 #define POOL_KEY   13
 #define SERVER_KEY 17
@@ -73,7 +77,8 @@ int gen_object_get(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], struct g
 	if (err)
 		return err;
 	r = val.s_data;
-	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || !r->r_len || r->r_len > NFS3_FHSIZE || val.s_len != sizeof(*r) + r->r_len)
+	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || !r->r_len ||
+	    r->r_len > NFS3_FHSIZE || val.s_len != sizeof(*r) + r->r_len)
 		return -EIO;
 	memset(o, 0, sizeof(*o));
 	o->go_number = le64toh(r->r_number);
@@ -120,7 +125,8 @@ static int pool_one(void *arg, struct kv_slice id, struct kv_slice val)
 	memcpy(&n, key + 5, 8);
 	if (be32toh(ds) != pw->pw_ds)
 		return 1;
-	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || r->r_len > NFS3_FHSIZE || val.s_len != sizeof(*r) + r->r_len) {
+	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || r->r_len > NFS3_FHSIZE ||
+	    val.s_len != sizeof(*r) + r->r_len) {
 		pw->pw_err = -EIO;
 		return 1;
 	}
@@ -129,7 +135,8 @@ static int pool_one(void *arg, struct kv_slice id, struct kv_slice val)
 	return pw->pw_fn(pw->pw_arg, be64toh(n), &fh) ? 1 : 0;
 }
 
-int gen_pool_each(struct kv_txn *t, uint32_t ds, int (*fn)(void *arg, uint64_t number, const struct gen_fh *fh), void *arg)
+int gen_pool_each(struct kv_txn *t, uint32_t ds,
+		  int (*fn)(void *arg, uint64_t number, const struct gen_fh *fh), void *arg)
 {
 	struct pool_walk pw = {.pw_ds = ds, .pw_fn = fn, .pw_arg = arg};
 	uint8_t from[POOL_KEY];
@@ -241,12 +248,15 @@ static int rows_one(void *arg, struct kv_slice id, struct kv_slice val)
 	uint64_t n;
 
 	(void)val;
-	if (rw->rw_n == rw->rw_max || id.s_len > GEN_OBJECT_KEY || id.s_len < POOL_KEY || memcmp(key, rw->rw_from, sizeof(rw->rw_from)))
+	if (rw->rw_n == rw->rw_max || id.s_len > GEN_OBJECT_KEY || id.s_len < POOL_KEY ||
+	    memcmp(key, rw->rw_from, sizeof(rw->rw_from)))
 		return 1;
 	memcpy(gw->gw_key, key, id.s_len);
 	gw->gw_len = (unsigned)id.s_len;
 	memcpy(&n, key + 5, 8);
-	gw->gw_number = id.s_len == POOL_KEY ? be64toh(n) : gen_object_get(rw->rw_txn, gw->gw_key, &o) ? 0 : o.go_number;
+	gw->gw_number = id.s_len == POOL_KEY			     ? be64toh(n)
+			: gen_object_get(rw->rw_txn, gw->gw_key, &o) ? 0
+								     : o.go_number;
 	rw->rw_n++;
 	return 0;
 }
@@ -288,7 +298,8 @@ static int server_decode(struct kv_slice val, struct gen *g, uint64_t *next)
 	const struct server_rec *r = val.s_data;
 	size_t len;
 
-	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || !r->r_dir_len || r->r_dir_len > NFS3_FHSIZE)
+	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || !r->r_dir_len ||
+	    r->r_dir_len > NFS3_FHSIZE)
 		return -EIO;
 	len = le16toh(r->r_path_len);
 	if (len >= GEN_PATH || val.s_len != sizeof(*r) + len)
@@ -342,7 +353,8 @@ struct gen *gen_new(struct dsc *d, const uint8_t uuid[16])
 	memcpy(g->gn_uuid, uuid, 16);
 	memcpy(msg, what, 16);
 	memcpy(msg + 16, uuid, 16);
-	crypto_generichash(g->gn_key, sizeof(g->gn_key), msg, sizeof(msg), d->d_opts.do_cluster_key, CAP_CLUSTER_KEY_LEN);
+	crypto_generichash(g->gn_key, sizeof(g->gn_key), msg, sizeof(msg), d->d_opts.do_cluster_key,
+			   CAP_CLUSTER_KEY_LEN);
 	return g;
 }
 
@@ -417,7 +429,8 @@ int gen_load(struct dsc *d)
 
 /* ---- owners and names ---- */
 
-/* A permutation of 30 bits (Feistel, four rounds) under the server's key, another for each file and use: an epoch's owner is no earlier epoch's. */
+/* A permutation of 30 bits (Feistel, four rounds) under the server's key, another for each file and
+ * use: an epoch's owner is no earlier epoch's. */
 static uint32_t permute(const struct gen *g, uint64_t number, uint8_t use, uint32_t v)
 {
 	enum { HALF = OWNER_BITS / 2, MASK = (1 << HALF) - 1 };
@@ -430,7 +443,8 @@ static uint32_t permute(const struct gen *g, uint64_t number, uint8_t use, uint3
 
 		memcpy(msg + 2, &n, 8);
 		memcpy(msg + 10, &r, 4);
-		crypto_generichash(out, sizeof(out), msg, sizeof(msg), g->gn_key, sizeof(g->gn_key));
+		crypto_generichash(out, sizeof(out), msg, sizeof(msg), g->gn_key,
+				   sizeof(g->gn_key));
 		f = (uint32_t)(out[0] | out[1] << 8) & MASK;
 		f ^= left;
 		left = right;
@@ -451,7 +465,8 @@ void gen_name(uint64_t number, char dir[GEN_NAME], char name[GEN_NAME])
 	snprintf(name, GEN_NAME, "%llx", (unsigned long long)number);
 }
 
-int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch, bool write, struct dsc_handle *h)
+int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch,
+		   bool write, struct dsc_handle *h)
 {
 	struct gen *g = dsc_gen_of(d, id);
 	uint8_t key[GEN_OBJECT_KEY];
@@ -461,7 +476,8 @@ int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uin
 
 	if (!g)
 		return -EIO;
-	/* That our own store has no room for a reader is no failure of the copy, which would be stale for it. */
+	/* That our own store has no room for a reader is no failure of the copy, which would be
+	 * stale for it. */
 	if (kv_read_begin(ns_kv(d->d_ns), &t))
 		return -ENOBUFS;
 	gen_object_key(id, obj, key);

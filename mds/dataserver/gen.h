@@ -1,16 +1,20 @@
 /*
- * gen.h - generic data servers, inside dsc: any NFSv3 server, loosely coupled (RFC 8435 section 2.2; docs/generic.md).
+ * gen.h - generic data servers, inside dsc: any NFSv3 server, loosely coupled (RFC 8435 section
+ * 2.2; docs/generic.md).
  *
- * To the rest of the daemon such a server is one like ours: it has a number, lives or not, and answers control requests (dsc_call). Here they are
- * done by NFSv3, as root. Its objects are files of a directory that is ours, made ahead. An object's row says which file it is, and the number of the
- * last order that was done on it: the server cannot remember that.
+ * To the rest of the daemon such a server is one like ours: it has a number, lives or not, and
+ * answers control requests (dsc_call). Here they are done by NFSv3, as root. Its objects are files
+ * of a directory that is ours, made ahead. An object's row says which file it is, and the number of
+ * the last order that was done on it: the server cannot remember that.
  *
- * Rows (NS_T_GEN): 'S' and the uuid, a server; 'P', server and number, a file made ahead; 'O', server and object, an object. Numbers of a server's
- * files are never used twice.
+ * Rows (NS_T_GEN): 'S' and the uuid, a server; 'P', server and number, a file made ahead; 'O',
+ * server and object, an object. Numbers of a server's files are never used twice.
  *
- * Owners are synthetic: a file's number and its fence epoch, by a keyed permutation. One of another epoch is never the same, and nobody can tell the next.
+ * Owners are synthetic: a file's number and its fence epoch, by a keyed permutation. One of another
+ * epoch is never the same, and nobody can tell the next.
  *
- * All of it runs on the first loop, but for rows, which are read and written wherever a transaction is.
+ * All of it runs on the first loop, but for rows, which are read and written wherever a transaction
+ * is.
  */
 #ifndef MDS_DSC_GEN_H
 #define MDS_DSC_GEN_H
@@ -34,24 +38,33 @@ struct gen_rpc {
 	void (*gr_done)(struct gen_rpc *r);
 	uint32_t gr_proc;
 	uint32_t gr_uid, gr_gid; /* who calls; 0: root */
-	bool gr_guarded;	 /* SETATTR: only if the file was last changed (gr_guard) then (RFC 1813 section 3.3.2) */
+	/* SETATTR: only if the file was last changed (gr_guard) then (RFC 1813 section 3.3.2) */
+	bool gr_guarded;
 	struct timespec gr_guard;
 	/* Results: err is of the transport, or -EPROTO; else the status counts. */
 	int gr_err;
 	uint32_t gr_status;
 	struct gen_fh gr_fh; /* LOOKUP, CREATE, MKDIR; none where the server did not tell it */
-	bool gr_has_attr;    /* of the object that the call is about; LOOKUP, CREATE, MKDIR: of the one that was found or made */
+	/* of the object that the call is about; LOOKUP, CREATE, MKDIR: of the one that was found or
+	 * made */
+	bool gr_has_attr;
 	struct nfs3_fattr gr_attr;
-	uint64_t gr_total, gr_avail;   /* FSSTAT */
-	uint32_t gr_rtmax, gr_wtmax;   /* FSINFO */
+	uint64_t gr_total, gr_avail; /* FSSTAT */
+	uint32_t gr_rtmax, gr_wtmax; /* FSINFO */
 };
 void gen_getattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
-void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh, const struct nfs3_sattr *sa);
-void gen_lookup(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name);
-void gen_create(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name, const struct nfs3_sattr *sa);
-void gen_mkdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name);
-void gen_remove(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name);
-void gen_rmdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name);
+void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh,
+		 const struct nfs3_sattr *sa);
+void gen_lookup(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+		const char *name);
+void gen_create(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+		const char *name, const struct nfs3_sattr *sa);
+void gen_mkdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+	       const char *name);
+void gen_remove(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+		const char *name);
+void gen_rmdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+	       const char *name);
 void gen_commit(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
 void gen_fsstat(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
 void gen_fsinfo(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh);
@@ -62,7 +75,8 @@ bool gen_sized(const struct gen_rpc *r);
 /* The call's failure for people. */
 const char *gen_why(const struct gen_rpc *r);
 
-/* One file being made (gen_file.c): created or found, with owners, mode and times as a new object has them, and on stable storage. */
+/* One file being made (gen_file.c): created or found, with owners, mode and times as a new object
+ * has them, and on stable storage. */
 struct gen_file {
 	struct gen_rpc gf_rpc;
 	struct rpc_client *gf_client;
@@ -71,8 +85,8 @@ struct gen_file {
 	uint32_t gf_uid, gf_gid;
 	void (*gf_done)(struct gen_file *f);
 	/* Results */
-	int gf_err;	      /* -EPERM: the server does not let root give files away */
-	const char *gf_what;  /* the call that failed */
+	int gf_err;	     /* -EPERM: the server does not let root give files away */
+	const char *gf_what; /* the call that failed */
 	struct gen_fh gf_fh;
 };
 void gen_file_make(struct gen_file *f);
@@ -85,12 +99,12 @@ struct gen {
 	uint8_t gn_uuid[16];
 	uint8_t gn_key[32];
 	char gn_path[GEN_PATH];
-	struct gen_fh gn_dir; /* ours on the server */
-	_Atomic unsigned gn_ready; /* files made ahead; a hint */
-	_Atomic bool gn_said;	   /* none can be made: that is in the log */
-	_Atomic bool gn_rejoin;	   /* it was killed and is admitted: it joins anew */
+	struct gen_fh gn_dir;	    /* ours on the server */
+	_Atomic unsigned gn_ready;  /* files made ahead; a hint */
+	_Atomic bool gn_said;	    /* none can be made: that is in the log */
+	_Atomic bool gn_rejoin;	    /* it was killed and is admitted: it joins anew */
 	_Atomic bool gn_forgetting; /* it joins no more */
-	struct gen *gn_next;	   /* d_forgotten */
+	struct gen *gn_next;	    /* d_forgotten */
 	pthread_mutex_t gn_copy_lock;
 	struct gen_copy *gn_copies; /* under it, as what is noted */
 	_Atomic unsigned gn_ncopies;
@@ -104,7 +118,9 @@ struct gen {
 	struct loop_timer gn_timer;
 	uint64_t gn_sub; /* the subdirectory that was asked for last */
 	struct gen_fh gn_sub_fh;
-	uint64_t gn_doubtful; /* calls for files made ahead with lower numbers may be done yet, though nobody waits for them */
+	/* calls for files made ahead with lower numbers may be done yet, though nobody waits for
+	 * them */
+	uint64_t gn_doubtful;
 };
 
 /* gen.c: rows, names, owners */
@@ -114,18 +130,24 @@ struct gen_object {
 };
 #define GEN_OBJECT_KEY 17
 void gen_object_key(uint32_t ds, const struct cap_object *o, uint8_t key[GEN_OBJECT_KEY]);
-int gen_object_get(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], struct gen_object *o); /* -ENOENT, -EIO */
-int gen_object_put(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], const struct gen_object *o); /* W */
+/* -ENOENT, -EIO */
+int gen_object_get(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], struct gen_object *o);
+/* W */
+int gen_object_put(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], const struct gen_object *o);
 void gen_owner(const struct gen *g, uint64_t number, uint32_t epoch, uint32_t *uid, uint32_t *gid);
 void gen_name(uint64_t number, char dir[GEN_NAME], char name[GEN_NAME]);
-/* The files made ahead of a server, of those that are being made (len 0) as well; in order. fn returns other than 0 to stop. */
-int gen_pool_each(struct kv_txn *t, uint32_t ds, int (*fn)(void *arg, uint64_t number, const struct gen_fh *fh), void *arg);
+/* The files made ahead of a server, of those that are being made (len 0) as well; in order. fn
+ * returns other than 0 to stop. */
+int gen_pool_each(struct kv_txn *t, uint32_t ds,
+		  int (*fn)(void *arg, uint64_t number, const struct gen_fh *fh), void *arg);
 int gen_pool_put(struct kv_txn *t, uint32_t ds, uint64_t number, const struct gen_fh *fh); /* W */
-int gen_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *first);	   /* W: n numbers */
-int gen_server_put(struct kv_txn *t, const struct gen *g, uint64_t next);		   /* W */
-int gen_server_del(struct kv_txn *t, const struct gen *g);				   /* W */
+/* W: n numbers */
+int gen_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *first);
+int gen_server_put(struct kv_txn *t, const struct gen *g, uint64_t next); /* W */
+int gen_server_del(struct kv_txn *t, const struct gen *g);		  /* W */
 int gen_next_get(struct kv_txn *t, const struct gen *g, uint64_t *next);
-/* Some rows of files that a server has: made ahead first, then objects. gw_number 0: its row cannot be read. How many, or an error. */
+/* Some rows of files that a server has: made ahead first, then objects. gw_number 0: its row cannot
+ * be read. How many, or an error. */
 struct gen_row {
 	uint8_t gw_key[GEN_OBJECT_KEY];
 	unsigned gw_len;
@@ -142,14 +164,16 @@ void gen_stop(struct gen *g);
 
 /* gen_copy.c: an object is made equal to another's. On the first loop; as gen_call. */
 void gen_rebuild(struct gen *g, struct dsc_ctl *c);
-/* A size is set, or it is deleted: what was copied is for nothing. False: a window is being written, this comes later. */
+/* A size is set, or it is deleted: what was copied is for nothing. False: a window is being
+ * written, this comes later. */
 bool gen_copy_end(struct gen *g, const uint8_t key[GEN_OBJECT_KEY]);
 void gen_copies_free(struct gen *g);
 bool gen_copies_busy(const struct gen *g); /* a step is under way */
 /* Any loop: a write that comes. True: it waits for a window, and is let go after it. */
 bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io);
 /* data.c: a write of the copy itself, and one that has waited. */
-void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io, uint32_t timeout_ms);
+void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
+		    uint32_t timeout_ms);
 void gen_copy_let_go(struct dsc_io *io);
 /* gen_forget.c: as dsc_forget. Any thread. */
 void gen_forget(struct gen *g, struct dsc_word *w);
@@ -162,7 +186,8 @@ void gen_answer(struct dsc_ctl *c, ctl_response *res);
 void gen_refuse(struct dsc_ctl *c, ctl_status status);
 struct cap_object gen_object_of(const ctl_object *o);
 /* The object that is meant, and who may write it in that epoch. 0, -ENOENT, -EIO. */
-int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t key[GEN_OBJECT_KEY], struct gen_object *out, struct dsc_handle *h);
+int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t key[GEN_OBJECT_KEY],
+		    struct gen_object *out, struct dsc_handle *h);
 /* gen_call.c: what dsc_call asks for, by NFSv3. On the first loop; ends with dsc_call_end. */
 void gen_call(struct gen *g, struct dsc_ctl *c);
 #endif

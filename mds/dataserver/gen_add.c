@@ -1,6 +1,7 @@
 /*
- * gen_add.c - a generic data server is taken in: its export's handle (MOUNT version 3, RFC 1813 appendix I), its limits (FSINFO) and space (FSSTAT), a file that is
- * tried with a synthetic owner, then a directory of ours in it; then it is recorded. On the first loop.
+ * gen_add.c - a generic data server is taken in: its export's handle (MOUNT version 3, RFC 1813
+ * appendix I), its limits (FSINFO) and space (FSSTAT), a file that is tried with a synthetic owner,
+ * then a directory of ours in it; then it is recorded. On the first loop.
  */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"
@@ -56,7 +57,8 @@ static void add_ended(struct loop_msg *m)
 }
 
 /* Not from inside a client's own call. */
-static void __attribute__((format(printf, 3, 4))) add_fail(struct adding *ad, int err, const char *fmt, ...)
+static void __attribute__((format(printf, 3, 4)))
+add_fail(struct adding *ad, int err, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -88,12 +90,14 @@ static bool client(struct adding *ad, struct rpc_client **cl, uint16_t port)
 	if (*cl)
 		rpc_client_destroy(*cl);
 	*cl = NULL;
-	return rpc_client_create(cl, loop_self(), (struct sockaddr *)&ss, ad->ad_add->da_len, NULL, NULL, NULL) == 0;
+	return rpc_client_create(cl, loop_self(), (struct sockaddr *)&ss, ad->ad_add->da_len, NULL,
+				 NULL, NULL) == 0;
 }
 
 static uint16_t port_of(const struct sockaddr_storage *ss)
 {
-	return ntohs(ss->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)ss)->sin6_port : ((const struct sockaddr_in *)ss)->sin_port);
+	return ntohs(ss->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)ss)->sin6_port
+					       : ((const struct sockaddr_in *)ss)->sin_port);
 }
 
 /* ---- the record ---- */
@@ -111,7 +115,8 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 	if (!err && (!nd->nd_sv.sv_id || nd->nd_sv.sv_id > DSC_MAX))
 		err = -ENOSPC;
 	if (!err)
-		err = ns_row_put(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, row, dsc_row_encode(&nd->nd_sv, &nd->nd_terms, row));
+		err = ns_row_put(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, row,
+				 dsc_row_encode(&nd->nd_sv, &nd->nd_terms, row));
 	return err ? err : gen_server_put(t, ad->ad_gen, 1);
 }
 
@@ -140,7 +145,8 @@ static void record_done(struct kv_op *op, int err)
 	add_end(ad, 0);
 }
 
-static void put_addr(struct dsc_server *sv, const struct sockaddr_storage *addr, uint16_t port, bool rdma)
+static void put_addr(struct dsc_server *sv, const struct sockaddr_storage *addr, uint16_t port,
+		     bool rdma)
 {
 	struct sockaddr_storage ss = *addr;
 	unsigned i = sv->sv_naddrs;
@@ -149,7 +155,8 @@ static void put_addr(struct dsc_server *sv, const struct sockaddr_storage *addr,
 		((struct sockaddr_in6 *)&ss)->sin6_port = htons(port);
 	else
 		((struct sockaddr_in *)&ss)->sin_port = htons(port);
-	if (rpc_uaddr((struct sockaddr *)&ss, sv->sv_addrs[i].netid, sizeof(sv->sv_addrs[i].netid), sv->sv_addrs[i].uaddr, sizeof(sv->sv_addrs[i].uaddr)))
+	if (rpc_uaddr((struct sockaddr *)&ss, sv->sv_addrs[i].netid, sizeof(sv->sv_addrs[i].netid),
+		      sv->sv_addrs[i].uaddr, sizeof(sv->sv_addrs[i].uaddr)))
 		return;
 	if (rdma)
 		strcpy(sv->sv_addrs[i].netid, ss.ss_family == AF_INET6 ? "rdma6" : "rdma");
@@ -186,7 +193,8 @@ static void made_dir(struct gen_rpc *r)
 	ad->ad_node->nd_terms.dt_weight = DSC_WEIGHT_ONE;
 	strcpy(ad->ad_node->nd_terms.dt_own, "kind=nfs3");
 	labels_merge(ad->ad_node->nd_terms.dt_own, "", ad->ad_node->nd_terms.dt_labels);
-	ad->ad_op = (struct kv_op){.o_run = record_run, .o_done = record_done, .o_loop = loop_self()};
+	ad->ad_op =
+		(struct kv_op){.o_run = record_run, .o_done = record_done, .o_loop = loop_self()};
 	kv_submit(ns_kv(ad->ad_dsc->d_ns), &ad->ad_op);
 }
 
@@ -335,7 +343,8 @@ static void mount_run(struct loop_msg *m)
 		return;
 	}
 	rpc_req_init(&ad->ad_req, MNT_PROGRAM, 3, MNT_MNT, &root, 512, mounted);
-	xdr_put_opaque(&ad->ad_req.q_args, ad->ad_add->da_path, (uint32_t)strlen(ad->ad_add->da_path));
+	xdr_put_opaque(&ad->ad_req.q_args, ad->ad_add->da_path,
+		       (uint32_t)strlen(ad->ad_add->da_path));
 	rpc_client_send(ad->ad_aside, &ad->ad_req, GEN_RPC_MS);
 }
 
@@ -388,7 +397,9 @@ static uint32_t known_as(struct dsc *d, const struct dsc_add *a)
 		const struct dsc_node *nd = d->d_node[n];
 		socklen_t len = 0;
 
-		if (nd && nd->nd_gen && !strcmp(nd->nd_gen->gn_path, a->da_path) && !rpc_uaddr_parse(nd->nd_sv.sv_addrs[0].netid, nd->nd_sv.sv_addrs[0].uaddr, &ss, &len) &&
+		if (nd && nd->nd_gen && !strcmp(nd->nd_gen->gn_path, a->da_path) &&
+		    !rpc_uaddr_parse(nd->nd_sv.sv_addrs[0].netid, nd->nd_sv.sv_addrs[0].uaddr, &ss,
+				     &len) &&
 		    len == a->da_len && !memcmp(&ss, &a->da_addr, len))
 			id = n;
 	}

@@ -1,11 +1,14 @@
 /*
- * gen_call.c - what weft-ds does when the metadata server asks, done by NFSv3 on a generic data server: orders, sizes, data and holes. See gen.h.
+ * gen_call.c - what weft-ds does when the metadata server asks, done by NFSv3 on a generic data
+ * server: orders, sizes, data and holes. See gen.h.
  *
- * An order is done when what it changed is on the server's stable storage (COMMIT of the file: also its owners), and when its number is in the object's row:
- * then it is answered. One that comes again with a number that the row has is done.
+ * An order is done when what it changed is on the server's stable storage (COMMIT of the file: also
+ * its owners), and when its number is in the object's row: then it is answered. One that comes
+ * again with a number that the row has is done.
  *
- * A call that got no answer may be done late: after the order was sent again and done, and clients have written since, or another fence came. So each names the change time that it was told
- * before, and a late one is refused (NOT_SYNC): what was done in its place has changed that.
+ * A call that got no answer may be done late: after the order was sent again and done, and clients
+ * have written since, or another fence came. So each names the change time that it was told before,
+ * and a late one is refused (NOT_SYNC): what was done in its place has changed that.
  */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"
@@ -13,12 +16,17 @@
 #include <sodium.h>
 #include <urcu/compiler.h>
 
-#define TRIES	   32 /* of a SETATTR, while others change the file in between; then the order is tried again later */
-#define TRIES_OPEN 8  /* of a fence, while those that it is against may write */
+/* of a SETATTR, while others change the file in between; then the order is tried again later */
+#define TRIES	   32
+#define TRIES_OPEN 8 /* of a fence, while those that it is against may write */
 
 struct cap_object gen_object_of(const ctl_object *o)
 {
-	return (struct cap_object){.co_ino = o->ino, .co_fs = (uint16_t)o->fs, .co_incarnation = (uint16_t)o->incarnation, .co_stripe = (uint8_t)o->stripe, .co_mirror = (uint8_t)o->mirror};
+	return (struct cap_object){.co_ino = o->ino,
+				   .co_fs = (uint16_t)o->fs,
+				   .co_incarnation = (uint16_t)o->incarnation,
+				   .co_stripe = (uint8_t)o->stripe,
+				   .co_mirror = (uint8_t)o->mirror};
 }
 
 void gen_answer(struct dsc_ctl *c, ctl_response *res)
@@ -36,7 +44,8 @@ void gen_refuse(struct dsc_ctl *c, ctl_status status)
 	gen_answer(c, &res);
 }
 
-int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t key[GEN_OBJECT_KEY], struct gen_object *out, struct dsc_handle *h)
+int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t key[GEN_OBJECT_KEY],
+		    struct gen_object *out, struct dsc_handle *h)
 {
 	struct cap_object obj = gen_object_of(o);
 	struct kv_txn *t;
@@ -65,7 +74,7 @@ struct one_order {
 	const ctl_order *oo_order;
 	uint8_t oo_key[GEN_OBJECT_KEY];
 	struct gen_object oo_object;
-	bool oo_row;	      /* to be written, or deleted */
+	bool oo_row; /* to be written, or deleted */
 	unsigned oo_tries;
 	char oo_dir[GEN_NAME], oo_name[GEN_NAME];
 	struct gen_fh oo_sub;
@@ -158,7 +167,8 @@ static void order_failed(struct one_order *oo, const char *what)
 	order_end(oo, err == -ENOSPC ? CTL_NOSPC : CTL_IO);
 }
 
-/* ---- a handle that is stale: is the file gone, or its file system away? Only the name says. ---- */
+/* ---- a handle that is stale: is the file gone, or its file system away? Only the name says.
+ * ---- */
 
 static void gone_named(struct gen_rpc *r)
 {
@@ -194,7 +204,8 @@ static void gone(struct one_order *oo, const char *what)
 		return;
 	}
 	oo->oo_rpc.gr_done = gone_dir;
-	gen_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir, oo->oo_dir);
+	gen_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir,
+		   oo->oo_dir);
 }
 
 /* ---- TRUNCATE and FENCE ---- */
@@ -221,7 +232,8 @@ static void order_checked(struct gen_rpc *r)
 		return;
 	}
 	gen_owner(g, oo->oo_object.go_number, oo->oo_order->epoch, &uid, &gid);
-	if (oo->oo_order->type == CTL_FENCE && (r->gr_attr.fa_uid != uid || r->gr_attr.fa_gid != gid)) {
+	if (oo->oo_order->type == CTL_FENCE &&
+	    (r->gr_attr.fa_uid != uid || r->gr_attr.fa_gid != gid)) {
 		log_error("data server %u (%s): an object has another owner than was set: its "
 			  "export must not map users (no_root_squash)",
 			  g->gn_id, g->gn_path);
@@ -261,22 +273,28 @@ static void locked_out(struct gen_rpc *r)
 		set_ask(oo);
 }
 
-/* They write faster than its change time can be told. One that is done late gives it to nobody, which the next fence mends: so this needs no guard. */
+/* They write faster than its change time can be told. One that is done late gives it to nobody,
+ * which the next fence mends: so this needs no guard. */
 static void lock_out(struct one_order *oo)
 {
-	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID, .sa_mode = GEN_MODE};
+	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID,
+				.sa_mode = GEN_MODE};
 
-	gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, randombytes_random(), &sa.sa_uid, &sa.sa_gid);
+	gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, randombytes_random(), &sa.sa_uid,
+		  &sa.sa_gid);
 	oo->oo_tries++;
 	oo->oo_rpc.gr_done = locked_out;
 	gen_setattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh, &sa);
 }
 
-/* The time of data stays when a size is set: it is the count of writes, and a size that is set is none. */
+/* The time of data stays when a size is set: it is the count of writes, and a size that is set is
+ * none. */
 static void set_now(struct gen_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
-	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE | NFS3_SA_MTIME, .sa_size = oo->oo_order->size, .sa_mtime_how = NFS3_SET_TO_CLIENT_TIME};
+	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE | NFS3_SA_MTIME,
+				.sa_size = oo->oo_order->size,
+				.sa_mtime_how = NFS3_SET_TO_CLIENT_TIME};
 
 	if (gen_errno(r)) {
 		gone(oo, "GETATTR");
@@ -284,8 +302,10 @@ static void set_now(struct gen_rpc *r)
 	}
 	sa.sa_mtime = r->gr_attr.fa_mtime;
 	if (oo->oo_order->type == CTL_FENCE) {
-		sa = (struct nfs3_sattr){.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID, .sa_mode = GEN_MODE};
-		gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, oo->oo_order->epoch, &sa.sa_uid, &sa.sa_gid);
+		sa = (struct nfs3_sattr){.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID,
+					 .sa_mode = GEN_MODE};
+		gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, oo->oo_order->epoch,
+			  &sa.sa_uid, &sa.sa_gid);
 	}
 	r->gr_guarded = true;
 	r->gr_guard = r->gr_attr.fa_ctime;
@@ -332,7 +352,8 @@ static void remove_found(struct gen_rpc *r)
 static void delete_now(struct one_order *oo)
 {
 	oo->oo_rpc.gr_done = remove_found;
-	gen_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir, oo->oo_dir);
+	gen_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir,
+		   oo->oo_dir);
 }
 
 static void order_begin(struct one_order *oo, struct kv_txn *t)
@@ -344,13 +365,16 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 	gen_object_key(oo->oo_all->os_gen->gn_id, &obj, oo->oo_key);
 	err = gen_object_get(t, oo->oo_key, &oo->oo_object);
 	if (err || o->number <= oo->oo_object.go_done) {
-		oo->oo_all->os_result[oo - oo->oo_all->os_one] = !err ? CTL_OK : err == -ENOENT ? CTL_NOENT : CTL_IO;
+		oo->oo_all->os_result[oo - oo->oo_all->os_one] = !err		  ? CTL_OK
+								 : err == -ENOENT ? CTL_NOENT
+										  : CTL_IO;
 		orders_put(oo->oo_all);
 		return;
 	}
 	gen_name(oo->oo_object.go_number, oo->oo_dir, oo->oo_name);
 	if (o->type != CTL_FENCE && !gen_copy_end(oo->oo_all->os_gen, oo->oo_key)) {
-		oo->oo_all->os_result[oo - oo->oo_all->os_one] = CTL_REBUILDING; /* tried again in a moment */
+		/* tried again in a moment */
+		oo->oo_all->os_result[oo - oo->oo_all->os_one] = CTL_REBUILDING;
 		orders_put(oo->oo_all);
 		return;
 	}
@@ -430,7 +454,8 @@ static void stat_done(struct gen_rpc *r)
 		out->durable = true; /* its name was made ahead */
 		out->size = a->fa_size;
 		out->used = a->fa_used;
-		out->writes = (uint64_t)a->fa_mtime.tv_sec * 1000000000 + (uint64_t)a->fa_mtime.tv_nsec;
+		out->writes =
+			(uint64_t)a->fa_mtime.tv_sec * 1000000000 + (uint64_t)a->fa_mtime.tv_nsec;
 	}
 	stats_put(ot->ot_all);
 }
@@ -478,7 +503,8 @@ struct one_seek {
 	struct dsc_ctl *os_ctl;
 };
 
-/* The first offset at or after one that is the object's own: of a striped file it has every so many'th unit. */
+/* The first offset at or after one that is the object's own: of a striped file it has every so
+ * many'th unit. */
 static uint64_t own_from(const ctl_seek_args *a, uint64_t at)
 {
 	uint64_t k = a->unit ? at / a->unit : 0, own;
@@ -495,7 +521,8 @@ static void seek_done(struct gen_rpc *r)
 	const ctl_seek_args *a = &os->os_ctl->dc_req.ctl_request_u.seek;
 	ctl_response res = {.status = gen_sized(r) ? CTL_OK : CTL_IO};
 	ctl_seek_res *s = &res.result.ctl_result_u.seek;
-	uint64_t size = r->gr_attr.fa_size, at = own_from(a, a->hole && size > a->offset ? size : a->offset);
+	uint64_t size = r->gr_attr.fa_size,
+		 at = own_from(a, a->hole && size > a->offset ? size : a->offset);
 
 	s->found = a->hole || at < size ? CTL_SEEK_FOUND : CTL_SEEK_NONE;
 	s->offset = at;

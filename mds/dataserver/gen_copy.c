@@ -1,9 +1,12 @@
 /*
- * gen_copy.c - an object of a generic data server is made equal to one of another server: BEGIN, PULL, END and ABORT (proto/ctl.x) as weft-ds does them, but done here, by NFSv3.
+ * gen_copy.c - an object of a generic data server is made equal to one of another server: BEGIN,
+ * PULL, END and ABORT (proto/ctl.x) as weft-ds does them, but done here, by NFSv3.
  *
- * While it is copied no client has a layout that writes it (lo_copied_here), so every change comes through dsc_write, and is noted here from BEGIN on. The rules and the proof are those of
- * ds/store/rebuild.h: a window is fetched from the source, then locked; what was not noted is made as the source has it, and writes that come there wait meanwhile. A size that is set, or a
- * delete, ends the session: it begins anew. So does a restart, as sessions are in memory.
+ * While it is copied no client has a layout that writes it (lo_copied_here), so every change comes
+ * through dsc_write, and is noted here from BEGIN on. The rules and the proof are those of
+ * ds/store/rebuild.h: a window is fetched from the source, then locked; what was not noted is made
+ * as the source has it, and writes that come there wait meanwhile. A size that is set, or a delete,
+ * ends the session: it begins anew. So does a restart, as sessions are in memory.
  *
  * All on the first loop, but for notes, which any loop makes.
  */
@@ -34,7 +37,7 @@ struct gen_copy {
 	/* Under gn_copy_lock: */
 	struct note *cy_note;
 	unsigned cy_nnotes, cy_cap;
-	uint64_t cy_cursor, cy_least; /* least: the end of what was written since BEGIN */
+	uint64_t cy_cursor, cy_least;	   /* least: the end of what was written since BEGIN */
 	uint64_t cy_lock_from, cy_lock_to; /* the window; equal: none */
 	struct dsc_io *cy_waits;
 	_Atomic bool cy_dead;
@@ -44,7 +47,7 @@ struct gen_copy {
 	struct gen_rpc cy_rpc;
 	uint32_t cy_source;
 	struct dsc_handle cy_source_h;
-	uint64_t cy_was; /* the target's size at BEGIN */
+	uint64_t cy_was;  /* the target's size at BEGIN */
 	uint64_t cy_size; /* the source's, once its end is there */
 	uint32_t cy_len, cy_got, cy_at, cy_run;
 	bool cy_eof, cy_wrote, cy_lost, cy_over;
@@ -102,7 +105,9 @@ void gen_copies_free(struct gen *g)
 /* The step ends here, and with it what was ended meanwhile. */
 static void step_end(struct gen_copy *cy, ctl_status status)
 {
-	ctl_response res = {.status = atomic_load(&cy->cy_dead) && !cy->cy_over && status == CTL_OK ? CTL_BAD_SESSION : status};
+	ctl_response res = {.status = atomic_load(&cy->cy_dead) && !cy->cy_over && status == CTL_OK
+					      ? CTL_BAD_SESSION
+					      : status};
 	struct dsc_ctl *c = cy->cy_ctl;
 
 	res.result.ctl_result_u.rebuild = cy->cy_res;
@@ -170,7 +175,9 @@ bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struc
 	if (!g || !atomic_load(&g->gn_ncopies))
 		return false;
 	pthread_mutex_lock(&g->gn_copy_lock);
-	for (cy = g->gn_copies; cy && (cy->cy_h.dh_len != h->dh_len || memcmp(cy->cy_h.dh_data, h->dh_data, h->dh_len)); cy = cy->cy_next)
+	for (cy = g->gn_copies; cy && (cy->cy_h.dh_len != h->dh_len ||
+				       memcmp(cy->cy_h.dh_data, h->dh_data, h->dh_len));
+	     cy = cy->cy_next)
 		;
 	if (cy) {
 		uint64_t end = io->di_off + io->di_asked;
@@ -197,7 +204,8 @@ static void window_lock(struct gen_copy *cy)
 	memset(cy->cy_mask, 0, WINDOW);
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
 	for (unsigned i = 0; i < cy->cy_nnotes; i++) {
-		uint64_t a = cy->cy_note[i].n_from > from ? cy->cy_note[i].n_from : from, b = cy->cy_note[i].n_to < to ? cy->cy_note[i].n_to : to;
+		uint64_t a = cy->cy_note[i].n_from > from ? cy->cy_note[i].n_from : from,
+			 b = cy->cy_note[i].n_to < to ? cy->cy_note[i].n_to : to;
 
 		if (a < b)
 			memset(cy->cy_mask + (a - from), 1, b - a);
@@ -251,7 +259,8 @@ static void window_done(struct gen_copy *cy)
 
 	cy->cy_res.next = cy->cy_eof ? cy->cy_size : next;
 	cy->cy_res.eof = cy->cy_eof;
-	cy->cy_res.same = cy->cy_got - (cy->cy_res.copied < cy->cy_got ? cy->cy_res.copied : cy->cy_got);
+	cy->cy_res.same =
+		cy->cy_got - (cy->cy_res.copied < cy->cy_got ? cy->cy_res.copied : cy->cy_got);
 	window_unlock(cy, cy->cy_eof ? WHOLE : next);
 	step_end(cy, CTL_OK);
 }
@@ -266,7 +275,8 @@ static void ended(struct gen_rpc *r)
 		window_done(cy);
 }
 
-/* The end: the source's, or past it where a write since BEGIN has put it. Nobody else changes it while all from here on is locked. */
+/* The end: the source's, or past it where a write since BEGIN has put it. Nobody else changes it
+ * while all from here on is locked. */
 static void put_end(struct gen_copy *cy)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE};
@@ -275,14 +285,16 @@ static void put_end(struct gen_copy *cy)
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
 	sa.sa_size = cy->cy_least > cy->cy_size ? cy->cy_least : cy->cy_size;
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
-	/* What it has between the source's end and a write past that is of before. Begun anew, the source reaches to there. */
+	/* What it has between the source's end and a write past that is of before. Begun anew, the
+	 * source reaches to there. */
 	if (sa.sa_size > cy->cy_size && cy->cy_was > cy->cy_size) {
 		atomic_store(&cy->cy_dead, true);
 		window_failed(cy, CTL_BAD_SESSION);
 		return;
 	}
 	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
-	/* As the owner of the epoch: one that is done late, after its time was up, is locked out by the next fence. */
+	/* As the owner of the epoch: one that is done late, after its time was up, is locked out by
+	 * the next fence. */
 	cy->cy_rpc.gr_uid = cy->cy_h.dh_uid;
 	cy->cy_rpc.gr_gid = cy->cy_h.dh_gid;
 	cy->cy_rpc.gr_done = ended;
@@ -332,7 +344,8 @@ static bool find_run(struct gen_copy *cy)
 	while (cy->cy_at < cy->cy_got && !differs(cy, cy->cy_at, n = part(cy, cy->cy_at)))
 		cy->cy_at += n;
 	cy->cy_run = 0;
-	while (cy->cy_at + cy->cy_run < cy->cy_got && differs(cy, cy->cy_at + cy->cy_run, n = part(cy, cy->cy_at + cy->cy_run)))
+	while (cy->cy_at + cy->cy_run < cy->cy_got &&
+	       differs(cy, cy->cy_at + cy->cy_run, n = part(cy, cy->cy_at + cy->cy_run)))
 		cy->cy_run += n;
 	return cy->cy_run;
 }
@@ -364,7 +377,8 @@ static void write_next(struct gen_copy *cy)
 
 /* ---- PULL: the source's window, then what the target has there ---- */
 
-static void read_more(struct gen_copy *cy, uint32_t id, const struct dsc_handle *h, uint8_t *to, uint32_t len, void (*done)(struct dsc_io *io, int err))
+static void read_more(struct gen_copy *cy, uint32_t id, const struct dsc_handle *h, uint8_t *to,
+		      uint32_t len, void (*done)(struct dsc_io *io, int err))
 {
 	struct dsc *d = cy->cy_gen->gn_dsc;
 	struct dsc_server sv;
@@ -439,14 +453,16 @@ static bool source_of(struct gen_copy *cy, const ctl_peer *p)
 {
 	struct dsc_server sv;
 
-	if (!dsc_get_uuid(cy->cy_gen->gn_dsc, (const uint8_t *)p->ds_uuid, &sv) || p->foreign.foreign_len > DSC_HANDLE_MAX)
+	if (!dsc_get_uuid(cy->cy_gen->gn_dsc, (const uint8_t *)p->ds_uuid, &sv) ||
+	    p->foreign.foreign_len > DSC_HANDLE_MAX)
 		return false;
 	cy->cy_source = sv.sv_id;
 	memset(&cy->cy_source_h, 0, sizeof(cy->cy_source_h));
 	cy->cy_source_h.dh_uid = p->uid;
 	cy->cy_source_h.dh_gid = p->gid;
 	cy->cy_source_h.dh_len = p->foreign.foreign_len ? p->foreign.foreign_len : CTL_HANDLE_LEN;
-	memcpy(cy->cy_source_h.dh_data, p->foreign.foreign_len ? p->foreign.foreign_val : p->handle, cy->cy_source_h.dh_len);
+	memcpy(cy->cy_source_h.dh_data, p->foreign.foreign_len ? p->foreign.foreign_val : p->handle,
+	       cy->cy_source_h.dh_len);
 	return true;
 }
 
@@ -504,7 +520,8 @@ static void begun(struct gen_rpc *r)
 		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_IO);
 	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
-		atomic_store(&cy->cy_dead, true); /* the fence is yet to come, or another has been */
+		/* the fence is yet to come, or another has been */
+		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_FENCED);
 	} else {
 		cy->cy_was = cy->cy_res.size = r->gr_attr.fa_size;
@@ -512,9 +529,11 @@ static void begun(struct gen_rpc *r)
 	}
 }
 
-static struct gen_copy *copy_new(struct gen *g, const uint8_t key[GEN_OBJECT_KEY], uint64_t session, const struct dsc_handle *h)
+static struct gen_copy *copy_new(struct gen *g, const uint8_t key[GEN_OBJECT_KEY], uint64_t session,
+				 const struct dsc_handle *h)
 {
-	struct gen_copy *cy = atomic_load(&g->gn_ncopies) < COPIES_MAX ? calloc(1, sizeof(*cy)) : NULL;
+	struct gen_copy *cy =
+		atomic_load(&g->gn_ncopies) < COPIES_MAX ? calloc(1, sizeof(*cy)) : NULL;
 
 	if (!cy)
 		return NULL;
@@ -556,7 +575,8 @@ static void counted(struct gen_rpc *r)
 		return;
 	}
 	cy->cy_res.size = r->gr_attr.fa_size;
-	cy->cy_res.writes = (uint64_t)r->gr_attr.fa_mtime.tv_sec * 1000000000 + (uint64_t)r->gr_attr.fa_mtime.tv_nsec;
+	cy->cy_res.writes = (uint64_t)r->gr_attr.fa_mtime.tv_sec * 1000000000 +
+			    (uint64_t)r->gr_attr.fa_mtime.tv_nsec;
 	cy->cy_over = !atomic_load(&cy->cy_dead);
 	step_end(cy, CTL_OK);
 }
@@ -568,7 +588,8 @@ static void committed(struct dsc_io *io, int err)
 	if (err) {
 		step_end(cy, status_of(err));
 	} else if (cy->cy_lost || cy->cy_verifier != io->di_verifier) {
-		atomic_store(&cy->cy_dead, true); /* it was restarted, and may have lost what was written, or what was found equal */
+		/* it was restarted, and may have lost what was written, or what was found equal */
+		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_BAD_SESSION);
 	} else {
 		get_attr(cy, counted);
@@ -584,7 +605,8 @@ static void end(struct gen_copy *cy)
 	commit(cy, committed);
 }
 
-static void begin(struct gen *g, struct dsc_ctl *c, struct gen_copy *cy, const uint8_t key[GEN_OBJECT_KEY], const struct dsc_handle *h)
+static void begin(struct gen *g, struct dsc_ctl *c, struct gen_copy *cy,
+		  const uint8_t key[GEN_OBJECT_KEY], const struct dsc_handle *h)
 {
 	const ctl_rebuild_args *a = &c->dc_req.ctl_request_u.rebuild;
 
@@ -618,7 +640,8 @@ void gen_rebuild(struct gen *g, struct dsc_ctl *c)
 	}
 	cy = copy_find(g, key);
 	if (cy && cy->cy_ctl) {
-		gen_refuse(c, CTL_NOT_JOINED); /* a step is under way that nobody waits for any more */
+		/* a step is under way that nobody waits for any more */
+		gen_refuse(c, CTL_NOT_JOINED);
 	} else if (a->step == CTL_REBUILD_BEGIN) {
 		begin(g, c, cy, key, &h);
 	} else if (a->step == CTL_REBUILD_ABORT) {

@@ -1,6 +1,8 @@
 /*
- * gen_file.c - one object of a generic data server is made: CREATE, which finds it when it was made by a try before; its owners, mode and times;
- * COMMIT. By RFC 1813 what CREATE and SETATTR do is on stable storage when they are answered; not every server keeps to that, but all sync a file for COMMIT.
+ * gen_file.c - one object of a generic data server is made: CREATE, which finds it when it was made
+ * by a try before; its owners, mode and times; COMMIT. By RFC 1813 what CREATE and SETATTR do is on
+ * stable storage when they are answered; not every server keeps to that, but all sync a file for
+ * COMMIT.
  */
 #include "mds/dataserver/gen.h"
 #include <errno.h>
@@ -27,7 +29,8 @@ static void looked(struct gen_rpc *r)
 	const struct nfs3_fattr *a = &r->gr_attr;
 	int err = gen_errno(r);
 
-	if (!err && (a->fa_uid != f->gf_uid || a->fa_gid != f->gf_gid || (a->fa_mode & 07777) != GEN_MODE || a->fa_size || a->fa_type != NF3REG))
+	if (!err && (a->fa_uid != f->gf_uid || a->fa_gid != f->gf_gid ||
+		     (a->fa_mode & 07777) != GEN_MODE || a->fa_size || a->fa_type != NF3REG))
 		err = -EPERM;
 	if (err) {
 		file_end(f, err, err == -EPERM ? "SETATTR" : "GETATTR");

@@ -1,7 +1,9 @@
 /*
- * gen_forget.c - a generic data server is forgotten: what is ours there goes, where no file has anything there and it answers; then its rows, and its record. On the first loop.
+ * gen_forget.c - a generic data server is forgotten: what is ours there goes, where no file has
+ * anything there and it answers; then its rows, and its record. On the first loop.
  *
- * It is killed, so no file is given anything there meanwhile, and from here on it does not join. A batch's rows go when its files are gone: after a crash anywhere it is said again, and goes on.
+ * It is killed, so no file is given anything there meanwhile, and from here on it does not join. A
+ * batch's rows go when its files are gone: after a crash anywhere it is said again, and goes on.
  */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"

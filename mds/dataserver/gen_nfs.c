@@ -1,4 +1,5 @@
-/* gen_nfs.c - NFSv3 calls (RFC 1813) on a generic data server that are the metadata server's own, as root unless gr_uid says otherwise. See gen.h. */
+/* gen_nfs.c - NFSv3 calls (RFC 1813) on a generic data server that are the metadata server's own,
+ * as root unless gr_uid says otherwise. See gen.h. */
 #include "mds/dataserver/gen.h"
 #include <errno.h>
 #include <stdio.h>
@@ -90,7 +91,8 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 
 static struct xdr_out *begin(struct gen_rpc *r, uint32_t proc, const struct gen_fh *fh)
 {
-	const struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS, .rc_uid = r->gr_uid, .rc_gid = r->gr_gid};
+	const struct rpc_cred cred = {
+		.rc_flavor = RPC_AUTH_SYS, .rc_uid = r->gr_uid, .rc_gid = r->gr_gid};
 
 	r->gr_proc = proc;
 	r->gr_err = 0;
@@ -113,7 +115,8 @@ void gen_getattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *
 	go(cl, r);
 }
 
-void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh, const struct nfs3_sattr *sa)
+void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh,
+		 const struct nfs3_sattr *sa)
 {
 	struct xdr_out *x = begin(r, NFS3_SETATTR, fh);
 
@@ -126,7 +129,8 @@ void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *
 	go(cl, r);
 }
 
-static struct xdr_out *named(struct gen_rpc *r, uint32_t proc, const struct gen_fh *dir, const char *name)
+static struct xdr_out *named(struct gen_rpc *r, uint32_t proc, const struct gen_fh *dir,
+			     const char *name)
 {
 	struct xdr_out *x = begin(r, proc, dir);
 
@@ -134,13 +138,15 @@ static struct xdr_out *named(struct gen_rpc *r, uint32_t proc, const struct gen_
 	return x;
 }
 
-void gen_lookup(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name)
+void gen_lookup(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+		const char *name)
 {
 	named(r, NFS3_LOOKUP, dir, name);
 	go(cl, r);
 }
 
-void gen_create(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name, const struct nfs3_sattr *sa)
+void gen_create(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+		const char *name, const struct nfs3_sattr *sa)
 {
 	struct xdr_out *x = named(r, NFS3_CREATE, dir, name);
 
@@ -157,7 +163,8 @@ void gen_mkdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *di
 	go(cl, r);
 }
 
-void gen_remove(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name)
+void gen_remove(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
+		const char *name)
 {
 	named(r, NFS3_REMOVE, dir, name);
 	go(cl, r);

@@ -1,12 +1,15 @@
 /*
- * gen_pool.c - whether a generic data server lives, and the files that are made ahead on it. See gen.h. On the first loop.
+ * gen_pool.c - whether a generic data server lives, and the files that are made ahead on it. See
+ * gen.h. On the first loop.
  *
- * It is asked for its space a few times in a lease: an answer is a heartbeat. After the first one it joins as one of ours does: its orders go before it
- * counts as alive.
+ * It is asked for its space a few times in a lease: an answer is a heartbeat. After the first one
+ * it joins as one of ours does: its orders go before it counts as alive.
  *
- * A file made ahead has a number, which is in the store before the file is made: after a crash it is made again, under the same name. Only what is complete
- * and on the server's stable storage has a handle in the store, and is given to a file. One for which a call got no answer is not made again as long as this
- * daemon runs, unless thousands came after it: the server may do that call yet, and it would empty the file when it is somebody's.
+ * A file made ahead has a number, which is in the store before the file is made: after a crash it
+ * is made again, under the same name. Only what is complete and on the server's stable storage has
+ * a handle in the store, and is given to a file. One for which a call got no answer is not made
+ * again as long as this daemon runs, unless thousands came after it: the server may do that call
+ * yet, and it would empty the file when it is somebody's.
  */
 #include "mds/dataserver/gen.h"
 #include "base/clock.h"
@@ -19,7 +22,8 @@
 #define MAKE_MANY 16 /* files at a time */
 #define FILL_MOST 1024
 #define FAILED_MS 2000 /* until the next try to fill */
-#define DOUBT_MOST 4096 /* left alone, the last ones; those before are made again: the store is not filled with them */
+/* left alone, the last ones; those before are made again: the store is not filled with them */
+#define DOUBT_MOST 4096
 
 /* ---- filling ---- */
 
@@ -184,7 +188,8 @@ static void file_begin(struct filler *fr)
 	gen_file_make(&fr->fr_file);
 }
 
-/* A subdirectory's own sync: the names in it are as durable as CREATE and the files' COMMIT make them; its own name as MKDIR does. */
+/* A subdirectory's own sync: the names in it are as durable as CREATE and the files' COMMIT make
+ * them; its own name as MKDIR does. */
 static void sub_found(struct gen_rpc *r)
 {
 	struct filler *fr = caa_container_of(r, struct filler, fr_rpc);
@@ -261,7 +266,8 @@ static void fill(struct gen *g)
 		return; /* the next tick tries again */
 	g->gn_filling = true;
 	f->gf_gen = g;
-	f->gf_op = (struct kv_op){.o_run = reserve_run, .o_done = reserve_done, .o_loop = loop_self()};
+	f->gf_op =
+		(struct kv_op){.o_run = reserve_run, .o_done = reserve_done, .o_loop = loop_self()};
 	kv_submit(ns_kv(g->gn_dsc->d_ns), &f->gf_op);
 }
 
@@ -398,7 +404,8 @@ static void tick(struct loop_timer *t)
 
 	if (!g->gn_asking && now - g->gn_asked_ms >= g->gn_dsc->d_opts.do_lease_ms / 5)
 		ask(g);
-	if (g->gn_up && !g->gn_filling && atomic_load(&g->gn_ready) <= pool / 2 && (!atomic_load(&g->gn_said) || now / FAILED_MS != (now - TICK_MS) / FAILED_MS))
+	if (g->gn_up && !g->gn_filling && atomic_load(&g->gn_ready) <= pool / 2 &&
+	    (!atomic_load(&g->gn_said) || now / FAILED_MS != (now - TICK_MS) / FAILED_MS))
 		fill(g);
 	loop_timer_start(dsc_loop(g->gn_dsc, 0), t, TICK_MS);
 }
@@ -406,7 +413,8 @@ static void tick(struct loop_timer *t)
 static bool tcp_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, socklen_t *len)
 {
 	for (unsigned i = 0; i < sv->sv_naddrs; i++)
-		if (!strncmp(sv->sv_addrs[i].netid, "tcp", 3) && !rpc_uaddr_parse(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, ss, len))
+		if (!strncmp(sv->sv_addrs[i].netid, "tcp", 3) &&
+		    !rpc_uaddr_parse(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, ss, len))
 			return true;
 	return false;
 }
@@ -418,7 +426,8 @@ void gen_start(struct gen *g)
 	socklen_t len;
 
 	if (!dsc_get(g->gn_dsc, g->gn_id, &sv) || !tcp_addr(&sv, &ss, &len) ||
-	    rpc_client_create(&g->gn_client, dsc_loop(g->gn_dsc, 0), (struct sockaddr *)&ss, len, NULL, NULL, NULL)) {
+	    rpc_client_create(&g->gn_client, dsc_loop(g->gn_dsc, 0), (struct sockaddr *)&ss, len,
+			      NULL, NULL, NULL)) {
 		log_error("data server %u (%s): no address that is reachable over TCP", g->gn_id,
 			  g->gn_path);
 		g->gn_client = NULL;

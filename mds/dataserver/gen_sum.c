@@ -1,4 +1,5 @@
-/* gen_sum.c - what an object of a generic data server has, as a sum (proto/ctl.x, SUM): it is read here. See gen.h. On the first loop. */
+/* gen_sum.c - what an object of a generic data server has, as a sum (proto/ctl.x, SUM): it is read
+ * here. See gen.h. On the first loop. */
 #include "mds/dataserver/gen.h"
 #include <errno.h>
 #include <sodium.h>
@@ -79,7 +80,8 @@ static void read_more(struct summing *su)
 	su->su_io.di_off = su->su_base + su->su_at;
 	su->su_io.di_read_to = su->su_data + su->su_at;
 	su->su_io.di_count = su->su_len - su->su_at;
-	if (dsc_get(su->su_gen->gn_dsc, su->su_gen->gn_id, &sv) && su->su_io.di_count > sv.sv_max_read)
+	if (dsc_get(su->su_gen->gn_dsc, su->su_gen->gn_id, &sv) &&
+	    su->su_io.di_count > sv.sv_max_read)
 		su->su_io.di_count = sv.sv_max_read;
 	dsc_read(su->su_gen->gn_dsc, su->su_gen->gn_id, &su->su_h, &su->su_io, READ_MS);
 }
@@ -91,7 +93,8 @@ static void next_window(struct summing *su)
 		return;
 	}
 	su->su_at = 0;
-	su->su_len = su->su_end - su->su_base < WINDOW ? (uint32_t)(su->su_end - su->su_base) : WINDOW;
+	su->su_len =
+		su->su_end - su->su_base < WINDOW ? (uint32_t)(su->su_end - su->su_base) : WINDOW;
 	memset(su->su_data, 0, sizeof(su->su_data));
 	read_more(su);
 }
@@ -119,7 +122,8 @@ void gen_sum(struct gen *g, struct dsc_ctl *c)
 	struct gen_object o;
 	int err;
 
-	if (!a->length || a->length > CTL_SUM_MAX || a->offset % CTL_SUM_PAGE || a->offset > INT64_MAX - CTL_SUM_MAX) {
+	if (!a->length || a->length > CTL_SUM_MAX || a->offset % CTL_SUM_PAGE ||
+	    a->offset > INT64_MAX - CTL_SUM_MAX) {
 		gen_refuse(c, CTL_INVAL);
 		return;
 	}

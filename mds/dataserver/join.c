@@ -22,18 +22,19 @@ struct join {
 	struct loop *jn_loop;
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
-	bool jn_taken; /* its name is another's */
+	bool jn_taken;	    /* its name is another's */
 	uint8_t jn_refused; /* dt_barred */
-	bool jn_ahead; /* of this store */
-	bool jn_two;   /* a second process of one store */
+	bool jn_ahead;	    /* of this store */
+	bool jn_two;	    /* a second process of one store */
 	bool jn_takes_bars; /* it takes DEAD */
-	bool jn_takes_keys, jn_cluster; /* it takes keys of its own; it has them, and came with the cluster key */
+	/* it takes keys of its own; it has them, and came with the cluster key */
+	bool jn_takes_keys, jn_cluster;
 	const char *jn_behind; /* its store is: why */
-	bool jn_waits; /* nothing of it is recorded: it is refused, and asks again */
+	bool jn_waits;	       /* nothing of it is recorded: it is refused, and asks again */
 	struct dsc_told jn_told;
 	ctl_request jn_ask; /* of one that does not tell what it saw */
 	uint32_t jn_number; /* nd_join */
-	ctl_op jn_form; /* CTL_OP_JOIN or CTL_OP_JOIN2: as it asked, it is answered */
+	ctl_op jn_form;	    /* CTL_OP_JOIN or CTL_OP_JOIN2: as it asked, it is answered */
 	struct dsc_server jn_sv;
 	struct dsc_terms jn_terms; /* dt_own is its own word; the others are those of the store */
 };
@@ -135,7 +136,8 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 
 /* ---- JOIN ---- */
 
-/* On lk's loop. It asks again every few seconds: each connection is told of once, and not more than one a second. */
+/* On lk's loop. It asks again every few seconds: each connection is told of once, and not more than
+ * one a second. */
 static void refused(struct dsc_link *lk, const char *name, const char *why)
 {
 	static _Atomic uint64_t last;
@@ -169,7 +171,8 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 
 	memset(sv, 0, sizeof(*sv));
 	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 ||
-	    a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) || a->clone_block > CLONE_BLOCK_MAX ||
+	    a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) ||
+	    a->clone_block > CLONE_BLOCK_MAX ||
 	    labels_parse(a->labels, strlen(a->labels), false, own, err, sizeof(err)))
 		return false;
 	memcpy(sv->sv_uuid, a->ds_uuid, 16);
@@ -231,12 +234,14 @@ static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_term
 	/* Of one that went back in time, what it has not seen says nothing. */
 	if (!jn->jn_behind || ahead || d->d_opts.do_restore)
 		dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
-	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore || (!atomic_load(&d->d_open) && !jn->jn_behind);
+	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore ||
+		       (!atomic_load(&d->d_open) && !jn->jn_behind);
 	dsc_unlock(d, nd);
 	return jn->jn_waits;
 }
 
-/* What it is when it joins next, it must not be less than; one whose store is behind waits for the administrator. */
+/* What it is when it joins next, it must not be less than; one whose store is behind waits for the
+ * administrator. */
 static void join_noted(struct join *jn, const struct dsc_terms *was)
 {
 	struct dsc_terms *dt = &jn->jn_terms;
@@ -256,7 +261,8 @@ static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
 	struct dsc_server sv;
 	struct dsc_terms dt;
 
-	if (id.s_len == 16 && memcmp(id.s_data, jn->jn_sv.sv_uuid, 16) && !dsc_row_decode(id, val, &sv, &dt))
+	if (id.s_len == 16 && memcmp(id.s_data, jn->jn_sv.sv_uuid, 16) &&
+	    !dsc_row_decode(id, val, &sv, &dt))
 		jn->jn_taken |= !strcmp(sv.sv_name, jn->jn_sv.sv_name);
 	return 0;
 }
@@ -265,13 +271,14 @@ static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
 static bool name_shared(const struct dsc *d, const struct dsc_server *sv)
 {
 	for (uint32_t id = 1; id <= DSC_MAX; id++)
-		if (d->d_node[id] && memcmp(d->d_node[id]->nd_sv.sv_uuid, sv->sv_uuid, 16) && !strcmp(d->d_node[id]->nd_sv.sv_name, sv->sv_name))
+		if (d->d_node[id] && memcmp(d->d_node[id]->nd_sv.sv_uuid, sv->sv_uuid, 16) &&
+		    !strcmp(d->d_node[id]->nd_sv.sv_name, sv->sv_name))
 			return true;
 	return false;
 }
 
-/* A new name must be no other server's: commands name servers by it. Two that have one name already go on. The rows have those that
- * join in the same commit. */
+/* A new name must be no other server's: commands name servers by it. Two that have one name already
+ * go on. The rows have those that join in the same commit. */
 static int name_free(struct join *jn, struct kv_txn *t)
 {
 	int err = ns_rows(t, NS_T_DS, "", 0, name_row, jn);
@@ -363,10 +370,12 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 	} else {
 		return err;
 	}
-	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row, dsc_row_encode(&jn->jn_sv, dt, row));
+	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row,
+			  dsc_row_encode(&jn->jn_sv, dt, row));
 }
 
-/* Locked. The node of jn's server with lk as its link, unless it may not join, or NULL without memory. */
+/* Locked. The node of jn's server with lk as its link, unless it may not join, or NULL without
+ * memory. */
 static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
 {
 	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
@@ -429,9 +438,9 @@ static ctl_status status_of(int err)
 #define MORE_KINDS 3
 
 /*
- * What the answer to a JOIN2 has beside the fields; memory is the caller's. STRIPED2: layouts of version 1 that name a
- * server of protocol 5 were given before its first join by that. When a later instance than the one that it joined then
- * has had its grace, and a lease, no client has one.
+ * What the answer to a JOIN2 has beside the fields; memory is the caller's. STRIPED2: layouts of
+ * version 1 that name a server of protocol 5 were given before its first join by that. When a later
+ * instance than the one that it joined then has had its grace, and a lease, no client has one.
  */
 static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
 		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
@@ -463,7 +472,8 @@ static void join_answer(struct loop_msg *m)
 	struct dsc *d = jn->jn_dsc;
 	const struct ns_super *su = ns_super(d->d_ns);
 	ctl_result res = {.op = jn->jn_form};
-	ctl_join_res *j = res.op == CTL_OP_JOIN2 ? &res.ctl_result_u.join2.join : &res.ctl_result_u.join;
+	ctl_join_res *j =
+		res.op == CTL_OP_JOIN2 ? &res.ctl_result_u.join2.join : &res.ctl_result_u.join;
 	uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS];
 	struct dsc_node *nd = NULL;
 	struct dsc_link *lk;
@@ -473,7 +483,8 @@ static void join_answer(struct loop_msg *m)
 	lk = link_find(d, jn->jn_conn);
 	if (lk && lk->lk_server)
 		nd = d->d_node[lk->lk_server];
-	/* One that was given up, and sent again over the same connection, answers nothing: what is before the later one is not done. */
+	/* One that was given up, and sent again over the same connection, answers nothing: what is
+	 * before the later one is not done. */
 	if (nd && nd->nd_link == lk && nd->nd_join == jn->jn_number) {
 		nd->nd_joined = true;
 		nd->nd_heard_ms = nd->nd_joined_ms = clock_mono_ms();
@@ -494,7 +505,8 @@ static void join_answer(struct loop_msg *m)
 	if (res.op == CTL_OP_JOIN2)
 		more_put(d, jn, &res.ctl_result_u.join2, more, buf);
 	if (nd)
-		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0, jn->jn_new ? "for the first time" : "again");
+		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0,
+		       jn->jn_new ? "for the first time" : "again");
 	if (nd)
 		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
 			 jn->jn_new ? "joined for the first time" : "joined");
@@ -524,7 +536,8 @@ static void join_done(struct kv_op *op, int err)
 	bool shared = false;
 
 	if (!err && jn->jn_taken) {
-		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name, "another data server has that name");
+		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
+			"another data server has that name");
 		ctl_chan_reply(jn->jn_in, CTL_NAME_TAKEN, NULL);
 		free(jn);
 		return;
@@ -538,8 +551,13 @@ static void join_done(struct kv_op *op, int err)
 		return;
 	}
 	if (!err && jn->jn_waits) {
-		/* An old one knows no better reason; and while a store is made whole, none serves under what it had before. */
-		ctl_chan_reply(jn->jn_in, d->d_opts.do_restore || jn->jn_two ? CTL_NOT_ADMITTED : jn->jn_ahead ? CTL_STALE_INSTANCE : CTL_NOT_JOINED, NULL);
+		/* An old one knows no better reason; and while a store is made whole, none serves
+		 * under what it had before. */
+		ctl_chan_reply(jn->jn_in,
+			       d->d_opts.do_restore || jn->jn_two ? CTL_NOT_ADMITTED
+			       : jn->jn_ahead			  ? CTL_STALE_INSTANCE
+								  : CTL_NOT_JOINED,
+			       NULL);
 		free(jn);
 		return;
 	}
@@ -576,9 +594,11 @@ static void join_done(struct kv_op *op, int err)
 		log_warn("data server %u and another one are both named %s: rename one of them "
 			 "(ds.name)",
 			 jn->jn_sv.sv_id, jn->jn_sv.sv_name);
-		ev_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0, "data server %u and another have this name", jn->jn_sv.sv_id);
+		ev_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0,
+		       "data server %u and another have this name", jn->jn_sv.sv_id);
 	}
-	rpc_conn_apart(lk->lk_conn); /* clients beside it, in number, do not keep its heartbeats from us */
+	/* clients beside it, in number, do not keep its heartbeats from us */
+	rpc_conn_apart(lk->lk_conn);
 	if (jn->jn_changed && d->d_change)
 		d->d_change(d->d_change_arg, jn->jn_sv.sv_uuid);
 	if (d->d_join)
@@ -638,7 +658,8 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 	}
 }
 
-/* The keys of its own that it has, as the seal of the connection proves; or as it got them over it. */
+/* The keys of its own that it has, as the seal of the connection proves; or as it got them over
+ * it. */
 static void join_key(struct join *jn, const struct dsc_link *lk)
 {
 	struct dsc *d = lk->lk_dsc;
@@ -654,8 +675,9 @@ static void join_key(struct join *jn, const struct dsc_link *lk)
 
 static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 {
-	const ctl_join_args *a = in->in_req.op == CTL_OP_JOIN2 ? &in->in_req.ctl_request_u.join2.join
-							       : &in->in_req.ctl_request_u.join;
+	const ctl_join_args *a = in->in_req.op == CTL_OP_JOIN2
+					 ? &in->in_req.ctl_request_u.join2.join
+					 : &in->in_req.ctl_request_u.join;
 	bool has_join2 = ctl_chan_protocol(lk->lk_chan) >= CTL_PROTOCOL_JOIN2;
 	struct join *jn;
 
@@ -665,7 +687,8 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 		return;
 	}
 	if (!cluster_ok(lk->lk_dsc, a)) {
-		refused(lk, name_ok(a->name) ? a->name : "?", "its store belongs to another cluster");
+		refused(lk, name_ok(a->name) ? a->name : "?",
+			"its store belongs to another cluster");
 		ctl_chan_reply(in, CTL_BAD_CLUSTER, NULL);
 		return;
 	}
@@ -704,15 +727,18 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 /* ---- HEARTBEAT ---- */
 
 /*
- * Locked. A fence or bar that the server has not answered for as long as a lease is: it lives, and does not obey. It has no lease from now on, and when the last
- * one is over no capability is honoured there: that ends the fence, as if the server were dead (docs/fencing.md). One of a protocol in which fences
- * overtake nothing may be at a long clone before them, and keeps its lease: the fence waits.
+ * Locked. A fence or bar that the server has not answered for as long as a lease is: it lives, and
+ * does not obey. It has no lease from now on, and when the last one is over no capability is
+ * honoured there: that ends the fence, as if the server were dead (docs/fencing.md). One of a
+ * protocol in which fences overtake nothing may be at a long clone before them, and keeps its
+ * lease: the fence waits.
  */
 static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
 {
 	bool was = nd->nd_withheld;
 
-	nd->nd_withheld = owed_ms >= d->d_opts.do_lease_ms && nd->nd_sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
+	nd->nd_withheld =
+		owed_ms >= d->d_opts.do_lease_ms && nd->nd_sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
 	if (nd->nd_withheld && !was) {
 		log_warn("data server %u (%s) has not confirmed a fence for %llu ms: not renewing "
 			 "its lease",
@@ -743,7 +769,8 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		nd->nd_sv.sv_capacity = a->capacity;
 		nd->nd_sv.sv_available = a->available;
 		/* The last few reports count: a burst is over before it is known. */
-		nd->nd_terms.dt_load = (uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
+		nd->nd_terms.dt_load =
+			(uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
 		proof = dsc_gate_prove(d, nd); /* it sends none before its store has the join */
 		withheld = withhold(d, nd, owed_ms);
 		if (!withheld)
@@ -786,7 +813,8 @@ static void serve_eof(struct dsc_link *lk, struct ctl_incoming *in)
 	struct dsc *d = lk->lk_dsc;
 	struct eof_ask *ea;
 
-	if (!lk->lk_server || !d->d_eof || !atomic_load(&d->d_open) || a->incarnation > UINT16_MAX) {
+	if (!lk->lk_server || !d->d_eof || !atomic_load(&d->d_open) ||
+	    a->incarnation > UINT16_MAX) {
 		ctl_chan_reply(in, lk->lk_server ? CTL_NOENT : CTL_NOT_JOINED, NULL);
 		return;
 	}

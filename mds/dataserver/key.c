@@ -1,9 +1,12 @@
 /*
- * key.c - the keys of data servers (docs/security.md, "Keys"): which cluster keys there are, which of them a server's are from, and sending it those of the newest.
+ * key.c - the keys of data servers (docs/security.md, "Keys"): which cluster keys there are, which
+ * of them a server's are from, and sending it those of the newest.
  *
- * Number 0 is the cluster key of the file. A rotation makes the next one, at random, which is in the store: row NS_T_KEY. The one before it stays good until
- * the next rotation, for servers that were away and for capabilities that clients have. A server is marked as having its own once it has answered that they
- * are durable there, or has joined with them: what it is called by is never what it may not have yet.
+ * Number 0 is the cluster key of the file. A rotation makes the next one, at random, which is in
+ * the store: row NS_T_KEY. The one before it stays good until the next rotation, for servers that
+ * were away and for capabilities that clients have. A server is marked as having its own once it
+ * has answered that they are durable there, or has joined with them: what it is called by is never
+ * what it may not have yet.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -84,7 +87,8 @@ void dsc_set_key(struct dsc *d, struct dsc_server *sv)
 	cap_derive_key(key, sv->sv_uuid, sv->sv_key_number, sv->sv_key);
 }
 
-bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[CAP_LEN], struct cap *cap)
+bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[CAP_LEN],
+		  struct cap *cap)
 {
 	uint8_t number = cap_key_number(fh), key[CAP_KEY_LEN];
 	const uint8_t *cluster;
@@ -102,7 +106,8 @@ bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[C
 	return good;
 }
 
-bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number, uint8_t key[CAP_CLUSTER_KEY_LEN])
+bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+		  uint8_t key[CAP_CLUSTER_KEY_LEN])
 {
 	struct dsc *d = arg;
 	const uint8_t *cluster;
@@ -126,7 +131,8 @@ void dsc_tls_key(struct dsc *d, const struct dsc_server *sv, uint8_t out[CAP_TLS
 	cap_derive_tls_key(d->d_opts.do_cluster_key, sv->sv_uuid, out);
 }
 
-void dsc_peer_key(struct dsc *d, const struct dsc_server *source, const uint8_t reader[16], uint8_t out[CAP_TLS_KEY_LEN])
+void dsc_peer_key(struct dsc *d, const struct dsc_server *source, const uint8_t reader[16],
+		  uint8_t out[CAP_TLS_KEY_LEN])
 {
 	uint8_t tls[CAP_TLS_KEY_LEN];
 
@@ -199,7 +205,8 @@ static void offer_take(struct dsc_ctl *c, const ctl_response *res)
 	struct offer *of = caa_container_of(c, struct offer, of_ctl);
 	struct dsc *d = of->of_dsc;
 
-	of->of_taken = res->status == CTL_OK && res->result.ctl_result_u.key.number == of->of_number;
+	of->of_taken =
+		res->status == CTL_OK && res->result.ctl_result_u.key.number == of->of_number;
 	if (!of->of_taken)
 		return;
 	/* Over this connection it may join again, sealed as it is. */
@@ -235,8 +242,10 @@ static void offer_done(struct dsc_ctl *c, int err)
 /* Locked. */
 static bool key_wanted(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
-	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_keys && !nd->nd_keying &&
-	       (!nd->nd_sv.sv_own || nd->nd_sv.sv_key_number != d->d_ring.rg_number) && (!nd->nd_key_ms || now - nd->nd_key_ms >= AGAIN_MS);
+	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_keys &&
+	       !nd->nd_keying &&
+	       (!nd->nd_sv.sv_own || nd->nd_sv.sv_key_number != d->d_ring.rg_number) &&
+	       (!nd->nd_key_ms || now - nd->nd_key_ms >= AGAIN_MS);
 }
 
 void dsc_key_look(struct dsc *d, uint32_t id)
@@ -273,10 +282,12 @@ void dsc_key_look(struct dsc *d, uint32_t id)
 /* Locked. It does not have the newest number. */
 static bool behind(const struct dsc *d, const struct dsc_node *nd)
 {
-	return nd && !nd->nd_gen && !nd->nd_sv.sv_generic && !(nd->nd_sv.sv_own && nd->nd_sv.sv_key_number == d->d_ring.rg_number);
+	return nd && !nd->nd_gen && !nd->nd_sv.sv_generic &&
+	       !(nd->nd_sv.sv_own && nd->nd_sv.sv_key_number == d->d_ring.rg_number);
 }
 
-/* Locked. Some server that is behind and that no administrator has put out: another rotation would leave it behind for good. */
+/* Locked. Some server that is behind and that no administrator has put out: another rotation would
+ * leave it behind for good. */
 static const struct dsc_node *held(const struct dsc *d)
 {
 	for (uint32_t id = 1; id <= DSC_MAX; id++)
@@ -306,7 +317,10 @@ static int rotate_run(struct kv_op *op, struct kv_txn *t)
 	now.rg_number++;
 	now.rg_before = true;
 	now.rg_rotated_s = (uint64_t)time(NULL);
-	rec = (struct key_rec){.k_version = ROW_VERSION, .k_number = now.rg_number, .k_before = 1, .k_rotated_s = htole64(now.rg_rotated_s)};
+	rec = (struct key_rec){.k_version = ROW_VERSION,
+			       .k_number = now.rg_number,
+			       .k_before = 1,
+			       .k_rotated_s = htole64(now.rg_rotated_s)};
 	memcpy(rec.k_key, now.rg_key, sizeof(rec.k_key));
 	memcpy(rec.k_was, now.rg_was, sizeof(rec.k_was));
 	err = ns_row_put(t, NS_T_KEY, &ring_row, 1, &rec, sizeof(rec));

@@ -32,7 +32,8 @@ struct row_bar {
 	uint8_t r_barred;
 	uint8_t r_protocol; /* 0, and so the next: written by a program that kept none */
 	uint32_t r_since_boot;
-	uint8_t r_own, r_key_number; /* since version 6, which only servers with keys of their own have */
+	/* since version 6, which only servers with keys of their own have */
+	uint8_t r_own, r_key_number;
 } __attribute__((packed));
 _Static_assert(sizeof(struct row_bar) == 16, "data server record, version 4");
 /* Behind that since version 5: the last join. */
@@ -79,13 +80,15 @@ FORMAT_AT(struct row_count, r_had_boot, 0, 8);
 FORMAT_AT(struct row_count, r_joins, 8, 4);
 FORMAT_AT(struct row_count, r_had_joins, 12, 4);
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
-_Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72, "data server record, versions 2 and 1");
+_Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72,
+	       "data server record, versions 2 and 1");
 _Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) +
 			       2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) +
 			       sizeof(struct row_count) <=
 		       DSC_ROW_MAX,
 	       "a record fits");
-_Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1, "what joins can be kept");
+_Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1,
+	       "what joins can be kept");
 
 static bool counted(const struct dsc_terms *dt)
 {
@@ -148,7 +151,9 @@ static int bar_decode(const uint8_t *p, struct dsc_server *sv, struct dsc_terms 
 	sv->sv_key_number = rb->r_key_number;
 	dt->dt_barred = rb->r_barred;
 	dt->dt_barred_s = le64toh(rb->r_since);
-	return dt->dt_barred == 0 || dt->dt_barred == DSC_KILLED || dt->dt_barred == DSC_WAITING ? 0 : -EIO;
+	return dt->dt_barred == 0 || dt->dt_barred == DSC_KILLED || dt->dt_barred == DSC_WAITING
+		       ? 0
+		       : -EIO;
 }
 
 static int join_decode(const uint8_t *p, struct dsc_terms *dt)
@@ -183,7 +188,8 @@ static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
 	set = le16toh(rt->r_set);
 	dt->dt_weight = le32toh(rt->r_weight) & ~WEIGHT_DRAINING;
 	dt->dt_draining = le32toh(rt->r_weight) & WEIGHT_DRAINING;
-	if (n != sizeof(*rt) + own + set || dt->dt_weight > DSC_WEIGHT_MAX || labels_decode(p + sizeof(*rt), own, dt->dt_own) ||
+	if (n != sizeof(*rt) + own + set || dt->dt_weight > DSC_WEIGHT_MAX ||
+	    labels_decode(p + sizeof(*rt), own, dt->dt_own) ||
 	    labels_decode(p + sizeof(*rt) + own, set, dt->dt_set))
 		return -EIO;
 	return 0;
@@ -209,10 +215,12 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 		memcpy(r->r_addrs[i].r_uaddr, sv->sv_addrs[i].uaddr, sizeof(r->r_addrs[i].r_uaddr));
 		r->r_addrs[i].r_prefix = sv->sv_addrs[i].prefix;
 	}
-	return sizeof(*r) + sv->sv_naddrs * sizeof(struct row_addr) + terms_encode(sv, dt, (uint8_t *)&r->r_addrs[sv->sv_naddrs]);
+	return sizeof(*r) + sv->sv_naddrs * sizeof(struct row_addr) +
+	       terms_encode(sv, dt, (uint8_t *)&r->r_addrs[sv->sv_naddrs]);
 }
 
-int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv, struct dsc_terms *dt)
+int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv,
+		   struct dsc_terms *dt)
 {
 	const struct row *r = val.s_data;
 	size_t each, len, end, count;
@@ -229,7 +237,8 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	count = r->r_version >= 7 ? sizeof(struct row_count) : 0;
 	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) +
 	      (r->r_version >= 5 ? sizeof(struct row_join) : 0) + count;
-	if (val.s_len < len + end || (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, sv, dt)))
+	if (val.s_len < len + end ||
+	    (end && bar_decode((const uint8_t *)val.s_data + val.s_len - end, sv, dt)))
 		return -EIO;
 	if (r->r_version >= 5 &&
 	    join_decode((const uint8_t *)val.s_data + val.s_len - count - sizeof(struct row_join),
@@ -237,7 +246,8 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 		return -EIO;
 	if (count)
 		count_decode((const uint8_t *)val.s_data + val.s_len - count, dt);
-	if (r->r_version >= 3 && terms_decode((const uint8_t *)val.s_data + len, val.s_len - len - end, dt))
+	if (r->r_version >= 3 &&
+	    terms_decode((const uint8_t *)val.s_data + len, val.s_len - len - end, dt))
 		return -EIO;
 	labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	memcpy(sv->sv_uuid, id.s_data, 16);
@@ -252,7 +262,8 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 	memcpy(sv->sv_name, r->r_name, sizeof(r->r_name));
 	sv->sv_naddrs = r->r_naddrs;
 	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
-		const struct row_addr *ra = (const struct row_addr *)((const uint8_t *)r->r_addrs + i * each);
+		const struct row_addr *ra =
+			(const struct row_addr *)((const uint8_t *)r->r_addrs + i * each);
 
 		memcpy(sv->sv_addrs[i].netid, ra->r_netid, sizeof(ra->r_netid));
 		memcpy(sv->sv_addrs[i].uaddr, ra->r_uaddr, sizeof(ra->r_uaddr));

@@ -1,9 +1,11 @@
 /*
  * watch.c - which data servers live (docs/device-failure.md).
  *
- * A server is suspect when its connection is lost, its heartbeats stay away, or a client says that it does not reach it. Then it is asked, again and again, by two ways: over its control
- * connection, and by a NULL call on its NFS port. Any answer says that it lives; one that refuses, or says nothing, is declared dead after a while, and so is one whose lease has run out:
- * it serves nobody any more. All on the first loop.
+ * A server is suspect when its connection is lost, its heartbeats stay away, or a client says that
+ * it does not reach it. Then it is asked, again and again, by two ways: over its control
+ * connection, and by a NULL call on its NFS port. Any answer says that it lives; one that refuses,
+ * or says nothing, is declared dead after a while, and so is one whose lease has run out: it serves
+ * nobody any more. All on the first loop.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,12 +18,14 @@
 #define WATCH_MS     200
 #define ASK_EVERY_MS 400
 #define ASK_MS	     1000
-#define START_MS     5000 /* after our start: a server asks again after so long at most whether it may join (ds/control.c) */
+/* after our start: a server asks again after so long at most whether it may join (ds/control.c) */
+#define START_MS 5000
 
-/* We did not run when the timer is later than that: stopped, or suspended with the machine. After it
- * nothing is judged until what came meanwhile has been read and each server has been asked again. */
-#define PAUSE_MS     1000
-#define WOKE_MS	     (ASK_EVERY_MS + 2 * ASK_MS)
+/* We did not run when the timer is later than that: stopped, or suspended with the machine. After
+ * it nothing is judged until what came meanwhile has been read and each server has been asked
+ * again. */
+#define PAUSE_MS 1000
+#define WOKE_MS	 (ASK_EVERY_MS + 2 * ASK_MS)
 
 struct question {
 	struct dsc_ctl qu_ctl;
@@ -34,7 +38,11 @@ struct question {
 
 const char *dsc_state_text(enum dsc_state st)
 {
-	static const char *const text[DSC_STATES] = {[DSC_ALIVE] = "alive", [DSC_SUSPECT] = "suspect", [DSC_DEAD] = "dead", [DSC_KILLED] = "killed", [DSC_WAITING] = "waiting"};
+	static const char *const text[DSC_STATES] = {[DSC_ALIVE] = "alive",
+						     [DSC_SUSPECT] = "suspect",
+						     [DSC_DEAD] = "dead",
+						     [DSC_KILLED] = "killed",
+						     [DSC_WAITING] = "waiting"};
 
 	return st < DSC_STATES ? text[st] : "?";
 }
@@ -50,7 +58,8 @@ void dsc_set_state(struct dsc_node *nd, enum dsc_state st)
 	nd->nd_since_s = (uint64_t)ts.tv_sec;
 }
 
-/* What is on the wire for it is lost, and so is its connection; it hears that it may not join. Who holds layouts is told by the next look. */
+/* What is on the wire for it is lost, and so is its connection; it hears that it may not join. Who
+ * holds layouts is told by the next look. */
 void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred)
 {
 	nd->nd_terms.dt_barred = barred;
@@ -161,14 +170,17 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 static bool unserving(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
-	return nd->nd_reported_ms && now - later(nd->nd_nfs_ms, nd->nd_reported_ms) >= d->d_opts.do_dead_ms;
+	return nd->nd_reported_ms &&
+	       now - later(nd->nd_nfs_ms, nd->nd_reported_ms) >= d->d_opts.do_dead_ms;
 }
 
 /* Locked: why it is dead, or NULL. */
 static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
 	const struct dsc_opts *o = &d->d_opts;
-	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms, lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms, started = d->d_start_ms + START_MS;
+	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms,
+		 lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms,
+		 started = d->d_start_ms + START_MS;
 
 	/* Our own pause is nobody's silence: what came meanwhile is read first. */
 	if (d->d_woke_ms && now - d->d_woke_ms < WOKE_MS)
@@ -180,9 +192,11 @@ static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint6
 	if (!nd->nd_heard_ms && now < started)
 		return NULL;
 	/* A generic one has no connection; it is lost when a question fails. */
-	if (!nd->nd_link && nd->nd_refused_ms >= lost && nd->nd_refused_ms && now - lost >= o->do_refused_ms)
+	if (!nd->nd_link && nd->nd_refused_ms >= lost && nd->nd_refused_ms &&
+	    now - lost >= o->do_refused_ms)
 		return "its connection is lost, and its port refuses new ones";
-	if (nd->nd_silent && now - later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >= o->do_dead_ms)
+	if (nd->nd_silent &&
+	    now - later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >= o->do_dead_ms)
 		return "it does not answer";
 	/* A client does not reach it, and we do not, though it says that it lives. */
 	if (unserving(d, nd, now))
@@ -208,7 +222,8 @@ static bool ask_now(struct dsc_node *nd, uint64_t now)
 	return true;
 }
 
-/* Locked: one that is dead lives when it joins, which is when it has been told what it missed; or when its NFS port is there again. */
+/* Locked: one that is dead lives when it joins, which is when it has been told what it missed; or
+ * when its NFS port is there again. */
 static void look_dead(struct dsc_node *nd, uint64_t now, bool *wants)
 {
 	if (!nd->nd_unserving)
@@ -226,7 +241,9 @@ static void look_dead(struct dsc_node *nd, uint64_t now, bool *wants)
 static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *wants)
 {
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
-	bool well = nd->nd_joined && !nd->nd_reported_ms && (nd->nd_gen ? !nd->nd_gen->gn_failed : nd->nd_link && now - heard < d->d_opts.do_suspect_ms);
+	bool well = nd->nd_joined && !nd->nd_reported_ms &&
+		    (nd->nd_gen ? !nd->nd_gen->gn_failed
+				: nd->nd_link && now - heard < d->d_opts.do_suspect_ms);
 	const char *why;
 
 	*wants = false;
@@ -251,7 +268,8 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 		/* That it was not reached is explained: it counts no more when it is back. */
 		if (!nd->nd_unserving)
 			nd->nd_reported_ms = 0;
-		/* What it missed it is told when it joins: it must do so again. One that is just being told goes on. */
+		/* What it missed it is told when it joins: it must do so again. One that is just
+		 * being told goes on. */
 		if (nd->nd_link && nd->nd_joined && !nd->nd_unserving)
 			dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 		if (nd->nd_gen && !nd->nd_unserving) {
@@ -273,7 +291,8 @@ static void tell(struct dsc *d, uint32_t id, const struct dsc_server *sv, enum d
 	if (sv->sv_state == DSC_SUSPECT && was == DSC_ALIVE && d->d_told_alive[id])
 		ev_add(EV_DS_SUSPECT, sv->sv_name, 0, "no heartbeat; checking whether it is alive");
 	d->d_told_alive[id] |= sv->sv_state == DSC_ALIVE;
-	d->d_told_dead[id] = sv->sv_state != DSC_ALIVE && (d->d_told_dead[id] || sv->sv_state >= DSC_DEAD);
+	d->d_told_dead[id] =
+		sv->sv_state != DSC_ALIVE && (d->d_told_dead[id] || sv->sv_state >= DSC_DEAD);
 }
 
 void dsc_watch(struct loop_timer *t)

@@ -1,17 +1,21 @@
 /*
  * exp.h - exports: who may use which part of the name space, from where, with which protection.
  *
- * A file becomes a table (base/exports.h), and the table's paths become directories. What one peer may do is a view of the table: for each export the rule
- * that its address meets, if any. A view is made once per connection and table; a request then finds its rule by the number in its file handle, without a lock
- * and without a look-up of names.
+ * A file becomes a table (base/exports.h), and the table's paths become directories. What one peer
+ * may do is a view of the table: for each export the rule that its address meets, if any. A view is
+ * made once per connection and table; a request then finds its rule by the number in its file
+ * handle, without a lock and without a look-up of names.
  *
- * Names. An export has a number (given in the file, or made of its path), which is in every file handle given out under it. Number 0 is the export of "/",
- * and where that is not exported, or not to this peer, the pseudo file system (RFC 8881 section 7): the directories that lead to what the peer may use.
+ * Names. An export has a number (given in the file, or made of its path), which is in every file
+ * handle given out under it. Number 0 is the export of "/", and where that is not exported, or not
+ * to this peer, the pseudo file system (RFC 8881 section 7): the directories that lead to what the
+ * peer may use.
  *
- * Pins. The root of an export and the directories above it stay where they are while a table is in force: renaming or removing one would lead handles out of
- * their export. exp_set_pinned tells.
+ * Pins. The root of an export and the directories above it stay where they are while a table is in
+ * force: renaming or removing one would lead handles out of their export. exp_set_pinned tells.
  *
- * Threads. exp_set_get: any; a reload: any but a loop's or the committer's. A view belongs to the thread that made it.
+ * Threads. exp_set_get: any; a reload: any but a loop's or the committer's. A view belongs to the
+ * thread that made it.
  */
 #ifndef MDS_EXP_H
 #define MDS_EXP_H
@@ -21,15 +25,16 @@
 /* A directory on the way to an export, or an export's root. */
 struct exp_pin {
 	uint64_t p_ino, p_parent; /* the root's parent is 0 */
-	const char *p_name;      /* in an export's path */
+	const char *p_name;	  /* in an export's path */
 	size_t p_len;
-	uint64_t p_below;        /* bits: exports whose root this is or leads to */
-	int p_root;              /* the export whose root it is, or -1 */
-	int p_owner;             /* the innermost export it lies in, or -1 */
+	uint64_t p_below; /* bits: exports whose root this is or leads to */
+	int p_root;	  /* the export whose root it is, or -1 */
+	int p_owner;	  /* the innermost export it lies in, or -1 */
 };
 
 /* table.c. W where a directory is made: finds (create: makes) the directories. */
-int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create, struct ns_time now);
+int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create,
+		struct ns_time now);
 /* The same directory, and the same rules for the same patterns. */
 bool exp_same(const struct exp *a, const struct exp *b);
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
@@ -57,37 +62,47 @@ struct exp_grant {
 	const struct exp_rule *g_rule; /* NULL: the pseudo file system */
 	uint64_t g_root;
 	uint16_t g_id;
-	uint8_t g_ok;                  /* bits by enum exp_sec: what this connection may use it with */
+	/* bits by enum exp_sec: what this connection may use it with */
+	uint8_t g_ok;
 	bool g_ro;
 };
 
 struct exp_view {
-	unsigned v_refs;               /* of one thread */
+	unsigned v_refs; /* of one thread */
 	struct exp_table *v_table;
 	enum exp_tls v_tls;
-	uint64_t v_usable, v_unknown;  /* bits by export; unknown: it hangs on a name that is not known now */
-	uint64_t v_until_ns;           /* names are asked again; 0: never */
+	/* bits by export; unknown: it hangs on a name that is not known now */
+	uint64_t v_usable, v_unknown;
+	uint64_t v_until_ns; /* names are asked again; 0: never */
 	struct exp_grant v_pseudo;
-	struct exp_grant v_grant[];    /* by export; those that are not usable are zero */
+	struct exp_grant v_grant[]; /* by export; those that are not usable are zero */
 };
 
-/* What stands for the grant where it is not known yet which it is: the name service does not tell. It is no grant, and nobody enters it. */
+/* What stands for the grant where it is not known yet which it is: the name service does not tell.
+ * It is no grant, and nobody enters it. */
 extern const struct exp_grant exp_unknown;
 
 /* match as for exp_match. NULL: no memory. */
-struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port, enum exp_tls tls, const uint8_t *match);
+struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
+			      enum exp_tls tls, const uint8_t *match);
 void exp_view_put(struct exp_view *v);
 /* All that answer with a grant may answer &exp_unknown. */
 /* Where a handle of this number and inode is: a grant, or NULL: not the peer's. */
 const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uint64_t ino);
 /* Where the root of the name space is: always somewhere. */
 const struct exp_grant *exp_root(const struct exp_view *v);
-/* Where a directory reached by name from a directory under `from` is: from itself, another export, the pseudo file system, or NULL: it is not shown. */
-const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_grant *from, uint64_t ino);
-/* A directory of the pseudo file system, entry by entry: what is shown of it, not what is in it, counts. Cookies as ns_readdir's. */
-int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after, int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof);
-/* Where the parent of a directory under `from` is; NULL: outside. dir is not the root of the name space. */
-const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant *from, uint64_t dir, uint64_t parent, struct ns *ns, struct kv_txn *txn);
+/* Where a directory reached by name from a directory under `from` is: from itself, another export,
+ * the pseudo file system, or NULL: it is not shown. */
+const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_grant *from,
+				 uint64_t ino);
+/* A directory of the pseudo file system, entry by entry: what is shown of it, not what is in it,
+ * counts. Cookies as ns_readdir's. */
+int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after,
+		       int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof);
+/* Where the parent of a directory under `from` is; NULL: outside. dir is not the root of the name
+ * space. */
+const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant *from, uint64_t dir,
+			       uint64_t parent, struct ns *ns, struct kv_txn *txn);
 static inline bool exp_is_pseudo(const struct exp_grant *g)
 {
 	return !g->g_rule;

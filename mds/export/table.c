@@ -6,12 +6,13 @@
 #include <string.h>
 
 #define PRIVILEGED_END 1024
-#define COOKIE_FIRST 8u /* 0 to 2 mean something */
-#define UP_MAX 4096u /* directories between one and its export's root */
+#define COOKIE_FIRST   8u    /* 0 to 2 mean something */
+#define UP_MAX	       4096u /* directories between one and its export's root */
 
 /* ---- directories ---- */
 
-static int make_dir(struct ns *ns, struct kv_txn *txn, uint64_t dir, const char *name, size_t len, struct ns_time now, uint64_t *ino)
+static int make_dir(struct ns *ns, struct kv_txn *txn, uint64_t dir, const char *name, size_t len,
+		    struct ns_time now, uint64_t *ino)
 {
 	struct ns_create_args a = {.a_dir = dir, .a_name = name, .a_len = len, .a_now = now};
 	static const struct ns_cred root;
@@ -28,8 +29,11 @@ static int make_dir(struct ns *ns, struct kv_txn *txn, uint64_t dir, const char 
 	return err;
 }
 
-/* Calls fn with each directory on the way to path, the root first, its own last. -ENOENT, -ENOTDIR: it leads nowhere. */
-static int walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create, struct ns_time now, int (*fn)(void *arg, const struct exp_pin *at, bool last), void *arg)
+/* Calls fn with each directory on the way to path, the root first, its own last. -ENOENT, -ENOTDIR:
+ * it leads nowhere. */
+static int walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create,
+		struct ns_time now, int (*fn)(void *arg, const struct exp_pin *at, bool last),
+		void *arg)
 {
 	struct exp_pin at = {.p_ino = NS_ROOT_INO, .p_root = -1, .p_owner = -1};
 	uint8_t type;
@@ -104,7 +108,8 @@ static int pin_own(void *arg, const struct exp_pin *at, bool last)
 	return 0;
 }
 
-int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create, struct ns_time now)
+int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create,
+		struct ns_time now)
 {
 	t->t_sec = now.t_sec;
 	t->t_nsec = now.t_nsec;
@@ -134,8 +139,10 @@ int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool cre
 
 static bool same_rule(const struct exp_rule *a, const struct exp_rule *b)
 {
-	return a->r_ro == b->r_ro && a->r_privileged == b->r_privileged && a->r_squash == b->r_squash && a->r_tls == b->r_tls && a->r_layouts == b->r_layouts &&
-	       a->r_anon_uid == b->r_anon_uid && a->r_anon_gid == b->r_anon_gid && a->r_nsec == b->r_nsec && memcmp(a->r_sec, b->r_sec, a->r_nsec) == 0;
+	return a->r_ro == b->r_ro && a->r_privileged == b->r_privileged &&
+	       a->r_squash == b->r_squash && a->r_tls == b->r_tls && a->r_layouts == b->r_layouts &&
+	       a->r_anon_uid == b->r_anon_uid && a->r_anon_gid == b->r_anon_gid &&
+	       a->r_nsec == b->r_nsec && memcmp(a->r_sec, b->r_sec, a->r_nsec) == 0;
 }
 
 bool exp_same(const struct exp *a, const struct exp *b)
@@ -147,7 +154,8 @@ bool exp_same(const struct exp *a, const struct exp *b)
 	for (unsigned i = 0; same && i < a->e_nwho; i++) {
 		const struct exp_who *x = &a->e_who[i], *y = &b->e_who[i];
 
-		same = x->w_kind == y->w_kind && x->w_rule == y->w_rule && strcmp(x->w_text, y->w_text) == 0;
+		same = x->w_kind == y->w_kind && x->w_rule == y->w_rule &&
+		       strcmp(x->w_text, y->w_text) == 0;
 	}
 	return same;
 }
@@ -169,7 +177,8 @@ const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino)
 
 /* ---- views ---- */
 
-/* What of a rule's flavours this connection may come with: the port proves something only where nothing better does. */
+/* What of a rule's flavours this connection may come with: the port proves something only where
+ * nothing better does. */
 static uint8_t grant_ok(const struct exp_rule *r, uint16_t port, enum exp_tls tls)
 {
 	uint8_t ok = 0;
@@ -186,7 +195,8 @@ static uint8_t grant_ok(const struct exp_rule *r, uint16_t port, enum exp_tls tl
 
 const struct exp_grant exp_unknown = {.g_ro = true};
 
-struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port, enum exp_tls tls, const uint8_t *match)
+struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
+			      enum exp_tls tls, const uint8_t *match)
 {
 	struct exp_view *v = calloc(1, sizeof(*v) + t->t_n * sizeof(v->v_grant[0]));
 
@@ -205,7 +215,11 @@ struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint1
 		if (!r)
 			continue;
 		v->v_usable |= UINT64_C(1) << i;
-		v->v_grant[i] = (struct exp_grant){.g_rule = r, .g_root = e->e_root, .g_id = e->e_id, .g_ok = grant_ok(r, port, tls), .g_ro = r->r_ro};
+		v->v_grant[i] = (struct exp_grant){.g_rule = r,
+						   .g_root = e->e_root,
+						   .g_id = e->e_id,
+						   .g_ok = grant_ok(r, port, tls),
+						   .g_ro = r->r_ro};
 	}
 	return v;
 }
@@ -247,7 +261,8 @@ const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uin
 	if (t->t_plain && g)
 		return g;
 	p = exp_pin(t, ino);
-	/* A root and what leads to one has one place: under an older table it may have had another. */
+	/* A root and what leads to one has one place: under an older table it may have had
+	 * another. */
 	if (g && (!p || p->p_owner == at))
 		return g;
 	if (id)
@@ -263,7 +278,8 @@ const struct exp_grant *exp_root(const struct exp_view *v)
 	return g ? g : &v->v_pseudo;
 }
 
-const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_grant *from, uint64_t ino)
+const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_grant *from,
+				 uint64_t ino)
 {
 	const struct exp_table *t = v->v_table;
 	const struct exp_pin *p = t->t_plain ? NULL : exp_pin(t, ino);
@@ -275,17 +291,24 @@ const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_gran
 	return exp_is_pseudo(from) ? pseudo(v, p) : from;
 }
 
-/* The pins are in the order of their numbers, which make the cookies: they stay the same over reloads. */
-int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after, int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof)
+/* The pins are in the order of their numbers, which make the cookies: they stay the same over
+ * reloads. */
+int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after,
+		       int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof)
 {
 	const struct exp_table *t = v->v_table;
 
 	*eof = false;
 	for (unsigned i = 0; i < t->t_npins; i++) {
 		const struct exp_pin *p = &t->t_pin[i];
-		struct ns_dirent d = {.d_cookie = p->p_ino + COOKIE_FIRST, .d_ino = p->p_ino, .d_type = NS_DIR, .d_name = p->p_name, .d_len = p->p_len};
+		struct ns_dirent d = {.d_cookie = p->p_ino + COOKIE_FIRST,
+				      .d_ino = p->p_ino,
+				      .d_type = NS_DIR,
+				      .d_name = p->p_name,
+				      .d_len = p->p_len};
 
-		if (p->p_parent != dir || d.d_cookie <= after || !exp_down(v, &v->v_pseudo, p->p_ino))
+		if (p->p_parent != dir || d.d_cookie <= after ||
+		    !exp_down(v, &v->v_pseudo, p->p_ino))
 			continue;
 		if (fn(arg, &d))
 			return 0;
@@ -294,7 +317,8 @@ int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after, i
 	return 0;
 }
 
-const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant *from, uint64_t dir, uint64_t parent, struct ns *ns, struct kv_txn *txn)
+const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant *from, uint64_t dir,
+			       uint64_t parent, struct ns *ns, struct kv_txn *txn)
 {
 	const struct exp_pin *p = exp_pin(v->v_table, parent);
 	struct ns_inode i;
@@ -313,13 +337,16 @@ const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant 
 	return from;
 }
 
-/* The pseudo file system takes every flavour, and offers those of what can be reached: of that which is known. */
+/* The pseudo file system takes every flavour, and offers those of what can be reached: of that
+ * which is known. */
 unsigned exp_secs(const struct exp_view *v, const struct exp_grant *g, uint8_t out[EXP_SECS])
 {
 	unsigned n = 0, seen = 0;
 
 	for (unsigned i = 0; i < v->v_table->t_n; i++) {
-		const struct exp_grant *one = exp_is_pseudo(g) ? usable(v, (int)i) : &v->v_grant[i] == g ? g : NULL;
+		const struct exp_grant *one = exp_is_pseudo(g)	    ? usable(v, (int)i)
+					      : &v->v_grant[i] == g ? g
+								    : NULL;
 
 		for (unsigned k = 0; one && one != &exp_unknown && k < one->g_rule->r_nsec; k++) {
 			unsigned s = one->g_rule->r_sec[k];

@@ -1,6 +1,7 @@
 /*
- * evict.c - a client whose lease has run out goes: its number is barred from the data servers, its record is deleted, and only when every server has confirmed
- * does its state go (docs/fencing.md, "Eviction"). If it lives after all, it comes back as a new client with a new number.
+ * evict.c - a client whose lease has run out goes: its number is barred from the data servers, its
+ * record is deleted, and only when every server has confirmed does its state go (docs/fencing.md,
+ * "Eviction"). If it lives after all, it comes back as a new client with a new number.
  */
 #include "base/log.h"
 #include "mds/file/mirror.h"
@@ -66,7 +67,8 @@ static void evict_committed(struct kv_op *op, int err)
 	if (err)
 		log_error("cannot evict client %u now: %s", e->number, strerror(-err));
 	if (e->writer) {
-		atomic_store(&e->m->m_lost, true); /* also where it failed: they are judged all the same */
+		/* also where it failed: they are judged all the same */
+		atomic_store(&e->m->m_lost, true);
 		op_lost_end(e->m);
 	}
 	if (err || !e->barred) {
@@ -98,7 +100,8 @@ static void name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
 	name[len] = 0;
 }
 
-/* asked: by the administrator, whether its lease has run out or not. 0; -ENOENT; -EALREADY: it is under way; -EAGAIN: it lives; -ENOMEM. */
+/* asked: by the administrator, whether its lease has run out or not. 0; -ENOENT; -EALREADY: it is
+ * under way; -EAGAIN: it lives; -ENOMEM. */
 static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool asked)
 {
 	struct evict *e = calloc(1, sizeof(*e));
@@ -110,7 +113,10 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 		return -ENOMEM;
 	st_all_lock(st);
 	cl = st_client_get(st, clientid);
-	err = !cl ? -ENOENT : atomic_load(&cl->cl_evicting) ? -EALREADY : !asked && (!st_lease_expired(st, cl) || !st_client_leaves(cl)) ? -EAGAIN : 0;
+	err = !cl							       ? -ENOENT
+	      : atomic_load(&cl->cl_evicting)				       ? -EALREADY
+	      : !asked && (!st_lease_expired(st, cl) || !st_client_leaves(cl)) ? -EAGAIN
+									       : 0;
 	if (err) {
 		st_all_unlock(st);
 		free(e);
@@ -172,7 +178,8 @@ void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t ac
 		max++;
 	ids = max ? malloc(max * sizeof(*ids)) : NULL; /* none: the next try evicts them */
 	for (const struct st_open *o = ids ? f->f_opens : NULL; o; o = o->o_fnext) {
-		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) && !atomic_load(&o->o_client->cl_evicting))
+		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) &&
+		    !atomic_load(&o->o_client->cl_evicting))
 			ids[n++] = o->o_client->cl_id;
 	}
 	st_all_unlock(st);

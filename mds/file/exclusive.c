@@ -454,9 +454,9 @@ static void asked(void *arg, uint64_t objects)
 	fence(x);
 }
 
-/* Who died in the middle of a write leaves it on some copies, too. A store that was put back believes
- * in copies that were moved and deleted since: which are lost is asked first. -EAGAIN: nothing is
- * changed yet. */
+/* Who died in the middle of a write leaves it on some copies, too. A store that was put back
+ * believes in copies that were moved and deleted since: which are lost is asked first. -EAGAIN:
+ * nothing is changed yet. */
 static int settle_fence(struct excl *x, struct kv_txn *t, const struct ns_inode *i,
 			struct lo_map *map)
 {

@@ -113,8 +113,8 @@ struct excl {
 /*
  * WRITES and those below it. except keeps its layouts, but what it wrote under them is over, too.
  * then(arg, err) is called on loop, once, later; excl_end comes after it in either case.
- * 0: the file is the caller's. -EAGAIN: another has it, or there is no memory. -ETIMEDOUT: a data server
- * lives and does not confirm. Else what the store says.
+ * 0: the file is the caller's. -EAGAIN: another has it, or there is no memory. -ETIMEDOUT: a data
+ * server lives and does not confirm. Else what the store says.
  */
 void excl_begin(struct excl *x, const struct file_env *fe, struct loop *loop, uint64_t ino,
 		struct st_client *except, enum excl_how how, void (*then)(void *arg, int err),

@@ -38,9 +38,9 @@ int file_make_stale(const struct file_env *fe, struct kv_txn *t, uint64_t ino,
  * that is not doubted where there is one. Returns those that became stale. Locks the file. */
 uint64_t file_mistrust(const struct file_env *fe, uint64_t ino, struct lo_map *map,
 		       uint64_t stripes, uint64_t doubted);
-/* Asks the servers of the map's copies in sync which of them are lost: known to exist, and not there.
- * then(arg, objects) on the loop, a bit each. Who does not answer says nothing of its copy. 0, or
- * -ENOMEM: then is not called. */
+/* Asks the servers of the map's copies in sync which of them are lost: known to exist, and not
+ * there. then(arg, objects) on the loop, a bit each. Who does not answer says nothing of its copy.
+ * 0, or -ENOMEM: then is not called. */
 int file_ask_lost(const struct file_env *fe, struct loop *loop, uint64_t ino, uint16_t incarnation,
 		  const struct lo_map *map, void (*then)(void *arg, uint64_t objects), void *arg);
 /* A write layout is out, of others than except. Locks the file. */

@@ -94,7 +94,8 @@ static void first_committed(struct kv_op *op, int err)
 	} else if (!w->call) {
 		excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, NULL, NULL);
 		first_end(w, 0);
-	} else if (excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, first_back, w)) {
+	} else if (excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, first_back,
+				     w)) {
 		rpc_call_waits(w->call, true);
 	} else {
 		first_end(w, 0);

@@ -8,15 +8,21 @@
 #define MDS_FILE_MIRROR_H
 #include "mds/mds.h"
 
-/* truth.c. A change through the MDS failed (why), and these objects of that map may have taken it, or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on
- * loop. call is parked meanwhile, or NULL: nobody waits. False: nothing can differ, and then is not called. */
-bool op_half_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg);
-/* Around a transaction that gives up a client which may have written (and puts lo_lost_put's row), and what it does in memory. */
+/* truth.c. A change through the MDS failed (why), and these objects of that map may have taken it,
+ * or part of it: what may differ becomes stale, and layouts that name it come back. then(arg) on
+ * loop. call is parked meanwhile, or NULL: nobody waits. False: nothing can differ, and then is not
+ * called. */
+bool op_half_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
+		  const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg),
+		  void *arg);
+/* Around a transaction that gives up a client which may have written (and puts lo_lost_put's row),
+ * and what it does in memory. */
 void op_lost_begin(struct mds *m);
 void op_lost_end(struct mds *m);
 /* locked: the files that it was writing are to be judged. False: there are none. */
 bool op_lost_client(struct st *st, struct st_client *cl);
-/* A writer of it is lost, and on a generic data server it may write until the next fence, which the next tick brings (docs/generic.md). */
+/* A writer of it is lost, and on a generic data server it may write until the next fence, which the
+ * next tick brings (docs/generic.md). */
 bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map);
 void op_judge_tick(struct mds *m, struct loop *loop);
 int op_judge_open(struct mds *m); /* before the loops run */

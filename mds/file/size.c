@@ -1,10 +1,11 @@
-/* size.c - size, change and times from the data servers (docs/size.md), and the marks that say they may be news there. */
+/* size.c - size, change and times from the data servers (docs/size.md), and the marks that say they
+ * may be news there. */
 #include "base/log.h"
 #include "mds/file/size.h"
 #include <errno.h>
 
-#define RETURNED_MS 250
-#define USED_MIN 512 /* 0 is a file that nobody asked about: its size counts */
+#define RETURNED_MS	250
+#define USED_MIN	512 /* 0 is a file that nobody asked about: its size counts */
 #define RETURNED_ASKING 256 /* files asked about together */
 
 struct refresh {
@@ -15,8 +16,9 @@ struct refresh {
 	struct mds *m;
 	struct loop *loop;
 	bool unmark;
-	bool uneven;  /* found by refresh_run: its copies are to be compared */
-	bool unknown; /* a stripe may reach past the size that is committed: nobody answered for it */
+	bool uneven; /* found by refresh_run: its copies are to be compared */
+	/* a stripe may reach past the size that is committed: nobody answered for it */
+	bool unknown;
 	bool unused; /* nobody has had a layout by the mark: nothing is asked */
 	uint32_t grants;
 	uint64_t sizegen;
@@ -87,8 +89,10 @@ bool op_refresh_needed(struct mds *m, uint64_t ino)
 	return need;
 }
 
-/* Each object that was asked is compared with what it told before, so that servers that are silent, or back again, look like no write. */
-static bool refresh_news(const struct refresh *r, const struct ns_inode *i, const struct lo_map *map)
+/* Each object that was asked is compared with what it told before, so that servers that are silent,
+ * or back again, look like no write. */
+static bool refresh_news(const struct refresh *r, const struct ns_inode *i,
+			 const struct lo_map *map)
 {
 	if (r->ls.ls_size > i->i_size)
 		return true;
@@ -107,7 +111,8 @@ static uint64_t refresh_moved(const struct refresh *r, const struct lo_map *map)
 	for (unsigned k = 0; k < lo_objects(map); k++) {
 		const struct lo_object *was = &r->ls.ls_map.lm_obj[k];
 
-		if ((r->ls.ls_answered >> k & 1) && map->lm_obj[k].ob_ds == was->ob_ds && map->lm_obj[k].ob_copy == was->ob_copy &&
+		if ((r->ls.ls_answered >> k & 1) && map->lm_obj[k].ob_ds == was->ob_ds &&
+		    map->lm_obj[k].ob_copy == was->ob_copy &&
 		    r->ls.ls_writes[k] != map->lm_obj[k].ob_writes)
 			moved |= UINT64_C(1) << k;
 	}
@@ -115,8 +120,9 @@ static uint64_t refresh_moved(const struct refresh *r, const struct lo_map *map)
 }
 
 /*
- * On the committer: copies are compared in passing (docs/mirrors.md). What was asked for while somebody could write is no difference: a write may have been
- * at one copy. False: an end past the size that was set is no end of the file, as one copy alone tells it.
+ * On the committer: copies are compared in passing (docs/mirrors.md). What was asked for while
+ * somebody could write is no difference: a write may have been at one copy. False: an end past the
+ * size that was set is no end of the file, as one copy alone tells it.
  */
 static bool refresh_compare(struct refresh *r, const struct lo_map *map)
 {
@@ -130,7 +136,8 @@ static bool refresh_compare(struct refresh *r, const struct lo_map *map)
 	f = st_file_get(st, r->ls.ls_ino, false);
 	f->f_moved |= refresh_moved(r, map);
 	past = ends && op_size_is_set(r->m, f, map);
-	quiet = r->unmark && !st_file_has_writers(f) && f->f_grants == r->grants && !f->f_contended && !f->f_contending && !f->f_judge &&
+	quiet = r->unmark && !st_file_has_writers(f) && f->f_grants == r->grants &&
+		!f->f_contended && !f->f_contending && !f->f_judge &&
 		!(f->f_judge_boot && st_in_grace(st));
 	r->uneven = quiet && (ends || (f->f_counts && lo_uneven(r->m->m_lo, &r->ls, f->f_moved)));
 	f->f_uneven |= r->uneven;
@@ -139,7 +146,8 @@ static bool refresh_compare(struct refresh *r, const struct lo_map *map)
 	return !past;
 }
 
-/* What the map is to remember of the answers; whether it learns that an object exists. Another object than the one that was asked may have its place by now. */
+/* What the map is to remember of the answers; whether it learns that an object exists. Another
+ * object than the one that was asked may have its place by now. */
 static bool refresh_map(const struct refresh *r, struct lo_map *map)
 {
 	bool learns = false;
@@ -151,7 +159,8 @@ static bool refresh_map(const struct refresh *r, struct lo_map *map)
 		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy)
 			continue;
 		learns |= !o->ob_known && r->ls.ls_durable >> k & 1;
-		o->ob_known |= r->ls.ls_durable >> k & 1; /* or who wrote what a cut of the power takes would meet an object that is lost */
+		/* or who wrote what a cut of the power takes would meet an object that is lost */
+		o->ob_known |= r->ls.ls_durable >> k & 1;
 		if (r->ls.ls_answered >> k & 1)
 			o->ob_writes = r->ls.ls_writes[k];
 	}
@@ -169,7 +178,8 @@ static void refresh_end(struct refresh *r, int err)
 
 		if (!e) {
 			e = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
-			/* What a server holds that was declared dead is given up: nobody waits for it. */
+			/* What a server holds that was declared dead is given up: nobody waits for
+			 * it. */
 			if (!e && r->unknown && !lo_map_cut(r->m->m_lo, &r->ls.ls_map))
 				e = -ETIMEDOUT;
 			r->reply(r->arg, e, e ? 0 : i.i_size);
@@ -184,7 +194,8 @@ static void refresh_end(struct refresh *r, int err)
 	free(r);
 }
 
-/* On the committer. False: a writer has the file again, or had it since the question. True: from here on a grant for writing puts the mark again, behind this deletion. */
+/* On the committer. False: a writer has the file again, or had it since the question. True: from
+ * here on a grant for writing puts the mark again, behind this deletion. */
 static bool refresh_unmark(struct refresh *r)
 {
 	struct st *st = r->m->m_st;
@@ -192,9 +203,11 @@ static bool refresh_unmark(struct refresh *r)
 
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
-	/* In grace its writers of before may yet stay away: the mark says that it is to be judged then. */
-	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants && !(st_in_grace(st) && f->f_judge_boot) &&
-		    !f->f_contending && (!f->f_contended || f->f_alike);
+	/* In grace its writers of before may yet stay away: the mark says that it is to be judged
+	 * then. */
+	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants &&
+		    !(st_in_grace(st) && f->f_judge_boot) && !f->f_contending &&
+		    (!f->f_contended || f->f_alike);
 	if (r->unmark) {
 		f->f_mark_durable = f->f_judge_boot = f->f_contended = false;
 		f->f_mark_gen++;
@@ -221,7 +234,8 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	/* The answers are of objects that were the file's; asked again by whoever wants to know next. */
+	/* The answers are of objects that were the file's; asked again by whoever wants to know
+	 * next. */
 	if (refresh_outdated(r) || i.i_incarnation != r->ls.ls_incarnation) {
 		r->unmark = false;
 		return 0;
@@ -241,9 +255,11 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 	}
 	learns = refresh_map(r, &map);
 	if (!err && news)
-		err = ns_set_blob(ns, t, r->ls.ls_ino, blob, lo_map_encode(&map, blob, sizeof(blob)), false, now);
+		err = ns_set_blob(ns, t, r->ls.ls_ino, blob,
+				  lo_map_encode(&map, blob, sizeof(blob)), false, now);
 	else if (!err && learns)
-		err = ns_note_blob(ns, t, r->ls.ls_ino, blob, lo_map_encode(&map, blob, sizeof(blob)));
+		err = ns_note_blob(ns, t, r->ls.ls_ino, blob,
+				   lo_map_encode(&map, blob, sizeof(blob)));
 	if (err || !r->unmark || !refresh_unmark(r))
 		return err;
 	return op_mark_del(t, r->ls.ls_ino);
@@ -279,7 +295,8 @@ static void refresh_padded(struct lo_io *io, int err)
 		lo_stat(r->m->m_lo, &r->ls);
 }
 
-/* Before anybody is told of a size, objects of generic data servers reach to it: of who reads them they would tell that the file ends (docs/generic.md). */
+/* Before anybody is told of a size, objects of generic data servers reach to it: of who reads them
+ * they would tell that the file ends (docs/generic.md). */
 static bool refresh_pads(struct refresh *r)
 {
 	struct ns_inode i;
@@ -325,7 +342,8 @@ static void refresh_stat(struct lo_stat *ls, int err)
 	if (err || ls->ls_missing)
 		r->unmark = false; /* somebody did not answer: the mark stays */
 	if (!err && !r->unmark && kv_read_begin(r->m->m_kv, &t) == 0) {
-		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 && lo_map_decode(i.i_blob, &map) == 0 && !refresh_news(r, &i, &map);
+		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 &&
+		       lo_map_decode(i.i_blob, &map) == 0 && !refresh_news(r, &i, &map);
 		kv_read_end(t);
 	}
 	if (err || same)
@@ -339,13 +357,15 @@ bool op_mark_is_unused(struct st_file *f)
 	return f->f_mark_durable && !f->f_marked && !st_file_has_writers(f);
 }
 
-static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark)
+static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino,
+				   bool unmark)
 {
 	struct refresh *r = calloc(1, sizeof(*r));
 	struct ns_inode i;
 	struct st_file *f;
 
-	if (!r || ns_get(m->m_ns, t, ino, &i) || i.i_type != NS_REG || !i.i_blob.s_len || lo_map_decode(i.i_blob, &r->ls.ls_map)) {
+	if (!r || ns_get(m->m_ns, t, ino, &i) || i.i_type != NS_REG || !i.i_blob.s_len ||
+	    lo_map_decode(i.i_blob, &r->ls.ls_map)) {
 		free(r);
 		return NULL;
 	}
@@ -396,7 +416,8 @@ static void refresh_ask(struct refresh *r)
 		lo_stat(r->m->m_lo, &r->ls);
 }
 
-bool op_refresh_file(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark, void (*then)(void *arg, int err), void *arg)
+bool op_refresh_file(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark,
+		     void (*then)(void *arg, int err), void *arg)
 {
 	struct refresh *r = refresh_new(m, loop, t, ino, unmark);
 
@@ -416,13 +437,16 @@ static void returned_done(void *arg, int err, uint64_t size)
 {
 	struct mds_thread *th = arg;
 
-	(void)err; /* who did not answer leaves the mark: the size is asked again when somebody wants it, or after a restart */
+	/* who did not answer leaves the mark: the size is asked again when somebody wants it, or
+	 * after a restart */
+	(void)err;
 	(void)size;
 	th->mt_asking--;
 	returned_next(th);
 }
 
-/* Questions that are out together go to a server in few messages, and what they find goes into few commits. */
+/* Questions that are out together go to a server in few messages, and what they find goes into few
+ * commits. */
 static void returned_next(struct mds_thread *th)
 {
 	struct kv_txn *t;
@@ -487,7 +511,8 @@ void op_unmark_later(struct mds_thread *th, uint64_t ino)
 		loop_timer_start(th->mt_loop, &th->mt_returned_timer, RETURNED_MS);
 }
 
-void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
+void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+		    void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
 {
 	struct mds *m = arg;
 	struct refresh *r = NULL;
@@ -509,7 +534,8 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc, vo
 	}
 	r->reply = reply;
 	r->arg = rarg;
-	/* What is acknowledged every copy has: a READ waits for no other. Generic ones are all to be filled up to the end. */
+	/* What is acknowledged every copy has: a READ waits for no other. Generic ones are all to
+	 * be filled up to the end. */
 	r->ls.ls_enough = !lo_generic(m->m_lo, &r->ls.ls_map);
 	refresh_ask(r);
 }

@@ -1,9 +1,13 @@
 /*
- * truth.c - a copy that may lack a write, or hold one that others lack, is not trusted (docs/mirrors.md): it becomes stale in the transaction that finds it out.
+ * truth.c - a copy that may lack a write, or hold one that others lack, is not trusted
+ * (docs/mirrors.md): it becomes stale in the transaction that finds it out.
  *
- * Who dies with a write layout out leaves copies that may differ. Of each of these files one copy stays in sync, and the others become stale: the file is judged. In memory a file waits for
- * that from the moment its writer is given up (f_judge), in the same hold of all's lock: excl_settle, which comes before each layout, freeze, size and read, judges it first. The store knows that
- * some wait by one row (lo_lost_put), committed with what gives the writer up: however many files there are. After a crash every file that had a write layout out is judged where that row is.
+ * Who dies with a write layout out leaves copies that may differ. Of each of these files one copy
+ * stays in sync, and the others become stale: the file is judged. In memory a file waits for that
+ * from the moment its writer is given up (f_judge), in the same hold of all's lock: excl_settle,
+ * which comes before each layout, freeze, size and read, judges it first. The store knows that some
+ * wait by one row (lo_lost_put), committed with what gives the writer up: however many files there
+ * are. After a crash every file that had a write layout out is judged where that row is.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"
@@ -20,7 +24,8 @@ static uint64_t rebuilding_stale(struct lo_map *map, uint64_t objects)
 	uint64_t stale = 0, stripes = lo_map_stripes(map, objects);
 
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++) {
-		if (!(stripes >> i % map->lm_stripes & 1) || map->lm_obj[i].ob_state != LO_REBUILDING)
+		if (!(stripes >> i % map->lm_stripes & 1) ||
+		    map->lm_obj[i].ob_state != LO_REBUILDING)
 			continue;
 		map->lm_obj[i].ob_state = LO_STALE;
 		stale |= 1ull << i;
@@ -53,7 +58,9 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	/* Not reached: it is asked again until it is, or until who asked is given up. */
-	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects) : file_mistrust(&h->m->m_file, h->ino, &map, lo_map_stripes(&map, h->objects), 0);
+	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects)
+					: file_mistrust(&h->m->m_file, h->ino, &map,
+							lo_map_stripes(&map, h->objects), 0);
 	if (!h->stale)
 		return 0;
 	return excl_stale(&h->hold, &h->m->m_file, t, h->ino, &map, file_now());
@@ -78,25 +85,36 @@ static void half_committed(struct kv_op *op, int err)
 	if (err)
 		log_error("inode %lu: cannot mark copies that may differ as stale: %s",
 			  (unsigned long)h->ino, strerror(-err));
-	if (err || !h->stale || !excl_recall_stale(&h->hold, &h->m->m_file, h->loop, h->ino, NULL, half_end, h))
+	if (err || !h->stale ||
+	    !excl_recall_stale(&h->hold, &h->m->m_file, h->loop, h->ino, NULL, half_end, h))
 		half_end(h, 0);
 	else if (h->call)
 		rpc_call_waits(h->call, true);
 }
 
-bool op_half_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino, const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg), void *arg)
+bool op_half_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
+		  const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg),
+		  void *arg)
 {
 	struct half *h;
 	bool rebuilding = false;
 
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
 		rebuilding |= (objects >> i & 1) && map->lm_obj[i].ob_state == LO_REBUILDING;
-	if (!objects || map->lm_mirrors == 1 || why == -EACCES || (why == -ETIMEDOUT && !rebuilding))
+	if (!objects || map->lm_mirrors == 1 || why == -EACCES ||
+	    (why == -ETIMEDOUT && !rebuilding))
 		return false;
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		log_fatal("out of memory while finding which copies took a write");
-	*h = (struct half){.m = m, .loop = loop, .call = call, .ino = ino, .objects = objects, .why = why, .then = then, .arg = arg};
+	*h = (struct half){.m = m,
+			   .loop = loop,
+			   .call = call,
+			   .ino = ino,
+			   .objects = objects,
+			   .why = why,
+			   .then = then,
+			   .arg = arg};
 	h->op = (struct kv_op){.o_run = half_run, .o_done = half_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &h->op);
 	return true;

@@ -1,9 +1,12 @@
 /*
- * balance.c - files are moved from servers that are behind to those that are ahead (docs/balance.md): all on one loop, a little in each step.
+ * balance.c - files are moved from servers that are behind to those that are ahead
+ * (docs/balance.md): all on one loop, a little in each step.
  *
- * A run looks at all files twice. First it counts what each server holds, and so what its share would be. Then it looks for files of which an object moves: those that are hot on a server
- * that is slow or loaded, then any whose move makes two servers more even. What is chosen is counted as moved at once; so the sum of the squares of what servers are off falls with each
- * move, and a run ends. The move itself is the file's map's (mds/layout/shift.h), and repair's jobs do it.
+ * A run looks at all files twice. First it counts what each server holds, and so what its share
+ * would be. Then it looks for files of which an object moves: those that are hot on a server that
+ * is slow or loaded, then any whose move makes two servers more even. What is chosen is counted as
+ * moved at once; so the sum of the squares of what servers are off falls with each move, and a run
+ * ends. The move itself is the file's map's (mds/layout/shift.h), and repair's jobs do it.
  */
 #include "mds/jobs/balance.h"
 #include "base/clock.h"
@@ -16,14 +19,14 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define LOOK_FILES 1024 /* in a step */
-#define STEP_MS	   10
-#define WAIT_MS	   100 /* for what moves */
-#define AT_ONCE	   8   /* files that move */
+#define LOOK_FILES  1024 /* in a step */
+#define STEP_MS	    10
+#define WAIT_MS	    100 /* for what moves */
+#define AT_ONCE	    8	/* files that move */
 #define FORGET_ROWS 256
-#define TRIES	   64 /* questions where an object may be, in a step: each looks at all servers */
-#define HOT_MOST   64
-#define HOT_LEAST  100.0f /* heat of a file that is worth moving for it */
+#define TRIES	    64 /* questions where an object may be, in a step: each looks at all servers */
+#define HOT_MOST    64
+#define HOT_LEAST   100.0f /* heat of a file that is worth moving for it */
 /* As mds/layout/prefer.c: what makes no difference between servers. */
 #define CALM_LOAD    800
 #define CALM_LATENCY 2000
@@ -38,7 +41,8 @@ struct op_balance {
 	bool b_stop, b_busy;	/* busy: begun, and not over */
 	struct op_balance_view b_view;
 	/* the loop's */
-	uint64_t b_runs, b_cursor, b_next_ms, b_pass; /* pass: files chosen when this look at all began */
+	/* pass: files chosen when this look at all began */
+	uint64_t b_runs, b_cursor, b_next_ms, b_pass;
 	unsigned b_tries;
 	int b_forgot;
 	uint64_t b_hot[HOT_MOST];
@@ -72,7 +76,8 @@ const char *op_balance_end_text(enum op_balance_end end)
 
 static struct op_balance_server *server_of(struct op_balance *b, uint32_t ds)
 {
-	return ds && ds <= DSC_MAX && b->b_place[ds] ? &b->b_view.bv_server[b->b_place[ds] - 1] : NULL;
+	return ds && ds <= DSC_MAX && b->b_place[ds] ? &b->b_view.bv_server[b->b_place[ds] - 1]
+						     : NULL;
 }
 
 static void see(void *arg, const struct dsc_seat *se)
@@ -116,8 +121,10 @@ static void see_servers(struct op_balance *b)
 	for (unsigned i = 0; i < v->bv_nserver && n > 1; i++) {
 		struct op_balance_server *bs = &v->bv_server[i];
 
-		bs->bs_loaded = bs->bs_counts && bs->bs_load > CALM_LOAD + 2 * (load - bs->bs_load) / (n - 1);
-		bs->bs_slow = bs->bs_counts && fastest < UINT32_MAX && bs->bs_latency > CALM_LATENCY + 2ull * fastest;
+		bs->bs_loaded = bs->bs_counts &&
+				bs->bs_load > CALM_LOAD + 2 * (load - bs->bs_load) / (n - 1);
+		bs->bs_slow = bs->bs_counts && fastest < UINT32_MAX &&
+			      bs->bs_latency > CALM_LATENCY + 2ull * fastest;
 	}
 }
 
@@ -137,7 +144,10 @@ static void share_out(struct op_balance *b)
 		struct op_balance_server *bs = &v->bv_server[i];
 
 		bs->bs_was = bs->bs_held;
-		bs->bs_share = bs->bs_counts ? held * (bs->bs_weight * (double)(bs->bs_capacity + 1)) / parts : bs->bs_held;
+		bs->bs_share =
+			bs->bs_counts
+				? held * (bs->bs_weight * (double)(bs->bs_capacity + 1)) / parts
+				: bs->bs_held;
 	}
 }
 
@@ -172,7 +182,8 @@ static uint64_t bytes_of(const struct ns_inode *i, const struct lo_map *map)
 
 static bool has_room(const struct op_balance_server *bs, uint64_t bytes)
 {
-	return bs->bs_available > bs->bs_capacity / 20 && bs->bs_available - bs->bs_capacity / 20 > bytes;
+	return bs->bs_available > bs->bs_capacity / 20 &&
+	       bs->bs_available - bs->bs_capacity / 20 > bytes;
 }
 
 static bool may(struct op_balance *b, const struct lo_map *map, unsigned obj, uint32_t to)
@@ -190,8 +201,11 @@ static bool chosen(const struct op_balance *b, uint64_t ino)
 	return false;
 }
 
-/* For a file that is hot where it is slow: to the one with least to do, of those that are neither. */
-static struct op_balance_server *calmer(struct op_balance *b, const struct lo_map *map, unsigned obj, const struct op_balance_server *from, uint64_t bytes)
+/* For a file that is hot where it is slow: to the one with least to do, of those that are
+ * neither. */
+static struct op_balance_server *calmer(struct op_balance *b, const struct lo_map *map,
+					unsigned obj, const struct op_balance_server *from,
+					uint64_t bytes)
 {
 	struct op_balance_server *best = NULL;
 
@@ -200,7 +214,9 @@ static struct op_balance_server *calmer(struct op_balance *b, const struct lo_ma
 	for (unsigned i = 0; i < b->b_view.bv_nserver; i++) {
 		struct op_balance_server *bs = &b->b_view.bv_server[i];
 
-		if (!bs->bs_counts || bs->bs_loaded || bs->bs_slow || !has_room(bs, bytes) || (best && (bs->bs_load > best->bs_load || (bs->bs_load == best->bs_load && over(bs) >= over(best)))))
+		if (!bs->bs_counts || bs->bs_loaded || bs->bs_slow || !has_room(bs, bytes) ||
+		    (best && (bs->bs_load > best->bs_load ||
+			      (bs->bs_load == best->bs_load && over(bs) >= over(best)))))
 			continue;
 		if (may(b, map, obj, bs->bs_id))
 			best = bs;
@@ -209,7 +225,9 @@ static struct op_balance_server *calmer(struct op_balance *b, const struct lo_ma
 }
 
 /* To the one that lacks most, where that makes the two more even, and one of them is off. */
-static struct op_balance_server *emptier(struct op_balance *b, const struct lo_map *map, unsigned obj, const struct op_balance_server *from, uint64_t bytes)
+static struct op_balance_server *emptier(struct op_balance *b, const struct lo_map *map,
+					 unsigned obj, const struct op_balance_server *from,
+					 uint64_t bytes)
 {
 	struct op_balance_server *best = NULL;
 
@@ -218,8 +236,9 @@ static struct op_balance_server *emptier(struct op_balance *b, const struct lo_m
 	for (unsigned i = 0; i < b->b_view.bv_nserver; i++) {
 		struct op_balance_server *bs = &b->b_view.bv_server[i];
 
-		if (!bs->bs_counts || over(bs) >= 0 || (!off(b, from) && !off(b, bs)) || (double)bytes >= over(from) - over(bs) || bs->bs_loaded || bs->bs_slow || !has_room(bs, bytes) ||
-		    (best && over(bs) >= over(best)))
+		if (!bs->bs_counts || over(bs) >= 0 || (!off(b, from) && !off(b, bs)) ||
+		    (double)bytes >= over(from) - over(bs) || bs->bs_loaded || bs->bs_slow ||
+		    !has_room(bs, bytes) || (best && over(bs) >= over(best)))
 			continue;
 		if (may(b, map, obj, bs->bs_id))
 			best = bs;
@@ -228,28 +247,37 @@ static struct op_balance_server *emptier(struct op_balance *b, const struct lo_m
 }
 
 /* False: nothing of this file moves. */
-static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode *i, enum op_balance_why why, struct op_balance_move *bm)
+static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode *i,
+		   enum op_balance_why why, struct op_balance_move *bm)
 {
 	const struct op_balance_ask *ask = &b->b_view.bv_ask;
 	uint64_t bytes, now = (uint64_t)file_now().t_sec, last;
 	struct lo_map map;
 
-	if (lo_map_decode(i->i_blob, &map) || !lo_shift_fits(b->b_m->m_lo, &map) || chosen(b, i->i_ino) || lo_twin_is(t, i->i_ino))
+	if (lo_map_decode(i->i_blob, &map) || !lo_shift_fits(b->b_m->m_lo, &map) ||
+	    chosen(b, i->i_ino) || lo_twin_is(t, i->i_ino))
 		return false;
 	last = lo_shifted(t, i->i_ino);
 	bytes = bytes_of(i, &map);
 	/* One that was moved later than now was moved before the clock was put back. */
-	if ((last && last <= now && now < last + b->b_again_s) || (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
+	if ((last && last <= now && now < last + b->b_again_s) ||
+	    (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
 		return false;
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
 		struct op_balance_server *from = server_of(b, map.lm_obj[k].ob_ds), *to;
 
 		if (!from || !from->bs_counts)
 			continue;
-		to = why == OP_BALANCE_HOT ? calmer(b, &map, k, from, bytes) : emptier(b, &map, k, from, bytes);
+		to = why == OP_BALANCE_HOT ? calmer(b, &map, k, from, bytes)
+					   : emptier(b, &map, k, from, bytes);
 		if (!to)
 			continue;
-		*bm = (struct op_balance_move){.bm_ino = i->i_ino, .bm_bytes = bytes, .bm_obj = k, .bm_from = from->bs_id, .bm_to = to->bs_id, .bm_why = (uint8_t)why};
+		*bm = (struct op_balance_move){.bm_ino = i->i_ino,
+					       .bm_bytes = bytes,
+					       .bm_obj = k,
+					       .bm_from = from->bs_id,
+					       .bm_to = to->bs_id,
+					       .bm_why = (uint8_t)why};
 		return true;
 	}
 	return false;
@@ -281,8 +309,10 @@ static void end(struct op_balance *b, enum op_balance_end why)
 	pthread_mutex_unlock(&b->b_lock);
 }
 
-/* It counts as moved from here on, but where it was left. Returns its place among those that are told of. */
-static unsigned count_move(struct op_balance *b, const struct op_balance_move *bm, enum op_balance_state st)
+/* It counts as moved from here on, but where it was left. Returns its place among those that are
+ * told of. */
+static unsigned count_move(struct op_balance *b, const struct op_balance_move *bm,
+			   enum op_balance_state st)
 {
 	struct op_balance_view *v = &b->b_view;
 	unsigned at = OP_BALANCE_TOLD;
@@ -466,7 +496,8 @@ static bool no_more(struct op_balance *b, enum op_balance_end *why)
 		*why = v->bv_end;
 	else if (b->b_stop)
 		*why = OP_BALANCE_STOPPED;
-	else if ((ask->ba_files && v->bv_files >= ask->ba_files) || (ask->ba_bytes && v->bv_bytes >= ask->ba_bytes))
+	else if ((ask->ba_files && v->bv_files >= ask->ba_files) ||
+		 (ask->ba_bytes && v->bv_bytes >= ask->ba_bytes))
 		*why = OP_BALANCE_LIMIT;
 	else if (b->b_athot == b->b_nhot && even(b))
 		*why = OP_BALANCE_EVEN;
@@ -480,7 +511,8 @@ static bool next_hot(struct op_balance *b, struct kv_txn *t, struct op_balance_m
 	struct ns_inode i;
 
 	while (b->b_athot < b->b_nhot)
-		if (!ns_get(b->b_m->m_ns, t, b->b_hot[b->b_athot++], &i) && i.i_type == NS_REG && choose(b, t, &i, OP_BALANCE_HOT, bm))
+		if (!ns_get(b->b_m->m_ns, t, b->b_hot[b->b_athot++], &i) && i.i_type == NS_REG &&
+		    choose(b, t, &i, OP_BALANCE_HOT, bm))
 			return true;
 	return false;
 }
@@ -597,7 +629,8 @@ static void begin(struct loop_msg *msg)
 
 static bool same(const struct op_balance_ask *x, const struct op_balance_ask *y)
 {
-	return x->ba_dry == y->ba_dry && x->ba_bytes == y->ba_bytes && x->ba_files == y->ba_files && x->ba_rate == y->ba_rate && x->ba_spread == y->ba_spread;
+	return x->ba_dry == y->ba_dry && x->ba_bytes == y->ba_bytes && x->ba_files == y->ba_files &&
+	       x->ba_rate == y->ba_rate && x->ba_spread == y->ba_spread;
 }
 
 bool op_balance_begin(struct mds *m, const struct op_balance_ask *ask)
@@ -667,8 +700,10 @@ int op_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms)
 		return -ENOMEM;
 	}
 	pthread_mutex_init(&b->b_lock, NULL);
-	b->b_files = metric_counter("weft_mds_balanced_files_total", "Files of which weft balance began to move an object", "");
-	b->b_bytes = metric_counter("weft_mds_balanced_bytes_total", "Bytes in those objects, about", "");
+	b->b_files = metric_counter("weft_mds_balanced_files_total",
+				    "Files of which weft balance began to move an object", "");
+	b->b_bytes = metric_counter("weft_mds_balanced_bytes_total",
+				    "Bytes in those objects, about", "");
 	m->m_balance = b;
 	return 0;
 }

@@ -1,6 +1,8 @@
 /*
- * choose.c - where no copy of a stripe is known to be good any more, the administrator says which one counts. First each object is asked for its size, its last change and its sums; then the file
- * is frozen, and one transaction makes the mirror's objects in sync and all others stale, which repair makes equal to them. That is so of the stripes that have no good copy; by force, of all.
+ * choose.c - where no copy of a stripe is known to be good any more, the administrator says which
+ * one counts. First each object is asked for its size, its last change and its sums; then the file
+ * is frozen, and one transaction makes the mirror's objects in sync and all others stale, which
+ * repair makes equal to them. That is so of the stripes that have no good copy; by force, of all.
  */
 #include "mds/jobs/choose.h"
 #include "base/log.h"
@@ -72,13 +74,16 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	/* What was looked at is what there is: the objects, and their states. */
-	if (i.i_incarnation != h->h_inode.i_incarnation || map.lm_stripes != h->h_v.cv_map.lm_stripes || map.lm_mirrors != h->h_v.cv_map.lm_mirrors)
+	if (i.i_incarnation != h->h_inode.i_incarnation ||
+	    map.lm_stripes != h->h_v.cv_map.lm_stripes ||
+	    map.lm_mirrors != h->h_v.cv_map.lm_mirrors)
 		return -EAGAIN;
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
 		const struct lo_object *was = &h->h_v.cv_map.lm_obj[k];
 		struct lo_object *o = &map.lm_obj[k];
 
-		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy || o->ob_state != was->ob_state || o->ob_leaving || o->ob_state == LO_ABSENT)
+		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy ||
+		    o->ob_state != was->ob_state || o->ob_leaving || o->ob_state == LO_ABSENT)
 			return -EAGAIN;
 		if (!(h->h_lost & BIT(k % map.lm_stripes)))
 			continue;
@@ -93,7 +98,8 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	f = st_file_get(m->m_st, i.i_ino, false);
 	marked = f && f->f_marked;
 	st_file_unlock(m->m_st, i.i_ino);
-	/* A copy that missed a truncation, or the last write, ends where the file does. While a writer may know another end, the copy is asked for it. */
+	/* A copy that missed a truncation, or the last write, ends where the file does. While a
+	 * writer may know another end, the copy is asked for it. */
 	if (!marked)
 		err = lo_order_truncate(m->m_lo, t, &i, &map, i.i_size);
 	if (!err)
@@ -136,14 +142,16 @@ static void frozen(void *arg, int err)
 	kv_submit(h->h_m->m_kv, &h->h_op);
 }
 
-/* That a copy in sync is not there, its server says, or it is dead: one that is only away comes back with it. */
+/* That a copy in sync is not there, its server says, or it is dead: one that is only away comes
+ * back with it. */
 static bool may_be_read(const struct op_choose *h, unsigned k)
 {
 	const struct op_choose_view *v = &h->h_v;
 
 	if (v->cv_map.lm_obj[k].ob_state != LO_IN_SYNC)
 		return false;
-	return v->cv_there >> k & 1 || (!(v->cv_answered >> k & 1) && !dsc_dead(h->h_m->m_dsc, v->cv_map.lm_obj[k].ob_ds));
+	return v->cv_there >> k & 1 ||
+	       (!(v->cv_answered >> k & 1) && !dsc_dead(h->h_m->m_dsc, v->cv_map.lm_obj[k].ob_ds));
 }
 
 /* The stripes that the choice is for: those of which no copy is good; by force, all. */
@@ -166,7 +174,8 @@ static bool objection(struct op_choose *h)
 	const struct lo_map *map = &v->cv_map;
 
 	if (v->cv_ask.ca_mirror >= map->lm_mirrors) {
-		refuse(h, "mirror: expected its number, counted from 0, as weft mirror list shows it");
+		refuse(h,
+		       "mirror: expected its number, counted from 0, as weft mirror list shows it");
 		return true;
 	}
 	h->h_lost = stripes_lost(h);
@@ -178,7 +187,10 @@ static bool objection(struct op_choose *h)
 			refuse(h, "it is being moved, or a mirror is being removed; see weft "
 				  "mirror status");
 		else if (mine && !(v->cv_answered >> k & 1))
-			refuse(h, "stripe %u: the data server of that copy does not answer, or its object is half rebuilt", s);
+			refuse(h,
+			       "stripe %u: the data server of that copy does not answer, or its "
+			       "object is half rebuilt",
+			       s);
 		else if (mine && !(v->cv_there >> k & 1))
 			refuse(h,
 			       "stripe %u: the object of that copy is missing on its data server",
@@ -203,7 +215,8 @@ static void decide(struct op_choose *h)
 		refuse(h, "a data server of the file is away and may still hold its lease; try "
 			  "again when the lease has ended");
 	else
-		excl_begin(&h->h_freeze, &h->h_m->m_file, h->h_loop, h->h_v.cv_ask.ca_ino, NULL, EXCL_LAYOUTS, frozen, h);
+		excl_begin(&h->h_freeze, &h->h_m->m_file, h->h_loop, h->h_v.cv_ask.ca_ino, NULL,
+			   EXCL_LAYOUTS, frozen, h);
 }
 
 /* ---- what each copy has ---- */
@@ -267,7 +280,8 @@ static void sum_next(struct op_choose *h)
 	h->h_ctl.dc_req.op = CTL_OP_SUM;
 	h->h_ctl.dc_take = sum_take;
 	h->h_ctl.dc_done = sum_done;
-	lo_object_name(h->h_m->m_lo, v->cv_ask.ca_ino, h->h_inode.i_incarnation, &v->cv_map, h->h_obj, &a->object);
+	lo_object_name(h->h_m->m_lo, v->cv_ask.ca_ino, h->h_inode.i_incarnation, &v->cv_map,
+		       h->h_obj, &a->object);
 	a->offset = h->h_off;
 	a->length = CTL_SUM_MAX;
 	dsc_call(h->h_m->m_dsc, v->cv_map.lm_obj[h->h_obj].ob_ds, &h->h_ctl, SUM_MS);
@@ -334,7 +348,8 @@ uint64_t op_choose_begin(struct mds *m, const struct op_choose_ask *ask)
 	pthread_mutex_lock(&h->h_lock);
 	if (!h->h_view.cv_running) {
 		number = h->h_view.cv_number + 1;
-		h->h_view = (struct op_choose_view){.cv_ask = *ask, .cv_number = number, .cv_running = true};
+		h->h_view = (struct op_choose_view){
+			.cv_ask = *ask, .cv_number = number, .cv_running = true};
 	}
 	pthread_mutex_unlock(&h->h_lock);
 	if (number)

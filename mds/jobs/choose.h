@@ -1,22 +1,27 @@
-/* choose.h - the administrator's word on which copy of a file is good (docs/scrub.md). One at a time, in memory; the choice itself is a transaction. */
+/* choose.h - the administrator's word on which copy of a file is good (docs/scrub.md). One at a
+ * time, in memory; the choice itself is a transaction. */
 #ifndef MDS_OP_CHOOSE_H
 #define MDS_OP_CHOOSE_H
 #include "mds/mds.h"
 
 struct op_choose_ask {
 	uint64_t ca_ino;
-	int ca_mirror; /* the one that is good; -1: what each copy has is shown, and nothing is changed */
+	/* the one that is good; -1: what each copy has is shown, and nothing is changed */
+	int ca_mirror;
 	bool ca_force; /* also where another copy in sync can be read */
 };
 struct op_choose_view {
 	struct op_choose_ask cv_ask;
-	uint64_t cv_number; /* rises with each that begins; 0: there was none yet */
+	uint64_t cv_number;	  /* rises with each that begins; 0: there was none yet */
 	bool cv_running, cv_done; /* done: the choice is durable */
 	char cv_why[200];	  /* why it was refused, or failed; "" */
-	struct lo_map cv_map;	  /* as it was; what is in it is valid when it is not running any more */
-	uint64_t cv_size;	  /* the file's */
-	uint64_t cv_answered, cv_there; /* a bit per object: its server told; and it has it, whole */
-	uint64_t cv_sizes[LO_MAX_OBJECTS], cv_changed[LO_MAX_OBJECTS]; /* changed: of the object, ns of CLOCK_REALTIME, as its server tells it */
+	/* as it was; what is in it is valid when it is not running any more */
+	struct lo_map cv_map;
+	uint64_t cv_size; /* the file's */
+	/* a bit per object: its server told; and it has it, whole */
+	uint64_t cv_answered, cv_there;
+	/* changed: of the object, ns of CLOCK_REALTIME, as its server tells it */
+	uint64_t cv_sizes[LO_MAX_OBJECTS], cv_changed[LO_MAX_OBJECTS];
 	uint64_t cv_summed; /* a bit per object: cv_sum is of all of it */
 	uint8_t cv_sum[LO_MAX_OBJECTS][CTL_SUM_LEN];
 };

@@ -15,9 +15,10 @@
  *	back) --> contended --last write layout is back--> compared --> alike (the mark goes)
  *	a write layout that is given to a contended file makes it not alike.
  *
- * A file whose copies differ in passing (size.c, refresh_compare) is compared here as well, when nobody has
- * it to write: it is uneven. Nothing is recalled for the suspicion. Where it holds, and holds under a
- * fence, the copies do differ, though nobody said that a write failed: that is an event.
+ * A file whose copies differ in passing (size.c, refresh_compare) is compared here as well, when
+ * nobody has it to write: it is uneven. Nothing is recalled for the suspicion. Where it holds, and
+ * holds under a fence, the copies do differ, though nobody said that a write failed: that is an
+ * event.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -121,7 +122,8 @@ static void contend_committed(struct kv_op *op, int err)
 		log_error("inode %lu: cannot mark that two clients write it: %s",
 			  (unsigned long)j->ct_ino, strerror(-err));
 	/* Layouts of before name other first copies. */
-	if (err || !excl_recall_stale(&j->ct_hold, &j->ct_m->m_file, j->ct_loop, j->ct_ino, NULL, contend_end, j))
+	if (err || !excl_recall_stale(&j->ct_hold, &j->ct_m->m_file, j->ct_loop, j->ct_ino, NULL,
+				      contend_end, j))
 		contend_end(j, 0);
 }
 
@@ -171,7 +173,8 @@ void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
 	j->ct_loop = loop;
 	j->ct_ino = ino;
 	excl_hold(&j->ct_hold, &m->m_file, ino); /* f is there: it cannot fail */
-	j->ct_op = (struct kv_op){.o_run = contend_run, .o_done = contend_committed, .o_loop = loop};
+	j->ct_op =
+		(struct kv_op){.o_run = contend_run, .o_done = contend_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &j->ct_op);
 }
 
@@ -249,13 +252,18 @@ static void tell_difference(struct op_contended *co, const struct op_verify_diff
 	struct dsc_server sv;
 
 	for (unsigned k = 0; k < LO_MAX_OBJECTS; k++)
-		if ((d->vd_bad >> k & 1) && dsc_get(co->co_m->m_dsc, d->vd_ds[k], &sv) && strlen(bad) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX)
+		if ((d->vd_bad >> k & 1) && dsc_get(co->co_m->m_dsc, d->vd_ds[k], &sv) &&
+		    strlen(bad) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX)
 			strcat(strcat(bad, *bad ? "," : ""), sv.sv_name);
-	ev_add(EV_COPIES_DIFFER, bad, co->co_ino, "%lu ranges differ from the copy on %s, from byte %lu of stripe %u on", (unsigned long)n,
-	       dsc_get(co->co_m->m_dsc, d->vd_ds[d->vd_kept], &sv) ? sv.sv_name : "?", (unsigned long)d->vd_off, d->vd_stripe);
+	ev_add(EV_COPIES_DIFFER, bad, co->co_ino,
+	       "%lu ranges differ from the copy on %s, from byte %lu of stripe %u on",
+	       (unsigned long)n,
+	       dsc_get(co->co_m->m_dsc, d->vd_ds[d->vd_kept], &sv) ? sv.sv_name : "?",
+	       (unsigned long)d->vd_off, d->vd_stripe);
 }
 
-/* Whether the copies were found equal, or made so: what differed is stale, and repair has its row. */
+/* Whether the copies were found equal, or made so: what differed is stale, and repair has its
+ * row. */
 static bool contended_result(struct op_contended *co)
 {
 	struct op_verify_view v;
@@ -285,7 +293,8 @@ static void contended_compared(void *arg)
 
 	st_file_lock(st, co->co_ino);
 	f = st_file_get(st, co->co_ino, false);
-	ok = ok && f && (co->co_uneven ? f->f_uneven : f->f_contended) && f->f_grants == co->co_grants;
+	ok = ok && f && (co->co_uneven ? f->f_uneven : f->f_contended) &&
+	     f->f_grants == co->co_grants;
 	if (ok && co->co_uneven) {
 		f->f_uneven = false;
 		f->f_moved = 0;
@@ -340,7 +349,8 @@ static void contended_frozen(void *arg, int err)
 	co->co_busy = false;
 }
 
-/* 1: it is to be compared now; 0: later; -1: it is contended no more. settle: what that ends is taken from the file too. */
+/* 1: it is to be compared now; 0: later; -1: it is contended no more. settle: what that ends is
+ * taken from the file too. */
 static int contended_due(struct st *st, const struct contended *cn, bool settle)
 {
 	struct st_file *f;
@@ -412,7 +422,8 @@ void op_contended_tick(struct mds *m)
 		op_verify_run_ends(co->co_verify, ino, co->co_grants, contended_compared, co);
 		return;
 	}
-	excl_begin(&co->co_freeze, &m->m_file, co->co_loop, ino, NULL, EXCL_LAYOUTS, contended_frozen, co);
+	excl_begin(&co->co_freeze, &m->m_file, co->co_loop, ino, NULL, EXCL_LAYOUTS,
+		   contended_frozen, co);
 }
 
 static double gauge_contended(void *arg)
@@ -423,7 +434,8 @@ static double gauge_contended(void *arg)
 	/* One that is contended no more stays in the list until a tick looks. */
 	pthread_mutex_lock(&co->co_lock);
 	for (size_t k = 0; k < co->co_n; k++)
-		n += !co->co_file[k].cn_uneven && contended_due(co->co_m->m_st, &co->co_file[k], false) >= 0;
+		n += !co->co_file[k].cn_uneven &&
+		     contended_due(co->co_m->m_st, &co->co_file[k], false) >= 0;
 	pthread_mutex_unlock(&co->co_lock);
 	return (double)n;
 }
@@ -443,7 +455,8 @@ int op_contended_open(struct mds *m, struct loop *loop)
 	m->m_contended = co;
 	m->m_uneven = contended_uneven;
 	metric_gauge("weft_mds_contended_files",
-		     "Mirrored files that two clients wrote at once, and whose copies are not compared yet",
+		     "Mirrored files that two clients wrote at once, and whose copies are not "
+		     "compared yet",
 		     "", gauge_contended, co);
 	if (!co->co_verify)
 		return -ENOMEM;

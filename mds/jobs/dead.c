@@ -1,8 +1,11 @@
 /*
- * dead.c - a data server was declared dead (mds/dataserver/watch.c): nobody is sent to it any more (docs/device-failure.md).
+ * dead.c - a data server was declared dead (mds/dataserver/watch.c): nobody is sent to it any more
+ * (docs/device-failure.md).
  *
- * Layouts that are out are found in memory, by the servers that they name, and are taken back: clients then let go of what they have under way there, and go on with the next layout. A file
- * that is being written first loses what is on the dead server, durably. All other files are judged when somebody wants a layout for writing; or, by and by, when the server does not come back.
+ * Layouts that are out are found in memory, by the servers that they name, and are taken back:
+ * clients then let go of what they have under way there, and go on with the next layout. A file
+ * that is being written first loses what is on the dead server, durably. All other files are judged
+ * when somebody wants a layout for writing; or, by and by, when the server does not come back.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -20,9 +23,9 @@ struct without {
 	struct mds *m;
 	struct loop *loop;
 	uint64_t ino;
-	bool written;	     /* only where somebody may write it */
-	bool take_back;	     /* all layouts, whatever became stale */
-	bool wait;	     /* for them */
+	bool written;	/* only where somebody may write it */
+	bool take_back; /* all layouts, whatever became stale */
+	bool wait;	/* for them */
 	uint64_t stale;
 	struct excl_hold hold;
 	void (*then)(void *arg, int err);
@@ -65,15 +68,18 @@ static void without_committed(struct kv_op *op, int err)
 		log_error("inode %lu: cannot mark its copy on a dead server as stale: %s",
 			  (unsigned long)w->ino, strerror(-err));
 	if (!err && (w->stale || w->take_back)) {
-		if (w->wait && excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, without_end, w))
+		if (w->wait && excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL,
+						 without_end, w))
 			return;
 		if (!w->wait)
-			excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, NULL, NULL);
+			excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, NULL,
+					  NULL);
 	}
 	without_end(w, err);
 }
 
-static struct without *without_new(struct mds *m, struct loop *loop, uint64_t ino, void (*then)(void *arg, int err), void *arg)
+static struct without *without_new(struct mds *m, struct loop *loop, uint64_t ino,
+				   void (*then)(void *arg, int err), void *arg)
 {
 	struct without *w = calloc(1, sizeof(*w));
 
@@ -84,19 +90,22 @@ static struct without *without_new(struct mds *m, struct loop *loop, uint64_t in
 	return w;
 }
 
-bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i, void (*then)(void *arg, int err), void *arg)
+bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i,
+		     void (*then)(void *arg, int err), void *arg)
 {
 	struct without *w;
 	struct lo_map map;
 
-	if (lo_map_decode(i->i_blob, &map) || !lo_map_make_stale(&map, lo_map_dead(m->m_lo, &map), NULL))
+	if (lo_map_decode(i->i_blob, &map) ||
+	    !lo_map_make_stale(&map, lo_map_dead(m->m_lo, &map), NULL))
 		return false;
 	w = without_new(m, loop, ino, then, arg);
 	kv_submit(m->m_kv, &w->op);
 	return true;
 }
 
-bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i, const struct lo_map *map)
+bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i,
+		const struct lo_map *map)
 {
 	if (!lo_held_objects(m->m_lo, i->i_ino, map))
 		return false;
@@ -175,7 +184,8 @@ static void death_go(struct death *d)
 	if (d->n)
 		log_info("data server %u: recalled the layouts of %zu files in %lu ms", d->id, d->n,
 			 (unsigned long)((clock_mono_ns() - d->began_ns) / 1000000));
-	/* Now no layout names it. One that is back already is looked up anew: a client may have marked it as unavailable. */
+	/* Now no layout names it. One that is back already is looked up anew: a client may have
+	 * marked it as unavailable. */
 	if (dsc_dead(d->m->m_dsc, d->id))
 		st_device_gone(d->m->m_st, d->uuid);
 	else
@@ -202,7 +212,7 @@ void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uui
 /* ---- what is on servers that do not come back: all files are looked at, some in each tick ---- */
 
 #define SWEEP_FILES 1024
-#define SWEEP_REST  16  /* ticks between looks for servers, */
+#define SWEEP_REST  16	/* ticks between looks for servers, */
 #define SWEEP_AGAIN 240 /* and before files are looked at again that had no other copy */
 
 struct op_sweep {
@@ -210,9 +220,11 @@ struct op_sweep {
 	struct loop *sw_loop;
 	uint64_t sw_cursor, sw_only; /* 0: no look is under way; files without another copy */
 	unsigned sw_rest, sw_busy, sw_seen, sw_found;
-	bool sw_last; /* all have been looked at; those of the last tick are not done yet, perhaps */
-	bool sw_gone[DSC_MAX + 1];	/* those that this look is about */
-	uint64_t sw_done[DSC_MAX + 1];	/* since when it was dead when a look found nothing more to do */
+	/* all have been looked at; those of the last tick are not done yet, perhaps */
+	bool sw_last;
+	bool sw_gone[DSC_MAX + 1]; /* those that this look is about */
+	/* since when it was dead when a look found nothing more to do */
+	uint64_t sw_done[DSC_MAX + 1];
 	uint64_t sw_since[DSC_MAX + 1];
 	uint64_t sw_ino[AT_ONCE];
 };
@@ -248,7 +260,8 @@ static int sweep_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-/* Servers that are killed, or have been away for so long that their objects are made anew elsewhere. */
+/* Servers that are killed, or have been away for so long that their objects are made anew
+ * elsewhere. */
 static bool sweep_begin(struct op_sweep *sw)
 {
 	struct mds *m = sw->sw_m;
@@ -257,7 +270,9 @@ static bool sweep_begin(struct op_sweep *sw)
 	bool any = false;
 
 	for (uint32_t id = 1; id <= DSC_MAX; id++) {
-		sw->sw_gone[id] = dsc_known(m->m_dsc, id) && dsc_dead(m->m_dsc, id) && dsc_silent_ms(m->m_dsc, id) >= wait && dsc_get(m->m_dsc, id, &sv) && sv.sv_since_s != sw->sw_done[id];
+		sw->sw_gone[id] = dsc_known(m->m_dsc, id) && dsc_dead(m->m_dsc, id) &&
+				  dsc_silent_ms(m->m_dsc, id) >= wait &&
+				  dsc_get(m->m_dsc, id, &sv) && sv.sv_since_s != sw->sw_done[id];
 		if (!sw->sw_gone[id])
 			continue;
 		sw->sw_since[id] = sv.sv_since_s;

@@ -1,6 +1,8 @@
 /*
- * drain.c - while a server is drained, all files are looked at again and again, some in each tick: what is there is counted, and each file that has something there gets a row in the table of
- * repairs, whose jobs move it (move.c). When a whole look finds nothing, and no order is left for the server, it is empty. Nobody keeps lists of what a server holds; the maps say it.
+ * drain.c - while a server is drained, all files are looked at again and again, some in each tick:
+ * what is there is counted, and each file that has something there gets a row in the table of
+ * repairs, whose jobs move it (move.c). When a whole look finds nothing, and no order is left for
+ * the server, it is empty. Nobody keeps lists of what a server holds; the maps say it.
  */
 #include "mds/jobs/drain.h"
 #include "mds/jobs/repair.h"
@@ -12,8 +14,12 @@
 
 #define LOOK_FILES 1024 /* in a tick */
 #define ROWS	   256	/* as many get a row, or are asked whether they can move */
-#define QUEUE	   1024 /* files that can move and wait for their turn. Whatever else waits in the table: they are put as these go */
-#define QUEUE_MORE 16	/* in a look, where so many wait already: of those that cannot move, so that it is told why, and of those that can, where what waits does not become less */
+/* files that can move and wait for their turn. Whatever else waits in the table: they are put as
+ * these go */
+#define QUEUE 1024
+/* in a look, where so many wait already: of those that cannot move, so that it is told why, and of
+ * those that can, where what waits does not become less */
+#define QUEUE_MORE 16
 #define REST_TICKS 8 /* after a look that found nothing */
 
 struct op_drain {
@@ -24,7 +30,7 @@ struct op_drain {
 	struct op_drain_view dr_view[DSC_MAX + 1];
 	/* the look of now */
 	uint64_t dr_cursor, dr_count[DSC_MAX + 1];
-	uint64_t dr_began; /* dr_placed then */
+	uint64_t dr_began;	 /* dr_placed then */
 	uint32_t dr_ds[DSC_MAX]; /* those that were drained when it began */
 	unsigned dr_n, dr_rest;
 	/* files that get a row */
@@ -33,7 +39,8 @@ struct op_drain {
 	bool dr_busy;
 	uint64_t dr_ino[ROWS];
 	unsigned dr_nino, dr_more; /* more: of QUEUE_MORE, in this look */
-	uint64_t dr_queued[QUEUE]; /* those that could move when they got theirs, and have it still */
+	/* those that could move when they got theirs, and have it still */
+	uint64_t dr_queued[QUEUE];
 	unsigned dr_nqueued;
 };
 
@@ -164,7 +171,8 @@ static int look_file(void *arg, const struct ns_inode *i)
 		return 1;
 	}
 	l->d->dr_cursor = i->i_ino + 1;
-	if (lo_map_decode(i->i_blob, &map) || !on_drained(l->d, &map) || lo_repair_get(l->t, i->i_ino, &row) != -ENOENT)
+	if (lo_map_decode(i->i_blob, &map) || !on_drained(l->d, &map) ||
+	    lo_repair_get(l->t, i->i_ino, &row) != -ENOENT)
 		return 0;
 	if (gets_row(l, i->i_ino, &map))
 		l->d->dr_ino[l->d->dr_nino++] = i->i_ino;

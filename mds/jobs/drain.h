@@ -7,7 +7,8 @@
 int op_drain_open(struct mds *m);
 /* On that loop, often. */
 void op_drain_tick(struct mds *m, struct loop *loop);
-/* Around a mutation that places objects where others are, on servers that are drained perhaps (CLONE): in it, and after it, whatever became of it. A look that may not have seen them does not
+/* Around a mutation that places objects where others are, on servers that are drained perhaps
+ * (CLONE): in it, and after it, whatever became of it. A look that may not have seen them does not
  * say that a server is empty. Any thread. */
 void op_drain_placing(struct mds *m);
 void op_drain_placed(struct mds *m);

@@ -3,9 +3,9 @@
  * below its directory ends, also those of layouts that came back. All on one loop, but for what
  * says otherwise.
  *
- * Which directories these are is in the store, put there with the change itself (mds/export/record.c),
- * until all is over: a server that stops in the middle begins again. What was fenced by then is
- * clean, and is not fenced twice.
+ * Which directories these are is in the store, put there with the change itself
+ * (mds/export/record.c), until all is over: a server that stops in the middle begins again. What
+ * was fenced by then is clean, and is not fenced twice.
  *
  * All files are looked at by their numbers, some at a time: a file whose capabilities may be out is
  * fenced if it lies below such a directory. Where a file lies is known by the directory that it was

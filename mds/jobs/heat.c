@@ -1,8 +1,10 @@
 /*
  * heat.c - see heat.h.
  *
- * A table has sets of four cells; a key has its place in one of them, and puts out the coolest. The owner writes cells with plain stores of atomics; who reads from another thread looks at the key
- * before and after, and may see counts of which some are older than others: statistics can bear that.
+ * A table has sets of four cells; a key has its place in one of them, and puts out the coolest. The
+ * owner writes cells with plain stores of atomics; who reads from another thread looks at the key
+ * before and after, and may see counts of which some are older than others: statistics can bear
+ * that.
  */
 #include "base/clock.h"
 #include "mds/jobs/heat.h"
@@ -14,7 +16,16 @@
 #define TICK  100000000u /* ns: counts decay in steps of it */
 #define TOLDS 4096u	 /* layouts' sums that are remembered, by one thread */
 
-enum { F_OPS, F_READ, F_WRITTEN, F_US, F_TIMED, F_BUCKET, F_HEAT = F_BUCKET + HEAT_BUCKETS, FIELDS };
+enum {
+	F_OPS,
+	F_READ,
+	F_WRITTEN,
+	F_US,
+	F_TIMED,
+	F_BUCKET,
+	F_HEAT = F_BUCKET + HEAT_BUCKETS,
+	FIELDS
+};
 
 struct cell {
 	_Atomic uint64_t ce_key; /* 0: none */
@@ -28,7 +39,8 @@ struct told {
 	struct heat_told td_read, td_write;
 };
 
-static const unsigned sets[HEAT_KINDS] = {[HEAT_CLIENT] = 256, [HEAT_SERVER] = 256, [HEAT_DIR] = 512, [HEAT_FILE] = 1024};
+static const unsigned sets[HEAT_KINDS] = {
+	[HEAT_CLIENT] = 256, [HEAT_SERVER] = 256, [HEAT_DIR] = 512, [HEAT_FILE] = 1024};
 
 struct heat {
 	struct cell *he_cell[HEAT_KINDS];
@@ -123,7 +135,9 @@ static struct cell *cell_of(struct mds_thread *th, enum heat_kind kind, uint64_t
 	}
 	ce -= WAYS;
 	for (unsigned w = 0; w < WAYS; w++, ce++) {
-		float heat = get(ce, F_HEAT) * fade(tick - atomic_load_explicit(&ce->ce_tick, memory_order_relaxed), HEAT_SLOW_S);
+		float heat = get(ce, F_HEAT) *
+			     fade(tick - atomic_load_explicit(&ce->ce_tick, memory_order_relaxed),
+				  HEAT_SLOW_S);
 
 		if (coolest && heat >= least)
 			continue;
@@ -171,7 +185,8 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 	add_time(ce, us);
 }
 
-void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read, uint64_t written)
+void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read,
+		uint64_t written)
 {
 	struct cell *ce = cell_of(th, kind, key);
 
@@ -182,7 +197,8 @@ void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64
 	add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT);
 }
 
-void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read, const struct heat_told *write)
+void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read,
+		   const struct heat_told *write)
 {
 	struct cell *ce;
 
@@ -200,18 +216,23 @@ static uint64_t at_most(uint64_t v, uint64_t most)
 	return v < most ? v : most;
 }
 
-/* What is new since the client told last, within what can be: it is his word. Sums that have become less are those of another layout. */
+/* What is new since the client told last, within what can be: it is his word. Sums that have become
+ * less are those of another layout. */
 static struct heat_told since(struct heat_told *last, const struct heat_told *now)
 {
 	bool anew = now->ht_bytes < last->ht_bytes || now->ht_ops < last->ht_ops;
-	struct heat_told d = {now->ht_ops - (anew ? 0 : last->ht_ops), now->ht_bytes - (anew ? 0 : last->ht_bytes),
-			      anew || now->ht_us < last->ht_us ? now->ht_us : now->ht_us - last->ht_us};
+	struct heat_told d = {now->ht_ops - (anew ? 0 : last->ht_ops),
+			      now->ht_bytes - (anew ? 0 : last->ht_bytes),
+			      anew || now->ht_us < last->ht_us ? now->ht_us
+							       : now->ht_us - last->ht_us};
 
 	*last = *now;
-	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50), d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
+	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50),
+				  d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
 }
 
-bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t ds, struct heat_told *read, struct heat_told *write, bool last)
+bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t ds,
+	       struct heat_told *read, struct heat_told *write, bool last)
 {
 	uint64_t key = hash_u64(clientid) ^ hash_u64(ino) * 3 ^ hash_u64(ds) * 5;
 	struct heat *h = heat_of(th);
@@ -273,7 +294,13 @@ static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
 	past = past > UINT32_MAX / 2 ? 0 : past; /* the owner's clock is a turn ahead */
 	fast = fade(past, HEAT_FAST_S);
 	rate = fast * (float)M_LN2 / HEAT_FAST_S;
-	*r = (struct heat_row){key, get(ce, F_OPS) * rate, get(ce, F_READ) * rate, get(ce, F_WRITTEN) * rate, get(ce, F_US) * fast, {0}, get(ce, F_HEAT) * fade(past, HEAT_SLOW_S)};
+	*r = (struct heat_row){key,
+			       get(ce, F_OPS) * rate,
+			       get(ce, F_READ) * rate,
+			       get(ce, F_WRITTEN) * rate,
+			       get(ce, F_US) * fast,
+			       {0},
+			       get(ce, F_HEAT) * fade(past, HEAT_SLOW_S)};
 	for (unsigned b = 0; b < HEAT_BUCKETS; b++)
 		r->hr_bucket[b] = get(ce, F_BUCKET + b) * fast;
 	/* What has faded to almost nothing is no divisor. */
@@ -287,7 +314,9 @@ static void join(struct heat_row *a, const struct heat_row *b)
 {
 	float n = a->hr_ops + b->hr_ops;
 
-	a->hr_us = !a->hr_us || !b->hr_us || n <= 0 ? a->hr_us + b->hr_us : (a->hr_us * a->hr_ops + b->hr_us * b->hr_ops) / n;
+	a->hr_us = !a->hr_us || !b->hr_us || n <= 0
+			   ? a->hr_us + b->hr_us
+			   : (a->hr_us * a->hr_ops + b->hr_us * b->hr_ops) / n;
 	a->hr_ops = n;
 	a->hr_read += b->hr_read;
 	a->hr_written += b->hr_written;
@@ -304,7 +333,8 @@ struct heat_row *op_heat_rows(struct mds *m, enum heat_kind kind, bool heat, siz
 
 	*n = 0;
 	for (unsigned t = 0; rows && t < m->m_nthreads; t++) {
-		const struct heat *h = atomic_load_explicit(&m->m_thread[t].mt_heat, memory_order_acquire);
+		const struct heat *h =
+			atomic_load_explicit(&m->m_thread[t].mt_heat, memory_order_acquire);
 
 		for (size_t i = 0; h && i < cells; i++)
 			have += row_of(&h->he_cell[kind][i], tick, &rows[have]);

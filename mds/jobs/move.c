@@ -1,8 +1,11 @@
 /*
- * move.c - objects that move to other servers, and mirrors that are taken away (docs/moving.md): the steps beside repair. What is to be done is in the file's map, and repair.c's jobs come here.
+ * move.c - objects that move to other servers, and mirrors that are taken away (docs/moving.md):
+ * the steps beside repair. What is to be done is in the file's map, and repair.c's jobs come here.
  *
- * The switch changes which object is which copy, and deletes some. So all layouts are back and everything before is fenced; and what is under way through us is done again (f_sizegen): it
- * would count objects as they were. All copies are on stable storage before (COMMIT): who wrote through us, and has not said COMMIT yet, says it to the copies that stay.
+ * The switch changes which object is which copy, and deletes some. So all layouts are back and
+ * everything before is fenced; and what is under way through us is done again (f_sizegen): it would
+ * count objects as they were. All copies are on stable storage before (COMMIT): who wrote through
+ * us, and has not said COMMIT yet, says it to the copies that stay.
  */
 #include "mds/file/mirror.h"
 #include "mds/jobs/repair.h"
@@ -72,7 +75,8 @@ static void add_name(struct mds *m, uint32_t ds, char out[EV_SUBJECT_MAX + 1])
 {
 	struct dsc_server sv;
 
-	if (dsc_get(m->m_dsc, ds, &sv) && strlen(out) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX && !strstr(out, sv.sv_name))
+	if (dsc_get(m->m_dsc, ds, &sv) && strlen(out) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX &&
+	    !strstr(out, sv.sv_name))
 		strcat(strcat(out, *out ? "," : ""), sv.sv_name);
 }
 
@@ -93,7 +97,8 @@ static int move_note(struct mds *m, struct kv_txn *t, uint64_t ino, const struct
 	}
 	if (!map->lm_spare)
 		return ev_put(t, EV_FILE_MOVED, from, ino, "mirror %u was removed", mirror);
-	return ev_put(t, EV_FILE_MOVED, from, ino, "%u object%s moved to %s", n, n > 1 ? "s" : "", to);
+	return ev_put(t, EV_FILE_MOVED, from, ino, "%u object%s moved to %s", n, n > 1 ? "s" : "",
+		      to);
 }
 
 /* Only a snapshot said before that it can be done. */
@@ -135,7 +140,9 @@ static int move_run(struct kv_op *op, struct kv_txn *t)
 	row = (struct lo_repair){0};
 	if (lo_repair_get(t, mv->mv_ino, &row) == 0)
 		row = (struct lo_repair){.rr_now = row.rr_now};
-	return lo_map_whole(&map) && !lo_misplaced(m->m_lo, &map) ? lo_repair_del(t, mv->mv_ino) : lo_repair_put(t, mv->mv_ino, &row);
+	return lo_map_whole(&map) && !lo_misplaced(m->m_lo, &map)
+		       ? lo_repair_del(t, mv->mv_ino)
+		       : lo_repair_put(t, mv->mv_ino, &row);
 }
 
 static void move_done(struct kv_op *op, int err)
@@ -158,7 +165,8 @@ static int unkept_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
 
-	return file_make_stale(&mv->mv_m->m_file, t, mv->mv_ino, &mv->mv_io.io_map, mv->mv_io.io_failed_map);
+	return file_make_stale(&mv->mv_m->m_file, t, mv->mv_ino, &mv->mv_io.io_map,
+			       mv->mv_io.io_failed_map);
 }
 
 static void unkept_done(struct kv_op *op, int err)
@@ -175,12 +183,14 @@ static void move_kept(struct lo_io *io, int err)
 		stays |= io->io_map.lm_obj[k].ob_leaving ? 0 : UINT64_C(1) << k;
 	if (err || io->io_failed_map)
 		lo_may_have_lost(mv->mv_m->m_lo);
-	/* One that is away may have kept it: what it lacks is written again by who finds our verifier changed, and then it is stale. */
+	/* One that is away may have kept it: what it lacks is written again by who finds our
+	 * verifier changed, and then it is stale. */
 	io->io_failed_map &= stays & lo_map_alive(mv->mv_m->m_lo, &io->io_map);
 	if (err) {
 		move_end(mv, err);
 	} else if (io->io_failed_map) {
-		mv->mv_op = (struct kv_op){.o_run = unkept_run, .o_done = unkept_done, .o_loop = mv->mv_loop};
+		mv->mv_op = (struct kv_op){
+			.o_run = unkept_run, .o_done = unkept_done, .o_loop = mv->mv_loop};
 		kv_submit(mv->mv_m->m_kv, &mv->mv_op);
 	} else {
 		move_submit(mv);
@@ -211,7 +221,8 @@ static void move_frozen(void *arg, int err)
 		lo_commit(mv->mv_m->m_lo, &mv->mv_io);
 }
 
-void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino, enum op_move_what what, void (*then)(void *arg, int err), void *arg)
+void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino,
+		  enum op_move_what what, void (*then)(void *arg, int err), void *arg)
 {
 	memset(mv, 0, sizeof(*mv));
 	mv->mv_m = m;
@@ -220,7 +231,8 @@ void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t
 	mv->mv_then = then;
 	mv->mv_arg = arg;
 	if (what == OP_MOVE_SWITCH)
-		excl_begin(&mv->mv_freeze, &m->m_file, loop, ino, NULL, EXCL_LAYOUTS, move_frozen, mv);
+		excl_begin(&mv->mv_freeze, &m->m_file, loop, ino, NULL, EXCL_LAYOUTS, move_frozen,
+			   mv);
 	else
 		move_submit(mv);
 }

@@ -1,17 +1,23 @@
 /*
- * repair.c - which file is repaired when, and what becomes of its layouts meanwhile (docs/repair.md). All on one loop.
+ * repair.c - which file is repaired when, and what becomes of its layouts meanwhile
+ * (docs/repair.md). All on one loop.
  *
- * The table is the queue: a tick reads on in it where the last one ended, and takes what can be done now; so what is remembered of a file while it waits is its row. A job does one object
- * after the other:
- *	freeze   all layouts are back, every older capability is fenced, and nobody writes through us
- *	T1       the object is REBUILDING, in its place or as a new one elsewhere; the row tells the session
- *	BEGIN    the data server notes from here on what clients write; the file is thawed, and write layouts name the object
+ * The table is the queue: a tick reads on in it where the last one ended, and takes what can be
+ * done now; so what is remembered of a file while it waits is its row. A job does one object after
+ * the other:
+ *	freeze   all layouts are back, every older capability is fenced, and nobody writes through
+ *	         us
+ *	T1       the object is REBUILDING, in its place or as a new one elsewhere; the row tells the
+ *	         session
+ *	BEGIN    the data server notes from here on what clients write; the file is thawed, and
+ *	         write layouts name the object
  *	PULL     until the source's end
  *	END      it is durable
  *	T2       the object is in sync, if it still is what T1 made it
  * Where all that can be repaired is, objects move, and mirrors go (move.c).
  *
- * A new BEGIN is always behind a new freeze: a write of before that is on its way to the source only would be overwritten at the target.
+ * A new BEGIN is always behind a new freeze: a write of before that is on its way to the source
+ * only would be overwritten at the target.
  */
 #include "mds/file/mirror.h"
 #include "mds/jobs/repair.h"
@@ -20,17 +26,19 @@
 #include <errno.h>
 #include <sodium.h>
 
-#define FILES_MAX   64
-#define SCAN_ROWS   4096 /* of the table in one tick, */
-#define SCAN_MOVES  512  /* and of them those of which it is seen whether they can move */
-#define RESTS	    1024 /* files that are remembered to wait for a place */
-#define REST_MS	    1000
-#define PULL_BYTES  (8u << 20)
-#define SAVE_BYTES  (256ull << 20)
-#define AGAIN_MS    500
-#define PATIENCE_MS 70000 /* for a source or a target that does not answer: two steps' limits (layout/repair.c) at least, or the target is blamed for a source that hangs */
-#define SILENT_FAILS 3 /* then its place is elsewhere */
-#define ORDERS_MS   5000 /* for orders of the object that are older */
+#define FILES_MAX  64
+#define SCAN_ROWS  4096 /* of the table in one tick, */
+#define SCAN_MOVES 512	/* and of them those of which it is seen whether they can move */
+#define RESTS	   1024 /* files that are remembered to wait for a place */
+#define REST_MS	   1000
+#define PULL_BYTES (8u << 20)
+#define SAVE_BYTES (256ull << 20)
+#define AGAIN_MS   500
+/* for a source or a target that does not answer: two steps' limits (layout/repair.c) at least, or
+ * the target is blamed for a source that hangs */
+#define PATIENCE_MS  70000
+#define SILENT_FAILS 3	  /* then its place is elsewhere */
+#define ORDERS_MS    5000 /* for orders of the object that are older */
 
 struct job {
 	struct op_repair *r;
@@ -51,12 +59,13 @@ struct job {
 	uint32_t ds;
 	uint8_t copy; /* with ds: which object it is */
 	uint16_t incarnation;
-	uint64_t session, saved, since_ms, started_ms; /* saved: what the row tells; since: of what does not answer */
+	/* saved: what the row tells; since: of what does not answer */
+	uint64_t session, saved, since_ms, started_ms;
 	uint64_t orders; /* lo_order_pending */
 	unsigned source;
 	enum lo_where where;
 	enum lo_repair_why why;
-	bool repaired; /* an object, at least */
+	bool repaired;	  /* an object, at least */
 	bool begun, lost; /* lost: the object is not ours any more */
 	struct op_repair_view view;
 };
@@ -67,8 +76,9 @@ struct op_repair {
 	struct op_repair_opts r_opts;
 	struct job *r_job[FILES_MAX];
 	struct loop_timer r_next;
-	pthread_mutex_t r_lock; /* r_job and views: changed on the loop, looked at from any thread */
-	uint64_t r_started_ms; /* data servers come back within a lease of it */
+	/* r_job and views: changed on the loop, looked at from any thread */
+	pthread_mutex_t r_lock;
+	uint64_t r_started_ms;	      /* data servers come back within a lease of it */
 	uint64_t r_cursor, r_next_ns; /* r_next: when the next pull may begin */
 	struct {
 		uint64_t ino, until_ms;
@@ -113,7 +123,8 @@ static void job_view(struct job *j, enum op_repair_step step)
 	pthread_mutex_unlock(&j->r->r_lock);
 }
 
-static void job_submit(struct job *j, int (*run)(struct kv_op *op, struct kv_txn *t), void (*done)(struct kv_op *op, int err))
+static void job_submit(struct job *j, int (*run)(struct kv_op *op, struct kv_txn *t),
+		       void (*done)(struct kv_op *op, int err))
 {
 	j->op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = j->loop};
 	kv_submit(j->m->m_kv, &j->op);
@@ -141,14 +152,18 @@ static int job_map(struct job *j, struct kv_txn *t, struct ns_inode *i, struct l
 }
 
 /* The object of this attempt is in the map as it was made. */
-static bool job_owns(const struct job *j, const struct ns_inode *i, const struct lo_map *map, enum lo_state state)
+static bool job_owns(const struct job *j, const struct ns_inode *i, const struct lo_map *map,
+		     enum lo_state state)
 {
 	const struct lo_object *o = &map->lm_obj[j->obj];
 
-	return i->i_incarnation == j->incarnation && j->obj < (unsigned)map->lm_stripes * map->lm_mirrors && o->ob_ds == j->ds && o->ob_copy == j->copy && o->ob_state == state;
+	return i->i_incarnation == j->incarnation &&
+	       j->obj < (unsigned)map->lm_stripes * map->lm_mirrors && o->ob_ds == j->ds &&
+	       o->ob_copy == j->copy && o->ob_state == state;
 }
 
-/* What the data servers are asked is by the map of now. -ESTALE: the object is none of ours any more. */
+/* What the data servers are asked is by the map of now. -ESTALE: the object is none of ours any
+ * more. */
 static int job_look(struct job *j)
 {
 	struct ns_inode i;
@@ -177,7 +192,8 @@ static void job_step(struct job *j, int step, void (*done)(struct lo_rebuild *rb
 
 /* ---- it failed ---- */
 
-/* The object is what is left of a try: stale. One that was made so meanwhile, or is somebody else's now, stays as it is. */
+/* The object is what is left of a try: stale. One that was made so meanwhile, or is somebody else's
+ * now, stays as it is. */
 static int fail_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job *j = hash_entry(op, struct job, op);
@@ -192,7 +208,8 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 	lo_repair_failed(&j->row, j->why, wall_s());
 	lo_repair_of(&j->row, j->obj);
 	/* One that does not answer may come back in time. */
-	if (j->why == LO_REPAIR_TARGET || j->why == LO_REPAIR_FULL || (j->why == LO_REPAIR_NO_ANSWER && j->row.rr_fails > SILENT_FAILS))
+	if (j->why == LO_REPAIR_TARGET || j->why == LO_REPAIR_FULL ||
+	    (j->why == LO_REPAIR_NO_ANSWER && j->row.rr_fails > SILENT_FAILS))
 		j->row.rr_bad = j->ds;
 	err = lo_repair_put(t, j->ino, &j->row);
 	if (err || !job_owns(j, &i, &map, LO_REBUILDING))
@@ -203,7 +220,8 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 
 static void fail_aborted(struct lo_rebuild *rb, int err)
 {
-	(void)err; /* the server forgets the session, or it does when it is told of another, or restarted */
+	/* the server forgets the session, or it does when it is told of another, or restarted */
+	(void)err;
 	job_end(hash_entry(rb, struct job, rb));
 }
 
@@ -233,7 +251,8 @@ static void fail_done(struct kv_op *op, int err)
 			  strerror(-err));
 	excl_end(&j->freeze, 0);
 	/* Write layouts name it, and their writes to it fail from here on. */
-	if (j->begun && excl_recall_stale(&j->hold, &j->m->m_file, j->loop, j->ino, NULL, fail_left, j))
+	if (j->begun &&
+	    excl_recall_stale(&j->hold, &j->m->m_file, j->loop, j->ino, NULL, fail_left, j))
 		return;
 	fail_left(j, 0);
 }
@@ -250,10 +269,14 @@ static void job_fail(struct job *j, enum lo_repair_why why)
 /* What a step's error says of the server. */
 static enum lo_repair_why why_of(int err)
 {
-	return err == -ENOSPC ? LO_REPAIR_FULL : err == -ETIMEDOUT ? LO_REPAIR_NO_ANSWER : err == -EACCES ? LO_REPAIR_BUSY : LO_REPAIR_TARGET;
+	return err == -ENOSPC	   ? LO_REPAIR_FULL
+	       : err == -ETIMEDOUT ? LO_REPAIR_NO_ANSWER
+	       : err == -EACCES	   ? LO_REPAIR_BUSY
+				   : LO_REPAIR_TARGET;
 }
 
-/* Begins anew, in this job: the session is gone, and with it what was noted. Layouts name the object until the freeze has taken them back (begun stays). */
+/* Begins anew, in this job: the session is gone, and with it what was noted. Layouts name the
+ * object until the freeze has taken them back (begun stays). */
 static void job_anew(struct job *j)
 {
 	j->session = 0;
@@ -420,7 +443,8 @@ static void pulled(struct job *j)
 		job_later(j, wait, job_pull);
 }
 
-/* The r-th copy to read from. One that has yet to be cut, or cloned to, is none: what is pulled from it would come back after its order, and only at the target. */
+/* The r-th copy to read from. One that has yet to be cut, or cloned to, is none: what is pulled
+ * from it would come back after its order, and only at the target. */
 static int job_source(struct job *j, unsigned r)
 {
 	struct lo *lo = j->m->m_lo;
@@ -433,7 +457,8 @@ static int job_source(struct job *j, unsigned r)
 	return -1;
 }
 
-/* Sources that refuse: one that is not there any more is not waited for, or very many such files would have all turns. */
+/* Sources that refuse: one that is not there any more is not waited for, or very many such files
+ * would have all turns. */
 static bool sources_lost(const struct job *j)
 {
 	const struct lo_map *map = &j->stat.ls_map;
@@ -444,7 +469,8 @@ static bool sources_lost(const struct job *j)
 	return sources && !(sources & ~j->stat.ls_lost);
 }
 
-static void job_ask(struct job *j, const struct lo_map *map, void (*done)(struct lo_stat *ls, int err))
+static void job_ask(struct job *j, const struct lo_map *map,
+		    void (*done)(struct lo_stat *ls, int err))
 {
 	j->stat.ls_loop = j->loop;
 	j->stat.ls_ino = j->ino;
@@ -556,7 +582,8 @@ static void job_begin(struct job *j)
 		if (clock_mono_ms() - j->since_ms < ORDERS_MS)
 			job_later(j, AGAIN_MS / 5, job_begin);
 		else /* the freeze did not wait for them */
-			job_fail(j, dsc_silent_ms(j->m->m_dsc, j->ds) ? LO_REPAIR_NO_ANSWER : LO_REPAIR_TARGET);
+			job_fail(j, dsc_silent_ms(j->m->m_dsc, j->ds) ? LO_REPAIR_NO_ANSWER
+								      : LO_REPAIR_TARGET);
 	} else {
 		job_view(j, OP_REPAIR_BEGIN);
 		job_step(j, CTL_REBUILD_BEGIN, begin_done);
@@ -565,14 +592,16 @@ static void job_begin(struct job *j)
 
 /* ---- T1 ---- */
 
-static int t1_place(struct job *j, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map, uint32_t ds)
+static int t1_place(struct job *j, struct kv_txn *t, const struct ns_inode *i, struct lo_map *map,
+		    uint32_t ds)
 {
 	struct lo_object *o = &map->lm_obj[j->obj];
 	int err;
 
 	if (j->where != LO_ELSEWHERE)
 		return 0;
-	for (unsigned k = j->obj % map->lm_stripes; k < (unsigned)map->lm_stripes * map->lm_mirrors; k += map->lm_stripes)
+	for (unsigned k = j->obj % map->lm_stripes; k < (unsigned)map->lm_stripes * map->lm_mirrors;
+	     k += map->lm_stripes)
 		if (map->lm_obj[k].ob_ds == ds)
 			return -EAGAIN; /* it came there meanwhile */
 	err = lo_order_free_object(j->m->m_lo, t, i, map, j->obj);
@@ -593,13 +622,15 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 	struct lo_map map;
 	int err = job_map(j, t, &i, &map);
 
-	if (!err && (i.i_incarnation != j->incarnation || map.lm_obj[j->obj].ob_state == LO_IN_SYNC))
+	if (!err &&
+	    (i.i_incarnation != j->incarnation || map.lm_obj[j->obj].ob_state == LO_IN_SYNC))
 		err = -EAGAIN; /* placed again, or somebody mended it */
 	if (err)
 		return err;
 	if (lo_repair_get(t, j->ino, &j->row))
 		j->row = (struct lo_repair){0};
-	j->where = lo_repair_where(j->m->m_lo, &map, j->obj, &j->row, j->r->r_opts.ro_wait_ms, &ds, &left);
+	j->where = lo_repair_where(j->m->m_lo, &map, j->obj, &j->row, j->r->r_opts.ro_wait_ms, &ds,
+				   &left);
 	if (j->where > LO_ELSEWHERE)
 		return -EAGAIN;
 	err = j->where == LO_ELSEWHERE ? dsc_gen_ready(j->m->m_dsc, t, ds, 1) : 0;
@@ -647,7 +678,8 @@ static void frozen(void *arg, int err)
 	if (err == -EAGAIN && job_patient(j))
 		job_later(j, AGAIN_MS, job_freeze);
 	else
-		job_fail(j, LO_REPAIR_BUSY); /* also where a fence is not confirmed: whose is not known here, and it is seldom the target's */
+		job_fail(j, LO_REPAIR_BUSY); /* also where a fence is not confirmed: whose is not
+						known here, and it is seldom the target's */
 }
 
 static void job_freeze(struct job *j)
@@ -676,19 +708,21 @@ static void job_moved(void *arg, int err)
 	}
 }
 
-/* What there is to do for a file now. -ENOENT: nothing; -EAGAIN: something waits; 0: the job's object, and resume where its session may live still. */
+/* What there is to do for a file now. -ENOENT: nothing; -EAGAIN: something waits; 0: the job's
+ * object, and resume where its session may live still. */
 struct pick {
 	struct ns_inode i;
 	struct lo_map map;
 	unsigned obj;
 	uint32_t ds;
 	bool resume, demote; /* demote: nobody goes on with what is being rebuilt, so it is stale */
-	bool vain; /* a place was looked for, and there is none */
+	bool vain;	     /* a place was looked for, and there is none */
 	enum op_move_what move;
 };
 
 /* moves: also whether it can move; else what could only do that waits. */
-static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row, bool moves, struct pick *p)
+static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row,
+		bool moves, struct pick *p)
 {
 	int err = ns_get(r->r_m->m_ns, t, ino, &p->i);
 	bool waits = false, off = !r->r_opts.ro_files;
@@ -703,23 +737,29 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 	if (err)
 		return err == -ESTALE ? -ENOENT : err;
 	for (unsigned n = 0; n < (unsigned)p->map.lm_stripes * p->map.lm_mirrors; n++) {
-		unsigned k = (lo_repair_first(row) + n) % ((unsigned)p->map.lm_stripes * p->map.lm_mirrors);
+		unsigned k = (lo_repair_first(row) + n) %
+			     ((unsigned)p->map.lm_stripes * p->map.lm_mirrors);
 		const struct lo_object *o = &p->map.lm_obj[k];
 		bool later = off || lo_repair_waits(row, wall_s());
 
-		if (o->ob_state == LO_IN_SYNC || o->ob_state == LO_ABSENT || (o->ob_leaving && o->ob_state == LO_STALE))
+		if (o->ob_state == LO_IN_SYNC || o->ob_state == LO_ABSENT ||
+		    (o->ob_leaving && o->ob_state == LO_STALE))
 			continue;
 		waits = true;
 		p->obj = k;
 		p->ds = o->ob_ds;
-		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session && row->rr_object == k && !dsc_silent_ms(r->r_m->m_dsc, o->ob_ds);
+		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session &&
+			    row->rr_object == k && !dsc_silent_ms(r->r_m->m_dsc, o->ob_ds);
 		if (p->resume)
 			return 0;
-		where = later ? LO_WAIT_SERVER : lo_repair_where(r->r_m->m_lo, &p->map, k, row, r->r_opts.ro_wait_ms, &p->ds, &left);
+		where = later ? LO_WAIT_SERVER
+			      : lo_repair_where(r->r_m->m_lo, &p->map, k, row, r->r_opts.ro_wait_ms,
+						&p->ds, &left);
 		if (where <= LO_ELSEWHERE)
 			return 0;
 		p->vain |= where == LO_WAIT_SPACE;
-		if (o->ob_state == LO_REBUILDING && clock_mono_ms() - r->r_started_ms > r->r_m->m_ds_lease_ms) {
+		if (o->ob_state == LO_REBUILDING &&
+		    clock_mono_ms() - r->r_started_ms > r->r_m->m_ds_lease_ms) {
 			p->demote = true;
 			p->ds = o->ob_ds;
 			return 0;
@@ -747,7 +787,8 @@ static int row_del_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		return lo_map_whole(&map) ? lo_repair_del(t, j->ino) : 0;
-	return err == -ENOENT || err == -ESTALE ? lo_repair_del(t, j->ino) : err; /* what cannot be read now may not be whole */
+	/* what cannot be read now may not be whole */
+	return err == -ENOENT || err == -ESTALE ? lo_repair_del(t, j->ino) : err;
 }
 
 static void row_deleted(struct kv_op *op, int err)
@@ -821,7 +862,8 @@ struct scan {
 	struct op_repair *r;
 	struct kv_txn *t;
 	unsigned rows, looks, n, nmove, room;
-	uint64_t last, ino[FILES_MAX], move[FILES_MAX]; /* those that only move come last: a drain has very many */
+	/* those that only move come last: a drain has very many */
+	uint64_t last, ino[FILES_MAX], move[FILES_MAX];
 	bool more;
 };
 
@@ -836,7 +878,8 @@ static bool under_way(const struct op_repair *r, uint64_t ino)
 /* Places are not looked for again and again while there are none. */
 static bool rests(const struct op_repair *r, uint64_t ino)
 {
-	return r->r_rest[ino % RESTS].ino == ino && clock_mono_ms() < r->r_rest[ino % RESTS].until_ms;
+	return r->r_rest[ino % RESTS].ino == ino &&
+	       clock_mono_ms() < r->r_rest[ino % RESTS].until_ms;
 }
 
 static void rest(struct op_repair *r, uint64_t ino)
@@ -931,7 +974,8 @@ unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max)
 		if (!r->r_job[i])
 			continue;
 		out[n] = r->r_job[i]->view;
-		out[n].rv_ms = r->r_job[i]->started_ms ? clock_mono_ms() - r->r_job[i]->started_ms : 0;
+		out[n].rv_ms =
+			r->r_job[i]->started_ms ? clock_mono_ms() - r->r_job[i]->started_ms : 0;
 		n++;
 	}
 	pthread_mutex_unlock(&r->r_lock);
@@ -989,12 +1033,20 @@ int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts
 	r->r_next.t_fire = next_fire;
 	r->r_started_ms = clock_mono_ms();
 	pthread_mutex_init(&r->r_lock, NULL);
-	r->r_repaired = metric_counter("weft_mds_repaired_total", "Objects that were made equal to a copy in sync again", "");
-	r->r_failed = metric_counter("weft_mds_repair_failures_total", "Repairs of an object that did not come to an end, and are tried again", "");
-	r->r_copied = metric_counter("weft_mds_repair_written_bytes_total", "Bytes that data servers wrote to repair objects", "");
-	r->r_same = metric_counter("weft_mds_repair_equal_bytes_total", "Bytes that data servers compared to repair objects, and found equal", "");
+	r->r_repaired = metric_counter("weft_mds_repaired_total",
+				       "Objects that were made equal to a copy in sync again", "");
+	r->r_failed = metric_counter(
+		"weft_mds_repair_failures_total",
+		"Repairs of an object that did not come to an end, and are tried again", "");
+	r->r_copied = metric_counter("weft_mds_repair_written_bytes_total",
+				     "Bytes that data servers wrote to repair objects", "");
+	r->r_same = metric_counter(
+		"weft_mds_repair_equal_bytes_total",
+		"Bytes that data servers compared to repair objects, and found equal", "");
 	metric_gauge("weft_mds_repairs", "Files being repaired now", "", gauge_running, m);
-	metric_gauge("weft_mds_repair_files", "Files with objects that are not in sync, or that are being moved", "", gauge_files, m);
+	metric_gauge("weft_mds_repair_files",
+		     "Files with objects that are not in sync, or that are being moved", "",
+		     gauge_files, m);
 	m->m_repair = r;
 	return 0;
 }

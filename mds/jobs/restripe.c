@@ -1,13 +1,16 @@
 /*
  * restripe.c - the job that lays a file out anew (docs/restripe.md). All on one loop.
  *
- *	watch    of each stripe one copy in sync is the source: its data server notes from here on what is changed
+ *	watch    of each stripe one copy in sync is the source: its data server notes from here on
+ *	         what is changed
  *	copy     all of the file: the data servers of the new objects fetch it from the sources
  *	take     what was noted meanwhile is copied, again and again, until it is little
- *	freeze   all layouts are back, every older capability is fenced, nobody writes; what was noted last is copied; the new objects get their end, and are durable
+ *	freeze   all layouts are back, every older capability is fenced, nobody writes; what was
+ *	         noted last is copied; the new objects get their end, and are durable
  *	commit   the new map is the file's, the old objects are deleted
  *
- * Nobody but this job has the new objects. So what goes wrong before the commit is done again from the beginning, and the file is as it was.
+ * Nobody but this job has the new objects. So what goes wrong before the commit is done again from
+ * the beginning, and the file is as it was.
  */
 #include "mds/file/size.h"
 #include "mds/file/mirror.h"
@@ -22,14 +25,15 @@
 #include <sodium.h>
 #include <urcu/compiler.h>
 
-#define BATCH_BYTES  (16u << 20)
-#define FINAL_BYTES  (32u << 20) /* what is left so is copied in the freeze, nearly: what is changed while it is copied */
-#define ROUNDS	     8		 /* then it is frozen, however much was changed */
-#define TAKES	     64
-#define AGAIN_MS     500
-#define PATIENCE_MS  70000
-#define REST_MS	     5000 /* after one that did not come to its end */
-#define ALL_STRIPES  UINT32_MAX
+#define BATCH_BYTES (16u << 20)
+/* what is left so is copied in the freeze, nearly: what is changed while it is copied */
+#define FINAL_BYTES (32u << 20)
+#define ROUNDS	    8 /* then it is frozen, however much was changed */
+#define TAKES	    64
+#define AGAIN_MS    500
+#define PATIENCE_MS 70000
+#define REST_MS	    5000 /* after one that did not come to its end */
+#define ALL_STRIPES UINT32_MAX
 
 struct range {
 	uint64_t off, end;
@@ -45,7 +49,8 @@ struct op_restripe {
 	struct op_restripe_view rs_view;
 	uint64_t rs_cursor, rs_rest_ms;
 	/* the file in hand */
-	uint64_t rs_ino, rs_session, rs_size, rs_most, rs_since_ms; /* most: no source ever ended past it */
+	/* most: no source ever ended past it */
+	uint64_t rs_ino, rs_session, rs_size, rs_most, rs_since_ms;
 	struct ns_inode rs_inode;
 	struct lo_map rs_map;
 	struct lo_twin rs_twin;
@@ -121,7 +126,8 @@ static void unwatch(struct op_restripe *r)
 		if (!an)
 			continue;
 		an->an_done = unwatched;
-		lo_watch(r->rs_m->m_lo, an, &r->rs_inode, &r->rs_map, (unsigned)k, CTL_WATCH_END, r->rs_session);
+		lo_watch(r->rs_m->m_lo, an, &r->rs_inode, &r->rs_map, (unsigned)k, CTL_WATCH_END,
+			 r->rs_session);
 	}
 }
 
@@ -146,7 +152,8 @@ static bool patient(struct op_restripe *r)
 	return clock_mono_ms() - r->rs_since_ms < PATIENCE_MS;
 }
 
-/* The row is gone: who took it away ordered the deletion, and a server may have made an object since. */
+/* The row is gone: who took it away ordered the deletion, and a server may have made an object
+ * since. */
 static int gone_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
@@ -186,7 +193,9 @@ static int replace_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = lo_twin_get(t, r->rs_ino, &was);
 	if (!err)
-		err = lo_twin_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit, 64 + randombytes_uniform(128), m->m_lease_ms, &tw, why, sizeof(why));
+		err = lo_twin_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit,
+				    64 + randombytes_uniform(128), m->m_lease_ms, &tw, why,
+				    sizeof(why));
 	if (!err && lo_twin_same(&was, &tw))
 		err = -EAGAIN;
 	if (!err)
@@ -205,13 +214,15 @@ static void replaced(struct kv_op *op, int err)
 	rest(r, REST_MS);
 }
 
-static void submit(struct op_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t), void (*done)(struct kv_op *op, int err))
+static void submit(struct op_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
+		   void (*done)(struct kv_op *op, int err))
 {
 	r->rs_op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = r->rs_loop};
 	kv_submit(r->rs_m->m_kv, &r->rs_op);
 }
 
-/* A server of the new objects does not come back: placed anew. Else it is tried again from the beginning, later. */
+/* A server of the new objects does not come back: placed anew. Else it is tried again from the
+ * beginning, later. */
 static void fail(struct op_restripe *r, int err)
 {
 	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
@@ -219,7 +230,8 @@ static void fail(struct op_restripe *r, int err)
 	thaw(r);
 	log_warn("inode %lu: cannot restripe it now: %s", (unsigned long)r->rs_ino, strerror(-err));
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
-		lost |= dsc_silent_ms(r->rs_m->m_dsc, r->rs_twin.tw_map.lm_obj[k].ob_ds) > op_repair_opts(r->rs_m).ro_wait_ms;
+		lost |= dsc_silent_ms(r->rs_m->m_dsc, r->rs_twin.tw_map.lm_obj[k].ob_ds) >
+			op_repair_opts(r->rs_m).ro_wait_ms;
 	if (lost)
 		submit(r, replace_run, replaced);
 	else
@@ -342,7 +354,8 @@ static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
 	return true;
 }
 
-/* None of the new objects is where nothing is to be: on a server that is dead, forgotten or drained. */
+/* None of the new objects is where nothing is to be: on a server that is dead, forgotten or
+ * drained. */
 static bool targets_stand(const struct op_restripe *r)
 {
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
@@ -369,7 +382,8 @@ static void stat_ask(struct op_restripe *r, void (*done)(struct lo_stat *ls, int
 
 static void size_is(struct op_restripe *r)
 {
-	r->rs_size = r->rs_stat.ls_size > r->rs_inode.i_size ? r->rs_stat.ls_size : r->rs_inode.i_size;
+	r->rs_size =
+		r->rs_stat.ls_size > r->rs_inode.i_size ? r->rs_stat.ls_size : r->rs_inode.i_size;
 	r->rs_most = r->rs_size > r->rs_most ? r->rs_size : r->rs_most;
 }
 
@@ -413,7 +427,8 @@ static bool next_piece(struct op_restripe *r, uint64_t *off, uint64_t *len, unsi
 			r->rs_pos = 0;
 			continue;
 		}
-		end = least(least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit), (at / r->rs_twin.tw_map.lm_unit + 1) * r->rs_twin.tw_map.lm_unit);
+		end = least(least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit),
+			    (at / r->rs_twin.tw_map.lm_unit + 1) * r->rs_twin.tw_map.lm_unit);
 		end = least(end, at + BATCH_BYTES);
 		r->rs_pos = end;
 		*from = lo_stripe_of(&r->rs_map, at);
@@ -446,9 +461,11 @@ static struct lo_anew *call_for(struct op_restripe *r, unsigned source, unsigned
 /* A piece, for each copy of it. */
 static bool call_add(struct op_restripe *r, uint64_t off, uint64_t len, unsigned from)
 {
-	unsigned source = (unsigned)source_at(r, &r->rs_map, from), stripe = lo_stripe_of(&r->rs_twin.tw_map, off);
+	unsigned source = (unsigned)source_at(r, &r->rs_map, from),
+		 stripe = lo_stripe_of(&r->rs_twin.tw_map, off);
 
-	for (unsigned k = stripe; k < lo_objects(&r->rs_twin.tw_map); k += r->rs_twin.tw_map.lm_stripes) {
+	for (unsigned k = stripe; k < lo_objects(&r->rs_twin.tw_map);
+	     k += r->rs_twin.tw_map.lm_stripes) {
 		struct lo_anew *an = call_for(r, source, k);
 		ctl_span *last = an && an->an_nspan ? &an->an_span[an->an_nspan - 1] : NULL;
 
@@ -462,17 +479,20 @@ static bool call_add(struct op_restripe *r, uint64_t off, uint64_t len, unsigned
 	return true;
 }
 
-/* What takes a second at most at the rate there is. Returns how many bytes of the file it is about; *err: no memory. */
+/* What takes a second at most at the rate there is. Returns how many bytes of the file it is about;
+ * *err: no memory. */
 static uint64_t batch(struct op_restripe *r, bool *err)
 {
-	uint64_t bytes = 0, off, len, rate = op_repair_opts(r->rs_m).ro_rate, most = rate && rate < BATCH_BYTES && !r->rs_frozen ? rate : BATCH_BYTES;
+	uint64_t bytes = 0, off, len, rate = op_repair_opts(r->rs_m).ro_rate,
+		 most = rate && rate < BATCH_BYTES && !r->rs_frozen ? rate : BATCH_BYTES;
 	unsigned pieces = 0, from;
 
 	r->rs_back_at = r->rs_at;
 	r->rs_back_pos = r->rs_pos;
 	calls_free(r);
 	*err = false;
-	while (!*err && bytes < most && pieces < CTL_FILL_SPANS && next_piece(r, &off, &len, &from)) {
+	while (!*err && bytes < most && pieces < CTL_FILL_SPANS &&
+	       next_piece(r, &off, &len, &from)) {
 		*err = !call_add(r, off, len, from);
 		bytes += len;
 		pieces++;
@@ -532,7 +552,8 @@ static void copy(struct op_restripe *r)
 	}
 	ask_begin(r, filled);
 	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
-		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, false, 0);
+		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, false,
+			0);
 }
 
 /* ---- the end ---- */
@@ -549,7 +570,8 @@ static void outdated(struct op_restripe *r)
 	st_file_unlock(st, r->rs_ino);
 }
 
-/* There are writes past us that the times do not tell of yet. The counts of the old objects are gone with them. */
+/* There are writes past us that the times do not tell of yet. The counts of the old objects are
+ * gone with them. */
 static bool news(const struct op_restripe *r, const struct ns_inode *i, const struct lo_map *was)
 {
 	const struct lo_stat *ls = &r->rs_stat;
@@ -559,7 +581,9 @@ static bool news(const struct op_restripe *r, const struct ns_inode *i, const st
 	if (r->rs_size > i->i_size)
 		return true;
 	for (unsigned k = 0; k < lo_objects(was); k++)
-		if (was->lm_obj[k].ob_ds == ls->ls_map.lm_obj[k].ob_ds && was->lm_obj[k].ob_copy == ls->ls_map.lm_obj[k].ob_copy && (ls->ls_answered >> k & 1) && ls->ls_writes[k] != was->lm_obj[k].ob_writes)
+		if (was->lm_obj[k].ob_ds == ls->ls_map.lm_obj[k].ob_ds &&
+		    was->lm_obj[k].ob_copy == ls->ls_map.lm_obj[k].ob_copy &&
+		    (ls->ls_answered >> k & 1) && ls->ls_writes[k] != was->lm_obj[k].ob_writes)
 			return true;
 	return false;
 }
@@ -570,7 +594,8 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 	struct mds *m = r->rs_m;
 	struct lo_map was, map = r->rs_twin.tw_map;
 	uint8_t blob[NS_BLOB_MAX];
-	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY, .s_size = r->rs_size};
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY,
+			       .s_size = r->rs_size};
 	struct ns_inode i, out;
 	struct lo_twin tw;
 	int err = ns_get(m->m_ns, t, r->rs_ino, &i);
@@ -583,7 +608,8 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	written = news(r, &i, &was);
-	if (!lo_twin_same(&tw, &r->rs_twin) || i.i_incarnation != r->rs_inode.i_incarnation || !sources_stand(r, &was))
+	if (!lo_twin_same(&tw, &r->rs_twin) || i.i_incarnation != r->rs_inode.i_incarnation ||
+	    !sources_stand(r, &was))
 		return -EAGAIN;
 	if (!targets_stand(r))
 		return -ENXIO;
@@ -598,7 +624,8 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = lo_order_free(m->m_lo, t, &i);
 	if (!err)
-		err = ns_place_again(m->m_ns, t, r->rs_ino, blob, lo_map_encode(&map, blob, sizeof(blob)), &out);
+		err = ns_place_again(m->m_ns, t, r->rs_ino, blob,
+				     lo_map_encode(&map, blob, sizeof(blob)), &out);
 	if (!err && written)
 		err = ns_setattr(m->m_ns, t, r->rs_ino, &s, NULL, file_now(), &out);
 	if (!err)
@@ -659,7 +686,8 @@ static void finish(struct op_restripe *r)
 	}
 	ask_begin(r, ended);
 	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
-		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, true, r->rs_size);
+		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, true,
+			r->rs_size);
 }
 
 static void frozen_size(struct lo_stat *ls, int err)
@@ -702,7 +730,8 @@ static void old_kept(struct lo_io *io, int err)
 		stat_ask(r, frozen_size);
 }
 
-/* Clients whose writes went through us COMMIT them later, and that goes to the new objects: so these are on stable storage before, or our verifier changes. */
+/* Clients whose writes went through us COMMIT them later, and that goes to the new objects: so
+ * these are on stable storage before, or our verifier changes. */
 static void old_keep(struct op_restripe *r)
 {
 	memset(&r->rs_io, 0, sizeof(r->rs_io));
@@ -734,7 +763,8 @@ static void frozen(void *arg, int err)
 static void freeze(struct op_restripe *r)
 {
 	step(r, "freeze");
-	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS, frozen, r);
+	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS,
+		   frozen, r);
 }
 
 static void list_done(struct op_restripe *r)
@@ -772,7 +802,8 @@ static void taken_all(struct op_restripe *r)
 	copy(r);
 }
 
-/* What is told up to the end of all there is goes as far as the file by now: it is cut, and written far behind that. */
+/* What is told up to the end of all there is goes as far as the file by now: it is cut, and written
+ * far behind that. */
 static void taken_size(struct lo_stat *ls, int err)
 {
 	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
@@ -795,7 +826,11 @@ static void taken(struct op_restripe *r, int err)
 		for (unsigned k = 0; k < an->an_nspan && fine; k++) {
 			const ctl_span *sp = &an->an_span[k];
 
-			fine = list_add(r, sp->offset, sp->length > UINT64_MAX - sp->offset ? UINT64_MAX : sp->offset + sp->length, an->an_source);
+			fine = list_add(r, sp->offset,
+					sp->length > UINT64_MAX - sp->offset
+						? UINT64_MAX
+						: sp->offset + sp->length,
+					an->an_source);
 		}
 		more |= an->an_taken.more;
 	}
@@ -823,7 +858,9 @@ static bool watch_all(struct op_restripe *r, int what, void (*then)(struct op_re
 	}
 	ask_begin(r, then);
 	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
-		lo_watch(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, (unsigned)source_at(r, &r->rs_map, r->rs_call[i]->an_source), what, r->rs_session);
+		lo_watch(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map,
+			 (unsigned)source_at(r, &r->rs_map, r->rs_call[i]->an_source), what,
+			 r->rs_session);
 	return true;
 }
 
@@ -879,10 +916,12 @@ static void watched(struct op_restripe *r, int err)
 		stat_ask(r, first_size);
 }
 
-/* Of each stripe a copy in sync that lives, is there if it was, and has no order to be cut before it is read. One that is lost must not be watched: that makes it, and it reads as zeros then. */
+/* Of each stripe a copy in sync that lives, is there if it was, and has no order to be cut before
+ * it is read. One that is lost must not be watched: that makes it, and it reads as zeros then. */
 static bool choose_sources(struct op_restripe *r)
 {
-	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
+	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost |
+			~r->rs_stat.ls_answered;
 	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
 
 	/* One that cannot be read is waited for, or another is first when it is looked again. */
@@ -892,7 +931,8 @@ static bool choose_sources(struct op_restripe *r)
 		int k, found = -1;
 
 		for (unsigned n = 0; found < 0 && (k = lo_source(&r->rs_map, s, n, same)) >= 0; n++)
-			if (!(held >> k & 1) && !dsc_silent_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
+			if (!(held >> k & 1) &&
+			    !dsc_silent_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
 				found = k;
 		if (found < 0)
 			return false;
@@ -937,7 +977,8 @@ void op_restripe_tick(struct mds *m)
 	uint64_t ino = 0;
 	int err;
 
-	if (r->rs_ino || st_in_grace(m->m_st) || !op_repair_opts(m).ro_files || clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
+	if (r->rs_ino || st_in_grace(m->m_st) || !op_repair_opts(m).ro_files ||
+	    clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
 		return;
 	err = lo_twins(t, r->rs_cursor, first, &ino);
 	if (!err && !ino)

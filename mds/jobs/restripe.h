@@ -1,4 +1,5 @@
-/* restripe.h - files that are laid out anew, with other stripes or another unit, while clients read and write them (docs/restripe.md). One at a time; what is to be done is in the store
+/* restripe.h - files that are laid out anew, with other stripes or another unit, while clients read
+ * and write them (docs/restripe.md). One at a time; what is to be done is in the store
  * (mds/layout/twin.h). */
 #ifndef MDS_OP_RESTRIPE_H
 #define MDS_OP_RESTRIPE_H

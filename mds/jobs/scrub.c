@@ -1,8 +1,12 @@
 /*
- * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of their objects, and the second look at those that are no file's (mds/layout/garbage.c, docs/scrub.md).
+ * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of
+ * their objects, and the second look at those that are no file's (mds/layout/garbage.c,
+ * docs/scrub.md).
  *
- * Every answer is judged by a snapshot that begins after it. What is no file's is remembered, and looked at again after a while: what the data server has still, and is still no file's in
- * the transaction that orders its deletion, is garbage. Each transaction puts how far the run is. Before all of it, all lists are looked through for what says that this store is an old copy.
+ * Every answer is judged by a snapshot that begins after it. What is no file's is remembered, and
+ * looked at again after a while: what the data server has still, and is still no file's in the
+ * transaction that orders its deletion, is garbage. Each transaction puts how far the run is.
+ * Before all of it, all lists are looked through for what says that this store is an old copy.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -73,7 +77,9 @@ void scrub_log(const struct op_scrub *c, const struct op_scrub_found *f)
 
 	if (!f->sf_ds || !dsc_get(c->c_m->m_dsc, f->sf_ds, &sv))
 		snprintf(sv.sv_name, sizeof(sv.sv_name), "-");
-	log_warn("scrub: %s: inode %lu, stripe %u, copy %u, on %s%s", op_scrub_kind_name(f->sf_kind), (unsigned long)f->sf_ino, f->sf_stripe, f->sf_copy, sv.sv_name, done[f->sf_done]);
+	log_warn("scrub: %s: inode %lu, stripe %u, copy %u, on %s%s",
+		 op_scrub_kind_name(f->sf_kind), (unsigned long)f->sf_ino, f->sf_stripe, f->sf_copy,
+		 sv.sv_name, done[f->sf_done]);
 	metric_add(m_found[f->sf_kind], 1);
 }
 
@@ -84,7 +90,8 @@ static void over(struct op_scrub *c)
 
 	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++)
 		found += s->ss_counts[k];
-	log_info("scrub %lu %s: %lu objects, %lu files, %lu findings", (unsigned long)s->ss_number, s->ss_stopped ? "was stopped" : "is over", (unsigned long)s->ss_objects,
+	log_info("scrub %lu %s: %lu objects, %lu files, %lu findings", (unsigned long)s->ss_number,
+		 s->ss_stopped ? "was stopped" : "is over", (unsigned long)s->ss_objects,
 		 (unsigned long)s->ss_files, (unsigned long)found);
 	ev_add(EV_SCRUBBED, s->ss_content ? "scrub" : "fsck", 0,
 	       "%s: %lu objects and %lu files checked, %lu findings, %lu objects removed, %lu "
@@ -116,7 +123,8 @@ static void commit_done(struct kv_op *op, int err)
 	c->c_then(c);
 }
 
-void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t), void (*then)(struct op_scrub *c))
+void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t),
+		  void (*then)(struct op_scrub *c))
 {
 	c->c_run = run;
 	c->c_then = then;
@@ -189,7 +197,8 @@ static void list_take(struct dsc_ctl *ctl, const ctl_response *res)
 		memcpy(c->c_cookie, r->cookie.cookie_val, c->c_ncookie);
 }
 
-static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_scrub_done done, uint32_t ds, const ctl_object *o, uint64_t size)
+static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_scrub_done done,
+			 uint32_t ds, const ctl_object *o, uint64_t size)
 {
 	scrub_find(c, &(struct op_scrub_found){
 			      .sf_kind = kind,
@@ -203,28 +212,38 @@ static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_sc
 		      });
 }
 
-static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_ORPHAN, [LO_BESIDE] = OP_SCRUB_ORPHAN, [LO_FOREIGN] = OP_SCRUB_FOREIGN, [LO_NOT_YET] = OP_SCRUB_NOT_YET, [LO_NEWER] = OP_SCRUB_FOREIGN};
+static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_ORPHAN,
+						      [LO_BESIDE] = OP_SCRUB_ORPHAN,
+						      [LO_FOREIGN] = OP_SCRUB_FOREIGN,
+						      [LO_NOT_YET] = OP_SCRUB_NOT_YET,
+						      [LO_NEWER] = OP_SCRUB_FOREIGN};
 
 /* A run that is to change something has skimmed the lists before. */
 static void list_skim(struct op_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++)
-		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object, c->c_s.ss_newer) == LO_NOT_YET)
-			found_object(c, OP_SCRUB_NOT_YET, OP_SCRUB_LEFT, c->c_s.ss_ds, &c->c_entry[k].object, c->c_entry[k].size);
+		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object,
+				c->c_s.ss_newer) == LO_NOT_YET)
+			found_object(c, OP_SCRUB_NOT_YET, OP_SCRUB_LEFT, c->c_s.ss_ds,
+				     &c->c_entry[k].object, c->c_entry[k].size);
 }
 
 static void list_judge(struct op_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++) {
 		const ctl_list_entry *e = &c->c_entry[k];
-		enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object, c->c_s.ss_newer);
+		enum lo_owner owner =
+			lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object, c->c_s.ss_newer);
 
-		if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object))
+		if (owner == LO_OWNED ||
+		    lo_order_deletes(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object))
 			continue;
 		if (owner == LO_NOBODYS || owner == LO_BESIDE) {
-			c->c_first[c->c_nfirst++] = (struct scrub_first){c->c_s.ss_ds, e->object, e->size};
+			c->c_first[c->c_nfirst++] =
+				(struct scrub_first){c->c_s.ss_ds, e->object, e->size};
 		} else if (owner != LO_NOT_YET || c->c_s.ss_dry || !c->c_s.ss_old) {
-			found_object(c, kind_of[owner], OP_SCRUB_LEFT, c->c_s.ss_ds, &e->object, e->size);
+			found_object(c, kind_of[owner], OP_SCRUB_LEFT, c->c_s.ss_ds, &e->object,
+				     e->size);
 		}
 	}
 	c->c_s.ss_objects += c->c_n;
@@ -341,7 +360,8 @@ static bool copy_is_there(const struct op_scrub *c, unsigned k)
 
 	if (c->c_slot[k] == SCRUB_FILES || c->c_first[k].fi_object.stripe >= ls->ls_map.lm_stripes)
 		return false;
-	for (unsigned r = 0; (obj = lo_copy(&ls->ls_map, c->c_first[k].fi_object.stripe, r)) >= 0; r++)
+	for (unsigned r = 0; (obj = lo_copy(&ls->ls_map, c->c_first[k].fi_object.stripe, r)) >= 0;
+	     r++)
 		if (ls->ls_exists >> obj & 1)
 			return true;
 	return false;
@@ -354,11 +374,13 @@ static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
 	const ctl_object *o = &f->fi_object;
 	enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, f->fi_ds, o, c->c_next.ss_newer);
 	bool needed = owner == LO_BESIDE && !copy_is_there(c, k);
-	bool remove = (owner == LO_NOBODYS || owner == LO_BESIDE) && !needed && !c->c_next.ss_dry && !c->c_next.ss_old;
+	bool remove = (owner == LO_NOBODYS || owner == LO_BESIDE) && !needed && !c->c_next.ss_dry &&
+		      !c->c_next.ss_old;
 
 	if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, f->fi_ds, o))
 		return 0;
-	found_object(c, needed ? OP_SCRUB_NEEDED : kind_of[owner], remove ? OP_SCRUB_REMOVED : OP_SCRUB_LEFT, f->fi_ds, o, f->fi_size);
+	found_object(c, needed ? OP_SCRUB_NEEDED : kind_of[owner],
+		     remove ? OP_SCRUB_REMOVED : OP_SCRUB_LEFT, f->fi_ds, o, f->fi_size);
 	return remove ? lo_order_delete(c->c_m->m_lo, t, f->fi_ds, o) : 0;
 }
 
@@ -374,7 +396,8 @@ static int sight_run(struct op_scrub *c, struct kv_txn *t)
 		if (st->status == CTL_OK || st->status == CTL_REBUILDING || st->status == CTL_LOST)
 			err = sight_object(c, t, k);
 		else if (st->status != CTL_NOENT)
-			found_object(c, OP_SCRUB_UNREADABLE, OP_SCRUB_LEFT, c->c_first[k].fi_ds, &c->c_first[k].fi_object, c->c_first[k].fi_size);
+			found_object(c, OP_SCRUB_UNREADABLE, OP_SCRUB_LEFT, c->c_first[k].fi_ds,
+				     &c->c_first[k].fi_object, c->c_first[k].fi_size);
 		if (!err)
 			err = scrub_first_del(t, &c->c_next, &c->c_first[k]);
 	}
@@ -408,7 +431,8 @@ static void beside_done(struct lo_stat *ls, int err)
 		sight_judge(c);
 }
 
-/* Those beside a file's: are the file's there? As many as there are slots; the rest of the batch has its turn later. */
+/* Those beside a file's: are the file's there? As many as there are slots; the rest of the batch
+ * has its turn later. */
 static void sight_beside(struct op_scrub *c, struct kv_txn *t)
 {
 	c->c_nfile = 0;
@@ -418,7 +442,9 @@ static void sight_beside(struct op_scrub *c, struct kv_txn *t)
 		struct ns_inode i;
 
 		c->c_slot[k] = SCRUB_FILES;
-		if (lo_owner_of(c->c_m->m_lo, t, c->c_first[k].fi_ds, o, c->c_s.ss_newer) != LO_BESIDE || ns_get(c->c_m->m_ns, t, o->ino, &i))
+		if (lo_owner_of(c->c_m->m_lo, t, c->c_first[k].fi_ds, o, c->c_s.ss_newer) !=
+			    LO_BESIDE ||
+		    ns_get(c->c_m->m_ns, t, o->ino, &i))
 			continue;
 		if (c->c_nfile == SCRUB_FILES) {
 			c->c_n = k;
@@ -540,7 +566,8 @@ static int begin_run(struct op_scrub *c, struct kv_txn *t)
 
 static void begun(struct op_scrub *c)
 {
-	ev_add(EV_SCRUBBED, c->c_s.ss_content ? "scrub" : "fsck", 0, "begins%s", c->c_s.ss_dry ? ", and changes nothing" : "");
+	ev_add(EV_SCRUBBED, c->c_s.ss_content ? "scrub" : "fsck", 0, "begins%s",
+	       c->c_s.ss_dry ? ", and changes nothing" : "");
 	pthread_mutex_lock(&c->c_lock);
 	c->c_starting = false;
 	pthread_mutex_unlock(&c->c_lock);
@@ -562,8 +589,12 @@ int op_scrub_begin(struct mds *m, const struct op_scrub_ask *ask)
 
 	pthread_mutex_lock(&c->c_lock);
 	busy = c->c_view.ss_running || c->c_starting;
-	same = c->c_starting ? c->c_ask.sa_content == ask->sa_content && c->c_ask.sa_dry == ask->sa_dry && c->c_ask.sa_newer == ask->sa_newer
-			     : c->c_view.ss_content == ask->sa_content && c->c_view.ss_dry == ask->sa_dry && c->c_view.ss_newer == ask->sa_newer;
+	same = c->c_starting
+		       ? c->c_ask.sa_content == ask->sa_content && c->c_ask.sa_dry == ask->sa_dry &&
+				 c->c_ask.sa_newer == ask->sa_newer
+		       : c->c_view.ss_content == ask->sa_content &&
+				 c->c_view.ss_dry == ask->sa_dry &&
+				 c->c_view.ss_newer == ask->sa_newer;
 	if (!busy) {
 		c->c_ask = *ask;
 		c->c_starting = true;
@@ -589,7 +620,10 @@ void op_scrub_look(struct mds *m, struct op_scrub_state *out)
 	pthread_mutex_lock(&c->c_lock);
 	*out = c->c_view;
 	if (c->c_starting) { /* the next one is about to begin */
-		*out = (struct op_scrub_state){.ss_number = c->c_view.ss_number + 1, .ss_running = true, .ss_content = c->c_ask.sa_content, .ss_dry = c->c_ask.sa_dry};
+		*out = (struct op_scrub_state){.ss_number = c->c_view.ss_number + 1,
+					       .ss_running = true,
+					       .ss_content = c->c_ask.sa_content,
+					       .ss_dry = c->c_ask.sa_dry};
 		out->ss_began_s = (uint64_t)file_now().t_sec;
 	}
 	pthread_mutex_unlock(&c->c_lock);
@@ -639,10 +673,13 @@ int op_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++) {
 		char label[40];
 
-		snprintf(label, sizeof(label), "kind=\"%s\"", op_scrub_kind_name((enum op_scrub_kind)k));
-		m_found[k] = metric_counter("weft_mds_scrub_found_total", "What scrubs found", label);
+		snprintf(label, sizeof(label), "kind=\"%s\"",
+			 op_scrub_kind_name((enum op_scrub_kind)k));
+		m_found[k] =
+			metric_counter("weft_mds_scrub_found_total", "What scrubs found", label);
 	}
-	metric_gauge("weft_mds_scrub_running", "1 while a scrub is under way", "", gauge_running, m);
+	metric_gauge("weft_mds_scrub_running", "1 while a scrub is under way", "", gauge_running,
+		     m);
 	m->m_scrub = c;
 	return 0;
 }

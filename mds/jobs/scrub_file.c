@@ -1,9 +1,12 @@
 /*
- * scrub_file.c - the phases of a scrub that look at files: whether their objects are there and how long they are, and what is in them (docs/scrub.md).
+ * scrub_file.c - the phases of a scrub that look at files: whether their objects are there and how
+ * long they are, and what is in them (docs/scrub.md).
  *
- * What a first answer makes suspicious is asked for again, and a size then with the file frozen: all layouts are back, all before is fenced, and nothing is under way. What is wrong then is
- * wrong. That an object is not there needs no freeze: one that is known to exist is in its place whatever is under way; and a fence only marks it. An object that another copy in sync
- * is better than becomes stale, and repair makes it anew; then layouts that name it come back.
+ * What a first answer makes suspicious is asked for again, and a size then with the file frozen:
+ * all layouts are back, all before is fenced, and nothing is under way. What is wrong then is
+ * wrong. That an object is not there needs no freeze: one that is known to exist is in its place
+ * whatever is under way; and a fence only marks it. An object that another copy in sync is better
+ * than becomes stale, and repair makes it anew; then layouts that name it come back.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"
@@ -11,9 +14,9 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define AGAIN_MS   200
-#define FREEZES	   20
-#define BIT(k)	   (UINT64_C(1) << (k))
+#define AGAIN_MS 200
+#define FREEZES	 20
+#define BIT(k)	 (UINT64_C(1) << (k))
 
 /* ---- what is wrong ---- */
 
@@ -27,7 +30,8 @@ static uint64_t in_sync(const struct lo_map *m, unsigned stripe)
 	return bits;
 }
 
-/* The copies of a stripe that end where the file does are right. Where none does, only that they differ is known. */
+/* The copies of a stripe that end where the file does are right. Where none does, only that they
+ * differ is known. */
 static void judge_stripe(const struct scrub_file *f, uint64_t sync, struct scrub_wrong *w)
 {
 	const struct lo_stat *ls = &f->f_stat;
@@ -69,7 +73,9 @@ void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *
 
 	*w = (struct scrub_wrong){.w_missing = ls->ls_lost};
 	for (unsigned k = 0; k < lo_objects(map); k++)
-		w->w_degraded |= map->lm_obj[k].ob_state != LO_ABSENT && (map->lm_obj[k].ob_state != LO_IN_SYNC || (m && dsc_dead(m->m_dsc, map->lm_obj[k].ob_ds)));
+		w->w_degraded |= map->lm_obj[k].ob_state != LO_ABSENT &&
+				 (map->lm_obj[k].ob_state != LO_IN_SYNC ||
+				  (m && dsc_dead(m->m_dsc, map->lm_obj[k].ob_ds)));
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		uint64_t sync = in_sync(map, s), there = sync & ls->ls_answered & ~ls->ls_lost;
 		bool living = false;
@@ -81,7 +87,8 @@ void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *
 		w->w_cut |= m && !living ? BIT(s) : 0;
 	}
 	/* On generic data servers an object of a striped file goes on to where the file ends. */
-	if (!w->w_unasked && !w->w_missing && !(m && map->lm_stripes > 1 && lo_generic(m->m_lo, map)))
+	if (!w->w_unasked && !w->w_missing &&
+	    !(m && map->lm_stripes > 1 && lo_generic(m->m_lo, map)))
 		judge_sizes(f, w);
 }
 
@@ -93,7 +100,8 @@ static bool busy(struct mds *m, const struct scrub_file *f)
 
 	st_file_lock(m->m_st, f->f_inode.i_ino);
 	file = st_file_get(m->m_st, f->f_inode.i_ino, false);
-	yes = file && (file->f_marked || file->f_pins || file->f_sizing || file->f_judge || st_file_has_writers(file));
+	yes = file && (file->f_marked || file->f_pins || file->f_sizing || file->f_judge ||
+		       st_file_has_writers(file));
 	st_file_unlock(m->m_st, f->f_inode.i_ino);
 	return yes || lo_held_objects(m->m_lo, f->f_inode.i_ino, &f->f_stat.ls_map);
 }
@@ -103,7 +111,8 @@ static bool busy(struct mds *m, const struct scrub_file *f)
 static void file_next(struct op_scrub *c);
 static void file_again(struct op_scrub *c);
 
-static void find_in(struct op_scrub *c, const struct scrub_file *f, enum op_scrub_kind kind, enum op_scrub_done done, unsigned obj)
+static void find_in(struct op_scrub *c, const struct scrub_file *f, enum op_scrub_kind kind,
+		    enum op_scrub_done done, unsigned obj)
 {
 	const struct lo_map *m = &f->f_stat.ls_map;
 
@@ -157,7 +166,8 @@ static void verdict_done(struct op_scrub *c)
 	const struct scrub_file *f = &c->c_file[c->c_at];
 
 	if (c->c_staled && !c->c_frozen && !lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map))
-		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL, EXCL_LAYOUTS, brought_back, c);
+		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL,
+			   EXCL_LAYOUTS, brought_back, c);
 	else
 		file_over(c);
 }
@@ -177,7 +187,8 @@ static int verdict_run(struct op_scrub *c, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	c->c_nfound = c->c_base;
 	c->c_staled = false;
-	if (err == -ESTALE || err == -ENOENT || (!err && i.i_incarnation != f->f_inode.i_incarnation))
+	if (err == -ESTALE || err == -ENOENT ||
+	    (!err && i.i_incarnation != f->f_inode.i_incarnation))
 		return 0;
 	if (err)
 		return err;
@@ -185,7 +196,9 @@ static int verdict_run(struct op_scrub *c, struct kv_txn *t)
 	hit = lo_map_same(&f->f_stat.ls_map, w.w_bad, &map);
 	/* What is being made may be a copy of the bad one. */
 	for (unsigned k = 0; k < lo_objects(&map); k++)
-		for (unsigned b = k % map.lm_stripes; b < lo_objects(&map) && map.lm_obj[k].ob_state == LO_REBUILDING; b += map.lm_stripes)
+		for (unsigned b = k % map.lm_stripes;
+		     b < lo_objects(&map) && map.lm_obj[k].ob_state == LO_REBUILDING;
+		     b += map.lm_stripes)
 			hit |= hit & BIT(b) ? BIT(k) : 0;
 	if (!c->c_next.ss_dry)
 		stale = lo_map_make_stale(&map, hit, NULL);
@@ -243,7 +256,8 @@ static void file_judge(struct op_scrub *c)
 	} else if (lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map)) {
 		file_skip(c, &c->c_s.ss_skipped);
 	} else {
-		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL, EXCL_LAYOUTS, file_frozen, c);
+		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL,
+			   EXCL_LAYOUTS, file_frozen, c);
 	}
 }
 
@@ -253,7 +267,8 @@ static void again_done(struct lo_stat *ls, int err)
 	file_judge(caa_container_of(ls, struct scrub_file, f_stat)->f_scrub);
 }
 
-void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i, void (*done)(struct lo_stat *ls, int err))
+void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i,
+	       void (*done)(struct lo_stat *ls, int err))
 {
 	f->f_scrub = c;
 	f->f_inode = *i;
@@ -330,7 +345,9 @@ static int take_file(void *arg, const struct ns_inode *i)
 		return 1;
 	}
 	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map)) {
-		scrub_find(c, &(struct op_scrub_found){.sf_kind = OP_SCRUB_DAMAGED, .sf_ino = i->i_ino, .sf_incarnation = i->i_incarnation});
+		scrub_find(c, &(struct op_scrub_found){.sf_kind = OP_SCRUB_DAMAGED,
+						       .sf_ino = i->i_ino,
+						       .sf_incarnation = i->i_incarnation});
 		c->c_last = i->i_ino;
 		return 0;
 	}
@@ -380,8 +397,10 @@ static void content_told(struct op_scrub *c)
 			unsigned k = (unsigned)__builtin_ctzll(b);
 
 			scrub_find(c, &(struct op_scrub_found){
-					      .sf_kind = d->vd_unread & BIT(k) ? OP_SCRUB_UNREADABLE : OP_SCRUB_DIFFERS,
-					      .sf_done = d->vd_stale & BIT(k) ? OP_SCRUB_STALE : OP_SCRUB_LEFT,
+					      .sf_kind = d->vd_unread & BIT(k) ? OP_SCRUB_UNREADABLE
+									       : OP_SCRUB_DIFFERS,
+					      .sf_done = d->vd_stale & BIT(k) ? OP_SCRUB_STALE
+									      : OP_SCRUB_LEFT,
 					      .sf_ds = d->vd_ds[k],
 					      .sf_ino = d->vd_ino,
 					      .sf_stripe = (uint8_t)d->vd_stripe,
@@ -409,7 +428,8 @@ static void content_done(void *arg)
 	c->c_diff = 0;
 	c->c_s.ss_bytes += c->c_diffs.vv_bytes;
 	c->c_s.ss_skipped += c->c_diffs.vv_skipped;
-	c->c_s.ss_counts[OP_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff; /* those that it did not keep */
+	/* those that it did not keep */
+	c->c_s.ss_counts[OP_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff;
 	content_told(c);
 }
 

@@ -6,7 +6,7 @@
 
 /* ---- rows NS_T_SCRUB (scrub_row.c) ---- */
 
-int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s); /* -ENOENT, -EIO */
+int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s);       /* -ENOENT, -EIO */
 int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s); /* W */
 /* W: counts it, and keeps it while there is room. */
 int scrub_found_put(struct kv_txn *t, struct op_scrub_state *s, const struct op_scrub_found *f);
@@ -18,16 +18,19 @@ struct scrub_first {
 	ctl_object fi_object;
 	uint64_t fi_size;
 };
-int scrub_first_put(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f); /* W */
-int scrub_first_del(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f); /* W */
+/* W */
+int scrub_first_put(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f);
+/* W */
+int scrub_first_del(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f);
 /* Up to max of them, all of the first server that has any. How many, or a negative errno. */
 int scrub_firsts(struct kv_txn *t, uint16_t fs, struct scrub_first *out, unsigned max);
 
 /* ---- the job ---- */
 
-#define SCRUB_FIRSTS 16384 /* objects seen once at a time: with more, those are seen again before the list goes on */
-#define SCRUB_FILES  32	   /* files asked for at a time */
-#define SCRUB_TRIES  3	   /* before it counts that somebody does not answer, or before a freeze */
+/* objects seen once at a time: with more, those are seen again before the list goes on */
+#define SCRUB_FIRSTS 16384
+#define SCRUB_FILES  32 /* files asked for at a time */
+#define SCRUB_TRIES  3	/* before it counts that somebody does not answer, or before a freeze */
 
 /* A file in hand: as of the snapshot that led to it, and what the data servers said. */
 struct scrub_file {
@@ -35,11 +38,13 @@ struct scrub_file {
 	struct ns_inode f_inode;
 	struct lo_stat f_stat;
 };
-/* scrub_file.c: what is wrong with it. Bits per object, of those in sync. m: NULL, servers are not looked at. */
+/* scrub_file.c: what is wrong with it. Bits per object, of those in sync. m: NULL, servers are not
+ * looked at. */
 struct scrub_wrong {
 	uint64_t w_missing, w_size; /* size: not as the others, or the file */
-	uint64_t w_bad;		    /* of both: those that another copy is better than, for certain */
-	uint64_t w_unasked, w_cut;  /* cut: a bit per stripe */
+	/* of both: those that another copy is better than, for certain */
+	uint64_t w_bad;
+	uint64_t w_unasked, w_cut; /* cut: a bit per stripe */
 	bool w_degraded;
 };
 void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w);
@@ -56,7 +61,8 @@ struct op_scrub {
 	bool c_stop, c_starting;
 	struct op_scrub_ask c_ask;
 	/* the loop's */
-	struct op_scrub_state c_s, c_next; /* as stored; and as it is after the transaction in hand */
+	/* as stored; and as it is after the transaction in hand */
+	struct op_scrub_state c_s, c_next;
 	struct kv_op c_op;
 	void (*c_then)(struct op_scrub *c);
 	int (*c_run)(struct op_scrub *c, struct kv_txn *t);
@@ -77,7 +83,8 @@ struct op_scrub {
 	uint8_t c_cookie[64];
 	unsigned c_ncookie;
 	bool c_kick;
-	uint8_t c_slot[CTL_BATCH_MAX]; /* of objects that are beside a file's: that file, in c_file; else SCRUB_FILES */
+	/* of objects that are beside a file's: that file, in c_file; else SCRUB_FILES */
+	uint8_t c_slot[CTL_BATCH_MAX];
 	/* files */
 	struct scrub_file c_file[SCRUB_FILES];
 	unsigned c_nfile, c_asked, c_at;
@@ -91,8 +98,10 @@ struct op_scrub {
 	unsigned c_diff;	       /* the next of those to be told */
 	uint64_t c_ino[SCRUB_FILES];
 };
-/* Runs run in a transaction, which puts the state after it; then(c). What cannot be stored ends the run. */
-void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t), void (*then)(struct op_scrub *c));
+/* Runs run in a transaction, which puts the state after it; then(c). What cannot be stored ends the
+ * run. */
+void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t),
+		  void (*then)(struct op_scrub *c));
 void scrub_later(struct op_scrub *c, uint32_t ms, void (*wake)(struct op_scrub *c));
 void scrub_find(struct op_scrub *c, const struct op_scrub_found *f);
 /* A step of the phase. */
@@ -103,6 +112,7 @@ bool scrub_stopped(struct op_scrub *c);
 void scrub_files_go(struct op_scrub *c);
 void scrub_content_go(struct op_scrub *c);
 /* Before lo_stat: its map is decoded already. */
-void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i, void (*done)(struct lo_stat *ls, int err));
+void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i,
+	       void (*done)(struct lo_stat *ls, int err));
 void scrub_log(const struct op_scrub *c, const struct op_scrub_found *f);
 #endif

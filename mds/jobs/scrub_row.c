@@ -1,6 +1,7 @@
 /*
- * scrub_row.c - what a scrub keeps in the store: rows NS_T_SCRUB. The first byte of a key says of which sort: 0, the state, one row; 1 and a number (be32), a finding; 2, an object that was
- * seen once: its server, inode, incarnation, stripe, copy (be32, be64, be16, a byte each).
+ * scrub_row.c - what a scrub keeps in the store: rows NS_T_SCRUB. The first byte of a key says of
+ * which sort: 0, the state, one row; 1 and a number (be32), a finding; 2, an object that was seen
+ * once: its server, inode, incarnation, stripe, copy (be32, be64, be16, a byte each).
  */
 #include "mds/jobs/scrub_int.h"
 #include <endian.h>
@@ -10,7 +11,16 @@
 #define SCRUB_VERSION 1
 
 enum { ROW_STATE = 0, ROW_FOUND = 1, ROW_FIRST = 2 };
-enum { S_RUNNING = 1, S_STOPPED = 2, S_CONTENT = 4, S_DRY = 8, S_OLD = 16, S_SKIM = 32, S_NEWER = 64, S_ALL = 127 };
+enum {
+	S_RUNNING = 1,
+	S_STOPPED = 2,
+	S_CONTENT = 4,
+	S_DRY = 8,
+	S_OLD = 16,
+	S_SKIM = 32,
+	S_NEWER = 64,
+	S_ALL = 127
+};
 #define NUMBERS 14
 
 struct state_rec {
@@ -19,7 +29,8 @@ struct state_rec {
 	uint64_t r_number[NUMBERS], r_count[OP_SCRUB_KINDS];
 	uint8_t r_cookie[64];
 } __attribute__((packed));
-_Static_assert(OP_SCRUB_KINDS == 13 && OP_SCRUB_PHASES == 5 && OP_SCRUB_DONES == 3, "they are stored");
+_Static_assert(OP_SCRUB_KINDS == 13 && OP_SCRUB_PHASES == 5 && OP_SCRUB_DONES == 3,
+	       "they are stored");
 _Static_assert(sizeof(struct state_rec) == 8 + 27 * 8 + 64, "state of a scrub, version 1");
 
 struct found_rec {
@@ -47,14 +58,24 @@ struct first_key {
 	uint16_t k_incarnation;
 	uint8_t k_stripe, k_copy;
 } __attribute__((packed));
-_Static_assert(sizeof(struct found_key) == 5 && sizeof(struct first_key) == 17, "keys are their bytes");
+_Static_assert(sizeof(struct found_key) == 5 && sizeof(struct first_key) == 17,
+	       "keys are their bytes");
 
 const char *op_scrub_kind_name(enum op_scrub_kind k)
 {
 	static const char *const name[OP_SCRUB_KINDS] = {
-		[OP_SCRUB_ORPHAN] = "orphan", [OP_SCRUB_NEEDED] = "needed", [OP_SCRUB_FOREIGN] = "foreign", [OP_SCRUB_NOT_YET] = "not-yet",
-		[OP_SCRUB_MISSING] = "missing", [OP_SCRUB_LOST] = "lost", [OP_SCRUB_SIZE] = "size", [OP_SCRUB_DIFFERS] = "differs",
-		[OP_SCRUB_UNREADABLE] = "unreadable", [OP_SCRUB_AWAY] = "away", [OP_SCRUB_CUT] = "cut-off", [OP_SCRUB_DAMAGED] = "damaged",
+		[OP_SCRUB_ORPHAN] = "orphan",
+		[OP_SCRUB_NEEDED] = "needed",
+		[OP_SCRUB_FOREIGN] = "foreign",
+		[OP_SCRUB_NOT_YET] = "not-yet",
+		[OP_SCRUB_MISSING] = "missing",
+		[OP_SCRUB_LOST] = "lost",
+		[OP_SCRUB_SIZE] = "size",
+		[OP_SCRUB_DIFFERS] = "differs",
+		[OP_SCRUB_UNREADABLE] = "unreadable",
+		[OP_SCRUB_AWAY] = "away",
+		[OP_SCRUB_CUT] = "cut-off",
+		[OP_SCRUB_DAMAGED] = "damaged",
 	};
 
 	return k > 0 && k < OP_SCRUB_KINDS ? name[k] : "?";
@@ -64,8 +85,10 @@ const char *op_scrub_kind_name(enum op_scrub_kind k)
 
 static void numbers(struct op_scrub_state *s, uint64_t *out[NUMBERS])
 {
-	uint64_t *const list[NUMBERS] = {&s->ss_number, &s->ss_began_s, &s->ss_ended_s, &s->ss_objects, &s->ss_files, &s->ss_bytes, &s->ss_busy, &s->ss_skipped,
-					 &s->ss_degraded, &s->ss_removed, &s->ss_stale, &s->ss_told, &s->ss_ino, &s->ss_firsts};
+	uint64_t *const list[NUMBERS] = {
+		&s->ss_number, &s->ss_began_s, &s->ss_ended_s, &s->ss_objects,	&s->ss_files,
+		&s->ss_bytes,  &s->ss_busy,    &s->ss_skipped, &s->ss_degraded, &s->ss_removed,
+		&s->ss_stale,  &s->ss_told,    &s->ss_ino,     &s->ss_firsts};
 
 	memcpy(out, list, sizeof(list));
 }
@@ -84,7 +107,8 @@ int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s)
 	if (val.s_len != sizeof(r))
 		return -EIO;
 	memcpy(&r, val.s_data, sizeof(r));
-	if (r.r_version != SCRUB_VERSION || r.r_flags & ~S_ALL || r.r_phase >= OP_SCRUB_PHASES || r.r_ncookie > sizeof(r.r_cookie) || le32toh(r.r_ds) > DSC_MAX + 1)
+	if (r.r_version != SCRUB_VERSION || r.r_flags & ~S_ALL || r.r_phase >= OP_SCRUB_PHASES ||
+	    r.r_ncookie > sizeof(r.r_cookie) || le32toh(r.r_ds) > DSC_MAX + 1)
 		return -EIO;
 	numbers(s, n);
 	for (unsigned k = 0; k < NUMBERS; k++)
@@ -112,8 +136,10 @@ int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s)
 	uint64_t *n[NUMBERS];
 	struct state_rec r = {
 		.r_version = SCRUB_VERSION,
-		.r_flags = (uint8_t)(s->ss_running * S_RUNNING | s->ss_stopped * S_STOPPED | s->ss_content * S_CONTENT | s->ss_dry * S_DRY | s->ss_old * S_OLD | s->ss_skim * S_SKIM |
-				   s->ss_newer * S_NEWER),
+		.r_flags =
+			(uint8_t)(s->ss_running * S_RUNNING | s->ss_stopped * S_STOPPED |
+				  s->ss_content * S_CONTENT | s->ss_dry * S_DRY |
+				  s->ss_old * S_OLD | s->ss_skim * S_SKIM | s->ss_newer * S_NEWER),
 		.r_phase = (uint8_t)s->ss_phase,
 		.r_ncookie = s->ss_ncookie,
 		.r_ds = htole32(s->ss_ds),
@@ -174,7 +200,8 @@ static bool found_decode(struct kv_slice val, struct op_scrub_found *f)
 		.sf_size = le64toh(r.r_size),
 		.sf_want = le64toh(r.r_want),
 	};
-	return r.r_version == SCRUB_VERSION && r.r_kind && r.r_kind < OP_SCRUB_KINDS && r.r_done < OP_SCRUB_DONES;
+	return r.r_version == SCRUB_VERSION && r.r_kind && r.r_kind < OP_SCRUB_KINDS &&
+	       r.r_done < OP_SCRUB_DONES;
 }
 
 struct each {
@@ -206,7 +233,9 @@ static struct first_key first_key(const struct scrub_first *f)
 {
 	const ctl_object *o = &f->fi_object;
 
-	return (struct first_key){ROW_FIRST, htobe32(f->fi_ds), htobe64(o->ino), htobe16((uint16_t)o->incarnation), (uint8_t)o->stripe, (uint8_t)o->mirror};
+	return (struct first_key){ROW_FIRST,	      htobe32(f->fi_ds),
+				  htobe64(o->ino),    htobe16((uint16_t)o->incarnation),
+				  (uint8_t)o->stripe, (uint8_t)o->mirror};
 }
 
 int scrub_first_put(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f)
@@ -247,7 +276,11 @@ static int first_row(void *arg, struct kv_slice id, struct kv_slice val)
 		return 1;
 	fs->out[fs->n++] = (struct scrub_first){
 		.fi_ds = be32toh(key.k_ds),
-		.fi_object = {.ino = be64toh(key.k_ino), .fs = fs->fs, .incarnation = be16toh(key.k_incarnation), .stripe = key.k_stripe, .mirror = key.k_copy},
+		.fi_object = {.ino = be64toh(key.k_ino),
+			      .fs = fs->fs,
+			      .incarnation = be16toh(key.k_incarnation),
+			      .stripe = key.k_stripe,
+			      .mirror = key.k_copy},
 		.fi_size = le64toh(r.r_size),
 	};
 	return 0;

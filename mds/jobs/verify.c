@@ -1,11 +1,16 @@
 /*
- * verify.c - copies in sync are compared: each data server sums a range of its object, and the sums are compared here (proto/ctl.x, SUM). A job on one loop, range after range.
+ * verify.c - copies in sync are compared: each data server sums a range of its object, and the sums
+ * are compared here (proto/ctl.x, SUM). A job on one loop, range after range.
  *
- * Clients write meanwhile, so two copies may be looked at when one has a write that the other is about to have. A range whose sums are equal is equal. One that differs is asked for again, and
- * if it still does, under a freeze: all layouts are back, older capabilities are fenced, nothing is under way. What differs then is a difference.
+ * Clients write meanwhile, so two copies may be looked at when one has a write that the other is
+ * about to have. A range whose sums are equal is equal. One that differs is asked for again, and if
+ * it still does, under a freeze: all layouts are back, older capabilities are fenced, nothing is
+ * under way. What differs then is a difference.
  *
- * An object that is known to exist and is not there is judged before any freeze: it is in its place whatever is under way, and a fence only marks it lost. What a release of before has made anew by a fence, empty, is
- * shorter than the others: where copies end at different places none of the shorter is elected, and none at all is believed but the one that was asked for.
+ * An object that is known to exist and is not there is judged before any freeze: it is in its place
+ * whatever is under way, and a fence only marks it lost. What a release of before has made anew by
+ * a fence, empty, is shorter than the others: where copies end at different places none of the
+ * shorter is elected, and none at all is believed but the one that was asked for.
  */
 #include "mds/file/size.h"
 #include "mds/file/mirror.h"
@@ -16,11 +21,11 @@
 #include <sodium.h>
 #include <urcu/compiler.h>
 
-#define TRIES	  3   /* before the freeze */
-#define AGAIN_MS  200
-#define SUM_MS	  30000
-#define QUEUE_MAX (1u << 20)
-#define TURN_ENTRIES 64  /* of a directory */
+#define TRIES	     3 /* before the freeze */
+#define AGAIN_MS     200
+#define SUM_MS	     30000
+#define QUEUE_MAX    (1u << 20)
+#define TURN_ENTRIES 64 /* of a directory */
 
 struct sum {
 	struct dsc_ctl su_ctl;
@@ -40,16 +45,17 @@ struct op_verify {
 	pthread_mutex_t v_lock; /* v_view, v_stop: looked at from any thread */
 	struct op_verify_view v_view;
 	bool v_stop;
-	/* inodes that are to be looked at; of a directory, its entries from behind this cookie on */
+	/* inodes that are to be looked at; of a directory, its entries from behind this cookie
+	 * on */
 	struct queued {
 		uint64_t q_ino, q_after;
-	} *v_queue;
+	} * v_queue;
 	unsigned v_entries; /* of this turn */
 	uint64_t v_after;
 	size_t v_n, v_cap;
 	/* the file in hand */
 	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
-	uint64_t v_set; /* op_size_set */
+	uint64_t v_set;		       /* op_size_set */
 	bool v_same; /* nobody says whom to believe, and readers have seen the first copy: two wrote
 			the file */
 	struct ns_inode v_inode;
@@ -146,7 +152,8 @@ static bool unread(const struct op_verify *v, unsigned i)
 
 static bool same(const struct op_verify *v, unsigned a, unsigned b)
 {
-	return v->v_sum[a].su_res.size == v->v_sum[b].su_res.size && !memcmp(v->v_sum[a].su_res.sum, v->v_sum[b].su_res.sum, CTL_SUM_LEN);
+	return v->v_sum[a].su_res.size == v->v_sum[b].su_res.size &&
+	       !memcmp(v->v_sum[a].su_res.sum, v->v_sum[b].su_res.sum, CTL_SUM_LEN);
 }
 
 static uint64_t longest(const struct op_verify *v)
@@ -175,7 +182,8 @@ static bool uneven(const struct op_verify *v)
 	return yes && sized(v);
 }
 
-/* What more than half of those have that can be read, and that does not end before another: all in sync have what was acknowledged. v_nsum: nothing. */
+/* What more than half of those have that can be read, and that does not end before another: all in
+ * sync have what was acknowledged. v_nsum: nothing. */
 static unsigned elected(const struct op_verify *v)
 {
 	unsigned voters = 0;
@@ -187,7 +195,8 @@ static unsigned elected(const struct op_verify *v)
 
 		for (unsigned k = 0; k < v->v_nsum; k++)
 			votes += !lost(v, k) && !unread(v, k) && same(v, i, k);
-		if (!lost(v, i) && !unread(v, i) && 2 * votes > voters && (!sized(v) || v->v_sum[i].su_res.size == longest(v)))
+		if (!lost(v, i) && !unread(v, i) && 2 * votes > voters &&
+		    (!sized(v) || v->v_sum[i].su_res.size == longest(v)))
 			return i;
 	}
 	return v->v_nsum;
@@ -195,7 +204,8 @@ static unsigned elected(const struct op_verify *v)
 
 static bool asked_for(const struct op_verify *v, unsigned i)
 {
-	return v->v_view.vv_ask.va_keep >= 0 && v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep;
+	return v->v_view.vv_ask.va_keep >= 0 &&
+	       v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep;
 }
 
 /* The first of the longest that do not go past what was set; where all do, the shortest. */
@@ -204,15 +214,19 @@ static unsigned right_end(const struct op_verify *v)
 	unsigned best = v->v_nsum;
 
 	for (unsigned i = 0; i < v->v_nsum; i++) {
-		uint64_t size = v->v_sum[i].su_res.size, most = best < v->v_nsum ? v->v_sum[best].su_res.size : 0;
+		uint64_t size = v->v_sum[i].su_res.size,
+			 most = best < v->v_nsum ? v->v_sum[best].su_res.size : 0;
 
-		if (!lost(v, i) && (best == v->v_nsum || (most > v->v_set ? size < most : size > most && size <= v->v_set)))
+		if (!lost(v, i) &&
+		    (best == v->v_nsum ||
+		     (most > v->v_set ? size < most : size > most && size <= v->v_set)))
 			best = i;
 	}
 	return best;
 }
 
-/* The object that is believed: the mirror's that was asked for, else the first of the longest. v_nsum: none is there. */
+/* The object that is believed: the mirror's that was asked for, else the first of the longest.
+ * v_nsum: none is there. */
 static unsigned believed(const struct op_verify *v)
 {
 	unsigned first = v->v_nsum;
@@ -231,7 +245,8 @@ static unsigned believed(const struct op_verify *v)
 			continue;
 		if (asked_for(v, i))
 			return i;
-		if (first == v->v_nsum || (sized(v) && v->v_sum[i].su_res.size > v->v_sum[first].su_res.size))
+		if (first == v->v_nsum ||
+		    (sized(v) && v->v_sum[i].su_res.size > v->v_sum[first].su_res.size))
 			first = i;
 	}
 	return first;
@@ -243,7 +258,9 @@ static uint64_t differing(const struct op_verify *v, unsigned kept)
 	uint64_t bad = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		if (lost(v, i) || unread(v, i) || (sized(v) && v->v_sum[i].su_res.size != k->size) || memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
+		if (lost(v, i) || unread(v, i) ||
+		    (sized(v) && v->v_sum[i].su_res.size != k->size) ||
+		    memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
 			bad |= UINT64_C(1) << v->v_sum[i].su_obj;
 	return bad;
 }
@@ -278,7 +295,8 @@ static void frozen(void *arg, int err);
 
 static void freeze(struct op_verify *v)
 {
-	excl_begin(&v->v_freeze, &v->v_m->m_file, v->v_loop, v->v_ino, NULL, EXCL_LAYOUTS, frozen, v);
+	excl_begin(&v->v_freeze, &v->v_m->m_file, v->v_loop, v->v_ino, NULL, EXCL_LAYOUTS, frozen,
+		   v);
 }
 
 static void told(struct op_verify *v)
@@ -296,7 +314,8 @@ static void told(struct op_verify *v)
 	/* One that is gone, and stays so: it is told once for the stripe. */
 	if (v->v_diff.vd_bad == all_lost(v) && !v->v_diff.vd_stale)
 		v->v_most = 0;
-	/* Objects that are gone: layouts that name them come back. What is stale is not fenced, so it is not made. */
+	/* Objects that are gone: layouts that name them come back. What is stale is not fenced, so
+	 * it is not made. */
 	if (!v->v_frozen && v->v_diff.vd_stale && !lo_fence_hangs(v->v_m->m_lo, &v->v_map)) {
 		v->v_tries = 0;
 		freeze(v);
@@ -310,7 +329,8 @@ static bool undecided(const struct op_verify *v, unsigned kept)
 {
 	if (v->v_view.vv_ask.va_first || v->v_view.vv_ask.va_ends || v->v_same)
 		return false;
-	return v->v_view.vv_ask.va_vote ? elected(v) == v->v_nsum : uneven(v) && !asked_for(v, kept);
+	return v->v_view.vv_ask.va_vote ? elected(v) == v->v_nsum
+					: uneven(v) && !asked_for(v, kept);
 }
 
 static void mended(struct kv_op *op, int err)
@@ -327,7 +347,12 @@ static void mended(struct kv_op *op, int err)
 
 static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
 {
-	v->v_diff = (struct op_verify_diff){.vd_ino = v->v_ino, .vd_off = v->v_off, .vd_len = CTL_SUM_MAX, .vd_stripe = v->v_stripe, .vd_bad = bad, .vd_kept = v->v_sum[kept].su_obj};
+	v->v_diff = (struct op_verify_diff){.vd_ino = v->v_ino,
+					    .vd_off = v->v_off,
+					    .vd_len = CTL_SUM_MAX,
+					    .vd_stripe = v->v_stripe,
+					    .vd_bad = bad,
+					    .vd_kept = v->v_sum[kept].su_obj};
 	for (unsigned k = 0; k < lo_objects(&v->v_map); k++) {
 		v->v_diff.vd_ds[k] = v->v_map.lm_obj[k].ob_ds;
 		v->v_diff.vd_copy[k] = v->v_map.lm_obj[k].ob_copy;
@@ -369,7 +394,8 @@ static void frozen(void *arg, int err)
 		skip_file(v);
 }
 
-/* Somebody was given to write the file since: what he began and could not end is no difference yet, he does it again. */
+/* Somebody was given to write the file since: what he began and could not end is no difference yet,
+ * he does it again. */
 static bool overtaken(const struct op_verify *v)
 {
 	struct st *st = v->v_m->m_st;
@@ -393,7 +419,8 @@ static void answered(struct op_verify *v)
 	for (unsigned i = 0; i < v->v_nsum; i++) {
 		struct sum *su = &v->v_sum[i];
 
-		if (su->su_err || (su->su_status != CTL_OK && su->su_status != CTL_NOENT && (!unread(v, i) || v->v_tries < TRIES))) {
+		if (su->su_err || (su->su_status != CTL_OK && su->su_status != CTL_NOENT &&
+				   (!unread(v, i) || v->v_tries < TRIES))) {
 			if (v->v_tries++ < TRIES)
 				later(v, AGAIN_MS, ask_range);
 			else
@@ -462,7 +489,8 @@ static void sum_ask(struct op_verify *v, struct sum *su)
 	su->su_ctl.dc_req.op = CTL_OP_SUM;
 	su->su_ctl.dc_take = sum_take;
 	su->su_ctl.dc_done = sum_done;
-	lo_object_name(v->v_m->m_lo, v->v_ino, v->v_inode.i_incarnation, &v->v_map, su->su_obj, &a->object);
+	lo_object_name(v->v_m->m_lo, v->v_ino, v->v_inode.i_incarnation, &v->v_map, su->su_obj,
+		       &a->object);
 	a->offset = v->v_off;
 	a->length = CTL_SUM_MAX;
 	dsc_call(v->v_m->m_dsc, v->v_map.lm_obj[su->su_obj].ob_ds, &su->su_ctl, SUM_MS);
@@ -518,7 +546,8 @@ static void ask_range(struct op_verify *v)
 	v->v_nsum = 0;
 	for (unsigned r = 0; (k = lo_copy(&v->v_map, v->v_stripe, r)) >= 0; r++)
 		v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = (unsigned)k};
-	if (v->v_nsum < (v->v_view.vv_ask.va_vote ? 1 : 2)) { /* the others are stale by now, and repair compares them */
+	/* the others are stale by now, and repair compares them */
+	if (v->v_nsum < (v->v_view.vv_ask.va_vote ? 1 : 2)) {
 		thaw(v);
 		v->v_off = v->v_most = 0;
 		v->v_stripe++;
@@ -536,7 +565,8 @@ static bool queue(struct op_verify *v, uint64_t ino, uint64_t after)
 {
 	if (v->v_n == v->v_cap) {
 		size_t cap = v->v_cap ? v->v_cap * 2 : 256;
-		struct queued *q = cap > QUEUE_MAX ? NULL : reallocarray(v->v_queue, cap, sizeof(*q));
+		struct queued *q =
+			cap > QUEUE_MAX ? NULL : reallocarray(v->v_queue, cap, sizeof(*q));
 
 		if (!q) {
 			count(v, &v->v_view.vv_skipped, 1);
@@ -561,7 +591,8 @@ static int queue_entry(void *arg, const struct ns_dirent *d)
 	return 0;
 }
 
-/* Some of its entries, and behind them itself for the rest: those are looked at first, so the queue stays short. */
+/* Some of its entries, and behind them itself for the rest: those are looked at first, so the queue
+ * stays short. */
 static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
 {
 	size_t at = v->v_n;
@@ -577,7 +608,8 @@ static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
 	if (err)
 		count(v, &v->v_view.vv_skipped, 1);
 	if (err || eof) /* nothing is left of it */
-		memmove(&v->v_queue[at], &v->v_queue[at + 1], (--v->v_n - at) * sizeof(*v->v_queue));
+		memmove(&v->v_queue[at], &v->v_queue[at + 1],
+			(--v->v_n - at) * sizeof(*v->v_queue));
 }
 
 /* 1: a file to compare; 0: nothing; a directory's entries are queued. */
@@ -641,14 +673,18 @@ static void begin_run(struct loop_msg *m)
 	next_file(caa_container_of(m, struct op_verify, v_msg));
 }
 
-static void verify_begin_own(struct op_verify *v, struct op_verify_ask ask, const uint64_t *ino, unsigned n, void (*done)(void *arg), void *arg)
+static void verify_begin_own(struct op_verify *v, struct op_verify_ask ask, const uint64_t *ino,
+			     unsigned n, void (*done)(void *arg), void *arg)
 {
 	struct op_verify_view *w = &v->v_view;
 
 	v->v_done = done;
 	v->v_arg = arg;
 	pthread_mutex_lock(&v->v_lock);
-	*w = (struct op_verify_view){.vv_ask = ask, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = w->vv_diff};
+	*w = (struct op_verify_view){.vv_ask = ask,
+				     .vv_number = w->vv_number + 1,
+				     .vv_running = true,
+				     .vv_diff = w->vv_diff};
 	pthread_mutex_unlock(&v->v_lock);
 	for (unsigned k = n; k > 0; k--)
 		queue(v, ino[k - 1], 0);
@@ -656,19 +692,28 @@ static void verify_begin_own(struct op_verify *v, struct op_verify_ask ask, cons
 	loop_post(v->v_loop, &v->v_msg);
 }
 
-void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend, void (*done)(void *arg), void *arg)
+void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend,
+		   void (*done)(void *arg), void *arg)
 {
-	verify_begin_own(v, (struct op_verify_ask){.va_mend = mend, .va_keep = -1, .va_vote = true}, ino, n, done, arg);
+	verify_begin_own(v, (struct op_verify_ask){.va_mend = mend, .va_keep = -1, .va_vote = true},
+			 ino, n, done, arg);
 }
 
 void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
 {
-	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true}, &ino, 1, done, arg);
+	verify_begin_own(v,
+			 (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true},
+			 &ino, 1, done, arg);
 }
 
-void op_verify_run_ends(struct op_verify *v, uint64_t ino, uint32_t grants, void (*done)(void *arg), void *arg)
+void op_verify_run_ends(struct op_verify *v, uint64_t ino, uint32_t grants, void (*done)(void *arg),
+			void *arg)
 {
-	verify_begin_own(v, (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_ends = true, .va_grants = grants}, &ino, 1, done, arg);
+	verify_begin_own(
+		v,
+		(struct op_verify_ask){
+			.va_mend = true, .va_keep = -1, .va_ends = true, .va_grants = grants},
+		&ino, 1, done, arg);
 }
 
 static void begin(struct loop_msg *m)
@@ -691,11 +736,15 @@ bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask)
 
 	pthread_mutex_lock(&v->v_lock);
 	free_ = !w->vv_running;
-	same = w->vv_ask.va_ino == ask->va_ino && w->vv_ask.va_mend == ask->va_mend && w->vv_ask.va_keep == ask->va_keep;
+	same = w->vv_ask.va_ino == ask->va_ino && w->vv_ask.va_mend == ask->va_mend &&
+	       w->vv_ask.va_keep == ask->va_keep;
 	if (free_) {
 		struct op_verify_diff *diff = w->vv_diff;
 
-		*w = (struct op_verify_view){.vv_ask = *ask, .vv_number = w->vv_number + 1, .vv_running = true, .vv_diff = diff};
+		*w = (struct op_verify_view){.vv_ask = *ask,
+					     .vv_number = w->vv_number + 1,
+					     .vv_running = true,
+					     .vv_diff = diff};
 		v->v_stop = false;
 	}
 	pthread_mutex_unlock(&v->v_lock);

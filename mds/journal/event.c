@@ -1,7 +1,8 @@
 /*
  * event.c - see event.h.
  *
- * Rows NS_T_EVENT: the key is the ring and the number, the value a head, the subject, the text. A number is given when the row is put, on the committer's thread: whoever has read up to one has
+ * Rows NS_T_EVENT: the key is the ring and the number, the value a head, the subject, the text. A
+ * number is given when the row is put, on the committer's thread: whoever has read up to one has
  * missed none before it.
  */
 #include "mds/journal/event.h"
@@ -31,18 +32,37 @@ _Static_assert(EV_KINDS == 24, "a kind's number is stored");
 #define KEY_LEN 9
 
 static const char *const names[EV_KINDS] = {
-	[EV_STARTED] = "started", [EV_GRACE_BEGINS] = "grace-begins", [EV_GRACE_ENDED] = "grace-ended", [EV_STOPPED] = "stopped",
-	[EV_DS_JOINED] = "ds-joined", [EV_DS_LEFT] = "ds-left", [EV_DS_SUSPECT] = "ds-suspect", [EV_DS_DEAD] = "ds-dead", [EV_DS_ALIVE] = "ds-alive",
-	[EV_DS_CHANGED] = "ds-changed", [EV_DS_NO_SPACE] = "ds-no-space", [EV_CLIENT_EVICTED] = "client-evicted", [EV_POLICY_SET] = "policy-set",
-	[EV_EXPORTS_RELOADED] = "exports-reloaded", [EV_LAYOUT_FENCED] = "layout-fenced", [EV_COPY_STALE] = "copy-stale", [EV_COPY_REPAIRED] = "copy-repaired",
-	[EV_FILE_MOVED] = "file-moved", [EV_LOST] = "events-lost", [EV_SCRUBBED] = "scrub", [EV_COPY_CHOSEN] = "copy-chosen", [EV_RESTORED] = "restored",
+	[EV_STARTED] = "started",
+	[EV_GRACE_BEGINS] = "grace-begins",
+	[EV_GRACE_ENDED] = "grace-ended",
+	[EV_STOPPED] = "stopped",
+	[EV_DS_JOINED] = "ds-joined",
+	[EV_DS_LEFT] = "ds-left",
+	[EV_DS_SUSPECT] = "ds-suspect",
+	[EV_DS_DEAD] = "ds-dead",
+	[EV_DS_ALIVE] = "ds-alive",
+	[EV_DS_CHANGED] = "ds-changed",
+	[EV_DS_NO_SPACE] = "ds-no-space",
+	[EV_CLIENT_EVICTED] = "client-evicted",
+	[EV_POLICY_SET] = "policy-set",
+	[EV_EXPORTS_RELOADED] = "exports-reloaded",
+	[EV_LAYOUT_FENCED] = "layout-fenced",
+	[EV_COPY_STALE] = "copy-stale",
+	[EV_COPY_REPAIRED] = "copy-repaired",
+	[EV_FILE_MOVED] = "file-moved",
+	[EV_LOST] = "events-lost",
+	[EV_SCRUBBED] = "scrub",
+	[EV_COPY_CHOSEN] = "copy-chosen",
+	[EV_RESTORED] = "restored",
 	[EV_COPIES_DIFFER] = "copies-differ",
 };
 
 static struct {
 	pthread_mutex_t lock;
 	struct ns *ns;
-	uint64_t next, rows[RINGS]; /* the committer's; rows counts more than there are after a commit that failed, so the ring is shorter until the next start */
+	/* the committer's; rows counts more than there are after a commit that failed, so the ring
+	 * is shorter until the next start */
+	uint64_t next, rows[RINGS];
 	struct ev_event pending[EV_PENDING], writing[EV_PENDING];
 	unsigned npending, nwriting;
 	uint64_t lost;
@@ -67,7 +87,9 @@ enum ev_kind ev_kind_of(const char *name)
 
 static uint8_t ring_of(enum ev_kind k)
 {
-	return (k >= EV_LAYOUT_FENCED && k <= EV_FILE_MOVED) || k == EV_COPIES_DIFFER ? RING_FILES : RING_CLUSTER;
+	return (k >= EV_LAYOUT_FENCED && k <= EV_FILE_MOVED) || k == EV_COPIES_DIFFER
+		       ? RING_FILES
+		       : RING_CLUSTER;
 }
 
 static void key_of(uint8_t key[KEY_LEN], uint8_t ring, uint64_t seq)
@@ -104,7 +126,9 @@ static int row_put(struct kv_txn *t, const struct ev_event *e)
 {
 	size_t ns = strlen(e->e_subject), nt = strlen(e->e_text);
 	uint8_t key[KEY_LEN], row[ROW_MAX], ring = ring_of(e->e_kind);
-	const struct ev_row head = {EV_VERSION, (uint8_t)e->e_kind, (uint8_t)ns, htole64((uint64_t)e->e_sec), htole32(e->e_nsec), htole64(e->e_ino)};
+	const struct ev_row head = {EV_VERSION,		(uint8_t)e->e_kind,
+				    (uint8_t)ns,	htole64((uint64_t)e->e_sec),
+				    htole32(e->e_nsec), htole64(e->e_ino)};
 	int err = make_room(t, ring);
 
 	if (err)
@@ -127,7 +151,8 @@ static bool row_get(struct kv_slice id, struct kv_slice val, struct ev_event *e)
 		return false;
 	memcpy(&r, p, sizeof(r));
 	text = val.s_len - sizeof(r) - r.r_subject;
-	if (r.r_version != EV_VERSION || r.r_subject > EV_SUBJECT_MAX || val.s_len < sizeof(r) + r.r_subject || text > EV_TEXT_MAX)
+	if (r.r_version != EV_VERSION || r.r_subject > EV_SUBJECT_MAX ||
+	    val.s_len < sizeof(r) + r.r_subject || text > EV_TEXT_MAX)
 		return false;
 	memset(e, 0, sizeof(*e));
 	memcpy(&e->e_seq, (const uint8_t *)id.s_data + 1, 8);
@@ -143,7 +168,8 @@ static bool row_get(struct kv_slice id, struct kv_slice val, struct ev_event *e)
 
 /* ---- telling ---- */
 
-static void fill(struct ev_event *e, enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt, va_list ap)
+static void fill(struct ev_event *e, enum ev_kind kind, const char *subject, uint64_t ino,
+		 const char *fmt, va_list ap)
 {
 	struct timespec now;
 
@@ -170,7 +196,8 @@ void ev_add(enum ev_kind kind, const char *subject, uint64_t ino, const char *fm
 	va_end(ap);
 }
 
-int ev_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt, ...)
+int ev_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt,
+	   ...)
 {
 	struct ev_event e;
 	va_list ap;
@@ -212,7 +239,8 @@ static bool take(void)
 		struct timespec now;
 
 		clock_gettime(CLOCK_REALTIME, &now);
-		*e = (struct ev_event){.e_kind = EV_LOST, .e_sec = now.tv_sec, .e_nsec = (uint32_t)now.tv_nsec};
+		*e = (struct ev_event){
+			.e_kind = EV_LOST, .e_sec = now.tv_sec, .e_nsec = (uint32_t)now.tv_nsec};
 		snprintf(e->e_text, sizeof(e->e_text), "%llu events came too fast and were dropped",
 			 (unsigned long long)ev.lost);
 		ev.lost = 0;
@@ -229,7 +257,8 @@ void ev_tick(void)
 	if (!take())
 		return;
 	atomic_store(&ev.busy, true);
-	ev.op = (struct kv_op){.o_run = write_run, .o_done = write_done}; /* on the committer: it only sets a flag */
+	/* on the committer: it only sets a flag */
+	ev.op = (struct kv_op){.o_run = write_run, .o_done = write_done};
 	kv_submit(ns_kv(ev.ns), &ev.op);
 }
 
@@ -277,7 +306,8 @@ static int read_next(struct kv_txn *t, struct read *r, uint64_t seq)
 	return err < 0 ? err : 0;
 }
 
-int ev_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev_event *e), void *arg)
+int ev_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev_event *e),
+	    void *arg)
 {
 	struct read r[RINGS] = {{.ring = RING_CLUSTER}, {.ring = RING_FILES}};
 	int err = 0, stop = 0;
@@ -285,7 +315,8 @@ int ev_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev
 	for (unsigned i = 0; i < RINGS && !err; i++)
 		err = read_next(t, &r[i], seq);
 	while (!err && !stop && (r[0].have || r[1].have)) {
-		struct read *next = !r[1].have || (r[0].have && r[0].e.e_seq < r[1].e.e_seq) ? &r[0] : &r[1];
+		struct read *next =
+			!r[1].have || (r[0].have && r[0].e.e_seq < r[1].e.e_seq) ? &r[0] : &r[1];
 
 		stop = fn(arg, &next->e);
 		err = read_next(t, next, next->e.e_seq);

@@ -5,7 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static __attribute__((format(printf, 4, 5))) int refuse(int why, char *err, size_t errlen, const char *fmt, ...)
+static __attribute__((format(printf, 4, 5))) int refuse(int why, char *err, size_t errlen,
+							const char *fmt, ...)
 {
 	va_list ap;
 
@@ -100,7 +101,8 @@ int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 	terms_of(&wide, &p);
 	wide.lm_mirrors++;
 	for (unsigned s = 0; s < m->lm_stripes; s++)
-		wide.lm_obj[m->lm_mirrors * m->lm_stripes + s] = (struct lo_object){.ob_state = LO_ABSENT};
+		wide.lm_obj[m->lm_mirrors * m->lm_stripes + s] =
+			(struct lo_object){.ob_state = LO_ABSENT};
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
 		struct lo_object *o = &wide.lm_obj[m->lm_mirrors * m->lm_stripes + s];
 		uint32_t ds = lo_place_object(lo, &wide, s, m->lm_mirrors, 0, 0);
@@ -111,7 +113,8 @@ int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 				      "it yet%s%s",
 				      s, *wide.lm_domain ? ", another domain" : "",
 				      *wide.lm_groups ? ", and the labels" : "");
-		*o = (struct lo_object){.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(&wide, s)};
+		*o = (struct lo_object){
+			.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(&wide, s)};
 	}
 	*m = wide;
 	return 0;
@@ -151,12 +154,14 @@ int lo_column_leave(struct lo_map *m, unsigned mirror, char *err, size_t errlen)
 	if (others_suffice(m))
 		return 0;
 	set_leaving(m, mirror, false);
-	return refuse(-EBUSY, err, errlen, "mirror %u: without it a stripe would have no copy in sync", mirror);
+	return refuse(-EBUSY, err, errlen,
+		      "mirror %u: without it a stripe would have no copy in sync", mirror);
 }
 
 /* ---- what moves ---- */
 
-int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint32_t from, char *err, size_t errlen)
+int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint32_t from,
+		char *err, size_t errlen)
 {
 	int e = 0;
 
@@ -196,7 +201,8 @@ uint64_t lo_misplaced(struct lo *lo, const struct lo_map *m)
 	for (unsigned i = 0; i < columns(m) * m->lm_stripes; i++) {
 		uint32_t ds = m->lm_obj[i].ob_ds;
 
-		if (ds == m->lm_from || dsc_draining(lo->l_dsc, ds) || (m->lm_move && !lo_placed_well(lo, m, i)))
+		if (ds == m->lm_from || dsc_draining(lo->l_dsc, ds) ||
+		    (m->lm_move && !lo_placed_well(lo, m, i)))
 			bits |= UINT64_C(1) << i;
 	}
 	return bits;
@@ -233,7 +239,8 @@ int lo_move_begin(struct lo *lo, struct lo_map *m)
 			continue;
 		chosen |= UINT64_C(1) << s;
 		wide.lm_obj[i].ob_leaving = true;
-		wide.lm_obj[first + s] = (struct lo_object){.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(&wide, s)};
+		wide.lm_obj[first + s] = (struct lo_object){
+			.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(&wide, s)};
 		n++;
 	}
 	if (!n)
@@ -295,7 +302,8 @@ static int fill_places(struct lo *lo, struct kv_txn *t, const struct ns_inode *i
 	return err;
 }
 
-static int drop_mirror(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct lo_map *m, unsigned mirror)
+static int drop_mirror(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct lo_map *m,
+		       unsigned mirror)
 {
 	unsigned at = mirror * m->lm_stripes, n = m->lm_stripes;
 	struct lo_policy p;
@@ -305,9 +313,11 @@ static int drop_mirror(struct lo *lo, struct kv_txn *t, const struct ns_inode *i
 	for (unsigned s = 0; s < n && !err; s++)
 		err = lo_order_free_object(lo, t, i, m, at + s);
 	/* A damaged text says nothing of any mirror, and stays. */
-	if (!err && lo_map_policy(m, &p) == 0 && lo_policy_column(&p, (int)mirror, NULL, why, sizeof(why)) == 0)
+	if (!err && lo_map_policy(m, &p) == 0 &&
+	    lo_policy_column(&p, (int)mirror, NULL, why, sizeof(why)) == 0)
 		terms_of(m, &p);
-	memmove(&m->lm_obj[at], &m->lm_obj[at + n], (lo_objects(m) - at - n) * sizeof(m->lm_obj[0]));
+	memmove(&m->lm_obj[at], &m->lm_obj[at + n],
+		(lo_objects(m) - at - n) * sizeof(m->lm_obj[0]));
 	m->lm_mirrors--;
 	return err;
 }

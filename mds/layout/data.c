@@ -1,6 +1,7 @@
 /*
- * data.c - what data servers do with a file's data by themselves: finding holes, reserving, punching. By control calls
- * (proto/ctl.x): an object of each copy, or of one copy, in calls of bounded length, one after the other for an object.
+ * data.c - what data servers do with a file's data by themselves: finding holes, reserving,
+ * punching. By control calls (proto/ctl.x): an object of each copy, or of one copy, in calls of
+ * bounded length, one after the other for an object.
  */
 #include "base/log.h"
 #include "mds/layout/lo_int.h"
@@ -33,7 +34,8 @@ static void object_call(struct lo *lo, uint32_t ds, struct dsc_ctl *c)
 {
 	struct dsc_server sv;
 
-	dsc_call(lo->l_dsc, ds, c, dsc_get(lo->l_dsc, ds, &sv) && sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS);
+	dsc_call(lo->l_dsc, ds, c,
+		 dsc_get(lo->l_dsc, ds, &sv) && sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS);
 }
 
 /* ---- seek ---- */
@@ -89,7 +91,8 @@ static void seek_empty(struct seek_part *sp)
 {
 	const struct lo_seek *lk = sp->sp_run->sr_seek;
 	const struct lo_map *m = &lk->lk_map;
-	uint64_t k = lk->lk_off / m->lm_unit, own = k + (sp->sp_stripe + m->lm_stripes - k % m->lm_stripes) % m->lm_stripes;
+	uint64_t k = lk->lk_off / m->lm_unit,
+		 own = k + (sp->sp_stripe + m->lm_stripes - k % m->lm_stripes) % m->lm_stripes;
 
 	if (lk->lk_hole)
 		seek_found(sp, own == k ? lk->lk_off : own * m->lm_unit);
@@ -158,7 +161,8 @@ static void seek_answer(struct dsc_ctl *c, int err)
 		return;
 	}
 	/* What is beyond another stripe's answer is not looked for. */
-	if (sp->sp_res.found == CTL_SEEK_AGAIN && sp->sp_res.offset > a->offset && (!lk->lk_found || sp->sp_res.offset < lk->lk_at)) {
+	if (sp->sp_res.found == CTL_SEEK_AGAIN && sp->sp_res.offset > a->offset &&
+	    (!lk->lk_found || sp->sp_res.offset < lk->lk_at)) {
 		a->offset = sp->sp_res.offset;
 		object_call(sr->sr_lo, lk->lk_map.lm_obj[sp->sp_obj].ob_ds, c);
 		return;
@@ -238,7 +242,9 @@ static int change_err(const struct change_run *cr)
 		return cr->cr_err;
 	/* A promise of space is kept by every copy, or it is none. */
 	for (unsigned i = 0; i < LO_MAX_OBJECTS; i++)
-		if ((cr->cr_bad >> i & 1) && lc->lc_map.lm_obj[i].ob_state == LO_IN_SYNC && (cr->cr_errs[i] == -EOPNOTSUPP || (lc->lc_kind == LO_ALLOCATE && cr->cr_errs[i] == -ENOSPC)))
+		if ((cr->cr_bad >> i & 1) && lc->lc_map.lm_obj[i].ob_state == LO_IN_SYNC &&
+		    (cr->cr_errs[i] == -EOPNOTSUPP ||
+		     (lc->lc_kind == LO_ALLOCATE && cr->cr_errs[i] == -ENOSPC)))
 			return cr->cr_errs[i];
 	return lo_copies_err(&lc->lc_map, cr->cr_touched, cr->cr_bad, false, cr->cr_errs);
 }
@@ -275,7 +281,8 @@ static void change_failed(struct change_part *cp, int err)
 	change_put(cr);
 }
 
-/* The spans of the next call: of a striped file only the object's own units, except for holes, which the others are anyway. False: no more. */
+/* The spans of the next call: of a striped file only the object's own units, except for holes,
+ * which the others are anyway. False: no more. */
 static bool change_spans(struct change_part *cp)
 {
 	const struct lo_change *lc = cp->cp_run->cr_change;
@@ -290,7 +297,9 @@ static bool change_spans(struct change_part *cp)
 		next = next < end ? next : end;
 		if (whole || lo_stripe_of(m, cp->cp_at) == cp->cp_obj % m->lm_stripes)
 			cp->cp_spans[cp->cp_nspans++] =
-				(ctl_span){ .offset = cp->cp_at, .length = next - cp->cp_at, .from = cp->cp_at - lc->lc_off + lc->lc_from };
+				(ctl_span){.offset = cp->cp_at,
+					   .length = next - cp->cp_at,
+					   .from = cp->cp_at - lc->lc_off + lc->lc_from};
 		cp->cp_at = next;
 	}
 	return cp->cp_nspans;
@@ -301,9 +310,11 @@ static uint64_t change_left(const struct change_part *cp, uint64_t from)
 {
 	const struct lo_change *lc = cp->cp_run->cr_change;
 	const struct lo_map *m = &lc->lc_map;
-	uint64_t row = (uint64_t)m->lm_unit * m->lm_stripes, rows = (lc->lc_off + lc->lc_len - from) / row, left = rows * m->lm_unit;
+	uint64_t row = (uint64_t)m->lm_unit * m->lm_stripes,
+		 rows = (lc->lc_off + lc->lc_len - from) / row, left = rows * m->lm_unit;
 
-	for (uint64_t at = from + rows * row, end = lc->lc_off + lc->lc_len, next; at < end; at = next) {
+	for (uint64_t at = from + rows * row, end = lc->lc_off + lc->lc_len, next; at < end;
+	     at = next) {
 		next = (at / m->lm_unit + 1) * m->lm_unit;
 		next = next < end ? next : end;
 		left += lo_stripe_of(m, at) == cp->cp_obj % m->lm_stripes ? next - at : 0;
@@ -343,7 +354,8 @@ static void change_answer(struct dsc_ctl *c, int err)
 	struct lo_change *lc = cp->cp_run->cr_change;
 
 	/* Nothing was written there, and there is nothing to punch. */
-	if (!err && cp->cp_status == CTL_NOENT && lc->lc_kind == LO_DEALLOCATE && !lc->lc_map.lm_obj[cp->cp_obj].ob_known)
+	if (!err && cp->cp_status == CTL_NOENT && lc->lc_kind == LO_DEALLOCATE &&
+	    !lc->lc_map.lm_obj[cp->cp_obj].ob_known)
 		cp->cp_status = CTL_OK;
 	if (!err)
 		err = ctl_errno(cp->cp_status);
@@ -357,8 +369,10 @@ static void change_answer(struct dsc_ctl *c, int err)
 
 static void change_start(struct change_run *cr, unsigned obj)
 {
-	static const ctl_change_type types[] = {
-		[LO_ALLOCATE] = CTL_CHANGE_ALLOCATE, [LO_EXTEND] = CTL_CHANGE_EXTEND, [LO_DEALLOCATE] = CTL_CHANGE_DEALLOCATE, [LO_COPY] = CTL_CHANGE_COPY};
+	static const ctl_change_type types[] = {[LO_ALLOCATE] = CTL_CHANGE_ALLOCATE,
+						[LO_EXTEND] = CTL_CHANGE_EXTEND,
+						[LO_DEALLOCATE] = CTL_CHANGE_DEALLOCATE,
+						[LO_COPY] = CTL_CHANGE_COPY};
 	struct change_part *cp = &cr->cr_part[cr->cr_nparts++];
 	struct lo_change *lc = cr->cr_change;
 	ctl_change_args *a = &cp->cp_ctl.dc_req.ctl_request_u.change;
@@ -378,7 +392,8 @@ static void change_start(struct change_run *cr, unsigned obj)
 		unsigned source = (unsigned)lo_clone_source(&lc->lc_map, obj, &lc->lc_src_map,
 							    lc->lc_src_same);
 
-		lo_ctl_object(cr->cr_lo, lc->lc_src, lc->lc_src_incarnation, &lc->lc_src_map, source, &a->source);
+		lo_ctl_object(cr->cr_lo, lc->lc_src, lc->lc_src_incarnation, &lc->lc_src_map,
+			      source, &a->source);
 		a->known |= lc->lc_src_map.lm_obj[source].ob_known ? CTL_KNOWN_SOURCE : 0;
 	}
 	cp->cp_spans = calloc(CTL_SPANS_MAX, sizeof(*cp->cp_spans));
@@ -391,7 +406,8 @@ static void change_start(struct change_run *cr, unsigned obj)
 
 bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to)
 {
-	return m->lm_stripes == 1 || (from > to ? from - to : to - from) % ((uint64_t)m->lm_unit * m->lm_stripes) == 0;
+	return m->lm_stripes == 1 ||
+	       (from > to ? from - to : to - from) % ((uint64_t)m->lm_unit * m->lm_stripes) == 0;
 }
 
 bool lo_copy_is_local(const struct lo_map *dst, const struct lo_map *src, bool same, uint64_t from,

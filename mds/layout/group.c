@@ -1,8 +1,10 @@
-/* group.c - which data servers a policy wants for its copies: expressions over their labels (docs/groups.md). */
+/* group.c - which data servers a policy wants for its copies: expressions over their labels
+ * (docs/groups.md). */
 #include "mds/layout/lo_int.h"
 #include <stdio.h>
 
-/* KEY=VALUE[/VALUE]...[+KEY=VALUE...]: the end of a term's key, and of the term. NULL: no such term. */
+/* KEY=VALUE[/VALUE]...[+KEY=VALUE...]: the end of a term's key, and of the term. NULL: no such
+ * term. */
 static const char *term(const char *p, const char *end, const char **stop)
 {
 	const char *plus = memchr(p, '+', (size_t)(end - p)), *eq;

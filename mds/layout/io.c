@@ -2,8 +2,8 @@
  * io.c - READ, WRITE and COMMIT through the MDS, by map.
  *
  * An I/O is cut at stripe units. A read's piece goes to one copy and moves on to the next when it
- * fails; a write has a piece for each copy in sync or being rebuilt. A piece longer than the server takes at once is
- * done bit by bit.
+ * fails; a write has a piece for each copy in sync or being rebuilt. A piece longer than the server
+ * takes at once is done bit by bit.
  *
  * Verifiers. The client compares what a WRITE gave with what COMMIT gives; between them are many
  * servers. One number stands for all: the boot epoch and a generation that rises whenever any
@@ -99,13 +99,14 @@ int lo_plain_err(int err)
 	}
 }
 
-/* A stripe that was touched and that no copy in sync took makes it fail; otherwise the copies that failed
- * are told. */
+/* A stripe that was touched and that no copy in sync took makes it fail; otherwise the copies that
+ * failed are told. */
 int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, bool denied, const int *errs)
 {
 	unsigned objects = (unsigned)m->lm_stripes * m->lm_mirrors;
 
-	/* The file was fenced meanwhile: all of it is done again, no copy is to blame. Where it was not (denied), one is. */
+	/* The file was fenced meanwhile: all of it is done again, no copy is to blame. Where it was
+	 * not (denied), one is. */
 	for (unsigned i = 0; i < objects && !denied; i++)
 		if ((bad >> i & 1) && errs[i] == -EACCES)
 			return -EACCES;
@@ -148,7 +149,8 @@ static void run_end(struct loop_msg *msg)
 		}
 		io->io_failed_map = err ? ir->ir_bad : 0;
 	} else if (!err) {
-		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, io->io_denied, ir->ir_obj_err);
+		err = lo_copies_err(&io->io_map, ir->ir_touched, ir->ir_bad, io->io_denied,
+				    ir->ir_obj_err);
 		io->io_failed_map = err ? 0 : ir->ir_bad;
 		io->io_half_map = err ? ir->ir_touched : 0;
 		io->io_committed = ir->ir_committed;
@@ -240,7 +242,7 @@ static void piece_done(struct dsc_io *di, int err)
 	}
 	if (ir->ir_kind != IO_READ)
 		lo_verifier_seen(ir->ir_lo, ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_ds,
-			      di->di_verifier);
+				 di->di_verifier);
 	if (ir->ir_kind == IO_WRITE && di->di_stable < ir->ir_committed)
 		ir->ir_committed = di->di_stable;
 	if (ir->ir_kind != IO_COMMIT)
@@ -270,12 +272,14 @@ static void piece_start(struct io_piece *ip)
 	struct dsc_server sv;
 	int err;
 
-	if (!dsc_get(lo->l_dsc, ds, &sv) || sv.sv_state >= DSC_DEAD || (!sv.sv_alive && !dsc_leased(lo->l_dsc, ds))) {
+	if (!dsc_get(lo->l_dsc, ds, &sv) || sv.sv_state >= DSC_DEAD ||
+	    (!sv.sv_alive && !dsc_leased(lo->l_dsc, ds))) {
 		piece_failed(ip, -ENOTCONN);
 		return;
 	}
 	ms = sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS;
-	err = lo_handle(lo, &sv, io->io_inode.i_ino, io->io_inode.i_incarnation, &io->io_map, ip->ip_obj, ir->ir_kind == IO_READ ? CAP_READ : CAP_WRITE, 0, &ip->ip_fh);
+	err = lo_handle(lo, &sv, io->io_inode.i_ino, io->io_inode.i_incarnation, &io->io_map,
+			ip->ip_obj, ir->ir_kind == IO_READ ? CAP_READ : CAP_WRITE, 0, &ip->ip_fh);
 	if (err) {
 		piece_failed(ip, err);
 		return;
@@ -316,7 +320,9 @@ uint8_t *lo_buf_new(size_t n)
 	bool pooled = lb;
 
 	if (!lb)
-		lb = aligned_alloc(_Alignof(struct lo_buf), (sizeof(*lb) + n + _Alignof(struct lo_buf) - 1) & ~(_Alignof(struct lo_buf) - 1));
+		lb = aligned_alloc(_Alignof(struct lo_buf),
+				   (sizeof(*lb) + n + _Alignof(struct lo_buf) - 1) &
+					   ~(_Alignof(struct lo_buf) - 1));
 	if (!lb)
 		return NULL;
 	memset(lb, 0, sizeof(*lb) + n);
@@ -395,7 +401,9 @@ static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 		unsigned stripe = lo_stripe_of(m, off), r = 0;
 		int obj;
 
-		for (; (obj = all ? lo_writer(m, stripe, r) : lo_copy(m, stripe, r)) >= 0 && (all || !r); r++)
+		for (; (obj = all ? lo_writer(m, stripe, r) : lo_copy(m, stripe, r)) >= 0 &&
+		       (all || !r);
+		     r++)
 			add_piece(ir, (unsigned)obj, off, n);
 		if (lo_copy(m, stripe, 0) < 0)
 			ir->ir_err = -ETIMEDOUT; /* no copy in sync: somebody is at work on it */
@@ -404,11 +412,13 @@ static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 	}
 }
 
-void lo_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off, uint32_t count, void (*done)(struct lo_io *io, int err))
+void lo_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, uint64_t off,
+		uint32_t count, void (*done)(struct lo_io *io, int err))
 {
 	io->io_loop = loop;
 	io->io_inode = *i;
-	io->io_inode.i_blob = io->io_inode.i_acl = (struct kv_slice){0}; /* they point into a transaction that ends before the I/O does */
+	/* they point into a transaction that ends before the I/O does */
+	io->io_inode.i_blob = io->io_inode.i_acl = (struct kv_slice){0};
 	io->io_off = off;
 	io->io_count = count;
 	io->io_done = done;
@@ -453,8 +463,11 @@ static uint64_t left_short(struct lo *lo, const struct lo_io *io)
 	uint64_t end = io->io_off + io->io_count, bits = 0, writers = lo_writers(m);
 	struct dsc_server sv;
 
-	for (unsigned i = 0; m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && io->io_count && end > io->io_inode.i_size && i < lo_objects(m); i++)
-		if ((writers >> i & 1) && lo_stripe_of(m, end - 1) != i % m->lm_stripes && dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
+	for (unsigned i = 0; m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && io->io_count &&
+			     end > io->io_inode.i_size && i < lo_objects(m);
+	     i++)
+		if ((writers >> i & 1) && lo_stripe_of(m, end - 1) != i % m->lm_stripes &&
+		    dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
 			bits |= UINT64_C(1) << i;
 	return bits;
 }
@@ -464,7 +477,8 @@ void lo_write(struct lo *lo, struct lo_io *io)
 	bool fits = io->io_count <= UINT64_MAX - io->io_off;
 	size_t n = fits ? units(&io->io_map, io->io_off, io->io_count) : 0;
 	uint64_t more = fits ? left_short(lo, io) : 0;
-	struct io_run *ir = run_new(lo, io, IO_WRITE, n * io->io_map.lm_mirrors + (size_t)__builtin_popcountll(more));
+	struct io_run *ir = run_new(lo, io, IO_WRITE,
+				    n * io->io_map.lm_mirrors + (size_t)__builtin_popcountll(more));
 
 	if (!fits)
 		ir->ir_err = -EFBIG;

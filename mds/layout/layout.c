@@ -8,7 +8,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Clients sort mirrors by the sum of their efficiencies and read from the first: the row's rank is added. */
+/* Clients sort mirrors by the sum of their efficiencies and read from the first: the row's rank is
+ * added. */
 #define EFF_ALIVE 1000u
 #define EFF_DEAD  1u
 #define EFF_NONE  0u /* a row with an object being rebuilt */
@@ -17,8 +18,10 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN])
 {
-	/* Of a store whose file system has another number than its inode numbers say there is no version 2. */
-	bool two = sv->sv_protocol >= CTL_PROTOCOL_CAP2 && cap_fs_of(ino) == ns_super(lo->l_ns)->su_fs;
+	/* Of a store whose file system has another number than its inode numbers say there is no
+	 * version 2. */
+	bool two =
+		sv->sv_protocol >= CTL_PROTOCOL_CAP2 && cap_fs_of(ino) == ns_super(lo->l_ns)->su_fs;
 	struct cap c = {
 		.cp_obj =
 			{
@@ -40,7 +43,8 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 	cap_mint(&c, sv->sv_key, fh);
 }
 
-static struct cap_object cap_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj)
+static struct cap_object cap_object(struct lo *lo, uint64_t ino, uint16_t incarnation,
+				    const struct lo_map *m, unsigned obj)
 {
 	return (struct cap_object){
 		.co_ino = ino,
@@ -51,12 +55,15 @@ static struct cap_object cap_object(struct lo *lo, uint64_t ino, uint16_t incarn
 	};
 }
 
-int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client, struct dsc_handle *h)
+int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
+	      const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
+	      struct dsc_handle *h)
 {
 	struct cap_object co = cap_object(lo, ino, incarnation, m, obj);
 
 	if (sv->sv_generic)
-		return dsc_gen_handle(lo->l_dsc, sv->sv_id, &co, m->lm_epoch, rights & CAP_WRITE, h);
+		return dsc_gen_handle(lo->l_dsc, sv->sv_id, &co, m->lm_epoch, rights & CAP_WRITE,
+				      h);
 	memset(h, 0, sizeof(*h));
 	h->dh_len = CAP_LEN;
 	lo_mint(lo, sv, ino, incarnation, m, obj, rights, client, h->dh_data);
@@ -69,12 +76,15 @@ static uint64_t are_new(const struct lo_map *old, const struct lo_map *m)
 	uint64_t bits = 0;
 
 	for (unsigned k = 0; k < lo_objects(m); k++)
-		if (m->lm_obj[k].ob_state != LO_ABSENT && (!old || lo_object_of(old, m->lm_obj[k].ob_ds, k % m->lm_stripes, m->lm_obj[k].ob_copy) < 0))
+		if (m->lm_obj[k].ob_state != LO_ABSENT &&
+		    (!old || lo_object_of(old, m->lm_obj[k].ob_ds, k % m->lm_stripes,
+					  m->lm_obj[k].ob_copy) < 0))
 			bits |= UINT64_C(1) << k;
 	return bits;
 }
 
-int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *old, const struct lo_map *m)
+int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *old,
+	     const struct lo_map *m)
 {
 	uint64_t new = are_new(old, m);
 	struct dsc_server sv;
@@ -83,7 +93,8 @@ int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const st
 	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc) && !err; k++) {
 		struct cap_object co = cap_object(lo, i->i_ino, i->i_incarnation, m, k);
 
-		if (!(new >> k & 1) || !dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) || !sv.sv_generic)
+		if (!(new >> k & 1) || !dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) ||
+		    !sv.sv_generic)
 			continue;
 		err = dsc_gen_take(lo->l_dsc, t, m->lm_obj[k].ob_ds, &co);
 		/* Files made ahead are of epoch 1. */
@@ -113,7 +124,9 @@ static bool any_generic(struct lo *lo, const struct lo_map *m, bool rebuilding)
 	struct dsc_server sv;
 
 	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc); k++)
-		if (m->lm_obj[k].ob_state != LO_ABSENT && (!rebuilding || m->lm_obj[k].ob_state == LO_REBUILDING) && dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
+		if (m->lm_obj[k].ob_state != LO_ABSENT &&
+		    (!rebuilding || m->lm_obj[k].ob_state == LO_REBUILDING) &&
+		    dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
 			return true;
 	return false;
 }
@@ -140,7 +153,8 @@ void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const stru
 	};
 }
 
-void lo_object_name(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m, unsigned obj, ctl_object *out)
+void lo_object_name(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
+		    unsigned obj, ctl_object *out)
 {
 	lo_ctl_object(lo, ino, incarnation, m, obj, out);
 }
@@ -154,7 +168,8 @@ struct encoding {
 	bool en_read, en_write, en_same; /* same: rd_same */
 	uint32_t en_client;
 	struct xdr_out *en_x;
-	/* The copies of each stripe, lm_mirrors places for each: those in sync in the client's order, then those being rebuilt if it writes. */
+	/* The copies of each stripe, lm_mirrors places for each: those in sync in the client's
+	 * order, then those being rebuilt if it writes. */
 	uint8_t en_order[LO_MAX_OBJECTS], en_count[LO_MAX_OBJECTS], en_sync[LO_MAX_OBJECTS];
 };
 
@@ -166,7 +181,8 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	 * on to another by himself. */
 	bool first = !en->en_same || obj == en->en_order[obj % m->lm_stripes * m->lm_mirrors];
 	bool read = en->en_read && first && m->lm_obj[obj].ob_state == LO_IN_SYNC;
-	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) | (m->lm_stripes > 1 ? CAP_STRIPED : 0);
+	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) |
+			  (m->lm_stripes > 1 ? CAP_STRIPED : 0);
 	static const uint8_t anonymous[16];
 	struct dsc_handle h;
 	struct dsc_server sv;
@@ -175,7 +191,8 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 
 	if (!dsc_get(en->en_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv))
 		return -EIO;
-	err = lo_handle(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj, rights, en->en_client, &h);
+	err = lo_handle(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj,
+			rights, en->en_client, &h);
 	if (err)
 		return err == -ENOBUFS ? -EAGAIN : err;
 	xdr_put_fixed(en->en_x, sv.sv_uuid, 16);
@@ -184,7 +201,8 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
 	xdr_put_opaque(en->en_x, h.dh_data, h.dh_len);
-	/* Numeric, or the client refuses the layout. Our data servers look at the capability and at no user: there they are 0. */
+	/* Numeric, or the client refuses the layout. Our data servers look at the capability and at
+	 * no user: there they are 0. */
 	xdr_put_opaque(en->en_x, user, (uint32_t)snprintf(user, sizeof(user), "%u", h.dh_uid));
 	xdr_put_opaque(en->en_x, group, (uint32_t)snprintf(group, sizeof(group), "%u", h.dh_gid));
 	return 0;
@@ -218,7 +236,8 @@ static unsigned put_in_order(struct encoding *en, uint64_t ino, const struct lo_
 /* What row r names of a stripe. */
 static unsigned in_row(const struct encoding *en, unsigned stripe, unsigned r)
 {
-	return en->en_order[stripe * en->en_map->lm_mirrors + (r < en->en_count[stripe] ? r : en->en_sync[stripe] - 1u)];
+	return en->en_order[stripe * en->en_map->lm_mirrors +
+			    (r < en->en_count[stripe] ? r : en->en_sync[stripe] - 1u)];
 }
 
 static int put_row(const struct encoding *en, unsigned r, unsigned rank)
@@ -235,8 +254,8 @@ static int put_row(const struct encoding *en, unsigned r, unsigned rank)
 	return err;
 }
 
-int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read, bool write,
-		     const struct lo_reader *reader, uint32_t flags, struct xdr_out *x)
+int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, bool read,
+		     bool write, const struct lo_reader *reader, uint32_t flags, struct xdr_out *x)
 {
 	struct encoding en = {.en_lo = lo,
 			      .en_inode = i,
@@ -278,19 +297,22 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 /* ---- ff_device_addr4 ---- */
 
 /* Whether two addresses have the first bits in common. */
-static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_storage *b, unsigned bits)
+static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_storage *b,
+		     unsigned bits)
 {
 	uint8_t x[16], y[16];
 	uint16_t port;
 
-	if (a->ss_family != b->ss_family || !bits || !exp_addr(a, x, &port) || !exp_addr(b, y, &port))
+	if (a->ss_family != b->ss_family || !bits || !exp_addr(a, x, &port) ||
+	    !exp_addr(b, y, &port))
 		return false;
 	if (a->ss_family == AF_INET)
 		bits += 96;
 	return bits <= 128 && exp_same_net(x, y, bits);
 }
 
-unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls, uint8_t order[DSC_ADDRS])
+unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls,
+			uint8_t order[DSC_ADDRS])
 {
 	unsigned rank[DSC_ADDRS], n = 0;
 
@@ -302,7 +324,8 @@ unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_stora
 		rank[i] = strncmp(sv->sv_addrs[i].netid, "rdma", 4) ? 2 : 0;
 		if (tls && !rank[i])
 			continue;
-		if (rpc_uaddr_parse(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, &ss, &len) || !same_net(peer, &ss, sv->sv_addrs[i].prefix))
+		if (rpc_uaddr_parse(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, &ss, &len) ||
+		    !same_net(peer, &ss, sv->sv_addrs[i].prefix))
 			rank[i]++;
 		for (k = n++; k && rank[order[k - 1]] > rank[i]; k--)
 			order[k] = order[k - 1];
@@ -313,7 +336,8 @@ unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_stora
 
 /* One NFSv3 version. The client's own ids travel and are not looked at: loosely coupled (RFC 8435
  * section 4.1: false with version 3). */
-static void put_device(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls, struct xdr_out *x)
+static void put_device(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls,
+		       struct xdr_out *x)
 {
 	uint8_t order[DSC_ADDRS];
 	unsigned n = lo_order_addrs(sv, peer, tls, order);
@@ -333,7 +357,8 @@ static void put_device(const struct dsc_server *sv, const struct sockaddr_storag
 	xdr_put_bool(x, false);
 }
 
-int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer, bool tls, struct xdr_out *x)
+int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer,
+		     bool tls, struct xdr_out *x)
 {
 	size_t at = x->x_len;
 	struct dsc_server sv;
@@ -428,7 +453,8 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 	json_t *j;
 
 	if (m->lm_obj[obj].ob_state == LO_ABSENT)
-		return json_pack("{s:n, s:n, s:[], s:n, s:i, s:s}", "ds", "id", "addr", "object", "size", 0, "state", state_name(LO_ABSENT));
+		return json_pack("{s:n, s:n, s:[], s:n, s:i, s:s}", "ds", "id", "addr", "object",
+				 "size", 0, "state", state_name(LO_ABSENT));
 	if (!dsc_get(lo->l_dsc, m->lm_obj[obj].ob_ds, &sv)) {
 		memset(&sv, 0, sizeof(sv));
 		snprintf(name, sizeof(name), "unknown-%u", m->lm_obj[obj].ob_ds);
@@ -459,16 +485,19 @@ static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct
 		unsigned obj = mirror * m->lm_stripes + s;
 
 		json_array_append_new(objects, object_json(lo, i, m, obj, &eff));
-		if (m->lm_obj[obj].ob_state != LO_ABSENT && (m->lm_obj[obj].ob_state == LO_STALE || state == LO_IN_SYNC))
+		if (m->lm_obj[obj].ob_state != LO_ABSENT &&
+		    (m->lm_obj[obj].ob_state == LO_STALE || state == LO_IN_SYNC))
 			state = m->lm_obj[obj].ob_state;
 	}
-	j = json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff, "objects", objects);
+	j = json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff,
+		      "objects", objects);
 	if (m->lm_spare && mirror == m->lm_mirrors - 1u)
 		json_object_set_new(j, "spare", json_true());
 	return j;
 }
 
-char *lo_layout_json(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m)
+char *lo_layout_json(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+		     const struct lo_map *m)
 {
 	json_t *mirrors = json_array(), *root;
 	uint64_t threshold = lo_threshold(lo, t, i);
@@ -479,8 +508,9 @@ char *lo_layout_json(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, 
 		json_array_append_new(mirrors, mirror_json(lo, i, m, k));
 	if (lo_map_policy(m, &p) == 0)
 		lo_policy_format(&p, policy);
-	root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:o}", "version", 1, "inode", (json_int_t)i->i_ino, "size", (json_int_t)i->i_size, "unit", (json_int_t)m->lm_unit, "policy", policy,
-			 "mirrors", mirrors);
+	root = json_pack("{s:i, s:I, s:I, s:I, s:s, s:o}", "version", 1, "inode",
+			 (json_int_t)i->i_ino, "size", (json_int_t)i->i_size, "unit",
+			 (json_int_t)m->lm_unit, "policy", policy, "mirrors", mirrors);
 	if (root && threshold)
 		json_object_set_new(root, "threshold", json_integer((json_int_t)threshold));
 	text = root ? json_dumps(root, JSON_COMPACT) : NULL;

@@ -32,7 +32,9 @@ struct map_tail {
 	uint32_t t_from;
 } __attribute__((packed));
 _Static_assert(sizeof(struct map_tail) == 6, "map record, version 3");
-_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) + sizeof(struct map_tail) + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <= NS_BLOB_MAX,
+_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) +
+			       sizeof(struct map_tail) + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <=
+		       NS_BLOB_MAX,
 	       "a map fits an inode");
 
 static bool is_late(const struct lo_object *o)
@@ -77,7 +79,10 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	struct map_rec *r = (struct map_rec *)out;
 	bool tail = has_tail(m);
 
-	if (!n || n > LO_MAX_OBJECTS || max < len + (tail ? sizeof(struct map_tail) + strlen(m->lm_domain) + strlen(m->lm_groups) : 0))
+	if (!n || n > LO_MAX_OBJECTS ||
+	    max < len + (tail ? sizeof(struct map_tail) + strlen(m->lm_domain) +
+					 strlen(m->lm_groups)
+			      : 0))
 		return 0;
 	memset(out, 0, len);
 	r->m_version = has_late(m) ? 4 : tail ? 3 : 2;
@@ -112,7 +117,8 @@ static bool obj_ok(const struct map_rec *r, unsigned i)
 	       o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
 }
 
-/* A spare column has objects, one at most for each stripe, and each has one that leaves to take the place of. Nothing is absent elsewhere. */
+/* A spare column has objects, one at most for each stripe, and each has one that leaves to take the
+ * place of. Nothing is absent elsewhere. */
 static bool spare_ok(const struct lo_map *m)
 {
 	unsigned first = lo_objects(m) - m->lm_stripes, there = 0;
@@ -142,7 +148,9 @@ static bool tail_decode(const uint8_t *p, size_t n, struct lo_map *m)
 	const struct map_tail *t = (const struct map_tail *)p;
 	size_t groups;
 
-	if (n < sizeof(*t) || t->t_flags > (TAIL_SPARE | TAIL_MOVE) || le32toh(t->t_from) > DSC_MAX || t->t_domain > LABELS_KEY_MAX || n - sizeof(*t) < t->t_domain)
+	if (n < sizeof(*t) || t->t_flags > (TAIL_SPARE | TAIL_MOVE) ||
+	    le32toh(t->t_from) > DSC_MAX || t->t_domain > LABELS_KEY_MAX ||
+	    n - sizeof(*t) < t->t_domain)
 		return false;
 	groups = n - sizeof(*t) - t->t_domain;
 	if (groups >= LO_GROUPS_LEN || memchr(p + sizeof(*t), 0, n - sizeof(*t)))
@@ -167,7 +175,8 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 	if (unit < 20 || unit > 31 || (r->m_version == 1 && r->m_unit != unit))
 		return -EIO;
 	n = (unsigned)r->m_stripes * r->m_mirrors;
-	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) || s.s_len < sizeof(*r) + n * sizeof(r->m_obj[0]) ||
+	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) ||
+	    s.s_len < sizeof(*r) + n * sizeof(r->m_obj[0]) ||
 	    (r->m_version < 3 && s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0])))
 		return -EIO;
 	m->lm_unit = 1u << unit;
@@ -193,7 +202,11 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 		return 0;
 	if (has_late(m) != (r->m_version == 4))
 		return -EIO;
-	return tail_decode((const uint8_t *)&r->m_obj[n], s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), m) && spare_ok(m) ? 0 : -EIO;
+	return tail_decode((const uint8_t *)&r->m_obj[n],
+			   s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), m) &&
+			       spare_ok(m)
+		       ? 0
+		       : -EIO;
 }
 
 /* The objects of a stripe that are in that state. */
@@ -218,7 +231,8 @@ uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last)
 	uint64_t done = 0, kept = 0;
 
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
-		uint64_t sync = in_state(m, s, LO_IN_SYNC), rebuilding = in_state(m, s, LO_REBUILDING);
+		uint64_t sync = in_state(m, s, LO_IN_SYNC),
+			 rebuilding = in_state(m, s, LO_REBUILDING);
 
 		if (sync & ~hit) {
 			done |= (sync | rebuilding) & hit;
@@ -299,7 +313,9 @@ uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 		uint64_t last = 0, best = 0;
 
 		for (unsigned i = 0; i < lo_objects(m); i++) {
-			uint64_t heard = in_state(m, s, LO_IN_SYNC) >> i & 1 ? dsc_heard_ms(lo->l_dsc, m->lm_obj[i].ob_ds) : 0;
+			uint64_t heard = in_state(m, s, LO_IN_SYNC) >> i & 1
+						 ? dsc_heard_ms(lo->l_dsc, m->lm_obj[i].ob_ds)
+						 : 0;
 
 			if (heard && !(doubted >> i & 1))
 				heard |= UINT64_C(1) << 63;
@@ -378,7 +394,8 @@ uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
 	uint64_t done = 0;
 
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
-		uint64_t sync = in_state(m, s, LO_IN_SYNC), best = sync & prefer ? sync & prefer : sync;
+		uint64_t sync = in_state(m, s, LO_IN_SYNC),
+			 best = sync & prefer ? sync & prefer : sync;
 
 		if (stripes >> s & 1)
 			done |= (sync & ~(best & -best)) | in_state(m, s, LO_REBUILDING);
@@ -459,7 +476,8 @@ uint64_t lo_map_same(const struct lo_map *was, uint64_t objects, const struct lo
 
 	for (; objects; objects &= objects - 1) {
 		unsigned k = (unsigned)__builtin_ctzll(objects);
-		int at = lo_object_of(is, was->lm_obj[k].ob_ds, k % was->lm_stripes, was->lm_obj[k].ob_copy);
+		int at = lo_object_of(is, was->lm_obj[k].ob_ds, k % was->lm_stripes,
+				      was->lm_obj[k].ob_copy);
 
 		bits |= at < 0 ? 0 : UINT64_C(1) << at;
 	}

@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define TICK_MS	      50
-#define DELETE_MS     100
-#define DELETE_MANY   1024 /* rows deleted at once */
-#define LATER_MS      100
-#define LATER_MANY    CTL_BATCH_MAX /* files that are gone: more do not wait */
+#define TICK_MS	    50
+#define DELETE_MS   100
+#define DELETE_MANY 1024 /* rows deleted at once */
+#define LATER_MS    100
+#define LATER_MANY  CTL_BATCH_MAX /* files that are gone: more do not wait */
 
 /* ---- the mirror in memory: on the loop ---- */
 
@@ -85,7 +85,8 @@ static uint64_t object_held(struct lo *lo, const struct order *o, const struct l
 	int k = lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror);
 
 	/* A server without a lease fences before it serves again. */
-	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds) : o->or_type != CTL_TRUNCATE && o->or_type != CTL_CLONE)
+	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds)
+				    : o->or_type != CTL_TRUNCATE && o->or_type != CTL_CLONE)
 		return 0;
 	if (k < 0 || m->lm_obj[k].ob_state == LO_STALE)
 		return 0;
@@ -108,13 +109,15 @@ uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m)
 	return pending;
 }
 
-bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj, uint64_t *upto)
+bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsigned obj,
+		      uint64_t *upto)
 {
 	struct lo_orders *os = lo->l_orders;
 	struct order_file *of;
 	bool pending = false;
 
-	/* One that nobody has read yet may be it: a refresh that begins after the first look sees it. */
+	/* One that nobody has read yet may be it: a refresh that begins after the first look sees
+	 * it. */
 	if (!*upto)
 		*upto = atomic_load(&os->os_begun) + 1;
 	if (*upto > atomic_load(&os->os_ended)) {
@@ -124,7 +127,8 @@ bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsig
 	pthread_mutex_lock(&os->os_lock);
 	of = file_find(os, ino);
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
-		pending |= o->or_type != CTL_DELETE && lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror) == (int)obj;
+		pending |= o->or_type != CTL_DELETE &&
+			   lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror) == (int)obj;
 	pthread_mutex_unlock(&os->os_lock);
 	return pending;
 }
@@ -140,7 +144,9 @@ uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms)
 
 static bool deletes(const struct order *o, uint32_t ds, const ctl_object *obj)
 {
-	return o->or_type == CTL_DELETE && o->or_ds == ds && o->or_incarnation == obj->incarnation && o->or_stripe == obj->stripe && o->or_mirror == obj->mirror;
+	return o->or_type == CTL_DELETE && o->or_ds == ds &&
+	       o->or_incarnation == obj->incarnation && o->or_stripe == obj->stripe &&
+	       o->or_mirror == obj->mirror;
 }
 
 struct deleting {
@@ -197,14 +203,17 @@ bool lo_orders_of(struct lo *lo, uint64_t ino)
 
 uint64_t lo_orders_count(struct lo *lo)
 {
-		struct lo_orders *os = lo->l_orders;
+	struct lo_orders *os = lo->l_orders;
 
-	return atomic_load(&os->os_count) + atomic_load(&os->os_gone) + atomic_load(&os->os_looking);
+	return atomic_load(&os->os_count) + atomic_load(&os->os_gone) +
+	       atomic_load(&os->os_looking);
 }
 
 static unsigned list_of(const struct order *o)
 {
-	return o->or_type == CTL_DELETE ? ORDER_DELETE : o->or_type == CTL_FENCE || o->or_type == CTL_BAR_CLIENT ? ORDER_FENCE : ORDER_URGENT;
+	return o->or_type == CTL_DELETE					 ? ORDER_DELETE
+	       : o->or_type == CTL_FENCE || o->or_type == CTL_BAR_CLIENT ? ORDER_FENCE
+									 : ORDER_URGENT;
 }
 
 static void order_link(struct lo_orders *os, struct order_queue *oq, struct order_file *of,
@@ -303,7 +312,8 @@ void lo_orders_refresh(struct lo_orders *os)
 	struct order_key from;
 	int err = 0;
 
-	atomic_store(&os->os_looking, atomic_exchange(&os->os_gone, 0)); /* before the look: their rows are committed */
+	/* before the look: their rows are committed */
+	atomic_store(&os->os_looking, atomic_exchange(&os->os_gone, 0));
 	for (uint32_t ds = 1; ds <= DSC_MAX && !err; ds++) {
 		uint64_t seen = os->os_seen[ds];
 
@@ -365,7 +375,9 @@ static void wait_unlink(struct order_wait *ow)
 
 static bool wait_counts(const struct order_wait *ow, const struct order *o)
 {
-	int k = ow->ow_map.lm_stripes ? lo_object_of(&ow->ow_map, o->or_ds, o->or_stripe, o->or_mirror) : -1;
+	int k = ow->ow_map.lm_stripes
+			? lo_object_of(&ow->ow_map, o->or_ds, o->or_stripe, o->or_mirror)
+			: -1;
 
 	return !ow->ow_map.lm_stripes || (k >= 0 && ow->ow_map.lm_obj[k].ob_state != LO_STALE);
 }
@@ -393,7 +405,8 @@ static uint64_t first_open(struct lo_orders *os, const struct order_file *of)
 	return first;
 }
 
-/* first: first_open, which tells it for whom every order counts: ten thousand clients that are evicted at once wait beside each other. */
+/* first: first_open, which tells it for whom every order counts: ten thousand clients that are
+ * evicted at once wait beside each other. */
 static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_t first)
 {
 	if (!ow->ow_map.lm_stripes || first > ow->ow_high)
@@ -461,7 +474,8 @@ static void waits_check(struct lo_orders *os, struct order_file *of)
 static void tick(struct loop_timer *t)
 {
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
-	uint64_t now = clock_mono_ms(), first = 0, owed = 0, ino = UINT64_MAX; /* of that inode, the last that was looked at; owed: 0 is not known yet */
+	/* of that inode, the last that was looked at; owed: 0 is not known yet */
+	uint64_t now = clock_mono_ms(), first = 0, owed = 0, ino = UINT64_MAX;
 
 	for (struct order_wait *ow = os->os_waits, *next; ow; ow = next) {
 		struct order_file *of = ow->ow_file;
@@ -495,7 +509,8 @@ static void run_all(struct lo_orders *os)
 			lo_order_run(os->os_queue[ds]);
 }
 
-/* One that begins waits for all orders that there are: nearly always the first that is looked at says so. */
+/* One that begins waits for all orders that there are: nearly always the first that is looked at
+ * says so. */
 static bool wait_needed(struct lo_orders *os, const struct order_wait *ow)
 {
 	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
@@ -538,7 +553,8 @@ void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t tim
 	lo_orders_wait_used(lo, ino, NULL, loop, timeout_ms, done, arg);
 }
 
-void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, struct loop *loop, uint32_t timeout_ms, void (*done)(void *arg, int err), void *arg)
+void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, struct loop *loop,
+			 uint32_t timeout_ms, void (*done)(void *arg, int err), void *arg)
 {
 	struct order_wait *ow = calloc(1, sizeof(*ow));
 
@@ -622,7 +638,8 @@ static int delete_run(struct kv_op *op, struct kv_txn *t)
 
 static void delete_now(struct lo_orders *os);
 
-/* Nobody waits for it, and a commit of its own for each would double what an unlink costs: they gather for a while. */
+/* Nobody waits for it, and a commit of its own for each would double what an unlink costs: they
+ * gather for a while. */
 void lo_orders_delete(struct lo_orders *os)
 {
 	if (os->os_ndeleting || !os->os_ndead)
@@ -684,7 +701,8 @@ void lo_order_finish(struct lo_orders *os, struct order *o)
 	struct order_file *of = o->or_file;
 
 	order_unlink(os, os->os_queue[o->or_ds], o);
-	for (unsigned i = 0; o->or_ahead && i < os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_n; i++)
+	for (unsigned i = 0; o->or_ahead && i < os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_n;
+	     i++)
 		if (os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_batch[i] == o)
 			os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_batch[i] = NULL;
 	if (o->or_told)
@@ -739,7 +757,8 @@ static void forget_go(struct loop_msg *m)
 
 	lo_orders_refresh(fg->fg_orders);
 	oq = fg->fg_orders->os_queue[fg->fg_ds];
-	if (oq && (oq->oq_lane[LANE_FENCES].ol_busy || oq->oq_lane[LANE_REST].ol_busy)) { /* the batch under way is about to fail: its connection has ended */
+	/* the batch under way is about to fail: its connection has ended */
+	if (oq && (oq->oq_lane[LANE_FENCES].ol_busy || oq->oq_lane[LANE_REST].ol_busy)) {
 		loop_post(fg->fg_orders->os_loop, m);
 		return;
 	}
@@ -765,7 +784,8 @@ void lo_orders_forget(struct lo *lo, uint32_t ds)
 static uint64_t fences_owed(void *arg, uint32_t ds)
 {
 	struct lo_orders *os = arg;
-	uint64_t since = atomic_load_explicit(&os->os_owed_ms[ds], memory_order_relaxed), now = clock_mono_ms();
+	uint64_t since = atomic_load_explicit(&os->os_owed_ms[ds], memory_order_relaxed),
+		 now = clock_mono_ms();
 
 	return since && now > since ? now - since : 0;
 }

@@ -12,11 +12,13 @@
  * data server. Nothing is taken from the mutation itself, which may
  * yet be aborted.
  *
- * Running: two lanes per server, with a batch at a time in each. One has the fences and bars, which wait for nothing; the other
- * has the rest, deletes last, where an order goes only when no older one of its object is undone. So the orders of one object run
- * in order, and a failed one holds back its successors only. A fence that overtakes an older order of its object has number 0: the
- * server raises the epoch, and takes no order for done. A server of a protocol before 5 takes it for done: nothing overtakes there. A truncate that has no answer for AHEAD_MS is overtaken by a fence with
- * its epoch. When the server has confirmed, those
+ * Running: two lanes per server, with a batch at a time in each. One has the fences and bars, which
+ * wait for nothing; the other has the rest, deletes last, where an order goes only when no older
+ * one of its object is undone. So the orders of one object run in order, and a failed one holds
+ * back its successors only. A fence that overtakes an older order of its object has number 0: the
+ * server raises the epoch, and takes no order for done. A server of a protocol before 5 takes it
+ * for done: nothing overtakes there. A truncate that has no answer for AHEAD_MS is overtaken by a
+ * fence with its epoch. When the server has confirmed, those
  * who wait are told and the row is deleted later, in one mutation for all that is done by then: a
  * row that survives a crash is sent again, and the server knows its number.
  */
@@ -35,10 +37,11 @@ struct order {
 	uint32_t or_ds, or_epoch, or_client, or_fs;
 	uint16_t or_incarnation;
 	uint8_t or_type, or_stripe, or_mirror;
-	bool or_known;				     /* its object is known to exist */
-	bool or_told;				     /* its failure is in the log */
-	uint64_t or_after_ms;			     /* failed: not before this */
-	uint64_t or_since_ms;			     /* when it was read, or (a fence ahead of it) tried last */
+	bool or_known;	      /* its object is known to exist */
+	bool or_told;	      /* its failure is in the log */
+	uint64_t or_after_ms; /* failed: not before this */
+	/* when it was read, or (a fence ahead of it) tried last */
+	uint64_t or_since_ms;
 	bool or_in_force; /* a server of ours has answered what it raises: it is confirmed, or was
 			     not stored, and is refused from memory */
 	bool or_ahead;	  /* a fence with its epoch is in the batch of the other lane */
@@ -56,7 +59,8 @@ struct order_file {
 	uint64_t of_ino;
 	struct order *of_orders;
 	struct order_wait *of_waits;
-	bool of_due; /* some of its orders are done, and who waits is not yet told: while there are waits */
+	/* some of its orders are done, and who waits is not yet told: while there are waits */
+	bool of_due;
 	struct order_file *of_due_next;
 };
 
@@ -83,7 +87,8 @@ struct order_lane {
 	struct dsc_ctl ol_ctl;
 	bool ol_busy, ol_again;
 	unsigned ol_n;
-	uint64_t ol_answered_ms; /* its last batch, or when the server joined after it; 0: neither */
+	/* its last batch, or when the server joined after it; 0: neither */
+	uint64_t ol_answered_ms;
 	struct order *ol_batch[CTL_BATCH_MAX]; /* NULL: done in the other lane */
 	ctl_order ol_wire[CTL_BATCH_MAX];
 	ctl_status ol_status, ol_result[CTL_BATCH_MAX];
@@ -108,22 +113,27 @@ struct lo_orders {
 	struct lo *os_lo;
 	struct loop *os_loop;
 	struct order_queue *os_queue[DSC_MAX + 1];
-	_Atomic uint64_t os_put[DSC_MAX + 1];  /* the highest number a mutation put, committed or not */
-	uint64_t os_seen[DSC_MAX + 1];	       /* the highest number taken from the store */
-	_Atomic uint64_t os_begun, os_ended;   /* refreshes: how many began, and which was the last that read all */
+	/* the highest number a mutation put, committed or not */
+	_Atomic uint64_t os_put[DSC_MAX + 1];
+	uint64_t os_seen[DSC_MAX + 1]; /* the highest number taken from the store */
+	/* refreshes: how many began, and which was the last that read all */
+	_Atomic uint64_t os_begun, os_ended;
 	bool os_loaded;
 	uint64_t os_high;	 /* the highest number seen of any server */
 	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */
 	struct hash os_files;
 	_Atomic uint64_t os_count;
-	_Atomic uint32_t os_failing[DSC_MAX + 1];    /* orders that the server could not do */
-	_Atomic uint64_t os_failing_ms[DSC_MAX + 1]; /* since when it has been that there are some */
-	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];    /* since when a fence or bar has had no answer, and the fences' lane neither; 0: none */
+	_Atomic uint32_t os_failing[DSC_MAX + 1]; /* orders that the server could not do */
+	/* since when it has been that there are some */
+	_Atomic uint64_t os_failing_ms[DSC_MAX + 1];
+	/* since when a fence or bar has had no answer, and the fences' lane neither; 0: none */
+	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;
 	/* files that are gone, and whose orders were not read yet: they wait for each other */
-	_Atomic uint64_t os_gone, os_looking; /* os_looking: those of them whose orders are just being read */
+	/* os_looking: those of them whose orders are just being read */
+	_Atomic uint64_t os_gone, os_looking;
 	struct loop_msg os_later;
 	_Atomic bool os_latered;
 	struct loop_timer os_later_timer;

@@ -1,13 +1,15 @@
-/* order_row.c - the rows of orders: what a mutation puts, and how they are read. See order_int.h. */
+/* order_row.c - the rows of orders: what a mutation puts, and how they are read. See
+ * order_int.h. */
 #include "base/format.h"
 #include "base/log.h"
 #include "mds/layout/order_int.h"
 #include "mds/layout/twin.h"
 #include <errno.h>
 
-/* 2: an object's order has flags where a client's bar has the client; version 1 has zeros there. What needs no flag is of version 1: a release that does not know
- * the other, and leaves it alone, is to do at least that. */
-#define ORDER_VERSION 2
+/* 2: an object's order has flags where a client's bar has the client; version 1 has zeros there.
+ * What needs no flag is of version 1: a release that does not know the other, and leaves it alone,
+ * is to do at least that. */
+#define ORDER_VERSION	    2
 #define ORDER_VERSION_PLAIN 1
 enum { ORDER_KNOWN = 1 }; /* the object is known to exist */
 
@@ -79,7 +81,8 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 	if (!ds || ds > DSC_MAX)
 		return -EIO;
 	if (!dsc_known(lo->l_dsc, ds))
-		return 0; /* forgotten: nobody waits for it, and it never comes back as who it was */
+		return 0; /* forgotten: nobody waits for it, and it never comes back as who it was
+			   */
 	err = ns_next_order(lo->l_ns, t, &number);
 	if (err)
 		return err;
@@ -95,7 +98,8 @@ static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct or
 	return row_put_n(lo, t, ds, r, sizeof(*r));
 }
 
-static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i, const struct lo_map *m, unsigned k, uint64_t size, uint32_t epoch)
+static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i,
+		   const struct lo_map *m, unsigned k, uint64_t size, uint32_t epoch)
 {
 	bool known = type != CTL_DELETE && m->lm_obj[k].ob_known;
 	struct order_rec r = {
@@ -120,11 +124,14 @@ static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const s
 	int err = 0;
 
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++)
-		err = m->lm_obj[k].ob_state == LO_ABSENT ? 0 : put_one(lo, t, type, i, m, k, size, epoch);
+		err = m->lm_obj[k].ob_state == LO_ABSENT
+			      ? 0
+			      : put_one(lo, t, type, i, m, k, size, epoch);
 	return err;
 }
 
-int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj)
+int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+			 const struct lo_map *m, unsigned obj)
 {
 	return put_one(lo, t, CTL_DELETE, i, m, obj, 0, m->lm_epoch);
 }
@@ -141,7 +148,8 @@ int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_obje
 		.r_ino = htole64(o->ino),
 	};
 
-	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX || o->mirror > UINT8_MAX)
+	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX ||
+	    o->mirror > UINT8_MAX)
 		return -EINVAL;
 	return row_put(lo, t, ds, &r);
 }
@@ -176,7 +184,8 @@ int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 	return put_all(lo, t, CTL_FENCE, i, m, 0, epoch);
 }
 
-int lo_order_fence_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, unsigned obj)
+int lo_order_fence_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+			  const struct lo_map *m, unsigned obj)
 {
 	return put_one(lo, t, CTL_FENCE, i, m, obj, 0, m->lm_epoch);
 }
@@ -191,7 +200,8 @@ bool lo_fence_unheard(struct lo *lo, struct lo_map *m)
 
 		if (o->ob_state != LO_STALE)
 			continue;
-		if (dsc_dead(lo->l_dsc, o->ob_ds) && dsc_get(lo->l_dsc, o->ob_ds, &sv) && sv.sv_generic)
+		if (dsc_dead(lo->l_dsc, o->ob_ds) && dsc_get(lo->l_dsc, o->ob_ds, &sv) &&
+		    sv.sv_generic)
 			any = true;
 		else
 			o->ob_state = LO_IN_SYNC;
@@ -211,22 +221,24 @@ int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map 
 	return -1;
 }
 
-int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const struct lo_map *m, const struct lo_clone *cl)
+int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
+		   const struct lo_map *m, const struct lo_clone *cl)
 {
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
 		int source = lo_clone_source(m, k, &cl->cl_map, cl->cl_same), err;
 		struct clone_rec r = {
-			.r = {
-				.r_version = ORDER_VERSION_PLAIN,
-				.r_type = CTL_CLONE,
-				.r_stripe = (uint8_t)(k % m->lm_stripes),
-				.r_mirror = m->lm_obj[k].ob_copy,
-				.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
-				.r_incarnation = htole16(i->i_incarnation),
-				.r_ino = htole64(i->i_ino),
-				.r_size = htole64(cl->cl_len),
-				.r_epoch = htole32(m->lm_epoch),
-			},
+			.r =
+				{
+					.r_version = ORDER_VERSION_PLAIN,
+					.r_type = CTL_CLONE,
+					.r_stripe = (uint8_t)(k % m->lm_stripes),
+					.r_mirror = m->lm_obj[k].ob_copy,
+					.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
+					.r_incarnation = htole16(i->i_incarnation),
+					.r_ino = htole64(i->i_ino),
+					.r_size = htole64(cl->cl_len),
+					.r_epoch = htole32(m->lm_epoch),
+				},
 			.r_src = htole64(cl->cl_ino),
 			.r_from = htole64(cl->cl_from),
 			.r_offset = htole64(cl->cl_to),
@@ -258,8 +270,10 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
 
 	dsc_note_bar(lo->l_dsc);
 	for (uint32_t id = 1; id <= DSC_MAX; id++) {
-		/* Generic servers know no clients: who is evicted is kept out by a fence of each of its files. */
-		int err = dsc_get(lo->l_dsc, id, &sv) && !sv.sv_generic ? row_put(lo, t, id, &r) : 0;
+		/* Generic servers know no clients: who is evicted is kept out by a fence of each of
+		 * its files. */
+		int err =
+			dsc_get(lo->l_dsc, id, &sv) && !sv.sv_generic ? row_put(lo, t, id, &r) : 0;
 
 		if (err)
 			return err;
@@ -279,7 +293,8 @@ struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val,
 		return NULL;
 	memcpy(&cr, val.s_data, val.s_len);
 	r = cr.r;
-	if (!r.r_version || r.r_version > ORDER_VERSION || r.r_type < CTL_TRUNCATE || r.r_type > CTL_CLONE)
+	if (!r.r_version || r.r_version > ORDER_VERSION || r.r_type < CTL_TRUNCATE ||
+	    r.r_type > CTL_CLONE)
 		return NULL;
 	if (val.s_len != (r.r_type == CTL_CLONE ? sizeof(cr) : sizeof(r)))
 		return NULL;

@@ -9,7 +9,9 @@
 
 #define RETRY_MS 1000
 #define AHEAD_MS 1000
-#define FENCES_MAX 32 /* of a batch: each is synced on its own, and the answer of all comes before they are owed for long */
+/* of a batch: each is synced on its own, and the answer of all comes before they are owed for
+ * long */
+#define FENCES_MAX 32
 
 struct order_joining {
 	struct loop_msg oj_msg;
@@ -25,7 +27,8 @@ static bool clone_needs(const struct order_queue *oq, const struct order *o)
 	if (!oq->oq_orders->os_nclones)
 		return false;
 	for (const struct order *p = oq->oq_list[ORDER_URGENT]; p; p = p->or_next)
-		if (p->or_type == CTL_CLONE && p->or_number < o->or_number && p->or_src == o->or_file->of_ino && p->or_src_incarnation == o->or_incarnation &&
+		if (p->or_type == CTL_CLONE && p->or_number < o->or_number &&
+		    p->or_src == o->or_file->of_ino && p->or_src_incarnation == o->or_incarnation &&
 		    p->or_stripe == o->or_stripe && p->or_src_mirror == o->or_mirror)
 			return true;
 	return false;
@@ -35,7 +38,8 @@ static bool clone_needs(const struct order_queue *oq, const struct order *o)
 static bool held_back(const struct order_queue *oq, const struct order *o)
 {
 	if (o->or_type == CTL_BAR_CLIENT)
-		return false; /* a client that is barred twice is barred; and thousands may be at once */
+		return false; /* a client that is barred twice is barred; and thousands may be at
+				 once */
 	if (clone_needs(oq, o))
 		return true;
 	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
@@ -48,7 +52,8 @@ static bool held_back(const struct order_queue *oq, const struct order *o)
 
 bool lo_order_owed(const struct order *o)
 {
-	return !o->or_in_force && (o->or_type == CTL_FENCE || o->or_type == CTL_BAR_CLIENT || o->or_type == CTL_TRUNCATE);
+	return !o->or_in_force && (o->or_type == CTL_FENCE || o->or_type == CTL_BAR_CLIENT ||
+				   o->or_type == CTL_TRUNCATE);
 }
 
 void lo_order_owe(struct order_queue *oq)
@@ -65,12 +70,14 @@ void lo_order_owe(struct order_queue *oq)
 	atomic_store(&oq->oq_orders->os_owed_ms[oq->oq_ds], since);
 }
 
-/* A clone that is not done makes the object, or makes it anew: while it does so a file that is not there says nothing. */
+/* A clone that is not done makes the object, or makes it anew: while it does so a file that is not
+ * there says nothing. */
 static bool being_made(const struct order *o)
 {
 	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
-		if (p->or_type == CTL_CLONE && p->or_number < o->or_number && p->or_ds == o->or_ds && p->or_stripe == o->or_stripe && p->or_mirror == o->or_mirror &&
-		    p->or_incarnation == o->or_incarnation)
+		if (p->or_type == CTL_CLONE && p->or_number < o->or_number &&
+		    p->or_ds == o->or_ds && p->or_stripe == o->or_stripe &&
+		    p->or_mirror == o->or_mirror && p->or_incarnation == o->or_incarnation)
 			return true;
 	return false;
 }
@@ -100,7 +107,8 @@ static void batch_add(struct order_lane *ol, struct order *o, ctl_order_type typ
 				.stripe = o->or_stripe,
 				.mirror = o->or_src_mirror,
 			},
-		.known = (o->or_src_known ? CTL_KNOWN_SOURCE : 0) | (o->or_known && !(type == CTL_FENCE && being_made(o)) ? CTL_KNOWN : 0),
+		.known = (o->or_src_known ? CTL_KNOWN_SOURCE : 0) |
+			 (o->or_known && !(type == CTL_FENCE && being_made(o)) ? CTL_KNOWN : 0),
 		.from = o->or_from,
 		.offset = o->or_offset,
 	};
@@ -111,7 +119,8 @@ static bool overtakes(const struct order_queue *oq)
 {
 	struct dsc_server sv;
 
-	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) && sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
+	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) &&
+	       sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
 }
 
 /* Both fill a batch, and return how many of it are urgent. */
@@ -123,14 +132,16 @@ static unsigned collect_fences(struct order_queue *oq)
 	unsigned urgent;
 
 	ol->ol_n = 0;
-	for (struct order *o = oq->oq_list[ORDER_FENCE]; o && ol->ol_n < FENCES_MAX; o = o->or_next) {
+	for (struct order *o = oq->oq_list[ORDER_FENCE]; o && ol->ol_n < FENCES_MAX;
+	     o = o->or_next) {
 		bool held = o->or_after_ms <= now && held_back(oq, o);
 
 		if (o->or_after_ms <= now && (!held || overtake))
 			batch_add(ol, o, (ctl_order_type)o->or_type, held ? 0 : o->or_number);
 	}
 	urgent = ol->ol_n;
-	for (struct order *o = overtake ? oq->oq_list[ORDER_URGENT] : NULL; o && ol->ol_n < FENCES_MAX; o = o->or_next) {
+	for (struct order *o = overtake ? oq->oq_list[ORDER_URGENT] : NULL;
+	     o && ol->ol_n < FENCES_MAX; o = o->or_next) {
 		if (o->or_type != CTL_TRUNCATE || o->or_in_force || now - o->or_since_ms < AHEAD_MS)
 			continue;
 		o->or_ahead = true;
@@ -147,7 +158,8 @@ static unsigned collect_rest(struct order_queue *oq)
 
 	ol->ol_n = 0;
 	for (unsigned l = ORDER_URGENT; l < ORDER_LISTS; l++) {
-		for (struct order *o = oq->oq_list[l]; o && ol->ol_n < CTL_BATCH_MAX; o = o->or_next) {
+		for (struct order *o = oq->oq_list[l]; o && ol->ol_n < CTL_BATCH_MAX;
+		     o = o->or_next) {
 			if (o->or_after_ms > now || held_back(oq, o))
 				continue;
 			urgent += l == ORDER_URGENT;
@@ -244,7 +256,8 @@ static void batch_results(struct order_lane *ol)
 static void batch_drop(struct order_lane *ol)
 {
 	for (unsigned i = 0; i < ol->ol_n; i++)
-		if (ol->ol_batch[i] && ol->ol_wire[i].type != (ctl_order_type)ol->ol_batch[i]->or_type)
+		if (ol->ol_batch[i] &&
+		    ol->ol_wire[i].type != (ctl_order_type)ol->ol_batch[i]->or_type)
 			ol->ol_batch[i]->or_ahead = false;
 }
 
@@ -261,7 +274,8 @@ static void batch_lost(struct order_lane *ol, int err)
 		oq->oq_up = false;
 		ready(oq);
 	} else {
-		/* Also where the connection has ended in another way: the next try finds that it has. */
+		/* Also where the connection has ended in another way: the next try finds that it
+		 * has. */
 		log_warn("data server %u did not answer %u orders (%s); retrying", oq->oq_ds,
 			 ol->ol_n, strerror(-err));
 		retry_later(oq);
@@ -338,7 +352,8 @@ void lo_order_run(struct order_queue *oq)
 
 /* ---- a server joins: what is urgent goes before it serves ---- */
 
-/* What it refused from memory it may have forgotten since: it has to be told again before it serves. */
+/* What it refused from memory it may have forgotten since: it has to be told again before it
+ * serves. */
 static void owe_again(struct order_queue *oq)
 {
 	for (unsigned l = 0; l < ORDER_DELETE; l++)
@@ -359,7 +374,8 @@ static void joining_run(struct loop_msg *m)
 	oq = lo_order_queue(oj->oj_orders, oj->oj_ds);
 	if (!oq)
 		log_fatal("out of memory for the orders of a data server");
-	/* A join before this one, not answered yet: its connection is gone, or who sent it waited no longer. */
+	/* A join before this one, not answered yet: its connection is gone, or who sent it waited
+	 * no longer. */
 	ready(oq);
 	oq->oq_ready = oj->oj_ready;
 	oq->oq_rarg = oj->oj_rarg;
@@ -383,7 +399,8 @@ void lo_order_join(void *arg, uint32_t id, void (*fn)(void *rarg), void *rarg)
 	oj->oj_ready = fn;
 	oj->oj_rarg = rarg;
 	oj->oj_msg.m_run = joining_run;
-	/* It may have lost what was not committed, and is perhaps not of its files any more when their COMMIT comes, which then asks others. */
+	/* It may have lost what was not committed, and is perhaps not of its files any more when
+	 * their COMMIT comes, which then asks others. */
 	atomic_fetch_add(&os->os_lo->l_generation, 1);
 	loop_post(os->os_loop, &oj->oj_msg);
 }

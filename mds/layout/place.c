@@ -1,10 +1,11 @@
 /*
  * place.c - which data servers a new file goes to (docs/groups.md).
  *
- * Those that live, have a weight, and are what the policy asks for take part. A server's share is its weight times its free space, less
- * where it has more to do than the others. The first object of a file, which is all of a small one, goes round by smooth weighted round
- * robin: each server's turns are in proportion to its share, evenly mixed, whatever policies files have. The others are drawn, from a
- * generator seeded with the inode number (plan.c).
+ * Those that live, have a weight, and are what the policy asks for take part. A server's share is
+ * its weight times its free space, less where it has more to do than the others. The first object
+ * of a file, which is all of a small one, goes round by smooth weighted round robin: each server's
+ * turns are in proportion to its share, evenly mixed, whatever policies files have. The others are
+ * drawn, from a generator seeded with the inode number (plan.c).
  */
 #include "base/log.h"
 #include "mds/layout/lo_int.h"
@@ -12,7 +13,8 @@
 #include <sodium.h>
 #include <stdio.h>
 
-/* A server is full that has less than this, or than a hundredth of its capacity: what it holds may grow. */
+/* A server is full that has less than this, or than a hundredth of its capacity: what it holds may
+ * grow. */
 #define PLACE_ROOM (64u << 20)
 /* Requests in progress, in hundredths, that make no difference between servers. */
 #define PLACE_CALM 800.0
@@ -52,8 +54,10 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	uint64_t room = se->se_capacity / 100;
 	size_t len = 0;
 
-	/* Handles and owners of others are longer than ours: of as many objects a layout would be too long. */
-	if (se->se_generic && (lk->lk_policy->lp_mirrors + 1u) * lk->lk_policy->lp_stripes > LO_MAX_GENERIC) {
+	/* Handles and owners of others are longer than ours: of as many objects a layout would be
+	 * too long. */
+	if (se->se_generic &&
+	    (lk->lk_policy->lp_mirrors + 1u) * lk->lk_policy->lp_stripes > LO_MAX_GENERIC) {
 		lk->lk_generic++;
 		return;
 	}
@@ -65,9 +69,11 @@ static void look_at(void *arg, const struct dsc_seat *se)
 		return;
 	st->st_id = se->se_id;
 	st->st_full = se->se_available < (room > PLACE_ROOM ? room : PLACE_ROOM);
-	st->st_weight = se->se_weight * (double)(se->se_available < 1 << 20 ? 1 << 20 : se->se_available);
+	st->st_weight =
+		se->se_weight * (double)(se->se_available < 1 << 20 ? 1 << 20 : se->se_available);
 	if (*lk->lk_policy->lp_domain)
-		domain = labels_get(se->se_labels, lk->lk_policy->lp_domain, strlen(lk->lk_policy->lp_domain), &len);
+		domain = labels_get(se->se_labels, lk->lk_policy->lp_domain,
+				    strlen(lk->lk_policy->lp_domain), &len);
 	lk->lk_domain[lk->lk_n] = domain ? hash_bytes(domain, len) : 0;
 	lk->lk_loads[lk->lk_n] = se->se_load;
 	lk->lk_load += se->se_load;
@@ -102,7 +108,8 @@ static unsigned number_domains(struct look *lk)
 }
 
 /* Returns how many domains there are. */
-static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, uint32_t patience_ms, struct look *lk)
+static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, uint32_t patience_ms,
+		     struct look *lk)
 {
 	double mean;
 
@@ -122,7 +129,8 @@ static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, ui
 }
 
 /* What is lacking, for people. whom: "" or more words on the servers that were looked at. */
-static void lacking(const struct look *lk, unsigned domains, const char *whom, char *out, size_t len)
+static void lacking(const struct look *lk, unsigned domains, const char *whom, char *out,
+		    size_t len)
 {
 	const struct lo_policy *p = lk->lk_policy;
 	unsigned n = lk->lk_seen;
@@ -139,7 +147,8 @@ static void lacking(const struct look *lk, unsigned domains, const char *whom, c
 	for (unsigned i = 0; i < lk->lk_n; i++)
 		have |= lk->lk_seat[i].st_mirrors;
 	if (n < p->lp_mirrors) {
-		snprintf(out, len, "mirrors=%u: there %s only %u data server%s%s", p->lp_mirrors, n == 1 ? "is" : "are", n, n == 1 ? "" : "s", whom);
+		snprintf(out, len, "mirrors=%u: there %s only %u data server%s%s", p->lp_mirrors,
+			 n == 1 ? "is" : "are", n, n == 1 ? "" : "s", whom);
 		return;
 	}
 	for (unsigned m = 0; m < p->lp_mirrors; m++) {
@@ -156,7 +165,8 @@ static void lacking(const struct look *lk, unsigned domains, const char *whom, c
 			 "label in the groups",
 			 p->lp_mirrors, p->lp_domain, whom, domains, domains == 1 ? "" : "s");
 	else if (domains < p->lp_mirrors)
-		snprintf(out, len, "mirrors=%u: only %u of the data servers%s %s in the groups", p->lp_mirrors, domains, whom, domains == 1 ? "is" : "are");
+		snprintf(out, len, "mirrors=%u: only %u of the data servers%s %s in the groups",
+			 p->lp_mirrors, domains, whom, domains == 1 ? "is" : "are");
 	else
 		snprintf(out, len,
 			 "mirrors=%u: too few data servers%s are in the mirrors' groups to keep "
@@ -206,9 +216,14 @@ static int cannot(struct lo *lo, const struct lo_policy *p, uint32_t patience_ms
 	return -ENOSPC;
 }
 
-int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t patience_ms, struct lo_map *m)
+int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t patience_ms,
+	     struct lo_map *m)
 {
-	struct lo_plan pl = {.pl_stripes = p->lp_stripes, .pl_mirrors = p->lp_mirrors, .pl_seed = hash_u64(ino), .pl_first = next_first, .pl_arg = lo};
+	struct lo_plan pl = {.pl_stripes = p->lp_stripes,
+			     .pl_mirrors = p->lp_mirrors,
+			     .pl_seed = hash_u64(ino),
+			     .pl_first = next_first,
+			     .pl_arg = lo};
 	struct look lk;
 
 	if (!lo_shape_ok(p->lp_stripes, p->lp_mirrors))
@@ -227,7 +242,8 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 	strcpy(m->lm_domain, p->lp_domain);
 	strcpy(m->lm_groups, p->lp_groups);
 	for (unsigned i = 0; i < (unsigned)p->lp_stripes * p->lp_mirrors; i++)
-		m->lm_obj[i] = (struct lo_object){.ob_ds = lk.lk_seat[pl.pl_pick[i]].st_id, .ob_copy = (uint8_t)(i / p->lp_stripes)};
+		m->lm_obj[i] = (struct lo_object){.ob_ds = lk.lk_seat[pl.pl_pick[i]].st_id,
+						  .ob_copy = (uint8_t)(i / p->lp_stripes)};
 	return 0;
 }
 
@@ -253,7 +269,8 @@ struct taken {
 	uint64_t tk_domain[LO_MAX_OBJECTS];
 };
 
-static void taken_by(struct lo *lo, const struct lo_map *m, unsigned stripe, uint64_t without, struct taken *tk)
+static void taken_by(struct lo *lo, const struct lo_map *m, unsigned stripe, uint64_t without,
+		     struct taken *tk)
 {
 	tk->tk_n = tk->tk_ndomains = 0;
 	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes) {
@@ -295,14 +312,17 @@ static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsi
 	return n ? seat[pick[n - 1]].st_id : 0;
 }
 
-static bool may_have(const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror, const struct taken *tk, uint32_t bad)
+static bool may_have(const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror,
+		     const struct taken *tk, uint32_t bad)
 {
 	const struct lo_seat *st = &lk->lk_seat[i];
 
-	return !st->st_full && st->st_id != bad && (st->st_mirrors >> mirror & 1) && !is_taken(tk, st->st_id, *m->lm_domain ? lk->lk_domain[i] : 0);
+	return !st->st_full && st->st_id != bad && (st->st_mirrors >> mirror & 1) &&
+	       !is_taken(tk, st->st_id, *m->lm_domain ? lk->lk_domain[i] : 0);
 }
 
-bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t ds)
+bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror,
+		  uint64_t without, uint32_t ds)
 {
 	struct lo_policy p;
 	struct taken tk;
@@ -318,7 +338,8 @@ bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsign
 	return false;
 }
 
-uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror, uint64_t without, uint32_t bad)
+uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror,
+			 uint64_t without, uint32_t bad)
 {
 	unsigned least = LO_MAX_OBJECTS + 1, n = 0;
 	uint16_t pick[DSC_MAX];
@@ -337,7 +358,8 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 		if (!may_have(&lk, i, m, mirror, &tk, bad))
 			continue;
 		for (unsigned k = 0; k < lo_objects(m); k++)
-			has += m->lm_obj[k].ob_state != LO_ABSENT && m->lm_obj[k].ob_ds == st->st_id;
+			has += m->lm_obj[k].ob_state != LO_ABSENT &&
+			       m->lm_obj[k].ob_ds == st->st_id;
 		if (has > least)
 			continue;
 		if (has < least)
@@ -355,7 +377,8 @@ bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj)
 	struct lo_policy p;
 	uint64_t domain;
 
-	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors || !dsc_terms(lo->l_dsc, m->lm_obj[obj].ob_ds, &dt))
+	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors ||
+	    !dsc_terms(lo->l_dsc, m->lm_obj[obj].ob_ds, &dt))
 		return true; /* there is nothing to go by */
 	if (!(lo_group_mirrors(&p, dt.dt_labels) >> mirror & 1))
 		return false;
@@ -372,8 +395,10 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 	unsigned domains;
 
 	if (!lo_shape_ok(p->lp_stripes, p->lp_mirrors)) {
-		snprintf(err, errlen, "stripes=%u,mirrors=%u: the layout would not fit in 4096 bytes (stripes x mirrors can be at most %d)", p->lp_stripes,
-			 p->lp_mirrors, LO_MAX_OBJECTS);
+		snprintf(err, errlen,
+			 "stripes=%u,mirrors=%u: the layout would not fit in 4096 bytes (stripes x "
+			 "mirrors can be at most %d)",
+			 p->lp_stripes, p->lp_mirrors, LO_MAX_OBJECTS);
 		return -EINVAL;
 	}
 	/* One copy, anywhere, is what there is to say before the first server joins. */

@@ -1,13 +1,17 @@
 /*
- * plan.c - which server takes which object of a new file (struct lo_plan in lo_int.h says what is promised).
+ * plan.c - which server takes which object of a new file (struct lo_plan in lo_int.h says what is
+ * promised).
  *
- * Mirror by mirror, and stripe by stripe within one. A stripe's place is drawn among the servers that may take it and have the fewest objects
- * of this file, at most `level`. Where there is none, a stripe that was placed before it in this mirror makes room (augmenting paths of
- * bipartite matching); where that does not help either, the level rises by one. So no server gets two objects more than another that could
- * have had one of them. A full server counts as one that has more objects than a file can have.
+ * Mirror by mirror, and stripe by stripe within one. A stripe's place is drawn among the servers
+ * that may take it and have the fewest objects of this file, at most `level`. Where there is none,
+ * a stripe that was placed before it in this mirror makes room (augmenting paths of bipartite
+ * matching); where that does not help either, the level rises by one. So no server gets two objects
+ * more than another that could have had one of them. A full server counts as one that has more
+ * objects than a file can have.
  *
- * Where mirrors have groups of their own, a choice must leave the later mirrors of its stripe a domain each. That is a matching of mirrors to
- * domains; it is looked for when a mirror begins, for each stripe, and tells which domains may be chosen (may).
+ * Where mirrors have groups of their own, a choice must leave the later mirrors of its stripe a
+ * domain each. That is a matching of mirrors to domains; it is looked for when a mirror begins, for
+ * each stripe, and tells which domains may be chosen (may).
  */
 #include "mds/layout/lo_int.h"
 #include <assert.h>
@@ -51,7 +55,7 @@ static void put(struct set *s, unsigned b)
 struct match {
 	const struct set *mt_has; /* by mirror */
 	unsigned mt_words;
-	struct set mt_taken;	  /* domains not to be used */
+	struct set mt_taken; /* domains not to be used */
 	struct set mt_matched;
 	struct set mt_seen;
 	uint8_t mt_mirror[DSC_MAX]; /* of a matched domain */
@@ -117,7 +121,8 @@ static bool yields(const struct match *mt, unsigned d)
 static bool domains(struct work *wk, unsigned stripe)
 {
 	struct lo_plan *pl = wk->wk_pl;
-	struct match mt = {.mt_has = wk->wk_has, .mt_words = wk->wk_words, .mt_taken = wk->wk_used[stripe]};
+	struct match mt = {
+		.mt_has = wk->wk_has, .mt_words = wk->wk_words, .mt_taken = wk->wk_used[stripe]};
 	struct set *may = &wk->wk_may[stripe];
 
 	/* The later ones by themselves: then one that none of them has is no question. */
@@ -143,13 +148,17 @@ static bool may_take(const struct work *wk, unsigned stripe, unsigned seat)
 {
 	const struct lo_seat *st = &wk->wk_pl->pl_seat[seat];
 
-	return (st->st_mirrors >> wk->wk_mirror & 1) && !in(&wk->wk_used[stripe], st->st_domain) && (!wk->wk_groups || in(&wk->wk_may[stripe], st->st_domain));
+	return (st->st_mirrors >> wk->wk_mirror & 1) && !in(&wk->wk_used[stripe], st->st_domain) &&
+	       (!wk->wk_groups || in(&wk->wk_may[stripe], st->st_domain));
 }
 
 /* From 0 to 1, without 1. */
 static double draw(struct work *wk)
 {
-	return (double)(hash_u64(wk->wk_pl->pl_seed + ++wk->wk_draws * UINT64_C(0x9e3779b97f4a7c15)) >> 11) * 0x1p-53;
+	return (double)(hash_u64(wk->wk_pl->pl_seed +
+				 ++wk->wk_draws * UINT64_C(0x9e3779b97f4a7c15)) >>
+			11) *
+	       0x1p-53;
 }
 
 static unsigned choose(struct work *wk, const uint16_t *pick, unsigned n, bool first)
@@ -230,7 +239,8 @@ static void place_mirror(struct work *wk)
 			if (place_stripe(wk, wk->wk_placed))
 				break;
 			wk->wk_level++;
-			assert(wk->wk_level <= 2 * LO_MAX_OBJECTS); /* some server may take it, and is below that */
+			/* some server may take it, and is below that */
+			assert(wk->wk_level <= 2 * LO_MAX_OBJECTS);
 		}
 	}
 	for (unsigned s = 0; s < pl->pl_stripes; s++) {
@@ -242,7 +252,8 @@ static void place_mirror(struct work *wk)
 /* ---- the whole ---- */
 
 /* Domains by mirror; how many words of a set are used. */
-static unsigned domains_of(const struct lo_seat *seat, unsigned n, unsigned mirrors, struct set *has, bool *groups)
+static unsigned domains_of(const struct lo_seat *seat, unsigned n, unsigned mirrors,
+			   struct set *has, bool *groups)
 {
 	unsigned last = 0;
 

@@ -4,19 +4,23 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define UNIT_MAX (1u << 31)
+#define UNIT_MAX      (1u << 31)
 #define THRESHOLD_MAX (UINT64_C(1) << 40)
 
 struct policy_rec {
 	uint8_t p_version, p_stripes, p_mirrors, p_unit_log2;
 } __attribute__((packed));
 _Static_assert(sizeof(struct policy_rec) == 4, "policy record, version 1");
-/* Version 2, where there is a domain or a group: behind it a byte, the length of the domain; the domain; the groups as lp_groups. Version 3, where there is a threshold: behind it
- * the threshold, and then the same as in version 2. */
+/* Version 2, where there is a domain or a group: behind it a byte, the length of the domain; the
+ * domain; the groups as lp_groups. Version 3, where there is a threshold: behind it the threshold,
+ * and then the same as in version 2. */
 struct policy_threshold {
 	uint64_t pt_bytes;
 } __attribute__((packed));
-_Static_assert(sizeof(struct policy_rec) + sizeof(struct policy_threshold) + 1 + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <= LO_POLICY_MAX, "a policy fits");
+_Static_assert(sizeof(struct policy_rec) + sizeof(struct policy_threshold) + 1 + LABELS_KEY_MAX +
+			       LO_GROUPS_LEN - 1 <=
+		       LO_POLICY_MAX,
+	       "a policy fits");
 /* "stripes=44,unit=1023M,mirrors=44,domain=,threshold=1099511627776,": 66 */
 _Static_assert(66 + LABELS_KEY_MAX + LO_GROUPS_LEN <= LO_POLICY_TEXT, "a policy's text fits");
 _Static_assert(LO_MAX_OBJECTS <= UINT8_MAX, "counts fit a byte");
@@ -25,7 +29,8 @@ const struct lo_policy lo_policy_default = {
 	.lp_unit = LO_UNIT_DEFAULT, .lp_stripes = 1, .lp_mirrors = 1};
 
 enum { KEY_STRIPES, KEY_UNIT, KEY_MIRRORS, KEY_DOMAIN, KEY_THRESHOLD, KEY_GROUP, KEYS };
-static const char *const key_name[KEYS] = {"stripes", "unit", "mirrors", "domain", "threshold", "group"};
+static const char *const key_name[KEYS] = {"stripes", "unit",	   "mirrors",
+					   "domain",  "threshold", "group"};
 #define KEYS_TEXT "stripes, unit, mirrors, domain, threshold, group or group0, group1..."
 
 #define LO_POLICY_LONGEST 1024
@@ -118,7 +123,8 @@ static int parse_threshold(struct reading *rd, const char *v, const char *end)
 	rd->rd_lp.lp_threshold = n << shift;
 	return 0;
 bad:
-	return refuse(rd->rd_err, rd->rd_errlen, "threshold: expected a size from 0 to 1T (K, M, G and T are powers of 1024)");
+	return refuse(rd->rd_err, rd->rd_errlen,
+		      "threshold: expected a size from 0 to 1T (K, M, G and T are powers of 1024)");
 }
 
 /* KEY_..; *mirror: of group3 it is 3, else -1. -1: no key. */
@@ -131,7 +137,8 @@ static int find_key(const char *p, size_t len, int *mirror)
 	for (int k = 0; k < KEYS; k++)
 		if (strlen(key_name[k]) == len && !memcmp(key_name[k], p, len))
 			return k;
-	if (len <= strlen("group") || memcmp(p, "group", strlen("group")) || (*at == '0' && at + 1 < end) || !number(&at, end, &n) || at != end ||
+	if (len <= strlen("group") || memcmp(p, "group", strlen("group")) ||
+	    (*at == '0' && at + 1 < end) || !number(&at, end, &n) || at != end ||
 	    n >= LO_MAX_OBJECTS)
 		return -1;
 	*mirror = (int)n;
@@ -154,12 +161,14 @@ static int parse_domain(struct reading *rd, const char *v, const char *end)
 	size_t n = (size_t)(end - v);
 
 	if (!labels_key_ok(v, n))
-		return refuse(rd->rd_err, rd->rd_errlen, "domain: expected the key of a label, such as rack");
+		return refuse(rd->rd_err, rd->rd_errlen,
+			      "domain: expected the key of a label, such as rack");
 	memcpy(rd->rd_lp.lp_domain, v, n);
 	return 0;
 }
 
-static int parse_group(struct reading *rd, const char *key, size_t keylen, int mirror, const char *v, const char *end)
+static int parse_group(struct reading *rd, const char *key, size_t keylen, int mirror,
+		       const char *v, const char *end)
 {
 	char shown[33];
 
@@ -167,7 +176,10 @@ static int parse_group(struct reading *rd, const char *key, size_t keylen, int m
 		return refuse(rd->rd_err, rd->rd_errlen, "%s: given more than once",
 			      printable(key, keylen, shown));
 	if (!lo_group_ok(v, (size_t)(end - v)))
-		return refuse(rd->rd_err, rd->rd_errlen, "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each key once", printable(key, keylen, shown));
+		return refuse(rd->rd_err, rd->rd_errlen,
+			      "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each "
+			      "key once",
+			      printable(key, keylen, shown));
 	rd->rd_group[mirror + 1] = v;
 	rd->rd_group_len[mirror + 1] = (size_t)(end - v);
 	return 0;
@@ -181,10 +193,12 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 	int k, mirror;
 
 	if (!eq)
-		return refuse(err, errlen, "\"%s\": expected KEY=VALUE, with keys " KEYS_TEXT, printable(p, (size_t)(end - p), shown));
+		return refuse(err, errlen, "\"%s\": expected KEY=VALUE, with keys " KEYS_TEXT,
+			      printable(p, (size_t)(end - p), shown));
 	k = find_key(p, (size_t)(eq - p), &mirror);
 	if (k < 0)
-		return refuse(err, errlen, "unknown key \"%s\": expected " KEYS_TEXT, printable(p, (size_t)(eq - p), shown));
+		return refuse(err, errlen, "unknown key \"%s\": expected " KEYS_TEXT,
+			      printable(p, (size_t)(eq - p), shown));
 	if (k == KEY_GROUP)
 		return parse_group(rd, p, (size_t)(eq - p), mirror, eq + 1, end);
 	if (rd->rd_seen & 1u << k)
@@ -219,7 +233,8 @@ static int put_groups(struct reading *rd)
 				      rd->rd_lp.lp_mirrors);
 		if (m >= 0)
 			snprintf(number, sizeof(number), "%d", m);
-		at += (size_t)snprintf(out + at, LO_GROUPS_LEN - at, "%sgroup%s=%.*s", at ? "," : "", number, (int)rd->rd_group_len[m + 1],
+		at += (size_t)snprintf(out + at, LO_GROUPS_LEN - at, "%sgroup%s=%.*s",
+				       at ? "," : "", number, (int)rd->rd_group_len[m + 1],
 				       rd->rd_group[m + 1]);
 		if (at >= LO_GROUPS_LEN)
 			return refuse(rd->rd_err, rd->rd_errlen,
@@ -238,10 +253,12 @@ int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err
 	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
 		len--;
 	if (!len)
-		return refuse(err, errlen, "empty policy: expected KEY=VALUE, with keys " KEYS_TEXT);
+		return refuse(err, errlen,
+			      "empty policy: expected KEY=VALUE, with keys " KEYS_TEXT);
 	/* All that could be said is shorter. */
 	if (len > LO_POLICY_LONGEST)
-		return refuse(err, errlen, "policy: expected at most %d characters", LO_POLICY_LONGEST);
+		return refuse(err, errlen, "policy: expected at most %d characters",
+			      LO_POLICY_LONGEST);
 	end = text + len;
 	for (const char *at = text; at <= end;) {
 		const char *comma = at < end ? memchr(at, ',', (size_t)(end - at)) : NULL;
@@ -268,7 +285,8 @@ static void format_threshold(const struct lo_policy *p, char out[32])
 		return;
 	while (k < 4 && p->lp_threshold && !(p->lp_threshold & ((UINT64_C(1) << 10 * (k + 1)) - 1)))
 		k++;
-	snprintf(out, 32, ",threshold=%llu%.1s", (unsigned long long)(p->lp_threshold >> 10 * k), k ? &"KMGT"[k - 1] : "");
+	snprintf(out, 32, ",threshold=%llu%.1s", (unsigned long long)(p->lp_threshold >> 10 * k),
+		 k ? &"KMGT"[k - 1] : "");
 }
 
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT])
@@ -277,8 +295,10 @@ size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT])
 	char threshold[32];
 
 	format_threshold(p, threshold);
-	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s%s", p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
-				p->lp_mirrors, *p->lp_domain ? ",domain=" : "", p->lp_domain, threshold, *p->lp_groups ? "," : "", p->lp_groups);
+	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s%s",
+				p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
+				p->lp_mirrors, *p->lp_domain ? ",domain=" : "", p->lp_domain,
+				threshold, *p->lp_groups ? "," : "", p->lp_groups);
 }
 
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
@@ -286,12 +306,15 @@ size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
 	size_t domain = strlen(p->lp_domain), groups = strlen(p->lp_groups);
 	struct policy_threshold th = {.pt_bytes = htole64(p->lp_threshold)};
 	struct policy_rec r = {
-		.p_version = p->lp_steers ? 3 : domain || groups ? 2 : 1,
+		.p_version = p->lp_steers	? 3
+			     : domain || groups ? 2
+						: 1,
 		.p_stripes = p->lp_stripes,
 		.p_mirrors = p->lp_mirrors,
 		.p_unit_log2 = (uint8_t)__builtin_ctz(p->lp_unit),
 	};
-	size_t len = sizeof(r) + (r.p_version == 3 ? sizeof(th) : 0) + (r.p_version > 1 ? 1 + domain + groups : 0);
+	size_t len = sizeof(r) + (r.p_version == 3 ? sizeof(th) : 0) +
+		     (r.p_version > 1 ? 1 + domain + groups : 0);
 
 	if (max < len)
 		return 0;
@@ -309,7 +332,8 @@ size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
 	return len;
 }
 
-/* What follows the head in version 2, and the threshold in version 3: read as a policy's text is, and the same then. */
+/* What follows the head in version 2, and the threshold in version 3: read as a policy's text is,
+ * and the same then. */
 static int decode_terms(const uint8_t *b, size_t n, struct lo_policy *p)
 {
 	char text[LO_POLICY_TEXT], err[256];
@@ -322,9 +346,11 @@ static int decode_terms(const uint8_t *b, size_t n, struct lo_policy *p)
 	groups = n - 1 - domain;
 	if (groups >= LO_GROUPS_LEN)
 		return -EIO;
-	len = snprintf(text, sizeof(text), "mirrors=%u%s%.*s%s%.*s", p->lp_mirrors, domain ? ",domain=" : "", (int)domain, (const char *)b + 1, groups ? "," : "",
-		       (int)groups, (const char *)b + 1 + domain);
-	if (lo_policy_parse(text, (size_t)len, &lp, err, sizeof(err)) || strlen(lp.lp_domain) != domain || memcmp(lp.lp_domain, b + 1, domain) ||
+	len = snprintf(text, sizeof(text), "mirrors=%u%s%.*s%s%.*s", p->lp_mirrors,
+		       domain ? ",domain=" : "", (int)domain, (const char *)b + 1,
+		       groups ? "," : "", (int)groups, (const char *)b + 1 + domain);
+	if (lo_policy_parse(text, (size_t)len, &lp, err, sizeof(err)) ||
+	    strlen(lp.lp_domain) != domain || memcmp(lp.lp_domain, b + 1, domain) ||
 	    strlen(lp.lp_groups) != groups || memcmp(lp.lp_groups, b + 1 + domain, groups))
 		return -EIO;
 	strcpy(p->lp_domain, lp.lp_domain);
@@ -363,13 +389,16 @@ int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 	memcpy(&r, s.s_data, sizeof(r));
 	rest = (const uint8_t *)s.s_data + sizeof(r);
 	left = s.s_len - sizeof(r);
-	if (!r.p_version || r.p_version > 3 || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS || !r.p_mirrors || r.p_mirrors > LO_MAX_OBJECTS || r.p_unit_log2 < 20 ||
+	if (!r.p_version || r.p_version > 3 || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS ||
+	    !r.p_mirrors || r.p_mirrors > LO_MAX_OBJECTS || r.p_unit_log2 < 20 ||
 	    r.p_unit_log2 > 31 || (r.p_version == 1 && left))
 		return -EIO;
 	*p = (struct lo_policy){.lp_unit = 1u << r.p_unit_log2,
 				.lp_stripes = r.p_stripes,
 				.lp_mirrors = r.p_mirrors};
-	return r.p_version == 1 ? 0 : r.p_version == 2 ? decode_terms(rest, left, p) : decode_threshold(rest, left, p);
+	return r.p_version == 1	  ? 0
+	       : r.p_version == 2 ? decode_terms(rest, left, p)
+				  : decode_threshold(rest, left, p);
 }
 
 int lo_map_policy(const struct lo_map *m, struct lo_policy *p)
@@ -377,7 +406,9 @@ int lo_map_policy(const struct lo_map *m, struct lo_policy *p)
 	uint8_t terms[1 + LABELS_KEY_MAX + LO_GROUPS_LEN];
 	size_t domain = strlen(m->lm_domain), groups = strlen(m->lm_groups);
 
-	*p = (struct lo_policy){.lp_unit = m->lm_unit, .lp_stripes = m->lm_stripes, .lp_mirrors = m->lm_mirrors - m->lm_spare};
+	*p = (struct lo_policy){.lp_unit = m->lm_unit,
+				.lp_stripes = m->lm_stripes,
+				.lp_mirrors = m->lm_mirrors - m->lm_spare};
 	if (!domain && !groups)
 		return 0;
 	terms[0] = (uint8_t)domain;
@@ -404,7 +435,8 @@ int lo_policy_column(struct lo_policy *p, int gone, const char *group, char *err
 		rd.rd_group_len[mirror + 1] = len;
 	}
 	if (gone < 0 && group && *group) {
-		e = parse_group(&rd, "group", strlen("group"), p->lp_mirrors, group, group + strlen(group));
+		e = parse_group(&rd, "group", strlen("group"), p->lp_mirrors, group,
+				group + strlen(group));
 		if (e)
 			return e;
 	}

@@ -1,12 +1,16 @@
 /*
  * prefer.c - which copy of a stripe a client reads (docs/mirrors.md, "Reading").
  *
- * Linux reads the copy with the highest efficiency, always. So weights are not in the efficiencies, they are in how many clients have which copy first: each
- * copy draws a number by client, file and server, and the least of -ln(number) / weight is first (rendezvous hashing). A copy is then first for a part of the clients and files
- * in proportion to its weight; the same client gets the same one of a file each time; and when a weight changes, few change over.
+ * Linux reads the copy with the highest efficiency, always. So weights are not in the efficiencies,
+ * they are in how many clients have which copy first: each copy draws a number by client, file and
+ * server, and the least of -ln(number) / weight is first (rendezvous hashing). A copy is then first
+ * for a part of the clients and files in proportion to its weight; the same client gets the same
+ * one of a file each time; and when a weight changes, few change over.
  *
- * Of a striped file the stripes are drawn one after the other, from one that is the client's and the file's own: a server that has stripes of it already counts less for the next, the more so the less
- * its weight is. Or a client would read many files from some of their servers twice, and from others nothing.
+ * Of a striped file the stripes are drawn one after the other, from one that is the client's and
+ * the file's own: a server that has stripes of it already counts less for the next, the more so the
+ * less its weight is. Or a client would read many files from some of their servers twice, and from
+ * others nothing.
  */
 #include "base/exports.h"
 #include "mds/layout/lo_int.h"
@@ -14,12 +18,15 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Requests in progress, in hundredths, and microseconds for 64 KiB, that make no difference between servers. */
+/* Requests in progress, in hundredths, and microseconds for 64 KiB, that make no difference between
+ * servers. */
 #define PREFER_CALM_LOAD    800.0
 #define PREFER_CALM_LATENCY 2000.0
-/* What is left at least to one that is busy, and to one that is slow: what clients say of it can do no more. */
+/* What is left at least to one that is busy, and to one that is slow: what clients say of it can do
+ * no more. */
 #define PREFER_LEAST 0.25
-/* How much a stripe that it has already takes from a server: with more of it stripes lie more evenly, and parts are farther from the weights. */
+/* How much a stripe that it has already takes from a server: with more of it stripes lie more
+ * evenly, and parts are farther from the weights. */
 #define PREFER_AGAIN 4.0
 
 enum prefer_class { READ_DEAD, READ_NO_WEIGHT, READ_WEIGHED };
@@ -43,10 +50,12 @@ struct lo_near {
 
 static int near_entry(char *item, struct lo_near *nr, char *err, size_t errlen)
 {
-	char *save = NULL, *net = strtok_r(item, " \t", &save), *group = strtok_r(NULL, " \t", &save), *more = strtok_r(NULL, " \t", &save);
+	char *save = NULL, *net = strtok_r(item, " \t", &save),
+	     *group = strtok_r(NULL, " \t", &save), *more = strtok_r(NULL, " \t", &save);
 
 	if (!net || !group || more) {
-		snprintf(err, errlen, "mds.near: expected NETWORK LABELS, got %s", net ? net : "nothing");
+		snprintf(err, errlen, "mds.near: expected NETWORK LABELS, got %s",
+			 net ? net : "nothing");
 		return -EINVAL;
 	}
 	if (!exp_net(net, nr->nr_net, &nr->nr_bits)) {
@@ -55,7 +64,8 @@ static int near_entry(char *item, struct lo_near *nr, char *err, size_t errlen)
 		return -EINVAL;
 	}
 	if (strlen(group) >= sizeof(nr->nr_group) || !lo_group_ok(group, strlen(group))) {
-		snprintf(err, errlen, "mds.near: expected KEY=VALUE[/VALUE...][+KEY=VALUE...], got %s", group);
+		snprintf(err, errlen,
+			 "mds.near: expected KEY=VALUE[/VALUE...][+KEY=VALUE...], got %s", group);
 		return -EINVAL;
 	}
 	strcpy(nr->nr_group, group);
@@ -68,7 +78,8 @@ int lo_near_set(struct lo *lo, const char *text, unsigned factor, char *err, siz
 	int rc = copy ? 0 : -ENOMEM;
 
 	lo->l_near_factor = factor;
-	for (char *item = copy ? strtok_r(copy, ",", &save) : NULL; item && !rc; item = strtok_r(NULL, ",", &save)) {
+	for (char *item = copy ? strtok_r(copy, ",", &save) : NULL; item && !rc;
+	     item = strtok_r(NULL, ",", &save)) {
 		if (lo->l_nnear == LO_NEAR_MAX) {
 			snprintf(err, errlen, "mds.near: more than %d networks", LO_NEAR_MAX);
 			rc = -E2BIG;
@@ -122,7 +133,10 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	struct choice *ch = arg;
 
 	ch->ch_class = !se->se_alive ? READ_DEAD : !se->se_weight ? READ_NO_WEIGHT : READ_WEIGHED;
-	ch->ch_weight = (se->se_weight ? se->se_weight : 1) * (*ch->ch_near && is_near(ch, se->se_labels) ? (double)ch->ch_lo->l_near_factor : 1.0);
+	ch->ch_weight =
+		(se->se_weight ? se->se_weight : 1) * (*ch->ch_near && is_near(ch, se->se_labels)
+							       ? (double)ch->ch_lo->l_near_factor
+							       : 1.0);
 	ch->ch_load = se->se_load;
 	ch->ch_latency = se->se_latency;
 }
@@ -164,7 +178,9 @@ static void weigh(const struct lo_map *m, uint64_t firsts, struct choice *ch, un
 	for (unsigned i = 0; i < n && firsts; i++) {
 		double share = ch[i].ch_weight * n / sum;
 
-		ch[i].ch_weight /= 1 + PREFER_AGAIN * firsts_on(m, firsts, m->lm_obj[ch[i].ch_obj].ob_ds) / share;
+		ch[i].ch_weight /= 1 + PREFER_AGAIN *
+					       firsts_on(m, firsts, m->lm_obj[ch[i].ch_obj].ob_ds) /
+					       share;
 	}
 }
 
@@ -187,7 +203,8 @@ static unsigned prefer_same(const struct choice *ch, unsigned n, uint8_t *order)
 	return n;
 }
 
-unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe, const struct lo_reader *reader, uint64_t firsts, uint8_t *order)
+unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe,
+		   const struct lo_reader *reader, uint64_t firsts, uint8_t *order)
 {
 	uint64_t nets = 0, who;
 	struct choice ch[LO_MAX_OBJECTS];
@@ -195,7 +212,8 @@ unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned
 	int obj;
 
 	while ((obj = lo_copy(m, stripe, n)) >= 0)
-		ch[n++] = (struct choice){.ch_lo = lo, .ch_near = &nets, .ch_obj = (uint8_t)obj, .ch_weight = 1};
+		ch[n++] = (struct choice){
+			.ch_lo = lo, .ch_near = &nets, .ch_obj = (uint8_t)obj, .ch_weight = 1};
 	/* Of one there is no order, and most files have one. */
 	if (n == 1)
 		order[0] = ch[0].ch_obj;
@@ -211,7 +229,9 @@ unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned
 	weigh(m, firsts, ch, n);
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t ds = m->lm_obj[ch[i].ch_obj].ob_ds;
-		double u = ((double)(hash_u64(who ^ hash_u64(ds)) >> 11) + 0.5) / 9007199254740992.0; /* 2^53 */
+		/* 2^53 */
+		double u =
+			((double)(hash_u64(who ^ hash_u64(ds)) >> 11) + 0.5) / 9007199254740992.0;
 		unsigned k = i;
 		struct choice mine = ch[i];
 

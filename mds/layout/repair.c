@@ -9,10 +9,10 @@
 
 #define REPAIR_VERSION 1
 #define LOST_VERSION   1
-#define STEP_MS	    30000
-#define END_MS	    300000 /* it syncs what may be a large object */
-#define FIRST_S	    2	   /* after the first failure */
-#define LAST_S	    300
+#define STEP_MS	       30000
+#define END_MS	       300000 /* it syncs what may be a large object */
+#define FIRST_S	       2      /* after the first failure */
+#define LAST_S	       300
 
 struct repair_rec {
 	uint8_t r_version, r_object, r_fails, r_why;
@@ -54,7 +54,8 @@ int lo_repair_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, str
 	memcpy(ino, id.s_data, 8);
 	*ino = be64toh(*ino);
 	memcpy(&r, val.s_data, sizeof(r));
-	if (!*ino || r.r_version != REPAIR_VERSION || r.r_object >= LO_MAX_OBJECTS || r.r_why >= LO_REPAIR_WHYS || r.r_now > 1 || le32toh(r.r_bad) > DSC_MAX)
+	if (!*ino || r.r_version != REPAIR_VERSION || r.r_object >= LO_MAX_OBJECTS ||
+	    r.r_why >= LO_REPAIR_WHYS || r.r_now > 1 || le32toh(r.r_bad) > DSC_MAX)
 		return -EIO;
 	*rr = (struct lo_repair){
 		.rr_session = le64toh(r.r_session),
@@ -138,7 +139,8 @@ void lo_repair_of(struct lo_repair *rr, unsigned obj)
 	rr->rr_object = (uint8_t)obj;
 }
 
-/* After a server's first failure with it the object's turn is elsewhere; after that it is the next one's. So each gets both. */
+/* After a server's first failure with it the object's turn is elsewhere; after that it is the next
+ * one's. So each gets both. */
 unsigned lo_repair_first(const struct lo_repair *rr)
 {
 	if (!rr->rr_fails)
@@ -157,10 +159,12 @@ static int rows_one(void *arg, struct kv_slice id, struct kv_slice val)
 	struct lo_repair rr;
 	uint64_t ino;
 
-	return lo_repair_decode(id, val, &ino, &rr) ? 0 : rs->fn(rs->arg, ino, &rr); /* the checker tells of others */
+	/* the checker tells of others */
+	return lo_repair_decode(id, val, &ino, &rr) ? 0 : rs->fn(rs->arg, ino, &rr);
 }
 
-int lo_repairs(struct kv_txn *t, uint64_t from, int (*fn)(void *arg, uint64_t ino, const struct lo_repair *rr), void *arg)
+int lo_repairs(struct kv_txn *t, uint64_t from,
+	       int (*fn)(void *arg, uint64_t ino, const struct lo_repair *rr), void *arg)
 {
 	struct rows rs = {fn, arg};
 	uint64_t key = key_of(from);
@@ -202,13 +206,15 @@ int lo_repair_source(struct lo *lo, const struct lo_map *m, unsigned obj, unsign
 	return -1;
 }
 
-/* Another server, as the file's policy wants it; the places of what leaves the stripe may be taken. */
+/* Another server, as the file's policy wants it; the places of what leaves the stripe may be
+ * taken. */
 static uint32_t elsewhere(struct lo *lo, const struct lo_map *m, unsigned obj, uint32_t bad)
 {
 	unsigned stripe = obj % m->lm_stripes;
 	int goes = lo_leaving(m, stripe);
 
-	return lo_place_object(lo, m, stripe, lo_mirror_of(m, obj), UINT64_C(1) << obj | (goes < 0 ? 0 : UINT64_C(1) << goes), bad);
+	return lo_place_object(lo, m, stripe, lo_mirror_of(m, obj),
+			       UINT64_C(1) << obj | (goes < 0 ? 0 : UINT64_C(1) << goes), bad);
 }
 
 bool lo_fence_hangs(struct lo *lo, const struct lo_map *m)
@@ -216,13 +222,16 @@ bool lo_fence_hangs(struct lo *lo, const struct lo_map *m)
 	for (unsigned i = 0; i < lo_objects(m); i++) {
 		const struct lo_object *o = &m->lm_obj[i];
 
-		if (o->ob_state != LO_STALE && o->ob_state != LO_ABSENT && !dsc_linked(lo->l_dsc, o->ob_ds) && dsc_leased(lo->l_dsc, o->ob_ds))
+		if (o->ob_state != LO_STALE && o->ob_state != LO_ABSENT &&
+		    !dsc_linked(lo->l_dsc, o->ob_ds) && dsc_leased(lo->l_dsc, o->ob_ds))
 			return true;
 	}
 	return false;
 }
 
-enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned obj, const struct lo_repair *rr, uint32_t wait_ms, uint32_t *ds, uint64_t *left_ms)
+enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned obj,
+			      const struct lo_repair *rr, uint32_t wait_ms, uint32_t *ds,
+			      uint64_t *left_ms)
 {
 	uint32_t own = m->lm_obj[obj].ob_ds, bad = rr->rr_object == obj ? rr->rr_bad : 0;
 	uint64_t silent = dsc_silent_ms(lo->l_dsc, own);
@@ -243,7 +252,8 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 	if (*ds)
 		return LO_ELSEWHERE;
 	*ds = own;
-	return silent ? LO_WAIT_SPACE : LO_IN_PLACE; /* it failed or is drained, and there is no other */
+	/* it failed or is drained, and there is no other */
+	return silent ? LO_WAIT_SPACE : LO_IN_PLACE;
 }
 
 /* ---- a step ---- */
@@ -284,13 +294,15 @@ static void step_done(struct dsc_ctl *c, int err)
 
 	err = err ? -ETIMEDOUT : step_err(rb->rb_status);
 	/* A pull that goes nowhere would be one for ever: it is tried for so long only. */
-	if (!err && rb->rb_step == CTL_REBUILD_PULL && !rb->rb_res.eof && rb->rb_res.next <= rb->rb_off)
+	if (!err && rb->rb_step == CTL_REBUILD_PULL && !rb->rb_res.eof &&
+	    rb->rb_res.next <= rb->rb_off)
 		err = rb->rb_res.next == rb->rb_off ? -ETIMEDOUT : -EIO;
 	rb->rb_done(rb, err);
 }
 
 /* What the reader proves to the source over TLS, in the place of an address behind one at least. */
-static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *source, ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
+static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *source,
+		     ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
 {
 	static char netid[] = "key";
 	uint8_t secret[CAP_TLS_KEY_LEN];
@@ -308,12 +320,14 @@ static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *so
 	addrs[p->addrs.addrs_len++] = (ctl_addr){netid, key, 0};
 }
 
-bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv, ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
+bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv,
+		 ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
 {
 	if (!dsc_get(lo->l_dsc, ds, sv))
 		return false;
 	for (unsigned i = 0; i < sv->sv_naddrs; i++)
-		addrs[i] = (ctl_addr){sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, sv->sv_addrs[i].prefix};
+		addrs[i] = (ctl_addr){sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr,
+				      sv->sv_addrs[i].prefix};
 	p->addrs.addrs_len = sv->sv_naddrs;
 	p->addrs.addrs_val = addrs;
 	memcpy(p->ds_uuid, sv->sv_uuid, sizeof(p->ds_uuid));
@@ -327,10 +341,12 @@ static bool peer(struct lo *lo, struct lo_rebuild *rb, ctl_peer *p)
 {
 	struct dsc_server *sv = &rb->rb_peer;
 
-	if (!lo_ctl_peer(lo, rb->rb_map.lm_obj[rb->rb_source].ob_ds, rb->rb_map.lm_obj[rb->rb_obj].ob_ds, sv, rb->rb_addrs, rb->rb_key, p))
+	if (!lo_ctl_peer(lo, rb->rb_map.lm_obj[rb->rb_source].ob_ds,
+			 rb->rb_map.lm_obj[rb->rb_obj].ob_ds, sv, rb->rb_addrs, rb->rb_key, p))
 		return false;
 	if (sv->sv_generic) {
-		if (lo_handle(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source, CAP_READ, 0, &rb->rb_foreign))
+		if (lo_handle(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source,
+			      CAP_READ, 0, &rb->rb_foreign))
 			return false;
 		p->foreign.foreign_len = rb->rb_foreign.dh_len;
 		p->foreign.foreign_val = (char *)rb->rb_foreign.dh_data;
@@ -338,7 +354,8 @@ static bool peer(struct lo *lo, struct lo_rebuild *rb, ctl_peer *p)
 		p->gid = rb->rb_foreign.dh_gid;
 		return true;
 	}
-	lo_mint(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source, CAP_READ | (rb->rb_map.lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
+	lo_mint(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source,
+		CAP_READ | (rb->rb_map.lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
 	return true;
 }
 
@@ -359,6 +376,8 @@ void lo_rebuild(struct lo *lo, struct lo_rebuild *rb)
 	a->offset = rb->rb_off;
 	a->length = rb->rb_len;
 	if (rb->rb_step == CTL_REBUILD_PULL)
-		peer(lo, rb, &a->source); /* one that is not known is refused by the target, as any that it cannot reach */
-	dsc_call(lo->l_dsc, rb->rb_map.lm_obj[rb->rb_obj].ob_ds, &rb->rb_ctl, rb->rb_step == CTL_REBUILD_END ? END_MS : STEP_MS);
+		peer(lo, rb, &a->source); /* one that is not known is refused by the target, as any
+					     that it cannot reach */
+	dsc_call(lo->l_dsc, rb->rb_map.lm_obj[rb->rb_obj].ob_ds, &rb->rb_ctl,
+		 rb->rb_step == CTL_REBUILD_END ? END_MS : STEP_MS);
 }

@@ -1,4 +1,5 @@
-/* restore.c - see restore.h. Some files in each transaction: where it ends too soon, it is done again from the beginning. */
+/* restore.c - see restore.h. Some files in each transaction: where it ends too soon, it is done
+ * again from the beginning. */
 #include "mds/layout/restore.h"
 #include "mds/layout/lo.h"
 #include "mds/layout/repair.h"

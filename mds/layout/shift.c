@@ -15,12 +15,14 @@ _Static_assert(sizeof(struct shifted_rec) == 16, "record of a file that was move
 
 bool lo_shift_fits(struct lo *lo, const struct lo_map *m)
 {
-	return lo_map_whole(m) && lo_shape_ok(m->lm_stripes, m->lm_mirrors + 1u) && !lo_misplaced(lo, m);
+	return lo_map_whole(m) && lo_shape_ok(m->lm_stripes, m->lm_mirrors + 1u) &&
+	       !lo_misplaced(lo, m);
 }
 
 bool lo_shift_may(struct lo *lo, const struct lo_map *m, unsigned obj, uint32_t to)
 {
-	return obj < lo_objects(m) && lo_place_may(lo, m, obj % m->lm_stripes, obj / m->lm_stripes, UINT64_C(1) << obj, to);
+	return obj < lo_objects(m) && lo_place_may(lo, m, obj % m->lm_stripes, obj / m->lm_stripes,
+						   UINT64_C(1) << obj, to);
 }
 
 int lo_shift(struct lo *lo, struct lo_map *m, unsigned obj, uint32_t to)
@@ -35,7 +37,8 @@ int lo_shift(struct lo *lo, struct lo_map *m, unsigned obj, uint32_t to)
 	for (unsigned s = 0; s < m->lm_stripes; s++)
 		m->lm_obj[first + s] = (struct lo_object){.ob_state = LO_ABSENT};
 	m->lm_obj[obj].ob_leaving = true;
-	m->lm_obj[first + stripe] = (struct lo_object){.ob_ds = to, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(m, stripe)};
+	m->lm_obj[first + stripe] = (struct lo_object){
+		.ob_ds = to, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(m, stripe)};
 	return 0;
 }
 
@@ -69,7 +72,10 @@ uint64_t lo_shifted(struct kv_txn *t, uint64_t ino)
 	uint64_t key = htobe64(ino), when;
 	struct kv_slice val;
 
-	return ns_row_get(t, NS_T_SHIFTED, &key, 8, &val) || lo_shifted_decode((struct kv_slice){&key, 8}, val, &ino, &when) ? 0 : when;
+	return ns_row_get(t, NS_T_SHIFTED, &key, 8, &val) ||
+			       lo_shifted_decode((struct kv_slice){&key, 8}, val, &ino, &when)
+		       ? 0
+		       : when;
 }
 
 struct old {

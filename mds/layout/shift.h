@@ -1,12 +1,14 @@
 /*
- * shift.h - one object of a file to a server that somebody chose (docs/balance.md): it leaves, and a spare column has its successor, as for any object that moves (mds/layout/column.h). And which
+ * shift.h - one object of a file to a server that somebody chose (docs/balance.md): it leaves, and
+ * a spare column has its successor, as for any object that moves (mds/layout/column.h). And which
  * files were moved so lately: a row NS_T_SHIFTED for each.
  */
 #ifndef MDS_LO_SHIFT_H
 #define MDS_LO_SHIFT_H
 #include "mds/layout/lo.h"
 
-/* The file is at rest: whole, nothing of it is misplaced, and its layout has room for a column more. */
+/* The file is at rest: whole, nothing of it is misplaced, and its layout has room for a column
+ * more. */
 bool lo_shift_fits(struct lo *lo, const struct lo_map *m);
 /* The object may be there: as the file's policy says, and with room. */
 bool lo_shift_may(struct lo *lo, const struct lo_map *m, unsigned obj, uint32_t to);

@@ -25,7 +25,8 @@ struct stat_run {
 	struct loop_msg sr_msg;
 	unsigned sr_left; /* parts that are not answered */
 	bool sr_ending;	  /* sr_msg is under way, or was */
-	bool sr_told;	  /* sr_ls is its owner's again; the parts that are left are waited for by nobody */
+	/* sr_ls is its owner's again; the parts that are left are waited for by nobody */
+	bool sr_told;
 	uint64_t sr_deadline_ns;
 	uint64_t sr_answered; /* bit per object */
 	uint64_t sr_used[LO_MAX_OBJECTS];
@@ -326,7 +327,8 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 	run_put(sr);
 }
 
-/* Of one stripe: whether its copies that are asked end at the same place, and were all written, or none. */
+/* Of one stripe: whether its copies that are asked end at the same place, and were all written, or
+ * none. */
 static bool stripe_even(const struct lo_stat *ls, unsigned stripe, uint64_t moved)
 {
 	const struct lo_map *m = &ls->ls_map;
@@ -337,7 +339,8 @@ static bool stripe_even(const struct lo_stat *ls, unsigned stripe, uint64_t move
 			continue;
 		if (first < 0)
 			first = (int)i;
-		else if (ls->ls_sizes[i] != ls->ls_sizes[first] || (moved >> i & 1) != (moved >> first & 1))
+		else if (ls->ls_sizes[i] != ls->ls_sizes[first] ||
+			 (moved >> i & 1) != (moved >> first & 1))
 			return false;
 	}
 	return true;
@@ -361,8 +364,11 @@ uint64_t lo_short(struct lo *lo, const struct lo_stat *ls, uint64_t size)
 	struct dsc_server sv;
 	uint64_t bits = 0;
 
-	for (unsigned i = 0; size && m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && i < lo_objects(m); i++)
-		if ((ls->ls_answered >> i & 1) && ls->ls_sizes[i] < size && lo_stripe_of(m, size - 1) != i % m->lm_stripes && dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
+	for (unsigned i = 0;
+	     size && m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && i < lo_objects(m); i++)
+		if ((ls->ls_answered >> i & 1) && ls->ls_sizes[i] < size &&
+		    lo_stripe_of(m, size - 1) != i % m->lm_stripes &&
+		    dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
 			bits |= UINT64_C(1) << i;
 	return bits;
 }

@@ -29,7 +29,9 @@ int lo_twin_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, struc
 	if (!*ino || r.t_version != TWIN_VERSION)
 		return -EIO;
 	tw->tw_incarnation = le16toh(r.t_incarnation);
-	return lo_map_decode((struct kv_slice){(const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)}, &tw->tw_map);
+	return lo_map_decode(
+		(struct kv_slice){(const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)},
+		&tw->tw_map);
 }
 
 int lo_twin_get(struct kv_txn *t, uint64_t ino, struct lo_twin *tw)
@@ -52,7 +54,8 @@ bool lo_twin_is(struct kv_txn *t, uint64_t ino)
 int lo_twin_put(struct kv_txn *t, uint64_t ino, const struct lo_twin *tw)
 {
 	uint8_t buf[sizeof(struct twin_rec) + NS_BLOB_MAX];
-	struct twin_rec r = {.t_version = TWIN_VERSION, .t_incarnation = htole16(tw->tw_incarnation)};
+	struct twin_rec r = {.t_version = TWIN_VERSION,
+			     .t_incarnation = htole16(tw->tw_incarnation)};
 	size_t len = lo_map_encode(&tw->tw_map, buf + sizeof(r), sizeof(buf) - sizeof(r));
 	uint64_t key = htobe64(ino);
 
@@ -80,7 +83,8 @@ int lo_twin_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 	of.i_incarnation = tw.tw_incarnation;
 	for (unsigned k = 0; !err && k < lo_objects(&tw.tw_map); k++)
 		err = lo_order_free_object(lo, t, &of, &tw.tw_map, k);
-	return err && err != -EIO ? err : lo_twin_del(t, i->i_ino); /* what a damaged one names is found by the checker */
+	/* what a damaged one names is found by the checker */
+	return err && err != -EIO ? err : lo_twin_del(t, i->i_ino);
 }
 
 struct twins {
@@ -97,7 +101,8 @@ static int twins_one(void *arg, struct kv_slice id, struct kv_slice val)
 	return lo_twin_decode(id, val, &ino, &tw) ? 0 : tn->tn_fn(tn->tn_arg, ino, &tw);
 }
 
-int lo_twins(struct kv_txn *t, uint64_t from, int (*fn)(void *arg, uint64_t ino, const struct lo_twin *tw), void *arg)
+int lo_twins(struct kv_txn *t, uint64_t from,
+	     int (*fn)(void *arg, uint64_t ino, const struct lo_twin *tw), void *arg)
 {
 	struct twins tn = {fn, arg};
 	uint64_t key = htobe64(from);
@@ -107,15 +112,20 @@ int lo_twins(struct kv_txn *t, uint64_t from, int (*fn)(void *arg, uint64_t ino,
 
 bool lo_twin_same(const struct lo_twin *a, const struct lo_twin *b)
 {
-	if (a->tw_incarnation != b->tw_incarnation || a->tw_map.lm_stripes != b->tw_map.lm_stripes || a->tw_map.lm_mirrors != b->tw_map.lm_mirrors || a->tw_map.lm_unit != b->tw_map.lm_unit)
+	if (a->tw_incarnation != b->tw_incarnation ||
+	    a->tw_map.lm_stripes != b->tw_map.lm_stripes ||
+	    a->tw_map.lm_mirrors != b->tw_map.lm_mirrors || a->tw_map.lm_unit != b->tw_map.lm_unit)
 		return false;
 	for (unsigned k = 0; k < lo_objects(&a->tw_map); k++)
-		if (a->tw_map.lm_obj[k].ob_ds != b->tw_map.lm_obj[k].ob_ds || a->tw_map.lm_obj[k].ob_copy != b->tw_map.lm_obj[k].ob_copy)
+		if (a->tw_map.lm_obj[k].ob_ds != b->tw_map.lm_obj[k].ob_ds ||
+		    a->tw_map.lm_obj[k].ob_copy != b->tw_map.lm_obj[k].ob_copy)
 			return false;
 	return true;
 }
 
-int lo_twin_place(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned stripes, uint32_t unit, unsigned copy, uint32_t patience_ms, struct lo_twin *tw, char *err, size_t errlen)
+int lo_twin_place(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned stripes,
+		  uint32_t unit, unsigned copy, uint32_t patience_ms, struct lo_twin *tw, char *err,
+		  size_t errlen)
 {
 	struct lo_policy p;
 	int e;
@@ -182,9 +192,11 @@ static void anew_take(struct dsc_ctl *c, const ctl_response *res)
 		return;
 	}
 	an->an_taken = res->result.ctl_result_u.watch;
-	an->an_nspan = an->an_taken.spans.spans_len < CTL_SPANS_MAX ? an->an_taken.spans.spans_len : CTL_SPANS_MAX;
+	an->an_nspan = an->an_taken.spans.spans_len < CTL_SPANS_MAX ? an->an_taken.spans.spans_len
+								    : CTL_SPANS_MAX;
 	if (an->an_nspan)
-		memcpy(an->an_span, an->an_taken.spans.spans_val, an->an_nspan * sizeof(an->an_span[0]));
+		memcpy(an->an_span, an->an_taken.spans.spans_val,
+		       an->an_nspan * sizeof(an->an_span[0]));
 }
 
 static void anew_done(struct dsc_ctl *c, int err)
@@ -194,7 +206,8 @@ static void anew_done(struct dsc_ctl *c, int err)
 	an->an_done(an, err ? -ETIMEDOUT : anew_err(an->an_status));
 }
 
-void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m, unsigned obj, int step, uint64_t session)
+void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m,
+	      unsigned obj, int step, uint64_t session)
 {
 	ctl_watch_args *a = &an->an_ctl.dc_req.ctl_request_u.watch;
 
@@ -210,16 +223,20 @@ void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const
 }
 
 /* One that is not known is refused by the target. */
-static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m, uint32_t reader, ctl_peer *p)
+static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *i,
+		      const struct lo_map *m, uint32_t reader, ctl_peer *p)
 {
 	struct dsc_server *sv = &an->an_peer;
 
-	if (!lo_ctl_peer(lo, m->lm_obj[an->an_source].ob_ds, reader, sv, an->an_addrs, an->an_key, p))
+	if (!lo_ctl_peer(lo, m->lm_obj[an->an_source].ob_ds, reader, sv, an->an_addrs, an->an_key,
+			 p))
 		return;
-	lo_mint(lo, sv, i->i_ino, i->i_incarnation, m, an->an_source, CAP_READ | (m->lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
+	lo_mint(lo, sv, i->i_ino, i->i_incarnation, m, an->an_source,
+		CAP_READ | (m->lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
 }
 
-void lo_fill(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m, const struct lo_twin *tw, bool end, uint64_t size)
+void lo_fill(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m,
+	     const struct lo_twin *tw, bool end, uint64_t size)
 {
 	ctl_fill_args *a = &an->an_ctl.dc_req.ctl_request_u.fill;
 
@@ -236,5 +253,6 @@ void lo_fill(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const 
 	a->size = size;
 	if (an->an_nspan)
 		source_of(lo, an, i, m, tw->tw_map.lm_obj[an->an_target].ob_ds, &a->source);
-	dsc_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl, end ? END_MS : STEP_MS);
+	dsc_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl,
+		 end ? END_MS : STEP_MS);
 }

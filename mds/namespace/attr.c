@@ -433,7 +433,8 @@ int ns_accessed(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_time at
 	struct ns_inode i, out;
 	int err = ns_get(ns, t, ino, &i);
 
-	if (err || !ns_atime_due(&i, &at) || ns_time_after(&i.i_ctime, &at) || !ns_time_after(&at, &i.i_atime))
+	if (err || !ns_atime_due(&i, &at) || ns_time_after(&i.i_ctime, &at) ||
+	    !ns_time_after(&at, &i.i_atime))
 		return err;
 	i.i_atime = at;
 	ns_give(ns, &i, &out);
@@ -476,7 +477,8 @@ int ns_note_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob
 	return ns_inode_put(t, &i);
 }
 
-int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len, struct ns_inode *out)
+int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len,
+		   struct ns_inode *out)
 {
 	struct ns_inode i;
 	int err = ns_get(ns, t, ino, &i);

@@ -15,12 +15,12 @@
 #include <sodium.h>
 #include <stdlib.h>
 
-#define IN_BOOT   16 /* bits below the line's number: in a boot's, */
-#define IN_INO    32
+#define IN_BOOT	  16 /* bits below the line's number: in a boot's, */
+#define IN_INO	  32
 #define IN_ORDER  40
 #define IN_CLIENT 24
 #define IN_EPOCH  23
-#define LINES_MAX    254u /* an incarnation is one more, and has a byte */
+#define LINES_MAX 254u /* an incarnation is one more, and has a byte */
 _Static_assert(LINES_MAX + 1 < NS_PLACED_AGAIN, "an incarnation is the store's below that");
 
 static void boot_key(uint64_t boot, uint8_t key[8])

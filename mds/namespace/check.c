@@ -363,9 +363,8 @@ static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
 /* Kind 0 is the engine's own. */
 static int scan_rest(struct check *c)
 {
-	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE,	 NS_K_DIRENT,
-					NS_K_XATTR, NS_K_ORPHAN, NS_T_ONCE, NS_T_EVENT,
-					NS_T_BOOT};
+	static const uint8_t known[] = {NS_K_SUPER,  NS_K_INODE, NS_K_DIRENT, NS_K_XATTR,
+					NS_K_ORPHAN, NS_T_ONCE,	 NS_T_EVENT,  NS_T_BOOT};
 	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS,   NS_T_ORDER,   NS_T_MARK,
 				       NS_T_REPAIR, NS_T_GEN,  NS_T_SHIFTED, NS_T_TWIN,
 				       NS_T_SCRUB,  NS_T_HINT, NS_T_KEY,     NS_T_EXPORT,

@@ -67,17 +67,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NS_VERSION     1
-#define NS_SUPER_VERSION 2 /* programs that know only version 1 keep no history of boots: they refuse the store */
-#define NS_BOOTS_KEPT  4096u /* boots whose identity is kept */
-#define NS_RANGE       65536u /* inode and order numbers reserved at a time */
-#define NS_COUNT_FREES 4096u  /* frees after which the inode count is written down */
-#define NS_SLOT_MIN    8u
-#define NS_SLOT_END    ((UINT64_C(1) << 63) - 16)
-#define NS_SLOT_WINDOW 8u
-#define NS_ENTRY_SIZE  64u	/* what a directory entry counts in i_size */
-#define NS_DEPTH_MAX   1000000u /* a longer way to the root is a loop */
-#define NS_POLICY_UP   2048u    /* folders that are asked for a policy; a path has no more (PATH_MAX) */
+#define NS_VERSION 1
+/* programs that know only version 1 keep no history of boots: they refuse the store */
+#define NS_SUPER_VERSION 2
+#define NS_BOOTS_KEPT	 4096u	/* boots whose identity is kept */
+#define NS_RANGE	 65536u /* inode and order numbers reserved at a time */
+#define NS_COUNT_FREES	 4096u	/* frees after which the inode count is written down */
+#define NS_SLOT_MIN	 8u
+#define NS_SLOT_END	 ((UINT64_C(1) << 63) - 16)
+#define NS_SLOT_WINDOW	 8u
+#define NS_ENTRY_SIZE	 64u	  /* what a directory entry counts in i_size */
+#define NS_DEPTH_MAX	 1000000u /* a longer way to the root is a loop */
+/* folders that are asked for a policy; a path has no more (PATH_MAX) */
+#define NS_POLICY_UP 2048u
 
 enum { NS_K_SUPER = 'S', NS_K_INODE = 'i', NS_K_DIRENT = 'd', NS_K_XATTR = 'x', NS_K_ORPHAN = 'O' };
 enum { NS_F_POLICY = 1, NS_F_XATTRS = 2, NS_F_ACL = 4 };
@@ -276,7 +278,9 @@ static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *c
 /* check.c: the offline checker. Reads one snapshot; memory is about 48 bytes per inode. fn gets one
  * line per violation, without a newline. */
 struct ns_check_stats {
-	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_events, cs_violations; /* rows: but for events */
+	/* rows: but for events */
+	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_events,
+		cs_violations;
 	uint64_t cs_counted; /* the count in the super record: exact after a clean stop only */
 };
 /* 0 (violations or not), or a negative errno when the store could not be read or memory ran out. */

@@ -357,7 +357,8 @@ int ns_rows(struct kv_txn *t, enum ns_table tab, const void *from, size_t fromle
 	return err < 0 ? err : 0;
 }
 
-int ns_files(struct ns *ns, struct kv_txn *t, uint64_t from, int (*fn)(void *arg, const struct ns_inode *i), void *arg)
+int ns_files(struct ns *ns, struct kv_txn *t, uint64_t from,
+	     int (*fn)(void *arg, const struct ns_inode *i), void *arg)
 {
 	uint8_t k[NS_KEY_INODE], prefix = NS_K_INODE;
 	struct kv_slice key, val;
@@ -370,7 +371,9 @@ int ns_files(struct ns *ns, struct kv_txn *t, uint64_t from, int (*fn)(void *arg
 	while ((err = kv_scan_next(&sc, &key, &val)) > 0) {
 		struct ns_inode i;
 
-		if (key.s_len != NS_KEY_INODE || ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) || i.i_type != NS_REG)
+		if (key.s_len != NS_KEY_INODE ||
+		    ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) ||
+		    i.i_type != NS_REG)
 			continue; /* what is damaged, the checker tells */
 		err = fn(arg, &i);
 		if (err)

@@ -1,5 +1,5 @@
-/* once.c - what a mutation's transaction keeps of the request it was made for: a row NS_T_ONCE for each slot of a session, the
- * last one's. What it means is the protocol's; here are its bytes. */
+/* once.c - what a mutation's transaction keeps of the request it was made for: a row NS_T_ONCE for
+ * each slot of a session, the last one's. What it means is the protocol's; here are its bytes. */
 #include "mds/namespace/keys.h"
 #include <errno.h>
 
@@ -64,15 +64,18 @@ int ns_once_decode(struct kv_slice val, struct ns_once *o)
 		.on_orders = le64toh(r.o_orders),
 		.on_cur_exp = le16toh(r.o_cur_exp),
 		.on_saved_exp = le16toh(r.o_saved_exp),
-		.on_results = ns_slice((const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)),
+		.on_results =
+			ns_slice((const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)),
 	};
 	memcpy(o->on_check, r.o_check, sizeof(r.o_check));
 	memcpy(o->on_cur_sid, r.o_cur_sid, sizeof(r.o_cur_sid));
 	memcpy(o->on_saved_sid, r.o_saved_sid, sizeof(r.o_saved_sid));
 	/* The last result has its number and status; results are XDR. */
-	if (r.o_version != ONCE_VERSION || r.o_zero || (r.o_flags & ~NS_ONCE_FLAGS) || r.o_at < 2 || o->on_slots == 0 || o->on_target == 0 ||
-	   
-	    o->on_results.s_len % 4 || o->on_last % 4 || o->on_last + UINT64_C(8) > o->on_results.s_len)
+	if (r.o_version != ONCE_VERSION || r.o_zero || (r.o_flags & ~NS_ONCE_FLAGS) || r.o_at < 2 ||
+	    o->on_slots == 0 || o->on_target == 0 ||
+
+	    o->on_results.s_len % 4 || o->on_last % 4 ||
+	    o->on_last + UINT64_C(8) > o->on_results.s_len)
 		return -EIO;
 	return 0;
 }
@@ -115,9 +118,11 @@ static int once_collect(void *arg, struct kv_slice id, struct kv_slice val)
 	return k->n == k->max;
 }
 
-int ns_once_del(struct kv_txn *t, const uint8_t *from, size_t fromlen, const uint8_t *to, size_t tolen, unsigned max)
+int ns_once_del(struct kv_txn *t, const uint8_t *from, size_t fromlen, const uint8_t *to,
+		size_t tolen, unsigned max)
 {
-	struct once_keys k = {.to = to, .tolen = tolen, .max = max < NS_ONCE_DEL_MAX ? max : NS_ONCE_DEL_MAX};
+	struct once_keys k = {
+		.to = to, .tolen = tolen, .max = max < NS_ONCE_DEL_MAX ? max : NS_ONCE_DEL_MAX};
 	int err = ns_rows(t, NS_T_ONCE, from, fromlen, once_collect, &k);
 
 	for (unsigned i = 0; i < k.n && !err; i++)

@@ -1,4 +1,5 @@
-/* path.c - from an inode to a path: the way of ns_path back. A directory's entries are in the order of their names' hashes, so the entry is looked for. */
+/* path.c - from an inode to a path: the way of ns_path back. A directory's entries are in the order
+ * of their names' hashes, so the entry is looked for. */
 #include "mds/namespace/ns.h"
 #include <errno.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static int name_is(void *arg, const struct ns_dirent *d)
 	return 1;
 }
 
-int ns_path_of(struct ns *ns, struct kv_txn *t, uint64_t ino, unsigned *budget, char *out, size_t max)
+int ns_path_of(struct ns *ns, struct kv_txn *t, uint64_t ino, unsigned *budget, char *out,
+	       size_t max)
 {
 	char name[NS_NAME_MAX + 1];
 	size_t at = max - 1;

@@ -1,21 +1,27 @@
-/* ACLs on the wire (RFC 8881 sections 6.2.1 to 6.2.3): acl and dacl. ALARM and AUDIT are not there, so neither is sacl. */
+/* ACLs on the wire (RFC 8881 sections 6.2.1 to 6.2.3): acl and dacl. ALARM and AUDIT are not there,
+ * so neither is sacl. */
 #include "mds/nfs4/sec.h"
 #include <errno.h>
 
 #define ACE_GROUP 0x40 /* ACE4_IDENTIFIER_GROUP */
-#define ACE_FLAGS_SET (NS_ACE_FILE | NS_ACE_DIR | NS_ACE_NO_PROPAGATE | NS_ACE_INHERIT_ONLY | NS_ACE_INHERITED | ACE_GROUP)
+#define ACE_FLAGS_SET                                                                              \
+	(NS_ACE_FILE | NS_ACE_DIR | NS_ACE_NO_PROPAGATE | NS_ACE_INHERIT_ONLY | NS_ACE_INHERITED | \
+	 ACE_GROUP)
 #define ACE_MIN 16 /* nfsace4 at its shortest */
 
-static const char *const special[] = {[NS_WHO_OWNER] = "OWNER@", [NS_WHO_GROUP] = "GROUP@", [NS_WHO_EVERYONE] = "EVERYONE@"};
+static const char *const special[] = {
+	[NS_WHO_OWNER] = "OWNER@", [NS_WHO_GROUP] = "GROUP@", [NS_WHO_EVERYONE] = "EVERYONE@"};
 /* What section 6.2.1.5 defines besides: nobody is known to be one of these. */
-static const char *const unknown[] = {"INTERACTIVE@", "NETWORK@", "DIALUP@", "BATCH@", "ANONYMOUS@", "AUTHENTICATED@", "SERVICE@"};
+static const char *const unknown[] = {"INTERACTIVE@", "NETWORK@",	"DIALUP@", "BATCH@",
+				      "ANONYMOUS@",   "AUTHENTICATED@", "SERVICE@"};
 
 static bool who_is(const uint8_t *p, uint32_t len, const char *name)
 {
 	return len == strlen(name) && memcmp(p, name, len) == 0;
 }
 
-static nfsstat4 get_who(struct compound *c, const uint8_t *p, uint32_t len, bool group, struct ns_ace *e)
+static nfsstat4 get_who(struct compound *c, const uint8_t *p, uint32_t len, bool group,
+			struct ns_ace *e)
 {
 	for (unsigned w = 0; w < sizeof(special) / sizeof(*special); w++) {
 		if (who_is(p, len, special[w])) {
@@ -46,7 +52,9 @@ static nfsstat4 get_ace(struct compound *c, struct xdr_in *x, bool dacl, struct 
 	/* Everybody reads attributes, as stat(2) does: nobody is told otherwise (section 6.2.1). */
 	if (type == NS_ACE_DENY && (mask & NS_R_READ_ATTRS))
 		return NFS4ERR_ATTRNOTSUPP;
-	*e = (struct ns_ace){.e_type = (uint8_t)type, .e_flags = (uint16_t)(flags & ~(uint32_t)ACE_GROUP), .e_mask = mask};
+	*e = (struct ns_ace){.e_type = (uint8_t)type,
+			     .e_flags = (uint16_t)(flags & ~(uint32_t)ACE_GROUP),
+			     .e_mask = mask};
 	if (!dacl) /* section 6.2.1.4.1 */
 		e->e_flags &= (uint16_t)~NS_ACE_INHERITED;
 	return get_who(c, who, len, flags & ACE_GROUP, e);
@@ -54,7 +62,8 @@ static nfsstat4 get_ace(struct compound *c, struct xdr_in *x, bool dacl, struct 
 
 nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_acl **out)
 {
-	uint32_t flags = dacl ? xdr_get_u32(x) : NS_ACL_PROTECTED /* section 6.4.3.2 */, n = xdr_get_u32(x);
+	uint32_t flags = dacl ? xdr_get_u32(x) : NS_ACL_PROTECTED /* section 6.4.3.2 */,
+		 n = xdr_get_u32(x);
 	nfsstat4 st = NFS4_OK, st2;
 	struct ns_acl *a;
 
@@ -110,7 +119,8 @@ void op_put_acl(struct compound *c, struct xdr_out *x, const struct ns_inode *i,
 		put_ace(c, x, &a.a_ace[n], dacl);
 }
 
-nfsstat4 op_acl_readable(const struct compound *c, const struct op_bitmap *want, const struct ns_inode *i)
+nfsstat4 op_acl_readable(const struct compound *c, const struct op_bitmap *want,
+			 const struct ns_inode *i)
 {
 	if (!i->i_acl.s_len || !(op_bit(want, FATTR4_ACL) || op_bit(want, FATTR4_DACL)))
 		return NFS4_OK;

@@ -1,9 +1,12 @@
 /*
  * atime.c - access times of what is read (docs/acl.md "Times"), as Linux's relatime keeps them.
  *
- * Nothing waits for an access time, and none costs a commit of its own: what was read is kept in a table of fixed size, a few times a second all of it is set in one
- * mutation, and what finds no room is forgotten until it is read again. The time alone changes: not ctime, and not the change attribute, by which clients know
- * what they have cached. A thread keeps what its clients read: readers on others do not meet at a lock. Where something else has changed the file since it was read, that stands (somebody may have set the time itself).
+ * Nothing waits for an access time, and none costs a commit of its own: what was read is kept in a
+ * table of fixed size, a few times a second all of it is set in one mutation, and what finds no
+ * room is forgotten until it is read again. The time alone changes: not ctime, and not the change
+ * attribute, by which clients know what they have cached. A thread keeps what its clients read:
+ * readers on others do not meet at a lock. Where something else has changed the file since it was
+ * read, that stands (somebody may have set the time itself).
  */
 #include "base/metrics.h"
 #include "mds/nfs4/op.h"
@@ -23,10 +26,11 @@ struct read {
 struct atimes {
 	_Alignas(64) pthread_mutex_t lock;
 	bool busy;
-	unsigned n, fill;             /* entries of table[fill], which is filled; the other one is the batches' while busy */
+	/* entries of table[fill], which is filled; the other one is the batches' while busy */
+	unsigned n, fill;
 	struct read table[2][TABLE];
-	unsigned from, to;            /* of the batch under way */
-	unsigned set, missed;         /* by it */
+	unsigned from, to;    /* of the batch under way */
+	unsigned set, missed; /* by it */
 	struct kv_op op;
 };
 #define THREADS 64 /* mds.threads */
@@ -44,8 +48,13 @@ void op_atime_init(struct mds *m, bool on)
 		pthread_mutex_init(&atimes.thread[i].lock, NULL);
 	atimes.m = m;
 	atimes.on = on;
-	atimes.done = metric_counter("weft_mds_atimes_total", "Files, symlinks and folders whose access time was set because they were read", "");
-	atimes.dropped = metric_counter("weft_mds_atimes_dropped_total", "Access times that were not set: too many at a time, or the store refused them", "");
+	atimes.done = metric_counter(
+		"weft_mds_atimes_total",
+		"Files, symlinks and folders whose access time was set because they were read", "");
+	atimes.dropped = metric_counter(
+		"weft_mds_atimes_dropped_total",
+		"Access times that were not set: too many at a time, or the store refused them",
+		"");
 }
 
 static void tick(struct atimes *my, struct loop *loop);
@@ -74,7 +83,8 @@ static int batch_run(struct kv_op *op, struct kv_txn *t)
 
 		if (!r->ino)
 			continue;
-		/* Removed meanwhile, or not to be had: the others' times are set all the same. A mutation that has written and refuses ends all of its commit. */
+		/* Removed meanwhile, or not to be had: the others' times are set all the same. A
+		 * mutation that has written and refuses ends all of its commit. */
 		err = ns_accessed(atimes.m->m_ns, t, r->ino, r->at);
 		my->set += err > 0;
 		my->missed += err < 0 && err != -ESTALE;

@@ -2,43 +2,56 @@
 #include "mds/nfs4/sec.h"
 
 #define BIT0(n) (1u << (n))
-#define BIT1(n) (1u << ((n) - 32))
-#define BIT2(n) (1u << ((n) - 64))
+#define BIT1(n) (1u << ((n)-32))
+#define BIT2(n) (1u << ((n)-64))
 
 /* Nothing is advertised that is not encoded below. */
 static const struct op_bitmap supported = {{
-	BIT0(FATTR4_SUPPORTED_ATTRS) | BIT0(FATTR4_TYPE) | BIT0(FATTR4_FH_EXPIRE_TYPE) | BIT0(FATTR4_CHANGE) | BIT0(FATTR4_SIZE) |
-		BIT0(FATTR4_LINK_SUPPORT) | BIT0(FATTR4_SYMLINK_SUPPORT) | BIT0(FATTR4_NAMED_ATTR) | BIT0(FATTR4_FSID) |
-		BIT0(FATTR4_UNIQUE_HANDLES) | BIT0(FATTR4_LEASE_TIME) | BIT0(FATTR4_RDATTR_ERROR) | BIT0(FATTR4_ACL) | BIT0(FATTR4_ACLSUPPORT) |
-		BIT0(FATTR4_CANSETTIME) | BIT0(FATTR4_CASE_INSENSITIVE) | BIT0(FATTR4_CASE_PRESERVING) | BIT0(FATTR4_CHOWN_RESTRICTED) |
-		BIT0(FATTR4_FILEHANDLE) | BIT0(FATTR4_FILEID) | BIT0(FATTR4_FILES_AVAIL) | BIT0(FATTR4_FILES_FREE) | BIT0(FATTR4_FILES_TOTAL) |
-		BIT0(FATTR4_HOMOGENEOUS) | BIT0(FATTR4_MAXFILESIZE) | BIT0(FATTR4_MAXLINK) | BIT0(FATTR4_MAXNAME) | BIT0(FATTR4_MAXREAD) |
-		BIT0(FATTR4_MAXWRITE),
-	BIT1(FATTR4_MODE) | BIT1(FATTR4_NO_TRUNC) | BIT1(FATTR4_NUMLINKS) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) |
-		BIT1(FATTR4_RAWDEV) | BIT1(FATTR4_SPACE_AVAIL) | BIT1(FATTR4_SPACE_FREE) | BIT1(FATTR4_SPACE_TOTAL) | BIT1(FATTR4_SPACE_USED) |
-		BIT1(FATTR4_TIME_ACCESS) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) | BIT1(FATTR4_TIME_DELTA) |
-		BIT1(FATTR4_TIME_METADATA) | BIT1(FATTR4_TIME_MODIFY) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_MOUNTED_ON_FILEID) |
-		BIT1(FATTR4_DACL) | BIT1(FATTR4_FS_LAYOUT_TYPES) | BIT1(FATTR4_LAYOUT_HINT),
-	BIT2(FATTR4_LAYOUT_TYPES) | BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_MDSTHRESHOLD) | BIT2(FATTR4_LAYOUT_ALIGNMENT) | BIT2(FATTR4_MODE_SET_MASKED) |
-		BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_FS_CHARSET_CAP) | BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
-		BIT2(FATTR4_XATTR_SUPPORT) | BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY) | BIT2(FATTR4_OPEN_ARGUMENTS),
+	BIT0(FATTR4_SUPPORTED_ATTRS) | BIT0(FATTR4_TYPE) | BIT0(FATTR4_FH_EXPIRE_TYPE) |
+		BIT0(FATTR4_CHANGE) | BIT0(FATTR4_SIZE) | BIT0(FATTR4_LINK_SUPPORT) |
+		BIT0(FATTR4_SYMLINK_SUPPORT) | BIT0(FATTR4_NAMED_ATTR) | BIT0(FATTR4_FSID) |
+		BIT0(FATTR4_UNIQUE_HANDLES) | BIT0(FATTR4_LEASE_TIME) | BIT0(FATTR4_RDATTR_ERROR) |
+		BIT0(FATTR4_ACL) | BIT0(FATTR4_ACLSUPPORT) | BIT0(FATTR4_CANSETTIME) |
+		BIT0(FATTR4_CASE_INSENSITIVE) | BIT0(FATTR4_CASE_PRESERVING) |
+		BIT0(FATTR4_CHOWN_RESTRICTED) | BIT0(FATTR4_FILEHANDLE) | BIT0(FATTR4_FILEID) |
+		BIT0(FATTR4_FILES_AVAIL) | BIT0(FATTR4_FILES_FREE) | BIT0(FATTR4_FILES_TOTAL) |
+		BIT0(FATTR4_HOMOGENEOUS) | BIT0(FATTR4_MAXFILESIZE) | BIT0(FATTR4_MAXLINK) |
+		BIT0(FATTR4_MAXNAME) | BIT0(FATTR4_MAXREAD) | BIT0(FATTR4_MAXWRITE),
+	BIT1(FATTR4_MODE) | BIT1(FATTR4_NO_TRUNC) | BIT1(FATTR4_NUMLINKS) | BIT1(FATTR4_OWNER) |
+		BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_RAWDEV) | BIT1(FATTR4_SPACE_AVAIL) |
+		BIT1(FATTR4_SPACE_FREE) | BIT1(FATTR4_SPACE_TOTAL) | BIT1(FATTR4_SPACE_USED) |
+		BIT1(FATTR4_TIME_ACCESS) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) |
+		BIT1(FATTR4_TIME_DELTA) | BIT1(FATTR4_TIME_METADATA) | BIT1(FATTR4_TIME_MODIFY) |
+		BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_MOUNTED_ON_FILEID) | BIT1(FATTR4_DACL) |
+		BIT1(FATTR4_FS_LAYOUT_TYPES) | BIT1(FATTR4_LAYOUT_HINT),
+	BIT2(FATTR4_LAYOUT_TYPES) | BIT2(FATTR4_LAYOUT_BLKSIZE) | BIT2(FATTR4_MDSTHRESHOLD) |
+		BIT2(FATTR4_LAYOUT_ALIGNMENT) | BIT2(FATTR4_MODE_SET_MASKED) |
+		BIT2(FATTR4_SUPPATTR_EXCLCREAT) | BIT2(FATTR4_FS_CHARSET_CAP) |
+		BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |
+		BIT2(FATTR4_XATTR_SUPPORT) | BIT2(FATTR4_TIME_DELEG_ACCESS) |
+		BIT2(FATTR4_TIME_DELEG_MODIFY) | BIT2(FATTR4_OPEN_ARGUMENTS),
 }};
 
 #define DELEG_TIMES (BIT2(FATTR4_TIME_DELEG_ACCESS) | BIT2(FATTR4_TIME_DELEG_MODIFY))
 
 /* 4.2 added these (RFC 7862, RFC 8275, RFC 8276, RFC 9754). */
-#define MINOR2_WORD2                                                                                                                                \
-	(BIT2(FATTR4_CLONE_BLKSIZE) | BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) | BIT2(FATTR4_MODE_UMASK) |                           \
-	 BIT2(FATTR4_XATTR_SUPPORT) | DELEG_TIMES | BIT2(FATTR4_OPEN_ARGUMENTS))
+#define MINOR2_WORD2                                                                               \
+	(BIT2(FATTR4_CLONE_BLKSIZE) | BIT2(FATTR4_SPACE_FREED) | BIT2(FATTR4_CHANGE_ATTR_TYPE) |   \
+	 BIT2(FATTR4_MODE_UMASK) | BIT2(FATTR4_XATTR_SUPPORT) | DELEG_TIMES |                      \
+	 BIT2(FATTR4_OPEN_ARGUMENTS))
 
 #define CREATE_WORD0 (BIT0(FATTR4_SIZE) | BIT0(FATTR4_ACL))
-#define CREATE_WORD1                                                                                                                                \
-	(BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) | BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) |               \
-	 BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_DACL) | BIT1(FATTR4_LAYOUT_HINT))
-static const struct op_bitmap settable = {{CREATE_WORD0, CREATE_WORD1, BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
+#define CREATE_WORD1                                                                               \
+	(BIT1(FATTR4_MODE) | BIT1(FATTR4_OWNER) | BIT1(FATTR4_OWNER_GROUP) |                       \
+	 BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_CREATE) | BIT1(FATTR4_TIME_MODIFY_SET) |  \
+	 BIT1(FATTR4_DACL) | BIT1(FATTR4_LAYOUT_HINT))
+static const struct op_bitmap settable = {
+	{CREATE_WORD0, CREATE_WORD1,
+	 BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
 /* Cannot be read (RFC 8881 section 18.7.3). */
 static const struct op_bitmap write_only = {
-	{0, BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_LAYOUT_HINT), BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
+	{0, BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_LAYOUT_HINT),
+	 BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
 /* The verifier has a place of its own in the inode, so nothing is taken from the attributes. */
 const struct op_bitmap op_attrs_exclcreat = {{CREATE_WORD0, CREATE_WORD1, BIT2(FATTR4_MODE_UMASK)}};
 
@@ -99,8 +112,8 @@ void op_put_bitmap(struct xdr_out *x, const struct op_bitmap *b)
 
 bool op_attrs_need_ds(const struct op_bitmap *b)
 {
-	return op_bit(b, FATTR4_SIZE) || op_bit(b, FATTR4_CHANGE) || op_bit(b, FATTR4_SPACE_USED) || op_bit(b, FATTR4_TIME_MODIFY) ||
-	       op_bit(b, FATTR4_TIME_METADATA);
+	return op_bit(b, FATTR4_SIZE) || op_bit(b, FATTR4_CHANGE) || op_bit(b, FATTR4_SPACE_USED) ||
+	       op_bit(b, FATTR4_TIME_MODIFY) || op_bit(b, FATTR4_TIME_METADATA);
 }
 
 static void put_time(struct xdr_out *x, const struct ns_time *t)
@@ -136,18 +149,22 @@ static void put_word(struct xdr_out *x, uint32_t w)
 /* What OPEN takes (RFC 9754 section 3): values are bit numbers. */
 static void put_open_arguments(const struct compound *c, struct xdr_out *x)
 {
-	uint32_t want = 1u << 3 | 1u << 4 | 1u << 5 | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION; /* any, no, cancel: their RFC 8881 values, shifted by eight */
+	/* any, no, cancel: their RFC 8881 values, shifted by eight */
+	uint32_t want = 1u << 3 | 1u << 4 | 1u << 5 | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION;
 
 	if (c->m->m_deleg_times)
 		want |= OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS;
-	put_word(x, 1u << OPEN4_SHARE_ACCESS_READ | 1u << OPEN4_SHARE_ACCESS_WRITE | 1u << OPEN4_SHARE_ACCESS_BOTH);
+	put_word(x, 1u << OPEN4_SHARE_ACCESS_READ | 1u << OPEN4_SHARE_ACCESS_WRITE |
+			    1u << OPEN4_SHARE_ACCESS_BOTH);
 	put_word(x, 0xf); /* none, read, write, both */
 	put_word(x, want);
-	put_word(x, 1u << CLAIM_NULL | 1u << CLAIM_PREVIOUS | 1u << CLAIM_DELEGATE_CUR | 1u << CLAIM_FH | 1u << CLAIM_DELEG_CUR_FH);
+	put_word(x, 1u << CLAIM_NULL | 1u << CLAIM_PREVIOUS | 1u << CLAIM_DELEGATE_CUR |
+			    1u << CLAIM_FH | 1u << CLAIM_DELEG_CUR_FH);
 	put_word(x, 1u << UNCHECKED4 | 1u << GUARDED4 | 1u << EXCLUSIVE4_1);
 }
 
-/* RFC 8881 section 5.12.6: files below this many bytes are better read and written through us. 0: no word about it. */
+/* RFC 8881 section 5.12.6: files below this many bytes are better read and written through us. 0:
+ * no word about it. */
 static void put_threshold(struct xdr_out *x, uint64_t bytes)
 {
 	xdr_put_u32(x, bytes != 0);
@@ -179,9 +196,11 @@ static void fs_facts(struct compound *c, const struct op_bitmap *b, struct fs_fa
 	struct ns_counts n = {0};
 
 	*f = (struct fs_facts){0};
-	if (op_bit(b, FATTR4_SPACE_AVAIL) || op_bit(b, FATTR4_SPACE_FREE) || op_bit(b, FATTR4_SPACE_TOTAL))
+	if (op_bit(b, FATTR4_SPACE_AVAIL) || op_bit(b, FATTR4_SPACE_FREE) ||
+	    op_bit(b, FATTR4_SPACE_TOTAL))
 		op_space(c->m, &f->total, &f->avail);
-	if (op_bit(b, FATTR4_FILES_AVAIL) || op_bit(b, FATTR4_FILES_FREE) || op_bit(b, FATTR4_FILES_TOTAL)) {
+	if (op_bit(b, FATTR4_FILES_AVAIL) || op_bit(b, FATTR4_FILES_FREE) ||
+	    op_bit(b, FATTR4_FILES_TOTAL)) {
 		ns_counts(c->m->m_ns, op_txn(c), &n);
 		f->inodes = n.n_inodes;
 	}
@@ -189,7 +208,8 @@ static void fs_facts(struct compound *c, const struct op_bitmap *b, struct fs_fa
 
 #define FILES_LIMIT (1ull << 48)
 
-static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const struct ns_inode *i, const struct fs_facts *f)
+static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const struct ns_inode *i,
+		      const struct fs_facts *f)
 {
 	const struct ns_super *su = ns_super(c->m->m_ns);
 	struct op_bitmap b;
@@ -201,35 +221,76 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 		b = supported_for(c);
 		op_put_bitmap(x, &b);
 		break;
-	case FATTR4_TYPE: xdr_put_u32(x, i->i_type); break;
-	case FATTR4_FH_EXPIRE_TYPE: xdr_put_u32(x, 0); break; /* FH4_PERSISTENT */
-	case FATTR4_CHANGE: xdr_put_u64(x, i->i_change); break;
-	case FATTR4_SIZE: xdr_put_u64(x, c->told_ino == i->i_ino ? c->told_size : i->i_size); break;
-	case FATTR4_LINK_SUPPORT: case FATTR4_SYMLINK_SUPPORT: case FATTR4_UNIQUE_HANDLES: case FATTR4_CANSETTIME:
-	case FATTR4_CASE_PRESERVING: case FATTR4_CHOWN_RESTRICTED: case FATTR4_HOMOGENEOUS:
+	case FATTR4_TYPE:
+		xdr_put_u32(x, i->i_type);
+		break;
+	case FATTR4_FH_EXPIRE_TYPE:
+		xdr_put_u32(x, 0);
+		break; /* FH4_PERSISTENT */
+	case FATTR4_CHANGE:
+		xdr_put_u64(x, i->i_change);
+		break;
+	case FATTR4_SIZE:
+		xdr_put_u64(x, c->told_ino == i->i_ino ? c->told_size : i->i_size);
+		break;
+	case FATTR4_LINK_SUPPORT:
+	case FATTR4_SYMLINK_SUPPORT:
+	case FATTR4_UNIQUE_HANDLES:
+	case FATTR4_CANSETTIME:
+	case FATTR4_CASE_PRESERVING:
+	case FATTR4_CHOWN_RESTRICTED:
+	case FATTR4_HOMOGENEOUS:
 		xdr_put_bool(x, true);
 		break;
-	case FATTR4_NAMED_ATTR: case FATTR4_CASE_INSENSITIVE: xdr_put_bool(x, false); break;
+	case FATTR4_NAMED_ATTR:
+	case FATTR4_CASE_INSENSITIVE:
+		xdr_put_bool(x, false);
+		break;
 	case FATTR4_FSID:
 		memcpy(&id, su->su_uuid, 8);
 		xdr_put_u64(x, id & INT64_MAX);
-		xdr_put_u64(x, (uint64_t)op_export(c) << 16 | su->su_fs); /* an export is a file system of its own: docs/security.md */
+		/* an export is a file system of its own: docs/security.md */
+		xdr_put_u64(x, (uint64_t)op_export(c) << 16 | su->su_fs);
 		break;
-	case FATTR4_LEASE_TIME: xdr_put_u32(x, (c->m->m_lease_ms + 999) / 1000); break;
-	case FATTR4_RDATTR_ERROR: xdr_put_u32(x, NFS4_OK); break;
-	case FATTR4_ACL: op_put_acl(c, x, i, false); break;
-	case FATTR4_ACLSUPPORT: xdr_put_u32(x, ACL4_SUPPORT_ALLOW_ACL | ACL4_SUPPORT_DENY_ACL); break;
+	case FATTR4_LEASE_TIME:
+		xdr_put_u32(x, (c->m->m_lease_ms + 999) / 1000);
+		break;
+	case FATTR4_RDATTR_ERROR:
+		xdr_put_u32(x, NFS4_OK);
+		break;
+	case FATTR4_ACL:
+		op_put_acl(c, x, i, false);
+		break;
+	case FATTR4_ACLSUPPORT:
+		xdr_put_u32(x, ACL4_SUPPORT_ALLOW_ACL | ACL4_SUPPORT_DENY_ACL);
+		break;
 	case FATTR4_FILEHANDLE:
 		op_fh_make(c->m, op_export(c), i->i_ino, fh);
 		xdr_put_opaque(x, fh, sizeof(fh));
 		break;
-	case FATTR4_FILEID: xdr_put_u64(x, i->i_ino); break;
-	case FATTR4_FILES_AVAIL: case FATTR4_FILES_FREE: xdr_put_u64(x, FILES_LIMIT - f->inodes); break;
-	case FATTR4_FILES_TOTAL: xdr_put_u64(x, FILES_LIMIT); break;
-	case FATTR4_MAXFILESIZE: xdr_put_u64(x, OP_MAX_FILE); break;
-	case FATTR4_MAXLINK: xdr_put_u32(x, NS_LINK_MAX); break;
-	case FATTR4_MAXNAME: xdr_put_u32(x, NS_NAME_MAX); break;
-	case FATTR4_MAXREAD: case FATTR4_MAXWRITE: xdr_put_u64(x, OP_MAX_IO); break;
+	case FATTR4_FILEID:
+		xdr_put_u64(x, i->i_ino);
+		break;
+	case FATTR4_FILES_AVAIL:
+	case FATTR4_FILES_FREE:
+		xdr_put_u64(x, FILES_LIMIT - f->inodes);
+		break;
+	case FATTR4_FILES_TOTAL:
+		xdr_put_u64(x, FILES_LIMIT);
+		break;
+	case FATTR4_MAXFILESIZE:
+		xdr_put_u64(x, OP_MAX_FILE);
+		break;
+	case FATTR4_MAXLINK:
+		xdr_put_u32(x, NS_LINK_MAX);
+		break;
+	case FATTR4_MAXNAME:
+		xdr_put_u32(x, NS_NAME_MAX);
+		break;
+	case FATTR4_MAXREAD:
+	case FATTR4_MAXWRITE:
+		xdr_put_u64(x, OP_MAX_IO);
+		break;
 	}
 }
 
@@ -245,38 +306,83 @@ static void put_layout_types(struct xdr_out *x, bool any)
 		xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 }
 
-static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const struct ns_inode *i, const struct fs_facts *f)
+static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const struct ns_inode *i,
+			const struct fs_facts *f)
 {
 	switch (n) {
-	case FATTR4_MODE: xdr_put_u32(x, i->i_mode); break;
-	case FATTR4_NO_TRUNC: xdr_put_bool(x, true); break;
-	case FATTR4_NUMLINKS: xdr_put_u32(x, i->i_nlink); break;
-	case FATTR4_OWNER: op_put_who(c, x, i->i_uid, false); break;
-	case FATTR4_OWNER_GROUP: op_put_who(c, x, i->i_gid, true); break;
+	case FATTR4_MODE:
+		xdr_put_u32(x, i->i_mode);
+		break;
+	case FATTR4_NO_TRUNC:
+		xdr_put_bool(x, true);
+		break;
+	case FATTR4_NUMLINKS:
+		xdr_put_u32(x, i->i_nlink);
+		break;
+	case FATTR4_OWNER:
+		op_put_who(c, x, i->i_uid, false);
+		break;
+	case FATTR4_OWNER_GROUP:
+		op_put_who(c, x, i->i_gid, true);
+		break;
 	case FATTR4_RAWDEV:
 		xdr_put_u32(x, i->i_rdev_major);
 		xdr_put_u32(x, i->i_rdev_minor);
 		break;
-	case FATTR4_SPACE_AVAIL: case FATTR4_SPACE_FREE: xdr_put_u64(x, f->avail); break;
-	case FATTR4_SPACE_TOTAL: xdr_put_u64(x, f->total); break;
-	case FATTR4_SPACE_USED: xdr_put_u64(x, space_used(i)); break;
-	case FATTR4_SPACE_FREED: xdr_put_u64(x, i->i_type == NS_DIR || i->i_nlink <= 1 ? space_used(i) : 0); break;
-	case FATTR4_DACL: op_put_acl(c, x, i, true); break;
-	case FATTR4_TIME_ACCESS: put_time(x, &i->i_atime); break;
-	case FATTR4_TIME_CREATE: put_time(x, &i->i_btime); break;
+	case FATTR4_SPACE_AVAIL:
+	case FATTR4_SPACE_FREE:
+		xdr_put_u64(x, f->avail);
+		break;
+	case FATTR4_SPACE_TOTAL:
+		xdr_put_u64(x, f->total);
+		break;
+	case FATTR4_SPACE_USED:
+		xdr_put_u64(x, space_used(i));
+		break;
+	case FATTR4_SPACE_FREED:
+		xdr_put_u64(x, i->i_type == NS_DIR || i->i_nlink <= 1 ? space_used(i) : 0);
+		break;
+	case FATTR4_DACL:
+		op_put_acl(c, x, i, true);
+		break;
+	case FATTR4_TIME_ACCESS:
+		put_time(x, &i->i_atime);
+		break;
+	case FATTR4_TIME_CREATE:
+		put_time(x, &i->i_btime);
+		break;
 	case FATTR4_TIME_DELTA:
 		xdr_put_u64(x, 0);
 		xdr_put_u32(x, 1);
 		break;
-	case FATTR4_TIME_METADATA: put_time(x, &i->i_ctime); break;
-	case FATTR4_TIME_MODIFY: put_time(x, &i->i_mtime); break;
-	case FATTR4_MOUNTED_ON_FILEID: xdr_put_u64(x, i->i_ino); break;
-	case FATTR4_FS_LAYOUT_TYPES: put_layout_types(x, op_layouts_ok(c)); break;
-	case FATTR4_LAYOUT_TYPES: put_layout_types(x, i->i_type == NS_REG && op_layouts_ok(c)); break;
-	case FATTR4_MDSTHRESHOLD: put_threshold(x, i->i_type == NS_REG ? threshold(c, i) : 0); break;
-	case FATTR4_CLONE_BLKSIZE: xdr_put_u32(x, dsc_clone_block(c->m->m_dsc)); break;
-	case FATTR4_LAYOUT_BLKSIZE: case FATTR4_LAYOUT_ALIGNMENT: xdr_put_u32(x, LO_UNIT_MIN); break;
-	case FATTR4_FS_CHARSET_CAP: xdr_put_u32(x, FSCHARSET_CAP4_CONTAINS_NON_UTF8); break; /* names are bytes */
+	case FATTR4_TIME_METADATA:
+		put_time(x, &i->i_ctime);
+		break;
+	case FATTR4_TIME_MODIFY:
+		put_time(x, &i->i_mtime);
+		break;
+	case FATTR4_MOUNTED_ON_FILEID:
+		xdr_put_u64(x, i->i_ino);
+		break;
+	case FATTR4_FS_LAYOUT_TYPES:
+		put_layout_types(x, op_layouts_ok(c));
+		break;
+	case FATTR4_LAYOUT_TYPES:
+		put_layout_types(x, i->i_type == NS_REG && op_layouts_ok(c));
+		break;
+	case FATTR4_MDSTHRESHOLD:
+		put_threshold(x, i->i_type == NS_REG ? threshold(c, i) : 0);
+		break;
+	case FATTR4_CLONE_BLKSIZE:
+		xdr_put_u32(x, dsc_clone_block(c->m->m_dsc));
+		break;
+	case FATTR4_LAYOUT_BLKSIZE:
+	case FATTR4_LAYOUT_ALIGNMENT:
+		xdr_put_u32(x, LO_UNIT_MIN);
+		break;
+	case FATTR4_FS_CHARSET_CAP:
+		xdr_put_u32(x, FSCHARSET_CAP4_CONTAINS_NON_UTF8);
+		break; /* names are bytes */
 	case FATTR4_SUPPATTR_EXCLCREAT: {
 		struct op_bitmap b = op_attrs_exclcreat;
 
@@ -285,14 +391,22 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 		op_put_bitmap(x, &b);
 		break;
 	}
-	case FATTR4_CHANGE_ATTR_TYPE: xdr_put_u32(x, NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR); break;
-	case FATTR4_XATTR_SUPPORT: xdr_put_bool(x, true); break;
-	case FATTR4_OPEN_ARGUMENTS: put_open_arguments(c, x); break;
+	case FATTR4_CHANGE_ATTR_TYPE:
+		xdr_put_u32(x, NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR);
+		break;
+	case FATTR4_XATTR_SUPPORT:
+		xdr_put_bool(x, true);
+		break;
+	case FATTR4_OPEN_ARGUMENTS:
+		put_open_arguments(c, x);
+		break;
 	}
 }
 
-/* Set-only attributes are not answered (RFC 8881 section 5.6 lets GETATTR of them be refused; op_getattr does). */
-void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap *want, const struct ns_inode *i)
+/* Set-only attributes are not answered (RFC 8881 section 5.6 lets GETATTR of them be refused;
+ * op_getattr does). */
+void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap *want,
+		  const struct ns_inode *i)
 {
 	struct op_bitmap sup = supported_for(c), b;
 	struct fs_facts f;
@@ -420,8 +534,15 @@ static nfsstat4 get_one(struct compound *c, struct xdr_in *x, unsigned n, struct
 		if (!x->bad && s->s_size > OP_MAX_FILE)
 			return NFS4ERR_FBIG;
 		break;
-	case FATTR4_MODE: case FATTR4_MODE_SET_MASKED: case FATTR4_MODE_UMASK: st = get_mode(x, n, a); break;
-	case FATTR4_ACL: case FATTR4_DACL: st = get_acl(c, x, n == FATTR4_DACL, s); break;
+	case FATTR4_MODE:
+	case FATTR4_MODE_SET_MASKED:
+	case FATTR4_MODE_UMASK:
+		st = get_mode(x, n, a);
+		break;
+	case FATTR4_ACL:
+	case FATTR4_DACL:
+		st = get_acl(c, x, n == FATTR4_DACL, s);
+		break;
 	case FATTR4_OWNER:
 		st = get_id(c, x, false, &s->s_uid);
 		s->s_mask |= NS_S_UID;
@@ -430,8 +551,12 @@ static nfsstat4 get_one(struct compound *c, struct xdr_in *x, unsigned n, struct
 		st = get_id(c, x, true, &s->s_gid);
 		s->s_mask |= NS_S_GID;
 		break;
-	case FATTR4_LAYOUT_HINT: st = get_hint(x, a); break;
-	case FATTR4_TIME_CREATE: st = get_btime(x, s); break;
+	case FATTR4_LAYOUT_HINT:
+		st = get_hint(x, a);
+		break;
+	case FATTR4_TIME_CREATE:
+		st = get_btime(x, s);
+		break;
 	case FATTR4_TIME_ACCESS_SET:
 		st = get_settime(x, &s->s_atime, &now);
 		s->s_mask |= now ? NS_S_ATIME_NOW : NS_S_ATIME;
@@ -450,10 +575,12 @@ static nfsstat4 get_one(struct compound *c, struct xdr_in *x, unsigned n, struct
 	return st ? st : x->bad ? NFS4ERR_BADXDR : NFS4_OK;
 }
 
-/* Of the attributes that set the mode, one; at create all of it (RFC 8881 section 6.2.5, RFC 8275). */
+/* Of the attributes that set the mode, one; at create all of it (RFC 8881 section 6.2.5, RFC
+ * 8275). */
 static bool modes_clash(const struct op_bitmap *b, bool create)
 {
-	bool mode = op_bit(b, FATTR4_MODE), masked = op_bit(b, FATTR4_MODE_SET_MASKED), umask = op_bit(b, FATTR4_MODE_UMASK);
+	bool mode = op_bit(b, FATTR4_MODE), masked = op_bit(b, FATTR4_MODE_SET_MASKED),
+	     umask = op_bit(b, FATTR4_MODE_UMASK);
 
 	return mode + masked + umask > 1 || (create ? masked : umask);
 }
@@ -499,7 +626,8 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 	return NFS4_OK;
 }
 
-nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, uint16_t fallback, struct ns_create_args *a)
+nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, uint16_t fallback,
+			 struct ns_create_args *a)
 {
 	const struct ns_setattr *s = &sa->s;
 	struct ns_inode *i = &a->a_attr;
@@ -528,7 +656,8 @@ struct getattr {
 	uint64_t ino;
 };
 
-static nfsstat4 getattr_put(struct compound *c, const struct op_bitmap *want, const struct ns_inode *i)
+static nfsstat4 getattr_put(struct compound *c, const struct op_bitmap *want,
+			    const struct ns_inode *i)
 {
 	nfsstat4 st = op_acl_readable(c, want, i);
 
@@ -585,14 +714,18 @@ nfsstat4 op_getattr(struct compound *c)
 			return NFS4ERR_DELAY;
 		g->want = want;
 		g->ino = i.i_ino;
-		if (op_deleg_ask(c, i.i_ino, getattr_asked) || (op_attrs_need_ds(&want) && op_refresh(c, i.i_ino, false, false, getattr_reply)))
+		if (op_deleg_ask(c, i.i_ino, getattr_asked) ||
+		    (op_attrs_need_ds(&want) &&
+		     op_refresh(c, i.i_ino, false, false, getattr_reply)))
 			return OP_PARKED;
 	}
 	return getattr_put(c, &want, &i);
 }
 
-/* Undefined mode bits are an error here, too (section 6.2.4). mode comes first behind word 0's attributes, whose length is ours or the values differ anyway. */
-static bool verify_mode_bad(struct compound *c, const struct op_bitmap *b, const struct ns_inode *i, const uint8_t *theirs, uint32_t len)
+/* Undefined mode bits are an error here, too (section 6.2.4). mode comes first behind word 0's
+ * attributes, whose length is ours or the values differ anyway. */
+static bool verify_mode_bad(struct compound *c, const struct op_bitmap *b, const struct ns_inode *i,
+			    const uint8_t *theirs, uint32_t len)
 {
 	struct op_bitmap before = {{b->w[0]}};
 	struct xdr_out mine;
@@ -646,7 +779,8 @@ static nfsstat4 verify_compare(struct compound *c)
 	op_put_attrs(c, &mine, &b, &i);
 	/* bitmap again, length word, then the values */
 	want_same = c->opnum == OP_VERIFY;
-	same = !mine.bad && mine.x_len == start * 2 + 4 + len && (len == 0 || memcmp(mine.x_head + start * 2 + 4, theirs, len) == 0);
+	same = !mine.bad && mine.x_len == start * 2 + 4 + len &&
+	       (len == 0 || memcmp(mine.x_head + start * 2 + 4, theirs, len) == 0);
 	xdr_out_free(&mine);
 	if (same == want_same)
 		return NFS4_OK;
@@ -672,7 +806,8 @@ static nfsstat4 verify_asked(struct compound *c, int err)
 	return op_refresh(c, c->cur, false, false, verify_fresh) ? OP_PARKED : verify_fresh(c, 0);
 }
 
-/* As GETATTR: while a write layout is out, the data servers know; while a write delegation is, its holder. */
+/* As GETATTR: while a write layout is out, the data servers know; while a write delegation is, its
+ * holder. */
 nfsstat4 op_verify(struct compound *c)
 {
 	struct verify *v = op_scratch(c, sizeof(*v), NULL);
@@ -688,7 +823,8 @@ nfsstat4 op_verify(struct compound *c)
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	if (needs_holder(&b) && op_cur_inode(c, &i) == NFS4_OK && i.i_type == NS_REG &&
-	    (op_deleg_ask(c, i.i_ino, verify_asked) || op_refresh(c, i.i_ino, false, false, verify_fresh)))
+	    (op_deleg_ask(c, i.i_ino, verify_asked) ||
+	     op_refresh(c, i.i_ino, false, false, verify_fresh)))
 		return OP_PARKED;
 	return verify_fresh(c, 0);
 }

@@ -1,12 +1,18 @@
 /*
- * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when it can be done.
+ * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when it
+ * can be done.
  *
- * Both files are frozen, so that every write of before is over on every server and none of after begins. One transaction then commits the target's size and attributes, and an order for each of its objects
- * (layout/order_int.h): from there on it is done, whoever crashes, and nobody sees the target before the orders have run. An empty target is placed again, like the source, because reflinks do not leave a server;
- * its objects of before are deleted, and new ones have another incarnation in their names.
+ * Both files are frozen, so that every write of before is over on every server and none of after
+ * begins. One transaction then commits the target's size and attributes, and an order for each of
+ * its objects (layout/order_int.h): from there on it is done, whoever crashes, and nobody sees the
+ * target before the orders have run. An empty target is placed again, like the source, because
+ * reflinks do not leave a server; its objects of before are deleted, and new ones have another
+ * incarnation in their names.
  *
- * With both frozen the servers are asked whether the objects are there. A lost one is neither cloned nor cloned into: the target's copy is stale where its stripe has another, else it is an error. Who did not
- * answer marks the target's object lost, if it comes to that (ds/store/orders.c): an order that waits for what never comes would hold back all that follow.
+ * With both frozen the servers are asked whether the objects are there. A lost one is neither
+ * cloned nor cloned into: the target's copy is stale where its stripe has another, else it is an
+ * error. Who did not answer marks the target's object lost, if it comes to that
+ * (ds/store/orders.c): an order that waits for what never comes would hold back all that follow.
  */
 #include "mds/nfs4/op.h"
 #include "mds/jobs/drain.h"
@@ -26,16 +32,18 @@ struct clone {
 	uint64_t src, dst, from, to, len;
 	bool to_end, again; /* to_end: to the source's end. again: the target is placed again */
 	bool same;	    /* two write the source: only its first copies are cloned (lo_source) */
-	bool reader;            /* of the source, which he may not write */
-	uint64_t frozen_ns;     /* since when he keeps the source's writers waiting; 0: there are none */
-	bool placing;           /* op_drain_placing */
+	bool reader;	    /* of the source, which he may not write */
+	/* since when he keeps the source's writers waiting; 0: there are none */
+	uint64_t frozen_ns;
+	bool placing;			   /* op_drain_placing */
 	struct lo_stat src_stat, dst_stat; /* ls_lost is 0 until they were asked */
 	unsigned asking;
 };
 
 /*
- * Freezing the source stops those who write it, and to freeze it takes no more than the right to read it. So whoever cannot write it lets its writers be afterwards, for
- * nine times as long as they waited, and for CALM_NS at least; before that his CLONE waits (DELAY).
+ * Freezing the source stops those who write it, and to freeze it takes no more than the right to
+ * read it. So whoever cannot write it lets its writers be afterwards, for nine times as long as
+ * they waited, and for CALM_NS at least; before that his CLONE waits (DELAY).
  */
 #define CALM_NS 1000000000ull
 
@@ -66,7 +74,8 @@ static void calm(struct excl *z, uint64_t since)
 	uint64_t now = clock_mono_ns(), calm = (now - since) * 9;
 
 	st_file_lock(st, z->ex_ino);
-	st_file_get(st, z->ex_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS); /* the freeze keeps it */
+	/* the freeze keeps it */
+	st_file_get(st, z->ex_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS);
 	st_file_unlock(st, z->ex_ino);
 }
 
@@ -96,12 +105,14 @@ static bool can_all(struct mds *m, const struct lo_map *map)
 	struct dsc_server sv;
 
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
-		if (map->lm_obj[i].ob_state == LO_IN_SYNC && (!dsc_get(m->m_dsc, map->lm_obj[i].ob_ds, &sv) || !sv.sv_clone_block))
+		if (map->lm_obj[i].ob_state == LO_IN_SYNC &&
+		    (!dsc_get(m->m_dsc, map->lm_obj[i].ob_ds, &sv) || !sv.sv_clone_block))
 			return false;
 	return true;
 }
 
-/* Every copy in sync of the target has the source's bytes on its own server, at the same place of the same stripe. */
+/* Every copy in sync of the target has the source's bytes on its own server, at the same place of
+ * the same stripe. */
 static bool in_place(const struct clone *k, const struct lo_map *src, const struct lo_map *dst)
 {
 	if (!lo_same_row(dst, k->from, k->to))
@@ -157,7 +168,8 @@ static int not_lost(const struct clone *k, const struct lo_map *src, struct lo_m
 }
 
 /* The source's servers for an empty target. -EXDEV: it is neither there nor empty. */
-static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst, const struct lo_map *src, struct lo_map *map)
+static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
+		     const struct lo_map *src, struct lo_map *map)
 {
 	int err = lo_map_decode(dst->i_blob, map);
 	bool taking;
@@ -208,7 +220,8 @@ static nfsstat4 clone_range(struct compound *c, struct clone *k, uint64_t size)
 	return NFS4_OK;
 }
 
-static void clone_ask(struct compound *c, struct lo_stat *ls, const struct ns_inode *i, const struct lo_map *map)
+static void clone_ask(struct compound *c, struct lo_stat *ls, const struct ns_inode *i,
+		      const struct lo_map *map)
 {
 	ls->ls_loop = c->th->mt_loop;
 	ls->ls_ino = i->i_ino;
@@ -236,7 +249,8 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	err = placement(c->m, k, &dst, &from, &to);
 	if (err)
 		return op_status(err);
-	if (lo_map_decode(dst.i_blob, &now) || op_is_held(c->m, c->th->mt_loop, &src, &from) || op_is_held(c->m, c->th->mt_loop, &dst, &now))
+	if (lo_map_decode(dst.i_blob, &now) || op_is_held(c->m, c->th->mt_loop, &src, &from) ||
+	    op_is_held(c->m, c->th->mt_loop, &dst, &now))
 		return NFS4ERR_DELAY;
 	if (k->same && !op_first_reads(c->m, c->th->mt_loop, k->src, &from, 0))
 		return NFS4ERR_DELAY;
@@ -247,7 +261,9 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 
 /* ---- all orders are done: the target's objects are there, durably ---- */
 
-#define KNOWN_MOST 1024u /* clones that wait for a server that is away; of one more it is learned when the file's size is asked next */
+/* clones that wait for a server that is away; of one more it is learned when the file's size is
+ * asked next */
+#define KNOWN_MOST 1024u
 #define KNOWN_MS   600000u
 
 struct known {
@@ -285,12 +301,15 @@ static int known_run(struct kv_op *op, struct kv_txn *t)
 		const struct lo_object *was = &kn->kn_map.lm_obj[k];
 		struct lo_object *o = &map.lm_obj[k];
 
-		if (was->ob_state != LO_IN_SYNC || o->ob_state != LO_IN_SYNC || o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy || o->ob_known)
+		if (was->ob_state != LO_IN_SYNC || o->ob_state != LO_IN_SYNC ||
+		    o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy || o->ob_known)
 			continue;
 		o->ob_known = 1;
 		learns = true;
 	}
-	return learns ? ns_note_blob(kn->kn_m->m_ns, t, kn->kn_ino, blob, lo_map_encode(&map, blob, sizeof(blob))) : 0;
+	return learns ? ns_note_blob(kn->kn_m->m_ns, t, kn->kn_ino, blob,
+				     lo_map_encode(&map, blob, sizeof(blob)))
+		      : 0;
 }
 
 static void known_done(struct kv_op *op, int err)
@@ -318,10 +337,12 @@ static void known_ordered(void *arg, int err)
 /* Those that became stale because their server is away are not waited for. */
 static void known_wait(struct known *kn)
 {
-	lo_orders_wait_used(kn->kn_m->m_lo, kn->kn_ino, &kn->kn_map, kn->kn_loop, KNOWN_MS, known_ordered, kn);
+	lo_orders_wait_used(kn->kn_m->m_lo, kn->kn_ino, &kn->kn_map, kn->kn_loop, KNOWN_MS,
+			    known_ordered, kn);
 }
 
-/* Nobody waits for it: where a crash comes first, the next question for the file's size finds it. */
+/* Nobody waits for it: where a crash comes first, the next question for the file's size finds
+ * it. */
 static void make_known(struct compound *c, uint64_t ino)
 {
 	struct known *kn = atomic_load(&knowns) < KNOWN_MOST ? calloc(1, sizeof(*kn)) : NULL;
@@ -336,7 +357,8 @@ static void make_known(struct compound *c, uint64_t ino)
 		return;
 	}
 	for (unsigned k = 0; k < lo_objects(&kn->kn_map); k++)
-		any |= kn->kn_map.lm_obj[k].ob_state == LO_IN_SYNC && !kn->kn_map.lm_obj[k].ob_known;
+		any |= kn->kn_map.lm_obj[k].ob_state == LO_IN_SYNC &&
+		       !kn->kn_map.lm_obj[k].ob_known;
 	if (!any) {
 		known_free(kn);
 		return;
@@ -371,7 +393,9 @@ static nfsstat4 clone_done(struct compound *c)
 {
 	struct clone *k = c->scratch;
 
-	if (k->src_freeze.ex_silent && excl_take_back(&c->m->m_file, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c) && op_waits(c, true))
+	if (k->src_freeze.ex_silent &&
+	    excl_take_back(&c->m->m_file, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c) &&
+	    op_waits(c, true))
 		return OP_PARKED;
 	return clone_end(c);
 }
@@ -411,8 +435,10 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 
 /* ---- the transaction ---- */
 
-/* The target's map, its objects of before deleted where it is placed again. Fences what was granted before. */
-static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, struct ns_inode *dst, struct lo_map *map)
+/* The target's map, its objects of before deleted where it is placed again. Fences what was granted
+ * before. */
+static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, struct ns_inode *dst,
+		       struct lo_map *map)
 {
 	uint8_t blob[NS_BLOB_MAX];
 	struct ns_inode moved;
@@ -426,7 +452,8 @@ static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, st
 	err = lo_order_free(c->m->m_lo, t, dst);
 	map->lm_epoch++;
 	if (!err)
-		err = ns_place_again(c->m->m_ns, t, k->dst, blob, lo_map_encode(map, blob, sizeof(blob)), &moved);
+		err = ns_place_again(c->m->m_ns, t, k->dst, blob,
+				     lo_map_encode(map, blob, sizeof(blob)), &moved);
 	if (!err)
 		err = lo_repair_note(t, k->dst, map);
 	dst->i_incarnation += NS_PLACED_AGAIN;
@@ -446,7 +473,8 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	struct clone *k = c->scratch;
 	struct ns *ns = c->m->m_ns;
 	struct ns_inode src, dst;
-	struct lo_clone cl = {.cl_ino = k->src, .cl_from = k->from, .cl_to = k->to, .cl_len = k->len};
+	struct lo_clone cl = {
+		.cl_ino = k->src, .cl_from = k->from, .cl_to = k->to, .cl_len = k->len};
 	struct lo_map map;
 	bool again = k->again;
 	int err = ns_get(ns, t, k->src, &src);
@@ -474,7 +502,8 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = clone_place(c, k, t, &dst, &map);
 	if (!err)
-		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0, NULL, NULL); /* which makes nothing stale */
+		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0, NULL,
+				      NULL); /* which makes nothing stale */
 	if (!err)
 		err = lo_order_clone(c->m->m_lo, t, &dst, &map, &cl);
 	c->once_orders = k->dst;
@@ -550,11 +579,13 @@ static void clone_src_frozen(void *arg, int err)
 		return;
 	}
 	/*
-	 * The layouts of the client that asks come back, too: fenced, its next write would be refused
-	 * in the midst. Where the target is placed again its old objects are fenced as well, though
-	 * they are deleted: deletes wait behind others, and what is written to them until then is lost.
+	 * The layouts of the client that asks come back, too: fenced, its next write would be
+	 * refused in the midst. Where the target is placed again its old objects are fenced as
+	 * well, though they are deleted: deletes wait behind others, and what is written to them
+	 * until then is lost.
 	 */
-	excl_begin(&k->dst_freeze, &c->m->m_file, c->th->mt_loop, k->dst, NULL, EXCL_ALL, clone_both_frozen, k);
+	excl_begin(&k->dst_freeze, &c->m->m_file, c->th->mt_loop, k->dst, NULL, EXCL_ALL,
+		   clone_both_frozen, k);
 }
 
 static nfsstat4 clone_begin(struct compound *c, int err)
@@ -568,7 +599,8 @@ static nfsstat4 clone_begin(struct compound *c, int err)
 	if (!reader_may_freeze(c, k))
 		return NFS4ERR_DELAY;
 	k->c = c;
-	excl_begin(&k->src_freeze, &c->m->m_file, c->th->mt_loop, k->src, NULL, k->src == k->dst ? EXCL_ALL : EXCL_WRITES, clone_src_frozen, k);
+	excl_begin(&k->src_freeze, &c->m->m_file, c->th->mt_loop, k->src, NULL,
+		   k->src == k->dst ? EXCL_ALL : EXCL_WRITES, clone_src_frozen, k);
 	op_waits(c, true);
 	return OP_PARKED;
 }
@@ -578,7 +610,9 @@ static nfsstat4 clone_src_fresh(struct compound *c, int err)
 	struct clone *k = c->scratch;
 
 	(void)err;
-	return k->src != k->dst && op_refresh(c, k->dst, false, false, clone_begin) ? OP_PARKED : clone_begin(c, 0);
+	return k->src != k->dst && op_refresh(c, k->dst, false, false, clone_begin)
+		       ? OP_PARKED
+		       : clone_begin(c, 0);
 }
 
 nfsstat4 op_clone(struct compound *c)
@@ -605,5 +639,6 @@ nfsstat4 op_clone(struct compound *c)
 	k->reader = ns_permission(&src, &c->cred, 2);
 	k->src = c->saved;
 	k->dst = c->cur;
-	return op_refresh(c, k->src, false, false, clone_src_fresh) ? OP_PARKED : clone_src_fresh(c, 0);
+	return op_refresh(c, k->src, false, false, clone_src_fresh) ? OP_PARKED
+								    : clone_src_fresh(c, 0);
 }

@@ -11,10 +11,12 @@
 
 struct op_desc {
 	const char *name;
-	op_fn fn;       /* NULL: defined, and answered NFS4ERR_NOTSUPP */
-	uint8_t minor;  /* first minor version that has it */
+	op_fn fn;      /* NULL: defined, and answered NFS4ERR_NOTSUPP */
+	uint8_t minor; /* first minor version that has it */
 	bool sessionless;
-	bool reads;     /* and needs no client: may be run behind what is answered from the row of an earlier boot (once.c) */
+	/* and needs no client: may be run behind what is answered from the row of an earlier boot
+	 * (once.c) */
+	bool reads;
 	unsigned room; /* the longest result, bytes, of one that changes something */
 };
 
@@ -112,11 +114,16 @@ void op_metrics_init(struct mds *m)
 		m->m_op_count[n] = metric_counter("weft_mds_op_total", "NFSv4 operations", label);
 	}
 	m->m_op_illegal = metric_counter("weft_mds_op_total", "NFSv4 operations", "op=\"ILLEGAL\"");
-	m->m_garbage = metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
-	m->m_once = metric_counter("weft_mds_once_total", "Requests of before a restart that were answered with what was kept of them", "");
-	m->m_creates = metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
+	m->m_garbage =
+		metric_counter("weft_mds_garbage_total", "Calls that could not be decoded", "");
+	m->m_once = metric_counter(
+		"weft_mds_once_total",
+		"Requests of before a restart that were answered with what was kept of them", "");
+	m->m_creates =
+		metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
 	m->m_copied = metric_counter("weft_mds_copied_bytes_total", "Bytes copied by COPY", "");
-	m->m_op_time = metric_histogram("weft_mds_compound_seconds", "Time from a COMPOUND's receipt to its reply", "");
+	m->m_op_time = metric_histogram("weft_mds_compound_seconds",
+					"Time from a COMPOUND's receipt to its reply", "");
 }
 
 void op_file_env(struct mds *m)
@@ -135,30 +142,59 @@ void op_file_env(struct mds *m)
 nfsstat4 op_status(int err)
 {
 	switch (-err) {
-	case 0: return NFS4_OK;
-	case EPERM: return NFS4ERR_PERM;
-	case ENOENT: return NFS4ERR_NOENT;
-	case EACCES: return NFS4ERR_ACCESS;
-	case EEXIST: return NFS4ERR_EXIST;
-	case EXDEV: return NFS4ERR_XDEV;
-	case ENOTDIR: return NFS4ERR_NOTDIR;
-	case EISDIR: return NFS4ERR_ISDIR;
-	case EINVAL: return NFS4ERR_INVAL;
-	case EFBIG: return NFS4ERR_FBIG;
-	case ENOSPC: return NFS4ERR_NOSPC;
-	case EDQUOT: return NFS4ERR_DQUOT;
-	case EROFS: return NFS4ERR_ROFS;
-	case EMLINK: return NFS4ERR_MLINK;
-	case ENAMETOOLONG: return NFS4ERR_NAMETOOLONG;
-	case ENOTEMPTY: return NFS4ERR_NOTEMPTY;
-	case ESTALE: return NFS4ERR_STALE;
-	case ENODATA: return NFS4ERR_NOXATTR;
-	case E2BIG: return NFS4ERR_XATTR2BIG;
-	case EAGAIN: case EBUSY: case ENOMEM: return NFS4ERR_DELAY;
-	case EOPNOTSUPP: return NFS4ERR_NOTSUPP;
-	case EPROTONOSUPPORT: return NFS4ERR_ATTRNOTSUPP;
-	case ETIMEDOUT: case ECONNRESET: case ECONNREFUSED: case EIO: return NFS4ERR_IO;
-	default: return NFS4ERR_SERVERFAULT;
+	case 0:
+		return NFS4_OK;
+	case EPERM:
+		return NFS4ERR_PERM;
+	case ENOENT:
+		return NFS4ERR_NOENT;
+	case EACCES:
+		return NFS4ERR_ACCESS;
+	case EEXIST:
+		return NFS4ERR_EXIST;
+	case EXDEV:
+		return NFS4ERR_XDEV;
+	case ENOTDIR:
+		return NFS4ERR_NOTDIR;
+	case EISDIR:
+		return NFS4ERR_ISDIR;
+	case EINVAL:
+		return NFS4ERR_INVAL;
+	case EFBIG:
+		return NFS4ERR_FBIG;
+	case ENOSPC:
+		return NFS4ERR_NOSPC;
+	case EDQUOT:
+		return NFS4ERR_DQUOT;
+	case EROFS:
+		return NFS4ERR_ROFS;
+	case EMLINK:
+		return NFS4ERR_MLINK;
+	case ENAMETOOLONG:
+		return NFS4ERR_NAMETOOLONG;
+	case ENOTEMPTY:
+		return NFS4ERR_NOTEMPTY;
+	case ESTALE:
+		return NFS4ERR_STALE;
+	case ENODATA:
+		return NFS4ERR_NOXATTR;
+	case E2BIG:
+		return NFS4ERR_XATTR2BIG;
+	case EAGAIN:
+	case EBUSY:
+	case ENOMEM:
+		return NFS4ERR_DELAY;
+	case EOPNOTSUPP:
+		return NFS4ERR_NOTSUPP;
+	case EPROTONOSUPPORT:
+		return NFS4ERR_ATTRNOTSUPP;
+	case ETIMEDOUT:
+	case ECONNRESET:
+	case ECONNREFUSED:
+	case EIO:
+		return NFS4ERR_IO;
+	default:
+		return NFS4ERR_SERVERFAULT;
 	}
 }
 
@@ -207,7 +243,8 @@ void op_thread_end(struct mds_thread *th)
 	th->mt_fresh = false;
 }
 
-/* What a snapshot of this turn has of a file may have been overtaken by what was told since: then it was watched, and is not any more. */
+/* What a snapshot of this turn has of a file may have been overtaken by what was told since: then
+ * it was watched, and is not any more. */
 static void snapshot_check(struct mds_thread *th)
 {
 	uint32_t now = st_unwatches();
@@ -250,7 +287,8 @@ static int mutate_run(struct kv_op *op, struct kv_txn *t)
 	return err || !c->put || c->once_none ? err : op_once_put(c, t);
 }
 
-static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put, nfsstat4 (*then)(struct compound *, int))
+static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *),
+		       op_put_fn put, nfsstat4 (*then)(struct compound *, int))
 {
 	c->run = run;
 	c->put = put;
@@ -265,7 +303,8 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 	return OP_PARKED;
 }
 
-nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put, nfsstat4 (*then)(struct compound *, int))
+nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put,
+		   nfsstat4 (*then)(struct compound *, int))
 {
 	if (!atomic_load_explicit(&c->session->se_rows, memory_order_relaxed))
 		atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
@@ -273,7 +312,8 @@ nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn 
 	return mutate(c, run, put, then);
 }
 
-nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), nfsstat4 (*then)(struct compound *, int))
+nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *),
+			 nfsstat4 (*then)(struct compound *, int))
 {
 	return mutate(c, run, NULL, then);
 }
@@ -326,7 +366,8 @@ nfsstat4 op_resolve_sid(struct compound *c, struct st_stateid *s)
 	if (!c->have_sid)
 		return NFS4ERR_BAD_STATEID;
 	*s = c->cur_sid;
-	/* CLOSE and OPEN_DOWNGRADE see the seqid, so that an OPEN of the same owner in between shows (section 8.2.3). */
+	/* CLOSE and OPEN_DOWNGRADE see the seqid, so that an OPEN of the same owner in between
+	 * shows (section 8.2.3). */
 	if (c->opnum != OP_CLOSE && c->opnum != OP_OPEN_DOWNGRADE)
 		s->seqid = 0;
 	return NFS4_OK;
@@ -402,7 +443,8 @@ static void compound_finish(struct compound *c)
 	crash_point("replied");
 }
 
-/* The operation in hand ended with st: closes its result. Returns false when the compound is over. */
+/* The operation in hand ended with st: closes its result. Returns false when the compound is
+ * over. */
 nfsstat4 op_too_big(const struct compound *c)
 {
 	return c->cached_only ? NFS4ERR_REP_TOO_BIG_TO_CACHE : NFS4ERR_REP_TOO_BIG;
@@ -428,11 +470,13 @@ static bool op_end(struct compound *c, nfsstat4 st)
 	if (c->in->bad && st == NFS4_OK)
 		st = NFS4ERR_BADXDR;
 	/* The next one must at least be able to say that there is no room. */
-	if (c->out->bad || (st == NFS4_OK && c->at + 1 < c->nops && op_room(c->out) < OP_ERROR_ROOM))
+	if (c->out->bad ||
+	    (st == NFS4_OK && c->at + 1 < c->nops && op_room(c->out) < OP_ERROR_ROOM))
 		st = op_too_big(c);
 	if (st != NFS4_OK && (!c->keep_body || c->out->bad)) {
 		xdr_truncate(c->out, c->status_at + 4);
-		if (c->opnum == OP_SETATTR) /* its attrsset is there in either case (section 18.30.2) */
+		/* its attrsset is there in either case (section 18.30.2) */
+		if (c->opnum == OP_SETATTR)
 			xdr_put_u32(c->out, 0);
 	}
 	c->keep_body = false;
@@ -451,19 +495,34 @@ static nfsstat4 op_position(struct compound *c, const struct op_desc *d)
 		return c->at == 0 ? NFS4_OK : NFS4ERR_SEQUENCE_POS;
 	if (d && d->sessionless && !c->again) {
 		if (!c->session)
-			return c->at == 0 && c->nops == 1 ? NFS4_OK : c->at ? NFS4ERR_OP_NOT_IN_SESSION : NFS4ERR_NOT_ONLY_OP;
-		/* EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID may follow SEQUENCE; BIND_CONN never */
+			return c->at == 0 && c->nops == 1 ? NFS4_OK
+			       : c->at			  ? NFS4ERR_OP_NOT_IN_SESSION
+							  : NFS4ERR_NOT_ONLY_OP;
+		/* EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID may follow SEQUENCE; BIND_CONN
+		 * never */
 		return c->opnum == OP_BIND_CONN_TO_SESSION ? NFS4ERR_NOT_ONLY_OP : NFS4_OK;
 	}
 	return c->session || c->again ? NFS4_OK : NFS4ERR_OP_NOT_IN_SESSION;
 }
 
-/* Changes the file system of the current file handle: not on a read-only export (OPEN looks by itself). */
+/* Changes the file system of the current file handle: not on a read-only export (OPEN looks by
+ * itself). */
 static bool op_changes(uint32_t opnum)
 {
 	switch (opnum) {
-	case OP_CREATE: case OP_LINK: case OP_REMOVE: case OP_RENAME: case OP_SETATTR: case OP_WRITE: case OP_ALLOCATE: case OP_CLONE: case OP_COPY:
-	case OP_DEALLOCATE: case OP_WRITE_SAME: case OP_SETXATTR: case OP_REMOVEXATTR:
+	case OP_CREATE:
+	case OP_LINK:
+	case OP_REMOVE:
+	case OP_RENAME:
+	case OP_SETATTR:
+	case OP_WRITE:
+	case OP_ALLOCATE:
+	case OP_CLONE:
+	case OP_COPY:
+	case OP_DEALLOCATE:
+	case OP_WRITE_SAME:
+	case OP_SETXATTR:
+	case OP_REMOVEXATTR:
 		return true;
 	}
 	return false;
@@ -483,7 +542,9 @@ static nfsstat4 op_start(struct compound *c)
 	c->told_ino = 0; /* for the operation that asked */
 	c->threshold_dir = 0;
 	c->opnum = xdr_get_u32(c->in);
-	d = c->opnum < NFS4_OP_MAX && ops[c->opnum].name && ops[c->opnum].minor <= c->minor ? &ops[c->opnum] : NULL;
+	d = c->opnum < NFS4_OP_MAX && ops[c->opnum].name && ops[c->opnum].minor <= c->minor
+		    ? &ops[c->opnum]
+		    : NULL;
 	/* RFC 8881 section 16.2.3: an undefined number is answered under OP_ILLEGAL */
 	xdr_put_u32(c->out, d ? c->opnum : OP_ILLEGAL);
 	c->status_at = c->out->x_len;
@@ -519,7 +580,8 @@ static nfsstat4 op_start(struct compound *c)
 
 static void names_again(struct compound *c);
 
-/* True: names are asked for, and the operation is run again when they are there. It has changed nothing. */
+/* True: names are asked for, and the operation is run again when they are there. It has changed
+ * nothing. */
 static bool names_park(struct compound *c)
 {
 	if (!c->names_wait)
@@ -574,7 +636,8 @@ static struct mds_thread *thread_of(struct mds *m, struct loop *l)
 	return NULL;
 }
 
-/* Who may use nothing is told so at once, and takes up no client: its mount says that access is denied. */
+/* Who may use nothing is told so at once, and takes up no client: its mount says that access is
+ * denied. */
 static void compound_begin(struct compound *c)
 {
 	struct rpc_call *call = c->call;
@@ -588,11 +651,16 @@ static void compound_begin(struct compound *c)
 	rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
 }
 
-/* ISO 10646 in UTF-8: the shortest form, no surrogates, no U+FFFE and U+FFFF, which are no characters. */
+/* ISO 10646 in UTF-8: the shortest form, no surrogates, no U+FFFE and U+FFFF, which are no
+ * characters. */
 static bool is_utf8(const uint8_t *p, uint32_t len)
 {
 	for (uint32_t i = 0; i < len;) {
-		uint32_t c = p[i++], more = c < 0x80 ? 0 : c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : UINT32_MAX;
+		uint32_t c = p[i++], more = c < 0x80		    ? 0
+					    : c >= 0xc2 && c < 0xe0 ? 1
+					    : c >= 0xe0 && c < 0xf0 ? 2
+					    : c >= 0xf0 && c < 0xf5 ? 3
+								    : UINT32_MAX;
 
 		if (more > len - i)
 			return false;
@@ -602,7 +670,8 @@ static bool is_utf8(const uint8_t *p, uint32_t len)
 				return false;
 			c = c << 6 | (p[i] & 0x3f);
 		}
-		if ((more == 2 && c < 0x800) || (more == 3 && (c < 0x10000 || c > 0x10ffff)) || (c >= 0xd800 && c < 0xe000) || c == 0xfffe || c == 0xffff)
+		if ((more == 2 && c < 0x800) || (more == 3 && (c < 0x10000 || c > 0x10ffff)) ||
+		    (c >= 0xd800 && c < 0xe000) || c == 0xfffe || c == 0xffff)
 			return false;
 	}
 	return true;
@@ -648,7 +717,8 @@ void op_dispatch(struct rpc_call *call, void *arg)
 	c->numres_at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
 	if (c->minor < 1 || c->minor > 2 || !is_utf8(tag, taglen)) { /* section 16.2.4 */
-		c->status = c->minor < 1 || c->minor > 2 ? NFS4ERR_MINOR_VERS_MISMATCH : NFS4ERR_INVAL;
+		c->status =
+			c->minor < 1 || c->minor > 2 ? NFS4ERR_MINOR_VERS_MISMATCH : NFS4ERR_INVAL;
 		compound_finish(c);
 		return;
 	}

@@ -1,38 +1,42 @@
 /*
- * copy.c - COPY inside this server, OFFLOAD_STATUS, OFFLOAD_CANCEL (RFC 7862 sections 4, 15.2, 15.8, 15.9). docs/copy.md tells what is promised.
+ * copy.c - COPY inside this server, OFFLOAD_STATUS, OFFLOAD_CANCEL (RFC 7862 sections 4, 15.2,
+ * 15.8, 15.9). docs/copy.md tells what is promised.
  *
- * A copy is a job on one loop: piece by piece it reads from a copy in sync, writes to all copies in sync, and commits size, change and stale copies as a WRITE does. A piece is bounded; so are the
- * jobs of a loop that hold one, and the others wait their turn, which goes round. At the end the data servers commit.
+ * A copy is a job on one loop: piece by piece it reads from a copy in sync, writes to all copies in
+ * sync, and commits size, change and stale copies as a WRITE does. A piece is bounded; so are the
+ * jobs of a loop that hold one, and the others wait their turn, which goes round. At the end the
+ * data servers commit.
  */
 #include "mds/nfs4/op.h"
 #include "base/log.h"
 #include <errno.h>
 
-#define COPY_PIECE (4u << 20)
-#define COPY_LOCAL (64u << 20) /* of a piece that a server copies by itself */
-#define COPY_RUNNING 4          /* jobs of a loop with a piece in hand */
-#define COPY_TURN 8             /* pieces, while others wait */
-#define COPY_ASYNC (16ull << 20) /* more than this, where the client leaves it to us */
-#define COPY_WAIT_MS 100
-#define COPY_WAITS 300          /* in a row; then the client hears of it */
-#define COPY_DENIALS 2
-#define COPY_SYNC_WAITS 50      /* sooner, where it waits itself */
-#define COPY_SYNC_MAX (256ull << 20) /* what a client waits for, holding its slot */
+#define COPY_PIECE	(4u << 20)
+#define COPY_LOCAL	(64u << 20)   /* of a piece that a server copies by itself */
+#define COPY_RUNNING	4	      /* jobs of a loop with a piece in hand */
+#define COPY_TURN	8	      /* pieces, while others wait */
+#define COPY_ASYNC	(16ull << 20) /* more than this, where the client leaves it to us */
+#define COPY_WAIT_MS	100
+#define COPY_WAITS	300 /* in a row; then the client hears of it */
+#define COPY_DENIALS	2
+#define COPY_SYNC_WAITS 50	       /* sooner, where it waits itself */
+#define COPY_SYNC_MAX	(256ull << 20) /* what a client waits for, holding its slot */
 
 struct op_copy {
 	struct op_copy *cp_next; /* waiting for its turn */
 	struct mds *m;
 	struct mds_thread *th;
-	struct compound *c;        /* synchronous: parked */
-	struct st_offload *of;     /* asynchronous */
+	struct compound *c;    /* synchronous: parked */
+	struct st_offload *of; /* asynchronous */
 	struct ns_cred cred;
 	uint64_t src, dst, src_off, dst_off, count, done;
 	struct lo_io io;
-	struct lo_change lc;    /* where the servers can copy by themselves */
+	struct lo_change lc; /* where the servers can copy by themselves */
 	uint8_t *buf;
 	uint64_t len, failed;
 	const struct lo_map *by; /* failed is of */
-	uint64_t half;           /* objects of half_map that may have the piece in hand, and others not */
+	/* objects of half_map that may have the piece in hand, and others not */
+	uint64_t half;
 	struct lo_map half_map;
 	struct op_pin pin;
 	struct op_write write; /* the piece in hand, of a mirrored file */
@@ -79,7 +83,8 @@ static void copy_free(struct op_copy *j)
 	copy_next(th);
 }
 
-static void copy_put_response(struct xdr_out *x, const struct st_stateid *sid, uint64_t count, uint32_t how, uint64_t verifier)
+static void copy_put_response(struct xdr_out *x, const struct st_stateid *sid, uint64_t count,
+			      uint32_t how, uint64_t verifier)
 {
 	xdr_put_u32(x, sid ? 1 : 0);
 	if (sid)
@@ -102,14 +107,18 @@ static void copy_put(struct compound *c, struct xdr_out *x, struct op_after *aft
 static void copy_end(struct op_copy *j)
 {
 	struct compound *c = j->c;
-	/* What was copied before a failure is told as a short copy: the client meets the failure when it goes on (section 15.2.3). */
+	/* What was copied before a failure is told as a short copy: the client meets the failure
+	 * when it goes on (section 15.2.3). */
 	nfsstat4 st = j->done ? NFS4_OK : op_data_status(j->err);
 
 	metric_add(j->m->m_copied, j->done);
 	if (!c) {
 		/* Nobody asks again for a job that has ended. */
 		nfsstat4 over = j->err == -ETIMEDOUT ? NFS4ERR_IO : op_status(j->err);
-		struct st_offload_end end = {.oe_status = over, .oe_count = j->done, .oe_how = j->committed, .oe_verifier = j->verifier};
+		struct st_offload_end end = {.oe_status = over,
+					     .oe_count = j->done,
+					     .oe_how = j->committed,
+					     .oe_verifier = j->verifier};
 
 		st_offload_end(j->m->m_st, j->of, &end);
 		copy_free(j);
@@ -126,7 +135,9 @@ static void copy_end(struct op_copy *j)
 
 static int copy_stale(struct op_copy *j, struct kv_txn *t)
 {
-	return j->missed ? op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map, &j->io.io_map, &j->hold) : 0;
+	return j->missed ? op_data_changed(j->m, t, j->dst, &j->cred, 0, j->io.io_failed_map,
+					   &j->io.io_map, &j->hold)
+			 : 0;
 }
 
 static int copy_stale_run(struct kv_op *op, struct kv_txn *t)
@@ -158,7 +169,9 @@ static void copy_told(struct op_copy *j, int err)
 		j->err = err;
 		j->done = 0;
 	}
-	if (err || !j->missed || !excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL, copy_taken_back, j))
+	if (err || !j->missed ||
+	    !excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL,
+			       copy_taken_back, j))
 		copy_end(j);
 	else
 		copy_waits(j, true);
@@ -175,7 +188,9 @@ static nfsstat4 copy_answer_done(struct compound *c, int err)
 	return OP_PARKED; /* copy_end goes on with it */
 }
 
-/* What is copied is on the disks, or the answer says that it may not be (UNSTABLE). The answer is kept before it is given: a client that asks again after a crash would copy over what others have written since. */
+/* What is copied is on the disks, or the answer says that it may not be (UNSTABLE). The answer is
+ * kept before it is given: a client that asks again after a crash would copy over what others have
+ * written since. */
 static void copy_answer(struct op_copy *j)
 {
 	if (j->c && j->done) {
@@ -192,7 +207,8 @@ static void copy_answer(struct op_copy *j)
 	kv_submit(j->m->m_kv, &j->op);
 }
 
-/* FILE_SYNC where no server lost anything since the first piece. Else the client's COMMIT gets another verifier than this one, and it copies again. */
+/* FILE_SYNC where no server lost anything since the first piece. Else the client's COMMIT gets
+ * another verifier than this one, and it copies again. */
 static void copy_committed(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
@@ -217,7 +233,8 @@ static int copy_inode(struct op_copy *j, uint64_t ino, struct ns_inode *i, struc
 	return op_is_held(j->m, j->th->mt_loop, i, map) ? -EAGAIN : 0;
 }
 
-static int copy_io(struct op_copy *j, uint64_t ino, uint64_t off, uint64_t count, void (*done)(struct lo_io *io, int err))
+static int copy_io(struct op_copy *j, uint64_t ino, uint64_t off, uint64_t count,
+		   void (*done)(struct lo_io *io, int err))
 {
 	struct ns_inode i;
 	int err;
@@ -256,14 +273,16 @@ static void copy_gave_up(void *arg)
 	copy_commit(arg);
 }
 
-/* The piece is not tried again: where some copies may have it, and others not, they are judged now. */
+/* The piece is not tried again: where some copies may have it, and others not, they are judged
+ * now. */
 static void copy_fail(struct op_copy *j, int err)
 {
 	uint64_t half = j->half;
 
 	j->err = err;
 	j->half = 0;
-	if (!op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->half_map, half, -EIO, copy_gave_up, j))
+	if (!op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->half_map, half, -EIO,
+			  copy_gave_up, j))
 		copy_commit(j);
 }
 
@@ -349,7 +368,8 @@ static void copy_piece_taken_back(void *arg, int err)
 /* Copies that did not take it are in clients' layouts. */
 static void copy_piece_stale(struct op_copy *j)
 {
-	if (excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL, copy_piece_taken_back, j))
+	if (excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL,
+			      copy_piece_taken_back, j))
 		copy_waits(j, true);
 	else
 		copy_piece_done(j);
@@ -360,7 +380,10 @@ static int copy_run(struct kv_op *op, struct kv_txn *t)
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
 	j->outdated = op_pin_outdated(&j->pin);
-	return j->outdated ? 0 : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len, j->failed, j->by, &j->hold);
+	return j->outdated
+		       ? 0
+		       : op_data_changed(j->m, t, j->dst, &j->cred, j->dst_off + j->done + j->len,
+					 j->failed, j->by, &j->hold);
 }
 
 static void copy_half_done(void *arg)
@@ -376,7 +399,9 @@ static void copy_recorded(struct kv_op *op, int err)
 	struct op_copy *j = hash_entry(op, struct op_copy, op);
 
 	j->piece_err = err == -ENOENT ? -ESTALE : err;
-	if (err && j->failed && op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->io.io_map, lo_writers(&j->io.io_map), err, copy_half_done, j))
+	if (err && j->failed &&
+	    op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->io.io_map,
+			 lo_writers(&j->io.io_map), err, copy_half_done, j))
 		return;
 	if (err)
 		copy_fail(j, j->piece_err);
@@ -388,7 +413,8 @@ static void copy_recorded(struct kv_op *op, int err)
 		copy_piece_stale(j);
 }
 
-static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed, const struct lo_map *by)
+static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed,
+			const struct lo_map *by)
 {
 	if (!j->wrote)
 		j->verifier = verifier;
@@ -407,7 +433,8 @@ static bool copy_fenced(struct op_copy *j)
 	struct ns_inode i;
 	struct lo_map map;
 
-	return copy_inode(j, j->dst, &i, &map) || i.i_incarnation != j->io.io_inode.i_incarnation || map.lm_epoch != j->io.io_map.lm_epoch;
+	return copy_inode(j, j->dst, &i, &map) || i.i_incarnation != j->io.io_inode.i_incarnation ||
+	       map.lm_epoch != j->io.io_map.lm_epoch;
 }
 
 static void copy_written(struct lo_io *io, int err)
@@ -420,8 +447,10 @@ static void copy_written(struct lo_io *io, int err)
 	j->denials = err == -EACCES ? j->denials + 1 : 0;
 	j->piece_err = err == -ESTALE ? -EAGAIN : err;
 	if (err)
-		copy_half(j, &io->io_map, io->io_half_map ? io->io_half_map : lo_writers(&io->io_map));
-	if (err && op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &io->io_map, io->io_half_map, err, copy_half_done, j))
+		copy_half(j, &io->io_map,
+			  io->io_half_map ? io->io_half_map : lo_writers(&io->io_map));
+	if (err && op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &io->io_map,
+				io->io_half_map, err, copy_half_done, j))
 		return;
 	if (err)
 		copy_failed(j, j->piece_err);
@@ -498,7 +527,8 @@ static void copy_read(struct lo_io *io, int err)
 		err = -EAGAIN;
 	/* Whoever it is that copies: the client's own layout for writing counts as another's. */
 	if (!err && j->io.io_map.lm_mirrors > 1 &&
-	    !op_write_begin(&j->write, j->m, j->th->mt_loop, j->dst, NULL, j->dst_off + j->done, j->dst_off + j->done + j->len))
+	    !op_write_begin(&j->write, j->m, j->th->mt_loop, j->dst, NULL, j->dst_off + j->done,
+			    j->dst_off + j->done + j->len))
 		err = -EAGAIN;
 	if (err) {
 		copy_failed(j, err);
@@ -525,11 +555,13 @@ static bool copy_stands(struct op_copy *j)
 	if (err == -EINPROGRESS)
 		copy_leave(j);
 	else if (err == -EAGAIN && j->of)
-		copy_again(j); /* for as long as the name services take: who began it may cancel it */
+		copy_again(
+			j); /* for as long as the name services take: who began it may cancel it */
 	else if (err == -EAGAIN)
 		copy_wait(j);
 	else if (err)
-		copy_fail(j, err); /* not what a piece fails with: nobody waits for an export to come back */
+		copy_fail(j, err); /* not what a piece fails with: nobody waits for an export to
+				      come back */
 	return !err;
 }
 
@@ -604,7 +636,8 @@ static void copy_wake(struct loop_timer *t)
 	copy_queue(hash_entry(t, struct op_copy, timer));
 }
 
-/* Begins in a later turn: a job that ends at once must not resume a compound that has not parked. */
+/* Begins in a later turn: a job that ends at once must not resume a compound that has not
+ * parked. */
 static void copy_start(struct op_copy *j)
 {
 	loop_timer_start(j->th->mt_loop, &j->timer, 0);
@@ -639,13 +672,15 @@ static nfsstat4 copy_decode(struct compound *c, struct copy_args *a)
 	return c->in->bad ? NFS4ERR_BADXDR : NFS4_OK;
 }
 
-nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid, struct ns_inode *src)
+nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid,
+		      struct ns_inode *src)
 {
 	struct ns_inode dst;
 	nfsstat4 st = op_cur_inode(c, &dst);
 
 	if (!st)
-		st = c->saved ? op_status(ns_get(c->m->m_ns, op_txn(c), c->saved, src)) : NFS4ERR_NOFILEHANDLE;
+		st = c->saved ? op_status(ns_get(c->m->m_ns, op_txn(c), c->saved, src))
+			      : NFS4ERR_NOFILEHANDLE;
 	if (st)
 		return st == NFS4ERR_NOENT ? NFS4ERR_STALE : st;
 	if (src->i_type != NS_REG || dst.i_type != NS_REG)
@@ -660,7 +695,8 @@ static nfsstat4 copy_range(struct compound *c, struct copy_args *a, uint64_t siz
 		return NFS4ERR_INVAL;
 	if (!a->count)
 		a->count = size - a->src_off;
-	return a->dst_off > OP_MAX_FILE || a->count > OP_MAX_FILE - a->dst_off ? NFS4ERR_FBIG : NFS4_OK;
+	return a->dst_off > OP_MAX_FILE || a->count > OP_MAX_FILE - a->dst_off ? NFS4ERR_FBIG
+									       : NFS4_OK;
 }
 
 static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
@@ -681,7 +717,8 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->count = a->count;
 	j->timer.t_fire = copy_wake;
 	op_stand_begin(&j->stand, c, copy_stood, j);
-	/* To its end: nobody is given a delegation on a file that a copy goes on changing after its opener has closed it. */
+	/* To its end: nobody is given a delegation on a file that a copy goes on changing after its
+	 * opener has closed it. */
 	if (!op_pin(&j->pin, j->m, j->dst)) {
 		free(j);
 		return NULL;
@@ -716,7 +753,8 @@ static nfsstat4 copy_go(struct compound *c, int err)
 		return NFS4ERR_DELAY;
 	if (!a->synchronous && a->count > COPY_ASYNC) {
 		op_fh_make(c->m, op_export(c), c->cur, fh);
-		j->of = st_offload_new(c->m->m_st, c->client, c->cur, c->cred.cr_uid, fh, OP_FH_LEN, &sid);
+		j->of = st_offload_new(c->m->m_st, c->client, c->cur, c->cred.cr_uid, fh, OP_FH_LEN,
+				       &sid);
 	}
 	if (!j->of) {
 		j->count = j->count < COPY_SYNC_MAX ? j->count : COPY_SYNC_MAX;

@@ -1,4 +1,5 @@
-/* SEEK, ALLOCATE, DEALLOCATE, READ_PLUS, IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10, 15.11); docs/copy.md says what each does to stripes and mirrors. */
+/* SEEK, ALLOCATE, DEALLOCATE, READ_PLUS, IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10,
+ * 15.11); docs/copy.md says what each does to stripes and mirrors. */
 #include "mds/nfs4/op.h"
 #include <errno.h>
 
@@ -103,8 +104,9 @@ nfsstat4 op_seek(struct compound *c)
 /* ---- ALLOCATE and DEALLOCATE ---- */
 
 /*
- * ALLOCATE changes no byte, so it stands in nobody's way: it reserves in every copy, then commits the size. DEALLOCATE of a mirrored file must meet every write in the same order in each
- * copy: it freezes the file. One copy orders them by itself.
+ * ALLOCATE changes no byte, so it stands in nobody's way: it reserves in every copy, then commits
+ * the size. DEALLOCATE of a mirrored file must meet every write in the same order in each copy: it
+ * freezes the file. One copy orders them by itself.
  */
 struct change {
 	struct lo_change lc;
@@ -113,7 +115,8 @@ struct change {
 	struct excl_hold hold;
 	struct compound *c;
 	struct ns_inode inode;
-	uint64_t ino, off, len, failed, stale; /* stale: before the change, because their servers are silent */
+	/* stale: before the change, because their servers are silent */
+	uint64_t ino, off, len, failed, stale;
 	unsigned tries;
 	bool outdated, grows;
 	nfsstat4 status;
@@ -137,7 +140,8 @@ static nfsstat4 change_counted(struct compound *c, int err)
 	return NFS4_OK;
 }
 
-/* The servers are asked what the file takes before the answer: space_used must tell (sections 15.1.3 and 15.4.3). */
+/* The servers are asked what the file takes before the answer: space_used must tell (sections
+ * 15.1.3 and 15.4.3). */
 static nfsstat4 change_count(struct compound *c, int err)
 {
 	struct change *k = c->scratch;
@@ -175,10 +179,16 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (!err && c->opnum == OP_DEALLOCATE)
 		op_half_over(c, k->ino, k->off, k->off + k->len);
 	k->status = op_status(err);
-	if (err && k->failed && op_half_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map, c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err, change_failed, k))
+	if (err && k->failed &&
+	    op_half_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
+			 c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
+			 change_failed, k))
 		return OP_PARKED;
 	/* Copies that became stale are in clients' layouts. */
-	if (!err && (k->failed | k->stale) && excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL, change_taken_back, c) && op_waits(c, true))
+	if (!err && (k->failed | k->stale) &&
+	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL,
+			      change_taken_back, c) &&
+	    op_waits(c, true))
 		return OP_PARKED;
 	return change_count(c, err);
 }
@@ -189,13 +199,18 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	struct change *k = c->scratch;
 
 	k->outdated = c->once_none = op_pin_outdated(&k->pin);
-	return k->outdated ? 0 : op_data_changed(c->m, t, k->ino, &c->cred, c->opnum == OP_ALLOCATE ? k->off + k->len : 0, k->failed, &k->lc.lc_map, &k->hold);
+	return k->outdated ? 0
+			   : op_data_changed(c->m, t, k->ino, &c->cred,
+					     c->opnum == OP_ALLOCATE ? k->off + k->len : 0,
+					     k->failed, &k->lc.lc_map, &k->hold);
 }
 
 /* Some copies may have the hole. */
-static bool change_half(struct compound *c, struct change *k, const struct lo_map *map, uint64_t half, int err)
+static bool change_half(struct compound *c, struct change *k, const struct lo_map *map,
+			uint64_t half, int err)
 {
-	return c->opnum == OP_DEALLOCATE && op_half_told(c, k->ino, k->off, k->off + k->len, map, half, k->status, err, change_failed, k);
+	return c->opnum == OP_DEALLOCATE && op_half_told(c, k->ino, k->off, k->off + k->len, map,
+							 half, k->status, err, change_failed, k);
 }
 
 static nfsstat4 change_redo(struct compound *c, struct change *k)
@@ -204,7 +219,8 @@ static nfsstat4 change_redo(struct compound *c, struct change *k)
 	uint64_t half = k->lc.lc_half_map;
 
 	k->status = change_begin(c, k);
-	return k->status != OP_PARKED && change_half(c, k, &was, half, -EACCES) ? OP_PARKED : k->status;
+	return k->status != OP_PARKED && change_half(c, k, &was, half, -EACCES) ? OP_PARKED
+										: k->status;
 }
 
 static void change_done(struct lo_change *lc, int err)
@@ -220,7 +236,8 @@ static void change_done(struct lo_change *lc, int err)
 		if (change_half(c, k, &lc->lc_map, lc->lc_half_map, err))
 			return;
 	} else if (lc->lc_kind == LO_ALLOCATE && k->grows) {
-		/* A data server tells the end of an unstriped file by its object; and a file whose last byte is in no object has lost it, says a scrub. */
+		/* A data server tells the end of an unstriped file by its object; and a file whose
+		 * last byte is in no object has lost it, says a scrub. */
 		uint64_t failed = lc->lc_failed_map;
 
 		for (unsigned i = 0; i < lo_objects(&lc->lc_map); i++)
@@ -301,7 +318,8 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 		return st;
 	excl_end(&k->freeze, 0);
 	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
-		excl_begin(&k->freeze, &c->m->m_file, c->th->mt_loop, k->ino, NULL, EXCL_WRITES, change_frozen, k);
+		excl_begin(&k->freeze, &c->m->m_file, c->th->mt_loop, k->ino, NULL, EXCL_WRITES,
+			   change_frozen, k);
 		op_waits(c, true);
 		return OP_PARKED;
 	}
@@ -347,7 +365,8 @@ static nfsstat4 change_op(struct compound *c)
 	}
 	k->c = c;
 	k->ino = i.i_ino;
-	return op_refresh(c, k->ino, false, false, change_refreshed) ? OP_PARKED : change_begin(c, k);
+	return op_refresh(c, k->ino, false, false, change_refreshed) ? OP_PARKED
+								     : change_begin(c, k);
 }
 
 nfsstat4 op_allocate(struct compound *c)
@@ -363,7 +382,7 @@ nfsstat4 op_deallocate(struct compound *c)
 /* ---- READ_PLUS ---- */
 
 /* Shorter runs of zeros are data: a segment costs more than they do. */
-#define HOLE_MIN 65536u
+#define HOLE_MIN  65536u
 #define ZERO_STEP 4096u
 
 struct read_plus {
@@ -475,7 +494,8 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 		xdr_put_u64(c->out, k->off + done);
 		xdr_put_u32(c->out, len);
 		sb->sb_refs++;
-		xdr_put_ref_plain(c->out, sb->sb_data + done, len, shared_put, sb); /* RFC 8267 does not make it eligible */
+		/* RFC 8267 does not make it eligible */
+		xdr_put_ref_plain(c->out, sb->sb_data + done, len, shared_put, sb);
 	}
 	xdr_patch_u32(c->out, at, segments);
 	shared_put(sb);
@@ -494,7 +514,8 @@ static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, ui
 static void read_plus_sought(struct lo_seek *lk, int err)
 {
 	struct read_plus *k = hash_entry(lk, struct read_plus, lk);
-	uint64_t end = k->off + k->io.io_count, next = lk->lk_found && lk->lk_at < k->inode.i_size ? lk->lk_at : k->inode.i_size;
+	uint64_t end = k->off + k->io.io_count,
+		 next = lk->lk_found && lk->lk_at < k->inode.i_size ? lk->lk_at : k->inode.i_size;
 
 	/* Zeros that are there are data to the servers, and none to the client. */
 	op_resume(k->c, read_plus_hole(k->c, k, !err && next > end ? next : end));
@@ -508,7 +529,9 @@ static void read_plus_done(struct lo_io *io, int err)
 	struct compound *c = k->c;
 	nfsstat4 st;
 
-	if ((err == -EACCES || ((err == -ESTALE || !err) && op_io_outdated(c, &k->inode, &k->io.io_map))) && k->tries++ < DATA_TRIES) {
+	if ((err == -EACCES ||
+	     ((err == -ESTALE || !err) && op_io_outdated(c, &k->inode, &k->io.io_map))) &&
+	    k->tries++ < DATA_TRIES) {
 		lo_buf_free(io->io_buf);
 		io->io_buf = NULL;
 		st = read_plus_go(c, 0);
@@ -521,7 +544,8 @@ static void read_plus_done(struct lo_io *io, int err)
 			  NULL, NULL))
 		err = -ETIMEDOUT;
 	if (err) {
-		op_resume(c, op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err)));
+		op_resume(c,
+			  op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err)));
 		return;
 	}
 	if (io->io_count && !k->locked && all_zero(io->io_buf, io->io_count)) {
@@ -607,7 +631,8 @@ nfsstat4 op_io_advise(struct compound *c)
 	if (len && len != NFS4_UINT64_MAX && len > NFS4_UINT64_MAX - off)
 		return NFS4ERR_INVAL;
 	if (st_sid_special(&sid)) {
-		status = op_status(ns_may_read(&i, &c->cred)); /* who may not takes nothing from others */
+		/* who may not takes nothing from others */
+		status = op_status(ns_may_read(&i, &c->cred));
 		if (!status)
 			status = op_special_io(c, i.i_ino, OPEN4_SHARE_ACCESS_READ);
 		status = status == NFS4ERR_LOCKED ? NFS4ERR_ACCESS : status;

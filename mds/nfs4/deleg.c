@@ -1,8 +1,10 @@
 /*
- * deleg.c - delegations (RFC 8881 chapter 10, sections 18.6, 18.16 and 18.49; RFC 9754): who gets one, what others do to those that are out.
+ * deleg.c - delegations (RFC 8881 chapter 10, sections 18.6, 18.16 and 18.49; RFC 9754): who gets
+ * one, what others do to those that are out.
  *
- * The order is that of all state: a delegation is registered, and what its holder is told after that comes from a fresh
- * snapshot; a change recalls what stands against it, waits, commits, and looks again for what was given meanwhile (op_deleg_late).
+ * The order is that of all state: a delegation is registered, and what its holder is told after
+ * that comes from a fresh snapshot; a change recalls what stands against it, waits, commits, and
+ * looks again for what was given meanwhile (op_deleg_late).
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
@@ -22,15 +24,19 @@ static bool opens_conflict(const struct st_file *f, const struct st_client *c, u
 	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
 		if (o->o_client == c || o->o_deleg)
 			continue;
-		if (type == OPEN_DELEGATE_WRITE || (o->o_access & OPEN4_SHARE_ACCESS_WRITE) || (o->o_deny & OPEN4_SHARE_ACCESS_READ))
+		if (type == OPEN_DELEGATE_WRITE || (o->o_access & OPEN4_SHARE_ACCESS_WRITE) ||
+		    (o->o_deny & OPEN4_SHARE_ACCESS_READ))
 			return true;
 	}
 	/* A layout outlives the open it came with. */
 	for (const struct st_layout *l = f->f_layouts; l; l = l->l_fnext) {
-		if (l->l_client != c && (type == OPEN_DELEGATE_WRITE || (l->l_iomode & LAYOUTIOMODE4_RW)))
+		if (l->l_client != c &&
+		    (type == OPEN_DELEGATE_WRITE || (l->l_iomode & LAYOUTIOMODE4_RW)))
 			return true;
 	}
-	return st_file_deleg_conflict(f, c, type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ, 0);
+	return st_file_deleg_conflict(
+		f, c,
+		type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ, 0);
 }
 
 static bool has_backchannel(const struct st_client *c)
@@ -52,18 +58,25 @@ static bool writes_itself(const struct st_file *f, const struct st_client *c)
 	return false;
 }
 
-/* What the client asks for; where it leaves it to us, a delegation for writing only to who opens the file for that again and again. */
-static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_t access, uint32_t want, struct op_deleg *d)
+/* What the client asks for; where it leaves it to us, a delegation for writing only to who opens
+ * the file for that again and again. */
+static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_t access,
+			    uint32_t want, struct op_deleg *d)
 {
 	bool write = access & OPEN4_SHARE_ACCESS_WRITE;
 	unsigned times = st_heat_opened(c->m->m_st, f->f_ino, c->client, write);
 
 	switch (want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK) {
-	case OPEN4_SHARE_ACCESS_WANT_READ_DELEG: return OPEN_DELEGATE_READ;
-	case OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG: return OPEN_DELEGATE_WRITE;
-	case OPEN4_SHARE_ACCESS_WANT_ANY_DELEG: return write ? OPEN_DELEGATE_WRITE : OPEN_DELEGATE_READ;
-	case OPEN4_SHARE_ACCESS_WANT_NO_DELEG: return why_not(d, WND4_NOT_WANTED);
-	case OPEN4_SHARE_ACCESS_WANT_CANCEL: return why_not(d, WND4_CANCELED);
+	case OPEN4_SHARE_ACCESS_WANT_READ_DELEG:
+		return OPEN_DELEGATE_READ;
+	case OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG:
+		return OPEN_DELEGATE_WRITE;
+	case OPEN4_SHARE_ACCESS_WANT_ANY_DELEG:
+		return write ? OPEN_DELEGATE_WRITE : OPEN_DELEGATE_READ;
+	case OPEN4_SHARE_ACCESS_WANT_NO_DELEG:
+		return why_not(d, WND4_NOT_WANTED);
+	case OPEN4_SHARE_ACCESS_WANT_CANCEL:
+		return why_not(d, WND4_CANCELED);
 	}
 	if (write)
 		return times >= 2 ? OPEN_DELEGATE_WRITE : why_not(d, WND4_RESOURCE);
@@ -72,13 +85,16 @@ static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_
 
 static uint32_t plain_type(uint32_t type)
 {
-	return type == OPEN_DELEGATE_READ_ATTRS_DELEG ? OPEN_DELEGATE_READ : type == OPEN_DELEGATE_WRITE_ATTRS_DELEG ? OPEN_DELEGATE_WRITE : type;
+	return type == OPEN_DELEGATE_READ_ATTRS_DELEG	 ? OPEN_DELEGATE_READ
+	       : type == OPEN_DELEGATE_WRITE_ATTRS_DELEG ? OPEN_DELEGATE_WRITE
+							 : type;
 }
 
 bool op_deleg_conflicts(const struct st_file *f, const struct st_client *c, uint32_t type)
 {
 	type = plain_type(type);
-	return (type == OPEN_DELEGATE_READ || type == OPEN_DELEGATE_WRITE) && opens_conflict(f, c, type);
+	return (type == OPEN_DELEGATE_READ || type == OPEN_DELEGATE_WRITE) &&
+	       opens_conflict(f, c, type);
 }
 
 /* locked */
@@ -93,7 +109,8 @@ static bool delegs_full(const struct compound *c)
 }
 
 /* locked */
-static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t access, uint32_t want, struct op_deleg *d)
+static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t access, uint32_t want,
+			     struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
 	uint32_t type = type_wanted(c, f, access, want, d);
@@ -101,8 +118,10 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 
 	if (!type)
 		return type;
-	if (c->m->m_delegations == OP_DELEG_NONE || (c->m->m_delegations == OP_DELEG_READ && type == OPEN_DELEGATE_WRITE))
-		return why_not(d, type == OPEN_DELEGATE_WRITE ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE : WND4_NOT_SUPP_FTYPE);
+	if (c->m->m_delegations == OP_DELEG_NONE ||
+	    (c->m->m_delegations == OP_DELEG_READ && type == OPEN_DELEGATE_WRITE))
+		return why_not(d, type == OPEN_DELEGATE_WRITE ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE
+							      : WND4_NOT_SUPP_FTYPE);
 	if (!op_exports_stand(c))
 		return why_not(d, WND4_CONTENTION);
 	if (type == OPEN_DELEGATE_WRITE && c->exp->g_ro)
@@ -110,17 +129,22 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 	if (st_in_grace(st) || !has_backchannel(c->client) || delegs_full(c))
 		return why_not(d, WND4_RESOURCE);
 	if (mine)
-		return why_not(d, mine->o_deleg->dg_type < type ? WND4_NOT_SUPP_UPGRADE : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE : WND4_RESOURCE);
+		return why_not(d, mine->o_deleg->dg_type < type	  ? WND4_NOT_SUPP_UPGRADE
+				  : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE
+								  : WND4_RESOURCE);
 	/* f_pins: its data is being changed through us, or asked for. */
-	if (f->f_removing || f->f_orphan || f->f_excl || f->f_pins || opens_conflict(f, c->client, type) || st_heat_contended(st, f->f_ino))
+	if (f->f_removing || f->f_orphan || f->f_excl || f->f_pins ||
+	    opens_conflict(f, c->client, type) || st_heat_contended(st, f->f_ino))
 		return why_not(d, WND4_CONTENTION);
 	return type;
 }
 
 /* locked */
-static void deleg_register(struct compound *c, struct st_file *f, uint32_t type, uint32_t want, struct op_deleg *d)
+static void deleg_register(struct compound *c, struct st_file *f, uint32_t type, uint32_t want,
+			   struct op_deleg *d)
 {
-	bool times = c->minor >= 2 && c->m->m_deleg_times && (want & OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS);
+	bool times = c->minor >= 2 && c->m->m_deleg_times &&
+		     (want & OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS);
 	uint8_t fh[OP_FH_LEN];
 	struct st_open *o;
 
@@ -164,8 +188,8 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 	}
 }
 
-/* Its stateid admits I/O: it gives nobody more than he may. With a write delegation the stock client truncates as its holder, whoever asks: set-id bits would
- * stay that must fall. */
+/* Its stateid admits I/O: it gives nobody more than he may. With a write delegation the stock
+ * client truncates as its holder, whoever asks: set-id bits would stay that must fall. */
 static bool may_have(const struct compound *c, const struct ns_inode *i, uint32_t type)
 {
 	if (type == OPEN_DELEGATE_WRITE && (i->i_mode & 06000))
@@ -173,7 +197,8 @@ static bool may_have(const struct compound *c, const struct ns_inode *i, uint32_
 	return ns_permission(i, &c->cred, type == OPEN_DELEGATE_WRITE ? 6 : 4) == 0;
 }
 
-void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access, uint32_t want, struct op_deleg *d)
+void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access, uint32_t want,
+		   struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
 	uint64_t ino = i->i_ino;
@@ -194,8 +219,10 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 		deleg_baseline(c, ino, d);
 }
 
-/* CLAIM_PREVIOUS: what the client had before our restart, unless another has reclaimed what stands against it. */
-void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t type, struct op_deleg *d)
+/* CLAIM_PREVIOUS: what the client had before our restart, unless another has reclaimed what stands
+ * against it. */
+void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t type,
+		      struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
 	uint64_t ino = i->i_ino;
@@ -204,12 +231,14 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 	struct st_file *f;
 
 	*d = (struct op_deleg){.d_why = WND4_CONTENTION};
-	if ((plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE) || (plain == OPEN_DELEGATE_WRITE && c->exp->g_ro) ||
+	if ((plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE) ||
+	    (plain == OPEN_DELEGATE_WRITE && c->exp->g_ro) ||
 	    (i->i_uid != c->cred.cr_uid && !may_have(c, i, plain)))
 		return;
 	st_file_lock(st, ino);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
-	if (f && op_exports_stand(c) && !f->f_pins && !f->f_excl && !st_deleg_of(f, c->client) && !opens_conflict(f, c->client, plain))
+	if (f && op_exports_stand(c) && !f->f_pins && !f->f_excl && !st_deleg_of(f, c->client) &&
+	    !opens_conflict(f, c->client, plain))
 		deleg_register(c, f, plain, want, d);
 	if (f)
 		st_file_put(st, f);
@@ -230,14 +259,17 @@ void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told)
 		}
 		return;
 	}
-	xdr_put_u32(x, !d->d_times ? d->d_type : d->d_type == OPEN_DELEGATE_READ ? OPEN_DELEGATE_READ_ATTRS_DELEG : OPEN_DELEGATE_WRITE_ATTRS_DELEG);
+	xdr_put_u32(x, !d->d_times			 ? d->d_type
+		       : d->d_type == OPEN_DELEGATE_READ ? OPEN_DELEGATE_READ_ATTRS_DELEG
+							 : OPEN_DELEGATE_WRITE_ATTRS_DELEG);
 	op_put_stateid(x, &d->d_sid);
 	xdr_put_bool(x, false);
 	if (d->d_type == OPEN_DELEGATE_WRITE) {
 		xdr_put_u32(x, NFS_LIMIT_SIZE);
 		xdr_put_u64(x, d->d_limit);
 	}
-	/* An ACE that allows nobody anything: for other users the client asks by ACCESS (section 18.16.3). */
+	/* An ACE that allows nobody anything: for other users the client asks by ACCESS (section
+	 * 18.16.3). */
 	xdr_put_u32(x, 0);
 	xdr_put_u32(x, 0);
 	xdr_put_u32(x, 0);
@@ -274,7 +306,9 @@ static bool clear_next(struct clear *j)
 	struct compound *c = j->c;
 
 	while (j->at < j->n) {
-		if (j->ino[j->at] && st_recall_delegs(c->m->m_st, j->ino[j->at], c->client, j->access, j->deny, c->th->mt_loop, c->m->m_recall_ms, &j->wait))
+		if (j->ino[j->at] &&
+		    st_recall_delegs(c->m->m_st, j->ino[j->at], c->client, j->access, j->deny,
+				     c->th->mt_loop, c->m->m_recall_ms, &j->wait))
 			return true;
 		j->at++;
 	}
@@ -304,7 +338,8 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 		wrote = st_deleg_revoke_file(c->m->m_st, ino, c->client, j->access, j->deny);
 		st_all_unlock(c->m->m_st);
 	}
-	/* Who kept one for writing may have opened the file without our knowing, and write by its layout. */
+	/* Who kept one for writing may have opened the file without our knowing, and write by its
+	 * layout. */
 	if (wrote && excl_take_back(&c->m->m_file, c->th->mt_loop, ino, c->client, clear_fenced, j))
 		return;
 	if (!clear_next(j))
@@ -316,7 +351,8 @@ bool op_delegs_out(struct compound *c)
 	return st_others_have(c->client, ST_N_DELEGS);
 }
 
-bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access, uint32_t deny, nfsstat4 (*then)(struct compound *c, int err))
+bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
+		    uint32_t deny, nfsstat4 (*then)(struct compound *c, int err))
 {
 	struct clear *j;
 
@@ -428,7 +464,8 @@ static int ask_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 
 	if (k->a.a_times)
-		return ns_deleg_times(ns, t, k->ino, &k->a.a_atime, &k->a.a_mtime, k->a.a_modified, file_now());
+		return ns_deleg_times(ns, t, k->ino, &k->a.a_atime, &k->a.a_mtime, k->a.a_modified,
+				      file_now());
 	return ns_setattr(ns, t, k->ino, &s, NULL, file_now(), &i);
 }
 
@@ -457,7 +494,8 @@ static void ask_answered(struct st_ask *a)
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), k->ino, &i) == 0)
 		a->a_modified |= i.i_size != a->a_size;
-	if (!a->a_modified && !(a->a_times && (ns_time_after(&a->a_atime, &i.i_atime) || ns_time_after(&a->a_mtime, &i.i_mtime)))) {
+	if (!a->a_modified && !(a->a_times && (ns_time_after(&a->a_atime, &i.i_atime) ||
+					       ns_time_after(&a->a_mtime, &i.i_mtime)))) {
 		ask_end(k, 0);
 		return;
 	}
@@ -487,7 +525,8 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 		st_work_lock(&w, st, ino);
 		f = st_file_get(st, ino, false);
 		for (o = f ? f->f_opens : NULL; o; o = o->o_fnext) {
-			if (o->o_deleg && o->o_client != c->client && o->o_deleg->dg_type == OPEN_DELEGATE_WRITE)
+			if (o->o_deleg && o->o_client != c->client &&
+			    o->o_deleg->dg_type == OPEN_DELEGATE_WRITE)
 				break;
 		}
 		if (o && st_needs_all())
@@ -514,11 +553,13 @@ nfsstat4 op_deleg_by_sid(struct compound *c, const struct st_stateid *sid, struc
 }
 
 /* locked */
-static nfsstat4 deleg_to_return(struct compound *c, const struct st_stateid *sid, struct st_open **out)
+static nfsstat4 deleg_to_return(struct compound *c, const struct st_stateid *sid,
+				struct st_open **out)
 {
 	nfsstat4 status = op_deleg_by_sid(c, sid, out);
 
-	if (!status && !(*out)->o_deleg->dg_recalled && st_since((*out)->o_deleg->dg_given_ns, st_now_ns(c->m->m_st)) < 1000000000ull)
+	if (!status && !(*out)->o_deleg->dg_recalled &&
+	    st_since((*out)->o_deleg->dg_given_ns, st_now_ns(c->m->m_st)) < 1000000000ull)
 		metric_add(c->m->m_st->st_deleg_wasted, 1);
 	return status;
 }
@@ -554,7 +595,8 @@ nfsstat4 op_delegreturn(struct compound *c)
 /* ---- WANT_DELEGATION (section 18.49) ---- */
 
 /* Checks in the order of section 18.49.3. d: why there is none, for what is no regular file. */
-static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, struct ns_inode *i, bool *none, struct op_deleg *d)
+static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, struct ns_inode *i,
+			   bool *none, struct op_deleg *d)
 {
 	uint32_t type = want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK;
 	nfsstat4 status = op_cur_inode(c, i);
@@ -562,12 +604,15 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 	if (status)
 		return status;
 	/* Bits of an access are passed over; "no delegation" and nothing at all are not wanted. */
-	if (!(type & ~(uint32_t)OPEN4_SHARE_ACCESS_WANT_NO_DELEG) || type > OPEN4_SHARE_ACCESS_WANT_CANCEL)
+	if (!(type & ~(uint32_t)OPEN4_SHARE_ACCESS_WANT_NO_DELEG) ||
+	    type > OPEN4_SHARE_ACCESS_WANT_CANCEL)
 		return NFS4ERR_INVAL;
 	if (i->i_type == NS_DIR)
 		return NFS4ERR_ISDIR;
 	if (i->i_type != NS_REG) {
-		d->d_why = type == OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE : WND4_NOT_SUPP_FTYPE;
+		d->d_why = type == OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG
+				   ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE
+				   : WND4_NOT_SUPP_FTYPE;
 		*none = true;
 		return NFS4_OK;
 	}
@@ -590,10 +635,13 @@ nfsstat4 op_want_delegation(struct compound *c)
 
 	if (claim == CLAIM_PREVIOUS)
 		type = xdr_get_u32(c->in);
-	if (c->in->bad || (claim != CLAIM_PREVIOUS && claim != CLAIM_FH && claim != CLAIM_DELEG_PREV_FH) || type > OPEN_DELEGATE_WRITE_ATTRS_DELEG)
+	if (c->in->bad ||
+	    (claim != CLAIM_PREVIOUS && claim != CLAIM_FH && claim != CLAIM_DELEG_PREV_FH) ||
+	    type > OPEN_DELEGATE_WRITE_ATTRS_DELEG)
 		return NFS4ERR_BADXDR;
 	if (claim == CLAIM_DELEG_PREV_FH)
-		return NFS4ERR_NOTSUPP; /* a client's delegations do not outlive its restart (section 10.2.1) */
+		return NFS4ERR_NOTSUPP; /* a client's delegations do not outlive its restart
+					   (section 10.2.1) */
 	status = want_check(c, want, claim, &i, &none, &d);
 	if (status)
 		return status;

@@ -1,8 +1,10 @@
-/* EXCHANGE_ID (RFC 8881 section 18.35): who a client is, and what is done with what it had before. */
+/* EXCHANGE_ID (RFC 8881 section 18.35): who a client is, and what is done with what it had
+ * before. */
 #include "mds/nfs4/sec.h"
 
-#define ROLE_FLAGS (EXCHGID4_FLAG_USE_NON_PNFS | EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_USE_PNFS_DS)
-#define EXID_ARGS 0x40070103u
+#define ROLE_FLAGS                                                                                 \
+	(EXCHGID4_FLAG_USE_NON_PNFS | EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_USE_PNFS_DS)
+#define EXID_ARGS    0x40070103u
 #define EXID_ARGS_42 0x4u /* SUPP_FENCE_OPS, RFC 7862 section 14.1 */
 
 static bool listed(const char *list, const char *name)
@@ -22,9 +24,10 @@ static bool listed(const char *list, const char *name)
 }
 
 /*
- * RFC 8435 has stripes, and many clients have not: they do the whole file's I/O at the first server of each mirror. So
- * a client is given them by its name: Linux from 6.18 on ("Linux 6.18.3 ..."), libweft, and those that the
- * administrator names. name is nii_name, cut; empty: the client gave none.
+ * RFC 8435 has stripes, and many clients have not: they do the whole file's I/O at the first server
+ * of each mirror. So a client is given them by its name: Linux from 6.18 on ("Linux 6.18.3 ..."),
+ * libweft, and those that the administrator names. name is nii_name, cut; empty: the client gave
+ * none.
  */
 static bool impl_stripes(const struct mds *m, const char *name, uint32_t len)
 {
@@ -35,7 +38,8 @@ static bool impl_stripes(const struct mds *m, const char *name, uint32_t len)
 	if (n)
 		memcpy(buf, name, n);
 	buf[n] = 0;
-	if (sscanf(buf, "Linux %u.%u", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 18)))
+	if (sscanf(buf, "Linux %u.%u", &major, &minor) == 2 &&
+	    (major > 6 || (major == 6 && minor >= 18)))
 		return true;
 	return !strcmp(buf, WEFT_CLIENT_NAME) || listed(m->m_striping, buf);
 }
@@ -47,7 +51,8 @@ static void put_exchange_id(struct compound *c, struct st_client *cl, bool confi
 
 	xdr_put_u64(x, cl->cl_id);
 	xdr_put_u32(x, cl->cl_cs_seq);
-	xdr_put_u32(x, EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_SUPP_MOVED_REFER | (confirmed ? EXCHGID4_FLAG_CONFIRMED_R : 0));
+	xdr_put_u32(x, EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_SUPP_MOVED_REFER |
+			       (confirmed ? EXCHGID4_FLAG_CONFIRMED_R : 0));
 	op_mach_put(x, cl);
 	xdr_put_u64(x, 0); /* so_minor_id: the same on every address of this server */
 	xdr_put_opaque(x, c->m->m_scope, n);
@@ -61,7 +66,8 @@ struct exchange_id {
 	const struct op_mach *mach; /* or NULL */
 	struct op_mach has_mach;
 	uint64_t evict;
-	/* another principal's, which holds nothing: it goes with its record before this one comes; 0: none */
+	/* another principal's, which holds nothing: it goes with its record before this one comes;
+	 * 0: none */
 	uint64_t drop;
 	uint32_t number;
 	uint8_t key[32];
@@ -75,7 +81,8 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 	bool update = e->flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
 	uint32_t len = e->len;
 	struct st *s = c->m->m_st;
-	struct st_client *conf = st_client_by_owner(s, owner, len, true), *un = st_client_by_owner(s, owner, len, false);
+	struct st_client *conf = st_client_by_owner(s, owner, len, true),
+			 *un = st_client_by_owner(s, owner, len, false);
 	bool same_principal = conf && op_principal_is(conf, &c->call->c_cred), all;
 	uint8_t addr[16];
 
@@ -98,8 +105,11 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 		return conf;
 	}
 	if (conf && !same_principal) {
-		/* A machine credential protects the lease itself (section 18.35.3). What may yet be reclaimed is held. */
-		if (st_open_next(conf, NULL) || st_layout_next(conf, NULL) || st_reclaim_check(s, conf) == NFS4_OK || (conf->cl_mach && !st_lease_expired(s, conf))) {
+		/* A machine credential protects the lease itself (section 18.35.3). What may yet be
+		 * reclaimed is held. */
+		if (st_open_next(conf, NULL) || st_layout_next(conf, NULL) ||
+		    st_reclaim_check(s, conf) == NFS4_OK ||
+		    (conf->cl_mach && !st_lease_expired(s, conf))) {
 			*st = st_lease_expired(s, conf) ? NFS4ERR_DELAY : NFS4ERR_CLID_INUSE;
 			e->evict = conf->cl_id;
 			return NULL;
@@ -115,7 +125,8 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 	}
 	if (un)
 		st_client_destroy(s, un);
-	/* A confirmed record with another verifier is a client that rebooted: it goes when the new one is confirmed. */
+	/* A confirmed record with another verifier is a client that rebooted: it goes when the new
+	 * one is confirmed. */
 	rpc_limit_addr(c->call->c_conn, addr);
 	all = s->st_clients.h_count >= c->m->m_limits.lm_clients;
 	if (all || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {

@@ -1,4 +1,5 @@
-/* The MDS's file handles: version, cluster, export, inode, incarnation, MAC (SipHash under the store's own key). */
+/* The MDS's file handles: version, cluster, export, inode, incarnation, MAC (SipHash under the
+ * store's own key). */
 #include "base/format.h"
 #include "mds/nfs4/op.h"
 #include <assert.h>
@@ -10,7 +11,9 @@ struct fh_wire {
 	uint8_t w_version, w_zero;
 	uint16_t w_fs;
 	uint16_t w_incarnation;
-	uint16_t w_export; /* exp.h: it was given out under; 0 is also that of handles from before there were exports */
+	/* exp.h: it was given out under; 0 is also that of handles from before there were
+	 * exports */
+	uint16_t w_export;
 	uint32_t w_uuid;
 	uint64_t w_ino;
 	uint8_t w_mac[8];
@@ -28,7 +31,8 @@ static_assert(sizeof(struct fh_wire) == OP_FH_LEN, "a file handle is 28 bytes");
 
 static void fh_mac(struct mds *m, const struct fh_wire *w, uint8_t mac[8])
 {
-	crypto_shorthash(mac, (const uint8_t *)w, offsetof(struct fh_wire, w_mac), ns_super(m->m_ns)->su_fh_key);
+	crypto_shorthash(mac, (const uint8_t *)w, offsetof(struct fh_wire, w_mac),
+			 ns_super(m->m_ns)->su_fh_key);
 }
 
 static void fh_fill(struct mds *m, uint16_t export, uint64_t ino, struct fh_wire *w)

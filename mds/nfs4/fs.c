@@ -3,7 +3,8 @@
 #include "mds/nfs4/sec.h"
 #include <errno.h>
 
-/* May a put operation name a place that this request's flavour may not use (RFC 8881 section 2.6.3.1.1)? What follows it decides. */
+/* May a put operation name a place that this request's flavour may not use (RFC 8881 section
+ * 2.6.3.1.1)? What follows it decides. */
 static bool put_excused(const struct compound *c)
 {
 	struct xdr_in x = *c->in;
@@ -12,7 +13,14 @@ static bool put_excused(const struct compound *c)
 		switch (xdr_get_u32(&x)) {
 		case OP_SAVEFH: /* as if it were not there */
 			continue;
-		case OP_PUTFH: case OP_PUTROOTFH: case OP_PUTPUBFH: case OP_RESTOREFH: case OP_LOOKUP: case OP_LOOKUPP: case OP_SECINFO: case OP_SECINFO_NO_NAME:
+		case OP_PUTFH:
+		case OP_PUTROOTFH:
+		case OP_PUTPUBFH:
+		case OP_RESTOREFH:
+		case OP_LOOKUP:
+		case OP_LOOKUPP:
+		case OP_SECINFO:
+		case OP_SECINFO_NO_NAME:
 			return true;
 		case OP_OPEN:
 			return op_open_has_name(&x);
@@ -39,12 +47,15 @@ static nfsstat4 put_fh(struct compound *c, uint64_t ino, const struct exp_grant 
 }
 
 /*
- * A client may give back what it holds of an export that is not its own any more: else its opens, locks and delegations stood in others' way as long as it lives. The
- * handle is good for that alone. Clients look at the attributes before they close, in the same request: that is ACCESS, and Linux then closes without.
+ * A client may give back what it holds of an export that is not its own any more: else its opens,
+ * locks and delegations stood in others' way as long as it lives. The handle is good for that
+ * alone. Clients look at the attributes before they close, in the same request: that is ACCESS, and
+ * Linux then closes without.
  */
 static bool gives_back(uint32_t opnum)
 {
-	return opnum == OP_CLOSE || opnum == OP_LOCKU || opnum == OP_OPEN_DOWNGRADE || opnum == OP_DELEGRETURN || opnum == OP_LAYOUTRETURN;
+	return opnum == OP_CLOSE || opnum == OP_LOCKU || opnum == OP_OPEN_DOWNGRADE ||
+	       opnum == OP_DELEGRETURN || opnum == OP_LAYOUTRETURN;
 }
 
 /* What follows the put operation gives something back, at once or behind attributes. */
@@ -74,16 +85,23 @@ nfsstat4 op_gone(const struct compound *c)
 	if (!c->cur || c->exp != &c->gone || gives_back(c->opnum))
 		return NFS4_OK;
 	switch (c->opnum) {
-	case OP_PUTFH: case OP_PUTROOTFH: case OP_PUTPUBFH: case OP_RESTOREFH: case OP_TEST_STATEID: case OP_FREE_STATEID:
+	case OP_PUTFH:
+	case OP_PUTROOTFH:
+	case OP_PUTPUBFH:
+	case OP_RESTOREFH:
+	case OP_TEST_STATEID:
+	case OP_FREE_STATEID:
 		return NFS4_OK;
-	case OP_GETATTR: case OP_SETATTR:
+	case OP_GETATTR:
+	case OP_SETATTR:
 		return NFS4ERR_ACCESS;
 	default:
 		return NFS4ERR_STALE;
 	}
 }
 
-/* No export vouches for this request: it must be the client's own. With machine credentials its principal has admitted this connection (SEQUENCE looks). */
+/* No export vouches for this request: it must be the client's own. With machine credentials its
+ * principal has admitted this connection (SEQUENCE looks). */
 static bool put_by_client(const struct compound *c)
 {
 	return c->session && (c->session->se_client->cl_mach || op_from_session(c, c->session));
@@ -174,10 +192,12 @@ static nfsstat4 dir_searchable(struct compound *c, struct ns_inode *d)
 }
 
 /*
- * A name in the current directory: its inode and where that is. With a flavour that is not the directory's, all that is told is what another export has; and
- * the name of everything else is answered WRONGSEC, whether it is there or not.
+ * A name in the current directory: its inode and where that is. With a flavour that is not the
+ * directory's, all that is told is what another export has; and the name of everything else is
+ * answered WRONGSEC, whether it is there or not.
  */
-static nfsstat4 lookup_in(struct compound *c, const char *name, size_t len, uint64_t *ino, const struct exp_grant **g)
+static nfsstat4 lookup_in(struct compound *c, const char *name, size_t len, uint64_t *ino,
+			  const struct exp_grant **g)
 {
 	struct ns_inode d;
 	uint8_t type;
@@ -238,7 +258,8 @@ nfsstat4 op_lookupp(struct compound *c)
 	return g ? move_to(c, d.i_parent, g) : NFS4ERR_STALE;
 }
 
-/* What of ACCESS is granted. A directory's EXTEND adds names, DELETE removes them, MODIFY does both. */
+/* What of ACCESS is granted. A directory's EXTEND adds names, DELETE removes them, MODIFY does
+ * both. */
 static uint32_t access_bits(const struct ns_inode *i, const struct ns_cred *cr)
 {
 	bool dir = i->i_type == NS_DIR, adds;
@@ -285,7 +306,8 @@ nfsstat4 op_access(struct compound *c)
 		have &= ~(uint32_t)(NS_A_MODIFY | NS_A_EXTEND | NS_A_DELETE | 0x80);
 	if (c->minor < 2) /* those of RFC 8276 are 4.2's */
 		want &= 0x3f;
-	xdr_put_u32(c->out, want & ~(dir ? (uint32_t)NS_A_EXECUTE : (uint32_t)(NS_A_LOOKUP | NS_A_DELETE)));
+	xdr_put_u32(c->out,
+		    want & ~(dir ? (uint32_t)NS_A_EXECUTE : (uint32_t)(NS_A_LOOKUP | NS_A_DELETE)));
 	xdr_put_u32(c->out, want & have);
 	return NFS4_OK;
 }
@@ -325,8 +347,10 @@ static void readdir_error(struct xdr_out *x, nfsstat4 st)
 	xdr_put_u32(x, st);
 }
 
-/* The attributes of an entry: of another export's root where it is one (RFC 8881 section 18.23.3). */
-static nfsstat4 readdir_attrs(struct readdir *r, const struct ns_dirent *d, const struct exp_grant *g)
+/* The attributes of an entry: of another export's root where it is one (RFC 8881 section
+ * 18.23.3). */
+static nfsstat4 readdir_attrs(struct readdir *r, const struct ns_dirent *d,
+			      const struct exp_grant *g)
 {
 	struct compound *c = r->c;
 	const struct exp_grant *here = c->exp;
@@ -367,14 +391,16 @@ static int readdir_entry(void *arg, const struct ns_dirent *d)
 	xdr_put_u64(x, d->d_cookie);
 	xdr_put_opaque(x, d->d_name, (uint32_t)d->d_len);
 	st = readdir_attrs(r, d, g);
-	if (st && !op_bit(&r->want, FATTR4_RDATTR_ERROR)) { /* section 18.23.3: then the whole of READDIR fails */
+	/* section 18.23.3: then the whole of READDIR fails */
+	if (st && !op_bit(&r->want, FATTR4_RDATTR_ERROR)) {
 		r->status = st;
 		return 1;
 	}
 	if (st)
 		readdir_error(x, st);
 	/* room for this entry, "no more" and eof */
-	if (x->bad || x->x_len - r->start + 8 > r->maxcount || x->x_len + x->x_payload + 8 > x->x_limit) {
+	if (x->bad || x->x_len - r->start + 8 > r->maxcount ||
+	    x->x_len + x->x_payload + 8 > x->x_limit) {
 		xdr_truncate(x, at);
 		r->failed = true;
 		return 1;
@@ -481,11 +507,14 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 			return NFS4ERR_BADXDR;
 		i->i_blob = (struct kv_slice){link, len};
 		break;
-	case NS_BLK: case NS_CHR:
+	case NS_BLK:
+	case NS_CHR:
 		i->i_rdev_major = xdr_get_u32(c->in);
 		i->i_rdev_minor = xdr_get_u32(c->in);
 		break;
-	case NS_SOCK: case NS_FIFO: case NS_DIR:
+	case NS_SOCK:
+	case NS_FIFO:
+	case NS_DIR:
 		break;
 	default:
 		return NFS4ERR_BADTYPE;
@@ -508,7 +537,8 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 	k->set = sa.set;
 	if (type == NS_LNK) /* a symlink has none of its own */
 		k->set.w[1] &= ~(1u << (FATTR4_MODE % 32));
-	if ((type == NS_BLK || type == NS_CHR) && c->cred.cr_uid) /* POSIX mknod: for the privileged */
+	/* POSIX mknod: for the privileged */
+	if ((type == NS_BLK || type == NS_CHR) && c->cred.cr_uid)
 		return NFS4ERR_PERM;
 	return op_sattr_create(c, &sa, type == NS_LNK || type == NS_DIR ? 0777 : 0666, &k->a);
 }
@@ -588,21 +618,28 @@ nfsstat4 op_link(struct compound *c)
 	if (!c->cur || !c->saved)
 		return NFS4ERR_NOFILEHANDLE;
 	k->now = file_now();
-	/* Another name is another change attribute and time: delegations on the file come back (section 10.4.4). */
-	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 3))
+	/* Another name is another change attribute and time: delegations on the file come back
+	 * (section 10.4.4). */
+	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR ||
+	    ns_permission(&d, &c->cred, 3))
 		return link_go(c, 0); /* who may not takes nothing from others */
 	if (op_deleg_grace(c, c->saved))
 		return NFS4ERR_GRACE;
-	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go) ? OP_PARKED : link_go(c, 0);
+	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go)
+		       ? OP_PARKED
+		       : link_go(c, 0);
 }
 
 /* On the committer: an export's root, or above one. */
-static bool name_pinned(struct compound *c, struct kv_txn *t, uint64_t dir, const char *name, size_t len)
+static bool name_pinned(struct compound *c, struct kv_txn *t, uint64_t dir, const char *name,
+			size_t len)
 {
 	uint64_t ino;
 	uint8_t type;
 
-	return exp_set_has_pins(c->m->m_exports) && ns_lookup(c->m->m_ns, t, dir, name, len, &ino, &type) == 0 && type == NS_DIR && exp_set_pinned(c->m->m_exports, ino);
+	return exp_set_has_pins(c->m->m_exports) &&
+	       ns_lookup(c->m->m_ns, t, dir, name, len, &ino, &type) == 0 && type == NS_DIR &&
+	       exp_set_pinned(c->m->m_exports, ino);
 }
 
 static int remove_run(struct kv_op *op, struct kv_txn *t)
@@ -614,7 +651,8 @@ static int remove_run(struct kv_op *op, struct kv_txn *t)
 		k->pinned = true;
 		return -EBUSY;
 	}
-	return ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo, &k->gone, &k->ci);
+	return ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo,
+			 &k->gone, &k->ci);
 }
 
 static nfsstat4 remove_done(struct compound *c, int err)
@@ -642,15 +680,18 @@ static nfsstat4 remove_go(struct compound *c)
 static nfsstat4 rename_go(struct compound *c);
 
 /*
- * The last unlink takes the others' layouts back first (docs/fencing.md, "When"). A layout that is granted after that, or a name that is another file's by the
- * time of the commit, costs no more than a recall that nobody waits for (op_free_done).
+ * The last unlink takes the others' layouts back first (docs/fencing.md, "When"). A layout that is
+ * granted after that, or a name that is another file's by the time of the commit, costs no more
+ * than a recall that nobody waits for (op_free_done).
  */
 static void unlink_taken_back(void *arg, int err)
 {
 	struct compound *c = arg;
 	nfsstat4 st;
 
-	(void)err; /* a server that does not confirm deletes the object later: it has no more use for a fence */
+	/* a server that does not confirm deletes the object later: it has no more use for a
+	 * fence */
+	(void)err;
 	op_waits(c, false);
 	op_txn_stale(c->th);
 	st = c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
@@ -666,24 +707,31 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	uint8_t type;
 
 	/* The usual case looks no name up. Who may not remove it takes nothing back. */
-	if (!st_others_have(c->client, ST_N_LAYOUTS) || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
+	if (!st_others_have(c->client, ST_N_LAYOUTS) || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) ||
+	    d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
 		return false;
-	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
+	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG ||
+	    ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
 	    ns_may_unlink(&d, &i, &c->cred))
 		return false;
-	return excl_take_back(&c->m->m_file, c->th->mt_loop, ino, c->client, unlink_taken_back, c) && op_waits(c, true);
+	return excl_take_back(&c->m->m_file, c->th->mt_loop, ino, c->client, unlink_taken_back,
+			      c) &&
+	       op_waits(c, true);
 }
 
-/* The regular file that a name stands for; 0: none, or one that the caller may not take the name of. */
+/* The regular file that a name stands for; 0: none, or one that the caller may not take the name
+ * of. */
 static uint64_t name_file(struct compound *c, uint64_t dir, const char *name, size_t len)
 {
 	struct ns_inode d, i;
 	uint64_t ino;
 	uint8_t type;
 
-	if (ns_get(c->m->m_ns, op_txn(c), dir, &d) || d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
+	if (ns_get(c->m->m_ns, op_txn(c), dir, &d) || d.i_type != NS_DIR ||
+	    ns_permission(&d, &c->cred, 1))
 		return 0;
-	if (ns_lookup(c->m->m_ns, op_txn(c), dir, name, len, &ino, &type) || type != NS_REG || ns_get(c->m->m_ns, op_txn(c), ino, &i))
+	if (ns_lookup(c->m->m_ns, op_txn(c), dir, name, len, &ino, &type) || type != NS_REG ||
+	    ns_get(c->m->m_ns, op_txn(c), ino, &i))
 		return 0;
 	return ns_may_unlink(&d, &i, &c->cred) ? 0 : ino;
 }
@@ -708,7 +756,8 @@ static nfsstat4 unlink_start(struct compound *c)
 		return unlink_go(c, 0);
 	file[0] = name_file(c, c->opnum == OP_REMOVE ? c->cur : c->saved, k->name, k->len);
 	file[1] = c->opnum == OP_REMOVE ? 0 : name_file(c, c->cur, k->to, k->tolen);
-	return op_deleg_clear(c, file, 2, OPEN4_SHARE_ACCESS_WRITE, 0, unlink_go) ? OP_PARKED : unlink_go(c, 0);
+	return op_deleg_clear(c, file, 2, OPEN4_SHARE_ACCESS_WRITE, 0, unlink_go) ? OP_PARKED
+										  : unlink_go(c, 0);
 }
 
 nfsstat4 op_remove(struct compound *c)
@@ -734,12 +783,14 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	struct names *k = c->scratch;
 	int err;
 
-	if (name_pinned(c, t, c->saved, k->name, k->len) || name_pinned(c, t, c->cur, k->to, k->tolen))
+	if (name_pinned(c, t, c->saved, k->name, k->len) ||
+	    name_pinned(c, t, c->cur, k->to, k->tolen))
 		return -EXDEV;
 	err = op_ending_stays(c->m, t, c->saved, c->cur);
 	if (err)
 		return err;
-	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
+	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen,
+			 &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
 }
 
 static void rename_put(struct compound *c, struct xdr_out *x, struct op_after *after)
@@ -757,11 +808,13 @@ static nfsstat4 rename_done(struct compound *c, int err)
 
 	op_free_done(&k->ctx, err);
 	if (err == -EISDIR || err == -ENOTDIR || err == -ENOTEMPTY) {
-		/* RFC 8881 section 18.26.3: an incompatible or non-empty target is EXIST, unless a parent is no directory */
+		/* RFC 8881 section 18.26.3: an incompatible or non-empty target is EXIST, unless a
+		 * parent is no directory */
 		struct ns_inode d;
 
-		if (err == -ENOTDIR && ((ns_get(c->m->m_ns, op_txn(c), c->saved, &d) == 0 && d.i_type != NS_DIR) ||
-					(ns_get(c->m->m_ns, op_txn(c), c->cur, &d) == 0 && d.i_type != NS_DIR)))
+		if (err == -ENOTDIR &&
+		    ((ns_get(c->m->m_ns, op_txn(c), c->saved, &d) == 0 && d.i_type != NS_DIR) ||
+		     (ns_get(c->m->m_ns, op_txn(c), c->cur, &d) == 0 && d.i_type != NS_DIR)))
 			return NFS4ERR_NOTDIR;
 		return NFS4ERR_EXIST;
 	}
@@ -818,7 +871,8 @@ static unsigned without_krb5(uint8_t *secs, unsigned n)
 /* What the export offers, over this connection. */
 static nfsstat4 secinfo_reply(struct compound *c, const struct exp_grant *g)
 {
-	static const uint8_t krb5[] = {0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02}; /* RFC 7861: without tag and length */
+	/* RFC 7861: without tag and length */
+	static const uint8_t krb5[] = {0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02};
 	uint8_t secs[EXP_SECS];
 	unsigned n;
 
@@ -853,7 +907,8 @@ nfsstat4 op_secinfo(struct compound *c)
 
 	if (!st)
 		st = lookup_in(c, name, len, &ino, &g);
-	/* Where LOOKUP says WRONGSEC, this says what would be right (RFC 8881 section 2.6.3.1.1.5). */
+	/* Where LOOKUP says WRONGSEC, this says what would be right (RFC 8881 section
+	 * 2.6.3.1.1.5). */
 	return st && st != NFS4ERR_WRONGSEC ? st : secinfo_reply(c, g);
 }
 

@@ -7,7 +7,12 @@
 static bool op_names_something(uint32_t opnum)
 {
 	switch (opnum) {
-	case OP_LOOKUP: case OP_CREATE: case OP_REMOVE: case OP_RENAME: case OP_LINK: case OP_READDIR:
+	case OP_LOOKUP:
+	case OP_CREATE:
+	case OP_REMOVE:
+	case OP_RENAME:
+	case OP_LINK:
+	case OP_READDIR:
 		return true;
 	}
 	return false;
@@ -56,12 +61,14 @@ void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bo
 	data(c, i->i_ino, i->i_parent, write ? 0 : bytes, write ? bytes : 0);
 }
 
-void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read, const struct heat_told *write, bool last)
+void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read,
+		  const struct heat_told *write, bool last)
 {
 	struct heat_told r = *read, w = *write;
 	struct ns_inode i;
 
-	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &i) || !heat_news(c->th, c->client->cl_id, c->cur, ds, &r, &w, last))
+	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &i) ||
+	    !heat_news(c->th, c->client->cl_id, c->cur, ds, &r, &w, last))
 		return;
 	data(c, i.i_ino, i.i_parent, r.ht_bytes, w.ht_bytes);
 	heat_reported(c->th, ds, &r, &w);

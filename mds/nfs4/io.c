@@ -1,4 +1,5 @@
-/* READ, WRITE, COMMIT through the MDS: for clients without a layout, by the same map as direct I/O, or the two would not see the same file. */
+/* READ, WRITE, COMMIT through the MDS: for clients without a layout, by the same map as direct I/O,
+ * or the two would not see the same file. */
 #include "base/log.h"
 #include "mds/nfs4/heat.h"
 #include <errno.h>
@@ -10,7 +11,7 @@ struct io {
 	uint32_t count;
 	struct ns_inode inode;
 	unsigned tries;
-	struct op_pin pin; /* WRITE */
+	struct op_pin pin;     /* WRITE */
 	struct op_write write; /* likewise, of a mirrored file */
 	struct excl_hold hold;
 	bool again;
@@ -22,14 +23,19 @@ struct io {
 nfsstat4 op_regular(const struct ns_inode *i)
 {
 	switch (i->i_type) {
-	case NS_REG: return NFS4_OK;
-	case NS_DIR: return NFS4ERR_ISDIR;
-	case NS_LNK: return NFS4ERR_SYMLINK;
-	default: return NFS4ERR_WRONG_TYPE;
+	case NS_REG:
+		return NFS4_OK;
+	case NS_DIR:
+		return NFS4ERR_ISDIR;
+	case NS_LNK:
+		return NFS4ERR_SYMLINK;
+	default:
+		return NFS4ERR_WRONG_TYPE;
 	}
 }
 
-nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t ino, struct st_open **out)
+nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t ino,
+			struct st_open **out)
 {
 	uint32_t seqid;
 
@@ -45,7 +51,8 @@ nfsstat4 op_user_access(struct compound *c, const struct ns_inode *i, uint32_t n
 {
 	const struct st_file *f;
 
-	if (i->i_uid == c->cred.cr_uid || ns_permission(i, &c->cred, need == OPEN4_SHARE_ACCESS_WRITE ? 2 : 4) == 0 ||
+	if (i->i_uid == c->cred.cr_uid ||
+	    ns_permission(i, &c->cred, need == OPEN4_SHARE_ACCESS_WRITE ? 2 : 4) == 0 ||
 	    (need == OPEN4_SHARE_ACCESS_READ && ns_may_read(i, &c->cred) == 0))
 		return NFS4_OK;
 	f = st_file_get(c->m->m_st, i->i_ino, false);
@@ -72,7 +79,8 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 	return !status && op_deleg_stands(c, ino, need) ? NFS4ERR_DELAY : status;
 }
 
-static nfsstat4 sid_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write, bool any_user)
+static nfsstat4 sid_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i,
+			   bool write, bool any_user)
 {
 	struct st *st = c->m->m_st;
 	uint32_t need = write ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ;
@@ -84,12 +92,14 @@ static nfsstat4 sid_access(struct compound *c, struct st_stateid *sid, const str
 	if (status)
 		return status;
 	if (st_sid_special(sid)) { /* who may not takes nothing from others */
-		status = op_status(write ? ns_permission(i, &c->cred, 2) : ns_may_read(i, &c->cred));
+		status =
+			op_status(write ? ns_permission(i, &c->cred, 2) : ns_may_read(i, &c->cred));
 		return status ? status : op_special_io(c, i->i_ino, need);
 	}
 	st_file_lock(st, i->i_ino);
 	status = op_open_by_sid(c, sid, i->i_ino, &o);
-	if (!status && !(o->o_access & need) && (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_may_read(i, &c->cred)))
+	if (!status && !(o->o_access & need) &&
+	    (write || !(o->o_access & OPEN4_SHARE_ACCESS_WRITE) || ns_may_read(i, &c->cred)))
 		status = NFS4ERR_OPENMODE;
 	if (!status && !any_user)
 		status = op_user_access(c, i, need);
@@ -97,12 +107,14 @@ static nfsstat4 sid_access(struct compound *c, struct st_stateid *sid, const str
 	return status;
 }
 
-nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
+nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i,
+		      bool write)
 {
 	return sid_access(c, sid, i, write, false);
 }
 
-nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i, bool write)
+nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i,
+			  bool write)
 {
 	return sid_access(c, sid, i, write, true);
 }
@@ -165,7 +177,8 @@ bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct l
 	struct lo_map is;
 
 	op_txn_stale(c->th);
-	return ns_get(c->m->m_ns, op_txn(c), i->i_ino, &now) == 0 && lo_map_decode(now.i_blob, &is) == 0 &&
+	return ns_get(c->m->m_ns, op_txn(c), i->i_ino, &now) == 0 &&
+	       lo_map_decode(now.i_blob, &is) == 0 &&
 	       (now.i_incarnation != i->i_incarnation || is.lm_epoch != map->lm_epoch);
 }
 
@@ -186,7 +199,9 @@ nfsstat4 op_data_status(int err)
 	return err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err);
 }
 
-bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end, const struct lo_map *map, uint64_t objects, nfsstat4 told, int why, void (*then)(void *arg), void *arg)
+bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
+		  const struct lo_map *map, uint64_t objects, nfsstat4 told, int why,
+		  void (*then)(void *arg), void *arg)
 {
 	struct st *st = c->m->m_st;
 	bool noted = false;
@@ -196,7 +211,8 @@ bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end, 
 		noted = st_half_note(st, c->client, ino, off, end);
 		st_all_unlock(st);
 	}
-	return op_half_done(c->m, c->th->mt_loop, c->call, ino, map, objects, noted ? why : -EIO, then, arg);
+	return op_half_done(c->m, c->th->mt_loop, c->call, ino, map, objects, noted ? why : -EIO,
+			    then, arg);
 }
 
 void op_half_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)
@@ -219,7 +235,8 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return st;
 	if (k->inode.i_type == NS_REG && lo_map_decode(k->inode.i_blob, &k->io.io_map))
 		return NFS4ERR_IO;
-	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing written that its order would cut. */
+	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing
+	 * written that its order would cut. */
 	if (k->inode.i_type == NS_REG && op_is_held(c->m, c->th->mt_loop, &k->inode, &k->io.io_map))
 		return op_all_gone(c->m, &k->io.io_map) ? NFS4ERR_IO : NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && op_lost_writes(c->m, c->cur, &k->io.io_map))
@@ -227,7 +244,8 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	if (c->opnum == OP_WRITE && !op_pin(&k->pin, c->m, c->cur))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && k->io.io_map.lm_mirrors > 1 && k->count &&
-	    !op_write_begin(&k->write, c->m, c->th->mt_loop, c->cur, c->client, k->off, k->off + k->count))
+	    !op_write_begin(&k->write, c->m, c->th->mt_loop, c->cur, c->client, k->off,
+			    k->off + k->count))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_READ && excl_hidden(&c->m->m_file, k->inode.i_ino))
 		return NFS4ERR_DELAY;
@@ -338,9 +356,12 @@ nfsstat4 op_read(struct compound *c)
 
 /* ---- WRITE ---- */
 
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred, uint64_t end, uint64_t failed, const struct lo_map *by, struct excl_hold *hold)
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred,
+		    uint64_t end, uint64_t failed, const struct lo_map *by, struct excl_hold *hold)
 {
-	struct ns_setattr s = {.s_mask = NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE, .s_size = end};
+	struct ns_setattr s = {.s_mask =
+				       NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE,
+			       .s_size = end};
 	struct ns *ns = m->m_ns;
 	struct ns_inode i;
 	struct lo_map map;
@@ -360,7 +381,8 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	/* A copy that did not take the change is stale from now on, before anybody hears that it succeeded. */
+	/* A copy that did not take the change is stale from now on, before anybody hears that it
+	 * succeeded. */
 	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
 	if (last) /* what took it has become stale meanwhile */
 		return -EIO;
@@ -377,7 +399,9 @@ static int write_run(struct kv_op *op, struct kv_txn *t)
 	struct io *k = c->scratch;
 
 	k->again = c->once_none = op_pin_outdated(&k->pin);
-	return k->again ? 0 : op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count, k->io.io_failed_map, &k->io.io_map, &k->hold);
+	return k->again ? 0
+			: op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count,
+					  k->io.io_failed_map, &k->io.io_map, &k->hold);
 }
 
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half);
@@ -418,18 +442,25 @@ static void io_failed(void *arg)
 	op_resume(k->c, k->failed);
 }
 
-/* Copies that became stale are in clients' layouts: those come back before the write is answered. */
+/* Copies that became stale are in clients' layouts: those come back before the write is
+ * answered. */
 static nfsstat4 write_committed(struct compound *c, int err)
 {
 	struct io *k = c->scratch;
 
 	if (!err && k->again)
 		return io_redo(c, k, k->io.io_failed_map ? lo_writers(&k->io.io_map) : 0);
-	/* What took it is not trusted any more, or it cannot be written down that others did not: some have it. */
+	/* What took it is not trusted any more, or it cannot be written down that others did not:
+	 * some have it. */
 	k->failed = op_status(err);
-	if (err && k->io.io_failed_map && op_half_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map, lo_writers(&k->io.io_map), err, io_failed, k))
+	if (err && k->io.io_failed_map &&
+	    op_half_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
+			 lo_writers(&k->io.io_map), err, io_failed, k))
 		return OP_PARKED;
-	if (!err && k->io.io_failed_map && excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL, write_taken_back, c) && op_waits(c, true))
+	if (!err && k->io.io_failed_map &&
+	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL,
+			      write_taken_back, c) &&
+	    op_waits(c, true))
 		return OP_PARKED;
 	return write_reply(c, err);
 }
@@ -480,8 +511,9 @@ nfsstat4 op_write(struct compound *c)
 /* ---- COMMIT ---- */
 
 /*
- * It has no stateid to go by (RFC 8881 section 18.3). Who may write may; so may the file's owner, who can always give himself that right, and a client that has the file
- * open for writing, whatever its mode says by now. To anybody else it would be the data servers' work for nothing.
+ * It has no stateid to go by (RFC 8881 section 18.3). Who may write may; so may the file's owner,
+ * who can always give himself that right, and a client that has the file open for writing, whatever
+ * its mode says by now. To anybody else it would be the data servers' work for nothing.
  */
 static nfsstat4 commit_access(struct compound *c, const struct ns_inode *i)
 {
@@ -542,7 +574,8 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 	return OP_PARKED;
 }
 
-/* half: objects of its map that may have it already, and others not. What is not done again now, is when the client asks again. */
+/* half: objects of its map that may have it already, and others not. What is not done again now, is
+ * when the client asks again. */
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 {
 	struct lo_map was = k->io.io_map;
@@ -550,7 +583,10 @@ static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 	k->failed = io_again(c, k);
 	if (k->failed == OP_PARKED || c->opnum != OP_WRITE)
 		return k->failed;
-	return op_half_told(c, c->cur, k->off, k->off + k->count, &was, half, k->failed, -EACCES, io_failed, k) ? OP_PARKED : k->failed;
+	return op_half_told(c, c->cur, k->off, k->off + k->count, &was, half, k->failed, -EACCES,
+			    io_failed, k)
+		       ? OP_PARKED
+		       : k->failed;
 }
 
 static void read_first_left(void *arg, int err)
@@ -570,15 +606,20 @@ static void io_done(struct lo_io *lio, int err)
 
 	op_txn_stale(c->th);
 	/* Fenced since its map was read: who denied it is not to blame. Others took it. */
-	if (!err && k->io.io_denied && k->io.io_failed_map && op_io_outdated(c, &k->inode, &k->io.io_map)) {
+	if (!err && k->io.io_denied && k->io.io_failed_map &&
+	    op_io_outdated(c, &k->inode, &k->io.io_map)) {
 		k->io.io_half_map = lo_writers(&k->io.io_map);
 		err = -EACCES;
 	}
-	/* It is fenced no more, and denied still: a copy that nobody will ever be let write again must not keep the others from being written. */
-	k->io.io_denied = err == -EACCES && c->opnum != OP_READ && k->tries + 1 == IO_TRIES && !op_io_outdated(c, &k->inode, &k->io.io_map) &&
+	/* It is fenced no more, and denied still: a copy that nobody will ever be let write again
+	 * must not keep the others from being written. */
+	k->io.io_denied = err == -EACCES && c->opnum != OP_READ && k->tries + 1 == IO_TRIES &&
+			  !op_io_outdated(c, &k->inode, &k->io.io_map) &&
 			  !lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map);
-	/* The file was fenced, or its data is elsewhere, after its map was read. What was read then may be half of before and half of after. */
-	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) && op_io_outdated(c, &k->inode, &k->io.io_map))) {
+	/* The file was fenced, or its data is elsewhere, after its map was read. What was read then
+	 * may be half of before and half of after. */
+	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) &&
+			       op_io_outdated(c, &k->inode, &k->io.io_map))) {
 		lo_buf_free(k->io.io_buf);
 		k->io.io_buf = NULL;
 		st = io_redo(c, k, k->io.io_half_map);
@@ -595,8 +636,12 @@ static void io_done(struct lo_io *lio, int err)
 		k->failed = op_read_status(c->m, &k->io.io_map, err);
 		/* What is not asked again failed for good. */
 		err = k->failed == NFS4ERR_IO ? -EIO : err;
-		if (c->opnum == OP_WRITE ? !op_half_told(c, c->cur, k->off, k->off + k->count, &k->io.io_map, k->io.io_half_map, k->failed, err, io_failed, k)
-					 : !op_half_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map, c->opnum == OP_READ ? 0 : k->io.io_half_map, err, io_failed, k))
+		if (c->opnum == OP_WRITE
+			    ? !op_half_told(c, c->cur, k->off, k->off + k->count, &k->io.io_map,
+					    k->io.io_half_map, k->failed, err, io_failed, k)
+			    : !op_half_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
+					    c->opnum == OP_READ ? 0 : k->io.io_half_map, err,
+					    io_failed, k))
 			op_resume(c, k->failed);
 		return;
 	}
@@ -608,7 +653,8 @@ static void io_done(struct lo_io *lio, int err)
 	} else if (c->opnum == OP_WRITE) {
 		st = op_mutate(c, write_run, write_put, write_committed);
 	} else if (lio->io_failed_map) {
-		k->off = k->count = 0; /* grows nothing; records the stale copies, which are so when it is done again */
+		/* grows nothing; records the stale copies, which are so when it is done again */
+		k->off = k->count = 0;
 		st = op_mutate_again(c, write_run, write_committed);
 	} else {
 		st = write_reply(c, 0);

@@ -1,4 +1,5 @@
-/* GETDEVICEINFO, LAYOUTGET and LAYOUTCOMMIT (RFC 8881 sections 18.40, 18.43 and 18.42, RFC 8435). What comes back is in report.c. */
+/* GETDEVICEINFO, LAYOUTGET and LAYOUTCOMMIT (RFC 8881 sections 18.40, 18.43 and 18.42, RFC 8435).
+ * What comes back is in report.c. */
 #include "base/clock.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
@@ -8,7 +9,8 @@
 nfsstat4 op_getdeviceinfo(struct compound *c)
 {
 	const uint8_t *id = xdr_get_fixed(c->in, 16);
-	uint32_t type = xdr_get_u32(c->in), max = xdr_get_u32(c->in), n = xdr_get_u32(c->in), notify = 0;
+	uint32_t type = xdr_get_u32(c->in), max = xdr_get_u32(c->in), n = xdr_get_u32(c->in),
+		 notify = 0;
 	size_t at, len;
 	int err;
 
@@ -27,7 +29,8 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 	xdr_put_u32(c->out, LAYOUT4_FLEX_FILES);
 	at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
-	err = lo_encode_device(c->m->m_lo, id, rpc_conn_peer(c->call->c_conn), rpc_conn_tls(c->call->c_conn) != RPC_TLS_NONE, c->out);
+	err = lo_encode_device(c->m->m_lo, id, rpc_conn_peer(c->call->c_conn),
+			       rpc_conn_tls(c->call->c_conn) != RPC_TLS_NONE, c->out);
 	if (err)
 		return op_status(err);
 	len = c->out->x_len - at - 4;
@@ -42,7 +45,8 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 		return NFS4ERR_TOOSMALL;
 	}
 	xdr_patch_u32(c->out, at, (uint32_t)len);
-	/* What is understood, exactly: else Linux does not keep the device, and asks for it with every file. */
+	/* What is understood, exactly: else Linux does not keep the device, and asks for it with
+	 * every file. */
 	notify &= NOTIFY_CHANGE_DELETE;
 	if (notify) {
 		st_all_lock(c->m->m_st);
@@ -72,10 +76,12 @@ struct layoutget {
 	bool pinned;		   /* until its mark is in the store */
 	bool clean;		   /* its map says that no client has a capability */
 	bool contends;		   /* another client writes it, and it is not marked for that yet */
-	bool read; /* an open of the client, or who asks, may read: else the capabilities only write */
+	/* an open of the client, or who asks, may read: else the capabilities only write */
+	bool read;
 };
 
-/* locked: may this stateid ask, and for that mode? layout: the one it names, when it is a layout's. */
+/* locked: may this stateid ask, and for that mode? layout: the one it names, when it is a
+ * layout's. */
 static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 {
 	struct st *st = c->m->m_st;
@@ -89,14 +95,16 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 			return NFS4ERR_BAD_STATEID;
 		if (g->sid.seqid > l->l_sid.seqid)
 			return NFS4ERR_BAD_STATEID;
-		/* the layout stands for the opens it came from: one of them must still allow the mode */
+		/* the layout stands for the opens it came from: one of them must still allow the
+		 * mode */
 		f = l->l_file;
 		status = f->f_opens ? NFS4ERR_OPENMODE : NFS4ERR_BAD_STATEID;
 		for (o = f->f_opens; o; o = o->o_fnext) {
 			if (o->o_client != c->client)
 				continue;
 			g->read |= o->o_access & OPEN4_SHARE_ACCESS_READ;
-			if (g->iomode == LAYOUTIOMODE4_READ || (o->o_access & OPEN4_SHARE_ACCESS_WRITE))
+			if (g->iomode == LAYOUTIOMODE4_READ ||
+			    (o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 				status = NFS4_OK;
 		}
 		return status;
@@ -120,7 +128,8 @@ static bool layout_contends(const struct st_file *f, const struct st_client *by)
 	return writes || op_contends(f, by);
 }
 
-/* The file, or all, is locked: registers the layout; from here on recalls find it. OP_PARKED: for writing, the file must be marked durably first; the file is pinned. */
+/* The file, or all, is locked: registers the layout; from here on recalls find it. OP_PARKED: for
+ * writing, the file must be marked durably first; the file is pinned. */
 static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -133,7 +142,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (l && l->l_recalled && !st_needs_all()) /* who has a layout keeps f */
 		return NFS4ERR_RECALLCONFLICT;
 	if (l && l->l_recalled)
-		st_recall_queue(st, l); /* unless one is on its way: who asks for more has not understood, or lost it */
+		st_recall_queue(st, l); /* unless one is on its way: who asks for more has not
+					   understood, or lost it */
 	if (f->f_excl || f->f_removing || f->f_judge || (l && l->l_recalled)) {
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
@@ -166,7 +176,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		return NFS4ERR_RECALLCONFLICT;
 	}
 	/* Nobody goes for it: data comes through us as well. */
-	if (!l && op_full(c, ST_N_LAYOUTS, OP_LIMIT_LAYOUTS, c->m->m_limits.lm_layouts, &(enum op_scope){0})) {
+	if (!l && op_full(c, ST_N_LAYOUTS, OP_LIMIT_LAYOUTS, c->m->m_limits.lm_layouts,
+			  &(enum op_scope){0})) {
 		st_file_put(st, f);
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	}
@@ -200,7 +211,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	return NFS4_OK;
 }
 
-/* What the layout is, which the snapshot behind its registration tells. True: the file is contended. */
+/* What the layout is, which the snapshot behind its registration tells. True: the file is
+ * contended. */
 static bool layout_note(struct compound *c, const struct st_stateid *sid, const struct lo_map *map)
 {
 	struct layoutget *g = c->scratch;
@@ -247,7 +259,8 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 	l = st_layout_find(st, sid);
 	if (l && !g->noted)
 		l->l_granting--;
-	/* Nor did the client hear of this number: a recall that counts on would be one that it waits for in vain. */
+	/* Nor did the client hear of this number: a recall that counts on would be one that it
+	 * waits for in vain. */
 	if (l && g->before && l->l_sid.seqid == sid->seqid && !l->l_recalled)
 		l->l_sid.seqid--;
 	if (l)
@@ -307,7 +320,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	/* Who copies has to see each write: it comes through us. */
 	if (g->iomode == LAYOUTIOMODE4_RW && lo_copied_here(c->m->m_lo, &map))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
-	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a size"). */
+	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a
+	 * size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
 	contended = layout_note(c, sid, &map);
@@ -317,7 +331,8 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	xdr_put_bool(x, c->m->m_return_on_close);
 	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);
-	xdr_put_u64(x, 0); /* always the whole file: of less, Linux asks for the rest range by range */
+	/* always the whole file: of less, Linux asks for the rest range by range */
+	xdr_put_u64(x, 0);
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_u32(x, g->iomode);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
@@ -456,13 +471,14 @@ static void layoutget_without(void *arg, int err)
 		op_resume(c, status);
 }
 
-/* The writes that a layout allows are not seen here, and they must take set-id bits: such a file is written through the MDS. */
+/* The writes that a layout allows are not seen here, and they must take set-id bits: such a file is
+ * written through the MDS. */
 static nfsstat4 layoutget_rights(struct compound *c)
 {
 	struct layoutget *g = c->scratch;
 	/* Or it is read, and a server of it that is dead perhaps was to cut it. */
-	bool looks =
-		g->iomode == LAYOUTIOMODE4_RW || g->contended || file_held(&c->m->m_file, op_txn(c), g->ino);
+	bool looks = g->iomode == LAYOUTIOMODE4_RW || g->contended ||
+		     file_held(&c->m->m_file, op_txn(c), g->ino);
 	struct ns_inode i;
 	struct lo_map map;
 	int err = looks ? ns_get(c->m->m_ns, op_txn(c), g->ino, &i) : 0;
@@ -517,9 +533,12 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
 	if (g->iomode != LAYOUTIOMODE4_READ && g->iomode != LAYOUTIOMODE4_RW)
 		return NFS4ERR_BADIOMODE;
-	if (g->len < g->minlen || (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off) || (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
+	if (g->len < g->minlen ||
+	    (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off) ||
+	    (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
 		return NFS4ERR_INVAL;
-	/* A layout stateid of seqid 0 is none here (section 12.5.5.2.1.4); an open's may have it. */
+	/* A layout stateid of seqid 0 is none here (section 12.5.5.2.1.4); an open's may have
+	 * it. */
 	if (g->sid.seqid == 0 && st_sid_ours(st, &g->sid, ST_SID_LAYOUT))
 		return NFS4ERR_BAD_STATEID;
 	status = op_resolve_sid(c, &g->sid);
@@ -548,11 +567,14 @@ nfsstat4 op_layoutget(struct compound *c)
 	if (!status && !g->read && g->iomode == LAYOUTIOMODE4_READ)
 		status = NFS4ERR_OPENMODE;
 	if (!status)
-		status = op_user_access(c, &i, g->iomode == LAYOUTIOMODE4_RW ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ);
+		status = op_user_access(c, &i,
+					g->iomode == LAYOUTIOMODE4_RW ? OPEN4_SHARE_ACCESS_WRITE
+								      : OPEN4_SHARE_ACCESS_READ);
 	st_file_unlock(st, g->ino);
 	if (status)
 		return status;
-	if (g->iomode == LAYOUTIOMODE4_READ) /* it goes to the data servers, which tell us nothing of it */
+	/* it goes to the data servers, which tell us nothing of it */
+	if (g->iomode == LAYOUTIOMODE4_READ)
 		op_accessed(c, &i);
 	if (excl_settle(&c->m->m_file, c->th->mt_loop, g->ino, layoutget_settled, c))
 		return OP_PARKED;
@@ -562,8 +584,9 @@ nfsstat4 op_layoutget(struct compound *c)
 /* ---- LAYOUTCOMMIT ---- */
 
 /*
- * What the client says of size and time is a hint: a truncation may have come between its write and this call, and times that were set after the
- * write must stay. The data servers know: their sizes, and their count of writes, which moves mtime when it is new. Only where one of them cannot be
+ * What the client says of size and time is a hint: a truncation may have come between its write and
+ * this call, and times that were set after the write must stay. The data servers know: their sizes,
+ * and their count of writes, which moves mtime when it is new. Only where one of them cannot be
  * asked does the client's word count (op_refresh's error).
  */
 struct layoutcommit {
@@ -575,20 +598,23 @@ static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct layoutcommit *k = c->scratch;
-	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY, .s_size = k->last + 1};
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY,
+			       .s_size = k->last + 1};
 	struct st *st = c->m->m_st;
 	struct ns_inode i;
 	struct st_file *f;
 	bool old;
 	int err;
 
-	/* A size that was set since, or is being set, counts: what the client tells is from before it. */
+	/* A size that was set since, or is being set, counts: what the client tells is from before
+	 * it. */
 	st_file_lock(st, c->cur);
 	f = st_file_get(st, c->cur, false);
 	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
 	st_file_unlock(st, c->cur);
 	c->once_none = old; /* asked again, it finds the size that was set */
-	err = old ? ns_get(c->m->m_ns, t, c->cur, &i) : ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, file_now(), &i);
+	err = old ? ns_get(c->m->m_ns, t, c->cur, &i)
+		  : ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, file_now(), &i);
 	k->size = err ? 0 : i.i_size;
 	return err;
 }
@@ -684,5 +710,6 @@ nfsstat4 op_layoutcommit(struct compound *c)
 		return status;
 	/* Not asked: a size is being set, and that is the size. */
 	k->size = i.i_size;
-	return op_refresh(c, i.i_ino, true, false, layoutcommit_asked) ? OP_PARKED : layoutcommit_done(c, 0);
+	return op_refresh(c, i.i_ino, true, false, layoutcommit_asked) ? OP_PARKED
+								       : layoutcommit_done(c, 0);
 }

@@ -1,8 +1,11 @@
 /*
- * limit.c - what one client may take (docs/security.md, "Limits"): connections and clients by address and in all, and state by client, by address and in all.
+ * limit.c - what one client may take (docs/security.md, "Limits"): connections and clients by
+ * address and in all, and state by client, by address and in all.
  *
- * A connection over a limit is closed when it opens: the client's machine tries again by itself, later and later. What is refused to a client that is in
- * is answered DELAY, which is what NFSv4.1 has for "not now" in OPEN, LOCK and EXCHANGE_ID; a layout is answered LAYOUTUNAVAILABLE, and data then comes through us.
+ * A connection over a limit is closed when it opens: the client's machine tries again by itself,
+ * later and later. What is refused to a client that is in is answered DELAY, which is what NFSv4.1
+ * has for "not now" in OPEN, LOCK and EXCHANGE_ID; a layout is answered LAYOUTUNAVAILABLE, and data
+ * then comes through us.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,14 +14,16 @@
 
 #define LOG_EVERY_NS 10000000000ull
 
-static const char *const what[OP_LIMITS] = {"connections", "clients", "opens", "locks", "layouts", "strangers"};
+static const char *const what[OP_LIMITS] = {"connections", "clients", "opens",
+					    "locks",	   "layouts", "strangers"};
 
 bool op_limited(struct mds *m, enum op_limit which)
 {
 	uint64_t now = clock_mono_ns(), told = atomic_load(&m->m_limits.lm_told_ns[which]);
 
 	metric_add(m->m_limits.lm_refused[which], 1);
-	if ((!told || now - told > LOG_EVERY_NS) && atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))
+	if ((!told || now - told > LOG_EVERY_NS) &&
+	    atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))
 		log_warn("refused %s%s; weft_mds_refused_total counts them", what[which],
 			 which == OP_LIMIT_STRANGERS ? " without access to any export"
 						     : " over their limit");
@@ -26,22 +31,26 @@ bool op_limited(struct mds *m, enum op_limit which)
 }
 
 /* OP_OF_CLIENT: neither the address's limit is reached, nor that of all. */
-static enum op_scope reached(const struct compound *c, enum st_count what, const uint32_t most[OP_SCOPES])
+static enum op_scope reached(const struct compound *c, enum st_count what,
+			     const uint32_t most[OP_SCOPES])
 {
 	const struct st_place *at = c->client->cl_place;
 
 	if (atomic_load(&c->m->m_st->st_counts.ct_n[what]) >= most[OP_OF_ALL])
 		return OP_OF_ALL;
-	return at && atomic_load(&at->pl_counts.ct_n[what]) >= most[OP_OF_ADDR] ? OP_OF_ADDR : OP_OF_CLIENT;
+	return at && atomic_load(&at->pl_counts.ct_n[what]) >= most[OP_OF_ADDR] ? OP_OF_ADDR
+										: OP_OF_CLIENT;
 }
 
-bool op_full(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES], enum op_scope *whose)
+bool op_full(struct compound *c, enum st_count what, enum op_limit which,
+	     const uint32_t most[OP_SCOPES], enum op_scope *whose)
 {
 	enum op_scope scope = reached(c, what, most);
 
 	if (st_has_room(c->client, what))
 		return false;
-	if (scope != OP_OF_CLIENT && st_rooms_gather(c->m->m_st, scope == OP_OF_ALL ? NULL : c->client->cl_place, what))
+	if (scope != OP_OF_CLIENT &&
+	    st_rooms_gather(c->m->m_st, scope == OP_OF_ALL ? NULL : c->client->cl_place, what))
 		scope = reached(c, what, most);
 	if (scope == OP_OF_CLIENT)
 		return op_full_again(c, what, which, most);
@@ -59,13 +68,16 @@ void op_make_room(struct compound *c, enum op_scope whose)
 		return;
 	st_all_lock(st);
 	at = c->client->cl_place;
-	evict = whose == OP_OF_ALL ? st_client_oldest(st, NULL) : at ? st_client_oldest(st, at->pl_addr) : 0;
+	evict = whose == OP_OF_ALL ? st_client_oldest(st, NULL)
+		: at		   ? st_client_oldest(st, at->pl_addr)
+				   : 0;
 	st_all_unlock(st);
 	if (evict)
 		op_evict(c->m, c->th->mt_loop, evict);
 }
 
-bool op_full_again(struct compound *c, enum st_count what, enum op_limit which, const uint32_t most[OP_SCOPES])
+bool op_full_again(struct compound *c, enum st_count what, enum op_limit which,
+		   const uint32_t most[OP_SCOPES])
 {
 	const _Atomic uint32_t *n = &c->client->cl_counts.ct_n[what];
 
@@ -121,6 +133,9 @@ void op_limits_init(struct mds *m)
 	rpc_limit_init(&m->m_limits.lm_conns);
 	for (unsigned i = 0; i < OP_LIMITS; i++) {
 		snprintf(label, sizeof(label), "what=\"%s\"", what[i]);
-		m->m_limits.lm_refused[i] = metric_counter("weft_mds_refused_total", "What was refused because a limit is reached, and requests of strangers", label);
+		m->m_limits.lm_refused[i] = metric_counter(
+			"weft_mds_refused_total",
+			"What was refused because a limit is reached, and requests of strangers",
+			label);
 	}
 }

@@ -9,7 +9,7 @@ struct lock {
 	struct st_stateid sid;
 	const uint8_t *owner;
 	uint32_t owner_len;
-	bool dead; /* whose locks are in the way */
+	bool dead;	    /* whose locks are in the way */
 	enum op_scope full; /* op_full */
 };
 
@@ -56,18 +56,21 @@ static nfsstat4 put_denied(struct compound *c, const struct st_range *r, const s
 	xdr_put_u64(x, r->r_last == UINT64_MAX ? NFS4_UINT64_MAX : r->r_last - r->r_first + 1);
 	xdr_put_u32(x, r->r_write ? WRITE_LT : READ_LT);
 	/* Whoever has a client's id is taken for it: another client is not told. */
-	xdr_put_u64(x, holder == c->client ? holder->cl_id : st_id_other(&c->m->m_st->st_ids, holder->cl_id));
+	xdr_put_u64(x, holder == c->client ? holder->cl_id
+					   : st_id_other(&c->m->m_st->st_ids, holder->cl_id));
 	xdr_put_opaque(x, k->k_owner, k->k_owner_len);
 	c->keep_body = true;
 	return NFS4ERR_DENIED;
 }
 
-/* locked: nobody else's lock stands against it; else DENIED with whose, or DELAY while a dead client is taken away. */
+/* locked: nobody else's lock stands against it; else DENIED with whose, or DELAY while a dead
+ * client is taken away. */
 static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file *f)
 {
 	struct st *st = c->m->m_st;
 	struct st_lock *k = NULL;
-	const struct st_range *r = st_lock_conflict(st, f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g), &k);
+	const struct st_range *r = st_lock_conflict(st, f, c->client, g->owner, g->owner_len,
+						    g->first, g->last, lock_writes(g), &k);
 
 	if (!r)
 		return NFS4_OK;
@@ -76,7 +79,8 @@ static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file
 			uint8_t fh[OP_FH_LEN];
 
 			op_fh_make(c->m, op_export(c), c->cur, fh);
-			st_wait_for_lock(f, c->client, g->owner, g->owner_len, g->first, g->last, lock_writes(g), fh, sizeof(fh));
+			st_wait_for_lock(f, c->client, g->owner, g->owner_len, g->first, g->last,
+					 lock_writes(g), fh, sizeof(fh));
 		}
 		return g->reclaim ? NFS4ERR_RECLAIM_CONFLICT : put_denied(c, r, k);
 	}
@@ -96,13 +100,15 @@ static void put_lock_sid(struct compound *c, struct st_lock *k)
 static nfsstat4 lock_by_sid(struct compound *c, const struct st_stateid *sid, struct st_lock **out)
 {
 	*out = st_lock_find(c->m->m_st, sid);
-	if (!*out || (*out)->k_open->o_client != c->client || (*out)->k_open->o_file->f_ino != c->cur)
+	if (!*out || (*out)->k_open->o_client != c->client ||
+	    (*out)->k_open->o_file->f_ino != c->cur)
 		return NFS4ERR_BAD_STATEID;
 	return op_seqid_status(sid, (*out)->k_sid.seqid);
 }
 
 /* locked: the lock-owner's state on the file; made with its first lock. */
-static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **out, struct st_open **open)
+static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **out,
+			   struct st_open **open)
 {
 	struct st *st = c->m->m_st;
 	nfsstat4 status;
@@ -123,7 +129,8 @@ static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **
 	return op_seqid_status(&g->sid, (*open)->o_sid.seqid);
 }
 
-/* locked. What was kept under a delegation is told when that is recalled, before it is given back (section 10.4.5). */
+/* locked. What was kept under a delegation is told when that is recalled, before it is given back
+ * (section 10.4.5). */
 static bool lock_full(struct compound *c, struct lock *g, struct st_file *f, enum st_count what)
 {
 	const uint32_t *most = c->m->m_limits.lm_locks;
@@ -144,7 +151,9 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 
 	if (status)
 		return status;
-	status = g->reclaim ? st_reclaim_check(st, c->client) : op_lock_grace(c) ? NFS4ERR_GRACE : NFS4_OK;
+	status = g->reclaim	    ? st_reclaim_check(st, c->client)
+		 : op_lock_grace(c) ? NFS4ERR_GRACE
+				    : NFS4_OK;
 	if (status)
 		return status;
 	if (o->o_file->f_waiters && !st_needs_all()) /* some may be told */
@@ -154,7 +163,8 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 	status = lock_conflict(c, g, o->o_file);
 	if (status)
 		return status;
-	if (lock_full(c, g, o->o_file, ST_N_RANGES) || (!k && lock_full(c, g, o->o_file, ST_N_LOCKS)))
+	if (lock_full(c, g, o->o_file, ST_N_RANGES) ||
+	    (!k && lock_full(c, g, o->o_file, ST_N_LOCKS)))
 		return NFS4ERR_DELAY;
 	if (!k)
 		k = st_lock_new(st, o, g->owner, g->owner_len);
@@ -210,7 +220,8 @@ nfsstat4 op_lock(struct compound *c)
 	return status;
 }
 
-/* Who may neither read nor write the file learns nothing of its locks, and takes no delegation from anybody. */
+/* Who may neither read nor write the file learns nothing of its locks, and takes no delegation from
+ * anybody. */
 static nfsstat4 may_look(struct compound *c)
 {
 	struct ns_inode i;
@@ -218,7 +229,8 @@ static nfsstat4 may_look(struct compound *c)
 
 	if (status)
 		return status;
-	return ns_permission(&i, &c->cred, 4) && ns_permission(&i, &c->cred, 2) ? NFS4ERR_ACCESS : NFS4_OK;
+	return ns_permission(&i, &c->cred, 4) && ns_permission(&i, &c->cred, 2) ? NFS4ERR_ACCESS
+										: NFS4_OK;
 }
 
 nfsstat4 op_lockt(struct compound *c)
@@ -245,7 +257,9 @@ nfsstat4 op_lockt(struct compound *c)
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
 	st_file_unlock(st, c->cur);
 	/* Under a delegation locks are kept by its holder (section 10.4.2). */
-	if (!status && op_deleg_stands(c, c->cur, lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
+	if (!status &&
+	    op_deleg_stands(c, c->cur,
+			    lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
 		status = NFS4ERR_DELAY;
 	if (g.dead)
 		op_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);

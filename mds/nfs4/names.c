@@ -1,10 +1,12 @@
 /*
  * names.c - names of users and groups (RFC 8881 section 5.9), through libnfsidmap.
  *
- * The library asks name services and may wait for them as long as it likes; so one thread does all of it (m_names->n_worker), and what it found is
- * kept. An operation that needs a name that is not kept has done nothing yet: it sets names_wait, and the engine runs it again when the
- * thread has been through its queue (compound.c). What is kept but old is used, and asked for again meanwhile. Where the answer
- * does not come after all, ids go out as numbers, and names that are to be set get NFS4ERR_DELAY.
+ * The library asks name services and may wait for them as long as it likes; so one thread does all
+ * of it (m_names->n_worker), and what it found is kept. An operation that needs a name that is not
+ * kept has done nothing yet: it sets names_wait, and the engine runs it again when the thread has
+ * been through its queue (compound.c). What is kept but old is used, and asked for again meanwhile.
+ * Where the answer does not come after all, ids go out as numbers, and names that are to be set get
+ * NFS4ERR_DELAY.
  */
 #include "mds/nfs4/sec.h"
 #include "base/clock.h"
@@ -17,10 +19,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define NAMES_MOST 65536u   /* kept */
-#define NAMES_QUEUE 4096u   /* waiting to be asked */
-#define NAME_LEN 256u
-#define KEEP_KNOWN_NS (600 * 1000000000ull)
+#define NAMES_MOST	65536u /* kept */
+#define NAMES_QUEUE	4096u  /* waiting to be asked */
+#define NAME_LEN	256u
+#define KEEP_KNOWN_NS	(600 * 1000000000ull)
 #define KEEP_UNKNOWN_NS (30 * 1000000000ull)
 
 enum kind { OF_UID, OF_GID, USER, GROUP };
@@ -29,10 +31,10 @@ struct name {
 	struct hash_link n_link;
 	struct name *n_next, *n_prev; /* by age */
 	enum kind n_kind;
-	uint32_t n_id;      /* of OF_UID and OF_GID: the key; else what was found */
-	char *n_text;       /* of USER and GROUP: the key; else what was found, or NULL */
+	uint32_t n_id; /* of OF_UID and OF_GID: the key; else what was found */
+	char *n_text;  /* of USER and GROUP: the key; else what was found, or NULL */
 	bool n_answered, n_known, n_asking;
-	uint64_t n_due_ns;  /* when it is asked again */
+	uint64_t n_due_ns; /* when it is asked again */
 };
 
 struct names {
@@ -55,15 +57,18 @@ struct ask {
 
 static uint64_t key_hash(enum kind kind, uint32_t id, const char *text)
 {
-	return kind <= OF_GID ? hash_u64((uint64_t)kind << 32 | id) : hash_u64(hash_bytes(text, strlen(text)) + kind);
+	return kind <= OF_GID ? hash_u64((uint64_t)kind << 32 | id)
+			      : hash_u64(hash_bytes(text, strlen(text)) + kind);
 }
 
 static struct name *name_find(struct names *n, enum kind kind, uint32_t id, const char *text)
 {
-	for (struct hash_link *l = hash_first(&n->n_table, key_hash(kind, id, text)); l; l = hash_next(l)) {
+	for (struct hash_link *l = hash_first(&n->n_table, key_hash(kind, id, text)); l;
+	     l = hash_next(l)) {
 		struct name *e = hash_entry(l, struct name, n_link);
 
-		if (e->n_kind == kind && (kind <= OF_GID ? e->n_id == id : strcmp(e->n_text, text) == 0))
+		if (e->n_kind == kind &&
+		    (kind <= OF_GID ? e->n_id == id : strcmp(e->n_text, text) == 0))
 			return e;
 	}
 	return NULL;
@@ -87,7 +92,8 @@ static struct name *name_new(struct names *n, enum kind kind, uint32_t id, const
 	e->n_kind = kind;
 	e->n_id = id;
 	e->n_text = kind <= OF_GID ? NULL : strdup(text);
-	if ((kind > OF_GID && !e->n_text) || hash_add(&n->n_table, &e->n_link, key_hash(kind, id, text))) {
+	if ((kind > OF_GID && !e->n_text) ||
+	    hash_add(&n->n_table, &e->n_link, key_hash(kind, id, text))) {
 		free(e->n_text);
 		free(e);
 		return NULL;
@@ -105,10 +111,14 @@ static struct name *name_new(struct names *n, enum kind kind, uint32_t id, const
 static int ask_one(struct names *n, struct ask *a)
 {
 	switch (a->a_kind) {
-	case OF_UID: return nfs4_uid_to_name(a->a_id, n->n_domain, a->a_text, sizeof(a->a_text));
-	case OF_GID: return nfs4_gid_to_name(a->a_id, n->n_domain, a->a_text, sizeof(a->a_text));
-	case USER: return nfs4_name_to_uid(a->a_text, &a->a_id);
-	default: return nfs4_name_to_gid(a->a_text, &a->a_id);
+	case OF_UID:
+		return nfs4_uid_to_name(a->a_id, n->n_domain, a->a_text, sizeof(a->a_text));
+	case OF_GID:
+		return nfs4_gid_to_name(a->a_id, n->n_domain, a->a_text, sizeof(a->a_text));
+	case USER:
+		return nfs4_name_to_uid(a->a_text, &a->a_id);
+	default:
+		return nfs4_name_to_gid(a->a_text, &a->a_id);
 	}
 }
 
@@ -125,7 +135,8 @@ static void ask_run(struct work *w)
 	if (!err && kind <= OF_GID)
 		found = strdup(a->a_text);
 	/* No name service gives what would be read as a number or as nobody's. */
-	if ((kind <= OF_GID && (!found || !strchr(found, '@'))) || (kind > OF_GID && a->a_id == UINT32_MAX))
+	if ((kind <= OF_GID && (!found || !strchr(found, '@'))) ||
+	    (kind > OF_GID && a->a_id == UINT32_MAX))
 		err = -ENOENT;
 	pthread_mutex_lock(&n->n_lock);
 	e = name_find(n, kind, id, a->a_text);
@@ -147,7 +158,8 @@ static void ask_run(struct work *w)
 	free(a);
 }
 
-/* n_lock is held. Nothing more happens to e when the queue is full: the next who needs it tries again. */
+/* n_lock is held. Nothing more happens to e when the queue is full: the next who needs it tries
+ * again. */
 static void ask(struct names *n, struct name *e)
 {
 	struct ask *a = e->n_asking ? NULL : calloc(1, sizeof(*a));
@@ -268,14 +280,19 @@ static void barrier_run(struct work *w)
 	loop_post(b->b_loop, &b->b_msg);
 }
 
-/* The worker does one thing after the other: what stands behind the questions comes back when they are answered. */
+/* The worker does one thing after the other: what stands behind the questions comes back when they
+ * are answered. */
 bool op_names_then(struct compound *c, void (*then)(struct compound *c))
 {
 	struct barrier *b = malloc(sizeof(*b));
 
 	if (!b)
 		return false;
-	*b = (struct barrier){.b_work.w_run = barrier_run, .b_msg.m_run = barrier_msg, .b_loop = c->th->mt_loop, .b_then = then, .b_c = c};
+	*b = (struct barrier){.b_work.w_run = barrier_run,
+			      .b_msg.m_run = barrier_msg,
+			      .b_loop = c->th->mt_loop,
+			      .b_then = then,
+			      .b_c = c};
 	if (worker_submit(c->m->m_names->n_worker, &b->b_work))
 		return true;
 	free(b);
@@ -315,7 +332,8 @@ static int library_init(const char *domain)
 	if (!*domain)
 		return nfs4_init_name_mapping(NULL);
 	fd = memfd_create("idmapd.conf", MFD_CLOEXEC);
-	len = snprintf(text, sizeof(text), "[General]\nDomain = %s\n[Translation]\nMethod = nsswitch\n", domain);
+	len = snprintf(text, sizeof(text),
+		       "[General]\nDomain = %s\n[Translation]\nMethod = nsswitch\n", domain);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (fd >= 0 && write(fd, text, (size_t)len) == len)
 		err = nfs4_init_name_mapping(path);
@@ -346,7 +364,8 @@ int op_names_init(struct mds *m, const char *domain, char *err, size_t errlen)
 	}
 	pthread_mutex_init(&n->n_lock, NULL);
 	nfs4_set_debug(0, library_log);
-	if (strlen(domain) >= NAME_LEN || library_init(domain) || nfs4_get_default_domain(NULL, n->n_domain, sizeof(n->n_domain))) {
+	if (strlen(domain) >= NAME_LEN || library_init(domain) ||
+	    nfs4_get_default_domain(NULL, n->n_domain, sizeof(n->n_domain))) {
 		snprintf(err, errlen, "names: cannot set up libnfsidmap for the domain \"%s\"",
 			 domain);
 		free(n);

@@ -1,10 +1,13 @@
 /*
  * once.c - exactly once, also across a restart (docs/recovery.md).
  *
- * Every mutation's transaction puts a row for its session's slot: sequence, a hash of who asks and of the request's bytes, and the results of the COMPOUND up to the
- * mutation's own. A session ends with its boot; but a request on one of an earlier boot that is the slot's last is answered from its row: the results that are kept,
- * byte for byte, then those of the operations behind them. Of these only what reads is run: there is no client, and nothing keeps two retries apart. The rest is told DELAY:
- * it was not done, and is asked again in a session of this boot. Without a row nothing was done, and the answer is BADSESSION, as for every new request.
+ * Every mutation's transaction puts a row for its session's slot: sequence, a hash of who asks and
+ * of the request's bytes, and the results of the COMPOUND up to the mutation's own. A session ends
+ * with its boot; but a request on one of an earlier boot that is the slot's last is answered from
+ * its row: the results that are kept, byte for byte, then those of the operations behind them. Of
+ * these only what reads is run: there is no client, and nothing keeps two retries apart. The rest
+ * is told DELAY: it was not done, and is asked again in a session of this boot. Without a row
+ * nothing was done, and the answer is BADSESSION, as for every new request.
  */
 #include "base/crash.h"
 #include "base/hash.h"
@@ -20,14 +23,17 @@ void op_once_check(const struct compound *c, uint8_t out[16])
 {
 	const struct rpc_cred *cr = &c->call->c_cred;
 	bool named = cr->rc_flavor == RPC_AUTH_GSS; /* whom a principal is mapped to may change */
-	uint32_t who[] = {htole32(cr->rc_flavor), htole32(named ? 0 : cr->rc_uid), htole32(c->minor), htole32(c->nops)};
-	size_t n = (size_t)(c->in->end - c->once_args), near = n < CHECK_CLOSELY ? n : CHECK_CLOSELY;
+	uint32_t who[] = {htole32(cr->rc_flavor), htole32(named ? 0 : cr->rc_uid),
+			  htole32(c->minor), htole32(c->nops)};
+	size_t n = (size_t)(c->in->end - c->once_args),
+	       near = n < CHECK_CLOSELY ? n : CHECK_CLOSELY;
 	crypto_generichash_state h;
 
 	crypto_generichash_init(&h, NULL, 0, 16);
 	crypto_generichash_update(&h, (const uint8_t *)who, sizeof(who));
 	if (named)
-		crypto_generichash_update(&h, (const uint8_t *)cr->rc_principal, strlen(cr->rc_principal) + 1);
+		crypto_generichash_update(&h, (const uint8_t *)cr->rc_principal,
+					  strlen(cr->rc_principal) + 1);
 	crypto_generichash_update(&h, c->once_args, near);
 	if (n > near) { /* it need not stand against whoever sends it: he would deceive himself */
 		uint64_t rest[] = {htole64(n), htole64(hash_long(c->once_args + near, n - near))};
@@ -57,7 +63,9 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 	uint8_t buf[NS_ONCE_HEAD + NS_ONCE_RESULTS_MAX], key[NS_ONCE_KEY];
 	size_t from = c->seq_end, before = c->out->x_len - from + c->out->x_payload;
 	struct op_after after = {.cur = c->cur, .have_sid = c->have_sid, .sid = c->cur_sid};
-	struct xdr_out x = {.x_head = buf + NS_ONCE_HEAD, .x_cap = NS_ONCE_RESULTS_MAX, .x_limit = NS_ONCE_RESULTS_MAX};
+	struct xdr_out x = {.x_head = buf + NS_ONCE_HEAD,
+			    .x_cap = NS_ONCE_RESULTS_MAX,
+			    .x_limit = NS_ONCE_RESULTS_MAX};
 	struct ns_once o = {
 		.on_seq = c->once_seq,
 		.on_slots = c->once_slots,
@@ -65,7 +73,9 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 		.on_limit = (uint32_t)(c->out->x_limit - c->call->c_body),
 		.on_at = (uint8_t)(c->at + 1),
 		.on_in = (uint32_t)(c->in->p - c->once_args),
-		.on_last = (uint32_t)(c->status_at - 4 - from + c->out->x_payload), /* nothing is spliced behind its beginning */
+		.on_last =
+			(uint32_t)(c->status_at - 4 - from +
+				   c->out->x_payload), /* nothing is spliced behind its beginning */
 		.on_saved = c->saved,
 		.on_orders = c->once_orders,
 		.on_cur_exp = c->cur ? op_export(c) : 0,
@@ -73,7 +83,8 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 	};
 	int err;
 
-	/* More than any reply that a slot keeps: it is answered once, and asked again it is a new request. */
+	/* More than any reply that a slot keeps: it is answered once, and asked again it is a new
+	 * request. */
 	if (before > NS_ONCE_RESULTS_MAX)
 		return 0;
 	op_reply_copy(c->out, from, xdr_reserve(&x, before));
@@ -81,14 +92,17 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 	if (x.bad)
 		return 0;
 	memcpy(o.on_check, c->once_check, sizeof(o.on_check));
-	o.on_flags = (after.have_sid ? NS_ONCE_HAVE_SID : 0) | (c->saved_have_sid ? NS_ONCE_SAVED_HAVE_SID : 0) | (c->cached_only ? NS_ONCE_CACHED_ONLY : 0);
+	o.on_flags = (after.have_sid ? NS_ONCE_HAVE_SID : 0) |
+		     (c->saved_have_sid ? NS_ONCE_SAVED_HAVE_SID : 0) |
+		     (c->cached_only ? NS_ONCE_CACHED_ONLY : 0);
 	o.on_cur = after.cur;
 	sid_keep(o.on_cur_sid, &after.sid);
 	sid_keep(o.on_saved_sid, &c->saved_sid);
 	o.on_results.s_len = x.x_len;
 	ns_once_key(key, c->session->se_id, c->once_slot);
 	err = ns_row_put(t, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
-	/* A full disk refuses a mutation's first write: it has none of its own then, and may be done again. */
+	/* A full disk refuses a mutation's first write: it has none of its own then, and may be
+	 * done again. */
 	return err == -ENOSPC ? 0 : err;
 }
 
@@ -120,7 +134,8 @@ static void orders_wait(struct compound *c)
 			    op_confirm_ms(c->m), orders_confirmed, c);
 }
 
-static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot, const struct ns_once *o)
+static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot,
+			 const struct ns_once *o)
 {
 	xdr_patch_u32(c->out, c->status_at, NFS4_OK);
 	xdr_put_fixed(c->out, id, NFS4_SESSIONID_SIZE);
@@ -232,7 +247,8 @@ nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint
 	memcpy(&boot, id, 4);
 	if (be32toh(boot) >= (uint32_t)c->m->m_st->st_boot)
 		return NFS4ERR_BADSESSION;
-	if (ns_once_get(op_txn(c), id, slot, &o) || o.on_seq != seq || o.on_at > c->nops || o.on_in > xdr_left(c->in))
+	if (ns_once_get(op_txn(c), id, slot, &o) || o.on_seq != seq || o.on_at > c->nops ||
+	    o.on_in > xdr_left(c->in))
 		return NFS4ERR_BADSESSION;
 	op_once_check(c, check);
 	if (memcmp(check, o.on_check, sizeof(check)) != 0)
@@ -251,8 +267,9 @@ nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint
 struct once_sweep {
 	struct kv_op op;
 	struct mds *m;
-	bool earlier;                   /* those of earlier boots; else of sessions that have ended */
-	struct st_session *ended, *at;  /* at: whose are not all deleted yet */
+	/* those of earlier boots; else of sessions that have ended */
+	bool earlier;
+	struct st_session *ended, *at; /* at: whose are not all deleted yet */
 	bool more;
 };
 
@@ -266,7 +283,8 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 	if (s->earlier)
 		n = ns_once_del(t, first, 0, (const uint8_t *)&boot, sizeof(boot), NS_ONCE_DEL_MAX);
 	while (s->at && room && n >= 0) {
-		n = ns_once_del(t, s->at->se_id, sizeof(s->at->se_id), s->at->se_id, sizeof(s->at->se_id), (unsigned)room);
+		n = ns_once_del(t, s->at->se_id, sizeof(s->at->se_id), s->at->se_id,
+				sizeof(s->at->se_id), (unsigned)room);
 		room -= n;
 		if (n >= 0 && room)
 			s->at = s->at->se_next;

@@ -4,8 +4,8 @@
 
 struct open {
 	uint32_t access, deny, want;
-	uint32_t create;  /* 0 or 1 */
-	uint32_t how;     /* UNCHECKED4 .. EXCLUSIVE4_1 */
+	uint32_t create; /* 0 or 1 */
+	uint32_t how;	 /* UNCHECKED4 .. EXCLUSIVE4_1 */
 	uint32_t claim;
 	uint64_t verifier;
 	struct op_sattr sa;
@@ -24,11 +24,11 @@ struct open {
 	struct op_bitmap set;
 	struct st_stateid sid;
 	uint32_t had_access, had_deny; /* of the open-owner's open before this; 0: none */
-	bool dead;      /* whose opens are in the way */
-	bool delegs;    /* others' delegations are in the way: */
-	uint32_t recalls; /* of this access */
-	bool sizes;     /* the size is set under the open */
-	struct st_stateid deleg_sid; /* CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH */
+	bool dead;		       /* whose opens are in the way */
+	bool delegs;		       /* others' delegations are in the way: */
+	uint32_t recalls;	       /* of this access */
+	bool sizes;		       /* the size is set under the open */
+	struct st_stateid deleg_sid;   /* CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH */
 	uint32_t reclaims; /* CLAIM_PREVIOUS: the delegation that is reclaimed with it */
 	struct op_deleg deleg;
 	bool instead; /* of an open */
@@ -45,15 +45,19 @@ static nfsstat4 decode_how(struct compound *c, struct open *o)
 
 	o->how = xdr_get_u32(c->in);
 	switch (o->how) {
-	case UNCHECKED4: case GUARDED4:
+	case UNCHECKED4:
+	case GUARDED4:
 		return op_get_sattr(c, c->in, &o->sa, true);
-	case EXCLUSIVE4: case EXCLUSIVE4_1:
+	case EXCLUSIVE4:
+	case EXCLUSIVE4_1:
 		v = xdr_get_fixed(c->in, 8);
 		if (!v)
 			return NFS4ERR_BADXDR;
 		memcpy(&o->verifier, v, 8);
-		/* EXCLUSIVE4 is not for clients of a pNFS metadata server (RFC 8881 section 18.16.3). */
-		return o->how == EXCLUSIVE4_1 ? op_get_sattr(c, c->in, &o->sa, true) : NFS4ERR_INVAL;
+		/* EXCLUSIVE4 is not for clients of a pNFS metadata server (RFC 8881 section
+		 * 18.16.3). */
+		return o->how == EXCLUSIVE4_1 ? op_get_sattr(c, c->in, &o->sa, true)
+					      : NFS4ERR_INVAL;
 	}
 	return NFS4ERR_BADXDR;
 }
@@ -86,7 +90,8 @@ static nfsstat4 decode(struct compound *c, struct open *o)
 		break;
 	case CLAIM_PREVIOUS:
 		o->reclaims = xdr_get_u32(x);
-		if (o->reclaims > OPEN_DELEGATE_WRITE_ATTRS_DELEG || o->reclaims == OPEN_DELEGATE_NONE_EXT)
+		if (o->reclaims > OPEN_DELEGATE_WRITE_ATTRS_DELEG ||
+		    o->reclaims == OPEN_DELEGATE_NONE_EXT)
 			return NFS4ERR_BADXDR;
 		break;
 	case CLAIM_FH:
@@ -98,14 +103,18 @@ static nfsstat4 decode(struct compound *c, struct open *o)
 	case CLAIM_DELEG_CUR_FH:
 		op_get_stateid(x, &o->deleg_sid);
 		break;
-	case CLAIM_DELEGATE_PREV: case CLAIM_DELEG_PREV_FH:
-		return NFS4ERR_NOTSUPP; /* a client's delegations do not outlive its restart (section 10.2.1) */
+	case CLAIM_DELEGATE_PREV:
+	case CLAIM_DELEG_PREV_FH:
+		/* a client's delegations do not outlive its restart (section 10.2.1) */
+		return NFS4ERR_NOTSUPP;
 	default:
 		return NFS4ERR_BADXDR;
 	}
 	if (x->bad)
 		return NFS4ERR_BADXDR;
-	if (o->access < 1 || o->access > 3 || o->deny > 3 || (o->want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK) > OPEN4_SHARE_ACCESS_WANT_CANCEL || (o->create && claims_deleg(o)))
+	if (o->access < 1 || o->access > 3 || o->deny > 3 ||
+	    (o->want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK) > OPEN4_SHARE_ACCESS_WANT_CANCEL ||
+	    (o->create && claims_deleg(o)))
 		return NFS4ERR_INVAL;
 	return st ? st : st2;
 }
@@ -126,11 +135,13 @@ bool op_open_has_name(struct xdr_in *x)
 		}
 	}
 	claim = xdr_get_u32(x);
-	return x->bad || claim == CLAIM_NULL || claim == CLAIM_DELEGATE_CUR || claim == CLAIM_DELEGATE_PREV;
+	return x->bad || claim == CLAIM_NULL || claim == CLAIM_DELEGATE_CUR ||
+	       claim == CLAIM_DELEGATE_PREV;
 }
 
-/* Whether a LAYOUTGET for writing ends this very compound: then the mark goes into the transaction that creates the file. A wrong guess
- * costs one more transaction later, nothing else. Its arguments are 60 bytes: RFC 8881 section 18.43.1. */
+/* Whether a LAYOUTGET for writing ends this very compound: then the mark goes into the transaction
+ * that creates the file. A wrong guess costs one more transaction later, nothing else. Its
+ * arguments are 60 bytes: RFC 8881 section 18.43.1. */
 static bool layoutget_follows(const struct compound *c)
 {
 	struct xdr_in x;
@@ -176,23 +187,30 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 		return status;
 	}
 	op = st_open_by_owner(f, c->client, o->owner, o->owner_len);
-	holder = st_share_conflict(st, f, o->access, o->deny); /* also the open-owner's own (section 18.16.3) */
-	/* The holder of a delegation keeps its CLOSE to itself: it comes back before the share is decided (section 10.4). */
-	o->recalls = holder && holder->o_client != c->client && st_deleg_of(f, holder->o_client) ? OPEN4_SHARE_ACCESS_BOTH : o->access;
+	/* also the open-owner's own (section 18.16.3) */
+	holder = st_share_conflict(st, f, o->access, o->deny);
+	/* The holder of a delegation keeps its CLOSE to itself: it comes back before the share is
+	 * decided (section 10.4). */
+	o->recalls = holder && holder->o_client != c->client && st_deleg_of(f, holder->o_client)
+			     ? OPEN4_SHARE_ACCESS_BOTH
+			     : o->access;
 	o->delegs = st_file_deleg_conflict(f, c->client, o->recalls, o->deny);
 	/* A reclaim does not conflict with what was reclaimed: one of the two clients is wrong. */
-	if (o->claim == CLAIM_PREVIOUS && (o->delegs || op_deleg_conflicts(f, c->client, o->reclaims)))
+	if (o->claim == CLAIM_PREVIOUS &&
+	    (o->delegs || op_deleg_conflicts(f, c->client, o->reclaims)))
 		return NFS4ERR_RECLAIM_CONFLICT; /* somebody has an open of f */
 	if (o->delegs)
 		return NFS4ERR_DELAY;
 	if (holder) {
 		if (!st_lease_expired(st, holder->o_client))
-			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT : NFS4ERR_SHARE_DENIED;
+			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT
+							  : NFS4ERR_SHARE_DENIED;
 		o->dead = true;
 		return NFS4ERR_DELAY;
 	}
 	if (!op)
-		op = st_open_new(st, f, c->client, o->owner, o->owner_len, o->created ? &o->sid : NULL);
+		op = st_open_new(st, f, c->client, o->owner, o->owner_len,
+				 o->created ? &o->sid : NULL);
 	if (!op) {
 		st_file_put(st, f);
 		return NFS4ERR_DELAY;
@@ -209,7 +227,8 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	return NFS4_OK;
 }
 
-/* The delegation stands for the open (RFC 9754 section 4): unless the open-owner has one already, which this OPEN has upgraded, or it denies something. */
+/* The delegation stands for the open (RFC 9754 section 4): unless the open-owner has one already,
+ * which this OPEN has upgraded, or it denies something. */
 static bool deleg_instead(struct compound *c, const struct open *o)
 {
 	struct st *st = c->m->m_st;
@@ -217,7 +236,8 @@ static bool deleg_instead(struct compound *c, const struct open *o)
 	struct st_open *op;
 	bool gone;
 
-	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) || !o->deleg.d_type || o->had_access || o->deny)
+	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) ||
+	    !o->deleg.d_type || o->had_access || o->deny)
 		return false;
 	do {
 		st_work_lock(&w, st, o->ino);
@@ -238,11 +258,13 @@ static void open_deleg(struct compound *c, struct open *o, const struct ns_inode
 	o->instead = deleg_instead(c, o);
 }
 
-/* A delegation is not kept with the request: it goes with the boot, and a retry after it gets the open's stateid. */
+/* A delegation is not kept with the request: it goes with the boot, and a retry after it gets the
+ * open's stateid. */
 static void open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	static const struct st_stateid zero;
-	uint32_t flags = OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED | OPEN4_RESULT_MAY_NOTIFY_LOCK;
+	uint32_t flags = OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED |
+			 OPEN4_RESULT_MAY_NOTIFY_LOCK;
 	struct open *o = c->scratch;
 
 	op_put_stateid(x, o->instead ? &zero : &o->sid);
@@ -282,7 +304,8 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	st_file_unlock(st, o->ino);
 	if (o->dead)
 		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
-	if (status == NFS4ERR_DELAY && o->delegs && op_deleg_clear(c, &o->ino, 1, o->recalls, o->deny, open_again))
+	if (status == NFS4ERR_DELAY && o->delegs &&
+	    op_deleg_clear(c, &o->ino, 1, o->recalls, o->deny, open_again))
 		return OP_PARKED;
 	return status;
 }
@@ -309,7 +332,8 @@ static void open_undo(struct compound *c, struct open *o)
 	} while (st_work_again(&w));
 }
 
-/* Looks again with a fresh snapshot: a removal committed before the registration is seen, one that is queued sees the open. */
+/* Looks again with a fresh snapshot: a removal committed before the registration is seen, one that
+ * is queued sees the open. */
 static nfsstat4 open_confirm(struct compound *c, struct open *o)
 {
 	struct ns_inode i;
@@ -317,7 +341,8 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
 		/* What it reads may be in its cache, or come with a layout that it has. */
-		if (o->access == OPEN4_SHARE_ACCESS_READ && !o->created && o->claim != CLAIM_PREVIOUS)
+		if (o->access == OPEN4_SHARE_ACCESS_READ && !o->created &&
+		    o->claim != CLAIM_PREVIOUS)
 			op_accessed(c, &i);
 		open_deleg(c, o, &i);
 		return op_result(c, open_put);
@@ -346,7 +371,8 @@ static nfsstat4 sized(struct compound *c, int err)
 /* The size is set under the open, not before it: one that is refused changes nothing. */
 static nfsstat4 open_sized(struct compound *c, struct open *o)
 {
-	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = o->sa.s.s_size}, .has_size = true};
+	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = o->sa.s.s_size},
+			     .has_size = true};
 	nfsstat4 status;
 
 	o->sizes = true;
@@ -373,21 +399,28 @@ static nfsstat4 open_again(struct compound *c, int err)
 static nfsstat4 open_type(const struct ns_inode *i)
 {
 	switch (i->i_type) {
-	case NS_REG: return NFS4_OK;
-	case NS_DIR: return NFS4ERR_ISDIR;
-	case NS_LNK: return NFS4ERR_SYMLINK;
-	/* RFC 8881 section 18.16.3 says WRONG_TYPE. Linux (7.2) makes EIO of that and, of SYMLINK, a LOOKUP and the open of a device or pipe: tests/lab/guest/basic.sh. */
-	default: return NFS4ERR_SYMLINK;
+	case NS_REG:
+		return NFS4_OK;
+	case NS_DIR:
+		return NFS4ERR_ISDIR;
+	case NS_LNK:
+		return NFS4ERR_SYMLINK;
+	/* RFC 8881 section 18.16.3 says WRONG_TYPE. Linux (7.2) makes EIO of that and, of SYMLINK,
+	 * a LOOKUP and the open of a device or pipe: tests/lab/guest/basic.sh. */
+	default:
+		return NFS4ERR_SYMLINK;
 	}
 }
 
 static nfsstat4 open_permission(struct compound *c, const struct open *o, const struct ns_inode *i)
 {
-	unsigned rwx = (o->access & OPEN4_SHARE_ACCESS_READ ? 4 : 0) | (o->access & OPEN4_SHARE_ACCESS_WRITE ? 2 : 0);
+	unsigned rwx = (o->access & OPEN4_SHARE_ACCESS_READ ? 4 : 0) |
+		       (o->access & OPEN4_SHARE_ACCESS_WRITE ? 2 : 0);
 
 	if (ns_permission(i, &c->cred, rwx) == 0)
 		return NFS4_OK;
-	/* A program may be executed without being readable; the owner may always open what it has opened (mode 0400 just created for writing) */
+	/* A program may be executed without being readable; the owner may always open what it has
+	 * opened (mode 0400 just created for writing) */
 	if (rwx == 4 && ns_may_read(i, &c->cred) == 0)
 		return NFS4_OK;
 	return NFS4ERR_ACCESS;
@@ -403,7 +436,8 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 		return st;
 	o->ino = i->i_ino;
 	if (o->create && o->sa.has_size && o->sa.s.s_size == 0 && o->how == UNCHECKED4) {
-		/* UNCHECKED4 with size 0 on an existing file: truncate it, nothing else of createattrs (section 18.16.3) */
+		/* UNCHECKED4 with size 0 on an existing file: truncate it, nothing else of
+		 * createattrs (section 18.16.3) */
 		st = c->exp->g_ro ? NFS4ERR_ROFS : op_status(ns_permission(i, &c->cred, 2));
 		if (st)
 			return st;
@@ -481,7 +515,8 @@ static nfsstat4 exclusive_same(struct compound *c, struct open *o)
 		return op_status(err);
 	if (o->how == EXCLUSIVE4_1) {
 		/* A retry of the create that made it. 0 is every other file's. */
-		if (i.i_type != NS_REG || !o->verifier || i.i_verifier != o->verifier || (c->cred.cr_uid && c->cred.cr_uid != i.i_uid))
+		if (i.i_type != NS_REG || !o->verifier || i.i_verifier != o->verifier ||
+		    (c->cred.cr_uid && c->cred.cr_uid != i.i_uid))
 			return NFS4ERR_EXIST;
 		o->ino = ino;
 		o->set = o->sa.set; /* as the first time */
@@ -557,7 +592,8 @@ static nfsstat4 open_by_name(struct compound *c, struct open *o)
 	err = ns_lookup(c->m->m_ns, op_txn(c), c->cur, o->name, o->len, &ino, &type);
 	if (!err && exp_down(c->view, c->exp, ino) == &exp_unknown)
 		return NFS4ERR_DELAY;
-	if (!err && !exp_down(c->view, c->exp, ino)) /* another's: it is not shown, and cannot be made either */
+	/* another's: it is not shown, and cannot be made either */
+	if (!err && !exp_down(c->view, c->exp, ino))
 		return !o->create ? NFS4ERR_NOENT : c->exp->g_ro ? NFS4ERR_ROFS : NFS4ERR_EXIST;
 	if (err == -ENOENT)
 		return o->create ? open_create(c, o) : NFS4ERR_NOENT;
@@ -575,7 +611,8 @@ static nfsstat4 open_by_fh(struct compound *c, struct open *o)
 
 	if (st)
 		return st;
-	/* Permission was checked before the restart, of whom we do not know: the owner has what he may have given away since, as in Linux, everybody else what he may. */
+	/* Permission was checked before the restart, of whom we do not know: the owner has what he
+	 * may have given away since, as in Linux, everybody else what he may. */
 	if (o->claim == CLAIM_PREVIOUS) {
 		st = open_type(&i);
 		if (!st && i.i_uid != c->cred.cr_uid)
@@ -606,7 +643,8 @@ nfsstat4 op_open(struct compound *c)
 	st_look_lock(st);
 	if (o->claim == CLAIM_PREVIOUS)
 		status = st_reclaim_check(st, c->client);
-	else if (!claims_deleg(o) && op_lock_grace(c)) /* a delegation that is there was reclaimed */
+	else if (!claims_deleg(o) &&
+		 op_lock_grace(c)) /* a delegation that is there was reclaimed */
 		status = NFS4ERR_GRACE;
 	if (o->claim == CLAIM_PREVIOUS || claims_deleg(o))
 		full = op_full_again(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens);
@@ -619,7 +657,8 @@ nfsstat4 op_open(struct compound *c)
 	}
 	if (status)
 		return status;
-	return o->claim == CLAIM_NULL || o->claim == CLAIM_DELEGATE_CUR ? open_by_name(c, o) : open_by_fh(c, o);
+	return o->claim == CLAIM_NULL || o->claim == CLAIM_DELEGATE_CUR ? open_by_name(c, o)
+									: open_by_fh(c, o);
 }
 
 /* ---- CLOSE, OPEN_DOWNGRADE ---- */
@@ -637,11 +676,13 @@ static nfsstat4 open_of(struct compound *c, const struct st_stateid *sid, struct
 }
 
 /* locked */
-static nfsstat4 open_to_close(struct compound *c, const struct st_stateid *sid, struct st_open **out)
+static nfsstat4 open_to_close(struct compound *c, const struct st_stateid *sid,
+			      struct st_open **out)
 {
 	nfsstat4 status = open_of(c, sid, out);
 
-	if (!status && st_open_has_locks(*out)) /* section 18.2.3 leaves it to us; the client unlocks first */
+	/* section 18.2.3 leaves it to us; the client unlocks first */
+	if (!status && st_open_has_locks(*out))
 		status = NFS4ERR_LOCKS_HELD;
 	return status;
 }

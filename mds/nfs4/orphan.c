@@ -1,6 +1,6 @@
 /*
- * orphan.c - freeing files. One whose last name goes while somebody has it open is an orphan, until who holds it gives it up; what is left by clients that are gone, and by a crash, the
- * sweep finds.
+ * orphan.c - freeing files. One whose last name goes while somebody has it open is an orphan, until
+ * who holds it gives it up; what is left by clients that are gone, and by a crash, the sweep finds.
  */
 #include "mds/nfs4/op.h"
 #include "base/log.h"
@@ -8,7 +8,8 @@
 
 /* ---- in a mutation that takes a name away ---- */
 
-/* On the committer: an open registered before this keeps the inode; one that comes after it sees f_removing and waits. */
+/* On the committer: an open registered before this keeps the inode; one that comes after it sees
+ * f_removing and waits. */
 static bool keep_open(void *arg, uint64_t ino)
 {
 	struct op_free_ctx *ctx = arg;
@@ -34,7 +35,8 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 	struct op_free_ctx *ctx = arg;
 	struct lo_map map;
 
-	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves its objects to fsck. */
+	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves
+	 * its objects to fsck. */
 	if (lo_map_decode(i->i_blob, &map)) {
 		log_error("inode %lu was removed, but its layout map is damaged: its objects stay",
 			  (unsigned long)i->i_ino);
@@ -47,16 +49,19 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 	return err ? err : op_mark_del(t, i->i_ino);
 }
 
-void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client, struct ns_free_ops *fo)
+void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client,
+		 struct ns_free_ops *fo)
 {
 	*ctx = (struct op_free_ctx){.m = m, .client = client};
 	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
 }
 
-/* locked. The file is gone, and its layouts name objects that are being deleted. Nobody waits for the others' to come back; who removed it knows. */
+/* locked. The file is gone, and its layouts name objects that are being deleted. Nobody waits for
+ * the others' to come back; who removed it knows. */
 static void freed(struct st *st, struct st_file *f, const struct st_client *by)
 {
-	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot = f->f_contended = f->f_uneven = false;
+	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot =
+		f->f_contended = f->f_uneven = false;
 	while (f->f_layouts) {
 		if (f->f_layouts->l_client != by)
 			st_recall_queue(st, f->f_layouts);
@@ -158,7 +163,8 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 		return status;
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
 	k->ctx.removing = k->ino = c->cur;
-	return op_mutate_again(c, give_up_run, give_up_done); /* what is held goes with the boot, and the sweep frees the file */
+	/* what is held goes with the boot, and the sweep frees the file */
+	return op_mutate_again(c, give_up_run, give_up_done);
 }
 
 /* ---- what nobody gave up: clients that are gone, and what a crash left ---- */
@@ -233,7 +239,8 @@ static void sweep_next(struct sweep *s)
 	struct kv_txn *t;
 
 	s->n = 0;
-	memset(s->ctx, 0, sizeof(s->ctx)); /* what a batch that fails has not come to is not the batch before */
+	/* what a batch that fails has not come to is not the batch before */
+	memset(s->ctx, 0, sizeof(s->ctx));
 	if (kv_read_begin(s->m->m_kv, &t) == 0) {
 		ns_orphans(s->m->m_ns, t, sweep_collect, s);
 		kv_read_end(t);

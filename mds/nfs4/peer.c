@@ -1,12 +1,17 @@
 /*
- * peer.c - who asks, from where: a connection's view of the exports, a user's groups, and what an export makes of a credential.
+ * peer.c - who asks, from where: a connection's view of the exports, a user's groups, and what an
+ * export makes of a credential.
  *
- * All of it is known without a wait for every request but the first: the view hangs on the connection, groups are kept by thread and by process. What must be
- * asked of NSS or DNS is asked by a worker (base/ask.h), and the compound waits before its first operation: only where the question is a new one, and for ASK_WAIT_MS
- * at most each for hosts and groups. So no lease runs out for want of a name.
+ * All of it is known without a wait for every request but the first: the view hangs on the
+ * connection, groups are kept by thread and by process. What must be asked of NSS or DNS is asked
+ * by a worker (base/ask.h), and the compound waits before its first operation: only where the
+ * question is a new one, and for ASK_WAIT_MS at most each for hosts and groups. So no lease runs
+ * out for want of a name.
  *
- * What these services fail to tell is not taken for "no", which would open what a deny keeps shut, or let a later section of the exports decide: whoever puts a file
- * handle of such an export, or as such a user, is told DELAY. Sessions and leases need no names: SEQUENCE, and what needs no file handle, go on.
+ * What these services fail to tell is not taken for "no", which would open what a deny keeps shut,
+ * or let a later section of the exports decide: whoever puts a file handle of such an export, or as
+ * such a user, is told DELAY. Sessions and leases need no names: SEQUENCE, and what needs no file
+ * handle, go on.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,8 +23,8 @@
 #include <unistd.h>
 
 #define ASK_THREADS 4
-#define GROUPS_MAX 65536
-#define TELL_NS 10000000000ull
+#define GROUPS_MAX  65536
+#define TELL_NS	    10000000000ull
 
 /* True once in a while: a failure is worth a line. On a worker. */
 static bool tell(_Atomic uint64_t *told)
@@ -61,7 +66,8 @@ static struct exp_table *thread_table(struct mds_thread *th)
 
 static bool view_good(const struct compound *c, const struct exp_view *v, const struct exp_table *t)
 {
-	return v && v->v_table == t && v->v_tls == (enum exp_tls)rpc_conn_tls(c->call->c_conn) && (!v->v_until_ns || loop_now_ns(c->th->mt_loop) < v->v_until_ns);
+	return v && v->v_table == t && v->v_tls == (enum exp_tls)rpc_conn_tls(c->call->c_conn) &&
+	       (!v->v_until_ns || loop_now_ns(c->th->mt_loop) < v->v_until_ns);
 }
 
 /* The connection's from now on, unless it has ended: then op_conn_view_drop may have been. */
@@ -78,7 +84,8 @@ static void view_keep(struct compound *c, struct exp_view *v)
 
 static void peer_answered(struct ask_wait *w, struct ask_val *v);
 
-/* False: parked. On no memory there is a view in which nothing is known that hangs on a name, or none. */
+/* False: parked. On no memory there is a view in which nothing is known that hangs on a name, or
+ * none. */
 static bool peer_view(struct compound *c)
 {
 	struct exp_table *t = thread_table(c->th);
@@ -99,7 +106,8 @@ static bool peer_view(struct compound *c)
 		if (!c->answer)
 			return false;
 	}
-	c->view = exp_view_new(t, key.nk_addr, port, (enum exp_tls)rpc_conn_tls(conn), exp_names_told(t, c->answer));
+	c->view = exp_view_new(t, key.nk_addr, port, (enum exp_tls)rpc_conn_tls(conn),
+			       exp_names_told(t, c->answer));
 	if (c->view && t->t_nnames)
 		c->view->v_until_ns = c->answer ? c->answer->av_until_ns : 1;
 	if (c->view)
@@ -121,9 +129,15 @@ static void stand_named(struct ask_wait *w, struct ask_val *v)
 	s->s_then(s->s_arg);
 }
 
-void op_stand_begin(struct op_stand *s, const struct compound *c, void (*then)(void *arg), void *arg)
+void op_stand_begin(struct op_stand *s, const struct compound *c, void (*then)(void *arg),
+		    void *arg)
 {
-	*s = (struct op_stand){.s_m = c->m, .s_generation = c->view->v_table->t_generation, .s_ino = c->cur, .s_export = op_export(c), .s_sec = c->sec, .s_tls = c->view->v_tls};
+	*s = (struct op_stand){.s_m = c->m,
+			       .s_generation = c->view->v_table->t_generation,
+			       .s_ino = c->cur,
+			       .s_export = op_export(c),
+			       .s_sec = c->sec,
+			       .s_tls = c->view->v_tls};
 	exp_addr(rpc_conn_peer(c->call->c_conn), s->s_addr, &s->s_port);
 	s->s_wait.aw_loop = c->th->mt_loop;
 	s->s_wait.aw_then = stand_named;
@@ -138,7 +152,8 @@ void op_stand_end(struct op_stand *s)
 	s->s_told = false;
 }
 
-/* The table has names, and what they are for this address is not at hand: asked for, unless it was just now. */
+/* The table has names, and what they are for this address is not at hand: asked for, unless it was
+ * just now. */
 static int stand_names(struct op_stand *s, const struct exp_table *t)
 {
 	struct exp_names_key key = {.nk_generation = t->t_generation};
@@ -153,7 +168,8 @@ static int stand_names(struct op_stand *s, const struct exp_table *t)
 
 static int stand_judge(struct op_stand *s, struct exp_table *t)
 {
-	struct exp_view *v = exp_view_new(t, s->s_addr, s->s_port, s->s_tls, exp_names_told(t, s->s_names));
+	struct exp_view *v =
+		exp_view_new(t, s->s_addr, s->s_port, s->s_tls, exp_names_told(t, s->s_names));
 	const struct exp_grant *g = v ? exp_of_handle(v, s->s_export, s->s_ino) : &exp_unknown;
 	int err = 0;
 
@@ -201,7 +217,8 @@ static int gid_order(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* *n groups of a user, malloc'd; none of one that is not known. NULL: no memory, or NSS fails (glibc says 0 for a user who is not there). */
+/* *n groups of a user, malloc'd; none of one that is not known. NULL: no memory, or NSS fails
+ * (glibc says 0 for a user who is not there). */
 static gid_t *user_groups(uid_t uid, int *n, int *err)
 {
 	size_t len = 1 << 16;
@@ -267,7 +284,8 @@ static bool peer_groups(struct compound *c)
 	uint32_t uid = c->call->c_cred.rc_uid;
 	struct ask_val **near = &c->th->mt_groups[uid % OP_GROUPS_NEAR];
 
-	if (*near && ((struct groups_answer *)(*near)->av_data)->uid == uid && loop_now_ns(c->th->mt_loop) < (*near)->av_until_ns) {
+	if (*near && ((struct groups_answer *)(*near)->av_data)->uid == uid &&
+	    loop_now_ns(c->th->mt_loop) < (*near)->av_until_ns) {
 		c->groups = ask_val_get(*near);
 		return true;
 	}
@@ -320,7 +338,9 @@ static void peer_answered(struct ask_wait *w, struct ask_val *v)
 static enum exp_sec sec_of(const struct rpc_cred *cred)
 {
 	if (cred->rc_flavor == RPC_AUTH_GSS)
-		return cred->rc_service == 3 ? EXP_KRB5P : cred->rc_service == 2 ? EXP_KRB5I : EXP_KRB5;
+		return cred->rc_service == 3   ? EXP_KRB5P
+		       : cred->rc_service == 2 ? EXP_KRB5I
+					       : EXP_KRB5;
 	return cred->rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
 }
 
@@ -351,7 +371,9 @@ int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep
 	int err = ask_open(&m->m_ask_names, ASK_THREADS, keep_ms, names_ask, m);
 
 	m->m_server_groups = server_groups;
-	return err || !(server_groups || kerberos) ? err : ask_open(&m->m_ask_groups, ASK_THREADS, keep_ms, groups_ask, m);
+	return err || !(server_groups || kerberos)
+		       ? err
+		       : ask_open(&m->m_ask_groups, ASK_THREADS, keep_ms, groups_ask, m);
 }
 
 void op_thread_forget(struct mds_thread *th)
@@ -409,7 +431,8 @@ bool op_enterable(const struct compound *c, const struct exp_grant *g)
 {
 	if (g == &exp_unknown)
 		return false;
-	return !g->g_rule || g->g_rule->r_squash == EXP_SQUASH_ALL || !groups_count(c) || (c->groups && !c->groups->av_failed);
+	return !g->g_rule || g->g_rule->r_squash == EXP_SQUASH_ALL || !groups_count(c) ||
+	       (c->groups && !c->groups->av_failed);
 }
 
 void op_enter(struct compound *c, const struct exp_grant *g)
@@ -420,7 +443,8 @@ void op_enter(struct compound *c, const struct exp_grant *g)
 	cred_make(c, g->g_rule);
 }
 
-/* Every data server that there is takes TLS at least so, and this client speaks it: it then does so to them as well. */
+/* Every data server that there is takes TLS at least so, and this client speaks it: it then does so
+ * to them as well. */
 static bool data_path_tls(const struct compound *c, unsigned least)
 {
 	return c->view->v_tls != EXP_TLS_NONE && dsc_least_tls(c->m->m_dsc) >= least;
@@ -443,13 +467,15 @@ bool op_layouts_ok(const struct compound *c)
 	demanded = !plain || r->r_tls != EXP_TLS_NONE;
 	if (r->r_layouts == EXP_LAYOUTS_YES || (!demanded && !has))
 		return true;
-	/* What the export does not demand this client does, which protects the request itself: TLS that data servers take is enough. */
+	/* What the export does not demand this client does, which protects the request itself: TLS
+	 * that data servers take is enough. */
 	if (!demanded)
 		return data_path_tls(c, RPC_TLS_OPTIONAL);
 	return data_path_tls(c, r->r_tls == EXP_TLS_MUTUAL ? RPC_TLS_CERT : RPC_TLS_REQUIRED);
 }
 
-/* What is below is the peer's own view, so its change attribute is the table's: it rises with each reload and each start. */
+/* What is below is the peer's own view, so its change attribute is the table's: it rises with each
+ * reload and each start. */
 void op_pseudo_inode(const struct compound *c, struct ns_inode *i)
 {
 	const struct exp_table *t = c->view->v_table;

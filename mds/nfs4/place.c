@@ -1,9 +1,11 @@
-/* place.c - where a file's data goes: when it is made, and again while it is empty (docs/groups.md). */
+/* place.c - where a file's data goes: when it is made, and again while it is empty
+ * (docs/groups.md). */
 #include "mds/layout/twin.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
 
-int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf, size_t max, size_t *len)
+int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf,
+		 size_t max, size_t *len)
 {
 	struct op_place *p = arg;
 	struct lo_policy pol, hinted;
@@ -78,7 +80,8 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	a->ag_ci->c_before = i.i_change;
 	err = lo_order_free(m->m_lo, t, &i);
 	if (!err)
-		err = ns_place_again(m->m_ns, t, c->cur, blob, lo_map_encode(&map, blob, sizeof(blob)), &moved);
+		err = ns_place_again(m->m_ns, t, c->cur, blob,
+				     lo_map_encode(&map, blob, sizeof(blob)), &moved);
 	if (!err)
 		err = lo_adopt(m->m_lo, t, &moved, NULL, &map);
 	if (!err)
@@ -118,7 +121,8 @@ static nfsstat4 again_go(struct compound *c, int err)
 
 	op_txn_stale(c->th);
 	if (err)
-		return NFS4ERR_DELAY; /* a server did not tell what it has: nobody knows that the file is empty */
+		return NFS4ERR_DELAY; /* a server did not tell what it has: nobody knows that the
+					 file is empty */
 	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
 	if (!err)
 		err = again_check(c, &i);
@@ -157,7 +161,8 @@ static nfsstat4 again_begin(struct compound *c, int err)
 		err = again_check(c, &i);
 	if (err)
 		return op_status(err);
-	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL, again_frozen, c);
+	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL,
+		   again_frozen, c);
 	op_waits(c, true);
 	return OP_PARKED;
 }

@@ -23,7 +23,8 @@ struct reload {
 	unsigned busy;
 };
 
-static bool changed(const struct exp_table *old, const struct exp_table *now, const uint8_t *fh, uint32_t len)
+static bool changed(const struct exp_table *old, const struct exp_table *now, const uint8_t *fh,
+		    uint32_t len)
 {
 	uint16_t export = op_fh_export(fh, len);
 	const struct exp *a = exp_by_id(old, export), *b = exp_by_id(now, export);
@@ -39,7 +40,8 @@ static int order(const void *a, const void *b)
 }
 
 /* locked */
-static void recall_delegations(struct st *st, const struct exp_table *old, const struct exp_table *now)
+static void recall_delegations(struct st *st, const struct exp_table *old,
+			       const struct exp_table *now)
 {
 	st_each(st, ST_OPEN, l)
 	{
@@ -107,7 +109,8 @@ static void reload_start(struct loop_msg *m)
 	reload_go(hash_entry(m, struct reload, msg));
 }
 
-void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old, const struct exp_table *now)
+void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
+			const struct exp_table *now)
 {
 	struct reload *r = calloc(1, sizeof(*r));
 

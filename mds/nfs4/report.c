@@ -1,10 +1,12 @@
-/* What clients tell of layouts, and give back: LAYOUTERROR (RFC 7862 section 15.6), LAYOUTRETURN (RFC 8881 section 18.44), and the errors of data servers in both (RFC 8435). */
+/* What clients tell of layouts, and give back: LAYOUTERROR (RFC 7862 section 15.6), LAYOUTRETURN
+ * (RFC 8881 section 18.44), and the errors of data servers in both (RFC 8435). */
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"
 
 #define MAX_ERRORS OP_DEV_ERRORS
-/* Linux puts as many into one LAYOUTRETURN at most (FF_LAYOUTRETURN_MAXERR), those of READ first: of what comes after them it may never tell. */
+/* Linux puts as many into one LAYOUTRETURN at most (FF_LAYOUTRETURN_MAXERR), those of READ first:
+ * of what comes after them it may never tell. */
 #define RETURN_MOST 20
 
 /* ---- errors of data servers, as clients report them ---- */
@@ -22,19 +24,21 @@ static void get_dev_error(struct xdr_in *x, struct op_dev_error *e)
 struct report {
 	struct op_dev_error e[MAX_ERRORS];
 	unsigned n;
-	bool more;	   /* there were more than these, or may have been: which copies missed a write is not known */
+	/* there were more than these, or may have been: which copies missed a write is not known */
+	bool more;
 	uint64_t ino;
-	uint32_t epoch;    /* of the layout it is about */
-	bool writer;       /* it was for writing */
-	uint64_t stale;    /* found by report_run: objects that became so */
-	nfsstat4 fatal;    /* and what the last copy failed with */
-	bool denied, denied_before; /* ACCESS of a server that lives: in this report, in one before it in this epoch */
-	bool returned_rw;  /* LAYOUTRETURN: the last write layout may be back */
+	uint32_t epoch; /* of the layout it is about */
+	bool writer;	/* it was for writing */
+	uint64_t stale; /* found by report_run: objects that became so */
+	nfsstat4 fatal; /* and what the last copy failed with */
+	/* ACCESS of a server that lives: in this report, in one before it in this epoch */
+	bool denied, denied_before;
+	bool returned_rw; /* LAYOUTRETURN: the last write layout may be back */
 	bool present;
-	uint32_t iomode;   /* what is returned */
+	uint32_t iomode; /* what is returned */
 	bool recalled;
 	struct st_stateid sid;
-	uint32_t told;     /* the grant that the client spoke of: its seqid */
+	uint32_t told; /* the grant that the client spoke of: its seqid */
 	struct excl_hold hold;
 };
 
@@ -49,13 +53,15 @@ static void put_dev_error(struct report *r, struct xdr_in *x)
 		r->more = true;
 }
 
-/* READ errors are unread.c's; connection failures (OP_ILLEGAL) say nothing about what was written. */
+/* READ errors are unread.c's; connection failures (OP_ILLEGAL) say nothing about what was
+ * written. */
 static bool report_means_write_failed(const struct op_dev_error *e)
 {
 	return e->opnum == OP_WRITE || e->opnum == OP_COMMIT;
 }
 
-/* What a last copy's failure is to the application. A server that cannot be reached may come back: that is waited for. */
+/* What a last copy's failure is to the application. A server that cannot be reached may come back:
+ * that is waited for. */
 static nfsstat4 fatal_status(const struct report *r)
 {
 	nfsstat4 st = NFS4_OK;
@@ -64,12 +70,19 @@ static nfsstat4 fatal_status(const struct report *r)
 		if (!report_means_write_failed(&r->e[e]))
 			continue;
 		switch (r->e[e].status) {
-		case NFS4ERR_NOSPC: case NFS4ERR_DQUOT: case NFS4ERR_STALE: case NFS4ERR_SERVERFAULT:
+		case NFS4ERR_NOSPC:
+		case NFS4ERR_DQUOT:
+		case NFS4ERR_STALE:
+		case NFS4ERR_SERVERFAULT:
 			return r->e[e].status;
-		/* WRITE's errors, and not LAYOUTGET's (section 15.2): the client writes through us, and hears the server's own word. IO would hide the cause. */
-		case NFS4ERR_FBIG: case NFS4ERR_ROFS:
+		/* WRITE's errors, and not LAYOUTGET's (section 15.2): the client writes through us,
+		 * and hears the server's own word. IO would hide the cause. */
+		case NFS4ERR_FBIG:
+		case NFS4ERR_ROFS:
 			return NFS4ERR_LAYOUTUNAVAILABLE;
-		case NFS4_OK: case NFS4ERR_NXIO: case NFS4ERR_DELAY:
+		case NFS4_OK:
+		case NFS4ERR_NXIO:
+		case NFS4ERR_DELAY:
 			break;
 		default:
 			st = NFS4ERR_IO;
@@ -79,7 +92,8 @@ static nfsstat4 fatal_status(const struct report *r)
 }
 
 /* Also those of which it says that they are on servers where anything failed. */
-static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_map *map, uint64_t *doubted)
+static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_map *map,
+			      uint64_t *doubted)
 {
 	uint64_t hit = 0;
 
@@ -92,7 +106,8 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 		*doubted |= lo_map_on(map, sv.sv_id);
 		if (!report_means_write_failed(&r->e[e]))
 			continue;
-		/* A server that lives denies what is fenced: the client may speak of a layout it has no more. Said twice it counts. One without a lease denies all. */
+		/* A server that lives denies what is fenced: the client may speak of a layout it
+		 * has no more. Said twice it counts. One without a lease denies all. */
 		if (r->e[e].status == NFS4ERR_ACCESS && dsc_leased(m->m_dsc, sv.sv_id)) {
 			r->denied = true;
 			if (!r->denied_before)
@@ -130,7 +145,8 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		r->fatal = fatal_status(r);
 	/* The application hears that its write failed, and some copies may have it. */
 	if (r->fatal)
-		r->stale |= file_mistrust(&c->m->m_file, r->ino, &map, lo_map_stripes(&map, last), doubted);
+		r->stale |= file_mistrust(&c->m->m_file, r->ino, &map, lo_map_stripes(&map, last),
+					  doubted);
 	if (r->more)
 		r->stale |= file_mistrust(&c->m->m_file, r->ino, &map, UINT64_MAX, doubted);
 	if (!r->stale)
@@ -152,7 +168,8 @@ static bool report_counts(const struct report *r)
 	return r->more;
 }
 
-/* The client has no guard against asking again for ever: its next LAYOUTGET carries the error to the application. */
+/* The client has no guard against asking again for ever: its next LAYOUTGET carries the error to
+ * the application. */
 static void report_fatal(struct compound *c)
 {
 	struct report *r = c->scratch;
@@ -173,7 +190,8 @@ static void report_fatal(struct compound *c)
 	st_file_unlock(st, r->ino);
 }
 
-/* The client has a grant that is newer than the one it spoke of: it does not know that an object of that one is stale. */
+/* The client has a grant that is newer than the one it spoke of: it does not know that an object of
+ * that one is stale. */
 static bool report_is_older(struct compound *c)
 {
 	struct report *r = c->scratch;
@@ -188,7 +206,8 @@ static bool report_is_older(struct compound *c)
 	return older;
 }
 
-/* What became stale is in others' layouts: they come back before the report is answered, so that nobody reads it after the write is done elsewhere. */
+/* What became stale is in others' layouts: they come back before the report is answered, so that
+ * nobody reads it after the write is done elsewhere. */
 static bool report_takes_back(struct compound *c, int err, void (*then)(void *arg, int err))
 {
 	struct report *r = c->scratch;
@@ -199,7 +218,10 @@ static bool report_takes_back(struct compound *c, int err, void (*then)(void *ar
 	/* It is not waited for: the client may not answer before it has heard this. */
 	if (stale && report_is_older(c))
 		excl_take_back(&c->m->m_file, c->th->mt_loop, r->ino, NULL, NULL, NULL);
-	waits = stale && excl_recall_stale(&r->hold, &c->m->m_file, c->th->mt_loop, r->ino, c->client, then, c) && op_waits(c, true);
+	waits = stale &&
+		excl_recall_stale(&r->hold, &c->m->m_file, c->th->mt_loop, r->ino, c->client, then,
+				  c) &&
+		op_waits(c, true);
 	excl_unhold(&r->hold);
 	return waits;
 }
@@ -251,7 +273,9 @@ nfsstat4 op_layouterror(struct compound *c)
 		op_unreached_report(c, r->e, r->n);
 	if (known)
 		op_unread_report(c, r->ino, r->e, r->n);
-	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done) : NFS4_OK; /* told again, it changes nothing */
+	/* told again, it changes nothing */
+	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done)
+					 : NFS4_OK;
 }
 
 /* ---- LAYOUTRETURN ---- */
@@ -302,7 +326,8 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 		return op_status(err);
 	if (!r->returned_rw)
 		return return_reply(c, 0);
-	/* The last write layout is back. GETATTR of a marked file asks for its size, also in this compound; where it never does, it is fetched now. */
+	/* The last write layout is back. GETATTR of a marked file asks for its size, also in this
+	 * compound; where it never does, it is fetched now. */
 	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh(c, r->ino, true, true, return_reply))
 		return OP_PARKED;
 	op_unmark_later(c->th, r->ino);
@@ -337,7 +362,8 @@ static void return_drop(struct st *st, struct report *r, struct st_layout *l)
 	st_file_put(st, f);
 }
 
-/* Only now: who waits for the layout finds what it tells of written down. The next epoch would make nothing of it. */
+/* Only now: who waits for the layout finds what it tells of written down. The next epoch would make
+ * nothing of it. */
 static nfsstat4 return_reported(struct compound *c, int err)
 {
 	struct report *r = c->scratch;
@@ -355,7 +381,8 @@ static nfsstat4 return_reported(struct compound *c, int err)
 }
 
 /* locked */
-static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomode, const struct st_stateid *sid, uint64_t off, uint64_t len)
+static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomode,
+			    const struct st_stateid *sid, uint64_t off, uint64_t len)
 {
 	static const struct st_stateid zero;
 	struct st *st = c->m->m_st;
@@ -369,12 +396,14 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 		return NFS4ERR_BAD_STATEID;
 	if (sid->seqid && sid->seqid > l->l_sid.seqid)
 		return NFS4ERR_BAD_STATEID;
-	/* One that crosses a newer grant would take that away, too (section 12.5.3). A recall alone is no grant. */
+	/* One that crosses a newer grant would take that away, too (section 12.5.3). A recall alone
+	 * is no grant. */
 	if (sid->seqid && sid->seqid + l->l_recalled < l->l_sid.seqid)
 		return NFS4ERR_OLD_STATEID;
 	r->epoch = l->l_epoch;
 	r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
-	r->iomode = whole ? iomode : 0; /* a part of a layout is kept whole until the rest comes back */
+	/* a part of a layout is kept whole until the rest comes back */
+	r->iomode = whole ? iomode : 0;
 	r->sid = l->l_sid;
 	r->sid.seqid = ++l->l_sid.seqid;
 	r->recalled = l->l_recalled;
@@ -394,7 +423,8 @@ static bool of_this_fsid(struct compound *c, const struct st_layout *l)
 	return l->l_fhlen == OP_FH_LEN && !memcmp(l->l_fh, fh, OP_FH_LEN);
 }
 
-/* locked: all of the client's, or those of the current file handle's file system. As LAYOUTRETURN of each file. */
+/* locked: all of the client's, or those of the current file handle's file system. As LAYOUTRETURN
+ * of each file. */
 static void return_many(struct compound *c, uint32_t iomode, bool fsid)
 {
 	struct st *st = c->m->m_st;
@@ -483,5 +513,6 @@ nfsstat4 op_layoutreturn(struct compound *c)
 		return status;
 	op_unreached_report(c, r->e, r->n);
 	op_unread_report(c, r->ino, r->e, r->n);
-	return report_counts(r) ? op_mutate_again(c, report_run, return_reported) : return_refresh(c, 0);
+	return report_counts(r) ? op_mutate_again(c, report_run, return_reported)
+				: return_refresh(c, 0);
 }

@@ -1,4 +1,5 @@
-/* sec.c - principals, and state protection by machine credentials (RFC 8881 sections 2.10.8.3 and 18.35.3). */
+/* sec.c - principals, and state protection by machine credentials (RFC 8881 sections 2.10.8.3 and
+ * 18.35.3). */
 #include "base/log.h"
 #include "mds/nfs4/sec.h"
 
@@ -13,7 +14,8 @@ uint64_t op_principal_hash(const struct rpc_cred *cred)
 
 bool op_principal_set(struct st_client *cl, const struct rpc_cred *cred)
 {
-	return st_client_principal(cl, cred->rc_flavor, cred->rc_uid, cred->rc_flavor == RPC_AUTH_GSS ? cred->rc_principal : NULL);
+	return st_client_principal(cl, cred->rc_flavor, cred->rc_uid,
+				   cred->rc_flavor == RPC_AUTH_GSS ? cred->rc_principal : NULL);
 }
 
 static bool protected_call(const struct rpc_cred *cred)
@@ -26,7 +28,8 @@ bool op_principal_is(const struct st_client *cl, const struct rpc_cred *cred)
 	if (cl->cl_flavor != cred->rc_flavor || (cl->cl_mach && !protected_call(cred)))
 		return false;
 	/* Of a Kerberos principal the name counts: whom it is mapped to may change. */
-	return cred->rc_flavor == RPC_AUTH_GSS ? strcmp(cl->cl_principal, cred->rc_principal) == 0 : cl->cl_uid == cred->rc_uid;
+	return cred->rc_flavor == RPC_AUTH_GSS ? strcmp(cl->cl_principal, cred->rc_principal) == 0
+					       : cl->cl_uid == cred->rc_uid;
 }
 
 /* ---- SP4_MACH_CRED ---- */
@@ -34,11 +37,13 @@ bool op_principal_is(const struct st_client *cl, const struct rpc_cred *cred)
 /* What can be enforced: the whole set of section 18.35.3. */
 static const struct op_bitmap may_enforce = {{
 	1u << OP_DELEGPURGE,
-	1u << (OP_BIND_CONN_TO_SESSION - 32) | 1u << (OP_EXCHANGE_ID - 32) | 1u << (OP_CREATE_SESSION - 32) | 1u << (OP_DESTROY_SESSION - 32) |
+	1u << (OP_BIND_CONN_TO_SESSION - 32) | 1u << (OP_EXCHANGE_ID - 32) |
+		1u << (OP_CREATE_SESSION - 32) | 1u << (OP_DESTROY_SESSION - 32) |
 		1u << (OP_DESTROY_CLIENTID - 32),
 	0,
 }};
-/* What the machine may do whoever owns the state: exactly the operations here that ask for no permission of the user. */
+/* What the machine may do whoever owns the state: exactly the operations here that ask for no
+ * permission of the user. */
 static const struct op_bitmap may_allow = {{
 	1u << OP_CLOSE | 1u << OP_DELEGRETURN | 1u << OP_LOCKU | 1u << OP_OPEN_DOWNGRADE,
 	1u << (OP_LAYOUTRETURN - 32) | 1u << (OP_FREE_STATEID - 32) | 1u << (OP_TEST_STATEID - 32),
@@ -85,19 +90,22 @@ nfsstat4 op_mach_check(const struct compound *c, const struct st_client *cl, uns
 
 /* ---- what comes from the client itself ---- */
 
-/* From the address that made the session, and no weaker: over TLS, with a certificate, with Kerberos if that did. Which of the three services of Kerberos is the user's own
- * affair: machines sign where users need not. */
+/* From the address that made the session, and no weaker: over TLS, with a certificate, with
+ * Kerberos if that did. Which of the three services of Kerberos is the user's own affair: machines
+ * sign where users need not. */
 bool op_from_session(const struct compound *c, const struct st_session *s)
 {
 	uint8_t addr[16];
 	uint16_t port = UINT16_MAX;
 
 	exp_addr(rpc_conn_peer(c->call->c_conn), addr, &port);
-	return memcmp(addr, s->se_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= s->se_tls &&
+	return memcmp(addr, s->se_addr, sizeof(addr)) == 0 &&
+	       (uint8_t)rpc_conn_tls(c->call->c_conn) >= s->se_tls &&
 	       c->sec >= (s->se_sec < EXP_KRB5 ? s->se_sec : EXP_KRB5);
 }
 
-/* A Kerberos principal is itself wherever it is; AUTH_SYS says nothing, and there the address of EXCHANGE_ID counts. */
+/* A Kerberos principal is itself wherever it is; AUTH_SYS says nothing, and there the address of
+ * EXCHANGE_ID counts. */
 bool op_from_client(const struct compound *c, const struct st_client *cl)
 {
 	const struct rpc_cred *cred = &c->call->c_cred;
@@ -106,7 +114,8 @@ bool op_from_client(const struct compound *c, const struct st_client *cl)
 	if (cl->cl_flavor == RPC_AUTH_GSS)
 		return op_principal_is(cl, cred);
 	rpc_limit_addr(c->call->c_conn, addr);
-	return cl->cl_place && memcmp(addr, cl->cl_place->pl_addr, sizeof(addr)) == 0 && (uint8_t)rpc_conn_tls(c->call->c_conn) >= cl->cl_tls &&
+	return cl->cl_place && memcmp(addr, cl->cl_place->pl_addr, sizeof(addr)) == 0 &&
+	       (uint8_t)rpc_conn_tls(c->call->c_conn) >= cl->cl_tls &&
 	       (cl->cl_flavor == RPC_AUTH_NONE || cred->rc_flavor != RPC_AUTH_NONE);
 }
 

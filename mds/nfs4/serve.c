@@ -1,6 +1,7 @@
 /*
- * serve.c - nothing is served before a data server has told that the store is not behind what it saw (docs/recovery.md). Calls that come before that wait, as they would
- * for a server that is not there yet: a client that is told DELAY by SEQUENCE comes back much later.
+ * serve.c - nothing is served before a data server has told that the store is not behind what it
+ * saw (docs/recovery.md). Calls that come before that wait, as they would for a server that is not
+ * there yet: a client that is told DELAY by SEQUENCE comes back much later.
  */
 #include "mds/nfs4/op.h"
 #include <stdlib.h>

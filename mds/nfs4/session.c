@@ -6,11 +6,11 @@
 #include "proto/rpc_rdma.h"
 #include <errno.h>
 
-#define CB_MAX 4096u
-#define CB_MIN 512u
-#define FORE_MIN 256u
+#define CB_MAX	     4096u
+#define CB_MIN	     512u
+#define FORE_MIN     256u
 #define SEQUENCE_LEN 36u /* of its result */
-#define CHECK_BYTES 256u
+#define CHECK_BYTES  256u
 #define SESSIONS_MAX 64u /* of one client */
 
 static uint64_t get_clientid(struct xdr_in *x)
@@ -108,7 +108,8 @@ static void get_cb_sec(struct xdr_in *x, struct create_session *a)
 /* Bytes of a call or reply. Over RDMA a long one lies in a block of the pool. */
 static uint32_t most_bytes(const struct compound *c)
 {
-	return rpc_conn_is_rdma(c->call->c_conn) ? min_u32(OP_MAX_IO + 65536, POOL_MOST) : OP_MAX_IO + 65536;
+	return rpc_conn_is_rdma(c->call->c_conn) ? min_u32(OP_MAX_IO + 65536, POOL_MOST)
+						 : OP_MAX_IO + 65536;
 }
 
 /* locked: builds the session of a confirmed client and its reply. */
@@ -186,7 +187,8 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 	return err || !a->barred ? err : lo_order_bar(c->m->m_lo, t, a->barred);
 }
 
-/* The record is durable, and the client's writes from before its reboot are kept out: it is confirmed, and what it left goes. */
+/* The record is durable, and the client's writes from before its reboot are kept out: it is
+ * confirmed, and what it left goes. */
 static nfsstat4 record_confirm(struct compound *c)
 {
 	struct create_session *a = c->scratch;
@@ -197,7 +199,8 @@ static nfsstat4 record_confirm(struct compound *c)
 	st_all_lock(st);
 	old = st_client_by_owner(st, a->owner, a->owner_len, true);
 	cl = st_client_get(st, a->clientid);
-	/* Also when another EXCHANGE_ID took the place of this one meanwhile: the old one's number may be barred. */
+	/* Also when another EXCHANGE_ID took the place of this one meanwhile: the old one's number
+	 * may be barred. */
 	if (a->losing) {
 		if (old && old != cl)
 			op_lost_client(st, old);
@@ -216,7 +219,8 @@ static nfsstat4 record_confirm(struct compound *c)
 		cl->cl_confirmed = cl->cl_recorded = true;
 		cl->cl_confirming = false;
 		cl->cl_boot = st_record_known(st, cl->cl_key) && !a->barred;
-		atomic_store(&cl->cl_may_reclaim, st_in_grace(st) && st_record_reclaims(st, cl->cl_key));
+		atomic_store(&cl->cl_may_reclaim,
+			     st_in_grace(st) && st_record_reclaims(st, cl->cl_key));
 		status = session_make(c, a, cl);
 	}
 	st_all_unlock(st);
@@ -272,7 +276,8 @@ static nfsstat4 record_done(struct compound *c, int err)
 	return OP_PARKED;
 }
 
-/* The answer that is kept names the session: it is given where it was asked for, and where the client is. */
+/* The answer that is kept names the session: it is given where it was asked for, and where the
+ * client is. */
 static bool session_asked(const struct compound *c, const struct st_client *cl)
 {
 	uint8_t addr[16];
@@ -304,10 +309,12 @@ nfsstat4 op_create_session(struct compound *c)
 		return NFS4ERR_INVAL;
 	if (a->fore.maxreqs == 0 || a->fore.maxops == 0)
 		return NFS4ERR_INVAL;
-	/* Less could never carry a SEQUENCE and an operation, or a CB_SEQUENCE and a recall (section 18.36.3). */
+	/* Less could never carry a SEQUENCE and an operation, or a CB_SEQUENCE and a recall
+	 * (section 18.36.3). */
 	if (a->fore.maxreq < FORE_MIN || a->fore.maxresp < FORE_MIN)
 		return NFS4ERR_TOOSMALL;
-	if (a->back.maxreq < CB_MIN || a->back.maxresp < FORE_MIN || a->back.maxops < 2 || a->back.maxreqs < 1)
+	if (a->back.maxreq < CB_MIN || a->back.maxresp < FORE_MIN || a->back.maxops < 2 ||
+	    a->back.maxreqs < 1)
 		return NFS4ERR_TOOSMALL;
 	st_all_lock(st);
 	cl = st_client_get(st, a->clientid);
@@ -316,7 +323,8 @@ nfsstat4 op_create_session(struct compound *c)
 	} else if ((status = op_mach_check(c, cl, OP_CREATE_SESSION))) {
 		; /* before a replay is given away */
 	} else if (!op_principal_is(cl, &c->call->c_cred)) {
-		status = NFS4ERR_CLID_INUSE; /* confirmed or not: the kept answer and the callbacks are the client's */
+		/* confirmed or not: the kept answer and the callbacks are the client's */
+		status = NFS4ERR_CLID_INUSE;
 	} else if (a->seq == cl->cl_cs_seq - 1 && cl->cl_cs_len && session_asked(c, cl)) {
 		uint8_t *p = xdr_reserve(c->out, cl->cl_cs_len);
 
@@ -334,13 +342,16 @@ nfsstat4 op_create_session(struct compound *c)
 		memcpy(a->verifier, cl->cl_verifier, 8);
 		memcpy(a->key, cl->cl_key, sizeof(a->key));
 		old = st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
-		a->old_laid = !old || atomic_load(&old->cl_laid) || old->cl_boot; /* not known: an earlier boot's */
+		/* not known: an earlier boot's */
+		a->old_laid = !old || atomic_load(&old->cl_laid) || old->cl_boot;
 		cl->cl_confirming = record = true;
-		/* The end of grace, in a transaction after this one's, must not delete the row and bar the number that this one takes. */
+		/* The end of grace, in a transaction after this one's, must not delete the row and
+		 * bar the number that this one takes. */
 		st_record_back(st, cl->cl_key);
 	}
 	st_all_unlock(st);
-	/* After a restart the clientid is stale, and the client comes with EXCHANGE_ID; the record is put again. */
+	/* After a restart the clientid is stale, and the client comes with EXCHANGE_ID; the record
+	 * is put again. */
 	return record ? op_mutate_again(c, record_run, record_done) : status;
 }
 
@@ -355,14 +366,17 @@ nfsstat4 op_destroy_session(struct compound *c)
 		return NFS4ERR_BADXDR;
 	st_all_lock(st);
 	s = st_session_get(st, id);
-	if (s && s == c->session && c->at + 1 < c->nops) { /* it must be the last (section 18.37.3) */
+	/* it must be the last (section 18.37.3) */
+	if (s && s == c->session && c->at + 1 < c->nops) {
 		st_all_unlock(st);
 		return NFS4ERR_NOT_ONLY_OP;
 	}
 	status = s ? op_mach_check(c, s->se_client, OP_DESTROY_SESSION) : NFS4ERR_BADSESSION;
-	/* It must be a connection of the session. Where that has none left, as when a client whose connections were idle unmounts over a new one, it must be the
-	 * client's. */
-	if (!status && !s->se_client->cl_mach && ((!op_from_session(c, s) && !op_from_client(c, s->se_client)) || !st_session_carried(s, c->call->c_conn)))
+	/* It must be a connection of the session. Where that has none left, as when a client whose
+	 * connections were idle unmounts over a new one, it must be the client's. */
+	if (!status && !s->se_client->cl_mach &&
+	    ((!op_from_session(c, s) && !op_from_client(c, s->se_client)) ||
+	     !st_session_carried(s, c->call->c_conn)))
 		status = NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
 	if (!status) {
 		s->se_client->cl_parted = true;
@@ -383,16 +397,22 @@ nfsstat4 op_bind_conn(struct compound *c)
 	xdr_get_bool(c->in);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	if (dir != CDFC4_FORE && dir != CDFC4_BACK && dir != CDFC4_FORE_OR_BOTH && dir != CDFC4_BACK_OR_BOTH)
+	if (dir != CDFC4_FORE && dir != CDFC4_BACK && dir != CDFC4_FORE_OR_BOTH &&
+	    dir != CDFC4_BACK_OR_BOTH)
 		return NFS4ERR_BADXDR;
 	st_all_lock(st);
 	s = st_session_get(st, id);
-	/* The session's callbacks go where this says: it is the client that says it, from wherever (section 2.10.8.3). WRONG_CRED is no error of it (section 15.2). */
-	status = !s ? NFS4ERR_BADSESSION : op_principal_is(s->se_client, &c->call->c_cred) ? NFS4_OK : NFS4ERR_ACCESS;
+	/* The session's callbacks go where this says: it is the client that says it, from wherever
+	 * (section 2.10.8.3). WRONG_CRED is no error of it (section 15.2). */
+	status = !s						   ? NFS4ERR_BADSESSION
+		 : op_principal_is(s->se_client, &c->call->c_cred) ? NFS4_OK
+								   : NFS4ERR_ACCESS;
 	if (!status && s->se_client->cl_mach && !st_session_admit(s, c->call->c_conn))
 		status = NFS4ERR_DELAY;
 	if (!status) {
-		given = dir == CDFC4_FORE ? CDFS4_FORE : dir == CDFC4_BACK ? CDFS4_BACK : CDFS4_BOTH;
+		given = dir == CDFC4_FORE   ? CDFS4_FORE
+			: dir == CDFC4_BACK ? CDFS4_BACK
+					    : CDFS4_BOTH;
 		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
 		st_session_came(s, c->call->c_conn);
@@ -405,7 +425,8 @@ nfsstat4 op_bind_conn(struct compound *c)
 	return status;
 }
 
-/* No client has SP4_SSV: EXCHANGE_ID grants it to nobody (RFC 8881 section 18.47.3, which knows no NOTSUPP). */
+/* No client has SP4_SSV: EXCHANGE_ID grants it to nobody (RFC 8881 section 18.47.3, which knows no
+ * NOTSUPP). */
 nfsstat4 op_set_ssv(struct compound *c)
 {
 	uint32_t len;
@@ -441,7 +462,8 @@ static void put_sequence(struct compound *c, struct st_session *s, const struct 
 	struct st_client *cl = s->se_client;
 	uint32_t flags = atomic_load(&cl->cl_revoked);
 
-	/* until it has freed them; or it asks again for a reply that may be lost, and that told it */
+	/* until it has freed them; or it asks again for a reply that may be lost, and that told
+	 * it */
 	if (atomic_load(&cl->cl_nrevoked) || (q->sq_retry && q->sq_sl->sl_revoked))
 		flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 	if (!atomic_load(&s->se_cb_conn))
@@ -458,7 +480,8 @@ static void put_sequence(struct compound *c, struct st_session *s, const struct 
 		atomic_fetch_and(&cl->cl_revoked, ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED);
 }
 
-/* What tells one request from another: who asks, and what comes after SEQUENCE (whose own arguments may differ in a retry). */
+/* What tells one request from another: who asks, and what comes after SEQUENCE (whose own arguments
+ * may differ in a retry). */
 static uint32_t sequence_check(const struct compound *c)
 {
 	size_t left = xdr_left(c->in);
@@ -467,7 +490,8 @@ static uint32_t sequence_check(const struct compound *c)
 	return (uint32_t)hash_u64(h + left + (op_principal_hash(&c->call->c_cred) << 16) + c->nops);
 }
 
-/* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after SEQUENCE (section 2.10.6.1.3). */
+/* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after
+ * SEQUENCE (section 2.10.6.1.3). */
 static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct st_seq *q)
 {
 	const struct st_slot *sl = q->sq_sl;
@@ -491,7 +515,8 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 
 static void limit_reply(struct compound *c, const struct st_session *s)
 {
-	uint32_t most = min_u32(s->se_maxresp, most_bytes(c)); /* the session may be of another transport */
+	/* the session may be of another transport */
+	uint32_t most = min_u32(s->se_maxresp, most_bytes(c));
 	size_t limit = most > c->call->c_trailer ? most - c->call->c_trailer : 0;
 
 	/* 0: the client leaves it to us */
@@ -601,7 +626,8 @@ void op_slot_done(struct compound *c)
 	size_t len = x->x_len + x->x_payload - c->call->c_body;
 	uint8_t *copy = NULL;
 
-	/* Every reply that asked for it is kept, and small ones in any case: they cost little and answer a retry rightly. */
+	/* Every reply that asked for it is kept, and small ones in any case: they cost little and
+	 * answer a retry rightly. */
 	if (!x->bad && (c->cachethis || (len <= 512 && x->x_nsplice == 0))) {
 		copy = malloc(len);
 		if (copy)
@@ -629,8 +655,8 @@ static nfsstat4 forget_done(struct compound *c, int err)
 	return op_status(err);
 }
 
-/* Section 18.50.3. Linux's trunking discovery leaves sessions behind that were never used: once the client has destroyed the one that it has, those are no reason
- * to stay busy (they go with it). */
+/* Section 18.50.3. Linux's trunking discovery leaves sessions behind that were never used: once the
+ * client has destroyed the one that it has, those are no reason to stay busy (they go with it). */
 static bool sessions_count(const struct st_client *cl)
 {
 	if (!cl->cl_parted)
@@ -663,7 +689,8 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		;
 	} else if (!op_from_client(c, cl)) {
 		status = NFS4ERR_WRONG_CRED;
-	} else if (sessions_count(cl) || st_open_next(cl, NULL) || st_layout_next(cl, NULL) || !st_client_leaves(cl)) {
+	} else if (sessions_count(cl) || st_open_next(cl, NULL) || st_layout_next(cl, NULL) ||
+		   !st_client_leaves(cl)) {
 		status = NFS4ERR_CLIENTID_BUSY;
 	} else {
 		recorded = cl->cl_recorded;
@@ -672,7 +699,8 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		st_client_destroy(st, cl);
 	}
 	st_all_unlock(st);
-	return recorded ? op_mutate_again(c, forget_run, forget_done) : status; /* of a clientid that is stale then */
+	/* of a clientid that is stale then */
+	return recorded ? op_mutate_again(c, forget_run, forget_done) : status;
 }
 
 static int complete_run(struct kv_op *op, struct kv_txn *t)
@@ -703,7 +731,8 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (one_fs && !c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	/* No file system comes from elsewhere here. Who says it of one, and never of all, is taken at its word where that does no harm (section 18.51.4). */
+	/* No file system comes from elsewhere here. Who says it of one, and never of all, is taken
+	 * at its word where that does no harm (section 18.51.4). */
 	atomic_store(&c->client->cl_ready, true);
 	if (one_fs)
 		return NFS4_OK;

@@ -14,7 +14,8 @@ static void refreshed(void *arg, int err)
 		op_resume(c, st);
 }
 
-bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark, nfsstat4 (*then)(struct compound *c, int err))
+bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark,
+		nfsstat4 (*then)(struct compound *c, int err))
 {
 	if (!force && !op_refresh_needed(c->m, ino))
 		return false;
@@ -100,7 +101,8 @@ static void setattr_recalls(void *arg)
 
 /* Whether somebody may do less with the file than before. A capability allows no more than what its
  * user could be given again, unless a right was taken. */
-static bool setattr_takes(const struct ns_setattr *s, const struct ns_inode *old, const struct ns_inode *now)
+static bool setattr_takes(const struct ns_setattr *s, const struct ns_inode *old,
+			  const struct ns_inode *now)
 {
 	return (s->s_mask & NS_S_ACL) || now->i_uid != old->i_uid || now->i_gid != old->i_gid ||
 	       (old->i_mode & ~now->i_mode & 0777);
@@ -183,9 +185,10 @@ static void setattr_recalled(void *arg, int err)
 }
 
 /*
- * Whether the caller's own layout is taken back as well: its capabilities are about to be fenced. A stock client whose WRITE is
- * refused writes those pages later, behind the close that should have had them written. Set-id bits that are set must fall with
- * the next write: the caller's client has no layout to write it unseen (layoutget_rights).
+ * Whether the caller's own layout is taken back as well: its capabilities are about to be fenced. A
+ * stock client whose WRITE is refused writes those pages later, behind the close that should have
+ * had them written. Set-id bits that are set must fall with the next write: the caller's client has
+ * no layout to write it unseen (layoutget_rights).
  */
 static bool setattr_own(struct setattr *j)
 {
@@ -197,12 +200,14 @@ static bool setattr_own(struct setattr *j)
 		return true;
 	now = old;
 	if (s->s_mask & NS_S_MODE)
-		now.i_mode = (uint16_t)((old.i_mode & s->s_mode_keep) | (s->s_mode & ~s->s_mode_keep));
+		now.i_mode =
+			(uint16_t)((old.i_mode & s->s_mode_keep) | (s->s_mode & ~s->s_mode_keep));
 	if (s->s_mask & NS_S_UID)
 		now.i_uid = s->s_uid;
 	if (s->s_mask & NS_S_GID)
 		now.i_gid = s->s_gid;
-	return ((s->s_mask & NS_S_MODE) && (s->s_mode & ~s->s_mode_keep & 06000)) || setattr_takes(s, &old, &now);
+	return ((s->s_mask & NS_S_MODE) && (s->s_mode & ~s->s_mode_keep & 06000)) ||
+	       setattr_takes(s, &old, &now);
 }
 
 /* Takes back what stands against the change, counts what was written before it, and commits. */
@@ -214,15 +219,19 @@ static nfsstat4 setattr_start(struct setattr *j)
 	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
 
 	if (j->a.has_size || rights) {
-		int waits = excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino, setattr_own(j) ? NULL : c->client, how, !rights, setattr_recalled, j);
+		int waits = excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino,
+					setattr_own(j) ? NULL : c->client, how, !rights,
+					setattr_recalled, j);
 
 		if (waits < 0)
 			return j->then(c, waits);
 		if (waits && op_waits(c, true))
 			return OP_PARKED;
 	}
-	/* A time that is set stands against the writes before it: they are counted first, so that nobody finds them new later. */
-	if ((j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) && op_refresh(c, j->ino, false, false, setattr_counted))
+	/* A time that is set stands against the writes before it: they are counted first, so that
+	 * nobody finds them new later. */
+	if ((j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) &&
+	    op_refresh(c, j->ino, false, false, setattr_counted))
 		return OP_PARKED;
 	setattr_commit(j);
 	return OP_PARKED;
@@ -250,10 +259,13 @@ static nfsstat4 setattr_cleared(struct compound *c, int err)
 	struct setattr *j = c->sub;
 
 	(void)err;
-	return excl_settle(&c->m->m_file, c->th->mt_loop, j->ino, setattr_settled, j) ? OP_PARKED : setattr_start(j);
+	return excl_settle(&c->m->m_file, c->th->mt_loop, j->ino, setattr_settled, j)
+		       ? OP_PARKED
+		       : setattr_start(j);
 }
 
-nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write, op_put_fn put, nfsstat4 (*then)(struct compound *c, int err))
+nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,
+		       op_put_fn put, nfsstat4 (*then)(struct compound *c, int err))
 {
 	struct setattr *j;
 	struct ns_setattr s = a->s;
@@ -271,7 +283,8 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	if (op_deleg_grace(c, ino))
 		return NFS4ERR_GRACE;
 	/* One cut at a time: orders for a server that does not answer must not pile up. */
-	if (a->has_size && (lo_map_decode(i.i_blob, &map) || op_is_held(c->m, c->th->mt_loop, &i, &map)))
+	if (a->has_size &&
+	    (lo_map_decode(i.i_blob, &map) || op_is_held(c->m, c->th->mt_loop, &i, &map)))
 		return NFS4ERR_DELAY;
 	j = calloc(1, sizeof(*j));
 	if (!j)
@@ -314,10 +327,12 @@ static int deleg_times_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	const struct ns_setattr *s = &((struct op_setattr_args *)c->scratch)->a.s;
 
-	return ns_deleg_times(c->m->m_ns, t, c->cur, s->s_mask & NS_S_ATIME ? &s->s_atime : NULL, s->s_mask & NS_S_MTIME ? &s->s_mtime : NULL, false, file_now());
+	return ns_deleg_times(c->m->m_ns, t, c->cur, s->s_mask & NS_S_ATIME ? &s->s_atime : NULL,
+			      s->s_mask & NS_S_MTIME ? &s->s_mtime : NULL, false, file_now());
 }
 
-/* What the holder of a delegation kept while it had it (RFC 9754 section 5): nobody else may say so. */
+/* What the holder of a delegation kept while it had it (RFC 9754 section 5): nobody else may say
+ * so. */
 static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -329,7 +344,8 @@ static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid 
 	if (!status && !o->o_deleg->dg_times)
 		status = NFS4ERR_BAD_STATEID;
 	/* Who may only read modifies nothing. */
-	if (!status && o->o_deleg->dg_type != OPEN_DELEGATE_WRITE && (((struct op_setattr_args *)c->scratch)->a.s.s_mask & NS_S_MTIME))
+	if (!status && o->o_deleg->dg_type != OPEN_DELEGATE_WRITE &&
+	    (((struct op_setattr_args *)c->scratch)->a.s.s_mask & NS_S_MTIME))
 		status = NFS4ERR_INVAL;
 	st_file_unlock(st, c->cur);
 	return status ? status : op_mutate(c, deleg_times_run, setattr_put, setattr_done);
@@ -367,7 +383,8 @@ nfsstat4 op_setattr(struct compound *c)
 		status = op_cur_inode(c, &i);
 		st_file_lock(st, c->cur);
 		if (!status)
-			status = st_in_grace(st) ? NFS4ERR_GRACE : op_open_by_sid(c, &sid, c->cur, &o);
+			status = st_in_grace(st) ? NFS4ERR_GRACE
+						 : op_open_by_sid(c, &sid, c->cur, &o);
 		if (!status && !(o->o_access & OPEN4_SHARE_ACCESS_WRITE))
 			status = NFS4ERR_OPENMODE;
 		if (!status)

@@ -1,12 +1,15 @@
 /*
- * stats.c - what clients tell of their I/O: LAYOUTSTATS (RFC 7862 section 15.7) and the statistics in a LAYOUTRETURN (RFC 8435 section 9.2).
+ * stats.c - what clients tell of their I/O: LAYOUTSTATS (RFC 7862 section 15.7) and the statistics
+ * in a LAYOUTRETURN (RFC 8435 section 9.2).
  *
- * It is a client's word, and steers only: how long reads take from a data server is one of the things by which a client's first copy is chosen, within bounds
- * (mds/layout/prefer.c). Linux tells sums since the layout was made.
+ * It is a client's word, and steers only: how long reads take from a data server is one of the
+ * things by which a client's first copy is chosen, within bounds (mds/layout/prefer.c). Linux tells
+ * sums since the layout was made.
  */
 #include "mds/nfs4/heat.h"
 
-/* A request for more counts as several, so that servers of large reads are not taken for slow ones. */
+/* A request for more counts as several, so that servers of large reads are not taken for slow
+ * ones. */
 #define STATS_UNIT 65536u
 
 struct io_latency {
@@ -53,10 +56,13 @@ static struct io_latency get_update(struct xdr_in *x, struct io_latency *written
 }
 
 /* last: with the layout's return */
-static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il, const struct io_latency *written, bool last)
+static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il,
+		 const struct io_latency *written, bool last)
 {
-	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us}, w = {written->il_ops, written->il_bytes, written->il_us};
-	uint64_t n = il->il_ops > UINT64_MAX / 2 ? UINT64_MAX / 2 : il->il_ops, more = il->il_bytes / STATS_UNIT, us;
+	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us},
+			       w = {written->il_ops, written->il_bytes, written->il_us};
+	uint64_t n = il->il_ops > UINT64_MAX / 2 ? UINT64_MAX / 2 : il->il_ops,
+		 more = il->il_bytes / STATS_UNIT, us;
 	uint32_t ds = dsc_number(c->m->m_dsc, dev);
 
 	if (!ds)

@@ -1,6 +1,8 @@
 /*
- * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"), or writes again and again where it reaches nobody (docs/device-failure.md). A client has no guard of
- * its own: where every copy has failed, it gives its layout back, with the errors, and asks for another.
+ * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"), or
+ * writes again and again where it reaches nobody (docs/device-failure.md). A client has no guard of
+ * its own: where every copy has failed, it gives its layout back, with the errors, and asks for
+ * another.
  */
 #include "base/clock.h"
 #include "mds/nfs4/op.h"
@@ -12,7 +14,8 @@
 /* ACCESS is a fence's answer, or of a server without a lease: the next layout is good. */
 static bool failed(const struct op_dev_error *e)
 {
-	return e->opnum == OP_READ && e->status && e->status != NFS4ERR_ACCESS && e->status != NFS4ERR_NXIO && e->status != NFS4ERR_DELAY;
+	return e->opnum == OP_READ && e->status && e->status != NFS4ERR_ACCESS &&
+	       e->status != NFS4ERR_NXIO && e->status != NFS4ERR_DELAY;
 }
 
 void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n)
@@ -24,7 +27,8 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	struct lo_map map;
 	struct st_file *f;
 
-	if (!n || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_type != NS_REG || lo_map_decode(i.i_blob, &map))
+	if (!n || ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_type != NS_REG ||
+	    lo_map_decode(i.i_blob, &map))
 		return;
 	for (unsigned k = 0; k < n; k++) {
 		if (e[k].opnum != OP_READ || !dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv))
@@ -39,7 +43,8 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false); /* open, or it has a layout: else nobody asks for one */
 	if (f) {
-		if (f->f_unread_client != c->client->cl_id || clock_mono_ns() >= f->f_unread_until_ns)
+		if (f->f_unread_client != c->client->cl_id ||
+		    clock_mono_ns() >= f->f_unread_until_ns)
 			f->f_unread = f->f_unreached = 0;
 		f->f_unread |= unread;
 		f->f_unreached |= unreached;
@@ -87,7 +92,8 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 	}
 	same = f && f->f_contended;
 	st_file_unlock(st, ino);
-	for (unsigned s = 0; (unread | unreached) && s < map->lm_stripes && status != NFS4ERR_IO; s++) {
+	for (unsigned s = 0; (unread | unreached) && s < map->lm_stripes && status != NFS4ERR_IO;
+	     s++) {
 		uint64_t copies = 0;
 		int k;
 
@@ -102,7 +108,8 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 		}
 		if (copies & ~(unread | unreached))
 			continue;
-		/* One that it does not reach, and we do, is read through us. One that is away for us as well may come back. */
+		/* One that it does not reach, and we do, is read through us. One that is away for
+		 * us as well may come back. */
 		if (copies & ~unread & alive)
 			status = NFS4ERR_LAYOUTUNAVAILABLE;
 		else if (!(copies & ~unread))
@@ -113,7 +120,8 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 
 /* ---- servers that only this client does not reach ---- */
 
-/* A report comes some time after the failure: a server that was started anew shortly before it is no such. */
+/* A report comes some time after the failure: a server that was started anew shortly before it is
+ * no such. */
 #define STOOD_MS 5000u
 
 /* Locked. The entry of a server, or the one to be used for it. */
@@ -139,7 +147,8 @@ static void note_unreached(struct compound *c, uint32_t ds, uint64_t now)
 	if (!atomic_load(&cl->cl_unreached))
 		atomic_store(&cl->cl_unreached, calloc(ST_UNREACHED, sizeof(*cl->cl_unreached)));
 	if (atomic_load(&cl->cl_unreached))
-		*unreached_entry(atomic_load(&cl->cl_unreached), ds) = (struct st_unreached){ds, now};
+		*unreached_entry(atomic_load(&cl->cl_unreached), ds) =
+			(struct st_unreached){ds, now};
 	st_all_unlock(st);
 }
 
@@ -152,7 +161,8 @@ void op_unreached_report(struct compound *c, const struct op_dev_error *e, unsig
 		if (e[k].status != NFS4ERR_NXIO)
 			continue;
 		dsc_reported(c->m->m_dsc, e[k].dev); /* it is asked whether it lives */
-		if (now > STOOD_MS && dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv) && dsc_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
+		if (now > STOOD_MS && dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv) &&
+		    dsc_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
 			note_unreached(c, sv.sv_id, now);
 	}
 }
@@ -170,7 +180,9 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 	st_look_unlock(st);
 	for (unsigned i = 0; i < lo_objects(map); i++)
 		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)
-			if (list[k].un_ds == map->lm_obj[i].ob_ds && now - list[k].un_at_ms < c->m->m_unreached_ms && dsc_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
+			if (list[k].un_ds == map->lm_obj[i].ob_ds &&
+			    now - list[k].un_at_ms < c->m->m_unreached_ms &&
+			    dsc_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
 				return true;
 	return false;
 }

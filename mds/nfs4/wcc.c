@@ -1,8 +1,10 @@
 /*
  * wcc.c - LAYOUT_WCC (RFC 9766): attributes that data servers told a client, handed on.
  *
- * All of it is decoded and checked, and what it says of unknown objects is passed over. It is a client's word: sizes and modification times lead to the question that LAYOUTCOMMIT leads to, and
- * where no server can be asked the size counts if it grows. Owners and modes of objects are nothing that the file's are taken from: capabilities guard here, not ids.
+ * All of it is decoded and checked, and what it says of unknown objects is passed over. It is a
+ * client's word: sizes and modification times lead to the question that LAYOUTCOMMIT leads to, and
+ * where no server can be asked the size counts if it grows. Owners and modes of objects are nothing
+ * that the file's are taken from: capabilities guard here, not ids.
  */
 #include "mds/nfs4/op.h"
 #include <errno.h>
@@ -30,7 +32,9 @@ static struct ns_time get_time(struct xdr_in *x, bool *ok)
 /* A fattr4 of what an NFSv3 server tells, in the attributes' order. */
 static nfsstat4 get_attrs(struct xdr_in *x, struct wcc_attrs *a)
 {
-	static const uint8_t known[] = {FATTR4_SIZE, FATTR4_MODE, FATTR4_OWNER, FATTR4_OWNER_GROUP, FATTR4_SPACE_USED, FATTR4_TIME_ACCESS, FATTR4_TIME_METADATA, FATTR4_TIME_MODIFY};
+	static const uint8_t known[] = {FATTR4_SIZE,	      FATTR4_MODE,	 FATTR4_OWNER,
+					FATTR4_OWNER_GROUP,   FATTR4_SPACE_USED, FATTR4_TIME_ACCESS,
+					FATTR4_TIME_METADATA, FATTR4_TIME_MODIFY};
 	struct op_bitmap b;
 	struct xdr_in v;
 	const uint8_t *p;
@@ -48,41 +52,66 @@ static nfsstat4 get_attrs(struct xdr_in *x, struct wcc_attrs *a)
 			continue;
 		b.w[known[i] / 32] &= ~(1u << known[i] % 32);
 		switch (known[i]) {
-		case FATTR4_SIZE: a->size = true; a->s = xdr_get_u64(&v); break;
-		case FATTR4_MODE: xdr_get_u32(&v); break;
-		case FATTR4_OWNER: case FATTR4_OWNER_GROUP: xdr_get_opaque(&v, NFS4_OPAQUE_LIMIT, &len); break;
-		case FATTR4_SPACE_USED: xdr_get_u64(&v); break;
-		case FATTR4_TIME_ACCESS: a->atime = true; a->a = get_time(&v, &ok); break;
-		case FATTR4_TIME_METADATA: get_time(&v, &ok); break;
-		default: a->mtime = true; get_time(&v, &ok); break;
+		case FATTR4_SIZE:
+			a->size = true;
+			a->s = xdr_get_u64(&v);
+			break;
+		case FATTR4_MODE:
+			xdr_get_u32(&v);
+			break;
+		case FATTR4_OWNER:
+		case FATTR4_OWNER_GROUP:
+			xdr_get_opaque(&v, NFS4_OPAQUE_LIMIT, &len);
+			break;
+		case FATTR4_SPACE_USED:
+			xdr_get_u64(&v);
+			break;
+		case FATTR4_TIME_ACCESS:
+			a->atime = true;
+			a->a = get_time(&v, &ok);
+			break;
+		case FATTR4_TIME_METADATA:
+			get_time(&v, &ok);
+			break;
+		default:
+			a->mtime = true;
+			get_time(&v, &ok);
+			break;
 		}
 	}
-	/* What cannot be told of an object has no place here; its bytes cannot be stepped over either. */
+	/* What cannot be told of an object has no place here; its bytes cannot be stepped over
+	 * either. */
 	if (extra || b.w[0] || b.w[1] || b.w[2] || !ok)
 		return NFS4ERR_INVAL;
 	return v.bad || xdr_left(&v) ? NFS4ERR_BADXDR : NFS4_OK;
 }
 
-/* Device, stateid and handle together name an object (section 2 of the RFC's text): ours have the anonymous stateid, and the handle is the capability that this client was given. */
-static bool names_object(struct compound *c, const uint8_t dev[16], const struct st_stateid *sid, const uint8_t *fh, uint32_t len, const struct ns_inode *i, const struct lo_map *map)
+/* Device, stateid and handle together name an object (section 2 of the RFC's text): ours have the
+ * anonymous stateid, and the handle is the capability that this client was given. */
+static bool names_object(struct compound *c, const uint8_t dev[16], const struct st_stateid *sid,
+			 const uint8_t *fh, uint32_t len, const struct ns_inode *i,
+			 const struct lo_map *map)
 {
 	static const struct st_stateid anonymous;
 	struct dsc_server sv;
 	struct cap cap;
 	int obj;
 
-	if (memcmp(sid, &anonymous, sizeof(anonymous)) || !fh || len != CAP_LEN || !dsc_get_uuid(c->m->m_dsc, dev, &sv) || !dsc_cap_open(c->m->m_dsc, &sv, fh, &cap))
+	if (memcmp(sid, &anonymous, sizeof(anonymous)) || !fh || len != CAP_LEN ||
+	    !dsc_get_uuid(c->m->m_dsc, dev, &sv) || !dsc_cap_open(c->m->m_dsc, &sv, fh, &cap))
 		return false;
 	obj = lo_object_of(map, sv.sv_id, cap.cp_obj.co_stripe, cap.cp_obj.co_mirror);
-	return cap.cp_obj.co_ino == i->i_ino && cap.cp_obj.co_incarnation == i->i_incarnation && cap.cp_client == c->client->cl_number && cap.cp_epoch == map->lm_epoch &&
-	       obj >= 0 && map->lm_obj[obj].ob_state == LO_IN_SYNC;
+	return cap.cp_obj.co_ino == i->i_ino && cap.cp_obj.co_incarnation == i->i_incarnation &&
+	       cap.cp_client == c->client->cl_number && cap.cp_epoch == map->lm_epoch && obj >= 0 &&
+	       map->lm_obj[obj].ob_state == LO_IN_SYNC;
 }
 
 static void wcc_note(struct wcc *k, const struct wcc_attrs *a)
 {
 	k->have_mtime |= a->mtime;
 	if (a->size) {
-		k->size = !k->have_size || a->s > k->size ? a->s : k->size; /* sparse: an object's end is the file's */
+		/* sparse: an object's end is the file's */
+		k->size = !k->have_size || a->s > k->size ? a->s : k->size;
 		k->have_size = true;
 	}
 	if (a->atime && (!k->have_atime || ns_time_after(&a->a, &k->atime))) {
@@ -92,7 +121,8 @@ static void wcc_note(struct wcc *k, const struct wcc_attrs *a)
 }
 
 /* ff_layout_wcc4: mirrors of data servers. */
-static nfsstat4 get_body(struct compound *c, struct xdr_in *x, struct wcc *k, const struct ns_inode *i, const struct lo_map *map)
+static nfsstat4 get_body(struct compound *c, struct xdr_in *x, struct wcc *k,
+			 const struct ns_inode *i, const struct lo_map *map)
 {
 	nfsstat4 st = NFS4_OK;
 
@@ -125,7 +155,8 @@ static int wcc_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct wcc *k = c->scratch;
 	struct ns_setattr atime = {.s_mask = NS_S_ATIME, .s_atime = k->atime};
-	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY, .s_size = k->size};
+	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY,
+			       .s_size = k->size};
 	struct ns_time now = file_now();
 	struct st *st = c->m->m_st;
 	struct ns_inode i;
@@ -173,7 +204,8 @@ static nfsstat4 wcc_layout(struct compound *c, const struct st_stateid *sid, str
 
 	st_file_lock(st, k->ino);
 	l = st_layout_find(st, sid);
-	if (l && l->l_client == c->client && l->l_file->f_ino == k->ino && sid->seqid <= l->l_sid.seqid) {
+	if (l && l->l_client == c->client && l->l_file->f_ino == k->ino &&
+	    sid->seqid <= l->l_sid.seqid) {
 		k->write = l->l_iomode & LAYOUTIOMODE4_RW;
 		k->sizegen = l->l_file->f_sizegen;
 		status = NFS4_OK;
@@ -221,7 +253,8 @@ nfsstat4 op_layout_wcc(struct compound *c)
 		return st;
 	/* Only who may write knows of writes. */
 	k->have_size &= k->write && k->size <= OP_MAX_FILE;
-	if (k->write && (k->have_size || k->have_mtime) && op_refresh(c, k->ino, true, false, wcc_asked))
+	if (k->write && (k->have_size || k->have_mtime) &&
+	    op_refresh(c, k->ino, true, false, wcc_asked))
 		return OP_PARKED;
 	k->have_size = false; /* a size is being set, and that is the size */
 	return k->have_atime ? op_mutate_again(c, wcc_run, wcc_done) : NFS4_OK;

@@ -1,4 +1,5 @@
-/* Extended attributes (RFC 8276), and the two virtual ones: weft.policy of directories, weft.layout of files. They are never listed. */
+/* Extended attributes (RFC 8276), and the two virtual ones: weft.policy of directories, weft.layout
+ * of files. They are never listed. */
 #include "mds/nfs4/op.h"
 #include <errno.h>
 
@@ -162,7 +163,8 @@ static int policy_run(struct kv_op *op, struct kv_txn *t)
 	if (!i.i_has_policy && (!k->val.s_data || k->how == NS_X_REPLACE))
 		return -ENODATA;
 	k->ci.c_before = i.i_change;
-	err = lo_policy_set(c->m->m_lo, t, c->cur, k->val.s_data ? &k->again.ag_policy : NULL, file_now());
+	err = lo_policy_set(c->m->m_lo, t, c->cur, k->val.s_data ? &k->again.ag_policy : NULL,
+			    file_now());
 	k->ci.c_after = i.i_change + 1;
 	return err;
 }
@@ -172,7 +174,8 @@ static int setxattr_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct xattr *k = c->scratch;
 
-	return ns_xattr_set(c->m->m_ns, t, c->cur, k->name, k->len, k->val, k->how, &c->cred, file_now(), &k->ci);
+	return ns_xattr_set(c->m->m_ns, t, c->cur, k->name, k->len, k->val, k->how, &c->cred,
+			    file_now(), &k->ci);
 }
 
 static int removexattr_run(struct kv_op *op, struct kv_txn *t)
@@ -180,7 +183,8 @@ static int removexattr_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	struct xattr *k = c->scratch;
 
-	return ns_xattr_remove(c->m->m_ns, t, c->cur, k->name, k->len, &c->cred, file_now(), &k->ci);
+	return ns_xattr_remove(c->m->m_ns, t, c->cur, k->name, k->len, &c->cred, file_now(),
+			       &k->ci);
 }
 
 static void xattr_put(struct compound *c, struct xdr_out *x, struct op_after *after)
@@ -208,10 +212,12 @@ static nfsstat4 xattr_change(struct compound *c, int err)
 		return k->how == NS_X_CREATE ? NFS4ERR_EXIST : op_place_again(c);
 	if (name_is(k->name, k->len, "weft.policy"))
 		return op_mutate(c, policy_run, xattr_put, xattr_done);
-	return op_mutate(c, c->opnum == OP_SETXATTR ? setxattr_run : removexattr_run, xattr_put, xattr_done);
+	return op_mutate(c, c->opnum == OP_SETXATTR ? setxattr_run : removexattr_run, xattr_put,
+			 xattr_done);
 }
 
-/* Extended attributes are cached under a delegation as others are: those of other clients come back before one changes. Who may not change it takes none back. */
+/* Extended attributes are cached under a delegation as others are: those of other clients come back
+ * before one changes. Who may not change it takes none back. */
 static nfsstat4 xattr_recall(struct compound *c)
 {
 	struct xattr *k = c->scratch;
@@ -329,7 +335,8 @@ nfsstat4 op_listxattrs(struct compound *c)
 	xdr_put_u64(c->out, 0);
 	count_at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
-	err = exp_is_pseudo(c->exp) ? 0 : ns_xattr_list(c->m->m_ns, op_txn(c), i.i_ino, list_one, &l);
+	err = exp_is_pseudo(c->exp) ? 0
+				    : ns_xattr_list(c->m->m_ns, op_txn(c), i.i_ino, list_one, &l);
 	if (err < 0)
 		return op_status(err);
 	if (l.more && l.n == 0)

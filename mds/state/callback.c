@@ -1,15 +1,18 @@
-/* Backchannels (RFC 8881 section 20): one operation after CB_SEQUENCE, as many at a time as the client and we have slots. */
+/* Backchannels (RFC 8881 section 20): one operation after CB_SEQUENCE, as many at a time as the
+ * client and we have slots. */
 #include "mds/state/st.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <errno.h>
 
 #define CB_TIMEOUT_MS 10000
-#define CB_TRIES 200
-#define CB_AGAIN_MS 50
-#define CB_REFERRED_MS 500 /* the stock client's one callback thread waits as long for each referring call */
+#define CB_TRIES      200
+#define CB_AGAIN_MS   50
+/* the stock client's one callback thread waits as long for each referring call */
+#define CB_REFERRED_MS 500
 
-struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh, uint32_t fhlen, struct st_session **out)
+struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh,
+			uint32_t fhlen, struct st_session **out)
 {
 	struct st_session *s = c->cl_sessions;
 	struct st_cb *cb;
@@ -115,13 +118,15 @@ int64_t st_cb_decode(struct xdr_in *res, uint32_t want, bool *sequenced)
 }
 
 /*
- * Whether the slot moves on. What is not answered is sent again as it was, in its slot and under its sequence (section 2.10.6.2); a client that had done it says so,
- * and it goes out under the next. A slot whose callback was given up without an answer is in doubt: it is used when no other is left, and its next callback
- * finds out in the same way.
+ * Whether the slot moves on. What is not answered is sent again as it was, in its slot and under
+ * its sequence (section 2.10.6.2); a client that had done it says so, and it goes out under the
+ * next. A slot whose callback was given up without an answer is in doubt: it is used when no other
+ * is left, and its next callback finds out in the same way.
  */
 static bool slot_moves(int64_t status, bool sequenced)
 {
-	return sequenced || status == NFS4ERR_RETRY_UNCACHED_REP || status == NFS4ERR_SEQ_FALSE_RETRY;
+	return sequenced || status == NFS4ERR_RETRY_UNCACHED_REP ||
+	       status == NFS4ERR_SEQ_FALSE_RETRY;
 }
 
 static void cb_requeue(struct st *st, struct st_session *s, struct st_cb *cb)
@@ -159,7 +164,8 @@ static void slot_free(struct st_session *s, struct st_cb *cb)
 
 static uint32_t again_ms(const struct st_cb *cb, int64_t status)
 {
-	bool unknown = status == NFS4ERR_DELAY || status == NFS4ERR_NOMATCHING_LAYOUT || status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE;
+	bool unknown = status == NFS4ERR_DELAY || status == NFS4ERR_NOMATCHING_LAYOUT ||
+		       status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE;
 
 	return cb->cb_referred && unknown ? CB_REFERRED_MS : CB_AGAIN_MS;
 }
@@ -197,7 +203,8 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	if (!cb)
 		return;
 	if (again) {
-		/* DELAY: the reply with the state is still on its way to the client; a lost connection: the next one carries it */
+		/* DELAY: the reply with the state is still on its way to the client; a lost
+		 * connection: the next one carries it */
 		cb->cb_timer.t_fire = cb_again;
 		loop_timer_start(loop_self(), &cb->cb_timer, again_ms(cb, status));
 	} else {
@@ -234,7 +241,8 @@ static void cb_send(struct loop_msg *m)
 
 	st_all_lock(st);
 	s = st_session_get(st, cb->cb_session);
-	if (s && atomic_load(&s->se_cb_conn) && rpc_conn_loop(atomic_load(&s->se_cb_conn)) == loop_self()) {
+	if (s && atomic_load(&s->se_cb_conn) &&
+	    rpc_conn_loop(atomic_load(&s->se_cb_conn)) == loop_self()) {
 		conn = atomic_load(&s->se_cb_conn);
 		if (s->se_cb_flavor == RPC_AUTH_SYS) {
 			cred.rc_flavor = RPC_AUTH_SYS;
@@ -253,7 +261,9 @@ static void cb_send(struct loop_msg *m)
 	}
 	st_all_unlock(st);
 	if (conn) {
-		uint32_t limit = cb->cb_kind->k_brief && st->st_recall_ms < CB_TIMEOUT_MS ? st->st_recall_ms : CB_TIMEOUT_MS;
+		uint32_t limit = cb->cb_kind->k_brief && st->st_recall_ms < CB_TIMEOUT_MS
+					 ? st->st_recall_ms
+					 : CB_TIMEOUT_MS;
 
 		metric_add(st->st_callbacks[cb->cb_kind->k_metric], 1);
 		rpc_req_send(conn, &cb->cb_req, limit);
@@ -302,7 +312,10 @@ static bool notify_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	return false;
 }
 
-static const struct st_cb_kind notify_kind = {.k_op = OP_CB_NOTIFY_LOCK, .k_metric = ST_CB_NOTIFY_LOCK, .k_encode = notify_encode, .k_done = notify_done};
+static const struct st_cb_kind notify_kind = {.k_op = OP_CB_NOTIFY_LOCK,
+					      .k_metric = ST_CB_NOTIFY_LOCK,
+					      .k_encode = notify_encode,
+					      .k_done = notify_done};
 
 void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w)
 {
@@ -346,12 +359,15 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	(void)res;
 	if (!l)
 		return false;
-	/* Where the layout may still be on its way, or was when this was sent, it is asked again, until somebody who waits takes it away, with a fence. */
-	if (status == NFS4ERR_NOMATCHING_LAYOUT && !cb->cb_referred && st_grants_seen(st, &l->l_grants)) {
+	/* Where the layout may still be on its way, or was when this was sent, it is asked again,
+	 * until somebody who waits takes it away, with a fence. */
+	if (status == NFS4ERR_NOMATCHING_LAYOUT && !cb->cb_referred &&
+	    st_grants_seen(st, &l->l_grants)) {
 		st_layout_free(st, l);
 		return false;
 	}
-	/* It is asked again when it is wanted again: a client may have said yes, or DELAY too often, and have kept it. */
+	/* It is asked again when it is wanted again: a client may have said yes, or DELAY too
+	 * often, and have kept it. */
 	if (status == NFS4_OK || cb->cb_tries + 1 >= CB_TRIES) {
 		l->l_queued = false;
 		return false;
@@ -370,8 +386,12 @@ static void recall_lost(struct st *st, struct st_cb *cb)
 	st_recall_queue(st, l);
 }
 
-static const struct st_cb_kind recall_kind = {
-	.k_op = OP_CB_LAYOUTRECALL, .k_metric = ST_CB_LAYOUTRECALL, .k_encode = recall_encode, .k_done = recall_done, .k_lost = recall_lost, .k_grants = recall_grants};
+static const struct st_cb_kind recall_kind = {.k_op = OP_CB_LAYOUTRECALL,
+					      .k_metric = ST_CB_LAYOUTRECALL,
+					      .k_encode = recall_encode,
+					      .k_done = recall_done,
+					      .k_lost = recall_lost,
+					      .k_grants = recall_grants};
 
 /* The stateid's seqid goes up by one with the first (RFC 8881 section 12.5.5.2.1). */
 void st_recall_queue(struct st *st, struct st_layout *l)
@@ -386,7 +406,8 @@ void st_recall_queue(struct st *st, struct st_layout *l)
 	l->l_recalled = true;
 	cb = st_cb_new(l->l_client, &recall_kind, l->l_fh, l->l_fhlen, &s);
 	if (!cb) {
-		l->l_client->cl_recalls_wait = true; /* its next session carries it, or the deadline ends the wait */
+		/* its next session carries it, or the deadline ends the wait */
+		l->l_client->cl_recalls_wait = true;
 		return;
 	}
 	l->l_queued = true;
@@ -396,8 +417,9 @@ void st_recall_queue(struct st *st, struct st_layout *l)
 
 /* ---- CB_NOTIFY_DEVICEID (section 20.12) ---- */
 
-/* CHANGE, and one in each callback: layouts that name the device are out, so DELETE may not be said; and the stock client (7.2) does not read the last word of a
- * CHANGE, which stands in nothing's way when nothing follows. It drops what it knows of the device for both. */
+/* CHANGE, and one in each callback: layouts that name the device are out, so DELETE may not be
+ * said; and the stock client (7.2) does not read the last word of a CHANGE, which stands in
+ * nothing's way when nothing follows. It drops what it knows of the device for both. */
 static void device_encode(const struct st_cb *cb, struct xdr_out *x)
 {
 	xdr_put_u32(x, 1);
@@ -409,7 +431,10 @@ static void device_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_bool(x, true); /* the old addresses serve nobody any more */
 }
 
-static const struct st_cb_kind device_kind = {.k_op = OP_CB_NOTIFY_DEVICEID, .k_metric = ST_CB_NOTIFY_DEVICEID, .k_encode = device_encode, .k_done = notify_done};
+static const struct st_cb_kind device_kind = {.k_op = OP_CB_NOTIFY_DEVICEID,
+					      .k_metric = ST_CB_NOTIFY_DEVICEID,
+					      .k_encode = device_encode,
+					      .k_done = notify_done};
 
 static void device_gone_encode(const struct st_cb *cb, struct xdr_out *x)
 {
@@ -421,13 +446,19 @@ static void device_gone_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_fixed(x, cb->cb_arg, NFS4_DEVICEID4_SIZE);
 }
 
-static const struct st_cb_kind device_gone_kind = {.k_op = OP_CB_NOTIFY_DEVICEID, .k_metric = ST_CB_NOTIFY_DEVICEID, .k_encode = device_gone_encode, .k_done = notify_done};
+static const struct st_cb_kind device_gone_kind = {.k_op = OP_CB_NOTIFY_DEVICEID,
+						   .k_metric = ST_CB_NOTIFY_DEVICEID,
+						   .k_encode = device_gone_encode,
+						   .k_done = notify_done};
 
-/* A client that cannot be told now finds out by itself: the old addresses do not answer, and it asks again. */
-static void device_tell(struct st *st, const struct st_cb_kind *kind, const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
+/* A client that cannot be told now finds out by itself: the old addresses do not answer, and it
+ * asks again. */
+static void device_tell(struct st *st, const struct st_cb_kind *kind,
+			const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
 {
 	st_all_lock(st);
-	hash_each(&st->st_clients, i, l, next) {
+	hash_each(&st->st_clients, i, l, next)
+	{
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 		struct st_session *s;
 		bool asked = kind == &device_kind ? c->cl_notified : c->cl_notified_gone;

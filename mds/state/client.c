@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <sodium.h>
 
-#define EXPIRE_BATCH 1024 /* clients evicted in one tick */
-#define CLOSE_BATCH 64    /* records deleted or marked in one mutation */
-#define UNCLOSED_NS 1000000000ull /* before the end of grace is written again that could not be */
-#define ROOMS_NS 1000000000ull
+#define EXPIRE_BATCH 1024	   /* clients evicted in one tick */
+#define CLOSE_BATCH  64		   /* records deleted or marked in one mutation */
+#define UNCLOSED_NS  1000000000ull /* before the end of grace is written again that could not be */
+#define ROOMS_NS     1000000000ull
 
 /* A row of version 1 ends before the flags. */
 struct client_rec {
@@ -24,7 +24,8 @@ FORMAT_AT(struct client_rec, r_number, 1, 4);
 FORMAT_AT(struct client_rec, r_verifier, 5, 8);
 FORMAT_AT(struct client_rec, r_flags, 13, 1);
 #define RECORD_V1_LEN offsetof(struct client_rec, r_flags)
-enum { RECORD_OWES = 1 }; /* grace ended before its RECLAIM_COMPLETE: others may have locked since what it had */
+/* grace ended before its RECLAIM_COMPLETE: others may have locked since what it had */
+enum { RECORD_OWES = 1 };
 
 static bool record_get(struct kv_slice v, struct client_rec *r)
 {
@@ -43,17 +44,20 @@ static int record_set(struct kv_txn *t, const uint8_t h[32], struct client_rec *
 	return ns_row_put(t, NS_T_CLIENT, h, 32, r, r->r_flags ? sizeof(*r) : RECORD_V1_LEN);
 }
 
-/* The principal is part of the name: who says another's owner after a restart, and is another, reclaims nothing. */
+/* The principal is part of the name: who says another's owner after a restart, and is another,
+ * reclaims nothing. */
 static void record_key(struct st_client *c)
 {
-	uint32_t part[3] = {htole32(c->cl_owner_len), htole32(c->cl_flavor), htole32(c->cl_principal ? 0 : c->cl_uid)};
+	uint32_t part[3] = {htole32(c->cl_owner_len), htole32(c->cl_flavor),
+			    htole32(c->cl_principal ? 0 : c->cl_uid)};
 	crypto_generichash_state h;
 
 	crypto_generichash_init(&h, NULL, 0, sizeof(c->cl_key));
 	crypto_generichash_update(&h, (const uint8_t *)part, sizeof(part));
 	crypto_generichash_update(&h, c->cl_owner, c->cl_owner_len);
 	if (c->cl_principal)
-		crypto_generichash_update(&h, (const uint8_t *)c->cl_principal, strlen(c->cl_principal));
+		crypto_generichash_update(&h, (const uint8_t *)c->cl_principal,
+					  strlen(c->cl_principal));
 	crypto_generichash_final(&h, c->cl_key, sizeof(c->cl_key));
 }
 
@@ -67,7 +71,8 @@ static uint64_t hash_of_hash(const uint8_t h[32])
 
 static struct st_record *record_find(struct st *st, const uint8_t h[32])
 {
-	for (struct hash_link *l = hash_first(&st->st_records, hash_of_hash(h)); l; l = hash_next(l)) {
+	for (struct hash_link *l = hash_first(&st->st_records, hash_of_hash(h)); l;
+	     l = hash_next(l)) {
 		struct st_record *r = hash_entry(l, struct st_record, r_link);
 
 		if (memcmp(r->r_hash, h, 32) == 0)
@@ -115,7 +120,8 @@ static int mark_load(void *arg, struct kv_slice id, struct kv_slice val)
 	return 0;
 }
 
-int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms, uint32_t courtesy_ms)
+int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms,
+	      uint32_t courtesy_ms)
 {
 	struct st *st = aligned_alloc(64, sizeof(*st));
 	struct kv_txn *t;
@@ -141,23 +147,42 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	st->st_started_ns = st_now_ns(st);
 	st->st_next = 1;
 	st->st_kept_max = ST_KEPT_MAX;
-	salt = hash_u64(hash_bytes(ns_super(ns)->su_uuid, sizeof(ns_super(ns)->su_uuid)) + ((uint64_t)ns_super(ns)->su_fs << 16) + ns_super(ns)->su_incarnation);
+	salt = hash_u64(hash_bytes(ns_super(ns)->su_uuid, sizeof(ns_super(ns)->su_uuid)) +
+			((uint64_t)ns_super(ns)->su_fs << 16) + ns_super(ns)->su_incarnation);
 	st->st_salt = (uint32_t)(salt >> 32);
 	st->st_epoch = (uint32_t)st->st_boot ^ st->st_salt;
 	st_ids_init(&st->st_ids, ns_super(ns));
 	st->st_verifier = (st->st_boot << 20 | 0x77656) ^ salt;
-	st->st_callbacks[ST_CB_LAYOUTRECALL] = metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
-	st->st_callbacks[ST_CB_NOTIFY_LOCK] = metric_counter("weft_mds_lock_notifies_total", "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
-	st->st_callbacks[ST_CB_OFFLOAD] = metric_counter("weft_mds_offload_callbacks_total", "CB_OFFLOAD sent: an asynchronous copy has ended", "");
-	st->st_callbacks[ST_CB_RECALL] = metric_counter("weft_mds_delegation_recalls_total", "Delegation recalls sent", "");
-	st->st_callbacks[ST_CB_GETATTR] = metric_counter("weft_mds_delegation_getattrs_total", "CB_GETATTR sent to holders of write delegations", "");
-	st->st_callbacks[ST_CB_NOTIFY_DEVICEID] = metric_counter("weft_mds_device_notifies_total", "CB_NOTIFY_DEVICEID sent: a data server's addresses or limits are others", "");
-	st->st_callbacks[ST_CB_RECALL_ANY] = metric_counter("weft_mds_recall_any_total", "CB_RECALL_ANY sent: too many delegations are out", "");
-	st->st_deleg_given[0] = metric_counter("weft_mds_delegations_given_total", "Delegations given", "type=\"read\"");
-	st->st_deleg_given[1] = metric_counter("weft_mds_delegations_given_total", "Delegations given", "type=\"write\"");
-	st->st_deleg_wasted = metric_counter("weft_mds_delegations_wasted_total", "Delegations that were recalled or came back within a second", "");
-	st->st_deleg_revoked = metric_counter("weft_mds_delegations_revoked_total", "Delegations taken away at the recall deadline", "");
-	st->st_revoked = metric_counter("weft_mds_layout_revoked_total", "Layouts taken away at the recall deadline", "");
+	st->st_callbacks[ST_CB_LAYOUTRECALL] =
+		metric_counter("weft_mds_layout_recalls_total", "Layout recalls sent", "");
+	st->st_callbacks[ST_CB_NOTIFY_LOCK] =
+		metric_counter("weft_mds_lock_notifies_total",
+			       "CB_NOTIFY_LOCK sent: a lock that was waited for may be had", "");
+	st->st_callbacks[ST_CB_OFFLOAD] =
+		metric_counter("weft_mds_offload_callbacks_total",
+			       "CB_OFFLOAD sent: an asynchronous copy has ended", "");
+	st->st_callbacks[ST_CB_RECALL] =
+		metric_counter("weft_mds_delegation_recalls_total", "Delegation recalls sent", "");
+	st->st_callbacks[ST_CB_GETATTR] =
+		metric_counter("weft_mds_delegation_getattrs_total",
+			       "CB_GETATTR sent to holders of write delegations", "");
+	st->st_callbacks[ST_CB_NOTIFY_DEVICEID] = metric_counter(
+		"weft_mds_device_notifies_total",
+		"CB_NOTIFY_DEVICEID sent: a data server's addresses or limits are others", "");
+	st->st_callbacks[ST_CB_RECALL_ANY] =
+		metric_counter("weft_mds_recall_any_total",
+			       "CB_RECALL_ANY sent: too many delegations are out", "");
+	st->st_deleg_given[0] = metric_counter("weft_mds_delegations_given_total",
+					       "Delegations given", "type=\"read\"");
+	st->st_deleg_given[1] = metric_counter("weft_mds_delegations_given_total",
+					       "Delegations given", "type=\"write\"");
+	st->st_deleg_wasted =
+		metric_counter("weft_mds_delegations_wasted_total",
+			       "Delegations that were recalled or came back within a second", "");
+	st->st_deleg_revoked = metric_counter("weft_mds_delegations_revoked_total",
+					      "Delegations taken away at the recall deadline", "");
+	st->st_revoked = metric_counter("weft_mds_layout_revoked_total",
+					"Layouts taken away at the recall deadline", "");
 	err = kv_read_begin(ns_kv(ns), &t);
 	if (err)
 		return err;
@@ -190,16 +215,19 @@ struct st_client *st_client_get(struct st *st, uint64_t id)
 
 struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t len, bool confirmed)
 {
-	for (struct hash_link *l = hash_first(&st->st_owners, hash_bytes(owner, len)); l; l = hash_next(l)) {
+	for (struct hash_link *l = hash_first(&st->st_owners, hash_bytes(owner, len)); l;
+	     l = hash_next(l)) {
 		struct st_client *c = hash_entry(l, struct st_client, cl_owner_link);
 
-		if (c->cl_owner_len == len && c->cl_confirmed == confirmed && memcmp(c->cl_owner, owner, len) == 0)
+		if (c->cl_owner_len == len && c->cl_confirmed == confirmed &&
+		    memcmp(c->cl_owner, owner, len) == 0)
 			return c;
 	}
 	return NULL;
 }
 
-struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, const uint8_t verifier[8])
+struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len,
+				const uint8_t verifier[8])
 {
 	struct st_client *c = aligned_alloc(64, sizeof(*c));
 
@@ -217,7 +245,8 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len, 
 	record_key(c);
 	do
 		c->cl_id = st_id_client(&st->st_ids, st->st_epoch, (uint32_t)st->st_next++);
-	while (!c->cl_id || st_client_get(st, c->cl_id)); /* 0 is nobody; the counter went round while one lived */
+	/* 0 is nobody; the counter went round while one lived */
+	while (!c->cl_id || st_client_get(st, c->cl_id));
 	c->cl_st = st;
 	c->cl_cs_seq = 1;
 	c->cl_refs = 1;
@@ -238,7 +267,8 @@ fail:
 
 static struct st_place *place_find(const struct st *st, const uint8_t addr[16])
 {
-	for (struct hash_link *l = hash_first(&st->st_places, hash_bytes(addr, 16)); l; l = hash_next(l)) {
+	for (struct hash_link *l = hash_first(&st->st_places, hash_bytes(addr, 16)); l;
+	     l = hash_next(l)) {
 		struct st_place *p = hash_entry(l, struct st_place, pl_link);
 
 		if (memcmp(p->pl_addr, addr, 16) == 0)
@@ -299,7 +329,9 @@ uint64_t st_client_oldest(struct st *st, const uint8_t *addr)
 
 		if (at && c->cl_place != at)
 			continue;
-		if (!atomic_load(&c->cl_evicting) && st_lease_expired(st, c) && (!oldest || atomic_load(&c->cl_renewed_ns) < atomic_load(&oldest->cl_renewed_ns)))
+		if (!atomic_load(&c->cl_evicting) && st_lease_expired(st, c) &&
+		    (!oldest ||
+		     atomic_load(&c->cl_renewed_ns) < atomic_load(&oldest->cl_renewed_ns)))
 			oldest = c;
 	}
 	return oldest ? oldest->cl_id : 0;
@@ -368,7 +400,8 @@ void st_client_destroy(struct st *st, struct st_client *c)
 
 /* ---- records ---- */
 
-int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const uint8_t verifier[8], uint32_t *number, uint32_t *old)
+int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const uint8_t verifier[8],
+		  uint32_t *number, uint32_t *old)
 {
 	struct client_rec r;
 	struct kv_slice have;
@@ -396,7 +429,8 @@ int st_record_del(struct st *st, struct kv_txn *t, const uint8_t h[32], uint32_t
 	struct client_rec r;
 
 	(void)st;
-	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) || r.r_number != number)
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) ||
+	    r.r_number != number)
 		return 0;
 	return ns_row_del(t, NS_T_CLIENT, h, 32);
 }
@@ -430,7 +464,8 @@ static int living_row(void *arg, struct kv_slice id, struct kv_slice val)
 	return record_get(val, &r) ? living_add(arg, r.r_number) : -EIO;
 }
 
-/* The rows first: who is confirmed after them has a number above, and who is not in memory by then is gone. */
+/* The rows first: who is confirmed after them has a number above, and who is not in memory by then
+ * is gone. */
 int st_living(struct st *st, uint32_t **numbers, size_t *n, uint32_t *next)
 {
 	struct living lv = {0};
@@ -444,7 +479,8 @@ int st_living(struct st *st, uint32_t **numbers, size_t *n, uint32_t *next)
 		err = ns_rows(t, NS_T_CLIENT, "", 0, living_row, &lv);
 	kv_read_end(t);
 	st_look_lock(st);
-	hash_each(&st->st_clients, i, l, link) {
+	hash_each(&st->st_clients, i, l, link)
+	{
 		const struct st_client *c = hash_entry(l, struct st_client, cl_link);
 
 		if (!err && c->cl_number)
@@ -465,7 +501,8 @@ int st_record_complete(struct kv_txn *t, const uint8_t h[32])
 	struct kv_slice have;
 	struct client_rec r;
 
-	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) || !(r.r_flags & RECORD_OWES))
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) ||
+	    !(r.r_flags & RECORD_OWES))
 		return 0;
 	r.r_flags &= (uint8_t)~RECORD_OWES;
 	return record_set(t, h, &r);
@@ -514,10 +551,12 @@ void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_
 {
 	struct st_record *r = record_find(st, h);
 
-	for (struct hash_link *l = hash_first(&st->st_owners, hash_bytes(owner, len)); l; l = hash_next(l)) {
+	for (struct hash_link *l = hash_first(&st->st_owners, hash_bytes(owner, len)); l;
+	     l = hash_next(l)) {
 		const struct st_client *c = hash_entry(l, struct st_client, cl_owner_link);
 
-		if ((c->cl_confirmed || c->cl_confirming) && memcmp(c->cl_key, h, sizeof(c->cl_key)) == 0)
+		if ((c->cl_confirmed || c->cl_confirming) &&
+		    memcmp(c->cl_key, h, sizeof(c->cl_key)) == 0)
 			return;
 	}
 	if (r)
@@ -546,7 +585,8 @@ void st_record_paid(struct st *st, const uint8_t h[32])
 
 void st_marks_judge(struct st *st)
 {
-	st_each(st, ST_FILE, l) {
+	st_each(st, ST_FILE, l)
+	{
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		if (f->f_judge_boot)
@@ -558,7 +598,8 @@ void st_marks_judge(struct st *st)
 /* locked: some recorded client has no client again, and has not said that it has all it had. */
 static bool records_lost(struct st *st)
 {
-	hash_each(&st->st_records, i, l, next) {
+	hash_each(&st->st_records, i, l, next)
+	{
 		const struct st_record *r = hash_entry(l, struct st_record, r_link);
 
 		if (!r->r_done && !r->r_back)
@@ -570,7 +611,8 @@ static bool records_lost(struct st *st)
 /* locked: some are to be marked or deleted. */
 static bool records_open(struct st *st)
 {
-	hash_each(&st->st_records, i, l, next) {
+	hash_each(&st->st_records, i, l, next)
+	{
 		const struct st_record *r = hash_entry(l, struct st_record, r_link);
 
 		if (!r->r_done && !r->r_closed)
@@ -590,7 +632,9 @@ static void grace_end(struct st *st)
 		 st->st_reclaimers);
 }
 
-int st_records_close(struct st *st, struct kv_txn *t, int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg, bool *more)
+int st_records_close(struct st *st, struct kv_txn *t,
+		     int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg,
+		     bool *more)
 {
 	struct close {
 		uint8_t hash[32];
@@ -599,7 +643,8 @@ int st_records_close(struct st *st, struct kv_txn *t, int (*evict)(void *arg, st
 	int n = 0, gone = 0, err = 0;
 
 	st_all_lock(st);
-	hash_each(&st->st_records, i, l, next) {
+	hash_each(&st->st_records, i, l, next)
+	{
 		struct st_record *r = hash_entry(l, struct st_record, r_link);
 
 		if (r->r_done || r->r_closed || n == CLOSE_BATCH)
@@ -634,7 +679,8 @@ int st_records_close(struct st *st, struct kv_txn *t, int (*evict)(void *arg, st
 void st_records_closed(struct st *st, int err, bool more)
 {
 	st_all_lock(st);
-	hash_each(&st->st_records, i, l, next) {
+	hash_each(&st->st_records, i, l, next)
+	{
 		struct st_record *r = hash_entry(l, struct st_record, r_link);
 
 		if (!r->r_closing)
@@ -662,8 +708,9 @@ static bool client_idle(const struct st_client *c)
 	return !st_open_next(c, NULL) && !st_layout_next(c, NULL);
 }
 
-/* A client with state whose lease has run out keeps it until somebody conflicts (a courteous server, RFC 8881 section
- * 8.4.3 allows it), or until the courtesy ends, so that the dead do not pile up. */
+/* A client with state whose lease has run out keeps it until somebody conflicts (a courteous
+ * server, RFC 8881 section 8.4.3 allows it), or until the courtesy ends, so that the dead do not
+ * pile up. */
 static bool client_is_over(const struct st *st, struct st_client *c, bool idle, uint64_t now)
 {
 	/* One that is not confirmed goes after a lease (section 18.35.4). */
@@ -676,20 +723,28 @@ static bool client_is_over(const struct st *st, struct st_client *c, bool idle, 
 
 static bool grace_is_over(const struct st *st, uint64_t now)
 {
-	return atomic_load(&st->st_in_grace) && !st->st_closing && st_since(st->st_unclosed_ns, now) > UNCLOSED_NS &&
-	       (st->st_reclaimers == 0 || st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
+	return atomic_load(&st->st_in_grace) && !st->st_closing &&
+	       st_since(st->st_unclosed_ns, now) > UNCLOSED_NS &&
+	       (st->st_reclaimers == 0 ||
+		st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
 }
 
-/* Looked at: is there anything for which all must be locked? Room that an idle client has not given back yet makes it look busy for a while. */
+/* Looked at: is there anything for which all must be locked? Room that an idle client has not given
+ * back yet makes it look busy for a while. */
 static bool tick_is_due(struct st *st, uint64_t now)
 {
-	bool rooms = st_since(atomic_load(&st->st_rooms_ns), now) > ROOMS_NS, due = grace_is_over(st, now) || st_deleg_many(st) || (st->st_orphaned && !atomic_load(&st->st_in_grace));
+	bool rooms = st_since(atomic_load(&st->st_rooms_ns), now) > ROOMS_NS,
+	     due = grace_is_over(st, now) || st_deleg_many(st) ||
+		   (st->st_orphaned && !atomic_load(&st->st_in_grace));
 
 	if (rooms)
 		atomic_store(&st->st_rooms_ns, now);
-	hash_each(&st->st_clients, i, l, next) {
+	hash_each(&st->st_clients, i, l, next)
+	{
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
-		bool some = atomic_load(&c->cl_counts.ct_n[ST_N_OPENS]) || atomic_load(&c->cl_counts.ct_n[ST_N_DELEGS]) || atomic_load(&c->cl_counts.ct_n[ST_N_LAYOUTS]);
+		bool some = atomic_load(&c->cl_counts.ct_n[ST_N_OPENS]) ||
+			    atomic_load(&c->cl_counts.ct_n[ST_N_DELEGS]) ||
+			    atomic_load(&c->cl_counts.ct_n[ST_N_LAYOUTS]);
 
 		due |= atomic_load(&c->cl_nrecalled) || client_is_over(st, c, !some, now);
 		if (rooms && some)
@@ -723,7 +778,8 @@ void st_tick(struct st *st)
 			grace_end(st);
 		over = true;
 	}
-	hash_each(&st->st_clients, i, l, next) {
+	hash_each(&st->st_clients, i, l, next)
+	{
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 		bool gone = client_is_over(st, c, client_idle(c), now);
 

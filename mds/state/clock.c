@@ -1,13 +1,14 @@
 /*
  * clock.c - the time by which clients are silent.
  *
- * A process that was stopped, swapped out or moved to another machine hears nobody, and every client
- * looks silent for as long. So that time does not count: the clock of leases, grace and recalls stands
- * still while nobody has looked at it for PAUSE_NS. Each tick looks at it, four times a second. Whoever
- * looks first after a pause takes it off, on any thread, before anything is decided by the time.
+ * A process that was stopped, swapped out or moved to another machine hears nobody, and every
+ * client looks silent for as long. So that time does not count: the clock of leases, grace and
+ * recalls stands still while nobody has looked at it for PAUSE_NS. Each tick looks at it, four
+ * times a second. Whoever looks first after a pause takes it off, on any thread, before anything is
+ * decided by the time.
  *
- * All of the pause is taken off, and some of it may have been read as time before: so the clock goes
- * back, by PAUSE_NS at most. Who compares two times of it asks st_since.
+ * All of the pause is taken off, and some of it may have been read as time before: so the clock
+ * goes back, by PAUSE_NS at most. Who compares two times of it asks st_since.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -37,11 +38,13 @@ uint64_t st_now_ns(struct st *st)
 {
 	uint64_t paused, now;
 
-	/* Who is interrupted here by a pause that another takes off must not take it off a time of before. */
+	/* Who is interrupted here by a pause that another takes off must not take it off a time of
+	 * before. */
 	do {
 		paused = atomic_load_explicit(&st->st_paused_ns, memory_order_acquire);
 		now = clock_mono_ns();
-		if (now > atomic_load_explicit(&st->st_clock_seen_ns, memory_order_acquire) + PAUSE_NS)
+		if (now >
+		    atomic_load_explicit(&st->st_clock_seen_ns, memory_order_acquire) + PAUSE_NS)
 			clock_paused(st, now);
 	} while (paused != atomic_load_explicit(&st->st_paused_ns, memory_order_acquire));
 	return now - paused;

@@ -1,9 +1,10 @@
-/* count.c - how much state clients have, and which: lists and counts that are written by all threads, none of them by each operation. */
+/* count.c - how much state clients have, and which: lists and counts that are written by all
+ * threads, none of them by each operation. */
 #include "base/clock.h"
 #include "mds/state/st.h"
 
 #define PORTION_MOST 32u
-#define GATHER_NS 1000000000ull
+#define GATHER_NS    1000000000ull
 
 _Static_assert(ST_STRIPES <= 8 && ST_COUNTS <= 8, "ct_roomy and sp_used have a bit for each");
 
@@ -24,14 +25,16 @@ static unsigned counts_of(struct st_client *c, struct st_counts *of[3])
 	return n;
 }
 
-/* The more of them a count is of, the sooner it rises, and the later it falls: st_others_have compares them. */
+/* The more of them a count is of, the sooner it rises, and the later it falls: st_others_have
+ * compares them. */
 static void taken(struct st_client *c, enum st_count what, uint32_t more)
 {
 	struct st_counts *of[3];
 
 	for (unsigned i = counts_of(c, of); i-- > 0;) {
 		if (i == 0)
-			atomic_fetch_add(&c->cl_counts.ct_takes, 1); /* behind all's, ahead of the client's */
+			atomic_fetch_add(&c->cl_counts.ct_takes,
+					 1); /* behind all's, ahead of the client's */
 		atomic_fetch_add(&of[i]->ct_n[what], more);
 	}
 }
@@ -51,7 +54,8 @@ static bool is_tight(const struct st_client *c, enum st_count what)
 	const struct st *st = c->cl_st;
 	const uint32_t *most = st ? st->st_most[what] : NULL;
 
-	return !st || atomic_load(&c->cl_counts.ct_n[what]) > most[0] / 2 || (c->cl_place && atomic_load(&c->cl_place->pl_counts.ct_n[what]) > most[1] / 2) ||
+	return !st || atomic_load(&c->cl_counts.ct_n[what]) > most[0] / 2 ||
+	       (c->cl_place && atomic_load(&c->cl_place->pl_counts.ct_n[what]) > most[1] / 2) ||
 	       atomic_load(&st->st_counts.ct_n[what]) > most[2] / 2;
 }
 
@@ -64,7 +68,8 @@ static uint8_t portion(const struct st_client *c, enum st_count what)
 
 static void set_roomy(struct st_client *c, const struct st_stripe *sp, bool has)
 {
-	uint8_t bit = (uint8_t)(1u << (sp - c->cl_stripe)), was = atomic_load(&c->cl_counts.ct_roomy);
+	uint8_t bit = (uint8_t)(1u << (sp - c->cl_stripe)),
+		was = atomic_load(&c->cl_counts.ct_roomy);
 
 	if (has && !(was & bit))
 		atomic_fetch_or(&c->cl_counts.ct_roomy, bit);
@@ -75,7 +80,8 @@ static void set_roomy(struct st_client *c, const struct st_stripe *sp, bool has)
 /* sp_lock is held. */
 static void count(struct st_client *c, struct st_stripe *sp, enum st_count what, int more)
 {
-	uint8_t room = atomic_load(&sp->sp_room[what]), n = portion(c, what), bit = (uint8_t)(1u << what);
+	uint8_t room = atomic_load(&sp->sp_room[what]), n = portion(c, what),
+		bit = (uint8_t)(1u << what);
 
 	if (!(atomic_load(&sp->sp_used) & bit))
 		atomic_fetch_or(&sp->sp_used, bit);
@@ -102,11 +108,13 @@ void st_count(struct st_client *c, enum st_count what, int more)
 	pthread_mutex_unlock(&sp->sp_lock);
 }
 
-void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr, uint32_t of_all)
+void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr,
+		    uint32_t of_all)
 {
 	uint32_t n = of_client / 256;
 
-	memcpy(st->st_most[what], (uint32_t[]){of_client, of_addr, of_all}, sizeof(st->st_most[what]));
+	memcpy(st->st_most[what], (uint32_t[]){of_client, of_addr, of_all},
+	       sizeof(st->st_most[what]));
 	n = of_addr / 4096 < n ? of_addr / 4096 : n;
 	n = of_all / 16384 < n ? of_all / 16384 : n;
 	st->st_portion[what] = (uint8_t)(n < PORTION_MOST ? n : PORTION_MOST);
@@ -130,24 +138,28 @@ uint32_t st_number(struct st *st, enum st_count what)
 {
 	uint32_t n = 0;
 
-	hash_each(&st->st_clients, i, l, next)
-		n += st_client_number(hash_entry(l, struct st_client, cl_link), what);
+	hash_each(&st->st_clients, i, l, next) n +=
+		st_client_number(hash_entry(l, struct st_client, cl_link), what);
 	return n;
 }
 
 /*
- * All these reads and writes are of one order (seq_cst). What the client takes is in all's count, then in ct_takes, then in its own; what it gives leaves its own before all's. So where ct_takes stood
- * still, whatever rose in its own count by the time that is read, all's had before: all, read first, was at least mine, and with another's more than that.
+ * All these reads and writes are of one order (seq_cst). What the client takes is in all's count,
+ * then in ct_takes, then in its own; what it gives leaves its own before all's. So where ct_takes
+ * stood still, whatever rose in its own count by the time that is read, all's had before: all, read
+ * first, was at least mine, and with another's more than that.
  */
 bool st_others_have(const struct st_client *c, enum st_count what)
 {
 	uint64_t takes = atomic_load(&c->cl_counts.ct_takes);
-	uint32_t all = c->cl_st ? atomic_load(&c->cl_st->st_counts.ct_n[what]) : UINT32_MAX, mine = atomic_load(&c->cl_counts.ct_n[what]);
+	uint32_t all = c->cl_st ? atomic_load(&c->cl_st->st_counts.ct_n[what]) : UINT32_MAX,
+		 mine = atomic_load(&c->cl_counts.ct_n[what]);
 
 	return all > mine || atomic_load(&c->cl_counts.ct_takes) != takes;
 }
 
-/* Of the kinds in which, a bit each; and of the others, unless they were used since the last time. */
+/* Of the kinds in which, a bit each; and of the others, unless they were used since the last
+ * time. */
 static void rooms_back(struct st_client *c, uint8_t which, bool unused)
 {
 	for (unsigned i = 0; i < ST_STRIPES && atomic_load(&c->cl_counts.ct_roomy); i++) {
@@ -205,7 +217,8 @@ bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what)
 
 	if (now - was < GATHER_NS || !atomic_compare_exchange_strong(last, &was, now))
 		return false;
-	hash_each(&st->st_clients, i, l, next) {
+	hash_each(&st->st_clients, i, l, next)
+	{
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 
 		if (!at || c->cl_place == at)

@@ -1,13 +1,16 @@
-/* Delegations: who has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10, sections 20.1, 20.2 and 20.6; RFC 9754). Under the file's lock, or all's; what calls a client back, or walks over its delegations, under all's. */
+/* Delegations: who has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10, sections 20.1,
+ * 20.2 and 20.6; RFC 9754). Under the file's lock, or all's; what calls a client back, or walks
+ * over its delegations, under all's. */
 #include "mds/state/st.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <errno.h>
 
-#define REVOKED_MAX 1024u       /* stateids kept of a client that does not free them */
-#define WASTED_NS 1000000000ull
-#define UNKNOWN_TRIES 20u       /* a client that says so often, over a second, that it has no such delegation has none */
+#define REVOKED_MAX 1024u /* stateids kept of a client that does not free them */
+#define WASTED_NS   1000000000ull
+/* a client that says so often, over a second, that it has no such delegation has none */
+#define UNKNOWN_TRIES 20u
 
 struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c)
 {
@@ -18,14 +21,17 @@ struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c)
 	return NULL;
 }
 
-bool st_deleg_conflicts(const struct st_open *o, const struct st_client *client, uint32_t access, uint32_t deny)
+bool st_deleg_conflicts(const struct st_open *o, const struct st_client *client, uint32_t access,
+			uint32_t deny)
 {
 	if (!o->o_deleg || o->o_client == client)
 		return false;
-	return o->o_deleg->dg_type == OPEN_DELEGATE_WRITE || (access & OPEN4_SHARE_ACCESS_WRITE) || (deny & OPEN4_SHARE_ACCESS_READ);
+	return o->o_deleg->dg_type == OPEN_DELEGATE_WRITE || (access & OPEN4_SHARE_ACCESS_WRITE) ||
+	       (deny & OPEN4_SHARE_ACCESS_READ);
 }
 
-bool st_file_deleg_conflict(const struct st_file *f, const struct st_client *client, uint32_t access, uint32_t deny)
+bool st_file_deleg_conflict(const struct st_file *f, const struct st_client *client,
+			    uint32_t access, uint32_t deny)
 {
 	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
 		if (st_deleg_conflicts(o, client, access, deny))
@@ -47,7 +53,8 @@ static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
 {
 	xdr_put_u32(x, cb->cb_sid.seqid);
 	xdr_put_fixed(x, cb->cb_sid.other, NFS4_OTHER_SIZE);
-	xdr_put_bool(x, false); /* not because of a truncation to zero: what is written may matter */
+	/* not because of a truncation to zero: what is written may matter */
+	xdr_put_bool(x, false);
 	xdr_put_opaque(x, cb->cb_fh, cb->cb_fhlen);
 }
 
@@ -65,8 +72,11 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	(void)res;
 	if (!o || status == NFS4_OK)
 		return false;
-	/* The reply that gives it may still be on its way (section 2.10.6.3); a client that has it, and goes on saying so, never took it. */
-	if ((status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE) && cb->cb_tries >= UNKNOWN_TRIES && !cb->cb_referred && st_grants_seen(st, &o->o_deleg->dg_grants)) {
+	/* The reply that gives it may still be on its way (section 2.10.6.3); a client that has it,
+	 * and goes on saying so, never took it. */
+	if ((status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE) &&
+	    cb->cb_tries >= UNKNOWN_TRIES && !cb->cb_referred &&
+	    st_grants_seen(st, &o->o_deleg->dg_grants)) {
 		st->st_orphaned |= o->o_file->f_orphan;
 		st_open_free(st, o);
 		return false;
@@ -84,8 +94,12 @@ static void recall_lost(struct st *st, struct st_cb *cb)
 	st_deleg_recall(st, o);
 }
 
-static const struct st_cb_kind recall_kind = {
-	.k_op = OP_CB_RECALL, .k_metric = ST_CB_RECALL, .k_encode = recall_encode, .k_done = recall_done, .k_lost = recall_lost, .k_grants = recall_grants};
+static const struct st_cb_kind recall_kind = {.k_op = OP_CB_RECALL,
+					      .k_metric = ST_CB_RECALL,
+					      .k_encode = recall_encode,
+					      .k_done = recall_done,
+					      .k_lost = recall_lost,
+					      .k_grants = recall_grants};
 
 void st_deleg_recall(struct st *st, struct st_open *o)
 {
@@ -104,7 +118,8 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 	dg->dg_recalled = true;
 	cb = st_cb_new(o->o_client, &recall_kind, dg->dg_fh, dg->dg_fhlen, &s);
 	if (!cb) {
-		o->o_client->cl_recalls_wait = true; /* its next session carries it, or the deadline ends the wait */
+		/* its next session carries it, or the deadline ends the wait */
+		o->o_client->cl_recalls_wait = true;
 		return;
 	}
 	dg->dg_queued = true;
@@ -112,7 +127,8 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 	st_cb_queue(st, s, cb);
 }
 
-void st_deleg_recall_file(struct st *st, struct st_file *f, const struct st_client *client, uint32_t access, uint32_t deny)
+void st_deleg_recall_file(struct st *st, struct st_file *f, const struct st_client *client,
+			  uint32_t access, uint32_t deny)
 {
 	for (struct st_open *o = f->f_opens; o; o = o->o_fnext) {
 		if (!st_deleg_conflicts(o, client, access, deny))
@@ -149,7 +165,8 @@ void st_revoked_free(struct st_client *c, const struct st_stateid *sid)
 /* One more than is kept, or no memory: the stateid is then a bad one. */
 static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 {
-	struct st_revoked *v = atomic_load(&c->cl_nrevoked) < REVOKED_MAX ? malloc(sizeof(*v)) : NULL;
+	struct st_revoked *v =
+		atomic_load(&c->cl_nrevoked) < REVOKED_MAX ? malloc(sizeof(*v)) : NULL;
 
 	if (!v)
 		return;
@@ -161,7 +178,8 @@ static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 
 static bool is_overdue(struct st *st, const struct st_open *o)
 {
-	return o->o_deleg && o->o_deleg->dg_recalled && st_since(o->o_deleg->dg_recalled_ns, st_now_ns(st)) > st->st_recall_ms * 1000000ull;
+	return o->o_deleg && o->o_deleg->dg_recalled &&
+	       st_since(o->o_deleg->dg_recalled_ns, st_now_ns(st)) > st->st_recall_ms * 1000000ull;
 }
 
 /* True: it was for writing. */
@@ -179,7 +197,8 @@ static bool deleg_revoke(struct st *st, struct st_open *o)
 }
 
 /* Those of the file that are overdue, or else those that stand against such an access. */
-static bool deleg_revoke_some(struct st *st, uint64_t ino, bool overdue, const struct st_client *client, uint32_t access, uint32_t deny)
+static bool deleg_revoke_some(struct st *st, uint64_t ino, bool overdue,
+			      const struct st_client *client, uint32_t access, uint32_t deny)
 {
 	struct st_file *f = st_file_get(st, ino, false);
 	bool wrote = false;
@@ -202,7 +221,8 @@ bool st_deleg_revoke_overdue(struct st *st, uint64_t ino)
 	return deleg_revoke_some(st, ino, true, NULL, 0, 0);
 }
 
-bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client, uint32_t access, uint32_t deny)
+bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client,
+			  uint32_t access, uint32_t deny)
 {
 	return deleg_revoke_some(st, ino, false, client, access, deny);
 }
@@ -211,7 +231,8 @@ unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *in
 {
 	unsigned n = 0;
 
-	for (const struct st_open *o = atomic_load(&c->cl_nrecalled) ? st_open_next(c, NULL) : NULL; o && n < max; o = st_open_next(c, o)) {
+	for (const struct st_open *o = atomic_load(&c->cl_nrecalled) ? st_open_next(c, NULL) : NULL;
+	     o && n < max; o = st_open_next(c, o)) {
 		if (is_overdue(st, o))
 			ino[n++] = o->o_file->f_ino;
 	}
@@ -289,7 +310,8 @@ bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_ask *a)
 			return false;
 	}
 	len = xdr_get_u32(x);
-	if (x->bad || w[0] != ASK_WORD0 || w[1] || (w[2] && w[2] != ASK_WORD2) || len != 16u + (w[2] ? 24 : 0))
+	if (x->bad || w[0] != ASK_WORD0 || w[1] || (w[2] && w[2] != ASK_WORD2) ||
+	    len != 16u + (w[2] ? 24 : 0))
 		return false;
 	change = xdr_get_u64(x);
 	a->a_size = xdr_get_u64(x);
@@ -321,8 +343,12 @@ static void ask_lost(struct st *st, struct st_cb *cb)
 		st_asks_fail(o->o_deleg);
 }
 
-static const struct st_cb_kind ask_kind = {
-	.k_op = OP_CB_GETATTR, .k_metric = ST_CB_GETATTR, .k_brief = true, .k_encode = ask_encode, .k_done = ask_done, .k_lost = ask_lost};
+static const struct st_cb_kind ask_kind = {.k_op = OP_CB_GETATTR,
+					   .k_metric = ST_CB_GETATTR,
+					   .k_brief = true,
+					   .k_encode = ask_encode,
+					   .k_done = ask_done,
+					   .k_lost = ask_lost};
 
 void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
 {
@@ -334,7 +360,9 @@ void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
 	dg->dg_asks = a;
 	if (dg->dg_asking)
 		return;
-	cb = st_lease_expired(st, o->o_client) ? NULL : st_cb_new(o->o_client, &ask_kind, dg->dg_fh, dg->dg_fhlen, &s);
+	cb = st_lease_expired(st, o->o_client)
+		     ? NULL
+		     : st_cb_new(o->o_client, &ask_kind, dg->dg_fh, dg->dg_fhlen, &s);
 	if (!cb || !atomic_load(&s->se_cb_conn)) { /* there is no way to it now */
 		free(cb);
 		st_asks_fail(dg);
@@ -384,7 +412,8 @@ bool st_heat_contended(const struct st *st, uint64_t ino)
 {
 	const struct st_heat *h = entry_of(st, ino);
 
-	return h->h_ino == ino && h->h_conflict && now_tenths() - h->h_conflict <= st->st_lease_ms / 100;
+	return h->h_ino == ino && h->h_conflict &&
+	       now_tenths() - h->h_conflict <= st->st_lease_ms / 100;
 }
 
 void st_heat_conflict(struct st *st, uint64_t ino)
@@ -437,8 +466,11 @@ static bool thin_done(struct st *st, struct st_cb *cb, int64_t status, struct xd
 	return false;
 }
 
-static const struct st_cb_kind thin_kind = {
-	.k_op = OP_CB_RECALL_ANY, .k_metric = ST_CB_RECALL_ANY, .k_encode = thin_encode, .k_done = thin_done, .k_lost = thin_lost};
+static const struct st_cb_kind thin_kind = {.k_op = OP_CB_RECALL_ANY,
+					    .k_metric = ST_CB_RECALL_ANY,
+					    .k_encode = thin_encode,
+					    .k_done = thin_done,
+					    .k_lost = thin_lost};
 
 /* Three quarters of what there may be. */
 bool st_deleg_many(const struct st *st)
@@ -456,7 +488,8 @@ void st_deleg_thin(struct st *st)
 	if (!st_deleg_many(st) || !st->st_clients.h_count)
 		return;
 	share = st_number(st, ST_N_DELEGS) / st->st_clients.h_count;
-	hash_each(&st->st_clients, i, l, next) {
+	hash_each(&st->st_clients, i, l, next)
+	{
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 		uint32_t has = st_client_number(c, ST_N_DELEGS);
 		struct st_session *s;

@@ -90,7 +90,8 @@ struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
 void st_file_put(struct st *st, struct st_file *f)
 {
 	file_unwatch(f);
-	if (f->f_opens || f->f_layouts || f->f_waits || f->f_removing || f->f_excl || f->f_marked || f->f_mark_durable || f->f_judge || f->f_orphan || f->f_pins || f->f_halves)
+	if (f->f_opens || f->f_layouts || f->f_waits || f->f_removing || f->f_excl || f->f_marked ||
+	    f->f_mark_durable || f->f_judge || f->f_orphan || f->f_pins || f->f_halves)
 		return;
 	while (f->f_waiters) {
 		struct st_waiter *w = f->f_waiters;
@@ -115,16 +116,19 @@ struct st_open *st_open_find(struct st *st, const struct st_stateid *sid)
 	return NULL;
 }
 
-struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner, uint32_t len)
+struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const void *owner,
+				 uint32_t len)
 {
 	for (struct st_open *o = f->f_opens; o; o = o->o_fnext) {
-		if (o->o_client == c && !o->o_deleg && o->o_owner_len == len && memcmp(o->o_owner, owner, len) == 0)
+		if (o->o_client == c && !o->o_deleg && o->o_owner_len == len &&
+		    memcmp(o->o_owner, owner, len) == 0)
 			return o;
 	}
 	return NULL;
 }
 
-static struct st_open *open_make(struct st *st, struct st_file *f, struct st_client *c, struct st_deleg *dg, const void *owner, uint32_t len,
+static struct st_open *open_make(struct st *st, struct st_file *f, struct st_client *c,
+				 struct st_deleg *dg, const void *owner, uint32_t len,
 				 const struct st_stateid *sid)
 {
 	struct st_open *o = calloc(1, sizeof(*o) + len);
@@ -155,13 +159,14 @@ static struct st_open *open_make(struct st *st, struct st_file *f, struct st_cli
 	return o;
 }
 
-struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c, const void *owner, uint32_t len,
-			    const struct st_stateid *sid)
+struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c,
+			    const void *owner, uint32_t len, const struct st_stateid *sid)
 {
 	return open_make(st, f, c, NULL, owner, len, sid);
 }
 
-struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client *c, uint32_t type, bool times, const uint8_t *fh, uint32_t fhlen)
+struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client *c, uint32_t type,
+			     bool times, const uint8_t *fh, uint32_t fhlen)
 {
 	struct st_deleg *dg = calloc(1, sizeof(*dg));
 	struct st_open *o = dg ? open_make(st, f, c, dg, NULL, 0, NULL) : NULL;
@@ -171,7 +176,8 @@ struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client 
 		return NULL;
 	}
 	o->o_sid.seqid = 1;
-	o->o_access = type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ;
+	o->o_access =
+		type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ;
 	dg->dg_type = type;
 	dg->dg_times = times;
 	dg->dg_given_ns = st_now_ns(st);
@@ -224,7 +230,8 @@ static bool opened_for(const struct st_open *o, uint32_t uid, uint32_t access)
 	return u;
 }
 
-bool st_file_opened(const struct st_file *f, const struct st_client *c, uint32_t uid, uint32_t access)
+bool st_file_opened(const struct st_file *f, const struct st_client *c, uint32_t uid,
+		    uint32_t access)
 {
 	const struct st_open *o = f->f_opens;
 
@@ -442,7 +449,8 @@ static void wait_begin(struct st_file *f, struct st_wait *w, bool live, uint32_t
 	w->w_until_ns = st_now_ns(w->w_st) + (live ? deadline_ms : 0) * UINT64_C(1000000);
 	w->w_next = f->f_waits;
 	f->f_waits = w;
-	loop_timer_start(w->w_loop, &w->w_timer, live ? deadline_ms : 1); /* nobody waits for the dead */
+	/* nobody waits for the dead */
+	loop_timer_start(w->w_loop, &w->w_timer, live ? deadline_ms : 1);
 }
 
 /* Asks those that it waits for. True: one of them lives. */
@@ -486,7 +494,8 @@ static unsigned recall(struct st *st, struct st_wait *w, uint32_t deadline_ms)
 	return n;
 }
 
-unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only,
+			struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
 {
 	w->w_ino = ino;
 	w->w_except = except;
@@ -496,7 +505,8 @@ unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, b
 	return recall(st, w, deadline_ms);
 }
 
-unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access, uint32_t deny, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
+unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access,
+			  uint32_t deny, struct loop *loop, uint32_t deadline_ms, struct st_wait *w)
 {
 	w->w_ino = ino;
 	w->w_except = except;

@@ -1,4 +1,5 @@
-/* half.c - writes through us that some copies of a file have, and whose client is to do them again. */
+/* half.c - writes through us that some copies of a file have, and whose client is to do them
+ * again. */
 #include "mds/state/st.h"
 
 #define HALVES_MAX 64 /* of a client */

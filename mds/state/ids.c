@@ -5,7 +5,8 @@
 #include <sodium.h>
 #include <string.h>
 
-/* A Feistel network of so many rounds: four make it a permutation that is like a random one to whoever has few pairs (Luby and Rackoff), six to whoever has as many as there are halves. */
+/* A Feistel network of so many rounds: four make it a permutation that is like a random one to
+ * whoever has few pairs (Luby and Rackoff), six to whoever has as many as there are halves. */
 #define ROUNDS 6u
 
 struct id_client {
@@ -100,17 +101,22 @@ uint64_t st_id_other(const struct st_ids *k, uint64_t clientid)
 	return hidden(k->id_other, clientid);
 }
 
-void st_id_session(const struct st_ids *k, uint32_t boot, uint32_t counter, uint8_t out[NFS4_SESSIONID_SIZE])
+void st_id_session(const struct st_ids *k, uint32_t boot, uint32_t counter,
+		   uint8_t out[NFS4_SESSIONID_SIZE])
 {
 	struct id_session s = {.s_boot = htobe32(boot), .s_counter = htobe32(counter)};
 
-	crypto_shorthash(s.s_mac, (const uint8_t *)&s, offsetof(struct id_session, s_mac), k->id_session);
+	crypto_shorthash(s.s_mac, (const uint8_t *)&s, offsetof(struct id_session, s_mac),
+			 k->id_session);
 	memcpy(out, &s, sizeof(s));
 }
 
-void st_id_state_put(const struct st_ids *k, const struct st_id_state *s, uint8_t other[NFS4_OTHER_SIZE])
+void st_id_state_put(const struct st_ids *k, const struct st_id_state *s,
+		     uint8_t other[NFS4_OTHER_SIZE])
 {
-	struct id_state t = {.t_epoch = htobe32(s->is_epoch), .t_kind = s->is_kind, .t_shard = htobe16(s->is_shard)};
+	struct id_state t = {.t_epoch = htobe32(s->is_epoch),
+			     .t_kind = s->is_kind,
+			     .t_shard = htobe16(s->is_shard)};
 	uint64_t count = htobe64(s->is_count);
 
 	memcpy(t.t_count, (const uint8_t *)&count + 3, sizeof(t.t_count));
@@ -118,7 +124,8 @@ void st_id_state_put(const struct st_ids *k, const struct st_id_state *s, uint8_
 	st_id_hide(k->id_sid, other, NFS4_OTHER_SIZE);
 }
 
-void st_id_state_get(const struct st_ids *k, const uint8_t other[NFS4_OTHER_SIZE], struct st_id_state *s)
+void st_id_state_get(const struct st_ids *k, const uint8_t other[NFS4_OTHER_SIZE],
+		     struct st_id_state *s)
 {
 	struct id_state t;
 	uint64_t count = 0;

@@ -1,4 +1,5 @@
-/* Byte-range locks with POSIX semantics (RFC 8881 sections 8.2.2, 9.1 and 18.10 to 18.12). All of it under the file's lock, or all's. */
+/* Byte-range locks with POSIX semantics (RFC 8881 sections 8.2.2, 9.1 and 18.10 to 18.12). All of
+ * it under the file's lock, or all's. */
 #include "mds/state/st.h"
 #include <errno.h>
 
@@ -13,12 +14,15 @@ struct st_lock *st_lock_find(struct st *st, const struct st_stateid *sid)
 	return NULL;
 }
 
-static bool is_owner(const struct st_lock *k, const struct st_client *c, const void *owner, uint32_t len)
+static bool is_owner(const struct st_lock *k, const struct st_client *c, const void *owner,
+		     uint32_t len)
 {
-	return k->k_open->o_client == c && k->k_owner_len == len && memcmp(k->k_owner, owner, len) == 0;
+	return k->k_open->o_client == c && k->k_owner_len == len &&
+	       memcmp(k->k_owner, owner, len) == 0;
 }
 
-struct st_lock *st_lock_by_owner(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len)
+struct st_lock *st_lock_by_owner(struct st_file *f, const struct st_client *c, const void *owner,
+				 uint32_t len)
 {
 	struct st_lock *k = f->f_locks;
 
@@ -82,15 +86,17 @@ void st_lock_free(struct st *st, struct st_lock *k)
 	free(k);
 }
 
-const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last,
-					bool write, struct st_lock **holder)
+const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const struct st_client *c,
+					const void *owner, uint32_t len, uint64_t first,
+					uint64_t last, bool write, struct st_lock **holder)
 {
 	const struct st_range *dead = NULL;
 
 	for (struct st_lock *k = f->f_locks; k; k = k->k_fnext) {
 		if (is_owner(k, c, owner, len))
 			continue;
-		for (const struct st_range *r = k->k_ranges; r && r->r_first <= last; r = r->r_next) {
+		for (const struct st_range *r = k->k_ranges; r && r->r_first <= last;
+		     r = r->r_next) {
 			if (r->r_last < first || !(write || r->r_write))
 				continue;
 			if (dead && st_lease_expired(st, k->k_open->o_client))
@@ -104,7 +110,8 @@ const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const 
 	return dead;
 }
 
-/* Takes [first, last] out of the ranges. A range that is cut in its middle needs *spare, which is then used up. */
+/* Takes [first, last] out of the ranges. A range that is cut in its middle needs *spare, which is
+ * then used up. */
 static void cut(struct st_lock *k, uint64_t first, uint64_t last, struct st_range **spare)
 {
 	struct st_range **p = &k->k_ranges, *r;
@@ -139,15 +146,18 @@ static void insert(struct st_lock *k, struct st_range *n)
 {
 	struct st_range **p = &k->k_ranges, *r;
 
-	while ((r = *p) && r->r_last < n->r_first && !(r->r_write == n->r_write && r->r_last + 1 == n->r_first))
+	while ((r = *p) && r->r_last < n->r_first &&
+	       !(r->r_write == n->r_write && r->r_last + 1 == n->r_first))
 		p = &r->r_next;
-	if (r && r->r_write == n->r_write && r->r_last != UINT64_MAX && r->r_last + 1 == n->r_first) {
+	if (r && r->r_write == n->r_write && r->r_last != UINT64_MAX &&
+	    r->r_last + 1 == n->r_first) {
 		n->r_first = r->r_first;
 		*p = r->r_next;
 		range_free(k, r);
 	}
 	r = *p;
-	if (r && r->r_write == n->r_write && n->r_last != UINT64_MAX && n->r_last + 1 == r->r_first) {
+	if (r && r->r_write == n->r_write && n->r_last != UINT64_MAX &&
+	    n->r_last + 1 == r->r_first) {
 		n->r_last = r->r_last;
 		*p = r->r_next;
 		range_free(k, r);
@@ -212,13 +222,14 @@ static void waiter_unlink(struct st_file *f, struct st_waiter **p)
 	f->f_nwaiters--;
 }
 
-void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len, uint64_t first, uint64_t last, bool write, const uint8_t *fh,
-		      uint32_t fhlen)
+void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len,
+		      uint64_t first, uint64_t last, bool write, const uint8_t *fh, uint32_t fhlen)
 {
 	struct st_waiter **p = &f->f_waiters, *w;
 
 	for (; (w = *p); p = &w->wt_next) {
-		if (w->wt_client == c->cl_id && w->wt_owner_len == len && memcmp(w->wt_owner, owner, len) == 0)
+		if (w->wt_client == c->cl_id && w->wt_owner_len == len &&
+		    memcmp(w->wt_owner, owner, len) == 0)
 			break;
 	}
 	if (!w && f->f_nwaiters < WAITERS_MAX && (w = calloc(1, sizeof(*w) + len))) {
@@ -245,7 +256,8 @@ void st_locks_gone(struct st *st, struct st_file *f)
 		struct st_client *c = st_client_get(st, w->wt_client);
 		struct st_lock *holder;
 
-		if (c && st_lock_conflict(st, f, c, w->wt_owner, w->wt_owner_len, w->wt_first, w->wt_last, w->wt_write, &holder)) {
+		if (c && st_lock_conflict(st, f, c, w->wt_owner, w->wt_owner_len, w->wt_first,
+					  w->wt_last, w->wt_write, &holder)) {
 			p = &w->wt_next;
 			continue;
 		}

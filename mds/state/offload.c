@@ -1,4 +1,5 @@
-/* Asynchronous copies (RFC 7862 section 4.8): their stateids, and CB_OFFLOAD (section 16.1). The copying itself is op's. */
+/* Asynchronous copies (RFC 7862 section 4.8): their stateids, and CB_OFFLOAD (section 16.1). The
+ * copying itself is op's. */
 #include "mds/state/st.h"
 #include "base/metrics.h"
 #include <errno.h>
@@ -46,7 +47,8 @@ static bool has_backchannel(const struct st_client *c)
 	return false;
 }
 
-struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t ino, uint32_t uid, const uint8_t *fh, uint32_t fhlen, struct st_stateid *sid)
+struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t ino, uint32_t uid,
+				  const uint8_t *fh, uint32_t fhlen, struct st_stateid *sid)
 {
 	struct st_offload *of = calloc(1, sizeof(*of));
 
@@ -75,10 +77,12 @@ struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t i
 	return of;
 }
 
-nfsstat4 st_offload_find(struct st_client *c, const struct st_stateid *sid, uint64_t ino, uint32_t uid, struct st_offload **out)
+nfsstat4 st_offload_find(struct st_client *c, const struct st_stateid *sid, uint64_t ino,
+			 uint32_t uid, struct st_offload **out)
 {
 	for (struct st_offload *of = c->cl_offloads; of; of = of->of_next) {
-		if (memcmp(of->of_sid.other, sid->other, NFS4_OTHER_SIZE) || of->of_ino != ino || of->of_uid != uid)
+		if (memcmp(of->of_sid.other, sid->other, NFS4_OTHER_SIZE) || of->of_ino != ino ||
+		    of->of_uid != uid)
 			continue;
 		*out = of;
 		/* 0 is not "the latest" here (section 4.8) */
@@ -179,14 +183,18 @@ static void offload_lost(struct st *st, struct st_cb *cb)
 		tell(st, of);
 }
 
-static const struct st_cb_kind offload_kind = {
-	.k_op = OP_CB_OFFLOAD, .k_metric = ST_CB_OFFLOAD, .k_encode = offload_encode, .k_done = offload_done, .k_lost = offload_lost};
+static const struct st_cb_kind offload_kind = {.k_op = OP_CB_OFFLOAD,
+					       .k_metric = ST_CB_OFFLOAD,
+					       .k_encode = offload_encode,
+					       .k_done = offload_done,
+					       .k_lost = offload_lost};
 
 static void tell(struct st *st, struct st_offload *of)
 {
 	struct told *t = calloc(1, sizeof(*t));
 	struct st_session *s;
-	struct st_cb *cb = t ? st_cb_new(of->of_client, &offload_kind, of->of_fh, of->of_fhlen, &s) : NULL;
+	struct st_cb *cb =
+		t ? st_cb_new(of->of_client, &offload_kind, of->of_fh, of->of_fhlen, &s) : NULL;
 
 	if (!cb) {
 		free(t);

@@ -9,7 +9,8 @@
 
 struct st_session *st_session_get(struct st *st, const uint8_t id[16])
 {
-	for (struct hash_link *l = hash_first(&st->st_sessions, hash_bytes(id, 16)); l; l = hash_next(l)) {
+	for (struct hash_link *l = hash_first(&st->st_sessions, hash_bytes(id, 16)); l;
+	     l = hash_next(l)) {
 		struct st_session *s = hash_entry(l, struct st_session, se_link);
 
 		if (memcmp(s->se_id, id, 16) == 0)
@@ -27,7 +28,8 @@ struct st_session *st_session_find(struct st *st, const uint8_t id[16])
 {
 	struct st_session *s;
 
-	cds_hlist_for_each_entry_rcu_2(s, chain_of(st, id), se_node) {
+	cds_hlist_for_each_entry_rcu_2(s, chain_of(st, id), se_node)
+	{
 		if (memcmp(s->se_id, id, 16) == 0)
 			return atomic_load(&s->se_dead) ? NULL : s;
 	}
@@ -46,7 +48,8 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 	if (!s)
 		return NULL;
 	do
-		st_id_session(&st->st_ids, (uint32_t)st->st_boot, (uint32_t)st->st_next++, s->se_id);
+		st_id_session(&st->st_ids, (uint32_t)st->st_boot, (uint32_t)st->st_next++,
+			      s->se_id);
 	while (st_session_get(st, s->se_id)); /* the counter went round while one lived */
 	if (hash_add(&st->st_sessions, &s->se_link, hash_bytes(s->se_id, 16))) {
 		free(s);
@@ -89,7 +92,8 @@ static void unlink_from(struct st_session **p, struct st_session *s)
 	*p = s->se_next;
 }
 
-/* locked: ends a dead session unless a slot is busy; st_slot_done looks again then. Its slots were read after se_dead was set, so that a request that begins later sees it. */
+/* locked: ends a dead session unless a slot is busy; st_slot_done looks again then. Its slots were
+ * read after se_dead was set, so that a request that begins later sees it. */
 static void session_end(struct st *st, struct st_session *s)
 {
 	struct st_client *c = s->se_client;
@@ -145,7 +149,8 @@ bool st_client_leaves(struct st_client *c)
 
 	if (atomic_load(&c->cl_evicting))
 		return true;
-	/* A request makes its slot busy first and looks at this then: of the two, one sees the other (st_slot_take). */
+	/* A request makes its slot busy first and looks at this then: of the two, one sees the
+	 * other (st_slot_take). */
 	atomic_store(&c->cl_evicting, true);
 	if (client_busy(c, &last))
 		atomic_store(&c->cl_evicting, false);
@@ -248,7 +253,8 @@ bool st_session_admit(struct st_session *s, const struct rpc_conn *c)
 	in = st_session_admits(s, c);
 	if (!in && !s->se_bound)
 		s->se_bound = calloc(ST_BOUND, sizeof(*s->se_bound));
-	/* Numbers of connections are not used again: that of one that ended admits nobody, until another takes its place. */
+	/* Numbers of connections are not used again: that of one that ended admits nobody, until
+	 * another takes its place. */
 	if (!in && s->se_bound) {
 		atomic_store(&s->se_bound[atomic_load(&s->se_nbound) % ST_BOUND], rpc_conn_id(c));
 		atomic_fetch_add(&s->se_nbound, 1);
@@ -272,21 +278,25 @@ void st_session_came(struct st_session *s, const struct rpc_conn *c)
 /* The connection of the backchannel is the one of which it is known that it lives. */
 bool st_session_carried(const struct st_session *s, const struct rpc_conn *c)
 {
-	return !atomic_load(&s->se_cb_conn) || atomic_load(&s->se_cb_conn) == c || (atomic_load(&s->se_carried) & conn_bit(c));
+	return !atomic_load(&s->se_cb_conn) || atomic_load(&s->se_cb_conn) == c ||
+	       (atomic_load(&s->se_carried) & conn_bit(c));
 }
 
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
-	/* Ended while the caller was parked: its end was told already, and nobody would take it away again. */
+	/* Ended while the caller was parked: its end was told already, and nobody would take it
+	 * away again. */
 	if (rpc_conn_dead(c) || !cb_conn_set(st, s, c))
 		return;
 	if (s->se_client->cl_recalls_wait) {
 		s->se_client->cl_recalls_wait = false;
-		for (struct st_layout *l = st_layout_next(s->se_client, NULL); l; l = st_layout_next(s->se_client, l)) {
+		for (struct st_layout *l = st_layout_next(s->se_client, NULL); l;
+		     l = st_layout_next(s->se_client, l)) {
 			if (l->l_recalled)
 				st_recall_queue(st, l);
 		}
-		for (struct st_open *o = st_open_next(s->se_client, NULL); o; o = st_open_next(s->se_client, o)) {
+		for (struct st_open *o = st_open_next(s->se_client, NULL); o;
+		     o = st_open_next(s->se_client, o)) {
 			if (o->o_deleg && o->o_deleg->dg_recalled)
 				st_deleg_recall(st, o);
 		}
@@ -299,7 +309,8 @@ void st_conn_gone(struct st *st, struct rpc_conn *c)
 	struct hash_link *next;
 
 	st_all_lock(st);
-	for (struct hash_link *l = hash_first(&st->st_cb_conns, hash_u64((uintptr_t)c)); l; l = next) {
+	for (struct hash_link *l = hash_first(&st->st_cb_conns, hash_u64((uintptr_t)c)); l;
+	     l = next) {
 		struct st_session *s = hash_entry(l, struct st_session, se_conn_link);
 
 		next = hash_next(l);

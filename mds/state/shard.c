@@ -1,8 +1,9 @@
 /*
  * shard.c - the locks of state, its tables, and stateids.
  *
- * "All" is every thread's own mutex; a file's state is the own mutex of the thread that works on it, and that of the file's shard. So threads that work on different
- * files write no line that the other does, and who takes all keeps every one of them out.
+ * "All" is every thread's own mutex; a file's state is the own mutex of the thread that works on
+ * it, and that of the file's shard. So threads that work on different files write no line that the
+ * other does, and who takes all keeps every one of them out.
  */
 #include "mds/state/st.h"
 #include "base/log.h"
@@ -21,7 +22,8 @@ static _Thread_local enum { HAS_NOTHING, HAS_FILE, HAS_ALL } has;
 static _Thread_local struct st_shard *my_shard;
 static _Thread_local bool wants_all;
 
-_Static_assert(sizeof(pthread_mutex_t) > 40 || sizeof(struct st_shard) == 64, "a shard is one cache line");
+_Static_assert(sizeof(pthread_mutex_t) > 40 || sizeof(struct st_shard) == 64,
+	       "a shard is one cache line");
 
 static unsigned turn_get(void)
 {
@@ -206,7 +208,8 @@ struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, e
 	struct st_shard *sh = my_shard;
 	struct st_id_state s;
 
-	/* Another file's shard is not ours to look at: of all of them, the stateid says which it is. */
+	/* Another file's shard is not ours to look at: of all of them, the stateid says which it
+	 * is. */
 	if (has != HAS_FILE) {
 		st_id_state_get(&st->st_ids, sid->other, &s);
 		sh = &st->st_shards[s.is_shard];
@@ -214,7 +217,8 @@ struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, e
 	return sh ? hash_first(&sh->sh_table, hash_of(bits_of(sid), kind)) : NULL;
 }
 
-int st_add_by_sid(struct st *st, uint64_t ino, const struct st_stateid *sid, enum st_kind kind, struct hash_link *l)
+int st_add_by_sid(struct st *st, uint64_t ino, const struct st_stateid *sid, enum st_kind kind,
+		  struct hash_link *l)
 {
 	st_must_have(st, ino);
 	return hash_add(&st_shard_of(st, ino)->sh_table, l, hash_of(bits_of(sid), kind));
@@ -254,7 +258,9 @@ bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type)
 
 bool st_sid_special(const struct st_stateid *sid)
 {
-	static const uint8_t zero[NFS4_OTHER_SIZE], ones[NFS4_OTHER_SIZE] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+	static const uint8_t zero[NFS4_OTHER_SIZE],
+		ones[NFS4_OTHER_SIZE] = {255, 255, 255, 255, 255, 255,
+					 255, 255, 255, 255, 255, 255};
 
 	return (sid->seqid == 0 && memcmp(sid->other, zero, NFS4_OTHER_SIZE) == 0) ||
 	       (sid->seqid == UINT32_MAX && memcmp(sid->other, ones, NFS4_OTHER_SIZE) == 0);

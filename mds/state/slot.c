@@ -1,37 +1,46 @@
 /*
- * slot.c - slot tables that grow and shrink, and the replies kept in them (RFC 8881 section 2.10.6.1).
+ * slot.c - slot tables that grow and shrink, and the replies kept in them (RFC 8881 section
+ * 2.10.6.1).
  *
- * A slot costs memory once it is used. A session begins with few; the target rises as the client uses its top slots, and falls when it has not needed them for
- * a lease, or sooner when what is kept for all sessions nears the limit and this one has more than its share. Slots above the target go when the client has
- * shown that it knows the target: a new request on a slot whose last reply told it, with nothing outstanding above. So no reply that a client may still ask
- * for goes. A client begins again at sequence 1 in a slot that it is given anew.
+ * A slot costs memory once it is used. A session begins with few; the target rises as the client
+ * uses its top slots, and falls when it has not needed them for a lease, or sooner when what is
+ * kept for all sessions nears the limit and this one has more than its share. Slots above the
+ * target go when the client has shown that it knows the target: a new request on a slot whose last
+ * reply told it, with nothing outstanding above. So no reply that a client may still ask for goes.
+ * A client begins again at sequence 1 in a slot that it is given anew.
  *
- * What a request does to its slot: it takes it by one compare-and-swap of sl_turn, from free with the sequence before its own to busy with its own; all else in the slot is its
- * until it gives the slot back by storing "free". A retry holds it for the moment in which it looks at what is kept. Both happen in RCU read sections, so that a slot, its
- * reply and its session do not go while somebody looks at them. Who takes slots away does it by a compare-and-swap as well, from free to gone. So requests of one session meet
- * in no lock and on no line, unless they use the same slot; the rest of the session is read by all, and written when it changes: se_lock.
+ * What a request does to its slot: it takes it by one compare-and-swap of sl_turn, from free with
+ * the sequence before its own to busy with its own; all else in the slot is its until it gives the
+ * slot back by storing "free". A retry holds it for the moment in which it looks at what is kept.
+ * Both happen in RCU read sections, so that a slot, its reply and its session do not go while
+ * somebody looks at them. Who takes slots away does it by a compare-and-swap as well, from free to
+ * gone. So requests of one session meet in no lock and on no line, unless they use the same slot;
+ * the rest of the session is read by all, and written when it changes: se_lock.
  *
- * A session that goes (se_dead) and a client that is barred (cl_evicting) are told first, and all slots are looked at then; a request makes its slot busy first, and looks then
- * whether it may stay. All four are sequentially consistent, so one of both sees the other: no request begins behind the back of who found no busy slot. The same holds for
- * a slot that is given back: it is free first, then its request looks whether the session is dead, and ends it if nobody else did.
+ * A session that goes (se_dead) and a client that is barred (cl_evicting) are told first, and all
+ * slots are looked at then; a request makes its slot busy first, and looks then whether it may
+ * stay. All four are sequentially consistent, so one of both sees the other: no request begins
+ * behind the back of who found no busy slot. The same holds for a slot that is given back: it is
+ * free first, then its request looks whether the session is dead, and ends it if nobody else did.
  *
- * At the limit the first slots of every session serve as ever; in others a request whose reply must be kept is put off. The most that is kept is therefore the limit, and
- * ST_SLOTS_LEAST replies a session.
+ * At the limit the first slots of every session serve as ever; in others a request whose reply must
+ * be kept is put off. The most that is kept is therefore the limit, and ST_SLOTS_LEAST replies a
+ * session.
  */
 #include "base/clock.h"
 #include "mds/state/st.h"
 #include <assert.h>
 #include <sched.h>
 
-#define SLOTS_START 16u /* granted at CREATE_SESSION */
-#define KEPT_STEP 256u   /* bytes */
-#define RENEW_PART 16u   /* of a lease: what cl_renewed_ns may be behind */
-#define SLOTS_IDLE 4u   /* left to a session that is idle */
+#define SLOTS_START 16u	 /* granted at CREATE_SESSION */
+#define KEPT_STEP   256u /* bytes */
+#define RENEW_PART  16u	 /* of a lease: what cl_renewed_ns may be behind */
+#define SLOTS_IDLE  4u	 /* left to a session that is idle */
 
 /* HELD: a retry looks at it; GONE: it is not the session's any more. */
 enum { FREE, HELD, BUSY, GONE };
 #define TURN(state, seq) ((uint64_t)(state) << 32 | (uint32_t)(seq))
-#define AGAIN ((nfsstat4)-1)
+#define AGAIN		 ((nfsstat4)-1)
 
 static unsigned state_of(uint64_t turn)
 {
@@ -42,7 +51,9 @@ struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
 {
 	const struct st_slots *all = atomic_load_explicit(&s->se_slots, memory_order_acquire);
 
-	return all && slot < all->ss_n ? atomic_load_explicit(&all->ss_slot[slot], memory_order_acquire) : NULL;
+	return all && slot < all->ss_n
+		       ? atomic_load_explicit(&all->ss_slot[slot], memory_order_acquire)
+		       : NULL;
 }
 
 bool st_slot_busy(const struct st_slot *sl)
@@ -83,10 +94,12 @@ static void kept(struct st *st, struct st_session *s, int64_t bytes)
 	atomic_fetch_add_explicit(&st->st_kept, (uint64_t)bytes, memory_order_relaxed);
 }
 
-/* What is kept is told in steps, so that it is not written with every reply: when a slot's reply is longer than any since the last review. */
+/* What is kept is told in steps, so that it is not written with every reply: when a slot's reply is
+ * longer than any since the last review. */
 static void slot_tell(struct st *st, struct st_session *s, struct st_slot *sl)
 {
-	uint32_t told = (sl->sl_len + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP, review = atomic_load_explicit(&s->se_reviews, memory_order_relaxed);
+	uint32_t told = (sl->sl_len + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP,
+		 review = atomic_load_explicit(&s->se_reviews, memory_order_relaxed);
 
 	if (told < sl->sl_told && review == sl->sl_told_in)
 		return;
@@ -114,7 +127,8 @@ static void slot_free(struct rcu_head *head)
 /* Room for n, be it more or less than there was. false: no memory */
 static bool resize(struct st_session *s, uint32_t n)
 {
-	struct st_slots *was = atomic_load(&s->se_slots), *all = calloc(1, sizeof(*all) + n * sizeof(all->ss_slot[0]));
+	struct st_slots *was = atomic_load(&s->se_slots),
+			*all = calloc(1, sizeof(*all) + n * sizeof(all->ss_slot[0]));
 
 	if (!all)
 		return false;
@@ -224,7 +238,8 @@ static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 	if (!sl)
 		return true;
 	turn = atomic_load(&sl->sl_turn);
-	if (state_of(turn) != FREE || !past_keep(st, s, slot, (uint32_t)turn) || !atomic_compare_exchange_strong(&sl->sl_turn, &turn, TURN(GONE, turn)))
+	if (state_of(turn) != FREE || !past_keep(st, s, slot, (uint32_t)turn) ||
+	    !atomic_compare_exchange_strong(&sl->sl_turn, &turn, TURN(GONE, turn)))
 		return false;
 	st_renewed(s->se_client, atomic_load_explicit(&sl->sl_renewed_ns, memory_order_relaxed));
 	atomic_store_explicit(&all->ss_slot[slot], NULL, memory_order_release);
@@ -232,7 +247,8 @@ static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 	return true;
 }
 
-/* The client knows the target, and has nothing outstanding above it. A slot that is busy all the same is one it has given up: it stays until it is done. */
+/* The client knows the target, and has nothing outstanding above it. A slot that is busy all the
+ * same is one it has given up: it stays until it is done. */
 static void retire(struct st *st, struct st_session *s)
 {
 	struct st_room r = st_room(s);
@@ -259,12 +275,15 @@ uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked)
 
 /* ---- what a request does ---- */
 
-/* All sessions together keep this part (of 4) of what they may, and this one has more than its share of it. */
+/* All sessions together keep this part (of 4) of what they may, and this one has more than its
+ * share of it. */
 static bool crowded(const struct st *st, const struct st_session *s, unsigned part)
 {
 	uint64_t some = st->st_kept_max / 4 * part;
 
-	return atomic_load(&st->st_kept) >= some && atomic_load(&s->se_kept) > some / (atomic_load(&st->st_nsessions) | 1); /* it may go meanwhile */
+	/* it may go meanwhile */
+	return atomic_load(&st->st_kept) >= some &&
+	       atomic_load(&s->se_kept) > some / (atomic_load(&st->st_nsessions) | 1);
 }
 
 static uint64_t review_period(const struct st *st, bool crowd)
@@ -272,10 +291,12 @@ static uint64_t review_period(const struct st *st, bool crowd)
 	return st->st_lease_ms * (crowd ? 125000ull : 1000000ull);
 }
 
-/* Once a lease, what was not needed since is asked back; eight times as often in a crowd, and then half of it whether needed or not. */
+/* Once a lease, what was not needed since is asked back; eight times as often in a crowd, and then
+ * half of it whether needed or not. */
 static void review(struct st *st, struct st_session *s, uint64_t now, bool crowd)
 {
-	uint32_t least = crowd ? ST_SLOTS_LEAST : SLOTS_IDLE, want = atomic_load(&s->se_peak) * 2, target = st_room(s).r_target;
+	uint32_t least = crowd ? ST_SLOTS_LEAST : SLOTS_IDLE, want = atomic_load(&s->se_peak) * 2,
+		 target = st_room(s).r_target;
 
 	if (now < atomic_load(&s->se_reviewed_ns) + review_period(st, crowd))
 		return;
@@ -302,7 +323,8 @@ static bool grows(const struct st_session *s, uint32_t highest, bool crowd)
 {
 	struct st_room r = st_room(s);
 
-	return highest + 1 >= r.r_nslots && r.r_nslots == r.r_target && r.r_target < s->se_most && !crowd;
+	return highest + 1 >= r.r_nslots && r.r_nslots == r.r_target && r.r_target < s->se_most &&
+	       !crowd;
 }
 
 /* The room that the session has after this request came. */
@@ -310,7 +332,8 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 {
 	struct st_room r = st_room(s);
 	uint32_t highest = q->sq_highest < q->sq_slot ? q->sq_slot : q->sq_highest;
-	bool knows = !q->sq_sl->sl_fresh && q->sq_sl->sl_gen == r.r_gen, crowd = crowded(st, s, 2), retires, grow;
+	bool knows = !q->sq_sl->sl_fresh && q->sq_sl->sl_gen == r.r_gen, crowd = crowded(st, s, 2),
+	     retires, grow;
 
 	peak(s, highest < r.r_nslots ? highest + 1 : r.r_nslots);
 	retires = knows && highest < r.r_target && r.r_nslots > r.r_target;
@@ -367,7 +390,8 @@ static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q
 
 static bool refused(const struct st *st, const struct st_session *s, struct st_seq *q)
 {
-	if (!q->sq_refused && q->sq_keep && q->sq_slot >= ST_SLOTS_LEAST && atomic_load(&st->st_kept) >= st->st_kept_max && crowded(st, s, 4))
+	if (!q->sq_refused && q->sq_keep && q->sq_slot >= ST_SLOTS_LEAST &&
+	    atomic_load(&st->st_kept) >= st->st_kept_max && crowded(st, s, 4))
 		q->sq_refused = NFS4ERR_DELAY;
 	return q->sq_refused;
 }
@@ -416,7 +440,10 @@ static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q,
 		return NFS4ERR_SEQ_MISORDERED;
 	if (!q->sq_retry && refused(st, s, q))
 		return q->sq_refused;
-	return atomic_compare_exchange_strong(&sl->sl_turn, &turn, TURN(q->sq_retry ? HELD : BUSY, q->sq_seq)) ? NFS4_OK : AGAIN;
+	return atomic_compare_exchange_strong(&sl->sl_turn, &turn,
+					      TURN(q->sq_retry ? HELD : BUSY, q->sq_seq))
+		       ? NFS4_OK
+		       : AGAIN;
 }
 
 nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q)
@@ -445,7 +472,8 @@ void st_slot_let(struct st_slot *sl)
 
 /* ---- grants ---- */
 
-/* A session that has ended gives nothing any more: its client has waited for all replies, or will not have them. */
+/* A session that has ended gives nothing any more: its client has waited for all replies, or will
+ * not have them. */
 static bool grant_seen(struct st *st, const struct st_grant *g)
 {
 	const struct st_session *s = st_session_find(st, g->g_session);
@@ -465,12 +493,14 @@ bool st_grants_seen(struct st *st, struct st_grants *g)
 	}
 	urcu_memb_read_unlock();
 	g->gs_n = (uint8_t)n;
-	if (!n && g->gs_more && st_since(g->gs_more_ns, st_now_ns(st)) > st->st_lease_ms * 1000000ull)
+	if (!n && g->gs_more &&
+	    st_since(g->gs_more_ns, st_now_ns(st)) > st->st_lease_ms * 1000000ull)
 		g->gs_more = false;
 	return !n && !g->gs_more;
 }
 
-void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, uint32_t slot, uint32_t seq)
+void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, uint32_t slot,
+		uint32_t seq)
 {
 	if (g->gs_n == ST_GRANTS)
 		st_grants_seen(st, g);
@@ -485,15 +515,18 @@ void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, 
 	g->gs_grant[g->gs_n++].g_seq = seq;
 }
 
-void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply, uint32_t len)
+void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply,
+		  uint32_t len)
 {
 	free(sl->sl_reply);
 	sl->sl_reply = reply;
 	sl->sl_len = len;
 	sl->sl_cached = reply != NULL;
 	slot_tell(st, s, sl);
-	/* A request that we took long over (a recall, a data server that is away) is no silence of the client's: it had no cause to send another. */
-	atomic_store_explicit(&sl->sl_renewed_ns, st_now_ns(st), memory_order_relaxed); /* before it looks idle */
+	/* A request that we took long over (a recall, a data server that is away) is no silence of
+	 * the client's: it had no cause to send another. */
+	/* before it looks idle */
+	atomic_store_explicit(&sl->sl_renewed_ns, st_now_ns(st), memory_order_relaxed);
 	urcu_memb_read_lock();
 	slot_leave(st, s, sl, (uint32_t)atomic_load(&sl->sl_turn));
 	urcu_memb_read_unlock();

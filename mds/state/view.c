@@ -22,8 +22,8 @@ int st_client_ids(struct st *st, uint64_t **ids, size_t *n)
 	max = st->st_clients.h_count;
 	*ids = malloc((max ? max : 1) * sizeof(**ids));
 	if (*ids) {
-		hash_each(&st->st_clients, i, l, next)
-			(*ids)[(*n)++] = hash_entry(l, struct st_client, cl_link)->cl_id;
+		hash_each(&st->st_clients, i, l, next)(*ids)[(*n)++] =
+			hash_entry(l, struct st_client, cl_link)->cl_id;
 	}
 	st_all_unlock(st);
 	if (!*ids)
@@ -110,7 +110,8 @@ static void list_add(struct list *k, const struct st_layout *l)
 		k->v = v;
 		k->room = room;
 	}
-	k->v[k->n++] = (struct st_layout_view){l->l_file->f_ino, l->l_client->cl_id, l->l_client->cl_number, l->l_iomode, l->l_recalled};
+	k->v[k->n++] = (struct st_layout_view){l->l_file->f_ino, l->l_client->cl_id,
+					       l->l_client->cl_number, l->l_iomode, l->l_recalled};
 }
 
 static void list_file(struct st *st, uint64_t ino, uint64_t client, struct list *k)
@@ -132,10 +133,12 @@ static size_t list_some(struct st *st, uint64_t client, size_t from, struct list
 
 	st_all_lock(st);
 	for (; from < to; from++) {
-		hash_each(&st->st_shards[from].sh_table, i, l, next) {
+		hash_each(&st->st_shards[from].sh_table, i, l, next)
+		{
 			const struct st_layout *lo = hash_entry(l, struct st_layout, l_link);
 
-			if (l->hl_hash >> 62 == ST_LAYOUT && (!client || lo->l_client->cl_id == client))
+			if (l->hl_hash >> 62 == ST_LAYOUT &&
+			    (!client || lo->l_client->cl_id == client))
 				list_add(k, lo);
 		}
 	}
@@ -152,7 +155,8 @@ static int by_file(const void *a, const void *b)
 	return x->lv_client < y->lv_client ? -1 : x->lv_client > y->lv_client;
 }
 
-int st_layouts_view(struct st *st, uint64_t ino, uint64_t client, void (*fn)(void *arg, const struct st_layout_view *v), void *arg)
+int st_layouts_view(struct st *st, uint64_t ino, uint64_t client,
+		    void (*fn)(void *arg, const struct st_layout_view *v), void *arg)
 {
 	struct list k = {0};
 

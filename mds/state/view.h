@@ -1,4 +1,5 @@
-/* view.h - copies of what the tables of clients and layouts hold, for people to look at. These take the lock, a little at a time: what comes and goes meanwhile may be seen or not. */
+/* view.h - copies of what the tables of clients and layouts hold, for people to look at. These take
+ * the lock, a little at a time: what comes and goes meanwhile may be seen or not. */
 #ifndef MDS_ST_VIEW_H
 #define MDS_ST_VIEW_H
 #include "mds/state/st.h"
@@ -31,6 +32,8 @@ struct st_layout_view {
 	uint32_t lv_iomode; /* bit 1 READ, bit 2 RW */
 	bool lv_recalled;
 };
-/* Layouts of that file and client (0: of any), by file and client. fn is called without the lock. -ENOMEM */
-int st_layouts_view(struct st *st, uint64_t ino, uint64_t client, void (*fn)(void *arg, const struct st_layout_view *v), void *arg);
+/* Layouts of that file and client (0: of any), by file and client. fn is called without the lock.
+ * -ENOMEM */
+int st_layouts_view(struct st *st, uint64_t ino, uint64_t client,
+		    void (*fn)(void *arg, const struct st_layout_view *v), void *arg);
 #endif

@@ -1,11 +1,17 @@
 /*
- * floor.c - what this machine's memory, disk and LMDB allow, without a server. Each line of output is a NAME and a number.
+ * floor.c - what this machine's memory, disk and LMDB allow, without a server. Each line of output
+ * is a NAME and a number.
  *
  *   floor memory                         memcpy of what no cache holds
- *   floor disk FOLDER SECONDS            4 KiB written and synced, one after the other; and what the smallest commit of LMDB does: three pages, a sync, a page
- *   floor reads FOLDER SECONDS           random direct reads by io_uring, of 4 KiB with 16 and 1 MiB with 8 in flight
- *   floor lmdb FOLDER SECONDS BATCH      LMDB alone: durable batches of puts of 200 bytes at random keys, then gets
- *   floor replay FILE FOLDER [nosync]    LMDB alone, with the batches that tests/bench/mds_record wrote to FILE; nosync: none is durable (MDB_NOSYNC)
+ *   floor disk FOLDER SECONDS            4 KiB written and synced, one after the other; and what
+ *                                        the smallest commit of LMDB does: three pages, a sync, a
+ *                                        page
+ *   floor reads FOLDER SECONDS           random direct reads by io_uring, of 4 KiB with 16 and 1
+ *                                        MiB with 8 in flight
+ *   floor lmdb FOLDER SECONDS BATCH      LMDB alone: durable batches of puts of 200 bytes at random
+ *                                        keys, then gets
+ *   floor replay FILE FOLDER [nosync]    LMDB alone, with the batches that tests/bench/mds_record
+ *                                        wrote to FILE; nosync: none is durable (MDB_NOSYNC)
  *
  * CPU time is this program's, in the kernel and outside.
  */
@@ -29,7 +35,8 @@
 
 static void die(const char *what, int err)
 {
-	fprintf(stderr, "floor: %s: %s\n", what, err < 0 && err > MDB_LAST_ERRCODE ? mdb_strerror(err) : strerror(err));
+	fprintf(stderr, "floor: %s: %s\n", what,
+		err < 0 && err > MDB_LAST_ERRCODE ? mdb_strerror(err) : strerror(err));
 	exit(1);
 }
 
@@ -115,13 +122,15 @@ static void syncs(const char *name, int fd, int meta, unsigned n, double seconds
 			die("sync", errno);
 		done++;
 	}
-	printf("%s_per_s %.1f\n%s_cpu_us %.1f\n", name, (double)done / (now() - began), name, (cpu() - spent) * 1e6 / (double)done);
+	printf("%s_per_s %.1f\n%s_cpu_us %.1f\n", name, (double)done / (now() - began), name,
+	       (cpu() - spent) * 1e6 / (double)done);
 	free(page);
 }
 
 static void disk(const char *folder, double seconds)
 {
-	int fd = file_open(folder, "floor.sync", O_TRUNC), meta = file_open(folder, "floor.sync", O_DSYNC);
+	int fd = file_open(folder, "floor.sync", O_TRUNC),
+	    meta = file_open(folder, "floor.sync", O_DSYNC);
 	uint8_t *some = pages(MIB);
 
 	for (unsigned i = 0; i < 16; i++)
@@ -150,7 +159,8 @@ static void reads_of(const char *name, int fd, unsigned size, unsigned depth, do
 	for (unsigned i = 0; i < depth; i++, busy++) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
 
-		io_uring_prep_read(sqe, fd, memory + (size_t)i * size, size, (off_t)(rnd() % (DATA / size)) * size);
+		io_uring_prep_read(sqe, fd, memory + (size_t)i * size, size,
+				   (off_t)(rnd() % (DATA / size)) * size);
 		sqe->user_data = i;
 	}
 	while (busy) {
@@ -168,13 +178,15 @@ static void reads_of(const char *name, int fd, unsigned size, unsigned depth, do
 			if (now() - began < seconds) {
 				struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
 
-				io_uring_prep_read(sqe, fd, memory + i * size, size, (off_t)(rnd() % (DATA / size)) * size);
+				io_uring_prep_read(sqe, fd, memory + i * size, size,
+						   (off_t)(rnd() % (DATA / size)) * size);
 				sqe->user_data = i;
 				busy++;
 			}
 		}
 	}
-	printf("read_%s_per_s %.0f\nread_%s_cpu_us %.2f\n", name, (double)done / (now() - began), name, (cpu() - spent) * 1e6 / (double)done);
+	printf("read_%s_per_s %.0f\nread_%s_cpu_us %.2f\n", name, (double)done / (now() - began),
+	       name, (cpu() - spent) * 1e6 / (double)done);
 	io_uring_queue_exit(&ring);
 	free(memory);
 }
@@ -215,7 +227,8 @@ static MDB_env *env_open(const char *folder, unsigned flags, MDB_dbi *dbi)
 	int err = mkdir(folder, 0700) && errno != EEXIST ? errno : 0;
 
 	if (err || (err = mdb_env_create(&env)) || (err = mdb_env_set_mapsize(env, 16ull << 30)) ||
-	    (err = mdb_env_open(env, folder, MDB_NOTLS | MDB_NORDAHEAD | flags, 0600)) || (err = mdb_txn_begin(env, NULL, 0, &txn)) ||
+	    (err = mdb_env_open(env, folder, MDB_NOTLS | MDB_NORDAHEAD | flags, 0600)) ||
+	    (err = mdb_txn_begin(env, NULL, 0, &txn)) ||
 	    (err = mdb_dbi_open(txn, NULL, MDB_CREATE, dbi)) || (err = mdb_txn_commit(txn)))
 		die(folder, err);
 	return env;
@@ -237,7 +250,8 @@ static void lmdb(const char *folder, double seconds, unsigned batch)
 		for (unsigned i = 0; i < batch; i++, n++) {
 			uint64_t key = rnd() % 1000000;
 
-			if ((err = mdb_put(txn, dbi, &(MDB_val){sizeof(key), &key}, &(MDB_val){sizeof(value), value}, 0)))
+			if ((err = mdb_put(txn, dbi, &(MDB_val){sizeof(key), &key},
+					   &(MDB_val){sizeof(value), value}, 0)))
 				die("put", err);
 		}
 		if ((err = mdb_txn_commit(txn)))
@@ -269,7 +283,8 @@ static void write_of(FILE *f, MDB_txn *txn, MDB_dbi dbi)
 	MDB_val k, v;
 	int err;
 
-	if (fread(len, sizeof(len), 1, f) != 1 || len[0] > sizeof(key) || (len[1] != GONE && len[1] > sizeof(value)) || fread(key, len[0], 1, f) != 1 ||
+	if (fread(len, sizeof(len), 1, f) != 1 || len[0] > sizeof(key) ||
+	    (len[1] != GONE && len[1] > sizeof(value)) || fread(key, len[0], 1, f) != 1 ||
 	    (len[1] != GONE && len[1] && fread(value, len[1], 1, f) != 1))
 		die("the record is cut", EINVAL);
 	k = (MDB_val){len[0], key};
@@ -303,8 +318,9 @@ static void replay(const char *path, const char *folder, unsigned flags)
 		batches++;
 		writes += n;
 	}
-	printf("replay_cpu_us %.0f\nreplay_batches %llu\nreplay_writes %llu\nreplay_syncs %llu\n", (cpu() - spent) * 1e6, (unsigned long long)batches,
-	       (unsigned long long)writes, (unsigned long long)(synced - before));
+	printf("replay_cpu_us %.0f\nreplay_batches %llu\nreplay_writes %llu\nreplay_syncs %llu\n",
+	       (cpu() - spent) * 1e6, (unsigned long long)batches, (unsigned long long)writes,
+	       (unsigned long long)(synced - before));
 	mdb_env_close(env);
 	fclose(f);
 }
@@ -321,10 +337,12 @@ int main(int argc, char **argv)
 		reads(argv[2], atof(argv[3]));
 	else if (argc == 5 && !strcmp(what, "lmdb") && atoi(argv[4]) > 0)
 		lmdb(argv[2], atof(argv[3]), (unsigned)atoi(argv[4]));
-	else if ((argc == 4 || (argc == 5 && !strcmp(argv[4], "nosync"))) && !strcmp(what, "replay"))
+	else if ((argc == 4 || (argc == 5 && !strcmp(argv[4], "nosync"))) &&
+		 !strcmp(what, "replay"))
 		replay(argv[2], argv[3], argc == 5 ? MDB_NOSYNC : 0);
 	else {
-		fprintf(stderr, "usage: floor memory | disk FOLDER SECONDS | reads FOLDER SECONDS | lmdb FOLDER SECONDS BATCH | replay FILE FOLDER [nosync]\n");
+		fprintf(stderr, "usage: floor memory | disk FOLDER SECONDS | reads FOLDER SECONDS "
+				"| lmdb FOLDER SECONDS BATCH | replay FILE FOLDER [nosync]\n");
 		return 2;
 	}
 	return 0;

@@ -1,5 +1,6 @@
 /*
- * hold.c - open files or idle clients on a server, kept until standard input ends, so that what they take there can be measured.
+ * hold.c - open files or idle clients on a server, kept until standard input ends, so that what
+ * they take there can be measured.
  *
  *   hold ADDRESS opens N     one client opens N files (hold.0, ...) that it makes in the root
  *   hold ADDRESS clients N   N clients, each with a connection and a session of one slot
@@ -39,7 +40,9 @@ static void open_some(struct weft_ring *ring, struct weft *w, unsigned first, un
 
 	for (unsigned i = 0; i < n; i++) {
 		snprintf(names[i], sizeof(names[i]), "hold.%u", first + i);
-		ops[i] = (struct weft_op){.o_what = WEFT_OPEN, .o_name = names[i], .o_flags = WEFT_O_READ | WEFT_O_CREATE,
+		ops[i] = (struct weft_op){.o_what = WEFT_OPEN,
+					  .o_name = names[i],
+					  .o_flags = WEFT_O_READ | WEFT_O_CREATE,
 					  .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0644}};
 		weft_submit(w, &ops[i]);
 	}
@@ -90,7 +93,8 @@ int main(int argc, char **argv)
 	struct weft_ring *ring;
 	int err;
 
-	if (argc != 4 || atoi(argv[3]) < 1 || (strcmp(argv[2], "opens") && strcmp(argv[2], "clients"))) {
+	if (argc != 4 || atoi(argv[3]) < 1 ||
+	    (strcmp(argv[2], "opens") && strcmp(argv[2], "clients"))) {
 		fprintf(stderr, "usage: hold ADDRESS opens|clients N\n");
 		return 2;
 	}

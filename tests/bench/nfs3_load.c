@@ -1,10 +1,12 @@
 /*
- * nfs3_load.c - READs or WRITEs of NFSv3 on one file, by its filehandle, with as little work of the client as there can be.
+ * nfs3_load.c - READs or WRITEs of NFSv3 on one file, by its filehandle, with as little work of the
+ * client as there can be.
  *
  *   nfs3_load ADDRESS PORT HANDLE read|write SIZE COUNT WINDOW RANGE UID
  *
- * HANDLE is hexadecimal. COUNT calls of SIZE bytes, WINDOW of them unanswered, one after the other below RANGE, or with "randread" and "randwrite" at random
- * places there. Writes are UNSTABLE; a COMMIT ends them. Calls that block, one connection, AUTH_SYS with UID as user and group.
+ * HANDLE is hexadecimal. COUNT calls of SIZE bytes, WINDOW of them unanswered, one after the other
+ * below RANGE, or with "randread" and "randwrite" at random places there. Writes are UNSTABLE; a
+ * COMMIT ends them. Calls that block, one connection, AUTH_SYS with UID as user and group.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -33,7 +35,8 @@ static struct {
 
 static void die(const char *what)
 {
-	fprintf(stderr, "nfs3_load: %s%s%s\n", what, errno ? ": " : "", errno ? strerror(errno) : "");
+	fprintf(stderr, "nfs3_load: %s%s%s\n", what, errno ? ": " : "",
+		errno ? strerror(errno) : "");
 	exit(1);
 }
 
@@ -140,7 +143,8 @@ static void connect_to(const char *address, const char *port)
 	int one = 1;
 
 	load.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (inet_pton(AF_INET, address, &sin.sin_addr) != 1 || load.fd < 0 || connect(load.fd, (struct sockaddr *)&sin, sizeof(sin)) ||
+	if (inet_pton(AF_INET, address, &sin.sin_addr) != 1 || load.fd < 0 ||
+	    connect(load.fd, (struct sockaddr *)&sin, sizeof(sin)) ||
 	    setsockopt(load.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)))
 		die("connect");
 }
@@ -166,7 +170,8 @@ int main(int argc, char **argv)
 	bool random_;
 
 	if (argc != 10) {
-		fprintf(stderr, "usage: nfs3_load ADDRESS PORT HANDLE read|write|randread|randwrite SIZE COUNT WINDOW RANGE UID\n");
+		fprintf(stderr, "usage: nfs3_load ADDRESS PORT HANDLE "
+				"read|write|randread|randwrite SIZE COUNT WINDOW RANGE UID\n");
 		return 2;
 	}
 	handle_read(argv[3]);
@@ -182,7 +187,10 @@ int main(int argc, char **argv)
 	connect_to(argv[1], argv[2]);
 	for (uint64_t sent = 0, got = 0; got < count; got++) {
 		for (; sent < count && sent - got < window; sent++)
-			send_call(proc, (random_ ? (uint64_t)random() : sent) % (range / load.size) * load.size, load.size);
+			send_call(proc,
+				  (random_ ? (uint64_t)random() : sent) % (range / load.size) *
+					  load.size,
+				  load.size);
 		if (take_reply(proc) != load.size)
 			die("a short read");
 	}

@@ -1,12 +1,14 @@
 /*
- * tcp_floor.c - what a server of requests and replies cannot go below: sockets alone, or sockets and a file.
+ * tcp_floor.c - what a server of requests and replies cannot go below: sockets alone, or sockets
+ * and a file.
  *
  *   tcp_floor serve PORT [FILE]    until it is ended
  *   tcp_floor call HOST PORT REQUEST REPLY COUNT WINDOW RANGE
  *
- * The client sends COUNT requests, WINDOW of them unanswered. Sizes are of payload, one of the two 0; each message has HEAD
- * bytes besides, about as many as an NFSv3 header. With FILE, a reply is read from there, at places below RANGE (0: one after another), or a
- * request is written there, and synced in the end. A thread and a buffer for each connection, calls that block.
+ * The client sends COUNT requests, WINDOW of them unanswered. Sizes are of payload, one of the two
+ * 0; each message has HEAD bytes besides, about as many as an NFSv3 header. With FILE, a reply is
+ * read from there, at places below RANGE (0: one after another), or a request is written there, and
+ * synced in the end. A thread and a buffer for each connection, calls that block.
  */
 #include <endian.h>
 #include <errno.h>
@@ -103,7 +105,8 @@ static void serve_one(int fd, int file, uint8_t *buffer)
 	while (get(fd, buffer, HEAD + request)) {
 		off_t off = (off_t)be64toh(h->h_off);
 
-		if (file >= 0 && request && pwrite(file, buffer + HEAD, request, off) != (ssize_t)request)
+		if (file >= 0 && request &&
+		    pwrite(file, buffer + HEAD, request, off) != (ssize_t)request)
 			die("write");
 		if (file >= 0 && reply && pread(file, buffer + HEAD, reply, off) != (ssize_t)reply)
 			die("read");
@@ -132,7 +135,10 @@ static void *conn_run(void *arg)
 
 static void serve(const char *port, const char *path)
 {
-	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *a;
+	struct addrinfo hints = {.ai_family = AF_INET,
+				 .ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_PASSIVE},
+			*a;
 	int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1, one = 1, fd;
 
 	if (path && file < 0)
@@ -163,13 +169,15 @@ static void serve(const char *port, const char *path)
 static int call(char **argv)
 {
 	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *a;
-	uint64_t request = strtoull(argv[2], NULL, 0), reply = strtoull(argv[3], NULL, 0), count = strtoull(argv[4], NULL, 0),
-		 window = strtoull(argv[5], NULL, 0), range = strtoull(argv[6], NULL, 0), size = request + reply;
+	uint64_t request = strtoull(argv[2], NULL, 0), reply = strtoull(argv[3], NULL, 0),
+		 count = strtoull(argv[4], NULL, 0), window = strtoull(argv[5], NULL, 0),
+		 range = strtoull(argv[6], NULL, 0), size = request + reply;
 	uint8_t *buffer = buffer_new();
 	struct head *h = (struct head *)buffer;
 	int fd;
 
-	if (request > MOST - HEAD || reply > MOST - HEAD || !size || getaddrinfo(argv[0], argv[1], &hints, &a))
+	if (request > MOST - HEAD || reply > MOST - HEAD || !size ||
+	    getaddrinfo(argv[0], argv[1], &hints, &a))
 		die("arguments");
 	fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen))
@@ -204,6 +212,7 @@ int main(int argc, char **argv)
 		serve(argv[2], argv[3]);
 	if (argc == 9 && !strcmp(argv[1], "call"))
 		return call(argv + 2);
-	fprintf(stderr, "usage: tcp_floor serve PORT [FILE]\n       tcp_floor call HOST PORT REQUEST REPLY COUNT WINDOW RANGE\n");
+	fprintf(stderr, "usage: tcp_floor serve PORT [FILE]\n       tcp_floor call HOST PORT "
+			"REQUEST REPLY COUNT WINDOW RANGE\n");
 	return 2;
 }

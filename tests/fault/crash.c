@@ -1,10 +1,13 @@
 /*
- * crash.c - what makes tests/fault/weft-mds of weft-mds: it kills itself, as kill -9 would, at the point that the environment names:
+ * crash.c - what makes tests/fault/weft-mds of weft-mds: it kills itself, as kill -9 would, at the
+ * point that the environment names:
  *
  *	WEFT_CRASH_AT=POINT[:COUNT]     when it comes there for the COUNT-th time (1)
  *
- * POINT is one of base/crash.h's, or one inside a commit or a checkpoint of the store, which do no more than these calls: write (before a write), half (after the first half of
- * one), log and halflog (the same of a write to the log), sync (before the sync of the pages) and synced (after it).
+ * POINT is one of base/crash.h's, or one inside a commit or a checkpoint of the store, which do no
+ * more than these calls: write (before a write), half (after the first half of one), log and
+ * halflog (the same of a write to the log), sync (before the sync of the pages) and synced (after
+ * it).
  */
 #include "base/crash.h"
 #include <signal.h>
@@ -45,7 +48,8 @@ static bool commits(void)
 {
 	char name[16];
 
-	return getenv("WEFT_CRASH_AT") && prctl(PR_GET_NAME, name) == 0 && strncmp(name, "kv-", 3) == 0;
+	return getenv("WEFT_CRASH_AT") && prctl(PR_GET_NAME, name) == 0 &&
+	       strncmp(name, "kv-", 3) == 0;
 }
 
 ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)

@@ -1,14 +1,19 @@
 /*
- * fuzz_admin.c - the administrator's requests to the whole metadata server: every route of mds/admin, with arguments and a body made by the fuzzer.
+ * fuzz_admin.c - the administrator's requests to the whole metadata server: every route of
+ * mds/admin, with arguments and a body made by the fuzzer.
  *
- * An input is lines: the first one's bytes choose routes, one after the other; then NAME=VALUE lines are the arguments, and what is behind an empty line is the body.
- * Two clients are there, files with objects and layouts (the base and the prelude of fuzz_compound.c, which is a part of this). The handlers are called as base/http.h calls them, on a thread that is no loop's.
+ * An input is lines: the first one's bytes choose routes, one after the other; then NAME=VALUE
+ * lines are the arguments, and what is behind an empty line is the body. Two clients are there,
+ * files with objects and layouts (the base and the prelude of fuzz_compound.c, which is a part of
+ * this). The handlers are called as base/http.h calls them, on a thread that is no loop's.
  *
- * Held, beyond the sanitizers: each request is answered, with a status that is of HTTP, and with a body that is JSON by RFC 8259; an error has one line that says why.
+ * Held, beyond the sanitizers: each request is answered, with a status that is of HTTP, and with a
+ * body that is JSON by RFC 8259; an error has one line that says why.
  *
- * Not asked: what would take the made-up data servers away (kill, forget), or connect to an address of the fuzzer's (a generic server is taken in by no address).
+ * Not asked: what would take the made-up data servers away (kill, forget), or connect to an address
+ * of the fuzzer's (a generic server is taken in by no address).
  */
-#define LLVMFuzzerInitialize compound_initialize
+#define LLVMFuzzerInitialize   compound_initialize
 #define LLVMFuzzerTestOneInput compound_one_input
 #include "tests/fuzz/fuzz_compound.c"
 #undef LLVMFuzzerInitialize
@@ -30,8 +35,10 @@ static size_t nroutes;
 static void *routes_arg;
 
 /* The HTTP server is not started: its routes are what is wanted. */
-int __wrap_http_start(struct http **out, const char *addrs, const char *token, const struct http_route *r, size_t n, void *arg);
-int __wrap_http_start(struct http **out, const char *addrs, const char *token, const struct http_route *r, size_t n, void *arg)
+int __wrap_http_start(struct http **out, const char *addrs, const char *token,
+		      const struct http_route *r, size_t n, void *arg);
+int __wrap_http_start(struct http **out, const char *addrs, const char *token,
+		      const struct http_route *r, size_t n, void *arg)
 {
 	(void)out, (void)addrs, (void)token;
 	routes = r;
@@ -77,7 +84,8 @@ static void check_reply(const struct http_route *r, struct http_reply *rp)
 	const char *text;
 
 	if (rp->rp_status < 200 || rp->rp_status > 599 || !j) {
-		fprintf(stderr, "%s %s: %d %s\n", r->rt_method, r->rt_path, rp->rp_status, rp->rp_body ? rp->rp_body : "(nothing)");
+		fprintf(stderr, "%s %s: %d %s\n", r->rt_method, r->rt_path, rp->rp_status,
+			rp->rp_body ? rp->rp_body : "(nothing)");
 		fz_bug("an answer that is none");
 	}
 	text = json_string_value(json_object_get(j, "error"));
@@ -89,10 +97,14 @@ static void check_reply(const struct http_route *r, struct http_reply *rp)
 
 static void ask(const struct http_route *r, const char *body)
 {
-	struct http_req rq = {.rq_method = r->rt_method, .rq_path = r->rt_path, .rq_body = body, .rq_len = strlen(body)};
+	struct http_req rq = {.rq_method = r->rt_method,
+			      .rq_path = r->rt_path,
+			      .rq_body = body,
+			      .rq_len = strlen(body)};
 	struct http_reply rp = {.rp_status = 200};
 
-	spare = !strcmp(r->rt_path, "/v1/ds/kill") || !strcmp(r->rt_path, "/v1/ds/forget") || !strcmp(r->rt_method, "POST");
+	spare = !strcmp(r->rt_path, "/v1/ds/kill") || !strcmp(r->rt_path, "/v1/ds/forget") ||
+		!strcmp(r->rt_method, "POST");
 	if (getenv("FUZZ_SHOW"))
 		fprintf(stderr, "%s %s\n", r->rt_method, r->rt_path);
 	r->rt_handler(routes_arg, &rq, &rp);

@@ -1,4 +1,5 @@
-/* fuzz_callback.c - a client's answer to a callback is decoded without trust: to CB_LAYOUTRECALL, whose status counts, and to CB_GETATTR, which brings attributes. */
+/* fuzz_callback.c - a client's answer to a callback is decoded without trust: to CB_LAYOUTRECALL,
+ * whose status counts, and to CB_GETATTR, which brings attributes. */
 #include "mds/state/st.h"
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ static void getattr(const uint8_t *data, size_t size)
 	y = x;
 	if (!st_ask_decode(&x, 7, &a))
 		return;
-	if (x.bad || x.p > data + size || (a.a_times && (a.a_atime.t_nsec >= 1000000000 || a.a_mtime.t_nsec >= 1000000000)))
+	if (x.bad || x.p > data + size ||
+	    (a.a_times && (a.a_atime.t_nsec >= 1000000000 || a.a_mtime.t_nsec >= 1000000000)))
 		abort();
 	/* Whether it has written depends on the change alone. */
 	if (!st_ask_decode(&y, 8, &b) || (!a.a_modified && !b.a_modified) || a.a_size != b.a_size)
@@ -34,7 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	status = st_cb_decode(&x, OP_CB_LAYOUTRECALL, &sequenced);
 	if (x.p < data || x.p > data + size || status < -1 || status > UINT32_MAX)
 		abort();
-	/* Read again: the slot moves on exactly when CB_SEQUENCE says so, and the recall's word is the last result's. */
+	/* Read again: the slot moves on exactly when CB_SEQUENCE says so, and the recall's word is
+	 * the last result's. */
 	xdr_in_init(&x, data, size);
 	status0 = xdr_get_u32(&x);
 	xdr_get_opaque(&x, NFS4_OPAQUE_LIMIT, &len);

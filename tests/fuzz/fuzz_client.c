@@ -1,6 +1,7 @@
 /*
- * fuzz_client.c - libweft believes no server: replies to each of its calls, one after the other, and calls of the server. An input is pieces of a
- * two-byte length and so many bytes; the first byte says what is called. Every operation ends at most once, and what it gives fits.
+ * fuzz_client.c - libweft believes no server: replies to each of its calls, one after the other,
+ * and calls of the server. An input is pieces of a two-byte length and so many bytes; the first
+ * byte says what is called. Every operation ends at most once, and what it gives fits.
  */
 #include "tests/unit/weft_alone.h"
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static void must(bool ok)
 static void done(struct weft_op *op)
 {
 	ended++;
-	must(op->o_what == WEFT_READLINK || op->o_what == WEFT_GETXATTR || op->o_what == WEFT_READDIR || op->o_count <= op->o_len);
+	must(op->o_what == WEFT_READLINK || op->o_what == WEFT_GETXATTR ||
+	     op->o_what == WEFT_READDIR || op->o_count <= op->o_len);
 	if (op->o_what == WEFT_OPEN && !op->o_err)
 		opened = op->o_file;
 }
@@ -26,7 +28,8 @@ static void done(struct weft_op *op)
 static void entry(struct weft_op *op, const struct weft_entry *en)
 {
 	(void)op;
-	must(en->en_len && en->en_len <= 1024 && strlen(en->en_name) == en->en_len && en->en_fh.fh_len <= sizeof(en->en_fh.fh_data));
+	must(en->en_len && en->en_len <= 1024 && strlen(en->en_name) == en->en_len &&
+	     en->en_fh.fh_len <= sizeof(en->en_fh.fh_data));
 }
 
 static bool piece(const uint8_t **data, size_t *size, struct xdr_in *x)
@@ -44,9 +47,11 @@ static bool piece(const uint8_t **data, size_t *size, struct xdr_in *x)
 }
 
 /* No data server is called: its calls end at once, with no connection. */
-int __wrap_rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc,
+int __wrap_rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr,
+			     socklen_t len, const struct rpc_service *svc,
 			     const struct rpc_client_ops *ops, void *arg);
-int __wrap_rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr, socklen_t len, const struct rpc_service *svc,
+int __wrap_rpc_client_create(struct rpc_client **out, struct loop *l, const struct sockaddr *addr,
+			     socklen_t len, const struct rpc_service *svc,
 			     const struct rpc_client_ops *ops, void *arg)
 {
 	(void)out, (void)l, (void)svc, (void)ops, (void)arg;
@@ -103,8 +108,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct weft_ring *r;
 	static struct weft w;
-	struct weft_op open = {.o_what = WEFT_OPEN, .o_name = "f", .o_flags = WEFT_O_READ | WEFT_O_WRITE, .o_done = done, .o_w = &w};
-	struct weft_op op = {.o_done = done, .o_w = &w, .o_name = "a/b", .o_name2 = "c", .o_buf = mem, .o_len = sizeof(mem), .o_entry = entry};
+	struct weft_op open = {.o_what = WEFT_OPEN,
+			       .o_name = "f",
+			       .o_flags = WEFT_O_READ | WEFT_O_WRITE,
+			       .o_done = done,
+			       .o_w = &w};
+	struct weft_op op = {.o_done = done,
+			     .o_w = &w,
+			     .o_name = "a/b",
+			     .o_name2 = "c",
+			     .o_buf = mem,
+			     .o_len = sizeof(mem),
+			     .o_entry = entry};
 	struct xdr_in x;
 	unsigned what;
 
@@ -134,7 +149,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		op.o_what = what & 15;
 		if (op.o_what == WEFT_NULL) /* which has no reply to take apart */
 			op.o_what = what & 16 ? WEFT_GETXATTR : WEFT_SETXATTR;
-		if (op.o_what == WEFT_READ || op.o_what == WEFT_WRITE || op.o_what == WEFT_CLOSE || op.o_what == WEFT_COMMIT) {
+		if (op.o_what == WEFT_READ || op.o_what == WEFT_WRITE || op.o_what == WEFT_CLOSE ||
+		    op.o_what == WEFT_COMMIT) {
 			wc_op_begin(&open);
 			answer(&w, &data, &size, 1);
 			op.o_file = opened;
@@ -149,7 +165,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				wc_op_begin(&op);
 				answer(&w, &data, &size, before + 2);
 			}
-			answer(&w, &data, &size, ended + 1); /* what is told besides: errors of data servers, a CLOSE that nobody waits for */
+			/* what is told besides: errors of data servers, a CLOSE that nobody waits
+			 * for */
+			answer(&w, &data, &size, ended + 1);
 		}
 	}
 	alone_end(&w);

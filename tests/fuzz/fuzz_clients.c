@@ -1,15 +1,18 @@
 /*
- * fuzz_clients.c - several clients at once on several threads: two threads of clients, each with two owners and four connections of its own, against a metadata
- * server whose connections are spread over two loops.
+ * fuzz_clients.c - several clients at once on several threads: two threads of clients, each with
+ * two owners and four connections of its own, against a metadata server whose connections are
+ * spread over two loops.
  *
- * Each thread is a fuzz_compound.c (which is a part of this file) with its own half of the input; its first two bytes are the circumstances of both. What one
- * finds depends on the other, so less is told by an input: the sanitizers, and what fuzz_compound.c holds of each reply, are the judges here too.
+ * Each thread is a fuzz_compound.c (which is a part of this file) with its own half of the input;
+ * its first two bytes are the circumstances of both. What one finds depends on the other, so less
+ * is told by an input: the sanitizers, and what fuzz_compound.c holds of each reply, are the judges
+ * here too.
  */
-#define FZ_LOOPS 2
-#define FZ_OWN	 _Thread_local
+#define FZ_LOOPS  2
+#define FZ_OWN	  _Thread_local
 #define FZ_OWNERS owners
 static _Thread_local const char *owners = "AB";
-#define LLVMFuzzerInitialize compound_initialize
+#define LLVMFuzzerInitialize   compound_initialize
 #define LLVMFuzzerTestOneInput compound_one_input
 #include "tests/fuzz/fuzz_compound.c"
 #undef LLVMFuzzerInitialize
@@ -31,7 +34,8 @@ static void one_half(struct half *h)
 	prelude(h->h_prelude);
 	frames(h->h_data, h->h_size);
 	for (unsigned i = 0; i < NCONNS; i++) {
-		if (conns[i].c_fd >= 0 && (conns[i].c_doubtful || cb_mode == CB_SILENT || cb_mode == CB_DELAY))
+		if (conns[i].c_fd >= 0 &&
+		    (conns[i].c_doubtful || cb_mode == CB_SILENT || cb_mode == CB_DELAY))
 			conn_close(i);
 	}
 }

@@ -1,15 +1,19 @@
 /*
  * fuzz_compound.c - COMPOUND requests to the whole metadata server, over sockets.
  *
- * An input is two bytes of circumstances and then frames, each a control byte and tokens (compound_words.h) that are written out as XDR
- * words up to END. The harness puts in front what a fuzzer would never guess: the RPC header, SEQUENCE with the right session, slot and
- * sequence number, a file handle; tokens stand for live stateids, handles, device ids, and for whole operations to start from. So a byte
- * changed is one field changed, and every operation's parser is a few mutations away. Frames on connection RAW are records without any help.
+ * An input is two bytes of circumstances and then frames, each a control byte and tokens
+ * (compound_words.h) that are written out as XDR words up to END. The harness puts in front what a
+ * fuzzer would never guess: the RPC header, SEQUENCE with the right session, slot and sequence
+ * number, a file handle; tokens stand for live stateids, handles, device ids, and for whole
+ * operations to start from. So a byte changed is one field changed, and every operation's parser is
+ * a few mutations away. Frames on connection RAW are records without any help.
  *
- * Held, beyond the sanitizers: each well-formed call is answered once, within the time, with its xid; no connection is lost that was not
- * provoked; and every reply decodes entirely by the RFC's grammar (RFC 5662, RFC 7863, RFC 8276), with as many results as it says.
+ * Held, beyond the sanitizers: each well-formed call is answered once, within the time, with its
+ * xid; no connection is lost that was not provoked; and every reply decodes entirely by the RFC's
+ * grammar (RFC 5662, RFC 7863, RFC 8276), with as many results as it says.
  *
- * FUZZ_SHOW=1 in the environment prints each operation's status, FUZZ_STATS=1 at the end how often each was good and failed.
+ * FUZZ_SHOW=1 in the environment prints each operation's status, FUZZ_STATS=1 at the end how often
+ * each was good and failed.
  */
 #include "base/clock.h"
 #include "tests/fuzz/compound_words.h"
@@ -19,10 +23,12 @@
 
 /* The control byte of a frame. */
 enum {
-	F_CONN = 0x03,	/* client A, client B, client A as another user on another connection, RAW */
+	/* client A, client B, client A as another user on another connection, RAW */
+	F_CONN = 0x03,
 	F_BARE = 0x04,	/* no SEQUENCE; RAW: no record, but the end of grace or of all leases */
 	F_CACHE = 0x08, /* cachethis */
-	F_AT = 0x30,	/* file handle: none, root, the first inode made in this input, /d/g of the base */
+	/* file handle: none, root, the first inode made in this input, /d/g of the base */
+	F_AT = 0x30,
 	F_AHEAD = 0x40, /* sent without waiting for its reply */
 	F_AGAIN = 0x80, /* the slot's last sequence number once more */
 };
@@ -34,11 +40,12 @@ enum { H_MINOR1 = 1, H_GRACE = 2, H_B = 4, H_FILE = 8, H_B_LAYOUT = 16, H_STATUS
 enum { H_CB = 7, H_SIZE = 0x18, H_STAT = 0x60, H_ALWAYS = 0x80 };
 enum { CB_OK, CB_NOMATCHING, CB_DELAY, CB_SILENT, CB_CLOSE, CB_BADSESSION, CB_REFUSED, CB_SHORT };
 
-#define MAX_OUT (1u << 18)
-#define MAX_CALLS 32
+#define MAX_OUT	   (1u << 18)
+#define MAX_CALLS  32
 #define MAX_FRAMES 24
 
-/* What each thread of a fuzzer of several has of its own (fuzz_clients.c, which includes this file). */
+/* What each thread of a fuzzer of several has of its own (fuzz_clients.c, which includes this
+ * file). */
 #ifndef FZ_OWN
 #define FZ_OWN
 #define FZ_OWNERS "AB"
@@ -63,7 +70,8 @@ static FZ_OWN struct call {
 
 static FZ_OWN uint32_t xids;
 static unsigned cb_mode;
-static FZ_OWN bool in_dark; /* calls went out whose end was not awaited: a slot may be in use that looks free */
+/* calls went out whose end was not awaited: a slot may be in use that looks free */
+static FZ_OWN bool in_dark;
 static bool show;
 static FZ_OWN unsigned long counts[NFS4_OP_MAX][2];
 
@@ -168,7 +176,9 @@ static void got_reply(unsigned n, struct xdr_in *x, uint32_t xid)
 
 static void put_cb(struct xdr_out *x)
 {
-	static const uint32_t recall[] = {[CB_NOMATCHING] = NFS4ERR_NOMATCHING_LAYOUT, [CB_DELAY] = NFS4ERR_DELAY, [CB_SHORT] = 0};
+	static const uint32_t recall[] = {[CB_NOMATCHING] = NFS4ERR_NOMATCHING_LAYOUT,
+					  [CB_DELAY] = NFS4ERR_DELAY,
+					  [CB_SHORT] = 0};
 	uint32_t st = cb_mode == CB_BADSESSION ? NFS4ERR_BADSESSION : recall[cb_mode];
 
 	xdr_put_u32(x, 0);
@@ -384,7 +394,8 @@ static void put_fh(struct frame *f, unsigned k)
 {
 	uint8_t fh[OP_FH_LEN];
 
-	op_fh_make(&mds, k % 5 == 4 ? fz_export : 0, k < 8 ? NS_ROOT_INO + k : base_ino + k - 8, fh);
+	op_fh_make(&mds, k % 5 == 4 ? fz_export : 0, k < 8 ? NS_ROOT_INO + k : base_ino + k - 8,
+		   fh);
 	xdr_put_opaque(&f->f_x, fh, sizeof(fh));
 }
 
@@ -402,7 +413,8 @@ static void put_ids(struct frame *f, bool session)
 	st_all_unlock(mds.m_st);
 }
 
-/* fattr4: 0 none, 1 mode, 2 size 5, 3 owner and group, 4 mode and times, 5 size 0, 6 a large size, 7 mode_umask */
+/* fattr4: 0 none, 1 mode, 2 size 5, 3 owner and group, 4 mode and times, 5 size 0, 6 a large size,
+ * 7 mode_umask */
 static void put_attrs(struct frame *f, unsigned k)
 {
 	static const struct {
@@ -412,8 +424,11 @@ static void put_attrs(struct frame *f, unsigned k)
 		{{0}, {0}, 0},
 		{{0, 1u << (FATTR4_MODE - 32)}, {T_RAW4, 0, 0, 1, 0xff}, 5},
 		{{1u << FATTR4_SIZE}, {T_U64, 5}, 2},
-		{{0, 1u << (FATTR4_OWNER - 32) | 1u << (FATTR4_OWNER_GROUP - 32)}, {T_NAME, 13, T_NAME, 13}, 4},
-		{{0, 1u << (FATTR4_MODE - 32) | 1u << (FATTR4_TIME_ACCESS_SET - 32) | 1u << (FATTR4_TIME_MODIFY_SET - 32)},
+		{{0, 1u << (FATTR4_OWNER - 32) | 1u << (FATTR4_OWNER_GROUP - 32)},
+		 {T_NAME, 13, T_NAME, 13},
+		 4},
+		{{0, 1u << (FATTR4_MODE - 32) | 1u << (FATTR4_TIME_ACCESS_SET - 32) |
+			     1u << (FATTR4_TIME_MODIFY_SET - 32)},
 		 {T_SHIFT4, 0x49, 2, 0, 1, T_U64, 77, 5},
 		 8},
 		{{1u << FATTR4_SIZE}, {T_ZERO8}, 1},
@@ -474,36 +489,81 @@ static void token(struct frame *f)
 	const char *name;
 
 	switch (t) {
-	case T_RAW4: raw(f, 4); break;
-	case T_RAW8: raw(f, 8); break;
-	case T_RAW16: raw(f, 16); break;
-	case T_RAWN: raw(f, 4 * (size_t)byte(f)); break;
+	case T_RAW4:
+		raw(f, 4);
+		break;
+	case T_RAW8:
+		raw(f, 8);
+		break;
+	case T_RAW16:
+		raw(f, 16);
+		break;
+	case T_RAWN:
+		raw(f, 4 * (size_t)byte(f));
+		break;
 	case T_OPAQUE:
 		v = byte(f);
 		xdr_put_u32(x, v);
 		raw(f, v);
 		break;
-	case T_LONG: put_long(f); break;
-	case T_ZERO8: xdr_put_u64(x, 0); break;
-	case T_MAX8: xdr_put_u64(x, UINT64_MAX); break;
-	case T_U64: xdr_put_u64(x, byte(f)); break;
-	case T_SHIFT8: v = byte(f); xdr_put_u64(x, (uint64_t)v << (byte(f) & 63)); break;
-	case T_MAX4: xdr_put_u32(x, UINT32_MAX); break;
-	case T_SHIFT4: v = byte(f); xdr_put_u32(x, (uint32_t)v << (byte(f) & 31)); break;
+	case T_LONG:
+		put_long(f);
+		break;
+	case T_ZERO8:
+		xdr_put_u64(x, 0);
+		break;
+	case T_MAX8:
+		xdr_put_u64(x, UINT64_MAX);
+		break;
+	case T_U64:
+		xdr_put_u64(x, byte(f));
+		break;
+	case T_SHIFT8:
+		v = byte(f);
+		xdr_put_u64(x, (uint64_t)v << (byte(f) & 63));
+		break;
+	case T_MAX4:
+		xdr_put_u32(x, UINT32_MAX);
+		break;
+	case T_SHIFT4:
+		v = byte(f);
+		xdr_put_u32(x, (uint32_t)v << (byte(f) & 31));
+		break;
 	case T_NAME:
 		name = names[byte(f) % (sizeof(names) / sizeof(names[0]))];
 		xdr_put_opaque(x, name, (uint32_t)strlen(name));
 		break;
-	case T_OPEN: put_sid(f, false, byte(f), 0); break;
-	case T_OPEN_SEQ: v = byte(f); put_sid(f, false, v, byte(f)); break;
-	case T_LAYOUT: put_sid(f, true, byte(f), 0); break;
-	case T_SID_CURRENT: put_special(f, 1, 0); break;
-	case T_SID_ANON: put_special(f, 0, 0); break;
-	case T_SID_BYPASS: put_special(f, UINT32_MAX, 0xff); break;
-	case T_FH: put_fh(f, byte(f)); break;
-	case T_DEVICE: xdr_put_fixed(x, fz_servers[byte(f) % FZ_SERVERS].fs_uuid, 16); break;
-	case T_CLIENTID: put_ids(f, false); break;
-	case T_SESSION: put_ids(f, true); break;
+	case T_OPEN:
+		put_sid(f, false, byte(f), 0);
+		break;
+	case T_OPEN_SEQ:
+		v = byte(f);
+		put_sid(f, false, v, byte(f));
+		break;
+	case T_LAYOUT:
+		put_sid(f, true, byte(f), 0);
+		break;
+	case T_SID_CURRENT:
+		put_special(f, 1, 0);
+		break;
+	case T_SID_ANON:
+		put_special(f, 0, 0);
+		break;
+	case T_SID_BYPASS:
+		put_special(f, UINT32_MAX, 0xff);
+		break;
+	case T_FH:
+		put_fh(f, byte(f));
+		break;
+	case T_DEVICE:
+		xdr_put_fixed(x, fz_servers[byte(f) % FZ_SERVERS].fs_uuid, 16);
+		break;
+	case T_CLIENTID:
+		put_ids(f, false);
+		break;
+	case T_SESSION:
+		put_ids(f, true);
+		break;
 	case T_BEGIN:
 		if (f->f_nbegun < 4) {
 			f->f_begun[f->f_nbegun++] = x->x_len;
@@ -517,7 +577,9 @@ static void token(struct frame *f)
 			xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
 		}
 		break;
-	case T_ATTRS: put_attrs(f, byte(f)); break;
+	case T_ATTRS:
+		put_attrs(f, byte(f));
+		break;
 	case T_BITMAP:
 		v = byte(f);
 		xdr_put_u32(x, v);
@@ -527,13 +589,18 @@ static void token(struct frame *f)
 		f->f_nops++;
 		xdr_put_u32(x, byte(f));
 		break;
-	case T_TEMPLATE: put_template(f, byte(f)); break;
+	case T_TEMPLATE:
+		put_template(f, byte(f));
+		break;
 	case T_ZEROS:
 		for (v = byte(f); v; v--)
 			xdr_put_u32(x, 0);
 		break;
-	case T_OPS_PLUS: f->f_plus = byte(f); break;
-	default: xdr_put_u32(x, t);
+	case T_OPS_PLUS:
+		f->f_plus = byte(f);
+		break;
+	default:
+		xdr_put_u32(x, t);
 	}
 }
 
@@ -558,7 +625,8 @@ static void put_header(struct xdr_out *x, uint32_t xid, uint32_t uid, uint32_t p
 	xdr_put_u64(x, 0);
 }
 
-/* The client's newest session, a slot that is free (again: slot 0 whatever it does), and what the slot expects. */
+/* The client's newest session, a slot that is free (again: slot 0 whatever it does), and what the
+ * slot expects. */
 static void put_sequence(struct frame *f, uint8_t control)
 {
 	uint8_t id[16] = {0};
@@ -573,9 +641,11 @@ static void put_sequence(struct frame *f, uint8_t control)
 
 		memcpy(id, s->se_id, 16);
 		urcu_memb_read_lock();
-		while (!(control & F_AGAIN) && slot + 1 < room.r_nslots && st_slot_get(s, slot) && st_slot_busy(st_slot_get(s, slot)))
+		while (!(control & F_AGAIN) && slot + 1 < room.r_nslots && st_slot_get(s, slot) &&
+		       st_slot_busy(st_slot_get(s, slot)))
 			slot++;
-		seq = (st_slot_get(s, slot) ? st_slot_seq(st_slot_get(s, slot)) : 0) + !(control & F_AGAIN);
+		seq = (st_slot_get(s, slot) ? st_slot_seq(st_slot_get(s, slot)) : 0) +
+		      !(control & F_AGAIN);
 		urcu_memb_read_unlock();
 	}
 	st_all_unlock(mds.m_st);
@@ -591,8 +661,11 @@ static void put_sequence(struct frame *f, uint8_t control)
 static void put_at(struct frame *f, uint8_t control)
 {
 	switch (control & F_AT) {
-	case 0x00: return;
-	case 0x10: xdr_put_u32(&f->f_x, OP_PUTROOTFH); break;
+	case 0x00:
+		return;
+	case 0x10:
+		xdr_put_u32(&f->f_x, OP_PUTROOTFH);
+		break;
 	case 0x20:
 		xdr_put_u32(&f->f_x, OP_PUTFH);
 		put_fh(f, 8);
@@ -709,7 +782,8 @@ static void frame(struct frame *f)
 	ca->ca_replay = in_dark || control & (F_AGAIN | F_BARE);
 	xdr_patch_u32(&f->f_x, nops_at, ca->ca_nops);
 	if (show)
-		fprintf(stderr, "connection %u xid %x, %u operations%s\n", f->f_conn, ca->ca_xid, ca->ca_nops, f->f_drop ? ", dropped" : "");
+		fprintf(stderr, "connection %u xid %x, %u operations%s\n", f->f_conn, ca->ca_xid,
+			ca->ca_nops, f->f_drop ? ", dropped" : "");
 	frame_send(f, ca, control);
 }
 
@@ -727,10 +801,49 @@ static void frames(const uint8_t *data, size_t size)
 /* EXCHANGE_ID and CREATE_SESSION of a client whose owner is its letter, Linux 6.18 by its name. */
 static void session(unsigned conn)
 {
-	uint8_t p[] = {F_BARE, OP(OP_EXCHANGE_ID), T_RAW8, 1, 2, 3, 4, 5, 6, 7, 8, T_OPAQUE, 1, 'A', 0, 0, 1, NAME(0), T_OPAQUE, 12, 'L', 'i', 'n', 'u', 'x',
-		       ' ', '6', '.', '1', '8', '.', '1', T_U64, 1, 1, T_END};
-	uint8_t q[] = {F_BARE, OP(OP_CREATE_SESSION), T_RAW8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, T_SHIFT4, 1, 20, T_SHIFT4, 1, 20, T_SHIFT4, 1, 12, 32, 16, 0,
-		       0, T_SHIFT4, 1, 12, T_SHIFT4, 1, 12, 0, 2, 1, 0, T_SHIFT4, 1, 30, 1, 1, 0, T_OPAQUE, 1, 'm', 0, 0, 0, T_END};
+	uint8_t p[] = {F_BARE,	 OP(OP_EXCHANGE_ID),
+		       T_RAW8,	 1,
+		       2,	 3,
+		       4,	 5,
+		       6,	 7,
+		       8,	 T_OPAQUE,
+		       1,	 'A',
+		       0,	 0,
+		       1,	 NAME(0),
+		       T_OPAQUE, 12,
+		       'L',	 'i',
+		       'n',	 'u',
+		       'x',	 ' ',
+		       '6',	 '.',
+		       '1',	 '8',
+		       '.',	 '1',
+		       T_U64,	 1,
+		       1,	 T_END};
+	uint8_t q[] = {F_BARE,	 OP(OP_CREATE_SESSION),
+		       T_RAW8,	 0,
+		       0,	 0,
+		       0,	 0,
+		       0,	 0,
+		       0,	 1,
+		       2,	 0,
+		       T_SHIFT4, 1,
+		       20,	 T_SHIFT4,
+		       1,	 20,
+		       T_SHIFT4, 1,
+		       12,	 32,
+		       16,	 0,
+		       0,	 T_SHIFT4,
+		       1,	 12,
+		       T_SHIFT4, 1,
+		       12,	 0,
+		       2,	 1,
+		       0,	 T_SHIFT4,
+		       1,	 30,
+		       1,	 1,
+		       0,	 T_OPAQUE,
+		       1,	 'm',
+		       0,	 0,
+		       0,	 T_END};
 	struct st_client *cl;
 	uint64_t id;
 
@@ -751,11 +864,13 @@ static void session(unsigned conn)
 	st_all_unlock(mds.m_st);
 }
 
-/* As after a restart: in grace, no layouts, and the files that had some marked as of an earlier boot. */
+/* As after a restart: in grace, no layouts, and the files that had some marked as of an earlier
+ * boot. */
 static void grace(void)
 {
 	st_all_lock(mds.m_st);
-	st_each(mds.m_st, ST_LAYOUT, l) {
+	st_each(mds.m_st, ST_LAYOUT, l)
+	{
 		struct st_layout *y = hash_entry(l, struct st_layout, l_link);
 		struct st_file *f = y->l_file;
 
@@ -763,7 +878,8 @@ static void grace(void)
 		st_layout_free(mds.m_st, y);
 		f->f_pins--;
 	}
-	st_each(mds.m_st, ST_FILE, l) {
+	st_each(mds.m_st, ST_FILE, l)
+	{
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		f->f_mark_old = f->f_marked;
@@ -781,8 +897,14 @@ static void grace(void)
 
 static void circumstances(uint8_t h0, uint8_t h1)
 {
-	static const uint32_t nfs3[8][FZ_SERVERS] = {{NFS3_OK},	      {NFS3ERR_IO},	{NFS3_OK, NFS3ERR_NOSPC},      {NFS3ERR_NOSPC, NFS3ERR_NOSPC},
-						     {NFS3ERR_STALE}, {NFS3ERR_ACCES}, {NFS3ERR_ACCES, NFS3ERR_ACCES}, {NFS3ERR_IO, NFS3ERR_STALE}};
+	static const uint32_t nfs3[8][FZ_SERVERS] = {{NFS3_OK},
+						     {NFS3ERR_IO},
+						     {NFS3_OK, NFS3ERR_NOSPC},
+						     {NFS3ERR_NOSPC, NFS3ERR_NOSPC},
+						     {NFS3ERR_STALE},
+						     {NFS3ERR_ACCES},
+						     {NFS3ERR_ACCES, NFS3ERR_ACCES},
+						     {NFS3ERR_IO, NFS3ERR_STALE}};
 	static const uint32_t stat[4] = {CTL_OK, CTL_OK, CTL_NOENT, CTL_IO};
 	static const uint64_t size[4] = {0, 4711, 1 << 20, OP_MAX_FILE};
 
@@ -801,8 +923,11 @@ static void circumstances(uint8_t h0, uint8_t h1)
 static void prelude(uint8_t h0)
 {
 	/* /f, for everybody, open by A that has a layout for writing */
-	static const uint8_t file[] = {CONN_A | 0x10, OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 2, 'o', '1', 1, UNCHECKED4, T_ATTRS, 1, CLAIM_NULL, NAME(0),
-				       T_TEMPLATE, 6, T_END};
+	static const uint8_t file[] = {
+		CONN_A | 0x10, OP(OP_OPEN), 0,		3,	 0,	     T_CLIENTID,
+		T_OPAQUE,      2,	    'o',	'1',	 1,	     UNCHECKED4,
+		T_ATTRS,       1,	    CLAIM_NULL, NAME(0), T_TEMPLATE, 6,
+		T_END};
 	static const uint8_t other[] = {CONN_B | 0x10, T_TEMPLATE, 3, T_TEMPLATE, 7, T_END};
 
 	session(CONN_A);
@@ -820,19 +945,94 @@ static void print_stats(void)
 {
 	for (unsigned n = 0; n < NFS4_OP_MAX; n++) {
 		if (counts[n][0] || counts[n][1])
-			fprintf(stderr, "%-24s %10lu good %10lu failed\n", op_name(n) ? op_name(n) : "?", counts[n][0], counts[n][1]);
+			fprintf(stderr, "%-24s %10lu good %10lu failed\n",
+				op_name(n) ? op_name(n) : "?", counts[n][0], counts[n][1]);
 	}
 }
 
-/* In the base: /d with a policy of two mirrors and an extended attribute, /d/g, /s -> d; all for everybody. */
+/* In the base: /d with a policy of two mirrors and an extended attribute, /d/g, /s -> d; all for
+ * everybody. */
 static void make_base(void)
 {
 	static const uint8_t p[] = {
-		CONN_A | 0x10, OP(OP_CREATE), NS_DIR, NAME(2), T_ATTRS, 1, T_TEMPLATE, 32, OP(OP_SETXATTR), 0, NAME(6), NAME(9), T_END,
-		CONN_A | 0x10, OP(OP_SETATTR), T_SID_ANON, T_BITMAP, 2, 0, 0, 0, 0, 0, 0, 0, 2, T_BEGIN, T_RAW4, 0, 0, 1, 0xff, T_END_OPAQUE, T_END,
-		CONN_A | 0x10, OP(OP_CREATE), NS_LNK, NAME(2), NAME(3), T_ATTRS, 0, T_END,
-		CONN_A | 0x10, T_TEMPLATE, 24, OP(OP_OPEN), 0, 3, 0, T_CLIENTID, T_OPAQUE, 1, 'o', 1, 0, T_BITMAP, 2, 0, 0, 0, 0, 0, 0, 0, 2, T_BEGIN,
-		T_RAW4, 0, 0, 1, 0xff, T_END_OPAQUE, CLAIM_NULL, NAME(1), OP(OP_CLOSE), 0, T_SID_CURRENT, T_END,
+		CONN_A | 0x10,
+		OP(OP_CREATE),
+		NS_DIR,
+		NAME(2),
+		T_ATTRS,
+		1,
+		T_TEMPLATE,
+		32,
+		OP(OP_SETXATTR),
+		0,
+		NAME(6),
+		NAME(9),
+		T_END,
+		CONN_A | 0x10,
+		OP(OP_SETATTR),
+		T_SID_ANON,
+		T_BITMAP,
+		2,
+		0,
+		0,
+		0,
+		0,
+		0,
+		0,
+		0,
+		2,
+		T_BEGIN,
+		T_RAW4,
+		0,
+		0,
+		1,
+		0xff,
+		T_END_OPAQUE,
+		T_END,
+		CONN_A | 0x10,
+		OP(OP_CREATE),
+		NS_LNK,
+		NAME(2),
+		NAME(3),
+		T_ATTRS,
+		0,
+		T_END,
+		CONN_A | 0x10,
+		T_TEMPLATE,
+		24,
+		OP(OP_OPEN),
+		0,
+		3,
+		0,
+		T_CLIENTID,
+		T_OPAQUE,
+		1,
+		'o',
+		1,
+		0,
+		T_BITMAP,
+		2,
+		0,
+		0,
+		0,
+		0,
+		0,
+		0,
+		0,
+		2,
+		T_BEGIN,
+		T_RAW4,
+		0,
+		0,
+		1,
+		0xff,
+		T_END_OPAQUE,
+		CLAIM_NULL,
+		NAME(1),
+		OP(OP_CLOSE),
+		0,
+		T_SID_CURRENT,
+		T_END,
 	};
 
 	minor = 2;
@@ -869,7 +1069,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	prelude(data[0]);
 	frames(data + 2, size - 2);
 	for (unsigned i = 0; i < NCONNS; i++) {
-		if (conns[i].c_fd >= 0 && (conns[i].c_doubtful || cb_mode == CB_SILENT || cb_mode == CB_DELAY))
+		if (conns[i].c_fd >= 0 &&
+		    (conns[i].c_doubtful || cb_mode == CB_SILENT || cb_mode == CB_DELAY))
 			conn_close(i);
 	}
 	return 0;

@@ -1,4 +1,5 @@
-/* fuzz_conf.c - a configuration file, and a KEY=VALUE of the command line, is refused with one line, or gives every key a value of its type. */
+/* fuzz_conf.c - a configuration file, and a KEY=VALUE of the command line, is refused with one
+ * line, or gives every key a value of its type. */
 #include "base/conf.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,19 +1,23 @@
 /*
- * fuzz_ctl.c - the control protocol after the seal: what a peer says that has the cluster's key, and what one says that has not.
+ * fuzz_ctl.c - the control protocol after the seal: what a peer says that has the cluster's key,
+ * and what one says that has not.
  *
- * The first byte chooses the end that is tried. Against the metadata server (a real one, mds_fuzz.h) the fuzzer is a data server: it makes
- * the handshake and seals messages of the fuzzer's bytes, rightly or not; orders that the server then sends are answered with such bytes as well.
- * Against the data server's control.c, with a real store, it is a metadata server that asks. Sealing is written here a second time, from
- * ctl_chan.c's description.
+ * The first byte chooses the end that is tried. Against the metadata server (a real one,
+ * mds_fuzz.h) the fuzzer is a data server: it makes the handshake and seals messages of the
+ * fuzzer's bytes, rightly or not; orders that the server then sends are answered with such bytes as
+ * well. Against the data server's control.c, with a real store, it is a metadata server that asks.
+ * Sealing is written here a second time, from ctl_chan.c's description.
  *
- * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or decode ends the connection.
+ * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or
+ * decode ends the connection.
  */
 #include "base/clock.h"
 #include "ds/ds.h"
 #include "ds/peer.h"
 #include "tests/fuzz/mds_fuzz.h"
 
-/* Of HELLO: the first input byte says whether the fuzzer's data server speaks the newest or the oldest. */
+/* Of HELLO: the first input byte says whether the fuzzer's data server speaks the newest or the
+ * oldest. */
 #define NEW_PROTOCOL CTL_PROTOCOL
 #define OLD_PROTOCOL CTL_PROTOCOL_MIN
 
@@ -34,7 +38,8 @@ struct peer {
 	uint8_t p_buf[MAX_MSG * 2];
 	size_t p_len;
 	uint32_t p_xid;
-	bool p_spoiled; /* we answered with the fuzzer's bytes: what waits for a good answer may wait long */
+	/* we answered with the fuzzer's bytes: what waits for a good answer may wait long */
+	bool p_spoiled;
 };
 
 static struct peer *as_ds, *as_mds;
@@ -43,7 +48,8 @@ static size_t answer_len;
 
 /* ---- sealing ---- */
 
-static void derive(struct peer *p, const uint8_t *id, const uint8_t *ds_nonce, const uint8_t *mds_nonce)
+static void derive(struct peer *p, const uint8_t *id, const uint8_t *ds_nonce,
+		   const uint8_t *mds_nonce)
 {
 	uint8_t msg[16 + 16 + 32 + 32 + 8] = "weft control v1", out[64];
 	const uint32_t said = htobe32(p->p_protocol);
@@ -62,7 +68,8 @@ static void derive(struct peer *p, const uint8_t *id, const uint8_t *ds_nonce, c
 	p->p_tx_last = p->p_rx_last = 0;
 }
 
-static void params(unsigned dir, unsigned kind, uint64_t answers, uint64_t counter, uint8_t nonce[24], uint8_t ad[16])
+static void params(unsigned dir, unsigned kind, uint64_t answers, uint64_t counter,
+		   uint8_t nonce[24], uint8_t ad[16])
 {
 	uint64_t be = htobe64(counter);
 
@@ -75,7 +82,8 @@ static void params(unsigned dir, unsigned kind, uint64_t answers, uint64_t count
 	memcpy(ad + 8, &be, 8);
 }
 
-static void seal(struct peer *p, unsigned kind, uint64_t answers, struct xdr_out *x, const uint8_t *plain, size_t n)
+static void seal(struct peer *p, unsigned kind, uint64_t answers, struct xdr_out *x,
+		 const uint8_t *plain, size_t n)
 {
 	uint64_t counter = ++p->p_tx_last, be = htobe64(counter);
 	uint8_t nonce[24], ad[16];
@@ -83,12 +91,14 @@ static void seal(struct peer *p, unsigned kind, uint64_t answers, struct xdr_out
 
 	params(p->p_dir, kind, answers, counter, nonce, ad);
 	memcpy(box, &be, 8);
-	crypto_aead_xchacha20poly1305_ietf_encrypt(box + 8, NULL, plain, n, ad, sizeof(ad), NULL, nonce, p->p_tx);
+	crypto_aead_xchacha20poly1305_ietf_encrypt(box + 8, NULL, plain, n, ad, sizeof(ad), NULL,
+						   nonce, p->p_tx);
 	xdr_put_opaque(x, box, (uint32_t)(n + 24));
 }
 
 /* Decodes into v what the other end sealed; its counter. */
-static uint64_t unseal(struct peer *p, unsigned kind, uint64_t answers, struct xdr_in *x, xdrproc_t proc, void *v)
+static uint64_t unseal(struct peer *p, unsigned kind, uint64_t answers, struct xdr_in *x,
+		       xdrproc_t proc, void *v)
 {
 	static uint8_t plain[MAX_MSG * 2];
 	uint8_t nonce[24], ad[16];
@@ -104,7 +114,8 @@ static uint64_t unseal(struct peer *p, unsigned kind, uint64_t answers, struct x
 	counter = be64toh(counter);
 	params(p->p_dir == TO_MDS ? TO_DS : TO_MDS, kind, answers, counter, nonce, ad);
 	if (counter <= p->p_rx_last ||
-	    crypto_aead_xchacha20poly1305_ietf_decrypt(plain, NULL, NULL, box + 8, n - 8, ad, sizeof(ad), nonce, p->p_rx))
+	    crypto_aead_xchacha20poly1305_ietf_decrypt(plain, NULL, NULL, box + 8, n - 8, ad,
+						       sizeof(ad), nonce, p->p_rx))
 		fz_bug("a message that does not open");
 	p->p_rx_last = counter;
 	xdrmem_create(&xdrs, (char *)plain, n - 24, XDR_DECODE);
@@ -231,7 +242,8 @@ static void answer_call(struct peer *p, uint32_t xid, struct xdr_in *x)
 	} else {
 		res.result.op = req.op;
 		if (req.op == CTL_OP_ORDERS) {
-			res.result.ctl_result_u.orders.results.results_len = req.ctl_request_u.orders.orders.orders_len;
+			res.result.ctl_result_u.orders.results.results_len =
+				req.ctl_request_u.orders.orders.orders_len;
 			res.result.ctl_result_u.orders.results.results_val = results;
 		}
 		xdrmem_create(&xdrs, (char *)plain, sizeof(plain), XDR_ENCODE);
@@ -242,7 +254,8 @@ static void answer_call(struct peer *p, uint32_t xid, struct xdr_in *x)
 	send_record(p, &out);
 }
 
-/* The reply to the call just sent: its accept_stat, x at its results; or -1 when the connection ended. */
+/* The reply to the call just sent: its accept_stat, x at its results; or -1 when the connection
+ * ended. */
 static int64_t wait_reply(struct peer *p, struct xdr_in *x)
 {
 	while (read_record(p, x)) {
@@ -293,14 +306,16 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 	said = xdr_get_u32(&in);
 	if (hello) /* it may have named a key of its own */
 		said &= ~CTL_HELLO_OWN;
-	if ((hello ? said < OLD_PROTOCOL || said > NEW_PROTOCOL : said != p->p_protocol) || xdr_left(&in) != 32)
+	if ((hello ? said < OLD_PROTOCOL || said > NEW_PROTOCOL : said != p->p_protocol) ||
+	    xdr_left(&in) != 32)
 		fz_bug("a HELLO without its answer");
 	if (!hello)
 		derive(p, uuid, nonce, in.p);
 	return !hello;
 }
 
-/* A data server that has seen more than the store has is one that ends the metadata server (docs/recovery.md): the fuzzer's has not. */
+/* A data server that has seen more than the store has is one that ends the metadata server
+ * (docs/recovery.md): the fuzzer's has not. */
 static void join_tame(const uint8_t **data, size_t *n)
 {
 	static uint8_t tame[8192 + 64];
@@ -365,7 +380,8 @@ static bool say_sealed(struct peer *p, const uint8_t *data, size_t n)
 	return true;
 }
 
-static void say_raw(struct peer *p, uint32_t proc, const uint8_t *data, size_t n, unsigned flip, bool old)
+static void say_raw(struct peer *p, uint32_t proc, const uint8_t *data, size_t n, unsigned flip,
+		    bool old)
 {
 	bool fresh = old && p->p_tx_last == 0; /* nothing came before it: it is good */
 	struct xdr_out x;
@@ -425,7 +441,9 @@ static void against_mds(const uint8_t *data, size_t size, bool own_hello)
 		size -= 3;
 		n = n < size ? n : size;
 		switch (kind) {
-		case M_SEALED: on = say_sealed(p, data, n); break;
+		case M_SEALED:
+			on = say_sealed(p, data, n);
+			break;
 		case M_TAMPERED:
 			say_raw(p, CTL_PROC_SEALED, data, n, flip + 1, false);
 			on = false;
@@ -446,7 +464,9 @@ static void against_mds(const uint8_t *data, size_t size, bool own_hello)
 			answer = data;
 			answer_len = n;
 			break;
-		default: order_make(flip); break;
+		default:
+			order_make(flip);
+			break;
 		}
 		data += n;
 		size -= n;
@@ -512,7 +532,8 @@ static void tame(ctl_request *req)
 			g->spans.spans_val[i].from &= 0xffffff;
 		}
 	} else if (req->op == CTL_OP_WATCH) {
-		req->ctl_request_u.watch.instance_epoch = 7 - (req->ctl_request_u.watch.instance_epoch & 1);
+		req->ctl_request_u.watch.instance_epoch =
+			7 - (req->ctl_request_u.watch.instance_epoch & 1);
 		req->ctl_request_u.watch.object.ino &= 0xf;
 		req->ctl_request_u.watch.object.fs &= 1;
 		req->ctl_request_u.watch.session &= 3;
@@ -550,9 +571,11 @@ static void check_answer(const ctl_request *req, const ctl_response *res)
 		return;
 	if (r->op != req->op || req->op < CTL_OP_ORDERS || req->op > CTL_OP_SUM)
 		fz_bug("an answer to another question");
-	if (req->op == CTL_OP_ORDERS && r->ctl_result_u.orders.results.results_len != req->ctl_request_u.orders.orders.orders_len)
+	if (req->op == CTL_OP_ORDERS && r->ctl_result_u.orders.results.results_len !=
+						req->ctl_request_u.orders.orders.orders_len)
 		fz_bug("as many results as orders");
-	if (req->op == CTL_OP_STAT && r->ctl_result_u.stat.stats.stats_len != req->ctl_request_u.stat.objects.objects_len)
+	if (req->op == CTL_OP_STAT &&
+	    r->ctl_result_u.stat.stats.stats_len != req->ctl_request_u.stat.objects.objects_len)
 		fz_bug("as many answers as objects");
 }
 
@@ -687,7 +710,8 @@ static void start_ds(void)
 	sin->sin_family = AF_INET;
 	sin->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (bind(fd, (struct sockaddr *)sin, sizeof(*sin)) || listen(fd, 1) || getsockname(fd, (struct sockaddr *)sin, &len))
+	if (bind(fd, (struct sockaddr *)sin, sizeof(*sin)) || listen(fd, 1) ||
+	    getsockname(fd, (struct sockaddr *)sin, &len))
 		fz_bug("cannot listen");
 	ds.d_mdslen = len;
 	if (ds_pull_start(&ds))

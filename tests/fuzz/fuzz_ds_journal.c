@@ -22,11 +22,11 @@ static char dir[128], journal[160];
 
 struct input {
 	struct ds_rec in_rec[RECORDS + 1]; /* as on the disk */
-	unsigned in_n;	   /* whole records */
-	size_t in_bytes;   /* of them, and of one that is cut off behind them */
-	unsigned in_good;  /* records up to the first bad one */
-	bool in_refused;   /* one of those is refused */
-	uint64_t in_high;  /* the highest order of those */
+	unsigned in_n;			   /* whole records */
+	size_t in_bytes;		   /* of them, and of one that is cut off behind them */
+	unsigned in_good;		   /* records up to the first bad one */
+	bool in_refused;		   /* one of those is refused */
+	uint64_t in_high;		   /* the highest order of those */
 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);

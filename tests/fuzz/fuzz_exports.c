@@ -1,4 +1,5 @@
-/* fuzz_exports.c - a file of exports is refused with one line that names it, or gives a table that keeps its promises. */
+/* fuzz_exports.c - a file of exports is refused with one line that names it, or gives a table that
+ * keeps its promises. */
 #include "mds/export/exp.h"
 #include <stdlib.h>
 
@@ -21,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		bool unknown;
 		const struct exp_rule *r = exp_match(e, addr, NULL, &unknown);
 
-		if (e->e_path[0] != '/' || !e->e_nwho || !e->e_nrules || (r && unknown) || (r && (!r->r_nsec || r->r_nsec > EXP_SECS)) || (e->e_id == 0 && e->e_path[1]))
+		if (e->e_path[0] != '/' || !e->e_nwho || !e->e_nrules || (r && unknown) ||
+		    (r && (!r->r_nsec || r->r_nsec > EXP_SECS)) || (e->e_id == 0 && e->e_path[1]))
 			abort();
 	}
 	json = exp_json(t, "file");

@@ -1,11 +1,15 @@
 /*
- * fuzz_generic.c - a generic data server that lies: whole jobs of mds/dataserver/gen_*.c (a server is taken in, orders, sizes, data and holes, a rebuild, a sum) against a made-up NFSv3
- * server whose answers are the fuzzer's.
+ * fuzz_generic.c - a generic data server that lies: whole jobs of mds/dataserver/gen_*.c (a server
+ * is taken in, orders, sizes, data and holes, a rebuild, a sum) against a made-up NFSv3 server
+ * whose answers are the fuzzer's.
  *
- * An input's first bytes choose the job and its numbers; then each answer takes a byte from it: honest, a status, cut short, honest with a byte changed, or bytes of the
- * input. Where the input has ended the server is honest. One server is taken in at the start, so that jobs have objects on it; its own questions (does it live?) take answers as well.
+ * An input's first bytes choose the job and its numbers; then each answer takes a byte from it:
+ * honest, a status, cut short, honest with a byte changed, or bytes of the input. Where the input
+ * has ended the server is honest. One server is taken in at the start, so that jobs have objects on
+ * it; its own questions (does it live?) take answers as well.
  *
- * Held, beyond the sanitizers: each job ends, once, within its time; and what was answered is of the kind that was asked.
+ * Held, beyond the sanitizers: each job ends, once, within its time; and what was answered is of
+ * the kind that was asked.
  */
 #define FZ_POOL	       8
 #define FZ_DS_LEASE_MS 2000 /* it is asked whether it lives five times in this */
@@ -39,8 +43,16 @@ static struct nfs3_fattr *attr_of(uint64_t n)
 	static struct nfs3_fattr fa;
 	const struct file *f = &files[n % FILES];
 
-	fa = (struct nfs3_fattr){.fa_type = f->fi_dir ? NF3DIR : NF3REG, .fa_mode = f->fi_mode, .fa_nlink = 1, .fa_uid = f->fi_uid, .fa_gid = f->fi_gid, .fa_size = f->fi_size, .fa_used = f->fi_size,
-				 .fa_fileid = n, .fa_mtime = {f->fi_ctime, 0}, .fa_ctime = {f->fi_ctime, 0}};
+	fa = (struct nfs3_fattr){.fa_type = f->fi_dir ? NF3DIR : NF3REG,
+				 .fa_mode = f->fi_mode,
+				 .fa_nlink = 1,
+				 .fa_uid = f->fi_uid,
+				 .fa_gid = f->fi_gid,
+				 .fa_size = f->fi_size,
+				 .fa_used = f->fi_size,
+				 .fa_fileid = n,
+				 .fa_mtime = {f->fi_ctime, 0},
+				 .fa_ctime = {f->fi_ctime, 0}};
 	return &fa;
 }
 
@@ -52,7 +64,8 @@ static void put_handle(struct xdr_out *x, uint64_t n)
 
 static uint64_t new_file(uint32_t dir)
 {
-	files[++last_file % FILES] = (struct file){.fi_mode = 0644, .fi_dir = dir, .fi_ctime = ++tick};
+	files[++last_file % FILES] =
+		(struct file){.fi_mode = 0644, .fi_dir = dir, .fi_ctime = ++tick};
 	return last_file;
 }
 
@@ -117,7 +130,9 @@ static void honest(struct rpc_call *call, uint64_t n)
 
 	xdr_put_u32(x, NFS3_OK);
 	switch (call->c_proc) {
-	case NFS3_GETATTR: nfs3_put_fattr(x, attr_of(n)); break;
+	case NFS3_GETATTR:
+		nfs3_put_fattr(x, attr_of(n));
+		break;
 	case NFS3_SETATTR:
 		set_attr(n, &call->c_args);
 		nfs3_put_wcc(x, attr_of(n));
@@ -127,10 +142,18 @@ static void honest(struct rpc_call *call, uint64_t n)
 		nfs3_put_post_op(x, attr_of(last_file));
 		nfs3_put_post_op(x, NULL);
 		break;
-	case NFS3_CREATE: honest_made(call, new_file(0)); break;
-	case NFS3_MKDIR: honest_made(call, new_file(1)); break;
-	case NFS3_READ: honest_read(call, n); break;
-	case NFS3_WRITE: honest_write(call, n); break;
+	case NFS3_CREATE:
+		honest_made(call, new_file(0));
+		break;
+	case NFS3_MKDIR:
+		honest_made(call, new_file(1));
+		break;
+	case NFS3_READ:
+		honest_read(call, n);
+		break;
+	case NFS3_WRITE:
+		honest_write(call, n);
+		break;
 	case NFS3_FSSTAT:
 		nfs3_put_post_op(x, NULL);
 		for (int i = 0; i < 6; i++)
@@ -149,7 +172,8 @@ static void honest(struct rpc_call *call, uint64_t n)
 		nfs3_put_wcc(x, attr_of(n));
 		xdr_put_u64(x, 1);
 		break;
-	default: nfs3_put_wcc(x, NULL);
+	default:
+		nfs3_put_wcc(x, NULL);
 	}
 }
 
@@ -173,9 +197,11 @@ static void serve(struct rpc_call *call, void *arg)
 	for (uint32_t i = 0; i < hlen; i++)
 		n = n << 8 | h[i];
 	how = byte();
-	if (how % 8 == 1 || (taken_in && call->c_proc == NFS3_MKDIR)) { /* nothing more is taken in: it would stay for all inputs */
+	/* nothing more is taken in: it would stay for all inputs */
+	if (how % 8 == 1 || (taken_in && call->c_proc == NFS3_MKDIR)) {
 		xdr_put_u32(x, how % 8 == 1 && how >= 8 ? byte() : NFS3ERR_IO);
-		if (call->c_proc == NFS3_READ || call->c_proc == NFS3_FSSTAT || call->c_proc == NFS3_FSINFO || call->c_proc == NFS3_LOOKUP)
+		if (call->c_proc == NFS3_READ || call->c_proc == NFS3_FSSTAT ||
+		    call->c_proc == NFS3_FSINFO || call->c_proc == NFS3_LOOKUP)
 			nfs3_put_post_op(x, NULL);
 		else if (call->c_proc != NFS3_GETATTR)
 			nfs3_put_wcc(x, NULL);
@@ -189,7 +215,8 @@ static void serve(struct rpc_call *call, void *arg)
 		len = x->x_len - from;
 		if (how % 8 == 3)
 			x->x_len = from + len * byte() / 1024 * 4;
-		for (int k = how % 8 - 3; k > 0 && x->x_len > from; k--) { /* 4 to 7: so many bytes are others */
+		/* 4 to 7: so many bytes are others */
+		for (int k = how % 8 - 3; k > 0 && x->x_len > from; k--) {
 			uint8_t at = byte();
 
 			x->x_head[from + at % (x->x_len - from)] ^= byte();
@@ -200,7 +227,8 @@ static void serve(struct rpc_call *call, void *arg)
 
 /* ---- jobs ---- */
 
-static struct rpc_program prog = {NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, serve, NULL};
+static struct rpc_program prog = {NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION,
+				  NFS3_NPROCS,	serve,	      NULL};
 static struct rpc_listener *listener;
 static struct sockaddr_in where = {.sin_family = AF_INET};
 static sem_t ended;
@@ -210,10 +238,16 @@ static uint64_t number;
 
 static void listen_here(void)
 {
-	static struct rpc_service svc = {.rs_progs = &prog, .rs_nprogs = 1, .rs_max_record = FZ_MAX_RECORD, .rs_max_reply = FZ_MAX_RECORD, .rs_opened = fz_opened, .rs_closed = fz_closed};
+	static struct rpc_service svc = {.rs_progs = &prog,
+					 .rs_nprogs = 1,
+					 .rs_max_record = FZ_MAX_RECORD,
+					 .rs_max_reply = FZ_MAX_RECORD,
+					 .rs_opened = fz_opened,
+					 .rs_closed = fz_closed};
 
 	where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (rpc_listen(&listener, fz_loop, (struct sockaddr *)&where, sizeof(where), &svc, &fz_loop, 1))
+	if (rpc_listen(&listener, fz_loop, (struct sockaddr *)&where, sizeof(where), &svc, &fz_loop,
+		       1))
 		fz_bug("cannot listen on the loopback");
 	where.sin_port = htons(rpc_listener_port(listener));
 }
@@ -243,7 +277,11 @@ static uint32_t add(uint8_t root)
 {
 	static struct dsc_add a;
 
-	a = (struct dsc_add){.da_len = sizeof(where), .da_path = "/x", .da_name = "generic", .da_root = {.dh_len = 8}, .da_done = added};
+	a = (struct dsc_add){.da_len = sizeof(where),
+			     .da_path = "/x",
+			     .da_name = "generic",
+			     .da_root = {.dh_len = 8},
+			     .da_done = added};
 	memcpy(&a.da_addr, &where, sizeof(where));
 	a.da_root.dh_data[7] = 1;
 	a.da_root.dh_data[0] = root;
@@ -262,9 +300,13 @@ static void take(struct dsc_ctl *c, const ctl_response *res)
 {
 	if (res->status == CTL_OK && res->result.op != c->dc_req.op)
 		fz_bug("an answer to another question");
-	if (res->status == CTL_OK && c->dc_req.op == CTL_OP_ORDERS && res->result.ctl_result_u.orders.results.results_len != c->dc_req.ctl_request_u.orders.orders.orders_len)
+	if (res->status == CTL_OK && c->dc_req.op == CTL_OP_ORDERS &&
+	    res->result.ctl_result_u.orders.results.results_len !=
+		    c->dc_req.ctl_request_u.orders.orders.orders_len)
 		fz_bug("orders without results");
-	if (res->status == CTL_OK && c->dc_req.op == CTL_OP_STAT && res->result.ctl_result_u.stat.stats.stats_len != c->dc_req.ctl_request_u.stat.objects.objects_len)
+	if (res->status == CTL_OK && c->dc_req.op == CTL_OP_STAT &&
+	    res->result.ctl_result_u.stat.stats.stats_len !=
+		    c->dc_req.ctl_request_u.stat.objects.objects_len)
 		fz_bug("objects without sizes");
 }
 
@@ -282,17 +324,25 @@ static void call(void)
 
 static ctl_object object(unsigned k)
 {
-	return (ctl_object){.ino = INO + k % (OBJECTS + 1), .incarnation = 1}; /* one that is not there */
+	/* one that is not there */
+	return (ctl_object){.ino = INO + k % (OBJECTS + 1), .incarnation = 1};
 }
 
 static void make_orders(void)
 {
-	static const ctl_order_type types[] = {CTL_TRUNCATE, CTL_EXTEND, CTL_FENCE, CTL_BAR_CLIENT, CTL_TRUNCATE, CTL_DELETE, CTL_CLONE, CTL_FENCE};
+	static const ctl_order_type types[] = {CTL_TRUNCATE, CTL_EXTEND, CTL_FENCE, CTL_BAR_CLIENT,
+					       CTL_TRUNCATE, CTL_DELETE, CTL_CLONE, CTL_FENCE};
 	unsigned n = 1 + byte() % 3;
 
 	for (unsigned i = 0; i < n; i++)
-		orders[i] = (ctl_order){.type = types[byte() % 8], .number = ++number, .object = object(byte()), .size = (uint64_t)byte() << byte() % 40, .epoch = byte() % 8,
-					.client = byte() % 4, .source = object(byte()), .known = byte() & 3};
+		orders[i] = (ctl_order){.type = types[byte() % 8],
+					.number = ++number,
+					.object = object(byte()),
+					.size = (uint64_t)byte() << byte() % 40,
+					.epoch = byte() % 8,
+					.client = byte() % 4,
+					.source = object(byte()),
+					.known = byte() & 3};
 	ctl.dc_req.op = CTL_OP_ORDERS;
 	ctl.dc_req.ctl_request_u.orders.instance_epoch = 1;
 	ctl.dc_req.ctl_request_u.orders.orders.orders_len = n;
@@ -308,7 +358,12 @@ static void make_rebuild(ctl_addr *addr)
 	rpc_uaddr((struct sockaddr *)&where, netid, sizeof(netid), uaddr, sizeof(uaddr));
 	*addr = (ctl_addr){netid, uaddr, 0};
 	ctl.dc_req.op = CTL_OP_REBUILD;
-	*r = (ctl_rebuild_args){.instance_epoch = 1, .step = (ctl_rebuild_step)(1 + byte() % 4), .object = object(byte()), .epoch = byte() % 8, .session = byte() % 4, .offset = (uint64_t)byte() << 12,
+	*r = (ctl_rebuild_args){.instance_epoch = 1,
+				.step = (ctl_rebuild_step)(1 + byte() % 4),
+				.object = object(byte()),
+				.epoch = byte() % 8,
+				.session = byte() % 4,
+				.offset = (uint64_t)byte() << 12,
 				.length = 1 + ((uint64_t)byte() << 12)};
 	r->source.addrs.addrs_len = 1;
 	r->source.addrs.addrs_val = addr;
@@ -325,7 +380,9 @@ static void make_job(void)
 	ctl.dc_take = take;
 	ctl.dc_done = called;
 	switch (byte() % 6) {
-	case 0: make_rebuild(&addr); break;
+	case 0:
+		make_rebuild(&addr);
+		break;
 	case 1:
 		for (unsigned i = 0; i < OBJECTS; i++)
 			objects[i] = object(byte());
@@ -335,13 +392,21 @@ static void make_job(void)
 		break;
 	case 2:
 		ctl.dc_req.op = CTL_OP_SEEK;
-		ctl.dc_req.ctl_request_u.seek = (ctl_seek_args){.object = object(byte()), .offset = byte(), .hole = byte() & 1, .unit = 4096, .stripes = 1};
+		ctl.dc_req.ctl_request_u.seek = (ctl_seek_args){.object = object(byte()),
+								.offset = byte(),
+								.hole = byte() & 1,
+								.unit = 4096,
+								.stripes = 1};
 		break;
 	case 3:
 		ctl.dc_req.op = CTL_OP_SUM;
-		ctl.dc_req.ctl_request_u.sum = (ctl_sum_args){.object = object(byte()), .offset = (uint64_t)byte() << 12, .length = 1 + ((uint64_t)byte() << 10)};
+		ctl.dc_req.ctl_request_u.sum =
+			(ctl_sum_args){.object = object(byte()),
+				       .offset = (uint64_t)byte() << 12,
+				       .length = 1 + ((uint64_t)byte() << 10)};
 		break;
-	default: make_orders();
+	default:
+		make_orders();
 	}
 	call();
 }
@@ -352,7 +417,8 @@ static int take_run(void *arg, struct kv_txn *t)
 
 	(void)arg;
 	for (unsigned i = 0; i < OBJECTS && !err; i++)
-		err = dsc_gen_take(mds.m_dsc, t, id, &(struct cap_object){.co_ino = INO + i, .co_incarnation = 1});
+		err = dsc_gen_take(mds.m_dsc, t, id,
+				   &(struct cap_object){.co_ino = INO + i, .co_incarnation = 1});
 	return err;
 }
 

@@ -1,9 +1,12 @@
 /*
- * fuzz_gss.c - libFuzzer target: RPCSEC_GSS credentials, tokens and wrapped bodies, through a socket, with real Kerberos.
+ * fuzz_gss.c - libFuzzer target: RPCSEC_GSS credentials, tokens and wrapped bodies, through a
+ * socket, with real Kerberos.
  *
- * A KDC (tests/kdc) lives just long enough to give this process a ticket. An input is a list of steps: tokens and credentials that are made up,
- * contexts that are good, calls of them that are good or spoilt in one place. What is checked beyond memory: a good call is answered with its own
- * arguments under a valid verifier and the same protection; a spoilt one is not served; the connection lives on; contexts keep to their number.
+ * A KDC (tests/kdc) lives just long enough to give this process a ticket. An input is a list of
+ * steps: tokens and credentials that are made up, contexts that are good, calls of them that are
+ * good or spoilt in one place. What is checked beyond memory: a good call is answered with its own
+ * arguments under a valid verifier and the same protection; a spoilt one is not served; the
+ * connection lives on; contexts keep to their number.
  */
 #include "proto/rpc_gss_int.h"
 #include <arpa/inet.h>
@@ -21,9 +24,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-#define PROG 0x20000123u
-#define CONTEXTS 24u
-#define MINE 8u
+#define PROG	   0x20000123u
+#define CONTEXTS   24u
+#define MINE	   8u
 #define MAX_RECORD (256u << 10)
 
 static struct loop *loop;
@@ -60,7 +63,9 @@ static void dispatch(struct rpc_call *call, void *arg)
 	const uint8_t *p;
 
 	(void)arg;
-	must(call->c_cred.rc_flavor != RPC_AUTH_GSS || (call->c_cred.rc_principal && call->c_cred.rc_uid == 7), "a call without a principal");
+	must(call->c_cred.rc_flavor != RPC_AUTH_GSS ||
+		     (call->c_cred.rc_principal && call->c_cred.rc_uid == 7),
+	     "a call without a principal");
 	if (call->c_proc == 0) {
 		rpc_reply(call);
 		return;
@@ -98,8 +103,12 @@ static void closed(struct rpc_conn *c, void *arg)
 		conns[i] = conns[i] == c ? NULL : conns[i];
 }
 
-static struct rpc_service service = {
-	.rs_progs = &program, .rs_nprogs = 1, .rs_max_record = MAX_RECORD, .rs_max_reply = MAX_RECORD, .rs_opened = opened, .rs_closed = closed};
+static struct rpc_service service = {.rs_progs = &program,
+				     .rs_nprogs = 1,
+				     .rs_max_record = MAX_RECORD,
+				     .rs_max_reply = MAX_RECORD,
+				     .rs_opened = opened,
+				     .rs_closed = closed};
 
 static int map(void *arg, const char *principal, struct rpc_ids *ids)
 {
@@ -156,8 +165,11 @@ static void kerberos(void)
 	shell("kvno -q -c %s/cc nfs/localhost", dir);
 	snprintf(path, sizeof path, "FILE:%s/cc", dir);
 	setenv("KRB5CCNAME", path, 1);
-	must(!GSS_ERROR(gss_import_name(&minor, &text, GSS_C_NT_HOSTBASED_SERVICE, &target)), "no name");
-	must(!GSS_ERROR(gss_acquire_cred(&minor, GSS_C_NO_NAME, GSS_C_INDEFINITE, &mechs, GSS_C_INITIATE, &ticket, NULL, NULL)), "no ticket");
+	must(!GSS_ERROR(gss_import_name(&minor, &text, GSS_C_NT_HOSTBASED_SERVICE, &target)),
+	     "no name");
+	must(!GSS_ERROR(gss_acquire_cred(&minor, GSS_C_NO_NAME, GSS_C_INDEFINITE, &mechs,
+					 GSS_C_INITIATE, &ticket, NULL, NULL)),
+	     "no ticket");
 	snprintf(path, sizeof path, "%s/nfs-localhost.keytab", dir);
 	must(!worker_create(&names, "names", 4096), "no thread");
 	opts.go_names = names;
@@ -178,7 +190,8 @@ static void start(void)
 	kerberos();
 	service.rs_gss = gss;
 	must(!loop_create(&loop, 64) && !rpc_addr_parse("127.0.0.1:0", 0, &addr, &len) &&
-		     !rpc_listen(&ls, loop, (struct sockaddr *)&addr, len, &service, &loop, 1), "no listener");
+		     !rpc_listen(&ls, loop, (struct sockaddr *)&addr, len, &service, &loop, 1),
+	     "no listener");
 	port = rpc_listener_port(ls);
 	must(!pthread_create(&tid, NULL, run, loop), "no thread");
 }
@@ -218,7 +231,9 @@ static const uint8_t *take_bytes(struct input *in, uint32_t most, uint32_t *n)
 
 static int dial(void)
 {
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons(port),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	must(s >= 0 && !connect(s, (struct sockaddr *)&to, sizeof to), "no connection");
@@ -278,7 +293,8 @@ static void head(struct xdr_out *x, uint32_t xid, uint32_t proc)
 	xdr_put_u32(x, proc);
 }
 
-static void cred(struct xdr_out *x, uint32_t proc, uint32_t seq, uint32_t svc, const uint8_t *handle, uint32_t n)
+static void cred(struct xdr_out *x, uint32_t proc, uint32_t seq, uint32_t svc,
+		 const uint8_t *handle, uint32_t n)
 {
 	xdr_put_u32(x, RPC_AUTH_GSS);
 	xdr_put_u32(x, 20 + ((n + 3) & ~3u));
@@ -289,7 +305,8 @@ static void cred(struct xdr_out *x, uint32_t proc, uint32_t seq, uint32_t svc, c
 	xdr_put_opaque(x, handle, n);
 }
 
-/* The reply to this call; others are those of contexts that were asked for before, which are made elsewhere and come when they come. */
+/* The reply to this call; others are those of contexts that were asked for before, which are made
+ * elsewhere and come when they come. */
 static void reply_to(int s, uint32_t xid, struct xdr_in *x)
 {
 	while (reply(s, x) != xid)
@@ -313,7 +330,8 @@ static void drain(int s, uint32_t xid)
 static void make(int s, struct mine *m, uint32_t xid, bool spoil, uint32_t where, uint8_t how)
 {
 	OM_uint32 minor, major, flags = GSS_C_MUTUAL_FLAG | GSS_C_INTEG_FLAG | GSS_C_CONF_FLAG;
-	gss_buffer_desc token = GSS_C_EMPTY_BUFFER, back = GSS_C_EMPTY_BUFFER, none = GSS_C_EMPTY_BUFFER;
+	gss_buffer_desc token = GSS_C_EMPTY_BUFFER, back = GSS_C_EMPTY_BUFFER,
+			none = GSS_C_EMPTY_BUFFER;
 	const uint8_t *handle, *p;
 	uint32_t n, len, status;
 	struct xdr_out x;
@@ -321,7 +339,8 @@ static void make(int s, struct mine *m, uint32_t xid, bool spoil, uint32_t where
 
 	if (m->sec)
 		gss_delete_sec_context(&minor, &m->sec, GSS_C_NO_BUFFER);
-	major = gss_init_sec_context(&minor, ticket, &m->sec, target, (gss_OID)gss_mech_krb5, flags, 0, NULL, GSS_C_NO_BUFFER, NULL, &token, NULL, NULL);
+	major = gss_init_sec_context(&minor, ticket, &m->sec, target, (gss_OID)gss_mech_krb5, flags,
+				     0, NULL, GSS_C_NO_BUFFER, NULL, &token, NULL, NULL);
 	must(!GSS_ERROR(major), "no token");
 	if (spoil)
 		((uint8_t *)token.value)[where % token.length] ^= how;
@@ -343,7 +362,8 @@ static void make(int s, struct mine *m, uint32_t xid, bool spoil, uint32_t where
 	p = xdr_get_opaque(&r, GSS_MAX_TOKEN, &len);
 	must(!r.bad && !xdr_left(&r), "a result that is none");
 	if (spoil && how) {
-		/* Some bytes of the wrapping are not looked at; what is made is no less good for it. */
+		/* Some bytes of the wrapping are not looked at; what is made is no less good for
+		 * it. */
 		if (n == 0 || status) {
 			must(n == 0 && len == 0, "a handle with an error");
 			gss_delete_sec_context(&minor, &m->sec, GSS_C_NO_BUFFER);
@@ -352,7 +372,8 @@ static void make(int s, struct mine *m, uint32_t xid, bool spoil, uint32_t where
 	}
 	must(status == 0 && n == GSS_HANDLE, "a good token makes no context");
 	back = (gss_buffer_desc){len, (void *)p};
-	major = gss_init_sec_context(&minor, ticket, &m->sec, target, (gss_OID)gss_mech_krb5, flags, 0, NULL, &back, NULL, &none, NULL, NULL);
+	major = gss_init_sec_context(&minor, ticket, &m->sec, target, (gss_OID)gss_mech_krb5, flags,
+				     0, NULL, &back, NULL, &none, NULL, NULL);
 	gss_release_buffer(&minor, &none);
 	if (major != GSS_S_COMPLETE) {
 		must(spoil, "a good answer is refused");
@@ -365,7 +386,8 @@ static void make(int s, struct mine *m, uint32_t xid, bool spoil, uint32_t where
 
 enum { WHOLE, MIC, CHECKSUM, WITHIN, BODY, CUT, LONGER, REPLAYED, SPOILS };
 
-static void put_token(struct xdr_out *x, struct mine *m, const void *data, size_t len, bool secret, bool wrap, bool spoil, struct input *in)
+static void put_token(struct xdr_out *x, struct mine *m, const void *data, size_t len, bool secret,
+		      bool wrap, bool spoil, struct input *in)
 {
 	gss_buffer_desc text = {len, (void *)data}, out = GSS_C_EMPTY_BUFFER;
 	OM_uint32 minor;
@@ -382,7 +404,8 @@ static void put_token(struct xdr_out *x, struct mine *m, const void *data, size_
 }
 
 /* Checks that the answer is the arguments, protected as they were. */
-static void answer_good(struct mine *m, struct xdr_in *r, uint32_t seq, uint32_t svc, const uint8_t *data, uint32_t n)
+static void answer_good(struct mine *m, struct xdr_in *r, uint32_t seq, uint32_t svc,
+			const uint8_t *data, uint32_t n)
 {
 	uint32_t be = htobe32(seq), len, miclen;
 	gss_buffer_desc text = {4, &be}, mic, plain = GSS_C_EMPTY_BUFFER;
@@ -400,23 +423,31 @@ static void answer_good(struct mine *m, struct xdr_in *r, uint32_t seq, uint32_t
 		text = (gss_buffer_desc){len, (void *)p};
 		mic.value = (void *)xdr_get_opaque(&x, RPC_MAX_AUTH, &miclen);
 		mic.length = miclen;
-		must(!x.bad && !xdr_left(&x) && !GSS_ERROR(gss_verify_mic(&minor, m->sec, &text, &mic, NULL)), "the results' checksum is bad");
+		must(!x.bad && !xdr_left(&x) &&
+			     !GSS_ERROR(gss_verify_mic(&minor, m->sec, &text, &mic, NULL)),
+		     "the results' checksum is bad");
 		xdr_in_init(&x, p, len);
 	} else if (svc == RPC_GSS_PRIVACY) {
 		p = xdr_get_opaque(&x, MAX_RECORD + 4096, &len);
 		text = (gss_buffer_desc){len, (void *)p};
-		must(!x.bad && !xdr_left(&x) && !GSS_ERROR(gss_unwrap(&minor, m->sec, &text, &plain, &secret, NULL)) && secret, "the results are not encrypted");
+		must(!x.bad && !xdr_left(&x) &&
+			     !GSS_ERROR(gss_unwrap(&minor, m->sec, &text, &plain, &secret, NULL)) &&
+			     secret,
+		     "the results are not encrypted");
 		xdr_in_init(&x, plain.value, plain.length);
 	}
-	must(svc == RPC_GSS_NONE || xdr_get_u32(&x) == seq, "another sequence number in the results");
+	must(svc == RPC_GSS_NONE || xdr_get_u32(&x) == seq,
+	     "another sequence number in the results");
 	p = xdr_get_opaque(&x, MAX_RECORD, &len);
-	must(!x.bad && !xdr_left(&x) && len == n && memcmp(p, data, n) == 0, "the results are not the arguments");
+	must(!x.bad && !xdr_left(&x) && len == n && memcmp(p, data, n) == 0,
+	     "the results are not the arguments");
 	gss_release_buffer(&minor, &plain);
 }
 
 static void call(int s, struct mine *m, uint32_t xid, struct input *in)
 {
-	uint32_t svc = 1 + take(in, 1) % 3, spoil = take(in, 1) % SPOILS, jump = take(in, 1), n, flavor;
+	uint32_t svc = 1 + take(in, 1) % 3, spoil = take(in, 1) % SPOILS, jump = take(in, 1), n,
+		 flavor;
 	static uint8_t big[MAX_RECORD / 2];
 	uint8_t first = (uint8_t)take(in, 1);
 	struct xdr_out x, args;
@@ -427,7 +458,9 @@ static void call(int s, struct mine *m, uint32_t xid, struct input *in)
 		return;
 	n = take(in, 2) % (first & 1 ? sizeof big : 300);
 	memset(big, first, n);
-	if ((spoil == CHECKSUM && svc != RPC_GSS_INTEGRITY) || ((spoil == WITHIN || spoil == CUT || spoil == LONGER || spoil == BODY) && svc == RPC_GSS_NONE))
+	if ((spoil == CHECKSUM && svc != RPC_GSS_INTEGRITY) ||
+	    ((spoil == WITHIN || spoil == CUT || spoil == LONGER || spoil == BODY) &&
+	     svc == RPC_GSS_NONE))
 		spoil = WHOLE;
 	if (spoil == BODY && svc == RPC_GSS_INTEGRITY)
 		spoil = CHECKSUM;

@@ -1,6 +1,7 @@
 /*
- * fuzz_kv_log.c - records and headers of the store's log are decoded without trust: any bytes are none, or one that keeps its promises. Without a sum that fits
- * nothing would get far, so the second half of the inputs has it set.
+ * fuzz_kv_log.c - records and headers of the store's log are decoded without trust: any bytes are
+ * none, or one that keeps its promises. Without a sum that fits nothing would get far, so the
+ * second half of the inputs has it set.
  */
 #include "kv/kv_log.h"
 #include "kv/kv_int.h"
@@ -11,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const uint8_t id[KV_LOG_ID] = "fuzz";
 
-/* Promised: the writes of a whole record are within it, with lengths that the store takes, and make the same record again. */
+/* Promised: the writes of a whole record are within it, with lengths that the store takes, and make
+ * the same record again. */
 static void whole(const struct kv_log_want *want, const char *rec, uint32_t len)
 {
 	struct kv_log_rec *r = (struct kv_log_rec *)rec, *again;
@@ -23,7 +25,8 @@ static void whole(const struct kv_log_want *want, const char *rec, uint32_t len)
 	while ((rc = kv_log_rec_next(rec, &pos, &w)) > 0) {
 		const char *k = w.w_key.s_data, *v = w.w_val.s_data;
 
-		if (k < rec + sizeof(*r) || k + w.w_key.s_len != v || v + w.w_val.s_len > rec + len || !w.w_key.s_len || w.w_key.s_len > KV_KEY_MAX)
+		if (k < rec + sizeof(*r) || k + w.w_key.s_len != v ||
+		    v + w.w_val.s_len > rec + len || !w.w_key.s_len || w.w_key.s_len > KV_KEY_MAX)
 			abort();
 		if (kv_wlog_add(&wl, w.w_key, w.w_val, w.w_del))
 			abort();
@@ -65,7 +68,8 @@ static void head(const uint8_t *data, size_t size, bool seal)
 	memcpy(&h, data, size < sizeof(h) ? size : sizeof(h));
 	if (seal)
 		kv_log_head_seal(&h);
-	if (kv_log_head_ok(&h) && (h.lh_psize < KV_LOG_BLOCK || h.lh_psize > 65536 || h.lh_clean > 1))
+	if (kv_log_head_ok(&h) &&
+	    (h.lh_psize < KV_LOG_BLOCK || h.lh_psize > 65536 || h.lh_clean > 1))
 		abort();
 }
 

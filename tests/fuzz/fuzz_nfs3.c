@@ -1,9 +1,10 @@
 /*
- * fuzz_nfs3.c - the data server's NFSv3 service over a socket, with arguments made by the fuzzer; and the decoders of what
- * peers answer.
+ * fuzz_nfs3.c - the data server's NFSv3 service over a socket, with arguments made by the fuzzer;
+ * and the decoders of what peers answer.
  *
- * The first byte chooses: a procedure of objects (with or without a good handle put in front of the arguments), one of an exported folder (with the handle of
- * the folder or of a file in it, where there are the privileges), one of MOUNT, what data servers ask of each other, or a decoder.
+ * The first byte chooses: a procedure of objects (with or without a good handle put in front of the
+ * arguments), one of an exported folder (with the handle of the folder or of a file in it, where
+ * there are the privileges), one of MOUNT, what data servers ask of each other, or a decoder.
  */
 #include "base/log.h"
 #include "ds/ds.h"
@@ -21,10 +22,10 @@
 #include <unistd.h>
 #include <urcu/compiler.h>
 
-#define MAX_REPLY (DS_MAX_IO + 4096)
-#define FIRST_PATH 128
+#define MAX_REPLY   (DS_MAX_IO + 4096)
+#define FIRST_PATH  128
 #define FIRST_MOUNT (FIRST_PATH + 2 * NFS3_NPROCS)
-#define FIRST_PEER (FIRST_MOUNT + 32)
+#define FIRST_PEER  (FIRST_MOUNT + 32)
 
 static struct ds ds;
 static char dir[64];
@@ -61,9 +62,10 @@ static void mount_dispatch(struct rpc_call *rpc, void *arg)
 }
 
 static const struct rpc_program progs[] = {
-	{ NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, ds_nfs3_dispatch, &ds },
-	{ CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_VERSION, CTL_PEER_READ + 1, ds_peer_dispatch, &ds },
-	{ MOUNT3_PROGRAM, MOUNT3_VERSION, MOUNT3_VERSION, MOUNT3_NPROCS, mount_dispatch, NULL },
+	{NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, ds_nfs3_dispatch, &ds},
+	{CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_VERSION, CTL_PEER_READ + 1, ds_peer_dispatch,
+	 &ds},
+	{MOUNT3_PROGRAM, MOUNT3_VERSION, MOUNT3_VERSION, MOUNT3_NPROCS, mount_dispatch, NULL},
 };
 static const struct rpc_service svc = {
 	.rs_progs = progs,
@@ -74,7 +76,8 @@ static const struct rpc_service svc = {
 	.rs_closed = closed,
 };
 
-/* A control connection is not made: a question about a striped file ends in its deadline, so no such handle is given. */
+/* A control connection is not made: a question about a striped file ends in its deadline, so no
+ * such handle is given. */
 struct ctl_chan *ds_control_chan(struct ds *d)
 {
 	(void)d;
@@ -101,10 +104,11 @@ static void *thread_run(void *arg)
 
 static void start_run(struct loop_msg *m)
 {
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
 	(void)m;
-	if (rpc_listen(&listener, ds.d_loops[0], (struct sockaddr *)&sin, sizeof(sin), &svc, ds.d_loops, 1))
+	if (rpc_listen(&listener, ds.d_loops[0], (struct sockaddr *)&sin, sizeof(sin), &svc,
+		       ds.d_loops, 1))
 		abort();
 	start.fs_port = rpc_listener_port(listener);
 	sem_post(&start.fs_done);
@@ -117,21 +121,29 @@ static uint32_t file_fh_len, root_fh_len;
 static void export_tree(void)
 {
 	char exports[160], text[400], err[512];
-	struct path_opts opts = { .po_exports = exports, .po_store = dir, .po_threads = 2, .po_replies = 65536, .po_names_keep_ms = 1000 };
+	struct path_opts opts = {.po_exports = exports,
+				 .po_store = dir,
+				 .po_threads = 2,
+				 .po_replies = 65536,
+				 .po_names_keep_ms = 1000};
 	const struct path_export *x;
 	struct path_fh fh;
 	struct path *p;
 	int fd;
 
 	snprintf(exports, sizeof(exports), "%s.exports", tree);
-	snprintf(text, sizeof(text), "export \"%s\" { client \"*\" { access = rw  squash = all  privileged_port = no  sec = {sys, none} } }\n", tree);
+	snprintf(text, sizeof(text),
+		 "export \"%s\" { client \"*\" { access = rw  squash = all  privileged_port = no  "
+		 "sec = {sys, none} } }\n",
+		 tree);
 	fd = open(exports, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	if (mkdir(tree, 0777) || chmod(tree, 0777) || fd < 0 || write(fd, text, strlen(text)) < 0)
 		abort();
 	close(fd);
 	if (path_open(&p, &opts, err, sizeof(err)))
 		return;
-	if (path_start(p, ds.d_keys.ks_key.dk_path, ds_store_identity(ds.d_store).id_uuid, err, sizeof(err))) {
+	if (path_start(p, ds.d_keys.ks_key.dk_path, ds_store_identity(ds.d_store).id_uuid, err,
+		       sizeof(err))) {
 		fprintf(stderr, "%s\n", err);
 		abort();
 	}
@@ -147,7 +159,7 @@ static void export_tree(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	struct ds_store_opts opts = { .so_dir = dir, .so_name = "fuzz", .so_tomb_keep_ms = 1000 };
+	struct ds_store_opts opts = {.so_dir = dir, .so_name = "fuzz", .so_tomb_keep_ms = 1000};
 	static struct loop *loops[1];
 	pthread_t t;
 	char err[256];
@@ -178,7 +190,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	atomic_store(&ds.d_fs, 1);
 	ds.d_loops = loops;
 	ds.d_nloops = 1;
-	if (loop_create(&loops[0], 256) || ds_peer_start(&ds) || pthread_create(&t, NULL, thread_run, loops[0]))
+	if (loop_create(&loops[0], 256) || ds_peer_start(&ds) ||
+	    pthread_create(&t, NULL, thread_run, loops[0]))
 		abort();
 	sem_init(&start.fs_done, 0, 0);
 	start.fs_msg.m_run = start_run;
@@ -189,7 +202,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void reconnect(void)
 {
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
 	if (sock >= 0)
 		close(sock);
@@ -214,7 +227,8 @@ static bool read_all(void *p, size_t n)
 }
 
 /* Every call gets a reply that is whole; a lost connection is a bug as well. */
-static void call(uint32_t prog, uint32_t proc, const uint8_t *fh, uint32_t len, const uint8_t *data, size_t size)
+static void call(uint32_t prog, uint32_t proc, const uint8_t *fh, uint32_t len, const uint8_t *data,
+		 size_t size)
 {
 	static uint8_t reply[MAX_REPLY];
 	static uint32_t xid;
@@ -253,10 +267,11 @@ static void call(uint32_t prog, uint32_t proc, const uint8_t *fh, uint32_t len, 
 }
 
 /* A source's to a question of ours: what is taken fits together. */
-static void answer(struct xdr_in *in, int (*take)(struct xdr_in *x, uint32_t count, struct ds_fetch *f))
+static void answer(struct xdr_in *in,
+		   int (*take)(struct xdr_in *x, uint32_t count, struct ds_fetch *f))
 {
 	static uint8_t mem[DS_FETCH_MEM];
-	struct ds_fetch f = { .ft_off = 4096, .ft_data = mem };
+	struct ds_fetch f = {.ft_off = 4096, .ft_data = mem};
 	uint64_t at = f.ft_off, total = 0;
 
 	if (take(in, 65536, &f))
@@ -277,8 +292,8 @@ static void decode(unsigned which, const uint8_t *data, size_t size)
 	struct nfs3_sattr sa;
 	struct xdr_out x;
 	struct xdr_in in;
-	ctl_request req = { 0 };
-	ctl_response res = { 0 };
+	ctl_request req = {0};
+	ctl_response res = {0};
 	XDR xdrs;
 
 	xdr_in_init(&in, data, size);
@@ -318,7 +333,8 @@ static void decode(unsigned which, const uint8_t *data, size_t size)
 	}
 }
 
-/* By the number's second half the handle is the file's. RENAME's and LINK's second handle stands where the byte after the number says, in fours. */
+/* By the number's second half the handle is the file's. RENAME's and LINK's second handle stands
+ * where the byte after the number says, in fours. */
 static void path_call(unsigned which, uint8_t at, const uint8_t *data, size_t size)
 {
 	uint32_t proc = which % NFS3_NPROCS;
@@ -338,14 +354,15 @@ static void path_call(unsigned which, uint8_t at, const uint8_t *data, size_t si
 	}
 	if (size >= 4)
 		xdr_put_fixed(&x, data, size & ~(size_t)3);
-	call(NFS3_PROGRAM, proc, file ? file_fh : root_fh, file ? file_fh_len : root_fh_len, x.x_head, x.x_len);
+	call(NFS3_PROGRAM, proc, file ? file_fh : root_fh, file ? file_fh_len : root_fh_len,
+	     x.x_head, x.x_len);
 	xdr_out_free(&x);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct cap cap = {
-		.cp_obj = { .co_ino = 1, .co_fs = 1, .co_incarnation = 1 },
+		.cp_obj = {.co_ino = 1, .co_fs = 1, .co_incarnation = 1},
 		.cp_rights = CAP_READ | CAP_WRITE,
 		.cp_epoch = 1,
 	};
@@ -358,7 +375,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	cap.cp_obj.co_ino = data[1] >> 5;
 	if (data[1] & 2)
 		cap.cp_rights = data[1] >> 2 & (CAP_READ | CAP_WRITE | CAP_MUST_EXIST);
-	/* Version 2 of the capability, of a file with stripes: bytes that are another's are refused, and no object is made. */
+	/* Version 2 of the capability, of a file with stripes: bytes that are another's are
+	 * refused, and no object is made. */
 	if (data[1] & 16) {
 		cap.cp_version = 2;
 		cap.cp_rights |= CAP_STRIPED;
@@ -369,13 +387,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ds_keys_cap(&ds.d_keys, cap.cp_key, key);
 	cap_mint(&cap, (const uint8_t *)key, fh);
 	if (data[0] < 2 * NFS3_NPROCS)
-		call(NFS3_PROGRAM, data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? fh : NULL, CAP_LEN, data + 2, size - 2);
+		call(NFS3_PROGRAM, data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? fh : NULL,
+		     CAP_LEN, data + 2, size - 2);
 	else if (data[0] < FIRST_PATH)
 		decode(data[0], data + 2, size - 2);
 	else if (data[0] < FIRST_MOUNT)
 		path_call(data[0] - FIRST_PATH, data[1], data + 2, size - 2);
 	else if (data[0] >= FIRST_PEER)
-		call(CTL_PEER_PROGRAM, CTL_PEER_READ, data[0] & 1 ? fh : NULL, CAP_LEN, data + 2, size - 2);
+		call(CTL_PEER_PROGRAM, CTL_PEER_READ, data[0] & 1 ? fh : NULL, CAP_LEN, data + 2,
+		     size - 2);
 	else
 		call(MOUNT3_PROGRAM, data[0] % MOUNT3_NPROCS, NULL, 0, data + 2, size - 2);
 	return 0;

@@ -3,7 +3,8 @@
 #include "mds/namespace/keys.h"
 #include <stdlib.h>
 
-/* An ACL that decodes is evaluated, inherited and changed without harm, and makes the same bytes. */
+/* An ACL that decodes is evaluated, inherited and changed without harm, and makes the same
+ * bytes. */
 static void acl(const struct ns_inode *i)
 {
 	struct ns_cred cr = {.cr_uid = i->i_uid ^ 1, .cr_gid = i->i_gid};
@@ -89,7 +90,8 @@ static void once(struct kv_slice val)
 
 	if (ns_once_decode(val, &o))
 		return;
-	if (o.on_results.s_len > NS_ONCE_RESULTS_MAX || o.on_last + 8 > o.on_results.s_len || o.on_slots == 0 || o.on_target == 0 || o.on_at < 2)
+	if (o.on_results.s_len > NS_ONCE_RESULTS_MAX || o.on_last + 8 > o.on_results.s_len ||
+	    o.on_slots == 0 || o.on_target == 0 || o.on_at < 2)
 		abort();
 	memcpy(buf + NS_ONCE_HEAD, o.on_results.s_data, o.on_results.s_len);
 	if (ns_once_encode(&o, buf) != val.s_len || memcmp(buf, val.s_data, val.s_len))

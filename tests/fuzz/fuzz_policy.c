@@ -11,7 +11,8 @@ static void same(const struct lo_policy *a, const struct lo_policy *b)
 		abort();
 }
 
-/* What it asks for, of a server with the labels that the input is, or with its own groups as labels. */
+/* What it asks for, of a server with the labels that the input is, or with its own groups as
+ * labels. */
 static void servers(const struct lo_policy *p, const uint8_t *data, size_t size)
 {
 	char labels[LABELS_LEN], two[LABELS_TWO_LEN], err[256];
@@ -19,7 +20,8 @@ static void servers(const struct lo_policy *p, const uint8_t *data, size_t size)
 
 	if (!labels_parse((const char *)data, size, true, labels, err, sizeof(err)))
 		labels_merge("", labels, two);
-	else if (eq && !labels_parse(eq + 1, strcspn(eq + 1, ",+/"), false, labels, err, sizeof(err)))
+	else if (eq &&
+		 !labels_parse(eq + 1, strcspn(eq + 1, ",+/"), false, labels, err, sizeof(err)))
 		labels_merge(labels, "rack=r1", two);
 	else
 		two[0] = 0;

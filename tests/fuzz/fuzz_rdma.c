@@ -1,8 +1,10 @@
 /*
- * fuzz_rdma.c - libFuzzer target: RPC-over-RDMA headers, what is planned from them, and the headers and work requests that answer them.
+ * fuzz_rdma.c - libFuzzer target: RPC-over-RDMA headers, what is planned from them, and the headers
+ * and work requests that answer them.
  *
- * The first two bytes say how long a reply is and how much a record may hold. What is checked beyond memory: a plan stays inside of its record
- * and covers it once, a reply's payload goes to the peer's segments and nowhere else, an echoed header says the same when it is read.
+ * The first two bytes say how long a reply is and how much a record may hold. What is checked
+ * beyond memory: a plan stays inside of its record and covers it once, a reply's payload goes to
+ * the peer's segments and nowhere else, an echoed header says the same when it is read.
  */
 #include "proto/rpc_rdma_hdr.h"
 #include <assert.h>
@@ -27,13 +29,16 @@ static void plan(const struct rd_hdr *h, size_t max)
 
 	assert(reads && copies);
 	if (!rd_plan(h, max, &pl, reads, copies)) {
-		assert(pl.pl_len <= max && pl.pl_nreads <= RD_PLAN_READS(h) && pl.pl_ncopies <= RD_PLAN_COPIES(h));
+		assert(pl.pl_len <= max && pl.pl_nreads <= RD_PLAN_READS(h) &&
+		       pl.pl_ncopies <= RD_PLAN_COPIES(h));
 		memset(covered, 0, pl.pl_len);
 		for (unsigned i = 0; i < pl.pl_nreads; i++)
 			cover(reads[i].rr_at, reads[i].rr_len, pl.pl_len);
 		for (unsigned i = 0; i < pl.pl_ncopies; i++) {
 			cover(copies[i].cp_at, copies[i].cp_len, pl.pl_len);
-			assert(copies[i].cp_from == RD_ZEROS ? copies[i].cp_len < 4 : copies[i].cp_from + (size_t)copies[i].cp_len <= h->h_len);
+			assert(copies[i].cp_from == RD_ZEROS
+				       ? copies[i].cp_len < 4
+				       : copies[i].cp_from + (size_t)copies[i].cp_len <= h->h_len);
 		}
 		for (uint32_t i = 0; i < pl.pl_len; i++)
 			assert(covered[i]);
@@ -77,11 +82,13 @@ static void echo(const struct rd_hdr *h, uint32_t len)
 	assert(rd_reply_hdr_put(p, h->h_xid, 1, RD_MSG, rc) == n);
 	memcpy(p + n, p, 4);
 	assert(rd_hdr_parse(p, n + 4, &again) == RD_OK);
-	assert(!again.h_nreads && again.h_nchunks == h->h_nchunks && again.h_nsegs == h->h_nsegs && again.h_reply == h->h_reply);
+	assert(!again.h_nreads && again.h_nchunks == h->h_nchunks && again.h_nsegs == h->h_nsegs &&
+	       again.h_reply == h->h_reply);
 	back = rd_call_new(&again);
 	assert(back);
 	for (unsigned i = 0; i < rc->rc_nsegs + rc->rc_nreply; i++)
-		assert(back->rc_segs[i].ws_seg.sg_length == rc->rc_segs[i].ws_used && back->rc_segs[i].ws_seg.sg_handle == rc->rc_segs[i].ws_seg.sg_handle);
+		assert(back->rc_segs[i].ws_seg.sg_length == rc->rc_segs[i].ws_used &&
+		       back->rc_segs[i].ws_seg.sg_handle == rc->rc_segs[i].ws_seg.sg_handle);
 	free(back);
 	free(rc);
 	free(p);

@@ -1,8 +1,10 @@
 /*
- * fuzz_store.c - a damaged store: rows changed, cut, deleted, moved and added, in one mutation that is not committed; then the checker goes over all of it, and
- * every inode, directory, xattr and row is read as the daemon reads it.
+ * fuzz_store.c - a damaged store: rows changed, cut, deleted, moved and added, in one mutation that
+ * is not committed; then the checker goes over all of it, and every inode, directory, xattr and row
+ * is read as the daemon reads it.
  *
- * Held, beyond the sanitizers: whatever the damage, answers are errors; and what the checker finds sound, in names and inodes, is read without one.
+ * Held, beyond the sanitizers: whatever the damage, answers are errors; and what the checker finds
+ * sound, in names and inodes, is read without one.
  *
  * An input is a series of changes: a byte that says which, and its operands.
  */
@@ -175,7 +177,10 @@ static int on_ds(void *arg, struct kv_slice id, struct kv_slice val)
 	struct dsc_terms dt;
 
 	(void)arg;
-	if (dsc_row_decode(id, val, &sv, &dt) == 0 && (dt.dt_weight > DSC_WEIGHT_MAX || strlen(dt.dt_labels) >= LABELS_TWO_LEN || strlen(sv.sv_name) > 64 || sv.sv_naddrs > DSC_ADDRS || !sv.sv_id || sv.sv_id > DSC_MAX))
+	if (dsc_row_decode(id, val, &sv, &dt) == 0 &&
+	    (dt.dt_weight > DSC_WEIGHT_MAX || strlen(dt.dt_labels) >= LABELS_TWO_LEN ||
+	     strlen(sv.sv_name) > 64 || sv.sv_naddrs > DSC_ADDRS || !sv.sv_id ||
+	     sv.sv_id > DSC_MAX))
 		abort();
 	return 0;
 }
@@ -243,7 +248,12 @@ static int on_batch(void *arg, const struct kv_writeset *ws)
 
 static uint64_t make(struct kv_txn *t, uint64_t in, const char *name, uint8_t type)
 {
-	struct ns_create_args a = {.a_dir = in, .a_name = name, .a_len = strlen(name), .a_cred = &root, .a_now = {.t_sec = 1}, .a_attr = {.i_type = type, .i_mode = 0755}};
+	struct ns_create_args a = {.a_dir = in,
+				   .a_name = name,
+				   .a_len = strlen(name),
+				   .a_cred = &root,
+				   .a_now = {.t_sec = 1},
+				   .a_attr = {.i_type = type, .i_mode = 0755}};
 	static uint8_t blob[NS_BLOB_MAX];
 	struct ns_inode i;
 	struct ns_cinfo ci;
@@ -257,19 +267,29 @@ static uint64_t make(struct kv_txn *t, uint64_t in, const char *name, uint8_t ty
 
 static int base(void *arg, struct kv_txn *t)
 {
-	struct dsc_server sv = {.sv_id = 1, .sv_naddrs = 1, .sv_max_read = 4096, .sv_max_write = 4096, .sv_name = "ds1"};
+	struct dsc_server sv = {.sv_id = 1,
+				.sv_naddrs = 1,
+				.sv_max_read = 4096,
+				.sv_max_write = 4096,
+				.sv_name = "ds1"};
 	struct dsc_terms dt = {.dt_weight = 100, .dt_own = "rack=r1", .dt_set = "speed=nvme"};
-	uint8_t row[DSC_ROW_MAX], key[12] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, order[64] = {1, 1};
-	uint64_t d = make(t, NS_ROOT_INO, "d", NS_DIR), sub = make(t, d, "sub", NS_DIR), f = make(t, sub, "f", NS_REG);
+	uint8_t row[DSC_ROW_MAX], key[12] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1},
+				  order[64] = {1, 1};
+	uint64_t d = make(t, NS_ROOT_INO, "d", NS_DIR), sub = make(t, d, "sub", NS_DIR),
+		 f = make(t, sub, "f", NS_REG);
 	struct ns_cinfo ci;
 
 	(void)arg;
 	make(t, d, "l", NS_LNK);
 	make(t, d, "fifo", NS_FIFO);
 	if (ns_link(ns, t, f, d, "hard", 4, &root, (struct ns_time){.t_sec = 2}, &ci) ||
-	    ns_xattr_set(ns, t, f, "a", 1, ns_slice("value", 5), 0, &root, (struct ns_time){.t_sec = 2}, &ci) ||
-	    ns_row_put(t, NS_T_DS, "0123456789abcdef", 16, row, dsc_row_encode(&sv, &dt, row)) || ns_row_put(t, NS_T_ORDER, key, 12, order, 40) ||
-	    ns_row_put(t, NS_T_MARK, key + 4, 8, "", 0) || ns_row_put(t, NS_T_CLIENT, "0123456789abcdef0123456789abcdef", 32, "\1\1\0\0\0verifier", 13))
+	    ns_xattr_set(ns, t, f, "a", 1, ns_slice("value", 5), 0, &root,
+			 (struct ns_time){.t_sec = 2}, &ci) ||
+	    ns_row_put(t, NS_T_DS, "0123456789abcdef", 16, row, dsc_row_encode(&sv, &dt, row)) ||
+	    ns_row_put(t, NS_T_ORDER, key, 12, order, 40) ||
+	    ns_row_put(t, NS_T_MARK, key + 4, 8, "", 0) ||
+	    ns_row_put(t, NS_T_CLIENT, "0123456789abcdef0123456789abcdef", 32, "\1\1\0\0\0verifier",
+		       13))
 		abort();
 	return 0;
 }
@@ -288,8 +308,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	char err[512];
 
 	(void)argc, (void)argv;
-	log_set_level((enum log_level)-1);
-	snprintf(dir, sizeof(dir), "%s/fuzz_store.XXXXXX", tmp ? tmp : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+	log_set_level((enum log_level) - 1);
+	snprintf(dir, sizeof(dir), "%s/fuzz_store.XXXXXX",
+		 tmp			    ? tmp
+		 : access("/dev/shm", W_OK) ? "/tmp"
+					    : "/dev/shm");
 	keep = true;
 	if (!mkdtemp(dir) || kv_open(&kv, dir, &o, err, sizeof(err)))
 		abort();

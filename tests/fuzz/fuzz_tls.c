@@ -1,9 +1,12 @@
 /*
- * fuzz_tls.c - libFuzzer target: the server's side of TLS on a connection, from the first byte behind the probe.
+ * fuzz_tls.c - libFuzzer target: the server's side of TLS on a connection, from the first byte
+ * behind the probe.
  *
- * An input is a program. A real client, with the cluster's key or without, makes the bytes; steps say how much of them arrives at a time, what is
- * changed, lost, sent twice or put in between, and what the client does once it is up: calls, key updates, its close. What is checked beyond
- * memory: the server never gives out bytes that the client did not encrypt, its buffers keep their bounds, and a connection that was left alone works.
+ * An input is a program. A real client, with the cluster's key or without, makes the bytes; steps
+ * say how much of them arrives at a time, what is changed, lost, sent twice or put in between, and
+ * what the client does once it is up: calls, key updates, its close. What is checked beyond memory:
+ * the server never gives out bytes that the client did not encrypt, its buffers keep their bounds,
+ * and a connection that was left alone works.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -13,7 +16,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MOST_STEPS 64
-#define MARK 0x7e
+#define MARK	   0x7e
 
 static struct loop *loop;
 static struct rpc_loop *rl;
@@ -30,7 +33,8 @@ struct run {
 	size_t sent, got; /* plaintext of the client's, and what came out of the server */
 };
 
-static int use_psk(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len, SSL_SESSION **out)
+static int use_psk(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len,
+		   SSL_SESSION **out)
 {
 	static const uint8_t suite[2] = {0x13, 0x01};
 	SSL_SESSION *s = SSL_SESSION_new();
@@ -180,7 +184,8 @@ static void server_send(struct run *r, size_t n)
 	struct rpc_out *o = calloc(1, sizeof(*o));
 	uint8_t *p;
 
-	*o = (struct rpc_out){.o_x = calloc(1, sizeof(struct xdr_out)), .o_free = out_free, .o_reply = true};
+	*o = (struct rpc_out){
+		.o_x = calloc(1, sizeof(struct xdr_out)), .o_free = out_free, .o_reply = true};
 	xdr_out_init(o->o_x, 1 << 20);
 	p = xdr_reserve(o->o_x, n + 1);
 	memset(p, MARK, n + 1);
@@ -205,7 +210,8 @@ static void step(struct run *r, uint8_t op, uint8_t a, uint8_t b)
 		break;
 	case 3:
 		if (SSL_is_init_finished(r->cl))
-			SSL_key_update(r->cl, a & 1 ? SSL_KEY_UPDATE_REQUESTED : SSL_KEY_UPDATE_NOT_REQUESTED);
+			SSL_key_update(r->cl, a & 1 ? SSL_KEY_UPDATE_REQUESTED
+						    : SSL_KEY_UPDATE_NOT_REQUESTED);
 		client_send(r, b);
 		break;
 	case 4:

@@ -54,9 +54,14 @@ static void recorded_again(const struct topo *t)
 enum { SOME = 24 };
 
 /* However the nodes are, every thread has one that it may run on, and everything is served. */
-static void plan_good(const struct topo *t, const struct topo_place *store, const struct topo_place *pl, size_t n)
+static void plan_good(const struct topo *t, const struct topo_place *store,
+		      const struct topo_place *pl, size_t n)
 {
-	struct topo_wish w = {.tw_store = store, .tw_nstores = 1, .tw_addr = pl, .tw_naddrs = n, .tw_nthreads = 1 + (unsigned)(n + t->t_nnode) % TOPO_PLAN_THREADS};
+	struct topo_wish w = {.tw_store = store,
+			      .tw_nstores = 1,
+			      .tw_addr = pl,
+			      .tw_naddrs = n,
+			      .tw_nthreads = 1 + (unsigned)(n + t->t_nnode) % TOPO_PLAN_THREADS};
 	struct topo_plan p;
 	uint64_t all = 0;
 
@@ -66,7 +71,9 @@ static void plan_good(const struct topo *t, const struct topo_place *store, cons
 	topo_plan(t, &w, &p);
 	must(p.tp_nnodes && p.tp_nnodes <= w.tw_nthreads && p.tp_nthreads == w.tw_nthreads);
 	for (unsigned i = 0; i < p.tp_nnodes; i++) {
-		must(p.tp_node[i].pn_nthreads && p.tp_node[i].pn_ncpus && p.tp_node[i].pn_ncpus == (unsigned)CPU_COUNT(&p.tp_node[i].pn_cpus) && !(all & p.tp_node[i].pn_threads));
+		must(p.tp_node[i].pn_nthreads && p.tp_node[i].pn_ncpus &&
+		     p.tp_node[i].pn_ncpus == (unsigned)CPU_COUNT(&p.tp_node[i].pn_cpus) &&
+		     !(all & p.tp_node[i].pn_threads));
 		all |= p.tp_node[i].pn_threads;
 	}
 	must(__builtin_popcountll(all) == (int)w.tw_nthreads);

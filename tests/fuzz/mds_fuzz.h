@@ -1,10 +1,12 @@
 /*
- * mds_fuzz.h - the metadata server inside a fuzzer's process: real store (LMDB, not synced, best on a tmpfs: TMPDIR), real name
- * space, state, layouts and control protocol, on one loop; and two data servers that are made up.
+ * mds_fuzz.h - the metadata server inside a fuzzer's process: real store (LMDB, not synced, best on
+ * a tmpfs: TMPDIR), real name space, state, layouts and control protocol, on one loop; and two data
+ * servers that are made up.
  *
- * The made-up servers join as real ones do. Their answers follow fz_mood, so that every way out of the I/O path is taken.
- * fz_restore puts the store back to what it was at fz_keep, and forgets all clients: an input does not see the one before it, but for
- * numbers that only rise (inodes, stateids).
+ * The made-up servers join as real ones do. Their answers follow fz_mood, so that every way out of
+ * the I/O path is taken. fz_restore puts the store back to what it was at fz_keep, and forgets all
+ * clients: an input does not see the one before it, but for numbers that only rise (inodes,
+ * stateids).
  */
 #ifndef MDS_FUZZ_H
 #define MDS_FUZZ_H
@@ -30,10 +32,10 @@
 /* What a fuzzer does with its own is counted by nobody (configure.ac). */
 #pragma clang diagnostic ignored "-Watomic-implicit-seq-cst"
 
-#define FZ_RECALL_MS 3
+#define FZ_RECALL_MS  3
 #define FZ_MAX_RECORD (OP_MAX_IO + 128 * 1024)
-#define FZ_SERVERS 2
-#define FZ_CONNS 256
+#define FZ_SERVERS    2
+#define FZ_CONNS      256
 #ifndef FZ_LOOPS /* connections are spread over so many */
 #define FZ_LOOPS 1
 #endif
@@ -123,7 +125,8 @@ static void *fz_loop_run(void *arg)
 	return NULL;
 }
 
-/* ---- connections: an idle one is known to the kernel only, and the leak checker must find it ---- */
+/* ---- connections: an idle one is known to the kernel only, and the leak checker must find it
+ * ---- */
 
 static struct rpc_conn *fz_conns[FZ_CONNS];
 static pthread_mutex_t fz_conns_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -214,14 +217,18 @@ static void fz_ds_serve(struct ctl_incoming *in, void *arg)
 
 	(void)arg;
 	if (in->in_req.op == CTL_OP_ORDERS) {
-		res.ctl_result_u.orders.results.results_len = in->in_req.ctl_request_u.orders.orders.orders_len;
+		res.ctl_result_u.orders.results.results_len =
+			in->in_req.ctl_request_u.orders.orders.orders_len;
 		res.ctl_result_u.orders.results.results_val = results;
 		ctl_chan_reply(in, CTL_OK, &res);
 	} else if (in->in_req.op == CTL_OP_STAT) {
 		for (unsigned i = 0; i < CTL_BATCH_MAX; i++)
-			stats[i] = (ctl_stat){.status = (ctl_status)fz_mood.stat_status, .size = fz_mood.size, .used = fz_mood.size,
+			stats[i] = (ctl_stat){.status = (ctl_status)fz_mood.stat_status,
+					      .size = fz_mood.size,
+					      .used = fz_mood.size,
 					      .writes = fz_mood.writes};
-		res.ctl_result_u.stat.stats.stats_len = in->in_req.ctl_request_u.stat.objects.objects_len;
+		res.ctl_result_u.stat.stats.stats_len =
+			in->in_req.ctl_request_u.stat.objects.objects_len;
 		res.ctl_result_u.stat.stats.stats_val = stats;
 		ctl_chan_reply(in, CTL_OK, &res);
 	} else if (in->in_req.op == CTL_OP_SEEK) {
@@ -294,12 +301,17 @@ static void fz_ds_down(struct rpc_client *cl, int err, void *arg)
 static void fz_ds_start(struct fz_server *fs, const struct sockaddr_in *sin)
 {
 	static const struct rpc_client_ops ops = {fz_ds_up, fz_ds_down};
-	struct rpc_service svc = {.rs_progs = &fs->fs_prog, .rs_nprogs = 1, .rs_max_record = 1 << 20, .rs_max_reply = 1 << 20};
+	struct rpc_service svc = {.rs_progs = &fs->fs_prog,
+				  .rs_nprogs = 1,
+				  .rs_max_record = 1 << 20,
+				  .rs_max_reply = 1 << 20};
 
 	memcpy(fs->fs_uuid, "a data server's", 16);
 	fs->fs_uuid[15] = (uint8_t)('1' + (fs - fz_servers));
-	fs->fs_prog = (struct rpc_program){CTL_PROGRAM, CTL_VERSION, CTL_VERSION, 3, fz_ds_dispatch, fs};
-	if (rpc_client_create(&fs->fs_client, fz_loop, (const struct sockaddr *)sin, sizeof(*sin), &svc, &ops, fs))
+	fs->fs_prog =
+		(struct rpc_program){CTL_PROGRAM, CTL_VERSION, CTL_VERSION, 3, fz_ds_dispatch, fs};
+	if (rpc_client_create(&fs->fs_client, fz_loop, (const struct sockaddr *)sin, sizeof(*sin),
+			      &svc, &ops, fs))
 		fz_bug("no client");
 	rpc_client_start(fs->fs_client);
 }
@@ -311,20 +323,27 @@ static struct rpc_listener *fz_listener, *fz_nfs3_listeners[FZ_SERVERS];
 
 static void fz_listen(void)
 {
-	static const struct rpc_service svc = {.rs_progs = fz_progs, .rs_nprogs = 2, .rs_max_record = FZ_MAX_RECORD,
-					       .rs_max_reply = FZ_MAX_RECORD, .rs_opened = fz_opened, .rs_closed = fz_closed};
+	static const struct rpc_service svc = {.rs_progs = fz_progs,
+					       .rs_nprogs = 2,
+					       .rs_max_record = FZ_MAX_RECORD,
+					       .rs_max_reply = FZ_MAX_RECORD,
+					       .rs_opened = fz_opened,
+					       .rs_closed = fz_closed};
 	struct rpc_service nfs3 = svc;
 	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-	if (rpc_listen(&fz_listener, fz_loop, (struct sockaddr *)&sin, sizeof(sin), &svc, fz_loops, FZ_LOOPS))
+	if (rpc_listen(&fz_listener, fz_loop, (struct sockaddr *)&sin, sizeof(sin), &svc, fz_loops,
+		       FZ_LOOPS))
 		fz_bug("cannot listen on the loopback");
 	fz_port = rpc_listener_port(fz_listener);
 	nfs3.rs_nprogs = 1;
 	for (unsigned i = 0; i < FZ_SERVERS; i++) {
 		fz_nfs3_progs[i] =
-			(struct rpc_program){NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION, NFS3_NPROCS, fz_nfs3, &fz_mood.nfs3_status[i]};
+			(struct rpc_program){NFS3_PROGRAM, NFS3_VERSION, NFS3_VERSION,
+					     NFS3_NPROCS,  fz_nfs3,	 &fz_mood.nfs3_status[i]};
 		nfs3.rs_progs = &fz_nfs3_progs[i];
-		if (rpc_listen(&fz_nfs3_listeners[i], fz_loop, (struct sockaddr *)&sin, sizeof(sin), &nfs3, &fz_loop, 1))
+		if (rpc_listen(&fz_nfs3_listeners[i], fz_loop, (struct sockaddr *)&sin, sizeof(sin),
+			       &nfs3, &fz_loop, 1))
 			fz_bug("cannot listen on the loopback");
 		fz_nfs3_port[i] = rpc_listener_port(fz_nfs3_listeners[i]);
 	}
@@ -332,7 +351,9 @@ static void fz_listen(void)
 
 static void fz_join(void)
 {
-	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(fz_port)};
+	struct sockaddr_in sin = {.sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				  .sin_port = htons(fz_port)};
 
 	for (unsigned i = 0; i < FZ_SERVERS; i++)
 		fz_ds_start(&fz_servers[i], &sin);
@@ -379,7 +400,11 @@ static void fz_make_dir(const char *name)
 {
 	const char *tmp = getenv("TMPDIR");
 
-	snprintf(fz_dir, sizeof(fz_dir), "%s/%s.XXXXXX", tmp ? tmp : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", name);
+	snprintf(fz_dir, sizeof(fz_dir), "%s/%s.XXXXXX",
+		 tmp			    ? tmp
+		 : access("/dev/shm", W_OK) ? "/tmp"
+					    : "/dev/shm",
+		 name);
 	if (!mkdtemp(fz_dir))
 		fz_bug("cannot make a folder");
 	atexit(fz_cleanup);
@@ -389,8 +414,10 @@ static void fz_make_dir(const char *name)
 #define fz_export 7
 static void fz_exports(void)
 {
-	static const char text[] = "export \"/\" { privileged_port = no sec = {sys, none} client \"*\" { access = rw squash = none } }\n"
-				   "export \"/exported\" { id = 7 create = yes client \"*\" { sec = {sys} privileged_port = no } }\n";
+	static const char text[] = "export \"/\" { privileged_port = no sec = {sys, none} client "
+				   "\"*\" { access = rw squash = none } }\n"
+				   "export \"/exported\" { id = 7 create = yes client \"*\" { sec "
+				   "= {sys} privileged_port = no } }\n";
 	char path[160], err[512];
 	FILE *f;
 
@@ -408,17 +435,30 @@ static void fz_exports(void)
 static void fz_start(const char *name, bool joins)
 {
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 30};
-	struct dsc_opts dopts = {.do_cluster_key = fz_key, .do_lease_ms = FZ_DS_LEASE_MS, .do_suspect_ms = 86400000, .do_refused_ms = 86400000, .do_dead_ms = 86400000, .do_loops = fz_loops, .do_nloops = FZ_LOOPS, .do_pool = FZ_POOL};
+	struct dsc_opts dopts = {.do_cluster_key = fz_key,
+				 .do_lease_ms = FZ_DS_LEASE_MS,
+				 .do_suspect_ms = 86400000,
+				 .do_refused_ms = 86400000,
+				 .do_dead_ms = 86400000,
+				 .do_loops = fz_loops,
+				 .do_nloops = FZ_LOOPS,
+				 .do_pool = FZ_POOL};
 	char err[512] = "", path[160];
 	pthread_t tid;
 
-	/* What fuzzers do is logged by the dozen, errors as well: nothing but what is fatal, or all with FUZZ_LOG=1. */
-	log_set_level(getenv("FUZZ_LOG") ? LOG_L_DEBUG : (enum log_level)-1);
+	/* What fuzzers do is logged by the dozen, errors as well: nothing but what is fatal, or all
+	 * with FUZZ_LOG=1. */
+	log_set_level(getenv("FUZZ_LOG") ? LOG_L_DEBUG : (enum log_level) - 1);
 	signal(SIGPIPE, SIG_IGN);
 	sem_init(&fz_call.done, 0, 0);
 	fz_make_dir(name);
 	op_metrics_init(&mds);
-	mds.m_limits = (struct op_limits){.lm_conns = {.rm_max = 1000, .rm_max_addr = 1000}, .lm_clients = 1000, .lm_clients_addr = 1000, .lm_opens = {64, 100, 1000}, .lm_locks = {64, 100, 1000}, .lm_layouts = {64, 100, 1000}};
+	mds.m_limits = (struct op_limits){.lm_conns = {.rm_max = 1000, .rm_max_addr = 1000},
+					  .lm_clients = 1000,
+					  .lm_clients_addr = 1000,
+					  .lm_opens = {64, 100, 1000},
+					  .lm_locks = {64, 100, 1000},
+					  .lm_layouts = {64, 100, 1000}};
 	op_limits_init(&mds);
 	mds.m_lease_ms = 90000;
 	mds.m_recall_ms = FZ_RECALL_MS;
@@ -439,13 +479,16 @@ static void fz_start(const char *name, bool joins)
 	fz_loop = fz_loops[0];
 	atomic_store(&mds.m_serving, true);
 	snprintf(path, sizeof(path), "%s/kv", fz_dir);
-	if (kv_open(&mds.m_kv, path, &opts, err, sizeof(err)) || ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)) ||
+	if (kv_open(&mds.m_kv, path, &opts, err, sizeof(err)) ||
+	    ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)) ||
 	    dsc_create(&mds.m_dsc, mds.m_ns, &dopts, err, sizeof(err)))
 		fz_bug(err);
-	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, 90000, 90000) || lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
+	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, 90000, 90000) ||
+	    lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		fz_bug("no memory");
 	op_file_env(&mds);
-	if (op_repair_open(&mds, fz_loop, &(struct op_repair_opts){.ro_wait_ms = 60000})) /* none at a time */
+	/* none at a time */
+	if (op_repair_open(&mds, fz_loop, &(struct op_repair_opts){.ro_wait_ms = 60000}))
 		fz_bug("repairs");
 	if (op_drain_open(&mds))
 		fz_bug("drains");
@@ -474,7 +517,9 @@ static void fz_start(const char *name, bool joins)
 /* A socket to the server. libFuzzer's own alarm may interrupt it. */
 static __attribute__((unused)) int fz_connect(void)
 {
-	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(fz_port)};
+	struct sockaddr_in sin = {.sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				  .sin_port = htons(fz_port)};
 	int fd, one = 1;
 
 	for (;;) {
@@ -509,7 +554,10 @@ static struct fz_row *fz_row_add(struct fz_rows *rs, struct kv_slice key, struct
 
 	rs->rs_v = realloc(rs->rs_v, (rs->rs_n + 1) * sizeof(*rs->rs_v));
 	r = &rs->rs_v[rs->rs_n++];
-	*r = (struct fz_row){.r_key = malloc(key.s_len), .r_klen = key.s_len, .r_val = malloc(val.s_len + 1), .r_vlen = val.s_len};
+	*r = (struct fz_row){.r_key = malloc(key.s_len),
+			     .r_klen = key.s_len,
+			     .r_val = malloc(val.s_len + 1),
+			     .r_vlen = val.s_len};
 	memcpy(r->r_key, key.s_data, key.s_len);
 	if (val.s_len)
 		memcpy(r->r_val, val.s_data, val.s_len);
@@ -519,7 +567,8 @@ static struct fz_row *fz_row_add(struct fz_rows *rs, struct kv_slice key, struct
 static struct fz_row *fz_row_find(const struct fz_rows *rs, struct kv_slice key)
 {
 	for (size_t i = 0; i < rs->rs_n; i++) {
-		if (rs->rs_v[i].r_klen == key.s_len && !memcmp(rs->rs_v[i].r_key, key.s_data, key.s_len))
+		if (rs->rs_v[i].r_klen == key.s_len &&
+		    !memcmp(rs->rs_v[i].r_key, key.s_data, key.s_len))
 			return &rs->rs_v[i];
 	}
 	return NULL;
@@ -564,7 +613,8 @@ static int fz_restore_run(void *arg, struct kv_txn *t)
 		if (!r)
 			fz_row_add(&fresh, key, val);
 		else
-			r->r_seen = r->r_vlen == val.s_len && (!val.s_len || !memcmp(r->r_val, val.s_data, val.s_len));
+			r->r_seen = r->r_vlen == val.s_len &&
+				    (!val.s_len || !memcmp(r->r_val, val.s_data, val.s_len));
 	}
 	kv_scan_end(&sc);
 	for (size_t i = 0; i < fresh.rs_n; i++) {
@@ -578,7 +628,8 @@ static int fz_restore_run(void *arg, struct kv_txn *t)
 		struct fz_row *r = &fz_kept.rs_v[i];
 
 		if (!r->r_seen)
-			err = kv_put(t, ns_slice(r->r_key, r->r_klen), ns_slice(r->r_val, r->r_vlen));
+			err = kv_put(t, ns_slice(r->r_key, r->r_klen),
+				     ns_slice(r->r_val, r->r_vlen));
 	}
 	atomic_store(&mds.m_ns->n_inodes, fz_inodes);
 	return err;
@@ -592,7 +643,8 @@ static void fz_forget(void)
 	st->st_in_grace = false;
 	hash_each(&st->st_clients, i, l, next)
 		st_client_destroy(st, hash_entry(l, struct st_client, cl_link));
-	st_each(st, ST_FILE, l) {
+	st_each(st, ST_FILE, l)
+	{
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
 		f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_orphan = false;

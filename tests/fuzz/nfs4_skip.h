@@ -1,4 +1,5 @@
-/* nfs4_skip.h - steps over the results of NFSv4.1 and 4.2 operations by the grammar (RFC 5662, RFC 7863, RFC 8276). */
+/* nfs4_skip.h - steps over the results of NFSv4.1 and 4.2 operations by the grammar (RFC 5662, RFC
+ * 7863, RFC 8276). */
 #ifndef NFS4_SKIP_H
 #define NFS4_SKIP_H
 #include "kv/kv.h"
@@ -140,44 +141,120 @@ static void skip_copy(struct xdr_in *x)
 	xdr_get_bool(x);
 }
 
-/* The results after an NFS4_OK. What is not allowed by the RFCs, or never said by this server, sets x->bad. */
+/* The results after an NFS4_OK. What is not allowed by the RFCs, or never said by this server, sets
+ * x->bad. */
 static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 {
 	switch (op) {
-	case OP_ACCESS: case OP_COMMIT: skip(x, 8); break;
-	case OP_CLOSE: case OP_LOCK: case OP_LOCKU: case OP_OPEN_DOWNGRADE: case OP_WRITE: skip(x, 16); break;
-	case OP_CREATE: skip(x, 20); skip_bitmap(x); break;
-	case OP_GETATTR: skip_fattr(x); break;
-	case OP_GETFH: skip_opaque(x, NFS4_FHSIZE); break;
-	case OP_LINK: case OP_REMOVE: case OP_SETXATTR: case OP_REMOVEXATTR: skip(x, 20); break;
-	case OP_RENAME: skip(x, 40); break;
-	case OP_OPEN: skip_open(x); break;
-	case OP_WANT_DELEGATION: skip_deleg(x); break;
-	case OP_READ: xdr_get_bool(x); skip_opaque(x, OP_MAX_IO); break;
-	case OP_READDIR: skip_readdir(x); break;
-	case OP_READLINK: case OP_GETXATTR: skip_opaque(x, KV_VALUE_MAX); break;
-	case OP_SECINFO: case OP_SECINFO_NO_NAME: case OP_TEST_STATEID: skip(x, 4 * (size_t)xdr_get_u32(x)); break;
-	case OP_SETATTR: skip_bitmap(x); break;
-	case OP_BIND_CONN_TO_SESSION: skip(x, 20); xdr_get_bool(x); break;
-	case OP_EXCHANGE_ID: skip_exchange_id(x); break;
-	case OP_CREATE_SESSION: skip(x, 24); skip_chan(x); skip_chan(x); break;
-	case OP_GETDEVICEINFO: skip(x, 4); skip_opaque(x, UINT32_MAX - 3); skip_bitmap(x); break;
-	case OP_LAYOUTCOMMIT: skip(x, xdr_get_bool(x) ? 8 : 0); break;
-	case OP_LAYOUTGET: skip_layoutget(x); break;
-	case OP_LAYOUTRETURN: skip(x, xdr_get_bool(x) ? 16 : 0); break;
-	case OP_SEQUENCE: skip(x, 36); break;
-	case OP_SEEK: xdr_get_bool(x); skip(x, 8); break;
-	case OP_READ_PLUS: skip_read_plus(x); break;
-	case OP_IO_ADVISE: skip_bitmap(x); break;
-	case OP_COPY: skip_copy(x); break;
-	case OP_OFFLOAD_STATUS: skip(x, 8); skip(x, 4 * (size_t)xdr_get_u32(x)); break;
+	case OP_ACCESS:
+	case OP_COMMIT:
+		skip(x, 8);
+		break;
+	case OP_CLOSE:
+	case OP_LOCK:
+	case OP_LOCKU:
+	case OP_OPEN_DOWNGRADE:
+	case OP_WRITE:
+		skip(x, 16);
+		break;
+	case OP_CREATE:
+		skip(x, 20);
+		skip_bitmap(x);
+		break;
+	case OP_GETATTR:
+		skip_fattr(x);
+		break;
+	case OP_GETFH:
+		skip_opaque(x, NFS4_FHSIZE);
+		break;
+	case OP_LINK:
+	case OP_REMOVE:
+	case OP_SETXATTR:
+	case OP_REMOVEXATTR:
+		skip(x, 20);
+		break;
+	case OP_RENAME:
+		skip(x, 40);
+		break;
+	case OP_OPEN:
+		skip_open(x);
+		break;
+	case OP_WANT_DELEGATION:
+		skip_deleg(x);
+		break;
+	case OP_READ:
+		xdr_get_bool(x);
+		skip_opaque(x, OP_MAX_IO);
+		break;
+	case OP_READDIR:
+		skip_readdir(x);
+		break;
+	case OP_READLINK:
+	case OP_GETXATTR:
+		skip_opaque(x, KV_VALUE_MAX);
+		break;
+	case OP_SECINFO:
+	case OP_SECINFO_NO_NAME:
+	case OP_TEST_STATEID:
+		skip(x, 4 * (size_t)xdr_get_u32(x));
+		break;
+	case OP_SETATTR:
+		skip_bitmap(x);
+		break;
+	case OP_BIND_CONN_TO_SESSION:
+		skip(x, 20);
+		xdr_get_bool(x);
+		break;
+	case OP_EXCHANGE_ID:
+		skip_exchange_id(x);
+		break;
+	case OP_CREATE_SESSION:
+		skip(x, 24);
+		skip_chan(x);
+		skip_chan(x);
+		break;
+	case OP_GETDEVICEINFO:
+		skip(x, 4);
+		skip_opaque(x, UINT32_MAX - 3);
+		skip_bitmap(x);
+		break;
+	case OP_LAYOUTCOMMIT:
+		skip(x, xdr_get_bool(x) ? 8 : 0);
+		break;
+	case OP_LAYOUTGET:
+		skip_layoutget(x);
+		break;
+	case OP_LAYOUTRETURN:
+		skip(x, xdr_get_bool(x) ? 16 : 0);
+		break;
+	case OP_SEQUENCE:
+		skip(x, 36);
+		break;
+	case OP_SEEK:
+		xdr_get_bool(x);
+		skip(x, 8);
+		break;
+	case OP_READ_PLUS:
+		skip_read_plus(x);
+		break;
+	case OP_IO_ADVISE:
+		skip_bitmap(x);
+		break;
+	case OP_COPY:
+		skip_copy(x);
+		break;
+	case OP_OFFLOAD_STATUS:
+		skip(x, 8);
+		skip(x, 4 * (size_t)xdr_get_u32(x));
+		break;
 	case OP_LISTXATTRS:
 		skip(x, 8);
 		for (uint32_t n = xdr_get_u32(x); n && !x->bad; n--)
 			skip_opaque(x, NS_XATTR_NAME_MAX);
 		xdr_get_bool(x);
 		break;
-	default: break; /* nothing but the status */
+	default:
+		break; /* nothing but the status */
 	}
 }
 

@@ -2,8 +2,8 @@
  * metric.c - asks daemons for their metrics, for the lab's scripts:
  *
  *   metric CLUSTER DAEMON[,DAEMON...] NAME [LABEL=VALUE]...
- *           prints the sum of the daemons' series that have these labels. CLUSTER is weft-dev's folder.
- *           Fails when no series of a daemon matches: every series exists from the start.
+ *           prints the sum of the daemons' series that have these labels. CLUSTER is weft-dev's
+ *           folder. Fails when no series of a daemon matches: every series exists from the start.
  *   metric -g SOCKET PATH
  *           prints what a daemon answers there.
  *
@@ -37,7 +37,8 @@ static bool matches(const char *line, const char *name, char *const *labels, dou
 		if (!equals)
 			errx(2, "%s is no LABEL=VALUE", *labels);
 		n = (int)(equals + 1 - *labels);
-		if (snprintf(want, sizeof(want), "%.*s\"%s\"", n, *labels, equals + 1) >= (int)sizeof(want))
+		if (snprintf(want, sizeof(want), "%.*s\"%s\"", n, *labels, equals + 1) >=
+		    (int)sizeof(want))
 			errx(2, "%s is longer than a label is", *labels);
 		at = strstr(line + len, want);
 		if (!at || at > end || (at[-1] != '{' && at[-1] != ','))

@@ -1,6 +1,7 @@
 /*
- * rdma_rpc.c - our RPC client and our RPC server over RDMA, in one process, on a device of this machine: rdma_rpc ADDRESS LISTEN [CONNECTIONS] [KEY=VALUE]...
- * Prints "ok - ..." and "not ok - ...".
+ * rdma_rpc.c - our RPC client and our RPC server over RDMA, in one process, on a device of this
+ * machine: rdma_rpc ADDRESS LISTEN [CONNECTIONS] [KEY=VALUE]... Prints "ok - ..." and "not ok -
+ * ...".
  */
 #include "base/pool.h"
 #include "proto/rpc_int.h"
@@ -35,7 +36,8 @@ static void say(bool good, const char *what)
 /* What is registered passes here on its way to the library. */
 static _Atomic unsigned pool_registered, pool_access;
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *p, size_t len, uint64_t iova, unsigned access)
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *p, size_t len, uint64_t iova,
+				unsigned access)
 {
 	struct ibv_mr *(*real)(struct ibv_pd *, void *, size_t, uint64_t, unsigned);
 	void *sym = dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
@@ -108,7 +110,12 @@ static void on_closed(struct rpc_conn *c, void *arg)
 }
 
 static const struct rpc_program program = {PROG, 1, 1, P_N, dispatch, NULL};
-static const struct rpc_service service = {.rs_progs = &program, .rs_nprogs = 1, .rs_max_record = LARGE + 4096, .rs_max_reply = LARGE + 4096, .rs_opened = on_opened, .rs_closed = on_closed};
+static const struct rpc_service service = {.rs_progs = &program,
+					   .rs_nprogs = 1,
+					   .rs_max_record = LARGE + 4096,
+					   .rs_max_reply = LARGE + 4096,
+					   .rs_opened = on_opened,
+					   .rs_closed = on_closed};
 
 static void listens(void *arg, bool yes)
 {
@@ -194,7 +201,8 @@ static bool step(void (*run)(void))
 
 static void begin(void)
 {
-	rpc_client_create(&client, loops[0], (struct sockaddr *)&addr, addrlen, &service, NULL, NULL);
+	rpc_client_create(&client, loops[0], (struct sockaddr *)&addr, addrlen, &service, NULL,
+			  NULL);
 	rpc_client_use_rdma(client);
 }
 
@@ -232,8 +240,9 @@ static void backwards(void)
 		call(P_BACK, 1000 + i, 0, 0);
 }
 
-/* The caller's loop looks at nothing for a while, once its calls have left, which is in another hook: then there are a call backwards and
- * the completions of all that it sent, and it sees the call first where receives have a queue of their own. */
+/* The caller's loop looks at nothing for a while, once its calls have left, which is in another
+ * hook: then there are a call backwards and the completions of all that it sent, and it sees the
+ * call first where receives have a queue of their own. */
 static bool late;
 
 static void hold_up(struct loop_hook *h)
@@ -274,7 +283,8 @@ static void nowhere(void)
 	call(P_ECHO, 100, 0, -ECONNREFUSED);
 }
 
-/* The list of devices is looked at each second, which opens some for a moment: the fewest of a few looks. */
+/* The list of devices is looked at each second, which opens some for a moment: the fewest of a few
+ * looks. */
 static unsigned descriptors(void)
 {
 	unsigned least = ~0u;
@@ -318,7 +328,9 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	srandom(1);
-	if (argc < 3 || rpc_addr_parse(argv[1], RPC_RDMA_PORT, &addr, &addrlen) || rpc_addr_parse(argv[2], RPC_RDMA_PORT, &on, &onlen) || conf_load(&conf, NULL, err, sizeof err) || pool_init(16 << 20, err, sizeof err))
+	if (argc < 3 || rpc_addr_parse(argv[1], RPC_RDMA_PORT, &addr, &addrlen) ||
+	    rpc_addr_parse(argv[2], RPC_RDMA_PORT, &on, &onlen) ||
+	    conf_load(&conf, NULL, err, sizeof err) || pool_init(16 << 20, err, sizeof err))
 		return 2;
 	if (argc > 3 && !strchr(argv[3], '='))
 		most = (unsigned)atoi(argv[at++]);
@@ -340,10 +352,14 @@ int main(int argc, char **argv)
 
 	step(begin);
 	say(step(one), "a call is answered");
-	say(pool_registered == 1 && pool_access == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING), "the pool is registered once, for local access only, and relaxed ordering is asked for");
+	say(pool_registered == 1 &&
+		    pool_access == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
+	    "the pool is registered once, for local access only, and relaxed ordering is asked "
+	    "for");
 	say(step(many_small), "many at once are");
 	say(step(large), "long calls and long replies go in chunks");
-	say(step(too_long), "a reply that has no room is an error of its call, and of nothing else");
+	say(step(too_long),
+	    "a reply that has no room is an error of its call, and of nothing else");
 	say(step(backwards), "calls go backwards on the same connection");
 	say(step(dropped), "calls end with their connection");
 	say(step(one), "and others go on a new one");
@@ -361,7 +377,8 @@ int main(int argc, char **argv)
 	ended = all_closed();
 	after = descriptors();
 	if (!ended || after != before)
-		printf("#   opened: %d, closed: %d, descriptors: %u before, %u after\n", opened, closed, before, after);
+		printf("#   opened: %d, closed: %d, descriptors: %u before, %u after\n", opened,
+		       closed, before, after);
 	say(ended && after == before, "and leave nothing open");
 	say(step(nowhere), "where nobody listens, calls are refused");
 	printf("# last error %s\n", strerror(-ended_with));

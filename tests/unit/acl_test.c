@@ -1,4 +1,5 @@
-/* acl_test.c - ACLs as functions: modes and ACLs make each other, inheritance, and what is stored (RFC 8881 chapter 6). */
+/* acl_test.c - ACLs as functions: modes and ACLs make each other, inheritance, and what is stored
+ * (RFC 8881 chapter 6). */
 #include "mds/namespace/keys.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
@@ -7,20 +8,31 @@
 
 static struct ns_ace ace(unsigned type, unsigned who, uint32_t id, uint32_t mask, unsigned flags)
 {
-	return (struct ns_ace){.e_type = (uint8_t)type, .e_who = (uint8_t)who, .e_flags = (uint16_t)flags, .e_mask = mask, .e_id = id};
+	return (struct ns_ace){.e_type = (uint8_t)type,
+			       .e_who = (uint8_t)who,
+			       .e_flags = (uint16_t)flags,
+			       .e_mask = mask,
+			       .e_id = id};
 }
 
 static struct ns_acl some(unsigned max, bool dir)
 {
-	static const unsigned inherit[] = {0, 0, NS_ACE_FILE, NS_ACE_DIR, NS_ACE_FILE | NS_ACE_DIR, NS_ACE_FILE | NS_ACE_INHERIT_ONLY,
-					   NS_ACE_DIR | NS_ACE_NO_PROPAGATE, NS_ACE_DIR | NS_ACE_INHERIT_ONLY};
+	static const unsigned inherit[] = {0,
+					   0,
+					   NS_ACE_FILE,
+					   NS_ACE_DIR,
+					   NS_ACE_FILE | NS_ACE_DIR,
+					   NS_ACE_FILE | NS_ACE_INHERIT_ONLY,
+					   NS_ACE_DIR | NS_ACE_NO_PROPAGATE,
+					   NS_ACE_DIR | NS_ACE_INHERIT_ONLY};
 	struct ns_acl a = {.a_n = (unsigned)rand() % (max + 1)};
 
 	for (unsigned n = 0; n < a.a_n; n++) {
 		unsigned who = (unsigned)rand() % 5;
 
-		a.a_ace[n] = ace((unsigned)rand() % 2, who, who >= NS_WHO_UID ? (uint32_t)rand() % 5 : 0, (uint32_t)rand() & NS_R_ALL,
-				 dir ? inherit[rand() % 8] : 0);
+		a.a_ace[n] =
+			ace((unsigned)rand() % 2, who, who >= NS_WHO_UID ? (uint32_t)rand() % 5 : 0,
+			    (uint32_t)rand() & NS_R_ALL, dir ? inherit[rand() % 8] : 0);
 	}
 	return a;
 }
@@ -82,9 +94,12 @@ START_TEST(a_mode_that_is_set_is_the_mode)
 		for (n = 0; n < a.a_n; n++) {
 			const struct ns_ace *e = &a.a_ace[n];
 			unsigned g = mode >> 3 & 7;
-			uint32_t bound = (g & 4 ? NS_R_READ : 0) | (g & 2 ? NS_R_WRITE | NS_R_APPEND : 0) | (g & 1 ? NS_R_EXECUTE : 0);
+			uint32_t bound = (g & 4 ? NS_R_READ : 0) |
+					 (g & 2 ? NS_R_WRITE | NS_R_APPEND : 0) |
+					 (g & 1 ? NS_R_EXECUTE : 0);
 
-			if (e->e_who >= NS_WHO_UID && e->e_type == NS_ACE_ALLOW && !(e->e_flags & NS_ACE_INHERIT_ONLY))
+			if (e->e_who >= NS_WHO_UID && e->e_type == NS_ACE_ALLOW &&
+			    !(e->e_flags & NS_ACE_INHERIT_ONLY))
 				ck_assert_uint_eq(e->e_mask & RWX & ~bound, 0);
 		}
 		n = a.a_n;
@@ -93,7 +108,8 @@ START_TEST(a_mode_that_is_set_is_the_mode)
 			ck_assert_uint_le(a.a_n, NS_ACL_MAX);
 		}
 		ck_assert_uint_eq(ns_acl_mode(&a), mode);
-		ck_assert_uint_le(a.a_n, n + 4); /* it does not grow with every chmod: at most the ACEs of another mode */
+		/* it does not grow with every chmod: at most the ACEs of another mode */
+		ck_assert_uint_le(a.a_n, n + 4);
 	}
 }
 END_TEST
@@ -103,7 +119,8 @@ START_TEST(room_for_a_mode_is_kept)
 	struct ns_acl a = {.a_n = NS_ACL_SET_MAX};
 
 	for (unsigned n = 0; n < a.a_n; n++)
-		a.a_ace[n] = ace(NS_ACE_ALLOW, NS_WHO_UID, n, NS_R_READ | NS_R_DELETE, NS_ACE_FILE | NS_ACE_DIR);
+		a.a_ace[n] = ace(NS_ACE_ALLOW, NS_WHO_UID, n, NS_R_READ | NS_R_DELETE,
+				 NS_ACE_FILE | NS_ACE_DIR);
 	for (unsigned mode = 0; mode < 01000; mode++) {
 		ns_acl_set_mode(&a, (uint16_t)mode, 0777, true);
 		ck_assert_uint_eq(ns_acl_mode(&a), mode);
@@ -128,11 +145,14 @@ START_TEST(what_is_inherited_is_never_more)
 		struct ns_acl parent = some(round % 50 ? 8 : NS_ACL_SET_MAX, true), child;
 		bool dir = rand() % 2;
 
-		ck_assert_int_eq(ns_acl_inherit(ns_acl_encode(&parent, buf), dir, &child), child.a_n > 0);
+		ck_assert_int_eq(ns_acl_inherit(ns_acl_encode(&parent, buf), dir, &child),
+				 child.a_n > 0);
 		ck_assert_uint_le(child.a_n, inheritable(&parent));
 		ck_assert_int_eq(ns_acl_fits(&child, dir ? NS_DIR : NS_REG), 0);
 		for (unsigned n = 0; n < child.a_n; n++)
-			ck_assert_uint_eq(child.a_ace[n].e_flags & (NS_ACE_NO_PROPAGATE | NS_ACE_INHERITED), NS_ACE_INHERITED);
+			ck_assert_uint_eq(child.a_ace[n].e_flags &
+						  (NS_ACE_NO_PROPAGATE | NS_ACE_INHERITED),
+					  NS_ACE_INHERITED);
 	}
 	ck_assert(!ns_acl_inherit(ns_slice(NULL, 0), true, &(struct ns_acl){.a_n = 0}));
 }
@@ -147,11 +167,16 @@ START_TEST(what_is_stored_is_what_was)
 		bool dir = rand() % 2;
 		struct ns_acl a = some(round % 50 ? 8 : NS_ACL_SET_MAX, dir), b;
 		struct kv_slice rec = ns_acl_encode(&a, buf);
-		struct ns_inode i = {.i_ino = 9, .i_type = dir ? NS_DIR : NS_REG, .i_change = 1, .i_acl = rec}, back;
+		struct ns_inode i = {.i_ino = 9,
+				     .i_type = dir ? NS_DIR : NS_REG,
+				     .i_change = 1,
+				     .i_acl = rec},
+				back;
 
 		i.i_blob = dir ? ns_slice(NULL, 0) : ns_slice("map", 3);
 		ck_assert_uint_eq(ns_acl_rec_len(rec.s_data, rec.s_len, i.i_type), rec.s_len);
-		ck_assert_int_eq(ns_inode_decode(ns_slice(inode, ns_inode_encode(&i, inode)), 9, &back), 0);
+		ck_assert_int_eq(
+			ns_inode_decode(ns_slice(inode, ns_inode_encode(&i, inode)), 9, &back), 0);
 		ns_acl_decode(back.i_acl, &b);
 		ck_assert(ns_acl_same(&a, &b));
 		ck_assert_uint_eq(back.i_blob.s_len, i.i_blob.s_len);
@@ -163,8 +188,10 @@ END_TEST
 
 START_TEST(damaged_acls_are_refused)
 {
-	static const struct ns_ace bad[] = {{2, NS_WHO_OWNER, 0, 1, 0}, {0, 5, 0, 1, 0}, {0, NS_WHO_GROUP, 0, 1, 7}, {0, NS_WHO_UID, 0x40, 1, 7},
-					    {0, NS_WHO_UID, 0, 0x800, 7}, {0, NS_WHO_UID, NS_ACE_FILE, 1, 7}};
+	static const struct ns_ace bad[] = {
+		{2, NS_WHO_OWNER, 0, 1, 0},   {0, 5, 0, 1, 0},
+		{0, NS_WHO_GROUP, 0, 1, 7},   {0, NS_WHO_UID, 0x40, 1, 7},
+		{0, NS_WHO_UID, 0, 0x800, 7}, {0, NS_WHO_UID, NS_ACE_FILE, 1, 7}};
 	struct ns_acl a = {.a_n = 1};
 	uint8_t buf[NS_ACL_REC_MAX];
 	struct kv_slice rec;

@@ -341,7 +341,9 @@ START_TEST(a_program_that_ends_by_a_fault_says_where)
 		const char *says;
 	} all[] = {{end_by_fault, SIGSEGV, "FATAL faulty: ended by SIGSEGV, its own fault, at:\n"},
 		   {end_by_signal, SIGBUS, "FATAL faulty: ended by SIGBUS, sent or raised, at:\n"},
-		   {end_by_fatal, SIGABRT, "FATAL faulty: cannot go on\nFATAL faulty: ended by SIGABRT, sent or raised, at:\n"}};
+		   {end_by_fatal, SIGABRT,
+		    "FATAL faulty: cannot go on\nFATAL faulty: ended by SIGABRT, sent or raised, "
+		    "at:\n"}};
 	char text[16384];
 	int status;
 
@@ -349,7 +351,8 @@ START_TEST(a_program_that_ends_by_a_fault_says_where)
 		said_at_end(all[i].end, text, sizeof(text), &status);
 		ck_assert_msg(strncmp(text, all[i].says, strlen(all[i].says)) == 0, "%s", text);
 		ck_assert_msg(strstr(text, "base_test") != NULL, "%s", text);
-		ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == all[i].signo, "%x", status);
+		ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == all[i].signo, "%x",
+			      status);
 	}
 }
 END_TEST
@@ -635,7 +638,8 @@ static void ask(uint16_t port, const char *method, const char *path, size_t body
 
 	memset(body, 'b', bodylen);
 	snprintf(head, sizeof head,
-		 "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer the-token\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+		 "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+		 "the-token\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
 		 method, path, bodylen);
 	ck_assert_int_eq(write(fd, head, strlen(head)), (ssize_t)strlen(head));
 	while (sent < bodylen && (got = send(fd, body + sent, bodylen - sent, MSG_NOSIGNAL)) > 0)

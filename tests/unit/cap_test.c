@@ -1,4 +1,5 @@
-/* cap_test.c - the capability's two versions: what is minted opens as it was, byte by byte as docs/formats.md says, and who may read or write what. */
+/* cap_test.c - the capability's two versions: what is minted opens as it was, byte by byte as
+ * docs/formats.md says, and who may read or write what. */
 #include "proto/cap.h"
 #include "tests/unit/unit.h"
 #include <string.h>
@@ -8,7 +9,11 @@ static const uint8_t key[CAP_KEY_LEN] = "a server's key.";
 static struct cap make(unsigned version)
 {
 	return (struct cap){
-		.cp_obj = {.co_ino = version == 2 ? UINT64_C(0x0203000000000005) : 5, .co_fs = version == 2 ? 0x0203 : 7, .co_incarnation = 0x0908, .co_stripe = 3, .co_mirror = 2},
+		.cp_obj = {.co_ino = version == 2 ? UINT64_C(0x0203000000000005) : 5,
+			   .co_fs = version == 2 ? 0x0203 : 7,
+			   .co_incarnation = 0x0908,
+			   .co_stripe = 3,
+			   .co_mirror = 2},
 		.cp_version = (uint8_t)version,
 		.cp_rights = CAP_READ | CAP_STRIPED,
 		.cp_key = 6,

@@ -1,4 +1,5 @@
-/* Mirrors that come and go, and objects that move: what the map says of it, and where it is placed (mds/layout/column.h). */
+/* Mirrors that come and go, and objects that move: what the map says of it, and where it is placed
+ * (mds/layout/column.h). */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_seats.h has more than this test needs */
 #include "mds/layout/column.h"
 #include "mds/layout/shift.h"
@@ -44,7 +45,8 @@ static void in_sync(struct lo_map *m)
 
 START_TEST(what_placed_a_file_is_kept_with_it)
 {
-	struct lo_policy p = policy("stripes=2,mirrors=2,domain=rack,group=rack=a/b,group1=rack=b"), q;
+	struct lo_policy p = policy("stripes=2,mirrors=2,domain=rack,group=rack=a/b,group1=rack=b"),
+			 q;
 	struct lo_map m;
 
 	six();
@@ -79,7 +81,8 @@ START_TEST(a_new_copy_is_in_its_group_and_in_no_other_copys_domain)
 	}
 	/* Both others of the rack do not do: one is bad, one is drained. */
 	for (unsigned id = 1; id <= 3; id++)
-		seat_set(id, nd_terms.dt_draining, id != m.lm_obj[0].ob_ds && id != m.lm_obj[0].ob_ds % 3 + 1);
+		seat_set(id, nd_terms.dt_draining,
+			 id != m.lm_obj[0].ob_ds && id != m.lm_obj[0].ob_ds % 3 + 1);
 	ck_assert_uint_eq(lo_place_object(lo, &m, 0, 0, 1, m.lm_obj[0].ob_ds % 3 + 1), 0);
 	/* Without its group's label none is there; and a full one is none. */
 	label(m.lm_obj[0].ob_ds % 3 + 1, "speed=nvme");
@@ -176,7 +179,8 @@ END_TEST
 
 START_TEST(what_is_misplaced_leaves_one_object_of_a_stripe_at_a_time)
 {
-	struct lo_policy p = policy("stripes=2,mirrors=2"), q = policy("stripes=2,mirrors=2,domain=rack,group0=rack=a,group1=rack=b");
+	struct lo_policy p = policy("stripes=2,mirrors=2"),
+			 q = policy("stripes=2,mirrors=2,domain=rack,group0=rack=a,group1=rack=b");
 	struct lo_map m;
 
 	six();
@@ -289,7 +293,10 @@ START_TEST(the_spare_column_fits_what_leaves_or_the_map_is_damaged)
 			bad.lm_obj[4].ob_leaving = true;
 		else
 			bad.lm_obj[1] = (struct lo_object){.ob_state = LO_ABSENT};
-		ck_assert_int_eq(lo_map_decode((struct kv_slice){buf, lo_map_encode(&bad, buf, sizeof(buf))}, &n), -EIO);
+		ck_assert_int_eq(
+			lo_map_decode((struct kv_slice){buf, lo_map_encode(&bad, buf, sizeof(buf))},
+				      &n),
+			-EIO);
 	}
 }
 END_TEST

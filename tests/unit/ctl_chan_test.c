@@ -1,6 +1,7 @@
 /*
- * ctl_chan_test.c - the sealed channel: both ends on one loop that the test turns itself, over a real connection on the loopback.
- * What goes over the wire passes through the test's dispatch, which can keep and repeat it.
+ * ctl_chan_test.c - the sealed channel: both ends on one loop that the test turns itself, over a
+ * real connection on the loopback. What goes over the wire passes through the test's dispatch,
+ * which can keep and repeat it.
  */
 #include "base/log.h"
 #include "proto/ctl_chan.h"
@@ -59,7 +60,7 @@ static unsigned hellos;
 
 static void mds_serve(struct ctl_incoming *in, void *arg)
 {
-	ctl_result res = { .op = CTL_OP_EOF };
+	ctl_result res = {.op = CTL_OP_EOF};
 
 	ck_assert_ptr_eq(arg, &served);
 	served++;
@@ -133,7 +134,7 @@ static unsigned ds_served;
 static void ds_serve(struct ctl_incoming *in, void *arg)
 {
 	static ctl_stat stats[CTL_BATCH_MAX];
-	ctl_result res = { .op = CTL_OP_STAT };
+	ctl_result res = {.op = CTL_OP_STAT};
 
 	(void)arg;
 	ds_served++;
@@ -180,26 +181,34 @@ static void down(struct rpc_client *cl, int err, void *arg)
 	ds_chan = NULL;
 }
 
-static const struct rpc_program mds_prog = { CTL_PROGRAM, CTL_VERSION, CTL_VERSION, 3, mds_dispatch, NULL };
-static const struct rpc_program ds_prog = { CTL_PROGRAM, CTL_VERSION, CTL_VERSION, 3, ds_dispatch, NULL };
+static const struct rpc_program mds_prog = {CTL_PROGRAM, CTL_VERSION,  CTL_VERSION,
+					    3,		 mds_dispatch, NULL};
+static const struct rpc_program ds_prog = {CTL_PROGRAM, CTL_VERSION, CTL_VERSION,
+					   3,		ds_dispatch, NULL};
 
 static void setup(void)
 {
-	static const struct rpc_client_ops ops = { up, down };
-	struct rpc_service svc = { .rs_progs = &mds_prog,
-				   .rs_nprogs = 1,
-				   .rs_max_record = 1 << 20,
-				   .rs_max_reply = 1 << 20,
-				   .rs_opened = mds_opened,
-				   .rs_closed = mds_closed };
-	struct rpc_service ds_svc = { .rs_progs = &ds_prog, .rs_nprogs = 1, .rs_max_record = 1 << 20, .rs_max_reply = 1 << 20 };
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static const struct rpc_client_ops ops = {up, down};
+	struct rpc_service svc = {.rs_progs = &mds_prog,
+				  .rs_nprogs = 1,
+				  .rs_max_record = 1 << 20,
+				  .rs_max_reply = 1 << 20,
+				  .rs_opened = mds_opened,
+				  .rs_closed = mds_closed};
+	struct rpc_service ds_svc = {.rs_progs = &ds_prog,
+				     .rs_nprogs = 1,
+				     .rs_max_record = 1 << 20,
+				     .rs_max_reply = 1 << 20};
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
 	log_set_level(LOG_L_ERROR);
 	ck_assert_int_eq(loop_create(&L, 256), 0);
-	ck_assert_int_eq(rpc_listen(&listener, L, (struct sockaddr *)&sin, sizeof sin, &svc, &L, 1), 0);
+	ck_assert_int_eq(rpc_listen(&listener, L, (struct sockaddr *)&sin, sizeof sin, &svc, &L, 1),
+			 0);
 	sin.sin_port = htons(rpc_listener_port(listener));
-	ck_assert_int_eq(rpc_client_create(&client, L, (struct sockaddr *)&sin, sizeof sin, &ds_svc, &ops, NULL), 0);
+	ck_assert_int_eq(rpc_client_create(&client, L, (struct sockaddr *)&sin, sizeof sin, &ds_svc,
+					   &ops, NULL),
+			 0);
 	rpc_client_start(client);
 }
 
@@ -255,7 +264,7 @@ static void done(void *arg, int err, const ctl_response *res)
 
 static void ask(unsigned i, uint64_t ino, uint32_t timeout)
 {
-	ctl_request req = { .op = CTL_OP_EOF };
+	ctl_request req = {.op = CTL_OP_EOF};
 
 	req.ctl_request_u.eof.ino = ino;
 	ck_assert_int_eq(ctl_chan_call(ds_chan, &req, timeout, done, (void *)(uintptr_t)i), 0);
@@ -277,8 +286,8 @@ static void wait_done(unsigned n)
 
 START_TEST(both_ends_ask_and_answer)
 {
-	ctl_object o = { 1, 2, 3, 4, 5 };
-	ctl_request req = { .op = CTL_OP_STAT };
+	ctl_object o = {1, 2, 3, 4, 5};
+	ctl_request req = {.op = CTL_OP_STAT};
 
 	run_until(is_ready);
 	ck_assert(!memcmp(ctl_chan_uuid(mds_chan), uuid, 16));
@@ -324,7 +333,7 @@ END_TEST
 
 START_TEST(status_other_than_ok_carries_no_result)
 {
-	ctl_request req = { .op = CTL_OP_HEARTBEAT };
+	ctl_request req = {.op = CTL_OP_HEARTBEAT};
 
 	run_until(is_ready);
 	ck_assert_int_eq(ctl_chan_call(ds_chan, &req, 5000, done, NULL), 0);
@@ -337,7 +346,7 @@ END_TEST
 START_TEST(largest_batch_passes)
 {
 	static ctl_object o[CTL_BATCH_MAX];
-	ctl_request req = { .op = CTL_OP_STAT };
+	ctl_request req = {.op = CTL_OP_STAT};
 
 	run_until(is_ready);
 	req.ctl_request_u.stat.objects.objects_len = CTL_BATCH_MAX;
@@ -417,7 +426,7 @@ END_TEST
 
 START_TEST(garbage_ends_the_connection)
 {
-	uint8_t junk[64] = { 0, 0, 0, 60 };
+	uint8_t junk[64] = {0, 0, 0, 60};
 
 	run_until(is_ready);
 	send_raw(junk, sizeof junk);
@@ -434,7 +443,7 @@ static bool three_kept(void)
 /* The RPC layer drops a reply whose call timed out: the counters must bear the gap. */
 START_TEST(late_reply_does_not_break_the_channel)
 {
-	ctl_result res = { .op = CTL_OP_EOF };
+	ctl_result res = {.op = CTL_OP_EOF};
 
 	run_until(is_ready);
 	keep_requests = true;
@@ -484,7 +493,7 @@ END_TEST
 START_TEST(call_after_the_end_is_refused)
 {
 	struct ctl_chan *ch;
-	ctl_request req = { .op = CTL_OP_EOF };
+	ctl_request req = {.op = CTL_OP_EOF};
 
 	run_until(is_ready);
 	ch = ds_chan;
@@ -533,20 +542,23 @@ static bool raw_ended(void)
 
 static void setup_plain(void)
 {
-	static const struct rpc_client_ops ops = { plain_up, plain_down };
-	struct rpc_service svc = { .rs_progs = &mds_prog,
-				   .rs_nprogs = 1,
-				   .rs_max_record = 1 << 20,
-				   .rs_max_reply = 1 << 20,
-				   .rs_opened = mds_opened,
-				   .rs_closed = mds_closed };
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static const struct rpc_client_ops ops = {plain_up, plain_down};
+	struct rpc_service svc = {.rs_progs = &mds_prog,
+				  .rs_nprogs = 1,
+				  .rs_max_record = 1 << 20,
+				  .rs_max_reply = 1 << 20,
+				  .rs_opened = mds_opened,
+				  .rs_closed = mds_closed};
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
 	log_set_level(LOG_L_ERROR);
 	ck_assert_int_eq(loop_create(&L, 256), 0);
-	ck_assert_int_eq(rpc_listen(&listener, L, (struct sockaddr *)&sin, sizeof sin, &svc, &L, 1), 0);
+	ck_assert_int_eq(rpc_listen(&listener, L, (struct sockaddr *)&sin, sizeof sin, &svc, &L, 1),
+			 0);
 	sin.sin_port = htons(rpc_listener_port(listener));
-	ck_assert_int_eq(rpc_client_create(&client, L, (struct sockaddr *)&sin, sizeof sin, NULL, &ops, NULL), 0);
+	ck_assert_int_eq(rpc_client_create(&client, L, (struct sockaddr *)&sin, sizeof sin, NULL,
+					   &ops, NULL),
+			 0);
 	rpc_client_start(client);
 	run_until(connected);
 }
@@ -565,7 +577,7 @@ static void teardown_plain(void)
 
 static int hello(uint32_t protocol, size_t bytes)
 {
-	uint8_t body[48] = { 1, 2, 3 };
+	uint8_t body[48] = {1, 2, 3};
 
 	raw_err = 1;
 	rpc_req_init(&raw, CTL_PROGRAM, CTL_VERSION, CTL_PROC_HELLO, NULL, 65536, raw_done);
@@ -615,7 +627,8 @@ END_TEST
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ctl_chan");
-	TCase *c = tcase_create("channel"), *h = tcase_create("hello"), *o = tcase_create("old mds");
+	TCase *c = tcase_create("channel"), *h = tcase_create("hello"),
+	      *o = tcase_create("old mds");
 
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, both_ends_ask_and_answer);

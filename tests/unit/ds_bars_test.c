@@ -9,7 +9,7 @@
 /* ---- the plain set: numbers of two spans, around places where something begins or ends ---- */
 
 enum { SPAN = 3000, SPANS = 3 };
-static const uint32_t span_at[SPANS] = { 1, BRANCH - 1500, UINT32_MAX - SPAN + 1 };
+static const uint32_t span_at[SPANS] = {1, BRANCH - 1500, UINT32_MAX - SPAN + 1};
 static bool model[SPANS][SPAN];
 static uint64_t seed;
 
@@ -40,7 +40,9 @@ static void same_as_model(void)
 {
 	for (int s = 0; s < SPANS; s++)
 		for (int i = 0; i < SPAN; i++)
-			ck_assert_msg(ds_store_barred(S, span_at[s] + (uint32_t)i) == model[s][i], "client %u is barred: %d", span_at[s] + (uint32_t)i, !model[s][i]);
+			ck_assert_msg(ds_store_barred(S, span_at[s] + (uint32_t)i) == model[s][i],
+				      "client %u is barred: %d", span_at[s] + (uint32_t)i,
+				      !model[s][i]);
 	ck_assert_uint_eq(runs(), model_runs());
 	ck_assert(!ds_store_barred(S, 0));
 	ck_assert(!ds_store_barred(S, BRANCH / 2));
@@ -48,7 +50,8 @@ static void same_as_model(void)
 
 static ctl_status dead(uint32_t first, uint32_t last, uint32_t *living, unsigned n)
 {
-	ctl_dead_args a = { .instance_epoch = 1, .fs = 1, .first = first, .last = last, .living = { n, living } };
+	ctl_dead_args a = {
+		.instance_epoch = 1, .fs = 1, .first = first, .last = last, .living = {n, living}};
 	ctl_status st;
 	unsigned r = 0;
 
@@ -79,7 +82,8 @@ static void bar_some(unsigned n)
 /* Some live in a part of a span; who is barred does not live. */
 static void tell_some(void)
 {
-	unsigned s = pick(SPANS), from = pick(SPAN), to = from + pick(SPAN - from), n = 0, spare = pick(20) + 1;
+	unsigned s = pick(SPANS), from = pick(SPAN), to = from + pick(SPAN - from), n = 0,
+		 spare = pick(20) + 1;
 	static uint32_t living[SPAN];
 
 	for (unsigned i = from; i <= to; i++) {
@@ -115,7 +119,7 @@ END_TEST
 
 START_TEST(whole_branches_give_way)
 {
-	uint32_t living[] = { 5, 3 * BRANCH, 3 * BRANCH + 1, UINT32_MAX };
+	uint32_t living[] = {5, 3 * BRANCH, 3 * BRANCH + 1, UINT32_MAX};
 	size_t bytes, before;
 
 	ds_store_bars(S, &before);
@@ -125,7 +129,8 @@ START_TEST(whole_branches_give_way)
 		/* Two branches and their leaves are not whole, and the last. */
 		ck_assert_uint_lt(bytes, before + 4 * BRANCH / 64 + 4096);
 		ck_assert(ds_store_barred(S, 1) && ds_store_barred(S, 4) && ds_store_barred(S, 6));
-		ck_assert(ds_store_barred(S, 2 * BRANCH) && ds_store_barred(S, 3 * BRANCH - 1) && ds_store_barred(S, UINT32_MAX - 1));
+		ck_assert(ds_store_barred(S, 2 * BRANCH) && ds_store_barred(S, 3 * BRANCH - 1) &&
+			  ds_store_barred(S, UINT32_MAX - 1));
 		for (unsigned i = 0; i < 4; i++)
 			ck_assert(!ds_store_barred(S, living[i]));
 		ck_assert(!ds_store_barred(S, 0));
@@ -140,8 +145,8 @@ END_TEST
 
 START_TEST(what_is_no_list_of_the_living_bars_nobody)
 {
-	uint32_t falling[] = { 9, 8 }, twice[] = { 8, 8 }, under[] = { 4 }, above[] = { 11 };
-	ctl_dead_args old = { .instance_epoch = 1, .fs = 1, .first = 1, .last = 10 };
+	uint32_t falling[] = {9, 8}, twice[] = {8, 8}, under[] = {4}, above[] = {11};
+	ctl_dead_args old = {.instance_epoch = 1, .fs = 1, .first = 1, .last = 10};
 	unsigned r;
 
 	ck_assert_int_eq(dead(0, 10, NULL, 0), CTL_INVAL); /* 0 is the MDS itself */
@@ -190,7 +195,8 @@ static void evict(uint32_t (*number)(unsigned k), unsigned from)
 	static struct ds_rec recs[BATCH];
 
 	for (unsigned i = 0; i < BATCH; i++) {
-		recs[i] = (struct ds_rec){ .r_type = DS_REC_BAR, .r_client = number(from + i), .r_a = from + i + 1 };
+		recs[i] = (struct ds_rec){
+			.r_type = DS_REC_BAR, .r_client = number(from + i), .r_a = from + i + 1};
 		ck_assert_int_eq(ds_bar(S, recs[i].r_client), 0);
 	}
 	ck_assert_int_eq(ds_journal_add(S, recs, BATCH), 0);
@@ -235,7 +241,8 @@ START_TEST(a_hundred_thousand_evictions_leave_what_the_living_need)
 		most = bytes > most ? bytes : most;
 		most_runs = r > most_runs ? r : most_runs;
 	}
-	/* With an MDS that tells nothing: a bit for each number, and no row is copied for another. */
+	/* With an MDS that tells nothing: a bit for each number, and no row is copied for
+	 * another. */
 	ck_assert_uint_le(most, before + 2 * EVICTED / 8 * 5 / 4 + BRANCH / 32);
 	ck_assert_uint_eq(most_runs, EVICTED);
 	ck_assert_int_eq(dead(1, 2 * EVICTED, living, LIVING), CTL_OK);
@@ -254,7 +261,8 @@ START_TEST(the_journal_does_not_grow_with_evictions)
 {
 	uint64_t most = 0, before = 0, turned = 0;
 
-	/* Clients come and go, one lives; the MDS tells now and then. Nothing is deleted that would turn the journal. */
+	/* Clients come and go, one lives; the MDS tells now and then. Nothing is deleted that would
+	 * turn the journal. */
 	for (unsigned k = 0; k < 3 * EVICTED; k += BATCH) {
 		uint32_t one = 7;
 		uint64_t n;
@@ -290,7 +298,8 @@ static uint8_t last_type(void)
 	free(list);
 	fd = open(path, O_RDONLY);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pread(fd, rec, sizeof(rec), lseek(fd, 0, SEEK_END) - (off_t)sizeof(rec)), sizeof(rec));
+	ck_assert_int_eq(pread(fd, rec, sizeof(rec), lseek(fd, 0, SEEK_END) - (off_t)sizeof(rec)),
+			 sizeof(rec));
 	close(fd);
 	return rec[1];
 }
@@ -307,8 +316,8 @@ void *__wrap_calloc(size_t n, size_t size)
 /* The metadata server takes any answer to a bar for one that is in force. */
 START_TEST(a_bar_for_which_there_is_no_memory_is_not_answered)
 {
-	ctl_order o[2] = { { .type = CTL_BAR_CLIENT, .number = 1, .client = 1u << 30 },
-			   { .type = CTL_BAR_CLIENT, .number = 2, .client = 3u << 30 } };
+	ctl_order o[2] = {{.type = CTL_BAR_CLIENT, .number = 1, .client = 1u << 30},
+			  {.type = CTL_BAR_CLIENT, .number = 2, .client = 3u << 30}};
 	unsigned tries = 0;
 	ctl_status res[2];
 	ctl_status st;
@@ -317,7 +326,8 @@ START_TEST(a_bar_for_which_there_is_no_memory_is_not_answered)
 		calloc_fails = ++tries;
 		st = ds_store_fences(S, 1, o, 2, res);
 		if (st == CTL_OK)
-			ck_assert(res[0] == CTL_OK && res[1] == CTL_OK && ds_store_barred(S, 1u << 30) && ds_store_barred(S, 3u << 30));
+			ck_assert(res[0] == CTL_OK && res[1] == CTL_OK &&
+				  ds_store_barred(S, 1u << 30) && ds_store_barred(S, 3u << 30));
 	} while (!calloc_fails && tries < 100);
 	calloc_fails = 0;
 	/* Of the batch itself, and of two numbers that are far from each other. */
@@ -329,7 +339,7 @@ END_TEST
 /* A program from before there were runs reads bars, and refuses what it does not know. */
 START_TEST(a_single_bar_is_stored_as_it_always_was)
 {
-	ctl_order o = { .type = CTL_BAR_CLIENT, .number = 1, .client = 33 };
+	ctl_order o = {.type = CTL_BAR_CLIENT, .number = 1, .client = 33};
 	ctl_status res;
 
 	ck_assert_int_eq(ds_store_fences(S, 1, &o, 1, &res), CTL_OK);
@@ -339,13 +349,15 @@ START_TEST(a_single_bar_is_stored_as_it_always_was)
 	ck_assert_int_eq(ds_store_fences(S, 1, &o, 1, &res), CTL_OK);
 	reopen();
 	ck_assert_uint_eq(last_type(), DS_REC_RUN);
-	ck_assert(!ds_store_barred(S, 32) && ds_store_barred(S, 33) && ds_store_barred(S, 34) && !ds_store_barred(S, 35));
+	ck_assert(!ds_store_barred(S, 32) && ds_store_barred(S, 33) && ds_store_barred(S, 34) &&
+		  !ds_store_barred(S, 35));
 }
 END_TEST
 
 static void record_write(uint8_t type, uint32_t client, uint64_t last)
 {
-	struct ds_rec r = { .r_version = 1, .r_type = type, .r_client = htobe32(client), .r_a = htobe64(last) };
+	struct ds_rec r = {
+		.r_version = 1, .r_type = type, .r_client = htobe32(client), .r_a = htobe64(last)};
 	char path[512];
 	int fd;
 
@@ -367,7 +379,8 @@ START_TEST(a_record_that_is_not_known_is_refused_in_one_line)
 	ck_assert_int_ne(try_open(err), 0);
 	ck_assert_ptr_nonnull(strstr(err, "type 5"));
 	ck_assert_ptr_null(strchr(err, '\n'));
-	/* Client 0 is the metadata server: as a run's first one it would be refused at the next start. */
+	/* Client 0 is the metadata server: as a run's first one it would be refused at the next
+	 * start. */
 	record_write(DS_REC_BAR, 0, 0);
 	ck_assert_int_ne(try_open(err), 0);
 	ck_assert_ptr_nonnull(strstr(err, "bars clients 0 to 0,"));
@@ -380,7 +393,8 @@ START_TEST(a_record_that_is_not_known_is_refused_in_one_line)
 	ck_assert_int_ne(try_open(err), 0);
 	record_write(DS_REC_RUN, 8, 9);
 	ck_assert_int_eq(try_open(err), 0);
-	ck_assert(!ds_store_barred(S, 7) && ds_store_barred(S, 8) && ds_store_barred(S, 9) && !ds_store_barred(S, 10));
+	ck_assert(!ds_store_barred(S, 7) && ds_store_barred(S, 8) && ds_store_barred(S, 9) &&
+		  !ds_store_barred(S, 10));
 }
 END_TEST
 
@@ -433,10 +447,15 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = { whole_branches_give_way, what_is_no_list_of_the_living_bars_nobody, a_hundred_thousand_evictions_leave_what_the_living_need,
-				       the_journal_does_not_grow_with_evictions,
-				       a_bar_for_which_there_is_no_memory_is_not_answered, a_single_bar_is_stored_as_it_always_was,
-				       a_record_that_is_not_known_is_refused_in_one_line, who_asks_sees_no_bar_go, NULL };
+	const TTest *const tests[] = {whole_branches_give_way,
+				      what_is_no_list_of_the_living_bars_nobody,
+				      a_hundred_thousand_evictions_leave_what_the_living_need,
+				      the_journal_does_not_grow_with_evictions,
+				      a_bar_for_which_there_is_no_memory_is_not_answered,
+				      a_single_bar_is_stored_as_it_always_was,
+				      a_record_that_is_not_known_is_refused_in_one_line,
+				      who_asks_sees_no_bar_go,
+				      NULL};
 	Suite *s = suite_create("ds bars");
 	TCase *tc = tcase_create("model");
 

@@ -62,7 +62,7 @@ static void errand_run(struct loop_msg *m)
 }
 static void on_loop(unsigned i, void (*fn)(unsigned))
 {
-	struct errand e = { .msg.m_run = errand_run, .fn = fn, .i = i };
+	struct errand e = {.msg.m_run = errand_run, .fn = fn, .i = i};
 
 	loop_post(L[i], &e.msg);
 	while (!atomic_load(&e.done))

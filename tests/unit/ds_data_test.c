@@ -1,4 +1,5 @@
-/* ds_data_test.c - what the MDS asks of objects' data: seeks, reservations, holes, copies; epochs and instances that refuse. */
+/* ds_data_test.c - what the MDS asks of objects' data: seeks, reservations, holes, copies; epochs
+ * and instances that refuse. */
 #include "base/log.h"
 #include "ds/store/store_int.h"
 #include "tests/unit/unit.h"
@@ -16,7 +17,7 @@ static struct ds_store *S;
 
 static void start(void)
 {
-	struct ds_store_opts opts = { .so_dir = dir, .so_name = "", .so_tomb_keep_ms = 600000 };
+	struct ds_store_opts opts = {.so_dir = dir, .so_name = "", .so_tomb_keep_ms = 600000};
 	char err[512];
 
 	ck_assert_int_eq(ds_store_open(&S, &opts, err, sizeof(err)), 0);
@@ -48,12 +49,13 @@ static void teardown(void)
 
 static ctl_object object(uint64_t ino, unsigned stripe)
 {
-	return (ctl_object){ .ino = ino, .fs = 1, .incarnation = 1, .stripe = stripe };
+	return (ctl_object){.ino = ino, .fs = 1, .incarnation = 1, .stripe = stripe};
 }
 
 static int file_of(uint64_t ino, unsigned stripe)
 {
-	struct cap_object key = { .co_ino = ino, .co_fs = 1, .co_incarnation = 1, .co_stripe = (uint8_t)stripe };
+	struct cap_object key = {
+		.co_ino = ino, .co_fs = 1, .co_incarnation = 1, .co_stripe = (uint8_t)stripe};
 	struct ds_obj *o;
 	int fd;
 
@@ -75,10 +77,16 @@ static void put(uint64_t ino, unsigned stripe, uint64_t off, size_t n)
 	close(fd);
 }
 
-static ctl_status change(ctl_change_type type, ctl_object o, uint32_t epoch, uint64_t off, uint64_t len, uint64_t from, ctl_object source)
+static ctl_status change(ctl_change_type type, ctl_object o, uint32_t epoch, uint64_t off,
+			 uint64_t len, uint64_t from, ctl_object source)
 {
-	ctl_span sp = { .offset = off, .length = len, .from = from };
-	ctl_change_args a = { .instance_epoch = 7, .type = type, .object = o, .epoch = epoch, .source = source, .total = len };
+	ctl_span sp = {.offset = off, .length = len, .from = from};
+	ctl_change_args a = {.instance_epoch = 7,
+			     .type = type,
+			     .object = o,
+			     .epoch = epoch,
+			     .source = source,
+			     .total = len};
 	ctl_change_res res;
 
 	a.spans.spans_len = 1;
@@ -94,10 +102,12 @@ static ctl_stat stat_of(ctl_object o)
 	return st;
 }
 
-static uint64_t find(ctl_object o, uint64_t off, unsigned hole, unsigned stripes, ctl_seek_found want)
+static uint64_t find(ctl_object o, uint64_t off, unsigned hole, unsigned stripes,
+		     ctl_seek_found want)
 {
-	ctl_seek_args a = { .object = o, .offset = off, .hole = hole, .unit = MIB, .stripes = stripes };
-	ctl_seek_res res = { .offset = 0 };
+	ctl_seek_args a = {
+		.object = o, .offset = off, .hole = hole, .unit = MIB, .stripes = stripes};
+	ctl_seek_res res = {.offset = 0};
 
 	ck_assert_int_eq(ds_store_seek(S, &a, &res), CTL_OK);
 	ck_assert_int_eq(res.found, want);
@@ -107,7 +117,7 @@ static uint64_t find(ctl_object o, uint64_t off, unsigned hole, unsigned stripes
 START_TEST(seek_counts_the_stripes_own_units_only)
 {
 	ctl_object o = object(5, 1), none = object(6, 0);
-	ctl_seek_args a = { .object = none, .unit = MIB, .stripes = 1 };
+	ctl_seek_args a = {.object = none, .unit = MIB, .stripes = 1};
 	ctl_seek_res res;
 
 	put(5, 1, MIB, MIB);
@@ -128,7 +138,7 @@ END_TEST
 
 START_TEST(seek_of_many_units_goes_on_when_asked_again)
 {
-	ctl_seek_args a = { .object = object(5, 0), .hole = 1, .unit = 1, .stripes = 2 };
+	ctl_seek_args a = {.object = object(5, 0), .hole = 1, .unit = 1, .stripes = 2};
 	ctl_seek_res res;
 
 	put(5, 0, 0, 200000);
@@ -203,8 +213,13 @@ END_TEST
 START_TEST(a_lost_object_is_neither_made_nor_zeros)
 {
 	ctl_object o = object(5, 0), lost = object(6, 0);
-	ctl_span sp = { .length = MIB };
-	ctl_change_args a = { .instance_epoch = 7, .type = CTL_CHANGE_ALLOCATE, .object = lost, .source = lost, .known = CTL_KNOWN, .total = MIB };
+	ctl_span sp = {.length = MIB};
+	ctl_change_args a = {.instance_epoch = 7,
+			     .type = CTL_CHANGE_ALLOCATE,
+			     .object = lost,
+			     .source = lost,
+			     .known = CTL_KNOWN,
+			     .total = MIB};
 	ctl_change_res res;
 
 	a.spans.spans_len = 1;
@@ -220,20 +235,32 @@ START_TEST(a_lost_object_is_neither_made_nor_zeros)
 }
 END_TEST
 
-/* Its order ends: the orders that follow, of either, wait for it. 1: the source is marked. 2: its clone is a source itself, of the same batch. */
+/* Its order ends: the orders that follow, of either, wait for it. 1: the source is marked. 2: its
+ * clone is a source itself, of the same batch. */
 START_TEST(a_clone_of_what_is_lost_is_lost)
 {
-	ctl_object from = object(6, 0), to = object(5, 0), third = object(7, 0), fresh = object(8, 0);
-	ctl_order fence = { .type = CTL_FENCE, .number = 1, .object = from, .epoch = 1, .known = CTL_KNOWN };
-	ctl_order clone = { .type = CTL_CLONE, .number = 2, .object = to, .epoch = 3, .size = MIB, .source = from, .known = CTL_KNOWN_SOURCE };
-	ctl_order two[2] = { clone, { .type = CTL_CLONE, .number = 3, .object = third, .size = MIB, .source = to } };
-	ctl_order cut = { .type = CTL_TRUNCATE, .number = 9, .object = to, .known = CTL_KNOWN };
+	ctl_object from = object(6, 0), to = object(5, 0), third = object(7, 0),
+		   fresh = object(8, 0);
+	ctl_order fence = {
+		.type = CTL_FENCE, .number = 1, .object = from, .epoch = 1, .known = CTL_KNOWN};
+	ctl_order clone = {.type = CTL_CLONE,
+			   .number = 2,
+			   .object = to,
+			   .epoch = 3,
+			   .size = MIB,
+			   .source = from,
+			   .known = CTL_KNOWN_SOURCE};
+	ctl_order two[2] = {
+		clone,
+		{.type = CTL_CLONE, .number = 3, .object = third, .size = MIB, .source = to}};
+	ctl_order cut = {.type = CTL_TRUNCATE, .number = 9, .object = to, .known = CTL_KNOWN};
 	ctl_status st[2];
 
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	S->s_clone_block = 4096; /* no reflink is tried */
 	for (unsigned how = 0; how < 3; how++) {
-		to.ino = two[0].object.ino = two[1].source.ino = clone.object.ino = cut.object.ino = 5 + 10 * how;
+		to.ino = two[0].object.ino = two[1].source.ino = clone.object.ino = cut.object.ino =
+			5 + 10 * how;
 		third.ino = two[1].object.ino = 7 + 10 * how;
 		put(to.ino, 0, 0, 2 * MIB);
 		put(third.ino, 0, 0, MIB);
@@ -241,7 +268,9 @@ START_TEST(a_clone_of_what_is_lost_is_lost)
 			ck_assert_int_eq(ds_store_orders(S, 7, &fence, 1, st), CTL_OK);
 			ck_assert_int_eq(stat_of(from).status, CTL_LOST);
 		}
-		ck_assert_int_eq(ds_store_orders(S, 7, how == 2 ? two : &clone, how == 2 ? 2 : 1, st), CTL_OK);
+		ck_assert_int_eq(
+			ds_store_orders(S, 7, how == 2 ? two : &clone, how == 2 ? 2 : 1, st),
+			CTL_OK);
 		ck_assert_int_eq(st[0], CTL_OK);
 		for (unsigned again = 0; again < 2; again++) {
 			ck_assert_int_eq(stat_of(to).status, CTL_LOST);
@@ -272,7 +301,7 @@ END_TEST
 START_TEST(changes_of_before_a_fence_are_refused)
 {
 	ctl_object o = object(5, 0);
-	ctl_order fence = { .type = CTL_FENCE, .number = 1, .object = o, .epoch = 3 };
+	ctl_order fence = {.type = CTL_FENCE, .number = 1, .object = o, .epoch = 3};
 	ctl_status st;
 
 	put(5, 0, 0, MIB);
@@ -298,7 +327,7 @@ END_TEST
 
 START_TEST(spans_that_cannot_be_are_refused)
 {
-	ctl_object o = object(5, 0), bad = { .ino = 5, .fs = 1, .incarnation = 1, .stripe = 256 };
+	ctl_object o = object(5, 0), bad = {.ino = 5, .fs = 1, .incarnation = 1, .stripe = 256};
 
 	ck_assert_int_eq(change(CTL_CHANGE_ALLOCATE, o, 0, 0, 0, 0, o), CTL_INVAL);
 	ck_assert_int_eq(change(CTL_CHANGE_DEALLOCATE, o, 0, UINT64_MAX, 1, 0, o), CTL_INVAL);
@@ -310,11 +339,18 @@ START_TEST(spans_that_cannot_be_are_refused)
 }
 END_TEST
 
-/* On a store with reflinks what they do; on one without, that nothing is done (tests/wire/clone_test.py has one with). */
+/* On a store with reflinks what they do; on one without, that nothing is done
+ * (tests/wire/clone_test.py has one with). */
 START_TEST(clone_orders_are_done_or_refused)
 {
 	ctl_object from = object(5, 0), to = object(6, 0);
-	ctl_order clone = { .type = CTL_CLONE, .number = 1, .object = to, .epoch = 1, .size = MIB + 5, .source = from, .offset = MIB };
+	ctl_order clone = {.type = CTL_CLONE,
+			   .number = 1,
+			   .object = to,
+			   .epoch = 1,
+			   .size = MIB + 5,
+			   .source = from,
+			   .offset = MIB};
 	uint64_t before;
 	ctl_status st;
 

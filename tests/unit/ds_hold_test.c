@@ -1,4 +1,5 @@
-/* ds_hold_test.c - objects that loops keep (hold.c), and ranges that they lock without a lock (range.c): alone, and all at once with fences and deletes. */
+/* ds_hold_test.c - objects that loops keep (hold.c), and ranges that they lock without a lock
+ * (range.c): alone, and all at once with fences and deletes. */
 #include "base/clock.h"
 #include "tests/unit/ds_store.h"
 #include "tests/unit/on_loop.h"
@@ -34,7 +35,10 @@ static void hold_and_put(void *arg)
 
 static ctl_status order(ctl_order_type type, uint64_t ino, uint64_t number, uint32_t epoch)
 {
-	ctl_order o = { .type = type, .number = number, .object = { .ino = ino, .fs = 1, .incarnation = 1 }, .epoch = epoch };
+	ctl_order o = {.type = type,
+		       .number = number,
+		       .object = {.ino = ino, .fs = 1, .incarnation = 1},
+		       .epoch = epoch};
 	ctl_status res = CTL_INVAL, st = ds_store_orders(S, 1, &o, 1, &res);
 
 	return st == CTL_OK ? res : st;
@@ -43,13 +47,14 @@ static ctl_status order(ctl_order_type type, uint64_t ino, uint64_t number, uint
 static bool open_at_most(unsigned n)
 {
 	for (int i = 0; i < 5000 && ds_store_open_objects(S) > n; i++)
-		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	return ds_store_open_objects(S) <= n;
 }
 
 START_TEST(all_uses_of_a_loop_are_one_reference)
 {
-	struct held he[4] = { { .he_ino = 1, .he_create = true }, { .he_ino = 1 }, { .he_ino = 1 }, { .he_ino = 2 } };
+	struct held he[4] = {
+		{.he_ino = 1, .he_create = true}, {.he_ino = 1}, {.he_ino = 1}, {.he_ino = 2}};
 	struct ds_obj *o;
 
 	for (unsigned i = 0; i < 4; i++)
@@ -72,7 +77,8 @@ END_TEST
 
 START_TEST(what_is_deleted_is_let_go_by_loops_that_keep_it)
 {
-	struct held he = { .he_ino = 1, .he_create = true }, used = { .he_ino = 2, .he_create = true }, again = { .he_ino = 2, .he_create = true };
+	struct held he = {.he_ino = 1, .he_create = true}, used = {.he_ino = 2, .he_create = true},
+		    again = {.he_ino = 2, .he_create = true};
 
 	for (unsigned i = 0; i < LOOPS; i++)
 		on_loop(loops[i], hold_and_put, &he);
@@ -105,7 +111,7 @@ START_TEST(objects_that_loops_keep_are_bounded)
 	reopen();
 	opts.so_max_open = 0;
 	for (uint64_t ino = 1; ino < 1000; ino++) {
-		struct held he = { .he_ino = ino, .he_create = true };
+		struct held he = {.he_ino = ino, .he_create = true};
 
 		on_loop(loops[ino % LOOPS], hold_and_put, &he);
 		ck_assert_int_eq(he.he_err, 0);
@@ -153,9 +159,11 @@ static void lk_granted(struct ds_range *r)
 	for (unsigned i = 0; i < LOCKERS; i++) {
 		const struct ds_range *e = &lk->lk_all[i].lk_range;
 
-		if (&lk->lk_all[i] != lk && atomic_load(&lk->lk_all[i].lk_holds) && e->rg_first <= r->rg_last && r->rg_first <= e->rg_last)
+		if (&lk->lk_all[i] != lk && atomic_load(&lk->lk_all[i].lk_holds) &&
+		    e->rg_first <= r->rg_last && r->rg_first <= e->rg_last)
 			violations += kind(e) != kind(r) || kind(e) == 2;
-		if (&lk->lk_all[i] != lk && atomic_load(&lk->lk_all[i].lk_holds) && e->rg_write && r->rg_write && e->rg_from < r->rg_to && r->rg_from < e->rg_to)
+		if (&lk->lk_all[i] != lk && atomic_load(&lk->lk_all[i].lk_holds) && e->rg_write &&
+		    r->rg_write && e->rg_from < r->rg_to && r->rg_from < e->rg_to)
 			violations++;
 	}
 	lk->lk_timer.t_fire = lk_release;
@@ -170,7 +178,8 @@ static void lk_start(struct loop_msg *m)
 	ck_assert_int_eq(ds_obj_hold(S, &k, true, &lk->lk_hold), 0);
 	lk->lk_range.rg_granted = lk_granted;
 	/* Some come as those do that have no hold. */
-	if (ds_range_lock(ds_hold_obj(lk->lk_hold), &lk->lk_range, lk->lk_range.rg_first % 7 ? lk->lk_hold : NULL))
+	if (ds_range_lock(ds_hold_obj(lk->lk_hold), &lk->lk_range,
+			  lk->lk_range.rg_first % 7 ? lk->lk_hold : NULL))
 		lk_granted(&lk->lk_range);
 }
 
@@ -194,11 +203,12 @@ static void no_claims_are_left(void)
 	ck_assert_uint_eq(any, 0);
 }
 
-/* Few pages, where nearly all meet; many; and many where all 1 MiB pieces of an object are one by chance. */
+/* Few pages, where nearly all meet; many; and many where all 1 MiB pieces of an object are one by
+ * chance. */
 START_TEST(writes_of_the_same_bytes_wait_for_each_other)
 {
 	struct locker *lk = calloc(LOCKERS, sizeof(*lk));
-	struct held he = { .he_ino = 1, .he_create = true };
+	struct held he = {.he_ino = 1, .he_create = true};
 	unsigned seed = (unsigned)time(NULL), most = 0, was;
 	uint64_t mask = S->s_claims_mask;
 	struct ds_obj *o;
@@ -213,10 +223,12 @@ START_TEST(writes_of_the_same_bytes_wait_for_each_other)
 		was = fast;
 		S->s_claims_mask = round % 3 == 2 ? 0 : mask;
 		for (unsigned i = 0; i < LOCKERS; i++) {
-			lk[i] = (struct locker){ .lk_all = lk, .lk_sem = &sem, .lk_go.m_run = lk_start };
+			lk[i] = (struct locker){
+				.lk_all = lk, .lk_sem = &sem, .lk_go.m_run = lk_start};
 			lk_writes(&lk[i].lk_range, round % 3 ? 1u << 24 : 40);
 			lk[i].lk_range.rg_write = rand() % 8;
-			lk[i].lk_range.rg_direct = (round / 9 % 2) ^ (round / 3 % 3 == 2 && rand() % 50 == 0);
+			lk[i].lk_range.rg_direct =
+				(round / 9 % 2) ^ (round / 3 % 3 == 2 && rand() % 50 == 0);
 			lk[i].lk_range.rg_alone = round / 3 % 3 == 2 && rand() % 60 == 0;
 			lk[i].lk_range.rg_write &= !lk[i].lk_range.rg_alone;
 		}
@@ -241,7 +253,7 @@ END_TEST
 START_TEST(ranges_of_another_kind_wait_for_those_that_took_no_lock)
 {
 	struct locker *lk = calloc(LOCKERS, sizeof(*lk));
-	struct held he = { .he_ino = 1, .he_create = true };
+	struct held he = {.he_ino = 1, .he_create = true};
 	unsigned seed = (unsigned)time(NULL), most = 0, was;
 	struct ds_obj *o;
 	sem_t sem;
@@ -254,11 +266,13 @@ START_TEST(ranges_of_another_kind_wait_for_those_that_took_no_lock)
 	for (unsigned round = 0; round < 60; round++) {
 		was = fast;
 		for (unsigned i = 0; i < LOCKERS; i++) {
-			lk[i] = (struct locker){ .lk_all = lk, .lk_sem = &sem, .lk_go.m_run = lk_start };
+			lk[i] = (struct locker){
+				.lk_all = lk, .lk_sem = &sem, .lk_go.m_run = lk_start};
 			lk[i].lk_range.rg_first = (uint64_t)rand() % 40;
 			lk[i].lk_range.rg_last = lk[i].lk_range.rg_first + (uint64_t)rand() % 5;
 			/* Long rows of one kind, with one of another now and then. */
-			lk[i].lk_range.rg_direct = (round / 3 % 2) ^ (round % 3 && rand() % 50 == 0);
+			lk[i].lk_range.rg_direct =
+				(round / 3 % 2) ^ (round % 3 && rand() % 50 == 0);
 			lk[i].lk_range.rg_alone = round % 3 == 2 && rand() % 60 == 0;
 		}
 		for (unsigned i = 0; i < LOCKERS; i++)
@@ -280,8 +294,9 @@ END_TEST
 /* ---- all at once ---- */
 
 /*
- * Actors on loops read and write objects as NFS calls do, with the epoch that was the object's a while ago. One thread raises epochs, and deletes. What an
- * actor writes is the epoch it has. After a fence is confirmed, and one write of the new epoch, nobody reads an older epoch, ever.
+ * Actors on loops read and write objects as NFS calls do, with the epoch that was the object's a
+ * while ago. One thread raises epochs, and deletes. What an actor writes is the epoch it has. After
+ * a fence is confirmed, and one write of the new epoch, nobody reads an older epoch, ever.
  */
 enum { SLOTS = 12, ACTORS = 18, STRESS_MS = 4000, AT = 512, FEW = 200 };
 
@@ -370,7 +385,9 @@ static void ac_run(struct loop_msg *m)
 		ac->ac_token = ds_write_begin(S);
 	err = ds_obj_hold(S, &k, ac->ac_write, &ac->ac_hold);
 	if (err) {
-		ck_assert_msg(err == -ESTALE ? sl->sl_dying || sl->sl_ino != ac->ac_ino : !ac->ac_write && err == -ENOENT, "%s", strerror(-err));
+		ck_assert_msg(err == -ESTALE ? sl->sl_dying || sl->sl_ino != ac->ac_ino
+					     : !ac->ac_write && err == -ENOENT,
+			      "%s", strerror(-err));
 		stale += err == -ESTALE;
 		ac_end(ac);
 		return;
@@ -429,9 +446,9 @@ static void fence(struct slot *sl, struct actor *own)
 	sl->sl_floor = epoch;
 }
 
-static void delete(struct slot *sl)
+static void delete (struct slot *sl)
 {
-	struct held he = { .he_ino = sl->sl_ino, .he_create = true };
+	struct held he = {.he_ino = sl->sl_ino, .he_create = true};
 
 	sl->sl_dying = true;
 	sl->sl_floor = 0;
@@ -465,13 +482,14 @@ START_TEST(objects_are_used_fenced_deleted_and_evicted_at_once)
 		if (rand() % 4)
 			fence(sl, &ac[ACTORS]);
 		else
-			delete(sl);
+			delete (sl);
 	}
 	ended = true;
 	for (unsigned i = 0; i < ACTORS; i++)
 		while (sem_wait(&ac[i].ac_sem))
 			;
-	printf("# %lu writes, %lu reads of what was fenced, %lu refused, %lu stale, %lu orders\n", (unsigned long)wrote, (unsigned long)got, (unsigned long)refused,
+	printf("# %lu writes, %lu reads of what was fenced, %lu refused, %lu stale, %lu orders\n",
+	       (unsigned long)wrote, (unsigned long)got, (unsigned long)refused,
 	       (unsigned long)stale, (unsigned long)order_number);
 	ck_assert_uint_gt(wrote, 100);
 	ck_assert_uint_gt(got, 50);

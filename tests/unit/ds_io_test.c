@@ -1,11 +1,12 @@
-/* ds_io_test.c - I/O on the data server's store, without the network: syncs that fail, range locks, memory that runs out. */
+/* ds_io_test.c - I/O on the data server's store, without the network: syncs that fail, range locks,
+ * memory that runs out. */
 #include "tests/unit/ds_store.h"
 
 /* ---- syncs ---- */
 
 static int do_sync(struct ds_obj *o, uint64_t *verf)
 {
-	struct io io = { .io_what = IO_SYNC, .io_sync.sy_obj = o };
+	struct io io = {.io_what = IO_SYNC, .io_sync.sy_obj = o};
 
 	io_start(&io, loops[0]);
 	io_wait(&io);
@@ -37,7 +38,7 @@ START_TEST(failed_sync_changes_the_verifier_for_all)
 	ck_assert_int_eq(do_sync(o, &verf), 0);
 	ck_assert_uint_eq(verf, before);
 	keep = break_sync(o);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	for (unsigned i = 0; i < N; i++) {
 		io[i].io_what = IO_SYNC;
 		io[i].io_sync.sy_obj = o;
@@ -79,12 +80,13 @@ START_TEST(syncs_that_meet_share_one)
 }
 END_TEST
 
-/* Who is told "good" after a failed one must see the new verifier: at no time is a sync good under the old one. */
+/* Who is told "good" after a failed one must see the new verifier: at no time is a sync good under
+ * the old one. */
 START_TEST(no_sync_is_good_under_the_verifier_of_lost_data)
 {
 	struct ds_obj *o = written(1);
 
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	for (unsigned round = 0; round < 50; round++) {
 		enum { N = 12 };
 		struct io *io = calloc(N, sizeof *io);
@@ -124,12 +126,12 @@ START_TEST(dropping_an_object_with_unsynced_data_tells_of_the_loss)
 	before = ds_store_verifier(S);
 	o = written(1);
 	close(break_sync(o));
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	ds_obj_put(o);
 	for (unsigned i = 2; i < 2000 && ds_store_verifier(S) == before; i++)
 		ck_assert_int_eq(touch(i), 0);
 	for (int i = 0; i < 1000 && ds_store_verifier(S) == before; i++)
-		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	log_set_level(LOG_L_ERROR);
 	ck_assert_uint_ne(ds_store_verifier(S), before);
 	opts.so_max_open = 0;
@@ -168,8 +170,8 @@ static void lk_granted(struct ds_range *r)
 	for (unsigned i = 0; i < LOCKERS; i++) {
 		const struct ds_range *e = &lk->lk_all[i].lk_range;
 
-		if (&lk->lk_all[i] == lk || !atomic_load(&lk->lk_all[i].lk_holds) || e->rg_first > r->rg_last ||
-		    r->rg_first > e->rg_last)
+		if (&lk->lk_all[i] == lk || !atomic_load(&lk->lk_all[i].lk_holds) ||
+		    e->rg_first > r->rg_last || r->rg_first > e->rg_last)
 			continue;
 		if (e->rg_direct != r->rg_direct)
 			violations++;
@@ -227,11 +229,13 @@ END_TEST
 
 /* ---- all together ---- */
 
-/* Several loops write one object, bytes of their own in pages that they share, directly and buffered, and sync it. */
+/* Several loops write one object, bytes of their own in pages that they share, directly and
+ * buffered, and sync it. */
 START_TEST(many_loops_write_one_object)
 {
 	enum { ROUNDS = 40, CALLS = 30, SLICE = 10000, AREA = CALLS * SLICE };
-	uint8_t *model = calloc(1, AREA), *back = aligned_alloc(4096, MIB), *data = aligned_alloc(4096, MIB);
+	uint8_t *model = calloc(1, AREA), *back = aligned_alloc(4096, MIB),
+		*data = aligned_alloc(4096, MIB);
 	struct io *io = calloc(CALLS, sizeof *io), *sync = calloc(LOOPS, sizeof *sync);
 	struct cap_object k = key(1);
 	unsigned seed = (unsigned)time(NULL);
@@ -244,19 +248,23 @@ START_TEST(many_loops_write_one_object)
 		for (unsigned i = 0; i < AREA; i++)
 			data[i] = (uint8_t)rand();
 		for (unsigned i = 0; i < CALLS; i++) {
-			uint32_t from = i * SLICE + (uint32_t)rand() % 4000, n = 1 + (uint32_t)rand() % (SLICE - 4000);
+			uint32_t from = i * SLICE + (uint32_t)rand() % 4000,
+				 n = 1 + (uint32_t)rand() % (SLICE - 4000);
 
 			if (rand() % 2) {
 				from = (i * SLICE + 4095) & ~4095u;
 				n = 4096;
 			}
 			memcpy(model + from, data + from, n);
-			io[i] = (struct io){ .io_what = IO_WRITE,
-					     .io_rw = { .rw_obj = o, .rw_off = from, .rw_len = n, .rw_mem = data + from } };
+			io[i] = (struct io){.io_what = IO_WRITE,
+					    .io_rw = {.rw_obj = o,
+						      .rw_off = from,
+						      .rw_len = n,
+						      .rw_mem = data + from}};
 			io_start(&io[i], loops[i % LOOPS]);
 		}
 		for (unsigned i = 0; i < LOOPS; i++) {
-			sync[i] = (struct io){ .io_what = IO_SYNC, .io_sync.sy_obj = o };
+			sync[i] = (struct io){.io_what = IO_SYNC, .io_sync.sy_obj = o};
 			io_start(&sync[i], loops[i]);
 		}
 		for (unsigned i = 0; i < CALLS; i++)

@@ -1,7 +1,9 @@
 /*
- * ds_late_test.c - writes of the same bytes land in the order in which they came, however slow the disk is with one of them: no old one lands over a newer one.
+ * ds_late_test.c - writes of the same bytes land in the order in which they came, however slow the
+ * disk is with one of them: no old one lands over a newer one.
  *
- * A pipe that is full is the slow disk. A write that is under way in it ends when the test lets it, and what it would have done to the file the test does then.
+ * A pipe that is full is the slow disk. A write that is under way in it ends when the test lets it,
+ * and what it would have done to the file the test does then.
  */
 #include "tests/unit/ds_store.h"
 #include "tests/unit/on_loop.h"
@@ -31,7 +33,7 @@ static void swap(void *arg)
 
 static void fill_pipe(struct slow *sl)
 {
-	char some[DS_PAGE] = { 0 };
+	char some[DS_PAGE] = {0};
 	ssize_t n;
 	int p[2];
 
@@ -47,7 +49,7 @@ static void fill_pipe(struct slow *sl)
 /* Writes that l is given until end_slow are in the disk for long. */
 static void begin_slow(struct slow *sl, struct ds_obj *o, bool direct, struct loop *l)
 {
-	*sl = (struct slow){ .sl_obj = o, .sl_direct = direct };
+	*sl = (struct slow){.sl_obj = o, .sl_direct = direct};
 	fill_pipe(sl);
 	on_loop(l, swap, sl);
 }
@@ -63,7 +65,8 @@ static void land(struct slow *sl, const struct io *io)
 	char some[DS_PAGE];
 	int fd = sl->sl_direct ? ds_obj_direct_fd(sl->sl_obj) : sl->sl_obj->ob_fd;
 
-	ck_assert_int_eq(pwrite(fd, io->io_rw.rw_mem, io->io_rw.rw_len, (off_t)io->io_rw.rw_off), (int)io->io_rw.rw_len);
+	ck_assert_int_eq(pwrite(fd, io->io_rw.rw_mem, io->io_rw.rw_len, (off_t)io->io_rw.rw_off),
+			 (int)io->io_rw.rw_len);
 	for (size_t left = sl->sl_full; left;) {
 		ssize_t n = read(sl->sl_read, some, left < sizeof(some) ? left : sizeof(some));
 
@@ -104,9 +107,12 @@ static void nothing(void *arg)
 }
 
 /* Given to the store when it returns; of its call's bracket the token is the caller's. */
-static void write_begin(struct io *io, unsigned loop, struct ds_obj *o, struct ds_hold *h, uint64_t off, uint8_t *mem, uint32_t len)
+static void write_begin(struct io *io, unsigned loop, struct ds_obj *o, struct ds_hold *h,
+			uint64_t off, uint8_t *mem, uint32_t len)
 {
-	*io = (struct io){ .io_what = IO_WRITE, .io_rw = { .rw_obj = o, .rw_hold = h, .rw_off = off, .rw_len = len, .rw_mem = mem } };
+	*io = (struct io){
+		.io_what = IO_WRITE,
+		.io_rw = {.rw_obj = o, .rw_hold = h, .rw_off = off, .rw_len = len, .rw_mem = mem}};
 	io_start(io, loops[loop]);
 	on_loop(loops[loop], nothing, NULL);
 }
@@ -131,7 +137,7 @@ static bool ended_or_waiting(struct io *io, struct ds_obj *o, unsigned n)
 		sem_getvalue(&io->io_done, &done);
 		if (done || waiting(o) >= n)
 			return done;
-		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	ck_abort_msg("the write neither ends nor waits");
 }
@@ -156,12 +162,13 @@ static void assert_reads(struct ds_obj *o, uint64_t off, uint32_t len, int c)
 
 /* ---- the tests ---- */
 
-/* The client's connection ended while the first was under way: it sends it again, and when that is done it writes something else there. */
+/* The client's connection ended while the first was under way: it sends it again, and when that is
+ * done it writes something else there. */
 static void late_write(bool direct, bool held)
 {
 	uint8_t *old = filled('a'), *new = filled('b');
 	uint32_t skip = direct ? 0 : 100, len = direct ? DS_PAGE : 2000;
-	struct held he[LOOPS] = { { .he_ino = 1 }, { .he_ino = 1 }, { .he_ino = 1 } };
+	struct held he[LOOPS] = {{.he_ino = 1}, {.he_ino = 1}, {.he_ino = 1}};
 	struct ds_obj *o = written(1);
 	struct io w[3];
 	struct slow sl;
@@ -218,7 +225,7 @@ END_TEST
 START_TEST(writes_of_other_bytes_do_not_wait_for_a_slow_one)
 {
 	uint8_t *old = filled('a'), *new = filled('b');
-	struct held he = { .he_ino = 1 };
+	struct held he = {.he_ino = 1};
 	struct ds_obj *o = written(1);
 	struct io w[3];
 	struct slow sl;
@@ -229,7 +236,12 @@ START_TEST(writes_of_other_bytes_do_not_wait_for_a_slow_one)
 	end_slow(&sl, loops[0]);
 	write_begin(&w[1], 0, o, he.he_hold, DS_PAGE + 100, new + 100, 2000);
 	ck_assert_int_eq(io_wait(&w[1]), 2000);
-	w[2] = (struct io){ .io_what = IO_READ, .io_rw = { .rw_obj = o, .rw_hold = he.he_hold, .rw_off = 100, .rw_len = 2000, .rw_mem = new } };
+	w[2] = (struct io){.io_what = IO_READ,
+			   .io_rw = {.rw_obj = o,
+				     .rw_hold = he.he_hold,
+				     .rw_off = 100,
+				     .rw_len = 2000,
+				     .rw_mem = new}};
 	io_start(&w[2], loops[0]);
 	ck_assert_int_ge(io_wait(&w[2]), 0);
 	land(&sl, &w[0]);
@@ -246,7 +258,7 @@ END_TEST
 
 static uint64_t writes_of(uint64_t ino)
 {
-	ctl_object obj = { .ino = ino, .fs = 1, .incarnation = 1 };
+	ctl_object obj = {.ino = ino, .fs = 1, .incarnation = 1};
 	ctl_stat st;
 
 	ds_store_stat(S, &obj, &st);
@@ -263,12 +275,13 @@ static uint64_t rebuilt(struct ds_obj *o)
 	return ds_mtime_ns(&st) + ((uint64_t)S->s_counted << 32);
 }
 
-/* The kernel sets the mtime as a write begins. The count is asked for while it is under way, and when it ends the daemon is killed before anybody asks again. */
+/* The kernel sets the mtime as a write begins. The count is asked for while it is under way, and
+ * when it ends the daemon is killed before anybody asks again. */
 static void slow_count(bool held)
 {
 	uint8_t *mem = filled('a');
 	uint64_t begun = ((uint64_t)time(NULL) - 10) * 1000000000u + 12345, before, during;
-	struct held he = { .he_ino = 1 };
+	struct held he = {.he_ino = 1};
 	struct ds_obj *o = written(1);
 	struct io w;
 	struct slow sl;
@@ -318,7 +331,10 @@ struct fencer {
 
 static void *fence_run(void *arg)
 {
-	ctl_order o = { .type = CTL_FENCE, .number = 1, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .epoch = 7 };
+	ctl_order o = {.type = CTL_FENCE,
+		       .number = 1,
+		       .object = {.ino = 1, .fs = 1, .incarnation = 1},
+		       .epoch = 7};
 	ctl_status res = CTL_INVAL;
 
 	ck_assert_int_eq(ds_store_fences(S, 1, &o, 1, &res), CTL_OK);
@@ -327,12 +343,13 @@ static void *fence_run(void *arg)
 	return NULL;
 }
 
-/* One that waits for the slow one was checked before the fence: it lands before the fence is confirmed, or not at all. */
+/* One that waits for the slow one was checked before the fence: it lands before the fence is
+ * confirmed, or not at all. */
 START_TEST(fence_waits_for_a_write_that_waits_for_a_slow_one)
 {
 	uint8_t *old = filled('a');
-	struct fencer fe = { .fe_done = false };
-	struct held he = { .he_ino = 1 };
+	struct fencer fe = {.fe_done = false};
+	struct held he = {.he_ino = 1};
 	struct ds_obj *o = written(1);
 	unsigned token[2];
 	struct io w[2];
@@ -348,7 +365,7 @@ START_TEST(fence_waits_for_a_write_that_waits_for_a_slow_one)
 	ck_assert(!ended_or_waiting(&w[1], o, 1));
 	pthread_create(&fe.fe_thread, NULL, fence_run, &fe);
 	while (ds_obj_epoch(o) < 7)
-		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	land(&sl, &w[0]);
 	ck_assert_int_eq(io_wait(&w[0]), 2000);
 	ds_write_end(S, token[0]);

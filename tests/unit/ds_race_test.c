@@ -1,4 +1,5 @@
-/* ds_race_test.c - a pull that races with who changes both copies. WEFT_TEST_SEED, WEFT_TEST_ROUNDS. */
+/* ds_race_test.c - a pull that races with who changes both copies. WEFT_TEST_SEED,
+ * WEFT_TEST_ROUNDS. */
 #include "tests/unit/ds_rebuild.h"
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,12 +17,13 @@ static struct race {
 static void nap(void)
 {
 	if (rnd(3) == 0)
-		nanosleep(&(struct timespec){ .tv_nsec = (long)rnd(300000) }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)rnd(300000)}, NULL);
 }
 
 static void write_one(struct ds_obj *o, unsigned loop, uint64_t off, uint8_t *mem, uint32_t n)
 {
-	struct io io = { .io_what = IO_WRITE, .io_rw = { .rw_obj = o, .rw_off = off, .rw_len = n, .rw_mem = mem } };
+	struct io io = {.io_what = IO_WRITE,
+			.io_rw = {.rw_obj = o, .rw_off = off, .rw_len = n, .rw_mem = mem}};
 	unsigned token = ds_write_begin(S);
 
 	while (ra.ra_notes && ds_obj_note(o, off, n)) {
@@ -34,12 +36,13 @@ static void write_one(struct ds_obj *o, unsigned loop, uint64_t off, uint8_t *me
 	ds_write_end(S, token);
 }
 
-/* To both, in any order, with a pause between. Its own slots: who writes the same bytes at the same time gets anything. */
+/* To both, in any order, with a pause between. Its own slots: who writes the same bytes at the same
+ * time gets anything. */
 static void *writer(void *arg)
 {
 	unsigned me = (unsigned)(uintptr_t)arg;
 	uint8_t *mem = aligned_alloc(DS_PAGE, (ra.ra_slot + 2 * DS_PAGE) & ~(DS_PAGE - 1));
-	struct ds_obj *o[2] = { get(SOURCE), get(TARGET) };
+	struct ds_obj *o[2] = {get(SOURCE), get(TARGET)};
 
 	while (!ra.ra_stop) {
 		uint64_t slot = rnd(ra.ra_slots) / WRITERS * WRITERS + me, off = slot * ra.ra_slot;
@@ -64,8 +67,8 @@ static void *writer(void *arg)
 
 static void punch_both(uint64_t off, uint64_t n, unsigned first)
 {
-	ctl_span sp = { .offset = off, .length = n };
-	ctl_change_args a = { .instance_epoch = 1, .type = CTL_CHANGE_DEALLOCATE, .epoch = 1u << 30 };
+	ctl_span sp = {.offset = off, .length = n};
+	ctl_change_args a = {.instance_epoch = 1, .type = CTL_CHANGE_DEALLOCATE, .epoch = 1u << 30};
 	ctl_change_res res;
 
 	a.spans.spans_len = 1;
@@ -82,16 +85,19 @@ static void *orderer(void *arg)
 {
 	(void)arg;
 	while (!ra.ra_stop) {
-		uint64_t at = rnd(ra.ra_slot * ra.ra_slots), number = atomic_fetch_add(&ra.ra_number, 1);
+		uint64_t at = rnd(ra.ra_slot * ra.ra_slots),
+			 number = atomic_fetch_add(&ra.ra_number, 1);
 		unsigned what = rnd(3), first = rnd(2);
 
-		nanosleep(&(struct timespec){ .tv_nsec = (long)rnd(6000000) }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)rnd(6000000)}, NULL);
 		pthread_rwlock_wrlock(&ra.ra_lock);
 		if (what == 2) {
 			punch_both(at, 1 + rnd(100000), first);
 		} else {
 			for (unsigned i = 0; i < 2; i++) {
-				ctl_order o = { .type = what ? CTL_EXTEND : CTL_TRUNCATE, .number = number, .size = at };
+				ctl_order o = {.type = what ? CTL_EXTEND : CTL_TRUNCATE,
+					       .number = number,
+					       .size = at};
 
 				o.object = object(i == first ? SOURCE : TARGET);
 				ck_assert_int_eq(order_as(o), CTL_OK);
@@ -108,9 +114,11 @@ static void old_contents(void)
 	struct ds_obj *o;
 
 	for (unsigned i = 0; i < 6; i++) {
-		put_bytes(SOURCE, rnd(ra.ra_slot * ra.ra_slots), (unsigned char)rnd(256), 1 + rnd(200000));
+		put_bytes(SOURCE, rnd(ra.ra_slot * ra.ra_slots), (unsigned char)rnd(256),
+			  1 + rnd(200000));
 		if (rnd(2))
-			put_bytes(TARGET, rnd(ra.ra_slot * ra.ra_slots), (unsigned char)rnd(256), 1 + rnd(200000));
+			put_bytes(TARGET, rnd(ra.ra_slot * ra.ra_slots), (unsigned char)rnd(256),
+				  1 + rnd(200000));
 	}
 	for (unsigned ino = SOURCE; ino <= TARGET; ino++) {
 		o = get(ino);
@@ -124,8 +132,8 @@ static void old_contents(void)
 /* Whether both ended equal. */
 static bool round_of_race(unsigned round, bool orders)
 {
-	static const uint32_t slots[] = { 700, 5000, 4096, 70000, 300000 };
-	ctl_rebuild_res res = { 0 };
+	static const uint32_t slots[] = {700, 5000, 4096, 70000, 300000};
+	ctl_rebuild_res res = {0};
 	pthread_t t[WRITERS + 1];
 	uint32_t step = 1 + rnd(DS_MAX_IO);
 	ctl_status st;

@@ -1,4 +1,5 @@
-/* ds_rebuild.h - rebuilds in the store of a test: the steps of a session, on a thread for orders, and pulls from one object to another. */
+/* ds_rebuild.h - rebuilds in the store of a test: the steps of a session, on a thread for orders,
+ * and pulls from one object to another. */
 #ifndef TESTS_UNIT_DS_REBUILD_H
 #define TESTS_UNIT_DS_REBUILD_H
 #include "ds/store/rebuild_int.h"
@@ -23,12 +24,12 @@ enum { SOURCE = 5, TARGET = 6 };
 
 static inline ctl_object object(uint64_t ino)
 {
-	return (ctl_object){ .ino = ino, .fs = 1, .incarnation = 1 };
+	return (ctl_object){.ino = ino, .fs = 1, .incarnation = 1};
 }
 
 static inline ctl_rebuild_args args(uint64_t session, uint32_t epoch)
 {
-	return (ctl_rebuild_args){ .object = object(TARGET), .session = session, .epoch = epoch };
+	return (ctl_rebuild_args){.object = object(TARGET), .session = session, .epoch = epoch};
 }
 
 struct step {
@@ -76,7 +77,7 @@ static inline ctl_status begin_as(uint64_t session, uint32_t epoch)
 {
 	ctl_rebuild_args a = args(session, epoch);
 	ctl_rebuild_res res;
-	struct step st = { .st_what = BEGIN, .st_args = &a, .st_res = &res };
+	struct step st = {.st_what = BEGIN, .st_args = &a, .st_res = &res};
 
 	return step(&st);
 }
@@ -84,7 +85,7 @@ static inline ctl_status begin_as(uint64_t session, uint32_t epoch)
 static inline ctl_status end_as(uint64_t session)
 {
 	ctl_rebuild_args a = args(session, 0);
-	struct step st = { .st_what = END, .st_args = &a };
+	struct step st = {.st_what = END, .st_args = &a};
 	ctl_status status = ds_rebuild_sync(S, &a);
 
 	return status == CTL_OK ? step(&st) : status;
@@ -93,14 +94,14 @@ static inline ctl_status end_as(uint64_t session)
 static inline ctl_status abort_as(uint64_t session)
 {
 	ctl_rebuild_args a = args(session, 0);
-	struct step st = { .st_what = ABORT, .st_args = &a };
+	struct step st = {.st_what = ABORT, .st_args = &a};
 
 	return step(&st);
 }
 
 static inline ctl_status order_as(ctl_order o)
 {
-	struct step st = { .st_what = ORDER, .st_order = &o };
+	struct step st = {.st_what = ORDER, .st_order = &o};
 
 	return step(&st);
 }
@@ -158,11 +159,12 @@ static inline void teardown_mem(void)
 }
 
 /* One window. True: more. */
-static inline bool pull_window(uint64_t session, uint32_t count, ctl_status *st, ctl_rebuild_res *res)
+static inline bool pull_window(uint64_t session, uint32_t count, ctl_status *st,
+			       ctl_rebuild_res *res)
 {
 	ctl_rebuild_args a = args(session, 0);
 	struct ds_session *ss = ds_session_get(S, &a);
-	struct ds_fetch f = { .ft_data = fetch_mem };
+	struct ds_fetch f = {.ft_data = fetch_mem};
 	struct ds_obj *source;
 	bool more;
 
@@ -181,7 +183,7 @@ static inline bool pull_window(uint64_t session, uint32_t count, ctl_status *st,
 
 static inline ctl_rebuild_res pull_all(uint64_t session)
 {
-	ctl_rebuild_res res = { 0 };
+	ctl_rebuild_res res = {0};
 	ctl_status st;
 
 	while (pull_window(session, DS_MAX_IO, &st, &res))
@@ -206,7 +208,7 @@ static inline void put_bytes(uint64_t ino, uint64_t off, unsigned char byte, siz
 /* Byte by byte; prints where. */
 static inline bool same_bytes(void)
 {
-	struct ds_obj *o[2] = { get(SOURCE), get(TARGET) };
+	struct ds_obj *o[2] = {get(SOURCE), get(TARGET)};
 	uint8_t *mem[2];
 	struct stat st[2];
 	bool same;
@@ -215,14 +217,16 @@ static inline bool same_bytes(void)
 		ck_assert_int_eq(ds_obj_stat(o[i], &st[i]), 0);
 		mem[i] = malloc((size_t)st[i].st_size + 1);
 		/* The page cache has no older ones: direct writes drop them. */
-		ck_assert_int_eq(pread(o[i]->ob_fd, mem[i], (size_t)st[i].st_size, 0), st[i].st_size);
+		ck_assert_int_eq(pread(o[i]->ob_fd, mem[i], (size_t)st[i].st_size, 0),
+				 st[i].st_size);
 	}
 	same = st[0].st_size == st[1].st_size && !memcmp(mem[0], mem[1], (size_t)st[0].st_size);
 	if (!same && getenv("WEFT_TEST_VERBOSE")) {
 		fprintf(stderr, "# sizes %ld %ld", (long)st[0].st_size, (long)st[1].st_size);
 		for (long k = 0; k < st[0].st_size && k < st[1].st_size; k++)
 			if (mem[0][k] != mem[1][k]) {
-				fprintf(stderr, ", first at %ld: %02x %02x", k, mem[0][k], mem[1][k]);
+				fprintf(stderr, ", first at %ld: %02x %02x", k, mem[0][k],
+					mem[1][k]);
 				break;
 			}
 		fprintf(stderr, "\n");

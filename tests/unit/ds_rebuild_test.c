@@ -13,8 +13,8 @@
 START_TEST(notes_are_a_set_of_bytes)
 {
 	for (unsigned round = 0; round < 40; round++) {
-		struct ds_notes ns = { 0 };
-		bool model[MODEL] = { false };
+		struct ds_notes ns = {0};
+		bool model[MODEL] = {false};
 		uint64_t below = 0;
 
 		for (unsigned step = 0; step < 60; step++) {
@@ -37,7 +37,8 @@ START_TEST(notes_are_a_set_of_bytes)
 			for (uint64_t at = below; at < MODEL; at++) {
 				bool any = ds_note_gap(&ns, at, at + 1, &gap);
 
-				ck_assert_msg(any != model[at], "round %u: byte %lu", round, (unsigned long)at);
+				ck_assert_msg(any != model[at], "round %u: byte %lu", round,
+					      (unsigned long)at);
 			}
 			for (uint64_t at = below; ds_note_gap(&ns, at, MODEL, &gap); at = gap.n_to)
 				for (uint64_t b = at; b < gap.n_to; b++)
@@ -50,7 +51,7 @@ END_TEST
 
 START_TEST(notes_are_bounded)
 {
-	struct ds_notes ns = { 0 };
+	struct ds_notes ns = {0};
 	struct ds_note gap;
 
 	for (uint64_t i = 0; i < DS_NOTES_MAX; i++)
@@ -124,7 +125,10 @@ START_TEST(another_session_needs_a_fence)
 	reopen();
 	ck_assert_int_eq(begin_as(9, 3), CTL_FENCED);
 	/* Below a fence nothing begins. */
-	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_FENCE, .number = 1, .object = object(TARGET), .epoch = 9 }), CTL_OK);
+	ck_assert_int_eq(
+		order_as((ctl_order){
+			.type = CTL_FENCE, .number = 1, .object = object(TARGET), .epoch = 9}),
+		CTL_OK);
 	ck_assert_int_eq(begin_as(9, 8), CTL_FENCED);
 	ck_assert_int_eq(begin_as(9, 9), CTL_OK);
 }
@@ -145,7 +149,7 @@ END_TEST
 
 START_TEST(steps_of_another_session_are_refused)
 {
-	ctl_rebuild_res res = { 0 };
+	ctl_rebuild_res res = {0};
 	ctl_status st;
 
 	put_bytes(SOURCE, 0, 's', 3 * MIB);
@@ -169,12 +173,15 @@ END_TEST
 START_TEST(delete_ends_the_session)
 {
 	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
-	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_DELETE, .number = 1, .object = object(TARGET) }), CTL_OK);
+	ck_assert_int_eq(
+		order_as((ctl_order){.type = CTL_DELETE, .number = 1, .object = object(TARGET)}),
+		CTL_OK);
 	ck_assert_uint_eq(ds_store_sessions(S), 0);
 	ck_assert_int_eq(end_as(7), CTL_BAD_SESSION);
 	ck_assert_int_eq(begin_as(8, 3), CTL_NOENT);
-	for (unsigned i = 0; i < 1000 && ds_store_open_objects(S); i++) /* readers of before may have it a moment longer */
-		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+	/* readers of before may have it a moment longer */
+	for (unsigned i = 0; i < 1000 && ds_store_open_objects(S); i++)
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	ck_assert_uint_eq(ds_store_open_objects(S), 0);
 }
 END_TEST
@@ -182,9 +189,9 @@ END_TEST
 START_TEST(sessions_are_bounded_and_the_oldest_goes)
 {
 	for (unsigned i = 0; i < 257; i++) {
-		ctl_rebuild_args a = { .object = object(100 + i), .session = 7, .epoch = 2 };
+		ctl_rebuild_args a = {.object = object(100 + i), .session = 7, .epoch = 2};
 		ctl_rebuild_res res;
-		struct step st = { .st_what = BEGIN, .st_args = &a, .st_res = &res };
+		struct step st = {.st_what = BEGIN, .st_args = &a, .st_res = &res};
 
 		ck_assert_int_eq(step(&st), CTL_OK);
 	}
@@ -197,7 +204,7 @@ END_TEST
 /* Objects from before there were rebuilds. */
 START_TEST(first_xattr_is_read)
 {
-	uint8_t v1[16] = { 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 5 };
+	uint8_t v1[16] = {1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 5};
 	struct ds_obj *o = get(TARGET);
 
 	ck_assert_int_eq(fsetxattr(o->ob_fd, "user.weft", v1, sizeof(v1), 0), 0);
@@ -214,9 +221,13 @@ END_TEST
 
 START_TEST(who_asks_of_a_flagged_object_is_told)
 {
-	ctl_seek_args sk = { .object = object(TARGET), .unit = MIB, .stripes = 1 };
-	ctl_span sp = { .length = 10 };
-	ctl_change_args ch = { .instance_epoch = 1, .type = CTL_CHANGE_COPY, .object = object(SOURCE), .source = object(TARGET), .epoch = 9 };
+	ctl_seek_args sk = {.object = object(TARGET), .unit = MIB, .stripes = 1};
+	ctl_span sp = {.length = 10};
+	ctl_change_args ch = {.instance_epoch = 1,
+			      .type = CTL_CHANGE_COPY,
+			      .object = object(SOURCE),
+			      .source = object(TARGET),
+			      .epoch = 9};
 	ctl_change_res cr;
 	ctl_seek_res sr;
 	struct ds_obj *o;
@@ -237,15 +248,23 @@ START_TEST(who_asks_of_a_flagged_object_is_told)
 	ck_assert_int_eq(ds_obj_set_size(o, 5), -EAGAIN);
 	ds_obj_put(o);
 	/* An order is done all the same: the next session fetches all. */
-	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_TRUNCATE, .number = 1, .object = object(TARGET), .size = 4 }), CTL_OK);
+	ck_assert_int_eq(
+		order_as((ctl_order){
+			.type = CTL_TRUNCATE, .number = 1, .object = object(TARGET), .size = 4}),
+		CTL_OK);
 	ck_assert_int_eq(stat_status(TARGET), CTL_REBUILDING);
 }
 END_TEST
 
 START_TEST(a_rebuild_makes_what_is_lost_whole)
 {
-	log_set_level((enum log_level)-1);
-	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_FENCE, .number = 1, .object = object(TARGET), .epoch = 3, .known = CTL_KNOWN }), CTL_OK);
+	log_set_level((enum log_level) - 1);
+	ck_assert_int_eq(order_as((ctl_order){.type = CTL_FENCE,
+					      .number = 1,
+					      .object = object(TARGET),
+					      .epoch = 3,
+					      .known = CTL_KNOWN}),
+			 CTL_OK);
 	log_set_level(LOG_L_ERROR);
 	ck_assert_int_eq(stat_status(TARGET), CTL_LOST);
 	ck_assert_int_eq(begin_as(7, 3), CTL_OK);
@@ -324,9 +343,9 @@ END_TEST
 
 START_TEST(source_that_is_not_there_is_empty)
 {
-	struct ds_fetch f = { .ft_data = fetch_mem };
+	struct ds_fetch f = {.ft_data = fetch_mem};
 	ctl_rebuild_args a = args(7, 2);
-	ctl_rebuild_res res = { 0 };
+	ctl_rebuild_res res = {0};
 	struct ds_session *ss;
 
 	put_bytes(TARGET, 0, 'x', 5000);
@@ -356,8 +375,8 @@ END_TEST
 /* Clients have written past the source's end, or orders moved it. */
 START_TEST(end_is_where_it_was_put_since_begin)
 {
-	ctl_order ext = { .type = CTL_EXTEND, .object = object(TARGET), .size = 9000, .number = 1 };
-	ctl_order cut = { .type = CTL_TRUNCATE, .object = object(TARGET), .size = 300, .number = 2 };
+	ctl_order ext = {.type = CTL_EXTEND, .object = object(TARGET), .size = 9000, .number = 1};
+	ctl_order cut = {.type = CTL_TRUNCATE, .object = object(TARGET), .size = 300, .number = 2};
 
 	put_bytes(SOURCE, 0, 's', 1000);
 	put_bytes(TARGET, 0, 'x', 20000);
@@ -410,7 +429,7 @@ ssize_t pread64(int fd, void *mem, size_t n, off_t off)
 
 START_TEST(what_the_disk_does_not_hold_is_seen)
 {
-	ctl_rebuild_res res = { 0 };
+	ctl_rebuild_res res = {0};
 	struct ds_obj *o;
 	ctl_status st;
 	int dfd;
@@ -439,8 +458,8 @@ static ctl_watch_res took;
 
 static ctl_status watch_as(ctl_watch_step what, uint64_t session)
 {
-	ctl_watch_args a = { .step = what, .object = object(SOURCE), .session = session };
-	struct step st = { .st_what = WATCH, .st_watch = &a, .st_spans = spans, .st_taken = &took };
+	ctl_watch_args a = {.step = what, .object = object(SOURCE), .session = session};
+	struct step st = {.st_what = WATCH, .st_watch = &a, .st_spans = spans, .st_taken = &took};
 
 	memset(&took, 0, sizeof(took));
 	return step(&st);
@@ -464,7 +483,12 @@ START_TEST(what_is_changed_is_told_once)
 	ck_assert_int_eq(note_as(SOURCE, 5000, 10), 0);
 	ck_assert_int_eq(note_as(SOURCE, 5010, 10), 0);
 	ck_assert_int_eq(note_as(TARGET, 1, 1), 0); /* another's */
-	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_TRUNCATE, .number = 1, .object = object(SOURCE), .size = 9000, .epoch = 1 }), CTL_OK);
+	ck_assert_int_eq(order_as((ctl_order){.type = CTL_TRUNCATE,
+					      .number = 1,
+					      .object = object(SOURCE),
+					      .size = 9000,
+					      .epoch = 1}),
+			 CTL_OK);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 2), CTL_BAD_SESSION);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert_uint_eq(took.spans.spans_len, 2);
@@ -482,7 +506,10 @@ START_TEST(what_is_changed_is_told_once)
 	ck_assert_int_eq(watch_as(CTL_WATCH_END, 2), CTL_OK);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 2), CTL_BAD_SESSION);
 	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 3), CTL_OK);
-	ck_assert_int_eq(order_as((ctl_order){ .type = CTL_DELETE, .number = 2, .object = object(SOURCE), .epoch = 1 }), CTL_OK);
+	ck_assert_int_eq(
+		order_as((ctl_order){
+			.type = CTL_DELETE, .number = 2, .object = object(SOURCE), .epoch = 1}),
+		CTL_OK);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 3), CTL_BAD_SESSION);
 }
 END_TEST
@@ -490,9 +517,9 @@ END_TEST
 /* What the session writes is not noted: whoever reads the copy for another layout is told so. */
 START_TEST(a_copy_that_is_rebuilt_is_watched_no_more)
 {
-	ctl_rebuild_args a = { .object = object(SOURCE), .session = 7, .epoch = 5 };
+	ctl_rebuild_args a = {.object = object(SOURCE), .session = 7, .epoch = 5};
 	ctl_rebuild_res res;
-	struct step st = { .st_what = BEGIN, .st_args = &a, .st_res = &res };
+	struct step st = {.st_what = BEGIN, .st_args = &a, .st_res = &res};
 
 	ck_assert_int_eq(watch_as(CTL_WATCH_BEGIN, 1), CTL_OK);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
@@ -553,7 +580,7 @@ static int foreign(uint32_t len, uint32_t told, bool eof, const uint8_t *data, s
 START_TEST(pages_of_zeros_are_holes)
 {
 	static uint8_t data[FOREIGN], got[DS_FETCH_MEM];
-	struct ds_fetch f = { .ft_data = got };
+	struct ds_fetch f = {.ft_data = got};
 
 	memset(data + DS_PAGE, 'a', DS_PAGE);
 	data[3 * DS_PAGE + 7] = 'b';
@@ -594,7 +621,7 @@ static Suite *suite(void)
 	notes[n++] = notes_are_a_set_of_bytes;
 	notes[n++] = notes_are_bounded;
 	add(s, "notes", notes);
-	add(s, "answers", (const TTest *const[]){ pages_of_zeros_are_holes, NULL });
+	add(s, "answers", (const TTest *const[]){pages_of_zeros_are_holes, NULL});
 	n = 0;
 	sessions[n++] = flag_survives_and_the_session_does_not;
 	sessions[n++] = a_write_without_room_for_a_note_fails_and_waits_for_nothing;

@@ -1,6 +1,6 @@
 /*
- * ds_store.h - a data server's store for each test, with loops that do I/O on it, and shorthands for what the tests do to it.
- * Each test program has its own: all is static.
+ * ds_store.h - a data server's store for each test, with loops that do I/O on it, and shorthands
+ * for what the tests do to it. Each test program has its own: all is static.
  */
 #ifndef TESTS_UNIT_DS_STORE_H
 #define TESTS_UNIT_DS_STORE_H
@@ -32,7 +32,7 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-static struct ds_store_opts opts = { .so_dir = dir, .so_name = "", .so_tomb_keep_ms = 600000 };
+static struct ds_store_opts opts = {.so_dir = dir, .so_name = "", .so_tomb_keep_ms = 600000};
 
 static int try_open(char *err)
 {
@@ -85,7 +85,7 @@ static void teardown(void)
 
 static struct cap_object key(uint64_t ino)
 {
-	return (struct cap_object){ .co_ino = ino, .co_fs = 1, .co_incarnation = 1 };
+	return (struct cap_object){.co_ino = ino, .co_fs = 1, .co_incarnation = 1};
 }
 
 /* What opening the object says. */
@@ -157,8 +157,8 @@ static int io_wait(struct io *io)
 
 static int do_rw(struct ds_obj *o, bool write, uint64_t off, void *mem, uint32_t n)
 {
-	struct io io = { .io_what = write ? IO_WRITE : IO_READ,
-			 .io_rw = { .rw_obj = o, .rw_off = off, .rw_len = n, .rw_mem = mem } };
+	struct io io = {.io_what = write ? IO_WRITE : IO_READ,
+			.io_rw = {.rw_obj = o, .rw_off = off, .rw_len = n, .rw_mem = mem}};
 
 	io_start(&io, loops[0]);
 	return io_wait(&io);

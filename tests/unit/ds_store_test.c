@@ -1,4 +1,5 @@
-/* ds_store_test.c - the data server's store, without the network: its folder, the journal, objects, orders. */
+/* ds_store_test.c - the data server's store, without the network: its folder, the journal, objects,
+ * orders. */
 #include "tests/unit/ds_store.h"
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,9 +20,11 @@ int fsync(int fd)
 	return (int)syscall(SYS_fsync, fd);
 }
 
-static ctl_status order_at(uint64_t instance, ctl_order_type type, uint64_t ino, uint64_t number, uint64_t arg)
+static ctl_status order_at(uint64_t instance, ctl_order_type type, uint64_t ino, uint64_t number,
+			   uint64_t arg)
 {
-	ctl_order o = { .type = type, .number = number, .object = { .ino = ino, .fs = 1, .incarnation = 1 } };
+	ctl_order o = {
+		.type = type, .number = number, .object = {.ino = ino, .fs = 1, .incarnation = 1}};
 	ctl_status res = CTL_INVAL, st;
 
 	o.size = arg;
@@ -123,13 +126,15 @@ START_TEST(other_version_and_foreign_files_are_refused)
 {
 	char err[512];
 
-	rewrite_identity("weft-ds store\nversion=3\nuuid=00112233445566778899aabbccddeeff\nname=a\n");
+	rewrite_identity(
+		"weft-ds store\nversion=3\nuuid=00112233445566778899aabbccddeeff\nname=a\n");
 	ck_assert_int_eq(try_open(err), -EPROTONOSUPPORT);
 	ck_assert_ptr_nonnull(strstr(err, "version 3"));
 	ck_assert_int_eq(try_open(err), -EPROTONOSUPPORT);
 	S = NULL;
 	for (int i = 0; i < 3; i++) {
-		static const char *const bad[] = { "", "something else\n", "weft-ds store\nversion=1\nuuid=zz\n" };
+		static const char *const bad[] = {"", "something else\n",
+						  "weft-ds store\nversion=1\nuuid=zz\n"};
 		char path[128];
 		FILE *f;
 
@@ -195,7 +200,7 @@ START_TEST(tombstone_ends_with_its_time)
 	ck_assert_int_eq(touch(1), 0);
 	ck_assert_int_eq(order(CTL_DELETE, 1, 7, 0), CTL_OK);
 	ck_assert_int_eq(touch(1), -ESTALE);
-	nanosleep(&(struct timespec){ .tv_nsec = 60000000 }, NULL);
+	nanosleep(&(struct timespec){.tv_nsec = 60000000}, NULL);
 	ck_assert_int_eq(order(CTL_DELETE, 2, 8, 0), CTL_OK);
 	ck_assert_int_eq(lookup(1, false), -ENOENT);
 	ck_assert_int_eq(lookup(2, false), -ESTALE);
@@ -212,7 +217,11 @@ static bool is_lost(uint64_t ino)
 /* The metadata server's store was put back, and has again what was deleted since. */
 START_TEST(younger_order_has_what_was_deleted)
 {
-	ctl_order fence = { .type = CTL_FENCE, .number = 9, .epoch = 70000, .known = CTL_KNOWN, .object = { .ino = 2, .fs = 1, .incarnation = 1 } };
+	ctl_order fence = {.type = CTL_FENCE,
+			   .number = 9,
+			   .epoch = 70000,
+			   .known = CTL_KNOWN,
+			   .object = {.ino = 2, .fs = 1, .incarnation = 1}};
 	ctl_status res;
 
 	for (uint64_t ino = 1; ino <= 3; ino++) {
@@ -277,7 +286,8 @@ START_TEST(journal_is_turned_when_it_has_grown)
 	segments(first);
 	for (unsigned b = 0, n = 2; b < BATCHES; b++) {
 		for (unsigned i = 0; i < N; i++, n++)
-			o[i] = (ctl_order){ .type = CTL_DELETE, .number = n, .object = { .ino = n, .fs = 1 } };
+			o[i] = (ctl_order){
+				.type = CTL_DELETE, .number = n, .object = {.ino = n, .fs = 1}};
 		ck_assert_int_eq(ds_store_orders(S, 1, o, N, res), CTL_OK);
 		ck_assert_int_eq(res[0], CTL_OK);
 		segments(last);
@@ -300,7 +310,7 @@ START_TEST(failed_append_fails_the_order_and_is_mended)
 	ck_assert_int_eq(touch(2), 0);
 	ck_assert_int_eq(order(CTL_FENCE, 3, 1, 1), CTL_OK); /* the marks are in */
 	dup2(rd, S->s_journal.j_fd);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	ck_assert_int_eq(order(CTL_DELETE, 1, 2, 0), CTL_IO);
 	log_set_level(LOG_L_ERROR);
 	/* The next one begins a new segment with all that counts. */
@@ -380,7 +390,7 @@ START_TEST(marks_that_were_not_durable_are_before_the_next_orders)
 
 	ck_assert_int_eq(touch(1), 0);
 	dup2(rd, S->s_journal.j_fd);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	ck_assert_int_eq(order_at(4, CTL_FENCE, 1, 1, 1), CTL_IO);
 	log_set_level(LOG_L_ERROR);
 	/* They are in memory already, so that nothing is raised. */
@@ -397,7 +407,7 @@ END_TEST
 
 static uint64_t writes_of(uint64_t ino)
 {
-	ctl_object obj = { .ino = ino, .fs = 1, .incarnation = 1 };
+	ctl_object obj = {.ino = ino, .fs = 1, .incarnation = 1};
 	ctl_stat st;
 
 	ds_store_stat(S, &obj, &st);
@@ -423,7 +433,7 @@ START_TEST(objects_in_memory_are_bounded_and_keep_their_write_counts)
 			ck_assert_int_eq(touch(i), 0);
 		/* The closing of those with unsynced data is the worker's, which may lag. */
 		for (int i = 0; i < 60000 && ds_store_open_objects(S) > 64; i++)
-			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		ck_assert_uint_le(ds_store_open_objects(S), 64);
 		/* dropped and loaded again */
 		ck_assert_uint_eq(writes_of(1), last);
@@ -457,7 +467,8 @@ static void set_mtime(uint64_t ino, uint64_t ns)
 	ds_obj_put(o);
 }
 
-/* The kernel's clock stands still: both writes have the same mtime, one of now or later. The daemon is killed before the second was asked about. */
+/* The kernel's clock stands still: both writes have the same mtime, one of now or later. The daemon
+ * is killed before the second was asked about. */
 START_TEST(a_write_in_the_tick_of_the_answer_before_counts_after_a_kill)
 {
 	uint64_t tick = ((uint64_t)time(NULL) + 3600) * 1000000000u, last;
@@ -480,7 +491,11 @@ END_TEST
 
 START_TEST(orders_leave_write_counts)
 {
-	ctl_order cut = { .type = CTL_TRUNCATE, .number = 1, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .size = 0, .epoch = 4 };
+	ctl_order cut = {.type = CTL_TRUNCATE,
+			 .number = 1,
+			 .object = {.ino = 1, .fs = 1, .incarnation = 1},
+			 .size = 0,
+			 .epoch = 4};
 	ctl_status result;
 	uint64_t last;
 
@@ -497,10 +512,14 @@ START_TEST(orders_leave_write_counts)
 }
 END_TEST
 
-/* After a crash of the machine nobody knows whether an mtime on the disk is from before the last write: no count may be as before. */
+/* After a crash of the machine nobody knows whether an mtime on the disk is from before the last
+ * write: no count may be as before. */
 START_TEST(a_crash_of_the_machine_makes_every_write_count_new)
 {
-	ctl_order fence = { .type = CTL_FENCE, .number = 1, .object = { .ino = 2, .fs = 1, .incarnation = 1 }, .epoch = 4 };
+	ctl_order fence = {.type = CTL_FENCE,
+			   .number = 1,
+			   .object = {.ino = 2, .fs = 1, .incarnation = 1},
+			   .epoch = 4};
 	ctl_status result;
 	char path[256], id[40];
 	uint64_t last;
@@ -539,14 +558,14 @@ END_TEST
 
 START_TEST(unknown_version_of_an_xattr_is_an_error)
 {
-	struct ds_meta m = { .m_version = 9 };
+	struct ds_meta m = {.m_version = 9};
 	char path[256];
 
 	ck_assert_int_eq(touch(1), 0);
 	reopen();
 	path_of(1, path);
 	ck_assert_int_eq(setxattr(path, DS_XATTR, &m, sizeof m, 0), 0);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	ck_assert_int_eq(lookup(1, false), -EIO);
 	log_set_level(LOG_L_ERROR);
 }
@@ -570,9 +589,18 @@ END_TEST
 START_TEST(order_with_a_failed_one_before_it_waits)
 {
 	ctl_order o[3] = {
-		{ .type = CTL_TRUNCATE, .number = 5, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .size = UINT64_MAX },
-		{ .type = CTL_TRUNCATE, .number = 6, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .size = 1 },
-		{ .type = CTL_TRUNCATE, .number = 7, .object = { .ino = 2, .fs = 1, .incarnation = 1 }, .size = 1 },
+		{.type = CTL_TRUNCATE,
+		 .number = 5,
+		 .object = {.ino = 1, .fs = 1, .incarnation = 1},
+		 .size = UINT64_MAX},
+		{.type = CTL_TRUNCATE,
+		 .number = 6,
+		 .object = {.ino = 1, .fs = 1, .incarnation = 1},
+		 .size = 1},
+		{.type = CTL_TRUNCATE,
+		 .number = 7,
+		 .object = {.ino = 2, .fs = 1, .incarnation = 1},
+		 .size = 1},
 	};
 	ctl_status res[3];
 
@@ -597,9 +625,15 @@ START_TEST(orders_without_any_raise_the_instance)
 }
 END_TEST
 
-static ctl_status known_order(ctl_order_type type, uint64_t ino, uint64_t number, uint64_t size, uint32_t epoch)
+static ctl_status known_order(ctl_order_type type, uint64_t ino, uint64_t number, uint64_t size,
+			      uint32_t epoch)
 {
-	ctl_order o = { .type = type, .number = number, .object = { .ino = ino, .fs = 1, .incarnation = 1 }, .size = size, .epoch = epoch, .known = CTL_KNOWN };
+	ctl_order o = {.type = type,
+		       .number = number,
+		       .object = {.ino = ino, .fs = 1, .incarnation = 1},
+		       .size = size,
+		       .epoch = epoch,
+		       .known = CTL_KNOWN};
 	ctl_status res = CTL_INVAL;
 
 	ck_assert_int_eq(ds_store_orders(S, 1, &o, 1, &res), CTL_OK);
@@ -608,7 +642,7 @@ static ctl_status known_order(ctl_order_type type, uint64_t ino, uint64_t number
 
 static ctl_stat stat_of(uint64_t ino)
 {
-	ctl_object obj = { .ino = ino, .fs = 1, .incarnation = 1 };
+	ctl_object obj = {.ino = ino, .fs = 1, .incarnation = 1};
 	ctl_stat st;
 
 	ds_store_stat(S, &obj, &st);
@@ -649,21 +683,33 @@ END_TEST
 
 START_TEST(an_order_for_what_must_be_there_marks_it_lost)
 {
-	static const struct { ctl_order_type type; uint64_t size; } order_of[] = { { CTL_FENCE, 0 }, { CTL_TRUNCATE, 5 }, { CTL_EXTEND, 7 } };
-	ctl_order clone = { .type = CTL_CLONE, .number = 9, .object = { .fs = 1, .incarnation = 1 }, .source = { .ino = 2, .fs = 1, .incarnation = 1 }, .size = 1, .known = CTL_KNOWN | CTL_KNOWN_SOURCE };
-	ctl_change_args ch = { .instance_epoch = 1, .type = CTL_CHANGE_EXTEND, .object = { .fs = 1, .incarnation = 1 }, .epoch = 9 };
+	static const struct {
+		ctl_order_type type;
+		uint64_t size;
+	} order_of[] = {{CTL_FENCE, 0}, {CTL_TRUNCATE, 5}, {CTL_EXTEND, 7}};
+	ctl_order clone = {.type = CTL_CLONE,
+			   .number = 9,
+			   .object = {.fs = 1, .incarnation = 1},
+			   .source = {.ino = 2, .fs = 1, .incarnation = 1},
+			   .size = 1,
+			   .known = CTL_KNOWN | CTL_KNOWN_SOURCE};
+	ctl_change_args ch = {.instance_epoch = 1,
+			      .type = CTL_CHANGE_EXTEND,
+			      .object = {.fs = 1, .incarnation = 1},
+			      .epoch = 9};
 	ctl_change_res cr;
 	ctl_status res;
 
 	ck_assert_int_eq(touch(2), 0);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	for (uint64_t ino = 11; ino < 14; ino++) {
 		struct cap_object k = key(ino);
 		unsigned i = (unsigned)ino - 11;
 
 		clone.object.ino = ch.object.ino = ino;
 		lose(ino);
-		ck_assert_int_eq(known_order(order_of[i].type, ino, 1, order_of[i].size, 4), CTL_OK);
+		ck_assert_int_eq(known_order(order_of[i].type, ino, 1, order_of[i].size, 4),
+				 CTL_OK);
 		for (unsigned again = 0; again < 2; again++) {
 			/* Neither read, nor written, nor made. */
 			ck_assert_int_eq(lookup(ino, false), -ESTALE);
@@ -701,7 +747,7 @@ START_TEST(only_what_is_not_there_is_lost)
 	char path[256], other[300];
 	int fd;
 
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	ck_assert_int_eq(touch(1), 0);
 	ck_assert_int_eq(known_order(CTL_FENCE, 1, 1, 0, 4), CTL_OK);
 	ck_assert_int_eq(stat_of(1).status, CTL_OK);
@@ -723,9 +769,14 @@ START_TEST(only_what_is_not_there_is_lost)
 	ck_assert_int_eq(stat_of(1).status, CTL_NOENT);
 	ck_assert(!on_disk(1));
 	ck_assert_int_eq(access(other, F_OK), -1);
-	/* Truncated to nothing it need not have been there; and one that nobody knows of is made, as ever. */
+	/* Truncated to nothing it need not have been there; and one that nobody knows of is made,
+	 * as ever. */
 	for (uint64_t ino = 3; ino < 5; ino++) {
-		ctl_order o = { .type = CTL_TRUNCATE, .number = ino, .object = { .ino = ino, .fs = 1, .incarnation = 1 }, .known = ino == 3 ? CTL_KNOWN : 0, .size = ino == 3 ? 0 : 6 };
+		ctl_order o = {.type = CTL_TRUNCATE,
+			       .number = ino,
+			       .object = {.ino = ino, .fs = 1, .incarnation = 1},
+			       .known = ino == 3 ? CTL_KNOWN : 0,
+			       .size = ino == 3 ? 0 : 6};
 		ctl_status res;
 
 		ck_assert_int_eq(ds_store_orders(S, 1, &o, 1, &res), CTL_OK);
@@ -751,21 +802,22 @@ static void drain_job(struct ds_job *j)
 
 START_TEST(drain_waits_for_brackets_before_it_only)
 {
-	struct drainer d[3] = { 0 };
+	struct drainer d[3] = {0};
 
 	for (int i = 0; i < 3; i++) {
 		unsigned token = ds_write_begin(S), later;
 
 		d[i].dr_job.jb_run = drain_job;
 		ds_store_submit(S, DS_WORKER_ORDERS, &d[i].dr_job);
-		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 		ck_assert(!atomic_load(&d[i].dr_done));
 		later = ds_write_begin(S);
 		ds_write_end(S, token);
-		/* A writer that came later may be waited for, while it is there, by the second turn only. */
+		/* A writer that came later may be waited for, while it is there, by the second turn
+		 * only. */
 		ds_write_end(S, later);
 		for (int t = 0; t < 2000 && !atomic_load(&d[i].dr_done); t++)
-			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		ck_assert(atomic_load(&d[i].dr_done));
 	}
 }
@@ -802,7 +854,7 @@ static void fences_run(struct ds_job *j)
 
 static uint32_t epoch_of(uint64_t ino)
 {
-	ctl_object o = { .ino = ino, .fs = 1, .incarnation = 1 };
+	ctl_object o = {.ino = ino, .fs = 1, .incarnation = 1};
 	ctl_stat st;
 
 	ds_store_stat(S, &o, &st);
@@ -810,12 +862,16 @@ static uint32_t epoch_of(uint64_t ino)
 	return st.epoch;
 }
 
-/* The orders worker stands still, as in a long clone: fences and bars are done, and take none of its orders for done. */
+/* The orders worker stands still, as in a long clone: fences and bars are done, and take none of
+ * its orders for done. */
 START_TEST(fences_wait_for_no_order)
 {
-	ctl_order cut = { .type = CTL_TRUNCATE, .number = 9, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .epoch = 5 };
-	struct held h = { .hd_job.jb_run = held_run };
-	struct fences f = { .fs_job.jb_run = fences_run };
+	ctl_order cut = {.type = CTL_TRUNCATE,
+			 .number = 9,
+			 .object = {.ino = 1, .fs = 1, .incarnation = 1},
+			 .epoch = 5};
+	struct held h = {.hd_job.jb_run = held_run};
+	struct fences f = {.fs_job.jb_run = fences_run};
 	char path[256];
 	struct stat st;
 	ctl_status res;
@@ -826,9 +882,13 @@ START_TEST(fences_wait_for_no_order)
 	ck_assert_int_eq(touch(1), 0);
 	ds_store_submit(S, DS_WORKER_ORDERS, &h.hd_job);
 	sem_wait(&h.hd_begun);
-	f.fs_order[0] = (ctl_order){ .type = CTL_FENCE, .number = 10, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .epoch = 6 };
-	f.fs_order[1] = (ctl_order){ .type = CTL_FENCE, .object = { .ino = 2, .fs = 1, .incarnation = 1 }, .epoch = 7 };
-	f.fs_order[2] = (ctl_order){ .type = CTL_BAR_CLIENT, .number = 11, .client = 77 };
+	f.fs_order[0] = (ctl_order){.type = CTL_FENCE,
+				    .number = 10,
+				    .object = {.ino = 1, .fs = 1, .incarnation = 1},
+				    .epoch = 6};
+	f.fs_order[1] = (ctl_order){
+		.type = CTL_FENCE, .object = {.ino = 2, .fs = 1, .incarnation = 1}, .epoch = 7};
+	f.fs_order[2] = (ctl_order){.type = CTL_BAR_CLIENT, .number = 11, .client = 77};
 	ds_store_submit(S, DS_WORKER_FENCES, &f.fs_job);
 	sem_wait(&f.fs_done);
 	ck_assert_int_eq(f.fs_st, CTL_OK);
@@ -849,10 +909,14 @@ START_TEST(fences_wait_for_no_order)
 }
 END_TEST
 
-/* Its file cannot be opened, so nothing is stored: the server says so, and whoever comes to it later is told the epoch all the same. */
+/* Its file cannot be opened, so nothing is stored: the server says so, and whoever comes to it
+ * later is told the epoch all the same. */
 START_TEST(a_fence_that_is_not_stored_is_in_force)
 {
-	ctl_order fence = { .type = CTL_FENCE, .number = 3, .object = { .ino = 1, .fs = 1, .incarnation = 1 }, .epoch = 6 };
+	ctl_order fence = {.type = CTL_FENCE,
+			   .number = 3,
+			   .object = {.ino = 1, .fs = 1, .incarnation = 1},
+			   .epoch = 6};
 	char path[256], was[260];
 	ctl_status res;
 

@@ -1,4 +1,5 @@
-/* ds_volume_test.c - a store of several volumes: which folders it takes, where objects go and are found, a volume that fails. */
+/* ds_volume_test.c - a store of several volumes: which folders it takes, where objects go and are
+ * found, a volume that fails. */
 #include "tests/unit/ds_store.h"
 #include <dlfcn.h>
 #include <sodium.h>
@@ -12,9 +13,9 @@
 
 static struct {
 	_Atomic int dirfd, lockfd;
-	_Atomic int full; /* nothing can be made here */
+	_Atomic int full;   /* nothing can be made here */
 	_Atomic bool apart; /* no copy_file_range: the volumes are two file systems */
-} dead = { .dirfd = -1, .lockfd = -1, .full = -1 };
+} dead = {.dirfd = -1, .lockfd = -1, .full = -1};
 
 int openat(int fd, const char *path, int flags, ...)
 {
@@ -82,7 +83,8 @@ ssize_t copy_file_range(int in, off64_t *at, int out, off64_t *off, size_t n, un
 	static ssize_t (*real)(int, off64_t *, int, off64_t *, size_t, unsigned);
 
 	if (!real)
-		real = (ssize_t(*)(int, off64_t *, int, off64_t *, size_t, unsigned))dlsym(RTLD_NEXT, "copy_file_range");
+		real = (ssize_t(*)(int, off64_t *, int, off64_t *, size_t, unsigned))dlsym(
+			RTLD_NEXT, "copy_file_range");
 	if (atomic_load(&dead.apart)) {
 		errno = EXDEV;
 		return -1;
@@ -94,7 +96,7 @@ static void die(struct ds_vol *v)
 {
 	atomic_store(&dead.dirfd, v->v_dirfd);
 	atomic_store(&dead.lockfd, v->v_lockfd);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 }
 
 static void live(void)
@@ -128,7 +130,8 @@ static void folders(const char *names)
 	while (*names) {
 		size_t n = strcspn(names, " ");
 
-		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s/%.*s", at ? ", " : "", dir, (int)n, names);
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s/%.*s", at ? ", " : "",
+				       dir, (int)n, names);
 		names += n + (names[n] == ' ');
 	}
 	opts.so_dir = list;
@@ -197,7 +200,8 @@ static void put_at(uint64_t ino, unsigned vol, const char *text)
 
 	ck_assert_int_eq(make_at(ino, vol, &o), 0);
 	ck_assert_ptr_eq(o->ob_vol, S->s_vol[vol]);
-	ck_assert_int_eq(do_rw(o, true, 0, (void *)text, (uint32_t)strlen(text)), (int)strlen(text));
+	ck_assert_int_eq(do_rw(o, true, 0, (void *)text, (uint32_t)strlen(text)),
+			 (int)strlen(text));
 	ds_obj_put(o);
 }
 
@@ -231,7 +235,7 @@ static bool on_disk(unsigned vol, uint64_t ino)
 
 static ctl_object object(uint64_t ino)
 {
-	return (ctl_object){ .ino = ino, .fs = 1, .incarnation = 1 };
+	return (ctl_object){.ino = ino, .fs = 1, .incarnation = 1};
 }
 
 static ctl_status order_at(uint64_t instance, ctl_order o)
@@ -241,9 +245,10 @@ static ctl_status order_at(uint64_t instance, ctl_order o)
 	return st ? st : res;
 }
 
-static ctl_status delete(uint64_t ino, uint64_t number)
+static ctl_status delete (uint64_t ino, uint64_t number)
 {
-	return order_at(1, (ctl_order){ .type = CTL_DELETE, .number = number, .object = object(ino) });
+	return order_at(1,
+			(ctl_order){.type = CTL_DELETE, .number = number, .object = object(ino)});
 }
 
 /* Out of memory, so that it is looked for on the disks. */
@@ -262,7 +267,9 @@ START_TEST(one_folder_keeps_its_format)
 	ck_assert_int_eq(opened("single"), 0);
 	ck_assert_int_eq(touch(7), 0);
 	id = ds_store_identity(S);
-	shell("grep -qx version=1 %s/single/identity && test ! -e %s/single/volumes -a ! -e %s/single/marks", dir, dir, dir);
+	shell("grep -qx version=1 %s/single/identity && test ! -e %s/single/volumes -a ! -e "
+	      "%s/single/marks",
+	      dir, dir, dir);
 	/* It becomes the home of several, and its objects stay. */
 	ck_assert_int_eq(opened("single more"), 0);
 	ck_assert_int_eq(memcmp(ds_store_identity(S).id_uuid, id.id_uuid, DS_UUID_LEN), 0);
@@ -391,14 +398,16 @@ static void set_free(unsigned vol, uint64_t bytes)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	atomic_store(&S->s_vol[vol]->v_free, bytes);
-	atomic_store(&S->s_vol[vol]->v_free_ms, (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000);
+	atomic_store(&S->s_vol[vol]->v_free_ms,
+		     (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000);
 }
 
 START_TEST(new_objects_go_where_there_is_room)
 {
-	unsigned n[3] = { 0 };
+	unsigned n[3] = {0};
 
-	/* Three to one, and one with less than 64 MiB: 600 of 800 are expected in the first, with a deviation of 12. */
+	/* Three to one, and one with less than 64 MiB: 600 of 800 are expected in the first, with a
+	 * deviation of 12. */
 	for (uint64_t ino = 1; ino <= 800; ino++) {
 		set_free(0, 300ull << 30);
 		set_free(1, 100ull << 30);
@@ -439,7 +448,7 @@ END_TEST
 
 START_TEST(objects_are_found_after_a_restart_in_any_order_of_folders)
 {
-	char text[3][20] = { "zero", "one", "two" };
+	char text[3][20] = {"zero", "one", "two"};
 
 	for (unsigned i = 0; i < 60; i++)
 		put_at(100 + i, i % 3, text[i % 3]);
@@ -457,7 +466,7 @@ END_TEST
 
 START_TEST(lists_go_through_all_volumes)
 {
-	static const unsigned pages[] = { 1, 7, 20, 64 };
+	static const unsigned pages[] = {1, 7, 20, 64};
 	enum { N = 60 };
 
 	for (unsigned i = 0; i < N; i++)
@@ -465,12 +474,13 @@ START_TEST(lists_go_through_all_volumes)
 	ck_assert_int_eq(ds_store_set_cluster(S, S->s_id.id_uuid, 1), 0);
 	for (unsigned p = 0; p < 4; p++) {
 		uint8_t cookie[64];
-		unsigned len = 0, n, seen[N] = { 0 }, rounds = 0;
+		unsigned len = 0, n, seen[N] = {0}, rounds = 0;
 
 		do {
 			ctl_list_entry e[64];
 
-			ck_assert_int_eq(ds_store_list(S, cookie, len, pages[p], e, &n, cookie, &len), 0);
+			ck_assert_int_eq(
+				ds_store_list(S, cookie, len, pages[p], e, &n, cookie, &len), 0);
 			for (unsigned i = 0; i < n; i++) {
 				ck_assert_uint_lt(e[i].object.ino - 100, N);
 				seen[e[i].object.ino - 100]++;
@@ -497,8 +507,8 @@ START_TEST(a_delete_reaches_every_volume_and_holds)
 
 	put_at(10, 0, "x");
 	put_at(11, 2, "x");
-	ck_assert_int_eq(delete(10, 1), CTL_OK);
-	ck_assert_int_eq(delete(11, 2), CTL_OK);
+	ck_assert_int_eq(delete (10, 1), CTL_OK);
+	ck_assert_int_eq(delete (11, 2), CTL_OK);
 	ck_assert(!on_disk(0, 10) && !on_disk(2, 11));
 	/* The disk forgot it. */
 	objpath(&k, path);
@@ -553,16 +563,16 @@ START_TEST(a_volume_that_fails_takes_nobody_with_it)
 	}
 	ck_assert_int_eq(lookup(OTHERS + 50, false), -ENOENT);
 	/* Deletes of what is elsewhere are done; of what may be there not. */
-	ck_assert_int_eq(delete(12, 1), CTL_OK);
-	ck_assert_int_eq(delete(11, 2), CTL_IO);
-	ck_assert_int_eq(delete(OTHERS + 60, 3), CTL_OK);
+	ck_assert_int_eq(delete (12, 1), CTL_OK);
+	ck_assert_int_eq(delete (11, 2), CTL_IO);
+	ck_assert_int_eq(delete (OTHERS + 60, 3), CTL_OK);
 	ck_assert_uint_eq(ds_store_verifier(S), verifier);
 	/* It works again. */
 	live();
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	atomic_store(&v->v_health.h_again_ms, 0);
 	until_failing(v, false);
-	ck_assert_int_eq(delete(11, 2), CTL_OK);
+	ck_assert_int_eq(delete (11, 2), CTL_OK);
 	ck_assert_int_eq(lookup(11, true), -ESTALE);
 	ck_assert_str_eq(text_of(20), "twenty");
 	ck_assert_int_eq(lookup(15, true), 0);
@@ -581,7 +591,7 @@ START_TEST(a_home_that_fails_has_no_room)
 	ck_assert_uint_gt(capacity, 0);
 	live();
 	atomic_store(&S->s_home->v_health.h_again_ms, 0);
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	until_failing(S->s_home, false);
 }
 END_TEST
@@ -611,13 +621,15 @@ END_TEST
 START_TEST(no_tombstone_goes_while_a_volume_cannot_be_synced)
 {
 	put_at(10, 2, "x");
-	ck_assert_int_eq(delete(10, 1), CTL_OK);
+	ck_assert_int_eq(delete (10, 1), CTL_OK);
 	opts.so_tomb_keep_ms = 600000;
 	/* It is over, and the next segment would not have it. */
 	S->s_journal.j_oldest->t_expires_ns = 0;
 	die(S->s_vol[2]);
 	S->s_journal.j_broken = true;
-	ck_assert_int_eq(order_at(2, (ctl_order){ .type = CTL_BAR_CLIENT, .number = 2, .client = 33 }), CTL_OK);
+	ck_assert_int_eq(
+		order_at(2, (ctl_order){.type = CTL_BAR_CLIENT, .number = 2, .client = 33}),
+		CTL_OK);
 	live();
 	forget();
 	ck_assert(ds_store_barred(S, 33));
@@ -668,14 +680,18 @@ START_TEST(marks_that_are_torn_are_those_of_before_or_all)
 	closed();
 	/* The sector that was written last. */
 	for (unsigned k = 0; k < 2; k++)
-		shell("cp %s/a/marks %s/marks.%u && printf xxxx | dd of=%s/marks.%u bs=1 seek=%u conv=notrunc 2>/dev/null", dir, dir, k, dir, k, k * 4096 + 30);
+		shell("cp %s/a/marks %s/marks.%u && printf xxxx | dd of=%s/marks.%u bs=1 seek=%u "
+		      "conv=notrunc 2>/dev/null",
+		      dir, dir, k, dir, k, k * 4096 + 30);
 	for (unsigned k = 0; k < 2; k++) {
 		shell("cp %s/marks.%u %s/a/marks", dir, k, dir);
 		ck_assert_int_eq(try_open(err), 0);
 		ck_assert_uint_ge(high(1), 5000);
 		closed();
 	}
-	shell("printf xxxx | dd of=%s/a/marks bs=1 seek=30 conv=notrunc 2>/dev/null; printf xxxx | dd of=%s/a/marks bs=1 seek=4126 conv=notrunc 2>/dev/null", dir, dir);
+	shell("printf xxxx | dd of=%s/a/marks bs=1 seek=30 conv=notrunc 2>/dev/null; printf xxxx | "
+	      "dd of=%s/a/marks bs=1 seek=4126 conv=notrunc 2>/dev/null",
+	      dir, dir);
 	ck_assert_int_eq(try_open(err), 0);
 	ck_assert_uint_eq(high(1), UINT64_MAX);
 	ds_obj_put(written(OTHERS));
@@ -687,9 +703,16 @@ END_TEST
 
 /* ---- from one volume to another ---- */
 
-static ctl_status clone_order(uint64_t from, uint64_t to, uint64_t number, uint64_t at, uint64_t size)
+static ctl_status clone_order(uint64_t from, uint64_t to, uint64_t number, uint64_t at,
+			      uint64_t size)
 {
-	return order_at(7, (ctl_order){ .type = CTL_CLONE, .number = number, .object = object(to), .epoch = 3, .size = size, .source = object(from), .offset = at });
+	return order_at(7, (ctl_order){.type = CTL_CLONE,
+				       .number = number,
+				       .object = object(to),
+				       .epoch = 3,
+				       .size = size,
+				       .source = object(from),
+				       .offset = at});
 }
 
 /* That a clone is one, where there are reflinks: tests/wire/volumes_test.py. */
@@ -732,7 +755,11 @@ START_TEST(a_target_made_anew_is_in_one_volume_with_its_times_and_fence)
 	uint64_t count;
 
 	put_at(11, 2, "target");
-	ck_assert_int_eq(order_at(1, (ctl_order){ .type = CTL_FENCE, .number = 4, .object = object(11), .epoch = 9 }), CTL_OK);
+	ck_assert_int_eq(order_at(1, (ctl_order){.type = CTL_FENCE,
+						 .number = 4,
+						 .object = object(11),
+						 .epoch = 9}),
+			 CTL_OK);
 	ck_assert_int_eq(make_at(11, 0, &o), 0);
 	ck_assert_ptr_eq(o->ob_vol, S->s_vol[2]);
 	ck_assert_int_eq(ds_obj_count(o, &was, &count), 0); /* so that it is told, and stays */
@@ -757,7 +784,7 @@ END_TEST
 
 static ctl_status fence(uint64_t ino, uint32_t epoch)
 {
-	ctl_order o = { .type = CTL_FENCE, .number = 1, .object = object(ino), .epoch = epoch };
+	ctl_order o = {.type = CTL_FENCE, .number = 1, .object = object(ino), .epoch = epoch};
 	ctl_status res = CTL_INVAL, st = ds_store_fences(S, 7, &o, 1, &res);
 
 	return st == CTL_OK ? res : st;
@@ -775,7 +802,8 @@ static uint32_t epoch_of(uint64_t ino)
 	return epoch;
 }
 
-/* The old file is gone, the new one does not come, and the daemon ends there: the metadata server orders the clone again, and no fence that was confirmed. */
+/* The old file is gone, the new one does not come, and the daemon ends there: the metadata server
+ * orders the clone again, and no fence that was confirmed. */
 START_TEST(a_fence_outlives_a_clone_that_is_cut_short)
 {
 	S->s_clone_block = 4096;
@@ -802,8 +830,12 @@ END_TEST
 
 START_TEST(a_copy_goes_from_one_volume_to_another)
 {
-	ctl_span sp = { .length = 6 };
-	ctl_change_args a = { .instance_epoch = 7, .type = CTL_CHANGE_COPY, .object = object(11), .source = object(10), .total = 6 };
+	ctl_span sp = {.length = 6};
+	ctl_change_args a = {.instance_epoch = 7,
+			     .type = CTL_CHANGE_COPY,
+			     .object = object(11),
+			     .source = object(10),
+			     .total = 6};
 	ctl_change_res res;
 
 	put_at(10, 1, "source");
@@ -820,7 +852,8 @@ END_TEST
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_volume");
-	TCase *t = tcase_create("folders"), *o = tcase_create("objects"), *f = tcase_create("failing");
+	TCase *t = tcase_create("folders"), *o = tcase_create("objects"),
+	      *f = tcase_create("failing");
 
 	tcase_add_checked_fixture(t, volumes_setup, volumes_teardown);
 	tcase_set_timeout(t, 60);

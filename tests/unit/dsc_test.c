@@ -1,4 +1,5 @@
-/* dsc_test.c - what others see of a data server while it changes, comes and goes: one state of it, never parts of two, and nothing older than what they have seen. */
+/* dsc_test.c - what others see of a data server while it changes, comes and goes: one state of it,
+ * never parts of two, and nothing older than what they have seen. */
 #include "base/clock.h"
 #include "mds/dataserver/dsc_int.h"
 #include "tests/unit/unit.h"
@@ -129,7 +130,8 @@ static void *reader(void *arg)
 			seen_dead += dsc_dead(D, id);
 			reads++;
 		}
-		/* Of the one that is forgotten and comes back under another number: it is what its number says, or it is not there. */
+		/* Of the one that is forgotten and comes back under another number: it is what its
+		 * number says, or it is not there. */
 		for (uint32_t id = SERVERS + 1; id <= DSC_MAX; id++) {
 			struct dsc_server sv;
 

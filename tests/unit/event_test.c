@@ -107,7 +107,8 @@ START_TEST(what_is_told_is_read)
 	ck_assert_str_eq(s.e.e_subject, "ds4");
 	ck_assert_int_eq(s.e.e_kind, EV_DS_DEAD);
 	ck_assert_int_gt(s.e.e_sec, 1000000000);
-	/* Whoever has read up to one gets what is committed later, also where it was told before. */
+	/* Whoever has read up to one gets what is committed later, also where it was told
+	 * before. */
 	ck_assert_uint_eq(all(s.first).n, 1);
 	ck_assert_uint_eq(all(s.last).n, 0);
 }

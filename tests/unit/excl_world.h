@@ -299,8 +299,9 @@ static void m_submit(struct kv *kv, struct kv_op *op)
 }
 
 /* Nothing is lost. */
-static int m_ask_lost(const struct file_env *fe, struct loop *loop, uint64_t ino, uint16_t incarnation,
-		      const struct lo_map *map, void (*then)(void *arg, uint64_t objects), void *arg)
+static int m_ask_lost(const struct file_env *fe, struct loop *loop, uint64_t ino,
+		      uint16_t incarnation, const struct lo_map *map,
+		      void (*then)(void *arg, uint64_t objects), void *arg)
 {
 	(void)fe;
 	(void)loop;

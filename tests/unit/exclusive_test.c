@@ -242,9 +242,8 @@ static void stale_committed(struct kv_op *op, int err)
 	c->stage = OVER;
 }
 
-static const enum excl_how how_of[KINDS] = {[K_WRITES] = EXCL_WRITES,
-					    [K_LAYOUTS] = EXCL_LAYOUTS,
-					    [K_ALL] = EXCL_ALL};
+static const enum excl_how how_of[KINDS] = {
+	[K_WRITES] = EXCL_WRITES, [K_LAYOUTS] = EXCL_LAYOUTS, [K_ALL] = EXCL_ALL};
 
 static void caller_begin(struct caller *c)
 {

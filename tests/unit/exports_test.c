@@ -1,4 +1,5 @@
-/* Exports: the file, who meets which rule, and what a view makes of handles and names; and questions that block (base/ask.h). */
+/* Exports: the file, who meets which rule, and what a view makes of handles and names; and
+ * questions that block (base/ask.h). */
 #include "base/ask.h"
 #include "mds/export/exp.h"
 #include "tests/unit/unit.h"
@@ -36,7 +37,10 @@ static void addr_of(const char *text, uint8_t addr[16])
 	uint16_t port;
 
 	ss.ss_family = strchr(text, ':') ? AF_INET6 : AF_INET;
-	ck_assert_int_eq(inet_pton(ss.ss_family, text, ss.ss_family == AF_INET ? (void *)&v4->sin_addr : (void *)&v6->sin6_addr), 1);
+	ck_assert_int_eq(
+		inet_pton(ss.ss_family, text,
+			  ss.ss_family == AF_INET ? (void *)&v4->sin_addr : (void *)&v6->sin6_addr),
+		1);
 	ck_assert(exp_addr(&ss, addr, &port));
 }
 
@@ -59,7 +63,8 @@ START_TEST(what_is_not_said_is_the_safe_choice)
 	struct exp_table *t = parse("export \"/a\" { client \"*\" { } }");
 	const struct exp_rule *r = t->t_exp[0].e_rule;
 
-	ck_assert(r->r_ro && r->r_privileged && r->r_squash == EXP_SQUASH_ROOT && r->r_layouts == EXP_LAYOUTS_AUTO && r->r_tls == EXP_TLS_NONE);
+	ck_assert(r->r_ro && r->r_privileged && r->r_squash == EXP_SQUASH_ROOT &&
+		  r->r_layouts == EXP_LAYOUTS_AUTO && r->r_tls == EXP_TLS_NONE);
 	ck_assert_uint_eq(r->r_anon_uid, EXP_NOBODY);
 	ck_assert(r->r_nsec == 1 && r->r_sec[0] == EXP_SYS);
 	ck_assert(!t->t_exp[0].e_create);
@@ -76,13 +81,19 @@ END_TEST
 
 START_TEST(a_client_begins_with_what_its_export_says)
 {
-	struct exp_table *t = parse("export \"/a\" { access = rw squash = all anon_uid = 5 anon_gid = 4294967294 sec = {krb5p, sys, krb5p} tls = mtls layouts = yes\n"
-				    " client \"10.0.0.1\" { } client \"*\" { squash = none sec = {none} anon_uid = 7 access = ro } }");
+	struct exp_table *t =
+		parse("export \"/a\" { access = rw squash = all anon_uid = 5 anon_gid = 4294967294 "
+		      "sec = {krb5p, sys, krb5p} tls = mtls layouts = yes\n"
+		      " client \"10.0.0.1\" { } client \"*\" { squash = none sec = {none} anon_uid "
+		      "= 7 access = ro } }");
 	const struct exp_rule *r = t->t_exp[0].e_rule;
 
-	ck_assert(!r[0].r_ro && r[0].r_squash == EXP_SQUASH_ALL && r[0].r_anon_uid == 5 && r[0].r_anon_gid == UINT32_MAX - 1 && r[0].r_tls == EXP_TLS_MUTUAL);
-	ck_assert(r[0].r_nsec == 2 && r[0].r_sec[0] == EXP_KRB5P && r[0].r_sec[1] == EXP_SYS && r[0].r_layouts == EXP_LAYOUTS_YES);
-	ck_assert(r[1].r_ro && r[1].r_squash == EXP_SQUASH_NO && r[1].r_anon_uid == 7 && r[1].r_nsec == 1 && r[1].r_sec[0] == EXP_NONE);
+	ck_assert(!r[0].r_ro && r[0].r_squash == EXP_SQUASH_ALL && r[0].r_anon_uid == 5 &&
+		  r[0].r_anon_gid == UINT32_MAX - 1 && r[0].r_tls == EXP_TLS_MUTUAL);
+	ck_assert(r[0].r_nsec == 2 && r[0].r_sec[0] == EXP_KRB5P && r[0].r_sec[1] == EXP_SYS &&
+		  r[0].r_layouts == EXP_LAYOUTS_YES);
+	ck_assert(r[1].r_ro && r[1].r_squash == EXP_SQUASH_NO && r[1].r_anon_uid == 7 &&
+		  r[1].r_nsec == 1 && r[1].r_sec[0] == EXP_NONE);
 	exp_put(t);
 }
 END_TEST
@@ -98,11 +109,13 @@ START_TEST(bad_files_are_told_with_their_line)
 	refused("export \"/a\" {\n client \"ho st,b/d\" { } }", "f:2: ", "b/d");
 	refused("export \"/a\" {\n client \" , \" { } }", "f:2: ", "expected patterns");
 	refused("export \"/a\" {\n client \"*\" { access = maybe } }", "f:2: ", "rw|ro");
-	refused("export \"/a\" {\n\n client \"*\" { anon_uid = 4294967295 } }", "f:3: ", "4294967294");
+	refused("export \"/a\" {\n\n client \"*\" { anon_uid = 4294967295 } }",
+		"f:3: ", "4294967294");
 	refused("export \"/a\" {\n client \"*\" { anon_uid = -2 } }", "f:2: ", "-2");
 	refused("export \"/a\" {\n client \"*\" { id = 2 } }", "f:2: ", "id");
 	refused("export \"/a\" {\n client \"*\" { sec = {sys, des} } }", "f:2: ", "des");
-	refused("# one\n/* two\n three */\nexport \"/a\" { squish = root client \"*\" { } }", "f:4: ", "squish");
+	refused("# one\n/* two\n three */\nexport \"/a\" { squish = root client \"*\" { } }",
+		"f:4: ", "squish");
 	refused("exports \"/a\" { }", "f:1: ", "exports");
 	refused("export \"a\" { client \"*\" { } }", "f:1: ", "absolute path");
 	refused("export \"/a/\" { client \"*\" { } }", "f:1: ", "absolute path");
@@ -111,21 +124,28 @@ START_TEST(bad_files_are_told_with_their_line)
 	refused("export \"/a\" { }", "f:1: ", "no client may use it");
 	refused("", "f:1: ", "no export");
 	refused("export \"/a\" { client \"*\" { }", "f: ", "not closed");
-	refused("export \"/a\" { id = 5 client \"*\" { } } export \"/b\" { id = 5 client \"*\" { } }", "f:1: ", "same id 5");
+	refused("export \"/a\" { id = 5 client \"*\" { } } export \"/b\" { id = 5 client \"*\" { } "
+		"}",
+		"f:1: ", "same id 5");
 	refused("export \"/a\" { id = 0 client \"*\" { } }", "f:1: ", "id 0");
-	refused("export \"/a\" { client \"*\" { } } export \"/a\" { client \"*\" { } }", "f:1: ", "/a");
+	refused("export \"/a\" { client \"*\" { } } export \"/a\" { client \"*\" { } }",
+		"f:1: ", "/a");
 	for (int i = 0; i <= EXP_MAX; i++)
-		snprintf(many + strlen(many), sizeof(many) - strlen(many), "export \"/e%d\" { id = %d client \"*\" { } }\n", i, i + 1);
+		snprintf(many + strlen(many), sizeof(many) - strlen(many),
+			 "export \"/e%d\" { id = %d client \"*\" { } }\n", i, i + 1);
 	refused(many, "f:65: ", "more than 64");
-	ck_assert_int_lt(exp_read("/nonexistent/file", &(struct exp_table *){NULL}, err, sizeof(err)), 0);
+	ck_assert_int_lt(
+		exp_read("/nonexistent/file", &(struct exp_table *){NULL}, err, sizeof(err)), 0);
 	ck_assert_ptr_nonnull(strstr(err, "/nonexistent/file"));
 }
 END_TEST
 
 START_TEST(the_first_pattern_that_is_met_decides)
 {
-	struct exp_table *t = parse("export \"/a\" {\n"
-				    " client \"10.1.2.3\" { }\n client \"10.1.0.0/17, fd00:0:0:8000::/49\" { }\n client \"10.0.0.0/8\" { }\n client \"fd00::/16 192.0.2.0/31\" { }\n}");
+	struct exp_table *t =
+		parse("export \"/a\" {\n"
+		      " client \"10.1.2.3\" { }\n client \"10.1.0.0/17, fd00:0:0:8000::/49\" { }\n "
+		      "client \"10.0.0.0/8\" { }\n client \"fd00::/16 192.0.2.0/31\" { }\n}");
 
 	ck_assert_int_eq(meets(t, "10.1.2.3", NULL), 0);
 	ck_assert_int_eq(meets(t, "10.1.2.4", NULL), 1);
@@ -148,7 +168,8 @@ END_TEST
 
 START_TEST(names_count_only_as_they_are_answered)
 {
-	struct exp_table *t = parse("export \"/a\" { client \"host.example @group\" { } client \"*.lab\" { } client \"10.0.0.0/8\" { } }");
+	struct exp_table *t = parse("export \"/a\" { client \"host.example @group\" { } client "
+				    "\"*.lab\" { } client \"10.0.0.0/8\" { } }");
 	uint8_t match[1] = {0};
 
 	ck_assert_uint_eq(t->t_nnames, 3);
@@ -169,7 +190,9 @@ END_TEST
 
 START_TEST(a_name_that_is_not_known_matters_before_the_first_section_that_is_met)
 {
-	struct exp_table *t = parse("export \"/a\" { client \"10.1.0.0/16\" { } client \"a.test 10.2.0.0/16\" { } client \"b.test\" { } client \"10.0.0.0/8\" { } }");
+	struct exp_table *t =
+		parse("export \"/a\" { client \"10.1.0.0/16\" { } client \"a.test 10.2.0.0/16\" { "
+		      "} client \"b.test\" { } client \"10.0.0.0/8\" { } }");
 	uint8_t match[1] = {0};
 
 	ck_assert_int_eq(meets(t, "10.3.0.1", NULL), -2);
@@ -189,8 +212,11 @@ END_TEST
 
 START_TEST(numbers_come_from_paths_not_from_places)
 {
-	struct exp_table *a = parse("export \"/a\" { client \"*\" { } } export \"/b/c\" { client \"*\" { } } export \"/\" { client \"*\" { } }");
-	struct exp_table *b = parse("export \"/\" { client \"*\" { } } export \"/b/c\" { client \"*\" { } } export \"/x\" { client \"*\" { } } export \"/a\" { client \"*\" { } }");
+	struct exp_table *a = parse("export \"/a\" { client \"*\" { } } export \"/b/c\" { client "
+				    "\"*\" { } } export \"/\" { client \"*\" { } }");
+	struct exp_table *b =
+		parse("export \"/\" { client \"*\" { } } export \"/b/c\" { client \"*\" { } } "
+		      "export \"/x\" { client \"*\" { } } export \"/a\" { client \"*\" { } }");
 
 	ck_assert_uint_eq(a->t_exp[0].e_id, b->t_exp[3].e_id);
 	ck_assert_uint_eq(a->t_exp[1].e_id, b->t_exp[1].e_id);
@@ -262,10 +288,12 @@ static uint64_t ino_of(const char *path)
 
 START_TEST(what_hangs_on_a_name_that_is_not_known_is_neither_there_nor_not)
 {
-	struct exp_table *t = parse("export \"/out/in/deep\" { create = yes id = 3 client \"a.test\" { } client \"*\" { } }\n"
-				    "export \"/out\" { create = yes id = 2 client \"10.0.0.1\" { } }\n"
-				    "export \"/named\" { create = yes id = 5 client \"a.test\" { } }\n"
-				    "export \"/\" { id = 9 client \"10.0.0.3\" { } }\n");
+	struct exp_table *t =
+		parse("export \"/out/in/deep\" { create = yes id = 3 client \"a.test\" { } client "
+		      "\"*\" { } }\n"
+		      "export \"/out\" { create = yes id = 2 client \"10.0.0.1\" { } }\n"
+		      "export \"/named\" { create = yes id = 5 client \"a.test\" { } }\n"
+		      "export \"/\" { id = 9 client \"10.0.0.3\" { } }\n");
 	struct exp_view *one, *two;
 	uint64_t out, in, deepest, named;
 	uint8_t secs[EXP_SECS];
@@ -303,9 +331,10 @@ END_TEST
 
 START_TEST(a_view_shows_what_leads_to_its_exports)
 {
-	struct exp_table *t = parse("export \"/out/in/deep\" { create = yes id = 3 client \"10.0.0.1 10.0.0.2\" { } }\n"
-				    "export \"/out\" { create = yes id = 2 client \"10.0.0.1\" { } }\n"
-				    "export \"/\" { id = 9 client \"10.0.0.3\" { } }\n");
+	struct exp_table *t = parse(
+		"export \"/out/in/deep\" { create = yes id = 3 client \"10.0.0.1 10.0.0.2\" { } }\n"
+		"export \"/out\" { create = yes id = 2 client \"10.0.0.1\" { } }\n"
+		"export \"/\" { id = 9 client \"10.0.0.3\" { } }\n");
 	struct exp_view *both, *deep, *root;
 	uint64_t out, in, deepest;
 	struct kv_txn *txn;
@@ -343,7 +372,8 @@ START_TEST(a_view_shows_what_leads_to_its_exports)
 	ck_assert_ptr_eq(exp_up(both, &both->v_grant[0], deepest, in, ns, txn), &both->v_grant[1]);
 	ck_assert_ptr_eq(exp_up(deep, &deep->v_grant[0], deepest, in, ns, txn), &deep->v_pseudo);
 	ck_assert_ptr_eq(exp_up(both, &both->v_grant[1], in, out, ns, txn), &both->v_grant[1]);
-	ck_assert_ptr_eq(exp_up(both, &both->v_grant[1], out, NS_ROOT_INO, ns, txn), &both->v_pseudo);
+	ck_assert_ptr_eq(exp_up(both, &both->v_grant[1], out, NS_ROOT_INO, ns, txn),
+			 &both->v_pseudo);
 	/* A directory that lies outside by now does not lead there. */
 	ck_assert_ptr_null(exp_up(both, &both->v_grant[0], 4711, in, ns, txn));
 	kv_read_end(txn);
@@ -356,14 +386,16 @@ END_TEST
 
 START_TEST(what_a_connection_has_decides_with_what_it_may_come)
 {
-	struct exp_table *t = parse("export \"/\" { sec = {sys, krb5, none, krb5p} client \"*\" { } }");
+	struct exp_table *t =
+		parse("export \"/\" { sec = {sys, krb5, none, krb5p} client \"*\" { } }");
 	uint8_t a[16] = {0}, out[EXP_SECS];
 	struct exp_view *v;
 
 	ck_assert_int_eq(kv_run_sync(kv, resolve, t), 0);
 	ck_assert(t->t_plain);
 	v = exp_view_new(t, a, 1023, EXP_TLS_NONE, NULL);
-	ck_assert_uint_eq(v->v_grant[0].g_ok, 1 << EXP_SYS | 1 << EXP_NONE | 1 << EXP_KRB5 | 1 << EXP_KRB5P);
+	ck_assert_uint_eq(v->v_grant[0].g_ok,
+			  1 << EXP_SYS | 1 << EXP_NONE | 1 << EXP_KRB5 | 1 << EXP_KRB5P);
 	exp_view_put(v);
 	v = exp_view_new(t, a, 1024, EXP_TLS_NONE, NULL);
 	ck_assert_uint_eq(v->v_grant[0].g_ok, 1 << EXP_KRB5 | 1 << EXP_KRB5P);

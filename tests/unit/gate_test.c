@@ -1,7 +1,7 @@
 /*
- * gate_test.c - the numbers of joins (mds/dataserver/gate.c): whoever dies at whatever moment of a join,
- * nobody is said to have been put back; and who was put back to before a join that both sides have
- * is found out.
+ * gate_test.c - the numbers of joins (mds/dataserver/gate.c): whoever dies at whatever moment of a
+ * join, nobody is said to have been put back; and who was put back to before a join that both sides
+ * have is found out.
  *
  * A model: what the metadata server's store has of a data server, and what that one's has. Each
  * step of a join may be the last before either side dies. A store that is put back has what it had

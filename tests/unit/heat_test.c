@@ -104,7 +104,8 @@ START_TEST(what_was_told_counts_once)
 	ck_assert_uint_eq(told(5, 1000, false), 0);
 	ck_assert_uint_eq(told(5, 1500, true), 500);
 	ck_assert_uint_eq(told(5, 300, false), 300); /* another layout */
-	/* Far more than are remembered, and none comes back: whose sums were forgotten is not counted anew. */
+	/* Far more than are remembered, and none comes back: whose sums were forgotten is not
+	 * counted anew. */
 	for (unsigned i = 0; i < MANY; i++)
 		first += told(1000 + i, 1, false);
 	for (unsigned i = 0; i < MANY; i++)
@@ -112,7 +113,8 @@ START_TEST(what_was_told_counts_once)
 	ck_assert_uint_ge(first, 4000);
 	ck_assert_uint_le(first, 4096);
 	ck_assert_uint_eq(again, 0);
-	/* They come back, one after the other: each counts, but for those that take a place first. */
+	/* They come back, one after the other: each counts, but for those that take a place
+	 * first. */
 	for (unsigned i = 0; i < MANY; i++)
 		again += told(1000000 + i, 1, true);
 	ck_assert_uint_ge(again, MANY - 4096);

@@ -1,4 +1,5 @@
-/* Ids of clients, sessions and states (docs/formats.md): permutations with exact inverses, which tell nothing of one another. */
+/* Ids of clients, sessions and states (docs/formats.md): permutations with exact inverses, which
+ * tell nothing of one another. */
 #include "mds/state/ids.h"
 #include "tests/unit/unit.h"
 #include <sodium.h>
@@ -67,17 +68,21 @@ END_TEST
 START_TEST(a_state_is_known_by_its_id)
 {
 	for (uint64_t i = 0; i < MANY; i++) {
-		struct st_id_state was = {0x80000001u + (uint32_t)i, (uint8_t)(1 + i % 5), 0xffffffffffull - i, (uint16_t)(65535 - i % 65536)}, is;
+		struct st_id_state was = {0x80000001u + (uint32_t)i, (uint8_t)(1 + i % 5),
+					  0xffffffffffull - i, (uint16_t)(65535 - i % 65536)},
+				   is;
 		uint8_t other[NFS4_OTHER_SIZE];
 
 		st_id_state_put(&ids, &was, other);
 		st_id_state_get(&ids, other, &is);
-		ck_assert(is.is_epoch == was.is_epoch && is.is_kind == was.is_kind && is.is_count == was.is_count && is.is_shard == was.is_shard);
+		ck_assert(is.is_epoch == was.is_epoch && is.is_kind == was.is_kind &&
+			  is.is_count == was.is_count && is.is_shard == was.is_shard);
 	}
 }
 END_TEST
 
-/* Of neighbours, half of the bits are others, nearly: in all together as exactly as so many coins fall. */
+/* Of neighbours, half of the bits are others, nearly: in all together as exactly as so many coins
+ * fall. */
 START_TEST(neighbours_have_nothing_in_common)
 {
 	uint64_t client = 0, session = 0, state = 0;
@@ -101,7 +106,8 @@ START_TEST(neighbours_have_nothing_in_common)
 }
 END_TEST
 
-/* Another key, cluster, file system or incarnation; a client's id is no stateid's, nor what others are told of it. */
+/* Another key, cluster, file system or incarnation; a client's id is no stateid's, nor what others
+ * are told of it. */
 START_TEST(no_other_store_has_the_same)
 {
 	uint64_t mine = st_id_client(&ids, 1, 1);
@@ -133,7 +139,10 @@ END_TEST
 
 int main(void)
 {
-	const TTest *const tests[] = {what_is_hidden_is_shown_again, two_never_become_one, a_state_is_known_by_its_id, neighbours_have_nothing_in_common, no_other_store_has_the_same, NULL};
+	const TTest *const tests[] = {
+		what_is_hidden_is_shown_again, two_never_become_one,
+		a_state_is_known_by_its_id,    neighbours_have_nothing_in_common,
+		no_other_store_has_the_same,   NULL};
 	Suite *s = suite_create("ids");
 
 	unit_add(s, "ids", setup, teardown, 60, tests);

@@ -1,4 +1,5 @@
-/* kv_disk_test.c - the store keeps what it acknowledged through crashes, and serves beside disks that fail or are full. */
+/* kv_disk_test.c - the store keeps what it acknowledged through crashes, and serves beside disks
+ * that fail or are full. */
 #include "tests/unit/kv_store.h"
 #include <dlfcn.h>
 #include <sys/ioctl.h>
@@ -9,7 +10,9 @@
 /* Disk faults: these stand before libc's for LMDB as well. It writes runs of pages by writev, one
  * page by pwrite; the log is written by pwritev2. */
 static _Atomic int fail_sync, fail_data, fail_meta, fail_log;
-static _Atomic long log_room = -1; /* bytes until the disk is full, of which one block is kept for what is written over again; -1: it is not */
+/* bytes until the disk is full, of which one block is kept for what is written over again; -1: it
+ * is not */
+static _Atomic long log_room = -1;
 
 int fdatasync(int fd)
 {
@@ -56,9 +59,11 @@ ssize_t pwritev2(int fd, const struct iovec *v, int n, off_t at, int flags)
 		return -1;
 	}
 	if (!real)
-		real = (ssize_t(*)(int, const struct iovec *, int, off_t, int))dlsym(RTLD_NEXT, "pwritev2");
+		real = (ssize_t(*)(int, const struct iovec *, int, off_t, int))dlsym(RTLD_NEXT,
+										     "pwritev2");
 	if (log_room >= 0 && v->iov_len > 4096) {
-		struct iovec some = {v->iov_base, (size_t)log_room < v->iov_len ? (size_t)log_room : v->iov_len};
+		struct iovec some = {v->iov_base,
+				     (size_t)log_room < v->iov_len ? (size_t)log_room : v->iov_len};
 
 		log_room -= (long)some.iov_len;
 		errno = ENOSPC;
@@ -431,7 +436,8 @@ START_TEST(full_map_refuses_puts_and_not_deletes)
 }
 END_TEST
 
-/* What a checkpoint frees is free before a put is refused: none is refused that would go through a moment later. */
+/* What a checkpoint frees is free before a put is refused: none is refused that would go through a
+ * moment later. */
 START_TEST(no_put_is_refused_for_pages_that_a_checkpoint_frees)
 {
 	struct kv_opts o = {.ko_create = true, .ko_map_max = 9200 << 10};

@@ -1,5 +1,6 @@
 /*
- * kv_log_test.c - the store's log: what was answered is there after any kill and any power cut, once; what is damaged is refused.
+ * kv_log_test.c - the store's log: what was answered is there after any kill and any power cut,
+ * once; what is damaged is refused.
  *
  * KV_LOG_SEED, KV_LOG_ROUNDS (soak).
  */
@@ -28,7 +29,8 @@ static unsigned changes(unsigned seed, uint32_t i, struct change c[8])
 	rand_r(&s);
 	n = 1 + (unsigned)rand_r(&s) % (i % 50 == 7 ? 8 : 3);
 	for (unsigned k = 0; k < n; k++)
-		c[k] = (struct change){(unsigned)rand_r(&s) % KEYS, rand_r(&s) % 4 ? i * 8 + k + 8 : 0};
+		c[k] = (struct change){(unsigned)rand_r(&s) % KEYS,
+				       rand_r(&s) % 4 ? i * 8 + k + 8 : 0};
 	return n;
 }
 
@@ -99,7 +101,8 @@ static bool model_is(const struct model *m, struct kv *kv)
 		rc = kv_get(t, S(key), &v);
 		ck_assert(rc == 0 || rc == -ENOENT);
 		if (m->m_val[i])
-			same = same && rc == 0 && v.s_len == value(m->m_val[i], val) && !memcmp(v.s_data, val, v.s_len);
+			same = same && rc == 0 && v.s_len == value(m->m_val[i], val) &&
+			       !memcmp(v.s_data, val, v.s_len);
 		else
 			same = same && rc == -ENOENT;
 		there += m->m_val[i] != 0;
@@ -118,7 +121,7 @@ static bool model_is(const struct model *m, struct kv *kv)
 /* Shared with the child. */
 static struct told {
 	_Atomic uint32_t acked, open;
-} *told;
+} * told;
 
 static unsigned seed_of(void)
 {
@@ -134,14 +137,15 @@ static unsigned rounds(unsigned few)
 	return s ? (unsigned)atol(s) : getenv("WEFT_SOAK") ? few * 20 : few;
 }
 
-/* In a child: opens the store in from, and commits from number first on, until the cut (or to the end). Every other seed's store has no room to grow, so that
- * there are checkpoints within transactions and before each. */
+/* In a child: opens the store in from, and commits from number first on, until the cut (or to the
+ * end). Every other seed's store has no room to grow, so that there are checkpoints within
+ * transactions and before each. */
 static void child(const char *from, unsigned seed, uint32_t first, uint32_t last)
 {
 	struct kv_opts o = {.ko_create = true, .ko_map_max = seed % 2 ? 9200 << 10 : 0};
 	struct kv *kv;
 
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 	sim.on = true;
 	if (kv_open(&kv, from, &o, err, sizeof(err))) {
 		fprintf(stderr, "open: %s\n", err);
@@ -161,7 +165,8 @@ static void child(const char *from, unsigned seed, uint32_t first, uint32_t last
 	_exit(0);
 }
 
-static int run_child(const char *from, const char *to, unsigned seed, long left, uint32_t first, uint32_t last)
+static int run_child(const char *from, const char *to, unsigned seed, long left, uint32_t first,
+		     uint32_t last)
 {
 	int status;
 	pid_t pid;
@@ -177,7 +182,8 @@ static int run_child(const char *from, const char *to, unsigned seed, long left,
 		child(from, seed, first, last);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == 9 || WEXITSTATUS(status) == 0), "seed %u, cut at call %ld: status %x", seed, left, status);
+	ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == 9 || WEXITSTATUS(status) == 0),
+		      "seed %u, cut at call %ld: status %x", seed, left, status);
 	return WEXITSTATUS(status);
 }
 
@@ -186,11 +192,15 @@ static void copy_missing(const char *from, const char *to)
 	char cmd[4000];
 
 	/* Files that were not written to. */
-	snprintf(cmd, sizeof(cmd), "for f in %s/data.mdb %s/redo.0 %s/redo.1; do [ ! -e $f ] || [ -e %s/${f##*/} ] || cp --sparse=always $f %s/; done", from, from, from, to, to);
+	snprintf(cmd, sizeof(cmd),
+		 "for f in %s/data.mdb %s/redo.0 %s/redo.1; do [ ! -e $f ] || [ -e %s/${f##*/} ] "
+		 "|| cp --sparse=always $f %s/; done",
+		 from, from, from, to, to);
 	ck_assert_int_eq(system(cmd), 0);
 }
 
-/* The store in folder has exactly the first acked commits, or one more: the one that was not answered. Gives their number. */
+/* The store in folder has exactly the first acked commits, or one more: the one that was not
+ * answered. Gives their number. */
 static uint32_t check_store(const char *folder, unsigned seed, long left, uint32_t acked)
 {
 	struct model m = {0};
@@ -203,7 +213,9 @@ static uint32_t check_store(const char *folder, unsigned seed, long left, uint32
 		model_run(&m, seed, has);
 	if (!model_is(&m, kv)) {
 		model_run(&m, seed, has++);
-		ck_assert_msg(model_is(&m, kv), "seed %u, cut at call %ld: not what was answered, %u commits", seed, left, acked);
+		ck_assert_msg(model_is(&m, kv),
+			      "seed %u, cut at call %ld: not what was answered, %u commits", seed,
+			      left, acked);
 	}
 	kv_close(kv);
 	return has;
@@ -243,7 +255,8 @@ static void one_run(unsigned seed, bool power)
 			snprintf(cmd, sizeof(cmd), "rm -rf %s; mv %s %s; mkdir %s", a, b, a, b);
 			ck_assert_int_eq(system(cmd), 0);
 		}
-		/* Half of the time what a cut left is cut again before anybody looks at it whole. */
+		/* Half of the time what a cut left is cut again before anybody looks at it
+		 * whole. */
 		if (how == 9 && rand_r(&s) % 2) {
 			uint32_t acked = told->acked;
 
@@ -285,7 +298,8 @@ static void in_store(char file[300], const char *name)
 	snprintf(file, 300, "%s/%s", dir, name);
 }
 
-/* A file system of larger blocks than the log's. A file of memory can be open with O_DIRECT since Linux 6.6. */
+/* A file system of larger blocks than the log's. A file of memory can be open with O_DIRECT since
+ * Linux 6.6. */
 START_TEST(device_that_wants_larger_writes_loses_nothing)
 {
 	char file[300];
@@ -412,7 +426,8 @@ static int refused(const char *why)
 	int rc = kv_open(&kv, dir, &create, err, sizeof(err));
 
 	ck_assert_msg(rc < 0 && strstr(err, why), "%d: %s", rc, err);
-	ck_assert_int_eq(kv_open(&kv, dir, &(struct kv_opts){.ko_readonly = true}, err, sizeof(err)), rc);
+	ck_assert_int_eq(
+		kv_open(&kv, dir, &(struct kv_opts){.ko_readonly = true}, err, sizeof(err)), rc);
 	ck_assert_ptr_nonnull(strstr(err, why));
 	return rc;
 }
@@ -436,7 +451,8 @@ START_TEST(torn_last_record_is_not_done)
 
 		put_all(was, len);
 		for (uint32_t k = cut; k < bytes; k++)
-			log[at[N - 1] + k] = (char)(was[name[5] == '1' ? 2 : 1][at[N - 1] + k] ^ (k % 255 + 1));
+			log[at[N - 1] + k] =
+				(char)(was[name[5] == '1' ? 2 : 1][at[N - 1] + k] ^ (k % 255 + 1));
 		memcpy(log + at[N - 1], was[name[5] == '1' ? 2 : 1] + at[N - 1], cut);
 		write_file(name, log, size, 0);
 		for (uint32_t k = 0; k + (cut < bytes) < N; k++)
@@ -584,7 +600,8 @@ START_TEST(read_only_open_after_a_crash_sees_everything)
 	killed_store(0, 50);
 	for (uint32_t i = 0; i < 50; i++)
 		model_run(&m, SEED, i);
-	ck_assert_int_eq(kv_open(&kv, dir, &(struct kv_opts){.ko_readonly = true}, err, sizeof(err)), 0);
+	ck_assert_int_eq(
+		kv_open(&kv, dir, &(struct kv_opts){.ko_readonly = true}, err, sizeof(err)), 0);
 	ck_assert(model_is(&m, kv));
 	kv_close(kv);
 }
@@ -627,7 +644,8 @@ START_TEST(reader_of_before_the_crash_is_waited_for_and_named)
 }
 END_TEST
 
-/* Has the store's lock, as one who has just begun to open it has; what LOCK says is of the one before. */
+/* Has the store's lock, as one who has just begun to open it has; what LOCK says is of the one
+ * before. */
 static int lock_file(void)
 {
 	char file[300];
@@ -808,7 +826,8 @@ START_TEST(log_grows_for_a_batch_that_is_larger)
 
 		snprintf(key, sizeof(key), "large %u", i);
 		ck_assert_int_eq(kv_get(t, S(key), &v), 0);
-		ck_assert(v.s_len == KV_VALUE_MAX - i && *(const char *)v.s_data == 'a' + (char)i && ((const char *)v.s_data)[v.s_len - 1] == 'a' + (char)i);
+		ck_assert(v.s_len == KV_VALUE_MAX - i && *(const char *)v.s_data == 'a' + (char)i &&
+			  ((const char *)v.s_data)[v.s_len - 1] == 'a' + (char)i);
 	}
 	kv_read_end(t);
 	kv_close(kv);

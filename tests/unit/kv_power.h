@@ -1,8 +1,10 @@
 /*
  * kv_power.h - power cuts and kills, in user space, for one program of tests.
  *
- * All writes and syncs of the store come by this file; it keeps, for each file of the store, what the disk has for certain (as of the last sync) and the writes
- * since then. A cut, at any call of either kind, makes a folder with what such a disk may have: of the writes since the last sync any subset, sector by sector.
+ * All writes and syncs of the store come by this file; it keeps, for each file of the store, what
+ * the disk has for certain (as of the last sync) and the writes since then. A cut, at any call of
+ * either kind, makes a folder with what such a disk may have: of the writes since the last sync any
+ * subset, sector by sector.
  */
 #ifndef TESTS_UNIT_KV_POWER_H
 #define TESTS_UNIT_KV_POWER_H
@@ -36,10 +38,12 @@ static struct {
 	bool on;
 	long left; /* calls until the cut */
 	unsigned seed;
-	char to[256]; /* the folder that is made; empty: a kill, and all that was written is there */
+	/* the folder that is made; empty: a kill, and all that was written is there */
+	char to[256];
 	struct disk disk[4];
 	unsigned n;
-	size_t demand; /* alignment of direct writes, where the device wants more than memory does; 0: none */
+	/* alignment of direct writes, where the device wants more than memory does; 0: none */
+	size_t demand;
 	_Atomic unsigned misaligned;
 } sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -168,7 +172,8 @@ static void save_disk(const struct disk *d)
 		static const char zeros[4096];
 		size_t n = d->d_size - at < 4096 ? d->d_size - at : 4096;
 
-		if (memcmp(d->d_sure + at, zeros, n) && syscall(SYS_pwrite64, fd, d->d_sure + at, n, at) != (long)n)
+		if (memcmp(d->d_sure + at, zeros, n) &&
+		    syscall(SYS_pwrite64, fd, d->d_sure + at, n, at) != (long)n)
 			abort();
 	}
 	close(fd);

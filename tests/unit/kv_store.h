@@ -1,6 +1,7 @@
 /*
- * kv_store.h - a folder for each test's store, mutations that are written as strings, and ways to have many of them in one batch.
- * Each test program has its own: all is static, and inline where not every program needs it.
+ * kv_store.h - a folder for each test's store, mutations that are written as strings, and ways to
+ * have many of them in one batch. Each test program has its own: all is static, and inline where
+ * not every program needs it.
  */
 #ifndef TESTS_UNIT_KV_STORE_H
 #define TESTS_UNIT_KV_STORE_H
@@ -32,7 +33,8 @@ static struct kv_slice S(const char *s) {
 	return (struct kv_slice){s, strlen(s)};
 }
 
-static void setup(void)
+static void
+setup(void)
 {
 	ck_assert(scratch_make(dir, sizeof(dir), "kv_test"));
 }

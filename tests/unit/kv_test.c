@@ -670,7 +670,8 @@ START_TEST(read_only_open_beside_a_writer)
 
 	ck_assert_int_eq(script(kv, "+a=1"), 0);
 	ck_assert(in_child(read_beside));
-	ck_assert_uint_lt(clock_mono_ns() - start, 3000000000ull); /* nor does it wait for the writer */
+	/* nor does it wait for the writer */
+	ck_assert_uint_lt(clock_mono_ns() - start, 3000000000ull);
 	ck_assert_int_eq(script(kv, "+b=2"), 0);
 	kv_close(kv);
 	kv = open_kv(&(struct kv_opts){.ko_readonly = true});

@@ -1,4 +1,5 @@
-/* libweft_test.c - libweft without a server: what it makes of replies that no server of ours gives, and of a lack of memory. */
+/* libweft_test.c - libweft without a server: what it makes of replies that no server of ours gives,
+ * and of a lack of memory. */
 #include "tests/unit/unit.h"
 #include "tests/unit/weft_alone.h"
 #include <stdlib.h>
@@ -27,7 +28,11 @@ static void done(struct weft_op *o)
 
 static struct weft_op opening(void)
 {
-	return (struct weft_op){.o_what = WEFT_OPEN, .o_name = "f", .o_flags = WEFT_O_READ | WEFT_O_WRITE, .o_done = done, .o_w = &w};
+	return (struct weft_op){.o_what = WEFT_OPEN,
+				.o_name = "f",
+				.o_flags = WEFT_O_READ | WEFT_O_WRITE,
+				.o_done = done,
+				.o_w = &w};
 }
 
 static void setup(void)
@@ -205,7 +210,6 @@ static struct wc_call *sent(uint32_t opnum)
 }
 
 /* ---- tests ---- */
-
 
 START_TEST(what_a_slot_forgot_may_have_been_done)
 {
@@ -455,9 +459,12 @@ START_TEST(operations_without_what_they_need_are_refused)
 		op.o_done = done;
 		op.o_w = &w;
 		wc_op_begin(&op);
-		ck_assert_msg(ended == i + 1 && op.o_err == -EINVAL, "operation %u of the list (%u): %u ended, error %d", i, op.o_what, ended, op.o_err);
+		ck_assert_msg(ended == i + 1 && op.o_err == -EINVAL,
+			      "operation %u of the list (%u): %u ended, error %d", i, op.o_what,
+			      ended, op.o_err);
 	}
-	op = (struct weft_op){.o_what = WEFT_READLINK, .o_done = done, .o_w = &w}; /* how long it is */
+	/* how long it is */
+	op = (struct weft_op){.o_what = WEFT_READLINK, .o_done = done, .o_w = &w};
 	wc_op_begin(&op);
 	sent(OP_READLINK);
 }
@@ -494,7 +501,12 @@ START_TEST(a_layout_that_a_server_refuses_is_asked_for_again_after_a_minute)
 	result(OP_LAYOUTGET, NFS4ERR_LAYOUTUNAVAILABLE);
 	feed(c);
 	ck_assert_int_eq(op.o_err, 0);
-	other = again = (struct weft_op){.o_what = WEFT_READ, .o_file = op.o_file, .o_buf = buf, .o_len = sizeof(buf), .o_done = done, .o_w = &w};
+	other = again = (struct weft_op){.o_what = WEFT_READ,
+					 .o_file = op.o_file,
+					 .o_buf = buf,
+					 .o_len = sizeof(buf),
+					 .o_done = done,
+					 .o_w = &w};
 	op.o_file->f_lo_off_ns -= 50 * 1000000000ull;
 	wc_op_begin(&other);
 	sent(OP_READ);

@@ -79,10 +79,11 @@ struct fake {
 	_Atomic int f_order_status;   /* ctl_status */
 	_Atomic uint32_t f_nfs_error; /* answered to each NFS call */
 	_Atomic bool f_no_beats, f_other_cluster;
-	_Atomic unsigned f_babble;    /* so many batches of orders are answered with another operation's result */
-	_Atomic bool f_hold_rest;     /* batches have no answer but those of fences and bars */
-	_Atomic uint32_t f_lease_ms;  /* as the last heartbeat's answer has it */
-	_Atomic bool f_hold;	      /* orders have no answer: the request is */
+	/* so many batches of orders are answered with another operation's result */
+	_Atomic unsigned f_babble;
+	_Atomic bool f_hold_rest;    /* batches have no answer but those of fences and bars */
+	_Atomic uint32_t f_lease_ms; /* as the last heartbeat's answer has it */
+	_Atomic bool f_hold;	     /* orders have no answer: the request is */
 	struct ctl_incoming *_Atomic f_held;
 	_Atomic uint32_t f_max;
 	/* what was seen */
@@ -235,7 +236,8 @@ static ctl_status fake_order(struct fake *f, const ctl_order *a)
 	if (a->type == CTL_TRUNCATE && a->object.ino == 700)
 		f->f_cut_at = n;
 	/* A fence of number 0 has overtaken others, and says nothing of them. */
-	ck_assert_msg(a->number > o->ob_order || (!a->number && a->type == CTL_FENCE), "orders of one object run in order");
+	ck_assert_msg(a->number > o->ob_order || (!a->number && a->type == CTL_FENCE),
+		      "orders of one object run in order");
 	o->ob_order = a->number ? a->number : o->ob_order;
 	if (a->type == CTL_TRUNCATE && o->ob_size > a->size)
 		o->ob_size = a->size;
@@ -255,8 +257,10 @@ static void fake_serve(struct ctl_incoming *in, void *arg)
 	const ctl_orders_args *oa = &in->in_req.ctl_request_u.orders;
 	const ctl_stat_args *sa = &in->in_req.ctl_request_u.stat;
 
-	for (unsigned i = 0; f->f_hold_rest && in->in_req.op == CTL_OP_ORDERS && i < oa->orders.orders_len; i++) {
-		if (oa->orders.orders_val[i].type == CTL_FENCE || oa->orders.orders_val[i].type == CTL_BAR_CLIENT)
+	for (unsigned i = 0;
+	     f->f_hold_rest && in->in_req.op == CTL_OP_ORDERS && i < oa->orders.orders_len; i++) {
+		if (oa->orders.orders_val[i].type == CTL_FENCE ||
+		    oa->orders.orders_val[i].type == CTL_BAR_CLIENT)
 			continue;
 		f->f_held = in;
 		return;

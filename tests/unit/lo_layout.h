@@ -25,7 +25,8 @@ struct entry {
 };
 
 /* Takes a layout apart; returns the number of mirrors. */
-static inline unsigned take_layout(struct xdr_out *x, uint64_t *unit, unsigned stripes, struct entry *e)
+static inline unsigned take_layout(struct xdr_out *x, uint64_t *unit, unsigned stripes,
+				   struct entry *e)
 {
 	struct xdr_in in;
 	unsigned mirrors, n = 0;

@@ -1,4 +1,5 @@
-/* lo_order_test.c - orders to data servers, which are fake ones here (lo_fake.h): what becomes of them, what waits for them, and what comes before what. */
+/* lo_order_test.c - orders to data servers, which are fake ones here (lo_fake.h): what becomes of
+ * them, what waits for them, and what comes before what. */
 #include "base/clock.h"
 #include "mds/dataserver/dsc_int.h"
 #include "mds/layout/order_int.h"
@@ -9,7 +10,9 @@
 struct order_args {
 	struct lo_map *m;
 	struct ns_inode i;
-	int what; /* 0 free, 1 truncate, 2 fence, 3 fence and truncate, 4 bar, 5 clone of the inode before it */
+	/* 0 free, 1 truncate, 2 fence, 3 fence and truncate, 4 bar, 5 clone of the inode before
+	 * it */
+	int what;
 };
 
 static int order_run(void *arg, struct kv_txn *t)
@@ -24,7 +27,11 @@ static int order_run(void *arg, struct kv_txn *t)
 	if (a->what == 4)
 		return lo_order_bar(lo, t, 5);
 	if (a->what == 5) {
-		struct lo_clone cl = {.cl_ino = a->i.i_ino - 1, .cl_from = 4096, .cl_to = 8192, .cl_len = 100, .cl_map = *a->m};
+		struct lo_clone cl = {.cl_ino = a->i.i_ino - 1,
+				      .cl_from = 4096,
+				      .cl_to = 8192,
+				      .cl_len = 100,
+				      .cl_map = *a->m};
 
 		return lo_order_clone(lo, t, &a->i, a->m, &cl);
 	}
@@ -144,7 +151,8 @@ START_TEST(a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_befo
 	order(&m, 600, 0);
 	order(&m, 601, 2);
 	clock_gettime(CLOCK_MONOTONIC, &a);
-	/* The dead server holds a lease: the fence is not complete before that is over, however short the wait is to be. */
+	/* The dead server holds a lease: the fence is not complete before that is over, however
+	 * short the wait is to be. */
 	ck_assert_int_eq(wait_orders(601, 100), 0);
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	ck_assert_int_ge((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000,
@@ -268,7 +276,8 @@ START_TEST(a_failed_order_is_tried_again_and_holds_back_only_its_object)
 	order(&m, 700, 3);
 	ck_assert_int_eq(wait_orders(700, 300), -ETIMEDOUT);
 	for (unsigned n = 0; n < fakes[0].f_orders; n++)
-		ck_assert_uint_eq(fakes[0].f_order_types[n], CTL_FENCE); /* the truncate waits for the fence */
+		ck_assert_uint_eq(fakes[0].f_order_types[n],
+				  CTL_FENCE); /* the truncate waits for the fence */
 	fakes[0].f_order_status = CTL_OK;
 	order(&m, 701, 1);
 	ck_assert_int_eq(wait_orders(701, 1000), 0);
@@ -575,12 +584,15 @@ int main(void)
 	tcase_add_checked_fixture(live, setup, teardown);
 	tcase_set_timeout(live, 60);
 	tcase_add_test(live, orders_reach_every_object_and_their_rows_go);
-	tcase_add_test(live, a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves);
+	tcase_add_test(
+		live,
+		a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_before_it_serves);
 	tcase_add_test(live, the_last_copy_never_becomes_stale);
 	tcase_add_test(live, a_failed_order_is_tried_again_and_holds_back_only_its_object);
 	tcase_add_test(live, an_order_tells_whether_its_object_must_be_there);
 	tcase_add_test(live, an_order_that_tells_nothing_new_is_of_the_version_of_before);
-	tcase_add_test(live, a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders);
+	tcase_add_test(live,
+		       a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_orders);
 	tcase_add_test(live, an_answer_that_is_none_is_asked_for_again);
 	tcase_add_test(live, what_nobody_uses_is_not_waited_for);
 	tcase_add_test(live, what_is_gone_is_known_to_be_deleted_before_that_is_sent);
@@ -589,7 +601,8 @@ int main(void)
 	tcase_add_test(live, many_orders_go_in_batches);
 	tcase_add_test(live, a_fence_waits_for_no_other_order);
 	tcase_add_test(live, a_fence_goes_ahead_of_a_truncate_that_takes_long);
-	tcase_add_test(live, who_does_not_answer_a_fence_loses_its_lease_and_the_wait_ends_with_that);
+	tcase_add_test(live,
+		       who_does_not_answer_a_fence_loses_its_lease_and_the_wait_ends_with_that);
 	tcase_add_test(live, who_answers_that_it_cannot_store_a_fence_keeps_its_lease);
 	tcase_add_test(live, nothing_overtakes_at_a_server_of_a_protocol_that_skips_number_0);
 	tcase_add_test(live, a_server_that_joins_is_told_a_failed_fence_again_before_it_serves);

@@ -1,4 +1,5 @@
-/* lo_seats.h - an MDS side with a store and data servers that are made in memory; nothing is asked of them. */
+/* lo_seats.h - an MDS side with a store and data servers that are made in memory; nothing is asked
+ * of them. */
 #ifndef TESTS_UNIT_LO_SEATS_H
 #define TESTS_UNIT_LO_SEATS_H
 #include "base/clock.h"
@@ -12,8 +13,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define MIB 1048576u
-#define GIB (1ull << 30)
+#define MIB	    1048576u
+#define GIB	    (1ull << 30)
 #define PATIENCE_MS 60000
 
 static char dir[64];
@@ -27,7 +28,10 @@ static uint8_t cluster_key[32];
 static void setup(void)
 {
 	struct kv_opts ko = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 28};
-	struct dsc_opts o = {.do_cluster_key = cluster_key, .do_lease_ms = 600000, .do_loops = &loop, .do_nloops = 1};
+	struct dsc_opts o = {.do_cluster_key = cluster_key,
+			     .do_lease_ms = 600000,
+			     .do_loops = &loop,
+			     .do_nloops = 1};
 	char err[256] = "";
 
 	ck_assert_int_ge(sodium_init(), 0);
@@ -38,7 +42,8 @@ static void setup(void)
 	ck_assert_int_eq(loop_create(&loop, 64), 0);
 	ck_assert_msg(!dsc_create(&dsc, ns, &o, err, sizeof(err)), "%s", err);
 	ck_assert_int_eq(lo_create(&lo, ns, dsc), 0);
-	dsc->d_start_ms = clock_mono_ms() - 10 * PATIENCE_MS; /* nobody is waited for who has not joined */
+	/* nobody is waited for who has not joined */
+	dsc->d_start_ms = clock_mono_ms() - 10 * PATIENCE_MS;
 }
 
 static void teardown(void)
@@ -95,7 +100,8 @@ static struct lo_policy policy(const char *text)
 	struct lo_policy p;
 	char err[256] = "";
 
-	ck_assert_msg(!lo_policy_parse(text, strlen(text), &p, err, sizeof(err)), "%s: %s", text, err);
+	ck_assert_msg(!lo_policy_parse(text, strlen(text), &p, err, sizeof(err)), "%s: %s", text,
+		      err);
 	return p;
 }
 

@@ -1,6 +1,6 @@
 /*
- * lo_test.c - layouts and data servers: policies, maps, placement and encoding; joining, sizes and I/O against fake
- * data servers (lo_fake.h).
+ * lo_test.c - layouts and data servers: policies, maps, placement and encoding; joining, sizes and
+ * I/O against fake data servers (lo_fake.h).
  */
 #include "base/clock.h"
 #include "mds/dataserver/dsc_int.h"
@@ -44,9 +44,14 @@ START_TEST(a_threshold_is_a_size_and_stored_as_it_was_said)
 	static const struct {
 		const char *text, *shown;
 		uint64_t bytes;
-	} good[] = {{"threshold=64K", "threshold=64K", 65536},		{"threshold=0", "threshold=0", 0},	      {"threshold=0K", "threshold=0", 0},
-		    {"threshold=1024K", "threshold=1M", 1 << 20},	{"threshold=1000", "threshold=1000", 1000},   {"threshold=1T", "threshold=1T", UINT64_C(1) << 40},
-		    {"threshold=5000000000", "threshold=5000000000", 5000000000}, {"threshold=1025K", "threshold=1025K", 1025 << 10}};
+	} good[] = {{"threshold=64K", "threshold=64K", 65536},
+		    {"threshold=0", "threshold=0", 0},
+		    {"threshold=0K", "threshold=0", 0},
+		    {"threshold=1024K", "threshold=1M", 1 << 20},
+		    {"threshold=1000", "threshold=1000", 1000},
+		    {"threshold=1T", "threshold=1T", UINT64_C(1) << 40},
+		    {"threshold=5000000000", "threshold=5000000000", 5000000000},
+		    {"threshold=1025K", "threshold=1025K", 1025 << 10}};
 	static const char *const more[] = {"", ",domain=rack", ",domain=rack,group=speed=nvme"};
 	char err[200], text[LO_POLICY_TEXT], want[LO_POLICY_TEXT];
 	uint8_t buf[LO_POLICY_MAX];
@@ -59,9 +64,14 @@ START_TEST(a_threshold_is_a_size_and_stored_as_it_was_said)
 		ck_assert_int_eq(parse(text, &p, err), 0);
 		ck_assert(p.lp_steers && p.lp_threshold == good[i / 3].bytes);
 		lo_policy_format(&p, text);
-		snprintf(want, sizeof(want), "stripes=1,unit=1M,mirrors=1%s,%s%s", *rest ? ",domain=rack" : "", good[i / 3].shown, group ? group : "");
+		snprintf(want, sizeof(want), "stripes=1,unit=1M,mirrors=1%s,%s%s",
+			 *rest ? ",domain=rack" : "", good[i / 3].shown, group ? group : "");
 		ck_assert_str_eq(text, want);
-		ck_assert_int_eq(lo_policy_decode((struct kv_slice){buf, lo_policy_encode(&p, buf, sizeof(buf))}, &got), 0);
+		ck_assert_int_eq(
+			lo_policy_decode(
+				(struct kv_slice){buf, lo_policy_encode(&p, buf, sizeof(buf))},
+				&got),
+			0);
 		lo_policy_format(&got, text);
 		ck_assert_str_eq(text, want);
 		ck_assert(got.lp_steers);
@@ -69,7 +79,8 @@ START_TEST(a_threshold_is_a_size_and_stored_as_it_was_said)
 	/* What is not all there is refused. */
 	for (size_t n = lo_policy_encode(&p, buf, sizeof(buf)); n-- > 1;)
 		if (lo_policy_decode((struct kv_slice){buf, n}, &got) == 0)
-			ck_assert(got.lp_threshold == p.lp_threshold && strcmp(got.lp_groups, p.lp_groups));
+			ck_assert(got.lp_threshold == p.lp_threshold &&
+				  strcmp(got.lp_groups, p.lp_groups));
 	ck_assert_int_eq(parse("stripes=2", &p, err), 0);
 	ck_assert(!p.lp_steers);
 }
@@ -137,11 +148,7 @@ END_TEST
 
 START_TEST(maps_come_back_as_they_were_stored)
 {
-	struct lo_map m = {.lm_unit = 4 * MIB,
-			   .lm_stripes = 4,
-			   .lm_mirrors = 2,
-			   .lm_epoch = 9},
-		      n;
+	struct lo_map m = {.lm_unit = 4 * MIB, .lm_stripes = 4, .lm_mirrors = 2, .lm_epoch = 9}, n;
 	uint8_t buf[NS_BLOB_MAX];
 	size_t len;
 
@@ -229,7 +236,8 @@ START_TEST(copies_of_a_stripe_never_share_a_server_and_stripes_spread)
 
 			if (!lo_shape_ok(stripes, mirrors))
 				continue;
-			ck_assert_int_eq(lo_place(lo, &p, stripes * 100 + mirrors, PATIENCE_MS, &m), 0);
+			ck_assert_int_eq(lo_place(lo, &p, stripes * 100 + mirrors, PATIENCE_MS, &m),
+					 0);
 			for (unsigned s = 0; s < stripes; s++)
 				for (unsigned a = 0; a < mirrors; a++) {
 					held[m.lm_obj[a * stripes + s].ob_ds]++;
@@ -290,16 +298,21 @@ START_TEST(layouts_name_every_copy_in_sync_with_the_rights_asked_for)
 		unsigned named = 0;
 
 		xdr_out_init(&x, 100000);
-		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, write, &(struct lo_reader){42, NULL, false}, 5, &x), 0);
+		ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, write,
+						  &(struct lo_reader){42, NULL, false}, 5, &x),
+				 0);
 		ck_assert_uint_le(x.x_len, 4096);
 		ck_assert_uint_eq(x.x_len, 20 + 2 * 4 + 8 * 92);
 		ck_assert_uint_eq(take_layout(&x, &unit, 4, e), 2);
 		ck_assert_uint_eq(unit, MIB);
 		for (unsigned k = 0; k < 8; k++) {
-			ck_assert_uint_eq(e[k].e_cap.cp_rights,
-					  (unsigned)(CAP_READ | CAP_STRIPED |
-						     (write ? CAP_WRITE : 0) |
-						     (e[k].e_cap.cp_obj.co_stripe == 1 && e[k].e_cap.cp_obj.co_mirror == 1 ? CAP_MUST_EXIST : 0)));
+			ck_assert_uint_eq(
+				e[k].e_cap.cp_rights,
+				(unsigned)(CAP_READ | CAP_STRIPED | (write ? CAP_WRITE : 0) |
+					   (e[k].e_cap.cp_obj.co_stripe == 1 &&
+							    e[k].e_cap.cp_obj.co_mirror == 1
+						    ? CAP_MUST_EXIST
+						    : 0)));
 			ck_assert_uint_eq(e[k].e_cap.cp_client, 42);
 			ck_assert_uint_eq(e[k].e_cap.cp_epoch, 3);
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_ino, 77);
@@ -326,7 +339,9 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	join_fakes(4);
 	m.lm_obj[0].ob_state = LO_STALE; /* stripe 0 of mirror 0 */
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true,
+					  &(struct lo_reader){1, NULL, false}, 5, &x),
+			 0);
 	/* Both rows name mirror 1's copy of stripe 0, and each its own of stripe 1: no copy in sync
 	 * misses a write. */
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 2);
@@ -336,11 +351,15 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	xdr_truncate(&x, 0);
 	/* A whole mirror stale: one row. */
 	m.lm_obj[1].ob_state = LO_STALE;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false,
+					  &(struct lo_reader){1, NULL, false}, 5, &x),
+			 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 1);
 	xdr_truncate(&x, 0);
 	m.lm_obj[3].ob_state = LO_REBUILDING;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL, false}, 5, &x), -EAGAIN);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false,
+					  &(struct lo_reader){1, NULL, false}, 5, &x),
+			 -EAGAIN);
 	ck_assert_uint_eq(x.x_len, 0);
 	xdr_out_free(&x);
 }
@@ -358,7 +377,9 @@ START_TEST(one_server_per_mirror_has_unit_zero_and_a_dead_one_sorts_last)
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
 	eventually(alive() == 3);
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true,
+					  &(struct lo_reader){1, NULL, false}, 5, &x),
+			 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 1, e), 2);
 	ck_assert_uint_eq(unit, 0);
 	ck_assert_uint_gt(e[0].e_eff, 2 * e[1].e_eff);
@@ -382,15 +403,17 @@ START_TEST(a_client_tries_rdma_and_its_own_subnet_first)
 		const char *netid, *uaddr;
 		uint8_t prefix;
 	} addrs[] = {
-		{"tcp", "10.1.0.9.8.1", 16},  {"tcp6", "fd00::9.8.1", 64},   {"rdma", "10.2.0.9.78.53", 16},
-		{"tcp", "10.2.0.9.8.1", 16},  {"rdma", "10.3.9.9.78.53", 17}, {"rdma6", "fd00::9.78.53", 64},
+		{"tcp", "10.1.0.9.8.1", 16},	{"tcp6", "fd00::9.8.1", 64},
+		{"rdma", "10.2.0.9.78.53", 16}, {"tcp", "10.2.0.9.8.1", 16},
+		{"rdma", "10.3.9.9.78.53", 17}, {"rdma6", "fd00::9.78.53", 64},
 		{"rdma", "10.9.0.9.78.53", 0},
 	};
 	static const struct {
 		const char *peer, order[7];
 	} cases[] = {
-		{"10.1.7.7", {2, 4, 5, 6, 0, 1, 3}}, {"10.2.7.7", {2, 4, 5, 6, 3, 0, 1}}, {"10.3.127.7", {4, 2, 5, 6, 0, 1, 3}},
-		{"10.3.128.7", {2, 4, 5, 6, 0, 1, 3}}, {"[fd00::7]", {5, 2, 4, 6, 1, 0, 3}}, {"10.9.0.9", {2, 4, 5, 6, 0, 1, 3}},
+		{"10.1.7.7", {2, 4, 5, 6, 0, 1, 3}},   {"10.2.7.7", {2, 4, 5, 6, 3, 0, 1}},
+		{"10.3.127.7", {4, 2, 5, 6, 0, 1, 3}}, {"10.3.128.7", {2, 4, 5, 6, 0, 1, 3}},
+		{"[fd00::7]", {5, 2, 4, 6, 1, 0, 3}},  {"10.9.0.9", {2, 4, 5, 6, 0, 1, 3}},
 	};
 	struct dsc_server sv = {.sv_naddrs = 7};
 	uint8_t order[DSC_ADDRS];
@@ -405,7 +428,8 @@ START_TEST(a_client_tries_rdma_and_its_own_subnet_first)
 
 		ck_assert_uint_eq(lo_order_addrs(&sv, &peer, false, order), 7);
 		for (unsigned i = 0; i < 7; i++)
-			ck_assert_msg(order[i] == cases[n].order[i], "%s: place %u is %u", cases[n].peer, i, order[i]);
+			ck_assert_msg(order[i] == cases[n].order[i], "%s: place %u is %u",
+				      cases[n].peer, i, order[i]);
 		/* Over TLS: those of TCP alone, in the same order. */
 		ck_assert_uint_eq(lo_order_addrs(&sv, &peer, true, order), 3);
 		for (unsigned i = 0; i < 3; i++)
@@ -519,7 +543,8 @@ static void *leased_ask(void *arg)
 	return NULL;
 }
 
-/* A fence is complete when the lease has run out: one that is renewed while somebody asks has not. */
+/* A fence is complete when the lease has run out: one that is renewed while somebody asks has
+ * not. */
 START_TEST(a_lease_renewed_during_the_question_has_not_run_out)
 {
 	struct leased_args a = {0};
@@ -600,8 +625,11 @@ static bool enough; /* as ls_enough */
 static int run_stat(struct doing *d, const struct lo_map *m, uint64_t ino)
 {
 	sem_init(&d->sem, 0, 0);
-	d->st = (struct lo_stat){
-		.ls_loop = loops[1], .ls_ino = ino, .ls_map = *m, .ls_done = stat_done, .ls_enough = enough};
+	d->st = (struct lo_stat){.ls_loop = loops[1],
+				 .ls_ino = ino,
+				 .ls_map = *m,
+				 .ls_done = stat_done,
+				 .ls_enough = enough};
 	on_loop(loops[1], do_stat, d);
 	sem_wait(&d->sem);
 	return d->err;

@@ -1,4 +1,5 @@
-/* Byte-range locks against a model: an array that says for every byte what each owner holds of it. */
+/* Byte-range locks against a model: an array that says for every byte what each owner holds of
+ * it. */
 #include "base/clock.h"
 #include "mds/state/st.h"
 #include "tests/unit/unit.h"
@@ -95,8 +96,11 @@ START_TEST(locks_do_as_a_model)
 			same_as_model(n);
 			continue;
 		}
-		conflict = st_lock_conflict(&st, &file, &client, &name, 1, a, b, what, &holder) != NULL;
-		ck_assert_msg(conflict == model_conflicts(n, a, b, what), "seed %u step %d: owner %d, %lu to %lu", seed, step, n, (unsigned long)a, (unsigned long)b);
+		conflict = st_lock_conflict(&st, &file, &client, &name, 1, a, b, what, &holder) !=
+			   NULL;
+		ck_assert_msg(conflict == model_conflicts(n, a, b, what),
+			      "seed %u step %d: owner %d, %lu to %lu", seed, step, n,
+			      (unsigned long)a, (unsigned long)b);
 		ck_assert(!conflict || (holder && holder != lock[n]));
 		granted += !conflict;
 		denied += conflict;
@@ -117,7 +121,8 @@ START_TEST(locks_reach_to_the_last_byte)
 	char other = 1;
 
 	ck_assert_int_eq(st_lock_set(lock[0], 100, UINT64_MAX, true), 0);
-	ck_assert_ptr_nonnull(st_lock_conflict(&st, &file, &client, &other, 1, UINT64_MAX, UINT64_MAX, false, &holder));
+	ck_assert_ptr_nonnull(st_lock_conflict(&st, &file, &client, &other, 1, UINT64_MAX,
+					       UINT64_MAX, false, &holder));
 	ck_assert_ptr_null(st_lock_conflict(&st, &file, &client, &other, 1, 0, 99, true, &holder));
 	ck_assert_int_eq(st_lock_set(lock[0], 0, 99, true), 0);
 	ck_assert_uint_eq(lock[0]->k_ranges->r_last, UINT64_MAX);

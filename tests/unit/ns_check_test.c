@@ -50,7 +50,8 @@ static void finds(const struct ns_inode *i, const struct ns_held *sound, const c
 	put_inode(sound->h_i);
 }
 
-/* Each damage below is planted, found, named, and taken back. The directory d of the root holds the directory e and the file f. */
+/* Each damage below is planted, found, named, and taken back. The directory d of the root holds the
+ * directory e and the file f. */
 struct planted {
 	uint64_t d, e, f;
 	struct ns_held hd, he, hf; /* as they are sound */

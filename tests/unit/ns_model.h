@@ -1,6 +1,7 @@
 /*
- * ns_model.h - the model that ns_model_test.c compares mds/namespace with: names, attributes and rules in plain arrays and pointers, written from POSIX' and Linux'
- * rules. A function m_x does to the model what the operation o does, and returns the errno that must come of it.
+ * ns_model.h - the model that ns_model_test.c compares mds/namespace with: names, attributes and
+ * rules in plain arrays and pointers, written from POSIX' and Linux' rules. A function m_x does to
+ * the model what the operation o does, and returns the errno that must come of it.
  */
 #ifndef NS_MODEL_H
 #define NS_MODEL_H

@@ -1,9 +1,9 @@
 /*
  * ns_model_test.c - random operations against the name space and against a simple model in memory.
  *
- * The model is written from POSIX' and Linux' rules, not from mds/namespace: arrays and pointers, no keys.
- * Results and attributes must agree after every step; the checker must find nothing, also in the
- * snapshots that a thread takes all the time. Some commits are refused (the store must be as
+ * The model is written from POSIX' and Linux' rules, not from mds/namespace: arrays and pointers,
+ * no keys. Results and attributes must agree after every step; the checker must find nothing, also
+ * in the snapshots that a thread takes all the time. Some commits are refused (the store must be as
  * before), some steps run several operations in one mutation, some are many mutations that threads
  * submit at once and that share commits, and the store is closed, or left as by a crash, in
  * between. Directories are listed page by page while all this goes on.
@@ -268,7 +268,8 @@ static int member_run(struct kv_op *op, struct kv_txn *t)
 	if (m->m_step.s_abort)
 		return got;
 	m->m_want = model(&o);
-	must(got == m->m_want, "kind %u in a group: %d, the model says %d", o.o_kind, got, m->m_want);
+	must(got == m->m_want, "kind %u in a group: %d, the model says %d", o.o_kind, got,
+	     m->m_want);
 	return got;
 }
 
@@ -276,7 +277,8 @@ static void member_done(struct kv_op *op, int err)
 {
 	struct member *m = (struct member *)op;
 
-	must(m->m_step.s_abort || err == m->m_want, "a member of a group: %d, the model says %d", err, m->m_want);
+	must(m->m_step.s_abort || err == m->m_want, "a member of a group: %d, the model says %d",
+	     err, m->m_want);
 	m->m_done = true;
 }
 
@@ -299,7 +301,9 @@ static void group(bool refused)
 	for (unsigned k = 0; k < THREADS; k++) {
 		crowd[k].c_n = 1 + rnd(GROUP - 1);
 		for (unsigned i = 0; i < crowd[k].c_n; i++)
-			crowd[k].c_v[i] = (struct member){.m_op = {.o_run = member_run, .o_done = member_done}, .m_step = {.s_abort = refused}};
+			crowd[k].c_v[i] = (struct member){
+				.m_op = {.o_run = member_run, .o_done = member_done},
+				.m_step = {.s_abort = refused}};
 	}
 	commit_error = refused ? -EIO : 0;
 	for (unsigned k = 0; k < THREADS; k++)
@@ -309,8 +313,9 @@ static void group(bool refused)
 	commit_error = 0;
 }
 
-/* Listing while others change. What is there from the first page to the last comes once; nothing comes that is not there when its page is read; cookies rise,
- * and an entry keeps its own as long as it lives. */
+/* Listing while others change. What is there from the first page to the last comes once; nothing
+ * comes that is not there when its page is read; cookies rise, and an entry keeps its own as long
+ * as it lives. */
 
 struct walk {
 	struct node *w_dir;
@@ -338,10 +343,14 @@ static int on_walk(void *arg, const struct ns_dirent *d)
 
 	if (w->w_page-- == 0)
 		return 1;
-	must(dir->n_ent[e] && dir->n_ent[e]->n_ino == d->d_ino, "directory %lu lists \"%s\"", (unsigned long)dir->n_ino, names[e]);
-	must(d->d_cookie > w->w_cookie && d->d_cookie > 2, "cookie %lu after %lu", (unsigned long)d->d_cookie, (unsigned long)w->w_cookie);
-	must(!dir->n_cookie[e] || dir->n_cookie[e] == d->d_cookie, "the cookie of \"%s\" has changed", names[e]);
-	must(w->w_seen[e] != dir->n_made[e], "directory %lu: \"%s\" twice", (unsigned long)dir->n_ino, names[e]);
+	must(dir->n_ent[e] && dir->n_ent[e]->n_ino == d->d_ino, "directory %lu lists \"%s\"",
+	     (unsigned long)dir->n_ino, names[e]);
+	must(d->d_cookie > w->w_cookie && d->d_cookie > 2, "cookie %lu after %lu",
+	     (unsigned long)d->d_cookie, (unsigned long)w->w_cookie);
+	must(!dir->n_cookie[e] || dir->n_cookie[e] == d->d_cookie,
+	     "the cookie of \"%s\" has changed", names[e]);
+	must(w->w_seen[e] != dir->n_made[e], "directory %lu: \"%s\" twice",
+	     (unsigned long)dir->n_ino, names[e]);
 	dir->n_cookie[e] = w->w_cookie = d->d_cookie;
 	w->w_seen[e] = dir->n_made[e];
 	return 0;
@@ -352,7 +361,8 @@ static void walk_end(struct walk *w)
 	for (unsigned e = 0; e < NAMES; e++) {
 		bool stayed = w->w_made[e] && w->w_made[e] == w->w_dir->n_made[e];
 
-		must(!stayed || w->w_seen[e] == w->w_made[e], "directory %lu: \"%s\" was always there and was not listed",
+		must(!stayed || w->w_seen[e] == w->w_made[e],
+		     "directory %lu: \"%s\" was always there and was not listed",
 		     (unsigned long)w->w_dir->n_ino, names[e]);
 	}
 	w->w_dir->n_walks--;
@@ -380,7 +390,8 @@ static void walk(void)
 	rc = ns_readdir(ns, t, w->w_dir->n_ino, w->w_cookie, on_walk, w, &eof);
 	kv_read_end(t);
 	if (w->w_dir->n_dead || w->w_dir->n_type != NS_DIR) {
-		must(rc == (w->w_dir->n_dead ? -ESTALE : -ENOTDIR), "listing of %lu: %d", (unsigned long)w->w_dir->n_ino, rc);
+		must(rc == (w->w_dir->n_dead ? -ESTALE : -ENOTDIR), "listing of %lu: %d",
+		     (unsigned long)w->w_dir->n_ino, rc);
 		w->w_dir->n_walks--;
 		w->w_dir = NULL;
 		return;
@@ -502,7 +513,9 @@ static void *watch(void *arg)
 		struct kv_txn *t;
 
 		pthread_mutex_lock(&store_lock);
-		must(kv_read_begin(kv, &t) == 0 && ns_check(t, on_violation, NULL, &st) == 0 && st.cs_violations == 0, "a snapshot");
+		must(kv_read_begin(kv, &t) == 0 && ns_check(t, on_violation, NULL, &st) == 0 &&
+			     st.cs_violations == 0,
+		     "a snapshot");
 		kv_read_end(t);
 		pthread_mutex_unlock(&store_lock);
 		watched++;
@@ -561,7 +574,10 @@ static void begin(void)
 		snprintf(names[n], sizeof(names[n]), "%s%u", n % 2 ? "n" : "a name with \xc3\xbc ",
 			 n);
 	memset(names[NAMES - 1], 'N', NS_NAME_MAX);
-	snprintf(dir, sizeof(dir), "%s/ns_model.XXXXXX", tmp ? tmp : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+	snprintf(dir, sizeof(dir), "%s/ns_model.XXXXXX",
+		 tmp			    ? tmp
+		 : access("/dev/shm", W_OK) ? "/tmp"
+					    : "/dev/shm");
 	must(mkdtemp(dir), "%s", dir);
 	open_store();
 	must(kv_read_begin(kv, &t) == 0 && ns_get(ns, t, NS_ROOT_INO, &i) == 0, "root");
@@ -586,7 +602,7 @@ START_TEST(name_space_agrees_with_the_model)
 	pthread_t watcher;
 	struct kv_stats stats;
 
-	log_set_level((enum log_level)-1); /* refused commits are logged as errors */
+	log_set_level((enum log_level) - 1); /* refused commits are logged as errors */
 	if (getenv("NS_MODEL_OPS"))
 		ops = strtoull(getenv("NS_MODEL_OPS"), NULL, 0);
 	begin();
@@ -621,10 +637,14 @@ START_TEST(name_space_agrees_with_the_model)
 	watching = false;
 	pthread_join(watcher, NULL);
 	kv_stats(kv, &stats);
-	fprintf(stderr, "# %lu operations, %lu listings in %lu pages behind a first, %lu snapshots checked; mutations per commit since the store was opened: %.1f\n",
-	       (unsigned long)op_n, (unsigned long)walked, (unsigned long)walks_across, (unsigned long)watched,
-	       (double)stats.ks_ops / (double)(stats.ks_commits ? stats.ks_commits : 1));
-	must(ops < 1000 || (aborted > 0 && walked > 50 && walks_across > walked / 4 && watched > 5), "nothing was proved");
+	fprintf(stderr,
+		"# %lu operations, %lu listings in %lu pages behind a first, %lu snapshots "
+		"checked; mutations per commit since the store was opened: %.1f\n",
+		(unsigned long)op_n, (unsigned long)walked, (unsigned long)walks_across,
+		(unsigned long)watched,
+		(double)stats.ks_ops / (double)(stats.ks_commits ? stats.ks_commits : 1));
+	must(ops < 1000 || (aborted > 0 && walked > 50 && walks_across > walked / 4 && watched > 5),
+	     "nothing was proved");
 	ns_close(ns);
 	kv_close(kv);
 	scratch_remove(dir);

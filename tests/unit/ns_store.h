@@ -1,7 +1,7 @@
 /*
- * ns_store.h - a store of names for each test, which ends with the checker on it, and shorthands for
- * what the tests do to it. Each test program has its own: all is static, and inline where not every
- * program needs it.
+ * ns_store.h - a store of names for each test, which ends with the checker on it, and shorthands
+ * for what the tests do to it. Each test program has its own: all is static, and inline where not
+ * every program needs it.
  */
 #ifndef TESTS_UNIT_NS_STORE_H
 #define TESTS_UNIT_NS_STORE_H
@@ -242,7 +242,8 @@ static inline int rm(uint64_t in, const char *name, unsigned want, const struct 
 	return W(ns_remove(ns, wt, in, name, strlen(name), want, cr, now(), &fo, &gone, &ci));
 }
 
-static inline int mv(uint64_t s, const char *sn, uint64_t d, const char *dn, const struct ns_cred *cr)
+static inline int mv(uint64_t s, const char *sn, uint64_t d, const char *dn,
+		     const struct ns_cred *cr)
 {
 	return W(ns_rename(ns, wt, s, sn, strlen(sn), d, dn, strlen(dn), cr, now(), &fo, &gone, &ci,
 			   &ci2));
@@ -278,7 +279,8 @@ static inline void put_inode(struct ns_inode i)
 	ck_assert_int_eq(W(ns_inode_put(wt, &h.h_i)), 0);
 }
 
-static inline void put_entry(uint64_t in, uint64_t slot, uint64_t ino, uint8_t type, const char *name)
+static inline void put_entry(uint64_t in, uint64_t slot, uint64_t ino, uint8_t type,
+			     const char *name)
 {
 	uint8_t k[NS_KEY_DIRENT], v[NS_DIRENT_VAL_MAX];
 

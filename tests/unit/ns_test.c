@@ -824,8 +824,20 @@ static int put_once(uint8_t boot, uint32_t slot, const char *results)
 {
 	uint8_t buf[NS_ONCE_HEAD + 16], session[16] = {0, 0, 0, boot}, key[NS_ONCE_KEY];
 	struct ns_once o = {
-		.on_seq = slot + 1, .on_slots = 4, .on_target = 5, .on_limit = 1000, .on_at = 2, .on_flags = NS_ONCE_HAVE_SID, .on_in = 8, .on_last = 4,
-		.on_cur = 7, .on_saved = 8, .on_orders = 9, .on_check = "fifteen letters", .on_cur_sid = "sid", .on_saved_sid = "other",
+		.on_seq = slot + 1,
+		.on_slots = 4,
+		.on_target = 5,
+		.on_limit = 1000,
+		.on_at = 2,
+		.on_flags = NS_ONCE_HAVE_SID,
+		.on_in = 8,
+		.on_last = 4,
+		.on_cur = 7,
+		.on_saved = 8,
+		.on_orders = 9,
+		.on_check = "fifteen letters",
+		.on_cur_sid = "sid",
+		.on_saved_sid = "other",
 		.on_results = {.s_len = strlen(results)},
 	};
 

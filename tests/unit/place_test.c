@@ -1,4 +1,5 @@
-/* Placement: labels, groups, domains, weights and what they add up to. The servers are made in memory; nothing is asked of them. */
+/* Placement: labels, groups, domains, weights and what they add up to. The servers are made in
+ * memory; nothing is asked of them. */
 #include "base/clock.h"
 #include "tests/unit/lo_seats.h"
 
@@ -7,16 +8,33 @@
 START_TEST(labels_have_a_normal_form)
 {
 	char out[LABELS_LEN], two[LABELS_TWO_LEN], err[256];
-	static const char *const bad[] = {"rack", "rack=", "=r1", "1rack=r", "rack=r 1", "rack=r1,", ",rack=r1", "a=1,a=2", "a=b=c", "a=b/c", "a=\xff",
-					  "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1", "abcdefghijklmnopq=1", "a=123456789012345678901234567890123"};
+	static const char *const bad[] = {"rack",
+					  "rack=",
+					  "=r1",
+					  "1rack=r",
+					  "rack=r 1",
+					  "rack=r1,",
+					  ",rack=r1",
+					  "a=1,a=2",
+					  "a=b=c",
+					  "a=b/c",
+					  "a=\xff",
+					  "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1",
+					  "abcdefghijklmnopq=1",
+					  "a=123456789012345678901234567890123"};
 
-	ck_assert_int_eq(labels_parse("speed=nvme,rack=r1,Rack-2=a.b_C", 31, false, out, err, sizeof(err)), 0);
+	ck_assert_int_eq(
+		labels_parse("speed=nvme,rack=r1,Rack-2=a.b_C", 31, false, out, err, sizeof(err)),
+		0);
 	ck_assert_str_eq(out, "Rack-2=a.b_C,rack=r1,speed=nvme");
 	ck_assert_int_eq(labels_parse("", 0, false, out, err, sizeof(err)), 0);
 	ck_assert_str_eq(out, "");
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		err[0] = 0;
-		ck_assert_msg(labels_parse(bad[i], strlen(bad[i]), false, out, err, sizeof(err)) == -EINVAL && *err, "%s is taken", bad[i]);
+		ck_assert_msg(labels_parse(bad[i], strlen(bad[i]), false, out, err, sizeof(err)) ==
+					      -EINVAL &&
+				      *err,
+			      "%s is taken", bad[i]);
 	}
 	ck_assert_int_eq(labels_parse("rack=,b=1", 9, true, out, err, sizeof(err)), 0);
 	ck_assert_uint_eq(labels_merge("a=1,rack=r1", "b=2,rack=", two), 2);
@@ -30,11 +48,13 @@ END_TEST
 
 START_TEST(labels_of_every_length_fit)
 {
-	char text[LABELS_LEN + 64], out[LABELS_LEN], two[LABELS_TWO_LEN], other[LABELS_LEN], err[256];
+	char text[LABELS_LEN + 64], out[LABELS_LEN], two[LABELS_TWO_LEN], other[LABELS_LEN],
+		err[256];
 	size_t at = 0;
 
 	for (int i = 0; i < LABELS_MAX; i++)
-		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%c%015d=%032d", i ? "," : "", 'a' + i, i, i);
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%c%015d=%032d",
+				       i ? "," : "", 'a' + i, i, i);
 	ck_assert_uint_eq(at, LABELS_LEN - 1);
 	ck_assert_int_eq(labels_parse(text, at, false, out, err, sizeof(err)), 0);
 	ck_assert_str_eq(out, text);
@@ -50,8 +70,22 @@ END_TEST
 
 START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 {
-	struct dsc_server sv = {.sv_id = 7, .sv_naddrs = 2, .sv_name = "ds7", .sv_max_read = 4096, .sv_max_write = 8192}, got;
-	struct dsc_terms dt = {.dt_weight = 250, .dt_own = "rack=r1,speed=hdd", .dt_set = "rack=r2", .dt_barred = DSC_KILLED, .dt_barred_s = 1795000000, .dt_boot = 65537, .dt_start = 7, .dt_start_id = UINT64_MAX - 1, .dt_order = 9}, terms;
+	struct dsc_server sv = {.sv_id = 7,
+				.sv_naddrs = 2,
+				.sv_name = "ds7",
+				.sv_max_read = 4096,
+				.sv_max_write = 8192},
+			  got;
+	struct dsc_terms dt = {.dt_weight = 250,
+			       .dt_own = "rack=r1,speed=hdd",
+			       .dt_set = "rack=r2",
+			       .dt_barred = DSC_KILLED,
+			       .dt_barred_s = 1795000000,
+			       .dt_boot = 65537,
+			       .dt_start = 7,
+			       .dt_start_id = UINT64_MAX - 1,
+			       .dt_order = 9},
+			 terms;
 	uint8_t row[DSC_ROW_MAX], id[16] = {1};
 	size_t n, head;
 
@@ -60,46 +94,69 @@ START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 		strcpy(sv.sv_addrs[i].uaddr, "127.0.0.1.8.1");
 	}
 	n = dsc_row_encode(&sv, &dt, row);
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), 0);
+	ck_assert_int_eq(
+		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
+		0);
 	ck_assert_uint_eq(terms.dt_weight, 250);
 	ck_assert_str_eq(terms.dt_own, "rack=r1,speed=hdd");
 	ck_assert_str_eq(terms.dt_set, "rack=r2");
 	ck_assert_str_eq(terms.dt_labels, "rack=r2,speed=hdd");
 	ck_assert_uint_eq(terms.dt_barred, DSC_KILLED);
 	ck_assert_uint_eq(terms.dt_barred_s, 1795000000);
-	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 && terms.dt_start_id == UINT64_MAX - 1 && terms.dt_order == 9);
+	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 &&
+		  terms.dt_start_id == UINT64_MAX - 1 && terms.dt_order == 9);
 	for (size_t k = 0; k < n; k++)
-		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, k}, &got, &terms), -EIO);
+		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16},
+						(struct kv_slice){row, k}, &got, &terms),
+				 -EIO);
 	/* A reason to wait, of one that is killed. */
 	row[n - 8] = DSC_WHY_RESTORED;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), -EIO);
+	ck_assert_int_eq(
+		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
+		-EIO);
 	/* Version 4 ends before the last join. */
 	n -= 40;
 	row[0] = 4;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), 0);
+	ck_assert_int_eq(
+		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
+		0);
 	ck_assert(terms.dt_barred == DSC_KILLED && !terms.dt_boot && !terms.dt_start);
 	/* A word that is none. */
 	row[n - 8] = DSC_DEAD;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), -EIO);
+	ck_assert_int_eq(
+		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
+		-EIO);
 	/* Version 3 ends with the labels; labels that are none. */
 	n -= 16;
 	row[0] = 3;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), 0);
+	ck_assert_int_eq(
+		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
+		0);
 	ck_assert_uint_eq(terms.dt_barred, 0);
 	row[n - 1] = ' ';
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), -EIO);
+	ck_assert_int_eq(
+		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
+		-EIO);
 	/* Version 2 ends with the addresses; version 1 has shorter ones. */
 	head = n - 8 - strlen(dt.dt_own) - strlen(dt.dt_set);
 	row[0] = 2;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head}, &got, &terms), 0);
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head},
+					&got, &terms),
+			 0);
 	ck_assert_uint_eq(got.sv_naddrs, 2);
 	ck_assert_uint_eq(terms.dt_weight, DSC_WEIGHT_ONE);
 	ck_assert_str_eq(terms.dt_labels, "");
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms), -EIO);
+	ck_assert_int_eq(
+		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
+		-EIO);
 	row[0] = 1;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head - 2}, &got, &terms), 0);
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head - 2},
+					&got, &terms),
+			 0);
 	row[0] = 4;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head}, &got, &terms), -EIO);
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head},
+					&got, &terms),
+			 -EIO);
 }
 END_TEST
 
@@ -175,7 +232,8 @@ static int put_row(void *arg, struct kv_txn *t)
 	struct dsc_node *nd = arg;
 	uint8_t row[DSC_ROW_MAX];
 
-	return ns_row_put(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, row, dsc_row_encode(&nd->nd_sv, &nd->nd_terms, row));
+	return ns_row_put(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, row,
+			  dsc_row_encode(&nd->nd_sv, &nd->nd_terms, row));
 }
 
 START_TEST(the_administrators_word_is_in_force_and_stored)
@@ -200,7 +258,8 @@ START_TEST(the_administrators_word_is_in_force_and_stored)
 	ck_assert_str_eq(dt.dt_labels, "rack=r9,speed=hdd");
 	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
 	ck_assert_int_eq(ns_row_get(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, &val), 0);
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){nd->nd_sv.sv_uuid, 16}, val, &sv, &dt), 0);
+	ck_assert_int_eq(dsc_row_decode((struct kv_slice){nd->nd_sv.sv_uuid, 16}, val, &sv, &dt),
+			 0);
 	kv_read_end(t);
 	ck_assert_uint_eq(dt.dt_weight, 50);
 	ck_assert_str_eq(dt.dt_set, "rack=r9");
@@ -221,17 +280,35 @@ START_TEST(groups_and_domains_are_read_and_shown)
 	static const struct {
 		const char *text, *normal;
 	} good[] = {{"domain=rack", "stripes=1,unit=1M,mirrors=1,domain=rack"},
-		    {"group1=rack=r2,mirrors=2,group0=rack=r1", "stripes=1,unit=1M,mirrors=2,group0=rack=r1,group1=rack=r2"},
-		    {"group=speed=nvme/ssd+site=a,stripes=4", "stripes=4,unit=1M,mirrors=1,group=speed=nvme/ssd+site=a"},
-		    {"group0=a=1,group=b=2,domain=c\n", "stripes=1,unit=1M,mirrors=1,domain=c,group=b=2,group0=a=1"},
-		    {"mirrors=12,group11=a=1,group2=a=2", "stripes=1,unit=1M,mirrors=12,group2=a=2,group11=a=1"}};
+		    {"group1=rack=r2,mirrors=2,group0=rack=r1",
+		     "stripes=1,unit=1M,mirrors=2,group0=rack=r1,group1=rack=r2"},
+		    {"group=speed=nvme/ssd+site=a,stripes=4",
+		     "stripes=4,unit=1M,mirrors=1,group=speed=nvme/ssd+site=a"},
+		    {"group0=a=1,group=b=2,domain=c\n",
+		     "stripes=1,unit=1M,mirrors=1,domain=c,group=b=2,group0=a=1"},
+		    {"mirrors=12,group11=a=1,group2=a=2",
+		     "stripes=1,unit=1M,mirrors=12,group2=a=2,group11=a=1"}};
 	static const struct {
 		const char *text, *told;
-	} bad[] = {{"domain=", "domain"}, {"domain=a=b", "domain"}, {"domain=rack,domain=rack", "domain"}, {"domain=abcdefghijklmnopq", "domain"}, {"group=", "group"},
-		   {"group=rack", "group"}, {"group=rack=", "group"}, {"group=rack=r1/", "group"}, {"group=rack=r1+", "group"}, {"group=+rack=r1", "group"},
-		   {"group=rack=r1+rack=r2", "each key once"}, {"group=a=1,group=b=1", "once"}, {"mirrors=2,group1=a=1,group1=a=1", "group1"},
-		   {"group1=a=1", "group1: mirrors=1"}, {"group44=a=1,mirrors=44", "unknown key"}, {"group01=a=1,mirrors=2", "unknown key"},
-		   {"group-1=a=1", "unknown key"}, {"groups=a=1", "unknown key"}, {"group99999999999=a=1", "unknown key"}};
+	} bad[] = {{"domain=", "domain"},
+		   {"domain=a=b", "domain"},
+		   {"domain=rack,domain=rack", "domain"},
+		   {"domain=abcdefghijklmnopq", "domain"},
+		   {"group=", "group"},
+		   {"group=rack", "group"},
+		   {"group=rack=", "group"},
+		   {"group=rack=r1/", "group"},
+		   {"group=rack=r1+", "group"},
+		   {"group=+rack=r1", "group"},
+		   {"group=rack=r1+rack=r2", "each key once"},
+		   {"group=a=1,group=b=1", "once"},
+		   {"mirrors=2,group1=a=1,group1=a=1", "group1"},
+		   {"group1=a=1", "group1: mirrors=1"},
+		   {"group44=a=1,mirrors=44", "unknown key"},
+		   {"group01=a=1,mirrors=2", "unknown key"},
+		   {"group-1=a=1", "unknown key"},
+		   {"groups=a=1", "unknown key"},
+		   {"group99999999999=a=1", "unknown key"}};
 	char err[256], text[LO_POLICY_TEXT], longest[2048] = "group=a=1";
 	uint8_t stored[LO_POLICY_MAX];
 	struct lo_policy p, q;
@@ -252,7 +329,9 @@ START_TEST(groups_and_domains_are_read_and_shown)
 	}
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		err[0] = 0;
-		ck_assert_msg(lo_policy_parse(bad[i].text, strlen(bad[i].text), &p, err, sizeof(err)) == -EINVAL, "%s is taken", bad[i].text);
+		ck_assert_msg(lo_policy_parse(bad[i].text, strlen(bad[i].text), &p, err,
+					      sizeof(err)) == -EINVAL,
+			      "%s is taken", bad[i].text);
 		ck_assert_msg(strstr(err, bad[i].told), "%s: %s", bad[i].text, err);
 	}
 	/* As long as can be, and longer. */
@@ -280,8 +359,14 @@ START_TEST(a_policy_that_can_never_be_met_is_refused_with_what_is_lacking)
 		{"mirrors=3,group=rack=r1", "only 2 of the data servers are"},
 		{"mirrors=2,domain=rack,group=rack=r1", "only 1 value of that label"},
 		{"mirrors=3,group0=speed=nvme,group1=speed=nvme", "too few data servers are in"}};
-	static const char *const good[] = {"mirrors=4", "mirrors=2,domain=rack", "mirrors=2,group=rack=r1", "mirrors=2,group0=rack=r1,group1=rack=r2", "group=rack=r2",
-					   "mirrors=2,domain=rack,group1=speed=nvme", "mirrors=4,group3=speed=nvme", "domain=rack,stripes=44"};
+	static const char *const good[] = {"mirrors=4",
+					   "mirrors=2,domain=rack",
+					   "mirrors=2,group=rack=r1",
+					   "mirrors=2,group0=rack=r1,group1=rack=r2",
+					   "group=rack=r2",
+					   "mirrors=2,domain=rack,group1=speed=nvme",
+					   "mirrors=4,group3=speed=nvme",
+					   "domain=rack,stripes=44"};
 
 	server(1, "rack=r1,speed=nvme");
 	server(2, "rack=r1,speed=hdd");
@@ -292,7 +377,8 @@ START_TEST(a_policy_that_can_never_be_met_is_refused_with_what_is_lacking)
 		struct lo_policy p = policy(bad[i].text);
 		char err[256] = "";
 
-		ck_assert_msg(lo_policy_check(lo, &p, err, sizeof(err)) == -EINVAL, "%s is taken", bad[i].text);
+		ck_assert_msg(lo_policy_check(lo, &p, err, sizeof(err)) == -EINVAL, "%s is taken",
+			      bad[i].text);
 		ck_assert_msg(strstr(err, bad[i].told), "%s: %s", bad[i].text, err);
 	}
 	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -329,7 +415,8 @@ END_TEST
 /* The same with any weights, and with files of several policies at once. */
 START_TEST(shares_hold_over_many_servers_and_policies)
 {
-	struct lo_policy all = lo_policy_default, near = policy("group=rack=r1"), far = policy("group=rack=r2");
+	struct lo_policy all = lo_policy_default, near = policy("group=rack=r1"),
+			 far = policy("group=rack=r2");
 	unsigned files[33] = {0}, mixed[5] = {0};
 	double total = 0;
 
@@ -343,7 +430,8 @@ START_TEST(shares_hold_over_many_servers_and_policies)
 		files[m.lm_obj[0].ob_ds]++;
 	}
 	for (unsigned i = 1; i <= 32; i++)
-		ck_assert_double_le(fabs(files[i] - 20000 * dsc->d_node[i]->nd_terms.dt_weight / total), 3);
+		ck_assert_double_le(
+			fabs(files[i] - 20000 * dsc->d_node[i]->nd_terms.dt_weight / total), 3);
 	for (unsigned i = 5; i <= 32; i++)
 		seat_set(i, nd_terms.dt_weight, 0);
 	memset(lo->l_credit, 0, sizeof(lo->l_credit));
@@ -362,7 +450,8 @@ START_TEST(shares_hold_over_many_servers_and_policies)
 }
 END_TEST
 
-/* The first copy goes round; the second is drawn by weight among the others: binomial, within 4 sigma. */
+/* The first copy goes round; the second is drawn by weight among the others: binomial, within 4
+ * sigma. */
 START_TEST(second_copies_are_drawn_by_weight)
 {
 	static const uint32_t weight[5] = {0, 100, 100, 200, 400};
@@ -386,7 +475,8 @@ START_TEST(second_copies_are_drawn_by_weight)
 			if (a == b)
 				ck_assert_uint_eq(seen[a][b], 0);
 			else
-				ck_assert_double_le(fabs(seen[a][b] - mean), 4 * sqrt(mean * (1 - q)));
+				ck_assert_double_le(fabs(seen[a][b] - mean),
+						    4 * sqrt(mean * (1 - q)));
 		}
 }
 END_TEST
@@ -424,7 +514,8 @@ START_TEST(free_space_weight_and_load_make_the_share)
 	seats_said();
 	a->nd_sv.sv_available = b->nd_sv.sv_available;
 	seats_said();
-	/* A few requests are no load; many more than the others have are, to a quarter of the share. */
+	/* A few requests are no load; many more than the others have are, to a quarter of the
+	 * share. */
 	a->nd_terms.dt_load = 100;
 	seats_said();
 	ck_assert_uint_ge(share(1, 100), 48);
@@ -446,7 +537,8 @@ END_TEST
 
 START_TEST(full_servers_take_what_no_other_can)
 {
-	struct lo_policy one = lo_policy_default, two = policy("mirrors=2,stripes=4"), wide = policy("stripes=8");
+	struct lo_policy one = lo_policy_default, two = policy("mirrors=2,stripes=4"),
+			 wide = policy("stripes=8");
 	struct lo_map m;
 
 	server(1, "");
@@ -463,7 +555,8 @@ START_TEST(full_servers_take_what_no_other_can)
 		ck_assert_uint_eq(m.lm_obj[k].ob_ds, 1);
 	place(&two, 2, &m);
 	for (unsigned k = 0; k < 4; k++)
-		ck_assert_msg((m.lm_obj[k].ob_ds == 1) + (m.lm_obj[k + 4].ob_ds == 1) == 1, "stripe %u", k);
+		ck_assert_msg((m.lm_obj[k].ob_ds == 1) + (m.lm_obj[k + 4].ob_ds == 1) == 1,
+			      "stripe %u", k);
 	seat_set(1, nd_terms.dt_weight, 0);
 	place(&one, 3, &m);
 	ck_assert_uint_ne(m.lm_obj[0].ob_ds, 1);
@@ -506,10 +599,12 @@ static void check_map(const struct lo_policy *p, const struct lo_map *m, unsigne
 		unsigned racks = 0;
 
 		for (unsigned k = 0; k < p->lp_mirrors; k++) {
-			unsigned r = (unsigned)(rack_of(m->lm_obj[k * p->lp_stripes + s].ob_ds) - 'a');
+			unsigned r =
+				(unsigned)(rack_of(m->lm_obj[k * p->lp_stripes + s].ob_ds) - 'a');
 
 			ck_assert_uint_lt(r, nracks);
-			ck_assert_msg(!(racks >> r & 1), "stripe %u has two copies in rack %c", s, 'a' + (int)r);
+			ck_assert_msg(!(racks >> r & 1), "stripe %u has two copies in rack %c", s,
+				      'a' + (int)r);
 			racks |= 1u << r;
 		}
 	}
@@ -519,7 +614,8 @@ START_TEST(copies_of_a_stripe_never_share_a_domain)
 {
 	unsigned id = 1;
 
-	/* Racks of 1, 2, 3 and 4 servers; and one that says nothing of its rack, and takes nothing. */
+	/* Racks of 1, 2, 3 and 4 servers; and one that says nothing of its rack, and takes
+	 * nothing. */
 	for (unsigned r = 0; r < 4; r++)
 		for (unsigned k = 0; k <= r; k++) {
 			char labels[] = "rack=a";
@@ -551,7 +647,8 @@ END_TEST
 /* Whatever is drawn first, a server is left for the copy that can only be there. */
 START_TEST(each_mirror_is_in_its_own_group)
 {
-	struct lo_policy racks = policy("mirrors=2,stripes=4,group0=rack=a,group1=rack=b"), tight = policy("mirrors=3,stripes=2,domain=rack,group2=speed=nvme");
+	struct lo_policy racks = policy("mirrors=2,stripes=4,group0=rack=a,group1=rack=b"),
+			 tight = policy("mirrors=3,stripes=2,domain=rack,group2=speed=nvme");
 	struct lo_policy chain = policy("mirrors=3,group0=rack=a/b,group1=rack=b/c,group2=rack=c");
 	struct lo_map m;
 
@@ -576,7 +673,8 @@ START_TEST(each_mirror_is_in_its_own_group)
 }
 END_TEST
 
-static unsigned first_of_all(void *arg, const struct lo_seat *seat, const uint16_t *pick, unsigned n)
+static unsigned first_of_all(void *arg, const struct lo_seat *seat, const uint16_t *pick,
+			     unsigned n)
 {
 	(void)seat;
 	(void)pick;
@@ -584,7 +682,8 @@ static unsigned first_of_all(void *arg, const struct lo_seat *seat, const uint16
 	return *(const uint64_t *)arg % n;
 }
 
-/* Over every shape and number of servers: as even as can be, with nothing asked but servers apart. */
+/* Over every shape and number of servers: as even as can be, with nothing asked but servers
+ * apart. */
 START_TEST(objects_are_spread_evenly)
 {
 	for (unsigned n = 1; n <= 16; n++)
@@ -592,34 +691,47 @@ START_TEST(objects_are_spread_evenly)
 			for (unsigned stripes = 1; stripes * mirrors <= LO_MAX_OBJECTS; stripes++)
 				for (uint64_t seed = 0; seed < 4; seed++) {
 					struct lo_seat seat[16];
-					struct lo_plan pl = {.pl_seat = seat, .pl_n = n, .pl_stripes = stripes, .pl_mirrors = mirrors, .pl_seed = hash_u64(seed),
-							     .pl_first = first_of_all, .pl_arg = &seed};
+					struct lo_plan pl = {.pl_seat = seat,
+							     .pl_n = n,
+							     .pl_stripes = stripes,
+							     .pl_mirrors = mirrors,
+							     .pl_seed = hash_u64(seed),
+							     .pl_first = first_of_all,
+							     .pl_arg = &seed};
 					unsigned held[16] = {0}, least = 99, most = 0;
 
 					for (unsigned i = 0; i < n; i++)
-						seat[i] = (struct lo_seat){i + 1, (uint16_t)i, false, UINT64_MAX, 1 + i};
+						seat[i] =
+							(struct lo_seat){i + 1, (uint16_t)i, false,
+									 UINT64_MAX, 1 + i};
 					ck_assert_int_eq(lo_plan(&pl), 0);
 					for (unsigned k = 0; k < stripes * mirrors; k++) {
 						held[pl.pl_pick[k]]++;
 						for (unsigned j = k % stripes; j < k; j += stripes)
-							ck_assert_uint_ne(pl.pl_pick[j], pl.pl_pick[k]);
+							ck_assert_uint_ne(pl.pl_pick[j],
+									  pl.pl_pick[k]);
 					}
 					for (unsigned i = 0; i < n; i++) {
 						least = held[i] < least ? held[i] : least;
 						most = held[i] > most ? held[i] : most;
 					}
-					ck_assert_msg(most - least <= 1, "%u servers, %u x %u: from %u to %u", n, stripes, mirrors, least, most);
+					ck_assert_msg(most - least <= 1,
+						      "%u servers, %u x %u: from %u to %u", n,
+						      stripes, mirrors, least, most);
 				}
 }
 END_TEST
 
-/* Random groups: a plan is found exactly where a matching of mirrors to domains exists, which is looked for by brute force. */
-static bool brute(const struct lo_seat *seat, unsigned n, unsigned mirrors, unsigned m, unsigned used)
+/* Random groups: a plan is found exactly where a matching of mirrors to domains exists, which is
+ * looked for by brute force. */
+static bool brute(const struct lo_seat *seat, unsigned n, unsigned mirrors, unsigned m,
+		  unsigned used)
 {
 	if (m == mirrors)
 		return true;
 	for (unsigned i = 0; i < n; i++)
-		if ((seat[i].st_mirrors >> m & 1) && !(used >> seat[i].st_domain & 1) && brute(seat, n, mirrors, m + 1, used | 1u << seat[i].st_domain))
+		if ((seat[i].st_mirrors >> m & 1) && !(used >> seat[i].st_domain & 1) &&
+		    brute(seat, n, mirrors, m + 1, used | 1u << seat[i].st_domain))
 			return true;
 	return false;
 }
@@ -630,15 +742,23 @@ START_TEST(what_can_be_met_is_met)
 
 	for (uint64_t round = 0; round < 4000; round++) {
 		uint64_t r = hash_u64(round + 77), seed = r;
-		unsigned n = 1 + r % 9, mirrors = 1 + (r >> 8) % 5, stripes = 1 + (r >> 16) % (LO_MAX_OBJECTS / mirrors);
+		unsigned n = 1 + r % 9, mirrors = 1 + (r >> 8) % 5,
+			 stripes = 1 + (r >> 16) % (LO_MAX_OBJECTS / mirrors);
 		struct lo_seat seat[9];
-		struct lo_plan pl = {.pl_seat = seat, .pl_n = n, .pl_stripes = stripes, .pl_mirrors = mirrors, .pl_seed = r, .pl_first = first_of_all, .pl_arg = &seed};
+		struct lo_plan pl = {.pl_seat = seat,
+				     .pl_n = n,
+				     .pl_stripes = stripes,
+				     .pl_mirrors = mirrors,
+				     .pl_seed = r,
+				     .pl_first = first_of_all,
+				     .pl_arg = &seed};
 		bool can;
 
 		for (unsigned i = 0; i < n; i++) {
 			uint64_t q = hash_u64(r + i);
 
-			seat[i] = (struct lo_seat){i + 1, (uint16_t)(q % 7), q >> 30 & 1, (q >> 8 & q >> 16) & 31, 1};
+			seat[i] = (struct lo_seat){i + 1, (uint16_t)(q % 7), q >> 30 & 1,
+						   (q >> 8 & q >> 16) & 31, 1};
 		}
 		can = brute(seat, n, mirrors, 0, 0);
 		ck_assert_int_eq(lo_plan_can(seat, n, mirrors), can);
@@ -690,7 +810,8 @@ static void readers(const struct sockaddr_storage *peer, double *first)
 /* A part is within 4 sigma of what it should be. */
 static void part(double have, double want)
 {
-	ck_assert_msg(fabs(have - want) <= 4 * sqrt(want * (1 - want) / READERS) + 1e-9, "%f, want %f", have, want);
+	ck_assert_msg(fabs(have - want) <= 4 * sqrt(want * (1 - want) / READERS) + 1e-9,
+		      "%f, want %f", have, want);
 }
 
 START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
@@ -726,13 +847,15 @@ START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
 }
 END_TEST
 
-/* Four stripes of two copies on four servers, as a ring: how many stripes of each client's are first on each server. */
+/* Four stripes of two copies on four servers, as a ring: how many stripes of each client's are
+ * first on each server. */
 static void striped_readers(double part_of[4], double *unused)
 {
 	struct lo_map m = {.lm_unit = MIB, .lm_stripes = 4, .lm_mirrors = 2};
 
 	for (unsigned k = 0; k < 8; k++)
-		m.lm_obj[k] = (struct lo_object){.ob_ds = (k + k / 4) % 4 + 1, .ob_copy = (uint8_t)(k / 4)};
+		m.lm_obj[k] = (struct lo_object){.ob_ds = (k + k / 4) % 4 + 1,
+						 .ob_copy = (uint8_t)(k / 4)};
 	memset(part_of, 0, 4 * sizeof(*part_of));
 	*unused = 0;
 	for (uint32_t c = 0; c < READERS; c++) {
@@ -742,7 +865,8 @@ static void striped_readers(double part_of[4], double *unused)
 		uint64_t firsts = 0;
 
 		for (unsigned k = 0; k < 4; k++) {
-			ck_assert_uint_eq(lo_prefer(lo, &m, 4711, (from + k) % 4, &rd, firsts, order), 2);
+			ck_assert_uint_eq(
+				lo_prefer(lo, &m, 4711, (from + k) % 4, &rd, firsts, order), 2);
 			firsts |= UINT64_C(1) << order[0];
 			has[m.lm_obj[order[0]].ob_ds - 1]++;
 		}
@@ -764,7 +888,8 @@ START_TEST(stripes_of_one_file_are_read_from_as_many_servers_as_can_be)
 	ck_assert_msg(unused < 0.18, "%f of the servers are passed over", unused);
 	for (unsigned i = 0; i < 4; i++)
 		part(have[i], 0.25);
-	/* And yet as the weights say, to within a tenth: the first has two parts of three of both of its stripes. */
+	/* And yet as the weights say, to within a tenth: the first has two parts of three of both
+	 * of its stripes. */
 	seat_set(1, nd_terms.dt_weight, 2 * DSC_WEIGHT_ONE);
 	striped_readers(have, &unused);
 	ck_assert_msg(fabs(have[0] - 4 / 12.0) < 0.1 * 4 / 12.0, "%f", have[0]);
@@ -805,7 +930,8 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 
 	for (unsigned i = 0; i < 3; i++)
 		server(i + 1, i ? "rack=r2" : "rack=r1");
-	ck_assert(!rpc_addr_parse("10.1.2.3", 1, &near, &len) && !rpc_addr_parse("10.2.2.3", 1, &far, &len));
+	ck_assert(!rpc_addr_parse("10.1.2.3", 1, &near, &len) &&
+		  !rpc_addr_parse("10.2.2.3", 1, &far, &len));
 	/* Half of what can be lost by load: 8 of 16 in progress. */
 	seat_set(2, nd_terms.dt_load, 800);
 	readers(&near, first);
@@ -831,7 +957,9 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 	readers(&near, first);
 	part(first[2], 1 / 3.0);
 	/* Near. */
-	ck_assert_int_eq(lo_near_set(lo, "10.1.0.0/16 rack=r1, 10.3.0.0/16 rack=r2", 8, err, sizeof(err)), 0);
+	ck_assert_int_eq(
+		lo_near_set(lo, "10.1.0.0/16 rack=r1, 10.3.0.0/16 rack=r2", 8, err, sizeof(err)),
+		0);
 	readers(&near, first);
 	part(first[0], 8 / 10.0);
 	readers(&far, first);
@@ -846,8 +974,12 @@ END_TEST
 START_TEST(a_bad_map_of_networks_is_refused_with_what_is_wrong)
 {
 	static const char *const bad[][2] = {
-		{"10.1.0.0/33 rack=r1", "10.1.0.0/33"}, {"10.1.0.0/16", "10.1.0.0/16"}, {"10.1.0.0/16 rack", "rack"}, {"10.1.0.0/16 rack=r1 x", "10.1.0.0/16"},
-		{"x rack=r1", "x"}, {"10.0.0.0/8 rack=r1,, ", "nothing"},
+		{"10.1.0.0/33 rack=r1", "10.1.0.0/33"},
+		{"10.1.0.0/16", "10.1.0.0/16"},
+		{"10.1.0.0/16 rack", "rack"},
+		{"10.1.0.0/16 rack=r1 x", "10.1.0.0/16"},
+		{"x rack=r1", "x"},
+		{"10.0.0.0/8 rack=r1,, ", "nothing"},
 	};
 	char err[256], many[4096] = "";
 
@@ -855,11 +987,13 @@ START_TEST(a_bad_map_of_networks_is_refused_with_what_is_wrong)
 		*err = 0;
 		lo->l_nnear = 0;
 		ck_assert_int_eq(lo_near_set(lo, bad[i][0], 16, err, sizeof(err)), -EINVAL);
-		ck_assert_msg(strstr(err, "mds.near") && strstr(err, bad[i][1]), "%s: %s", bad[i][0], err);
+		ck_assert_msg(strstr(err, "mds.near") && strstr(err, bad[i][1]), "%s: %s",
+			      bad[i][0], err);
 	}
 	lo->l_nnear = 0;
 	for (unsigned i = 0; i < 65; i++)
-		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%s10.%u.0.0/16 a=b", i ? "," : "", i);
+		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%s10.%u.0.0/16 a=b",
+			 i ? "," : "", i);
 	ck_assert_int_eq(lo_near_set(lo, many, 16, err, sizeof(err)), -E2BIG);
 	*strrchr(many, ',') = 0;
 	lo->l_nnear = 0;
@@ -872,20 +1006,23 @@ END_TEST
 /* The largest that there can be, so that the time it takes is known: a create waits for it. */
 START_TEST(a_thousand_servers_are_no_burden)
 {
-	struct lo_policy one = lo_policy_default, most = policy("mirrors=4,stripes=11,domain=rack,group3=speed=nvme");
+	struct lo_policy one = lo_policy_default,
+			 most = policy("mirrors=4,stripes=11,domain=rack,group3=speed=nvme");
 	struct timespec a, b;
 	struct lo_map m;
 	char labels[64];
 
 	for (unsigned i = 1; i <= DSC_MAX; i++) {
-		snprintf(labels, sizeof(labels), "rack=r%u,site=b,speed=%s", i / 16, i % 10 ? "hdd" : "nvme");
+		snprintf(labels, sizeof(labels), "rack=r%u,site=b,speed=%s", i / 16,
+			 i % 10 ? "hdd" : "nvme");
 		server(i, labels);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	for (unsigned i = 0; i < 1000; i++)
 		place(&one, i, &m);
 	clock_gettime(CLOCK_MONOTONIC, &b);
-	printf("1024 servers: %.1f us for a plain file\n", ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 1e6);
+	printf("1024 servers: %.1f us for a plain file\n",
+	       ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 1e6);
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	for (unsigned i = 0; i < 200; i++)
 		place(&most, i, &m);

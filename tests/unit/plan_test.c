@@ -1,4 +1,5 @@
-/* What runs where (base/topo_plan.c): threads by node, who serves what comes by which network card, processors that may be used. */
+/* What runs where (base/topo_plan.c): threads by node, who serves what comes by which network card,
+ * processors that may be used. */
 #include "base/topo_plan.h"
 #include <arpa/inet.h>
 #include <check.h>
@@ -56,11 +57,13 @@ static const char *bits(uint64_t threads)
 	return out;
 }
 
-/* "node:threads on processors;" of each, in order. Stores are block devices, addresses network devices (NIC0); "?" is one of which nothing is known. */
-static const char *planned(unsigned threads, const char *cpus, const char *stores, const char *addrs)
+/* "node:threads on processors;" of each, in order. Stores are block devices, addresses network
+ * devices (NIC0); "?" is one of which nothing is known. */
+static const char *planned(unsigned threads, const char *cpus, const char *stores,
+			   const char *addrs)
 {
 	static char out[1024];
-	struct topo_wish w = { .tw_nthreads = threads, .tw_store = store, .tw_addr = addr };
+	struct topo_wish w = {.tw_nthreads = threads, .tw_store = store, .tw_addr = addr};
 	char word[8][32], list[256];
 
 	ck_assert(topo_cpulist_parse(cpus, &w.tw_cpus));
@@ -69,7 +72,7 @@ static const char *planned(unsigned threads, const char *cpus, const char *store
 		ck_assert(!topo_place_block(t, word[i], &store[i]) == (*word[i] != '?'));
 	w.tw_naddrs = words(addrs, word);
 	for (size_t i = 0; i < w.tw_naddrs; i++) {
-		addr[i] = (struct topo_place){ .pl_node = -1 };
+		addr[i] = (struct topo_place){.pl_node = -1};
 		for (size_t d = 0; d < t->t_ndev; d++)
 			if (!strcmp(t->t_dev[d].d_name, word[i]))
 				topo_place_dev(t, d, &addr[i]);
@@ -85,7 +88,8 @@ static const char *planned(unsigned threads, const char *cpus, const char *store
 			mine += plan.tp_thread[k] == i && (n->pn_threads >> k & 1);
 		ck_assert_uint_eq(mine, n->pn_nthreads);
 		topo_cpulist(&n->pn_cpus, list, sizeof(list));
-		sprintf(out + strlen(out), "%s%d:%s on %s", i ? "; " : "", n->pn_id, bits(n->pn_threads), list);
+		sprintf(out + strlen(out), "%s%d:%s on %s", i ? "; " : "", n->pn_id,
+			bits(n->pn_threads), list);
 	}
 	return out;
 }
@@ -130,7 +134,8 @@ END_TEST
 START_TEST(more_threads_than_the_near_nodes_have_processors_go_to_others)
 {
 	load("two-sockets");
-	ck_assert_str_eq(planned(4, "0-9,48-49", "nvme7n1", "NIC8"), "1:0-1 on 48-49; 0:2-3 on 0-9");
+	ck_assert_str_eq(planned(4, "0-9,48-49", "nvme7n1", "NIC8"),
+			 "1:0-1 on 48-49; 0:2-3 on 0-9");
 	ck_assert_str_eq(planned(6, "0,48-49", "nvme7n1", "NIC8"), "1:0-1,3-5 on 48-49; 0:2 on 0");
 	planned(64, ALL, "nvme7n1", "NIC8");
 	ck_assert_uint_eq(plan.tp_node[0].pn_nthreads, 64);
@@ -140,8 +145,10 @@ END_TEST
 START_TEST(processors_that_may_not_be_used_are_nobodys)
 {
 	load("two-sockets");
-	ck_assert_str_eq(planned(2, "3,5,150", "nvme1n1 nvme7n1", "NIC8"), "1:0 on 150; 0:1 on 3,5");
-	/* What is on a node that may not be used is near the other; then nothing is to be told apart. */
+	ck_assert_str_eq(planned(2, "3,5,150", "nvme1n1 nvme7n1", "NIC8"),
+			 "1:0 on 150; 0:1 on 3,5");
+	/* What is on a node that may not be used is near the other; then nothing is to be told
+	 * apart. */
 	ck_assert_str_eq(planned(2, "0-3", "nvme7n1", "NIC8"), "0:0-1 on 0-3");
 	ck_assert(!plan.tp_bound);
 	ck_assert_uint_eq(plan.tp_node[0].pn_nstores, 1);
@@ -189,7 +196,8 @@ START_TEST(what_is_at_a_node_without_processors_is_near_the_nearest_with_some)
 	parse(four);
 	ck_assert_str_eq(planned(2, "0-5", "?", "NIC1"), "2:0-1 on 4-5");
 	ck_assert_str_eq(serves(0), "0-1");
-	ck_assert_str_eq(planned(2, "0-3", "?", "NIC1"), "0:0-1 on 0-1"); /* of two that are equally far */
+	/* of two that are equally far */
+	ck_assert_str_eq(planned(2, "0-3", "?", "NIC1"), "0:0-1 on 0-1");
 	ck_assert(plan.tp_bound);
 }
 END_TEST
@@ -199,7 +207,8 @@ END_TEST
 START_TEST(a_card_is_served_by_the_threads_of_its_node)
 {
 	load("two-sockets");
-	ck_assert_str_eq(planned(4, ALL, "nvme7n1", "NIC4 NIC8 NIC5 ?"), "1:0,2 on " NODE1 "; 0:1,3 on " NODE0);
+	ck_assert_str_eq(planned(4, ALL, "nvme7n1", "NIC4 NIC8 NIC5 ?"),
+			 "1:0,2 on " NODE1 "; 0:1,3 on " NODE0);
 	ck_assert_str_eq(serves(0), "1,3");
 	ck_assert_str_eq(serves(1), "0,2");
 	ck_assert_str_eq(serves(2), "1,3");
@@ -220,7 +229,8 @@ START_TEST(threads_without_a_card_help_and_no_card_is_without_threads)
 	teardown();
 	parse(four);
 	/* Node 1 helps node 0, which is nearer than 2. */
-	ck_assert_str_eq(planned(6, "0-5", "?", "NIC0 NIC1"), "0:0,2 on 0-1; 2:1,3 on 4-5; 1:4-5 on 2-3");
+	ck_assert_str_eq(planned(6, "0-5", "?", "NIC0 NIC1"),
+			 "0:0,2 on 0-1; 2:1,3 on 4-5; 1:4-5 on 2-3");
 	ck_assert_str_eq(serves(0), "0,2,4-5");
 	ck_assert_str_eq(serves(1), "1,3");
 	/* The firmware does not say where this one is. */
@@ -231,8 +241,8 @@ END_TEST
 
 START_TEST(every_thread_serves_somebody)
 {
-	static const char *const stores[] = { "?", "nvme1n1", "nvme7n1", "nvme1n1 nvme7n1", "md127" };
-	static const char *const addrs[] = { "?", "NIC4", "NIC8", "NIC4 NIC8", "NIC4 ?" };
+	static const char *const stores[] = {"?", "nvme1n1", "nvme7n1", "nvme1n1 nvme7n1", "md127"};
+	static const char *const addrs[] = {"?", "NIC4", "NIC8", "NIC4 NIC8", "NIC4 ?"};
 
 	load("two-sockets");
 	for (unsigned s = 0; s < 5; s++)
@@ -260,12 +270,14 @@ START_TEST(for_several_stores_the_sum_counts)
 	ck_assert(!topo_place_net(t, "ens7f0np0", &cand[0])); /* node 1 */
 	ck_assert(!topo_place_net(t, "ens3f0np0", &cand[1])); /* node 0 */
 	ck_assert(!topo_place_net(t, "ibs1", &cand[2]));      /* node 0, beside nvme1 */
-	ck_assert(!topo_place_block(t, "nvme1n1", &both[0]) && !topo_place_block(t, "nvme7n1", &both[1]));
+	ck_assert(!topo_place_block(t, "nvme1n1", &both[0]) &&
+		  !topo_place_block(t, "nvme7n1", &both[1]));
 	topo_rank(t, both, 1, cand, 3, order);
 	ck_assert(order[0] == 2 && order[1] == 1 && order[2] == 0);
 	topo_rank(t, both + 1, 1, cand, 3, order);
 	ck_assert(order[0] == 0);
-	/* One at each socket: only the one beside a drive is better than the rest, which stay as they were. */
+	/* One at each socket: only the one beside a drive is better than the rest, which stay as
+	 * they were. */
 	topo_rank(t, both, 2, cand, 3, order);
 	ck_assert(order[0] == 2 && order[1] == 0 && order[2] == 1);
 	three[0] = both[0];
@@ -282,7 +294,17 @@ END_TEST
 
 START_TEST(lists_of_processors)
 {
-	static const char *const bad[] = { "", "x", "1-", "-1", "3-1", "1,,2", "1,", "1 2", "0-1024", "1024", "99999999999999999999" };
+	static const char *const bad[] = {"",
+					  "x",
+					  "1-",
+					  "-1",
+					  "3-1",
+					  "1,,2",
+					  "1,",
+					  "1 2",
+					  "0-1024",
+					  "1024",
+					  "99999999999999999999"};
 	cpu_set_t set;
 	char out[32];
 

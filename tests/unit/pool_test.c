@@ -1,4 +1,5 @@
-/* pool_test.c - the memory pool: sizes, exhaustion, sharing between threads, waiting, fixed buffers. */
+/* pool_test.c - the memory pool: sizes, exhaustion, sharing between threads, waiting, fixed
+ * buffers. */
 #include "base/metrics.h"
 #include "base/pool.h"
 #include "tests/unit/on_loop.h"
@@ -19,7 +20,8 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* The kernel's, but for huge pages, which a machine may have or not: there are so many mappings of them, and they are of ordinary pages. */
+/* The kernel's, but for huge pages, which a machine may have or not: there are so many mappings of
+ * them, and they are of ordinary pages. */
 static unsigned huge_left, huge_asked;
 
 void *mmap(void *p, size_t len, int prot, int flags, int fd, off_t off)
@@ -98,8 +100,13 @@ END_TEST
 
 START_TEST(blocks_are_aligned_apart_and_inside)
 {
-	static const size_t sizes[] = { 1, 4096, 4097, 12288, 16384, 16385, 24576, 65536, 65536 + 8192, 100000, 524288 + 8192, MIB, POOL_MOST };
-	struct { uint8_t *p; size_t n; } b[200];
+	static const size_t sizes[] = {1,	 4096,	4097,	      12288,  16384,	     16385,
+				       24576,	 65536, 65536 + 8192, 100000, 524288 + 8192, MIB,
+				       POOL_MOST};
+	struct {
+		uint8_t *p;
+		size_t n;
+	} b[200];
 	unsigned n = 0, seed = 7;
 
 	make(20 * MIB);
@@ -129,7 +136,8 @@ START_TEST(blocks_are_aligned_apart_and_inside)
 }
 END_TEST
 
-/* Records with their header and reads without share the pool: neither breaks what the other needs. */
+/* Records with their header and reads without share the pool: neither breaks what the other
+ * needs. */
 START_TEST(large_blocks_of_both_kinds_fill_the_pool)
 {
 	void *b[32];
@@ -225,7 +233,8 @@ static void pass_round(void *arg)
 	unsigned me = (unsigned)(uintptr_t)arg, seed = me + 1;
 
 	for (unsigned i = 0; i < TURNS; i++) {
-		unsigned to = (unsigned)rand_r(&seed) % THREADS, slot = (unsigned)rand_r(&seed) % 16;
+		unsigned to = (unsigned)rand_r(&seed) % THREADS,
+			 slot = (unsigned)rand_r(&seed) % 16;
 		size_t n = (size_t)4096 << rand_r(&seed) % 7;
 		uint8_t *p = pool_get(n, POOL_LEAVE_NONE), *old;
 
@@ -244,7 +253,10 @@ static void pass_round(void *arg)
 
 static void *pass_thread(void *arg)
 {
-	struct { struct loop *l; unsigned me; } *a = arg;
+	struct {
+		struct loop *l;
+		unsigned me;
+	} *a = arg;
 
 	on_loop(a->l, pass_round, (void *)(uintptr_t)a->me);
 	return NULL;
@@ -252,7 +264,10 @@ static void *pass_thread(void *arg)
 
 START_TEST(blocks_go_round_between_threads)
 {
-	struct { struct loop *l; unsigned me; } arg[THREADS];
+	struct {
+		struct loop *l;
+		unsigned me;
+	} arg[THREADS];
 	pthread_t loops[THREADS], drivers[THREADS];
 
 	make(4 * MIB);
@@ -483,7 +498,7 @@ END_TEST
 /* RLIMIT_MEMLOCK counts for those who made the ring without CAP_IPC_LOCK. */
 START_TEST(a_refused_registration_is_no_end)
 {
-	struct rlimit rl = { 1 << 20, 1 << 20 };
+	struct rlimit rl = {1 << 20, 1 << 20};
 	struct loop *l;
 	pthread_t t;
 	int err;
@@ -550,12 +565,13 @@ static long node_pages(int node, const char *pages)
 
 static long node_bytes(int node)
 {
-	return node_pages(node, "huge") + node_pages(node, "transparent") + node_pages(node, "ordinary");
+	return node_pages(node, "huge") + node_pages(node, "transparent") +
+	       node_pages(node, "ordinary");
 }
 
 START_TEST(huge_pages_are_taken_when_there_are_some)
 {
-	static const int nodes[] = { 0, 1 };
+	static const int nodes[] = {0, 1};
 
 	huge_left = 1;
 	pool_use_nodes(nodes, 2);
@@ -609,10 +625,11 @@ static void greedy_run(void *arg)
 	pool_put(b[0], MIB);
 }
 
-/* This machine may have one node only: then the kernel refuses the other's memory, and it is of any. */
+/* This machine may have one node only: then the kernel refuses the other's memory, and it is of
+ * any. */
 START_TEST(a_loop_takes_its_own_nodes_memory_first_and_keeps_no_other)
 {
-	static const int nodes[] = { 0, 1 };
+	static const int nodes[] = {0, 1};
 	pthread_t t[2];
 	struct loop *l[2];
 
@@ -631,7 +648,7 @@ START_TEST(a_loop_takes_its_own_nodes_memory_first_and_keeps_no_other)
 		ck_assert_int_eq(pthread_create(&t[i], NULL, loop_thread, l[i]), 0);
 	}
 	for (int i = 0; i < 2; i++) {
-		struct greedy g = { .home = i };
+		struct greedy g = {.home = i};
 		long before = counter("weft_pool_borrowed_total ");
 
 		on_loop(l[i], greedy_run, &g);
@@ -648,7 +665,7 @@ END_TEST
 
 START_TEST(a_loop_at_home_where_there_is_no_memory_is_at_home_nowhere)
 {
-	static const int nodes[] = { 0, 1 };
+	static const int nodes[] = {0, 1};
 	struct loop *l;
 
 	pool_use_nodes(nodes, 2);

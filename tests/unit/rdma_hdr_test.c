@@ -1,6 +1,7 @@
 /*
- * rdma_hdr_test.c - RPC-over-RDMA headers on plain bytes: what is taken and refused (RFC 8166), how a call's record is put together
- * (against a model of the peer's memory), how payload is dealt to segments, private data (RFC 8797).
+ * rdma_hdr_test.c - RPC-over-RDMA headers on plain bytes: what is taken and refused (RFC 8166), how
+ * a call's record is put together (against a model of the peer's memory), how payload is dealt to
+ * segments, private data (RFC 8797).
  */
 #include "proto/rpc_rdma_hdr.h"
 #include <check.h>
@@ -127,7 +128,8 @@ START_TEST(errors_are_what_a_peer_can_read)
 	ck_assert_uint_eq(h.h_xid, 99);
 	at = rd_error_put(msg, 99, 7, 8, RD_ERR_VERS);
 	ck_assert_uint_eq(at, 28);
-	ck_assert_int_eq(memcmp(msg, "\0\0\0\x63\0\0\0\7\0\0\0\x8\0\0\0\4\0\0\0\1\0\0\0\1\0\0\0\1", 28), 0);
+	ck_assert_int_eq(
+		memcmp(msg, "\0\0\0\x63\0\0\0\7\0\0\0\x8\0\0\0\4\0\0\0\1\0\0\0\1\0\0\0\1", 28), 0);
 }
 END_TEST
 
@@ -180,13 +182,15 @@ static unsigned choose(struct cut *cuts, size_t len)
 	return n;
 }
 
-static void execute(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads, const struct rd_copy *copies)
+static void execute(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_read *reads,
+		    const struct rd_copy *copies)
 {
 	memset(record, 0xee, sizeof record);
 	for (unsigned i = 0; i < pl->pl_nreads; i++) {
 		ck_assert_uint_eq(reads[i].rr_handle, 0xabc);
 		ck_assert_uint_le(reads[i].rr_at + reads[i].rr_len, pl->pl_len);
-		memcpy(record + reads[i].rr_at, remote + (reads[i].rr_offset - REMOTE), reads[i].rr_len);
+		memcpy(record + reads[i].rr_at, remote + (reads[i].rr_offset - REMOTE),
+		       reads[i].rr_len);
 	}
 	for (unsigned i = 0; i < pl->pl_ncopies; i++) {
 		const struct rd_copy *cp = &copies[i];
@@ -279,7 +283,8 @@ START_TEST(chunks_that_fit_nowhere_are_refused)
 	begin(5, 1, RD_MSG), put(1), put(6), put_seg(1, 10, 0), no_chunks(), put(5), put(0);
 	ck_assert_int_eq(plan_of(), -EPROTO);
 	/* backwards */
-	begin(5, 1, RD_MSG), put(1), put(8), put_seg(1, 8, 0), put(1), put(4), put_seg(1, 8, 0), no_chunks(), put(5), put(0);
+	begin(5, 1, RD_MSG), put(1), put(8), put_seg(1, 8, 0), put(1), put(4), put_seg(1, 8, 0),
+		no_chunks(), put(5), put(0);
 	ck_assert_int_eq(plan_of(), -EPROTO);
 	/* one at position zero, of a message that is inline */
 	begin(5, 1, RD_MSG), put(1), put(0), put_seg(1, 8, 0), no_chunks(), put(5), put(0);
@@ -287,7 +292,8 @@ START_TEST(chunks_that_fit_nowhere_are_refused)
 	/* none at position zero, of one that is not */
 	begin(5, 1, RD_NOMSG), put(1), put(8), put_seg(1, 8, 0), no_chunks();
 	ck_assert_int_eq(plan_of(), -EPROTO);
-	begin(5, 1, RD_NOMSG), put(1), put(0), put_seg(1, 8, 0), put(1), put(64), put_seg(1, 8, 0), no_chunks();
+	begin(5, 1, RD_NOMSG), put(1), put(0), put_seg(1, 8, 0), put(1), put(64), put_seg(1, 8, 0),
+		no_chunks();
 	ck_assert_int_eq(plan_of(), -EPROTO);
 	/* nothing there either */
 	begin(5, 1, RD_NOMSG), put(1), put(0), put_seg(1, 0, 0), no_chunks();
@@ -299,7 +305,8 @@ START_TEST(chunks_that_fit_nowhere_are_refused)
 	no_chunks();
 	ck_assert_int_eq(plan_of(), -EMSGSIZE);
 	/* segments of no length are no harm */
-	begin(5, 1, RD_MSG), put(1), put(8), put_seg(1, 0, 0), put(1), put(8), put_seg(1, 4, 0), no_chunks(), put(5), put(0);
+	begin(5, 1, RD_MSG), put(1), put(8), put_seg(1, 0, 0), put(1), put(8), put_seg(1, 4, 0),
+		no_chunks(), put(5), put(0);
 	ck_assert_int_eq(plan_of(), 0);
 }
 END_TEST
@@ -352,11 +359,13 @@ START_TEST(the_handle_to_invalidate_is_the_calls_own)
 {
 	struct rd_call *rc;
 
-	begin(5, 1, RD_MSG), put(1), put(8), put_seg(71, 100, 0), put(0), put(0), put(1), put(1), put_seg(72, 100, 0), put(5), put(0);
+	begin(5, 1, RD_MSG), put(1), put(8), put_seg(71, 100, 0), put(0), put(0), put(1), put(1),
+		put_seg(72, 100, 0), put(5), put(0);
 	rc = call_of();
 	ck_assert(rc->rc_has_inv && rc->rc_inv == 71);
 	free(rc);
-	begin(5, 1, RD_MSG), put(0), put(1), put(2), put_seg(73, 101, 0), put_seg(74, 4, 0), put(0), put(0), put(5);
+	begin(5, 1, RD_MSG), put(0), put(1), put(2), put_seg(73, 101, 0), put_seg(74, 4, 0), put(0),
+		put(0), put(5);
 	rc = call_of();
 	ck_assert(rc->rc_has_inv && rc->rc_inv == 73);
 	free(rc);
@@ -390,7 +399,8 @@ START_TEST(calls_of_ours_say_where_they_lie)
 	ck_assert_uint_eq(h.h_credit, 16);
 	ck_assert_uint_eq(h.h_len, 0);
 	ck_assert_int_eq(rd_plan(&h, 5000, &pl, reads, copies), 0);
-	ck_assert(pl.pl_nreads == 1 && reads[0].rr_handle == 81 && reads[0].rr_len == 5000 && reads[0].rr_offset == 0x1122334455667788ull);
+	ck_assert(pl.pl_nreads == 1 && reads[0].rr_handle == 81 && reads[0].rr_len == 5000 &&
+		  reads[0].rr_offset == 0x1122334455667788ull);
 	ck_assert(h.h_reply && h.h_nreply == 1);
 	at = rd_call_hdr_put(msg, 5, 16, &(struct rd_chunks){.ck_reply = &reply});
 	put(5), put(0);
@@ -408,22 +418,29 @@ START_TEST(payload_of_calls_of_ours_has_chunks_of_its_own)
 	struct rd_call *rc;
 	struct rd_hdr h;
 
-	at = rd_call_hdr_put(msg, 5, 16, &(struct rd_chunks){.ck_data = &data, .ck_at = 8, .ck_place = &place});
+	at = rd_call_hdr_put(msg, 5, 16,
+			     &(struct rd_chunks){.ck_data = &data, .ck_at = 8, .ck_place = &place});
 	ck_assert_uint_le(at, RD_HDR_MIN + 48);
 	put(5), put(0);
 	ck_assert_int_eq(parse(&h), RD_OK);
-	ck_assert(h.h_proc == RD_MSG && h.h_len == 8 && !h.h_reply && h.h_nchunks == 1 && h.h_nsegs == 1);
+	ck_assert(h.h_proc == RD_MSG && h.h_len == 8 && !h.h_reply && h.h_nchunks == 1 &&
+		  h.h_nsegs == 1);
 	ck_assert_int_eq(rd_plan(&h, 5000, &pl, reads, copies), 0);
-	ck_assert(pl.pl_len == 8 + 1004 && pl.pl_nreads == 1 && reads[0].rr_at == 8 && reads[0].rr_len == 1001 && reads[0].rr_handle == 83 && reads[0].rr_offset == 0x77);
+	ck_assert(pl.pl_len == 8 + 1004 && pl.pl_nreads == 1 && reads[0].rr_at == 8 &&
+		  reads[0].rr_len == 1001 && reads[0].rr_handle == 83 &&
+		  reads[0].rr_offset == 0x77);
 	rc = rd_call_new(&h);
-	ck_assert(rc && rc->rc_nchunks == 1 && rc->rc_segs[0].ws_seg.sg_handle == 84 && rc->rc_segs[0].ws_seg.sg_length == 4096 && rc->rc_segs[0].ws_seg.sg_offset == 0x1000);
+	ck_assert(rc && rc->rc_nchunks == 1 && rc->rc_segs[0].ws_seg.sg_handle == 84 &&
+		  rc->rc_segs[0].ws_seg.sg_length == 4096 &&
+		  rc->rc_segs[0].ws_seg.sg_offset == 0x1000);
 	free(rc);
 }
 END_TEST
 
 START_TEST(payload_is_cut_at_the_segments)
 {
-	unsigned seed = (unsigned)time(NULL) * 512 + (unsigned)_i, nsegs, nsrc, ncuts, npieces, max_sge;
+	unsigned seed = (unsigned)time(NULL) * 512 + (unsigned)_i, nsegs, nsrc, ncuts, npieces,
+		 max_sge;
 	struct rd_wseg segs[300];
 	struct rd_src src[17], pieces[RD_PIECES(300, 17)];
 	struct rd_cut cuts[RD_CUTS(300, 17)];
@@ -439,7 +456,8 @@ START_TEST(payload_is_cut_at_the_segments)
 	}
 	fill(want, total);
 	for (nsegs = 0; done < total && nsegs < 299; nsegs++) {
-		segs[nsegs] = (struct rd_wseg){.ws_seg = {nsegs, (uint32_t)random() % 900, (uint64_t)nsegs * 100}};
+		segs[nsegs] = (struct rd_wseg){
+			.ws_seg = {nsegs, (uint32_t)random() % 900, (uint64_t)nsegs * 100}};
 		done += segs[nsegs].ws_seg.sg_length;
 	}
 	segs[nsegs++] = (struct rd_wseg){.ws_seg = {299, 40000, 29900}};
@@ -460,7 +478,9 @@ START_TEST(payload_is_cut_at_the_segments)
 		}
 		/* inside of its segment */
 		ck_assert_uint_ge(cuts[i].ct_offset, cuts[i].ct_handle * 100);
-		ck_assert_uint_le(cuts[i].ct_offset - cuts[i].ct_handle * 100 + len, segs[cuts[i].ct_handle < 299 ? cuts[i].ct_handle : nsegs - 1].ws_used);
+		ck_assert_uint_le(
+			cuts[i].ct_offset - cuts[i].ct_handle * 100 + len,
+			segs[cuts[i].ct_handle < 299 ? cuts[i].ct_handle : nsegs - 1].ws_used);
 	}
 	ck_assert_uint_eq(done, total);
 }

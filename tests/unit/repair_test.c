@@ -1,4 +1,5 @@
-/* repair_test.c - copies that are not in sync: what becomes of states, what layouts and writes name, the table of repairs, and where an object is made again. */
+/* repair_test.c - copies that are not in sync: what becomes of states, what layouts and writes
+ * name, the table of repairs, and where an object is made again. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_fake.h has more than this test needs */
 #include "base/clock.h"
 #include "mds/dataserver/dsc_int.h"
@@ -6,9 +7,9 @@
 #include "tests/unit/lo_layout.h"
 #include "tests/unit/unit.h"
 
-#define SYNC   LO_IN_SYNC
-#define STALE  LO_STALE
-#define AGAIN  LO_REBUILDING
+#define SYNC  LO_IN_SYNC
+#define STALE LO_STALE
+#define AGAIN LO_REBUILDING
 
 static struct lo_map states(unsigned stripes, unsigned mirrors, const uint8_t *state)
 {
@@ -139,8 +140,11 @@ START_TEST(write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last)
 
 	join_fakes(4);
 	xdr_out_init(&x, 100000);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
-	/* Stripe 0: copy 0, being rebuilt 1, and its copy in sync again; stripe 1: all three, as this client should read them. */
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true,
+					  &(struct lo_reader){1, NULL, false}, 5, &x),
+			 0);
+	/* Stripe 0: copy 0, being rebuilt 1, and its copy in sync again; stripe 1: all three, as
+	 * this client should read them. */
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 3);
 	for (unsigned k = 0; k < 6; k++) {
 		static const unsigned copy[] = {0, 0, 1, 0, 0, 0};
@@ -149,7 +153,8 @@ START_TEST(write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last)
 			odd |= 1u << e[k].e_cap.cp_obj.co_mirror;
 		else
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_mirror, copy[k]);
-		ck_assert_uint_eq(e[k].e_cap.cp_rights, (unsigned)(CAP_WRITE | CAP_STRIPED | (k == 2 ? 0 : CAP_READ)));
+		ck_assert_uint_eq(e[k].e_cap.cp_rights,
+				  (unsigned)(CAP_WRITE | CAP_STRIPED | (k == 2 ? 0 : CAP_READ)));
 	}
 	ck_assert_uint_eq(odd, 7);
 	/* Who reads by that row gets nothing: it is the last that anybody tries. */
@@ -157,14 +162,18 @@ START_TEST(write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last)
 	ck_assert_uint_gt(e[0].e_eff, 0);
 	ck_assert_uint_gt(e[4].e_eff, 0);
 	xdr_truncate(&x, 0);
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false, &(struct lo_reader){1, NULL, false}, 5, &x), 0);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, false,
+					  &(struct lo_reader){1, NULL, false}, 5, &x),
+			 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 3);
 	for (unsigned k = 0; k < 6; k++)
 		ck_assert(k % 2 || e[k].e_cap.cp_obj.co_mirror == 0);
 	xdr_truncate(&x, 0);
 	/* Only being rebuilt is not in sync. */
 	m.lm_obj[0].ob_state = STALE;
-	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true, &(struct lo_reader){1, NULL, false}, 5, &x), -EAGAIN);
+	ck_assert_int_eq(lo_encode_layout(lo, &i, &m, true, true,
+					  &(struct lo_reader){1, NULL, false}, 5, &x),
+			 -EAGAIN);
 	xdr_out_free(&x);
 }
 END_TEST
@@ -202,7 +211,14 @@ static int mutate(int (*fn)(struct kv_txn *t))
 	return j.err;
 }
 
-static const struct lo_repair full_row = {.rr_session = 77, .rr_done = 5ull << 30, .rr_after = 123, .rr_bad = 3, .rr_object = 43, .rr_fails = 9, .rr_why = LO_REPAIR_FULL, .rr_now = true};
+static const struct lo_repair full_row = {.rr_session = 77,
+					  .rr_done = 5ull << 30,
+					  .rr_after = 123,
+					  .rr_bad = 3,
+					  .rr_object = 43,
+					  .rr_fails = 9,
+					  .rr_why = LO_REPAIR_FULL,
+					  .rr_now = true};
 
 static int put_rows(struct kv_txn *t)
 {
@@ -379,15 +395,20 @@ int main(void)
 
 	tcase_add_test(plain, a_map_of_before_has_its_mirrors_as_copy_numbers);
 	tcase_add_test(plain, copy_numbers_rise_go_round_and_are_never_another_copys);
-	tcase_add_test(plain, what_is_being_rebuilt_becomes_stale_with_its_own_failure_and_with_its_sources);
-	tcase_add_test(plain, of_copies_that_may_differ_one_is_believed_a_living_one_where_there_is_one);
-	tcase_add_test(plain, a_write_is_for_all_in_sync_or_being_rebuilt_and_one_in_sync_must_take_it);
+	tcase_add_test(
+		plain,
+		what_is_being_rebuilt_becomes_stale_with_its_own_failure_and_with_its_sources);
+	tcase_add_test(plain,
+		       of_copies_that_may_differ_one_is_believed_a_living_one_where_there_is_one);
+	tcase_add_test(plain,
+		       a_write_is_for_all_in_sync_or_being_rebuilt_and_one_in_sync_must_take_it);
 	tcase_add_test(plain, a_failure_is_tried_again_later_and_later);
 	tcase_add_test(plain, one_that_fails_does_not_keep_the_others_from_their_turn);
 	tcase_add_checked_fixture(live, setup, teardown);
 	tcase_add_test(live, write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last);
 	tcase_add_test(live, a_file_that_is_not_whole_has_a_row_and_the_lost_have_one);
-	tcase_add_test(live, an_object_is_repaired_in_place_and_elsewhere_when_its_server_stays_away);
+	tcase_add_test(live,
+		       an_object_is_repaired_in_place_and_elsewhere_when_its_server_stays_away);
 	tcase_add_test(live, a_fence_hangs_where_a_server_with_a_lease_does_not_hear_its_orders);
 	suite_add_tcase(s, plain);
 	suite_add_tcase(s, live);

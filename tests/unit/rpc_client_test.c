@@ -103,7 +103,8 @@ static struct rpc_req *req(uint32_t proc)
 	return q;
 }
 
-static struct rpc_cred cred = {.rc_flavor = RPC_AUTH_SYS, .rc_uid = 7, .rc_gid = 8, .rc_ngids = 2, .rc_gids = {9, 10}};
+static struct rpc_cred cred = {
+	.rc_flavor = RPC_AUTH_SYS, .rc_uid = 7, .rc_gid = 8, .rc_ngids = 2, .rc_gids = {9, 10}};
 
 START_TEST(a_client_connects_on_its_first_call)
 {
@@ -396,7 +397,9 @@ START_TEST(a_server_that_does_not_answer_the_probe_is_given_up)
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof in;
 
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&in, sizeof in) | listen(fd, 1) | getsockname(fd, (struct sockaddr *)&in, &len), 0);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&in, sizeof in) | listen(fd, 1) |
+				 getsockname(fd, (struct sockaddr *)&in, &len),
+			 0);
 	memcpy(&addr, &in, sizeof in);
 	client_make(NULL);
 	rpc_client_send(cl, req(P_NULL), 20000);
@@ -445,11 +448,14 @@ int main(void)
 	TCase *tc;
 
 	for (int i = 0; i < 2; i++) {
-		tc = i ? cases(s, "tls", tls_setup, one_teardown) : cases(s, "client", one_setup, one_teardown);
+		tc = i ? cases(s, "tls", tls_setup, one_teardown)
+		       : cases(s, "client", one_setup, one_teardown);
 		tcase_add_test(tc, a_client_connects_on_its_first_call);
 		tcase_add_test(tc, a_call_without_answer_times_out_and_its_late_reply_is_counted);
 		tcase_add_test(tc, rejected_calls_end_with_eproto);
-		tcase_add_test(tc, calls_lost_with_the_connection_end_with_econnreset_and_it_is_made_again);
+		tcase_add_test(
+			tc,
+			calls_lost_with_the_connection_end_with_econnreset_and_it_is_made_again);
 		tcase_add_test(tc, pauses_grow_unless_the_connection_was_of_use);
 		tcase_add_test(tc, a_refused_connection_ends_the_calls_that_wait);
 		tcase_add_test(tc, arguments_over_the_limit_end_with_emsgsize);
@@ -457,7 +463,8 @@ int main(void)
 		tcase_add_test(tc, the_server_calls_back_on_the_same_connection);
 		tcase_add_test(tc, a_client_without_service_rejects_callbacks);
 		tcase_add_test(tc, large_calls_and_replies_pass_unchanged);
-		tcase_add_test(tc, an_address_that_is_taken_is_an_error_and_one_that_is_not_here_is_none);
+		tcase_add_test(
+			tc, an_address_that_is_taken_is_an_error_and_one_that_is_not_here_is_none);
 	}
 	tc = cases(s, "tls only", tls_setup, one_teardown);
 	tcase_add_test(tc, a_server_that_does_not_know_the_key_gets_no_call);

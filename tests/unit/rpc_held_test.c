@@ -1,6 +1,7 @@
 /*
- * rpc_held_test.c - what peers that do not read their replies hold of the server's memory: with pages that the kernel sends without a copy, with the
- * connection closed on them, with replies that take more than they say.
+ * rpc_held_test.c - what peers that do not read their replies hold of the server's memory: with
+ * pages that the kernel sends without a copy, with the connection closed on them, with replies that
+ * take more than they say.
  */
 #include "base/metrics.h"
 #include "proto/rpc_int.h"
@@ -110,9 +111,12 @@ static void setup(void)
 		pattern[i] = (uint8_t)(i * 7 + (i >> 8));
 	answer_msg.m_run = answer;
 	stop_msg.m_run = stop;
-	addr = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	addr = (struct sockaddr_in){.sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	ck_assert_int_eq(loop_create(&S, 256), 0);
-	ck_assert_int_eq(rpc_listen(&listener, S, (struct sockaddr *)&addr, sizeof addr, &service, &S, 1), 0);
+	ck_assert_int_eq(
+		rpc_listen(&listener, S, (struct sockaddr *)&addr, sizeof addr, &service, &S, 1),
+		0);
 	addr.sin_port = htons(rpc_listener_port(listener));
 	pthread_create(&server_thread, NULL, server_main, S);
 }
@@ -152,7 +156,8 @@ static int connections(void)
 static bool may_pin(void)
 {
 	size_t n = (size_t)512 << 20;
-	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		       -1, 0);
 	bool may = p != MAP_FAILED && !mlock2(p, n, MLOCK_ONFAULT);
 
 	if (p != MAP_FAILED)
@@ -183,11 +188,12 @@ static int dial(int mss)
 /* ncalls replies of n bytes each. False: not all of it could be sent. */
 static bool ask(int fd, unsigned ncalls, uint32_t n)
 {
-	uint32_t (*all)[CALL_WORDS] = calloc(ncalls, sizeof *all);
+	uint32_t(*all)[CALL_WORDS] = calloc(ncalls, sizeof *all);
 	size_t at = 0, len = ncalls * sizeof *all;
 
 	for (uint32_t i = 0; i < ncalls; i++) {
-		const uint32_t call[CALL_WORDS] = {RPC_LAST | (sizeof call - 4), i, 0, 2, PROG, 1, 0, 0, 0, 0, 0, n};
+		const uint32_t call[CALL_WORDS] = {
+			RPC_LAST | (sizeof call - 4), i, 0, 2, PROG, 1, 0, 0, 0, 0, 0, n};
 
 		for (unsigned w = 0; w < CALL_WORDS; w++)
 			all[i][w] = htobe32(call[w]);
@@ -220,7 +226,8 @@ static void take(int fd, size_t n)
 
 #define REPLY (RPC_REPLY_HEAD + 4 + MIB)
 
-/* Reads all but so much of what it has asked for, and then nothing more: the last send stays in the socket. */
+/* Reads all but so much of what it has asked for, and then nothing more: the last send stays in the
+ * socket. */
 #define LEFT ((size_t)2 << 20) /* what a socket takes at once */
 static int deaf(unsigned ncalls)
 {
@@ -271,7 +278,8 @@ START_TEST(a_connection_that_we_close_lets_go_at_once)
 			ck_assert_int_gt(held(), 3 * 6);
 		ck_assert_int_eq(connections(), 3);
 		for (int j = i - 2; j <= i; j++)
-			ck_assert_int_eq(send(fd[j], garbage, sizeof garbage, MSG_NOSIGNAL), sizeof garbage);
+			ck_assert_int_eq(send(fd[j], garbage, sizeof garbage, MSG_NOSIGNAL),
+					 sizeof garbage);
 		/* The peers' sockets are open, and full. */
 		ck_assert_msg(becomes(held, 0), "%d MiB are held", held());
 		ck_assert(becomes(connections, 0));

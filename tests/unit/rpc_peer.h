@@ -1,4 +1,5 @@
-/* rpc_peer.h - the service of rpc_testsrv.h on a thread of its own, and plain sockets as its peers. */
+/* rpc_peer.h - the service of rpc_testsrv.h on a thread of its own, and plain sockets as its
+ * peers. */
 #ifndef TESTS_RPC_PEER_H
 #define TESTS_RPC_PEER_H
 #include "tests/unit/rpc_testsrv.h"

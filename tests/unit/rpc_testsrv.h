@@ -100,7 +100,8 @@ static void do_cred(struct rpc_call *call)
 	rpc_reply(call);
 }
 
-/* Parked calls are answered last first, each with its argument, read only now; but for so many, if its own argument says so. */
+/* Parked calls are answered last first, each with its argument, read only now; but for so many, if
+ * its own argument says so. */
 static void do_wake(struct rpc_call *call)
 {
 	int left = (int)xdr_get_u32(&call->c_args);

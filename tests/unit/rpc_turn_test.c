@@ -472,7 +472,9 @@ static struct rpc_conn *at(struct rpc_loop *rl, const char *text)
 START_TEST(of_ipv6_an_address_is_one_hosts)
 {
 	struct rpc_loop rl = {0};
-	struct rpc_conn *c[] = {at(&rl, "[fd00::1]:700"), at(&rl, "[fd00::1]:800"), at(&rl, "[fd00::2]:700"), at(&rl, "10.0.0.1:700"), at(&rl, "10.0.0.2:700")};
+	struct rpc_conn *c[] = {at(&rl, "[fd00::1]:700"), at(&rl, "[fd00::1]:800"),
+				at(&rl, "[fd00::2]:700"), at(&rl, "10.0.0.1:700"),
+				at(&rl, "10.0.0.2:700")};
 
 	ck_assert_ptr_eq(c[0]->c_host, c[1]->c_host);
 	for (int i = 1; i < 5; i++)

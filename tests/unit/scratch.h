@@ -10,7 +10,8 @@ static inline bool scratch_make(char *dir, size_t room, const char *name)
 {
 	const char *tmp = getenv("TMPDIR");
 
-	return (size_t)snprintf(dir, room, "%s/%s.XXXXXX", tmp ? tmp : "/tmp", name) < room && mkdtemp(dir);
+	return (size_t)snprintf(dir, room, "%s/%s.XXXXXX", tmp ? tmp : "/tmp", name) < room &&
+	       mkdtemp(dir);
 }
 
 static inline int scratch_one(const char *path, const struct stat *st, int what, struct FTW *ftw)

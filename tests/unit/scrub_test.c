@@ -58,10 +58,27 @@ static int put_state(void *arg, struct kv_txn *t)
 
 START_TEST(the_state_is_read_as_it_was_written)
 {
-	static struct op_scrub_state s = {.ss_number = 7, .ss_began_s = 1, .ss_ended_s = 2, .ss_objects = 3, .ss_files = 4, .ss_bytes = 5, .ss_busy = 6, .ss_skipped = 8, .ss_degraded = 9,
-				   .ss_removed = 10, .ss_stale = 11, .ss_told = 12, .ss_ino = 13, .ss_firsts = 14, .ss_ds = DSC_MAX + 1, .ss_phase = OP_SCRUB_CONTENT, .ss_running = true,
-				   .ss_content = true, .ss_old = true, .ss_ncookie = 64},
-			      got;
+	static struct op_scrub_state s = {.ss_number = 7,
+					  .ss_began_s = 1,
+					  .ss_ended_s = 2,
+					  .ss_objects = 3,
+					  .ss_files = 4,
+					  .ss_bytes = 5,
+					  .ss_busy = 6,
+					  .ss_skipped = 8,
+					  .ss_degraded = 9,
+					  .ss_removed = 10,
+					  .ss_stale = 11,
+					  .ss_told = 12,
+					  .ss_ino = 13,
+					  .ss_firsts = 14,
+					  .ss_ds = DSC_MAX + 1,
+					  .ss_phase = OP_SCRUB_CONTENT,
+					  .ss_running = true,
+					  .ss_content = true,
+					  .ss_old = true,
+					  .ss_ncookie = 64},
+				     got;
 	struct kv_txn *t = reading();
 
 	ck_assert_int_eq(scrub_state_get(t, &got), -ENOENT);
@@ -111,10 +128,26 @@ static int put_many(void *arg, struct kv_txn *t)
 	int err = 0;
 
 	for (unsigned k = 0; k < OP_SCRUB_TOLD + 5 && !err; k++)
-		err = scrub_found_put(t, s, &(struct op_scrub_found){.sf_kind = k % 2 ? OP_SCRUB_ORPHAN : OP_SCRUB_MISSING, .sf_done = k % 2 ? OP_SCRUB_REMOVED : OP_SCRUB_STALE, .sf_ds = 3,
-								   .sf_ino = k, .sf_incarnation = 257, .sf_stripe = 4, .sf_copy = 200, .sf_size = 1ull << 40, .sf_want = 9});
+		err = scrub_found_put(t, s,
+				      &(struct op_scrub_found){
+					      .sf_kind = k % 2 ? OP_SCRUB_ORPHAN : OP_SCRUB_MISSING,
+					      .sf_done = k % 2 ? OP_SCRUB_REMOVED : OP_SCRUB_STALE,
+					      .sf_ds = 3,
+					      .sf_ino = k,
+					      .sf_incarnation = 257,
+					      .sf_stripe = 4,
+					      .sf_copy = 200,
+					      .sf_size = 1ull << 40,
+					      .sf_want = 9});
 	for (unsigned k = 0; k < 10 && !err; k++)
-		err = scrub_first_put(t, s, &(struct scrub_first){.fi_ds = 1 + k / 6, .fi_object = {.ino = 5, .fs = 1, .incarnation = 1, .stripe = k, .mirror = 255}, .fi_size = k});
+		err = scrub_first_put(t, s,
+				      &(struct scrub_first){.fi_ds = 1 + k / 6,
+							    .fi_object = {.ino = 5,
+									  .fs = 1,
+									  .incarnation = 1,
+									  .stripe = k,
+									  .mirror = 255},
+							    .fi_size = k});
 	return err;
 }
 
@@ -124,7 +157,8 @@ static int see(void *arg, const struct op_scrub_found *f)
 
 	ck_assert_uint_eq(f->sf_ino, *n);
 	ck_assert_int_eq(f->sf_kind, *n % 2 ? OP_SCRUB_ORPHAN : OP_SCRUB_MISSING);
-	ck_assert(f->sf_ds == 3 && f->sf_incarnation == 257 && f->sf_stripe == 4 && f->sf_copy == 200 && f->sf_size == 1ull << 40 && f->sf_want == 9);
+	ck_assert(f->sf_ds == 3 && f->sf_incarnation == 257 && f->sf_stripe == 4 &&
+		  f->sf_copy == 200 && f->sf_size == 1ull << 40 && f->sf_want == 9);
 	++*n;
 	return 0;
 }
@@ -143,7 +177,8 @@ START_TEST(findings_are_kept_in_order_and_counted_beyond_what_is_kept)
 	struct kv_txn *t;
 
 	write_in(put_many, &s);
-	ck_assert_uint_eq(s.ss_counts[OP_SCRUB_ORPHAN] + s.ss_counts[OP_SCRUB_MISSING], OP_SCRUB_TOLD + 5);
+	ck_assert_uint_eq(s.ss_counts[OP_SCRUB_ORPHAN] + s.ss_counts[OP_SCRUB_MISSING],
+			  OP_SCRUB_TOLD + 5);
 	ck_assert_uint_eq(s.ss_removed + s.ss_stale, OP_SCRUB_TOLD + 5);
 	ck_assert(s.ss_told == OP_SCRUB_TOLD && s.ss_firsts == 10 && !s.ss_old);
 	t = reading();
@@ -151,7 +186,9 @@ START_TEST(findings_are_kept_in_order_and_counted_beyond_what_is_kept)
 	ck_assert_uint_eq(n, OP_SCRUB_TOLD);
 	/* Those of one server. */
 	ck_assert_int_eq(scrub_firsts(t, 1, first, 16), 6);
-	ck_assert(first[5].fi_ds == 1 && first[5].fi_object.stripe == 5 && first[5].fi_object.mirror == 255 && first[5].fi_object.fs == 1 && first[5].fi_size == 5);
+	ck_assert(first[5].fi_ds == 1 && first[5].fi_object.stripe == 5 &&
+		  first[5].fi_object.mirror == 255 && first[5].fi_object.fs == 1 &&
+		  first[5].fi_size == 5);
 	ck_assert_int_eq(scrub_firsts(t, 1, first, 4), 4);
 	kv_read_end(t);
 	write_in(clear, NULL);
@@ -166,7 +203,8 @@ END_TEST
 
 /* ---- what is wrong with a file ---- */
 
-static struct scrub_file file(unsigned stripes, unsigned mirrors, uint64_t size, const uint64_t *sizes)
+static struct scrub_file file(unsigned stripes, unsigned mirrors, uint64_t size,
+			      const uint64_t *sizes)
 {
 	struct scrub_file f = {.f_inode = {.i_ino = 9, .i_size = size}};
 	struct lo_stat *ls = &f.f_stat;

@@ -1,4 +1,5 @@
-/* Sessions and their slots, alone and with threads that use, shrink, destroy and bar them at the same time. */
+/* Sessions and their slots, alone and with threads that use, shrink, destroy and bar them at the
+ * same time. */
 #include "base/clock.h"
 #include "mds/state/st.h"
 #include "tests/unit/unit.h"
@@ -60,11 +61,13 @@ static void teardown(void)
 	free(st.st_sessions.h_slot);
 }
 
-static nfsstat4 take(const uint8_t to[16], uint32_t slot, uint32_t seq, uint32_t highest, struct st_seq *q, struct st_session **s)
+static nfsstat4 take(const uint8_t to[16], uint32_t slot, uint32_t seq, uint32_t highest,
+		     struct st_seq *q, struct st_session **s)
 {
 	nfsstat4 status = NFS4ERR_BADSESSION;
 
-	*q = (struct st_seq){.sq_slot = slot, .sq_seq = seq, .sq_highest = highest, .sq_keep = true};
+	*q = (struct st_seq){
+		.sq_slot = slot, .sq_seq = seq, .sq_highest = highest, .sq_keep = true};
 	*s = st_session_find(&st, to);
 	if (*s && slot >= ((struct st_room)(*s)->se_room).r_nslots)
 		status = NFS4ERR_BADSLOT;
@@ -113,7 +116,8 @@ static void same_reply(const struct st_seq *q)
 	uint32_t len;
 	uint8_t *p = reply_of(q->sq_slot, q->sq_seq, &len);
 
-	assert(q->sq_sl->sl_cached && q->sq_sl->sl_len == len && memcmp(p, q->sq_sl->sl_reply, len) == 0);
+	assert(q->sq_sl->sl_cached && q->sq_sl->sl_len == len &&
+	       memcmp(p, q->sq_sl->sl_reply, len) == 0);
 	free(p);
 }
 
@@ -178,7 +182,8 @@ START_TEST(a_lease_runs_from_when_the_last_request_was_answered)
 	usleep(30000);
 	done(t, &r);
 	usleep(30000);
-	ck_assert(!st_lease_expired(&st, client) && !st_client_leaves(client) && st_silent_ns(client, clock_mono_ns()) == 0);
+	ck_assert(!st_lease_expired(&st, client) && !st_client_leaves(client) &&
+		  st_silent_ns(client, clock_mono_ns()) == 0);
 	done(s, &q);
 	ck_assert(!st_lease_expired(&st, client));
 	usleep(30000);
@@ -209,7 +214,8 @@ START_TEST(no_request_of_a_client_that_leaves_begins)
 	ck_assert_uint_eq(ask(s->se_id, 0, 1, &q), NFS4_OK); /* a retry */
 	ck_assert(q.sq_retry);
 	client->cl_evicting = false;
-	ck_assert_uint_eq(ask(s->se_id, 1, 0, &q), NFS4ERR_SEQ_MISORDERED); /* its first was refused: no retry of that */
+	/* its first was refused: no retry of that */
+	ck_assert_uint_eq(ask(s->se_id, 1, 0, &q), NFS4ERR_SEQ_MISORDERED);
 	ck_assert_uint_eq(ask(s->se_id, 1, 1, &q), NFS4_OK);
 	done(s, &q);
 	ck_assert_uint_eq(ask(s->se_id, 0, 2, &q), NFS4_OK);
@@ -257,7 +263,8 @@ static void pry(const uint8_t to[16], unsigned *seed)
 	urcu_memb_read_lock();
 	s = st_session_find(&st, to);
 	sl = s ? st_slot_get(s, slot) : NULL;
-	turn = sl ? sl->sl_turn : 0; /* above 2, free: not one that may yet be refused, and asked for anew */
+	/* above 2, free: not one that may yet be refused, and asked for anew */
+	turn = sl ? sl->sl_turn : 0;
 	if (turn > 2 && turn <= UINT32_MAX && !take(to, slot, (uint32_t)turn, slot, &q, &s)) {
 		assert(q.sq_retry);
 		same_reply(&q);
@@ -289,7 +296,8 @@ static void *sender(void *arg)
 			continue;
 		}
 		urcu_memb_read_lock();
-		status = take(to[which], slot, seq[which][slot] + !again, rnd(&seed) % 8 ? slot : 0, &q, &s);
+		status = take(to[which], slot, seq[which][slot] + !again, rnd(&seed) % 8 ? slot : 0,
+			      &q, &s);
 		if (!status && q.sq_retry) {
 			assert(again);
 			same_reply(&q);
@@ -304,7 +312,8 @@ static void *sender(void *arg)
 		} else {
 			was_refused += status == NFS4ERR_DELAY;
 			has_gone += status == NFS4ERR_BADSESSION;
-			assert(!status || status == NFS4ERR_DELAY || status == NFS4ERR_BADSESSION || status == NFS4ERR_BADSLOT);
+			assert(!status || status == NFS4ERR_DELAY || status == NFS4ERR_BADSESSION ||
+			       status == NFS4ERR_BADSLOT);
 		}
 		pry(to[which], &seed);
 		if (rnd(&seed) % 32 == 0)
@@ -375,7 +384,9 @@ START_TEST(slots_are_used_shrunk_destroyed_and_barred_at_the_same_time)
 	over = true;
 	for (unsigned i = 0; i < SENDERS + 2; i++)
 		pthread_join(t[i], NULL);
-	printf("# %d begun, %d retried, %d refused, %d met a session that went, %d times the client could leave\n", has_begun, was_retried, was_refused, has_gone, has_left);
+	printf("# %d begun, %d retried, %d refused, %d met a session that went, %d times the "
+	       "client could leave\n",
+	       has_begun, was_retried, was_refused, has_gone, has_left);
 	ck_assert_int_eq(in_hand, 0);
 	ck_assert(has_begun > 1000 && was_retried > 10 && has_gone > 10 && has_left);
 }
@@ -449,7 +460,8 @@ START_TEST(slots_stay_until_the_client_was_told_of_the_target)
 	st_slot_get(s, 0)->sl_gen = r.r_gen; /* the last reply of slot 0 told of it */
 	ck_assert_uint_eq(ask(id[0], 6, 1, &q), NFS4_OK);
 	done(s, &q);
-	/* Slot 1's request, which was told nothing, lowers the target: a review is due; slot 0's knows the one before. */
+	/* Slot 1's request, which was told nothing, lowers the target: a review is due; slot 0's
+	 * knows the one before. */
 	s->se_peak = 1;
 	s->se_reviewed_ns = 1;
 	st_slot_get(s, 1)->sl_gen = 0;

@@ -1,4 +1,5 @@
-/* State of files under the locks of their shards: many threads at once, and nothing is left behind. */
+/* State of files under the locks of their shards: many threads at once, and nothing is left
+ * behind. */
 #include "base/clock.h"
 #include "base/loop.h"
 #include "base/metrics.h"
@@ -132,9 +133,17 @@ static void step(struct st_file *f, struct st_client *c, unsigned what, unsigned
 	struct st_layout *l;
 
 	switch (what) {
-	case 0: case 1: open_some(f, c, seed); break;
-	case 2: case 3: give_up(f, c, false); break;
-	case 4: lay_out(f, c, seed); break;
+	case 0:
+	case 1:
+		open_some(f, c, seed);
+		break;
+	case 2:
+	case 3:
+		give_up(f, c, false);
+		break;
+	case 4:
+		lay_out(f, c, seed);
+		break;
 	case 5:
 		l = st_layout_of(f, c);
 		if (l)
@@ -142,10 +151,15 @@ static void step(struct st_file *f, struct st_client *c, unsigned what, unsigned
 		break;
 	case 6:
 		if (!st_deleg_of(f, c))
-			ck_assert_ptr_nonnull(st_deleg_new(&st, f, c, OPEN_DELEGATE_READ, false, (const uint8_t *)"fh", 2));
+			ck_assert_ptr_nonnull(st_deleg_new(&st, f, c, OPEN_DELEGATE_READ, false,
+							   (const uint8_t *)"fh", 2));
 		break;
-	case 7: give_up(f, c, true); break;
-	case 8: lock_some(f, c, seed); break;
+	case 7:
+		give_up(f, c, true);
+		break;
+	case 8:
+		lock_some(f, c, seed);
+		break;
 	case 9:
 		if (!st_file_deleg_conflict(f, c, OPEN4_SHARE_ACCESS_WRITE, 0) || !st_needs_all())
 			break;
@@ -160,7 +174,8 @@ static void *work(void *arg)
 	unsigned seed = (unsigned)(uintptr_t)arg;
 
 	for (int i = 0; i < STEPS; i++) {
-		uint64_t ino = ino_of((unsigned)rand_r(&seed) % FILES), other = ino_of((unsigned)rand_r(&seed) % FILES);
+		uint64_t ino = ino_of((unsigned)rand_r(&seed) % FILES),
+			 other = ino_of((unsigned)rand_r(&seed) % FILES);
 		struct st_client *c = client[(unsigned)rand_r(&seed) % CLIENTS];
 		unsigned what = (unsigned)rand_r(&seed) % 10;
 		struct st_work w = {0};
@@ -169,7 +184,9 @@ static void *work(void *arg)
 			struct st_file *f;
 
 			st_work_lock(&w, &st, ino);
-			ck_assert(st_has(&st, ino) && (st_has_all() || ino % ST_SHARDS == other % ST_SHARDS || !st_has(&st, other)));
+			ck_assert(st_has(&st, ino) &&
+				  (st_has_all() || ino % ST_SHARDS == other % ST_SHARDS ||
+				   !st_has(&st, other)));
 			f = st_client_goes(c) ? NULL : st_file_get(&st, ino, true);
 			if (!f)
 				continue;
@@ -188,11 +205,14 @@ static void counted(void)
 {
 	uint32_t n[ST_COUNTS] = {0};
 
-	st_each(&st, ST_OPEN, l) n[hash_entry(l, struct st_open, o_link)->o_deleg ? ST_N_DELEGS : ST_N_OPENS]++;
+	st_each(&st, ST_OPEN, l)
+		n[hash_entry(l, struct st_open, o_link)->o_deleg ? ST_N_DELEGS : ST_N_OPENS]++;
 	st_each(&st, ST_LAYOUT, l) n[ST_N_LAYOUTS]++;
-	st_each(&st, ST_LOCK, l) {
+	st_each(&st, ST_LOCK, l)
+	{
 		n[ST_N_LOCKS]++;
-		for (struct st_range *r = hash_entry(l, struct st_lock, k_link)->k_ranges; r; r = r->r_next)
+		for (struct st_range *r = hash_entry(l, struct st_lock, k_link)->k_ranges; r;
+		     r = r->r_next)
 			n[ST_N_RANGES]++;
 	}
 	for (enum st_count what = 0; what < ST_COUNTS; what++) {
@@ -201,9 +221,11 @@ static void counted(void)
 	}
 	n[ST_N_OPENS] += n[ST_N_DELEGS];
 	for (unsigned i = 0; i < CLIENTS; i++) {
-		for (struct st_open *o = st_open_next(client[i], NULL); o; o = st_open_next(client[i], o), n[ST_N_OPENS]--)
+		for (struct st_open *o = st_open_next(client[i], NULL); o;
+		     o = st_open_next(client[i], o), n[ST_N_OPENS]--)
 			ck_assert_ptr_eq(o->o_client, client[i]);
-		for (struct st_layout *l = st_layout_next(client[i], NULL); l; l = st_layout_next(client[i], l), n[ST_N_LAYOUTS]--)
+		for (struct st_layout *l = st_layout_next(client[i], NULL); l;
+		     l = st_layout_next(client[i], l), n[ST_N_LAYOUTS]--)
 			ck_assert_ptr_eq(l->l_client, client[i]);
 	}
 	ck_assert_uint_eq(n[ST_N_OPENS], 0);
@@ -250,7 +272,9 @@ static void recall_next(struct loop_timer *t)
 	}
 	memset(&waits, 0, sizeof(waits));
 	waits.w_then = came_back;
-	if (recalls % 2 ? !st_recall_delegs(&st, ino, NULL, OPEN4_SHARE_ACCESS_WRITE, 0, loop, 2, &waits) : !st_recall_file(&st, ino, NULL, false, loop, 2, &waits)) {
+	if (recalls % 2 ? !st_recall_delegs(&st, ino, NULL, OPEN4_SHARE_ACCESS_WRITE, 0, loop, 2,
+					    &waits)
+			: !st_recall_file(&st, ino, NULL, false, loop, 2, &waits)) {
 		recalls++;
 		loop_timer_start(loop, t, 1);
 	}
@@ -349,7 +373,8 @@ START_TEST(a_stateid_of_another_file_is_not_found)
 }
 END_TEST
 
-/* Taken ahead in portions, given back by the ticks; where few may be had, nothing is taken ahead. */
+/* Taken ahead in portions, given back by the ticks; where few may be had, nothing is taken
+ * ahead. */
 START_TEST(room_that_is_not_used_goes_back)
 {
 	uint64_t few;
@@ -501,9 +526,11 @@ START_TEST(a_pause_ends_no_recall_no_grace_and_no_lease)
 		client[i] = client[0];
 	o = opened(5, client[0]);
 	st_file_lock(&st, 5);
-	ck_assert_ptr_nonnull(st_deleg_new(&st, o->o_file, client[0], OPEN_DELEGATE_READ, false, (const uint8_t *)"fh", 2));
+	ck_assert_ptr_nonnull(st_deleg_new(&st, o->o_file, client[0], OPEN_DELEGATE_READ, false,
+					   (const uint8_t *)"fh", 2));
 	st_file_unlock(&st, 5);
-	/* All of it is stamped when the clock was last looked at a while ago. The pause is found later, and takes that while off as well. */
+	/* All of it is stamped when the clock was last looked at a while ago. The pause is found
+	 * later, and takes that while off as well. */
 	looked_ms_ago(900);
 	st_all_lock(&st);
 	st_deleg_recall_file(&st, o->o_file, NULL, OPEN4_SHARE_ACCESS_WRITE, 0);

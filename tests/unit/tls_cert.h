@@ -1,4 +1,5 @@
-/* tls_cert.h - a certificate that signs itself, made on the spot, and a TLS context of it. Each test program has its own: all is static. */
+/* tls_cert.h - a certificate that signs itself, made on the spot, and a TLS context of it. Each
+ * test program has its own: all is static. */
 #ifndef TESTS_TLS_CERT_H
 #define TESTS_TLS_CERT_H
 #include "proto/rpc_tls.h"
@@ -21,7 +22,8 @@ static void cert_make(const char *cert, const char *key)
 	X509_gmtime_adj(X509_getm_notBefore(x), -3600);
 	X509_gmtime_adj(X509_getm_notAfter(x), 3600);
 	X509_set_pubkey(x, pkey);
-	X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
+	X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1,
+				   0);
 	X509_set_issuer_name(x, name);
 	X509_sign(x, pkey, EVP_sha256());
 	assert(PEM_write_X509(c, x) && PEM_write_PrivateKey(k, pkey, NULL, NULL, 0, NULL, NULL));

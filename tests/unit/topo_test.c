@@ -204,9 +204,9 @@ START_TEST(a_node_that_is_not_known_is_far_unless_there_is_only_one)
 	topo_free(t);
 	/* A device is where the bridge above it is. */
 	t = parse(TWO_BRIDGES NODES "/devices/pci0000:00/0000:00:01.0\n"
-		"\tnuma_node=1\n"
-		"/devices/pci0000:80/0000:80:01.0\n"
-		"\tnuma_node=1\n");
+				    "\tnuma_node=1\n"
+				    "/devices/pci0000:80/0000:80:01.0\n"
+				    "\tnuma_node=1\n");
 	ck_assert_int_eq(t->t_pci[pci(t, "0000:81:00.0")].p_node, 1);
 	ck_assert_int_eq(topo_pci_dist(t, pci(t, "0000:00:01.0"), pci(t, "0000:81:00.0")),
 			 TOPO_NODE);
@@ -338,17 +338,17 @@ END_TEST
 
 START_TEST(a_namespace_whose_paths_are_not_shown_has_its_subsystems_controllers)
 {
-	struct topo *t = parse(
-		"weft-topo 1\n"
-		"/class/nvme\n"
-		"\tnvme0 -> ../../devices/a/nvme0\n"
-		"\tnvme7 -> ../../devices/b/nvme7\n"
-		"\tnvme8 -> ../../devices/c/nvme8\n"
-		"/class/block\n"
-		"\tnvme0n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1\n"
-		"/devices/virtual/nvme-subsystem/nvme-subsys0\n"
-		"\tnvme0 -> ../../../a/nvme0\n"
-		"\tnvme7 -> ../../../b/nvme7\n");
+	struct topo *t =
+		parse("weft-topo 1\n"
+		      "/class/nvme\n"
+		      "\tnvme0 -> ../../devices/a/nvme0\n"
+		      "\tnvme7 -> ../../devices/b/nvme7\n"
+		      "\tnvme8 -> ../../devices/c/nvme8\n"
+		      "/class/block\n"
+		      "\tnvme0n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1\n"
+		      "/devices/virtual/nvme-subsystem/nvme-subsys0\n"
+		      "\tnvme0 -> ../../../a/nvme0\n"
+		      "\tnvme7 -> ../../../b/nvme7\n");
 	struct topo_place pl = block(t, "nvme0n1");
 
 	ck_assert_str_eq(drives(t, &pl), "nvme0 nvme7");
@@ -425,23 +425,22 @@ END_TEST
 
 START_TEST(software_rdma_belongs_to_the_card_below)
 {
-	struct topo *t = parse(
-		"weft-topo 1\n"
-		"/bus/pci/devices\n"
-		"\t0000:00:01.0 -> ../../../devices/pci0000:00/0000:00:01.0\n"
-		"/class/net\n"
-		"\teth0 -> ../../devices/pci0000:00/0000:00:01.0/net/eth0\n"
-		"/class/infiniband\n"
-		"\trxe0 -> ../../devices/virtual/infiniband/rxe0\n"
-		"\tsiw0 -> ../../devices/virtual/infiniband/siw0\n"
-		"/devices/virtual/infiniband/rxe0\n"
-		"\tparent=eth0\n"
-		"/devices/virtual/infiniband/rxe0/ports/1\n"
-		"\tstate=4: ACTIVE\n"
-		"/devices/virtual/infiniband/siw0/ports/1\n"
-		"\tstate=1: DOWN\n"
-		"/devices/virtual/infiniband/siw0/ports/1/gid_attrs/ndevs\n"
-		"\t0=eth0\n");
+	struct topo *t = parse("weft-topo 1\n"
+			       "/bus/pci/devices\n"
+			       "\t0000:00:01.0 -> ../../../devices/pci0000:00/0000:00:01.0\n"
+			       "/class/net\n"
+			       "\teth0 -> ../../devices/pci0000:00/0000:00:01.0/net/eth0\n"
+			       "/class/infiniband\n"
+			       "\trxe0 -> ../../devices/virtual/infiniband/rxe0\n"
+			       "\tsiw0 -> ../../devices/virtual/infiniband/siw0\n"
+			       "/devices/virtual/infiniband/rxe0\n"
+			       "\tparent=eth0\n"
+			       "/devices/virtual/infiniband/rxe0/ports/1\n"
+			       "\tstate=4: ACTIVE\n"
+			       "/devices/virtual/infiniband/siw0/ports/1\n"
+			       "\tstate=1: DOWN\n"
+			       "/devices/virtual/infiniband/siw0/ports/1/gid_attrs/ndevs\n"
+			       "\t0=eth0\n");
 
 	ck_assert_uint_eq(t->t_nrdma, 2);
 	ck_assert_uint_eq(t->t_ndev, 1);
@@ -521,7 +520,8 @@ END_TEST
 
 /* A ring of three nodes with processors, and memory without any near the third; a card at each. */
 /* clang-format off */
-#define QUAD(n, list, far) "/devices/system/node/node" n "\n\tcpulist=" list "\n\tdistance=" far "\n"
+#define QUAD(n, list, far)                                                                         \
+	"/devices/system/node/node" n "\n\tcpulist=" list "\n\tdistance=" far "\n"
 #define CARD(n) \
 	"/devices/pci0000:" n "0/0000:" n "0:01.0\n\tclass=0x020000\n\tnuma_node=" n "\n" \
 	"/devices/pci0000:" n "0/0000:" n "0:01.0/net/eth" n "\n\tspeed=100000\n"
@@ -615,13 +615,12 @@ START_TEST(what_is_recorded_is_read_back)
 	free(a);
 	free(b);
 	/* what a line cannot hold */
-	t = parse(
-		"weft-topo 1\n"
-		"/class/nvme\n"
-		"\tnvme0 -> ../../devices/n\n"
-		"/devices/n\n"
-		"\tmodel=a\\\\b\\tc=d -> e\\n"
-		"f\n");
+	t = parse("weft-topo 1\n"
+		  "/class/nvme\n"
+		  "\tnvme0 -> ../../devices/n\n"
+		  "/devices/n\n"
+		  "\tmodel=a\\\\b\\tc=d -> e\\n"
+		  "f\n");
 	ck_assert_str_eq(t->t_dev[0].d_model, "a\\b\tc=d -> e\nf");
 	a = written(t, &n);
 	ck_assert_ptr_nonnull(strstr(a, "\tmodel=a\\\\b\\tc=d -> e\\nf\n"));
@@ -683,56 +682,55 @@ END_TEST
 
 START_TEST(senseless_contents_are_not_known)
 {
-	struct topo *t = parse(
-		"weft-topo 1\n"
-		"# a comment\r\n"
-		"\n"
-		"/bus/pci/devices\r\n"
-		"\t0000:00:01.0 -> ../../../devices/p/0000:00:01.0\n"
-		"\tloop -> loop\n"
-		"\tup -> ../../../../../..\n"
-		"\tfile=1\n"
-		"\tout -> ../../../../x\n"
-		"\tsame -> ../../../devices/p/0000:00:01.0\n"
-		"/devices/p/0000:00:01.0\n"
-		"\tclass=zzz\n"
-		"\tvendor=0xfffffffffffffffffff\n"
-		"\tnuma_node=99999999999999999999\n"
-		"\tcurrent_link_speed=Unknown\n"
-		"\tcurrent_link_width=255\n"
-		"\tmax_link_speed=2000.0 GT/s\n"
-		"\tmax_link_width=-4\n"
-		"\tdriver=text\n"
-		"/class/net\n"
-		"\ta -> ../../devices/virtual/net/a\n"
-		"\tb -> ../../devices/virtual/net/b\n"
-		"/devices/virtual/net/a\n"
-		"\tlower_b -> ../b\n"
-		"\tlower_a -> ../a\n"
-		"\tlower_zz -> ../zz\n"
-		"\tspeed=4294967295\n"
-		"/devices/virtual/net/b\n"
-		"\tlower_a -> ../a\n"
-		"/class/block\n"
-		"\tx -> ../../devices/virtual/block/x\n"
-		"\ty -> ../../devices/virtual/block/y\n"
-		"/devices/virtual/block/x\n"
-		"\tdev=9:\n"
-		"\tsize=-1\n"
-		"/devices/virtual/block/x/slaves\n"
-		"\ty -> ../../y\n"
-		"/devices/virtual/block/y\n"
-		"\tdev=a:b\n"
-		"/devices/virtual/block/y/slaves\n"
-		"\tx -> ../../x\n"
-		"/devices/system/node/node0\n"
-		"\tcpulist=5-,,9-3,4294967295,0-99999999999\n"
-		"\tdistance=ten\n"
-		"/devices/system/node/nodeX\n"
-		"\tcpulist=1\n"
-		"/weft/addresses\n"
-		"\ta=1.2.3 ::g 300.1.1.1 1.2.3.4\n"
-		"\tzz=1.2.3.5\n");
+	struct topo *t = parse("weft-topo 1\n"
+			       "# a comment\r\n"
+			       "\n"
+			       "/bus/pci/devices\r\n"
+			       "\t0000:00:01.0 -> ../../../devices/p/0000:00:01.0\n"
+			       "\tloop -> loop\n"
+			       "\tup -> ../../../../../..\n"
+			       "\tfile=1\n"
+			       "\tout -> ../../../../x\n"
+			       "\tsame -> ../../../devices/p/0000:00:01.0\n"
+			       "/devices/p/0000:00:01.0\n"
+			       "\tclass=zzz\n"
+			       "\tvendor=0xfffffffffffffffffff\n"
+			       "\tnuma_node=99999999999999999999\n"
+			       "\tcurrent_link_speed=Unknown\n"
+			       "\tcurrent_link_width=255\n"
+			       "\tmax_link_speed=2000.0 GT/s\n"
+			       "\tmax_link_width=-4\n"
+			       "\tdriver=text\n"
+			       "/class/net\n"
+			       "\ta -> ../../devices/virtual/net/a\n"
+			       "\tb -> ../../devices/virtual/net/b\n"
+			       "/devices/virtual/net/a\n"
+			       "\tlower_b -> ../b\n"
+			       "\tlower_a -> ../a\n"
+			       "\tlower_zz -> ../zz\n"
+			       "\tspeed=4294967295\n"
+			       "/devices/virtual/net/b\n"
+			       "\tlower_a -> ../a\n"
+			       "/class/block\n"
+			       "\tx -> ../../devices/virtual/block/x\n"
+			       "\ty -> ../../devices/virtual/block/y\n"
+			       "/devices/virtual/block/x\n"
+			       "\tdev=9:\n"
+			       "\tsize=-1\n"
+			       "/devices/virtual/block/x/slaves\n"
+			       "\ty -> ../../y\n"
+			       "/devices/virtual/block/y\n"
+			       "\tdev=a:b\n"
+			       "/devices/virtual/block/y/slaves\n"
+			       "\tx -> ../../x\n"
+			       "/devices/system/node/node0\n"
+			       "\tcpulist=5-,,9-3,4294967295,0-99999999999\n"
+			       "\tdistance=ten\n"
+			       "/devices/system/node/nodeX\n"
+			       "\tcpulist=1\n"
+			       "/weft/addresses\n"
+			       "\ta=1.2.3 ::g 300.1.1.1 1.2.3.4\n"
+			       "\tzz=1.2.3.5\n");
 	const struct topo_pci *p = &t->t_pci[pci(t, "0000:00:01.0")];
 	struct topo_place pl;
 

@@ -4,8 +4,10 @@
 #include "tests/unit/scratch.h"
 #include <check.h>
 
-/* These tests, up to NULL, as a case of the suite; with what is done before and after each, and the seconds that each has. */
-static inline void unit_add(Suite *s, const char *name, SFun before, SFun after, int seconds, const TTest *const *tests)
+/* These tests, up to NULL, as a case of the suite; with what is done before and after each, and the
+ * seconds that each has. */
+static inline void unit_add(Suite *s, const char *name, SFun before, SFun after, int seconds,
+			    const TTest *const *tests)
 {
 	TCase *tc = tcase_create(name);
 

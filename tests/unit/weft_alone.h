@@ -1,11 +1,13 @@
-/* weft_alone.h - libweft without a server, for a unit test and a fuzzer: calls wait until they are taken and answered by hand. */
+/* weft_alone.h - libweft without a server, for a unit test and a fuzzer: calls wait until they are
+ * taken and answered by hand. */
 #ifndef WEFT_TESTS_UNIT_WEFT_ALONE_H
 #define WEFT_TESTS_UNIT_WEFT_ALONE_H
 
 #include "client/int.h"
 #include <errno.h>
 
-/* A client with a session of 8 slots on the ring r. What a test wants otherwise it sets afterwards. */
+/* A client with a session of 8 slots on the ring r. What a test wants otherwise it sets
+ * afterwards. */
 static inline void alone_begin(struct weft *w, struct weft_ring *r)
 {
 	memset(w, 0, sizeof(*w));

@@ -63,7 +63,8 @@ START_TEST(records_are_cut_the_same_however_the_stream_arrives)
 
 		if (random() % 3 == 0)
 			rpc_rx_leave(&x);
-		ck_assert_int_eq((random() % 2 ? rpc_rx_space : rpc_rx_space_any)(&x, &p, &n, &all), 0);
+		ck_assert_int_eq((random() % 2 ? rpc_rx_space : rpc_rx_space_any)(&x, &p, &n, &all),
+				 0);
 		ck_assert_uint_gt(n, 0);
 		if (!p) {
 			ck_assert_uint_le(n, RPC_ANY);

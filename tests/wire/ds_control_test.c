@@ -1,4 +1,5 @@
-/* ds_control_test.c - a live weft-ds: what its MDS decides; rights, fences, leases, orders, where striped files end. */
+/* ds_control_test.c - a live weft-ds: what its MDS decides; rights, fences, leases, orders, where
+ * striped files end. */
 #include "tests/wire/ds_wire.h"
 
 /* ---- rights and fences ---- */
@@ -21,7 +22,7 @@ START_TEST(handles_of_others_are_bad_handles)
 	c.cp_obj.co_fs = FS + 1;
 	ck_assert_uint_eq(read_status(mint(&c)), NFS3ERR_BADHANDLE);
 	for (unsigned len = 0; len <= 64; len += 31) {
-		uint8_t zero[64] = { 0 };
+		uint8_t zero[64] = {0};
 
 		call = call_new(NFS3_GETATTR);
 		xdr_put_opaque(&call->nc_args, zero, len);
@@ -259,7 +260,7 @@ END_TEST
 
 START_TEST(truncate_down_and_up_reads_zeros)
 {
-	uint8_t data[20000], back[20000], zero[20000] = { 0 };
+	uint8_t data[20000], back[20000], zero[20000] = {0};
 	uint32_t n = sizeof back;
 	bool eof;
 
@@ -281,7 +282,7 @@ START_TEST(deposed_instance_is_refused_also_after_a_restart)
 	mds_instance = 8;
 	for (int boot = 0; boot < 2; boot++) {
 		struct cap c = cap_make(0);
-		ctl_order o = { .type = CTL_DELETE, .number = 2, .object = object_of(&c) };
+		ctl_order o = {.type = CTL_DELETE, .number = 2, .object = object_of(&c)};
 
 		wait_for(mds_chan != NULL);
 		ck_assert_int_eq(orders(&o, 1), CTL_STALE_INSTANCE);
@@ -321,7 +322,10 @@ START_TEST(batch_of_orders_answers_each)
 	struct cap c = cap_make(0);
 
 	for (unsigned i = 0; i < CTL_BATCH_MAX; i++) {
-		o[i] = (ctl_order){ .type = i % 2 ? CTL_DELETE : CTL_EXTEND, .number = i + 1, .object = object_of(&c), .size = 10 };
+		o[i] = (ctl_order){.type = i % 2 ? CTL_DELETE : CTL_EXTEND,
+				   .number = i + 1,
+				   .object = object_of(&c),
+				   .size = 10};
 		o[i].object.ino += i / 2;
 		if (i == 100)
 			o[i].object.stripe = 256; /* no object has it */
@@ -331,10 +335,12 @@ START_TEST(batch_of_orders_answers_each)
 	ck_assert_int_eq(orders(o, CTL_BATCH_MAX), CTL_OK);
 	ck_assert_uint_eq(got_n, CTL_BATCH_MAX);
 	for (unsigned i = 0; i < CTL_BATCH_MAX; i++) {
-		/* 103 deletes the object that 102 could not handle: later orders of an object wait for the earlier. */
+		/* 103 deletes the object that 102 could not handle: later orders of an object wait
+		 * for the earlier. */
 		bool bad = i == 100 || i == 102 || i == 103;
 
-		ck_assert_msg(got_results[i] == (bad ? CTL_INVAL : CTL_OK), "%u: %d", i, got_results[i]);
+		ck_assert_msg(got_results[i] == (bad ? CTL_INVAL : CTL_OK), "%u: %d", i,
+			      got_results[i]);
 	}
 }
 END_TEST
@@ -366,8 +372,8 @@ START_TEST(list_tells_every_object_once)
 {
 	enum { N = 300 };
 	struct cap c = cap_make(CAP_WRITE);
-	unsigned seen[N] = { 0 }, total = 0, asks = 0;
-	ctl_request req = { .op = CTL_OP_LIST };
+	unsigned seen[N] = {0}, total = 0, asks = 0;
+	ctl_request req = {.op = CTL_OP_LIST};
 	uint8_t cookie[64];
 
 	for (unsigned i = 0; i < N; i++) {
@@ -435,7 +441,7 @@ static unsigned read_at(struct fh fh, uint64_t off, uint32_t n)
 
 START_TEST(a_client_has_the_units_of_its_stripe_only)
 {
-	static uint8_t data[MIB] = { 1, 2, 3 };
+	static uint8_t data[MIB] = {1, 2, 3};
 	struct cap c = cap_make(CAP_READ | CAP_WRITE);
 	struct fh fh = striped2(42), mds = striped2(0);
 	uint64_t before;
@@ -480,13 +486,14 @@ START_TEST(version_1_is_good_for_stripes_until_the_mds_says_a_time)
 	ck_assert_uint_eq(do_write(striped(), 0, data, sizeof data, 0), NFS3ERR_ACCES);
 	ck_assert_uint_eq(read_at(striped(), 0, sizeof data), NFS3ERR_ACCES);
 	ck_assert_uint_eq(do_write(striped2(42), 2 * MIB, data, sizeof data, 0), NFS3_OK);
-	ck_assert_uint_eq(do_write(mint(&whole), 0, data, sizeof data, 0), NFS3_OK); /* of a file without stripes: always */
+	/* of a file without stripes: always */
+	ck_assert_uint_eq(do_write(mint(&whole), 0, data, sizeof data, 0), NFS3_OK);
 }
 END_TEST
 
 START_TEST(striped_read_goes_on_with_zeros_to_the_end_of_the_file)
 {
-	uint8_t back[16384], zero[16384] = { 0 };
+	uint8_t back[16384], zero[16384] = {0};
 	uint32_t n = sizeof back;
 	bool eof = true;
 
@@ -522,7 +529,7 @@ END_TEST
 
 START_TEST(full_read_of_a_stripe_asks_nobody)
 {
-	uint8_t data[8192] = { 1 };
+	uint8_t data[8192] = {1};
 	uint32_t n = 4096;
 	bool eof = true;
 

@@ -1,4 +1,5 @@
-/* ds_rebuild_test.c - two live data servers: one's object is rebuilt from the other's, while clients write both, and while either of them dies. */
+/* ds_rebuild_test.c - two live data servers: one's object is rebuilt from the other's, while
+ * clients write both, and while either of them dies. */
 /* Not all of what these have is wanted here. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "base/clock.h"
@@ -107,14 +108,15 @@ static void teardown_both(void)
 /* ---- the metadata server's steps ---- */
 
 static char uaddr[80], netid[16];
-static ctl_addr source_addr = { .netid = netid, .uaddr = uaddr };
+static ctl_addr source_addr = {.netid = netid, .uaddr = uaddr};
 static bool source_tls;
 static uint64_t instance = 5;
 
-static ctl_status rebuild_at(ctl_rebuild_step step, uint64_t session, uint64_t off, uint64_t len, const struct sockaddr_storage *at)
+static ctl_status rebuild_at(ctl_rebuild_step step, uint64_t session, uint64_t off, uint64_t len,
+			     const struct sockaddr_storage *at)
 {
 	struct cap c = cap_make(0);
-	ctl_request req = { .op = CTL_OP_REBUILD };
+	ctl_request req = {.op = CTL_OP_REBUILD};
 	ctl_rebuild_args *a = &req.ctl_request_u.rebuild;
 	struct fh fh = fh_of(SOURCE, CAP_READ);
 
@@ -125,7 +127,9 @@ static ctl_status rebuild_at(ctl_rebuild_step step, uint64_t session, uint64_t o
 	a->session = session;
 	a->offset = off;
 	a->length = len;
-	ck_assert_int_eq(rpc_uaddr((const struct sockaddr *)at, netid, sizeof(netid), uaddr, sizeof(uaddr)), 0);
+	ck_assert_int_eq(
+		rpc_uaddr((const struct sockaddr *)at, netid, sizeof(netid), uaddr, sizeof(uaddr)),
+		0);
 	a->source.addrs.addrs_len = 1;
 	a->source.addrs.addrs_val = &source_addr;
 	memcpy(a->source.handle, fh.b, CAP_LEN);
@@ -148,10 +152,11 @@ static ctl_status begin_next(uint64_t session)
 /* All of it, and what was done. */
 static ctl_rebuild_res pull_all(uint64_t session)
 {
-	ctl_rebuild_res sum = { 0 };
+	ctl_rebuild_res sum = {0};
 
 	do {
-		ck_assert_int_eq(rebuild(CTL_REBUILD_PULL, session, got_rebuild.next, 8 * MIB), CTL_OK);
+		ck_assert_int_eq(rebuild(CTL_REBUILD_PULL, session, got_rebuild.next, 8 * MIB),
+				 CTL_OK);
 		sum.copied += got_rebuild.copied;
 		sum.same += got_rebuild.same;
 		sum.holes += got_rebuild.holes;
@@ -170,7 +175,8 @@ static void begin_pull_end(uint64_t session)
 
 /* ---- clients ---- */
 
-static uint32_t write_to(int which, struct fh fh, uint64_t off, const void *data, uint32_t n, uint32_t how)
+static uint32_t write_to(int which, struct fh fh, uint64_t off, const void *data, uint32_t n,
+			 uint32_t how)
 {
 	struct nfs_call *c = call_new(NFS3_WRITE);
 
@@ -189,7 +195,8 @@ static void put_bytes(int which, uint64_t off, int byte, uint32_t n)
 	uint8_t *mem = malloc(n);
 
 	memset(mem, byte, n);
-	ck_assert_uint_eq(write_to(which, fh_of(which, CAP_WRITE), off, mem, n, NFS3_FILE_SYNC), NFS3_OK);
+	ck_assert_uint_eq(write_to(which, fh_of(which, CAP_WRITE), off, mem, n, NFS3_FILE_SYNC),
+			  NFS3_OK);
 	free(mem);
 }
 
@@ -213,7 +220,8 @@ static uint8_t *file_bytes(const char *path, size_t *n)
 static bool same_bytes(void)
 {
 	size_t n[2];
-	uint8_t *mem[2] = { file_bytes(server[SOURCE].sv_object, &n[0]), file_bytes(server[TARGET].sv_object, &n[1]) };
+	uint8_t *mem[2] = {file_bytes(server[SOURCE].sv_object, &n[0]),
+			   file_bytes(server[TARGET].sv_object, &n[1])};
 	bool same = mem[0] && mem[1] && n[0] == n[1] && !memcmp(mem[0], mem[1], n[0]);
 
 	free(mem[0]);
@@ -434,9 +442,13 @@ START_TEST(flagged_object_is_no_source)
 	use(SOURCE);
 	{
 		struct cap c = cap_make(0);
-		ctl_request req = { .op = CTL_OP_REBUILD };
+		ctl_request req = {.op = CTL_OP_REBUILD};
 
-		req.ctl_request_u.rebuild = (ctl_rebuild_args){ .instance_epoch = 5, .step = CTL_REBUILD_BEGIN, .object = object_of(&c), .epoch = 2, .session = 1 };
+		req.ctl_request_u.rebuild = (ctl_rebuild_args){.instance_epoch = 5,
+							       .step = CTL_REBUILD_BEGIN,
+							       .object = object_of(&c),
+							       .epoch = 2,
+							       .session = 1};
 		ck_assert_int_eq(mds_ask(&req), CTL_OK);
 	}
 	use(TARGET);
@@ -451,7 +463,22 @@ END_TEST
 static struct rpc_listener *liar_listener;
 static struct sockaddr_storage liar_addr;
 static int liar_how;
-enum { HONEST, BAD_SUM, TOO_LONG, BACKWARDS, PAST, NOTHING, EMPTY_PART, SHORT, OVERFLOW, MANY, HUGE, GARBAGE, MORE, LIES };
+enum {
+	HONEST,
+	BAD_SUM,
+	TOO_LONG,
+	BACKWARDS,
+	PAST,
+	NOTHING,
+	EMPTY_PART,
+	SHORT,
+	OVERFLOW,
+	MANY,
+	HUGE,
+	GARBAGE,
+	MORE,
+	LIES
+};
 
 static void liar_dispatch(struct rpc_call *call, void *arg)
 {
@@ -465,7 +492,7 @@ static void liar_dispatch(struct rpc_call *call, void *arg)
 		rpc_reply(call);
 		return;
 	}
-	xdr_get_opaque(&call->c_args, 64, &(uint32_t){ 0 });
+	xdr_get_opaque(&call->c_args, 64, &(uint32_t){0});
 	off = xdr_get_u64(&call->c_args);
 	to = off + xdr_get_u32(&call->c_args);
 	memset(data, 'L', len);
@@ -490,14 +517,17 @@ static void liar_dispatch(struct rpc_call *call, void *arg)
 	rpc_reply(call);
 }
 
-static const struct rpc_program liar_prog = { CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_VERSION, 2, liar_dispatch, NULL };
-static const struct rpc_service liar_svc = { .rs_progs = &liar_prog, .rs_nprogs = 1, .rs_max_record = 2 * MIB, .rs_max_reply = 2 * MIB };
+static const struct rpc_program liar_prog = {
+	CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_VERSION, 2, liar_dispatch, NULL};
+static const struct rpc_service liar_svc = {
+	.rs_progs = &liar_prog, .rs_nprogs = 1, .rs_max_record = 2 * MIB, .rs_max_reply = 2 * MIB};
 
 static void liar_start(struct on_loop *ol)
 {
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-	ol->ol_err = rpc_listen(&liar_listener, L, (struct sockaddr *)&sin, sizeof sin, &liar_svc, &L, 1);
+	ol->ol_err = rpc_listen(&liar_listener, L, (struct sockaddr *)&sin, sizeof sin, &liar_svc,
+				&L, 1);
 	sin.sin_port = htons(rpc_listener_port(liar_listener));
 	memcpy(&liar_addr, &sin, sizeof(sin));
 	sem_post(&ol->ol_done);
@@ -590,7 +620,8 @@ static void race_write(int which, uint64_t off, const void *mem, uint32_t n)
 {
 	uint32_t st;
 
-	while ((st = write_to(which, ra.ra_fh[which], off, mem, n, rnd(8) ? NFS3_UNSTABLE : NFS3_DATA_SYNC)) == NFS3ERR_JUKEBOX) {
+	while ((st = write_to(which, ra.ra_fh[which], off, mem, n,
+			      rnd(8) ? NFS3_UNSTABLE : NFS3_DATA_SYNC)) == NFS3ERR_JUKEBOX) {
 		atomic_fetch_add(&ra.ra_again, 1);
 		msleep(1);
 	}
@@ -611,7 +642,7 @@ static void *writer(void *arg)
 		memset(mem, (int)(1 + rnd(255)), n);
 		race_write(first, off + skip, mem, n);
 		if (rnd(3) == 0)
-			nanosleep(&(struct timespec){ .tv_nsec = (long)rnd(2000000) }, NULL);
+			nanosleep(&(struct timespec){.tv_nsec = (long)rnd(2000000)}, NULL);
 		race_write(!first, off + skip, mem, n);
 		atomic_fetch_add(&ra.ra_writes, 1);
 	}
@@ -630,7 +661,7 @@ static void old_contents(void)
 
 static void race_start(pthread_t t[WRITERS], unsigned round, bool anew)
 {
-	static const uint32_t slots[] = { 700, 4096, 9000, 70000, 300000 };
+	static const uint32_t slots[] = {700, 4096, 9000, 70000, 300000};
 
 	ra.ra_slot = slots[round % 5];
 	ra.ra_size = 1 + rnd(2 * MIB);
@@ -658,7 +689,8 @@ static void seed_from_env(void)
 	ra.ra_seed = getenv("WEFT_TEST_SEED") ? strtoull(getenv("WEFT_TEST_SEED"), NULL, 0) : 1;
 }
 
-/* So many rounds; of those that nobody asked for, on a slow machine, as many as there is time for. */
+/* So many rounds; of those that nobody asked for, on a slow machine, as many as there is time
+ * for. */
 START_TEST(pull_and_mirrored_writes_end_equal)
 {
 	const char *asked = getenv("WEFT_TEST_ROUNDS");
@@ -667,10 +699,12 @@ START_TEST(pull_and_mirrored_writes_end_equal)
 	pthread_t t[WRITERS];
 
 	seed_from_env();
-	for (round = 0; round < rounds && (asked || round < LEAST_ROUNDS || clock_mono_ns() < end); round++) {
+	for (round = 0; round < rounds && (asked || round < LEAST_ROUNDS || clock_mono_ns() < end);
+	     round++) {
 		race_start(t, round, true);
 		for (uint64_t next = 0;; next = got_rebuild.next) {
-			ck_assert_int_eq(rebuild(CTL_REBUILD_PULL, round + 1, next, 1 + rnd(MIB)), CTL_OK);
+			ck_assert_int_eq(rebuild(CTL_REBUILD_PULL, round + 1, next, 1 + rnd(MIB)),
+					 CTL_OK);
 			if (got_rebuild.eof)
 				break;
 		}
@@ -681,7 +715,8 @@ START_TEST(pull_and_mirrored_writes_end_equal)
 }
 END_TEST
 
-/* Writers are fenced between two sessions, as the metadata server does it; what they had under way on one side only is made equal. */
+/* Writers are fenced between two sessions, as the metadata server does it; what they had under way
+ * on one side only is made equal. */
 START_TEST(killed_target_among_writes_ends_equal)
 {
 	pthread_t t[WRITERS];
@@ -693,10 +728,12 @@ START_TEST(killed_target_among_writes_ends_equal)
 		ra.ra_stop = true;
 		for (unsigned i = 0; i < WRITERS; i++)
 			pthread_join(t[i], NULL);
-		put_bytes(TARGET, rnd(ra.ra_size), 'n', 1 + rnd(50000)); /* the source never hears of it */
+		/* the source never hears of it */
+		put_bytes(TARGET, rnd(ra.ra_size), 'n', 1 + rnd(50000));
 		ds_restart(SIGKILL);
 		keep_server();
-		ck_assert_uint_eq(do_write(fh_of(TARGET, CAP_WRITE), 0, "x", 1, 0), NFS3ERR_JUKEBOX);
+		ck_assert_uint_eq(do_write(fh_of(TARGET, CAP_WRITE), 0, "x", 1, 0),
+				  NFS3ERR_JUKEBOX);
 		race_start(t, 2 * round + 1, false);
 		got_rebuild.next = 0;
 		pull_all(2 * round + 2);

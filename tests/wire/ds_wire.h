@@ -1,6 +1,7 @@
 /*
- * ds_wire.h - a live weft-ds over real sockets. The test is its MDS (the control protocol, on a loop of its own) and its
- * NFS client. Handles are minted here, as the MDS does. Each test program has its own: all is static.
+ * ds_wire.h - a live weft-ds over real sockets. The test is its MDS (the control protocol, on a
+ * loop of its own) and its NFS client. Handles are minted here, as the MDS does. Each test program
+ * has its own: all is static.
  */
 #ifndef TESTS_WIRE_DS_WIRE_H
 #define TESTS_WIRE_DS_WIRE_H
@@ -28,10 +29,11 @@
 #include <unistd.h>
 #include <urcu/compiler.h>
 
-#define FS 7
+#define FS  7
 #define INO 0x1122334455667788ull
-#define INO2 ((uint64_t)FS << 48 | 99) /* one that says its file system, as version 2 of the capability has it */
-#define MIB (1u << 20)
+/* one that says its file system, as version 2 of the capability has it */
+#define INO2 ((uint64_t)FS << 48 | 99)
+#define MIB  (1u << 20)
 
 static const uint8_t cluster_key[32] = "the cluster key of the ds tests";
 static const uint8_t cluster_uuid[16] = "test cluster id";
@@ -75,16 +77,19 @@ static void keep(struct ctl_incoming *in)
 static void mds_join(struct ctl_incoming *in)
 {
 	const ctl_join_args *j = &in->in_req.ctl_request_u.join2.join;
-	ctl_result res = { .op = CTL_OP_JOIN2 };
+	ctl_result res = {.op = CTL_OP_JOIN2};
 	ctl_join_res *r = &res.ctl_result_u.join2.join;
 
-	if (memcmp(ds_uuid, j->ds_uuid, 16)) /* read by the test's thread: not written anew at each join */
+	/* read by the test's thread: not written anew at each join */
+	if (memcmp(ds_uuid, j->ds_uuid, 16))
 		memcpy(ds_uuid, j->ds_uuid, 16);
 	snprintf(ds_name, sizeof ds_name, "%s", j->name);
 	join_verifier = j->boot_verifier;
 	join_order_high = j->order_high;
 	ck_assert_uint_ge(j->addrs.addrs_len, 1);
-	ck_assert_int_eq(rpc_uaddr_parse(j->addrs.addrs_val[0].netid, j->addrs.addrs_val[0].uaddr, &ds_addr, &ds_addrlen), 0);
+	ck_assert_int_eq(rpc_uaddr_parse(j->addrs.addrs_val[0].netid, j->addrs.addrs_val[0].uaddr,
+					 &ds_addr, &ds_addrlen),
+			 0);
 	ck_assert_uint_eq(j->max_read, MIB);
 	ck_assert_uint_gt(j->capacity, 0);
 	memcpy(r->cluster, cluster_uuid, 16);
@@ -95,7 +100,8 @@ static void mds_join(struct ctl_incoming *in)
 	r->instance_epoch = mds_instance;
 	r->lease_ms = mds_lease_ms;
 	uint64_t in_ms = htobe64((uint64_t)mds_striped2_ms);
-	ctl_more more = { .kind = CTL_MORE_STRIPED2, .data = { .data_len = 8, .data_val = (char *)&in_ms } };
+	ctl_more more = {.kind = CTL_MORE_STRIPED2,
+			 .data = {.data_len = 8, .data_val = (char *)&in_ms}};
 
 	res.ctl_result_u.join2.more.more_len = mds_striped2_ms >= 0;
 	res.ctl_result_u.join2.more.more_val = &more;
@@ -106,7 +112,7 @@ static void mds_join(struct ctl_incoming *in)
 
 static void mds_serve(struct ctl_incoming *in, void *arg)
 {
-	ctl_result res = { .op = in->in_req.op };
+	ctl_result res = {.op = in->in_req.op};
 	bool last;
 
 	(void)arg;
@@ -175,7 +181,8 @@ static void mds_closed(struct rpc_conn *c, void *arg)
 		ctl_chan_free(ch);
 }
 
-static const struct rpc_program mds_prog = { CTL_PROGRAM, CTL_VERSION, CTL_VERSION, 3, mds_dispatch, NULL };
+static const struct rpc_program mds_prog = {CTL_PROGRAM, CTL_VERSION,  CTL_VERSION,
+					    3,		 mds_dispatch, NULL};
 static const struct rpc_service mds_svc = {
 	.rs_progs = &mds_prog,
 	.rs_nprogs = 1,
@@ -211,7 +218,7 @@ static void sem_down(sem_t *s)
 /* fn posts ol_done, now or later. */
 static int on_loop(void (*fn)(struct on_loop *), void *arg)
 {
-	struct on_loop ol = { .ol_msg.m_run = on_loop_run, .ol_fn = fn, .ol_arg = arg };
+	struct on_loop ol = {.ol_msg.m_run = on_loop_run, .ol_fn = fn, .ol_arg = arg};
 
 	sem_init(&ol.ol_done, 0, 0);
 	loop_post(L, &ol.ol_msg);
@@ -221,15 +228,15 @@ static int on_loop(void (*fn)(struct on_loop *), void *arg)
 
 static void msleep(unsigned ms)
 {
-	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000L }, NULL);
+	nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
 /* Until cond, at most 30 s. */
-#define wait_for(cond)                                                                                                     \
-	do {                                                                                                               \
-		for (int i_ = 0; !(cond) && i_ < 3000; i_++)                                                               \
-			msleep(10);                                                                                        \
-		ck_assert_msg(cond, "waited in vain: " #cond);                                                             \
+#define wait_for(cond)                                                                             \
+	do {                                                                                       \
+		for (int i_ = 0; !(cond) && i_ < 3000; i_++)                                       \
+			msleep(10);                                                                \
+		ck_assert_msg(cond, "waited in vain: " #cond);                                     \
 	} while (0)
 
 /* ---- calls ---- */
@@ -311,7 +318,11 @@ static void call_free(struct nfs_call *c)
 static struct cap cap_make(unsigned rights)
 {
 	return (struct cap){
-		.cp_obj = { .co_ino = INO, .co_fs = FS, .co_incarnation = 1, .co_stripe = 2, .co_mirror = 1 },
+		.cp_obj = {.co_ino = INO,
+			   .co_fs = FS,
+			   .co_incarnation = 1,
+			   .co_stripe = 2,
+			   .co_mirror = 1},
 		.cp_rights = (uint8_t)rights,
 		.cp_key = 1,
 		.cp_epoch = 1,
@@ -342,8 +353,8 @@ static struct fh rw(void)
 
 static ctl_object object_of(const struct cap *c)
 {
-	return (ctl_object){ c->cp_obj.co_ino, c->cp_obj.co_fs, c->cp_obj.co_incarnation, c->cp_obj.co_stripe,
-			     c->cp_obj.co_mirror };
+	return (ctl_object){c->cp_obj.co_ino, c->cp_obj.co_fs, c->cp_obj.co_incarnation,
+			    c->cp_obj.co_stripe, c->cp_obj.co_mirror};
 }
 
 static const char *object_path(void)
@@ -359,7 +370,8 @@ static const char *object_path(void)
 
 /* ---- NFS procedures ---- */
 
-static struct nfs_call *write_start(struct fh fh, uint64_t off, const void *data, uint32_t n, uint32_t how)
+static struct nfs_call *write_start(struct fh fh, uint64_t off, const void *data, uint32_t n,
+				    uint32_t how)
 {
 	struct nfs_call *c = call_new(NFS3_WRITE);
 
@@ -519,16 +531,19 @@ static void mds_done(void *arg, int err, const ctl_response *res)
 		mc->mc_status = res->status;
 		if (res->status == CTL_OK && res->result.op == CTL_OP_ORDERS) {
 			got_n = res->result.ctl_result_u.orders.results.results_len;
-			memcpy(got_results, res->result.ctl_result_u.orders.results.results_val, got_n * sizeof *got_results);
+			memcpy(got_results, res->result.ctl_result_u.orders.results.results_val,
+			       got_n * sizeof *got_results);
 		} else if (res->status == CTL_OK && res->result.op == CTL_OP_STAT) {
 			got_n = res->result.ctl_result_u.stat.stats.stats_len;
-			memcpy(got_stats, res->result.ctl_result_u.stat.stats.stats_val, got_n * sizeof *got_stats);
+			memcpy(got_stats, res->result.ctl_result_u.stat.stats.stats_val,
+			       got_n * sizeof *got_stats);
 		} else if (res->status == CTL_OK && res->result.op == CTL_OP_LIST) {
 			const ctl_list_res *r = &res->result.ctl_result_u.list;
 
 			got_n = r->entries.entries_len;
 			if (got_n)
-				memcpy(got_entries, r->entries.entries_val, got_n * sizeof *got_entries);
+				memcpy(got_entries, r->entries.entries_val,
+				       got_n * sizeof *got_entries);
 			got_cookie_len = r->cookie.cookie_len;
 			if (got_cookie_len)
 				memcpy(got_cookie, r->cookie.cookie_val, got_cookie_len);
@@ -544,14 +559,15 @@ static void mds_send(struct on_loop *ol)
 	struct mds_call *mc = ol->ol_arg;
 
 	mc->mc_ol = ol;
-	ol->ol_err = mds_chan ? ctl_chan_call(mds_chan, mc->mc_req, 20000, mds_done, mc) : -ENOTCONN;
+	ol->ol_err =
+		mds_chan ? ctl_chan_call(mds_chan, mc->mc_req, 20000, mds_done, mc) : -ENOTCONN;
 	if (ol->ol_err)
 		sem_post(&ol->ol_done);
 }
 
 static ctl_status mds_ask(const ctl_request *req)
 {
-	struct mds_call mc = { .mc_req = req };
+	struct mds_call mc = {.mc_req = req};
 
 	ck_assert_int_eq(on_loop(mds_send, &mc), 0);
 	return mc.mc_status;
@@ -559,7 +575,7 @@ static ctl_status mds_ask(const ctl_request *req)
 
 static ctl_status orders(const ctl_order *o, unsigned n)
 {
-	ctl_request req = { .op = CTL_OP_ORDERS };
+	ctl_request req = {.op = CTL_OP_ORDERS};
 
 	req.ctl_request_u.orders.instance_epoch = mds_instance;
 	req.ctl_request_u.orders.orders.orders_len = n;
@@ -570,7 +586,7 @@ static ctl_status orders(const ctl_order *o, unsigned n)
 static ctl_status order(ctl_order_type type, uint64_t number, uint64_t arg)
 {
 	struct cap c = cap_make(0);
-	ctl_order o = { .type = type, .number = number, .object = object_of(&c) };
+	ctl_order o = {.type = type, .number = number, .object = object_of(&c)};
 	ctl_status st;
 
 	if (type == CTL_FENCE)
@@ -588,7 +604,7 @@ static ctl_status order(ctl_order_type type, uint64_t number, uint64_t arg)
 static ctl_stat stat_of(const struct cap *c)
 {
 	ctl_object o = object_of(c);
-	ctl_request req = { .op = CTL_OP_STAT };
+	ctl_request req = {.op = CTL_OP_STAT};
 
 	req.ctl_request_u.stat.objects.objects_len = 1;
 	req.ctl_request_u.stat.objects.objects_val = &o;
@@ -607,24 +623,44 @@ static ctl_stat stat_object(void)
 /* ---- the daemon ---- */
 
 static const char *ds_options[8]; /* more, KEY=VALUE */
-static bool nfs_by_tls;			  /* its clients use it, as peers of the cluster */
-static bool on_tmpfs; /* its store is a small tmpfs, in a mount namespace of its own */
+static bool nfs_by_tls;		  /* its clients use it, as peers of the cluster */
+static bool on_tmpfs;		  /* its store is a small tmpfs, in a mount namespace of its own */
 
 static void ds_exec(void)
 {
 	char o_store[256], o_key[256], o_mds[64], o_admin[256], path[512];
 	const char *top = getenv("top_builddir"), *bin = getenv("WEFT_DS");
 
-	if (on_tmpfs && (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-			 mount("tmpfs", store, "tmpfs", 0, "size=2m")))
+	if (on_tmpfs &&
+	    (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	     mount("tmpfs", store, "tmpfs", 0, "size=2m")))
 		_exit(77);
 	snprintf(path, sizeof path, "%s/weft-ds", top ? top : ".");
 	snprintf(o_store, sizeof o_store, "ds.store=%s", store);
 	snprintf(o_key, sizeof o_key, "ds.cluster_key=%s/key", dir);
 	snprintf(o_mds, sizeof o_mds, "ds.mds=127.0.0.1:%u", mds_port);
 	snprintf(o_admin, sizeof o_admin, "ds.admin=unix:%s", admin);
-	const char *argv[64] = { "weft-ds", "-o", o_store, "-o", o_key, "-o", o_mds, "-o", o_admin, "-o", "ds.listen=127.0.0.1:0",
-				 "-o", "ds.name=unit-one", "-o", "ds.threads=2", "-o", "ds.heartbeat=100ms", "-o", "ds.eof_wait=2s", "-o", "log.level=warn" };
+	const char *argv[64] = {"weft-ds",
+				"-o",
+				o_store,
+				"-o",
+				o_key,
+				"-o",
+				o_mds,
+				"-o",
+				o_admin,
+				"-o",
+				"ds.listen=127.0.0.1:0",
+				"-o",
+				"ds.name=unit-one",
+				"-o",
+				"ds.threads=2",
+				"-o",
+				"ds.heartbeat=100ms",
+				"-o",
+				"ds.eof_wait=2s",
+				"-o",
+				"log.level=warn"};
 	unsigned n = 0;
 
 	while (argv[n])
@@ -654,7 +690,8 @@ static void nfs_connect(struct on_loop *ol)
 	if (nfs)
 		rpc_client_destroy(nfs);
 	nfs = NULL;
-	ol->ol_err = rpc_client_create(&nfs, L, (struct sockaddr *)&ds_addr, ds_addrlen, NULL, NULL, NULL);
+	ol->ol_err = rpc_client_create(&nfs, L, (struct sockaddr *)&ds_addr, ds_addrlen, NULL, NULL,
+				       NULL);
 	if (!ol->ol_err && nfs_by_tls) {
 		uint8_t tls_key[CAP_TLS_KEY_LEN];
 
@@ -689,7 +726,7 @@ static void ds_restart(int sig)
 /* A metric of the daemon, by its full series name. */
 static uint64_t metric(const char *series)
 {
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct sockaddr_un sun = {.sun_family = AF_UNIX};
 	static char text[1 << 20];
 	size_t n = 0;
 	ssize_t got;
@@ -698,7 +735,8 @@ static uint64_t metric(const char *series)
 
 	snprintf(sun.sun_path, sizeof sun.sun_path, "%s", admin);
 	ck_assert_int_eq(connect(fd, (struct sockaddr *)&sun, sizeof sun), 0);
-	ck_assert_int_gt(dprintf(fd, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), 0);
+	ck_assert_int_gt(
+		dprintf(fd, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), 0);
 	while (n < sizeof text - 1 && (got = read(fd, text + n, sizeof text - 1 - n)) > 0)
 		n += (size_t)got;
 	close(fd);
@@ -719,9 +757,10 @@ static void *thread_run(void *arg)
 
 static void mds_start(struct on_loop *ol)
 {
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-	ol->ol_err = rpc_listen(&mds_listener, L, (struct sockaddr *)&sin, sizeof sin, &mds_svc, &L, 1);
+	ol->ol_err =
+		rpc_listen(&mds_listener, L, (struct sockaddr *)&sin, sizeof sin, &mds_svc, &L, 1);
 	if (!ol->ol_err)
 		mds_port = rpc_listener_port(mds_listener);
 	sem_post(&ol->ol_done);
@@ -758,7 +797,7 @@ static void answer_kept(struct on_loop *ol)
 {
 	while (nunanswered) {
 		struct ctl_incoming *in = unanswered[--nunanswered];
-		ctl_result res = { .op = CTL_OP_EOF };
+		ctl_result res = {.op = CTL_OP_EOF};
 
 		res.ctl_result_u.eof.size = kept_size;
 		if (in->in_req.op == CTL_OP_EOF && kept_size)

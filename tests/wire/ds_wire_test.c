@@ -1,4 +1,5 @@
-/* ds_wire_test.c - a live weft-ds: data, the procedures of NFSv3, garbage, how the daemon starts and ends. */
+/* ds_wire_test.c - a live weft-ds: data, the procedures of NFSv3, garbage, how the daemon starts
+ * and ends. */
 #include "tests/wire/ds_wire.h"
 
 /* ---- data ---- */
@@ -46,8 +47,9 @@ START_TEST(what_is_written_is_read_back)
 {
 	static const struct {
 		uint32_t off, len;
-	} io[] = { { 0, 1 },	   { 0, 4096 },	     { 4096, MIB },	{ 100, 5000 },	   { 8191, 2 },	      { 1u << 20, 65536 },
-		   { 12288, 8192 }, { 500000, 300001 }, { 3 * MIB, MIB }, { 3 * MIB + 7, 9999 }, { 2 * MIB - 1, MIB } };
+	} io[] = {{0, 1},	  {0, 4096},	       {4096, MIB},	  {100, 5000},
+		  {8191, 2},	  {1u << 20, 65536},   {12288, 8192},	  {500000, 300001},
+		  {3 * MIB, MIB}, {3 * MIB + 7, 9999}, {2 * MIB - 1, MIB}};
 	uint8_t *model = calloc(1, 5 * MIB), *data = malloc(MIB), *back = malloc(MIB);
 	uint64_t size = 0, direct = metric("weft_ds_disk_io_total{path=\"direct\"}");
 	struct stat st;
@@ -91,7 +93,8 @@ START_TEST(what_is_written_is_read_back)
 }
 END_TEST
 
-/* Many at once, none overlapping in bytes, most sharing pages with others that go another way to the disk. */
+/* Many at once, none overlapping in bytes, most sharing pages with others that go another way to
+ * the disk. */
 START_TEST(direct_and_buffered_writes_at_once_do_not_mix_up)
 {
 	enum { ROUNDS = 12, CALLS = 64, AREA = 2 * MIB };
@@ -106,7 +109,8 @@ START_TEST(direct_and_buffered_writes_at_once_do_not_mix_up)
 
 		fill(data, AREA, r);
 		while (n < CALLS) {
-			uint32_t want = rand() % 2 ? 1 + (uint32_t)rand() % 9000 : 4096u * (1 + (uint32_t)rand() % 8);
+			uint32_t want = rand() % 2 ? 1 + (uint32_t)rand() % 9000
+						   : 4096u * (1 + (uint32_t)rand() % 8);
 
 			if (rand() % 3 == 0)
 				off = (off + 4095) & ~4095u;
@@ -118,7 +122,8 @@ START_TEST(direct_and_buffered_writes_at_once_do_not_mix_up)
 			off += want;
 		}
 		for (unsigned i = 0; i < n; i++, done++)
-			ck_assert_uint_eq(write_end(calls[i], len[i], NFS3_UNSTABLE, NULL), NFS3_OK);
+			ck_assert_uint_eq(write_end(calls[i], len[i], NFS3_UNSTABLE, NULL),
+					  NFS3_OK);
 		ck_assert_uint_eq(do_commit(rw(), NULL), NFS3_OK);
 		for (uint32_t o = 0; o < AREA; o += MIB) {
 			uint32_t got = MIB;
@@ -140,7 +145,9 @@ START_TEST(verifier_stays_and_changes_with_the_restart)
 {
 	uint64_t v1, v2, v3;
 
-	ck_assert_uint_eq(write_end(write_start(rw(), 0, "abcd", 4, NFS3_UNSTABLE), 4, NFS3_UNSTABLE, &v1), NFS3_OK);
+	ck_assert_uint_eq(
+		write_end(write_start(rw(), 0, "abcd", 4, NFS3_UNSTABLE), 4, NFS3_UNSTABLE, &v1),
+		NFS3_OK);
 	ck_assert_uint_eq(do_commit(rw(), &v2), NFS3_OK);
 	ck_assert_uint_eq(v1, v2);
 	ck_assert_uint_eq(join_verifier, be64toh(v1) == join_verifier ? be64toh(v1) : v1);
@@ -200,9 +207,11 @@ START_TEST(procedures_not_served_say_so_in_their_shape)
 	static const struct {
 		uint32_t proc;
 		size_t len;
-	} shape[] = { { NFS3_LOOKUP, 8 },  { NFS3_ACCESS, 8 },	{ NFS3_READLINK, 8 }, { NFS3_CREATE, 12 },  { NFS3_MKDIR, 12 },
-		      { NFS3_SYMLINK, 12 }, { NFS3_MKNOD, 12 },	{ NFS3_REMOVE, 12 },  { NFS3_RMDIR, 12 },   { NFS3_RENAME, 20 },
-		      { NFS3_LINK, 16 },   { NFS3_READDIR, 8 }, { NFS3_READDIRPLUS, 8 }, { NFS3_PATHCONF, 8 } };
+	} shape[] = {{NFS3_LOOKUP, 8},	    {NFS3_ACCESS, 8},  {NFS3_READLINK, 8},
+		     {NFS3_CREATE, 12},	    {NFS3_MKDIR, 12},  {NFS3_SYMLINK, 12},
+		     {NFS3_MKNOD, 12},	    {NFS3_REMOVE, 12}, {NFS3_RMDIR, 12},
+		     {NFS3_RENAME, 20},	    {NFS3_LINK, 16},   {NFS3_READDIR, 8},
+		     {NFS3_READDIRPLUS, 8}, {NFS3_PATHCONF, 8}};
 
 	for (unsigned i = 0; i < sizeof shape / sizeof shape[0]; i++) {
 		struct nfs_call *c = call_new(shape[i].proc);
@@ -263,7 +272,7 @@ static uint32_t do_setattr(struct fh fh, const struct nfs3_sattr *sa)
 
 START_TEST(setattr_is_the_size_and_the_mds_only)
 {
-	struct nfs3_sattr sa = { .sa_set = NFS3_SA_SIZE, .sa_size = 77 };
+	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE, .sa_size = 77};
 	struct cap mds = cap_make(CAP_WRITE);
 
 	mds.cp_client = 0;
@@ -308,7 +317,8 @@ START_TEST(garbage_ends_the_call_and_not_the_connection)
 			xdr_put_fixed(&c->nc_args, junk, len);
 			call_start(c);
 			call_wait(c);
-			ck_assert_msg(c->nc_err == 0 || c->nc_err == -EPROTO, "proc %u: %d", proc, c->nc_err);
+			ck_assert_msg(c->nc_err == 0 || c->nc_err == -EPROTO, "proc %u: %d", proc,
+				      c->nc_err);
 			call_free(c);
 		}
 	}

@@ -1,6 +1,7 @@
 /*
- * weft_client.c - what libweft_test.py has libweft do: weft_client ADDRESS TEST. Exit status 0: it went as it must. A test that needs something done to
- * the server says so on stdout, and goes on when a line comes in.
+ * weft_client.c - what libweft_test.py has libweft do: weft_client ADDRESS TEST. Exit status 0: it
+ * went as it must. A test that needs something done to the server says so on stdout, and goes on
+ * when a line comes in.
  */
 #include "client/weft.h"
 #include <errno.h>
@@ -14,17 +15,18 @@ static struct weft_ring *R;
 static struct weft *W;
 static const char *server;
 
-#define WANT(cond, ...)                                                   \
-	do {                                                              \
-		if (!(cond)) {                                            \
-			fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);   \
-			fprintf(stderr, __VA_ARGS__);                     \
-			fprintf(stderr, " (%s)\n", #cond);                \
-			exit(1);                                          \
-		}                                                         \
+#define WANT(cond, ...)                                                                            \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                            \
+			fprintf(stderr, __VA_ARGS__);                                              \
+			fprintf(stderr, " (%s)\n", #cond);                                         \
+			exit(1);                                                                   \
+		}                                                                                  \
 	} while (0)
 #define GOOD(op) WANT(weft_do(W, &(op)) == 0, "%s, status %u", strerror(-(op).o_err), (op).o_status)
-#define BAD(op, err) WANT(weft_do(W, &(op)) == -(err), "%s, status %u", strerror(-(op).o_err), (op).o_status)
+#define BAD(op, err)                                                                               \
+	WANT(weft_do(W, &(op)) == -(err), "%s, status %u", strerror(-(op).o_err), (op).o_status)
 
 /* Asks the test around us, and waits until that is done. */
 static void ask(const char *what)
@@ -53,7 +55,9 @@ static struct weft_opts options(void)
 {
 	const char *minor = getenv("WEFT_MINOR");
 
-	return (struct weft_opts){.wo_server = server, .wo_minor = minor ? (unsigned)atoi(minor) : 0, .wo_giveup_ms = 60000,
+	return (struct weft_opts){.wo_server = server,
+				  .wo_minor = minor ? (unsigned)atoi(minor) : 0,
+				  .wo_giveup_ms = 60000,
 				  .wo_no_layouts = getenv("WEFT_NO_LAYOUTS") != NULL};
 }
 
@@ -89,17 +93,24 @@ static struct weft_fh top(void)
 
 static struct weft_fh folder(const char *name)
 {
-	struct weft_op op = {.o_what = WEFT_MKDIR, .o_fh = top(), .o_name = name, .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0755}};
+	struct weft_op op = {.o_what = WEFT_MKDIR,
+			     .o_fh = top(),
+			     .o_name = name,
+			     .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0755}};
 
 	GOOD(op);
-	WANT(op.o_attr.at_type == WEFT_DIR && op.o_attr.at_mode == 0755, "mode %o", op.o_attr.at_mode);
+	WANT(op.o_attr.at_type == WEFT_DIR && op.o_attr.at_mode == 0755, "mode %o",
+	     op.o_attr.at_mode);
 	return op.o_fh2;
 }
 
 static struct weft_file *open_file(struct weft_fh dir, const char *name, uint32_t flags)
 {
-	struct weft_op op = {
-		.o_what = WEFT_OPEN, .o_fh = dir, .o_name = name, .o_flags = flags, .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0644}};
+	struct weft_op op = {.o_what = WEFT_OPEN,
+			     .o_fh = dir,
+			     .o_name = name,
+			     .o_flags = flags,
+			     .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0644}};
 
 	GOOD(op);
 	return op.o_file;
@@ -128,7 +139,9 @@ static void entry(struct weft_op *op, const struct weft_entry *en)
 
 	(void)op;
 	WANT(sscanf(en->en_name, "f%u", &n) == 1 && n < 60, "a name %s", en->en_name);
-	WANT(en->en_attr.at_set & WEFT_A_TYPE && en->en_attr.at_type == WEFT_REG && en->en_fh.fh_len, "its attributes");
+	WANT(en->en_attr.at_set & WEFT_A_TYPE && en->en_attr.at_type == WEFT_REG &&
+		     en->en_fh.fh_len,
+	     "its attributes");
 	WANT(!(seen & 1ull << n), "twice: %s", en->en_name);
 	seen |= 1ull << n;
 	entries++;
@@ -147,10 +160,18 @@ static void test_names(void)
 		snprintf(name, sizeof(name), "f%u", i);
 		close_file(open_file(dir, name, WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL));
 	}
-	op = (struct weft_op){.o_what = WEFT_OPEN, .o_fh = dir, .o_name = "f1", .o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL};
+	op = (struct weft_op){.o_what = WEFT_OPEN,
+			      .o_fh = dir,
+			      .o_name = "f1",
+			      .o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL};
 	BAD(op, EEXIST);
 	do {
-		op = (struct weft_op){.o_what = WEFT_READDIR, .o_fh = dir, .o_off = cookie, .o_verf = verf, .o_len = 2048, .o_entry = entry};
+		op = (struct weft_op){.o_what = WEFT_READDIR,
+				      .o_fh = dir,
+				      .o_off = cookie,
+				      .o_verf = verf,
+				      .o_len = 2048,
+				      .o_entry = entry};
 		GOOD(op);
 		WANT(op.o_eof || op.o_count < 60, "all at once");
 		cookie = op.o_off;
@@ -158,10 +179,17 @@ static void test_names(void)
 	} while (!op.o_eof);
 	WANT(entries == 60, "%u entries", entries);
 
-	op = (struct weft_op){.o_what = WEFT_MKDIR, .o_fh = dir, .o_name = "sub", .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0700}};
+	op = (struct weft_op){.o_what = WEFT_MKDIR,
+			      .o_fh = dir,
+			      .o_name = "sub",
+			      .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0700}};
 	GOOD(op);
 	other = op.o_fh2;
-	op = (struct weft_op){.o_what = WEFT_RENAME, .o_fh = dir, .o_name = "f0", .o_fh2 = other, .o_name2 = "g0"};
+	op = (struct weft_op){.o_what = WEFT_RENAME,
+			      .o_fh = dir,
+			      .o_name = "f0",
+			      .o_fh2 = other,
+			      .o_name2 = "g0"};
 	GOOD(op);
 	op = (struct weft_op){.o_what = WEFT_LOOKUP, .o_fh = dir, .o_name = "f0"};
 	BAD(op, ENOENT);
@@ -176,9 +204,11 @@ static void test_names(void)
 	op = (struct weft_op){.o_what = WEFT_REMOVE, .o_fh = dir, .o_name = "sub"};
 	BAD(op, ENOTEMPTY);
 
-	op = (struct weft_op){.o_what = WEFT_SYMLINK, .o_fh = dir, .o_name = "ln", .o_name2 = "sub/g0"};
+	op = (struct weft_op){
+		.o_what = WEFT_SYMLINK, .o_fh = dir, .o_name = "ln", .o_name2 = "sub/g0"};
 	GOOD(op);
-	op = (struct weft_op){.o_what = WEFT_READLINK, .o_fh = op.o_fh2, .o_buf = link, .o_len = sizeof(link)};
+	op = (struct weft_op){
+		.o_what = WEFT_READLINK, .o_fh = op.o_fh2, .o_buf = link, .o_len = sizeof(link)};
 	GOOD(op);
 	WANT(op.o_count == 6 && !memcmp(link, "sub/g0", 6), "a link of %u bytes", op.o_count);
 	op.o_len = 3;
@@ -187,12 +217,16 @@ static void test_names(void)
 	weft_do(W, &op);
 	WANT(op.o_err == -ELOOP || op.o_err == -ENOTDIR, "through a link: %s", strerror(-op.o_err));
 
-	op = (struct weft_op){.o_what = WEFT_SETATTR, .o_fh = other,
-			      .o_attr = {.at_set = WEFT_A_MODE | WEFT_A_MTIME, .at_mode = 0711, .at_mtime = {1234567890, 500}}};
+	op = (struct weft_op){.o_what = WEFT_SETATTR,
+			      .o_fh = other,
+			      .o_attr = {.at_set = WEFT_A_MODE | WEFT_A_MTIME,
+					 .at_mode = 0711,
+					 .at_mtime = {1234567890, 500}}};
 	GOOD(op);
 	op = (struct weft_op){.o_what = WEFT_GETATTR, .o_fh = other};
 	GOOD(op);
-	WANT(op.o_attr.at_mode == 0711 && op.o_attr.at_mtime.ti_sec == 1234567890, "attributes that were set");
+	WANT(op.o_attr.at_mode == 0711 && op.o_attr.at_mtime.ti_sec == 1234567890,
+	     "attributes that were set");
 	WANT(op.o_attr.at_set & WEFT_A_UID && op.o_attr.at_uid == 0, "the owner");
 	end();
 }
@@ -206,7 +240,10 @@ static void test_paths(void)
 	begin(options());
 	at = dir = folder("paths");
 	for (int i = 0; i < 80; i++) {
-		struct weft_op op = {.o_what = WEFT_MKDIR, .o_fh = at, .o_name = "d", .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0755}};
+		struct weft_op op = {.o_what = WEFT_MKDIR,
+				     .o_fh = at,
+				     .o_name = "d",
+				     .o_attr = {.at_set = WEFT_A_MODE, .at_mode = 0755}};
 
 		GOOD(op);
 		at = op.o_fh2;
@@ -214,7 +251,8 @@ static void test_paths(void)
 	}
 	struct weft_op op = {.o_what = WEFT_LOOKUP, .o_fh = dir, .o_name = path};
 	GOOD(op);
-	WANT(op.o_fh2.fh_len == at.fh_len && !memcmp(op.o_fh2.fh_data, at.fh_data, at.fh_len), "another file");
+	WANT(op.o_fh2.fh_len == at.fh_len && !memcmp(op.o_fh2.fh_data, at.fh_data, at.fh_len),
+	     "another file");
 	end();
 }
 
@@ -225,7 +263,12 @@ static uint8_t data[SIZE + 100], back[SIZE + 4096];
 
 static void write_all(struct weft_file *f, uint32_t flags, uint64_t off, uint32_t n)
 {
-	struct weft_op op = {.o_what = WEFT_WRITE, .o_file = f, .o_flags = flags, .o_off = off, .o_buf = data + off, .o_len = n};
+	struct weft_op op = {.o_what = WEFT_WRITE,
+			     .o_file = f,
+			     .o_flags = flags,
+			     .o_off = off,
+			     .o_buf = data + off,
+			     .o_len = n};
 
 	GOOD(op);
 	WANT(op.o_count == n, "%u bytes of %u", op.o_count, n);
@@ -233,7 +276,8 @@ static void write_all(struct weft_file *f, uint32_t flags, uint64_t off, uint32_
 
 static void read_all(struct weft_file *f, uint32_t n)
 {
-	struct weft_op op = {.o_what = WEFT_READ, .o_file = f, .o_buf = back, .o_len = sizeof(back)};
+	struct weft_op op = {
+		.o_what = WEFT_READ, .o_file = f, .o_buf = back, .o_len = sizeof(back)};
 
 	memset(back, 0, sizeof(back));
 	GOOD(op);
@@ -262,10 +306,13 @@ static void test_data(void)
 	commit(f);
 	write_all(f, WEFT_STABLE, SIZE, 100);
 	read_all(f, SIZE + 100);
-	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_off = SIZE, .o_buf = back, .o_len = 40};
+	op = (struct weft_op){
+		.o_what = WEFT_READ, .o_file = f, .o_off = SIZE, .o_buf = back, .o_len = 40};
 	GOOD(op);
-	WANT(op.o_count == 40 && !op.o_eof && !memcmp(back, data + SIZE, 40), "%u bytes in the middle", op.o_count);
-	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_off = SIZE + 5000, .o_buf = back, .o_len = 40};
+	WANT(op.o_count == 40 && !op.o_eof && !memcmp(back, data + SIZE, 40),
+	     "%u bytes in the middle", op.o_count);
+	op = (struct weft_op){
+		.o_what = WEFT_READ, .o_file = f, .o_off = SIZE + 5000, .o_buf = back, .o_len = 40};
 	GOOD(op);
 	WANT(op.o_count == 0 && op.o_eof, "%u bytes behind the end", op.o_count);
 	close_file(f);
@@ -278,13 +325,20 @@ static void test_data(void)
 	f = open_file(dir, "f", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_TRUNC);
 	read_all(f, 0);
 	write_all(f, WEFT_STABLE, 0, 3);
-	op = (struct weft_op){.o_what = WEFT_SETATTR, .o_fh = *weft_file_fh(f), .o_file = f, .o_attr = {.at_set = WEFT_A_SIZE, .at_size = 2}};
+	op = (struct weft_op){.o_what = WEFT_SETATTR,
+			      .o_fh = *weft_file_fh(f),
+			      .o_file = f,
+			      .o_attr = {.at_set = WEFT_A_SIZE, .at_size = 2}};
 	GOOD(op);
 	read_all(f, 2);
 	close_file(f);
-	op = (struct weft_op){.o_what = WEFT_OPEN, .o_fh = dir, .o_name = "none", .o_flags = WEFT_O_READ};
+	op = (struct weft_op){
+		.o_what = WEFT_OPEN, .o_fh = dir, .o_name = "none", .o_flags = WEFT_O_READ};
 	BAD(op, ENOENT);
-	op = (struct weft_op){.o_what = WEFT_OPEN, .o_fh = dir, .o_name = "f", .o_flags = WEFT_O_READ | WEFT_O_EXCL};
+	op = (struct weft_op){.o_what = WEFT_OPEN,
+			      .o_fh = dir,
+			      .o_name = "f",
+			      .o_flags = WEFT_O_READ | WEFT_O_EXCL};
 	BAD(op, EINVAL);
 	end();
 }
@@ -323,7 +377,8 @@ static void test_many(void)
 	dir = folder("many");
 	for (unsigned i = 0; i < 400; i++) {
 		snprintf(names[i], sizeof(names[i]), "d%u", i);
-		many[i] = (struct weft_op){.o_what = WEFT_MKDIR, .o_fh = dir, .o_name = names[i], .o_done = on_made};
+		many[i] = (struct weft_op){
+			.o_what = WEFT_MKDIR, .o_fh = dir, .o_name = names[i], .o_done = on_made};
 		weft_submit(W, &many[i]);
 	}
 	while (ended < 400)
@@ -338,11 +393,13 @@ static void test_many(void)
 
 		WANT(k > 0, "nothing ended");
 		for (int i = 0; i < k; i++)
-			WANT(!got[i]->o_err && got[i]->o_attr.at_nlink == 2, "%s", strerror(-got[i]->o_err));
+			WANT(!got[i]->o_err && got[i]->o_attr.at_nlink == 2, "%s",
+			     strerror(-got[i]->o_err));
 		n += (unsigned)k;
 	}
 	weft_info(W, &info);
-	WANT(info.wi_conns == 4 && info.wi_slots >= 1 && info.wi_sessions == 1, "%u connections, %u slots", info.wi_conns, info.wi_slots);
+	WANT(info.wi_conns == 4 && info.wi_slots >= 1 && info.wi_sessions == 1,
+	     "%u connections, %u slots", info.wi_conns, info.wi_slots);
 	printf("connections %u slots %u minor %u\n", info.wi_conns, info.wi_slots, info.wi_minor);
 	end();
 }
@@ -373,8 +430,8 @@ static void test_cut(void)
 		if (info.wi_resent >= 10 && n > 100)
 			break;
 	}
-	WANT(info.wi_resent >= 10 && info.wi_sessions == 1, "%llu sent again, %llu sessions", (unsigned long long)info.wi_resent,
-	     (unsigned long long)info.wi_sessions);
+	WANT(info.wi_resent >= 10 && info.wi_sessions == 1, "%llu sent again, %llu sessions",
+	     (unsigned long long)info.wi_resent, (unsigned long long)info.wi_sessions);
 	end();
 }
 
@@ -430,16 +487,21 @@ static void test_straight(void)
 	read_all(f, SIZE + 100);
 	i = info_now();
 	/* knfsd's layouts for writing are not for reading. */
-	WANT(i.wi_layouts == 1 && i.wi_ds_writes && !i.wi_ds_reads == !!getenv("WEFT_NO_READ_IO") && !i.wi_ds_errors && !i.wi_rewritten, "layouts %llu, reads %llu, writes %llu, errors %llu",
-	     (unsigned long long)i.wi_layouts, (unsigned long long)i.wi_ds_reads, (unsigned long long)i.wi_ds_writes, (unsigned long long)i.wi_ds_errors);
+	WANT(i.wi_layouts == 1 && i.wi_ds_writes && !i.wi_ds_reads == !!getenv("WEFT_NO_READ_IO") &&
+		     !i.wi_ds_errors && !i.wi_rewritten,
+	     "layouts %llu, reads %llu, writes %llu, errors %llu", (unsigned long long)i.wi_layouts,
+	     (unsigned long long)i.wi_ds_reads, (unsigned long long)i.wi_ds_writes,
+	     (unsigned long long)i.wi_ds_errors);
 	printf("writes %llu\n", (unsigned long long)i.wi_ds_writes);
 	close_file(f);
 	f = open_file(top(), "straight", WEFT_O_READ);
 	read_all(f, SIZE + 100);
 	i = info_now();
-	WANT(i.wi_layouts == 2 && i.wi_ds_reads && !i.wi_ds_errors, "%llu layouts", (unsigned long long)i.wi_layouts);
+	WANT(i.wi_layouts == 2 && i.wi_ds_reads && !i.wi_ds_errors, "%llu layouts",
+	     (unsigned long long)i.wi_layouts);
 	if (getenv("WEFT_RDMA"))
-		WANT(!i.wi_ds_rdma == !strcmp(getenv("WEFT_RDMA"), "none"), "%llu calls by RDMA", (unsigned long long)i.wi_ds_rdma);
+		WANT(!i.wi_ds_rdma == !strcmp(getenv("WEFT_RDMA"), "none"), "%llu calls by RDMA",
+		     (unsigned long long)i.wi_ds_rdma);
 	close_file(f);
 	end();
 }
@@ -455,7 +517,8 @@ static bool busy_under(struct weft_op *op, void *mem)
 	do {
 		err = busy ? -EBUSY : weft_memory_unregister(mem);
 		busy |= err == -EBUSY;
-		WANT(busy || (err == 0 && weft_memory_register(mem, SIZE + 4096) == 0), "error %d", err);
+		WANT(busy || (err == 0 && weft_memory_register(mem, SIZE + 4096) == 0), "error %d",
+		     err);
 	} while (!weft_reap(R, &ended, 1, 0));
 	WANT(!op->o_err && op->o_count == SIZE - 1, "%u read, error %d", op->o_count, op->o_err);
 	return busy;
@@ -472,34 +535,54 @@ static void test_registered(void)
 
 	WANT(mem, "memory");
 	/* Before a device is there, and after. */
-	WANT(weft_memory_register(mem, 4096) == 0 && weft_memory_register(mem + 4000, 200) == -EEXIST && weft_memory_register(mem, 0) == -EINVAL, "the first page");
+	WANT(weft_memory_register(mem, 4096) == 0 &&
+		     weft_memory_register(mem + 4000, 200) == -EEXIST &&
+		     weft_memory_register(mem, 0) == -EINVAL,
+	     "the first page");
 	begin(options());
-	WANT(weft_memory_unregister(mem + 1) == -ENOENT && weft_memory_unregister(mem) == 0 && weft_memory_unregister(mem) == -ENOENT, "the first page again");
+	WANT(weft_memory_unregister(mem + 1) == -ENOENT && weft_memory_unregister(mem) == 0 &&
+		     weft_memory_unregister(mem) == -ENOENT,
+	     "the first page again");
 	WANT(weft_memory_register(mem, SIZE + 4096) == 0, "all but the last page");
 	fill(mem + 100, SIZE, 5);
 	f = open_file(top(), "registered", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
-	op = (struct weft_op){.o_what = WEFT_WRITE, .o_file = f, .o_buf = mem + 100, .o_len = SIZE - 1}; /* a length that is rounded up */
+	/* a length that is rounded up */
+	op = (struct weft_op){
+		.o_what = WEFT_WRITE, .o_file = f, .o_buf = mem + 100, .o_len = SIZE - 1};
 	GOOD(op);
 	WANT(op.o_count == SIZE - 1, "%u written", op.o_count);
 	commit(f);
 	i = info_now();
-	WANT(!!i.wi_ds_direct == rdma && i.wi_ds_direct <= i.wi_ds_writes, "%llu direct of %llu", (unsigned long long)i.wi_ds_direct, (unsigned long long)i.wi_ds_writes);
+	WANT(!!i.wi_ds_direct == rdma && i.wi_ds_direct <= i.wi_ds_writes, "%llu direct of %llu",
+	     (unsigned long long)i.wi_ds_direct, (unsigned long long)i.wi_ds_writes);
 	memset(mem, 0, SIZE + 4096);
 	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = mem + 7, .o_len = SIZE};
 	GOOD(op);
 	fill(data, SIZE, 5);
-	WANT(op.o_count == SIZE - 1 && op.o_eof && !memcmp(mem + 7, data, SIZE - 1) && !mem[6] && !mem[7 + SIZE - 1], "%u read", op.o_count);
-	WANT(!rdma || info_now().wi_ds_direct == i.wi_ds_direct + info_now().wi_ds_reads, "%llu direct", (unsigned long long)info_now().wi_ds_direct);
-	WANT(!rdma || busy_under(&(struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = mem + 7, .o_len = SIZE}, mem), "it was never busy");
+	WANT(op.o_count == SIZE - 1 && op.o_eof && !memcmp(mem + 7, data, SIZE - 1) && !mem[6] &&
+		     !mem[7 + SIZE - 1],
+	     "%u read", op.o_count);
+	WANT(!rdma || info_now().wi_ds_direct == i.wi_ds_direct + info_now().wi_ds_reads,
+	     "%llu direct", (unsigned long long)info_now().wi_ds_direct);
+	WANT(!rdma || busy_under(&(struct weft_op){.o_what = WEFT_READ,
+						   .o_file = f,
+						   .o_buf = mem + 7,
+						   .o_len = SIZE},
+				 mem),
+	     "it was never busy");
 	/* Partly outside: copied. */
 	i = info_now();
 	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = other - 100, .o_len = 200};
 	GOOD(op);
-	WANT(op.o_count == 200 && !memcmp(other - 100, data, 200) && info_now().wi_ds_direct == i.wi_ds_direct, "outside");
+	WANT(op.o_count == 200 && !memcmp(other - 100, data, 200) &&
+		     info_now().wi_ds_direct == i.wi_ds_direct,
+	     "outside");
 	WANT(weft_memory_unregister(mem) == 0, "unregister");
 	op = (struct weft_op){.o_what = WEFT_READ, .o_file = f, .o_buf = mem, .o_len = 5000};
 	GOOD(op);
-	WANT(op.o_count == 5000 && !memcmp(mem, data, 5000) && info_now().wi_ds_direct == i.wi_ds_direct, "not registered any more");
+	WANT(op.o_count == 5000 && !memcmp(mem, data, 5000) &&
+		     info_now().wi_ds_direct == i.wi_ds_direct,
+	     "not registered any more");
 	close_file(f);
 	end();
 	free(mem);
@@ -572,15 +655,20 @@ static void test_lost(void)
 	end();
 }
 
-/* What is written again because servers lost it comes over nothing that was written later: not over what was lost as well, not over what was not, not
- * over what was stable at once. */
+/* What is written again because servers lost it comes over nothing that was written later: not over
+ * what was lost as well, not over what was not, not over what was stable at once. */
 static void test_older(void)
 {
 	static const struct {
 		uint32_t off, len, flags;
 		bool before;
-	} later[] = {{100, 5000, 0, true},	  {1u << 20, 1u << 20, 0, true},	{3000, 1000, 0, false},	    {(2u << 20) - 100, 300, 0, false},
-		     {(2u << 20) + 7000, 500, WEFT_STABLE, false}, {(3u << 20) - 1, (1u << 20) + 2, WEFT_STABLE, false}, {SIZE - 10, 10, 0, false}};
+	} later[] = {{100, 5000, 0, true},
+		     {1u << 20, 1u << 20, 0, true},
+		     {3000, 1000, 0, false},
+		     {(2u << 20) - 100, 300, 0, false},
+		     {(2u << 20) + 7000, 500, WEFT_STABLE, false},
+		     {(3u << 20) - 1, (1u << 20) + 2, WEFT_STABLE, false},
+		     {SIZE - 10, 10, 0, false}};
 	static uint8_t newer[SIZE];
 	struct weft_file *f;
 
@@ -591,14 +679,18 @@ static void test_older(void)
 	write_all(f, 0, 0, SIZE);
 	for (int after = 0; after < 2; after++) {
 		for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
-			struct weft_op op = {.o_what = WEFT_WRITE, .o_file = f, .o_flags = later[i].flags, .o_off = later[i].off};
+			struct weft_op op = {.o_what = WEFT_WRITE,
+					     .o_file = f,
+					     .o_flags = later[i].flags,
+					     .o_off = later[i].off};
 
 			op.o_buf = newer + op.o_off;
 			op.o_len = later[i].len;
 			if (later[i].before == !after)
 				GOOD(op);
 		}
-		/* Awake, it sees the connections end: else the first WRITE fails, and the layout goes back, with what was lost, before the others. */
+		/* Awake, it sees the connections end: else the first WRITE fails, and the layout
+		 * goes back, with what was lost, before the others. */
 		if (!after)
 			ask_awake("restart");
 	}
@@ -614,13 +706,17 @@ static void test_older(void)
 
 static void cut(struct weft_file *f, uint64_t size)
 {
-	struct weft_op op = {.o_what = WEFT_SETATTR, .o_fh = *weft_file_fh(f), .o_file = f, .o_attr = {.at_set = WEFT_A_SIZE, .at_size = size}};
+	struct weft_op op = {.o_what = WEFT_SETATTR,
+			     .o_fh = *weft_file_fh(f),
+			     .o_file = f,
+			     .o_attr = {.at_set = WEFT_A_SIZE, .at_size = size}};
 
 	GOOD(op);
 	WANT(op.o_attr.at_size == size, "size %llu", (unsigned long long)op.o_attr.at_size);
 }
 
-/* What was cut off does not come back: not with what is written again because servers lost it, and not with the size that they are told. */
+/* What was cut off does not come back: not with what is written again because servers lost it, and
+ * not with the size that they are told. */
 static void test_shorter(void)
 {
 	struct weft_file *f, *g;
@@ -661,14 +757,17 @@ static void test_frugal(void)
 		struct weft_file *f;
 
 		snprintf(name, sizeof(name), "f%d", i % 20);
-		f = open_file(dir, name, i < 20 ? WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL : WEFT_O_READ);
+		f = open_file(dir, name,
+			      i < 20 ? WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL : WEFT_O_READ);
 		if (i < 20)
 			write_all(f, WEFT_STABLE, 0, 50000);
 		else
 			read_all(f, 50000);
 		close_file(f);
 	}
-	WANT(info_now().wi_layouts == 40 && info_now().wi_ds_reads >= 20 && !info_now().wi_ds_errors, "%llu layouts", (unsigned long long)info_now().wi_layouts);
+	WANT(info_now().wi_layouts == 40 && info_now().wi_ds_reads >= 20 &&
+		     !info_now().wi_ds_errors,
+	     "%llu layouts", (unsigned long long)info_now().wi_layouts);
 	ask("count");
 	for (int i = 0; i < 10; i++)
 		close_file(open_file(dir, "f0", WEFT_O_READ | WEFT_O_NO_DATA));
@@ -687,7 +786,8 @@ static void test_twice(void)
 	write_all(f, 0, 0, 1 << 20);
 	g = open_file(top(), "twice", WEFT_O_READ | WEFT_O_WRITE);
 	write_all(g, 0, 1 << 20, 1 << 20);
-	WANT(info_now().wi_layouts == 1 && info_now().wi_ds_writes, "%llu layouts", (unsigned long long)info_now().wi_layouts);
+	WANT(info_now().wi_layouts == 1 && info_now().wi_ds_writes, "%llu layouts",
+	     (unsigned long long)info_now().wi_layouts);
 	commit(f);
 	close_file(f);
 	write_all(g, 0, 2 << 20, 1 << 20);
@@ -717,10 +817,12 @@ static void test_report(void)
 	ask("kill what was read");
 	read_all(f, 3 << 20);
 	a = info_now();
-	WANT(a.wi_ds_errors && a.wi_layouts == 2, "errors %llu, layouts %llu", (unsigned long long)a.wi_ds_errors, (unsigned long long)a.wi_layouts);
+	WANT(a.wi_ds_errors && a.wi_layouts == 2, "errors %llu, layouts %llu",
+	     (unsigned long long)a.wi_ds_errors, (unsigned long long)a.wi_layouts);
 	read_all(f, 3 << 20);
 	b = info_now();
-	WANT(b.wi_ds_errors == a.wi_ds_errors && b.wi_layouts == 2, "it is tried again: errors %llu", (unsigned long long)b.wi_ds_errors);
+	WANT(b.wi_ds_errors == a.wi_ds_errors && b.wi_layouts == 2,
+	     "it is tried again: errors %llu", (unsigned long long)b.wi_ds_errors);
 	printf("reports %llu\n", (unsigned long long)b.wi_reports);
 	close_file(f);
 	end();
@@ -736,27 +838,34 @@ static void test_steer(void)
 
 	begin(options());
 	fill(data, sizeof(data), 12);
-	close_file(open_file(top(), "first", WEFT_O_WRITE | WEFT_O_CREATE)); /* by this one the server says so */
+	/* by this one the server says so */
+	close_file(open_file(top(), "first", WEFT_O_WRITE | WEFT_O_CREATE));
 	first = info_now().wi_layouts;
 	f = open_file(top(), "small", WEFT_O_READ | WEFT_O_WRITE | WEFT_O_CREATE);
 	write_all(f, 0, 0, 65535);
 	commit(f);
 	i = info_now();
-	WANT(i.wi_layouts == first && !i.wi_ds_writes && i.wi_steered == 1, "layouts %llu, steered %llu", (unsigned long long)i.wi_layouts, (unsigned long long)i.wi_steered);
+	WANT(i.wi_layouts == first && !i.wi_ds_writes && i.wi_steered == 1,
+	     "layouts %llu, steered %llu", (unsigned long long)i.wi_layouts,
+	     (unsigned long long)i.wi_steered);
 	write_all(f, WEFT_STABLE, 65535, 1);
 	read_all(f, 65536);
 	i = info_now();
-	WANT(i.wi_layouts == first + 1 && i.wi_ds_writes == 1 && i.wi_ds_reads >= 1 && i.wi_steered == 1, "layouts %llu, steered %llu", (unsigned long long)i.wi_layouts,
+	WANT(i.wi_layouts == first + 1 && i.wi_ds_writes == 1 && i.wi_ds_reads >= 1 &&
+		     i.wi_steered == 1,
+	     "layouts %llu, steered %llu", (unsigned long long)i.wi_layouts,
 	     (unsigned long long)i.wi_steered);
 	close_file(f);
 	f = open_file(top(), "small", WEFT_O_READ);
 	read_all(f, 65536);
-	WANT(info_now().wi_layouts == first + 2 && info_now().wi_steered == 1, "layouts %llu", (unsigned long long)info_now().wi_layouts);
+	WANT(info_now().wi_layouts == first + 2 && info_now().wi_steered == 1, "layouts %llu",
+	     (unsigned long long)info_now().wi_layouts);
 	cut(open_file(top(), "small", WEFT_O_WRITE), 100);
 	close_file(f);
 	f = open_file(top(), "small", WEFT_O_READ);
 	read_all(f, 100);
-	WANT(info_now().wi_layouts == first + 2 && info_now().wi_steered == 2, "layouts %llu", (unsigned long long)info_now().wi_layouts);
+	WANT(info_now().wi_layouts == first + 2 && info_now().wi_steered == 2, "layouts %llu",
+	     (unsigned long long)info_now().wi_layouts);
 	close_file(f);
 	end();
 }
@@ -773,13 +882,14 @@ static void test_recall(void)
 	write_all(f, 0, 0, SIZE);
 	ask_awake("recall");
 	i = info_now();
-	WANT(i.wi_recalls && i.wi_layouts == 1 && !i.wi_ds_errors, "recalls %llu", (unsigned long long)i.wi_recalls);
+	WANT(i.wi_recalls && i.wi_layouts == 1 && !i.wi_ds_errors, "recalls %llu",
+	     (unsigned long long)i.wi_recalls);
 	write_all(f, 0, SIZE, 100);
 	commit(f);
 	read_all(f, SIZE + 100);
 	i = info_now();
-	WANT(i.wi_layouts == 2 && !i.wi_ds_errors && !i.wi_rewritten, "layouts %llu, errors %llu", (unsigned long long)i.wi_layouts,
-	     (unsigned long long)i.wi_ds_errors);
+	WANT(i.wi_layouts == 2 && !i.wi_ds_errors && !i.wi_rewritten, "layouts %llu, errors %llu",
+	     (unsigned long long)i.wi_layouts, (unsigned long long)i.wi_ds_errors);
 	close_file(f);
 	content_is("recall", 6, SIZE + 100);
 	end();
@@ -841,10 +951,17 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} tests[] = {{"names", test_names}, {"paths", test_paths}, {"data", test_data},	      {"many", test_many},   {"cut", test_cut},
-		     {"restart", test_restart}, {"giveup", test_giveup}, {"idle", test_idle}, {"null", test_null}, {"refused", test_refused},
-		     {"straight", test_straight}, {"registered", test_registered}, {"content", test_content}, {"dead", test_dead}, {"lost", test_lost}, {"older", test_older}, {"recall", test_recall},
-		     {"shorter", test_shorter}, {"frugal", test_frugal}, {"twice", test_twice}, {"report", test_report}, {"steer", test_steer}};
+	} tests[] = {{"names", test_names},	  {"paths", test_paths},
+		     {"data", test_data},	  {"many", test_many},
+		     {"cut", test_cut},		  {"restart", test_restart},
+		     {"giveup", test_giveup},	  {"idle", test_idle},
+		     {"null", test_null},	  {"refused", test_refused},
+		     {"straight", test_straight}, {"registered", test_registered},
+		     {"content", test_content},	  {"dead", test_dead},
+		     {"lost", test_lost},	  {"older", test_older},
+		     {"recall", test_recall},	  {"shorter", test_shorter},
+		     {"frugal", test_frugal},	  {"twice", test_twice},
+		     {"report", test_report},	  {"steer", test_steer}};
 
 	server = argc == 3 ? argv[1] : "";
 	for (size_t i = 0; argc == 3 && i < sizeof(tests) / sizeof(tests[0]); i++)

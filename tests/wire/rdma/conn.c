@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #define RECV_BIT (1ull << 32)
-#define OWN_BIT (1ull << 33)
-/* rxe's provider hands on the kernel's flags, where this is bit 2: the library's IP_CSUM_OK, which RC never has. */
+#define OWN_BIT	 (1ull << 33)
+/* rxe's provider hands on the kernel's flags, where this is bit 2: the library's IP_CSUM_OK, which
+ * RC never has. */
 #define INV_BITS (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)
 
 static struct conn *open_conns;
@@ -27,10 +28,11 @@ static bool step_failed(const char *what)
 	return true;
 }
 
-/* Waits for an event; an error stands as RDMA_CM_EVENT_CONNECT_ERROR. Private data of ESTABLISHED is kept. */
+/* Waits for an event; an error stands as RDMA_CM_EVENT_CONNECT_ERROR. Private data of ESTABLISHED
+ * is kept. */
 static enum rdma_cm_event_type cm_event(struct conn *c, int ms)
 {
-	struct pollfd pfd = { .fd = c->ch->fd, .events = POLLIN };
+	struct pollfd pfd = {.fd = c->ch->fd, .events = POLLIN};
 	enum rdma_cm_event_type type;
 	struct rdma_cm_event *ev;
 
@@ -51,8 +53,8 @@ static enum rdma_cm_event_type cm_event(struct conn *c, int ms)
 static void post_recv(struct conn *c, unsigned slot)
 {
 	uint8_t *p = c->mem + (size_t)SENDS * SEND_SIZE + (size_t)slot * c->opt.recv_size;
-	struct ibv_sge sge = { (uintptr_t)p, c->opt.recv_size, c->mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = RECV_BIT | slot, .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_sge sge = {(uintptr_t)p, c->opt.recv_size, c->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = RECV_BIT | slot, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	if (!ibv_post_recv(c->id->qp, &wr, &bad))
 		c->posted++;
@@ -60,7 +62,7 @@ static void post_recv(struct conn *c, unsigned slot)
 
 static bool make_qp(struct conn *c)
 {
-	struct ibv_qp_init_attr a = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
+	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC, .sq_sig_all = 1};
 	size_t size;
 
 	c->pd = ibv_alloc_pd(c->id->verbs);
@@ -74,7 +76,8 @@ static bool make_qp(struct conn *c)
 	a.cap.max_send_sge = a.cap.max_recv_sge = 1;
 	if (rdma_create_qp(c->id, c->pd, &a))
 		return false;
-	size = (size_t)SENDS * SEND_SIZE + (size_t)(c->opt.recvs ? c->opt.recvs : 1) * c->opt.recv_size;
+	size = (size_t)SENDS * SEND_SIZE +
+	       (size_t)(c->opt.recvs ? c->opt.recvs : 1) * c->opt.recv_size;
 	c->mem = aligned_alloc(4096, (size + 4095) & ~(size_t)4095);
 	c->mr = ibv_reg_mr(c->pd, c->mem, size, IBV_ACCESS_LOCAL_WRITE);
 	if (!c->mr)
@@ -90,7 +93,7 @@ static bool make_qp(struct conn *c)
 /* RFC 8797 section 4, found wherever it stands (section 5.2). Without it: section 5.1. */
 static void read_priv(struct conn *c)
 {
-	static const uint8_t magic[4] = { 0xf6, 0xab, 0x0e, 0x18 };
+	static const uint8_t magic[4] = {0xf6, 0xab, 0x0e, 0x18};
 	unsigned send = c->opt.no_priv ? 1024 : SEND_SIZE, peer_recv = 1024, peer_send = 1024;
 	bool peer_inv = false;
 
@@ -112,8 +115,15 @@ static void read_priv(struct conn *c)
 
 static enum rdma_cm_event_type connect_now(struct conn *c)
 {
-	uint8_t mine[8] = { 0xf6, 0xab, 0x0e, 0x18, 1, c->opt.flags, SEND_SIZE / 1024 - 1, (uint8_t)(c->opt.recv_size / 1024 - 1) };
-	struct rdma_conn_param p = { .retry_count = 6, .rnr_retry_count = c->opt.rnr };
+	uint8_t mine[8] = {0xf6,
+			   0xab,
+			   0x0e,
+			   0x18,
+			   1,
+			   c->opt.flags,
+			   SEND_SIZE / 1024 - 1,
+			   (uint8_t)(c->opt.recv_size / 1024 - 1)};
+	struct rdma_conn_param p = {.retry_count = 6, .rnr_retry_count = c->opt.rnr};
 	struct ibv_device_attr a;
 	enum rdma_cm_event_type ev;
 
@@ -143,7 +153,7 @@ static enum rdma_cm_event_type connect_now(struct conn *c)
 
 static struct conn *try_once(const struct opt *o, enum rdma_cm_event_type *why)
 {
-	struct addrinfo hint = { .ai_socktype = SOCK_STREAM }, *ai;
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *ai;
 	struct conn *c = calloc(1, sizeof *c);
 	enum rdma_cm_event_type ev = RDMA_CM_EVENT_CONNECT_ERROR;
 
@@ -159,9 +169,13 @@ static struct conn *try_once(const struct opt *o, enum rdma_cm_event_type *why)
 	open_conns = c;
 	need(!getaddrinfo(run.host, run.port, &hint, &ai), "no such host");
 	c->ch = rdma_create_event_channel();
-	need(c->ch && !rdma_create_id(c->ch, &c->id, NULL, RDMA_PS_TCP), "no RDMA here: %s", strerror(errno));
-	if ((!rdma_resolve_addr(c->id, NULL, ai->ai_addr, 2000) || !step_failed("rdma_resolve_addr")) && cm_event(c, 5000) == RDMA_CM_EVENT_ADDR_RESOLVED &&
-	    (!rdma_resolve_route(c->id, 2000) || !step_failed("rdma_resolve_route")) && cm_event(c, 5000) == RDMA_CM_EVENT_ROUTE_RESOLVED) {
+	need(c->ch && !rdma_create_id(c->ch, &c->id, NULL, RDMA_PS_TCP), "no RDMA here: %s",
+	     strerror(errno));
+	if ((!rdma_resolve_addr(c->id, NULL, ai->ai_addr, 2000) ||
+	     !step_failed("rdma_resolve_addr")) &&
+	    cm_event(c, 5000) == RDMA_CM_EVENT_ADDR_RESOLVED &&
+	    (!rdma_resolve_route(c->id, 2000) || !step_failed("rdma_resolve_route")) &&
+	    cm_event(c, 5000) == RDMA_CM_EVENT_ROUTE_RESOLVED) {
 		need(make_qp(c), "a queue pair: %s", strerror(errno));
 		ev = connect_now(c);
 	}
@@ -177,7 +191,8 @@ static struct conn *try_once(const struct opt *o, enum rdma_cm_event_type *why)
 	return c;
 }
 
-/* Our port is chosen by the kernel's RDMA connection manager, at random among its own; on iWARP it is one of TCP as well, and may be in use there, or not free again yet. */
+/* Our port is chosen by the kernel's RDMA connection manager, at random among its own; on iWARP it
+ * is one of TCP as well, and may be in use there, or not free again yet. */
 struct conn *conn_try(const struct opt *o, enum rdma_cm_event_type *why)
 {
 	struct conn *c = NULL;
@@ -263,7 +278,8 @@ static void received(struct conn *c, const struct ibv_wc *wc)
 	m->len = wc->byte_len;
 	m->inv = wc->wc_flags & INV_BITS;
 	m->inv_rkey = m->inv ? wc->invalidated_rkey : 0;
-	memcpy(m->b, c->mem + (size_t)SENDS * SEND_SIZE + (size_t)slot * c->opt.recv_size, wc->byte_len);
+	memcpy(m->b, c->mem + (size_t)SENDS * SEND_SIZE + (size_t)slot * c->opt.recv_size,
+	       wc->byte_len);
 	*c->in_tail = m;
 	c->in_tail = &m->next;
 	if (!c->dead)
@@ -307,7 +323,8 @@ static void take_cm_events(struct conn *c)
 
 void conn_poll(struct conn *c, int ms)
 {
-	struct pollfd pfd[2] = { { .fd = c->cc->fd, .events = POLLIN }, { .fd = c->ch->fd, .events = POLLIN } };
+	struct pollfd pfd[2] = {{.fd = c->cc->fd, .events = POLLIN},
+				{.fd = c->ch->fd, .events = POLLIN}};
 	struct ibv_cq *cq;
 	void *ctx;
 
@@ -327,8 +344,8 @@ void conn_poll(struct conn *c, int ms)
 bool conn_send(struct conn *c, const void *p, size_t n)
 {
 	uint64_t end = now_ms() + WAIT_MS;
-	struct ibv_sge sge = { .length = (uint32_t)n, .lkey = c->mr->lkey };
-	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_sge sge = {.length = (uint32_t)n, .lkey = c->mr->lkey};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
 	unsigned slot;
 
 	need(n <= SEND_SIZE, "a message of %zu bytes", n);
@@ -408,7 +425,7 @@ struct mem *mem_new(struct conn *c, size_t n, int access)
 struct mem *mem_new_inv(struct conn *c, size_t n)
 {
 	struct mem *m = mem_new(c, n, run.iwarp ? MEM_RW : MEM_RW | IBV_ACCESS_MW_BIND);
-	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW };
+	struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW};
 
 	if (run.iwarp)
 		return m;

@@ -1,5 +1,6 @@
 /*
- * main.c - rdma_wire: runs the tests against a server of NFSv3 over RDMA. See usage. Lines as the lab counts them: "ok - ...", "not ok - ...".
+ * main.c - rdma_wire: runs the tests against a server of NFSv3 over RDMA. See usage. Lines as the
+ * lab counts them: "ok - ...", "not ok - ...".
  */
 #include "rw.h"
 #include "proto/cap.h"
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct run run = { .port = "20049" };
+struct run run = {.port = "20049"};
 static jmp_buf failed;
 static uint64_t state;
 
@@ -78,15 +79,16 @@ static int hex(const char *s, uint8_t *out, unsigned max)
 static void mint(const char *key_file, const char *uuid_hex, unsigned fs, unsigned long ino)
 {
 	uint8_t cluster[CAP_CLUSTER_KEY_LEN], uuid[16], key[CAP_KEY_LEN];
-	struct cap c = { .cp_obj = { .co_ino = ino, .co_fs = (uint16_t)fs, .co_incarnation = 1 },
-			 .cp_rights = CAP_READ | CAP_WRITE,
-			 .cp_key = 0, /* the key before a rotation */
-			 .cp_epoch = 1,
-			 .cp_client = 0x7ffffff0 };
+	struct cap c = {.cp_obj = {.co_ino = ino, .co_fs = (uint16_t)fs, .co_incarnation = 1},
+			.cp_rights = CAP_READ | CAP_WRITE,
+			.cp_key = 0, /* the key before a rotation */
+			.cp_epoch = 1,
+			.cp_client = 0x7ffffff0};
 	FILE *f = fopen(key_file, "r");
 	char line[128] = "";
 
-	if (!f || !fgets(line, sizeof line, f) || hex(line, cluster, sizeof cluster) != sizeof cluster || hex(uuid_hex, uuid, 16) != 16) {
+	if (!f || !fgets(line, sizeof line, f) ||
+	    hex(line, cluster, sizeof cluster) != sizeof cluster || hex(uuid_hex, uuid, 16) != 16) {
 		fprintf(stderr, "rdma_wire: no key, or no identity\n");
 		exit(2);
 	}
@@ -118,9 +120,12 @@ static bool run_test(const struct test *t)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: rdma_wire [-iPs] [-p PORT] [-S SEED] [-n COUNT] (-f FH | -k KEYFILE -u UUID [-F FS] [-I INO]) HOST [TEST...]\n"
-			"-i: iWARP. -P: not weft: what it does its own way is told only. -s: long. FH, UUID: hexadecimal.\n"
-			"TEST: a part of names, @conn, @data, @error or @load, or the whole name of one that is not run by itself.\n");
+	fprintf(stderr, "usage: rdma_wire [-iPs] [-p PORT] [-S SEED] [-n COUNT] (-f FH | -k "
+			"KEYFILE -u UUID [-F FS] [-I INO]) HOST [TEST...]\n"
+			"-i: iWARP. -P: not weft: what it does its own way is told only. -s: long. "
+			"FH, UUID: hexadecimal.\n"
+			"TEST: a part of names, @conn, @data, @error or @load, or the whole name "
+			"of one that is not run by itself.\n");
 	return 2;
 }
 
@@ -132,7 +137,8 @@ static unsigned run_all(const char *group, const struct test *t, char **names)
 		bool wanted = !*names && !t->only_named;
 
 		for (char **n = names; *n; n++)
-			wanted |= t->only_named ? !strcmp(*n, t->name) : !strcmp(*n, group) || strstr(t->name, *n);
+			wanted |= t->only_named ? !strcmp(*n, t->name)
+						: !strcmp(*n, group) || strstr(t->name, *n);
 		if (wanted)
 			bad += !run_test(t);
 	}
@@ -148,18 +154,41 @@ int main(int argc, char **argv)
 
 	while ((o = getopt(argc, argv, "iPsp:S:n:f:k:u:F:I:")) != -1)
 		switch (o) {
-		case 'i': run.iwarp = true; break;
-		case 'P': run.peer = true; break;
-		case 's': run.soak = true; break;
-		case 'p': run.port = optarg; break;
-		case 'S': run.seed = strtoull(optarg, NULL, 0); break;
-		case 'n': run.count = (unsigned)atoi(optarg); break;
-		case 'f': fh = optarg; break;
-		case 'k': key = optarg; break;
-		case 'u': uuid = optarg; break;
-		case 'F': fs = (unsigned)atoi(optarg); break;
-		case 'I': ino = strtoul(optarg, NULL, 0); break;
-		default: return usage();
+		case 'i':
+			run.iwarp = true;
+			break;
+		case 'P':
+			run.peer = true;
+			break;
+		case 's':
+			run.soak = true;
+			break;
+		case 'p':
+			run.port = optarg;
+			break;
+		case 'S':
+			run.seed = strtoull(optarg, NULL, 0);
+			break;
+		case 'n':
+			run.count = (unsigned)atoi(optarg);
+			break;
+		case 'f':
+			fh = optarg;
+			break;
+		case 'k':
+			key = optarg;
+			break;
+		case 'u':
+			uuid = optarg;
+			break;
+		case 'F':
+			fs = (unsigned)atoi(optarg);
+			break;
+		case 'I':
+			ino = strtoul(optarg, NULL, 0);
+			break;
+		default:
+			return usage();
 		}
 	if (optind >= argc || (!fh && !(key && uuid)))
 		return usage();

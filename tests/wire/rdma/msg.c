@@ -6,7 +6,7 @@
 
 void put32(struct call *k, uint32_t v)
 {
-	uint8_t b[4] = { v >> 24, v >> 16, v >> 8, v };
+	uint8_t b[4] = {v >> 24, v >> 16, v >> 8, v};
 
 	put_bytes(k, b, 4);
 }
@@ -88,7 +88,7 @@ void call_free(struct call *k)
 void seg_add(struct chunk *ch, struct mem *m, size_t off, uint32_t len)
 {
 	need(ch->n < SEGS, "the test has too many segments");
-	ch->s[ch->n++] = (struct seg){ 0, m->rkey, len, (uintptr_t)m->p + off };
+	ch->s[ch->n++] = (struct seg){0, m->rkey, len, (uintptr_t)m->p + off};
 }
 
 void read_add(struct call *k, uint32_t pos, struct mem *m, size_t off, uint32_t len)
@@ -171,8 +171,10 @@ void call_send(struct call *k)
 		if (m)
 			reply_take(c, m);
 	}
-	need(c->out < c->credits || c->dead, "no credit came back: %u calls in flight, %u granted", c->out, c->credits);
-	need(call_send_now(k), "the connection was lost (%s) before a call could be sent", ibv_wc_status_str(c->wc_status));
+	need(c->out < c->credits || c->dead, "no credit came back: %u calls in flight, %u granted",
+	     c->out, c->credits);
+	need(call_send_now(k), "the connection was lost (%s) before a call could be sent",
+	     ibv_wc_status_str(c->wc_status));
 }
 
 bool call_try(struct call *k, int ms)
@@ -201,7 +203,9 @@ const char *outcome(const struct call *k)
 	if (!k->done)
 		return k->c && k->c->dead ? "a lost connection" : "no reply";
 	if (k->r.proc == RDMA_ERROR)
-		return k->r.err == ERR_VERS ? "ERR_VERS" : k->r.err == ERR_CHUNK ? "ERR_CHUNK" : "an unknown RDMA_ERROR";
+		return k->r.err == ERR_VERS    ? "ERR_VERS"
+		       : k->r.err == ERR_CHUNK ? "ERR_CHUNK"
+					       : "an unknown RDMA_ERROR";
 	if (k->r.reply_stat)
 		return "an RPC reply MSG_DENIED";
 	if (k->r.accept_stat == 4)
@@ -231,6 +235,6 @@ void call_error(struct call *k, uint32_t err)
 	if (!k->sent)
 		call_send(k);
 	call_try(k, WAIT_MS);
-	need(k->done && k->r.proc == RDMA_ERROR && k->r.err == err, "want %s, got %s", err == ERR_VERS ? "ERR_VERS" : "ERR_CHUNK",
-	     outcome(k));
+	need(k->done && k->r.proc == RDMA_ERROR && k->r.err == err, "want %s, got %s",
+	     err == ERR_VERS ? "ERR_VERS" : "ERR_CHUNK", outcome(k));
 }

@@ -26,7 +26,8 @@ struct call *nfs_read(struct conn *c, const struct fh *fh, uint64_t off, uint32_
 	return k;
 }
 
-struct call *nfs_write(struct conn *c, const struct fh *fh, uint64_t off, uint32_t n, uint32_t how, uint32_t *pos)
+struct call *nfs_write(struct conn *c, const struct fh *fh, uint64_t off, uint32_t n, uint32_t how,
+		       uint32_t *pos)
 {
 	struct call *k = call_new(c, NFS, 3, P_WRITE);
 
@@ -39,13 +40,14 @@ struct call *nfs_write(struct conn *c, const struct fh *fh, uint64_t off, uint32
 	return k;
 }
 
-/* The results of READ: with attributes (clients lay out their memory for them), and data where the call wants it. */
+/* The results of READ: with attributes (clients lay out their memory for them), and data where the
+ * call wants it. */
 struct rd read_result(const struct call *k)
 {
 	const struct reply *r = &k->r;
 	bool chunked = k->nwrites && k->writes[0].n;
 	uint64_t placed = 0;
-	struct rd d = { 0 };
+	struct rd d = {0};
 	uint32_t at = 8 + FATTR;
 
 	need(r->nres >= 8, "READ: %u bytes of results", r->nres);
@@ -54,7 +56,8 @@ struct rd read_result(const struct call *k)
 		for (unsigned s = 0; s < r->writes[i].n; s++)
 			placed += r->writes[i].s[s].length;
 	if (d.status) {
-		need(!placed, "READ fails, and the Write chunk is not returned unused (RFC 8166, 4.3.2.2)");
+		need(!placed,
+		     "READ fails, and the Write chunk is not returned unused (RFC 8166, 4.3.2.2)");
 		return d;
 	}
 	need(be32(r->res + 4) == 1, "READ: no attributes");
@@ -65,11 +68,14 @@ struct rd read_result(const struct call *k)
 	at += 12;
 	need(d.len == d.count, "READ: count %u, length %u", d.count, d.len);
 	if (chunked) {
-		need(placed == d.len, "READ: %u bytes, %lu in the Write chunk (RFC 8166, 3.4.6.2)", d.len, (unsigned long)placed);
-		need(r->nres == at, "READ: %u bytes behind the reduced item (RFC 8166, 3.4.4.4)", r->nres - at);
+		need(placed == d.len, "READ: %u bytes, %lu in the Write chunk (RFC 8166, 3.4.6.2)",
+		     d.len, (unsigned long)placed);
+		need(r->nres == at, "READ: %u bytes behind the reduced item (RFC 8166, 3.4.4.4)",
+		     r->nres - at);
 	} else {
 		need(!placed, "READ: data in a chunk that was not offered for it");
-		need(r->nres == at + ((d.len + 3) & ~3u), "READ: %u bytes in a stream of %u", d.len, r->nres);
+		need(r->nres == at + ((d.len + 3) & ~3u), "READ: %u bytes in a stream of %u", d.len,
+		     r->nres);
 		d.inl = r->res + at;
 	}
 	return d;
@@ -115,7 +121,8 @@ void store(struct conn *c, uint64_t off, const void *p, uint32_t n)
 	for (uint32_t at = 0; at < n; at += 65536)
 		read_add(k, pos, m, at, n - at < 65536 ? n - at : 65536);
 	call_ok(k);
-	need(!write_result(k, &count) && count == n, "WRITE of %u bytes at %lu: status %u, count %u", n, (unsigned long)off,
+	need(!write_result(k, &count) && count == n,
+	     "WRITE of %u bytes at %lu: status %u, count %u", n, (unsigned long)off,
 	     write_result(k, &count), count);
 	call_free(k);
 	mem_free(m);
@@ -131,7 +138,8 @@ void fetch(struct conn *c, uint64_t off, void *p, uint32_t n)
 	seg_add(&k->writes[0], m, 0, n);
 	call_ok(k);
 	d = read_result(k);
-	need(!d.status && d.len == n, "READ of %u bytes at %lu: status %u, %u bytes", n, (unsigned long)off, d.status, d.len);
+	need(!d.status && d.len == n, "READ of %u bytes at %lu: status %u, %u bytes", n,
+	     (unsigned long)off, d.status, d.len);
 	memcpy(p, m->p, n);
 	call_free(k);
 	mem_free(m);
@@ -162,8 +170,8 @@ void pattern_need(const uint8_t *p, uint64_t off, size_t n, const char *what)
 	if (off + n <= TABLE && !memcmp(p, pattern_table() + off, n))
 		return;
 	for (size_t i = 0; i < n; i++)
-		need(p[i] == pattern_at(off + i), "%s: byte %lu of the file is %#x, want %#x", what, (unsigned long)(off + i), p[i],
-		     pattern_at(off + i));
+		need(p[i] == pattern_at(off + i), "%s: byte %lu of the file is %#x, want %#x", what,
+		     (unsigned long)(off + i), p[i], pattern_at(off + i));
 }
 
 void guard_need(const uint8_t *p, size_t n, const char *what)

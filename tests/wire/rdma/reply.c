@@ -40,19 +40,25 @@ static void gchunk(struct in *x, struct chunk *ch)
 	}
 }
 
-/* The call's chunk comes back, with lengths of what was written: contiguous from the start (RFC 8166 section 3.4.6). Returns their sum. */
+/* The call's chunk comes back, with lengths of what was written: contiguous from the start (RFC
+ * 8166 section 3.4.6). Returns their sum. */
 static uint64_t chunk_rules(const struct chunk *mine, const struct chunk *back, const char *what)
 {
 	bool open = false;
 	uint64_t sum = 0;
 
-	need(mine->n == back->n, "%s comes back with %u segments of %u (RFC 8166, 3.4.6)", what, back->n, mine->n);
+	need(mine->n == back->n, "%s comes back with %u segments of %u (RFC 8166, 3.4.6)", what,
+	     back->n, mine->n);
 	for (unsigned i = 0; i < mine->n; i++) {
 		const struct seg *m = &mine->s[i], *b = &back->s[i];
 
-		need(m->handle == b->handle && m->offset == b->offset, "segment %u of %s comes back as another (RFC 8166, 3.4.6)", i, what);
-		need(b->length <= m->length, "segment %u of %s comes back with %u bytes of %u", i, what, b->length, m->length);
-		need(!open || !b->length, "segment %u of %s holds data behind one that is not full (RFC 8166, 3.4.6)", i, what);
+		need(m->handle == b->handle && m->offset == b->offset,
+		     "segment %u of %s comes back as another (RFC 8166, 3.4.6)", i, what);
+		need(b->length <= m->length, "segment %u of %s comes back with %u bytes of %u", i,
+		     what, b->length, m->length);
+		need(!open || !b->length,
+		     "segment %u of %s holds data behind one that is not full (RFC 8166, 3.4.6)", i,
+		     what);
 		open |= b->length < m->length;
 		sum += b->length;
 	}
@@ -71,15 +77,20 @@ static bool rkey_of(const struct chunk *ch, uint32_t rkey)
 static void invalidation_rules(const struct call *k)
 {
 	const struct reply *r = &k->r;
-	bool of_call = rkey_of(&k->reads, r->inv_rkey) || (k->has_chunk && rkey_of(&k->chunk, r->inv_rkey));
+	bool of_call = rkey_of(&k->reads, r->inv_rkey) ||
+		       (k->has_chunk && rkey_of(&k->chunk, r->inv_rkey));
 
 	if (!r->inv)
 		return;
 	for (unsigned i = 0; i < k->nwrites; i++)
 		of_call |= rkey_of(&k->writes[i], r->inv_rkey);
-	need(k->c->inv_ok, "the server invalidates %#x, and the two did not agree to that (RFC 8797, 4.1)", r->inv_rkey);
-	need(of_call, "the server invalidates %#x, which is none of the call's (RFC 8797, 4.1)", r->inv_rkey);
-	need(!k->no_inv || k->no_inv != r->inv_rkey, "the server invalidates the rkey of the pad segment");
+	need(k->c->inv_ok,
+	     "the server invalidates %#x, and the two did not agree to that (RFC 8797, 4.1)",
+	     r->inv_rkey);
+	need(of_call, "the server invalidates %#x, which is none of the call's (RFC 8797, 4.1)",
+	     r->inv_rkey);
+	need(!k->no_inv || k->no_inv != r->inv_rkey,
+	     "the server invalidates the rkey of the pad segment");
 }
 
 static void take_stream(struct call *k, struct in *x)
@@ -95,7 +106,8 @@ static void take_stream(struct call *k, struct in *x)
 			r->nrpc += r->chunk.s[i].length;
 		r->rpc = malloc(r->nrpc + 1);
 		for (unsigned i = 0; i < r->chunk.n; i++) {
-			memcpy(r->rpc + at, (const void *)(uintptr_t)r->chunk.s[i].offset, r->chunk.s[i].length);
+			memcpy(r->rpc + at, (const void *)(uintptr_t)r->chunk.s[i].offset,
+			       r->chunk.s[i].length);
 			at += r->chunk.s[i].length;
 		}
 		return;
@@ -109,7 +121,7 @@ static void take_stream(struct call *k, struct in *x)
 static void take_rpc(struct call *k)
 {
 	struct reply *r = &k->r;
-	struct in x = { r->rpc, r->rpc + r->nrpc, false };
+	struct in x = {r->rpc, r->rpc + r->nrpc, false};
 	uint32_t n;
 
 	need(g32(&x) == k->xid, "the RPC reply has another XID than its header (RFC 8166, 4.2.1)");
@@ -141,10 +153,12 @@ static void take_lists(struct call *k, struct in *x)
 	if (r->has_chunk)
 		gchunk(x, &r->chunk);
 	need(!x->bad, "a reply's header is cut off");
-	need(r->nwrites == k->nwrites, "%u Write chunks come back of %u (RFC 8166, 4.3.2)", r->nwrites, k->nwrites);
+	need(r->nwrites == k->nwrites, "%u Write chunks come back of %u (RFC 8166, 4.3.2)",
+	     r->nwrites, k->nwrites);
 	for (unsigned i = 0; i < r->nwrites; i++)
 		chunk_rules(&k->writes[i], &r->writes[i], "a Write chunk");
-	need(r->has_chunk == k->has_chunk, "the Reply chunk is %s (RFC 8166, 4.3.3)", r->has_chunk ? "invented" : "not copied into the reply");
+	need(r->has_chunk == k->has_chunk, "the Reply chunk is %s (RFC 8166, 4.3.3)",
+	     r->has_chunk ? "invented" : "not copied into the reply");
 	if (r->has_chunk)
 		chunk_rules(&k->chunk, &r->chunk, "the Reply chunk");
 }
@@ -162,13 +176,15 @@ static void take_error(struct reply *r, struct in *x)
 
 void reply_take(struct conn *c, struct msg *m)
 {
-	struct in x = { m->b, m->b + m->len, false };
+	struct in x = {m->b, m->b + m->len, false};
 	struct call *k, **p;
 	struct reply *r;
 	uint32_t xid;
 
 	need(m->len >= 16, "a message of %u bytes", m->len);
-	need(m->len <= c->reply_max, "a message of %u bytes, over the inline threshold of %u (RFC 8166, 3.3.2)", m->len, c->reply_max);
+	need(m->len <= c->reply_max,
+	     "a message of %u bytes, over the inline threshold of %u (RFC 8166, 3.3.2)", m->len,
+	     c->reply_max);
 	xid = g32(&x);
 	for (p = &c->calls; *p && (*p)->xid != xid; p = &(*p)->next)
 		;
@@ -183,12 +199,14 @@ void reply_take(struct conn *c, struct msg *m)
 	r->proc = g32(&x);
 	r->inv = m->inv;
 	r->inv_rkey = m->inv_rkey;
-	need(r->vers == k->vers, "version %u in the reply to version %u (RFC 8166, 4.5)", r->vers, k->vers);
+	need(r->vers == k->vers, "version %u in the reply to version %u (RFC 8166, 4.5)", r->vers,
+	     k->vers);
 	need(r->credits, "a grant of no credit (RFC 8166, 3.3.1)");
 	c->credits = r->credits < k->credits ? r->credits : k->credits;
 	if (!c->credits)
 		c->credits = 1;
-	need(r->proc == RDMA_MSG || r->proc == RDMA_NOMSG || r->proc == RDMA_ERROR, "procedure %u in a reply", r->proc);
+	need(r->proc == RDMA_MSG || r->proc == RDMA_NOMSG || r->proc == RDMA_ERROR,
+	     "procedure %u in a reply", r->proc);
 	invalidation_rules(k);
 	if (r->proc == RDMA_ERROR) {
 		take_error(r, &x);

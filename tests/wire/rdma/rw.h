@@ -1,8 +1,10 @@
 /*
- * rw.h - a client of RPC over RDMA version 1 that puts every field on the wire by itself (RFC 8166, 8267, 8797). It shares no code with the
- * server's transport. Whatever a reply breaks of the RFCs' rules is found in reply.c, for each reply of each test.
+ * rw.h - a client of RPC over RDMA version 1 that puts every field on the wire by itself (RFC 8166,
+ * 8267, 8797). It shares no code with the server's transport. Whatever a reply breaks of the RFCs'
+ * rules is found in reply.c, for each reply of each test.
  *
- * One thread. A test ends at its first failure (fail() jumps out of it); its connections are closed behind it.
+ * One thread. A test ends at its first failure (fail() jumps out of it); its connections are closed
+ * behind it.
  */
 #ifndef TESTS_WIRE_RDMA_RW_H
 #define TESTS_WIRE_RDMA_RW_H
@@ -15,20 +17,28 @@
 
 enum { RDMA_MSG, RDMA_NOMSG, RDMA_MSGP, RDMA_DONE, RDMA_ERROR };
 enum { ERR_VERS = 1, ERR_CHUNK = 2 };
-enum { MIB = 1 << 20, KIB = 1024, HEADER_MIN = 28, SEGS = 320, SENDS = 512, SEND_SIZE = 8192, WAIT_MS = 20000 };
+enum {
+	MIB = 1 << 20,
+	KIB = 1024,
+	HEADER_MIN = 28,
+	SEGS = 320,
+	SENDS = 512,
+	SEND_SIZE = 8192,
+	WAIT_MS = 20000
+};
 #define PRIV_MAGIC 0xf6ab0e18u
-#define PRIV_R 1
+#define PRIV_R	   1
 
 /* ---- what a test says ---- */
 void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 void diag(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-#define need(cond, ...)                      \
-	do {                                 \
-		if (!(cond))                 \
-			fail(__VA_ARGS__);   \
+#define need(cond, ...)                                                                            \
+	do {                                                                                       \
+		if (!(cond))                                                                       \
+			fail(__VA_ARGS__);                                                         \
 	} while (0)
 uint64_t now_ms(void);
-uint64_t rnd(void); /* of the run's seed */
+uint64_t rnd(void);			  /* of the run's seed */
 static inline uint32_t rnd_to(uint32_t n) /* 0 to n - 1 */
 {
 	return n ? (uint32_t)(rnd() % n) : 0;
@@ -43,7 +53,8 @@ struct fh {
 struct run {
 	const char *host, *port;
 	struct fh fh;
-	bool iwarp, soak, peer; /* peer: another server is tried, what it may do its own way is told and no failure */
+	/* peer: another server is tried, what it may do its own way is told and no failure */
+	bool iwarp, soak, peer;
 	uint64_t seed;
 	unsigned count; /* how often, for tests that repeat; 0: as the test likes */
 };
@@ -52,12 +63,12 @@ extern struct run run;
 /* ---- connections ---- */
 struct opt {
 	bool no_priv;
-	uint8_t flags;         /* PRIV_R */
-	const uint8_t *raw;    /* private data as it is; else ours is made */
+	uint8_t flags;	    /* PRIV_R */
+	const uint8_t *raw; /* private data as it is; else ours is made */
 	size_t nraw;
-	unsigned recv_size;    /* of a Receive, and told to the server; 0: 4096 */
-	unsigned recvs;        /* Receives posted; 0: 160; NONE: none at all */
-	uint8_t rnr;           /* what the server is told: retries after RNR NAK, 7 is for ever */
+	unsigned recv_size; /* of a Receive, and told to the server; 0: 4096 */
+	unsigned recvs;	    /* Receives posted; 0: 160; NONE: none at all */
+	uint8_t rnr;	    /* what the server is told: retries after RNR NAK, 7 is for ever */
 };
 enum { NONE = ~0 };
 struct msg {
@@ -74,19 +85,19 @@ struct conn {
 	struct ibv_comp_channel *cc;
 	struct ibv_cq *cq;
 	struct opt opt;
-	uint8_t priv[256];      /* the server's private data */
+	uint8_t priv[256]; /* the server's private data */
 	unsigned npriv;
-	bool priv_found, inv_ok; /* inv_ok: both sides said R */
+	bool priv_found, inv_ok;      /* inv_ok: both sides said R */
 	unsigned call_max, reply_max; /* inline thresholds */
-	uint8_t *mem;           /* SENDS send buffers, then the Receives */
+	uint8_t *mem;		      /* SENDS send buffers, then the Receives */
 	struct ibv_mr *mr;
 	uint16_t free[SENDS];
 	unsigned nfree, posted;
 	struct msg *in, **in_tail;
 	bool dead;
-	int wc_status;          /* that killed it; 0: none */
-	unsigned credits, out;  /* granted; calls in flight */
-	struct call *calls;     /* in flight */
+	int wc_status;	       /* that killed it; 0: none */
+	unsigned credits, out; /* granted; calls in flight */
+	struct call *calls;    /* in flight */
 	struct mem *mems;
 	uint32_t xid;
 };
@@ -116,7 +127,10 @@ struct mem {
 	struct ibv_mw *mw;
 	uint32_t rkey;
 };
-enum { MEM_RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, GUARD = 0xa5 };
+enum {
+	MEM_RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+	GUARD = 0xa5
+};
 /* Filled with GUARD. Belongs to the connection, and ends with it unless mem_free comes first. */
 struct mem *mem_new(struct conn *c, size_t n, int access);
 /* Memory whose rkey may be invalidated by the server: a window on RoCE, a plain region on iWARP. */
@@ -137,7 +151,7 @@ struct reply {
 	unsigned nwrites;
 	bool has_chunk, inv;
 	uint32_t inv_rkey;
-	uint8_t *rpc;   /* the payload stream, from the message or from the Reply chunk */
+	uint8_t *rpc; /* the payload stream, from the message or from the Reply chunk */
 	uint32_t nrpc;
 	/* of the RPC reply */
 	uint32_t reply_stat, accept_stat;
@@ -153,7 +167,7 @@ struct call {
 	bool has_chunk, sent, done;
 	uint32_t nrpc;
 	uint32_t no_inv; /* an rkey that must never be invalidated */
-	uint32_t tag;    /* the test's own */
+	uint32_t tag;	 /* the test's own */
 	struct chunk reads, writes[4], chunk;
 	uint8_t rpc[6000]; /* the reduced payload stream */
 	struct reply r;
@@ -166,7 +180,8 @@ void put_opaque(struct call *k, const void *p, uint32_t n);
 void put_bytes(struct call *k, const void *p, uint32_t n);
 void seg_add(struct chunk *ch, struct mem *m, size_t off, uint32_t len);
 void read_add(struct call *k, uint32_t pos, struct mem *m, size_t off, uint32_t len);
-/* The header, and the payload stream behind it unless the procedure is RDMA_NOMSG. Returns the length. */
+/* The header, and the payload stream behind it unless the procedure is RDMA_NOMSG. Returns the
+ * length. */
 size_t call_encode(const struct call *k, uint8_t *out);
 /* Waits for a credit, sends. */
 void call_send(struct call *k);
@@ -195,7 +210,8 @@ struct rd {
 struct call *nfs_null(struct conn *c);
 struct call *nfs_read(struct conn *c, const struct fh *fh, uint64_t off, uint32_t n);
 /* Arguments without data. Returns the position where data goes. */
-struct call *nfs_write(struct conn *c, const struct fh *fh, uint64_t off, uint32_t n, uint32_t how, uint32_t *pos);
+struct call *nfs_write(struct conn *c, const struct fh *fh, uint64_t off, uint32_t n, uint32_t how,
+		       uint32_t *pos);
 /* Decodes; want: data's length must be in the used Write chunk or in the stream. */
 struct rd read_result(const struct call *k);
 uint32_t write_result(const struct call *k, uint32_t *count);

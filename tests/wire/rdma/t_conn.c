@@ -9,7 +9,8 @@ static void t_private(void)
 	struct conn *c = conn_open(NULL);
 
 	need(c->priv_found, "the server sends no private data of version 1 (RFC 8797, 4)");
-	need(c->call_max >= 1024 && c->reply_max >= 1024, "thresholds of %u and %u", c->call_max, c->reply_max);
+	need(c->call_max >= 1024 && c->reply_max >= 1024, "thresholds of %u and %u", c->call_max,
+	     c->reply_max);
 	diag("inline: calls %u, replies %u", c->call_max, c->reply_max);
 	ping(c);
 	conn_close(c);
@@ -37,37 +38,40 @@ static bool inline_read(struct conn *c, uint32_t n)
 
 static void t_no_private(void)
 {
-	struct opt o = { .no_priv = true };
+	struct opt o = {.no_priv = true};
 	struct conn *c = conn_open(NULL);
 
 	pattern_file(c, 1);
 	c = conn_open(&o);
 	ping(c);
 	need(inline_read(c, 512), "a READ of 512 bytes does not come inline");
-	/* The reply is longer than 1024 bytes: whatever comes, no such message (reply_take looks at the length). */
+	/* The reply is longer than 1024 bytes: whatever comes, no such message (reply_take looks at
+	 * the length). */
 	need(!inline_read(c, 1000), "1000 bytes in a reply of 1024");
 	ping(c);
 }
 
 static void t_private_anywhere(void)
 {
-	static const uint8_t shifted[] = { 1, 2, 3, 0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3 };
-	struct opt o = { .raw = shifted, .nraw = sizeof shifted };
+	static const uint8_t shifted[] = {1, 2, 3, 0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3};
+	struct opt o = {.raw = shifted, .nraw = sizeof shifted};
 	struct conn *c = conn_open(NULL);
 
 	pattern_file(c, 1);
 	c = conn_open(&o);
-	need(inline_read(c, 2048), "private data behind three other bytes is not found (RFC 8797, 5.2)");
+	need(inline_read(c, 2048),
+	     "private data behind three other bytes is not found (RFC 8797, 5.2)");
 }
 
 static void t_private_foreign(void)
 {
-	static const uint8_t vers2[] = { 0xf6, 0xab, 0x0e, 0x18, 2, 1, 255, 255 }, cut[] = { 0xf6, 0xab, 0x0e, 0x18, 1, 1 };
+	static const uint8_t vers2[] = {0xf6, 0xab, 0x0e, 0x18, 2, 1, 255, 255},
+			     cut[] = {0xf6, 0xab, 0x0e, 0x18, 1, 1};
 	static const uint8_t junk[] = "not private data of RPC over RDMA at all";
 	const struct opt opts[] = {
-		{ .raw = vers2, .nraw = sizeof vers2 },
-		{ .raw = junk, .nraw = sizeof junk },
-		{ .raw = cut, .nraw = sizeof cut },
+		{.raw = vers2, .nraw = sizeof vers2},
+		{.raw = junk, .nraw = sizeof junk},
+		{.raw = cut, .nraw = sizeof cut},
 	};
 	struct conn *c = conn_open(NULL);
 
@@ -86,7 +90,7 @@ static void t_private_foreign(void)
 
 static void t_small_receives(void)
 {
-	struct opt o = { .recv_size = 1024 };
+	struct opt o = {.recv_size = 1024};
 	struct conn *c = conn_open(NULL);
 
 	pattern_file(c, 1);
@@ -124,7 +128,7 @@ static uint32_t grant_for(struct conn *c, uint32_t ask)
 static void t_grants(void)
 {
 	struct conn *c = conn_open(NULL);
-	uint32_t ask[] = { 128, 0, 1, 7, 0xffffffff, 0x80000000, 128 };
+	uint32_t ask[] = {128, 0, 1, 7, 0xffffffff, 0x80000000, 128};
 
 	for (unsigned i = 0; i < 7; i++) {
 		uint32_t grant = grant_for(c, ask[i]);
@@ -148,7 +152,8 @@ static void burst(struct conn *c, unsigned rounds)
 		need(n <= 1024, "%u credits", n);
 		for (unsigned i = 0; i < n; i++) {
 			k[i] = nfs_null(c);
-			need(call_send_now(k[i]), "lost after %u calls of %u granted: %s", i, n, ibv_wc_status_str(c->wc_status));
+			need(call_send_now(k[i]), "lost after %u calls of %u granted: %s", i, n,
+			     ibv_wc_status_str(c->wc_status));
 		}
 		for (unsigned i = 0; i < n; i++) {
 			call_ok(k[i]);
@@ -164,7 +169,8 @@ static void t_burst(void)
 	burst(c, 8);
 }
 
-/* The first call goes out with the last message of the connection's set-up: its Receive must be there. */
+/* The first call goes out with the last message of the connection's set-up: its Receive must be
+ * there. */
 static void t_first_call(void)
 {
 	for (unsigned i = 0; i < 30; i++) {
@@ -177,7 +183,7 @@ static void t_first_call(void)
 
 static void t_burst_small(void)
 {
-	struct opt o = { .no_priv = true, .recvs = 600 };
+	struct opt o = {.no_priv = true, .recvs = 600};
 	struct conn *c = conn_open(&o);
 
 	burst(c, 4);
@@ -185,7 +191,8 @@ static void t_burst_small(void)
 
 /* ---- remote invalidation ---- */
 
-/* Reads n bytes into one window (and a pad that must stay). Returns whether the server invalidated. */
+/* Reads n bytes into one window (and a pad that must stay). Returns whether the server
+ * invalidated. */
 static bool read_invalidating(struct conn *c, uint32_t n, struct mem *pad)
 {
 	struct mem *m = mem_new_inv(c, n);
@@ -223,7 +230,7 @@ static bool read_invalidating(struct conn *c, uint32_t n, struct mem *pad)
 
 static void t_invalidation(void)
 {
-	struct opt o = { .flags = PRIV_R };
+	struct opt o = {.flags = PRIV_R};
 	struct conn *c = conn_open(NULL);
 	unsigned inv = 0;
 	bool can;
@@ -236,16 +243,18 @@ static void t_invalidation(void)
 		if (c->dead)
 			c = conn_open(&o);
 	}
-	diag("%u of 20 replies invalidated%s", inv, can ? "" : " (the server does not say that it can)");
+	diag("%u of 20 replies invalidated%s", inv,
+	     can ? "" : " (the server does not say that it can)");
 	/* It may; on iWARP, where a client is not told of it, it need not. */
-	need(run.peer || inv == (can ? 20 : 0) || (run.iwarp && !inv), "the server says that it %s, and does in %u of 20 replies", can ? "invalidates" : "does not invalidate",
-	     inv);
+	need(run.peer || inv == (can ? 20 : 0) || (run.iwarp && !inv),
+	     "the server says that it %s, and does in %u of 20 replies",
+	     can ? "invalidates" : "does not invalidate", inv);
 	ping(c);
 }
 
 static void t_invalidation_pad(void)
 {
-	struct opt o = { .flags = PRIV_R };
+	struct opt o = {.flags = PRIV_R};
 	struct conn *c = conn_open(NULL);
 	struct mem *pad;
 	struct call *k;
@@ -265,10 +274,11 @@ static void t_invalidation_pad(void)
 	ping(c);
 }
 
-/* Several calls at once: each reply takes away a tag of its own call only (reply_take looks at that). */
+/* Several calls at once: each reply takes away a tag of its own call only (reply_take looks at
+ * that). */
 static void t_invalidation_many(void)
 {
-	struct opt o = { .flags = PRIV_R };
+	struct opt o = {.flags = PRIV_R};
 	struct conn *c = conn_open(NULL);
 	struct mem *m[16];
 	struct call *k[16];
@@ -291,10 +301,11 @@ static void t_invalidation_many(void)
 	}
 }
 
-/* WRITE's Read chunk and a call in a position-zero chunk may be invalidated as well; an error's chunks may. */
+/* WRITE's Read chunk and a call in a position-zero chunk may be invalidated as well; an error's
+ * chunks may. */
 static void t_invalidation_write(void)
 {
-	struct opt o = { .flags = PRIV_R };
+	struct opt o = {.flags = PRIV_R};
 	struct conn *c = conn_open(&o);
 	unsigned inv = 0;
 	uint32_t pos, count;
@@ -306,7 +317,8 @@ static void t_invalidation_write(void)
 		pattern_fill(m->p, 0, 16384);
 		read_add(k, pos, m, 0, 16384);
 		call_ok(k);
-		need(!write_result(k, &count) && count == 16384, "WRITE: status %u", write_result(k, &count));
+		need(!write_result(k, &count) && count == 16384, "WRITE: status %u",
+		     write_result(k, &count));
 		inv += k->r.inv;
 		call_free(k);
 		mem_free(m);
@@ -316,19 +328,19 @@ static void t_invalidation_write(void)
 }
 
 const struct test conn_tests[] = {
-	{ "private data is exchanged", t_private, false },
-	{ "without private data: nothing longer than 1024 bytes comes", t_no_private, false },
-	{ "private data is found behind other bytes", t_private_anywhere, false },
-	{ "private data that is not ours counts as none", t_private_foreign, false },
-	{ "Receives of 1024 bytes hold every reply", t_small_receives, false },
-	{ "inline replies end at the threshold", t_thresholds, false },
-	{ "grants are never zero, and bounded", t_grants, false },
-	{ "the first call of a connection finds a Receive", t_first_call, false },
-	{ "as many calls at once as granted", t_burst, false },
-	{ "as many calls at once as granted, without private data", t_burst_small, false },
-	{ "remote invalidation: the call's own tag", t_invalidation, false },
-	{ "remote invalidation: never that of the pad", t_invalidation_pad, false },
-	{ "remote invalidation: many calls at once", t_invalidation_many, false },
-	{ "remote invalidation: WRITE", t_invalidation_write, false },
-	{ NULL, NULL, false },
+	{"private data is exchanged", t_private, false},
+	{"without private data: nothing longer than 1024 bytes comes", t_no_private, false},
+	{"private data is found behind other bytes", t_private_anywhere, false},
+	{"private data that is not ours counts as none", t_private_foreign, false},
+	{"Receives of 1024 bytes hold every reply", t_small_receives, false},
+	{"inline replies end at the threshold", t_thresholds, false},
+	{"grants are never zero, and bounded", t_grants, false},
+	{"the first call of a connection finds a Receive", t_first_call, false},
+	{"as many calls at once as granted", t_burst, false},
+	{"as many calls at once as granted, without private data", t_burst_small, false},
+	{"remote invalidation: the call's own tag", t_invalidation, false},
+	{"remote invalidation: never that of the pad", t_invalidation_pad, false},
+	{"remote invalidation: many calls at once", t_invalidation_many, false},
+	{"remote invalidation: WRITE", t_invalidation_write, false},
+	{NULL, NULL, false},
 };

@@ -6,8 +6,10 @@
 
 /* ---- WRITE ---- */
 
-/* Sends a WRITE whose Read chunk is made of pieces (their lengths; the data lies in m from 64 on). pad: bytes behind the data that belong to the chunk. */
-static void write_pieces(struct conn *c, struct mem *m, uint64_t off, uint32_t n, const uint32_t *piece, unsigned pieces)
+/* Sends a WRITE whose Read chunk is made of pieces (their lengths; the data lies in m from 64 on).
+ * pad: bytes behind the data that belong to the chunk. */
+static void write_pieces(struct conn *c, struct mem *m, uint64_t off, uint32_t n,
+			 const uint32_t *piece, unsigned pieces)
 {
 	uint32_t pos, count, status, at = 64;
 	struct call *k = nfs_write(c, &run.fh, off, n, FILE_SYNC, &pos);
@@ -18,17 +20,20 @@ static void write_pieces(struct conn *c, struct mem *m, uint64_t off, uint32_t n
 	}
 	call_ok(k);
 	status = write_result(k, &count);
-	need(!status && count == n, "WRITE of %u bytes in %u pieces: status %u, count %u", n, pieces, status, count);
+	need(!status && count == n, "WRITE of %u bytes in %u pieces: status %u, count %u", n,
+	     pieces, status, count);
 	call_free(k);
 }
 
-static void check_file(struct conn *c, uint64_t off, const uint8_t *want, uint32_t n, const char *what)
+static void check_file(struct conn *c, uint64_t off, const uint8_t *want, uint32_t n,
+		       const char *what)
 {
 	uint8_t *got = malloc(n + 1);
 
 	fetch(c, off, got, n);
 	for (uint32_t i = 0; i < n; i++)
-		need(got[i] == want[i], "%s: byte %u of %u is %#x, want %#x", what, i, n, got[i], want[i]);
+		need(got[i] == want[i], "%s: byte %u of %u is %#x, want %#x", what, i, n, got[i],
+		     want[i]);
 	free(got);
 }
 
@@ -49,7 +54,7 @@ static void t_write_pieces(void)
 	uint32_t piece[256];
 
 	for (unsigned shape = 0; shape < 6; shape++) {
-		static const unsigned count[] = { 1, 2, 3, 16, 64, 96 };
+		static const unsigned count[] = {1, 2, 3, 16, 64, 96};
 		unsigned pieces = count[shape];
 		struct mem *m;
 		uint32_t n = 0;
@@ -66,7 +71,7 @@ static void t_write_pieces(void)
 static void t_write_empty_segments(void)
 {
 	struct conn *c = conn_open(NULL);
-	uint32_t piece[] = { 0, 1000, 0, 0, 1, 0, 3099, 0 };
+	uint32_t piece[] = {0, 1000, 0, 0, 1, 0, 3099, 0};
 	struct mem *m = random_mem(c, 4100);
 
 	write_pieces(c, m, AT, 4100, piece, 8);
@@ -80,7 +85,8 @@ static void t_write_mib(void)
 	uint32_t piece[9];
 
 	for (unsigned i = 0; i < 9; i++)
-		piece[i] = i < 8 ? 30 * 4096 : MIB - 8 * 30 * 4096; /* as a client with 30 pages a region */
+		piece[i] = i < 8 ? 30 * 4096
+				 : MIB - 8 * 30 * 4096; /* as a client with 30 pages a region */
 	write_pieces(c, m, AT, MIB, piece, 9);
 	check_file(c, AT, m->p + 64, MIB, "WRITE of 1 MiB");
 }
@@ -103,21 +109,24 @@ static void t_write_many(void)
 	check_file(c, AT, m->p + 64, most * 4096, "WRITE from many segments");
 }
 
-/* The padding in the chunk: in its last segment, and in one of its own (RFC 8166 section 3.4.5.2). */
+/* The padding in the chunk: in its last segment, and in one of its own (RFC 8166 section
+ * 3.4.5.2). */
 static void t_write_pad(void)
 {
 	struct conn *c = conn_open(NULL);
 
 	for (uint32_t n = 5001; n < 5008; n++) {
 		struct mem *m = random_mem(c, n);
-		uint32_t pad = -n & 3, extended[] = { 1000, n - 1000 + pad }, own[] = { 1000, n - 1000, pad };
+		uint32_t pad = -n & 3, extended[] = {1000, n - 1000 + pad},
+			 own[] = {1000, n - 1000, pad};
 
 		write_pieces(c, m, AT + 1, n, extended, 2);
 		check_file(c, AT + 1, m->p + 64, n, "WRITE with its padding in the last segment");
 		if (pad)
 			write_pieces(c, m, AT + 9001, n, own, 3);
 		if (pad)
-			check_file(c, AT + 9001, m->p + 64, n, "WRITE with its padding in a segment");
+			check_file(c, AT + 9001, m->p + 64, n,
+				   "WRITE with its padding in a segment");
 		mem_free(m);
 	}
 }
@@ -129,8 +138,10 @@ static void t_position_zero(void)
 
 	for (unsigned i = 0; i < 24; i++) {
 		bool apart = i % 3 == 2;
-		/* nfsd of Linux 7.2 puts no padding behind a data chunk where the call is in a chunk as well */
-		uint32_t n = (4 + rnd_to(i < 12 ? 3000 : 200000)) & (apart && run.peer ? ~3u : ~0u), pos, count, status, head;
+		/* nfsd of Linux 7.2 puts no padding behind a data chunk where the call is in a
+		 * chunk as well */
+		uint32_t n = (4 + rnd_to(i < 12 ? 3000 : 200000)) & (apart && run.peer ? ~3u : ~0u),
+			 pos, count, status, head;
 		struct mem *data = random_mem(c, n), *body = mem_new(c, n + 1024, MEM_RW);
 		struct call *k = nfs_write(c, &run.fh, AT + i, n, FILE_SYNC, &pos);
 
@@ -151,7 +162,9 @@ static void t_position_zero(void)
 			read_add(k, pos, data, 64, n);
 		call_ok(k);
 		status = write_result(k, &count);
-		need(!status && count == n, "WRITE of %u bytes behind position zero: status %u, count %u", n, status, count);
+		need(!status && count == n,
+		     "WRITE of %u bytes behind position zero: status %u, count %u", n, status,
+		     count);
 		check_file(c, AT + i, data->p + 64, n, "WRITE behind position zero");
 		call_free(k);
 		mem_free(data);
@@ -187,7 +200,8 @@ static void t_write_inline(void)
 		put_bytes(k, data, n);
 		put_bytes(k, "\0\0\0", -n & 3);
 		call_ok(k);
-		need(!write_result(k, &count) && count == n, "WRITE of %u bytes inline: count %u", n, count);
+		need(!write_result(k, &count) && count == n, "WRITE of %u bytes inline: count %u",
+		     n, count);
 		if (n)
 			check_file(c, AT + n, data, n, "inline WRITE");
 		call_free(k);
@@ -202,7 +216,8 @@ struct shape {
 };
 
 /* READ into segments with guards between them; the file holds the pattern. */
-static void read_shape(struct conn *c, uint64_t off, uint32_t ask, uint32_t want, const struct shape *s)
+static void read_shape(struct conn *c, uint64_t off, uint32_t ask, uint32_t want,
+		       const struct shape *s)
 {
 	size_t size = 64, at = 64;
 	struct mem *m;
@@ -219,10 +234,12 @@ static void read_shape(struct conn *c, uint64_t off, uint32_t ask, uint32_t want
 		at += s->len[i] + 64;
 	}
 	call_send(k);
-	need(call_try(k, WAIT_MS) && k->r.proc != RDMA_ERROR, "READ of %u bytes into %u segments: %s", ask, s->n, outcome(k));
+	need(call_try(k, WAIT_MS) && k->r.proc != RDMA_ERROR,
+	     "READ of %u bytes into %u segments: %s", ask, s->n, outcome(k));
 	call_ok(k);
 	d = read_result(k);
-	need(!d.status && d.len == want, "READ of %u bytes at %lu: status %u, %u bytes", ask, (unsigned long)off, d.status, d.len);
+	need(!d.status && d.len == want, "READ of %u bytes at %lu: status %u, %u bytes", ask,
+	     (unsigned long)off, d.status, d.len);
 	guard_need(m->p, 64, "before the first segment");
 	at = 64;
 	for (unsigned i = 0; i < s->n; i++) {
@@ -237,10 +254,11 @@ static void read_shape(struct conn *c, uint64_t off, uint32_t ask, uint32_t want
 	mem_free(m);
 }
 
-/* 256 segments make a header of more than 4 KiB: they fit where the server takes longer calls than that. */
+/* 256 segments make a header of more than 4 KiB: they fit where the server takes longer calls than
+ * that. */
 static void read_256(struct conn *c, unsigned segs, uint32_t each, uint64_t off)
 {
-	struct shape s = { .n = segs };
+	struct shape s = {.n = segs};
 
 	for (unsigned i = 0; i < segs; i++)
 		s.len[i] = each;
@@ -249,10 +267,11 @@ static void read_256(struct conn *c, unsigned segs, uint32_t each, uint64_t off)
 
 static void t_read_256(void)
 {
-	struct opt o = { .recv_size = 8192 };
+	struct opt o = {.recv_size = 8192};
 	struct conn *c = conn_open(&o);
 	/* the reply repeats the segments */
-	unsigned room = c->call_max < c->reply_max ? c->call_max : c->reply_max, most = (room - HEADER_MIN - 200) / 16;
+	unsigned room = c->call_max < c->reply_max ? c->call_max : c->reply_max,
+		 most = (room - HEADER_MIN - 200) / 16;
 
 	pattern_file(c, 3);
 	if (most > 256)
@@ -271,7 +290,7 @@ static void t_read_ragged(void)
 
 	pattern_file(c, 3);
 	for (unsigned i = 0; i < (run.soak ? 400 : 40); i++) {
-		struct shape s = { .n = 1 + rnd_to(100) };
+		struct shape s = {.n = 1 + rnd_to(100)};
 		uint32_t sum = 0, ask;
 
 		for (unsigned j = 0; j < s.n; j++)
@@ -284,11 +303,11 @@ static void t_read_ragged(void)
 	}
 }
 
-/* Slivers whose source lies across a page of the server's memory: so many that siw sends the last of them from its own thread, which copies
- * such pieces wrongly (docs/rdma.md). */
+/* Slivers whose source lies across a page of the server's memory: so many that siw sends the last
+ * of them from its own thread, which copies such pieces wrongly (docs/rdma.md). */
 static void t_read_slivers(void)
 {
-	struct opt o = { .recv_size = 8192 };
+	struct opt o = {.recv_size = 8192};
 	struct conn *c = conn_open(&o);
 
 	pattern_file(c, 1);
@@ -299,7 +318,7 @@ static void t_read_slivers(void)
 static void t_read_empty_segments(void)
 {
 	struct conn *c = conn_open(NULL);
-	struct shape s = { 7, { 0, 100, 0, 0, 4000, 0, 1 } };
+	struct shape s = {7, {0, 100, 0, 0, 4000, 0, 1}};
 
 	pattern_file(c, 1);
 	read_shape(c, 5, 4101, 4101, &s);
@@ -307,7 +326,8 @@ static void t_read_empty_segments(void)
 	read_shape(c, 5, 4100, 4100, &s);
 }
 
-/* READ with a pad segment behind data, as the stock client offers it: nothing is written there (RFC 8166 section 3.4.6.2). */
+/* READ with a pad segment behind data, as the stock client offers it: nothing is written there (RFC
+ * 8166 section 3.4.6.2). */
 static void t_read_pad_segment(void)
 {
 	struct conn *c = conn_open(NULL);
@@ -325,7 +345,8 @@ static void t_read_pad_segment(void)
 		call_ok(k);
 		d = read_result(k);
 		need(!d.status && d.len == n, "status %u, %u bytes", d.status, d.len);
-		need(!k->r.writes[0].s[1].length, "%u bytes in the pad segment", k->r.writes[0].s[1].length);
+		need(!k->r.writes[0].s[1].length, "%u bytes in the pad segment",
+		     k->r.writes[0].s[1].length);
 		pattern_need(m->p, 3, n, "READ");
 		guard_need(m->p + n, 64, "behind the data");
 		guard_need(pad->p, 4, "the pad segment");
@@ -338,7 +359,7 @@ static void t_read_pad_segment(void)
 static void t_read_short(void)
 {
 	struct conn *c = conn_open(NULL);
-	struct shape s = { 4, { 5000, 5000, 5000, 5000 } };
+	struct shape s = {4, {5000, 5000, 5000, 5000}};
 	struct mem *m = mem_new(c, 4096, MEM_RW);
 	uint64_t end = 96ull << 20;
 	struct call *k;
@@ -360,11 +381,13 @@ static void t_read_short(void)
 	seg_add(&k->writes[0], m, 0, 4096);
 	call_ok(k);
 	d = read_result(k);
-	need(!d.status && !d.len && d.eof, "at the end: status %u, %u bytes, eof %u", d.status, d.len, d.eof);
+	need(!d.status && !d.len && d.eof, "at the end: status %u, %u bytes, eof %u", d.status,
+	     d.len, d.eof);
 	call_free(k);
 }
 
-/* No data: the Write chunk comes back unused (RFC 8166 section 4.3.2.2; read_result looks at that). */
+/* No data: the Write chunk comes back unused (RFC 8166 section 4.3.2.2; read_result looks at
+ * that). */
 static void t_read_error(void)
 {
 	struct conn *c = conn_open(NULL);
@@ -427,7 +450,8 @@ static void t_read_two_chunks(void)
 		call_ok(k);
 		d = read_result(k);
 		need(!d.status && d.len == 5000, "status %u, %u bytes", d.status, d.len);
-		need(!k->r.writes[1].s[0].length && !k->r.writes[1].s[1].length, "the second chunk is used");
+		need(!k->r.writes[1].s[0].length && !k->r.writes[1].s[1].length,
+		     "the second chunk is used");
 		pattern_need(m->p, 0, 5000, "READ");
 		guard_need(m->p + 8192, 8192, "the unused chunk");
 	}
@@ -458,7 +482,8 @@ static void t_read_both(void)
 	call_free(k);
 }
 
-/* Without a Write list, data is part of the stream: in the Reply chunk, with its padding (RFC 8166 section 3.5.3). */
+/* Without a Write list, data is part of the stream: in the Reply chunk, with its padding (RFC 8166
+ * section 3.5.3). */
 static void t_read_reply_chunk(void)
 {
 	struct conn *c = conn_open(NULL);
@@ -514,7 +539,8 @@ static void t_read_overlap(void)
 	call_free(k);
 }
 
-/* Write, then read at lengths and offsets that are no multiples of anything: each of 1 to 4099 in the long run, else some of them. */
+/* Write, then read at lengths and offsets that are no multiples of anything: each of 1 to 4099 in
+ * the long run, else some of them. */
 static void t_odd(void)
 {
 	struct conn *c = conn_open(NULL);
@@ -533,7 +559,8 @@ static void t_odd(void)
 			w->p[shift + i] = (uint8_t)rnd();
 		read_add(k, pos, w, shift, n);
 		call_ok(k);
-		need(!write_result(k, &count) && count == n, "WRITE of %u at %u: count %u", n, off, count);
+		need(!write_result(k, &count) && count == n, "WRITE of %u at %u: count %u", n, off,
+		     count);
 		call_free(k);
 		memset(r->p, GUARD, n + 256);
 		k = nfs_read(c, &run.fh, AT + off, n);
@@ -541,8 +568,10 @@ static void t_odd(void)
 		seg_add(&k->writes[0], r, 64 + shift, n);
 		call_ok(k);
 		d = read_result(k);
-		need(!d.status && d.len == n, "READ of %u at %u: status %u, %u bytes", n, off, d.status, d.len);
-		need(!memcmp(r->p + 64 + shift, w->p + shift, n), "%u bytes at %u are others", n, off);
+		need(!d.status && d.len == n, "READ of %u at %u: status %u, %u bytes", n, off,
+		     d.status, d.len);
+		need(!memcmp(r->p + 64 + shift, w->p + shift, n), "%u bytes at %u are others", n,
+		     off);
 		guard_need(r->p, 64 + shift, "before the segment");
 		guard_need(r->p + 64 + shift + n, 64, "behind the segment");
 		call_free(k);
@@ -552,26 +581,26 @@ static void t_odd(void)
 }
 
 const struct test data_tests[] = {
-	{ "WRITE inline", t_write_inline, false },
-	{ "WRITE from pieces of odd lengths", t_write_pieces, false },
-	{ "WRITE with empty segments between", t_write_empty_segments, false },
-	{ "WRITE of 1 MiB from nine segments", t_write_mib, false },
-	{ "WRITE from as many segments as a header holds", t_write_many, false },
-	{ "WRITE with padding in its chunk", t_write_pad, false },
-	{ "a whole WRITE behind position zero", t_position_zero, false },
-	{ "a call behind position zero in segments of one byte", t_position_zero_small, false },
-	{ "READ into 256 segments, each byte compared", t_read_256, false },
-	{ "READ into ragged segments", t_read_ragged, false },
-	{ "READ into slivers", t_read_slivers, false },
-	{ "READ with empty segments between", t_read_empty_segments, false },
-	{ "READ with a pad segment", t_read_pad_segment, false },
-	{ "READ past the end of the file", t_read_short, false },
-	{ "READ that fails returns its chunk unused", t_read_error, false },
-	{ "READ with an empty Write chunk comes inline", t_read_empty_chunk, false },
-	{ "READ with two Write chunks", t_read_two_chunks, false },
-	{ "READ with a Write list and a Reply chunk", t_read_both, false },
-	{ "READ into a Reply chunk", t_read_reply_chunk, false },
-	{ "READ into segments that overlap", t_read_overlap, false },
-	{ "odd lengths and offsets", t_odd, false },
-	{ NULL, NULL, false },
+	{"WRITE inline", t_write_inline, false},
+	{"WRITE from pieces of odd lengths", t_write_pieces, false},
+	{"WRITE with empty segments between", t_write_empty_segments, false},
+	{"WRITE of 1 MiB from nine segments", t_write_mib, false},
+	{"WRITE from as many segments as a header holds", t_write_many, false},
+	{"WRITE with padding in its chunk", t_write_pad, false},
+	{"a whole WRITE behind position zero", t_position_zero, false},
+	{"a call behind position zero in segments of one byte", t_position_zero_small, false},
+	{"READ into 256 segments, each byte compared", t_read_256, false},
+	{"READ into ragged segments", t_read_ragged, false},
+	{"READ into slivers", t_read_slivers, false},
+	{"READ with empty segments between", t_read_empty_segments, false},
+	{"READ with a pad segment", t_read_pad_segment, false},
+	{"READ past the end of the file", t_read_short, false},
+	{"READ that fails returns its chunk unused", t_read_error, false},
+	{"READ with an empty Write chunk comes inline", t_read_empty_chunk, false},
+	{"READ with two Write chunks", t_read_two_chunks, false},
+	{"READ with a Write list and a Reply chunk", t_read_both, false},
+	{"READ into a Reply chunk", t_read_reply_chunk, false},
+	{"READ into segments that overlap", t_read_overlap, false},
+	{"odd lengths and offsets", t_odd, false},
+	{NULL, NULL, false},
 };

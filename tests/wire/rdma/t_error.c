@@ -1,5 +1,6 @@
 /*
- * t_error.c - headers that are wrong, memory that is not there, and clients that vanish: one connection pays, and no other.
+ * t_error.c - headers that are wrong, memory that is not there, and clients that vanish: one
+ * connection pays, and no other.
  */
 #include "rw.h"
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static void alive(struct conn *c)
 static void t_version(void)
 {
 	struct conn *c = conn_open(NULL);
-	uint32_t vers[] = { 0, 2, 3, 0x01000000, 0xffffffff };
+	uint32_t vers[] = {0, 2, 3, 0x01000000, 0xffffffff};
 
 	for (unsigned i = 0; i < 5; i++) {
 		struct call *k = nfs_null(c);
@@ -33,7 +34,7 @@ static void t_version(void)
 static void t_procedure(void)
 {
 	struct conn *c = conn_open(NULL);
-	uint32_t proc[] = { RDMA_MSGP, 5, 6, 0x80000000, 0xffffffff };
+	uint32_t proc[] = {RDMA_MSGP, 5, 6, 0x80000000, 0xffffffff};
 
 	for (unsigned i = 0; i < 5; i++) {
 		struct call *k = nfs_null(c);
@@ -45,7 +46,8 @@ static void t_procedure(void)
 	}
 }
 
-/* Nothing but what is thrown away, as fast as it goes: the server may end this connection, and others find their Receives. */
+/* Nothing but what is thrown away, as fast as it goes: the server may end this connection, and
+ * others find their Receives. */
 static void t_discarded_flood(void)
 {
 	struct conn *other = conn_open(NULL), *c = conn_open(NULL);
@@ -131,7 +133,8 @@ static void t_short(void)
 	burst_now(c);
 }
 
-/* A header that is cut off anywhere: ERR_CHUNK. Where only the RPC call behind it is: an answer of any kind but success, or none. */
+/* A header that is cut off anywhere: ERR_CHUNK. Where only the RPC call behind it is: an answer of
+ * any kind but success, or none. */
 static void t_truncated(void)
 {
 	struct conn *c = conn_open(NULL);
@@ -167,11 +170,13 @@ static void t_truncated(void)
 		need(conn_send(c, b, cut), "lost");
 		call_try(t, cut < head ? WAIT_MS : 300);
 		if (cut < head)
-			need(t->done && t->r.proc == RDMA_ERROR && t->r.err == ERR_CHUNK, "a header of %zu bytes cut off after %zu: %s", head, cut,
-			     outcome(t));
+			need(t->done && t->r.proc == RDMA_ERROR && t->r.err == ERR_CHUNK,
+			     "a header of %zu bytes cut off after %zu: %s", head, cut, outcome(t));
 		else
-			need(!t->done || t->r.proc == RDMA_ERROR || t->r.reply_stat || t->r.accept_stat, "a call of %zu bytes cut off after %zu: %s",
-			     n - head, cut - head, outcome(t));
+			need(!t->done || t->r.proc == RDMA_ERROR || t->r.reply_stat ||
+				     t->r.accept_stat,
+			     "a call of %zu bytes cut off after %zu: %s", n - head, cut - head,
+			     outcome(t));
 		lost += c->dead;
 		call_free(t);
 		if (c->dead)
@@ -205,24 +210,28 @@ static void lists_refused(struct conn *c, const uint32_t *w, unsigned n, const c
 	c->out++;
 	need(conn_send(c, b, len), "lost");
 	call_try(k, WAIT_MS);
-	need(k->done && k->r.proc == RDMA_ERROR && k->r.err == ERR_CHUNK, "%s: want ERR_CHUNK, got %s", what, outcome(k));
+	need(k->done && k->r.proc == RDMA_ERROR && k->r.err == ERR_CHUNK,
+	     "%s: want ERR_CHUNK, got %s", what, outcome(k));
 	call_free(k);
 	ping(c);
 }
 
 static void t_counts(void)
 {
-	static const uint32_t huge[] = { 0xffffffff, 0x10000000, 0x0fffffff, 0x80000000, 100000, 300 };
+	static const uint32_t huge[] = {0xffffffff, 0x10000000, 0x0fffffff,
+					0x80000000, 100000,	300};
 	struct conn *c = conn_open(NULL);
 
 	for (unsigned i = 0; i < 6; i++) {
-		uint32_t write[] = { 0, 1, huge[i], 1, 2, 3, 4, 0, 0 }, chunk[] = { 0, 0, 1, huge[i], 1, 2, 3, 4 };
+		uint32_t write[] = {0, 1, huge[i], 1, 2, 3, 4, 0, 0},
+			 chunk[] = {0, 0, 1, huge[i], 1, 2, 3, 4};
 
 		lists_refused(c, write, 9, "a Write chunk of very many segments");
 		lists_refused(c, chunk, 8, "a Reply chunk of very many segments");
 	}
 	{
-		/* optional-data that is neither there nor not (RFC 4506 section 4.4: FALSE 0, TRUE 1) */
+		/* optional-data that is neither there nor not (RFC 4506 section 4.4: FALSE 0, TRUE
+		 * 1) */
 		uint32_t endless[6 * 40];
 
 		for (unsigned i = 0; i < 240; i++)
@@ -256,7 +265,8 @@ static void t_nomsg_nothing(void)
 	ping(c);
 }
 
-/* The call's answer must not be success unless it may, and the connection goes on (or is ended where that is told). */
+/* The call's answer must not be success unless it may, and the connection goes on (or is ended
+ * where that is told). */
 static void refused(struct call *k, const char *what, bool may)
 {
 	struct conn *c = k->c;
@@ -283,17 +293,17 @@ static void t_mismatch(void)
 		const char *what;
 		bool may; /* what is left over is behind the last item of the call */
 	} tries[] = {
-		{ 0, 96, 100, "a chunk shorter than its item", false },
-		{ 0, 0, 100, "an empty chunk for an item of 100 bytes", false },
-		{ 0, 108, 100, "a chunk longer than its item and its padding", true },
-		{ 0, 4096, 100, "a chunk much longer than its item", true },
-		{ 1, 100, 100, "a position that is no multiple of four", false },
-		{ -2, 100, 100, "a position that is no multiple of four, before the item", false },
-		{ 4, 100, 100, "a position behind the end of the stream", false },
-		{ 4096, 100, 100, "a position far behind the end", false },
-		{ -4, 100, 100, "a position at the item's length", false },
-		{ -24, 100, 100, "a position in the arguments", false },
-		{ -96, 100, 100, "a position in the credential", false },
+		{0, 96, 100, "a chunk shorter than its item", false},
+		{0, 0, 100, "an empty chunk for an item of 100 bytes", false},
+		{0, 108, 100, "a chunk longer than its item and its padding", true},
+		{0, 4096, 100, "a chunk much longer than its item", true},
+		{1, 100, 100, "a position that is no multiple of four", false},
+		{-2, 100, 100, "a position that is no multiple of four, before the item", false},
+		{4, 100, 100, "a position behind the end of the stream", false},
+		{4096, 100, 100, "a position far behind the end", false},
+		{-4, 100, 100, "a position at the item's length", false},
+		{-24, 100, 100, "a position in the arguments", false},
+		{-96, 100, 100, "a position in the credential", false},
 	};
 	struct conn *c = conn_open(NULL);
 
@@ -371,12 +381,14 @@ static void t_xid(void)
 	k->rpc[0] ^= 0x55;
 	call_send(k);
 	call_try(k, WAIT_MS);
-	need(k->done && k->r.proc == RDMA_ERROR && k->r.err == ERR_CHUNK, "two XIDs: %s", outcome(k));
+	need(k->done && k->r.proc == RDMA_ERROR && k->r.err == ERR_CHUNK, "two XIDs: %s",
+	     outcome(k));
 	call_free(k);
 	ping(c);
 }
 
-/* The chunks are too short for the answer: an error, or less data; nothing beyond them is written. */
+/* The chunks are too short for the answer: an error, or less data; nothing beyond them is
+ * written. */
 static void t_reply_too_long(void)
 {
 	struct conn *c = conn_open(NULL);
@@ -402,10 +414,13 @@ static void t_reply_too_long(void)
 		if (k->done && k->r.proc != RDMA_ERROR && !k->r.reply_stat && !k->r.accept_stat) {
 			struct rd d = read_result(k);
 
-			need(d.status || (d.len <= 4096 && !d.eof), "%u bytes in a chunk of 4096", d.len);
-			diag("a READ of 16384 bytes, and room for 4096: status %u, %u bytes", d.status, d.len);
+			need(d.status || (d.len <= 4096 && !d.eof), "%u bytes in a chunk of 4096",
+			     d.len);
+			diag("a READ of 16384 bytes, and room for 4096: status %u, %u bytes",
+			     d.status, d.len);
 		} else {
-			diag("a READ of 16384 bytes, and %s: %s", i == 2 ? "no chunk" : "room for 4096", outcome(k));
+			diag("a READ of 16384 bytes, and %s: %s",
+			     i == 2 ? "no chunk" : "room for 4096", outcome(k));
 		}
 		guard_need(m->p + 4096, 61440, "behind the chunk");
 		call_free(k);
@@ -419,15 +434,18 @@ static void t_rpc_errors(void)
 	struct call *k = call_new(c, 400122, 1, 0);
 
 	call_reply(k);
-	need(!k->r.reply_stat && k->r.accept_stat == 1, "program 400122: %s, want PROG_UNAVAIL", outcome(k));
+	need(!k->r.reply_stat && k->r.accept_stat == 1, "program 400122: %s, want PROG_UNAVAIL",
+	     outcome(k));
 	call_free(k);
 	k = call_new(c, 100003, 77, 0);
 	call_reply(k);
-	need(!k->r.reply_stat && k->r.accept_stat == 2, "version 77: %s, want PROG_MISMATCH", outcome(k));
+	need(!k->r.reply_stat && k->r.accept_stat == 2, "version 77: %s, want PROG_MISMATCH",
+	     outcome(k));
 	call_free(k);
 	k = call_new(c, 100003, 3, 99);
 	call_reply(k);
-	need(!k->r.reply_stat && k->r.accept_stat == 3, "procedure 99: %s, want PROC_UNAVAIL", outcome(k));
+	need(!k->r.reply_stat && k->r.accept_stat == 3, "procedure 99: %s, want PROC_UNAVAIL",
+	     outcome(k));
 	call_free(k);
 	k = nfs_null(c);
 	k->rpc[11] = 3;
@@ -457,13 +475,16 @@ static void t_reply_from_client(void)
 	if (c->dead) {
 		diag("the connection is ended");
 	} else {
-		ping(c); /* its answer says that those before it were taken: no credit pays for their Receives */
+		/* its answer says that those before it were taken: no credit pays for their
+		 * Receives */
+		ping(c);
 		burst_now(c);
 	}
 	alive(c);
 }
 
-/* What costs the server receives and the client nothing, without an end: this connection's end, and nobody else's. */
+/* What costs the server receives and the client nothing, without an end: this connection's end, and
+ * nobody else's. */
 static void flood(uint32_t proc, bool reply, size_t n)
 {
 	struct conn *other = conn_open(NULL), *c = conn_open(NULL);
@@ -496,17 +517,19 @@ static void t_flood(void)
 /* ---- memory that is not there ---- */
 
 enum { KEY_WRONG, KEY_FOREIGN, KEY_GONE, KEY_RIGHTS, KEY_BEYOND, KEY_LENGTH, KEYS };
-static const char *const key_names[] = { "a key that is none", "a key of another connection", "a key of memory that is gone",
-					 "memory without the right", "an address outside", "a length beyond the end" };
+static const char *const key_names[] = {
+	"a key that is none",	    "a key of another connection", "a key of memory that is gone",
+	"memory without the right", "an address outside",	   "a length beyond the end"};
 enum { IN_WRITE, IN_READ, IN_ZERO, IN_REPLY, INS };
-static const char *const in_names[] = { "READ's Write chunk", "WRITE's Read chunk", "position zero", "the Reply chunk" };
+static const char *const in_names[] = {"READ's Write chunk", "WRITE's Read chunk", "position zero",
+				       "the Reply chunk"};
 
 static void bad_key(struct conn *other, unsigned how, unsigned where)
 {
 	struct conn *c = conn_open(NULL);
 	int access = how == KEY_RIGHTS ? IBV_ACCESS_LOCAL_WRITE : MEM_RW;
 	struct mem *m = mem_new(how == KEY_FOREIGN ? other : c, 65536, access);
-	struct seg s = { 0, m->rkey, 32768, (uintptr_t)m->p };
+	struct seg s = {0, m->rkey, 32768, (uintptr_t)m->p};
 	uint32_t pos;
 	struct call *k;
 
@@ -521,27 +544,30 @@ static void bad_key(struct conn *other, unsigned how, unsigned where)
 		s.offset += 65536 + 4096;
 	if (how == KEY_LENGTH)
 		s.offset += 65536 - 32768 + 4096;
-	k = where == IN_READ ? nfs_write(c, &run.fh, 80ul << 20, 32768, UNSTABLE, &pos) : nfs_read(c, &run.fh, 0, 32768);
+	k = where == IN_READ ? nfs_write(c, &run.fh, 80ul << 20, 32768, UNSTABLE, &pos)
+			     : nfs_read(c, &run.fh, 0, 32768);
 	if (where == IN_READ) {
 		s.pos = pos;
-		k->reads = (struct chunk){ 1, { s } };
+		k->reads = (struct chunk){1, {s}};
 	} else if (where == IN_ZERO) {
 		k->proc = RDMA_NOMSG;
-		k->reads = (struct chunk){ 1, { s } };
+		k->reads = (struct chunk){1, {s}};
 	} else if (where == IN_REPLY) {
 		k->has_chunk = true;
 		s.length = 65536;
-		k->chunk = (struct chunk){ 1, { s } };
+		k->chunk = (struct chunk){1, {s}};
 	} else {
 		k->nwrites = 1;
-		k->writes[0] = (struct chunk){ 1, { s } };
+		k->writes[0] = (struct chunk){1, {s}};
 	}
 	call_send(k);
 	call_try(k, WAIT_MS);
-	need(!k->done || k->r.proc == RDMA_ERROR || k->r.reply_stat || k->r.accept_stat, "%s in %s: %s", key_names[how], in_names[where],
-	     outcome(k));
+	need(!k->done || k->r.proc == RDMA_ERROR || k->r.reply_stat || k->r.accept_stat,
+	     "%s in %s: %s", key_names[how], in_names[where], outcome(k));
 	if (!k->done)
-		need(conn_wait_dead(c, WAIT_MS), "%s in %s: no reply, and the connection is not ended", key_names[how], in_names[where]);
+		need(conn_wait_dead(c, WAIT_MS),
+		     "%s in %s: no reply, and the connection is not ended", key_names[how],
+		     in_names[where]);
 	if (m && how != KEY_LENGTH)
 		guard_need(m->p, m->n, "memory that the server has no right to");
 	call_free(k);
@@ -564,12 +590,25 @@ static void bad_keys(unsigned where)
 	alive(NULL);
 }
 
-static void t_bad_key_write(void) { bad_keys(IN_WRITE); }
-static void t_bad_key_read(void) { bad_keys(IN_READ); }
-static void t_bad_key_zero(void) { bad_keys(IN_ZERO); }
-static void t_bad_key_reply(void) { bad_keys(IN_REPLY); }
+static void t_bad_key_write(void)
+{
+	bad_keys(IN_WRITE);
+}
+static void t_bad_key_read(void)
+{
+	bad_keys(IN_READ);
+}
+static void t_bad_key_zero(void)
+{
+	bad_keys(IN_ZERO);
+}
+static void t_bad_key_reply(void)
+{
+	bad_keys(IN_REPLY);
+}
 
-/* A bad key among good calls: the connection ends for all of them, and another one reads on all the while. */
+/* A bad key among good calls: the connection ends for all of them, and another one reads on all the
+ * while. */
 static void t_bad_key_among(void)
 {
 	struct conn *other = conn_open(NULL);
@@ -617,12 +656,14 @@ static void vanish(bool writes, unsigned round)
 		if (writes) {
 			k = nfs_write(c, &run.fh, (100ul + i) << 20, MIB, UNSTABLE, &pos);
 			for (unsigned s = 0; s < 9; s++)
-				read_add(k, pos, m, i * MIB + s * 122880, s < 8 ? 122880 : MIB - 8 * 122880);
+				read_add(k, pos, m, i * MIB + s * 122880,
+					 s < 8 ? 122880 : MIB - 8 * 122880);
 		} else {
 			k = nfs_read(c, &run.fh, 0, MIB);
 			k->nwrites = 1;
 			for (unsigned s = 0; s < 9; s++)
-				seg_add(&k->writes[0], m, i * MIB + s * 122880, s < 8 ? 122880 : MIB - 8 * 122880);
+				seg_add(&k->writes[0], m, i * MIB + s * 122880,
+					s < 8 ? 122880 : MIB - 8 * 122880);
 		}
 		if (!call_send_now(k))
 			break;
@@ -648,10 +689,11 @@ static void t_vanish(void)
 	alive(other);
 }
 
-/* No Receive for any reply. rnr 0: the server's send fails, and the connection ends. 7: it waits for ever, and nobody else with it. */
+/* No Receive for any reply. rnr 0: the server's send fails, and the connection ends. 7: it waits
+ * for ever, and nobody else with it. */
 static void deaf(uint8_t rnr)
 {
-	struct opt o = { .recvs = NONE, .rnr = rnr };
+	struct opt o = {.recvs = NONE, .rnr = rnr};
 	struct conn *other = conn_open(NULL), *c = conn_open(&o);
 	uint8_t *p = malloc(65536);
 
@@ -668,13 +710,19 @@ static void deaf(uint8_t rnr)
 	alive(other);
 }
 
-static void t_deaf(void) { deaf(0); }
-static void t_deaf_waiting(void) { deaf(7); }
+static void t_deaf(void)
+{
+	deaf(0);
+}
+static void t_deaf_waiting(void)
+{
+	deaf(7);
+}
 
 /* It goes on calling: it has its credits once, and what the server posts for it. */
 static void t_deaf_calling(void)
 {
-	struct opt o = { .recvs = NONE, .rnr = 7 };
+	struct opt o = {.recvs = NONE, .rnr = 7};
 	struct conn *other = conn_open(NULL), *c = conn_open(&o);
 	unsigned n = 0;
 
@@ -686,10 +734,11 @@ static void t_deaf_calling(void)
 	alive(other);
 }
 
-/* Nor does it wait for ever: the server looks twice a minute. rxe gives up by itself after seconds. */
+/* Nor does it wait for ever: the server looks twice a minute. rxe gives up by itself after
+ * seconds. */
 static void t_deaf_end(void)
 {
-	struct opt o = { .recvs = NONE, .rnr = 7 };
+	struct opt o = {.recvs = NONE, .rnr = 7};
 	struct conn *other = conn_open(NULL), *c = conn_open(&o);
 	uint64_t begin = now_ms();
 
@@ -704,7 +753,7 @@ static void t_deaf_end(void)
 static void t_over_credit(void)
 {
 	struct conn *good = conn_open(NULL);
-	struct opt o = { .recvs = 600 };
+	struct opt o = {.recvs = 600};
 	struct conn *c = conn_open(&o);
 	unsigned n, answered = 0;
 
@@ -727,38 +776,40 @@ static void t_over_credit(void)
 		reply_take(c, m);
 		answered++;
 	}
-	diag("%u calls at once, %u granted: %u answered, the connection %s", n, c->credits, answered, c->dead ? "ended" : "lives");
+	diag("%u calls at once, %u granted: %u answered, the connection %s", n, c->credits,
+	     answered, c->dead ? "ended" : "lives");
 	ping(good);
 	ping(conn_open(NULL));
 }
 
 const struct test error_tests[] = {
-	{ "more calls than granted harm no other connection", t_over_credit, false },
-	{ "another version: ERR_VERS", t_version, false },
-	{ "another procedure: ERR_CHUNK", t_procedure, false },
-	{ "RDMA_DONE and RDMA_ERROR are thrown away", t_discarded, false },
-	{ "a flood of messages that are thrown away harms no other connection", t_discarded_flood, false },
-	{ "messages shorter than a header are thrown away", t_short, false },
-	{ "a header that is cut off: ERR_CHUNK", t_truncated, false },
-	{ "counts that a message cannot hold: ERR_CHUNK", t_counts, false },
-	{ "RDMA_NOMSG without a call: ERR_CHUNK", t_nomsg_nothing, false },
-	{ "chunks that do not fit their call are refused", t_mismatch, false },
-	{ "more Read chunks than items are refused", t_two_read_chunks, false },
-	{ "lengths of gigabytes are refused", t_huge_lengths, false },
-	{ "two XIDs in a call: ERR_CHUNK", t_xid, false },
-	{ "replies longer than their room", t_reply_too_long, false },
-	{ "RPC errors come as over TCP", t_rpc_errors, false },
-	{ "a reply from the client is thrown away", t_reply_from_client, false },
-	{ "a flood of what is thrown away ends one connection", t_flood, false },
-	{ "bad memory in a Write chunk ends one connection", t_bad_key_write, false },
-	{ "bad memory in a Read chunk ends one connection", t_bad_key_read, false },
-	{ "bad memory behind position zero ends one connection", t_bad_key_zero, false },
-	{ "bad memory in a Reply chunk ends one connection", t_bad_key_reply, false },
-	{ "a bad key among good calls", t_bad_key_among, false },
-	{ "clients that vanish in the middle of transfers", t_vanish, false },
-	{ "a client without Receives", t_deaf, false },
-	{ "a client without Receives that lets the server wait", t_deaf_waiting, false },
-	{ "a client without Receives that goes on calling", t_deaf_calling, false },
-	{ "a client without Receives that lets the server wait is ended", t_deaf_end, false },
-	{ NULL, NULL, false },
+	{"more calls than granted harm no other connection", t_over_credit, false},
+	{"another version: ERR_VERS", t_version, false},
+	{"another procedure: ERR_CHUNK", t_procedure, false},
+	{"RDMA_DONE and RDMA_ERROR are thrown away", t_discarded, false},
+	{"a flood of messages that are thrown away harms no other connection", t_discarded_flood,
+	 false},
+	{"messages shorter than a header are thrown away", t_short, false},
+	{"a header that is cut off: ERR_CHUNK", t_truncated, false},
+	{"counts that a message cannot hold: ERR_CHUNK", t_counts, false},
+	{"RDMA_NOMSG without a call: ERR_CHUNK", t_nomsg_nothing, false},
+	{"chunks that do not fit their call are refused", t_mismatch, false},
+	{"more Read chunks than items are refused", t_two_read_chunks, false},
+	{"lengths of gigabytes are refused", t_huge_lengths, false},
+	{"two XIDs in a call: ERR_CHUNK", t_xid, false},
+	{"replies longer than their room", t_reply_too_long, false},
+	{"RPC errors come as over TCP", t_rpc_errors, false},
+	{"a reply from the client is thrown away", t_reply_from_client, false},
+	{"a flood of what is thrown away ends one connection", t_flood, false},
+	{"bad memory in a Write chunk ends one connection", t_bad_key_write, false},
+	{"bad memory in a Read chunk ends one connection", t_bad_key_read, false},
+	{"bad memory behind position zero ends one connection", t_bad_key_zero, false},
+	{"bad memory in a Reply chunk ends one connection", t_bad_key_reply, false},
+	{"a bad key among good calls", t_bad_key_among, false},
+	{"clients that vanish in the middle of transfers", t_vanish, false},
+	{"a client without Receives", t_deaf, false},
+	{"a client without Receives that lets the server wait", t_deaf_waiting, false},
+	{"a client without Receives that goes on calling", t_deaf_calling, false},
+	{"a client without Receives that lets the server wait is ended", t_deaf_end, false},
+	{NULL, NULL, false},
 };

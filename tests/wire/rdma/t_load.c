@@ -18,7 +18,8 @@ static struct call *random_read(struct conn *c, struct mem *m, unsigned i)
 	k->nwrites = 1;
 	seg_add(&k->writes[0], m, i * SLOT + 64, 4096);
 	k->tag = off;
-	need(call_send_now(k), "lost with %u of %u calls in flight: %s", c->out, c->credits, ibv_wc_status_str(c->wc_status));
+	need(call_send_now(k), "lost with %u of %u calls in flight: %s", c->out, c->credits,
+	     ibv_wc_status_str(c->wc_status));
 	return k;
 }
 
@@ -26,7 +27,8 @@ static void random_read_done(struct call *k, struct mem *m, unsigned i)
 {
 	struct rd d;
 
-	need(k->r.proc == RDMA_MSG && !k->r.reply_stat && !k->r.accept_stat, "answered with %s", outcome(k));
+	need(k->r.proc == RDMA_MSG && !k->r.reply_stat && !k->r.accept_stat, "answered with %s",
+	     outcome(k));
 	d = read_result(k);
 	need(!d.status && d.len == 4096, "status %u, %u bytes", d.status, d.len);
 	pattern_need(m->p + i * SLOT + 64, k->tag, 4096, "random READ");
@@ -38,9 +40,12 @@ static void random_read_done(struct call *k, struct mem *m, unsigned i)
 /* 4 KiB READs at random places, as many at once as are granted of 128. */
 static void t_random_reads(void)
 {
-	unsigned total = run.count ? run.count : run.soak ? 100000 : 4000, sent = 0, done = 0, most = 0, least = ~0u;
+	unsigned total = run.count  ? run.count
+			 : run.soak ? 100000
+				    : 4000,
+		 sent = 0, done = 0, most = 0, least = ~0u;
 	struct conn *c = conn_open(NULL);
-	struct call *slot[AT_ONCE] = { 0 };
+	struct call *slot[AT_ONCE] = {0};
 	uint64_t begin;
 	struct mem *m;
 
@@ -57,7 +62,8 @@ static void t_random_reads(void)
 			}
 		most = c->out > most ? c->out : most;
 		in = conn_recv(c, WAIT_MS);
-		need(in, "%u of %u came, then nothing (%s)", done, total, ibv_wc_status_str(c->wc_status));
+		need(in, "%u of %u came, then nothing (%s)", done, total,
+		     ibv_wc_status_str(c->wc_status));
 		reply_take(c, in);
 		least = c->credits < least ? c->credits : least;
 		for (unsigned i = 0; i < AT_ONCE; i++)
@@ -70,13 +76,14 @@ static void t_random_reads(void)
 	diag("%u reads, %u at once, never fewer than %u credits, %.0f a second", total, most, least,
 	     total * 1000.0 / (double)(now_ms() - begin + 1));
 	need(run.peer || least >= AT_ONCE, "%u credits were granted once", least);
-	need(run.peer || most >= 100, "no more than %u calls at once: %u credits", most, c->credits);
+	need(run.peer || most >= 100, "no more than %u calls at once: %u credits", most,
+	     c->credits);
 }
 
 /* Several connections at once, each with all its credits. */
 static void t_many_connections(void)
 {
-	struct opt o = { .recvs = 140 };
+	struct opt o = {.recvs = 140};
 	enum { CONNS = 8 };
 	struct conn *c[CONNS];
 
@@ -104,7 +111,7 @@ static void t_many_connections(void)
 /* One connection's life; each ends another way. */
 static void live(unsigned how)
 {
-	struct opt o = { .recvs = 4, .no_priv = how % 7 == 0 };
+	struct opt o = {.recvs = 4, .no_priv = how % 7 == 0};
 	struct conn *c = conn_open(&o);
 
 	switch (how % 6) {
@@ -160,7 +167,8 @@ static void t_connects(void)
 	ping(conn_open(NULL));
 }
 
-/* Against a server of few receives: connections come until all are granted, each has as many as it was told, and there is room again when they go. */
+/* Against a server of few receives: connections come until all are granted, each has as many as it
+ * was told, and there is room again when they go. */
 static void t_full(void)
 {
 	struct conn *c[64];
@@ -175,15 +183,17 @@ static void t_full(void)
 	for (unsigned i = 0; i < n; i++)
 		ping(c[i]);
 	diag("%u connections, the last one of %u credits", n, c[n - 1]->credits);
-	need(c[n - 1]->credits < c[0]->credits, "%u credits, and %u", c[0]->credits, c[n - 1]->credits);
+	need(c[n - 1]->credits < c[0]->credits, "%u credits, and %u", c[0]->credits,
+	     c[n - 1]->credits);
 	for (unsigned i = 0; i < n; i++)
 		conn_close(c[i]);
-	for (end = now_ms() + WAIT_MS; !(c[0] = conn_try(NULL, &why)); )
+	for (end = now_ms() + WAIT_MS; !(c[0] = conn_try(NULL, &why));)
 		need(now_ms() < end, "no connection any more");
 	ping(c[0]);
 }
 
-/* Against a server of which one address has so many connections (-n): no more than that, and there is room again when one goes. */
+/* Against a server of which one address has so many connections (-n): no more than that, and there
+ * is room again when one goes. */
 static void t_full_address(void)
 {
 	struct conn *c[64];
@@ -198,7 +208,7 @@ static void t_full_address(void)
 	for (unsigned i = 0; i < n; i++)
 		ping(c[i]);
 	conn_close(c[0]);
-	for (end = now_ms() + WAIT_MS; !(c[0] = conn_try(NULL, &why)); )
+	for (end = now_ms() + WAIT_MS; !(c[0] = conn_try(NULL, &why));)
 		need(now_ms() < end, "no connection any more");
 	ping(c[0]);
 	need(!conn_try(NULL, &why), "one more than before");
@@ -236,11 +246,12 @@ static void t_idle(void)
 	usleep(run.count * 1000000);
 }
 
-/* Announces all it may, and then answers no RDMA Read: what the server keeps for that is looked at from outside. */
+/* Announces all it may, and then answers no RDMA Read: what the server keeps for that is looked at
+ * from outside. */
 static void t_announce(void)
 {
 	struct conn *c = conn_open(NULL);
-	struct ibv_qp_attr dead = { .qp_state = IBV_QPS_ERR };
+	struct ibv_qp_attr dead = {.qp_state = IBV_QPS_ERR};
 	struct mem *m;
 	uint32_t pos;
 
@@ -261,8 +272,11 @@ static void t_announce(void)
 
 static uint32_t odd_number(void)
 {
-	static const uint32_t odd[] = { 0, 1, 2, 3, 4, 5, 7, 16, 255, 256, 257, 1024, 4095, 4096, 4097, 0xffff, 0x10000, 0x100000, 0x100001,
-					0x7fffffff, 0x80000000, 0xfffffffc, 0xfffffffe, 0xffffffff };
+	static const uint32_t odd[] = {0,	   1,	       2,	   3,	      4,
+				       5,	   7,	       16,	   255,	      256,
+				       257,	   1024,       4095,	   4096,      4097,
+				       0xffff,	   0x10000,    0x100000,   0x100001,  0x7fffffff,
+				       0x80000000, 0xfffffffc, 0xfffffffe, 0xffffffff};
 
 	return rnd() & 3 ? odd[rnd_to(sizeof odd / sizeof *odd)] : (uint32_t)rnd();
 }
@@ -319,8 +333,9 @@ static struct call *random_call(struct conn *c, struct mem *m)
 	}
 	if (!rnd_to(6)) { /* the call behind position zero */
 		memcpy(m->p, k->rpc, k->nrpc < 4096 ? k->nrpc : 4096);
-		memmove(&k->reads.s[1], &k->reads.s[0], sizeof k->reads.s[0] * (k->reads.n < SEGS - 1 ? k->reads.n : SEGS - 1));
-		k->reads.s[0] = (struct seg){ 0, m->rkey, k->nrpc, (uintptr_t)m->p };
+		memmove(&k->reads.s[1], &k->reads.s[0],
+			sizeof k->reads.s[0] * (k->reads.n < SEGS - 1 ? k->reads.n : SEGS - 1));
+		k->reads.s[0] = (struct seg){0, m->rkey, k->nrpc, (uintptr_t)m->p};
 		k->reads.n += k->reads.n < SEGS - 1;
 		k->proc = rnd_to(8) ? RDMA_NOMSG : RDMA_MSG;
 	}
@@ -352,7 +367,7 @@ static size_t damage(uint8_t *b, size_t n, size_t max)
 		size_t at = 4 * (size_t)rnd_to((uint32_t)(n / 4 < 60 ? n / 4 : 60));
 
 		if (rnd_to(2))
-			memcpy(b + at, (uint8_t[]){ v >> 24, v >> 16, v >> 8, v }, 4);
+			memcpy(b + at, (uint8_t[]){v >> 24, v >> 16, v >> 8, v}, 4);
 		else
 			b[at + rnd_to(4)] ^= (uint8_t)(1 << rnd_to(8));
 	}
@@ -363,8 +378,8 @@ struct tally {
 	unsigned sent, lost, errors, replies;
 };
 
-/* Sends a message by chance, and a good call behind it. The replies are not looked at (the message is no valid call), but that they are none longer
- * than agreed. False: the connection was ended. */
+/* Sends a message by chance, and a good call behind it. The replies are not looked at (the message
+ * is no valid call), but that they are none longer than agreed. False: the connection was ended. */
 static bool fuzz_one(struct conn *c, struct mem *m, struct tally *t)
 {
 	static uint8_t b[65536];
@@ -389,12 +404,15 @@ static bool fuzz_one(struct conn *c, struct mem *m, struct tally *t)
 		uint32_t xid;
 
 		if (!in) {
-			need(c->dead || now_ms() < end, "message %u: the server does not answer any more", t->sent);
+			need(c->dead || now_ms() < end,
+			     "message %u: the server does not answer any more", t->sent);
 			ok = !c->dead;
 			continue;
 		}
-		need(in->len <= c->reply_max && in->len >= 16, "message %u: a reply of %u bytes", t->sent, in->len);
-		xid = (uint32_t)in->b[0] << 24 | (uint32_t)in->b[1] << 16 | (uint32_t)in->b[2] << 8 | in->b[3];
+		need(in->len <= c->reply_max && in->len >= 16, "message %u: a reply of %u bytes",
+		     t->sent, in->len);
+		xid = (uint32_t)in->b[0] << 24 | (uint32_t)in->b[1] << 16 |
+		      (uint32_t)in->b[2] << 8 | in->b[3];
 		t->errors += in->b[15] == RDMA_ERROR;
 		t->replies += in->b[15] != RDMA_ERROR && xid != good;
 		free(in);
@@ -408,7 +426,7 @@ static bool fuzz_one(struct conn *c, struct mem *m, struct tally *t)
 static void t_fuzz(void)
 {
 	unsigned n = run.count ? run.count : run.soak ? 50000 : 2000;
-	struct tally t = { 0 };
+	struct tally t = {0};
 	uint64_t begin = now_ms();
 	struct conn *c = NULL;
 	struct mem *m = NULL;
@@ -428,8 +446,8 @@ static void t_fuzz(void)
 			c = NULL;
 		}
 	}
-	diag("%u messages: %u RDMA_ERROR, %u replies, %u connections lost, %.1f s", t.sent, t.errors, t.replies, t.lost,
-	     (double)(now_ms() - begin) / 1000);
+	diag("%u messages: %u RDMA_ERROR, %u replies, %u connections lost, %.1f s", t.sent,
+	     t.errors, t.replies, t.lost, (double)(now_ms() - begin) / 1000);
 	ping(conn_open(NULL));
 }
 
@@ -437,7 +455,7 @@ static void t_vanish_connecting(void)
 {
 	/* Only the name service of the connection is asked, then the client is gone. */
 	for (unsigned i = 0; i < (run.count ? run.count : 30); i++) {
-		struct opt o = { .recvs = 1 };
+		struct opt o = {.recvs = 1};
 		struct conn *c = conn_try(&o, NULL);
 
 		if (c)
@@ -447,16 +465,16 @@ static void t_vanish_connecting(void)
 }
 
 const struct test load_tests[] = {
-	{ "random READs of 4 KiB, 128 at once", t_random_reads, false },
-	{ "all credits of several connections", t_many_connections, false },
-	{ "clients that connect and vanish", t_vanish_connecting, false },
-	{ "connects", t_connects, true },
-	{ "connections until all receives are granted", t_full, true },
-	{ "connections until an address has no more", t_full_address, true },
-	{ "connections that stand", t_stand, true },
-	{ "a connection that is silent at first", t_silent, true },
-	{ "a connection that is idle", t_idle, true },
-	{ "announces much, and answers nothing", t_announce, true },
-	{ "fuzz", t_fuzz, true },
-	{ NULL, NULL, false },
+	{"random READs of 4 KiB, 128 at once", t_random_reads, false},
+	{"all credits of several connections", t_many_connections, false},
+	{"clients that connect and vanish", t_vanish_connecting, false},
+	{"connects", t_connects, true},
+	{"connections until all receives are granted", t_full, true},
+	{"connections until an address has no more", t_full_address, true},
+	{"connections that stand", t_stand, true},
+	{"a connection that is silent at first", t_silent, true},
+	{"a connection that is idle", t_idle, true},
+	{"announces much, and answers nothing", t_announce, true},
+	{"fuzz", t_fuzz, true},
+	{NULL, NULL, false},
 };
