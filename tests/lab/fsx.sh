@@ -33,7 +33,7 @@ for ((b = 1; b <= batches; b++)); do
 	wait_flag done.$b $((600 + batch * 10)) || break
 	until_repaired 180 || { not_ok "batch $b: everything is repaired within 180 s"; break; }
 	tell mirror verify -r "/b$b" >"$LAB_DIR/verify" 2>&1
-	if grep -q "^$batch files compared, .* 0 ranges differ" "$LAB_DIR/verify"; then
+	if grep -q "^$batch files compared (.*: 0 ranges differ;" "$LAB_DIR/verify"; then
 		compared=$((compared + batch))
 	else
 		differ=$((differ + 1))
