@@ -1,4 +1,5 @@
-/* conn.c - connections of the data server: how many there are, and which may send long records. */
+/* conn.c - connections of the data server: limits their number, and says which may send long
+ * records. */
 #include "base/log.h"
 #include "ds/ds.h"
 #include "ds/path/path.h"
@@ -22,7 +23,7 @@ void ds_conn_opened(struct rpc_conn *conn, void *arg)
 	if (log_due(&told))
 		log_warn("refused connections over the limit (ds.connections, "
 			 "ds.connections_of_address); weft_ds_refused_total counts them");
-	rpc_conn_close(conn); /* ds_conn_closed counts it back */
+	rpc_conn_close(conn); /* ds_conn_closed takes it out of the count */
 }
 
 void ds_conn_closed(struct rpc_conn *conn, void *arg)
@@ -30,7 +31,8 @@ void ds_conn_closed(struct rpc_conn *conn, void *arg)
 	rpc_limit_closed(&((struct ds *)arg)->d_limit, conn);
 }
 
-/* Every procedure but NULL begins with a handle: its MAC is by a key of ours. */
+/* Every procedure but NULL begins with a file handle. True if its MAC was made with a key of this
+ * server. */
 bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct xdr_in *x, void *arg)
 {
 	struct ds *d = arg;

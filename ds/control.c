@@ -1,15 +1,16 @@
 /*
- * control.c - the connection to the MDS (proto/ctl.x), on loop 0: join, heartbeats and the lease;
- * and what the MDS asks.
+ * control.c - the connection to the MDS (proto/ctl.x), on loop 0: sends JOIN and HEARTBEAT, keeps
+ * the lease, and serves the requests of the MDS.
  *
  * The lease. Every good answer to JOIN or HEARTBEAT allows this server to honour capabilities for
- * lease_ms, counted from when the request was sent: the MDS counts from when it answered, which is
- * later. An eighth is kept back, for requests that were checked just before the end and are still
- * under way to the disk. lease_ms 0 means "not yet" (orders are pending): joined, and serving
- * nothing. A lost connection does not end the lease, time does.
+ * lease_ms. This server counts that time from when it sent the request; the MDS counts from when it
+ * answered, which is later. This server keeps back an eighth of it, for requests that it checked
+ * just before the end and that are still on their way to the disk. lease_ms 0 means "not yet"
+ * (orders are pending): the server has joined and serves nothing. A lost connection does not end
+ * the lease; time does.
  *
- * Instances. The highest instance epoch seen is in the store. A peer with a lower one is a deposed
- * MDS: its orders are refused (CTL_STALE_INSTANCE), and what it answers gives no lease.
+ * Instances. The store keeps the highest instance epoch seen. A peer with a lower one is a deposed
+ * MDS: this server refuses its orders (CTL_STALE_INSTANCE), and its answers give no lease.
  */
 #include "base/clock.h"
 #include "base/exports.h"
@@ -29,7 +30,7 @@
 #include <systemd/sd-daemon.h>
 #include <urcu/compiler.h>
 
-/* An MDS that is started again is away for less than this, and nothing is said. */
+/* A restart of the MDS takes less time than this: log nothing until then. */
 #define TELL_FIRST_MS	 2500u
 #define TELL_AGAIN_MS	 60000u
 #define TELL_APART_MS	 5000u
@@ -48,19 +49,21 @@ struct ds_control {
 	struct ctl_chan *dc_chan; /* NULL while there is no connection */
 	bool dc_ready;		  /* the handshake is done */
 	uint32_t dc_backoff_ms;
-	struct loop_timer dc_timer;	 /* the next join, or the next heartbeat */
-	uint64_t dc_load_ns, dc_busy_us; /* when the load was reported last; ds_nfs3_busy_us then */
-	uint64_t dc_instance;		 /* of the MDS that we joined */
+	struct loop_timer dc_timer; /* the next join, or the next heartbeat */
+	/* when the load was last reported; ds_nfs3_busy_us at that time */
+	uint64_t dc_load_ns, dc_busy_us;
+	uint64_t dc_instance; /* of the MDS that we joined */
 	unsigned dc_lost_beats;
-	uint64_t dc_sent_ns; /* the request under way */
-	/* of the connection: what is on its way to a worker may come back after it is gone */
+	uint64_t dc_sent_ns; /* when the request under way was sent */
+	/* Number of the connection. A worker may finish a request after its connection is gone. */
 	unsigned dc_serial;
 	bool dc_addrs_changed;	   /* since the last join */
-	struct loop_timer dc_tell; /* why it is not joined is logged */
-	/* it was, since it was joined; of this connection there is a reason */
+	struct loop_timer dc_tell; /* when to log why this server has not joined */
+	/* dc_told: the reason was logged since the last join. dc_reason: the reason why this
+	 * connection failed is known. */
 	bool dc_told, dc_reason;
 	uint64_t dc_told_ms;
-	char dc_mds[80]; /* where the MDS is */
+	char dc_mds[80]; /* the address of the MDS */
 };
 
 static void join(struct ds_control *c);
@@ -92,7 +95,7 @@ static void timer_fire(struct loop_timer *t)
 		join(c);
 }
 
-/* ---- why it is not joined ---- */
+/* ---- why this server has not joined ---- */
 
 static void tell(struct ds_control *c)
 {
@@ -111,7 +114,7 @@ static void tell_fire(struct loop_timer *t)
 		tell(c);
 }
 
-/* On loop 0, where alone it is changed. True: it is another reason than before. */
+/* On loop 0, the only thread that changes d_why. True if the reason differs from the last one. */
 __attribute__((format(printf, 2, 3))) static bool reason(struct ds_control *c, const char *fmt, ...)
 {
 	char why[sizeof(c->dc_ds->d_why)];
@@ -133,13 +136,14 @@ __attribute__((format(printf, 2, 3))) static bool reason(struct ds_control *c, c
 
 static void join_again(struct ds_control *c)
 {
-	/* Clients wait for what only the MDS knows: it is asked as soon as it is there. */
+	/* Clients wait for an answer that only the MDS has: ask as soon as the MDS can be
+	 * reached. */
 	timer_next(c, ds_eof_waiting() ? BACKOFF_MIN_MS : c->dc_backoff_ms);
 	c->dc_backoff_ms =
 		c->dc_backoff_ms * 2 < BACKOFF_MAX_MS ? c->dc_backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 
-/* Tried for ever. What stands in the way is told at once, and then every minute. */
+/* Tries for ever. Logs the obstacle at once, and then every minute. */
 static void join_later(struct ds_control *c, const char *why)
 {
 	bool changed = reason(c, "%s", why);
@@ -149,7 +153,7 @@ static void join_later(struct ds_control *c, const char *why)
 	join_again(c);
 }
 
-/* Who comes first when a cluster starts has to: it is told when it lasts (dc_tell). */
+/* The first server of a starting cluster always has to wait: log it only if it lasts (dc_tell). */
 static void join_waits(struct ds_control *c)
 {
 	reason(c, "it accepts no join yet: it waits for a data server that joined before, "
@@ -165,7 +169,7 @@ static void drop_connection(struct ds_control *c)
 
 /* ---- JOIN ---- */
 
-/* What a join changes in the store is made durable by a worker before the lease begins. */
+/* A worker makes durable what a join changes in the store; the lease begins only after that. */
 struct join_work {
 	struct ds_job jw_job;
 	struct loop_msg jw_msg;
@@ -173,10 +177,10 @@ struct join_work {
 	unsigned jw_serial;
 	uint64_t jw_sent_ns;
 	ctl_join_res jw_res;
-	uint64_t jw_boot_id;	 /* 0: the MDS does not tell */
+	uint64_t jw_boot_id;	 /* 0: the MDS does not say */
 	uint64_t jw_striped2_ns; /* d_striped2_ns */
-	uint64_t jw_joins;	 /* the number of this join; 0: the MDS does not tell */
-	bool jw_unkept;		 /* a full disk does not take it */
+	uint64_t jw_joins;	 /* the number of this join; 0: the MDS does not say */
+	bool jw_unkept;		 /* the disk is full: jw_joins is not stored */
 	int jw_err;
 	ctl_status jw_status;
 };
@@ -197,8 +201,9 @@ static void joined(struct loop_msg *m)
 		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance"
 								  : "this server's store refused");
 	} else if (jw->jw_unkept) {
-		join(c); /* as one that keeps no number: it serves, and no later start of it is
-			    taken for a store that was put back */
+		/* Join again without join numbers: this server can serve, and the MDS will not take
+		 * a later start of it for a restored store. */
+		join(c);
 	} else {
 		atomic_store(&d->d_fs, jw->jw_res.fs);
 		atomic_store(&d->d_striped2_ns, jw->jw_striped2_ns);
@@ -253,7 +258,7 @@ static const char *join_refusal(ctl_status st)
 	}
 }
 
-/* The request by which one joins over this connection. */
+/* The request that joins over this connection: it depends on the protocol's version. */
 static ctl_op join_form(const struct ds_control *c)
 {
 	return ctl_chan_protocol(c->dc_chan) >= CTL_PROTOCOL_JOIN2 ? CTL_OP_JOIN2 : CTL_OP_JOIN;
@@ -285,7 +290,7 @@ static void join_done(void *arg, int err, const ctl_response *res)
 	if (err == -ECONNRESET)
 		return; /* the next connection joins */
 	if (err) {
-		/* A connection that swallows a join is no use: make another. */
+		/* A connection on which a join gets no answer is no use: make another. */
 		if (err == -ETIMEDOUT)
 			reason(c, "it does not answer the join request");
 		else
@@ -343,7 +348,7 @@ static bool interface_addr(const struct sockaddr *sa, uint8_t addr[16])
 	return exp_addr(&ss, addr, &port);
 }
 
-/* Of an address of this machine's, in its interface's netmask; as exp_addr gives them. */
+/* The prefix length of an interface's netmask; the mask has the form that exp_addr gives. */
 static unsigned mask_bits(const uint8_t mask[16], bool v4)
 {
 	unsigned first = v4 ? 96 : 0, n = first;
@@ -386,8 +391,8 @@ static void join(struct ds_control *c)
 	ctl_request req = {.op = join_form(c)};
 	ctl_join_args *j =
 		req.op == CTL_OP_JOIN2 ? &req.ctl_request_u.join2.join : &req.ctl_request_u.join;
-	/* Those over RDMA first: a client takes the first that answers. One is left for TCP, by
-	 * which the MDS itself comes. */
+	/* RDMA addresses first: a client takes the first address that answers. Leave room for one
+	 * TCP address, which the MDS itself uses. */
 	unsigned n = ds_rdma_addrs(d, addrs, text, DS_MAX_ADDRS - 1);
 
 	for (unsigned i = 0; i < d->d_naddrs && n < DS_MAX_ADDRS; i++) {
@@ -479,8 +484,8 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 	timer_next(c, next);
 }
 
-/* Time spent in calls by time: how many were in progress, on average. A call counts when it
- * ends. */
+/* Time spent in calls, divided by time: the average number of calls in progress. A call counts when
+ * it ends. */
 static uint32_t load(struct ds_control *c)
 {
 	uint64_t now = clock_boot_ns(), busy = ds_nfs3_busy_us(),
@@ -508,17 +513,17 @@ static void beat(struct ds_control *c)
 		timer_next(c, d->d_heartbeat_ms);
 }
 
-/* ---- what the MDS asks: done by a worker, answered on the loop ---- */
+/* ---- requests of the MDS: a worker does them, the loop answers ---- */
 
 struct serve_work {
 	struct ds_job sw_job;
-	struct work sw_work; /* of a rebuild's steps that take long */
+	struct work sw_work; /* for the long steps of a rebuild, and for SUM and FILL */
 	struct loop_msg sw_msg;
 	struct ds *sw_ds;
 	struct ctl_incoming *sw_in;
 	ctl_status sw_status;
 	ctl_result sw_res;
-	ctl_span *sw_spans; /* of a TAKE */
+	ctl_span *sw_spans; /* of a WATCH's step TAKE */
 	uint8_t sw_cookie[64];
 	union {
 		ctl_status sw_results[CTL_BATCH_MAX];
@@ -536,7 +541,7 @@ static void serve_done(struct loop_msg *m)
 	free(sw);
 }
 
-/* There are orders, and only such as wait for no other. */
+/* True if there are orders, and all of them are of types that wait for no other order. */
 static bool only_fences(const ctl_orders_args *a)
 {
 	for (unsigned i = 0; i < a->orders.orders_len; i++)
@@ -587,7 +592,8 @@ static void serve_list(struct serve_work *sw)
 
 static void serve_change(struct serve_work *sw)
 {
-	/* Without a lease its orders may be waiting: nothing is changed before them. */
+	/* Without a lease, orders for this server may be pending: change nothing before they are
+	 * done. */
 	sw->sw_status = !ds_lease_live(sw->sw_ds)
 				? CTL_NOT_JOINED
 				: ds_store_change(sw->sw_ds->d_store,
@@ -595,8 +601,9 @@ static void serve_change(struct serve_work *sw)
 						  &sw->sw_res.ctl_result_u.change);
 }
 
-/* ---- a rebuild: BEGIN and ABORT on the orders worker, PULL on a puller, END on it, then the
- * orders worker, then the one that counts writes ---- */
+/* ---- a rebuild: the orders worker runs BEGIN and ABORT, a puller runs PULL. END syncs on the
+ * puller, ends the rebuild on the orders worker, and reads the count of writes on the queries
+ * worker ---- */
 
 static const ctl_rebuild_args *rebuild_args(const struct serve_work *sw)
 {
@@ -637,7 +644,7 @@ static ctl_status rebuild_may(const struct serve_work *sw)
 		return CTL_STALE_INSTANCE;
 	if (a->step < CTL_REBUILD_BEGIN || a->step > CTL_REBUILD_ABORT)
 		return CTL_INVAL;
-	/* As with changes: its orders may be waiting. */
+	/* As in serve_change: without a lease, orders may be pending. */
 	return a->step != CTL_REBUILD_ABORT && !ds_lease_live(sw->sw_ds) ? CTL_NOT_JOINED : CTL_OK;
 }
 
@@ -709,9 +716,9 @@ static void serve_sum(struct serve_work *sw)
 	}
 }
 
-/* ---- a file is laid out anew ---- */
+/* ---- a restripe: WATCH and FILL ---- */
 
-/* As with rebuilds. */
+/* The same checks as for a rebuild. */
 static ctl_status anew_may(const struct serve_work *sw, uint64_t instance)
 {
 	if (!ds_store_instance_ok(sw->sw_ds->d_store, instance))
@@ -770,7 +777,8 @@ static void serve_fill(struct serve_work *sw)
 	}
 }
 
-/* Of clients of the file system that was joined only: another one's have numbers of their own. */
+/* Only for clients of the file system that this server joined: another one's clients have numbers
+ * of their own. */
 static void serve_dead(struct serve_work *sw)
 {
 	const ctl_dead_args *a = &sw->sw_in->in_req.ctl_request_u.dead;
@@ -833,7 +841,7 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 		return true;
 	case CTL_OP_SEEK:
 	case CTL_OP_CHANGE:
-	case CTL_OP_REBUILD: /* these go their own ways */
+	case CTL_OP_REBUILD: /* serve() sends these three to a puller instead */
 	case CTL_OP_SUM:
 	case CTL_OP_FILL:
 		*w = DS_WORKER_DATA;
@@ -966,7 +974,7 @@ static void down(struct rpc_client *cl, int err, void *arg)
 	}
 }
 
-/* The next report is a join. */
+/* The next report to the MDS will be a join. */
 void ds_control_addrs_changed(struct ds *d)
 {
 	if (d->d_control)

@@ -1,9 +1,10 @@
 /*
- * eof.c - where does a striped file end? Asked of the MDS before a short answer, on loop 0.
+ * eof.c - asks the MDS where a striped file ends, on loop 0. A READ that finds fewer bytes than
+ * asked waits for the answer before it replies.
  *
- * Questions about one file are coalesced: while one is under way, those that come wait and share
- * the next. They must not share the one under way: its answer may be from before their read, and
- * then from before a write that a client knows to be done.
+ * Questions about one file are coalesced: while one call is under way, READs that arrive wait and
+ * share the next call. They must not share the one under way. Its answer may be older than their
+ * READ, and then also older than a write that a client knows to be done.
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -14,7 +15,7 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-/* Longer than the MDS takes to ask all data servers: it answers what it was asked first. */
+/* Longer than the MDS needs to ask all data servers; the MDS answers earlier questions first. */
 #define EOF_CALL_MS  5000u
 #define EOF_RETRY_MS 50u
 
@@ -24,14 +25,14 @@ struct question {
 	uint64_t qu_ino;
 	uint16_t qu_incarnation;
 	struct ds_eof *qu_waiting; /* for the next call */
-	struct ds_eof *qu_asked;   /* the call under way is theirs */
+	struct ds_eof *qu_asked;   /* wait for the call under way */
 	bool qu_calling;
 	struct loop_timer qu_timer; /* the next try */
 };
 
 static struct hash questions;	/* loop 0's */
 static _Atomic uint32_t parked; /* READs that wait for an answer */
-static struct metric *m_eof[3]; /* by what became of them */
+static struct metric *m_eof[3]; /* by result */
 enum { EOF_TOLD, EOF_GONE, EOF_PUT_OFF };
 
 static double parked_gauge(void *arg)
@@ -66,7 +67,7 @@ static void tell(struct loop_msg *m)
 	e->eo_done(e, e->eo_err, e->eo_size);
 }
 
-/* e is its loop's again. */
+/* Gives e back to its loop, which may free it. */
 static void answer(struct ds_eof *e, int err, uint64_t size)
 {
 	e->eo_err = err;
@@ -87,7 +88,7 @@ static void answer_all(struct ds_eof **list, int err, uint64_t size)
 	}
 }
 
-/* Not answered this time: they wait again, but for those who have waited enough. */
+/* The call brought no answer: its READs wait again, except those whose deadline has passed. */
 static void give_back(struct question *qu)
 {
 	uint64_t now = clock_boot_ns();
@@ -113,7 +114,7 @@ static void retry(struct loop_timer *t)
 	question_go(caa_container_of(t, struct question, qu_timer));
 }
 
-/* Goes on with who waits, or ends the question. */
+/* Asks again for the READs that wait, or ends the question if there are none. */
 static void question_next(struct question *qu, bool later)
 {
 	if (!qu->qu_waiting) {
@@ -141,7 +142,7 @@ static void question_done(void *arg, int err, const ctl_response *res)
 	question_next(qu, !told);
 }
 
-/* How long the call may take: who waits longest is answered in time. */
+/* How long the call may take, so that the READ with the nearest deadline gets its reply in time. */
 static uint32_t question_ms(const struct question *qu)
 {
 	uint64_t now = clock_boot_ns(), ms = EOF_CALL_MS;

@@ -1,5 +1,5 @@
-/* fill.c - FILL: an object of another layout of its file is made from objects of the one in force
- * (docs/restripe.md). On the threads that pull. */
+/* fill.c - FILL: fills an object of a pending layout from objects of the file's present layout
+ * (docs/restripe.md). Runs on the pullers. */
 #include "ds/peer.h"
 #include "ds/store/store_int.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* key.c - see key.h. */
+/* key.c - reads, stores and replaces the keys of this data server: see key.h. */
 #include "ds/key.h"
 #include "base/check.h"
 #include "base/conf.h"
@@ -38,7 +38,7 @@ int ds_keys_configure(struct ds_keys *ks, const struct conf *c, const char *home
 		ks->ks_given = !e;
 		return e;
 	}
-	/* Who has keys of its own may have lost the cluster key, and should have. */
+	/* A server with its own keys may have lost the cluster key, and should have. */
 	if (in_store(home) && (!*cluster || access(cluster, F_OK) < 0))
 		return 0;
 	return check_cluster_key("ds.cluster_key", cluster, ks->ks_cluster, err, errlen);
@@ -60,7 +60,7 @@ static void cap_set(struct ds_keys *ks, uint8_t number, const uint8_t key[CAP_KE
 	sodium_memzero(w, sizeof(w));
 }
 
-/* Of numbers that this server has no key of, nobody has one. */
+/* Sets a random key, which nothing knows, for each number that this server has no key of. */
 static void caps_own(struct ds_keys *ks, const struct ds_key *now, const struct ds_key *before)
 {
 	uint8_t none[CAP_KEY_LEN];
@@ -87,7 +87,7 @@ static void caps_cluster(struct ds_keys *ks, const uint8_t uuid[16])
 	sodium_memzero(key, sizeof(key));
 }
 
-/* A file of the store. -ENOENT: there is none. */
+/* Reads a key file of the store. -ENOENT: there is none. */
 static int stored(struct ds_store *s, const char *name, struct ds_key *k, char *err, size_t errlen)
 {
 	char text[DS_KEY_TEXT + 1];
@@ -114,7 +114,7 @@ static int store(struct ds_store *s, const char *name, const struct ds_key *k)
 	return e;
 }
 
-/* The old ones are kept first: a crash in between leaves them twice. */
+/* Stores the old keys first: after a crash in between, both files hold the old keys. */
 static int put(struct ds_store *s, const struct ds_key *now, const struct ds_key *before)
 {
 	int e = before ? store(s, "key.before", before) : 0;
@@ -156,14 +156,15 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 		e = stored(s, "key.given", &given, err, errlen);
 		if (e && e != -ENOENT)
 			return e;
-		/* A file that was taken before is older than what the MDS has sent since. */
+		/* If this server took the file at an earlier start, the keys that the MDS sent
+		 * since are newer. */
 		if (had || e || memcmp(&given, &ks->ks_file, sizeof(given))) {
 			e = put(s, &ks->ks_file,
 				had || !memcmp(&now, &ks->ks_file, sizeof(now)) ? NULL : &now);
 			if (!e)
 				e = store(s, "key.given", &ks->ks_file);
-			/* A full disk must not keep deletes from making room: the next start takes
-			 * the file again. */
+			/* Go on if the disk is full: deletes must be able to make room. The next
+			 * start takes the file again. */
 			if (e && e != -ENOSPC && e != -EDQUOT) {
 				snprintf(err, errlen, "%s/key: %s", ds_store_volume_dir(s, 0),
 					 strerror(-e));
@@ -209,7 +210,7 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_args *a)
 {
 	struct ds_key k, was;
-	static _Atomic bool told; /* the MDS offers them again every few seconds */
+	static _Atomic bool told; /* log once: the MDS offers the keys again every few seconds */
 	bool own = ds_keys_own(ks, &was);
 	int e;
 

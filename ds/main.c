@@ -1,8 +1,8 @@
 /*
  * main.c - weft-ds: configuration, threads, the admin server.
  *
- * The main thread starts everything, then waits for a signal. Loops run on threads of their own;
- * listeners and the control connection are started on loop 0's thread, which owns them.
+ * The main thread starts everything, then waits for a signal. Each loop runs on its own thread.
+ * Loop 0's thread owns the listeners and the control connection, and starts them.
  */
 #include "base/check.h"
 #include "base/clock.h"
@@ -37,7 +37,8 @@
 #define LOOP_ENTRIES 1024
 #define DEFAULT_PORT 2049
 #define TOMB_KEEP_MS 600000u
-/* A WRITE's header: RFC 5531 header with AUTH_SYS at its largest, handle, and some room. */
+/* A WRITE's header: the RFC 5531 header with AUTH_SYS at its largest, the file handle, and some
+ * room. */
 #define MAX_RECORD (DS_MAX_IO + 4096)
 
 static struct ds ds = {.d_why_lock = PTHREAD_MUTEX_INITIALIZER};
@@ -47,7 +48,7 @@ static void mount_dispatch(struct rpc_call *call, void *arg)
 	path_mount3(((struct ds *)arg)->d_path, call);
 }
 
-/* The last only where folders are exported. */
+/* service() leaves MOUNT out unless folders are exported. */
 static const struct rpc_program programs[] = {
 	{
 		.pr_prog = NFS3_PROGRAM,
@@ -87,7 +88,7 @@ static int usage(FILE *f)
 	return f == stdout ? 0 : EXIT_USAGE;
 }
 
-/* The files and folders that keys name. */
+/* Checks the files and folders that keys of the configuration name. */
 static int files_check(const struct conf *c, char *err, size_t errlen)
 {
 	char *dirs[DS_VOLUMES_MAX];
@@ -113,7 +114,7 @@ struct addr {
 	socklen_t a_len;
 };
 
-/* Comma separated addresses. Returns how many, or -1 with a line in err. */
+/* Parses comma separated addresses. Returns their number, or -1 with a line in err. */
 static int addrs_parse(const char *key, const char *list, uint16_t defport, struct addr *out,
 		       char *err, size_t errlen)
 {
@@ -179,7 +180,7 @@ static int advertise(struct start *st)
 		}
 		return 0;
 	}
-	/* Again, now that the port is known. */
+	/* Parse ds.advertise again: the default port is known now. */
 	st->st_nadvertise = addrs_parse("ds.advertise", st->st_advertise_text,
 					rpc_listener_port(st->st_listener[0]), st->st_advertise,
 					st->st_errtext, sizeof(st->st_errtext));
@@ -226,8 +227,8 @@ static void listen_failed(struct start *st, int i, int err)
 		 i + 1, strerror(-err));
 }
 
-/* Before the loops run: the kernel keeps those who come until then; but where there is RDMA as
- * well, they are refused until that is there. */
+/* Before the loops run: the kernel queues connections that arrive until then. If RDMA is configured
+ * as well, the sockets refuse connections until RDMA is ready. */
 static int listen_all(struct start *st)
 {
 	const struct rpc_service svc = service(st);
@@ -325,7 +326,7 @@ static int make_loops(unsigned n, bool poll, char *err, size_t errlen)
 
 	ds.d_loops = calloc(n, sizeof(*ds.d_loops));
 	for (unsigned i = 0; ds.d_loops && i < n && !e; i++) {
-		/* A ring's memory is of the node where it is made. */
+		/* A ring's memory comes from the node of the thread that makes it. */
 		place_thread(ds.d_place, i);
 		e = loop_create(&ds.d_loops[i], LOOP_ENTRIES);
 		if (!e && poll)
@@ -333,7 +334,8 @@ static int make_loops(unsigned n, bool poll, char *err, size_t errlen)
 		if (e)
 			break;
 		place_loop(ds.d_place, i, ds.d_loops[i]);
-		pool_register(ds.d_loops[i]); /* refused: told, and done without */
+		/* on failure it logs, and the loop works without registered buffers */
+		pool_register(ds.d_loops[i]);
 	}
 	place_anywhere(ds.d_place);
 	if (!ds.d_loops)
@@ -466,7 +468,8 @@ static void metrics_init(void)
 struct settings {
 	struct conf *se_conf;
 	struct start se_start;
-	bool se_check, se_values, se_plan; /* values: of keys only, not the files that they name */
+	/* values: check the values of the keys only, not the files that they name */
+	bool se_check, se_values, se_plan;
 };
 
 static enum rpc_zerocopy zerocopy(const struct conf *c)
@@ -499,8 +502,8 @@ static int rdma_check(struct start *st, const struct conf *c, char *err, size_t 
 	return 0;
 }
 
-/* Where its addresses are, and what follows for threads, memory and the order of what clients are
- * told. */
+/* Finds where the stores and addresses are in the machine. Threads, memory and the order of the
+ * addresses that clients get follow from it. */
 static int place_check(struct settings *se, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
@@ -541,7 +544,7 @@ static int place_check(struct settings *se, char *err, size_t errlen)
 	return 0;
 }
 
-/* What can be said without touching the store or the network. */
+/* Checks everything that needs neither the store nor the network. */
 static int settings_check(struct settings *se, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
@@ -617,7 +620,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	return se->se_plan || se->se_values ? 0 : files_check(c, err, errlen);
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to go on, else the exit status. */
 static int settings_load(struct settings *se, int argc, char **argv)
 {
 	static const struct option longs[] = {
@@ -678,7 +681,7 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 	char uuid[33];
 	int e;
 
-	/* Its workers run where they are made. */
+	/* The store's workers run where they are made. */
 	place_stores(ds.d_place);
 	e = ds_store_open(&ds.d_store, &opts, err, errlen);
 	place_anywhere(ds.d_place);
@@ -695,7 +698,7 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 	return 0;
 }
 
-/* The MDS comes here with a key of the cluster instead of a certificate. */
+/* The MDS proves itself to this server with a key of the cluster instead of a certificate. */
 static void tls_peer_key(void)
 {
 	struct ds_key k;
@@ -732,8 +735,8 @@ static int own_folders(const char *list, char *err, size_t errlen)
 	return e;
 }
 
-/* What wants root: certificates, locked memory, rings, ports. What is made after it is the
- * user's. */
+/* Does what needs root (certificates, locked memory, rings, ports), then becomes the user. That
+ * user owns everything made later. */
 static int become_user(struct settings *se, unsigned n, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
@@ -754,7 +757,7 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 	return e ? e : priv_drop(err, errlen);
 }
 
-/* Their threads keep what this one is about to lose. */
+/* The threads of path/ keep the privileges that this thread is about to give up. */
 static int exports_open(const struct conf *c, char *err, size_t errlen)
 {
 	const struct path_opts opts = {
@@ -774,7 +777,7 @@ static int exports_open(const struct conf *c, char *err, size_t errlen)
 	return e;
 }
 
-/* The first port of each family. */
+/* Registers the first port of each address family with rpcbind. */
 static void rpcbind_tell(const struct start *st)
 {
 	uint16_t port[2] = {0};
@@ -865,7 +868,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	log_faults();
 	priv_no_core();
-	/* Before any thread: all inherit it, and only main takes signals. */
+	/* Before any thread is made: all inherit the mask, and only main takes signals. */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
@@ -880,8 +883,8 @@ int main(int argc, char **argv)
 	rc = settings_load(&se, argc, argv);
 	if (rc < 0)
 		rc = serve(&se, &signals);
-	/* Not exit(): connections are open, and what they hold needs no tidying; the file system
-	 * has all data. */
+	/* Not exit(): connections are open, and their memory needs no tidying. The file system
+	 * already has all data. */
 	fflush(NULL);
 	_exit(rc);
 }

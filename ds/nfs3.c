@@ -1,11 +1,12 @@
 /*
- * nfs3.c - the NFSv3 service (RFC 1813): dispatch, handles, and the procedures that need no disk.
+ * nfs3.c - the NFSv3 service (RFC 1813): dispatch, file handles, and the procedures that need no
+ * disk.
  *
- * What a handle allows is in the handle (proto/cap.h); credentials are not looked at. Errors of
- * fencing are ACCES, of a deleted or lost object STALE, of a handle that was not minted for this
- * server BADHANDLE: never PERM, on which clients disconnect. JUKEBOX, on which they come again, is
- * a write's to an object whose rebuild does not let it be changed now; reading such an object is
- * ACCES.
+ * A file handle says what its bearer may do (proto/cap.h); this file ignores credentials. A fenced
+ * call gets ACCES. A deleted or lost object is STALE. A handle that was not made for this server is
+ * BADHANDLE. This file never answers PERM, on which clients disconnect. A WRITE to an object whose
+ * rebuild forbids changes for now gets JUKEBOX, on which clients try again; a READ of such an
+ * object gets ACCES.
  */
 #include "ds/nfs3.h"
 #include "ds/peer.h"
@@ -83,7 +84,7 @@ enum nfsstat3 ds_nfs3_errno(int err)
 	case 0:
 		return NFS3_OK;
 	case ENOSPC:
-	case EDQUOT: /* of the file system under the store: no quota that a client knows */
+	case EDQUOT: /* of the file system under the store; a client knows no such quota */
 		return NFS3ERR_NOSPC;
 	case EFBIG:
 		return NFS3ERR_FBIG;
@@ -91,7 +92,7 @@ enum nfsstat3 ds_nfs3_errno(int err)
 		return NFS3ERR_ROFS;
 	case ESTALE:
 		return NFS3ERR_STALE;
-	case EAGAIN: /* its rebuild does not let it be changed now */
+	case EAGAIN: /* the object's rebuild forbids changes for now */
 		return NFS3ERR_JUKEBOX;
 	default:
 		return NFS3ERR_IO;
@@ -118,8 +119,8 @@ enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigne
 	return (cap->cp_rights & rights) == rights ? NFS3_OK : NFS3ERR_ACCES;
 }
 
-/* The MDS and other data servers (client 0) read objects as objects, across the units of other
- * stripes. */
+/* The MDS and other data servers (client 0) read whole objects, also bytes between the stripe's own
+ * units. */
 enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uint32_t count)
 {
 	uint64_t since;
@@ -139,7 +140,7 @@ enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uin
 	return NFS3ERR_ACCES;
 }
 
-/* The log of a lost object is for people: one line a second will do, the metric has them all. */
+/* Logs a lost object for people: one line a second is enough, and the metric counts them all. */
 static void lost(const struct cap *cap)
 {
 	static _Atomic uint64_t last;
@@ -160,7 +161,8 @@ enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, str
 	int err = ds_obj_hold(d->d_store, &cap->cp_obj, create && !must, out);
 	enum nfsstat3 st = NFS3_OK;
 
-	/* A capability from before it was known to exist reads no zeros either. */
+	/* A capability without CAP_MUST_EXIST, from before the object was known to exist, must not
+	 * read a lost object as zeros either. */
 	if ((err == -ENOENT && must) || (err == -ESTALE && ds_obj_lost(d->d_store, &cap->cp_obj))) {
 		lost(cap);
 		return NFS3ERR_STALE;
@@ -190,7 +192,7 @@ enum nfsstat3 ds_op_object(struct ds_op *op, bool create)
 	return st;
 }
 
-/* Clients of a Flex Files data server ignore these, but for their shape. */
+/* Clients of a Flex Files data server ignore these attributes; only their encoding matters. */
 void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a)
 {
 	struct stat st = {0};
@@ -326,7 +328,7 @@ static void nfs3_fsinfo(struct ds_op *op)
 	xdr_put_u32(x, st);
 	nfs3_put_post_op(x, NULL);
 	if (st == NFS3_OK) {
-		for (int i = 0; i < 2; i++) { /* read, write: max, preferred, multiple */
+		for (int i = 0; i < 2; i++) { /* rtmax, rtpref, rtmult, then the same for writes */
 			xdr_put_u32(x, DS_MAX_IO);
 			xdr_put_u32(x, DS_MAX_IO);
 			xdr_put_u32(x, DS_PAGE);
@@ -340,7 +342,8 @@ static void nfs3_fsinfo(struct ds_op *op)
 	ds_op_reply(op);
 }
 
-/* What a data server has no use for, in the shape that its result has when it fails. */
+/* Refuses a procedure that a data server does not need, with the result that RFC 1813 gives its
+ * failure. */
 static void nfs3_notsupp(struct ds_op *op)
 {
 	struct xdr_out *x = &op->op_call->c_reply;
@@ -383,7 +386,8 @@ static void (*const procs[NFS3_NPROCS])(struct ds_op *op) = {
 	[NFS3_FSSTAT] = nfs3_fsstat,	  [NFS3_FSINFO] = nfs3_fsinfo,
 };
 
-/* Every procedure but NULL begins with a handle: its first byte says whose call it is. */
+/* Every procedure but NULL begins with a file handle. True if its first byte says that it names an
+ * exported file. */
 static bool is_by_path(const struct rpc_call *call)
 {
 	struct xdr_in x = call->c_args;
@@ -393,7 +397,7 @@ static bool is_by_path(const struct rpc_call *call)
 	return call->c_proc != NFS3_NULL && fh && path_is_fh(fh, len);
 }
 
-/* The RPC layer has refused procedures beyond the last. */
+/* The RPC layer has already refused procedure numbers beyond the last. */
 void ds_nfs3_dispatch(struct rpc_call *call, void *arg)
 {
 	struct ds *d = arg;

@@ -1,10 +1,10 @@
 /*
  * nfs3_io.c - READ, WRITE, COMMIT and SETATTR: the procedures that wait for the disk. Each is a
- * chain of callbacks on the call's loop, that ends in ds_op_reply.
+ * chain of callbacks on the call's loop, which ends in ds_op_reply.
  *
- * Payload is never copied here: a WRITE is written from the record it came in (the call holds it
- * until the reply), a READ is sent from the buffer it was read into. What the transport copied on
- * the way here is counted in ds_m_copied_bytes.
+ * This file never copies payload. It writes a WRITE from the record that carried it (the call holds
+ * the record until the reply), and sends a READ from the buffer into which it was read.
+ * ds_m_copied_bytes counts what the transport copied before.
  */
 #include "ds/nfs3.h"
 #include "ds/store/rebuild.h"
@@ -19,8 +19,8 @@ static const uint8_t *take_fh(struct ds_op *op, uint32_t *len)
 	return xdr_get_opaque(&op->op_call->c_args, NFS3_FHSIZE, len);
 }
 
-/* Checks inside the bracket see every fence that a drain waits for us with. create: op_off and
- * op_count are to be written. */
+/* Checks inside the bracket: a call either sees a fence, or the drain that follows the fence waits
+ * for the call. create: the call will write op_count bytes at op_off. */
 static enum nfsstat3 open_bracket(struct ds_op *op, const uint8_t *fh, uint32_t len, bool create)
 {
 	enum nfsstat3 st;
@@ -45,7 +45,7 @@ static void close_bracket(struct ds_op *op)
 /* READ_TO_SIZE: the file ends where the object does. */
 enum read_end { READ_GOES_ON, READ_ENDS, READ_TO_SIZE };
 
-/* Attributes come with every good answer: clients lay out their receive buffers for them. */
+/* Every successful reply has attributes: clients lay out their receive buffers for them. */
 static void read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end end)
 {
 	struct xdr_out *x = &op->op_call->c_reply;
@@ -73,21 +73,21 @@ static void read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end end)
 	ds_op_reply(op);
 }
 
-/* A stripe's object ends where this stripe was last written; the file goes on with zeros to where
- * the MDS says. */
+/* A stripe's object ends where this stripe was last written. The file goes on with zeros to the end
+ * that the MDS reports. */
 static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 {
 	struct ds_op *op = caa_container_of(e, struct ds_op, op_eof);
 	uint64_t want = size > op->op_off ? size - op->op_off : 0;
 
-	/* An answer that did not come is no error, and no end of file. */
+	/* A missing answer is neither an error of the file nor its end. */
 	if (err) {
 		read_reply(op, err == -ENOENT ? NFS3ERR_STALE : NFS3ERR_JUKEBOX, READ_GOES_ON);
 		return;
 	}
 	if (want > op->op_count)
 		want = op->op_count;
-	/* What is here counts, even where the MDS does not know of it yet. */
+	/* The object's own bytes count, even if the MDS does not know of them yet. */
 	if (want > (uint64_t)op->op_got) {
 		memset(op->op_buf->b_data + op->op_got, 0, want - (uint64_t)op->op_got);
 		op->op_got = (int)want;
@@ -174,7 +174,8 @@ void ds_nfs3_read(struct ds_op *op)
 	rpc_call_expect(op->op_call, ds_buf_takes(op->op_count));
 	op->op_wait.bw_ready = read_buf_ready;
 	if (rpc_conn_is_rdma(op->op_call->c_conn))
-		ds_buf_get_pooled(&op->op_wait, op->op_count); /* the device knows the pool only */
+		/* the device knows only the pool's memory */
+		ds_buf_get_pooled(&op->op_wait, op->op_count);
 	else
 		ds_buf_get(&op->op_wait, op->op_count);
 }
@@ -284,7 +285,7 @@ static void commit_synced(struct ds_sync *sy, int err)
 	commit_reply(caa_container_of(sy, struct ds_op, op_sync), ds_nfs3_errno(err));
 }
 
-/* The whole object, whatever range was asked: RFC 1813 section 3.3.21 allows more. */
+/* Syncs the whole object, whatever range the client names: RFC 1813 section 3.3.21 allows more. */
 void ds_nfs3_commit(struct ds_op *op)
 {
 	struct xdr_in *x = &op->op_call->c_args;
@@ -304,7 +305,7 @@ void ds_nfs3_commit(struct ds_op *op)
 		st = ds_op_object(op, false);
 	if (st == NFS3_OK && op->op_obj && !ds_obj_writable(op->op_obj))
 		st = NFS3ERR_JUKEBOX;
-	/* Never written: nothing to make durable. */
+	/* The object was never written: nothing to make durable. */
 	if (st != NFS3_OK || !op->op_obj) {
 		commit_reply(op, st);
 		return;
@@ -341,7 +342,8 @@ static void setattr_job(struct ds_job *j)
 	loop_post(op->op_call->c_loop, &op->op_size.sz_msg);
 }
 
-/* Attributes are the MDS's. It alone may set one here, the size; clients (number not 0) none. */
+/* The MDS keeps the attributes. Only the MDS may set one here, the size; a client (number not 0)
+ * may set none. */
 static enum nfsstat3 setattr_allowed(const struct ds_op *op, const struct nfs3_sattr *s)
 {
 	if (op->op_cap.cp_client)
@@ -379,7 +381,8 @@ void ds_nfs3_setattr(struct ds_op *op)
 		ds_op_garbage(op);
 		return;
 	}
-	/* The object only when the attributes are settable: a refused call must not make one. */
+	/* Make the object only after the attributes are allowed: a refused call must not create
+	 * it. */
 	st = open_bracket(op, fh, len, false);
 	if (st == NFS3_OK)
 		st = setattr_allowed(op, &sa);

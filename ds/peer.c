@@ -1,7 +1,7 @@
 /*
- * peer.c - what other data servers read here for a rebuild: PEER_READ (proto/ctl.x), on the NFS
- * port. The caller may read what its capability lets a client read, and is told of holes. The disk
- * is read by threads of their own.
+ * peer.c - serves PEER_READ (proto/ctl.x), on the NFS port: other data servers read objects here
+ * for a rebuild. The caller may read what its capability lets a client read; the reply also says
+ * where the holes are. Reader threads read the disk.
  */
 #include "ds/peer.h"
 #include "ds/nfs3.h"
@@ -20,7 +20,7 @@ struct peer_read {
 	struct ds *pr_ds;
 	struct rpc_call *pr_call;
 	struct ds_hold *pr_hold;
-	struct ds_obj *pr_obj; /* NULL: not there, reads as empty */
+	struct ds_obj *pr_obj; /* NULL: does not exist, reads as empty */
 	uint32_t pr_count;
 	int pr_err;
 	struct ds_fetch pr_f;
@@ -97,7 +97,7 @@ static void read_run(struct work *w)
 	pr->pr_f.ft_data = aligned_alloc(DS_PAGE, DS_FETCH_MEM);
 	pr->pr_err =
 		pr->pr_f.ft_data ? ds_fetch_read(pr->pr_obj, pr->pr_count, &pr->pr_f) : -ENOMEM;
-	/* It was one that may be read when it was asked for; a rebuild that has begun since writes
+	/* The object could be read when the request came. A rebuild that has begun since writes
 	 * into it. */
 	if (!pr->pr_err && pr->pr_obj && ds_obj_rebuilding(pr->pr_obj))
 		pr->pr_err = -ENOLINK;
@@ -107,7 +107,7 @@ static void read_run(struct work *w)
 	loop_post(pr->pr_call->c_loop, &pr->pr_msg);
 }
 
-/* As READ's, but for credentials and for attributes, of which nothing is told. */
+/* The same checks as for READ, except of credentials. The reply has no attributes. */
 static enum nfsstat3 may_read(struct ds *d, const uint8_t *fh, uint32_t len, struct ds_hold **hold)
 {
 	struct cap cap;

@@ -1,4 +1,4 @@
-/* place.c - see place.h. What is decided, base/topo_plan.c decides. */
+/* place.c - see place.h. base/topo_plan.c makes the decisions. */
 #include "ds/place.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who comes by addresses of one node is served by the same threads, in turn. */
+/* The same threads serve, in turn, all connections that come by addresses of one node. */
 struct group {
 	uint64_t gr_threads;
 	_Atomic unsigned gr_next;
@@ -24,20 +24,20 @@ struct entry {
 };
 
 struct place {
-	struct topo *pa_topo; /* NULL: nothing is known, or wanted */
+	struct topo *pa_topo; /* NULL: unknown or not wanted */
 	struct topo_plan pa_plan;
-	cpu_set_t pa_cpus; /* that the daemon may use */
-	bool pa_narrow;	   /* ds.cpus says which */
-	bool pa_order;	   /* addresses are put in order */
+	cpu_set_t pa_cpus; /* the daemon may use these */
+	bool pa_narrow;	   /* ds.cpus names them */
+	bool pa_order;	   /* ds.order: sort addresses by topology */
 	bool pa_paper;
-	char *pa_list; /* ds.store, cut up */
+	char *pa_list; /* ds.store, cut into names */
 	const char *pa_dir[PLACE_MAX_STORES];
 	struct topo_place pa_store[PLACE_MAX_STORES];
 	unsigned pa_nstores;
 	struct sockaddr_storage pa_ss[PLACE_MAX_ADDRS];
 	struct topo_place pa_addr[PLACE_MAX_ADDRS];
 	unsigned pa_naddrs;
-	struct group *pa_group; /* the first has all threads */
+	struct group *pa_group; /* the first one has all threads */
 	unsigned pa_ngroups;
 	struct entry *pa_entry; /* sorted */
 	size_t pa_nentries;
@@ -52,7 +52,7 @@ static const struct topo *topo_of(const struct place *p)
 	return p->pa_topo ? p->pa_topo : &nothing;
 }
 
-/* ---- what is known ---- */
+/* ---- reading the machine ---- */
 
 static int topology(struct place *p, const struct conf *c, char *err, size_t errlen)
 {
@@ -71,7 +71,7 @@ static int topology(struct place *p, const struct conf *c, char *err, size_t err
 	return *path ? e : 0;
 }
 
-/* What the process may use, and of it what ds.cpus says. */
+/* Finds the processors that the process may use; narrows them to those that ds.cpus names. */
 static int processors(struct place *p, const struct conf *c, char *err, size_t errlen)
 {
 	const char *list = conf_str(c, "ds.cpus");
@@ -107,7 +107,7 @@ static int processors(struct place *p, const struct conf *c, char *err, size_t e
 
 /* ---- where stores and addresses are ---- */
 
-/* A folder that is not there yet will be on the file system of the one above. */
+/* A folder that does not exist yet will be on the file system of its parent. */
 static void store_find(const struct topo *t, const char *dir, struct topo_place *out)
 {
 	char up[4096];
@@ -123,7 +123,7 @@ static void store_find(const struct topo *t, const char *dir, struct topo_place 
 	}
 }
 
-/* Cuts a comma separated list; how many, at most max. */
+/* Cuts a comma separated list. Returns the number of names, at most max. */
 static unsigned cut(char *list, const char **out, unsigned max)
 {
 	char *save = NULL, *one;
@@ -174,7 +174,7 @@ static int stores(struct place *p, const struct conf *c, char *err, size_t errle
 	p->pa_nstores = cut(p->pa_list, p->pa_dir, PLACE_MAX_STORES);
 	for (unsigned i = 0; i < p->pa_nstores; i++) {
 		p->pa_store[i] = (struct topo_place){.pl_node = -1};
-		/* A path says nothing about another machine. */
+		/* ds.topology describes another machine, about which a path here says nothing. */
 		if (p->pa_topo && !*named && !*conf_str(c, "ds.topology"))
 			store_find(p->pa_topo, p->pa_dir[i], &p->pa_store[i]);
 	}
@@ -192,7 +192,7 @@ static bool same_ip(const struct sockaddr_storage *a, const struct sockaddr_stor
 		       &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
 }
 
-/* Each once, whatever its ports. */
+/* Records each IP address once, whatever its ports. */
 static void addresses(struct place *p, const struct place_opts *o)
 {
 	for (unsigned i = 0; i < o->po_naddrs; i++) {
@@ -222,7 +222,7 @@ void place_order(const struct place *p, const struct sockaddr_storage *addr, uns
 		known += p->pa_store[i].pl_n > 0;
 	for (unsigned i = 0; i < n; i++)
 		order[i] = i;
-	/* Nothing to suit. */
+	/* There is nothing to sort by. */
 	if (!p->pa_topo || !p->pa_order || !known || n < 2 || n > PLACE_MAX_ADDRS)
 		return;
 	for (unsigned i = 0; i < n; i++)
@@ -232,7 +232,7 @@ void place_order(const struct place *p, const struct sockaddr_storage *addr, uns
 		order[i] = (unsigned)by[i];
 }
 
-/* ---- who serves whom ---- */
+/* ---- which threads serve which address ---- */
 
 static int entry_cmp(const void *a, const void *b)
 {
@@ -295,7 +295,7 @@ unsigned place_deal(const struct sockaddr *local, void *place)
 	return thread;
 }
 
-/* ---- making ---- */
+/* ---- making the plan ---- */
 
 static void metrics_make(struct place *p)
 {
@@ -363,7 +363,7 @@ unsigned place_nodes(const struct place *p)
 	return p->pa_plan.tp_bound ? p->pa_plan.tp_nnodes : 1;
 }
 
-/* ---- doing ---- */
+/* ---- applying the plan ---- */
 
 static void run_on(const cpu_set_t *cpus)
 {
@@ -413,7 +413,8 @@ void place_pool(const struct place *p)
 {
 	int nodes[POOL_NODES];
 
-	/* Of a machine of several nodes of which one may be used, that one's. */
+	/* Not bound: if the machine has several nodes and the daemon may use one, take that node's
+	 * memory. */
 	if (!p->pa_plan.tp_bound && (topo_of(p)->t_nnode < 2 || p->pa_plan.tp_node[0].pn_id < 0))
 		return;
 	for (unsigned i = 0; i < p->pa_plan.tp_nnodes; i++)
@@ -428,7 +429,7 @@ void place_loop(const struct place *p, unsigned i, struct loop *l)
 		pool_home(l, node_of(p, i)->pn_id);
 }
 
-/* ---- telling ---- */
+/* ---- reporting the plan ---- */
 
 static void threads_text(uint64_t threads, char *out, size_t room)
 {
@@ -499,7 +500,7 @@ static void print_stores(const struct place *p, FILE *f)
 	}
 }
 
-/* To the farthest of the stores. */
+/* The distance of pl to the farthest store. */
 static enum topo_dist distance(const struct place *p, const struct topo_place *pl)
 {
 	enum topo_dist far = p->pa_nstores ? TOPO_PIX : TOPO_NONE;

@@ -1,7 +1,7 @@
 /*
  * pull.c - PULL: fetches an object's bytes from the data server that has them, and writes them
- * (store/rebuild.h). On threads of its own; the connection to the source lives on a loop, and is
- * kept for the next.
+ * (store/rebuild.h). Pullers, threads of their own, do this. The connection to the source lives on
+ * a loop, and stays open for the next PULL.
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -18,10 +18,10 @@
 
 #define PULLERS	    2
 #define WAITING_MAX 64u
-#define SOURCES	    4 /* connections that a thread keeps */
+#define SOURCES	    4 /* connections that a puller keeps */
 #define FETCH_MS    10000u
-#define FETCH_NS    15000000000ull /* after that no other address is tried */
-#define PULL_NS	    5000000000ull  /* then it answers how far it has come */
+#define FETCH_NS    15000000000ull /* then fetch() tries no further address */
+#define PULL_NS	    5000000000ull  /* then PULL answers how far it came */
 #define ARGS_MAX    4096
 
 struct source {
@@ -34,7 +34,7 @@ struct source {
 };
 struct puller {
 	struct worker *pl_worker;
-	struct loop *pl_loop; /* of its connections */
+	struct loop *pl_loop; /* the loop of its connections */
 	struct source pl_source[SOURCES];
 	uint64_t pl_uses;
 	uint8_t *pl_data, *pl_mem;
@@ -81,7 +81,7 @@ struct ask {
 	socklen_t as_len;
 	uint64_t as_off;
 	uint32_t as_count;
-	struct rpc_buf *as_buf; /* what as_res walks */
+	struct rpc_buf *as_buf; /* the memory that as_res reads */
 	struct xdr_in as_res;
 	int as_err;
 	sem_t as_done;
@@ -100,7 +100,7 @@ static void ask_over(struct loop_msg *m)
 	sem_post(&caa_container_of(m, struct ask, as_msg)->as_done);
 }
 
-/* The request is the RPC layer's until this has returned. */
+/* The RPC layer owns the request until this has returned. */
 static void ask_done(struct rpc_req *q, int err, struct xdr_in *res)
 {
 	struct ask *as = caa_container_of(q, struct ask, as_req);
@@ -114,7 +114,7 @@ static void ask_done(struct rpc_req *q, int err, struct xdr_in *res)
 	loop_post(as->as_puller->pl_loop, &as->as_msg);
 }
 
-/* What the MDS sent us to prove to that server. */
+/* The key that the MDS sent, with which this server proves itself to that server. */
 static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 {
 	size_t len;
@@ -130,7 +130,8 @@ static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 	return false;
 }
 
-/* Where there is something to prove there is TLS, for clients or for us alone. */
+/* If this server has a key to prove itself with, the source has TLS, for clients or for data
+ * servers alone. */
 static bool over_tls(const ctl_peer *p)
 {
 	uint8_t key[CAP_TLS_KEY_LEN];
@@ -173,8 +174,8 @@ static int connect_source(struct source *so, const struct ask *as)
 		if (!sent && !has)
 			cap_derive_tls_key(as->as_ds->d_keys.ks_cluster, so->so_uuid, key);
 		else if (!sent)
-			randombytes_buf(key, sizeof(key)); /* nothing is proved by it: the source
-							      ends the handshake */
+			/* This proves nothing: the source ends the handshake. */
+			randombytes_buf(key, sizeof(key));
 		rpc_client_use_tls(so->so_client, CTL_PEER_PROGRAM, CTL_PEER_VERSION, key);
 		if (sent || has)
 			rpc_client_tls_as(so->so_client, own.dk_uuid);
@@ -184,7 +185,7 @@ static int connect_source(struct source *so, const struct ask *as)
 	return 0;
 }
 
-/* The one that was not used for the longest makes room. */
+/* If there is none yet, the source that was not used for the longest time makes room. */
 static struct source *source_of(struct ask *as)
 {
 	struct puller *pl = as->as_puller;
@@ -244,7 +245,7 @@ static void ask_release(struct loop_msg *m)
 	sem_post(&as->as_done);
 }
 
-/* ---- what it says ---- */
+/* ---- reading the answer ---- */
 
 int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 {
@@ -273,7 +274,7 @@ int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 		at = pt->pt_off + pt->pt_len;
 		total += pt->pt_len;
 	}
-	/* There is nothing past the end. */
+	/* A part that ends past the object's end is malformed. */
 	data = xdr_get_opaque(x, DS_MAX_IO, &f->ft_len);
 	if (!data || xdr_left(x) || f->ft_len != total || (f->ft_nparts && at > f->ft_size))
 		return -EPROTO;
@@ -287,7 +288,7 @@ static bool is_zero(const uint8_t *p, uint32_t n)
 	return !p[0] && !memcmp(p, p + 1, n - 1);
 }
 
-/* Pages that are all zeros are holes, as far as there is room for parts. */
+/* Pages of zeros become holes, as long as there is room for another part. */
 static void find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
 {
 	f->ft_nparts = 0;
@@ -304,7 +305,8 @@ static void find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
 			continue;
 		if (!pt || (pt->pt_off + pt->pt_len != off && f->ft_nparts < CTL_PEER_PARTS)) {
 			f->ft_part[f->ft_nparts++] = (struct ds_part){.pt_off = off, .pt_len = n};
-		} else { /* the last there is room for goes on, zeros and all */
+			/* The last part that fits takes all further bytes, including zeros. */
+		} else {
 			uint32_t from = (uint32_t)(pt->pt_off + pt->pt_len - f->ft_off);
 
 			memcpy(f->ft_data + f->ft_len, data + from, at - from);
@@ -331,7 +333,7 @@ int ds_pull_foreign(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 	data = xdr_get_opaque(x, count, &len);
 	if (x->bad || told != len || (!len && !eof) || (known && fa.fa_size > INT64_MAX))
 		return -EPROTO;
-	/* Without attributes the end is known when it is there. */
+	/* Without attributes, only a READ that reaches the end shows where the end is. */
 	f->ft_to = f->ft_off + (eof ? count : len);
 	f->ft_size = eof			      ? f->ft_off + len
 		     : known && fa.fa_size > f->ft_to ? fa.fa_size
@@ -370,7 +372,7 @@ static const char *why(int err)
 	}
 }
 
-/* Its addresses in turn. A connection that was lost is made anew once. */
+/* Tries the source's addresses in turn. Makes a lost connection again once. */
 static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count,
 		 struct ds_fetch *f)
 {
@@ -395,7 +397,7 @@ static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t co
 			i--;
 			continue;
 		}
-		/* What it says it would say at another address as well. */
+		/* The source would answer the same at another address. */
 		if (!err || err == -EACCES || err == -EAGAIN || err == -EPROTO || err == -EBADMSG)
 			break;
 	}

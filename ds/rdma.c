@@ -1,10 +1,10 @@
 /*
- * rdma.c - NFSv3 over RDMA: the listeners, and which addresses clients are told. An address is told
- * while it takes connections: a client tries the first of a data server's addresses, and waits long
- * for one that nobody answers.
+ * rdma.c - NFSv3 over RDMA: the listeners, and which addresses clients get. A client gets an RDMA
+ * address only while it takes connections, because a client tries a data server's first address
+ * first, and waits long if that does not answer.
  *
- * A client that comes back after a restart takes the first address that answers, and stays with it:
- * TCP is served when RDMA is.
+ * A client that comes back after a restart takes the first address that answers, and stays with it.
+ * So this server serves TCP only when RDMA is ready.
  */
 #include "base/log.h"
 #include "ds/ds.h"
@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <urcu/compiler.h>
 
-/* for devices that are not there; less than mds.ds_refused, after which a port that refuses says
- * that we are dead */
+/* How long to wait for missing devices. Less than mds.ds_refused: after that time, the MDS takes a
+ * port that refuses connections for a dead server. */
 #define WAIT_MS 700u
 
 static bool any_address(const struct sockaddr_storage *ss)
@@ -57,7 +57,7 @@ unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts
 			n = tell(rd->rd_addr, *port_of(&rd->rd_addr), addrs, texts, n, max);
 			continue;
 		}
-		/* All of this machine's: those that clients use for TCP. */
+		/* A wildcard: all addresses of this machine that clients use for TCP. */
 		for (unsigned k = 0; k < d->d_naddrs; k++)
 			if (d->d_addr[k].ss_family == rd->rd_addr.ss_family)
 				n = tell(d->d_addr[k], *port_of(&rd->rd_addr), addrs, texts, n,

@@ -1,5 +1,6 @@
-/* sum.c - what an object has, as a sum (proto/ctl.x, ctl_sum_args): copies on different servers are
- * compared by it, and no byte of them travels. Read past the page cache where that can be. */
+/* sum.c - SUM: the checksum of a range of an object (proto/ctl.x, ctl_sum_args), by which the MDS
+ * compares copies on different servers without moving their data. Reads past the page cache where
+ * possible. */
 #include "ds/peer.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -25,7 +26,8 @@ static void add_pages(crypto_generichash_state *h, const uint8_t *flat, uint64_t
 	}
 }
 
-/* A window: its holes are zeros, and what is past the end. One of many parts comes in pieces. */
+/* Adds one window. Holes count as zeros, and so does the part past the object's end. A window of
+ * many parts takes several reads. */
 static int add_window(crypto_generichash_state *h, struct ds_obj *o, struct ds_fetch *f,
 		      uint8_t *flat, uint64_t base, uint64_t end, ctl_sum_res *res)
 {
@@ -88,7 +90,7 @@ ctl_status ds_sum(struct ds_store *s, const ctl_sum_args *a, ctl_sum_res *res)
 	err = !f.ft_data || !flat    ? -ENOMEM
 	      : ds_obj_rebuilding(o) ? -ENOLINK
 				     : add_all(o, a, &f, flat, res);
-	/* A rebuild that has begun meanwhile writes into it. */
+	/* A rebuild that has begun meanwhile writes into the object. */
 	if (!err && ds_obj_rebuilding(o))
 		err = -ENOLINK;
 	free(f.ft_data);
