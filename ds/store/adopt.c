@@ -1,15 +1,22 @@
 /*
- * adopt.c - which folders are the volumes of a store, at its start.
+ * adopt.c - finds and checks the volumes of a store when it opens, and adopts new ones.
  *
- * The first folder of ds.store is the home: identity, journal and marks are there, and objects as
- * in the others. The home's file "volumes" lists the others by number and uuid; in each of them the
- * file "volume" names the store and itself. All that are listed must be there, or the store does
- * not open: a part of the objects, served as if it were all, would make others anew.
+ * The first folder of ds.store is the home: it holds the identity, the journal and the marks, and
+ * objects as the other folders do. The home's file "volumes" lists the others by number and uuid;
+ * each of them has a file "volume", which names the store and the volume. The store opens only if
+ * all listed volumes are present. With some of them missing, the server would take their objects
+ * for missing ones and create them a second time.
  *
- * A new folder is adopted in this order, each step durable before the next: its file "volume", its
- * mark (volume.c), its line in the list, the identity's version 2 (who knows nothing of volumes
- * must not open the home alone). An object is made in it only then. So a folder whose adoption was
- * cut short holds none, and is adopted when it is met again.
+ * Adopting a new folder takes these steps in order, each durable before the next:
+ *
+ *   1. write its file "volume"
+ *   2. write its mark (volume.c)
+ *   3. write its line in the list
+ *   4. set the identity's version to 2: a program that does not know volumes must not open the
+ *      home alone
+ *
+ * Only then may an object be created in it. So a folder whose adoption was interrupted has no
+ * objects, and the next start that finds it adopts it.
  */
 #include "ds/store/store_int.h"
 #include "base/check.h"
@@ -32,7 +39,7 @@
 #define LIST_VERSION   1
 #define LIST_TEXT      (DS_VOLUMES_MAX * (PATH_MAX + 64))
 
-/* What the file "volume" says, if there is one. */
+/* The contents of the file "volume", if there is one. */
 struct claim {
 	bool cl_there;
 	uint8_t cl_store[DS_UUID_LEN], cl_own[DS_UUID_LEN];
@@ -42,7 +49,7 @@ struct claim {
 struct listed {
 	unsigned li_number;
 	uint8_t li_uuid[DS_UUID_LEN];
-	char *li_dir; /* where it was last */
+	char *li_dir; /* the folder at the last start */
 };
 
 struct adopt {
@@ -239,7 +246,7 @@ static int list_write(struct ds_store *s)
 
 /* ---- the folders ---- */
 
-/* A new name is durable in the folder above, as far as that can be opened. */
+/* Makes a new folder's name durable in the parent folder, if the parent can be opened. */
 static void parent_sync(const struct ds_vol *v)
 {
 	int fd = openat(v->v_dirfd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -284,7 +291,8 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 		return refuse_path(a, errno, v->v_dir, "/lock");
 	if (flock(v->v_lockfd, LOCK_EX | LOCK_NB) < 0)
 		return refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
-	/* One that has an attribute needs no proof, for which a full disk has no room. */
+	/* A lock file that has an attribute already proves it; writing another needs room, which a
+	 * full disk lacks. */
 	err = fgetxattr(v->v_lockfd, DS_XATTR, NULL, 0) >= 0
 		      ? 0
 		      : ds_meta_put(v->v_lockfd, 0, 0, false, 0);
@@ -301,7 +309,8 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 	return 0;
 }
 
-/* Nothing is in it but what a file system or an adoption that was cut short put there. -errno */
+/* 1 if the folder holds only what a file system or an interrupted adoption put there, else 0, or
+ * -errno. */
 static int folder_new(const struct ds_vol *v)
 {
 	static const char *const ours[] = {".",	     "..",	   "lock",   "lost+found",
@@ -321,7 +330,7 @@ static int folder_new(const struct ds_vol *v)
 			is |= !strcmp(d->d_name, ours[i]);
 	}
 	closedir(dir);
-	/* Not empty: objects. */
+	/* Not empty: it holds objects. */
 	if (is && unlinkat(v->v_dirfd, "objects", AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return errno == ENOTEMPTY || errno == EEXIST ? 0 : -errno;
 	return is;
@@ -332,8 +341,8 @@ static bool there(const struct ds_vol *v, const char *name)
 	return faccessat(v->v_dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* A home without an identity is to be a new store's: nothing else may be in it, or it is somebody
- * else's folder. */
+/* A home without an identity becomes a new store. It must be empty, or it is a folder of something
+ * else. */
 static int home_new(struct adopt *a)
 {
 	static const char *const ours[] = {".", "..", "lock", "lost+found", "identity.new", NULL};
@@ -372,8 +381,8 @@ static int home_new(struct adopt *a)
 	return err;
 }
 
-/* Before anything is written, also into the home: a home whose file system is not mounted is
- * empty. */
+/* Runs before anything is written, also into the home: a home whose file system is not mounted
+ * looks empty. */
 static int folders_look(struct adopt *a)
 {
 	struct ds_store *s = a->ad_store;
@@ -402,7 +411,7 @@ static int folders_look(struct adopt *a)
 	return home_new(a);
 }
 
-/* Whether v can be a volume of this store; v_number stays 0 for one to be adopted. */
+/* Checks whether v can be a volume of this store. Leaves v_number 0 if v is to be adopted. */
 static int folder_check(struct adopt *a, unsigned i)
 {
 	struct ds_store *s = a->ad_store;
@@ -505,7 +514,7 @@ static int adopt_one(struct adopt *a, unsigned i)
 	return 0;
 }
 
-/* The line of one that is where it was need not be written again. */
+/* True if the list has the right line for v already: it is in the same folder as before. */
 static bool list_holds(const struct adopt *a, const struct ds_vol *v)
 {
 	for (unsigned k = 0; k < a->ad_nlist; k++)

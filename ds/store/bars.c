@@ -1,13 +1,15 @@
 /*
- * bars.c - barred client numbers in memory (docs/fencing.md, "What a data server keeps of bars").
+ * bars.c - the numbers of barred clients, in memory (docs/fencing.md, "What a data server keeps of
+ * bars").
  *
- * Numbers rise and are never given again, and most that were given are dead: so they are bits, in
- * leaves that come into being with their first bit. A leaf whose numbers are all barred gives way
- * to one that all share, and so does a branch. To bar a number copies nothing, and to ask is three
- * loads; both whatever the number of bars is.
+ * Client numbers only rise, the MDS never uses one twice, and most of the clients that had one are
+ * dead. So this file keeps bits, in leaves; the first bit of a leaf creates it. One shared full
+ * leaf replaces each leaf whose numbers are all barred, and one shared full branch replaces each
+ * full branch. Barring a number copies nothing, and a lookup is three loads, however many bars
+ * there are.
  *
- * Who asks takes no lock: leaves and branches are freed after a grace period. A bit that is set
- * stays set: what takes the place of a leaf has all its bits.
+ * A lookup takes no lock: leaves and branches are freed only after an RCU grace period. A bit that
+ * is set stays set: the full leaf or branch that replaces another has all bits set.
  */
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -15,8 +17,8 @@
 #include <urcu/urcu-memb.h>
 
 #define WORDS	    8u
-#define LEAF_BITS   9u	/* of a number: which bit of the leaf */
-#define BRANCH_BITS 11u /* which leaf of the branch; what is above is the branch */
+#define LEAF_BITS   9u	/* of a number: the bit of the leaf */
+#define BRANCH_BITS 11u /* the leaf of the branch; the bits above say which branch */
 #define BRANCHES    (1u << (32 - BRANCH_BITS - LEAF_BITS))
 #define LEAVES	    (1u << BRANCH_BITS)
 #define IN_LEAF	    (1u << LEAF_BITS)
@@ -25,22 +27,22 @@ _Static_assert(WORDS * 64 == IN_LEAF, "a leaf has a bit for each of its numbers"
 
 struct bar_leaf {
 	_Atomic uint64_t bl_word[WORDS];
-	struct bar_leaf *bl_next; /* of those to be freed */
+	struct bar_leaf *bl_next; /* in ba_old_leaves */
 };
 
 struct bar_branch {
 	_Atomic(struct bar_leaf *) bb_leaf[LEAVES];
-	struct bar_branch *bb_next; /* of those to be freed */
+	struct bar_branch *bb_next; /* in ba_old_branches */
 };
 
 struct ds_bars {
-	pthread_mutex_t ba_lock; /* changes */
-	_Atomic size_t ba_runs;	 /* barred numbers one after another, counted once */
+	pthread_mutex_t ba_lock; /* held over changes */
+	_Atomic size_t ba_runs;	 /* number of ranges of barred numbers */
 	_Atomic size_t ba_bytes;
 	struct bar_leaf *ba_old_leaves;
 	struct bar_branch *ba_old_branches;
-	struct bar_leaf ba_full_leaf;	  /* of all that are full */
-	struct bar_branch ba_full_branch; /* its leaves are the full one */
+	struct bar_leaf ba_full_leaf;	  /* shared: stands for each full leaf */
+	struct bar_branch ba_full_branch; /* shared: stands for each full branch */
 	_Atomic(struct bar_branch *) ba_branch[BRANCHES];
 };
 
@@ -60,9 +62,9 @@ int ds_bars_open(struct ds_store *s)
 	return 0;
 }
 
-/* ---- what is full goes ---- */
+/* ---- freeing leaves and branches ---- */
 
-/* Locked. Readers may be in it still. */
+/* With ba_lock held. Lookups may still use l. */
 static void leaf_drop(struct ds_bars *b, struct bar_leaf *l)
 {
 	if (!l || l == &b->ba_full_leaf)
@@ -83,7 +85,7 @@ static void branch_drop(struct ds_bars *b, struct bar_branch *br)
 	atomic_fetch_sub(&b->ba_bytes, sizeof(*br));
 }
 
-/* Nobody is in them any more. */
+/* Frees what no lookup uses any more. */
 static void free_all(struct bar_leaf *leaves, struct bar_branch *branches)
 {
 	for (struct bar_leaf *l; (l = leaves);) {
@@ -110,7 +112,7 @@ void ds_bars_close(struct ds_store *s)
 	s->s_bars = NULL;
 }
 
-/* ---- asking ---- */
+/* ---- lookup ---- */
 
 static bool barred(struct ds_bars *b, uint32_t client)
 {
@@ -120,8 +122,8 @@ static bool barred(struct ds_bars *b, uint32_t client)
 	return l && atomic_load(&l->bl_word[client / 64 % WORDS]) >> client % 64 & 1;
 }
 
-/* With every READ and WRITE. A write counts itself first and asks then, and who bars sets the bit
- * first and looks for writes then: so in one order for all. */
+/* Runs for each READ and WRITE. A write first counts itself and then looks here; an order that bars
+ * first sets the bit and then waits for counted writes. So one of them always sees the other. */
 bool ds_store_barred(struct ds_store *s, uint32_t client)
 {
 	bool found;
@@ -138,7 +140,7 @@ size_t ds_store_bars(struct ds_store *s, size_t *bytes)
 	return atomic_load(&s->s_bars->ba_runs);
 }
 
-/* A run that may go on. */
+/* The range that a walk is in. */
 struct walk {
 	void (*wk_run)(void *arg, uint32_t first, uint32_t last);
 	void *wk_arg;
@@ -146,7 +148,7 @@ struct walk {
 	bool wk_open;
 };
 
-/* All numbers from `from` to the next call's are alike. */
+/* All numbers from `from` up to the next call's are barred (bars), or none is. */
 static void walk_at(struct walk *w, uint64_t from, bool bars)
 {
 	if (bars && !w->wk_open)
@@ -170,7 +172,7 @@ static void walk_leaf(struct walk *w, struct bar_leaf *l, uint64_t from)
 	}
 }
 
-/* Locked. Every run, rising. */
+/* With ba_lock held. Calls run for every range, in ascending order. */
 static void walk(struct ds_bars *b, void (*run)(void *arg, uint32_t first, uint32_t last),
 		 void *arg)
 {
@@ -215,7 +217,7 @@ void ds_bars_unlock(struct ds_store *s)
 
 /* ---- barring ---- */
 
-/* Locked. The leaf of a number, made where there is none; NULL without memory. */
+/* With ba_lock held. The leaf of a number; makes it if it is missing. NULL: out of memory. */
 static struct bar_leaf *leaf_get(struct ds_bars *b, uint32_t client)
 {
 	_Atomic(struct bar_branch *) *at = &b->ba_branch[client / IN_BRANCH];
@@ -261,7 +263,7 @@ int ds_bar(struct ds_store *s, uint32_t client)
 	return err;
 }
 
-/* Locked. */
+/* With ba_lock held. */
 static bool leaf_full(const struct ds_bars *b, struct bar_leaf *l)
 {
 	for (unsigned w = 0; l && l != &b->ba_full_leaf && w < WORDS; w++)
@@ -270,7 +272,8 @@ static bool leaf_full(const struct ds_bars *b, struct bar_leaf *l)
 	return l;
 }
 
-/* Locked. All of them; whole branches and leaves at once. *changed: some were not barred. */
+/* With ba_lock held. Bars all numbers from first to last, whole branches and leaves at once.
+ * *changed: some of them were not barred before. */
 static int run_set(struct ds_bars *b, uint32_t first, uint32_t last, bool *changed)
 {
 	for (uint64_t at = first; at <= last;) {
@@ -303,7 +306,7 @@ static int run_set(struct ds_bars *b, uint32_t first, uint32_t last, bool *chang
 	return 0;
 }
 
-/* Locked. Leaves and branches that have become full give way. */
+/* With ba_lock held. Replaces leaves and branches that have become full by the shared ones. */
 static void collapse(struct ds_bars *b)
 {
 	for (unsigned i = 0; i < BRANCHES; i++) {
@@ -335,7 +338,7 @@ static void count_run(void *arg, uint32_t first, uint32_t last)
 	++*(size_t *)arg;
 }
 
-/* Locked, and gives the lock back: after runs were set. Waits for who asks. */
+/* Takes ba_lock held, and releases it. Call it after run_set. Waits for the lookups under way. */
 static void settle(struct ds_bars *b)
 {
 	struct bar_branch *branches;
@@ -355,7 +358,8 @@ static void settle(struct ds_bars *b)
 	free_all(leaves, branches);
 }
 
-/* Its runs of the journal are one after another, and are settled once: ds_bars_settle. */
+/* The journal's ranges come one after another: the caller calls ds_bars_settle once, after the
+ * last. */
 int ds_bar_run(struct ds_store *s, uint32_t first, uint32_t last)
 {
 	bool changed = false;
@@ -373,7 +377,7 @@ void ds_bars_settle(struct ds_store *s)
 	settle(s->s_bars);
 }
 
-/* ---- the MDS tells who lives ---- */
+/* ---- the MDS reports which clients live ---- */
 
 static bool dead_ok(const ctl_dead_args *a)
 {
@@ -389,7 +393,7 @@ static bool dead_ok(const ctl_dead_args *a)
 	return true;
 }
 
-/* Locked. All that are in no place of the list. */
+/* With ba_lock held. Bars all numbers of the span that are not in the list. */
 static int dead_set(struct ds_bars *b, const ctl_dead_args *a, bool *changed)
 {
 	uint64_t from = a->first;
@@ -418,7 +422,7 @@ static void record_run(void *arg, uint32_t first, uint32_t last)
 		re->re_rec[re->re_n++] = ds_rec_run(first, last);
 }
 
-/* The runs that the span has now. */
+/* Writes the ranges that the span has now to the journal. */
 static int dead_store(struct ds_store *s, const ctl_dead_args *a)
 {
 	struct records re = {.re_span = a};
@@ -446,7 +450,8 @@ ctl_status ds_store_dead(struct ds_store *s, const ctl_dead_args *a, unsigned *r
 	pthread_mutex_lock(&s->s_bars->ba_lock);
 	err = dead_set(s->s_bars, a, &changed);
 	settle(s->s_bars);
-	/* Also where nothing has changed: bars make the segment longer, and do not turn it. */
+	/* Also if nothing changed: bars make the journal's segment longer without starting a new
+	 * one; an append may start one. */
 	if (!err)
 		err = changed ? dead_store(s, a) : ds_journal_append(s, NULL, 0);
 	*runs = (unsigned)atomic_load(&s->s_bars->ba_runs);

@@ -1,11 +1,12 @@
 /*
- * buf.c - memory for reads: page-aligned, in sizes of 4 KiB to 1 MiB, of the memory pool while that
- * has some. Then ordinary memory will do, kept in free lists of the loop, of which a loop hands out
- * a bounded amount; requests beyond it wait, in order. So a peer that does not take what it has
- * asked for, and with it all of the pool, stops nobody else's reads.
+ * buf.c - page-aligned memory for reads, in sizes of 4 KiB to 1 MiB. It comes from the memory pool
+ * while the pool has some, then from ordinary memory. Each loop keeps free lists of ordinary memory
+ * and hands out a bounded amount of it; requests beyond that wait, in order. So a peer that does
+ * not take the data it asked for, and with it holds the whole pool, does not stop other peers'
+ * reads.
  *
- * Who can use nothing but the pool's memory waits for that (pool_wait); it holds no other while it
- * waits. A buffer goes back on the loop it came from, where its reply is sent.
+ * A caller that can use only the pool's memory waits for it (pool_wait), and holds no other buffer
+ * meanwhile. A buffer goes back on the loop that handed it out, which also sends the reply.
  */
 #include "base/log.h"
 #include "base/pool.h"
@@ -17,7 +18,7 @@
 
 #define BUF_CLASSES 9		 /* 4 KiB << 0 .. 8 */
 #define BUF_BUDGET  (256u << 20) /* ordinary memory handed out, per loop */
-#define BUF_KEEP    (64u << 20)	 /* and kept free */
+#define BUF_KEEP    (64u << 20)	 /* free ordinary memory kept, per loop */
 
 _Static_assert(DS_PAGE << (BUF_CLASSES - 1) == DS_MAX_IO,
 	       "the largest buffer is the largest transfer");
@@ -111,7 +112,7 @@ static struct ds_buf *take_pooled(struct ds_pool *bp, unsigned class, enum pool_
 	return b;
 }
 
-/* NULL: over the budget, or no memory. */
+/* NULL: over the budget, or out of memory. */
 static struct ds_buf *take_plain(struct ds_pool *bp, unsigned class)
 {
 	size_t bytes = (size_t)DS_PAGE << class;
@@ -156,7 +157,8 @@ void ds_buf_get(struct ds_buf_wait *w, uint32_t size)
 
 	w->bw_size = size;
 	w->bw_next = NULL;
-	/* Nothing is out, so nothing will come back: not even one buffer can be had. */
+	/* The loop has handed out no buffer, so none will come back: there is no memory for even
+	 * one. */
 	if (!b && !bp->bp_nout)
 		log_fatal("store: out of memory for a read");
 	if (b) {

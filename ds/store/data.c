@@ -1,9 +1,9 @@
 /*
- * data.c - what the MDS asks of objects' data: where data and holes are, reserving, punching,
- * copying. On the data worker; all of it blocks.
+ * data.c - serves the MDS's requests about objects' data: find data and holes, reserve, punch,
+ * copy. All of it blocks, and runs on the data worker.
  *
- * A change is bracketed as a client's write is (store.h): an order that fences waits for it, or it
- * sees the fence. It is synced on a descriptor of its own, as orders are.
+ * A change is bracketed like a client's write (store.h): an order that fences waits for it, or the
+ * change sees the fence. Each change is synced on a descriptor of its own, as orders are.
  */
 #include "ds/store/store_int.h"
 #include "base/log.h"
@@ -18,20 +18,21 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Of one question: the MDS asks again, so that a file of many units holds nobody up. */
+/* Limit of one request, so that a file of many units does not block others. The MDS then asks
+ * again. */
 #define SEEK_STEPS 65536
 #define COPY_BYTES (1u << 20)
 
 /* ---- seek ---- */
 
-/* A striped file's object: which part of it is the file's. */
+/* Which parts of a striped file's object belong to the file. */
 struct units {
 	uint64_t u_unit;
 	uint32_t u_stripes, u_stripe;
 };
 
-/* The first offset at or after off in a unit of one's own, and the end of that unit. UINT64_MAX:
- * past all offsets. */
+/* The first offset at or after off in one of the stripe's own units, and the end of that unit.
+ * UINT64_MAX: past all offsets. */
 static uint64_t units_first(const struct units *u, uint64_t off, uint64_t *end)
 {
 	uint64_t k = off / u->u_unit, own = k - k % u->u_stripes + u->u_stripe;
@@ -61,7 +62,7 @@ static int seek(int fd, const struct units *u, uint64_t off, int whence, ctl_see
 		at = lseek(fd, (off_t)off, whence);
 		if (at < 0 && errno != ENXIO)
 			return -errno;
-		/* Past the end of the object there is nothing but a hole. */
+		/* Past the object's end there is only a hole. */
 		if (at < 0 && whence == SEEK_DATA)
 			return 0;
 		if (at < 0)
@@ -91,7 +92,7 @@ ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_re
 	err = ds_obj_get(s, &key, false, &o);
 	if (err)
 		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
-	/* Its own: lseek moves the descriptor's place. */
+	/* A descriptor of its own: lseek moves the descriptor's offset. */
 	fd = ds_obj_rebuilding(o) ? -ENOLINK : ds_obj_reopen(o);
 	err = fd < 0 ? fd : seek(fd, &u, a->offset, a->hole ? SEEK_HOLE : SEEK_DATA, res);
 	if (fd >= 0)
@@ -114,8 +115,8 @@ static bool spans_ok(const ctl_change_args *a)
 	return a->type >= CTL_CHANGE_ALLOCATE && a->type <= CTL_CHANGE_COPY;
 }
 
-/* A file system that runs full while it reserves keeps what it had got so far: what cannot fit is
- * not begun. */
+/* A file system that becomes full during a reservation keeps what it has reserved so far. So a
+ * reservation that cannot fit does not begin. */
 static int room_for(int fd, const ctl_change_args *a)
 {
 	struct statvfs v;
@@ -144,7 +145,7 @@ static int punch(int fd, uint64_t off, uint64_t len)
 		       : 0;
 }
 
-/* From one file system to another, whatever they are. */
+/* Copies from one file system to another, of any type. */
 static int copy_bytes(int from, int to, off_t at, off_t off, uint64_t len)
 {
 	uint8_t *buf = malloc(COPY_BYTES);
@@ -174,7 +175,7 @@ static int copy_bytes(int from, int to, off_t at, off_t off, uint64_t len)
 	return err;
 }
 
-/* By reflink where the file system has it. */
+/* Copies by reflink if the file system has it. */
 static int copy_data(int from, int to, off_t at, off_t off, uint64_t len)
 {
 	while (len) {
@@ -191,7 +192,7 @@ static int copy_data(int from, int to, off_t at, off_t off, uint64_t len)
 	return 0;
 }
 
-/* Holes stay holes. from < 0: an object that is not there. */
+/* Copies sp; holes stay holes. from < 0: the source object does not exist. */
 static int copy(int from, int to, const ctl_span *sp)
 {
 	uint64_t done = 0;
@@ -221,7 +222,7 @@ static int copy(int from, int to, const ctl_span *sp)
 	return err ? err : extend(to, sp->offset + sp->length);
 }
 
-/* Whole blocks by reflink, what is left by its bytes. */
+/* Clones whole blocks by reflink, and copies the rest. */
 static int reflink(int from, int to, const ctl_order *o, uint64_t len, uint32_t block)
 {
 	struct file_clone_range r = {.src_fd = from,
@@ -229,7 +230,7 @@ static int reflink(int from, int to, const ctl_order *o, uint64_t len, uint32_t 
 				     .src_length = len - len % block,
 				     .dest_offset = o->offset};
 
-	/* A length of 0 is all of it. */
+	/* FICLONERANGE takes a length of 0 for the whole file. */
 	if (r.src_length && ioctl(to, FICLONERANGE, &r) < 0)
 		return -errno;
 	return len % block ? copy_data(from, to, (off_t)(o->from + r.src_length),
@@ -237,7 +238,7 @@ static int reflink(int from, int to, const ctl_order *o, uint64_t len, uint32_t 
 			   : 0;
 }
 
-/* The block that the clone's end is in ends in zeros (RFC 7862 section 15.13.3). */
+/* Zeros the rest of the block in which the clone ends (RFC 7862 section 15.13.3). */
 static int clone_data(int from, int to, const ctl_order *o, uint64_t len, uint32_t block,
 		      bool apart)
 {
@@ -285,7 +286,7 @@ int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_ob
 		return from;
 	if (fstat(fd, &dst) < 0 || (source && fstat(from, &src) < 0))
 		err = -errno;
-	/* The source's object may end before the file does. */
+	/* The source object may end before the file does. */
 	if (!err && source && (uint64_t)src.st_size > o->from)
 		len = (uint64_t)src.st_size - o->from < o->size ? (uint64_t)src.st_size - o->from
 								: o->size;
@@ -317,7 +318,7 @@ static int change_span(int fd, int from, ctl_change_type type, const ctl_span *s
 	return -EINVAL;
 }
 
-/* What is reserved changes nothing that a rebuild looks at. */
+/* ALLOCATE needs no note: it changes nothing that a rebuild compares. */
 static int change_noted(struct ds_obj *o, int fd, int from, ctl_change_type type,
 			const ctl_span *sp)
 {
@@ -362,7 +363,7 @@ static int change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args
 		err = room_for(fd, a);
 	for (unsigned i = 0; !err && i < a->spans.spans_len; i++)
 		err = change_noted(o, fd, from, a->type, &a->spans.spans_val[i]);
-	/* Also after an error: some of it may be done. */
+	/* Also after an error: a part may be done. */
 	if (fd >= 0)
 		ds_obj_wrote(o);
 	if (!err && a->type != CTL_CHANGE_COPY)
@@ -378,7 +379,7 @@ static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a,
 				   const struct cap_object *key, struct ds_obj *source)
 {
 	struct ds_obj *o;
-	/* What is copied by reflink stays in its volume. */
+	/* A reflink works only within one volume. */
 	struct ds_vol *at =
 		source && source->ob_vol->v_clone_block && ds_vol_has_room(source->ob_vol)
 			? source->ob_vol
@@ -422,7 +423,8 @@ ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_cha
 	}
 	if (err && (err != -ENOENT || (a->known & CTL_KNOWN_SOURCE)))
 		return err == -ESTALE || err == -ENOENT ? CTL_NOENT : ds_ctl_status(err);
-	/* NFSv3 tells its bytes, whose first is the highest to who reads a number */
+	/* NFSv3 sends the verifier's bytes as they are in memory. A reader that takes them for a
+	 * number has the first byte as the highest. */
 	res->verifier = be64toh(ds_store_verifier(s));
 	token = ds_write_begin(s);
 	st = change_bracketed(s, a, &key, source);

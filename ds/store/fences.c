@@ -1,14 +1,15 @@
 /*
- * fences.c - fences and bars, on a worker of their own: no clone, no copy and no delete holds them
- * up (docs/fencing.md).
+ * fences.c - runs fences and bars on a worker of their own, so that no clone, copy or delete delays
+ * them (docs/fencing.md).
  *
- * A fence raises an epoch, and changes nothing else: it takes no order for done, and may come
- * before older ones of its object. Both this worker and the orders worker write xattrs; ob_put has
- * what is there, and ob_meta_lock orders them.
+ * A fence raises an object's epoch and changes nothing else. It does not mark any order as done,
+ * and may run before older orders of its object. Both this worker and the orders worker write
+ * xattrs; ob_put holds what the xattr has, and ob_meta_lock serializes the writes.
  *
- * An epoch is owed from before the object is looked up until it is durable: so an object that
- * leaves memory meanwhile, or whose drive does not take it, refuses old capabilities all the same
- * as long as this daemon runs; and before it serves again after that, it is told again.
+ * An epoch is unconfirmed (s_owed) from before the object's lookup until it is durable. If the
+ * object leaves memory meanwhile, or its drive does not store the epoch, this daemon still refuses
+ * older capabilities for as long as it runs. After a restart the MDS sends the fence again before
+ * this daemon serves.
  */
 #include "base/metrics.h"
 #include "ds/store/store_int.h"
@@ -25,10 +26,10 @@ struct ds_owed {
 struct fence_item {
 	struct cap_object fi_key;
 	struct ds_obj *fi_obj;
-	bool fi_skip; /* its result is known */
+	bool fi_skip; /* begin() has set its result */
 };
 
-/* ---- what is owed ---- */
+/* ---- unconfirmed epochs ---- */
 
 static struct ds_owed **owed_find(struct ds_store *s, const struct cap_object *key)
 {
@@ -116,7 +117,8 @@ static int object(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 	return err;
 }
 
-/* In memory. -ESTALE: it is deleted, and nothing is left to fence. */
+/* Puts the fence into force in memory. -ESTALE: the object is deleted, so there is nothing to
+ * fence. */
 static int announce(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 {
 	int err = ds_owe(s, &fi->fi_key, o->epoch);
@@ -128,7 +130,7 @@ static int announce(struct ds_store *s, const ctl_order *o, struct fence_item *f
 	return err;
 }
 
-/* Durable. -EAGAIN: the object was made anew, and this one is none any more. */
+/* Makes the epoch durable. -EAGAIN: another object took this one's place after a delete. */
 static int store(struct ds_obj *o)
 {
 	int fd = ds_obj_reopen(o), err;
@@ -182,7 +184,7 @@ static int finish(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 
 /* ---- a batch ---- */
 
-/* -ENOMEM: one of them may not be in force, not even in memory. */
+/* Puts all orders into force in memory. -ENOMEM: one of them may not be in force. */
 static int begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it, unsigned n,
 		 ctl_status *res)
 {
@@ -243,14 +245,15 @@ ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_orde
 		return st;
 	if (ds_tombs_outlived(s, orders, n, true)) {
 		free(it);
-		return CTL_IO; /* it is tried again */
+		return CTL_IO; /* the MDS tries again */
 	}
-	/* The answer to one of a batch says that it is in force, whatever else it says. */
+	/* An answer to one order of a batch means that the order is in force, whatever its status.
+	 * So answer none of them here. */
 	if (begin(s, orders, it, n, results)) {
 		batch_free(it, n);
-		return CTL_IO; /* it is tried again */
+		return CTL_IO; /* the MDS tries again */
 	}
-	/* Who saw the old rule is over. */
+	/* Wait for the changes that were checked before the fence. */
 	ds_write_drain(s);
 	err = journal_bars(s, orders, it, n);
 	for (unsigned i = 0; i < n; i++)

@@ -1,5 +1,5 @@
-/* fill.c - an object's bytes of another layout of its file: nobody has the object yet but who makes
- * it, so nothing is locked (docs/restripe.md). */
+/* fill.c - writes an object of a pending layout (docs/restripe.md). Only the job that fills the
+ * object uses it yet, so nothing is locked. */
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ static int put_data(struct ds_obj *o, int fd, const uint8_t *mem, size_t n, uint
 	return 0;
 }
 
-/* Nothing, where the object ends before it. */
+/* Punches a hole. Does nothing where the object ends before it. */
 static int put_hole(int fd, uint64_t from, uint64_t to)
 {
 	struct stat st;
@@ -60,7 +60,7 @@ int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f)
 	return err;
 }
 
-/* What is told to be copied is not copied again: it outlives a loss of power. */
+/* The MDS does not copy again what a FILL reports as copied: it must survive a loss of power. */
 int ds_fill_sync(struct ds_obj *o, int fd)
 {
 	int err = 0;

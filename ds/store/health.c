@@ -1,16 +1,17 @@
 /*
- * health.c - whether the disk under a volume works.
+ * health.c - finds out whether the disk under a volume works.
  *
- * One error is the matter of the call that met it. When so many come one after another, reads or
- * writes with none between them that works, the volume is taken out: it gets no new objects, and
- * its room is not counted (the home's: the MDS hears that there is no room at all, and puts new
- * files elsewhere). What is there is served as far as it goes. It comes back by itself when a file
- * can be written, synced and read again, which is tried every HEALTH_AGAIN_MS.
+ * One error concerns only the call that met it. After HEALTH_ERRORS errors in a row, of reads or of
+ * writes, with no success between them, the volume is taken out of service: it gets no new objects,
+ * and its space is not counted. (If it is the home, this server reports no free space at all, and
+ * the MDS puts new files elsewhere.) Existing objects are served as far as possible. The volume
+ * comes back by itself once a test file can be written, synced and read again; this server tries
+ * that every HEALTH_AGAIN_MS.
  *
- * A disk that is seldom used would not be missed for long. So with the reports to the MDS, every
- * HEALTH_LOOK_MS at most, the lock file is synced, to which nothing was written: no I/O but the
- * flush of the drive's cache, and file systems that have shut down say so. One failure is enough
- * there.
+ * Traffic would not soon reveal that a seldom used disk has failed. So with the reports to the MDS,
+ * at most every HEALTH_LOOK_MS, this server syncs the lock file, to which nothing was written. That
+ * costs no I/O except a flush of the drive's cache, and a file system that has shut down returns an
+ * error. Here one failure is enough.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,7 +28,7 @@
 #define HEALTH_LOOK_MS	5000u
 #define PROBE_FILE	"probe"
 
-/* What tells of the disk, and not of the call. */
+/* True for errors that concern the disk rather than the call. */
 bool ds_of_the_disk(int err)
 {
 	switch (-err) {
@@ -38,8 +39,8 @@ bool ds_of_the_disk(int err)
 	case EREMOTEIO:
 	case ESHUTDOWN:
 	case ETIMEDOUT:
-	case EUCLEAN: /* damaged, say ext4 and XFS */
-	case EBADMSG: /* a checksum that is wrong */
+	case EUCLEAN: /* damaged, in ext4 and XFS */
+	case EBADMSG: /* a wrong checksum */
 		return true;
 	default:
 		return false;
@@ -81,7 +82,7 @@ void ds_health_note(struct ds_vol *v, bool write, int err)
 	take_out(v, what, err);
 }
 
-/* On the health worker. */
+/* On the health worker. Writes, syncs and reads a test file. */
 static int probe(struct ds_vol *v)
 {
 	uint8_t out[DS_PAGE], in[DS_PAGE];
@@ -115,8 +116,8 @@ static void probe_run(struct ds_job *j)
 	atomic_store(&h->h_probing, false);
 }
 
-/* A file system that was made read-only, as ext4 is after an error, syncs what was never written,
- * and lets nobody write. */
+/* A file system that became read-only, as ext4 does after an error, still syncs a file that was not
+ * written. So check for write access as well. */
 static void look_run(struct ds_job *j)
 {
 	struct ds_vol *v = caa_container_of(j, struct ds_vol, v_health.h_job);
@@ -135,7 +136,7 @@ static void look_run(struct ds_job *j)
 
 static void health_job(struct ds_vol *v, void (*run)(struct ds_job *j))
 {
-	/* At start there are no workers yet. */
+	/* There are no workers yet while the store opens. */
 	if (!v->v_store->s_opened || atomic_exchange(&v->v_health.h_probing, true))
 		return;
 	v->v_health.h_job.jb_run = run;

@@ -1,19 +1,19 @@
 /*
- * hold.c - the objects that a loop uses, or used lately: one reference for all of its calls.
+ * hold.c - the objects that a loop uses, or used lately: one reference for all of the loop's calls.
  *
- * Connections are dealt to the loops, so the calls for one object come on any of them. A call that
- * took the object from the shared table would write what the other loops write as well, for each
- * READ. So each loop has a table of its own, of holds; a hold is one reference (ob_refs) and counts
- * the loop's uses of it. Only a loop's first use of an object and the end of the hold touch the
- * object.
+ * Connections are spread over the loops, so calls for one object arrive on any of them. If each
+ * call took the object from the shared table, each READ would write memory that the other loops
+ * write as well. So each loop has its own table of holds. A hold is one reference to the object
+ * (ob_refs), and counts the loop's uses of it. Only a loop's first use of an object and the end of
+ * the hold touch the object.
  *
- * A hold that nobody uses is kept: until the loop has too many of them, until there are too many
- * objects in memory (ds_holds_trim), or until the object is deleted (ds_holds_drop), which is told
- * to each loop that holds it. An object that is deleted is never found by a hold: ob_deleted is
- * looked at with each use, as it was in the shared table.
+ * The loop keeps an unused hold until it has too many of them, until there are too many objects in
+ * memory (ds_holds_trim), or until the object is deleted; ds_holds_drop reports a deletion to each
+ * loop that holds the object. A hold never finds a deleted object: each use checks ob_deleted, as a
+ * lookup in the shared table would.
  *
- * Of ds_hold, h_told, h_next and h_prevp are ob_lock's; h_fast is the loop's, and read by others;
- * the rest is the loop's.
+ * In ds_hold, ob_lock guards h_told, h_next and h_prevp. The loop writes h_fast, and other threads
+ * read it. The loop alone uses the rest.
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
@@ -31,9 +31,10 @@ struct ds_holds {
 	struct ds_hold *hs_newest, *hs_oldest; /* unused */
 	unsigned hs_idle;
 	struct loop_msg hs_gone_msg, hs_trim_msg;
-	_Alignas(64) _Atomic(struct ds_hold *) hs_gone; /* told, and not looked at yet */
+	/* reported as deleted, and not handled yet */
+	_Alignas(64) _Atomic(struct ds_hold *) hs_gone;
 	_Atomic bool hs_trim;
-	struct ds_holds *hs_next; /* s_holds_lock's */
+	struct ds_holds *hs_next; /* guarded by s_holds_lock */
 };
 
 static void idle_del(struct ds_holds *hs, struct ds_hold *h)
@@ -53,8 +54,8 @@ static void idle_add(struct ds_holds *hs, struct ds_hold *h)
 	hs->hs_idle++;
 }
 
-/* Nobody uses it, and it is not among the idle. One that is on hs_gone stays until that is looked
- * at. */
+/* Ends a hold without uses that is not among the idle ones. If it is on hs_gone, it stays until
+ * gone_run handles it. */
 static void hold_end(struct ds_hold *h)
 {
 	struct ds_obj *o = h->h_obj;
@@ -110,7 +111,7 @@ static void trim_run(struct loop_msg *m)
 	idle_end(hs, hs->hs_idle / 2);
 }
 
-/* The loop is destroyed: it has no calls any more, and no other runs. */
+/* The loop is being destroyed: it has no calls left, and no other loop runs. */
 static void holds_drop(void *p)
 {
 	struct ds_holds *hs = p, **at;
@@ -151,7 +152,8 @@ static struct ds_holds *holds_self(struct ds_store *s)
 	return hs;
 }
 
-/* o: the caller's reference, which is the hold's from now on. NULL: no memory. */
+/* o: the caller's reference, which the hold takes over. NULL: out of memory, and the caller keeps
+ * it. */
 static struct ds_hold *hold_new(struct ds_holds *hs, struct ds_obj *o, uint64_t hash)
 {
 	struct ds_hold *h = aligned_alloc(64, sizeof(*h));
@@ -167,7 +169,8 @@ static struct ds_hold *hold_new(struct ds_holds *hs, struct ds_obj *o, uint64_t 
 		return NULL;
 	}
 	pthread_mutex_lock(&o->ob_lock);
-	/* then who held it has been told already, or will be, and finds this one gone */
+	/* If the object is deleted, ds_holds_drop has already run, or will run and skip this hold,
+	 * because h_told is set. */
 	h->h_gone = atomic_load(&o->ob_deleted);
 	h->h_told = h->h_gone;
 	h->h_next = o->ob_holds;

@@ -1,12 +1,11 @@
 /*
- * io.c - reads, writes and syncs of objects on the ring of the calling loop.
+ * io.c - reads, writes and syncs objects on the ring of the calling loop.
  *
- * A write is cut into at most three pieces: a head up to a page boundary, whole pages, a tail.
- * Whole pages at aligned memory go by O_DIRECT: the disk takes them from where the network put
- * them, with no pinning of pages where that is the memory pool (fixed buffers). The rest goes
- * through the page cache. A read
- * is one piece: direct when it starts on a page (it may read on to the end of the last page: the
- * memory is there), else buffered.
+ * A write is cut into at most three pieces: a head up to a page boundary, whole pages, and a tail.
+ * Whole pages in aligned memory use O_DIRECT: the disk reads them from where the network put them.
+ * If that is the memory pool (fixed buffers), the kernel need not pin pages. The rest goes through
+ * the page cache. A read is one piece. It is direct if it starts on a page, and may then read on to
+ * the end of the last page, since the memory is there; else it is buffered.
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
@@ -23,8 +22,8 @@ static void piece_end(struct ds_piece *pc, int err)
 	struct ds_rw *rw = pc->pc_rw;
 	uint32_t total = 0;
 
-	/* While it is seen as under way (ds_obj_count). Also after an error: some of it may have
-	 * been written. */
+	/* Count the write while its range still shows it as under way (ds_obj_count). Also after an
+	 * error: a part may have been written. */
 	if (rw->rw_write && rw->rw_left == 1)
 		ds_obj_wrote(rw->rw_obj);
 	ds_range_unlock(rw->rw_obj, &pc->pc_range);
@@ -92,9 +91,9 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		return;
 	}
 	if (res == -EINVAL && pc->pc_direct) {
-		/* This piece is now buffered under a lock that says direct. At worst it meets the
-		 * last direct I/O that is still under way, and the kernel notes an error for the
-		 * next sync: the clients send again. */
+		/* This piece is now buffered under a lock for direct I/O. At worst it meets the
+		 * last direct I/O that is still under way. The kernel then reports an error to the
+		 * next sync, and the clients send their data again. */
 		if (atomic_exchange(&rw->rw_obj->ob_vol->v_direct, false))
 			log_warn("store: the file system refused direct I/O; using buffered I/O "
 				 "from now on");
@@ -112,8 +111,8 @@ static void piece_io(struct loop_io *io, int res, uint32_t flags)
 		piece_end(pc, 0);
 		return;
 	}
-	/* A direct transfer that stops inside a page stops at the end of the file; a write cannot
-	 * go on from there directly. */
+	/* A direct transfer that stops inside a page stopped at the end of the file. A write cannot
+	 * continue directly from there. */
 	if (pc->pc_direct && pc->pc_done % DS_PAGE) {
 		if (!rw->rw_write) {
 			piece_end(pc, 0);
@@ -145,7 +144,7 @@ static void piece_add(struct ds_rw *rw, uint64_t off, uint32_t len, bool direct)
 	pc->pc_range.rg_alone = false;
 }
 
-/* The pieces end from completions or messages, never from here. */
+/* Completions or messages end the pieces; this function never does. */
 static void rw_start(struct ds_rw *rw)
 {
 	unsigned n = rw->rw_npieces;
@@ -204,10 +203,10 @@ void ds_obj_write(struct ds_rw *rw)
 /* ---- sync ---- */
 
 /*
- * One sync of an object at a time; those that come meanwhile share the next one. This is not only
- * thrift: the kernel tells an error of write-back once, so of two fsyncs at once on one descriptor
- * one may say "good" about data that is lost. Here the one that failed has changed the verifier
- * before the next begins.
+ * Only one sync of an object runs at a time; syncs that arrive meanwhile share the next one. This
+ * is not only thrift. The kernel reports a write-back error once, so of two fsyncs at once on one
+ * descriptor, one may succeed although data is lost. Here a failed sync changes the verifier before
+ * the next one begins.
  */
 struct sync_run {
 	struct loop_io sr_io;
@@ -228,7 +227,7 @@ static void sync_tell(struct loop_msg *m)
 	sy->sy_done(sy, sy->sy_err);
 }
 
-/* Takes those that wait as the next group; false: nobody. With ob_lock. */
+/* Takes the waiting syncs as the next group. False: none waits. With ob_lock held. */
 static bool sync_next(struct sync_run *sr)
 {
 	struct ds_obj *o = sr->sr_obj;
@@ -269,8 +268,8 @@ static void sync_end(struct sync_run *sr, int err)
 		o->ob_dir_unsynced = false;
 	more = sync_next(sr);
 	pthread_mutex_unlock(&o->ob_lock);
-	/* Each holds a reference of o, so o is not touched after the last is told: the next group,
-	 * if any, holds its own. */
+	/* Each of them holds a reference to o. Do not touch o after the last message: the next
+	 * group, if any, holds its own references. */
 	for (; sy; sy = next) {
 		next = sy->sy_next;
 		sy->sy_err = err;
@@ -302,7 +301,7 @@ static void sync_io(struct loop_io *io, int res, uint32_t flags)
 	sync_step(sr);
 }
 
-/* Does what comes next: the file, then the folder its name is in, then the name of the folder. */
+/* Runs the next step: sync the file, then the folder with its name, then the folder's parent. */
 static void sync_step(struct sync_run *sr)
 {
 	struct ds_obj *o = sr->sr_obj;

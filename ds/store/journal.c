@@ -1,25 +1,26 @@
 /*
- * journal.c - what the store must remember besides the objects: deleted objects (tombstones),
- * barred clients, the instance epoch, the boot number and the highest order.
+ * journal.c - stores what the store must remember besides the objects: deleted objects
+ * (tombstones), barred clients, the instance epoch, the boot number and the highest order.
  *
- * Segments journal/NNNN of 40-byte records, each with a check sum; one fdatasync makes a whole
- * batch of orders durable. At start all segments are read, and a new one is begun with what still
- * counts; then the old ones go. That is also what happens when a segment grows, and after an append
- * failed.
+ * The journal has segments journal/NNNN of 40-byte records, each with a checksum; one fdatasync
+ * makes a whole batch of orders durable. At start, this file reads all segments, begins a new one
+ * with all records that still count, and then removes the old ones. It does the same when a segment
+ * has grown, and after an append failed.
  *
- * A delete is first a tombstone here and then an unlink. The unlinks are not synced one by one:
- * after a crash they are done again for every tombstone of the journal, and before a tombstone
- * leaves the journal the file systems of all volumes are synced once. So an object whose delete was
- * confirmed does not come back. While one of them cannot be synced no segment goes.
+ * A delete writes a tombstone here and unlinks the object. The unlinks are not synced one by one.
+ * After a crash, the start unlinks again for every tombstone in the journal; and before a tombstone
+ * leaves the journal, the file systems of all volumes are synced once. So an object whose delete
+ * was confirmed does not come back. While one of the volumes cannot be synced, no segment is
+ * removed.
  *
- * After a restart the time that a tombstone is kept begins anew: nothing depends on the clock of
- * the day.
+ * After a restart, the time for which a tombstone is kept starts from zero: nothing depends on the
+ * time of day.
  *
- * An order that is younger than the delete ends the tombstone. It leaves the journal before the
- * object is made: else a restart would unlink what was written since.
+ * An order younger than the delete ends the tombstone. The tombstone leaves the journal before the
+ * object is created: else a restart would unlink the data written since.
  *
- * Clients that were barred one by one, or that the MDS called dead, leave the journal as runs with
- * the next segment.
+ * The next segment joins the records of barred clients into ranges, whether the MDS barred them one
+ * by one or reported them dead.
  *
  * A bad record ends its segment: it is the torn tail of an append that was never confirmed.
  */
@@ -35,7 +36,7 @@
 #include <unistd.h>
 
 #define REC_VERSION 1
-/* a segment is replaced when it has this many bytes beyond what counts */
+/* A segment is replaced when it has this many bytes beyond the records that count. */
 #define JOURNAL_TURN (4u << 20)
 #define NAME_LEN     16
 
@@ -116,7 +117,7 @@ out:
 	return err;
 }
 
-/* They leave the journal with its next segment. */
+/* Expired tombstones leave the journal with its next segment. */
 void ds_tomb_expire(struct ds_store *s)
 {
 	struct ds_journal *j = &s->s_journal;
@@ -188,7 +189,7 @@ struct ds_rec ds_rec_run(uint32_t first, uint32_t last)
 			       .r_a = first == last ? 0 : last};
 }
 
-/* The identity is that of the instance beside it. */
+/* The boot identity (r_ino) belongs to the instance in r_a. */
 static struct ds_rec rec_state(struct ds_store *s)
 {
 	struct ds_rec r = {.r_type = DS_REC_STATE, .r_client = s->s_boot};
@@ -208,7 +209,7 @@ static uint32_t joins_of(const struct ds_rec *state)
 	return (uint32_t)state->r_fs << 16 | state->r_incarnation;
 }
 
-/* With j_append_lock. This record of the state (not sealed) is durable. */
+/* With j_append_lock held. Records that this state (not sealed) is durable. */
 static void durable(struct ds_store *s, const struct ds_rec *state)
 {
 	if (state->r_b > atomic_load(&s->s_order_durable))
@@ -251,7 +252,7 @@ static void run_put(void *arg, uint32_t first, uint32_t last)
 	*(*at)++ = ds_rec_run(first, last);
 }
 
-/* All that counts now, sealed; malloc'd. *state: of it, not sealed. */
+/* All records that count now, sealed; malloc'd. *state: the STATE record among them, not sealed. */
 static struct ds_rec *snapshot(struct ds_store *s, size_t *n, struct ds_rec *state)
 {
 	struct ds_journal *j = &s->s_journal;
@@ -302,8 +303,8 @@ static void drop_older(struct ds_journal *j, uint64_t seq)
 		free(list);
 }
 
-/* With j_append_lock, which is given up while the volumes are synced: a drive that hangs keeps no
- * bar out. Begins a new segment with all that counts, and removes the old ones. */
+/* With j_append_lock held. Begins a new segment with all that counts, and removes the old ones.
+ * Releases the lock while it syncs the volumes, so that a drive that hangs does not delay bars. */
 static int turn(struct ds_store *s)
 {
 	struct ds_journal *j = &s->s_journal;
@@ -339,7 +340,7 @@ static int turn(struct ds_store *s)
 	j->j_bytes = n * sizeof(*r);
 	atomic_store(&j->j_broken, false);
 	durable(s, &state);
-	/* Unlinks of objects whose tombstones go with the old segments. */
+	/* Make unlinks durable before their tombstones go with the old segments. */
 	seq = j->j_seq;
 	pthread_mutex_unlock(&j->j_append_lock);
 	err = ds_volumes_sync(s, &bad);
@@ -385,8 +386,8 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 
 	pthread_mutex_lock(&j->j_append_lock);
 	full = turns && j->j_bytes > JOURNAL_TURN + 2 * sizeof(*recs) * counts;
-	/* What is in memory is ahead of recs: the snapshot has them. A segment that is only large
-	 * can grow on. */
+	/* The state in memory already includes recs, so the new segment has them. A segment that is
+	 * merely large can grow on. */
 	if (atomic_load(&j->j_broken) || full)
 		err = turn(s);
 	if (err && !atomic_load(&j->j_broken))
@@ -423,7 +424,7 @@ static struct ds_tomb *outlived(struct ds_journal *j, const ctl_order *o)
 	return t && o->number > t->t_order ? t : NULL;
 }
 
-/* Returns how many are so anew. */
+/* Sets t_over of the tombstones that these orders outlive. Returns how many it changed. */
 static unsigned mark_outlived(struct ds_journal *j, const ctl_order *orders, unsigned n, bool over)
 {
 	unsigned changed = 0;
@@ -448,7 +449,8 @@ int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, b
 
 	if (!atomic_load(&j->j_ntombs) || !mark_outlived(j, orders, n, true))
 		return 0;
-	/* An earlier instance's: one that begins from here on is refused. */
+	/* A batch of an earlier instance may still be deleting. A batch of it that begins later is
+	 * refused. */
 	if (beside && atomic_load(&s->s_deleting)) {
 		mark_outlived(j, orders, n, false);
 		return -EAGAIN;
@@ -505,7 +507,7 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 			return err;
 		return ds_tomb_add(s, &o, r->r_a);
 	case DS_REC_BAR:
-		/* 0 is the metadata server, which no order bars (orders.c). */
+		/* 0 is the metadata server, which no order may bar (orders.c). */
 		return r->r_client ? ds_bar(s, r->r_client) : -EIO;
 	case DS_REC_RUN:
 		if (!r->r_client || r->r_client > r->r_a || r->r_a > UINT32_MAX)
@@ -516,7 +518,7 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 	}
 }
 
-/* Why the journal is refused, for one line. */
+/* Says in one line why the journal is refused. */
 static void refusal(const struct ds_rec *r, int err, char *why, size_t len)
 {
 	if (err == -EPROTONOSUPPORT)
@@ -531,7 +533,7 @@ static void refusal(const struct ds_rec *r, int err, char *why, size_t len)
 			 r->r_client, r->r_type == DS_REC_BAR ? r->r_client : r->r_a);
 }
 
-/* *good is the length up to its last good record. */
+/* Applies the records of a segment. *good: the length up to the last good record. */
 static int seg_read(struct ds_store *s, const char *name, off_t *good, char *why, size_t len)
 {
 	int fd = openat(s->s_journal.j_dirfd, name, O_RDONLY | O_CLOEXEC), err = 0;
@@ -563,8 +565,8 @@ static int seg_read(struct ds_store *s, const char *name, off_t *good, char *why
 	return err;
 }
 
-/* The disk has no room for a segment, and there is no reserve: the last one goes on, in what is
- * left of its last block. */
+/* The disk has no room for a segment, and there is no reserve. Continues the last segment in what
+ * is left of its last block. */
 static int go_on(struct ds_store *s, off_t good)
 {
 	struct ds_journal *j = &s->s_journal;
@@ -577,7 +579,7 @@ static int go_on(struct ds_store *s, off_t good)
 		return errno == ENOENT ? -ENOSPC : -errno;
 	j->j_fd = fd;
 	j->j_bytes = (uint64_t)good;
-	/* What follows a torn record is never read. */
+	/* A start never reads what follows a torn record. */
 	err = ftruncate(fd, good) < 0 ? -errno : append(s, NULL, 0);
 	if (!err)
 		log_warn("store: %s: the disk is full and no reserve is left: the journal "
@@ -586,7 +588,7 @@ static int go_on(struct ds_store *s, off_t good)
 	return err;
 }
 
-/* The first segment of this run: the number of the boot is in it, and must be durable. */
+/* Writes the first segment of this boot. It holds the boot number, which must be durable. */
 static int begin(struct ds_store *s, off_t good)
 {
 	int err;

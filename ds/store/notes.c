@@ -1,10 +1,10 @@
-/* notes.c - ranges of an object that were changed while it was rebuilt: a sorted array, looked up
- * by halving. */
+/* notes.c - the ranges of an object that were changed during its rebuild: a sorted array with
+ * binary search. */
 #include "ds/store/rebuild.h"
 #include <errno.h>
 #include <string.h>
 
-/* The first range that ends at off or after it. */
+/* The first range whose end is at or after off. */
 static unsigned first_to(const struct ds_notes *ns, uint64_t off)
 {
 	unsigned lo = 0, hi = ns->ns_n;
@@ -44,7 +44,7 @@ int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to)
 
 	if (from >= to)
 		return 0;
-	/* Those that meet it become one with it. */
+	/* Ranges that touch the new one merge with it. */
 	while (k < ns->ns_n && ns->ns_note[k].n_from <= to)
 		k++;
 	if (k == i && grow(ns))
@@ -67,7 +67,7 @@ void ds_note_forget(struct ds_notes *ns, uint64_t to)
 {
 	unsigned i = first_to(ns, to);
 
-	/* One that ends at it is below it. */
+	/* A range that ends at `to` is below it. */
 	if (i < ns->ns_n && ns->ns_note[i].n_to == to)
 		i++;
 	if (i)
