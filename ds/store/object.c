@@ -1,19 +1,19 @@
 /*
  * object.c - the table of objects in memory, and opening their files.
  *
- * Connections, not objects, are dealt to the loops, so any loop may need any object. The table is
- * cut into shards with a lock each, held for a few dozen instructions. Calls come here but for
- * objects that their loop has not used lately (hold.c).
+ * Connections, not objects, are spread over the loops, so any loop may need any object. The table
+ * is cut into shards, each with a lock that is held for a few dozen instructions. A call comes here
+ * only for an object that its loop has not used lately (hold.c).
  *
- * Objects that nobody uses stay open, the oldest of a shard goes when it has too many; so_max_open
- * is half the shards', half for those that loops keep. One that has unstable data is synced by a
- * worker before its file is closed: the kernel tells of a failed write-back only those who have the
- * file open, and that failure must change the verifier.
+ * Unused objects stay open. A shard that has too many closes its oldest one; half of so_max_open is
+ * for the shards, half for the loops' holds. Before a worker closes the file of an object with
+ * unstable data, it syncs the file. The kernel reports a failed write-back only to those who have
+ * the file open, and that failure must change the verifier.
  *
- * Cost known: an object that is not in memory is opened on the loop, under its shard's lock
- * (openat, in one volume after another, fgetxattr; a folder on the first object in it). These are
- * short when the directory and inode are cached, and a disk read each when not. Doing it by
- * IORING_OP_OPENAT and FGETXATTR, with the object parked in the table, is the cure.
+ * Known cost: the loop opens an object that is not in memory itself, under its shard's lock
+ * (openat, in one volume after another, and fgetxattr; for the first object of a folder, also a
+ * mkdir). These calls are short if the folder and the inode are cached; else each reads the disk.
+ * The cure is to use IORING_OP_OPENAT and FGETXATTR, with the object parked in the table.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -45,7 +45,7 @@ bool ds_key_equal(const struct cap_object *a, const struct cap_object *b)
 	       a->co_mirror == b->co_mirror;
 }
 
-/* The low bits choose the slot in a shard's table. */
+/* The low bits of the hash choose the slot in a shard's table. */
 static struct ds_shard *shard_of(struct ds_store *s, uint64_t hash)
 {
 	return &s->s_shard[(hash >> 48) % DS_SHARDS];
@@ -210,7 +210,8 @@ static int meta_get(int fd, struct ds_obj *o)
 
 /* ---- opening and closing ---- */
 
-/* A page that is read ahead while it is written past the cache would be stale. */
+/* No readahead: a page that the kernel reads ahead while a direct write changes it would be
+ * stale. */
 static int no_readahead(int fd)
 {
 	if (fd >= 0)
@@ -218,7 +219,7 @@ static int no_readahead(int fd)
 	return fd;
 }
 
-/* *made: it was not there before. at: where it is made, NULL: anywhere. */
+/* *made: the file did not exist before. at: the volume in which to make it; NULL: any. */
 static int file_open(struct ds_store *s, const struct cap_object *key, enum ds_make make,
 		     bool *made, struct ds_vol *at, struct ds_vol **vol)
 {
@@ -270,8 +271,8 @@ static void close_job(struct ds_job *j)
 	obj_free(o);
 }
 
-/* It is in no table and nobody refers to it. The last close of a deleted file gives its blocks
- * back, which takes time. */
+/* The object is in no table and has no references. The last close of a deleted file frees its
+ * blocks, which takes time: a worker does it. */
 static void obj_close(struct ds_obj *o)
 {
 	if (!atomic_load(&o->ob_unsynced) && !atomic_load(&o->ob_deleted)) {
@@ -283,22 +284,22 @@ static void obj_close(struct ds_obj *o)
 }
 
 /*
- * The write count that STAT tells is compared for inequality only. It must never say "as before"
- * after a write, and should say so when there was none, also after this daemon was restarted or
+ * The MDS compares the write count that STAT reports for inequality only. The count must differ
+ * after each write. Without a write it should stay the same, also when this daemon was restarted or
  * killed: the MDS takes a new count for a new mtime.
  *
- * It is the file's mtime in ns, or a later time that is made the mtime. Orders leave the
- * mtime alone; a file that an order made, never written, has 0. Only a crash of the machine may
- * lose an mtime of data that is on the disk: the number of the boot that followed it (s_counted,
- * store.c) is added, 4 s for each, and all counts are new once.
+ * The count is the file's mtime in ns, or a later time that then becomes the mtime. Orders leave
+ * the mtime alone; a file that an order made and no client wrote has 0. Only a crash of the machine
+ * may lose an mtime whose data is on the disk. So the number of the boot that followed it
+ * (s_counted, store.c) is added, 4 s for each, and all counts change once.
  *
- * A daemon that was killed knows no more than the mtime, so what it told must not be the mtime of a
- * write that ended later. The kernel sets that as a write begins, from a clock that may stand still
- * for 10 ms. So the mtime is told as it is (ob_stored) only where its tick is over and no write is
- * under way. Else the time of now in ns is told, which no tick has (ob_told). It is made the mtime,
- * and any write that begins from then on changes that; or, while a write is under way that has set
- * its mtime, it is told and not stored: after a kill there is one count too many, and not one too
- * few.
+ * A daemon that is started again after a kill knows only the mtime. So no reported count may equal
+ * the mtime of a write that ends later. The kernel sets the mtime when a write begins, from a clock
+ * that may stand still for 10 ms. So the mtime itself is reported (and kept in ob_stored) only if
+ * its tick is over and no write is under way. Otherwise the present time in ns is reported
+ * (ob_told), which no tick has. It is then made the mtime, and any write that begins later changes
+ * that. Or, while a write that has set its mtime is under way, the time is reported and not stored:
+ * then a kill changes the count once too often, but never once too rarely.
  */
 int ds_mtime_set(int fd, uint64_t ns)
 {
@@ -309,14 +310,13 @@ int ds_mtime_set(int fd, uint64_t ns)
 	return futimens(fd, ts) < 0 ? -errno : 0;
 }
 
-/* No write that begins now has this mtime. Some file systems keep seconds. */
+/* True if no write that begins now can get this mtime. Some file systems keep only seconds. */
 static bool tick_over(uint64_t ns)
 {
 	return ns + (ns % 1000000000u ? 0 : 1000000000u) < clock_of(CLOCK_REALTIME_COARSE);
 }
 
-/* shared: there may be writes. What was told is the mtime from now on, unless one has come before
- * it. */
+/* Makes the reported count the mtime, unless a write came first. shared: there may be writes. */
 static void count_store(struct ds_obj *o, struct stat *st, bool shared)
 {
 	static _Atomic uint64_t last;
@@ -329,12 +329,13 @@ static void count_store(struct ds_obj *o, struct stat *st, bool shared)
 	else if (log_due(&last))
 		log_warn("store: object %016" PRIx64 ": cannot store its write count: %s",
 			 o->ob_key.co_ino, strerror(-err));
-	/* One that began before may be told of by nothing else than an mtime that is gone. */
+	/* The only trace of a write that began earlier may be the mtime just replaced. So report a
+	 * count that differs from the stored mtime. */
 	if (shared && (ds_range_writing(o) || atomic_load(&o->ob_news)))
 		o->ob_told++;
 }
 
-/* What to tell. news: a write has ended since it was told last. */
+/* The count to report. news: a write has ended since the last report. */
 static uint64_t count_of(struct ds_obj *o, struct stat *st, bool news, bool shared)
 {
 	uint64_t ns = ds_mtime_ns(st), now, least;
@@ -342,8 +343,8 @@ static uint64_t count_of(struct ds_obj *o, struct stat *st, bool news, bool shar
 
 	if (!changed && o->ob_told == ns)
 		return ns;
-	/* In this order: a write that begins after the look at who is under way begins in a later
-	 * tick. */
+	/* Check the tick first: a write that begins after the check for writes under way then
+	 * begins in a later tick. */
 	over = tick_over(ns);
 	busy = shared && ds_range_writing(o);
 	if (changed) {
@@ -361,8 +362,8 @@ static uint64_t count_of(struct ds_obj *o, struct stat *st, bool news, bool shar
 
 int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count)
 {
-	/* Before the file is looked at: a write that ends in between makes one count too many, not
-	 * one too few. */
+	/* Before fstat: a write that ends in between changes the count once too often, not once too
+	 * rarely. */
 	bool news = atomic_exchange(&o->ob_news, false);
 	uint64_t ns;
 
@@ -373,7 +374,7 @@ int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count)
 	return 0;
 }
 
-/* Under the shard's lock, before anybody can load it again: nobody writes it. */
+/* Under the shard's lock, before a lookup can load the object again: no write is under way. */
 static void count_keep(struct ds_obj *o)
 {
 	bool news = atomic_load(&o->ob_news);
@@ -419,7 +420,8 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	bool made = false;
 	int fd, err;
 
-	/* Not the file: it may still be there while its delete is under way. */
+	/* Check the tombstones, not the file: the file may still exist while its delete is under
+	 * way. */
 	if (ds_tomb_bars(s, key, any && make != DS_MAKE_NOT))
 		return -ESTALE;
 	fd = file_open(s, key, make, &made, at, &vol);
@@ -456,7 +458,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	atomic_init(&o->ob_dfd, DFD_UNOPENED);
 	o->ob_shard = sh;
 	o->ob_refs = 1;
-	/* Also when the file was there: the boot that made it may have ended before its name was
+	/* Also if the file existed: the boot that made it may have ended before its name was
 	 * durable. */
 	o->ob_dir_unsynced = true;
 	pthread_mutex_init(&o->ob_lock, NULL);
@@ -479,7 +481,8 @@ int ds_obj_direct_fd(struct ds_obj *o)
 	if (!atomic_load(&v->v_direct))
 		return DFD_NONE;
 	objpath(&o->ob_key, path);
-	/* By its name, which is never used for another file; gone if it was deleted meanwhile. */
+	/* Open it by its name, which never names another file; the name is gone if the object was
+	 * deleted meanwhile. */
 	fd = openat(v->v_dirfd, path, O_RDWR | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0) {
 		if (errno == EINVAL && atomic_exchange(&v->v_direct, false))
@@ -552,7 +555,7 @@ static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap
 {
 	int err = obj_load(s, sh, key, make, at, any, out);
 
-	/* Out of descriptors: one of ours makes room. */
+	/* Out of descriptors: close an unused object of this shard. */
 	if ((err == -EMFILE || err == -ENFILE) && sh->sh_oldest) {
 		obj_close(evict_oldest(sh));
 		err = obj_load(s, sh, key, make, at, any, out);
@@ -567,7 +570,7 @@ static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap
 	return 0;
 }
 
-/* Out of descriptors: those that nobody uses go, of whatever shard. */
+/* Out of descriptors: closes the oldest unused object of each shard. */
 static void room_make(struct ds_store *s)
 {
 	ds_holds_give(s);
@@ -703,7 +706,7 @@ int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order
 	return err;
 }
 
-/* With ob_meta_lock. Its file goes for good. */
+/* With ob_meta_lock held. Removes the object's file for good. */
 static int remake_unlink(struct ds_obj *o, uint32_t epoch, struct stat *st)
 {
 	char path[OBJPATH_MAX];
@@ -718,19 +721,21 @@ static int remake_unlink(struct ds_obj *o, uint32_t epoch, struct stat *st)
 		return -errno;
 	err = dir_fsync(o->ob_vol, objname_folder(o->ob_key.co_ino), false);
 	if (err)
-		o->ob_refs++; /* stays in the table as long as this daemon runs: who found it gone
-				 would make it anew, and the disk may still have it */
+		/* Keep the object in the table as long as this daemon runs. A lookup that missed it
+		 * would create it again, and the disk may still have the old file. */
+		o->ob_refs++;
 	else
 		atomic_store(&o->ob_deleted, true);
 	return err;
 }
 
 /*
- * The old file is gone for good before the new one is there: of an object that is in two volumes
- * nobody could say which counts. A crash in between leaves none, and the order is done again, with
- * its epoch. A higher one would be lost: a fence may be confirmed ahead of an order that is older,
- * and nobody tells of it again. So no object with a higher one is made anew. A fence that comes
- * meanwhile is not stored in the old file, which ob_meta_lock sees to: it finds the new one.
+ * Remakes an object in another volume. The old file is gone for good before the new one exists: if
+ * two volumes had the object, nothing could say which one counts. A crash in between leaves no
+ * file, and the MDS sends the order again, with its epoch. A higher epoch would then be lost: a
+ * fence may be confirmed before an older order runs, and the MDS does not send it again. So an
+ * object with a higher epoch is not remade. ob_meta_lock keeps a fence that comes meanwhile from
+ * being stored in the old file: the fence finds the new one.
  */
 static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out)
 {
@@ -748,13 +753,15 @@ static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_
 	unhash(sh, o);
 	err = load_hashed(o->ob_store, sh, &o->ob_key, ds_key_hash(&o->ob_key), DS_MAKE_NEW, v,
 			  false, out);
-	/* Before anybody can find it: it is fenced as the old one was. */
+	/* Before a lookup can find it: fence the new object as the old one was. */
 	if (!err)
 		ds_obj_raise(*out, atomic_load(&o->ob_epoch));
 	if (!err)
 		err = ds_obj_meta_put(
 			*out, (*out)->ob_fd, o->ob_order, 0,
-			o->ob_begun); /* one that is being rebuilt, or lost, is not made anew */
+			/* No flags: an object that is being rebuilt, or is lost, is never
+			 * remade. */
+			o->ob_begun);
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
 		(*out)->ob_told = (*out)->ob_stored = ds_mtime_ns(&st);
@@ -793,7 +800,7 @@ void ds_objects_drop(struct ds_store *s)
 	}
 }
 
-/* ---- small questions ---- */
+/* ---- small queries ---- */
 
 uint32_t ds_obj_epoch(const struct ds_obj *o)
 {

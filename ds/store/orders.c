@@ -1,21 +1,23 @@
 /*
- * orders.c - what the MDS asks of the store: orders, stat, list. On the workers; all of it may
- * block.
+ * orders.c - serves ORDERS, STAT and LIST of the MDS, on the workers; all of it may block.
  *
  * A batch of orders is done in passes, so that it costs one wait for writes under way and a few
- * journal commits of the file system, not one of each per order:
+ * journal commits of the file system, instead of one of each per order:
+ *
  *   1. look up or make the objects; raise epochs and bar clients in memory
  *   2. wait until every write that was checked before has ended
  *   3. truncate, extend, delete; note the order's number in the xattr
  *   4. fsync
- * Only then do the numbers count as done, so that an order whose batch failed is done again when it
- * is repeated.
  *
- * Truncating or fencing an object that is not there makes it: there must be a place for the number,
- * or a repeated truncate would cut what was written since, and for the epoch. One that is known to
- * exist is lost then, and marked so: it must not be taken for one that is empty. Truncating it to
- * nothing ends that: what was in it is nobody's any more. The target of a clone whose source is
- * lost is lost as well: the MDS has told that it has what is nowhere.
+ * Only then do the numbers count as done. So if a batch fails, its orders are done when the MDS
+ * repeats them.
+ *
+ * Truncating or fencing a missing object creates it, because its file holds the order's number and
+ * the epoch: without the number, a repeated truncate would cut data written since. If the MDS knows
+ * that the object existed, the new one is marked as lost, so that clients do not take it for an
+ * empty one. Truncating a lost object to size 0 ends that, because no file needs its old data any
+ * more. The target of a clone whose source is lost is lost as well: the MDS has already answered
+ * that the target has data, which exists nowhere.
  */
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
@@ -29,17 +31,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The highest order is remembered in steps, or every batch would need an append to the journal. */
+/* The highest order is stored in steps: otherwise every batch would need an append to the
+ * journal. */
 #define ORDER_STEP ((uint64_t)CTL_ORDER_STEP)
 
 struct order_item {
 	struct cap_object it_key;
-	struct ds_obj *it_obj;	  /* of orders that change an object */
-	struct ds_obj *it_source; /* CLONE; NULL: it is not there */
+	struct ds_obj *it_obj;	  /* for orders that change an object */
+	struct ds_obj *it_source; /* CLONE; NULL: does not exist */
 	bool it_source_lost;
 	int it_fd;
-	bool it_skip; /* its result is known */
-	/* its number is done, and its epoch is not: of a store that was put back */
+	bool it_skip; /* its result is already set */
+	/* The order's number is done, but its epoch is not: the MDS's store was restored. */
 	bool it_raises;
 };
 
@@ -79,7 +82,7 @@ bool ds_key_of(const ctl_object *o, struct cap_object *key)
 
 /* ---- pass 1 ---- */
 
-/* It comes first: where it is, the target is made. */
+/* Runs before the target's lookup: a missing target is created in the source's volume. */
 static int prepare_source(struct ds_store *s, const ctl_order *o, struct order_item *it)
 {
 	struct cap_object source;
@@ -88,7 +91,7 @@ static int prepare_source(struct ds_store *s, const ctl_order *o, struct order_i
 	if (!ds_key_of(&o->source, &source))
 		return -EINVAL;
 	err = ds_obj_get(s, &source, false, &it->it_source);
-	/* It is no zeros, and no other try finds it. */
+	/* A lost source is not a source of zeros, and a retry does not find it either. */
 	it->it_source_lost = err == -ESTALE || (err == -ENOENT && (o->known & CTL_KNOWN_SOURCE));
 	if (err && err != -ENOENT && !it->it_source_lost)
 		return err;
@@ -100,8 +103,8 @@ static bool empties(const ctl_order *o)
 	return o->type == CTL_TRUNCATE && !o->size;
 }
 
-/* A clone's target may be missing because it is being made anew (do_clone), and is then done
- * again. */
+/* How to create a missing object. A clone's target may be missing because do_clone is remaking it;
+ * the clone is then done again. */
 static enum ds_make make_as(const ctl_order *o)
 {
 	return (o->known & CTL_KNOWN) && o->type != CTL_CLONE && !empties(o) ? DS_MAKE_LOST
@@ -129,23 +132,23 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 				    : NULL;
 	int err = ds_obj_get_any(s, &it->it_key, make_as(o), at, &it->it_obj);
 
-	/* Deleted: what was ordered before the delete has nothing left to act on. */
+	/* Deleted: an order from before the delete has nothing left to change. */
 	if (err == -ESTALE) {
 		it->it_skip = true;
 		ds_owe_done(s, &it->it_key, o->epoch);
 	}
 	if (err)
 		return err == -ESTALE ? 0 : err;
-	/* Of what a fence ahead of it has raised in memory, nobody knows here whether the writes
-	 * from before are over; nor of what one under way has, which something else may have stored
-	 * with it. */
+	/* Compare with the stored epoch. A fence may have raised the epoch in memory, or stored it
+	 * along with another change, without having waited for earlier writes. So wait for them
+	 * here while an epoch is unconfirmed. */
 	it->it_raises = o->epoch > ds_obj_put_epoch(it->it_obj);
 	*drain |= ds_owed_epoch(s, &it->it_key) != 0;
 	if (o->number <= it->it_obj->ob_order && !it->it_raises) {
 		it->it_skip = true;
 		return 0;
 	}
-	/* Only of an order that is to be done yet: one that was may have lost its source since. */
+	/* Only for an order that is not done yet: the source of a finished one may be gone. */
 	if (serr && o->number > it->it_obj->ob_order)
 		return serr;
 	if (!it->it_obj->ob_order)
@@ -164,8 +167,8 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	return 0;
 }
 
-/* With several volumes one may have come since the MDS asked, with other blocks or none: what no
- * reflink can do is copied. */
+/* With several volumes, a volume with another block size, or without reflinks, may have been added
+ * since the MDS asked. Then what reflinks cannot do is copied. */
 static bool clone_block_ok(const struct ds_store *s, const ctl_order *o)
 {
 	return s->s_nvols > 1 || (s->s_clone_block && o->offset % s->s_clone_block == 0 &&
@@ -214,20 +217,20 @@ static int do_size(const ctl_order *o, struct order_item *it)
 	return ds_obj_cut(it->it_fd, o->size);
 }
 
-/* Reflinks do not leave a volume. Where the target has nothing that stays, it is made anew in the
- * source's; else ds_clone copies. */
+/* A reflink cannot leave its volume. If the target has no data to keep, it is remade in the
+ * source's volume; else ds_clone copies. */
 static int do_clone(const ctl_order *o, struct order_item *it)
 {
 	bool apart = it->it_source && it->it_source->ob_vol != it->it_obj->ob_vol;
-	/* One that is being rebuilt keeps its file: its session writes there. One that is watched
-	 * is read for another layout, and noted. */
+	/* An object that is being rebuilt keeps its file, to which its session writes. So does a
+	 * watched object: a restripe reads it, and its writes are noted. */
 	int all = apart && !ds_obj_rebuilding(it->it_obj) &&
 				  !atomic_load(&it->it_obj->ob_watched) &&
 				  ds_vol_has_room(it->it_source->ob_vol)
 			  ? ds_clone_is_all(o, it->it_fd)
 			  : 0;
 
-	/* Made anew by an order before this one: the next try finds it. */
+	/* An order before this one remade the source: the next try finds it. */
 	if (it->it_source && atomic_load(&it->it_source->ob_deleted))
 		return -EAGAIN;
 	if (all < 0)
@@ -250,7 +253,7 @@ static int do_clone(const ctl_order *o, struct order_item *it)
 	return ds_clone(o, it->it_source, it->it_obj, it->it_fd);
 }
 
-/* An earlier one of the same batch may have marked the source. */
+/* True if the clone's source is lost. An earlier order of the same batch may have marked it. */
 static bool takes_nothing(const ctl_order *o, const struct order_item *it)
 {
 	return o->type == CTL_CLONE &&
@@ -273,7 +276,7 @@ static uint8_t flags_after(const struct ds_obj *o, bool found, bool nothing)
 
 	if (found)
 		flags &= (uint8_t)~DS_META_LOST;
-	/* One that is half rebuilt is nobody's to read as it is. */
+	/* A half rebuilt object keeps its flag, which already forbids reading it. */
 	return nothing && !(flags & DS_META_REBUILDING) ? flags | DS_META_LOST : flags;
 }
 
@@ -285,13 +288,13 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	uint8_t flags;
 	int err;
 
-	/* Made anew, or deleted, by an earlier one of the same batch: not in the file that it_fd
-	 * has. */
+	/* An earlier order of the same batch remade or deleted the object: it_fd is another
+	 * file. */
 	if (atomic_load(&it->it_obj->ob_deleted))
 		return -EAGAIN;
 
-	/* Done, or by an earlier one of the same batch with a higher number: the MDS mixed them up,
-	 * but the rule holds. */
+	/* The order is done, or an earlier one of the same batch had a higher number. Then the MDS
+	 * mixed them up, but the rule still holds. */
 	if (o->number <= it->it_obj->ob_order_new)
 		return !it->it_raises
 			       ? 0
@@ -299,13 +302,14 @@ static int do_object(const ctl_order *o, struct order_item *it)
 						 ds_obj_flags(it->it_obj), it->it_obj->ob_begun);
 	if (nothing && !lost)
 		tell_nothing(it->it_obj, o);
-	/* Its rebuild would count what the clone was to write as written. */
+	/* End the rebuild: it would count the bytes that the clone should have written as
+	 * written. */
 	if (nothing)
 		ds_session_drop(it->it_obj->ob_store, &it->it_key);
 	err = ds_change_order(&c, it->it_obj, o,
 			      o->type == CTL_CLONE ? ds_clone_rounds(o, it->it_obj) : 0);
-	/* There is nothing to be cut, or to be cloned, or to be cloned into. A clone that is lost
-	 * may have something still: it goes. */
+	/* A lost object has nothing to cut, to clone from or to clone into. A clone that becomes
+	 * lost may still have data: that goes. */
 	if (!err && o->type != CTL_FENCE && (!lost || found) && !nothing)
 		err = o->type == CTL_CLONE ? do_clone(o, it) : do_size(o, it);
 	ds_change_end(&c);
@@ -320,9 +324,9 @@ static int do_object(const ctl_order *o, struct order_item *it)
 	return err;
 }
 
-/* The unlink comes before the tombstone is durable: on a full disk it makes the room for it. A
- * crash between the two leaves an order that is not confirmed, and nothing is served before that is
- * repeated. */
+/* Unlinks before the tombstone is durable: on a full disk the unlink makes the room for it. After a
+ * crash between the two, the order is not confirmed, and this server serves nothing until the MDS
+ * repeats it. */
 static int do_delete(struct ds_store *s, const ctl_order *o, const struct cap_object *key)
 {
 	int err = ds_obj_kill(s, key, o->number);
@@ -344,7 +348,7 @@ static int sync_object(struct ds_store *s, struct order_item *it)
 		return 0;
 	if (fsync(it->it_fd) < 0) {
 		err = -errno;
-		/* The page cache may have dropped clients' data with it. */
+		/* The page cache may have dropped clients' data as well. */
 		metric_add(ds_m_sync_failures, 1);
 		ds_health_note(it->it_obj->ob_vol, true, err);
 		ds_verifier_change(s);
@@ -352,7 +356,7 @@ static int sync_object(struct ds_store *s, struct order_item *it)
 	return err ? err : ds_obj_sync_dirs(it->it_obj);
 }
 
-/* Deletes and bars; with them goes whatever else the journal should know. */
+/* Writes the batch's deletes and bars; the same append stores the rest of the state. */
 static int journal(struct ds_store *s, const ctl_order *orders, const struct order_item *it,
 		   unsigned n)
 {
@@ -374,7 +378,8 @@ static int journal(struct ds_store *s, const ctl_order *orders, const struct ord
 
 /* ---- a batch ---- */
 
-/* Raises what the journal must hold before anything of the batch is done. True: it changed. */
+/* Raises the marks that the journal must hold before the batch changes anything. True: they
+ * changed. */
 static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n)
 {
 	uint64_t high = 0;
@@ -386,7 +391,7 @@ static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *
 	if (high > atomic_load(&s->s_order_high))
 		atomic_store(&s->s_order_high,
 			     high <= UINT64_MAX - ORDER_STEP ? high + ORDER_STEP : UINT64_MAX);
-	/* Raised by the other worker, it is perhaps not written yet. */
+	/* The other worker may have raised it without having written it yet. */
 	if (high > atomic_load(&s->s_order_durable))
 		changed = true;
 	if (instance > atomic_load(&s->s_instance)) {
@@ -412,18 +417,18 @@ ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order
 	*items = calloc(n ? n : 1, item);
 	if (!*items)
 		return CTL_IO;
-	/* Also those that are in memory already, and were not made durable then. */
+	/* Also write marks that are only in memory because an earlier append failed. */
 	if (raise_marks(s, instance, orders, n) || ds_journal_behind(s))
 		err = add(s, NULL, 0);
-	/* A full disk keeps the marks out of the journal, but must not keep deletes from making
-	 * room, and no fence from being in force. */
+	/* A full disk keeps the marks out of the journal. It must not keep deletes from making
+	 * room, or fences from taking effect. */
 	if (!err || err == -ENOSPC)
 		return CTL_OK;
 	free(*items);
 	return CTL_IO;
 }
 
-/* A number that is higher; nothing is to be stored of any other. */
+/* True if joins is a higher number than the last. Nothing is stored for any other. */
 static bool joins_more(struct ds_store *s, uint32_t joins)
 {
 	bool more;
@@ -455,19 +460,19 @@ ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id
 			pthread_mutex_unlock(&s->s_state_lock);
 		}
 	}
-	/* A full disk must not keep deletes from making room; the journal is behind, and the next
-	 * order tries again. */
+	/* A full disk must not keep deletes from making room. The journal is behind, and the next
+	 * order writes it again. */
 	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
 }
 
-/* Item i failed. Later orders of its object fail with it: a higher number that is done would make
- * this one be ignored when it is repeated. */
+/* Item i failed. Later orders of its object fail with it: if an order with a higher number were
+ * done, this one would be ignored when the MDS repeats it. */
 static void fail(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n,
 		 unsigned i, ctl_status *res, int err)
 {
 	res[i] = ds_ctl_status(err);
 	it[i].it_skip = true;
-	/* It is refused from memory as long as it is not stored. */
+	/* Until its epoch is stored, this daemon refuses older capabilities from memory. */
 	if (orders[i].type != CTL_BAR_CLIENT && orders[i].type != CTL_DELETE && orders[i].epoch)
 		ds_owe(s, &it[i].it_key, orders[i].epoch);
 	for (unsigned j = i + 1; j < n && orders[i].type != CTL_BAR_CLIENT; j++) {
@@ -522,7 +527,7 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 	}
 }
 
-/* Only now, when they are durable, the numbers count. */
+/* The orders are durable now, so their numbers count as done. */
 static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -568,8 +573,8 @@ ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_orde
 		return CTL_INVAL;
 	for (unsigned i = 0; i < n; i++)
 		deletes |= orders[i].type == CTL_DELETE;
-	/* Before the instance is looked at: who finds none of these, and is of a newer instance,
-	 * meets none. */
+	/* Before the check of the instance. A newer instance that finds no deletes counted here
+	 * then meets none: any later batch of an older instance fails the check. */
 	atomic_fetch_add(&s->s_deleting, deletes);
 	st = orders_do(s, instance, orders, n, results);
 	atomic_fetch_sub(&s->s_deleting, deletes);
@@ -634,9 +639,10 @@ void ds_store_stat(struct ds_store *s, const ctl_object *obj, ctl_stat *out)
 
 /* ---- list ---- */
 
-/* The cookie: version, the volume's number, folder (2 bytes), name of the last object told. */
+/* The cookie: version, number of the volume, folder (2 bytes), name of the last object listed. */
 #define LIST_VERSION 2
-#define LIST_FOLDERS 4096 /* looked at for one answer: others wait for this worker */
+/* The limit for one answer: other requests wait for this worker. */
+#define LIST_FOLDERS 4096
 struct list_cookie {
 	uint8_t lc_version, lc_volume, lc_folder[2];
 	char lc_name[OBJNAME_LEN];
@@ -669,7 +675,7 @@ static int name_compare(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* All names of a folder, sorted; malloc'd. A folder that is not there is empty. */
+/* All names of a folder, sorted; malloc'd. A missing folder is empty. */
 static int folder_names(struct ds_vol *v, uint16_t folder, char (**names)[OBJNAME_LEN + 1],
 			size_t *n)
 {
@@ -738,7 +744,7 @@ static void list_here(struct ds_vol *v, struct list_cookie *c, unsigned folder)
 	c->lc_folder[1] = (uint8_t)folder;
 }
 
-/* Of XX/YY there is no XX: a store that is not large yet has few. */
+/* True if XX of XX/YY does not exist: a small store has few of them. */
 static bool no_parent(const struct ds_vol *v, uint16_t folder)
 {
 	char path[3];
@@ -747,8 +753,8 @@ static bool no_parent(const struct ds_vol *v, uint16_t folder)
 	return faccessat(v->v_objfd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
-/* One volume, from where c says. *left: folders that may be looked at yet. 1: there may be more,
- * and c says where. */
+/* Lists one volume, from the place in c. *left: how many more folders it may read. 1: there may be
+ * more objects, and c says where. */
 static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max,
 		       ctl_list_entry *entries, unsigned *n, unsigned *left)
 {
