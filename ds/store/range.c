@@ -1,33 +1,35 @@
 /*
- * range.c - direct and buffered I/O on the same pages of an object exclude each other, writes of
- * the same bytes do, and one that is alone excludes all.
+ * range.c - range locks of an object. Direct and buffered I/O on the same pages exclude each other,
+ * so do writes of the same bytes, and a range that is alone excludes all others.
  *
- * Kinds: a direct write drops the pages it wrote from the cache, and a page that is made dirty
- * meanwhile cannot be dropped: the kernel then notes an error that the next fsync returns.
+ * Kinds. A direct write drops the pages it wrote from the page cache. The kernel cannot drop a page
+ * that becomes dirty meanwhile, and then reports an error to the next fsync.
  *
- * Writes: a client sends a WRITE again when its connection has ended, or when it has waited for
- * long, and the first may be in the disk all the while. The client takes the answer to the second
- * for the end of both, and writes the bytes anew. The kernel does not order writes that are under
- * way at once. So the store does: each lands before the next of the same bytes begins, whosever
- * they are, and no old one lands over a newer one.
+ * Writes. A client sends a WRITE again if its connection ended, or if it has waited for long, and
+ * the first one may still be in the disk. The client takes the answer to the second for the end of
+ * both, and writes the bytes once more. The kernel does not order writes that are under way at the
+ * same time. So the store does: each write ends before the next write of the same bytes begins,
+ * whichever clients send them, and no old write lands over a newer one.
  *
- * First come, first served: a request waits for every conflicting one before it, held or waiting.
- * While all requests of an object are of one kind, and none are writes, nothing is searched.
+ * First come, first served: a request waits for every conflicting request before it, held or
+ * waiting. While all requests of an object are of one kind, and none are writes, nothing is
+ * searched.
  *
- * And then no lock is taken either, by calls that have a hold of the object: ob_fast says which
- * kind goes free, and such a range is but counted, in its loop's hold (h_fast). Who is of another
- * kind sets ob_fast to none, under ob_lock, and waits until no hold counts any more, whatever the
- * pages; from then on all go by the list, until RANGE_CALM in a row have met nobody of another
- * kind. Count first, then look at ob_fast; set ob_fast first, then look at the counts: one sees the
- * other.
+ * Without a lock. In that state, calls that have a hold of the object take no lock either. ob_fast
+ * says which kind may pass, and such a range is only counted, in its loop's hold (h_fast). A range
+ * of another kind sets ob_fast to none, under ob_lock, and waits until no hold counts any range,
+ * whatever its pages. From then on all ranges use the list, until RANGE_CALM in a row have met no
+ * range of another kind. A passing range first counts itself and then checks ob_fast; a range that
+ * stops them first sets ob_fast and then checks the counts. So one always sees the other.
  *
- * A write that goes free claims its pages first: a bit for each, in a table of the store's. Nobody
- * else writes these words but who writes the same MiB of the object, and, by chance, one in CLAIMS
- * of all who write others: so this shares nothing between loops, and costs one locked instruction
- * for each 64 pages and another at the end. Who finds a bit set goes by the list. Writes in the
- * list claim their pages as well, so that the free ones see them; while one has not got them (it
- * waits, or its page has other bytes that are written, or chance has it) ob_fast is none, and when
- * it is held so, nothing goes free that it could meet.
+ * A write that passes without a lock first claims its pages: one bit for each, in a table of the
+ * store. Others write the same words only if they write the same MiB of the object or, by chance of
+ * the hash, one in CLAIMS writers of other places. So the loops share nothing here, and a claim
+ * costs one locked instruction for each 64 pages, and one more at the end. A write that finds a bit
+ * set uses the list. Writes in the list claim their pages too, so that passing writes see them.
+ * While a write in the list lacks its claim (because it waits, or other bytes of its page are being
+ * written, or the hash collides), ob_fast is none; and if it is held without a claim, no range that
+ * it could meet passes.
  */
 #include "ds/store/store_int.h"
 #include <errno.h>
@@ -35,9 +37,9 @@
 
 #define RANGE_CALM 64u
 
-/* 2 MiB, of which only what is used is there. */
+/* 2 MiB of address space; the kernel backs only the part in use. */
 #define CLAIMS	    65536u
-#define CLAIM_WORDS 4u /* of 64 pages: what one claim of the table is about, 1 MiB */
+#define CLAIM_WORDS 4u /* of 64 pages: one claim of the table covers 1 MiB */
 
 /* How a range counts in h_fast. */
 #define FAST_READ  ((uint64_t)1)
@@ -67,7 +69,7 @@ void ds_range_init(struct ds_obj *o)
 	o->ob_ranges_end = &o->ob_ranges;
 	atomic_init(&o->ob_fast, DS_FAST_NONE);
 	o->ob_was_fast = DS_FAST_NONE;
-	o->ob_calm = RANGE_CALM; /* the first says what goes free */
+	o->ob_calm = RANGE_CALM; /* the first range sets ob_fast */
 }
 
 static bool conflict(const struct ds_range *a, const struct ds_range *b)
@@ -93,13 +95,13 @@ static void granted(struct loop_msg *m)
 	r->rg_granted(r);
 }
 
-/* Of the object's requests: those of its kind. */
+/* How many requests of the object have r's kind. */
 static unsigned *count_of(struct ds_obj *o, const struct ds_range *r)
 {
 	return &o->ob_nrange[r->rg_alone ? DS_KIND_ALONE : r->rg_direct];
 }
 
-/* Whether there may be others that it conflicts with; it is counted itself. */
+/* True if other requests may conflict with r; r itself is counted already. */
 static bool mixed(struct ds_obj *o, const struct ds_range *r)
 {
 	return r->rg_alone ? o->ob_nrange[0] + o->ob_nrange[1] + o->ob_nrange[2] > 1
@@ -113,7 +115,7 @@ static unsigned kind_of(const struct ds_range *r)
 
 /* ---- claims ---- */
 
-/* w: pages / 64 */
+/* The word of page w * 64. */
 static _Atomic uint64_t *claim_word(const struct ds_obj *o, uint64_t w)
 {
 	const struct ds_store *s = o->ob_store;
@@ -131,7 +133,7 @@ static uint64_t claim_bits(const struct ds_range *r, uint64_t w)
 	return UINT64_MAX >> (63 - to) & UINT64_MAX << from;
 }
 
-/* Those of its words below end. */
+/* Clears r's bits in its words below end. */
 static void unclaim(const struct ds_obj *o, const struct ds_range *r, uint64_t end)
 {
 	for (uint64_t w = r->rg_first / 64; w < end; w++)
@@ -143,7 +145,7 @@ static void unclaim_all(const struct ds_obj *o, const struct ds_range *r)
 	unclaim(o, r, r->rg_last / 64 + 1);
 }
 
-/* All of it, or nothing. */
+/* Claims all pages of r, or none. */
 static bool claim(const struct ds_obj *o, const struct ds_range *r)
 {
 	for (uint64_t w = r->rg_first / 64; w <= r->rg_last / 64; w++) {
@@ -158,16 +160,16 @@ static bool claim(const struct ds_obj *o, const struct ds_range *r)
 	return true;
 }
 
-/* A write that has no claim. */
+/* True for a write that has no claim. */
 static bool bare(const struct ds_range *r)
 {
 	return r->rg_write && !r->rg_claimed;
 }
 
-/* ---- those that go free ---- */
+/* ---- ranges without ob_lock ---- */
 
-/* With ob_lock: whether ranges that are held without it keep r out. They are none of its own kind,
- * and none that write where it has a claim. */
+/* With ob_lock held. True if ranges held without it may conflict with r. Ranges of r's own kind do
+ * not, nor do writes if r has a claim. */
 static bool fast_blocks(const struct ds_obj *o, const struct ds_range *r)
 {
 	if (kind_of(r) == o->ob_was_fast && !bare(r))
@@ -178,14 +180,14 @@ static bool fast_blocks(const struct ds_obj *o, const struct ds_range *r)
 	return false;
 }
 
-/* With ob_lock. */
+/* With ob_lock held. From now on all ranges use the list. */
 static void fast_stop(struct ds_obj *o)
 {
 	o->ob_calm = 0;
 	atomic_store(&o->ob_fast, DS_FAST_NONE);
 }
 
-/* With ob_lock: r comes, and is counted. */
+/* With ob_lock held. r arrives, and is counted already: stops ranges of another kind. */
 static void fast_meet(struct ds_obj *o, const struct ds_range *r)
 {
 	unsigned fast = atomic_load(&o->ob_fast), kind = kind_of(r);
@@ -194,7 +196,8 @@ static void fast_meet(struct ds_obj *o, const struct ds_range *r)
 		fast_stop(o);
 }
 
-/* With ob_lock: r has come. */
+/* With ob_lock held. r has arrived: lets ranges of its kind pass without ob_lock once all is
+ * calm. */
 static void fast_begin(struct ds_obj *o, const struct ds_range *r)
 {
 	unsigned kind = kind_of(r);
@@ -211,7 +214,7 @@ static void fast_begin(struct ds_obj *o, const struct ds_range *r)
 
 /* ---- the list ---- */
 
-/* With ob_lock: whether r waits for nothing any more. */
+/* With ob_lock held. True if r need not wait any more. */
 static bool enter(struct ds_obj *o, struct ds_range *r)
 {
 	bool first = !(mixed(o, r) || (r->rg_write && o->ob_nwrites > 1)) || !blocked(o, r);
@@ -225,15 +228,15 @@ static bool enter(struct ds_obj *o, struct ds_range *r)
 	return first && !fast_blocks(o, r);
 }
 
-/* With ob_lock: who waits for nothing any more is told. */
+/* With ob_lock held. Grants the ranges that need not wait any more. */
 static void grant(struct ds_obj *o)
 {
 	for (struct ds_range *e = o->ob_ranges, *next; e; e = next) {
 		next = e->rg_next;
 		if (!e->rg_held && enter(o, e)) {
 			e->rg_held = true;
-			/* From now on e is its owner's; it stays in the list until it is unlocked,
-			 * under this lock. */
+			/* From now on e is its owner's. It stays in the list until its owner
+			 * unlocks it, under this lock. */
 			if (e->rg_loop)
 				loop_post(e->rg_loop, &e->rg_msg);
 			else
@@ -290,8 +293,8 @@ static void list_del(struct ds_obj *o, struct ds_range *r)
 		o->ob_ranges_end = r->rg_prevp;
 }
 
-/* True: held now. False: rg_granted will be called on this loop; of a thread without one anywhere,
- * with ob_lock. */
+/* True: held now. False: this loop will call rg_granted. If the thread has no loop, any thread
+ * calls it, with ob_lock held. */
 bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 {
 	bool held;
@@ -308,7 +311,7 @@ bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 	fast_meet(o, r);
 	held = r->rg_held = enter(o, r);
 	fast_begin(o, r);
-	/* From now on it may be granted at any time. */
+	/* After this, another thread may grant r at any time. */
 	pthread_mutex_unlock(&o->ob_lock);
 	return held;
 }

@@ -1,10 +1,10 @@
 /*
- * rebuild.c - sessions: BEGIN, END and ABORT of a rebuild, and who changes an object meanwhile
+ * rebuild.c - sessions: BEGIN, END and ABORT of a rebuild, and changes of an object meanwhile
  * (rebuild.h).
  *
- * BEGIN and the last step of END run on the orders worker, which alone writes objects' xattrs. A
- * session is the object's (ob_session, under ob_lock) and in the store's list, and holds a
- * reference to the object: it is not put out of memory while it is rebuilt.
+ * BEGIN and the last step of END run on the orders worker. A session belongs to its object
+ * (ob_session, under ob_lock), is in the store's list, and holds a reference to the object, which
+ * therefore stays in memory during its rebuild.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,7 +13,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-/* One that the metadata server has forgotten makes room. */
+/* Beyond this number, a new session ends the one with the oldest step, which the metadata server
+ * may have forgotten. */
 #define SESSIONS_MAX 256u
 
 bool ds_obj_rebuilding(const struct ds_obj *o)
@@ -38,7 +39,7 @@ unsigned ds_store_sessions(struct ds_store *s)
 	return atomic_load(&s->s_nsessions);
 }
 
-/* ---- locking a range out of a worker ---- */
+/* ---- range locks for a worker ---- */
 
 static void range_granted(struct ds_range *r)
 {
@@ -76,9 +77,9 @@ void ds_change_end(struct ds_change *c)
 	c->dc_obj = NULL;
 }
 
-/* ---- noting ---- */
+/* ---- notes ---- */
 
-/* With ob_lock. What is below the cursor is done with. */
+/* With ob_lock held. What lies below the cursor needs no note. */
 static int note(struct ds_session *ss, uint64_t from, uint64_t to, uint64_t least)
 {
 	int err = ds_note_add(&ss->ss_notes, from > ss->ss_cursor ? from : ss->ss_cursor, to);
@@ -94,7 +95,7 @@ static int note_obj(struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least
 	int err;
 
 	pthread_mutex_lock(&o->ob_lock);
-	/* END may have come in between: then nothing has to be noted. */
+	/* If END came in between, there is nothing to note. */
 	if (!ds_obj_rebuilding(o))
 		err = 0;
 	else
@@ -103,8 +104,8 @@ static int note_obj(struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least
 	return err;
 }
 
-/* Announced by ds_write_begin, looked at after it: BEGIN's drain waits for who did not see the
- * flag. */
+/* The caller checks the flag after its ds_write_begin. So BEGIN's drain waits for every write that
+ * did not see the flag. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 {
 	int err = ds_obj_rebuilding(o) ? note_obj(o, off, off + len, off + len) : 0;
@@ -113,8 +114,8 @@ int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 	if (!err)
 		return 0;
 	metric_add(ds_m_put_off, 1);
-	/* No room ahead of the pull: who waited for that might wait for hours. It is told of, and
-	 * the object stale. */
+	/* No room for a note ahead of the pull. A client that waited for room might wait for hours.
+	 * So fail the write: the client reports the error, and the MDS makes the object stale. */
 	return err == -ENOBUFS ? -EIO : -EAGAIN;
 }
 
@@ -130,7 +131,8 @@ int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64
 	err = note_obj(o, from, to, least);
 	if (err)
 		return err;
-	/* A new size is set where the pull sets it as well: at the end. */
+	/* A change that moves the object's end locks up to DS_NOTE_END, where the pull sets the
+	 * size. */
 	ds_change_lock(c, o, from, least ? DS_NOTE_END : to, DS_LOCK_ALONE);
 	return 0;
 }
@@ -148,7 +150,8 @@ int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *orde
 	else if (order->type == CTL_CLONE) /* the rest of the last block becomes zeros */
 		err = ds_change_begin(c, o, order->offset, end + (rounds - end % rounds) % rounds,
 				      end);
-	/* What no session knows of is before the next one, which fetches all. */
+	/* Without a session, the change is older than the next session, which fetches
+	 * everything. */
 	return err == -ENOLINK ? 0 : err;
 }
 
@@ -163,7 +166,7 @@ static struct ds_session *session_new(struct ds_obj *o, uint64_t id, int fd)
 	ss->ss_obj = o;
 	ss->ss_id = id;
 	ss->ss_fd = fd;
-	ss->ss_refs = 1; /* the list's */
+	ss->ss_refs = 1; /* the list's reference */
 	ss->ss_stepped_ns = clock_mono_ns();
 	return ss;
 }
@@ -184,7 +187,7 @@ void ds_session_put(struct ds_session *ss)
 	free(ss);
 }
 
-/* With s_sessions_lock. */
+/* With s_sessions_lock held. */
 static struct ds_session *session_find(struct ds_store *s, const struct cap_object *key)
 {
 	struct ds_session *ss = s->s_sessions;
@@ -194,8 +197,8 @@ static struct ds_session *session_find(struct ds_store *s, const struct cap_obje
 	return ss;
 }
 
-/* Takes it out of the list; the list's reference is the caller's. False: it is not in it any more.
- * With s_sessions_lock. */
+/* Takes ss out of the list; the caller gets the list's reference. False: it is not in the list any
+ * more. With s_sessions_lock held. */
 static bool session_unlist(struct ds_store *s, struct ds_session *ss)
 {
 	struct ds_session **p = &s->s_sessions;
@@ -209,8 +212,8 @@ static bool session_unlist(struct ds_store *s, struct ds_session *ss)
 	return true;
 }
 
-/* It is in no list any more. A window under way is waited for: what comes next finds the object as
- * it is. */
+/* Ends a session that is in no list any more. Waits for a window under way, so that a later step
+ * finds the object at rest. */
 static void session_end(struct ds_session *ss, bool rebuilt)
 {
 	struct ds_obj *o = ss->ss_obj;
@@ -228,7 +231,7 @@ static void session_end(struct ds_session *ss, bool rebuilt)
 	ds_session_put(ss);
 }
 
-/* Any but keep. */
+/* Ends the object's session, unless its id is keep. */
 static void session_drop(struct ds_store *s, const struct cap_object *key, uint64_t keep)
 {
 	struct ds_session *ss;
@@ -251,7 +254,7 @@ void ds_session_drop(struct ds_store *s, const struct cap_object *key)
 	session_drop(s, key, 0);
 }
 
-/* The one that no step was made of for the longest. */
+/* If there are too many sessions, ends the one whose last step is the oldest. */
 static void make_room(struct ds_store *s)
 {
 	struct ds_session *ss, *oldest = NULL;
@@ -329,7 +332,7 @@ uint64_t ds_session_size(struct ds_session *ss)
 
 /* ---- BEGIN ---- */
 
-/* The flag is durable, and with it the name. */
+/* Makes the flag durable, and the object's name with it. */
 static int flag_put(struct ds_obj *o, int fd, bool flag)
 {
 	int err = ds_obj_meta_put(o, fd, o->ob_order, flag ? DS_META_REBUILDING : 0, o->ob_begun);
@@ -342,7 +345,7 @@ static int flag_put(struct ds_obj *o, int fd, bool flag)
 	return err ? err : ds_obj_sync_dirs(o);
 }
 
-/* Notes begin, and then the changes end that saw no session. */
+/* Starts the notes, and then waits for the changes that saw no session. */
 static void session_start(struct ds_session *ss, uint32_t epoch)
 {
 	struct ds_obj *o = ss->ss_obj;
@@ -351,14 +354,14 @@ static void session_start(struct ds_session *ss, uint32_t epoch)
 	pthread_mutex_lock(&o->ob_lock);
 	o->ob_session = ss;
 	atomic_store(&o->ob_rebuilding, true);
-	/* the flag says no less: nobody reads it before all of it is here */
+	/* The flag forbids as much: clients cannot read the object before its rebuild ends. */
 	atomic_store(&o->ob_lost, false);
 	pthread_mutex_unlock(&o->ob_lock);
 	ds_obj_raise(o, epoch);
 	ds_write_drain(o->ob_store);
 }
 
-/* The reference to o is the session's, or is given back. */
+/* Gives the reference to o to the session, or drops it. */
 static int begin(struct ds_obj *o, const ctl_rebuild_args *a)
 {
 	int fd = ds_obj_reopen(o), err;
@@ -371,7 +374,8 @@ static int begin(struct ds_obj *o, const ctl_rebuild_args *a)
 		return fd < 0 ? fd : -ENOMEM;
 	}
 	session_drop(o->ob_store, &o->ob_key, a->session);
-	/* what a session writes is not noted: whoever reads a stale copy is told so */
+	/* A session's writes are not noted. So the watch ends, and the next TAKE of a restripe that
+	 * reads this stale copy fails (CTL_BAD_SESSION). */
 	ds_watch_drop(o->ob_store, &o->ob_key);
 	session_start(ss, a->epoch);
 	o->ob_begun = a->epoch;
@@ -412,8 +416,8 @@ ctl_status ds_rebuild_begin(struct ds_store *s, const ctl_rebuild_args *a, ctl_r
 	err = ds_obj_get_any(s, &key, DS_MAKE_NEW, NULL, &o);
 	if (err)
 		return err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
-	/* Changes of the session before may be on their way to the source: its epoch must be
-	 * fenced. */
+	/* Changes of the previous session may still be on their way to the source: its epoch must
+	 * be fenced. */
 	if (a->epoch < ds_obj_epoch(o) || a->epoch <= o->ob_begun) {
 		ds_obj_put(o);
 		return CTL_FENCED;
@@ -487,7 +491,7 @@ ctl_status ds_rebuild_end(struct ds_store *s, const ctl_rebuild_args *a)
 		return CTL_BAD_SESSION;
 	}
 	err = flag_put(o, ss->ss_fd, false);
-	/* What the disk says of the flag is not known after an error: in memory it stays. */
+	/* After an error it is unknown whether the disk has the flag: keep it in memory. */
 	session_end(ss, !err);
 	if (err)
 		log_error("store: object %016" PRIx64 ": cannot end its rebuild: %s",

@@ -1,13 +1,13 @@
 /*
- * reserve.c - room that is kept for the store's own files: HOME/reserve.
+ * reserve.c - reserves space for the store's own files: HOME/reserve.
  *
- * Clients fill a disk to its last byte. The journal still has to write then: that an object is
- * deleted, which boot this is. So a file of RESERVE_BYTES is made while there is room, and given up
- * in steps when the disk is full and the journal needs room. In steps, because clients take what
- * becomes free as well. It is made again once there is room.
+ * Clients fill a disk to its last byte. The journal must still be able to record deletes and the
+ * boot number. So this file allocates RESERVE_BYTES while there is space, and gives them up in
+ * steps when the disk is full and the journal needs space: in steps, because clients take the freed
+ * space as well. It allocates them again once there is space.
  *
- * A store starts without it: one from before the file, on a disk that is full already, has none
- * (journal.c).
+ * A store can start without the reserve: a store older than this file has none if its disk is
+ * already full (journal.c).
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
@@ -21,11 +21,12 @@
 
 #define RESERVE_FILE  "reserve"
 #define RESERVE_BYTES (16u << 20)
-#define RESERVE_PART  64u /* of the file system, at most */
+#define RESERVE_PART  64u /* at most this part of the file system */
 #define RESERVE_STEPS 16
-#define RESERVE_FREE  4u /* times what is wanted: so much must be free before it is made */
+/* Free space needed before the reserve is allocated, as a multiple of its size. */
+#define RESERVE_FREE 4u
 
-/* Whole pages; 0 on a disk too small for one. */
+/* The size of the reserve in whole pages; 0 on a disk that is too small. */
 static off_t wanted(const struct statvfs *sv)
 {
 	uint64_t part = (uint64_t)sv->f_blocks * sv->f_frsize / RESERVE_PART;
@@ -52,7 +53,7 @@ void ds_reserve_make(struct ds_store *s)
 		    0600);
 	if (fd < 0)
 		return;
-	/* A file system without fallocate goes without a reserve. */
+	/* A file system without fallocate has no reserve. */
 	if (fallocate(fd, 0, 0, want) < 0) {
 		if (errno != EOPNOTSUPP)
 			log_warn("store: %s/" RESERVE_FILE ": cannot reserve space: %s",
@@ -79,8 +80,7 @@ bool ds_reserve_give(struct ds_store *s)
 	if (fstat(fd, &st) == 0 && st.st_size > 0 && fstatvfs(fd, &sv) == 0) {
 		step = wanted(&sv) / RESERVE_STEPS + DS_PAGE;
 		left = st.st_size > step ? st.st_size - step : 0;
-		/* The sync makes what was cut off free now, and not with the file system's next
-		 * commit. */
+		/* The sync frees the space now; otherwise the file system's next commit would. */
 		given = ftruncate(fd, left) == 0 && fsync(fd) == 0;
 		if (given)
 			log_warn("store: %s: the disk is full; %" PRIu64

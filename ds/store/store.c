@@ -1,4 +1,5 @@
-/* store.c - a store: making and opening it, identity, verifier, workers, the write barrier. */
+/* store.c - makes, opens and closes a store; its identity, write verifier, workers and write
+ * barrier. */
 #include "ds/store/rebuild_int.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -60,7 +61,8 @@ void ds_store_metrics_init(void)
 
 /* ---- the verifier ---- */
 
-/* Random, and never the one before: a client that sees the change sends its unstable data again. */
+/* A random value that differs from the last: a client that sees the change sends its unstable data
+ * again. */
 void ds_verifier_change(struct ds_store *s)
 {
 	uint64_t old = atomic_load(&s->s_verifier), v;
@@ -88,8 +90,8 @@ static struct ds_cell *cell_self(struct ds_store *s)
 	return &s->s_cell[mine % DS_CELLS];
 }
 
-/* Announce first, check afterwards: the drain looks at the counts after the new rule is in
- * memory. */
+/* A write first counts itself here and then checks the rules. A drain reads the counts only after
+ * the new rule is in memory. */
 unsigned ds_write_begin(struct ds_store *s)
 {
 	unsigned gen = atomic_load(&s->s_gen) & 1;
@@ -112,16 +114,17 @@ static bool cells_open(struct ds_store *s, unsigned gen)
 }
 
 /*
- * Two generations, both waited for, as in SRCU: while one is waited for, new writes count in the
- * other, so the wait ends. Both, because a writer may have read the generation before an earlier
- * drain turned it, and counted afterwards.
+ * A drain waits for two generations, as SRCU does. While it waits for one, new writes count in the
+ * other, so the wait ends. It waits for both because a writer may have read the generation before
+ * an earlier drain advanced it, and counted itself afterwards.
  */
 void ds_write_drain(struct ds_store *s)
 {
 	uint64_t start = clock_mono_ns();
 	bool warned = false;
 
-	/* Two that turn the generations at once would each wait twice for one of them. */
+	/* Two drains that advance the generation at the same time could each wait twice for the
+	 * same one. */
 	pthread_mutex_lock(&s->s_drain_lock);
 	for (int turn = 0; turn < 2; turn++) {
 		unsigned old = atomic_fetch_add(&s->s_gen, 1) & 1;
@@ -174,7 +177,9 @@ void ds_store_submit(struct ds_store *s, enum ds_worker_id id, struct ds_job *j)
 	waits = w->w_waits;
 	w->w_waits = false;
 	pthread_mutex_unlock(&w->w_lock);
-	if (waits) /* not before: it would wake up only to wait for the lock */
+	/* Signal only after unlocking: otherwise the worker would wake up just to wait for the
+	 * lock. */
+	if (waits)
 		pthread_cond_signal(&w->w_cond);
 }
 
@@ -195,7 +200,7 @@ static int workers_start(struct ds_store *s)
 	return 0;
 }
 
-/* What is queued is done first. */
+/* The worker first does what is queued. */
 static void worker_stop(struct ds_worker *w)
 {
 	if (!w->w_started)
@@ -260,7 +265,7 @@ static int identity_line(struct ds_identity *id, const char *key, const char *va
 	return 0;
 }
 
-/* -ENOENT: no store here. */
+/* -ENOENT: there is no store here. */
 static int identity_read(struct ds_store *s, struct ds_identity *id, char *err, size_t errlen)
 {
 	char text[1024], *save = NULL, *line, *eq;
@@ -347,7 +352,7 @@ static void raise_nofile(void)
 	}
 }
 
-/* Two descriptors per object, and room for connections. */
+/* An object takes up to two descriptors. Leaves room for connections. */
 static unsigned default_max_open(void)
 {
 	struct rlimit rl = {.rlim_cur = 1024};
@@ -377,7 +382,7 @@ static int store_subfolders(struct ds_store *s, char *err, size_t errlen)
 	return 0;
 }
 
-/* As the metadata server wants it: printable, one word. */
+/* True if s is printable and one word, as the metadata server requires. */
 static bool name_ok(const char *s)
 {
 	for (; *s; s++)
@@ -430,9 +435,10 @@ static int store_identity(struct ds_store *s, void *arg, char *err, size_t errle
 }
 
 /*
- * The file "counted" holds the boot since which mtimes are write counts (object.c), and in which
- * run of the machine's kernel, or "clean": the daemon has ended in order and the file system was
- * synced. In another run of the kernel, without that word, the machine may have crashed.
+ * The file "counted" holds a boot number: mtimes have been write counts since that boot (object.c).
+ * Beside it is the boot id of the machine's kernel, or "clean" if the daemon ended in order and the
+ * file system was synced. If the kernel's boot id differs and the word is not "clean", the machine
+ * may have crashed.
  */
 static void kernel_run(char id[COUNTED_ID])
 {
@@ -468,8 +474,8 @@ static int counted_open(struct ds_store *s)
 	do
 		err = counted_write(s, now);
 	while (err == -ENOSPC && ds_reserve_give(s));
-	/* No file says what a crash leaves behind: mtimes count from the next boot on. To remove
-	 * one needs no room. */
+	/* Without the file, a start treats it as after a crash: mtimes count from the next boot on.
+	 * Removing a file needs no space. */
 	if (err == -ENOSPC && unlinkat(s->s_home->v_dirfd, "counted", 0) < 0 && errno != ENOENT)
 		return err;
 	return err == -ENOSPC ? fsync(s->s_home->v_dirfd) < 0 ? -errno : 0 : err;
@@ -555,13 +561,13 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 
 void ds_store_close(struct ds_store *s)
 {
-	worker_stop(&s->s_worker[DS_WORKER_FENCES]); /* it leaves work to the next */
+	worker_stop(&s->s_worker[DS_WORKER_FENCES]); /* it leaves work for the next one */
 	worker_stop(&s->s_worker[DS_WORKER_ORDERS]);
 	worker_stop(&s->s_worker[DS_WORKER_DATA]);
 	worker_stop(&s->s_worker[DS_WORKER_HEALTH]);
 	ds_sessions_close(s);
 	ds_watches_close(s);
-	/* Dropping the objects queues the closing of dirty ones. */
+	/* Dropping the objects queues the closing of objects with unstable data. */
 	ds_objects_drop(s);
 	worker_stop(&s->s_worker[DS_WORKER_QUERIES]);
 	if (s->s_opened)
@@ -574,7 +580,7 @@ void ds_store_close(struct ds_store *s)
 	free(s);
 }
 
-/* ---- small questions ---- */
+/* ---- small queries ---- */
 
 uint64_t ds_store_order_high(struct ds_store *s)
 {

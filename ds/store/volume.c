@@ -1,20 +1,20 @@
 /*
- * volume.c - the volumes of a store: folders, each best on a drive of its own, among which the
+ * volume.c - the volumes of a store: folders, each best on a drive of its own, over which the
  * objects are spread.
  *
- * An object is in one volume for as long as it lives (CLONE apart, which may make its target anew,
- * object.c). Which, only the folders know: an object that is not in memory is looked for in one
- * after another. A new one comes to a volume drawn by lot, with chances in proportion to what is
- * free; one that fails, or is full, takes no part.
+ * An object stays in one volume for as long as it exists (except that CLONE may remake its target
+ * in another, object.c). Only the folders know which one: an object that is not in memory is looked
+ * for in one volume after another. A new object goes to a volume drawn at random, with chances in
+ * proportion to free space. A volume that fails or is full takes no part.
  *
- * An object is not there only where every volume says so: if it were made anew while its volume
- * cannot be read, what was written would be lost. But new files must go on to work without that
+ * An object does not exist only if every volume says so. If it were created a second time while its
+ * volume cannot be read, the data written would be lost. But new files must work without the failed
  * volume. The metadata server numbers files upwards, so a volume that never held an object of a
- * file numbered as high cannot have this one (v_high). The highest numbers are durable in the
- * home's file "marks", ahead of use by MARK_STEP: after a crash that many new files, at most, are
- * refused while a volume fails.
+ * file with a number as high cannot hold this one (v_high). The home's file "marks" makes each
+ * volume's highest number durable, MARK_STEP ahead of use. So after a crash, at most that many new
+ * files are refused while a volume fails.
  *
- * The file "marks" is two sectors, written by turns in place: it needs no room on a full disk.
+ * The file "marks" is two sectors, written in place in turn: it needs no space on a full disk.
  */
 #include "ds/store/store_int.h"
 #include "base/clock.h"
@@ -36,11 +36,11 @@
 #define MARKS_VERSION 1
 #define MARKS_APART   4096
 #define MARK_STEP     16384u
-#define SPACE_MS      1000u	    /* how old what is known of free space may be */
-#define FULL_BYTES    (64ull << 20) /* less is free: no new objects */
+#define SPACE_MS      1000u	    /* how old the figure for free space may be */
+#define FULL_BYTES    (64ull << 20) /* a volume with less free space gets no new objects */
 
-/* On disk, big-endian, in one sector; m_ino by a volume's number: no object of a file above it is
- * there. */
+/* On disk, big-endian, in one sector. m_ino, indexed by the volume's number: the volume has no
+ * object of a file with a higher number. */
 struct marks {
 	uint8_t m_version, m_zero[7];
 	uint64_t m_seq;
@@ -115,7 +115,7 @@ static struct ds_vol *vol_new(struct ds_store *s, char *dir)
 	return v;
 }
 
-/* dirs are the volumes' from here on, or freed. */
+/* The volumes take over dirs, or they are freed. */
 int ds_volumes_make(struct ds_store *s, const char *list, char *err, size_t errlen)
 {
 	char *dirs[DS_VOLUMES_MAX];
@@ -164,8 +164,7 @@ int ds_vol_subfolder(struct ds_vol *v)
 	return v->v_objfd < 0 ? -errno : 0;
 }
 
-/* What the file system wants of O_DIRECT; tried on the lock file, which is in the same file
- * system. */
+/* Finds out what O_DIRECT requires, on the lock file, which is in the same file system. */
 static void probe_direct(struct ds_vol *v, bool never)
 {
 	int fd = never ? -1 : openat(v->v_dirfd, "lock", O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -194,7 +193,8 @@ static void probe_direct(struct ds_vol *v, bool never)
 	close(fd);
 }
 
-/* Does the drive have queues to poll? A partition is below its drive. */
+/* Finds out whether the drive has queues to poll. A partition's folder in sysfs is below its
+ * drive's. */
 static void probe_poll(struct ds_vol *v)
 {
 	static const char *const where[] = {"", "/.."};
@@ -220,7 +220,7 @@ static void probe_poll(struct ds_vol *v)
 			 v->v_dir);
 }
 
-/* Tried on two files without a name. */
+/* Finds out whether there are reflinks, on two files without a name. */
 static void probe_clone(struct ds_vol *v)
 {
 	int from = openat(v->v_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600),
@@ -260,7 +260,7 @@ void ds_volumes_probe(struct ds_store *s, bool no_direct, bool poll)
 				 "fill up and fail together",
 				 v->v_dir);
 	}
-	/* Powers of two. */
+	/* Blocks are powers of two, so the largest is a multiple of all. */
 	if (!all)
 		s->s_clone_block = 0;
 }
@@ -276,7 +276,7 @@ int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad)
 
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		struct ds_vol *v = s->s_vol[i];
-		/* ext4 that has shut down syncs nothing, and says so once. */
+		/* After ext4 shuts down, syncfs syncs nothing, and reports that only once. */
 		int e = syncfs(v->v_dirfd) < 0		      ? -errno
 			: v != s->s_home && ds_vol_failing(v) ? -EIO
 							      : 0;
@@ -298,7 +298,7 @@ static void marks_seal(struct ds_store *s, struct marks *m)
 	m->m_sum = htobe64(hash_bytes(m, offsetof(struct marks, m_sum)));
 }
 
-/* Over the older of the two. With s_marks_lock, or before other threads run. */
+/* Writes over the older of the two sectors. With s_marks_lock held, or before other threads run. */
 static int marks_write(struct ds_store *s)
 {
 	struct marks m;
@@ -311,7 +311,7 @@ static int marks_write(struct ds_store *s)
 		    (ssize_t)sizeof(m) ||
 	    fdatasync(s->s_marks_fd) < 0)
 		err = errno ? -errno : -EIO;
-	/* The next one goes to the same place: the other is the last that is good. */
+	/* The next write goes to the same sector: the other one holds the last good marks. */
 	if (err)
 		s->s_marks_seq--;
 	return err;
@@ -338,7 +338,7 @@ static bool marks_read(struct ds_store *s)
 	return found;
 }
 
-/* Its blocks are written once, so that later it is only written over. */
+/* Writes the file's blocks once, so that later writes only overwrite them. */
 static int marks_make(struct ds_store *s)
 {
 	uint8_t zero[2 * MARKS_APART] = {0};
@@ -414,16 +414,16 @@ static void mark_job(struct ds_job *j)
 {
 	struct ds_vol *v = caa_container_of(j, struct ds_vol, v_mark_job);
 
-	/* UINT64_MAX has no next. */
+	/* Nothing is above UINT64_MAX. */
 	if (atomic_load(&v->v_mark) != UINT64_MAX)
 		mark_raise(v, atomic_load(&v->v_mark) + 1);
 	atomic_store(&v->v_marking, false);
 }
 
 /*
- * An object of file ino is about to be made in v. v_high first, then a look at v_mark:
- * ds_marks_close does it the other way round, so either this one waits for it, or it writes a mark
- * with this one in it.
+ * Called before an object of file ino is made in v. Raises v_high first, and then reads v_mark.
+ * ds_marks_close works in the opposite order. So either this function waits for ds_marks_close, or
+ * ds_marks_close writes a mark that includes ino.
  */
 static int mark_admit(struct ds_vol *v, uint64_t ino)
 {
@@ -444,7 +444,7 @@ static int mark_admit(struct ds_vol *v, uint64_t ino)
 	return 0;
 }
 
-/* The daemon ends in order: what is durable is what is. */
+/* The daemon ends in order: store the exact highest numbers. */
 void ds_marks_close(struct ds_store *s)
 {
 	int err;
@@ -468,7 +468,7 @@ void ds_marks_close(struct ds_store *s)
 
 /* ---- looking for an object ---- */
 
-/* Whether err, met in v, leaves it open if an object of file ino is there. */
+/* True if, despite error err in v, an object of file ino may be there. */
 static bool may_have(const struct ds_vol *v, uint64_t ino, int err)
 {
 	return v == v->v_store->s_home || !ds_of_the_disk(err) || ino <= atomic_load(&v->v_high);
@@ -496,7 +496,7 @@ int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol 
 	return unknown ? unknown : -ENOENT;
 }
 
-/* What make_lost makes first: it is no object's name. */
+/* The name under which make_lost makes its file; no object has such a name. */
 #define LOST_PATH_MAX (OBJPATH_MAX + 5)
 static void lost_path(const char *path, char other[LOST_PATH_MAX])
 {
@@ -514,7 +514,7 @@ int ds_vol_unlink(struct ds_store *s, const struct cap_object *key)
 	for (unsigned i = 0; i < s->s_nvols; i++) {
 		int err = unlinkat(s->s_vol[i]->v_dirfd, path, 0) < 0 ? -errno : 0;
 
-		/* a crash leaves it, where make_lost was at work */
+		/* a crash during make_lost may have left it */
 		unlinkat(s->s_vol[i]->v_dirfd, other, 0);
 		gone |= !err;
 		if (err && err != -ENOENT)
@@ -531,7 +531,8 @@ static int folder_make(int objfd, uint16_t folder)
 {
 	char path[8];
 
-	/* XX is synced at once, there are only 256; YY when an object in it is. */
+	/* Sync XX at once, as there are only 256 of them. YY is synced together with an object in
+	 * it. */
 	snprintf(path, sizeof(path), "%02x", folder >> 8);
 	if (mkdirat(objfd, path, 0700) == 0) {
 		if (fsync(objfd) < 0)
@@ -543,8 +544,9 @@ static int folder_make(int objfd, uint16_t folder)
 	return mkdirat(objfd, path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* It gets its name with the mark on it: what is under that name without one is taken for good. The
- * other name is used again, and goes with the object. */
+/* Marks the file as lost under another name and then renames it: under the object's own name, a
+ * file without the mark would count as good. A retry uses the other name again, and ds_vol_unlink
+ * removes it together with the object. */
 static int make_lost(struct ds_vol *v, const char *path)
 {
 	char other[LOST_PATH_MAX];
@@ -583,7 +585,7 @@ static int make_in(struct ds_vol *v, const struct cap_object *key, bool lost)
 	}
 }
 
-/* What is free for new objects; a file system without inodes is full. */
+/* The free space for new objects. A file system without free inodes is full. */
 static uint64_t vol_free(struct ds_vol *v)
 {
 	uint64_t now = clock_mono_ms(), at = atomic_load(&v->v_free_ms);
@@ -618,8 +620,8 @@ static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib,
 	return vols[n - 1];
 }
 
-/* Never NULL: where all are full, the one that has the most; where all fail, the home says what is
- * wrong. */
+/* Never NULL. If all are full, the one with the most space; if all fail, the home, whose error
+ * tells why. */
 static struct ds_vol *choose(struct ds_store *s)
 {
 	struct ds_vol *vols[DS_VOLUMES_MAX], *best = NULL;
@@ -645,7 +647,7 @@ static struct ds_vol *choose(struct ds_store *s)
 	return n ? draw(vols, mib, n, sum) : best ? best : s->s_home;
 }
 
-/* An error of the marks is the home's, and noted there. */
+/* An error of the marks is the home's, and mark_raise has noted it. */
 static int admit_and_make(struct ds_vol *v, const struct cap_object *key, bool lost)
 {
 	int fd = mark_admit(v, key->co_ino);
@@ -670,7 +672,7 @@ int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, str
 	for (unsigned tries = 0; tries < s->s_nvols && fd == -ENOSPC; tries++) {
 		*vol = choose(s);
 		fd = admit_and_make(*vol, key, lost);
-		/* Fuller than it said; looked at again after SPACE_MS. */
+		/* The volume had less space than its figure. Look again after SPACE_MS. */
 		if (fd == -ENOSPC) {
 			atomic_store(&(*vol)->v_free_ms, clock_mono_ms());
 			atomic_store(&(*vol)->v_free, 0);
@@ -691,7 +693,8 @@ const char *ds_store_volume_dir(const struct ds_store *s, unsigned i)
 	return s->s_vol[i]->v_dir;
 }
 
-/* Of the file systems that work, each once; the home's counts always. */
+/* True if volume i counts for space. Each file system that works counts once; the home's counts
+ * always. */
 static bool counts(const struct ds_store *s, unsigned i)
 {
 	struct ds_vol *v = s->s_vol[i];

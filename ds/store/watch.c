@@ -1,22 +1,23 @@
 /*
- * watch.c - which bytes of an object are changed while it is read for another layout
- * (docs/restripe.md). All on the orders worker, but the notes, which are ob_lock's.
+ * watch.c - records which bytes of an object change while a restripe reads it (docs/restripe.md).
+ * All of this runs on the orders worker, except the notes, which ob_lock guards.
  *
- * A change is noted before the file is touched, within what ds_write_drain waits for or on this
- * worker. So what is taken before a drain is over after it; and what is noted later is taken later.
+ * A change is noted before it touches the file, within what ds_write_drain waits for, or on this
+ * worker. So the changes that a TAKE returns have ended after its drain; changes noted later come
+ * with a later TAKE.
  */
 #include "ds/store/rebuild_int.h"
 #include <errno.h>
 
-/* One that the metadata server has forgotten makes room. */
+/* Beyond this number, a new watch ends the oldest, which the metadata server may have forgotten. */
 #define WATCHES_MAX 256u
 
 struct ds_watch {
 	struct ds_obj *wa_obj; /* a reference */
 	uint64_t wa_id;
-	struct ds_watch *wa_next; /* the oldest is the last */
-	struct ds_notes wa_notes; /* ob_lock's, as the next */
-	/* more ranges than there is room for: everything counts as changed */
+	struct ds_watch *wa_next; /* newest first */
+	struct ds_notes wa_notes; /* guarded by ob_lock, like wa_all */
+	/* The notes ran out of room: the whole object counts as changed. */
 	bool wa_all;
 };
 
@@ -102,7 +103,7 @@ static ctl_status begin(struct ds_store *s, const struct cap_object *key, uint64
 	o->ob_watch = wa;
 	atomic_store(&o->ob_watched, true);
 	pthread_mutex_unlock(&o->ob_lock);
-	/* Who did not see it is over. */
+	/* Wait for the changes that did not see the watch. */
 	ds_write_drain(s);
 	return CTL_OK;
 }

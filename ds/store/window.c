@@ -1,10 +1,10 @@
 /*
- * window.c - the bytes of a rebuild: reading a piece of the source with its holes, and writing it
- * to the target (rebuild.h).
+ * window.c - the bytes of a rebuild: reads a piece of the source with its holes, and writes it to
+ * the target (rebuild.h).
  *
- * What the target has already is compared first, and only pages that differ are written. What was
- * written is read back past the page cache, where the store can, and compared with what was
- * fetched.
+ * This file first compares the piece with what the target has, and writes only pages that differ.
+ * It then reads the written pages back, past the page cache if the store can, and compares them
+ * with the fetched ones.
  */
 #include "base/log.h"
 #include "ds/store/rebuild_int.h"
@@ -19,7 +19,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* All of it, or up to the end of the file, or -errno. */
+/* Reads n bytes, or up to the end of the file. Returns the number of bytes read, or -errno. */
 static ssize_t read_at(int fd, uint8_t *mem, size_t n, uint64_t off)
 {
 	size_t done = 0;
@@ -32,7 +32,7 @@ static ssize_t read_at(int fd, uint8_t *mem, size_t n, uint64_t off)
 		if (got < 0)
 			return -errno;
 		done += (size_t)got;
-		/* A direct read that stops inside a page stops at the end. */
+		/* A direct read that stops inside a page is at the end of the file. */
 		if (!got || done % DS_PAGE)
 			break;
 	}
@@ -57,7 +57,7 @@ static int write_at(int fd, const uint8_t *mem, size_t n, uint64_t off)
 
 /* ---- the source ---- */
 
-/* The parts of [ft_off, end) that are data; fewer where there are too many of them. */
+/* Finds the parts of [ft_off, end) that are data. Stops early if there are too many. */
 static int find_parts(int fd, uint64_t end, struct ds_fetch *f)
 {
 	uint64_t at = f->ft_off;
@@ -77,7 +77,7 @@ static int find_parts(int fd, uint64_t end, struct ds_fetch *f)
 		}
 		hole = lseek(fd, data, SEEK_HOLE);
 		if (hole < 0 && errno == ENXIO)
-			return 0; /* it was cut */
+			return 0; /* the file was truncated meanwhile */
 		if (hole < 0)
 			return -errno;
 		at = least((uint64_t)hole, end);
@@ -87,7 +87,7 @@ static int find_parts(int fd, uint64_t end, struct ds_fetch *f)
 	return 0;
 }
 
-/* What was cut off since it was found reads as zeros. */
+/* A part that was truncated since find_parts reads as zeros. */
 static int read_part(struct ds_obj *o, const struct ds_part *pt, uint8_t *mem)
 {
 	int dfd = ds_obj_direct_fd(o);
@@ -141,16 +141,16 @@ int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f)
 
 /* ---- the target ---- */
 
-/* A window while it is locked. */
+/* A window, while its range is locked. */
 struct window {
 	struct ds_session *w_ss;
 	const struct ds_fetch *w_f;
 	ctl_rebuild_res *w_res;
-	uint64_t w_base; /* of the memory: the page of ft_off */
+	uint64_t w_base; /* offset of the memory: the page of ft_off */
 	uint8_t *w_new, *w_old;
-	uint64_t w_size; /* the target's */
-	unsigned w_part; /* the first that is not past */
-	uint32_t w_pos;	 /* of its data */
+	uint64_t w_size; /* the target's size */
+	unsigned w_part; /* the first part not yet passed */
+	uint32_t w_pos;	 /* where its data is in ft_data */
 };
 
 static uint8_t *new_at(const struct window *w, uint64_t off)
@@ -158,7 +158,7 @@ static uint8_t *new_at(const struct window *w, uint64_t off)
 	return w->w_new + (off - w->w_base);
 }
 
-/* Into w_old, as far as the file goes; the rest is left alone. */
+/* Reads into w_old, as far as the file goes; leaves the rest of the memory alone. */
 static int read_back(struct window *w, uint64_t from, uint64_t to)
 {
 	struct ds_obj *o = w->w_ss->ss_obj;
@@ -175,7 +175,7 @@ static int read_back(struct window *w, uint64_t from, uint64_t to)
 	return n < 0 ? (int)n : 0;
 }
 
-/* Whole pages past the page cache. */
+/* Writes; whole pages go past the page cache. */
 static int put(struct window *w, uint64_t from, uint64_t to)
 {
 	uint64_t head = least((from + DS_PAGE - 1) / DS_PAGE * DS_PAGE, to),
@@ -199,7 +199,7 @@ static int put(struct window *w, uint64_t from, uint64_t to)
 	return err;
 }
 
-/* Writes what differs, and looks at it. */
+/* Writes pages that differ, and verifies them by reading back. */
 static int put_differing(struct window *w, uint64_t from, uint64_t to)
 {
 	int err = put(w, from, to);
@@ -241,7 +241,7 @@ static int put_data(struct window *w, uint64_t from, uint64_t to)
 	return err || run == to ? err : put_differing(w, run, to);
 }
 
-/* Only where there is data: what is reserved stays so. */
+/* Punches only where there is data: reserved space stays reserved. */
 static int put_hole(struct window *w, uint64_t from, uint64_t to)
 {
 	int fd = w->w_ss->ss_fd;
@@ -270,7 +270,7 @@ static int put_hole(struct window *w, uint64_t from, uint64_t to)
 	return 0;
 }
 
-/* A range without notes: as the source has it. */
+/* Makes a range without notes equal to the source. */
 static int put_range(struct window *w, uint64_t from, uint64_t to)
 {
 	const struct ds_fetch *f = w->w_f;
@@ -299,7 +299,7 @@ static int put_range(struct window *w, uint64_t from, uint64_t to)
 	return err;
 }
 
-/* The next range that is not noted now. False: none. */
+/* The next range without a note at this moment. False: none. */
 static bool next_range(struct ds_session *ss, uint64_t from, uint64_t to, struct ds_note *gap)
 {
 	bool any;
@@ -311,9 +311,9 @@ static bool next_range(struct ds_session *ss, uint64_t from, uint64_t to, struct
 }
 
 /*
- * The end: where the source ends, or a change since BEGIN has put it. A size that was set is the
- * object's already. A source that is shorter than it was before is cut here as well, by an order
- * that comes.
+ * Sets the object's end: the source's end, or where a change since BEGIN has moved it. If a change
+ * since BEGIN set the size, the object already has it. If the source has become shorter than the
+ * object, an order that is still to come cuts this object as well.
  */
 static int put_end(struct window *w)
 {
@@ -346,7 +346,8 @@ static int put_window(struct window *w, bool eof)
 	return !err && eof ? put_end(w) : err;
 }
 
-/* The cursor goes on while the window is locked: who waits for it is past. */
+/* The cursor moves while the window is locked: a change that waits for the window then finds itself
+ * behind the cursor. */
 static void window_done(struct ds_session *ss, const struct ds_fetch *f, bool eof)
 {
 	pthread_mutex_lock(&ss->ss_obj->ob_lock);
