@@ -31,13 +31,13 @@ static int set_size(struct path_call *c, int fd, const struct stat *st, uint64_t
 	err = path_may(c, fd, st, true);
 	if (err)
 		return err;
-	/* Opened with the right just proved, changed as the caller: set-id bits and quotas are the
-	 * kernel's business. */
+	/* Open the file as the server, as path_may has proved the right, and change it as the
+	 * caller: then the kernel clears set-id bits and counts quotas. */
 	path_as_server(c);
 	real = open(path_of_fd(name, fd), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 	if (real < 0)
 		err = -errno;
-	/* in any case: who called goes on as the caller, or as nobody */
+	/* In any case: the thread goes on as the caller or, if that fails, as nobody. */
 	again = path_become(&c->c_ids);
 	if (!err)
 		err = again;
@@ -56,7 +56,7 @@ static struct timespec time_arg(uint32_t how, const struct timespec *t)
 					 how == NFS3_SET_TO_SERVER_TIME ? UTIME_NOW : UTIME_OMIT};
 }
 
-/* What is refused for lack of permission comes before what cannot be taken back. */
+/* Tries changes that may lack permission before those that cannot be undone. */
 int path_apply(struct path_call *c, int fd, const struct stat *st, const struct nfs3_sattr *sa)
 {
 	bool mode = sa->sa_set & NFS3_SA_MODE, size = sa->sa_set & NFS3_SA_SIZE;
@@ -76,7 +76,7 @@ int path_apply(struct path_call *c, int fd, const struct stat *st, const struct 
 		return -errno;
 	if (size)
 		err = set_size(c, fd, st, sa->sa_size);
-	/* The new size took set-id bits away. */
+	/* The new size cleared the set-id bits. */
 	if (!err && size && mode && sa->sa_mode & 06000 &&
 	    chmod(path_of_fd(name, fd), sa->sa_mode & 07777))
 		err = -errno;
@@ -94,7 +94,7 @@ int path_apply(struct path_call *c, int fd, const struct stat *st, const struct 
 	return err;
 }
 
-/* Seconds as they are on the wire. */
+/* True if the times are equal in the wire's 32 bits of seconds. */
 static bool same_time(const struct timespec *wire, const struct timespec *t)
 {
 	return (uint32_t)wire->tv_sec == (uint32_t)t->tv_sec && wire->tv_nsec == t->tv_nsec;
@@ -201,7 +201,7 @@ void path_fsinfo(struct path_call *c)
 
 	xdr_put_u32(x, NFS3_OK);
 	path_put_stat(c, &c->c_st);
-	for (int i = 0; i < 2; i++) { /* read, write: max, preferred, multiple */
+	for (int i = 0; i < 2; i++) { /* rtmax, rtpref, rtmult, then the same for writes */
 		xdr_put_u32(x, DS_MAX_IO);
 		xdr_put_u32(x, DS_MAX_IO);
 		xdr_put_u32(x, DS_PAGE);

@@ -1,9 +1,10 @@
 /*
- * call.c - a call on an exported folder: who may, the thread that does it, the reply.
+ * call.c - a call on an exported folder: checks who calls, chooses the thread, sends the reply.
  *
- * On its loop: the handle's MAC, the rule that the peer's address meets (names are asked for by
- * threads of their own), flavour, port and TLS, the reply cache. On a thread of ours: everything
- * that touches the file system, and the reply. Back on its loop: it is sent.
+ *   1. on the call's loop: check the handle's MAC, the rule for the peer's address (threads of
+ *      their own resolve names), flavour, port and TLS; look in the reply cache
+ *   2. on a thread of work.c: everything that touches the file system, and the reply
+ *   3. on the loop again: send the reply
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,7 +20,7 @@
 #define ASK_THREADS    2
 #define PRIVILEGED_END 1024
 
-/* By procedure. */
+/* Indexed by procedure. */
 const struct path_proc path_procs[NFS3_NPROCS] = {
 	[NFS3_GETATTR] = {path_getattr, PATH_PLAIN, false, false},
 	[NFS3_SETATTR] = {path_setattr, PATH_WCC, true, true},
@@ -135,7 +136,7 @@ static void call_denied(struct path_call *c, enum rpc_auth_stat why)
 	rpc_reply_auth_error(rpc, why);
 }
 
-/* ---- who may ---- */
+/* ---- rights and ids ---- */
 
 static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 {
@@ -184,7 +185,7 @@ enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r
 	return RPC_AUTH_TOOWEAK;
 }
 
-/* An id of all ones is nobody's. */
+/* An id of all ones is no user's or group's: it becomes the anonymous one. */
 static uint32_t known_id(uint32_t id, uint32_t anon)
 {
 	return id == UINT32_MAX ? anon : id;
@@ -208,7 +209,7 @@ static void ids_make(struct path_call *c, const struct exp_rule *r)
 						      : known_id(cr->rc_gids[i], r->r_anon_gid);
 }
 
-/* ---- on a thread of ours ---- */
+/* ---- on a thread of work.c ---- */
 
 bool path_as_caller(struct path_call *c)
 {
@@ -226,7 +227,9 @@ void path_as_server(struct path_call *c)
 	int err = path_become(NULL);
 
 	(void)c;
-	if (err) /* it is nobody now: what it tries is refused, and the next call tries again */
+	/* The thread now acts as nobody: the kernel refuses what it tries, and the next call tries
+	 * again. */
+	if (err)
 		log_error("exports: a thread cannot switch back from a user to the server: %s",
 			  strerror(-err));
 }
@@ -238,7 +241,7 @@ static void call_run(struct path_job *j)
 		    c->c_rpc->c_proc == NFS3_COMMIT;
 
 	path_as_server(c);
-	/* Those of data have descriptors of their own, that are kept. */
+	/* READ, WRITE and COMMIT use descriptors that file.c keeps open. */
 	c->c_fd = data ? -1 : path_fh_open(c->c_x->x_fd, &c->c_fh);
 	if (!data && c->c_fd < 0)
 		path_fail(c, path_status(c->c_fd));
@@ -269,7 +272,7 @@ static void submit(struct path_call *c)
 	call_reply(c);
 }
 
-/* ---- on its loop ---- */
+/* ---- on the call's loop ---- */
 
 static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 {
@@ -279,8 +282,8 @@ static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 	submit(c);
 }
 
-/* Where the payload of a WRITE lies in its record: that of the next one is received where it should
- * be. */
+/* Says where the payload of this WRITE lies in its record, so that the next WRITE's payload is
+ * received where it should be. */
 static void write_hint(const struct path_call *c)
 {
 	struct xdr_in x = *c->c_in;
@@ -323,7 +326,8 @@ static void nfs3_begin(struct path_call *c)
 		if (rpc_conn_is_rdma(c->c_rpc->c_conn))
 			ds_buf_get_pooled(&c->c_bufwait,
 					  c->c_count ? c->c_count
-						     : 1); /* the device knows the pool only */
+						     /* the device knows only the pool's memory */
+						     : 1);
 		else
 			ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
 		return;
@@ -347,7 +351,7 @@ static void mount_begin(struct path_call *c)
 	if (path_work_submit(c->c_path->p_work, &c->c_job))
 		return;
 	metric_add(m_busy, 1);
-	c->c_rpc->c_reply.bad = true; /* MOUNT has no word for later: SYSTEM_ERR */
+	c->c_rpc->c_reply.bad = true; /* MOUNT has no status for "try later": answer SYSTEM_ERR. */
 	call_reply(c);
 }
 
@@ -367,7 +371,7 @@ static void names_answered(struct ask_wait *w, struct ask_val *v)
 	call_known(c);
 }
 
-/* c is complete but for the names of its table. */
+/* c is complete except for the names of its table. */
 static void call_begin(struct path_call *c)
 {
 	struct exp_names_key key = {.nk_generation = c->c_table->t_exports->t_generation};
@@ -399,7 +403,7 @@ static struct path_call *call_new(struct path *p, struct rpc_call *rpc)
 	c->c_start_ns = clock_mono_ns();
 	c->c_fd = -1;
 	c->c_port = UINT16_MAX;
-	c->c_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* here, on its loop */
+	c->c_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* only the loop may ask this */
 	exp_addr(rpc_conn_peer(rpc->c_conn), c->c_addr, &c->c_port);
 	return c;
 }
@@ -516,7 +520,7 @@ int path_start(struct path *p, const uint8_t key[CAP_KEY_LEN], const uint8_t ds_
 	rc = table_replace(p, err, errlen);
 	if (rc)
 		return rc;
-	/* Here, where this thread has no capabilities that they could inherit. */
+	/* Here, because this thread has no capabilities that those threads could inherit. */
 	rc = ask_open(&p->p_ask_names, ASK_THREADS, p->p_names_keep_ms, names_ask, p);
 	if (rc)
 		snprintf(err, errlen, "ds.exports: %s", strerror(-rc));

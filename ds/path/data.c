@@ -1,14 +1,16 @@
 /*
- * data.c - READ, WRITE, COMMIT: through the page cache, into a page-aligned buffer that the reply
- * refers to, and out of the record that came.
+ * data.c - READ, WRITE and COMMIT, through the page cache. A READ goes into a page-aligned buffer,
+ * which the reply refers to; a WRITE goes out of the record that carried it.
  *
- * The descriptors are the server's; whether the caller may is asked of the kernel for each call.
+ * The descriptors are the server's. For each call, this file asks the kernel whether the caller has
+ * permission.
  */
 #include "ds/path/path_int.h"
 #include <errno.h>
 #include <unistd.h>
 
-/* The file of the handle, with its attributes, if it is one and the caller may. */
+/* Gets the handle's file and its attributes, if it is a regular file and the caller has
+ * permission. */
 static enum nfsstat3 file_get(struct path_call *c, bool write, struct path_file **out)
 {
 	int err = path_file_get(c->c_path, c->c_x, &c->c_fh, out);
@@ -48,7 +50,7 @@ bool path_read_args(struct path_call *c)
 	return !c->c_garbage;
 }
 
-/* A file gives less than was asked for only at its end. */
+/* A file returns fewer bytes than asked only at its end. */
 static int read_all(struct path_call *c, int fd)
 {
 	while (c->c_got < c->c_count) {
@@ -118,8 +120,9 @@ static int write_all(int fd, const uint8_t *data, uint32_t count, uint64_t off, 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return *done ? 0 : -errno; /* what was written counts; the client sends the
-						      rest again and hears why */
+			/* What was written counts. The client sends the rest again, and then gets
+			 * the error. */
+			return *done ? 0 : -errno;
 		*done += (uint32_t)n;
 	}
 	return 0;
@@ -156,7 +159,8 @@ void path_write(struct path_call *c)
 		c->c_in->bad = true;
 	if (c->c_in->bad)
 		return;
-	/* before the write: a sync that fails meanwhile tells the client */
+	/* Read it before the write: if a sync fails meanwhile, the client sees that the verifier
+	 * differs. */
 	verf = atomic_load(&c->c_path->p_verifier);
 	st = file_get(c, true, &f);
 	if (st == NFS3_OK && c->c_off > (uint64_t)INT64_MAX - c->c_count)
@@ -189,7 +193,7 @@ void path_write(struct path_call *c)
 		path_file_put(c->c_path, f);
 }
 
-/* The whole file, whatever range was asked: RFC 1813 section 3.3.21 allows more. */
+/* Syncs the whole file, whatever range the client names: RFC 1813 section 3.3.21 allows more. */
 void path_commit(struct path_call *c)
 {
 	struct path_file *f = NULL;

@@ -1,9 +1,9 @@
 /*
  * dir.c - READDIR and READDIRPLUS.
  *
- * A cookie is the file system's own position behind an entry (d_off), which stays good whatever
- * happens to the directory; so the verifier never changes, and a cookie that comes with another is
- * not ours.
+ * A cookie is the file system's own position behind an entry (d_off), which stays valid whatever
+ * happens to the directory. So the cookie verifier never changes, and a cookie with another
+ * verifier is not this server's.
  */
 #include "ds/path/path_int.h"
 #include <dirent.h>
@@ -22,8 +22,8 @@ struct listing {
 	struct path_call *l_call;
 	int l_fd;
 	bool l_plus, l_eof;
-	size_t l_used, l_most;	      /* bytes of the result */
-	size_t l_names, l_most_names; /* READDIRPLUS: of what READDIR would say */
+	size_t l_used, l_most;	      /* bytes of the result: so far, at most */
+	size_t l_names, l_most_names; /* READDIRPLUS: bytes of what READDIR would return */
 	unsigned l_n;
 };
 
@@ -32,7 +32,7 @@ static size_t padded(size_t n)
 	return (n + 3) & ~(size_t)3;
 }
 
-/* Attributes and handle of an entry, as the caller may look it up. False: none. */
+/* The attributes and the handle of an entry, if the caller may look it up. False: none. */
 static bool entry_look(struct listing *l, const char *name, struct stat *st, struct path_fh *fh)
 {
 	struct path_call *c = l->l_call;
@@ -49,7 +49,7 @@ static bool entry_look(struct listing *l, const char *name, struct stat *st, str
 	return ok;
 }
 
-/* False: it does not fit. */
+/* False: the entry does not fit. */
 static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const char *name)
 {
 	struct path_call *c = l->l_call;
@@ -64,7 +64,7 @@ static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const ch
 		wlen = path_fh_write(c->c_path, &fh, wire);
 	if (l->l_plus)
 		more = 4 + 4 + (known ? NFS3_FATTR_LEN + 4 + padded(wlen) : 0);
-	/* One that is larger than what of names is wanted is better than none at all. */
+	/* READDIRPLUS: a first entry larger than dircount is better than none. */
 	if (l->l_used + plain + more > l->l_most ||
 	    (l->l_plus && l->l_n && l->l_names + plain > l->l_most_names))
 		return false;
@@ -87,7 +87,7 @@ static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const ch
 	return true;
 }
 
-/* As the caller. 0 or a negative errno. */
+/* Runs as the caller. 0 or a negative errno. */
 static int entries_put(struct listing *l)
 {
 	struct path_call *c = l->l_call;
@@ -105,7 +105,7 @@ static int entries_put(struct listing *l)
 		}
 		for (ssize_t at = 0; at < n;) {
 			const struct dirent64 *d = (const struct dirent64 *)(buf + at);
-			/* What is above the export's folder is nobody's business. */
+			/* Hide the inode number of the directory above the export's folder. */
 			uint64_t ino =
 				root && strcmp(d->d_name, "..") == 0 ? c->c_x->x_ino : d->d_ino;
 
@@ -176,7 +176,7 @@ static void readdir_do(struct path_call *c, struct listing *l)
 	else if (!l->l_eof && !l->l_n)
 		readdir_fail(c, NFS3ERR_TOOSMALL);
 	else if (l->l_used > l->l_most)
-		readdir_fail(c, NFS3ERR_TOOSMALL); /* not even an empty list */
+		readdir_fail(c, NFS3ERR_TOOSMALL); /* not even an empty list fits */
 	else {
 		xdr_put_bool(c->c_out, false);
 		xdr_put_bool(c->c_out, l->l_eof);

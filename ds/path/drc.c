@@ -1,11 +1,12 @@
 /*
- * drc.c - the duplicate request cache: what must not be done twice is answered twice.
+ * drc.c - the duplicate request cache: a retransmission of a call that must run only once gets the
+ * first reply again.
  *
- * A call is known by who asks (address without port: a client that connects again may come from
- * another; credential), xid, program, procedure, and its arguments' length and hash. One that is
- * being done already waits for it and gets the same reply. Only procedures that change something
- * are kept, so that reading cannot push them out; the oldest go first, by bytes and by age. The
- * cache does not outlive the daemon.
+ * The cache knows a call by the caller (address and credential, but not port, because a client that
+ * connects again may use another), the xid, program and procedure, and the length and hash of its
+ * arguments. A retransmission that arrives while the call still runs waits for it and gets the same
+ * reply. The cache holds only procedures that change something, so that reads cannot push them out.
+ * It drops the oldest first, by bytes and by age. It ends with the daemon.
  */
 #include "base/clock.h"
 #include "ds/path/path_int.h"
@@ -13,20 +14,20 @@
 #include <sodium.h>
 
 #define KEEP_NS	   UINT64_C(300000000000)
-#define ENTRY_COST 160 /* beside the reply */
+#define ENTRY_COST 160 /* memory of an entry besides the reply */
 
 struct drc_key {
 	uint8_t k_addr[16];
 	uint32_t k_xid, k_prog, k_proc, k_len;
-	uint8_t k_sum[16]; /* of the credential and the arguments */
+	uint8_t k_sum[16]; /* over the credential and the arguments */
 };
 
 struct path_drc_entry {
 	struct hash_link de_link;
 	struct drc_key de_key;
-	struct path_drc_entry *de_next; /* done ones, oldest first */
+	struct path_drc_entry *de_next; /* finished entries, oldest first */
 	struct path_call *de_waits;
-	uint64_t de_done_ns; /* 0: is being done */
+	uint64_t de_done_ns; /* 0: still running */
 	uint32_t de_len;
 	uint8_t *de_reply;
 };
@@ -157,7 +158,7 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 			free(e);
 			e = NULL;
 		}
-		c->c_entry = e; /* without memory the call is done and its reply not kept */
+		c->c_entry = e; /* Without memory the call runs, but its reply is not kept. */
 	}
 	pthread_mutex_unlock(&d->d_lock);
 	if (v != PATH_DRC_NEW)
@@ -165,7 +166,7 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 	return v;
 }
 
-/* Out of the lock: those that waited, each with the reply. */
+/* Without the lock held. Sends the reply to the retransmissions that waited. */
 static void answer(struct path_call *list, const struct path_call *done)
 {
 	while (list) {

@@ -1,9 +1,10 @@
 /*
- * export.c - the table of exported folders: found, held open, and kept apart.
+ * export.c - the table of exported folders: finds them, holds them open, and rejects overlaps.
  *
- * A folder is opened once, when the table is loaded; what happens to its path afterwards changes
- * nothing. No folder lies in another's, nor in the folder of the objects, nor that in one of them:
- * one file has one handle's worth of permissions, and objects are reached by capabilities alone.
+ * A folder is opened once, when the table is loaded; later changes to its path have no effect. No
+ * folder may lie in another export's folder, or in a folder of objects, or have a folder of objects
+ * in it. So a file has the permissions of one export only, and objects can be reached by
+ * capabilities alone.
  */
 #include "base/log.h"
 #include "ds/path/path_int.h"
@@ -37,7 +38,7 @@ void path_table_put(struct path_table *t)
 	free(t);
 }
 
-/* ---- what a data server does not do ---- */
+/* ---- options that a data server lacks ---- */
 
 static int rule_check(const struct exp *e, const struct exp_rule *r, char *err, size_t errlen)
 {
@@ -90,7 +91,8 @@ static void fsid_make(const struct path *p, struct path_export *x)
 	crypto_shorthash((uint8_t *)&x->x_fsid, msg, sizeof(msg), p->p_key);
 }
 
-/* Not served is no error: a file system may come later, and a reload finds it. */
+/* A missing folder is no error: its file system may be mounted later, and a reload then finds
+ * it. */
 static int folder_open(struct path *p, struct exp *e, struct path_export *x, char *err,
 		       size_t errlen)
 {

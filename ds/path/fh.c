@@ -1,6 +1,6 @@
-/* fh.c - handles of exported files: what the kernel makes of a file (name_to_handle_at), the
- * export's number, and a MAC (SipHash-2-4 under a key of the server's own, which no rotation
- * changes, so that handles outlive the daemon). All integers big-endian. */
+/* fh.c - file handles of exported files: the kernel's handle (name_to_handle_at), the export's
+ * number, and a MAC. The MAC is SipHash-2-4 under a key of the server's own. No key rotation
+ * changes that key, so handles outlive the daemon. All integers are big-endian. */
 #include "ds/path/path_int.h"
 #include <assert.h>
 #include <endian.h>
@@ -104,6 +104,6 @@ int path_fh_open(int rootfd, const struct path_fh *fh)
 	fd = open_by_handle_at(rootfd, &k.h, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0)
 		return fd;
-	/* What was another file system's says so in its own ways. */
+	/* For a handle of another file system, file systems return different errors. */
 	return errno == ENOENT || errno == EINVAL || errno == ENODEV ? -ESTALE : -errno;
 }

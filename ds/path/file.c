@@ -1,10 +1,10 @@
 /*
- * file.c - files that are kept open between READs, WRITEs and COMMITs: a bounded number, closed
- * when nobody has used them for some seconds, so that a removed file gives its room back, or at
- * once where the removal came through here.
+ * file.c - keeps a bounded number of files open between READs, WRITEs and COMMITs. It closes a file
+ * that was not used for some seconds, so that a removed file frees its space; if the removal came
+ * through this server, it closes the file at once.
  *
- * The descriptors are opened under the server's ids; each call has proved its own permission before
- * it uses one.
+ * The descriptors are opened under the server's ids. Each call proves its own permission before it
+ * uses one.
  */
 #include "base/clock.h"
 #include "ds/path/path_int.h"
@@ -17,7 +17,7 @@
 #define FILES_KEEP_NS UINT64_C(3000000000)
 
 struct path_files {
-	pthread_mutex_t fs_lock; /* everything but the descriptors of a file */
+	pthread_mutex_t fs_lock; /* guards everything except a file's descriptors */
 	struct hash fs_table;
 	struct path_file *fs_head, *fs_tail; /* unused ones, oldest first */
 	unsigned fs_most;
@@ -38,7 +38,7 @@ int path_files_open(struct path_files **out)
 		return -ENOMEM;
 	pthread_mutex_init(&fs->fs_lock, NULL);
 	fs->fs_most = FILES_MOST;
-	/* Each may hold three descriptors; connections need most. */
+	/* A file may take three descriptors; connections need most of the limit. */
 	if (!getrlimit(RLIMIT_NOFILE, &lim) && lim.rlim_cur / 12 < FILES_MOST)
 		fs->fs_most = (unsigned)(lim.rlim_cur / 12);
 	*out = fs;
@@ -84,7 +84,7 @@ static void file_close(struct path_file *f)
 	atomic_fetch_sub(&open_files, 1);
 }
 
-/* Out of the table; the caller closes it when nobody uses it. */
+/* Takes f out of the table; the caller closes it when its last use ends. */
 static void drop(struct path_files *fs, struct path_file *f)
 {
 	if (f->pf_dropped)
@@ -93,7 +93,7 @@ static void drop(struct path_files *fs, struct path_file *f)
 	hash_del(&fs->fs_table, &f->pf_link);
 }
 
-/* The unused ones beyond a number, or older than a time, are closed outside the lock. */
+/* Closes unused files beyond a number or older than a time, without the lock held. */
 static void tidy(struct path_files *fs, size_t most, uint64_t before_ns)
 {
 	for (;;) {
@@ -152,7 +152,8 @@ int path_file_get(struct path *p, const struct path_export *x, const struct path
 	atomic_store(&f->pf_write, -1);
 	atomic_fetch_add(&open_files, 1);
 	pthread_mutex_lock(&fs->fs_lock);
-	/* another thread was faster: two do no harm, the second lives for this call */
+	/* Another thread may have been faster. Two do no harm: the second lives only for this
+	 * call. */
 	other = find(fs, fh);
 	if (other || hash_add(&fs->fs_table, &f->pf_link, fh_hash(fh)))
 		f->pf_dropped = true;

@@ -1,8 +1,8 @@
 /*
  * make.c - CREATE, MKDIR, SYMLINK, MKNOD.
  *
- * The verifier of an exclusive CREATE is kept in the seconds of the new file's times, half in each,
- * signed, so that all 32 bits survive on every file system.
+ * The verifier of an exclusive CREATE is kept in the seconds of the new file's atime and mtime,
+ * half in each, as signed numbers, so that all 32 bits survive on every file system.
  */
 #include "ds/path/path_int.h"
 #include <errno.h>
@@ -13,7 +13,7 @@
 #define NEW_DIR	 0700
 #define TRIES	 4
 
-/* What is to be made. */
+/* What the call makes. */
 struct make {
 	struct path_name m_name;
 	struct nfs3_sattr m_sattr;
@@ -22,7 +22,7 @@ struct make {
 	mode_t m_type; /* S_IF* */
 	dev_t m_dev;
 	char m_target[PATH_MAX];
-	bool m_found; /* CREATE: it was there */
+	bool m_found; /* CREATE: the file already existed */
 };
 
 static mode_t mode_of(const struct make *m, mode_t start)
@@ -30,8 +30,9 @@ static mode_t mode_of(const struct make *m, mode_t start)
 	return m->m_sattr.sa_set & NFS3_SA_MODE ? m->m_sattr.sa_mode & 07777 : start;
 }
 
-/* Everything but the mode, which it was made with (another owner takes its set-id bits away); ids
- * that it has already are not set again: only root may. */
+/* Sets all attributes except the mode, which the object was made with (but sets the mode again
+ * if a new owner clears its set-id bits). Does not set ids that the object already has: only
+ * root may. */
 static int apply_rest(struct path_call *c, struct make *m, int fd)
 {
 	struct nfs3_sattr sa = m->m_sattr;
@@ -104,10 +105,10 @@ static int make_file(struct path_call *c, struct make *m)
 		if (fd != -ENOENT)
 			return fd;
 	}
-	return -EAGAIN; /* somebody makes and removes it all the time */
+	return -EAGAIN; /* other clients create and remove it all the time */
 }
 
-/* ---- all ---- */
+/* ---- all four procedures ---- */
 
 static int make_other(struct path_call *c, struct make *m)
 {
@@ -128,7 +129,7 @@ static int make_other(struct path_call *c, struct make *m)
 	return fd;
 }
 
-/* As the caller. A descriptor, or a negative errno and nothing made. */
+/* Runs as the caller. A descriptor, or a negative errno and nothing made. */
 static int make(struct path_call *c, struct make *m)
 {
 	int fd = m->m_type == S_IFREG ? make_file(c, m) : make_other(c, m), err;
@@ -174,7 +175,7 @@ static void make_reply(struct path_call *c, struct make *m)
 		st = fd < 0 ? path_status(fd) : NFS3_OK;
 	}
 	path_wcc_end(&w);
-	/* What was there may have been made by another call that is not durable yet. */
+	/* Sync an existing file too: the call that made it may not be durable yet. */
 	if (st == NFS3_OK)
 		st = path_status(path_sync(c, fd));
 	if (st == NFS3_OK)

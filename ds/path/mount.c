@@ -1,8 +1,8 @@
 /*
  * mount.c - MOUNT version 3 (RFC 1813 appendix I), on the port of NFS.
  *
- * A peer hears of the exports that it may use, and of no other. Who has mounted what is what
- * clients said: a bounded list in memory, for people.
+ * A peer sees only the exports that it may use. The list of mounts holds what clients said: it is
+ * bounded, in memory, and only for people.
  */
 #include "base/log.h"
 #include "ds/path/path_int.h"
@@ -13,7 +13,7 @@
 #include <urcu/compiler.h>
 
 #define MOUNTS_MAX 1024u
-#define GROUPS_MAX 256u /* told of one export */
+#define GROUPS_MAX 256u /* listed for one export */
 
 struct mounted {
 	uint8_t m_addr[16];
@@ -46,7 +46,7 @@ static const char *addr_text(const uint8_t addr[16], char buf[INET6_ADDRSTRLEN])
 		       : inet_ntop(AF_INET6, addr, buf, INET6_ADDRSTRLEN);
 }
 
-/* path NULL: all of this address. */
+/* path NULL: forgets all mounts of this address. */
 static void mounts_forget(struct path_call *c, const char *path)
 {
 	struct path_mounts *ms = c->c_path->p_mounts;
@@ -64,7 +64,7 @@ static void mounts_forget(struct path_call *c, const char *path)
 	pthread_mutex_unlock(&ms->ms_lock);
 }
 
-/* The oldest makes room. */
+/* A new mount takes the place of the oldest. */
 static void mounts_note(struct path_call *c, uint16_t export, const char *path)
 {
 	struct path_mounts *ms = c->c_path->p_mounts;
@@ -82,8 +82,8 @@ static void mounts_note(struct path_call *c, uint16_t export, const char *path)
 
 /* ---- MNT ---- */
 
-/* The next part of a path: its start, and its length in *len; NULL: there is none. "." and doubled
- * slashes mean nothing. */
+/* The next component of a path: returns its start, and its length in *len. NULL: there is none.
+ * Skips "." and repeated slashes. */
 static const char *part(const char *path, size_t *len)
 {
 	for (;;) {
@@ -97,7 +97,7 @@ static const char *part(const char *path, size_t *len)
 	}
 }
 
-/* What of path is below dir; NULL: it is not in dir. */
+/* The rest of path below dir. NULL: path is not in dir. */
 static const char *below(const char *dir, const char *path)
 {
 	size_t dlen, plen;
@@ -120,7 +120,7 @@ static enum mountstat3 mount_status(int err)
 		return MNT3ERR_NOENT;
 	case EACCES:
 	case EPERM:
-	case EXDEV: /* mounted there: not exported */
+	case EXDEV: /* another file system is mounted there: it is not exported */
 		return MNT3ERR_ACCES;
 	case ENOTDIR:
 		return MNT3ERR_NOTDIR;
@@ -135,7 +135,7 @@ static enum mountstat3 mount_status(int err)
 	}
 }
 
-/* Through directories only, and never up. 0 or a negative errno. */
+/* Walks through directories only, and never up. 0 or a negative errno. */
 static int walk(const struct path_export *x, const char *rest, struct path_fh *fh)
 {
 	int fd = path_open_at(x->x_fd, "."), err;
@@ -191,7 +191,7 @@ static void put_flavors(struct xdr_out *out, const struct exp_rule *r)
 			xdr_put_u32(out, r->r_sec[i] == EXP_SYS ? RPC_AUTH_SYS : RPC_AUTH_NONE);
 }
 
-/* A path of the arguments, ended with a NUL. False: no XDR. */
+/* Reads a path argument, and ends it with a NUL. False: not valid XDR. */
 static bool get_path(struct path_call *c, char path[MOUNT3_PATHLEN + 1])
 {
 	uint32_t len;
@@ -242,7 +242,7 @@ static void mnt(struct path_call *c)
 	mounts_note(c, x->x_exp->e_id, path);
 }
 
-/* ---- the others ---- */
+/* ---- the other procedures ---- */
 
 static void dump(struct path_call *c)
 {

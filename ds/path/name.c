@@ -12,8 +12,8 @@ static bool is_root(const struct path_call *c, const struct stat *st)
 
 /* ---- LOOKUP ---- */
 
-/* The way up ends at the export's folder, also for a directory that was moved out of it on this
- * machine. */
+/* The way up ends at the export's folder, also from a directory that was moved out of that folder
+ * on this machine. */
 static int open_parent(struct path_call *c)
 {
 	int fd, rc;
@@ -55,7 +55,7 @@ void path_lookup(struct path_call *c)
 			err = -errno;
 		if (!err)
 			err = path_fh_of(fd, "", c->c_fh.fh_export, &fh);
-		/* something is mounted there: it is not exported */
+		/* another file system is mounted there: it is not exported */
 		status = err == -EXDEV ? NFS3ERR_ACCES : path_status(err);
 	}
 	xdr_put_u32(c->c_out, status);
@@ -72,7 +72,7 @@ void path_lookup(struct path_call *c)
 
 /* ---- REMOVE, RMDIR ---- */
 
-/* The names that a directory has in itself; RFC 1813 section 3.3.13 has two answers for RMDIR. */
+/* "." and "..": RFC 1813 section 3.3.13 has two answers for RMDIR. */
 static enum nfsstat3 dots_status(const struct path_name *n, bool dir)
 {
 	if (!path_is_dots(n))
@@ -127,7 +127,8 @@ void path_rmdir(struct path_call *c)
 
 /* ---- RENAME, LINK ---- */
 
-/* The second handle: of the same export, or there is no way from one to the other. */
+/* Reads the second handle. It must be of the same export: nothing may move from one export to
+ * another. */
 static enum nfsstat3 second(struct path_call *c, const uint8_t *fh, uint32_t len,
 			    struct path_fh *to)
 {
@@ -152,8 +153,8 @@ static int open_dir(struct path_call *c, const struct path_fh *fh, enum nfsstat3
 	return fd;
 }
 
-/* RFC 1813 section 3.3.14: what cannot take the target's place, or a directory that is not empty,
- * is EXIST. */
+/* RFC 1813 section 3.3.14: EXIST if the source cannot replace the target, or the target is a
+ * directory that is not empty. */
 static enum nfsstat3 rename_status(int err)
 {
 	return err == -EISDIR || err == -ENOTDIR || err == -ENOTEMPTY ? NFS3ERR_EXIST

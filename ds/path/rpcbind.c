@@ -1,5 +1,5 @@
-/* rpcbind.c - tells the rpcbind of this machine where NFS and MOUNT are, for clients that ask it.
- * It may be hung, or not there: a thread asks. */
+/* rpcbind.c - registers the ports of NFS and MOUNT with this machine's rpcbind, for clients that
+ * ask it. A thread of its own does that, because rpcbind may hang or be missing. */
 #include "base/log.h"
 #include "ds/path/path.h"
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-/* util.c - what the procedures share: status, attributes, names, permissions, durability. */
+/* util.c - shared by the procedures: status, attributes, names, permissions, durability. */
 #include "base/log.h"
 #include "ds/path/path_int.h"
 #include <errno.h>
@@ -21,8 +21,8 @@ enum nfsstat3 path_status(int err)
 		return NFS3ERR_NXIO;
 	case EACCES:
 		return NFS3ERR_ACCES;
-	case EBUSY:   /* something is mounted on it */
-	case ETXTBSY: /* it is being executed here */
+	case EBUSY:   /* another file system is mounted on it */
+	case ETXTBSY: /* this machine executes it */
 		return NFS3ERR_ACCES;
 	case EEXIST:
 		return NFS3ERR_EXIST;
@@ -205,7 +205,7 @@ void path_get_name(struct path_call *c, struct path_name *n)
 	n->n_status = NFS3_OK;
 	n->n_name[0] = 0;
 	if (!p)
-		return; /* no XDR */
+		return; /* not valid XDR */
 	if (len > NAME_MAX) {
 		n->n_status = NFS3ERR_NAMETOOLONG;
 		return;
@@ -238,7 +238,7 @@ const char *path_of_fd(char buf[PATH_FD_LEN], int fd)
 
 int path_access(int fd, int mode)
 {
-	/* The C library's own emulation would look at real ids. */
+	/* The C library's own emulation would check the real ids. */
 	return syscall(SYS_faccessat2, fd, "", mode, AT_EMPTY_PATH | AT_EACCESS) ? -errno : 0;
 }
 
@@ -270,7 +270,7 @@ int path_sync(struct path_call *c, int fd)
 
 	if (fstat(fd, &st))
 		return -errno;
-	/* What cannot be opened without side effects goes with all the rest of its file system. */
+	/* If an object cannot be opened without side effects, sync its whole file system. */
 	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
 		return syncfs(c->c_x->x_fd) ? -errno : 0;
 	real = open(path_of_fd(name, fd), O_RDONLY | O_NONBLOCK | O_CLOEXEC);

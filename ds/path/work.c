@@ -1,12 +1,12 @@
 /*
- * work.c - the threads that do calls on exported folders, and whose ids they act under.
+ * work.c - the threads that run calls on exported folders, and the ids under which they act.
  *
- * A thread has ids and capabilities of its own: the system calls that change them are made without
- * the C library, which would change all threads'. It holds a few capabilities; while its file
- * system user is not 0 the kernel takes those that override permissions out of effect
- * (capabilities(7), "Effect of user ID changes"), and puts them back with user 0. So a caller gets
- * what a local user of its ids would, and root, where an export does not squash it, what root
- * would.
+ * Each thread has its own ids and capabilities: this file makes the system calls that change them
+ * without the C library, which would change those of all threads. A thread holds a few
+ * capabilities. While its file system user is not 0, the kernel takes the capabilities that
+ * override permissions out of effect (capabilities(7), "Effect of user ID changes"); with user 0 it
+ * puts them back. So a caller may do what a local user with its ids may, and root, if the export
+ * does not squash it, what root may.
  */
 #include "base/log.h"
 #include "ds/path/path_int.h"
@@ -25,14 +25,14 @@
 #define IDLE_SECONDS 1
 
 #define BIT(cap) (UINT64_C(1) << (cap))
-/* Those that user ids switch on and off, without CAP_MKNOD, which a container may lack: then nobody
- * makes devices. */
+/* The capabilities that user ids switch on and off. CAP_MKNOD is not among those needed, because a
+ * container may lack it; then no caller can make devices. */
 #define CAPS_FS                                                                                    \
 	(BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH) | BIT(CAP_FOWNER) |     \
 	 BIT(CAP_FSETID))
 #define CAPS_NEEDED (CAPS_FS | BIT(CAP_SETUID) | BIT(CAP_SETGID))
 
-/* Where user ids had 16 bits once, those of 32 have numbers of their own. */
+/* On machines that once had 16-bit user ids, the 32-bit calls have numbers of their own. */
 #ifdef SYS_setfsuid32
 #define DO_SETFSUID  SYS_setfsuid32
 #define DO_SETFSGID  SYS_setfsgid32
@@ -49,7 +49,7 @@ struct path_work {
 	struct path_job *pw_head, **pw_tail;
 	unsigned pw_waiting;
 	unsigned pw_idle_threads;
-	bool pw_waking; /* one was woken, and has not looked yet */
+	bool pw_waking; /* a thread was woken and has not looked yet */
 	void (*pw_idle)(void *arg);
 	void *pw_arg;
 	sem_t pw_started;
@@ -88,8 +88,8 @@ static int caps_set(uint64_t caps)
 	return syscall(SYS_capset, &h, d) ? -errno : 0;
 }
 
-/* They answer with the id before, whatever happens: asked with -1, which is nobody's, with the one
- * that is in force. */
+/* setfsuid and setfsgid always return the previous id, even on failure. Called with -1, which is no
+ * valid id, they return the id in force. */
 static int become(const struct path_ids *ids)
 {
 	if (syscall(DO_SETGROUPS, (size_t)ids->id_ngids, ids->id_gids))
@@ -118,7 +118,8 @@ int path_become(const struct path_ids *ids)
 	return err;
 }
 
-/* Holds no more than is needed, and proves that ids take permissions away. */
+/* Drops capabilities that the thread does not need, and proves that a change of ids takes
+ * permissions away. */
 static int thread_ids(void)
 {
 	static const struct path_ids other = {.id_uid = EXP_NOBODY, .id_gid = EXP_NOBODY};
@@ -127,12 +128,12 @@ static int thread_ids(void)
 
 	if (err || (permitted & CAPS_NEEDED) != CAPS_NEEDED)
 		return err ? err : -EPERM;
-	/* a mask for creating files of its own: clients have applied theirs */
+	/* The thread needs its own umask, 0: clients have applied theirs. */
 	if (unshare(CLONE_FS))
 		return -errno;
 	umask(0);
 	err = caps_set(permitted & path_capabilities());
-	/* By way of user 0: the kernel looks at changes from it and to it. */
+	/* Go by way of user 0: the kernel acts on changes from it and to it. */
 	if (!err)
 		err = path_become(NULL);
 	if (!err)
@@ -151,9 +152,10 @@ static int thread_ids(void)
 /* ---- threads ---- */
 
 /*
- * One thread is woken at a time; it wakes the next when it has taken a job and there are more. What
- * is woken for nothing, because others came back first, costs more than a call that finds all in
- * the page cache. With the lock; true: the caller signals without it.
+ * Wakes one thread at a time. That thread wakes the next one when it has taken a job and there are
+ * more. A needless wake-up, because other threads came back first, costs more than a call that
+ * finds all its data in the page cache. With the lock held. True: the caller signals after it has
+ * released the lock.
  */
 static bool wake_wanted(struct path_work *w)
 {
@@ -162,7 +164,7 @@ static bool wake_wanted(struct path_work *w)
 	return w->pw_waking = true;
 }
 
-/* With the lock. False: it was for nothing. */
+/* With the lock held. False: the time ran out. */
 static bool sleep_a_while(struct path_work *w)
 {
 	struct timespec until;
@@ -180,7 +182,7 @@ static bool sleep_a_while(struct path_work *w)
 	return err != ETIMEDOUT;
 }
 
-/* The next job; while there is none, what is idle is tidied once in a while. */
+/* The next job. While there is none, calls pw_idle from time to time. */
 static struct path_job *take(struct path_work *w)
 {
 	struct path_job *j;
@@ -228,7 +230,7 @@ static int start_threads(struct path_work *w, unsigned threads)
 	sigset_t all, old;
 	int err = 0;
 
-	/* Signals are for the threads that wait for them. */
+	/* Keep signals for the threads that wait for them. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (started < threads && !err) {
@@ -268,7 +270,7 @@ int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *
 	pthread_cond_init(&w->pw_more, &a);
 	sem_init(&w->pw_started, 0, 0);
 	rc = start_threads(w, threads);
-	/* Some may run: it stays, and the process ends. */
+	/* Some threads may run: w stays, and the process ends. */
 	if (rc == -EPERM)
 		snprintf(err, errlen,
 			 "ds.exports: serving files of other users needs privileges: start weft-ds "
