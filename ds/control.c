@@ -201,8 +201,8 @@ static void joined(struct loop_msg *m)
 		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance"
 								  : "this server's store refused");
 	} else if (jw->jw_unkept) {
-		/* Join again without join numbers: this server can serve, and the MDS will not take
-		 * a later start of it for a restored store. */
+		/* Join again without join numbers: then this server can serve, and the MDS will not
+		 * take a later start of it for a restored store. */
 		join(c);
 	} else {
 		atomic_store(&d->d_fs, jw->jw_res.fs);
@@ -601,9 +601,12 @@ static void serve_change(struct serve_work *sw)
 						  &sw->sw_res.ctl_result_u.change);
 }
 
-/* ---- a rebuild: the orders worker runs BEGIN and ABORT, a puller runs PULL. END syncs on the
- * puller, ends the rebuild on the orders worker, and reads the count of writes on the queries
- * worker ---- */
+/*
+ * ---- a rebuild ----
+ *
+ * The orders worker runs BEGIN and ABORT; a puller runs PULL. END syncs on the puller, ends the
+ * rebuild on the orders worker, and reads the count of writes on the queries worker.
+ */
 
 static const ctl_rebuild_args *rebuild_args(const struct serve_work *sw)
 {

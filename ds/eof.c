@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-/* Longer than the MDS needs to ask all data servers; the MDS answers earlier questions first. */
+/* Longer than the MDS waits for all data servers: its answer comes before this call times out. */
 #define EOF_CALL_MS  5000u
 #define EOF_RETRY_MS 50u
 

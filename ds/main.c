@@ -468,7 +468,7 @@ static void metrics_init(void)
 struct settings {
 	struct conf *se_conf;
 	struct start se_start;
-	/* values: check the values of the keys only, not the files that they name */
+	/* values: checks only the values of keys, not the files that they name */
 	bool se_check, se_values, se_plan;
 };
 

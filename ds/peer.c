@@ -107,7 +107,7 @@ static void read_run(struct work *w)
 	loop_post(pr->pr_call->c_loop, &pr->pr_msg);
 }
 
-/* The same checks as for READ, except of credentials. The reply has no attributes. */
+/* The checks of READ, except ds_fh_range: a rebuild reads whole objects. */
 static enum nfsstat3 may_read(struct ds *d, const uint8_t *fh, uint32_t len, struct ds_hold **hold)
 {
 	struct cap cap;

@@ -1,4 +1,5 @@
-/* place.c - see place.h. base/topo_plan.c makes the decisions. */
+/* place.c - see place.h. base/topo_plan.c decides; this file reads the machine and applies the
+ * plan. */
 #include "ds/place.h"
 #include "base/log.h"
 #include "base/metrics.h"

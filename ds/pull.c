@@ -1,7 +1,7 @@
 /*
  * pull.c - PULL: fetches an object's bytes from the data server that has them, and writes them
- * (store/rebuild.h). Pullers, threads of their own, do this. The connection to the source lives on
- * a loop, and stays open for the next PULL.
+ * (store/rebuild.h). It runs on the pullers, threads of their own. The connection to the source
+ * lives on a loop, and stays open for the next PULL.
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -114,7 +114,7 @@ static void ask_done(struct rpc_req *q, int err, struct xdr_in *res)
 	loop_post(as->as_puller->pl_loop, &as->as_msg);
 }
 
-/* The key that the MDS sent, with which this server proves itself to that server. */
+/* The key from the MDS with which this server proves itself to the source. */
 static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 {
 	size_t len;
@@ -185,7 +185,8 @@ static int connect_source(struct source *so, const struct ask *as)
 	return 0;
 }
 
-/* If there is none yet, the source that was not used for the longest time makes room. */
+/* The connection to this source. If there is none yet, it replaces the one not used for the longest
+ * time. */
 static struct source *source_of(struct ask *as)
 {
 	struct puller *pl = as->as_puller;
@@ -305,8 +306,8 @@ static void find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
 			continue;
 		if (!pt || (pt->pt_off + pt->pt_len != off && f->ft_nparts < CTL_PEER_PARTS)) {
 			f->ft_part[f->ft_nparts++] = (struct ds_part){.pt_off = off, .pt_len = n};
-			/* The last part that fits takes all further bytes, including zeros. */
 		} else {
+			/* The last part that fits takes all further bytes, including zeros. */
 			uint32_t from = (uint32_t)(pt->pt_off + pt->pt_len - f->ft_off);
 
 			memcpy(f->ft_data + f->ft_len, data + from, at - from);

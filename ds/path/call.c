@@ -1,8 +1,8 @@
 /*
  * call.c - a call on an exported folder: checks who calls, chooses the thread, sends the reply.
  *
- *   1. on the call's loop: check the handle's MAC, the rule for the peer's address (threads of
- *      their own resolve names), flavour, port and TLS; look in the reply cache
+ *   1. on the call's loop: check the handle's MAC, the rule for the peer's address (other threads
+ *      resolve names), flavour, port and TLS; look in the reply cache
  *   2. on a thread of work.c: everything that touches the file system, and the reply
  *   3. on the loop again: send the reply
  */
@@ -323,11 +323,9 @@ static void nfs3_begin(struct path_call *c)
 		}
 		rpc_call_expect(c->c_rpc, ds_buf_takes(c->c_count));
 		c->c_bufwait.bw_ready = buf_ready;
+		/* The device knows only the pool's memory. */
 		if (rpc_conn_is_rdma(c->c_rpc->c_conn))
-			ds_buf_get_pooled(&c->c_bufwait,
-					  c->c_count ? c->c_count
-						     /* the device knows only the pool's memory */
-						     : 1);
+			ds_buf_get_pooled(&c->c_bufwait, c->c_count ? c->c_count : 1);
 		else
 			ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
 		return;

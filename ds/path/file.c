@@ -93,7 +93,8 @@ static void drop(struct path_files *fs, struct path_file *f)
 	hash_del(&fs->fs_table, &f->pf_link);
 }
 
-/* Closes unused files beyond a number or older than a time, without the lock held. */
+/* Closes unused files beyond a number or older than a time; closes them after it has released the
+ * lock. */
 static void tidy(struct path_files *fs, size_t most, uint64_t before_ns)
 {
 	for (;;) {

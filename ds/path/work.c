@@ -2,7 +2,7 @@
  * work.c - the threads that run calls on exported folders, and the ids under which they act.
  *
  * Each thread has its own ids and capabilities: this file makes the system calls that change them
- * without the C library, which would change those of all threads. A thread holds a few
+ * without the C library, which would change the ids of all threads. A thread holds a few
  * capabilities. While its file system user is not 0, the kernel takes the capabilities that
  * override permissions out of effect (capabilities(7), "Effect of user ID changes"); with user 0 it
  * puts them back. So a caller may do what a local user with its ids may, and root, if the export

@@ -291,8 +291,8 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 		return refuse_path(a, errno, v->v_dir, "/lock");
 	if (flock(v->v_lockfd, LOCK_EX | LOCK_NB) < 0)
 		return refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
-	/* A lock file that has an attribute already proves it; writing another needs room, which a
-	 * full disk lacks. */
+	/* An attribute on the lock file proves that the file system has them. Setting one again
+	 * needs room, which a full disk lacks. */
 	err = fgetxattr(v->v_lockfd, DS_XATTR, NULL, 0) >= 0
 		      ? 0
 		      : ds_meta_put(v->v_lockfd, 0, 0, false, 0);
@@ -330,7 +330,7 @@ static int folder_new(const struct ds_vol *v)
 			is |= !strcmp(d->d_name, ours[i]);
 	}
 	closedir(dir);
-	/* Not empty: it holds objects. */
+	/* If it is not empty, it holds objects. */
 	if (is && unlinkat(v->v_dirfd, "objects", AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return errno == ENOTEMPTY || errno == EEXIST ? 0 : -errno;
 	return is;

@@ -338,7 +338,8 @@ static void count_run(void *arg, uint32_t first, uint32_t last)
 	++*(size_t *)arg;
 }
 
-/* Takes ba_lock held, and releases it. Call it after run_set. Waits for the lookups under way. */
+/* With ba_lock held on entry; releases it. Call it after run_set. Waits for the lookups under
+ * way. */
 static void settle(struct ds_bars *b)
 {
 	struct bar_branch *branches;

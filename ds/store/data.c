@@ -3,7 +3,8 @@
  * copy. All of it blocks, and runs on the data worker.
  *
  * A change is bracketed like a client's write (store.h): an order that fences waits for it, or the
- * change sees the fence. Each change is synced on a descriptor of its own, as orders are.
+ * change sees the fence. Each change except COPY is synced on a descriptor of its own, as orders
+ * are.
  */
 #include "ds/store/store_int.h"
 #include "base/log.h"

@@ -130,7 +130,7 @@ static int announce(struct ds_store *s, const ctl_order *o, struct fence_item *f
 	return err;
 }
 
-/* Makes the epoch durable. -EAGAIN: another object took this one's place after a delete. */
+/* Makes the epoch durable. -EAGAIN: o was deleted or remade meanwhile; look the object up again. */
 static int store(struct ds_obj *o)
 {
 	int fd = ds_obj_reopen(o), err;

@@ -7,10 +7,10 @@
  *
  * Unused objects stay open. A shard that has too many closes its oldest one; half of so_max_open is
  * for the shards, half for the loops' holds. Before a worker closes the file of an object with
- * unstable data, it syncs the file. The kernel reports a failed write-back only to those who have
- * the file open, and that failure must change the verifier.
+ * unstable data, it syncs the file. The kernel reports a failed write-back only on descriptors that
+ * are open then, and that failure must change the verifier.
  *
- * Known cost: the loop opens an object that is not in memory itself, under its shard's lock
+ * Known cost: the loop itself opens an object that is not in memory, under its shard's lock
  * (openat, in one volume after another, and fgetxattr; for the first object of a folder, also a
  * mkdir). These calls are short if the folder and the inode are cached; else each reads the disk.
  * The cure is to use IORING_OP_OPENAT and FGETXATTR, with the object parked in the table.
@@ -290,16 +290,16 @@ static void obj_close(struct ds_obj *o)
  *
  * The count is the file's mtime in ns, or a later time that then becomes the mtime. Orders leave
  * the mtime alone; a file that an order made and no client wrote has 0. Only a crash of the machine
- * may lose an mtime whose data is on the disk. So the number of the boot that followed it
- * (s_counted, store.c) is added, 4 s for each, and all counts change once.
+ * may lose an mtime whose data is on the disk. So after a crash, the number of the boot that
+ * followed it (s_counted, store.c) is added, 4 s for each boot, and all counts change once.
  *
  * A daemon that is started again after a kill knows only the mtime. So no reported count may equal
  * the mtime of a write that ends later. The kernel sets the mtime when a write begins, from a clock
  * that may stand still for 10 ms. So the mtime itself is reported (and kept in ob_stored) only if
- * its tick is over and no write is under way. Otherwise the present time in ns is reported
- * (ob_told), which no tick has. It is then made the mtime, and any write that begins later changes
- * that. Or, while a write that has set its mtime is under way, the time is reported and not stored:
- * then a kill changes the count once too often, but never once too rarely.
+ * its tick is over and no write is under way. Otherwise the present time in ns, which no tick has,
+ * is reported (ob_told). It is then made the mtime, and any write that begins later changes that.
+ * Or, while a write that has set its mtime is under way, the time is reported and not stored: then
+ * a kill changes the count once too often, but never once too rarely.
  */
 int ds_mtime_set(int fd, uint64_t ns)
 {
@@ -329,8 +329,8 @@ static void count_store(struct ds_obj *o, struct stat *st, bool shared)
 	else if (log_due(&last))
 		log_warn("store: object %016" PRIx64 ": cannot store its write count: %s",
 			 o->ob_key.co_ino, strerror(-err));
-	/* The only trace of a write that began earlier may be the mtime just replaced. So report a
-	 * count that differs from the stored mtime. */
+	/* The only trace of a write that began earlier may be the mtime that was just replaced. So
+	 * report a count that differs from the stored mtime. */
 	if (shared && (ds_range_writing(o) || atomic_load(&o->ob_news)))
 		o->ob_told++;
 }
@@ -756,12 +756,9 @@ static int remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_
 	/* Before a lookup can find it: fence the new object as the old one was. */
 	if (!err)
 		ds_obj_raise(*out, atomic_load(&o->ob_epoch));
+	/* No flags: an object that is being rebuilt, or is lost, is never remade. */
 	if (!err)
-		err = ds_obj_meta_put(
-			*out, (*out)->ob_fd, o->ob_order, 0,
-			/* No flags: an object that is being rebuilt, or is lost, is never
-			 * remade. */
-			o->ob_begun);
+		err = ds_obj_meta_put(*out, (*out)->ob_fd, o->ob_order, 0, o->ob_begun);
 	if (!err) {
 		err = ds_mtime_set((*out)->ob_fd, ds_mtime_ns(&st));
 		(*out)->ob_told = (*out)->ob_stored = ds_mtime_ns(&st);

@@ -139,9 +139,9 @@ static int prepare_object(struct ds_store *s, const ctl_order *o, struct order_i
 	}
 	if (err)
 		return err == -ESTALE ? 0 : err;
-	/* Compare with the stored epoch. A fence may have raised the epoch in memory, or stored it
-	 * along with another change, without having waited for earlier writes. So wait for them
-	 * here while an epoch is unconfirmed. */
+	/* A fence under way may have raised the epoch in memory, or another change may have stored
+	 * that epoch, before the earlier writes have ended. So compare with the stored epoch, and
+	 * wait for those writes while an epoch is unconfirmed. */
 	it->it_raises = o->epoch > ds_obj_put_epoch(it->it_obj);
 	*drain |= ds_owed_epoch(s, &it->it_key) != 0;
 	if (o->number <= it->it_obj->ob_order && !it->it_raises) {
@@ -302,7 +302,7 @@ static int do_object(const ctl_order *o, struct order_item *it)
 						 ds_obj_flags(it->it_obj), it->it_obj->ob_begun);
 	if (nothing && !lost)
 		tell_nothing(it->it_obj, o);
-	/* End the rebuild: it would count the bytes that the clone should have written as
+	/* End the rebuild: it would take the bytes that the clone should have written for
 	 * written. */
 	if (nothing)
 		ds_session_drop(it->it_obj->ob_store, &it->it_key);
@@ -417,7 +417,7 @@ ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order
 	*items = calloc(n ? n : 1, item);
 	if (!*items)
 		return CTL_IO;
-	/* Also write marks that are only in memory because an earlier append failed. */
+	/* Also write marks that are in memory only, because an earlier append failed. */
 	if (raise_marks(s, instance, orders, n) || ds_journal_behind(s))
 		err = add(s, NULL, 0);
 	/* A full disk keeps the marks out of the journal. It must not keep deletes from making
@@ -428,7 +428,7 @@ ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order
 	return CTL_IO;
 }
 
-/* True if joins is a higher number than the last. Nothing is stored for any other. */
+/* True if joins is higher than the last join's number. No other number is stored. */
 static bool joins_more(struct ds_store *s, uint32_t joins)
 {
 	bool more;
@@ -465,8 +465,8 @@ ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id
 	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
 }
 
-/* Item i failed. Later orders of its object fail with it: if an order with a higher number were
- * done, this one would be ignored when the MDS repeats it. */
+/* Item i failed. Later orders of its object fail with it: if one of them, with its higher number,
+ * were done, this one would be ignored when the MDS repeats it. */
 static void fail(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n,
 		 unsigned i, ctl_status *res, int err)
 {

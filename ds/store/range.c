@@ -7,25 +7,26 @@
  *
  * Writes. A client sends a WRITE again if its connection ended, or if it has waited for long, and
  * the first one may still be in the disk. The client takes the answer to the second for the end of
- * both, and writes the bytes once more. The kernel does not order writes that are under way at the
- * same time. So the store does: each write ends before the next write of the same bytes begins,
- * whichever clients send them, and no old write lands over a newer one.
+ * both, and writes new data to the same bytes. The kernel does not order writes that are under way
+ * at the same time. So the store does: each write ends before the next write of the same bytes
+ * begins, whichever clients send them, and no old write lands over a newer one.
  *
  * First come, first served: a request waits for every conflicting request before it, held or
  * waiting. While all requests of an object are of one kind, and none are writes, nothing is
  * searched.
  *
- * Without a lock. In that state, calls that have a hold of the object take no lock either. ob_fast
- * says which kind may pass, and such a range is only counted, in its loop's hold (h_fast). A range
- * of another kind sets ob_fast to none, under ob_lock, and waits until no hold counts any range,
- * whatever its pages. From then on all ranges use the list, until RANGE_CALM in a row have met no
- * range of another kind. A passing range first counts itself and then checks ob_fast; a range that
- * stops them first sets ob_fast and then checks the counts. So one always sees the other.
+ * Without a lock. While all requests are of one kind, calls that have a hold of the object take no
+ * lock either. ob_fast says which kind may pass, and such a range is only counted, in its loop's
+ * hold (h_fast). A range of another kind sets ob_fast to none, under ob_lock, and waits until no
+ * hold counts any range, whatever its pages. From then on all ranges use the list, until RANGE_CALM
+ * in a row have met no range of another kind. A passing range first counts itself and then checks
+ * ob_fast; a range that stops them first sets ob_fast and then checks the counts. So one always
+ * sees the other.
  *
  * A write that passes without a lock first claims its pages: one bit for each, in a table of the
  * store. Others write the same words only if they write the same MiB of the object or, by chance of
- * the hash, one in CLAIMS writers of other places. So the loops share nothing here, and a claim
- * costs one locked instruction for each 64 pages, and one more at the end. A write that finds a bit
+ * the hash, one in CLAIMS writers of other places. So the loops share nothing here. A claim costs
+ * one locked instruction for each 64 pages, and its end costs the same. A write that finds a bit
  * set uses the list. Writes in the list claim their pages too, so that passing writes see them.
  * While a write in the list lacks its claim (because it waits, or other bytes of its page are being
  * written, or the hash collides), ob_fast is none; and if it is held without a claim, no range that
@@ -115,7 +116,7 @@ static unsigned kind_of(const struct ds_range *r)
 
 /* ---- claims ---- */
 
-/* The word of page w * 64. */
+/* The word with the bits of pages w * 64 to w * 64 + 63. */
 static _Atomic uint64_t *claim_word(const struct ds_obj *o, uint64_t w)
 {
 	const struct ds_store *s = o->ob_store;

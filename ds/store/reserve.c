@@ -21,7 +21,7 @@
 
 #define RESERVE_FILE  "reserve"
 #define RESERVE_BYTES (16u << 20)
-#define RESERVE_PART  64u /* at most this part of the file system */
+#define RESERVE_PART  64u /* at most 1/64 of the file system */
 #define RESERVE_STEPS 16
 /* Free space needed before the reserve is allocated, as a multiple of its size. */
 #define RESERVE_FREE 4u

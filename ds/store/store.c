@@ -474,7 +474,7 @@ static int counted_open(struct ds_store *s)
 	do
 		err = counted_write(s, now);
 	while (err == -ENOSPC && ds_reserve_give(s));
-	/* Without the file, a start treats it as after a crash: mtimes count from the next boot on.
+	/* If the file is missing, the next start assumes a crash: mtimes count from that boot on.
 	 * Removing a file needs no space. */
 	if (err == -ENOSPC && unlinkat(s->s_home->v_dirfd, "counted", 0) < 0 && errno != ENOENT)
 		return err;
