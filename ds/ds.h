@@ -2,18 +2,18 @@
  * ds.h - the data server's parts, and what they share.
  *
  *   main.c      configuration, threads, the admin server
- *   nfs3.c      NFSv3: handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
+ *   nfs3.c      NFSv3: file handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
  *   conn.c      how many connections there are, and which may send long records
  *   control.c   the connection to the MDS: joining, the lease, orders
  *   rdma.c      NFSv3 over RDMA
  *   place.c     what runs where
- *   peer.c      what other data servers read here; pull.c: what is read there, for rebuilds
- *   eof.c       asking the MDS where a striped file ends
+ *   peer.c      serves reads of other data servers; pull.c: reads from them, for rebuilds
+ *   eof.c       asks the MDS where a striped file ends
  *   store/      the objects
  *   path/       folders of this machine, exported by path
  *
- * Every loop serves NFS connections; the control connection and the questions to the MDS live on
- * loop 0.
+ * Every loop serves NFS connections. The control connection and the queries to the MDS are on loop
+ * 0.
  */
 #ifndef DS_DS_H
 #define DS_DS_H
@@ -36,7 +36,7 @@ struct ds_rdma {
 	struct ds *rd_ds;
 	struct sockaddr_storage rd_addr;
 	socklen_t rd_len;
-	bool rd_up; /* it takes connections; loop 0's */
+	bool rd_up; /* accepts connections; loop 0's */
 };
 
 struct ds_control;
@@ -46,39 +46,38 @@ struct ds {
 	struct ds_store *d_store;
 	struct ds_keys d_keys;
 	struct rpc_tls_ctx *d_tls; /* where ds.tls is off: for daemons of the cluster alone */
-	struct place *d_place;	   /* place.h */
-	struct path *d_path;	   /* folders exported by path (path/path.h); NULL: none */
+	struct place *d_place;
+	struct path *d_path; /* folders exported by path (path/path.h); NULL: none */
 	struct loop **d_loops;
 	unsigned d_nloops;
 	struct ds_control *d_control;
 	uint32_t d_heartbeat_ms, d_lease_ms;
 	uint32_t d_eof_wait_ms;	   /* ds.eof_wait */
-	char d_labels[LABELS_LEN]; /* told to the MDS */
+	char d_labels[LABELS_LEN]; /* sent to the MDS */
 	struct sockaddr_storage d_mds;
 	socklen_t d_mdslen;
-	struct sockaddr_storage d_addr[DS_MAX_ADDRS]; /* told to clients */
+	struct sockaddr_storage d_addr[DS_MAX_ADDRS]; /* what clients get */
 	unsigned d_naddrs;
 	struct ds_rdma d_rdma[DS_MAX_ADDRS];
 	unsigned d_nrdma;
 	struct loop_timer d_rdma_late;
-	void (*d_rdma_begun)(void *arg); /* NULL: it has been told */
+	void (*d_rdma_begun)(void *arg); /* NULL: it has been called */
 	void *d_rdma_arg;
 	struct rpc_limit d_limit;
 	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
-	/* CLOCK_BOOTTIME: from then on striped capabilities are of version 2; 0: they need not
-	 * be */
+	/* CLOCK_BOOTTIME: striped capabilities must be of version 2 from then on; 0: no need */
 	_Atomic uint64_t d_striped2_ns;
 	_Atomic uint32_t d_fs;
 	_Atomic bool d_joined, d_listening;
 	pthread_mutex_t d_why_lock;
-	char d_why[256]; /* why it is not joined; no quotes in it */
+	char d_why[256]; /* why the data server has not joined; without quotes */
 };
 
-/* A suspended machine's lease runs out all the same: CLOCK_BOOTTIME. Read for each call; the loop's
- * own clock may be old. */
+/* True while the lease is good. It uses CLOCK_BOOTTIME, so the lease of a suspended machine runs
+ * out as well. It reads the clock at each call, because the loop's own clock may be old. */
 bool ds_lease_live(const struct ds *d);
 
-/* As cap_open, by the key of its number. */
+/* As cap_open, with the key of the capability's key number. */
 static inline bool ds_cap_open(struct ds *d, const uint8_t fh[CAP_LEN], struct cap *cap)
 {
 	uint64_t key[2];
@@ -88,36 +87,36 @@ static inline bool ds_cap_open(struct ds *d, const uint8_t fh[CAP_LEN], struct c
 }
 
 /* nfs3.c */
-void ds_nfs3_init(void); /* metrics; before other threads run */
-/* How long calls took, all together, so far. */
+void ds_nfs3_init(void); /* Makes the metrics; before other threads run. */
+/* Microseconds that all calls took so far, together. */
 uint64_t ds_nfs3_busy_us(void);
 void ds_nfs3_dispatch(struct rpc_call *call, void *arg /* struct ds */);
-/* conn.c: as rs_opened, rs_closed and rs_first of rpc.h. arg: struct ds. */
+/* conn.c: rs_opened, rs_closed and rs_first of rpc.h. arg: struct ds. */
 void ds_conn_metrics_init(void);
 void ds_conn_opened(struct rpc_conn *conn, void *arg);
 void ds_conn_closed(struct rpc_conn *conn, void *arg);
 bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct xdr_in *x,
 		   void *arg);
 
-/* control.c. Both on loop 0. */
+/* control.c: all on loop 0. */
 int ds_control_start(struct ds *d);
-/* Clients are to be told others. */
+/* Clients have to get other addresses. */
 void ds_control_addrs_changed(struct ds *d);
-/* Of the subnet that this address is in; 0: no interface has it. */
+/* Prefix length of the subnet of this address; 0: no interface has the address. */
 unsigned ds_subnet_bits(const struct sockaddr_storage *a);
 struct ctl_chan;
-/* NULL while the MDS cannot be asked. */
+/* NULL while the MDS is not connected. */
 struct ctl_chan *ds_control_chan(struct ds *d);
 
 /* rdma.c */
 struct ds_addr_text {
 	char netid[9], uaddr[65];
 };
-/* begun is called once, on loop 0 (where this is called): when all of ds.rdma takes connections, or
- * has not for a while. */
+/* On loop 0. begun is called once, on loop 0: when all addresses of ds.rdma accept connections, or
+ * after a while if they do not. */
 int ds_rdma_start(struct ds *d, const struct conf *c, const struct rpc_service *svc,
 		  void (*begun)(void *arg), void *arg);
-/* Those to be told now; at most max. Loop 0. */
+/* The RDMA addresses that are usable now; at most max. Loop 0. */
 unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts, unsigned max);
 
 /* eof.c */
@@ -125,7 +124,7 @@ struct ds_eof {
 	void (*eo_done)(struct ds_eof *e, int err, uint64_t size);
 	uint64_t eo_ino;
 	uint16_t eo_incarnation;
-	/* its own */
+	/* eof.c's own */
 	struct ds *eo_ds;
 	struct loop *eo_loop;
 	struct loop_msg eo_msg;
@@ -133,10 +132,10 @@ struct ds_eof {
 	uint64_t eo_deadline_ns, eo_size;
 	int eo_err;
 };
-/* Any loop; eo_done runs there, later. -ENOENT: the MDS knows no such file; -ETIMEDOUT: it did not
- * say within 2 s. */
+/* Asks the MDS where a striped file ends. Any loop; eo_done runs there, later. -ENOENT: the MDS
+ * knows no such file; -ETIMEDOUT: no answer within 2 s. */
 void ds_eof_ask(struct ds *d, struct ds_eof *e);
-/* Somebody waits for an answer: the MDS is to be reached again soon. Any thread. */
+/* True when a caller waits for an answer: connect to the MDS soon. Any thread. */
 bool ds_eof_waiting(void);
 void ds_eof_metrics_init(void); /* once, before the loops run */
 #endif

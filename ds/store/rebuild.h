@@ -2,22 +2,23 @@
  * rebuild.h - making an object equal to one of another server while clients write it
  * (docs/repair.md).
  *
- * An object is flagged from BEGIN to END, durably. While it is, nobody reads it, and it is written
- * only while there is a session, in memory. The session knows what has been changed since BEGIN:
- * exact ranges, noted before the file is touched. What it fetches from the source it writes window
- * by window, each locked against clients, and never over a noted byte.
+ * An object is flagged from BEGIN to END, durably. While it is flagged, no client reads it, and
+ * clients write it only while there is a session, in memory. The session knows what has been
+ * changed since BEGIN: exact ranges, noted before the file is touched. The session writes what it
+ * fetches from the source window by window, each locked against clients, and never over a noted
+ * byte.
  *
- * Why this ends with both equal. Who changes an object changes all its copies, and no change from
- * before BEGIN is under way any more (the fence that BEGIN demands, and the drain in it). Take a
- * byte of a window, and the last change of it, W.
- *   - W was noted here when the window was locked: the byte is left alone, so it is W's, and W is
- *     or will be at the source.
- *   - W was not noted then, and comes: it waits for the window, and goes over what the window
- *     wrote.
- *   - W is from before BEGIN: it is at the source, and was fetched.
- * When the fetch was made does not matter, so it is made without a lock. A change that reaches the
- * one server and never the other is not acknowledged, or the metadata server knows that this copy
- * is stale.
+ * Why both are equal in the end: every client that changes an object changes all its copies, and no
+ * change from before BEGIN is still in progress (the fence that BEGIN demands, and the drain in
+ * it). Take a byte of a window, and the last change of it, W.
+ * - W was noted here when the window was locked: the session leaves the byte alone. So the byte is
+ *   W's here, and W is or will be at the source.
+ * - W was not noted then, and comes later: it waits for the window, and overwrites what the window
+ *   wrote.
+ * - W is from before BEGIN: it is at the source, and was fetched.
+ * The time of the fetch does not matter, so the fetch takes no lock. A change that reaches one
+ * server and never the other is not acknowledged, or the metadata server knows that this copy is
+ * stale.
  */
 #ifndef DS_STORE_REBUILD_H
 #define DS_STORE_REBUILD_H
@@ -27,50 +28,50 @@
 /* ---- notes: a set of bytes, as ranges. Not locked. ---- */
 
 #define DS_NOTES_MAX 65536u
-#define DS_NOTE_END  UINT64_MAX /* as a range's end: all that comes */
+#define DS_NOTE_END  UINT64_MAX /* as a range's end: everything from n_from on */
 
 struct ds_note {
-	uint64_t n_from, n_to; /* n_to is not in it */
+	uint64_t n_from, n_to; /* without n_to itself */
 };
 struct ds_notes {
-	struct ds_note *ns_note; /* ascending; none meets another */
+	struct ds_note *ns_note; /* ascending; no two meet */
 	unsigned ns_n, ns_cap;
 };
 /* -ENOBUFS: no room. */
 int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to);
-/* What is below to goes. */
+/* Removes all notes below to. */
 void ds_note_forget(struct ds_notes *ns, uint64_t to);
 /* The first range at or after from, and below to, that is not noted. False: none. */
 bool ds_note_gap(const struct ds_notes *ns, uint64_t from, uint64_t to, struct ds_note *gap);
 void ds_notes_free(struct ds_notes *ns);
 
-/* ---- who changes an object ---- */
+/* ---- changes of an object ---- */
 
-/* Its rebuild has not ended. */
+/* True until the object's rebuild has ended. */
 bool ds_obj_rebuilding(const struct ds_obj *o);
-/* It is not, or there is a session. */
+/* True when the object is not being rebuilt, or has a session. */
 bool ds_obj_writable(struct ds_obj *o);
-/* A client will write here, on a loop: notes it. -EAGAIN: not now; -EIO: there is no room for the
- * note. Within ds_write_begin and ds_write_end. */
+/* On a loop, between ds_write_begin and ds_write_end: notes a write that a client will do. -EAGAIN:
+ * not now; -EIO: there is no room for the note. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len);
 
-/* The same for a worker's change, which keeps the pull out until it ends. */
+/* As ds_obj_note, for a change on a worker. The pull stays out until the change ends. */
 struct ds_change {
 	struct ds_range dc_range;
 	struct ds_obj *dc_obj; /* NULL: nothing is locked */
 	sem_t dc_sem;
 };
-/* to: DS_NOTE_END when the object's end is set there. least: the object ends there at least, or 0.
- * Lasts until ds_change_end, also after an error. -ENOLINK: there is no session; -ENOBUFS: it has
- * no room. */
+/* to: DS_NOTE_END when the change sets the object's end. least: the change puts the object's end at
+ * least there, or 0. Lasts until ds_change_end, also after an error. -ENOLINK: there is no session;
+ * -ENOBUFS: the session has no room. */
 int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
 		    uint64_t least);
-/* The same for an order, which is done also where there is no session. rounds: a clone's, as
- * ds_clone_rounds says. */
+/* As ds_change_begin, for an order, which is done also without a session. rounds: those of a clone,
+ * as ds_clone_rounds returns them. */
 int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *order, uint32_t rounds);
 void ds_change_end(struct ds_change *c);
 
-/* ---- who reads an object while it is written (watch.c): on the orders worker ---- */
+/* ---- reads of an object while clients write it (watch.c): on the orders worker ---- */
 
 /* One step of a WATCH. spans: room for CTL_SPANS_MAX. */
 ctl_status ds_watch(struct ds_store *s, const ctl_watch_args *a, ctl_span *spans,
@@ -84,24 +85,24 @@ struct ds_part {
 };
 #define DS_FETCH_MEM (DS_MAX_IO + DS_PAGE)
 struct ds_fetch {
-	/* what it is about, at most DS_MAX_IO; it may end before what was asked */
+	/* the range, at most DS_MAX_IO; it may end before the range that was asked for */
 	uint64_t ft_off, ft_to;
 	uint64_t ft_size; /* the object's: nothing is past it */
 	unsigned ft_nparts;
 	struct ds_part ft_part[CTL_PEER_PARTS]; /* data, ascending; the rest is holes */
-	/* of the parts, one after another; page-aligned memory of the caller's, DS_FETCH_MEM
+	/* the parts' bytes, one part after another; page-aligned memory of the caller, DS_FETCH_MEM
 	 * bytes */
 	uint8_t *ft_data;
 	uint32_t ft_len;
 };
-/* Fills all but ft_off and ft_data. o may be NULL: it is not there, and empty. */
+/* Fills all but ft_off and ft_data. o NULL: the object does not exist, and is empty. */
 int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f);
 
-/* fill.c: as in f, which was fetched, with its holes. */
+/* fill.c: writes the fetched range of f, with its holes. */
 int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f);
-/* The object ends there. */
+/* Sets the object's end. */
 int ds_fill_end(int fd, uint64_t size);
-/* All of it is durable. */
+/* Makes all of it durable. */
 int ds_fill_sync(struct ds_obj *o, int fd);
 
 /* ---- the target's side ---- */
@@ -110,19 +111,20 @@ struct ds_session;
 /* On the orders worker. */
 ctl_status ds_rebuild_begin(struct ds_store *s, const ctl_rebuild_args *a, ctl_rebuild_res *res);
 ctl_status ds_rebuild_abort(struct ds_store *s, const ctl_rebuild_args *a);
-/* All that blocks long of END; then, on the orders worker, ds_rebuild_end. */
+/* END in two steps: ds_rebuild_sync does all that blocks long; then ds_rebuild_end runs on the
+ * orders worker. */
 ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a);
 ctl_status ds_rebuild_end(struct ds_store *s, const ctl_rebuild_args *a);
 
-/* A reference; one thread at a time pulls. NULL: it is not the object's session. */
+/* Returns a reference; one thread at a time pulls. NULL: a is not about the object's session. */
 struct ds_session *ds_session_get(struct ds_store *s, const ctl_rebuild_args *a);
 void ds_session_put(struct ds_session *ss);
-/* How far it has come; DS_NOTE_END: to the source's end. */
+/* The offset that the session has reached; DS_NOTE_END: the source's end. */
 uint64_t ds_session_cursor(struct ds_session *ss);
-/* The source's size, when it has come to its end. */
+/* The source's size, once the cursor has reached its end. */
 uint64_t ds_session_size(struct ds_session *ss);
-/* Writes what was fetched at the cursor, and moves it. Adds what it did to res->copied, same and
- * holes. */
+/* Writes what was fetched at the cursor, and moves the cursor. Adds the bytes to res->copied, same
+ * and holes. */
 ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem,
 			    ctl_rebuild_res *res);
 /* Page-aligned memory of so many bytes. */

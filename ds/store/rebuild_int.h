@@ -7,28 +7,28 @@
 struct ds_session {
 	struct ds_obj *ss_obj; /* a reference */
 	uint64_t ss_id;
-	int ss_fd; /* its own, open since BEGIN: it hears of every failed write-back */
-	struct ds_session *ss_next; /* s_sessions_lock's, as the next two */
+	int ss_fd; /* its own, open since BEGIN, so that it sees every failed write-back */
+	struct ds_session *ss_next; /* s_sessions_lock guards this and the next two */
 	unsigned ss_refs;
 	uint64_t ss_stepped_ns;
-	/* ob_lock's; ss_notes knows nothing below ss_cursor */
+	/* ob_lock guards the rest; ss_notes has nothing below ss_cursor */
 	struct ds_notes ss_notes;
 	uint64_t ss_cursor;
-	uint64_t ss_least; /* where changes have put the object's end, at least */
+	uint64_t ss_least; /* changes have put the object's end at least there */
 	uint64_t ss_size;  /* the source's, when the cursor came to its end */
 	bool ss_dead;
 };
 
 extern struct metric *ds_m_rebuilt[3], *ds_m_put_off; /* bytes copied, there already, holes */
 
-/* Blocks. DIRECT and BUFFERED are as I/O's, ALONE keeps all others out. */
+/* Blocks. DIRECT and BUFFERED exclude each other as in I/O; ALONE excludes all others. */
 enum ds_lock { DS_LOCK_BUFFERED, DS_LOCK_DIRECT, DS_LOCK_ALONE };
 void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
 		    enum ds_lock how);
 
-/* A change of the object begins, within what ds_write_drain waits for, or on the orders worker. */
+/* A change of the object begins; inside what ds_write_drain waits for, or on the orders worker. */
 void ds_watch_note(struct ds_obj *o, uint64_t from, uint64_t to);
-/* The object is deleted; the store is closed. */
+/* Drop: the object is deleted. Close: the store is closed. */
 void ds_watch_drop(struct ds_store *s, const struct cap_object *key);
 void ds_watches_close(struct ds_store *s);
 

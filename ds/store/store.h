@@ -6,30 +6,32 @@
  *   DIR/journal/NNNN              deleted objects, barred clients, instance epoch, boot number
  *                                 (journal.c)
  *   DIR/counted                   since when mtimes are write counts (store.c)
- *   DIR/reserve                   room for the store's own files on a full disk (reserve.c)
+ *   DIR/reserve                   space for the store's own files on a full disk (reserve.c)
  *   DIR/objects/XX/YY/NAME        the objects (proto/objname.h); xattr user.weft: fence epoch and
  *                                 last order
  *
- * With several folders, one for each drive, the first is the home, as above, and the others hold
- * objects and nothing else:
+ * A store may have several folders, one for each drive. The first is the home, as above. The others
+ * hold objects and nothing else:
  *
  *   HOME/volumes                  text: version, and number, uuid and folder of each of the others
  *                                 (adopt.c)
- *   HOME/marks                    files above which number have no object in which (volume.c)
- *   DIR/volume                    text: version, the store's uuid, its own
+ *   HOME/marks                    high-water marks: for each volume, the number above which it has
+ *                                 no objects (volume.c)
+ *   DIR/volume                    text: version, the store's uuid, the volume's uuid
  *   DIR/lock, DIR/objects         as in the home
  *
- * An object is made by its first write. One that is not there reads as empty, unless it was
- * deleted: then -ESTALE, for as long as a grant from before may be in use (so_tomb_keep_ms).
+ * The first write creates an object. An object that does not exist reads as empty, unless it was
+ * deleted: then reads fail with -ESTALE, for as long as a capability from before may be in use
+ * (so_tomb_keep_ms).
  *
- * Threads. Objects are looked up by any loop; I/O runs on the ring of the calling loop and
- * completes there. What blocks (orders, stat, list) runs on the store's workers, never on a loop.
+ * Threads. Any loop looks objects up. I/O runs on the ring of the calling loop and completes there.
+ * Work that blocks (orders, stat, list) runs on the store's workers, never on a loop.
  *
- * Durability. A write is stable after ds_obj_sync() says so. A sync that fails changes the write
- * verifier before anybody is told of a later success, so that every client whose unstable data may
- * be lost sends it again.
+ * Durability. A write is stable after ds_obj_sync() has succeeded. A sync that fails changes the
+ * write verifier before any client gets a later success, so that every client whose unstable data
+ * may be lost sends them again.
  *
- * Errors are negative errno.
+ * Errors are negative errnos.
  */
 #ifndef DS_STORE_STORE_H
 #define DS_STORE_STORE_H
@@ -49,15 +51,15 @@ struct ds_store;
 struct ds_obj;
 
 struct ds_store_opts {
-	/* folders with commas between them, the home first; at most DS_VOLUMES_MAX */
+	/* folders separated by commas, the home first; at most DS_VOLUMES_MAX */
 	const char *so_dir;
 	const char *so_name;	/* "": the name in the store, or the host's */
-	const uint8_t *so_uuid; /* of a store that is made now; NULL: a random one */
-	/* objects kept open while nobody uses them; 0: from RLIMIT_NOFILE */
+	const uint8_t *so_uuid; /* the uuid of a new store; NULL: a random one */
+	/* how many unused objects stay open; 0: from RLIMIT_NOFILE */
 	unsigned so_max_open;
-	uint64_t so_tomb_keep_ms; /* how long a deleted object is remembered, at least */
+	uint64_t so_tomb_keep_ms; /* a deleted object is remembered at least so long */
 	bool so_no_direct;	  /* never O_DIRECT */
-	/* direct I/O is polled for, on loops with a ring for that, where the drive has queues for
+	/* poll for direct I/O, on loops with a ring for polling, where the drive has queues for
 	 * it */
 	bool so_poll;
 };
@@ -69,92 +71,95 @@ struct ds_identity {
 	uint32_t id_fs;
 };
 
-/* Makes the store when the folder is empty or missing. On error err holds one line for the
+/* Opens a store; creates it when the folder is empty or missing. On error err has one line for the
  * administrator. */
 int ds_store_open(struct ds_store **out, const struct ds_store_opts *opts, char *err,
 		  size_t errlen);
 /* No object may be in use. */
 void ds_store_close(struct ds_store *s);
-/* The daemon ends in order: all is on the disk. The loops have stopped. */
+/* For an orderly end of the daemon: puts all on the disk. The loops have stopped. */
 void ds_store_sync(struct ds_store *s);
-/* The metrics of the store; once, before other threads run. */
+/* Makes the metrics of the store. Once, before other threads run. */
 void ds_store_metrics_init(void);
 
-/* Those of its volumes: names and space. Once, as above; the store is never closed. */
+/* Makes the metrics of the volumes: names and space. Once, before other threads run. The store must
+ * never be closed. */
 void ds_store_volume_metrics(struct ds_store *s);
-/* The folders of a list such as so_dir; malloc'd. */
+/* Splits a list such as so_dir into folders. malloc'd; ds_dirs_free frees them. */
 int ds_dirs_parse(const char *list, char *dirs[DS_VOLUMES_MAX], unsigned *n, char *err,
 		  size_t errlen);
 void ds_dirs_free(char *dirs[DS_VOLUMES_MAX], unsigned n);
 
-/* By value: a join may change it. */
+/* Returns a copy: a join may change the identity. */
 struct ds_identity ds_store_identity(struct ds_store *s);
-/* Durable when it returns 0. Blocks on the disk (a join does it once). */
+/* Durable when it returns 0. Blocks on the disk; a join does it once. */
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
-/* A small file of the home, of this name. Get: as a string, 0 or a negative errno. Put: durable
- * when it returns 0. */
+/* A small file of this name in the home. Get: returns its text as a string; 0 or a negative errno.
+ * Put: durable when it returns 0. */
 int ds_store_text_get(struct ds_store *s, const char *name, char *text, size_t size);
 int ds_store_text_put(struct ds_store *s, const char *name, const char *text);
-/* The folders that the objects are in; the first is the home. */
+/* The folders that have the objects; the first is the home. */
 unsigned ds_store_volumes(const struct ds_store *s);
 const char *ds_store_volume_dir(const struct ds_store *s, unsigned i);
 struct statvfs;
 int ds_store_statvfs(struct ds_store *s, struct statvfs *v);
-/* Of the volumes that work; available is 0 while the home does not. Looks after volumes that nobody
- * uses: with each report to the MDS. */
+/* Bytes of the volumes that work; available is 0 while the home does not work. Also starts health
+ * checks of idle volumes, because each report to the MDS calls this. */
 void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available);
-/* What reflinks are multiples of; 0: not every volume's file system has them. */
+/* The size of which reflinks are multiples; 0: some volume's file system has no reflinks. */
 uint32_t ds_store_clone_block(struct ds_store *s);
-/* The disk of a volume does not work, as far as is known (health.c). */
+/* True when the store knows that the disk of a volume does not work (health.c). */
 bool ds_store_failing(struct ds_store *s);
-/* Of orders that it has seen, in steps of CTL_ORDER_STEP, as a crash leaves it. */
+/* At or above the number of the highest order that the store has seen, in steps of CTL_ORDER_STEP;
+ * a crash does not lower it. */
 uint64_t ds_store_order_high(struct ds_store *s);
-/* What the two sides of a join compare (docs/recovery.md): the MDS's newest boot that was joined,
- * and this store's own start. */
+/* The numbers that the two sides of a join compare (docs/recovery.md): the newest boot of the MDS
+ * that joined, and this store's own start. */
 struct ds_seen {
 	uint64_t sn_instance, sn_boot_id; /* id 0: not known */
-	uint64_t sn_start, sn_start_id;	  /* how often the store was opened; random, of this time */
-	uint64_t sn_kept_instance;	  /* the last join that is durable: of this instance, */
-	uint32_t sn_kept_joins;		  /* its number there; 0: it had none */
-	bool sn_unkept; /* the disk is full: the last join is in memory only, and the next one might
-			   be */
+	/* how often the store was opened; a random number of this start */
+	uint64_t sn_start, sn_start_id;
+	uint64_t sn_kept_instance; /* instance of the last durable join */
+	uint32_t sn_kept_joins;	   /* number of that join in its instance; 0: it had none */
+	/* the disk is full: the last join is in memory only, and the next one may be, too */
+	bool sn_unkept;
 };
 struct ds_seen ds_store_seen(struct ds_store *s);
 /*
- * On the orders worker: the MDS's boot that is joined, and the number of the join in it (0: it has
- * none), durable when it returns, but on a full disk (sn_unkept). CTL_STALE_INSTANCE: a newer one
- * is known, or another one with the same number.
+ * On the orders worker. Records which boot of the MDS has joined, and the number of the join in
+ * that boot (0: it has none). Durable when it returns, except on a full disk (sn_unkept).
+ * CTL_STALE_INSTANCE: the store knows a newer boot, or another one with the same number.
  */
 ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id, uint32_t joins);
-/* True unless a higher epoch is known: the peer is not a deposed instance of the MDS. */
+/* True unless a higher epoch is known. False: the peer is a deposed instance of the MDS. */
 bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch);
 /* The write verifier: read it BEFORE an unstable write starts, and AFTER a sync ended. */
 uint64_t ds_store_verifier(struct ds_store *s);
 bool ds_store_barred(struct ds_store *s, uint32_t client);
-/* How many runs of barred clients' numbers there are, and what they take in memory. Any thread. */
+/* The number of ranges of barred clients' numbers, and their memory in bytes. Any thread. */
 size_t ds_store_bars(struct ds_store *s, size_t *bytes);
-/* On the orders worker: clients that the MDS names as living live, and all others of the span are
- * dead for ever: they are barred, durably when it returns. *runs: as ds_store_bars. */
+/* On the orders worker. Clients that the MDS lists as live are live; all others of the span are
+ * dead for ever and are barred, durably when it returns. *runs: as ds_store_bars returns. */
 ctl_status ds_store_dead(struct ds_store *s, const ctl_dead_args *a, unsigned *runs);
 unsigned ds_store_open_objects(struct ds_store *s);
 
 /*
- * Every change of an object by a client is bracketed, its checks (epoch, barred, deleted) inside:
- * an order that fences or bars waits until all brackets opened before it have ended. Begin and end
- * on the same thread.
+ * Every change of an object by a client is between begin and end, its checks (epoch, barred,
+ * deleted) inside: an order that fences or bars waits until all changes that began before it have
+ * ended. Begin and end on the same thread.
  */
 unsigned ds_write_begin(struct ds_store *s);
 void ds_write_end(struct ds_store *s, unsigned token);
 
 /* ---- objects ---- */
 
-/* A reference. -ENOENT: not there (and create is false); -ESTALE: deleted, or lost. May open a
- * file: see object.c for why that is done on the loop. */
+/* Returns a reference. -ENOENT: no such object (and create is false); -ESTALE: deleted, or lost.
+ * May open a file; object.c says why that happens on the loop. */
 int ds_obj_get(struct ds_store *s, const struct cap_object *key, bool create, struct ds_obj **out);
 void ds_obj_put(struct ds_obj *o);
-/* The same for a call on a loop, which shares nothing with the calls of other loops while these use
- * the object as well (hold.c). It ends on the same loop, before that is destroyed; a loop's are all
- * of one store. */
+/* As ds_obj_get, for a call on a loop. A hold shares nothing with the calls of other loops that use
+ * the object as well (hold.c). It is put on the same loop, before that loop is destroyed. All holds
+ * of a loop belong to one store. */
 struct ds_hold;
 int ds_obj_hold(struct ds_store *s, const struct cap_object *key, bool create,
 		struct ds_hold **out);
@@ -162,7 +167,7 @@ void ds_hold_put(struct ds_hold *h);
 struct ds_obj *ds_hold_obj(const struct ds_hold *h);
 uint32_t ds_obj_epoch(const struct ds_obj *o);
 bool ds_obj_deleted(const struct ds_obj *o);
-/* It was known to exist, its file was gone, and there is no more of it than its epoch. */
+/* True when the object was known to exist and its file is gone: only its epoch is left. */
 bool ds_obj_lost(struct ds_store *s, const struct cap_object *key);
 int ds_obj_stat(const struct ds_obj *o, struct stat *st);
 
@@ -171,16 +176,16 @@ int ds_obj_set_size(struct ds_obj *o, uint64_t size);
 
 /* ---- I/O, on a loop; the request's memory is the caller's until its callback ---- */
 
-/* Taken in order per object: direct and buffered I/O on the same page exclude each other, and so do
- * writes of the same bytes. */
+/* Ranges of an object are granted in order: direct and buffered I/O on the same page exclude each
+ * other, and so do writes of the same bytes. */
 struct ds_range {
 	struct loop_msg rg_msg;
 	struct loop *rg_loop;
 	void (*rg_granted)(struct ds_range *r);
 	struct ds_range *rg_next, **rg_prevp;
-	struct ds_hold *rg_fast;    /* it is held without ob_lock; see range.c */
+	struct ds_hold *rg_fast;    /* held without ob_lock; see range.c */
 	uint64_t rg_first, rg_last; /* pages */
-	uint64_t rg_from, rg_to;    /* of a write: the bytes; rg_to is not in it */
+	uint64_t rg_from, rg_to;    /* the bytes of a write, without rg_to itself */
 	bool rg_direct, rg_alone, rg_held, rg_write, rg_claimed;
 };
 
@@ -196,12 +201,12 @@ struct ds_piece {
 };
 struct ds_rw {
 	struct ds_obj *rw_obj;	 /* the caller's reference */
-	struct ds_hold *rw_hold; /* that it is of, or NULL */
+	struct ds_hold *rw_hold; /* the hold of rw_obj, or NULL */
 	uint64_t rw_off;
-	uint32_t rw_len; /* at most DS_MAX_IO; not 0 */
+	uint32_t rw_len; /* 1..DS_MAX_IO */
 	/* best on a 4096-byte boundary. A read may store up to the next multiple of 4096 bytes */
 	uint8_t *rw_mem;
-	/* bytes (a read is short only at the end) or -errno */
+	/* res: bytes (a read is short only at the end) or a negative errno */
 	void (*rw_done)(struct ds_rw *rw, int res);
 	/* the store's own */
 	struct ds_piece rw_piece[3];
@@ -210,7 +215,7 @@ struct ds_rw {
 	bool rw_write;
 };
 void ds_obj_read(struct ds_rw *rw);
-/* All bytes or an error. Counted as one write of the object before rw_done. */
+/* All bytes or an error. The write is counted in the object before rw_done. */
 void ds_obj_write(struct ds_rw *rw);
 
 struct ds_sync {
@@ -223,8 +228,8 @@ struct ds_sync {
 	struct ds_sync *sy_next;
 	int sy_err;
 };
-/* Makes durable what was written before the call, and that the object exists. Calls that meet share
- * one fsync. */
+/* Makes durable all that was written before the call, and that the object exists. Concurrent calls
+ * share one fsync. */
 void ds_obj_sync(struct ds_sync *sy);
 
 /* ---- memory for reads: page-aligned ---- */
@@ -233,7 +238,7 @@ struct ds_buf {
 	struct ds_buf *b_next;
 	struct ds_pool *b_pool;
 	unsigned b_class;
-	bool b_pooled; /* of the memory pool, else ordinary memory */
+	bool b_pooled; /* from the memory pool; else ordinary memory */
 };
 struct ds_buf_wait {
 	void (*bw_ready)(struct ds_buf_wait *w, struct ds_buf *b);
@@ -241,24 +246,24 @@ struct ds_buf_wait {
 	struct ds_buf_wait *bw_next;
 	struct pool_wait bw_pool;
 };
-/* At most DS_MAX_IO bytes. bw_ready is called at once, or when others have given memory back:
- * requests wait, none is dropped. On this loop. */
+/* On this loop. size: at most DS_MAX_IO bytes. Calls bw_ready at once, or when others have returned
+ * memory: requests wait, none is dropped. */
 void ds_buf_get(struct ds_buf_wait *w, uint32_t size);
-/* What such a buffer takes. */
+/* The bytes that a buffer of this size takes. */
 uint32_t ds_buf_takes(uint32_t size);
-/* The same, and nothing but memory of the pool, which there must be (RDMA sends from no other). */
+/* As ds_buf_get, but only with memory of the pool, which must exist (RDMA sends from no other). */
 void ds_buf_get_pooled(struct ds_buf_wait *w, uint32_t size);
 void ds_buf_put(void *buf);
 
 /* ---- work that blocks ---- */
 
 struct ds_job {
-	void (*jb_run)(struct ds_job *j); /* on a worker; it frees or hands on the job */
+	void (*jb_run)(struct ds_job *j); /* on a worker; it frees the job or hands it on */
 	struct ds_job *jb_next;
 };
 /* ORDERS: one at a time, in order. FENCES: batches of nothing but fences and bars, which wait for
- * no other order. QUERIES: stat, list and closing; do not wait behind orders. DATA: what takes
- * long, seeks and changes of data. HEALTH: asking disks whether they work. */
+ * no other order. QUERIES: stat, list and closing, which do not wait behind orders. DATA: seeks and
+ * changes of data, which take long. HEALTH: checks whether disks work. */
 enum ds_worker_id {
 	DS_WORKER_ORDERS,
 	DS_WORKER_FENCES,
@@ -272,16 +277,16 @@ void ds_store_submit(struct ds_store *s, enum ds_worker_id w, struct ds_job *j);
 /* On the orders worker. Durable when it returns. CTL_STALE_INSTANCE: nothing was done. */
 ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders,
 			   unsigned n, ctl_status *results);
-/* The same on the fences worker, of fences and bars alone (fences.c). */
+/* As ds_store_orders, on the fences worker, for fences and bars only (fences.c). */
 ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders,
 			   unsigned n, ctl_status *results);
 void ds_store_stat(struct ds_store *s, const ctl_object *o, ctl_stat *out);
-/* Fills entries (room for max), maybe none; cookie_in empty starts, *cookie_out empty ends. -EINVAL
- * for a cookie that is none. */
+/* Fills up to max entries, maybe none. An empty cookie_in starts, an empty *cookie_out ends.
+ * -EINVAL: not a cookie. */
 int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max,
 		  ctl_list_entry *entries, unsigned *n, uint8_t cookie_out[64], unsigned *outlen);
 
-/* On the data worker (data.c). CTL_NOENT: the object is not there, and reads as empty. */
+/* On the data worker (data.c). CTL_NOENT: the object does not exist, and reads as empty. */
 ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_res *res);
 ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_change_res *res);
 #endif
