@@ -1,34 +1,34 @@
 /*
- * check.h - what a daemon can know of its configuration before it opens its store: the files and
- * folders that keys name. For --check and for the start alike, so that what passes the one does not
- * fail the other.
+ * check.h - checks of a daemon's configuration before it opens its store: the files and folders
+ * that keys name. --check and the start use the same functions, so that a configuration that passes
+ * the check does not fail at the start.
  *
- * Each returns 0, or a negative errno with one line in err that begins with the key.
+ * Each function returns 0, or a negative errno with one line in err that begins with the key.
  */
 #ifndef BASE_CHECK_H
 #define BASE_CHECK_H
 #include <stddef.h>
 #include <stdint.h>
 #define CHECK_KEY_LEN 32
-/* What is in a file of a key's, as a string, which the caller clears. It must be what the cluster
- * key's file must. */
+/* Reads a file with a secret as a string; the caller must clear text. The file must meet the same
+ * rules as the cluster key's file. */
 int check_secret_file(const char *key, const char *path, char *text, size_t size, char *err,
 		      size_t errlen);
-/* The cluster key: one line of 64 hexadecimal digits. One that others than owner and group can
- * read, or than the owner can write, is refused. */
+/* The cluster key: one line of 64 hexadecimal digits. Refuses a file that others than owner and
+ * group can read, or that others than the owner can write. */
 int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err,
 		      size_t errlen);
-/* A comma separated list of "unix:/path" in a folder that is there, and 127.x.y.z:port; or "". */
+/* A comma separated list of "unix:/path" in a folder that exists, and 127.x.y.z:port; or "". */
 int check_admin(const char *key, const char *addr, char *err, size_t errlen);
-/* "" or a file with a token of 16 to CHECK_TOKEN_MAX printable characters, which nobody else may
- * read; out gets it, or "". */
+/* "" or a file with a token of 16 to CHECK_TOKEN_MAX printable characters that other users cannot
+ * read; out gets the token, or "". */
 #define CHECK_TOKEN_MAX 256
 int check_token(const char *key, const char *path, char out[CHECK_TOKEN_MAX + 1], char *err,
 		size_t errlen);
-/* The folder of a store, or, where it is to be made, the one above: is it there, and may this
+/* The folder of a store, or, if the store is to be made, its parent: does it exist, and may this
  * process write to it? */
 int check_folder(const char *key, const char *path, char *err, size_t errlen);
-/* "" or what an administrator can do about a path that cannot be used, begun with ": ". Static, or
- * of this thread. */
+/* What an administrator can do about a path that cannot be used, beginning with ": ", or "".
+ * Static, or of this thread. */
 const char *check_hint(int err, const char *path);
 #endif

@@ -1,5 +1,5 @@
 /*
- * clock.h - times that nobody sets, in nanoseconds or milliseconds since some moment before the
+ * clock.h - clocks that are never set, in nanoseconds or milliseconds since some moment before the
  * start: for deadlines and durations.
  */
 #ifndef BASE_CLOCK_H
@@ -15,7 +15,7 @@ static inline uint64_t clock_of(clockid_t id)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* CLOCK_MONOTONIC: a machine that is suspended does not count the time. */
+/* CLOCK_MONOTONIC: does not count the time while the machine is suspended. */
 static inline uint64_t clock_mono_ns(void)
 {
 	return clock_of(CLOCK_MONOTONIC);
@@ -26,7 +26,7 @@ static inline uint64_t clock_mono_ms(void)
 	return clock_mono_ns() / 1000000;
 }
 
-/* CLOCK_BOOTTIME: it does. */
+/* CLOCK_BOOTTIME: counts it. */
 static inline uint64_t clock_boot_ns(void)
 {
 	return clock_of(CLOCK_BOOTTIME);

@@ -2,9 +2,8 @@
  * conf.h - configuration: a table of keys, a file (libconfuse), and KEY=VALUE overrides.
  *
  * Keys are "section.name" (mds.lease). In the file: section { name = value }. The two daemons share
- * one file and one table (conf_keys in conf_keys.c), so that a key of either is known to both and
- * to weft-dev. Errors name file, line, key and what was expected; an unknown key names the near
- * ones.
+ * one file and one table (conf_keys in conf_keys.c), so that both, and weft-dev, know all keys.
+ * Errors name file, line, key and what was expected; for an unknown key they suggest similar ones.
  */
 #ifndef BASE_CONF_H
 #define BASE_CONF_H
@@ -23,24 +22,24 @@ struct conf_key {
 	const char *ck_name; /* "mds.lease" */
 	enum conf_type ck_type;
 	const char *ck_default; /* text */
-	const char *ck_range;	/* CONF_ENUM: "always|layout|never"; INT, SECONDS and SIZE:
-				   "min..max"; else NULL */
-	const char *ck_help;	/* one line; the man page is checked against it */
+	/* CONF_ENUM: "always|layout|never"; INT, SECONDS and SIZE: "min..max"; else NULL */
+	const char *ck_range;
+	const char *ck_help; /* one line; a test compares the man page with it */
 };
 extern const struct conf_key conf_keys[];
 extern const size_t conf_nkeys;
 struct conf;
-/* path may be NULL (defaults only). On error returns a negative errno and err holds one line. */
+/* path NULL: defaults only. On error returns a negative errno and err holds one line. */
 int conf_load(struct conf **out, const char *path, char *err, size_t errlen);
-/* "KEY=VALUE" */
+/* assignment: "KEY=VALUE" */
 int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen);
-/* A whole file of libconfuse's grammar, at most 1 MiB, its comments blanked; malloc'd. text: the
- * same for a text in memory, changed in place. */
+/* conf_read: a whole file in libconfuse's grammar, at most 1 MiB, with its comments blanked;
+ * malloc'd. conf_text: the same for a text in memory, changed in place. */
 int conf_read(const char *path, char **out, char *err, size_t errlen);
 int conf_text(char *text, const char *name, char *err, size_t errlen);
 void conf_free(struct conf *c);
-/* The key must be in the table with that type (asserted: a programming error). SECONDS are returned
- * in milliseconds. */
+/* The key must be in the table with that type (asserted: a programming error). conf_msec returns
+ * milliseconds. */
 const char *conf_str(const struct conf *c, const char *key);
 int64_t conf_int(const struct conf *c, const char *key);
 bool conf_bool(const struct conf *c, const char *key);

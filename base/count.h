@@ -1,17 +1,17 @@
 /*
- * count.h - what an operation costs that other threads could feel, counted in a build that is
- * configured with --enable-counts. In any other build all of it is nothing.
+ * count.h - counts what an operation costs that other threads could feel, in a build that is
+ * configured with --enable-counts. In any other build it is nothing.
  *
- * Counted are: locks taken (pthread mutexes and read-write locks, those of libraries too), those
- * that another thread held at that moment, writes of shared cache lines, allocations, system calls,
- * and messages from thread to thread. A line is shared when another thread wrote it as well within
- * the last COUNT_SHARED_MS; what counts as writing is every lock taken and every atomic operation
- * of ours that writes. System calls are those of the C library's functions and of liburing's; a
- * wait for a mutex counts as one.
+ * It counts locks taken (pthread mutexes and read-write locks, those of libraries too), locks that
+ * another thread held at that moment, writes of shared cache lines, allocations, system calls, and
+ * messages from thread to thread. A line is shared when another thread also wrote it within the
+ * last COUNT_SHARED_MS; every lock taken and every atomic operation of weft that writes counts as a
+ * write. System calls are those of the C library's functions and of liburing's; a wait for a mutex
+ * counts as one.
  *
- * The compiler includes this file in front of every source file of such a build:
- * pthread_mutex_lock() and the like, and the functions of stdatomic.h, are then macros that
- * remember the function which calls them, so that the counts can be told by function.
+ * The compiler includes this file in front of every source file of such a build. Then
+ * pthread_mutex_lock() and the like, and the functions of stdatomic.h, are macros that remember the
+ * calling function, so that the counts can be shown by function.
  */
 #ifndef BASE_COUNT_H
 #define BASE_COUNT_H
@@ -27,9 +27,9 @@ enum count_what {
 	COUNT_MESSAGES,
 	COUNT_WHATS
 };
-/* What the thread that commits does, told apart by its CPU time: members of a batch, the store's
- * part of them, the commit (pages written, and synced), answers to other threads; and sleep, which
- * is the CPU time of falling asleep and of waking up. */
+/* Parts of the committing thread's CPU time: members of a batch, the store's part of them, the
+ * commit (pages written and synced), answers to other threads, and sleep (falling asleep and waking
+ * up). */
 enum count_part {
 	COUNT_PART_MEMBERS,
 	COUNT_PART_STORE,
@@ -46,17 +46,17 @@ enum count_part {
 #include <stdlib.h>
 #define COUNT_SHARED_MS 100
 
-/* Of the calling thread. site: the function, a string that stays. */
+/* For the calling thread. site: the function, a string that stays. */
 void count_add(enum count_what what, const char *site);
-/* p is about to be written, by an atomic operation or as a lock. */
+/* The thread is about to write p, by an atomic operation or as a lock. */
 void count_line(const volatile void *p, const char *site);
-/* It is about to wait for a condition, and takes the lock again. */
+/* The thread is about to wait for a condition, and takes the lock again. */
 void count_wait(const volatile void *lock, const char *site);
-/* What the thread has used of the CPU since it said so last belongs to part. */
+/* The CPU time of the thread since its last call belongs to part. */
 void count_part(enum count_part part);
-/* All threads' counts as JSON; malloc'd, the caller frees. NULL: no memory. */
+/* All threads' counts as JSON; malloc'd, the caller frees it. NULL: no memory. */
 char *count_json(void);
-/* Whose call the next lock or allocation is. */
+/* The function that does the next lock or allocation. */
 extern _Thread_local const char *count_site;
 
 #define COUNT(what)	 count_add(what, __func__)
@@ -106,7 +106,7 @@ extern _Thread_local const char *count_site;
 #define atomic_fetch_or_explicit(p, v, o)	COUNT_DO(p, __atomic_fetch_or(p, v, o))
 #define atomic_compare_exchange_strong(p, e, v) COUNT_DO(p, count_c11_exchange_if(p, e, v, 0))
 #define atomic_compare_exchange_weak(p, e, v)	COUNT_DO(p, count_c11_exchange_if(p, e, v, 1))
-/* As gcc's stdatomic.h has them: any type that is assigned to. */
+/* As in gcc's stdatomic.h: for any type that can be assigned. */
 #define count_c11_store(p, v, o)                                                                   \
 	({                                                                                         \
 		__auto_type cp = (p);                                                              \

@@ -1,9 +1,9 @@
 /*
- * format.h - the bytes of what is stored or sent, held to docs/formats.md.
+ * format.h - ties the bytes that are stored or sent to docs/formats.md.
  *
- * A format is a packed struct. Each of its fields is named once by FORMAT_AT with its place and its
- * length, and the page has a row with the same: the compiler holds the code to it,
- * tests/unit/formats.sh the page.
+ * A format is a packed struct. FORMAT_AT names each of its fields once, with its offset and its
+ * length, and the page has a row with the same numbers. The compiler checks the code, and
+ * tests/unit/formats.sh checks the page.
  */
 #ifndef BASE_FORMAT_H
 #define BASE_FORMAT_H

@@ -1,6 +1,6 @@
 /*
- * hash.h - a chained hash table with the link inside the element; grows by doubling, never shrinks.
- * Not thread-safe: the owner's lock or thread.
+ * hash.h - a chained hash table with the link inside the element. It grows by doubling and never
+ * shrinks. Not thread-safe: the owner's lock or thread protects it.
  */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
@@ -27,7 +27,7 @@ static inline uint64_t hash_u64(uint64_t x)
 	x *= 0xc4ceb9fe1a85ec53ULL;
 	return x ^ x >> 33;
 }
-/* FNV-1a; not against an adversary */
+/* FNV-1a; no protection against an adversary */
 static inline uint64_t hash_bytes(const void *data, size_t n)
 {
 	const uint8_t *p = data;
@@ -42,7 +42,7 @@ static inline uint64_t hash_word(uint64_t h, uint64_t w)
 	w ^= h;
 	return (w << 29 | w >> 35) * 0x9e3779b97f4a7c15ULL;
 }
-/* Of much data: four lanes of words, each in a register. Not against an adversary. */
+/* For much data: four lanes of words, each in a register. No protection against an adversary. */
 static inline uint64_t hash_long(const void *data, size_t n)
 {
 	const uint8_t *p = data;
@@ -57,7 +57,7 @@ static inline uint64_t hash_long(const void *data, size_t n)
 	}
 	return hash_u64(a ^ hash_u64(b ^ hash_u64(c ^ hash_u64(d ^ hash_bytes(p, n)))));
 }
-/* First candidate with this hash; the caller compares and goes on with hash_next. */
+/* The first candidate with this hash; the caller compares and goes on with hash_next. */
 static inline struct hash_link *hash_first(const struct hash *h, uint64_t hash)
 {
 	struct hash_link *l = h->h_size ? h->h_slot[hash & (h->h_size - 1)] : NULL;
@@ -75,7 +75,7 @@ static inline struct hash_link *hash_next(struct hash_link *l)
 	while (l && l->hl_hash != hash);
 	return l;
 }
-/* 0 or -1 (no memory; the element is not in). */
+/* Returns 0, or -1: no memory, and the element is not in the table. */
 static inline int hash_add(struct hash *h, struct hash_link *l, uint64_t hash)
 {
 	if (h->h_count >= h->h_size && h->h_size < 1u << 31) {

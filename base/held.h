@@ -1,11 +1,11 @@
-/* held.h - listening sockets that the service manager holds for a daemon (systemd.socket(5)): they
- * outlive it, so those who connect while it is started again wait in them instead of being refused.
- * A Linux client that is refused comes again after 3 seconds. */
+/* held.h - listening sockets that the service manager holds for a daemon (systemd.socket(5)). They
+ * outlive the daemon: while it restarts, clients that connect wait in them instead of being
+ * refused. A Linux client that is refused tries again after 3 seconds. */
 #ifndef BASE_HELD_H
 #define BASE_HELD_H
 #include <sys/socket.h>
 
-/* The descriptor of the one of this address, TCP, from now on the caller's; -1: there is none.
- * Before there are threads. */
+/* The descriptor of the held TCP socket of this address, which the caller then owns; -1: none. Call
+ * before there are threads. */
 int held_socket(const struct sockaddr *addr, socklen_t len);
 #endif

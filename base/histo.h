@@ -1,8 +1,8 @@
 /*
- * histo.h - counts of values by size, log-linear: linear within each power of two, in 2^bits steps,
- * so that what is read of it is at most 1/2^bits too large. struct histo has 32 steps; any 64-bit
- * value fits. Zero it before use; it has no owner and no lock. The metrics (metrics.c) count in
- * cells of their own, in fewer steps.
+ * histo.h - counts of values by size, log-linear: each power of two has 2^bits equal steps, so that
+ * a value read from it is at most 1/2^bits too large. struct histo has 32 steps and takes any
+ * 64-bit value. Zero it before use; it has no lock. The metrics (metrics.c) use cells of their own,
+ * with fewer steps.
  */
 #ifndef BASE_HISTO_H
 #define BASE_HISTO_H
@@ -17,7 +17,7 @@ struct histo {
 	uint64_t h_bucket[HISTO_BUCKETS];
 };
 
-/* Values below two times the steps have a bucket each. */
+/* Values below twice the number of steps have a bucket each. */
 static inline unsigned histo_bucket(uint64_t v, unsigned bits)
 {
 	unsigned shift;
@@ -28,7 +28,7 @@ static inline unsigned histo_bucket(uint64_t v, unsigned bits)
 	return (shift << bits) + (unsigned)(v >> shift);
 }
 
-/* The largest value that has this bucket. */
+/* The largest value of this bucket. */
 static inline uint64_t histo_upper(unsigned bucket, unsigned bits)
 {
 	unsigned steps = 1u << bits, shift;
@@ -64,7 +64,7 @@ static inline void histo_merge(struct histo *to, const struct histo *from)
 		to->h_bucket[i] += from->h_bucket[i];
 }
 
-/* The value that so many of a thousand are not above; 0 where nothing was counted. */
+/* The value at this per mille rank; 0 where nothing was counted. */
 static inline uint64_t histo_per_mille(const struct histo *h, unsigned per_mille)
 {
 	uint64_t rank = h->h_count / 1000 * per_mille +

@@ -1,4 +1,4 @@
-/* log.h - one line per event, to stderr (journald takes it from there): "LEVEL component: text". */
+/* log.h - one line per event, to stderr, where journald takes it: "LEVEL component: text". */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 enum log_level { LOG_L_ERROR, LOG_L_WARN, LOG_L_INFO, LOG_L_DEBUG };
 /* Messages above level are not written. Default LOG_L_INFO. */
 void log_set_level(enum log_level level);
-/* error, warn, info or debug; false: none of them. */
+/* name: error, warn, info or debug; false: none of these. */
 bool log_set_level_name(const char *name);
 void log_set_name(const char *program);
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -17,9 +17,9 @@ void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(p
 /* For lines that peers or a broken disk can cause as often as they like: true once a second for
  * each last, which starts as 0. Any thread. */
 bool log_due(_Atomic uint64_t *last);
-/* From here on a signal that ends the program for a fault of its own (SIGSEGV, SIGBUS, SIGILL,
- * SIGFPE, SIGABRT) is said first, with where it was: offsets into the program for addr2line(1).
- * Nothing where a sanitizer does that, nor of a stack that overflowed. Before there are threads. */
+/* From now on the program logs a signal that ends it for a fault of its own (SIGSEGV, SIGBUS,
+ * SIGILL, SIGFPE, SIGABRT), with the place: offsets into the program for addr2line(1). It does
+ * nothing where a sanitizer does that, nor for a stack overflow. Call before there are threads. */
 void log_faults(void);
 /* Logs and ends the process (abort): only where going on would lose data. */
 void log_fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

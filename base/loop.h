@@ -1,11 +1,11 @@
 /*
  * loop.h - one event loop per thread, on io_uring.
  *
- * A loop belongs to the thread that runs it. Everything except loop_post() and loop_stop() is
+ * A loop belongs to the thread that runs it. All functions except loop_post() and loop_stop() are
  * called on that thread. I/O is submitted as SQEs whose user data is a struct loop_io; its io_done
- * runs once per completion. SQEs are submitted in one system call at the end of a turn. A turn is:
- * reap completions (of what is polled as well), run posted messages, fire due timers, run the
- * turn-end hooks, submit and wait.
+ * runs once per completion. The loop submits SQEs in one system call at the end of a turn. A turn
+ * is: reap completions (also polled ones), run posted messages, fire due timers, run the turn-end
+ * hooks, submit and wait.
  *
  * Caveats:
  * - io_done, m_run and t_fire must not block.
@@ -25,7 +25,7 @@ struct loop_io {
 	void (*io_done)(struct loop_io *io, int res, uint32_t flags);
 };
 
-/* A message to a loop. The sender gives the memory away until m_run is called. */
+/* A message to a loop. The memory is the loop's until m_run is called. */
 struct loop_msg {
 	struct cds_wfcq_node m_node;
 	void (*m_run)(struct loop_msg *m);
@@ -53,9 +53,9 @@ void loop_stop(struct loop *l);
 /* The loop that runs on this thread, or NULL. */
 struct loop *loop_self(void);
 
-/* A free SQE whose completion goes to io (submits what is queued when the ring is full; never
- * NULL). The caller fills it with io_uring_prep_*() only AFTER which it must call loop_arm(sqe,
- * io), because prep clears user data. */
+/* A free SQE whose completion goes to io; never NULL. When the ring is full, it submits what is
+ * queued. The caller first fills the SQE with io_uring_prep_*() and AFTER that calls loop_arm(sqe,
+ * io), because prep clears the user data. */
 struct io_uring_sqe *loop_sqe(struct loop *l);
 static inline void loop_arm(struct io_uring_sqe *sqe, struct loop_io *io)
 {
@@ -64,33 +64,33 @@ static inline void loop_arm(struct io_uring_sqe *sqe, struct loop_io *io)
 /* The ring itself, for registrations. */
 struct io_uring *loop_ring(struct loop *l);
 
-/* A second ring of l, for reads and writes past the page cache whose end is polled for
- * (IORING_SETUP_IOPOLL); before l runs. While some of them are under way the loop does not sleep. 0
- * or a negative errno. */
+/* Gives l a second ring, for polled reads and writes past the page cache (IORING_SETUP_IOPOLL);
+ * before l runs. The loop does not sleep while some of them are in flight. Returns 0 or a negative
+ * errno. */
 int loop_poll_create(struct loop *l, unsigned entries);
 /* NULL: there is none. */
 struct io_uring *loop_poll_ring(struct loop *l);
-/* As loop_sqe. */
+/* As loop_sqe, of the polled ring. */
 struct io_uring_sqe *loop_poll_sqe(struct loop *l);
 
 /* Any thread: m->m_run runs on l's thread. Wait-free enqueue; wakes the loop only when it
  * sleeps. */
 void loop_post(struct loop *l, struct loop_msg *m);
 
-/* Starts (or moves) a one-shot timer. The memory is the caller's; zero it before the first use and
- * set t_fire. */
+/* Starts (or moves) a one-shot timer. The caller owns the memory, zeroes it before the first use
+ * and sets t_fire. */
 void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t msec);
 void loop_timer_stop(struct loop *l, struct loop_timer *t);
 
-/* h_run at the end of every turn, before the loop may sleep; hooks run in the order they were
+/* Runs h_run at the end of every turn, before the loop may sleep; hooks run in the order they were
  * added. */
 void loop_at_turn_end(struct loop *l, struct loop_hook *h);
 
 /* CLOCK_MONOTONIC in nanoseconds, read once per turn. */
 uint64_t loop_now_ns(struct loop *l);
 
-/* One pointer per module and loop, for a module's own per-loop state (free lists, hooks). drop(p)
- * is called by loop_destroy, on its thread; it may be NULL. */
+/* One pointer per module and loop, for a module's own per-loop state (free lists, hooks).
+ * loop_destroy calls drop(p), on its thread; drop may be NULL. */
 enum loop_slot {
 	LOOP_SLOT_POOL,
 	LOOP_SLOT_RPC,

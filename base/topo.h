@@ -2,12 +2,13 @@
  * topo.h - where the machine's NVMe drives, network cards and GPUs are: PCIe tree, NUMA nodes, link
  * speeds, all from sysfs.
  *
- * A struct topo is a snapshot: it is read once, never changes, and may be used by any number of
- * threads. It comes from the running machine's /sys, from a folder that looks like one, or from a
- * recorded tree (one text file, see docs/placement.md). What sysfs says is not trusted: files may
- * be missing, numbers senseless, links dead; what cannot be known is -1, 0 or "", never NULL, and
- * only a tree that is too large or a recording that breaks its grammar is refused. Reading a
- * running machine's sysfs asks its drivers and can take milliseconds: not on a loop thread.
+ * A struct topo is a snapshot: it is read once, never changes, and any number of threads may use
+ * it. It comes from the running machine's /sys, from a folder that looks like one, or from a
+ * recorded tree (one text file, see docs/placement.md). The contents of sysfs are not trusted:
+ * files may be missing, numbers senseless, links dead. A value that cannot be known is -1, 0 or "",
+ * never NULL; only a tree that is too large or a recording that breaks its grammar is refused.
+ * Reading a running machine's sysfs queries its drivers and can take milliseconds: not on a loop
+ * thread.
  *
  * Strings belong to the topo and are printable ASCII (file contents: also tab and newline).
  */
@@ -37,14 +38,14 @@ struct topo_link {
 	unsigned l_speed; /* tenths of GT/s; 0: not known */
 	unsigned l_width; /* lanes; 0: not known */
 };
-/* What a link carries, in Mb/s, less its encoding; 0: not known. */
+/* The bandwidth of a link in Mb/s, without its encoding; 0: not known. */
 uint64_t topo_link_mbps(const struct topo_link *l);
 
 struct topo_pci {
 	const char *p_name; /* 0000:18:00.0 */
 	const char *p_path; /* from the root of sysfs: /devices/pci0000:16/... */
 	const char *p_driver;
-	size_t p_root;	  /* so much of p_path is the host bridge */
+	size_t p_root;	  /* length of the part of p_path that is the host bridge */
 	int p_parent;	  /* the bridge above; -1: it is on the host bridge's own bus */
 	unsigned p_depth; /* bridges above */
 	int p_node;	  /* NUMA; -1: not known */
@@ -52,10 +53,10 @@ struct topo_pci {
 	uint32_t p_vendor, p_device;
 	struct topo_link p_link, p_max;
 };
-/* A link below what both ends of it can do. What a GPU does to its speed when it is idle does not
- * count. */
+/* True when a link is below what both its ends can do. The speed of a GPU's link does not count,
+ * because an idle GPU lowers it. */
 bool topo_degraded(const struct topo_pci *p, const struct topo_pci *parent /* or NULL */);
-/* The name of a vendor of GPUs, network cards or drives; NULL: not one that is known here. */
+/* The name of a vendor of GPUs, network cards or drives; NULL: not in the table. */
 const char *topo_vendor(uint32_t id);
 
 enum topo_kind { TOPO_NVME, TOPO_NIC, TOPO_GPU };
@@ -63,29 +64,29 @@ struct topo_dev {
 	enum topo_kind d_kind;
 	const char *d_name; /* nvme0 (the controller), NIC0, GPU0 */
 	const char *d_path;
-	int d_pci; /* in t_pci; -1: none (fabrics; hypervisors' network cards) */
+	int d_pci; /* index in t_pci; -1: none (fabrics; hypervisors' network cards) */
 	/* TOPO_NVME */
 	const char *d_model, *d_transport /* pcie, tcp, rdma, fc, loop */, *d_address, *d_state;
 };
 
 struct topo_net {
 	const char *n_name, *n_path;
-	int n_dev;	 /* the NIC, in t_dev; -1: virtual */
+	int n_dev;	 /* the NIC, index in t_dev; -1: virtual */
 	uint64_t n_mbps; /* 0: not known */
 	bool n_up;
 };
 struct topo_rdma { /* one port */
 	const char *r_name;
 	unsigned r_port;
-	int r_dev; /* the NIC, in t_dev; -1: none */
-	int r_net; /* its interface, in t_net; -1: none */
+	int r_dev; /* the NIC, index in t_dev; -1: none */
+	int r_net; /* its interface, index in t_net; -1: none */
 	uint64_t r_mbps;
 	bool r_active;
 	const char *r_layer; /* InfiniBand, Ethernet */
 };
 struct topo_addr {
 	uint8_t a_ip[16]; /* IPv4 as ::ffff:a.b.c.d */
-	int a_net;	  /* in t_net */
+	int a_net;	  /* index in t_net */
 };
 struct topo_block {
 	const char *b_name, *b_path;
@@ -120,67 +121,69 @@ struct topo {
 };
 
 /* path NULL: this machine's /sys, with its interfaces' addresses; a folder: a tree like /sys; a
- * file: a recorded tree. On error a negative errno, and err holds one line. */
+ * file: a recorded tree. On error returns a negative errno, and err holds one line. */
 int topo_open(struct topo **out, const char *path, char *err, size_t errlen);
-/* A recorded tree in memory; name is for messages. */
+/* Reads a recorded tree from memory; name is for messages. */
 int topo_parse(struct topo **out, const char *text, size_t len, const char *name, char *err,
 	       size_t errlen);
-/* Writes the recorded tree. 0 or a negative errno. */
+/* Writes the recorded tree. Returns 0 or a negative errno. */
 int topo_record(const struct topo *t, FILE *f);
 void topo_free(struct topo *t);
 
-/* The PCI function that a device's path leads through last, in t_pci; -1: none. */
+/* The last PCI function on a device's path, as an index in t_pci; -1: none. */
 int topo_pci_above(const struct topo *t, const char *path);
-/* The NVMe controllers of a namespace of t_block, in t_dev: several with multipath, none for other
- * disks. How many, at most max. */
+/* The NVMe controllers of a namespace of t_block, as indexes in t_dev: several with multipath, none
+ * for other disks. Returns how many, at most max. */
 size_t topo_controllers(const struct topo *t, size_t block, size_t *dev, size_t max);
 
-/* The class of two functions of t_pci. */
+/* The distance of two functions of t_pci. */
 enum topo_dist topo_pci_dist(const struct topo *t, int a, int b);
-/* Of two of t_dev. Two devices are never TOPO_SELF: an NVMe/TCP drive is TOPO_PIX from the card it
- * is reached by. */
+/* The distance of two devices of t_dev. Two devices are never TOPO_SELF: an NVMe/TCP drive is
+ * TOPO_PIX from the network card that leads to it. */
 enum topo_dist topo_dev_dist(const struct topo *t, size_t a, size_t b);
 
 /*
  * A place: the PCI functions that carry something. A store has those of its drives, an address
- * those of its network cards. More than one: RAID, multipath, bonding. None: it is not known.
+ * those of its network cards. Several: RAID, multipath, bonding. None: not known.
  */
 enum { TOPO_PLACE_MAX = 32 }; /* further ones are left out */
 struct topo_place {
 	unsigned pl_n;
 	int pl_pci[TOPO_PLACE_MAX];
 	unsigned pl_ndrives;
-	int pl_drive[TOPO_PLACE_MAX]; /* of a store: its NVMe controllers, in t_dev */
+	int pl_drive[TOPO_PLACE_MAX]; /* of a store: its NVMe controllers, indexes in t_dev */
 	int pl_node;		      /* the NUMA node of them all; -1: several, or not known */
-	uint64_t pl_mbps;	      /* what the network cards carry; 0: not known */
+	uint64_t pl_mbps;	      /* what the network cards carry together; 0: not known */
 };
-/* Each returns 0, or -ENOENT when there is no such thing. 0 with an empty place: it is there, but
- * is on no PCI device that is known. */
+/* Each returns 0, or -ENOENT when the thing does not exist. 0 with an empty place: it exists, but
+ * is on no known PCI device. */
 int topo_place_block(const struct topo *t, const char *name /* nvme0n1p1, dm-0 */,
 		     struct topo_place *out);
 int topo_place_number(const struct topo *t, dev_t dev, struct topo_place *out);
-/* What a file or folder of this machine lies on; also a negative errno of stat(2). Filesystems
- * without a device of their own (tmpfs, overlay, btrfs, a network's) give -ENOENT. */
+/* The place of the file system of a file or folder of this machine. Returns also a negative errno
+ * of stat(2). File systems without a device of their own (tmpfs, overlay, btrfs, network file
+ * systems) give -ENOENT. */
 int topo_place_path(const struct topo *t, const char *path, struct topo_place *out);
 int topo_place_net(const struct topo *t, const char *name, struct topo_place *out);
 int topo_place_addr(const struct topo *t, const struct sockaddr *sa, struct topo_place *out);
 void topo_place_dev(const struct topo *t, size_t dev, struct topo_place *out);
 
-/* The farthest of all pairs; TOPO_NONE when one is empty. */
+/* The largest distance of all pairs; TOPO_NONE when one place is empty. */
 enum topo_dist topo_place_dist(const struct topo *t, const struct topo_place *a,
 			       const struct topo_place *b);
-/* As the firmware says, 10 within a node; 255, its "out of reach", where it is not known. */
+/* As the firmware reports, 10 within a node; 255, its "out of reach", where it is not known. */
 unsigned topo_node_distance(const struct topo *t, int a, int b);
 /*
- * Orders candidates (the places of network cards or addresses) by what suits the stores best:
+ * Orders candidates (the places of network cards or addresses), the best for the stores first:
  * order[] gets 0..n-1. First those nearest by class, then by the distance of NUMA nodes, then the
- * fastest, then as they were. Where a place has several functions the mean of all pairs counts, of
- * several stores the sum. Candidates, or a store, of which nothing is known are as far as can be.
+ * fastest, then in their old order. For a place with several functions the mean of all pairs
+ * counts, for several stores the sum. A candidate or a store of which nothing is known is as far as
+ * can be.
  */
 void topo_rank(const struct topo *t, const struct topo_place *stores, size_t nstores,
 	       const struct topo_place *cand, size_t n, size_t *order);
-/* The processors near a place, of those online; all that are online where its node is not known. A
- * node without processors counts as the nearest that has some. Returns how many. Processors beyond
- * CPU_SETSIZE are left out. */
+/* The online processors near a place; all online ones where its node is not known. A node without
+ * processors counts as the nearest that has some. Returns how many. Leaves out processors beyond
+ * CPU_SETSIZE. */
 int topo_cpus(const struct topo *t, const struct topo_place *pl, cpu_set_t *out);
 #endif

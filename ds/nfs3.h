@@ -1,4 +1,4 @@
-/* nfs3.h - inside the NFSv3 service: a call while it is being done. */
+/* nfs3.h - inside the NFSv3 service: a call in progress. */
 #ifndef DS_NFS3_H
 #define DS_NFS3_H
 #include "ds/ds.h"
@@ -8,15 +8,15 @@ struct ds_op {
 	struct rpc_call *op_call;
 	uint64_t op_start_ns;
 	struct cap op_cap;
-	struct ds_hold *op_hold; /* NULL: not there, reads as empty */
-	struct ds_obj *op_obj;	 /* its, or NULL */
+	struct ds_hold *op_hold; /* NULL: no object, reads as empty */
+	struct ds_obj *op_obj;	 /* the object of op_hold, or NULL */
 	uint64_t op_off;
 	uint32_t op_count;
 	uint32_t op_stable;
 	bool op_bracket; /* between ds_write_begin and ds_write_end */
 	unsigned op_token;
 	uint64_t op_verf;
-	union { /* one after the other */
+	union { /* used one after the other */
 		struct ds_rw op_rw;
 		struct ds_sync op_sync;
 		struct ds_buf_wait op_wait;
@@ -35,23 +35,23 @@ struct ds_op {
 extern struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
 
 enum nfsstat3 ds_nfs3_errno(int err);
-/* The checks of a handle: shape, MAC, file system, lease, barred, rights. */
-/* Whether a client's READ or WRITE of these bytes is for this object: NFS3ERR_INVAL where it is
- * not. */
+/* ds_fh_range: NFS3ERR_INVAL where a client's READ or WRITE of these bytes does not belong to this
+ * object.
+ * ds_fh_check: checks a file handle: shape, MAC, file system, lease, barred client, rights. */
 enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uint32_t count);
 enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights,
 			  struct cap *cap);
-/* The object behind a checked capability; its epoch and deletion are checked. *out is NULL when it
- * is not there. On the call's loop. */
+/* On the call's loop. The object of a checked capability; checks its epoch and whether it is
+ * deleted. *out NULL: the object does not exist. */
 enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_hold **out);
-/* The same for op_cap, into op_hold and op_obj. */
+/* As ds_fh_object, for op_cap, into op_hold and op_obj. */
 enum nfsstat3 ds_op_object(struct ds_op *op, bool create);
 void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a);
 
 struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call);
 /* Frees the op and sends its reply as it stands. */
 void ds_op_reply(struct ds_op *op);
-/* Arguments that are no XDR. */
+/* Replies that the arguments are malformed, and frees the op. */
 void ds_op_garbage(struct ds_op *op);
 
 void ds_nfs3_read(struct ds_op *op);
