@@ -1,7 +1,7 @@
 /*
- * cap.h - the data server's file handle: a capability (DESIGN.md, "No RPC to data servers on
- * create"). 32 bytes on the wire (docs/formats.md), minted by the MDS, checked by the data server
- * without asking anybody.
+ * cap.h - the data server's file handle: a capability (docs/decisions/capabilities.md). 32 bytes on
+ * the wire (docs/formats.md). The MDS mints it; the data server checks it without asking any other
+ * server.
  */
 #ifndef PROTO_CAP_H
 #define PROTO_CAP_H
@@ -33,15 +33,15 @@ struct cap {
 void cap_mint(const struct cap *c, const uint8_t key[CAP_KEY_LEN], uint8_t out[CAP_LEN]);
 /* False: wrong version or MAC (NFS3ERR_BADHANDLE). */
 bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct cap *c);
-/* Whether bytes off to off + count are the object's: they lie in one unit, which is one of its
- * stripe's. What wraps does not. Version 1: always. */
+/* True when bytes off to off + count belong to the object: they lie in one unit of its stripe.
+ * False for a range that wraps. Version 1: always true. */
 bool cap_has(const struct cap *c, uint64_t off, uint32_t count);
-/* The file system's number that an inode number has in its top 16 bits; where that is 0, the store
- * is of before there were several: 1. */
+/* The file system number in the top 16 bits of an inode number. 0 there means a store from before
+ * there were several file systems: returns 1. */
 uint16_t cap_fs_of(uint64_t ino);
-/* Peeks at the key number before the MAC can be checked. */
+/* Reads the key number before the MAC can be checked. */
 uint8_t cap_key_number(const uint8_t in[CAP_LEN]);
-/* What the MDS and this data server prove to each other over TLS with (rpc_tls.h). */
+/* The key that the MDS and this data server prove to each other over TLS (rpc_tls.h). */
 #define CAP_TLS_KEY_LEN 32
 void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
 			uint8_t out[CAP_TLS_KEY_LEN]);

@@ -1,5 +1,5 @@
-/* ctl_more.h - what a JOIN2 and its answer say beside the fields (ctl.x, CTL_MORE_...): lists of
- * 8-byte numbers. */
+/* ctl_more.h - what a JOIN2 and its answer carry beside their fields (ctl.x, CTL_MORE_...): lists
+ * of 8-byte numbers. */
 #ifndef PROTO_CTL_MORE_H
 #define PROTO_CTL_MORE_H
 #include "proto/ctl.h"
@@ -24,8 +24,8 @@ static inline void ctl_more_put(ctl_more *m, unsigned kind, const uint64_t *numb
 	m->data.data_val = (char *)buf;
 }
 
-/* The n numbers of the first entry of this kind. False: there is none that has so many; a longer
- * one is a later program's, and its first n count. */
+/* Reads n numbers of the first entry of this kind. False: no entry has so many. A longer entry
+ * comes from a newer program; its first n numbers count. */
 static inline bool ctl_more_get(const ctl_more *list, unsigned len, unsigned kind,
 				uint64_t *numbers, unsigned n)
 {

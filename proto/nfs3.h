@@ -1,6 +1,6 @@
 /*
- * nfs3.h - NFS version 3 (RFC 1813): numbers, and the structures that both sides put and get.
- * Names are the RFC's, under NFS3. A decoder that fails leaves xdr_in.bad set.
+ * nfs3.h - NFS version 3 (RFC 1813): numbers, and the structures that both sides put and get. Names
+ * are the RFC's, with the prefix NFS3. A decoder that fails leaves xdr_in.bad set.
  */
 #ifndef PROTO_NFS3_H
 #define PROTO_NFS3_H
@@ -105,7 +105,7 @@ struct nfs3_fattr {
 	struct timespec fa_atime, fa_mtime, fa_ctime;
 };
 
-/* A time after 2106 or before 1970 does not fit: it is cut, not refused. */
+/* A time after 2106 or before 1970 does not fit: it is truncated, not refused. */
 static inline void nfs3_put_time(struct xdr_out *x, const struct timespec *t)
 {
 	xdr_put_u32(x, (uint32_t)t->tv_sec);
@@ -156,14 +156,14 @@ static inline void nfs3_get_fattr(struct xdr_in *x, struct nfs3_fattr *a)
 		x->bad = true;
 }
 
-/* post_op_attr; a NULL: not there */
+/* post_op_attr; a NULL: no attributes */
 static inline void nfs3_put_post_op(struct xdr_out *x, const struct nfs3_fattr *a)
 {
 	xdr_put_bool(x, a != NULL);
 	if (a)
 		nfs3_put_fattr(x, a);
 }
-/* True when there are attributes in *a. */
+/* True: *a has the attributes. */
 static inline bool nfs3_get_post_op(struct xdr_in *x, struct nfs3_fattr *a)
 {
 	if (!xdr_get_bool(x))
@@ -189,7 +189,7 @@ static inline void nfs3_put_wcc_data(struct xdr_out *x, const struct nfs3_fattr 
 	}
 	nfs3_put_post_op(x, after);
 }
-/* wcc_data; what was before is skipped. True when there are attributes after in *a. */
+/* wcc_data; skips the attributes before. True: *a has the attributes after. */
 static inline bool nfs3_get_wcc(struct xdr_in *x, struct nfs3_fattr *a)
 {
 	if (xdr_get_bool(x))
@@ -197,7 +197,7 @@ static inline bool nfs3_get_wcc(struct xdr_in *x, struct nfs3_fattr *a)
 	return nfs3_get_post_op(x, a);
 }
 
-/* sattr3; sa_set has a bit per field that is set */
+/* sattr3; sa_set has a bit for each field that is set */
 enum {
 	NFS3_SA_MODE = 1,
 	NFS3_SA_UID = 2,
@@ -266,7 +266,7 @@ static inline void nfs3_put_sattr(struct xdr_out *x, const struct nfs3_sattr *s)
 	if (s->sa_set & NFS3_SA_MTIME && s->sa_mtime_how == NFS3_SET_TO_CLIENT_TIME)
 		nfs3_put_time(x, &s->sa_mtime);
 }
-/* Of FSSTAT3resok, what follows the attributes (section 3.3.18). */
+/* The part of FSSTAT3resok after the attributes (section 3.3.18). */
 static inline void nfs3_put_fsstat(struct xdr_out *x, const struct statvfs *v)
 {
 	xdr_put_u64(x, (uint64_t)v->f_blocks * v->f_frsize);

@@ -376,7 +376,7 @@ enum { NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR = 0 };
 enum { UNSTABLE4 = 0, DATA_SYNC4 = 1, FILE_SYNC4 = 2 };
 enum { SET_TO_SERVER_TIME4 = 0, SET_TO_CLIENT_TIME4 = 1 };
 
-/* How libweft names itself in EXCHANGE_ID (nii_domain, nii_name). */
+/* libweft's name in EXCHANGE_ID (nii_domain, nii_name). */
 #define WEFT_CLIENT_DOMAIN "weft"
 #define WEFT_CLIENT_NAME   "libweft"
 #endif

@@ -1,8 +1,8 @@
 /*
- * objname.h - where a data server keeps an object, as a path in its store. Shared, because the MDS
- * shows it to administrators (weft file show). Two levels of 256 folders, hashed from the inode
- * number, so that inode numbers given out one after the other spread; all objects of one file that
- * a server holds are in one folder.
+ * objname.h - the path of an object in a data server's store. Shared, because the MDS shows it to
+ * administrators (weft file show). There are two levels of 256 folders, hashed from the inode
+ * number, so that consecutive inode numbers spread; all objects of one file on a server are in one
+ * folder.
  */
 #ifndef PROTO_OBJNAME_H
 #define PROTO_OBJNAME_H

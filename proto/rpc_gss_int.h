@@ -14,8 +14,8 @@
 #define GSS_MAXSEQ    0x80000000u
 #define GSS_MAX_TOKEN 65536u
 
-/* A context in the table is on up to three lists, each by last use: of all, of those that its
- * address made, and, when it is established, of its principal's. */
+/* A context in the table is on up to three lists, each by last use: the list of all, that of its
+ * address, and, when it is established, that of its principal. */
 enum gss_list { GSS_ALL, GSS_ADDR, GSS_PRINCIPAL, GSS_LISTS };
 struct gss_lru {
 	struct gss_ctx *lr_newest, *lr_oldest;
@@ -40,19 +40,19 @@ struct gss_ctx {
 	struct rpc_gss *x_gss;
 	uint32_t x_refs;    /* the table's, and one for each call and job; g_lock */
 	bool x_in;	    /* in the table; g_lock */
-	uint8_t x_addr[16]; /* who made it */
+	uint8_t x_addr[16]; /* the address that made it */
 	uint8_t x_handle[GSS_HANDLE];
 	char *x_principal; /* set before it is established, then constant */
 
-	pthread_mutex_t x_lock; /* the rest */
+	pthread_mutex_t x_lock; /* guards the rest */
 	gss_ctx_id_t x_sec;
 	bool x_established, x_accepting;
 	uint64_t x_expires_ns;
 	uint32_t x_high;
-	/* bit seq % GSS_WINDOW, for x_high and what is at most a window below */
+	/* bit seq % GSS_WINDOW, for x_high and numbers less than a window below it */
 	uint64_t x_seen[GSS_WINDOW / 64];
 	struct rpc_ids x_ids;
-	uint64_t x_ids_due_ns; /* when they are asked for again */
+	uint64_t x_ids_due_ns; /* when to look them up again */
 	bool x_ids_asked;
 };
 
@@ -68,15 +68,15 @@ struct rpc_gss {
 };
 
 extern struct metric *gss_m_made, *gss_m_failed, *gss_m_dropped, *gss_m_evicted;
-/* A reference; NULL: no such context. */
+/* Returns a reference; NULL: no such context. */
 struct gss_ctx *gss_ctx_find(struct rpc_gss *g, const uint8_t *handle, uint32_t len);
 void gss_ctx_put(struct gss_ctx *x);
-/* Takes it out of the table; those who hold references go on. */
+/* Takes the context out of the table; references to it stay good. */
 void gss_ctx_remove(struct gss_ctx *x);
-/* Asks for the identity again, on go_names, when it is due. x_lock is held. */
+/* Looks the identity up again, on go_names, when it is due. x_lock is held. */
 void gss_ctx_refresh(struct gss_ctx *x);
 /* INIT and CONTINUE_INIT. */
 enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct rpc_head *h);
-/* May seq be served (section 5.3.3.1)? Notes it. x_lock is held. */
+/* True when seq may be served (section 5.3.3.1). Records it. x_lock is held. */
 bool gss_window(struct gss_ctx *x, uint32_t seq);
 #endif

@@ -1,5 +1,5 @@
-/* rpc_limit.h - how many connections there are, in all and of one address; of IPv6 a network of 64
- * bits, all of which any host has. Any thread. */
+/* rpc_limit.h - limits of connections, in all and of one address. Of IPv6 a network of 64 bits
+ * counts as one address, because any host has all of it. Any thread. */
 #ifndef PROTO_RPC_LIMIT_H
 #define PROTO_RPC_LIMIT_H
 #include "base/hash.h"
@@ -14,9 +14,9 @@ struct rpc_limit {
 };
 
 void rpc_limit_init(struct rpc_limit *rm);
-/* False: there are too many. The connection is counted all the same, until it is closed. */
+/* False: there are too many. The connection counts all the same, until it is closed. */
 bool rpc_limit_opened(struct rpc_limit *rm, const struct rpc_conn *conn);
 void rpc_limit_closed(struct rpc_limit *rm, const struct rpc_conn *conn);
-/* What counts as its address. */
+/* The address by which a connection counts. */
 void rpc_limit_addr(const struct rpc_conn *conn, uint8_t addr[16]);
 #endif

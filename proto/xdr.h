@@ -1,10 +1,10 @@
 /*
  * xdr.h - XDR (RFC 4506) by cursor.
  *
- * Reading: a struct xdr_in walks bytes in place. Every get is checked against the end; the first
- * one that does not fit sets bad, and from then on all gets return 0, so a decoder checks once at
- * its end (and before it acts). Lengths are checked against the declared bound and the bytes that
- * are there before anything is used; 64-bit arithmetic.
+ * Reading: a struct xdr_in walks bytes in place. Every get checks the end. The first get that does
+ * not fit sets bad, and from then on all gets return 0, so a decoder checks once at its end (and
+ * before it acts). Lengths are checked against the declared bound and the bytes that are there
+ * before anything is used, in 64-bit arithmetic.
  *
  * Writing: a struct xdr_out is a growing buffer plus references ("splices") to payload that is not
  * copied. The first put that does not fit under the limit sets bad. Memory is x_head (malloc);
@@ -35,7 +35,7 @@ static inline size_t xdr_left(const struct xdr_in *x)
 {
 	return (size_t)(x->end - x->p);
 }
-/* n raw bytes (n is not rounded), or NULL */
+/* Returns n raw bytes (n is not rounded), or NULL. */
 static inline const uint8_t *xdr_take(struct xdr_in *x, size_t n)
 {
 	const uint8_t *p = x->p;
@@ -103,7 +103,7 @@ struct xdr_splice {
 	uint32_t sp_len;
 	void (*sp_release)(void *arg); /* called once, on the loop that sends; may be NULL */
 	void *sp_arg;
-	bool sp_stays; /* it is part of the stream over RDMA as well */
+	bool sp_stays; /* part of the stream over RDMA as well */
 };
 #define XDR_SPLICES 8
 
@@ -115,7 +115,7 @@ struct xdr_out {
 	unsigned x_nsplice;
 	bool bad;
 	struct xdr_splice x_splice[XDR_SPLICES];
-	/* sp_data, sp_len: where the reply's payload may go; nothing of the message */
+	/* sp_data, sp_len: where the reply's payload may go; not part of the message */
 	struct xdr_splice x_place;
 };
 
@@ -169,7 +169,7 @@ static inline void xdr_put_opaque(struct xdr_out *x, const void *data, uint32_t 
 	xdr_put_u32(x, n);
 	xdr_put_fixed(x, data, n);
 }
-/* Overwrites 4 bytes at a position got earlier from x->x_len. */
+/* Overwrites 4 bytes at a position that x->x_len had earlier. */
 static inline void xdr_patch_u32(struct xdr_out *x, size_t at, uint32_t v)
 {
 	if (at + 4 > x->x_len)
@@ -177,20 +177,20 @@ static inline void xdr_patch_u32(struct xdr_out *x, size_t at, uint32_t v)
 	v = htobe32(v);
 	memcpy(x->x_head + at, &v, 4);
 }
-/* Cuts the head back to a position got earlier (drops later splices, releasing them) and clears
+/* Cuts the head back to an earlier position (drops later splices, releasing them) and clears
  * bad. */
 void xdr_truncate(struct xdr_out *x, size_t at);
-/* Payload by reference: n bytes of data go here, WITHOUT length word; its padding is put into the
- * head. release(arg) is called when the bytes are sent or the buffer is freed, also when this put
- * fails. Over RDMA the bytes may go by themselves, without the rest: only for what is DDP-eligible
- * (RFC 8267: data of READ and READLINK), and for each such item, also one of no bytes. */
+/* Puts payload by reference: n bytes of data go here, WITHOUT length word; the padding goes into
+ * the head. release(arg) is called when the bytes are sent or the buffer is freed, also when this
+ * put fails. Over RDMA the bytes may go by themselves, without the rest: only for DDP-eligible
+ * items (RFC 8267: data of READ and READLINK), and for each such item, also an empty one. */
 void xdr_put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
 		 void *arg);
-/* The same for payload that is not DDP-eligible. */
+/* As xdr_put_ref, for payload that is not DDP-eligible. */
 void xdr_put_ref_plain(struct xdr_out *x, const void *data, uint32_t n, void (*release)(void *),
 		       void *arg);
-/* Of a call: the payload of its reply (of n bytes at most) may be put at p by a transport that can
- * do so by itself (rpc_rdma.h). release as above: when nothing writes there any more. */
+/* In a call: a transport that can (rpc_rdma.h) may put the payload of the reply (at most n bytes)
+ * at p by itself. release as in xdr_put_ref: once the peer can no longer write there. */
 void xdr_put_place(struct xdr_out *x, void *p, uint32_t n, void (*release)(void *), void *arg);
 /* Fills iov (at most 2 * XDR_SPLICES + 1) and returns the count. */
 unsigned xdr_out_iov(const struct xdr_out *x, struct iovec *iov);
