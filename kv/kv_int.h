@@ -1,7 +1,7 @@
 /*
  * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
  * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery),
- * kv_space.c (room on the disk). Nobody outside kv/ includes it.
+ * kv_space.c (space on the disk). No file outside kv/ includes it.
  */
 #ifndef KV_KV_INT_H
 #define KV_KV_INT_H
@@ -12,46 +12,45 @@
 
 /* Most mutations in one batch: bounds how long the first of them waits for the last. */
 #define KV_BATCH_OPS 8192
-/* Event loops answered with one message each per batch; with more of them a loop may get several.
- */
+/* Event loops that get one message each per batch; with more of them a loop may get several. */
 #define KV_BATCH_LOOPS 64
 
 struct kv_txn {
 	struct kv *t_kv;
 	MDB_txn *t_mdb;
-	MDB_cursor *t_spare; /* read handles: the last scan's cursor, renewed by the next */
+	MDB_cursor *t_spare; /* read handles: the last scan's cursor, which the next scan renews */
 	bool t_write;
 	bool t_live;  /* read handles: has a snapshot */
-	bool t_wrote; /* write: the mutation in hand has written */
-	int t_err;    /* write: the batch cannot be committed, for this reason */
+	bool t_wrote; /* write: the current mutation has written */
+	int t_err;    /* write: the error for which the batch cannot be committed */
 };
 
 /* Pages, all of them. The reasoning is in kv_space.c. */
 struct kv_space {
 	int sp_fd;
 	uint32_t sp_psize;
-	bool sp_statvfs;   /* the file system cannot promise blocks: its free space is asked */
-	bool sp_cow;	   /* it writes elsewhere when it overwrites */
+	bool sp_statvfs;   /* the file system cannot promise blocks: kv asks for its free space */
+	bool sp_cow;	   /* the file system writes elsewhere when it overwrites */
 	bool sp_low;	   /* the disk (or the map) gave no more at the last try */
 	uint64_t sp_max;   /* the map's end */
 	uint64_t sp_alloc; /* pages below this one have blocks on the disk */
 	uint64_t sp_retry_ns;
-	/* The batch in hand: */
+	/* The current batch: */
 	uint64_t sp_base; /* first page that was never used */
-	uint64_t sp_free; /* pages LMDB can use again; counted only when low */
+	uint64_t sp_free; /* pages that LMDB can use again; counted only when low */
 	uint64_t sp_tree, sp_depth;
 	/* Charged so far: copies, new pages, new pages in runs. */
 	uint64_t sp_touched, sp_new, sp_tail;
 };
 
-/* What a batch wrote, as the log's record (kv_log.h); wl_v: the same as a list, for the hook. */
+/* A batch's writes, as the log's record (kv_log.h); wl_v: the same as a list, for the hook. */
 struct kv_wlog {
 	char *wl_buf; /* aligned to KV_LOG_BLOCK */
 	size_t wl_len, wl_cap, wl_n;
 	struct kv_write *wl_v;
 	size_t wl_room;
 };
-/* A batch is committed when its record is as long as this. */
+/* A batch is committed when its record has this length. */
 #define KV_RECORD_FULL (512u << 10)
 
 #define KV_LOG_MIN (1u << 20)
@@ -59,13 +58,14 @@ struct kv_wlog {
 
 struct kv_log_file {
 	int lf_fd;
-	uint64_t lf_size; /* blocks are there up to here, with zeros in them or more */
+	uint64_t lf_size; /* blocks are allocated up to here, with zeros or more in them */
 };
 
 /* The log of a store that is open for writing and syncs. The reasoning is in kv_log.c. */
 struct kv_log {
-	bool lg_found; /* there is one, and lg_id, lg_cur, lg_gen are of its newest header */
-	bool lg_clean; /* which says that the store was closed */
+	/* there is a log, and lg_id, lg_cur and lg_gen come from its newest header */
+	bool lg_found;
+	bool lg_clean; /* that header says that the store was closed */
 	bool lg_on;
 	uint8_t lg_id[16];
 	struct kv_log_file lg_file[2];
@@ -73,13 +73,12 @@ struct kv_log {
 	uint64_t lg_txnid; /* of the header that was found */
 	MDB_txn *lg_pin;   /* the state of the newest header */
 
-	/* Held over a commit: from before the record to after LMDB's commit. All below is under
-	 * it. */
+	/* Held over a commit: from before the record to after LMDB's commit. Guards all below. */
 	pthread_mutex_t lg_lock;
-	/* for the checkpoint's thread; for those who wait for it */
+	/* lg_work: for the checkpoint's thread; lg_done: for threads that wait for it */
 	pthread_cond_t lg_work, lg_done;
 	unsigned lg_cur;	  /* the file that records go to */
-	uint64_t lg_gen, lg_base; /* of these records; of the newest header */
+	uint64_t lg_gen, lg_base; /* generation of these records; of the newest header */
 	uint64_t lg_pos;
 	uint64_t lg_first_ns; /* since when there are records without a checkpoint; 0: none */
 	bool lg_asked, lg_fast, lg_stop;
@@ -127,7 +126,7 @@ struct kv {
 	_Atomic uint64_t k_checkpoints, k_log_waits;
 };
 
-/* LMDB's answer as a negative errno. */
+/* LMDB's result as a negative errno. */
 int kv_errno(int rc);
 
 /* kv_lmdb.c: the write transaction, on the committer thread. kv_txn_commit does not return from a
@@ -138,44 +137,47 @@ int kv_txn_commit(struct kv *kv);
 void kv_txn_abort(struct kv *kv);
 
 /* kv_log.c */
-/* 0 or -ENOMEM, -E2BIG. */
+/* Returns 0, -ENOMEM or -E2BIG. */
 int kv_wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bool del);
-/* Makes wl_v, of slices into the record: valid until the next kv_wlog_add or kv_wlog_reset. */
+/* Makes wl_v, whose slices point into the record: valid until the next kv_wlog_add or
+ * kv_wlog_reset. */
 int kv_wlog_list(struct kv_wlog *wl);
 void kv_wlog_reset(struct kv_wlog *wl);
 void kv_wlog_free(struct kv_wlog *wl);
-/* The batch's record, through to the disk, and then LMDB's commit. An error: neither is there. */
+/* Writes the batch's record through to the disk, then does LMDB's commit. After an error neither is
+ * in place. */
 int kv_log_commit(struct kv *kv);
-/* at and len: multiples of KV_LOG_BLOCK, and buf on a boundary of it. */
+/* at and len: multiples of KV_LOG_BLOCK; buf is aligned to it. */
 int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through);
 int kv_log_grow(struct kv_log_file *lf, uint64_t size);
-/* To twice its size, where there is plenty of room. */
+/* Doubles the file's size, where there is plenty of space. */
 void kv_log_double(struct kv_log_file *lf);
 
-/* kv_checkpoint.c. Errors are told in err. */
+/* kv_checkpoint.c. Functions describe errors in f. */
 struct kv_failure {
 	char *f_text;
 	size_t f_size;
 };
 int kv_fail(struct kv_failure *f, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* 1: there is a log with something in it; 0: there is none, or the store was closed; or -EIO.
+/* Returns 1: there is a log with records; 0: there is none, or the store was closed; or -EIO.
  * Changes nothing. */
 int kv_log_look(const char *path, struct kv_failure *f);
-/* Before LMDB opens the store: makes its data file the state of the newest checkpoint, where the
- * store was not closed. */
+/* Before LMDB opens the store: where the store was not closed, restores the newest checkpoint's
+ * state in its data file. */
 int kv_log_restore(struct kv *kv, struct kv_failure *f);
-/* After LMDB opened it: does the log's records again. */
+/* After LMDB has opened it: replays the log's records. */
 int kv_log_replay(struct kv *kv, struct kv_failure *f);
-/* Opens its files, and makes them where there are none: before kv_log_start. */
+/* Opens the log's files, and makes missing ones: before kv_log_start. */
 int kv_log_files(struct kv *kv, struct kv_failure *f);
 /* From here on commits go to the log. */
 int kv_log_start(struct kv *kv, struct kv_failure *f);
-/* Ends what kv_log_start began, and marks the store as closed. Nothing is committed meanwhile. */
+/* Ends what kv_log_start began, and marks the store as closed. No commit runs meanwhile. */
 void kv_log_stop(struct kv *kv);
 void kv_log_init(struct kv *kv);
 void kv_log_free(struct kv *kv);
-/* A checkpoint of all that was committed; returns when it is made. On the committer thread. */
+/* On the committer thread. Makes a checkpoint of all that was committed; returns when it is
+ * complete. */
 void kv_log_checkpoint(struct kv *kv);
 
 /* kv_commit.c */
@@ -186,8 +188,9 @@ void kv_committer_stop(struct kv *kv);
 int kv_space_open(struct kv *kv);
 void kv_space_begin(struct kv *kv);
 enum kv_write_kind { KV_GROW, KV_UPDATE, KV_DELETE };
-/* Before a write. len: of the value put; first: the mutation's first write. 0 or -ENOSPC. */
+/* Before a write. len: of the value put; first: the mutation's first write. Returns 0 or
+ * -ENOSPC. */
 int kv_space_charge(struct kv *kv, size_t len, enum kv_write_kind kind, bool first);
-/* The batch should be committed before it grows more. */
+/* True: commit the batch before it grows more. */
 bool kv_space_batch_full(const struct kv *kv);
 #endif

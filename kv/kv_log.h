@@ -1,7 +1,6 @@
 /*
  * kv_log.h - the redo log's records and headers as they lie on the disk, and their decoders, which
- * trust nothing. Nobody outside kv/ and the tests includes it. What the log is for stands in
- * kv_log.c.
+ * trust nothing. Only kv/ and the tests include it. kv_log.c says what the log is for.
  */
 #ifndef KV_KV_LOG_H
 #define KV_KV_LOG_H
@@ -9,14 +8,14 @@
 
 #define KV_LOG_BLOCK 4096u
 #define KV_LOG_ID    16
-#define KV_LOG_META  512u /* of a meta page of LMDB: more than it uses of it */
+#define KV_LOG_META  512u /* of a meta page of LMDB: more than LMDB uses */
 
 /* Little endian. sum is SipHash-2-4, 128 bits, keyed by the log's id, over the rl_len bytes with
  * itself as zeros. */
 struct kv_log_rec {
 	char rl_magic[8]; /* its last byte: the version */
 	uint64_t rl_gen;  /* of the file's records */
-	uint64_t rl_at;	  /* where in the file it begins */
+	uint64_t rl_at;	  /* offset in the file at which it begins */
 	uint64_t rl_base; /* the newest header when it was written */
 	uint64_t rl_txnid;
 	uint32_t rl_len; /* this header and what follows; the rest of the last block is padding */
@@ -32,9 +31,9 @@ struct kv_log_head {
 	char lh_magic[8]; /* its last byte: the version */
 	uint8_t lh_id[KV_LOG_ID];
 	uint64_t lh_gen;
-	uint64_t lh_txnid; /* the state that the meta pages are of */
+	uint64_t lh_txnid; /* the state that the meta pages describe */
 	uint32_t lh_psize;
-	uint32_t lh_clean; /* 1: closed, the data file is that state and durable */
+	uint32_t lh_clean; /* 1: closed; the data file is that state and durable */
 	uint8_t lh_meta[2][KV_LOG_META];
 	uint8_t lh_sum[16];
 };
@@ -43,19 +42,20 @@ _Static_assert(sizeof(struct kv_log_head) == 48 + 1024 + 16, "format");
 void kv_log_head_seal(struct kv_log_head *h);
 bool kv_log_head_ok(const struct kv_log_head *h);
 
-/* Which record is looked for. */
+/* The record to look for. */
 struct kv_log_want {
 	const uint8_t *lw_id;
 	uint64_t lw_gen, lw_at;
 };
 void kv_log_rec_seal(const struct kv_log_want *want, uint64_t base, uint64_t txnid, uint32_t n,
 		     void *rec, uint32_t len);
-/* The length of the record that begins as these sizeof(struct kv_log_rec) bytes do, at most room;
- * 0: none begins here. */
+/* The length of the record that begins with these sizeof(struct kv_log_rec) bytes, at most room; 0:
+ * no record begins here. */
 uint32_t kv_log_rec_len(const struct kv_log_want *want, const void *rec, uint64_t room);
-/* It is whole. kv_log_rec_len() bytes are there, which are as they were when this returns. */
+/* True when the record is whole. kv_log_rec_len() bytes are there; they are unchanged when this
+ * returns. */
 bool kv_log_rec_ok(const struct kv_log_want *want, void *rec);
-/* The write at *pos (begin with sizeof(struct kv_log_rec)) of a whole record. 1: a write; 0: the
- * end; -EIO: it is none. */
+/* Reads the write at *pos (begin with sizeof(struct kv_log_rec)) of a whole record. Returns 1: a
+ * write; 0: the end; -EIO: malformed. */
 int kv_log_rec_next(const void *rec, uint32_t *pos, struct kv_write *w);
 #endif

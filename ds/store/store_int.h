@@ -15,7 +15,8 @@
 #define DS_UUID_TEXT (2 * DS_UUID_LEN + 1)
 
 /* The xattr of an object, big-endian. Absent: all zero. Version 1 ends after the order. Version 3
- * is version 2 of one that is lost: who does not know of that must not take it for an empty one. */
+ * is version 2 of a lost object: a program that does not know about lost objects must not take it
+ * for an empty one. */
 #define DS_META_VERSION	     2
 #define DS_META_VERSION_LOST 3
 #define DS_META_LEN1	     16
@@ -30,7 +31,7 @@ struct ds_meta {
 _Static_assert(sizeof(struct ds_meta) == 24, "the xattr's format");
 _Static_assert(offsetof(struct ds_meta, m_begun) == DS_META_LEN1, "the xattr's first format");
 
-/* What a range lock is of: buffered, direct, alone. Of ob_fast, the third is: none. */
+/* The kind of a range lock: buffered, direct, alone. In ob_fast the third means none. */
 enum { DS_KIND_BUFFERED, DS_KIND_DIRECT, DS_KIND_ALONE, DS_KINDS, DS_FAST_NONE = DS_KIND_ALONE };
 
 struct ds_holds;
@@ -41,15 +42,17 @@ struct ds_hold {
 	unsigned h_uses;
 	/* ranges that are held without ob_lock; of these, from bit 32 on, writes */
 	_Atomic uint64_t h_fast;
-	bool h_gone;			   /* the object is deleted: it ends with its last use */
-	bool h_told;			   /* that is on its way to the loop, or known there */
+	/* the object is deleted: the hold ends with its last use */
+	bool h_gone;
+	/* a message about the delete is on its way to the loop, or the loop knows */
+	bool h_told;
 	struct ds_hold *h_newer, *h_older; /* LRU, when h_uses is 0 */
 	struct ds_hold *h_next, **h_prevp; /* ob_holds */
 	struct ds_hold *h_gone_next;
 };
 
 struct ds_obj {
-	/* What each call reads, and few write */
+	/* Each call reads these, and few write them */
 	struct ds_store *ob_store;
 	struct ds_vol *ob_vol;
 	struct cap_object ob_key;
@@ -58,15 +61,14 @@ struct ds_obj {
 	_Atomic uint32_t ob_epoch;
 	_Atomic bool ob_deleted;
 	_Atomic bool ob_rebuilding; /* rebuild.h */
-	/* it was known to exist and its file was gone, or it is a clone of such a one: nobody reads
-	 * what is in it */
+	/* it was known to exist and its file is gone, or it is a clone of such an object: no client
+	 * reads its contents */
 	_Atomic bool ob_lost;
 	_Atomic bool ob_watched; /* there is an ob_watch */
-	/* the kind of ranges that are held without ob_lock, if that is free (range.c); changes
-	 * under ob_lock */
+	/* the kind of ranges that need no ob_lock, if any (range.c); changes under ob_lock */
 	_Atomic unsigned ob_fast;
 
-	/* under the shard's lock, as are ob_refs and the LRU */
+	/* the shard's lock guards this, ob_refs and the LRU */
 	_Alignas(64) struct hash_link ob_link;
 	struct ds_shard *ob_shard;
 	unsigned ob_refs;
@@ -78,22 +80,23 @@ struct ds_obj {
 		uint64_t pu_order;
 		uint32_t pu_epoch, pu_begun;
 		uint8_t pu_flags;
-	} ob_put; /* what is in the xattr; pu_epoch 0: it may not be durable */
+	} ob_put; /* contents of the xattr; pu_epoch 0: it may not be durable */
 
 	_Atomic uint64_t ob_writes; /* since it was loaded */
-	_Atomic bool ob_news;	    /* a write has ended since ob_told was told; see ds_obj_count */
-	/* ns; the queries worker's, or under the shard's lock when nobody refers to the object */
+	/* a write has ended since STAT last reported ob_told; see ds_obj_count */
+	_Atomic bool ob_news;
+	/* ns; the queries worker's, or under the shard's lock when the object has no references */
 	uint64_t ob_told, ob_stored;
 	_Atomic uint64_t ob_unsynced; /* 0: all that was written is durable */
 	/* highest order that is done and durable; the orders worker's, after obj_load */
 	uint64_t ob_order;
-	uint64_t ob_order_new; /* the same, with those of the batch being done */
+	uint64_t ob_order_new; /* the same, with the orders of the batch in progress */
 	uint32_t ob_begun;     /* ds_meta.m_begun; the orders worker's as well */
 
-	pthread_mutex_t ob_lock;		     /* what is below */
+	pthread_mutex_t ob_lock;		     /* guards all below */
 	struct ds_range *ob_ranges, **ob_ranges_end; /* held and waiting, in order of arrival */
 	unsigned ob_nrange[DS_KINDS];
-	/* of these: writes; and those without a claim, see range.c */
+	/* of these: writes; and writes without a claim, see range.c */
 	unsigned ob_nwrites, ob_nbare;
 	unsigned ob_was_fast; /* the last kind that ob_fast was */
 	unsigned ob_calm;     /* ranges in a row that met none of another kind, up to RANGE_CALM */
@@ -121,16 +124,17 @@ struct ds_tomb {
 	struct cap_object t_key;
 	uint64_t t_order, t_expires_ns;
 	struct ds_tomb *t_next; /* the next to expire */
-	bool t_over; /* a younger order is to make the object anew: it is in no segment any more */
-	bool t_gone; /* that was done: it is out of the table */
+	/* a younger order is to make the object again: the tombstone is in no segment any more */
+	bool t_over;
+	bool t_gone; /* the object was made again: the tombstone is out of the table */
 };
 
 struct ds_journal {
-	pthread_mutex_t j_lock; /* the table of tombstones */
+	pthread_mutex_t j_lock; /* guards the table of tombstones */
 	struct hash j_tombs;
 	struct ds_tomb *j_oldest, **j_newest;
 	_Atomic size_t j_ntombs;
-	pthread_mutex_t j_append_lock; /* what is below; before j_lock */
+	pthread_mutex_t j_append_lock; /* guards all below; before j_lock */
 	int j_dirfd, j_fd;
 	uint64_t j_seq; /* number of the segment at j_fd */
 	uint64_t j_bytes;
@@ -143,18 +147,19 @@ struct ds_worker {
 	pthread_mutex_t w_lock;
 	pthread_cond_t w_cond;
 	struct ds_job *w_first, **w_end;
-	bool w_stop, w_started, w_waits; /* w_waits: for w_cond, and nobody has signalled it */
+	/* w_waits: the thread waits for w_cond, which was not signalled yet */
+	bool w_stop, w_started, w_waits;
 };
 
 struct ds_health {
-	_Atomic unsigned h_errors[2]; /* reads, writes: one after another */
+	_Atomic unsigned h_errors[2]; /* reads, writes: errors in a row */
 	_Atomic bool h_failing, h_probing;
 	_Atomic uint64_t h_again_ms; /* when a probe is due */
-	_Atomic uint64_t h_look_ms;  /* when it is looked at next */
+	_Atomic uint64_t h_look_ms;  /* when the volume is checked next */
 	struct ds_job h_job;	     /* h_probing's */
 };
 
-/* A volume: a folder with objects. As long as the store. */
+/* A volume: a folder with objects. Lives as long as the store. */
 struct ds_vol {
 	struct ds_store *v_store;
 	char *v_dir;
@@ -162,17 +167,18 @@ struct ds_vol {
 	uint8_t v_uuid[DS_UUID_LEN]; /* not the home's */
 	dev_t v_dev;
 	ino_t v_ino;
-	bool v_shares; /* the file system of a volume named before it */
+	bool v_shares; /* on the file system of a volume named before it */
 	int v_dirfd, v_objfd, v_lockfd;
 	_Atomic bool v_direct;
-	_Atomic bool v_polled; /* what is direct is polled for */
+	_Atomic bool v_polled; /* direct I/O is polled for */
 	uint32_t v_dio_mem;    /* memory alignment that O_DIRECT wants */
 	uint32_t v_clone_block;
-	_Atomic uint64_t v_high; /* no object of a file above it was ever here; not the home's */
+	/* no object of a file with a higher number was ever here; not the home's */
+	_Atomic uint64_t v_high;
 	_Atomic uint64_t v_mark; /* the same, durable: ahead of v_high */
 	_Atomic bool v_marking;
 	struct ds_job v_mark_job;	    /* v_marking's */
-	_Atomic uint64_t v_free, v_free_ms; /* for new objects, and as of when */
+	_Atomic uint64_t v_free, v_free_ms; /* bytes for new objects, and as of when */
 	struct ds_health v_health;
 	_Atomic uint8_t v_dir_durable[65536 / 8]; /* folders known to be durable in their parent */
 };
@@ -180,20 +186,20 @@ struct ds_vol {
 struct ds_store {
 	struct ds_vol *s_vol[DS_VOLUMES_MAX], *s_home; /* by number, once it is open */
 	unsigned s_nvols;
-	pthread_mutex_t s_marks_lock; /* the next three */
+	pthread_mutex_t s_marks_lock; /* guards the next three */
 	int s_marks_fd;
 	uint64_t s_marks_seq, s_mark[16];
 	uint64_t s_tomb_keep_ns;
 	pthread_mutex_t s_id_lock;
 	struct ds_identity s_id;
 	bool s_listed;		    /* there is a list of volumes: the identity has version 2 */
-	uint32_t s_boot, s_counted; /* counted: see ds_obj_count */
+	uint32_t s_boot, s_counted; /* s_counted: see ds_obj_count */
 	bool s_opened;
 	_Atomic uint64_t s_instance, s_order_high, s_verifier;
 	_Atomic uint64_t s_order_durable; /* s_order_high, as the journal has it */
 	_Atomic uint64_t s_boot_id;	  /* of s_instance; 0: not known */
 	uint32_t s_joins;		  /* the number of the last join of s_instance; 0: none */
-	uint64_t s_kept_instance;	  /* these two: as the journal has them at least */
+	uint64_t s_kept_instance;	  /* these two: at least as the journal has them */
 	uint32_t s_kept_joins;
 	bool s_join_unkept; /* a full disk kept the last join out of the journal */
 	/* random, of this start: a copy of the store that is started has another one */
@@ -201,12 +207,13 @@ struct ds_store {
 	uint32_t s_clone_block;
 	struct ds_bars *s_bars; /* bars.c */
 	pthread_mutex_t s_drain_lock;
-	pthread_mutex_t s_state_lock; /* s_instance, s_boot_id and s_order_high are raised; s_joins,
-					 s_kept_... and s_join_unkept */
-	pthread_mutex_t s_owed_lock;  /* after a shard's lock */
-	struct ds_owed *s_owed;	      /* fences.c */
+	/* guards raising s_instance, s_boot_id and s_order_high; and s_joins, s_kept_... and
+	 * s_join_unkept */
+	pthread_mutex_t s_state_lock;
+	pthread_mutex_t s_owed_lock; /* after a shard's lock */
+	struct ds_owed *s_owed;	     /* fences.c */
 	_Atomic size_t s_nowed;
-	_Atomic unsigned s_deleting; /* a batch that deletes is being done */
+	_Atomic unsigned s_deleting; /* batches in progress that delete */
 	struct ds_journal s_journal;
 	struct ds_worker s_worker[DS_WORKERS];
 	pthread_mutex_t s_sessions_lock; /* rebuild.c; taken alone */
@@ -229,70 +236,71 @@ extern struct metric *ds_m_syncs, *ds_m_sync_failures, *ds_m_direct, *ds_m_buffe
 
 /* store.c */
 void ds_verifier_change(struct ds_store *s);
-/* Waits until every ds_write_begin() before the call has ended. On a worker. */
+/* On a worker. Waits until every ds_write_begin() before the call has ended. */
 void ds_write_drain(struct ds_store *s);
 
 int ds_identity_write(struct ds_store *s, const struct ds_identity *id);
 
-/* adopt.c. identity is called once the home may be written to, before the other folders are. */
+/* adopt.c. Calls identity once the home may be written to, before the other folders are. */
 int ds_volumes_open(struct ds_store *s,
 		    int (*identity)(struct ds_store *s, void *arg, char *err, size_t errlen),
 		    void *arg, char *err, size_t errlen);
 /* Atomic and durable: a new file under another name, renamed. */
 int ds_file_put(int dirfd, const char *name, const char *text);
-/* The length, or a negative errno. Ends in a NUL. */
+/* Returns the length, or a negative errno. text ends in a NUL. */
 ssize_t ds_file_get(int dirfd, const char *name, char *text, size_t size);
 
 /* volume.c */
 int ds_volumes_make(struct ds_store *s, const char *list, char *err, size_t errlen);
 void ds_volumes_close(struct ds_store *s);
 void ds_volumes_probe(struct ds_store *s, bool no_direct, bool poll);
-/* syncfs of all; *bad is the first that failed, or fails. */
+/* syncfs of all volumes; *bad is the first one that failed, or that is failing. */
 int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad);
 int ds_vol_subfolder(struct ds_vol *v);
-/* new: by number, those that are just adopted. */
+/* new: by number, volumes that were just adopted. */
 int ds_marks_open(struct ds_store *s, const bool new[DS_VOLUMES_MAX]);
 void ds_marks_close(struct ds_store *s);
-/* A descriptor of the object's file, and where it is. -ENOENT: it is in no volume. Another error:
- * it may be. */
+/* Returns a descriptor of the object's file, and its volume. -ENOENT: it is in no volume. Another
+ * error: it may be in one. */
 int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol **vol);
-/* Makes it, in at or (NULL) where it suits; it is in no volume, and the caller sees to it that
- * nobody else makes it. lost: with the mark, from the first moment. */
+/* Makes the object's file, in at or (NULL) in a volume that suits. The object is in no volume, and
+ * the caller makes sure that no other thread makes it. lost: with the lost mark from the first
+ * moment. */
 int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, struct ds_vol *at,
 		struct ds_vol **vol);
-/* It takes new objects. */
+/* True when the volume takes new objects. */
 bool ds_vol_has_room(struct ds_vol *v);
-/* 0: it is in no volume any more. */
+/* 0: the object is in no volume any more. */
 int ds_vol_unlink(struct ds_store *s, const struct cap_object *key);
 
-/* health.c: how a read or write of the volume's disk ended, bytes or a negative errno. Any
- * thread. */
+/* health.c. Any thread. Reports how a read or write of the volume's disk ended: bytes or a negative
+ * errno. */
 void ds_health_note(struct ds_vol *v, bool write, int err);
 bool ds_of_the_disk(int err);
-/* The disk does not work, as far as is known. When it is time, asks the disk, on a worker. */
+/* True when the store knows that the disk does not work. When it is time, probes the disk, on a
+ * worker. */
 bool ds_vol_failing(struct ds_vol *v);
-/* Looks after volumes that nobody uses, when it is time; on a worker. */
+/* Checks volumes that are not known to fail, when it is time; on a worker. */
 void ds_health_look(struct ds_store *s);
 
-/* reserve.c. Makes it, or makes it whole, where there is room. Blocks. */
+/* reserve.c. Makes the reserve, or makes it whole, where there is space. Blocks. */
 void ds_reserve_make(struct ds_store *s);
-/* Gives up a part of it, for the store's own files. False: there is none left. Blocks. */
+/* Gives up a part of the reserve, for the store's own files. False: nothing is left. Blocks. */
 bool ds_reserve_give(struct ds_store *s);
 
 /* journal.c */
 enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR, DS_REC_RUN };
-/* 40 bytes on disk, big-endian. Programs from before there were runs refuse a journal that has
- * one. */
+/* 40 bytes on disk, big-endian. Programs from before RUN records refuse a journal that has one. */
 struct ds_rec {
 	uint8_t r_version, r_type, r_stripe, r_mirror;
 	/* STATE: these two are one number, of the last join of the instance; 0: none, or written by
-	 * a program that keeps none */
+	 * a program that stores none */
 	uint16_t r_fs, r_incarnation;
-	/* STATE: the instance's identity; 0: not known, or written by a program that keeps none */
+	/* STATE: the instance's identity; 0: not known, or written by a program that stores none */
 	uint64_t r_ino;
-	uint64_t r_a;	   /* STATE: instance epoch; TOMB, BAR: order; RUN: the last client of it */
+	uint64_t r_a;	   /* STATE: instance epoch; TOMB, BAR: order; RUN: its last client */
 	uint64_t r_b;	   /* STATE: highest order */
-	uint32_t r_client; /* STATE: boot number; BAR: client; RUN: the first client of it */
+	uint32_t r_client; /* STATE: boot number; BAR: client; RUN: its first client */
 	uint32_t r_sum;
 };
 _Static_assert(sizeof(struct ds_rec) == 40, "the journal's format");
@@ -309,25 +317,26 @@ FORMAT_AT(struct ds_rec, r_client, 32, 4);
 FORMAT_AT(struct ds_rec, r_sum, 36, 4);
 int ds_journal_open(struct ds_store *s, char *err, size_t errlen);
 void ds_journal_close(struct ds_store *s);
-/* Appends and makes durable. Host-order records; a STATE record of now is added. */
+/* Appends records in host order and makes them durable. Adds a STATE record with the current
+ * state. */
 int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n);
-/* An append failed: what is in memory is not all durable, until one succeeds. */
+/* True after an append failed, until one succeeds: memory has state that is not durable. */
 bool ds_journal_behind(struct ds_store *s);
 struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, uint64_t order);
-/* It is remembered as deleted. for_order: an order makes it, which may be younger than the delete
- * (ds_tombs_outlived). */
+/* True when the object is remembered as deleted. for_order: an order makes it, which may be younger
+ * than the delete (ds_tombs_outlived). */
 bool ds_tomb_bars(struct ds_store *s, const struct cap_object *o, bool for_order);
 /* The object was made. */
 void ds_tomb_drop(struct ds_store *s, const struct cap_object *o);
 /*
- * Before orders are done: objects that they act on, and that a lower number has deleted, are
- * deleted no more. The metadata server gives an object no order after its delete, unless its store
- * was put back: then it has the object again. Waits until all volumes are synced, if there are
- * such. One of which the tombstone cannot leave the journal stays deleted. On the fences worker,
- * beside: -EAGAIN while a delete may not be at its end.
+ * Before orders are done: ends the tombstones of objects that the orders act on, if an order with a
+ * lower number deleted the object. The metadata server gives an object no order after its delete,
+ * unless its store was restored: then it has the object again. Waits until all volumes are synced,
+ * if there are such objects. An object whose tombstone cannot leave the journal stays deleted.
+ * beside: on the fences worker; -EAGAIN while a delete may not be complete.
  */
 int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, bool beside);
-/* One alone is a BAR, as programs from before there were runs know it. */
+/* A range of one client becomes a BAR, which programs from before RUN records know. */
 struct ds_rec ds_rec_run(uint32_t first, uint32_t last);
 int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order);
 void ds_tomb_expire(struct ds_store *s);
@@ -339,10 +348,12 @@ int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n);
 int ds_bars_open(struct ds_store *s);
 void ds_bars_close(struct ds_store *s);
 int ds_bar(struct ds_store *s, uint32_t client);
-/* All from first to last. At start: what is counted is right after ds_bars_settle. */
+/* Bars all clients from first to last. For the start: the counts are right only after
+ * ds_bars_settle. */
 int ds_bar_run(struct ds_store *s, uint32_t first, uint32_t last);
 void ds_bars_settle(struct ds_store *s);
-/* Returns how many runs there are; each is told, rising, before they are unlocked. */
+/* Locks the bars and returns how many ranges there are. ds_bars_each then calls run for each, in
+ * rising order; then unlock. */
 size_t ds_bars_lock(struct ds_store *s);
 void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last),
 		  void *arg);
@@ -355,7 +366,7 @@ int ds_objects_init(struct ds_store *s, unsigned max_idle);
 void ds_objects_drop(struct ds_store *s);
 /* A write has ended. */
 void ds_obj_wrote(struct ds_obj *o);
-/* fstat, and what STAT tells as the write count. On the queries worker. */
+/* On the queries worker. fstat, and the write count that STAT reports. */
 int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count);
 int ds_mtime_set(int fd, uint64_t ns);
 /* Sets the file's size and leaves its mtime. */
@@ -364,22 +375,21 @@ static inline uint64_t ds_mtime_ns(const struct stat *st)
 {
 	return (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
 }
-/* Remembers the delete and takes the object out of the table: whoever looks it up from now on gets
- * -ESTALE. */
+/* Remembers the delete and takes the object out of the table: every later lookup gets -ESTALE. */
 int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order);
 int ds_meta_put(int fd, uint32_t epoch, uint64_t order, uint8_t flags, uint32_t begun);
-/* The same of an object, open at fd, with the epoch that it has in memory. */
+/* As ds_meta_put, for an object open at fd, with its epoch in memory. */
 int ds_obj_meta_put(struct ds_obj *o, int fd, uint64_t order, uint8_t flags, uint32_t begun);
-/* The epoch in memory is this or a higher one from now on. */
+/* From now on the epoch in memory is this one or higher. */
 void ds_obj_raise(struct ds_obj *o, uint32_t epoch);
-/* The epoch that the xattr has; 0: it may be any. */
+/* The epoch in the xattr; 0: not known. */
 uint32_t ds_obj_put_epoch(struct ds_obj *o);
 uint8_t ds_obj_flags(const struct ds_obj *o);
-/* A descriptor of one's own: its fsync takes no error away from others. */
+/* Opens a descriptor for the caller alone: its fsync takes no error away from others. */
 int ds_obj_reopen(const struct ds_obj *o);
 int ds_obj_direct_fd(struct ds_obj *o);
-/* Is its name on stable storage? Of one that an earlier run made, nobody knows before the next
- * sync. */
+/* True when the object's name is on stable storage. For an object of an earlier run this is not
+ * known before the next sync. */
 bool ds_obj_durable(struct ds_obj *o);
 /* fsyncs the folders that hold o's name, as far as needed. Blocks. */
 int ds_obj_sync_dirs(struct ds_obj *o);
@@ -387,61 +397,66 @@ bool ds_dir_is_durable(struct ds_vol *v, uint16_t folder);
 void ds_dir_set_durable(struct ds_vol *v, uint16_t folder);
 /* Opens "XX/YY" or "XX" for an fsync. */
 int ds_dir_open(struct ds_vol *v, uint16_t folder, bool parent);
-/* As ds_obj_get, that makes it in this volume (NULL: any). One that is elsewhere stays there. */
+/* As ds_obj_get, but makes a new object in this volume (NULL: any). An object in another volume
+ * stays there. */
 int ds_obj_get_at(struct ds_store *s, const struct cap_object *key, bool create, struct ds_vol *at,
 		  struct ds_obj **out);
-/* Also one that is lost: for orders, rebuilds and who tells of objects. MAKE_LOST: one that is not
- * there is lost from now on. */
+/* As ds_obj_get_at, but also returns a lost object: for orders, rebuilds and reports about objects.
+ * DS_MAKE_LOST: an object that does not exist is lost from now on. */
 enum ds_make { DS_MAKE_NOT, DS_MAKE_NEW, DS_MAKE_LOST };
 int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_make make,
 		   struct ds_vol *at, struct ds_obj **out);
-/* Its file goes, durably, and an empty one is made in v, with its mtime; *out is the new object,
- * referred to, and nobody gets the old one any more. Durable it is when the order is, of which
- * epoch is. -EALREADY: the object has a higher one, and stays. On the orders worker. */
+/* On the orders worker. Removes the object's file, durably, and makes an empty one in v, with the
+ * same mtime. *out is a reference to the new object; lookups no longer return the old one. The new
+ * object is durable when the order is that has this epoch. -EALREADY: the object has a higher
+ * epoch, and stays. */
 int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out);
 
-/* data.c: of an order's objects, the target open at fd. Leaves the mtime alone. Copies where they
- * are in two volumes. */
+/* data.c. Clones an order's objects; the target is open at fd. Leaves the mtime alone. Copies where
+ * the objects are in two volumes. */
 int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd);
-/* What the end of a clone is rounded up to: from there on the target is left as it was. */
+/* The size to which the end of a clone is rounded up: from there on the target is left as it
+ * was. */
 uint32_t ds_clone_rounds(const ctl_order *o, const struct ds_obj *target);
-/* True when all there is in fd is what the clone writes over. -errno */
+/* True when the clone overwrites all data in fd. Or a negative errno. */
 int ds_clone_is_all(const ctl_order *o, int fd);
 /* orders.c. False: no object has these numbers. */
 bool ds_key_of(const ctl_object *o, struct cap_object *key);
 ctl_status ds_ctl_status(int err);
-/* Into the log, where it is lost. */
+/* Logs that the object is lost, if it is. */
 void ds_lost_tell(const struct ds_obj *o);
 
-/* A batch of orders begins: it is one of the MDS that counts, and before anything of it is done the
- * journal has what it must (the highest order, the instance), unless the disk is full. add:
- * ds_journal_append or ds_journal_add. *items: n of item bytes each, zero, for the caller to free.
- * Not CTL_OK: nothing is to be done. */
+/* Begins a batch of orders: checks that it comes from the MDS that counts. Before any order of it
+ * is done, the journal gets what it must have (the highest order, the instance), unless the disk is
+ * full. add: ds_journal_append or ds_journal_add. *items: n zeroed items of item bytes each, which
+ * the caller frees. Not CTL_OK: do nothing. */
 ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders,
 			  unsigned n, size_t item,
 			  int (*add)(struct ds_store *, struct ds_rec *, unsigned), void **items);
 
-/* fences.c. An epoch that is to be stored yet: whoever loads the object is told it, under the
- * shard's lock. Without memory the fence is just not done. */
+/* fences.c. Records an epoch that is yet to be stored: a load of the object gets it, under the
+ * shard's lock. Without memory the fence is not done. */
 int ds_owe(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
 void ds_owe_done(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
 uint32_t ds_owed_epoch(struct ds_store *s, const struct cap_object *key);
 void ds_owed_close(struct ds_store *s);
 
-/* hold.c. The object is deleted: loops let go of it. */
+/* hold.c. The object is deleted: loops release it. */
 void ds_holds_drop(struct ds_obj *o);
-/* Loops let go of half of the objects that they do not use: soon; and of the caller's, now. */
+/* ds_holds_trim: loops release half of the objects that they do not use, soon. ds_holds_give: the
+ * same, and the calling loop at once. */
 void ds_holds_trim(struct ds_store *s);
 void ds_holds_give(struct ds_store *s);
 
 /* range.c */
 int ds_claims_init(struct ds_store *s);
 void ds_claims_close(struct ds_store *s);
-/* Of a new object. */
+/* Initializes the ranges of a new object. */
 void ds_range_init(struct ds_obj *o);
-/* h: the caller's hold of o, on its loop, or NULL. */
+/* h: the caller's hold of o, on its loop, or NULL. True: the lock is held; false: rg_granted is
+ * called later. */
 bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h);
 void ds_range_unlock(struct ds_obj *o, struct ds_range *r);
-/* Writes have begun, or may begin at any moment, and are not unlocked yet. */
+/* True when writes have begun, or may begin at any moment, and are not unlocked yet. */
 bool ds_range_writing(struct ds_obj *o);
 #endif
