@@ -17,7 +17,7 @@
 /* ---- work.c ---- */
 
 struct path_job {
-	/* on a thread of ours, under the server's own ids; hands the job on */
+	/* on a thread of path/, under the server's own ids; hands the job on */
 	void (*pj_run)(struct path_job *j);
 	struct path_job *pj_next;
 };
@@ -30,10 +30,10 @@ int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *
 		   char *err, size_t errlen);
 /* Any thread. False: too many wait. */
 bool path_work_submit(struct path_work *w, struct path_job *j);
-/* Waits for it: another thread than ours. */
+/* Runs fn on a thread of path/ and waits for it. Not on such a thread. */
 void path_work_wait(struct path_work *w, void (*fn)(void *arg), void *arg);
-/* On a thread of ours: from now on it acts as these; NULL: as the server. 0 or a negative errno,
- * and then as nobody. */
+/* On a thread of path/: from now on it acts under these ids; NULL: the server's. Returns 0, or a
+ * negative errno, and then it acts as nobody. */
 int path_become(const struct path_ids *ids);
 
 /* ---- fh.c ---- */
@@ -44,13 +44,13 @@ struct path_fh {
 	uint8_t fh_len, fh_zero; /* no padding: compared as bytes */
 	uint8_t fh_kernel[PATH_FH_KERNEL_MAX];
 };
-/* False: not ours, or changed. */
+/* False: not of this server, or changed. */
 bool path_fh_read(struct path *p, const uint8_t *in, uint32_t len, struct path_fh *fh);
-/* Its length, at most NFS3_FHSIZE. */
+/* Returns its length, at most NFS3_FHSIZE. */
 uint32_t path_fh_write(struct path *p, const struct path_fh *fh, uint8_t out[NFS3_FHSIZE]);
-/* Of what dirfd and name are (name "": dirfd itself), a link not followed. */
+/* Of the file at dirfd and name (name "": dirfd itself); does not follow a link. */
 int path_fh_of(int dirfd, const char *name, uint16_t export, struct path_fh *fh);
-/* An O_PATH descriptor, or a negative errno; under the server's own ids. */
+/* Returns an O_PATH descriptor, or a negative errno; under the server's own ids. */
 int path_fh_open(int rootfd, const struct path_fh *fh);
 
 /* ---- export.c ---- */
@@ -70,7 +70,8 @@ struct path_table {
 };
 struct path_table *path_table_get(struct path *p);
 void path_table_put(struct path_table *t);
-/* 1: the folder with this device and inode is fd's, or above it; 0: not; or a negative errno. */
+/* Returns 1: the folder with this device and inode is fd's, or above it; 0: it is not; or a
+ * negative errno. */
 int path_is_above(dev_t dev, ino_t ino, int fd);
 /* Under the server's own ids. */
 int path_table_load(struct path *p, struct path_table **out, char *err, size_t errlen);
@@ -80,7 +81,7 @@ struct path {
 	char *p_exports, *p_store;
 	uint8_t p_key[CAP_KEY_LEN];
 	uint8_t p_uuid[16];
-	pthread_mutex_t p_lock; /* p_table */
+	pthread_mutex_t p_lock; /* guards p_table */
 	struct path_table *p_table;
 	_Atomic uint64_t p_generation;
 	uint32_t p_names_keep_ms;
@@ -89,7 +90,7 @@ struct path {
 	struct path_drc *p_drc;
 	struct path_mounts *p_mounts;
 	_Atomic uint64_t p_verifier;
-	/* by inode: attributes before, the change, attributes after */
+	/* by inode: held over attributes before, the change, attributes after */
 	pthread_mutex_t p_wcc[PATH_LOCKS];
 };
 
@@ -98,25 +99,25 @@ struct path {
 struct path_files;
 struct path_file {
 	struct hash_link pf_link;
-	struct path_file *pf_prev, *pf_next; /* those that nobody uses, oldest first */
+	struct path_file *pf_prev, *pf_next; /* unused files, oldest first */
 	unsigned pf_refs;
 	bool pf_dropped; /* not in the table any more */
 	struct path_fh pf_fh;
 	uint64_t pf_used_ns;
 	int pf_path;		       /* O_PATH */
-	_Atomic int pf_read, pf_write; /* -1 until wanted */
+	_Atomic int pf_read, pf_write; /* -1 until needed */
 };
 int path_files_open(struct path_files **out);
-/* Under the server's own ids. 0 or a negative errno. */
+/* Under the server's own ids. Returns 0 or a negative errno. */
 int path_file_get(struct path *p, const struct path_export *x, const struct path_fh *fh,
 		  struct path_file **out);
-/* A descriptor for reading or writing, or a negative errno; under the server's own ids. It is the
- * file's. */
+/* Returns a descriptor for reading or writing, which belongs to the file, or a negative errno;
+ * under the server's own ids. */
 int path_file_fd(struct path_file *f, bool write);
 void path_file_put(struct path *p, struct path_file *f);
-/* What it is was removed perhaps: not kept open. */
+/* The file may have been removed: it is not kept open. */
 void path_file_forget(struct path *p, const struct path_fh *fh);
-/* Closes what nobody has used for a while; called by threads that have nothing to do. */
+/* Closes files that were not used for a while; idle threads call it. */
 void path_files_idle(void *arg /* struct path */);
 
 /* ---- drc.c ---- */
@@ -126,21 +127,22 @@ struct path_drc;
 void path_drc_metrics(void);
 int path_drc_open(struct path_drc **out, size_t bytes);
 enum path_drc_verdict {
-	PATH_DRC_NEW,	/* do it, and tell path_drc_done */
-	PATH_DRC_WAITS, /* another is doing it: this call is answered with that one */
+	PATH_DRC_NEW,	/* do it, and call path_drc_done */
+	PATH_DRC_WAITS, /* another thread is doing it: its reply answers this call, too */
 	PATH_DRC_KNOWN, /* the reply is in the call */
 };
 enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c);
-/* Keeps the reply; those that wait for it are answered, each on its loop. keep false: it was not
- * done. */
+/* Keeps the reply, and answers the calls that wait for it, each on its loop. keep false: the call
+ * was not done. */
 void path_drc_done(struct path_drc *d, struct path_call *c, bool keep);
 
 /* ---- call.c ---- */
 
 struct path_proc {
-	void (*pr_run)(struct path_call *c); /* on a thread of ours; puts the whole reply */
-	unsigned pr_shape;		     /* of the result when it fails: enum path_shape */
-	bool pr_once;			     /* its reply is kept */
+	void (*pr_run)(struct path_call *c); /* on a thread of path/; puts the whole reply */
+	/* shape of the result when it fails: enum path_shape */
+	unsigned pr_shape;
+	bool pr_once; /* its reply is cached */
 	bool pr_changes;
 };
 enum path_shape { PATH_PLAIN, PATH_POST, PATH_WCC, PATH_WCC_WCC, PATH_POST_WCC };
@@ -158,7 +160,7 @@ struct path_call {
 	struct xdr_out *c_out;
 	struct path_table *c_table;
 	struct ask_val *c_names;
-	/* whether an export is this peer's hangs on a name that cannot be told now */
+	/* some export depends on a name that cannot be found out now */
 	bool c_unknown;
 	const struct path_export *c_x; /* of the first handle */
 	const struct exp_rule *c_rule;
@@ -172,7 +174,7 @@ struct path_call {
 	int c_fd; /* the first handle's object, O_PATH */
 	struct stat c_st;
 	struct path_drc_entry *c_entry;
-	struct path_call *c_next; /* those that wait for one reply */
+	struct path_call *c_next; /* calls that wait for one reply */
 	/* READ */
 	struct ds_buf *c_buf;
 	uint64_t c_off;
@@ -182,26 +184,27 @@ struct path_call {
 extern const struct path_proc path_procs[NFS3_NPROCS];
 extern struct metric *path_m_read_bytes, *path_m_write_bytes;
 
-/* As its caller; the reply is SERVERFAULT when that fails, and false. */
+/* Acts under the caller's ids. False: that failed, and the reply is SERVERFAULT. */
 bool path_as_caller(struct path_call *c);
 void path_as_server(struct path_call *c);
 enum nfsstat3 path_status(int err);
-/* The reply is complete: it is sent on the call's loop. Any thread. */
+/* The reply is complete: sends it on the call's loop. Any thread. */
 void path_call_done(struct path_call *c);
-/* The whole reply: a status that is not OK and its shape without attributes. */
+/* Puts a whole reply: a status that is not OK, and its shape without attributes. */
 void path_fail(struct path_call *c, enum nfsstat3 st);
 void path_fattr(const struct path_export *x, const struct stat *st, struct nfs3_fattr *a);
-/* post_op_attr of a descriptor as it is now; fd -1, or it cannot be told: none. */
+/* post_op_attr of a descriptor as it is now; fd -1, or on an error: no attributes. */
 void path_put_post(struct path_call *c, int fd);
 void path_put_stat(struct path_call *c, const struct stat *st);
-/* The rule and the export of a handle's number for this call; NULL: not this peer's, or
+/* The export of a handle's number, and its rule for this call; NULL: this peer may not use it, or
  * c_unknown. */
 const struct path_export *path_export_of(struct path_call *c, uint16_t id,
 					 const struct exp_rule **rule);
-/* What this connection may come with under a rule; RPC_AUTH_OK or why not. */
+/* RPC_AUTH_OK when the rule allows the call's flavour, its connection's TLS and its port; else the
+ * reason. */
 enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r);
 
-/* Attributes before and after a change, with the lock that keeps other calls of ours out of
+/* Attributes before and after a change, with the lock that keeps other calls of this server out in
  * between. */
 struct path_wcc {
 	struct path *w_path;
@@ -217,7 +220,7 @@ void path_wcc_end(struct path_wcc *w);
 void path_wcc_end2(struct path_wcc *a, struct path_wcc *b);
 void path_wcc_put(struct path_call *c, const struct path_wcc *w);
 
-/* A name of the arguments, ended with a NUL: NFS3_OK, or why it cannot be one. */
+/* A name of the arguments, NUL-terminated; n_status: NFS3_OK, or why it is not a valid name. */
 struct path_name {
 	char n_name[NAME_MAX + 1];
 	enum nfsstat3 n_status;
@@ -227,21 +230,23 @@ static inline bool path_is_dots(const struct path_name *n)
 {
 	return n->n_name[0] == '.' && (!n->n_name[1] || (n->n_name[1] == '.' && !n->n_name[2]));
 }
-/* What a directory has under a name, O_PATH, a link not followed and no mount entered: a descriptor
- * or a negative errno, -EXDEV for what is mounted there. */
+/* Opens the file under a name in a directory with O_PATH; follows no link and enters no mount.
+ * Returns a descriptor or a negative errno; -EXDEV: something is mounted there. */
 int path_open_at(int dirfd, const char *name);
 /* "/proc/self/fd/N" */
 #define PATH_FD_LEN 32
 const char *path_of_fd(char buf[PATH_FD_LEN], int fd);
-/* access(2) by the ids in force: 0 or a negative errno. */
+/* access(2) under the ids in force: 0 or a negative errno. */
 int path_access(int fd, int mode);
-/* Whether the caller may read or write a file: as its modes say, and always what is its own,
- * because a descriptor that was opened before a chmod goes on working; what may be executed may be
- * read (RFC 1813 section 4.4). As the caller; 0 or a negative errno. */
+/* As the caller: whether it may read or write a file. Returns 0 or a negative errno. The modes
+ * decide, but the owner always may, because a descriptor that was opened before a chmod goes on
+ * working; and a file that may be executed may be read (RFC 1813 section 4.4). */
 int path_may(struct path_call *c, int fd, const struct stat *st, bool write);
-/* Makes an object, and of a directory its names, durable. As the server; 0 or a negative errno. */
+/* Makes an object durable, and the names in it if it is a directory. As the server; returns 0 or a
+ * negative errno. */
 int path_sync(struct path_call *c, int fd);
-/* A write or its verifier failed to become durable: what was not yet committed is sent again. */
+/* A write or its verifier failed to become durable: changes the write verifier, so that clients
+ * send uncommitted data again. */
 void path_sync_failed(struct path *p, int err);
 
 /* attr.c */
@@ -252,7 +257,7 @@ void path_readlink(struct path_call *c);
 void path_fsstat(struct path_call *c);
 void path_fsinfo(struct path_call *c);
 void path_pathconf(struct path_call *c);
-/* Sets what is set, as the caller; st: of fd. 0 or a negative errno. */
+/* As the caller: sets the attributes of sa; st: of fd. Returns 0 or a negative errno. */
 int path_apply(struct path_call *c, int fd, const struct stat *st, const struct nfs3_sattr *sa);
 /* name.c */
 void path_lookup(struct path_call *c);
@@ -272,9 +277,9 @@ void path_readdirplus(struct path_call *c);
 void path_read(struct path_call *c);
 void path_write(struct path_call *c);
 void path_commit(struct path_call *c);
-/* On the loop, before it is submitted: garbage or a count. */
+/* On the loop, before the call is submitted: parses the arguments. False: garbage. */
 bool path_read_args(struct path_call *c);
-/* On the loop: the reply of a READ that worked. */
+/* On the loop: puts the reply of a READ that succeeded. */
 void path_read_reply(struct path_call *c);
 
 /* mount.c */
