@@ -10,7 +10,7 @@
 struct near {
 	const char *ne_what;
 	struct topo_place ne_store;
-	size_t *ne_nics, ne_nnics;   /* in t_dev */
+	size_t *ne_nics, ne_nnics;   /* indexes in t_dev */
 	struct topo_place *ne_place; /* of each of ne_nics */
 	size_t *ne_order;	     /* of ne_nics, the best first */
 	char ne_cpus[CPU_SETSIZE * 5];
@@ -19,8 +19,8 @@ struct near {
 json_t *show_json(const struct topo *t);
 json_t *show_near_json(const struct topo *t, const struct near *n);
 
-/* A block device is a namespace that this controller leads to, not a partition or one path of it.
- */
+/* True when a block device is a namespace of this controller, and no partition and no single path
+ * of one. */
 bool show_namespace(const struct topo *t, size_t block, size_t dev);
 bool show_within(const struct topo_place *pl, int pci);
 const char *show_ip(const struct topo_addr *a, char out[INET6_ADDRSTRLEN]);
