@@ -19,6 +19,7 @@ struct metric *metric_histogram(const char *name, const char *help, const char *
 /* A gauge; fn(arg) reads it when it is rendered, on the HTTP thread. */
 void metric_gauge(const char *name, const char *help, const char *labels, double (*fn)(void *arg),
 		  void *arg);
+/* Any thread, as the three below. */
 void metric_add(struct metric *m, uint64_t n);
 void metric_observe_us(struct metric *m, uint64_t us);
 uint64_t metric_value(const struct metric *m);

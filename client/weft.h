@@ -17,10 +17,10 @@
  *	int err = weft_do(w, &op);              // submit one operation and wait for it
  *
  * Errors are negative errnos; o_status has the NFS status behind the error (0: there is none). The
- * library waits while a server answers NFS4ERR_DELAY or NFS4ERR_GRACE. It makes lost connections
- * again and repeats their calls in the same slots, so that the server does each call once (RFC 8881
- * section 2.10.6). It replaces lost sessions and clientids, and reclaims open files. An operation
- * waits for its server for at most wo_giveup_ms.
+ * library waits while a server answers NFS4ERR_DELAY or NFS4ERR_GRACE. It reconnects lost
+ * connections and repeats their calls in the same slots, so that the server does each call once
+ * (RFC 8881 section 2.10.6). It replaces lost sessions and clientids, and reclaims open files. An
+ * operation waits for its server for at most wo_giveup_ms.
  *
  * Caveats:
  * - When a session is lost with calls in flight, the client cannot find out whether the server did
@@ -105,7 +105,7 @@ struct weft_opts {
 	/* bytes of a READ or WRITE on the wire; 0: 1 MiB, the maximum. The server may allow
 	 * fewer */
 	uint32_t wo_max_io;
-	/* a connection without a reply for so long is made again; 0: 60000 */
+	/* a connection without a reply for so long is closed and made again; 0: 60000 */
 	uint32_t wo_timeout_ms;
 	/* an operation without an answer for so long ends with -ETIMEDOUT; 0: no limit */
 	uint32_t wo_giveup_ms;

@@ -79,6 +79,7 @@ int kv_read_begin(struct kv *kv, struct kv_txn **out);
 void kv_read_reset(struct kv_txn *t);
 /* Takes a new snapshot on a handle; resets the handle first where it was not reset. */
 int kv_read_renew(struct kv_txn *t);
+/* Ends and frees the handle. */
 void kv_read_end(struct kv_txn *t);
 
 /* Returns 0, -ENOENT, or another negative errno (-EIO: the store is damaged). In both kinds of
@@ -93,6 +94,7 @@ struct kv_scan {
 	struct kv_slice sc_prefix, sc_from; /* caller's memory, for the life of the scan */
 	bool sc_started;
 };
+/* Returns 0 or a negative errno. */
 int kv_scan_begin(struct kv_txn *t, struct kv_slice prefix, struct kv_slice from,
 		  struct kv_scan *sc);
 /* Returns 1: a pair; 0: no more; or a negative errno. */

@@ -185,6 +185,7 @@ int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struc
 		  struct loop *const *loops, unsigned nloops);
 /* The bound port in host order, for a listener on port 0. */
 uint16_t rpc_listener_port(const struct rpc_listener *ls);
+/* On the listener's loop. Stops accepting; accepted connections stay open. */
 void rpc_listener_close(struct rpc_listener *ls);
 
 /* Connections */
@@ -270,7 +271,9 @@ void rpc_client_start(struct rpc_client *cl);
 /* The connection does what it was made for: when it is lost, the first pause is short again,
  * however short its life was. */
 void rpc_client_proven(struct rpc_client *cl);
+/* On the client's loop. As rpc_req_send; without a connection it connects, and the call waits. */
 void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms);
+/* On the client's loop. Ends its connection; all calls end with -ECONNRESET, from the loop. */
 void rpc_client_destroy(struct rpc_client *cl);
 
 /* Universal addresses (RFC 5665): "1.2.3.4.8.1" with netid tcp, "::1.8.1" with tcp6. The parser

@@ -12,10 +12,10 @@
  *
  * Handles are 16 random bytes: a handle from before a restart is unknown (RPCSEC_GSS_CREDPROBLEM:
  * the client makes a new context), and no handle can be guessed. There are at most go_max contexts,
- * fewer of one address and of one principal. When another is made, the least recently used one goes
- * of the address, the principal or all that have too many: no client makes contexts at the cost of
- * the others. While a context is in use, its identity is looked up again every few minutes; until
- * the answer comes the old one counts.
+ * fewer of one address and of one principal. When a new one exceeds a limit, the least recently
+ * used context of that limit goes (of the address, of the principal, or of all): no client makes
+ * contexts at the cost of the others. While a context is in use, its identity is looked up again
+ * every few minutes; until the answer comes the old one counts.
  *
  * There is no replay cache for INIT tokens. An attacker that repeats a token gets a context whose
  * key it does not have, so that none of its calls carries a valid verifier, and the sequence window

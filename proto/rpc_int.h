@@ -299,7 +299,7 @@ struct rpc_conn {
 	bool c_probing;		  /* we wait for the answer to our probe */
 	bool c_copies;		  /* sending without a copy does not pay here */
 	bool c_spoke;		  /* the peer has called something but NULL in the clear */
-	bool c_send_tls;	  /* what is being sent */
+	bool c_send_tls;	  /* the send in progress goes over TLS */
 	bool c_later;		  /* c_later_msg is posted: the handshake waits for its turn */
 	struct rpc_tls_conn *c_t; /* since the probe */
 	struct rpc_service c_svc; /* without programs when the peer may not call us */

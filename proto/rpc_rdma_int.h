@@ -253,7 +253,8 @@ struct rd_conn {
 	struct loop_timer r_drain_timer;
 };
 
-/* An attempt to connect. The loop's, except the first fields. */
+/* An attempt to connect. Belongs to the loop, except the first fields, which the control thread
+ * uses. */
 struct rpc_rdma_dial {
 	struct rd_cmd dl_cmd;
 	struct loop_msg dl_msg; /* the attempt failed before there was an rpc_conn */

@@ -11,7 +11,7 @@ struct ds_session {
 	struct ds_session *ss_next; /* s_sessions_lock guards this and the next two */
 	unsigned ss_refs;
 	uint64_t ss_stepped_ns;
-	/* ob_lock guards the rest; ss_notes has nothing below ss_cursor */
+	/* ob_lock guards all below; ss_notes has nothing below ss_cursor */
 	struct ds_notes ss_notes;
 	uint64_t ss_cursor;
 	uint64_t ss_least; /* changes have put the object's end at least there */

@@ -102,6 +102,8 @@ int ds_store_text_put(struct ds_store *s, const char *name, const char *text);
 unsigned ds_store_volumes(const struct ds_store *s);
 const char *ds_store_volume_dir(const struct ds_store *s, unsigned i);
 struct statvfs;
+/* The sum over the volumes that work, and the home, in the home's f_frsize. 0 or a negative
+ * errno. */
 int ds_store_statvfs(struct ds_store *s, struct statvfs *v);
 /* Bytes of the volumes that work; available is 0 while the home does not work. Also starts health
  * checks of idle volumes, because each report to the MDS calls this. */
