@@ -29,17 +29,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a fuzzer does with its own is counted by nobody (configure.ac). */
+/* A fuzzer's own atomic operations are not counted (configure.ac). */
 #pragma clang diagnostic ignored "-Watomic-implicit-seq-cst"
 
 #define FZ_RECALL_MS  3
 #define FZ_MAX_RECORD (OP_MAX_IO + 128 * 1024)
 #define FZ_SERVERS    2
 #define FZ_CONNS      256
-#ifndef FZ_LOOPS /* connections are spread over so many */
+#ifndef FZ_LOOPS /* connections are spread over so many loops */
 #define FZ_LOOPS 1
 #endif
-#ifndef FZ_DS_LEASE_MS /* none runs out in a fuzzer's time */
+#ifndef FZ_DS_LEASE_MS /* no lease runs out in a fuzzer's time */
 #define FZ_DS_LEASE_MS 86400000
 #endif
 #ifndef FZ_POOL /* files made ahead on each generic data server */
@@ -109,7 +109,7 @@ static int fz_nothing_run(void *arg, struct kv_txn *t)
 	return 0;
 }
 
-/* What was on its way has gone a few steps. */
+/* Messages on their way have gone a few steps. */
 static void fz_settle(void)
 {
 	for (int k = 0; k < 3; k++) {
@@ -168,7 +168,7 @@ static void fz_nfs3(struct rpc_call *call, void *arg)
 	static const uint8_t zeros[OP_MAX_IO];
 	uint32_t status = *(_Atomic uint32_t *)arg, len, count, stable;
 
-	if (call->c_proc == NFS3_NULL) { /* does it live? */
+	if (call->c_proc == NFS3_NULL) { /* a check whether the server is alive */
 		rpc_reply(call);
 		return;
 	}
@@ -446,8 +446,8 @@ static void fz_start(const char *name, bool joins)
 	char err[512] = "", path[160];
 	pthread_t tid;
 
-	/* What fuzzers do is logged by the dozen, errors as well: nothing but what is fatal, or all
-	 * with FUZZ_LOG=1. */
+	/* Fuzzers cause many log lines, also errors: log only what is fatal, or all with
+	 * FUZZ_LOG=1. */
 	log_set_level(getenv("FUZZ_LOG") ? LOG_L_DEBUG : (enum log_level) - 1);
 	signal(SIGPIPE, SIG_IGN);
 	sem_init(&fz_call.done, 0, 0);

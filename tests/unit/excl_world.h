@@ -1,7 +1,7 @@
 /*
  * excl_world.h - for exclusive_test.c: a world of one file, two holders of layouts and two data
- * servers, and whatever mds/file/exclusive.c calls outside of its file, which is compiled here with
- * those in place of the real ones.
+ * servers, and replacements of all functions that mds/file/exclusive.c calls outside of its file.
+ * That file is compiled here with them in place of the real ones.
  */
 #ifndef TESTS_UNIT_EXCL_WORLD_H
 #define TESTS_UNIT_EXCL_WORLD_H
@@ -18,21 +18,22 @@
 
 enum fault {
 	FAULT_NONE,
-	TWO_HAVE_IT, /* a file that another has, or cuts, is frozen, too */
-	NOT_REVOKED, /* who is fenced keeps its layout in the table */
+	TWO_HAVE_IT, /* freezes a file that another request has, or cuts */
+	NOT_REVOKED, /* a fenced client keeps its layout in the table */
 	ANSWERED_TWICE,
-	TIMEOUT_IS_CONFIRMED, /* a server that did not confirm in time is taken to have */
-	NOT_CONFIRMED,	      /* no server is waited for */
-	NO_ORDERS,	      /* the epoch goes up and no server hears of it */
-	COMMIT_FAILED,	      /* a fence that was not committed is gone on with */
-	LEFT_IS_BACK,	    /* who keeps its layout at the deadline is taken to have returned it */
-	RETURNED_IS_FENCED, /* the epoch goes up though all are back */
-	BACK_IS_OVER,	    /* a write of a layout that is back is taken to be over */
-	NOT_KEPT_AWAY,	    /* layouts are given while the file is somebody's */
+	TIMEOUT_IS_CONFIRMED, /* takes a server that did not confirm in time for confirmed */
+	NOT_CONFIRMED,	      /* waits for no server */
+	NO_ORDERS,	      /* the epoch rises, and no server gets an order */
+	COMMIT_FAILED,	      /* goes on after a fence whose commit failed */
+	/* takes a client that keeps its layout at the deadline for one that returned it */
+	LEFT_IS_BACK,
+	RETURNED_IS_FENCED, /* the epoch rises although all layouts are back */
+	BACK_IS_OVER,	    /* takes a write of a returned layout for complete */
+	NOT_KEPT_AWAY,	    /* layouts are given while a request has the file */
 	NEVER_LET_GO,
-	NOT_SUSPECT, /* the copies of who is fenced in the middle of a write are trusted */
+	NOT_SUSPECT, /* trusts the copies of a client that is fenced in the middle of a write */
 	EPOCH_GOES_BACK,
-	OWED_GOES_ON, /* the deadline of a server without a lease is taken for its end */
+	OWED_GOES_ON, /* takes the deadline of a server without a lease for its end */
 	FAULTS
 };
 static enum fault fault;
@@ -50,7 +51,7 @@ static enum fault fault;
 
 enum kind {
 	K_TAKE_BACK,
-	K_TAKE_BACK_UNHEARD, /* nobody hears the answer */
+	K_TAKE_BACK_UNHEARD, /* the client does not get the answer */
 	K_FENCED,
 	K_SETTLE,
 	K_STALE,
@@ -77,7 +78,7 @@ static const char *const kind_name[KINDS] = {"take back",
 /* How the world begins. */
 enum start {
 	WRITER_AND_READER,
-	READER_ONLY, /* nothing was written since it was counted */
+	READER_ONLY, /* no write since it was counted */
 	OLD_BOOT,    /* the writer is of an earlier boot, and not known */
 	GENERIC,     /* the second server has no lease */
 	STARTS
@@ -88,8 +89,9 @@ struct store {
 	bool clean, stale[SERVERS],
 		suspect; /* suspect: a writer was fenced in the middle of a write */
 	struct {
-		uint32_t first, last, epoch; /* orders that are not done: their numbers, and the
-						last's epoch; first 0: none */
+		/* orders that are not done: their numbers, and the last one's epoch; first 0:
+		 * none */
+		uint32_t first, last, epoch;
 		bool truncates;
 	} todo[SERVERS];
 };
@@ -102,9 +104,10 @@ struct server {
 struct holder {
 	struct st_client *client;
 	uint32_t mode; /* of the layout in the table; 0: none */
-	bool has; /* it has not returned its layout, and knows no better than that it may use it */
+	bool has;      /* it has not returned its layout, and believes that it may use it */
 	bool recalled;
-	uint32_t caps, rw_caps; /* a bit for each epoch: what it was given, and might send yet */
+	/* a bit for each epoch: capabilities that it got, and may still send */
+	uint32_t caps, rw_caps;
 };
 
 enum stage { NOT_BEGUN, WAITS, CHANGES, HAS_IT, OVER };
@@ -112,12 +115,12 @@ enum stage { NOT_BEGUN, WAITS, CHANGES, HAS_IT, OVER };
 struct caller {
 	enum kind kind;
 	enum stage stage;
-	bool gone; /* its COMPOUND is */
+	bool gone; /* its COMPOUND is gone */
 	unsigned answers;
 	int err;
 	uint32_t began_epoch;
 	bool began_clean;
-	bool began_fenced; /* nothing was given since the last fence */
+	bool began_fenced; /* no capability was given since the last fence */
 	bool stale;
 	struct excl x;
 	struct excl_hold hold;
@@ -146,7 +149,7 @@ static struct world {
 	struct kv_op *commit[SLOTS];
 	unsigned ncommit;
 	struct order_wait order[SLOTS];
-	struct order_wait told[SLOTS]; /* that are on their way to the loop */
+	struct order_wait told[SLOTS]; /* confirmations on their way to the loop */
 	unsigned ntold;
 	struct loop_msg *msg[SLOTS];
 	unsigned nmsg;
@@ -166,7 +169,7 @@ static bool must(bool holds, const char *what)
 	return holds;
 }
 
-/* ---- what the real file calls ---- */
+/* ---- functions that the real file calls ---- */
 
 static void *m_malloc(size_t n)
 {
@@ -288,7 +291,7 @@ static void m_revoke_file(struct st *st, uint64_t ino, struct st_client *except,
 	(void)ino;
 	for (unsigned h = 0; h < HOLDERS; h++)
 		if (in_way(&x, &world.holder[h]))
-			world.holder[h].mode = 0; /* it does not know */
+			world.holder[h].mode = 0; /* the client does not know */
 	layouts_changed();
 }
 
@@ -365,7 +368,7 @@ static uint64_t m_map_make_stale(struct lo_map *map, uint64_t objects, uint64_t 
 	return made;
 }
 
-/* Whose the transaction in hand is. */
+/* The request of the current transaction. */
 static const struct excl *fencing(void)
 {
 	const struct kv_op *op = world.commit[0];
@@ -382,7 +385,7 @@ static const struct excl *fencing(void)
 	return NULL;
 }
 
-/* A writer of others keeps its layout, and is fenced now. */
+/* True when a writer other than the request's keeps its layout, and is fenced now. */
 static bool in_the_middle(const struct excl *x)
 {
 	struct st_wait wait = {.w_except = x->ex_except, .w_rw_only = true};
@@ -472,7 +475,7 @@ static uint64_t m_held_objects(struct lo *lo, uint64_t ino, const struct lo_map 
 	return held;
 }
 
-/* Nobody is declared dead. */
+/* No server is declared dead. */
 static uint64_t m_map_dead(struct lo *lo, const struct lo_map *map)
 {
 	(void)lo;

@@ -121,7 +121,7 @@ static void drop_first(struct disk *d)
 	free(p);
 }
 
-/* All that was written before the sync began is sure; what came since is not. */
+/* All that was written before the sync began is sure; later writes are not. */
 static void settle(struct disk *d, unsigned long before)
 {
 	while (d->d_first && d->d_gone < before) {
@@ -202,7 +202,7 @@ void crash_hook(const char *point)
 	pthread_mutex_unlock(&sim.lock);
 }
 
-/* As a device does with such a write when its file is open with O_DIRECT. */
+/* As a device refuses such a write when its file is open with O_DIRECT. */
 static bool refused_direct(int fd, const struct iovec *v, int n, off_t at)
 {
 	bool bad = sim.demand && (size_t)at % sim.demand;

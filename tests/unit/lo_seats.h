@@ -1,5 +1,5 @@
-/* lo_seats.h - an MDS side with a store and data servers that are made in memory; nothing is asked
- * of them. */
+/* lo_seats.h - an MDS side with a store and data servers that are made in memory; it sends them no
+ * requests. */
 #ifndef TESTS_UNIT_LO_SEATS_H
 #define TESTS_UNIT_LO_SEATS_H
 #include "base/clock.h"
@@ -42,7 +42,7 @@ static void setup(void)
 	ck_assert_int_eq(loop_create(&loop, 64), 0);
 	ck_assert_msg(!dsc_create(&dsc, ns, &o, err, sizeof(err)), "%s", err);
 	ck_assert_int_eq(lo_create(&lo, ns, dsc), 0);
-	/* nobody is waited for who has not joined */
+	/* the MDS waits for no server that has not joined */
 	dsc->d_start_ms = clock_mono_ms() - 10 * PATIENCE_MS;
 }
 
@@ -81,7 +81,7 @@ static struct dsc_node *server(unsigned id, const char *labels)
 	return nd;
 }
 
-/* What a test writes to a node is seen by who asks. */
+/* Publishes what a test writes to a node, so that readers see it. */
 #define seat_set(id, member, value) (dsc->d_node[id]->member = (value), dsc_publish(dsc, id))
 static inline void seats_said(void)
 {
@@ -110,7 +110,7 @@ static void place(const struct lo_policy *p, uint64_t ino, struct lo_map *m)
 	ck_assert_int_eq(lo_place(lo, p, ino, PATIENCE_MS, m), 0);
 }
 
-/* The rest of the label, behind "rack=": of a server. */
+/* The rest of a server's label, behind "rack=". */
 static char rack_of(uint32_t ds)
 {
 	size_t n;

@@ -4,8 +4,8 @@
 #include "tests/unit/scratch.h"
 #include <check.h>
 
-/* These tests, up to NULL, as a case of the suite; with what is done before and after each, and the
- * seconds that each has. */
+/* Adds these tests, up to NULL, as a case of the suite; with functions to run before and after
+ * each, and the seconds that each test has. */
 static inline void unit_add(Suite *s, const char *name, SFun before, SFun after, int seconds,
 			    const TTest *const *tests)
 {
@@ -18,7 +18,7 @@ static inline void unit_add(Suite *s, const char *name, SFun before, SFun after,
 	suite_add_tcase(s, tc);
 }
 
-/* Runs the suite, which is freed; the exit status. */
+/* Runs the suite and frees it; returns the exit status. */
 static inline int unit_run(Suite *s)
 {
 	SRunner *r = srunner_create(s);

@@ -6,7 +6,7 @@
 #include "client/int.h"
 #include <errno.h>
 
-/* A client with a session of 8 slots on the ring r. What a test wants otherwise it sets
+/* A client with a session of 8 slots on the ring r. A test that needs other values sets them
  * afterwards. */
 static inline void alone_begin(struct weft *w, struct weft_ring *r)
 {
@@ -24,7 +24,7 @@ static inline void alone_begin(struct weft *w, struct weft_ring *r)
 		w->w_slots[i].sl_seq = 1;
 }
 
-/* All calls that are there end by themselves, and what they left is freed. */
+/* Ends all calls, and frees what they left. */
 static inline void alone_end(struct weft *w)
 {
 	w->w_state = WC_CLOSING;

@@ -31,7 +31,7 @@
 
 #define FS  7
 #define INO 0x1122334455667788ull
-/* one that says its file system, as version 2 of the capability has it */
+/* an inode number with its file system number, as version 2 of the capability has it */
 #define INO2 ((uint64_t)FS << 48 | 99)
 #define MIB  (1u << 20)
 
@@ -61,12 +61,12 @@ static struct sockaddr_storage ds_addr;
 static socklen_t ds_addrlen;
 static char ds_name[65];
 static uint64_t join_verifier, join_order_high;
-static int mds_striped2_ms = -1; /* told in JOIN2's result; -1: not */
+static int mds_striped2_ms = -1; /* sent in JOIN2's result; -1: not sent */
 
 /* Requests that the MDS keeps to itself; answered when the test is over. */
 static struct ctl_incoming *unanswered[64];
 static unsigned nunanswered;
-static uint64_t kept_size; /* what kept questions about the end of a file are told; 0: an error */
+static uint64_t kept_size; /* the answer to kept queries about the end of a file; 0: an error */
 
 static void keep(struct ctl_incoming *in)
 {
@@ -80,7 +80,7 @@ static void mds_join(struct ctl_incoming *in)
 	ctl_result res = {.op = CTL_OP_JOIN2};
 	ctl_join_res *r = &res.ctl_result_u.join2.join;
 
-	/* read by the test's thread: not written anew at each join */
+	/* the test's thread reads it: do not write it at each join */
 	if (memcmp(ds_uuid, j->ds_uuid, 16))
 		memcpy(ds_uuid, j->ds_uuid, 16);
 	snprintf(ds_name, sizeof ds_name, "%s", j->name);

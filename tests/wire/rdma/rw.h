@@ -1,10 +1,10 @@
 /*
  * rw.h - a client of RPC over RDMA version 1 that puts every field on the wire by itself (RFC 8166,
- * 8267, 8797). It shares no code with the server's transport. Whatever a reply breaks of the RFCs'
- * rules is found in reply.c, for each reply of each test.
+ * 8267, 8797). It shares no code with the server's transport. reply.c checks each reply of each
+ * test against the RFCs' rules.
  *
- * One thread. A test ends at its first failure (fail() jumps out of it); its connections are closed
- * behind it.
+ * One thread. A test ends at its first failure (fail() jumps out of it); then its connections are
+ * closed.
  */
 #ifndef TESTS_WIRE_RDMA_RW_H
 #define TESTS_WIRE_RDMA_RW_H
@@ -53,7 +53,7 @@ struct fh {
 struct run {
 	const char *host, *port;
 	struct fh fh;
-	/* peer: another server is tried, what it may do its own way is told and no failure */
+	/* peer: tests another server; reports what it may do its own way, and does not fail */
 	bool iwarp, soak, peer;
 	uint64_t seed;
 	unsigned count; /* how often, for tests that repeat; 0: as the test likes */
@@ -66,9 +66,9 @@ struct opt {
 	uint8_t flags;	    /* PRIV_R */
 	const uint8_t *raw; /* private data as it is; else ours is made */
 	size_t nraw;
-	unsigned recv_size; /* of a Receive, and told to the server; 0: 4096 */
+	unsigned recv_size; /* bytes of a Receive, also sent to the server; 0: 4096 */
 	unsigned recvs;	    /* Receives posted; 0: 160; NONE: none at all */
-	uint8_t rnr;	    /* what the server is told: retries after RNR NAK, 7 is for ever */
+	uint8_t rnr;	    /* sent to the server: retries after RNR NAK, 7 is for ever */
 };
 enum { NONE = ~0 };
 struct msg {
@@ -101,16 +101,16 @@ struct conn {
 	struct mem *mems;
 	uint32_t xid;
 };
-/* NULL: refused. why (may be NULL): the event that said so. */
+/* NULL: refused. why (may be NULL): the event of the refusal. */
 struct conn *conn_try(const struct opt *o, enum rdma_cm_event_type *why);
 struct conn *conn_open(const struct opt *o);
 void conn_close(struct conn *c);
-/* Takes the queue pair away with everything under way, as a client that dies. */
+/* Drops the queue pair with everything in flight, as a client that dies. */
 void conn_drop(struct conn *c);
 void conn_close_all(void);
 /* False: the connection is dead. */
 bool conn_send(struct conn *c, const void *p, size_t n);
-/* Waits for whatever comes, at most ms. */
+/* Waits at most ms for anything to arrive. */
 void conn_poll(struct conn *c, int ms);
 struct msg *conn_recv(struct conn *c, int ms);
 /* Until it has ended. */
@@ -185,7 +185,7 @@ void read_add(struct call *k, uint32_t pos, struct mem *m, size_t off, uint32_t 
 size_t call_encode(const struct call *k, uint8_t *out);
 /* Waits for a credit, sends. */
 void call_send(struct call *k);
-/* Without a look at credits. */
+/* Sends without checking credits. */
 bool call_send_now(struct call *k);
 /* False: the connection ended, or nothing came. */
 bool call_try(struct call *k, int ms);
