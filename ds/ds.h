@@ -46,8 +46,8 @@ struct ds {
 	struct ds_store *d_store;
 	struct ds_keys d_keys;
 	struct rpc_tls_ctx *d_tls; /* where ds.tls is off: for daemons of the cluster alone */
-	struct place *d_place;
-	struct path *d_path; /* folders exported by path (path/path.h); NULL: none */
+	struct place *d_place;	   /* place.h */
+	struct path *d_path;	   /* folders exported by path (path/path.h); NULL: none */
 	struct loop **d_loops;
 	unsigned d_nloops;
 	struct ds_control *d_control;
