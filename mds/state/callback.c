@@ -1,5 +1,5 @@
-/* Backchannels (RFC 8881 section 20): one operation after CB_SEQUENCE, as many at a time as the
- * client and we have slots. */
+/* callback.c - the backchannel (RFC 8881 section 20). A CB_COMPOUND has one operation after
+ * CB_SEQUENCE. The server has as many callbacks under way at a time as both sides have slots. */
 #include "mds/state/st.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -8,7 +8,7 @@
 #define CB_TIMEOUT_MS 10000
 #define CB_TRIES      200
 #define CB_AGAIN_MS   50
-/* the stock client's one callback thread waits as long for each referring call */
+/* The stock Linux client has one callback thread, which waits this long for each referring call. */
 #define CB_REFERRED_MS 500
 
 struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh,
@@ -47,7 +47,8 @@ void st_cb_lost(struct st *st, struct st_cb *cb)
 	free(cb);
 }
 
-/* A list for each call, of which there are few (csa_referring_call_lists, section 20.9.3). */
+/* Encodes one referring call list for each call, because there are few calls
+ * (csa_referring_call_lists, section 20.9.3). */
 static void referring_encode(struct st *st, struct st_cb *cb, struct xdr_out *x)
 {
 	struct st_grants *g = cb->cb_kind->k_grants ? cb->cb_kind->k_grants(st, cb) : NULL;
@@ -56,7 +57,8 @@ static void referring_encode(struct st *st, struct st_cb *cb, struct xdr_out *x)
 
 	if (unseen)
 		n = g->gs_n;
-	/* One that goes out again in its slot may get the first's answer. */
+	/* A callback that is sent again in its slot may get the reply to its first transmission, so
+	 * cb_referred stays set. */
 	cb->cb_referred = unseen || (cb->cb_keeps && cb->cb_referred);
 	xdr_put_u32(x, n);
 	for (unsigned i = 0; i < n; i++) {
@@ -77,7 +79,7 @@ static void cb_encode(struct st *st, struct st_cb *cb, struct st_session *s, str
 	xdr_put_fixed(x, s->se_id, NFS4_SESSIONID_SIZE);
 	xdr_put_u32(x, s->se_cb_next[cb->cb_slot]);
 	xdr_put_u32(x, cb->cb_slot);
-	xdr_put_u32(x, 31 - (uint32_t)__builtin_clz(s->se_cb_busy)); /* the highest in use */
+	xdr_put_u32(x, 31 - (uint32_t)__builtin_clz(s->se_cb_busy)); /* csa_highest_slotid */
 	xdr_put_bool(x, false);
 	referring_encode(st, cb, x);
 	xdr_put_u32(x, cb->cb_kind->k_op);
@@ -113,15 +115,18 @@ int64_t st_cb_decode(struct xdr_in *res, uint32_t want, bool *sequenced)
 		if (res->bad || op != want)
 			return -1;
 	}
-	/* A recall that is not answered for is not done. */
+	/* A recall without a result of its own is not done. */
 	return res->bad || (n < 2 && status == NFS4_OK) ? -1 : (int64_t)status;
 }
 
 /*
- * Whether the slot moves on. What is not answered is sent again as it was, in its slot and under
- * its sequence (section 2.10.6.2); a client that had done it says so, and it goes out under the
- * next. A slot whose callback was given up without an answer is in doubt: it is used when no other
- * is left, and its next callback finds out in the same way.
+ * Returns whether the slot moves to its next sequence id.
+ *
+ * The server sends a callback without a reply again, unchanged, in its slot and with its sequence
+ * id (section 2.10.6.2). A client that has executed it already answers with an error, and the
+ * server sends it with the next sequence id. When the server gives a callback up without a reply,
+ * its slot is in doubt: the server uses that slot only when no other is free, and the next callback
+ * in it finds the right sequence id in the same way.
  */
 static bool slot_moves(int64_t status, bool sequenced)
 {
@@ -183,7 +188,8 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	if (s && slot_moves(status, sequenced))
 		s->se_cb_next[cb->cb_slot]++;
 	cb->cb_keeps = s && status == -1 && !sequenced;
-	/* Not done, and not this one's fault: it goes first under the next sequence. */
+	/* The client did not execute it, and that is not this callback's fault. It goes out first,
+	 * with the next sequence id. */
 	if (s && !sequenced && slot_moves(status, sequenced) && ++cb->cb_tries < CB_TRIES) {
 		slot_free(s, cb);
 		cb_requeue(st, s, cb);
@@ -203,8 +209,8 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	if (!cb)
 		return;
 	if (again) {
-		/* DELAY: the reply with the state is still on its way to the client; a lost
-		 * connection: the next one carries it */
+		/* NFS4ERR_DELAY: the reply that carries the state is still on its way to the
+		 * client. A lost connection: the next connection carries the callback. */
 		cb->cb_timer.t_fire = cb_again;
 		loop_timer_start(loop_self(), &cb->cb_timer, again_ms(cb, status));
 	} else {
@@ -213,7 +219,8 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	}
 }
 
-/* Somebody waits for the answer of these, and not for the client's next connection. */
+/* Drops the brief callbacks: a request waits for their answer and cannot wait for the client's next
+ * connection. */
 void st_cb_path_lost(struct st *st, struct st_session *s)
 {
 	struct st_cb **p = &s->se_cb_head, *cb;
@@ -230,7 +237,7 @@ void st_cb_path_lost(struct st *st, struct st_session *s)
 	}
 }
 
-/* On the loop of the connection. */
+/* Runs on the connection's loop. */
 static void cb_send(struct loop_msg *m)
 {
 	struct st_cb *cb = hash_entry(m, struct st_cb, cb_msg);
@@ -302,7 +309,8 @@ static void notify_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_opaque(x, w->wt_owner, w->wt_owner_len);
 }
 
-/* Nothing hangs on it: a client that is not told asks again after a while. */
+/* Nothing depends on the answer: a client that missed the callback retries its LOCK after a
+ * while. */
 static bool notify_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
 {
 	(void)st;
@@ -359,15 +367,16 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	(void)res;
 	if (!l)
 		return false;
-	/* Where the layout may still be on its way, or was when this was sent, it is asked again,
-	 * until somebody who waits takes it away, with a fence. */
+	/* The client may not have the reply that carries the layout yet, or may not have had it
+	 * when this recall was sent. Then the server repeats the recall, until a waiting request
+	 * fences the client and revokes the layout. */
 	if (status == NFS4ERR_NOMATCHING_LAYOUT && !cb->cb_referred &&
 	    st_grants_seen(st, &l->l_grants)) {
 		st_layout_free(st, l);
 		return false;
 	}
-	/* It is asked again when it is wanted again: a client may have said yes, or DELAY too
-	 * often, and have kept it. */
+	/* The next request that needs the layout recalls it again: a client may have answered
+	 * NFS4_OK, or NFS4ERR_DELAY too often, and have kept the layout. */
 	if (status == NFS4_OK || cb->cb_tries + 1 >= CB_TRIES) {
 		l->l_queued = false;
 		return false;
@@ -375,7 +384,8 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	return true;
 }
 
-/* Its session is gone: another carries it, or the client's next. */
+/* The recall's session is gone. Another session of the client carries the recall, or else the
+ * client's next session. */
 static void recall_lost(struct st *st, struct st_cb *cb)
 {
 	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
@@ -393,7 +403,7 @@ static const struct st_cb_kind recall_kind = {.k_op = OP_CB_LAYOUTRECALL,
 					      .k_lost = recall_lost,
 					      .k_grants = recall_grants};
 
-/* The stateid's seqid goes up by one with the first (RFC 8881 section 12.5.5.2.1). */
+/* The first recall raises the stateid's seqid by one (RFC 8881 section 12.5.5.2.1). */
 void st_recall_queue(struct st *st, struct st_layout *l)
 {
 	struct st_session *s;
@@ -406,7 +416,7 @@ void st_recall_queue(struct st *st, struct st_layout *l)
 	l->l_recalled = true;
 	cb = st_cb_new(l->l_client, &recall_kind, l->l_fh, l->l_fhlen, &s);
 	if (!cb) {
-		/* its next session carries it, or the deadline ends the wait */
+		/* The client's next session carries the recall, or the deadline ends the wait. */
 		l->l_client->cl_recalls_wait = true;
 		return;
 	}
@@ -417,9 +427,10 @@ void st_recall_queue(struct st *st, struct st_layout *l)
 
 /* ---- CB_NOTIFY_DEVICEID (section 20.12) ---- */
 
-/* CHANGE, and one in each callback: layouts that name the device are out, so DELETE may not be
- * said; and the stock client (7.2) does not read the last word of a CHANGE, which stands in
- * nothing's way when nothing follows. It drops what it knows of the device for both. */
+/* Sends NOTIFY_DEVICEID4_CHANGE, one in each callback. DELETE is not allowed here because layouts
+ * that name the device are out. The stock client (7.2) does not read the last word of a CHANGE,
+ * which does no harm when nothing follows it. The client drops what it knows of the device on
+ * CHANGE as on DELETE. */
 static void device_encode(const struct st_cb *cb, struct xdr_out *x)
 {
 	xdr_put_u32(x, 1);
@@ -428,7 +439,7 @@ static void device_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_u32(x, 4 + NFS4_DEVICEID4_SIZE + 4);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	xdr_put_fixed(x, cb->cb_arg, NFS4_DEVICEID4_SIZE);
-	xdr_put_bool(x, true); /* the old addresses serve nobody any more */
+	xdr_put_bool(x, true); /* ndc_immediate: the old addresses serve no client any more */
 }
 
 static const struct st_cb_kind device_kind = {.k_op = OP_CB_NOTIFY_DEVICEID,
@@ -451,8 +462,8 @@ static const struct st_cb_kind device_gone_kind = {.k_op = OP_CB_NOTIFY_DEVICEID
 						   .k_encode = device_gone_encode,
 						   .k_done = notify_done};
 
-/* A client that cannot be told now finds out by itself: the old addresses do not answer, and it
- * asks again. */
+/* A client that cannot be notified now notices the change by itself: the old addresses do not
+ * answer, and it sends GETDEVICEINFO again. */
 static void device_tell(struct st *st, const struct st_cb_kind *kind,
 			const uint8_t deviceid[NFS4_DEVICEID4_SIZE])
 {

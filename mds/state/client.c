@@ -1,4 +1,4 @@
-/* Clients and their durable records; grace. */
+/* client.c - clients, their durable records, and the grace period. */
 #include "mds/state/st.h"
 #include "base/clock.h"
 #include "base/format.h"
@@ -7,12 +7,13 @@
 #include <errno.h>
 #include <sodium.h>
 
-#define EXPIRE_BATCH 1024	   /* clients evicted in one tick */
-#define CLOSE_BATCH  64		   /* records deleted or marked in one mutation */
-#define UNCLOSED_NS  1000000000ull /* before the end of grace is written again that could not be */
-#define ROOMS_NS     1000000000ull
+#define EXPIRE_BATCH 1024 /* clients evicted in one tick */
+#define CLOSE_BATCH  64	  /* records deleted or marked in one mutation */
+/* Wait after the store failed to record the end of the grace period, before the next attempt. */
+#define UNCLOSED_NS 1000000000ull
+#define ROOMS_NS    1000000000ull
 
-/* A row of version 1 ends before the flags. */
+/* A row of version 1 has no r_flags. */
 struct client_rec {
 	uint8_t r_version;
 	uint32_t r_number;
@@ -24,7 +25,8 @@ FORMAT_AT(struct client_rec, r_number, 1, 4);
 FORMAT_AT(struct client_rec, r_verifier, 5, 8);
 FORMAT_AT(struct client_rec, r_flags, 13, 1);
 #define RECORD_V1_LEN offsetof(struct client_rec, r_flags)
-/* grace ended before its RECLAIM_COMPLETE: others may have locked since what it had */
+/* The grace period ended before the client's RECLAIM_COMPLETE, so that other clients may have
+ * locked what it held. */
 enum { RECORD_OWES = 1 };
 
 static bool record_get(struct kv_slice v, struct client_rec *r)
@@ -44,8 +46,8 @@ static int record_set(struct kv_txn *t, const uint8_t h[32], struct client_rec *
 	return ns_row_put(t, NS_T_CLIENT, h, 32, r, r->r_flags ? sizeof(*r) : RECORD_V1_LEN);
 }
 
-/* The principal is part of the name: who says another's owner after a restart, and is another,
- * reclaims nothing. */
+/* The principal is part of the key: after a restart, another principal that presents the same
+ * client owner reclaims nothing. */
 static void record_key(struct st_client *c)
 {
 	uint32_t part[3] = {htole32(c->cl_owner_len), htole32(c->cl_flavor),
@@ -195,7 +197,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	if (err < 0)
 		return err;
 	atomic_store(&st->st_in_grace, st->st_reclaimers > 0);
-	st->st_orphaned = true; /* what a crash left */
+	st->st_orphaned = true; /* orphans that a crash left */
 	if (atomic_load(&st->st_in_grace))
 		log_info("grace period: %u recorded clients may reclaim", st->st_reclaimers);
 	*out = st;
@@ -245,7 +247,8 @@ struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len,
 	record_key(c);
 	do
 		c->cl_id = st_id_client(&st->st_ids, st->st_epoch, (uint32_t)st->st_next++);
-	/* 0 is nobody; the counter went round while one lived */
+	/* 0 means no client, and the counter may wrap round to the id of a client that still
+	 * exists. */
 	while (!c->cl_id || st_client_get(st, c->cl_id));
 	c->cl_st = st;
 	c->cl_cs_seq = 1;
@@ -366,7 +369,8 @@ static void client_free(struct rcu_head *head)
 	free(c);
 }
 
-/* Who has found a session in a read section looks at its client as well. */
+/* A reader that found a session in an RCU read section also reads its client, so that the memory is
+ * freed by RCU. */
 void st_client_put(struct st_client *c)
 {
 	if (--c->cl_refs == 0)
@@ -394,7 +398,7 @@ void st_client_destroy(struct st *st, struct st_client *c)
 	st_offloads_drop(c);
 	while (c->cl_dead_sids)
 		st_revoked_free(c, &c->cl_dead_sids->v_sid);
-	place_leave(st, c); /* what it had was the place's as well */
+	place_leave(st, c); /* last: what the client had was counted for its address too */
 	st_client_put(c);
 }
 
@@ -417,7 +421,7 @@ int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const ui
 	err = ns_next_client(st->st_ns, t, number);
 	if (err)
 		return err;
-	r.r_flags = 0; /* it has no locks of before its restart */
+	r.r_flags = 0; /* a restarted client has no locks from before its restart */
 	r.r_number = *number;
 	memcpy(r.r_verifier, verifier, 8);
 	return record_set(t, h, &r);
@@ -455,7 +459,7 @@ static int living_add(struct living *lv, uint32_t number)
 	return 0;
 }
 
-/* One that cannot be read may be anybody's: then nobody is known to be dead. */
+/* A row that cannot be read may belong to any client, so that no client is known to be gone. */
 static int living_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct client_rec r;
@@ -464,8 +468,8 @@ static int living_row(void *arg, struct kv_slice id, struct kv_slice val)
 	return record_get(val, &r) ? living_add(arg, r.r_number) : -EIO;
 }
 
-/* The rows first: who is confirmed after them has a number above, and who is not in memory by then
- * is gone. */
+/* Reads the rows first. A client that is confirmed after that has a number of at least *next, and
+ * one that is no longer in memory by then is gone. */
 int st_living(struct st *st, uint32_t **numbers, size_t *n, uint32_t *next)
 {
 	struct living lv = {0};
@@ -595,7 +599,7 @@ void st_marks_judge(struct st *st)
 	}
 }
 
-/* locked: some recorded client has no client again, and has not said that it has all it had. */
+/* locked: true when a recorded client has neither come back nor finished its reclaims. */
 static bool records_lost(struct st *st)
 {
 	hash_each(&st->st_records, i, l, next)
@@ -608,7 +612,7 @@ static bool records_lost(struct st *st)
 	return false;
 }
 
-/* locked: some are to be marked or deleted. */
+/* locked: true when records are still to be marked or deleted. */
 static bool records_open(struct st *st)
 {
 	hash_each(&st->st_records, i, l, next)
@@ -690,7 +694,7 @@ void st_records_closed(struct st *st, int err, bool more)
 		r->r_owes |= !err;
 	}
 	if (!more)
-		st->st_closing = false; /* where it failed, a tick begins anew after a while */
+		st->st_closing = false; /* after a failure, a later tick begins again */
 	if (err)
 		st->st_unclosed_ns = st_now_ns(st);
 	if (!more && !err)
@@ -708,12 +712,12 @@ static bool client_idle(const struct st_client *c)
 	return !st_open_next(c, NULL) && !st_layout_next(c, NULL);
 }
 
-/* A client with state whose lease has run out keeps it until somebody conflicts (a courteous
- * server, RFC 8881 section 8.4.3 allows it), or until the courtesy ends, so that the dead do not
- * pile up. */
+/* This is a courteous server (RFC 8881 section 8.4.3): a client whose lease has run out keeps its
+ * state until another client conflicts with it, or until the courtesy ends. The courtesy ends so
+ * that dead clients do not pile up. */
 static bool client_is_over(const struct st *st, struct st_client *c, bool idle, uint64_t now)
 {
-	/* One that is not confirmed goes after a lease (section 18.35.4). */
+	/* An unconfirmed client goes after one lease (section 18.35.4). */
 	uint64_t kept = !c->cl_confirmed ? 0 : idle ? st->st_lease_ms : st->st_courtesy_ms;
 
 	if (st_deleg_many(st) && st_client_number(c, ST_N_DELEGS))
@@ -729,8 +733,8 @@ static bool grace_is_over(const struct st *st, uint64_t now)
 		st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
 }
 
-/* Looked at: is there anything for which all must be locked? Room that an idle client has not given
- * back yet makes it look busy for a while. */
+/* Called with st_look_lock: returns whether the tick needs the lock of all. Quota that an idle
+ * client took ahead and has not given back yet makes the client look busy for a while. */
 static bool tick_is_due(struct st *st, uint64_t now)
 {
 	bool rooms = st_since(atomic_load(&st->st_rooms_ns), now) > ROOMS_NS,
@@ -761,7 +765,7 @@ void st_tick(struct st *st)
 
 	st_clock_tick(st);
 	st_look_lock(st);
-	if (st_deleg_many(st)) { /* or does it only look so? */
+	if (st_deleg_many(st)) { /* the count includes what was taken ahead: gather that first */
 		atomic_store(&st->st_gathered_ns[ST_N_DELEGS], 0);
 		st_rooms_gather(st, NULL, ST_N_DELEGS);
 	}

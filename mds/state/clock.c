@@ -1,14 +1,14 @@
 /*
- * clock.c - the time by which clients are silent.
+ * clock.c - the clock by which the server judges that a client is silent.
  *
- * A process that was stopped, swapped out or moved to another machine hears nobody, and every
- * client looks silent for as long. So that time does not count: the clock of leases, grace and
- * recalls stands still while nobody has looked at it for PAUSE_NS. Each tick looks at it, four
- * times a second. Whoever looks first after a pause takes it off, on any thread, before anything is
- * decided by the time.
+ * A process that was stopped, swapped out or moved to another machine receives nothing for that
+ * time, and all clients look silent for as long. So that time does not count: the clock of leases,
+ * grace and recalls stands still when no thread has read it for PAUSE_NS. Each tick reads it, four
+ * times a second. The first thread that reads the clock after a pause takes the pause off, before
+ * the server decides anything by the time.
  *
- * All of the pause is taken off, and some of it may have been read as time before: so the clock
- * goes back, by PAUSE_NS at most. Who compares two times of it asks st_since.
+ * The whole pause is taken off, and a thread may have read part of it as time before. So the clock
+ * goes back, by at most PAUSE_NS. Code that compares two of its times uses st_since.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,7 +16,8 @@
 
 #define PAUSE_NS UINT64_C(1000000000)
 
-/* seen only rises, and the pause is there before seen tells that it was looked at. */
+/* st_clock_seen_ns only rises. st_paused_ns is written before st_clock_seen_ns says that the pause
+ * was handled. */
 static void clock_paused(struct st *st, uint64_t now)
 {
 	uint64_t seen, gap = 0;
@@ -38,8 +39,8 @@ uint64_t st_now_ns(struct st *st)
 {
 	uint64_t paused, now;
 
-	/* Who is interrupted here by a pause that another takes off must not take it off a time of
-	 * before. */
+	/* Another thread may take a pause off between these reads. The loop makes sure that the new
+	 * pause is not taken off a time that was read before it. */
 	do {
 		paused = atomic_load_explicit(&st->st_paused_ns, memory_order_acquire);
 		now = clock_mono_ns();

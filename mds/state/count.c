@@ -1,5 +1,5 @@
-/* count.c - how much state clients have, and which: lists and counts that are written by all
- * threads, none of them by each operation. */
+/* count.c - how much state each client has, and the lists of that state. All threads write these
+ * lists and counts, but no single operation writes the shared ones. */
 #include "base/clock.h"
 #include "mds/state/st.h"
 
@@ -25,16 +25,16 @@ static unsigned counts_of(struct st_client *c, struct st_counts *of[3])
 	return n;
 }
 
-/* The more of them a count is of, the sooner it rises, and the later it falls: st_others_have
- * compares them. */
+/* The order matters to st_others_have, which compares the counts: a count of more clients rises
+ * earlier, and falls later. */
 static void taken(struct st_client *c, enum st_count what, uint32_t more)
 {
 	struct st_counts *of[3];
 
 	for (unsigned i = counts_of(c, of); i-- > 0;) {
+		/* ct_takes rises after the count of all and before the client's count. */
 		if (i == 0)
-			atomic_fetch_add(&c->cl_counts.ct_takes,
-					 1); /* behind all's, ahead of the client's */
+			atomic_fetch_add(&c->cl_counts.ct_takes, 1);
 		atomic_fetch_add(&of[i]->ct_n[what], more);
 	}
 }
@@ -48,7 +48,7 @@ static void given(struct st_client *c, enum st_count what, uint32_t less)
 		atomic_fetch_sub(&of[i]->ct_n[what], less);
 }
 
-/* More than half of a limit is counted. */
+/* True when more than half of a limit is in use. */
 static bool is_tight(const struct st_client *c, enum st_count what)
 {
 	const struct st *st = c->cl_st;
@@ -144,10 +144,13 @@ uint32_t st_number(struct st *st, enum st_count what)
 }
 
 /*
- * All these reads and writes are of one order (seq_cst). What the client takes is in all's count,
- * then in ct_takes, then in its own; what it gives leaves its own before all's. So where ct_takes
- * stood still, whatever rose in its own count by the time that is read, all's had before: all, read
- * first, was at least mine, and with another's more than that.
+ * All these reads and writes are in one order (seq_cst). What the client takes is counted in the
+ * count of all, then in ct_takes, then in the client's own count. What the client gives back leaves
+ * its own count before the count of all.
+ *
+ * So while ct_takes did not change, everything that raised the client's own count was in the count
+ * of all before. The count of all, which is read first, was then at least `mine`, and greater when
+ * another client had some.
  */
 bool st_others_have(const struct st_client *c, enum st_count what)
 {
@@ -158,8 +161,8 @@ bool st_others_have(const struct st_client *c, enum st_count what)
 	return all > mine || atomic_load(&c->cl_counts.ct_takes) != takes;
 }
 
-/* Of the kinds in which, a bit each; and of the others, unless they were used since the last
- * time. */
+/* Gives back the quota taken ahead for the kinds in `which`, a bit each. With `unused`, also for
+ * the kinds that were not used since the last call. */
 static void rooms_back(struct st_client *c, uint8_t which, bool unused)
 {
 	for (unsigned i = 0; i < ST_STRIPES && atomic_load(&c->cl_counts.ct_roomy); i++) {

@@ -1,6 +1,6 @@
-/* Delegations: who has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10, sections 20.1,
- * 20.2 and 20.6; RFC 9754). Under the file's lock, or all's; what calls a client back, or walks
- * over its delegations, under all's. */
+/* deleg.c - delegations: which client has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10,
+ * sections 20.1, 20.2 and 20.6; RFC 9754). The caller holds the file's lock, or the lock of all.
+ * Functions that call a client back or walk over its delegations need the lock of all. */
 #include "mds/state/st.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,7 +9,8 @@
 
 #define REVOKED_MAX 1024u /* stateids kept of a client that does not free them */
 #define WASTED_NS   1000000000ull
-/* a client that says so often, over a second, that it has no such delegation has none */
+/* A client that denies so many times, over a second, that it has the delegation does not have
+ * it. */
 #define UNKNOWN_TRIES 20u
 
 struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c)
@@ -53,7 +54,7 @@ static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
 {
 	xdr_put_u32(x, cb->cb_sid.seqid);
 	xdr_put_fixed(x, cb->cb_sid.other, NFS4_OTHER_SIZE);
-	/* not because of a truncation to zero: what is written may matter */
+	/* truncate: false, since the holder's data may matter */
 	xdr_put_bool(x, false);
 	xdr_put_opaque(x, cb->cb_fh, cb->cb_fhlen);
 }
@@ -72,8 +73,9 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	(void)res;
 	if (!o || status == NFS4_OK)
 		return false;
-	/* The reply that gives it may still be on its way (section 2.10.6.3); a client that has it,
-	 * and goes on saying so, never took it. */
+	/* The client may not have the reply that carries the delegation yet (section 2.10.6.3). A
+	 * client that has that reply, and still says that it has no such delegation, never took
+	 * it. */
 	if ((status == NFS4ERR_BAD_STATEID || status == NFS4ERR_BADHANDLE) &&
 	    cb->cb_tries >= UNKNOWN_TRIES && !cb->cb_referred &&
 	    st_grants_seen(st, &o->o_deleg->dg_grants)) {
@@ -118,7 +120,7 @@ void st_deleg_recall(struct st *st, struct st_open *o)
 	dg->dg_recalled = true;
 	cb = st_cb_new(o->o_client, &recall_kind, dg->dg_fh, dg->dg_fhlen, &s);
 	if (!cb) {
-		/* its next session carries it, or the deadline ends the wait */
+		/* The client's next session carries the recall, or the deadline ends the wait. */
 		o->o_client->cl_recalls_wait = true;
 		return;
 	}
@@ -162,7 +164,8 @@ void st_revoked_free(struct st_client *c, const struct st_stateid *sid)
 	free(v);
 }
 
-/* One more than is kept, or no memory: the stateid is then a bad one. */
+/* When REVOKED_MAX stateids are kept, or memory is short, the stateid is a bad one
+ * (NFS4ERR_BAD_STATEID) from now on. */
 static void revoked_note(struct st_client *c, const struct st_stateid *sid)
 {
 	struct st_revoked *v =
@@ -182,7 +185,7 @@ static bool is_overdue(struct st *st, const struct st_open *o)
 	       st_since(o->o_deleg->dg_recalled_ns, st_now_ns(st)) > st->st_recall_ms * 1000000ull;
 }
 
-/* True: it was for writing. */
+/* Returns true when it was a write delegation. */
 static bool deleg_revoke(struct st *st, struct st_open *o)
 {
 	bool wrote = o->o_deleg->dg_type == OPEN_DELEGATE_WRITE;
@@ -196,7 +199,8 @@ static bool deleg_revoke(struct st *st, struct st_open *o)
 	return wrote;
 }
 
-/* Those of the file that are overdue, or else those that stand against such an access. */
+/* Revokes the file's overdue delegations, or else the delegations that conflict with such an
+ * open. */
 static bool deleg_revoke_some(struct st *st, uint64_t ino, bool overdue,
 			      const struct st_client *client, uint32_t access, uint32_t deny)
 {
@@ -363,7 +367,7 @@ void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
 	cb = st_lease_expired(st, o->o_client)
 		     ? NULL
 		     : st_cb_new(o->o_client, &ask_kind, dg->dg_fh, dg->dg_fhlen, &s);
-	if (!cb || !atomic_load(&s->se_cb_conn)) { /* there is no way to it now */
+	if (!cb || !atomic_load(&s->se_cb_conn)) { /* no connection to the client now */
 		free(cb);
 		st_asks_fail(dg);
 		return;
@@ -374,7 +378,7 @@ void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
 	st_cb_queue(st, s, cb);
 }
 
-/* ---- what was seen of a file lately ---- */
+/* ---- recent opens and conflicts of files ---- */
 
 struct st_heat {
 	uint64_t h_ino;
@@ -393,7 +397,8 @@ int st_heat_new(struct st *st)
 	return st->st_heat ? 0 : -1;
 }
 
-/* Of a shard's files, under its lock. Files that were made one after the other are far apart. */
+/* An entry belongs to the files of one shard and is used under that shard's lock. Files that were
+ * created one after the other have entries that are far apart. */
 static struct st_heat *entry_of(const struct st *st, uint64_t ino)
 {
 	return &st->st_heat[ino % 256 * 256 + ino / 256 % 256];
@@ -472,7 +477,7 @@ static const struct st_cb_kind thin_kind = {.k_op = OP_CB_RECALL_ANY,
 					    .k_done = thin_done,
 					    .k_lost = thin_lost};
 
-/* Three quarters of what there may be. */
+/* True from three quarters of the limit on. */
 bool st_deleg_many(const struct st *st)
 {
 	uint32_t n = atomic_load(&st->st_counts.ct_n[ST_N_DELEGS]);
@@ -480,7 +485,7 @@ bool st_deleg_many(const struct st *st)
 	return n && n >= st->st_max_delegs - st->st_max_delegs / 4;
 }
 
-/* Whoever has more than its share keeps half of it. */
+/* Asks each client that holds its share or more to keep half of what it has. */
 void st_deleg_thin(struct st *st)
 {
 	size_t share;

@@ -1,14 +1,16 @@
-/* State of files: opens and layouts, recall and revocation. */
+/* file.c - state of files: opens and layouts, recall and revocation. */
 #include "mds/state/st.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <errno.h>
 
-/* By a hash of their numbers, how many delegations are out and how many files are watched. */
+/* Counts of delegations that are out and of files that are watched, by a hash of the inode
+ * number. */
 static _Atomic uint32_t watched[65536];
 
-/* How often such a state has gone: each thread counts on a line of its own, of so many. */
+/* How often a watch or a delegation ended. Each thread counts on one of UNWATCH_LINES cache
+ * lines. */
 #define UNWATCH_LINES 64u
 static struct {
 	_Alignas(64) _Atomic uint32_t u_n;
@@ -218,7 +220,7 @@ static void users_free(struct st_open *o)
 	}
 }
 
-/* A downgrade takes from all its users. */
+/* o_access counts as well, because an OPEN_DOWNGRADE takes rights from all users of the open. */
 static bool opened_for(const struct st_open *o, uint32_t uid, uint32_t access)
 {
 	const struct st_user *u = &o->o_user;
@@ -275,7 +277,8 @@ void st_open_free(struct st *st, struct st_open *o)
 	free(o);
 	if (dg)
 		waits_check(f);
-	if (f->f_halves && !opened_by(f, c)) /* who gave up a write does not do it again */
+	/* a client that closed the file does not repeat its partial write */
+	if (f->f_halves && !opened_by(f, c))
 		st_half_lost(st, c, f);
 	st_file_put(st, f);
 }
@@ -386,7 +389,8 @@ static void wait_deadline(struct loop_timer *t)
 	struct st_wait *w = hash_entry(t, struct st_wait, w_timer);
 	struct st *st = w->w_st;
 	uint64_t ino = w->w_ino, now = st_now_ns(st);
-	/* We stood still: what the holders sent meanwhile is in their sockets yet. */
+	/* The timer fired early because the process stood still: answers that the holders sent
+	 * meanwhile are still in the sockets. */
 	bool early = now + 1000000 < w->w_until_ns, mine;
 	struct st_file *f;
 
@@ -395,7 +399,7 @@ static void wait_deadline(struct loop_timer *t)
 	if (!w->w_done && early)
 		loop_timer_start(w->w_loop, t, (uint32_t)((w->w_until_ns - now) / 1000000) + 1);
 	if (mine) {
-		f = st_file_get(st, ino, false); /* who waits keeps it */
+		f = st_file_get(st, ino, false); /* the wait keeps the file in memory */
 		w->w_done = true;
 		w->w_left = wait_count(f, w);
 		wait_unlink(f, w);
@@ -443,17 +447,18 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
 		waits_check(l->l_file);
 }
 
-/* All locked: waits, until the deadline at most. */
+/* All locked: adds the wait, which ends at the deadline at the latest. */
 static void wait_begin(struct st_file *f, struct st_wait *w, bool live, uint32_t deadline_ms)
 {
 	w->w_until_ns = st_now_ns(w->w_st) + (live ? deadline_ms : 0) * UINT64_C(1000000);
 	w->w_next = f->f_waits;
 	f->f_waits = w;
-	/* nobody waits for the dead */
+	/* There is no wait for clients whose leases have all run out. */
 	loop_timer_start(w->w_loop, &w->w_timer, live ? deadline_ms : 1);
 }
 
-/* Asks those that it waits for. True: one of them lives. */
+/* Recalls what the wait is for. Returns true when the lease of one of the holders has not run
+ * out. */
 static bool wait_recall(struct st *st, struct st_file *f, const struct st_wait *w)
 {
 	bool live = false;

@@ -1,8 +1,8 @@
-/* half.c - writes through us that some copies of a file have, and whose client is to do them
- * again. */
+/* half.c - partial writes: writes through the metadata server that only some copies of a file have.
+ * The client is expected to repeat them. */
 #include "mds/state/st.h"
 
-#define HALVES_MAX 64 /* of a client */
+#define HALVES_MAX 64 /* per client */
 
 static void unlink_half(struct st *st, struct st_client *c, struct st_half **at)
 {
@@ -58,7 +58,7 @@ void st_half_lost(struct st *st, struct st_client *c, struct st_file *f)
 			p = &(*p)->hf_next;
 			continue;
 		}
-		st_file_judge((*p)->hf_file); /* which keeps it */
+		st_file_judge((*p)->hf_file); /* this keeps the file in memory */
 		st->st_judge = true;
 		unlink_half(st, c, p);
 	}

@@ -1,12 +1,12 @@
-/* ids.c - numbers of clients, sessions and states, so that nobody guesses one. */
+/* ids.c - clientids, session ids and stateids that a client cannot guess. */
 #include "mds/state/ids.h"
 #include "base/format.h"
 #include <endian.h>
 #include <sodium.h>
 #include <string.h>
 
-/* A Feistel network of so many rounds: four make it a permutation that is like a random one to
- * whoever has few pairs (Luby and Rackoff), six to whoever has as many as there are halves. */
+/* Rounds of a Feistel network. Four rounds make the permutation look random to an attacker with few
+ * pairs (Luby and Rackoff). Six do so to an attacker with as many pairs as a half has values. */
 #define ROUNDS 6u
 
 struct id_client {
@@ -35,7 +35,7 @@ FORMAT_AT(struct id_state, t_count, 5, 5);
 FORMAT_AT(struct id_state, t_shard, 10, 2);
 _Static_assert(sizeof(struct id_state) == NFS4_OTHER_SIZE, "a stateid's other");
 
-/* The label is versioned: another way to make ids has other keys. */
+/* The label has a version: another way to make ids uses other keys. */
 static void derive(uint8_t key[16], const struct ns_super *su, const char *label)
 {
 	uint16_t of[2] = {htole16(su->su_fs), htole16(su->su_incarnation)};

@@ -1,5 +1,5 @@
-/* Byte-range locks with POSIX semantics (RFC 8881 sections 8.2.2, 9.1 and 18.10 to 18.12). All of
- * it under the file's lock, or all's. */
+/* lock.c - byte-range locks with POSIX semantics (RFC 8881 sections 8.2.2, 9.1 and 18.10 to 18.12).
+ * The caller holds the file's lock, or the lock of all. */
 #include "mds/state/st.h"
 #include <errno.h>
 
@@ -110,8 +110,7 @@ const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const 
 	return dead;
 }
 
-/* Takes [first, last] out of the ranges. A range that is cut in its middle needs *spare, which is
- * then used up. */
+/* Removes [first, last] from the ranges. Cutting a range in its middle uses up *spare. */
 static void cut(struct st_lock *k, uint64_t first, uint64_t last, struct st_range **spare)
 {
 	struct st_range **p = &k->k_ranges, *r;
@@ -141,7 +140,7 @@ static void cut(struct st_lock *k, uint64_t first, uint64_t last, struct st_rang
 	}
 }
 
-/* Puts n in its place, joined with neighbours of its kind. */
+/* Inserts n in order and joins it with adjacent ranges of the same kind. */
 static void insert(struct st_lock *k, struct st_range *n)
 {
 	struct st_range **p = &k->k_ranges, *r;
@@ -212,7 +211,7 @@ struct st_open *st_open_or_lock(struct st *st, const struct st_stateid *sid, uin
 	return k ? k->k_open : o;
 }
 
-/* ---- those who wait ---- */
+/* ---- waiting lock-owners ---- */
 
 #define WAITERS_MAX 64u
 
@@ -236,7 +235,7 @@ void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *
 		w->wt_client = c->cl_id;
 		w->wt_owner_len = len;
 		memcpy(w->wt_owner, owner, len);
-		*p = w; /* the last: first come, first told */
+		*p = w; /* at the end: first come, first notified */
 		f->f_nwaiters++;
 	}
 	if (!w)

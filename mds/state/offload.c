@@ -1,10 +1,10 @@
-/* Asynchronous copies (RFC 7862 section 4.8): their stateids, and CB_OFFLOAD (section 16.1). The
- * copying itself is op's. */
+/* offload.c - stateids of asynchronous copies (RFC 7862 section 4.8) and CB_OFFLOAD (section 16.1).
+ * mds/nfs4 does the copying. */
 #include "mds/state/st.h"
 #include "base/metrics.h"
 #include <errno.h>
 
-#define OFFLOADS_MAX 32 /* of a client */
+#define OFFLOADS_MAX 32 /* per client */
 
 static void unlink_offload(struct st_offload *of)
 {
@@ -17,7 +17,7 @@ static void unlink_offload(struct st_offload *of)
 	of->of_client = NULL;
 }
 
-/* It is nobody's any more; one that runs is freed by its job. */
+/* Detaches the copy from its client. A copy that still runs is freed by its job. */
 static void drop(struct st_offload *of)
 {
 	unlink_offload(of);
@@ -25,7 +25,7 @@ static void drop(struct st_offload *of)
 		free(of);
 }
 
-/* Room for one more: results that nobody asked for go first, the oldest of them. */
+/* Makes room for one more. The oldest result that its client has not asked for goes first. */
 static bool make_room(struct st_client *c)
 {
 	struct st_offload *oldest = NULL;
@@ -161,7 +161,8 @@ static void offload_encode(const struct st_cb *cb, struct xdr_out *x)
 	}
 }
 
-/* The client's answer ends the stateid (section 4.8); without one it may ask by OFFLOAD_STATUS. */
+/* The client's answer ends the stateid (section 4.8). Without an answer the client can still ask
+ * with OFFLOAD_STATUS. */
 static bool offload_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
 {
 	struct st_offload *of = told_of(st, cb);

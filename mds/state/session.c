@@ -1,4 +1,4 @@
-/* Sessions (RFC 8881 section 2.10). */
+/* session.c - sessions (RFC 8881 section 2.10). */
 #include "mds/state/st.h"
 #include "base/log.h"
 #include <errno.h>
@@ -50,7 +50,8 @@ struct st_session *st_session_new(struct st *st, struct st_client *c)
 	do
 		st_id_session(&st->st_ids, (uint32_t)st->st_boot, (uint32_t)st->st_next++,
 			      s->se_id);
-	while (st_session_get(st, s->se_id)); /* the counter went round while one lived */
+	/* the counter may wrap round to the id of a session that still exists */
+	while (st_session_get(st, s->se_id));
 	if (hash_add(&st->st_sessions, &s->se_link, hash_bytes(s->se_id, 16))) {
 		free(s);
 		return NULL;
@@ -92,8 +93,8 @@ static void unlink_from(struct st_session **p, struct st_session *s)
 	*p = s->se_next;
 }
 
-/* locked: ends a dead session unless a slot is busy; st_slot_done looks again then. Its slots were
- * read after se_dead was set, so that a request that begins later sees it. */
+/* locked: ends a dead session unless a slot is busy; then st_slot_done calls it again. The slots
+ * are read after se_dead was set, so that a request that begins later sees se_dead. */
 static void session_end(struct st *st, struct st_session *s)
 {
 	struct st_client *c = s->se_client;
@@ -124,9 +125,9 @@ void st_session_over(struct st *st, struct st_session *s)
 	st_all_unlock(st);
 }
 
-/* ---- what is known of a client by its slots ---- */
+/* ---- what the slots say of a client ---- */
 
-/* Is a request in hand? *last: as of st_slots_busy. */
+/* True when a request of the client is in progress. *last is updated as by st_slots_busy. */
 static bool client_busy(struct st_client *c, uint64_t *last)
 {
 	struct st_session *lists[2];
@@ -149,8 +150,8 @@ bool st_client_leaves(struct st_client *c)
 
 	if (atomic_load(&c->cl_evicting))
 		return true;
-	/* A request makes its slot busy first and looks at this then: of the two, one sees the
-	 * other (st_slot_take). */
+	/* A request makes its slot busy before it reads cl_evicting, and this code sets cl_evicting
+	 * before it reads the slots. So one of the two sees the other (st_slot_take). */
 	atomic_store(&c->cl_evicting, true);
 	if (client_busy(c, &last))
 		atomic_store(&c->cl_evicting, false);
@@ -192,7 +193,8 @@ struct st_session *st_sessions_ended(struct st *st)
 	return first;
 }
 
-/* NULL: the path is down. Of thousands of sessions, few are of the connection that ends. */
+/* c NULL: the callback path is down. The table by connection exists because few of thousands of
+ * sessions use the connection that ends. */
 static bool cb_conn_set(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
 	bool in;
@@ -202,7 +204,8 @@ static bool cb_conn_set(struct st *st, struct st_session *s, struct rpc_conn *c)
 	if (atomic_load(&s->se_cb_conn))
 		hash_del(&st->st_cb_conns, &s->se_conn_link);
 	in = c && hash_add(&st->st_cb_conns, &s->se_conn_link, hash_u64((uintptr_t)c)) == 0;
-	atomic_store(&s->se_cb_conn, in ? c : NULL); /* at once: requests look at it */
+	/* one store, because requests read it without a lock */
+	atomic_store(&s->se_cb_conn, in ? c : NULL);
 	return atomic_load(&s->se_cb_conn) == c;
 }
 
@@ -253,8 +256,8 @@ bool st_session_admit(struct st_session *s, const struct rpc_conn *c)
 	in = st_session_admits(s, c);
 	if (!in && !s->se_bound)
 		s->se_bound = calloc(ST_BOUND, sizeof(*s->se_bound));
-	/* Numbers of connections are not used again: that of one that ended admits nobody, until
-	 * another takes its place. */
+	/* Connection numbers are not used again: the number of a connection that ended admits no
+	 * connection, until another number takes its place. */
 	if (!in && s->se_bound) {
 		atomic_store(&s->se_bound[atomic_load(&s->se_nbound) % ST_BOUND], rpc_conn_id(c));
 		atomic_fetch_add(&s->se_nbound, 1);
@@ -275,7 +278,7 @@ void st_session_came(struct st_session *s, const struct rpc_conn *c)
 		atomic_fetch_or(&s->se_carried, conn_bit(c));
 }
 
-/* The connection of the backchannel is the one of which it is known that it lives. */
+/* The connection of the backchannel is the one that is known to be up. */
 bool st_session_carried(const struct st_session *s, const struct rpc_conn *c)
 {
 	return !atomic_load(&s->se_cb_conn) || atomic_load(&s->se_cb_conn) == c ||
@@ -284,8 +287,8 @@ bool st_session_carried(const struct st_session *s, const struct rpc_conn *c)
 
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c)
 {
-	/* Ended while the caller was parked: its end was told already, and nobody would take it
-	 * away again. */
+	/* The connection may have ended while the caller was parked. st_conn_gone has run then, and
+	 * nothing would take the connection out again. */
 	if (rpc_conn_dead(c) || !cb_conn_set(st, s, c))
 		return;
 	if (s->se_client->cl_recalls_wait) {

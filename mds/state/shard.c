@@ -1,22 +1,23 @@
 /*
- * shard.c - the locks of state, its tables, and stateids.
+ * shard.c - the locks on state, its tables, and stateids.
  *
- * "All" is every thread's own mutex; a file's state is the own mutex of the thread that works on
- * it, and that of the file's shard. So threads that work on different files write no line that the
- * other does, and who takes all keeps every one of them out.
+ * Each thread has a mutex of its own. The lock of "all" is the mutexes of all threads. The lock of
+ * a file is the calling thread's mutex and the mutex of the file's shard. So threads that work on
+ * different files write no common cache line, and a thread that takes "all" keeps every other
+ * thread out.
  */
 #include "mds/state/st.h"
 #include "base/log.h"
 
-#define TURNS 64u /* threads beyond that share one */
+#define TURNS 64u /* more threads than that share mutexes */
 
-/* The first one's also guards how many there are: whoever has all has it. */
+/* The first mutex also guards nturns and nthreads, and every holder of "all" has it. */
 static struct {
 	_Alignas(64) pthread_mutex_t t_lock;
 } turns[TURNS] = {[0 ... TURNS - 1] = {PTHREAD_MUTEX_INITIALIZER}};
 static unsigned nturns, nthreads;
 
-/* Of a thread: its turn, plus 1, and what it has. */
+/* Per thread: its index plus 1, and which lock it holds. */
 static _Thread_local unsigned my_turn;
 static _Thread_local enum { HAS_NOTHING, HAS_FILE, HAS_ALL } has;
 static _Thread_local struct st_shard *my_shard;
@@ -47,7 +48,7 @@ void st_all_lock(struct st *st)
 	(void)st;
 	if (has != HAS_NOTHING)
 		log_fatal("state is locked twice");
-	turn_get(); /* before it is the first one's */
+	turn_get(); /* first, because turn_get locks turns[0] as well */
 	pthread_mutex_lock(&turns[0].t_lock);
 	for (unsigned i = 1; i < nturns; i++)
 		pthread_mutex_lock(&turns[i].t_lock);
@@ -91,7 +92,7 @@ void st_look_lock(struct st *st)
 	if (has != HAS_NOTHING)
 		log_fatal("state is locked twice");
 	pthread_mutex_lock(&turns[turn_get()].t_lock);
-	has = HAS_FILE; /* of no shard */
+	has = HAS_FILE; /* without a shard */
 }
 
 void st_look_unlock(struct st *st)
@@ -176,13 +177,13 @@ size_t st_states(const struct st *st)
 	return n;
 }
 
-/* The kind is in the hash, so that links of one kind are told by it. */
+/* The hash contains the kind, so that a walk can select the links of one kind by it. */
 static uint64_t hash_of(uint64_t n, enum st_kind kind)
 {
 	return (hash_u64(n) & ~(3ull << 62)) | (uint64_t)kind << 62;
 }
 
-/* They differ, nearly always, in two that differ. */
+/* Different stateids nearly always have different bits here. */
 static uint64_t bits_of(const struct st_stateid *sid)
 {
 	uint64_t n;
@@ -208,8 +209,8 @@ struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, e
 	struct st_shard *sh = my_shard;
 	struct st_id_state s;
 
-	/* Another file's shard is not ours to look at: of all of them, the stateid says which it
-	 * is. */
+	/* With a file's lock only that file's shard may be read. With the lock of all, the stateid
+	 * names the shard. */
 	if (has != HAS_FILE) {
 		st_id_state_get(&st->st_ids, sid->other, &s);
 		sh = &st->st_shards[s.is_shard];

@@ -1,31 +1,32 @@
 /*
- * slot.c - slot tables that grow and shrink, and the replies kept in them (RFC 8881 section
+ * slot.c - slot tables that grow and shrink, and the reply cache in them (RFC 8881 section
  * 2.10.6.1).
  *
- * A slot costs memory once it is used. A session begins with few; the target rises as the client
- * uses its top slots, and falls when it has not needed them for a lease, or sooner when what is
- * kept for all sessions nears the limit and this one has more than its share. Slots above the
- * target go when the client has shown that it knows the target: a new request on a slot whose last
- * reply told it, with nothing outstanding above. So no reply that a client may still ask for goes.
- * A client begins again at sequence 1 in a slot that it is given anew.
+ * Size. A slot takes memory from its first use on. A session begins with few slots. The target
+ * rises as the client uses its highest slots. It falls when the client has not needed them for a
+ * lease, or sooner when the reply caches of all sessions near their limit and this session has more
+ * than its share. Slots above the target go when the client has shown that it knows the target: it
+ * sends a new request in a slot whose last reply carried the target, and has nothing outstanding
+ * above it. So no reply goes that a client may still ask for. When a removed slot is granted again,
+ * the client begins at sequence id 1.
  *
- * What a request does to its slot: it takes it by one compare-and-swap of sl_turn, from free with
- * the sequence before its own to busy with its own; all else in the slot is its until it gives the
- * slot back by storing "free". A retry holds it for the moment in which it looks at what is kept.
- * Both happen in RCU read sections, so that a slot, its reply and its session do not go while
- * somebody looks at them. Who takes slots away does it by a compare-and-swap as well, from free to
- * gone. So requests of one session meet in no lock and on no line, unless they use the same slot;
- * the rest of the session is read by all, and written when it changes: se_lock.
+ * One request. A request takes its slot by one compare-and-swap of sl_turn, from free with the
+ * sequence id before its own to busy with its own. All other fields of the slot belong to the
+ * request until it stores "free". A retry holds the slot only while it reads the cached reply. Both
+ * happen in RCU read sections, so that a slot, its reply and its session stay in memory for
+ * readers. A slot is removed by a compare-and-swap as well, from free to gone. So requests of one
+ * session share no lock and no written cache line, unless they use the same slot. All requests read
+ * the rest of the session, which is written, under se_lock, only when it changes.
  *
- * A session that goes (se_dead) and a client that is barred (cl_evicting) are told first, and all
- * slots are looked at then; a request makes its slot busy first, and looks then whether it may
- * stay. All four are sequentially consistent, so one of both sees the other: no request begins
- * behind the back of who found no busy slot. The same holds for a slot that is given back: it is
- * free first, then its request looks whether the session is dead, and ends it if nobody else did.
+ * Ending. A session that ends (se_dead) or a client that is evicted (cl_evicting) is marked first,
+ * and then all slots are read. A request makes its slot busy first and then reads these marks. All
+ * four accesses are sequentially consistent, so that one side sees the other: no request begins
+ * unseen by a thread that found no busy slot. The same holds when a slot is given back: it is free
+ * first, then the request reads whether the session is dead, and ends it if no other thread did.
  *
- * At the limit the first slots of every session serve as ever; in others a request whose reply must
- * be kept is put off. The most that is kept is therefore the limit, and ST_SLOTS_LEAST replies a
- * session.
+ * Limit. At the limit the first slots of every session serve as always. In other slots, a request
+ * whose reply must be cached gets NFS4ERR_DELAY. So at most the limit and ST_SLOTS_LEAST replies
+ * per session are cached.
  */
 #include "base/clock.h"
 #include "mds/state/st.h"
@@ -34,10 +35,10 @@
 
 #define SLOTS_START 16u	 /* granted at CREATE_SESSION */
 #define KEPT_STEP   256u /* bytes */
-#define RENEW_PART  16u	 /* of a lease: what cl_renewed_ns may be behind */
+#define RENEW_PART  16u	 /* part of a lease by which cl_renewed_ns may lag behind */
 #define SLOTS_IDLE  4u	 /* left to a session that is idle */
 
-/* HELD: a retry looks at it; GONE: it is not the session's any more. */
+/* HELD: a retry reads the slot. GONE: the session no longer has the slot. */
 enum { FREE, HELD, BUSY, GONE };
 #define TURN(state, seq) ((uint64_t)(state) << 32 | (uint32_t)(seq))
 #define AGAIN		 ((nfsstat4)-1)
@@ -71,7 +72,7 @@ bool st_slots_busy(struct st_session *s, uint64_t *last)
 	const struct st_slots *all;
 	bool busy = false;
 
-	pthread_mutex_lock(&s->se_lock); /* none is added meanwhile */
+	pthread_mutex_lock(&s->se_lock); /* keeps slots from being added meanwhile */
 	all = atomic_load(&s->se_slots);
 	for (uint32_t i = 0; all && i < all->ss_n && !busy; i++) {
 		const struct st_slot *sl = atomic_load(&all->ss_slot[i]);
@@ -94,8 +95,8 @@ static void kept(struct st *st, struct st_session *s, int64_t bytes)
 	atomic_fetch_add_explicit(&st->st_kept, (uint64_t)bytes, memory_order_relaxed);
 }
 
-/* What is kept is told in steps, so that it is not written with every reply: when a slot's reply is
- * longer than any since the last review. */
+/* Counts a cached reply in steps of KEPT_STEP, so that few replies write the shared counts: when
+ * the slot's reply is longer than every one since the last review. */
 static void slot_tell(struct st *st, struct st_session *s, struct st_slot *sl)
 {
 	uint32_t told = (sl->sl_len + KEPT_STEP - 1) / KEPT_STEP * KEPT_STEP,
@@ -124,7 +125,7 @@ static void slot_free(struct rcu_head *head)
 	free(sl);
 }
 
-/* Room for n, be it more or less than there was. false: no memory */
+/* Makes a table for n slots, which may be more or fewer than before. false: no memory */
 static bool resize(struct st_session *s, uint32_t n)
 {
 	struct st_slots *was = atomic_load(&s->se_slots),
@@ -164,7 +165,7 @@ static struct st_slot *slot_new(struct st *st, struct st_session *s, uint32_t sl
 	return sl;
 }
 
-/* It is out of the table, or its table goes as well. */
+/* The slot is no longer in the table, or the table goes as well. */
 static void slot_gone(struct st *st, struct st_session *s, struct st_slot *sl)
 {
 	kept(st, s, -(int64_t)(sizeof(*sl) + sl->sl_told));
@@ -192,7 +193,7 @@ void st_slots_free(struct st *st, struct st_session *s)
 	pthread_mutex_unlock(&s->se_lock);
 }
 
-/* The number of a slot that goes. false: no memory */
+/* Keeps the last sequence id of a slot that is removed. false: no memory */
 static bool past_keep(struct st *st, struct st_session *s, uint32_t slot, uint32_t seq)
 {
 	if (slot >= s->se_npast) {
@@ -209,7 +210,7 @@ static bool past_keep(struct st *st, struct st_session *s, uint32_t slot, uint32
 	return true;
 }
 
-/* May seq be the first of a slot that is not there? */
+/* Whether seq may be the first sequence id in a slot that does not exist. */
 static bool first_of(const struct st_session *s, uint32_t slot, uint32_t seq)
 {
 	return seq == 1 || (slot < s->se_npast && s->se_past[slot] && seq == s->se_past[slot] + 1);
@@ -228,7 +229,7 @@ static void retarget(struct st_session *s, uint32_t target)
 	atomic_store(&s->se_room, r);
 }
 
-/* False: it is busy, or there is no memory. */
+/* False: the slot is busy, or memory is short. */
 static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 {
 	struct st_slot *sl = st_slot_get(s, slot);
@@ -247,8 +248,8 @@ static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 	return true;
 }
 
-/* The client knows the target, and has nothing outstanding above it. A slot that is busy all the
- * same is one it has given up: it stays until it is done. */
+/* The client knows the target and has nothing outstanding above it. A busy slot there is one that
+ * the client has given up; it stays until its request is done. */
 static void retire(struct st *st, struct st_session *s)
 {
 	struct st_room r = st_room(s);
@@ -275,13 +276,13 @@ uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked)
 
 /* ---- what a request does ---- */
 
-/* All sessions together keep this part (of 4) of what they may, and this one has more than its
- * share of it. */
+/* True when all sessions together use at least this part (in quarters) of their limit, and this
+ * session uses more than its share of that part. */
 static bool crowded(const struct st *st, const struct st_session *s, unsigned part)
 {
 	uint64_t some = st->st_kept_max / 4 * part;
 
-	/* it may go meanwhile */
+	/* sessions may end meanwhile, so that the count may be 0 */
 	return atomic_load(&st->st_kept) >= some &&
 	       atomic_load(&s->se_kept) > some / (atomic_load(&st->st_nsessions) | 1);
 }
@@ -291,8 +292,8 @@ static uint64_t review_period(const struct st *st, bool crowd)
 	return st->st_lease_ms * (crowd ? 125000ull : 1000000ull);
 }
 
-/* Once a lease, what was not needed since is asked back; eight times as often in a crowd, and then
- * half of it whether needed or not. */
+/* Once a lease, lowers the target by the slots that the client did not need. In a crowd, halves it
+ * eight times as often, whether the slots are needed or not. */
 static void review(struct st *st, struct st_session *s, uint64_t now, bool crowd)
 {
 	uint32_t least = crowd ? ST_SLOTS_LEAST : SLOTS_IDLE, want = atomic_load(&s->se_peak) * 2,
@@ -327,7 +328,7 @@ static bool grows(const struct st_session *s, uint32_t highest, bool crowd)
 	       !crowd;
 }
 
-/* The room that the session has after this request came. */
+/* Updates the session's slot counts after this request arrived. */
 static void room_review(struct st *st, struct st_session *s, struct st_seq *q, uint64_t now)
 {
 	struct st_room r = st_room(s);
@@ -341,7 +342,8 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 	if (retires || grow || now >= atomic_load(&s->se_reviewed_ns) + review_period(st, crowd)) {
 		pthread_mutex_lock(&s->se_lock);
 		r = st_room(s);
-		/* The target may be another meanwhile, which the client was not told. */
+		/* Another thread may have changed the target meanwhile, and the client does not
+		 * know the new one. */
 		if (retires && q->sq_sl->sl_gen == r.r_gen)
 			retire(st, s);
 		if (grows(s, highest, crowd))
@@ -354,7 +356,7 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 	q->sq_room = r;
 }
 
-/* It is free: its request is answered, or did not begin. */
+/* Frees the slot: its request was answered, or did not begin. */
 static void slot_leave(struct st *st, struct st_session *s, struct st_slot *sl, uint32_t seq)
 {
 	atomic_store(&sl->sl_turn, TURN(FREE, seq));
@@ -362,7 +364,7 @@ static void slot_leave(struct st *st, struct st_session *s, struct st_slot *sl, 
 		st_session_over(st, s);
 }
 
-/* sq_sl is busy with it. */
+/* The caller has made sq_sl busy. */
 static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q)
 {
 	struct st_client *c = s->se_client;
@@ -396,7 +398,7 @@ static bool refused(const struct st *st, const struct st_session *s, struct st_s
 	return q->sq_refused;
 }
 
-/* The slot is not there. AGAIN: it is. */
+/* The slot does not exist. AGAIN: another thread has just made it. */
 static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q)
 {
 	nfsstat4 status = NFS4_OK;
@@ -419,7 +421,7 @@ static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q
 	return status;
 }
 
-/* The slot is there. AGAIN: it changes at this moment. */
+/* The slot exists. AGAIN: another thread changes it at this moment. */
 static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q, struct st_slot *sl)
 {
 	uint64_t turn = atomic_load(&sl->sl_turn);
@@ -472,8 +474,8 @@ void st_slot_let(struct st_slot *sl)
 
 /* ---- grants ---- */
 
-/* A session that has ended gives nothing any more: its client has waited for all replies, or will
- * not have them. */
+/* A session that has ended carries no replies any more: its client has received them all, or never
+ * will. */
 static bool grant_seen(struct st *st, const struct st_grant *g)
 {
 	const struct st_session *s = st_session_find(st, g->g_session);
@@ -523,9 +525,9 @@ void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8
 	sl->sl_len = len;
 	sl->sl_cached = reply != NULL;
 	slot_tell(st, s, sl);
-	/* A request that we took long over (a recall, a data server that is away) is no silence of
-	 * the client's: it had no cause to send another. */
-	/* before it looks idle */
+	/* Renews the lease. The client was not silent while the server took long over its request
+	 * (a recall, a data server that is away): it had no reason to send another. Stored before
+	 * the slot looks idle. */
 	atomic_store_explicit(&sl->sl_renewed_ns, st_now_ns(st), memory_order_relaxed);
 	urcu_memb_read_lock();
 	slot_leave(st, s, sl, (uint32_t)atomic_load(&sl->sl_turn));

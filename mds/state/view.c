@@ -1,4 +1,4 @@
-/* view.c - see view.h. */
+/* view.c - copies of clients and layouts for the administrator; see view.h. */
 #include "base/clock.h"
 #include "mds/state/view.h"
 #include <errno.h>
@@ -126,7 +126,7 @@ static void list_file(struct st *st, uint64_t ino, uint64_t client, struct list 
 	st_all_unlock(st);
 }
 
-/* From the shard on. Returns the one to go on from. */
+/* Lists layouts from shard `from` on. Returns the shard to continue with. */
 static size_t list_some(struct st *st, uint64_t client, size_t from, struct list *k)
 {
 	size_t to = from + SHARDS_AT_A_TIME;
