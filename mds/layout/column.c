@@ -1,4 +1,4 @@
-/* column.c - see column.h. */
+/* column.c - adds, removes and moves a file's mirrors and objects; see column.h. */
 #include "mds/layout/column.h"
 #include "mds/layout/lo_int.h"
 #include <errno.h>
@@ -76,7 +76,7 @@ static int room_for_one(const struct lo_map *m, char *err, size_t errlen)
 		      m->lm_stripes, m->lm_mirrors, LO_MAX_OBJECTS);
 }
 
-/* ---- a mirror more, a mirror less ---- */
+/* ---- adding and removing a mirror ---- */
 
 static void terms_of(struct lo_map *m, const struct lo_policy *p)
 {
@@ -120,7 +120,7 @@ int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 	return 0;
 }
 
-/* Each stripe has a copy in sync that stays. */
+/* True when each stripe has a copy in sync that is not leaving. */
 static bool others_suffice(const struct lo_map *m)
 {
 	for (unsigned s = 0; s < m->lm_stripes; s++) {
@@ -158,7 +158,7 @@ int lo_column_leave(struct lo_map *m, unsigned mirror, char *err, size_t errlen)
 		      "mirror %u: without it a stripe would have no copy in sync", mirror);
 }
 
-/* ---- what moves ---- */
+/* ---- moving objects ---- */
 
 int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint32_t from,
 		char *err, size_t errlen)
@@ -312,7 +312,7 @@ static int drop_mirror(struct lo *lo, struct kv_txn *t, const struct ns_inode *i
 
 	for (unsigned s = 0; s < n && !err; s++)
 		err = lo_order_free_object(lo, t, i, m, at + s);
-	/* A damaged text says nothing of any mirror, and stays. */
+	/* A damaged policy text names no mirror, and stays as it is. */
 	if (!err && lo_map_policy(m, &p) == 0 &&
 	    lo_policy_column(&p, (int)mirror, NULL, why, sizeof(why)) == 0)
 		terms_of(m, &p);

@@ -1,7 +1,9 @@
 /*
- * data.c - what data servers do with a file's data by themselves: finding holes, reserving,
- * punching. By control calls (proto/ctl.x): an object of each copy, or of one copy, in calls of
- * bounded length, one after the other for an object.
+ * data.c - operations that data servers do on a file's data without the bytes crossing the wire:
+ * finding holes, allocating, deallocating, copying.
+ *
+ * They are calls of the control protocol (proto/ctl.x) to one object of each copy, or of one copy.
+ * Each call covers a bounded length, and an object gets one call after the other.
  */
 #include "base/log.h"
 #include "mds/layout/lo_int.h"
@@ -29,7 +31,7 @@ static int ctl_errno(ctl_status st)
 	}
 }
 
-/* A call about an object, on its server. One that does not seem to live gets less time. */
+/* Calls the object's data server. A server that does not seem to live gets less time. */
 static void object_call(struct lo *lo, uint32_t ds, struct dsc_ctl *c)
 {
 	struct dsc_server sv;
@@ -86,7 +88,7 @@ static void seek_found(struct seek_part *sp, uint64_t at)
 	lk->lk_found = true;
 }
 
-/* Nothing was ever written: no data, and a hole from the stripe's first byte on. */
+/* The object was never written: it has no data, and a hole begins at the stripe's first byte. */
 static void seek_empty(struct seek_part *sp)
 {
 	const struct lo_seek *lk = sp->sp_run->sr_seek;
@@ -98,7 +100,7 @@ static void seek_empty(struct seek_part *sp)
 		seek_found(sp, own == k ? lk->lk_off : own * m->lm_unit);
 }
 
-/* The copy to ask next: living ones first. -1: all were asked. */
+/* Returns the copy to ask next, living servers first. -1: all copies were asked. */
 static int seek_copy(const struct seek_part *sp)
 {
 	const struct lo_seek *lk = sp->sp_run->sr_seek;
@@ -155,12 +157,12 @@ static void seek_answer(struct dsc_ctl *c, int err)
 	if (!err)
 		err = ctl_errno(sp->sp_status);
 	if (!err && sp->sp_res.found == CTL_SEEK_FOUND && sp->sp_res.offset < lk->lk_off)
-		err = -EIO; /* that was not asked */
+		err = -EIO; /* the server answered for an offset that was not asked */
 	if (err) {
 		seek_next(sp, err);
 		return;
 	}
-	/* What is beyond another stripe's answer is not looked for. */
+	/* Continue only up to what another stripe has found already. */
 	if (sp->sp_res.found == CTL_SEEK_AGAIN && sp->sp_res.offset > a->offset &&
 	    (!lk->lk_found || sp->sp_res.offset < lk->lk_at)) {
 		a->offset = sp->sp_res.offset;
@@ -216,10 +218,10 @@ struct change_part {
 	struct dsc_ctl cp_ctl;
 	struct change_run *cp_run;
 	unsigned cp_obj;
-	uint64_t cp_at; /* what is before it is asked for */
+	uint64_t cp_at; /* spans before this offset have been requested */
 	ctl_status cp_status;
 	uint64_t cp_verifier;
-	ctl_span *cp_spans; /* of the call under way */
+	ctl_span *cp_spans; /* spans of the call in progress */
 	unsigned cp_nspans;
 };
 struct change_run {
@@ -240,7 +242,8 @@ static int change_err(const struct change_run *cr)
 
 	if (cr->cr_err)
 		return cr->cr_err;
-	/* A promise of space is kept by every copy, or it is none. */
+	/* When one copy cannot do the operation, or has no room for an ALLOCATE, the whole
+	 * operation fails: either every copy keeps a promise of space, or there is none. */
 	for (unsigned i = 0; i < LO_MAX_OBJECTS; i++)
 		if ((cr->cr_bad >> i & 1) && lc->lc_map.lm_obj[i].ob_state == LO_IN_SYNC &&
 		    (cr->cr_errs[i] == -EOPNOTSUPP ||
@@ -281,8 +284,9 @@ static void change_failed(struct change_part *cp, int err)
 	change_put(cr);
 }
 
-/* The spans of the next call: of a striped file only the object's own units, except for holes,
- * which the others are anyway. False: no more. */
+/* Fills the spans of the next call. For a striped file these are only the object's own units. A
+ * hole takes the whole range, because the other units are holes in this object anyway. False: no
+ * spans are left. */
 static bool change_spans(struct change_part *cp)
 {
 	const struct lo_change *lc = cp->cp_run->cr_change;
@@ -305,7 +309,8 @@ static bool change_spans(struct change_part *cp)
 	return cp->cp_nspans;
 }
 
-/* How much of the file from an offset to the end of the change is in the object. */
+/* Returns how many bytes of the file, from an offset to the end of the change, are in this
+ * object. */
 static uint64_t change_left(const struct change_part *cp, uint64_t from)
 {
 	const struct lo_change *lc = cp->cp_run->cr_change;
@@ -353,7 +358,7 @@ static void change_answer(struct dsc_ctl *c, int err)
 	struct change_part *cp = caa_container_of(c, struct change_part, cp_ctl);
 	struct lo_change *lc = cp->cp_run->cr_change;
 
-	/* Nothing was written there, and there is nothing to punch. */
+	/* The object was never written, so there is nothing to punch. */
 	if (!err && cp->cp_status == CTL_NOENT && lc->lc_kind == LO_DEALLOCATE &&
 	    !lc->lc_map.lm_obj[cp->cp_obj].ob_known)
 		cp->cp_status = CTL_OK;
@@ -439,8 +444,10 @@ void lo_change(struct lo *lo, struct lo_change *lc)
 	cr->cr_left = 1;
 	for (unsigned s = 0; s < m->lm_stripes; s++)
 		if (lo_copy(m, s, 0) < 0)
-			cr->cr_err = -ETIMEDOUT; /* somebody is at work on it */
-	/* NFSv3 has none of it, and the others are not to do it alone. */
+			/* no copy in sync: the stripe is unavailable now */
+			cr->cr_err = -ETIMEDOUT;
+	/* An NFSv3 data server has none of these operations, and the other servers must not do them
+	 * alone. */
 	if (lo_generic(lo, m))
 		cr->cr_err = -EOPNOTSUPP;
 	for (unsigned i = 0; !cr->cr_err && i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)

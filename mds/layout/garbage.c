@@ -1,12 +1,12 @@
 /*
- * garbage.c - whose an object is (docs/scrub.md).
+ * garbage.c - decides which file an object belongs to (docs/scrub.md).
  *
- * The rule, for an object that a data server told of before the transaction began: an object is
- * made by who has a capability for it, or by an order or a rebuild, and each of these comes after
- * the commit of the map that names it, or of the row of a map that is to be in force (twin.h). So
- * what names it is in this transaction, or was there and is gone: then nobody may use the object
- * any more, and the transaction that took it out of the map has ordered its deletion. No object of
- * a file that is being made can look like garbage.
+ * The rule holds for an object that a data server reported before the transaction began. A client
+ * makes an object by a capability, or an order or a rebuild makes it. Each of these comes after the
+ * commit of the map that names the object, or of the row of a pending layout (twin.h). So what
+ * names the object is visible in this transaction, or it was there before and is gone. If it is
+ * gone, no client may use the object any more, and the transaction that removed the object from the
+ * map has ordered its deletion. So no object of a file that is being created can look like garbage.
  */
 #include "mds/layout/lo_int.h"
 #include "mds/layout/twin.h"
@@ -32,23 +32,23 @@ static enum lo_owner owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, cons
 		return LO_NOBODYS;
 	if (err || i.i_type != NS_REG || lo_map_decode(i.i_blob, &m))
 		return LO_OWNED;
-	/* What the file is to be laid out as (docs/restripe.md) is named by a row of its own, in a
-	 * transaction that comes before its objects. */
+	/* A row of its own names the objects of a pending layout (docs/restripe.md). The
+	 * transaction that writes it comes before the objects. */
 	if (o->incarnation != i.i_incarnation && lo_twin_get(t, o->ino, &tw) == 0 &&
 	    tw.tw_incarnation == o->incarnation &&
 	    lo_object_of(&tw.tw_map, ds, o->stripe, o->mirror) >= 0)
 		return LO_OWNED;
+	/* A lower incarnation is left from before the file was placed again. A higher one comes
+	 * from a later placement than this store knows. */
 	if (o->incarnation != i.i_incarnation)
-		return o->incarnation < i.i_incarnation
-			       ? LO_NOBODYS
-			       : LO_FOREIGN; /* it was placed again since */
+		return o->incarnation < i.i_incarnation ? LO_NOBODYS : LO_FOREIGN;
 	return lo_object_of(&m, ds, o->stripe, o->mirror) >= 0 ? LO_OWNED : LO_BESIDE;
 }
 
 /*
- * In a store that was put back the rule holds for files of this line of time alone
- * (docs/recovery.md): an object of an older number may be of a file that was made, or an object
- * that was placed, since the backup.
+ * In a restored store the rule holds only for files of the current timeline (docs/recovery.md). An
+ * object with an older inode number may belong to a file that was created, or was placed there,
+ * after the backup.
  */
 enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o,
 			  bool decided)

@@ -1,10 +1,10 @@
-/* group.c - which data servers a policy wants for its copies: expressions over their labels
+/* group.c - which data servers a policy wants for its copies: expressions over the servers' labels
  * (docs/groups.md). */
 #include "mds/layout/lo_int.h"
 #include <stdio.h>
 
-/* KEY=VALUE[/VALUE]...[+KEY=VALUE...]: the end of a term's key, and of the term. NULL: no such
- * term. */
+/* Parses one term KEY=VALUE[/VALUE]...[+KEY=VALUE...]: returns the end of the term's key, and the
+ * end of the term in *stop. NULL: not a term. */
 static const char *term(const char *p, const char *end, const char **stop)
 {
 	const char *plus = memchr(p, '+', (size_t)(end - p)), *eq;
@@ -14,7 +14,7 @@ static const char *term(const char *p, const char *end, const char **stop)
 	return eq && labels_key_ok(p, (size_t)(eq - p)) ? eq : NULL;
 }
 
-/* The next of a term's values; past the last one NULL. */
+/* Returns the start of the term's next value; NULL after the last one. */
 static const char *value(const char *p, const char *stop, size_t *len)
 {
 	const char *slash = memchr(p, '/', (size_t)(stop - p));
@@ -38,7 +38,7 @@ bool lo_group_ok(const char *p, size_t n)
 			if (!labels_value_ok(v, len))
 				return false;
 		}
-		/* A key that comes twice could never be met. */
+		/* No server could match a term list that has one key twice. */
 		for (const char *q = p, *qstop; q < at; q = qstop + 1) {
 			const char *qeq = term(q, end, &qstop);
 

@@ -1,15 +1,16 @@
 /*
- * io.c - READ, WRITE and COMMIT through the MDS, by map.
+ * io.c - READ, WRITE and COMMIT through the metadata server, by the file's layout map.
  *
- * An I/O is cut at stripe units. A read's piece goes to one copy and moves on to the next when it
- * fails; a write has a piece for each copy in sync or being rebuilt. A piece longer than the server
- * takes at once is done bit by bit.
+ * An I/O is cut at stripe units. A read's piece goes to one copy, and to the next copy when that
+ * one fails. A write has a piece for each copy that is in sync or being rebuilt. A piece that is
+ * longer than the server takes at once is done in several calls.
  *
- * Verifiers. The client compares what a WRITE gave with what COMMIT gives; between them are many
- * servers. One number stands for all: the boot epoch and a generation that rises whenever any
- * server's verifier is seen to change. A WRITE answers the generation from before it began, a
- * COMMIT the one after it ended, so a restart seen in between, by whomever, makes them differ. What
- * that costs is that a restart makes clients repeat uncommitted writes to other servers too.
+ * Write verifiers. The client compares the verifier of a WRITE with that of a COMMIT, but many data
+ * servers stand behind them. One number stands for all: the boot epoch, and a generation that rises
+ * whenever any server's verifier changes. A WRITE answers with the generation from before it began,
+ * a COMMIT with the generation after it ended. So a restart that any call notices in between makes
+ * the two differ. The cost is that one server's restart makes clients repeat uncommitted writes to
+ * other servers too.
  */
 #include "base/log.h"
 #include "base/pool.h"
@@ -24,10 +25,10 @@ struct io_piece {
 	struct dsc_io ip_io;
 	struct io_run *ip_run;
 	unsigned ip_obj;
-	uint64_t ip_off, ip_tried; /* tried: bit per object (reads) */
+	uint64_t ip_off, ip_tried; /* ip_tried: a bit per object (reads) */
 	uint32_t ip_len, ip_done;
-	bool ip_again; /* it was sent again after a lost connection */
-	bool ip_pad;   /* a zero, which is no data of anybody's */
+	bool ip_again; /* it was repeated after a lost connection */
+	bool ip_pad;   /* a zero that pads the object, not data of a client */
 	struct dsc_handle ip_fh;
 };
 struct io_run {
@@ -71,7 +72,7 @@ uint64_t lo_verifier_of(struct lo *lo, uint64_t generation)
 
 /* ---- ending ---- */
 
-/* All that means "not reached": the caller may try again later. */
+/* Turns every error that means "not reached" into one: the caller may try again later. */
 int lo_plain_err(int err)
 {
 	switch (err) {
@@ -99,18 +100,19 @@ int lo_plain_err(int err)
 	}
 }
 
-/* A stripe that was touched and that no copy in sync took makes it fail; otherwise the copies that
- * failed are told. */
+/* Returns the result of the whole I/O. It fails when it touched a stripe and no copy in sync of
+ * that stripe took it. Otherwise the caller gets the copies that failed. */
 int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, bool denied, const int *errs)
 {
 	unsigned objects = (unsigned)m->lm_stripes * m->lm_mirrors;
 
-	/* The file was fenced meanwhile: all of it is done again, no copy is to blame. Where it was
-	 * not (denied), one is. */
+	/* The file was fenced meanwhile: the whole I/O is repeated, and no copy is to blame. With
+	 * `denied` the file was not fenced, so the copy is to blame. */
 	for (unsigned i = 0; i < objects && !denied; i++)
 		if ((bad >> i & 1) && errs[i] == -EACCES)
 			return -EACCES;
-	/* Its handle could not be read here (dsc_gen_handle): that is no fault of the copy. */
+	/* This process could not read the object's handle from its store (dsc_gen_handle), which is
+	 * no fault of the copy. */
 	for (unsigned i = 0; i < objects; i++)
 		if ((bad >> i & 1) && errs[i] == -ENOBUFS)
 			return -ETIMEDOUT;
@@ -172,8 +174,8 @@ static void run_put(struct io_run *ir)
 
 /* ---- pieces ---- */
 
-/* The copy to read next: living ones first, then in the order of the map. Where copies may differ
- * only the first of all. -1: all were tried. */
+/* Returns the copy to read next: living servers first, then in the order of the map. Where copies
+ * may differ, only the first copy of all. -1: all were tried. */
 static int next_copy(const struct io_piece *ip)
 {
 	const struct lo_io *io = ip->ip_run->ir_io;
@@ -212,7 +214,7 @@ static void piece_failed(struct io_piece *ip, int err)
 	ip->ip_tried |= UINT64_C(1) << ip->ip_obj;
 	next = next_copy(ip);
 	if (next < 0) {
-		/* That it was fenced, or that we have no room, is no fault of the copy. */
+		/* A fence, or a lack of memory here, is no fault of the copy. */
 		if (ir->ir_io->io_same && err != -EACCES && err != -ENOBUFS && err != -ENOMEM)
 			ir->ir_bad |= UINT64_C(1) << ip->ip_obj;
 		if (!ir->ir_err)
@@ -231,7 +233,7 @@ static void piece_done(struct dsc_io *di, int err)
 	struct io_run *ir = ip->ip_run;
 
 	if (err == -ECONNRESET && !ip->ip_again) {
-		/* The server may be back already, and each call may be repeated. */
+		/* The server may be back already, and each of these calls is idempotent. */
 		ip->ip_again = true;
 		piece_start(ip);
 		return;
@@ -247,8 +249,8 @@ static void piece_done(struct dsc_io *di, int err)
 		ir->ir_committed = di->di_stable;
 	if (ir->ir_kind != IO_COMMIT)
 		ip->ip_done += di->di_count;
-	/* A read that ends early leaves the zeros that are there: the file goes on, the object does
-	 * not. */
+	/* A short read at the object's end leaves zeros in the buffer: the file goes on there, but
+	 * the object does not. */
 	if (ip->ip_done < ip->ip_len && !(ir->ir_kind == IO_READ && di->di_eof)) {
 		piece_start(ip);
 		return;
@@ -308,7 +310,7 @@ static void piece_start(struct io_piece *ip)
 
 /* ---- memory ---- */
 
-/* In front of what was read. */
+/* Precedes the bytes of a buffer. */
 struct lo_buf {
 	_Alignas(64) size_t lb_len;
 	bool lb_pooled;
@@ -347,7 +349,8 @@ static struct io_run *run_new(struct lo *lo, struct lo_io *io, enum io_kind kind
 {
 	struct io_run *ir = calloc(1, sizeof(*ir) + npieces * sizeof(ir->ir_piece[0]));
 
-	/* Nothing can be said to the caller without a message; one that small is not refused. */
+	/* Without memory for this the caller cannot get an answer. An allocation this small does
+	 * not fail. */
 	if (!ir)
 		log_fatal("out of memory for an I/O of %zu pieces", npieces);
 	ir->ir_lo = lo;
@@ -371,7 +374,7 @@ static void add_piece(struct io_run *ir, unsigned obj, uint64_t off, uint32_t le
 	ir->ir_touched |= UINT64_C(1) << obj;
 }
 
-/* One hold for the starter: pieces may end while others are started. */
+/* ir_left counts the caller once: pieces may end while this function starts others. */
 static void run_start(struct io_run *ir)
 {
 	ir->ir_left = ir->ir_npieces + 1;
@@ -390,8 +393,8 @@ static size_t units(const struct lo_map *m, uint64_t off, uint32_t count)
 	return count ? (size_t)((off + count - 1) / m->lm_unit - off / m->lm_unit + 1) : 0;
 }
 
-/* Pieces of a read or write: for each part inside one unit, one of its first copy, or of every
- * copy. */
+/* Cuts a read or write into pieces. Each part inside one unit gets a piece for its first copy, or
+ * for every copy. */
 static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 {
 	const struct lo_map *m = &ir->ir_io->io_map;
@@ -406,7 +409,8 @@ static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 		     r++)
 			add_piece(ir, (unsigned)obj, off, n);
 		if (lo_copy(m, stripe, 0) < 0)
-			ir->ir_err = -ETIMEDOUT; /* no copy in sync: somebody is at work on it */
+			/* no copy in sync: the stripe is unavailable now */
+			ir->ir_err = -ETIMEDOUT;
 		off += n;
 		count -= n;
 	}
@@ -417,7 +421,7 @@ void lo_io_fill(struct lo_io *io, struct loop *loop, const struct ns_inode *i, u
 {
 	io->io_loop = loop;
 	io->io_inode = *i;
-	/* they point into a transaction that ends before the I/O does */
+	/* these point into a transaction that ends before the I/O does */
 	io->io_inode.i_blob = io->io_inode.i_acl = (struct kv_slice){0};
 	io->io_off = off;
 	io->io_count = count;
@@ -456,7 +460,8 @@ static void pad(struct io_run *ir, uint64_t end, uint64_t objects)
 	}
 }
 
-/* What a write that makes the file longer leaves short (lo_short). */
+/* Returns the objects (a bit each) that a write beyond the end of the file leaves short
+ * (lo_short). */
 static uint64_t left_short(struct lo *lo, const struct lo_io *io)
 {
 	const struct lo_map *m = &io->io_map;

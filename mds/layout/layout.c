@@ -1,5 +1,5 @@
-/* layout.c - Flex Files on the wire (RFC 8435 sections 4.1 and 5.1), and a file's placement for
- * people. */
+/* layout.c - encodes Flex Files layouts (RFC 8435 sections 4.1 and 5.1), and describes a file's
+ * layout as JSON. */
 #include "base/exports.h"
 #include "mds/layout/lo_int.h"
 #include "proto/objname.h"
@@ -8,18 +8,18 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Clients sort mirrors by the sum of their efficiencies and read from the first: the row's rank is
- * added. */
+/* Clients sort mirrors by the sum of their efficiencies and read from the first. The row's rank is
+ * added to these values. */
 #define EFF_ALIVE 1000u
 #define EFF_DEAD  1u
-#define EFF_NONE  0u /* a row with an object being rebuilt */
+#define EFF_NONE  0u /* a row with an object that is being rebuilt */
 
 void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN])
 {
-	/* Of a store whose file system has another number than its inode numbers say there is no
-	 * version 2. */
+	/* Version 2 takes the file system number from the inode number, so a store with another
+	 * number has no version 2. */
 	bool two =
 		sv->sv_protocol >= CTL_PROTOCOL_CAP2 && cap_fs_of(ino) == ns_super(lo->l_ns)->su_fs;
 	struct cap c = {
@@ -70,7 +70,7 @@ int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t
 	return 0;
 }
 
-/* Those of a map that were in no map before it (NULL: all). */
+/* Returns the objects (a bit each) of a map that the old map does not have (NULL: all of them). */
 static uint64_t are_new(const struct lo_map *old, const struct lo_map *m)
 {
 	uint64_t bits = 0;
@@ -97,7 +97,7 @@ int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const st
 		    !sv.sv_generic)
 			continue;
 		err = dsc_gen_take(lo->l_dsc, t, m->lm_obj[k].ob_ds, &co);
-		/* Files made ahead are of epoch 1. */
+		/* Files made ahead have epoch 1. */
 		if (!err && m->lm_epoch != 1)
 			err = lo_order_fence_object(lo, t, i, m, k);
 	}
@@ -165,20 +165,20 @@ struct encoding {
 	struct lo *en_lo;
 	const struct ns_inode *en_inode;
 	const struct lo_map *en_map;
-	bool en_read, en_write, en_same; /* same: rd_same */
+	bool en_read, en_write, en_same; /* en_same: rd_same */
 	uint32_t en_client;
 	struct xdr_out *en_x;
-	/* The copies of each stripe, lm_mirrors places for each: those in sync in the client's
-	 * order, then those being rebuilt if it writes. */
+	/* The copies of each stripe, lm_mirrors places per stripe: first the copies in sync, in the
+	 * order for this client, then, if it writes, the copies being rebuilt. */
 	uint8_t en_order[LO_MAX_OBJECTS], en_count[LO_MAX_OBJECTS], en_sync[LO_MAX_OBJECTS];
 };
 
-/* ff_data_server4. whole: all of its row is in sync. */
+/* Encodes one ff_data_server4. whole: all objects of its row are in sync. */
 static int put_data_server(const struct encoding *en, unsigned obj, bool whole, unsigned rank)
 {
 	const struct lo_map *m = en->en_map;
-	/* Where copies may differ, only the first is read: who fails at it asks us, and does not go
-	 * on to another by himself. */
+	/* Where copies may differ, clients read only the first. A client that fails to read it
+	 * reports that to the metadata server and does not try another copy by itself. */
 	bool first = !en->en_same || obj == en->en_order[obj % m->lm_stripes * m->lm_mirrors];
 	bool read = en->en_read && first && m->lm_obj[obj].ob_state == LO_IN_SYNC;
 	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) |
@@ -201,14 +201,15 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	xdr_put_fixed(en->en_x, anonymous, 16);
 	xdr_put_u32(en->en_x, 1);
 	xdr_put_opaque(en->en_x, h.dh_data, h.dh_len);
-	/* Numeric, or the client refuses the layout. Our data servers look at the capability and at
-	 * no user: there they are 0. */
+	/* The client accepts only numbers here. weft's data servers check the capability and ignore
+	 * the user, so both are 0 for them. */
 	xdr_put_opaque(en->en_x, user, (uint32_t)snprintf(user, sizeof(user), "%u", h.dh_uid));
 	xdr_put_opaque(en->en_x, group, (uint32_t)snprintf(group, sizeof(group), "%u", h.dh_gid));
 	return 0;
 }
 
-/* Returns the most copies that any stripe has; 0 when one has none in sync. */
+/* Orders the copies of each stripe. Returns the most copies that any stripe has, or 0 when a stripe
+ * has none in sync. */
 static unsigned put_in_order(struct encoding *en, uint64_t ino, const struct lo_reader *reader)
 {
 	const struct lo_map *m = en->en_map;
@@ -233,7 +234,7 @@ static unsigned put_in_order(struct encoding *en, uint64_t ino, const struct lo_
 	return most;
 }
 
-/* What row r names of a stripe. */
+/* Returns the object that row r names for a stripe. */
 static unsigned in_row(const struct encoding *en, unsigned stripe, unsigned r)
 {
 	return en->en_order[stripe * en->en_map->lm_mirrors +
@@ -271,7 +272,7 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 	int err = 0;
 
 	if (!write && !reader->rd_same) {
-		lo_map_make_stale(&worth, lo_map_dead(lo, m), NULL); /* in this layout */
+		lo_map_make_stale(&worth, lo_map_dead(lo, m), NULL); /* in this layout only */
 		en.en_map = m = &worth;
 	}
 	nrows = put_in_order(&en, i->i_ino, reader);
@@ -296,7 +297,7 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 
 /* ---- ff_device_addr4 ---- */
 
-/* Whether two addresses have the first bits in common. */
+/* Whether two addresses agree in the first `bits` bits. */
 static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_storage *b,
 		     unsigned bits)
 {
@@ -334,8 +335,8 @@ unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_stora
 	return n;
 }
 
-/* One NFSv3 version. The client's own ids travel and are not looked at: loosely coupled (RFC 8435
- * section 4.1: false with version 3). */
+/* Encodes one NFSv3 version. ffdv_tightly_coupled is false, as RFC 8435 section 4.1 wants it with
+ * version 3: clients send their own ids, and weft's data servers ignore them. */
 static void put_device(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls,
 		       struct xdr_out *x)
 {
@@ -382,7 +383,7 @@ static const char *state_name(uint8_t state)
 	return state < 4 ? names[state] : "?";
 }
 
-/* A universal address as people write it: "127.0.0.1:12050", "[::1]:12050". */
+/* Formats a universal address as people write it: "127.0.0.1:12050", "[::1]:12050". */
 static json_t *address(const char *netid, const char *uaddr)
 {
 	char host[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 10];
@@ -423,8 +424,8 @@ struct json_t *lo_addrs_json(const struct dsc_server *sv)
 	return addrs;
 }
 
-/* How far a file of this size reaches into the objects of a stripe: to the end of its last unit
- * there. */
+/* Returns where a file of this size ends in the objects of a stripe: the end of the file's last
+ * unit there. */
 static uint64_t stripe_end(const struct lo_map *m, unsigned stripe, uint64_t size)
 {
 	uint64_t units, last;

@@ -1,23 +1,29 @@
-/* map.c - a file's placement map as it is stored in the inode. Integers are little-endian. */
+/* map.c - the layout map as the inode stores it. Integers are little-endian. */
 #include "mds/layout/lo_int.h"
 #include <errno.h>
 
-/* Version 1 has zeros for m_copy and m_next: an object's copy number is its mirror's. Version 3 is
- * for files whose policy has a domain or groups, or that are being moved. Version 4 is version 3
- * with copies that are late. */
+/*
+ * Versions:
+ * - Version 1 has zeros in m_copy and m_next: an object's copy number is its mirror's number.
+ * - Version 2 uses m_copy and m_next.
+ * - Version 3 adds a tail, for files whose policy has a domain or groups, or whose objects are
+ *   being moved.
+ * - Version 4 is version 3 with copies that are late.
+ */
 #define MAP_VERSION 4
 
-#define KNOWN_LEAVING 2 /* version 3 */
-#define KNOWN_LATE    4 /* version 4 */
+#define KNOWN_LEAVING 2 /* from version 3 on */
+#define KNOWN_LATE    4 /* from version 4 on */
 enum { TAIL_SPARE = 1, TAIL_MOVE = 2 };
 
 struct map_obj_rec {
 	uint32_t m_ds;
 	uint8_t m_state, m_known, m_copy;
-	uint8_t m_next; /* of the file, in its first object; else 0 */
+	uint8_t m_next; /* the file's next copy number, in its first object; else 0 */
 	uint64_t m_writes;
 } __attribute__((packed));
-/* m_unit: log2 of the unit, and MAP_CLEAN. A map of before that flag has been given out. */
+/* m_unit holds log2 of the unit, and the flag MAP_CLEAN. A map written before that flag existed has
+ * been given out to clients. */
 enum { MAP_CLEAN = 0x80 };
 struct map_rec {
 	uint8_t m_version, m_stripes, m_mirrors, m_unit;
@@ -26,7 +32,7 @@ struct map_rec {
 } __attribute__((packed));
 _Static_assert(sizeof(struct map_rec) == 8 && sizeof(struct map_obj_rec) == 16,
 	       "map record, version 2");
-/* Version 3, behind the objects: then the domain, and the groups to the end. */
+/* The tail of version 3, after the objects. The domain follows, then the groups up to the end. */
 struct map_tail {
 	uint8_t t_flags, t_domain;
 	uint32_t t_from;
@@ -111,14 +117,15 @@ static bool obj_ok(const struct map_rec *r, unsigned i)
 
 	if (r->m_version == 1 && (o->m_copy || o->m_next))
 		return false;
-	if (r->m_version >= 3 && o->m_state == LO_ABSENT) /* where one may be, the tail says */
+	/* The tail says whether an object may be absent. */
+	if (r->m_version >= 3 && o->m_state == LO_ABSENT)
 		return i && !o->m_ds && !o->m_known && !o->m_copy && !o->m_next && !o->m_writes;
 	return o->m_state <= LO_REBUILDING && !(o->m_known & ~known) && (!i || !o->m_next) &&
 	       o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
 }
 
-/* A spare column has objects, one at most for each stripe, and each has one that leaves to take the
- * place of. Nothing is absent elsewhere. */
+/* Checks the pending mirror. It has at least one object, at most one per stripe, and each takes the
+ * place of an object of that stripe that is leaving. No object elsewhere is absent. */
 static bool spare_ok(const struct lo_map *m)
 {
 	unsigned first = lo_objects(m) - m->lm_stripes, there = 0;
@@ -142,7 +149,7 @@ static bool spare_ok(const struct lo_map *m)
 	return !m->lm_spare || there;
 }
 
-/* The texts are looked at where they are used (lo_map_policy). */
+/* Does not check the domain and group texts; their user does (lo_map_policy). */
 static bool tail_decode(const uint8_t *p, size_t n, struct lo_map *m)
 {
 	const struct map_tail *t = (const struct map_tail *)p;
@@ -209,7 +216,7 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 		       : -EIO;
 }
 
-/* The objects of a stripe that are in that state. */
+/* Returns the objects of a stripe in this state. */
 static uint64_t in_state(const struct lo_map *m, unsigned stripe, enum lo_state state)
 {
 	uint64_t bits = 0;
@@ -343,7 +350,7 @@ uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 	return bits;
 }
 
-/* Its server is away, and may come back before its lease is over. */
+/* True when the server is away, and may come back before its lease is over. */
 static bool may_come_back(struct lo *lo, uint32_t ds)
 {
 	struct dsc_server sv;
@@ -373,7 +380,8 @@ uint64_t lo_first_lost(struct lo *lo, const struct lo_map *m, uint64_t failed)
 
 void lo_map_join(struct lo_map *m, unsigned obj, bool late)
 {
-	bool others = false, all = true; /* in sync; late */
+	/* others: another copy is in sync; all: all of these are late */
+	bool others = false, all = true;
 
 	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m); i += m->lm_stripes) {
 		if (i == obj || m->lm_obj[i].ob_state != LO_IN_SYNC)
@@ -381,7 +389,7 @@ void lo_map_join(struct lo_map *m, unsigned obj, bool late)
 		others = true;
 		all &= m->lm_obj[i].ob_late;
 	}
-	/* Their order stays: that of the mirrors. */
+	/* Late copies keep their order, that of the mirrors. */
 	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m) && (all || !late);
 	     i += m->lm_stripes)
 		m->lm_obj[i].ob_late = false;

@@ -1,4 +1,4 @@
-/* order.c - orders: the mirror of their rows in memory, and waiting. See order_int.h. */
+/* order.c - orders: the copy of their rows in memory, and waiting for them. See order_int.h. */
 #include "base/clock.h"
 #include "base/crash.h"
 #include "base/log.h"
@@ -9,11 +9,11 @@
 
 #define TICK_MS	    50
 #define DELETE_MS   100
-#define DELETE_MANY 1024 /* rows deleted at once */
+#define DELETE_MANY 1024 /* rows deleted in one mutation at most */
 #define LATER_MS    100
-#define LATER_MANY  CTL_BATCH_MAX /* files that are gone: more do not wait */
+#define LATER_MANY  CTL_BATCH_MAX /* so many removed files wait for each other at most */
 
-/* ---- the mirror in memory: on the loop ---- */
+/* ---- the copy in memory: used on the orders' loop ---- */
 
 struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds)
 {
@@ -35,7 +35,7 @@ struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds)
 	return oq;
 }
 
-/* Locked, or on the loop. */
+/* The caller holds os_lock, or runs on the orders' loop. */
 static struct order_file *file_find(struct lo_orders *os, uint64_t ino)
 {
 	uint64_t h = hash_u64(ino);
@@ -84,7 +84,8 @@ static uint64_t object_held(struct lo *lo, const struct order *o, const struct l
 {
 	int k = lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror);
 
-	/* A server without a lease fences before it serves again. */
+	/* A server without a lease runs its fences before it serves again, so a fence to it holds
+	 * no object back. */
 	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds)
 				    : o->or_type != CTL_TRUNCATE && o->or_type != CTL_CLONE)
 		return 0;
@@ -116,8 +117,8 @@ bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsig
 	struct order_file *of;
 	bool pending = false;
 
-	/* One that nobody has read yet may be it: a refresh that begins after the first look sees
-	 * it. */
+	/* A row that was not read yet may be such an order. A refresh that begins after the first
+	 * call sees it. */
 	if (!*upto)
 		*upto = atomic_load(&os->os_begun) + 1;
 	if (*upto > atomic_load(&os->os_ended)) {
@@ -182,7 +183,8 @@ bool lo_order_deletes(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_ob
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
 		dl.dl_found |= deletes(o, ds, obj);
 	pthread_mutex_unlock(&os->os_lock);
-	/* Those of files that are just gone wait in the store for each other (lo_orders_gone). */
+	/* Orders of files that were just removed wait in the store for each other (lo_orders_gone),
+	 * so look there too. */
 	if (!dl.dl_found && unread)
 		ns_rows(t, NS_T_ORDER, &be, sizeof(be), deletes_row, &dl);
 	return dl.dl_found;
@@ -291,7 +293,7 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 	of = number > os->os_seen[ds] ? file_get(os, ino) : NULL;
 	if (!of) {
 		free(o);
-		/* Without memory os_seen stays: the next refresh tries again. */
+		/* os_seen stays when memory is short, so that the next refresh tries again. */
 		return number > os->os_seen[ds] ? (sc->sc_err = -ENOMEM) : 0;
 	}
 	os->os_seen[ds] = number;
@@ -302,7 +304,7 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 
 static void queue_drop(struct lo_orders *os, uint32_t ds);
 
-/* Queues of which a mutation has put more than was seen: their new rows are read. */
+/* Reads the new rows of the queues in which a mutation has put more than was seen. */
 void lo_orders_refresh(struct lo_orders *os)
 {
 	uint64_t turn = atomic_fetch_add(&os->os_begun, 1) + 1;
@@ -312,7 +314,7 @@ void lo_orders_refresh(struct lo_orders *os)
 	struct order_key from;
 	int err = 0;
 
-	/* before the look: their rows are committed */
+	/* before reading os_put, because the rows of these files are committed */
 	atomic_store(&os->os_looking, atomic_exchange(&os->os_gone, 0));
 	for (uint32_t ds = 1; ds <= DSC_MAX && !err; ds++) {
 		uint64_t seen = os->os_seen[ds];
@@ -330,7 +332,7 @@ void lo_orders_refresh(struct lo_orders *os)
 		err = err ? err : sc.sc_err;
 		if (!os->os_loaded && !err) {
 			os->os_loaded = true;
-			break; /* that was all of them, of this snapshot */
+			break; /* the scan has read all rows of this snapshot */
 		}
 	}
 	if (t)
@@ -340,7 +342,7 @@ void lo_orders_refresh(struct lo_orders *os)
 		log_error("cannot read the rows of orders: %s", strerror(-err));
 	else
 		atomic_store(&os->os_ended, turn);
-	/* A crash may come between a server's record and its orders. */
+	/* A crash may come between the deletion of a server's record and that of its orders. */
 	for (uint32_t ds = 1; first && os->os_loaded && ds <= DSC_MAX; ds++)
 		if (os->os_queue[ds] && !dsc_known(os->os_lo->l_dsc, ds))
 			queue_drop(os, ds);
@@ -382,18 +384,18 @@ static bool wait_counts(const struct order_wait *ow, const struct order *o)
 	return !ow->ow_map.lm_stripes || (k >= 0 && ow->ow_map.lm_obj[k].ob_state != LO_STALE);
 }
 
-/* A server whose lease has run out honours no capability, and does its orders before it does again.
- */
+/* True while the order is still to be waited for. A server whose lease has run out honours no
+ * capability, and runs its orders before it honours one again. */
 static bool order_open(struct lo_orders *os, const struct order *o)
 {
 	return dsc_leased(os->os_lo->l_dsc, o->or_ds);
 }
 
-/* The first order of the inode that is still waited for. */
+/* Returns the number of the first order of the inode that is still to be waited for. */
 static uint64_t first_open(struct lo_orders *os, const struct order_file *of)
 {
 	uint64_t first = UINT64_MAX;
-	uint8_t leased[DSC_MAX + 1]; /* 2: not looked at */
+	uint8_t leased[DSC_MAX + 1]; /* 2: not looked up yet */
 
 	memset(leased, 2, sizeof(leased));
 	for (const struct order *o = of->of_orders; o; o = o->or_file_next) {
@@ -405,8 +407,8 @@ static uint64_t first_open(struct lo_orders *os, const struct order_file *of)
 	return first;
 }
 
-/* first: first_open, which tells it for whom every order counts: ten thousand clients that are
- * evicted at once wait beside each other. */
+/* first: first_open's result. It decides for waits in which every order counts, so that ten
+ * thousand clients that are evicted at once do not each walk all orders. */
 static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_t first)
 {
 	if (!ow->ow_map.lm_stripes || first > ow->ow_high)
@@ -417,7 +419,8 @@ static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_
 	return true;
 }
 
-/* It is not in force yet, and the server's lease runs, or (a generic one) it has none. */
+/* True when the order is not in force yet, and the server's lease runs, or an NFSv3 data server has
+ * no lease. */
 static bool order_is_owed(struct lo_orders *os, const struct order *o, bool generic)
 {
 	struct dsc_server sv;
@@ -426,7 +429,7 @@ static bool order_is_owed(struct lo_orders *os, const struct order *o, bool gene
 	       sv.sv_generic == generic;
 }
 
-/* The first order of the inode that wait_owed speaks of. */
+/* Returns the number of the first unconfirmed order of the inode, as wait_owed needs it. */
 static uint64_t first_owed(struct lo_orders *os, const struct order_file *of)
 {
 	uint64_t first = UINT64_MAX;
@@ -446,11 +449,12 @@ static bool any_owed(struct lo_orders *os, const struct order_wait *ow, bool gen
 	return false;
 }
 
-/* A server that renews its lease has not said yet that it does what is waited for: this ends when
- * it does, or with its lease, which is not renewed then (fences_owed), and by no time alone. One of
- * a protocol in which fences overtake nothing renews it: then this ends when it does. A generic one
- * has none: the deadline counts there, and who waits is told. first: first_owed, as at wait_over.
- */
+/* True when the wait must go on after its deadline. A server that renews its lease has not
+ * confirmed yet that it enforces the order. The wait ends when the server confirms, or with its
+ * lease, which is not renewed meanwhile (fences_owed); time alone does not end it. A server whose
+ * protocol version lets no fence overtake goes on renewing its lease: then the wait ends when the
+ * server confirms. An NFSv3 data server has no lease: there the deadline counts, and the caller
+ * gets an error. first: first_owed's result, as in wait_over. */
 static bool wait_owed(struct lo_orders *os, const struct order_wait *ow, uint64_t first)
 {
 	if (!ow->ow_map.lm_stripes || first > ow->ow_high)
@@ -474,7 +478,7 @@ static void waits_check(struct lo_orders *os, struct order_file *of)
 static void tick(struct loop_timer *t)
 {
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
-	/* of that inode, the last that was looked at; owed: 0 is not known yet */
+	/* first, owed: of inode `ino`, the last one handled. owed 0: not known yet */
 	uint64_t now = clock_mono_ms(), first = 0, owed = 0, ino = UINT64_MAX;
 
 	for (struct order_wait *ow = os->os_waits, *next; ow; ow = next) {
@@ -509,8 +513,7 @@ static void run_all(struct lo_orders *os)
 			lo_order_run(os->os_queue[ds]);
 }
 
-/* One that begins waits for all orders that there are: nearly always the first that is looked at
- * says so. */
+/* A wait that begins covers all existing orders, so nearly always the first order decides. */
 static bool wait_needed(struct lo_orders *os, const struct order_wait *ow)
 {
 	for (const struct order *o = ow->ow_file->of_orders; o; o = o->or_file_next)
@@ -572,13 +575,13 @@ void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, 
 	loop_post(lo->l_orders->os_loop, &ow->ow_msg);
 }
 
-/* ---- kicking ---- */
+/* ---- waking the queues ---- */
 
 static void kick_run(struct loop_msg *m)
 {
 	struct lo_orders *os = caa_container_of(m, struct lo_orders, os_kick);
 
-	/* Before the look: a kick from now on posts again. */
+	/* Cleared before the rows are read, so that a later kick posts again. */
 	atomic_store(&os->os_kicked, false);
 	lo_orders_refresh(os);
 	run_all(os);
@@ -620,7 +623,7 @@ void lo_orders_gone(struct lo *lo)
 		lo_orders_kick(lo);
 }
 
-/* ---- done ones ---- */
+/* ---- completed orders ---- */
 
 static int delete_run(struct kv_op *op, struct kv_txn *t)
 {
@@ -638,8 +641,8 @@ static int delete_run(struct kv_op *op, struct kv_txn *t)
 
 static void delete_now(struct lo_orders *os);
 
-/* Nobody waits for it, and a commit of its own for each would double what an unlink costs: they
- * gather for a while. */
+/* Deletes the rows of completed orders. No request waits for that, and a commit for each would
+ * double the cost of an unlink. So the rows are collected for a while. */
 void lo_orders_delete(struct lo_orders *os)
 {
 	if (os->os_ndeleting || !os->os_ndead)
@@ -672,7 +675,8 @@ static void delete_done(struct kv_op *op, int err)
 {
 	struct lo_orders *os = caa_container_of(op, struct lo_orders, os_del);
 
-	/* Rows that stay are sent again after the next start, and known by their numbers. */
+	/* After the next start, orders whose rows stay are sent again, and the servers know their
+	 * numbers. */
 	if (err)
 		log_error("cannot delete the rows of %zu completed orders: %s", os->os_ndeleting,
 			  strerror(-err));
@@ -689,7 +693,9 @@ static void delete_later(struct lo_orders *os, const struct order *o)
 		struct order_key *v = realloc(os->os_dead, cap * sizeof(*v));
 
 		if (!v)
-			return; /* as in delete_done */
+			/* as in delete_done: the row stays, and the order is sent again after the
+			 * next start */
+			return;
 		os->os_dead = v;
 		os->os_dead_cap = cap;
 	}
@@ -757,7 +763,7 @@ static void forget_go(struct loop_msg *m)
 
 	lo_orders_refresh(fg->fg_orders);
 	oq = fg->fg_orders->os_queue[fg->fg_ds];
-	/* the batch under way is about to fail: its connection has ended */
+	/* the batch in progress will fail soon, because its connection has ended */
 	if (oq && (oq->oq_lane[LANE_FENCES].ol_busy || oq->oq_lane[LANE_REST].ol_busy)) {
 		loop_post(fg->fg_orders->os_loop, m);
 		return;
@@ -771,16 +777,17 @@ void lo_orders_forget(struct lo *lo, uint32_t ds)
 	struct forgetting *fg = calloc(1, sizeof(*fg));
 
 	if (!fg)
-		return; /* the next start drops them */
+		return; /* the next start drops the orders */
 	fg->fg_msg.m_run = forget_go;
 	fg->fg_orders = lo->l_orders;
 	fg->fg_ds = ds;
 	loop_post(lo->l_orders->os_loop, &fg->fg_msg);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
-/* For how long a fence or bar has had no answer from the server, in ms. On any loop. */
+/* Returns for how many ms the server has left a fence or revocation unconfirmed. Runs on any
+ * loop. */
 static uint64_t fences_owed(void *arg, uint32_t ds)
 {
 	struct lo_orders *os = arg;
@@ -817,7 +824,7 @@ int lo_orders_create(struct lo *lo)
 	dsc_set_owed_handler(lo->l_dsc, fences_owed, os);
 	metric_gauge("weft_mds_orders", "Orders to data servers that are not done.", "",
 		     gauge_orders, lo);
-	/* What an earlier run left. */
+	/* Orders from an earlier run. */
 	lo_orders_kick(lo);
 	return 0;
 }

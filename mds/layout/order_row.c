@@ -1,4 +1,4 @@
-/* order_row.c - the rows of orders: what a mutation puts, and how they are read. See
+/* order_row.c - the rows of orders: what a mutation writes, and how rows are read. See
  * order_int.h. */
 #include "base/format.h"
 #include "base/log.h"
@@ -6,9 +6,9 @@
 #include "mds/layout/twin.h"
 #include <errno.h>
 
-/* 2: an object's order has flags where a client's bar has the client; version 1 has zeros there.
- * What needs no flag is of version 1: a release that does not know the other, and leaves it alone,
- * is to do at least that. */
+/* In version 2, the order of an object has flags in the field where an order to revoke a client has
+ * the client's number. Version 1 has zeros there. Orders without a flag stay at version 1: an older
+ * release leaves rows of version 2 alone, and must run at least the others. */
 #define ORDER_VERSION	    2
 #define ORDER_VERSION_PLAIN 1
 enum { ORDER_KNOWN = 1 }; /* the object is known to exist */
@@ -30,7 +30,7 @@ FORMAT_AT(struct order_rec, r_size, 16, 8);
 FORMAT_AT(struct order_rec, r_epoch, 24, 4);
 FORMAT_AT(struct order_rec, r_client_or_flags, 28, 4);
 _Static_assert(sizeof(struct order_rec) == 32, "order record, versions 1 and 2");
-/* CLONE: behind it, what it takes. The stripe is the same. */
+/* A CLONE order appends its source. The stripe is the same as the target's. */
 struct clone_rec {
 	struct order_rec r;
 	uint64_t r_src, r_from, r_offset;
@@ -81,8 +81,9 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 	if (!ds || ds > DSC_MAX)
 		return -EIO;
 	if (!dsc_known(lo->l_dsc, ds))
-		return 0; /* forgotten: nobody waits for it, and it never comes back as who it was
-			   */
+		/* The server was forgotten: no request waits for it, and it never comes back under
+		 * this id. */
+		return 0;
 	err = ns_next_order(lo->l_ns, t, &number);
 	if (err)
 		return err;
@@ -154,7 +155,8 @@ int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_obje
 	return row_put(lo, t, ds, &r);
 }
 
-/* A damaged map must not keep the name from going: what it named is then found by the checker. */
+/* A damaged map must not keep the name from being removed. The checker then finds the objects that
+ * the map named. */
 int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 {
 	struct ns_inode ino = *i;
@@ -270,8 +272,8 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
 
 	dsc_note_bar(lo->l_dsc);
 	for (uint32_t id = 1; id <= DSC_MAX; id++) {
-		/* Generic servers know no clients: who is evicted is kept out by a fence of each of
-		 * its files. */
+		/* NFSv3 data servers know no client numbers. An evicted client is kept out there by
+		 * a fence of each of its files. */
 		int err =
 			dsc_get(lo->l_dsc, id, &sv) && !sv.sv_generic ? row_put(lo, t, id, &r) : 0;
 

@@ -1,4 +1,4 @@
-/* order_run.c - orders on their way to a data server. See order_int.h. On the orders' loop. */
+/* order_run.c - sends orders to a data server. See order_int.h. Runs on the orders' loop. */
 #include "base/clock.h"
 #include "base/crash.h"
 #include "base/log.h"
@@ -9,8 +9,8 @@
 
 #define RETRY_MS 1000
 #define AHEAD_MS 1000
-/* of a batch: each is synced on its own, and the answer of all comes before they are owed for
- * long */
+/* Fences in a batch. The server syncs each one, and one answer for all must come before they are
+ * unconfirmed for long. */
 #define FENCES_MAX 32
 
 struct order_joining {
@@ -21,7 +21,7 @@ struct order_joining {
 	void *oj_rarg;
 };
 
-/* An older clone that is not done takes from this object what is in it before this order. */
+/* True when an older CLONE order that is not done reads this object as it was before this order. */
 static bool clone_needs(const struct order_queue *oq, const struct order *o)
 {
 	if (!oq->oq_orders->os_nclones)
@@ -34,12 +34,13 @@ static bool clone_needs(const struct order_queue *oq, const struct order *o)
 	return false;
 }
 
-/* An older order of the same object is not done. */
+/* True when an older order of the same object is not done. */
 static bool held_back(const struct order_queue *oq, const struct order *o)
 {
 	if (o->or_type == CTL_BAR_CLIENT)
-		return false; /* a client that is barred twice is barred; and thousands may be at
-				 once */
+		/* A client may be revoked twice without harm, and thousands of these orders may be
+		 * queued at once. */
+		return false;
 	if (clone_needs(oq, o))
 		return true;
 	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
@@ -64,14 +65,14 @@ void lo_order_owe(struct order_queue *oq)
 		for (const struct order *o = oq->oq_list[l]; o; o = o->or_next)
 			if (lo_order_owed(o) && (!since || o->or_since_ms < since))
 				since = o->or_since_ms;
-	/* One that has many to do, and does them, obeys. */
+	/* A server that has many orders and works on them obeys. */
 	if (since && since < answered)
 		since = answered;
 	atomic_store(&oq->oq_orders->os_owed_ms[oq->oq_ds], since);
 }
 
-/* A clone that is not done makes the object, or makes it anew: while it does so a file that is not
- * there says nothing. */
+/* True while a CLONE order that is not done makes or replaces the object. Until then a missing file
+ * proves nothing. */
 static bool being_made(const struct order *o)
 {
 	for (const struct order *p = o->or_file->of_orders; p; p = p->or_file_next)
@@ -114,7 +115,8 @@ static void batch_add(struct order_lane *ol, struct order *o, ctl_order_type typ
 	};
 }
 
-/* It takes a fence of number 0. An older one skips it, as done before, and says that it is. */
+/* True when the server takes a fence of number 0. An older server skips such a fence as one that it
+ * has done, and confirms it. */
 static bool overtakes(const struct order_queue *oq)
 {
 	struct dsc_server sv;
@@ -123,7 +125,7 @@ static bool overtakes(const struct order_queue *oq)
 	       sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
 }
 
-/* Both fill a batch, and return how many of it are urgent. */
+/* collect_fences and collect_rest fill a batch and return how many of its orders are urgent. */
 static unsigned collect_fences(struct order_queue *oq)
 {
 	struct order_lane *ol = &oq->oq_lane[LANE_FENCES];
@@ -188,7 +190,7 @@ void lo_order_retry_fire(struct loop_timer *t)
 	lo_order_run(caa_container_of(t, struct order_queue, oq_retry));
 }
 
-/* On the connection's loop. */
+/* Runs on the connection's loop. */
 static void batch_take(struct dsc_ctl *c, const ctl_response *res)
 {
 	struct order_lane *ol = caa_container_of(c, struct order_lane, ol_ctl);
@@ -218,8 +220,8 @@ static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 	retry_later(oq);
 }
 
-/* It refuses from memory what it could not store. A generic one keeps nothing: it has done what it
- * says that it has, and no more. */
+/* True when the server enforces from memory what it could not store. An NFSv3 data server keeps
+ * nothing: it has done what it confirmed, and no more. */
 static bool forces(const struct order_queue *oq)
 {
 	struct dsc_server sv;
@@ -240,7 +242,9 @@ static void batch_results(struct order_lane *ol)
 			continue;
 		o->or_in_force = in_force;
 		if (ol->ol_wire[i].type != (ctl_order_type)o->or_type)
-			o->or_ahead = false; /* a fence ahead of it: itself is to be done */
+			/* Only a fence ahead of this order was sent. The order itself is still to
+			 * be done. */
+			o->or_ahead = false;
 		else if (ol->ol_result[i] == CTL_OK || ol->ol_result[i] == CTL_NOENT)
 			lo_order_finish(oq->oq_orders, o);
 		else
@@ -252,7 +256,7 @@ static void batch_results(struct order_lane *ol)
 	lo_order_finished(oq->oq_orders);
 }
 
-/* What went ahead of other orders did so in vain, and does again. */
+/* Fences that went ahead of other orders were lost, and will be sent again. */
 static void batch_drop(struct order_lane *ol)
 {
 	for (unsigned i = 0; i < ol->ol_n; i++)
@@ -266,16 +270,16 @@ static void batch_lost(struct order_lane *ol, int err)
 	struct order_queue *oq = ol->ol_queue;
 
 	if (ol->ol_again) {
-		/* It was lost with an old connection; the server is back on a new one. */
+		/* The batch was lost with an old connection. The server is back on a new one. */
 		ol->ol_again = false;
 		lo_order_run(oq);
 	} else if (err == -ENOTCONN || err == -ECONNRESET) {
-		/* The next join begins again. One that waits here has lost its connection. */
+		/* The next join begins again. A join that waits here has lost its connection. */
 		oq->oq_up = false;
 		ready(oq);
 	} else {
-		/* Also where the connection has ended in another way: the next try finds that it
-		 * has. */
+		/* The connection may also have ended in another way. The next try then finds that
+		 * out. */
 		log_warn("data server %u did not answer %u orders (%s); retrying", oq->oq_ds,
 			 ol->ol_n, strerror(-err));
 		retry_later(oq);
@@ -301,7 +305,7 @@ static void batch_done(struct dsc_ctl *c, int err)
 			  ol->ol_status == CTL_STALE_INSTANCE
 				  ? ": it follows a newer instance of this metadata server"
 				  : "");
-		/* One that joins waits on: it must not serve before its orders are done. */
+		/* A join goes on waiting: the server must not serve before its orders are done. */
 		retry_later(oq);
 		return;
 	}
@@ -339,21 +343,21 @@ void lo_order_run(struct order_queue *oq)
 		urgent += collect_fences(oq);
 	if (!rest->ol_busy)
 		urgent += collect_rest(oq);
-	/* One that the server could not do must not keep it from serving the rest: only what is yet
-	 * to be tried counts. */
+	/* An order that the server could not run must not keep it from serving everything else.
+	 * Only orders that were not tried yet count. */
 	if (!busy && !urgent)
 		ready(oq);
 	lane_send(fences);
 	lane_send(rest);
-	/* Fences go ahead of what is long on its way. */
+	/* The retry timer sends fences ahead of orders that take long. */
 	if (oq->oq_list[ORDER_URGENT] && !oq->oq_retry.t_pos)
 		retry_later(oq);
 }
 
 /* ---- a server joins: what is urgent goes before it serves ---- */
 
-/* What it refused from memory it may have forgotten since: it has to be told again before it
- * serves. */
+/* The server may have forgotten what it refused from memory. It must get these orders again before
+ * it serves. */
 static void owe_again(struct order_queue *oq)
 {
 	for (unsigned l = 0; l < ORDER_DELETE; l++)
@@ -374,8 +378,8 @@ static void joining_run(struct loop_msg *m)
 	oq = lo_order_queue(oj->oj_orders, oj->oj_ds);
 	if (!oq)
 		log_fatal("out of memory for the orders of a data server");
-	/* A join before this one, not answered yet: its connection is gone, or who sent it waited
-	 * no longer. */
+	/* Answer an earlier join that was not answered yet: its connection is gone, or its sender
+	 * has stopped waiting. */
 	ready(oq);
 	oq->oq_ready = oj->oj_ready;
 	oq->oq_rarg = oj->oj_rarg;
@@ -399,8 +403,8 @@ void lo_order_join(void *arg, uint32_t id, void (*fn)(void *rarg), void *rarg)
 	oj->oj_ready = fn;
 	oj->oj_rarg = rarg;
 	oj->oj_msg.m_run = joining_run;
-	/* It may have lost what was not committed, and is perhaps not of its files any more when
-	 * their COMMIT comes, which then asks others. */
+	/* A restarted server may have lost uncommitted writes. It may also no longer belong to the
+	 * file when a COMMIT comes, and that COMMIT would ask only other servers. */
 	atomic_fetch_add(&os->os_lo->l_generation, 1);
 	loop_post(os->os_loop, &oj->oj_msg);
 }

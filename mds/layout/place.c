@@ -1,11 +1,11 @@
 /*
- * place.c - which data servers a new file goes to (docs/groups.md).
+ * place.c - chooses the data servers of a new file (docs/groups.md).
  *
- * Those that live, have a weight, and are what the policy asks for take part. A server's share is
- * its weight times its free space, less where it has more to do than the others. The first object
- * of a file, which is all of a small one, goes round by smooth weighted round robin: each server's
- * turns are in proportion to its share, evenly mixed, whatever policies files have. The others are
- * drawn, from a generator seeded with the inode number (plan.c).
+ * Servers take part that live, have a weight, and match the policy. A server's share is its weight
+ * times its free space, less when it is busier than the others. The first object of a file, which
+ * is the whole of a small file, goes round by smooth weighted round robin: each server's turns are
+ * in proportion to its share and evenly mixed, whatever policies the files have. The other objects
+ * are drawn at random, with a generator seeded by the inode number (plan.c).
  */
 #include "base/log.h"
 #include "mds/layout/lo_int.h"
@@ -13,30 +13,30 @@
 #include <sodium.h>
 #include <stdio.h>
 
-/* A server is full that has less than this, or than a hundredth of its capacity: what it holds may
- * grow. */
+/* A server is full when it has less free space than this, or less than a hundredth of its capacity,
+ * because the objects it holds may grow. */
 #define PLACE_ROOM (64u << 20)
-/* Requests in progress, in hundredths, that make no difference between servers. */
+/* Requests in progress, in hundredths, below which load makes no difference between servers. */
 #define PLACE_CALM 800.0
-/* What is left of the share of one that is very busy. */
+/* A very busy server keeps this part of its share. */
 #define PLACE_BUSY_LEAST 0.25
 
 enum { LOOK_ALIVE, LOOK_HOPED, LOOK_KNOWN };
 
-/* Servers as the policy sees them. */
+/* The servers that a policy may use. */
 struct look {
 	const struct lo_policy *lk_policy;
 	unsigned lk_whom;
 	uint32_t lk_patience_ms;
-	unsigned lk_n, lk_seen; /* seats; servers, whatever their labels */
-	unsigned lk_generic;	/* servers that take no files of so many objects */
-	double lk_load;		/* sum */
+	unsigned lk_n, lk_seen; /* candidates; servers, whatever their labels */
+	unsigned lk_generic;	/* servers that take no files with so many objects */
+	double lk_load;		/* sum of the candidates' loads */
 	uint32_t lk_loads[DSC_MAX];
-	uint64_t lk_domain[DSC_MAX]; /* hash of its value of the domain */
+	uint64_t lk_domain[DSC_MAX]; /* hash of the server's value of the domain label */
 	struct lo_seat lk_seat[DSC_MAX];
 };
 
-/* It can have a new file now or, where that is asked, soon. */
+/* True when the server can take a new file now or, for LOOK_HOPED, may be able to soon. */
 static bool may_take(const struct dsc_seat *se, const struct look *lk)
 {
 	if (!se->se_weight || se->se_draining || (!se->se_ready && se->se_hopeless))
@@ -54,8 +54,8 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	uint64_t room = se->se_capacity / 100;
 	size_t len = 0;
 
-	/* Handles and owners of others are longer than ours: of as many objects a layout would be
-	 * too long. */
+	/* Handles and owners on an NFSv3 data server are longer than on weft's own, so a layout
+	 * with so many objects would be too long. */
 	if (se->se_generic &&
 	    (lk->lk_policy->lp_mirrors + 1u) * lk->lk_policy->lp_stripes > LO_MAX_GENERIC) {
 		lk->lk_generic++;
@@ -80,10 +80,10 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	lk->lk_n++;
 }
 
-/* Equal hashes are one domain: numbers from 0 on. Returns how many there are. */
+/* Numbers the domains from 0 on; equal hashes are one domain. Returns how many there are. */
 static unsigned number_domains(struct look *lk)
 {
-	uint16_t slot[2 * DSC_MAX]; /* a seat + 1, by hash */
+	uint16_t slot[2 * DSC_MAX]; /* index of a candidate plus 1, by hash */
 	unsigned count = 0;
 
 	if (!*lk->lk_policy->lp_domain) {
@@ -107,7 +107,7 @@ static unsigned number_domains(struct look *lk)
 	return count;
 }
 
-/* Returns how many domains there are. */
+/* Fills lk with the candidates. Returns how many domains there are. */
 static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, uint32_t patience_ms,
 		     struct look *lk)
 {
@@ -128,7 +128,7 @@ static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, ui
 	return number_domains(lk);
 }
 
-/* What is lacking, for people. whom: "" or more words on the servers that were looked at. */
+/* Says for people what is missing. whom: "", or more words on the servers that were considered. */
 static void lacking(const struct look *lk, unsigned domains, const char *whom, char *out,
 		    size_t len)
 {
@@ -186,7 +186,7 @@ static unsigned next_first(void *arg, const struct lo_seat *seat, const uint16_t
 	for (unsigned i = 0; i < n; i++) {
 		double *credit = &lo->l_credit[seat[pick[i]].st_id];
 
-		/* What was saved up while shares were larger counts no more. */
+		/* Limit a credit that was saved up while shares were larger. */
 		*credit = *credit > total ? total : *credit < -total ? -total : *credit;
 		*credit += seat[pick[i]].st_weight;
 		if (*credit > lo->l_credit[seat[pick[best]].st_id])
@@ -197,7 +197,8 @@ static unsigned next_first(void *arg, const struct lo_seat *seat, const uint16_t
 	return best;
 }
 
-/* The living do not suffice: would those do that were alive a moment ago? */
+/* The living servers do not suffice. Returns -EAGAIN when the servers that lived a moment ago
+ * would. */
 static int cannot(struct lo *lo, const struct lo_policy *p, uint32_t patience_ms, struct look *lk)
 {
 	char text[LO_POLICY_TEXT], why[256];
@@ -247,9 +248,9 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 	return 0;
 }
 
-/* ---- one object more ---- */
+/* ---- one more object ---- */
 
-/* The value of the domain that a server is in, as a hash; 0: none. */
+/* Returns a hash of the server's value of the domain label; 0: it has none. */
 static uint64_t domain_of(struct lo *lo, const char *key, uint32_t ds)
 {
 	struct dsc_terms dt;
@@ -262,7 +263,7 @@ static uint64_t domain_of(struct lo *lo, const char *key, uint32_t ds)
 	return v ? hash_bytes(v, len) : 0;
 }
 
-/* Servers and domains that a stripe's copies have. */
+/* Servers and domains of a stripe's copies. */
 struct taken {
 	unsigned tk_n, tk_ndomains;
 	uint32_t tk_ds[LO_MAX_OBJECTS];
@@ -296,7 +297,7 @@ static bool is_taken(const struct taken *tk, uint32_t ds, uint64_t domain)
 	return false;
 }
 
-/* Of seats, one by weight. */
+/* Draws one of the candidates by weight. */
 static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsigned n)
 {
 	double total = 0, at;
@@ -379,7 +380,7 @@ bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj)
 
 	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors ||
 	    !dsc_terms(lo->l_dsc, m->lm_obj[obj].ob_ds, &dt))
-		return true; /* there is nothing to go by */
+		return true; /* no policy, group or labels to check against */
 	if (!(lo_group_mirrors(&p, dt.dt_labels) >> mirror & 1))
 		return false;
 	domain = domain_of(lo, m->lm_domain, m->lm_obj[obj].ob_ds);
@@ -401,7 +402,7 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 			 p->lp_stripes, p->lp_mirrors, LO_MAX_OBJECTS);
 		return -EINVAL;
 	}
-	/* One copy, anywhere, is what there is to say before the first server joins. */
+	/* One copy on any server is always a valid policy, even before the first server joins. */
 	if (p->lp_mirrors == 1 && !*p->lp_domain && !*p->lp_groups)
 		return 0;
 	domains = look(lo, p, LOOK_KNOWN, 0, &lk);

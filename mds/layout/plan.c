@@ -1,17 +1,17 @@
 /*
- * plan.c - which server takes which object of a new file (struct lo_plan in lo_int.h says what is
- * promised).
+ * plan.c - chooses the server of each object of a new file (struct lo_plan in lo_int.h states what
+ * is guaranteed).
  *
- * Mirror by mirror, and stripe by stripe within one. A stripe's place is drawn among the servers
- * that may take it and have the fewest objects of this file, at most `level`. Where there is none,
- * a stripe that was placed before it in this mirror makes room (augmenting paths of bipartite
- * matching); where that does not help either, the level rises by one. So no server gets two objects
- * more than another that could have had one of them. A full server counts as one that has more
- * objects than a file can have.
+ * The plan goes mirror by mirror, and stripe by stripe within a mirror. It draws a stripe's server
+ * among those that may take the stripe and have the fewest objects of this file, fewer than
+ * `level`. When there is none, a stripe that was placed before in this mirror makes room
+ * (augmenting paths of bipartite matching). When that does not help either, the level rises by one.
+ * So no server gets two objects more than another server that could have had one of them. A full
+ * server counts as if it had more objects than a file can have.
  *
- * Where mirrors have groups of their own, a choice must leave the later mirrors of its stripe a
- * domain each. That is a matching of mirrors to domains; it is looked for when a mirror begins, for
- * each stripe, and tells which domains may be chosen (may).
+ * When mirrors have groups of their own, each choice must leave a domain for each later mirror of
+ * its stripe. That is a matching of mirrors to domains. It is computed per stripe when a mirror
+ * begins, and says which domains may be chosen (wk_may).
  */
 #include "mds/layout/lo_int.h"
 #include <assert.h>
@@ -26,18 +26,18 @@ struct set {
 
 struct work {
 	struct lo_plan *wk_pl;
-	unsigned wk_words;  /* of sets that are used */
-	bool wk_groups;	    /* mirrors differ in their servers */
-	unsigned wk_mirror; /* that is being placed */
+	unsigned wk_words;  /* words of a set in use */
+	bool wk_groups;	    /* mirrors may use different servers */
+	unsigned wk_mirror; /* the mirror that is being placed */
 	unsigned wk_level;
 	uint64_t wk_draws;
-	struct set wk_has[LO_MAX_OBJECTS];  /* by mirror: domains with a server for it */
+	struct set wk_has[LO_MAX_OBJECTS];  /* by mirror: domains that have a server for it */
 	struct set wk_used[LO_MAX_OBJECTS]; /* by stripe: domains of its copies so far */
-	struct set wk_may[LO_MAX_OBJECTS];  /* by stripe: domains for this mirror */
-	struct set wk_seen;		    /* servers, in the search for a place */
+	struct set wk_may[LO_MAX_OBJECTS];  /* by stripe: domains allowed for this mirror */
+	struct set wk_seen;		    /* servers visited in the search for a place */
 	uint8_t wk_count[DSC_MAX];	    /* objects, by server */
 	uint16_t wk_row[LO_MAX_OBJECTS];    /* servers of this mirror, by stripe */
-	unsigned wk_placed;		    /* stripes of this mirror */
+	unsigned wk_placed;		    /* stripes of this mirror placed so far */
 };
 
 static bool in(const struct set *s, unsigned b)
@@ -55,13 +55,14 @@ static void put(struct set *s, unsigned b)
 struct match {
 	const struct set *mt_has; /* by mirror */
 	unsigned mt_words;
-	struct set mt_taken; /* domains not to be used */
+	struct set mt_taken; /* domains that must not be used */
 	struct set mt_matched;
 	struct set mt_seen;
-	uint8_t mt_mirror[DSC_MAX]; /* of a matched domain */
+	uint8_t mt_mirror[DSC_MAX]; /* mirror of a matched domain */
 };
 
-/* The first domain of a mirror's that was not seen; free: nor matched. */
+/* Returns the first domain of a mirror that the search has not visited. free: the domain must also
+ * be unmatched. */
 static int domain_of(const struct match *mt, unsigned mirror, bool free)
 {
 	for (unsigned i = 0; i < mt->mt_words; i++) {
@@ -94,7 +95,7 @@ static bool match_one(struct match *mt, unsigned mirror)
 	return false;
 }
 
-/* Mirrors from..to to domains that are not taken. */
+/* Matches mirrors from..to (to excluded) to domains that are not taken. */
 static bool match_all(struct match *mt, unsigned from, unsigned to)
 {
 	memset(&mt->mt_matched, 0, sizeof(mt->mt_matched));
@@ -106,7 +107,7 @@ static bool match_all(struct match *mt, unsigned from, unsigned to)
 	return true;
 }
 
-/* Whether the others find one when a mirror takes domain d, which another has. */
+/* Whether the mirror that has domain d finds another domain when this mirror takes d. */
 static bool yields(const struct match *mt, unsigned d)
 {
 	struct match m = *mt;
@@ -117,7 +118,7 @@ static bool yields(const struct match *mt, unsigned d)
 	return match_one(&m, other);
 }
 
-/* The domains that this mirror of a stripe may take: wk_may. */
+/* Computes wk_may: the domains that this mirror of a stripe may take. */
 static bool domains(struct work *wk, unsigned stripe)
 {
 	struct lo_plan *pl = wk->wk_pl;
@@ -125,7 +126,7 @@ static bool domains(struct work *wk, unsigned stripe)
 		.mt_has = wk->wk_has, .mt_words = wk->wk_words, .mt_taken = wk->wk_used[stripe]};
 	struct set *may = &wk->wk_may[stripe];
 
-	/* The later ones by themselves: then one that none of them has is no question. */
+	/* Match the later mirrors alone. A domain that none of them got is then free to take. */
 	if (!match_all(&mt, wk->wk_mirror + 1, pl->pl_mirrors))
 		return false;
 	for (unsigned i = 0; i < wk->wk_words; i++) {
@@ -152,7 +153,7 @@ static bool may_take(const struct work *wk, unsigned stripe, unsigned seat)
 	       (!wk->wk_groups || in(&wk->wk_may[stripe], st->st_domain));
 }
 
-/* From 0 to 1, without 1. */
+/* Returns a number in [0, 1). */
 static double draw(struct work *wk)
 {
 	return (double)(hash_u64(wk->wk_pl->pl_seed +
@@ -184,7 +185,7 @@ static unsigned level_of(const struct work *wk, unsigned seat)
 	return wk->wk_count[seat] + (wk->wk_pl->pl_seat[seat].st_full ? FULL : 0);
 }
 
-/* A server below the level, of those with the fewest objects; -1: none. */
+/* Returns a server below the level among those with the fewest objects; -1: none. */
 static int free_seat(struct work *wk, unsigned stripe)
 {
 	unsigned least = wk->wk_level, n = 0;
@@ -239,7 +240,7 @@ static void place_mirror(struct work *wk)
 			if (place_stripe(wk, wk->wk_placed))
 				break;
 			wk->wk_level++;
-			/* some server may take it, and is below that */
+			/* some server may take the stripe, and is below that level */
 			assert(wk->wk_level <= 2 * LO_MAX_OBJECTS);
 		}
 	}
@@ -249,9 +250,9 @@ static void place_mirror(struct work *wk)
 	}
 }
 
-/* ---- the whole ---- */
+/* ---- the whole plan ---- */
 
-/* Domains by mirror; how many words of a set are used. */
+/* Collects the domains of each mirror. Returns how many words of a set are in use. */
 static unsigned domains_of(const struct lo_seat *seat, unsigned n, unsigned mirrors,
 			   struct set *has, bool *groups)
 {

@@ -1,4 +1,4 @@
-/* policy.c - layout policies as text and as stored (see lo.h). */
+/* policy.c - layout policies as text, and as they are stored (see lo.h). */
 #include "mds/layout/lo_int.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -11,9 +11,12 @@ struct policy_rec {
 	uint8_t p_version, p_stripes, p_mirrors, p_unit_log2;
 } __attribute__((packed));
 _Static_assert(sizeof(struct policy_rec) == 4, "policy record, version 1");
-/* Version 2, where there is a domain or a group: behind it a byte, the length of the domain; the
- * domain; the groups as lp_groups. Version 3, where there is a threshold: behind it the threshold,
- * and then the same as in version 2. */
+/*
+ * After the record comes:
+ * - in version 2, for a policy with a domain or a group: a byte with the length of the domain, the
+ *   domain, then the groups as in lp_groups;
+ * - in version 3, for a policy with a threshold: the threshold, then the same as in version 2.
+ */
 struct policy_threshold {
 	uint64_t pt_bytes;
 } __attribute__((packed));
@@ -21,7 +24,8 @@ _Static_assert(sizeof(struct policy_rec) + sizeof(struct policy_threshold) + 1 +
 			       LO_GROUPS_LEN - 1 <=
 		       LO_POLICY_MAX,
 	       "a policy fits");
-/* "stripes=44,unit=1023M,mirrors=44,domain=,threshold=1099511627776,": 66 */
+/* Without label keys and groups the text has 66 bytes:
+ * "stripes=44,unit=1023M,mirrors=44,domain=,threshold=1099511627776,". */
 _Static_assert(66 + LABELS_KEY_MAX + LO_GROUPS_LEN <= LO_POLICY_TEXT, "a policy's text fits");
 _Static_assert(LO_MAX_OBJECTS <= UINT8_MAX, "counts fit a byte");
 
@@ -35,11 +39,11 @@ static const char *const key_name[KEYS] = {"stripes", "unit",	   "mirrors",
 
 #define LO_POLICY_LONGEST 1024
 
-/* A text that is being read. */
+/* State of the parser. */
 struct reading {
 	struct lo_policy rd_lp;
-	unsigned rd_seen; /* keys */
-	/* Groups: [0] is group, [m + 1] that of mirror m; they point into the text. */
+	unsigned rd_seen; /* a bit per key */
+	/* Groups: [0] is group, [m + 1] is that of mirror m. The pointers are into the text. */
 	const char *rd_group[LO_MAX_OBJECTS + 1];
 	size_t rd_group_len[LO_MAX_OBJECTS + 1];
 	char *rd_err;
@@ -57,7 +61,7 @@ static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen
 	return -EINVAL;
 }
 
-/* Digits only; stops at the first other byte. False: none, or more than THRESHOLD_MAX. */
+/* Parses digits and stops at the first other byte. False: no digit, or more than THRESHOLD_MAX. */
 static bool number(const char **p, const char *end, uint64_t *v)
 {
 	const char *s = *p;
@@ -127,7 +131,7 @@ bad:
 		      "threshold: expected a size from 0 to 1T (K, M, G and T are powers of 1024)");
 }
 
-/* KEY_..; *mirror: of group3 it is 3, else -1. -1: no key. */
+/* Returns KEY_..., or -1 for no key. *mirror: 3 for group3, and -1 for keys without a number. */
 static int find_key(const char *p, size_t len, int *mirror)
 {
 	const char *at = p + strlen("group"), *end = p + len;
@@ -145,7 +149,7 @@ static int find_key(const char *p, size_t len, int *mirror)
 	return KEY_GROUP;
 }
 
-/* Bytes from outside in a message: what does not print is shown as '?'. */
+/* Makes bytes from outside safe for a message: a byte that does not print becomes '?'. */
 static const char *printable(const char *p, size_t len, char out[33])
 {
 	size_t n = len < 32 ? len : 32;
@@ -218,7 +222,7 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 	}
 }
 
-/* The groups in their order; lp_mirrors is known. */
+/* Writes the groups in their order. lp_mirrors is known. */
 static int put_groups(struct reading *rd)
 {
 	char *out = rd->rd_lp.lp_groups, number[12] = "";
@@ -255,7 +259,7 @@ int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err
 	if (!len)
 		return refuse(err, errlen,
 			      "empty policy: expected KEY=VALUE, with keys " KEYS_TEXT);
-	/* All that could be said is shorter. */
+	/* Every valid text is shorter. */
 	if (len > LO_POLICY_LONGEST)
 		return refuse(err, errlen, "policy: expected at most %d characters",
 			      LO_POLICY_LONGEST);
@@ -275,7 +279,7 @@ int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err
 	return e;
 }
 
-/* ",threshold=64K", or nothing. */
+/* Writes ",threshold=64K", or nothing. */
 static void format_threshold(const struct lo_policy *p, char out[32])
 {
 	unsigned k = 0;
@@ -332,8 +336,8 @@ size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
 	return len;
 }
 
-/* What follows the head in version 2, and the threshold in version 3: read as a policy's text is,
- * and the same then. */
+/* Decodes what follows the record in version 2, and the threshold in version 3. It must parse as a
+ * policy's text, and give the same bytes. */
 static int decode_terms(const uint8_t *b, size_t n, struct lo_policy *p)
 {
 	char text[LO_POLICY_TEXT], err[256];
@@ -369,7 +373,7 @@ static int decode_threshold(const uint8_t *b, size_t n, struct lo_policy *p)
 	p->lp_threshold = le64toh(th.pt_bytes);
 	if (p->lp_threshold > THRESHOLD_MAX)
 		return -EIO;
-	if (n == sizeof(th) + 1) /* no domain and no group */
+	if (n == sizeof(th) + 1) /* neither domain nor group */
 		return b[sizeof(th)] ? -EIO : 0;
 	return decode_terms(b + sizeof(th), n - sizeof(th), p);
 }

@@ -1,16 +1,16 @@
 /*
- * prefer.c - which copy of a stripe a client reads (docs/mirrors.md, "Reading").
+ * prefer.c - chooses the copy of a stripe that a client reads (docs/mirrors.md, "Reading").
  *
- * Linux reads the copy with the highest efficiency, always. So weights are not in the efficiencies,
- * they are in how many clients have which copy first: each copy draws a number by client, file and
- * server, and the least of -ln(number) / weight is first (rendezvous hashing). A copy is then first
- * for a part of the clients and files in proportion to its weight; the same client gets the same
- * one of a file each time; and when a weight changes, few change over.
+ * Linux always reads the copy with the highest efficiency. So weights do not show in the
+ * efficiencies. They show in how many clients have which copy first: each copy draws a number by
+ * client, file and server, and the copy with the least -ln(number) / weight is first (rendezvous
+ * hashing). So a copy is first for a part of the clients and files in proportion to its weight. A
+ * client gets the same copy of a file each time. When a weight changes, few clients change over.
  *
- * Of a striped file the stripes are drawn one after the other, from one that is the client's and
- * the file's own: a server that has stripes of it already counts less for the next, the more so the
- * less its weight is. Or a client would read many files from some of their servers twice, and from
- * others nothing.
+ * The stripes of a striped file are drawn one after the other, from a stripe on that depends on
+ * client and file. A server that has stripes of the file already counts less for the next stripe,
+ * and the reduction is stronger for smaller weights. Without that, a client would read many files
+ * from some of their servers twice, and nothing from others.
  */
 #include "base/exports.h"
 #include "mds/layout/lo_int.h"
@@ -18,29 +18,29 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Requests in progress, in hundredths, and microseconds for 64 KiB, that make no difference between
- * servers. */
+/* Requests in progress, in hundredths, and microseconds for 64 KiB, below which load and latency
+ * make no difference between servers. */
 #define PREFER_CALM_LOAD    800.0
 #define PREFER_CALM_LATENCY 2000.0
-/* What is left at least to one that is busy, and to one that is slow: what clients say of it can do
- * no more. */
+/* A busy server and a slow server each keep at least this part of their weight, so that clients'
+ * reports can do no more. */
 #define PREFER_LEAST 0.25
-/* How much a stripe that it has already takes from a server: with more of it stripes lie more
- * evenly, and parts are farther from the weights. */
+/* How much a stripe that a server already has reduces its weight. A higher value spreads stripes
+ * more evenly, but moves the parts away from the weights. */
 #define PREFER_AGAIN 4.0
 
 enum prefer_class { READ_DEAD, READ_NO_WEIGHT, READ_WEIGHED };
 
 struct choice {
 	const struct lo *ch_lo;
-	const uint64_t *ch_near; /* which entries of the map the client is in */
+	const uint64_t *ch_near; /* entries of mds.near that the client is in */
 	uint8_t ch_obj;
 	enum prefer_class ch_class;
-	double ch_weight, ch_load, ch_latency; /* latency 0: not known */
+	double ch_weight, ch_load, ch_latency; /* ch_latency 0: not known */
 	double ch_draw;
 };
 
-/* ---- who is near ---- */
+/* ---- near servers ---- */
 
 struct lo_near {
 	uint8_t nr_net[16];
@@ -103,7 +103,7 @@ void lo_near_free(struct lo *lo)
 	free(lo->l_near);
 }
 
-/* The entries whose network the client is in: a bit each. */
+/* Returns the entries of mds.near whose network contains the client, a bit each. */
 static uint64_t nets_of(const struct lo *lo, const struct sockaddr_storage *peer)
 {
 	uint8_t addr[16];
@@ -141,7 +141,7 @@ static void look_at(void *arg, const struct dsc_seat *se)
 	ch->ch_latency = se->se_latency;
 }
 
-/* 1 for the best of them. */
+/* Returns the factor by which a value worse than the best reduces a weight: 1 for the best. */
 static double less_for(double calm, double best, double have)
 {
 	double f = (calm + best) / (calm + have);
@@ -149,7 +149,7 @@ static double less_for(double calm, double best, double have)
 	return f < PREFER_LEAST ? PREFER_LEAST : f;
 }
 
-/* Of the objects that the client reads first, those on a server. */
+/* Counts the objects on a server among those that the client reads first. */
 static unsigned firsts_on(const struct lo_map *m, uint64_t firsts, uint32_t ds)
 {
 	unsigned n = 0;
@@ -194,8 +194,8 @@ unsigned lo_prefer_from(const struct lo_map *m, uint64_t ino, const struct lo_re
 	return (unsigned)(hash_u64(ino + hash_u64(reader->rd_client)) % m->lm_stripes);
 }
 
-/* As lo_read with io_same: whether a server lives at the moment makes no difference, or a copy
- * would be first, and another, and the first again. */
+/* As lo_read with io_same: liveness is ignored. Otherwise another copy would be first while a
+ * server is away, and then the first one again. */
 static unsigned prefer_same(const struct choice *ch, unsigned n, uint8_t *order)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -214,7 +214,7 @@ unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned
 	while ((obj = lo_copy(m, stripe, n)) >= 0)
 		ch[n++] = (struct choice){
 			.ch_lo = lo, .ch_near = &nets, .ch_obj = (uint8_t)obj, .ch_weight = 1};
-	/* Of one there is no order, and most files have one. */
+	/* One copy, as most files have, needs no order. */
 	if (n == 1)
 		order[0] = ch[0].ch_obj;
 	if (n < 2)

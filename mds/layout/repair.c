@@ -1,4 +1,4 @@
-/* repair.c - see repair.h. */
+/* repair.c - the durable state and the steps of repair; see repair.h. */
 #include "mds/layout/repair.h"
 #include "mds/layout/column.h"
 #include "mds/layout/lo_int.h"
@@ -10,8 +10,8 @@
 #define REPAIR_VERSION 1
 #define LOST_VERSION   1
 #define STEP_MS	       30000
-#define END_MS	       300000 /* it syncs what may be a large object */
-#define FIRST_S	       2      /* after the first failure */
+#define END_MS	       300000 /* END syncs an object that may be large */
+#define FIRST_S	       2      /* the first wait after a failure */
 #define LAST_S	       300
 
 struct repair_rec {
@@ -139,8 +139,8 @@ void lo_repair_of(struct lo_repair *rr, unsigned obj)
 	rr->rr_object = (uint8_t)obj;
 }
 
-/* After a server's first failure with it the object's turn is elsewhere; after that it is the next
- * one's. So each gets both. */
+/* After the first failure on a server, repair tries the same object on another server. After the
+ * second, it continues with the next object. So each object gets both. */
 unsigned lo_repair_first(const struct lo_repair *rr)
 {
 	if (!rr->rr_fails)
@@ -159,7 +159,7 @@ static int rows_one(void *arg, struct kv_slice id, struct kv_slice val)
 	struct lo_repair rr;
 	uint64_t ino;
 
-	/* the checker tells of others */
+	/* the checker reports rows that do not decode */
 	return lo_repair_decode(id, val, &ino, &rr) ? 0 : rs->fn(rs->arg, ino, &rr);
 }
 
@@ -193,7 +193,7 @@ bool lo_lost_get(struct kv_txn *t)
 	return ns_row_get(t, NS_T_REPAIR, &key, 8, &val) == 0;
 }
 
-/* ---- where ---- */
+/* ---- where an object is rebuilt ---- */
 
 int lo_repair_source(struct lo *lo, const struct lo_map *m, unsigned obj, unsigned r)
 {
@@ -206,8 +206,8 @@ int lo_repair_source(struct lo *lo, const struct lo_map *m, unsigned obj, unsign
 	return -1;
 }
 
-/* Another server, as the file's policy wants it; the places of what leaves the stripe may be
- * taken. */
+/* Returns another server that the file's policy allows. Servers and domains of objects that leave
+ * the stripe may be taken. */
 static uint32_t elsewhere(struct lo *lo, const struct lo_map *m, unsigned obj, uint32_t bad)
 {
 	unsigned stripe = obj % m->lm_stripes;
@@ -252,7 +252,7 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 	if (*ds)
 		return LO_ELSEWHERE;
 	*ds = own;
-	/* it failed or is drained, and there is no other */
+	/* the own server failed or is drained, and there is no other */
 	return silent ? LO_WAIT_SPACE : LO_IN_PLACE;
 }
 
@@ -293,14 +293,15 @@ static void step_done(struct dsc_ctl *c, int err)
 	struct lo_rebuild *rb = caa_container_of(c, struct lo_rebuild, rb_ctl);
 
 	err = err ? -ETIMEDOUT : step_err(rb->rb_status);
-	/* A pull that goes nowhere would be one for ever: it is tried for so long only. */
+	/* A PULL without progress would repeat for ever, so it ends with a timeout. */
 	if (!err && rb->rb_step == CTL_REBUILD_PULL && !rb->rb_res.eof &&
 	    rb->rb_res.next <= rb->rb_off)
 		err = rb->rb_res.next == rb->rb_off ? -ETIMEDOUT : -EIO;
 	rb->rb_done(rb, err);
 }
 
-/* What the reader proves to the source over TLS, in the place of an address behind one at least. */
+/* Adds the key that the reader proves to the source over TLS. It takes a place among the addresses,
+ * after at least one address. */
 static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *source,
 		     ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
 {
@@ -308,8 +309,8 @@ static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *so
 	uint8_t secret[CAP_TLS_KEY_LEN];
 	struct dsc_server sv;
 
-	/* To a reader that has none of its own the cluster key is enough where the source's TLS is
-	 * for clients; where it is not, this alone says that there is some. */
+	/* For a reader without keys of its own the cluster key is enough when the source's TLS
+	 * serves clients. When it does not, this key alone says that the source has TLS. */
 	if ((source->sv_tls == RPC_TLS_OFF && !source->sv_peers) || source->sv_generic ||
 	    !dsc_get(lo->l_dsc, reader, &sv) || (!sv.sv_own && !source->sv_peers))
 		return;
@@ -336,7 +337,7 @@ bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server 
 	return true;
 }
 
-/* The copy that is read: where its server is, and the right to. */
+/* Fills in the copy to read: its server's addresses, and a capability to read it. */
 static bool peer(struct lo *lo, struct lo_rebuild *rb, ctl_peer *p)
 {
 	struct dsc_server *sv = &rb->rb_peer;
@@ -376,8 +377,8 @@ void lo_rebuild(struct lo *lo, struct lo_rebuild *rb)
 	a->offset = rb->rb_off;
 	a->length = rb->rb_len;
 	if (rb->rb_step == CTL_REBUILD_PULL)
-		peer(lo, rb, &a->source); /* one that is not known is refused by the target, as any
-					     that it cannot reach */
+		/* The target refuses an unknown source like one that it cannot reach. */
+		peer(lo, rb, &a->source);
 	dsc_call(lo->l_dsc, rb->rb_map.lm_obj[rb->rb_obj].ob_ds, &rb->rb_ctl,
 		 rb->rb_step == CTL_REBUILD_END ? END_MS : STEP_MS);
 }

@@ -1,11 +1,11 @@
-/* restore.c - see restore.h. Some files in each transaction: where it ends too soon, it is done
- * again from the beginning. */
+/* restore.c - prepares the files of a restored store; see restore.h. It handles some files per
+ * transaction. When it is interrupted, it starts again from the beginning. */
 #include "mds/layout/restore.h"
 #include "mds/layout/lo.h"
 #include "mds/layout/repair.h"
 #include <errno.h>
 
-#define RESTORE_FILES 512u /* in a transaction */
+#define RESTORE_FILES 512u /* files per transaction */
 
 struct restore {
 	struct ns *re_ns;
@@ -23,7 +23,7 @@ static int restore_collect(void *arg, const struct ns_inode *i)
 	if (re->re_n == RESTORE_FILES)
 		return 1;
 	re->re_next = i->i_ino + 1;
-	if (!lo_map_decode(i->i_blob, &map)) /* what is damaged, the checker tells */
+	if (!lo_map_decode(i->i_blob, &map)) /* the checker reports damaged maps */
 		re->re_ino[re->re_n++] = i->i_ino;
 	return 0;
 }
@@ -39,7 +39,8 @@ static int restore_file(struct restore *re, struct kv_txn *t, uint64_t ino)
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
-		return err == -ESTALE ? 0 : err; /* unlinked while it was open */
+		/* -ESTALE: a file that was unlinked while it was open */
+		return err == -ESTALE ? 0 : err;
 	if (map.lm_epoch < first)
 		map.lm_epoch = first;
 	err = ns_note_blob(re->re_ns, t, ino, blob, lo_map_encode(&map, blob, sizeof(blob)));

@@ -1,4 +1,4 @@
-/* shift.c - see shift.h. */
+/* shift.c - relocates one object to a chosen server; see shift.h. */
 #include "mds/layout/shift.h"
 #include "mds/layout/column.h"
 #include "mds/layout/lo_int.h"
@@ -42,7 +42,7 @@ int lo_shift(struct lo *lo, struct lo_map *m, unsigned obj, uint32_t to)
 	return 0;
 }
 
-/* ---- which were moved ---- */
+/* ---- files that were moved lately ---- */
 
 int lo_shifted_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, uint64_t *when_s)
 {

@@ -1,9 +1,9 @@
 /*
- * stat.c - asking the data servers for sizes and write counts.
+ * stat.c - asks the data servers for sizes and write counts.
  *
- * Questions of one loop to one server are collected while STAT_FLIGHTS are on their way, and go
- * together then: a directory listing of files being written asks each server a few times, not once
- * per file.
+ * While STAT_FLIGHTS calls of one loop to one server are in progress, further questions are
+ * collected, and then go together. So a directory listing of files that are being written asks each
+ * server a few times, not once per file.
  */
 #include "base/log.h"
 #include "mds/layout/lo_int.h"
@@ -12,7 +12,7 @@
 
 #define STAT_FLIGHTS 2
 
-/* What one caller asks one server. */
+/* What one caller asks of one server. */
 struct stat_part {
 	struct stat_part *sp_next;
 	struct stat_run *sp_run;
@@ -23,9 +23,9 @@ struct stat_run {
 	struct lo *sr_lo;
 	struct lo_stat *sr_ls;
 	struct loop_msg sr_msg;
-	unsigned sr_left; /* parts that are not answered */
-	bool sr_ending;	  /* sr_msg is under way, or was */
-	/* sr_ls is its owner's again; the parts that are left are waited for by nobody */
+	unsigned sr_left; /* parts without an answer */
+	bool sr_ending;	  /* sr_msg is posted, or was */
+	/* the caller has its result and owns sr_ls again; the remaining parts only end */
 	bool sr_told;
 	uint64_t sr_deadline_ns;
 	uint64_t sr_answered; /* bit per object */
@@ -140,7 +140,7 @@ static void object_answer(struct stat_run *sr, unsigned obj, const ctl_stat *st)
 	sr->sr_answered |= UINT64_C(1) << obj;
 }
 
-/* stats NULL: no answer. */
+/* stats NULL: the server did not answer. */
 static void part_answer(struct stat_part *sp, const ctl_stat *stats)
 {
 	struct stat_run *sr = sp->sp_run;
@@ -320,15 +320,14 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 		sp = part_of(sr, m->lm_obj[i].ob_ds);
 		sp->sp_obj[sp->sp_n++] = (uint8_t)i;
 	}
-	/* One for this function, so that it ends after the last part was asked. */
+	/* One more for this function, so that the run ends after the last part was asked. */
 	sr->sr_left = sr->sr_nparts + 1;
 	for (unsigned p = 0; p < sr->sr_nparts; p++)
 		part_ask(sr, p);
 	run_put(sr);
 }
 
-/* Of one stripe: whether its copies that are asked end at the same place, and were all written, or
- * none. */
+/* Whether the copies of a stripe end at the same place, and either all or none were written. */
 static bool stripe_even(const struct lo_stat *ls, unsigned stripe, uint64_t moved)
 {
 	const struct lo_map *m = &ls->ls_map;

@@ -1,13 +1,14 @@
 /*
- * steer.c - which files are better read and written through the metadata server (mdsthreshold, RFC
- * 8881 section 5.12.6): those below a size, which the policy of their directory says, or else the
- * configuration. A file is in the directory where it was made, or moved to last.
+ * steer.c - decides which files are better read and written through the metadata server
+ * (mdsthreshold, RFC 8881 section 5.12.6): files below a size. The policy of the file's directory
+ * sets that size, or else the configuration. A file's directory is the one where it was created or
+ * last moved to.
  */
 #include "mds/layout/lo_int.h"
 #include <errno.h>
 
-/* The row is there from the first directory on that got a threshold. Without it no file's
- * directories are looked at. */
+/* Value of the row that exists once a directory has got a threshold. Without that row, directories
+ * are not looked up. */
 static const uint8_t steers_row = 1;
 
 int lo_steer_load(struct lo *lo, uint64_t bytes)

@@ -1,4 +1,4 @@
-/* twin.c - see twin.h. */
+/* twin.c - the pending layout of a restripe; see twin.h. */
 #include "mds/layout/twin.h"
 #include "mds/layout/lo_int.h"
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #define TWIN_VERSION 1
 #define STEP_MS	     60000
-#define END_MS	     300000 /* as a repair's: all of an object is made durable */
+#define END_MS	     300000 /* as in repair: END makes the whole object durable */
 
 struct twin_rec {
 	uint8_t t_version, t_zero;
@@ -83,7 +83,7 @@ int lo_twin_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 	of.i_incarnation = tw.tw_incarnation;
 	for (unsigned k = 0; !err && k < lo_objects(&tw.tw_map); k++)
 		err = lo_order_free_object(lo, t, &of, &tw.tw_map, k);
-	/* what a damaged one names is found by the checker */
+	/* the checker finds the objects that a damaged row names */
 	return err && err != -EIO ? err : lo_twin_del(t, i->i_ino);
 }
 
@@ -151,14 +151,15 @@ int lo_twin_place(struct lo *lo, const struct ns_inode *i, const struct lo_map *
 	if (e)
 		return e;
 	tw->tw_incarnation = (uint16_t)(i->i_incarnation + NS_PLACED_AGAIN);
-	/* An earlier twin's objects are being deleted perhaps. */
+	/* Objects of an earlier pending layout may still be on their way to deletion, so use other
+	 * copy numbers. */
 	for (unsigned k = 0; k < lo_objects(&tw->tw_map); k++)
 		tw->tw_map.lm_obj[k].ob_copy = (uint8_t)(copy + k / stripes);
 	tw->tw_map.lm_next = (uint8_t)(copy + tw->tw_map.lm_mirrors);
 	return 0;
 }
 
-/* ---- what data servers are asked ---- */
+/* ---- calls to data servers ---- */
 
 static int anew_err(ctl_status st)
 {
@@ -179,7 +180,7 @@ static int anew_err(ctl_status st)
 	}
 }
 
-/* The spans are the connection's: they are copied. */
+/* Copies the spans, because they belong to the connection. */
 static void anew_take(struct dsc_ctl *c, const ctl_response *res)
 {
 	struct lo_anew *an = caa_container_of(c, struct lo_anew, an_ctl);
@@ -222,7 +223,7 @@ void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const
 	dsc_call(lo->l_dsc, m->lm_obj[obj].ob_ds, &an->an_ctl, STEP_MS);
 }
 
-/* One that is not known is refused by the target. */
+/* Fills in the source. The target refuses an unknown source. */
 static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *i,
 		      const struct lo_map *m, uint32_t reader, ctl_peer *p)
 {
