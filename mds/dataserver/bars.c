@@ -1,11 +1,12 @@
 /*
- * bars.c - data servers are told which clients live, so that they need not keep a row of each that
- * was evicted (docs/fencing.md, "What a data server keeps of bars").
+ * bars.c - reports to data servers which clients live, so that they need not keep a row for each
+ * client that was evicted (docs/fencing.md, "What a data server keeps of bars").
  *
- * What is told is of one moment, and stays true: numbers rise and are never given again, so one
- * that was given and is nobody's is nobody's for ever. Hence it may be told late, twice, in part or
- * not at all. It is told anew to all when as many clients were barred since as lived then, and a
- * few; and to a server that has joined.
+ * A report describes one moment and stays true: client numbers rise and are never given again, so a
+ * number that was given and belongs to no client will never belong to one. So a report may come
+ * late, twice, in part or not at all. The metadata server makes a new report for all servers when
+ * as many clients were revoked since the last one as lived then, and FEW more. A server that has
+ * joined gets the current report.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,17 +15,19 @@
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-#define FEW	 64 /* bars */
+#define FEW	 64 /* revocations */
 #define AGAIN_MS 10000
 #define TELL_MS	 10000
 
-/* Who lived at a moment. On the first loop. */
+/* The clients that lived at one moment. Used on the first loop. */
 struct dsc_living {
-	unsigned dl_refs;	     /* the table's, and one of each that is being told */
-	uint64_t dl_number, dl_bars; /* rising; d_bars of before the moment */
-	uint32_t *dl_client;	     /* rising */
+	/* the table's reference, and one for each server that is getting the report */
+	unsigned dl_refs;
+	/* dl_number rises with each report. dl_bars is d_bars from before the moment. */
+	uint64_t dl_number, dl_bars;
+	uint32_t *dl_client; /* in rising order */
 	size_t dl_n;
-	uint32_t dl_next; /* the first number that is not given yet */
+	uint32_t dl_next; /* the first client number not given yet */
 };
 
 struct tell {
@@ -32,7 +35,7 @@ struct tell {
 	struct dsc *te_dsc;
 	struct dsc_living *te_living;
 	uint32_t te_id, te_join;
-	size_t te_at; /* in dl_client */
+	size_t te_at; /* index in dl_client */
 	bool te_taken;
 };
 
@@ -49,7 +52,7 @@ void dsc_note_bar(struct dsc *d)
 	atomic_fetch_add_explicit(&d->d_bars, 1, memory_order_relaxed);
 }
 
-/* ---- who lives ---- */
+/* ---- the living clients ---- */
 
 static void living_put(struct dsc_living *dl)
 {
@@ -71,7 +74,7 @@ static int rising(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* Sorted, each once. */
+/* Sorts the numbers and removes duplicates. Returns how many remain. */
 static size_t in_order(uint32_t *c, size_t n)
 {
 	size_t to = 0;
@@ -100,7 +103,7 @@ static struct dsc_living *living_now(struct dsc *d)
 		return NULL;
 	}
 	dl->dl_n = in_order(dl->dl_client, dl->dl_n);
-	/* Those that came after the moment. */
+	/* Remove clients that came after the moment. */
 	while (dl->dl_n && dl->dl_client[dl->dl_n - 1] >= dl->dl_next)
 		dl->dl_n--;
 	dl->dl_refs = 1;
@@ -108,7 +111,7 @@ static struct dsc_living *living_now(struct dsc *d)
 	return dl;
 }
 
-/* ---- one server is told ---- */
+/* ---- the report to one server ---- */
 
 static void tell_next(struct tell *te);
 
@@ -130,7 +133,7 @@ static void tell_end(struct tell *te, bool all)
 	free(te);
 }
 
-/* On the connection's loop. */
+/* Runs on the connection's loop. */
 static void tell_take(struct dsc_ctl *c, const ctl_response *res)
 {
 	caa_container_of(c, struct tell, te_ctl)->te_taken = res->status == CTL_OK;
@@ -148,8 +151,8 @@ static void tell_done(struct dsc_ctl *c, int err)
 		tell_next(te);
 }
 
-/* So many of the living as a message has, and all numbers up to the last of them; in the last
- * message, all that were given. */
+/* Sends as many living clients as one message holds, and the range of numbers up to the last of
+ * them. The last message covers all numbers that were given. */
 static void tell_next(struct tell *te)
 {
 	ctl_dead_args *a = &te->te_ctl.dc_req.ctl_request_u.dead;
@@ -165,7 +168,7 @@ static void tell_next(struct tell *te)
 	dsc_call(te->te_dsc, te->te_id, &te->te_ctl, TELL_MS);
 }
 
-/* Locked. */
+/* The caller holds d_lock. */
 static bool wanted(const struct dsc_node *nd, uint64_t number, uint64_t now)
 {
 	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_bars &&
@@ -201,7 +204,7 @@ static void tell(struct dsc *d, uint32_t id)
 	tell_next(te);
 }
 
-/* ---- all ---- */
+/* ---- the report to all servers ---- */
 
 static bool any_wants(struct dsc *d, uint64_t number)
 {
@@ -231,7 +234,7 @@ void dsc_bars_look(struct dsc *d)
 		d->d_living = dl;
 	}
 	if (dl->dl_next <= 1)
-		return; /* no number was given yet */
+		return; /* no number has been given yet */
 	for (uint32_t id = 1; id <= DSC_MAX; id++)
 		if (dsc_known(d, id))
 			tell(d, id);

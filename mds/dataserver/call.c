@@ -1,5 +1,5 @@
-/* call.c - control requests to a data server, from any loop: the request travels to the loop of the
- * server's connection, and back. */
+/* call.c - control requests to a data server from any loop: the request travels to the loop of the
+ * server's connection, and its answer back. */
 #include "mds/dataserver/gen.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -22,7 +22,7 @@ static void call_reply(void *arg, int err, const ctl_response *res)
 {
 	struct dsc_ctl *c = arg;
 
-	/* A data server's answer names the operation that was asked, or is no answer. */
+	/* A valid answer names the operation of the request. */
 	if (!err && res->status == CTL_OK && res->result.op != c->dc_req.op)
 		err = -EPROTO;
 	if (!err)
@@ -43,7 +43,8 @@ static void call_run(struct loop_msg *m)
 		return;
 	}
 	if (l != loop_self()) {
-		/* Here for the first time, or the server came back on another loop meanwhile. */
+		/* The first run, on the caller's loop; or the server has reconnected on another
+		 * loop meanwhile. */
 		loop_post(l, &c->dc_msg);
 		return;
 	}

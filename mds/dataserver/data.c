@@ -1,12 +1,15 @@
 /*
- * data.c - NFSv3 (RFC 1813) READ, WRITE and COMMIT to data servers, for what the MDS does itself.
+ * data.c - NFSv3 (RFC 1813) READ, WRITE and COMMIT that the metadata server itself sends to data
+ * servers.
  *
- * Each loop has its own connection to each data server, made at its first call. Payload of a WRITE
- * goes out by reference: the call ends only when the reply is here (or its time is up) and the
- * transport has let go of the payload. To a server that speaks TLS to clients it goes over TLS,
- * each side proving the server's key. To one that does not there are two connections of a loop:
- * over TLS all the same goes what is for requests that came protected, and what is for nobody's;
- * what came in the clear goes on in the clear, which is cheaper.
+ * Each loop has its own connection to each data server, made at its first call. The payload of a
+ * WRITE goes out by reference: the call ends only when the reply is here (or its time is up) and
+ * the transport has released the payload.
+ *
+ * TLS. Calls to a server that offers clients TLS use TLS, and each side proves the server's key. To
+ * a server that does not, a loop has two connections. One uses TLS all the same; it carries calls
+ * for requests that came protected, and calls that no request caused. The other carries in the
+ * clear what came in the clear, which is cheaper.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,15 +25,16 @@ struct data_conn {
 	struct sockaddr_storage dn_addr;
 	socklen_t dn_len;
 };
-/* da_heard: what clients told this loop of their reads, which it alone writes: microseconds
- * together, and in the low LATENCY_N bits how often. Both go round. */
+/* da_heard sums up the read latencies that clients reported to this loop; only this loop writes it.
+ * The low LATENCY_N bits count the reports, the bits above sum the microseconds. Both wrap
+ * round. */
 #define LATENCY_N 24
 struct dsc_data {
-	struct data_conn da_conn[DSC_MAX + 1][2]; /* 1: over TLS */
+	struct data_conn da_conn[DSC_MAX + 1][2]; /* [1]: over TLS */
 	bool da_closed;
-	_Alignas(64) _Atomic bool da_hears; /* something that is not known yet */
+	_Alignas(64) _Atomic bool da_hears; /* da_heard has reports that are not in d_node yet */
 	_Alignas(64) _Atomic uint64_t da_heard[DSC_MAX + 1];
-	uint64_t da_known[DSC_MAX + 1]; /* the first loop's */
+	uint64_t da_known[DSC_MAX + 1]; /* da_heard as of the last collection; the first loop's */
 };
 
 int dsc_data_create(struct dsc *d)
@@ -61,7 +65,7 @@ void dsc_data_close(struct dsc *d)
 			dn->dn_client = NULL;
 		}
 	}
-	/* Nor is any made again: the watch asks on. */
+	/* No connection is made again, although the liveness check goes on asking. */
 	if (at < d->d_opts.do_nloops)
 		d->d_data[at]->da_closed = true;
 }
@@ -80,7 +84,8 @@ static void end_run(struct loop_msg *m)
 	for (unsigned tls = 0; tls < 2; tls++) {
 		struct rpc_client *cl = dn[tls].dn_client;
 
-		dn[tls].dn_client = NULL; /* who hears of its end may call */
+		/* first, because a callback of its calls may make a call */
+		dn[tls].dn_client = NULL;
 		if (cl)
 			rpc_client_destroy(cl);
 	}
@@ -93,7 +98,7 @@ void dsc_data_end(struct dsc *d, uint32_t id)
 		struct ending *en = calloc(1, sizeof(*en));
 
 		if (!en)
-			return; /* then they end by their own time */
+			return; /* then the calls end by their own timeouts */
 		en->en_msg.m_run = end_run;
 		en->en_dsc = d;
 		en->en_id = id;
@@ -101,7 +106,7 @@ void dsc_data_end(struct dsc *d, uint32_t id)
 	}
 }
 
-/* What was not closed belongs to loops that have ended. */
+/* Connections that were not closed belong to loops that have ended. */
 void dsc_data_destroy(struct dsc *d)
 {
 	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++)
@@ -133,7 +138,7 @@ void dsc_data_latencies(struct dsc *d)
 
 		if (!atomic_load(&da->da_hears))
 			continue;
-		/* before the look: what comes meanwhile is looked at again */
+		/* before reading, so that later reports are read next time */
 		atomic_store(&da->da_hears, false);
 		for (uint32_t id = 1; id <= DSC_MAX; id++) {
 			uint64_t now = atomic_load(&da->da_heard[id]), was = da->da_known[id],
@@ -154,7 +159,7 @@ void dsc_data_latencies(struct dsc *d)
 	}
 }
 
-/* The first address that TCP can reach. */
+/* Finds the first address that TCP can reach. */
 static bool data_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, socklen_t *len)
 {
 	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
@@ -168,8 +173,8 @@ static bool data_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, 
 	return false;
 }
 
-/* A data server of before: once since our start. Of other NFSv3 servers it is known
- * (docs/generic.md). */
+/* Warns, once since our start, about a weft data server of an older release. For NFSv3 data servers
+ * the documentation says it (docs/generic.md). */
 static void tell_clear(struct dsc *d, const struct dsc_server *sv)
 {
 	if (!sv->sv_generic &&
@@ -179,7 +184,7 @@ static void tell_clear(struct dsc *d, const struct dsc_server *sv)
 			 sv->sv_id, sv->sv_name);
 }
 
-/* The loop's client for a server; made again when the server has moved. */
+/* Returns the loop's RPC client for a server. It is made again when the server has moved. */
 static struct rpc_client *data_client(struct dsc *d, uint32_t id, const struct dsc_io *io)
 {
 	unsigned at = dsc_loop_index(d);
@@ -219,7 +224,8 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id, const struct d
 	return dn->dn_client;
 }
 
-/* The one place that turns NFSv3 status into errno. */
+/* Turns the NFSv3 status of these calls into an errno. gen_errno does so for the calls of
+ * gen_nfs.c. */
 static int data_errno(uint32_t st)
 {
 	switch (st) {
@@ -267,7 +273,7 @@ static void io_fail(struct rpc_req *q, int err, struct xdr_in *res)
 	io_release(io);
 }
 
-/* Results after the status; sets bad where they are not what was asked for. */
+/* Decodes the results after the status. Sets x->bad when they do not fit the request. */
 static void get_read(struct dsc_io *io, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
@@ -332,8 +338,8 @@ static void write_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
 	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
 
-	/* The payload is stuck in a connection to a peer that takes nothing any more: only its end
-	 * gives it back. */
+	/* The transport still holds the payload, because the peer takes nothing any more. Only the
+	 * end of the connection releases it. */
 	if (err == -ETIMEDOUT && io->di_holds > 1 && q->q_conn)
 		rpc_conn_close(q->q_conn);
 	io_reply(q, err, x, get_write);
@@ -344,7 +350,7 @@ static void commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
 	io_reply(q, err, x, get_commit);
 }
 
-/* A call with the handle in it; the holds are one for the reply. */
+/* Begins a call with the handle in it. di_holds is 1, for the reply. */
 static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const struct dsc_handle *h,
 				size_t limit, void (*done)(struct rpc_req *, int, struct xdr_in *))
 {
@@ -360,7 +366,8 @@ static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const struct d
 	return &io->di_rpc.q_args;
 }
 
-/* Ends a call that has no server to go to: from the loop, as every other end. */
+/* Ends a call whose server has no address. It runs from the loop, like the end of any other
+ * call. */
 static void unreachable_fire(struct loop_timer *t)
 {
 	struct rpc_req *q = caa_container_of(t, struct rpc_req, q_timer);

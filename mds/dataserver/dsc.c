@@ -10,8 +10,9 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-#define DSC_LATENCY_MS 300000	 /* what clients told of a server counts for so long */
-#define DSC_LATENCY_US 60000000u /* and is no longer than this */
+/* How long a latency that clients reported counts. */
+#define DSC_LATENCY_MS 300000
+#define DSC_LATENCY_US 60000000u /* the longest latency that counts */
 
 void dsc_note_clone(struct dsc *d, const struct dsc_server *sv)
 {
@@ -24,7 +25,7 @@ uint32_t dsc_clone_block(struct dsc *d)
 	return atomic_load_explicit(&d->d_clone_block, memory_order_relaxed);
 }
 
-/* ---- views ---- */
+/* ---- views of nodes ---- */
 
 static struct dsc_view *view_of(const struct dsc *d, uint32_t id)
 {
@@ -32,7 +33,7 @@ static struct dsc_view *view_of(const struct dsc *d, uint32_t id)
 				   : NULL;
 }
 
-/* Locked. */
+/* The caller holds d_lock. */
 static void least_tls(struct dsc *d)
 {
 	unsigned least = RPC_TLS_CERT;
@@ -55,8 +56,8 @@ static void view_begin(struct dsc_view *v, bool *begun)
 	*begun = true;
 }
 
-/* Each word is stored with release and loaded with acquire: who sees a new one sees that the
- * sequence was odd before it. */
+/* Publishes a node to the readers. Each word is stored with release and loaded with acquire: a
+ * reader that sees a new word also sees that vw_seq was odd before it. */
 void dsc_publish(struct dsc *d, uint32_t id)
 {
 	struct dsc_view *v = view_of(d, id);
@@ -100,13 +101,13 @@ void dsc_unlock(struct dsc *d, const struct dsc_node *nd)
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-#define VIEW_TRIES  64 /* a writer is not that long, unless it was put to sleep */
+#define VIEW_TRIES  64 /* a writer takes no longer than this, unless it was put to sleep */
 #define VIEW_HEAD   offsetof(struct dsc_node, nd_sv)
 #define VIEW_SERVER offsetof(struct dsc_node, nd_terms)
 #define VIEW_ALL    sizeof(struct dsc_node)
 
-/* The first bytes of a node as they were at one moment, and false when there is none. What hangs on
- * its pointers is not the reader's. */
+/* Copies the first bytes of a node as they were at one moment. False: there is no such node.
+ * Readers must not follow the node's pointers. */
 static bool view_read(struct dsc *d, uint32_t id, struct dsc_node *out, size_t bytes)
 {
 	const struct dsc_view *v = view_of(d, id);
@@ -134,7 +135,7 @@ static bool view_read(struct dsc *d, uint32_t id, struct dsc_node *out, size_t b
 	return known;
 }
 
-/* The places in which a uuid's number may be, in order; 0: no more. */
+/* Returns the id in the n-th place where a uuid's id may be; 0: there are no more places. */
 static uint32_t by_uuid(const struct dsc *d, const uint8_t uuid[16], unsigned n)
 {
 	return atomic_load_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID],
@@ -165,7 +166,7 @@ int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd)
 		n++;
 	d->d_node[id] = nd;
 	atomic_fetch_add(&d->d_count, 1);
-	assert(!view_of(d, id)); /* a number that was another's */
+	assert(!view_of(d, id)); /* ids are never used again */
 	atomic_store_explicit(&d->d_view[id], v, memory_order_release);
 	dsc_publish(d, id);
 	atomic_store_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID], (uint16_t)id,
@@ -211,7 +212,7 @@ static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc
 
 /* ---- readers ---- */
 
-/* The clock comes after the view in all of these: it may be heard of meanwhile. */
+/* These functions read the clock after the view, because a heartbeat may come between the two. */
 bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out)
 {
 	struct dsc_node nd;
@@ -271,7 +272,7 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 	return n;
 }
 
-/* What clients told counts for as long as they go on telling. */
+/* Reported latencies count for as long as clients go on reporting. */
 static uint32_t latency_at(const struct dsc_node *nd, uint64_t now)
 {
 	return now - nd->nd_latency_ms > DSC_LATENCY_MS ? 0 : nd->nd_terms.dt_latency;
@@ -345,7 +346,7 @@ void dsc_fold_latency(struct dsc_node *nd, uint64_t us, unsigned n, uint64_t now
 		was = mean;
 		n--;
 	}
-	/* After so many the one before is forgotten. */
+	/* After 64 samples the mean from before no longer counts. */
 	for (n = n > 64 ? 64 : n; n; n--)
 		was = (uint32_t)(((uint64_t)was * 7 + mean + 4) / 8);
 	nd->nd_terms.dt_latency = was;
@@ -371,7 +372,7 @@ uint64_t dsc_up_ms(struct dsc *d)
 	return clock_mono_ms() - d->d_start_ms;
 }
 
-/* ---- the administrator's word ---- */
+/* ---- the administrator's commands ---- */
 
 static int word_run(struct kv_op *op, struct kv_txn *t)
 {
@@ -392,7 +393,7 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 		w->dw_terms.dt_draining = w->dw_drain;
 	if (w->dw_admit) {
 		w->dw_terms.dt_barred = w->dw_terms.dt_why = 0;
-		/* whatever it is now */
+		/* accept the server's present numbers, whatever they are */
 		w->dw_terms.dt_start = w->dw_terms.dt_start_id = w->dw_terms.dt_order = 0;
 		w->dw_terms.dt_had_boot = w->dw_terms.dt_had_joins = 0;
 	}
@@ -409,8 +410,8 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 	return ns_row_put(t, NS_T_DS, w->dw_uuid, 16, row, dsc_row_encode(&sv, &w->dw_terms, row));
 }
 
-/* In the order of the commits: the committer calls it. What the server tells of itself is the
- * node's. */
+/* Runs on the committer's thread, so in the order of the commits. What the server reports of itself
+ * is left as the node has it. */
 static void word_done(struct kv_op *op, int err)
 {
 	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
@@ -428,7 +429,7 @@ static void word_done(struct kv_op *op, int err)
 		dt->dt_why = w->dw_terms.dt_why;
 		if (dt->dt_barred)
 			d->d_node[w->dw_id]->nd_since_s =
-				dt->dt_barred_s; /* as a restart reads it */
+				dt->dt_barred_s; /* the time that a restart would read */
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	}
@@ -458,7 +459,7 @@ static void forget_done(struct kv_op *op, int err)
 
 	if (!err) {
 		pthread_mutex_lock(&d->d_lock);
-		dsc_node_del(d, w->dw_id); /* it has no link: it may not join */
+		dsc_node_del(d, w->dw_id); /* it has no link, because it may not join */
 		dsc_gate_look(d);
 		pthread_mutex_unlock(&d->d_lock);
 	}
@@ -568,9 +569,10 @@ bool dsc_leased(struct dsc *d, uint32_t id)
 {
 	struct dsc_node nd;
 	bool known = view_read(d, id, &nd, VIEW_HEAD);
-	uint64_t now = clock_mono_ms(); /* not before: it may be heard of meanwhile */
+	uint64_t now = clock_mono_ms(); /* after the view, because a heartbeat may come meanwhile */
 
-	/* What a generic one let anybody do, it lets them do until it is told otherwise. */
+	/* An NFSv3 data server goes on allowing what it allowed once, until an order changes
+	 * that. */
 	return (known && nd.nd_gen) ||
 	       now - (known && nd.nd_heard_ms ? nd.nd_heard_ms : d->d_start_ms) <
 		       d->d_opts.do_lease_ms;
@@ -594,7 +596,7 @@ uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 	if (alive_at(d, &nd, now))
 		return 0;
 	heard = nd.nd_heard_ms ? nd.nd_heard_ms : d->d_start_ms;
-	if (nd.nd_unserving) /* it talks to us, and serves nobody */
+	if (nd.nd_unserving) /* it talks to this server, but its NFS port serves no client */
 		heard = nd.nd_reported_ms;
 	return now > heard ? now - heard : 1;
 }
@@ -726,7 +728,7 @@ static double gauge_known(void *arg)
 	return dsc_count(arg);
 }
 
-/* ---- birth ---- */
+/* ---- start ---- */
 
 struct load {
 	struct dsc *ld_dsc;
@@ -750,7 +752,7 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 		return ld->ld_err;
 	}
 	dsc_set_key(ld->ld_dsc, &nd->nd_sv);
-	/* not heard yet */
+	/* no heartbeat yet */
 	dsc_set_state(nd, nd->nd_terms.dt_barred ? nd->nd_terms.dt_barred : DSC_SUSPECT);
 	if (nd->nd_terms.dt_barred)
 		nd->nd_since_s = nd->nd_terms.dt_barred_s;

@@ -1,10 +1,11 @@
 /*
- * gate.c - time goes one way (docs/recovery.md): whether this store is behind what data servers saw
- * of it, because it was put back.
+ * gate.c - detects at the start that this store was restored from an older copy: data servers saw a
+ * later state of it (docs/recovery.md).
  *
- * Each join compares. Before one of those servers that joined the boot before this one has compared
- * well, nothing is served. A server that saw more keeps the gate shut; when it comes later, the
- * process ends, with the server's name: what it would give out was given out before.
+ * Each join compares. The metadata server serves nothing before one of the servers that joined in
+ * the boot before this one has compared well. A server that saw a later state keeps the gate shut.
+ * When such a server comes only later, the process logs its name and ends, because it would give
+ * out again what was given out before.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,13 +19,15 @@
 #include <unistd.h>
 #include <urcu/compiler.h>
 
-/* ---- the numbers of joins ----
+/*
+ * ---- the numbers of joins ----
  *
- * Each join of a server has a number, which rises within a boot. It is recorded here before it is
- * answered, and the server stores it before its lease begins. Here is also recorded which join the
- * server's store is known to have: the one that it tells, and the last one as soon as it was heard
- * after that. So whoever dies between the two: what the server tells is never below the latter, nor
- * above the former, unless one of the stores was put back.
+ * Each join of a server has a number, which rises within a boot. This store records the number
+ * before the join is answered, and the server stores it before its lease begins. This store also
+ * records which join the server's store is known to have: the one that the server reports when it
+ * joins, and the last one as soon as a heartbeat comes after it. So even if either side crashes
+ * between these steps, the number that the server reports is never below the known one and never
+ * above the recorded one, unless one of the stores was restored.
  */
 
 static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t than_joins)
@@ -34,8 +37,8 @@ static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t 
 
 bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
 {
-	/* A row that has no join is of a server that is new, or was forgotten. A join that has no
-	 * number was given by a program that may have kept no boot either. */
+	/* A row without a join belongs to a server that is new or was forgotten. A join without a
+	 * number was made by a release that may not have kept a boot either. */
 	return was->dt_boot && to->to_counts && to->to_kept_joins &&
 	       earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
 }
@@ -45,8 +48,8 @@ void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const stru
 {
 	uint32_t joins = was && was->dt_boot == boot ? was->dt_joins : 0;
 
-	/* One that was forgotten has its number, and one that has none now may yet store the one
-	 * before. */
+	/* A forgotten server still has its number. A server without a number now may still store
+	 * the one before. */
 	if (to->to_counts && to->to_kept_boot == boot && to->to_kept_joins > joins)
 		joins = to->to_kept_joins;
 	dt->dt_boot = boot;
@@ -100,7 +103,7 @@ static void proof_done(struct kv_op *op, int err)
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[pf->pf_id];
-	/* Its next heartbeat tries again, unless it has joined once more. */
+	/* The server's next heartbeat tries again, unless it has joined once more. */
 	if (err && nd && nd->nd_terms.dt_joins == pf->pf_joins)
 		nd->nd_unproven = pf->pf_joins;
 	if (!err && nd)
@@ -127,7 +130,7 @@ struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd)
 	return &pf->pf_op;
 }
 
-/* ---- this store ---- */
+/* ---- comparing this store ---- */
 
 int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was,
 		     const struct dsc_told *to, char why[128])
@@ -152,13 +155,15 @@ int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *wa
 	return *why ? 1 : err;
 }
 
-/* Locked. A server of this file system whose word counts: it may join, and is no generic one. */
+/* The caller holds d_lock. True for a server whose report counts: it may join, and is not an NFSv3
+ * data server. */
 static bool gate_counts(const struct dsc_node *nd)
 {
 	return nd && !nd->nd_gen && !nd->nd_terms.dt_barred;
 }
 
-/* Locked: servers that joined last, and have told; those are enough. all: each has to tell. */
+/* The caller holds d_lock. True when one of the servers of the latest boot has compared and none of
+ * them is ahead, or when there is no server. all: each server has to report. */
 static bool gate_passed(const struct dsc *d, bool all)
 {
 	unsigned n = 0, told = 0;
@@ -201,7 +206,8 @@ void dsc_gate_look(struct dsc *d)
 	bool restore = d->d_opts.do_restore;
 
 	if (!d->d_serve)
-		atomic_store(&d->d_open, true); /* who has no handler serves nobody */
+		/* without a handler this process serves no client */
+		atomic_store(&d->d_open, true);
 	if (atomic_load(&d->d_open) || (!restore && gate_ahead(d)) || !gate_passed(d, restore))
 		return;
 	atomic_store(&d->d_open, true);
@@ -209,7 +215,7 @@ void dsc_gate_look(struct dsc *d)
 	loop_post(d->d_opts.do_loops[0], &d->d_serve_msg);
 }
 
-/* The process ends, and nothing is put away: another store than this one is ahead. */
+/* Ends the process without cleaning up, because another store is ahead of this one. */
 static void gate_end(const char *name, const char *why, uint64_t boot)
 {
 	log_error("data server %s is ahead of this store: %s, and this is boot %" PRIu64
@@ -294,11 +300,12 @@ uint64_t dsc_boot_seen(struct dsc *d)
 	return boot;
 }
 
-/* ---- a data server's store that went back in time, or that two processes have ---- */
+/* ---- a data server's store that was restored, or that two processes use ---- */
 
 const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to)
 {
-	/* One of before tells an order_high that a full disk and a crash can take back. */
+	/* An older release (no to_tells) reports an order_high that a full disk and a crash can set
+	 * back, so that it is not compared. */
 	if (to->to_tells && to->to_counts &&
 	    earlier(to->to_kept_boot, to->to_kept_joins, was->dt_had_boot, was->dt_had_joins))
 		return "it joined again after this state of its store";
@@ -314,9 +321,9 @@ const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *
 }
 
 /*
- * While the one that has joined is heard, a second one waits: a server that was started again has
- * closed its connection, or is not heard any more soon. When the first is heard again and again
- * after the second has come, both live.
+ * While the joined process sends heartbeats, a second one with the same store waits. After a
+ * restart the first has closed its connection, or its heartbeats end soon. When the first sends
+ * further heartbeats after the second has come, both live.
  */
 enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk,
 			      const struct dsc_told *to)
@@ -348,7 +355,7 @@ enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct d
 	return DSC_RIVAL_TWO;
 }
 
-#define TWO_MS 10000u /* after the second has asked last */
+#define TWO_MS 10000u /* after the second process was refused last */
 
 bool dsc_trouble(struct dsc *d, uint32_t id, char *text, size_t size)
 {

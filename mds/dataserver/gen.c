@@ -1,4 +1,4 @@
-/* gen.c - generic data servers: rows, owners, handles. See gen.h. Integers of rows are
+/* gen.c - NFSv3 data servers: rows, owners, file handles. See gen.h. Integers of rows are
  * little-endian, those of keys big-endian. */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"
@@ -7,11 +7,12 @@
 #include <stdio.h>
 
 #define GEN_VERSION 1
-/* Owners are from here on, 2^30 of them: no user of any machine has such a number, and it is a
- * positive one everywhere. */
+/* Owners are the 2^30 numbers from here on. No user of any machine has such a number, and it is
+ * positive everywhere. */
 #define OWNER_FIRST 0x40000000u
 #define OWNER_BITS  30
-/* Who only reads gets the group, and is a user that never owns a file (RFC 8435 section 2.2.1). */
+/* A client that only reads gets the group, and a uid that never owns a file (RFC 8435 section
+ * 2.2.1). */
 #define OWNER_NONE 0x3fffffffu
 
 struct server_rec {
@@ -383,7 +384,7 @@ struct gen_loading {
 	int err;
 };
 
-/* Servers are known by their rows of NS_T_DS; what makes one of them generic is here. */
+/* The rows NS_T_DS list all servers. This row makes one of them an NFSv3 data server. */
 static int load_server(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct gen_loading *gl = arg;
@@ -429,8 +430,8 @@ int gen_load(struct dsc *d)
 
 /* ---- owners and names ---- */
 
-/* A permutation of 30 bits (Feistel, four rounds) under the server's key, another for each file and
- * use: an epoch's owner is no earlier epoch's. */
+/* Permutes 30 bits (Feistel, four rounds) under the server's key. The permutation differs for each
+ * file and use, so that the owner of an epoch is never the owner of an earlier one. */
 static uint32_t permute(const struct gen *g, uint64_t number, uint8_t use, uint32_t v)
 {
 	enum { HALF = OWNER_BITS / 2, MASK = (1 << HALF) - 1 };
@@ -476,8 +477,8 @@ int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uin
 
 	if (!g)
 		return -EIO;
-	/* That our own store has no room for a reader is no failure of the copy, which would be
-	 * stale for it. */
+	/* A reader that the store has no room for is no failure of the copy, which would otherwise
+	 * become stale. */
 	if (kv_read_begin(ns_kv(d->d_ns), &t))
 		return -ENOBUFS;
 	gen_object_key(id, obj, key);

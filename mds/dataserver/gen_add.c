@@ -1,7 +1,11 @@
 /*
- * gen_add.c - a generic data server is taken in: its export's handle (MOUNT version 3, RFC 1813
- * appendix I), its limits (FSINFO) and space (FSSTAT), a file that is tried with a synthetic owner,
- * then a directory of ours in it; then it is recorded. On the first loop.
+ * gen_add.c - adds an NFSv3 data server. Runs on the first loop. The steps:
+ *
+ * 1. its export's file handle (MOUNT version 3, RFC 1813 appendix I)
+ * 2. its limits (FSINFO) and space (FSSTAT)
+ * 3. a test file with a synthetic owner
+ * 4. a directory for weft's objects
+ * 5. the records in the store
  */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"
@@ -24,7 +28,7 @@ struct adding {
 	struct dsc_add *ad_add;
 	struct loop_msg ad_msg;
 	struct kv_op ad_op;
-	struct rpc_client *ad_aside, *ad_client; /* rpcbind or mountd; NFS */
+	struct rpc_client *ad_aside, *ad_client; /* ad_aside: rpcbind or mountd; ad_client: NFS */
 	struct rpc_req ad_req;
 	struct gen_rpc ad_rpc;
 	struct gen_file ad_file;
@@ -56,7 +60,7 @@ static void add_ended(struct loop_msg *m)
 	add_end(ad, ad->ad_err);
 }
 
-/* Not from inside a client's own call. */
+/* Ends from the loop, not from inside an RPC client's own call. */
 static void __attribute__((format(printf, 3, 4)))
 add_fail(struct adding *ad, int err, const char *fmt, ...)
 {
@@ -198,7 +202,7 @@ static void made_dir(struct gen_rpc *r)
 	kv_submit(ns_kv(ad->ad_dsc->d_ns), &ad->ad_op);
 }
 
-/* ---- a file that is tried ---- */
+/* ---- the test file ---- */
 
 static void tried_gone(struct gen_rpc *r)
 {
@@ -348,7 +352,8 @@ static void mount_run(struct loop_msg *m)
 	rpc_client_send(ad->ad_aside, &ad->ad_req, GEN_RPC_MS);
 }
 
-/* The client that asked rpcbind is in use until its answer has been taken. */
+/* Posts a message, because the client that called rpcbind is in use until its answer has been
+ * handled. */
 static void mount_now(struct adding *ad)
 {
 	ad->ad_msg.m_run = mount_run;
@@ -386,7 +391,7 @@ static void ask_port(struct adding *ad)
 	rpc_client_send(ad->ad_aside, &ad->ad_req, GEN_RPC_MS);
 }
 
-/* The number of the server that is this already; 0: none is. */
+/* Returns the id under which this server is known already; 0: it is not known. */
 static uint32_t known_as(struct dsc *d, const struct dsc_add *a)
 {
 	uint32_t id = 0;

@@ -1,14 +1,15 @@
 /*
- * gen_call.c - what weft-ds does when the metadata server asks, done by NFSv3 on a generic data
- * server: orders, sizes, data and holes. See gen.h.
+ * gen_call.c - runs control requests on an NFSv3 data server by NFSv3 calls: orders, sizes, data
+ * and holes. A weft-ds runs such requests itself. See gen.h.
  *
- * An order is done when what it changed is on the server's stable storage (COMMIT of the file: also
- * its owners), and when its number is in the object's row: then it is answered. One that comes
- * again with a number that the row has is done.
+ * An order is done, and is answered, when its change is on the server's stable storage (COMMIT of
+ * the file, also for its owners) and its number is in the object's row. An order that comes again
+ * with a number that the row has is done already.
  *
- * A call that got no answer may be done late: after the order was sent again and done, and clients
- * have written since, or another fence came. So each names the change time that it was told before,
- * and a late one is refused (NOT_SYNC): what was done in its place has changed that.
+ * The server may execute a call without an answer late: after the order was sent again and done,
+ * and after clients have written or another fence came. So each SETATTR is guarded by the change
+ * time that the server reported before. A late call is refused (NFS3ERR_NOT_SYNC), because what was
+ * done in its place has changed that time.
  */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"
@@ -16,9 +17,10 @@
 #include <sodium.h>
 #include <urcu/compiler.h>
 
-/* of a SETATTR, while others change the file in between; then the order is tried again later */
+/* Tries of a SETATTR while others change the file in between. After that the order is tried again
+ * later. */
 #define TRIES	   32
-#define TRIES_OPEN 8 /* of a fence, while those that it is against may write */
+#define TRIES_OPEN 8 /* tries of a fence before lock_out, while the fenced clients may write */
 
 struct cap_object gen_object_of(const ctl_object *o)
 {
@@ -74,7 +76,7 @@ struct one_order {
 	const ctl_order *oo_order;
 	uint8_t oo_key[GEN_OBJECT_KEY];
 	struct gen_object oo_object;
-	bool oo_row; /* to be written, or deleted */
+	bool oo_row; /* the row is to be written or deleted */
 	unsigned oo_tries;
 	char oo_dir[GEN_NAME], oo_name[GEN_NAME];
 	struct gen_fh oo_sub;
@@ -116,7 +118,7 @@ static int rows_run(struct kv_op *op, struct kv_txn *t)
 	struct orders *os = caa_container_of(op, struct orders, os_op);
 	int err = 0;
 
-	/* What frees goes first (kv.h). */
+	/* Deletions go first, because they free space (kv.h). */
 	for (unsigned i = 0; i < os->os_n && !err; i++)
 		if (os->os_one[i].oo_row && os->os_one[i].oo_order->type == CTL_DELETE)
 			err = ns_row_del(t, NS_T_GEN, os->os_one[i].oo_key, GEN_OBJECT_KEY);
@@ -167,8 +169,7 @@ static void order_failed(struct one_order *oo, const char *what)
 	order_end(oo, err == -ENOSPC ? CTL_NOSPC : CTL_IO);
 }
 
-/* ---- a handle that is stale: is the file gone, or its file system away? Only the name says.
- * ---- */
+/* ---- stale file handles: a LOOKUP of the name tells whether the file is gone ---- */
 
 static void gone_named(struct gen_rpc *r)
 {
@@ -220,7 +221,7 @@ static void order_stable(struct gen_rpc *r)
 		order_end(oo, CTL_OK);
 }
 
-/* What a server that maps owners made of them is in the attributes. */
+/* The attributes show what a server that maps owners made of them. */
 static void order_checked(struct gen_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
@@ -273,8 +274,9 @@ static void locked_out(struct gen_rpc *r)
 		set_ask(oo);
 }
 
-/* They write faster than its change time can be told. One that is done late gives it to nobody,
- * which the next fence mends: so this needs no guard. */
+/* Clients write faster than this server can read the change time and send a SETATTR guarded by it.
+ * So give the file to an owner that no client has. If the server executes this call late, no client
+ * owns the file until the next fence; so this call needs no guard. */
 static void lock_out(struct one_order *oo)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID,
@@ -287,8 +289,8 @@ static void lock_out(struct one_order *oo)
 	gen_setattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh, &sa);
 }
 
-/* The time of data stays when a size is set: it is the count of writes, and a size that is set is
- * none. */
+/* Setting a size keeps the mtime: the mtime is the object's write count, and a size change is no
+ * write. */
 static void set_now(struct gen_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
@@ -373,7 +375,7 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 	}
 	gen_name(oo->oo_object.go_number, oo->oo_dir, oo->oo_name);
 	if (o->type != CTL_FENCE && !gen_copy_end(oo->oo_all->os_gen, oo->oo_key)) {
-		/* tried again in a moment */
+		/* the order is tried again in a moment */
 		oo->oo_all->os_result[oo - oo->oo_all->os_one] = CTL_REBUILDING;
 		orders_put(oo->oo_all);
 		return;
@@ -386,7 +388,8 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 	case CTL_DELETE:
 		delete_now(oo);
 		return;
-	default: /* none is ever queued: lo knows what such a server can do */
+	/* such an order is never queued: mds/layout knows what an NFSv3 data server can do */
+	default:
 		oo->oo_all->os_result[oo - oo->oo_all->os_one] = CTL_NOTSUPP;
 		orders_put(oo->oo_all);
 	}
@@ -503,8 +506,8 @@ struct one_seek {
 	struct dsc_ctl *os_ctl;
 };
 
-/* The first offset at or after one that is the object's own: of a striped file it has every so
- * many'th unit. */
+/* Returns the first offset from `at` on that belongs to the object. An object of a striped file has
+ * one unit in every `stripes`. */
 static uint64_t own_from(const ctl_seek_args *a, uint64_t at)
 {
 	uint64_t k = a->unit ? at / a->unit : 0, own;

@@ -1,14 +1,15 @@
 /*
- * gen_copy.c - an object of a generic data server is made equal to one of another server: BEGIN,
- * PULL, END and ABORT (proto/ctl.x) as weft-ds does them, but done here, by NFSv3.
+ * gen_copy.c - makes an object on an NFSv3 data server equal to one on another server. It runs the
+ * steps BEGIN, PULL, END and ABORT (proto/ctl.x) here, by NFSv3, as weft-ds runs them itself.
  *
- * While it is copied no client has a layout that writes it (lo_copied_here), so every change comes
- * through dsc_write, and is noted here from BEGIN on. The rules and the proof are those of
- * ds/store/rebuild.h: a window is fetched from the source, then locked; what was not noted is made
- * as the source has it, and writes that come there wait meanwhile. A size that is set, or a delete,
- * ends the session: it begins anew. So does a restart, as sessions are in memory.
+ * While it copies, no client has a layout that writes the object (lo_copied_here). So every change
+ * comes through dsc_write, and is noted here from BEGIN on. The rules and the proof are in
+ * ds/store/rebuild.h. A window is read from the source, then locked. Ranges that were not noted
+ * become as the source has them, and writes to the window wait meanwhile. A change of size or a
+ * deletion ends the session, and the copy begins again. So does a restart, because sessions are in
+ * memory.
  *
- * All on the first loop, but for notes, which any loop makes.
+ * Everything runs on the first loop, except that any loop notes writes.
  */
 #include "base/log.h"
 #include "mds/dataserver/gen.h"
@@ -20,7 +21,7 @@
 #define WINDOW	   (1u << 20)
 #define PAGE	   4096u
 #define STEP_MS	   10000
-#define COMMIT_MS  300000 /* it syncs what may be a large object */
+#define COMMIT_MS  300000 /* COMMIT syncs an object that may be large */
 #define COPIES_MAX 64u
 #define NOTES_MAX  65536u
 #define WHOLE	   UINT64_MAX /* cursor: to the source's end */
@@ -32,23 +33,23 @@ struct gen_copy {
 	struct gen_copy *cy_next;
 	struct gen *cy_gen;
 	uint8_t cy_key[GEN_OBJECT_KEY];
-	struct dsc_handle cy_h; /* of the target; as its owner in the step's epoch */
+	struct dsc_handle cy_h; /* of the target, with its owner in the epoch of the step */
 	uint64_t cy_session;
 	/* Under gn_copy_lock: */
 	struct note *cy_note;
 	unsigned cy_nnotes, cy_cap;
-	uint64_t cy_cursor, cy_least;	   /* least: the end of what was written since BEGIN */
-	uint64_t cy_lock_from, cy_lock_to; /* the window; equal: none */
+	uint64_t cy_cursor, cy_least;	   /* cy_least: the end of what was written since BEGIN */
+	uint64_t cy_lock_from, cy_lock_to; /* the locked window; equal: none */
 	struct dsc_io *cy_waits;
 	_Atomic bool cy_dead;
-	/* The step under way */
+	/* The step in progress: */
 	struct dsc_ctl *cy_ctl;
 	struct dsc_io cy_io;
 	struct gen_rpc cy_rpc;
 	uint32_t cy_source;
 	struct dsc_handle cy_source_h;
 	uint64_t cy_was;  /* the target's size at BEGIN */
-	uint64_t cy_size; /* the source's, once its end is there */
+	uint64_t cy_size; /* the source's size, once its end was reached */
 	uint32_t cy_len, cy_got, cy_at, cy_run;
 	bool cy_eof, cy_wrote, cy_lost, cy_over;
 	uint64_t cy_verifier;
@@ -58,7 +59,7 @@ struct gen_copy {
 
 /* ---- sessions ---- */
 
-/* With gn_copy_lock, or on the first loop. */
+/* The caller holds gn_copy_lock, or runs on the first loop. */
 static struct gen_copy *copy_find(struct gen *g, const uint8_t key[GEN_OBJECT_KEY])
 {
 	struct gen_copy *cy = g->gn_copies;
@@ -77,7 +78,7 @@ static void copy_free(struct gen_copy *cy)
 	free(cy);
 }
 
-/* No step is under way. */
+/* No step may be in progress. */
 static void copy_drop(struct gen_copy *cy)
 {
 	struct gen *g = cy->cy_gen;
@@ -102,7 +103,7 @@ void gen_copies_free(struct gen *g)
 	}
 }
 
-/* The step ends here, and with it what was ended meanwhile. */
+/* Ends the step, and drops the session if it has ended meanwhile. */
 static void step_end(struct gen_copy *cy, ctl_status status)
 {
 	ctl_response res = {.status = atomic_load(&cy->cy_dead) && !cy->cy_over && status == CTL_OK
@@ -154,7 +155,7 @@ static void note_add(struct gen_copy *cy, uint64_t from, uint64_t to)
 		struct note *v = cap <= NOTES_MAX ? realloc(cy->cy_note, cap * sizeof(*v)) : NULL;
 
 		if (!v) {
-			atomic_store(&cy->cy_dead, true); /* it begins anew */
+			atomic_store(&cy->cy_dead, true); /* the copy begins again */
 			return;
 		}
 		cy->cy_note = v;
@@ -196,7 +197,7 @@ bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struc
 
 /* ---- a window ---- */
 
-/* What was noted before is not touched, what comes waits. */
+/* Locks the window: ranges noted before are left alone, and new writes wait. */
 static void window_lock(struct gen_copy *cy)
 {
 	uint64_t from = cy->cy_cursor, to = from + cy->cy_got;
@@ -275,8 +276,8 @@ static void ended(struct gen_rpc *r)
 		window_done(cy);
 }
 
-/* The end: the source's, or past it where a write since BEGIN has put it. Nobody else changes it
- * while all from here on is locked. */
+/* Sets the target's size to the source's, or to the end of a later write since BEGIN. The window
+ * from here to the end is locked, so that no write changes the size meanwhile. */
 static void put_end(struct gen_copy *cy)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE};
@@ -285,16 +286,16 @@ static void put_end(struct gen_copy *cy)
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
 	sa.sa_size = cy->cy_least > cy->cy_size ? cy->cy_least : cy->cy_size;
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
-	/* What it has between the source's end and a write past that is of before. Begun anew, the
-	 * source reaches to there. */
+	/* Between the source's end and such a write the target has old data. A new session reads a
+	 * source that reaches that far. */
 	if (sa.sa_size > cy->cy_size && cy->cy_was > cy->cy_size) {
 		atomic_store(&cy->cy_dead, true);
 		window_failed(cy, CTL_BAD_SESSION);
 		return;
 	}
 	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
-	/* As the owner of the epoch: one that is done late, after its time was up, is locked out by
-	 * the next fence. */
+	/* Send it as the owner of the epoch: if the server executes this call late, after its
+	 * timeout, the next fence refuses it. */
 	cy->cy_rpc.gr_uid = cy->cy_h.dh_uid;
 	cy->cy_rpc.gr_gid = cy->cy_h.dh_gid;
 	cy->cy_rpc.gr_done = ended;
@@ -311,7 +312,7 @@ static void wrote(struct dsc_io *io, int err)
 		window_failed(cy, status_of(err));
 		return;
 	}
-	/* Then what it has in memory only may be lost: END finds out. */
+	/* The server may have lost what it had only in memory. END finds that out. */
 	cy->cy_lost |= cy->cy_wrote && cy->cy_verifier != io->di_verifier;
 	cy->cy_verifier = io->di_verifier;
 	cy->cy_wrote = true;
@@ -321,7 +322,7 @@ static void wrote(struct dsc_io *io, int err)
 	write_next(cy);
 }
 
-/* Bytes from at on that were noted, or not, up to the end of the page. */
+/* Returns how many bytes from `at` on, up to the end of the page, are all noted or all not. */
 static uint32_t part(const struct gen_copy *cy, uint32_t at)
 {
 	uint32_t to = at;
@@ -336,7 +337,7 @@ static bool differs(const struct gen_copy *cy, uint32_t at, uint32_t n)
 	return !cy->cy_mask[at] && memcmp(cy->cy_new + at, cy->cy_old + at, n);
 }
 
-/* What differs, as long as it goes on. */
+/* Finds the next run of bytes that differ. */
 static bool find_run(struct gen_copy *cy)
 {
 	uint32_t n;
@@ -375,7 +376,7 @@ static void write_next(struct gen_copy *cy)
 	gen_copy_write(d, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, STEP_MS);
 }
 
-/* ---- PULL: the source's window, then what the target has there ---- */
+/* ---- PULL: reads the source's window, then the target's ---- */
 
 static void read_more(struct gen_copy *cy, uint32_t id, const struct dsc_handle *h, uint8_t *to,
 		      uint32_t len, void (*done)(struct dsc_io *io, int err))
@@ -397,7 +398,7 @@ static void write_window(struct gen_copy *cy)
 {
 	cy->cy_at = cy->cy_run = 0;
 	window_lock(cy);
-	/* A change that was not noted may be under way. */
+	/* A change that was not noted may be in progress. */
 	if (atomic_load(&cy->cy_dead))
 		window_failed(cy, CTL_BAD_SESSION);
 	else
@@ -448,7 +449,7 @@ static void new_read(struct dsc_io *io, int err)
 		write_window(cy);
 }
 
-/* The server that is read, and how. */
+/* Finds the server to read, and the handle and owner for that. */
 static bool source_of(struct gen_copy *cy, const ctl_peer *p)
 {
 	struct dsc_server sv;
@@ -489,7 +490,7 @@ static void pull(struct gen_copy *cy, const ctl_rebuild_args *a)
 
 /* ---- BEGIN and END ---- */
 
-/* What is found equal from here on is on stable storage, and END sees any restart since. */
+/* What the copy finds equal from now on is on stable storage, and END notices any restart since. */
 static void synced(struct dsc_io *io, int err)
 {
 	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
@@ -520,7 +521,7 @@ static void begun(struct gen_rpc *r)
 		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_IO);
 	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
-		/* the fence is yet to come, or another has been */
+		/* the fence has not come yet, or another one has */
 		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_FENCED);
 	} else {
@@ -588,7 +589,7 @@ static void committed(struct dsc_io *io, int err)
 	if (err) {
 		step_end(cy, status_of(err));
 	} else if (cy->cy_lost || cy->cy_verifier != io->di_verifier) {
-		/* it was restarted, and may have lost what was written, or what was found equal */
+		/* the server restarted, and may have lost what was written or found equal */
 		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_BAD_SESSION);
 	} else {
@@ -640,7 +641,7 @@ void gen_rebuild(struct gen *g, struct dsc_ctl *c)
 	}
 	cy = copy_find(g, key);
 	if (cy && cy->cy_ctl) {
-		/* a step is under way that nobody waits for any more */
+		/* a step is in progress whose caller has stopped waiting */
 		gen_refuse(c, CTL_NOT_JOINED);
 	} else if (a->step == CTL_REBUILD_BEGIN) {
 		begin(g, c, cy, key, &h);

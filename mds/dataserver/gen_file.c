@@ -1,8 +1,8 @@
 /*
- * gen_file.c - one object of a generic data server is made: CREATE, which finds it when it was made
- * by a try before; its owners, mode and times; COMMIT. By RFC 1813 what CREATE and SETATTR do is on
- * stable storage when they are answered; not every server keeps to that, but all sync a file for
- * COMMIT.
+ * gen_file.c - makes one object on an NFSv3 data server. The steps: CREATE, which also finds a file
+ * that an earlier try made; SETATTR of owners, mode and times; GETATTR; COMMIT. RFC 1813 has
+ * servers put CREATE and SETATTR on stable storage before they answer. Not every server does, but
+ * all sync a file on COMMIT.
  */
 #include "mds/dataserver/gen.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ static void committed(struct gen_rpc *r)
 	file_end(f, gen_errno(r), "COMMIT");
 }
 
-/* A server that squashes root says OK and does nothing, or refuses. */
+/* A server that squashes root answers OK and does nothing, or refuses. */
 static void looked(struct gen_rpc *r)
 {
 	struct gen_file *f = caa_container_of(r, struct gen_file, gf_rpc);
@@ -52,7 +52,8 @@ static void owned(struct gen_rpc *r)
 	gen_getattr(f->gf_client, r, &f->gf_fh);
 }
 
-/* The time of an object that nobody has written is 0: its count of writes (docs/generic.md). */
+/* An object that was never written has time 0, because its mtime is its write count
+ * (docs/generic.md). */
 static void own(struct gen_file *f)
 {
 	struct nfs3_sattr sa = {

@@ -1,9 +1,11 @@
 /*
- * gen_forget.c - a generic data server is forgotten: what is ours there goes, where no file has
- * anything there and it answers; then its rows, and its record. On the first loop.
+ * gen_forget.c - forgets an NFSv3 data server. It removes weft's files there, when no weft file has
+ * an object there and the server answers. Then it deletes the server's rows and its record. Runs on
+ * the first loop.
  *
- * It is killed, so no file is given anything there meanwhile, and from here on it does not join. A
- * batch's rows go when its files are gone: after a crash anywhere it is said again, and goes on.
+ * The server is killed, so that no file gets an object there meanwhile, and from here on it does
+ * not join. The rows of a batch are deleted when its files are gone. So after a crash at any point
+ * the administrator repeats the command, and it continues.
  */
 #include "mds/dataserver/gen.h"
 #include "base/log.h"
@@ -28,7 +30,7 @@ struct forgetting {
 	struct loop_timer fg_timer;
 	struct loop_msg fg_msg;
 	struct kv_op fg_op;
-	bool fg_removes; /* what is there goes: it has answered so far */
+	bool fg_removes; /* files are being removed: the server has answered so far */
 	uint64_t fg_sub, fg_subs;
 	struct gen_row fg_row[BATCH];
 	unsigned fg_n, fg_left;
@@ -52,7 +54,7 @@ static void forget_end(struct forgetting *fg, int err)
 	w->dw_done(w, err);
 }
 
-/* Some or all of what is ours there stays. The first reason is told. */
+/* Notes that some or all of weft's files stay there. The first reason is reported. */
 static void stays(struct forgetting *fg, const char *what, const char *why)
 {
 	struct dsc_word *w = fg->fg_word;
@@ -65,7 +67,7 @@ static void stays(struct forgetting *fg, const char *what, const char *why)
 		 fg->fg_gen->gn_id, fg->fg_gen->gn_path, w->dw_left);
 }
 
-/* It does not answer, or not as it should. */
+/* The server does not answer, or answers with an error. */
 static void failed(struct forgetting *fg, const struct gen_rpc *r, const char *what)
 {
 	if (r->gr_err)
@@ -73,7 +75,7 @@ static void failed(struct forgetting *fg, const struct gen_rpc *r, const char *w
 	stays(fg, what, gen_why(r));
 }
 
-/* ---- its record ---- */
+/* ---- the server's record ---- */
 
 static void recorded(struct kv_op *op, int err)
 {
@@ -100,7 +102,7 @@ static void record(struct forgetting *fg)
 	kv_submit(ns_kv(fg->fg_gen->gn_dsc->d_ns), &fg->fg_op);
 }
 
-/* Not from inside a client's own call, whose client ends here. */
+/* Posts a message, because an RPC client must not end inside its own call. */
 static void record_msg(struct loop_msg *m)
 {
 	record(caa_container_of(m, struct forgetting, fg_msg));
@@ -262,7 +264,7 @@ static void batch(struct loop_msg *m)
 	one_put(fg);
 }
 
-/* What is under way there ends first: files being made, and copies. Nothing begins any more. */
+/* Waits until files being made and copies in progress have ended. No new ones begin. */
 static void quiet(struct loop_timer *tm)
 {
 	struct forgetting *fg = caa_container_of(tm, struct forgetting, fg_timer);

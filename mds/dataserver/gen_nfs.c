@@ -1,5 +1,5 @@
-/* gen_nfs.c - NFSv3 calls (RFC 1813) on a generic data server that are the metadata server's own,
- * as root unless gr_uid says otherwise. See gen.h. */
+/* gen_nfs.c - the metadata server's own NFSv3 calls (RFC 1813) to NFSv3 data servers, as root
+ * unless gr_uid says otherwise. See gen.h. */
 #include "mds/dataserver/gen.h"
 #include <errno.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void get_fsinfo(struct gen_rpc *r, struct xdr_in *x)
 	xdr_take(x, 3 * 4 + 8 + 8 + 4);
 }
 
-/* What follows a status of OK. */
+/* Decodes what follows NFS3_OK. */
 static void get_results(struct gen_rpc *r, struct xdr_in *x)
 {
 	switch (r->gr_proc) {

@@ -1,15 +1,16 @@
 /*
- * gen_pool.c - whether a generic data server lives, and the files that are made ahead on it. See
- * gen.h. On the first loop.
+ * gen_pool.c - checks whether an NFSv3 data server lives, and makes files there ahead. See gen.h.
+ * Runs on the first loop.
  *
- * It is asked for its space a few times in a lease: an answer is a heartbeat. After the first one
- * it joins as one of ours does: its orders go before it counts as alive.
+ * The metadata server asks the server for its free space a few times in a lease. An answer is a
+ * heartbeat. After the first answer the server joins like a weft data server: its orders run before
+ * it counts as alive.
  *
- * A file made ahead has a number, which is in the store before the file is made: after a crash it
- * is made again, under the same name. Only what is complete and on the server's stable storage has
- * a handle in the store, and is given to a file. One for which a call got no answer is not made
- * again as long as this daemon runs, unless thousands came after it: the server may do that call
- * yet, and it would empty the file when it is somebody's.
+ * A file made ahead has a number, which is in the store before the file is made. After a crash the
+ * file is made again, under the same name. The handle is in the store, and the file is given out,
+ * only when the file is complete and on the server's stable storage. When a call got no answer, its
+ * file is not made again while this process runs, unless thousands of numbers came after it: the
+ * server may still execute that call, and would empty the file after it was given out.
  */
 #include "mds/dataserver/gen.h"
 #include "base/clock.h"
@@ -21,8 +22,9 @@
 #define TICK_MS	  200
 #define MAKE_MANY 16 /* files at a time */
 #define FILL_MOST 1024
-#define FAILED_MS 2000 /* until the next try to fill */
-/* left alone, the last ones; those before are made again: the store is not filled with them */
+#define FAILED_MS 2000 /* wait before the next try to fill */
+/* Leave that many of the last doubtful numbers alone, and make earlier ones again, so that their
+ * rows do not fill the store. */
 #define DOUBT_MOST 4096
 
 /* ---- filling ---- */
@@ -30,7 +32,7 @@
 struct gen_fill;
 struct filler {
 	struct gen_file fr_file;
-	struct gen_rpc fr_rpc; /* for its subdirectory */
+	struct gen_rpc fr_rpc; /* for the file's subdirectory */
 	struct gen_fill *fr_fill;
 	unsigned fr_at;
 	bool fr_busy;
@@ -71,7 +73,8 @@ static int count_one(void *arg, uint64_t number, const struct gen_fh *fh)
 	return 0;
 }
 
-/* Numbers for what lacks, and those that a try before did not come to make. */
+/* Reserves numbers for the files that are missing, and takes those that an earlier try did not
+ * make. */
 static int reserve_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct gen_fill *f = caa_container_of(op, struct gen_fill, gf_op);
@@ -188,8 +191,8 @@ static void file_begin(struct filler *fr)
 	gen_file_make(&fr->fr_file);
 }
 
-/* A subdirectory's own sync: the names in it are as durable as CREATE and the files' COMMIT make
- * them; its own name as MKDIR does. */
+/* The subdirectory gets no sync of its own. CREATE and the COMMIT of the files make the names in it
+ * durable, and MKDIR makes its own name durable. */
 static void sub_found(struct gen_rpc *r)
 {
 	struct filler *fr = caa_container_of(r, struct filler, fr_rpc);
@@ -214,7 +217,7 @@ static void sub_found(struct gen_rpc *r)
 	}
 }
 
-/* Files of one subdirectory at a time: its handle is looked for by the first of them. */
+/* Makes the files of one subdirectory at a time. The first of them looks up its handle. */
 static void fill_go(struct gen_fill *f)
 {
 	struct gen *g = f->gf_gen;
@@ -271,14 +274,14 @@ static void fill(struct gen *g)
 	kv_submit(ns_kv(g->gn_dsc->d_ns), &f->gf_op);
 }
 
-/* ---- whether it lives ---- */
+/* ---- liveness ---- */
 
 struct joined {
 	struct loop_msg jd_msg;
 	struct gen *jd_gen;
 };
 
-/* Its orders were done, as far as they can be. */
+/* The server's orders were done, as far as they can be. */
 static void joined_run(struct loop_msg *m)
 {
 	struct joined *jd = caa_container_of(m, struct joined, jd_msg);
@@ -339,7 +342,7 @@ static void lost(struct gen *g)
 	dsc_unlock(d, d->d_node[g->gn_id]);
 }
 
-/* The watch asks it whether it lives. */
+/* The liveness check (watch.c) asks the server whether it lives. */
 static void missed(struct gen *g)
 {
 	struct dsc *d = g->gn_dsc;
@@ -442,7 +445,7 @@ void gen_stop(struct gen *g)
 	if (!g->gn_client)
 		return;
 	loop_timer_stop(dsc_loop(g->gn_dsc, 0), &g->gn_timer);
-	g->gn_up = false; /* what is under way ends with errors, and goes on no more */
+	g->gn_up = false; /* calls in progress end with errors and start nothing more */
 	rpc_client_destroy(g->gn_client);
 	g->gn_client = NULL;
 }

@@ -1,5 +1,5 @@
-/* gen_sum.c - what an object of a generic data server has, as a sum (proto/ctl.x, SUM): it is read
- * here. See gen.h. On the first loop. */
+/* gen_sum.c - the checksum of an object on an NFSv3 data server (proto/ctl.x, SUM): the object is
+ * read here. See gen.h. Runs on the first loop. */
 #include "mds/dataserver/gen.h"
 #include <errno.h>
 #include <sodium.h>
@@ -19,7 +19,7 @@ struct summing {
 	struct dsc_handle su_h;
 	struct gen_fh su_fh;
 	crypto_generichash_state su_state;
-	uint64_t su_base, su_end; /* the window's start; where all ends */
+	uint64_t su_base, su_end; /* start of the window; end of the range */
 	uint32_t su_at, su_len;
 	ctl_sum_res su_res;
 	uint8_t su_data[WINDOW];
@@ -99,7 +99,7 @@ static void next_window(struct summing *su)
 	read_more(su);
 }
 
-/* As its owner of now: it says who that is. */
+/* Reads as the object's present owner, which GETATTR has reported. */
 static void owned(struct gen_rpc *r)
 {
 	struct summing *su = caa_container_of(r, struct summing, su_rpc);

@@ -1,10 +1,13 @@
 /*
- * join.c - the control program as the MDS serves it: HELLO, then JOIN, HEARTBEAT and EOF inside the
- * sealed channel.
+ * join.c - the metadata server's side of the control program: HELLO, then JOIN, HEARTBEAT and EOF
+ * inside the sealed channel.
  *
- * A join: the server's number is found or given, in a durable transaction; its link is put into the
- * table, so that we can call it; the join handler runs what must be done on it before it serves;
- * then it is answered, and counts as alive.
+ * The steps of a join:
+ *
+ * 1. A durable transaction finds the server's id, or gives it one.
+ * 2. The server's link enters the table, so that this side can call it.
+ * 3. The join handler runs what must be done on the server before it serves.
+ * 4. The join is answered, and the server counts as alive.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -22,21 +25,24 @@ struct join {
 	struct loop *jn_loop;
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
-	bool jn_taken;	    /* its name is another's */
+	bool jn_taken;	    /* another server has its name */
 	uint8_t jn_refused; /* dt_barred */
-	bool jn_ahead;	    /* of this store */
-	bool jn_two;	    /* a second process of one store */
+	bool jn_ahead;	    /* it saw a later state of this store */
+	bool jn_two;	    /* a second process with one store */
 	bool jn_takes_bars; /* it takes DEAD */
-	/* it takes keys of its own; it has them, and came with the cluster key */
+	/* It takes keys of its own; it has them, and joined with the cluster key. */
 	bool jn_takes_keys, jn_cluster;
-	const char *jn_behind; /* its store is: why */
-	bool jn_waits;	       /* nothing of it is recorded: it is refused, and asks again */
+	const char *jn_behind; /* why its store is behind what was recorded of it; or NULL */
+	/* Nothing is recorded. The join is refused, and the server asks again. */
+	bool jn_waits;
 	struct dsc_told jn_told;
-	ctl_request jn_ask; /* of one that does not tell what it saw */
+	ctl_request jn_ask; /* for a server that does not report what it saw */
 	uint32_t jn_number; /* nd_join */
-	ctl_op jn_form;	    /* CTL_OP_JOIN or CTL_OP_JOIN2: as it asked, it is answered */
+	/* CTL_OP_JOIN or CTL_OP_JOIN2: the answer has the form of the request */
+	ctl_op jn_form;
 	struct dsc_server jn_sv;
-	struct dsc_terms jn_terms; /* dt_own is its own word; the others are those of the store */
+	/* dt_own is what the server reported; the others are the store's */
+	struct dsc_terms jn_terms;
 };
 
 struct eof_ask {
@@ -55,7 +61,7 @@ struct closing {
 
 /* ---- links ---- */
 
-/* Locked: the link of a connection, or NULL when it is gone. */
+/* The caller holds d_lock. Returns the link of a connection; NULL: it is gone. */
 static struct dsc_link *link_find(struct dsc *d, uint64_t conn_id)
 {
 	uint64_t h = hash_u64(conn_id);
@@ -101,8 +107,8 @@ void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id)
 	loop_post(loop, &cg->cg_msg);
 }
 
-/* Every connection of the daemon passes here when it ends: those that are no links are told apart
- * without the lock when there are none. */
+/* Called at the end of every connection of the process. When there are no links, it returns without
+ * the lock. */
 void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 {
 	struct dsc_node *nd = NULL;
@@ -136,8 +142,8 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 
 /* ---- JOIN ---- */
 
-/* On lk's loop. It asks again every few seconds: each connection is told of once, and not more than
- * one a second. */
+/* Logs a refused join. Runs on lk's loop. The server asks again every few seconds, so that each
+ * connection is logged once, and at most one per second. */
 static void refused(struct dsc_link *lk, const char *name, const char *why)
 {
 	static _Atomic uint64_t last;
@@ -161,10 +167,10 @@ static bool name_ok(const char *s)
 	return true;
 }
 
-/* A stripe unit's multiple, whatever the unit. */
+/* A power of two that divides every stripe unit. */
 #define CLONE_BLOCK_MAX (1u << 20)
 
-/* What the server says of itself into sv; false when no client could use it. */
+/* Copies what the server reports of itself into sv. False: no client could use the server. */
 static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[LABELS_LEN])
 {
 	char err[256];
@@ -202,7 +208,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 	return sv->sv_naddrs > 0;
 }
 
-/* Capacity changes all the time and is not worth a write. */
+/* Capacity is left out: it changes all the time and is not worth a write. */
 static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
@@ -213,7 +219,7 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 	       !memcmp(a->sv_addrs, b->sv_addrs, sizeof(a->sv_addrs));
 }
 
-/* What it saw of this store, against the store. 1: it may not join now. */
+/* Compares what the server saw of this store with the store. 1: the server may not join now. */
 static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_terms *was)
 {
 	struct dsc *d = jn->jn_dsc;
@@ -231,7 +237,7 @@ static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_term
 	jn->jn_two = rival == DSC_RIVAL_TWO && nd->nd_link;
 	if (rival == DSC_RIVAL_TWO && !nd->nd_link)
 		jn->jn_behind = "it is a copy that ran beside the joined one";
-	/* Of one that went back in time, what it has not seen says nothing. */
+	/* When a server's store was restored, what it has not seen proves nothing. */
 	if (!jn->jn_behind || ahead || d->d_opts.do_restore)
 		dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
 	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore ||
@@ -240,8 +246,8 @@ static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_term
 	return jn->jn_waits;
 }
 
-/* What it is when it joins next, it must not be less than; one whose store is behind waits for the
- * administrator. */
+/* Records the state that the server must not be behind at its next join. A server whose store is
+ * behind waits for the administrator. */
 static void join_noted(struct join *jn, const struct dsc_terms *was)
 {
 	struct dsc_terms *dt = &jn->jn_terms;
@@ -267,7 +273,7 @@ static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
 	return 0;
 }
 
-/* Locked: another server, of whatever kind, has the name. */
+/* The caller holds d_lock. True when another server, of any kind, has the name. */
 static bool name_shared(const struct dsc *d, const struct dsc_server *sv)
 {
 	for (uint32_t id = 1; id <= DSC_MAX; id++)
@@ -277,8 +283,8 @@ static bool name_shared(const struct dsc *d, const struct dsc_server *sv)
 	return false;
 }
 
-/* A new name must be no other server's: commands name servers by it. Two that have one name already
- * go on. The rows have those that join in the same commit. */
+/* Checks that a new name is free, because commands name servers by it. Two servers that share a
+ * name already keep it. The rows include servers that join in the same commit. */
 static int name_free(struct join *jn, struct kv_txn *t)
 {
 	int err = ns_rows(t, NS_T_DS, "", 0, name_row, jn);
@@ -374,8 +380,8 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 			  dsc_row_encode(&jn->jn_sv, dt, row));
 }
 
-/* Locked. The node of jn's server with lk as its link, unless it may not join, or NULL without
- * memory. */
+/* The caller holds d_lock. Returns the node of jn's server, with lk as its link unless the server
+ * may not join. NULL: the server was forgotten, or memory is short. */
 static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
 {
 	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
@@ -404,7 +410,7 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		dsc_gate_look(d);
 	}
 	lk = nd->nd_terms.dt_barred ? NULL : lk;
-	/* A newer connection of the same server takes over; its old one is dead or about to be. */
+	/* A newer connection of the same server takes over. The old one is dead or will be soon. */
 	if (nd->nd_link && nd->nd_link != lk)
 		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_sv = jn->jn_sv;
@@ -438,9 +444,11 @@ static ctl_status status_of(int err)
 #define MORE_KINDS 3
 
 /*
- * What the answer to a JOIN2 has beside the fields; memory is the caller's. STRIPED2: layouts of
- * version 1 that name a server of protocol 5 were given before its first join by that. When a later
- * instance than the one that it joined then has had its grace, and a lease, no client has one.
+ * Adds to the answer of a JOIN2 what its fixed fields lack; memory is the caller's.
+ *
+ * STRIPED2: layouts of version 1 that name a server of protocol 5 were given before its first join
+ * with that protocol. When an instance later than that join's has passed its grace period and a
+ * lease, no client has such a layout.
  */
 static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
 		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
@@ -465,7 +473,7 @@ static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
 	res->more.more_val = more;
 }
 
-/* On the link's loop: the server may serve. */
+/* Runs on the link's loop: the server may serve from now on. */
 static void join_answer(struct loop_msg *m)
 {
 	struct join *jn = caa_container_of(m, struct join, jn_msg);
@@ -483,8 +491,8 @@ static void join_answer(struct loop_msg *m)
 	lk = link_find(d, jn->jn_conn);
 	if (lk && lk->lk_server)
 		nd = d->d_node[lk->lk_server];
-	/* One that was given up, and sent again over the same connection, answers nothing: what is
-	 * before the later one is not done. */
+	/* A join that the server gave up, and sent again over the same connection, counts for
+	 * nothing: the work before the answer to the later join is not done yet. */
 	if (nd && nd->nd_link == lk && nd->nd_join == jn->jn_number) {
 		nd->nd_joined = true;
 		nd->nd_heard_ms = nd->nd_joined_ms = clock_mono_ms();
@@ -551,8 +559,8 @@ static void join_done(struct kv_op *op, int err)
 		return;
 	}
 	if (!err && jn->jn_waits) {
-		/* An old one knows no better reason; and while a store is made whole, none serves
-		 * under what it had before. */
+		/* An old release knows no better reason. While a store is being restored, no server
+		 * serves under an earlier lease. */
 		ctl_chan_reply(jn->jn_in,
 			       d->d_opts.do_restore || jn->jn_two ? CTL_NOT_ADMITTED
 			       : jn->jn_ahead			  ? CTL_STALE_INSTANCE
@@ -597,7 +605,7 @@ static void join_done(struct kv_op *op, int err)
 		ev_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0,
 		       "data server %u and another have this name", jn->jn_sv.sv_id);
 	}
-	/* clients beside it, in number, do not keep its heartbeats from us */
+	/* so that many client connections do not delay its heartbeats */
 	rpc_conn_apart(lk->lk_conn);
 	if (jn->jn_changed && d->d_change)
 		d->d_change(d->d_change_arg, jn->jn_sv.sv_uuid);
@@ -614,7 +622,8 @@ static bool cluster_ok(const struct dsc *d, const ctl_join_args *a)
 	return !memcmp(a->cluster, zero, 16) || !memcmp(a->cluster, ns_super(d->d_ns)->su_uuid, 16);
 }
 
-/* One that does not tell which boot it saw refuses orders of an older one. */
+/* Handles the answer of a server that does not report which boot it saw. It refuses orders of an
+ * older boot. */
 static void asked(void *arg, int err, const ctl_response *res)
 {
 	struct join *jn = arg;
@@ -658,8 +667,8 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 	}
 }
 
-/* The keys of its own that it has, as the seal of the connection proves; or as it got them over
- * it. */
+/* Sets which keys of its own the server has: the seal of the connection proves it, or the server
+ * got them over this connection. */
 static void join_key(struct join *jn, const struct dsc_link *lk)
 {
 	struct dsc *d = lk->lk_dsc;
@@ -716,7 +725,7 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 		kv_submit(ns_kv(lk->lk_dsc->d_ns), &jn->jn_op);
 		return;
 	}
-	jn->jn_ask.op = CTL_OP_ORDERS; /* none */
+	jn->jn_ask.op = CTL_OP_ORDERS; /* without orders */
 	jn->jn_ask.ctl_request_u.orders.instance_epoch = ns_super(lk->lk_dsc->d_ns)->su_boot;
 	if (ctl_chan_call(lk->lk_chan, &jn->jn_ask, CTL_ORDERS_MS, asked, jn)) {
 		ctl_chan_reply(in, CTL_IO, NULL);
@@ -727,11 +736,11 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
 /* ---- HEARTBEAT ---- */
 
 /*
- * Locked. A fence or bar that the server has not answered for as long as a lease is: it lives, and
- * does not obey. It has no lease from now on, and when the last one is over no capability is
- * honoured there: that ends the fence, as if the server were dead (docs/fencing.md). One of a
- * protocol in which fences overtake nothing may be at a long clone before them, and keeps its
- * lease: the fence waits.
+ * The caller holds d_lock. When the server has left a fence or revocation unanswered for a lease,
+ * it lives but does not obey. Its lease is not renewed from now on. When the last lease is over,
+ * the server honours no capability: that ends the fence, as if the server were dead
+ * (docs/fencing.md). A server whose protocol lets no fence overtake may be running a long clone
+ * first. It keeps its lease, and the fence waits.
  */
 static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
 {
@@ -768,10 +777,12 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 			       "it is full or its disks fail; it gets no new files");
 		nd->nd_sv.sv_capacity = a->capacity;
 		nd->nd_sv.sv_available = a->available;
-		/* The last few reports count: a burst is over before it is known. */
+		/* Averages the last few reports, because a burst is over before a report of it
+		 * arrives. */
 		nd->nd_terms.dt_load =
 			(uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
-		proof = dsc_gate_prove(d, nd); /* it sends none before its store has the join */
+		/* the server sends no heartbeat before its store has the join */
+		proof = dsc_gate_prove(d, nd);
 		withheld = withhold(d, nd, owed_ms);
 		if (!withheld)
 			nd->nd_heard_ms = clock_mono_ms();
@@ -859,7 +870,8 @@ static void serve_hello(struct dsc *d, struct rpc_call *call)
 	int err;
 
 	if (link_of(d, rpc_conn_id(conn))) {
-		/* The first one needs no key: anybody may do this as often as he likes. */
+		/* The first HELLO needs no key, so any peer may do this as often as it likes. Limit
+		 * the log. */
 		if (log_due(&last_second))
 			log_warn("control: a second HELLO on one connection; closing it");
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);

@@ -1,12 +1,12 @@
 /*
- * key.c - the keys of data servers (docs/security.md, "Keys"): which cluster keys there are, which
- * of them a server's are from, and sending it those of the newest.
+ * key.c - the keys of data servers (docs/security.md, "Keys"): which cluster keys exist, from which
+ * of them a server's keys are derived, and sending it those of the newest.
  *
- * Number 0 is the cluster key of the file. A rotation makes the next one, at random, which is in
- * the store: row NS_T_KEY. The one before it stays good until the next rotation, for servers that
- * were away and for capabilities that clients have. A server is marked as having its own once it
- * has answered that they are durable there, or has joined with them: what it is called by is never
- * what it may not have yet.
+ * Number 0 is the cluster key of the file. A rotation makes the next cluster key at random and puts
+ * it into the store: row NS_T_KEY. The one before stays good until the next rotation, for servers
+ * that were away and for capabilities that clients have. A server is marked as having its own keys
+ * once it has answered that they are durable there, or has joined with them. So the metadata server
+ * never calls it with keys that it may not have yet.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,11 +19,13 @@
 #include <urcu/compiler.h>
 
 #define ROW_VERSION 1
-#define OFFER_MS    5000u /* an offer may take so long, */
-#define AGAIN_MS    2000u /* and is made again so long after one */
+/* An offer may take so long. */
+#define OFFER_MS 5000u
+/* An offer is repeated so long after the last one. */
+#define AGAIN_MS 2000u
 
 struct key_rec {
-	uint8_t k_version, k_number, k_before, k_zero[5]; /* before: 1 where k_was is good */
+	uint8_t k_version, k_number, k_before, k_zero[5]; /* k_before: 1 when k_was is good */
 	uint64_t k_rotated_s;
 	uint8_t k_key[32], k_was[32];
 } __attribute__((packed));
@@ -40,7 +42,7 @@ struct offer {
 	bool of_taken;
 };
 
-/* ---- the ring ---- */
+/* ---- the cluster keys ---- */
 
 static const uint8_t *ring_find(const struct dsc_ring *r, uint8_t number)
 {
@@ -79,7 +81,7 @@ void dsc_set_key(struct dsc *d, struct dsc_server *sv)
 {
 	const uint8_t *key = ring_find(&d->d_ring, sv->sv_key_number);
 
-	/* One that was away for two rotations cannot join with what it has. */
+	/* A server that was away for two rotations cannot join with the keys it has. */
 	if (!key) {
 		sv->sv_key_number = d->d_ring.rg_number;
 		key = d->d_ring.rg_key;
@@ -114,7 +116,7 @@ bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number
 
 	pthread_mutex_lock(&d->d_lock);
 	cluster = ring_find(&d->d_ring, number);
-	/* The cluster key itself is number 0, and of use while it is the newest. */
+	/* The cluster key itself is number 0, and is valid while it is the newest. */
 	if (!own && d->d_ring.rg_number)
 		cluster = NULL;
 	if (cluster && own)
@@ -127,7 +129,7 @@ bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number
 
 void dsc_tls_key(struct dsc *d, const struct dsc_server *sv, uint8_t out[CAP_TLS_KEY_LEN])
 {
-	/* Of number 0 always: no connection of a daemon is to end for a rotation. */
+	/* Always from number 0, so that a rotation ends no connection of a daemon. */
 	cap_derive_tls_key(d->d_opts.do_cluster_key, sv->sv_uuid, out);
 }
 
@@ -153,7 +155,7 @@ void dsc_key_make(struct dsc *d, const uint8_t uuid[16], struct ds_key *k)
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-/* ---- a server gets them ---- */
+/* ---- sending keys to a server ---- */
 
 static int mark_run(struct kv_op *op, struct kv_txn *t)
 {
@@ -199,7 +201,7 @@ static void mark_done(struct kv_op *op, int err)
 	free(of);
 }
 
-/* On the connection's loop. */
+/* Runs on the connection's loop. */
 static void offer_take(struct dsc_ctl *c, const ctl_response *res)
 {
 	struct offer *of = caa_container_of(c, struct offer, of_ctl);
@@ -209,7 +211,8 @@ static void offer_take(struct dsc_ctl *c, const ctl_response *res)
 		res->status == CTL_OK && res->result.ctl_result_u.key.number == of->of_number;
 	if (!of->of_taken)
 		return;
-	/* Over this connection it may join again, sealed as it is. */
+	/* The server may join again over this connection, which stays sealed with the key it
+	 * has. */
 	pthread_mutex_lock(&d->d_lock);
 	if (d->d_node[of->of_id] && d->d_node[of->of_id]->nd_link) {
 		d->d_node[of->of_id]->nd_link->lk_moved = true;
@@ -239,7 +242,7 @@ static void offer_done(struct dsc_ctl *c, int err)
 	free(of);
 }
 
-/* Locked. */
+/* The caller holds d_lock. */
 static bool key_wanted(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
 	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_keys &&
@@ -279,15 +282,15 @@ void dsc_key_look(struct dsc *d, uint32_t id)
 
 /* ---- rotation ---- */
 
-/* Locked. It does not have the newest number. */
+/* The caller holds d_lock. True when the server does not have the newest number. */
 static bool behind(const struct dsc *d, const struct dsc_node *nd)
 {
 	return nd && !nd->nd_gen && !nd->nd_sv.sv_generic &&
 	       !(nd->nd_sv.sv_own && nd->nd_sv.sv_key_number == d->d_ring.rg_number);
 }
 
-/* Locked. Some server that is behind and that no administrator has put out: another rotation would
- * leave it behind for good. */
+/* The caller holds d_lock. Returns a server that is behind and that the administrator has not
+ * barred, or NULL. Another rotation would leave that server behind for good. */
 static const struct dsc_node *held(const struct dsc *d)
 {
 	for (uint32_t id = 1; id <= DSC_MAX; id++)
@@ -306,7 +309,7 @@ static int rotate_run(struct kv_op *op, struct kv_txn *t)
 
 	pthread_mutex_lock(&ro->ro_dsc->d_lock);
 	now = ro->ro_dsc->d_ring;
-	left = held(ro->ro_dsc) != NULL; /* it may have joined since it was looked */
+	left = held(ro->ro_dsc) != NULL; /* a server may have joined since the first check */
 	pthread_mutex_unlock(&ro->ro_dsc->d_lock);
 	if (now.rg_number != ro->ro_from || left) {
 		err = left ? -EBUSY : -EAGAIN;

@@ -9,40 +9,40 @@
 
 struct row_addr {
 	char r_netid[8], r_uaddr[64];
-	uint8_t r_prefix; /* version 1 has none */
+	uint8_t r_prefix; /* not in version 1 */
 } __attribute__((packed));
 #define ROW_ADDR_1 offsetof(struct row_addr, r_prefix)
 struct row {
-	uint8_t r_version, r_naddrs, r_tls, r_clone; /* clone: log2 of the block, 0 for none */
+	uint8_t r_version, r_naddrs, r_tls, r_clone; /* r_clone: log2 of the block, 0 for none */
 	uint32_t r_id, r_max_read, r_max_write;
 	uint64_t r_capacity, r_available;
 	char r_name[64];
 	struct row_addr r_addrs[];
 } __attribute__((packed));
-/* Behind the addresses since version 3; then the two texts of labels, without NULs. */
+/* Follows the addresses since version 3. The two texts of labels follow it, without NULs. */
 struct row_terms {
 	uint32_t r_weight;
-	uint16_t r_own, r_set; /* bytes */
+	uint16_t r_own, r_set; /* lengths in bytes */
 } __attribute__((packed));
-#define WEIGHT_DRAINING (UINT32_C(1) << 31) /* in r_weight */
+#define WEIGHT_DRAINING (UINT32_C(1) << 31) /* flag in r_weight */
 _Static_assert(DSC_WEIGHT_MAX < WEIGHT_DRAINING, "the weight has room for it");
-/* At the end since version 4. */
+/* At the end, since version 4. */
 struct row_bar {
 	uint64_t r_since;
 	uint8_t r_barred;
-	uint8_t r_protocol; /* 0, and so the next: written by a program that kept none */
+	uint8_t r_protocol; /* 0 here and in r_since_boot: written by a release that kept none */
 	uint32_t r_since_boot;
 	/* since version 6, which only servers with keys of their own have */
 	uint8_t r_own, r_key_number;
 } __attribute__((packed));
 _Static_assert(sizeof(struct row_bar) == 16, "data server record, version 4");
-/* Behind that since version 5: the last join. */
+/* The last join. Follows row_bar since version 5. */
 struct row_join {
 	uint64_t r_boot, r_start, r_start_id, r_order;
 	uint8_t r_why, r_zero[7];
 } __attribute__((packed));
 _Static_assert(sizeof(struct row_join) == 40, "data server record, version 5");
-/* Behind that since version 7, which only servers with numbers of their joins have. */
+/* Follows row_join since version 7, which only servers with join numbers have. */
 struct row_count {
 	uint64_t r_had_boot;
 	uint32_t r_joins, r_had_joins;
@@ -131,7 +131,7 @@ static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *
 	return len + sizeof(bar) + sizeof(join) + sizeof(count);
 }
 
-/* Labels as they were written, or none: -EIO. */
+/* Decodes labels as they were written. -EIO: not valid labels. */
 static int labels_decode(const uint8_t *p, size_t n, char out[LABELS_LEN])
 {
 	char err[256];

@@ -1,11 +1,11 @@
 /*
- * watch.c - which data servers live (docs/device-failure.md).
+ * watch.c - decides which data servers live (docs/device-failure.md). Runs on the first loop.
  *
- * A server is suspect when its connection is lost, its heartbeats stay away, or a client says that
- * it does not reach it. Then it is asked, again and again, by two ways: over its control
- * connection, and by a NULL call on its NFS port. Any answer says that it lives; one that refuses,
- * or says nothing, is declared dead after a while, and so is one whose lease has run out: it serves
- * nobody any more. All on the first loop.
+ * A server is suspect when its connection is lost, its heartbeats stay away, or a client reports
+ * that it cannot reach the server. Then the metadata server asks it again and again in two ways:
+ * over its control connection, and by a NULL call on its NFS port. Any answer says that it lives. A
+ * server that refuses, or says nothing, is declared dead after a while. So is one whose lease has
+ * run out, because it serves no client any more.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,12 +18,12 @@
 #define WATCH_MS     200
 #define ASK_EVERY_MS 400
 #define ASK_MS	     1000
-/* after our start: a server asks again after so long at most whether it may join (ds/control.c) */
+/* After our start: a server asks at least once in this time whether it may join (ds/control.c). */
 #define START_MS 5000
 
-/* We did not run when the timer is later than that: stopped, or suspended with the machine. After
- * it nothing is judged until what came meanwhile has been read and each server has been asked
- * again. */
+/* A timer later than this means that this process did not run: it was stopped, or suspended with
+ * the machine. After that, no server is judged until what came meanwhile has been read and each
+ * server has been asked again. */
 #define PAUSE_MS 1000
 #define WOKE_MS	 (ASK_EVERY_MS + 2 * ASK_MS)
 
@@ -58,8 +58,8 @@ void dsc_set_state(struct dsc_node *nd, enum dsc_state st)
 	nd->nd_since_s = (uint64_t)ts.tv_sec;
 }
 
-/* What is on the wire for it is lost, and so is its connection; it hears that it may not join. Who
- * holds layouts is told by the next look. */
+/* Bars the server from joining. What is on the wire to it is lost, and so is its connection; its
+ * next join is refused. The next tick reports it to the code that recalls layouts. */
 void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred)
 {
 	nd->nd_terms.dt_barred = barred;
@@ -102,7 +102,7 @@ static void question_put(struct question *qu)
 	free(qu);
 }
 
-/* An empty question: where the server is, it has an answer to it. */
+/* An empty request: any answer shows that the server lives. */
 static void ctl_take(struct dsc_ctl *c, const ctl_response *res)
 {
 	(void)c;
@@ -141,7 +141,7 @@ static void ask(struct dsc *d, uint32_t id, bool generic)
 	qu->qu_dsc = d;
 	qu->qu_id = id;
 	qu->qu_left = generic ? 1 : 2;
-	qu->qu_ctl.dc_req.op = CTL_OP_STAT; /* of no object */
+	qu->qu_ctl.dc_req.op = CTL_OP_STAT; /* no object */
 	qu->qu_ctl.dc_take = ctl_take;
 	qu->qu_ctl.dc_done = ctl_done;
 	qu->qu_io.di_done = nfs_done;
@@ -174,7 +174,7 @@ static bool unserving(const struct dsc *d, const struct dsc_node *nd, uint64_t n
 	       now - later(nd->nd_nfs_ms, nd->nd_reported_ms) >= d->d_opts.do_dead_ms;
 }
 
-/* Locked: why it is dead, or NULL. */
+/* The caller holds d_lock. Returns why the server is dead, or NULL. */
 static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
 {
 	const struct dsc_opts *o = &d->d_opts;
@@ -182,23 +182,23 @@ static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint6
 		 lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms,
 		 started = d->d_start_ms + START_MS;
 
-	/* Our own pause is nobody's silence: what came meanwhile is read first. */
+	/* Our own pause is not a server's silence: what came meanwhile is read first. */
 	if (d->d_woke_ms && now - d->d_woke_ms < WOKE_MS)
 		return NULL;
 	if (now - heard >= o->do_lease_ms)
 		return nd->nd_gen ? "it does not answer requests for its free space"
 				  : "its lease has run out";
-	/* Both may have been started now, and a join be under way. */
+	/* Both sides may have been started just now, and a join may be in progress. */
 	if (!nd->nd_heard_ms && now < started)
 		return NULL;
-	/* A generic one has no connection; it is lost when a question fails. */
+	/* An NFSv3 data server has no connection; it counts as lost when a request to it fails. */
 	if (!nd->nd_link && nd->nd_refused_ms >= lost && nd->nd_refused_ms &&
 	    now - lost >= o->do_refused_ms)
 		return "its connection is lost, and its port refuses new ones";
 	if (nd->nd_silent &&
 	    now - later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >= o->do_dead_ms)
 		return "it does not answer";
-	/* A client does not reach it, and we do not, though it says that it lives. */
+	/* A client cannot reach the server, and neither can we, although its heartbeats come. */
 	if (unserving(d, nd, now))
 		return "its NFS port does not answer";
 	return NULL;
@@ -222,8 +222,8 @@ static bool ask_now(struct dsc_node *nd, uint64_t now)
 	return true;
 }
 
-/* Locked: one that is dead lives when it joins, which is when it has been told what it missed; or
- * when its NFS port is there again. */
+/* The caller holds d_lock. A dead server lives again when it joins, after it got the orders it
+ * missed, or when its NFS port answers again. */
 static void look_dead(struct dsc_node *nd, uint64_t now, bool *wants)
 {
 	if (!nd->nd_unserving)
@@ -237,7 +237,7 @@ static void look_dead(struct dsc_node *nd, uint64_t now, bool *wants)
 		dsc_set_state(nd, DSC_ALIVE);
 }
 
-/* Locked. *wants: it is to be asked. */
+/* The caller holds d_lock. *wants: the server is to be asked. */
 static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *wants)
 {
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
@@ -265,11 +265,12 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 	if (why) {
 		dsc_set_state(nd, DSC_DEAD);
 		nd->nd_unserving = unserving(d, nd, now);
-		/* That it was not reached is explained: it counts no more when it is back. */
+		/* The death explains the client's report, which does not count when the server is
+		 * back. */
 		if (!nd->nd_unserving)
 			nd->nd_reported_ms = 0;
-		/* What it missed it is told when it joins: it must do so again. One that is just
-		 * being told goes on. */
+		/* The server gets the orders that it missed when it joins, so it must join again. A
+		 * server that is joining now goes on. */
 		if (nd->nd_link && nd->nd_joined && !nd->nd_unserving)
 			dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 		if (nd->nd_gen && !nd->nd_unserving) {
