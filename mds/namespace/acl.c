@@ -1,13 +1,15 @@
-/* ACLs (RFC 8881 chapter 6): stored form, evaluation, and how mode and ACL follow each other. */
+/* acl.c - ACLs (RFC 8881 chapter 6): their stored form, their evaluation, and how mode and ACL
+ * follow each other. */
 #include "mds/namespace/keys.h"
 #include <errno.h>
 
-/* What a mode's r, w and x stand for. A directory's w lets names go, too. */
+/* The rights that a mode's r, w and x stand for. A directory's w also allows the removal of
+ * names. */
 #define R_RIGHTS (NS_R_READ | NS_R_READ_XATTRS)
 #define W_RIGHTS (NS_R_WRITE | NS_R_APPEND | NS_R_WRITE_XATTRS)
 #define X_RIGHTS NS_R_EXECUTE
 #define W_DIR	 (W_RIGHTS | NS_R_DELETE_CHILD)
-/* What everybody has, and what the owner has, whatever the mode. */
+/* The rights of every user, and those of the owner, whatever the mode. */
 #define ALL_HAVE    (NS_R_READ_ATTRS | NS_R_READ_ACL | NS_R_SYNCHRONIZE)
 #define OWNER_HAS   (ALL_HAVE | NS_R_WRITE_ATTRS | NS_R_WRITE_ACL | NS_R_WRITE_OWNER)
 #define INHERITS    (NS_ACE_FILE | NS_ACE_DIR)
@@ -105,7 +107,7 @@ static bool ace_is_for(const struct ns_ace *e, const struct ns_inode *i, const s
 	}
 }
 
-/* Section 6.2.1: in order; the first ACE that speaks of a right decides it. */
+/* Section 6.2.1: ACEs count in order, and the first ACE that names a right decides it. */
 uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want,
 		     uint32_t *denied)
 {
@@ -142,7 +144,8 @@ bool ns_acl_executable(const struct ns_inode *i)
 	return false;
 }
 
-/* What the ACEs of one special identifier and of EVERYONE@ come to, as three mode bits. */
+/* Returns as three mode bits what the ACEs of one special identifier and of EVERYONE@ grant
+ * together. */
 static unsigned mode_of(const struct ns_acl *a, unsigned who)
 {
 	uint32_t allowed = 0, decided = 0;
@@ -180,8 +183,8 @@ static void ace_add(struct ns_acl *a, unsigned type, unsigned who, uint32_t mask
 			.e_type = (uint8_t)type, .e_who = (uint8_t)who, .e_mask = mask};
 }
 
-/* The owner's part of a mode comes before all others: what the owner is denied nobody else's ACE
- * gives. */
+/* Adds the owner's ACEs. They come before all others, so that no other user's ACE gives the owner
+ * what the mode denies the owner. */
 static void add_owner(struct ns_acl *a, uint16_t mode, bool dir, uint32_t more)
 {
 	unsigned u = mode >> 6 & 7, g = mode >> 3 & 7, o = mode & 7;
@@ -207,11 +210,13 @@ void ns_acl_of_mode(uint16_t mode, bool dir, struct ns_acl *out)
 }
 
 /*
- * The rights that a mode stands for are taken from the special identifiers' ACEs and given by new
- * ones; named users and groups keep theirs, up to the group's. Other rights, DENY ACEs of named
- * ones, and all that is inherited only, stay. An ACE that both applies and is inherited is split,
- * so that what new files inherit does not change; where there is no room for that, it is no longer
- * inherited as it was.
+ * Sets a mode. The rights that a mode stands for are removed from the ACEs of the special
+ * identifiers, and new ACEs grant them. Named users and groups keep these rights, up to those of
+ * the group. Other rights stay, and so do the DENY ACEs of named users and groups and ACEs that are
+ * only inherited.
+ *
+ * An ACE that applies here and is also inherited by new files is split, so that what new files
+ * inherit does not change. Where there is no room for the split, new files inherit the changed ACE.
  */
 void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir)
 {
@@ -241,8 +246,9 @@ void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir)
 		}
 		if (!e.e_mask)
 			continue;
-		if (out.a_n - own >= NS_ACL_SET_MAX) { /* more than can have been set:
-							  section 6.4.1.1 allows to discard */
+		/* There are more ACEs than can have been set: section 6.4.1.1 allows the server to
+		 * discard the ACL. */
+		if (out.a_n - own >= NS_ACL_SET_MAX) {
 			ns_acl_of_mode(mode, dir, a);
 			return;
 		}

@@ -1,4 +1,4 @@
-/* Inodes: reading, permission, attributes, blobs and policies. */
+/* attr.c - inodes: reading, permission, attributes, layout maps and policies. */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
 #include <errno.h>
@@ -103,7 +103,7 @@ static int mode_permission(const struct ns_inode *i, const struct ns_cred *cr, u
 	return rwx & ~bits & 7 ? -EACCES : 0;
 }
 
-/* Root passes everywhere, but executes only what somebody may execute. */
+/* Root passes everywhere, but executes only files that some user may execute. */
 static int root_permission(const struct ns_inode *i, bool execute)
 {
 	return execute && i->i_type != NS_DIR && !(i->i_mode & 0111) && !ns_acl_executable(i)
@@ -119,17 +119,17 @@ int ns_permission(const struct ns_inode *i, const struct ns_cred *cr, unsigned r
 		return root_permission(i, rwx & 1);
 	if (!i->i_acl.s_len)
 		return mode_permission(i, cr, rwx);
-	/* Appending is not told from overwriting: whoever writes needs both. */
+	/* A write may append or overwrite, so a writer needs both rights. */
 	return ns_access(i, cr,
 			 (rwx & 4 ? NS_R_READ : 0) | (rwx & 2 ? NS_R_WRITE | NS_R_APPEND : 0) |
 				 (rwx & 1 ? NS_R_EXECUTE : 0));
 }
 
-/* What the owner may do unless an ACE denies it, and what nothing takes from the owner (RFC 8881
- * section 6.3.1.1). */
+/* The first are rights that the owner has unless an ACE denies them. The second are rights that
+ * nothing takes from the owner (RFC 8881 section 6.3.1.1). */
 #define OWNER_UNLESS_DENIED (NS_R_WRITE_ATTRS | NS_R_WRITE_OWNER)
 #define OWNER_ALWAYS	    (NS_R_READ_ACL | NS_R_WRITE_ACL)
-#define FREE		    (NS_R_READ_ATTRS | NS_R_SYNCHRONIZE) /* not denied to anybody */
+#define FREE		    (NS_R_READ_ATTRS | NS_R_SYNCHRONIZE) /* denied to no user */
 
 static int mode_access(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want)
 {
@@ -141,8 +141,8 @@ static int mode_access(const struct ns_inode *i, const struct ns_cred *cr, uint3
 
 	if ((want & (OWNER_UNLESS_DENIED | NS_R_WRITE_ACL)) && cr->cr_uid != i->i_uid)
 		return -EACCES;
-	if (want &
-	    (NS_R_DELETE | NS_R_RETENTION | NS_R_RETENTION_HOLD)) /* a mode says nothing of these */
+	/* A mode grants none of these. */
+	if (want & (NS_R_DELETE | NS_R_RETENTION | NS_R_RETENTION_HOLD))
 		return -EACCES;
 	return mode_permission(i, cr, rwx);
 }
@@ -172,7 +172,7 @@ int ns_may_read(const struct ns_inode *i, const struct ns_cred *cr)
 											   : 0;
 }
 
-/* In a sticky directory only the owner of the file, or of the directory, takes a name away. */
+/* In a sticky directory only the owner of the file or of the directory may remove a name. */
 static bool sticky_forbids(const struct ns_inode *dir, const struct ns_inode *i,
 			   const struct ns_cred *cr)
 {
@@ -180,9 +180,9 @@ static bool sticky_forbids(const struct ns_inode *dir, const struct ns_inode *i,
 }
 
 /*
- * Either DELETE on the file or DELETE_CHILD on the directory will do. Where no ACE speaks of
- * either, adding files stands for it; for a directory without an ACL its mode does. The sticky bit
- * binds whom the file's own ACL does not let delete it.
+ * Either DELETE on the file or DELETE_CHILD on the directory is enough. When no ACE names either,
+ * the right to add files stands for DELETE_CHILD; for a directory without an ACL, its mode decides.
+ * The sticky bit binds users whom the file's own ACL does not let delete the file.
  */
 int ns_may_unlink(const struct ns_inode *dir, const struct ns_inode *i, const struct ns_cred *cr)
 {
@@ -209,9 +209,9 @@ static bool privileged(const struct ns_cred *cr)
 	return !cr || cr->cr_uid == 0;
 }
 
-/* Linux's setattr_should_drop_suidgid: what a write by, or a change of owner asked by, someone
- * without privilege leaves of a mode. The set-group-id bit without group execute once meant
- * mandatory locking; it stays with members of the group. */
+/* Linux's setattr_should_drop_suidgid: returns what is left of a mode after a write, or a change of
+ * owner, by a user without privilege. The set-group-id bit without group execute once meant
+ * mandatory locking; it stays when the user is a member of the group. */
 static uint16_t drop_sugid(const struct ns_inode *i, const struct ns_cred *cr, uint16_t mode)
 {
 	if (privileged(cr))
@@ -241,7 +241,7 @@ static int setattr_valid(const struct ns_inode *i, const struct ns_setattr *s)
 	return s->s_mask & NS_S_ACL ? ns_acl_fits(s->s_acl, i->i_type) : 0;
 }
 
-/* With WRITE_OWNER an ACL lets others than the owner make the file their own, and give it to a
+/* WRITE_OWNER in an ACL lets other users than the owner make the file their own, and give it to a
  * group of theirs. */
 static int chown_allowed(const struct ns_inode *i, const struct ns_setattr *s,
 			 const struct ns_cred *cr)
@@ -254,8 +254,8 @@ static int chown_allowed(const struct ns_inode *i, const struct ns_setattr *s,
 											    : 0;
 }
 
-/* Linux's setattr_prepare and notify_change, permissions only; rights that an ACL may give to
- * others stand where the owner's stand. */
+/* The permission checks of Linux's setattr_prepare and notify_change. A right that an ACL can give
+ * to other users counts where Linux asks for the owner. */
 static int setattr_allowed(const struct ns_inode *i, const struct ns_setattr *s,
 			   const struct ns_cred *cr)
 {
@@ -290,7 +290,7 @@ uint16_t ns_mode_written(const struct ns_inode *i, const struct ns_cred *cr)
 	return i->i_type == NS_REG ? drop_sugid(i, cr, i->i_mode) : i->i_mode;
 }
 
-/* Only the owner makes a file run as somebody. */
+/* Only the owner may set the set-user-id and set-group-id bits. */
 static void set_mode(struct ns_inode *i, const struct ns_setattr *s, const struct ns_cred *cr,
 		     uint32_t gid)
 {
@@ -303,8 +303,9 @@ static void set_mode(struct ns_inode *i, const struct ns_setattr *s, const struc
 		i->i_mode &= (uint16_t)~S_ISGID;
 }
 
-/* The ACL follows a mode that is set, and the mode an ACL that is set (RFC 8881 section 6.4.1). An
- * ACL that says what the mode says is not stored. rec keeps what i->i_acl points at. */
+/* The ACL follows a mode that is set, and the mode follows an ACL that is set (RFC 8881 section
+ * 6.4.1). An ACL that grants exactly what the mode grants is not stored. rec holds the bytes that
+ * i->i_acl points to. */
 static void set_acl(struct ns_inode *i, const struct ns_setattr *s, uint8_t rec[NS_ACL_REC_MAX])
 {
 	bool dir = i->i_type == NS_DIR;
@@ -313,8 +314,8 @@ static void set_acl(struct ns_inode *i, const struct ns_setattr *s, uint8_t rec[
 	if (s->s_mask & NS_S_ACL) {
 		i->i_mode = (uint16_t)((i->i_mode & ~0777) | ns_acl_mode(s->s_acl));
 		ns_acl_of_mode(i->i_mode, dir, &a);
-		a.a_flags = s->s_acl->a_flags &
-			    NS_ACL_PROTECTED; /* of no use to an ACL that is the mode's */
+		/* The other flags are of no use to an ACL that equals the mode. */
+		a.a_flags = s->s_acl->a_flags & NS_ACL_PROTECTED;
 		i->i_acl =
 			ns_acl_same(&a, s->s_acl) ? ns_slice(rec, 0) : ns_acl_encode(s->s_acl, rec);
 	} else if ((s->s_mask & NS_S_MODE) && i->i_acl.s_len && (~s->s_mode_keep & 0777)) {
@@ -338,16 +339,16 @@ static void set_times(struct ns_inode *i, const struct ns_setattr *s, struct ns_
 		i->i_btime = s->s_btime;
 }
 
-/* The server noting an access (cr NULL, access time alone) is no change of the file: neither ctime
- * nor change move. */
+/* When the server records an access (cr NULL, access time alone), the file does not change: ctime
+ * and the change attribute stay. */
 static bool is_touch_of_atime(const struct ns_setattr *s, const struct ns_cred *cr)
 {
 	return !cr && !(s->s_mask & ~(NS_S_ATIME | NS_S_ATIME_NOW));
 }
 
-/* A size that is set counts as a modification even when it is the same (ftruncate), unless it may
- * only grow and does not. out->i_blob is good until the next W function. Nothing to do (no bit, or
- * no growth): 0, and nothing is written. */
+/* A SETATTR of size counts as a modification even when the size stays the same (ftruncate), unless
+ * NS_S_GROW_ONLY is set and the file does not grow. out->i_blob is valid until the next W function.
+ * When there is nothing to do (no bit, or no growth), the function returns 0 and writes nothing. */
 int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_setattr *s,
 	       const struct ns_cred *cr, struct ns_time now, struct ns_inode *out)
 {
@@ -370,7 +371,8 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 	}
 	if (what & NS_S_MODE)
 		set_mode(&i, s, cr, what & NS_S_GID ? s->s_gid : i.i_gid);
-	/* A change of owner takes the set-id bits whoever asks for it (Linux's chown_common). */
+	/* A change of owner clears the set-id bits, also for a privileged user (Linux's
+	 * chown_common). */
 	if ((what & (NS_S_UID | NS_S_GID)) && i.i_type != NS_DIR && cr) {
 		i.i_mode = drop_sugid(&i, cr, i.i_mode) & (uint16_t)~S_ISUID;
 		if (i.i_mode & S_IXGRP)
@@ -495,7 +497,7 @@ int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *bl
 	return ns_inode_put(t, out);
 }
 
-/* One read per level up to the policy: paths are short and their records hot. */
+/* Reads one record per level, up to the policy: paths are short and their records hot. */
 int ns_policy(struct ns *ns, struct kv_txn *t, uint64_t dir, struct kv_slice *policy)
 {
 	struct ns_inode i;
@@ -509,7 +511,7 @@ int ns_policy(struct ns *ns, struct kv_txn *t, uint64_t dir, struct kv_slice *po
 			return -ENOTDIR;
 		if (i.i_has_policy || dir == NS_ROOT_INO)
 			break;
-		/* Who makes folders very deep keeps nobody else waiting. */
+		/* A very deep directory must not slow down other users, so go on at the root. */
 		dir = up < NS_POLICY_UP - 1 ? i.i_parent : NS_ROOT_INO;
 	}
 	*policy = i.i_blob;

@@ -1,26 +1,27 @@
 /*
- * boot.c - time goes one way: the store's boots, and numbers that no other line of time has given
- * (docs/recovery.md).
+ * boot.c - the store's boots, and numbers that no other timeline has given (docs/recovery.md).
  *
- * Each boot has a random identity, kept by its number. Data servers keep number and identity of the
- * last boot that they joined. A store that was put back comes to the same numbers again with other
- * identities.
+ * Each boot has a number and a random identity, which the store keeps by the number. Data servers
+ * keep number and identity of the last boot that they joined. A restored store reaches the same
+ * numbers again, but with other identities.
  *
- * A line of time goes from one restoration to the next. Its number is in the high bits of the
- * boots' numbers, and of all numbers that are given in it: what was given in another line, this one
- * does not give, however far that has come.
+ * A timeline goes from one restoration to the next. Its number is in the high bits of the boots'
+ * numbers and of all numbers that are given in it. So this timeline gives no number that another
+ * one has given, however far the other has come.
  */
 #include "mds/namespace/keys.h"
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
 
-#define IN_BOOT	  16 /* bits below the line's number: in a boot's, */
+/* Bits below the timeline's number: in the number of a boot, an inode, an order and a client, and
+ * in a fence epoch. */
+#define IN_BOOT	  16
 #define IN_INO	  32
 #define IN_ORDER  40
 #define IN_CLIENT 24
 #define IN_EPOCH  23
-#define LINES_MAX 254u /* an incarnation is one more, and has a byte */
+#define LINES_MAX 254u /* an incarnation is one more than this, and has one byte */
 _Static_assert(LINES_MAX + 1 < NS_PLACED_AGAIN, "an incarnation is the store's below that");
 
 static void boot_key(uint64_t boot, uint8_t key[8])
@@ -74,7 +75,7 @@ int ns_boot_check(const struct ns *ns, struct kv_txn *t, uint64_t boot, uint64_t
 		return 0;
 	boot_key(boot, key);
 	err = ns_row_get(t, NS_T_BOOT, key, sizeof(key), &val);
-	/* From before a restoration, or too long ago. */
+	/* The boot is from before a restoration, or too long ago. */
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	r = val.s_data;
@@ -114,7 +115,8 @@ static int boots_collect(void *arg, struct kv_slice id, struct kv_slice val)
 	return bs->bs_n == 2 * NS_BOOTS_KEPT;
 }
 
-/* W: boots of the line that was left say nothing of those that others saw. */
+/* W: deletes the boots of the timeline that was left. They prove nothing about boots that data
+ * servers saw. */
 static int boots_forget(struct kv_txn *t)
 {
 	struct boots *bs = calloc(1, sizeof(*bs));
@@ -165,7 +167,8 @@ int ns_restore(struct ns *ns, struct kv_txn *t, uint64_t boot)
 		err = ns_super_put(ns, t, &su);
 	if (err)
 		return err;
-	/* What is remembered may be ahead of an aborted transaction: numbers are skipped. */
+	/* The values in memory may be ahead of a transaction that was aborted. Then numbers are
+	 * skipped. */
 	ns->n_super = su;
 	ns->n_ino_next = su.su_ino_next;
 	ns->n_order_next = su.su_order_next;

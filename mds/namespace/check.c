@@ -1,9 +1,11 @@
 /*
- * The offline checker. One snapshot, four ordered passes:
- *	'S' what the others are compared with
- *	'i' every inode into a table, which is sorted because the scan is
+ * check.c - the offline checker. In one snapshot it makes these ordered passes:
+ *
+ *	'S' the super record, which the others are compared with
+ *	'i' every inode into a table, in order because the scan is
  *	'd', 'x', 'O' count what points at each inode
- * and one walk over the table that compares what inodes say with what was counted.
+ *
+ * Then one walk over the table compares what inodes say with what was counted.
  */
 #include "mds/namespace/keys.h"
 #include <ctype.h>
@@ -15,12 +17,12 @@ enum { SN_HAS_XATTRS = 1, SN_XATTR = 2, SN_ORPHAN = 4, SN_WALK = 8, SN_REACHED =
 
 struct seen {
 	uint64_t sn_ino, sn_parent;
-	uint32_t sn_nlink, sn_entries;		 /* as recorded */
+	uint32_t sn_nlink, sn_entries;		 /* as recorded in the inode */
 	uint32_t sn_links, sn_names, sn_subdirs; /* as counted */
 	uint8_t sn_type, sn_flags;
 };
 
-/* An entry of the window before the one in hand: the same name twice is a violation. The name
+/* An earlier entry of the present window. The same name twice in a window is a violation. re_name
  * points into the snapshot. */
 struct recent {
 	uint64_t re_dir, re_slot;
@@ -53,7 +55,7 @@ static void __attribute__((format(printf, 2, 3))) bad(struct check *c, const cha
 	c->c_fn(c->c_arg, line);
 }
 
-/* A name as a line can carry it. buf: 4 * len + 1 bytes */
+/* Writes a name so that a line can carry it. buf: 4 * len + 1 bytes */
 static const char *printable(const char *name, size_t len, char *buf)
 {
 	char *p = buf;
@@ -100,7 +102,7 @@ static struct seen *seen_add(struct check *c)
 	return &c->c_v[c->c_n++];
 }
 
-/* fn for every pair under a one-byte prefix. */
+/* Calls fn for every pair under a one-byte prefix. */
 static int scan(struct check *c, uint8_t prefix,
 		int (*fn)(struct check *c, struct kv_slice key, struct kv_slice val))
 {
@@ -340,7 +342,7 @@ static int on_unknown(struct check *c, struct kv_slice key, struct kv_slice val)
 	return 0;
 }
 
-/* Boots of the store: their identities. */
+/* Checks a record of the boots' identities. */
 static int on_boot(struct check *c, struct kv_slice key, struct kv_slice val)
 {
 	const struct ns_boot_rec *r = val.s_data;
@@ -360,7 +362,7 @@ static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
 	return 0;
 }
 
-/* Kind 0 is the engine's own. */
+/* Kind 0 belongs to the engine. */
 static int scan_rest(struct check *c)
 {
 	static const uint8_t known[] = {NS_K_SUPER,  NS_K_INODE, NS_K_DIRENT, NS_K_XATTR,
@@ -383,8 +385,8 @@ static int scan_rest(struct check *c)
 	return rc;
 }
 
-/* Whether a directory's parents lead to the root. Each is walked once: the answer is left in all on
- * the way. */
+/* Whether a directory's parents lead to the root. Each directory is walked once, because the walk
+ * leaves its result in all directories on the way. */
 static bool reached(struct check *c, struct seen *s)
 {
 	struct seen *at = s;

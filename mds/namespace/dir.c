@@ -1,18 +1,21 @@
-/* Directories: finding, listing, and the four mutations of names: create, link, remove, rename.
+/*
+ * dir.c - directories: lookup, listing, and the four mutations of names: create, link, remove,
+ * rename.
  *
- * Each mutation has the same shape: hold every inode it touches (copies, since a put invalidates
- * what was read), find the names, check everything, and only then put. Where something is taken
- * away the first write is a delete: on a full disk the store admits or refuses a mutation by its
- * first write. */
+ * Each mutation has the same shape: hold every inode it touches (copies, because a put invalidates
+ * what was read), find the names, check everything, and only then put. A mutation that frees
+ * something begins with a delete: on a full disk the store admits or refuses a mutation by its
+ * first write.
+ */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
 #include <errno.h>
 #include <sys/stat.h>
 
-/* What a look at a name's window found. */
+/* Result of a search in a name's window. */
 struct find {
 	bool f_found;
-	uint64_t f_slot; /* the name's; else the first free one, 0 when the window is full */
+	uint64_t f_slot; /* the name's slot; else the first free one; 0: the window is full */
 	uint64_t f_ino;
 	uint8_t f_type;
 };
@@ -80,7 +83,7 @@ int ns_lookup(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, s
 		*type = f.f_type;
 		return 0;
 	}
-	/* Only a miss needs to know why. */
+	/* Only a miss needs the reason. */
 	err = ns_get(ns, t, dir, &i);
 	if (err)
 		return err;
@@ -148,7 +151,7 @@ static void dir_change(struct ns_inode *d, int entries, int subdirs, struct ns_t
 	d->i_change++;
 }
 
-/* Whether cr may put a name of a file of this type into the directory. */
+/* Whether cr may add a name for a file of this type to the directory. */
 static int may_add(const struct ns_inode *dir, uint8_t type, const struct ns_cred *cr)
 {
 	return ns_access(dir, cr, type == NS_DIR ? NS_R_APPEND : NS_R_WRITE);
@@ -168,8 +171,8 @@ static int inode_free(struct ns *ns, struct kv_txn *t, const struct ns_inode *i)
 	return err ? err : ns_inode_freed(ns, t);
 }
 
-/* Takes a link from an inode, and the inode away with its last one. The entry is gone already, so
- * f_free_map may no longer refuse: an error of its is one of the store's, and fails the batch. */
+/* Removes a link from an inode, and with the last link the inode. The entry is gone already, so
+ * f_free_map may no longer refuse: an error from it is one of the store, and fails the batch. */
 static int link_drop(struct ns *ns, struct kv_txn *t, struct ns_inode *i, struct ns_time now,
 		     const struct ns_free_ops *fo)
 {
@@ -219,8 +222,8 @@ static int create_valid(const struct ns_create_args *a)
 	}
 }
 
-/* Mode and ACL of a new file or directory (RFC 8881 section 6.4.3). With a umask of its own (RFC
- * 8275) an inherited ACL bounds the mode in the umask's place. buf keeps the ACL. */
+/* Sets mode and ACL of a new file or directory (RFC 8881 section 6.4.3). When the request has a
+ * umask (RFC 8275), an inherited ACL limits the mode instead of the umask. buf holds the ACL. */
 static void init_acl(const struct ns_create_args *a, const struct ns_inode *dir, struct ns_inode *i,
 		     uint8_t buf[NS_ACL_REC_MAX])
 {
@@ -240,7 +243,7 @@ static void init_acl(const struct ns_create_args *a, const struct ns_inode *dir,
 	} else {
 		asked = i->i_mode;
 		inherited = ns_acl_mode(&acl);
-		if (!(inherited & 0700)) /* it says nothing of the owner */
+		if (!(inherited & 0700)) /* no ACE is about the owner */
 			inherited |= 0700;
 		if (a->a_mode_default)
 			i->i_mode = ns_acl_mode(&acl);
@@ -255,7 +258,7 @@ static void init_acl(const struct ns_create_args *a, const struct ns_inode *dir,
 		i->i_acl = ns_acl_encode(&acl, buf);
 }
 
-/* The new inode as asked for, under the rules of its directory: Linux's inode_init_owner and
+/* Makes the new inode as requested, under the rules of its directory: Linux's inode_init_owner and
  * mode_strip_sgid. */
 static int inode_init(struct ns *ns, const struct ns_create_args *a, const struct ns_inode *dir,
 		      struct ns_inode *i, uint8_t acl[NS_ACL_REC_MAX])
@@ -319,8 +322,8 @@ static int map_make(struct ns *ns, struct kv_txn *t, const struct ns_create_args
 	return len > NS_BLOB_MAX ? -E2BIG : 0;
 }
 
-/* The number is taken before the map is made and reserved with the puts: a refused map costs a
- * number and no put. A symlink's out->i_blob is the caller's own target. */
+/* Takes the inode number before the map is made, and reserves it with the puts: a refused map costs
+ * a number and no put. A symlink's out->i_blob is the caller's own target. */
 int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, struct ns_inode *out,
 	      uint8_t *out_blob, struct ns_cinfo *ci)
 {
@@ -406,7 +409,7 @@ int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dirino, cons
 	if (h.h_i.i_type == NS_DIR)
 		return -EISDIR;
 	if (h.h_i.i_nlink == 0)
-		return -ENOENT; /* an orphan does not come back */
+		return -ENOENT; /* an orphan gets no new name */
 	if (h.h_i.i_nlink >= NS_LINK_MAX || dir.h_i.i_entries >= INT32_MAX)
 		return -EMLINK;
 	if (!f.f_slot)
@@ -423,7 +426,7 @@ int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dirino, cons
 	return err ? err : ns_inode_put(t, &dir.h_i);
 }
 
-/* The inode behind an entry: one that is missing is damage, not a stale handle. */
+/* Holds the inode behind an entry. A missing inode is damage, not a stale handle. */
 static int hold_entry(struct ns *ns, struct kv_txn *t, uint64_t dir, const struct find *f,
 		      struct ns_held *h)
 {
@@ -503,7 +506,7 @@ static int not_below(struct ns *ns, struct kv_txn *t, uint64_t dir, uint64_t top
 	return -EIO;
 }
 
-/* Everything a rename holds. rn_dp is rn_s when both names are in one directory: one record,
+/* Everything that a rename holds. rn_dp is rn_s when both names are in one directory: one record,
  * changed once. */
 struct rename {
 	struct ns_held rn_s, rn_d, rn_moved, rn_target;
@@ -652,7 +655,7 @@ int ns_orphan_free(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct n
 	if (err)
 		return err == -ESTALE ? -EIO : err;
 	if (h.h_i.i_nlink)
-		return -EIO; /* never free what a name points at */
+		return -EIO; /* never free an inode that has a name */
 	err = kv_del(t, ns_key_ino(k, NS_K_ORPHAN, ino));
 	if (!err && h.h_i.i_type == NS_REG)
 		err = fo->f_free_map(fo->f_arg, t, &h.h_i);

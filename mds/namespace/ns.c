@@ -1,4 +1,5 @@
-/* Opening and formatting, numbers, the inode count, tables of other rooms, paths. */
+/* ns.c - opens and formats the store: the super record, counters, the inode count, tables of other
+ * components, paths. */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
 #include <errno.h>
@@ -17,7 +18,7 @@ int ns_super_get(struct kv_txn *t, struct ns_super *su)
 	return ns_super_decode(val, su, &inodes);
 }
 
-/* Every write of the super record takes the inode count along. */
+/* Each write of the super record also writes the inode count. */
 int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su)
 {
 	struct ns_super_rec r;
@@ -38,8 +39,8 @@ static int format(struct ns *ns, struct kv_txn *t)
 
 	err = kv_get(t, ns_key_ino(k, NS_K_INODE, NS_ROOT_INO), &val);
 	if (err != -ENOENT)
-		return err ? err : -EIO; /* a root without a super record is a damaged store, not an
-					    empty one */
+		/* A root without a super record means a damaged store, not an empty one. */
+		return err ? err : -EIO;
 	*su = (struct ns_super){
 		.su_fs = 1,
 		.su_incarnation = 1,
@@ -125,7 +126,7 @@ int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 	return 0;
 }
 
-/* Gives back the unused part of the reserved ranges and writes the exact inode count. */
+/* Gives back the unused part of the reserved ranges, and writes the exact inode count. */
 static int close_run(void *arg, struct kv_txn *t)
 {
 	struct ns *ns = arg;
@@ -168,8 +169,8 @@ uint64_t ns_ino_next(struct ns *ns)
 	return ns->n_ino_next++;
 }
 
-/* Costs one read of a hot record per create; remembering the limit instead would trust a put that
- * may be aborted. */
+/* This costs one read of a hot record per create. A remembered limit would rely on a put that may
+ * be aborted. */
 int ns_ino_reserve(struct ns *ns, struct kv_txn *t, uint64_t ino)
 {
 	struct ns_super su;
@@ -215,8 +216,8 @@ int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number)
 	return 0;
 }
 
-/* A server's or client's number is taken one at a time: they are few, and small numbers are easy to
- * read. */
+/* Data servers and clients get their numbers one at a time: they are few, and small numbers are
+ * easy to read. */
 int ns_next_ds(struct ns *ns, struct kv_txn *t, uint32_t *id)
 {
 	struct ns_super su;
@@ -269,11 +270,11 @@ int ns_inode_freed(struct ns *ns, struct kv_txn *t)
 }
 
 /*
- * The count is kept in memory and written with the super record: when numbers are reserved, after
- * NS_COUNT_FREES frees, and at ns_close. It is exact from one clean stop to the next; each crash
- * leaves it off by at most NS_RANGE creates and NS_COUNT_FREES frees, and each aborted batch by the
- * inodes of that batch. Good for statfs, never for a decision. An exact one would cost every create
- * a put.
+ * The inode count is kept in memory and written with the super record: when numbers are reserved,
+ * after NS_COUNT_FREES frees, and at ns_close. It is exact from one clean stop to the next. Each
+ * crash leaves it off by at most NS_RANGE creates and NS_COUNT_FREES frees, and each aborted batch
+ * by the inodes of that batch. It is good enough for statfs, never for a decision. An exact count
+ * would cost every create a put.
  */
 int ns_counts(struct ns *ns, struct kv_txn *t, struct ns_counts *out)
 {
@@ -374,7 +375,7 @@ int ns_files(struct ns *ns, struct kv_txn *t, uint64_t from,
 		if (key.s_len != NS_KEY_INODE ||
 		    ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) ||
 		    i.i_type != NS_REG)
-			continue; /* what is damaged, the checker tells */
+			continue; /* the checker reports damaged records */
 		err = fn(arg, &i);
 		if (err)
 			break;

@@ -1,5 +1,6 @@
-/* once.c - what a mutation's transaction keeps of the request it was made for: a row NS_T_ONCE for
- * each slot of a session, the last one's. What it means is the protocol's; here are its bytes. */
+/* once.c - the durable reply cache: what a mutation's transaction keeps of its request. Each slot
+ * of a session has a row NS_T_ONCE for its last mutation. The protocol defines the meaning; this
+ * file encodes the bytes. */
 #include "mds/namespace/keys.h"
 #include <errno.h>
 
@@ -70,7 +71,8 @@ int ns_once_decode(struct kv_slice val, struct ns_once *o)
 	memcpy(o->on_check, r.o_check, sizeof(r.o_check));
 	memcpy(o->on_cur_sid, r.o_cur_sid, sizeof(r.o_cur_sid));
 	memcpy(o->on_saved_sid, r.o_saved_sid, sizeof(r.o_saved_sid));
-	/* The last result has its number and status; results are XDR. */
+	/* The last result begins with its operation's number and its status. Results are XDR, so
+	 * lengths are multiples of 4. */
 	if (r.o_version != ONCE_VERSION || r.o_zero || (r.o_flags & ~NS_ONCE_FLAGS) || r.o_at < 2 ||
 	    o->on_slots == 0 || o->on_target == 0 ||
 
@@ -111,7 +113,7 @@ static int once_collect(void *arg, struct kv_slice id, struct kv_slice val)
 
 	(void)val;
 	if (id.s_len != NS_ONCE_KEY)
-		return 0; /* the checker's to tell */
+		return 0; /* the checker reports it */
 	if (memcmp(id.s_data, k->to, k->tolen) > 0)
 		return 1;
 	memcpy(k->key[k->n++], id.s_data, NS_ONCE_KEY);

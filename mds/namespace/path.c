@@ -1,5 +1,5 @@
-/* path.c - from an inode to a path: the way of ns_path back. A directory's entries are in the order
- * of their names' hashes, so the entry is looked for. */
+/* path.c - finds a path for an inode, the reverse of ns_path. A directory's entries are in the
+ * order of their names' hashes, so the entry of an inode is searched for. */
 #include "mds/namespace/ns.h"
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 struct name_of {
 	uint64_t n_ino;
 	unsigned *n_budget;
-	char *n_out; /* NS_NAME_MAX + 1 */
+	char *n_out; /* NS_NAME_MAX + 1 bytes */
 	bool n_found;
 };
 

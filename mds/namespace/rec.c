@@ -1,5 +1,4 @@
-/* Record formats: bytes to structures and back. The decoders are the only readers of stored bytes.
- */
+/* rec.c - record formats: bytes to structures and back. Only these decoders read stored bytes. */
 #include "mds/namespace/keys.h"
 #include <errno.h>
 #include <sodium.h>
@@ -47,7 +46,7 @@ static struct ns_time_rec time_encode(struct ns_time t)
 				    .tr_nsec = htole32(t.t_nsec)};
 }
 
-/* Which blobs a type may carry. */
+/* Checks that the type may have such a blob. */
 static bool blob_sane(const struct ns_inode *i)
 {
 	size_t len = i->i_blob.s_len;

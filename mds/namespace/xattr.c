@@ -1,5 +1,5 @@
-/* Extended attributes: one key each, so that an inode may have many and none is read that was not
- * asked for. */
+/* xattr.c - extended attributes. Each has a key of its own, so that an inode may have many and only
+ * the requested one is read. */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
 #include <errno.h>
@@ -50,8 +50,8 @@ static int may_write(const struct ns_inode *i, const struct ns_cred *cr)
 	return ns_access(i, cr, NS_R_WRITE_XATTRS);
 }
 
-/* What set and remove share: the inode held, the writer allowed, *there whether the attribute
- * exists. */
+/* The common beginning of set and remove: holds the inode and checks that the writer is allowed.
+ * *there: whether the attribute exists. */
 static int xattr_begin(struct ns *ns, struct kv_txn *t, struct ns_held *h, uint64_t ino,
 		       struct kv_slice key, const struct ns_cred *cr, bool *there)
 {
@@ -112,7 +112,7 @@ int ns_xattr_set(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *name
 	return xattr_commit(t, &h.h_i, now, ci);
 }
 
-/* 1 when the inode has an attribute, 0 when it has none. */
+/* Returns 1 when the inode has an attribute, 0 when it has none. */
 static int any_xattr(struct kv_txn *t, uint64_t ino)
 {
 	uint8_t k[NS_KEY_INODE];
@@ -156,7 +156,8 @@ int ns_xattr_remove(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *n
 	return xattr_commit(t, &h.h_i, now, ci);
 }
 
-/* In order of the names' bytes. fn: 0 goes on, positive stops, negative stops and is returned. */
+/* Lists names in the order of their bytes. fn: 0 goes on, positive stops, negative stops and is
+ * returned. */
 int ns_xattr_list(struct ns *ns, struct kv_txn *t, uint64_t ino,
 		  int (*fn)(void *arg, const char *name, size_t len), void *arg)
 {
@@ -181,7 +182,7 @@ int ns_xattr_list(struct ns *ns, struct kv_txn *t, uint64_t ino,
 	return err < 0 ? err : 0;
 }
 
-/* No del runs while a scan is open, so keys are gathered by the handful. */
+/* No delete runs while a scan is open, so keys are collected a few at a time. */
 int ns_xattrs_del(struct kv_txn *t, uint64_t ino)
 {
 	enum { HANDFUL = 16 };
