@@ -1,5 +1,5 @@
 /* GETDEVICEINFO, LAYOUTGET and LAYOUTCOMMIT (RFC 8881 sections 18.40, 18.43 and 18.42, RFC 8435).
- * What comes back is in report.c. */
+ * report.c has LAYOUTRETURN and the reports of clients about layouts. */
 #include "base/clock.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
@@ -34,7 +34,7 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 	if (err)
 		return op_status(err);
 	len = c->out->x_len - at - 4;
-	if (!max) { /* only asks for notifications (section 18.40.3) */
+	if (!max) { /* the client only asks for notifications (section 18.40.3) */
 		xdr_truncate(c->out, at + 4);
 		len = 0;
 	}
@@ -45,8 +45,8 @@ nfsstat4 op_getdeviceinfo(struct compound *c)
 		return NFS4ERR_TOOSMALL;
 	}
 	xdr_patch_u32(c->out, at, (uint32_t)len);
-	/* What is understood, exactly: else Linux does not keep the device, and asks for it with
-	 * every file. */
+	/* Answer with exactly the notifications that this server supports: otherwise Linux does not
+	 * keep the device, and sends GETDEVICEINFO for every file. */
 	notify &= NOTIFY_CHANGE_DELETE;
 	if (notify) {
 		st_all_lock(c->m->m_st);
@@ -67,21 +67,21 @@ struct layoutget {
 	uint64_t off, len, minlen;
 	struct st_stateid sid;
 	uint64_t ino;
-	uint32_t mark_gen, before; /* before: modes the client has */
-	uint32_t grant;		   /* f_grants, by this one */
-	bool marked;		   /* before it */
-	bool noted;		   /* layout_note was here */
-	bool mirrored;		   /* it has several copies */
-	bool contended;		   /* and two wrote it when this began */
-	bool pinned;		   /* until its mark is in the store */
-	bool clean;		   /* its map says that no client has a capability */
-	bool contends;		   /* another client writes it, and it is not marked for that yet */
-	/* an open of the client, or who asks, may read: else the capabilities only write */
+	uint32_t mark_gen, before; /* before: the iomodes that the client's layout had */
+	uint32_t grant;		   /* f_grants after this grant */
+	bool marked;		   /* f_marked before this grant */
+	bool noted;		   /* layout_note has run */
+	bool mirrored;		   /* the file has several copies */
+	bool contended;		   /* the file was contended when the request came */
+	bool pinned;		   /* the file is pinned until the store has its write intent */
+	bool clean;		   /* the map says that no client has a capability */
+	bool contends;		   /* another client writes the file, which is not contended yet */
+	/* An open of the client, or the caller, may read. Otherwise the capabilities only write. */
 	bool read;
 };
 
-/* locked: may this stateid ask, and for that mode? layout: the one it names, when it is a
- * layout's. */
+/* locked: may a layout of this iomode be given under this stateid? The stateid may be an open's,
+ * a lock's, a delegation's or a layout's. */
 static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 {
 	struct st *st = c->m->m_st;
@@ -95,8 +95,8 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 			return NFS4ERR_BAD_STATEID;
 		if (g->sid.seqid > l->l_sid.seqid)
 			return NFS4ERR_BAD_STATEID;
-		/* the layout stands for the opens it came from: one of them must still allow the
-		 * mode */
+		/* A layout stands for the opens that it came from: one of them must still allow the
+		 * iomode. */
 		f = l->l_file;
 		status = f->f_opens ? NFS4ERR_OPENMODE : NFS4ERR_BAD_STATEID;
 		for (o = f->f_opens; o; o = o->o_fnext) {
@@ -118,7 +118,8 @@ static nfsstat4 layout_stateid(struct compound *c, struct layoutget *g)
 	return NFS4_OK;
 }
 
-/* locked: another client has a layout to write it, or writes it through us. */
+/* locked: another client has a layout to write the file, or writes it through the metadata
+ * server. */
 static bool layout_contends(const struct st_file *f, const struct st_client *by)
 {
 	bool writes = false;
@@ -128,8 +129,9 @@ static bool layout_contends(const struct st_file *f, const struct st_client *by)
 	return writes || op_contends(f, by);
 }
 
-/* The file, or all, is locked: registers the layout; from here on recalls find it. OP_PARKED: for
- * writing, the file must be marked durably first; the file is pinned. */
+/* The file, or all, is locked. Registers the layout: a recall from now on finds it. OP_PARKED: the
+ * store must first record a write intent (then the file is pinned), or that capabilities are
+ * out. */
 static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -139,11 +141,12 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (!f)
 		return NFS4ERR_DELAY;
 	l = st_layout_of(f, c->client);
-	if (l && l->l_recalled && !st_needs_all()) /* who has a layout keeps f */
+	if (l && l->l_recalled && !st_needs_all()) /* the layout keeps f: no st_file_put */
 		return NFS4ERR_RECALLCONFLICT;
+	/* The client asks for more under a layout that is recalled: it did not understand the
+	 * recall, or never got it. Recall again, unless a recall is on its way. */
 	if (l && l->l_recalled)
-		st_recall_queue(st, l); /* unless one is on its way: who asks for more has not
-					   understood, or lost it */
+		st_recall_queue(st, l);
 	if (f->f_excl || f->f_removing || f->f_judge || (l && l->l_recalled)) {
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
@@ -175,7 +178,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
 	}
-	/* Nobody goes for it: data comes through us as well. */
+	/* Over a limit the client gets no layout, and sends its I/O to the metadata server. */
 	if (!l && op_full(c, ST_N_LAYOUTS, OP_LIMIT_LAYOUTS, c->m->m_limits.lm_layouts,
 			  &(enum op_scope){0})) {
 		st_file_put(st, f);
@@ -189,7 +192,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	}
 	if (g->iomode == LAYOUTIOMODE4_RW) {
 		g->marked = f->f_marked;
-		if (!f->f_marked) { /* the counts that the map has are of all writes before this */
+		if (!f->f_marked) { /* the map's write counts cover all writes before this */
 			f->f_counts = true;
 			f->f_moved = 0;
 		}
@@ -211,8 +214,8 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	return NFS4_OK;
 }
 
-/* What the layout is, which the snapshot behind its registration tells. True: the file is
- * contended. */
+/* Completes the registered layout from the snapshot that was read after the registration: its data
+ * servers and its fence epoch. True: the file is contended. */
 static bool layout_note(struct compound *c, const struct st_stateid *sid, const struct lo_map *map)
 {
 	struct layoutget *g = c->scratch;
@@ -234,18 +237,20 @@ static bool layout_note(struct compound *c, const struct st_stateid *sid, const 
 	return contended;
 }
 
-/* locked: nobody can have written by a grant that is not told. had: the layout was still there. */
+/* locked: the grant did not reach the client, so the client cannot have written by it. Removes the
+ * write intent (mark) where the file has no other writer. had: the layout was still there. */
 static void mark_undo(struct compound *c, const struct layoutget *g, struct st_file *f, bool had)
 {
 	if (g->iomode != LAYOUTIOMODE4_RW || st_file_has_writers(f))
 		return;
 	if (had && !g->marked && f->f_grants == g->grant)
-		f->f_marked = false; /* the compound's end takes it from the store */
+		f->f_marked = false; /* the end of the COMPOUND deletes it from the store */
 	else if (f->f_marked)
-		op_unmark_later(c->th, g->ino); /* who asked meanwhile could not */
+		/* A request to delete the intent may have failed because of this grant. */
+		op_unmark_later(c->th, g->ino);
 }
 
-/* The grant is not told: what it added goes again. */
+/* The client does not get the grant: takes back what the grant added. */
 static void layout_undo(struct compound *c, const struct layoutget *g, const struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -255,12 +260,12 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 	st_file_lock(st, g->ino);
 	f = st_file_get(st, g->ino, false);
 	if (f)
-		f->f_pins++; /* keeps f over the free */
+		f->f_pins++; /* keeps f while st_layout_drop may free the layout */
 	l = st_layout_find(st, sid);
 	if (l && !g->noted)
 		l->l_granting--;
-	/* Nor did the client hear of this number: a recall that counts on would be one that it
-	 * waits for in vain. */
+	/* The client has not seen this seqid either. A recall with a higher one would make the
+	 * client wait for a LAYOUTGET reply that never comes. */
 	if (l && g->before && l->l_sid.seqid == sid->seqid && !l->l_recalled)
 		l->l_sid.seqid--;
 	if (l)
@@ -275,15 +280,15 @@ static void layout_undo(struct compound *c, const struct layoutget *g, const str
 
 static nfsstat4 try_later(struct compound *c)
 {
-	xdr_put_bool(c->out, false); /* no signal when it can be had (RFC 8881 section 18.43.2) */
+	xdr_put_bool(c->out, false); /* no signal when it is available (RFC 8881 section 18.43.2) */
 	c->keep_body = true;
 	return NFS4ERR_LAYOUTTRYLATER;
 }
 
 /*
- * Its copies may differ, and a handle of a generic data server that writes reads as well: a client
- * whose read of the first copy fails would go on to that one. So it reads by a layout for reading,
- * which names the first copy only (RFC 8435 section 5.1).
+ * The copies of a contended file may differ. The write handle of an NFSv3 data server also reads: a
+ * client that cannot read the first copy would go on to that handle. With FF_FLAGS_NO_READ_IO the
+ * client reads under a layout for reading, which names the first copy only (RFC 8435 section 5.1).
  */
 static uint32_t layout_flags(struct compound *c, const struct lo_map *map, bool contended)
 {
@@ -301,37 +306,39 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	size_t at;
 	int err;
 
-	/* the state is registered: what a fresh snapshot says now holds until a recall */
+	/* The layout is registered: what a fresh snapshot says now holds until a recall. */
 	op_txn_stale(c->th);
 	err = ns_get(c->m->m_ns, op_txn(c), g->ino, &i);
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return op_status(err);
-	if (map.lm_clean) /* fenced since it was looked at */
+	if (map.lm_clean) /* the file was fenced after op_layoutget read the map */
 		return NFS4ERR_LAYOUTTRYLATER;
-	/* The client would ask for ever. */
+	/* A client that can read no copy of a stripe would otherwise send LAYOUTGET for ever. */
 	if (g->iomode == LAYOUTIOMODE4_READ && (st = op_unread(c, g->ino, &map)))
 		return st;
 	if ((st = op_dead_status(c->m, &map, g->iomode == LAYOUTIOMODE4_RW)))
 		return st;
 	if (g->iomode == LAYOUTIOMODE4_RW && op_unreached(c, &map))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
-	/* Who copies has to see each write: it comes through us. */
+	/* This server rebuilds an object of the file and must see each write: clients write through
+	 * it. */
 	if (g->iomode == LAYOUTIOMODE4_RW && lo_copied_here(c->m->m_lo, &map))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
-	/* Cut, and a server that holds the only copy does not know yet (docs/size.md, "Setting a
-	 * size"). */
+	/* The file was truncated or fenced, and a data server with the only copy has not run that
+	 * order yet (docs/size.md, "Setting a size"). */
 	if (lo_held_objects(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
 	contended = layout_note(c, sid, &map);
-	/* Since it was looked at. Asked again, it is without that copy. */
+	/* The file became contended after op_layoutget looked. A retry gets a layout without the
+	 * lost copy. */
 	if (contended && lo_first_lost(c->m->m_lo, &map, 0))
 		return NFS4ERR_LAYOUTTRYLATER;
 	xdr_put_bool(x, c->m->m_return_on_close);
 	op_put_stateid(x, sid);
 	xdr_put_u32(x, 1);
-	/* always the whole file: of less, Linux asks for the rest range by range */
+	/* Always the whole file: after a smaller range Linux asks for the rest range by range. */
 	xdr_put_u64(x, 0);
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_u32(x, g->iomode);
@@ -413,7 +420,7 @@ static int mark_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	st_file_lock(st, g->ino);
-	g->mark_gen = st_file_get(st, g->ino, false)->f_mark_gen; /* pinned */
+	g->mark_gen = st_file_get(st, g->ino, false)->f_mark_gen; /* the pin keeps the file */
 	st_file_unlock(st, g->ino);
 	err = op_map_given(c->m, t, &i);
 	return err ? err : op_mark_put(t, g->ino);
@@ -429,14 +436,14 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	f = st_file_get(st, g->ino, false);
 	f->f_pins--;
 	g->clean &= !!err;
-	if (!err) /* unless it was deleted again behind it */
+	if (!err) /* unless another mutation deleted the intent after this one put it */
 		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
 	st_file_put(st, f);
 	st_file_unlock(st, g->ino);
 	return err ? op_status(err) : layoutget_go(c);
 }
 
-/* A write layout goes out only when the file is marked durably. */
+/* A layout for writing goes out only when the store has the file's write intent. */
 static nfsstat4 layoutget_go(struct compound *c)
 {
 	struct layoutget *g = c->scratch;
@@ -449,9 +456,10 @@ static nfsstat4 layoutget_go(struct compound *c)
 		st_work_lock(&w, st, g->ino);
 		status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
 	} while (st_work_again(&w));
-	/* What says that capabilities are out is durable before one is. */
+	/* The store records that capabilities are out before the first one goes out. Both mutations
+	 * are idempotent: their result needs no durable reply. */
 	if (status == OP_PARKED && g->pinned)
-		return op_mutate_again(c, mark_run, mark_done); /* a mark is a mark */
+		return op_mutate_again(c, mark_run, mark_done);
 	if (status == OP_PARKED)
 		return op_mutate_again(c, given_run, given_done);
 	if (status && g->contends)
@@ -459,7 +467,8 @@ static nfsstat4 layoutget_go(struct compound *c)
 	return status ? status : layoutget_reply(c, &sid);
 }
 
-/* Where the layouts of others come back now, the client asks again. */
+/* Copies became stale. While others' layouts that name them come back, layoutget_go answers
+ * RECALLCONFLICT and the client asks again. */
 static void layoutget_without(void *arg, int err)
 {
 	struct compound *c = arg;
@@ -471,12 +480,12 @@ static void layoutget_without(void *arg, int err)
 		op_resume(c, status);
 }
 
-/* The writes that a layout allows are not seen here, and they must take set-id bits: such a file is
- * written through the MDS. */
+/* Writes under a layout do not pass this server, and a write must clear the set-id bits. So clients
+ * write a file with set-id bits through the metadata server. */
 static nfsstat4 layoutget_rights(struct compound *c)
 {
 	struct layoutget *g = c->scratch;
-	/* Or it is read, and a server of it that is dead perhaps was to cut it. */
+	/* A reader, too: a dead data server of the file may have had a truncate to run. */
 	bool looks = g->iomode == LAYOUTIOMODE4_RW || g->contended ||
 		     file_held(&c->m->m_file, op_txn(c), g->ino);
 	struct ns_inode i;
@@ -487,7 +496,8 @@ static nfsstat4 layoutget_rights(struct compound *c)
 		return op_status(err);
 	if (g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
-	/* Who asks for a layout meanwhile waits until those that name it are back. */
+	/* The lost first copy becomes stale. This LAYOUTGET waits until layouts that name it are
+	 * back. */
 	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 &&
 	    op_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, layoutget_without, c))
 		return OP_PARKED;
@@ -537,8 +547,8 @@ nfsstat4 op_layoutget(struct compound *c)
 	    (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off) ||
 	    (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
 		return NFS4ERR_INVAL;
-	/* A layout stateid of seqid 0 is none here (section 12.5.5.2.1.4); an open's may have
-	 * it. */
+	/* Seqid 0 is invalid in a layout stateid here (section 12.5.5.2.1.4); an open stateid may
+	 * have it. */
 	if (g->sid.seqid == 0 && st_sid_ours(st, &g->sid, ST_SID_LAYOUT))
 		return NFS4ERR_BAD_STATEID;
 	status = op_resolve_sid(c, &g->sid);
@@ -548,7 +558,7 @@ nfsstat4 op_layoutget(struct compound *c)
 		return status;
 	if (i.i_type != NS_REG)
 		return NFS4ERR_WRONG_TYPE;
-	/* A write to a read-only export comes to us, and hears ROFS. */
+	/* Writes to a read-only export come to the metadata server, which answers NFS4ERR_ROFS. */
 	if (!op_layouts_ok(c) || (g->iomode == LAYOUTIOMODE4_RW && c->exp->g_ro))
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->ino = i.i_ino;
@@ -573,7 +583,7 @@ nfsstat4 op_layoutget(struct compound *c)
 	st_file_unlock(st, g->ino);
 	if (status)
 		return status;
-	/* it goes to the data servers, which tell us nothing of it */
+	/* The client reads from the data servers, which do not report reads: count one now. */
 	if (g->iomode == LAYOUTIOMODE4_READ)
 		op_accessed(c, &i);
 	if (excl_settle(&c->m->m_file, c->th->mt_loop, g->ino, layoutget_settled, c))
@@ -584,10 +594,10 @@ nfsstat4 op_layoutget(struct compound *c)
 /* ---- LAYOUTCOMMIT ---- */
 
 /*
- * What the client says of size and time is a hint: a truncation may have come between its write and
- * this call, and times that were set after the write must stay. The data servers know: their sizes,
- * and their count of writes, which moves mtime when it is new. Only where one of them cannot be
- * asked does the client's word count (op_refresh's error).
+ * The client's size and time are hints only: a truncate may have come between its write and this
+ * LAYOUTCOMMIT, and times that were set after the write must stay. The data servers know the sizes
+ * of their objects and a count of writes; a new count moves mtime. The client's size counts only
+ * where a data server cannot be queried (op_refresh reports an error).
  */
 struct layoutcommit {
 	uint64_t last, before, size, sizegen; /* size: after it */
@@ -606,13 +616,12 @@ static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
 	bool old;
 	int err;
 
-	/* A size that was set since, or is being set, counts: what the client tells is from before
-	 * it. */
+	/* A size that was set since, or is being set, counts: the client's size is older. */
 	st_file_lock(st, c->cur);
 	f = st_file_get(st, c->cur, false);
 	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
 	st_file_unlock(st, c->cur);
-	c->once_none = old; /* asked again, it finds the size that was set */
+	c->once_none = old; /* no durable reply: a retry must see the size set in between */
 	err = old ? ns_get(c->m->m_ns, t, c->cur, &i)
 		  : ns_setattr(c->m->m_ns, t, c->cur, &s, NULL, file_now(), &i);
 	k->size = err ? 0 : i.i_size;
@@ -641,7 +650,7 @@ static nfsstat4 layoutcommit_asked(struct compound *c, int err)
 
 	if (err && k->have_last)
 		return op_mutate(c, layoutcommit_run, layoutcommit_put, layoutcommit_done);
-	/* What the data servers say is committed: asked again, they say what is so then. */
+	/* The data servers' size is committed already. A retry queries them again. */
 	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
 	k->size = err ? 0 : i.i_size;
 	return layoutcommit_done(c, err);
@@ -708,7 +717,7 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	st_file_unlock(st, c->cur);
 	if (status)
 		return status;
-	/* Not asked: a size is being set, and that is the size. */
+	/* op_refresh queries no data server while a size is being set: then that size counts. */
 	k->size = i.i_size;
 	return op_refresh(c, i.i_ino, true, false, layoutcommit_asked) ? OP_PARKED
 								       : layoutcommit_done(c, 0);
