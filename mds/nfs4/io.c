@@ -1,5 +1,5 @@
-/* READ, WRITE, COMMIT through the MDS: for clients without a layout, by the same map as direct I/O,
- * or the two would not see the same file. */
+/* READ, WRITE and COMMIT through the metadata server, for clients without a layout. They use the
+ * same map as clients with a layout: otherwise the two would not see the same file. */
 #include "base/log.h"
 #include "mds/nfs4/heat.h"
 #include <errno.h>
@@ -12,7 +12,7 @@ struct io {
 	struct ns_inode inode;
 	unsigned tries;
 	struct op_pin pin;     /* WRITE */
-	struct op_write write; /* likewise, of a mirrored file */
+	struct op_write write; /* WRITE of a mirrored file */
 	struct excl_hold hold;
 	bool again;
 	nfsstat4 failed;
@@ -91,7 +91,7 @@ static nfsstat4 sid_access(struct compound *c, struct st_stateid *sid, const str
 		status = op_regular(i);
 	if (status)
 		return status;
-	if (st_sid_special(sid)) { /* who may not takes nothing from others */
+	if (st_sid_special(sid)) { /* without permission it must not recall or evict anything */
 		status =
 			op_status(write ? ns_permission(i, &c->cred, 2) : ns_may_read(i, &c->cred));
 		return status ? status : op_special_io(c, i->i_ino, need);
@@ -235,8 +235,8 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return st;
 	if (k->inode.i_type == NS_REG && lo_map_decode(k->inode.i_blob, &k->io.io_map))
 		return NFS4ERR_IO;
-	/* Cut, and a server does not know yet: no old byte is read below a new end, and nothing
-	 * written that its order would cut. */
+	/* The file was truncated, and a data server has not run the truncate yet. A READ must find
+	 * no old byte below a new end, and the late truncate must not cut what a WRITE puts now. */
 	if (k->inode.i_type == NS_REG && op_is_held(c->m, c->th->mt_loop, &k->inode, &k->io.io_map))
 		return op_all_gone(c->m, &k->io.io_map) ? NFS4ERR_IO : NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && op_lost_writes(c->m, c->cur, &k->io.io_map))
@@ -249,8 +249,8 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_READ && excl_hidden(&c->m->m_file, k->inode.i_ino))
 		return NFS4ERR_DELAY;
-	/* Layouts that are on their way back may name another first copy: the same client would see
-	 * this one's byte, and then that one's. */
+	/* Layouts that are being recalled may name another first copy: the client would see a byte
+	 * of this copy, and then that copy's byte. */
 	k->io.io_same = c->opnum == OP_READ &&
 			op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
 	if (k->io.io_same && taking)
@@ -381,12 +381,12 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	/* A copy that did not take the change is stale from now on, before anybody hears that it
-	 * succeeded. */
+	/* A copy that did not take the change becomes stale before the client hears that the
+	 * change succeeded. */
 	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
-	if (last) /* what took it has become stale meanwhile */
+	if (last) /* the copies that took the change have become stale meanwhile */
 		return -EIO;
-	err = excl_hold(hold, &m->m_file, ino); /* before anything is written: it may fail */
+	err = excl_hold(hold, &m->m_file, ino); /* may fail: so before anything is written */
 	if (err)
 		return err;
 	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
@@ -442,7 +442,7 @@ static void io_failed(void *arg)
 	op_resume(k->c, k->failed);
 }
 
-/* Copies that became stale are in clients' layouts: those come back before the write is
+/* Clients' layouts may name copies that became stale: those layouts come back before the WRITE is
  * answered. */
 static nfsstat4 write_committed(struct compound *c, int err)
 {
@@ -450,8 +450,8 @@ static nfsstat4 write_committed(struct compound *c, int err)
 
 	if (!err && k->again)
 		return io_redo(c, k, k->io.io_failed_map ? lo_writers(&k->io.io_map) : 0);
-	/* What took it is not trusted any more, or it cannot be written down that others did not:
-	 * some have it. */
+	/* The copies that took the write became stale, or the store cannot record the copies that
+	 * did not take it: the copies differ. */
 	k->failed = op_status(err);
 	if (err && k->io.io_failed_map &&
 	    op_half_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
@@ -493,7 +493,7 @@ nfsstat4 op_write(struct compound *c)
 	st = io_prepare(c, k);
 	if (st)
 		return st;
-	/* None is given from the pin on; one that came before it is seen here. */
+	/* The pin keeps new delegations away. This finds a delegation given before the pin. */
 	if (st_sid_special(&sid) && op_deleg_stands(c, i.i_ino, OPEN4_SHARE_ACCESS_WRITE))
 		return NFS4ERR_DELAY;
 	if (len == 0) {
@@ -511,9 +511,10 @@ nfsstat4 op_write(struct compound *c)
 /* ---- COMMIT ---- */
 
 /*
- * It has no stateid to go by (RFC 8881 section 18.3). Who may write may; so may the file's owner,
- * who can always give himself that right, and a client that has the file open for writing, whatever
- * its mode says by now. To anybody else it would be the data servers' work for nothing.
+ * COMMIT has no stateid (RFC 8881 section 18.3). A user with write permission may commit. So may
+ * the owner, who can always grant himself that permission, and a client that has the file open for
+ * writing, whatever the file's mode says now. For other callers the data servers would work in
+ * vain.
  */
 static nfsstat4 commit_access(struct compound *c, const struct ns_inode *i)
 {
@@ -558,7 +559,7 @@ nfsstat4 op_commit(struct compound *c)
 	return OP_PARKED;
 }
 
-/* With the map, the epoch and the size of now. */
+/* Does the I/O once more, with the present map, epoch and size. */
 static nfsstat4 io_again(struct compound *c, struct io *k)
 {
 	nfsstat4 st;
@@ -574,8 +575,8 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 	return OP_PARKED;
 }
 
-/* half: objects of its map that may have it already, and others not. What is not done again now, is
- * when the client asks again. */
+/* half: objects of the map that may have the write already, while others do not. If it is not done
+ * once more now, op_half_told remembers it until the client has sent the write again. */
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 {
 	struct lo_map was = k->io.io_map;
@@ -605,19 +606,20 @@ static void io_done(struct lo_io *lio, int err)
 	nfsstat4 st;
 
 	op_txn_stale(c->th);
-	/* Fenced since its map was read: who denied it is not to blame. Others took it. */
+	/* The file was fenced after its map was read: the servers that denied the write are not to
+	 * blame. Other servers took it. */
 	if (!err && k->io.io_denied && k->io.io_failed_map &&
 	    op_io_outdated(c, &k->inode, &k->io.io_map)) {
 		k->io.io_half_map = lo_writers(&k->io.io_map);
 		err = -EACCES;
 	}
-	/* It is fenced no more, and denied still: a copy that nobody will ever be let write again
-	 * must not keep the others from being written. */
+	/* No fence is under way, and a server still denies the write. Such a copy must not keep the
+	 * other copies from being written. */
 	k->io.io_denied = err == -EACCES && c->opnum != OP_READ && k->tries + 1 == IO_TRIES &&
 			  !op_io_outdated(c, &k->inode, &k->io.io_map) &&
 			  !lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map);
-	/* The file was fenced, or its data is elsewhere, after its map was read. What was read then
-	 * may be half of before and half of after. */
+	/* The file was fenced, or its data moved, after its map was read. A read may have got half
+	 * of the state before and half of the state after. */
 	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) &&
 			       op_io_outdated(c, &k->inode, &k->io.io_map))) {
 		lo_buf_free(k->io.io_buf);
@@ -634,7 +636,7 @@ static void io_done(struct lo_io *lio, int err)
 	err = op_lost_err(c, k->inode.i_ino, err);
 	if (err) {
 		k->failed = op_read_status(c->m, &k->io.io_map, err);
-		/* What is not asked again failed for good. */
+		/* The client does not retry after NFS4ERR_IO: the write failed for good. */
 		err = k->failed == NFS4ERR_IO ? -EIO : err;
 		if (c->opnum == OP_WRITE
 			    ? !op_half_told(c, c->cur, k->off, k->off + k->count, &k->io.io_map,
@@ -653,7 +655,7 @@ static void io_done(struct lo_io *lio, int err)
 	} else if (c->opnum == OP_WRITE) {
 		st = op_mutate(c, write_run, write_put, write_committed);
 	} else if (lio->io_failed_map) {
-		/* grows nothing; records the stale copies, which are so when it is done again */
+		/* grows nothing, records the stale copies; idempotent: no durable reply */
 		k->off = k->count = 0;
 		st = op_mutate_again(c, write_run, write_committed);
 	} else {
