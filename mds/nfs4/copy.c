@@ -1,41 +1,48 @@
 /*
  * copy.c - COPY inside this server, OFFLOAD_STATUS, OFFLOAD_CANCEL (RFC 7862 sections 4, 15.2,
- * 15.8, 15.9). docs/copy.md tells what is promised.
+ * 15.8, 15.9). docs/copy.md says what a client may rely on.
  *
- * A copy is a job on one loop: piece by piece it reads from a copy in sync, writes to all copies in
- * sync, and commits size, change and stale copies as a WRITE does. A piece is bounded; so are the
- * jobs of a loop that hold one, and the others wait their turn, which goes round. At the end the
- * data servers commit.
+ * A copy is a job on one loop. For each piece of the range, copy_step
+ *
+ *	checks		that the caller may still do this (copy_stands)
+ *	reads		from a copy in sync (copy_read), or lets the data servers copy the piece
+ *			by themselves (copy_local, copy_changed)
+ *	writes		to all copies in sync (copy_written)
+ *	records		size, change attribute and stale copies, as a WRITE does (copy_recorded)
+ *
+ * At the end the data servers commit (copy_commit), the answer becomes durable (copy_answer), and
+ * the client gets it (copy_end). The size of a piece is bounded, and so is the number of a loop's
+ * jobs with a piece in hand. The other jobs wait in a queue, round robin.
  */
 #include "mds/nfs4/op.h"
 #include "base/log.h"
 #include <errno.h>
 
 #define COPY_PIECE	(4u << 20)
-#define COPY_LOCAL	(64u << 20)   /* of a piece that a server copies by itself */
+#define COPY_LOCAL	(64u << 20)   /* the piece that data servers copy by themselves */
 #define COPY_RUNNING	4	      /* jobs of a loop with a piece in hand */
-#define COPY_TURN	8	      /* pieces, while others wait */
-#define COPY_ASYNC	(16ull << 20) /* more than this, where the client leaves it to us */
+#define COPY_TURN	8	      /* pieces of a job before waiting jobs run */
+#define COPY_ASYNC	(16ull << 20) /* larger copies are asynchronous, if the client allows it */
 #define COPY_WAIT_MS	100
-#define COPY_WAITS	300 /* in a row; then the client hears of it */
+#define COPY_WAITS	300 /* in a row; then the copy fails */
 #define COPY_DENIALS	2
-#define COPY_SYNC_WAITS 50	       /* sooner, where it waits itself */
-#define COPY_SYNC_MAX	(256ull << 20) /* what a client waits for, holding its slot */
+#define COPY_SYNC_WAITS 50	       /* the same for a synchronous copy */
+#define COPY_SYNC_MAX	(256ull << 20) /* most bytes of a synchronous copy, which holds its slot */
 
 struct op_copy {
-	struct op_copy *cp_next; /* waiting for its turn */
+	struct op_copy *cp_next; /* the next job in the queue */
 	struct mds *m;
 	struct mds_thread *th;
-	struct compound *c;    /* synchronous: parked */
-	struct st_offload *of; /* asynchronous */
+	struct compound *c;    /* of a synchronous copy: parked */
+	struct st_offload *of; /* of an asynchronous copy */
 	struct ns_cred cred;
 	uint64_t src, dst, src_off, dst_off, count, done;
 	struct lo_io io;
-	struct lo_change lc; /* where the servers can copy by themselves */
+	struct lo_change lc; /* where the data servers copy by themselves */
 	uint8_t *buf;
 	uint64_t len, failed;
-	const struct lo_map *by; /* failed is of */
-	/* objects of half_map that may have the piece in hand, and others not */
+	const struct lo_map *by; /* the map that failed belongs to */
+	/* objects of half_map that may have the piece in hand, while others do not */
 	uint64_t half;
 	struct lo_map half_map;
 	struct op_pin pin;
@@ -46,8 +53,8 @@ struct op_copy {
 	struct loop_timer timer;
 	unsigned waits, turn, denials; /* denials: in a row */
 	bool outdated, wrote, never_local;
-	bool clear;  /* nothing protected the COPY */
-	bool missed; /* copies did not commit: io_failed_map */
+	bool clear;  /* the COPY request was not protected by TLS or Kerberos */
+	bool missed; /* some copies did not commit: io_failed_map */
 	int piece_err;
 	uint64_t verifier;
 	uint32_t committed;
@@ -59,7 +66,7 @@ struct copy_args {
 	uint64_t src, src_off, dst_off, count;
 	bool synchronous;
 	uint32_t nservers;
-	struct op_copy *job; /* that the compound waits for */
+	struct op_copy *job; /* the compound waits for it */
 };
 
 static void copy_step(struct op_copy *j);
@@ -107,13 +114,13 @@ static void copy_put(struct compound *c, struct xdr_out *x, struct op_after *aft
 static void copy_end(struct op_copy *j)
 {
 	struct compound *c = j->c;
-	/* What was copied before a failure is told as a short copy: the client meets the failure
-	 * when it goes on (section 15.2.3). */
+	/* After a failure the client gets a short copy of what was done. It meets the failure when
+	 * it goes on (section 15.2.3). */
 	nfsstat4 st = j->done ? NFS4_OK : op_data_status(j->err);
 
 	metric_add(j->m->m_copied, j->done);
 	if (!c) {
-		/* Nobody asks again for a job that has ended. */
+		/* No DELAY: the client cannot retry a job that has ended. */
 		nfsstat4 over = j->err == -ETIMEDOUT ? NFS4ERR_IO : op_status(j->err);
 		struct st_offload_end end = {.oe_status = over,
 					     .oe_count = j->done,
@@ -150,7 +157,7 @@ static int copy_answer_run(struct kv_op *op, struct kv_txn *t)
 	return copy_stale(((struct copy_args *)op_of(op)->scratch)->job, t);
 }
 
-/* Who waits for the copy waits for layouts that others give back. */
+/* A compound that waits for the copy waits for layouts of other clients. */
 static void copy_waits(const struct op_copy *j, bool waits)
 {
 	if (j->c)
@@ -165,7 +172,7 @@ static void copy_taken_back(void *arg, int err)
 
 static void copy_told(struct op_copy *j, int err)
 {
-	if (err) { /* that a copy is stale, or the answer, could not be kept */
+	if (err) { /* the store could not record a stale copy or the answer */
 		j->err = err;
 		j->done = 0;
 	}
@@ -185,12 +192,12 @@ static void copy_stale_done(struct kv_op *op, int err)
 static nfsstat4 copy_answer_done(struct compound *c, int err)
 {
 	copy_told(((struct copy_args *)c->scratch)->job, err);
-	return OP_PARKED; /* copy_end goes on with it */
+	return OP_PARKED; /* copy_end resumes the compound */
 }
 
-/* What is copied is on the disks, or the answer says that it may not be (UNSTABLE). The answer is
- * kept before it is given: a client that asks again after a crash would copy over what others have
- * written since. */
+/* The data is on the disks, or the answer says that it may not be (UNSTABLE). The answer becomes
+ * durable before the client gets it: otherwise a client that retries after a crash would copy over
+ * what others have written since. */
 static void copy_answer(struct op_copy *j)
 {
 	if (j->c && j->done) {
@@ -207,8 +214,8 @@ static void copy_answer(struct op_copy *j)
 	kv_submit(j->m->m_kv, &j->op);
 }
 
-/* FILE_SYNC where no server lost anything since the first piece. Else the client's COMMIT gets
- * another verifier than this one, and it copies again. */
+/* FILE_SYNC where no data server lost anything since the first piece. Otherwise the client's COMMIT
+ * gets another verifier than this one, and the client copies again. */
 static void copy_committed(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
@@ -218,7 +225,7 @@ static void copy_committed(struct lo_io *io, int err)
 	copy_answer(j);
 }
 
-/* One of the two files as of now. */
+/* Reads one of the two files from a fresh snapshot. */
 static int copy_inode(struct op_copy *j, uint64_t ino, struct ns_inode *i, struct lo_map *map)
 {
 	int err;
@@ -262,7 +269,7 @@ static void copy_commit(struct op_copy *j)
 	lo_commit(j->m->m_lo, &j->io);
 }
 
-/* Whose connection waits for it; NULL: nobody's. */
+/* The call that waits for the copy; NULL: none. */
 static struct rpc_call *copy_call(const struct op_copy *j)
 {
 	return j->c ? j->c->call : NULL;
@@ -273,8 +280,8 @@ static void copy_gave_up(void *arg)
 	copy_commit(arg);
 }
 
-/* The piece is not tried again: where some copies may have it, and others not, they are judged
- * now. */
+/* The piece is not tried again. Where some copies may have it and others not, op_half_done resolves
+ * now which copies are right. */
 static void copy_fail(struct op_copy *j, int err)
 {
 	uint64_t half = j->half;
@@ -294,7 +301,7 @@ static void copy_half(struct op_copy *j, const struct lo_map *map, uint64_t obje
 
 /* ---- a piece ---- */
 
-/* No piece in hand: others have its place. */
+/* The job has no piece in hand: another job may run. */
 static void copy_leave(struct op_copy *j)
 {
 	j->th->mt_copying--;
@@ -309,10 +316,11 @@ static void copy_again(struct op_copy *j)
 	copy_leave(j);
 }
 
-/* In somebody's way, or a server's: again in a moment, and others meanwhile. */
+/* A conflict, or a data server that does not answer: tries again in a moment, while other jobs
+ * run. */
 static void copy_wait(struct op_copy *j)
 {
-	excl_unhold(&j->hold); /* or its own next piece is not let in */
+	excl_unhold(&j->hold); /* the hold would keep out this job's next piece */
 	if (++j->waits > (j->c ? COPY_SYNC_WAITS : COPY_WAITS)) {
 		copy_fail(j, -ETIMEDOUT);
 		return;
@@ -333,7 +341,7 @@ static void copy_failed(struct op_copy *j, int err)
 		copy_fail(j, err);
 }
 
-/* Those that wait come before one that had its turn. */
+/* After COPY_TURN pieces the job goes behind those in the queue. */
 static void copy_turn(struct op_copy *j)
 {
 	struct mds_thread *th = j->th;
@@ -365,7 +373,7 @@ static void copy_piece_taken_back(void *arg, int err)
 	copy_piece_done(arg);
 }
 
-/* Copies that did not take it are in clients' layouts. */
+/* Clients' layouts may name the copies that did not take the piece: those layouts come back. */
 static void copy_piece_stale(struct op_copy *j)
 {
 	if (excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL,
@@ -427,7 +435,8 @@ static void copy_record(struct op_copy *j, uint64_t verifier, uint64_t failed,
 	kv_submit(j->m->m_kv, &j->op);
 }
 
-/* The target was fenced since its map was read: who denied the piece is not to blame. */
+/* The target was fenced after its map was read: the servers that denied the piece are not to
+ * blame. */
 static bool copy_fenced(struct op_copy *j)
 {
 	struct ns_inode i;
@@ -462,7 +471,7 @@ static void copy_changed(struct lo_change *lc, int err)
 {
 	struct op_copy *j = hash_entry(lc, struct op_copy, lc);
 
-	/* Not by itself, then: what really fails, fails by the other way too. */
+	/* Then by reading and writing: a real failure fails that way too. */
 	if (err && err != -EACCES)
 		j->never_local = true;
 	if (err) {
@@ -473,7 +482,7 @@ static void copy_changed(struct lo_change *lc, int err)
 	}
 }
 
-/* Both files' maps are known: do the servers copy the next piece by themselves? */
+/* With both files' maps: can the data servers copy the next piece by themselves? Then starts it. */
 static bool copy_local(struct op_copy *j, bool same, uint64_t from, uint64_t left)
 {
 	struct lo_change *lc = &j->lc;
@@ -519,13 +528,13 @@ static void copy_read(struct lo_io *io, int err)
 		j->len = io->io_count;
 		err = copy_io(j, j->dst, j->dst_off + j->done, j->len, copy_written);
 		if (!err && op_lost_writes(j->m, j->dst, &j->io.io_map))
-			err = -EAGAIN; /* who lost his layout may write there still */
+			err = -EAGAIN; /* the lost writer may still write there */
 	} else if (err == -ESTALE) {
-		err = -EAGAIN; /* placed again, or lost: its inode tells which is gone */
+		err = -EAGAIN; /* placed again, or lost: the next look at the inode shows which */
 	}
 	if (!err && !op_pin(&j->pin, j->m, j->dst))
 		err = -EAGAIN;
-	/* Whoever it is that copies: the client's own layout for writing counts as another's. */
+	/* The caller's own layout for writing counts as another client's (NULL). */
 	if (!err && j->io.io_map.lm_mirrors > 1 &&
 	    !op_write_begin(&j->write, j->m, j->th->mt_loop, j->dst, NULL, j->dst_off + j->done,
 			    j->dst_off + j->done + j->len))
@@ -536,18 +545,18 @@ static void copy_read(struct lo_io *io, int err)
 	}
 	j->io.io_data = j->buf;
 	j->io.io_stable = UNSTABLE4;
-	/* As of a WRITE (io.c): nothing is to be told to its servers, and one goes on denying. */
+	/* As in WRITE (io.c): a server has no orders left to run, and still denies the piece. */
 	j->io.io_denied = j->denials >= COPY_DENIALS;
 	lo_write(j->m->m_lo, &j->io);
 }
 
-/* It had given its place up. */
+/* The job gave its place up while op_stand waited. */
 static void copy_stood(void *arg)
 {
 	copy_queue(arg);
 }
 
-/* False: it goes on later, or has ended. */
+/* May the job go on? False: it goes on later, or has ended. */
 static bool copy_stands(struct op_copy *j)
 {
 	int err = op_stand(&j->stand);
@@ -555,20 +564,20 @@ static bool copy_stands(struct op_copy *j)
 	if (err == -EINPROGRESS)
 		copy_leave(j);
 	else if (err == -EAGAIN && j->of)
-		copy_again(
-			j); /* for as long as the name services take: who began it may cancel it */
+		/* Without a limit, until the name services answer. The client may cancel it. */
+		copy_again(j);
 	else if (err == -EAGAIN)
 		copy_wait(j);
 	else if (err)
-		copy_fail(j, err); /* not what a piece fails with: nobody waits for an export to
-				      come back */
+		/* Not copy_failed: no job waits for an export to come back. */
+		copy_fail(j, err);
 	return !err;
 }
 
 static void copy_step(struct op_copy *j)
 {
 	uint64_t from = j->src_off + j->done, left = j->count - j->done;
-	/* Up to a boundary of the source, so that pieces are whole units of its stripes. */
+	/* Up to a multiple of COPY_PIECE in the source: a piece is whole units of its stripes. */
 	uint64_t len = COPY_PIECE - from % COPY_PIECE;
 	bool same, taking;
 	int err;
@@ -590,7 +599,7 @@ static void copy_step(struct op_copy *j)
 		copy_failed(j, err);
 		return;
 	}
-	/* Cut meanwhile: what is left of it was copied. */
+	/* The source was truncated meanwhile: all that is left of it has been copied. */
 	if (from >= j->io.io_inode.i_size) {
 		copy_commit(j);
 		return;
@@ -602,7 +611,7 @@ static void copy_step(struct op_copy *j)
 	lo_read(j->m->m_lo, &j->io);
 }
 
-/* Not from inside itself: a job may end in its first step. */
+/* Starts jobs of the queue. Not recursive: a job may end in its first step. */
 static void copy_next(struct mds_thread *th)
 {
 	if (th->mt_copies_next)
@@ -636,8 +645,8 @@ static void copy_wake(struct loop_timer *t)
 	copy_queue(hash_entry(t, struct op_copy, timer));
 }
 
-/* Begins in a later turn: a job that ends at once must not resume a compound that has not
- * parked. */
+/* Begins in a later pass of the loop: a job that ends at once must not resume a compound that has
+ * not parked. */
 static void copy_start(struct op_copy *j)
 {
 	loop_timer_start(j->th->mt_loop, &j->timer, 0);
@@ -664,7 +673,7 @@ static nfsstat4 copy_decode(struct compound *c, struct copy_args *a)
 	a->src_off = xdr_get_u64(c->in);
 	a->dst_off = xdr_get_u64(c->in);
 	a->count = xdr_get_u64(c->in);
-	xdr_get_bool(c->in); /* consecutive: it always is */
+	xdr_get_bool(c->in); /* consecutive: copies are always consecutive here */
 	a->synchronous = xdr_get_bool(c->in);
 	a->nservers = xdr_get_u32(c->in);
 	for (uint32_t n = a->nservers; n && !c->in->bad; n--)
@@ -709,7 +718,7 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->th = c->th;
 	j->cred = c->cred;
 	j->clear = !op_protected(c);
-	j->cred.cr_groups = NULL; /* the compound's: set-id bits only ask for the user */
+	j->cred.cr_groups = NULL; /* the compound's; clearing set-id bits needs the uid only */
 	j->src = a->src;
 	j->dst = c->cur;
 	j->src_off = a->src_off;
@@ -717,8 +726,8 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->count = a->count;
 	j->timer.t_fire = copy_wake;
 	op_stand_begin(&j->stand, c, copy_stood, j);
-	/* To its end: nobody is given a delegation on a file that a copy goes on changing after its
-	 * opener has closed it. */
+	/* Until the job ends: no client gets a delegation on a file that a copy still changes after
+	 * its opener has closed it. */
 	if (!op_pin(&j->pin, j->m, j->dst)) {
 		free(j);
 		return NULL;
@@ -780,7 +789,7 @@ nfsstat4 op_copy(struct compound *c)
 		return NFS4ERR_DELAY;
 	st = copy_decode(c, a);
 	if (!st && a->nservers)
-		st = NFS4ERR_PARTNER_NOTSUPP; /* another server's files: not here (docs/copy.md) */
+		st = NFS4ERR_PARTNER_NOTSUPP; /* no copy between servers (docs/copy.md) */
 	if (!st)
 		st = op_two_files(c, &a->src_sid, &a->dst_sid, &src);
 	if (st)
@@ -823,7 +832,7 @@ static void cancel_ended(struct loop_msg *m)
 	op_resume(w->ow_arg, NFS4_OK);
 }
 
-/* Answered when nothing of it is under way any more. */
+/* Answers when no part of the copy is under way any more. */
 nfsstat4 op_offload_cancel(struct compound *c)
 {
 	struct st_offload_wait *w = op_scratch(c, sizeof(*w), NULL);
