@@ -1,18 +1,25 @@
 /*
- * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when it
- * can be done.
+ * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when a
+ * file can be cloned.
  *
- * Both files are frozen, so that every write of before is over on every server and none of after
- * begins. One transaction then commits the target's size and attributes, and an order for each of
- * its objects (layout/order_int.h): from there on it is done, whoever crashes, and nobody sees the
- * target before the orders have run. An empty target is placed again, like the source, because
- * reflinks do not leave a server; its objects of before are deleted, and new ones have another
- * incarnation in their names.
+ *	look		clone_look: may the range be cloned, and where is the target's new place?
+ *	freeze		clone_begin, clone_src_frozen: both files, so that every earlier write is
+ *			over on every data server and no later one begins
+ *	query		clone_go: do the objects of both files exist on the data servers?
+ *	commit		clone_run: one transaction has the target's size and attributes, and an
+ *			order for each of its objects (layout/order_int.h)
+ *	order		clone_ordered: each data server has run its orders, or lost its lease
+ *	end		clone_end: both files thaw; later the objects are recorded as known
  *
- * With both frozen the servers are asked whether the objects are there. A lost one is neither
- * cloned nor cloned into: the target's copy is stale where its stripe has another, else it is an
- * error. Who did not answer marks the target's object lost, if it comes to that
- * (ds/store/orders.c): an order that waits for what never comes would hold back all that follow.
+ * After the commit the clone is done, whatever crashes: no client sees the target before the orders
+ * have run. A reflink does not leave a data server. So an empty target gets new objects on the
+ * source's servers. Its old objects are deleted; the new ones have another incarnation in their
+ * names.
+ *
+ * A lost object is neither cloned nor cloned into: the target's copy becomes stale where its stripe
+ * has another copy, otherwise CLONE fails. Where a data server does not answer the query, its order
+ * marks the target's object lost if the source's is missing (ds/store/orders.c). An order that
+ * waited for a missing object would hold back all later orders.
  */
 #include "mds/nfs4/op.h"
 #include "mds/jobs/drain.h"
@@ -30,20 +37,20 @@ struct clone {
 	struct compound *c;
 	struct st_stateid src_sid, dst_sid;
 	uint64_t src, dst, from, to, len;
-	bool to_end, again; /* to_end: to the source's end. again: the target is placed again */
-	bool same;	    /* two write the source: only its first copies are cloned (lo_source) */
-	bool reader;	    /* of the source, which he may not write */
-	/* since when he keeps the source's writers waiting; 0: there are none */
+	bool to_end, again; /* to_end: to the source's end. again: the target gets new objects */
+	bool same;	    /* the source is contended: clone only its first copies (lo_source) */
+	bool reader;	    /* the caller may read the source, not write it */
+	/* since when the caller blocks the source's writers; 0: there are none */
 	uint64_t frozen_ns;
-	bool placing;			   /* op_drain_placing */
-	struct lo_stat src_stat, dst_stat; /* ls_lost is 0 until they were asked */
+	bool placing;			   /* op_drain_placing was called */
+	struct lo_stat src_stat, dst_stat; /* ls_lost is 0 until the servers answer */
 	unsigned asking;
 };
 
 /*
- * Freezing the source stops those who write it, and to freeze it takes no more than the right to
- * read it. So whoever cannot write it lets its writers be afterwards, for nine times as long as
- * they waited, and for CALM_NS at least; before that his CLONE waits (DELAY).
+ * A freeze of the source blocks its writers, and a caller who may only read the source can start
+ * one. After that caller's CLONE the writers run undisturbed for nine times as long as they were
+ * blocked, and for CALM_NS at least. Until then the next such CLONE gets NFS4ERR_DELAY.
  */
 #define CALM_NS 1000000000ull
 
@@ -74,12 +81,12 @@ static void calm(struct excl *z, uint64_t since)
 	uint64_t now = clock_mono_ns(), calm = (now - since) * 9;
 
 	st_file_lock(st, z->ex_ino);
-	/* the freeze keeps it */
+	/* the freeze keeps the st_file */
 	st_file_get(st, z->ex_ino, false)->f_calm_ns = now + (calm > CALM_NS ? calm : CALM_NS);
 	st_file_unlock(st, z->ex_ino);
 }
 
-/* By which the target is the clone's own. */
+/* The exclusion of the target. */
 static struct excl *clone_target(struct clone *k)
 {
 	return k->src == k->dst ? &k->src_freeze : &k->dst_freeze;
@@ -111,8 +118,8 @@ static bool can_all(struct mds *m, const struct lo_map *map)
 	return true;
 }
 
-/* Every copy in sync of the target has the source's bytes on its own server, at the same place of
- * the same stripe. */
+/* Does each copy in sync of the target have the source's bytes on its own server, at the same
+ * place of the same stripe? */
 static bool in_place(const struct clone *k, const struct lo_map *src, const struct lo_map *dst)
 {
 	if (!lo_same_row(dst, k->from, k->to))
@@ -124,8 +131,9 @@ static bool in_place(const struct clone *k, const struct lo_map *src, const stru
 	return true;
 }
 
-/* What is beside another copy than the first, where these may differ, is not cloned to: it is stale
- * from then on, and repaired from what is. False: a stripe would have no copy left. */
+/* Where the source's copies may differ, only its first copies are cloned. A copy of the target on
+ * another server becomes stale, and repair fills it later. False: a stripe would have no copy
+ * left. */
 static bool only_first(const struct clone *k, const struct lo_map *src, struct lo_map *map)
 {
 	uint64_t others = 0, last;
@@ -137,7 +145,7 @@ static bool only_first(const struct clone *k, const struct lo_map *src, struct l
 	return !last;
 }
 
-/* What is being rebuilt of the target is not cloned to: it is stale from then on. */
+/* Objects of the target that are being rebuilt are not cloned to: they become stale. */
 static void not_rebuilding(struct lo_map *map)
 {
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
@@ -152,7 +160,8 @@ static bool told_lost(const struct lo_stat *ls, const struct lo_map *map, unsign
 	return (ls->ls_lost >> obj & 1) && was->ob_ds == o->ob_ds && was->ob_copy == o->ob_copy;
 }
 
-/* Every copy in sync of the target has a source. -EIO: a stripe would have no copy left. */
+/* Makes each copy of the target stale whose object, or whose source, is lost. -EIO: a stripe would
+ * have no copy left. */
 static int not_lost(const struct clone *k, const struct lo_map *src, struct lo_map *map)
 {
 	uint64_t lost = 0, last;
@@ -167,14 +176,15 @@ static int not_lost(const struct clone *k, const struct lo_map *src, struct lo_m
 	return last ? -EIO : 0;
 }
 
-/* The source's servers for an empty target. -EXDEV: it is neither there nor empty. */
+/* The target's map: as it is where the source's objects are on the same servers, or, for an empty
+ * target, new objects on the source's servers. -EXDEV: neither is possible. */
 static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 		     const struct lo_map *src, struct lo_map *map)
 {
 	int err = lo_map_decode(dst->i_blob, map);
 	bool taking;
 
-	/* Within one file each copy has its own bytes, and which of them is read stays as it is. */
+	/* Within one file each copy has its own bytes, and the copy that is read stays the same. */
 	k->same = k->src != k->dst && op_is_contended(m, k->src, src, &taking);
 	k->again = false;
 	if (err)
@@ -196,7 +206,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 		map->lm_obj[i].ob_known = map->lm_obj[i].ob_writes = map->lm_obj[i].ob_late = 0;
 	k->again = true;
 	not_rebuilding(map);
-	/* What moves may have its only good copy where it goes to. */
+	/* A pending move may go to the server that has the only good copy. */
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		if (lo_copy(map, s, 0) < 0)
 			return -EXDEV;
@@ -229,7 +239,7 @@ static void clone_ask(struct compound *c, struct lo_stat *ls, const struct ns_in
 	ls->ls_map = *map;
 }
 
-/* Both files as of now. The maps are of one snapshot. */
+/* Reads both files from one fresh snapshot, and prepares the query of their objects. */
 static nfsstat4 clone_look(struct compound *c, struct clone *k)
 {
 	struct ns_inode src, dst;
@@ -259,10 +269,10 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	return NFS4_OK;
 }
 
-/* ---- all orders are done: the target's objects are there, durably ---- */
+/* ---- all orders are done: the target's objects exist durably ---- */
 
-/* clones that wait for a server that is away; of one more it is learned when the file's size is
- * asked next */
+/* Most clones that wait for a server that is away. The objects of one more become known when the
+ * file's size is queried next. */
 #define KNOWN_MOST 1024u
 #define KNOWN_MS   600000u
 
@@ -285,7 +295,8 @@ static void known_free(struct known *kn)
 	free(kn);
 }
 
-/* From now on one that is gone is lost, and not empty (docs/scrub.md). */
+/* Records that the objects exist. A known object that is missing is lost, not empty
+ * (docs/scrub.md). */
 static int known_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct known *kn = hash_entry(op, struct known, kn_op);
@@ -334,15 +345,15 @@ static void known_ordered(void *arg, int err)
 	kv_submit(kn->kn_m->m_kv, &kn->kn_op);
 }
 
-/* Those that became stale because their server is away are not waited for. */
+/* Waits for the orders of the map's objects, but not of those that became stale because their
+ * server is away. */
 static void known_wait(struct known *kn)
 {
 	lo_orders_wait_used(kn->kn_m->m_lo, kn->kn_ino, &kn->kn_map, kn->kn_loop, KNOWN_MS,
 			    known_ordered, kn);
 }
 
-/* Nobody waits for it: where a crash comes first, the next question for the file's size finds
- * it. */
+/* Nothing waits for this. After a crash the next query of the file's size records it. */
 static void make_known(struct compound *c, uint64_t ino)
 {
 	struct known *kn = atomic_load(&knowns) < KNOWN_MOST ? calloc(1, sizeof(*kn)) : NULL;
@@ -388,7 +399,7 @@ static void clone_src_taken_back(void *arg, int err)
 	op_resume(arg, clone_end(arg));
 }
 
-/* The source's copies that became stale are in layouts for reading. */
+/* Layouts for reading may name copies of the source that became stale: those layouts come back. */
 static nfsstat4 clone_done(struct compound *c)
 {
 	struct clone *k = c->scratch;
@@ -405,12 +416,15 @@ static void clone_recalls(void *arg)
 	op_waits(arg, true);
 }
 
-/* Every server has done it, or its lease has run out: then it does it before it serves again. */
+/* Each data server has run its orders, or its lease has run out: then it runs them before it serves
+ * again. */
 static void clone_ordered(void *arg, int err)
 {
 	nfsstat4 st;
 
-	(void)err; /* it is done; who kept a layout is fenced as soon as the servers do it */
+	/* Ignore the error: the clone is committed. A client that still holds a layout is fenced
+	 * when its data servers run the order. */
+	(void)err;
 	st = clone_done(arg);
 	if (st != OP_PARKED)
 		op_resume(arg, st);
@@ -423,7 +437,7 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 	if (k->placing)
 		op_drain_placed(c->m);
 	k->placing = false;
-	/* The first copy is lost: another is first when this is asked again. */
+	/* The first copy is lost. Another copy is the first when the client retries. */
 	if (err == -EIO && k->same &&
 	    !op_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map, k->src_stat.ls_lost))
 		return NFS4ERR_DELAY;
@@ -435,8 +449,8 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 
 /* ---- the transaction ---- */
 
-/* The target's map, its objects of before deleted where it is placed again. Fences what was granted
- * before. */
+/* Puts the target's map into the store and fences every earlier capability. Where the target gets
+ * new objects, its old ones are deleted. */
 static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, struct ns_inode *dst,
 		       struct lo_map *map)
 {
@@ -463,7 +477,7 @@ static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, st
 static void size_outdated(struct st *st, uint64_t ino)
 {
 	st_file_lock(st, ino);
-	st_file_get(st, ino, false)->f_sizegen++; /* the freeze keeps it */
+	st_file_get(st, ino, false)->f_sizegen++; /* the freeze keeps the st_file */
 	st_file_unlock(st, ino);
 }
 
@@ -481,7 +495,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(src.i_blob, &cl.cl_map);
-	/* Frozen, and yet: it was cut by a SETATTR that had begun before. */
+	/* A SETATTR that began before the freeze may have truncated the source. */
 	if (!err && (k->from > src.i_size || k->len > src.i_size - k->from))
 		err = -EAGAIN;
 	cl.cl_incarnation = src.i_incarnation;
@@ -492,7 +506,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	cl.cl_same = k->same;
 	if (!err && k->again != again)
 		err = -EAGAIN;
-	/* What is written to the old objects meanwhile is written again, to the new ones. */
+	/* A WRITE to the old objects that is under way is done once more, to the new ones. */
 	if (!err && k->again)
 		size_outdated(c->m->m_st, k->dst);
 	if (!err && k->again && dst.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
@@ -503,7 +517,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 		err = clone_place(c, k, t, &dst, &map);
 	if (!err)
 		err = op_data_changed(c->m, t, k->dst, &c->cred, k->to + k->len, 0, NULL,
-				      NULL); /* which makes nothing stale */
+				      NULL); /* no failed objects: makes nothing stale */
 	if (!err)
 		err = lo_order_clone(c->m->m_lo, t, &dst, &map, &cl);
 	c->once_orders = k->dst;
@@ -526,7 +540,7 @@ static void clone_answered(struct clone *k)
 
 static void clone_src_told(struct lo_stat *ls, int err)
 {
-	(void)err; /* who did not answer is taken to have it */
+	(void)err; /* a server that did not answer is taken to have its objects */
 	clone_answered(hash_entry(ls, struct clone, src_stat));
 }
 
@@ -552,7 +566,8 @@ static nfsstat4 clone_go(struct compound *c, int err)
 	return OP_PARKED;
 }
 
-/* What those wrote who gave their layouts back counts: is the target still empty? */
+/* Both files are frozen. Counts the writes of clients that returned their layouts: the target must
+ * still be empty. */
 static void clone_both_frozen(void *arg, int err)
 {
 	struct clone *k = arg;
@@ -579,10 +594,10 @@ static void clone_src_frozen(void *arg, int err)
 		return;
 	}
 	/*
-	 * The layouts of the client that asks come back, too: fenced, its next write would be
-	 * refused in the midst. Where the target is placed again its old objects are fenced as
-	 * well, though they are deleted: deletes wait behind others, and what is written to them
-	 * until then is lost.
+	 * Recall the caller's layouts as well: a fence would make the data servers refuse the
+	 * caller's next write in the middle of its work. Where the target gets new objects the old
+	 * ones are fenced too, although they are deleted: the deletes wait behind other orders, and
+	 * a write to an old object until then would be lost.
 	 */
 	excl_begin(&k->dst_freeze, &c->m->m_file, c->th->mt_loop, k->dst, NULL, EXCL_ALL,
 		   clone_both_frozen, k);
