@@ -15,7 +15,7 @@ struct open {
 	uint32_t owner_len;
 	uint64_t dir, ino;
 	bool created, mark;
-	bool pinned; /* the new file's state */
+	bool pinned; /* the new file's st_file */
 	struct ns_create_args a;
 	struct ns_inode out;
 	uint8_t blob[NS_BLOB_MAX];
@@ -23,15 +23,15 @@ struct open {
 	struct op_place place;
 	struct op_bitmap set;
 	struct st_stateid sid;
-	uint32_t had_access, had_deny; /* of the open-owner's open before this; 0: none */
-	bool dead;		       /* whose opens are in the way */
-	bool delegs;		       /* others' delegations are in the way: */
-	uint32_t recalls;	       /* of this access */
+	uint32_t had_access, had_deny; /* of the open-owner's earlier open; 0: none */
+	bool dead;		       /* the conflicting open's client has an expired lease */
+	bool delegs;		       /* other clients' delegations conflict */
+	uint32_t recalls;	       /* the access for which they are recalled */
 	bool sizes;		       /* the size is set under the open */
 	struct st_stateid deleg_sid;   /* CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH */
-	uint32_t reclaims; /* CLAIM_PREVIOUS: the delegation that is reclaimed with it */
+	uint32_t reclaims; /* CLAIM_PREVIOUS: the type of delegation that is reclaimed */
 	struct op_deleg deleg;
-	bool instead; /* of an open */
+	bool instead; /* the client gets a delegation and no open (RFC 9754) */
 };
 
 static bool claims_deleg(const struct open *o)
@@ -54,15 +54,15 @@ static nfsstat4 decode_how(struct compound *c, struct open *o)
 		if (!v)
 			return NFS4ERR_BADXDR;
 		memcpy(&o->verifier, v, 8);
-		/* EXCLUSIVE4 is not for clients of a pNFS metadata server (RFC 8881 section
-		 * 18.16.3). */
+		/* RFC 8881 section 18.16.3: EXCLUSIVE4 is not for clients of a pNFS metadata
+		 * server. */
 		return o->how == EXCLUSIVE4_1 ? op_get_sattr(c, c->in, &o->sa, true)
 					      : NFS4ERR_INVAL;
 	}
 	return NFS4ERR_BADXDR;
 }
 
-/* Decodes all; the first semantic error is kept until the bytes are known to be whole. */
+/* Decodes all arguments. A semantic error is returned only when the arguments were complete. */
 static nfsstat4 decode(struct compound *c, struct open *o)
 {
 	struct xdr_in *x = c->in;
@@ -74,7 +74,7 @@ static nfsstat4 decode(struct compound *c, struct open *o)
 	o->access = share & OPEN4_SHARE_ACCESS_MASK;
 	o->want = share & ~(uint32_t)OPEN4_SHARE_ACCESS_MASK;
 	o->deny = xdr_get_u32(x);
-	xdr_get_u64(x); /* clientid: the session's counts (RFC 8881 section 18.16.3) */
+	xdr_get_u64(x); /* clientid: ignored, the session's counts (RFC 8881 section 18.16.3) */
 	o->owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &o->owner_len);
 	o->create = xdr_get_u32(x);
 	if (x->bad || o->create > 1)
@@ -105,7 +105,7 @@ static nfsstat4 decode(struct compound *c, struct open *o)
 		break;
 	case CLAIM_DELEGATE_PREV:
 	case CLAIM_DELEG_PREV_FH:
-		/* a client's delegations do not outlive its restart (section 10.2.1) */
+		/* A client's delegations do not outlive its restart (section 10.2.1). */
 		return NFS4ERR_NOTSUPP;
 	default:
 		return NFS4ERR_BADXDR;
@@ -139,9 +139,9 @@ bool op_open_has_name(struct xdr_in *x)
 	       claim == CLAIM_DELEGATE_PREV;
 }
 
-/* Whether a LAYOUTGET for writing ends this very compound: then the mark goes into the transaction
- * that creates the file. A wrong guess costs one more transaction later, nothing else. Its
- * arguments are 60 bytes: RFC 8881 section 18.43.1. */
+/* Does the COMPOUND end with a LAYOUTGET for writing? Then the transaction that creates the file
+ * also puts its write intent (mark). A wrong guess costs one more transaction later, nothing else.
+ * LAYOUTGET's arguments are 60 bytes (RFC 8881 section 18.43.1). */
 static bool layoutget_follows(const struct compound *c)
 {
 	struct xdr_in x;
@@ -157,7 +157,7 @@ static bool layoutget_follows(const struct compound *c)
 
 /* ---- the state ---- */
 
-/* locked: the client has the delegation that it opens the file under. */
+/* locked: does the client have the delegation that this OPEN claims? */
 static nfsstat4 deleg_claimed(struct compound *c, const struct open *o)
 {
 	const struct st_open *d = st_open_find(c->m->m_st, &o->deleg_sid);
@@ -187,18 +187,18 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 		return status;
 	}
 	op = st_open_by_owner(f, c->client, o->owner, o->owner_len);
-	/* also the open-owner's own (section 18.16.3) */
+	/* The open-owner's own open may conflict as well (section 18.16.3). */
 	holder = st_share_conflict(st, f, o->access, o->deny);
-	/* The holder of a delegation keeps its CLOSE to itself: it comes back before the share is
-	 * decided (section 10.4). */
+	/* A client with a delegation does not send its CLOSE at once. So the delegation is recalled
+	 * before the share reservation is decided (section 10.4). */
 	o->recalls = holder && holder->o_client != c->client && st_deleg_of(f, holder->o_client)
 			     ? OPEN4_SHARE_ACCESS_BOTH
 			     : o->access;
 	o->delegs = st_file_deleg_conflict(f, c->client, o->recalls, o->deny);
-	/* A reclaim does not conflict with what was reclaimed: one of the two clients is wrong. */
+	/* States that clients had before the restart do not conflict: a client is wrong here. */
 	if (o->claim == CLAIM_PREVIOUS &&
 	    (o->delegs || op_deleg_conflicts(f, c->client, o->reclaims)))
-		return NFS4ERR_RECLAIM_CONFLICT; /* somebody has an open of f */
+		return NFS4ERR_RECLAIM_CONFLICT; /* no st_file_put: another open keeps f */
 	if (o->delegs)
 		return NFS4ERR_DELAY;
 	if (holder) {
@@ -215,7 +215,7 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 		st_file_put(st, f);
 		return NFS4ERR_DELAY;
 	}
-	/* Of one that is new there is room for the first. */
+	/* A new open has room for its first user: this cannot fail for it. */
 	if (!st_open_by_user(op, c->cred.cr_uid, o->access))
 		return NFS4ERR_DELAY;
 	o->had_access = op->o_access;
@@ -227,8 +227,8 @@ static nfsstat4 share_register(struct compound *c, struct open *o)
 	return NFS4_OK;
 }
 
-/* The delegation stands for the open (RFC 9754 section 4): unless the open-owner has one already,
- * which this OPEN has upgraded, or it denies something. */
+/* The client gets a delegation in place of an open (RFC 9754 section 4). Not where the open-owner
+ * had an open already, which this OPEN has upgraded, and not where the OPEN denies something. */
 static bool deleg_instead(struct compound *c, const struct open *o)
 {
 	struct st *st = c->m->m_st;
@@ -258,8 +258,8 @@ static void open_deleg(struct compound *c, struct open *o, const struct ns_inode
 	o->instead = deleg_instead(c, o);
 }
 
-/* A delegation is not kept with the request: it goes with the boot, and a retry after it gets the
- * open's stateid. */
+/* The durable reply has no delegation: a delegation ends with the server's boot. A retry after a
+ * restart gets the open's stateid. */
 static void open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	static const struct st_stateid zero;
@@ -277,7 +277,8 @@ static void open_put(struct compound *c, struct xdr_out *x, struct op_after *aft
 	after->sid = o->instead ? o->deleg.d_sid : o->sid;
 }
 
-/* What the create's own transaction keeps: a size that is more than 0 is set by one more. */
+/* The durable reply of the create's transaction. Another transaction sets a size above 0, so its
+ * bit is not in this reply. */
 static void created_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	struct open *o = c->scratch;
@@ -291,7 +292,7 @@ static void created_put(struct compound *c, struct xdr_out *x, struct op_after *
 
 static nfsstat4 open_again(struct compound *c, int err);
 
-/* Registers the open: from here on others' opens and removals respect it. */
+/* Registers the open: other clients' OPENs and REMOVEs see it from now on. */
 static nfsstat4 open_register(struct compound *c, struct open *o)
 {
 	struct st *st = c->m->m_st;
@@ -320,7 +321,7 @@ static void open_undo(struct compound *c, struct open *o)
 		st_work_lock(&w, st, o->ino);
 		op = st_open_find(st, &o->sid);
 		if (op && op->o_sid.seqid != o->sid.seqid) {
-			/* another OPEN came after it and stands on both */
+			/* a later OPEN of the open-owner needs what this one added */
 		} else if (op && !o->had_access) {
 			if (st_may_free(op))
 				st_open_free(st, op);
@@ -332,15 +333,15 @@ static void open_undo(struct compound *c, struct open *o)
 	} while (st_work_again(&w));
 }
 
-/* Looks again with a fresh snapshot: a removal committed before the registration is seen, one that
- * is queued sees the open. */
+/* Reads the inode again from a fresh snapshot. A removal that was committed before the open was
+ * registered shows here. A removal that is still queued sees the open. */
 static nfsstat4 open_confirm(struct compound *c, struct open *o)
 {
 	struct ns_inode i;
 
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
-		/* What it reads may be in its cache, or come with a layout that it has. */
+		/* Count a read now: the client may read from its cache, or by a layout it has. */
 		if (o->access == OPEN4_SHARE_ACCESS_READ && !o->created &&
 		    o->claim != CLAIM_PREVIOUS)
 			op_accessed(c, &i);
@@ -368,7 +369,7 @@ static nfsstat4 sized(struct compound *c, int err)
 	return op_status(err);
 }
 
-/* The size is set under the open, not before it: one that is refused changes nothing. */
+/* Sets the size under the open, not before it: an OPEN that is refused must change nothing. */
 static nfsstat4 open_sized(struct compound *c, struct open *o)
 {
 	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = o->sa.s.s_size},
@@ -385,7 +386,7 @@ static nfsstat4 open_sized(struct compound *c, struct open *o)
 	return status;
 }
 
-/* Others' delegations are back. */
+/* Other clients' delegations are back. */
 static nfsstat4 open_again(struct compound *c, int err)
 {
 	struct open *o = c->scratch;
@@ -405,8 +406,8 @@ static nfsstat4 open_type(const struct ns_inode *i)
 		return NFS4ERR_ISDIR;
 	case NS_LNK:
 		return NFS4ERR_SYMLINK;
-	/* RFC 8881 section 18.16.3 says WRONG_TYPE. Linux (7.2) makes EIO of that and, of SYMLINK,
-	 * a LOOKUP and the open of a device or pipe: tests/lab/guest/basic.sh. */
+	/* RFC 8881 section 18.16.3 says WRONG_TYPE, but Linux (7.2) turns that into EIO. After
+	 * SYMLINK it sends LOOKUP and opens the device or pipe: tests/lab/guest/basic.sh. */
 	default:
 		return NFS4ERR_SYMLINK;
 	}
@@ -419,8 +420,8 @@ static nfsstat4 open_permission(struct compound *c, const struct open *o, const 
 
 	if (ns_permission(i, &c->cred, rwx) == 0)
 		return NFS4_OK;
-	/* A program may be executed without being readable; the owner may always open what it has
-	 * opened (mode 0400 just created for writing) */
+	/* Execute permission lets the client read the file to run it (section 6.2.1.3.1). OPEN of a
+	 * file that it creates does not come here: a mode of 0400 does not keep it from writing. */
 	if (rwx == 4 && ns_may_read(i, &c->cred) == 0)
 		return NFS4_OK;
 	return NFS4ERR_ACCESS;
@@ -436,8 +437,8 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 		return st;
 	o->ino = i->i_ino;
 	if (o->create && o->sa.has_size && o->sa.s.s_size == 0 && o->how == UNCHECKED4) {
-		/* UNCHECKED4 with size 0 on an existing file: truncate it, nothing else of
-		 * createattrs (section 18.16.3) */
+		/* UNCHECKED4 with size 0 and an existing file: truncate the file, and apply
+		 * nothing else of createattrs (section 18.16.3). */
 		st = c->exp->g_ro ? NFS4ERR_ROFS : op_status(ns_permission(i, &c->cred, 2));
 		if (st)
 			return st;
@@ -449,14 +450,15 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 
 /* ---- new files ---- */
 
-/* On the committer, before anybody can see the inode: who finds it, finds the mark. */
+/* On the committer thread, before any other thread can see the inode: a thread that finds the inode
+ * finds the write intent as well. */
 static void mark_known(struct st *st, struct open *o)
 {
 	struct st_file *f;
 
 	st_file_lock(st, o->ino);
 	f = st_file_get(st, o->ino, true);
-	if (f) { /* else the mark stays until it is put again, and deleted */
+	if (f) { /* without memory for f the intent stays until it is put again, and deleted */
 		f->f_pins++;
 		f->f_mark_durable = o->pinned = true;
 	}
@@ -496,7 +498,7 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	o->ino = o->out.i_ino;
-	st_sid_make(c->m->m_st, o->ino, ST_SID_OPEN, &o->sid); /* kept with the create */
+	st_sid_make(c->m->m_st, o->ino, ST_SID_OPEN, &o->sid); /* for the durable reply */
 	if (o->mark)
 		mark_known(c->m->m_st, o);
 	return 0;
@@ -514,12 +516,12 @@ static nfsstat4 exclusive_same(struct compound *c, struct open *o)
 	if (err)
 		return op_status(err);
 	if (o->how == EXCLUSIVE4_1) {
-		/* A retry of the create that made it. 0 is every other file's. */
+		/* A retry of the OPEN that created the file. Verifier 0: any other file. */
 		if (i.i_type != NS_REG || !o->verifier || i.i_verifier != o->verifier ||
 		    (c->cred.cr_uid && c->cred.cr_uid != i.i_uid))
 			return NFS4ERR_EXIST;
 		o->ino = ino;
-		o->set = o->sa.set; /* as the first time */
+		o->set = o->sa.set; /* as in the first reply */
 		return open_finish(c, o);
 	}
 	if (o->how == GUARDED4)
@@ -541,7 +543,7 @@ static nfsstat4 created(struct compound *c, int err)
 	o->created = true;
 	if (o->mark)
 		op_mark_doubt(c, o->ino);
-	/* The data servers' objects get it, too. */
+	/* With a size: the data servers' objects get that size too. */
 	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o) : open_finish(c, o);
 }
 
@@ -592,7 +594,7 @@ static nfsstat4 open_by_name(struct compound *c, struct open *o)
 	err = ns_lookup(c->m->m_ns, op_txn(c), c->cur, o->name, o->len, &ino, &type);
 	if (!err && exp_down(c->view, c->exp, ino) == &exp_unknown)
 		return NFS4ERR_DELAY;
-	/* another's: it is not shown, and cannot be made either */
+	/* The name belongs to another export: it is not shown, and cannot be created either. */
 	if (!err && !exp_down(c->view, c->exp, ino))
 		return !o->create ? NFS4ERR_NOENT : c->exp->g_ro ? NFS4ERR_ROFS : NFS4ERR_EXIST;
 	if (err == -ENOENT)
@@ -611,8 +613,9 @@ static nfsstat4 open_by_fh(struct compound *c, struct open *o)
 
 	if (st)
 		return st;
-	/* Permission was checked before the restart, of whom we do not know: the owner has what he
-	 * may have given away since, as in Linux, everybody else what he may. */
+	/* CLAIM_PREVIOUS: the permission was checked before the restart, for a user that we do not
+	 * know. As in Linux the owner may open, even if he has lost the permission since. Other
+	 * users need the permission now. */
 	if (o->claim == CLAIM_PREVIOUS) {
 		st = open_type(&i);
 		if (!st && i.i_uid != c->cred.cr_uid)
@@ -651,7 +654,7 @@ nfsstat4 op_open(struct compound *c)
 	else
 		full = op_full(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens, &whose);
 	st_look_unlock(st);
-	if (full) { /* before a file is made that could not be opened */
+	if (full) { /* before a file is created that could not be opened */
 		op_make_room(c, whose);
 		return NFS4ERR_DELAY;
 	}
@@ -663,7 +666,7 @@ nfsstat4 op_open(struct compound *c)
 
 /* ---- CLOSE, OPEN_DOWNGRADE ---- */
 
-/* locked: the open a stateid names, checked against client, file and seqid. */
+/* locked: finds the open of a stateid, and checks its client, file and seqid. */
 static nfsstat4 open_of(struct compound *c, const struct st_stateid *sid, struct st_open **out)
 {
 	struct st *st = c->m->m_st;
@@ -681,7 +684,7 @@ static nfsstat4 open_to_close(struct compound *c, const struct st_stateid *sid,
 {
 	nfsstat4 status = open_of(c, sid, out);
 
-	/* section 18.2.3 leaves it to us; the client unlocks first */
+	/* Section 18.2.3 lets the server choose; the client must unlock first. */
 	if (!status && st_open_has_locks(*out))
 		status = NFS4ERR_LOCKS_HELD;
 	return status;
