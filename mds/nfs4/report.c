@@ -1,12 +1,20 @@
-/* What clients tell of layouts, and give back: LAYOUTERROR (RFC 7862 section 15.6), LAYOUTRETURN
- * (RFC 8881 section 18.44), and the errors of data servers in both (RFC 8435). */
+/* report.c - what clients report about layouts, and what they return: LAYOUTERROR (RFC 7862 section
+ * 15.6), LAYOUTRETURN (RFC 8881 section 18.44), and the data servers' errors in both (RFC 8435).
+ *
+ *	decode		the errors (put_dev_error)
+ *	record		report_run: objects that failed to take a write become stale
+ *	return		return_reported: the layout goes (LAYOUTRETURN only)
+ *	take back	report_takes_back: layouts that name stale objects come back
+ *	answer		layouterror_taken_back; return_refresh, return_reply
+ *
+ * unread.c remembers errors of READ and data servers that a client does not reach. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"
 
 #define MAX_ERRORS OP_DEV_ERRORS
-/* Linux puts as many into one LAYOUTRETURN at most (FF_LAYOUTRETURN_MAXERR), those of READ first:
- * of what comes after them it may never tell. */
+/* Linux puts at most this many errors into one LAYOUTRETURN (FF_LAYOUTRETURN_MAXERR), those of READ
+ * first. It may never report the others. */
 #define RETURN_MOST 20
 
 /* ---- errors of data servers, as clients report them ---- */
@@ -24,21 +32,21 @@ static void get_dev_error(struct xdr_in *x, struct op_dev_error *e)
 struct report {
 	struct op_dev_error e[MAX_ERRORS];
 	unsigned n;
-	/* there were more than these, or may have been: which copies missed a write is not known */
+	/* There were more errors, or may have been: the copies that missed a write are not known. */
 	bool more;
 	uint64_t ino;
-	uint32_t epoch; /* of the layout it is about */
-	bool writer;	/* it was for writing */
-	uint64_t stale; /* found by report_run: objects that became so */
-	nfsstat4 fatal; /* and what the last copy failed with */
-	/* ACCESS of a server that lives: in this report, in one before it in this epoch */
+	uint32_t epoch; /* fence epoch of the layout */
+	bool writer;	/* the layout was for writing */
+	uint64_t stale; /* set by report_run: objects that became stale */
+	nfsstat4 fatal; /* set by report_run: the error of a stripe's last copy */
+	/* a server with a lease answered ACCESS: in this report, in an earlier one of the epoch */
 	bool denied, denied_before;
 	bool returned_rw; /* LAYOUTRETURN: the last write layout may be back */
 	bool present;
-	uint32_t iomode; /* what is returned */
+	uint32_t iomode; /* the iomodes that are returned */
 	bool recalled;
 	struct st_stateid sid;
-	uint32_t told; /* the grant that the client spoke of: its seqid */
+	uint32_t told; /* seqid of the grant that the client reports about */
 	struct excl_hold hold;
 };
 
@@ -53,15 +61,15 @@ static void put_dev_error(struct report *r, struct xdr_in *x)
 		r->more = true;
 }
 
-/* READ errors are unread.c's; connection failures (OP_ILLEGAL) say nothing about what was
+/* unread.c handles errors of READ. A failed connection (OP_ILLEGAL) says nothing about what was
  * written. */
 static bool report_means_write_failed(const struct op_dev_error *e)
 {
 	return e->opnum == OP_WRITE || e->opnum == OP_COMMIT;
 }
 
-/* What a last copy's failure is to the application. A server that cannot be reached may come back:
- * that is waited for. */
+/* The error that the application gets when the last copy failed. OK: the error may pass, as when a
+ * server cannot be reached; the client waits. */
 static nfsstat4 fatal_status(const struct report *r)
 {
 	nfsstat4 st = NFS4_OK;
@@ -75,8 +83,8 @@ static nfsstat4 fatal_status(const struct report *r)
 		case NFS4ERR_STALE:
 		case NFS4ERR_SERVERFAULT:
 			return r->e[e].status;
-		/* WRITE's errors, and not LAYOUTGET's (section 15.2): the client writes through us,
-		 * and hears the server's own word. IO would hide the cause. */
+		/* Errors of WRITE, but not of LAYOUTGET (section 15.2). Without a layout the client
+		 * writes through this server and gets the data server's error; IO would hide it. */
 		case NFS4ERR_FBIG:
 		case NFS4ERR_ROFS:
 			return NFS4ERR_LAYOUTUNAVAILABLE;
@@ -91,7 +99,8 @@ static nfsstat4 fatal_status(const struct report *r)
 	return st;
 }
 
-/* Also those of which it says that they are on servers where anything failed. */
+/* The objects that failed to take a write. doubted: the objects on any data server that the report
+ * names. */
 static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_map *map,
 			      uint64_t *doubted)
 {
@@ -106,8 +115,9 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 		*doubted |= lo_map_on(map, sv.sv_id);
 		if (!report_means_write_failed(&r->e[e]))
 			continue;
-		/* A server that lives denies what is fenced: the client may speak of a layout it
-		 * has no more. Said twice it counts. One without a lease denies all. */
+		/* A server with a lease denies what is fenced, and the report may be about a layout
+		 * that the client has no more: the second report counts. A server without a lease
+		 * denies everything: its first report counts. */
 		if (r->e[e].status == NFS4ERR_ACCESS && dsc_leased(m->m_dsc, sv.sv_id)) {
 			r->denied = true;
 			if (!r->denied_before)
@@ -118,7 +128,8 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 	return hit;
 }
 
-/* Makes them stale, unless that were the last copy: then the data server's own answers decide. */
+/* Makes those objects stale. Where that would leave a stripe without a copy, the data servers'
+ * errors decide what the application gets. */
 static int report_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -143,7 +154,7 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	r->stale = lo_map_make_stale(&map, stale_objects(c->m, r, &map, &doubted), &last);
 	if (last)
 		r->fatal = fatal_status(r);
-	/* The application hears that its write failed, and some copies may have it. */
+	/* The application gets an error, and some copies may have the write all the same. */
 	if (r->fatal)
 		r->stale |= file_mistrust(&c->m->m_file, r->ino, &map, lo_map_stripes(&map, last),
 					  doubted);
@@ -156,7 +167,7 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 	return excl_stale(&r->hold, &c->m->m_file, t, r->ino, &map, file_now());
 }
 
-/* Who may not write the file cannot have failed at it. */
+/* A report counts only with a layout for writing: without one no write can have failed. */
 static bool report_counts(const struct report *r)
 {
 	if (!r->writer)
@@ -168,8 +179,8 @@ static bool report_counts(const struct report *r)
 	return r->more;
 }
 
-/* The client has no guard against asking again for ever: its next LAYOUTGET carries the error to
- * the application. */
+/* The client would send LAYOUTGET for ever. So its next LAYOUTGET carries the error to the
+ * application. */
 static void report_fatal(struct compound *c)
 {
 	struct report *r = c->scratch;
@@ -190,8 +201,8 @@ static void report_fatal(struct compound *c)
 	st_file_unlock(st, r->ino);
 }
 
-/* The client has a grant that is newer than the one it spoke of: it does not know that an object of
- * that one is stale. */
+/* The client has got a grant since the one that it reports about, and does not know that an object
+ * in the newer one is stale. */
 static bool report_is_older(struct compound *c)
 {
 	struct report *r = c->scratch;
@@ -206,8 +217,8 @@ static bool report_is_older(struct compound *c)
 	return older;
 }
 
-/* What became stale is in others' layouts: they come back before the report is answered, so that
- * nobody reads it after the write is done elsewhere. */
+/* Other clients' layouts may name objects that became stale. They come back before the report is
+ * answered: no client may read such an object after the write is done elsewhere. */
 static bool report_takes_back(struct compound *c, int err, void (*then)(void *arg, int err))
 {
 	struct report *r = c->scratch;
@@ -215,7 +226,8 @@ static bool report_takes_back(struct compound *c, int err, void (*then)(void *ar
 	bool stale = !err && r->stale, waits;
 
 	report_fatal(c);
-	/* It is not waited for: the client may not answer before it has heard this. */
+	/* Recalls the reporter's layout too, but does not wait: the client may not answer a recall
+	 * before it has this reply. */
 	if (stale && report_is_older(c))
 		excl_take_back(&c->m->m_file, c->th->mt_loop, r->ino, NULL, NULL, NULL);
 	waits = stale &&
@@ -273,17 +285,18 @@ nfsstat4 op_layouterror(struct compound *c)
 		op_unreached_report(c, r->e, r->n);
 	if (known)
 		op_unread_report(c, r->ino, r->e, r->n);
-	/* told again, it changes nothing */
+	/* idempotent: a second report changes nothing */
 	return known && report_counts(r) ? op_mutate_again(c, report_run, layouterror_done)
 					 : NFS4_OK;
 }
 
 /* ---- LAYOUTRETURN ---- */
 
-/* Of one return: a client names as many mirrors as the layout has. The rest is read over. */
+/* Most statistics that one LAYOUTRETURN may count: a client reports as many mirrors as the layout
+ * has. Any more are decoded and ignored. */
 #define STATS_MAX LO_MAX_OBJECTS
 
-/* ff_layoutreturn4 (RFC 8435 section 9.3): I/O errors, then statistics, every byte of them. */
+/* ff_layoutreturn4 (RFC 8435 section 9.3): I/O errors, then statistics. Decodes all of it. */
 static bool get_ff_return(struct compound *c, struct xdr_in *x, struct report *r)
 {
 	uint32_t n = xdr_get_u32(x), m;
@@ -307,7 +320,8 @@ static nfsstat4 return_reply(struct compound *c, int err)
 {
 	struct report *r = c->scratch;
 
-	(void)err; /* a data server that did not answer leaves the mark: the size is asked again */
+	/* Where a data server did not answer the write intent stays: the size is queried later. */
+	(void)err;
 	xdr_put_bool(c->out, r->present);
 	if (r->present) {
 		op_put_stateid(c->out, &r->sid);
@@ -326,8 +340,8 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 		return op_status(err);
 	if (!r->returned_rw)
 		return return_reply(c, 0);
-	/* The last write layout is back. GETATTR of a marked file asks for its size, also in this
-	 * compound; where it never does, it is fetched now. */
+	/* The last write layout is back. A GETATTR of a file with a write intent queries the size,
+	 * also later in this COMPOUND. With OP_SIZE_NEVER it does not: then query the size now. */
 	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh(c, r->ino, true, true, return_reply))
 		return OP_PARKED;
 	op_unmark_later(c->th, r->ino);
@@ -346,7 +360,7 @@ static void return_taken_back(void *arg, int err)
 		op_resume(c, status);
 }
 
-/* locked: what is returned is ours again. */
+/* locked: drops the returned iomodes of the layout. */
 static void return_drop(struct st *st, struct report *r, struct st_layout *l)
 {
 	struct st_file *f = l->l_file;
@@ -354,7 +368,7 @@ static void return_drop(struct st *st, struct report *r, struct st_layout *l)
 	r->returned_rw = r->iomode & l->l_iomode & LAYOUTIOMODE4_RW;
 	r->present = l->l_iomode & ~r->iomode;
 	r->sid = l->l_sid;
-	f->f_pins++; /* keeps f over the free */
+	f->f_pins++; /* keeps f while st_layout_drop may free the layout */
 	st_layout_drop(st, l, r->iomode);
 	f->f_pins--;
 	if (r->returned_rw)
@@ -362,8 +376,9 @@ static void return_drop(struct st *st, struct report *r, struct st_layout *l)
 	st_file_put(st, f);
 }
 
-/* Only now: who waits for the layout finds what it tells of written down. The next epoch would make
- * nothing of it. */
+/* Drops the layout only after the report is committed: a request that waits for the layout must
+ * find what the report changed. Afterwards the epoch may rise, and a report of an older epoch is
+ * ignored. */
 static nfsstat4 return_reported(struct compound *c, int err)
 {
 	struct report *r = c->scratch;
@@ -373,7 +388,7 @@ static nfsstat4 return_reported(struct compound *c, int err)
 	st_file_lock(st, r->ino);
 	l = st_layout_find(st, &r->sid);
 	if (l && l->l_sid.seqid - l->l_recalled != r->sid.seqid - r->recalled)
-		l = NULL; /* a newer grant: that one is the client's */
+		l = NULL; /* the client has got a newer grant, and keeps it */
 	if (l)
 		return_drop(st, r, l);
 	st_file_unlock(st, r->ino);
@@ -389,20 +404,20 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	struct st_layout *l = st_layout_find(st, sid);
 	bool whole = off == 0 && len == NFS4_UINT64_MAX;
 
-	/* After a restart Linux returns its layouts with the all-zero stateid (facts section 5). */
+	/* After a restart Linux returns its layouts with the all-zero stateid. */
 	if (!l && memcmp(sid, &zero, sizeof(zero)) == 0)
 		return NFS4_OK;
 	if (!l || l->l_client != c->client || l->l_file->f_ino != c->cur)
 		return NFS4ERR_BAD_STATEID;
 	if (sid->seqid && sid->seqid > l->l_sid.seqid)
 		return NFS4ERR_BAD_STATEID;
-	/* One that crosses a newer grant would take that away, too (section 12.5.3). A recall alone
-	 * is no grant. */
+	/* A LAYOUTRETURN that crossed a newer grant would return that as well (section 12.5.3). A
+	 * recall raises the seqid too, but is no grant. */
 	if (sid->seqid && sid->seqid + l->l_recalled < l->l_sid.seqid)
 		return NFS4ERR_OLD_STATEID;
 	r->epoch = l->l_epoch;
 	r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
-	/* a part of a layout is kept whole until the rest comes back */
+	/* A return of a part drops nothing: the layout stays until the whole file is returned. */
 	r->iomode = whole ? iomode : 0;
 	r->sid = l->l_sid;
 	r->sid.seqid = ++l->l_sid.seqid;
@@ -414,7 +429,7 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	return NFS4_OK;
 }
 
-/* An export is a file system of its own, and a file's handle names it. */
+/* An export is a file system of its own, and the layout's file handle names it. */
 static bool of_this_fsid(struct compound *c, const struct st_layout *l)
 {
 	uint8_t fh[OP_FH_LEN];
@@ -423,8 +438,8 @@ static bool of_this_fsid(struct compound *c, const struct st_layout *l)
 	return l->l_fhlen == OP_FH_LEN && !memcmp(l->l_fh, fh, OP_FH_LEN);
 }
 
-/* locked: all of the client's, or those of the current file handle's file system. As LAYOUTRETURN
- * of each file. */
+/* locked: returns all layouts of the client, or those in the current file handle's file system, as
+ * a LAYOUTRETURN of each file would. */
 static void return_many(struct compound *c, uint32_t iomode, bool fsid)
 {
 	struct st *st = c->m->m_st;
@@ -436,7 +451,7 @@ static void return_many(struct compound *c, uint32_t iomode, bool fsid)
 		next = st_layout_next(c->client, l);
 		if (fsid && !of_this_fsid(c, l))
 			continue;
-		f->f_pins++; /* keeps f over the free */
+		f->f_pins++; /* keeps f while st_layout_drop may free the layout */
 		st_layout_drop(st, l, iomode);
 		f->f_pins--;
 		if (rw && !st_file_has_writers(f))
