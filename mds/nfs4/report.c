@@ -32,7 +32,7 @@ static void get_dev_error(struct xdr_in *x, struct op_dev_error *e)
 struct report {
 	struct op_dev_error e[MAX_ERRORS];
 	unsigned n;
-	/* There were more errors, or may have been: the copies that missed a write are not known. */
+	/* there were more errors, or may have been: which copies missed a write is not known */
 	bool more;
 	uint64_t ino;
 	uint32_t epoch; /* fence epoch of the layout */
