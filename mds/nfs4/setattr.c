@@ -1,4 +1,14 @@
-/* setattr.c - SETATTR, and what a COMPOUND wants to know of a size (docs/size.md). */
+/*
+ * setattr.c - SETATTR, and what a COMPOUND needs to know of a size (docs/size.md).
+ *
+ *	check		op_do_setattr: may the caller make the change?
+ *	clear		other clients' delegations come back (setattr_cleared)
+ *	settle		state of an earlier boot or a lost writer is resolved (setattr_settled)
+ *	recall		setattr_start: conflicting layouts come back (setattr_recalled)
+ *	commit		setattr_run: one transaction has the change, the fence and the orders
+ *	order		setattr_committed: the data servers confirm (setattr_ordered)
+ *	answer		setattr_end
+ */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
@@ -54,7 +64,8 @@ struct setattr {
 	nfsstat4 (*then)(struct compound *c, int err);
 };
 
-/* The last writer's layout came back while nobody could say that the file needs no mark. */
+/* The last write layout came back during the change, which kept the file's write intent (mark) from
+ * being deleted. */
 static bool setattr_unmarks(struct st *st, uint64_t ino)
 {
 	struct st_file *f;
@@ -74,7 +85,7 @@ static void setattr_end(struct setattr *j, int err)
 	nfsstat4 status;
 
 	excl_end(&j->excl, err);
-	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a return meanwhile could not */
+	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a LAYOUTRETURN could not do this */
 		op_unmark_later(c->th, j->ino);
 	if (!err)
 		op_deleg_late(c, j->ino);
@@ -84,14 +95,16 @@ static void setattr_end(struct setattr *j, int err)
 		op_resume(c, status);
 }
 
-/* Every server has confirmed, or its lease has run out. */
+/* Every data server has confirmed, or its lease has run out. */
 static void setattr_ordered(void *arg, int err)
 {
-	(void)err; /* the change is made; a server that could not store it refuses from memory */
+	/* The change is committed. A data server that could not store its order enforces it from
+	 * memory. */
+	(void)err;
 	setattr_end(arg, 0);
 }
 
-/* Layouts that name copies which do not have the change come back. */
+/* Layouts that name copies without the change come back. */
 static void setattr_recalls(void *arg)
 {
 	struct setattr *j = arg;
@@ -99,8 +112,8 @@ static void setattr_recalls(void *arg)
 	op_waits(j->c, true);
 }
 
-/* Whether somebody may do less with the file than before. A capability allows no more than what its
- * user could be given again, unless a right was taken. */
+/* May some user do less with the file than before? If none may, the capabilities stay good: they
+ * allow no more than their users could get again. */
 static bool setattr_takes(const struct ns_setattr *s, const struct ns_inode *old,
 			  const struct ns_inode *now)
 {
@@ -136,12 +149,12 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	if (err || !file)
 		return err;
 	takes = j->a.has_size || setattr_takes(&s, &old, &i);
-	/* A write by a layout that came back, or is the caller's own, may be under way still. */
+	/* A write by a layout that was returned, or is the caller's own, may still be under way. */
 	raise = j->excl.ex_left || (!map.lm_clean && takes);
-	/* Where another has raised the epoch just now, its orders are waited for. */
+	/* takes without raise: another request raised the epoch just now; wait for its orders. */
 	if (!takes && !raise)
 		return 0;
-	/* The order to cut carries the epoch. */
+	/* The truncate order carries the epoch. */
 	err = excl_fence(&j->excl, t, &i, &map, raise, j->a.has_size, now);
 	if (!err && j->a.has_size)
 		err = lo_order_truncate(c->m->m_lo, t, &i, &map, s.s_size);
@@ -185,10 +198,10 @@ static void setattr_recalled(void *arg, int err)
 }
 
 /*
- * Whether the caller's own layout is taken back as well: its capabilities are about to be fenced. A
- * stock client whose WRITE is refused writes those pages later, behind the close that should have
- * had them written. Set-id bits that are set must fall with the next write: the caller's client has
- * no layout to write it unseen (layoutget_rights).
+ * Must the caller's own layout come back as well? Yes if its capabilities are about to be fenced: a
+ * stock client whose WRITE is refused writes those pages again later, after the close that should
+ * have had them written. Yes if set-id bits are set: the next write must clear them, so the
+ * caller's client must have no layout by which it could write unseen (layoutget_rights).
  */
 static bool setattr_own(struct setattr *j)
 {
@@ -210,11 +223,11 @@ static bool setattr_own(struct setattr *j)
 	       setattr_takes(s, &old, &now);
 }
 
-/* Takes back what stands against the change, counts what was written before it, and commits. */
+/* Recalls the layouts that conflict with the change, counts the writes before it, and commits. */
 static nfsstat4 setattr_start(struct setattr *j)
 {
 	struct compound *c = j->c;
-	/* A change of mode, ACL or owner takes back what was granted under the old one. */
+	/* A change of mode, ACL or owner recalls what was granted under the old one. */
 	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
 	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
 
@@ -228,8 +241,8 @@ static nfsstat4 setattr_start(struct setattr *j)
 		if (waits && op_waits(c, true))
 			return OP_PARKED;
 	}
-	/* A time that is set stands against the writes before it: they are counted first, so that
-	 * nobody finds them new later. */
+	/* A time that is set replaces the time of earlier writes. Those are counted first, so that
+	 * no later query takes them for new ones. */
 	if ((j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) &&
 	    op_refresh(c, j->ino, false, false, setattr_counted))
 		return OP_PARKED;
@@ -253,7 +266,7 @@ static void setattr_settled(void *arg, int err)
 		op_resume(c, st);
 }
 
-/* Others' delegations are back. */
+/* Other clients' delegations are back. */
 static nfsstat4 setattr_cleared(struct compound *c, int err)
 {
 	struct setattr *j = c->sub;
@@ -273,7 +286,7 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	struct lo_map map;
 	int err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
 
-	/* Nobody's layout is taken back for what is refused in the end; the commit checks again. */
+	/* No layout is recalled for a change that would be refused. The commit checks again. */
 	if (have_write)
 		s.s_mask |= NS_S_HAS_WRITE;
 	if (!err)
@@ -282,7 +295,7 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 		return op_status(err);
 	if (op_deleg_grace(c, ino))
 		return NFS4ERR_GRACE;
-	/* One cut at a time: orders for a server that does not answer must not pile up. */
+	/* One truncate at a time: orders must not pile up for a server that does not answer. */
 	if (a->has_size &&
 	    (lo_map_decode(i.i_blob, &map) || op_is_held(c->m, c->th->mt_loop, &i, &map)))
 		return NFS4ERR_DELAY;
@@ -318,7 +331,7 @@ static nfsstat4 setattr_done(struct compound *c, int err)
 	if (!err)
 		return op_result(c, setattr_put);
 	xdr_put_u32(c->out, 0);
-	c->keep_body = true; /* attrsset is there in either case */
+	c->keep_body = true; /* the reply has attrsset with every status */
 	return op_status(err);
 }
 
@@ -331,8 +344,8 @@ static int deleg_times_run(struct kv_op *op, struct kv_txn *t)
 			      s->s_mask & NS_S_MTIME ? &s->s_mtime : NULL, false, file_now());
 }
 
-/* What the holder of a delegation kept while it had it (RFC 9754 section 5): nobody else may say
- * so. */
+/* Times that the holder of a delegation kept while it had it (RFC 9754 section 5). Only the holder
+ * may set them. */
 static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -343,7 +356,7 @@ static nfsstat4 setattr_deleg_times(struct compound *c, const struct st_stateid 
 	status = op_deleg_by_sid(c, sid, &o);
 	if (!status && !o->o_deleg->dg_times)
 		status = NFS4ERR_BAD_STATEID;
-	/* Who may only read modifies nothing. */
+	/* A client that may only read modifies nothing. */
 	if (!status && o->o_deleg->dg_type != OPEN_DELEGATE_WRITE &&
 	    (((struct op_setattr_args *)c->scratch)->a.s.s_mask & NS_S_MTIME))
 		status = NFS4ERR_INVAL;
@@ -375,7 +388,7 @@ nfsstat4 op_setattr(struct compound *c)
 			return status;
 	} else if (!status && k->a.has_size && st_sid_special(&sid)) {
 		status = op_cur_inode(c, &i);
-		if (!status) /* who may not takes nothing from others */
+		if (!status) /* without permission it must not recall or evict anything */
 			status = op_status(ns_setattr_check(&i, &k->a.s, &c->cred));
 		if (!status)
 			status = op_special_io(c, c->cur, OPEN4_SHARE_ACCESS_WRITE);
@@ -390,7 +403,7 @@ nfsstat4 op_setattr(struct compound *c)
 		if (!status)
 			status = op_user_access(c, &i, OPEN4_SHARE_ACCESS_WRITE);
 		st_file_unlock(st, c->cur);
-		have_write = true; /* where the status is good */
+		have_write = true; /* counts only with a good status */
 	}
 	if (!status && !k->a.deleg_times)
 		return op_do_setattr(c, c->cur, &k->a, have_write, setattr_put, setattr_done);
