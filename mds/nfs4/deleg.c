@@ -1,10 +1,12 @@
 /*
- * deleg.c - delegations (RFC 8881 chapter 10, sections 18.6, 18.16 and 18.49; RFC 9754): who gets
- * one, what others do to those that are out.
+ * deleg.c - delegations (RFC 8881 chapter 10, sections 18.6, 18.16 and 18.49; RFC 9754): which
+ * client gets one, and what the requests of others do to it.
  *
- * The order is that of all state: a delegation is registered, and what its holder is told after
- * that comes from a fresh snapshot; a change recalls what stands against it, waits, commits, and
- * looks again for what was given meanwhile (op_deleg_late).
+ *	give		decide (deleg_decide), register (deleg_register), and read from a fresh
+ *			snapshot what the holder knows (deleg_baseline)
+ *	change		recall what conflicts and wait (op_deleg_clear), commit, and recall what was
+ *			given meanwhile (op_deleg_late)
+ *	GETATTR		ask the holder of a write delegation for size and times (op_deleg_ask)
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
@@ -18,7 +20,7 @@ static uint32_t why_not(struct op_deleg *d, uint32_t why)
 	return OPEN_DELEGATE_NONE;
 }
 
-/* Another client's open that a delegation of this type cannot stand beside. */
+/* Does another client's open, layout or delegation conflict with a delegation of this type? */
 static bool opens_conflict(const struct st_file *f, const struct st_client *c, uint32_t type)
 {
 	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
@@ -28,7 +30,7 @@ static bool opens_conflict(const struct st_file *f, const struct st_client *c, u
 		    (o->o_deny & OPEN4_SHARE_ACCESS_READ))
 			return true;
 	}
-	/* A layout outlives the open it came with. */
+	/* A layout may outlive the open that it came with. */
 	for (const struct st_layout *l = f->f_layouts; l; l = l->l_fnext) {
 		if (l->l_client != c &&
 		    (type == OPEN_DELEGATE_WRITE || (l->l_iomode & LAYOUTIOMODE4_RW)))
@@ -48,7 +50,8 @@ static bool has_backchannel(const struct st_client *c)
 	return false;
 }
 
-/* A file that its reader writes as well is read once. */
+/* The client has the file open for writing too. It then reads the file once, and a delegation for
+ * reading does not pay. */
 static bool writes_itself(const struct st_file *f, const struct st_client *c)
 {
 	for (const struct st_open *o = f->f_opens; o; o = o->o_fnext) {
@@ -58,8 +61,8 @@ static bool writes_itself(const struct st_file *f, const struct st_client *c)
 	return false;
 }
 
-/* What the client asks for; where it leaves it to us, a delegation for writing only to who opens
- * the file for that again and again. */
+/* The type that the client wants. Without a wish, it gets a delegation for writing only when it
+ * opens the file for writing repeatedly. */
 static uint32_t type_wanted(struct compound *c, const struct st_file *f, uint32_t access,
 			    uint32_t want, struct op_deleg *d)
 {
@@ -132,7 +135,7 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 		return why_not(d, mine->o_deleg->dg_type < type	  ? WND4_NOT_SUPP_UPGRADE
 				  : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE
 								  : WND4_RESOURCE);
-	/* f_pins: its data is being changed through us, or asked for. */
+	/* f_pins: the metadata server is changing the file's data, or queries its size. */
 	if (f->f_removing || f->f_orphan || f->f_excl || f->f_pins ||
 	    opens_conflict(f, c->client, type) || st_heat_contended(st, f->f_ino))
 		return why_not(d, WND4_CONTENTION);
@@ -160,7 +163,8 @@ static void deleg_register(struct compound *c, struct st_file *f, uint32_t type,
 	d->d_sid = o->o_sid;
 }
 
-/* What the holder knows from here on is of a snapshot after its registration. */
+/* Gives the delegation its first change attribute and size limit, from a snapshot that is younger
+ * than the registration. */
 static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 {
 	struct st *st = c->m->m_st;
@@ -188,8 +192,9 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 	}
 }
 
-/* Its stateid admits I/O: it gives nobody more than he may. With a write delegation the stock
- * client truncates as its holder, whoever asks: set-id bits would stay that must fall. */
+/* May the user have the delegation? Its stateid admits I/O, so he needs the permission for that.
+ * With a write delegation the stock client truncates as the holder, whatever user asks. The
+ * truncate would leave set-id bits that it must clear: so none on a file with set-id bits. */
 static bool may_have(const struct compound *c, const struct ns_inode *i, uint32_t type)
 {
 	if (type == OPEN_DELEGATE_WRITE && (i->i_mode & 06000))
@@ -219,8 +224,8 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 		deleg_baseline(c, ino, d);
 }
 
-/* CLAIM_PREVIOUS: what the client had before our restart, unless another has reclaimed what stands
- * against it. */
+/* CLAIM_PREVIOUS: gives the delegation that the client had before the server's restart, unless
+ * another client has reclaimed something that conflicts. */
 void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t type,
 		      struct op_deleg *d)
 {
@@ -247,7 +252,7 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 		deleg_baseline(c, ino, d);
 }
 
-/* An open_delegation4. told: the client said what it wants, so it is told why it has none. */
+/* Puts an open_delegation4. told: the client said what it wants, so it gets the reason for none. */
 void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told)
 {
 	if (!d->d_type) {
@@ -255,7 +260,7 @@ void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told)
 		if (told) {
 			xdr_put_u32(x, d->d_why);
 			if (d->d_why == WND4_CONTENTION || d->d_why == WND4_RESOURCE)
-				xdr_put_bool(x, false); /* it is not signalled when it can be had */
+				xdr_put_bool(x, false); /* no signal when it is available */
 		}
 		return;
 	}
@@ -268,15 +273,14 @@ void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told)
 		xdr_put_u32(x, NFS_LIMIT_SIZE);
 		xdr_put_u64(x, d->d_limit);
 	}
-	/* An ACE that allows nobody anything: for other users the client asks by ACCESS (section
-	 * 18.16.3). */
+	/* An ACE that allows nothing: for other users the client sends ACCESS (section 18.16.3). */
 	xdr_put_u32(x, 0);
 	xdr_put_u32(x, 0);
 	xdr_put_u32(x, 0);
 	xdr_put_opaque(x, "EVERYONE@", 9);
 }
 
-/* ---- what stands in the way ---- */
+/* ---- recalling what conflicts ---- */
 
 struct clear {
 	struct st_wait wait;
@@ -300,7 +304,7 @@ static void clear_end(struct clear *j)
 		op_resume(c, st);
 }
 
-/* Waits for the next file that has some. False: there is none. */
+/* Recalls the conflicting delegations of the next file that has some. False: no file is left. */
 static bool clear_next(struct clear *j)
 {
 	struct compound *c = j->c;
@@ -338,8 +342,8 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 		wrote = st_deleg_revoke_file(c->m->m_st, ino, c->client, j->access, j->deny);
 		st_all_unlock(c->m->m_st);
 	}
-	/* Who kept one for writing may have opened the file without our knowing, and write by its
-	 * layout. */
+	/* The holder of a write delegation that was revoked may have opened the file without an
+	 * OPEN, and may still write by its layout. */
 	if (wrote && excl_take_back(&c->m->m_file, c->th->mt_loop, ino, c->client, clear_fenced, j))
 		return;
 	if (!clear_next(j))
@@ -455,7 +459,7 @@ static void ask_end(struct ask *k, int err)
 		op_resume(c, st);
 }
 
-/* The holder has written: change and times move, as they would have with its writes. */
+/* The holder has written: moves change attribute and times, as its writes would have done. */
 static int ask_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct ask *k = hash_entry(op, struct ask, op);
@@ -481,7 +485,7 @@ static void ask_answered(struct st_ask *a)
 	struct ns_inode i = {0};
 
 	op_waits(c, false);
-	if (a->a_err) { /* it does not answer: what it holds comes back, or is revoked */
+	if (a->a_err) { /* no answer: its delegation is recalled, or revoked at the deadline */
 		if (!op_deleg_clear(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0, k->then)) {
 			ask_end(k, 0);
 			return;
@@ -515,7 +519,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 		return false;
 	k = calloc(1, sizeof(*k));
 	if (!k)
-		return false; /* what is committed is told */
+		return false; /* the caller answers with what is committed */
 	k->c = c;
 	k->ino = ino;
 	k->then = then;
@@ -564,7 +568,7 @@ static nfsstat4 deleg_to_return(struct compound *c, const struct st_stateid *sid
 	return status;
 }
 
-/* One for reading: opens of its holder's went without us. */
+/* Is it a delegation for reading? Its holder may have opened the file without an OPEN. */
 static bool returns_read(struct compound *c, const struct st_stateid *sid)
 {
 	struct st *st = c->m->m_st;
@@ -594,7 +598,8 @@ nfsstat4 op_delegreturn(struct compound *c)
 
 /* ---- WANT_DELEGATION (section 18.49) ---- */
 
-/* Checks in the order of section 18.49.3. d: why there is none, for what is no regular file. */
+/* Checks in the order of section 18.49.3. Sets none, and the reason in d, where the file is not a
+ * regular one. */
 static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, struct ns_inode *i,
 			   bool *none, struct op_deleg *d)
 {
@@ -603,7 +608,7 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 
 	if (status)
 		return status;
-	/* Bits of an access are passed over; "no delegation" and nothing at all are not wanted. */
+	/* Ignores the share access bits. To want nothing, or no delegation, is invalid here. */
 	if (!(type & ~(uint32_t)OPEN4_SHARE_ACCESS_WANT_NO_DELEG) ||
 	    type > OPEN4_SHARE_ACCESS_WANT_CANCEL)
 		return NFS4ERR_INVAL;
@@ -640,8 +645,8 @@ nfsstat4 op_want_delegation(struct compound *c)
 	    type > OPEN_DELEGATE_WRITE_ATTRS_DELEG)
 		return NFS4ERR_BADXDR;
 	if (claim == CLAIM_DELEG_PREV_FH)
-		return NFS4ERR_NOTSUPP; /* a client's delegations do not outlive its restart
-					   (section 10.2.1) */
+		/* A client's delegations do not outlive its restart (section 10.2.1). */
+		return NFS4ERR_NOTSUPP;
 	status = want_check(c, want, claim, &i, &none, &d);
 	if (status)
 		return status;
