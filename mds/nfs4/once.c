@@ -1,13 +1,18 @@
 /*
- * once.c - exactly once, also across a restart (docs/recovery.md).
+ * once.c - the durable reply cache: exactly-once semantics across a restart (docs/recovery.md).
  *
- * Every mutation's transaction puts a row for its session's slot: sequence, a hash of who asks and
- * of the request's bytes, and the results of the COMPOUND up to the mutation's own. A session ends
- * with its boot; but a request on one of an earlier boot that is the slot's last is answered from
- * its row: the results that are kept, byte for byte, then those of the operations behind them. Of
- * these only what reads is run: there is no client, and nothing keeps two retries apart. The rest
- * is told DELAY: it was not done, and is asked again in a session of this boot. Without a row
- * nothing was done, and the answer is BADSESSION, as for every new request.
+ * Every mutation's transaction also puts a row for its session's slot: the sequence id, a hash of
+ * the caller and of the request's bytes, and the results of the COMPOUND up to the mutation's own.
+ * A session ends with the server's boot. For a request on a session of an earlier boot,
+ * op_once_retry does this:
+ *
+ *	row matches	The request is the slot's last. The reply has the kept results, byte for
+ *			byte. Then the operations behind the mutation run, but only those that read:
+ *			there is no client, and nothing keeps two retries apart. Any other operation
+ *			gets NFS4ERR_DELAY: it was not done, and the client sends it again in a
+ *			session of this boot.
+ *	otherwise	Nothing of the request was done. The answer is NFS4ERR_BADSESSION, as for
+ *			every new request.
  */
 #include "base/crash.h"
 #include "base/hash.h"
@@ -16,13 +21,13 @@
 #include <errno.h>
 #include <sodium.h>
 
-#define CHECK_CLOSELY 4096u /* bytes; what is longer is a WRITE's data */
+#define CHECK_CLOSELY 4096u /* bytes; only the data of a WRITE is longer */
 
-/* SEQUENCE's own arguments may differ in a retry. */
+/* Leaves out SEQUENCE's own arguments: they may differ in a retry. */
 void op_once_check(const struct compound *c, uint8_t out[16])
 {
 	const struct rpc_cred *cr = &c->call->c_cred;
-	bool named = cr->rc_flavor == RPC_AUTH_GSS; /* whom a principal is mapped to may change */
+	bool named = cr->rc_flavor == RPC_AUTH_GSS; /* a principal's uid may change */
 	uint32_t who[] = {htole32(cr->rc_flavor), htole32(named ? 0 : cr->rc_uid),
 			  htole32(c->minor), htole32(c->nops)};
 	size_t n = (size_t)(c->in->end - c->once_args),
@@ -35,7 +40,7 @@ void op_once_check(const struct compound *c, uint8_t out[16])
 		crypto_generichash_update(&h, (const uint8_t *)cr->rc_principal,
 					  strlen(cr->rc_principal) + 1);
 	crypto_generichash_update(&h, c->once_args, near);
-	if (n > near) { /* it need not stand against whoever sends it: he would deceive himself */
+	if (n > near) { /* a weak hash will do: a client that forges one deceives only itself */
 		uint64_t rest[] = {htole64(n), htole64(hash_long(c->once_args + near, n - near))};
 
 		crypto_generichash_update(&h, (const uint8_t *)rest, sizeof(rest));
@@ -73,9 +78,8 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 		.on_limit = (uint32_t)(c->out->x_limit - c->call->c_body),
 		.on_at = (uint8_t)(c->at + 1),
 		.on_in = (uint32_t)(c->in->p - c->once_args),
-		.on_last =
-			(uint32_t)(c->status_at - 4 - from +
-				   c->out->x_payload), /* nothing is spliced behind its beginning */
+		.on_last = (uint32_t)(c->status_at - 4 - from +
+				      c->out->x_payload), /* all splices lie before this result */
 		.on_saved = c->saved,
 		.on_orders = c->once_orders,
 		.on_cur_exp = c->cur ? op_export(c) : 0,
@@ -83,8 +87,8 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 	};
 	int err;
 
-	/* More than any reply that a slot keeps: it is answered once, and asked again it is a new
-	 * request. */
+	/* Longer than any reply that a slot keeps. The client gets it once. A retry of it counts as
+	 * a new request. */
 	if (before > NS_ONCE_RESULTS_MAX)
 		return 0;
 	op_reply_copy(c->out, from, xdr_reserve(&x, before));
@@ -101,8 +105,8 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 	o.on_results.s_len = x.x_len;
 	ns_once_key(key, c->session->se_id, c->once_slot);
 	err = ns_row_put(t, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
-	/* A full disk refuses a mutation's first write: it has none of its own then, and may be
-	 * done again. */
+	/* A full disk refuses the first write of a mutation. So this mutation wrote nothing itself,
+	 * and may be done again. */
 	return err == -ENOSPC ? 0 : err;
 }
 
@@ -115,14 +119,14 @@ static void orders_confirmed(void *arg, int err)
 	struct compound *c = arg;
 
 	op_txn_stale(c->th);
-	if (err == -EBUSY) /* a generic server takes what it took before: as the first time */
+	if (err == -EBUSY) /* an NFSv3 data server may take earlier writes: wait, as at first */
 		orders_wait(c);
 	else
 		op_resume(c, NFS4_OK);
 }
 
-/* Of the file with that inode number. What is stale is in nobody's layout: those of before this
- * boot are fenced where they are known (excl_settle). */
+/* Waits for the orders of the file once_orders. No layout names its stale objects: layouts of
+ * earlier boots are fenced where they are known (excl_settle). */
 static void orders_wait(struct compound *c)
 {
 	uint64_t ino = c->once_orders;
@@ -146,7 +150,8 @@ static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot,
 	xdr_put_u32(c->out, SEQ4_STATUS_RESTART_RECLAIM_NEEDED);
 }
 
-/* Where a file handle of then is by the exports of now; one that they do not give is none. */
+/* Finds the export of an earlier boot's file handle among the present ones. A handle that these do
+ * not give becomes no handle. */
 static const struct exp_grant *once_exp(struct compound *c, uint16_t export, uint64_t *ino)
 {
 	const struct exp_grant *g = *ino && c->view ? exp_of_handle(c->view, export, *ino) : NULL;
@@ -156,7 +161,7 @@ static const struct exp_grant *once_exp(struct compound *c, uint16_t export, uin
 	return *ino ? g : NULL;
 }
 
-/* Where the handles of then are by the exports of now can be told, and who asks. */
+/* Is it known where the earlier file handles are in the present exports, and who the caller is? */
 static bool once_known(const struct compound *c, const struct ns_once *o)
 {
 	const struct exp_grant *saved, *cur;
@@ -171,11 +176,11 @@ static bool once_known(const struct compound *c, const struct ns_once *o)
 static nfsstat4 space_counted(struct compound *c, int err)
 {
 	(void)c;
-	(void)err; /* as the first time */
+	(void)err; /* as when the request came first */
 	return NFS4_OK;
 }
 
-/* What the first time is done between the commit and the answer. */
+/* Does what was to be done between the commit and the reply. */
 static nfsstat4 once_settle(struct compound *c, const struct ns_once *o)
 {
 	if ((c->opnum == OP_ALLOCATE || c->opnum == OP_DEALLOCATE) && c->cur)
@@ -188,7 +193,8 @@ static nfsstat4 once_settle(struct compound *c, const struct ns_once *o)
 	return OP_PARKED;
 }
 
-/* As if the mutation had just been done: op_end closes its result, and what is behind it runs. */
+/* Goes on as if the mutation had just been done: op_end closes its result, and the operations
+ * behind it run. */
 static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 {
 	const uint8_t *results = o->on_results.s_data;
@@ -262,14 +268,14 @@ nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint
 	return once_again(c, &o);
 }
 
-/* ---- rows that nobody will ask for ---- */
+/* ---- rows that no client will ask for ---- */
 
 struct once_sweep {
 	struct kv_op op;
 	struct mds *m;
-	/* those of earlier boots; else of sessions that have ended */
+	/* deletes rows of earlier boots; otherwise those of sessions that have ended */
 	bool earlier;
-	struct st_session *ended, *at; /* at: whose are not all deleted yet */
+	struct st_session *ended, *at; /* at: the first session with rows left to delete */
 	bool more;
 };
 
@@ -351,7 +357,7 @@ void op_once_tick(struct mds *m, struct loop *loop)
 		return;
 	st_all_lock(st);
 	ended = st_sessions_ended(st);
-	/* Who may reclaim has come with a session of this boot, or never will. */
+	/* A client that may reclaim has a session of this boot by now, or never will. */
 	earlier = !m->m_once_swept && !st_in_grace(st);
 	m->m_once_swept |= earlier;
 	st_all_unlock(st);
