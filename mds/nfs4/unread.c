@@ -1,8 +1,8 @@
 /*
- * unread.c - no client asks for ever for what cannot be read (docs/mirrors.md, "Reading"), or
- * writes again and again where it reaches nobody (docs/device-failure.md). A client has no guard of
- * its own: where every copy has failed, it gives its layout back, with the errors, and asks for
- * another.
+ * unread.c - ends endless retries of clients. A client whose every copy has failed returns its
+ * layout with the errors and sends LAYOUTGET again, for ever. So this file remembers for a while
+ * what a client could not read (docs/mirrors.md, "Reading"), and which data servers a client does
+ * not reach (docs/device-failure.md).
  */
 #include "base/clock.h"
 #include "mds/nfs4/op.h"
@@ -11,7 +11,7 @@
 
 #define UNREAD_NS 5000000000ull
 
-/* ACCESS is a fence's answer, or of a server without a lease: the next layout is good. */
+/* ACCESS comes from a fence, or from a server without a lease: the next layout will be good. */
 static bool failed(const struct op_dev_error *e)
 {
 	return e->opnum == OP_READ && e->status && e->status != NFS4ERR_ACCESS &&
@@ -41,7 +41,7 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	if (!(unread | unreached))
 		return;
 	st_file_lock(st, ino);
-	f = st_file_get(st, ino, false); /* open, or it has a layout: else nobody asks for one */
+	f = st_file_get(st, ino, false); /* none without open or layout: then no LAYOUTGET comes */
 	if (f) {
 		if (f->f_unread_client != c->client->cl_id ||
 		    clock_mono_ns() >= f->f_unread_until_ns)
@@ -54,7 +54,8 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	st_file_unlock(st, ino);
 }
 
-/* Silence is no error: a server may be back. One that is gone somebody has said to be so. */
+/* Silence alone is no error: a server may come back. A server is gone when an administrator killed
+ * or forgot it, or when it was silent for mds.io_error_after. */
 bool op_all_gone(struct mds *m, const struct lo_map *map)
 {
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
@@ -99,8 +100,8 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 
 		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
 			copies |= 1ull << k;
-		/* Only the first of those that may differ is read. We try it, too: where we cannot
-		 * read it either, another is first then. */
+		/* Where the copies may differ only the first one is read. The metadata server tries
+		 * that copy as well; if it cannot read it, another copy becomes the first. */
 		if (same && (k = lo_copy(map, s, 0)) >= 0 && lo_copy(map, s, 1) >= 0) {
 			if ((unread | (unreached & alive)) >> k & 1)
 				status = NFS4ERR_LAYOUTUNAVAILABLE;
@@ -108,8 +109,8 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 		}
 		if (copies & ~(unread | unreached))
 			continue;
-		/* One that it does not reach, and we do, is read through us. One that is away for
-		 * us as well may come back. */
+		/* The client reads a copy that only the metadata server reaches through that. A copy
+		 * that the metadata server does not reach either may come back. */
 		if (copies & ~unread & alive)
 			status = NFS4ERR_LAYOUTUNAVAILABLE;
 		else if (!(copies & ~unread))
@@ -118,13 +119,13 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 	return status;
 }
 
-/* ---- servers that only this client does not reach ---- */
+/* ---- data servers that only this client does not reach ---- */
 
-/* A report comes some time after the failure: a server that was started anew shortly before it is
- * no such. */
+/* A report comes some time after the failure. A server that was restarted shortly before the report
+ * may be reachable now, so it does not count. */
 #define STOOD_MS 5000u
 
-/* Locked. The entry of a server, or the one to be used for it. */
+/* locked: finds the entry of a data server, or the one to use for it. */
 static struct st_unreached *unreached_entry(struct st_unreached *list, uint32_t ds)
 {
 	struct st_unreached *oldest = list;
@@ -160,7 +161,7 @@ void op_unreached_report(struct compound *c, const struct op_dev_error *e, unsig
 	for (unsigned k = 0; k < n; k++) {
 		if (e[k].status != NFS4ERR_NXIO)
 			continue;
-		dsc_reported(c->m->m_dsc, e[k].dev); /* it is asked whether it lives */
+		dsc_reported(c->m->m_dsc, e[k].dev); /* then a query shows whether it lives */
 		if (now > STOOD_MS && dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv) &&
 		    dsc_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
 			note_unreached(c, sv.sv_id, now);
@@ -175,7 +176,8 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 
 	if (!atomic_load(&c->client->cl_unreached))
 		return false;
-	st_look_lock(st); /* who writes it has all */
+	/* Writers of cl_unreached hold all locks, so any one lock is enough to read it. */
+	st_look_lock(st);
 	memcpy(list, atomic_load(&c->client->cl_unreached), sizeof(list));
 	st_look_unlock(st);
 	for (unsigned i = 0; i < lo_objects(map); i++)
@@ -197,6 +199,6 @@ nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write)
 		return NFS4ERR_IO;
 	if (lo_map_cut(m->m_lo, map))
 		return NFS4ERR_LAYOUTTRYLATER;
-	/* It died since this LAYOUTGET began: it is asked again, and then the object is stale. */
+	/* A server died after this LAYOUTGET began. At the next one the object is stale. */
 	return write ? NFS4ERR_RECALLCONFLICT : NFS4_OK;
 }
