@@ -1,17 +1,16 @@
 /*
- * peer.c - who asks, from where: a connection's view of the exports, a user's groups, and what an
- * export makes of a credential.
+ * peer.c - the caller of a request: the view that its connection has of the exports, the user's
+ * groups, and what an export makes of the credential.
  *
- * All of it is known without a wait for every request but the first: the view hangs on the
- * connection, groups are kept by thread and by process. What must be asked of NSS or DNS is asked
- * by a worker (base/ask.h), and the compound waits before its first operation: only where the
- * question is a new one, and for ASK_WAIT_MS at most each for hosts and groups. So no lease runs
- * out for want of a name.
+ * Only the first request waits for this. The view is kept with the connection, the groups by thread
+ * and by process. A worker puts a question to NSS or DNS (base/ask.h). Meanwhile the compound waits
+ * before its first operation: only where the question is new, and at most ASK_WAIT_MS for hosts and
+ * ASK_WAIT_MS for groups. So no lease runs out for want of a name.
  *
- * What these services fail to tell is not taken for "no", which would open what a deny keeps shut,
- * or let a later section of the exports decide: whoever puts a file handle of such an export, or as
- * such a user, is told DELAY. Sessions and leases need no names: SEQUENCE, and what needs no file
- * handle, go on.
+ * A name service that fails has not said "no". To take its failure for "no" would open what a deny
+ * rule keeps shut, or let a later section of the exports decide. So a request that puts a file
+ * handle of such an export, or comes from such a user, gets NFS4ERR_DELAY. Sessions and leases need
+ * no names: SEQUENCE, and operations without a file handle, go on.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,7 +25,7 @@
 #define GROUPS_MAX  65536
 #define TELL_NS	    10000000000ull
 
-/* True once in a while: a failure is worth a line. On a worker. */
+/* True at most once in TELL_NS: then the failure gets a line in the log. On a worker. */
 static bool tell(_Atomic uint64_t *told)
 {
 	uint64_t now = clock_mono_ns(), last = atomic_load(told);
@@ -58,7 +57,7 @@ static struct exp_table *thread_table(struct mds_thread *th)
 	struct mds *m = th->mt_mds;
 
 	if (!th->mt_exports || th->mt_exports->t_generation != exp_set_generation(m->m_exports)) {
-		op_thread_forget(th); /* groups as well: a reload looks them up anew */
+		op_thread_forget(th); /* groups as well: after a reload they are looked up again */
 		th->mt_exports = exp_set_get(m->m_exports);
 	}
 	return th->mt_exports;
@@ -70,7 +69,8 @@ static bool view_good(const struct compound *c, const struct exp_view *v, const 
 	       (!v->v_until_ns || loop_now_ns(c->th->mt_loop) < v->v_until_ns);
 }
 
-/* The connection's from now on, unless it has ended: then op_conn_view_drop may have been. */
+/* Keeps the view with the connection. Not after the connection's end: op_conn_view_drop may have
+ * run already. */
 static void view_keep(struct compound *c, struct exp_view *v)
 {
 	struct rpc_conn *conn = c->call->c_conn;
@@ -84,8 +84,8 @@ static void view_keep(struct compound *c, struct exp_view *v)
 
 static void peer_answered(struct ask_wait *w, struct ask_val *v);
 
-/* False: parked. On no memory there is a view in which nothing is known that hangs on a name, or
- * none. */
+/* False: parked. Without memory there is no view, or one in which everything that depends on a name
+ * is unknown. */
 static bool peer_view(struct compound *c)
 {
 	struct exp_table *t = thread_table(c->th);
@@ -114,7 +114,7 @@ static bool peer_view(struct compound *c)
 		view_keep(c, c->view);
 	ask_val_put(c->answer);
 	c->answer = NULL;
-	c->no_answer = false; /* groups are another question */
+	c->no_answer = false; /* the question for the groups is a separate one */
 	return true;
 }
 
@@ -152,8 +152,8 @@ void op_stand_end(struct op_stand *s)
 	s->s_told = false;
 }
 
-/* The table has names, and what they are for this address is not at hand: asked for, unless it was
- * just now. */
+/* Where the table has names, gets what they are for this address. Queries once, and uses that
+ * answer. */
 static int stand_names(struct op_stand *s, const struct exp_table *t)
 {
 	struct exp_names_key key = {.nk_generation = t->t_generation};
@@ -217,8 +217,8 @@ static int gid_order(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* *n groups of a user, malloc'd; none of one that is not known. NULL: no memory, or NSS fails
- * (glibc says 0 for a user who is not there). */
+/* Returns *n groups of a user, malloc'd. An unknown user has none (glibc returns 0 for him). NULL:
+ * no memory, or NSS fails. */
 static gid_t *user_groups(uid_t uid, int *n, int *err)
 {
 	size_t len = 1 << 16;
@@ -245,7 +245,7 @@ static gid_t *user_groups(uid_t uid, int *n, int *err)
 	return list;
 }
 
-/* On a worker. A user who is not known has no groups but the one the client names. */
+/* On a worker. An unknown user has no groups but the one that the client names. */
 static struct ask_val *groups_ask(void *arg, const void *key, size_t len)
 {
 	static _Atomic uint64_t told;
@@ -307,7 +307,8 @@ static bool server_groups(const struct compound *c)
 	return c->m->m_server_groups || c->call->c_cred.rc_flavor == RPC_AUTH_GSS;
 }
 
-/* AUTH_NONE is nobody, and root's groups say nothing that root cannot do; squashed, it has none. */
+/* AUTH_NONE is the anonymous user. Root may do everything without its groups; squashed, it has
+ * none. */
 static bool groups_count(const struct compound *c)
 {
 	return server_groups(c) && c->sec != EXP_NONE && c->call->c_cred.rc_uid;
@@ -426,7 +427,7 @@ static void cred_make(struct compound *c, const struct exp_rule *r)
 		squash_root(cr, r);
 }
 
-/* Where everybody is squashed nobody's groups count. */
+/* Where every user is squashed no groups count. */
 bool op_enterable(const struct compound *c, const struct exp_grant *g)
 {
 	if (g == &exp_unknown)
@@ -443,8 +444,8 @@ void op_enter(struct compound *c, const struct exp_grant *g)
 	cred_make(c, g->g_rule);
 }
 
-/* Every data server that there is takes TLS at least so, and this client speaks it: it then does so
- * to them as well. */
+/* Every data server offers TLS at this level at least, and this client speaks TLS: it then uses TLS
+ * to the data servers as well. */
 static bool data_path_tls(const struct compound *c, unsigned least)
 {
 	return c->view->v_tls != EXP_TLS_NONE && dsc_least_tls(c->m->m_dsc) >= least;
@@ -467,15 +468,15 @@ bool op_layouts_ok(const struct compound *c)
 	demanded = !plain || r->r_tls != EXP_TLS_NONE;
 	if (r->r_layouts == EXP_LAYOUTS_YES || (!demanded && !has))
 		return true;
-	/* What the export does not demand this client does, which protects the request itself: TLS
-	 * that data servers take is enough. */
+	/* The export demands no protection, but this client protects its request. It is enough that
+	 * the data servers take TLS. */
 	if (!demanded)
 		return data_path_tls(c, RPC_TLS_OPTIONAL);
 	return data_path_tls(c, r->r_tls == EXP_TLS_MUTUAL ? RPC_TLS_CERT : RPC_TLS_REQUIRED);
 }
 
-/* What is below is the peer's own view, so its change attribute is the table's: it rises with each
- * reload and each start. */
+/* Each client sees its own entries in such a directory. So the change attribute is that of the
+ * table of exports: it rises with each reload and each start. */
 void op_pseudo_inode(const struct compound *c, struct ns_inode *i)
 {
 	const struct exp_table *t = c->view->v_table;
