@@ -109,8 +109,8 @@ nfsstat4 op_unread(struct compound *c, uint64_t ino, const struct lo_map *map)
 		}
 		if (copies & ~(unread | unreached))
 			continue;
-		/* Where only the metadata server reaches a copy, the client reads through it. A copy
-		 * that the metadata server does not reach either may come back. */
+		/* Where only the metadata server reaches a copy, the client reads through it. A
+		 * copy that the metadata server does not reach either may come back. */
 		if (copies & ~unread & alive)
 			status = NFS4ERR_LAYOUTUNAVAILABLE;
 		else if (!(copies & ~unread))
