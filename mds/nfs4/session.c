@@ -1,4 +1,5 @@
-/* Sessions, SEQUENCE, and what else manages clients (RFC 8881 chapter 18.35 and on). */
+/* Sessions, SEQUENCE, and the other operations on clients and stateids (RFC 8881 chapter 18.35 and
+ * on). EXCHANGE_ID is in exchange.c. */
 #include "base/log.h"
 #include "base/pool.h"
 #include "mds/layout/repair.h"
@@ -9,7 +10,7 @@
 #define CB_MAX	     4096u
 #define CB_MIN	     512u
 #define FORE_MIN     256u
-#define SEQUENCE_LEN 36u /* of its result */
+#define SEQUENCE_LEN 36u /* bytes of SEQUENCE's result */
 #define CHECK_BYTES  256u
 #define SESSIONS_MAX 64u /* of one client */
 
@@ -18,8 +19,18 @@ static uint64_t get_clientid(struct xdr_in *x)
 	return xdr_get_u64(x);
 }
 
-/* Whether a name begins with one of a list's. */
-/* ---- CREATE_SESSION ---- */
+/*
+ * ---- CREATE_SESSION ----
+ *
+ * The first one of a clientid confirms the client. It
+ *
+ *	records		the client's durable record, a revocation of the number that the client had
+ *			before its reboot, and that its writes of then are lost (record_run)
+ *	waits		until every data server has revoked that number, or has lost its lease
+ *			(record_wait_barred, record_barred)
+ *	confirms	the client, destroys its state from before, and makes the session
+ *			(record_confirm)
+ */
 
 struct chan {
 	uint32_t pad, maxreq, maxresp, maxcached, maxops, maxreqs, nird;
@@ -61,8 +72,8 @@ struct create_session {
 	uint32_t seq, flags, prog, flavor, uid, gid;
 	struct chan fore, back;
 	uint32_t number, barred;
-	bool losing;   /* the transaction gives up what the client was writing before its reboot */
-	bool old_laid; /* the client of before the reboot may have layouts */
+	bool losing;   /* the transaction declares lost what the client wrote before its reboot */
+	bool old_laid; /* the client may have layouts from before its reboot */
 	uint8_t verifier[8], key[32];
 	uint8_t owner[NFS4_OPAQUE_LIMIT];
 	uint32_t owner_len;
@@ -105,14 +116,14 @@ static void get_cb_sec(struct xdr_in *x, struct create_session *a)
 	}
 }
 
-/* Bytes of a call or reply. Over RDMA a long one lies in a block of the pool. */
+/* Most bytes of a call or reply. Over RDMA a long one lies in a block of the pool. */
 static uint32_t most_bytes(const struct compound *c)
 {
 	return rpc_conn_is_rdma(c->call->c_conn) ? min_u32(OP_MAX_IO + 65536, POOL_MOST)
 						 : OP_MAX_IO + 65536;
 }
 
-/* locked: builds the session of a confirmed client and its reply. */
+/* locked: makes the session of a confirmed client, and puts the reply. */
 static nfsstat4 session_make(struct compound *c, struct create_session *a, struct st_client *cl)
 {
 	struct st_session *s;
@@ -183,12 +194,12 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 		op_lost_begin(c->m);
 	a->losing |= !err && a->barred;
 	if (a->losing && !err)
-		err = lo_lost_put(t); /* it was restarted: what it was writing is lost */
+		err = lo_lost_put(t); /* the client was rebooted: what it was writing is lost */
 	return err || !a->barred ? err : lo_order_bar(c->m->m_lo, t, a->barred);
 }
 
-/* The record is durable, and the client's writes from before its reboot are kept out: it is
- * confirmed, and what it left goes. */
+/* The record is durable, and the data servers refuse the client's writes from before its reboot.
+ * Confirms the client, and destroys its state from before. */
 static nfsstat4 record_confirm(struct compound *c)
 {
 	struct create_session *a = c->scratch;
@@ -199,8 +210,8 @@ static nfsstat4 record_confirm(struct compound *c)
 	st_all_lock(st);
 	old = st_client_by_owner(st, a->owner, a->owner_len, true);
 	cl = st_client_get(st, a->clientid);
-	/* Also when another EXCHANGE_ID took the place of this one meanwhile: the old one's number
-	 * may be barred. */
+	/* Also when another EXCHANGE_ID took this one's place meanwhile: the old number may be
+	 * revoked already. */
 	if (a->losing) {
 		if (old && old != cl)
 			op_lost_client(st, old);
@@ -229,8 +240,9 @@ static nfsstat4 record_confirm(struct compound *c)
 
 static void record_wait_barred(struct compound *c);
 
-/* Its number of before its reboot may write to a data server that lives and does not bar it: until
- * each has confirmed, or its lease is over, the client is not told that it begins anew. */
+/* A data server with a lease that has not revoked the client's old number may still take writes
+ * under it. So the client gets no session until each data server has confirmed, or its lease is
+ * over. */
 static void record_barred(void *arg, int err)
 {
 	struct compound *c = arg;
@@ -276,8 +288,8 @@ static nfsstat4 record_done(struct compound *c, int err)
 	return OP_PARKED;
 }
 
-/* The answer that is kept names the session: it is given where it was asked for, and where the
- * client is. */
+/* The kept answer names the session. Only the address that asked for it gets it, or the client
+ * itself. */
 static bool session_asked(const struct compound *c, const struct st_client *cl)
 {
 	uint8_t addr[16];
@@ -321,9 +333,9 @@ nfsstat4 op_create_session(struct compound *c)
 	if (!cl || atomic_load(&cl->cl_evicting)) {
 		status = cl ? NFS4ERR_DELAY : NFS4ERR_STALE_CLIENTID;
 	} else if ((status = op_mach_check(c, cl, OP_CREATE_SESSION))) {
-		; /* before a replay is given away */
+		; /* first, so that no stranger gets a kept answer */
 	} else if (!op_principal_is(cl, &c->call->c_cred)) {
-		/* confirmed or not: the kept answer and the callbacks are the client's */
+		/* Confirmed or not: the kept answer and the callbacks are the client's. */
 		status = NFS4ERR_CLID_INUSE;
 	} else if (a->seq == cl->cl_cs_seq - 1 && cl->cl_cs_len && session_asked(c, cl)) {
 		uint8_t *p = xdr_reserve(c->out, cl->cl_cs_len);
@@ -333,7 +345,7 @@ nfsstat4 op_create_session(struct compound *c)
 	} else if (a->seq != cl->cl_cs_seq) {
 		status = NFS4ERR_SEQ_MISORDERED;
 	} else if (cl->cl_confirming) {
-		status = NFS4ERR_DELAY; /* a retry: the first is under way */
+		status = NFS4ERR_DELAY; /* a retry while the first request is under way */
 	} else if (cl->cl_recorded) {
 		status = session_make(c, a, cl);
 	} else {
@@ -342,16 +354,16 @@ nfsstat4 op_create_session(struct compound *c)
 		memcpy(a->verifier, cl->cl_verifier, 8);
 		memcpy(a->key, cl->cl_key, sizeof(a->key));
 		old = st_client_by_owner(st, cl->cl_owner, cl->cl_owner_len, true);
-		/* not known: an earlier boot's */
+		/* Without an old client, the record may be from an earlier boot. */
 		a->old_laid = !old || atomic_load(&old->cl_laid) || old->cl_boot;
 		cl->cl_confirming = record = true;
-		/* The end of grace, in a transaction after this one's, must not delete the row and
-		 * bar the number that this one takes. */
+		/* The end of grace comes in a later transaction. It must not delete the row and
+		 * revoke the number that this transaction gives. */
 		st_record_back(st, cl->cl_key);
 	}
 	st_all_unlock(st);
-	/* After a restart the clientid is stale, and the client comes with EXCHANGE_ID; the record
-	 * is put again. */
+	/* Idempotent: after a restart the clientid is stale, the client sends EXCHANGE_ID, and the
+	 * record is put again. */
 	return record ? op_mutate_again(c, record_run, record_done) : status;
 }
 
@@ -366,14 +378,14 @@ nfsstat4 op_destroy_session(struct compound *c)
 		return NFS4ERR_BADXDR;
 	st_all_lock(st);
 	s = st_session_get(st, id);
-	/* it must be the last (section 18.37.3) */
+	/* DESTROY_SESSION of the own session must be the last operation (section 18.37.3). */
 	if (s && s == c->session && c->at + 1 < c->nops) {
 		st_all_unlock(st);
 		return NFS4ERR_NOT_ONLY_OP;
 	}
 	status = s ? op_mach_check(c, s->se_client, OP_DESTROY_SESSION) : NFS4ERR_BADSESSION;
-	/* It must be a connection of the session. Where that has none left, as when a client whose
-	 * connections were idle unmounts over a new one, it must be the client's. */
+	/* The request must come on a connection of the session. A client whose idle connections
+	 * were closed unmounts over a new one: then it must be a connection of the client. */
 	if (!status && !s->se_client->cl_mach &&
 	    ((!op_from_session(c, s) && !op_from_client(c, s->se_client)) ||
 	     !st_session_carried(s, c->call->c_conn)))
@@ -402,8 +414,8 @@ nfsstat4 op_bind_conn(struct compound *c)
 		return NFS4ERR_BADXDR;
 	st_all_lock(st);
 	s = st_session_get(st, id);
-	/* The session's callbacks go where this says: it is the client that says it, from wherever
-	 * (section 2.10.8.3). WRONG_CRED is no error of it (section 15.2). */
+	/* The session's callbacks go to the connection bound here. The client may bind one from any
+	 * address (section 2.10.8.3). WRONG_CRED is no error of this operation (section 15.2). */
 	status = !s						   ? NFS4ERR_BADSESSION
 		 : op_principal_is(s->se_client, &c->call->c_cred) ? NFS4_OK
 								   : NFS4ERR_ACCESS;
@@ -425,8 +437,8 @@ nfsstat4 op_bind_conn(struct compound *c)
 	return status;
 }
 
-/* No client has SP4_SSV: EXCHANGE_ID grants it to nobody (RFC 8881 section 18.47.3, which knows no
- * NOTSUPP). */
+/* No client has SP4_SSV, because EXCHANGE_ID grants it to none. RFC 8881 section 18.47.3 does not
+ * allow NOTSUPP. */
 nfsstat4 op_set_ssv(struct compound *c)
 {
 	uint32_t len;
@@ -462,8 +474,8 @@ static void put_sequence(struct compound *c, struct st_session *s, const struct 
 	struct st_client *cl = s->se_client;
 	uint32_t flags = atomic_load(&cl->cl_revoked);
 
-	/* until it has freed them; or it asks again for a reply that may be lost, and that told
-	 * it */
+	/* Until the client has freed the revoked stateids. Also in the reply to a retry: the first
+	 * reply had the flag, and may have been lost. */
 	if (atomic_load(&cl->cl_nrevoked) || (q->sq_retry && q->sq_sl->sl_revoked))
 		flags |= SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 	if (!atomic_load(&s->se_cb_conn))
@@ -474,14 +486,14 @@ static void put_sequence(struct compound *c, struct st_session *s, const struct 
 	xdr_put_u32(c->out, q->sq_room.r_nslots - 1u);
 	xdr_put_u32(c->out, q->sq_room.r_target - 1u);
 	xdr_put_u32(c->out, flags);
-	/* told once: the client then drops all its layouts */
+	/* The flag goes out once: the client then drops all its layouts. */
 	q->sq_sl->sl_revoked = flags & SEQ4_STATUS_RECALLABLE_STATE_REVOKED;
 	if (q->sq_sl->sl_revoked)
 		atomic_fetch_and(&cl->cl_revoked, ~(uint32_t)SEQ4_STATUS_RECALLABLE_STATE_REVOKED);
 }
 
-/* What tells one request from another: who asks, and what comes after SEQUENCE (whose own arguments
- * may differ in a retry). */
+/* A hash that tells one request from another: of the caller, and of all that follows SEQUENCE. It
+ * leaves out SEQUENCE's own arguments, which may differ in a retry. */
 static uint32_t sequence_check(const struct compound *c)
 {
 	size_t left = xdr_left(c->in);
@@ -490,8 +502,8 @@ static uint32_t sequence_check(const struct compound *c)
 	return (uint32_t)hash_u64(h + left + (op_principal_hash(&c->call->c_cred) << 16) + c->nops);
 }
 
-/* A retry of the slot's last request: the very reply, or RETRY_UNCACHED_REP on the operation after
- * SEQUENCE (section 2.10.6.1.3). */
+/* A retry of the slot's last request. Answers with the kept reply, or, without one, with
+ * RETRY_UNCACHED_REP on the operation after SEQUENCE (section 2.10.6.1.3). */
 static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct st_seq *q)
 {
 	const struct st_slot *sl = q->sq_sl;
@@ -515,11 +527,11 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 
 static void limit_reply(struct compound *c, const struct st_session *s)
 {
-	/* the session may be of another transport */
+	/* The session may have been made over another transport. */
 	uint32_t most = min_u32(s->se_maxresp, most_bytes(c));
 	size_t limit = most > c->call->c_trailer ? most - c->call->c_trailer : 0;
 
-	/* 0: the client leaves it to us */
+	/* se_maxcached 0: the client sets no limit. */
 	c->cached_only = c->cachethis && s->se_maxcached && s->se_maxcached < limit;
 	if (c->cached_only)
 		limit = s->se_maxcached;
@@ -545,7 +557,7 @@ static void sequence_begin(struct compound *c, struct st_session *s, const struc
 	limit_reply(c, s);
 }
 
-/* BADSESSION: it is going. */
+/* BADSESSION: the session is being destroyed. */
 static nfsstat4 sequence_in(struct compound *c, struct st_session *s, struct st_seq *q)
 {
 	nfsstat4 status;
@@ -619,15 +631,15 @@ void op_reply_copy(const struct xdr_out *x, size_t from, uint8_t *to)
 	}
 }
 
-/* The reply is complete: keep it for a retry. */
+/* The reply is complete: keeps it for a retry. */
 void op_slot_done(struct compound *c)
 {
 	struct xdr_out *x = c->out;
 	size_t len = x->x_len + x->x_payload - c->call->c_body;
 	uint8_t *copy = NULL;
 
-	/* Every reply that asked for it is kept, and small ones in any case: they cost little and
-	 * answer a retry rightly. */
+	/* Keeps every reply that asked for it. Keeps small ones in any case: they cost little, and
+	 * a retry gets the right answer. */
 	if (!x->bad && (c->cachethis || (len <= 512 && x->x_nsplice == 0))) {
 		copy = malloc(len);
 		if (copy)
@@ -655,8 +667,9 @@ static nfsstat4 forget_done(struct compound *c, int err)
 	return op_status(err);
 }
 
-/* Section 18.50.3. Linux's trunking discovery leaves sessions behind that were never used: once the
- * client has destroyed the one that it has, those are no reason to stay busy (they go with it). */
+/* Do the client's sessions keep it busy (section 18.50.3)? Linux's trunking discovery leaves unused
+ * sessions behind. Once the client has destroyed a session, unused ones do not count: they go with
+ * the client. */
 static bool sessions_count(const struct st_client *cl)
 {
 	if (!cl->cl_parted)
@@ -699,7 +712,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 		st_client_destroy(st, cl);
 	}
 	st_all_unlock(st);
-	/* of a clientid that is stale then */
+	/* Idempotent: after a restart the clientid is stale. */
 	return recorded ? op_mutate_again(c, forget_run, forget_done) : status;
 }
 
@@ -714,7 +727,7 @@ static nfsstat4 complete_done(struct compound *c, int err)
 
 	st_all_lock(st);
 	if (err)
-		atomic_store(&c->client->cl_reclaim_done, false); /* the client says it again */
+		atomic_store(&c->client->cl_reclaim_done, false); /* the client sends it again */
 	else
 		st_record_paid(st, c->client->cl_key);
 	st_all_unlock(st);
@@ -731,8 +744,8 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (one_fs && !c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	/* No file system comes from elsewhere here. Who says it of one, and never of all, is taken
-	 * at its word where that does no harm (section 18.51.4). */
+	/* No file system migrates to this server. A client that sends this for one file system, and
+	 * never for all, may still lock from now on, which does no harm (section 18.51.4). */
 	atomic_store(&c->client->cl_ready, true);
 	if (one_fs)
 		return NFS4_OK;
@@ -745,9 +758,9 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 	atomic_store(&c->client->cl_may_reclaim, false);
 	st_record_done(st, c->client->cl_key);
 	st_all_unlock(st);
-	if (!status) /* grace may be over with it */
+	if (!status) /* grace may end with it */
 		st_tick(st);
-	/* A second one finds nothing to write. */
+	/* Idempotent: a second one finds nothing to write. */
 	return owes ? op_mutate_again(c, complete_run, complete_done) : status;
 }
 
@@ -778,7 +791,7 @@ nfsstat4 op_test_stateid(struct compound *c)
 	if (op_room(c->out) < 4 + 4 * (size_t)n)
 		return op_too_big(c);
 	xdr_put_u32(c->out, n);
-	/* Tens of thousands fit into a request: others get at the lock in between. */
+	/* Tens of thousands fit into a request. Between groups of them others get the lock. */
 	while (n) {
 		uint32_t some = n < TEST_AT_ONCE ? n : TEST_AT_ONCE;
 
@@ -816,7 +829,7 @@ nfsstat4 op_free_stateid(struct compound *c)
 		status = NFS4_OK;
 	} else if (k && !k->k_ranges)
 		st_lock_free(st, k);
-	else if (!status) /* opens are closed and layouts returned, not freed */
+	else if (!status) /* opens need CLOSE, layouts LAYOUTRETURN */
 		status = NFS4ERR_LOCKS_HELD;
 	st_all_unlock(c->m->m_st);
 	return status;
