@@ -1,4 +1,12 @@
-/* The COMPOUND engine: decoding the frame, running operations, parking, finishing. */
+/*
+ * compound.c - the COMPOUND engine (RFC 8881 section 16.2).
+ *
+ *	decode		op_dispatch: the frame of the request
+ *	caller		op_peer finds the caller's exports and groups; it may park
+ *	run		compound_run: op_start begins each operation, op_end closes its result; an
+ *			operation may park, and op_resume goes on
+ *	finish		compound_finish: keeps the reply for a retry, and sends it
+ */
 #include "mds/nfs4/sec.h"
 #include "base/crash.h"
 #include "mds/nfs4/heat.h"
@@ -7,17 +15,17 @@
 #include <stdio.h>
 #include <time.h>
 
-#define NAMES_TRIES 4 /* times that one operation asks for names */
+#define NAMES_TRIES 4 /* how often one operation waits for names */
 
 struct op_desc {
 	const char *name;
 	op_fn fn;      /* NULL: defined, and answered NFS4ERR_NOTSUPP */
 	uint8_t minor; /* first minor version that has it */
 	bool sessionless;
-	/* and needs no client: may be run behind what is answered from the row of an earlier boot
-	 * (once.c) */
+	/* Changes nothing and needs no client: may run behind results that come from the durable
+	 * reply cache (once.c). */
 	bool reads;
-	unsigned room; /* the longest result, bytes, of one that changes something */
+	unsigned room; /* of an operation that changes something: bytes of its longest result */
 };
 
 static const struct op_desc ops[NFS4_OP_MAX] = {
@@ -243,8 +251,8 @@ void op_thread_end(struct mds_thread *th)
 	th->mt_fresh = false;
 }
 
-/* What a snapshot of this turn has of a file may have been overtaken by what was told since: then
- * it was watched, and is not any more. */
+/* While a file was watched (st_watched) clients may have got values that are newer than this pass's
+ * snapshot. Once it is watched no more, answers come from the snapshot alone: drops an old one. */
 static void snapshot_check(struct mds_thread *th)
 {
 	uint32_t now = st_unwatches();
@@ -298,7 +306,7 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 	c->kop.o_done = mutate_done;
 	c->kop.o_loop = c->th->mt_loop;
 	c->then = then;
-	c->names_tries = NAMES_TRIES; /* from here on it cannot be run again */
+	c->names_tries = NAMES_TRIES; /* from now on the operation must not run again */
 	kv_submit(c->m->m_kv, &c->kop);
 	return OP_PARKED;
 }
@@ -308,7 +316,7 @@ nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn 
 {
 	if (!atomic_load_explicit(&c->session->se_rows, memory_order_relaxed))
 		atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
-	op_once_check(c, c->once_check); /* here, not on the one thread that commits */
+	op_once_check(c, c->once_check); /* not on the committer thread, of which there is one */
 	return mutate(c, run, put, then);
 }
 
@@ -366,8 +374,8 @@ nfsstat4 op_resolve_sid(struct compound *c, struct st_stateid *s)
 	if (!c->have_sid)
 		return NFS4ERR_BAD_STATEID;
 	*s = c->cur_sid;
-	/* CLOSE and OPEN_DOWNGRADE see the seqid, so that an OPEN of the same owner in between
-	 * shows (section 8.2.3). */
+	/* CLOSE and OPEN_DOWNGRADE get the seqid too: they must notice an OPEN of the same owner in
+	 * between (section 8.2.3). */
 	if (c->opnum != OP_CLOSE && c->opnum != OP_OPEN_DOWNGRADE)
 		s->seqid = 0;
 	return NFS4_OK;
@@ -436,15 +444,13 @@ static void compound_finish(struct compound *c)
 	if (c->marked)
 		op_mark_unused(c);
 	if (c->slot)
-		op_slot_done(c); /* with it, session and client may go */
+		op_slot_done(c); /* afterwards session and client may be freed */
 	compound_free(c);
 	crash_point("reply");
 	rpc_reply(call);
 	crash_point("replied");
 }
 
-/* The operation in hand ended with st: closes its result. Returns false when the compound is
- * over. */
 nfsstat4 op_too_big(const struct compound *c)
 {
 	return c->cached_only ? NFS4ERR_REP_TOO_BIG_TO_CACHE : NFS4ERR_REP_TOO_BIG;
@@ -464,18 +470,19 @@ static void scratch_free(struct compound *c)
 	c->acl = NULL;
 }
 
+/* The operation in hand ended with st: closes its result. False: the compound is over. */
 static bool op_end(struct compound *c, nfsstat4 st)
 {
 	scratch_free(c);
 	if (c->in->bad && st == NFS4_OK)
 		st = NFS4ERR_BADXDR;
-	/* The next one must at least be able to say that there is no room. */
+	/* The next operation must have room at least for an error. */
 	if (c->out->bad ||
 	    (st == NFS4_OK && c->at + 1 < c->nops && op_room(c->out) < OP_ERROR_ROOM))
 		st = op_too_big(c);
 	if (st != NFS4_OK && (!c->keep_body || c->out->bad)) {
 		xdr_truncate(c->out, c->status_at + 4);
-		/* its attrsset is there in either case (section 18.30.2) */
+		/* SETATTR's result has attrsset with every status (section 18.30.2). */
 		if (c->opnum == OP_SETATTR)
 			xdr_put_u32(c->out, 0);
 	}
@@ -488,7 +495,7 @@ static bool op_end(struct compound *c, nfsstat4 st)
 	return st == NFS4_OK;
 }
 
-/* Ops that must be alone or first (RFC 8881 section 2.10.2 and 18.46.3). */
+/* Checks where an operation may stand: alone or first (RFC 8881 sections 2.10.2 and 18.46.3). */
 static nfsstat4 op_position(struct compound *c, const struct op_desc *d)
 {
 	if (c->opnum == OP_SEQUENCE)
@@ -498,15 +505,15 @@ static nfsstat4 op_position(struct compound *c, const struct op_desc *d)
 			return c->at == 0 && c->nops == 1 ? NFS4_OK
 			       : c->at			  ? NFS4ERR_OP_NOT_IN_SESSION
 							  : NFS4ERR_NOT_ONLY_OP;
-		/* EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID may follow SEQUENCE; BIND_CONN
-		 * never */
+		/* EXCHANGE_ID, CREATE_SESSION and DESTROY_CLIENTID may follow SEQUENCE, BIND_CONN
+		 * may not. */
 		return c->opnum == OP_BIND_CONN_TO_SESSION ? NFS4ERR_NOT_ONLY_OP : NFS4_OK;
 	}
 	return c->session || c->again ? NFS4_OK : NFS4ERR_OP_NOT_IN_SESSION;
 }
 
-/* Changes the file system of the current file handle: not on a read-only export (OPEN looks by
- * itself). */
+/* Does the operation change the file system of the current file handle? Then a read-only export
+ * refuses it. OPEN checks by itself. */
 static bool op_changes(uint32_t opnum)
 {
 	switch (opnum) {
@@ -528,7 +535,8 @@ static bool op_changes(uint32_t opnum)
 	return false;
 }
 
-/* Both file handles count: not across exports, which are file systems of their own. */
+/* Does the operation use both file handles? Then it must not cross exports: each is a file
+ * system of its own. */
 static bool op_two(uint32_t opnum)
 {
 	return opnum == OP_LINK || opnum == OP_RENAME || opnum == OP_COPY || opnum == OP_CLONE;
@@ -539,7 +547,7 @@ static nfsstat4 op_start(struct compound *c)
 	const struct op_desc *d;
 	nfsstat4 st;
 
-	c->told_ino = 0; /* for the operation that asked */
+	c->told_ino = 0; /* valid only for the operation that asked the holder */
 	c->threshold_dir = 0;
 	c->opnum = xdr_get_u32(c->in);
 	d = c->opnum < NFS4_OP_MAX && ops[c->opnum].name && ops[c->opnum].minor <= c->minor
@@ -559,7 +567,7 @@ static nfsstat4 op_start(struct compound *c)
 		return st;
 	if (!d->fn)
 		return NFS4ERR_NOTSUPP;
-	/* Perhaps a stranger: it takes up no client before that is known. */
+	/* The exports may not admit this client. It gets no client record before that is known. */
 	if (c->opnum == OP_EXCHANGE_ID && c->view && !c->view->v_usable)
 		return NFS4ERR_DELAY;
 	st = op_gone(c);
@@ -571,7 +579,7 @@ static nfsstat4 op_start(struct compound *c)
 		return NFS4ERR_XDEV;
 	if (op_changes(c->opnum) && c->cur && c->exp->g_ro)
 		return NFS4ERR_ROFS;
-	/* What changes something is not begun when its result may have no room. */
+	/* An operation that changes something does not begin without room for its result. */
 	if (d->room && op_room(c->out) < d->room + OP_ERROR_ROOM)
 		return op_too_big(c);
 	op_heat_op(c);
@@ -580,7 +588,7 @@ static nfsstat4 op_start(struct compound *c)
 
 static void names_again(struct compound *c);
 
-/* True: names are asked for, and the operation is run again when they are there. It has changed
+/* True: the operation waits for names, and runs again when they are there. It has changed
  * nothing. */
 static bool names_park(struct compound *c)
 {
@@ -636,8 +644,8 @@ static struct mds_thread *thread_of(struct mds *m, struct loop *l)
 	return NULL;
 }
 
-/* Who may use nothing is told so at once, and takes up no client: its mount says that access is
- * denied. */
+/* A client that may use no export is refused at once, without a client record: its mount fails with
+ * "access denied". */
 static void compound_begin(struct compound *c)
 {
 	struct rpc_call *call = c->call;
@@ -651,8 +659,8 @@ static void compound_begin(struct compound *c)
 	rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
 }
 
-/* ISO 10646 in UTF-8: the shortest form, no surrogates, no U+FFFE and U+FFFF, which are no
- * characters. */
+/* ISO 10646 in UTF-8: the shortest form, no surrogates, and not the noncharacters U+FFFE and
+ * U+FFFF. */
 static bool is_utf8(const uint8_t *p, uint32_t len)
 {
 	for (uint32_t i = 0; i < len;) {
@@ -701,7 +709,7 @@ void op_dispatch(struct rpc_call *call, void *arg)
 	c->in = &call->c_args;
 	c->out = &call->c_reply;
 	c->started_ns = loop_now_ns(call->c_loop);
-	c->cred.cr_uid = c->cred.cr_gid = EXP_NOBODY; /* until it enters an export */
+	c->cred.cr_uid = c->cred.cr_gid = EXP_NOBODY; /* until the request enters an export */
 	tag = xdr_get_opaque(c->in, NFS4_OPAQUE_LIMIT, &taglen);
 	c->minor = xdr_get_u32(c->in);
 	c->nops = xdr_get_u32(c->in);
