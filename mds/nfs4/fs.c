@@ -1,17 +1,18 @@
-/* Name space operations. */
+/* Operations on file handles and names: PUTFH to SECINFO_NO_NAME, without OPEN and the
+ * attributes. */
 #include "mds/jobs/ending.h"
 #include "mds/nfs4/sec.h"
 #include <errno.h>
 
 /* May a put operation name a place that this request's flavour may not use (RFC 8881 section
- * 2.6.3.1.1)? What follows it decides. */
+ * 2.6.3.1.1)? The operation behind it decides. */
 static bool put_excused(const struct compound *c)
 {
 	struct xdr_in x = *c->in;
 
 	for (uint32_t n = c->at + 1; n < c->nops; n++) {
 		switch (xdr_get_u32(&x)) {
-		case OP_SAVEFH: /* as if it were not there */
+		case OP_SAVEFH: /* does not count */
 			continue;
 		case OP_PUTFH:
 		case OP_PUTROOTFH:
@@ -47,10 +48,10 @@ static nfsstat4 put_fh(struct compound *c, uint64_t ino, const struct exp_grant 
 }
 
 /*
- * A client may give back what it holds of an export that is not its own any more: else its opens,
- * locks and delegations stood in others' way as long as it lives. The handle is good for that
- * alone. Clients look at the attributes before they close, in the same request: that is ACCESS, and
- * Linux then closes without.
+ * Does the operation give state back? A client may give back what it holds of an export that it may
+ * no longer use: otherwise its opens, locks and delegations would be in others' way as long as it
+ * lives. The handle is good for that alone. Clients ask for attributes before the CLOSE, in the
+ * same request. For those they get NFS4ERR_ACCESS, and Linux then sends CLOSE without them.
  */
 static bool gives_back(uint32_t opnum)
 {
@@ -58,7 +59,7 @@ static bool gives_back(uint32_t opnum)
 	       opnum == OP_DELEGRETURN || opnum == OP_LAYOUTRETURN;
 }
 
-/* What follows the put operation gives something back, at once or behind attributes. */
+/* Does the request give state back, right behind the put operation or behind attributes? */
 static bool put_gives_back(const struct compound *c)
 {
 	struct xdr_in x = *c->in;
@@ -100,8 +101,8 @@ nfsstat4 op_gone(const struct compound *c)
 	}
 }
 
-/* No export vouches for this request: it must be the client's own. With machine credentials its
- * principal has admitted this connection (SEQUENCE looks). */
+/* No export admits this request: so its connection must be the client's own. With machine
+ * credentials the principal has admitted the connection (SEQUENCE checks that). */
 static bool put_by_client(const struct compound *c)
 {
 	return c->session && (c->session->se_client->cl_mach || op_from_session(c, c->session));
@@ -192,9 +193,9 @@ static nfsstat4 dir_searchable(struct compound *c, struct ns_inode *d)
 }
 
 /*
- * A name in the current directory: its inode and where that is. With a flavour that is not the
- * directory's, all that is told is what another export has; and the name of everything else is
- * answered WRONGSEC, whether it is there or not.
+ * Looks a name up in the current directory: its inode and the export there. If the request's
+ * flavour is not good for the directory, only the names of other exports are answered. Every other
+ * name gets NFS4ERR_WRONGSEC, whether it exists or not.
  */
 static nfsstat4 lookup_in(struct compound *c, const char *name, size_t len, uint64_t *ino,
 			  const struct exp_grant **g)
@@ -258,8 +259,8 @@ nfsstat4 op_lookupp(struct compound *c)
 	return g ? move_to(c, d.i_parent, g) : NFS4ERR_STALE;
 }
 
-/* What of ACCESS is granted. A directory's EXTEND adds names, DELETE removes them, MODIFY does
- * both. */
+/* The ACCESS bits that are granted. In a directory EXTEND adds names, DELETE removes them, and
+ * MODIFY needs both rights. */
 static uint32_t access_bits(const struct ns_inode *i, const struct ns_cred *cr)
 {
 	bool dir = i->i_type == NS_DIR, adds;
@@ -304,7 +305,7 @@ nfsstat4 op_access(struct compound *c)
 	have = access_bits(&i, &c->cred);
 	if (c->exp->g_ro)
 		have &= ~(uint32_t)(NS_A_MODIFY | NS_A_EXTEND | NS_A_DELETE | 0x80);
-	if (c->minor < 2) /* those of RFC 8276 are 4.2's */
+	if (c->minor < 2) /* the bits of RFC 8276 belong to minor version 2 */
 		want &= 0x3f;
 	xdr_put_u32(c->out,
 		    want & ~(dir ? (uint32_t)NS_A_EXECUTE : (uint32_t)(NS_A_LOOKUP | NS_A_DELETE)));
@@ -335,7 +336,7 @@ struct readdir {
 	size_t start, dirbytes;
 	unsigned n;
 	bool failed;
-	nfsstat4 status; /* of an entry whose attributes cannot be told */
+	nfsstat4 status; /* not OK: an entry's attributes cannot be read, READDIR fails */
 };
 
 static void readdir_error(struct xdr_out *x, nfsstat4 st)
@@ -347,8 +348,8 @@ static void readdir_error(struct xdr_out *x, nfsstat4 st)
 	xdr_put_u32(x, st);
 }
 
-/* The attributes of an entry: of another export's root where it is one (RFC 8881 section
- * 18.23.3). */
+/* The attributes of an entry. Where another export's root covers it, they are that root's (RFC 8881
+ * section 18.23.3). */
 static nfsstat4 readdir_attrs(struct readdir *r, const struct ns_dirent *d,
 			      const struct exp_grant *g)
 {
@@ -364,7 +365,7 @@ static nfsstat4 readdir_attrs(struct readdir *r, const struct ns_dirent *d,
 		op_pseudo_inode(c, &i);
 	if (op_acl_readable(c, &r->want, &i))
 		return NFS4ERR_ACCESS;
-	c->exp = g; /* for fsid and handle only: what is read is what the directory shows */
+	c->exp = g; /* for fsid and file handle; the credential stays this directory's */
 	op_put_attrs(c, c->out, &r->want, &i);
 	c->exp = here;
 	return NFS4_OK;
@@ -380,25 +381,25 @@ static int readdir_entry(void *arg, const struct ns_dirent *d)
 
 	if (!g)
 		return 0;
-	if (g == &exp_unknown) { /* is it there, for this client? */
+	if (g == &exp_unknown) { /* it is not known whether this client sees the entry */
 		r->status = NFS4ERR_DELAY;
 		return 1;
 	}
-	/* dircount is a hint about names and cookies (RFC 8881 section 18.23.3) */
+	/* dircount is a hint: bytes of names and cookies (RFC 8881 section 18.23.3) */
 	if (r->dircount && r->n && r->dirbytes + name + 8 > r->dircount)
 		return 1;
 	xdr_put_bool(x, true);
 	xdr_put_u64(x, d->d_cookie);
 	xdr_put_opaque(x, d->d_name, (uint32_t)d->d_len);
 	st = readdir_attrs(r, d, g);
-	/* section 18.23.3: then the whole of READDIR fails */
+	/* Without rdattr_error the whole READDIR fails (section 18.23.3). */
 	if (st && !op_bit(&r->want, FATTR4_RDATTR_ERROR)) {
 		r->status = st;
 		return 1;
 	}
 	if (st)
 		readdir_error(x, st);
-	/* room for this entry, "no more" and eof */
+	/* There must be room for this entry, "no more entries" and eof. */
 	if (x->bad || x->x_len - r->start + 8 > r->maxcount ||
 	    x->x_len + x->x_payload + 8 > x->x_limit) {
 		xdr_truncate(x, at);
@@ -419,7 +420,7 @@ nfsstat4 op_readdir(struct compound *c)
 	bool eof = false;
 	int err;
 
-	xdr_get_u64(c->in); /* verifier: cookies never become invalid here, any is good */
+	xdr_get_u64(c->in); /* cookie verifier: ignored, cookies never become invalid */
 	r.dircount = xdr_get_u32(c->in);
 	r.maxcount = xdr_get_u32(c->in);
 	op_get_bitmap(c->in, &r.want, NULL);
@@ -535,9 +536,9 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 		return NFS4ERR_INVAL;
 	i->i_type = (uint8_t)type;
 	k->set = sa.set;
-	if (type == NS_LNK) /* a symlink has none of its own */
+	if (type == NS_LNK) /* a symlink has no mode of its own */
 		k->set.w[1] &= ~(1u << (FATTR4_MODE % 32));
-	/* POSIX mknod: for the privileged */
+	/* As with POSIX mknod, only root makes devices. */
 	if ((type == NS_BLK || type == NS_CHR) && c->cred.cr_uid)
 		return NFS4ERR_PERM;
 	return op_sattr_create(c, &sa, type == NS_LNK || type == NS_DIR ? 0777 : 0666, &k->a);
@@ -571,7 +572,7 @@ struct names {
 	struct ns_free_ops fo;
 	struct ns_inode gone;
 	struct ns_cinfo ci, dci;
-	bool pinned; /* the name is an export's */
+	bool pinned; /* the name leads to an export's root */
 };
 
 static int link_run(struct kv_op *op, struct kv_txn *t)
@@ -618,11 +619,11 @@ nfsstat4 op_link(struct compound *c)
 	if (!c->cur || !c->saved)
 		return NFS4ERR_NOFILEHANDLE;
 	k->now = file_now();
-	/* Another name is another change attribute and time: delegations on the file come back
-	 * (section 10.4.4). */
+	/* A new name changes the change attribute and ctime: delegations on the file come back
+	 * (section 10.4.4). Without permission the caller must not recall anything. */
 	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR ||
 	    ns_permission(&d, &c->cred, 3))
-		return link_go(c, 0); /* who may not takes nothing from others */
+		return link_go(c, 0);
 	if (op_deleg_grace(c, c->saved))
 		return NFS4ERR_GRACE;
 	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go)
@@ -630,7 +631,7 @@ nfsstat4 op_link(struct compound *c)
 		       : link_go(c, 0);
 }
 
-/* On the committer: an export's root, or above one. */
+/* On the committer thread: is the name an export's root, or a directory above one? */
 static bool name_pinned(struct compound *c, struct kv_txn *t, uint64_t dir, const char *name,
 			size_t len)
 {
@@ -668,7 +669,7 @@ static nfsstat4 remove_done(struct compound *c, int err)
 
 static nfsstat4 check_not_grace(struct compound *c)
 {
-	/* an open of the file may still be reclaimed */
+	/* A client may still reclaim an open of the file. */
 	return st_in_grace(c->m->m_st) ? NFS4ERR_GRACE : NFS4_OK;
 }
 
@@ -680,17 +681,16 @@ static nfsstat4 remove_go(struct compound *c)
 static nfsstat4 rename_go(struct compound *c);
 
 /*
- * The last unlink takes the others' layouts back first (docs/fencing.md, "When"). A layout that is
- * granted after that, or a name that is another file's by the time of the commit, costs no more
- * than a recall that nobody waits for (op_free_done).
+ * The last unlink recalls the other clients' layouts first (docs/fencing.md, "When"). A layout may
+ * be granted after that, or the name may be another file's when the mutation commits. Then
+ * op_free_done recalls the layouts, and nothing waits for that.
  */
 static void unlink_taken_back(void *arg, int err)
 {
 	struct compound *c = arg;
 	nfsstat4 st;
 
-	/* a server that does not confirm deletes the object later: it has no more use for a
-	 * fence */
+	/* A data server that does not confirm deletes the object later, and then needs no fence. */
 	(void)err;
 	op_waits(c, false);
 	op_txn_stale(c->th);
@@ -699,14 +699,15 @@ static void unlink_taken_back(void *arg, int err)
 		op_resume(c, st);
 }
 
-/* True: parked until others' layouts of the file that name in dir points at are back. */
+/* True: parked until other clients' layouts of the file that the name leads to are back. */
 static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 {
 	struct ns_inode d, i;
 	uint64_t ino;
 	uint8_t type;
 
-	/* The usual case looks no name up. Who may not remove it takes nothing back. */
+	/* Usually no other client has a layout: no lookup. Without permission to remove the name
+	 * the caller must not recall anything. */
 	if (!st_others_have(c->client, ST_N_LAYOUTS) || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) ||
 	    d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
 		return false;
@@ -719,8 +720,7 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	       op_waits(c, true);
 }
 
-/* The regular file that a name stands for; 0: none, or one that the caller may not take the name
- * of. */
+/* The regular file of a name. 0: there is none, or the caller may not remove the name. */
 static uint64_t name_file(struct compound *c, uint64_t dir, const char *name, size_t len)
 {
 	struct ns_inode d, i;
@@ -746,7 +746,7 @@ static nfsstat4 unlink_go(struct compound *c, int err)
 	return unlink_takes_back(c, k->to, k->tolen) ? OP_PARKED : rename_go(c);
 }
 
-/* Others' delegations on the files come back first (sections 18.25.4 and 18.26.4). */
+/* Other clients' delegations on the files come back first (sections 18.25.4 and 18.26.4). */
 static nfsstat4 unlink_start(struct compound *c)
 {
 	struct names *k = c->scratch;
@@ -808,8 +808,8 @@ static nfsstat4 rename_done(struct compound *c, int err)
 
 	op_free_done(&k->ctx, err);
 	if (err == -EISDIR || err == -ENOTDIR || err == -ENOTEMPTY) {
-		/* RFC 8881 section 18.26.3: an incompatible or non-empty target is EXIST, unless a
-		 * parent is no directory */
+		/* RFC 8881 section 18.26.3: EXIST for a target of another type, or one that is not
+		 * empty. NOTDIR where a parent is no directory. */
 		struct ns_inode d;
 
 		if (err == -ENOTDIR &&
@@ -856,7 +856,7 @@ nfsstat4 op_rename(struct compound *c)
 
 /* ---- security information ---- */
 
-/* The file of exports may name what there are no keys for. */
+/* The exports file may name Kerberos flavours although the server has no keys. */
 static unsigned without_krb5(uint8_t *secs, unsigned n)
 {
 	unsigned left = 0;
@@ -868,7 +868,7 @@ static unsigned without_krb5(uint8_t *secs, unsigned n)
 	return left;
 }
 
-/* What the export offers, over this connection. */
+/* Answers with the flavours that the export offers over this connection. */
 static nfsstat4 secinfo_reply(struct compound *c, const struct exp_grant *g)
 {
 	/* RFC 7861: without tag and length */
@@ -892,7 +892,7 @@ static nfsstat4 secinfo_reply(struct compound *c, const struct exp_grant *g)
 		xdr_put_u32(c->out, 0); /* the default quality of protection */
 		xdr_put_u32(c->out, secs[i] - EXP_KRB5 + 1u);
 	}
-	c->cur = 0; /* RFC 8881 section 2.6.3.1.1.8: consumed */
+	c->cur = 0; /* the operation consumes it (RFC 8881 section 2.6.3.1.1.8) */
 	c->have_sid = false;
 	return NFS4_OK;
 }
@@ -907,7 +907,7 @@ nfsstat4 op_secinfo(struct compound *c)
 
 	if (!st)
 		st = lookup_in(c, name, len, &ino, &g);
-	/* Where LOOKUP says WRONGSEC, this says what would be right (RFC 8881 section
+	/* Where LOOKUP answers WRONGSEC, SECINFO lists the right flavours (RFC 8881 section
 	 * 2.6.3.1.1.5). */
 	return st && st != NFS4ERR_WRONGSEC ? st : secinfo_reply(c, g);
 }
