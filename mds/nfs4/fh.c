@@ -1,5 +1,5 @@
-/* The MDS's file handles: version, cluster, export, inode, incarnation, MAC (SipHash under the
- * store's own key). */
+/* The metadata server's file handles: version, file system, incarnation, export, cluster, inode,
+ * and a MAC (SipHash under the store's own key). */
 #include "base/format.h"
 #include "mds/nfs4/op.h"
 #include <assert.h>
@@ -11,8 +11,8 @@ struct fh_wire {
 	uint8_t w_version, w_zero;
 	uint16_t w_fs;
 	uint16_t w_incarnation;
-	/* exp.h: it was given out under; 0 is also that of handles from before there were
-	 * exports */
+	/* number of the export that gave the handle (exp.h); 0 also in handles from before there
+	 * were exports */
 	uint16_t w_export;
 	uint32_t w_uuid;
 	uint64_t w_ino;
@@ -81,7 +81,7 @@ nfsstat4 op_fh_open(struct mds *m, const uint8_t *fh, uint32_t len, uint16_t *ex
 		return NFS4ERR_BADHANDLE;
 	*ino = be64toh(w.w_ino);
 	*export = be16toh(w.w_export);
-	/* We made it, but of a file system that is no more: the store was restored since. */
+	/* This server made the handle. A difference says: before the store was restored. */
 	fh_fill(m, *export, *ino, &good);
 	return memcmp(&w, &good, offsetof(struct fh_wire, w_mac)) == 0 ? NFS4_OK : NFS4ERR_STALE;
 }
