@@ -5,7 +5,7 @@
 #define BIT1(n) (1u << ((n)-32))
 #define BIT2(n) (1u << ((n)-64))
 
-/* Nothing is advertised that is not encoded below. */
+/* Every attribute in this table is encoded below. */
 static const struct op_bitmap supported = {{
 	BIT0(FATTR4_SUPPORTED_ATTRS) | BIT0(FATTR4_TYPE) | BIT0(FATTR4_FH_EXPIRE_TYPE) |
 		BIT0(FATTR4_CHANGE) | BIT0(FATTR4_SIZE) | BIT0(FATTR4_LINK_SUPPORT) |
@@ -48,18 +48,18 @@ static const struct op_bitmap supported = {{
 static const struct op_bitmap settable = {
 	{CREATE_WORD0, CREATE_WORD1,
 	 BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
-/* Cannot be read (RFC 8881 section 18.7.3). */
+/* Attributes that cannot be read (RFC 8881 section 18.7.3). */
 static const struct op_bitmap write_only = {
 	{0, BIT1(FATTR4_TIME_ACCESS_SET) | BIT1(FATTR4_TIME_MODIFY_SET) | BIT1(FATTR4_LAYOUT_HINT),
 	 BIT2(FATTR4_MODE_SET_MASKED) | BIT2(FATTR4_MODE_UMASK) | DELEG_TIMES}};
-/* The verifier has a place of its own in the inode, so nothing is taken from the attributes. */
+/* All that CREATE may set: the verifier has a place of its own in the inode. */
 const struct op_bitmap op_attrs_exclcreat = {{CREATE_WORD0, CREATE_WORD1, BIT2(FATTR4_MODE_UMASK)}};
 
 static struct op_bitmap supported_for(const struct compound *c)
 {
 	struct op_bitmap b = supported;
 
-	/* Advertised where CLONE works, and only there (RFC 7862 section 4.1.2). */
+	/* RFC 7862 section 4.1.2: only where CLONE works. */
 	if (dsc_clone_block(c->m->m_dsc))
 		b.w[2] |= BIT2(FATTR4_CLONE_BLKSIZE);
 	if (c->minor < 2)
@@ -146,10 +146,10 @@ static void put_word(struct xdr_out *x, uint32_t w)
 	xdr_put_u32(x, w);
 }
 
-/* What OPEN takes (RFC 9754 section 3): values are bit numbers. */
+/* What OPEN supports (RFC 9754 section 3). The values are bit numbers. */
 static void put_open_arguments(const struct compound *c, struct xdr_out *x)
 {
-	/* any, no, cancel: their RFC 8881 values, shifted by eight */
+	/* any, no, cancel: their RFC 8881 values, shifted right by eight bits */
 	uint32_t want = 1u << 3 | 1u << 4 | 1u << 5 | OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION;
 
 	if (c->m->m_deleg_times)
@@ -163,8 +163,8 @@ static void put_open_arguments(const struct compound *c, struct xdr_out *x)
 	put_word(x, 1u << UNCHECKED4 | 1u << GUARDED4 | 1u << EXCLUSIVE4_1);
 }
 
-/* RFC 8881 section 5.12.6: files below this many bytes are better read and written through us. 0:
- * no word about it. */
+/* mdsthreshold (RFC 8881 section 5.12.6): clients had better read and write files below this many
+ * bytes through the metadata server. 0: no threshold. */
 static void put_threshold(struct xdr_out *x, uint64_t bytes)
 {
 	xdr_put_u32(x, bytes != 0);
@@ -177,7 +177,7 @@ static void put_threshold(struct xdr_out *x, uint64_t bytes)
 	xdr_put_u64(x, bytes);
 }
 
-/* Of the entries of a directory, it is looked up once. */
+/* Looks the policy's threshold up once for all entries of a directory. */
 static uint64_t threshold(struct compound *c, const struct ns_inode *i)
 {
 	if (c->threshold_dir != i->i_parent)
@@ -186,7 +186,7 @@ static uint64_t threshold(struct compound *c, const struct ns_inode *i)
 	return c->threshold;
 }
 
-/* What is not of the inode but of the file system. */
+/* Attributes of the file system, not of the inode. */
 struct fs_facts {
 	uint64_t total, avail, inodes;
 };
@@ -249,7 +249,7 @@ static void put_word0(struct compound *c, struct xdr_out *x, unsigned n, const s
 	case FATTR4_FSID:
 		memcpy(&id, su->su_uuid, 8);
 		xdr_put_u64(x, id & INT64_MAX);
-		/* an export is a file system of its own: docs/security.md */
+		/* Each export is a file system of its own (docs/security.md). */
 		xdr_put_u64(x, (uint64_t)op_export(c) << 16 | su->su_fs);
 		break;
 	case FATTR4_LEASE_TIME:
@@ -403,8 +403,8 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 	}
 }
 
-/* Set-only attributes are not answered (RFC 8881 section 5.6 lets GETATTR of them be refused;
- * op_getattr does). */
+/* Leaves out set-only attributes: RFC 8881 section 5.6 lets a GETATTR of those fail, and op_getattr
+ * does so. */
 void op_put_attrs(struct compound *c, struct xdr_out *x, const struct op_bitmap *want,
 		  const struct ns_inode *i)
 {
@@ -504,7 +504,7 @@ static nfsstat4 get_btime(struct xdr_in *x, struct ns_setattr *s)
 	return !x->bad && s->s_btime.t_nsec >= 1000000000 ? NFS4ERR_INVAL : NFS4_OK;
 }
 
-/* ff_layouthint4 (RFC 8435 section 12.1); another layout type's says nothing here. */
+/* ff_layouthint4 (RFC 8435 section 12.1). Ignores the hints of other layout types. */
 static nfsstat4 get_hint(struct xdr_in *x, struct op_sattr *a)
 {
 	uint32_t type = xdr_get_u32(x), len;
@@ -575,8 +575,8 @@ static nfsstat4 get_one(struct compound *c, struct xdr_in *x, unsigned n, struct
 	return st ? st : x->bad ? NFS4ERR_BADXDR : NFS4_OK;
 }
 
-/* Of the attributes that set the mode, one; at create all of it (RFC 8881 section 6.2.5, RFC
- * 8275). */
+/* At most one attribute may set the mode. At create it must set all of the mode (RFC 8881 section
+ * 6.2.5, RFC 8275). */
 static bool modes_clash(const struct op_bitmap *b, bool create)
 {
 	bool mode = op_bit(b, FATTR4_MODE), masked = op_bit(b, FATTR4_MODE_SET_MASKED),
@@ -594,7 +594,7 @@ nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, 
 	bool extra;
 
 	memset(a, 0, sizeof(*a));
-	free(c->acl); /* the operation may be run again from its arguments */
+	free(c->acl); /* when the operation runs again from its arguments */
 	c->acl = NULL;
 	op_get_bitmap(x, &b, &extra);
 	p = xdr_get_opaque(x, UINT32_MAX - 3, &len);
@@ -643,7 +643,7 @@ nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, ui
 	i->i_atime = s->s_atime;
 	i->i_mtime = s->s_mtime;
 	i->i_btime = s->s_btime;
-	/* only root gives files away at birth */
+	/* Only root may create a file that belongs to another user or group. */
 	if (c->cred.cr_uid && (i->i_uid != c->cred.cr_uid || !ns_in_group(&c->cred, i->i_gid)))
 		return NFS4ERR_PERM;
 	return NFS4_OK;
@@ -671,7 +671,7 @@ static nfsstat4 getattr_reply(struct compound *c, int err)
 	struct getattr *g = c->scratch;
 	struct ns_inode i;
 
-	/* a data server that did not answer: what is committed is the best there is */
+	/* Where a data server did not answer, the committed attributes are the best there are. */
 	(void)err;
 	err = ns_get(c->m->m_ns, op_txn(c), g->ino, &i);
 	if (err)
@@ -679,7 +679,7 @@ static nfsstat4 getattr_reply(struct compound *c, int err)
 	return getattr_put(c, &g->want, &i);
 }
 
-/* The holder of a write delegation was asked, or there is none. */
+/* The holder of a write delegation has answered. */
 static nfsstat4 getattr_asked(struct compound *c, int err)
 {
 	struct getattr *g = c->scratch;
@@ -722,8 +722,8 @@ nfsstat4 op_getattr(struct compound *c)
 	return getattr_put(c, &want, &i);
 }
 
-/* Undefined mode bits are an error here, too (section 6.2.4). mode comes first behind word 0's
- * attributes, whose length is ours or the values differ anyway. */
+/* Undefined mode bits are an error here as well (section 6.2.4). The mode comes first behind the
+ * attributes of word 0. If the client's word 0 is not as long as ours, the values differ anyway. */
 static bool verify_mode_bad(struct compound *c, const struct op_bitmap *b, const struct ns_inode *i,
 			    const uint8_t *theirs, uint32_t len)
 {
@@ -777,7 +777,7 @@ static nfsstat4 verify_compare(struct compound *c)
 	op_put_bitmap(&mine, &b);
 	start = mine.x_len;
 	op_put_attrs(c, &mine, &b, &i);
-	/* bitmap again, length word, then the values */
+	/* mine: the bitmap a second time, the length word, then the values */
 	want_same = c->opnum == OP_VERIFY;
 	same = !mine.bad && mine.x_len == start * 2 + 4 + len &&
 	       (len == 0 || memcmp(mine.x_head + start * 2 + 4, theirs, len) == 0);
@@ -795,7 +795,7 @@ static nfsstat4 verify_fresh(struct compound *c, int err)
 {
 	struct verify *v = c->scratch;
 
-	(void)err; /* who cannot be asked has what is known */
+	(void)err; /* without an answer the committed attributes count */
 	c->in->p = v->args;
 	return verify_compare(c);
 }
@@ -806,8 +806,8 @@ static nfsstat4 verify_asked(struct compound *c, int err)
 	return op_refresh(c, c->cur, false, false, verify_fresh) ? OP_PARKED : verify_fresh(c, 0);
 }
 
-/* As GETATTR: while a write layout is out, the data servers know; while a write delegation is, its
- * holder. */
+/* As in GETATTR: the data servers know the attributes while a write layout is out, and the holder
+ * of a write delegation while that is out. */
 nfsstat4 op_verify(struct compound *c)
 {
 	struct verify *v = op_scratch(c, sizeof(*v), NULL);
