@@ -5,7 +5,8 @@
 
 #define DATA_TRIES 3
 
-/* The file as of now, for a job on its data. DELAY: a server has yet to be told of a size. */
+/* Reads the file from a fresh snapshot, for a job on its data. DELAY: a data server has not run a
+ * truncate or a fence yet. */
 static nfsstat4 data_inode(struct compound *c, struct ns_inode *i, struct lo_map *map)
 {
 	nfsstat4 st;
@@ -33,7 +34,7 @@ static nfsstat4 seek_reply(struct compound *c, struct seek *k)
 {
 	bool found = k->lk.lk_found && k->lk.lk_at < k->size;
 
-	/* The end is a hole that every file has (section 15.11.3). */
+	/* Behind the end every file has a hole (section 15.11.3). */
 	xdr_put_bool(c->out, !found);
 	xdr_put_u64(c->out, found ? k->lk.lk_at : k->size);
 	return NFS4_OK;
@@ -104,9 +105,15 @@ nfsstat4 op_seek(struct compound *c)
 /* ---- ALLOCATE and DEALLOCATE ---- */
 
 /*
- * ALLOCATE changes no byte, so it stands in nobody's way: it reserves in every copy, then commits
- * the size. DEALLOCATE of a mirrored file must meet every write in the same order in each copy: it
- * freezes the file. One copy orders them by itself.
+ *	begin		change_begin: reads the file, and freezes it where needed (change_frozen)
+ *	change		change_start: the data servers do it in every copy (change_done)
+ *	commit		change_run: size, change attribute and stale copies
+ *	take back	change_committed: layouts that name stale copies come back
+ *	count		change_count: space_used is queried
+ *
+ * ALLOCATE changes no byte, so it conflicts with nothing: it reserves space in every copy, then
+ * commits the size. DEALLOCATE of a mirrored file must come in the same order among the writes in
+ * each copy: so it freezes the file. A single copy has one order anyway.
  */
 struct change {
 	struct lo_change lc;
@@ -115,7 +122,7 @@ struct change {
 	struct excl_hold hold;
 	struct compound *c;
 	struct ns_inode inode;
-	/* stale: before the change, because their servers are silent */
+	/* stale: objects that became stale before the change, because their servers are silent */
 	uint64_t ino, off, len, failed, stale;
 	unsigned tries;
 	bool outdated, grows;
@@ -136,11 +143,11 @@ static void change_fini(void *scratch)
 static nfsstat4 change_counted(struct compound *c, int err)
 {
 	(void)c;
-	(void)err; /* the change is done; its space is counted by whoever asks next */
+	(void)err; /* the change is done; a later query counts its space */
 	return NFS4_OK;
 }
 
-/* The servers are asked what the file takes before the answer: space_used must tell (sections
+/* Queries the space that the file takes before the reply: space_used must show the change (sections
  * 15.1.3 and 15.4.3). */
 static nfsstat4 change_count(struct compound *c, int err)
 {
@@ -184,7 +191,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 			 c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
 			 change_failed, k))
 		return OP_PARKED;
-	/* Copies that became stale are in clients' layouts. */
+	/* Clients' layouts may name copies that became stale: those layouts come back. */
 	if (!err && (k->failed | k->stale) &&
 	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL,
 			      change_taken_back, c) &&
@@ -205,7 +212,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 					     k->failed, &k->lc.lc_map, &k->hold);
 }
 
-/* Some copies may have the hole. */
+/* Some copies may have the hole, others not. */
 static bool change_half(struct compound *c, struct change *k, const struct lo_map *map,
 			uint64_t half, int err)
 {
@@ -236,8 +243,9 @@ static void change_done(struct lo_change *lc, int err)
 		if (change_half(c, k, &lc->lc_map, lc->lc_half_map, err))
 			return;
 	} else if (lc->lc_kind == LO_ALLOCATE && k->grows) {
-		/* A data server tells the end of an unstriped file by its object; and a file whose
-		 * last byte is in no object has lost it, says a scrub. */
+		/* ALLOCATE beyond the end also moves the objects' ends. A data server reports the
+		 * end of an unstriped file from its object. And a scrub takes a last byte that is
+		 * in no object for lost. */
 		uint64_t failed = lc->lc_failed_map;
 
 		for (unsigned i = 0; i < lo_objects(&lc->lc_map); i++)
@@ -360,7 +368,7 @@ static nfsstat4 change_op(struct compound *c)
 		if (c->opnum == OP_ALLOCATE)
 			return NFS4ERR_FBIG;
 		if (k->off >= OP_MAX_FILE)
-			return NFS4_OK; /* no file goes there */
+			return NFS4_OK; /* no file has bytes there */
 		k->len = OP_MAX_FILE - k->off;
 	}
 	k->c = c;
@@ -381,7 +389,7 @@ nfsstat4 op_deallocate(struct compound *c)
 
 /* ---- READ_PLUS ---- */
 
-/* Shorter runs of zeros are data: a segment costs more than they do. */
+/* Shorter runs of zeros go out as data: a segment costs more than they do. */
 #define HOLE_MIN  65536u
 #define ZERO_STEP 4096u
 
@@ -392,11 +400,11 @@ struct read_plus {
 	struct ns_inode inode;
 	uint64_t off;
 	uint32_t count;
-	bool locked; /* the stateid is a lock's: what is told ends where the request ends */
+	bool locked; /* the stateid is a lock's: the reply must not go beyond the request's range */
 	unsigned tries;
 };
 
-/* The buffer that several segments of one reply refer to. */
+/* The buffer of one reply, to which its segments refer. */
 struct shared_buf {
 	uint8_t *sb_data;
 	unsigned sb_refs;
@@ -422,7 +430,7 @@ static bool all_zero(const uint8_t *p, size_t n)
 	return !n || (!p[0] && !memcmp(p, p + 1, n - 1));
 }
 
-/* How much from p on is of one kind: zeros in whole steps of the file, or not. */
+/* How many bytes from p on are of one kind: zeros in whole steps of the file, or other bytes? */
 static uint32_t run_of(const uint8_t *p, uint32_t left, uint64_t off, bool *zero)
 {
 	uint32_t n = 0;
@@ -494,7 +502,7 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 		xdr_put_u64(c->out, k->off + done);
 		xdr_put_u32(c->out, len);
 		sb->sb_refs++;
-		/* RFC 8267 does not make it eligible */
+		/* RFC 8267 does not make it eligible for direct data placement. */
 		xdr_put_ref_plain(c->out, sb->sb_data + done, len, shared_put, sb);
 	}
 	xdr_patch_u32(c->out, at, segments);
@@ -502,7 +510,7 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 	return NFS4_OK;
 }
 
-/* All of it is a hole, up to where the next data is. */
+/* All that was read is zeros: one hole, up to the next data. */
 static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, uint64_t end)
 {
 	xdr_put_bool(c->out, k->off + k->count >= k->inode.i_size);
@@ -517,7 +525,8 @@ static void read_plus_sought(struct lo_seek *lk, int err)
 	uint64_t end = k->off + k->io.io_count,
 		 next = lk->lk_found && lk->lk_at < k->inode.i_size ? lk->lk_at : k->inode.i_size;
 
-	/* Zeros that are there are data to the servers, and none to the client. */
+	/* Zeros in allocated blocks are data to the servers, and a hole to the client: so the hole
+	 * ends behind the bytes read at the earliest. */
 	op_resume(k->c, read_plus_hole(k->c, k, !err && next > end ? next : end));
 }
 
@@ -603,7 +612,7 @@ nfsstat4 op_read_plus(struct compound *c)
 
 /* ---- IO_ADVISE ---- */
 
-/* No hint is followed, and that is what the answer says (section 15.5.3). */
+/* Follows no hint, and says so in the reply (section 15.5.3). */
 nfsstat4 op_io_advise(struct compound *c)
 {
 	struct st *st = c->m->m_st;
@@ -631,7 +640,7 @@ nfsstat4 op_io_advise(struct compound *c)
 	if (len && len != NFS4_UINT64_MAX && len > NFS4_UINT64_MAX - off)
 		return NFS4ERR_INVAL;
 	if (st_sid_special(&sid)) {
-		/* who may not takes nothing from others */
+		/* Without permission the caller must not recall or evict anything. */
 		status = op_status(ns_may_read(&i, &c->cred));
 		if (!status)
 			status = op_special_io(c, i.i_ino, OPEN4_SHARE_ACCESS_READ);
