@@ -1,12 +1,12 @@
 /*
  * names.c - names of users and groups (RFC 8881 section 5.9), through libnfsidmap.
  *
- * The library asks name services and may wait for them as long as it likes; so one thread does all
- * of it (m_names->n_worker), and what it found is kept. An operation that needs a name that is not
- * kept has done nothing yet: it sets names_wait, and the engine runs it again when the thread has
- * been through its queue (compound.c). What is kept but old is used, and asked for again meanwhile.
- * Where the answer does not come after all, ids go out as numbers, and names that are to be set get
- * NFS4ERR_DELAY.
+ * The library queries name services and may wait for them as long as it likes. So one thread makes
+ * all the queries (m_names->n_worker), and the table keeps the answers. An operation that needs a
+ * name which the table lacks has done nothing yet: it sets names_wait, and compound.c runs it again
+ * when the thread has worked through its queue. An old entry of the table is used, while the thread
+ * queries it again. Where no answer comes, ids go out as numbers, and an operation that sets a name
+ * gets NFS4ERR_DELAY.
  */
 #include "mds/nfs4/sec.h"
 #include "base/clock.h"
@@ -19,8 +19,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define NAMES_MOST	65536u /* kept */
-#define NAMES_QUEUE	4096u  /* waiting to be asked */
+#define NAMES_MOST	65536u /* entries of the table */
+#define NAMES_QUEUE	4096u  /* queries that wait */
 #define NAME_LEN	256u
 #define KEEP_KNOWN_NS	(600 * 1000000000ull)
 #define KEEP_UNKNOWN_NS (30 * 1000000000ull)
@@ -31,10 +31,10 @@ struct name {
 	struct hash_link n_link;
 	struct name *n_next, *n_prev; /* by age */
 	enum kind n_kind;
-	uint32_t n_id; /* of OF_UID and OF_GID: the key; else what was found */
-	char *n_text;  /* of USER and GROUP: the key; else what was found, or NULL */
+	uint32_t n_id; /* the key of OF_UID and OF_GID, the answer of USER and GROUP */
+	char *n_text;  /* the key of USER and GROUP, the answer of OF_UID and OF_GID, or NULL */
 	bool n_answered, n_known, n_asking;
-	uint64_t n_due_ns; /* when it is asked again */
+	uint64_t n_due_ns; /* when to query it again */
 };
 
 struct names {
@@ -106,7 +106,7 @@ static struct name *name_new(struct names *n, enum kind kind, uint32_t id, const
 	return e;
 }
 
-/* ---- asking, on the worker ---- */
+/* ---- queries, on the worker ---- */
 
 static int ask_one(struct names *n, struct ask *a)
 {
@@ -134,7 +134,7 @@ static void ask_run(struct work *w)
 
 	if (!err && kind <= OF_GID)
 		found = strdup(a->a_text);
-	/* No name service gives what would be read as a number or as nobody's. */
+	/* An answer does not count that would read as a number, or is the id of nobody. */
 	if ((kind <= OF_GID && (!found || !strchr(found, '@'))) ||
 	    (kind > OF_GID && a->a_id == UINT32_MAX))
 		err = -ENOENT;
@@ -158,7 +158,7 @@ static void ask_run(struct work *w)
 	free(a);
 }
 
-/* n_lock is held. Nothing more happens to e when the queue is full: the next who needs it tries
+/* n_lock is held. With a full queue e stays as it is: the next operation that needs e tries
  * again. */
 static void ask(struct names *n, struct name *e)
 {
@@ -177,7 +177,7 @@ static void ask(struct names *n, struct name *e)
 		free(a);
 }
 
-/* n_lock is held. What is known of it, or NULL when that has to be waited for. */
+/* n_lock is held. The entry, or NULL while its first answer is missing. */
 static struct name *name_get(struct names *n, enum kind kind, uint32_t id, const char *text)
 {
 	struct name *e = name_find(n, kind, id, text);
@@ -203,7 +203,7 @@ void op_put_who(struct compound *c, struct xdr_out *x, uint32_t id, bool group)
 	struct names *n = c->m->m_names;
 	struct name *e;
 
-	/* With AUTH_SYS both sides speak of numbers already. */
+	/* With AUTH_SYS both sides use numbers anyway. */
 	if (!n || c->call->c_cred.rc_flavor != RPC_AUTH_GSS) {
 		put_number(x, id);
 		return;
@@ -280,8 +280,7 @@ static void barrier_run(struct work *w)
 	loop_post(b->b_loop, &b->b_msg);
 }
 
-/* The worker does one thing after the other: what stands behind the questions comes back when they
- * are answered. */
+/* The worker runs its queue in order: then is called when the queries before it are answered. */
 bool op_names_then(struct compound *c, void (*then)(struct compound *c))
 {
 	struct barrier *b = malloc(sizeof(*b));
@@ -323,7 +322,7 @@ struct worker *op_names_worker(struct mds *m)
 
 /* ---- start ---- */
 
-/* Only a domain: the library reads it from a file, which needs no name. */
+/* With a domain only: gives the library a configuration file in memory, without a path. */
 static int library_init(const char *domain)
 {
 	char text[NAME_LEN * 2], path[64];
