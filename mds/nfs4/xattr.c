@@ -1,5 +1,5 @@
-/* Extended attributes (RFC 8276), and the two virtual ones: weft.policy of directories, weft.layout
- * of files. They are never listed. */
+/* Extended attributes (RFC 8276), and two virtual ones: weft.policy of directories and files,
+ * weft.layout of files. LISTXATTRS does not list the virtual ones. */
 #include "mds/nfs4/op.h"
 #include <errno.h>
 
@@ -14,7 +14,7 @@ bool op_xattr_virtual(const char *name, size_t len)
 }
 
 struct xattr {
-	struct op_again again; /* its policy is that of a directory, too */
+	struct op_again again; /* ag_policy is also the policy of a directory */
 	const char *name;
 	size_t len;
 	uint32_t how;
@@ -47,7 +47,7 @@ static nfsstat4 get_xname(struct compound *c, struct xattr *k)
 
 /* ---- GETXATTR ---- */
 
-/* A file's policy is what became of one: where its copies are is in weft.layout. */
+/* A file's policy: the shape of its layout map. weft.layout says where its copies are. */
 static nfsstat4 get_shape(struct compound *c, uint64_t ino)
 {
 	char text[LO_POLICY_TEXT];
@@ -125,7 +125,7 @@ nfsstat4 op_getxattr(struct compound *c)
 		st = op_status(ns_access(&i, &c->cred, NS_R_READ_XATTRS));
 	if (st)
 		return st;
-	if (exp_is_pseudo(c->exp)) /* the real directory's are not shown */
+	if (exp_is_pseudo(c->exp)) /* hides those of the real directory */
 		return NFS4ERR_NOXATTR;
 	if (name_is(k.name, k.len, "weft.policy"))
 		return get_policy(c, &i);
@@ -143,7 +143,7 @@ nfsstat4 op_getxattr(struct compound *c)
 
 /* ---- SETXATTR, REMOVEXATTR ---- */
 
-/* A policy is its directory owner's, or root's. */
+/* Only the directory's owner, or root, may set or remove its policy. */
 static int policy_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -216,8 +216,8 @@ static nfsstat4 xattr_change(struct compound *c, int err)
 			 xattr_done);
 }
 
-/* Extended attributes are cached under a delegation as others are: those of other clients come back
- * before one changes. Who may not change it takes none back. */
+/* Clients cache extended attributes under a delegation like other attributes: other clients'
+ * delegations come back before one changes. Without permission the caller must not recall any. */
 static nfsstat4 xattr_recall(struct compound *c)
 {
 	struct xattr *k = c->scratch;
@@ -230,7 +230,7 @@ static nfsstat4 xattr_recall(struct compound *c)
 	if (ns_permission(&i, &c->cred, 2))
 		return xattr_change(c, 0);
 	if (op_deleg_grace(c, c->cur))
-		return NFS4ERR_DELAY; /* GRACE is no error of these (RFC 8276 section 8.4.5) */
+		return NFS4ERR_DELAY; /* GRACE is not allowed here (RFC 8276 section 8.4.5) */
 	if (op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change))
 		return OP_PARKED;
 	return xattr_change(c, 0);
@@ -303,7 +303,7 @@ static int list_one(void *arg, const char *name, size_t len)
 
 	if (l->at++ < l->cookie)
 		return 0;
-	/* this name, and eof behind it */
+	/* There must be room for this name, and for eof. */
 	if (x->x_len - l->start + 4 + ((len + 3) & ~(size_t)3) + 4 > l->max) {
 		l->at--;
 		l->more = true;
