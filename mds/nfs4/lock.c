@@ -9,7 +9,7 @@ struct lock {
 	struct st_stateid sid;
 	const uint8_t *owner;
 	uint32_t owner_len;
-	bool dead;	    /* whose locks are in the way */
+	bool dead;	    /* the conflicting lock's client has an expired lease */
 	enum op_scope full; /* op_full */
 };
 
@@ -18,7 +18,8 @@ static bool lock_writes(const struct lock *g)
 	return g->type == WRITE_LT || g->type == WRITEW_LT;
 }
 
-/* Section 18.10.3: all ones is to the end of every file; what passes that is INVAL. */
+/* Section 18.10.3: a length of all ones reaches to the end of every file. A range beyond the
+ * largest offset is INVAL. */
 static nfsstat4 lock_range(struct lock *g)
 {
 	if (g->len == 0 || (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off))
@@ -34,7 +35,7 @@ static bool get_lock_type(struct xdr_in *x, struct lock *g)
 	return g->type >= READ_LT && g->type <= WRITEW_LT;
 }
 
-/* What all three check before they look at locks. */
+/* The checks that LOCK, LOCKT and LOCKU make before they look at locks. */
 static nfsstat4 lock_begin(struct compound *c, struct lock *g)
 {
 	struct ns_inode i;
@@ -55,7 +56,7 @@ static nfsstat4 put_denied(struct compound *c, const struct st_range *r, const s
 	xdr_put_u64(x, r->r_first);
 	xdr_put_u64(x, r->r_last == UINT64_MAX ? NFS4_UINT64_MAX : r->r_last - r->r_first + 1);
 	xdr_put_u32(x, r->r_write ? WRITE_LT : READ_LT);
-	/* Whoever has a client's id is taken for it: another client is not told. */
+	/* A clientid is as good as a password: another client gets another number. */
 	xdr_put_u64(x, holder == c->client ? holder->cl_id
 					   : st_id_other(&c->m->m_st->st_ids, holder->cl_id));
 	xdr_put_opaque(x, k->k_owner, k->k_owner_len);
@@ -63,8 +64,8 @@ static nfsstat4 put_denied(struct compound *c, const struct st_range *r, const s
 	return NFS4ERR_DENIED;
 }
 
-/* locked: nobody else's lock stands against it; else DENIED with whose, or DELAY while a dead
- * client is taken away. */
+/* locked: OK where no other lock-owner's lock conflicts. Otherwise DENIED with that lock, or DELAY
+ * while a client with an expired lease is evicted. */
 static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file *f)
 {
 	struct st *st = c->m->m_st;
@@ -88,7 +89,7 @@ static nfsstat4 lock_conflict(struct compound *c, struct lock *g, struct st_file
 	return NFS4ERR_DELAY;
 }
 
-/* The lock stateid's next seqid is the result. */
+/* Puts the lock stateid with its next seqid. */
 static void put_lock_sid(struct compound *c, struct st_lock *k)
 {
 	st_sid_bump(&k->k_sid);
@@ -96,7 +97,7 @@ static void put_lock_sid(struct compound *c, struct st_lock *k)
 	op_set_current_sid(c, &k->k_sid);
 }
 
-/* locked: this client's lock state on the current file. */
+/* locked: finds this client's lock state on the current file. */
 static nfsstat4 lock_by_sid(struct compound *c, const struct st_stateid *sid, struct st_lock **out)
 {
 	*out = st_lock_find(c->m->m_st, sid);
@@ -106,7 +107,7 @@ static nfsstat4 lock_by_sid(struct compound *c, const struct st_stateid *sid, st
 	return op_seqid_status(sid, (*out)->k_sid.seqid);
 }
 
-/* locked: the lock-owner's state on the file; made with its first lock. */
+/* locked: finds the lock-owner's state on the file; LOCK makes it with the owner's first lock. */
 static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **out,
 			   struct st_open **open)
 {
@@ -129,8 +130,9 @@ static nfsstat4 lock_state(struct compound *c, struct lock *g, struct st_lock **
 	return op_seqid_status(&g->sid, (*open)->o_sid.seqid);
 }
 
-/* locked. What was kept under a delegation is told when that is recalled, before it is given back
- * (section 10.4.5). */
+/* locked: is a limit reached? The holder of a recalled delegation sends the locks that it kept
+ * under it before it returns the delegation (section 10.4.5): there only the client's own limit
+ * counts. */
 static bool lock_full(struct compound *c, struct lock *g, struct st_file *f, enum st_count what)
 {
 	const uint32_t *most = c->m->m_limits.lm_locks;
@@ -156,7 +158,7 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 				    : NFS4_OK;
 	if (status)
 		return status;
-	if (o->o_file->f_waiters && !st_needs_all()) /* some may be told */
+	if (o->o_file->f_waiters && !st_needs_all()) /* waiting clients may get a callback */
 		return NFS4ERR_DELAY;
 	if (!(o->o_access & (lock_writes(g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ)))
 		return NFS4ERR_OPENMODE;
@@ -171,11 +173,11 @@ static nfsstat4 lock_set(struct compound *c, struct lock *g)
 	if (!k)
 		return NFS4ERR_DELAY;
 	if (st_lock_set(k, g->first, g->last, lock_writes(g))) {
-		if (!k->k_ranges && !k->k_sid.seqid) /* made for this */
+		if (!k->k_ranges && !k->k_sid.seqid) /* made just now */
 			st_lock_free(st, k);
 		return NFS4ERR_DELAY;
 	}
-	if (!lock_writes(g)) /* it may have been one for writing */
+	if (!lock_writes(g)) /* it may replace a lock for writing */
 		op_locks_gone(c->m, o->o_file);
 	put_lock_sid(c, k);
 	return NFS4_OK;
@@ -199,7 +201,7 @@ nfsstat4 op_lock(struct compound *c)
 		xdr_get_u32(x); /* open_seqid: unused in 4.1 */
 		op_get_stateid(x, &g.sid);
 		xdr_get_u32(x); /* lock_seqid */
-		xdr_get_u64(x); /* clientid: the session's counts */
+		xdr_get_u64(x); /* clientid: ignored, the session's counts */
 		g.owner = xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &g.owner_len);
 	} else {
 		op_get_stateid(x, &g.sid);
@@ -220,8 +222,8 @@ nfsstat4 op_lock(struct compound *c)
 	return status;
 }
 
-/* Who may neither read nor write the file learns nothing of its locks, and takes no delegation from
- * anybody. */
+/* A caller that may neither read nor write the file learns nothing of its locks, and recalls no
+ * delegation. */
 static nfsstat4 may_look(struct compound *c)
 {
 	struct ns_inode i;
@@ -256,7 +258,7 @@ nfsstat4 op_lockt(struct compound *c)
 	f = st_file_get(st, c->cur, false);
 	status = st_in_grace(st) ? NFS4ERR_GRACE : f ? lock_conflict(c, &g, f) : NFS4_OK;
 	st_file_unlock(st, c->cur);
-	/* Under a delegation locks are kept by its holder (section 10.4.2). */
+	/* The holder of a delegation keeps locks to itself (section 10.4.2). */
 	if (!status &&
 	    op_deleg_stands(c, c->cur,
 			    lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
