@@ -1,14 +1,15 @@
 /*
- * orphan.c - freeing files. One whose last name goes while somebody has it open is an orphan, until
- * who holds it gives it up; what is left by clients that are gone, and by a crash, the sweep finds.
+ * orphan.c - freeing files. A file whose last name is removed while a client has it open is an
+ * orphan, until the last such client gives its opens and delegations up. The sweep frees orphans of
+ * clients that are gone, and those that a crash left.
  */
 #include "mds/nfs4/op.h"
 #include "base/log.h"
 #include "mds/layout/repair.h"
 
-/* ---- in a mutation that takes a name away ---- */
+/* ---- in a mutation that removes a name ---- */
 
-/* On the committer: an open registered before this keeps the inode; one that comes after it sees
+/* On the committer thread. An open that was registered before keeps the inode. A later OPEN sees
  * f_removing and waits. */
 static bool keep_open(void *arg, uint64_t ino)
 {
@@ -35,8 +36,8 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 	struct op_free_ctx *ctx = arg;
 	struct lo_map map;
 
-	/* After the entry is deleted nothing may be refused any more (ns.h): a damaged map leaves
-	 * its objects to fsck. */
+	/* The directory entry is deleted already, so nothing may be refused any more (ns.h).
+	 * fsck finds the objects of a damaged map. */
 	if (lo_map_decode(i->i_blob, &map)) {
 		log_error("inode %lu was removed, but its layout map is damaged: its objects stay",
 			  (unsigned long)i->i_ino);
@@ -56,8 +57,8 @@ void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *clien
 	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
 }
 
-/* locked. The file is gone, and its layouts name objects that are being deleted. Nobody waits for
- * the others' to come back; who removed it knows. */
+/* locked. The file is gone, and its layouts name objects that are being deleted. Recalls the other
+ * clients' layouts without waiting; the client that removed the file knows. */
 static void freed(struct st *st, struct st_file *f, const struct st_client *by)
 {
 	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot =
@@ -131,7 +132,7 @@ static nfsstat4 give_up_done(struct compound *c, int err)
 	struct give_up *k = c->scratch;
 
 	op_free_done(&k->ctx, err);
-	return NFS4_OK; /* what was held is given up in any case; the sweep frees what is left */
+	return NFS4_OK; /* the client has given it up in any case; the sweep frees the file */
 }
 
 nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn find)
@@ -163,11 +164,11 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 		return status;
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
 	k->ctx.removing = k->ino = c->cur;
-	/* what is held goes with the boot, and the sweep frees the file */
+	/* Idempotent: opens and delegations end with the boot, and the sweep frees the file. */
 	return op_mutate_again(c, give_up_run, give_up_done);
 }
 
-/* ---- what nobody gave up: clients that are gone, and what a crash left ---- */
+/* ---- orphans of clients that are gone, and of a crash ---- */
 
 #define SWEEP_BATCH 256
 
@@ -183,7 +184,7 @@ static int sweep_collect(void *arg, uint64_t ino)
 {
 	struct sweep *s = arg;
 
-	if (ino <= s->last) /* seen: open, or gone */
+	if (ino <= s->last) /* an earlier batch had it: it is open, or gone */
 		return 0;
 	s->ino[s->n++] = ino;
 	return s->n == SWEEP_BATCH;
@@ -239,7 +240,7 @@ static void sweep_next(struct sweep *s)
 	struct kv_txn *t;
 
 	s->n = 0;
-	/* what a batch that fails has not come to is not the batch before */
+	/* A batch that fails early must not count files of the batch before it. */
 	memset(s->ctx, 0, sizeof(s->ctx));
 	if (kv_read_begin(s->m->m_kv, &t) == 0) {
 		ns_orphans(s->m->m_ns, t, sweep_collect, s);
