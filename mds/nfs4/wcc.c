@@ -1,16 +1,16 @@
 /*
- * wcc.c - LAYOUT_WCC (RFC 9766): attributes that data servers told a client, handed on.
+ * wcc.c - LAYOUT_WCC (RFC 9766): a client hands on the attributes that data servers sent it.
  *
- * All of it is decoded and checked, and what it says of unknown objects is passed over. It is a
- * client's word: sizes and modification times lead to the question that LAYOUTCOMMIT leads to, and
- * where no server can be asked the size counts if it grows. Owners and modes of objects are nothing
- * that the file's are taken from: capabilities guard here, not ids.
+ * Decodes and checks all of it, and ignores unknown objects. A client may err or lie. So sizes and
+ * modification times only lead to the query of the data servers that LAYOUTCOMMIT makes. Where no
+ * data server can be queried, the client's size counts if the file grows by it. Owners and modes of
+ * objects do not become the file's: capabilities guard objects here, not user ids.
  */
 #include "mds/nfs4/op.h"
 #include <errno.h>
 
 struct wcc {
-	bool write, have_size, have_mtime, have_atime; /* write: the layout is one for writing */
+	bool write, have_size, have_mtime, have_atime; /* write: the layout is for writing */
 	uint64_t size, sizegen, ino;
 	struct ns_time atime;
 };
@@ -29,7 +29,7 @@ static struct ns_time get_time(struct xdr_in *x, bool *ok)
 	return t;
 }
 
-/* A fattr4 of what an NFSv3 server tells, in the attributes' order. */
+/* A fattr4 of what an NFSv3 server reports, in the order of the attribute numbers. */
 static nfsstat4 get_attrs(struct xdr_in *x, struct wcc_attrs *a)
 {
 	static const uint8_t known[] = {FATTR4_SIZE,	      FATTR4_MODE,	 FATTR4_OWNER,
@@ -79,15 +79,14 @@ static nfsstat4 get_attrs(struct xdr_in *x, struct wcc_attrs *a)
 			break;
 		}
 	}
-	/* What cannot be told of an object has no place here; its bytes cannot be stepped over
-	 * either. */
+	/* Other attributes do not exist for an object, and their values cannot be skipped. */
 	if (extra || b.w[0] || b.w[1] || b.w[2] || !ok)
 		return NFS4ERR_INVAL;
 	return v.bad || xdr_left(&v) ? NFS4ERR_BADXDR : NFS4_OK;
 }
 
-/* Device, stateid and handle together name an object (section 2 of the RFC's text): ours have the
- * anonymous stateid, and the handle is the capability that this client was given. */
+/* Device, stateid and file handle together name an object (section 2 of RFC 9766). Here the stateid
+ * is the anonymous one, and the handle is the capability that this client got. */
 static bool names_object(struct compound *c, const uint8_t dev[16], const struct st_stateid *sid,
 			 const uint8_t *fh, uint32_t len, const struct ns_inode *i,
 			 const struct lo_map *map)
@@ -110,7 +109,7 @@ static void wcc_note(struct wcc *k, const struct wcc_attrs *a)
 {
 	k->have_mtime |= a->mtime;
 	if (a->size) {
-		/* sparse: an object's end is the file's */
+		/* sparse mapping: an object's end is the file's */
 		k->size = !k->have_size || a->s > k->size ? a->s : k->size;
 		k->have_size = true;
 	}
@@ -137,7 +136,7 @@ static nfsstat4 get_body(struct compound *c, struct xdr_in *x, struct wcc *k,
 			for (uint32_t v = xdr_get_u32(x); v && !x->bad; v--) {
 				const uint8_t *p = xdr_get_opaque(x, NFS4_FHSIZE, &one);
 
-				fh = fh ? fh : p; /* as clients do: the first */
+				fh = fh ? fh : p; /* the first handle, as clients use it */
 				len = fh == p ? one : len;
 			}
 			if (x->bad)
@@ -174,7 +173,7 @@ static int wcc_run(struct kv_op *op, struct kv_txn *t)
 	}
 	if (err || !k->have_size || k->size <= i.i_size)
 		return err;
-	/* A size that was set since counts, or one that is being set. */
+	/* A size that was set since, or is being set, counts. */
 	st_file_lock(st, k->ino);
 	f = st_file_get(st, k->ino, false);
 	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
@@ -192,7 +191,7 @@ static nfsstat4 wcc_asked(struct compound *c, int err)
 {
 	struct wcc *k = c->scratch;
 
-	k->have_size &= err != 0; /* the servers themselves told */
+	k->have_size &= err != 0; /* without an error the data servers' own sizes count */
 	return k->have_size || k->have_atime ? op_mutate_again(c, wcc_run, wcc_done) : NFS4_OK;
 }
 
@@ -251,11 +250,11 @@ nfsstat4 op_layout_wcc(struct compound *c)
 	st = get_body(c, &body, k, &i, &map);
 	if (st)
 		return st;
-	/* Only who may write knows of writes. */
+	/* Only the holder of a layout for writing knows of writes. */
 	k->have_size &= k->write && k->size <= OP_MAX_FILE;
 	if (k->write && (k->have_size || k->have_mtime) &&
 	    op_refresh(c, k->ino, true, false, wcc_asked))
 		return OP_PARKED;
-	k->have_size = false; /* a size is being set, and that is the size */
+	k->have_size = false; /* a size is being set, and that size counts */
 	return k->have_atime ? op_mutate_again(c, wcc_run, wcc_done) : NFS4_OK;
 }
