@@ -1,5 +1,5 @@
-/* EXCHANGE_ID (RFC 8881 section 18.35): who a client is, and what is done with what it had
- * before. */
+/* EXCHANGE_ID (RFC 8881 section 18.35): which client this is, and what becomes of its earlier
+ * state. */
 #include "mds/nfs4/sec.h"
 
 #define ROLE_FLAGS                                                                                 \
@@ -24,10 +24,10 @@ static bool listed(const char *list, const char *name)
 }
 
 /*
- * RFC 8435 has stripes, and many clients have not: they do the whole file's I/O at the first server
- * of each mirror. So a client is given them by its name: Linux from 6.18 on ("Linux 6.18.3 ..."),
- * libweft, and those that the administrator names. name is nii_name, cut; empty: the client gave
- * none.
+ * RFC 8435 has stripes, but many clients do all I/O of a file at the first server of each mirror.
+ * So only some clients get striped layouts, by the name that they give (nii_name): Linux from 6.18
+ * on ("Linux 6.18.3 ..."), libweft, and the names that the administrator lists. name is cut off at
+ * the buffer's size; empty: the client gave none.
  */
 static bool impl_stripes(const struct mds *m, const char *name, uint32_t len)
 {
@@ -66,14 +66,14 @@ struct exchange_id {
 	const struct op_mach *mach; /* or NULL */
 	struct op_mach has_mach;
 	uint64_t evict;
-	/* another principal's, which holds nothing: it goes with its record before this one comes;
-	 * 0: none */
+	/* a client of another principal that holds nothing: it and its record go before this one
+	 * comes; 0: none */
 	uint64_t drop;
 	uint32_t number;
 	uint8_t key[32];
 };
 
-/* RFC 8881 section 18.35.4, cases 1 to 9. NULL: *st says why; OK: e->drop is to go first. */
+/* RFC 8881 section 18.35.4, cases 1 to 9. NULL: *st says why; with OK, e->drop goes first. */
 static struct st_client *exchange_id_cases(struct compound *c, struct exchange_id *e, nfsstat4 *st)
 {
 	const uint8_t *owner = e->owner, *verf = e->verf;
@@ -105,8 +105,8 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 		return conf;
 	}
 	if (conf && !same_principal) {
-		/* A machine credential protects the lease itself (section 18.35.3). What may yet be
-		 * reclaimed is held. */
+		/* A machine credential protects the lease itself (section 18.35.3). State that may
+		 * still be reclaimed counts as held. */
 		if (st_open_next(conf, NULL) || st_layout_next(conf, NULL) ||
 		    st_reclaim_check(s, conf) == NFS4_OK ||
 		    (conf->cl_mach && !st_lease_expired(s, conf))) {
@@ -115,7 +115,7 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 			return NULL;
 		}
 		if (!st_client_leaves(conf)) {
-			*st = NFS4ERR_DELAY; /* a request of it is in hand */
+			*st = NFS4ERR_DELAY; /* a request of that client is in progress */
 			return NULL;
 		}
 		e->drop = conf->cl_id;
@@ -125,8 +125,8 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 	}
 	if (un)
 		st_client_destroy(s, un);
-	/* A confirmed record with another verifier is a client that rebooted: it goes when the new
-	 * one is confirmed. */
+	/* A confirmed record with another verifier belongs to the client before its reboot. It goes
+	 * when the new one is confirmed. */
 	rpc_limit_addr(c->call->c_conn, addr);
 	all = s->st_clients.h_count >= c->m->m_limits.lm_clients;
 	if (all || st_clients_at(s, addr) >= c->m->m_limits.lm_clients_addr) {
@@ -200,7 +200,7 @@ static nfsstat4 exchange_id_go(struct compound *c)
 	st_all_unlock(c->m->m_st);
 	if (st == NFS4ERR_DELAY && e->evict)
 		op_evict(c->m, c->th->mt_loop, e->evict);
-	/* Once more after a restart, it finds neither the client nor its record. */
+	/* Idempotent: a retry after a restart finds neither the client nor its record. */
 	return e->drop ? op_mutate_again(c, drop_run, drop_done) : st;
 }
 
