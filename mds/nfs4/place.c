@@ -1,5 +1,12 @@
-/* place.c - where a file's data goes: when it is made, and again while it is empty
- * (docs/groups.md). */
+/*
+ * place.c - where a file's data goes: when it is created, and again while it is empty
+ * (docs/groups.md).
+ *
+ *	begin		again_begin: may the file be placed again? Freezes it (again_frozen)
+ *	check		again_go: counts earlier writes: the file must be empty
+ *	commit		again_run: new objects in the map, deletes of the old ones
+ *	order		again_ordered: the old objects are gone; thaws the file
+ */
 #include "mds/layout/twin.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
@@ -19,7 +26,7 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 	hinted.lp_mirrors = p->mirrors < UINT8_MAX ? (uint8_t)p->mirrors : UINT8_MAX;
 	if (p->mirrors && lo_policy_check(p->m->m_lo, &hinted, why, sizeof(why)) == 0)
 		pol = hinted;
-	/* Too few servers alive: they may be restarting, so wait for one lease; then say so. */
+	/* Too few servers may be alive because they restart: wait for one lease before failing. */
 	err = lo_place(p->m->m_lo, &pol, i->i_ino, p->m->m_lease_ms, &map);
 	if (!err)
 		err = lo_can_adopt(p->m->m_lo, p->t, NULL, &map);
@@ -32,7 +39,7 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 
 /* ---- again ---- */
 
-/* Whether it may be done to the file as it is now. */
+/* May the file be placed again, as it is now? */
 static int again_check(struct compound *c, const struct ns_inode *i)
 {
 	if (c->cred.cr_uid && c->cred.cr_uid != i->i_uid)
@@ -45,11 +52,12 @@ static void again_outdated(struct compound *c)
 	struct st *st = c->m->m_st;
 
 	st_file_lock(st, c->cur);
-	st_file_get(st, c->cur, false)->f_sizegen++; /* the freeze keeps it */
+	st_file_get(st, c->cur, false)->f_sizegen++; /* the freeze keeps the st_file */
 	st_file_unlock(st, c->cur);
 }
 
-/* What is written to the old objects meanwhile, through us, is written again, to the new ones. */
+/* Writes through the metadata server to the old objects that are under way are done once more, to
+ * the new ones. */
 static int again_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -68,7 +76,7 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	if (!err && i.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
 		err = -EEXIST;
 	if (!err && lo_twin_is(t, c->cur))
-		err = -EAGAIN; /* its objects have the names of the new ones'; it is soon over */
+		err = -EAGAIN; /* a restripe's objects would have the same names; retry */
 	if (!err)
 		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_lease_ms, &map);
 	if (!err)
@@ -92,7 +100,7 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	return err;
 }
 
-/* The old objects are gone, or their server's lease is: nobody writes them any more. */
+/* The old objects are gone, or their server's lease is: no client writes to them any more. */
 static void again_ordered(void *arg, int err)
 {
 	struct compound *c = arg;
@@ -112,7 +120,8 @@ static nfsstat4 again_committed(struct compound *c, int err)
 	return OP_PARKED;
 }
 
-/* What those wrote who gave their layouts back counts: is the file still empty? */
+/* Counts writes by clients that returned their layouts: the file must be empty to be placed
+ * again. */
 static nfsstat4 again_go(struct compound *c, int err)
 {
 	struct op_again *a = c->scratch;
@@ -121,8 +130,8 @@ static nfsstat4 again_go(struct compound *c, int err)
 
 	op_txn_stale(c->th);
 	if (err)
-		return NFS4ERR_DELAY; /* a server did not tell what it has: nobody knows that the
-					 file is empty */
+		/* A data server did not answer: the file may not be empty. */
+		return NFS4ERR_DELAY;
 	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
 	if (!err)
 		err = again_check(c, &i);
@@ -150,7 +159,7 @@ static void again_frozen(void *arg, int err)
 		op_resume(c, st);
 }
 
-/* Nobody's layout is taken back for what is refused. */
+/* No layout is recalled for a request that would be refused. */
 static nfsstat4 again_begin(struct compound *c, int err)
 {
 	struct op_again *a = c->scratch;
