@@ -1,36 +1,37 @@
 /*
- * atime.c - access times of what is read (docs/acl.md "Times"), as Linux's relatime keeps them.
+ * atime.c - access times of files, symlinks and directories that are read (docs/acl.md "Times"), as
+ * Linux's relatime keeps them.
  *
- * Nothing waits for an access time, and none costs a commit of its own: what was read is kept in a
- * table of fixed size, a few times a second all of it is set in one mutation, and what finds no
- * room is forgotten until it is read again. The time alone changes: not ctime, and not the change
- * attribute, by which clients know what they have cached. A thread keeps what its clients read:
- * readers on others do not meet at a lock. Where something else has changed the file since it was
- * read, that stands (somebody may have set the time itself).
+ * Nothing waits for an access time, and none costs a commit of its own. A table of fixed size keeps
+ * what was read. A few times a second one mutation sets all of its times. What finds no room in the
+ * table is forgotten until it is read again. Only the time changes: not ctime, and not the change
+ * attribute, by which clients validate their caches. Each thread has a table for its clients, so
+ * readers on different threads do not meet at a lock. If something else has changed the file since
+ * it was read, that change stands (it may have set the time itself).
  */
 #include "base/metrics.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
 
 #define TABLE 8192u /* entries, a power of two */
-#define FULL  4096u /* of them in use */
-#define SOON  1024u /* so many are not kept until the next tick */
-#define BATCH 1024u /* set in one mutation */
+#define FULL  4096u /* most entries in use */
+#define SOON  1024u /* as many do not wait for the next tick */
+#define BATCH 1024u /* times that one mutation sets */
 
 struct read {
 	uint64_t ino; /* 0: free */
 	struct ns_time at;
 };
 
-/* A thread's. The lock is the tick's and its own. */
+/* One thread's. The thread and the tick take the lock. */
 struct atimes {
 	_Alignas(64) pthread_mutex_t lock;
 	bool busy;
-	/* entries of table[fill], which is filled; the other one is the batches' while busy */
+	/* n: entries of table[fill], which is filled; batches use the other table while busy */
 	unsigned n, fill;
 	struct read table[2][TABLE];
-	unsigned from, to;    /* of the batch under way */
-	unsigned set, missed; /* by it */
+	unsigned from, to;    /* entries of the batch under way */
+	unsigned set, missed; /* by that batch */
 	struct kv_op op;
 };
 #define THREADS 64 /* mds.threads */
@@ -83,8 +84,8 @@ static int batch_run(struct kv_op *op, struct kv_txn *t)
 
 		if (!r->ino)
 			continue;
-		/* Removed meanwhile, or not to be had: the others' times are set all the same. A
-		 * mutation that has written and refuses ends all of its commit. */
+		/* A file that was removed, or cannot be read, must not keep the others from being
+		 * set: a mutation that has written and then fails ends all of its commit. */
 		err = ns_accessed(atimes.m->m_ns, t, r->ino, r->at);
 		my->set += err > 0;
 		my->missed += err < 0 && err != -ESTALE;
