@@ -1,5 +1,5 @@
-/* ACLs on the wire (RFC 8881 sections 6.2.1 to 6.2.3): acl and dacl. ALARM and AUDIT are not there,
- * so neither is sacl. */
+/* ACLs on the wire (RFC 8881 sections 6.2.1 to 6.2.3): acl and dacl. There are no ALARM and AUDIT
+ * entries, and so no sacl. */
 #include "mds/nfs4/sec.h"
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 
 static const char *const special[] = {
 	[NS_WHO_OWNER] = "OWNER@", [NS_WHO_GROUP] = "GROUP@", [NS_WHO_EVERYONE] = "EVERYONE@"};
-/* What section 6.2.1.5 defines besides: nobody is known to be one of these. */
+/* Other names of section 6.2.1.5: the server cannot know whether a user is one of these. */
 static const char *const unknown[] = {"INTERACTIVE@", "NETWORK@",	"DIALUP@", "BATCH@",
 				      "ANONYMOUS@",   "AUTHENTICATED@", "SERVICE@"};
 
@@ -37,7 +37,7 @@ static nfsstat4 get_who(struct compound *c, const uint8_t *p, uint32_t len, bool
 	return op_get_who(c, p, len, group, &e->e_id);
 }
 
-/* Decodes all of it; what cannot be stored, or would not be held, is refused (section 6.2.1.2). */
+/* Decodes all of it. Refuses what cannot be stored, or would not be enforced (section 6.2.1.2). */
 static nfsstat4 get_ace(struct compound *c, struct xdr_in *x, bool dacl, struct ns_ace *e)
 {
 	uint32_t type = xdr_get_u32(x), flags = xdr_get_u32(x), mask = xdr_get_u32(x), len;
@@ -49,7 +49,8 @@ static nfsstat4 get_ace(struct compound *c, struct xdr_in *x, bool dacl, struct 
 		return NFS4ERR_ATTRNOTSUPP;
 	if ((flags & NS_ACE_INHERIT_ONLY) && !(flags & (NS_ACE_FILE | NS_ACE_DIR)))
 		return NFS4ERR_ATTRNOTSUPP;
-	/* Everybody reads attributes, as stat(2) does: nobody is told otherwise (section 6.2.1). */
+	/* Every user may read attributes, as with stat(2). So a DENY of that is refused, and not
+	 * stored in vain (section 6.2.1). */
 	if (type == NS_ACE_DENY && (mask & NS_R_READ_ATTRS))
 		return NFS4ERR_ATTRNOTSUPP;
 	*e = (struct ns_ace){.e_type = (uint8_t)type,
@@ -73,7 +74,7 @@ nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_a
 		return NFS4ERR_INVAL;
 	if (n > NS_ACL_SET_MAX)
 		return NFS4ERR_NOSPC;
-	if (c->acl) /* acl and dacl together: section 6.4.1 */
+	if (c->acl) /* acl and dacl in one request (section 6.4.1) */
 		return NFS4ERR_ATTRNOTSUPP;
 	a = c->acl = malloc(sizeof(*a));
 	if (!a)

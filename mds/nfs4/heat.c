@@ -3,7 +3,7 @@
  */
 #include "mds/nfs4/heat.h"
 
-/* Those that are work in a directory, which is the current file handle before them. */
+/* Operations that are work in a directory: the current file handle before them. */
 static bool op_names_something(uint32_t opnum)
 {
 	switch (opnum) {
@@ -32,7 +32,7 @@ void op_heat_op(struct compound *c)
 		once(c, HEAT_DIR, c->cur);
 }
 
-/* By a name in a directory, or by the file's own handle. */
+/* OPEN came by a name in a directory, or by the file's own handle. */
 void op_heat_opened(struct compound *c)
 {
 	if (c->heat_from && c->heat_from != c->cur)

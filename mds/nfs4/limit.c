@@ -1,11 +1,11 @@
 /*
- * limit.c - what one client may take (docs/security.md, "Limits"): connections and clients by
- * address and in all, and state by client, by address and in all.
+ * limit.c - how much one client may use (docs/security.md, "Limits"): connections and clients, by
+ * address and in all; state, by client, by address and in all.
  *
- * A connection over a limit is closed when it opens: the client's machine tries again by itself,
- * later and later. What is refused to a client that is in is answered DELAY, which is what NFSv4.1
- * has for "not now" in OPEN, LOCK and EXCHANGE_ID; a layout is answered LAYOUTUNAVAILABLE, and data
- * then comes through us.
+ * A connection over a limit is closed when it opens: the client's machine connects again by itself,
+ * at growing intervals. A client that is admitted gets NFS4ERR_DELAY, which NFSv4.1 has for "not
+ * now" in OPEN, LOCK and EXCHANGE_ID. For a layout over the limit it gets
+ * NFS4ERR_LAYOUTUNAVAILABLE, and then sends its data through the metadata server.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,7 +30,7 @@ bool op_limited(struct mds *m, enum op_limit which)
 	return true;
 }
 
-/* OP_OF_CLIENT: neither the address's limit is reached, nor that of all. */
+/* OP_OF_CLIENT: neither the limit of the address nor that of all clients is reached. */
 static enum op_scope reached(const struct compound *c, enum st_count what,
 			     const uint32_t most[OP_SCOPES])
 {
@@ -83,7 +83,7 @@ bool op_full_again(struct compound *c, enum st_count what, enum op_limit which,
 
 	if (st_has_room(c->client, what) || atomic_load(n) < most[OP_OF_CLIENT])
 		return false;
-	st_room_back(c->client, what); /* what its other threads took ahead */
+	st_room_back(c->client, what); /* the room that its other threads reserved */
 	return atomic_load(n) >= most[OP_OF_CLIENT] && op_limited(c->m, which);
 }
 
@@ -92,7 +92,7 @@ void op_conn_opened(struct mds *m, struct rpc_conn *conn)
 	if (rpc_limit_opened(&m->m_limits.lm_conns, conn))
 		return;
 	op_limited(m, OP_LIMIT_CONNS);
-	rpc_conn_close(conn); /* op_conn_closed counts it back */
+	rpc_conn_close(conn); /* op_conn_closed takes it off the count */
 }
 
 void op_conn_closed(struct mds *m, struct rpc_conn *conn)
@@ -101,7 +101,8 @@ void op_conn_closed(struct mds *m, struct rpc_conn *conn)
 	rpc_limit_closed(&m->m_limits.lm_conns, conn);
 }
 
-/* A session that is there; the control program has proved itself by then, or sends little. */
+/* Does the call use a session that exists? The control program is not asked: it has authenticated
+ * its caller by then, or sends little. */
 bool op_first(struct mds *m, uint32_t prog, uint32_t proc, struct xdr_in *x)
 {
 	const uint8_t *id;
@@ -122,7 +123,7 @@ bool op_first(struct mds *m, uint32_t prog, uint32_t proc, struct xdr_in *x)
 	urcu_memb_read_lock();
 	there = st_session_find(m->m_st, id);
 	urcu_memb_read_unlock();
-	/* A retry from before a restart may be a WRITE, and has its answer from the store. */
+	/* A retry from before a restart may be a WRITE: the durable reply cache answers it. */
 	return there || op_once_kept(m, id, seq, slot);
 }
 

@@ -1,18 +1,19 @@
 /*
- * reload.c - the exports have changed: what was given under those that are other ones now comes
- * back.
+ * reload.c - after a reload of the exports: layouts and delegations that were given under an export
+ * that is another one now come back.
  *
- * A request is judged by the exports in force when it comes, so most of a reload needs nothing.
- * Layouts and delegations are judged when they are given: those of an export that is gone, or says
- * something else about anybody, are recalled; a layout's file is fenced in any case before it is
- * over, so that what a client may not do any more, it cannot. Who still may asks again. Layouts
- * that came back before left capabilities behind: those are ended in the background (ending.c).
+ * Each request is checked against the exports in force when it comes, so most of a reload needs
+ * nothing more. Layouts and delegations are checked when they are given. If their export is gone,
+ * or has changed for any client, they are recalled. The layout's file is fenced in any case before
+ * the recall ends: a client that lost its access cannot use a capability. A client that still has
+ * access asks again. Layouts that were returned before left capabilities behind: ending.c revokes
+ * those in the background.
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
 #include "mds/jobs/ending.h"
 
-#define AT_ONCE 64u /* files */
+#define AT_ONCE 64u /* files in progress */
 
 struct reload {
 	struct loop_msg msg;
@@ -52,7 +53,7 @@ static void recall_delegations(struct st *st, const struct exp_table *old,
 	}
 }
 
-/* The files whose layouts were given under what has changed. */
+/* Collects the files with layouts whose export has changed. */
 static void collect(struct reload *r, const struct exp_table *old, const struct exp_table *now)
 {
 	struct st *st = r->m->m_st;

@@ -27,14 +27,14 @@ bool op_principal_is(const struct st_client *cl, const struct rpc_cred *cred)
 {
 	if (cl->cl_flavor != cred->rc_flavor || (cl->cl_mach && !protected_call(cred)))
 		return false;
-	/* Of a Kerberos principal the name counts: whom it is mapped to may change. */
+	/* Compare the names of Kerberos principals: the uid that one is mapped to may change. */
 	return cred->rc_flavor == RPC_AUTH_GSS ? strcmp(cl->cl_principal, cred->rc_principal) == 0
 					       : cl->cl_uid == cred->rc_uid;
 }
 
 /* ---- SP4_MACH_CRED ---- */
 
-/* What can be enforced: the whole set of section 18.35.3. */
+/* What the server can enforce: the whole set of section 18.35.3. */
 static const struct op_bitmap may_enforce = {{
 	1u << OP_DELEGPURGE,
 	1u << (OP_BIND_CONN_TO_SESSION - 32) | 1u << (OP_EXCHANGE_ID - 32) |
@@ -42,7 +42,7 @@ static const struct op_bitmap may_enforce = {{
 		1u << (OP_DESTROY_CLIENTID - 32),
 	0,
 }};
-/* What the machine may do whoever owns the state: exactly the operations here that ask for no
+/* What the machine principal may do with any user's state: exactly the operations here that need no
  * permission of the user. */
 static const struct op_bitmap may_allow = {{
 	1u << OP_CLOSE | 1u << OP_DELEGRETURN | 1u << OP_LOCKU | 1u << OP_OPEN_DOWNGRADE,
@@ -82,17 +82,17 @@ nfsstat4 op_mach_check(const struct compound *c, const struct st_client *cl, uns
 {
 	bool enforced = cl->cl_mach && (cl->cl_enforce[opnum / 32] >> opnum % 32 & 1);
 
-	/* Whatever was agreed on (section 18.37.3). */
+	/* Enforced whatever EXCHANGE_ID agreed on (section 18.37.3). */
 	if (cl->cl_mach && opnum == OP_DESTROY_SESSION)
 		enforced = true;
 	return !enforced || op_principal_is(cl, &c->call->c_cred) ? NFS4_OK : NFS4ERR_WRONG_CRED;
 }
 
-/* ---- what comes from the client itself ---- */
+/* ---- does a request come from the client itself? ---- */
 
-/* From the address that made the session, and no weaker: over TLS, with a certificate, with
- * Kerberos if that did. Which of the three services of Kerberos is the user's own affair: machines
- * sign where users need not. */
+/* The request must come from the address that made the session, and be no weaker: over TLS, with a
+ * certificate, or with Kerberos if CREATE_SESSION was. The service of Kerberos does not matter:
+ * machines sign where users need not. */
 bool op_from_session(const struct compound *c, const struct st_session *s)
 {
 	uint8_t addr[16];
@@ -104,8 +104,8 @@ bool op_from_session(const struct compound *c, const struct st_session *s)
 	       c->sec >= (s->se_sec < EXP_KRB5 ? s->se_sec : EXP_KRB5);
 }
 
-/* A Kerberos principal is itself wherever it is; AUTH_SYS says nothing, and there the address of
- * EXCHANGE_ID counts. */
+/* A Kerberos principal proves itself from any address. AUTH_SYS proves nothing: there the address
+ * of EXCHANGE_ID counts. */
 bool op_from_client(const struct compound *c, const struct st_client *cl)
 {
 	const struct rpc_cred *cred = &c->call->c_cred;

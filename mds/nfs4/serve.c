@@ -1,7 +1,8 @@
 /*
- * serve.c - nothing is served before a data server has told that the store is not behind what it
- * saw (docs/recovery.md). Calls that come before that wait, as they would for a server that is not
- * there yet: a client that is told DELAY by SEQUENCE comes back much later.
+ * serve.c - holds calls back after a start, until a data server has confirmed that the store is not
+ * behind what that server saw (docs/recovery.md). The calls get no reply meanwhile, as if the
+ * server were not up yet: a client that gets NFS4ERR_DELAY from SEQUENCE would come back much
+ * later.
  */
 #include "mds/nfs4/op.h"
 #include <stdlib.h>

@@ -1,15 +1,14 @@
 /*
- * stats.c - what clients tell of their I/O: LAYOUTSTATS (RFC 7862 section 15.7) and the statistics
- * in a LAYOUTRETURN (RFC 8435 section 9.2).
+ * stats.c - what clients report of their I/O: LAYOUTSTATS (RFC 7862 section 15.7) and the
+ * statistics in a LAYOUTRETURN (RFC 8435 section 9.2).
  *
- * It is a client's word, and steers only: how long reads take from a data server is one of the
- * things by which a client's first copy is chosen, within bounds (mds/layout/prefer.c). Linux tells
- * sums since the layout was made.
+ * A client may err or lie, so these reports only steer: the time of reads from a data server is one
+ * of the things that choose a client's first copy, within bounds (mds/layout/prefer.c). Linux
+ * reports sums since it got the layout.
  */
 #include "mds/nfs4/heat.h"
 
-/* A request for more counts as several, so that servers of large reads are not taken for slow
- * ones. */
+/* A larger request counts as several, so that a server of large reads does not look slow. */
 #define STATS_UNIT 65536u
 
 struct io_latency {
@@ -39,7 +38,7 @@ static struct io_latency get_latency(struct xdr_in *x)
 	return il;
 }
 
-/* ff_layoutupdate4 (section 9.2.2). Returns what was told of reads. */
+/* ff_layoutupdate4 (section 9.2.2). Returns what it says of reads. */
 static struct io_latency get_update(struct xdr_in *x, struct io_latency *written)
 {
 	struct io_latency read;
@@ -55,7 +54,7 @@ static struct io_latency get_update(struct xdr_in *x, struct io_latency *written
 	return read;
 }
 
-/* last: with the layout's return */
+/* last: the report came with the return of the layout. */
 static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il,
 		 const struct io_latency *written, bool last)
 {
