@@ -15,7 +15,7 @@ struct ns_time file_now(void)
 	return (struct ns_time){ts.tv_sec, (uint32_t)ts.tv_nsec};
 }
 
-/* The journal: what became stale, and what is in sync again. */
+/* Reports in the journal which objects became stale, and which are in sync again. */
 static int note_states(const struct file_env *fe, struct kv_txn *t, uint64_t ino,
 		       const struct lo_map *old, const struct lo_map *map)
 {
@@ -48,7 +48,8 @@ static int note_states(const struct file_env *fe, struct kv_txn *t, uint64_t ino
 	return err;
 }
 
-/* A copy came into sync: what it was written by then is not counted as the others' is. */
+/* Once a copy comes into sync, f_moved no longer counts the same writes for all copies: clears
+ * f_counts. */
 static void counts_are_off(const struct file_env *fe, uint64_t ino, const struct lo_map *old,
 			   const struct lo_map *map)
 {
@@ -109,7 +110,7 @@ int file_make_stale(const struct file_env *fe, struct kv_txn *t, uint64_t ino,
 	return err;
 }
 
-/* Readers have seen its first copies: those are believed. */
+/* All readers of a contended file have seen its first copies, so file_mistrust keeps those. */
 static bool is_contended(const struct file_env *fe, uint64_t ino)
 {
 	const struct st_file *f;
@@ -171,7 +172,7 @@ static void lost_told(struct lo_stat *ls, int err)
 {
 	struct lost_ask *la = hash_entry(ls, struct lost_ask, la_stat);
 
-	(void)err; /* of a stripe nobody answers */
+	(void)err; /* no copy of some stripe answered: its objects do not count as lost */
 	la->la_then(la->la_arg, ls->ls_lost);
 	free(la);
 }

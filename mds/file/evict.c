@@ -1,7 +1,8 @@
 /*
- * evict.c - a client whose lease has run out goes: its number is barred from the data servers, its
- * record is deleted, and only when every server has confirmed does its state go (docs/fencing.md,
- * "Eviction"). If it lives after all, it comes back as a new client with a new number.
+ * evict.c - evicts a client whose lease has run out. One transaction bars the client's number from
+ * the data servers and deletes its record. The client's state goes only when every server has
+ * confirmed (docs/fencing.md, "Eviction"). A client that lives after all comes back as a new client
+ * with a new number.
  */
 #include "base/log.h"
 #include "mds/file/mirror.h"
@@ -17,8 +18,8 @@ struct evict {
 	struct loop *loop;
 	uint64_t id;
 	uint32_t number;
-	bool barred, writer; /* writer: files of it are to be judged */
-	bool asked, held;    /* held: it had something to lose */
+	bool barred, writer; /* writer: the copies of files that it wrote must be resolved */
+	bool asked, held;    /* held: it had an open or a layout to lose */
 	char name[EV_SUBJECT_MAX + 1];
 	uint8_t key[32];
 };
@@ -67,7 +68,7 @@ static void evict_committed(struct kv_op *op, int err)
 	if (err)
 		log_error("cannot evict client %u now: %s", e->number, strerror(-err));
 	if (e->writer) {
-		/* also where it failed: they are judged all the same */
+		/* The copies are resolved even where the transaction failed. */
 		atomic_store(&e->m->m_lost, true);
 		op_lost_end(e->m);
 	}
@@ -89,7 +90,7 @@ static int evict_run(struct kv_op *op, struct kv_txn *t)
 	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
 }
 
-/* The end of the owner string tells most: Linux's ends with the host's name. */
+/* The end of the owner string says most: Linux puts the host's name there. */
 static void name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
 {
 	uint32_t len = cl->cl_owner_len < EV_SUBJECT_MAX ? cl->cl_owner_len : EV_SUBJECT_MAX;
@@ -100,8 +101,8 @@ static void name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
 	name[len] = 0;
 }
 
-/* asked: by the administrator, whether its lease has run out or not. 0; -ENOENT; -EALREADY: it is
- * under way; -EAGAIN: it lives; -ENOMEM. */
+/* asked: the administrator asks for it, whether the lease has run out or not. Returns 0; -ENOENT;
+ * -EALREADY: an eviction is under way; -EAGAIN: the client lives; -ENOMEM. */
 static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool asked)
 {
 	struct evict *e = calloc(1, sizeof(*e));
@@ -130,7 +131,8 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	e->id = clientid;
 	e->number = cl->cl_number;
 	e->held = st_open_next(cl, NULL) || st_layout_next(cl, NULL);
-	e->barred = atomic_load(&cl->cl_laid) && e->held; /* else it has returned all it had */
+	/* otherwise it has returned all layouts */
+	e->barred = atomic_load(&cl->cl_laid) && e->held;
 	e->asked = asked;
 	name_of(cl, e->name);
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
@@ -157,7 +159,8 @@ int op_evict_now(struct mds *m, struct loop *loop, uint64_t clientid)
 	return evict_begin(m, loop, clientid, true);
 }
 
-/* An open that denies it, or is denied by it; or, where nothing is asked for, one with locks. */
+/* Whether this open conflicts with that share reservation: it denies the access, or its own access
+ * is denied. With neither access nor deny: whether this open has locks. */
 static bool stands_in_way(const struct st_open *o, uint32_t access, uint32_t deny)
 {
 	if (o->o_deleg)
@@ -176,7 +179,7 @@ void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t ac
 	f = st_file_get(st, ino, false);
 	for (const struct st_open *o = f ? f->f_opens : NULL; o; o = o->o_fnext)
 		max++;
-	ids = max ? malloc(max * sizeof(*ids)) : NULL; /* none: the next try evicts them */
+	ids = max ? malloc(max * sizeof(*ids)) : NULL; /* no memory: the next try evicts them */
 	for (const struct st_open *o = ids ? f->f_opens : NULL; o; o = o->o_fnext) {
 		if (stands_in_way(o, access, deny) && st_lease_expired(st, o->o_client) &&
 		    !atomic_load(&o->o_client->cl_evicting))

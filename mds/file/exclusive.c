@@ -1,5 +1,5 @@
-/* exclusive.c - a file for oneself: recall, deadline, fence, orders, and letting go. See
- * exclusive.h. */
+/* exclusive.c - exclusive access to one file: recall the layouts, wait until the deadline, fence,
+ * wait for the orders, release. exclusive.h has the picture of the states. */
 #include "mds/file/exclusive.h"
 #include "base/log.h"
 #include "mds/journal/event.h"
@@ -13,7 +13,7 @@
 
 /* ---- what is kept away ---- */
 
-/* locked; by: 1, or -1 */
+/* The file is locked. by: 1 or -1. */
 static void keep_away(struct st_file *f, enum excl_how how, int by)
 {
 	if (!EXCL_FAULT(NOT_KEPT_AWAY))
@@ -28,8 +28,8 @@ static void keep_away(struct st_file *f, enum excl_how how, int by)
 		f->f_hidden += (uint32_t)by;
 }
 
-/* A frozen file is not cut, and one that is being cut is not frozen: who froze it copies what the
- * other would cut at one copy before the other. */
+/* A frozen file is not cut, and a file that is being cut is not frozen: a freeze is there to copy
+ * data, and a cut reaches one copy before the other. */
 static bool is_busy(const struct st_file *f, enum excl_how how)
 {
 	if (EXCL_FAULT(TWO_HAVE_IT))
@@ -37,8 +37,8 @@ static bool is_busy(const struct st_file *f, enum excl_how how)
 	return (how >= EXCL_SIZE && f->f_frozen) || (how >= EXCL_WRITES && f->f_sizing);
 }
 
-/* -EAGAIN: another has the file, or no memory. -ENOENT: the file has no state, so that nothing is
- * out. */
+/* -EAGAIN: another exclusion has the file, or there is no memory. -ENOENT: the file has no state,
+ * so no layout is out. */
 static int excl_enter(struct excl *x)
 {
 	struct st *st = x->ex_env->fe_st;
@@ -134,7 +134,8 @@ static bool is_change(const struct excl *x)
 	return x->ex_how == EXCL_RIGHTS || x->ex_how == EXCL_SIZE;
 }
 
-/* Of who asked for layouts and waits for no more: it lets go, and then says so. */
+/* Ends TAKE_BACK, TAKE_BACK_FENCED and SETTLE, which are over when they are answered: releases the
+ * file, then calls ex_then. */
 static void detached_end(struct excl *x, int err)
 {
 	struct st *st = x->ex_env->fe_st;
@@ -153,8 +154,7 @@ static void detached_end(struct excl *x, int err)
 		f = st_file_get(st, x->ex_ino, false);
 		if (f) {
 			f->f_mark_old = false;
-			/* Of a writer that was lost since the others' copies were judged: not yet.
-			 */
+			/* f_judge stays if another writer was lost since the copies were judged. */
 			f->f_judge &= f->f_judge_gen != x->ex_judged;
 			f->f_old_epoch = 0;
 			st_file_put(st, f);
@@ -192,8 +192,7 @@ static void excl_answer(struct excl *x, int err)
 	}
 }
 
-/* ---- silent servers: what is their copy worth, when a change comes that they do not hear of? ----
- */
+/* ---- silent servers: what their copies are worth when they miss a change ---- */
 
 static uint64_t held_now(const struct excl *x)
 {
@@ -207,7 +206,8 @@ static uint64_t held_now(const struct excl *x)
 	return held;
 }
 
-/* Stale where a copy is left; where none is, the file has no layouts until the order is done. */
+/* Makes a copy on a silent server stale if its stripe keeps another copy in sync. Otherwise the
+ * file gets no layouts until the order is done. */
 static int silence_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct excl *x = hash_entry(op, struct excl, ex_op);
@@ -217,7 +217,7 @@ static int silence_run(struct kv_op *op, struct kv_txn *t)
 	struct lo_map map;
 
 	if (ns_get(fe->fe_ns, t, x->ex_ino, &i) || lo_map_decode(i.i_blob, &map))
-		return 0; /* removed meanwhile */
+		return 0; /* removed in between */
 	stale = lo_map_make_stale(&map, x->ex_quiet, NULL);
 	x->ex_unfenced = x->ex_late && lo_held_objects(fe->fe_lo, x->ex_ino, &map);
 	if (!stale)
@@ -235,8 +235,9 @@ static int changed_err(const struct excl *x)
 
 static void order(struct excl *x);
 
-/* A generic data server has no lease that ends: until it has confirmed it may take what it took
- * before, and nobody goes on. By now another copy may be stale, or its server declared dead. */
+/* A plain NFSv3 data server has no lease that ends. Until it has confirmed it may accept what it
+ * accepted before, so the caller must wait. By now another copy may be stale, or its server
+ * declared dead: read the map again. */
 static void wait_on(struct excl *x)
 {
 	const struct file_env *fe = x->ex_env;
@@ -251,7 +252,7 @@ static void wait_on(struct excl *x)
 		kv_read_end(t);
 	}
 	if (err == -ENOENT || err == -ESTALE)
-		excl_answer(x, 0); /* removed meanwhile: nothing to protect */
+		excl_answer(x, 0); /* removed in between: nothing to protect */
 	else
 		order(x);
 }
@@ -268,8 +269,9 @@ static void changed_taken_back(void *arg, int err)
 {
 	struct excl *x = arg;
 
-	(void)err; /* the change is made; who kept a layout is fenced as soon as the servers do it
-		    */
+	/* Ignore the error: the change is committed. A client that still holds a layout is fenced
+	 * when its data servers run the order. */
+	(void)err;
 	changed_answer(x, changed_err(x));
 }
 
@@ -284,7 +286,7 @@ static void silenced(struct kv_op *op, int err)
 	if (err)
 		log_error("inode %lu: cannot mark copies that missed a change as stale: %s",
 			  (unsigned long)x->ex_ino, strerror(-err));
-	/* Everybody's layouts name them. */
+	/* The layouts of all clients name these copies. */
 	if (!err && x->ex_silent &&
 	    excl_take_back(x->ex_env, x->ex_loop, x->ex_ino, NULL, changed_taken_back, x)) {
 		if (x->ex_recalls)
@@ -308,7 +310,8 @@ static void changed_ordered(struct excl *x, int err)
 	x->ex_late = err;
 	x->ex_owed = err == -EBUSY;
 	x->ex_quiet = x->ex_how == EXCL_RIGHTS && !x->ex_owed ? 0 : held_now(x);
-	/* What a generic one has that may live is what the right was taken of. */
+	/* RIGHTS: only copies on servers that were declared dead become stale. An NFSv3 data server
+	 * that may live still holds the data from which the right was withdrawn. */
 	if (x->ex_how == EXCL_RIGHTS)
 		x->ex_quiet &= lo_map_dead(x->ex_env->fe_lo, &x->ex_map);
 	if (x->ex_quiet)
@@ -317,8 +320,8 @@ static void changed_ordered(struct excl *x, int err)
 		changed_answer(x, err ? -ETIMEDOUT : 0);
 }
 
-/* Every server has confirmed, or its lease has run out; or one lives and has not confirmed at the
- * deadline (lo_orders_wait). */
+/* err 0: each server has confirmed, or its lease has run out. Else a server lives and has not
+ * confirmed by the deadline (lo_orders_wait). */
 static void excl_ordered(void *arg, int err)
 {
 	struct excl *x = arg;
@@ -344,8 +347,8 @@ static void excl_ordered(void *arg, int err)
 		st_revoke_file(x->ex_env->fe_st, x->ex_ino, x->ex_except, x->ex_rw_only);
 		x->ex_left = 0;
 	}
-	/* One that lives and does not do it (its drive died): where nobody kept a layout, nobody
-	 * uses its copy once that is stale, as if it were dead. */
+	/* A live server did not run the order (its drive may have died). If no client kept a
+	 * layout, no client uses its copy once that is stale, as if the server were dead. */
 	x->ex_late = err && !x->ex_left;
 	x->ex_quiet = x->ex_late || (!err && x->ex_how != EXCL_LAYOUTS) ? held_now(x) : 0;
 	if (x->ex_quiet && (!err || x->ex_late))
@@ -354,10 +357,10 @@ static void excl_ordered(void *arg, int err)
 		excl_answer(x, err ? -ETIMEDOUT : 0);
 }
 
-/* What is not waited for is stale in the map; NULL: everything is waited for. Who kept a layout may
- * read what became stale: that is fenced as well. Else what is stale for long is in nobody's
- * layout: a drive that died with it keeps the file neither from being used nor from being repaired.
- */
+/* Objects that are stale in the returned map need not be confirmed; NULL: all must be. A client
+ * that kept a layout may read an object that became stale, so such objects are fenced as well. In
+ * other cases no layout names an object that has been stale for long: a drive that died with such
+ * an object blocks neither the use nor the repair of the file. */
 static const struct lo_map *awaited(struct excl *x)
 {
 	if (x->ex_changed && x->ex_how >= EXCL_WRITES)
@@ -401,7 +404,7 @@ int excl_raise(const struct file_env *fe, struct kv_txn *t, const struct ns_inod
 					    : lo_order_fence(fe->fe_lo, t, i, map, map->lm_epoch);
 }
 
-/* Who is fenced in the middle of a write leaves it on some copies. */
+/* A client that is fenced in the middle of a write leaves that write on some copies only. */
 static void mistrust_left(const struct excl *x, struct lo_map *map)
 {
 	if (x->ex_left && !EXCL_FAULT(NOT_SUSPECT) &&
@@ -409,9 +412,9 @@ static void mistrust_left(const struct excl *x, struct lo_map *map)
 		file_mistrust(x->ex_env, x->ex_ino, map, UINT64_MAX, 0);
 }
 
-/* Several may settle one file at once: the first raises the epoch, all wait for it. *judge: its
- * copies are not to be trusted. Where data servers do not know clients, a lost writer is kept out
- * by that as well. */
+/* Several exclusions may settle one file at once: the first raises the epoch, and all wait for it.
+ * *judge: the copies are suspect. Data servers that do not know clients are fenced against a lost
+ * writer by the same rise. */
 static bool settle_is_raised(struct excl *x, const struct lo_map *map, bool *judge)
 {
 	struct st *st = x->ex_env->fe_st;
@@ -430,7 +433,7 @@ static bool settle_is_raised(struct excl *x, const struct lo_map *map, bool *jud
 	return raised;
 }
 
-/* The copies that were lost when that was asked, where the map still has them. */
+/* The copies that file_ask_lost reported as lost, where the map still has them. */
 static uint64_t lost_copies(const struct excl *x, const struct lo_map *map)
 {
 	const struct lo_map *was = &x->ex_map;
@@ -454,9 +457,9 @@ static void asked(void *arg, uint64_t objects)
 	fence(x);
 }
 
-/* Who died in the middle of a write leaves it on some copies, too. A store that was put back
- * believes in copies that were moved and deleted since: which are lost is asked first. -EAGAIN:
- * nothing is changed yet. */
+/* A writer that died in the middle of a write also leaves it on some copies only. A restored store
+ * lists copies that were moved and deleted since, so the servers are first asked which copies are
+ * lost. -EAGAIN: they must be asked; nothing is changed yet. */
 static int settle_fence(struct excl *x, struct kv_txn *t, const struct ns_inode *i,
 			struct lo_map *map)
 {
@@ -495,7 +498,7 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 	if (x->ex_how == EXCL_SETTLE)
 		return settle_fence(x, t, &i, &map);
 	x->ex_map = map;
-	/* Whatever was given is fenced. The orders may be under way still. */
+	/* Every capability is fenced already. The orders for that may still be under way. */
 	if (x->ex_how == EXCL_TAKE_BACK_FENCED && map.lm_clean && !x->ex_left)
 		return 0;
 	mistrust_left(x, &map);
@@ -522,12 +525,12 @@ static void fence_committed(struct kv_op *op, int err)
 	}
 	if (EXCL_FAULT(COMMIT_FAILED))
 		err = 0;
-	/* Others' layouts name what became stale. Nobody waits for them: before they are back no
-	 * new ones are given, and nothing is written through the MDS (f_taking). */
+	/* Layouts of other clients name the objects that became stale. This recall runs alone:
+	 * until they are back, f_taking prevents new layouts and writes through the MDS. */
 	if (!err && x->ex_hold.eh_env)
 		excl_take_back(x->ex_env, x->ex_loop, x->ex_ino, NULL, NULL, NULL);
 	if (detached && (err == -ENOENT || err == -ESTALE))
-		excl_answer(x, 0); /* removed meanwhile: nothing to protect */
+		excl_answer(x, 0); /* removed in between: nothing to protect */
 	else if (err || (x->ex_how == EXCL_SETTLE && !x->ex_raised))
 		excl_answer(x, err);
 	else
@@ -542,8 +545,8 @@ static void fence(struct excl *x)
 	kv_submit(x->ex_env->fe_kv, &x->ex_op);
 }
 
-/* Where nobody can have anything under way (no write layout since the last one was counted, nothing
- * through the MDS), the epoch stays. */
+/* False: nothing can be under way (no write layout since the last one was counted, no request
+ * through the MDS), so the epoch stays. */
 static bool may_be_written(const struct excl *x)
 {
 	struct st *st = x->ex_env->fe_st;
@@ -575,7 +578,7 @@ static bool needs_fence(const struct excl *x)
 static void all_back(struct excl *x)
 {
 	if (is_change(x)) {
-		x->ex_phase = EXCL_FENCING; /* the caller does it, with its own change */
+		x->ex_phase = EXCL_FENCING; /* the caller fences with its own change */
 		excl_answer(x, 0);
 	} else if (needs_fence(x)) {
 		fence(x);
@@ -592,7 +595,7 @@ static void recalled(struct st_wait *w, unsigned left)
 	all_back(x);
 }
 
-/* False: no layout is out that stands in the way. */
+/* False: no layout is out that has to come back. */
 static bool recall(struct excl *x)
 {
 	x->ex_phase = EXCL_RECALLING;
@@ -643,7 +646,7 @@ bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
 {
 	struct excl *x;
 
-	if (!has_state(fe->fe_st, ino)) /* most files that are removed */
+	if (!has_state(fe->fe_st, ino)) /* so it is for most files that are removed */
 		return false;
 	x = excl_new(fe, loop, ino, except, EXCL_TAKE_BACK, then, arg);
 	if (!excl_enter(x) && recall(x))
@@ -702,7 +705,7 @@ bool excl_recall_stale(struct excl_hold *h, const struct file_env *fe, struct lo
 	return waits;
 }
 
-/* ---- a file for oneself ---- */
+/* ---- exclusive access to one file ---- */
 
 static void settled(void *arg, int err)
 {
@@ -745,9 +748,9 @@ int excl_change(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 	return 0;
 }
 
-/* An answer about the size that was asked for before this is worth nothing; nor is one, until the
- * caller lets go, that data servers give which have yet to hear of it. A transaction may run twice.
- */
+/* An answer to an earlier question for the size is outdated (f_sizegen). So is every answer until
+ * the caller releases the file: some data servers have not run the order yet (f_cutting). A
+ * transaction may run twice. */
 static void size_is_set(struct excl *x)
 {
 	struct st *st = x->ex_env->fe_st;
@@ -774,7 +777,7 @@ int excl_fence(struct excl *x, struct kv_txn *t, const struct ns_inode *i, struc
 	mistrust_left(x, map);
 	if (!raise)
 		return 0;
-	/* A generic data server knows no epoch, and is fenced by an order of its own. */
+	/* An NFSv3 data server knows no epoch: it needs a fence order of its own. */
 	if (carried && !lo_generic(fe->fe_lo, map))
 		return raise_alone(fe, t, i, map, now);
 	return excl_raise(fe, t, i, map, now);
@@ -788,7 +791,7 @@ void excl_order(struct excl *x, void (*recalls)(void *arg), void (*then)(void *a
 	x->ex_then = then;
 	x->ex_arg = arg;
 	x->ex_late = x->ex_unfenced = false;
-	/* The objects that such a layout names are being deleted, or nobody has one. */
+	/* The objects that such a layout names are being deleted, or there is no such layout. */
 	if (x->ex_how >= EXCL_ALL)
 		st_revoke_file(x->ex_env->fe_st, x->ex_ino, NULL, false);
 	order(x);
@@ -798,7 +801,8 @@ void excl_end(struct excl *x, int err)
 {
 	if (!x->ex_env)
 		return;
-	/* Who is not fenced keeps its layout in the table: others wait for that, or fence it. */
+	/* A client that is not fenced keeps its layout in the table: other exclusions wait for that
+	 * layout, or fence it. */
 	if (x->ex_left && !err && !x->ex_late && x->ex_how <= EXCL_SIZE)
 		st_revoke_file(x->ex_env->fe_st, x->ex_ino, x->ex_except, x->ex_rw_only);
 	x->ex_left = 0;

@@ -1,12 +1,12 @@
 /*
  * first.c - the first copy of a contended file (docs/mirrors.md, "Two writers").
  *
- * Its copies may differ, so all readers read the same one of each stripe. Which one is so is told
- * by the map alone: the first in sync. Whether its server answers at the moment must not decide: a
- * server that is silent for a while, and back, would be first, and another, and it again, and a
- * byte would change to and fro. So a first copy that cannot be read becomes stale, durably, as one
- * that missed a write; layouts that name it come back, or are fenced; and repair makes it equal
- * before it is read again.
+ * The copies of a contended file may differ, so all readers read the same copy of each stripe. The
+ * map alone decides which: the first copy in sync. Whether that copy's server answers at the moment
+ * must not decide. Otherwise a server that is silent for a while would be first, then another, then
+ * the same one again, and readers would see a byte change to and fro. So a first copy that cannot
+ * be read becomes stale, durably, like a copy that missed a write. Layouts that name it come back
+ * or are fenced, and repair makes the copy equal before any client reads it again.
  */
 #include "base/log.h"
 #include "mds/file/mirror.h"
@@ -16,9 +16,9 @@ struct first {
 	struct kv_op op;
 	struct mds *m;
 	struct loop *loop;
-	struct rpc_call *call; /* that waits for the layouts; NULL: nobody does */
+	struct rpc_call *call; /* waits for the layouts; NULL: no request waits */
 	uint64_t ino, failed, stale;
-	struct lo_map map; /* of which failed is */
+	struct lo_map map; /* the bits of failed refer to this map */
 	struct excl_hold hold;
 	void (*then)(void *arg, int err);
 	void *arg;
@@ -51,7 +51,7 @@ static int first_run(struct kv_op *op, struct kv_txn *t)
 	w->stale = 0;
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
-	/* Compared meanwhile, its copies are the same. */
+	/* If the copies were compared in between, they are the same. */
 	if (err || !op_is_contended(w->m, w->ino, &map, &taking))
 		return err;
 	w->stale = lo_map_make_stale(
@@ -78,7 +78,9 @@ static void first_end(void *arg, int err)
 
 static void first_back(void *arg, int err)
 {
-	(void)err; /* who kept a layout is fenced as soon as the servers do it */
+	/* Ignore the error: the stale copy is committed. A client that still holds a layout is
+	 * fenced when its data servers run the order. */
+	(void)err;
 	first_end(arg, 0);
 }
 
@@ -112,7 +114,7 @@ bool op_first_lost(struct mds *m, struct loop *loop, struct rpc_call *call, uint
 		return false;
 	w = calloc(1, sizeof(*w));
 	if (!w)
-		return false; /* who asks again is answered */
+		return false; /* no memory: the client's next try does this */
 	*w = (struct first){.m = m,
 			    .loop = loop,
 			    .call = call,

@@ -1,12 +1,12 @@
-/* size.c - size, change and times from the data servers (docs/size.md), and the marks that say they
- * may be news there. */
+/* size.c - asks the data servers for a file's size, change and times (docs/size.md), and removes
+ * the mark that says they may have news. */
 #include "base/log.h"
 #include "mds/file/size.h"
 #include <errno.h>
 
 #define RETURNED_MS	250
-#define USED_MIN	512 /* 0 is a file that nobody asked about: its size counts */
-#define RETURNED_ASKING 256 /* files asked about together */
+#define USED_MIN	512 /* 0 means that the servers were not asked: then the size counts */
+#define RETURNED_ASKING 256 /* files that are asked about together */
 
 struct refresh {
 	struct lo_stat ls;
@@ -16,14 +16,14 @@ struct refresh {
 	struct mds *m;
 	struct loop *loop;
 	bool unmark;
-	bool uneven; /* found by refresh_run: its copies are to be compared */
-	/* a stripe may reach past the size that is committed: nobody answered for it */
+	bool uneven; /* refresh_run found a difference: the copies must be compared */
+	/* no copy of some stripe answered: it may reach past the committed size */
 	bool unknown;
-	bool unused; /* nobody has had a layout by the mark: nothing is asked */
+	bool unused; /* no client had a layout by this mark: do not ask the servers */
 	uint32_t grants;
 	uint64_t sizegen;
 	void (*then)(void *arg, int err);
-	/* instead of then: the answer about the end of a file */
+	/* called instead of then, with the file's size */
 	void (*reply)(void *arg, int err, uint64_t size);
 	void *arg;
 };
@@ -40,8 +40,8 @@ static void refresh_unpin(struct refresh *r)
 	st_file_unlock(st, r->ls.ls_ino);
 }
 
-/* A size was set since the question, or is about to be in the store: the answer may be of before
- * it. While layouts are recalled for it, what they wrote counts as ever. */
+/* A size was set since the question, or is about to be in the store: the answer may be from before
+ * that. While layouts are recalled for it, writes under these layouts still count. */
 static bool refresh_outdated(struct refresh *r)
 {
 	struct st *st = r->m->m_st;
@@ -83,14 +83,14 @@ bool op_refresh_needed(struct mds *m, uint64_t ino)
 		return false;
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
-	/* One that is to be judged first is not read, whatever is asked about it. */
+	/* A file that waits to be judged is not read before that, whatever the question. */
 	need = f && (f->f_judge || (f->f_marked && m->m_size_mode == OP_SIZE_LAYOUT));
 	st_file_unlock(m->m_st, ino);
 	return need;
 }
 
-/* Each object that was asked is compared with what it told before, so that servers that are silent,
- * or back again, look like no write. */
+/* Compares each object that answered with its previous answer, so that servers that are silent, or
+ * back again, do not look like a write. */
 static bool refresh_news(const struct refresh *r, const struct ns_inode *i,
 			 const struct lo_map *map)
 {
@@ -103,7 +103,7 @@ static bool refresh_news(const struct refresh *r, const struct ns_inode *i,
 	return false;
 }
 
-/* Objects that were written since the map was told. */
+/* Objects that were written since the map recorded their write counts. */
 static uint64_t refresh_moved(const struct refresh *r, const struct lo_map *map)
 {
 	uint64_t moved = 0;
@@ -120,9 +120,10 @@ static uint64_t refresh_moved(const struct refresh *r, const struct lo_map *map)
 }
 
 /*
- * On the committer: copies are compared in passing (docs/mirrors.md). What was asked for while
- * somebody could write is no difference: a write may have been at one copy. False: an end past the
- * size that was set is no end of the file, as one copy alone tells it.
+ * On the committer: compares the copies in passing (docs/mirrors.md). An answer from a time when a
+ * client could write proves no difference: the write may have reached one copy only so far. False:
+ * the answers end past the size that was set. That is not the end of the file, because one copy
+ * alone reports it.
  */
 static bool refresh_compare(struct refresh *r, const struct lo_map *map)
 {
@@ -142,12 +143,12 @@ static bool refresh_compare(struct refresh *r, const struct lo_map *map)
 	r->uneven = quiet && (ends || (f->f_counts && lo_uneven(r->m->m_lo, &r->ls, f->f_moved)));
 	f->f_uneven |= r->uneven;
 	st_file_unlock(st, r->ls.ls_ino);
-	r->unmark &= !r->uneven; /* after a restart the mark has the copies compared again */
+	r->unmark &= !r->uneven; /* the mark stays: after a restart the copies are compared again */
 	return !past;
 }
 
-/* What the map is to remember of the answers; whether it learns that an object exists. Another
- * object than the one that was asked may have its place by now. */
+/* Records in the map what it must remember of the answers. True: the map learns that an object
+ * exists. By now another object may have the place of the object that answered. */
 static bool refresh_map(const struct refresh *r, struct lo_map *map)
 {
 	bool learns = false;
@@ -159,7 +160,8 @@ static bool refresh_map(const struct refresh *r, struct lo_map *map)
 		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy)
 			continue;
 		learns |= !o->ob_known && r->ls.ls_durable >> k & 1;
-		/* or who wrote what a cut of the power takes would meet an object that is lost */
+		/* Only an object that survives a loss of power becomes known. Otherwise a client
+		 * whose writes such a loss takes would find an object that counts as lost. */
 		o->ob_known |= r->ls.ls_durable >> k & 1;
 		if (r->ls.ls_answered >> k & 1)
 			o->ob_writes = r->ls.ls_writes[k];
@@ -178,7 +180,7 @@ static void refresh_end(struct refresh *r, int err)
 
 		if (!e) {
 			e = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
-			/* What a server holds that was declared dead is given up: nobody waits for
+			/* Data of which only dead servers have a copy is given up: do not wait for
 			 * it. */
 			if (!e && r->unknown && !lo_map_cut(r->m->m_lo, &r->ls.ls_map))
 				e = -ETIMEDOUT;
@@ -195,7 +197,7 @@ static void refresh_end(struct refresh *r, int err)
 }
 
 /* On the committer. False: a writer has the file again, or had it since the question. True: from
- * here on a grant for writing puts the mark again, behind this deletion. */
+ * here on a grant for writing puts the mark again, after this deletion. */
 static bool refresh_unmark(struct refresh *r)
 {
 	struct st *st = r->m->m_st;
@@ -203,8 +205,8 @@ static bool refresh_unmark(struct refresh *r)
 
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
-	/* In grace its writers of before may yet stay away: the mark says that it is to be judged
-	 * then. */
+	/* During grace the writers of the earlier boot may still fail to return: the mark records
+	 * that the file is to be judged then. */
 	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants &&
 		    !(st_in_grace(st) && f->f_judge_boot) && !f->f_contending &&
 		    (!f->f_contended || f->f_alike);
@@ -234,8 +236,8 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	/* The answers are of objects that were the file's; asked again by whoever wants to know
-	 * next. */
+	/* The answers are about objects that the file had before; the next request for the size
+	 * asks again. */
 	if (refresh_outdated(r) || i.i_incarnation != r->ls.ls_incarnation) {
 		r->unmark = false;
 		return 0;
@@ -275,7 +277,7 @@ static void refresh_committed(struct kv_op *op, int err)
 		st_file_lock(st, r->ls.ls_ino);
 		f = st_file_get(st, r->ls.ls_ino, false);
 		if (!f->f_mark_durable && !st_file_has_writers(f) && f->f_grants == r->grants)
-			f->f_marked = false; /* refresh_unpin puts f */
+			f->f_marked = false; /* refresh_unpin calls st_file_put */
 		st_file_unlock(st, r->ls.ls_ino);
 	}
 	if (!err && r->uneven)
@@ -283,7 +285,7 @@ static void refresh_committed(struct kv_op *op, int err)
 	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
 }
 
-/* What was written meanwhile is counted with what was before. */
+/* Asks again: what clients wrote during the padding counts together with what was there before. */
 static void refresh_padded(struct lo_io *io, int err)
 {
 	struct refresh *r = hash_entry(io, struct refresh, pad);
@@ -295,8 +297,8 @@ static void refresh_padded(struct lo_io *io, int err)
 		lo_stat(r->m->m_lo, &r->ls);
 }
 
-/* Before anybody is told of a size, objects of generic data servers reach to it: of who reads them
- * they would tell that the file ends (docs/generic.md). */
+/* Pads the objects on NFSv3 data servers up to the size before anyone learns that size. To a client
+ * that reads it, a shorter object would report the end of the file (docs/generic.md). */
 static bool refresh_pads(struct refresh *r)
 {
 	struct ns_inode i;
@@ -340,7 +342,7 @@ static void refresh_stat(struct lo_stat *ls, int err)
 	if (!err && refresh_pads(r))
 		return;
 	if (err || ls->ls_missing)
-		r->unmark = false; /* somebody did not answer: the mark stays */
+		r->unmark = false; /* a server did not answer: the mark stays */
 	if (!err && !r->unmark && kv_read_begin(r->m->m_kv, &t) == 0) {
 		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 &&
 		       lo_map_decode(i.i_blob, &map) == 0 && !refresh_news(r, &i, &map);
@@ -379,7 +381,7 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	f = st_file_get(m->m_st, ino, true);
 	r->unmark = unmark;
 	r->unused = unmark && f && op_mark_is_unused(f);
-	/* A size is set, and a server may have yet to be told of it: that is the size. */
+	/* A size is set, and a server may not have it yet: the size in the store is right. */
 	if (f && !r->unused && (f->f_cutting || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
 		st_file_put(m->m_st, f);
 		f = NULL;
@@ -429,7 +431,7 @@ bool op_refresh_file(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_
 	return true;
 }
 
-/* ---- marks that go ---- */
+/* ---- removal of marks ---- */
 
 static void returned_next(struct mds_thread *th);
 
@@ -437,16 +439,16 @@ static void returned_done(void *arg, int err, uint64_t size)
 {
 	struct mds_thread *th = arg;
 
-	/* who did not answer leaves the mark: the size is asked again when somebody wants it, or
-	 * after a restart */
+	/* Where a server did not answer the mark stays: the size is asked again when a client wants
+	 * it, or after a restart. */
 	(void)err;
 	(void)size;
 	th->mt_asking--;
 	returned_next(th);
 }
 
-/* Questions that are out together go to a server in few messages, and what they find goes into few
- * commits. */
+/* Asks about many files together: their questions go to a server in few messages, and the results
+ * into few commits. */
 static void returned_next(struct mds_thread *th)
 {
 	struct kv_txn *t;
@@ -458,7 +460,8 @@ static void returned_next(struct mds_thread *th)
 		struct refresh *r = refresh_new(th->mt_mds, th->mt_loop, t, ino, true);
 
 		if (!r)
-			continue; /* removed, or a size is being set, which asks again */
+			/* the file is removed, or a size is being set, which asks again */
+			continue;
 		r->reply = returned_done;
 		r->arg = th;
 		th->mt_asking++;
@@ -534,8 +537,8 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 	}
 	r->reply = reply;
 	r->arg = rarg;
-	/* What is acknowledged every copy has: a READ waits for no other. Generic ones are all to
-	 * be filled up to the end. */
+	/* Every copy has all acknowledged data, so a READ waits for one answer per stripe. On NFSv3
+	 * data servers all objects must be filled up to the end, so all are asked. */
 	r->ls.ls_enough = !lo_generic(m->m_lo, &r->ls.ls_map);
 	refresh_ask(r);
 }
@@ -548,7 +551,7 @@ int op_mark_put(struct kv_txn *t, uint64_t ino)
 	uint8_t version = 1;
 	struct kv_slice have;
 
-	/* One that is contended stays so: only whoever compared the copies takes the mark away. */
+	/* A contended file's row stays contended: only a comparison of the copies removes it. */
 	if (!ns_row_get(t, NS_T_MARK, &id, 8, &have) && st_mark_contended(have))
 		return 0;
 	return ns_row_put(t, NS_T_MARK, &id, 8, &version, 1);

@@ -1,24 +1,26 @@
 /*
- * truth.c - a copy that may lack a write, or hold one that others lack, is not trusted
- * (docs/mirrors.md): it becomes stale in the transaction that finds it out.
+ * truth.c - a copy that may lack a write, or hold a write that other copies lack, is not trusted
+ * (docs/mirrors.md): it becomes stale in the transaction that finds this out.
  *
- * Who dies with a write layout out leaves copies that may differ. Of each of these files one copy
- * stays in sync, and the others become stale: the file is judged. In memory a file waits for that
- * from the moment its writer is given up (f_judge), in the same hold of all's lock: excl_settle,
- * which comes before each layout, freeze, size and read, judges it first. The store knows that some
- * wait by one row (lo_lost_put), committed with what gives the writer up: however many files there
- * are. After a crash every file that had a write layout out is judged where that row is.
+ * A client that dies while it holds a write layout leaves copies that may differ. Each of these
+ * files is judged (resolved): one copy stays in sync, and the others become stale. In memory a file
+ * waits for that from the moment its writer is given up (f_judge); the same hold of the all-shards
+ * lock does both. excl_settle comes before each layout, freeze, size and read, and judges the file
+ * first. One row in the store says that some files wait, however many they are (lo_lost_put). The
+ * transaction that gives up the writer commits this row. After a crash, if the row is there, every
+ * file that had a write layout out is judged.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"
 #include "mds/file/mirror.h"
 #include <errno.h>
 
-#define JUDGING 8 /* files at a time */
+#define JUDGING 8 /* files judged at a time */
 
-/* ---- a change through us that failed: what it was for may have taken it, or part of it ---- */
+/* ---- a change through the MDS failed: some of its objects may have taken it, or part of it
+ * ---- */
 
-/* What was being rebuilt may hold what its source lacks. */
+/* An object that was being rebuilt may hold data that its source lacks. */
 static uint64_t rebuilding_stale(struct lo_map *map, uint64_t objects)
 {
 	uint64_t stale = 0, stripes = lo_map_stripes(map, objects);
@@ -39,7 +41,7 @@ struct half {
 	struct loop *loop;
 	uint64_t ino, objects, stale;
 	struct excl_hold hold;
-	struct rpc_call *call; /* that is parked meanwhile, or NULL */
+	struct rpc_call *call; /* parked until the layouts are back; NULL: no request waits */
 	int why;
 	void (*then)(void *arg);
 	void *arg;
@@ -57,7 +59,8 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	/* Not reached: it is asked again until it is, or until who asked is given up. */
+	/* A server was not reached: the change is tried again until the server answers, or until
+	 * its client is given up. */
 	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects)
 					: file_mistrust(&h->m->m_file, h->ino, &map,
 							lo_map_stripes(&map, h->objects), 0);
@@ -70,7 +73,9 @@ static void half_end(void *arg, int err)
 {
 	struct half *h = arg;
 
-	(void)err; /* who kept a layout is fenced as soon as the servers do it */
+	/* Ignore the error: the stale copies are committed. A client that still holds a layout is
+	 * fenced when its data servers run the order. */
+	(void)err;
 	excl_unhold(&h->hold);
 	if (h->call)
 		rpc_call_waits(h->call, false);
@@ -184,12 +189,12 @@ static void judged(void *arg, int err)
 {
 	struct judge *j = arg;
 
-	(void)err; /* what is not judged yet, is with the next tick's */
+	(void)err; /* the next tick takes the files that are not judged yet */
 	j->busy--;
 	judge_go(j);
 }
 
-/* On the committer: nobody is being given up, and nothing waits. */
+/* On the committer. Deletes the row if no client is being given up and no file waits. */
 static int clean_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct judge *j = hash_entry(op, struct judge, op);
@@ -219,7 +224,7 @@ static void clean_done(struct kv_op *op, int err)
 {
 	struct judge *j = hash_entry(op, struct judge, op);
 
-	/* Who was given up since has put the row again. */
+	/* A client lost since clean_run re-created the row (m_lost_gen rose): keep m_lost set. */
 	st_all_lock(j->m->m_st);
 	if (!err && j->clean && j->gen == j->m->m_lost_gen)
 		atomic_store(&j->m->m_lost, false);
@@ -240,7 +245,7 @@ static void judge_go(struct judge *j)
 	kv_submit(j->m->m_kv, &j->op);
 }
 
-/* Every tick, while there may be some. */
+/* Every tick, while files may wait to be judged. */
 void op_judge_tick(struct mds *m, struct loop *loop)
 {
 	struct st *st = m->m_st;
@@ -250,7 +255,7 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	st_look_lock(st);
 	some = st->st_judge;
 	st_look_unlock(st);
-	if (some) { /* the store does not know of these: a crash forgets them */
+	if (some) { /* not in the store: a crash forgets these */
 		st_all_lock(st);
 		atomic_store(&m->m_lost, true);
 		m->m_lost_gen++;
@@ -261,7 +266,7 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 		return;
 	j = calloc(1, sizeof(*j));
 	if (!j)
-		return; /* the next tick's */
+		return; /* no memory: the next tick tries again */
 	j->m = m;
 	j->loop = loop;
 	st_all_lock(st);
