@@ -1,12 +1,13 @@
 /*
- * balance.c - files are moved from servers that are behind to those that are ahead
- * (docs/balance.md): all on one loop, a little in each step.
+ * balance.c - moves files away from data servers that hold more than their share, or are slow or
+ * loaded (docs/balance.md). All of it runs on one loop, a little in each step.
  *
- * A run looks at all files twice. First it counts what each server holds, and so what its share
- * would be. Then it looks for files of which an object moves: those that are hot on a server that
- * is slow or loaded, then any whose move makes two servers more even. What is chosen is counted as
- * moved at once; so the sum of the squares of what servers are off falls with each move, and a run
- * ends. The move itself is the file's map's (mds/layout/shift.h), and repair's jobs do it.
+ * A run passes over all files at least twice. The first pass counts what each server holds, which
+ * gives each server's share. The next passes look for files of which an object should move, until a
+ * pass chooses none: hot files on a slow or loaded server first, then any file whose move makes two
+ * servers more even. A chosen file counts as moved at once. So each move lowers the sum of the
+ * squares of the servers' deviations, and a run ends. The move itself is in the file's map
+ * (mds/layout/shift.h), and repair's jobs do it.
  */
 #include "mds/jobs/balance.h"
 #include "base/clock.h"
@@ -19,15 +20,16 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define LOOK_FILES  1024 /* in a step */
+#define LOOK_FILES  1024 /* files in a step */
 #define STEP_MS	    10
-#define WAIT_MS	    100 /* for what moves */
-#define AT_ONCE	    8	/* files that move */
+#define WAIT_MS	    100 /* while files move */
+#define AT_ONCE	    8	/* files that move at the same time */
 #define FORGET_ROWS 256
-#define TRIES	    64 /* questions where an object may be, in a step: each looks at all servers */
-#define HOT_MOST    64
-#define HOT_LEAST   100.0f /* heat of a file that is worth moving for it */
-/* As mds/layout/prefer.c: what makes no difference between servers. */
+/* questions in a step whether an object may move to a server: each looks at all servers */
+#define TRIES	  64
+#define HOT_MOST  64
+#define HOT_LEAST 100.0f /* heat of a file that is worth a move */
+/* As in mds/layout/prefer.c: load and latency that make no difference between servers. */
 #define CALM_LOAD    800
 #define CALM_LATENCY 2000
 
@@ -37,25 +39,25 @@ struct op_balance {
 	struct loop_msg b_msg;
 	struct loop_timer b_timer;
 	uint64_t b_again_s;
-	pthread_mutex_t b_lock; /* b_view, b_stop: looked at from any thread, changed on the loop */
-	bool b_stop, b_busy;	/* busy: begun, and not over */
+	pthread_mutex_t b_lock; /* protects b_view and b_stop: any thread */
+	bool b_stop, b_busy;	/* busy: a run has begun and is not over */
 	struct op_balance_view b_view;
-	/* the loop's */
-	/* pass: files chosen when this look at all began */
+	/* only the loop uses these */
+	/* pass: how many files were chosen before this pass over all files */
 	uint64_t b_runs, b_cursor, b_next_ms, b_pass;
 	unsigned b_tries;
 	int b_forgot;
 	uint64_t b_hot[HOT_MOST];
 	unsigned b_nhot, b_athot;
-	uint16_t b_place[DSC_MAX + 1]; /* a server's place in bv_server + 1 */
+	uint16_t b_place[DSC_MAX + 1]; /* a server's index in bv_server, + 1 */
 	struct {
 		uint64_t ino, bytes;
-		unsigned move; /* in bv_move, or OP_BALANCE_TOLD */
+		unsigned move; /* index in bv_move, or OP_BALANCE_TOLD */
 	} b_moving[AT_ONCE];
 	unsigned b_nmoving;
 	struct metric *b_files, *b_bytes;
 	struct kv_op b_op;
-	struct op_balance_move b_one; /* being committed */
+	struct op_balance_move b_one; /* the move that is being committed */
 };
 
 const char *op_balance_end_text(enum op_balance_end end)
@@ -97,7 +99,8 @@ static void see(void *arg, const struct dsc_seat *se)
 	b->b_place[se->se_id] = (uint16_t)++b->b_view.bv_nserver;
 }
 
-/* Who is behind the others now. With b_lock. */
+/* Reads the state of all servers, and which of them are loaded or slow beside the others. With
+ * b_lock. */
 static void see_servers(struct op_balance *b)
 {
 	struct op_balance_view *v = &b->b_view;
@@ -128,7 +131,7 @@ static void see_servers(struct op_balance *b)
 	}
 }
 
-/* A share is of what those who count hold, by weight and capacity. With b_lock. */
+/* Divides what the servers that count hold into shares, by weight and capacity. With b_lock. */
 static void share_out(struct op_balance *b)
 {
 	struct op_balance_view *v = &b->b_view;
@@ -151,7 +154,7 @@ static void share_out(struct op_balance *b)
 	}
 }
 
-/* Bytes that it has more than its share. */
+/* Bytes that the server holds beyond its share. */
 static double over(const struct op_balance_server *bs)
 {
 	return bs->bs_held - bs->bs_share;
@@ -174,7 +177,7 @@ static bool even(const struct op_balance *b)
 
 /* ---- which object goes where ---- */
 
-/* What is there of each of a file's objects, about. */
+/* Roughly the bytes in each of a file's objects. */
 static uint64_t bytes_of(const struct ns_inode *i, const struct lo_map *map)
 {
 	return i->i_used / map->lm_stripes;
@@ -192,7 +195,7 @@ static bool may(struct op_balance *b, const struct lo_map *map, unsigned obj, ui
 	return lo_shift_may(b->b_m->m_lo, map, obj, to);
 }
 
-/* Chosen by a run that moves nothing. */
+/* A run that moves nothing has chosen this file already. */
 static bool chosen(const struct op_balance *b, uint64_t ino)
 {
 	for (unsigned i = 0; b->b_view.bv_ask.ba_dry && i < b->b_view.bv_nmove; i++)
@@ -201,8 +204,8 @@ static bool chosen(const struct op_balance *b, uint64_t ino)
 	return false;
 }
 
-/* For a file that is hot where it is slow: to the one with least to do, of those that are
- * neither. */
+/* Where to move an object of a hot file that is on a slow or loaded server: of the servers that are
+ * neither, the one with the least load. */
 static struct op_balance_server *calmer(struct op_balance *b, const struct lo_map *map,
 					unsigned obj, const struct op_balance_server *from,
 					uint64_t bytes)
@@ -224,7 +227,8 @@ static struct op_balance_server *calmer(struct op_balance *b, const struct lo_ma
 	return best;
 }
 
-/* To the one that lacks most, where that makes the two more even, and one of them is off. */
+/* Where to move an object: the server that lacks most, if the move makes the two more even and one
+ * of them is off its share. */
 static struct op_balance_server *emptier(struct op_balance *b, const struct lo_map *map,
 					 unsigned obj, const struct op_balance_server *from,
 					 uint64_t bytes)
@@ -246,7 +250,7 @@ static struct op_balance_server *emptier(struct op_balance *b, const struct lo_m
 	return best;
 }
 
-/* False: nothing of this file moves. */
+/* False: no object of this file moves. */
 static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode *i,
 		   enum op_balance_why why, struct op_balance_move *bm)
 {
@@ -259,7 +263,7 @@ static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode
 		return false;
 	last = lo_shifted(t, i->i_ino);
 	bytes = bytes_of(i, &map);
-	/* One that was moved later than now was moved before the clock was put back. */
+	/* A file with a last move in the future was moved before the clock was set back. */
 	if ((last && last <= now && now < last + b->b_again_s) ||
 	    (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
 		return false;
@@ -309,8 +313,8 @@ static void end(struct op_balance *b, enum op_balance_end why)
 	pthread_mutex_unlock(&b->b_lock);
 }
 
-/* It counts as moved from here on, but where it was left. Returns its place among those that are
- * told of. */
+/* Counts the object as moved from here on, unless the move was left. Returns its index in bv_move,
+ * or OP_BALANCE_TOLD if the list is full. */
 static unsigned count_move(struct op_balance *b, const struct op_balance_move *bm,
 			   enum op_balance_state st)
 {
@@ -385,7 +389,7 @@ static void begin_move(struct op_balance *b, const struct op_balance_move *bm)
 	kv_submit(b->b_m->m_kv, &b->b_op);
 }
 
-/* Those whose row is gone are where they should be. */
+/* A file whose repair row is gone is where it should be. */
 static void reap(struct op_balance *b, struct kv_txn *t)
 {
 	struct lo_repair row;
@@ -405,7 +409,7 @@ static void reap(struct op_balance *b, struct kv_txn *t)
 	}
 }
 
-/* ---- looks at all files ---- */
+/* ---- passes over all files ---- */
 
 struct glance {
 	struct op_balance *b;
@@ -415,7 +419,7 @@ struct glance {
 	struct op_balance_move bm;
 };
 
-/* Not one that moves already by this run: its row was put. */
+/* A file that this run moves already is not chosen: its row is there (lo_shifted_put). */
 static int look_file(void *arg, const struct ns_inode *i)
 {
 	struct glance *g = arg;
@@ -486,7 +490,7 @@ static void step_counts(struct op_balance *b, struct kv_txn *t)
 	later(b, STEP_MS);
 }
 
-/* Why nothing more is chosen; false: something may be. */
+/* True, with the reason: no more is chosen. False: more may be. */
 static bool no_more(struct op_balance *b, enum op_balance_end *why)
 {
 	const struct op_balance_view *v = &b->b_view;
@@ -517,7 +521,7 @@ static bool next_hot(struct op_balance *b, struct kv_txn *t, struct op_balance_m
 	return false;
 }
 
-/* Looked through: once more where something was chosen, as then other files may fit. */
+/* The pass is over. If it chose a file there is one more pass, because other files may fit then. */
 static void looked_through(struct op_balance *b)
 {
 	pthread_mutex_lock(&b->b_lock);
@@ -577,7 +581,7 @@ static void step(struct op_balance *b)
 	kv_read_end(t);
 }
 
-/* ---- it begins ---- */
+/* ---- the begin of a run ---- */
 
 static int forget_run(struct kv_op *op, struct kv_txn *t)
 {

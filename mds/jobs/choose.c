@@ -1,8 +1,9 @@
 /*
  * choose.c - where no copy of a stripe is known to be good any more, the administrator says which
- * one counts. First each object is asked for its size, its last change and its sums; then the file
- * is frozen, and one transaction makes the mirror's objects in sync and all others stale, which
- * repair makes equal to them. That is so of the stripes that have no good copy; by force, of all.
+ * copy counts. Each object is asked for its size and its last change, and for its checksums if no
+ * mirror is chosen yet. For a choice the file is then frozen, and one transaction makes the objects
+ * of the chosen mirror in sync and all others stale. Repair makes the stale ones equal to them. The
+ * choice covers the stripes that have no good copy; by force, all stripes.
  */
 #include "mds/jobs/choose.h"
 #include "base/log.h"
@@ -22,9 +23,9 @@ struct op_choose {
 	struct loop *h_loop;
 	struct loop_msg h_msg;
 	struct loop_timer h_timer;
-	pthread_mutex_t h_lock; /* h_view: any thread */
+	pthread_mutex_t h_lock; /* protects h_view: any thread */
 	struct op_choose_view h_view;
-	/* the loop's */
+	/* only the loop uses these */
 	struct op_choose_view h_v;
 	struct ns_inode h_inode;
 	struct lo_stat h_stat;
@@ -33,7 +34,7 @@ struct op_choose {
 	ctl_sum_res h_sum;
 	crypto_generichash_state h_hash;
 	unsigned h_obj;
-	uint64_t h_off, h_lost; /* lost: a bit per stripe, of those that the choice is for */
+	uint64_t h_off, h_lost; /* lost: a bit for each stripe that the choice covers */
 	struct excl h_freeze;
 	struct kv_op h_op;
 };
@@ -73,7 +74,7 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	/* What was looked at is what there is: the objects, and their states. */
+	/* The objects and their states must be those that were examined. */
 	if (i.i_incarnation != h->h_inode.i_incarnation ||
 	    map.lm_stripes != h->h_v.cv_map.lm_stripes ||
 	    map.lm_mirrors != h->h_v.cv_map.lm_mirrors)
@@ -98,8 +99,8 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	f = st_file_get(m->m_st, i.i_ino, false);
 	marked = f && f->f_marked;
 	st_file_unlock(m->m_st, i.i_ino);
-	/* A copy that missed a truncation, or the last write, ends where the file does. While a
-	 * writer may know another end, the copy is asked for it. */
+	/* A copy that missed a truncation, or the last write, is set to end where the file ends.
+	 * While a writer may know another end, the copy is asked for that end instead. */
 	if (!marked)
 		err = lo_order_truncate(m->m_lo, t, &i, &map, i.i_size);
 	if (!err)
@@ -142,8 +143,8 @@ static void frozen(void *arg, int err)
 	kv_submit(h->h_m->m_kv, &h->h_op);
 }
 
-/* That a copy in sync is not there, its server says, or it is dead: one that is only away comes
- * back with it. */
+/* A copy in sync is bad if its server says that the object is missing, or if the server is dead. A
+ * server that is only away comes back with its copy. */
 static bool may_be_read(const struct op_choose *h, unsigned k)
 {
 	const struct op_choose_view *v = &h->h_v;
@@ -154,7 +155,7 @@ static bool may_be_read(const struct op_choose *h, unsigned k)
 	       (!(v->cv_answered >> k & 1) && !dsc_dead(h->h_m->m_dsc, v->cv_map.lm_obj[k].ob_ds));
 }
 
-/* The stripes that the choice is for: those of which no copy is good; by force, all. */
+/* The stripes that the choice covers: those without a good copy; by force, all. */
 static uint64_t stripes_lost(const struct op_choose *h)
 {
 	const struct lo_map *map = &h->h_v.cv_map;
@@ -167,7 +168,7 @@ static uint64_t stripes_lost(const struct op_choose *h)
 	return lost;
 }
 
-/* True: refused. */
+/* True: the choice is refused. */
 static bool objection(struct op_choose *h)
 {
 	const struct op_choose_view *v = &h->h_v;
@@ -243,7 +244,7 @@ static void sum_done(struct dsc_ctl *c, int err)
 	uint64_t bytes = 0;
 
 	if (err || h->h_status != CTL_OK) {
-		h->h_obj++; /* it has no sum */
+		h->h_obj++; /* this object gets no checksum */
 		h->h_off = 0;
 	} else {
 		bytes = h->h_sum.data;
@@ -292,7 +293,7 @@ static void looked(struct lo_stat *ls, int err)
 	struct op_choose *h = caa_container_of(ls, struct op_choose, h_stat);
 	struct op_choose_view *v = &h->h_v;
 
-	(void)err; /* who did not answer is in it */
+	(void)err; /* ls_answered lacks the servers that did not answer */
 	v->cv_answered = ls->ls_answered | ls->ls_lost;
 	v->cv_there = ls->ls_exists;
 	for (unsigned k = 0; k < lo_objects(&v->cv_map); k++) {
@@ -314,7 +315,7 @@ static void begin(struct loop_msg *msg)
 	struct kv_txn *t;
 	int err;
 
-	h->h_v = h->h_view; /* nobody else writes it while it runs */
+	h->h_v = h->h_view; /* nothing else writes it while this runs */
 	err = kv_read_begin(h->h_m->m_kv, &t);
 	if (!err) {
 		err = ns_get(h->h_m->m_ns, t, h->h_v.cv_ask.ca_ino, &h->h_inode);
@@ -333,7 +334,7 @@ static void begin(struct loop_msg *msg)
 	ls->ls_incarnation = h->h_inode.i_incarnation;
 	ls->ls_map = h->h_v.cv_map;
 	ls->ls_done = looked;
-	/* All are asked, whatever their state. */
+	/* Asks all objects, whatever their state. */
 	for (unsigned k = 0; k < lo_objects(&ls->ls_map); k++)
 		if (ls->ls_map.lm_obj[k].ob_state != LO_ABSENT)
 			ls->ls_map.lm_obj[k].ob_state = LO_IN_SYNC;

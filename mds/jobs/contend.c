@@ -1,24 +1,25 @@
 /*
- * contend.c - a mirrored file that two write at the same time (docs/mirrors.md, "Two writers").
+ * contend.c - a mirrored file that two clients write at the same time (docs/mirrors.md, "Two
+ * writers").
  *
  * Two WRITEs that overlap may reach the copies in different orders. Each copy is then right by
- * itself, and the copies differ. From the second writer on the file is *contended*: the mark of the
- * store says so, all layouts come back, and those given from then on name one first copy to all
- * clients. When the last write layout is back, whatever is under way is fenced, the copies are
- * compared, and what differs from the first copy becomes stale and is repaired from it. The mark
- * goes when that is done and no write layout was given meanwhile.
+ * itself, and the copies differ. From the second writer on the file is *contended*: its mark in the
+ * store says so, and all layouts come back. Layouts that are given from then on name one first copy
+ * to all clients. When the last write layout is back, everything under way is fenced and the copies
+ * are compared. A copy that differs from the first copy becomes stale and is repaired from it. The
+ * mark goes when that is done and no write layout was given in between.
  *
- * Writes that all come through us are kept apart here: one that overlaps another waits.
+ * Writes that all come through the MDS are kept apart here: a write that overlaps another waits.
  *
  * states of a file:
  *	one writer --second writer--> contending (no new layouts; the row is committed, layouts come
  *	back) --> contended --last write layout is back--> compared --> alike (the mark goes)
  *	a write layout that is given to a contended file makes it not alike.
  *
- * A file whose copies differ in passing (size.c, refresh_compare) is compared here as well, when
- * nobody has it to write: it is uneven. Nothing is recalled for the suspicion. Where it holds, and
- * holds under a fence, the copies do differ, though nobody said that a write failed: that is an
- * event.
+ * A file is uneven if its copies differ in passing (size.c, refresh_compare). It is compared here
+ * as well, when no client has it for writing. Nothing is recalled for the suspicion alone. If the
+ * suspicion holds, and holds under a fence, the copies do differ although no client reported a
+ * failed write: that is an event.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,10 +33,11 @@
 
 struct contended {
 	uint64_t cn_ino, cn_not_before_ms;
-	bool cn_uneven; /* that only */
+	bool cn_uneven; /* uneven, and not contended */
 };
 
-/* The files that are contended, and the comparison in hand. The list is filled from any thread. */
+/* The files that are contended or uneven, and the comparison under way. Any thread adds to the
+ * list. */
 struct op_contended {
 	pthread_mutex_t co_lock;
 	struct contended *co_file;
@@ -43,7 +45,7 @@ struct op_contended {
 	struct mds *co_m;
 	struct loop *co_loop;
 	struct op_verify *co_verify;
-	/* the comparison, the loop's */
+	/* the comparison: only the loop uses these */
 	bool co_busy, co_uneven;
 	uint64_t co_ino;
 	uint32_t co_grants;
@@ -85,7 +87,7 @@ out:
 	return err;
 }
 
-/* f_uneven was set: its copies are compared when nobody has the file to write. */
+/* f_uneven was set: the copies are compared when no client has the file for writing. */
 static void contended_uneven(struct mds *m, uint64_t ino)
 {
 	if (contended_add(m->m_contended, ino, true))
@@ -99,7 +101,7 @@ static void contend_end(void *arg, int err)
 {
 	struct contend *j = arg;
 
-	(void)err; /* A layout that did not come back is fenced by its data servers. */
+	(void)err; /* Ignore the error: data servers fence a layout that did not come back. */
 	excl_unhold(&j->ct_hold);
 	free(j);
 }
@@ -111,7 +113,7 @@ static void contend_committed(struct kv_op *op, int err)
 	struct st_file *f;
 
 	st_file_lock(st, j->ct_ino);
-	f = st_file_get(st, j->ct_ino, false); /* held */
+	f = st_file_get(st, j->ct_ino, false); /* ct_hold keeps it */
 	f->f_contending = false;
 	f->f_contended &= !err;
 	st_file_unlock(st, j->ct_ino);
@@ -121,7 +123,7 @@ static void contend_committed(struct kv_op *op, int err)
 	if (err && err != -ECANCELED && err != -ENOENT)
 		log_error("inode %lu: cannot mark that two clients write it: %s",
 			  (unsigned long)j->ct_ino, strerror(-err));
-	/* Layouts of before name other first copies. */
+	/* Earlier layouts name other first copies. */
 	if (err || !excl_recall_stale(&j->ct_hold, &j->ct_m->m_file, j->ct_loop, j->ct_ino, NULL,
 				      contend_end, j))
 		contend_end(j, 0);
@@ -138,7 +140,8 @@ static int contend_run(struct kv_op *op, struct kv_txn *t)
 
 	if (err)
 		return err;
-	/* On the committer, as refresh_unmark: the mark and this are in the order of the store. */
+	/* On the committer, like refresh_unmark: the mark and this change have the order of the
+	 * store. */
 	st_file_lock(st, j->ct_ino);
 	f = st_file_get(st, j->ct_ino, false);
 	marked = f->f_mark_durable;
@@ -158,7 +161,7 @@ void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
 	bool begin;
 
 	if (!j)
-		return; /* the writer was put off, and asks again */
+		return; /* the writer was put off, and tries again */
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	begin = f && !f->f_contended && !f->f_contending && f->f_mark_durable;
@@ -172,7 +175,7 @@ void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
 	j->ct_m = m;
 	j->ct_loop = loop;
 	j->ct_ino = ino;
-	excl_hold(&j->ct_hold, &m->m_file, ino); /* f is there: it cannot fail */
+	excl_hold(&j->ct_hold, &m->m_file, ino); /* cannot fail: f is there */
 	j->ct_op =
 		(struct kv_op){.o_run = contend_run, .o_done = contend_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &j->ct_op);
@@ -188,7 +191,7 @@ bool op_contends(const struct st_file *f, const struct st_client *by)
 	return false;
 }
 
-/* ---- writes through us ---- */
+/* ---- writes through the MDS ---- */
 
 bool op_write_begin(struct op_write *w, struct mds *m, struct loop *loop, uint64_t ino,
 		    const struct st_client *by, uint64_t off, uint64_t end)
@@ -235,7 +238,7 @@ void op_write_end(struct op_write *w)
 
 /* ---- the comparison ---- */
 
-/* Its turn comes after the others', and not at once. */
+/* The file is compared again after the others, and not at once. */
 static void contended_later(struct op_contended *co, uint64_t ino)
 {
 	pthread_mutex_lock(&co->co_lock);
@@ -245,7 +248,7 @@ static void contended_later(struct op_contended *co, uint64_t ino)
 	pthread_mutex_unlock(&co->co_lock);
 }
 
-/* The journal: of the first of n ranges that differ, who has it otherwise than who is believed. */
+/* Writes the event: which copies differ from the copy that is kept, in the first of n ranges. */
 static void tell_difference(struct op_contended *co, const struct op_verify_diff *d, uint64_t n)
 {
 	char bad[EV_SUBJECT_MAX + 1] = "";
@@ -262,8 +265,8 @@ static void tell_difference(struct op_contended *co, const struct op_verify_diff
 	       (unsigned long)d->vd_off, d->vd_stripe);
 }
 
-/* Whether the copies were found equal, or made so: what differed is stale, and repair has its
- * row. */
+/* Whether the copies were found equal, or made equal: a copy that differed is stale now, and repair
+ * has the file's row. */
 static bool contended_result(struct op_contended *co)
 {
 	struct op_verify_view v;
@@ -308,8 +311,8 @@ static void contended_compared(void *arg)
 		op_unmark(co->co_m, co->co_loop, co->co_ino);
 }
 
-/* A copy is being made. Writes of two may have reached it in another order, and it is not compared:
- * it is when it is in sync. */
+/* Whether a copy is being made. Writes of two clients may have reached that copy in another order.
+ * It is compared only when it is in sync. */
 static bool is_rebuilding(struct mds *m, uint64_t ino)
 {
 	struct ns_inode i;
@@ -326,7 +329,7 @@ static bool is_rebuilding(struct mds *m, uint64_t ino)
 	return yes;
 }
 
-/* What was under way is over; what is written from here on is by a grant of its own. */
+/* Nothing is under way any more. Each write from here on needs a new grant. */
 static void contended_frozen(void *arg, int err)
 {
 	struct op_contended *co = arg;
@@ -349,8 +352,8 @@ static void contended_frozen(void *arg, int err)
 	co->co_busy = false;
 }
 
-/* 1: it is to be compared now; 0: later; -1: it is contended no more. settle: what that ends is
- * taken from the file too. */
+/* 1: compare the file now; 0: later; -1: it is neither contended nor uneven any more. settle:
+ * clears f_uneven where that is over. */
 static int contended_due(struct st *st, const struct contended *cn, bool settle)
 {
 	struct st_file *f;
@@ -359,7 +362,8 @@ static int contended_due(struct st *st, const struct contended *cn, bool settle)
 
 	st_file_lock(st, cn->cn_ino);
 	f = st_file_get(st, cn->cn_ino, false);
-	/* Of one that is given to be written again: it is counted again after that. */
+	/* A file that is given for writing again is not uneven any more: its writes are counted
+	 * again after that. */
 	uneven = f && f->f_uneven && !f->f_contended && !st_file_has_writers(f);
 	if (f && settle)
 		f->f_uneven = uneven;
@@ -372,7 +376,8 @@ static int contended_due(struct st *st, const struct contended *cn, bool settle)
 	return due;
 }
 
-/* Sets what a comparison begins with. True: nothing is fenced for it before something differs. */
+/* Sets the fields with which a comparison begins. True: the file is uneven only, and nothing is
+ * fenced before a difference is found. */
 static bool contended_is_uneven(struct op_contended *co)
 {
 	struct st *st = co->co_m->m_st;
@@ -391,7 +396,8 @@ void op_contended_tick(struct mds *m)
 	struct op_contended *co = m->m_contended;
 	uint64_t ino = 0;
 
-	/* In grace those who wrote may stay away yet: which copy is believed is judged then. */
+	/* During grace the earlier writers may still fail to return: then the file is judged, which
+	 * decides the copy that is kept. */
 	if (co->co_busy || st_in_grace(m->m_st))
 		return;
 	pthread_mutex_lock(&co->co_lock);
@@ -414,7 +420,8 @@ void op_contended_tick(struct mds *m)
 		return;
 	co->co_ino = ino;
 	if (!contended_is_uneven(co) && is_rebuilding(m, ino)) {
-		contended_later(co, ino); /* nobody's layouts come back for nothing */
+		/* recall no layouts for a comparison that cannot be done */
+		contended_later(co, ino);
 		return;
 	}
 	co->co_busy = true;
@@ -431,7 +438,7 @@ static double gauge_contended(void *arg)
 	struct op_contended *co = arg;
 	size_t n = 0;
 
-	/* One that is contended no more stays in the list until a tick looks. */
+	/* A file that is not contended any more stays in the list until a tick finds it. */
 	pthread_mutex_lock(&co->co_lock);
 	for (size_t k = 0; k < co->co_n; k++)
 		n += !co->co_file[k].cn_uneven &&

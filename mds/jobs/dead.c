@@ -1,11 +1,11 @@
 /*
- * dead.c - a data server was declared dead (mds/dataserver/watch.c): nobody is sent to it any more
- * (docs/device-failure.md).
+ * dead.c - a data server was declared dead (mds/dataserver/watch.c): no client is sent to it any
+ * more (docs/device-failure.md).
  *
- * Layouts that are out are found in memory, by the servers that they name, and are taken back:
- * clients then let go of what they have under way there, and go on with the next layout. A file
- * that is being written first loses what is on the dead server, durably. All other files are judged
- * when somebody wants a layout for writing; or, by and by, when the server does not come back.
+ * Layouts that name the server are found in memory and are recalled. Their clients then give up
+ * what they have under way there, and go on with the next layout. In a file that is being written,
+ * the object on the dead server first becomes stale, durably. All other files are examined when a
+ * client wants a layout for writing; or, some at a time, when the server does not come back.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,7 +14,7 @@
 #include "mds/mds.h"
 #include <errno.h>
 
-#define AT_ONCE 64u /* files */
+#define AT_ONCE 64u /* files at the same time */
 
 /* ---- one file ---- */
 
@@ -23,9 +23,9 @@ struct without {
 	struct mds *m;
 	struct loop *loop;
 	uint64_t ino;
-	bool written;	/* only where somebody may write it */
-	bool take_back; /* all layouts, whatever became stale */
-	bool wait;	/* for them */
+	bool written;	/* only if a client may be writing the file */
+	bool take_back; /* recall all layouts, even if no object became stale */
+	bool wait;	/* wait for these layouts */
 	uint64_t stale;
 	struct excl_hold hold;
 	void (*then)(void *arg, int err);
@@ -134,7 +134,7 @@ static int order(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* A layout that is registered after this is encoded by what is known of the server now. */
+/* A layout that is registered later is encoded with what is known of the server now. */
 static void collect(struct death *d)
 {
 	struct st *st = d->m->m_st;
@@ -165,7 +165,7 @@ static void file_done(void *arg, int err)
 {
 	struct death *d = arg;
 
-	(void)err; /* told; who is given no new layout asks again */
+	(void)err; /* logged; a client without a new layout asks again */
 	d->busy--;
 	death_go(d);
 }
@@ -184,8 +184,8 @@ static void death_go(struct death *d)
 	if (d->n)
 		log_info("data server %u: recalled the layouts of %zu files in %lu ms", d->id, d->n,
 			 (unsigned long)((clock_mono_ns() - d->began_ns) / 1000000));
-	/* Now no layout names it. One that is back already is looked up anew: a client may have
-	 * marked it as unavailable. */
+	/* Now no layout names the server. If the server is back already, clients look it up again:
+	 * they may have marked it as unavailable. */
 	if (dsc_dead(d->m->m_dsc, d->id))
 		st_device_gone(d->m->m_st, d->uuid);
 	else
@@ -209,21 +209,22 @@ void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uui
 	death_go(d);
 }
 
-/* ---- what is on servers that do not come back: all files are looked at, some in each tick ---- */
+/* ---- objects on servers that do not come back: examines all files, some in each tick ---- */
 
 #define SWEEP_FILES 1024
-#define SWEEP_REST  16	/* ticks between looks for servers, */
-#define SWEEP_AGAIN 240 /* and before files are looked at again that had no other copy */
+#define SWEEP_REST  16	/* ticks between searches for such servers */
+#define SWEEP_AGAIN 240 /* ticks before files without another copy are examined again */
 
 struct op_sweep {
 	struct mds *sw_m;
 	struct loop *sw_loop;
-	uint64_t sw_cursor, sw_only; /* 0: no look is under way; files without another copy */
+	/* cursor 0: no sweep is under way; only: files without another copy */
+	uint64_t sw_cursor, sw_only;
 	unsigned sw_rest, sw_busy, sw_seen, sw_found;
-	/* all have been looked at; those of the last tick are not done yet, perhaps */
+	/* all files have been examined; those of the last tick may not be done yet */
 	bool sw_last;
-	bool sw_gone[DSC_MAX + 1]; /* those that this look is about */
-	/* since when it was dead when a look found nothing more to do */
+	bool sw_gone[DSC_MAX + 1]; /* the servers of this sweep */
+	/* sv_since_s of a server when a sweep found nothing more to do for it */
 	uint64_t sw_done[DSC_MAX + 1];
 	uint64_t sw_since[DSC_MAX + 1];
 	uint64_t sw_ino[AT_ONCE];
@@ -260,7 +261,7 @@ static int sweep_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-/* Servers that are killed, or have been away for so long that their objects are made anew
+/* Finds the servers that were killed, or have been away so long that their objects are made again
  * elsewhere. */
 static bool sweep_begin(struct op_sweep *sw)
 {

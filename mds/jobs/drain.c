@@ -1,8 +1,9 @@
 /*
- * drain.c - while a server is drained, all files are looked at again and again, some in each tick:
- * what is there is counted, and each file that has something there gets a row in the table of
- * repairs, whose jobs move it (move.c). When a whole look finds nothing, and no order is left for
- * the server, it is empty. Nobody keeps lists of what a server holds; the maps say it.
+ * drain.c - while a data server is drained, passes go over all files again and again, some files in
+ * each tick. A pass counts the objects on the server. Each file with an object there gets a row in
+ * the table of repairs, whose jobs move the file (move.c). When a whole pass finds nothing, and no
+ * order is left for the server, the server is empty. There is no list of what a server holds: the
+ * maps say it.
  */
 #include "mds/jobs/drain.h"
 #include "mds/jobs/repair.h"
@@ -12,34 +13,35 @@
 #include "mds/layout/twin.h"
 #include <errno.h>
 
-#define LOOK_FILES 1024 /* in a tick */
-#define ROWS	   256	/* as many get a row, or are asked whether they can move */
-/* files that can move and wait for their turn. Whatever else waits in the table: they are put as
- * these go */
+#define LOOK_FILES 1024 /* files in a tick */
+#define ROWS	   256	/* files in a tick that get a row, or are asked whether they can move */
+/* files that can move and wait for their turn, whatever else waits in the table. As these go,
+ * others get a row. */
 #define QUEUE 1024
-/* in a look, where so many wait already: of those that cannot move, so that it is told why, and of
- * those that can, where what waits does not become less */
+/* rows in a pass while that many wait already: for files that cannot move, so that the reason is
+ * reported; and for files that can, if the number of waiting rows does not fall */
 #define QUEUE_MORE 16
-#define REST_TICKS 8 /* after a look that found nothing */
+#define REST_TICKS 8 /* after a pass that found nothing */
 
 struct op_drain {
-	pthread_mutex_t dr_lock; /* these, to dr_view: any thread */
-	bool dr_anew;		 /* what is being counted is for nothing */
-	unsigned dr_placing;	 /* mutations that place objects unseen */
-	uint64_t dr_placed;	 /* rises with each that is over */
+	pthread_mutex_t dr_lock; /* protects the fields to dr_view: any thread */
+	bool dr_anew;		 /* begin the pass again: what it counts is void */
+	/* mutations under way that place objects which a pass does not see */
+	unsigned dr_placing;
+	uint64_t dr_placed; /* rises with each such mutation that is over */
 	struct op_drain_view dr_view[DSC_MAX + 1];
-	/* the look of now */
+	/* the pass under way */
 	uint64_t dr_cursor, dr_count[DSC_MAX + 1];
-	uint64_t dr_began;	 /* dr_placed then */
-	uint32_t dr_ds[DSC_MAX]; /* those that were drained when it began */
+	uint64_t dr_began;	 /* dr_placed when the pass began */
+	uint32_t dr_ds[DSC_MAX]; /* servers that were being drained when the pass began */
 	unsigned dr_n, dr_rest;
 	/* files that get a row */
 	struct mds *dr_m;
 	struct kv_op dr_op;
 	bool dr_busy;
 	uint64_t dr_ino[ROWS];
-	unsigned dr_nino, dr_more; /* more: of QUEUE_MORE, in this look */
-	/* those that could move when they got theirs, and have it still */
+	unsigned dr_nino, dr_more; /* more: what is left of QUEUE_MORE in this pass */
+	/* files that could move when they got their row, and still have it */
 	uint64_t dr_queued[QUEUE];
 	unsigned dr_nqueued;
 };
@@ -104,7 +106,7 @@ static int rows_run(struct kv_op *op, struct kv_txn *t)
 
 		if (!err && lo_repair_get(t, d->dr_ino[k], &row) == -ENOENT)
 			err = lo_repair_put(t, d->dr_ino[k], &(struct lo_repair){0});
-		if (err && err != -ENOENT && err != -ESTALE) /* removed meanwhile */
+		if (err && err != -ENOENT && err != -ESTALE) /* else it was removed in between */
 			return err;
 	}
 	return 0;
@@ -116,16 +118,16 @@ static void rows_done(struct kv_op *op, int err)
 
 	if (err)
 		log_error("cannot queue files of draining servers: %s", strerror(-err));
-	d->dr_busy = false; /* the next look finds them again */
+	d->dr_busy = false; /* after an error the next pass finds them again */
 }
 
-/* ---- a look ---- */
+/* ---- a pass ---- */
 
 struct look {
 	struct op_drain *d;
 	struct kv_txn *t;
 	unsigned n, asked;
-	bool more, full; /* full: so many rows of any kind */
+	bool more, full; /* full: there are QUEUE rows of any kind */
 };
 
 static bool on_drained(struct op_drain *d, const struct lo_map *map)
@@ -143,7 +145,7 @@ static bool on_drained(struct op_drain *d, const struct lo_map *map)
 	return any;
 }
 
-/* It gets a row now. */
+/* Whether the file gets a row now. */
 static bool gets_row(struct look *l, uint64_t ino, const struct lo_map *map)
 {
 	struct op_drain *d = l->d;
@@ -179,7 +181,7 @@ static int look_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-/* Those whose row is gone have moved. */
+/* A file whose row is gone has moved. */
 static void queue_look(struct op_drain *d, struct kv_txn *t)
 {
 	struct lo_repair row;
@@ -206,7 +208,7 @@ static bool queue_full(struct kv_txn *t)
 	return n >= QUEUE;
 }
 
-/* Its job places it anew (restripe.c). */
+/* Counts the objects of a pending layout: its job places them elsewhere (restripe.c). */
 static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
 {
 	(void)ino;

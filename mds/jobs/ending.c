@@ -1,16 +1,16 @@
 /*
- * ending.c - an export was taken away, or says something else: every capability that was given
- * below its directory ends, also those of layouts that came back. All on one loop, but for what
- * says otherwise.
+ * ending.c - an export was removed or changed: every capability that was given below its directory
+ * ends, also the capabilities of layouts that came back. All of it runs on one loop, except where a
+ * comment says otherwise.
  *
- * Which directories these are is in the store, put there with the change itself
- * (mds/export/record.c), until all is over: a server that stops in the middle begins again. What
- * was fenced by then is clean, and is not fenced twice.
+ * The store lists these directories, from the transaction that changes the exports
+ * (mds/export/record.c) until all is over: a server that stops in the middle begins again. A file
+ * that was fenced by then is clean, and is not fenced twice.
  *
- * All files are looked at by their numbers, some at a time: a file whose capabilities may be out is
- * fenced if it lies below such a directory. Where a file lies is known by the directory that it was
- * made in, or moved to last. One that has several names may have one of them there: it counts as
- * below. Who still may use the file asks again.
+ * A pass examines all files by their inode numbers, some at a time. A file whose capabilities may
+ * be out is fenced if it lies below such a directory. The place of a file is the directory in which
+ * it was created, or to which it was last moved. A file with several names may have one of them
+ * there: it counts as below. A client that may still use the file asks for a layout again.
  */
 #include "mds/jobs/ending.h"
 #include "base/clock.h"
@@ -18,30 +18,31 @@
 #include "base/log.h"
 #include <errno.h>
 
-#define LOOK_FILES 1024 /* at a time, */
-#define PAUSE_MS   5	/* and then it is the others' turn */
+#define LOOK_FILES 1024 /* files in a step */
+#define PAUSE_MS   5	/* between steps: time for other work */
 #define AT_ONCE	   64	/* files that are being fenced */
-#define UP_MAX	   4096 /* directories above a file; more count as below */
-#define REST_MS	   5000 /* after a look in which a file could not be fenced */
+#define UP_MAX	   4096 /* directories above a file; a file with more of them counts as below */
+#define REST_MS	   5000 /* after a pass in which a file could not be fenced */
 #define TELL_MS	   10000
 
 struct op_ending {
 	struct mds *e_m;
 	struct loop *e_loop;
-	pthread_mutex_t e_lock; /* these, to e_view: any thread */
+	pthread_mutex_t e_lock; /* protects the fields to e_view: any thread */
 	bool e_again;
 	struct op_ending_view e_view;
 	uint64_t e_rest_until, e_began_ms, e_told_ms;
 	struct exp_ending *e_row;
 	size_t e_nrow, e_rowcap;
-	/* the look */
+	/* the pass */
 	struct loop_timer e_timer;
 	struct kv_txn *e_txn;
 	uint64_t e_generation, e_cursor;
-	/* The last file's, and whether it is below; 0: not known in this snapshot. */
+	/* The directory of the last file, and whether it is below; 0: not known in this
+	 * snapshot. */
 	uint64_t e_dir;
 	bool e_dir_below;
-	bool e_waiting, e_all, e_failed; /* all: nothing is left to be looked at */
+	bool e_waiting, e_all, e_failed; /* all: no file is left to be examined */
 	unsigned e_seen, e_busy, e_found;
 	uint64_t e_ino[AT_ONCE];
 	struct kv_op e_op;
@@ -59,9 +60,10 @@ static bool is_root(const struct exp_ending *row, size_t n, uint64_t dir)
 	return false;
 }
 
-enum lies { BESIDE, BELOW, GONE }; /* gone: a directory above it is, and that led somewhere */
+/* GONE: a directory above it is gone, which may have been below */
+enum lies { BESIDE, BELOW, GONE };
 
-/* Where a directory lies of the roots of these rows: it is one, or is below one. */
+/* How a directory lies to the roots of these rows. BELOW: it is a root, or is below one. */
 static enum lies lies(struct ns *ns, struct kv_txn *t, uint64_t dir, const struct exp_ending *row,
 		      size_t n)
 {
@@ -96,7 +98,7 @@ int op_ending_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to)
 {
 	struct leaves l = {m->m_ns, t, from, to};
 
-	/* One look into an empty table, nearly always. */
+	/* Nearly always one look into an empty table. */
 	return from == to ? 0 : exp_endings(t, leaves_one, &l);
 }
 
@@ -112,7 +114,7 @@ static bool below(struct op_ending *e, const struct ns_inode *i)
 	return e->e_dir_below;
 }
 
-/* ---- the look ---- */
+/* ---- the pass ---- */
 
 static int look_file(void *arg, const struct ns_inode *i)
 {
@@ -146,7 +148,7 @@ static void fenced(void *arg, int err)
 {
 	struct op_ending *e = arg;
 
-	/* The epoch is up then, and the order stays until it is done. */
+	/* -ETIMEDOUT: the epoch has risen, and the order stays until it is done. */
 	if (err == -ETIMEDOUT)
 		log_warn(
 			"changed exports: a data server has not confirmed the fence of a file yet");
@@ -236,7 +238,7 @@ static void over_done(struct kv_op *op, int err)
 	finish(e, err != 0);
 }
 
-/* Goes on where it can: looks for more files, or ends when nothing is under way. */
+/* Goes on where it can: examines more files, or ends when nothing is under way. */
 static void step(struct op_ending *e)
 {
 	if (e->e_waiting)
@@ -259,8 +261,8 @@ static void step(struct op_ending *e)
 	kv_submit(e->e_m->m_kv, &e->e_op);
 }
 
-/* A change that is committed is not in force yet: layouts are given under the exports of before
- * until it is, and its look comes after that. */
+/* Skips a change that is committed and not in force yet: until it is, layouts are given under the
+ * earlier exports. Its pass comes after that. */
 static int take_row(void *arg, const struct exp_ending *row)
 {
 	struct op_ending *e = arg;
@@ -280,7 +282,7 @@ static int take_row(void *arg, const struct exp_ending *row)
 	return 0;
 }
 
-/* What is to be done. */
+/* Reads which directories are to be done. */
 static int read_rows(struct op_ending *e)
 {
 	struct mds *m = e->e_m;
@@ -338,7 +340,7 @@ void op_ending_tick(struct mds *m)
 		begin(e);
 }
 
-/* ---- for others ---- */
+/* ---- called by other files ---- */
 
 void op_ending_look_again(struct mds *m)
 {
@@ -363,7 +365,7 @@ int op_ending_open(struct mds *m, struct loop *loop)
 		return -ENOMEM;
 	e->e_m = m;
 	e->e_loop = loop;
-	e->e_again = true; /* what was changed before the start, or was not over then */
+	e->e_again = true; /* for changes from before the start, or not over then */
 	pthread_mutex_init(&e->e_lock, NULL);
 	m->m_ending = e;
 	return 0;

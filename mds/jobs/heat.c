@@ -1,10 +1,10 @@
 /*
  * heat.c - see heat.h.
  *
- * A table has sets of four cells; a key has its place in one of them, and puts out the coolest. The
- * owner writes cells with plain stores of atomics; who reads from another thread looks at the key
- * before and after, and may see counts of which some are older than others: statistics can bear
- * that.
+ * A table has sets of four cells. A key belongs to one set, where it replaces the coolest key. Only
+ * the owner thread writes cells, by plain stores to atomics. A reader on another thread reads the
+ * key before and after the counts. Some of the counts that it sees may be older than others:
+ * statistics can bear that.
  */
 #include "base/clock.h"
 #include "mds/jobs/heat.h"
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 
 #define WAYS  4u
-#define TICK  100000000u /* ns: counts decay in steps of it */
-#define TOLDS 4096u	 /* layouts' sums that are remembered, by one thread */
+#define TICK  100000000u /* ns: counts decay in steps of this length */
+#define TOLDS 4096u	 /* sums of layouts that one thread remembers */
 
 enum {
 	F_OPS,
@@ -33,7 +33,7 @@ struct cell {
 	_Atomic float ce_v[FIELDS];
 };
 
-/* Of one layout and data server: what its client told last. */
+/* What a client last reported of one layout and data server. */
 struct told {
 	uint64_t td_key;
 	struct heat_told td_read, td_write;
@@ -81,7 +81,7 @@ static void decay(struct cell *ce, uint32_t tick)
 	atomic_store_explicit(&ce->ce_tick, tick, memory_order_relaxed);
 }
 
-/* Made by the thread that counts, when it counts first; it lives as long as the process. */
+/* The thread that counts makes it at its first count; it lives as long as the process. */
 static struct heat *heat_of(struct mds_thread *th)
 {
 	struct heat *h = atomic_load_explicit(&th->mt_heat, memory_order_relaxed);
@@ -216,8 +216,8 @@ static uint64_t at_most(uint64_t v, uint64_t most)
 	return v < most ? v : most;
 }
 
-/* What is new since the client told last, within what can be: it is his word. Sums that have become
- * less are those of another layout. */
+/* What is new since the client's last report, within limits, as only the client vouches for it.
+ * Sums that have fallen are those of another layout. */
 static struct heat_told since(struct heat_told *last, const struct heat_told *now)
 {
 	bool anew = now->ht_bytes < last->ht_bytes || now->ht_ops < last->ht_ops;
@@ -248,7 +248,7 @@ bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t 
 		*read = since(&td->td_read, read);
 		*write = since(&td->td_write, write);
 	}
-	/* The next layout's sums begin at 0, and in a place that nobody has all of them are new. */
+	/* The next layout's sums begin at 0, and in an empty place all of them count as new. */
 	if (last)
 		*td = (struct told){0};
 	return true;
@@ -282,7 +282,8 @@ static int by_heat(const void *a, const void *b)
 	return x->hr_heat > y->hr_heat ? -1 : x->hr_heat < y->hr_heat;
 }
 
-/* The sums of a cell, not yet rates. False: there is none, or it became another meanwhile. */
+/* A cell's counts as rates, decayed to now. False: the cell is empty, or was taken by another key
+ * in between. */
 static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
 {
 	uint64_t key = atomic_load_explicit(&ce->ce_key, memory_order_acquire);
@@ -291,7 +292,8 @@ static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
 
 	if (!key)
 		return false;
-	past = past > UINT32_MAX / 2 ? 0 : past; /* the owner's clock is a turn ahead */
+	/* the owner's clock may be ahead by one turn of its loop */
+	past = past > UINT32_MAX / 2 ? 0 : past;
 	fast = fade(past, HEAT_FAST_S);
 	rate = fast * (float)M_LN2 / HEAT_FAST_S;
 	*r = (struct heat_row){key,
@@ -303,13 +305,13 @@ static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
 			       get(ce, F_HEAT) * fade(past, HEAT_SLOW_S)};
 	for (unsigned b = 0; b < HEAT_BUCKETS; b++)
 		r->hr_bucket[b] = get(ce, F_BUCKET + b) * fast;
-	/* What has faded to almost nothing is no divisor. */
+	/* A count that has faded to almost nothing is no divisor. */
 	r->hr_us = get(ce, F_TIMED) > 0 ? fminf(get(ce, F_US) / get(ce, F_TIMED), 1e12f) : 0;
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&ce->ce_key, memory_order_relaxed) == key;
 }
 
-/* b joins a, both of one key. Means count by operations. */
+/* Adds b to a; both have the same key. Means are weighted by operations. */
 static void join(struct heat_row *a, const struct heat_row *b)
 {
 	float n = a->hr_ops + b->hr_ops;

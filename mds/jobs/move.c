@@ -1,11 +1,12 @@
 /*
- * move.c - objects that move to other servers, and mirrors that are taken away (docs/moving.md):
- * the steps beside repair. What is to be done is in the file's map, and repair.c's jobs come here.
+ * move.c - moves objects to other servers, and removes mirrors (docs/moving.md): the steps beside
+ * repair. The file's map says what is to be done, and repair.c's jobs call this.
  *
- * The switch changes which object is which copy, and deletes some. So all layouts are back and
- * everything before is fenced; and what is under way through us is done again (f_sizegen): it would
- * count objects as they were. All copies are on stable storage before (COMMIT): who wrote through
- * us, and has not said COMMIT yet, says it to the copies that stay.
+ * The switch changes which object is which copy, and deletes some objects. So all layouts are back
+ * and all earlier capabilities fenced. Requests under way through the MDS are done again
+ * (f_sizegen), as they would count objects as they were. Before the switch all copies are on stable
+ * storage (COMMIT). A client that wrote through the MDS, and has not sent COMMIT yet, sends it to
+ * the copies that stay.
  */
 #include "mds/file/mirror.h"
 #include "mds/jobs/repair.h"
@@ -25,7 +26,7 @@ enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map 
 		*why = "one of its data servers is away and still has its lease";
 		if (lo_fence_hangs(m->m_lo, map))
 			return OP_MOVE_WAITS;
-		/* Readers have seen it, and its server lives. */
+		/* Readers use this copy, and its server lives. */
 		*why = "two clients write it, and the copy that readers use would be removed";
 		if (lo_first_leaves(map) && op_is_contended(m, ino, map, &taking))
 			return OP_MOVE_WAITS;
@@ -67,7 +68,7 @@ static void move_outdated(struct op_move *mv)
 	st_file_lock(st, mv->mv_ino);
 	f = st_file_get(st, mv->mv_ino, false); /* the freeze keeps it */
 	f->f_sizegen++;
-	f->f_unread = f->f_unreached = 0; /* by index */
+	f->f_unread = f->f_unreached = 0; /* bits by object index, which changes */
 	st_file_unlock(st, mv->mv_ino);
 }
 
@@ -80,7 +81,7 @@ static void add_name(struct mds *m, uint32_t ds, char out[EV_SUBJECT_MAX + 1])
 		strcat(strcat(out, *out ? "," : ""), sv.sv_name);
 }
 
-/* The journal: what the switch is about to do. */
+/* Writes the event: what the switch is about to do. */
 static int move_note(struct mds *m, struct kv_txn *t, uint64_t ino, const struct lo_map *map)
 {
 	char from[EV_SUBJECT_MAX + 1] = "", to[EV_SUBJECT_MAX + 1] = "";
@@ -101,7 +102,7 @@ static int move_note(struct mds *m, struct kv_txn *t, uint64_t ino, const struct
 		      to);
 }
 
-/* Only a snapshot said before that it can be done. */
+/* Decides again in the transaction: so far only a snapshot said that this step can be done. */
 static int move_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
@@ -136,7 +137,7 @@ static int move_run(struct kv_op *op, struct kv_txn *t)
 		err = file_set_map(&m->m_file, t, mv->mv_ino, &map, file_now());
 	if (err)
 		return err;
-	/* It tells of an object by its place. */
+	/* The row names an object by its index, so it starts from zero. */
 	row = (struct lo_repair){0};
 	if (lo_repair_get(t, mv->mv_ino, &row) == 0)
 		row = (struct lo_repair){.rr_now = row.rr_now};
@@ -160,7 +161,8 @@ static void move_submit(struct op_move *mv)
 	kv_submit(mv->mv_m->m_kv, &mv->mv_op);
 }
 
-/* One that stays and could not keep what was written is none to go on with. */
+/* Makes stale the copies that stay and could not keep what was written: the move cannot go on with
+ * them. */
 static int unkept_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
@@ -183,8 +185,8 @@ static void move_kept(struct lo_io *io, int err)
 		stays |= io->io_map.lm_obj[k].ob_leaving ? 0 : UINT64_C(1) << k;
 	if (err || io->io_failed_map)
 		lo_may_have_lost(mv->mv_m->m_lo);
-	/* One that is away may have kept it: what it lacks is written again by who finds our
-	 * verifier changed, and then it is stale. */
+	/* A copy whose server is away may have kept it. If it lacks data, clients that find our
+	 * verifier changed write that data again, and then the copy becomes stale. */
 	io->io_failed_map &= stays & lo_map_alive(mv->mv_m->m_lo, &io->io_map);
 	if (err) {
 		move_end(mv, err);
