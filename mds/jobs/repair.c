@@ -1,23 +1,23 @@
 /*
  * repair.c - which file is repaired when, and what becomes of its layouts meanwhile
- * (docs/repair.md). All on one loop.
+ * (docs/repair.md). All of it runs on one loop.
  *
- * The table is the queue: a tick reads on in it where the last one ended, and takes what can be
- * done now; so what is remembered of a file while it waits is its row. A job does one object after
- * the other:
- *	freeze   all layouts are back, every older capability is fenced, and nobody writes through
- *	         us
- *	T1       the object is REBUILDING, in its place or as a new one elsewhere; the row tells the
+ * The table of repairs is the queue. A tick reads on in the table where the last tick ended, and
+ * takes what can be done now. So while a file waits, its row is all that is remembered of it. A job
+ * does one object after the other:
+ *	freeze   all layouts are back, every older capability is fenced, and nothing is written
+ *	         through the MDS
+ *	T1       the object is REBUILDING, in its place or as a new one elsewhere; the row has the
  *	         session
- *	BEGIN    the data server notes from here on what clients write; the file is thawed, and
+ *	BEGIN    from here on the data server notes what clients write; the file is thawed, and
  *	         write layouts name the object
  *	PULL     until the source's end
- *	END      it is durable
+ *	END      the object is durable
  *	T2       the object is in sync, if it still is what T1 made it
- * Where all that can be repaired is, objects move, and mirrors go (move.c).
+ * When all that can be repaired is repaired, objects move, and mirrors go (move.c).
  *
- * A new BEGIN is always behind a new freeze: a write of before that is on its way to the source
- * only would be overwritten at the target.
+ * Each new BEGIN comes after a new freeze. Otherwise an earlier write that has reached the target,
+ * and is still on its way to the source, would be overwritten at the target.
  */
 #include "mds/file/mirror.h"
 #include "mds/jobs/repair.h"
@@ -27,18 +27,18 @@
 #include <sodium.h>
 
 #define FILES_MAX  64
-#define SCAN_ROWS  4096 /* of the table in one tick, */
-#define SCAN_MOVES 512	/* and of them those of which it is seen whether they can move */
-#define RESTS	   1024 /* files that are remembered to wait for a place */
+#define SCAN_ROWS  4096 /* rows of the table that a tick reads */
+#define SCAN_MOVES 512	/* rows that a tick checks for files that can move */
+#define RESTS	   1024 /* files that are remembered because they wait for a place */
 #define REST_MS	   1000
 #define PULL_BYTES (8u << 20)
 #define SAVE_BYTES (256ull << 20)
 #define AGAIN_MS   500
-/* for a source or a target that does not answer: two steps' limits (layout/repair.c) at least, or
- * the target is blamed for a source that hangs */
+/* for a source or a target that does not answer: the limits of two steps (layout/repair.c) at
+ * least. Otherwise the target would be blamed for a source that hangs. */
 #define PATIENCE_MS  70000
-#define SILENT_FAILS 3	  /* then its place is elsewhere */
-#define ORDERS_MS    5000 /* for orders of the object that are older */
+#define SILENT_FAILS 3	  /* after more failures the object is placed elsewhere */
+#define ORDERS_MS    5000 /* for older orders of the object */
 
 struct job {
 	struct op_repair *r;
@@ -59,14 +59,14 @@ struct job {
 	uint32_t ds;
 	uint8_t copy; /* with ds: which object it is */
 	uint16_t incarnation;
-	/* saved: what the row tells; since: of what does not answer */
+	/* saved: the progress in the row; since: when the wait for a server began */
 	uint64_t session, saved, since_ms, started_ms;
 	uint64_t orders; /* lo_order_pending */
 	unsigned source;
 	enum lo_where where;
 	enum lo_repair_why why;
-	bool repaired;	  /* an object, at least */
-	bool begun, lost; /* lost: the object is not ours any more */
+	bool repaired;	  /* at least one object */
+	bool begun, lost; /* lost: the object does not belong to this job any more */
 	struct op_repair_view view;
 };
 
@@ -76,10 +76,10 @@ struct op_repair {
 	struct op_repair_opts r_opts;
 	struct job *r_job[FILES_MAX];
 	struct loop_timer r_next;
-	/* r_job and views: changed on the loop, looked at from any thread */
+	/* protects r_job and the views: the loop changes them, any thread reads them */
 	pthread_mutex_t r_lock;
-	uint64_t r_started_ms;	      /* data servers come back within a lease of it */
-	uint64_t r_cursor, r_next_ns; /* r_next: when the next pull may begin */
+	uint64_t r_started_ms;	      /* data servers come back within a lease from this */
+	uint64_t r_cursor, r_next_ns; /* r_next_ns: when the next pull may begin */
 	struct {
 		uint64_t ino, until_ms;
 	} r_rest[RESTS];
@@ -107,7 +107,7 @@ static void job_end(struct job *j)
 		if (r->r_job[i] == j)
 			r->r_job[i] = NULL;
 	pthread_mutex_unlock(&r->r_lock);
-	/* Very many small files wait for no tick. */
+	/* The next jobs of very many small files do not wait for a tick. */
 	if (j->repaired && !r->r_next.t_pos)
 		loop_timer_start(r->r_loop, &r->r_next, 1);
 	free(j);
@@ -151,7 +151,7 @@ static int job_map(struct job *j, struct kv_txn *t, struct ns_inode *i, struct l
 	return err ? err : lo_map_decode(i->i_blob, map);
 }
 
-/* The object of this attempt is in the map as it was made. */
+/* Whether the map has the object of this attempt as the attempt made it. */
 static bool job_owns(const struct job *j, const struct ns_inode *i, const struct lo_map *map,
 		     enum lo_state state)
 {
@@ -162,8 +162,8 @@ static bool job_owns(const struct job *j, const struct ns_inode *i, const struct
 	       o->ob_copy == j->copy && o->ob_state == state;
 }
 
-/* What the data servers are asked is by the map of now. -ESTALE: the object is none of ours any
- * more. */
+/* Reads the current map, by which the data servers are asked. -ESTALE: the object does not belong
+ * to this job any more. */
 static int job_look(struct job *j)
 {
 	struct ns_inode i;
@@ -190,10 +190,10 @@ static void job_step(struct job *j, int step, void (*done)(struct lo_rebuild *rb
 	lo_rebuild(j->m->m_lo, &j->rb);
 }
 
-/* ---- it failed ---- */
+/* ---- a failure ---- */
 
-/* The object is what is left of a try: stale. One that was made so meanwhile, or is somebody else's
- * now, stays as it is. */
+/* Makes the object stale that the attempt left. An object that became stale in between, or belongs
+ * to another job now, stays as it is. */
 static int fail_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job *j = hash_entry(op, struct job, op);
@@ -207,7 +207,7 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 		j->row = (struct lo_repair){0};
 	lo_repair_failed(&j->row, j->why, wall_s());
 	lo_repair_of(&j->row, j->obj);
-	/* One that does not answer may come back in time. */
+	/* A server that does not answer may come back in time. */
 	if (j->why == LO_REPAIR_TARGET || j->why == LO_REPAIR_FULL ||
 	    (j->why == LO_REPAIR_NO_ANSWER && j->row.rr_fails > SILENT_FAILS))
 		j->row.rr_bad = j->ds;
@@ -220,7 +220,7 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 
 static void fail_aborted(struct lo_rebuild *rb, int err)
 {
-	/* the server forgets the session, or it does when it is told of another, or restarted */
+	/* the server forgets the session now, or at the next session, or when it restarts */
 	(void)err;
 	job_end(hash_entry(rb, struct job, rb));
 }
@@ -250,7 +250,7 @@ static void fail_done(struct kv_op *op, int err)
 		log_error("inode %lu: cannot record the failed repair: %s", (unsigned long)j->ino,
 			  strerror(-err));
 	excl_end(&j->freeze, 0);
-	/* Write layouts name it, and their writes to it fail from here on. */
+	/* Write layouts name the object, and their writes to it fail from here on. */
 	if (j->begun &&
 	    excl_recall_stale(&j->hold, &j->m->m_file, j->loop, j->ino, NULL, fail_left, j))
 		return;
@@ -266,7 +266,7 @@ static void job_fail(struct job *j, enum lo_repair_why why)
 	job_submit(j, fail_run, fail_done);
 }
 
-/* What a step's error says of the server. */
+/* What a step's error says about the server. */
 static enum lo_repair_why why_of(int err)
 {
 	return err == -ENOSPC	   ? LO_REPAIR_FULL
@@ -275,8 +275,8 @@ static enum lo_repair_why why_of(int err)
 				   : LO_REPAIR_TARGET;
 }
 
-/* Begins anew, in this job: the session is gone, and with it what was noted. Layouts name the
- * object until the freeze has taken them back (begun stays). */
+/* Begins again in this job: the session is gone, and with it the notes of what clients wrote.
+ * Layouts name the object until the freeze has recalled them (begun stays set). */
 static void job_anew(struct job *j)
 {
 	j->session = 0;
@@ -284,7 +284,7 @@ static void job_anew(struct job *j)
 	job_freeze(j);
 }
 
-/* Not for ever. */
+/* Whether the job still waits for a server: it does not wait for ever. */
 static bool job_patient(struct job *j)
 {
 	if (!j->since_ms)
@@ -304,21 +304,21 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 
 	if (err)
 		return err;
-	/* A write that it missed, and that was acknowledged, made it stale first. */
+	/* An acknowledged write that the object missed has made it stale first. */
 	j->lost = !job_owns(j, &i, &map, LO_REBUILDING);
 	if (j->lost)
 		return 0;
-	/* Two may have written it in another order than the others were written, and readers have
-	 * seen those. */
+	/* Two clients may have written this copy in another order than the other copies, and
+	 * readers have seen those. */
 	lo_map_join(&map, j->obj, op_is_contended(j->m, j->ino, &map, &taking));
 	map.lm_obj[j->obj].ob_known = 1;
-	map.lm_obj[j->obj].ob_writes = j->rb.rb_res.writes; /* what was copied is no write */
+	map.lm_obj[j->obj].ob_writes = j->rb.rb_res.writes; /* the copying is no write */
 	err = file_set_map(&j->m->m_file, t, j->ino, &map, file_now());
 	if (err)
 		return err;
 	if (lo_map_whole(&map))
 		return lo_repair_del(t, j->ino);
-	/* The administrator may have asked meanwhile. */
+	/* Keep rr_now: the administrator may have set it in between. */
 	if (lo_repair_get(t, j->ino, &j->row))
 		j->row.rr_now = false;
 	j->row = (struct lo_repair){.rr_now = j->row.rr_now};
@@ -330,7 +330,7 @@ static void t2_done(struct kv_op *op, int err)
 	struct job *j = hash_entry(op, struct job, op);
 
 	if (err == -ESTALE || err == -ENOENT) {
-		job_end(j); /* it was removed, and its row with it */
+		job_end(j); /* the file was removed, and its row with it */
 		return;
 	}
 	if (err || j->lost) {
@@ -378,7 +378,7 @@ static void job_finish(struct job *j)
 
 /* ---- PULL ---- */
 
-/* How far it is, for after a restart of ours. */
+/* Saves the progress, for a restart of this server. */
 static int save_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job *j = hash_entry(op, struct job, op);
@@ -395,12 +395,12 @@ static void save_done(struct kv_op *op, int err)
 {
 	struct job *j = hash_entry(op, struct job, op);
 
-	(void)err; /* then more is pulled again */
+	(void)err; /* on error a restart pulls more again */
 	j->saved = j->rb.rb_off;
 	job_pull(j);
 }
 
-/* All jobs together keep to the rate: each pull puts off the next. */
+/* All jobs together keep to the rate: each pull delays the next. */
 static uint32_t pace(struct op_repair *r, uint64_t bytes)
 {
 	uint64_t now = clock_mono_ns();
@@ -433,7 +433,8 @@ static void pulled(struct job *j)
 	j->since_ms = 0;
 	j->source = 0;
 	j->rb.rb_off = res->next;
-	/* A write missed it the last time, for want of notes perhaps: it is sooner behind them. */
+	/* Last time the object missed a write, perhaps for lack of notes. Without a pause the pulls
+	 * catch up with the writes sooner. */
 	wait = j->row.rr_why == LO_REPAIR_CHANGED ? 0 : pace(j->r, res->copied + res->same);
 	if (res->eof)
 		job_later(j, wait, job_finish);
@@ -443,8 +444,8 @@ static void pulled(struct job *j)
 		job_later(j, wait, job_pull);
 }
 
-/* The r-th copy to read from. One that has yet to be cut, or cloned to, is none: what is pulled
- * from it would come back after its order, and only at the target. */
+/* The r-th copy to read from. A copy that still has an order to be cut, or cloned to, is no source:
+ * what is pulled from it would be at the target even after that order, and only there. */
 static int job_source(struct job *j, unsigned r)
 {
 	struct lo *lo = j->m->m_lo;
@@ -457,8 +458,8 @@ static int job_source(struct job *j, unsigned r)
 	return -1;
 }
 
-/* Sources that refuse: one that is not there any more is not waited for, or very many such files
- * would have all turns. */
+/* When sources refuse: whether all of them are missing. The job does not wait for a missing source:
+ * very many such files would take all turns. */
 static bool sources_lost(const struct job *j)
 {
 	const struct lo_map *map = &j->stat.ls_map;
@@ -484,7 +485,7 @@ static void pull_asked(struct lo_stat *ls, int err)
 {
 	struct job *j = hash_entry(ls, struct job, stat);
 
-	(void)err; /* then nothing is known to be lost */
+	(void)err; /* on error nothing is known to be lost */
 	if (sources_lost(j))
 		job_fail(j, LO_REPAIR_LOST);
 	else if (job_patient(j))
@@ -502,7 +503,7 @@ static void pull_done(struct lo_rebuild *rb, int err)
 	} else if (err == -ESTALE) {
 		job_anew(j);
 	} else if (err == -EREMOTEIO) {
-		j->source++; /* another copy, or the first again in a moment */
+		j->source++; /* another copy, or the first one again in a moment */
 		if (job_source(j, j->source) >= 0)
 			job_pull(j);
 		else
@@ -569,7 +570,8 @@ static void begin_done(struct lo_rebuild *rb, int err)
 	job_copy(j, 0);
 }
 
-/* What is older and not done there, would be done to what is copied. */
+/* Waits for older orders that are not done at the data server: later they would change what is
+ * copied. */
 static void job_begin(struct job *j)
 {
 	int err = job_look(j);
@@ -581,7 +583,7 @@ static void job_begin(struct job *j)
 			j->since_ms = clock_mono_ms();
 		if (clock_mono_ms() - j->since_ms < ORDERS_MS)
 			job_later(j, AGAIN_MS / 5, job_begin);
-		else /* the freeze did not wait for them */
+		else /* the freeze did not wait for these orders */
 			job_fail(j, dsc_silent_ms(j->m->m_dsc, j->ds) ? LO_REPAIR_NO_ANSWER
 								      : LO_REPAIR_TARGET);
 	} else {
@@ -603,7 +605,8 @@ static int t1_place(struct job *j, struct kv_txn *t, const struct ns_inode *i, s
 	for (unsigned k = j->obj % map->lm_stripes; k < (unsigned)map->lm_stripes * map->lm_mirrors;
 	     k += map->lm_stripes)
 		if (map->lm_obj[k].ob_ds == ds)
-			return -EAGAIN; /* it came there meanwhile */
+			/* another object of this stripe was placed on that server in between */
+			return -EAGAIN;
 	err = lo_order_free_object(j->m->m_lo, t, i, map, j->obj);
 	if (err)
 		return err;
@@ -624,7 +627,7 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err &&
 	    (i.i_incarnation != j->incarnation || map.lm_obj[j->obj].ob_state == LO_IN_SYNC))
-		err = -EAGAIN; /* placed again, or somebody mended it */
+		err = -EAGAIN; /* the file was placed again, or another repair did it */
 	if (err)
 		return err;
 	if (lo_repair_get(t, j->ino, &j->row))
@@ -678,8 +681,9 @@ static void frozen(void *arg, int err)
 	if (err == -EAGAIN && job_patient(j))
 		job_later(j, AGAIN_MS, job_freeze);
 	else
-		job_fail(j, LO_REPAIR_BUSY); /* also where a fence is not confirmed: whose is not
-						known here, and it is seldom the target's */
+		/* Also where a fence is not confirmed: which server failed to is not known here,
+		 * and it is seldom the target. */
+		job_fail(j, LO_REPAIR_BUSY);
 }
 
 static void job_freeze(struct job *j)
@@ -687,8 +691,6 @@ static void job_freeze(struct job *j)
 	job_view(j, OP_REPAIR_RECALL);
 	excl_begin(&j->freeze, &j->m->m_file, j->loop, j->ino, NULL, EXCL_LAYOUTS, frozen, j);
 }
-
-/* ---- which object ---- */
 
 /* ---- what moves ---- */
 
@@ -700,7 +702,7 @@ static void job_moved(void *arg, int err)
 		j->since_ms = 0;
 		job_object(j);
 	} else if (err == -ESTALE || err == -ENOENT) {
-		job_end(j); /* it was removed, and its row with it */
+		job_end(j); /* the file was removed, and its row with it */
 	} else if (err == -EAGAIN && job_patient(j)) {
 		job_later(j, AGAIN_MS, job_object);
 	} else {
@@ -708,19 +710,22 @@ static void job_moved(void *arg, int err)
 	}
 }
 
-/* What there is to do for a file now. -ENOENT: nothing; -EAGAIN: something waits; 0: the job's
- * object, and resume where its session may live still. */
+/* ---- which object ---- */
+
+/* What there is to do for a file now. pick returns -ENOENT: nothing; -EAGAIN: something waits;
+ * 0: the job's object, and resume if its session may still live. */
 struct pick {
 	struct ns_inode i;
 	struct lo_map map;
 	unsigned obj;
 	uint32_t ds;
-	bool resume, demote; /* demote: nobody goes on with what is being rebuilt, so it is stale */
-	bool vain;	     /* a place was looked for, and there is none */
+	/* demote: nothing goes on with the object that is being rebuilt, so it becomes stale */
+	bool resume, demote;
+	bool vain; /* a place was looked for, and there is none */
 	enum op_move_what move;
 };
 
-/* moves: also whether it can move; else what could only do that waits. */
+/* moves: check also whether the file can move. Otherwise a file that could only move waits. */
 static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row,
 		bool moves, struct pick *p)
 {
@@ -787,17 +792,17 @@ static int row_del_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		return lo_map_whole(&map) ? lo_repair_del(t, j->ino) : 0;
-	/* what cannot be read now may not be whole */
+	/* a file that cannot be read now may not be whole */
 	return err == -ENOENT || err == -ESTALE ? lo_repair_del(t, j->ino) : err;
 }
 
 static void row_deleted(struct kv_op *op, int err)
 {
-	(void)err; /* the next look deletes it */
+	(void)err; /* on error the next scan deletes it */
 	job_end(hash_entry(op, struct job, op));
 }
 
-/* Nothing is taken back or fenced for what is lost as before. */
+/* While the sources are still lost, nothing is recalled or fenced. */
 static void lost_asked(struct lo_stat *ls, int err)
 {
 	struct job *j = hash_entry(ls, struct job, stat);
@@ -809,7 +814,7 @@ static void lost_asked(struct lo_stat *ls, int err)
 		job_freeze(j);
 }
 
-/* The file's next object; or it is done. */
+/* Goes on with the file's next object, or ends the job. */
 static void job_object(struct job *j)
 {
 	struct kv_txn *t;
@@ -843,7 +848,7 @@ static void job_object(struct job *j)
 	}
 	j->since_ms = 0;
 	if (p.demote) {
-		j->begun = true; /* layouts may name it */
+		j->begun = true; /* layouts may name the object */
 		job_fail(j, j->row.rr_why ? j->row.rr_why : LO_REPAIR_NO_ANSWER);
 	} else if (p.resume) {
 		j->session = j->row.rr_session;
@@ -862,7 +867,7 @@ struct scan {
 	struct op_repair *r;
 	struct kv_txn *t;
 	unsigned rows, looks, n, nmove, room;
-	/* those that only move come last: a drain has very many */
+	/* move: files that only move come last, as a drain has very many */
 	uint64_t last, ino[FILES_MAX], move[FILES_MAX];
 	bool more;
 };
@@ -875,7 +880,7 @@ static bool under_way(const struct op_repair *r, uint64_t ino)
 	return false;
 }
 
-/* Places are not looked for again and again while there are none. */
+/* The file waits: places are not looked for again and again while there are none. */
 static bool rests(const struct op_repair *r, uint64_t ino)
 {
 	return r->r_rest[ino % RESTS].ino == ino &&
@@ -920,7 +925,7 @@ static void job_start(struct op_repair *r, uint64_t ino)
 	unsigned i = 0;
 
 	if (!j)
-		return; /* the next look finds it again */
+		return; /* no memory: the next scan finds the file again */
 	j->r = r;
 	j->m = r->r_m;
 	j->loop = r->r_loop;
@@ -933,7 +938,7 @@ static void job_start(struct op_repair *r, uint64_t ino)
 	job_object(j);
 }
 
-/* Off: one at a time, which only makes stale what nobody rebuilds. */
+/* Repair is off: one job at a time, which only makes objects stale that nothing rebuilds. */
 static unsigned room(const struct op_repair *r)
 {
 	unsigned busy = 0, most = r->r_opts.ro_files ? r->r_opts.ro_files : 1;

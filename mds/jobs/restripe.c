@@ -1,16 +1,17 @@
 /*
- * restripe.c - the job that lays a file out anew (docs/restripe.md). All on one loop.
+ * restripe.c - the job that gives a file a new layout (docs/restripe.md). All of it runs on one
+ * loop.
  *
- *	watch    of each stripe one copy in sync is the source: its data server notes from here on
+ *	watch    of each stripe one copy in sync is the source: from here on its data server notes
  *	         what is changed
- *	copy     all of the file: the data servers of the new objects fetch it from the sources
- *	take     what was noted meanwhile is copied, again and again, until it is little
- *	freeze   all layouts are back, every older capability is fenced, nobody writes; what was
- *	         noted last is copied; the new objects get their end, and are durable
+ *	copy     the whole file: the data servers of the new objects fetch it from the sources
+ *	take     what was noted in between is copied, again and again, until it is little
+ *	freeze   all layouts are back, every older capability is fenced, nothing is written; what
+ *	         was noted last is copied; the new objects get their end, and are durable
  *	commit   the new map is the file's, the old objects are deleted
  *
- * Nobody but this job has the new objects. So what goes wrong before the commit is done again from
- * the beginning, and the file is as it was.
+ * Only this job has the new objects. So after a failure before the commit the job begins again, and
+ * the file is as it was.
  */
 #include "mds/file/size.h"
 #include "mds/file/mirror.h"
@@ -26,13 +27,14 @@
 #include <urcu/compiler.h>
 
 #define BATCH_BYTES (16u << 20)
-/* what is left so is copied in the freeze, nearly: what is changed while it is copied */
+/* When this much is left, it is copied, and then the freeze comes. It copies only what was changed
+ * during that copying. */
 #define FINAL_BYTES (32u << 20)
-#define ROUNDS	    8 /* then it is frozen, however much was changed */
+#define ROUNDS	    8 /* then the freeze comes, however much was changed */
 #define TAKES	    64
 #define AGAIN_MS    500
 #define PATIENCE_MS 70000
-#define REST_MS	    5000 /* after one that did not come to its end */
+#define REST_MS	    5000 /* after a job that did not reach its end */
 #define ALL_STRIPES UINT32_MAX
 
 struct range {
@@ -45,11 +47,11 @@ struct op_restripe {
 	struct loop *rs_loop;
 	struct loop_timer rs_timer;
 	void (*rs_wake)(struct op_restripe *r);
-	pthread_mutex_t rs_lock; /* rs_view: looked at from any thread */
+	pthread_mutex_t rs_lock; /* protects rs_view: any thread reads it */
 	struct op_restripe_view rs_view;
 	uint64_t rs_cursor, rs_rest_ms;
 	/* the file in hand */
-	/* most: no source ever ended past it */
+	/* most: no source ever ended past this offset */
 	uint64_t rs_ino, rs_session, rs_size, rs_most, rs_since_ms;
 	struct ns_inode rs_inode;
 	struct lo_map rs_map;
@@ -58,7 +60,8 @@ struct op_restripe {
 	uint64_t rs_writes[LO_MAX_OBJECTS];
 	struct range *rs_list;
 	size_t rs_n, rs_cap, rs_at, rs_back_at;
-	uint64_t rs_pos, rs_back_pos; /* in rs_list[rs_at]; where the batch under way began */
+	/* pos: in rs_list[rs_at]; back: where the batch under way began */
+	uint64_t rs_pos, rs_back_pos;
 	unsigned rs_round, rs_takes;
 	bool rs_last, rs_frozen;
 	struct excl rs_freeze;
@@ -112,11 +115,11 @@ static void calls_free(struct op_restripe *r)
 
 static void unwatched(struct lo_anew *an, int err)
 {
-	(void)err; /* the server forgets it when there are many */
+	(void)err; /* on error the server keeps the notes until it has many */
 	free(an);
 }
 
-/* Nobody waits for it: the notes of a session that is over take memory. */
+/* Ends the notes of a session that is over, which take memory. Nothing waits for the answers. */
 static void unwatch(struct op_restripe *r)
 {
 	for (unsigned s = 0; r->rs_session && s < r->rs_map.lm_stripes; s++) {
@@ -143,7 +146,7 @@ static void rest(struct op_restripe *r, uint64_t ms)
 	pthread_mutex_unlock(&r->rs_lock);
 }
 
-/* ---- it does not go on ---- */
+/* ---- failures ---- */
 
 static bool patient(struct op_restripe *r)
 {
@@ -152,8 +155,8 @@ static bool patient(struct op_restripe *r)
 	return clock_mono_ms() - r->rs_since_ms < PATIENCE_MS;
 }
 
-/* The row is gone: who took it away ordered the deletion, and a server may have made an object
- * since. */
+/* The row is gone. The transaction that removed the row ordered the deletion of the new objects,
+ * but a server may have made an object since: their deletion is ordered again. */
 static int gone_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
@@ -177,7 +180,7 @@ static void gone_done(struct kv_op *op, int err)
 	rest(r, 0);
 }
 
-/* The new objects are placed anew: of one the server is gone, or fails. */
+/* Places the new objects again: the server of one is gone, or fails. */
 static int replace_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
@@ -221,8 +224,8 @@ static void submit(struct op_restripe *r, int (*run)(struct kv_op *op, struct kv
 	kv_submit(r->rs_m->m_kv, &r->rs_op);
 }
 
-/* A server of the new objects does not come back: placed anew. Else it is tried again from the
- * beginning, later. */
+/* If a server of the new objects fails or does not come back, they are placed again. Otherwise the
+ * job begins again later. */
 static void fail(struct op_restripe *r, int err)
 {
 	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
@@ -238,7 +241,7 @@ static void fail(struct op_restripe *r, int err)
 		rest(r, REST_MS);
 }
 
-/* From the beginning: what was noted is lost, or a source is none any more. */
+/* Begins again: notes are lost, or a source cannot be used any more. */
 static void anew(struct op_restripe *r, int err)
 {
 	thaw(r);
@@ -251,7 +254,8 @@ static void anew(struct op_restripe *r, int err)
 		fail(r, err);
 }
 
-/* The file, its map and the other one as they are now. False: it is over, or put off. */
+/* Reads the file, its map and its pending layout as they are now. False: the job is over, or put
+ * off. */
 static bool load(struct op_restripe *r)
 {
 	struct kv_txn *t;
@@ -275,7 +279,7 @@ static bool load(struct op_restripe *r)
 	if (!err && tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
 		err = -ESTALE;
 	if (!err) {
-		i.i_blob = i.i_acl = (struct kv_slice){0}; /* the snapshot's */
+		i.i_blob = i.i_acl = (struct kv_slice){0}; /* they point into the snapshot */
 		r->rs_inode = i;
 		r->rs_map = map;
 		r->rs_twin = tw;
@@ -338,7 +342,8 @@ static int source_at(const struct op_restripe *r, const struct lo_map *map, unsi
 	return k >= 0 && map->lm_obj[k].ob_state == LO_IN_SYNC ? k : -1;
 }
 
-/* Two may have begun to write it meanwhile: then they are those that all readers have. */
+/* Whether all sources can still be used. If two clients have begun to write the file, the sources
+ * must be the copies that all readers use. */
 static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
 {
 	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, map, &taking);
@@ -354,7 +359,7 @@ static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
 	return true;
 }
 
-/* None of the new objects is where nothing is to be: on a server that is dead, forgotten or
+/* Whether no new object is on a server that must not have any: one that is dead, forgotten or being
  * drained. */
 static bool targets_stand(const struct op_restripe *r)
 {
@@ -458,7 +463,7 @@ static struct lo_anew *call_for(struct op_restripe *r, unsigned source, unsigned
 	return an;
 }
 
-/* A piece, for each copy of it. */
+/* Adds a piece to the calls, for each copy of it. */
 static bool call_add(struct op_restripe *r, uint64_t off, uint64_t len, unsigned from)
 {
 	unsigned source = (unsigned)source_at(r, &r->rs_map, from),
@@ -479,8 +484,8 @@ static bool call_add(struct op_restripe *r, uint64_t off, uint64_t len, unsigned
 	return true;
 }
 
-/* What takes a second at most at the rate there is. Returns how many bytes of the file it is about;
- * *err: no memory. */
+/* Collects what takes at most a second at the configured rate. Returns how many bytes of the file
+ * that is; *err: no memory. */
 static uint64_t batch(struct op_restripe *r, bool *err)
 {
 	uint64_t bytes = 0, off, len, rate = op_repair_opts(r->rs_m).ro_rate,
@@ -566,12 +571,12 @@ static void outdated(struct op_restripe *r)
 	st_file_lock(st, r->rs_ino);
 	f = st_file_get(st, r->rs_ino, false); /* the freeze keeps it */
 	f->f_sizegen++;
-	f->f_unread = f->f_unreached = 0; /* by index */
+	f->f_unread = f->f_unreached = 0; /* bits by object index, which changes */
 	st_file_unlock(st, r->rs_ino);
 }
 
-/* There are writes past us that the times do not tell of yet. The counts of the old objects are
- * gone with them. */
+/* Whether there are writes by layout that the file's times do not show yet. The counts of the old
+ * objects go with the objects. */
 static bool news(const struct op_restripe *r, const struct ns_inode *i, const struct lo_map *was)
 {
 	const struct lo_stat *ls = &r->rs_stat;
@@ -617,7 +622,7 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
 		map.lm_obj[k].ob_state = LO_IN_SYNC;
 		map.lm_obj[k].ob_known = 1;
-		map.lm_obj[k].ob_writes = r->rs_writes[k]; /* what was copied is no write */
+		map.lm_obj[k].ob_writes = r->rs_writes[k]; /* the copying is no write */
 	}
 	outdated(r);
 	err = lo_twin_del(t, r->rs_ino);
@@ -702,7 +707,7 @@ static void frozen_size(struct lo_stat *ls, int err)
 	take(r);
 }
 
-/* What a copy could not keep of what was written it lacks, whoever asks. */
+/* A copy that could not keep what was written lacks it for every reader: it becomes stale. */
 static int unkept_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
@@ -730,8 +735,8 @@ static void old_kept(struct lo_io *io, int err)
 		stat_ask(r, frozen_size);
 }
 
-/* Clients whose writes went through us COMMIT them later, and that goes to the new objects: so
- * these are on stable storage before, or our verifier changes. */
+/* A client that wrote through the MDS sends COMMIT later, and that reaches the new objects. So its
+ * writes must be on stable storage before, or our verifier changes. */
 static void old_keep(struct op_restripe *r)
 {
 	memset(&r->rs_io, 0, sizeof(r->rs_io));
@@ -742,7 +747,7 @@ static void old_keep(struct op_restripe *r)
 
 static void freeze(struct op_restripe *r);
 
-/* The epoch of before is fenced: what is asked from here on is in the new one. */
+/* The earlier epoch is fenced: calls from here on carry the new one. */
 static void frozen(void *arg, int err)
 {
 	struct op_restripe *r = arg;
@@ -802,13 +807,13 @@ static void taken_all(struct op_restripe *r)
 	copy(r);
 }
 
-/* What is told up to the end of all there is goes as far as the file by now: it is cut, and written
- * far behind that. */
+/* A note that reaches up to the largest offset ends where the file ends by now: the file was cut,
+ * and then written far beyond that. */
 static void taken_size(struct lo_stat *ls, int err)
 {
 	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
 
-	if (err) { /* what was taken is told once */
+	if (err) { /* the servers report a note only once */
 		anew(r, err);
 		return;
 	}
@@ -835,7 +840,7 @@ static void taken(struct op_restripe *r, int err)
 		more |= an->an_taken.more;
 	}
 	calls_free(r);
-	if (err) /* what was taken may be lost */
+	if (err) /* notes that were taken may be lost */
 		anew(r, err);
 	else if (!fine)
 		fail(r, -ENOMEM);
@@ -845,7 +850,7 @@ static void taken(struct op_restripe *r, int err)
 		stat_ask(r, taken_size);
 }
 
-/* an_source is the stripe here. */
+/* Here an_source is the stripe. */
 static bool watch_all(struct op_restripe *r, int what, void (*then)(struct op_restripe *r, int err))
 {
 	calls_free(r);
@@ -916,15 +921,17 @@ static void watched(struct op_restripe *r, int err)
 		stat_ask(r, first_size);
 }
 
-/* Of each stripe a copy in sync that lives, is there if it was, and has no order to be cut before
- * it is read. One that is lost must not be watched: that makes it, and it reads as zeros then. */
+/* Chooses for each stripe a copy in sync whose server lives, that is there if it ever was, and that
+ * has no order to be cut before it is read. A copy that is lost must not be watched: that would
+ * create it, and it would then read as zeros. */
 static bool choose_sources(struct op_restripe *r)
 {
 	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost |
 			~r->rs_stat.ls_answered;
 	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
 
-	/* One that cannot be read is waited for, or another is first when it is looked again. */
+	/* A first copy that cannot be read is waited for, or another copy is first at the next
+	 * try. */
 	if (same && !op_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
 		return false;
 	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {

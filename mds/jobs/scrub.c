@@ -1,12 +1,13 @@
 /*
  * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of
- * their objects, and the second look at those that are no file's (mds/layout/garbage.c,
+ * their objects, and the second look at objects that belong to no file (mds/layout/garbage.c,
  * docs/scrub.md).
  *
- * Every answer is judged by a snapshot that begins after it. What is no file's is remembered, and
- * looked at again after a while: what the data server has still, and is still no file's in the
- * transaction that orders its deletion, is garbage. Each transaction puts how far the run is.
- * Before all of it, all lists are looked through for what says that this store is an old copy.
+ * Each answer is judged by a snapshot that begins after it. An object that belongs to no file is
+ * remembered, and examined again after a while. It is garbage if its data server still has it, and
+ * if it still belongs to no file in the transaction that orders its deletion. Each transaction
+ * records how far the run is. Before all this, the job looks through all lists for objects that
+ * show that this store is an old copy.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,7 +18,7 @@
 
 #define ASK_MS	   10000
 #define AGAIN_MS   500
-#define SAVE_EVERY 64 /* answers in which there was nothing to keep */
+#define SAVE_EVERY 64 /* answers without anything to record, after which progress is saved */
 
 static struct metric *m_found[OP_SCRUB_KINDS];
 
@@ -107,7 +108,7 @@ static void commit_done(struct kv_op *op, int err)
 
 	if (err) {
 		log_error("scrub: cannot save progress: %s; stopping", strerror(-err));
-		c->c_s.ss_running = false; /* the next start of the server goes on with it */
+		c->c_s.ss_running = false; /* the next start of the server continues it */
 		excl_end(&c->c_freeze, 0);
 		show(c);
 		return;
@@ -218,7 +219,8 @@ static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_OR
 						      [LO_NOT_YET] = OP_SCRUB_NOT_YET,
 						      [LO_NEWER] = OP_SCRUB_FOREIGN};
 
-/* A run that is to change something has skimmed the lists before. */
+/* Looks only for objects that show that this store is an old copy. A run that may change something
+ * does this before, with all lists. */
 static void list_skim(struct op_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++)
@@ -293,7 +295,7 @@ static void list_done(struct dsc_ctl *ctl, int err)
 	}
 }
 
-/* The first server from there on, or 0. A generic one (docs/generic.md) has no list. */
+/* The first server from ss_ds on, or 0. A plain NFSv3 data server (docs/generic.md) has no list. */
 static uint32_t list_server(struct op_scrub *c)
 {
 	struct dsc_server sv;
@@ -352,7 +354,7 @@ static void sight_take(struct dsc_ctl *ctl, const ctl_response *res)
 		c->c_status = CTL_INVAL;
 }
 
-/* A copy in sync of its stripe is on its server. */
+/* Whether a copy in sync of the object's stripe is on its server. */
 static bool copy_is_there(const struct op_scrub *c, unsigned k)
 {
 	const struct lo_stat *ls = &c->c_file[c->c_slot[k] % SCRUB_FILES].f_stat;
@@ -367,7 +369,8 @@ static bool copy_is_there(const struct op_scrub *c, unsigned k)
 	return false;
 }
 
-/* Its server has it still: whose is it now? */
+/* The server still has the object: finds whose it is now, and orders its deletion if it is
+ * garbage. */
 static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
 {
 	const struct scrub_first *f = &c->c_first[k];
@@ -384,7 +387,7 @@ static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
 	return remove ? lo_order_delete(c->c_m->m_lo, t, f->fi_ds, o) : 0;
 }
 
-/* c_first are those that were asked for: they are done with. */
+/* c_first has the objects that were asked about: they are done with. */
 static int sight_run(struct op_scrub *c, struct kv_txn *t)
 {
 	int err = 0;
@@ -404,7 +407,7 @@ static int sight_run(struct op_scrub *c, struct kv_txn *t)
 	return err;
 }
 
-/* Its server does not answer any more: the next run finds them again. */
+/* The server does not answer any more: drops its objects, which the next run finds again. */
 static int sight_drop(struct op_scrub *c, struct kv_txn *t)
 {
 	int err = 0;
@@ -426,13 +429,14 @@ static void beside_done(struct lo_stat *ls, int err)
 {
 	struct op_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
 
-	(void)err; /* what was not answered is not there */
+	(void)err; /* an object without an answer counts as missing */
 	if (!--c->c_asked)
 		sight_judge(c);
 }
 
-/* Those beside a file's: are the file's there? As many as there are slots; the rest of the batch
- * has its turn later. */
+/* For found objects that belong to no mirror of their file: asks whether the file's own objects
+ * exist, before any is deleted. At most SCRUB_FILES files at a time; the rest of the batch comes
+ * later. */
 static void sight_beside(struct op_scrub *c, struct kv_txn *t)
 {
 	c->c_nfile = 0;
@@ -619,7 +623,7 @@ void op_scrub_look(struct mds *m, struct op_scrub_state *out)
 
 	pthread_mutex_lock(&c->c_lock);
 	*out = c->c_view;
-	if (c->c_starting) { /* the next one is about to begin */
+	if (c->c_starting) { /* the next run is about to begin */
 		*out = (struct op_scrub_state){.ss_number = c->c_view.ss_number + 1,
 					       .ss_running = true,
 					       .ss_content = c->c_ask.sa_content,
@@ -637,7 +641,7 @@ static void resume(struct loop_msg *m)
 	log_info("scrub %lu continues", (unsigned long)c->c_s.ss_number);
 	if (c->c_s.ss_phase == OP_SCRUB_SIGHT)
 		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
-	/* Data servers join again first: one that is not here yet is not away. */
+	/* Data servers join again first: a server that has not joined yet is not away. */
 	scrub_later(c, c->c_m->m_ds_lease_ms, scrub_go);
 }
 
