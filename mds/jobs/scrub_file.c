@@ -1,12 +1,13 @@
 /*
- * scrub_file.c - the phases of a scrub that look at files: whether their objects are there and how
- * long they are, and what is in them (docs/scrub.md).
+ * scrub_file.c - the phases of a scrub that examine files: whether their objects exist, how long
+ * they are, and what is in them (docs/scrub.md).
  *
- * What a first answer makes suspicious is asked for again, and a size then with the file frozen:
- * all layouts are back, all before is fenced, and nothing is under way. What is wrong then is
- * wrong. That an object is not there needs no freeze: one that is known to exist is in its place
- * whatever is under way; and a fence only marks it. An object that another copy in sync is better
- * than becomes stale, and repair makes it anew; then layouts that name it come back.
+ * The scrub asks again for whatever a first answer makes suspicious. A suspicious size is asked for
+ * once more with the file frozen: all layouts are back, all earlier capabilities are fenced, and
+ * nothing is under way. What is wrong then is wrong. A missing object needs no freeze: an object
+ * that is known to exist is in its place whatever is under way, and a fence only marks it. An
+ * object becomes stale if another copy in sync is better. Repair makes it again, and layouts that
+ * name it come back.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"
@@ -30,8 +31,8 @@ static uint64_t in_sync(const struct lo_map *m, unsigned stripe)
 	return bits;
 }
 
-/* The copies of a stripe that end where the file does are right. Where none does, only that they
- * differ is known. */
+/* The copies of a stripe that end where the file ends are right. If none does, it is only known
+ * that they differ. */
 static void judge_stripe(const struct scrub_file *f, uint64_t sync, struct scrub_wrong *w)
 {
 	const struct lo_stat *ls = &f->f_stat;
@@ -86,13 +87,14 @@ void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *
 			living |= !dsc_dead(m->m_dsc, map->lm_obj[__builtin_ctzll(b)].ob_ds);
 		w->w_cut |= m && !living ? BIT(s) : 0;
 	}
-	/* On generic data servers an object of a striped file goes on to where the file ends. */
+	/* On plain NFSv3 data servers an object of a striped file goes on to where the file
+	 * ends. */
 	if (!w->w_unasked && !w->w_missing &&
 	    !(m && map->lm_stripes > 1 && lo_generic(m->m_lo, map)))
 		judge_sizes(f, w);
 }
 
-/* Where it ends may be known to clients only, or an order to cut it is under way. */
+/* True: only clients may know where the file ends, or an order to cut it is under way. */
 static bool busy(struct mds *m, const struct scrub_file *f)
 {
 	struct st_file *file;
@@ -129,7 +131,7 @@ static void find_in(struct op_scrub *c, const struct scrub_file *f, enum op_scru
 		      });
 }
 
-/* Nothing more is to be said of it; what the store keeps next says that it was looked at. */
+/* The file is done. The next transaction records that it was examined. */
 static void file_over(struct op_scrub *c)
 {
 	struct scrub_file *f = &c->c_file[c->c_at++];
@@ -142,7 +144,7 @@ static void file_over(struct op_scrub *c)
 	if (c->c_nfound > CTL_BATCH_MAX / 2)
 		scrub_commit(c, NULL, file_next);
 	else
-		file_next(c); /* no deeper than SCRUB_FILES */
+		file_next(c); /* recursion: no deeper than SCRUB_FILES */
 }
 
 static void file_skip(struct op_scrub *c, uint64_t *why)
@@ -172,7 +174,7 @@ static void verdict_done(struct op_scrub *c)
 		file_over(c);
 }
 
-/* What is wrong is so. */
+/* Acts on what is wrong for certain. */
 static int verdict_run(struct op_scrub *c, struct kv_txn *t)
 {
 	const struct scrub_file *f = &c->c_file[c->c_at];
@@ -194,7 +196,7 @@ static int verdict_run(struct op_scrub *c, struct kv_txn *t)
 		return err;
 	scrub_judge(m, f, &w);
 	hit = lo_map_same(&f->f_stat.ls_map, w.w_bad, &map);
-	/* What is being made may be a copy of the bad one. */
+	/* An object that is being made may be a copy of the bad object. */
 	for (unsigned k = 0; k < lo_objects(&map); k++)
 		for (unsigned b = k % map.lm_stripes;
 		     b < lo_objects(&map) && map.lm_obj[k].ob_state == LO_REBUILDING;
@@ -263,7 +265,7 @@ static void file_judge(struct op_scrub *c)
 
 static void again_done(struct lo_stat *ls, int err)
 {
-	(void)err; /* ls says what was not answered */
+	(void)err; /* ls says which objects did not answer */
 	file_judge(caa_container_of(ls, struct scrub_file, f_stat)->f_scrub);
 }
 
@@ -385,7 +387,7 @@ void scrub_files_go(struct op_scrub *c)
 
 /* ---- content ---- */
 
-/* As many differences as one transaction takes; then the others. */
+/* Reports as many differences as one transaction takes; then the next ones. */
 static void content_told(struct op_scrub *c)
 {
 	struct op_verify_view *v = &c->c_diffs;
@@ -423,17 +425,17 @@ static void content_done(void *arg)
 {
 	struct op_scrub *c = arg;
 
-	free(c->c_diffs.vv_diff); /* of a run that the store ended */
+	free(c->c_diffs.vv_diff); /* left by a run that ended because the store failed */
 	op_verify_look_at(c->c_verify, &c->c_diffs);
 	c->c_diff = 0;
 	c->c_s.ss_bytes += c->c_diffs.vv_bytes;
 	c->c_s.ss_skipped += c->c_diffs.vv_skipped;
-	/* those that it did not keep */
+	/* differences that were counted and not kept */
 	c->c_s.ss_counts[OP_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff;
 	content_told(c);
 }
 
-/* A generic server cannot sum what it has. */
+/* A plain NFSv3 data server cannot compute checksums. */
 static bool can_sum(struct mds *m, const struct lo_map *map)
 {
 	struct dsc_server sv;

@@ -1,6 +1,6 @@
 /*
- * scrub_row.c - what a scrub keeps in the store: rows NS_T_SCRUB. The first byte of a key says of
- * which sort: 0, the state, one row; 1 and a number (be32), a finding; 2, an object that was seen
+ * scrub_row.c - what a scrub keeps in the store: rows NS_T_SCRUB. The first byte of a key gives the
+ * kind of row: 0, the state, one row; 1 and a number (be32), a finding; 2, an object that was seen
  * once: its server, inode, incarnation, stripe, copy (be32, be64, be16, a byte each).
  */
 #include "mds/jobs/scrub_int.h"
@@ -316,7 +316,8 @@ static int clear_row(void *arg, struct kv_slice id, struct kv_slice val)
 	return 0;
 }
 
-/* What is being scanned is not deleted from under the scan. */
+/* Deletes all rows except the state. The keys are collected first, so that no row is deleted during
+ * the scan. */
 int scrub_rows_clear(struct kv_txn *t)
 {
 	size_t most = OP_SCRUB_TOLD + SCRUB_FIRSTS + CTL_BATCH_MAX;

@@ -1,16 +1,18 @@
 /*
- * verify.c - copies in sync are compared: each data server sums a range of its object, and the sums
- * are compared here (proto/ctl.x, SUM). A job on one loop, range after range.
+ * verify.c - compares copies in sync: each data server computes the checksum of a range of its
+ * object, and the checksums are compared here (proto/ctl.x, SUM). A job on one loop takes range
+ * after range.
  *
- * Clients write meanwhile, so two copies may be looked at when one has a write that the other is
- * about to have. A range whose sums are equal is equal. One that differs is asked for again, and if
- * it still does, under a freeze: all layouts are back, older capabilities are fenced, nothing is
- * under way. What differs then is a difference.
+ * Clients write meanwhile, so one of two copies may have a write that the other is about to get. A
+ * range whose checksums are equal is equal. A range whose checksums differ is asked for again, and
+ * if they still differ, once more under a freeze: all layouts are back, older capabilities are
+ * fenced, nothing is under way. What differs then is a difference.
  *
- * An object that is known to exist and is not there is judged before any freeze: it is in its place
- * whatever is under way, and a fence only marks it lost. What a release of before has made anew by
- * a fence, empty, is shorter than the others: where copies end at different places none of the
- * shorter is elected, and none at all is believed but the one that was asked for.
+ * An object that is known to exist and is missing is judged before any freeze: it is in its place
+ * whatever is under way, and a fence only marks it lost. In an earlier release a fence created such
+ * an object again, empty, so that it is shorter than the other copies. So where copies end at
+ * different places, a vote elects none of the shorter copies. Without a vote no copy is believed
+ * except the one that was asked for.
  */
 #include "mds/file/size.h"
 #include "mds/file/mirror.h"
@@ -25,7 +27,7 @@
 #define AGAIN_MS     200
 #define SUM_MS	     30000
 #define QUEUE_MAX    (1u << 20)
-#define TURN_ENTRIES 64 /* of a directory */
+#define TURN_ENTRIES 64 /* entries of a directory in one turn */
 
 struct sum {
 	struct dsc_ctl su_ctl;
@@ -42,22 +44,22 @@ struct op_verify {
 	struct loop_msg v_msg;
 	struct loop_timer v_timer;
 	void (*v_wake)(struct op_verify *v);
-	pthread_mutex_t v_lock; /* v_view, v_stop: looked at from any thread */
+	pthread_mutex_t v_lock; /* protects v_view and v_stop: any thread */
 	struct op_verify_view v_view;
 	bool v_stop;
-	/* inodes that are to be looked at; of a directory, its entries from behind this cookie
-	 * on */
+	/* inodes that are to be examined; of a directory, its entries behind this cookie */
 	struct queued {
 		uint64_t q_ino, q_after;
 	} * v_queue;
-	unsigned v_entries; /* of this turn */
+	unsigned v_entries; /* entries in this turn */
 	uint64_t v_after;
 	size_t v_n, v_cap;
 	/* the file in hand */
-	uint64_t v_ino, v_off, v_most; /* most: the largest of this stripe's copies */
+	uint64_t v_ino, v_off, v_most; /* most: the size of this stripe's largest copy */
 	uint64_t v_set;		       /* op_size_set */
-	bool v_same; /* nobody says whom to believe, and readers have seen the first copy: two wrote
-			the file */
+	/* Two clients wrote the file, and no copy was asked for: believe the first copy, which
+	 * readers have seen. */
+	bool v_same;
 	struct ns_inode v_inode;
 	struct lo_map v_map;
 	unsigned v_stripe, v_tries, v_asked;
@@ -65,7 +67,7 @@ struct op_verify {
 	struct excl v_freeze;
 	struct kv_op v_op;
 	struct op_verify_diff v_diff;
-	/* op_verify_run */
+	/* for op_verify_run */
 	void (*v_done)(void *arg);
 	void *v_arg;
 	unsigned v_nsum;
@@ -121,7 +123,7 @@ static void next_range(struct op_verify *v)
 	later(v, op_repair_pace(v->v_m, bytes), ask_range);
 }
 
-/* Not all could be asked: of this file no more is said. */
+/* Not all copies could be asked: the rest of this file is skipped. */
 static void skip_file(struct op_verify *v)
 {
 	thaw(v);
@@ -129,7 +131,7 @@ static void skip_file(struct op_verify *v)
 	later(v, 0, next_file);
 }
 
-/* It was there, and is not: never believed. */
+/* Whether this copy is missing although it is known to exist: it is never believed. */
 static bool lost(const struct op_verify *v, unsigned i)
 {
 	return v->v_sum[i].su_status == CTL_NOENT && v->v_map.lm_obj[v->v_sum[i].su_obj].ob_known;
@@ -144,7 +146,8 @@ static uint64_t all_lost(const struct op_verify *v)
 	return bits;
 }
 
-/* Its server says, again and again, that it cannot read it: so it is, where there is a vote. */
+/* Whether the server reports, again and again, that it cannot read this copy. Only a vote accepts
+ * this. */
 static bool unread(const struct op_verify *v, unsigned i)
 {
 	return v->v_view.vv_ask.va_vote && !v->v_sum[i].su_err && v->v_sum[i].su_status == CTL_IO;
@@ -165,13 +168,14 @@ static uint64_t longest(const struct op_verify *v)
 	return most;
 }
 
-/* On generic data servers an object of a striped file goes on to where the file ends. */
+/* Whether the sizes of copies are compared. On plain NFSv3 data servers they are not: there an
+ * object of a striped file goes on to where the file ends. */
 static bool sized(const struct op_verify *v)
 {
 	return v->v_map.lm_stripes == 1 || !lo_generic(v->v_m->m_lo, &v->v_map);
 }
 
-/* Those that are there end at different places. */
+/* Whether the copies that are there end at different places. */
 static bool uneven(const struct op_verify *v)
 {
 	uint64_t most = longest(v);
@@ -182,8 +186,8 @@ static bool uneven(const struct op_verify *v)
 	return yes && sized(v);
 }
 
-/* What more than half of those have that can be read, and that does not end before another: all in
- * sync have what was acknowledged. v_nsum: nothing. */
+/* Elects a copy: more than half of the readable copies are equal to it, and none ends behind it.
+ * All copies in sync have what was acknowledged. v_nsum: no copy is elected. */
 static unsigned elected(const struct op_verify *v)
 {
 	unsigned voters = 0;
@@ -208,7 +212,8 @@ static bool asked_for(const struct op_verify *v, unsigned i)
 	       v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep;
 }
 
-/* The first of the longest that do not go past what was set; where all do, the shortest. */
+/* The first of the longest copies that do not exceed the size that was set; where all exceed it,
+ * the shortest. */
 static unsigned right_end(const struct op_verify *v)
 {
 	unsigned best = v->v_nsum;
@@ -225,8 +230,9 @@ static unsigned right_end(const struct op_verify *v)
 	return best;
 }
 
-/* The object that is believed: the mirror's that was asked for, else the first of the longest.
- * v_nsum: none is there. */
+/* The copy that is believed: the first one, the elected one or the one with the right end, as the
+ * question says; else the one of the mirror that was asked for; else the first of the longest.
+ * v_nsum: no copy is there. */
 static unsigned believed(const struct op_verify *v)
 {
 	unsigned first = v->v_nsum;
@@ -283,7 +289,7 @@ static int mend_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	hit = lo_map_same(&v->v_map, v->v_diff.vd_bad, &map);
-	/* What is being made may be a copy of the bad one. */
+	/* An object that is being made may be a copy of the bad object. */
 	for (unsigned k = v->v_diff.vd_stripe; hit && k < lo_objects(&map); k += map.lm_stripes)
 		hit |= (uint64_t)(map.lm_obj[k].ob_state == LO_REBUILDING) << k;
 	hit = lo_map_make_stale(&map, hit, NULL);
@@ -311,11 +317,11 @@ static void told(struct op_verify *v)
 	if (w->vv_ndiff < OP_VERIFY_TOLD)
 		w->vv_diff[w->vv_ndiff++] = v->v_diff;
 	pthread_mutex_unlock(&v->v_lock);
-	/* One that is gone, and stays so: it is told once for the stripe. */
+	/* A missing copy that stays so is reported once for the stripe. */
 	if (v->v_diff.vd_bad == all_lost(v) && !v->v_diff.vd_stale)
 		v->v_most = 0;
-	/* Objects that are gone: layouts that name them come back. What is stale is not fenced, so
-	 * it is not made. */
+	/* The stale copies are missing objects: recall the layouts that name them. Stale objects
+	 * are not fenced, so the fence does not create them. */
 	if (!v->v_frozen && v->v_diff.vd_stale && !lo_fence_hangs(v->v_m->m_lo, &v->v_map)) {
 		v->v_tries = 0;
 		freeze(v);
@@ -324,7 +330,7 @@ static void told(struct op_verify *v)
 	}
 }
 
-/* Nobody said which one is right, and it cannot be told. */
+/* No copy was named as the right one, and the copies do not show which one is right. */
 static bool undecided(const struct op_verify *v, unsigned kept)
 {
 	if (v->v_view.vv_ask.va_first || v->v_view.vv_ask.va_ends || v->v_same)
@@ -367,14 +373,14 @@ static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
 	kv_submit(v->v_m->m_kv, &v->v_op);
 }
 
-/* No copy of the stripe can be read: of it no more is said. */
+/* No copy of the stripe can be read: the rest of the stripe is skipped. */
 static void none_left(struct op_verify *v)
 {
 	uint64_t bad = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
 		bad |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
-	v->v_most = 0; /* the next stripe */
+	v->v_most = 0; /* go on with the next stripe */
 	if (bad)
 		differs(v, 0, bad);
 	else
@@ -394,8 +400,8 @@ static void frozen(void *arg, int err)
 		skip_file(v);
 }
 
-/* Somebody was given to write the file since: what he began and could not end is no difference yet,
- * he does it again. */
+/* Whether a client was given the file for writing since. A write that the client began and could
+ * not end is no difference yet, because the client repeats it. */
 static bool overtaken(const struct op_verify *v)
 {
 	struct st *st = v->v_m->m_st;
@@ -472,7 +478,7 @@ static void sum_done(struct dsc_ctl *c, int err)
 
 	su->su_err = err;
 	if (!err && su->su_status == CTL_NOENT) {
-		/* It reads as empty, as one that was never written. */
+		/* A missing object reads as empty, like an object that was never written. */
 		crypto_generichash((uint8_t *)su->su_res.sum, CTL_SUM_LEN, NULL, 0, NULL, 0);
 		if (su->su_v->v_map.lm_obj[su->su_obj].ob_known)
 			log_warn("inode %lu: object %u is missing on its data server",
@@ -496,7 +502,7 @@ static void sum_ask(struct op_verify *v, struct sum *su)
 	dsc_call(v->v_m->m_dsc, v->v_map.lm_obj[su->su_obj].ob_ds, &su->su_ctl, SUM_MS);
 }
 
-/* The map of now; the file as it was. */
+/* Reads the current map. -EAGAIN: the file has another incarnation. */
 static int look(struct op_verify *v)
 {
 	struct ns_inode i;
@@ -537,8 +543,8 @@ static void ask_range(struct op_verify *v)
 		thaw(v);
 		if (!err)
 			count(v, &v->v_view.vv_files, 1);
-		else if (err != -ESTALE) /* placed again meanwhile, most often: those copies were
-					    not compared */
+		/* Mostly the file was placed again: those copies were not compared. */
+		else if (err != -ESTALE)
 			count(v, &v->v_view.vv_skipped, 1);
 		next_file(v);
 		return;
@@ -546,7 +552,7 @@ static void ask_range(struct op_verify *v)
 	v->v_nsum = 0;
 	for (unsigned r = 0; (k = lo_copy(&v->v_map, v->v_stripe, r)) >= 0; r++)
 		v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = (unsigned)k};
-	/* the others are stale by now, and repair compares them */
+	/* the other copies are stale by now, and repair compares them */
 	if (v->v_nsum < (v->v_view.vv_ask.va_vote ? 1 : 2)) {
 		thaw(v);
 		v->v_off = v->v_most = 0;
@@ -591,8 +597,8 @@ static int queue_entry(void *arg, const struct ns_dirent *d)
 	return 0;
 }
 
-/* Some of its entries, and behind them itself for the rest: those are looked at first, so the queue
- * stays short. */
+/* Queues the directory for its rest, and then some of its entries. The entries are taken first, so
+ * the queue stays short. */
 static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
 {
 	size_t at = v->v_n;
@@ -607,7 +613,7 @@ static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
 	v->v_queue[at].q_after = v->v_after;
 	if (err)
 		count(v, &v->v_view.vv_skipped, 1);
-	if (err || eof) /* nothing is left of it */
+	if (err || eof) /* no entries are left */
 		memmove(&v->v_queue[at], &v->v_queue[at + 1],
 			(--v->v_n - at) * sizeof(*v->v_queue));
 }
