@@ -35,7 +35,7 @@ void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...)
 	if (text)
 		s = json_string(text);
 	if (text && !s) {
-		/* A path may hold bytes that are not UTF-8, which JSON cannot. */
+		/* A path may have bytes that are not UTF-8; JSON cannot carry them. */
 		for (char *p = text; *p; p++)
 			*p = (unsigned char)*p < 0x80 ? *p : '?';
 		s = json_string(text);
@@ -64,7 +64,7 @@ static struct dsc_server *servers(struct admin *a, unsigned *n)
 	return sv;
 }
 
-/* It serves; what is wrong with data servers, by name. */
+/* The server serves; lists what is wrong with data servers, by name. */
 static void health_ok(struct admin *a, struct http_reply *rp)
 {
 	json_t *j = json_pack("{s:s}", "status", "ok"), *bad = json_object();
@@ -206,7 +206,7 @@ void admin_wait_init(struct admin_wait *w)
 	pthread_condattr_t attr;
 
 	pthread_mutex_init(&w->aw_lock, NULL);
-	/* Waits end in time whoever sets the clock. */
+	/* Waits end in time even if the clock is set. */
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&w->aw_cond, &attr);
@@ -259,7 +259,7 @@ struct policy_set {
 	struct lo *ps_lo;
 	const char *ps_path;
 	struct ns_time ps_now;
-	struct lo_policy *ps_policy; /* NULL: it inherits */
+	struct lo_policy *ps_policy; /* NULL: the directory inherits one */
 	bool ps_not_dir;
 	struct admin_wait ps_wait;
 	int ps_err;
@@ -426,7 +426,7 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 	kv_read_end(t);
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 static const struct http_route routes[] = {
 	{"GET", "/v1/health", get_health},

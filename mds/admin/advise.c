@@ -1,5 +1,5 @@
-/* advise.c - data servers that are behind, directories that are hot, and what is moved for it, over
- * the API and in words (docs/balance.md). */
+/* advise.c - over the API and in words: data servers that are behind, directories that are hot, and
+ * what is moved because of that (docs/balance.md). */
 #include "mds/admin/who.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/heat.h"
@@ -10,8 +10,8 @@
 
 #define SPREAD	     10
 #define ROWS	     100
-#define PATHS_BUDGET 300000 /* entries of directories that are read for paths */
-#define HOT_LEAST    100.0  /* heat of a directory that is worth a word */
+#define PATHS_BUDGET 300000 /* directory entries that are read to find paths */
+#define HOT_LEAST    100.0  /* heat of a directory that is worth mentioning */
 #define HOT_ROWS     5
 
 static const char *name_of(struct admin *a, uint32_t id, char out[65])
@@ -128,7 +128,8 @@ void admin_get_balance(void *arg, const struct http_req *rq, struct http_reply *
 	view_free(v);
 }
 
-/* A number of bytes, with K, M, G or T behind it or not; 0 when it is not there. False: refused. */
+/* Reads a number of bytes, with or without K, M, G or T behind it; 0 if it is not there. False:
+ * refused. */
 static bool bytes_arg(const struct http_req *rq, struct http_reply *rp, const char *name,
 		      uint64_t *out)
 {
@@ -269,7 +270,7 @@ static void say_server(json_t *words, struct admin *a, const struct op_balance_v
 		    size_words(has, held), size_words(bs->bs_share, share));
 }
 
-/* From one server to another, in one line. */
+/* One line for all moves from one server to another. */
 static void say_moves(json_t *words, struct admin *a, const struct op_balance_view *v)
 {
 	bool *told = calloc(v->bv_nmove + 1, sizeof(*told));

@@ -1,4 +1,5 @@
-/* choose.c - which copy of a file is good, over the API (docs/scrub.md). */
+/* choose.c - lists the copies of a file and takes the choice of the good one, over the API
+ * (docs/scrub.md). */
 #include "mds/admin/who.h"
 #include "mds/jobs/choose.h"
 #include <sodium.h>

@@ -1,4 +1,4 @@
-/* client.c - who mounts us, what each holds, and putting one out. */
+/* client.c - lists clients and what each holds, and evicts one, over the API. */
 #include "mds/admin/who.h"
 #include "mds/nfs4/op.h"
 #include <arpa/inet.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <urcu/urcu-memb.h>
 
-#define CLIENTS_MOST 10000 /* told of in one answer */
+#define CLIENTS_MOST 10000 /* clients in one answer */
 
 static void addr_text(const uint8_t addr[16], char text[INET6_ADDRSTRLEN])
 {
@@ -42,7 +42,7 @@ static const char *state_of(const struct st_client_view *v)
 	return v->cv_reclaims ? "reclaiming" : "active";
 }
 
-/* The protection that its session was made with. */
+/* The protection with which the client's session was made. */
 static const char *flavour_of(const struct st_client_view *v)
 {
 	if (v->cv_sessions)
@@ -76,7 +76,7 @@ static json_t *client_json(struct admin *a, const struct st_client_view *v)
 		"principal", principal);
 }
 
-/* 0x and hexadecimal digits; 0: it is something else. */
+/* Reads 0x and hexadecimal digits; 0: the text is something else. */
 static uint64_t clientid_of(const char *what)
 {
 	char *end;
@@ -95,7 +95,8 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 	struct st_client_view v;
 	size_t n = 0;
 
-	/* Of a clientid the list is empty where it is gone: that is what who waits for it asks. */
+	/* For the clientid of a client that is gone the list is empty: a caller that waits for an
+	 * eviction looks for that. */
 	if (what && !only && !(only = admin_client_arg(a, rq, rp))) {
 		json_decref(list);
 		return;
@@ -170,7 +171,7 @@ uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct htt
 	return 0;
 }
 
-/* Begun, not done: data servers confirm first. It is over when the client is not listed any
+/* Begins the eviction: data servers confirm it first. It is over when the client is not listed any
  * more. */
 void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
@@ -182,7 +183,7 @@ void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply
 
 	if (!id)
 		return;
-	urcu_memb_register_thread(); /* sessions are given to call_rcu */
+	urcu_memb_register_thread(); /* sessions go to call_rcu */
 	err = st_client_view(m->m_st, id, &v) ? op_evict_now(m, m->m_thread[0].mt_loop, id)
 					      : -ENOENT;
 	urcu_memb_unregister_thread();

@@ -1,4 +1,4 @@
-/* ds.c - the data servers: what is known of them, and the administrator's word on them
+/* ds.c - lists the data servers, and takes the administrator's commands for them
  * (docs/groups.md). */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-/* "rack=r1,speed=nvme" as an object; the caller's reference. */
+/* "rack=r1,speed=nvme" as a JSON object; the caller's reference. */
 static json_t *labels_json(const char *labels)
 {
 	json_t *o = json_object();
@@ -47,8 +47,9 @@ json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 		      labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
 	if (dsc_trouble(a->a_ops.ao_dsc, sv->sv_id, why, sizeof(why)))
 		json_object_set_new(j, "why", json_string(why));
-	/* Objects that are left there, of one that is drained; null while they are not counted.
-	 * Stuck: it fails orders for so long that what is to go from there does not. */
+	/* Of a server that is being drained: how many objects are left there; null while they are
+	 * not counted. Stuck: the server has failed orders for so long that its objects do not
+	 * leave. */
 	if (op_drain_look(a->a_ops.ao_mds, sv->sv_id, &dv)) {
 		json_object_set_new(j, "drain", json_string(dv.dv_empty ? "drained" : "draining"));
 		json_object_set_new(j, "left",
@@ -142,7 +143,7 @@ static void word_done(struct dsc_word *w, int err)
 	admin_wait_done(&caa_container_of(w, struct word, wo_word)->wo_wait, err);
 }
 
-/* Commits it, and answers with the server as it is then. */
+/* Commits the command, and answers with the server as it is then. */
 static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 {
 	struct dsc_server sv;
@@ -175,7 +176,7 @@ static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 		admin_reply_error(rp, 500, "%s", strerror(-err));
 }
 
-/* A number with at most two decimals, in hundredths; -1: none. */
+/* Reads a number with at most two decimals, in hundredths; -1: it is none. */
 static long weight_of(const char *s, size_t len)
 {
 	long v = 0;
@@ -283,8 +284,8 @@ void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
 		word_say(arg, &wo, rp);
 }
 
-/* What a store that was put back has is compared before anybody reads it: where another copy is in
- * sync, that is believed. */
+/* The objects of a restored store become stale where another copy is in sync: that copy is
+ * believed, and the restored one is compared before a client reads it. */
 void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct word wo = {.wo_word.dw_admit = true};

@@ -4,15 +4,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define EVENTS_MOST  1000   /* in one answer */
-#define ENTRIES_MOST 200000 /* of directories that are read for paths */
+#define EVENTS_MOST  1000   /* events in one answer */
+#define ENTRIES_MOST 200000 /* directory entries that are read to find paths */
 
 struct page {
 	struct admin *p_a;
 	struct kv_txn *p_txn;
 	int64_t p_since;
-	enum ev_kind p_kind;	  /* 0: any */
-	size_t p_most, p_n, p_at; /* of p_e: a ring, when the newest are wanted */
+	enum ev_kind p_kind; /* 0: any */
+	/* at: index in p_e, which is a ring when the newest events are wanted */
+	size_t p_most, p_n, p_at;
 	bool p_newest, p_more;
 	uint64_t p_next;
 	struct ev_event *p_e;

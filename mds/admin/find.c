@@ -1,11 +1,11 @@
 /*
- * find.c - files by where they lie, over the API: a walk through the tree in pieces.
+ * find.c - finds files by where their data is, over the API: a walk through the tree in pieces.
  *
- * A request walks for WALK_MS or until it has found enough, and answers with a cursor, from which
- * the next one goes on: nothing is kept here between them. The cursor is the way to where the walk
- * is: for each directory the place of the entry in it (READDIR's cookie) and the inode that it led
- * to. What was renamed or removed meanwhile may be found twice, or not. A snapshot is read for so
- * many entries only.
+ * A request walks for WALK_MS, or until it has found enough, and answers with a cursor. The next
+ * request goes on from the cursor: nothing is kept here between requests. The cursor is the way to
+ * where the walk is: for each directory the place of an entry in it (READDIR's cookie), and the
+ * inode to which that entry led. A file that is renamed or removed during the walk may be found
+ * twice, or not at all. Each snapshot is read for ENTRIES_OF_SNAPSHOT entries only.
  */
 #include "base/clock.h"
 #include "mds/admin/who.h"
@@ -21,7 +21,7 @@
 #define PATH_MOST	    32768
 
 struct level {
-	uint64_t v_dir, v_cookie; /* cookie: of the last entry that was looked at */
+	uint64_t v_dir, v_cookie; /* cookie: of the last entry that was examined */
 	size_t v_path;		  /* length of the path of v_dir, without a slash at its end */
 };
 
@@ -31,20 +31,20 @@ struct walk {
 	struct kv_txn *w_txn;
 	uint32_t w_ds; /* 0: any */
 	bool w_stale, w_policy, w_lost, w_degraded, w_count;
-	char w_terms[LO_POLICY_TEXT]; /* of the policy: ",stripes=2,mirrors=2,": those that were
-					 asked for */
+	/* the terms of the policy that were asked for: ",stripes=2,mirrors=2," */
+	char w_terms[LO_POLICY_TEXT];
 	struct level w_level[DEPTH_MOST];
 	unsigned w_depth;
 	char w_path[PATH_MOST];
 	uint64_t w_looked, w_deep, w_until_ns;
-	uint64_t w_nfiles, w_nlost, w_ndegraded; /* w_count: in place of telling which */
-	uint64_t w_into; /* the directory that the last entry leads into; 0: none */
+	uint64_t w_nfiles, w_nlost, w_ndegraded; /* w_count: numbers in place of the list */
+	uint64_t w_into; /* the directory to which the last entry leads; 0: none */
 	json_t *w_found;
 };
 
 /* ---- what is looked for ---- */
 
-/* Each of the terms is among those of this policy. */
+/* Whether this policy has each of the terms. */
 static bool policy_fits(const struct walk *w, const struct lo_policy *p)
 {
 	char text[LO_POLICY_TEXT + 2], term[LO_POLICY_TEXT + 2];
@@ -63,8 +63,8 @@ static bool policy_fits(const struct walk *w, const struct lo_policy *p)
 	return true;
 }
 
-/* A stripe has no copy in sync but on servers that are dead or forgotten. degraded: it can be read,
- * and not all copies that it should have are good. */
+/* Whether a stripe has no copy in sync except on servers that are dead or forgotten. degraded: the
+ * file can be read, and not all copies that it should have are good. */
 static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded)
 {
 	bool lost = false;
@@ -166,7 +166,7 @@ static bool enough(const struct walk *w)
 	       (w->w_looked % 64 == 0 && clock_mono_ns() > w->w_until_ns);
 }
 
-/* w_path becomes that of an entry of the level's directory. False: it is too long. */
+/* Makes w_path the path of an entry of the level's directory. False: the path is too long. */
 static bool path_to(struct walk *w, const struct level *v, const char *name, size_t len)
 {
 	if (v->v_path + len + 2 > PATH_MOST)
@@ -206,7 +206,7 @@ static void descend(struct walk *w, uint64_t dir)
 	w->w_level[w->w_depth++] = (struct level){.v_dir = dir, .v_path = strlen(w->w_path)};
 }
 
-/* 0 or a negative errno. Over: w_depth is 0. */
+/* Returns 0 or a negative errno. The walk is over when w_depth is 0. */
 static int walk(struct walk *w)
 {
 	uint64_t snapshot = w->w_looked;
@@ -225,7 +225,7 @@ static int walk(struct walk *w)
 		w->w_into = 0;
 		err = ns_readdir(w->w_ns, w->w_txn, v->v_dir, v->v_cookie, on_entry, w, &eof);
 		if (err == -ESTALE || err == -ENOTDIR)
-			eof = true; /* it was removed */
+			eof = true; /* the directory was removed */
 		else if (err)
 			return err;
 		if (w->w_into)
@@ -283,7 +283,8 @@ static bool cursor_ok(const char *text)
 	}
 }
 
-/* -EINVAL: it is none. Where the way is not what it was, the walk goes on where it is still. */
+/* Goes to where the cursor points. -EINVAL: the text is no cursor. If the way has changed, the walk
+ * goes on in the last directory that is still on it. */
 static int cursor_take(struct walk *w, const char *text)
 {
 	uint64_t cookie, ino;
@@ -312,7 +313,7 @@ static int cursor_take(struct walk *w, const char *text)
 
 /* ---- the request ---- */
 
-/* Of the policy's normal form, the terms whose keys the text has. False: refused. */
+/* Keeps the terms of the policy's normal form whose keys the text has. False: refused. */
 static bool policy_arg(struct walk *w, const char *text, struct http_reply *rp)
 {
 	char normal[LO_POLICY_TEXT], given[LO_POLICY_TEXT + 2], err[256], *term, *save,

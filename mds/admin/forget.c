@@ -1,9 +1,10 @@
 /*
- * forget.c - a data server that is killed, or was never admitted, is forgotten
- * (docs/device-failure.md): first all files are looked at, some at a time, for what is there.
+ * forget.c - forgets a data server that is killed, or was never admitted (docs/device-failure.md).
+ * First it examines all files, some at a time, for objects on that server.
  *
- * No file gets an object there meanwhile: it may not join. What another copy has becomes stale, so
- * that repair makes it anew; the rest is lost, and told by name.
+ * No file gets an object there during this, because the server may not join. An object of which
+ * another copy is in sync becomes stale, so that repair makes it again elsewhere. The data of the
+ * other objects is lost, and their files are reported by name.
  */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
@@ -14,10 +15,10 @@
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-#define LOOK_FILES 4096	    /* in a snapshot */
-#define STALE_MANY 128	    /* in a transaction */
-#define TELL_MANY  1000	    /* paths of what is lost */
-#define NAMES_MANY 1000000u /* directory entries that are read for them */
+#define LOOK_FILES 4096	    /* files in a snapshot */
+#define STALE_MANY 128	    /* files in a transaction */
+#define TELL_MANY  1000	    /* paths of lost files in the answer */
+#define NAMES_MANY 1000000u /* directory entries that are read to find these paths */
 
 struct forget {
 	struct admin *fo_admin;
@@ -28,14 +29,15 @@ struct forget {
 	unsigned fo_seen, fo_budget;
 	json_t *fo_paths;
 	char fo_left[sizeof(((struct dsc_word *)0)->dw_left)];
-	/* files of this look of which an object there becomes stale */
+	/* files of this pass with an object there that becomes stale */
 	uint64_t fo_ino[STALE_MANY];
 	unsigned fo_n;
 	struct kv_op fo_op;
 	struct admin_wait fo_wait;
 };
 
-/* The objects there that count, and those of them that are the last of their stripe. */
+/* Returns the objects there that count and have another copy. *last: the objects there that are the
+ * last of their stripe. *any: there is an object. */
 static uint64_t there(const struct lo_map *map, uint32_t ds, uint64_t *last, bool *any)
 {
 	struct lo_map without = *map;
@@ -132,8 +134,7 @@ static int make_stale(struct forget *fo)
 	return admin_wait_end(&fo->fo_wait);
 }
 
-/* What a file is being laid out as has objects there: its job places them anew
- * (mds/jobs/restripe.c). */
+/* A pending layout has objects there: its job places them elsewhere (mds/jobs/restripe.c). */
 static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
 {
 	struct forget *fo = arg;
@@ -143,7 +144,7 @@ static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
 	return 0;
 }
 
-/* All files. */
+/* Examines all files. */
 static int look(struct forget *fo)
 {
 	struct ns *ns = fo->fo_admin->a_ops.ao_ns;
@@ -186,7 +187,7 @@ int admin_ds_stale(struct admin *a, uint32_t ds)
 	return err;
 }
 
-/* Two hold it: who asked, and who does it. */
+/* The request and the work have a reference each. */
 struct word {
 	struct dsc_word wo_word;
 	struct admin_wait wo_wait;
@@ -265,8 +266,8 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 			      .fo_paths = json_array()};
 	err = dsc_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DSC_KILLED ? -EBUSY : look(fo)
 						: -ENOENT;
-	/* One that is cut off from us serves on until its lease is over, and as long its fences
-	 * count. */
+	/* A server that is cut off from us goes on serving until its lease is over. Until then its
+	 * fences count. */
 	may_serve = !err && sv.sv_state == DSC_KILLED && !sv.sv_generic &&
 		    dsc_leased(a->a_ops.ao_dsc, ds);
 	if (may_serve) {

@@ -1,4 +1,4 @@
-/* gen.c - any NFSv3 server is taken in as a data server (docs/generic.md). */
+/* gen.c - adds an NFSv3 server as a data server (docs/generic.md). */
 #include "mds/admin/admin_int.h"
 #include <ctype.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #define NFS_PORT 2049
 
-/* Two hold it: who asked, and who does it. */
+/* The request and the work have a reference each. */
 struct taking {
 	struct dsc_add ta_add;
 	struct admin_wait ta_wait;
@@ -43,7 +43,7 @@ static bool port(const char *s, uint16_t *out)
 	return true;
 }
 
-/* nfs3://HOST[:PORT]/PATH: the host as it is written, into host. */
+/* Parses nfs3://HOST[:PORT]/PATH. host gets the host as it is written. */
 static bool url(const char *s, char host[256], char ports[8], char path[256])
 {
 	const char *slash, *end, *colon;
@@ -101,7 +101,7 @@ static bool name_ok(const char *s)
 	return true;
 }
 
-/* NULL: taken; else what was expected. */
+/* NULL: the option is accepted; else what was expected. */
 static const char *option(struct dsc_add *a, const char *key, const char *value)
 {
 	if (!strcmp(key, "mount-port"))
@@ -141,7 +141,7 @@ static const char *options(struct dsc_add *a, char *body)
 	return why;
 }
 
-/* On the HTTP thread, which may wait for a name server. */
+/* Runs on the HTTP thread, which may wait for a name server. */
 static bool resolve(struct dsc_add *a, const char *host, const char *ports, struct http_reply *rp)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *ai;

@@ -1,5 +1,5 @@
-/* key.c - keys of data servers: the file of one (weft ds key), and a new cluster key (weft key
- * rotate). docs/security.md, "Keys". */
+/* key.c - keys of data servers: makes the key file of one server (weft ds key), and a new cluster
+ * key (weft key rotate). See docs/security.md, "Keys". */
 #include "base/log.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/who.h"
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-#define RECALL_MS 5000 /* beyond the deadline of a recall */
+#define RECALL_MS 5000 /* added to the deadline of a recall */
 #define STEP_MS	  20
 
 static void step(void)
@@ -23,7 +23,7 @@ static void step(void)
 
 /* ---- weft ds key ---- */
 
-/* As a server may be called that joins, and no number. */
+/* Whether a server that joins may have this name, and it is not a number. */
 static bool name_ok(const char *s)
 {
 	bool digits = true;
@@ -36,8 +36,8 @@ static bool name_ok(const char *s)
 	return *s && !digits && strlen(s) <= 64;
 }
 
-/* The server of that name, number or id: its own; a name that nobody has: of a server that is to be
- * made, whose uuid this file gives it. */
+/* Makes the key file of the server with that name, number or id. A name that no server has is for a
+ * server to be made, and this file gives that server its uuid. */
 void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *what = http_arg(rq, "ds");
@@ -161,9 +161,9 @@ static void back_run(struct loop_msg *m)
 }
 
 /*
- * Layouts of before the last rotation may have capabilities of the number that is good no more
- * after this one. So all that are out are taken back, as by weft layout recall: clients get new
- * ones with what they do next. False: not all of them came back.
+ * Layouts from before the last rotation may have capabilities with a key number that is not good
+ * any more after this rotation. So all layouts are recalled, as by weft layout recall: clients get
+ * new ones with what they do next. False: not all layouts came back.
  */
 static bool all_back(struct admin *a)
 {
@@ -225,7 +225,7 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 			kv.kv_held, kv.kv_number);
 		return;
 	}
-	/* Clients that have not been heard yet may have layouts that nobody knows of. */
+	/* Clients that have not called yet may have layouts that this server does not know. */
 	if (kv.kv_before && !dsc_layouts_known(a->a_ops.ao_dsc)) {
 		admin_reply_error(
 			rp, 409,

@@ -1,4 +1,4 @@
-/* layout.c - which layouts are out, and taking those of a file back. */
+/* layout.c - lists layouts, and recalls the layouts of a file, over the API. */
 #include "mds/admin/who.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LAYOUTS_MOST	 10000	 /* told of in one answer; all are counted */
-#define ENTRIES_MOST	 1000000 /* of directories that are read for paths */
+#define LAYOUTS_MOST	 10000	 /* layouts in one answer; all are counted */
+#define ENTRIES_MOST	 1000000 /* directory entries that are read to find paths */
 #define ROWS_OF_SNAPSHOT 256
 
 struct listing {
 	struct admin *l_a;
 	struct kv_txn *l_txn;
-	uint32_t l_ds;	    /* only files with an object on it; 0: all */
-	const char *l_path; /* they are of this file; NULL: of any */
+	uint32_t l_ds;	    /* only files with an object on this server; 0: all */
+	const char *l_path; /* the path of the only file; NULL: any file */
 	unsigned l_budget, l_rows;
 	uint64_t l_count, l_recalled;
-	uint64_t l_ino, l_client; /* of the row before: its path and name are known */
+	uint64_t l_ino, l_client; /* of the previous row: its path and name are known */
 	json_t *l_where, *l_name, *l_servers;
 	bool l_fits;
 	json_t *l_list;
@@ -56,7 +56,7 @@ static json_t *path_json(struct listing *l, uint64_t ino)
 	return admin_text(path, strlen(path));
 }
 
-/* What all layouts of a file have in common. */
+/* Reads what all layouts of a file have in common. */
 static void file_begin(struct listing *l, uint64_t ino)
 {
 	struct ns_inode i;
@@ -112,7 +112,7 @@ static void add(void *arg, const struct st_layout_view *v)
 				     v->lv_recalled, "ds", l->l_servers));
 }
 
-/* asked: how many there were when they were asked for; -1: they were not. */
+/* asked: how many layouts there were when they were recalled; -1: they were not recalled. */
 static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, const char *path,
 		 json_int_t asked, struct http_reply *rp)
 {
@@ -170,7 +170,7 @@ struct recall {
 	struct loop *r_loop;
 	uint64_t r_ino;
 	atomic_bool r_begun;
-	atomic_uint r_refs; /* the request, and the work */
+	atomic_uint r_refs; /* one of the request, one of the work */
 };
 
 static void recall_put(struct recall *r)
@@ -201,8 +201,8 @@ static void recall_run(struct loop_msg *m)
 		recall_put(r);
 }
 
-/* Begun, not done: it is over when none of those that are recalled is listed any more. At the
- * deadline what is left is fenced. */
+/* Begins the recall. It is over when no recalled layout is listed any more. Layouts that are still
+ * out at the deadline are fenced. */
 void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const struct timespec ms = {0, 1000000};
@@ -230,7 +230,7 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 	r->r_ino = i.i_ino;
 	atomic_store(&r->r_refs, 2);
 	loop_post(r->r_loop, &r->r_msg);
-	/* Not for ever: the loops may have stopped. */
+	/* Do not wait for ever: the loops may have stopped. */
 	for (unsigned n = 0; n < BEGIN_MS && !atomic_load(&r->r_begun); n++)
 		nanosleep(&ms, NULL);
 	if (atomic_load(&r->r_begun))

@@ -1,5 +1,5 @@
-/* move.c - mirrors that come and go, and objects that move, over the API (docs/moving.md). What is
- * asked for is written into the file's map; the jobs of repair do it. */
+/* move.c - adds and removes mirrors, and moves objects, over the API (docs/moving.md). The request
+ * is written into the file's map, and the jobs of repair carry it out. */
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
 #include "mds/layout/twin.h"
@@ -13,9 +13,9 @@ struct change {
 	struct kv_op ch_op;
 	struct mds *ch_m;
 	uint64_t ch_ino;
-	/* 0, or why not, with a line in ch_why */
+	/* returns 0, or an error with a line in ch_why */
 	int (*ch_fn)(struct change *ch, struct lo_map *map);
-	const char *ch_group; /* NULL: not said */
+	const char *ch_group; /* NULL: not given */
 	bool ch_cancel;
 	struct lo_policy ch_policy;
 	bool ch_has_policy;
@@ -53,7 +53,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 			 "again");
 	if (err || lo_repair_get(t, ch->ch_ino, &row))
 		return err;
-	row.rr_after = 0; /* what failed before was something else */
+	row.rr_after = 0; /* the failure before was of something else */
 	return lo_repair_put(t, ch->ch_ino, &row);
 }
 
@@ -62,7 +62,7 @@ static void change_done(struct kv_op *op, int err)
 	admin_wait_done(&caa_container_of(op, struct change, ch_op)->ch_wait, err);
 }
 
-/* Commits it, and answers with what is under way then. */
+/* Commits the change, and answers with what is under way then. */
 static void change_commit(struct admin *a, struct change *ch, const struct http_req *rq,
 			  struct http_reply *rp)
 {
@@ -126,7 +126,7 @@ void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_r
 
 /* ---- move ---- */
 
-/* A group is instead of all that the file has, and its domain stays. */
+/* The group replaces all groups of the file; the file's domain stays. */
 static int groups_only(struct change *ch, const struct lo_map *map, struct lo_policy *p)
 {
 	char text[LO_POLICY_TEXT + LO_GROUPS_LEN];

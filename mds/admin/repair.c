@@ -1,12 +1,12 @@
-/* repair.c - the repair of mirrors over the API: what is under way, what waits and for what, and
- * files that are to be repaired now (docs/repair.md); what moves (docs/moving.md). */
+/* repair.c - the repair of mirrors over the API: lists what is under way, what waits and why, and
+ * what moves (docs/moving.md), and has a file repaired now (docs/repair.md). */
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
 #include "mds/jobs/repair.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define WAITING_MAX 1000 /* told of; all are counted */
+#define WAITING_MAX 1000 /* objects in one answer; all files are counted */
 #define RUNNING_MAX 64
 
 /* ---- what there is ---- */
@@ -17,7 +17,7 @@ struct listing {
 	struct op_repair_opts l_opts;
 	struct op_repair_view l_run[RUNNING_MAX];
 	unsigned l_nrun, l_shown;
-	uint64_t l_only, l_count; /* only: of this inode; 0: of all */
+	uint64_t l_only, l_count; /* only: list this inode; 0: all */
 	json_t *l_running, *l_waiting, *l_moving;
 };
 
@@ -52,7 +52,7 @@ static void add_running(struct listing *l, const struct op_repair_view *v)
 			  known ? json_integer((json_int_t)(left + 0.5)) : json_null()));
 }
 
-/* Why an object is not being repaired now, and for how long that is known to be so. */
+/* Why an object is not being repaired now, and how long that will at least be so. */
 static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair *row,
 			const struct lo_map *map, unsigned obj)
 {
@@ -92,7 +92,7 @@ static bool runs(const struct listing *l, uint64_t ino, unsigned obj)
 	return false;
 }
 
-/* Objects that go, and where to; and those that should, and cannot. */
+/* Objects that leave, and where they go; and objects that should leave and cannot. */
 static void add_moving(struct listing *l, uint64_t ino, const struct lo_map *map)
 {
 	uint64_t misplaced = lo_misplaced(l->l_m->m_lo, map);

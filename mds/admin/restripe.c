@@ -1,4 +1,4 @@
-/* restripe.c - files that are laid out anew, over the API (docs/restripe.md). */
+/* restripe.c - gives files other stripes, over the API (docs/restripe.md). */
 #include "mds/admin/who.h"
 #include "mds/layout/column.h"
 #include "mds/jobs/restripe.h"
@@ -13,7 +13,7 @@
 /* ---- what there is ---- */
 
 struct listing {
-	uint64_t l_only, l_count; /* only: of this inode; 0: of all */
+	uint64_t l_only, l_count; /* only: list this inode; 0: all */
 	struct op_restripe_view l_view;
 	json_t *l_files;
 };
@@ -70,13 +70,13 @@ void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply 
 		reply(arg, ino, rp);
 }
 
-/* ---- it is asked for ---- */
+/* ---- the request ---- */
 
 struct wish {
 	struct kv_op w_op;
 	struct mds *w_m;
 	uint64_t w_ino;
-	unsigned w_stripes; /* 0: as it is; the same for the unit */
+	unsigned w_stripes; /* 0: as it is now; the same for w_unit */
 	uint32_t w_unit;
 	struct admin_wait w_wait;
 	char w_why[300];
@@ -102,7 +102,7 @@ static int check(struct wish *w, struct kv_txn *t, const struct lo_map *map)
 				"one of its mirrors is being removed; try again when that is done");
 	if (w->w_stripes == map->lm_stripes && w->w_unit == map->lm_unit)
 		return refused(w, -EINVAL, "the file already has these stripes and this unit");
-	/* Objects of a try that was given up have names that new ones could get. */
+	/* Objects of an abandoned restripe have names that new objects could get. */
 	if (lo_orders_of(w->w_m->m_lo, w->w_ino))
 		return refused(w, -EBUSY, "data servers still have orders for it; try again");
 	return 0;
@@ -135,7 +135,7 @@ static void wish_done(struct kv_op *op, int err)
 	admin_wait_done(&caa_container_of(op, struct wish, w_op)->w_wait, err);
 }
 
-/* As a policy's unit. 0: it is none. */
+/* Parses a unit as in a policy. 0: it is none. */
 static uint32_t unit_of(const char *text)
 {
 	struct lo_policy p;

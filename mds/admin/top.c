@@ -5,14 +5,15 @@
 #include <stdlib.h>
 
 #define ROWS_MOST    200
-#define ENTRIES_MOST 300000 /* of directories that are read for paths */
-#define IDLE	     0.05f  /* operations (or their worth in bytes) a second: less is not told of */
+#define ENTRIES_MOST 300000 /* directory entries that are read to find paths */
+/* operations a second, or their worth in bytes: what does less is left out */
+#define IDLE 0.05f
 
 struct names {
 	struct admin *n_a;
 	struct kv_txn *n_txn;
 	unsigned n_budget;
-	const char *n_below; /* heat: only what is there; "" for all */
+	const char *n_below; /* heat: list only what is below this path; "" for all */
 };
 
 static json_t *rates(const struct heat_row *r)

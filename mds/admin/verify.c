@@ -1,4 +1,4 @@
-/* verify.c - copies are compared, over the API (docs/moving.md). */
+/* verify.c - compares copies, over the API (docs/moving.md). */
 #include "mds/admin/who.h"
 #include "mds/jobs/verify.h"
 #include <errno.h>

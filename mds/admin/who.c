@@ -98,7 +98,8 @@ int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const
 	return v;
 }
 
-/* "Linux NFSv4.2 node", or "Linux NFSv4.2 uniquifier/node". */
+/* Linux calls itself "Linux NFSv4.2 node" or "Linux NFSv4.2 uniquifier/node": the name is the
+ * node. */
 json_t *admin_client_name(const struct st_client_view *v)
 {
 	const char *o = (const char *)v->cv_owner, *end = o + v->cv_owner_len, *p;

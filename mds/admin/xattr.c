@@ -1,4 +1,5 @@
-/* xattr.c - extended attributes over the API: as NFS tells and takes them (RFC 8276), by root. */
+/* xattr.c - extended attributes over the API: shown and changed as over NFS (RFC 8276), with the
+ * rights of root. */
 #include "mds/admin/who.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>
@@ -6,10 +7,11 @@
 #include <time.h>
 #include <urcu/compiler.h>
 
-/* this thread answers others as well; who asks again finds the delegation returned, or revoked */
+/* short, because this thread answers other requests as well; a request that is repeated finds the
+ * delegation returned or revoked */
 #define PATIENCE_MS 2000
 
-/* The name as it is stored: without "user.". NULL: refused. */
+/* The name as it is stored: without "user." in front. NULL: refused. */
 static const char *name_arg(const struct http_req *rq, struct http_reply *rp)
 {
 	const char *name = http_arg(rq, "name");
@@ -42,7 +44,7 @@ static void reply_xattr_errno(struct http_reply *rp, int err, const char *path, 
 
 /* ---- show ---- */
 
-/* "text", where it can be read; else "hex". */
+/* "text" if the value can be read as text; else "hex". */
 static void put_value(json_t *o, const void *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -102,8 +104,8 @@ static int show_one(void *arg, const char *name, size_t len)
 	return 0;
 }
 
-/* What is made when it is asked for: never listed over NFS, but an administrator wants to see
- * it. */
+/* Attributes that are made when they are asked for. NFS never lists them, but an administrator
+ * wants to see them. */
 static int show_made(struct show *s, const struct ns_inode *i)
 {
 	struct ns *ns = s->s_a->a_ops.ao_ns;
@@ -208,8 +210,8 @@ static void change_done(struct kv_op *op, int err)
 	admin_wait_done(&caa_container_of(op, struct change, c_op)->c_wait, err);
 }
 
-/* Delegations that stand against a change come back, or the tick revokes them at the deadline.
- * False: one is out. */
+/* Recalls the delegations that conflict with a change; the tick revokes them at the deadline.
+ * False: a delegation is still out. */
 static bool delegations_back(struct st *st, uint64_t ino, unsigned wait_ms)
 {
 	const struct timespec some = {0, 10000000};
@@ -247,7 +249,7 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 	admin_wait_init(&c->c_wait);
 	kv_submit(m->m_kv, &c->c_op);
 	err = admin_wait_end(&c->c_wait);
-	delegations_back(m->m_st, c->c_ino, 0); /* what was given meanwhile is recalled */
+	delegations_back(m->m_st, c->c_ino, 0); /* recall what was granted in between */
 	if (err)
 		reply_xattr_errno(rp, err, path, c->c_name);
 	else
@@ -262,7 +264,7 @@ static int digit(char ch)
 					: -1;
 }
 
-/* The body in place of which "encoding" says how it is written. Malloc'd; NULL: refused. */
+/* The body as a value; "encoding" says how it is written. Malloc'd; NULL: refused. */
 static uint8_t *value_arg(const struct http_req *rq, struct http_reply *rp, size_t *len)
 {
 	const char *encoding = http_arg(rq, "encoding"), *body = rq->rq_body;
@@ -289,7 +291,7 @@ static uint8_t *value_arg(const struct http_req *rq, struct http_reply *rp, size
 	return v;
 }
 
-/* What NFS would refuse, or do in another way. */
+/* True: refused, because NFS would refuse it or do it in another way. */
 static bool is_ours(const char *name, const char *path, struct http_reply *rp)
 {
 	if (!op_xattr_virtual(name, strlen(name)))
