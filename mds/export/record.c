@@ -1,9 +1,9 @@
 /*
- * record.c - what each export said when it was last in force. It is kept in the store, so that a
- * change is noticed whoever made it when: by a reload, or while the server was stopped. What was
- * given to clients under an export that is gone, or that says something else about them, has to
- * end, and that takes time: a row for the export's directory is put with the change, and stays
- * until all is over (mds/jobs/ending.c).
+ * record.c - keeps in the store what each export said when it was last in force. So a change is
+ * noticed whether a reload made it or it was made while the server was stopped. What clients were
+ * given under an export that is gone, or that says something else about them now, has to end, and
+ * that takes time. So the transaction of the change puts a row for the export's directory, and the
+ * row stays until all is over (mds/jobs/ending.c).
  */
 #include "base/format.h"
 #include "mds/export/exp.h"
@@ -15,7 +15,7 @@
 
 #define REC_VERSION 1
 
-/* NS_T_EXPORT, by the export's number (big-endian). */
+/* Row NS_T_EXPORT; the key is the export's number (big-endian). */
 struct exp_rec {
 	uint8_t x_version, x_zero;
 	uint16_t x_nwho;
@@ -30,7 +30,7 @@ FORMAT_AT(struct exp_rec, x_digest, 12, 32);
 _Static_assert(sizeof(struct exp_rec) == 44, "export, version 1");
 _Static_assert(EXP_CLIENTS_MAX <= UINT16_MAX, "x_nwho counts all patterns");
 
-/* NS_T_ENDING, by the number of the directory (big-endian). */
+/* Row NS_T_ENDING; the key is the directory's inode number (big-endian). */
 struct ending_rec {
 	uint8_t e_version;
 	uint64_t e_boot, e_generation;
@@ -62,7 +62,7 @@ static void add_rule(crypto_generichash_state *h, const struct exp_rule *r)
 		add(h, r->r_sec[i]);
 }
 
-/* Of its first patterns, each with its rule. */
+/* The digest of the export's first nwho patterns, each with its rule. */
 static void digest(const struct exp *e, unsigned nwho, uint8_t out[32])
 {
 	crypto_generichash_state h;
@@ -88,8 +88,9 @@ static void encode(const struct exp *e, struct exp_rec *r)
 }
 
 /*
- * Whether somebody may have been given something that now is not his. The first pattern that a
- * client meets decides: patterns that were added behind all others give more, and take nothing.
+ * Whether a client may have been given something that it may not have now. The first pattern that
+ * matches a client decides. So patterns that are added behind all others give more, and take
+ * nothing away.
  */
 static bool takes(const struct exp_rec *was, const struct exp *now)
 {

@@ -1,4 +1,4 @@
-/* set.c - the table in force, and its replacement. */
+/* set.c - the exports in force, and their replacement. */
 #include "mds/export/exp.h"
 #include "base/log.h"
 #include <errno.h>
@@ -11,7 +11,7 @@ struct exp_set {
 	struct ns *s_ns;
 	char *s_path;
 	pthread_mutex_t s_reload; /* one reload at a time */
-	pthread_mutex_t s_lock;	  /* s_table */
+	pthread_mutex_t s_lock;	  /* protects s_table */
 	struct exp_table *s_table;
 	_Atomic uint64_t s_generation;
 	atomic_bool s_pins;
@@ -56,7 +56,7 @@ static int replace(struct exp_set *s, char *err, size_t errlen)
 	k.now = (struct ns_time){ts.tv_sec, (uint32_t)ts.tv_nsec};
 	rc = kv_run_sync(ns_kv(s->s_ns), replace_run, &k);
 	pthread_mutex_lock(&s->s_lock);
-	/* not committed: the directories it found may not be there */
+	/* not committed: the directories in the new table may not exist */
 	if (rc && s->s_table == k.t) {
 		s->s_table = k.old;
 		atomic_store(&s->s_pins, k.old && k.old->t_npins > 1);

@@ -1,4 +1,4 @@
-/* table.c - from paths to directories, and from the rule that a peer meets to what it may do. */
+/* table.c - finds the directory of a path, and what a peer may do by the rule that it matches. */
 #include "mds/export/exp.h"
 #include "base/log.h"
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define PRIVILEGED_END 1024
-#define COOKIE_FIRST   8u    /* 0 to 2 mean something */
-#define UP_MAX	       4096u /* directories between one and its export's root */
+#define COOKIE_FIRST   8u    /* cookies 0 to 2 have a meaning of their own */
+#define UP_MAX	       4096u /* directories between a directory and its export's root */
 
 /* ---- directories ---- */
 
@@ -29,8 +29,8 @@ static int make_dir(struct ns *ns, struct kv_txn *txn, uint64_t dir, const char 
 	return err;
 }
 
-/* Calls fn with each directory on the way to path, the root first, its own last. -ENOENT, -ENOTDIR:
- * it leads nowhere. */
+/* Calls fn with each directory on the way to path: the root first, the path's own directory last.
+ * -ENOENT, -ENOTDIR: the path leads nowhere. */
 static int walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create,
 		struct ns_time now, int (*fn)(void *arg, const struct exp_pin *at, bool last),
 		void *arg)
@@ -94,7 +94,7 @@ static int pin_add(void *arg, const struct exp_pin *new, bool last)
 	return 0;
 }
 
-/* The second walk: the innermost root on the way to each directory. */
+/* The second walk: gives each directory the innermost export root on the way to it. */
 static int pin_own(void *arg, const struct exp_pin *at, bool last)
 {
 	struct pinning *k = arg;
@@ -177,8 +177,8 @@ const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino)
 
 /* ---- views ---- */
 
-/* What of a rule's flavours this connection may come with: the port proves something only where
- * nothing better does. */
+/* Which of a rule's flavours this connection may use. The port matters only for flavours that prove
+ * nothing better. */
 static uint8_t grant_ok(const struct exp_rule *r, uint16_t port, enum exp_tls tls)
 {
 	uint8_t ok = 0;
@@ -239,7 +239,8 @@ static const struct exp_grant *usable(const struct exp_view *v, int exp)
 	return exp >= 0 && v->v_usable >> exp & 1 ? &v->v_grant[exp] : NULL;
 }
 
-/* The directory leads to something. */
+/* The grant of a directory that leads to an export that the peer may use, or may be able to use
+ * when more is known. Otherwise NULL. */
 static const struct exp_grant *pseudo(const struct exp_view *v, const struct exp_pin *p)
 {
 	if (p && p->p_below & v->v_usable)
@@ -261,8 +262,8 @@ const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uin
 	if (t->t_plain && g)
 		return g;
 	p = exp_pin(t, ino);
-	/* A root and what leads to one has one place: under an older table it may have had
-	 * another. */
+	/* An export's root, or a directory that leads to one, has one place. Under an older table
+	 * it may have had another. */
 	if (g && (!p || p->p_owner == at))
 		return g;
 	if (id)
@@ -291,8 +292,8 @@ const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_gran
 	return exp_is_pseudo(from) ? pseudo(v, p) : from;
 }
 
-/* The pins are in the order of their numbers, which make the cookies: they stay the same over
- * reloads. */
+/* The pins are ordered by inode number, and the cookies are made of these numbers: they stay the
+ * same over reloads. */
 int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after,
 		       int (*fn)(void *arg, const struct ns_dirent *d), void *arg, bool *eof)
 {
@@ -328,7 +329,7 @@ const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant 
 			return usable(v, p->p_owner);
 		return parent == NS_ROOT_INO ? &v->v_pseudo : pseudo(v, p);
 	}
-	/* A handle must not climb out of its export, wherever its directory lies by now. */
+	/* A handle must not climb out of its export, wherever the directory lies by now. */
 	for (unsigned n = 0; from->g_root != NS_ROOT_INO && parent != from->g_root; n++) {
 		if (parent == NS_ROOT_INO || n == UP_MAX || ns_get(ns, txn, parent, &i))
 			return NULL;
@@ -337,8 +338,8 @@ const struct exp_grant *exp_up(const struct exp_view *v, const struct exp_grant 
 	return from;
 }
 
-/* The pseudo file system takes every flavour, and offers those of what can be reached: of that
- * which is known. */
+/* The pseudo file system accepts every flavour. It offers the flavours of the exports that can be
+ * reached, as far as these are known. */
 unsigned exp_secs(const struct exp_view *v, const struct exp_grant *g, uint8_t out[EXP_SECS])
 {
 	unsigned n = 0, seen = 0;
