@@ -1,9 +1,9 @@
 /*
  * event.c - see event.h.
  *
- * Rows NS_T_EVENT: the key is the ring and the number, the value a head, the subject, the text. A
- * number is given when the row is put, on the committer's thread: whoever has read up to one has
- * missed none before it.
+ * Rows NS_T_EVENT: the key is the ring and the number; the value is a head, the subject and the
+ * text. An event gets its number when its row is put, on the committer's thread. So a reader that
+ * has read up to a number has missed no event before it.
  */
 #include "mds/journal/event.h"
 #include "base/log.h"
@@ -60,13 +60,13 @@ static const char *const names[EV_KINDS] = {
 static struct {
 	pthread_mutex_t lock;
 	struct ns *ns;
-	/* the committer's; rows counts more than there are after a commit that failed, so the ring
-	 * is shorter until the next start */
+	/* The committer's. After a commit that failed, rows counts more than there are: the ring is
+	 * shorter until the next start. */
 	uint64_t next, rows[RINGS];
 	struct ev_event pending[EV_PENDING], writing[EV_PENDING];
 	unsigned npending, nwriting;
 	uint64_t lost;
-	atomic_bool busy; /* writing is the committer's */
+	atomic_bool busy; /* the committer uses writing */
 	struct kv_op op;
 } ev = {.lock = PTHREAD_MUTEX_INITIALIZER, .next = 1};
 
@@ -107,7 +107,7 @@ static int oldest(void *arg, struct kv_slice id, struct kv_slice val)
 	return 1;
 }
 
-/* A full ring gives up its oldest row. */
+/* Deletes the oldest row of a full ring. */
 static int make_room(struct kv_txn *t, uint8_t ring)
 {
 	uint8_t key[KEY_LEN] = {RINGS};
@@ -166,7 +166,7 @@ static bool row_get(struct kv_slice id, struct kv_slice val, struct ev_event *e)
 	return true;
 }
 
-/* ---- telling ---- */
+/* ---- adding ---- */
 
 static void fill(struct ev_event *e, enum ev_kind kind, const char *subject, uint64_t ino,
 		 const char *fmt, va_list ap)
@@ -228,7 +228,8 @@ static void write_done(struct kv_op *op, int err)
 	atomic_store(&ev.busy, false);
 }
 
-/* What came in, and what was lost, moves to where the committer takes it from. */
+/* Moves the events that came in, and the count of lost ones, to where the committer takes them
+ * from. False: there are none, or the committer is busy. */
 static bool take(void)
 {
 	if (atomic_load(&ev.busy))
@@ -257,7 +258,7 @@ void ev_tick(void)
 	if (!take())
 		return;
 	atomic_store(&ev.busy, true);
-	/* on the committer: it only sets a flag */
+	/* write_done runs on the committer: it only sets a flag */
 	ev.op = (struct kv_op){.o_run = write_run, .o_done = write_done};
 	kv_submit(ns_kv(ev.ns), &ev.op);
 }
@@ -292,7 +293,7 @@ static int read_one(void *arg, struct kv_slice id, struct kv_slice val)
 	if (*(const uint8_t *)id.s_data != r->ring)
 		return 1;
 	r->have = row_get(id, val, &r->e);
-	return r->have; /* a damaged one is passed over: fsck tells */
+	return r->have; /* skip a damaged row: fsck reports it */
 }
 
 static int read_next(struct kv_txn *t, struct read *r, uint64_t seq)
