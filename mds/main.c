@@ -48,8 +48,9 @@ static uint8_t cluster_key[32];
 static char admin_token[CHECK_TOKEN_MAX + 1];
 static struct loop *loops[64];
 static unsigned nloops;
-static bool restoring;	     /* this process makes the store whole, and serves nobody */
-static atomic_bool restored; /* every data server has told what it saw */
+/* this process makes a restored store consistent, and serves no client */
+static bool restoring;
+static atomic_bool restored; /* every data server has reported what it saw */
 
 static void usage(bool asked)
 {
@@ -69,7 +70,7 @@ static void die(const char *what, const char *why)
 	exit(1);
 }
 
-/* The configuration makes no sense: another start with it would end so, too. */
+/* The configuration makes no sense: another start with it would end in the same way. */
 static void die_conf(const char *what)
 {
 	fprintf(stderr, "weft-mds: %s\n", what);
@@ -112,7 +113,7 @@ static struct rpc_service service = {
 	.rs_clear_prog = CTL_PROGRAM,
 };
 
-/* Before anything is opened: every address is one. */
+/* Checks all addresses before anything is opened. */
 static void listen_check(const char *key, const char *list, uint16_t port)
 {
 	char *copy = strdup(list), *save = NULL, *a = copy ? strtok_r(copy, ", ", &save) : NULL;
@@ -144,7 +145,7 @@ static int listen_one(struct rpc_listener **out, const struct sockaddr *addr, so
 		       : rpc_listen(out, loops[0], addr, len, &service, loops, nloops);
 }
 
-static struct rpc_listener **listeners; /* until the end of the process */
+static struct rpc_listener **listeners; /* kept until the process ends */
 static size_t nlisteners;
 
 static void listen_all(const char *list)
@@ -173,7 +174,7 @@ static void listen_all(const char *list)
 	free(copy);
 }
 
-/* Nothing, or addresses. */
+/* mds.rdma is empty, or lists addresses. */
 static void rdma_check(const struct conf *conf)
 {
 	if (!*conf_str(conf, "mds.rdma"))
@@ -214,9 +215,9 @@ static void listen_rdma(const struct conf *conf)
 
 static struct loop_timer tick;
 
-/* Thousands of clients have gone: their memory goes back to the system, which the allocator does
- * not do by itself. More than once, because the orders that bar them and the judging of their files
- * go on for a while. */
+/* When thousands of clients have gone, returns their memory to the system, which the allocator does
+ * not do by itself. Does so more than once, because the orders that bar the clients, and the
+ * judging of their files, go on for a while. */
 static void trim(size_t clients)
 {
 	static size_t most;
@@ -235,7 +236,8 @@ static void trim(size_t clients)
 static void on_tick(struct loop_timer *t)
 {
 	if (!atomic_load(&mds.m_serving)) {
-		st_clock_tick(mds.m_st); /* who waits for data servers does not stand still */
+		/* the clock must go on while data servers are waited for */
+		st_clock_tick(mds.m_st);
 		ev_tick();
 		loop_timer_start(loops[0], t, TICK_MS);
 		return;
@@ -260,11 +262,11 @@ static void on_tick(struct loop_timer *t)
 
 struct expire {
 	struct kv_op op;
-	int n; /* forgotten */
+	int n; /* clients whose records were deleted */
 	bool more;
 };
 
-/* A client that did not come back may be cut off from us only, and still write. */
+/* A client that did not come back may be cut off from this server only, and may still write. */
 static int evict(void *lo, struct kv_txn *t, uint32_t number)
 {
 	log_warn(
@@ -280,7 +282,8 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 
 	crash_point("grace-over");
 	e->n = st_records_close(mds.m_st, t, evict, mds.m_lo, &e->more);
-	/* The records go, and what they were writing is to be judged: the next boot must know. */
+	/* The records go, and the files that these clients were writing are to be judged: the next
+	 * boot must know. */
 	return e->n > 0 ? lo_lost_put(t) : e->n;
 }
 
@@ -383,7 +386,7 @@ static double gauge_kept(void *arg)
 	return (double)atomic_load(&mds.m_st->st_kept);
 }
 
-/* On the HTTP thread. */
+/* Runs on the HTTP thread. */
 static void counts(void *arg, struct admin_counts *out)
 {
 	struct st *st = mds.m_st;
@@ -406,7 +409,7 @@ static void *run_loop(void *arg)
 
 static sigset_t signals;
 
-/* Before any thread: all inherit it, and only one takes signals. */
+/* Called before any thread starts: all threads inherit the mask, and only one takes signals. */
 static void block_signals(void)
 {
 	sigemptyset(&signals);
@@ -417,11 +420,11 @@ static void block_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* What the administrator may change while clients are served. On its own thread, or the HTTP
- * server's: it may block. */
+/* Reloads what the administrator may change while clients are served. Runs on its own thread, or on
+ * the HTTP server's: it may block. */
 static int reload(void *arg, char *err, size_t errlen)
 {
-	/* by the signal and over HTTP: each compares what it replaces */
+	/* called for the signal and over HTTP: each call compares what it replaces */
 	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 	struct exp_table *old, *now;
 	int rc;
@@ -462,7 +465,7 @@ static void *wait_signals(void *arg)
 	return NULL;
 }
 
-/* Every client is a connection or more: all that the system lets us have. */
+/* Each client has a connection or more: takes as many files as the system allows. */
 static void raise_files(void)
 {
 	struct rlimit r;
@@ -599,7 +602,8 @@ static void open_repair(const struct conf *conf)
 		die("cannot read the table of repairs", NULL);
 }
 
-/* On the first loop: the store is not behind what data servers saw. Time for clients begins. */
+/* On the first loop: the store is not behind what data servers saw. From here on time counts for
+ * clients. */
 static void may_serve(void *arg)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
@@ -684,14 +688,15 @@ static void make_loops(unsigned n)
 
 		if (err)
 			die("io_uring", strerror(-err));
-		pool_register(loops[nloops]); /* refused: told, and done without */
+		/* if that is refused, it is logged, and the loop goes on without */
+		pool_register(loops[nloops]);
 		mds.m_thread[nloops].mt_mds = &mds;
 		mds.m_thread[nloops].mt_loop = loops[nloops];
 	}
 	mds.m_nthreads = n;
 }
 
-/* As the user that the daemon runs as: the key table is read again and again. */
+/* Runs as the user that the daemon runs as: the key table is read again and again. */
 static void open_kerberos(const struct conf *conf)
 {
 	struct rpc_gss_opts opts = {
@@ -726,8 +731,8 @@ static int restore_run(void *arg, struct kv_txn *t)
 			    (unsigned long)ns_super(mds.m_ns)->su_boot);
 }
 
-/* The loops have ended, and every data server has told. What is left of an attempt that ended too
- * soon is done again: numbers only rise. */
+/* Makes the restored store consistent: the loops have ended, and every data server has reported.
+ * What is left of an attempt that ended too soon is done again: numbers only rise. */
 static void make_whole(void)
 {
 	uint64_t seen = dsc_boot_seen(mds.m_dsc), from = clock_mono_ms();
@@ -747,8 +752,8 @@ static void make_whole(void)
 		 (unsigned long)files, (unsigned long)(clock_mono_ms() - from));
 }
 
-/* It is done by a process of its own, which serves nobody: what is served is read from the store as
- * it is then. */
+/* A process of its own makes the store consistent, and serves no client. The process that serves
+ * reads the store as it is afterwards. */
 static void make_whole_first(void)
 {
 	pid_t parent = getpid(), pid = fork();
@@ -809,7 +814,7 @@ static void serve(const struct conf *conf)
 	sd_notify(0, "READY=1\nSTATUS=waiting for a data server to confirm that the store is up to "
 		     "date");
 	loop_run(loops[0]);
-	/* They have snapshots of the store, and state that is taken down now. */
+	/* The loops have snapshots of the store, and state that is destroyed below. */
 	for (unsigned i = 1; i < nloops; i++)
 		pthread_join(runs[i], NULL);
 	free(runs);
@@ -840,7 +845,7 @@ static int check_exports(const char *path, char *err, size_t errlen)
 
 static int check_keytab(const char *path, char *err, size_t errlen)
 {
-	/* A name may have a type before it: FILE:/etc/krb5.keytab. */
+	/* A name may begin with a type: FILE:/etc/krb5.keytab. */
 	if (!strncmp(path, "FILE:", 5))
 		path += 5;
 	if (*path != '/' || !access(path, R_OK))
@@ -850,7 +855,8 @@ static int check_keytab(const char *path, char *err, size_t errlen)
 	return -errno;
 }
 
-/* The files and folders that keys name. Every fault is told; how many there are. */
+/* Checks the files and folders that keys name. Reports every fault, and returns how many there
+ * are. */
 static unsigned check_files(const struct conf *conf)
 {
 	char err[7][512];
@@ -961,8 +967,8 @@ int main(int argc, char **argv)
 	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
 		die("Kerberos", strerror(ENOMEM));
 	listen_all(conf_str(conf, "mds.listen"));
-	/* Everything that wants root is there: keys, certificates, rings, ports. What is made from
-	 * here on is the user's. */
+	/* Everything that needs root is done: keys, certificates, rings, ports. What is made from
+	 * here on belongs to the user. */
 	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) ||
 	    priv_drop(err, sizeof(err)))
 		die(err, NULL);
