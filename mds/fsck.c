@@ -3,10 +3,10 @@
  *
  *	weft-fsck [--json] STORE
  *
- * One line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage, 3 the
- *store cannot be read. What it holds true of the name space is in mds/namespace/check.c, and of
- *layout maps and repairs here. It reads one snapshot; beside a running weft-mds it checks what was
- *committed when it began.
+ * Prints one line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage error,
+ * 3 the store cannot be read. The rules for the name space are in mds/namespace/check.c, the rules for
+ * layout maps and repairs are here. It reads one snapshot: beside a running weft-mds it checks what
+ * was committed when it began.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"
@@ -37,7 +37,7 @@ static void print_string(const char *s)
 {
 	json_t *j = json_string(s);
 
-	/* Not UTF-8: only a path on the command line can be that. */
+	/* NULL: it is not UTF-8. Only a path on the command line can be that. */
 	if (j)
 		json_dumpf(j, stdout, JSON_ENCODE_ANY);
 	else
@@ -45,7 +45,7 @@ static void print_string(const char *s)
 	json_decref(j);
 }
 
-/* Lines go out as they are found: a damaged store may have millions. */
+/* Prints lines as they are found: a damaged store may have millions. */
 static void on_violation(void *arg, const char *line)
 {
 	struct report *r = arg;
@@ -125,7 +125,7 @@ static void check_inode(struct maps *m, struct kv_slice key, struct kv_slice val
 {
 	struct ns_inode i;
 
-	/* What is damaged was told. */
+	/* ns_check has reported damaged inodes. */
 	if (key.s_len == NS_KEY_INODE &&
 	    !ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i) &&
 	    i.i_type == NS_REG)
@@ -141,7 +141,7 @@ static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice va
 	uint64_t ino;
 
 	if (id.s_len == 8 && !ns_get64(id.s_data) && val.s_len == 1)
-		return; /* lo_lost_put */
+		return; /* the row of lo_lost_put */
 	if (lo_repair_decode(id, val, &ino, &rr)) {
 		bad(m, "table of repairs: record damaged");
 		return;
@@ -151,7 +151,7 @@ static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice va
 		bad(m, "table of repairs: inode %lu is not a file", (unsigned long)ino);
 }
 
-/* Of a file that is gone it stays until it is old. */
+/* The row of a file that is gone stays until it is old. */
 static void check_shifted(struct maps *m, struct kv_slice key, struct kv_slice val)
 {
 	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1};
