@@ -3,10 +3,10 @@
  *
  *	weft-fsck [--json] STORE
  *
- * Prints one line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage error,
- * 3 the store cannot be read. The rules for the name space are in mds/namespace/check.c, the rules for
- * layout maps and repairs are here. It reads one snapshot: beside a running weft-mds it checks what
- * was committed when it began.
+ * Prints one line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage
+ * error, 3 the store cannot be read. The rules for the name space are in mds/namespace/check.c, the
+ * rules for layout maps and repairs are here. It reads one snapshot: beside a running weft-mds it
+ * checks what was committed when it began.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"

@@ -236,7 +236,7 @@ static void trim(size_t clients)
 static void on_tick(struct loop_timer *t)
 {
 	if (!atomic_load(&mds.m_serving)) {
-		/* the clock must go on while data servers are waited for */
+		/* keeps the clock going while this server waits for data servers */
 		st_clock_tick(mds.m_st);
 		ev_tick();
 		loop_timer_start(loops[0], t, TICK_MS);
