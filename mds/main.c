@@ -216,8 +216,8 @@ static void listen_rdma(const struct conf *conf)
 static struct loop_timer tick;
 
 /* When thousands of clients have gone, returns their memory to the system, which the allocator does
- * not do by itself. Does so more than once, because the orders that bar the clients, and the
- * judging of their files, go on for a while. */
+ * not do by itself. Does so more than once: the orders that bar these clients go on for a while,
+ * and so does the work of resolving their files. */
 static void trim(size_t clients)
 {
 	static size_t most;
@@ -282,7 +282,7 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 
 	crash_point("grace-over");
 	e->n = st_records_close(mds.m_st, t, evict, mds.m_lo, &e->more);
-	/* The records go, and the files that these clients were writing are to be judged: the next
+	/* The records go, and the files that these clients were writing must be resolved: the next
 	 * boot must know. */
 	return e->n > 0 ? lo_lost_put(t) : e->n;
 }
@@ -465,7 +465,7 @@ static void *wait_signals(void *arg)
 	return NULL;
 }
 
-/* Each client has a connection or more: takes as many files as the system allows. */
+/* Each client has a connection or more: asks for as many files as the system allows. */
 static void raise_files(void)
 {
 	struct rlimit r;

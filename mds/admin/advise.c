@@ -1,5 +1,5 @@
-/* advise.c - over the API and in words: data servers that are behind, directories that are hot, and
- * what is moved because of that (docs/balance.md). */
+/* advise.c - reports over the API, and in words: data servers that are behind, directories that are
+ * hot, and what is moved because of that (docs/balance.md). */
 #include "mds/admin/who.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/heat.h"

@@ -1,9 +1,9 @@
 /*
- * record.c - keeps in the store what each export said when it was last in force. So a change is
- * noticed whether a reload made it or it was made while the server was stopped. What clients were
- * given under an export that is gone, or that says something else about them now, has to end, and
- * that takes time. So the transaction of the change puts a row for the export's directory, and the
- * row stays until all is over (mds/jobs/ending.c).
+ * record.c - keeps in the store what each export said when it was last in force. So the server
+ * notices every change: a reload may make it, or it may be made while the server is stopped.
+ * Capabilities that clients got under an export end when that export is gone, or says something
+ * else about these clients. That takes time. So the transaction of the change puts a row for the
+ * export's directory, and the row stays until all is over (mds/jobs/ending.c).
  */
 #include "base/format.h"
 #include "mds/export/exp.h"

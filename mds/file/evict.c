@@ -18,7 +18,7 @@ struct evict {
 	struct loop *loop;
 	uint64_t id;
 	uint32_t number;
-	bool barred, writer; /* writer: the copies of files that it wrote must be resolved */
+	bool barred, writer; /* writer: the files that it wrote must be resolved */
 	bool asked, held;    /* held: it had an open or a layout to lose */
 	char name[EV_SUBJECT_MAX + 1];
 	uint8_t key[32];
@@ -68,7 +68,7 @@ static void evict_committed(struct kv_op *op, int err)
 	if (err)
 		log_error("cannot evict client %u now: %s", e->number, strerror(-err));
 	if (e->writer) {
-		/* The copies are resolved even where the transaction failed. */
+		/* The files are resolved even where the transaction failed. */
 		atomic_store(&e->m->m_lost, true);
 		op_lost_end(e->m);
 	}

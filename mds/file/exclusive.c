@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* tests/unit/exclusive_test.c plants faults here, and has to find each. */
+/* tests/unit/exclusive_test.c plants faults here, and must find each. */
 #ifndef EXCL_FAULT
 #define EXCL_FAULT(what) false
 #endif
@@ -28,8 +28,8 @@ static void keep_away(struct st_file *f, enum excl_how how, int by)
 		f->f_hidden += (uint32_t)by;
 }
 
-/* A frozen file is not cut, and a file that is being cut is not frozen: a freeze is there to copy
- * data, and a cut reaches one copy before the other. */
+/* A frozen file is not truncated, and a file that is being truncated is not frozen: a freeze is
+ * there to copy data, and a truncation reaches one copy before the other. */
 static bool is_busy(const struct st_file *f, enum excl_how how)
 {
 	if (EXCL_FAULT(TWO_HAVE_IT))
@@ -154,7 +154,8 @@ static void detached_end(struct excl *x, int err)
 		f = st_file_get(st, x->ex_ino, false);
 		if (f) {
 			f->f_mark_old = false;
-			/* f_judge stays if another writer was lost since the copies were judged. */
+			/* f_judge stays if another writer was lost since the copies were
+			 * resolved. */
 			f->f_judge &= f->f_judge_gen != x->ex_judged;
 			f->f_old_epoch = 0;
 			st_file_put(st, f);
@@ -413,8 +414,8 @@ static void mistrust_left(const struct excl *x, struct lo_map *map)
 }
 
 /* Several exclusions may settle one file at once: the first raises the epoch, and all wait for it.
- * *judge: the copies are suspect. Data servers that do not know clients are fenced against a lost
- * writer by the same rise. */
+ * *judge: the copies are suspect. Where data servers do not know clients (NFSv3), the raised epoch
+ * also fences a lost writer. */
 static bool settle_is_raised(struct excl *x, const struct lo_map *map, bool *judge)
 {
 	struct st *st = x->ex_env->fe_st;
@@ -545,8 +546,8 @@ static void fence(struct excl *x)
 	kv_submit(x->ex_env->fe_kv, &x->ex_op);
 }
 
-/* False: nothing can be under way (no write layout since the last one was counted, no request
- * through the MDS), so the epoch stays. */
+/* False: nothing can be under way, so the epoch stays. There was no write layout since the writes
+ * of the last one were counted, and there is no request through the MDS. */
 static bool may_be_written(const struct excl *x)
 {
 	struct st *st = x->ex_env->fe_st;
@@ -595,7 +596,7 @@ static void recalled(struct st_wait *w, unsigned left)
 	all_back(x);
 }
 
-/* False: no layout is out that has to come back. */
+/* False: no layout has to come back. */
 static bool recall(struct excl *x)
 {
 	x->ex_phase = EXCL_RECALLING;

@@ -1,5 +1,5 @@
-/* size.c - asks the data servers for a file's size, change and times (docs/size.md), and removes
- * the mark that says they may have news. */
+/* size.c - asks the data servers for a file's size, change and times (docs/size.md). Removes the
+ * mark (the write intent), which says that they may have news. */
 #include "base/log.h"
 #include "mds/file/size.h"
 #include <errno.h>
@@ -83,7 +83,7 @@ bool op_refresh_needed(struct mds *m, uint64_t ino)
 		return false;
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
-	/* A file that waits to be judged is not read before that, whatever the question. */
+	/* A file that waits to be resolved is not read before that, whatever the question. */
 	need = f && (f->f_judge || (f->f_marked && m->m_size_mode == OP_SIZE_LAYOUT));
 	st_file_unlock(m->m_st, ino);
 	return need;
@@ -161,7 +161,8 @@ static bool refresh_map(const struct refresh *r, struct lo_map *map)
 			continue;
 		learns |= !o->ob_known && r->ls.ls_durable >> k & 1;
 		/* Only an object that survives a loss of power becomes known. Otherwise a client
-		 * whose writes such a loss takes would find an object that counts as lost. */
+		 * could lose its writes in such a loss and then find an object that counts as
+		 * lost. */
 		o->ob_known |= r->ls.ls_durable >> k & 1;
 		if (r->ls.ls_answered >> k & 1)
 			o->ob_writes = r->ls.ls_writes[k];
@@ -206,7 +207,7 @@ static bool refresh_unmark(struct refresh *r)
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	/* During grace the writers of the earlier boot may still fail to return: the mark records
-	 * that the file is to be judged then. */
+	 * that the file is to be resolved then. */
 	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants &&
 		    !(st_in_grace(st) && f->f_judge_boot) && !f->f_contending &&
 		    (!f->f_contended || f->f_alike);
@@ -297,8 +298,8 @@ static void refresh_padded(struct lo_io *io, int err)
 		lo_stat(r->m->m_lo, &r->ls);
 }
 
-/* Pads the objects on NFSv3 data servers up to the size before anyone learns that size. To a client
- * that reads it, a shorter object would report the end of the file (docs/generic.md). */
+/* Pads the objects on NFSv3 data servers up to the size before that size is reported. To a client
+ * that reads it, a shorter object would end the file (docs/generic.md). */
 static bool refresh_pads(struct refresh *r)
 {
 	struct ns_inode i;

@@ -3,22 +3,21 @@
  * (docs/mirrors.md): it becomes stale in the transaction that finds this out.
  *
  * A client that dies while it holds a write layout leaves copies that may differ. Each of these
- * files is judged (resolved): one copy stays in sync, and the others become stale. In memory a file
- * waits for that from the moment its writer is given up (f_judge); the same hold of the all-shards
- * lock does both. excl_settle comes before each layout, freeze, size and read, and judges the file
- * first. One row in the store says that some files wait, however many they are (lo_lost_put). The
- * transaction that gives up the writer commits this row. After a crash, if the row is there, every
- * file that had a write layout out is judged.
+ * files must be resolved: one copy stays in sync, and the others become stale. In memory a file
+ * waits for that from the moment its writer is given up: f_judge is set under the same hold of the
+ * all-shards lock. excl_settle comes before each layout, freeze, size and read, and resolves the
+ * file first. One row in the store says that some files wait, however many they are (lo_lost_put).
+ * The transaction that gives up the writer commits this row. After a crash, if the row is there,
+ * every file that had a write layout out is resolved.
  */
 #include "base/log.h"
 #include "mds/layout/repair.h"
 #include "mds/file/mirror.h"
 #include <errno.h>
 
-#define JUDGING 8 /* files judged at a time */
+#define JUDGING 8 /* files resolved at a time */
 
-/* ---- a change through the MDS failed: some of its objects may have taken it, or part of it
- * ---- */
+/* ---- a change through the MDS failed: some of its objects may have done it, or part of it ---- */
 
 /* An object that was being rebuilt may hold data that its source lacks. */
 static uint64_t rebuilding_stale(struct lo_map *map, uint64_t objects)
@@ -60,7 +59,7 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	/* A server was not reached: the change is tried again until the server answers, or until
-	 * its client is given up. */
+	 * the client that asked for it is given up. */
 	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects)
 					: file_mistrust(&h->m->m_file, h->ino, &map,
 							lo_map_stripes(&map, h->objects), 0);
@@ -189,7 +188,7 @@ static void judged(void *arg, int err)
 {
 	struct judge *j = arg;
 
-	(void)err; /* the next tick takes the files that are not judged yet */
+	(void)err; /* the next tick takes the files that are not resolved yet */
 	j->busy--;
 	judge_go(j);
 }
@@ -245,7 +244,7 @@ static void judge_go(struct judge *j)
 	kv_submit(j->m->m_kv, &j->op);
 }
 
-/* Every tick, while files may wait to be judged. */
+/* Every tick, while files may wait to be resolved. */
 void op_judge_tick(struct mds *m, struct loop *loop)
 {
 	struct st *st = m->m_st;

@@ -227,8 +227,8 @@ static struct op_balance_server *calmer(struct op_balance *b, const struct lo_ma
 	return best;
 }
 
-/* Where to move an object: the server that lacks most, if the move makes the two more even and one
- * of them is off its share. */
+/* Where to move an object: the server that is farthest below its share, if the move makes the two
+ * more even and one of them is off its share. */
 static struct op_balance_server *emptier(struct op_balance *b, const struct lo_map *map,
 					 unsigned obj, const struct op_balance_server *from,
 					 uint64_t bytes)

@@ -293,7 +293,7 @@ static void looked(struct lo_stat *ls, int err)
 	struct op_choose *h = caa_container_of(ls, struct op_choose, h_stat);
 	struct op_choose_view *v = &h->h_v;
 
-	(void)err; /* ls_answered lacks the servers that did not answer */
+	(void)err; /* the servers that did not answer are missing in ls_answered */
 	v->cv_answered = ls->ls_answered | ls->ls_lost;
 	v->cv_there = ls->ls_exists;
 	for (unsigned k = 0; k < lo_objects(&v->cv_map); k++) {

@@ -140,7 +140,7 @@ static int contend_run(struct kv_op *op, struct kv_txn *t)
 
 	if (err)
 		return err;
-	/* On the committer, like refresh_unmark: the mark and this change have the order of the
+	/* On the committer, like refresh_unmark: both changes to the mark come in the order of the
 	 * store. */
 	st_file_lock(st, j->ct_ino);
 	f = st_file_get(st, j->ct_ino, false);
@@ -161,7 +161,7 @@ void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
 	bool begin;
 
 	if (!j)
-		return; /* the writer was put off, and tries again */
+		return; /* no memory: the writer was put off, and tries again */
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
 	begin = f && !f->f_contended && !f->f_contending && f->f_mark_durable;
@@ -396,8 +396,8 @@ void op_contended_tick(struct mds *m)
 	struct op_contended *co = m->m_contended;
 	uint64_t ino = 0;
 
-	/* During grace the earlier writers may still fail to return: then the file is judged, which
-	 * decides the copy that is kept. */
+	/* During grace the earlier writers may still fail to return. Then the file is resolved,
+	 * which decides the copy that is kept. */
 	if (co->co_busy || st_in_grace(m->m_st))
 		return;
 	pthread_mutex_lock(&co->co_lock);

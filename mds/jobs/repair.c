@@ -433,8 +433,8 @@ static void pulled(struct job *j)
 	j->since_ms = 0;
 	j->source = 0;
 	j->rb.rb_off = res->next;
-	/* Last time the object missed a write, perhaps for lack of notes. Without a pause the pulls
-	 * catch up with the writes sooner. */
+	/* Last time the object missed a write, perhaps because there was no room for notes. Without
+	 * a pause the pulls catch up with the writes sooner. */
 	wait = j->row.rr_why == LO_REPAIR_CHANGED ? 0 : pace(j->r, res->copied + res->same);
 	if (res->eof)
 		job_later(j, wait, job_finish);
@@ -444,8 +444,8 @@ static void pulled(struct job *j)
 		job_later(j, wait, job_pull);
 }
 
-/* The r-th copy to read from. A copy that still has an order to be cut, or cloned to, is no source:
- * what is pulled from it would be at the target even after that order, and only there. */
+/* The r-th copy to read from. A copy with an order to truncate it, or to clone to it, is no source
+ * yet: what is pulled from it would be at the target even after that order, and only there. */
 static int job_source(struct job *j, unsigned r)
 {
 	struct lo *lo = j->m->m_lo;

@@ -359,8 +359,7 @@ static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
 	return true;
 }
 
-/* Whether no new object is on a server that must not have any: one that is dead, forgotten or being
- * drained. */
+/* Whether no new object is on a server that is dead, forgotten or being drained. */
 static bool targets_stand(const struct op_restripe *r)
 {
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
@@ -807,8 +806,9 @@ static void taken_all(struct op_restripe *r)
 	copy(r);
 }
 
-/* A note that reaches up to the largest offset ends where the file ends by now: the file was cut,
- * and then written far beyond that. */
+/* A note of a truncation reaches up to the largest offset. It is limited to the farthest end that
+ * the file has had, its end now included: a client may have truncated the file and then written far
+ * beyond that. */
 static void taken_size(struct lo_stat *ls, int err)
 {
 	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
@@ -922,8 +922,8 @@ static void watched(struct op_restripe *r, int err)
 }
 
 /* Chooses for each stripe a copy in sync whose server lives, that is there if it ever was, and that
- * has no order to be cut before it is read. A copy that is lost must not be watched: that would
- * create it, and it would then read as zeros. */
+ * has no order to be truncated before it is read. A copy that is lost must not be watched: that
+ * would create it, and it would then read as zeros. */
 static bool choose_sources(struct op_restripe *r)
 {
 	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost |

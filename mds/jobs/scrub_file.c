@@ -94,7 +94,7 @@ void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *
 		judge_sizes(f, w);
 }
 
-/* True: only clients may know where the file ends, or an order to cut it is under way. */
+/* True: only clients may know where the file ends, or an order to truncate it is under way. */
 static bool busy(struct mds *m, const struct scrub_file *f)
 {
 	struct st_file *file;
@@ -174,7 +174,7 @@ static void verdict_done(struct op_scrub *c)
 		file_over(c);
 }
 
-/* Acts on what is wrong for certain. */
+/* What is wrong is certain: makes bad copies stale, and records the findings. */
 static int verdict_run(struct op_scrub *c, struct kv_txn *t)
 {
 	const struct scrub_file *f = &c->c_file[c->c_at];

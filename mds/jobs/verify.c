@@ -8,7 +8,7 @@
  * if they still differ, once more under a freeze: all layouts are back, older capabilities are
  * fenced, nothing is under way. What differs then is a difference.
  *
- * An object that is known to exist and is missing is judged before any freeze: it is in its place
+ * For an object that is known to exist and is missing no freeze is needed: it is in its place
  * whatever is under way, and a fence only marks it lost. In an earlier release a fence created such
  * an object again, empty, so that it is shorter than the other copies. So where copies end at
  * different places, a vote elects none of the shorter copies. Without a vote no copy is believed
@@ -186,8 +186,8 @@ static bool uneven(const struct op_verify *v)
 	return yes && sized(v);
 }
 
-/* Elects a copy: more than half of the readable copies are equal to it, and none ends behind it.
- * All copies in sync have what was acknowledged. v_nsum: no copy is elected. */
+/* Elects a copy: more than half of the readable copies are equal to it, and no copy is longer. All
+ * copies in sync have what was acknowledged. v_nsum: no copy is elected. */
 static unsigned elected(const struct op_verify *v)
 {
 	unsigned voters = 0;
@@ -230,8 +230,8 @@ static unsigned right_end(const struct op_verify *v)
 	return best;
 }
 
-/* The copy that is believed: the first one, the elected one or the one with the right end, as the
- * question says; else the one of the mirror that was asked for; else the first of the longest.
+/* The copy that is believed: the first one, the elected one or the one with the right end, if that
+ * was asked for; else the one of the mirror that was asked for; else the first of the longest.
  * v_nsum: no copy is there. */
 static unsigned believed(const struct op_verify *v)
 {

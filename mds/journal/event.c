@@ -228,8 +228,8 @@ static void write_done(struct kv_op *op, int err)
 	atomic_store(&ev.busy, false);
 }
 
-/* Moves the events that came in, and the count of lost ones, to where the committer takes them
- * from. False: there are none, or the committer is busy. */
+/* Moves the events that came in, and the count of lost ones, to where the committer reads them.
+ * False: there are none, or the committer is busy. */
 static bool take(void)
 {
 	if (atomic_load(&ev.busy))
