@@ -24,7 +24,7 @@
 #define REST_TICKS 8 /* after a pass that found nothing */
 
 struct op_drain {
-	pthread_mutex_t dr_lock; /* protects the fields to dr_view: any thread */
+	pthread_mutex_t dr_lock; /* protects the fields up to dr_view: any thread */
 	bool dr_anew;		 /* begin the pass again: what it counts is void */
 	/* mutations under way that place objects which a pass does not see */
 	unsigned dr_placing;

@@ -28,7 +28,7 @@
 struct op_ending {
 	struct mds *e_m;
 	struct loop *e_loop;
-	pthread_mutex_t e_lock; /* protects the fields to e_view: any thread */
+	pthread_mutex_t e_lock; /* protects the fields up to e_view: any thread */
 	bool e_again;
 	struct op_ending_view e_view;
 	uint64_t e_rest_until, e_began_ms, e_told_ms;
@@ -60,10 +60,11 @@ static bool is_root(const struct exp_ending *row, size_t n, uint64_t dir)
 	return false;
 }
 
-/* GONE: a directory above it is gone, which may have been below */
+/* GONE: a directory above it is gone, and may have been below */
 enum lies { BESIDE, BELOW, GONE };
 
-/* How a directory lies to the roots of these rows. BELOW: it is a root, or is below one. */
+/* Where a directory lies relative to the roots of these rows. BELOW: it is a root, or is below
+ * one. */
 static enum lies lies(struct ns *ns, struct kv_txn *t, uint64_t dir, const struct exp_ending *row,
 		      size_t n)
 {
@@ -282,7 +283,7 @@ static int take_row(void *arg, const struct exp_ending *row)
 	return 0;
 }
 
-/* Reads which directories are to be done. */
+/* Reads which directories have capabilities to end. */
 static int read_rows(struct op_ending *e)
 {
 	struct mds *m = e->e_m;
@@ -365,7 +366,7 @@ int op_ending_open(struct mds *m, struct loop *loop)
 		return -ENOMEM;
 	e->e_m = m;
 	e->e_loop = loop;
-	e->e_again = true; /* for changes from before the start, or not over then */
+	e->e_again = true; /* for changes made before the start, or not finished then */
 	pthread_mutex_init(&e->e_lock, NULL);
 	m->m_ending = e;
 	return 0;

@@ -1,10 +1,10 @@
 /*
  * heat.c - see heat.h.
  *
- * A table has sets of four cells. A key belongs to one set, where it replaces the coolest key. Only
- * the owner thread writes cells, by plain stores to atomics. A reader on another thread reads the
- * key before and after the counts. Some of the counts that it sees may be older than others:
- * statistics can bear that.
+ * A table has sets of four cells. A key belongs to one set, where a new key replaces the coolest
+ * one. Only the owner thread writes cells, by plain stores to atomics. A reader on another thread
+ * reads the key before and after the counts. Some of the counts that it sees may be older than
+ * others: statistics can bear that.
  */
 #include "base/clock.h"
 #include "mds/jobs/heat.h"
@@ -33,7 +33,7 @@ struct cell {
 	_Atomic float ce_v[FIELDS];
 };
 
-/* What a client last reported of one layout and data server. */
+/* What a client last reported for one layout and data server. */
 struct told {
 	uint64_t td_key;
 	struct heat_told td_read, td_write;
