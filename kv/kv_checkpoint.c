@@ -1,10 +1,11 @@
 /*
- * kv_checkpoint.c - checkpoints of the store, and what is done with its log when it is opened and
- * closed. What must hold, and why it does, stands in kv_log.c.
+ * kv_checkpoint.c - makes checkpoints of the store, and opens, replays and closes its log. kv_log.c
+ * says what must hold, and why it does.
  *
- * A checkpoint is due when the log's file is half full, KV_CHECKPOINT_NS after the first record
- * since the last one, and when the committer asks. A thread makes them; the committer waits for it
- * only when the file is full, or the disk (kv_space.c).
+ * A checkpoint is due when the log's file is half full, when KV_CHECKPOINT_NS have passed since the
+ * first record after the last checkpoint, and when the committer asks for one. A thread makes
+ * checkpoints. The committer waits for it only when the log's file or the disk (kv_space.c) is
+ * full.
  */
 #include "base/clock.h"
 #include "base/crash.h"
@@ -24,11 +25,11 @@
 
 #define KV_CHECKPOINT_NS 2000000000ull
 #define KV_AGAIN_NS	 100000000ull
-/* How long a reader of before the crash may take to go. */
+/* How long a reader from before the crash may take to end. */
 #define KV_READER_WAIT_MS 5000
 
-/* In meta page 0, behind what LMDB uses of it; within one sector, so that it is this one or the one
- * before. */
+/* The stamp's place in meta page 0, behind the bytes that LMDB uses. The stamp lies within one
+ * sector, so that a crash leaves either this stamp or the one before. */
 #define KV_STAMP_AT 2048
 struct stamp {
 	char sp_magic[8];
@@ -82,7 +83,7 @@ struct checkpoint {
 	struct kv_log_head ck_head;
 };
 
-/* Step 1; lg_lock is held, so no commit is under way. */
+/* Step 1 of kv_log.c. The caller holds lg_lock, so no commit is under way. */
 static int begin(struct kv *kv, struct checkpoint *ck)
 {
 	struct kv_log *lg = &kv->k_log;
@@ -127,7 +128,8 @@ static int write_head(struct kv_log_file *lf, struct kv_log_head *h)
 	return rc;
 }
 
-/* Steps 2 to 4. Only one checkpoint is made at a time, so that lg_cur and lg_gen stay. */
+/* Steps 2 to 4. Only one checkpoint is made at a time, so lg_cur and lg_gen do not change
+ * meanwhile. */
 static void finish(struct kv *kv, struct checkpoint *ck, bool clean)
 {
 	struct kv_log *lg = &kv->k_log;
@@ -171,7 +173,7 @@ static void wait_until(struct kv_log *lg, uint64_t ns)
 	pthread_cond_timedwait(&lg->lg_work, &lg->lg_lock, &at);
 }
 
-/* false: stop. */
+/* Returns false when the thread has to stop. */
 static bool wait_due(struct kv_log *lg)
 {
 	while (!lg->lg_stop && !due(lg)) {
@@ -235,7 +237,7 @@ struct heads {
 	bool hd_there[2], hd_ok[2];
 };
 
-/* Its file's first record was written when there was a newer header than gen. */
+/* True if a header newer than gen existed when the first record of this file was written. */
 static bool knows_newer(int fd, const uint8_t *id, uint64_t gen, off_t size)
 {
 	struct kv_log_want want = {.lw_id = id, .lw_at = KV_LOG_BLOCK};
@@ -279,7 +281,8 @@ static int read_heads(const char *path, struct heads *hd, struct kv_failure *f)
 	return 0;
 }
 
-/* The newest checkpoint of this log that was begun, as data.mdb has it; 0: none. */
+/* Returns the generation of the newest checkpoint of this log that was begun, as data.mdb records
+ * it, or 0. */
 static uint64_t stamp_of(const char *path, const uint8_t *id)
 {
 	int fd = open_in(path, "data.mdb", O_RDONLY);
@@ -295,7 +298,7 @@ static uint64_t stamp_of(const char *path, const uint8_t *id)
 	return mine ? le64toh(st.sp_gen) : 0;
 }
 
-/* All that can be known of damage before the records are read. */
+/* Makes every check for damage that is possible before the records are read. */
 static int check_newest(const char *path, const struct heads *hd, unsigned at, struct kv_failure *f)
 {
 	const struct kv_log_head *h = &hd->hd_head[at];
@@ -325,7 +328,7 @@ static int check_newest(const char *path, const struct heads *hd, unsigned at, s
 	return 0;
 }
 
-/* Which file has the newest header; -ENOENT: there is no log. */
+/* Returns the number of the file with the newest header, or -ENOENT if there is no log. */
 static int newest(const char *path, struct heads *hd, struct kv_failure *f)
 {
 	unsigned at;
@@ -360,8 +363,8 @@ int kv_log_look(const char *path, struct kv_failure *f)
 
 /* Recovery */
 
-/* Nobody else has the store open, nor can open it. A reader from before the crash, or one that came
- * in since, would see pages change under it. */
+/* Makes sure that no other process has the store open or can open it. A reader from before the
+ * crash, or one that opened the store since, would see pages change under it. */
 static int keep_readers_out(struct kv *kv, struct kv_failure *f)
 {
 	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1}, who;
@@ -457,18 +460,18 @@ static int redo(struct kv *kv, const void *rec, struct kv_failure *f)
 }
 
 struct replay {
-	bool rp_look; /* and do nothing */
+	bool rp_look; /* only check, change nothing */
 	int rp_fd;
 	unsigned rp_file;
-	uint64_t rp_size, rp_next; /* the file's; the next transaction */
+	uint64_t rp_size, rp_next; /* size of the file; next transaction */
 	uint64_t rp_done;
 	struct kv_log_want rp_want;
 	char *rp_buf;
 	size_t rp_cap;
 };
 
-/* The length of the whole record at rp_want.lw_at, which is in rp_buf then; 0: there is none; or an
- * error of the disk. */
+/* Reads the whole record at rp_want.lw_at into rp_buf. Returns its length, 0 if there is no whole
+ * record, or the disk's error. */
 static int read_record(struct replay *rp)
 {
 	struct kv_log_rec r;
@@ -500,7 +503,7 @@ static uint64_t blocks(int len)
 	return ((uint64_t)len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
 }
 
-/* Behind the end of the records there is none. */
+/* Checks that no record follows the end of the records. */
 static int check_tail(struct kv *kv, struct replay *rp, struct kv_failure *f)
 {
 	uint64_t end = rp->rp_want.lw_at;
@@ -564,7 +567,7 @@ static int replay_file(struct kv *kv, struct replay *rp, unsigned file, uint64_t
 	return rc;
 }
 
-/* Both files' records, from the newest header on. */
+/* Replays the records of both files, from the newest header on. */
 static int replay(struct kv *kv, struct replay *rp, struct kv_failure *f)
 {
 	struct kv_log *lg = &kv->k_log;
@@ -578,7 +581,7 @@ static int replay(struct kv *kv, struct replay *rp, struct kv_failure *f)
 	return rc;
 }
 
-/* Nothing is changed before all of the log was looked at. */
+/* Changes nothing until the whole log has been checked. */
 static int restore(struct kv *kv, const struct kv_log_head *h, struct kv_failure *f)
 {
 	struct replay rp = {.rp_look = true};
@@ -618,7 +621,8 @@ int kv_log_restore(struct kv *kv, struct kv_failure *f)
 	return lg->lg_clean ? 0 : restore(kv, h, f);
 }
 
-/* What was put back is what the header says, and all of its pages are there. */
+/* Checks that the restored state is the one that the header names, and that all of its pages are
+ * there. */
 static int check_restored(struct kv *kv, struct kv_failure *f)
 {
 	MDB_envinfo info;
@@ -649,7 +653,7 @@ int kv_log_replay(struct kv *kv, struct kv_failure *f)
 		return kv_fail(f, rc, "%s: cannot begin to read: %s", kv->k_path, strerror(-rc));
 	mdb_env_set_flags(kv->k_env, MDB_NOSYNC, 1);
 	rc = replay(kv, &rp, f);
-	lg->lg_gen = lg->lg_base + 1; /* there may be records of it */
+	lg->lg_gen = lg->lg_base + 1; /* the log may hold records of it */
 	if (rc == 0)
 		log_info("kv: %s: the store was not closed cleanly: replayed %lu commits",
 			 kv->k_path, (unsigned long)rp.rp_done);
@@ -702,8 +706,8 @@ static int open_file(struct kv *kv, unsigned i)
 	return lf->lf_size < KV_LOG_MIN ? kv_log_grow(lf, KV_LOG_MIN) : 0;
 }
 
-/* Half a log is made whole only of a store that was closed: see newest(). So the first file's name
- * is on the disk before the second one's. */
+/* A missing log file is made only for a store that was closed: see check_newest(). So the first
+ * file's name is on the disk before the second file is made. */
 static int open_files(struct kv *kv)
 {
 	struct kv_log *lg = &kv->k_log;
@@ -732,7 +736,7 @@ static int start_thread(struct kv *kv)
 	sigset_t all, old;
 	int rc;
 
-	/* Signals are the main thread's. */
+	/* The main thread handles all signals. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&kv->k_log.lg_thread, NULL, checkpoints, kv);
