@@ -1,15 +1,15 @@
 /*
  * kv_commit.c - the committer thread: group commit.
  *
- * Submitters enqueue without waiting. The committer takes what is there, and what arrives while it
- * runs that, into one write transaction, commits it durably once, and answers. No timer collects a
- * batch: the next one collects while this one is on its way to the disk. KV_BATCH_OPS and
- * kv_space_batch_full() bound a batch.
+ * Submitters enqueue without waiting. The committer takes the queued mutations, and those that
+ * arrive while it runs them, into one write transaction. It commits that transaction durably once,
+ * and answers. No timer collects a batch: the next batch collects while this one is on its way to
+ * the disk. KV_BATCH_OPS and kv_space_batch_full() bound a batch.
  *
- * Sleeping, with no wake-up lost: the committer sets k_asleep and then looks at the queue; a
- * submitter enqueues and then looks at k_asleep. With a full barrier between the two steps on
- * either side, one of them sees the other. A submitter makes a system call only when the committer
- * sleeps.
+ * How the committer sleeps without losing a wake-up: the committer sets k_asleep and then looks at
+ * the queue; a submitter enqueues and then looks at k_asleep. Each side has a full barrier between
+ * its two steps, so one of them sees the other. A submitter makes a system call only when the
+ * committer sleeps.
  */
 #include "base/clock.h"
 #include "base/count.h"
@@ -33,7 +33,7 @@ static void count(_Atomic uint64_t *c, uint64_t n)
 
 /* Answers */
 
-/* One message answers a chain of operations. An operation is its owner's again once o_done is
+/* One message answers a chain of operations. An operation belongs to its owner again when o_done is
  * called. */
 static void run_done(struct loop_msg *m)
 {
@@ -68,7 +68,7 @@ static struct kv_answer *answer_of(struct kv *kv, struct loop *loop, size_t *n)
 	return &kv->k_answers[(*n)++];
 }
 
-/* batch_err: what every member gets; 0: its own result. */
+/* batch_err is the result of every member; with 0 each member gets its own result. */
 static void answer_batch(struct kv *kv, int batch_err)
 {
 	size_t n = 0;
@@ -129,11 +129,13 @@ static void wake(struct kv *kv)
 		futex(&kv->k_asleep, FUTEX_WAKE, 1);
 }
 
-/* Sleeps while there is nothing to do. False: told to stop, and the queue is empty. */
+/* Sleeps while there is nothing to do. Returns false when the committer has to stop and the queue
+ * is empty. */
 static bool wait_for_ops(struct kv *kv)
 {
 	for (;;) {
-		/* Read before the queue, so that what was submitted before the stop is seen. */
+		/* Read this before the queue, so that the committer sees what was submitted before
+		 * the stop. */
 		bool stop = atomic_load(&kv->k_stop);
 
 		if (queued(kv))
@@ -150,7 +152,8 @@ static bool wait_for_ops(struct kv *kv)
 
 /* A batch */
 
-/* 0: go on (a refusal is the member's own affair); negative: the batch cannot be committed. */
+/* Runs one member. Returns 0 to go on (a refusal concerns only the member), or a negative errno if
+ * the batch cannot be committed. */
 static int run_one(struct kv *kv, struct kv_op *op)
 {
 	struct kv_txn *t = &kv->k_txn;
@@ -237,7 +240,7 @@ static int run_batch(struct kv *kv)
 	return rc;
 }
 
-/* No transaction to be had (memory): what is queued is answered, not run. */
+/* No transaction can begin (out of memory): answer the queued mutations without running them. */
 static void take_all(struct kv *kv)
 {
 	while (kv->k_batch_n < KV_BATCH_OPS) {
@@ -284,7 +287,7 @@ int kv_committer_start(struct kv *kv)
 
 	cds_wfcq_init(&kv->k_head, &kv->k_tail);
 	cds_wfcq_init(&kv->k_own_head, &kv->k_own_tail);
-	/* Signals are the main thread's. */
+	/* The main thread handles all signals. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&kv->k_thread, NULL, committer, kv);
