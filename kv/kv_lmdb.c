@@ -1,14 +1,14 @@
 /*
- * kv_lmdb.c - the store on LMDB: opening, reading, writing.
+ * kv_lmdb.c - opens, reads and writes the store, on LMDB.
  *
- * A store is a folder: data.mdb and lock.mdb (LMDB's), LOCK (flock'ed by the one writer, holds its
- * pid). All pairs are in LMDB's unnamed database, one of them ours: the key "\0weft" holds a magic
- * and the version of the format.
+ * A store is a folder: data.mdb and lock.mdb are LMDB's; the one writer holds flock on LOCK, which
+ * contains its pid. All pairs are in LMDB's unnamed database. One of them is the store's own: the
+ * key "\0weft" holds a magic and the version of the format.
  *
- * Durability is the redo log's (kv_log.c; redo.0 and redo.1 in the folder): LMDB itself does not
- * sync. With ko_nosync there is no log.
+ * The redo log makes commits durable (kv_log.c; redo.0 and redo.1 in the folder): LMDB itself does
+ * not sync. With ko_nosync there is no log.
  *
- * Caveat: LMDB reads through the map; a read error of the disk there is a SIGBUS, not an errno.
+ * Caveat: LMDB reads through the map. There, a read error of the disk is a SIGBUS, not an errno.
  */
 #include "base/count.h"
 #include "base/log.h"
@@ -25,16 +25,17 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KV_MAP_DEFAULT (64ull << 30) /* the sanitizers' own maps leave no more in one piece */
+#define KV_MAP_DEFAULT (64ull << 30) /* the sanitizers' maps leave no larger piece free */
 #else
 #define KV_MAP_DEFAULT (1ull << 40)
 #endif
 #define KV_MAP_LEAST (1ull << 30)
 #define KV_READERS   1024
-/* 1: without a log. A program that knows only that one must not open a store that needs its log. */
+/* Version 1 has no log. A program that knows only version 1 must not open a store that needs its
+ * log. */
 #define KV_FORMAT 2
 
-/* The committer's, where it calls LMDB for a member of a batch. */
+/* Counts a part of the committer's time, where it calls LMDB for a member of a batch. */
 #define PART(t, part)                                                                              \
 	do {                                                                                       \
 		if ((t)->t_write)                                                                  \
@@ -75,7 +76,7 @@ int kv_errno(int rc)
 	case MDB_BAD_RSLOT:
 		return -EINVAL;
 	}
-	return -EIO; /* MDB_CORRUPTED, MDB_PAGE_NOTFOUND, MDB_PANIC and what should not be */
+	return -EIO; /* MDB_CORRUPTED, MDB_PAGE_NOTFOUND, MDB_PANIC and unexpected errors */
 }
 
 static MDB_val to_mdb(struct kv_slice s)
@@ -140,7 +141,7 @@ static int make_folder(const char *path, struct kv_failure *f)
 	return rc ? kv_fail(f, rc, "%s: cannot sync the folder above: %s", path, strerror(-rc)) : 0;
 }
 
-/* 1: there is a store; 0: there is none, make it. */
+/* Returns 1 if there is a store, or 0 if there is none and the caller has to make it. */
 static int find_store(const char *path, const struct kv_opts *o, struct kv_failure *f)
 {
 	char file[4096];
@@ -181,8 +182,8 @@ static int lock_within(int fd, int wait_ms)
 	return 0;
 }
 
-/* One writer per store. The lock goes with the process, so nothing is left behind by a crash. Who
- * reads a store that was not closed (make_readable) has it for a moment as well. */
+/* One writer per store. The lock ends with the process, so a crash leaves nothing behind. A process
+ * that reads a store which was not closed (make_readable) holds the lock for a moment too. */
 static int lock_store(struct kv *kv, int wait_ms, struct kv_failure *f)
 {
 	char file[4096];
@@ -203,8 +204,8 @@ static int lock_store(struct kv *kv, int wait_ms, struct kv_failure *f)
 		return rc;
 	}
 	kv->k_lock_fd = fd;
-	/* The pid is only for the message above: a failure to write it (disk full) is no reason not
-	 * to start. */
+	/* The pid is only for the message above: the start goes on if it cannot be written (disk
+	 * full). */
 	if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
 		log_warn("kv: %s: cannot write my pid: %m", file);
 	return 0;
@@ -212,8 +213,8 @@ static int lock_store(struct kv *kv, int wait_ms, struct kv_failure *f)
 
 static int try_env(struct kv *kv, const struct kv_opts *o, size_t map)
 {
-	/* NOTLS: a read transaction belongs to its handle; one thread has several. NORDAHEAD: keys
-	 * are met at random. */
+	/* NOTLS: a read transaction belongs to its handle, and one thread has several. NORDAHEAD:
+	 * keys are read in random order. */
 	unsigned flags = MDB_NOTLS | MDB_NORDAHEAD;
 	int rc;
 
@@ -245,7 +246,7 @@ static int open_env(struct kv *kv, const struct kv_opts *o, struct kv_failure *f
 
 	map = map / 65536 * 65536;
 	rc = try_env(kv, o, map);
-	/* Address space may be limited (ulimit -v, small machines; EINVAL: under valgrind). */
+	/* Address space may be limited (ulimit -v, small machines; valgrind gives EINVAL). */
 	while ((rc == ENOMEM || rc == EINVAL) && map / 2 >= KV_MAP_LEAST) {
 		map /= 2;
 		rc = try_env(kv, o, map);
@@ -273,7 +274,7 @@ static int put_meta(MDB_txn *txn, MDB_dbi dbi)
 	return kv_errno(mdb_put(txn, dbi, &key, &val, 0));
 }
 
-/* The version, or a negative errno. */
+/* Returns the version, or a negative errno. */
 static int check_version(MDB_val val, const char *path, struct kv_failure *f)
 {
 	struct meta m;
@@ -292,7 +293,7 @@ static int check_version(MDB_val val, const char *path, struct kv_failure *f)
 	return (int)v;
 }
 
-/* In txn: the store is ours and of our version, or it is empty and becomes that. */
+/* Checks in txn that the store is of this kind and version. An empty store becomes one. */
 static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, struct kv_failure *f)
 {
 	MDB_val key = {sizeof(meta_key), (void *)meta_key}, val;
@@ -342,8 +343,8 @@ static int open_meta(struct kv *kv, const struct kv_opts *o, struct kv_failure *
 		  : 0;
 }
 
-/* Without sync there is no log. What an earlier one had was done again, and it says that the store
- * is closed. */
+/* A store that does not sync has no log. If an earlier log was there, it has been replayed, and it
+ * now says that the store is closed. */
 static int open_log(struct kv *kv, const struct kv_opts *o, struct kv_failure *f)
 {
 	int rc = kv_log_start(kv, f);
@@ -363,7 +364,8 @@ static int open_writer(struct kv *kv, const struct kv_opts *o, bool made, struct
 		rc = kv_fsync_folder(kv->k_path);
 	if (rc)
 		return kv_fail(f, rc, "%s: cannot sync the folder: %s", kv->k_path, strerror(-rc));
-	/* The log first: what is set aside takes all that is left of a disk that is nearly full. */
+	/* Make the log first: kv_space_open() takes all that is left of a disk that is nearly full.
+	 */
 	if (logs)
 		rc = kv_log_files(kv, f);
 	if (rc)
@@ -395,12 +397,12 @@ static void free_kv(struct kv *kv)
 }
 
 #define KV_OPEN_WAIT_MS 5000
-/* More than one takes who brings a store that was not closed to what was answered, and waits for a
- * reader before that (KV_READER_WAIT_MS). */
+/* Longer than a process takes that replays the log of a store which was not closed, and before that
+ * waits for readers (KV_READER_WAIT_MS). */
 #define KV_WRITER_WAIT_MS 10000
 
-/* A lock on the first byte of LOCK says that what was to be done again is done. As a lock it cannot
- * be one that a crash left. */
+/* A lock on the first byte of LOCK says that the log has been replayed. A crash cannot leave a lock
+ * behind. */
 static const struct flock open_mark = {
 	.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
@@ -451,8 +453,8 @@ static int open_store(struct kv *kv, const struct kv_opts *o, int wait_ms, struc
 	return rc;
 }
 
-/* kv_open, of a store that is readable, or for writing: then it waits so long for another writer to
- * go. */
+/* Opens a store that is readable, or opens one for writing. For writing it waits up to wait_ms for
+ * another writer to end. */
 static int open_new(struct kv **out, const char *path, const struct kv_opts *o, int wait_ms,
 		    struct kv_failure *f)
 {
@@ -479,8 +481,8 @@ static int open_new(struct kv **out, const char *path, const struct kv_opts *o, 
 	return 0;
 }
 
-/* What is to be read only must have been closed, or be open (before that, a crash may have left
- * anything in it): else it is opened for writing and closed. */
+/* A reader needs a store that was closed, or one that a writer has open by now: before that, a
+ * crash may have left anything in it. Any other store is opened for writing here, and closed. */
 static int make_readable(const char *path, const struct kv_opts *o, struct kv_failure *f)
 {
 	struct kv_opts w = {.ko_map_max = o->ko_map_max};
@@ -489,8 +491,8 @@ static int make_readable(const char *path, const struct kv_opts *o, struct kv_fa
 	for (int ms = 0; ms < KV_OPEN_WAIT_MS; ms += 20) {
 		int rc = kv_log_look(path, f);
 
-		/* What looks damaged may be what a writer changed meanwhile: who has the lock
-		 * sees. */
+		/* A store that looks damaged may be one that a writer is changing. Only the holder
+		 * of the lock can say. */
 		if (rc == 0)
 			return 0;
 		rc = open_new(&kv, path, &w, 0, f);
@@ -525,8 +527,8 @@ void kv_close(struct kv *kv)
 		kv_committer_stop(kv);
 	kv_log_stop(kv);
 	if (atomic_load(&kv->k_readers)) {
-		/* Closing the map under a reader would be worse than losing it until the process
-		 * ends. */
+		/* Leave the map until the process ends: that is better than closing it under a
+		 * reader. */
 		log_error("kv: %s: closed with %lld read handles open", kv->k_path,
 			  (long long)atomic_load(&kv->k_readers));
 		kv->k_env = NULL;
@@ -560,7 +562,7 @@ static int begin_reader(struct kv *kv, MDB_txn **out)
 
 	if (rc != MDB_READERS_FULL)
 		return kv_errno(rc);
-	/* Some may be of processes that were killed. */
+	/* Processes that were killed may have left some of them. */
 	mdb_reader_check(kv->k_env, &dead);
 	return kv_errno(mdb_txn_begin(kv->k_env, NULL, MDB_RDONLY, out));
 }
@@ -692,7 +694,7 @@ int kv_scan_next(struct kv_scan *sc, struct kv_slice *key, struct kv_slice *val)
 		*val = to_slice(v);
 		return 1;
 	}
-	/* Nothing follows. LMDB does not promise that of a cursor which is asked again. */
+	/* Nothing follows. LMDB does not promise the same answer when the cursor is moved again. */
 	kv_scan_end(sc);
 	return rc == MDB_NOTFOUND ? 0 : kv_errno(rc);
 }
@@ -713,8 +715,8 @@ void kv_scan_end(struct kv_scan *sc)
 
 /* Writing */
 
-/* After an error the mutation's caller may not abort, or may not know how far LMDB got: then the
- * batch must not commit. */
+/* After an error the mutation may return 0 nevertheless, or it is unknown how far LMDB got. In both
+ * cases the batch must not commit. */
 static int write_failed(struct kv_txn *t, int rc)
 {
 	if (t->t_wrote && !t->t_err)
@@ -732,7 +734,8 @@ static int written(struct kv_txn *t, int mdb_rc, struct kv_slice key, struct kv_
 	return rc ? write_failed(t, rc) : 0;
 }
 
-/* An update: the key is there with a value as long or longer. Asked only when space is short. */
+/* An update: the key is there, and its value is as long or longer. Used only when space is short.
+ */
 static bool is_update(struct kv_txn *t, struct kv_slice key, size_t len)
 {
 	struct kv_slice old;
@@ -789,8 +792,8 @@ int kv_del(struct kv_txn *t, struct kv_slice key)
 
 /* The batch's transaction */
 
-/* After a failed commit: what is on the disk is known, nothing of this batch. Where the meta page
- * may have been written, LMDB refuses every later transaction (MDB_PANIC). */
+/* After a failed commit: true if the state on the disk is known and has nothing of this batch. If
+ * the meta page may have been written, LMDB refuses every later transaction (MDB_PANIC). */
 static bool survivable(struct kv *kv, int rc)
 {
 	MDB_txn *probe;
@@ -809,7 +812,7 @@ int kv_txn_begin(struct kv *kv)
 	struct kv_txn *t = &kv->k_txn;
 	int rc;
 
-	/* On a full disk, what the last batch freed is needed by this one. */
+	/* On a full disk this batch needs the pages that the last batch freed. */
 	if (kv->k_space.sp_low)
 		kv_log_checkpoint(kv);
 	rc = mdb_txn_begin(kv->k_env, NULL, 0, &t->t_mdb);
