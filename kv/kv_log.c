@@ -1,49 +1,52 @@
 /*
- * kv_log.c - the redo log: what makes a commit durable.
+ * kv_log.c - the redo log, which makes a commit durable.
  *
- * Required: what was answered is on the disk, and no reader sees what is not. Enforced: a batch's
- * write set is one record, which is written through to the log by one call; only then does LMDB
- * commit it, without a sync (MDB_NOSYNC), and only then is it answered.
+ * Required: an answered mutation is on the disk, and no reader sees a mutation that is not.
+ * Enforced: a batch's write set is one record. One call writes the record through to the log. Only
+ * then does LMDB commit the batch, without a sync (MDB_NOSYNC), and only then is the batch
+ * answered.
  *
  * Two files, redo.0 and redo.1, take turns. The first block of a file is a header; records follow.
- * A header is a checkpoint: a state N of the data file that a crash cannot harm, so that records
- * before N are needed no more. Making one (kv_checkpoint.c):
- *  1. between two commits: pin N by a read transaction, copy both meta pages, and let the records
- *     go on in the other file, with the next generation;
- *  2. sync the data file;
- *  3. write the header, through, into the file that the records go to since step 1;
- *  4. let go of the state that was pinned before. The file that is not written to may be
- *     overwritten from here on.
- * LMDB never writes to a page of a state that a read transaction holds: it uses pages again that
- * were freed by transactions older than the oldest reader, and pages of N are freed by transactions
- * after N only. So N's pages are as they were synced, whatever is written to the file later, and
- * its two meta pages are in the header.
+ * A header is a checkpoint: a state N of the data file that a crash cannot harm, so that the
+ * records before N are needed no more. Making a checkpoint (kv_checkpoint.c) takes four steps:
+ * 1. between two commits: pin N by a read transaction, copy both meta pages, and let the records
+ *    go on in the other file, with the next generation;
+ * 2. sync the data file;
+ * 3. write the header, through, into the file that the records go to since step 1;
+ * 4. unpin the state that was pinned before. From here on, the file that records do not go to may
+ *    be overwritten.
+ * LMDB never writes to a page of a state that a read transaction holds. It uses a page again only
+ * if a transaction older than the oldest reader freed it, and only transactions after N free pages
+ * of N. So the pages of N stay as they were synced, whatever is written to the file later, and the
+ * header has the two meta pages of N.
  *
- * Recovery, of whatever a crash left: the newest whole header, generation g; its meta pages are put
- * back, so that the data file is N; the records of generation g in its file and then those of g+1
- * in the other are done again, one transaction each, in order; then a checkpoint, as g+2. Until
- * that one's header is written nothing that recovery reads is overwritten (it goes over the older
- * header), so it can be killed and begun again.
+ * Recovery works on whatever a crash left. It finds the newest whole header, of generation g, and
+ * puts its meta pages back, so that the data file is N. It replays the records of generation g in
+ * the header's file and then those of g+1 in the other file, one transaction each, in order. Then
+ * it makes a checkpoint, as g+2. Until that checkpoint's header is written, nothing that recovery
+ * reads is overwritten (the new header replaces the older one), so recovery can be killed and begun
+ * again.
  *
  * The log ends at the first record that is not whole: the one that was being written. Transaction
- * numbers have no gaps. A whole record of the same generation behind that end, a number that does
- * not follow, or a record that knew of a newer header than there is are damage: they are refused,
- * not passed over.
+ * numbers have no gaps. Three things are damage: a whole record of the same generation behind that
+ * end, a number that does not follow, and a record that knew of a newer header than there is.
+ * Recovery refuses damage and does not skip it.
  *
- * A record that is durable and that LMDB then could not commit (no memory, no room), or that found
- * no room itself (file systems that copy on write), is overwritten with zeros, durably, before the
- * batch is answered with the error. Zeros in its first block are enough.
+ * A record can be durable although LMDB then could not commit it (no memory, no room), or although
+ * the record itself found no room (file systems that copy on write). Such a record is overwritten
+ * with zeros, durably, before the batch is answered with the error. Zeros in its first block are
+ * enough.
  *
- * Whose log it is: the second half of meta page 0, of which LMDB uses only the first bytes, has the
- * log's id and the generation of the checkpoint under way, synced in step 2. So a data file that
- * was put back from a copy, and is older than the log's checkpoint, is known; its log is refused
- * when there is something in it.
+ * Which store a log belongs to: the second half of meta page 0 has the log's id and the generation
+ * of the checkpoint under way, synced in step 2. LMDB uses only the first bytes of that page. So a
+ * data file that was put back from a copy, and is older than the log's checkpoint, is recognised.
+ * Its log is refused when there is something in it.
  *
  * Sizes: files begin at KV_LOG_MIN and double up to KV_LOG_MAX while they fill within
- * KV_LOG_GROW_NS, so they hold a second or two of commits: that much is replayed, and that much of
- * LMDB's freed pages waits before it is used again. They are written full of zeros first, so that
- * writing a record allocates nothing and changes no extent. Writes are direct (O_DIRECT) where the
- * file system takes them so. A record that is larger than a file makes the file grow, in line.
+ * KV_LOG_GROW_NS, so they hold a second or two of commits. That much is replayed, and that much of
+ * LMDB's freed pages waits before LMDB uses it again. The files are written full of zeros first, so
+ * that writing a record allocates nothing and changes no extent. Writes are direct (O_DIRECT) where
+ * the file system accepts them. A record that is larger than a file makes the file grow, in line.
  */
 #include "kv/kv_log.h"
 #include "base/clock.h"
@@ -202,7 +205,7 @@ int kv_wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bo
 
 	if (!wl->wl_len)
 		wl->wl_len = sizeof(struct kv_log_rec);
-	/* A block more, so that the padding has room. */
+	/* Ask for one block more, so that the padding has room. */
 	rc = reserve(wl, sizeof(l) + key.s_len + val.s_len + KV_LOG_BLOCK);
 	if (rc)
 		return rc;
@@ -232,7 +235,7 @@ int kv_wlog_list(struct kv_wlog *wl)
 	return 0;
 }
 
-/* What an unusually large batch took is given back. */
+/* Frees the memory that an unusually large batch took. */
 void kv_wlog_reset(struct kv_wlog *wl)
 {
 	wl->wl_n = 0;
@@ -252,8 +255,8 @@ void kv_wlog_free(struct kv_wlog *wl)
 
 /* Writing */
 
-/* The device may demand a larger alignment of direct writes than a block of the log: then such a
- * write is refused, whole. */
+/* The device may demand a larger alignment of direct writes than a block of the log. It then
+ * refuses such a write as a whole. */
 static void leave_direct(int fd)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -277,8 +280,8 @@ int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* Once again in any case: the other thread that writes to this file may have left
-		 * direct writes meanwhile. */
+		/* Try once again in any case: the other thread that writes to this file may have
+		 * turned direct writes off meanwhile. */
 		if (n < 0 && errno == EINVAL && !refused) {
 			refused = true;
 			leave_direct(fd);
@@ -291,7 +294,8 @@ int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 	return 0;
 }
 
-/* Blocks for size bytes, and zeros in them. -ENOSPC: the file is as it was. */
+/* Allocates blocks for size bytes and writes zeros into them. With -ENOSPC the file is unchanged.
+ */
 int kv_log_grow(struct kv_log_file *lf, uint64_t size)
 {
 	const size_t step = 256 << 10;
@@ -315,7 +319,8 @@ int kv_log_grow(struct kv_log_file *lf, uint64_t size)
 	return rc;
 }
 
-/* With plenty of room on the disk only: the store is worth more than a large log. */
+/* Doubles the file only if the disk has plenty of room: the store is worth more than a large log.
+ */
 void kv_log_double(struct kv_log_file *lf)
 {
 	uint64_t size = lf->lf_size * 2;
@@ -324,7 +329,7 @@ void kv_log_double(struct kv_log_file *lf)
 	if (size > KV_LOG_MAX || fstatvfs(lf->lf_fd, &vfs) < 0 ||
 	    (uint64_t)vfs.f_bavail * vfs.f_frsize < 64 * size)
 		return;
-	kv_log_grow(lf, size); /* or it stays as large as it is */
+	kv_log_grow(lf, size); /* on an error the file keeps its size */
 }
 
 static bool filled_fast(const struct kv_log *lg)
@@ -332,7 +337,7 @@ static bool filled_fast(const struct kv_log *lg)
 	return clock_mono_ns() - lg->lg_first_ns < KV_LOG_GROW_NS;
 }
 
-/* Room for a record of len bytes at lg_pos; waits for a checkpoint where there is none. */
+/* Makes room for a record of len bytes at lg_pos. Where there is none, waits for a checkpoint. */
 static int make_place(struct kv *kv, uint64_t len)
 {
 	struct kv_log *lg = &kv->k_log;
@@ -357,8 +362,8 @@ static int make_place(struct kv *kv, uint64_t len)
 	}
 }
 
-/* The checkpoint's thread is told of the first record, which its clock counts from, and when the
- * file is half full. */
+/* Wakes the checkpoint thread at the first record, from which its time counts, and when the file is
+ * half full. */
 static void wake_checkpoint(struct kv_log *lg)
 {
 	bool half = lg->lg_pos > lg->lg_file[lg->lg_cur].lf_size / 2 && !lg->lg_asked;
@@ -373,7 +378,7 @@ static void wake_checkpoint(struct kv_log *lg)
 	pthread_cond_signal(&lg->lg_work);
 }
 
-/* at: the record that was the last, or of which a part was written. */
+/* Removes the record at at: the last one, or one that was written in part. */
 static void take_back(struct kv *kv, uint64_t at)
 {
 	static const char zeros[KV_LOG_BLOCK] __attribute__((aligned(KV_LOG_BLOCK)));
