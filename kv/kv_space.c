@@ -2,37 +2,37 @@
  * kv_space.c - room on the disk.
  *
  * Required: a full disk refuses mutations that put, one by one and cleanly; deletes go on; no
- * commit meets a full disk. (A pwrite inside mdb_txn_commit that comes up short is reported by LMDB
- * as EIO, as a dying disk is. That ends the daemon, so it must not happen for want of space.)
+ * commit meets a full disk. (LMDB reports a pwrite inside mdb_txn_commit that comes up short as
+ * EIO, the same as a dying disk. That ends the daemon, so it must not happen for want of space.)
  *
  * How: the map only reserves addresses, so blocks are what runs out. The data file is kept
- * allocated (fallocate) ahead of what LMDB uses, by KV_RESERVE at least. Every put and del is
- * charged, before it is made, with the most pages it can take; when what the batch may take plus
- * the reserve passes what is allocated, more is allocated there and then. When the disk refuses,
- * the store is low, and the first write of a mutation decides for the mutation: a put that adds or
- * lengthens is refused when it would touch the reserve; a put over a value as long (an update) may
- * use half of it, a delete seven eighths. Later writes of an admitted mutation may use all, since
- * refusing one would fail the batch.
+ * allocated (fallocate) ahead of what LMDB uses, by at least KV_RESERVE. Every put and del is
+ * charged, before it is made, with the most pages it can take. When the batch's charge plus the
+ * reserve passes what is allocated, more is allocated at once. When the disk refuses, the store is
+ * low, and the first write of a mutation decides for the whole mutation. A put that adds or
+ * lengthens is refused if it would touch the reserve. A put over a value as long (an update) may
+ * use half of the reserve, and a delete seven eighths. Later writes of an admitted mutation may use
+ * all of it, since refusing one would fail the batch.
  *
  * While low:
- * - Pages on LMDB's free list count as room, for everything but runs of pages (values above half a
- * page), which may find no run and then come from the end of the file. An eighth of the reserve
- * stays at the end for the free list's own runs. So while low, large values may be refused although
- * pages are free.
- * - An old snapshot or a stopped reader keeps freed pages from being used: in the end deletes are
- * refused as well.
- * - A checkpoint of the log (kv_log.c) is such a snapshot. So one is made when the store becomes
- *   low, and while it is low before each batch.
- * - LMDB uses a freed page again two commits later. Batches are therefore cut when they may take a
- * quarter of the reserve: an endless stream of deletes then lives on the pages that it frees.
- * - The disk is asked again every KV_RETRY_NS.
+ * - Pages on LMDB's free list count as room, except for runs of pages (values above half a page): a
+ *   run may find no place there and then comes from the end of the file. An eighth of the reserve
+ *   stays at the end for the free list's own runs. So while low, large values may be refused
+ *   although pages are free.
+ * - An old snapshot or a stopped reader keeps LMDB from using freed pages: in the end deletes are
+ *   refused as well.
+ * - A checkpoint of the log (kv_log.c) is such a snapshot. So a checkpoint is made when the store
+ *   becomes low, and before each batch while the store is low.
+ * - LMDB uses a freed page again two commits later. So a batch ends when it may take a quarter of
+ *   the reserve: an endless stream of deletes then lives on the pages that it frees.
+ * - The store asks the disk again every KV_RETRY_NS.
  *
- * The charge is an upper bound (it is forgotten at the next batch, where LMDB says what it really
- * took). Known cost: up to the bound of the largest batch is allocated early.
+ * The charge is an upper bound. It is dropped at the next batch, when LMDB says what it really
+ * took. Known cost: up to the bound of the largest batch is allocated early.
  *
  * Where blocks cannot be promised (no fallocate, or a file system that writes elsewhere when it
  * overwrites), statvfs is asked once per batch. That is weaker: others may take the space between
- * the question and the write, and when they took all of it, deletes are refused as well.
+ * the question and the write. If they take all of it, deletes are refused as well.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -66,8 +66,8 @@ static uint64_t min64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* The most pages the batch may take, as charged; LMDB's free list is a tree too, and changes with
- * every commit. */
+/* Returns the most pages that the batch may take, as charged. LMDB's free list is a tree too, and
+ * changes with every commit. */
 static uint64_t charged(const struct kv_space *sp)
 {
 	uint64_t n = min64(sp->sp_touched, sp->sp_tree) + sp->sp_new;
@@ -121,8 +121,8 @@ struct oldest {
 	size_t o_txnid;
 };
 
-/* One line of mdb_reader_list: "pid thread txnid", with "-" for an idle reader. It has no other
- * interface. */
+/* Parses one line of mdb_reader_list: "pid thread txnid", with "-" for an idle reader. LMDB has no
+ * other interface for that. */
 static int oldest_line(const char *msg, void *ctx)
 {
 	struct oldest *o = ctx;
@@ -133,8 +133,8 @@ static int oldest_line(const char *msg, void *ctx)
 	return 0;
 }
 
-/* Pages that LMDB may use again in this batch. Its free list (handle 0) can only be read by a read
- * transaction. */
+/* Counts the pages that LMDB may use again in this batch. Only a read transaction can read its free
+ * list (handle 0). */
 static uint64_t count_free(struct kv *kv)
 {
 	struct oldest oldest;
@@ -176,8 +176,8 @@ static void set_low(struct kv *kv, bool low)
 	sp->sp_free = 0;
 }
 
-/* Tries to have want pages, the reserve included. What was low is so until a chunk more is there:
- * else it would come and go. */
+/* Tries to have want pages, including the reserve. A low store stays low until there is one chunk
+ * more: otherwise the state would change back and forth. */
 static void make_room(struct kv *kv, uint64_t want)
 {
 	struct kv_space *sp = &kv->k_space;
@@ -189,18 +189,19 @@ static void make_room(struct kv *kv, uint64_t want)
 	if (!sp->sp_statvfs && (!sp->sp_low || now >= sp->sp_retry_ns)) {
 		int dead;
 
-		/* A reader that was killed pins pages, and the file grows: this is when it matters.
-		 */
+		/* A reader that was killed pins pages. Remove it now, when the file is about to
+		 * grow. */
 		mdb_reader_check(kv->k_env, &dead);
 		extend(sp, sp->sp_base + want);
 		sp->sp_retry_ns = now + KV_RETRY_NS;
 	}
 	low = sp->sp_alloc < sp->sp_base + want;
-	/* In a transaction as well: it uses what is let go from here on. */
+	/* This helps inside a transaction as well: the transaction uses pages that are freed from
+	 * here on. */
 	if (low && !sp->sp_low)
 		kv_log_checkpoint(kv);
 	set_low(kv, low);
-	/* On a file system that never overwrites, a page used again takes a new block. */
+	/* On a file system that never overwrites, a reused page takes a new block. */
 	if (sp->sp_low && !sp->sp_cow)
 		sp->sp_free = count_free(kv);
 }
@@ -229,7 +230,8 @@ int kv_space_open(struct kv *kv)
 	read_base(kv);
 	sp->sp_alloc = sp->sp_base;
 	sp->sp_cow = sp->sp_statvfs = !overwrites_in_place(sp->sp_fd);
-	/* The whole file, not only its end: a copy put back from a backup may have holes. */
+	/* Allocate the whole file, not only its end: a copy put back from a backup may have holes.
+	 */
 	if (!sp->sp_statvfs && fallocate(sp->sp_fd, 0, 0, st.st_size) == 0)
 		sp->sp_alloc = min64((uint64_t)st.st_size / sp->sp_psize, sp->sp_max);
 	else if (errno == EOPNOTSUPP)
@@ -286,8 +288,8 @@ static bool fits(const struct kv_space *sp, uint64_t keep)
 	return need + keep <= end + sp->sp_free && at_end + reserve_pages(sp) / 8 <= end;
 }
 
-/* What a write must leave of the reserve. Only the first write of a mutation is refused while there
- * is any. */
+/* Returns what a write must leave of the reserve. Only the first write of a mutation is refused
+ * while the reserve has anything left. */
 static uint64_t must_leave(const struct kv_space *sp, enum kv_write_kind kind, bool first)
 {
 	if (!first)
