@@ -1,5 +1,5 @@
-/* The capability's bytes. All integers big-endian; the MAC is SipHash-2-4 over what is before
- * it. */
+/* The bytes of a capability. All integers are big-endian. The MAC is SipHash-2-4 over the bytes
+ * before it. */
 #include "proto/cap.h"
 #include "base/format.h"
 #include <assert.h>
@@ -8,12 +8,12 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The upper half of a data server's handle's first byte; 2 is a handle of an exported file
- * (ds/path). */
+/* The upper half of the first byte of a data server's file handle. 2 is the handle of an exported
+ * file (ds/path). */
 enum { CAP_KIND1 = 1, CAP_KIND2 = 3 };
 
-/* Version 1: for servers of protocol 4, and what they gave out. Its file system number is a field
- * of its own. */
+/* Version 1: for data servers of protocol 4, and for handles that they gave out. The file system
+ * number is a field of its own. */
 struct cap_wire1 {
 	uint8_t v1_kind_rights; /* CAP_KIND1 << 4 | rights */
 	uint8_t v1_key;
@@ -37,14 +37,14 @@ FORMAT_AT(struct cap_wire1, v1_epoch, 16, 4);
 FORMAT_AT(struct cap_wire1, v1_client, 20, 4);
 FORMAT_AT(struct cap_wire1, v1_mac, 24, 8);
 
-/* Version 2: which bytes of the file are the object's. The file system number is in the inode
- * number. */
+/* Version 2 also says which bytes of the file the object holds. The inode number contains the file
+ * system number. */
 struct cap_wire2 {
 	uint8_t v2_kind_rights; /* CAP_KIND2 << 4 | rights */
 	uint8_t v2_key;
 	uint8_t v2_stripe;
 	uint8_t v2_mirror;
-	uint8_t v2_unit; /* its log2 */
+	uint8_t v2_unit; /* log2 of the stripe unit */
 	uint8_t v2_stripes;
 	uint16_t v2_incarnation;
 	uint64_t v2_ino;
@@ -123,7 +123,7 @@ bool cap_open(const uint8_t in[CAP_LEN], const uint8_t key[CAP_KEY_LEN], struct 
 	if ((kind != CAP_KIND1 && kind != CAP_KIND2) ||
 	    sodium_memcmp(mac, in + CAP_MAC, sizeof(mac)) != 0)
 		return false;
-	memcpy(&w1, in, CAP_LEN); /* the fields that both have are in the same places */
+	memcpy(&w1, in, CAP_LEN); /* fields that both versions have are in the same places */
 	memcpy(&w2, in, CAP_LEN);
 	*c = (struct cap){
 		.cp_obj =

@@ -4,18 +4,18 @@
  * A sealed message on the wire is one opaque: counter (8 bytes) | XChaCha20-Poly1305(XDR of the
  * message) with its tag.
  *
- * The nonce is the sender's counter, which a receiver only takes when it is higher than the last
- * one it saw: no message is opened twice, or out of order. It need not be the very next one,
- * because a reply that comes after its call timed out is dropped by the RPC layer and never seen
- * here. A message that is held back is no more than a lost connection, which both sides live with
- * anyway.
+ * The nonce is the sender's counter. A receiver accepts a counter only if it is higher than the
+ * last one that it saw: it opens no message twice, or out of order. The counter need not be the
+ * very next one, because the RPC layer drops a reply that comes after its call timed out, and this
+ * layer never sees it. An attacker who holds a message back causes no more than a lost connection,
+ * which both sides handle anyway.
  *
- * The additional data of a reply holds the counter of the call it answers: a reply cannot be moved
- * to another call by exchanging the xids, which are in the clear.
+ * The additional data of a reply holds the counter of the call that it answers. So an attacker
+ * cannot move a reply to another call by exchanging the xids, which are in the clear.
  *
- * Life: the channel is referenced by its owner (until ctl_chan_free), by every call of ours that
- * the RPC layer still holds, and by every request of the peer that is not answered yet. Its
- * rpc_conn is not touched after ctl_chan_free.
+ * Life: three kinds of holders have a reference to the channel: its owner (until ctl_chan_free),
+ * every call of ours that the RPC layer still holds, and every request of the peer that is not
+ * answered yet. The channel does not touch its rpc_conn after ctl_chan_free.
  */
 #include "proto/ctl_chan.h"
 #include "base/clock.h"
@@ -28,15 +28,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From here on the keys are bound to the numbers that HELLO exchanged in the clear. */
+/* From this protocol on, the keys are bound to the numbers that HELLO exchanged in the clear. */
 #define CHAN_BOUND    5
 #define CHAN_KEY      crypto_aead_xchacha20poly1305_ietf_KEYBYTES
 #define CHAN_TAG      crypto_aead_xchacha20poly1305_ietf_ABYTES
 #define CHAN_NONCE    crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
 #define CHAN_COUNTER  8
 #define CHAN_OVERHEAD (CHAN_COUNTER + CHAN_TAG)
-/* Of an RPC message that carries a full sealed message: the RFC 5531 header with the largest cred
- * and verifier. */
+/* Size of an RPC message with a full sealed message and the largest RFC 5531 header (credential and
+ * verifier). */
 #define CHAN_LIMIT	      (CTL_SEALED_MAX + CHAN_OVERHEAD + 2048)
 #define CHAN_HELLO_TIMEOUT_MS 5000
 
@@ -65,7 +65,7 @@ struct ctl_chan {
 	struct rpc_conn *ch_conn; /* NULL after ctl_chan_free */
 	unsigned ch_refs;
 	bool ch_keyed;
-	uint32_t ch_asked, ch_protocol; /* in HELLO; and what both sides speak */
+	uint32_t ch_asked, ch_protocol; /* asked for in HELLO; spoken by both sides */
 	uint32_t ch_own;		/* CTL_HELLO_OWN and the key's number, or 0 */
 	uint8_t ch_uuid[CTL_UUID_LEN];
 	struct chan_key ch_tx, ch_rx;
@@ -79,7 +79,7 @@ struct ctl_chan {
 	uint8_t ch_nonce[CTL_NONCE_LEN];
 };
 
-/* What is authenticated but not sent: both sides know it. */
+/* This data is authenticated but not sent: both sides know it. */
 struct chan_ad {
 	uint8_t a_dir, a_kind, a_zero[6];
 	uint64_t a_answers; /* big-endian: counter of the call that a reply answers, 0 in a call */
@@ -99,7 +99,7 @@ static struct ctl_chan *chan_new(struct rpc_conn *conn, const uint8_t uuid[CTL_U
 {
 	struct ctl_chan *ch;
 
-	/* Safe to call again; it must have run before the first random byte. */
+	/* This may run more than once. It must have run before the first random byte. */
 	if (sodium_init() < 0)
 		return NULL;
 	ch = calloc(1, sizeof(*ch));
@@ -150,8 +150,8 @@ static void chan_params(const struct chan_key *k, uint64_t counter, enum chan_ki
 	*ad = (struct chan_ad){.a_dir = k->k_dir, .a_kind = kind, .a_answers = htobe64(answers)};
 }
 
-/* Encodes v with proc and appends the sealed opaque to x. Returns the counter used, 0 when it does
- * not fit. */
+/* Encodes v with proc and appends the sealed opaque to x. Returns the counter that was used, or 0
+ * if the opaque does not fit. */
 static uint64_t chan_seal(struct chan_key *k, enum chan_kind kind, uint64_t answers,
 			  struct xdr_out *x, xdrproc_t proc, const void *v)
 {
@@ -185,8 +185,8 @@ out:
 	return counter;
 }
 
-/* Opens the one opaque in x and decodes it with proc into v (zeroed by the caller; xdr_free it only
- * on success). Returns the counter, 0 when the message is not the peer's. */
+/* Opens the one opaque in x and decodes it with proc into v. The caller zeroes v, and calls
+ * xdr_free on it only on success. Returns the counter, or 0 if the message is not from the peer. */
 static uint64_t chan_unseal(struct chan_key *k, enum chan_kind kind, uint64_t answers,
 			    struct xdr_in *x, xdrproc_t proc, void *v)
 {
@@ -231,12 +231,10 @@ out:
 #define REFUSED_AGAIN_S 30
 #define REFUSED_SLOTS	64
 
-/*
- * The peer tries again and again, and may be anybody: an address has a line once in so many
- * seconds. Each has a slot of its own, so that a stranger does not hide the server that cannot
- * join. Addresses that share one share its line; which do differs from one start of the program to
- * the next.
- */
+/* Logs one line per address every REFUSED_AGAIN_S seconds: the peer retries again and again, and
+ * may be any host. Addresses hash to slots, so that a stranger does not hide the server that cannot
+ * join. Addresses in the same slot share its line. Which addresses these are differs from one start
+ * of the program to the next. */
 static bool refused_due(const char *addr, unsigned *unsaid)
 {
 	static struct {
@@ -257,7 +255,7 @@ static bool refused_due(const char *addr, unsigned *unsaid)
 	return true;
 }
 
-/* Ends the connection: whoever sends what does not open is not the peer. */
+/* Ends the connection: a sender whose message does not open is not the peer. */
 static void chan_refuse(struct ctl_chan *ch, struct rpc_call *call, const char *why)
 {
 	struct rpc_conn *conn = call->c_conn;
@@ -270,12 +268,12 @@ static void chan_refuse(struct ctl_chan *ch, struct rpc_call *call, const char *
 			 "line)",
 			 addr, why, unsaid);
 	rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
-	/* The owner frees the channel when it is told that the connection is gone. */
+	/* The owner frees the channel when the RPC layer reports that the connection is gone. */
 	if (ch->ch_conn)
 		rpc_conn_close(conn);
 }
 
-/* What a reply must name: the counter of the call, kept with the incoming request. */
+/* An incoming request, with the counter of its call: the reply must name it. */
 struct chan_incoming {
 	struct ctl_incoming ci_in; /* first: ctl_chan_reply gets a pointer to it */
 	uint64_t ci_counter;
@@ -314,8 +312,8 @@ void ctl_chan_reply(struct ctl_incoming *in, ctl_status status, const ctl_result
 	struct rpc_call *call = in->in_call;
 	ctl_response rsp = {.status = status};
 
-	/* A union needs a valid arm to be encoded; all-zero heartbeat results stand for
-	 * "nothing". */
+	/* A union needs a valid arm to be encoded. Heartbeat results of zeros stand for "nothing".
+	 */
 	if (res)
 		rsp.result = *res;
 	else
@@ -429,8 +427,8 @@ static void chan_hello_send(struct ctl_chan *ch, uint32_t protocol)
 	rpc_req_send(ch->ch_conn, &ch->ch_hello, CHAN_HELLO_TIMEOUT_MS);
 }
 
-/* 0; -EAGAIN: the MDS knows a lower protocol only, ch_protocol, and has made no channel: it is
- * asked for that. */
+/* Returns 0, or -EAGAIN if the MDS knows only a lower protocol, ch_protocol, and has made no
+ * channel: ask again with that protocol. */
 static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t **nonce)
 {
 	uint32_t protocol = xdr_get_u32(res), asked = ch->ch_asked & ~ch->ch_own;
@@ -449,7 +447,7 @@ static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t 
 	ch->ch_protocol = protocol;
 	if (sodium_is_zero(*nonce, CTL_NONCE_LEN))
 		return protocol < asked ? -EAGAIN : -EKEYREJECTED;
-	/* Our own nonce back is a reflection, not a peer. */
+	/* Our own nonce back is a reflection, not an answer of the peer. */
 	return memcmp(*nonce, ch->ch_nonce, CTL_NONCE_LEN) == 0 ? -EPROTO : 0;
 }
 
@@ -468,13 +466,13 @@ static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res)
 	if (!err)
 		chan_derive(ch, true, ch->ch_cluster, ch->ch_nonce, nonce);
 	sodium_memzero(ch->ch_cluster, sizeof(ch->ch_cluster));
-	/* Freed while HELLO was under way: nobody waits. */
+	/* If the channel was freed while HELLO was under way, no caller waits. */
 	if (ch->ch_conn)
 		ready(ch, err, ch->ch_arg);
 	chan_put(ch);
 }
 
-/* After ready(err) with an error the channel is of no use; the owner still calls ctl_chan_free. */
+/* If ready(err) reports an error, the channel is of no use. The owner still calls ctl_chan_free. */
 static int chan_connect(struct ctl_chan **out, struct rpc_conn *conn, const uint8_t key[32],
 			uint32_t own, const uint8_t ds_uuid[16], ctl_serve_fn serve, void *arg,
 			void (*ready)(struct ctl_chan *, int err, void *arg))
@@ -524,8 +522,8 @@ int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t
 	return ctl_chan_accept_by(out, hello, find_cluster, (void *)cluster_key, serve, arg);
 }
 
-/* Of what HELLO says, the part that names a key of the server's own: 0 where there is none. What
- * has other bits is a number of a later protocol. */
+/* Returns the part of HELLO's number that names a key of the data server's own, or 0 if there is
+ * none. A number with other high bits belongs to a later protocol. */
 static uint32_t hello_own(uint32_t asked)
 {
 	return asked >> 24 == 1 ? asked & ~(CTL_HELLO_NUMBER - 1u) : 0;
@@ -542,7 +540,7 @@ int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn
 	struct ctl_chan *ch = NULL;
 	bool known;
 
-	/* Before CHAN_BOUND what HELLO says of the key is not in the seal. */
+	/* Before CHAN_BOUND, the seal does not cover what HELLO says about the key. */
 	if (!uuid || !ds_nonce || xdr_left(&hello->c_args) || (own && protocol < CHAN_BOUND)) {
 		rpc_reply_error(hello, RPC_A_GARBAGE_ARGS);
 		return -EBADMSG;
@@ -562,7 +560,8 @@ int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn
 		*out = ch;
 	}
 	sodium_memzero(key, sizeof(key));
-	/* A data server that knows none of ours is answered our highest, and no more. */
+	/* Without a channel the answer is our highest protocol and a nonce of zeros: a data server
+	 * that shares no protocol with us learns no more. */
 	xdr_put_u32(&hello->c_reply, (ch ? protocol : CTL_PROTOCOL) | (own & CTL_HELLO_OWN));
 	xdr_put_fixed(&hello->c_reply, nonce, CTL_NONCE_LEN);
 	rpc_reply(hello);
@@ -595,7 +594,8 @@ struct rpc_conn *ctl_chan_conn(const struct ctl_chan *ch)
 void ctl_chan_free(struct ctl_chan *ch)
 {
 	ch->ch_conn = NULL;
-	/* A call's memory stays until the RPC layer gives it back; its caller is told now. */
+	/* The RPC layer keeps the memory of a call until it gives it back. Report the error to the
+	 * caller now. */
 	while (ch->ch_calls)
 		chan_call_finish(ch->ch_calls, -ECONNRESET, NULL);
 	chan_put(ch);

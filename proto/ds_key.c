@@ -79,7 +79,7 @@ void ds_key_text(const struct ds_key *k, const char *name, char out[DS_KEY_TEXT]
 	sodium_memzero(hex, sizeof(hex));
 }
 
-/* A whole number to 255, or -1. */
+/* Parses a whole number up to 255. Returns it, or -1. */
 static int small(const char *s)
 {
 	char *end;
