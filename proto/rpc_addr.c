@@ -1,5 +1,5 @@
-/* rpc_addr.c - addresses as text: universal addresses (RFC 5665 section 5.2.3) and those of
- * configuration files. */
+/* rpc_addr.c - converts addresses to text and back: universal addresses (RFC 5665 section 5.2.3)
+ * and the addresses of configuration files. */
 #include "proto/rpc.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ static int addr_make(bool v6, const char *host, uint16_t port, struct sockaddr_s
 	return inet_pton(AF_INET, host, &in->sin_addr) == 1 ? 0 : -EINVAL;
 }
 
-/* Digits only, up to max; advances *p behind them. */
+/* Parses digits only, up to max, and advances *p behind them. */
 static int number(const char **p, uint32_t max, uint32_t *out)
 {
 	uint32_t v = 0;

@@ -1,8 +1,9 @@
 /*
- * rpc_any.c - received memory for whichever connection has data next: a few buffers that wait in
- * the loop's ring (IORING_REGISTER_PBUF_RING), so that an idle connection holds none. A receive
- * that finds none, because more connections than that had data at once, is done again with a buffer
- * of its own. Kernels before 5.19 have no such ring: there every connection has its own.
+ * rpc_any.c - receive buffers that the connections of a loop share. A few buffers wait in the
+ * loop's ring (IORING_REGISTER_PBUF_RING) for the next connection that has data, so an idle
+ * connection holds none. If more connections have data at once than there are buffers, a receive
+ * finds none and is repeated with a buffer of the connection's own. Kernels before 5.19 have no
+ * such ring: there every connection has its own buffer.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -35,7 +36,7 @@ static void any_free(struct rpc_any *a)
 	free(a);
 }
 
-/* NULL: no memory, or a kernel without it. */
+/* Returns NULL without memory, or on a kernel without such rings. */
 static struct rpc_any *any_new(struct rpc_loop *rl)
 {
 	struct rpc_any *a = calloc(1, sizeof *a);

@@ -1,25 +1,25 @@
-/* rpc_buf.c - received memory, and cutting a byte stream into records; see rpc_int.h. */
+/* rpc_buf.c - buffers for received data, and cutting a byte stream into records; see rpc_int.h. */
 #include "base/pool.h"
 #include "proto/rpc_int.h"
 #include <assert.h>
 #include <errno.h>
 
-#define RX_SMALL 8192u /* a record up to this is completed in the receive buffer */
-#define RX_ROOM	 4096u /* less free space than this: start a new receive buffer */
-/* more of a record is not moved to a new receive buffer for want of space behind it */
+#define RX_SMALL 8192u /* a record up to this size is completed in the receive buffer */
+#define RX_ROOM	 4096u /* with less free space than this, start a new receive buffer */
+/* At most this much of a record moves to a new receive buffer when the space behind it is short. */
 #define RX_MOVE	 256u
 #define BULK_MIN 8192u
-/* so many small records after a bulk one, another bulk one is looked out for */
+/* After a bulk record, expect another one until this many small records have come. */
 #define BULK_AGAIN 16u
 #define HINT_MAX   2048u
-/* of a call's header, what tells the credential's length (RFC 5531 section 9) */
+/* The part of a call's header that gives the length of the credential (RFC 5531 section 9). */
 #define CALL_CRED 32u
 
 /* ---- buffers ---- */
 
 static size_t class_cap(uint32_t class)
 {
-	/* Room for a power of two of payload, and a page on both sides for aligning it. */
+	/* Room for a payload of a power of two, and one page on each side to align it. */
 	return ((size_t)RPC_ANY << class) + 2 * RPC_PAGE;
 }
 
@@ -28,7 +28,7 @@ size_t rpc_buf_cap(const struct rpc_buf *b)
 	return class_cap(b->b_class);
 }
 
-/* data: pool memory, or NULL. */
+/* data is pool memory, or NULL. */
 static struct rpc_buf *buf_make(uint32_t class, void *data)
 {
 	struct rpc_buf *b = malloc(sizeof *b);
@@ -56,9 +56,9 @@ static void buf_free(struct rpc_buf *b)
 	free(b);
 }
 
-/* Payload lies in the memory pool while that has enough: half of it at most, because peers may send
- * slowly. The smallest class is not for payload: every connection has one of it, however long it is
- * idle. */
+/* Takes payload buffers from the memory pool while half of it is left: no more than that, because
+ * peers may send slowly. Buffers of the smallest class do not come from the pool: every connection
+ * has one of them, however long it is idle. */
 struct rpc_buf *rpc_buf_new(struct rpc_pool *pool, size_t need)
 {
 	uint32_t class = 0;
@@ -148,8 +148,8 @@ static uint32_t mark_at(const uint8_t *p)
 	return be32toh(v);
 }
 
-/* The length of a call's header, of which have bytes are at p. 0: it is no call, or too little is
- * there. A verifier that is not there yet is taken for an empty one. */
+/* Returns the length of a call's header, of which have bytes are at p, or 0 if it is no call or too
+ * little has come. A verifier that has not come yet counts as empty. */
 static size_t call_head(const uint8_t *p, size_t have)
 {
 	size_t at, n;
@@ -164,8 +164,8 @@ static size_t call_head(const uint8_t *p, size_t have)
 	return n > RPC_MAX_AUTH ? 0 : at + ((n + 3) & ~(size_t)3);
 }
 
-/* Where the payload of the record at p is expected, if it is one like the last bulk record.
- * Credentials differ between users. */
+/* Returns where the payload of the record at p is expected, if the record is like the last bulk
+ * record. The credential is measured, because it differs between users. */
 static size_t payload_at(const struct rpc_rx *x, const uint8_t *p, size_t have)
 {
 	size_t head = call_head(p, have);
@@ -173,7 +173,7 @@ static size_t payload_at(const struct rpc_rx *x, const uint8_t *p, size_t have)
 	return x->x_hint && x->x_hint_args && head ? head + x->x_hint_args : x->x_hint;
 }
 
-/* Moves what is not consumed to the front of a buffer nobody else reads. */
+/* Moves the unconsumed bytes to the front of a buffer that has no other reader. */
 static int rx_fresh(struct rpc_rx *x)
 {
 	uint32_t have = x->x_w - x->x_r;
@@ -198,8 +198,8 @@ static int rx_fresh(struct rpc_rx *x)
 	return 0;
 }
 
-/* Of the fragment under way, what goes into x_rec next: of a record that is to be looked at first,
- * no more than that. */
+/* Returns how much of the current fragment goes into x_rec next. If the service has to look at the
+ * record first, that is no more than its first RPC_FIRST bytes. */
 static size_t rec_takes(const struct rpc_rx *x)
 {
 	if (x->x_gate && x->x_frag_left > RPC_FIRST - x->x_len)
@@ -223,8 +223,8 @@ static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 	if (x->x_rx && !have && x->x_rx->b_refs == 1)
 		x->x_r = x->x_w = 0;
 	cap = x->x_rx ? rpc_buf_cap(x->x_rx) : any ? class_cap(0) : 0;
-	/* rpc_rx_next leaves at most a mark and an incomplete small record, or the first bytes of a
-	 * header. */
+	/* rpc_rx_next leaves at most a mark and an incomplete small record, or a mark and the first
+	 * bytes of a header. */
 	if (have >= RPC_MARK) {
 		len = mark_at(x->x_rx->b_data + x->x_r) & ~RPC_LAST;
 		if (len <= RX_SMALL)
@@ -247,12 +247,12 @@ static int rx_space(struct rpc_rx *x, bool any, void **p, size_t *n, bool *all)
 	}
 	*p = x->x_rx ? x->x_rx->b_data + x->x_w : NULL;
 	*n = cap - x->x_w < RPC_ANY ? cap - x->x_w : RPC_ANY;
-	/* Whole records, if more come like the last one: what the buffer's end cuts in two is moved
-	 * to the next. */
+	/* Receive whole records if more come like the last one: a record that the end of the buffer
+	 * cuts in two has to be moved to the next buffer. */
 	if (small && x->x_small)
 		*n = small + (*n - small) / x->x_small * x->x_small;
-	/* Just the header of the bulk record to come, so that its payload is not taken along and
-	 * then copied. */
+	/* Receive only the header of the coming bulk record, so that its payload does not come
+	 * along and need a copy. */
 	if (x->x_bulk && x->x_hint && !x->x_skip)
 		*n = have < RPC_MARK ? RPC_MARK + x->x_hint - have : rest;
 	return 0;
@@ -278,8 +278,8 @@ void rpc_rx_got(struct rpc_rx *x, size_t n)
 	}
 }
 
-/* Room for len more bytes in x_rec, which is made if there is none: then it begins where its
- * payload comes to lie on a page. */
+/* Makes room for len more bytes in x_rec. If there is no x_rec, makes one that begins where its
+ * payload will be aligned to a page. */
 static int rec_room(struct rpc_rx *x, size_t len)
 {
 	size_t start = x->x_start;
@@ -306,8 +306,8 @@ static int rec_room(struct rpc_rx *x, size_t len)
 	return 0;
 }
 
-/* A mark is at x_r. 1: the whole record lies in the receive buffer and is in *r. 0: wait. 2: x_rec
- * goes on. */
+/* A mark is at x_r. Returns 1 if the whole record lies in the receive buffer, in *r; 0 to wait; 2
+ * if x_rec goes on. */
 static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 {
 	const uint8_t *p = x->x_rx->b_data + x->x_r;
@@ -333,7 +333,7 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 		if (len <= RX_SMALL)
 			return 0;
 	}
-	/* Where the payload will be is told from the header. */
+	/* The header says where the payload will be. */
 	if (!x->x_rec && x->x_hint && len > RX_SMALL && have < CALL_CRED)
 		return 0;
 	if (x->x_gate && room > RPC_FIRST - (x->x_rec ? x->x_len : 0))
@@ -347,8 +347,8 @@ static int fragment_begin(struct rpc_rx *x, struct rpc_record *r)
 	return 2;
 }
 
-/* Bytes of x_rec's record that lie in the receive buffer: copied behind what is there, or thrown
- * away. */
+/* Takes the bytes of x_rec's record that lie in the receive buffer. Appends them to x_rec, or drops
+ * them. */
 static void rec_feed(struct rpc_rx *x)
 {
 	size_t n = x->x_w - x->x_r, most = x->x_skip ? x->x_frag_left : rec_takes(x);

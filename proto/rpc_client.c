@@ -1,11 +1,11 @@
 /*
  * rpc_client.c - a client: keeps one connection to one address.
  *
- * Calls wait (cl_wait) while there is no connection. An attempt that fails ends those that wait
- * with its error; they wait through a back-off, so that a peer that comes back soon is not missed.
- * With TLS a connection takes calls when its handshake is done; the time for that is bounded as
- * that for connecting. Attempts go on while calls wait, and for ever once rpc_client_start was
- * called.
+ * Calls wait in cl_wait while there is no connection. When an attempt to connect fails, the waiting
+ * calls end with its error. Calls also wait through a back-off, so that they reach a peer that
+ * comes back soon. With TLS a connection takes calls only after its handshake, and the handshake
+ * has the same time limit as connecting. Attempts go on while calls wait, and for ever once
+ * rpc_client_start was called.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -15,7 +15,7 @@
 #define BACKOFF_MIN_MS 100u
 #define BACKOFF_MAX_MS 1000u
 #define CONNECT_MS     5000u
-#define STEADY_NS      1000000000ull /* a connection that lived this long ends the back-off */
+#define STEADY_NS      1000000000ull /* a connection that lived this long resets the back-off */
 
 struct rpc_client {
 	struct loop *cl_loop;
@@ -25,13 +25,13 @@ struct rpc_client {
 	struct rpc_client_ops cl_ops;
 	void *cl_arg;
 	bool cl_started, cl_gone;
-	int cl_fd; /* being connected, or -1 */
+	int cl_fd; /* the socket while it connects, or -1 */
 	bool cl_rdma;
 	struct rpc_rdma_dial *cl_dial; /* the same over RDMA, or NULL */
 	unsigned cl_inflight;	       /* I/O under way */
 	bool cl_timed_out;
 	struct loop_io cl_io, cl_cancel_io;
-	/* connecting and handshake: the deadline; else: the next attempt */
+	/* deadline of connecting and handshake; otherwise time of the next attempt */
 	struct loop_timer cl_timer;
 	uint32_t cl_backoff;
 	uint64_t cl_up_ns;
@@ -87,7 +87,7 @@ static void wait_fail(struct rpc_client *cl, int err)
 	}
 }
 
-/* The rest of a call's time goes with it. */
+/* A call keeps what is left of its time. */
 static void wait_send(struct rpc_client *cl)
 {
 	uint64_t now = loop_now_ns(cl->cl_loop);
@@ -131,7 +131,7 @@ static void connect_failed(struct rpc_client *cl, int err)
 		cl->cl_ops.cl_down(cl, err, cl->cl_arg);
 }
 
-/* c_client is gone when the service closes the connection inside of cl_up. */
+/* c_client is NULL if the service closed the connection inside cl_up. */
 static void client_ready(struct rpc_client *cl)
 {
 	struct rpc_conn *c = cl->cl_conn;
@@ -281,7 +281,8 @@ static void client_connect(struct rpc_client *cl)
 	loop_timer_start(cl->cl_loop, &cl->cl_timer, CONNECT_MS);
 }
 
-/* Neither connected, nor at it, nor waiting for the next attempt: begin. */
+/* Begins to connect, unless the client is connected, is connecting or waits for the next attempt.
+ */
 static void client_kick(struct rpc_client *cl)
 {
 	if (!cl->cl_conn && cl->cl_fd < 0 && !cl->cl_dial && !cl->cl_timer.t_pos)
@@ -295,7 +296,7 @@ void rpc_client_lost(struct rpc_client *cl, int err)
 	cl->cl_conn = NULL;
 	cl->cl_ready = false;
 	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
-	/* A peer that does not turn to TLS is not the one that was meant: that one may be back
+	/* A peer that does not start TLS is not the one that was meant. The right one may be back
 	 * later. */
 	if (!was_ready)
 		wait_fail(cl, err == -EPROTO ? -ECONNREFUSED : err);

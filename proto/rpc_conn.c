@@ -1,9 +1,9 @@
 /*
  * rpc_conn.c - a connection's life, receiving and sending.
  *
- * One receive and one send are under way at most. The object lives while anything refers to it
- * (c_refs); c_dead says that nothing may be dispatched or sent any more, c_ended that everybody has
- * been told.
+ * At most one receive and one send are under way. The object lives while anything refers to it
+ * (c_refs). c_dead says that nothing may be dispatched or sent any more. c_ended says that all
+ * users have been notified.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,9 +18,9 @@
 struct metric *rpc_m_garbage, *rpc_m_bad_replies, *rpc_m_rejected, *rpc_m_calls, *rpc_m_accepted,
 	*rpc_m_rx, *rpc_m_tx;
 
-/* with more in hand a connection goes on in its receive buffer, which holds them */
+/* With more calls in hand, a connection goes on in its own receive buffer, which holds them. */
 #define FEW_CALLS 2u
-#define SEND_NOW  (32u << 10) /* bytes: less than what is sent without a copy (rpc_zc.c) */
+#define SEND_NOW  (32u << 10) /* bytes; less than what rpc_zc.c sends without a copy */
 
 static _Atomic uint64_t conn_ids;
 static _Atomic int64_t conns_open;
@@ -37,7 +37,7 @@ static double open_conns(void *arg)
 	return (double)atomic_load(&conns_open);
 }
 
-/* Before main: metrics are made before any thread runs. */
+/* Runs before main: metrics must exist before any thread runs. */
 __attribute__((constructor)) static void rpc_metrics_make(void)
 {
 	rpc_m_garbage = metric_counter("weft_rpc_garbage_total",
@@ -106,12 +106,12 @@ void rpc_socket_tune(int fd)
 		int level, name, value;
 	} opts[] = {
 		{IPPROTO_TCP, TCP_NODELAY, 1},
-		/* Idle connections stay; those whose peer is gone do not. */
+		/* Keep idle connections, but not those whose peer is gone. */
 		{SOL_SOCKET, SO_KEEPALIVE, 1},
 		{IPPROTO_TCP, TCP_KEEPIDLE, 60},
 		{IPPROTO_TCP, TCP_KEEPINTVL, 10},
 		{IPPROTO_TCP, TCP_KEEPCNT, 6},
-		/* One that takes nothing any more does not keep for ever what it has asked for. */
+		/* A peer that takes no more data must not keep its replies in memory for ever. */
 		{IPPROTO_TCP, TCP_USER_TIMEOUT, 60000},
 	};
 
@@ -165,8 +165,8 @@ static void outs_free(struct rpc_conn *c)
 	c->c_queued = c->c_sent = 0;
 }
 
-/* What the peer has not acknowledged would be the kernel's for as long as it tries to deliver it, a
- * minute mostly: where that is our pages, it throws them away at once. */
+/* The kernel keeps the data that the peer has not acknowledged for as long as it tries to deliver
+ * it, mostly a minute. If that data is in our pages, SO_LINGER makes the kernel drop it at once. */
 static void socket_close(struct rpc_conn *c)
 {
 	static const struct linger now = {1, 0};
@@ -178,7 +178,8 @@ static void socket_close(struct rpc_conn *c)
 	atomic_fetch_sub(&conns_open, 1);
 }
 
-/* No I/O is under way: but for pages of replies, nothing of ours is the kernel's any more. */
+/* Closes the socket when no I/O is under way: except for pages of replies, the kernel then has
+ * nothing of ours. */
 static void conn_close_fd(struct rpc_conn *c)
 {
 	if (!c->c_ended || c->c_receiving || c->c_sending || c->c_closed)
@@ -249,21 +250,21 @@ static void conn_end_msg(struct loop_msg *m)
 	c->c_ended = true;
 	conn_close_fd(c);
 	rpc_conn_put(c);
-	rpc_conn_put(c); /* the one it was born with */
+	rpc_conn_put(c); /* the reference of rpc_conn_new */
 }
 
 /* ---- receiving ---- */
 
-/* While calls of ours are out, their replies must get in: what the peer's calls wait for may be
- * just that (a recall). */
+/* While calls of ours are out, their replies must get in: the peer's calls may wait for just these
+ * replies (a recall). */
 static unsigned most_calls(const struct rpc_conn *c)
 {
 	return c->c_nreqs ? 4 * RPC_MAX_CALLS : RPC_MAX_CALLS;
 }
 
-/* A quarter of what is left: however many clients do not read their replies, there is something for
- * those that do. A connection that holds less than the least never stops, so one that has stopped
- * holds something whose end makes it go on. */
+/* A quarter of what is left: however many clients do not read their replies, those that do find
+ * something left. A connection that holds less than RPC_LEAST_HELD never stops. So a connection
+ * that has stopped holds something, and goes on when that ends. */
 static size_t most_held(const struct rpc_conn *c)
 {
 	size_t all = c->c_rl->rl_all_held,
@@ -352,8 +353,8 @@ void rpc_conn_input(struct rpc_conn *c)
 		rpc_conn_turn(c);
 }
 
-/* A peer that has sent much does not make the others wait for all of it: after so many records, or
- * so much time of this turn, they come first. */
+/* A peer that has sent much must not make the others wait for all of it: after some records, or
+ * some time of this turn, the other connections come first. */
 void rpc_conn_turn(struct rpc_conn *c)
 {
 	struct rpc_record r;
@@ -387,8 +388,8 @@ void rpc_conn_turn(struct rpc_conn *c)
 	recv_arm(c);
 }
 
-/* The memory of the completion's bytes, if they have come to shared one. False: there is none any
- * more. */
+/* Takes over the memory of the completion's bytes, if the kernel put them into a shared buffer.
+ * Returns false if that buffer is gone. */
 static bool recv_take(struct rpc_conn *c, int res, uint32_t flags)
 {
 	struct rpc_buf *b;
@@ -429,8 +430,8 @@ static void recv_done(struct loop_io *io, int res, uint32_t flags)
 	rpc_conn_put(c);
 }
 
-/* By a message: the caller may be a service in the middle of its work, and must not be entered
- * again. */
+/* Resumes the connection by a message: the caller may be a service in the middle of its work, which
+ * must not be entered again. */
 void rpc_conn_unpause(struct rpc_conn *c)
 {
 	if (!c->c_paused || c->c_resuming || c->c_dead || c->c_ncalls > most_calls(c) / 2 ||
@@ -516,7 +517,7 @@ static bool send_tls(struct rpc_conn *c, struct io_uring_sqe **sqe)
 	return true;
 }
 
-/* The first RPC_IOV pieces of what is queued, at most. Their bytes. */
+/* Gathers the first pieces of the queue, at most RPC_IOV of them. Returns their bytes. */
 static size_t outs_gather(const struct rpc_conn *c, struct msghdr *mh, struct iovec *iov)
 {
 	size_t skip = c->c_sent, bytes = 0;
@@ -532,9 +533,8 @@ static size_t outs_gather(const struct rpc_conn *c, struct msghdr *mh, struct io
 	return bytes;
 }
 
-/* A few bytes mostly find room in the socket at once. By the ring they would cost the loop a turn
- * more, which has nothing but their completion to work on. What finds no room is left for the
- * ring. */
+/* A few bytes mostly find room in the socket at once. By the ring they would cost the loop one more
+ * turn, whose only work is their completion. The ring sends what finds no room. */
 static void send_now(struct rpc_conn *c)
 {
 	struct iovec iov[RPC_IOV];
@@ -557,7 +557,7 @@ static void send_now(struct rpc_conn *c)
 	}
 }
 
-/* *io: what the completion goes to. */
+/* *io receives the completion. */
 static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe, struct loop_io **io)
 {
 	struct loop_io *zc;
@@ -663,14 +663,14 @@ void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o)
 	if (c->c_sending || c->c_on_flush)
 		return;
 	if (!rl->rl_hooked) {
-		/* As late as this, so that it mostly runs behind the hooks of services, which may
-		 * reply. */
+		/* Hook in this late, so that this hook mostly runs after those of services, which
+		 * may reply. */
 		rl->rl_hooked = true;
 		rl->rl_hook.h_run = flush_hook;
 		loop_at_turn_end(rl->rl_loop, &rl->rl_hook);
 	}
 	if (rl->rl_flushed_ns == loop_now_ns(rl->rl_loop) && !rl->rl_kicked) {
-		/* By a hook behind ours: the loop must not sleep on it. */
+		/* A hook that ran after ours queued this: the loop must not sleep on it. */
 		rl->rl_kicked = true;
 		loop_post(rl->rl_loop, &rl->rl_kick);
 	}

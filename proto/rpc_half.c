@@ -1,16 +1,16 @@
 /*
- * rpc_half.c - records that have begun and not ended: their time, their memory, and what lets a
- * long one in.
+ * rpc_half.c - records that have begun and not ended: their time limit, their memory, and what
+ * admits a long one.
  *
- * Anybody can begin a record. Of a connection that has proved nothing the first RPC_FIRST bytes are
- * taken; then the service says whether they are of somebody that it knows (rs_first), or the
- * RPCSEC_GSS context does. If not, the rest is thrown away as it comes, and the beginning is
- * served: a client of an earlier boot, whose session is gone, has to hear so.
+ * Any host can begin a record. From a connection that has proved nothing, only the first RPC_FIRST
+ * bytes of a record are taken. Then the service (rs_first) or the RPCSEC_GSS context says whether
+ * these bytes come from a known client. If not, the rest of the record is dropped as it comes, and
+ * the beginning is served: a client of an earlier boot, whose session is gone, has to hear that.
  *
- * What half records hold is bounded for each loop, of strangers and of others by themselves: beyond
- * it the oldest end with their connections. What all strangers hold is bounded as well, whatever
- * the number of loops. Of one address that has more than a quarter of it, it is that address's
- * oldest.
+ * Half records have a memory limit on each loop, one for strangers and one for the others. Beyond
+ * it the oldest half records end with their connections. All strangers together have a limit as
+ * well, whatever the number of loops. If one address has more than a quarter of that memory, the
+ * oldest half record of that address ends.
  *
  * All of it belongs to one loop. An idle connection, and one whose records come whole, is on no
  * list.
@@ -19,16 +19,16 @@
 #include "proto/rpc_int.h"
 #include <errno.h>
 
-/* What began so long ago is slow: only such ones make room for connections that have proved
- * something. */
+/* A record that began this long ago is slow. Only slow ones make room for connections that have
+ * proved something. */
 #define HALF_SLOW_NS 5000000000ull
-/* A half record whose time is over is heard for so long once more: this process may have been what
+/* When the time of a half record is over, it gets this much more: this process itself may have
  * stood still. */
 #define HALF_AGAIN_MS 1000u
 
 static struct metric *m_late, *m_evicted, *m_cut;
 
-/* Before main: metrics are made before any thread runs. */
+/* Runs before main: metrics must exist before any thread runs. */
 __attribute__((constructor)) static void half_metrics_make(void)
 {
 	m_late = metric_counter("weft_rpc_half_records_total",
@@ -120,7 +120,7 @@ static void half_end(struct rpc_conn *c, struct metric *why, int err)
 
 /* ---- time ---- */
 
-/* It is we who do not read it now. */
+/* True if we ourselves do not read the connection now. */
 static bool held_up(const struct rpc_conn *c)
 {
 	return c->c_paused || c->c_resuming || c->c_later || (c->c_t && !rpc_tls_takes(c));
@@ -131,7 +131,8 @@ static uint64_t due_ns(const struct rpc_conn *c)
 	return c->c_half_ns + (c->c_half_due ? HALF_AGAIN_MS : c->c_svc.rs_record_ms) * 1000000ull;
 }
 
-/* Goes to the newer end, and is due when its time or that of a second hearing is over. */
+/* Moves the connection to the newer end of the list. It is due when its time, or its extra time, is
+ * over. */
 static void half_again(struct rpc_conn *c, bool due)
 {
 	struct rpc_halves *hv = c->c_half;

@@ -1,4 +1,4 @@
-/* rpc_listen.c - listening sockets: accept, and deal the connections to the loops. */
+/* rpc_listen.c - listening sockets: accepts connections and deals them to the loops. */
 #include "base/log.h"
 #include "proto/rpc_int.h"
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG	4096
-#define BUSY_TRIES	100 /* of 10 ms */
+#define BUSY_TRIES	100 /* 10 ms each */
 #define LISTEN_RETRY_MS 100
 
 struct rpc_listener {
@@ -93,7 +93,7 @@ static void accept_done(struct loop_io *io, int res, uint32_t flags)
 	case -ENFILE:
 	case -ENOMEM:
 	case -ENOBUFS:
-		/* The peer waits in the backlog; asking at once again would only spin. */
+		/* The peer waits in the backlog. To retry at once would only spin. */
 		log_warn("rpc: accept: %s", strerror(-res));
 		loop_timer_start(ls->ls_loop, &ls->ls_retry, LISTEN_RETRY_MS);
 		break;
@@ -141,7 +141,7 @@ static int bound_socket(const struct sockaddr *addr, socklen_t len)
 	fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* The service address of an instance that moves may not be here yet: FREEBIND. */
+	/* FREEBIND: the service address of an instance that moves may not be here yet. */
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
 	    (addr->sa_family == AF_INET &&
 	     setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &one, sizeof one)) ||
@@ -156,8 +156,8 @@ static int bound_socket(const struct sockaddr *addr, socklen_t len)
 	return fd;
 }
 
-/* A listener whose process ended a moment ago still has the port: the kernel ends its ring's accept
- * late. */
+/* A listener whose process ended a moment ago may still hold the port: the kernel ends its ring's
+ * accept late. So retry for a while. */
 static int bound_in_time(const struct sockaddr *addr, socklen_t len)
 {
 	int fd;

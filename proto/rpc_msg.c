@@ -1,5 +1,5 @@
-/* rpc_msg.c - RPC headers (RFC 5531 sections 9 and 10, appendix A), on plain bytes and without side
- * effects. */
+/* rpc_msg.c - parses and makes RPC headers (RFC 5531 sections 9 and 10, appendix A), from plain
+ * bytes and without side effects. */
 #include "proto/rpc_int.h"
 #include <errno.h>
 
@@ -27,7 +27,7 @@ static enum rpc_auth_stat authsys_parse(const uint8_t *body, uint32_t len, struc
 	return x.bad || xdr_left(&x) ? RPC_AUTH_BADCRED : RPC_AUTH_OK;
 }
 
-/* RFC 2203 sections 5.2.2 and 5.3.3.3; an unknown version is AUTH_REJECTEDCRED when a context is
+/* RFC 2203 sections 5.2.2 and 5.3.3.3. An unknown version is AUTH_REJECTEDCRED when a context is
  * made (section 5.2.3.2). */
 static enum rpc_auth_stat gss_parse(const uint8_t *body, uint32_t len, struct rpc_gss_head *g)
 {
@@ -112,8 +112,8 @@ enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h)
 		return RPC_HDR_AUTH;
 	h->h_gss.gh_signed = start;
 	h->h_gss.gh_signed_len = (size_t)(x->p - start);
-	/* AUTH_NONE and AUTH_SYS are sent with an AUTH_NONE verifier; what another one holds proves
-	 * nothing, so that its flavour is not looked at. */
+	/* AUTH_NONE and AUTH_SYS come with an AUTH_NONE verifier. Any other verifier proves
+	 * nothing, so its flavour is not checked. */
 	h->h_gss.gh_verf_flavor = xdr_get_u32(x);
 	h->h_gss.gh_verf = xdr_get_opaque(x, RPC_MAX_AUTH, &h->h_gss.gh_verf_len);
 	if (x->bad) {

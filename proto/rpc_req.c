@@ -1,12 +1,11 @@
-/* rpc_req.c - calls of ours: sent on a connection, matched by xid, ended by reply, timer or loss of
- * the connection. */
+/* rpc_req.c - calls of ours: sends them on a connection, matches replies by xid, and ends them by
+ * reply, timer or loss of the connection. */
 #include "proto/rpc_int.h"
 #include <errno.h>
 
 #define REQ_XID_AT 4u
 
-/* The arguments while they are queued: a call that has ended must not pull them from under the
- * send. */
+/* Owns the arguments while they are queued: the end of a call must not free them under the send. */
 struct req_out {
 	struct rpc_out ro_out;
 	struct xdr_out ro_x;
@@ -189,7 +188,7 @@ void rpc_req_reply(struct rpc_conn *c, struct rpc_record *r)
 		loop_timer_stop(c->c_loop, &q->q_timer);
 		rpc_req_finish(q, err, &x, r->r_buf);
 	} else {
-		/* Late, after its call's timeout; or made up. */
+		/* A late reply, after its call's timeout, or one to a call that never was. */
 		metric_add(rpc_m_bad_replies, 1);
 	}
 	rpc_buf_put(r->r_buf);

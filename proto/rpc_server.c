@@ -1,4 +1,5 @@
-/* rpc_server.c - calls of the peer: checks (RFC 5531 section 9), dispatch, replies. */
+/* rpc_server.c - calls of the peer: checks them (RFC 5531 section 9), dispatches them, and sends
+ * the replies. */
 #include "base/log.h"
 #include "proto/rpc_int.h"
 #include <errno.h>
@@ -86,7 +87,7 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 
 /* ---- replies ---- */
 
-/* Empties the reply, to be written anew; there is always room for a rejection. */
+/* Empties the reply, so that it can be written again. There is always room for a rejection. */
 static struct xdr_out *reply_cut(struct rpc_call *call)
 {
 	struct xdr_out *x = &call->c_reply;
@@ -133,7 +134,7 @@ static void call_done(struct rpc_call *call)
 	rpc_host_call_done(call->c_conn, call->c_size);
 }
 
-/* The reply is complete in c_reply: the call's own part is over. */
+/* Sends the reply, which is complete in c_reply, and ends the rest of the call. */
 static void call_finish(struct rpc_call *call)
 {
 	struct rpc_conn *c = call->c_conn;
@@ -144,8 +145,8 @@ static void call_finish(struct rpc_call *call)
 	call_done(call);
 	c->c_refs++;
 	if (x->bad) {
-		/* Not even the status fits in memory. A client that hears nothing waits for ever;
-		 * one that loses its connection asks again. */
+		/* Not even the status fits in memory. A client that gets no reply waits for ever; a
+		 * client that loses its connection retries. */
 		rpc_conn_fail(c, -ENOMEM);
 		call_free(&call_int(call)->ci_out);
 	} else {
@@ -176,7 +177,7 @@ void rpc_drop(struct rpc_call *call)
 void rpc_reply(struct rpc_call *call)
 {
 	if (!call->c_reply.bad && call_int(call)->ci_gss_service && rpc_gss_reply_wrap(call)) {
-		/* RFC 2203 section 5.3.3.4: no response. The client hears that from its
+		/* RFC 2203 section 5.3.3.4: no response. The client learns it from the end of its
 		 * connection. */
 		log_warn("rpc: cannot protect a reply of program %u procedure %u", call->c_prog,
 			 call->c_proc);
@@ -195,7 +196,8 @@ void rpc_reply(struct rpc_call *call)
 	call_finish(call);
 }
 
-/* The lowest and highest version of prog served; false if it is not served at all. */
+/* Gets the lowest and highest version of prog that is served. Returns false if prog is not served
+ * at all. */
 static bool version_range(const struct rpc_service *svc, uint32_t prog, uint32_t *lo, uint32_t *hi)
 {
 	bool found = false;
@@ -269,7 +271,7 @@ static const struct rpc_program *program_find(struct rpc_conn *c, const struct r
 	return NULL;
 }
 
-/* Whether TLS must come first. NULL goes in the clear: it pings and probes. */
+/* Says whether TLS must come first. NULL may go in the clear: it pings and probes. */
 static bool clear_refused(struct rpc_conn *c, const struct rpc_call *call)
 {
 	bool alone = call->c_prog == c->c_svc.rs_clear_prog;
@@ -303,8 +305,8 @@ static void dispatch(struct rpc_conn *c, struct rpc_call *call)
 	p->pr_dispatch(call, p->pr_arg);
 }
 
-/* Where TLS is off to clients their probe is answered as if there were none at all; peers probe
- * with a program of their own. */
+/* Says whether the TLS probe is accepted. With TLS off for clients, their probe gets the answer of
+ * a server without TLS. Peers probe with a program of their own. */
 static bool tls_offered(const struct rpc_conn *c, const struct rpc_call *call)
 {
 	const struct rpc_service *s = &c->c_svc;
@@ -317,8 +319,8 @@ static bool tls_offered(const struct rpc_conn *c, const struct rpc_call *call)
 
 /*
  * The AUTH_TLS probe, RFC 9289 section 4.1. It is refused on other procedures, inside TLS, and
- * behind other calls than NULL: those were anybody's on the path, and what they set up would be
- * taken for the client's (see rpc_tls.c).
+ * after calls other than NULL: anyone on the path may have sent those, and what they set up would
+ * pass for the client's (see rpc_tls.c).
  */
 static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_stat bad)
 {
@@ -327,7 +329,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 	uint32_t lo, hi;
 
 	if (!tls_offered(c, call))
-		bad = RPC_AUTH_REJECTEDCRED; /* as every flavour that is not served */
+		bad = RPC_AUTH_REJECTEDCRED; /* like any flavour that is not served */
 	else if (call->c_proc || c->c_t || c->c_spoke || c->c_client || c->c_ncalls > 1)
 		bad = RPC_AUTH_BADCRED;
 	if (bad) {
@@ -357,7 +359,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 	call_finish(call);
 }
 
-/* False: the call is somebody else's, or gone. */
+/* Returns false if RPCSEC_GSS now owns the call, or if the call was dropped. */
 static bool gss_begin(struct rpc_call *call, struct rpc_head *h, enum rpc_verdict *verdict)
 {
 	switch (rpc_gss_call(call, h)) {

@@ -1,30 +1,30 @@
 /*
- * rpc_turn.c - what the connections of one address share, so that a flood from there leaves the
- * others of the loop their time and memory: a turn, calls in hand, and a rate. An address is one
- * host's, of IPv6 as well: all hosts of a site may be in one network of 64 bits, and would wait for
- * each other. How many addresses somebody has there, the limits of connections bound, which count
- * networks.
+ * rpc_turn.c - what the connections of one address share: a turn, calls in hand, and a rate. So a
+ * flood from one address leaves the other connections of the loop their time and memory. An address
+ * is one host's, in IPv6 as well: all hosts of a site may be in one network of 64 bits, and would
+ * wait for each other. One host may use many addresses there. The limits of connections, which
+ * count networks, bound that.
  *
- * What waits for a client (rpc_call_waits) is counted by itself: that client's answer comes as one
- * more call, often from this very address, and must get in.
+ * Calls that wait for a client (rpc_call_waits) are counted separately: that client's answer comes
+ * as one more call, often from the same address, and must get in.
  *
- * All of it belongs to one loop and is touched on its thread only: a call costs no lock and no
- * cache line that another thread writes. An address is as large on each loop as its connections
- * there are.
+ * All of it belongs to one loop, and only its thread uses it: a call costs no lock and no cache
+ * line that another thread writes. So each loop counts only the connections that an address has
+ * there.
  */
 #include "base/clock.h"
 #include "base/exports.h"
 #include "proto/rpc_int.h"
 
-/* For each call that an address may have in hand, on the average. */
+/* Bytes for each call that an address may have in hand, on average. */
 #define CALL_BYTES (128u << 10)
-/* As many times what it may have in hand, an address may have waiting for clients. */
+/* An address may have this many times as much waiting for clients as it may have in hand. */
 #define WAITS 4u
-/* Of one connection, however much its address has: the slots that a Linux client has, and a record
- * of the longest. */
+/* What one connection may have, however much its address has: as many calls as a Linux client has
+ * slots, and a record of the longest. */
 #define LEAST_CALLS 64u
 #define LEAST_BYTES (1u << 20)
-/* Nanoseconds for which an address may save what its rate gives. */
+/* Nanoseconds for which an address may save up its rate. */
 #define BURST_NS 100000000u
 
 struct rpc_host {
@@ -33,16 +33,16 @@ struct rpc_host {
 	uint8_t ho_addr[16];
 	bool ho_shared, ho_posted;
 	unsigned ho_refs;    /* connections, and the message or timer under way */
-	uint64_t ho_turn_ns; /* the turn of which ho_records tells */
+	uint64_t ho_turn_ns; /* the turn that ho_records counts */
 	unsigned ho_records;
 	struct rpc_conn *ho_wait, **ho_wait_end; /* they have more to say, each in its turn */
 	/* not read while the address has too much in hand */
 	struct rpc_conn *ho_stuck;
-	struct rpc_load ho_load, ho_waits; /* in hand, and of those what waits for a client */
-	bool ho_waits_full;		   /* as host_wake found it last */
+	struct rpc_load ho_load, ho_waits; /* in hand; those of them that wait for a client */
+	bool ho_waits_full;		   /* what host_wake found last */
 	unsigned ho_most;
 	uint32_t ho_rate;   /* calls a second; 0: no limit */
-	uint64_t ho_due_ns; /* up to when the rate is used up */
+	uint64_t ho_due_ns; /* the rate is used up until then */
 	struct loop_msg ho_msg;
 	struct loop_timer ho_timer;
 };
@@ -78,7 +78,7 @@ bool rpc_host_join(struct rpc_conn *c)
 	uint16_t port;
 	uint64_t h;
 
-	if (!c->c_client && c->c_svc.rs_nprogs) { /* what we connect to is no flood */
+	if (!c->c_client && c->c_svc.rs_nprogs) { /* a server that we connect to is no flood */
 		exp_addr(&c->c_peer, addr, &port);
 		h = hash_bytes(addr, 16);
 		for (l = hash_first(&rl->rl_hosts, h); l; l = hash_next(l))
@@ -195,7 +195,7 @@ static void host_timer(struct loop_timer *t)
 	host_turn(caa_container_of(t, struct rpc_host, ho_timer));
 }
 
-/* Its next turn. */
+/* Schedules the address's next turn. */
 static void host_call(struct rpc_host *ho)
 {
 	struct loop *l = ho->ho_rl->rl_loop;
@@ -274,7 +274,7 @@ static bool waits_full(const struct rpc_host *ho)
 	return too_much(ho, ho->ho_waits.ld_calls, ho->ho_waits.ld_bytes, WAITS, 1);
 }
 
-/* Of what waits for us. */
+/* Counts only what waits for us. */
 static bool load_full(const struct rpc_host *ho, unsigned part)
 {
 	return too_much(ho, ho->ho_load.ld_calls - ho->ho_waits.ld_calls,
@@ -282,10 +282,10 @@ static bool load_full(const struct rpc_host *ho, unsigned part)
 }
 
 /*
- * One that has nothing in hand is always read, so that each of them goes on, however long the calls
- * of the others wait. What waits for a client does not count in that: its answer, or the state that
- * it gives back, may come here. Where a call of ours is out, or too much waits, a few calls more
- * are taken, behind which that may stand.
+ * A connection that has nothing in hand is always read, so that each of them goes on, however long
+ * the calls of the others wait. Calls that wait for a client do not count here: the client's
+ * answer, or the state that it gives back, may come on this connection. Where a call of ours is
+ * out, or too much waits, a few more calls are taken, because that answer may stand behind them.
  */
 static bool few_in_hand(const struct rpc_conn *c)
 {
@@ -326,9 +326,9 @@ bool rpc_host_full(struct rpc_conn *c)
 	return true;
 }
 
-/* What waits for us ends soon: all are read again when half of it has. What waits for clients may
- * stay for as long as a recall, and is topped up one by one: as soon as that is not too much, those
- * are read that have nothing else in hand. */
+/* What waits for us ends soon: all connections are read again when half of it has ended. What waits
+ * for clients may stay for as long as a recall, and ends piece by piece: as soon as it is not too
+ * much, those connections are read that have nothing else in hand. */
 static void host_wake(struct rpc_host *ho)
 {
 	bool full = waits_full(ho), fewer = ho->ho_waits_full && !full,
@@ -412,6 +412,6 @@ void rpc_conn_apart(struct rpc_conn *c)
 	c->c_host = ho;
 	host_wake(old);
 	host_put(old);
-	rpc_turn_wait(c); /* as it may have waited at the old one */
+	rpc_turn_wait(c); /* it may have waited at the old address */
 	rpc_conn_put(c);
 }

@@ -1,20 +1,20 @@
 /*
- * rpc_zc.c - sending without a copy into the socket: the kernel takes the pages themselves
- * (IORING_OP_SENDMSG_ZC), and tells in a second completion that it has done with them. Until then
+ * rpc_zc.c - sending without a copy into the socket. The kernel takes the pages themselves
+ * (IORING_OP_SENDMSG_ZC) and reports in a second completion that it has released them. Until then
  * the messages of that send are pinned, all of them until the peer has acknowledged the last byte,
  * and count as memory that the connection holds.
  *
- * Whether it pays is for the device to say. Pages that go to this machine itself, or through a
- * device that cannot gather them, are copied after all, later and at more cost; the second
- * completion says so. AUTO believes that and sends with copies from then on; so do connections of a
- * kernel that cannot say it (before 6.2).
+ * The device decides whether this pays. The kernel copies pages after all, later and at more cost,
+ * if they go to this machine itself, or through a device that cannot gather them; the second
+ * completion says so. AUTO then sends with copies from that moment on. Connections on a kernel that
+ * cannot report it (before 6.2) do so too.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
 #include <errno.h>
 #include <stdatomic.h>
 
-#define ZC_MIN (32u << 10) /* bytes of payload: less is copied for what pinning costs */
+#define ZC_MIN (32u << 10) /* bytes of payload; pinning costs more than copying less */
 
 /* liburing 2.3 does not have them. */
 #ifndef IORING_SEND_ZC_REPORT_USAGE
@@ -72,7 +72,7 @@ static void zc_end(struct rpc_zc *z)
 	rpc_conn_put(c);
 }
 
-/* Two completions: the send's, which says with F_MORE that the other one will come. */
+/* Handles two completions. The send's completion says with F_MORE that the other one will come. */
 static void zc_done(struct loop_io *io, int res, uint32_t flags)
 {
 	struct rpc_zc *z = caa_container_of(io, struct rpc_zc, z_io);
@@ -87,8 +87,8 @@ static void zc_done(struct loop_io *io, int res, uint32_t flags)
 		return;
 	}
 	if (res == -EINVAL || res == -EOPNOTSUPP || res == -ENOMEM) {
-		/* The kernel has no such call, the socket cannot, or no more memory may be locked:
-		 * all can send in the old way. */
+		/* The kernel has no such call, the socket cannot do it, or no more memory may be
+		 * locked. Everything can go with a copy. */
 		if (res == -EINVAL && !atomic_exchange(&refused, true))
 			log_info("rpc: this kernel sends with copies only");
 		c->c_copies = true;
@@ -101,8 +101,8 @@ static void zc_done(struct loop_io *io, int res, uint32_t flags)
 	rpc_conn_put(c);
 }
 
-/* Replies only: the memory of a call of ours ends with its reply, which may come before the kernel
- * has done with the pages. */
+/* Only replies go without a copy. The memory of a call of ours ends with its reply, which may come
+ * before the kernel has released the pages. */
 struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 {
 	struct rpc_zc *z;

@@ -82,7 +82,7 @@ static void put_ref(struct xdr_out *x, const void *data, uint32_t n, void (*rele
 
 	if (!x->bad && (used > x->x_limit || padded > x->x_limit - used))
 		x->bad = true;
-	/* Out of places: a copy costs time, a failed reply costs the client its answer. */
+	/* No place is left. A copy costs time; a failed reply costs the client its answer. */
 	if (x->bad || (!n && stays) || x->x_nsplice == XDR_SPLICES) {
 		if (!x->bad)
 			xdr_put_fixed(x, data, n);
