@@ -1,4 +1,4 @@
-/* rpc_gss.c - RPCSEC_GSS contexts: the table, making them, and who is behind them; see
+/* rpc_gss.c - RPCSEC_GSS contexts: the table, making a context, and finding the user behind it; see
  * rpc_gss.h. */
 #include "proto/rpc_gss_int.h"
 #include "base/clock.h"
@@ -11,11 +11,11 @@
 #include <stdio.h>
 
 #define CTX_MOST     16384u
-#define INIT_MOST    1024u /* that wait for the thread */
+#define INIT_MOST    1024u /* calls that wait for the thread */
 #define IDS_KEEP_NS  (300 * 1000000000ull)
-#define IDS_RETRY_NS (10 * 1000000000ull) /* after a name service that did not answer */
-#define HALF_MADE_NS (30 * 1000000000ull) /* for the client's next token */
-#define TELL_NS	     (1000000000ull)	  /* between two refusals that are logged */
+#define IDS_RETRY_NS (10 * 1000000000ull) /* when the name service did not answer */
+#define HALF_MADE_NS (30 * 1000000000ull) /* a client may take this long for its next token */
+#define TELL_NS	     (1000000000ull)	  /* between two refusals in the log */
 #define NOBODY	     65534u
 
 struct metric *gss_m_made, *gss_m_failed, *gss_m_dropped, *gss_m_evicted;
@@ -47,8 +47,8 @@ static void lru_front(struct gss_lru *r, struct gss_ctx *x, enum gss_list k)
 	r->lr_count++;
 }
 
-/* On the list of its owner, who is made if he is not there. No memory: it is on none, and counts
- * for all alone. */
+/* Puts x on the list of its owner, which is made if it does not exist. Without memory x is on no
+ * such list, and counts only in the list of all. */
 static void owner_list(struct rpc_gss *g, struct gss_ctx *x, enum gss_list k, const void *name,
 		       size_t len)
 {
@@ -108,7 +108,7 @@ void gss_ctx_put(struct gss_ctx *x)
 		ctx_free(x);
 }
 
-/* g_lock is held. The table's reference is the caller's then. */
+/* The caller holds g_lock, and gets the table's reference. */
 static void table_out(struct rpc_gss *g, struct gss_ctx *x)
 {
 	hash_del(&g->g_table, &x->x_link);
@@ -179,8 +179,8 @@ static struct gss_ctx *ctx_new(struct rpc_gss *g, const struct rpc_conn *c)
 	return x;
 }
 
-/* g_lock is held: the one that goes because there is another one too many of an address, a
- * principal, or in all. */
+/* The caller holds g_lock. Returns the context that has to go because an address, a principal or
+ * the whole table has one too many. */
 static struct gss_ctx *too_many(const struct rpc_gss *g, const struct gss_ctx *x)
 {
 	const unsigned most[GSS_LISTS] = {g->g_opts.go_max, g->g_opts.go_max_addr,
@@ -195,8 +195,8 @@ static struct gss_ctx *too_many(const struct rpc_gss *g, const struct gss_ctx *x
 	return NULL;
 }
 
-/* Puts it in unless it is, with a reference of the table's own; what is too much goes at the other
- * end. */
+/* Puts x into the table, with a reference of the table's own, unless it is there. The oldest
+ * contexts beyond the limits go. */
 static bool table_in(struct rpc_gss *g, struct gss_ctx *x, bool established)
 {
 	struct gss_ctx *old[GSS_LISTS];
@@ -214,7 +214,7 @@ static bool table_in(struct rpc_gss *g, struct gss_ctx *x, bool established)
 	}
 	if (in && established && !x->x_on[GSS_PRINCIPAL].lru)
 		owner_list(g, x, GSS_PRINCIPAL, x->x_principal, strlen(x->x_principal));
-	/* Each list is over by one at most, this one. */
+	/* Only this context was added, so each list is over its limit by one at most. */
 	while (in && n < GSS_LISTS && (old[n] = too_many(g, x)))
 		table_out(g, old[n++]);
 	pthread_mutex_unlock(&g->g_lock);
@@ -239,7 +239,7 @@ static void ids_find(struct gss_ctx *x)
 	int err = o->go_map(o->go_arg, x->x_principal, &ids);
 
 	pthread_mutex_lock(&x->x_lock);
-	/* While the name service does not answer, who was known stays known. */
+	/* While the name service does not answer, a known user stays known. */
 	if (!err)
 		x->x_ids = ids;
 	else if (err == -ENOENT)
@@ -300,7 +300,7 @@ static struct rpc_call_int *call_int(struct rpc_call *call)
 	return caa_container_of(call, struct rpc_call_int, ci_call);
 }
 
-/* What the library says about a failure, for the log. */
+/* Writes what the library says about a failure, for the log. */
 static void status_text(OM_uint32 major, OM_uint32 minor, char *out, size_t len)
 {
 	const OM_uint32 code[2] = {major, minor};
@@ -322,7 +322,7 @@ static void status_text(OM_uint32 major, OM_uint32 minor, char *out, size_t len)
 	}
 }
 
-/* On the loop of the call. */
+/* Runs on the loop of the call. */
 static void job_done(struct loop_msg *m)
 {
 	struct job *j = caa_container_of(m, struct job, j_msg);
@@ -378,7 +378,7 @@ static void job_map(struct work *w)
 	loop_post(j->j_call->c_loop, &j->j_msg);
 }
 
-/* A principal that could be mistaken for another one is none. */
+/* Returns NULL for a principal that could be mistaken for another one. */
 static char *principal_of(gss_name_t name)
 {
 	gss_buffer_desc b = GSS_C_EMPTY_BUFFER;
@@ -408,8 +408,8 @@ static void job_accept(struct work *w)
 		clock_mono_ns() +
 		(j->j_major & GSS_S_CONTINUE_NEEDED ? HALF_MADE_NS : seconds * 1000000000ull);
 	pthread_mutex_unlock(&x->x_lock);
-	/* Who is asked to go on is told with what (RFC 2743 section 2.2.2); MIT's krb5 asks so,
-	 * without a token, after one of an unknown type. */
+	/* A context that needs another round needs a token to send (RFC 2743 section 2.2.2). MIT's
+	 * krb5 asks for another round without a token after a token of an unknown type. */
 	if (!GSS_ERROR(j->j_major) && (j->j_major & GSS_S_CONTINUE_NEEDED) && !j->j_out.length)
 		j->j_major = GSS_S_DEFECTIVE_TOKEN;
 	if (j->j_major == GSS_S_COMPLETE) {
@@ -448,7 +448,8 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 	if (!x)
 		return RPC_GSS_AUTH;
 	pthread_mutex_lock(&x->x_lock);
-	/* Half made, not in another call's hands, and not left lying for too long. */
+	/* The context must be half made, no other call may be using it, and it must not have been
+	 * idle for too long. */
 	idle = !x->x_established && !x->x_accepting &&
 	       (!more || clock_mono_ns() <= x->x_expires_ns);
 	if (idle)
@@ -502,8 +503,8 @@ void rpc_gss_metrics(void)
 				       "RPCSEC_GSS contexts that had to make room.", "");
 }
 
-/* Any key of the service nfs will do: what this server is called is the clients' and the key
- * table's affair. */
+/* Accepts any key of the service nfs: the clients and the key table decide the name of this server.
+ */
 static int cred_acquire(struct rpc_gss *g, char *err, size_t errlen)
 {
 	gss_key_value_element_desc e[2] = {{"keytab", g->g_opts.go_keytab}, {"rcache", "none:"}};

@@ -1,11 +1,11 @@
-/* rpc_gss_msg.c - one RPCSEC_GSS call: its header is checked, its arguments are opened, its results
- * are wrapped (RFC 2203 section 5.3). */
+/* rpc_gss_msg.c - one RPCSEC_GSS call: checks its header, opens its arguments and wraps its results
+ * (RFC 2203 section 5.3). */
 #include "base/clock.h"
 #include "proto/rpc_gss_int.h"
 #include <errno.h>
 #include <gssapi/gssapi_ext.h>
 
-/* At most what privacy adds to the results: a token's header, confounder, checksum and padding. */
+/* The most that privacy adds to the results: a token's header, confounder, checksum and padding. */
 #define PRIVACY_ROOM 160u
 
 static struct rpc_call_int *call_int(struct rpc_call *call)
@@ -25,7 +25,7 @@ bool gss_window(struct gss_ctx *x, uint32_t seq)
 	uint64_t *word = &x->x_seen[seq % GSS_WINDOW / 64], bit = 1ull << seq % 64;
 
 	if (seq > x->x_high) {
-		/* The places between are those of numbers that are too old now. */
+		/* The bits in between belonged to numbers that are too old now. */
 		if (seq - x->x_high >= GSS_WINDOW) {
 			memset(x->x_seen, 0, sizeof x->x_seen);
 		} else {
@@ -51,8 +51,8 @@ static bool mic_good(struct gss_ctx *x, const void *data, size_t len, const void
 	gss_qop_t qop;
 	OM_uint32 minor;
 
-	/* Replays and gaps are judged by the sequence window; the library may count them too, and
-	 * only remarks on them. */
+	/* The sequence window decides about replays and gaps. The library may count them too, but
+	 * reports them only as supplementary information. */
 	return !GSS_ERROR(gss_verify_mic(&minor, x->x_sec, &text, &token, &qop)) &&
 	       qop == GSS_C_QOP_DEFAULT;
 }
@@ -83,7 +83,7 @@ static void cred_fill(struct gss_ctx *x, struct rpc_cred *cred)
 	cred->rc_principal = x->x_principal;
 }
 
-/* x_lock is held. */
+/* The caller holds x_lock. */
 static enum rpc_gss_verdict header_check(struct gss_ctx *x, struct rpc_call_int *ci,
 					 struct rpc_head *h)
 {
@@ -116,7 +116,7 @@ static enum rpc_gss_verdict header_check(struct gss_ctx *x, struct rpc_call_int 
 
 /* ---- the arguments ---- */
 
-/* The sequence number within must be the credential's; what follows are the arguments. */
+/* The inner sequence number must be that of the credential. The arguments follow it. */
 static bool args_within(struct xdr_in *args, const uint8_t *p, size_t len, uint32_t seq)
 {
 	struct xdr_in x;
@@ -138,8 +138,8 @@ static bool args_integrity(struct gss_ctx *x, struct xdr_in *args, uint32_t seq)
 	       args_within(args, body, len, seq);
 }
 
-/* The plain bytes take the place of the token in the record, so that they live as long as it does
- * (rpc_buf_get). */
+/* Puts the plain bytes in place of the token in the record, so that they live as long as the record
+ * does (rpc_buf_get). */
 static bool args_privacy(struct gss_ctx *x, struct xdr_in *args, uint32_t seq)
 {
 	uint32_t len;
@@ -224,7 +224,7 @@ enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h)
 
 /* ---- the results ---- */
 
-/* The length and the sequence number stand before the results from the beginning, so that these
+/* The length and the sequence number stand before the results from the start, so that the results
  * need not be moved. */
 void rpc_gss_reply_begin(struct rpc_call *call)
 {
@@ -262,7 +262,7 @@ static int wrap_integrity(struct gss_ctx *x, struct rpc_call *call)
 	return GSS_ERROR(major) ? -EIO : 0;
 }
 
-/* Data that is sent by reference is copied here: it has to be encrypted in any case. */
+/* Copies data that is sent by reference: it has to be encrypted in any case. */
 static int wrap_privacy(struct gss_ctx *x, struct rpc_call *call)
 {
 	struct xdr_out *r = &call->c_reply;

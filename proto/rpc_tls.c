@@ -2,15 +2,15 @@
  * rpc_tls.c - TLS on one connection (RFC 9289): handshake, decrypting, encrypting, closing. See
  * rpc_tls.h.
  *
- * Bytes of the wire wait in t_in for the library to take them and in t_out for the socket, both
- * bounded; the library is run from the connection's own input and output, and never waits. What it
- * decrypts goes straight to where the record cutter (rpc_buf.c) wants the next bytes, so that a
- * bulk payload still lands on its page.
+ * Bytes from the wire wait in t_in for the library, and bytes for the wire wait in t_out for the
+ * socket. Both are bounded. The connection's own input and output run the library, which never
+ * waits. The library decrypts straight to where the record cutter (rpc_buf.c) wants the next bytes,
+ * so that a bulk payload still lands on its page.
  *
- * c_tls turns from NONE when the handshake is complete, and no call is ever under way across that
- * moment: the probe is only taken from a peer that has called nothing but NULL. A call therefore
- * was received under the protection that rpc_conn_tls() tells while it is served; what somebody on
- * the path put in front of the handshake is not mistaken for the client's.
+ * c_tls changes from NONE when the handshake is complete. No call is ever under way across that
+ * moment: the probe is accepted only from a peer that has called nothing but NULL. So a call was
+ * received under the protection that rpc_conn_tls() reports while it is served, and bytes that an
+ * attacker on the path put in front of the handshake do not pass for the client's.
  */
 #include "base/log.h"
 #include "proto/rpc_int.h"
@@ -28,7 +28,7 @@
 #define TLS_OUT	     131072u
 #define TLS_HEAD     3u /* type and version: enough to tell a handshake from something else */
 #define HANDSHAKE_MS 10000u
-/* a step may take two milliseconds of public-key work: other connections come in between */
+/* A step may take two milliseconds of public-key work: other connections come in between. */
 #define SHAKES_A_TURN 2u
 
 struct rpc_tls_conn {
@@ -37,11 +37,11 @@ struct rpc_tls_conn {
 	unsigned t_gen;
 	bool t_client; /* we connected; both sides prove t_proof */
 	struct rpc_tls_proof t_proof;
-	bool t_clear; /* what goes in the clear is still to be sent */
+	bool t_clear; /* data in the clear is still to be sent */
 	bool t_begun; /* the peer's first bytes are a handshake's */
 	bool t_up;
 	bool t_want_write; /* the library cannot go on before t_out has room */
-	bool t_broken;	   /* it must not be called any more */
+	bool t_broken;	   /* the library must not be called any more */
 	bool t_big;	   /* the last receive was a full one */
 	struct rpc_buf *t_in, *t_out;
 	uint32_t t_in_r, t_in_w, t_out_r, t_out_w;
@@ -104,7 +104,7 @@ static long bio_ctrl(BIO *b, int cmd, long num, void *p)
 	return cmd == BIO_CTRL_FLUSH;
 }
 
-/* Before main: metrics are made before any thread runs. */
+/* Runs before main: metrics must exist before any thread runs. */
 __attribute__((constructor)) static void tls_init(void)
 {
 	m_up = metric_counter("weft_rpc_tls_handshakes_total", "TLS handshakes completed.", "");
@@ -120,7 +120,7 @@ __attribute__((constructor)) static void tls_init(void)
 		log_fatal("rpc: out of memory");
 }
 
-/* ---- what is told ---- */
+/* ---- the log ---- */
 
 static const char *peer_text(const struct rpc_conn *c, char out[64])
 {
@@ -157,7 +157,7 @@ static void log_up(struct rpc_conn *c, const char *how)
 			 SSL_get_cipher_name(t->t_ssl), how);
 		return;
 	}
-	/* Section 5.2.1: serial number and issuer are who the client is. */
+	/* Section 5.2.1: serial number and issuer identify the client. */
 	bn = ASN1_INTEGER_to_BN(X509_get0_serialNumber(cert), NULL);
 	serial = bn ? BN_bn2hex(bn) : NULL;
 	X509_NAME_oneline(X509_get_issuer_name(cert), issuer, sizeof(issuer));
@@ -197,8 +197,8 @@ static void handshake_later(struct loop_msg *m)
 	rpc_conn_put(c);
 }
 
-/* Whether another step of a handshake may run in this turn of the loop; if not, the connection's
- * input goes on in the next one. */
+/* Says whether another step of a handshake may run in this turn of the loop. If not, the
+ * connection's input goes on in the next turn. */
 static bool handshake_turn(struct rpc_conn *c)
 {
 	struct rpc_loop *rl = c->c_rl;
@@ -227,7 +227,8 @@ static void handshake_late(struct loop_timer *timer)
 	rpc_conn_fail(c, broken(c, "the TLS handshake took too long"));
 }
 
-/* Takes over what was received behind the probe: it is the handshake's, or nobody's. */
+/* Takes over what was received behind the probe. It is part of the handshake, or handshake()
+ * refuses it. */
 static int take_rest(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->c_t;
@@ -245,7 +246,7 @@ static int take_rest(struct rpc_conn *c)
 	return 0;
 }
 
-/* proof: we are the client. */
+/* With proof, we are the client. */
 static int begin(struct rpc_conn *c, const struct rpc_tls_proof *proof)
 {
 	struct rpc_tls_conn *t = calloc(1, sizeof(*t));
@@ -323,7 +324,8 @@ int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers)
 	return 0;
 }
 
-/* RFC 9289 section 4.1: an accepted reply whose verifier says STARTTLS, whatever its status. */
+/* RFC 9289 section 4.1: wanted is an accepted reply whose verifier says STARTTLS, whatever its
+ * status. */
 int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r,
 		   const struct rpc_tls_proof *proof)
 {
@@ -343,7 +345,7 @@ int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r,
 	c->c_probing = false;
 	rc = begin(c, proof);
 	if (!rc && c->c_t->t_in)
-		rc = -EPROTO; /* a server that speaks before the handshake */
+		rc = -EPROTO; /* the server spoke before the handshake */
 	if (!rc)
 		c->c_t->t_clear = c->c_outs != NULL;
 	return rc;
@@ -368,8 +370,8 @@ void rpc_tls_free(struct rpc_conn *c)
 	free(t);
 }
 
-/* What can leave at once leaves: an alert, or close_notify (RFC 8446 section 6.1). Behind a send
- * that is under way it would be in the middle of a record. */
+/* Sends what can leave at once: an alert, or close_notify (RFC 8446 section 6.1). Behind a send
+ * that is under way it would land in the middle of a record. */
 void rpc_tls_bye(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->c_t;
@@ -396,8 +398,8 @@ int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n)
 {
 	struct rpc_tls_conn *t = c->c_t;
 
-	/* The library keeps the part of a record that it has seen: what is left here is the head of
-	 * a stream that has not begun. */
+	/* The library keeps the part of a record that it has seen. So bytes are left here only
+	 * before the handshake has begun. */
 	if (t->t_in && t->t_in_r == t->t_in_w && (rpc_buf_cap(t->t_in) >= TLS_IN_BIG) != t->t_big) {
 		rpc_buf_put(t->t_in);
 		t->t_in = NULL;
@@ -426,7 +428,8 @@ static int come_up(struct rpc_conn *c)
 	struct rpc_tls_conn *t = c->c_t;
 	bool cert =
 		SSL_get0_peer_certificate(t->t_ssl) && SSL_get_verify_result(t->t_ssl) == X509_V_OK;
-	bool peer = SSL_session_reused(t->t_ssl); /* no sessions are kept: the cluster's key */
+	/* No sessions are kept, so the cluster's key was proved. */
+	bool peer = SSL_session_reused(t->t_ssl);
 
 	if (t->t_client && !peer)
 		return broken(c, "the data server does not prove the cluster's key");
@@ -442,7 +445,7 @@ static int come_up(struct rpc_conn *c)
 	return 1;
 }
 
-/* 1: it is complete. */
+/* Returns 1 when the handshake is complete. */
 static int handshake(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->c_t;
@@ -451,8 +454,8 @@ static int handshake(struct rpc_conn *c)
 	int rc;
 
 	if (!t->t_begun) {
-		/* RFC 9289 section 5.1.1: what comes between probe and handshake is dropped without
-		 * an answer. */
+		/* RFC 9289 section 5.1.1: drop what comes between probe and handshake, without an
+		 * answer. */
 		if ((have > 0 && p[0] != SSL3_RT_HANDSHAKE) ||
 		    (have > 1 && p[1] != SSL3_VERSION_MAJOR)) {
 			ERR_clear_error();
@@ -533,12 +536,12 @@ bool rpc_tls_sends(const struct rpc_conn *c)
 
 void rpc_tls_clear_sent(struct rpc_conn *c)
 {
-	/* NULL: our probe, not answered yet. */
+	/* c_t is NULL while our probe is not answered. */
 	if (c->c_t)
 		c->c_t->t_clear = false;
 }
 
-/* Up to a record's worth of what is queued, in one piece: where it lies, or put together. */
+/* Gets up to a record's worth of the queue in one piece: where it lies, or put together. */
 static size_t gather(struct rpc_conn *c, const void **p)
 {
 	struct rpc_loop *rl = c->c_rl;
@@ -572,7 +575,7 @@ static bool stage_get(struct rpc_loop *rl)
 	return rl->rl_stage;
 }
 
-/* Encrypts what is queued as far as there is room. */
+/* Encrypts the queue as far as there is room. */
 static int fill(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->c_t;

@@ -1,5 +1,5 @@
-/* rpc_tls_ctx.c - what TLS connections share: certificate, key, authorities, and loading them anew.
- * See rpc_tls.h. */
+/* rpc_tls_ctx.c - what TLS connections share: certificate, key and authorities, and loading them
+ * again. See rpc_tls.h. */
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/priv.h"
@@ -18,7 +18,7 @@
 #define VERIFY_DEPTH	8
 #define FAILURES_LOGGED 10					 /* each second */
 static const uint8_t alpn[] = {6, 's', 'u', 'n', 'r', 'p', 'c'}; /* RFC 9289 section 7.2 */
-/* behind it, of a data server with keys of its own, its uuid */
+/* The uuid follows it if the data server has keys of its own. */
 static const char peer_identity[] = "weft";
 #define IDENTITY (sizeof(peer_identity) - 1)
 _Static_assert(sizeof(((struct rpc_tls_proof *)0)->tp_identity) == IDENTITY + RPC_TLS_PEER_NAME &&
@@ -72,17 +72,17 @@ static SSL_CTX *ctx_new(const SSL_METHOD *method)
 /* ---- the server's callbacks ---- */
 
 /*
- * RFC 9289 section 5: a client must offer ALPN with "sunrpc" in it, and is answered with that. The
- * stock Linux client's handshake daemon (ktls-utils 1.0) offers none at all, and then nothing comes
- * here: it is let in, because the probe already said what is spoken. One that offers something else
- * is refused.
+ * RFC 9289 section 5: a client must offer ALPN with "sunrpc" in it, and gets that as the answer.
+ * The handshake daemon of the stock Linux client (ktls-utils 1.0) offers no ALPN at all. This
+ * function is not called then, and the client is let in, because the probe already said which
+ * protocol it speaks. A client that offers something else is refused.
  */
 static int alpn_cb(SSL *ssl, const unsigned char **out, unsigned char *outlen,
 		   const unsigned char *in, unsigned inlen, void *arg)
 {
 	(void)ssl;
 	(void)arg;
-	/* The lengths in the list were checked by the library. */
+	/* The library has checked the lengths in the list. */
 	for (unsigned i = 0; i + sizeof(alpn) <= inlen; i += in[i] + 1u)
 		if (!memcmp(in + i, alpn, sizeof(alpn))) {
 			*out = in + i + 1;
@@ -92,8 +92,8 @@ static int alpn_cb(SSL *ssl, const unsigned char **out, unsigned char *outlen,
 	return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* RFC 9289 section 5.2.1.1, id-kp-rpcTLSClient: a certificate may be for RPC clients alone, which
- * the library does not know. */
+/* RFC 9289 section 5.2.1.1, id-kp-rpcTLSClient: a certificate may be for RPC clients alone. The
+ * library does not know that purpose. */
 static bool for_rpc_clients(X509 *cert)
 {
 	EXTENDED_KEY_USAGE *eku = X509_get_ext_d2i(cert, NID_ext_key_usage, NULL, NULL);
@@ -188,7 +188,7 @@ static int load_own(const struct rpc_tls_ctx *x, SSL_CTX *s, char *err, size_t e
 	return 0;
 }
 
-/* Authorities and revocation lists out of one file. */
+/* Loads authorities and revocation lists from one file. */
 static int load_ca(const struct rpc_tls_ctx *x, SSL_CTX *s, char *err, size_t errlen)
 {
 	X509_STORE *store = SSL_CTX_get_cert_store(s);
@@ -333,7 +333,7 @@ int rpc_tls_open_peers(struct rpc_tls_ctx **out, const char *key_name, char *err
 	return rc;
 }
 
-/* One line: mode, certificate, authorities. */
+/* Logs one line: mode, certificate, authorities. */
 static void log_loaded(struct rpc_tls_ctx *x)
 {
 	static const char *const modes[] = {"off", "optional", "required",
@@ -419,7 +419,7 @@ static int psk_use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **identity
 {
 	const struct rpc_tls_proof *p = SSL_get_app_data(ssl);
 
-	(void)md; /* the one cipher suite that is offered has one */
+	(void)md; /* the only cipher suite on offer has one */
 	*identity = p->tp_identity;
 	*len = p->tp_len;
 	*out = peer_session(ssl, p->tp_key);
@@ -430,8 +430,8 @@ static void client_make(void)
 {
 	SSL_CTX *s = ctx_new(TLS_client_method());
 
-	/* The suite that goes with the key; a server would choose one of its own liking else, and
-	 * the key be void. */
+	/* Offer only the suite that goes with the key. Otherwise a server would choose a suite of
+	 * its own, and the key would be void. */
 	if (!s || !SSL_CTX_set_ciphersuites(s, "TLS_AES_128_GCM_SHA256") ||
 	    SSL_CTX_set_alpn_protos(s, alpn, sizeof(alpn)))
 		log_fatal("rpc: OpenSSL does not offer TLS 1.3 here");
@@ -439,7 +439,7 @@ static void client_make(void)
 	client_ctx = s;
 }
 
-/* No certificate is asked for: rpc_tls.c ends the connection unless the key was proved. */
+/* Asks for no certificate: rpc_tls.c ends the connection unless the peer proved the key. */
 SSL *rpc_tls_connect_new(const struct rpc_tls_proof *proof)
 {
 	SSL *ssl;
@@ -499,7 +499,7 @@ bool rpc_tls_still_trusted(struct rpc_tls_ctx *x, SSL *ssl, unsigned *gen)
 	return ok;
 }
 
-/* A peer that fails all the time does not fill the log. */
+/* Keeps a peer that fails all the time from filling the log. */
 bool rpc_tls_may_log(struct rpc_tls_ctx *x)
 {
 	int64_t now = (int64_t)time(NULL);
