@@ -1,10 +1,10 @@
 /*
- * rpc_rdma_bulk.c - calls of ours that do not fit inline: the whole call in a position-zero Read
- * chunk, the reply in a Reply chunk (RFC 8166 section 3.5.3). Their memory is a region that the
- * peer may read and write, of which each call has a run of pages until its reply has come, or the
- * connection has gone: a call that has timed out may still be read and answered. Payload in memory
- * that the program registered (rpc_rdma_region.c) has chunks of its own instead (sections 3.4.5 and
- * 3.4.6), with the rest of the call, or of the reply, inline.
+ * rpc_rdma_bulk.c - calls of ours that do not fit inline: the whole call goes in a position-zero
+ * Read chunk, the reply in a Reply chunk (RFC 8166 section 3.5.3). Their memory is a region that
+ * the peer may read and write. Each call has a run of its pages until its reply has come or the
+ * connection is gone: the peer may still read and answer a call that has timed out. Payload in
+ * memory that the program registered (rpc_rdma_region.c) has chunks of its own instead (sections
+ * 3.4.5 and 3.4.6). The rest of such a call or reply goes inline.
  */
 #include "proto/rpc_rdma_int.h"
 #include <errno.h>
@@ -14,8 +14,8 @@ struct rd_bulk {
 	uint32_t bk_xid;
 	struct rpc_buf *bk_call, *bk_reply; /* NULL: none */
 	size_t bk_reply_len;
-	/* Memory of the program's that the peer reads and writes itself (rpc_rdma_region.c): -1, or
-	 * which region; then bk_out, which releases it. */
+	/* Memory of the program that the peer reads and writes itself (rpc_rdma_region.c): the
+	 * number of the region, or -1. With a region, bk_out releases it. */
 	int bk_from, bk_to;
 	uint32_t bk_to_len;
 	struct rpc_out *bk_out;
@@ -51,7 +51,7 @@ static struct rd_seg segment(const struct rpc_buf *b, size_t len, uint32_t rkey)
 	return (struct rd_seg){rkey, (uint32_t)len, (uintptr_t)b->b_data};
 }
 
-/* A call without its payload, which the peer fetches. */
+/* Copies a call without its payload, which the peer fetches. */
 static uint32_t gather_rest(uint8_t *p, const struct xdr_out *x)
 {
 	const struct xdr_splice *sp = &x->x_splice[0];
@@ -62,7 +62,7 @@ static uint32_t gather_rest(uint8_t *p, const struct xdr_out *x)
 	return (uint32_t)(before + x->x_len - after);
 }
 
-/* The call's payload lies where the peer can fetch it, and the rest fits inline. */
+/* True if the peer can fetch the call's payload where it lies, and the rest fits inline. */
 static bool fetched(struct rd_conn *r, struct rd_bulk *bk, const struct xdr_out *x,
 		    struct rd_seg *data)
 {
@@ -93,7 +93,8 @@ static bool placed_there(struct rd_conn *r, struct rd_bulk *bk, const struct xdr
 	return bk->bk_to >= 0;
 }
 
-/* Where there is none of the program's memory for it: a run of ours. False: there is none now. */
+/* Takes a run of our pages where the program has no registered memory. Returns false if no run is
+ * free now. */
 static bool copies_get(struct rd_conn *r, struct rd_bulk *bk, size_t call, size_t reply,
 		       struct rd_seg *segs)
 {
@@ -161,8 +162,8 @@ int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hd
 	return 0;
 }
 
-/* What the peer says that it wrote to the memory of the program. False: more than there is, or
- * elsewhere. */
+/* Gets how much the peer says it wrote to the program's memory. Returns false if it is more than
+ * there is, or elsewhere. */
 static bool placed_len(const struct rd_bulk *bk, const struct rd_hdr *h, uint32_t *len)
 {
 	struct rd_call *rc = h->h_nchunks ? rd_call_new(h) : NULL;
@@ -177,7 +178,7 @@ static bool placed_len(const struct rd_bulk *bk, const struct rd_hdr *h, uint32_
 	return good && !rc == !h->h_nchunks;
 }
 
-/* The reply lies in the Reply chunk: in *in, which has bk then. */
+/* The reply lies in the Reply chunk. Puts it into *in, which then owns bk. */
 static bool bulk_long(struct rd_bulk *bk, const struct rd_hdr *h, struct rd_in **in)
 {
 	struct rd_call *rc;
@@ -196,8 +197,8 @@ static bool bulk_long(struct rd_bulk *bk, const struct rd_hdr *h, struct rd_in *
 	return true;
 }
 
-/* Takes the call's memory back. In *in what the Reply chunk holds, NULL: the reply is inline.
- * False: the reply is none. */
+/* Takes the call's memory back. Sets *in to what the Reply chunk holds, or to NULL if the reply is
+ * inline. Returns false if the message is no reply. */
 bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in, bool *direct,
 		   uint32_t *placed)
 {
@@ -217,7 +218,7 @@ bool rd_bulk_reply(struct rd_conn *r, const struct rd_hdr *h, struct rd_in **in,
 		*direct = bk->bk_from >= 0;
 		if (bk->bk_call)
 			rpc_buf_put(bk->bk_call);
-		bk->bk_call = bk->bk_reply = NULL; /* the record's */
+		bk->bk_call = bk->bk_reply = NULL; /* the record has the reply now */
 		rd_region_put(bk->bk_from);
 		rd_region_put(bk->bk_to);
 		if (bk->bk_out)

@@ -2,9 +2,10 @@
  * rpc_rdma_cm.c - the control thread (see rpc_rdma_int.h): devices, listeners, connecting and
  * ending.
  *
- * Losing a device. A driver that can let go of its users tells them (DEVICE_REMOVAL,
- * IBV_EVENT_DEVICE_FATAL). One that cannot waits until they have let go, without telling them: such
- * a device is missed in the list of devices, which is looked at once a second.
+ * Losing a device. A driver that can detach its users reports the loss (DEVICE_REMOVAL,
+ * IBV_EVENT_DEVICE_FATAL). Another kind of driver waits without a report until its users have
+ * closed the device: such a device is missing in the list of devices, which this thread reads once
+ * a second.
  */
 #include "base/clock.h"
 #include "base/exports.h"
@@ -38,7 +39,7 @@ struct rd_listener {
 	void (*li_up)(void *arg, bool yes);
 	void *li_arg;
 	struct rdma_cm_id *li_id;
-	struct rd_dev *li_dev; /* that it is bound to */
+	struct rd_dev *li_dev; /* the device that it is bound to */
 	bool li_any, li_said, li_told;
 	char li_text[80];
 };
@@ -171,7 +172,8 @@ void rd_conn_fail(struct rd_conn *r, int err)
 		loop_post(r->r_port->pt_loop, &r->r_fail_msg);
 }
 
-/* Its connections end as any do; when the last one has, the loops let go of it. */
+/* Marks a device as gone. Its connections end like any others. After the last one, the loops
+ * release the device. */
 static void dev_removed(struct rd_dev *d, const char *why)
 {
 	if (d->dv_dead)
@@ -204,9 +206,9 @@ static bool dev_listed(struct ibv_device **list, int n, const struct ibv_device 
 }
 
 /*
- * librdmacm keeps its context of a device open until there is another one. A driver that waits for
- * its users waits for that; the descriptors of a device that is listed no more are made to mean
- * nothing instead.
+ * librdmacm keeps its context of a device open until there is another device, and a driver that
+ * waits for its users waits for that too. So if the device is no longer listed, this makes the
+ * descriptors of the context point to /dev/null.
  */
 static void context_release(struct ibv_context *ctx)
 {
@@ -238,8 +240,8 @@ static void dev_stopped(struct rd_port *p)
 	context_release(ctx);
 }
 
-/* Of a shared receive queue, its queue pair uses no more: what it has used is completed, or will be
- * polled before it is destroyed. */
+/* The queue pair takes no more from a shared receive queue. The receives that it took have
+ * completed, or will be polled before it is destroyed. */
 static void conn_last(struct rd_conn *r)
 {
 	if (!r->r_prepared || r->r_last_told)
@@ -249,8 +251,8 @@ static void conn_last(struct rd_conn *r)
 	loop_post(r->r_port->pt_loop, &r->r_last_msg);
 }
 
-/* A queue that takes nothing any more. True: one that all connections of a loop use, which needs
- * the device to be opened anew. */
+/* Handles a queue that has failed. Returns true if all connections of a loop use that queue: the
+ * device then has to be opened again. */
 static bool queue_failed(const struct ibv_async_event *ev)
 {
 	struct rd_conn *r;
@@ -277,7 +279,7 @@ static bool queue_failed(const struct ibv_async_event *ev)
 	return !r && ev->event_type == IBV_EVENT_CQ_ERR;
 }
 
-/* failed: the descriptor says so. */
+/* failed: the descriptor reported an error. */
 static void dev_events(struct rd_dev *d, bool failed)
 {
 	struct ibv_async_event ev;
@@ -294,7 +296,7 @@ static void dev_events(struct rd_dev *d, bool failed)
 		dev_removed(d, "the device failed");
 }
 
-/* Whether devices that are in use are there still. */
+/* Checks that the devices in use are still in the list. */
 static void devs_check(void)
 {
 	int n = 0;
@@ -403,9 +405,9 @@ static void tick(void)
 		listener_kick(li);
 }
 
-/* ---- who connects ---- */
+/* ---- connections of one address ---- */
 
-/* One address; of IPv6 a network of 64 bits, all of which any host has. */
+/* One address. For IPv6 it is a network of 64 bits, because a host has all addresses of one. */
 struct rd_host {
 	struct hash_link ho_link;
 	uint8_t ho_addr[16];
@@ -475,7 +477,7 @@ void rd_private_taken(struct rd_conn *r, const void *data, size_t len)
 	r->r_inv = pv.pv_inv && r->r_dev->dv_inv;
 }
 
-/* iWARP devices that do not negotiate leave the depths open. */
+/* iWARP devices that do not negotiate leave the depths at 0. */
 static void depths(struct rd_conn *r, const struct rdma_conn_param *p)
 {
 	const struct ibv_device_attr *a = &r->r_dev->dv_attr;
@@ -495,7 +497,7 @@ int rd_queues_make(struct rd_conn *r)
 		p->pt_srq ? 0 : min32(rd_opts.ro_credits + r->r_own_max, (uint32_t)a->max_qp_wr);
 	struct ibv_qp_init_attr qa = {.qp_context = r, .qp_type = IBV_QPT_RC};
 
-	qa.cap.max_send_wr = min32(RD_SQ_DEPTH + 1, (uint32_t)a->max_qp_wr); /* one ends it */
+	qa.cap.max_send_wr = min32(RD_SQ_DEPTH + 1, (uint32_t)a->max_qp_wr); /* one for the drain */
 	qa.cap.max_send_sge = min32(RD_MAX_SGE, (uint32_t)a->max_sge);
 	qa.cap.max_recv_wr = recvs;
 	qa.cap.max_recv_sge = p->pt_srq ? 0 : 1;
@@ -591,7 +593,7 @@ static struct rd_port *port_for(const struct rd_dev *d, const struct rd_listener
 	return d->dv_port[port % d->dv_nports];
 }
 
-/* The event's data is good until it is acknowledged: what is needed of it is taken here. */
+/* The event's data is valid until the event is acknowledged: take what is needed of it here. */
 static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 {
 	struct rd_listener *li = listener_of(ev->listen_id);
@@ -616,7 +618,7 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 	return r;
 }
 
-/* Nothing has been told to the loop. */
+/* Frees a connection that the loop does not know yet. */
 void rd_conn_drop(struct rd_conn *r)
 {
 	struct rd_dev *d = r->r_dev;
@@ -677,12 +679,12 @@ static void conn_accept(struct rd_conn *r)
 	metric_add(m_accepted, 1);
 }
 
-/* The queue pair goes to its error state: what is posted comes back. */
+/* Moves the queue pair to its error state, so that everything posted comes back. */
 static void conn_disconnect(struct rd_conn *r)
 {
 	r->r_disconnected = true;
-	/* nothing ever came; or what is said is not heard any more, and the shared queue goes as
-	 * well */
+	/* Do not wait for LAST_WQE_REACHED if nothing ever arrived. Do not wait for it either if
+	 * the device is gone: its events are no longer read, and its shared queue goes as well. */
 	if (!r->r_asked || r->r_dev->dv_dead)
 		atomic_store(&r->r_last, true);
 	if (!r->r_asked && !r->r_client)
@@ -705,7 +707,7 @@ static void conn_destroy(struct rd_conn *r)
 	r->r_id = NULL;
 	dev_unlink(r);
 	loop_post(l, &r->r_gone_msg);
-	dev_gone(d); /* behind it: the loop still uses what it has of the device */
+	dev_gone(d); /* after the message: the loop still uses the device */
 }
 
 int rd_event_error(const struct rdma_cm_event *ev)
@@ -747,14 +749,15 @@ static void cm_event(struct rdma_cm_event *ev)
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		r = request_take(ev);
 	else if (!li && id->context && ((struct rd_conn *)id->context)->r_client)
-		r = id->context; /* its event may end it */
+		r = id->context; /* the event may end it */
 	else if (!li && id->context)
 		conn_event(id->context, ev);
 	if (r && type != RDMA_CM_EVENT_CONNECT_REQUEST) {
 		struct rdma_cm_event copy = *ev;
 		uint8_t private[RD_PRIVATE_MAX];
 
-		/* Who has an event that is not acknowledged cannot be destroyed. */
+		/* An id with an unacknowledged event cannot be destroyed: copy the event and
+		 * acknowledge it first. */
 		if (copy.param.conn.private_data_len)
 			memcpy(private, copy.param.conn.private_data,
 			       copy.param.conn.private_data_len);
@@ -853,8 +856,8 @@ static void *cm_run(void *arg)
 	uint64_t next = clock_mono_ms();
 
 	(void)arg;
-	/* "rdma resource" names what a device holds after the thread that made it: that is the
-	 * daemon, not the loop that this was started from. */
+	/* "rdma resource" shows the objects of a device with the name of the thread that made them.
+	 * Take the daemon's name, not that of the loop that started this thread. */
 	prctl(PR_SET_NAME, program_invocation_short_name);
 	for (;;) {
 		struct pollfd fds[MAX_DEVS + 2];
@@ -865,7 +868,7 @@ static void *cm_run(void *arg)
 
 		if (poll(fds, n, next > now ? (int)(next - now) : 0) < 0 && errno != EINTR)
 			log_fatal("rdma: poll: %s", strerror(errno));
-		/* A command may free a device: events first. */
+		/* Handle the events first: a command may free a device. */
 		for (unsigned i = 2; i < n; i++)
 			if (fds[i].revents)
 				dev_events(devs[i],
@@ -899,8 +902,8 @@ void rpc_rdma_allow(void)
 {
 	struct rlimit rl = {RLIM_INFINITY, RLIM_INFINITY};
 
-	/* Who is not root has the limit that it was given; a registration that does not fit says
-	 * so. */
+	/* Without root the process keeps the limit that it was given. A registration beyond it
+	 * reports an error. */
 	setrlimit(RLIMIT_MEMLOCK, &rl);
 }
 

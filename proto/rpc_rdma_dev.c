@@ -12,7 +12,7 @@
 #define SIW_VENDOR 0x626d74u
 #define RECV_CHAIN 32u
 
-/* What a loop has of RDMA. */
+/* The RDMA state of one loop. */
 struct rd_loop {
 	struct loop *lo_loop;
 	struct loop_hook lo_hook;
@@ -71,7 +71,7 @@ void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc)
 	b->bf_next = b->bf_prev = NULL;
 }
 
-/* One of a chain has come to stand in the queue. */
+/* Counts a receive of a chain that has been posted. */
 static void posted(struct rd_port *p, struct rd_conn *r, struct rd_buf *b)
 {
 	if (r)
@@ -80,7 +80,8 @@ static void posted(struct rd_port *p, struct rd_conn *r, struct rd_buf *b)
 		p->pt_srq_posted++;
 }
 
-/* n in one chain, RECV_CHAIN at most: to the shared queue, or to r's own. */
+/* Posts n receives in one chain, at most RECV_CHAIN: to r's own queue or, if r is NULL, to the
+ * shared one. */
 static int post_chain(struct rd_port *p, struct rd_conn *r, unsigned n)
 {
 	struct ibv_recv_wr wr[RECV_CHAIN], *bad = wr;
@@ -149,7 +150,7 @@ unsigned rd_reserve(struct rd_conn *r, unsigned credits)
 	struct rd_port *p = r->r_port;
 	unsigned want, room = p->pt_recv_max - p->pt_recv_want;
 
-	/* Those who come late get less, so that more can come. */
+	/* Late connections get fewer receives, so that more connections can come. */
 	if (room < p->pt_recv_max / 2 && credits > 32)
 		credits = 32;
 	if (room < p->pt_recv_max / 8 && credits > 8)
@@ -190,7 +191,7 @@ void rd_arrive(struct rd_conn *r)
 	if (!err) {
 		rd_cmd(&r->r_accept, CM_ACCEPT, r);
 	} else if (err != -EAGAIN) {
-		/* what was posted to a queue of its own comes back from there */
+		/* Receives that were posted to its own queue come back from there. */
 		rpc_conn_fail(r->r_c, err);
 	} else {
 		r->r_arriving = true;
@@ -210,7 +211,7 @@ bool rd_receives_late(const struct rd_conn *r)
 			 : r->r_posted < r->r_reserved;
 }
 
-/* What is posted too much in a shared queue is used up by those who stay. */
+/* If a shared queue then has too many receives posted, the remaining connections use them up. */
 void rd_unreserve(struct rd_conn *r)
 {
 	give_back(r);
@@ -250,7 +251,7 @@ static void receives_keep(struct rd_port *p)
 		port_retry(p);
 }
 
-/* Connections that stalled are tried by the hook. */
+/* The hook retries the connections that stalled. */
 void rd_slab_ready(struct rd_port *p)
 {
 	struct rd_conn *r = p->pt_arriving, *next;
@@ -268,7 +269,7 @@ void rd_slab_ready(struct rd_port *p)
 				rpc_conn_fail(r->r_c, err);
 }
 
-/* Connections that stalled are tried by the hook. */
+/* The hook retries the connections that stalled. */
 static void stall_timer(struct loop_timer *t)
 {
 	receives_keep(caa_container_of(t, struct rd_port, pt_timer));
@@ -320,9 +321,10 @@ void rd_activate(struct rd_conn *r)
 }
 
 /*
- * Whether to poll again instead of waiting for an event: while completions come at least as often
- * as the time that may be spent. An event costs an interrupt, a wake-up and some system calls;
- * polling costs the time until the next completion.
+ * Says whether to poll again instead of waiting for an event. Polling goes on while completions
+ * come less than twice the polling time (rdma.poll) apart, and stops when none came for one polling
+ * time. An event costs an interrupt, a wake-up and some system calls; polling costs the time until
+ * the next completion.
  */
 static bool poll_on(uint64_t *last_ns, bool *spin, unsigned n)
 {
@@ -349,7 +351,7 @@ static void conn_poll(struct rd_conn *r)
 		rd_activate(r);
 		return;
 	}
-	/* A completion between the last poll and this raises no event. */
+	/* A completion between the last poll and this request raises no event. */
 	if (ibv_req_notify_cq(r->r_cq, 0) || rd_poll(r))
 		rd_activate(r);
 }
@@ -385,13 +387,14 @@ static unsigned shared_poll(struct rd_port *p)
 		else
 			rd_buf_put((struct rd_buf *)(uintptr_t)wc[i].wr_id);
 	}
-	/* Before any reply leaves that gives a credit back. */
+	/* Post them before any reply leaves that gives a credit back. */
 	if (n > 0)
 		receives_keep(p);
 	return n > 0 ? (unsigned)n : 0;
 }
 
-/* What is in the shared queue of completions now; more may come as fast as it is taken. */
+/* Polls what is in the shared completion queue now, and no more: completions may come as fast as
+ * they are taken. */
 void rd_shared_empty(struct rd_port *p)
 {
 	unsigned n = 1;
@@ -444,7 +447,7 @@ static void loop_hook(struct loop_hook *h)
 				rpc_rdma_send(r->r_c);
 			r = next;
 		}
-		if (p->pt_gift) { /* nobody wants it, or it is too small */
+		if (p->pt_gift) { /* unused, or too small */
 			pool_put(p->pt_gift, p->pt_gift_len);
 			p->pt_gift = NULL;
 		}
@@ -520,18 +523,19 @@ static void port_cancel_done(struct loop_io *io, int res, uint32_t flags)
 		port_stopped(p);
 }
 
-/* What is posted before it is connected fails; on iWARP nobody who was connected to sends first
- * (RFC 5044 section 7.1). */
+/* A request fails if it is posted before the connection is established. On iWARP the side that
+ * accepted a connection must not send first (RFC 5044 section 7.1). */
 static bool may_probe(const struct rd_conn *r)
 {
 	return r->r_client || r->r_heard || (!r->r_dev->dv_iwarp && atomic_load(&r->r_established));
 }
 
 /*
- * Whoever was not heard of since the last time is tried: nothing tells of a peer that lost its
- * power. On iWARP that gives TCP something to have acknowledged, which gives up in its own time.
- * And who has taken nothing of what was under way the last time, and gave nothing, is cut off: our
- * Sends wait for its receives as long as it wants, which it may have said is for ever.
+ * Probes a peer that was silent since the last look: no event reports a peer that lost its power.
+ * On iWARP the probe gives TCP data to be acknowledged, and TCP gives up in its own time.
+ * Ends the connection of a peer that since the last look has completed nothing of what was under
+ * way, or has answered no callback while others wait behind: our Sends wait for the peer's receives
+ * for as long as it asks, which may be for ever.
  */
 static void quiet_look(struct rd_conn *r)
 {
@@ -547,7 +551,7 @@ static void quiet_look(struct rd_conn *r)
 		return;
 	}
 	r->r_stuck = busy; /* until something completes */
-	r->r_mute = waits; /* until it answers one of those that others wait for */
+	r->r_mute = waits; /* until it answers a call that others wait behind */
 	if (r->r_quiet && may_probe(r))
 		rd_probe(r);
 	r->r_quiet = true;
@@ -598,7 +602,7 @@ static void port_start(struct loop_msg *m)
 	port_arm(p);
 }
 
-/* No connection is left. */
+/* Stops a port that has no connection left. */
 static void port_stop(struct loop_msg *m)
 {
 	struct rd_port *p = caa_container_of(m, struct rd_port, pt_stop_msg),
@@ -627,7 +631,7 @@ static int nonblock(int fd)
 	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* A device that has none, or none so large, does without. */
+/* Makes the shared receive queue. A device that has none, or none large enough, works without. */
 static void port_share(struct rd_port *p)
 {
 	const struct ibv_device_attr *a = &p->pt_dev->dv_attr;
@@ -651,7 +655,7 @@ static void port_share(struct rd_port *p)
 	p->pt_recv_want = RD_SRQ_SPARE;
 }
 
-/* NULL, and errno. quiet: what is refused was told. */
+/* Returns NULL and sets errno on failure. quiet: the log has the refusal already. */
 static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 {
 	struct rd_port *p = calloc(1, sizeof *p);
@@ -681,7 +685,7 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 	sl = rd_slab_make(p, 2 * RD_SLAB);
 	if (sl)
 		rd_slab_use(p, sl);
-	p->pt_refused_said = quiet; /* whatever became of the slab */
+	p->pt_refused_said = quiet; /* making the slab may have changed it */
 	if (!sl || (d->dv_iwarp && !(p->pt_sink = rd_sink_new(p, IBV_ACCESS_REMOTE_WRITE)))) {
 		err = errno;
 		port_destroy(p);
@@ -690,8 +694,8 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 	}
 	p->pt_refused_said = false;
 	p->pt_recv_max = rd_opts.ro_srq_max;
-	/* On iWARP whoever finds a queue empty has lost his connection: nothing there tries again
-	 * (RFC 5041). So nobody's receives may be used up by others. */
+	/* On iWARP a peer that finds a queue empty loses its connection: nothing tries again there
+	 * (RFC 5041). So no connection may use up the receives of others. */
 	if (rd_opts.ro_srq && !d->dv_iwarp && d->dv_attr.max_srq > 0)
 		port_share(p);
 	return p;
@@ -744,7 +748,8 @@ struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, u
 	    pool_register_dev(d, quiet))
 		goto failed;
 	rd_regions_open(d);
-	/* that one has given back all when the queue pair is in its error state */
+	/* siw does not say so: it has given back everything once the queue pair is in its error
+	 * state */
 	d->dv_says_last = d->dv_attr.vendor_id != SIW_VENDOR;
 	d->dv_inv = d->dv_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS && !d->dv_iwarp;
 	for (; d->dv_nports < nloops; d->dv_nports++)
@@ -776,7 +781,7 @@ struct port_memory {
 	struct rd_port *pm_port;
 };
 
-/* Records may still lie in it. */
+/* Records may still lie in the port's memory. */
 static void port_memory_run(struct loop_msg *m)
 {
 	struct port_memory *pm = caa_container_of(m, struct port_memory, pm_msg);
@@ -786,7 +791,7 @@ static void port_memory_run(struct loop_msg *m)
 	p->pt_dev = NULL;
 	rd_sink_drop(p->pt_sink);
 	rd_sink_drop(p->pt_bulk);
-	p->pt_out -= p->pt_srq_posted; /* the queue they were posted to has gone */
+	p->pt_out -= p->pt_srq_posted; /* their queue is gone */
 	if (!p->pt_out && !p->pt_waiting)
 		rd_port_free(p);
 }

@@ -1,11 +1,11 @@
 /*
- * rpc_rdma_dial.c - connecting, on the control thread: the peer's address is resolved to a device,
- * its route, and then it goes as with a connection that comes: the loop posts receives, and only
- * then the peer is asked.
+ * rpc_rdma_dial.c - connects, on the control thread. It resolves the peer's address to a device,
+ * and then the route. From there on it goes as with an incoming connection: the loop posts
+ * receives, and only then the peer is asked.
  *
- * An attempt ends with one word to the loop, which then frees it: that it failed (dl_msg, or
- * r_fail_msg where there is an rpc_conn already), or r_up_msg. One that was called off goes on to
- * its end, and what comes of it is closed.
+ * An attempt ends with one message to the loop, which then frees it: a failure (dl_msg, or
+ * r_fail_msg where there is an rpc_conn already), or r_up_msg. A cancelled attempt goes on to its
+ * end, and a connection that comes of it is closed.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
@@ -129,7 +129,8 @@ int rd_dial_connect(struct rd_conn *r)
 				    .retry_count = RETRY_COUNT,
 				    .rnr_retry_count = RNR_FOREVER};
 
-	/* What the peer sends to us it does not invalidate: our regions are made once. */
+	/* The peer does not invalidate our regions when it sends to us: they are registered once.
+	 */
 	rd_private_put(private, &(struct rd_private){.pv_send = RD_INLINE, .pv_recv = RD_INLINE});
 	p.responder_resources =
 		(uint8_t)(a->max_qp_rd_atom < UINT8_MAX ? a->max_qp_rd_atom : UINT8_MAX);

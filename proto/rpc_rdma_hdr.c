@@ -47,7 +47,7 @@ static void reply_chunk(struct xdr_in *x, struct rd_hdr *h)
 		h->h_nreply = segments(x);
 }
 
-/* RFC 8166 section 4.5: an error message that cannot be decoded is discarded as well. */
+/* RFC 8166 section 4.5: an error message that cannot be decoded is discarded too. */
 static enum rd_verdict error_body(struct xdr_in *x, struct rd_hdr *h)
 {
 	h->h_err = xdr_get_u32(x);
@@ -56,8 +56,8 @@ static enum rd_verdict error_body(struct xdr_in *x, struct rd_hdr *h)
 	return RD_OK;
 }
 
-/* The whole Payload stream is in chunks, or its first word repeats the header's XID (section
- * 4.5.2). */
+/* True if the whole Payload stream is in chunks, or if its first word repeats the header's XID
+ * (section 4.5.2). */
 static bool body_fits(const struct rd_hdr *h)
 {
 	struct xdr_in x;
@@ -78,7 +78,7 @@ enum rd_verdict rd_hdr_parse(const uint8_t *p, size_t len, struct rd_hdr *h)
 	h->h_vers = xdr_get_u32(&x);
 	h->h_credit = xdr_get_u32(&x);
 	h->h_proc = xdr_get_u32(&x);
-	/* Errors are shorter than other messages may be. */
+	/* An error message may be shorter than other messages. */
 	if (!x.bad && h->h_proc == RD_ERROR)
 		return error_body(&x, h);
 	if (len < RD_HDR_MIN)
@@ -144,7 +144,7 @@ static int put_copy(struct planner *p, uint32_t from, uint32_t len)
 	return advance(p, len);
 }
 
-/* n bytes of the stream, all of it for UINT64_MAX. */
+/* Takes n bytes of the position-zero chunk, or all of it with UINT64_MAX. */
 static int take_zero(struct planner *p, uint64_t n)
 {
 	int err = 0;
@@ -187,7 +187,7 @@ static int take_base(struct planner *p, uint64_t n, bool msg)
 	return err;
 }
 
-/* The chunk at *x, of entries with the same position. */
+/* Takes the chunk at *x, which consists of the entries with the same position. */
 static int take_chunk(struct planner *p, struct xdr_in *x, unsigned *left, bool msg)
 {
 	struct xdr_in at = *x;
@@ -255,8 +255,8 @@ int rd_plan(const struct rd_hdr *h, size_t max, struct rd_plan *pl, struct rd_re
 
 /* ---- a call's reply ---- */
 
-/* One handle of the call's, that of a segment with payload: a client's last segment of a Write
- * chunk may be a place for roundup that all of its calls share. */
+/* Chooses one handle of the call to invalidate, that of a segment with payload. The last segment of
+ * a client's Write chunk may be a place for roundup that all of its calls share. */
 static void choose_inv(struct rd_call *rc, const struct rd_hdr *h)
 {
 	struct xdr_in x;
@@ -442,7 +442,7 @@ void rd_private_put(uint8_t p[RD_PRIVATE_LEN], const struct rd_private *pv)
 	p[7] = size_code(pv->pv_recv);
 }
 
-/* Section 5.2: it may stand behind what other layers put there. */
+/* RFC 8797 section 5.2: the private data may stand behind that of other layers. */
 void rd_private_parse(const void *data, size_t len, struct rd_private *pv)
 {
 	const uint8_t *p = data;

@@ -1,10 +1,10 @@
 /*
- * rpc_rdma_mem.c - registered memory on a loop: the pool's, buffers of messages, and what peers may
- * write.
+ * rpc_rdma_mem.c - registered memory on a loop: the pool's memory, buffers of messages, and memory
+ * that peers may write.
  *
- * To register memory takes long, and the lock that page faults take: the control thread does it. A
- * loop asks for more buffers while it still has some; where it has none, connections that arrive,
- * receives, and with them replies wait for what was asked for.
+ * Registering memory takes long, and takes the lock that page faults need. So the control thread
+ * does it. A loop asks for more buffers while it still has some. When it has none, arriving
+ * connections, receives, and with them replies, wait for the buffers that it asked for.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma_int.h"
@@ -26,7 +26,7 @@ uint32_t rd_lkey(const struct rd_dev *d, const void *p)
 	return i >= 0 && (unsigned)i < d->dv_npieces ? d->dv_mr[i]->lkey : 0;
 }
 
-/* Memory of the pool, as an rpc_buf. */
+/* A block of the pool, as an rpc_buf. */
 struct rd_mem {
 	struct rpc_buf me_rpc;
 	size_t me_len;
@@ -55,9 +55,9 @@ static void gift_came(struct pool_wait *w, void *block)
 		rd_port_free(p);
 }
 
-/* A block, of *len bytes at least. Where there is none, those who wait take turns, and we wait with
- * them: no load of others keeps us from ever having one.
- * How long it is needed is the peer's to say. Replies have more of the pool to take it from than
+/* Takes a block of at least *len bytes. If the pool has none, the port waits in the pool's queue:
+ * whatever load others make, its turn comes.
+ * The peer decides how long a block stays in use. So replies may take more of the pool than
  * arguments that are only announced. */
 static void *block_get(struct rd_port *p, size_t *len, enum pool_leave leave)
 {
@@ -111,8 +111,9 @@ struct rpc_buf *rd_memory_new(struct rd_port *p, size_t len, uint32_t *lkey)
 }
 
 /*
- * iWARP. The answer to an RDMA Read is placed as if the peer wrote it, so that its target must be
- * writable for the peer: memory that serves nothing else, a run of pages per record.
+ * iWARP. The answer to an RDMA Read is placed as if the peer wrote it, so its target must be
+ * writable for the peer. The target is therefore memory that serves nothing else: a run of pages
+ * per record.
  */
 #define SINK_BYTES (32u << 20)
 #define SINK_PAGES (SINK_BYTES / RPC_PAGE)
@@ -203,7 +204,7 @@ struct rd_sink *rd_sink_new(struct rd_port *p, int access)
 	return sk;
 }
 
-/* First fit, behind the last one; UINT_MAX: nowhere. */
+/* First fit, from behind the last run on. Returns UINT_MAX if there is none. */
 static unsigned sink_find(const struct rd_sink *sk, unsigned n)
 {
 	unsigned run = 0;
@@ -308,7 +309,7 @@ static struct rd_slab *slab_new(struct rd_port *p, unsigned n)
 	return sl;
 }
 
-/* As many as there is room for. */
+/* Makes up to n buffers, as many as there is room for. */
 struct rd_slab *rd_slab_make(struct rd_port *p, unsigned n)
 {
 	struct rd_slab *sl = NULL;
@@ -378,7 +379,7 @@ void rd_bulk_came(struct loop_msg *m)
 		p->pt_refused_ns = loop_now_ns(p->pt_loop);
 }
 
-/* So many stay free, that nobody has to wait. */
+/* Returns how many buffers should stay free, so that no message has to wait. */
 static unsigned low_water(const struct rd_port *p)
 {
 	return p->pt_bufs / 8 > RD_SLAB / 2 ? p->pt_bufs / 8 : RD_SLAB / 2;

@@ -1,18 +1,18 @@
 /*
- * rpc_rdma_recv.c - what arrives: messages, and the arguments that a call's Read list announces.
+ * rpc_rdma_recv.c - receives messages, and the arguments that a call's Read list announces.
  *
- * An inline message is handed out where it was received; the receive queue gets another buffer in
- * its place. Arguments in chunks are fetched straight into the record, so placed that the first
- * chunk's data begins on a page boundary: the part of the message that stands in front of it, a few
- * hundred bytes, is copied there.
+ * An inline message is handed out where it was received, and the receive queue gets another buffer
+ * in its place. Arguments in chunks are fetched straight into the record. They are placed so that
+ * the data of the first chunk begins on a page boundary. The part of the message in front of that
+ * data, a few hundred bytes, is copied there.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_int.h"
 #include <errno.h>
 
-/* Bytes of calls that a connection has fetched, or fetches, and we have not begun to serve, at
- * most. */
+/* The most bytes of calls that a connection may have fetched, or be fetching, before they are
+ * served. */
 #define FETCH_MOST (4u << 20)
 
 /* ---- records ---- */
@@ -24,7 +24,7 @@ static void ready(struct rd_conn *r, struct rd_in *in)
 	r->r_ready_end = &in->in_next;
 }
 
-/* What waits for its turn is tried by the hook. */
+/* The hook retries what waits for its turn. */
 static void fetched_less(struct rd_conn *r, size_t n)
 {
 	r->r_fetched -= n;
@@ -78,7 +78,8 @@ static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl,
 	return op;
 }
 
-/* How many bytes were copied: to be fetched, payload is not among them. */
+/* Copies the inline parts to the record. Returns how many bytes that were. Payload in chunks is
+ * fetched, and not copied. */
 static size_t place(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_copy *copies,
 		    uint8_t *base)
 {
@@ -98,9 +99,9 @@ static size_t place(const struct rd_hdr *h, const struct rd_plan *pl, const stru
 }
 
 /*
- * A peer announces as much as it likes, and decides how long its memory takes to answer: what we
- * keep for that is bounded, as well for all connections of a port together, and while a connection
- * takes no more calls. One call may always be fetched.
+ * A peer announces as much as it likes, and decides how long its memory takes to answer. So the
+ * memory for fetching has bounds: for the connection, for all connections of a port together, and
+ * while a connection takes no more calls. One call may always be fetched.
  */
 static bool fetch_may(const struct rd_conn *r, size_t len)
 {
@@ -110,7 +111,8 @@ static bool fetch_may(const struct rd_conn *r, size_t len)
 				 r->r_port->pt_fetched + len <= all);
 }
 
-/* 0; -EBUSY: not before others are done; -EAGAIN: no memory now; else the chunks are at fault. */
+/* Returns 0; -EBUSY if others have to end first; -EAGAIN if there is no memory now; any other error
+ * if the chunks are at fault. */
 static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct rd_plan *pl,
 		       const struct rd_read *reads, const struct rd_copy *copies,
 		       struct rd_call *rc)
@@ -171,8 +173,8 @@ static int fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
 	return err;
 }
 
-/* iWARP: peers can write where it was fetched to, this one and others, at any time: what is looked
- * at must not be there. */
+/* iWARP: this peer and others can write to the memory of the fetch at any time. So the data moves
+ * out of it before anything reads it. */
 static void sink_leave(struct rd_op *op)
 {
 	uint8_t *to = op->op_in.in_rec.r_buf->b_data;
@@ -187,7 +189,7 @@ static void sink_leave(struct rd_op *op)
 	op->op_sink = NULL;
 }
 
-/* The message of a position-zero chunk could not be looked at before (RFC 8166 section 4.5.2). */
+/* The message of a position-zero chunk can be checked only now (RFC 8166 section 4.5.2). */
 void rd_read_done(struct rd_conn *r, struct rd_op *op)
 {
 	struct rpc_record *rec = &op->op_in.in_rec;
@@ -209,7 +211,7 @@ void rd_read_done(struct rd_conn *r, struct rd_op *op)
 
 /* ---- messages ---- */
 
-/* Behind others that wait. */
+/* Queues the message behind others that wait. */
 static void wait_for_turn(struct rd_conn *r, struct rd_buf *b)
 {
 	b->bf_next = NULL;
@@ -223,7 +225,7 @@ static void wait_for_memory(struct rd_conn *r, struct rd_buf *b)
 	rd_stall(r);
 }
 
-/* A call that was counted. Takes b. */
+/* Handles a call that was counted, and takes b. */
 static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
 	struct rd_call *rc = NULL;
@@ -258,9 +260,9 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	rd_buf_put(b);
 }
 
-/* One more to be answered. False: the peer keeps to no rules, neither to its credits nor to having
- * receives for our answers. One that does has had an answer for each call beyond its credits: that
- * was posted, whether or not its completion has come to us. */
+/* Counts one more call to answer. Returns false if the peer breaks the rules: it exceeds its
+ * credits, or has no receives for our answers. A peer that keeps them has had an answer for each
+ * call beyond its credits. That answer was posted, whether or not its completion has come to us. */
 static bool counted(struct rd_conn *r)
 {
 	if (++r->r_calls <= r->r_credits)
@@ -282,8 +284,9 @@ static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *
 		call_taken(r, b, h);
 }
 
-/* RFC 8166 section 4.5 has such a message thrown away. Each takes a receive, which no credit pays
- * for: as many as stand behind all credits of the connection may come between two replies. */
+/* RFC 8166 section 4.5 requires to discard such a message. Each takes a receive that no credit pays
+ * for. So between two replies only as many may come as receives stand behind all credits of the
+ * connection. */
 static void discard(struct rd_conn *r, struct rd_buf *b)
 {
 	rd_buf_put(b);
@@ -294,8 +297,9 @@ static void discard(struct rd_conn *r, struct rd_buf *b)
 	rpc_conn_fail(r->r_c, -EPROTO);
 }
 
-/* To a call of ours. Its credit value is what the peer takes (RFC 8167 section 4). One that nobody
- * waits for is none: it would lie here, for as long as the connection takes nothing. */
+/* Handles a reply to a call of ours. Its credit value is how many calls the peer takes (RFC 8167
+ * section 4). A reply to no call is discarded: it would lie here for as long as the connection
+ * takes nothing. */
 static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
 	uint32_t placed;
@@ -330,8 +334,8 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	ready(r, &b->bf_in);
 }
 
-/* One that is not inline is told by its chunks: only a call has a Read list, and only we as a
- * client offer Reply chunks. */
+/* The chunks show the direction of a message that is not inline: only a call has a Read list, and
+ * only we as a client offer Reply chunks. */
 static bool is_reply(const struct rd_conn *r, const struct rd_hdr *h)
 {
 	struct xdr_in x;
@@ -420,7 +424,7 @@ void rd_retry(struct rd_conn *r)
 	rd_activate(r);
 }
 
-/* The queue pair is gone. */
+/* Frees what was received. The queue pair is gone. */
 void rd_recv_free(struct rd_conn *r)
 {
 	struct rpc_record rec;

@@ -2,10 +2,10 @@
  * rpc_rdma_region.c - the program's own memory, registered with every device, so that the payload
  * of our calls goes from and to it without a copy.
  *
- * The control thread registers; loops look into the table without a lock. A loop counts itself as
- * busy with a region and then looks whether the region is still the one that it found; who removes
- * one takes it out of sight and then looks whether anybody is busy with it. Of the two one sees the
- * other.
+ * The control thread registers a region; loops look into the table without a lock. A loop counts
+ * itself as busy with a region, and then checks that the region is still the one that it found. A
+ * thread that removes a region hides it, and then checks whether a loop is busy with it. One of the
+ * two sees the other.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
@@ -26,7 +26,7 @@ static struct region regions[RD_REGIONS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started;
 
-/* What the control thread is asked, and waited for. */
+/* A request to the control thread. The caller waits until it is done. */
 struct rd_region_cmd {
 	struct rd_cmd rc_cmd;
 	unsigned rc_slot;
@@ -50,7 +50,7 @@ int rd_region_get(struct rd_dev *d, const void *p, size_t len, struct ibv_mr **m
 		if (!covers(&regions[i], p, len))
 			continue;
 		atomic_fetch_add(&regions[i].rg_busy, 1);
-		/* Not before it is known to stay. */
+		/* Read this only when the region is known to stay. */
 		*mr = covers(&regions[i], p, len) ? atomic_load(&d->dv_region[i]) : NULL;
 		if (*mr)
 			return i;
@@ -67,7 +67,7 @@ void rd_region_put(int region)
 
 /* ---- on the control thread ---- */
 
-/* 0 or a negative errno. */
+/* Returns 0 or a negative errno. */
 static int region_register(struct rd_dev *d, unsigned slot)
 {
 	struct ibv_mr *mr;

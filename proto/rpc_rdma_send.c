@@ -1,17 +1,17 @@
 /*
- * rpc_rdma_send.c - what leaves: the send queue, replies, calls of ours; and a connection's life on
- * its loop.
+ * rpc_rdma_send.c - sending: the send queue, replies, calls of ours; and a connection's life on its
+ * loop.
  *
- * The send queue. Sends and RDMA Writes have numbers, and complete in that order; only some of them
- * tell. A completion with number n says that all up to n are done. RDMA Reads tell for themselves,
- * once for each batch: siw completes what was posted behind one before its answer is there. It also
- * sends the memory of a request that does not tell by reference, and may do so again after a later
- * one has told: on iWARP all tell. What is queued is posted in one chain per turn, as far as the
- * queue has room.
+ * The send queue. Sends and RDMA Writes have numbers, and complete in that order. Only some of them
+ * are signaled. A completion with number n says that all up to n are done. RDMA Reads are signaled
+ * by themselves, once for each batch: siw completes a request that was posted behind a Read before
+ * the Read's answer is there. siw also sends the memory of an unsignaled request by reference, and
+ * may send it again after a later request has completed: on iWARP all requests are signaled. The
+ * queue is posted in one chain per turn, as far as the send queue of the device has room.
  *
  * A reply. Payload that was put by reference goes where the call's Write list says, straight from
- * its memory, whatever its length. What is left goes behind the header in one Send, or, where that
- * is too long for the peer, by RDMA Write into the Reply chunk.
+ * its memory, whatever its length. The rest goes behind the header in one Send or, if it is too
+ * long for the peer, by RDMA Write into the Reply chunk.
  */
 #include "base/log.h"
 #include "proto/rpc_rdma.h"
@@ -19,8 +19,8 @@
 #include <assert.h>
 #include <errno.h>
 
-/* What a wr_id begins with: a receive's is its buffer, an RDMA Read's its op, which lives until
- * then if nothing failed. */
+/* The low bits of a wr_id. A receive's wr_id is its buffer. An RDMA Read's is its op, which lives
+ * until the completion if nothing failed. */
 #define ID_BITS	 3u
 #define SEND_ID	 1u
 #define READ_ID	 2u
@@ -113,8 +113,8 @@ static void chain_send(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *
 	chain_put(ch, wr);
 }
 
-/* As many RDMA Reads as the peer takes at once (RFC 8166 section 3.1: the others would hold up what
- * is behind them). */
+/* Chains as many RDMA Reads as the peer takes at once. More of them would hold up what is behind
+ * them (RFC 8166 section 3.1). */
 static void chain_reads(struct rd_conn *r, struct chain *ch)
 {
 	for (struct rd_op *op = r->r_readq; op && r->r_reads < r->r_ord && room(r);
@@ -138,9 +138,9 @@ static void chain_reads(struct rd_conn *r, struct chain *ch)
 	}
 }
 
-/* What is posted keeps its memory until it completes. A peer that takes nothing gets no more of it
- * than this, then its calls count (counted()); one that does, and whose completions are late,
- * waits. */
+/* A posted op keeps its memory until it completes. A peer that takes nothing gets no more memory
+ * than this; from then on its calls count (counted()). A peer that takes data, but whose
+ * completions are late, waits. */
 static bool may_post(const struct rd_conn *r)
 {
 	return room(r) && r->r_ops < 4 * r->r_credits + r->r_own_max;
@@ -154,7 +154,8 @@ static void chain_sends(struct rd_conn *r, struct chain *ch)
 		while (op->op_posted < op->op_nwr && room(r)) {
 			bool last = op->op_posted + 1 == op->op_nwr;
 
-			/* Payload's memory is wanted back. */
+			/* Signal the last request of an op with payload, to get the payload's
+			 * memory back. */
 			chain_send(r, ch, &op->op_wr[op->op_posted++], last && op->op_nwr > 1);
 		}
 		if (op->op_posted < op->op_nwr)
@@ -243,7 +244,7 @@ struct reply {
 	uint32_t rp_xid;
 	uint64_t rp_moved; /* splices that go to Write chunks, by bit */
 	unsigned rp_first[XDR_SPLICES], rp_nsegs[XDR_SPLICES]; /* their segments */
-	size_t rp_stream; /* bytes of the Payload stream that are left */
+	size_t rp_stream; /* bytes left of the Payload stream */
 };
 
 _Static_assert(XDR_SPLICES <= 64, "rp_moved has a bit for each");
@@ -253,8 +254,8 @@ static uint32_t roundup(uint32_t len)
 	return -len & 3;
 }
 
-/* RFC 8267 section 6.4.1: the n-th item goes to the n-th chunk; an empty one asks for it inline.
- * False: a chunk is too small. */
+/* RFC 8267 section 6.4.1: the n-th item goes to the n-th chunk; an empty chunk asks for it inline.
+ * Returns false if a chunk is too small. */
 static bool deal(struct reply *rp)
 {
 	struct rd_call *rc = rp->rp_rc;
@@ -294,7 +295,7 @@ static uint8_t *op_memory(struct rd_conn *r, struct rd_op *op, size_t len, uint3
 	return b->b_data;
 }
 
-/* Payload that is not in registered memory. */
+/* Copies payload that is not in registered memory. */
 static bool bounce(struct reply *rp, struct rd_op *op, struct rd_src *s)
 {
 	uint8_t *p = op_memory(rp->rp_r, op, s->sr_len, &s->sr_lkey);
@@ -314,8 +315,9 @@ static bool source(struct reply *rp, struct rd_op *op, const struct xdr_splice *
 	return s->sr_lkey || !s->sr_len || bounce(rp, op, s);
 }
 
-/* The head's bytes, without what belongs to moved splices; unmoved splices stand in between: as
- * sources, in order. at: where the head is copied to, of a buffer with this lkey. */
+/* Lists the Payload stream as sources, in order: the head's bytes, without those that belong to
+ * moved splices, and between them the unmoved splices. at: where the head is copied to, in a buffer
+ * with this lkey. */
 static unsigned stream(struct reply *rp, uint8_t *at, uint32_t lkey, const struct rd_src *splices,
 		       struct rd_src *src)
 {
@@ -346,7 +348,7 @@ static unsigned stream(struct reply *rp, uint8_t *at, uint32_t lkey, const struc
 	return n;
 }
 
-/* More pieces than a Send takes: one, of a copy. */
+/* Copies the pieces into one, if a Send does not take so many. */
 static bool flatten(struct reply *rp, struct rd_op *op, struct rd_src *src, unsigned *nsrc)
 {
 	uint32_t lkey, len = 0;
@@ -365,11 +367,11 @@ static bool flatten(struct reply *rp, struct rd_op *op, struct rd_src *src, unsi
 	return true;
 }
 
-/* siw copies up to 32 bytes to its header, and that wrongly where they lie across a page and its
- * own thread sends them; but not what is in two parts. */
+/* siw copies up to 32 bytes into its header. It copies them wrongly if they lie across a page and
+ * its own thread sends them. It does not copy bytes that are in two parts. */
 #define SLIVER 32u
 
-/* How much of s is the first of two parts; 0: it may go as it is. */
+/* Returns the length of the first of two parts of s, or 0 if s may go as it is. */
 static uint32_t sliver_cut(const struct rd_conn *r, const struct rd_src *s)
 {
 	uint32_t page = RPC_PAGE - (uint32_t)((uintptr_t)s->sr_p % RPC_PAGE);
@@ -499,8 +501,8 @@ static enum built build(struct reply *rp, struct builder *b)
 	return BUILT;
 }
 
-/* Most RDMA Writes that the reply can take, and most pieces in them: each piece ends with a segment
- * or with a source. */
+/* The most RDMA Writes that the reply can take, and the most pieces in them: each piece ends with a
+ * segment or with a source. */
 static unsigned most_writes(const struct reply *rp)
 {
 	return rp->rp_rc ? rp->rp_rc->rc_nsegs + rp->rp_rc->rc_nreply + 3 * XDR_SPLICES + 1 : 0;
@@ -528,7 +530,7 @@ static enum built reply_build(struct reply *rp, struct rd_op **out)
 	return res;
 }
 
-/* False: there is no memory now; o is still the first of those that wait. */
+/* Returns false if there is no memory now. o is then still the first that waits. */
 static bool reply_send(struct rd_conn *r, struct rpc_out *o)
 {
 	struct reply rp = {.rp_r = r, .rp_x = o->o_x, .rp_rc = o->o_rdma};
@@ -594,7 +596,7 @@ void rd_probe(struct rd_conn *r)
 }
 
 /* ---- calls of ours: inline; where we are the client, long ones in chunks (RFC 8167 section 5.3
- * leaves them out backwards) ---- */
+ * has no chunks in the backward direction) ---- */
 
 static bool call_send(struct rd_conn *r, struct rpc_out *o)
 {
@@ -752,7 +754,7 @@ static void dial_done(struct rd_conn *r, int err)
 		rd_dial_done(dl, err, r->r_c);
 }
 
-/* We have connected. */
+/* The connection that we asked for is up. */
 void rd_up(struct loop_msg *m)
 {
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_up_msg);
@@ -781,8 +783,8 @@ void rpc_rdma_end(struct rpc_conn *c)
 	rd_cmd(&r->r_disconnect, CM_DISCONNECT, r);
 }
 
-/* The queue pair takes nothing any more, and gives back what it has, in order: the last one is
- * ours. */
+/* The queue pair is in its error state and gives back what it has, in order. The last request is
+ * this one. */
 void rd_drain(struct loop_msg *m)
 {
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_drain_msg);
@@ -791,7 +793,8 @@ void rd_drain(struct loop_msg *m)
 				 .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
 
-	/* siw has flushed all when the queue pair is in its error state, and tells of no more. */
+	/* siw has flushed everything when the queue pair is in its error state, and reports no
+	 * more. */
 	r->r_drained = r->r_dev->dv_iwarp || ibv_post_send(r->r_qp, &wr, &bad) != 0;
 	loop_timer_start(r->r_port->pt_loop, &r->r_drain_timer, DRAIN_MS);
 	rd_activate(r);
@@ -805,14 +808,14 @@ static void destroy(struct rd_conn *r)
 	rd_cmd(&r->r_destroy, CM_DESTROY, r);
 }
 
-/* Nothing of it comes any more, neither of its own nor of what all share. */
+/* True if no more completions can come, neither of its own nor of the shared queue. */
 static bool drained(const struct rd_conn *r)
 {
 	return r->r_drained &&
 	       (!r->r_port->pt_srq || !r->r_dev->dv_says_last || atomic_load(&r->r_last));
 }
 
-/* Some devices do not give back all, or do not say that they have. */
+/* Some devices do not give back everything, or do not say that they have. */
 static void drain_timer(struct loop_timer *t)
 {
 	struct rd_conn *r = caa_container_of(t, struct rd_conn, r_drain_timer);
@@ -893,7 +896,7 @@ unsigned rd_poll(struct rd_conn *r)
 	}
 	err = r->r_port->pt_srq ? 0 : rd_post_receives(r->r_port, r);
 	if (err && err != -EAGAIN) {
-		rpc_conn_fail(c, -ENOMEM); /* what it was granted is not there any more */
+		rpc_conn_fail(c, -ENOMEM); /* receives that it was granted are gone */
 		return (unsigned)n;
 	}
 	if (r->r_ready && !c->c_paused && !c->c_resuming)
