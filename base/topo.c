@@ -1,5 +1,5 @@
 /*
- * topo.c - see topo.h: what the files of sysfs say, as devices.
+ * topo.c - see topo.h: turns the files of sysfs into devices.
  */
 #include "base/topo.h"
 #include "base/topo_tree.h"
@@ -12,7 +12,8 @@
 
 /* ---- numbers ---- */
 
-/* A number at the start of a content; none, or one that is too large: fallback. */
+/* Parses the number at the start of s. Returns fallback if there is none, or if it is out of range.
+ */
 static long number(const char *s, int base, long min, long max, long fallback)
 {
 	char *end;
@@ -23,7 +24,7 @@ static long number(const char *s, int base, long min, long max, long fallback)
 	return errno || end == s || v < min || v > max ? fallback : v;
 }
 
-/* "16.0 GT/s PCIe", "200 Gb/sec (4X HDR)": tenths. */
+/* Parses "16.0 GT/s PCIe" or "200 Gb/sec (4X HDR)" into tenths. */
 static unsigned tenths(const char *s)
 {
 	unsigned v = 0, digits = 0;
@@ -56,11 +57,11 @@ static void cpulist(const char *s, cpu_set_t *out)
 
 /* ---- what all kinds share ---- */
 
-/* Far above what machines have; more would only make somebody's file slow to read. */
+/* Far above what machines have. More entries would only make a forged tree slow to read. */
 enum { CLASS_MAX = 32768, DEVS_MAX = 4096, NODES_MAX = 1024 };
 
-/* The entries of /class/CLASS that are links: calls fn with the name and the device's path; fn says
- * 0, or a negative errno that ends it. */
+/* Calls fn with the name and the device's path of each link in /class/CLASS. fn returns 0, or a
+ * negative errno that ends the walk. */
 static int each_of(struct topo *t, const char *class,
 		   int (*fn)(struct topo *t, const char *name, const char *path))
 {
@@ -83,7 +84,8 @@ static int each_of(struct topo *t, const char *class,
 	return rc;
 }
 
-/* Room for one more in an array of n; NULL: no memory. The array doubles at each power of two. */
+/* Makes room for one more element in an array of n. Returns NULL without memory. The array doubles
+ * at each power of two. */
 static void *grow(void **array, size_t n, size_t size)
 {
 	if (!(n & (n - 1))) {
@@ -185,8 +187,8 @@ static struct topo_link link_of(const struct topo *t, const char *path, const ch
 {
 	unsigned s = tenths(topo_tree_file(t->t_tree, path, speed));
 
-	/* What is below PCIe's slowest or far above its fastest is nonsense, and so are 0 and 255
-	 * lanes. */
+	/* Values below PCIe's slowest speed or far above its fastest are nonsense, and so are 0 and
+	 * 255 lanes. */
 	return (struct topo_link){
 		.l_speed = s >= 25 && s <= 10000 ? s : 0,
 		.l_width = (unsigned)number(topo_tree_file(t->t_tree, path, width), 10, 1, 32, 0),
@@ -222,7 +224,7 @@ static int pci_cmp(const void *a, const void *b)
 	return strcmp(((const struct topo_pci *)a)->p_path, ((const struct topo_pci *)b)->p_path);
 }
 
-/* A bridge's path is a prefix of what is below it: it comes before. */
+/* A bridge's path is a prefix of the paths below it, so the bridge comes first. */
 static int read_pci(struct topo *t)
 {
 	int rc = each_of(t, "/bus/pci/devices", add_pci);
@@ -245,7 +247,7 @@ static int read_pci(struct topo *t)
 			if (p->p_node < 0)
 				p->p_node = up->p_node;
 		}
-		/* Firmware that says nothing leaves no doubt where there is only one node. */
+		/* If the firmware says nothing, one node leaves no doubt. */
 		if (p->p_node < 0 && t->t_nnode == 1)
 			p->p_node = t->t_node[0].o_id;
 	}
@@ -254,7 +256,7 @@ static int read_pci(struct topo *t)
 
 /* ---- devices ---- */
 
-/* Its index, or a negative errno. */
+/* Returns the device's index, or a negative errno. */
 static int add_dev(struct topo *t, enum topo_kind kind, const char *name, const char *path, int pci)
 {
 	struct topo_dev *d;
@@ -294,7 +296,7 @@ static int add_nvme(struct topo *t, const char *name, const char *path)
 	return d->d_model ? 0 : -ENOMEM;
 }
 
-/* A VGA controller of another maker is a server's console, or a virtual machine's. */
+/* A VGA controller of another maker is the console of a server or a virtual machine. */
 static bool is_gpu(const struct topo_pci *p)
 {
 	switch (p->p_class >> 8) {
@@ -317,8 +319,9 @@ static int read_gpus(struct topo *t)
 	return rc < 0 ? rc : 0;
 }
 
-/* The NIC of a network interface or RDMA device: the PCI function it is on, or else (a hypervisor's
- * bus) what its own folder stands in. Its index, NO_NIC, or a negative errno. */
+/* Finds the NIC of a network interface or RDMA device: the PCI function that it is on or else (a
+ * hypervisor's bus) what its own folder stands in. Returns the NIC's index, NO_NIC, or a negative
+ * errno. */
 #define NO_NIC (-1)
 _Static_assert(-ENOMEM != NO_NIC && -E2BIG != NO_NIC, "errors are not NO_NIC");
 
@@ -382,8 +385,8 @@ static int add_port(struct topo *t, const char *name, const char *path, const ch
 	r->r_mbps = (uint64_t)tenths(topo_tree_file(t->t_tree, dir, "rate")) * 100;
 	r->r_active = strstr(topo_tree_file(t->t_tree, dir, "state"), "ACTIVE") != NULL;
 	r->r_layer = topo_tree_file(t->t_tree, dir, "link_layer");
-	/* The interface: as the port's first address says, or as a software device names what it
-	 * stands on. */
+	/* The port's first address names the interface, or a software device names what it stands
+	 * on. */
 	strcat(dir, "/gid_attrs/ndevs");
 	net = topo_tree_file(t->t_tree, dir, "0");
 	r->r_net = net_find(t, *net ? net : topo_tree_file(t->t_tree, path, "parent"));
@@ -428,7 +431,7 @@ static int add_block(struct topo *t, const char *name, const char *path)
 	return 0;
 }
 
-/* /weft/addresses: one file for each interface, its addresses with blanks between them. */
+/* /weft/addresses has one file for each interface, with its addresses and blanks between them. */
 static int read_addresses(struct topo *t)
 {
 	const struct topo_entry *e;
@@ -461,8 +464,8 @@ static int read_addresses(struct topo *t)
 
 /* ---- order and names ---- */
 
-/* By kind; drives by their number, cards and GPUs by their PCI address, as nvidia-smi counts them.
- */
+/* Orders by kind; drives by their number, cards and GPUs by their PCI address, as nvidia-smi counts
+ * them. */
 static int dev_cmp(const void *a, const void *b, void *arg)
 {
 	const struct topo *t = arg;
@@ -539,7 +542,7 @@ static int order(struct topo *t)
 
 /* ---- the interface ---- */
 
-/* Takes the tree in any case. */
+/* Takes the tree in any case, also when it fails. */
 static int build(struct topo **out, struct topo_tree *tree, const char *name, char *err,
 		 size_t errlen)
 {

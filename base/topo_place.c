@@ -61,7 +61,7 @@ bool topo_degraded(const struct topo_pci *p, const struct topo_pci *parent)
 	unsigned speed = p->p_max.l_speed, width = p->p_max.l_width;
 	unsigned class = p->p_class >> 16;
 
-	/* The slot may not have more. */
+	/* The slot may have less. */
 	if (parent) {
 		speed = least(speed, parent->p_max.l_speed);
 		width = least(width, parent->p_max.l_width);
@@ -89,20 +89,21 @@ enum topo_dist topo_pci_dist(const struct topo *t, int a, int b)
 			up_y++;
 		}
 	}
-	/* The first step up is to what the device hangs on. From both sides of a switch that is a
-	 * port, and the next is what the ports have in common. */
+	/* The first step up leads to the port that the device hangs on. From both sides of a switch
+	 * that is a port of the switch, and the next step leads to what these ports have in common.
+	 */
 	if (a >= 0)
 		return up_x <= 2 && up_y <= 2 ? TOPO_PIX : TOPO_PXB;
 	if (x->p_root == y->p_root && !strncmp(x->p_path, y->p_path, x->p_root))
 		return TOPO_PHB;
-	/* A kernel without NUMA has no nodes to tell apart. */
+	/* A kernel without NUMA has no nodes: everything is on one node. */
 	return !t->t_nnode || (x->p_node >= 0 && x->p_node == y->p_node) ? TOPO_NODE : TOPO_SYS;
 }
 
 enum topo_dist topo_place_dist(const struct topo *t, const struct topo_place *a,
 			       const struct topo_place *b)
 {
-	enum topo_dist far = TOPO_PIX; /* two things that share a function are not one thing */
+	enum topo_dist far = TOPO_PIX; /* two things that share a function are still two */
 
 	if (!a->pl_n || !b->pl_n)
 		return TOPO_NONE;
@@ -170,7 +171,7 @@ static int find_block(const struct topo *t, const char *name)
 	return -1;
 }
 
-/* What is still to be looked at, each once: links of garbage may go in circles. */
+/* What is still to be looked at, each once: links in a bad tree may go in circles. */
 struct walk {
 	size_t w_n, w_at;
 	int *w_list;
@@ -198,8 +199,8 @@ static void walk_end(struct walk *w)
 	free(w->w_seen);
 }
 
-/* What the card carries, or less where its slot is narrower. A port that is not active says a rate
- * that means nothing. */
+/* Returns what the card carries, or less if its slot is narrower. The rate of a port that is not
+ * active means nothing. */
 static uint64_t card_mbps(const struct topo *t, const struct topo_net *n)
 {
 	const struct topo_dev *d = &t->t_dev[n->n_dev];
@@ -219,7 +220,7 @@ static void place_net(const struct topo *t, int net, struct topo_place *out)
 
 	if (!walk_begin(&w, t->t_nnet)) {
 		walk_end(&w);
-		return; /* an empty place is a true answer, if a poor one */
+		return; /* an empty place is a correct answer, if a poor one */
 	}
 	walk_add(&w, net);
 	while (w.w_at < w.w_n) {
@@ -274,7 +275,7 @@ int topo_place_addr(const struct topo *t, const struct sockaddr *sa, struct topo
 	return place_ip(t, ip, out);
 }
 
-/* The value of KEY in "KEY=VALUE,KEY=VALUE"; false: it is not there. */
+/* Gets the value of KEY in "KEY=VALUE,KEY=VALUE". Returns false if KEY is not there. */
 static bool option(const char *list, const char *key, char *out, size_t room)
 {
 	size_t klen = strlen(key);
@@ -294,8 +295,8 @@ static bool option(const char *list, const char *key, char *out, size_t room)
 	return false;
 }
 
-/* A drive over a network is where the card is that leads to it, if the controller says by which
- * interface or address of ours. */
+/* A drive over a network is where the card is that leads to it, if the controller names the
+ * interface or the address of ours. */
 static void place_fabrics(const struct topo *t, const struct topo_dev *d, struct topo_place *out)
 {
 	char text[64];
@@ -331,7 +332,7 @@ static void place_nic(const struct topo *t, size_t dev, struct topo_place *out)
 	out->pl_mbps = slot && slot < nets ? slot : nets;
 }
 
-/* Adds to a place that may have something already. */
+/* Adds a device to a place that may have something already. */
 static void place_dev(const struct topo *t, size_t dev, struct topo_place *out)
 {
 	const struct topo_dev *d = &t->t_dev[dev];
@@ -372,7 +373,7 @@ static int nvme_at(const struct topo *t, const char *path)
 	return -1;
 }
 
-/* The controllers of a namespace, at most max; how many. */
+/* Gets the controllers of a namespace, at most max. Returns how many. */
 size_t topo_controllers(const struct topo *t, size_t block, size_t *dev, size_t max)
 {
 	const struct topo_block *b = &t->t_block[block];
@@ -401,7 +402,7 @@ size_t topo_controllers(const struct topo *t, size_t block, size_t *dev, size_t 
 		if (d >= 0)
 			dev[n++] = (size_t)d;
 	}
-	/* Kernels that do not show the paths: every controller of the subsystem. */
+	/* A kernel that does not show the paths: take every controller of the subsystem. */
 	e = topo_tree_list(t->t_tree, dir, &k);
 	for (bool none = !n; none && k && n < max; k--, e++) {
 		d = topo_tree_target(e, path) ? nvme_at(t, path) : -1;
@@ -419,7 +420,8 @@ static int block_at(const struct topo *t, const char *path)
 	return -1;
 }
 
-/* A device mapper's or RAID's slaves, a partition's disk; or else what it is itself. */
+/* Goes on to the slaves of a device mapper or RAID, or to a partition's disk. Otherwise adds the
+ * block device itself. */
 static void block_step(const struct topo *t, struct walk *w, size_t block, struct topo_place *out)
 {
 	const struct topo_block *b = &t->t_block[block];
@@ -458,7 +460,8 @@ static void place_block(const struct topo *t, int block, struct topo_place *out)
 			block_step(t, &w, (size_t)w.w_list[w.w_at++], out);
 	}
 	walk_end(&w);
-	out->pl_mbps = 0; /* of the cards to drives over a network: not what is asked */
+	/* This would be the cards to drives over a network, which is not the question. */
+	out->pl_mbps = 0;
 }
 
 int topo_place_block(const struct topo *t, const char *name, struct topo_place *out)
@@ -475,8 +478,8 @@ int topo_place_block(const struct topo *t, const char *name, struct topo_place *
 int topo_place_number(const struct topo *t, dev_t dev, struct topo_place *out)
 {
 	place_none(out);
-	/* A number without a major stands for no block device; neither does 0:0 of one whose number
-	 * is not known. */
+	/* A number without a major is no block device. Nor is 0:0 of a device with an unknown
+	 * number. */
 	for (size_t i = 0; i < t->t_nblock && major(dev); i++)
 		if (t->t_block[i].b_major == major(dev) && t->t_block[i].b_minor == minor(dev)) {
 			place_block(t, (int)i, out);
@@ -516,7 +519,7 @@ unsigned topo_node_distance(const struct topo *t, int a, int b)
 }
 
 struct fit {
-	/* sums of means, in thousandths; less, less, more is better */
+	/* sums of means, in thousandths; the first two: less is better, the last: more */
 	uint64_t f_dist, f_node, f_mbps;
 	size_t f_index;
 };
@@ -566,14 +569,14 @@ void topo_rank(const struct topo *t, const struct topo_place *stores, size_t nst
 			fit_add(t, &stores[k], &cand[i], &f[i]);
 	}
 	if (!f)
-		return; /* as they were: an order like any other */
+		return; /* the old order is as good as any other */
 	qsort(f, n, sizeof(*f), fit_cmp);
 	for (size_t i = 0; i < n; i++)
 		order[i] = f[i].f_index;
 	free(f);
 }
 
-/* The processors of a node that are online, or of the nearest node that has some. */
+/* Gets the online processors of a node, or of the nearest node that has some. */
 static void node_cpus(const struct topo *t, int id, const cpu_set_t *online, cpu_set_t *out)
 {
 	unsigned best = 0;

@@ -7,7 +7,7 @@
 
 /* ---- lists of processors ---- */
 
-/* Digits; advances *s. */
+/* Parses digits and advances *s. */
 static bool number(const char **s, unsigned long *out)
 {
 	char *end;
@@ -57,7 +57,7 @@ void topo_cpulist(const cpu_set_t *cpus, char *out, size_t room)
 
 /* ---- nodes ---- */
 
-/* Those with processors that may be used, as the topology has them. */
+/* Finds the nodes with usable processors, in the order of the topology. */
 static void nodes_find(const struct topo *t, const cpu_set_t *usable, struct topo_plan *p)
 {
 	for (size_t i = 0; i < t->t_nnode && p->tp_nnodes < TOPO_PLAN_NODES; i++) {
@@ -72,7 +72,8 @@ static void nodes_find(const struct topo *t, const cpu_set_t *usable, struct top
 	}
 }
 
-/* Of those for which use says so, the nearest; the first of equals; -1: there is none. */
+/* Returns the nearest of the nodes that use() accepts, the first of equals, or -1 if there is none.
+ */
 static int nearest(const struct topo *t, const struct topo_plan *p, int id,
 		   bool (*use)(const struct topo_plan_node *n))
 {
@@ -111,7 +112,8 @@ static bool known(const struct topo *t, int id)
 	return false;
 }
 
-/* A bit for each node, in tp_node, of a place's functions; 0: it is not known. */
+/* Returns a bit for each node (by its place in tp_node) that has functions of the place, or 0 if
+ * that is unknown. */
 static uint64_t nodes_of(const struct topo *t, const struct topo_plan *p,
 			 const struct topo_place *pl)
 {
@@ -153,7 +155,8 @@ static int node_cmp(const void *a, const void *b)
 	return worth(x) != worth(y) ? worth(y) - worth(x) : x->pn_id - y->pn_id;
 }
 
-/* Who has the most processors for one thread more, of n nodes; -1: none has one to itself. */
+/* Returns the node, of from to n, with the most processors for one more thread, or -1 if no node
+ * has a processor for it alone. */
 static int roomiest(const struct topo_plan *p, unsigned from, unsigned n, bool full)
 {
 	int best = -1;
@@ -199,7 +202,7 @@ static void threads_deal(struct topo_plan *p, unsigned nthreads)
 	}
 }
 
-/* Nodes without threads go; the numbers in tp_thread follow. */
+/* Removes the nodes without threads, and adapts the numbers in tp_thread. */
 static void nodes_pack(struct topo_plan *p)
 {
 	uint8_t to[TOPO_PLAN_NODES];
@@ -228,7 +231,7 @@ static void serves_deal(const struct topo *t, struct topo_plan *p)
 	}
 }
 
-/* Nothing to tell apart. */
+/* One node for all: there is nothing to tell apart. */
 static void plan_one(const cpu_set_t *cpus, struct topo_plan *p)
 {
 	struct topo_plan_node *n = &p->tp_node[0];
@@ -251,7 +254,7 @@ void topo_plan(const struct topo *t, const struct topo_wish *w, struct topo_plan
 	qsort(p->tp_node, p->tp_nnodes, sizeof(p->tp_node[0]), node_cmp);
 	threads_deal(p, w->tw_nthreads);
 	nodes_pack(p);
-	near_count(t, p, w); /* what was near a node without threads is nearest to another */
+	near_count(t, p, w); /* what was near a removed node is nearest to another */
 	serves_deal(t, p);
 }
 

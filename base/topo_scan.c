@@ -2,8 +2,8 @@
  * topo_scan.c - reads from sysfs, or from a folder that looks like it, what topo needs, and nothing
  * else.
  *
- * The folder may be anybody's: everything is opened beneath it (openat2(2)), through no link, and
- * read up to a bound.
+ * The folder may come from anyone. So everything is opened beneath it (openat2(2)), through no
+ * link, and read up to a bound.
  */
 #include "base/topo_tree.h"
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@
 struct scan {
 	int s_root;
 	struct topo_tree *s_tree;
-	int s_rc; /* the first that ends it: no memory, too many */
+	int s_rc; /* the first error that ends the scan: no memory, too many entries */
 };
 
 static int open_in(const struct scan *s, const char *path, int flags)
@@ -44,7 +44,7 @@ static int open_at(const struct scan *s, const char *dir, const char *name, int 
 	return open_in(s, path, flags);
 }
 
-/* What cannot be in a tree (a name with an odd character) is left out. */
+/* Leaves out what a tree cannot hold (a name with an odd character). */
 static void add(struct scan *s, const char *dir, const char *name, const char *value, bool link)
 {
 	int rc = topo_tree_add(s->s_tree, dir, name, value, link);
@@ -53,10 +53,10 @@ static void add(struct scan *s, const char *dir, const char *name, const char *v
 		s->s_rc = rc;
 }
 
-/* A file that is missing, or that the driver cannot answer now (EINVAL), is no entry. */
+/* Skips a file that is missing, or that the driver cannot answer now (EINVAL). */
 static void take_file(struct scan *s, const char *dir, const char *name)
 {
-	/* A tree that is no sysfs may have a pipe there. */
+	/* A tree that is not sysfs may have a pipe there. */
 	int fd = open_at(s, dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
 	char text[TOPO_TEXT_MAX + 1];
 	ssize_t n;
@@ -77,7 +77,8 @@ static void take_files(struct scan *s, const char *dir, const char *const *names
 		take_file(s, dir, *names);
 }
 
-/* target, if not NULL, gets the path it means; then false is said where there is none. */
+/* Adds a link. target, if not NULL, gets the path that the link means; the function then returns
+ * false if there is none. */
 static bool take_link(struct scan *s, const char *dir, const char *name, char target[TOPO_PATH_MAX])
 {
 	int fd = open_at(s, dir, name, O_PATH | O_NOFOLLOW);
@@ -97,7 +98,7 @@ static bool take_link(struct scan *s, const char *dir, const char *name, char ta
 	       (!target || topo_tree_target(&s->s_tree->tt_e[had], target));
 }
 
-/* Calls fn for each name in a folder that matches. */
+/* Calls fn for each name in the folder that matches pattern. */
 static void each(struct scan *s, const char *dir, const char *pattern,
 		 void (*fn)(struct scan *s, const char *dir, const char *name))
 {
@@ -225,7 +226,7 @@ static bool same_net(const struct ifaddrs *a, const struct ifaddrs *b)
 	return strcspn(b->ifa_name, ":") == n && !memcmp(a->ifa_name, b->ifa_name, n);
 }
 
-/* False: it has none that means something elsewhere (link-local). */
+/* Returns false if the address means nothing elsewhere (link-local), or is no IP address. */
 static bool ip_text(const struct ifaddrs *a, char out[INET6_ADDRSTRLEN])
 {
 	int family = a->ifa_addr ? a->ifa_addr->sa_family : AF_UNSPEC;
@@ -241,8 +242,7 @@ static bool ip_text(const struct ifaddrs *a, char out[INET6_ADDRSTRLEN])
 			 INET6_ADDRSTRLEN);
 }
 
-/* The addresses of this machine's interfaces are not in sysfs; they stand in a folder of our own.
- */
+/* sysfs does not have the addresses of this machine's interfaces. They get a folder of our own. */
 static void addresses(struct scan *s)
 {
 	char text[TOPO_TEXT_MAX], ip[INET6_ADDRSTRLEN], name[IF_NAMESIZE];
@@ -254,7 +254,7 @@ static void addresses(struct scan *s)
 		struct ifaddrs *b = all;
 		size_t len = 0;
 
-		/* All of an interface at the first of them. */
+		/* Take all addresses of an interface at the first of them. */
 		while (b != a && !same_net(a, b))
 			b = b->ifa_next;
 		for (b = b == a ? a : NULL; b; b = b->ifa_next)
@@ -274,7 +274,7 @@ int topo_tree_scan(struct topo_tree *t, const char *root, char *err, size_t errl
 	int probe;
 
 	memset(t, 0, sizeof(*t));
-	/* Where openat2(2) is forbidden, nothing would be found, and nobody told why. */
+	/* If openat2(2) is forbidden, the scan would find nothing, and no message would say why. */
 	probe = s.s_root < 0 ? -1 : open_in(&s, "/.", O_PATH);
 	if (probe < 0) {
 		int e = errno;
@@ -297,7 +297,7 @@ int topo_tree_scan(struct topo_tree *t, const char *root, char *err, size_t errl
 	if (!fstatfs(s.s_root, &fs) && fs.f_type == 0x62656572 /* sysfs */)
 		addresses(&s);
 	close(s.s_root);
-	/* In a tree that was tampered with two links may mean one device: then its files came
+	/* In a tree that was tampered with, two links may mean one device: its files then came
 	 * twice. */
 	if (!s.s_rc)
 		s.s_rc = topo_tree_sort(t, NULL);

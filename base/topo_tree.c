@@ -1,5 +1,5 @@
 /*
- * topo_tree.c - see topo_tree.h: the tree in memory, and its text.
+ * topo_tree.c - see topo_tree.h: the tree in memory, and its text form.
  */
 #include "base/topo_tree.h"
 #include <errno.h>
@@ -58,7 +58,7 @@ static bool printable(const char *s)
 	return true;
 }
 
-/* What the text can hold: no = in a name, and no arrow. */
+/* True if the text form can hold the name: no = and no arrow. */
 static bool name_good(const char *name)
 {
 	size_t n = strlen(name);
@@ -67,7 +67,7 @@ static bool name_good(const char *name)
 	       strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* Absolute and plain: no empty, . or .. part. */
+/* True for an absolute and plain path: no empty, . or .. part. */
 static bool dir_good(const char *dir)
 {
 	char name[256];
@@ -107,7 +107,7 @@ int topo_tree_add(struct topo_tree *t, const char *dir, const char *name, const 
 {
 	struct topo_entry *e;
 
-	/* Folders come in a row: one copy serves all their entries. */
+	/* Entries of one folder come in a row: one copy of its path serves them all. */
 	if (t->tt_n && !strcmp(t->tt_e[t->tt_n - 1].e_dir, dir))
 		dir = t->tt_e[t->tt_n - 1].e_dir;
 	else if (!dir_good(dir))
@@ -139,7 +139,7 @@ int topo_tree_add(struct topo_tree *t, const char *dir, const char *name, const 
 	return 0;
 }
 
-/* As strcmp, but / comes before everything: a folder's subfolders follow it at once. */
+/* Like strcmp, but / comes before everything: a folder's subfolders follow it at once. */
 static int path_cmp(const char *a, const char *b)
 {
 	if (a == b)
@@ -183,7 +183,7 @@ int topo_tree_sort(struct topo_tree *t, const struct topo_entry **twice)
 
 /* ---- looking ---- */
 
-/* The first entry that does not come before this. */
+/* Returns the first entry that does not come before this one. */
 static size_t lower(const struct topo_tree *t, const char *dir, const char *name)
 {
 	struct topo_entry key = {.e_dir = dir, .e_name = name};
@@ -324,7 +324,7 @@ int topo_tree_write(const struct topo_tree *t, FILE *f)
 	return fflush(f) || ferror(f) ? -(errno ? errno : EIO) : 0;
 }
 
-/* In place; false: an escape that there is not. */
+/* Decodes in place. Returns false for an unknown escape. */
 static bool get_content(char *s)
 {
 	char *out = s;
@@ -352,7 +352,7 @@ static bool get_content(char *s)
 	return true;
 }
 
-/* One line of a folder: "name=content" or "name -> target". */
+/* Parses one line of a folder: "name=content" or "name -> target". */
 static int parse_entry(struct topo_tree *t, const char *dir, char *line)
 {
 	char *arrow = strstr(line, " -> "), *eq = strchr(line, '='), *value;
@@ -367,7 +367,7 @@ static int parse_entry(struct topo_tree *t, const char *dir, char *line)
 	return topo_tree_add(t, dir, line, value, link);
 }
 
-/* The next line, NUL-terminated, without its end; NULL after the last. */
+/* Returns the next line, NUL-terminated and without its end, or NULL after the last. */
 static char *next_line(char **at)
 {
 	char *line = *at, *end;
