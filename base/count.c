@@ -1,10 +1,11 @@
 /*
  * count.c - see count.h. In a build without counts this file is empty.
  *
- * Functions of the C library, of pthreads and of liburing are defined here, in the program itself,
- * and so stand before the libraries' own for all callers in the process. Each counts and calls the
- * library's. Here the compiler's atomic built-ins are used, since stdatomic.h's functions count.
- * With AddressSanitizer the allocator is its own, and allocations are not counted.
+ * This file defines functions of the C library, of pthreads and of liburing. They are in the
+ * program itself, so all callers in the process use them before the libraries' own. Each function
+ * counts and calls the library's function. This file uses the compiler's atomic built-ins, since
+ * the functions of stdatomic.h count. AddressSanitizer has an allocator of its own: with it,
+ * allocations are not counted.
  */
 #include "base/count.h"
 #ifdef WEFT_COUNTS
@@ -32,7 +33,7 @@ struct site {
 	uint64_t si_n[COUNT_WHATS];
 };
 
-/* Only its thread writes it. It stays when that ends. */
+/* Only its thread writes it. It stays when the thread ends. */
 struct counts {
 	uint64_t c_n[COUNT_WHATS], c_part_ns[COUNT_PARTS];
 	struct site c_site[SITES];
@@ -41,8 +42,8 @@ struct counts {
 	struct counts *c_next;
 };
 
-/* Who wrote a line last; when two different threads did. Direct-mapped: a line forgets another that
- * falls on it. */
+/* The last thread that wrote a line, and when two different threads wrote it. Direct-mapped: a line
+ * forgets another line that falls on it. */
 struct line {
 	uint64_t ln_addr, ln_shared_ms, ln_ms;
 	uint32_t ln_writer;
@@ -90,7 +91,7 @@ static void own_add(uint64_t *v, uint64_t n)
 	__atomic_store_n(v, *v + n, __ATOMIC_RELAXED);
 }
 
-/* NULL where the table is full. */
+/* Returns NULL if the table is full. */
 static struct site *site_of(struct counts *c, const char *name)
 {
 	uint32_t h = (uint32_t)(((uintptr_t)name >> 2) * 2654435761u);
@@ -153,7 +154,7 @@ void count_part(enum count_part part)
 	c->c_cpu_ns = now;
 }
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 static const char *const whats[COUNT_WHATS] = {"locks",	      "contended",    "shared_lines",
 					       "allocations", "system_calls", "messages"};
@@ -170,7 +171,8 @@ static uint64_t site_sum(const char *name, unsigned what)
 	return n;
 }
 
-/* Each name by the first thread that has it. */
+/* True if no thread before of has the name: each name is reported with the first thread that has
+ * it. */
 static bool site_first(const struct counts *of, const char *name)
 {
 	for (struct counts *c = __atomic_load_n(&all, __ATOMIC_ACQUIRE); c != of; c = c->c_next)
@@ -230,15 +232,15 @@ char *count_json(void)
 	return text;
 }
 
-/* ---- what stands before the libraries ---- */
+/* ---- functions in front of the libraries' own ---- */
 
-/* Weak: a program for testing may have its own. */
+/* Weak: a test program may have its own. */
 #define FRONT __attribute__((weak))
 #define REAL(name)                                                                                 \
 	static __typeof__(name) *real;                                                             \
 	if (!real)                                                                                 \
 	real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
-/* RET NAME(ARGS), which is a system call. */
+/* Defines RET NAME(ARGS), which is a system call. */
 #define SYSCALL(ret, name, args, pass)                                                             \
 	FRONT ret name args                                                                        \
 	{                                                                                          \
@@ -255,7 +257,7 @@ static const char *site_take(void)
 	return site;
 }
 
-/* A lock: it is tried first, so that one that is held shows. */
+/* Defines a lock. It tries the lock first, so that a held lock shows. */
 #define LOCK(name, try, type)                                                                      \
 	FRONT int(name)(type * m)                                                                  \
 	{                                                                                          \
@@ -330,7 +332,7 @@ FRONT long syscall(long number, ...)
 	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-/* It enters the kernel where there is something to submit. */
+/* Enters the kernel only if there is something to submit. */
 FRONT int io_uring_submit(struct io_uring *ring)
 {
 	REAL(io_uring_submit);

@@ -1,14 +1,14 @@
 /*
  * loop.c - see loop.h.
  *
- * The ring is made disabled and enabled by loop_run: the kernel takes the enabling thread for the
- * only submitter (DEFER_TASKRUN: completions are worked off when the loop asks, never in the middle
- * of its work). What is queued before loop_run, by the thread that sets things up, waits in the
- * submission queue until then.
+ * The ring is made disabled, and loop_run enables it: the kernel takes the enabling thread for the
+ * only submitter. (DEFER_TASKRUN: the kernel works off completions when the loop asks, never in the
+ * middle of the loop's work.) What the thread that sets things up queues before loop_run waits in
+ * the submission queue until then.
  *
  * Waking: a poster enqueues and then looks at 'sleeping'; the loop sets 'sleeping' and then looks
- * at the queue. Both orders are sequentially consistent, so one of the two sees the other, and an
- * awake loop costs its posters no system call.
+ * at the queue. Both orders are sequentially consistent, so one of the two sees the other. An awake
+ * loop costs its posters no system call.
  */
 #include "base/clock.h"
 #include "base/count.h"
@@ -40,7 +40,7 @@
 struct loop {
 	struct io_uring l_ring;
 	bool l_disabled;	/* ring not enabled yet */
-	struct io_uring l_poll; /* where l_polls; l_polling: I/O in it */
+	struct io_uring l_poll; /* valid if l_polls; l_polling: I/O in it */
 	bool l_polls;
 	unsigned l_polling;
 	bool l_running;
@@ -56,7 +56,7 @@ struct loop {
 		void *p;
 		void (*drop)(void *p);
 	} l_slot[LOOP_SLOTS];
-	/* What posters touch is kept off the lines above. */
+	/* Keep what posters touch off the lines above. */
 	_Alignas(64) struct cds_wfcq_tail l_tail;
 	_Atomic int l_sleeping;
 	_Alignas(64) struct cds_wfcq_head l_head;
@@ -105,8 +105,8 @@ void loop_post(struct loop *l, struct loop_msg *m)
 	loop_wake(l);
 }
 
-/* Only what was there at the start of the turn: a message that posts itself again does not starve
- * the I/O. */
+/* Runs only the messages that were there at the start of the turn: a message that posts itself
+ * again does not starve the I/O. */
 static void run_messages(struct loop *l)
 {
 	struct cds_wfcq_head head;
@@ -204,8 +204,8 @@ void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t msec)
 	heap_up(l, l->l_ntimers - 1);
 }
 
-/* Only those due at the start of the turn; one that is started again with 0 ms waits for the next
- * turn. */
+/* Runs only the timers that were due at the start of the turn. A timer that is started again with 0
+ * ms waits for the next turn. */
 static void run_timers(struct loop *l)
 {
 	uint32_t most = l->l_ntimers;
@@ -305,8 +305,8 @@ struct io_uring_sqe *loop_sqe(struct loop *l)
 		if (n <= 0)
 			sched_yield();
 	}
-	/* The memory is recycled: a caller that forgets loop_arm must not complete somebody else's
-	 * request. */
+	/* The memory is reused: a caller that forgets loop_arm must not complete another request.
+	 */
 	sqe->user_data = 0;
 	return sqe;
 }

@@ -1,9 +1,9 @@
 /*
  * metrics.c - see metrics.h.
  *
- * A metric is a run of cell numbers. Each thread has a block of cells that only it writes; reading
- * sums over all blocks. A block outlives its thread (its counts stay true) and is taken over by the
- * next new thread.
+ * A metric is a run of cell numbers. Each thread has a block of cells that only it writes. Reading
+ * sums over all blocks. A block outlives its thread, so that its counts stay true, and the next new
+ * thread takes it over.
  */
 #include "base/metrics.h"
 #include "base/histo.h"
@@ -113,7 +113,7 @@ static void cell_add(uint32_t cell, uint64_t n)
 			      memory_order_relaxed);
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static uint64_t cell_sum(uint32_t cell)
 {
 	uint64_t sum = 0;
@@ -206,14 +206,14 @@ void metric_add(struct metric *m, uint64_t n)
 
 void metric_observe_us(struct metric *m, uint64_t us)
 {
-	/* a bound belongs to what it bounds */
+	/* an upper bound belongs to its bucket */
 	uint32_t b = histo_bucket(us ? us - 1 : 0, STEP_BITS);
 
 	cell_add(m->m_cell + (b < BUCKETS ? b : BUCKETS), 1);
 	cell_add(m->m_cell + BUCKETS + 1, us);
 }
 
-/* A counter's value; of a histogram, its first bucket's. */
+/* Returns a counter's value, or that of a histogram's first bucket. */
 uint64_t metric_value(const struct metric *m)
 {
 	uint64_t v;

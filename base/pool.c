@@ -1,21 +1,21 @@
 /*
  * pool.c - see pool.h.
  *
- * A piece is cut into units of POOL_MOST bytes. A unit is one block, or is shared by smaller ones:
- * a bit per page says what is free. So a record of 1 MiB with its header in front and a read of 1
- * MiB take one unit each and leave nothing broken behind, which powers of two would. Units stand in
- * lists by their longest run of free pages, and a block is taken from the shortest run that has
- * room: what is whole stays whole.
+ * A piece is cut into units of POOL_MOST bytes. A unit is one block, or smaller blocks share it: a
+ * bit per page says what is free. So a record of 1 MiB with its header in front and a read of 1 MiB
+ * take one unit each and leave nothing broken behind, which powers of two would. Units stand in
+ * lists by their longest run of free pages. A block is taken from the shortest run that has room,
+ * so that whole units stay whole.
  *
- * A node's units are a depot, behind a lock. In front of it each loop has a cache. A loop that is
- * at home on a node caches blocks of that node only: what it had to borrow of another goes back
- * there, or it would have the far memory ever after.
+ * The units of a node form a depot, behind a lock. In front of it each loop has a cache. A loop
+ * that has a home node caches blocks of that node only. A block that it borrowed from another node
+ * goes back there: otherwise the loop would have the far memory ever after.
  *
- * Nobody is forgotten who waits: a waiter counts itself in pool.waiting, then looks into the
- * depots, then asks all loops to empty their caches. Whoever gives a block to a depot looks at
- * pool.waiting afterwards. Whoever gives it to a cache, because the count was 0, does so before
- * that loop comes to the message that empties it; and a cache is in the list before anything is in
- * the cache.
+ * No waiter is forgotten. A waiter counts itself in pool.waiting, then looks into the depots, then
+ * asks all loops to empty their caches. A thread that gives a block to a depot looks at
+ * pool.waiting afterwards. A thread that gives a block to a cache, because the count was 0, does so
+ * before that loop comes to the message that empties the cache. And a cache is in the list before
+ * anything is in the cache.
  */
 #include "base/pool.h"
 #include "base/log.h"
@@ -46,8 +46,8 @@
 #define UNIT_PAGES (POOL_MOST / POOL_PAGE)
 #define UNIT_WORDS ((UNIT_PAGES + 63) / 64)
 #define CLASSES	   16u
-#define CACHE_MOST 256u	       /* blocks of a class: those of the calls that a turn ends */
-#define REFILL	   (64u << 10) /* bytes that are fetched at once, of small classes */
+#define CACHE_MOST 256u	       /* blocks of a class: enough for the calls that a turn ends */
+#define REFILL	   (64u << 10) /* bytes that small classes fetch at once */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -70,7 +70,7 @@ struct unit {
 
 struct depot {
 	_Alignas(64) pthread_mutex_t d_lock;
-	/* by the largest class that the longest run has room for; full ones are in none */
+	/* by the largest class that the longest run has room for; full units are in no list */
 	struct unit *d_list[CLASSES];
 	size_t d_bytes, d_huge, d_transparent;
 	_Atomic size_t d_free;
@@ -84,7 +84,7 @@ struct piece {
 
 struct cache {
 	struct loop *c_loop;
-	/* the depot that it gets from; -1: that of the node where it happens to run */
+	/* the depot that it gets from; -1: the depot of the node where the loop happens to run */
 	int c_home;
 	unsigned c_first, c_nfixed; /* fixed buffers are the pieces from c_first on; 0: none */
 	bool c_emptying;	    /* c_empty is posted; under wait_lock */
@@ -103,7 +103,7 @@ static struct {
 	struct depot *depots;
 	int ndepots;
 	int nodes[POOL_NODES];
-	/* the nodes were told; memory of one could not be had, and that was said */
+	/* chosen: the nodes were named; refused: the log says that memory of one was refused */
 	bool chosen, refused;
 	_Atomic unsigned ncaches, waiting;
 	pthread_mutex_t wait_lock; /* taken before a depot's */
@@ -114,7 +114,7 @@ static struct {
 
 /* ---- classes ---- */
 
-/* CLASSES: there is none so large. */
+/* Returns CLASSES if no class is so large. */
 static unsigned class_of(size_t bytes)
 {
 	size_t pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
@@ -137,7 +137,8 @@ static bool unit_bit(const struct unit *u, unsigned page)
 	return u->u_free[page / 64] >> page % 64 & 1;
 }
 
-/* The first page from `page` on that is (or is not) free; UNIT_PAGES: none. */
+/* Returns the first page from `page` on that is (or is not) free, or UNIT_PAGES if there is none.
+ */
 static unsigned unit_next(const struct unit *u, unsigned page, bool isfree)
 {
 	while (page < UNIT_PAGES) {
@@ -167,8 +168,8 @@ static void unit_mark(struct unit *u, unsigned page, unsigned n, bool isfree)
 	}
 }
 
-/* Walks the runs. *longest is the longest; returns where the shortest that holds `want` begins,
- * UNIT_PAGES: none does. */
+/* Walks the runs of free pages. Sets *longest to the longest. Returns where the shortest run that
+ * holds `want` begins, or UNIT_PAGES if no run does. */
 static unsigned unit_runs(const struct unit *u, unsigned want, unsigned *longest)
 {
 	unsigned best = UNIT_PAGES, best_len = UNIT_PAGES + 1;
@@ -216,7 +217,7 @@ static void unit_list(struct depot *d, struct unit *u)
 
 /* ---- depots ---- */
 
-/* With the lock. */
+/* The caller holds the lock. */
 static void *depot_take(struct depot *d, unsigned class)
 {
 	unsigned c = class, page, run;
@@ -258,7 +259,7 @@ static unsigned depot_get(struct depot *d, unsigned class, enum pool_leave leave
 	return n;
 }
 
-/* The depot of the node that this thread runs on. */
+/* Returns the depot of the node that this thread runs on. */
 static int depot_here(void)
 {
 	unsigned cpu, node;
@@ -271,7 +272,7 @@ static int depot_here(void)
 	return 0;
 }
 
-/* This one first; of another no more than is needed now. */
+/* Gets blocks from this depot first; from another depot no more than is needed now. */
 static unsigned depots_get(int here, unsigned class, enum pool_leave leave, void **blocks,
 			   unsigned want)
 {
@@ -291,8 +292,8 @@ static void depot_leave(struct depot **held)
 	*held = NULL;
 }
 
-/* Several go back one after the other: the lock of the depot that is held stays held for the next
- * that goes there. */
+/* Puts a block back. When several go back one after the other, the lock stays held while the next
+ * block goes to the same depot. */
 static void depot_put(void *p, unsigned class, struct depot **held)
 {
 	struct piece *pc = &pool.pieces[pool_piece_of(p)];
@@ -322,7 +323,7 @@ static void cache_add(struct cache *c, size_t n)
 			      memory_order_relaxed);
 }
 
-/* All but `keep` blocks of a class. */
+/* Gives back all but `keep` blocks of a class. */
 static void cache_trim(struct cache *c, unsigned class, unsigned keep)
 {
 	struct depot *held = NULL;
@@ -385,7 +386,7 @@ static struct cache *cache_of(struct loop *l)
 	return c;
 }
 
-/* Whether so much more may be kept. */
+/* Says whether the cache may keep n bytes more. */
 static bool cache_room(const struct cache *c, size_t n)
 {
 	size_t most = pool.bytes / 8 / atomic_load_explicit(&pool.ncaches, memory_order_relaxed);
@@ -399,7 +400,7 @@ static int cache_depot(const struct cache *c)
 	return c->c_home >= 0 ? c->c_home : depot_here();
 }
 
-/* Several at once where they are small. */
+/* Gets several blocks at once if they are small. */
 static void *cache_refill(struct cache *c, unsigned class, enum pool_leave leave)
 {
 	size_t size = class_bytes(class);
@@ -574,7 +575,7 @@ void pool_home(struct loop *l, int node)
 			cache_of(l)->c_home = i;
 }
 
-/* The pieces of its node, or all. */
+/* Finds the pieces of the cache's node, or all pieces. Returns how many there are. */
 static unsigned pieces_of(const struct cache *c, unsigned *first)
 {
 	unsigned n = 0;
@@ -669,7 +670,7 @@ void pool_use_nodes(const int *nodes, int n)
 	pool.chosen = true;
 }
 
-/* Those that have memory; where the kernel does not say, one. */
+/* Finds the nodes that have memory. If the kernel does not say, there is one node. */
 static void nodes_find(void)
 {
 	FILE *f = fopen("/sys/devices/system/node/has_memory", "re");
@@ -718,7 +719,7 @@ static int piece_map(struct pool_piece *pp, enum kind kind)
 		return -errno;
 	if (madvise(pp->pp_base, pp->pp_len, MADV_POPULATE_WRITE))
 		return -errno;
-	/* Clients' data has no business in a core file. */
+	/* Keep clients' data out of core files. */
 	madvise(pp->pp_base, pp->pp_len, MADV_DONTDUMP);
 	return 0;
 }
@@ -745,8 +746,8 @@ static int piece_cut(struct piece *pc)
 	return 0;
 }
 
-/* Node by node, each in pieces as large as can be. The addresses first: a piece's number is told
- * from them. */
+/* Plans the pieces node by node, each as large as can be. The addresses come first: a piece's
+ * number follows from its address. */
 static int pieces_plan(void)
 {
 	size_t parts = pool.bytes / POOL_LEAST, part;
@@ -794,7 +795,7 @@ static void transparent_note(int piece, size_t bytes)
 	}
 }
 
-/* Transparent huge pages are asked for, not promised: the kernel says what it gave. */
+/* Transparent huge pages are a request, not a promise: the kernel says here what it gave. */
 static void transparent_look(void)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
@@ -819,7 +820,8 @@ static int pieces_make(enum kind *kind)
 
 	*kind = KIND_HUGE;
 	for (unsigned i = 0; i < pool.npieces; i++) {
-		/* What one piece does not get is not tried for the next. */
+		/* If one piece does not get a kind of page, the next piece does not try that kind.
+		 */
 		while ((err = piece_map(&pool.pieces[i].p_pub, *kind)) && *kind < KIND_PLAIN)
 			++*kind;
 		if (!err)
@@ -862,7 +864,7 @@ static double gauge_used(void *arg)
 {
 	double used = (double)pool.bytes - gauge_free(arg) - gauge_kept(arg);
 
-	return used > 0 ? used : 0; /* blocks are on their way while this is counted */
+	return used > 0 ? used : 0; /* blocks move while this is counted */
 }
 
 static double gauge_huge(void *arg)

@@ -52,7 +52,7 @@ int worker_create(struct worker **out, const char *name, unsigned most)
 	wk->wk_most = most;
 	pthread_mutex_init(&wk->wk_lock, NULL);
 	pthread_cond_init(&wk->wk_more, NULL);
-	/* Signals are for the threads that wait for them. */
+	/* Signals are for the threads that wait for them: block them here. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&wk->wk_thread, NULL, worker_run, wk);
