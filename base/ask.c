@@ -13,8 +13,8 @@
 #define THREADS_MAX 16u
 #define WAIT_NS	    (ASK_WAIT_MS * 1000000ull)
 
-/* By what is known of a question's chances: a good answer was had; nothing; it failed when it was
- * asked last. Tried in this order. */
+/* Questions by their chances: a good answer is known; nothing is known; the last attempt failed.
+ * Workers take them in this order. */
 enum job_class { JOB_KNOWN, JOB_NEW, JOB_FAILED, JOB_CLASSES };
 
 struct jobs {
@@ -26,14 +26,14 @@ struct entry {
 	struct hash_link e_link;
 	struct entry *e_next, *e_prev; /* by age of the answer, the oldest first */
 	struct entry *e_job;	       /* next in the queue */
-	bool e_asked;		       /* queued, or a worker has it */
+	bool e_asked;		       /* queued, or with a worker */
 	bool e_good;		       /* answered once */
 	uint64_t e_asked_ns;
 	/* asked, and still waited for; e_open_at NULL: not */
 	struct entry *e_open_next, **e_open_at;
 	struct ask_val *e_val;
 	unsigned e_fails;    /* in a row */
-	uint64_t e_again_ns; /* after a failure: not asked before */
+	uint64_t e_again_ns; /* after a failure: not asked again before then */
 	struct ask_wait *e_waiters;
 	size_t e_len;
 	uint8_t e_key[ASK_KEY_MAX];
@@ -130,13 +130,14 @@ static struct entry *entry_find(struct ask *a, const void *key, size_t len)
 	return e;
 }
 
-/* What was found, good or not, counts no longer than this: names go from one to another. */
+/* An answer, good or not, counts no longer than this: a name may come to mean another host or user.
+ */
 static bool entry_counts(const struct ask *a, const struct entry *e, uint64_t now)
 {
 	return e->e_val && now < e->e_val->av_until_ns + a->a_keep_ns;
 }
 
-/* Who asks now waits: it may be told soon. */
+/* True if a caller should wait: an answer may come soon. */
 static bool entry_hopes(const struct entry *e, uint64_t now)
 {
 	return !e->e_fails && !(e->e_asked && now - e->e_asked_ns >= WAIT_NS);
@@ -210,7 +211,7 @@ static void wait_over(struct loop_msg *m)
 	w->aw_then(w, w->aw_val);
 }
 
-/* How long a failure is one: twice as long as the one before it. */
+/* How long a failure counts: twice as long as the failure before it. */
 static uint64_t failed_ns(const struct ask *a, const struct entry *e)
 {
 	uint64_t ms = ASK_FAILED_MS;
@@ -240,7 +241,8 @@ static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint
 	entry_tell(e, v);
 	if (!v)
 		return;
-	/* Forgotten while it was asked, or it failed, and what is known still counts. */
+	/* Drop the answer if the entry was forgotten while it was asked, or if it is a failure and
+	 * the known answer still counts. */
 	if (generation != a->a_generation ||
 	    (v->av_failed && entry_counts(a, e, now) && !e->e_val->av_failed)) {
 		ask_val_put(v);
@@ -253,9 +255,9 @@ static void entry_answer(struct ask *a, struct entry *e, struct ask_val *v, uint
 }
 
 /*
- * Strangers make questions of which nobody knows whether they are ever answered: these have half of
- * the workers together, and those that have failed before a quarter, so that what is known is asked
- * again whoever else asks.
+ * Strangers can cause questions that may never get an answer. Such questions have half of the
+ * workers together, and those that have failed before a quarter. So a question with a known answer
+ * is asked again in time, whatever else is asked.
  */
 static bool job_may_run(const struct ask *a, enum job_class c)
 {
@@ -303,10 +305,10 @@ static void *worker(void *arg)
 		}
 		generation = a->a_generation;
 		pthread_mutex_unlock(&a->a_lock);
-		/* the key never changes, and what is asked is not dropped */
+		/* The key never changes, and an entry is not dropped while it is asked. */
 		v = a->a_fn(a->a_arg, e->e_key, e->e_len);
 		pthread_mutex_lock(&a->a_lock);
-		/* and what had to stay may be next: this worker looks */
+		/* This worker looks at the queue next: a job that had to stay there may run now. */
 		a->a_jobs[class].j_running--;
 		entry_answer(a, e, v, generation);
 	}
@@ -314,7 +316,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* Who has waited long enough goes on without an answer. */
+/* Lets the callers that have waited long enough go on without an answer. */
 static void *clock_run(void *arg)
 {
 	struct ask *a = arg;
@@ -366,7 +368,7 @@ int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms,
 	a->a_arg = arg;
 	if (threads > THREADS_MAX)
 		threads = THREADS_MAX;
-	sigfillset(&all); /* signals are not the workers' */
+	sigfillset(&all); /* workers take no signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&a->a_clock, NULL, clock_run, a);
 	a->a_has_clock = !err;

@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Who this process is, for messages. */
+/* The name of this process's user, for messages. */
 static const char *user_name(void)
 {
 	static _Thread_local char text[64];
@@ -62,8 +62,8 @@ static int key_denied(const char *key, const char *path, char *err, size_t errle
 	return -EACCES;
 }
 
-/* What is in it makes its reader the cluster's master: it is the owner's to write, and the group's
- * at most to read. */
+/* A reader of this file controls the cluster. So only the owner may write it, and at most the group
+ * may read it. */
 static int check_secret(const char *key, const char *path, FILE *f, char *err, size_t errlen)
 {
 	struct stat st;
@@ -134,7 +134,7 @@ int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_L
 	return e;
 }
 
-/* The folder that a path is in; "." for one without a slash. */
+/* Gets the folder that path is in; "." for a path without a slash. */
 static void above(const char *path, char out[PATH_MAX])
 {
 	char *slash;
@@ -283,8 +283,8 @@ int check_folder(const char *key, const char *path, char *err, size_t errlen)
 		e = is_folder(dir);
 		path = dir;
 	}
-	/* First the mount, of which access() says nothing to who may not write to the folder
-	 * either. */
+	/* Check the mount first: access() does not report a read-only mount to a user that may not
+	 * write to the folder either. */
 	if (!e && statvfs(path, &sv) == 0 && (sv.f_flag & ST_RDONLY))
 		e = -EROFS;
 	if (!e && geteuid() && access(path, W_OK) < 0)

@@ -1,8 +1,8 @@
 /*
  * conf.c - see conf.h.
  *
- * libconfuse does the grammar. To it every value is a string: the types, ranges and messages are
- * the table's, so that the file and KEY=VALUE overrides take the same path.
+ * libconfuse parses the grammar. To libconfuse every value is a string. The table has the types,
+ * ranges and messages, so that the file and KEY=VALUE overrides take the same path.
  */
 #include "base/conf.h"
 #include <assert.h>
@@ -47,8 +47,8 @@ static const struct suffix times[] = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 6e
 static const struct suffix sizes[] = {
 	{"", 1}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}};
 
-/* A decimal number and a suffix. The locale has no say in it, and neither hex, inf nor nan is a
- * number here. */
+/* Parses a decimal number and a suffix. The locale does not matter. Hex, inf and nan are no numbers
+ * here. */
 static bool parse_scaled(const char *text, const struct suffix *suffixes, size_t n, int64_t *out)
 {
 	const char *p = text;
@@ -255,7 +255,7 @@ static void unknown_key(const char *name, char *err, size_t errlen)
 
 /* ---- the file ---- */
 
-/* Only the first error is told: the others mostly follow from it. */
+/* Keeps only the first error: the others mostly follow from it. */
 static void load_error(cfg_t *cfg, const char *text)
 {
 	if (load.failed)
@@ -272,7 +272,7 @@ static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
 	char text[256], name[256], *quote;
 
 	vsnprintf(text, sizeof text, fmt, ap);
-	/* The name that is not there; libconfuse puts it between quotes. */
+	/* The unknown name, which libconfuse puts between quotes. */
 	if (!strncmp(fmt, "no such option", 14) && (quote = strchr(text, '\''))) {
 		snprintf(name, sizeof name, "%s%s%.*s", root ? "" : cfg->name, root ? "" : ".",
 			 (int)strcspn(quote + 1, "'"), quote + 1);
@@ -297,9 +297,10 @@ static int on_value(cfg_t *cfg, cfg_opt_t *opt)
 }
 
 /*
- * Overwrites comments with blanks. libconfuse knows them too, but counts the line ends around a
- * comment twice (3.3), and then every message names a wrong line. Tells whether all that was opened
- * is closed: libconfuse takes the end of a file that was cut off for the end of the section.
+ * Overwrites comments with blanks. libconfuse knows comments too, but libconfuse 3.3 counts the
+ * line ends around a comment twice, so that every message names a wrong line. Returns whether all
+ * that was opened is closed: libconfuse takes the end of a file that was cut off for the end of the
+ * section.
  */
 static bool blank_comments(char *p)
 {
@@ -328,7 +329,7 @@ static bool blank_comments(char *p)
 			*p = ' ';
 		} else if (*p == '/' && (p[1] == '/' || p[1] == '*') &&
 			   (isspace((unsigned char)before) || strchr("{}=", before))) {
-			/* In the middle of a word they are part of it: a path. */
+			/* In the middle of a word the slashes are part of it, as in a path. */
 			kind = p[1] == '*' ? '*' : '#';
 			*p++ = ' ';
 			*p = ' ';
@@ -371,7 +372,7 @@ out:
 	return 0;
 }
 
-/* What libconfuse is to know: a section of strings for each first half of a key. */
+/* What libconfuse has to know: a section of strings for each first half of a key. */
 struct schema {
 	unsigned n;
 	char names[CONF_MAX_SECTIONS][CONF_MAX_NAME];
@@ -519,7 +520,7 @@ static int set_one(struct conf *c, const char *assignment, char *err, size_t err
 	return value_set(c, i, eq + 1, err, errlen);
 }
 
-/* What is quoted in an error may hold any byte: it stays one line. */
+/* Keeps an error on one line, whatever bytes it quotes. */
 static int one_line(int rc, char *err)
 {
 	for (; rc && *err; err++)
@@ -558,7 +559,7 @@ static const struct conf_value *value(const struct conf *c, const char *key, enu
 	return &c->c_values[i];
 }
 
-/* Of CONF_ENUM keys as well. */
+/* Works for CONF_ENUM keys as well. */
 const char *conf_str(const struct conf *c, const char *key)
 {
 	return value(c, key, CONF_STR)->v_str;

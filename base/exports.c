@@ -2,7 +2,8 @@
  * exports.c - the exports file: sections export "PATH" { client "PATTERN..." { ... } }, parsed by
  * libconfuse.
  *
- * To libconfuse every value is a text. What stands in export itself is what its clients begin with.
+ * To libconfuse every value is a text. The options of an export section itself are the defaults of
+ * its client sections.
  */
 #include "base/exports.h"
 #include "base/conf.h"
@@ -18,12 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who may use a server whose administrator has said nothing: this machine, and its root is
+/* The exports of a server whose administrator has set none: this machine alone, with root mapped to
  * nobody. */
 static const char builtin[] = "export \"/\" { client \"127.0.0.0/8 ::1\" { access = rw } }\n";
 
-/* libconfuse's callbacks carry no argument of ours. One file is read at a time: its lexer has state
- * of its own. */
+/* libconfuse's callbacks carry no argument of ours. Only one file is read at a time, because the
+ * lexer of libconfuse has state of its own. */
 static pthread_mutex_t parsing = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	const char *name;
@@ -47,7 +48,7 @@ static const struct word bools[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {"no"
 static const struct word secs[] = {{"sys", EXP_SYS},	 {"krb5", EXP_KRB5}, {"krb5i", EXP_KRB5I},
 				   {"krb5p", EXP_KRB5P}, {"none", EXP_NONE}, {NULL, 0}};
 
-/* The words of an option; those without are numbers. */
+/* The words of an option. An option without words takes a number. */
 static const struct option {
 	const char *o_name;
 	const struct word *o_words;
@@ -81,7 +82,7 @@ static const char *word_of(const struct word *w, int value)
 	return w->w_text;
 }
 
-/* Only the first error is told: the others mostly follow from it. */
+/* Keeps only the first error: the others mostly follow from it. */
 static void __attribute__((format(printf, 2, 3))) bad(int line, const char *fmt, ...)
 {
 	char text[400];
@@ -93,7 +94,7 @@ static void __attribute__((format(printf, 2, 3))) bad(int line, const char *fmt,
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	/* what is quoted of the file may have line ends: the message is one line */
+	/* A quote from the file may have line ends. The message is one line. */
 	for (char *p = text; *p; p++) {
 		if ((unsigned char)*p < ' ')
 			*p = ' ';
@@ -198,7 +199,7 @@ bool exp_net(const char *text, uint8_t addr[16], unsigned *bits)
 	return true;
 }
 
-/* What is no host's name, so that a slip does not become a name that is never met. */
+/* True if text may be a host's name: a slip must not become a name that never matches. */
 static bool name_ok(const char *text)
 {
 	bool letter = false;
@@ -272,7 +273,8 @@ static int on_client(cfg_t *cfg, cfg_opt_t *opt)
 	return -1;
 }
 
-/* Absolute, no empty, "." or ".." part; not longer than what is ever walked. */
+/* True for an absolute path without an empty, "." or ".." part, not longer than a path that is ever
+ * walked. */
 static bool path_ok(const char *path)
 {
 	json_t *text = json_string(path); /* UTF-8, as the administrator's tools need it */
@@ -376,7 +378,7 @@ static int count_who(void *arg, const char *text)
 	return 0;
 }
 
-/* A path's own number, the same in every file that exports it: 1 to 65535; "/" has 0. */
+/* Returns the number of a path, the same in every file that exports it: 1 to 65535; "/" has 0. */
 static uint16_t path_id(const char *path)
 {
 	uint32_t h = 2166136261u;
@@ -453,7 +455,7 @@ static int number_names(struct exp_table *t)
 	return 0;
 }
 
-/* One number, one export: two paths may meet in one by chance. */
+/* Checks that each export has a number of its own: two paths may get the same number by chance. */
 static int check_ids(const struct exp_table *t)
 {
 	for (unsigned i = 0; i < t->t_n; i++) {

@@ -1,4 +1,4 @@
-/* exports_who.c - tables' lives, and from a peer's address to the rule that it meets. */
+/* exports_who.c - keeps the tables of exports, and finds the rule that matches a peer's address. */
 #include "base/ask.h"
 #include "base/exports.h"
 #include <fnmatch.h>
@@ -79,12 +79,12 @@ static enum exp_met who_met(const struct exp_who *w, const uint8_t addr[16], con
 	}
 }
 
-/* A name that is not known matters unless a section before it is met, or another pattern of its
- * own. */
+/* An unknown name matters unless a section before it matches, or another pattern of its own
+ * section. */
 const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], const uint8_t *match,
 				 bool *unknown)
 {
-	unsigned open = e->e_nrules; /* the first section that may be met */
+	unsigned open = e->e_nrules; /* the first section that may match */
 
 	*unknown = false;
 	for (unsigned i = 0; i < e->e_nwho && !*unknown; i++) {
@@ -101,8 +101,8 @@ const struct exp_rule *exp_match(const struct exp *e, const uint8_t addr[16], co
 	return NULL;
 }
 
-/* What was answered is "no": there is no such name, or it has no address. Else it could not be
- * told: a timeout, a server that fails or refuses. */
+/* True if the answer was "no": the name does not exist, or has no address. Any other error means
+ * that no answer could be had: a timeout, or a server that fails or refuses. */
 static bool told_no(int err)
 {
 	return err == EAI_NONAME || err == EAI_NODATA || err == EAI_ADDRFAMILY;
@@ -128,8 +128,8 @@ static enum exp_met host_is(const char *name, const uint8_t addr[16])
 	return found ? EXP_MET : EXP_NOT;
 }
 
-/* The peer's own name, which must lead back to its address: whoever rules a reverse zone can claim
- * any. */
+/* Gets the peer's own name. The name must lead back to the peer's address: the owner of a reverse
+ * zone can claim any name. */
 static enum exp_met reverse(const uint8_t addr[16], char *name, size_t len)
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
@@ -147,7 +147,7 @@ static enum exp_met reverse(const uint8_t addr[16], char *name, size_t len)
 	return host_is(name, addr);
 }
 
-/* Of a netgroup nobody can tell "no" from a service that fails: innetgr has no word for it. */
+/* innetgr has no way to tell "no" from a service that fails. */
 static enum exp_met group_has(const char *group, const char *name)
 {
 	/* innetgr keeps state between calls in some libraries. */

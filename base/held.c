@@ -16,7 +16,7 @@ int held_socket(const struct sockaddr *addr, socklen_t len)
 
 		if (taken >> i & 1 || sd_is_socket_sockaddr(fd, SOCK_STREAM, addr, len, 1) <= 0)
 			continue;
-		/* It may be non-blocking, and the ring's accept would not wait then. */
+		/* The socket may be non-blocking. The ring's accept would not wait then. */
 		if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK))
 			continue;
 		taken |= UINT64_C(1) << i;

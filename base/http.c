@@ -53,7 +53,7 @@ struct pending {
 	char *pd_body;
 	const char *pd_why;
 	size_t pd_len, pd_cap;
-	int pd_status; /* not 0: refused because of pd_why, what is still to come is thrown away */
+	int pd_status; /* not 0: refused because of pd_why, the rest of the body is dropped */
 };
 
 const char *http_arg(const struct http_req *rq, const char *name)
@@ -61,7 +61,7 @@ const char *http_arg(const struct http_req *rq, const char *name)
 	const char *value = NULL;
 	size_t len = 0;
 
-	/* A value with a NUL in it is none: cut there it would be another. */
+	/* Refuse a value with a NUL in it: cut there it would be another value. */
 	if (MHD_lookup_connection_value_n(rq->rq_priv, MHD_GET_ARGUMENT_KIND, name, strlen(name),
 					  &value, &len) != MHD_YES ||
 	    !value || strlen(value) != len)
@@ -110,9 +110,10 @@ static void body_add(struct pending *pd, const char *data, size_t n)
 	pd->pd_body[pd->pd_len] = 0;
 }
 
-/* ---- who may ask what over TCP ---- */
+/* ---- what is allowed over TCP ---- */
 
-/* A name of this machine's own: another one leads here only by a DNS that somebody else answers. */
+/* True for a name of this machine. Another name leads here only through a DNS that an attacker
+ * answers. */
 static bool host_is_ours(const char *host)
 {
 	size_t n = strcspn(host, ":");
@@ -135,7 +136,7 @@ static bool token_right(const struct http *h, const char *given)
 
 	if (!n || !given || strncasecmp(given, "Bearer ", 7) || strlen(given + 7) != n)
 		return false;
-	/* All of it, so that the time tells nothing. */
+	/* Compare all bytes, so that the time reveals nothing. */
 	for (size_t i = 0; i < n; i++)
 		other |= (unsigned char)(given[7 + i] ^ h->h_token[i]);
 	return !other;
@@ -152,8 +153,8 @@ static bool is_open(const char *path, const char *method)
 	return !strcmp(path, "/metrics") || !strcmp(path, "/v1/health");
 }
 
-/* Anybody on the machine comes to a port, and so does what a page in a browser here asks for. NULL:
- * it may be asked. */
+/* Any process on this machine can connect to a port, and so can a web page in a browser here.
+ * Returns NULL if the request is allowed, else why not. */
 static const char *refused(const struct http *h, struct MHD_Connection *conn, const char *path,
 			   const char *method, const char *version)
 {
@@ -240,7 +241,7 @@ static enum MHD_Result reply_queue(struct MHD_Connection *conn, struct http_repl
 	return ok;
 }
 
-/* Called with the header, then for each piece of body, then with none. */
+/* Called with the header, then for each piece of the body, then with no piece. */
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const char *url,
 				  const char *method, const char *version, const char *data,
 				  size_t *n, void **state)
@@ -302,8 +303,8 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **state,
 
 /* ---- sockets ---- */
 
-/* A socket file that nobody answers on is left over from a daemon that was killed; any other file
- * stays. */
+/* A socket file on which no daemon answers is left over from a daemon that was killed. Any other
+ * file stays. */
 static int unix_stale(const struct sockaddr_un *un)
 {
 	struct stat st;
@@ -337,14 +338,15 @@ static int unix_listen(struct http_at *at, const char *path)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* Who may connect administers the server: closed to others before anybody can. */
+	/* A client of this socket administers the server. So close it to others before any can
+	 * connect. */
 	if (fchmod(fd, 0660) || bind(fd, (struct sockaddr *)&un, sizeof un)) {
 		err = -errno;
 		close(fd);
 		return err;
 	}
 	strcpy(at->at_path, path);
-	/* The umask took bits away: whose group may is said by the folder. */
+	/* The umask took bits away. The folder decides which group may connect. */
 	if (chmod(path, 0660) || listen(fd, 64)) {
 		err = -errno;
 		close(fd);
@@ -369,7 +371,7 @@ static int tcp_listen(const char *addr)
 	port = strtoul(colon + 1, &end, 10);
 	if (inet_pton(AF_INET, host, &in.sin_addr) != 1 || end == colon + 1 || *end || port > 65535)
 		return -EINVAL;
-	/* What goes here is not protected: this machine only. */
+	/* This traffic is not protected: allow this machine only. */
 	if (ntohl(in.sin_addr.s_addr) >> 24 != 127)
 		return -EACCES;
 	in.sin_port = htons((uint16_t)port);
@@ -464,7 +466,7 @@ uint16_t http_port(const struct http *h)
 
 void http_stop(struct http *h)
 {
-	/* The names first, so that nobody comes to a server that is going. */
+	/* Remove the names first, so that no client comes to a server that is stopping. */
 	for (unsigned i = 0; i < h->h_n; i++)
 		if (*h->h_at[i].at_path)
 			unlink(h->h_at[i].at_path);

@@ -51,7 +51,7 @@ static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen
 	return -EINVAL;
 }
 
-/* What does not print is shown as '?'. */
+/* Shows a character that does not print as '?'. */
 static int refuse_label(const char *p, size_t n, char *err, size_t errlen)
 {
 	char shown[65];
@@ -66,8 +66,8 @@ static int refuse_label(const char *p, size_t n, char *err, size_t errlen)
 		      shown, LABELS_KEY_MAX - 1, LABELS_VALUE_MAX);
 }
 
-/* The label that ends before the next comma, and where the one after it begins; NULL at the end. Of
- * a normal form. */
+/* Gets the label up to the next comma of a list in normal form. Returns where the next label
+ * begins, or NULL at the end. */
 static const char *next(const char *p, const char *end, struct label *l)
 {
 	const char *comma = memchr(p, ',', (size_t)(end - p)), *stop = comma ? comma : end;

@@ -57,7 +57,7 @@ static void log_write(const char *level, const char *fmt, va_list ap)
 			line[i] = '?';
 	line[len++] = '\n';
 	if (write(STDERR_FILENO, line, len) < 0)
-		return; /* nobody left to tell */
+		return; /* there is nowhere else to report it */
 }
 
 void log_msg(enum log_level level, const char *fmt, ...)
@@ -97,7 +97,7 @@ void log_faults(void)
 #define FAULT_FRAMES 48
 
 /* Calls only what may be called in a signal handler. It returns to the instruction that failed, or
- * to abort(), which end the program now that the handler is gone; another process's signal is
+ * to abort(): these end the program now that the handler is gone. A signal from another process is
  * raised again. */
 static void fault(int signo, siginfo_t *info, void *context)
 {
@@ -129,7 +129,7 @@ void log_faults(void)
 	struct sigaction how = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO | (int)SA_RESETHAND};
 	void *frame;
 
-	backtrace(&frame, 1); /* the first call loads a library, which no handler may */
+	backtrace(&frame, 1); /* The first call loads a library, which a handler must not do. */
 	for (unsigned i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		sigaction(signals[i], &how, NULL);
 }

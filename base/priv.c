@@ -58,7 +58,7 @@ int priv_prepare(const char *key, const char *name, char *err, size_t errlen)
 	return 0;
 }
 
-/* But for what mkfs makes. */
+/* True if the folder is empty, except for what mkfs makes. */
 static bool folder_empty(int fd)
 {
 	int copy = dup(fd);
@@ -87,7 +87,7 @@ int priv_own_folder(const char *path, char *err, size_t errlen)
 		goto failed;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-		return 0; /* a link: whoever made it sees to what it points to */
+		return 0; /* a link: its maker takes care of its target */
 	if (fd < 0)
 		goto failed;
 	if (folder_empty(fd) && fchown(fd, p.uid, p.gid))
@@ -101,8 +101,8 @@ failed:
 	return -errno;
 }
 
-/* What no setuid program could give back either. Of a kernel that knows fewer, the rest is
- * EINVAL. */
+/* Drops what not even a setuid program could give back then. A kernel that knows fewer capabilities
+ * answers EINVAL for the rest. */
 static int bounding_drop(void)
 {
 	for (unsigned long cap = 0; cap < 64; cap++)
@@ -124,7 +124,7 @@ static int caps_read(uint64_t *effective, uint64_t *permitted, uint64_t *inherit
 	return 0;
 }
 
-/* Nothing in effect, nothing to inherit. */
+/* Permits caps, with no capability in effect and none to inherit. */
 static int caps_permit(uint64_t caps)
 {
 	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -134,7 +134,7 @@ static int caps_permit(uint64_t caps)
 	return syscall(SYS_capset, &h, d) ? -errno : 0;
 }
 
-/* Whether there is a capability beyond those that are kept, or one in effect. */
+/* True if there is a capability beyond those to keep, or one in effect or to inherit. */
 static bool any_capability(uint64_t keep)
 {
 	uint64_t e, m, i;
@@ -173,8 +173,8 @@ int priv_keep_no_more(void)
 	uint64_t e, permitted, i;
 	int rc = caps_read(&e, &permitted, &i);
 
-	/* Root that is to stay root does. One that was started as a user with capabilities had them
-	 * for the threads. */
+	/* Leave a root that is to stay root as it is. A process that was started as a user with
+	 * capabilities had them for its threads, which exist by now. */
 	if (rc || !geteuid() || !permitted)
 		return rc;
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -204,10 +204,10 @@ const char *priv_user(void)
 void priv_no_core(void)
 {
 	/*
-	 * core(5) names no limit for a dump that is piped to a program, but the kernel makes none
-	 * for a limit of 1 byte; and to a file that is too little for one. A hard limit of 0 cannot
-	 * be raised by everybody: it keeps dumps out of files.
-	 */
+ * core(5) names no limit for a dump that is piped to a program. But the kernel makes no such dump
+ * for a limit of 1 byte, and a file of 1 byte is too small for a dump. If the hard limit is 0, not
+ * every process can raise it to 1. A limit of 0 still keeps dumps out of files.
+ */
 	static const struct rlimit one = {1, 1}, none = {0, 0};
 
 	if (setrlimit(RLIMIT_CORE, &one) && setrlimit(RLIMIT_CORE, &none))
