@@ -1,22 +1,24 @@
 /*
- * dead.h - what lies on data servers that do not come back (docs/device-failure.md).
+ * dead.h - what to do about copies on data servers that do not come back (docs/device-failure.md).
  */
 #ifndef MDS_JOBS_DEAD_H
 #define MDS_JOBS_DEAD_H
 #include "mds/mds.h"
 
-/* dead.c: a data server was declared dead (docs/device-failure.md): on the first loop. */
+/* Call it on the first loop when a data server was declared dead: recalls the layouts that name
+ * it. */
 void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uuid[16]);
-/* Every tick: what is on servers that do not come back becomes stale, so that repair makes it anew
- * elsewhere. */
+/* Call it every tick. Copies on servers that do not come back become stale, so that repair makes
+ * them again on other servers. */
 void op_dead_tick(struct mds *m, struct loop *loop);
-/* What is on dead servers is stale, where its stripe has another copy in sync, before anybody
- * writes without it; layouts that may name it come back. then(arg, err) on loop, when that is
- * durable. False: nothing is, and then is not called. */
+/* Makes copies on dead servers stale where their stripe has another copy in sync, before a client
+ * writes without them, and recalls layouts that may name them. then(arg, err) is called on loop
+ * when this is durable; then may be NULL. False: there are no such copies, and then is not
+ * called. */
 bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i,
 		     void (*then)(void *arg, int err), void *arg);
-/* lo_held_objects of the file. Who sets a size makes the copy of a server that is dead stale
- * himself, unless we died in between: that is made good here, for those that ask again. */
+/* Does lo_held_objects name any object of the file? A request that sets a size makes the copy of a
+ * dead server stale itself. If we died in between, this does it, for clients that ask again. */
 bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i,
 		const struct lo_map *map);
 #endif

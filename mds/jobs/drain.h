@@ -1,24 +1,26 @@
-/* drain.h - servers that are drained (docs/moving.md): which files have something there. */
+/* drain.h - data servers that are being drained (docs/moving.md): which files have objects
+ * there. */
 #ifndef MDS_OP_DRAIN_H
 #define MDS_OP_DRAIN_H
 #include "mds/mds.h"
 
-/* Before the loops run. */
+/* Call it before the loops run. 0 or -ENOMEM. */
 int op_drain_open(struct mds *m);
-/* On that loop, often. */
+/* Call it often, always on that loop. */
 void op_drain_tick(struct mds *m, struct loop *loop);
-/* Around a mutation that places objects where others are, on servers that are drained perhaps
- * (CLONE): in it, and after it, whatever became of it. A look that may not have seen them does not
- * say that a server is empty. Any thread. */
+/* Call these for a mutation that places objects where others are, perhaps on servers that are being
+ * drained (CLONE): op_drain_placing inside the mutation, op_drain_placed after it, whether it
+ * succeeded or not. A pass that may have missed these objects then does not report a server as
+ * empty. Any thread. */
 void op_drain_placing(struct mds *m);
 void op_drain_placed(struct mds *m);
-/* Before a server is drained: what was known of it is old. Any thread. */
+/* Call it before a drain begins: drops what is known of the server. Any thread. */
 void op_drain_begin(struct mds *m, uint32_t ds);
 struct op_drain_view {
-	bool dv_known;	  /* all files were looked at since it is drained */
+	bool dv_known;	  /* all files were looked at since the drain began */
 	uint64_t dv_left; /* objects there, as last counted */
-	bool dv_empty;	  /* none, and the old ones are deleted */
+	bool dv_empty;	  /* there are none, and the orders that delete the old ones are done */
 };
-/* Any thread. False: it is not drained. */
+/* Any thread. False: the server is not being drained. */
 bool op_drain_look(struct mds *m, uint32_t ds, struct op_drain_view *out);
 #endif

@@ -1,26 +1,28 @@
-/* ending.h - what was given below an export that is gone, or says something else, ends
+/* ending.h - ends the capabilities that were granted below an export which is gone or has changed
  * (docs/security.md). */
 #ifndef MDS_OP_ENDING_H
 #define MDS_OP_ENDING_H
 #include "mds/mds.h"
 
-/* Before the loops run. -ENOMEM. */
+/* Call it before the loops run. 0 or -ENOMEM. */
 int op_ending_open(struct mds *m, struct loop *loop);
-/* On that loop, while it serves, often. */
+/* Call it often on that loop, once the server serves. */
 void op_ending_tick(struct mds *m);
-/* The exports are other ones, and in force. Any thread. */
+/* Call it when changed exports are in force. Any thread. */
 void op_ending_look_again(struct mds *m);
-/* On the committer: something is moved from one directory to another. -EAGAIN: not out of a
- * directory below which files have yet to be looked at, since it would not be found there. */
+/* On the committer: something moves from directory from to directory to. -EAGAIN: not now, because
+ * files below from have yet to be looked at, and the pass would miss the one that moves. */
 int op_ending_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to);
 struct op_ending_view {
-	bool ev_running;    /* or it is not known yet whether there is anything to do */
-	uint64_t ev_number; /* of looks that are over, since the start */
+	bool ev_running;    /* a pass is under way, or it is not known yet whether one is needed */
+	uint64_t ev_number; /* passes that have ended since the start */
 	uint64_t
-		ev_exports; /* directories; these four are of the look under way, or the last one */
+		/* directories; these four are of the pass under way, or of the last one */
+		ev_exports;
 	uint64_t ev_looked; /* files */
-	uint64_t ev_ended;  /* of these: no capability of before is good */
-	uint64_t ev_unconfirmed; /* of these: a data server that lives has not said so yet */
+	uint64_t ev_ended;  /* of these: no earlier capability is good */
+	/* of these: a data server that lives has not confirmed that yet */
+	uint64_t ev_unconfirmed;
 };
 /* Any thread. */
 void op_ending_look(struct mds *m, struct op_ending_view *out);

@@ -1,17 +1,17 @@
-/* repair.h - repair of mirrors, as the administrator sees and steers it (docs/repair.md). */
+/* repair.h - repair of mirrors, as the administrator sees and controls it (docs/repair.md). */
 #ifndef MDS_OP_REPAIR_H
 #define MDS_OP_REPAIR_H
 #include "mds/layout/repair.h"
 #include "mds/mds.h"
 
 struct op_repair_opts {
-	unsigned ro_files;   /* at a time; 0: nothing is repaired */
-	uint64_t ro_rate;    /* bytes a second, of all together; 0: no limit */
-	uint32_t ro_wait_ms; /* a server that is away so long counts as gone */
+	unsigned ro_files;   /* repaired at a time; 0: nothing is repaired */
+	uint64_t ro_rate;    /* bytes a second, for all files together; 0: no limit */
+	uint32_t ro_wait_ms; /* a server that has been away this many milliseconds counts as gone */
 };
-/* Before the loops run. */
+/* Call it before the loops run. 0 or -errno. */
 int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts *o);
-/* On that loop, often. */
+/* Call it often, always on that loop. */
 void op_repair_tick(struct mds *m);
 
 enum op_repair_step {
@@ -21,26 +21,27 @@ enum op_repair_step {
 	OP_REPAIR_END,
 	OP_REPAIR_SWITCH
 };
-/* What is under way. */
+/* A repair that is under way. */
 struct op_repair_view {
-	uint64_t rv_ino, rv_done, rv_size; /* bytes of the object; size: 0 while it is not known */
-	uint64_t rv_copied, rv_same;	   /* of done: written; found equal */
+	uint64_t rv_ino, rv_done, rv_size; /* bytes of the object; rv_size: 0 while unknown */
+	uint64_t rv_copied, rv_same;	   /* of rv_done: bytes written; bytes found equal */
 	uint64_t rv_ms;			   /* since the copy began */
-	uint64_t rv_began;		   /* where it did: after a restart not at 0 */
+	uint64_t rv_began;		   /* offset where the copy began: after a restart not 0 */
 	unsigned rv_object;
-	uint32_t rv_from, rv_to; /* servers; from: the last that was read */
+	uint32_t rv_from, rv_to; /* servers; rv_from: the one read last */
 	enum op_repair_step rv_step;
 };
-/* Any thread. Returns how many. */
+/* Any thread. Fills up to max views and returns their number. */
 unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max);
 struct op_repair_opts op_repair_opts(const struct mds *m);
-/* So many bytes were read: for how many ms nothing more is, of all together. On that loop. */
+/* Counts bytes that were read. Returns for how many milliseconds no repair may read more. On that
+ * loop. */
 uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
 
-/* move.c: what the map asks for beside repair (mds/layout/column.h), one step of it: objects begin
- * to leave, or the switch, with the layouts back and fenced before it. then(arg, err) on loop,
- * once, later: 0, -EAGAIN (somebody else has the file), or what failed. Memory is the caller's
- * until then. */
+/* move.c: one step of a change of the map that is not a repair (mds/layout/column.h). Either
+ * objects begin to leave, or the switch; before both, layouts come back or are fenced. then(arg,
+ * err) is called on loop, once, later. 0; -EAGAIN: another job or request has the file; or the
+ * error. The caller keeps the memory until then. */
 struct op_move {
 	struct excl mv_freeze;
 	struct kv_op mv_op;
@@ -53,7 +54,7 @@ struct op_move {
 	void *mv_arg;
 };
 enum op_move_what { OP_MOVE_NOTHING, OP_MOVE_WAITS, OP_MOVE_BEGIN, OP_MOVE_SWITCH };
-/* What there is to do of that now. why: where it waits, for what. */
+/* Returns the step that can be done now. *why: what it waits for. */
 enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
 			       const char **why);
 void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino,

@@ -1,4 +1,4 @@
-/* scrub_int.h - inside scrub: its rows, and its job, which is on one loop. */
+/* scrub_int.h - the inside of scrub: its rows, and its job, which runs on one loop. */
 #ifndef MDS_OP_SCRUB_INT_H
 #define MDS_OP_SCRUB_INT_H
 #include "mds/jobs/scrub.h"
@@ -8,11 +8,11 @@
 
 int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s);       /* -ENOENT, -EIO */
 int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s); /* W */
-/* W: counts it, and keeps it while there is room. */
+/* W: counts a finding, and keeps it while there is room. */
 int scrub_found_put(struct kv_txn *t, struct op_scrub_state *s, const struct op_scrub_found *f);
-/* W: all findings, and all objects that were seen once. */
+/* W: deletes all findings, and all objects that were seen once. */
 int scrub_rows_clear(struct kv_txn *t);
-/* An object of a server that was seen once and is no file's. */
+/* An object on a server that belongs to no file and was seen once. */
 struct scrub_first {
 	uint32_t fi_ds;
 	ctl_object fi_object;
@@ -22,29 +22,31 @@ struct scrub_first {
 int scrub_first_put(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f);
 /* W */
 int scrub_first_del(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f);
-/* Up to max of them, all of the first server that has any. How many, or a negative errno. */
+/* Reads up to max of them, all of the first server that has any. Returns their number, or
+ * -errno. */
 int scrub_firsts(struct kv_txn *t, uint16_t fs, struct scrub_first *out, unsigned max);
 
 /* ---- the job ---- */
 
-/* objects seen once at a time: with more, those are seen again before the list goes on */
+/* objects seen once that are kept at a time: if there are more, the second look at these comes
+ * before the list goes on */
 #define SCRUB_FIRSTS 16384
-#define SCRUB_FILES  32 /* files asked for at a time */
-#define SCRUB_TRIES  3	/* before it counts that somebody does not answer, or before a freeze */
+#define SCRUB_FILES  32 /* files that servers are asked about at a time */
+#define SCRUB_TRIES  3	/* before a server counts as silent, or before a freeze */
 
-/* A file in hand: as of the snapshot that led to it, and what the data servers said. */
+/* A current file, as of the snapshot that led to it, and what the data servers said. */
 struct scrub_file {
 	struct op_scrub *f_scrub;
 	struct ns_inode f_inode;
 	struct lo_stat f_stat;
 };
-/* scrub_file.c: what is wrong with it. Bits per object, of those in sync. m: NULL, servers are not
- * looked at. */
+/* scrub_file.c: finds what is wrong with the file. Bits per object, of those in sync. m: NULL if
+ * the servers' state does not count. */
 struct scrub_wrong {
-	uint64_t w_missing, w_size; /* size: not as the others, or the file */
-	/* of both: those that another copy is better than, for certain */
+	uint64_t w_missing, w_size; /* w_size: does not end as the others or the file do */
+	/* of both: those for which another copy is certainly better */
 	uint64_t w_bad;
-	uint64_t w_unasked, w_cut; /* cut: a bit per stripe */
+	uint64_t w_unasked, w_cut; /* w_cut: a bit for each stripe */
 	bool w_degraded;
 };
 void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w);
@@ -56,12 +58,12 @@ struct op_scrub {
 	struct loop_timer c_timer;
 	void (*c_wake)(struct op_scrub *c);
 	uint32_t c_delay_ms;
-	pthread_mutex_t c_lock; /* c_view, c_stop, c_ask: any thread */
+	pthread_mutex_t c_lock; /* guards c_view, c_stop, c_ask, for any thread */
 	struct op_scrub_state c_view;
 	bool c_stop, c_starting;
 	struct op_scrub_ask c_ask;
-	/* the loop's */
-	/* as stored; and as it is after the transaction in hand */
+	/* only for the loop: */
+	/* as stored; as it is after the current transaction */
 	struct op_scrub_state c_s, c_next;
 	struct kv_op c_op;
 	void (*c_then)(struct op_scrub *c);
@@ -73,7 +75,7 @@ struct op_scrub {
 	unsigned c_nfirst;
 	struct op_scrub_found c_found[CTL_BATCH_MAX];
 	unsigned c_nfound;
-	/* a question to a server */
+	/* a request to a server */
 	struct dsc_ctl c_ctl;
 	ctl_status c_status;
 	ctl_list_entry c_entry[CTL_BATCH_MAX];
@@ -83,35 +85,34 @@ struct op_scrub {
 	uint8_t c_cookie[64];
 	unsigned c_ncookie;
 	bool c_kick;
-	/* of objects that are beside a file's: that file, in c_file; else SCRUB_FILES */
+	/* For an object whose file exists: the index of the file in c_file; else SCRUB_FILES. */
 	uint8_t c_slot[CTL_BATCH_MAX];
-	/* files */
 	struct scrub_file c_file[SCRUB_FILES];
 	unsigned c_nfile, c_asked, c_at;
-	uint64_t c_last; /* the last inode of those */
+	uint64_t c_last; /* the last of their inodes */
 	bool c_staled;	 /* the verdict made copies stale */
-	unsigned c_base; /* findings that are not of the file in hand */
+	unsigned c_base; /* findings that do not belong to the current file */
 	bool c_frozen;
 	struct excl c_freeze;
 	struct op_verify *c_verify;
-	struct op_verify_view c_diffs; /* of the files that it looked at last */
-	unsigned c_diff;	       /* the next of those to be told */
+	struct op_verify_view c_diffs; /* of the files that were compared last */
+	unsigned c_diff;	       /* the next of those to be reported */
 	uint64_t c_ino[SCRUB_FILES];
 };
-/* Runs run in a transaction, which puts the state after it; then(c). What cannot be stored ends the
- * run. */
+/* Runs run in a transaction that also puts the new state; then calls then(c). If the store fails,
+ * the run ends. */
 void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t),
 		  void (*then)(struct op_scrub *c));
 void scrub_later(struct op_scrub *c, uint32_t ms, void (*wake)(struct op_scrub *c));
 void scrub_find(struct op_scrub *c, const struct op_scrub_found *f);
-/* A step of the phase. */
+/* Does a step of the phase. */
 void scrub_go(struct op_scrub *c);
-/* The phase is over. */
+/* Ends the phase and begins the next. */
 void scrub_phase(struct op_scrub *c, enum op_scrub_phase next);
 bool scrub_stopped(struct op_scrub *c);
 void scrub_files_go(struct op_scrub *c);
 void scrub_content_go(struct op_scrub *c);
-/* Before lo_stat: its map is decoded already. */
+/* Prepares f for lo_stat. The map in f_stat must be decoded already. */
 void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i,
 	       void (*done)(struct lo_stat *ls, int err));
 void scrub_log(const struct op_scrub *c, const struct op_scrub_found *f);
