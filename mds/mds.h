@@ -4,8 +4,8 @@
  * so.
  *
  * In the headers of mds/, "W:" marks a function that runs on the committer thread inside the write
- * transaction that it gets. "locked" means that the caller holds the lock of the file's shard
- * (state/st.h).
+ * transaction that it gets. "locked" means that the caller holds the file's lock, or all, as
+ * state/st.h says.
  */
 #ifndef MDS_MDS_H
 #define MDS_MDS_H

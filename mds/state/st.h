@@ -1,45 +1,45 @@
 /*
- * st.h - clients, sessions, open and layout state (RFC 8881 chapters 2.10, 8, 9, 12), in memory,
- * and the durable list of clients.
+ * st.h - state of clients: sessions, opens, locks, delegations and layouts (RFC 8881 chapters 2.10,
+ * 8, 9, 10, 12), in memory, and the durable list of clients.
  *
- * What is durable: one row per confirmed client (its owner, verifier, number), so that after a
- * restart exactly those may reclaim. All else is rebuilt by reclaims. The boot epoch
- * (ns_super.su_boot) is in every clientid, sessionid and stateid, so nothing of an earlier boot is
- * mistaken for this one's; and the store's identity, so that nothing of another cluster is. Nobody
- * guesses one (ids.h).
+ * What is durable: one row for each confirmed client (owner, verifier, number), so that after a
+ * restart exactly these clients may reclaim. Reclaims rebuild all other state. The boot epoch
+ * (ns_super.su_boot) is in every clientid, sessionid and stateid, so the server does not mistake
+ * one of an earlier boot for one of this boot. So is the store's identity, which keeps other
+ * clusters' ids apart. No client can guess an id (ids.h).
  *
  * Locks, held for table look-ups only, never over I/O, a commit or a send (shard.c):
- * - all (st_all_lock): clients, sessions made and destroyed, the durable list, grace's end,
- *   callbacks and their queues, asynchronous copies, half.c, walks over what a client or all have.
- *   It keeps out every other holder of state.
- * - a file's (st_file_lock): the file, its opens, locks, layouts and delegations, who waits for
- *   them, what was seen of it lately; and the tables they are found in. It is the lock of a shard,
- *   by inode number, and the thread's own: files of different shards share nothing. With it one
- *   looks at what all guards (is the client gone, its sessions, its revoked stateids, f_halves),
- *   and changes none of it. What is rare and needs more (a recall, a callback) is done once more
- *   under all: st_work.
- * - the thread's own alone (st_look_lock): what all guards stays as it is.
- * - sp_lock, a client's stripe: its lists of opens and layouts, and what is counted; taken last,
- *   with the file or all locked. Who has all locked walks the lists without it.
- * - se_lock, a session's own: see below. All, where both are held, is taken first.
+ * - all (st_all_lock): guards clients, the making and destroying of sessions, the durable list, the
+ *   end of grace, callbacks and their queues, asynchronous copies, half.c, and walks over what one
+ *   client or all clients have. It keeps out every other holder of state.
+ * - a file's (st_file_lock): guards the file, its opens, locks, layouts and delegations, the
+ *   requests that wait for them, what was lately seen of the file, and the tables that hold all
+ *   this. It is the lock of a shard, chosen by inode number, and the thread's own lock: threads
+ *   that work on files of different shards share nothing. A holder may look at what all guards (is the client
+ *   gone, its sessions, its revoked stateids, f_halves), and changes none of it. Rare work that
+ *   needs more (a recall, a callback) is done once more under all: see st_work.
+ * - the thread's own alone (st_look_lock): what all guards does not change meanwhile.
+ * - sp_lock, of a client's stripe: guards its lists of opens and layouts, and its counts. It is
+ *   taken last, with the file or all locked. A holder of all walks the lists without it.
+ * - se_lock, a session's own: see below. A thread that needs it and all takes all first.
  * Functions say "locked" when the caller must hold the lock of the file that they are about, or
- * all; "all locked" when it must be all. Of functions about a client, a session, a callback or
- * grace it is all.
+ * all; "all locked" when it must be all. For functions about a client, a session, a callback or
+ * grace "locked" means all. "Looked at" means st_look_lock or any of these.
  *
  * The order "register the state, then look with a fresh snapshot; commit a change, then look at the
- * state" holds with a file's lock as it does with all: both looks at the state are under it. What
- * is looked at without a lock (st_watched, st_others_have) is written before the registration is
- * over, and read behind the commit, in one order for all threads (seq_cst).
+ * state" holds with a file's lock as it does with all: both looks at the state are under it. What a
+ * thread looks at without a lock (st_watched, st_others_have) is written before the registration is
+ * over, and read after the commit, in one order for all threads (seq_cst).
  *
- * A request that only reads takes no lock, and writes no line that another request writes, be that
- * of another session or of another connection of the same:
- * - its session is found by RCU (st_session_find), and so is its slot, which has a line of its own;
- *   the request takes it by compare-and-swap (slot.c) and keeps it until it is answered. What all
- *   slots of a session share is written when it changes, under se_lock. Locks are taken in this
- *   order: all or a file's, cl_lock, se_lock;
- * - what a client has in hand, and when it was heard last, is read from its slots when somebody
- *   asks (st_silent_ns);
- * - whether a file has state that an answer about it depends on is asked of st_watched() first, a
+ * A request that only reads takes no lock. It writes no cache line that another request writes, be
+ * that of another session or of another connection of the same session:
+ * - RCU finds its session (st_session_find) and its slot, which has a cache line of its own. The
+ *   request takes the slot by compare-and-swap (slot.c) and keeps it until it is answered. What all
+ *   slots of a session share is written when it changes, under se_lock. Threads take locks in this
+ *   order: all or a file's, cl_lock, se_lock.
+ * - Whether a client has requests in hand, and when it was last heard, is read from its slots when
+ *   it is needed (st_silent_ns).
+ * - Whether a file has state on which an answer about it depends is asked of st_watched() first: a
  *   table of counts that is written when such state comes and goes.
  */
 #ifndef MDS_ST_H
@@ -54,9 +54,9 @@
 #include <urcu/urcu-memb.h>
 
 #define ST_SLOTS       1024 /* the most of a session */
-#define ST_SLOTS_LEAST 2u   /* that no session is denied */
+#define ST_SLOTS_LEAST 2u   /* every session may have so many */
 #define ST_BOUND       64   /* connections of a session with SP4_MACH_CRED */
-/* the most of a backchannel: one that is not answered holds up no other */
+/* The most of a backchannel. With several slots a callback without an answer holds up no other. */
 #define ST_CB_SLOTS  8u
 #define ST_OWNER_MAX NFS4_OPAQUE_LIMIT
 
@@ -72,24 +72,26 @@ static inline void st_sid_bump(struct st_stateid *s)
 }
 
 /*
- * A slot and its sequence belong to the request that made it busy; others look at sl_turn and
- * sl_renewed_ns only. Who finds it by RCU alone may find one that is gone (from the session) and
- * then looks again.
+ * The request that made a slot busy owns the slot and its sequence; other threads look at sl_turn
+ * and sl_renewed_ns only. A thread that found a slot by RCU alone may have one that its session no
+ * longer has; it then looks again.
  */
 struct st_slot {
-	/* free, busy, ... (slot.c), and the sequence of its last request */
+	/* state (free, busy, ...; see slot.c) and sequence of its last request */
 	_Alignas(64) _Atomic uint64_t sl_turn;
-	_Atomic uint64_t sl_renewed_ns; /* when its last request was begun or answered */
+	_Atomic uint64_t sl_renewed_ns; /* when its last request began or was answered */
 	uint8_t *sl_reply;		/* the COMPOUND results as sent, malloc'd */
 	uint32_t sl_len;
-	uint32_t sl_told;    /* bytes that se_kept has of it */
-	uint32_t sl_told_in; /* the review (se_reviews) since which */
-	/* of the request: a retry with other bytes is false (RFC 8881 section 2.10.6.1.3.1) */
+	uint32_t sl_told;    /* bytes of it that se_kept counts */
+	uint32_t sl_told_in; /* the review (se_reviews) since which it counts them */
+	/* Of the request: a retry with other bytes is a false retry (RFC 8881 section
+	 * 2.10.6.1.3.1). */
 	uint32_t sl_check;
-	uint32_t sl_gen; /* of the target (st_room) that its last reply told */
+	uint32_t sl_gen; /* r_gen of the target (st_room) in its last reply */
 	bool sl_cached;
-	bool sl_fresh;	 /* it has not had a request yet */
-	bool sl_revoked; /* its last reply told RECALLABLE_STATE_REVOKED: a retry is told too */
+	bool sl_fresh; /* it has not had a request yet */
+	/* its last reply reported RECALLABLE_STATE_REVOKED: so does the reply to a retry */
+	bool sl_revoked;
 	struct rcu_head sl_rcu;
 };
 _Static_assert(sizeof(struct st_slot) == 64, "a line each");
@@ -100,19 +102,20 @@ struct st_slots {
 	struct st_slot *_Atomic ss_slot[]; /* NULL: not used yet, or gone */
 };
 
-/* How many slots a session has: read and written as one. */
+/* How many slots a session has. Read and written as one value. */
 struct st_room {
 	uint16_t r_nslots; /* enforced: the client may use slots below it */
-	uint16_t r_target; /* what it is asked to keep to; r_nslots follows when it does */
-	uint32_t r_gen;	   /* changes with the target */
+	/* what the server asks the client to keep to; r_nslots follows when the client does */
+	uint16_t r_target;
+	uint32_t r_gen; /* changes with the target */
 };
 
 /*
- * The requests that gave a layout or a delegation, as far as it is not known that the client has
- * their replies: until a request's slot is used again, its reply may still be on the way, and a
- * callback overtake it (RFC 8881 section 2.10.6.3). Such ones are told with a callback, as
- * referring calls; and that the client knows nothing of what it was given is no proof that it will
- * not.
+ * The requests that granted a layout or a delegation, as long as the client may not have their
+ * replies: until the client uses a request's slot again, the reply may still be on its way, and a
+ * callback may overtake it (RFC 8881 section 2.10.6.3). A callback carries these requests as
+ * referring calls. And if the client answers that it does not know what it was granted, that does
+ * not prove that it never will.
  */
 #define ST_GRANTS 2u
 struct st_grants {
@@ -122,7 +125,7 @@ struct st_grants {
 	} gs_grant[ST_GRANTS];
 	uint8_t gs_n;
 	bool gs_more;	     /* there were others */
-	uint64_t gs_more_ns; /* the last of them was forgotten then */
+	uint64_t gs_more_ns; /* when the last of them was forgotten */
 };
 
 struct st_client;
@@ -133,88 +136,91 @@ struct st_session {
 	struct st_session *se_next; /* of the client */
 	struct cds_hlist_node se_node;
 	struct rcu_head se_rcu;
-	pthread_mutex_t se_lock; /* of what says "own" */
-	/* it is in no table any more, and ends when no slot is busy; written with se_lock and all
-	 * held */
+	pthread_mutex_t se_lock; /* guards the fields marked "own" */
+	/* The session is in no table any more, and ends when no slot is busy. Written with se_lock
+	 * and all held. */
 	_Atomic bool se_dead;
-	bool se_ended; /* all */
-	/* a bit of 64 for each connection that it came on, by rpc_conn_id: two may share one */
+	bool se_ended; /* guarded by all */
+	/* One bit of 64 for each connection that carried the session, by rpc_conn_id: two
+	 * connections may share a bit. */
 	_Atomic uint64_t se_carried;
 	_Atomic bool se_rows; /* the store has rows of its requests (mds/nfs4/once.c) */
-	/* who made it, and from where: its connection's address, security (enum exp_sec) and TLS
-	 * (enum exp_tls) */
+	/* Of the connection that made the session: address, security (enum exp_sec) and TLS (enum
+	 * exp_tls). */
 	uint8_t se_addr[16], se_sec, se_tls;
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
-	/* Written when they change only, with se_lock held, except for se_peak and se_kept. */
+	/* Written only when they change, with se_lock held, except for se_peak and se_kept. */
 	_Atomic struct st_room se_room;
 	struct st_slots *_Atomic se_slots;
 	_Atomic uint64_t se_reviewed_ns;
-	_Atomic uint32_t se_reviews; /* how often */
+	_Atomic uint32_t se_reviews; /* number of reviews */
 	_Atomic uint32_t se_peak;    /* slots in use at a time since se_reviewed_ns */
-	/* bytes of slots, and, nearly, of replies: what st_kept has of it */
+	/* Bytes of slots and, nearly, of kept replies: this session's part of st_kept. */
 	_Atomic uint64_t se_kept;
-	uint32_t se_most;	     /* what it asked for, within bounds */
-	uint32_t *se_past, se_npast; /* own; the last sequence of slots that went, or 0 */
+	uint32_t se_most; /* what the client asked for, within bounds */
+	/* own; of slots that are gone: the last sequence, or 0 */
+	uint32_t *se_past, se_npast;
 	_Atomic bool se_used;
 	uint32_t se_maxreq, se_maxresp, se_maxcached, se_maxops;
 	/* backchannel */
 	uint32_t se_cb_prog, se_cb_flavor, se_cb_uid, se_cb_gid;
-	struct rpc_conn *_Atomic se_cb_conn; /* or NULL: path down */
-	struct hash_link se_conn_link;	     /* while there is one: by connection */
-	/* SP4_MACH_CRED: the connections that may carry the session's requests; no others do */
-	/* ST_BOUND times rpc_conn_id, the oldest makes room; from before it is published, or
-	 * NULL */
+	struct rpc_conn *_Atomic se_cb_conn; /* NULL: the path is down */
+	struct hash_link se_conn_link;	     /* in the table by connection, while there is one */
+	/* SP4_MACH_CRED: only these connections may carry the session's requests. */
+	/* ST_BOUND times rpc_conn_id, or NULL; set before the session is published. A new one takes
+	 * the place of the oldest. */
 	_Atomic uint64_t *se_bound;
-	_Atomic unsigned se_nbound; /* ever; own */
-	/* the sequence that a slot's next callback has */
+	_Atomic unsigned se_nbound; /* ever admitted; own */
+	/* sequence of each slot's next callback */
 	uint32_t se_cb_nslots, se_cb_next[ST_CB_SLOTS];
-	/* slots in use, and those whose last callback has no answer; a bit each */
+	/* Slots in use, and slots whose last callback has no answer; a bit each. */
 	uint32_t se_cb_busy, se_cb_doubt;
-	struct st_cb *se_cb_head, **se_cb_tail; /* callbacks waiting for a slot */
+	struct st_cb *se_cb_head, **se_cb_tail; /* callbacks that wait for a slot */
 };
 
-/* What is counted of a client, of all clients of an address, and of all, so that neither one client
- * nor one address takes all of it: opens without delegations, lock-owners' states, their ranges,
- * layouts, delegations. */
+/* What is counted for each client, for all clients of an address, and for all clients, so that
+ * neither one client nor one address takes all of it: opens without delegations, lock-owners'
+ * states, their ranges, layouts, delegations. */
 enum st_count { ST_N_OPENS, ST_N_LOCKS, ST_N_RANGES, ST_N_LAYOUTS, ST_N_DELEGS, ST_COUNTS };
-/* With what was taken ahead (sp_room). */
+/* Includes what threads took ahead (sp_room). */
 struct st_counts {
 	_Alignas(64) _Atomic uint32_t ct_n[ST_COUNTS];
-	/* Of a client: */
-	/* its stripes that have room; a bit each, written under sp_lock */
+	/* Of a client only: */
+	/* Its stripes that have room; a bit each, written under sp_lock. */
 	_Atomic uint8_t ct_roomy;
 	_Atomic uint64_t ct_takes; /* how often ct_n rose */
 };
 
 /*
- * Of a client, by the thread that opened or laid out: its connections do not meet here. Room is
- * taken of the client's count, its address's and all clients' (struct st_counts) in portions, so
- * that those are not written by each open; what is not used goes back within seconds. Where half of
- * a limit is reached, what is taken is what is used.
+ * The part of a client's counts and lists for some threads: a thread that opens files or grants
+ * layouts uses its own stripe, so the client's connections do not meet in one place. A stripe takes
+ * room ahead, in portions, from the counts of the client, its address and all clients (struct
+ * st_counts), so that not every open writes those. Room that is not used goes back within seconds.
+ * Once half of a limit is reached, a stripe takes only what it uses.
  */
 struct st_stripe {
 	_Alignas(64) pthread_mutex_t sp_lock;
-	struct st_open *sp_opens; /* delegations, too */
+	struct st_open *sp_opens; /* and delegations */
 	struct st_layout *sp_layouts;
 	_Atomic uint8_t sp_room[ST_COUNTS]; /* taken, and not used */
-	_Atomic uint8_t sp_used;	    /* since the last st_rooms_tick; a bit each */
+	_Atomic uint8_t sp_used;	    /* since the last st_rooms_tick; a bit for each kind */
 };
 #define ST_STRIPES 8u
 
-/* Where clients come from. */
+/* What clients of one address have. */
 struct st_place {
 	struct hash_link pl_link;
 	uint8_t pl_addr[16];
 	uint32_t pl_clients;
 	struct st_counts pl_counts;
-	uint64_t pl_oldest_ns; /* st_client_oldest looked here */
+	uint64_t pl_oldest_ns; /* when st_client_oldest last looked here */
 	_Atomic uint64_t pl_gathered_ns[ST_COUNTS];
 };
 
-/* A data server that a client does not reach. */
+/* A data server that a client cannot reach. */
 struct st_unreached {
 	uint32_t un_ds;	   /* 0: none */
-	uint64_t un_at_ms; /* when it said so last */
+	uint64_t un_at_ms; /* when the client last reported that, in ms */
 };
 #define ST_UNREACHED 16
 
@@ -222,77 +228,79 @@ struct st_client {
 	struct hash_link cl_link, cl_owner_link;
 	struct rcu_head cl_rcu;
 	uint64_t cl_id;
-	uint32_t cl_number;	   /* durable: in capabilities */
-	struct st_place *cl_place; /* of its EXCHANGE_ID, or NULL */
+	uint32_t cl_number;	   /* durable; it is in capabilities */
+	struct st_place *cl_place; /* by the address of its EXCHANGE_ID, or NULL */
 	uint8_t cl_tls;		   /* enum rpc_tls, of its EXCHANGE_ID */
 	uint8_t *cl_owner;
 	uint32_t cl_owner_len;
 	uint8_t cl_verifier[8];
 	uint32_t cl_flavor, cl_uid; /* principal */
-	char *cl_principal;	    /* of RPC_AUTH_GSS: user@REALM; else NULL */
+	char *cl_principal;	    /* for RPC_AUTH_GSS: user@REALM; else NULL */
 	uint8_t cl_key[32];	    /* of its durable record: a hash of owner and principal */
-	/* SP4_MACH_CRED: operations in cl_enforce are the principal's alone, with integrity or
-	 * privacy */
+	/* SP4_MACH_CRED: only the principal, with integrity or privacy, may do the operations of
+	 * cl_enforce. */
 	bool cl_mach;
-	uint32_t cl_enforce[3], cl_allow[3]; /* bitmap4 of operations (RFC 8881 section 18.35.3) */
+	/* bitmap4 of operations (RFC 8881 section 18.35.3) */
+	uint32_t cl_enforce[3], cl_allow[3];
 	bool cl_confirmed, cl_recorded, cl_dead;
 	_Atomic bool cl_reclaim_done, cl_may_reclaim;
-	/* it said RECLAIM_COMPLETE, of whatever scope: it may lock (RFC 8881 section 18.51.3) */
+	/* It sent a RECLAIM_COMPLETE of any scope, so it may lock (RFC 8881 section 18.51.3). */
 	_Atomic bool cl_ready;
-	bool cl_notified;      /* it asked to be told when a device changes */
-	bool cl_notified_gone; /* and when one goes */
+	bool cl_notified;      /* it asked for notifications when a device changes */
+	bool cl_notified_gone; /* and when a device goes */
 	bool cl_stripes;       /* it is known to read and write striped layouts */
-	/* it is from an earlier boot, with layouts of then that are not known */
+	/* It is from an earlier boot, and the layouts that it had then are unknown. */
 	bool cl_boot;
-	/* it was given layouts: its number must be barred when it is evicted */
+	/* It got layouts, so eviction must bar its number. */
 	_Atomic bool cl_laid;
 	_Atomic bool cl_evicting; /* no request of it begins (st_client_leaves) */
 	bool cl_confirming;
 	bool cl_parted;	      /* it has destroyed a session */
-	bool cl_recalls_wait; /* recalls that found no session */
+	bool cl_recalls_wait; /* recalls wait for a session */
 	uint32_t cl_nsessions;
 	struct st *cl_st; /* or NULL: what it has is not counted */
 	struct st_stripe cl_stripe[ST_STRIPES];
 	struct st_counts cl_counts;
-	uint32_t cl_cs_seq;	  /* next CREATE_SESSION sequence */
-	uint8_t cl_cs_reply[128]; /* the last CREATE_SESSION's results */
+	uint32_t cl_cs_seq;	  /* sequence of the next CREATE_SESSION */
+	uint8_t cl_cs_reply[128]; /* results of the last CREATE_SESSION */
 	uint32_t cl_cs_len;
-	uint8_t cl_cs_addr[16]; /* of the connection that it came on */
-	/* When it was heard last, to a part of a lease: written when that is longer ago, and when
-	 * slots or sessions go. To the nanosecond: st_silent_ns. */
+	uint8_t cl_cs_addr[16]; /* of the connection that carried it */
+	/* When it was last heard, to a part of a lease: written only when that part has passed, and
+	 * when slots or sessions go. st_silent_ns is exact. */
 	_Atomic uint64_t cl_renewed_ns;
-	/* of the lists of sessions; to look, any lock on state does as well */
+	/* Guards the lists of sessions; to look, any lock on state is enough. */
 	pthread_mutex_t cl_lock;
 	uint32_t cl_refs;
-	_Atomic uint32_t cl_revoked;		     /* SEQ4_STATUS_* to report */
-	struct st_session *cl_sessions, *cl_parting; /* parting: dead, with requests in hand */
-	struct st_offload *cl_offloads;		     /* the newest first */
+	_Atomic uint32_t cl_revoked; /* SEQ4_STATUS_* to report */
+	/* cl_parting: dead sessions with requests in hand */
+	struct st_session *cl_sessions, *cl_parting;
+	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
 	_Atomic uint32_t cl_nrevoked, cl_nrecalled;
 	struct st_revoked *cl_dead_sids;
 	struct st_half *cl_halves;
 	_Atomic uint32_t cl_nhalves;
-	struct st_unreached *_Atomic cl_unreached; /* ST_UNREACHED of them, or NULL */
+	struct st_unreached *_Atomic cl_unreached; /* array of ST_UNREACHED, or NULL */
 	bool cl_thinned;			   /* CB_RECALL_ANY is under way */
 };
 
-/* A write through us that some copies have, and some may not: the client was told to ask again, and
- * has not yet (half.c). */
+/* A write through the MDS that some copies have and some may not: the client was asked to repeat
+ * it, and has not done so yet (half.c). */
 struct st_half {
 	struct st_half *hf_next;
 	struct st_file *hf_file;
 	uint64_t hf_off, hf_end;
 };
 
-/* A write of a mirrored file through us that is under way: two that overlap could reach its copies
- * in different orders. In the memory of whoever writes. */
+/* A write of a mirrored file through the MDS that is under way. Two that overlap could reach the
+ * copies in different orders. The writer owns the memory. */
 struct st_write {
 	struct st_write *sw_next;
 	const struct st_client *sw_client;
 	uint64_t sw_off, sw_end;
 };
 
-/* State of one file while anybody has some. */
+/* State of one file, while any client has some. */
 struct st_file {
 	struct hash_link f_link;
 	uint64_t f_ino;
@@ -300,68 +308,73 @@ struct st_file {
 	struct st_lock *f_locks; /* each belongs to one of f_opens */
 	struct st_waiter *f_waiters;
 	uint32_t f_nwaiters;
-	/* for layouts or delegations to come back (st_recall_file, st_recall_delegs) */
+	/* Waits for layouts or delegations to come back (st_recall_file, st_recall_delegs). */
 	struct st_wait *f_waits;
 	struct st_layout *f_layouts;
-	uint32_t f_removing; /* a mutation that frees it is queued: no new opens (DELAY) */
-	/* a shrink or a recall is under way: no new layouts (RECALLCONFLICT) */
+	uint32_t f_removing; /* mutations that free it are queued: no new opens (DELAY) */
+	/* A shrink or a recall is under way: no new layouts (RECALLCONFLICT). */
 	uint32_t f_excl;
-	bool f_watched; /* st_file_watch */
-	/* a write layout is or was out: size and change must come from the data servers */
+	bool f_watched; /* see st_file_watch */
+	/* A write layout is or was out: size and change attribute must come from the data
+	 * servers. */
 	bool f_marked;
-	/* the store has the mark: f is kept, so that it is known until the mark is deleted */
+	/* The store has the mark. f is kept, so that this is known until the mark is deleted. */
 	bool f_mark_durable;
-	/* a writer of it is lost: one copy is believed, the others become stale, before it is used
-	 * again (excl_settle) */
+	/* A writer of it is lost: before it is used again, excl_settle believes one copy and makes
+	 * the others stale. */
 	bool f_judge;
-	uint32_t f_judge_gen; /* rises with each: who judged it before knows nothing of this one */
-	/* it had writers when an earlier boot ended; who they were is not known */
+	/* rises with each lost writer: a verdict from before does not cover it */
+	uint32_t f_judge_gen;
+	/* It had writers when an earlier boot ended; which clients is not known. */
 	bool f_judge_boot;
-	/* the mark is an earlier boot's: the epoch goes up before its size is asked or a layout
-	 * given (excl_settle) */
+	/* The mark is from an earlier boot: excl_settle raises the epoch before the file's size is
+	 * asked for or a layout is granted. */
 	bool f_mark_old;
-	uint32_t f_old_epoch; /* what it was raised to for that */
-	/* mirrored, and two wrote it at once: its copies may differ (mds/jobs/contend.c). The mark
-	 * says so, too */
+	uint32_t f_old_epoch; /* what excl_settle raised it to for that */
+	/* It is mirrored, and two clients wrote it at once: its copies may differ
+	 * (mds/jobs/contend.c). The mark says so too. */
 	bool f_contended;
-	bool f_contending;	   /* that is being written down */
-	bool f_alike;		   /* contended, and compared since the last grant for writing */
+	bool f_contending; /* the mark is being changed to say so */
+	/* contended, and compared since the last grant for writing */
+	bool f_alike;
 	struct st_write *f_writes; /* of a mirrored file, each pinned */
-	/* mirrored: its copies told different ends or writes when nobody wrote it, and are not
-	 * compared yet (contend.c) */
+	/* It is mirrored, and its copies reported different ends or writes when no client wrote it.
+	 * They are not compared yet (contend.c). */
 	bool f_uneven;
-	bool f_counts;	       /* f_moved is of all writes since the mark was put */
-	uint64_t f_moved;      /* objects that were written since, a bit each */
-	bool f_set;	       /* a size was set in this boot, */
-	uint32_t f_set_grants; /* and this was f_grants then */
-	bool f_orphan;	       /* last link gone while open */
-	/* of f_excl: those in whose way changes of data through the MDS are */
+	bool f_counts;	       /* f_moved covers all writes since the mark was put */
+	uint64_t f_moved;      /* objects that were written since then, a bit each */
+	bool f_set;	       /* a size was set in this boot */
+	uint32_t f_set_grants; /* f_grants at that time */
+	bool f_orphan;	       /* its last link went while it was open */
+	/* Of f_excl: those that keep out changes of data through the MDS. */
 	uint32_t f_frozen;
-	uint32_t f_hidden; /* of f_frozen: and reads */
-	/* of f_excl: layouts come back, which may name what is stale: no writes through the MDS,
-	 * that those would not see */
+	uint32_t f_hidden; /* of f_frozen: those that keep out reads too */
+	/* Of f_excl: layouts that may name stale objects are coming back. No writes through the MDS
+	 * meanwhile: readers by those layouts would not see them. */
 	uint32_t f_taking;
 	uint32_t f_sizing;  /* of f_excl: those that set the size */
 	uint32_t f_cutting; /* of f_sizing: those whose size is in the store, or about to be */
-	uint32_t f_pins;    /* questions to the data servers under way */
-	uint32_t f_halves;  /* writes of it that some copies have (st_half) */
-	/* the last copy failed with it: write layouts are refused until f_error_until_ns, so that
-	 * the application hears it */
+	/* questions to data servers, and changes through the MDS, that are under way */
+	uint32_t f_pins;
+	uint32_t f_halves; /* writes of it that some copies have (st_half) */
+	/* The error with which the last copy failed. The client that reported it gets no write
+	 * layout until f_error_until_ns, so that the application gets the error. */
 	nfsstat4 f_error;
-	uint64_t f_error_until_ns, f_error_client; /* for the client that reported it */
-	/* objects (a bit each) that f_unread_client could not read, or not reach, lately: until
-	 * f_unread_until_ns */
+	uint64_t f_error_until_ns, f_error_client;
+	/* Objects (a bit each) that f_unread_client lately could not read, or not reach; valid
+	 * until f_unread_until_ns. */
 	uint64_t f_unread, f_unreached;
 	uint64_t f_unread_client, f_unread_until_ns;
-	/* the epoch, plus 1, in which a live server was reported to deny access: at the second
-	 * report that counts */
+	/* 1 plus the epoch in which a client reported that a live server denied it access. The
+	 * second report counts. */
 	uint32_t f_denied;
 	uint32_t f_mark_gen; /* rises when the mark is deleted */
-	/* rises with each grant for writing: an answer asked for before it does not take the mark
-	 * away */
+	/* Rises with each grant for writing: an answer asked for before a grant does not delete the
+	 * mark. */
 	uint32_t f_grants;
-	uint64_t f_calm_ns; /* not frozen again before, for who only reads it (clone.c) */
-	/* rises with every size that is set: an answer asked for before it is worth nothing */
+	/* until then not frozen again for a request that only reads it (clone.c) */
+	uint64_t f_calm_ns;
+	/* Rises with every size that is set: an answer asked for before that is worth nothing. */
 	uint64_t f_sizegen;
 };
 
@@ -375,16 +388,16 @@ struct st_deleg {
 	bool dg_times;	  /* the holder keeps the times (RFC 9754) */
 	bool dg_recalled, dg_queued, dg_asking;
 	uint64_t dg_given_ns, dg_recalled_ns;
-	/* change attribute that the holder knew when it was given: another in CB_GETATTR says that
-	 * it has written */
+	/* The change attribute that the holder got with it: another one in CB_GETATTR means that
+	 * the holder has written. */
 	uint64_t dg_change;
-	struct st_ask *dg_asks;	    /* who waits for the holder's CB_GETATTR */
-	uint8_t dg_fh[NFS4_FHSIZE]; /* as GETFH gave it */
+	struct st_ask *dg_asks;	    /* requests that wait for the holder's CB_GETATTR */
+	uint8_t dg_fh[NFS4_FHSIZE]; /* as GETFH returned it */
 	uint32_t dg_fhlen;
 	struct st_grants dg_grants;
 };
 
-/* What a holder of a write delegation told (RFC 8881 section 20.1). a_then runs on a_loop. */
+/* What a holder of a write delegation answered (RFC 8881 section 20.1). a_then runs on a_loop. */
 struct st_ask {
 	struct st_ask *a_next;
 	struct loop_msg a_msg;
@@ -392,26 +405,26 @@ struct st_ask {
 	void (*a_then)(struct st_ask *a);
 	int a_err;	 /* not 0: there is no answer */
 	bool a_modified; /* it has written since it got the delegation */
-	bool a_times;	 /* a_atime, a_mtime are there */
+	bool a_times;	 /* a_atime and a_mtime are valid */
 	uint64_t a_size;
 	struct ns_time a_atime, a_mtime;
 };
 
-/* The attributes of a CB_GETATTR's answer: size and change must be there, times both or none;
- * anything else is no answer (false). given: dg_change. Here for the fuzzer. */
+/* Decodes the attributes in a CB_GETATTR's answer. False for anything but this: size and change are
+ * there, and both times or none. given: dg_change. Here for the fuzzer. */
 bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_ask *a);
 
-/* A delegation that was revoked: its stateid answers DELEG_REVOKED until the client frees it (RFC
- * 8881 section 18.38). */
+/* A revoked delegation: its stateid gets DELEG_REVOKED until the client frees it (RFC 8881 section
+ * 18.38). */
 struct st_revoked {
 	struct st_revoked *v_next;
 	struct st_stateid v_sid;
 };
 
-/* A user who opened a file, and for what. */
+/* A user that opened a file, and the share access. */
 struct st_user {
 	struct st_user *u_next;
-	uint32_t u_uid, u_access; /* 0: nobody */
+	uint32_t u_uid, u_access; /* 0: no user */
 };
 
 struct st_open {
@@ -424,25 +437,25 @@ struct st_open {
 	struct st_stripe *o_stripe;
 	struct st_lock *o_locks;
 	uint32_t o_access, o_deny;
-	/* who opened it: the first, and others of the same open-owner, each of which counts as one
-	 * more open */
+	/* The first user that opened it, and others of the same open-owner. Each counts as one more
+	 * open. */
 	struct st_user o_user;
 	struct st_user *o_users;
 	uint32_t o_owner_len;
 	uint8_t o_owner[];
 };
 
-/* What a lock-owner holds of a file: one stateid for both. */
+/* What a lock-owner holds of a file, under one stateid. */
 struct st_range {
-	/* by offset; they do not overlap, and neighbours of one kind are joined */
+	/* By offset. Ranges do not overlap, and neighbours of one kind are joined. */
 	struct st_range *r_next;
-	uint64_t r_first, r_last; /* bytes, both in it */
+	uint64_t r_first, r_last; /* first and last byte */
 	bool r_write;
 };
 struct st_lock {
 	struct hash_link k_link; /* by stateid */
 	struct st_stateid k_sid;
-	struct st_open *k_open; /* it came with */
+	struct st_open *k_open; /* with which it came */
 	struct st_lock *k_onext, **k_oprev, *k_fnext, **k_fprev;
 	struct st_range *k_ranges;
 	uint32_t k_owner_len;
@@ -457,33 +470,33 @@ struct st_layout {
 	struct st_layout *l_cnext, **l_cprev, *l_fnext, **l_fprev;
 	struct st_stripe *l_stripe;
 	uint32_t l_iomode; /* bit 1 READ, bit 2 RW */
-	/* queued: a CB_LAYOUTRECALL is on its way or waits in a session */
+	/* l_queued: a CB_LAYOUTRECALL is on its way or waits in a session. */
 	bool l_recalled, l_queued;
-	/* a bit of 64 for each data server that it names, or has named */
+	/* One bit of 64 for each data server that it names, or has named. */
 	uint64_t l_servers;
-	uint32_t l_granting; /* grants of which it is not known yet which they name: any */
-	/* fence epoch of the oldest grant that is out: reports against an older one than the file's
-	 * mean nothing */
+	uint32_t l_granting; /* grants under way whose servers are not known yet: any */
+	/* Fence epoch of the oldest grant that is out. Reports about an older epoch than the file's
+	 * mean nothing. */
 	uint32_t l_epoch;
-	uint8_t l_fh[NFS4_FHSIZE]; /* as GETFH gave it */
+	uint8_t l_fh[NFS4_FHSIZE]; /* as GETFH returned it */
 	uint32_t l_fhlen;
 	struct st_grants l_grants;
 };
 
-/* A lock-owner that was denied a lock it waits for: told once, by CB_NOTIFY_LOCK, when it may try
+/* A lock-owner that waits for a lock that it was denied. One CB_NOTIFY_LOCK says when it may try
  * again (RFC 8881 section 20.11). */
 struct st_waiter {
 	struct st_waiter *wt_next;
 	uint64_t wt_client;
 	uint64_t wt_first, wt_last;
 	bool wt_write;
-	uint8_t wt_fh[NFS4_FHSIZE]; /* as GETFH gave it to this client */
+	uint8_t wt_fh[NFS4_FHSIZE]; /* as GETFH returned it to this client */
 	uint32_t wt_fhlen;
 	uint32_t wt_owner_len;
 	uint8_t wt_owner[];
 };
 
-/* One callback under way, and what kind it is. */
+/* One callback under way, and its kind. */
 struct st;
 struct st_cb;
 enum st_cb_metric {
@@ -499,15 +512,18 @@ enum st_cb_metric {
 struct st_cb_kind {
 	uint32_t k_op;		    /* OP_CB_* */
 	enum st_cb_metric k_metric; /* counts those that are sent */
-	/* locked: the operation's arguments */
+	/* locked: encodes the operation's arguments */
 	void (*k_encode)(const struct st_cb *cb, struct xdr_out *x);
-	/* locked: the client's answer: the operation's status, or that of what stood before it, or
-	 * -1 for none; res stands at the operation's result. True: send it again after a while. */
+	/* locked: handles the client's answer. status: the operation's, or that of an operation
+	 * before it, or -1 for none; res is at the operation's result. True: send it again after a
+	 * while. */
 	bool (*k_done)(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res);
-	/* locked, or NULL: what the callback is about was given by these; NULL: nothing any more */
+	/* locked, or NULL: returns the grants of what the callback is about; NULL if it is gone. */
 	struct st_grants *(*k_grants)(struct st *st, const struct st_cb *cb);
-	bool k_brief; /* no answer by the recall deadline is none */
-	/* locked, or NULL: its session is gone, and it with it */
+	/* A request waits for the answer: at most until the recall deadline, and only as long as the
+	 * connection lives. */
+	bool k_brief;
+	/* locked, or NULL: the session is gone, and the callback with it. */
 	void (*k_lost)(struct st *st, struct st_cb *cb);
 };
 struct st_cb {
@@ -515,7 +531,7 @@ struct st_cb {
 	const struct st_cb_kind *cb_kind;
 	void *cb_arg; /* the kind's own, malloc'd, freed with the callback */
 	bool cb_flag; /* the kind's own */
-	/* when it was sent, not all replies that gave it were known to have come */
+	/* When it was sent, some replies of the grants might not have arrived. */
 	bool cb_referred;
 	struct st_stateid cb_sid; /* as sent */
 	uint8_t cb_fh[NFS4_FHSIZE];
@@ -527,69 +543,72 @@ struct st_cb {
 	struct loop_timer cb_timer;
 	unsigned cb_tries;
 	uint32_t cb_slot;
-	bool cb_keeps; /* the slot: what was not answered is sent again in it */
+	bool cb_keeps; /* it keeps the slot: without an answer it is sent again there */
 };
 
-/* A part of the files and of their state. A stateid names it (st_sid_make). */
+/* A part of the files and of their state. A stateid names its shard (st_sid_make). */
 enum st_kind { ST_FILE, ST_OPEN, ST_LOCK, ST_LAYOUT };
 struct st_shard {
 	_Alignas(64) pthread_mutex_t sh_lock;
 	struct hash sh_table;	  /* by inode number or stateid; of all kinds (st_each) */
 	_Atomic uint64_t sh_next; /* stateid counter */
 };
-#define ST_SHARDS 65536u /* files that are used at the same time rarely share one */
+#define ST_SHARDS 65536u /* enough that files in use at the same time rarely share one */
 
 struct st {
-	/* What requests only look at lies on lines that are rarely written. */
+	/* Requests only look at these fields; their cache lines are rarely written. */
 	struct ns *st_ns;
 	uint64_t st_boot;
-	/* Of the store and its incarnation: mixed into ids, so that another cluster at the same
-	 * address, or a store that was restored, does not take them for its own at the same boot
-	 * epoch. st_epoch is both in one. */
+	/* From the identity of the store and its incarnation. Both are mixed into ids. So another
+	 * cluster at the same address, or a restored store, does not take ids of the same boot
+	 * epoch for its own. st_epoch is both in one. */
 	uint32_t st_salt, st_epoch;
 	struct st_ids st_ids;
 	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms, st_recall_ms;
 	uint64_t st_started_ns; /* by st_now_ns */
-	/* clock.c: when the clock was looked at last, and how long we stood still in all */
+	/* clock.c: when the clock was last looked at, and how long the process stood still in
+	 * all. */
 	_Atomic uint64_t st_clock_seen_ns, st_paused_ns;
 	pthread_mutex_t st_clock_lock;
 	_Atomic bool st_in_grace;
-	struct cds_hlist_head *st_by_id; /* sessions, for RCU: ST_BY_ID of them */
+	struct cds_hlist_head *st_by_id; /* sessions, for RCU: ST_BY_ID chains */
 	uint64_t st_kept_max;
 	struct st_shard *st_shards; /* ST_SHARDS of them */
 	struct st_heat *st_heat;
 	_Alignas(64) _Atomic uint32_t st_nsessions;
-	/* in all sessions, and, nearly, the bytes of them and of kept replies */
+	/* In all sessions; and, nearly, the bytes of slots and kept replies. */
 	_Atomic uint64_t st_nslots;
 	_Atomic uint64_t st_kept;
-	_Alignas(64) uint32_t st_reclaimers; /* recorded clients that have not finished */
-	bool st_closing;		     /* grace is being ended: st_records_close */
-	uint64_t st_unclosed_ns;	     /* the store did not take that, then */
-	/* of those that had layouts when the earlier boot ended, one does not come back as who it
-	 * was */
+	/* recorded clients that have not finished reclaiming */
+	_Alignas(64) uint32_t st_reclaimers;
+	bool st_closing;	 /* grace is being ended: st_records_close */
+	uint64_t st_unclosed_ns; /* when the store last refused that */
+	/* A client that had layouts when the earlier boot ended does not come back as the same
+	 * client. */
 	bool st_lost;
 	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_records, st_places;
-	uint64_t st_next;	      /* clientid and session counter of this boot */
-	uint64_t st_verifier;	      /* of this boot */
-	uint64_t st_oldest_ns;	      /* st_client_oldest looked */
-	_Atomic uint64_t st_rooms_ns; /* the tick looked for room to give back */
-	struct st_session *st_ended;  /* sessions without references whose rows are to be deleted */
-	size_t st_nended;	      /* of them, those whose rows are being deleted included */
-	/* called on the tick's loop, without the lock: grace is over, or is to be ended by
-	 * st_records_close; clients that held removed files open are gone */
+	uint64_t st_next;	      /* counter of this boot for clientids and sessionids */
+	uint64_t st_verifier;	      /* write verifier of this boot */
+	uint64_t st_oldest_ns;	      /* when st_client_oldest last looked at all */
+	_Atomic uint64_t st_rooms_ns; /* when the tick last gave room back */
+	struct st_session *st_ended;  /* sessions without references whose rows must be deleted */
+	size_t st_nended;	      /* their number, with those whose rows are being deleted */
+	/* Called on the tick's loop, without the lock. st_grace_over: grace is over, or
+	 * st_records_close must end it. st_orphans: clients that held removed files open are
+	 * gone. */
 	void (*st_grace_over)(void *arg);
 	void (*st_orphans)(void *arg);
-	/* a delegation on it was recalled and did not come back: st_deleg_revoke_overdue */
+	/* a recalled delegation on ino did not come back: st_deleg_revoke_overdue */
 	void (*st_overdue)(void *arg, uint64_t ino);
-	/* its lease, and the courtesy after it, have run out */
+	/* the client's lease, and the courtesy after it, have run out */
 	void (*st_expired)(void *arg, uint64_t clientid);
 	bool st_orphaned;
-	bool st_judge; /* files are to be judged since op_judge_tick looked */
+	bool st_judge; /* files to be judged were added since op_judge_tick last looked */
 	void *st_arg;
 	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2],
 		*st_deleg_wasted, *st_deleg_revoked;
 	uint32_t st_max_delegs;
-	uint8_t st_portion[ST_COUNTS]; /* st_set_portion */
+	uint8_t st_portion[ST_COUNTS]; /* see st_set_portion */
 	uint32_t st_most[ST_COUNTS][3];
 	_Atomic uint64_t st_gathered_ns[ST_COUNTS];
 	struct st_counts st_counts; /* of all clients */
@@ -597,28 +616,28 @@ struct st {
 
 int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_ms,
 	      uint32_t courtesy_ms);
-#define ST_KEPT_MAX (256ull << 20) /* st_kept_max of a new one */
+#define ST_KEPT_MAX (256ull << 20) /* st_kept_max at first */
 
-/* shard.c: locks. A thread has one of them at a time: none is taken where one is held. */
+/* shard.c: locks. A thread holds one of them at a time; taking a second one is fatal. */
 void st_all_lock(struct st *st);
 void st_all_unlock(struct st *st);
 void st_file_lock(struct st *st, uint64_t ino);
 void st_file_unlock(struct st *st, uint64_t ino);
-/* The thread's own alone: what all guards stays as it is. */
+/* The thread's own lock alone: what all guards does not change meanwhile. */
 void st_look_lock(struct st *st);
 void st_look_unlock(struct st *st);
 /*
  * Work on a file that seldom needs all:
  *
- *	struct st_work w = {0};
+ * 	struct st_work w = {0};
  *
- *	do {
- *		st_work_lock(&w, st, ino);
- *		...
- *	} while (st_work_again(&w));
+ * 	do {
+ * 		st_work_lock(&w, st, ino);
+ * 		...
+ * 	} while (st_work_again(&w));
  *
- * The body holds the file's lock first. Where it finds that it needs all, which st_needs_all()
- * asks, it returns as it is, with nothing changed, and is run once more, from the start, under all.
+ * The body holds the file's lock first. If st_needs_all() says that it lacks all, the body must
+ * finish without changing anything: it then runs once more, from the start, with all locked.
  */
 struct st_work {
 	struct st *k_st;
@@ -627,12 +646,13 @@ struct st_work {
 };
 void st_work_lock(struct st_work *w, struct st *st, uint64_t ino);
 bool st_work_again(struct st_work *w);
-/* True: all is locked already. */
+/* True: all is locked. False: it is not, and st_work_again will run the body again with all
+ * locked. */
 bool st_needs_all(void);
 /* Has the calling thread locked the file, or all? And all? */
 bool st_has(const struct st *st, uint64_t ino);
 bool st_has_all(void);
-/* It is fatal if not, in builds with a sanitizer. */
+/* Fatal if the calling thread has not; in builds with a sanitizer only. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 void st_must_have(const struct st *st, uint64_t ino);
 void st_must_have_all(void);
@@ -646,29 +666,29 @@ static inline void st_must_have_all(void)
 {
 }
 #endif
-/* A small number of the calling thread. */
+/* The thread index: a small number of the calling thread. */
 unsigned st_turn(void);
 static inline struct st_shard *st_shard_of(struct st *st, uint64_t ino)
 {
 	return &st->st_shards[ino % ST_SHARDS];
 }
-int st_shards_new(struct st *st); /* 0 or -1: no memory */
-/* All locked. An upper bound of the files, opens, locks and layouts together. */
+int st_shards_new(struct st *st); /* 0, or -1: no memory */
+/* All locked. An upper bound of files, opens, locks and layouts together. */
 size_t st_states(const struct st *st);
-/* All locked: each link of the kind; the body may free what it is of, and nothing else of that
- * shard. */
+/* All locked: walks the links of a kind. The body may free what the link is of, and nothing else of
+ * that shard. */
 #define st_each(st, kind, l)                                                                       \
 	for (size_t l##_shard = 0; l##_shard < ST_SHARDS; l##_shard++)                             \
 	hash_each(&(st)->st_shards[l##_shard].sh_table, l##_i, l,                                  \
 		  l##_next) if (l->hl_hash >> 62 == (kind))
-/* locked. Candidates; the caller compares, and goes on with hash_next. With a file's lock only what
- * is of its shard is found. */
+/* locked. Returns the first candidate; the caller compares, and continues with hash_next. With a
+ * file's lock they find only what is in the file's shard. */
 struct hash_link *st_first_by_ino(struct st *st, uint64_t ino);
 struct hash_link *st_first_by_sid(struct st *st, const struct st_stateid *sid, enum st_kind kind);
 int st_add_by_ino(struct st *st, uint64_t ino, struct hash_link *l); /* 0 or -1, as hash_add */
 int st_add_by_sid(struct st *st, uint64_t ino, const struct st_stateid *sid, enum st_kind kind,
 		  struct hash_link *l);
-void st_table_del(struct st *st, uint64_t ino, struct hash_link *l); /* ino: its file's */
+void st_table_del(struct st *st, uint64_t ino, struct hash_link *l); /* ino: of its file */
 
 /* Clients */
 /* locked */
@@ -679,93 +699,96 @@ struct st_client *st_client_by_owner(struct st *st, const void *owner, uint32_t 
 /* locked; NULL: no memory */
 struct st_client *st_client_new(struct st *st, const void *owner, uint32_t len,
 				const uint8_t verifier[8]);
-/* locked: how many clients an address has; and a new one is there. -ENOMEM */
+/* locked. st_clients_at: the number of clients at an address. st_client_at: places a new client
+ * there; 0 or -ENOMEM. */
 uint32_t st_clients_at(const struct st *st, const uint8_t addr[16]);
 int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16]);
-/* locked: it has one more, or one less, of what; its address and all have as well. */
+/* locked: counts one more (1) or one less (-1) of what for the client, its address and all
+ * clients. */
 void st_count(struct st_client *c, enum st_count what, int more);
-/* Before anything is counted: most of one client, of an address, of all; what is taken ahead is a
- * small part of the least. */
+/* Call it before anything is counted: the limits of one client, of an address and of all clients.
+ * What is taken ahead is a small part of the lowest. */
 void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr,
 		    uint32_t of_all);
-/* Any thread, without a lock: one more is room that the thread has already. */
+/* Any thread, without a lock: does the thread have room for one more already? */
 bool st_has_room(const struct st_client *c, enum st_count what);
-/* All locked: how many the client, and all, really have. */
+/* All locked: the exact number that the client has, and that all clients have. */
 uint32_t st_client_number(const struct st_client *c, enum st_count what);
 uint32_t st_number(struct st *st, enum st_count what);
-/* All locked: what the client took ahead is given back. */
+/* All locked: gives back what the client took ahead. */
 void st_rooms_back(struct st_client *c);
-/* Looked at, now and then: what it took ahead and has not used since the last time is given back;
- * where half of a limit is reached, all of it. */
+/* Looked at. Call it now and then: gives back what the client took ahead and did not use since the
+ * last call; where half of a limit is reached, all of it. */
 void st_rooms_tick(struct st_client *c);
-/* Looked at: of one kind, all of it. */
+/* Looked at: gives back all of one kind. */
 void st_room_back(struct st_client *c, enum st_count what);
-/* Looked at: the same for all clients of the place (NULL: for all clients), at most once a second.
+/* Looked at: the same for all clients of the address (NULL: all clients), at most once a second.
  * False: it is too soon. */
 bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what);
-/* Any thread: might another client have some? Never false where one has. */
+/* Any thread: may another client have some? Never false if one has. */
 bool st_others_have(const struct st_client *c, enum st_count what);
-/* All locked: its next open or delegation, layout; NULL: the first, and the end. */
+/* All locked: the client's next open or delegation, or layout. NULL: the first, and the end. */
 struct st_open *st_open_next(const struct st_client *c, const struct st_open *o);
 struct st_layout *st_layout_next(const struct st_client *c, const struct st_layout *l);
-/* locked: into its list, and counted; and out of it. */
+/* locked: adds it to, or removes it from, its client's list and counts. */
 void st_open_list(struct st_open *o);
 void st_open_unlist(struct st_open *o);
 void st_layout_list(struct st_layout *l);
 void st_layout_unlist(struct st_layout *l);
-/* locked: of those whose lease has run out, at addr where that is not NULL, the one that was heard
- * last the longest time ago; 0: none. Looks at all, once a second for each address. */
+/* locked: of the clients whose lease has run out, at addr (NULL: anywhere), returns the id of the
+ * one that has been silent longest; 0: none. Looks at all clients, at most once a second for each
+ * address. */
 uint64_t st_client_oldest(struct st *st, const uint8_t *addr);
-/* locked: whose it is, before it is confirmed. False: no memory. */
+/* locked: sets the client's principal, before it is confirmed. False: no memory. */
 bool st_client_principal(struct st_client *c, uint32_t flavor, uint32_t uid, const char *principal);
-bool st_lease_expired(struct st *st, struct st_client *c); /* takes cl_lock, where it may be so */
-/* locked: it is gone, or its number is being barred: a COMPOUND of it that was parked registers
+bool st_lease_expired(struct st *st, struct st_client *c); /* may take cl_lock */
+/* locked: the client is gone, or its number is being barred. A parked COMPOUND of it must register
  * nothing any more. */
 static inline bool st_client_goes(const struct st_client *c)
 {
 	return c->cl_dead || atomic_load(&c->cl_evicting);
 }
-/* locked. Takes it out of all tables with its sessions, opens and layouts. Orphans it held open are
- * freed by the next tick's sweep (st_orphans). */
+/* locked. Takes the client out of all tables, with its sessions, opens and layouts. The next tick's
+ * sweep frees orphans that it held open (st_orphans). */
 void st_client_destroy(struct st *st, struct st_client *c);
 void st_client_put(struct st_client *c); /* locked: drops a reference */
 /* The durable record: rows NS_T_CLIENT, keyed by cl_key. */
 struct st_record {
 	struct hash_link r_link;
 	uint8_t r_hash[32];
-	bool r_done; /* RECLAIM_COMPLETE */
+	bool r_done; /* RECLAIM_COMPLETE came */
 	bool r_back; /* its owner has a client again, or one that is being confirmed */
-	/* its row says that grace ended before its RECLAIM_COMPLETE, at this boot or an earlier
-	 * one */
+	/* Its row says that grace ended before its RECLAIM_COMPLETE, at this boot or an earlier
+	 * one. */
 	bool r_owes;
-	/* the end of grace: its row is being marked or deleted, and was */
+	/* At the end of grace: its row is being marked or deleted, and was. */
 	bool r_closing, r_closed;
 };
-/* W: number: the client's in capabilities, kept over our restarts. A client that was itself
- * restarted (another verifier) gets a new one, and *old is the one to bar from the data servers:
- * writes under it may still be on the wire. *old is 0 otherwise. */
+/* W: *number: the client's number in capabilities, which survives our restarts. A client that
+ * itself restarted (another verifier) gets a new number, and *old is the number to bar from the
+ * data servers, because writes under it may still be on the wire. Else *old is 0. 0 or -errno. */
 int st_record_put(struct st *st, struct kv_txn *t, const uint8_t key[32], const uint8_t verifier[8],
 		  uint32_t *number, uint32_t *old);
-/* W: unless it is a later incarnation's: its number is another. */
+/* W: unless the record is a later incarnation's, which has another number. */
 int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32_t number);
-/* W: RECLAIM_COMPLETE came: what it locks from now on it may reclaim at the next start. */
+/* W: RECLAIM_COMPLETE came: the client may reclaim at the next start what it locks from now on. */
 int st_record_complete(struct kv_txn *t, const uint8_t key[32]);
-/* Which client numbers may yet be in a capability, of all below *next: those in rows, and those of
- * clients in memory; malloc'd, in any order, a number perhaps twice. No other one below *next is
- * ever a client's again. 0, or a negative errno. Takes the locks. */
+/* Which client numbers may still be in a capability, of all below *next: those in rows, and those
+ * of clients in memory. *numbers is malloc'd, in any order, perhaps with a number twice. No other
+ * number below *next will ever be a client's again. 0 or -errno. Takes the locks. */
 int st_living(struct st *st, uint32_t **numbers, size_t *n, uint32_t *next);
-/* locked: was the owner recorded by an earlier boot; has it not finished reclaiming; and does, or
- * may, its row say that a RECLAIM_COMPLETE is owed */
+/* locked. Did an earlier boot record the owner? Has it not finished reclaiming? Does its row say,
+ * or may it say, that it owes a RECLAIM_COMPLETE? */
 bool st_record_known(struct st *st, const uint8_t key[32]);
 bool st_record_reclaims(struct st *st, const uint8_t key[32]);
 bool st_record_owes(struct st *st, const uint8_t key[32]);
 /* Looked at. May the client reclaim? NO_GRACE: not now, or not any more (RFC 8881 sections 8.4.3
  * and 18.51.3). RECLAIM_BAD: it had nothing when the earlier boot ended. */
 nfsstat4 st_reclaim_check(struct st *st, const struct st_client *c);
-/* locked, or before anything is served: a writer of an earlier boot is lost, so all files that had
- * one then are to be judged. */
+/* locked, or before anything is served: a writer of an earlier boot is lost. All files that had one
+ * then are to be judged. */
 void st_marks_judge(struct st *st);
-/* A mark's row (docs/size.md): version 1 is that byte alone; version 2 has a byte of flags. */
+/* The row of a mark (docs/size.md): in version 1 that byte alone; version 2 has a byte of flags. */
 enum { ST_MARK_CONTENDED = 1 };
 static inline bool st_mark_contended(struct kv_slice row)
 {
@@ -773,149 +796,152 @@ static inline bool st_mark_contended(struct kv_slice row)
 
 	return row.s_len >= 2 && p[0] == 2 && (p[1] & ST_MARK_CONTENDED);
 }
-/* locked: its owner is being confirmed again: what is recorded stays */
+/* locked: the owner is being confirmed again, so its record stays. */
 void st_record_back(struct st *st, const uint8_t key[32]);
-/* locked: that failed: unless the owner has a client of this record that is confirmed, or is being
- * confirmed, it is not back */
+/* locked: that failed. The owner is not back, unless it has a client of this record that is
+ * confirmed or being confirmed. */
 void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_t key[32]);
-/* locked: RECLAIM_COMPLETE by this owner; ends grace when it was the last. And its row says so,
- * where that said otherwise. */
+/* locked. st_record_done: the owner sent RECLAIM_COMPLETE; the last one ends grace. st_record_paid:
+ * its row no longer says that it owes one. */
 void st_record_done(struct st *st, const uint8_t key[32]);
 void st_record_paid(struct st *st, const uint8_t key[32]);
 /* locked */
 bool st_in_grace(struct st *st);
-/* Every second on one loop: expires leases, ends grace. */
+/* Call it every second on one loop: expires leases, ends grace. */
 void st_tick(struct st *st);
 
 /*
- * The end of grace, begun by the tick (st_grace_over): no client reclaims any more, and none locks
- * anew before the store says who may not reclaim at the next start.
+ * The end of grace, which the tick begins (st_grace_over). From then on no client reclaims, and
+ * none gets new locks before the store says which clients may not reclaim at the next start.
  *
- * W: of up to 64 recorded clients: forgets those that did not come back, and evict(arg, t, number)
- * bars each from the data servers; marks those that are back and owe a RECLAIM_COMPLETE. Returns
- * how many were forgotten, or a negative errno. *more: there were some; once this is committed,
- * again.
+ * W: handles up to 64 recorded clients. It deletes the records of those that did not come back, for
+ * each of which evict(arg, t, number) bars the number from the data servers. It marks those that
+ * are back and owe a RECLAIM_COMPLETE. Returns the number of deleted ones, or -errno. *more: there
+ * were some: call it again once this is committed.
  */
 int st_records_close(struct st *st, struct kv_txn *t,
 		     int (*evict)(void *arg, struct kv_txn *t, uint32_t number), void *arg,
 		     bool *more);
-/* It is committed (err 0), or was not. Grace ends when there are no more; where it failed, a tick
- * begins anew after a second. Takes the lock. */
+/* The transaction was committed (err 0) or failed. Grace ends when there are no more; if it failed,
+ * a tick begins again after a second. Takes the lock. */
 void st_records_closed(struct st *st, int err, bool more);
 
 /* Sessions */
 struct st_session *st_session_get(struct st *st, const uint8_t id[16]); /* locked */
-/* In an RCU read section (urcu-memb), to the end of which it stays: the one of this id that is not
- * dead. NULL: there is none. */
+/* In an RCU read section (urcu-memb): finds the session of this id that is not dead, and which
+ * stays until the section ends. NULL: there is none. */
 struct st_session *st_session_find(struct st *st, const uint8_t id[16]);
-/* In one as well: a slot of a dead session is not busy any more. Locks all. */
+/* In an RCU read section: call it when a slot of a dead session is no longer busy. Locks all. */
 void st_session_over(struct st *st, struct st_session *s);
 struct st_session *st_session_new(struct st *st, struct st_client *c); /* locked */
-/* locked: it is made; st_session_find finds it from now on */
+/* locked: the session is complete; st_session_find finds it from now on. */
 void st_session_publish(struct st *st, struct st_session *s);
-/* of st_sessions_ended: its memory, when nobody looks at it any more */
+/* For those of st_sessions_ended: frees one when no thread looks at it any more. */
 void st_session_free(struct st_session *s);
 /* locked: no request of the client begins from now on (cl_evicting). False: one is in hand, and
- * nothing is changed. */
+ * nothing changes. */
 bool st_client_leaves(struct st_client *c);
-/* Nanoseconds, of the clock that stands still while we do (clock.c): all times by which a client is
- * silent. Any thread. */
+/* Nanoseconds of the clock by which clients are silent, which stands still while the process does
+ * (clock.c). Any thread. */
 uint64_t st_now_ns(struct st *st);
 void st_clock_tick(struct st *st);
 void st_clock_init(struct st *st);
-/* Nanoseconds from then to now, both of st_now_ns; 0 where the clock went back between them. */
+/* Nanoseconds between two times of st_now_ns; 0 if the clock went back between them. */
 static inline uint64_t st_since(uint64_t then, uint64_t now)
 {
 	return now > then ? now - then : 0;
 }
-/* How long a client was silent, at now; 0 while a request of it is in hand. Its lease may have been
- * renewed since. Looks at all its slots; takes cl_lock. */
+/* How many nanoseconds the client has been silent at now; 0 while one of its requests is in hand.
+ * Its lease may have been renewed since. Looks at all its slots; takes cl_lock. */
 uint64_t st_silent_ns(struct st_client *c, uint64_t now);
 /* for longer than ns; mostly without looking at slots */
 bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns);
 void st_renewed(struct st_client *c, uint64_t at_ns); /* it was heard then */
-/* locked; memory goes when no request is in hand */
+/* locked; the memory goes when no request is in hand */
 void st_session_destroy(struct st *st, struct st_session *s);
 #define ST_BY_ID 16384u /* chains of sessions */
-/* Slots (slot.c). locked: how many a new session has, of those it asks for. */
+/* Slots (slot.c). locked: returns how many of the slots that it asks for a new session gets. */
 uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked);
 /* In an RCU read section, or with se_lock held. NULL: not used yet, or gone. */
 struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot);
 bool st_slot_busy(const struct st_slot *sl);	/* a request is in hand */
 uint32_t st_slot_seq(const struct st_slot *sl); /* of its last request */
-/* A SEQUENCE, and what became of it. */
+/* A SEQUENCE, and its outcome. */
 struct st_seq {
 	uint32_t sq_slot, sq_seq, sq_highest;
 	bool sq_keep;	     /* its reply must be kept */
-	nfsstat4 sq_refused; /* what it is answered if it is a new request; or NFS4_OK */
+	nfsstat4 sq_refused; /* the error of a new request, or NFS4_OK */
 	bool sq_retry;
 	struct st_slot *sq_sl;
-	struct st_room sq_room; /* what the reply tells */
+	struct st_room sq_room; /* what the reply reports */
 };
 static inline struct st_room st_room(const struct st_session *s)
 {
 	return atomic_load(&s->se_room);
 }
 /*
- * In an RCU read section. NFS4_OK: sq_sl is the caller's. If it is a retry of the slot's last
- * request (sq_retry), for a moment, until st_slot_let; else it is busy with a new request until
- * st_slot_done, and its session stays until then. Else DELAY (it is in hand, there is no room or
- * memory, or the client goes), SEQ_MISORDERED, BADSLOT, BADSESSION (it went meanwhile), or
- * sq_refused.
+ * In an RCU read section. NFS4_OK: the caller has sq_sl. For a retry of the slot's last request
+ * (sq_retry) it has sq_sl only until st_slot_let, which must follow soon. For a new request the
+ * slot is busy until st_slot_done, and its session stays until then. DELAY: the request is in hand,
+ * there is no room or memory, or the client is being evicted. SEQ_MISORDERED; BADSLOT; BADSESSION:
+ * the session went meanwhile; or sq_refused.
  */
 nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q);
 void st_slot_let(struct st_slot *sl);
-/* reply: malloc'd, the slot's from now on; NULL: it is not kept. The client's lease begins anew, as
- * at st_slot_take; in between it does not run. The session may be gone after this. On a thread that
- * RCU knows. */
+/* reply: malloc'd, owned by the slot from now on; NULL: it is not kept. The client's lease begins
+ * again, as at st_slot_take; in between it does not run. The session may be gone after this. Call
+ * it on a thread that RCU knows. */
 void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8_t *reply,
 		  uint32_t len);
-/* Is any busy? *last: becomes the time of the last request, if that is later. Takes se_lock. */
+/* Is any slot busy? *last becomes the time of the last request, if that is later. Takes se_lock. */
 bool st_slots_busy(struct st_session *s, uint64_t *last);
-/* With what they belong to locked, on a thread that RCU knows: one more. */
+/* With the layout or delegation locked, on a thread that RCU knows: adds a request to its
+ * grants. */
 void st_granted(struct st *st, struct st_grants *g, const struct st_session *s, uint32_t slot,
 		uint32_t seq);
-/* Likewise: forgets those whose replies the client has. True: all; of those that there was no room
- * for it is taken to be so after a lease. */
+/* Likewise: forgets the requests whose replies the client has. True: all of them. A request for
+ * which there was no room counts as such after a lease. */
 bool st_grants_seen(struct st *st, struct st_grants *g);
-/* locked; none is busy, and the session is dead */
+/* locked; no slot is busy, and the session is dead */
 void st_slots_free(struct st *st, struct st_session *s);
-/* locked: some of those that have ended with rows in the store, by se_next, or NULL: nobody else
- * knows them any more, and they are the caller's to free. */
+/* locked: returns some ended sessions that have rows in the store, linked by se_next, or NULL.
+ * Nothing else refers to them any more, and the caller frees them. */
 struct st_session *st_sessions_ended(struct st *st);
-/* locked: c may carry callbacks of the session from now on; what waits is sent. */
+/* locked: c may carry the session's callbacks from now on; sends the ones that wait. */
 void st_session_bind(struct st *st, struct st_session *s, struct rpc_conn *c);
-/* locked: it came on c, so that c is the session's (RFC 8881 section 2.10.3.1); false, for sure,
- * where it never did, and has another connection that lives. */
+/* locked. st_session_came: the session came on c, so c is associated with it (RFC 8881 section
+ * 2.10.3.1). st_session_carried: false if it certainly never came on c, and has another connection
+ * that lives. */
 void st_session_came(struct st_session *s, const struct rpc_conn *c);
 bool st_session_carried(const struct st_session *s, const struct rpc_conn *c);
 /* locked; SP4_MACH_CRED: lets the connection carry the session's requests, until it ends. False: no
  * memory. */
 bool st_session_admit(struct st_session *s, const struct rpc_conn *c);
 bool st_session_admits(const struct st_session *s, const struct rpc_conn *c);
-/* all locked: queues CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
+/* all locked: queues the CB_LAYOUTRECALL of a recalled layout on one of its client's sessions. */
 void st_recall_queue(struct st *st, struct st_layout *l);
-/* locked: a callback for one of the client's sessions, one with a backchannel where there is one;
- * about a file, or fhlen 0. NULL: it has none, or no memory. */
+/* locked: makes a callback for one of the client's sessions, one with a backchannel if there is
+ * one; about a file, or fhlen 0. NULL: the client has no session, or no memory. */
 struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh,
 			uint32_t fhlen, struct st_session **s);
 void st_cb_queue(struct st *st, struct st_session *s, struct st_cb *cb); /* locked */
-/* locked: tells its kind, and frees it */
+/* locked: tells its kind (k_lost), and frees it */
 void st_cb_lost(struct st *st, struct st_cb *cb);
-/* locked: queues CB_NOTIFY_LOCK. w is the callback's now. */
+/* locked: queues CB_NOTIFY_LOCK. The callback owns w from now on. */
 void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w);
-/* Tells all clients that asked for it that a device (a data server's addresses, or its limits) is
- * another now: CB_NOTIFY_DEVICEID. Takes the lock. */
+/* Sends CB_NOTIFY_DEVICEID to all clients that asked for it: a device (a data server's addresses,
+ * or its limits) has changed. Takes the lock. */
 void st_device_changed(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE]);
-/* Likewise that it is gone. No layout names it any more. */
+/* The same for a device that is gone. No layout names it any more. */
 void st_device_gone(struct st *st, const uint8_t deviceid[NFS4_DEVICEID4_SIZE]);
-/* locked: the session's connection for callbacks is gone: what cannot wait for another is lost. */
+/* locked: the session's connection for callbacks is gone. Callbacks that cannot wait for another
+ * are lost. */
 void st_cb_path_lost(struct st *st, struct st_session *s);
-/* locked: sends the next waiting callback when the slot is free. */
+/* locked: sends the next waiting callback when a slot is free. */
 void st_cb_pump(struct st *st, struct st_session *s);
-/* A client's answer to a callback of this operation: its status, or that of what stood before it;
- * -1: not a CB_COMPOUND reply. *sequenced: CB_SEQUENCE was done, so the slot moves on. res stands
- * at the operation's result. Here for the fuzzer. */
+/* Decodes a client's answer to a callback of this operation. Returns its status, or that of an
+ * operation before it; -1: not a CB_COMPOUND reply. *sequenced: CB_SEQUENCE was done, so the slot
+ * moves on. res is at the operation's result. Here for the fuzzer. */
 int64_t st_cb_decode(struct xdr_in *res, uint32_t op, bool *sequenced);
 void st_conn_gone(struct st *st, struct rpc_conn *c); /* takes the lock */
 
@@ -930,70 +956,72 @@ struct st_open *st_open_by_owner(struct st_file *f, struct st_client *c, const v
 /* locked; sid: made for it before, or NULL */
 struct st_open *st_open_new(struct st *st, struct st_file *f, struct st_client *c,
 			    const void *owner, uint32_t len, const struct st_stateid *sid);
-/* locked: the user has opened it for this. False: no memory. */
+/* locked: notes that the user opened it with this access. False: no memory. */
 bool st_open_by_user(struct st_open *o, uint32_t uid, uint32_t access);
-/* locked: may one of the client's users do this (a bit of share access) with what the client has of
- * the file: has he opened it, or is it under a delegation? */
+/* locked: may this user of the client do this (a bit of share access) with what the client has of
+ * the file? Yes if the user has opened it so, or under a delegation. */
 bool st_file_opened(const struct st_file *f, const struct st_client *c, uint32_t uid,
 		    uint32_t access);
 void st_open_free(struct st *st, struct st_open *o); /* locked; st_may_free was true */
-/* locked: all is, where freeing the open needs that (st_needs_all). */
+/* locked: is all locked, if freeing the open needs that (st_needs_all)? */
 static inline bool st_may_free(const struct st_open *o)
 {
 	return !o->o_file->f_halves || st_needs_all();
 }
-/* locked: an open that conflicts, of a client that is alive where there is one; NULL: none */
+/* locked: returns an open that conflicts, of a live client if there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
 enum { ST_SID_OPEN = 1, ST_SID_LOCK = 2, ST_SID_LAYOUT = 3, ST_SID_DELEG = 4, ST_SID_COPY = 5 };
-/* Any thread: a new one for state of this file, seqid 1 */
+/* Any thread: makes a stateid for state of this file, with seqid 1. */
 void st_sid_make(struct st *st, uint64_t ino, unsigned type, struct st_stateid *sid);
-/* A stateid of this boot, of that type? */
+/* Is it a stateid of this boot, of that type? */
 bool st_sid_ours(struct st *st, const struct st_stateid *sid, unsigned type);
-/* all zeros or all ones other with seqid 0 / max */
+/* other all zeros with seqid 0, or all ones with the largest seqid */
 bool st_sid_special(const struct st_stateid *sid);
 
 /* Delegations; locked */
-/* Gives one; opens and other delegations were looked at. NULL: no memory. */
+/* Makes a delegation; the caller has checked opens and other delegations. NULL: no memory. */
 struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client *c, uint32_t type,
 			     bool times, const uint8_t *fh, uint32_t fhlen);
 struct st_open *st_deleg_of(struct st_file *f, const struct st_client *c);
-/* Does this delegation of another than client stand against such an open? Changes count as opens
- * for writing, reads and attributes as opens for reading. */
+/* Does this delegation, if another client holds it, conflict with such an open? Changes count as
+ * opens for writing; reads, and requests for attributes, count as opens for reading. */
 bool st_deleg_conflicts(const struct st_open *o, const struct st_client *client, uint32_t access,
 			uint32_t deny);
-/* Anybody's but client's. */
+/* The same for all delegations on the file but client's. */
 bool st_file_deleg_conflict(const struct st_file *f, const struct st_client *client,
 			    uint32_t access, uint32_t deny);
 /* All locked. */
 void st_deleg_recall(struct st *st, struct st_open *d);
-/* All locked: recalls what stands against it, and does not wait. */
+/* All locked: recalls those that conflict, and does not wait. */
 void st_deleg_recall_file(struct st *st, struct st_file *f, const struct st_client *client,
 			  uint32_t access, uint32_t deny);
-/* All locked: takes away what still stands against it. True: one of them was for writing. */
+/* All locked: revokes those that still conflict. True: one of them was for writing. */
 bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client,
 			  uint32_t access, uint32_t deny);
-/* All locked: takes away those of the file that were recalled a recall deadline ago: whoever waits
- * for one has a deadline of its own, but many do not wait. True: one of them was for writing. */
+/* All locked: revokes those of the file that were recalled a recall deadline ago. A request that
+ * waits for one has a deadline of its own, but many do not wait. True: one of them was for
+ * writing. */
 bool st_deleg_revoke_overdue(struct st *st, uint64_t ino);
-/* All locked: files with such ones of this client's, at most max. */
+/* All locked: files with such delegations of this client, at most max. */
 unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *ino, unsigned max);
-/* A stateid of this client's that was revoked. */
+/* Is this a revoked stateid of this client? */
 bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
 void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
-/* All locked: asks the holder of a write delegation; a->a_then comes later in any case. */
+/* All locked: asks the holder of a write delegation. a->a_then is called later in any case. */
 void st_deleg_ask(struct st *st, struct st_open *d, struct st_ask *a);
 void st_asks_fail(struct st_deleg *dg);
-/* What is remembered of files that were opened lately: a table of fixed size that forgets by being
- * overwritten. */
-int st_heat_new(struct st *st); /* 0 or -1: no memory */
+/* What is remembered of files that were opened lately: a table of fixed size, in which new entries
+ * overwrite old ones. */
+int st_heat_new(struct st *st); /* 0, or -1: no memory */
 bool st_heat_contended(const struct st *st, uint64_t ino);
 void st_heat_conflict(struct st *st, uint64_t ino);
-/* The client opens it: how many times in a row it did so while nobody else did, within a lease. */
+/* The client opens it: returns how many times in a row it did so while no other client did, within
+ * a lease. */
 unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write);
-/* Nearly as many are out as may be, with what was taken ahead (st_tick gives that back first): a
- * client whose lease has run out is not kept for those it holds. */
+/* Are nearly as many delegations out as may be, counting what was taken ahead (st_tick gives that
+ * back first)? Then no client whose lease has run out is kept for its delegations. */
 bool st_deleg_many(const struct st *st);
-/* All locked: then asks clients that hold many to give some back. */
+/* All locked: in that case asks clients that hold many to give some back. */
 void st_deleg_thin(struct st *st);
 
 /* Byte-range locks; locked */
@@ -1003,24 +1031,24 @@ struct st_lock *st_lock_by_owner(struct st_file *f, const struct st_client *c, c
 /* NULL: no memory */
 struct st_lock *st_lock_new(struct st *st, struct st_open *o, const void *owner, uint32_t len);
 void st_lock_free(struct st *st, struct st_lock *k);
-/* A range of another owner that stands against this one, and whose it is: of a client that is alive
- * where there is one. NULL: none. */
+/* Returns a range of another owner that conflicts, and its owner's state: of a live client if there
+ * is one. NULL: none. */
 const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const struct st_client *c,
 					const void *owner, uint32_t len, uint64_t first,
 					uint64_t last, bool write, struct st_lock **holder);
-/* [first, last] becomes this kind, whatever of it the owner held; or nothing. -ENOMEM: nothing is
- * changed. */
+/* st_lock_set makes [first, last] this kind, whatever the owner held of it; st_lock_clear releases
+ * it. -ENOMEM: nothing changed. */
 int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write);
 int st_lock_clear(struct st_lock *k, uint64_t first, uint64_t last);
 bool st_open_has_locks(const struct st_open *o);
-/* Remembers who was denied and waits; fh: the file's, as GETFH gives it. A file keeps so many;
- * others ask again by themselves, as all do in the end. */
+/* Notes an owner that was denied and waits. fh: the file's, as GETFH returns it. A file keeps a
+ * limited number of them; others must poll, as clients do in any case. */
 void st_wait_for_lock(struct st_file *f, const struct st_client *c, const void *owner, uint32_t len,
 		      uint64_t first, uint64_t last, bool write, const uint8_t *fh, uint32_t fhlen);
-/* Locks have gone (all is locked where anybody waits, f_waiters): those who wait, and whom nothing
- * stands against any more, are told. */
+/* Call it when locks are gone; all must be locked if f_waiters is not empty. Notifies waiting
+ * owners with which nothing conflicts any more. */
 void st_locks_gone(struct st *st, struct st_file *f);
-/* The open that an open's or a lock's stateid stands for, and the stateid's own seqid. */
+/* Returns the open that an open or lock stateid stands for, and the stateid's current seqid. */
 struct st_open *st_open_or_lock(struct st *st, const struct st_stateid *sid, uint32_t *seqid);
 
 /* Layouts */
@@ -1031,16 +1059,16 @@ struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_clie
 void st_layout_free(struct st *st, struct st_layout *l);
 /* locked: takes modes off; frees it when none is left, wakes waiters */
 void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);
-/* locked: f_marked, f_mark_old, f_judge, f_hidden or f_contended was set: from here on
- * st_watched(f_ino) is true, until none of them is any more. */
+/* locked. Call it when f_marked, f_mark_old, f_judge, f_hidden or f_contended was set: from then on
+ * st_watched(f_ino) is true, until none of them is set. */
 void st_file_watch(struct st_file *f);
-/* Any thread, without a lock. False: no delegation on the file is out, it is not marked, not to be
- * judged, and not hidden. True, rarely, for one of which that is so as well. */
+/* Any thread, without a lock. False: no delegation on the file is out, and it is not marked, not to
+ * be judged, and not hidden. True may rarely be wrong. */
 bool st_watched(uint64_t ino);
-/* Any thread: it changes when a file is watched no more, or a delegation has gone. What the store
- * had before that may be older than what was told of the file since. */
+/* Any thread. It changes when a file is no longer watched, or a delegation has gone. A snapshot
+ * from before that may be older than answers that were given about the file since. */
 uint32_t st_unwatches(void);
-/* locked: a writer of it is lost. */
+/* locked: a writer of the file is lost. */
 static inline void st_file_judge(struct st_file *f)
 {
 	f->f_judge = true;
@@ -1049,10 +1077,10 @@ static inline void st_file_judge(struct st_file *f)
 }
 /* locked: a RW layout is out */
 bool st_file_has_writers(struct st_file *f);
-/* Recalls the layouts of the file held by others than except (NULL: all): only RW ones when
- * rw_only. then(arg, nleft) is called on loop when all have come back, or at the deadline with the
- * number still out (the caller fences, then calls st_revoke_file). Returns how many were asked; 0:
- * then is not called. Takes the lock. */
+/* Recalls the layouts of the file that clients other than except (NULL: all clients) hold; with
+ * rw_only only RW ones. then(arg, nleft) is called on loop when all have come back, or at the
+ * deadline with the number still out: the caller fences, then calls st_revoke_file. Returns how
+ * many were recalled; 0: then is not called. Takes the lock. */
 struct st_wait {
 	struct st_wait *w_next;
 	struct st *w_st;
@@ -1061,7 +1089,7 @@ struct st_wait {
 	bool w_rw_only, w_done;
 	uint64_t w_until_ns;	   /* the deadline, by st_now_ns */
 	bool w_delegs;		   /* it waits for delegations */
-	uint32_t w_access, w_deny; /* that stand against this */
+	uint32_t w_access, w_deny; /* the access with which they conflict */
 	struct loop *w_loop;
 	struct loop_timer w_timer;
 	struct loop_msg w_msg;
@@ -1070,32 +1098,32 @@ struct st_wait {
 };
 unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only,
 			struct loop *loop, uint32_t deadline_ms, struct st_wait *w);
-/* The same for delegations that stand against such an open. */
+/* The same for delegations that conflict with such an open. */
 unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access,
 			  uint32_t deny, struct loop *loop, uint32_t deadline_ms,
 			  struct st_wait *w);
-/* Takes away what is still out after a fence. Takes the lock. */
+/* Revokes what is still out after a fence. Takes the lock. */
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
 
-/* half.c; under all's lock. The client was told to do a change of [off, end) again, and some copies
- * may have it already. It is remembered until st_half_over says that it was done, or the client is
- * gone, or closes the file: then the file is to be judged (f_judge). False: no room; the caller
- * judges. */
+/* half.c; all locked. The client was asked to repeat a change of [off, end), which some copies may
+ * have already. This is remembered until st_half_over reports that the change was done. If the
+ * client goes first, or closes the file, the file is to be judged (f_judge). False: no room; the
+ * caller judges. */
 bool st_half_note(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
 void st_half_over(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
-/* It will not be done again: of this file, or of all (NULL). */
+/* The changes will not be repeated: of this file, or of all files (NULL). */
 void st_half_lost(struct st *st, struct st_client *c, struct st_file *f);
 
-/* Asynchronous copies (RFC 7862 section 4.8). A state ends with its client, when the client
- * answered CB_OFFLOAD, or is cancelled; the job that copies finds out by st_offload_is_over, and
- * ends it in any case by st_offload_end. */
+/* Asynchronous copies (RFC 7862 section 4.8). A state ends with its client, with the client's
+ * answer to CB_OFFLOAD, or when it is cancelled. The job that copies polls st_offload_is_over, and
+ * ends the state in any case by st_offload_end. */
 struct st_offload_end {
 	nfsstat4 oe_status;
 	uint64_t oe_count;
 	uint32_t oe_how; /* stable_how4 */
 	uint64_t oe_verifier;
 };
-/* Who waits for the end of a job that was cancelled. */
+/* A request that waits for the end of a cancelled job. */
 struct st_offload_wait {
 	struct loop_msg ow_msg;
 	struct loop *ow_loop;
@@ -1106,7 +1134,7 @@ struct st_offload {
 	struct st_offload *of_next, **of_prev;
 	struct st_stateid of_sid;
 	uint64_t of_ino; /* the destination */
-	uint32_t of_uid; /* whose it is: nobody else cancels it (section 4.2) */
+	uint32_t of_uid; /* the owner: no other user may cancel it (section 4.2) */
 	uint8_t of_fh[NFS4_FHSIZE];
 	uint32_t of_fhlen;
 	uint64_t of_count;
@@ -1114,14 +1142,14 @@ struct st_offload {
 	struct st_offload_end of_end;
 	struct st_offload_wait *of_wait;
 };
-/* These take the lock. NULL: the client has no backchannel, or too many. */
+/* These take the lock. NULL: the client has no backchannel, or too many copies. */
 struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t ino, uint32_t uid,
 				  const uint8_t *fh, uint32_t fhlen, struct st_stateid *sid);
 void st_offload_progress(struct st *st, struct st_offload *of, uint64_t count);
 bool st_offload_is_over(struct st *st, struct st_offload *of);
-/* Queues CB_OFFLOAD; of is not the job's any more. */
+/* Queues CB_OFFLOAD; the job must not use of after this. */
 void st_offload_end(struct st *st, struct st_offload *of, const struct st_offload_end *end);
-/* These are locked. BAD_STATEID: none of that file and user. */
+/* These are locked. BAD_STATEID: there is none of that file and user. */
 nfsstat4 st_offload_find(struct st_client *c, const struct st_stateid *sid, uint64_t ino,
 			 uint32_t uid, struct st_offload **of);
 /* False: it is done already. Else w's message comes when the job has ended. */
