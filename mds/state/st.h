@@ -15,9 +15,9 @@
  * - a file's (st_file_lock): guards the file, its opens, locks, layouts and delegations, the
  *   requests that wait for them, what was lately seen of the file, and the tables that hold all
  *   this. It is the lock of a shard, chosen by inode number, and the thread's own lock: threads
- *   that work on files of different shards share nothing. A holder may look at what all guards (is the client
- *   gone, its sessions, its revoked stateids, f_halves), and changes none of it. Rare work that
- *   needs more (a recall, a callback) is done once more under all: see st_work.
+ *   that work on files of different shards share nothing. A holder may look at what all guards
+ *   (is the client gone, its sessions, its revoked stateids, f_halves), and changes none of it.
+ *   Rare work that needs more (a recall, a callback) is done once more under all: see st_work.
  * - the thread's own alone (st_look_lock): what all guards does not change meanwhile.
  * - sp_lock, of a client's stripe: guards its lists of opens and layouts, and its counts. It is
  *   taken last, with the file or all locked. A holder of all walks the lists without it.
@@ -372,7 +372,7 @@ struct st_file {
 	/* Rises with each grant for writing: an answer asked for before a grant does not delete the
 	 * mark. */
 	uint32_t f_grants;
-	/* until then not frozen again for a request that only reads it (clone.c) */
+	/* until then a request that only reads it (clone.c) does not freeze it */
 	uint64_t f_calm_ns;
 	/* Rises with every size that is set: an answer asked for before that is worth nothing. */
 	uint64_t f_sizegen;
@@ -520,8 +520,8 @@ struct st_cb_kind {
 	bool (*k_done)(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res);
 	/* locked, or NULL: returns the grants of what the callback is about; NULL if it is gone. */
 	struct st_grants *(*k_grants)(struct st *st, const struct st_cb *cb);
-	/* A request waits for the answer: at most until the recall deadline, and only as long as the
-	 * connection lives. */
+	/* A request waits for the answer: at most until the recall deadline, and only as long as
+	 * the connection lives. */
 	bool k_brief;
 	/* locked, or NULL: the session is gone, and the callback with it. */
 	void (*k_lost)(struct st *st, struct st_cb *cb);
