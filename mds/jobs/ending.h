@@ -16,9 +16,8 @@ int op_ending_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to)
 struct op_ending_view {
 	bool ev_running;    /* a pass is under way, or it is not known yet whether one is needed */
 	uint64_t ev_number; /* passes that have ended since the start */
-	uint64_t
-		/* directories; these four are of the pass under way, or of the last one */
-		ev_exports;
+	/* directories; these four are of the pass under way, or of the last one */
+	uint64_t ev_exports;
 	uint64_t ev_looked; /* files */
 	uint64_t ev_ended;  /* of these: no earlier capability is good */
 	/* of these: a data server that lives has not confirmed that yet */
