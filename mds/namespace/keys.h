@@ -68,17 +68,17 @@
 #include <string.h>
 
 #define NS_VERSION 1
-/* programs that know only version 1 keep no history of boots: they refuse the store */
+/* A program that knows only version 1 keeps no history of boots: it refuses the store. */
 #define NS_SUPER_VERSION 2
 #define NS_BOOTS_KEPT	 4096u	/* boots whose identity is kept */
 #define NS_RANGE	 65536u /* inode and order numbers reserved at a time */
-#define NS_COUNT_FREES	 4096u	/* frees after which the inode count is written down */
+#define NS_COUNT_FREES	 4096u	/* frees after which the inode count is written */
 #define NS_SLOT_MIN	 8u
 #define NS_SLOT_END	 ((UINT64_C(1) << 63) - 16)
 #define NS_SLOT_WINDOW	 8u
 #define NS_ENTRY_SIZE	 64u	  /* what a directory entry counts in i_size */
 #define NS_DEPTH_MAX	 1000000u /* a longer way to the root is a loop */
-/* folders that are asked for a policy; a path has no more (PATH_MAX) */
+/* Directories that are searched for a policy; a path has no more (PATH_MAX). */
 #define NS_POLICY_UP 2048u
 
 enum { NS_K_SUPER = 'S', NS_K_INODE = 'i', NS_K_DIRENT = 'd', NS_K_XATTR = 'x', NS_K_ORPHAN = 'O' };
@@ -210,37 +210,38 @@ void ns_super_encode(const struct ns_super *su, uint64_t inodes, struct ns_super
 /* 0, -EINVAL or -ENAMETOOLONG */
 int ns_xattr_name_check(const char *name, size_t len);
 
-/* acl.c: what is stored to structures and back, and what modes and ACLs make of each other. */
-/* The length of the ACL record that begins p, 0 where it is damaged. */
+/* acl.c: stored ACLs to structures and back, and modes to ACLs and back. */
+/* Returns the length of the ACL record at the begin of p; 0: damaged. */
 size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type);
 void ns_acl_decode(struct kv_slice rec, struct ns_acl *out);
 struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX]);
-/* The rights an ACL allows cr, of those wanted. *denied: those it denies; the others it does not
- * speak of. */
+/* Returns the rights in want that the ACL allows cr. *denied: those that it denies. It says nothing
+ * of the others. */
 uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want,
 		     uint32_t *denied);
-/* Whether the ACL lets anybody execute. */
+/* Does the ACL let any user execute? */
 bool ns_acl_executable(const struct ns_inode *i);
-/* RFC 8881 section 6.3.2: the nine bits. */
+/* Returns the nine mode bits (RFC 8881 section 6.3.2). */
 uint16_t ns_acl_mode(const struct ns_acl *a);
-/* An ACL that says what the mode says. */
+/* Makes an ACL that says what the mode says. */
 void ns_acl_of_mode(uint16_t mode, bool dir, struct ns_acl *out);
-/* Section 6.4.1.1. named: the mode whose group bits bound what named users and groups have. */
+/* RFC 8881 section 6.4.1.1. named: the mode whose group bits limit named users and groups. */
 void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir);
-/* Section 6.4.3.1: what a new file or directory inherits; false: nothing. */
+/* RFC 8881 section 6.4.3.1: what a new file or directory inherits; false: nothing. */
 bool ns_acl_inherit(struct kv_slice parent, bool dir, struct ns_acl *out);
-/* Symbolic links have no ACL, and only directories pass one on: 0 or -EPROTONOSUPPORT. */
+/* A symbolic link can have no ACL, and only a directory passes one on: 0 or -EPROTONOSUPPORT. */
 int ns_acl_fits(const struct ns_acl *a, uint8_t type);
 bool ns_acl_same(const struct ns_acl *a, const struct ns_acl *b);
 
 struct ns {
 	struct kv *n_kv;
-	struct ns_super n_super; /* as committed at open: identity, keys and boot never change
-				    after; the counters in it are old */
+	/* As committed at open: identity, keys and boot do not change after that; its counters are
+	 * old. */
+	struct ns_super n_super;
 	_Atomic uint64_t n_inodes;
-	/* The committer's */
+	/* For the committer only: */
 	uint64_t n_ino_next, n_order_next;
-	uint32_t n_frees;		/* since the count was last written */
+	uint32_t n_frees;		/* frees since the count was last written */
 	uint8_t n_blob[NS_SYMLINK_MAX]; /* i_blob of what the last W function returned */
 	uint8_t n_acl[NS_ACL_REC_MAX];	/* and its i_acl */
 	uint8_t n_xattr[NS_XATTR_VALUE_MAX + 1];
@@ -255,35 +256,35 @@ struct ns_held {
 
 int ns_super_get(struct kv_txn *t, struct ns_super *su);
 int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su); /* W */
-/* W: boot.c: an identity for the boot that su_boot is now. */
+/* W: boot.c: makes an identity for the boot that su_boot now names. */
 int ns_boot_begin(struct kv_txn *t, struct ns_super *su);
 int ns_hold(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h);
 int ns_hold_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
-		struct ns_held *h);			      /* and -ENOTDIR */
+		struct ns_held *h);			      /* also -ENOTDIR */
 int ns_inode_put(struct kv_txn *t, const struct ns_inode *i); /* W */
 int ns_xattrs_del(struct kv_txn *t, uint64_t ino);	      /* W: all of an inode */
-/* *out as h_i, with blob and ACL in ns's own memory: good until the next W function. */
+/* Copies h_i to *out, with blob and ACL in ns's own memory: valid until the next W function. */
 void ns_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out);
-/* The next inode number, never given before; it may be used only in a transaction where
- * ns_ino_reserve (W) followed. */
+/* ns_ino_next returns the next inode number, which was never given before. Use it only in a
+ * transaction in which ns_ino_reserve (W) follows. */
 uint64_t ns_ino_next(struct ns *ns);
 int ns_ino_reserve(struct ns *ns, struct kv_txn *t, uint64_t ino);
 int ns_inode_freed(struct ns *ns, struct kv_txn *t); /* W: keeps the count */
-/* The owner, root or the server itself (cr NULL). */
+/* Is the user the owner, root, or the server itself (cr NULL)? */
 static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *cr)
 {
 	return !cr || cr->cr_uid == 0 || cr->cr_uid == i->i_uid;
 }
 
-/* check.c: the offline checker. Reads one snapshot; memory is about 48 bytes per inode. fn gets one
- * line per violation, without a newline. */
+/* check.c: the offline checker. Reads one snapshot; needs about 48 bytes of memory for each inode.
+ * fn gets one line for each violation, without a newline. */
 struct ns_check_stats {
-	/* rows: but for events */
+	/* cs_rows: without events */
 	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_events,
 		cs_violations;
-	uint64_t cs_counted; /* the count in the super record: exact after a clean stop only */
+	uint64_t cs_counted; /* the count in the super record: exact only after a clean stop */
 };
-/* 0 (violations or not), or a negative errno when the store could not be read or memory ran out. */
+/* 0, with violations or without; -errno if the store could not be read or memory ran out. */
 int ns_check(struct kv_txn *t, void (*fn)(void *arg, const char *line), void *arg,
 	     struct ns_check_stats *st);
 #endif
