@@ -1,4 +1,4 @@
-/* lo_int.h - inside lo. */
+/* lo_int.h - the inside of lo. */
 #ifndef MDS_LO_INT_H
 #define MDS_LO_INT_H
 #include "base/hash.h"
@@ -6,32 +6,32 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define LO_LAYOUT_MAX 4096u /* PNFS_LAYOUT_MAXSIZE of Linux clients: a longer body is refused */
+#define LO_LAYOUT_MAX 4096u /* PNFS_LAYOUT_MAXSIZE of Linux clients: they refuse a longer body */
 #define LO_HEAD_LEN   20u   /* ff_layout4: stripe unit, count of mirrors, flags, hint */
 #define LO_MIRROR_LEN 4u    /* ff_mirror4: count of data servers */
-#define LO_ENTRY_LEN  92u   /* ff_data_server4 with our handle and owners of one digit */
+#define LO_ENTRY_LEN  92u   /* ff_data_server4 with our file handle, and owners of one digit */
 
 #define LO_NEAR_MAX    64 /* networks of clients: a bit each */
 #define LO_STAT_MS     2000
 #define LO_IO_MS       30000
-#define LO_IO_SHORT_MS 3000 /* to a server that does not seem to live, but may */
+#define LO_IO_SHORT_MS 3000 /* for a server that does not seem to live, but may */
 
 _Static_assert(LO_HEAD_LEN + LO_MIRROR_LEN + LO_MAX_OBJECTS * LO_ENTRY_LEN <= LO_LAYOUT_MAX,
 	       "one mirror of most objects fits");
-/* With the longest handle, and owners of ten digits. */
+/* With the longest file handle, and owners of ten digits. */
 #define LO_GENERIC_LEN (16 + 4 + 16 + 4 + 4 + DSC_HANDLE_MAX + 2 * 16u)
 #define LO_MAX_GENERIC 28
 _Static_assert(LO_HEAD_LEN + LO_MAX_GENERIC * (LO_MIRROR_LEN + LO_GENERIC_LEN) <= LO_LAYOUT_MAX,
 	       "a layout of generic data servers fits");
 
 struct lo_orders;
-struct lo_stats; /* questions to the data servers, of one loop */
+struct lo_stats; /* requests to the data servers, of one loop */
 
 struct lo {
 	struct ns *l_ns;
 	struct dsc *l_dsc;
 	pthread_mutex_t l_place_lock;
-	/* smooth weighted round robin, by server; under l_place_lock */
+	/* Smooth weighted round robin, by server; under l_place_lock. */
 	double l_credit[DSC_MAX + 1];
 	_Atomic uint64_t l_lacking_said;
 	/* Write verifiers. l_generation rises when a data server's verifier is seen to change. */
@@ -44,34 +44,36 @@ struct lo {
 	struct lo_stats **l_stats; /* by loop */
 	unsigned l_nloops;
 	uint64_t l_threshold; /* mds.threshold */
-	atomic_bool l_steers; /* some directory has, or had, a threshold of its own (steer.c) */
+	/* some directory has, or had, a threshold of its own (steer.c) */
+	atomic_bool l_steers;
 };
 
-/* group.c. An expression that can be met, and is at least one term. */
+/* group.c. Is this an expression that a server can meet, with at least one term? */
 bool lo_group_ok(const char *p, size_t n);
-/* Of lp_groups: "group=EXPR" or "group3=EXPR", with mirror -1 or 3. The next one, or NULL. */
+/* Parses one item of lp_groups: "group=EXPR" (mirror -1) or "group3=EXPR" (mirror 3). Returns the
+ * next item, or NULL. */
 const char *lo_group_item(const char *p, int *mirror, const char **expr, size_t *len);
-/* The mirrors (a bit each) that a server with these labels may hold a part of. */
+/* Returns the mirrors (a bit each) of which a server with these labels may hold objects. */
 uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels);
-/* A server with these labels is in the group of this expression (lo_group_ok). */
+/* Is a server with these labels in the group of this expression (lo_group_ok)? */
 bool lo_group_has(const char *expr, const char *labels);
 
-/* prefer.c: the copies in sync of a stripe, the one that this client should read first; how many.
- * firsts: the objects, a bit each, that are first of the stripes before: those from lo_prefer_from
- * on. */
+/* prefer.c. lo_prefer puts the copies in sync of a stripe into order, first the one that this
+ * client should read first, and returns their number. Call it for all stripes, beginning with
+ * lo_prefer_from. firsts: the objects, a bit each, that came first for the stripes before. */
 unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe,
 		   const struct lo_reader *reader, uint64_t firsts, uint8_t *order);
 unsigned lo_prefer_from(const struct lo_map *m, uint64_t ino, const struct lo_reader *reader);
 void lo_near_free(struct lo *lo);
 
 /*
- * plan.c: servers for stripes x mirrors objects.
+ * plan.c: chooses servers for stripes x mirrors objects.
  *
  * Copies of a stripe differ in their domain (a number below DSC_MAX), and each is on a server that
- * may hold its mirror. Within that, each server gets as few objects of the file as can be, those
- * that are full (st_full) none where another may have it; and among the servers that are equal in
- * this they are drawn by weight, without replacement, with random numbers that follow from the
- * seed. The first object's server is asked for (pl_first).
+ * may hold its mirror. Within that, each server gets as few objects of the file as possible, and a
+ * full server (st_full) none that another may take. Among servers that are equal in this the choice
+ * is drawn by weight, without replacement, with random numbers that follow from the seed. pl_first
+ * chooses the first object's server.
  */
 struct lo_seat {
 	uint32_t st_id;
@@ -84,39 +86,42 @@ struct lo_plan {
 	const struct lo_seat *pl_seat;
 	unsigned pl_n, pl_stripes, pl_mirrors;
 	uint64_t pl_seed;
-	/* Which of pick[0..n). */
+	/* Chooses one of pick[0..n). */
 	unsigned (*pl_first)(void *arg, const struct lo_seat *seat, const uint16_t *pick,
 			     unsigned n);
 	void *pl_arg;
-	uint16_t pl_pick[LO_MAX_OBJECTS]; /* the result: seats by [mirror * stripes + stripe] */
+	/* the result: indexes of pl_seat by [mirror * stripes + stripe] */
+	uint16_t pl_pick[LO_MAX_OBJECTS];
 };
-/* 0, or -EAGAIN: it cannot be. */
+/* 0, or -EAGAIN: impossible. */
 int lo_plan(struct lo_plan *pl);
-/* The same question without the answer. The shape is one that lo_shape_ok takes. */
+/* Only asks whether it is possible. lo_shape_ok must accept the shape. */
 bool lo_plan_can(const struct lo_seat *seat, unsigned n, unsigned mirrors);
 
 bool lo_shape_ok(unsigned stripes, unsigned mirrors);
-/* What reaches an object with these rights, for client: 0, or -ESTALE: there is none. */
+/* lo_handle fills in the file handle and credential to reach an object with these rights, for
+ * client: 0, or -ESTALE: there is no such object. lo_mint makes the capability. */
 int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
 	      const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	      struct dsc_handle *h);
 void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN]);
-/* repair.c. Where a data server is, for another that reads there: p's addresses are those of addrs,
- * which are sv's. False: it is not known. */
+/* repair.c. Fills in p, by which another data server (reader) can read from ds. The addresses of p
+ * are in addrs, and point into sv. False: ds is unknown. */
 #define LO_PEER_KEY (2 * CAP_TLS_KEY_LEN + 1)
 bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv,
 		 ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p);
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
 		   unsigned obj, ctl_object *out);
 
-/* io.c: what a failure of each object means for the whole: objects that were touched, those that
- * failed, and with what. */
+/* io.c: the error of a whole I/O, from the objects that were touched, those that failed, and their
+ * errors. */
 int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, bool denied,
 		  const int *errs);
 int lo_plain_err(int err);
-/* A server's write verifier was seen; what a client is told of it (io.c). */
+/* io.c. lo_verifier_seen: a server sent this write verifier. lo_verifier_of: the one that a client
+ * gets. */
 void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier);
 uint64_t lo_verifier_of(struct lo *lo, uint64_t generation);
 

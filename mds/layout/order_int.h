@@ -1,26 +1,26 @@
 /*
  * order_int.h - orders: what is durable, and its mirror in memory.
  *
- * Durable: a row per order, NS_T_ORDER, id = server (be32) and number (be64). Numbers rise in
- * commit order, so per server the rows that a snapshot shows beyond the last number seen are
- * exactly the new ones.
+ * Durable: a row for each order, NS_T_ORDER, id = server (be32) and number (be64). Numbers rise in
+ * commit order. So of each server's rows those that a snapshot shows beyond the last number seen
+ * are exactly the new ones.
  *
- * Memory, all on one loop (the first): per server a queue, per inode its orders not done, and those
- * who wait. It is filled by scanning a snapshot from the last number seen, at a kick or a wait:
- * both come after the commit they speak of. Deletes of files that are gone are kicked LATER_MS
- * after the first of them: nobody waits for them, and all share one message, and one sync of the
- * data server. Nothing is taken from the mutation itself, which may
- * yet be aborted.
+ * Memory, all on one loop (the first): for each server a queue; for each inode its orders that are
+ * not done, and the requests that wait for them. A kick or a wait fills it by a scan of a snapshot
+ * from the last number seen: both come after the commit of the orders that they are about. Deletes
+ * of files that are gone are kicked LATER_MS after the first of them: no request waits for them,
+ * and they share one message and one sync of the data server. Nothing is taken from the mutation
+ * itself, which may yet be aborted.
  *
- * Running: two lanes per server, with a batch at a time in each. One has the fences and bars, which
- * wait for nothing; the other has the rest, deletes last, where an order goes only when no older
- * one of its object is undone. So the orders of one object run in order, and a failed one holds
- * back its successors only. A fence that overtakes an older order of its object has number 0: the
- * server raises the epoch, and takes no order for done. A server of a protocol before 5 takes it
- * for done: nothing overtakes there. A truncate that has no answer for AHEAD_MS is overtaken by a
- * fence with its epoch. When the server has confirmed, those
- * who wait are told and the row is deleted later, in one mutation for all that is done by then: a
- * row that survives a crash is sent again, and the server knows its number.
+ * Running: two lanes for each server, with one batch at a time in each. One has the fences and
+ * bars, which wait for nothing. The other has the rest, deletes last; there an order goes only when
+ * no older order of its object is undone. So the orders of one object run in order, and a failed
+ * one holds back its successors only. A fence that overtakes an older order of its object has
+ * number 0: the server raises the epoch, and counts no order as done. A server with a protocol
+ * before 5 would count it as done, so nothing overtakes there. A truncate that has no answer for
+ * AHEAD_MS is overtaken by a fence with its epoch. When the server has confirmed an order, the
+ * requests that wait for it go on. Its row is deleted later, in one mutation for all orders that
+ * are done by then. A row that survives a crash is sent again, and the server knows its number.
  */
 #ifndef MDS_LO_ORDER_INT_H
 #define MDS_LO_ORDER_INT_H
@@ -39,27 +39,29 @@ struct order {
 	uint8_t or_type, or_stripe, or_mirror;
 	bool or_known;	      /* its object is known to exist */
 	bool or_told;	      /* its failure is in the log */
-	uint64_t or_after_ms; /* failed: not before this */
-	/* when it was read, or (a fence ahead of it) tried last */
+	uint64_t or_after_ms; /* it failed: not before this time */
+	/* When it was read, or (for a fence ahead of it) last tried. */
 	uint64_t or_since_ms;
-	bool or_in_force; /* a server of ours has answered what it raises: it is confirmed, or was
-			     not stored, and is refused from memory */
-	bool or_ahead;	  /* a fence with its epoch is in the batch of the other lane */
+	/* A weft data server has answered the raise of its epoch: either it is confirmed, or the
+	 * server could not store it and refuses older capabilities from memory. */
+	bool or_in_force;
+	bool or_ahead; /* a fence with its epoch is in the batch of the other lane */
 	struct order *or_next, **or_prevp;	     /* of the queue, by number */
 	struct order *or_file_next, **or_file_prevp; /* of the inode */
 	struct order_file *or_file;
 };
 
-/* A row's value; malloc'd. NULL: it is none, or no memory. */
+/* Decodes a row's value into malloc'd memory. NULL: it is damaged, or no memory. */
 struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino);
 
-/* An inode with orders, or with somebody who waits for some. */
+/* An inode with orders, or with requests that wait for some. */
 struct order_file {
 	struct hash_link of_link;
 	uint64_t of_ino;
 	struct order *of_orders;
 	struct order_wait *of_waits;
-	/* some of its orders are done, and who waits is not yet told: while there are waits */
+	/* Some of its orders are done, and its waits were not told yet; only while there are
+	 * waits. */
 	bool of_due;
 	struct order_file *of_due_next;
 };
@@ -87,7 +89,7 @@ struct order_lane {
 	struct dsc_ctl ol_ctl;
 	bool ol_busy, ol_again;
 	unsigned ol_n;
-	/* its last batch, or when the server joined after it; 0: neither */
+	/* When its last batch was answered, or when the server joined after that; 0: neither. */
 	uint64_t ol_answered_ms;
 	struct order *ol_batch[CTL_BATCH_MAX]; /* NULL: done in the other lane */
 	ctl_order ol_wire[CTL_BATCH_MAX];
@@ -113,26 +115,27 @@ struct lo_orders {
 	struct lo *os_lo;
 	struct loop *os_loop;
 	struct order_queue *os_queue[DSC_MAX + 1];
-	/* the highest number a mutation put, committed or not */
+	/* the highest number that a mutation put, committed or not */
 	_Atomic uint64_t os_put[DSC_MAX + 1];
-	uint64_t os_seen[DSC_MAX + 1]; /* the highest number taken from the store */
-	/* refreshes: how many began, and which was the last that read all */
+	uint64_t os_seen[DSC_MAX + 1]; /* the highest number read from the store */
+	/* Refreshes: how many began, and the last one that read everything. */
 	_Atomic uint64_t os_begun, os_ended;
 	bool os_loaded;
 	uint64_t os_high;	 /* the highest number seen of any server */
-	pthread_mutex_t os_lock; /* os_files: changed on the loop, asked from any thread */
+	pthread_mutex_t os_lock; /* guards os_files: the loop changes it, any thread may ask */
 	struct hash os_files;
 	_Atomic uint64_t os_count;
-	_Atomic uint32_t os_failing[DSC_MAX + 1]; /* orders that the server could not do */
-	/* since when it has been that there are some */
+	_Atomic uint32_t os_failing[DSC_MAX + 1]; /* orders that the server could not run */
+	/* since when there have been some */
 	_Atomic uint64_t os_failing_ms[DSC_MAX + 1];
-	/* since when a fence or bar has had no answer, and the fences' lane neither; 0: none */
+	/* Since when a fence or bar has had no answer, and neither has the fences' lane; 0: there
+	 * is none. */
 	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;
-	/* files that are gone, and whose orders were not read yet: they wait for each other */
-	/* os_looking: those of them whose orders are just being read */
+	/* Files that are gone, and whose orders were not read yet: they wait for each other. */
+	/* os_looking: those of them whose orders are being read now */
 	_Atomic uint64_t os_gone, os_looking;
 	struct loop_msg os_later;
 	_Atomic bool os_latered;
@@ -149,21 +152,21 @@ struct lo_orders {
 
 /* order_row.c */
 void lo_order_key(struct order_key *key, uint32_t ds, uint64_t number);
-/* The data server, and *number; 0: it is no such key. */
+/* Returns the data server, and *number; 0: not an order's key. */
 uint32_t lo_order_key_read(struct kv_slice id, uint64_t *number);
 /* order.c, used by order_run.c */
 struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds);
 void lo_orders_refresh(struct lo_orders *os);
-/* Confirmed: forgets it, and puts its row among those to delete. */
+/* The order is confirmed: forgets it, and puts its row among those to delete. */
 void lo_order_finish(struct lo_orders *os, struct order *o);
-/* After some of it: tells those who wait, once for all, and deletes the rows soon. */
+/* Call it once after some lo_order_finish: wakes the waits, and deletes the rows soon. */
 void lo_order_finished(struct lo_orders *os);
-/* Deletes the rows of what is done, soon. */
+/* Deletes the rows of orders that are done, soon. */
 void lo_orders_delete(struct lo_orders *os);
 /* order_run.c */
-/* It takes a right away from somebody, and the server has not said that it does. */
+/* Does the order take a right away from a client, and has the server not confirmed that? */
 bool lo_order_owed(const struct order *o);
-/* What the server owes has changed. */
+/* Call it when what the server owes has changed. */
 void lo_order_owe(struct order_queue *oq);
 void lo_order_run(struct order_queue *oq);
 void lo_order_retry_fire(struct loop_timer *t);
