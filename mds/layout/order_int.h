@@ -1,5 +1,5 @@
 /*
- * order_int.h - orders: what is durable, and its mirror in memory.
+ * order_int.h - orders: what is durable, and its image in memory.
  *
  * Durable: a row for each order, NS_T_ORDER, id = server (be32) and number (be64). Numbers rise in
  * commit order. So of each server's rows those that a snapshot shows beyond the last number seen
@@ -60,7 +60,7 @@ struct order_file {
 	uint64_t of_ino;
 	struct order *of_orders;
 	struct order_wait *of_waits;
-	/* Some of its orders are done, and its waits were not told yet; only while there are
+	/* Some of its orders are done, so its waits must be looked at; only while there are
 	 * waits. */
 	bool of_due;
 	struct order_file *of_due_next;

@@ -27,8 +27,9 @@ int lo_twin_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, struc
 /* Have they the same objects? */
 bool lo_twin_same(const struct lo_twin *a, const struct lo_twin *b);
 /* Places a pending layout as the file's policy says, but with these stripes and this unit, on
- * servers that are there now. Its objects get names that no pending layout of the file had lately.
- * With a line in err -EINVAL, -EAGAIN or -ENOSPC. */
+ * servers that are there now. copy: the first copy number of its objects, which no pending layout
+ * of the file may have had lately, because its objects may still be there. With a line in err
+ * -EINVAL, -EAGAIN or -ENOSPC. */
 int lo_twin_place(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned stripes,
 		  uint32_t unit, unsigned copy, uint32_t patience_ms, struct lo_twin *tw, char *err,
 		  size_t errlen);
