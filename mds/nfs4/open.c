@@ -646,8 +646,7 @@ nfsstat4 op_open(struct compound *c)
 	st_look_lock(st);
 	if (o->claim == CLAIM_PREVIOUS)
 		status = st_reclaim_check(st, c->client);
-	else if (!claims_deleg(o) &&
-		 op_lock_grace(c)) /* a delegation that is there was reclaimed */
+	else if (!claims_deleg(o) && op_lock_grace(c)) /* the delegation was reclaimed: no wait */
 		status = NFS4ERR_GRACE;
 	if (o->claim == CLAIM_PREVIOUS || claims_deleg(o))
 		full = op_full_again(c, ST_N_OPENS, OP_LIMIT_OPENS, c->m->m_limits.lm_opens);
