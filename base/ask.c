@@ -130,8 +130,8 @@ static struct entry *entry_find(struct ask *a, const void *key, size_t len)
 	return e;
 }
 
-/* An answer, good or not, counts no longer than this: a name may come to mean another host or user.
- */
+/* An answer, good or not, counts no longer than this: a name may come to mean another host or
+ * user. */
 static bool entry_counts(const struct ask *a, const struct entry *e, uint64_t now)
 {
 	return e->e_val && now < e->e_val->av_until_ns + a->a_keep_ns;

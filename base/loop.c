@@ -305,8 +305,8 @@ struct io_uring_sqe *loop_sqe(struct loop *l)
 		if (n <= 0)
 			sched_yield();
 	}
-	/* The memory is reused: a caller that forgets loop_arm must not complete another request.
-	 */
+	/* The memory is reused: a caller that forgets loop_arm must not complete another
+	 * request. */
 	sqe->user_data = 0;
 	return sqe;
 }
@@ -385,8 +385,8 @@ static void reap(struct loop *l)
 	}
 }
 
-/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to do.
- */
+/* Submits; sleeps until a completion, a message or the next timer if there is nothing else to
+ * do. */
 static void submit_and_wait(struct loop *l)
 {
 	struct __kernel_timespec ts, *wait = NULL;

@@ -137,8 +137,8 @@ static bool unit_bit(const struct unit *u, unsigned page)
 	return u->u_free[page / 64] >> page % 64 & 1;
 }
 
-/* Returns the first page from `page` on that is (or is not) free, or UNIT_PAGES if there is none.
- */
+/* Returns the first page from `page` on that is (or is not) free, or UNIT_PAGES if there is
+ * none. */
 static unsigned unit_next(const struct unit *u, unsigned page, bool isfree)
 {
 	while (page < UNIT_PAGES) {
@@ -820,8 +820,8 @@ static int pieces_make(enum kind *kind)
 
 	*kind = KIND_HUGE;
 	for (unsigned i = 0; i < pool.npieces; i++) {
-		/* If one piece does not get a kind of page, the next piece does not try that kind.
-		 */
+		/* If one piece does not get a kind of page, the next piece does not try that
+		 * kind. */
 		while ((err = piece_map(&pool.pieces[i].p_pub, *kind)) && *kind < KIND_PLAIN)
 			++*kind;
 		if (!err)

@@ -12,8 +12,8 @@
 
 /* ---- numbers ---- */
 
-/* Parses the number at the start of s. Returns fallback if there is none, or if it is out of range.
- */
+/* Parses the number at the start of s. Returns fallback if there is none, or if it is out of
+ * range. */
 static long number(const char *s, int base, long min, long max, long fallback)
 {
 	char *end;

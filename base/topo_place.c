@@ -90,8 +90,8 @@ enum topo_dist topo_pci_dist(const struct topo *t, int a, int b)
 		}
 	}
 	/* The first step up leads to the port that the device hangs on. From both sides of a switch
-	 * that is a port of the switch, and the next step leads to what these ports have in common.
-	 */
+	 * that is a port of the switch, and the next step leads to what these ports have in
+	 * common. */
 	if (a >= 0)
 		return up_x <= 2 && up_y <= 2 ? TOPO_PIX : TOPO_PXB;
 	if (x->p_root == y->p_root && !strncmp(x->p_path, y->p_path, x->p_root))
@@ -389,8 +389,8 @@ size_t topo_controllers(const struct topo *t, size_t block, size_t *dev, size_t 
 		dev[0] = (size_t)d;
 		return 1;
 	}
-	/* nvmeXnY of a subsystem has a path nvmeXcCnY beneath each controller C that leads to it.
-	 */
+	/* nvmeXnY of a subsystem has a path nvmeXcCnY beneath each controller C that leads to
+	 * it. */
 	if (!strstr(dir, "/nvme-subsystem/") || sscanf(b->b_name, "nvme%9un%9u", &x, &y) != 2)
 		return 0;
 	for (size_t i = 0; i < t->t_nblock && n < max; i++) {

@@ -72,8 +72,8 @@ static void nodes_find(const struct topo *t, const cpu_set_t *usable, struct top
 	}
 }
 
-/* Returns the nearest of the nodes that use() accepts, the first of equals, or -1 if there is none.
- */
+/* Returns the nearest of the nodes that use() accepts, the first of equals, or -1 if there is
+ * none. */
 static int nearest(const struct topo *t, const struct topo_plan *p, int id,
 		   bool (*use)(const struct topo_plan_node *n))
 {

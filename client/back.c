@@ -1,5 +1,5 @@
-/* back.c - calls of the server (RFC 8881 section 20): each slot remembers its last reply, for a
- * server that asks again. */
+/* back.c - answers calls of the server (RFC 8881 section 20). Each slot keeps its last reply, for a
+ * server that retries. */
 #include "client/int.h"
 
 enum {
@@ -17,7 +17,7 @@ void wc_back_reset(struct weft *w)
 		w->w_cb[i].cs_seq = w->w_cb[i].cs_len = 0;
 }
 
-/* CB_SEQUENCE (section 20.9). *again: the reply is known already. */
+/* Handles CB_SEQUENCE (section 20.9). Sets *again if this is a retry whose reply the slot has. */
 static uint32_t back_sequence(struct weft *w, struct xdr_in *x, struct xdr_out *out,
 			      struct wc_cb_slot **slot, bool *again)
 {
@@ -90,7 +90,7 @@ static uint32_t back_op(struct weft *w, uint32_t op, struct xdr_in *x)
 	case OP_CB_RECALL_ANY:
 		xdr_get_u32(x);
 		wc_get_bits(x, mask);
-		return NFS4_OK; /* there is nothing to give back */
+		return NFS4_OK; /* there is nothing to return */
 	case CB_RECALL_SLOT:
 		n = xdr_get_u32(x);
 		if (!x->bad && n < w->w_target)

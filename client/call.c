@@ -1,10 +1,10 @@
 /*
- * call.c - one COMPOUND: its slot, sending it until it is answered, and what the answer means for
- * the session (RFC 8881 section 2.10.6).
+ * call.c - one COMPOUND: takes its slot, sends it until it is answered, and applies what the answer
+ * means for the session (RFC 8881 section 2.10.6).
  *
- * A slot's number rises when its SEQUENCE was answered with OK, and only then. A call whose
- * connection is lost keeps its slot and number and goes again on the next connection: the server
- * does it once. When the session itself is lost, the slot is of none.
+ * A slot's sequence id rises when its SEQUENCE was answered with OK, and only then. A call whose
+ * connection is lost keeps its slot and sequence id, and goes again on the next connection: the
+ * server does it once. When the session itself is lost, the call has no slot any more.
  */
 #include "client/int.h"
 #include "proto/nfs3.h"
@@ -15,7 +15,7 @@
 #define NFS4ERR_BAD_HIGH_SLOT 10077
 #define DELAY_FIRST_MS	      10u
 #define DELAY_MOST_MS	      2000u
-#define ROUNDS		      64u /* of a call whose SEQUENCE the server does not take */
+#define ROUNDS		      64u /* of a call whose SEQUENCE the server refuses */
 #define PUT_LIMIT	      (WC_MAX_IO + 65536u)
 
 struct wc_call *wc_call_new(struct weft *w, const struct wc_kind *kind, struct weft_op *op,
@@ -62,7 +62,7 @@ static void slot_free(struct wc_call *c)
 	c->c_slot = -1;
 }
 
-/* The lowest (section 2.10.6.1). */
+/* Takes the lowest free slot (section 2.10.6.1). */
 static bool slot_take(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
@@ -156,7 +156,7 @@ void wc_call_send_on(struct wc_call *c, struct wc_conn *cn)
 	rpc_req_send(cn->cn_conn, &c->c_rpc, c->c_w->w_opts.wo_timeout_ms);
 }
 
-/* The first that can be used, of all of them from this one on. */
+/* Returns the first usable connection, of all of them from this one on. */
 static struct wc_conn *conn_from(struct weft *w, unsigned first)
 {
 	for (unsigned i = 0; i < w->w_nconns; i++) {
@@ -175,15 +175,15 @@ static bool call_slot(struct wc_call *c)
 	return c->c_null || c->c_slot >= 0 || slot_take(c);
 }
 
-/* Whether it went; else it stays queued. */
+/* Returns whether the call was sent. If not, it stays queued. */
 static bool call_start(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
 
 	if (!conn_from(w, 0) || (!c->c_null && !w->w_have_session) || !call_slot(c))
 		return false;
-	/* A slot keeps to a connection while it can: where a server's threads have connections
-	 * each, they do not hand the slot, and the reply kept in it, to and fro. */
+	/* A slot keeps its connection while it can. If each thread of the server has connections of
+	 * its own, its threads then do not pass the slot, and the reply in it, to and fro. */
 	wc_call_send_on(c, conn_from(w, c->c_null ? w->w_turn++ : (unsigned)c->c_slot));
 	return true;
 }
@@ -279,7 +279,7 @@ static bool too_old(const struct wc_call *c)
 	       loop_now_ns(w->w_loop) - c->c_since_ns > w->w_opts.wo_giveup_ms * 1000000ull;
 }
 
-/* It goes again, unless its time is over: then its slot is in nobody knows what state. */
+/* Sends the call again, unless its time is over: then the state of its slot is unknown. */
 static void call_retry(struct wc_call *c, uint32_t pause_ms)
 {
 	struct weft *w = c->c_w;
@@ -305,7 +305,7 @@ static uint32_t call_pause(struct wc_call *c)
 	return c->c_delay_ms;
 }
 
-/* The slot is of a session that is no more. What went out before without an answer may have been
+/* The session of the slot is gone. A call that went out before without an answer may have been
  * done. */
 static void call_lost(struct wc_call *c)
 {
@@ -320,12 +320,13 @@ static void call_lost(struct wc_call *c)
 	if (++c->c_rounds > ROUNDS)
 		call_end(c, -EPROTO, c->c_status);
 	else if (c->c_kind->k_urgent)
-		call_end(c, -ECONNRESET, c->c_status); /* what it is a part of begins anew */
+		/* The setup that the call is part of begins again. */
+		call_end(c, -ECONNRESET, c->c_status);
 	else
 		call_retry(c, c->c_rounds > 2 ? call_pause(c) : 0);
 }
 
-/* SEQUENCE was refused: the slot's number stays. */
+/* Handles a refused SEQUENCE: the slot's sequence id stays. */
 static void sequence_refused(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
@@ -333,13 +334,13 @@ static void sequence_refused(struct wc_call *c)
 
 	switch (c->c_status) {
 	case NFS4ERR_SEQ_MISORDERED:
-		/* A slot that the server took away and gave again may begin anew. */
+		/* A slot that the server took away and granted again may begin at 1. */
 		if (current && w->w_slots[c->c_slot].sl_retired &&
 		    w->w_slots[c->c_slot].sl_seq != 1) {
 			w->w_slots[c->c_slot].sl_retired = false;
 			w->w_slots[c->c_slot].sl_seq = 1;
 			if (c->c_given_up && c->c_op && c->c_kind->k_cache)
-				c->c_op->o_again = true; /* what the slot kept of it is gone */
+				c->c_op->o_again = true; /* the slot's kept reply is gone */
 			c->c_given_up = false;
 			call_retry(c, 0);
 			return;
@@ -371,7 +372,7 @@ static void sequence_refused(struct wc_call *c)
 	}
 }
 
-/* The transport failed. */
+/* Handles a failure of the transport. */
 static void call_broken(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
@@ -382,7 +383,8 @@ static void call_broken(struct wc_call *c)
 	}
 	switch (c->c_err) {
 	case -EPROTO:
-		/* Rejected, or no RPC: whether the slot was used is not known. */
+		/* The call was rejected, or the reply is no RPC: it is unknown whether the slot was
+		 * used. */
 		w->w_spoiled = true;
 		c->c_slot = -1;
 		call_end(c, -EPROTO, 0);
@@ -451,7 +453,7 @@ static void payload_sent(void *arg)
 
 /* ---- replies ---- */
 
-/* SEQUENCE4resok. What does not fit our call is no answer to it. */
+/* Parses SEQUENCE4resok. Values that do not fit our call make it no answer to that call. */
 static bool get_sequence(struct wc_call *c, struct wc_res *r)
 {
 	struct weft *w = c->c_w;
@@ -542,7 +544,7 @@ static void call_reply(struct rpc_req *q, int err, struct xdr_in *x)
 		rpc_client_proven(c->c_conn->cn_client);
 	if (!err && !c->c_null)
 		wc_call_parse(c, x);
-	/* A connection that does not answer is given up, which also gives the payload back. */
+	/* Close a connection that does not answer. That gives the payload back as well. */
 	if (err == -ETIMEDOUT && q->q_conn)
 		rpc_conn_close(q->q_conn);
 	call_put_down(c);
@@ -569,7 +571,8 @@ static void queue_expire(struct weft *w, struct wc_call **at, bool all, int err)
 	}
 }
 
-/* Calls that end may queue others, at the end: what is taken is the list of now. */
+/* Calls that end may queue others, at the end of the queue. So this goes through the list as it is
+ * now. */
 static void queues_expire(struct weft *w, bool all, int err)
 {
 	struct wc_call *old = w->w_queue;

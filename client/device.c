@@ -1,11 +1,11 @@
-/* device.c - who a layout names: GETDEVICEINFO (RFC 8881 section 18.40), ff_device_addr4 (RFC 8435
- * section 4.1), and a connection to each, kept for the client. */
+/* device.c - the data servers that layouts name: GETDEVICEINFO (RFC 8881 section 18.40),
+ * ff_device_addr4 (RFC 8435 section 4.1), and a connection to each, which the client keeps. */
 #include "client/int.h"
 #include "proto/nfs3.h"
 #include <stdlib.h>
 
 #define DEVICE_IO_LEAST 512u
-#define RDMA_IO		(512u << 10) /* a call and its reply have room for 1 MiB each in all */
+#define RDMA_IO		(512u << 10) /* a call and a reply take at most 1 MiB each, in all */
 #define RDMA_AGAIN_NS	30000000000ull
 
 static void device_opened(struct rpc_conn *conn, void *arg)
@@ -20,7 +20,7 @@ static void device_closed(struct rpc_conn *conn, void *arg)
 	wc_ring_of(rpc_conn_loop(conn))->r_conns--;
 }
 
-/* It calls us not; its replies are as large as those of a server. */
+/* A data server does not call us. Its replies are as large as those of a metadata server. */
 static const struct rpc_service device_service = {.rs_max_record = WC_MAX_IO + 65536,
 						  .rs_max_reply = 512,
 						  .rs_opened = device_opened,
@@ -37,7 +37,7 @@ static void put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u32(x, 0); /* no notifications */
 }
 
-/* The first address that TCP reaches, and the first by RDMA. */
+/* Gets the first address that TCP reaches, and the first by RDMA. */
 static bool get_addrs(struct xdr_in *x, struct wc_device *dv)
 {
 	uint32_t n = xdr_get_u32(x);
@@ -70,7 +70,7 @@ static bool get_addrs(struct xdr_in *x, struct wc_device *dv)
 	return found;
 }
 
-/* The first of its versions that is NFSv3. */
+/* Gets the first of the device's versions that is NFSv3. */
 static bool get_versions(struct xdr_in *x, struct wc_device *dv)
 {
 	uint32_t n = xdr_get_u32(x);
@@ -125,7 +125,7 @@ static void end(struct wc_call *c, int err, uint32_t status)
 	struct wc_device *dv = c->c_arg;
 
 	(void)status;
-	/* One that is not known, or not to be reached, may be so later. */
+	/* A device that is unknown or unreachable now may change later: ask again. */
 	dv->dv_again = err || !c->c_n;
 	if (!dv->dv_again)
 		dv->dv_state = WC_DEV_GOOD;
@@ -154,7 +154,7 @@ struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_
 		w->w_devices = dv;
 	}
 	dv->dv_again = false;
-	/* Others go on with what is known of it. */
+	/* Others go on with what is known of the device. */
 	if (dv->dv_state != WC_DEV_GOOD)
 		dv->dv_state = WC_DEV_ASKED;
 	c = wc_call_new(w, &kind, NULL, dv);
@@ -176,7 +176,8 @@ void wc_device_no_rdma(struct weft *w, struct wc_device *dv)
 	dv->dv_no_rdma_ns = loop_now_ns(w->w_loop) + RDMA_AGAIN_NS;
 }
 
-/* Made at the first call, and again when the device has moved, or is reached in another way. */
+/* Makes the client at the first call, and again when the device has moved, or is reached in another
+ * way. */
 struct rpc_client *wc_device_client(struct weft *w, struct wc_device *dv)
 {
 	bool rdma = wc_device_may_rdma(w, dv);

@@ -1,9 +1,10 @@
 /*
  * ds.c - data straight to and from data servers: NFSv3 READ, WRITE and COMMIT (RFC 1813).
  *
- * A READ goes to the copy that the server prefers, and on to the others when it fails; a WRITE goes
- * to all copies. What fails on all, or on one that is to be written, goes through the metadata
- * server, which is told of the error when the layout goes back (RFC 8435 section 9.1).
+ * A READ goes to the copy that the server prefers, and on to the others if it fails. A WRITE goes
+ * to all copies. What fails on all copies, or on one that is to be written, goes through the
+ * metadata server. The client reports the error to that server when the layout goes back (RFC 8435
+ * section 9.1).
  */
 #include "client/int.h"
 #include "proto/nfs3.h"
@@ -14,9 +15,9 @@
 #define DS_TIMEOUT_MS  10000u
 #define JUKEBOX_MS     100u
 #define JUKEBOX_ROUNDS 20u
-#define BAD_NS	       10000000000ull /* so long other copies are read first */
+#define BAD_NS	       10000000000ull /* for this long, other copies are read first */
 
-/* A stretch that is written to several copies. */
+/* A range that is written to several copies. */
 struct ds_write {
 	unsigned w_left;
 	bool w_failed;
@@ -35,7 +36,7 @@ struct ds_call {
 	uint64_t dc_off;
 	uint8_t *dc_buf;
 	uint32_t dc_len;
-	uint32_t dc_tried; /* READ: copies */
+	uint32_t dc_tried; /* READ: copies that were tried */
 	unsigned dc_holds, dc_rounds;
 	struct ds_write *dc_write;
 	bool dc_rdma;	 /* it went by RDMA */
@@ -89,7 +90,8 @@ static void call_free(struct ds_call *dc)
 
 	free(dc);
 	f->f_w->w_ds_calls--;
-	/* In this order: the operation may have something to tell of the layout, which holds it. */
+	/* In this order: the end of the operation may still report about the layout, which this
+	 * reference holds. */
 	wc_io_put_down(io);
 	wc_lo_ref_put(f, lo);
 }
@@ -172,7 +174,7 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 			dc->dc_err = -EPROTO;
 	}
 	if (err == -ETIMEDOUT && q->q_conn)
-		rpc_conn_close(q->q_conn); /* and with it the payload comes back */
+		rpc_conn_close(q->q_conn); /* this gives the payload back as well */
 	call_put_down(dc);
 }
 
@@ -242,7 +244,7 @@ static void again(struct loop_timer *t)
 
 /* ---- ends ---- */
 
-/* Notes why, for the server. stays: the layout is good for this without that server. */
+/* Records the error for the server. stays: the layout is good for this without that data server. */
 static void note(struct ds_call *dc, uint32_t ds, bool stays)
 {
 	static const uint32_t ops[NFS3_NPROCS] = {
@@ -265,8 +267,8 @@ static void note(struct ds_call *dc, uint32_t ds, bool stays)
 		wc_lo_error(dc->dc_lo, ds, dc->dc_off, len, status, ops[dc->dc_proc]);
 }
 
-/* The copy that the server prefers of those that were not tried; those that failed of late come
- * last. */
+/* Chooses the copy that the server prefers of those that were not tried. Copies that failed lately
+ * come last. */
 static bool read_choose(struct ds_call *dc)
 {
 	const struct wc_layout *lo = dc->dc_lo;
@@ -354,7 +356,8 @@ static void write_over(struct ds_call *dc, bool failed)
 		}
 	}
 	if (--dw->w_left == 0) {
-		/* All of it, to all copies: nobody knows what the one that failed has. */
+		/* Write the whole range to all copies, through the metadata server: what the copy
+		 * that failed has is unknown. */
 		if (dw->w_failed) {
 			dc->dc_off = dw->w_off;
 			dc->dc_buf = (uint8_t *)(uintptr_t)dw->w_buf;
@@ -390,7 +393,7 @@ static void call_over(struct ds_call *dc)
 		wc_lo_ends(w, traffic(dc), dc->dc_began_ns,
 			   dc->dc_err || dc->dc_status ? 0 : dc->dc_got);
 	dc->dc_counted = false;
-	/* By TCP then: all that is asked of data servers may be done twice. */
+	/* Retry by TCP: every call to a data server may be done twice. */
 	if (dc->dc_err && dc->dc_rdma && !closing) {
 		wc_device_no_rdma(w, dc->dc_lo->lo_ds[dc->dc_ds].ld_dev);
 		call_send(dc);
@@ -449,7 +452,7 @@ void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uin
 			read_choose(dc);
 		else
 			dc->dc_ds = wc_lo_index(lo, m, off);
-		/* Two rows may name one object: it is written once. */
+		/* Two mirrors may name one object: write it once. */
 		for (unsigned k = 0; k < m && n > 1; k++)
 			if (wc_lo_same(lo, wc_lo_index(lo, k, off), dc->dc_ds)) {
 				dw->w_left--;

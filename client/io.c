@@ -2,11 +2,11 @@
  * io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as many calls
  * as the server's limits make of an operation.
  *
- * What a WRITE left unstable is remembered (wc_dirty), with the server's verifier: a COMMIT that
- * answers with another one tells that the server has lost it, and it is written again from the
- * caller's memory. What a later WRITE is to replace is taken out of the records first: data that
- * are older must not come over it, and what is stable or still there has no record, or one that is
- * not written again.
+ * A WRITE that leaves data unstable leaves a record (wc_dirty), with the server's verifier. A
+ * COMMIT that answers with another verifier shows that the server has lost the data: the client
+ * then writes it again from the caller's memory. Before a later WRITE replaces data, its range is
+ * taken out of the records: older data must not overwrite it. Data that is stable, or that the
+ * server still has, has no record, or a record that is not written again.
  */
 #include "client/int.h"
 #include <errno.h>
@@ -73,7 +73,7 @@ static void cut_front(struct weft_file *f, struct wc_dirty *d, uint64_t to)
 	place(f, d);
 }
 
-/* A record loses what is between off and end. */
+/* Takes what is between off and end out of a record. */
 static bool cut_one(struct weft_file *f, struct wc_dirty *d, uint64_t off, uint64_t end)
 {
 	uint64_t dend = d->d_off + d->d_len;
@@ -105,7 +105,8 @@ static bool cut_one(struct weft_file *f, struct wc_dirty *d, uint64_t off, uint6
 	return true;
 }
 
-/* Out of all records. One begins in the stretch of WC_MAX_IO bytes before at the earliest. */
+/* Takes a range out of all records. A record that reaches into it begins at the earliest in the
+ * stretch of WC_MAX_IO bytes before. */
 static bool dirty_cut(struct weft_file *f, uint64_t off, uint64_t end)
 {
 	uint64_t first = off / WC_MAX_IO, last;
@@ -186,7 +187,8 @@ void wc_io_failed(struct wc_io *io, int err, uint32_t status)
 	io->io_status = status;
 }
 
-/* An end that is one for each kind of call: true when the call goes again. */
+/* Handles the errors that mean the same for each kind of call. Returns true if the call goes
+ * again. */
 static bool io_state_again(struct wc_call *c, uint32_t status)
 {
 	struct wc_io *io = c->c_arg;
@@ -249,7 +251,7 @@ static void read_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u32(x, c->c_n);
 }
 
-/* c_at: bytes that came; c_eof */
+/* c_at: bytes that came; c_eof: as in the reply */
 static void read_got(struct wc_call *c, struct wc_res *r)
 {
 	const uint8_t *p;
@@ -260,7 +262,7 @@ static void read_got(struct wc_call *c, struct wc_res *r)
 	c->c_eof = xdr_get_bool(r->x);
 	p = xdr_get_opaque(r->x, c->c_n, &n);
 	if (!n && !c->c_eof)
-		r->r_bad = true; /* it would be asked for ever */
+		r->r_bad = true; /* the client would ask for ever */
 	if (r->x->bad || r->r_bad)
 		return;
 	c->c_at = n;
@@ -268,7 +270,7 @@ static void read_got(struct wc_call *c, struct wc_res *r)
 		memcpy(c->c_buf, p, n);
 }
 
-/* The file ends there, or before: the least of what the calls say. */
+/* The file ends there, or before: keeps the least of what the calls say. */
 void wc_io_read_ends(struct wc_io *io, uint64_t end)
 {
 	io->io_eof = true;
@@ -331,7 +333,8 @@ static void write_got(struct wc_call *c, struct wc_res *r)
 	memcpy(&c->c_verf, verf, sizeof(c->c_verf));
 }
 
-/* Data without attributes, or neither, may still be lost. */
+/* Records what the server may still lose: DATA_SYNC4 data, whose attributes are not stable, or
+ * UNSTABLE4 data. */
 static bool dirty_add(struct weft_file *f, const struct wc_call *c)
 {
 	struct wc_dirty *d = f->f_dirty_last;
@@ -381,7 +384,7 @@ static void write_end(struct wc_call *c, int err, uint32_t status)
 static const struct wc_kind write_kind = {
 	.k_put = write_put, .k_got = write_got, .k_end = write_end, .k_cache = true};
 
-/* A range, in calls. */
+/* Sends a range, in as many calls as it takes. */
 static void io_range(struct wc_io *io, const struct wc_kind *kind, uint64_t off, const uint8_t *buf,
 		     uint32_t len, uint32_t most)
 {
@@ -513,7 +516,8 @@ static void commit_start(struct wc_io *io)
 	wc_io_put_down(io);
 }
 
-/* One after the other: the second must not end before what the first took over is stable. */
+/* COMMITs run one after the other: the second must not end before what the first took over is
+ * stable. */
 void wc_commit_begin(struct weft_op *op)
 {
 	struct weft_file *f = op->o_file;
@@ -521,7 +525,7 @@ void wc_commit_begin(struct weft_op *op)
 
 	if (!io)
 		return;
-	io->io_stable = FILE_SYNC4; /* what is written again */
+	io->io_stable = FILE_SYNC4; /* for what is written again */
 	while (*at)
 		at = &(*at)->io_next;
 	*at = io;

@@ -1,28 +1,30 @@
 /*
- * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12): one for a file, asked for with its
- * OPEN or its first I/O, given back with its CLOSE, when the server recalls it, and after an error,
- * which goes with it. I/O waits while it is asked for or given back. What the layout does not cover
- * goes through the server, and what the server wants so (mdsthreshold).
+ * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12). A file has one layout. The client
+ * asks for it with OPEN or with the first I/O. The client returns it with CLOSE, when the server
+ * recalls it, and after an error, which the return reports. I/O waits while the layout is asked for
+ * or returned. Two kinds of I/O go through the server: what the layout does not cover, and what the
+ * server wants to do itself (mdsthreshold).
  *
- * A server has one layout of a file for a client, whoever opened it (section 12.5.2): of several
- * open files the first that asks has it, and the others go through the server meanwhile.
+ * A server has one layout of a file for a client, whatever opened it (section 12.5.2). Of several
+ * open files the first that asks has the layout; the others go through the server meanwhile.
  *
- * It goes back when no call to a data server is under way: then what those have unstable is
- * committed, the server is told (LAYOUTCOMMIT), and LAYOUTRETURN follows.
+ * The layout goes back when no call to a data server is under way. First the client commits what
+ * the data servers have unstable, then it reports to the server (LAYOUTCOMMIT), then LAYOUTRETURN
+ * follows.
  */
 #include "client/int.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-#define OFF_MS 1000u /* after an error, or when there was none to be had just now */
-/* after a refusal: a server may refuse for what passes (a copy under way, as many layouts as it
- * gives) */
+#define OFF_MS 1000u /* after an error, or when the server had none just now */
+/* after a refusal: its reason may pass (a copy under way, or the server has given as many layouts
+ * as it gives) */
 #define REFUSED_MS   60000u
 #define FAILURES     3u
 #define LEAST_LENGTH 4096u
 #define LAYOUT_BYTES 65536u
-/* how often statistics are told where the server does not say, as Linux does */
+/* how often to send statistics if the server does not say; Linux does the same */
 #define HINT_S	 60u
 #define OPEN_OPS 7u /* SEQUENCE, PUTFH, OPEN, GETFH, SETATTR, GETATTR, LAYOUTGET */
 
@@ -54,7 +56,7 @@ static void get_ds(struct xdr_in *x, struct wc_lo_ds *ds)
 	ds->ld_usable &= wc_get_id(x, &ds->ld_gid);
 }
 
-/* How many data servers there are in all; 0: it is none that we read. */
+/* Returns how many data servers there are in all, or 0 for a layout that we do not read. */
 static uint32_t count_ds(struct xdr_in x)
 {
 	uint32_t mirrors, all = 0;
@@ -97,7 +99,7 @@ static struct wc_layout *get_layout(const uint8_t *body, uint32_t len)
 		lo->lo_first[m] = lo->lo_nds;
 		while (k--)
 			get_ds(&x, &lo->lo_ds[lo->lo_nds++]);
-		/* Stripes without a unit are none. */
+		/* Several stripes without a stripe unit are no layout. */
 		if (lo->lo_nds - lo->lo_first[m] > 1 && !lo->lo_unit)
 			x.bad = true;
 	}
@@ -146,7 +148,7 @@ static void io_start(struct wc_io *io)
 	uint64_t off = io->io_op->o_off, end = off + io->io_op->o_len;
 	uint8_t *buf = io->io_op->o_buf;
 
-	/* That flag is about layouts for writing (RFC 8435 section 5.1). */
+	/* That flag concerns layouts for writing (RFC 8435 section 5.1). */
 	if (f->f_lo_state != WC_LO_HELD ||
 	    (rd && f->f_access & OPEN4_SHARE_ACCESS_WRITE && lo->lo_flags & FF_FLAGS_NO_READ_IO)) {
 		wc_io_through_all(io);
@@ -186,7 +188,7 @@ static void io_start(struct wc_io *io)
 	}
 }
 
-/* Those that waited go on, whatever came of the layout. */
+/* Lets the I/O that waited go on, whatever became of the layout. */
 static void waiters_go(struct weft_file *f)
 {
 	struct wc_io *io = f->f_lo_wait, *next;
@@ -234,7 +236,7 @@ void wc_lo_put_get(struct wc_call *c, struct xdr_out *x, const struct weft_file 
 	xdr_put_u32(x, most < LAYOUT_BYTES ? most : LAYOUT_BYTES);
 }
 
-/* Of a kind that we do not read, f_lo stays NULL. */
+/* f_lo stays NULL for a kind of layout that we do not read. */
 bool wc_lo_res_get(struct wc_res *r, struct weft_file *f, struct wc_stateid *si)
 {
 	uint32_t n;
@@ -282,7 +284,7 @@ static void get_got(struct wc_call *c, struct wc_res *r)
 		wc_lo_res_get(r, f, &c->c_stateid);
 }
 
-/* Whether all devices are known, one way or the other. */
+/* True if all devices are known, as good or as bad. */
 static bool devices_known(const struct wc_layout *lo)
 {
 	for (uint32_t i = 0; i < lo->lo_nds; i++)
@@ -352,8 +354,8 @@ static void got(struct weft_file *f, const struct wc_stateid *si, int err, uint3
 			     status == NFS4ERR_DELAY || status == NFS4ERR_GRACE ||
 			     status == NFS4ERR_TOOSMALL || wc_state_error(status) || !status;
 
-		/* Of a reply that was bad further on: no CLOSE is to wait for its return. The
-		 * server recalls what it gave when it needs to. */
+		/* The reply was bad further on. Free the layout, so that no CLOSE waits for its
+		 * return. The server recalls what it gave when it needs to. */
 		wc_lo_free(f);
 		f->f_w->w_no_flex |= status == NFS4ERR_UNKNOWN_LAYOUTTYPE;
 		off_for(f, later ? OFF_MS : REFUSED_MS);
@@ -376,11 +378,11 @@ static void get_end(struct wc_call *c, int err, uint32_t status)
 	got(c->c_arg, &c->c_stateid, err, status);
 }
 
-/* Its reply is not kept: asked again, the server gives the layout again, and what it can keep is
- * less than what some layouts are. */
+/* The server does not cache its reply: a retry gets the layout again, and some layouts are larger
+ * than what the reply cache holds. */
 static const struct wc_kind get_kind = {.k_put = get_put, .k_got = get_got, .k_end = get_end};
 
-/* Whether another open file has the layout of this one's, or is about to. */
+/* True if another open file has the layout of this file, or is about to get it. */
 static bool another_has(const struct weft_file *f)
 {
 	struct weft_file *o = wc_files_of(f->f_w, &f->f_fh);
@@ -403,7 +405,7 @@ bool wc_lo_with_open(const struct weft_file *f)
 void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status,
 		  bool stale)
 {
-	/* The layout that the other has is the same one: its return ends both. */
+	/* The other open file has this same layout: returning it would end both. */
 	if (another_has(f))
 		wc_lo_free(f);
 	else if (!err && stale)
@@ -413,7 +415,7 @@ void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uin
 		got(f, si, err, status);
 }
 
-/* What the server wants to have itself (RFC 8881 section 5.12.6). */
+/* True for I/O that the server wants to do itself (RFC 8881 section 5.12.6). */
 static bool steered(const struct wc_io *io)
 {
 	const struct wc_limits *th = &io->io_file->f_limits;
@@ -462,10 +464,10 @@ bool wc_lo_io(struct wc_io *io)
 	return true;
 }
 
-/* ---- what data servers have unstable ---- */
+/* ---- unstable data on data servers ---- */
 
-/* What a dead layout's servers have, and what has no place among its records, is written again by
- * the next COMMIT. */
+/* The next COMMIT writes again what the servers of a dead layout have, and what has no place among
+ * its records. */
 bool wc_lo_dirty(struct weft_file *f, struct wc_layout *lo, const struct wc_dirty *d)
 {
 	struct wc_dirty *n = wc_dirty_new(f, d),
@@ -514,7 +516,7 @@ static void tell_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_bool(x, false);
 	wc_put_stateid(x, &c->c_stateid);
-	/* The file may have been cut meanwhile. */
+	/* The file may have become shorter meanwhile. */
 	if (c->c_more == f->f_lo && f->f_lo && f->f_lo->lo_last < c->c_off)
 		c->c_off = f->f_lo->lo_last;
 	xdr_put_bool(x, c->c_off != 0);
@@ -533,7 +535,7 @@ static void tell_got(struct wc_call *c, struct wc_res *r)
 		xdr_get_u64(r->x);
 }
 
-/* Where it is refused, nothing is left but to write all of it again, through the server. */
+/* If the server refuses it, all of the data has to be written again, through the server. */
 static void tell_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct wc_io *io = c->c_arg;
@@ -560,7 +562,8 @@ void wc_lo_tell(struct wc_io *io)
 	struct wc_layout *lo = f->f_lo;
 	struct wc_call *c;
 
-	/* A stable WRITE tells in any case: what another one is telling may not be answered yet. */
+	/* A stable WRITE sends it in any case: the answer to another LAYOUTCOMMIT may still be
+	 * out. */
 	if (!lo || lo->lo_dead || !lo->lo_last ||
 	    (!lo->lo_tell && io->io_op->o_what != WEFT_WRITE) ||
 	    lo->lo_flags & FF_FLAGS_NO_LAYOUTCOMMIT) {
@@ -625,7 +628,7 @@ static void return_got(struct wc_call *c, struct wc_res *r)
 		wc_lo_res_return(r);
 }
 
-/* One that the server does not know is gone as well. */
+/* A layout that the server does not know is gone as well. */
 static void return_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct weft_file *f = c->c_arg;
@@ -639,7 +642,7 @@ static void return_end(struct wc_call *c, int err, uint32_t status)
 		f->f_lo_failures = 0;
 		off_for(f, OFF_MS);
 	}
-	/* They ask anew, for what may be another layout. */
+	/* They ask again, for what may be another layout. */
 	if (f->f_lo_state == WC_LO_NONE && f->f_lo_wait) {
 		struct wc_io *io = f->f_lo_wait, *next;
 
@@ -673,13 +676,13 @@ static void return_send(struct weft_file *f)
 		wc_call_send(c);
 		return;
 	}
-	/* The server takes it when it needs to. */
+	/* The server takes the layout back when it needs to. */
 	wc_lo_free(f);
 	off_for(f, OFF_MS);
 	settled(f);
 }
 
-/* The flush before: an operation of our own. */
+/* The flush before the return: an operation of our own. */
 struct flush {
 	struct weft_op fl_op;
 	struct weft_file *fl_file;
@@ -803,8 +806,8 @@ uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
 	if (x->bad)
 		return NFS4ERR_BADXDR;
 	w->w_recalls++;
-	/* What an OPEN that is under way brings may be what is recalled: nobody can tell, and it is
-	 * given back. */
+	/* An OPEN under way may bring the very layout that is recalled. That is unknown here, so
+	 * what it brings is returned. */
 	for (struct wc_call *c = w->w_all; c; c = c->c_all_next)
 		c->c_recalled = true;
 	if (type != LAYOUT4_FLEX_FILES)
@@ -813,7 +816,8 @@ uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
 		next = f->f_next;
 		if (fh && (f->f_fh.fh_len != n || memcmp(f->f_fh.fh_data, fh, n)))
 			continue;
-		/* Of one that is on its way nobody knows yet which came first. */
+		/* A layout is on its way: it is unknown which came first, the layout or the
+		 * recall. */
 		if (f->f_lo_state == WC_LO_ASKED || f->f_lo_state == WC_LO_DEVICES)
 			return NFS4ERR_DELAY;
 		if (f->f_lo_state == WC_LO_HELD || f->f_lo_state == WC_LO_RETURNING) {

@@ -18,7 +18,7 @@ static void put_name(struct xdr_out *x, const char *name)
 	xdr_put_opaque(x, name, (uint32_t)strlen(name));
 }
 
-/* change_info4 */
+/* Skips a change_info4. */
 static void skip_change(struct xdr_in *x)
 {
 	xdr_get_bool(x);
@@ -28,7 +28,7 @@ static void skip_change(struct xdr_in *x)
 
 /* ---- WEFT_LOOKUP: as many parts of the path as a COMPOUND takes, then on from there ---- */
 
-/* The part at *path, without slashes; false: there is none. */
+/* Gets the part at *path, without slashes. Returns false if there is none. */
 static bool path_part(const char **path, const char **part, uint32_t *len)
 {
 	const char *p = *path;
@@ -54,7 +54,7 @@ static void lookup_put(struct wc_call *c, struct xdr_out *x)
 
 	wc_put_fh(c, x, c->c_at ? &op->o_fh2 : &op->o_fh);
 	c->c_n = 0;
-	/* SEQUENCE and PUTFH before, GETFH and GETATTR behind. */
+	/* SEQUENCE and PUTFH come before, GETFH and GETATTR after. */
 	while (c->c_n + 4 < c->c_w->w_max_ops && path_part(&path, &part, &len)) {
 		if (len == 2 && !memcmp(part, "..", 2)) {
 			wc_call_op(c, x, OP_LOOKUPP);
@@ -120,7 +120,7 @@ static void getattr_got(struct wc_call *c, struct wc_res *r)
 static const struct wc_kind getattr_kind = {
 	.k_put = getattr_put, .k_got = getattr_got, .k_end = end_op};
 
-/* With the stateid of an open file for the size (section 18.30.3), else the anonymous one. */
+/* Uses the stateid of an open file for the size (section 18.30.3), otherwise the anonymous one. */
 static void setattr_put(struct wc_call *c, struct xdr_out *x)
 {
 	static const struct wc_stateid anonymous;
@@ -149,7 +149,7 @@ static void setattr_got(struct wc_call *c, struct wc_res *r)
 	wc_res_attr(r, &c->c_op->o_attr);
 }
 
-/* The reply's attributes are in the operation by now: the size that was asked for is in c_off. */
+/* The operation has the reply's attributes by now. The size that was asked for is in c_off. */
 static void setattr_end(struct wc_call *c, int err, uint32_t status)
 {
 	if (!err && c->c_n)
@@ -356,7 +356,7 @@ static void get_entry(struct wc_call *c, struct xdr_in *x)
 	en.en_cookie = xdr_get_u64(x);
 	p = xdr_get_opaque(x, sizeof(name) - 1, &en.en_len);
 	wc_get_attrs(x, &en.en_attr, &en.en_fh, NULL);
-	/* Cookies 0 to 2 are no entry's; a name has neither a slash nor a NUL. */
+	/* Cookies 0 to 2 belong to no entry; a name has neither a slash nor a NUL. */
 	if (!en.en_len || en.en_cookie <= 2 ||
 	    (p && (memchr(p, 0, en.en_len) || memchr(p, '/', en.en_len))))
 		x->bad = true;
@@ -386,7 +386,7 @@ static void readdir_got(struct wc_call *c, struct wc_res *r)
 	while (xdr_get_bool(r->x) && !r->x->bad)
 		get_entry(c, r->x);
 	op->o_eof = xdr_get_bool(r->x);
-	/* A server that gives neither an entry nor the end would be asked for ever. */
+	/* With neither an entry nor the end, the client would ask for ever. */
 	if (!c->c_n && !op->o_eof)
 		r->r_bad = true;
 	if (r->x->bad || r->r_bad)
@@ -406,7 +406,7 @@ static bool name_fits(const char *name)
 	return name && strlen(name) <= 4096;
 }
 
-/* What an operation cannot do without. */
+/* Checks that the operation has what it needs. */
 static bool op_complete(const struct weft_op *op)
 {
 	if (op->o_fh.fh_len > sizeof(op->o_fh.fh_data) ||

@@ -1,4 +1,4 @@
-/* open.c - open files: OPEN and CLOSE (RFC 8881 sections 18.16 and 18.2), and having their state
+/* open.c - open files: OPEN and CLOSE (RFC 8881 sections 18.16 and 18.2), and getting their state
  * back when a server lost it. */
 #include "client/int.h"
 #include <errno.h>
@@ -95,7 +95,7 @@ static void put_open(struct wc_call *c, struct xdr_out *x, const struct weft_fil
 	uint64_t owner = htobe64(f->f_owner);
 
 	wc_call_op(c, x, OP_OPEN);
-	xdr_put_u32(x, 0); /* seqid: of no meaning with sessions */
+	xdr_put_u32(x, 0); /* seqid: without meaning in sessions */
 	xdr_put_u32(x, f->f_access | OPEN4_SHARE_ACCESS_WANT_NO_DELEG);
 	xdr_put_u32(x, 0); /* deny nothing */
 	xdr_put_u64(x, c->c_w->w_clientid);
@@ -110,7 +110,8 @@ static void skip_ace(struct xdr_in *x)
 	xdr_get_opaque(x, UINT32_MAX, &n);
 }
 
-/* open_delegation4: what is granted unasked is in *si, to be returned. */
+/* Parses open_delegation4. A delegation that the server granted without being asked is in *si, to
+ * be returned. */
 static bool get_delegation(struct xdr_in *x, struct wc_stateid *si)
 {
 	uint32_t type = xdr_get_u32(x), why;
@@ -150,7 +151,7 @@ static bool get_open(struct wc_call *c, struct wc_res *r, struct weft_file *f)
 	wc_get_stateid(r->x, &c->c_stateid);
 	xdr_get_bool(r->x); /* change_info4 */
 	xdr_take(r->x, 16);
-	xdr_get_u32(r->x); /* flags: none that means something to us */
+	xdr_get_u32(r->x); /* flags: none of them matters to us */
 	wc_get_bits(r->x, mask);
 	f->f_delegated = get_delegation(r->x, &f->f_deleg);
 	return !r->x->bad;
@@ -214,7 +215,7 @@ static void open_got(struct wc_call *c, struct wc_res *r)
 	}
 	if (!wc_res_attr_limits(r, &op->o_attr, &f->f_limits) || !c->c_lo)
 		return;
-	/* That there is no layout is no failure of the OPEN. */
+	/* An OPEN that brings no layout has not failed. */
 	if (!wc_lo_res_get(r, f, &c->c_lo_stateid) && r->r_failed) {
 		c->c_lo_status = c->c_status;
 		c->c_status = NFS4_OK;
@@ -232,7 +233,7 @@ static void open_end(struct wc_call *c, int err, uint32_t status)
 	if (err && !c->c_at) {
 		wc_file_free(f);
 	} else if (err) {
-		/* It was opened, and what came after failed. */
+		/* The OPEN itself worked, and what came after it failed. */
 		wc_lo_free(f);
 		file_link(f);
 		wc_close_send(f, NULL);
@@ -280,7 +281,7 @@ void wc_open_begin(struct weft_op *op)
 	wc_op_end(op, good ? -ENOMEM : -EINVAL, 0);
 }
 
-/* ---- a delegation that nobody wanted ---- */
+/* ---- a delegation that was not asked for ---- */
 
 struct deleg {
 	struct weft_fh fh;
@@ -390,7 +391,7 @@ void wc_close_send(struct weft_file *f, struct weft_op *op)
 		wc_call_send(c);
 		return;
 	}
-	/* The server has it until the client ends. */
+	/* The server keeps it until the client ends. */
 	wc_file_free(f);
 	if (op)
 		wc_op_end(op, -ENOMEM, 0);
@@ -415,8 +416,8 @@ void wc_close_now(struct weft_file *f, struct weft_op *op)
 	}
 }
 
-/* ---- state that a server lost: opened again by handle, in grace as a reclaim (section 8.4.2.1)
- * ---- */
+/* ---- state that a server lost: opened again by file handle, in the grace period as a reclaim
+ * (section 8.4.2.1) ---- */
 
 static void reopen_put(struct wc_call *c, struct xdr_out *x)
 {
@@ -490,7 +491,8 @@ static void reclaim_end(struct wc_call *c, int err, uint32_t status)
 	if (!err) {
 		reopened(c, 0);
 	} else if (status && status != NFS4ERR_BADSESSION && status != NFS4ERR_DEADSESSION) {
-		/* Too late, or not known: perhaps it can be opened as if for the first time. */
+		/* Too late to reclaim, or unknown to the server: perhaps it can be opened as if for
+		 * the first time. */
 		f->f_reopen = NULL;
 		f->f_state = WC_F_OPEN;
 		wc_file_lost(f, f->f_gen);

@@ -1,5 +1,5 @@
 /*
- * report.c - what the server is told of its data servers: errors (LAYOUTERROR, RFC 7862 section
+ * report.c - reports to the server about its data servers: errors (LAYOUTERROR, RFC 7862 section
  * 15.6, and with LAYOUTRETURN) and statistics (LAYOUTSTATS, section 15.7, and with LAYOUTRETURN;
  * RFC 8435 section 9).
  */
@@ -103,7 +103,7 @@ bool wc_lo_report(struct weft_file *f, const struct wc_layout *lo, uint32_t ds, 
 	return true;
 }
 
-/* ---- statistics: sums since the layout was had ---- */
+/* ---- statistics: sums since the layout was granted ---- */
 
 void wc_lo_begins(struct weft *w, struct wc_lo_traffic *lt, uint32_t bytes)
 {
@@ -158,7 +158,7 @@ static void put_update(struct weft *w, struct xdr_out *x, const struct wc_layout
 	xdr_put_bool(x, false);
 }
 
-/* io_info4 of reads, of writes */
+/* io_info4 of reads, then of writes */
 static void put_info(struct xdr_out *x, const struct wc_lo_ds *ds)
 {
 	xdr_put_u64(x, ds->ld_read.lt_done);
@@ -172,7 +172,7 @@ static bool has_news(const struct wc_lo_ds *ds)
 	return ds->ld_dev && ds->ld_read.lt_done + ds->ld_write.lt_done != ds->ld_told;
 }
 
-/* ff_iostats4 of each that was used. */
+/* Puts ff_iostats4 for each data server that was used. */
 static void put_iostats(struct weft *w, struct xdr_out *x, const struct wc_layout *lo)
 {
 	size_t at = x->x_len;
@@ -279,8 +279,8 @@ static void put_stats(struct weft *w, struct xdr_out *x, const struct wc_layout 
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
 }
 
-/* Those from *at on that have something new, as many as go at once. NULL: there are none, or no
- * memory. */
+/* Collects the data servers from *at on that have something new, as many as go at once. Returns
+ * NULL if there are none, or no memory. */
 static struct stats *stats_of(struct weft_file *f, uint32_t *at)
 {
 	struct wc_layout *lo = f->f_lo;

@@ -1,11 +1,12 @@
 /* res.c - results and attributes, by cursor (RFC 8881 section 5, RFC 5662); errors. Nothing here
- * believes a server. */
+ * trusts a server. */
 #include "client/int.h"
 #include <errno.h>
 #include <stdio.h>
 #include <urcu/compiler.h>
 
-/* Of one operation: false when it failed, or is not there. */
+/* Reads the head of one operation's result. Returns false if the operation failed, or is not
+ * there. */
 bool wc_res_op(struct wc_res *r, uint32_t op)
 {
 	uint32_t got, status;
@@ -107,8 +108,8 @@ static void put_mask(struct xdr_out *x, bool readdir, bool limits)
 {
 	unsigned bits[CAA_ARRAY_SIZE(wanted) + 1], n = 0;
 
-	/* An error of an entry is told only where it is asked for; elsewhere it is no attribute
-	 * (section 5.8.1.12). */
+	/* A server reports the error of an entry only if it is asked for. Outside READDIR that is
+	 * no attribute (section 5.8.1.12). */
 	for (unsigned i = 0; i < CAA_ARRAY_SIZE(wanted); i++)
 		if (readdir || (wanted[i] != FATTR4_RDATTR_ERROR && wanted[i] != FATTR4_FILEHANDLE))
 			bits[n++] = wanted[i];
@@ -137,7 +138,7 @@ void wc_get_bits(struct xdr_in *x, uint32_t mask[3])
 		if (i < 3)
 			mask[i] = word;
 		else if (word)
-			x->bad = true; /* what it stands for is not known, nor asked for */
+			x->bad = true; /* unknown, and not asked for */
 	}
 }
 
@@ -164,8 +165,8 @@ bool wc_get_id(struct xdr_in *x, uint32_t *id)
 	return v <= UINT32_MAX;
 }
 
-/* Of one layout type: the values follow in the order of their bits. Those that are not known are
- * not to be told from what follows: they end it. */
+/* Reads the thresholds of one layout type: the values follow in the order of their bits. A value
+ * that is not known cannot be told from what follows, so it ends them. */
 static void get_hints(struct xdr_in *x, struct wc_limits *th)
 {
 	uint64_t *const at[] = {&th->th_read_size, &th->th_write_size, &th->th_read_io,
@@ -264,7 +265,7 @@ static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct
 		get_limits(x, th);
 		break;
 	default:
-		x->bad = true; /* not asked for: nobody can tell where it ends */
+		x->bad = true; /* not asked for: its end is unknown */
 	}
 }
 
@@ -332,7 +333,7 @@ static void put_set_time(struct xdr_out *x, const struct weft_time *t)
 	xdr_put_u32(x, t->ti_nsec);
 }
 
-/* In the order of their numbers. */
+/* Puts the attributes in the order of their numbers. */
 void wc_put_attrs(struct xdr_out *x, const struct weft_attr *a, uint32_t which)
 {
 	static const struct {
@@ -371,7 +372,7 @@ void wc_put_attrs(struct xdr_out *x, const struct weft_attr *a, uint32_t which)
 
 /* ---- errors ---- */
 
-/* The one place that turns NFS status into errno. */
+/* This is the one place that turns NFS status into errno. */
 int wc_errno(uint32_t status)
 {
 	static const struct {

@@ -1,4 +1,4 @@
-/* ring.c - rings: operations go in, and come back. */
+/* ring.c - rings: operations go in and come back. */
 #include "base/clock.h"
 #include "base/pool.h"
 #include "client/int.h"
@@ -17,8 +17,8 @@ struct ring_hook {
 	struct weft_ring *rh_ring;
 };
 
-/* What was submitted in a turn begins at its end, in front of the transport's hook, which sends.
- * What is submitted meanwhile waits for the next turn. */
+/* Operations that were submitted in a turn begin at its end, before the transport's hook, which
+ * sends. Operations that are submitted meanwhile wait for the next turn. */
 static void begin_new(struct weft_ring *r)
 {
 	struct weft_op *op = r->r_new, *next;
@@ -133,7 +133,7 @@ void weft_ring_destroy(struct weft_ring *r)
 		wc_ring_run(r, 1);
 	for (int i = 0; i < END_TURNS; i++)
 		wc_ring_run(r, 1);
-	/* The thread of RDMA knows its loop. */
+	/* The control thread of RDMA still knows the loop. */
 	if (r->r_rdma)
 		return;
 	loop_destroy(r->r_loop);

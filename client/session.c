@@ -1,7 +1,8 @@
 /*
- * session.c - a client's life (RFC 8881 sections 2.4, 2.10 and 8.4): EXCHANGE_ID, CREATE_SESSION,
- * what is reclaimed, RECLAIM_COMPLETE, and the server's limits, one step after the other; again
- * from the step that a loss takes it back to. Then connections, renewal, and the end.
+ * session.c - a client's life (RFC 8881 sections 2.4, 2.10 and 8.4). The setup has these steps, one
+ * after the other: EXCHANGE_ID, CREATE_SESSION, reclaims, RECLAIM_COMPLETE, and the server's
+ * limits. A loss takes the client back to one of the steps, and it goes on from there. Then come
+ * connections, renewal, and the end.
  *
  * The steps' calls are urgent: they go while other calls wait. One step is under way at a time
  * (w_step).
@@ -37,8 +38,8 @@ static void setup_timer(struct loop_timer *t)
 	wc_setup_go(w);
 }
 
-/* It goes on later; one that never came up says why at once, unless the server asks for
- * patience. */
+/* The setup goes on later. A client that never came up reports the reason at once, unless the
+ * server asks it to wait. */
 static void step_failed(struct weft *w, int err, uint32_t status)
 {
 	if (w->w_state == WC_CLOSING || w->w_state == WC_FAILED) {
@@ -67,7 +68,8 @@ static void exchange_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_opaque(x, w->w_owner, (uint32_t)strlen(w->w_owner));
 	xdr_put_u32(x, 0); /* flags */
 	xdr_put_u32(x, SP4_NONE);
-	xdr_put_u32(x, 1); /* the implementation: striped layouts are given by its name */
+	/* The implementation: by its name the server decides about striped layouts. */
+	xdr_put_u32(x, 1);
 	xdr_put_opaque(x, WEFT_CLIENT_DOMAIN, sizeof(WEFT_CLIENT_DOMAIN) - 1);
 	xdr_put_opaque(x, WEFT_CLIENT_NAME, sizeof(WEFT_CLIENT_NAME) - 1);
 	xdr_put_u64(x, 0); /* its date: none */
@@ -151,7 +153,7 @@ static void create_put(struct wc_call *c, struct xdr_out *x)
 	put_channel(x, bytes, bytes, WC_FRAME, MAX_OPS, w->w_opts.wo_slots);
 	put_channel(x, WC_CB_BYTES, WC_CB_BYTES, WC_CB_BYTES, 8, WC_CB_SLOTS);
 	xdr_put_u32(x, NFS4_CALLBACK_DEFAULT);
-	xdr_put_u32(x, 1); /* one way to call us: AUTH_SYS, as ourselves */
+	xdr_put_u32(x, 1); /* one way to call us: AUTH_SYS, with our own uid and gid */
 	xdr_put_u32(x, RPC_AUTH_SYS);
 	xdr_put_u32(x, 0);
 	xdr_put_opaque(x, "weft", 4);
@@ -219,7 +221,7 @@ static void create_end(struct wc_call *c, int err, uint32_t status)
 	struct weft *w = c->c_w;
 
 	if (err) {
-		/* Also after a lost reply: EXCHANGE_ID tells the number that is next. */
+		/* Also after a lost reply: EXCHANGE_ID returns the sequence id that is next. */
 		w->w_have_client = false;
 		step_failed(w, err, status == NFS4ERR_STALE_CLIENTID ? NFS4ERR_DELAY : status);
 		return;
@@ -326,8 +328,8 @@ static void limits_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct weft *w = c->c_w;
 
-	/* Servers tell more of it only to some (NFS4ERR_WRONGSEC and the like): then there are
-	 * guesses. */
+	/* Servers answer this to some clients only (NFS4ERR_WRONGSEC and the like). Guess the
+	 * limits then. */
 	if (err && status && w->w_have_session && status != NFS4ERR_BADSESSION) {
 		w->w_lease_s = 30;
 		w->w_max_read = w->w_max_write =
@@ -401,7 +403,7 @@ void wc_session_lost(struct weft *w)
 	if (!w->w_have_session)
 		return;
 	w->w_have_session = false;
-	/* What it allowed is asked again of the next one. */
+	/* The next session is asked for its limits again. */
 	w->w_lease_s = 0;
 	w->w_gen++;
 	if (w->w_state == WC_READY)
@@ -462,7 +464,7 @@ static void bind_end(struct wc_call *c, int err, uint32_t status)
 		wc_session_lost(w);
 		return;
 	}
-	/* Any other refusal is no reason not to use it: SEQUENCE binds it as well. */
+	/* Use the connection after any other refusal: SEQUENCE binds it as well. */
 	if (cn->cn_conn && cn->cn_conn == c->c_more && (!err || status)) {
 		cn->cn_bound = true;
 		wc_pump(w);
@@ -486,7 +488,7 @@ void wc_bind(struct wc_conn *cn)
 	wc_call_send_on(c, cn);
 }
 
-/* There is nothing to be bound to. */
+/* NFSv3 has no session to bind to. */
 static void nfs3_up(struct wc_conn *cn)
 {
 	struct weft *w = cn->cn_w;
@@ -652,7 +654,7 @@ static void conns_drop(struct weft *w)
 	}
 }
 
-/* Its calls come back from the transport, in turns of the loop. */
+/* The client's calls come back from the transport, in turns of the loop. */
 static void weft_free(struct weft *w)
 {
 	conns_drop(w);
@@ -660,7 +662,7 @@ static void weft_free(struct weft *w)
 	loop_timer_stop(w->w_loop, &w->w_setup_timer);
 	wc_devices_drop(w);
 	wc_calls_fail(w, w->w_state == WC_FAILED ? w->w_err : -ECANCELED);
-	/* What ends may have something else begin, which ends as well. */
+	/* What ends may begin something else, which ends as well. */
 	while (w->w_all || w->w_ds_calls) {
 		wc_ring_run(w->w_ring, 1);
 		wc_calls_fail(w, -ECANCELED);
@@ -692,7 +694,7 @@ int weft_connect(struct weft **out, struct weft_ring *r, const struct weft_opts 
 	}
 	name_make(w);
 	err = conns_make(w);
-	w->w_opts.wo_server = w->w_opts.wo_owner = NULL; /* the caller's */
+	w->w_opts.wo_server = w->w_opts.wo_owner = NULL; /* the caller's own */
 	loop_timer_start(w->w_loop, &w->w_tick, TICK_MS);
 	end = clock_mono_ms() + (o->wo_giveup_ms ? o->wo_giveup_ms : CONNECT_MS);
 	while (!err && w->w_state == WC_SETUP && clock_mono_ms() < end)
@@ -755,7 +757,7 @@ static void destroy(struct weft *w, uint32_t op)
 		wc_ring_run(w->w_ring, (int)(end - clock_mono_ms()));
 }
 
-/* The server keeps a client that has files open until its lease ends. */
+/* The server keeps a client that has files open until its lease ends. So close them. */
 static void files_close(struct weft *w)
 {
 	uint64_t end = clock_mono_ms() + CLOSE_MS;

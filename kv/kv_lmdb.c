@@ -364,8 +364,8 @@ static int open_writer(struct kv *kv, const struct kv_opts *o, bool made, struct
 		rc = kv_fsync_folder(kv->k_path);
 	if (rc)
 		return kv_fail(f, rc, "%s: cannot sync the folder: %s", kv->k_path, strerror(-rc));
-	/* Make the log first: kv_space_open() takes all that is left of a disk that is nearly full.
-	 */
+	/* Make the log first: kv_space_open() takes all that is left of a disk that is nearly
+	 * full. */
 	if (logs)
 		rc = kv_log_files(kv, f);
 	if (rc)
@@ -734,8 +734,8 @@ static int written(struct kv_txn *t, int mdb_rc, struct kv_slice key, struct kv_
 	return rc ? write_failed(t, rc) : 0;
 }
 
-/* An update: the key is there, and its value is as long or longer. Used only when space is short.
- */
+/* An update: the key is there, and its value is as long or longer. Used only when space is
+ * short. */
 static bool is_update(struct kv_txn *t, struct kv_slice key, size_t len)
 {
 	struct kv_slice old;

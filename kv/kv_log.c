@@ -294,8 +294,8 @@ int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through)
 	return 0;
 }
 
-/* Allocates blocks for size bytes and writes zeros into them. With -ENOSPC the file is unchanged.
- */
+/* Allocates blocks for size bytes and writes zeros into them. With -ENOSPC the file is
+ * unchanged. */
 int kv_log_grow(struct kv_log_file *lf, uint64_t size)
 {
 	const size_t step = 256 << 10;
@@ -319,8 +319,8 @@ int kv_log_grow(struct kv_log_file *lf, uint64_t size)
 	return rc;
 }
 
-/* Doubles the file only if the disk has plenty of room: the store is worth more than a large log.
- */
+/* Doubles the file only if the disk has plenty of room: the store is worth more than a large
+ * log. */
 void kv_log_double(struct kv_log_file *lf)
 {
 	uint64_t size = lf->lf_size * 2;

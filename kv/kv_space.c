@@ -230,8 +230,8 @@ int kv_space_open(struct kv *kv)
 	read_base(kv);
 	sp->sp_alloc = sp->sp_base;
 	sp->sp_cow = sp->sp_statvfs = !overwrites_in_place(sp->sp_fd);
-	/* Allocate the whole file, not only its end: a copy put back from a backup may have holes.
-	 */
+	/* Allocate the whole file, not only its end: a copy put back from a backup may have
+	 * holes. */
 	if (!sp->sp_statvfs && fallocate(sp->sp_fd, 0, 0, st.st_size) == 0)
 		sp->sp_alloc = min64((uint64_t)st.st_size / sp->sp_psize, sp->sp_max);
 	else if (errno == EOPNOTSUPP)

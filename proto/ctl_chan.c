@@ -312,8 +312,8 @@ void ctl_chan_reply(struct ctl_incoming *in, ctl_status status, const ctl_result
 	struct rpc_call *call = in->in_call;
 	ctl_response rsp = {.status = status};
 
-	/* A union needs a valid arm to be encoded. Heartbeat results of zeros stand for "nothing".
-	 */
+	/* A union needs a valid arm to be encoded. Heartbeat results of zeros stand for
+	 * "nothing". */
 	if (res)
 		rsp.result = *res;
 	else

@@ -281,8 +281,8 @@ static void client_connect(struct rpc_client *cl)
 	loop_timer_start(cl->cl_loop, &cl->cl_timer, CONNECT_MS);
 }
 
-/* Begins to connect, unless the client is connected, is connecting or waits for the next attempt.
- */
+/* Begins to connect, unless the client is connected, is connecting or waits for the next
+ * attempt. */
 static void client_kick(struct rpc_client *cl)
 {
 	if (!cl->cl_conn && cl->cl_fd < 0 && !cl->cl_dial && !cl->cl_timer.t_pos)

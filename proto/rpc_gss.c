@@ -503,8 +503,8 @@ void rpc_gss_metrics(void)
 				       "RPCSEC_GSS contexts that had to make room.", "");
 }
 
-/* Accepts any key of the service nfs: the clients and the key table decide the name of this server.
- */
+/* Accepts any key of the service nfs: the clients and the key table decide the name of this
+ * server. */
 static int cred_acquire(struct rpc_gss *g, char *err, size_t errlen)
 {
 	gss_key_value_element_desc e[2] = {{"keytab", g->g_opts.go_keytab}, {"rcache", "none:"}};

@@ -129,8 +129,8 @@ int rd_dial_connect(struct rd_conn *r)
 				    .retry_count = RETRY_COUNT,
 				    .rnr_retry_count = RNR_FOREVER};
 
-	/* The peer does not invalidate our regions when it sends to us: they are registered once.
-	 */
+	/* The peer does not invalidate our regions when it sends to us: they are registered
+	 * once. */
 	rd_private_put(private, &(struct rd_private){.pv_send = RD_INLINE, .pv_recv = RD_INLINE});
 	p.responder_resources =
 		(uint8_t)(a->max_qp_rd_atom < UINT8_MAX ? a->max_qp_rd_atom : UINT8_MAX);

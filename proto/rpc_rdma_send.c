@@ -783,8 +783,8 @@ void rpc_rdma_end(struct rpc_conn *c)
 	rd_cmd(&r->r_disconnect, CM_DISCONNECT, r);
 }
 
-/* The queue pair is in its error state and gives back what it has, in order. The last request is
- * this one. */
+/* The queue pair is in its error state and gives back what it has, in order. The request that is
+ * posted here comes back last. */
 void rd_drain(struct loop_msg *m)
 {
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_drain_msg);

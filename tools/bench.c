@@ -1,5 +1,5 @@
-/* bench.c - weft-bench: load on any NFSv4.1 server, and what it costs. docs/weft-bench.1 is its
- * manual. */
+/* bench.c - weft-bench: puts load on any NFSv4.1 server, and measures what that costs.
+ * docs/weft-bench.1 is its manual. */
 #include "tools/bench.h"
 #include "base/log.h"
 #include <errno.h>
@@ -48,13 +48,13 @@ void bench_die(const char *fmt, ...)
 	va_end(ap);
 	fflush(stdout);
 	atomic_store(&bench_stopping, true);
-	/* By a thread of its own: this one may be inside of a ring. */
+	/* Clean up in another thread: this one may be inside a ring. */
 	if (atomic_load(&bench_made) && !pthread_create(&id, NULL, clean, NULL))
 		pthread_join(id, NULL);
-	_Exit(1); /* other threads are at work */
+	_Exit(1); /* other threads are still running */
 }
 
-/* The arguments are wrong. */
+/* Ends the program because its arguments are wrong. */
 static __attribute__((format(printf, 1, 2), noreturn)) void misused(const char *fmt, ...)
 {
 	va_list ap;
@@ -362,7 +362,7 @@ static void options_read(int argc, char **argv)
 	}
 	bench.bo_client =
 		(struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
-	argv[1] = name; /* getopt_long says it */
+	argv[1] = name; /* getopt_long prints it */
 	while ((o = getopt_long(argc - 1, argv + 1, "", options, NULL)) != -1)
 		option(o);
 	if (optind != argc - 1) {
@@ -437,7 +437,7 @@ static size_t buffers_len(void)
 	return bench_piece() * bench.bo_sessions * bench.bo_depth;
 }
 
-/* Pages that nobody touches cost nothing, unless they are registered. */
+/* Untouched pages cost nothing, unless they are registered. */
 static uint8_t *pages(size_t n)
 {
 	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -517,7 +517,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < n; i++) {
 		bench_phase(chosen[i], &results[i]);
 		while (atomic_load(&bench_stopping))
-			pause(); /* who stopped it ends it */
+			pause(); /* the thread that stopped it ends it */
 		if (table)
 			bench_table(&results[i]);
 	}

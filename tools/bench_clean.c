@@ -1,5 +1,5 @@
-/* bench_clean.c - the folder that was worked in, and all in it, goes away: at the end, when
- * something fails, and when weft-bench is interrupted. */
+/* bench_clean.c - removes the work folder and all in it: at the end, when something fails, and when
+ * weft-bench is interrupted. */
 #include "tools/bench.h"
 #include <errno.h>
 #include <signal.h>
@@ -66,7 +66,7 @@ static int folder_remove(struct clean *c, const struct weft_fh *in, const char *
 	return err ? err : weft_do(c->c_w, &rm);
 }
 
-/* What a READDIR found: files all at once, folders one after the other. */
+/* Removes what a READDIR found: files all at once, folders one after the other. */
 static int batch_remove(struct clean *c, const struct weft_fh *fh, struct folder *f)
 {
 	size_t left = 0;
@@ -95,7 +95,7 @@ static int batch_remove(struct clean *c, const struct weft_fh *fh, struct folder
 	return err == -ENOENT ? 0 : err;
 }
 
-/* From the beginning each time: what was there before is gone. */
+/* Reads from the beginning each time: the entries of the time before are gone. */
 static int folder_empty(struct clean *c, const struct weft_fh *fh)
 {
 	bool more = true;
@@ -119,7 +119,7 @@ static int folder_empty(struct clean *c, const struct weft_fh *fh)
 	return err;
 }
 
-/* Other threads may be at work for a moment yet. */
+/* Other threads may still be running for a moment. */
 int bench_clean(void)
 {
 	struct weft_op look = {.o_what = WEFT_LOOKUP, .o_name = bench.bo_dir};

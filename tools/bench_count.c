@@ -1,9 +1,9 @@
 /*
- * bench_count.c - what operations cost the server's threads, as daemons that are built with
- * --enable-counts tell it (base/count.h).
+ * bench_count.c - what operations cost the server's threads, as reported by daemons that are built
+ * with --enable-counts (base/count.h).
  *
- * A daemon's counts are read before and behind a phase; what is between them is divided by the
- * phase's operations. The two questions themselves are in it.
+ * weft-bench reads a daemon's counts before and after a phase, and divides the difference by the
+ * phase's operations. The difference includes the two requests themselves.
  */
 #include "tools/bench.h"
 #include "tools/http_get.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BY_MOST 24 /* functions that are told of each kind */
+#define BY_MOST 24 /* functions that are listed of each kind */
 
 static json_t *daemon_ask(const char *addr)
 {
@@ -52,7 +52,7 @@ static json_t *part_of(json_t *o, const char *key)
 	return json_object_get(o, key);
 }
 
-/* sites: by name, of all daemons. */
+/* Sums sites by name, over all daemons. */
 static void sites_into(json_t *to, json_t *sites)
 {
 	json_t *s;
@@ -103,7 +103,7 @@ static int by_more(const void *a, const void *b)
 	return (x->by_n < y->by_n) - (x->by_n > y->by_n);
 }
 
-/* The functions that did most of one kind, and how often for each operation. */
+/* Lists the functions that did most of one kind, and how often per operation. */
 static json_t *by_site(json_t *before, json_t *after, const char *what, double units)
 {
 	struct by *all = calloc(json_object_size(after) + 1, sizeof(*all));

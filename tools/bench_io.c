@@ -1,5 +1,4 @@
-/* bench_io.c - data: a file for each session, read and written in pieces of one size; and NULL
- * calls. */
+/* bench_io.c - data: each session reads and writes a file in pieces of one size; and NULL calls. */
 #include "tools/bench.h"
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +36,7 @@ static void file_open(struct bench_session *s)
 	op.o_name = name;
 	bench_do(s, &op, "opening a file");
 	s->s_file = op.o_file;
-	/* What is read, or written over, is there. */
+	/* Write what the phase reads or writes over. */
 	for (uint64_t off = op.o_attr.at_size / bench.bo_size * bench.bo_size;
 	     strcmp(bench_now->p_name, "write") && off < bench.bo_count * bench.bo_size;
 	     off += bench.bo_size) {
@@ -109,7 +108,7 @@ static bool step_read(struct bench_job *j)
 	return true;
 }
 
-/* Session by session; in a shared folder each removes its own. */
+/* Removes the files session by session: in a shared folder each session removes its own. */
 bool bench_step_remove(struct bench_job *j)
 {
 	if (j->j_step)

@@ -1,5 +1,5 @@
-/* bench_md.c - operations on names, in the order of mdtest's phases: what one makes, the next ones
- * use. */
+/* bench_md.c - operations on names, in the order of mdtest's phases: later phases use what earlier
+ * ones make. */
 #include "tools/bench.h"
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static bool step_rmdir(struct bench_job *j)
 	return true;
 }
 
-/* The file of the OPEN that has just ended: what comes between, then CLOSE. */
+/* Uses the file of the OPEN that has just ended: first what comes between, then CLOSE. */
 static bool with_body(struct bench_job *j, enum weft_what what)
 {
 	struct weft_op *op = &j->j_op;
@@ -94,11 +94,11 @@ static void count(struct weft_op *op, const struct weft_entry *en)
 	j->j_s->s_t->t_units++;
 }
 
-/* A listing, as many calls as it takes. */
+/* Reads a listing, in as many calls as it takes. */
 static bool step_readdir(struct bench_job *j)
 {
 	if (j->j_step)
-		return !j->j_op.o_eof; /* where the last one ended */
+		return !j->j_op.o_eof; /* go on where the last call ended */
 	begin(j, WEFT_READDIR, "")->o_entry = count;
 	return true;
 }
@@ -125,7 +125,7 @@ static bool step_unlink(struct bench_job *j)
 	return true;
 }
 
-/* What a phase left for those that follow. */
+/* Notes what a phase left for later phases. */
 static void dirs_made(struct bench_session *s)
 {
 	s->s_dirs = s->s_next;

@@ -1,4 +1,4 @@
-/* bench_out.c - tables, JSON, and two results beside one another. */
+/* bench_out.c - tables, JSON, and the comparison of two results. */
 #include "tools/bench.h"
 #include <errno.h>
 #include <jansson.h>

@@ -1,4 +1,4 @@
-/* bench_run.c - threads, sessions and jobs: how a phase is run and measured. */
+/* bench_run.c - threads, sessions and jobs: runs and measures a phase. */
 #include "tools/bench.h"
 #include "base/clock.h"
 #include "proto/nfs4.h"
@@ -13,7 +13,7 @@
 static struct bench_thread *threads;
 static pthread_barrier_t begin, end;
 static bool over;
-static uint64_t until; /* a phase's time is over; with --time */
+static uint64_t until; /* when the phase's time is over; with --time */
 static struct weft_fh shared_dir;
 
 uint64_t bench_ns(void)
@@ -21,7 +21,7 @@ uint64_t bench_ns(void)
 	return clock_mono_ns();
 }
 
-/* What a status means that names a setting, and no more than a refusal. */
+/* Names the setting that a status is about, or else only the status. */
 static const char *status_text(uint32_t status, char out[160])
 {
 	if (status == NFS4ERR_WRONGSEC)
@@ -56,7 +56,7 @@ static void job_done(struct weft_op *op)
 	job_go(j);
 }
 
-/* The next piece; false: there is none. */
+/* Takes the next piece. Returns false if there is none. */
 static bool piece_next(struct bench_job *j)
 {
 	struct bench_session *s = j->j_s;
@@ -87,7 +87,7 @@ static void job_send(struct bench_job *j)
 	weft_submit(j->j_s->s_w, &j->j_op);
 }
 
-/* A job rests. With the last one, what comes behind all pieces begins. */
+/* A job rests. When the last job rests, what comes after all pieces begins. */
 static void job_rests(struct bench_job *j)
 {
 	struct bench_session *s = j->j_s;
@@ -113,7 +113,8 @@ static void jobs_go(struct bench_session *s)
 		job_go(&s->s_jobs[d]);
 }
 
-/* The next operation of this piece, else of the next one, else the job rests. */
+/* Starts the next operation of this piece, or of the next piece. Without a next piece the job
+ * rests. */
 static void job_go(struct bench_job *j)
 {
 	struct bench_thread *t = j->j_s->s_t;
@@ -189,7 +190,7 @@ void bench_policy(struct bench_session *s, const char *policy)
 		return;
 	op.o_len = (uint32_t)strlen(policy);
 	weft_do(s->s_w, &op);
-	/* A server says no more than that. */
+	/* The server says no more than that. */
 	if (op.o_err == -EINVAL)
 		bench_die("policy %s: the server refuses it; weft(1) describes policies", policy);
 	if (op.o_err)
@@ -225,7 +226,7 @@ static void session_open(struct bench_session *s)
 	}
 }
 
-/* After session 0 has made the folder that all work in. */
+/* Runs after session 0 has made the folder in which all sessions work. */
 static void session_dir(struct bench_session *s)
 {
 	char name[32];
@@ -243,8 +244,8 @@ static void session_close(struct bench_session *s)
 	weft_close(s->s_w);
 }
 
-/* Calls to data servers by RDMA so far, and those without a copy, are taken off, or (after the
- * phase) added. */
+/* Subtracts the calls to data servers that went by RDMA, and those without a copy, so far. After
+ * the phase, adds them. */
 static void rdma_count(struct bench_thread *t, bool after)
 {
 	for (unsigned i = 0; i < t->t_n; i++) {
@@ -263,7 +264,7 @@ static void *thread_run(void *arg)
 	if (weft_ring_create(&t->t_ring))
 		bench_die("cannot create an io_uring");
 	pthread_barrier_wait(&end);
-	pthread_barrier_wait(&end); /* RDMA is there */
+	pthread_barrier_wait(&end); /* RDMA is ready */
 	for (unsigned i = 0; i < t->t_n; i++) {
 		t->t_sessions[i] = (struct bench_session){.s_t = t, .s_id = t->t_first + i};
 		session_open(&t->t_sessions[i]);
@@ -297,8 +298,8 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-/* Nanoseconds of a process: of all its threads, those that have ended as well (data servers have
- * some that come and go). */
+/* Returns the nanoseconds that a process used: all its threads, including those that have ended
+ * (data servers have some that come and go). */
 static uint64_t cpu_of(long pid)
 {
 	struct timespec t;
@@ -335,7 +336,7 @@ void bench_start(void)
 {
 	unsigned at = 0;
 
-	/* What cannot be asked is told before anything is made. */
+	/* If a server cannot be asked, fail before anything is made. */
 	cpu_servers();
 	bench_counts_free(bench_counts_read());
 	threads = calloc(bench.bo_threads, sizeof(*threads));
@@ -399,7 +400,7 @@ static void *progress(void *arg)
 
 const struct bench_phase *bench_now;
 
-/* How much longer the slowest session took than the fastest. */
+/* Returns how much longer the slowest session took than the fastest. */
 static double slowest(void)
 {
 	uint64_t least = UINT64_MAX, most = 0;

@@ -1,7 +1,8 @@
 /*
- * bench_small.c - two loads of machine learning. small: many small files, each looked up, opened,
- * read and closed, in random order. storm: checkpoints: all sessions at once write a large file
- * each, from OPEN to CLOSE, with a COMMIT; how even they go is told (slow/fast).
+ * bench_small.c - two loads of machine learning. small: many small files; each is looked up,
+ * opened, read and closed, in random order. storm: checkpoints; all sessions write a large file
+ * each at the same time, from OPEN to CLOSE, with a COMMIT. The result says how even the sessions
+ * are (slow/fast).
  */
 #include "tools/bench.h"
 #include <stdio.h>
@@ -9,7 +10,8 @@
 
 /* ---- small ---- */
 
-/* A Feistel network over the next power of four, walked until it is below n. */
+/* Shuffles by a Feistel network over the next power of four, which is repeated until the result is
+ * below n. */
 uint64_t bench_shuffled(uint64_t i, uint64_t n, uint64_t key)
 {
 	unsigned half = 1;
@@ -105,7 +107,7 @@ static bool step_read(struct bench_job *j)
 	}
 }
 
-/* Its sessions' folders have none of their own. */
+/* The sessions' folders have no policy of their own. */
 static void policy_other(struct bench_session *s)
 {
 	if (s->s_id == 0)

@@ -1,5 +1,5 @@
-/* http_get.c - see http_get.h. The connection ends with the answer, so its end is the body's end.
- */
+/* http_get.c - see http_get.h. The connection ends with the answer, so the end of the connection is
+ * the end of the body. */
 #include "tools/http_get.h"
 #include <errno.h>
 #include <netdb.h>
@@ -134,7 +134,7 @@ static int receive_all(int fd, char **out, size_t *len)
 	return 0;
 }
 
-/* Takes the answer apart. The length that the server named must be there: a daemon that dies half
+/* Parses the answer. The body must have the length that the server named: a daemon that dies half
  * way has not answered. */
 static int parse(char *text, size_t len, struct http_answer *out)
 {
@@ -154,7 +154,7 @@ static int parse(char *text, size_t len, struct http_answer *out)
 	return out->ha_body ? 0 : -ENOMEM;
 }
 
-/* The header for the token in the file that WEFT_ADMIN_TOKEN names; "" without one. */
+/* Makes the header for the token in the file that WEFT_ADMIN_TOKEN names; "" without a token. */
 static int token_read(char out[TOKEN_MAX + 32])
 {
 	const char *path = getenv("WEFT_ADMIN_TOKEN");

@@ -1,5 +1,5 @@
-/* topo.c - weft topo: the matrix, the devices, what is near a store, and recordings of a machine.
- * See docs/weft.1 and docs/placement.md. */
+/* topo.c - weft topo: shows the matrix, the devices and what is near a store, and records a
+ * machine. See docs/weft.1 and docs/placement.md. */
 #include "tools/topo.h"
 #include "tools/topo_show.h"
 #include <arpa/inet.h>
@@ -76,7 +76,7 @@ static const char *numa(int node, char out[16])
 	return out;
 }
 
-/* "16 GT/s x4"; "16 GT/s x2 of 32 GT/s x4 !": the mark tells that both ends can do more. */
+/* "16 GT/s x4"; "16 GT/s x2 of 32 GT/s x4 !": the mark says that both ends can do more. */
 static void link_words(const struct topo *t, const struct topo_dev *d, char *out, size_t room)
 {
 	const struct topo_pci *p = d->d_pci < 0 ? NULL : &t->t_pci[d->d_pci];
@@ -251,7 +251,7 @@ static void table(const struct topo *t)
 
 /* ---- near a store ---- */
 
-/* 0, or an errno's negative with the message said. */
+/* Returns 0, or a negative errno after it has printed the message. */
 static int near_find(const struct topo *t, const char *what, struct near *n)
 {
 	bool path = strchr(what, '/') != NULL;

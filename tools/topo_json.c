@@ -3,7 +3,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-/* What is not known is null. */
+/* An unknown value is null. */
 static json_t *known(long long v, long long unknown)
 {
 	return v == unknown ? json_null() : json_integer(v);

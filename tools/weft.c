@@ -74,7 +74,7 @@ static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y'
 static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
 static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};
 static const struct weft_opt remove_options[] = {{"wait", 'w', NULL}, {"yes", 'y', NULL}, {0}};
-/* The first row that fits counts. */
+/* The first row that fits is the command. */
 /* clang-format off */
 static const struct command commands[] = {
 	{"status", NULL, 0, 0, false, cmd_status, NULL, "",
@@ -181,7 +181,7 @@ static const struct command commands[] = {
 	 "compare what the data servers hold, content included, with the metadata, and repair "
 	 "what is safe to repair. After a restore, --remove-newer also deletes the data of "
 	 "files that were made since the backup: IT IS LOST"},
-	/* Their options are their own; see main. */
+	/* fsck and topo have options of their own; see main. */
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...",
 	 "check the metadata store of a stopped server. fsck --online [--dry-run] "
 	 "[--background]: check what a running cluster's data servers hold"},
@@ -193,7 +193,8 @@ static const struct command commands[] = {
 
 enum { TEXT_COLUMN = 37, LINE_COLUMNS = 100 };
 
-/* The words of what from TEXT_COLUMN on, in lines of their own width; column: where the line is. */
+/* Prints the words of what from TEXT_COLUMN on, in lines of at most LINE_COLUMNS. column: where the
+ * line is now. */
 static void put_text(FILE *f, int column, const char *what)
 {
 	while (*what) {
@@ -269,7 +270,7 @@ int weft_usage_error(const char *what)
 
 static struct {
 	const struct weft_opt *g_opt;
-	const char *g_value; /* NULL: not given */
+	const char *g_value; /* NULL: was not given */
 } given[OPTIONS];
 static unsigned n_given;
 
@@ -288,7 +289,7 @@ const char *weft_option(const char *name)
 	return i < 0 ? NULL : given[i].g_value;
 }
 
-/* The options that the commands of this noun have. */
+/* Collects the options of all commands with this noun. */
 static void gather(const char *noun)
 {
 	n_given = 0;
@@ -414,8 +415,8 @@ int main(int argc, char **argv)
 	weft_admin = getenv("WEFT_ADMIN");
 	if (!weft_admin || !*weft_admin)
 		weft_admin = ADMIN_DEFAULT;
-	/* Options may stand anywhere, but those of fsck and topo go to them: ours end at their
-	 * name. */
+	/* Options may stand anywhere, but options behind fsck and topo belong to these: ours end at
+	 * their name. */
 	parse_options(argc, argv, "+");
 	for (int i = optind + 1; optind < argc && i < argc && !strcmp(argv[optind], "fsck"); i++)
 		if (!strcmp(argv[i], "--online"))

@@ -1,4 +1,4 @@
-/* weft_ask.c - what commands ask the server, and how answers are shown. See weft.h. */
+/* weft_ask.c - sends the commands' requests to the server, and shows the answers. See weft.h. */
 #include "tools/weft.h"
 #include "tools/http_get.h"
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* weft_balance.c - weft advise and weft balance: data servers that are behind, and what is moved
- * for it. */
+/* weft_balance.c - weft advise and weft balance: which data servers are behind, and what moves
+ * because of that. */
 #include "tools/weft.h"
 #include <unistd.h>
 
@@ -15,8 +15,8 @@ static void progress(const json_t *j)
 		fprintf(stderr, "\r%lld files examined\033[K", j_num(j, "looked"));
 }
 
-/* Until the run is over. Interrupted, it goes on in the server; the same command looks at it
- * again. */
+/* Shows the run until it is over. If this command is interrupted, the run goes on in the server,
+ * and the same command shows it again. */
 static int follow(int rc, json_t **j)
 {
 	bool shown = false;
@@ -86,7 +86,7 @@ static void advise_table(const json_t *j)
 	json_array_foreach(json_object_get(j, "words"), i, w) puts(json_string_value(w));
 }
 
-/* Beside a run that moves it tells of that one. */
+/* While a run moves files, this shows that run. */
 int cmd_advise(char **args)
 {
 	json_t *j;

@@ -1,4 +1,4 @@
-/* weft_client.c - weft client: who mounts us, and putting one out. */
+/* weft_client.c - weft client: lists the clients, and evicts one. */
 #include "tools/weft.h"
 
 static void words_cell(struct table *t, const json_t *list)
@@ -13,7 +13,7 @@ static void words_cell(struct table *t, const json_t *list)
 		table_cell(t, "%s%s%s", a ? a : "-", b ? "," : "", b ? b : "");
 }
 
-/* What protects it: krb5p, sys+tls. */
+/* Shows what protects the client's calls: krb5p, sys+tls. */
 static void flavour_cell(struct table *t, const json_t *c)
 {
 	const char *tls = j_str(c, "tls");
@@ -71,7 +71,8 @@ int cmd_client_list(char **args)
 	return weft_show(rc, j, client_table);
 }
 
-/* Asked for every step: 1 while the client is listed, 0 when it is gone, -1: it lives on. */
+/* Asks the server at each step. Returns 1 while the client is being evicted, 0 when it is gone,
+ * or -1 if it lives on. */
 static int goes(const char *id)
 {
 	json_t *j;

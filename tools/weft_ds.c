@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Local time: of today the hour, else the day. */
+/* Formats a local time: the hour if it is today, otherwise the day. */
 static const char *moment(long long when)
 {
 	static char out[24];
@@ -21,7 +21,7 @@ static const char *moment(long long when)
 	return out;
 }
 
-/* Whether it lives, and what the administrator said of it. */
+/* Says whether the server is alive, and what the administrator wants of it. */
 static void ds_state(const json_t *d, char *out, size_t len)
 {
 	const char *alive = j_str(d, "state");
@@ -37,7 +37,7 @@ static void ds_state(const json_t *d, char *out, size_t len)
 			 json_is_string(json_object_get(d, "drain")) ? j_str(d, "drain") : "");
 }
 
-/* Of a read of 64 KiB, as clients tell. */
+/* Shows the latency of a read of 64 KiB, as clients report it. */
 static void latency(const json_t *d, char *out, size_t len)
 {
 	long long us = j_num(d, "latency_us");
@@ -81,7 +81,7 @@ static void ds_table(const json_t *j)
 	json_array_foreach(list, i, d) ds_line(d);
 }
 
-/* One, after a change. */
+/* Shows one server, after a change. */
 static void ds_one(const json_t *j)
 {
 	ds_head();
@@ -105,7 +105,7 @@ int cmd_ds_weight(char **args)
 	return weft_show(rc, j, ds_one);
 }
 
-/* What follows the first argument goes in one request: all of it, or none. */
+/* Sends what follows the first argument in one request: all of it takes effect, or nothing. */
 static int words(const char *method, const char *what, const char *arg, char **args)
 {
 	size_t len = 0;
@@ -147,7 +147,8 @@ int cmd_ds_drain(char **args)
 			json_decref(j);
 			return EXIT_FAILED;
 		}
-		/* What it cannot fence or delete stays there, however long one waits. */
+		/* What the server cannot fence or delete stays there, however long this command
+		 * waits. */
 		if (!rc && json_is_true(json_object_get(j, "stuck"))) {
 			fprintf(stderr,
 				"%sweft: %s cannot be drained: it is alive, but %lld orders to "

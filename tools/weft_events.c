@@ -1,15 +1,15 @@
-/* weft_events.c - weft events: the journal. With --json an event is a line: there may be more than
- * one answer has, and following never ends. */
+/* weft_events.c - weft events: the journal. With --json each event is a line: there may be more
+ * events than one answer holds, and --follow never ends. */
 #include "tools/weft.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define LAST "100" /* shown when nothing is said */
+#define LAST "100" /* shown without options */
 
-/* A time of day, of a date, or so long ago: 10m, 2h, 3d, 45s. Seconds of the epoch; -1: it is
- * none. */
+/* Parses a time of day, a date, or an age such as 10m, 2h, 3d or 45s. Returns seconds of the epoch,
+ * or -1 if it is none of these. */
 static long long time_of(const char *text)
 {
 	static const char *const forms[] = {
@@ -64,7 +64,7 @@ static void event_line(const json_t *e)
 	puts(j_str(e, "text"));
 }
 
-/* A page; *after moves on. */
+/* Shows one page, and moves *after on. */
 static int page(const char *since, const char *kind, const char *last, long long *after, bool *more)
 {
 	const json_t *e;

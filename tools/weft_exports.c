@@ -1,4 +1,4 @@
-/* weft_exports.c - weft exports: who may use what. */
+/* weft_exports.c - weft exports: shows which clients may use what. */
 #include "tools/weft.h"
 
 static void exports_table(const json_t *j)

@@ -1,4 +1,4 @@
-/* weft_file.c - weft file: where a file lies. */
+/* weft_file.c - weft file: shows where a file lies. */
 #include "tools/weft.h"
 
 static void file_table(const json_t *j)
@@ -27,7 +27,7 @@ static void file_table(const json_t *j)
 	}
 }
 
-/* The clients that hold a layout of it. */
+/* Lists the clients that hold a layout of the file. */
 static void layouts_line(const json_t *j)
 {
 	size_t i, n = json_array_size(json_object_get(j, "layouts"));

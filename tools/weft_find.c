@@ -1,5 +1,5 @@
-/* weft_find.c - weft find: files by where they lie. It prints as it goes; the server walks a little
- * for each request. */
+/* weft_find.c - weft find: finds files by where they lie. It prints as it goes: the server walks a
+ * little for each request. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Tries dir/name; comes back when it cannot be run. */
+/* Tries to run dir/name. Returns only if that fails. */
 static void try_exec(const char *dir, const char *name, char **argv)
 {
 	char *path = NULL;
@@ -14,8 +14,8 @@ static void try_exec(const char *dir, const char *name, char **argv)
 	free(path);
 }
 
-/* The checker is a program of its own: beside this one in a build tree, in sbin where it is
- * installed, also where the whole installation was moved. */
+/* The checker lies beside this program in a build tree, and in sbin where it is installed, also if
+ * the whole installation was moved. */
 int cmd_fsck(int argc, char **argv)
 {
 	char **args = calloc((size_t)argc + 3, sizeof(*args)), self[4096], *slash;

@@ -7,12 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* so long the servers that live have to get a new key, before those that have not are told of */
+/* how long living servers have to get a new key before the table lists those without it */
 #define SPREAD_MS 20000
 #define STEP_MS	  100
 
-/* A new file that its owner and group may read. Made under no other name: nobody reads it before it
- * is whole that it is not for. */
+/* Makes a new file that its owner and group may read. The group may read it only when it is
+ * whole. */
 static int key_write(const char *file, const char *text)
 {
 	int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
@@ -91,7 +91,7 @@ int cmd_key_status(char **args)
 	return weft_show(rc, j, key_table);
 }
 
-/* No server that lives is without it. */
+/* True if no living server is without the key. */
 static bool spread(const json_t *j)
 {
 	const json_t *list = json_object_get(j, "servers"), *s;

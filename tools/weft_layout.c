@@ -1,5 +1,5 @@
-/* weft_layout.c - weft layout: what clients may do with data servers directly, and taking it
- * back. */
+/* weft_layout.c - weft layout: shows what clients may do with data servers directly, and recalls
+ * it. */
 #include "tools/weft.h"
 
 static void servers_cell(struct table *t, const json_t *list)

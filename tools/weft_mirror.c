@@ -1,9 +1,9 @@
-/* weft_mirror.c - weft mirror: copies that are not in sync, and mirrors that come and go. */
+/* weft_mirror.c - weft mirror: shows copies that are not in sync, and adds and removes mirrors. */
 #include "tools/weft.h"
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_S 3.0 /* at most, at all files */
+#define LOOK_S 3.0 /* at most, to look at all files */
 
 static void repair_table(const json_t *j)
 {
@@ -51,13 +51,13 @@ static void repair_table(const json_t *j)
 	}
 }
 
-/* Whether something is under way, or will be. */
+/* True if something is under way, or will be. */
 static bool busy(const json_t *j)
 {
 	return j_num(j, "files") || json_array_size(json_object_get(j, "running"));
 }
 
-/* One line that is written over, where somebody looks at it. */
+/* Shows one line that the next one overwrites, on a terminal. */
 static void progress(const json_t *j)
 {
 	const json_t *run = json_array_get(json_object_get(j, "running"), 0),
@@ -231,7 +231,7 @@ static void verify_table(const json_t *j)
 	}
 }
 
-/* Interrupted, it goes on; the same command looks at it again. */
+/* If this command is interrupted, the comparison goes on; the same command shows it again. */
 int cmd_mirror_verify(char **args)
 {
 	bool seen = isatty(STDERR_FILENO);

@@ -1,4 +1,4 @@
-/* weft_move.c - weft move: a file's objects to other servers, and into other stripes. */
+/* weft_move.c - weft move: moves a file's objects to other servers, or into other stripes. */
 #include "tools/weft.h"
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* weft_policy.c - weft policy: how new files are laid out. */
+/* weft_policy.c - weft policy: shows and sets how new files are laid out. */
 #include "tools/weft.h"
 #include <string.h>
 
@@ -20,8 +20,8 @@ int cmd_policy_set(char **args)
 	json_t *j;
 	int rc;
 
-	/* To the server an empty policy is none, but a script's empty variable must not remove
-	 * one. */
+	/* To the server an empty policy means none. But a script's empty variable must not remove a
+	 * policy. */
 	if (!args[1][strspn(args[1], " \n")])
 		return weft_usage_error("policy set: POLICY is empty; \"policy remove\" makes a "
 					"directory inherit its parent's");

@@ -1,5 +1,5 @@
-/* weft_scrub.c - weft scrub, and weft fsck --online: what the data servers have is compared with
- * what the metadata server knows. */
+/* weft_scrub.c - weft scrub, and weft fsck --online: compares what the data servers have with what
+ * the metadata server knows. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static int ask(const char *method, json_t **j)
 	return weft_ask_with(method, "/v1/scrub", NULL, j, "findings", "1", NULL);
 }
 
-/* Interrupted, it goes on; the same command looks at it again. */
+/* If this command is interrupted, the scrub goes on; the same command shows it again. */
 static int follow(int rc, json_t *j)
 {
 	bool seen = isatty(STDERR_FILENO);
@@ -135,7 +135,7 @@ int cmd_scrub(char **args)
 		     weft_option("remove-newer"));
 }
 
-/* The options of weft fsck are the checker's, but for these. */
+/* The options of weft fsck belong to the checker, except for these. */
 int cmd_fsck_online(int argc, char **argv)
 {
 	bool dry = false, background = false;

@@ -1,7 +1,7 @@
-/* weft_status.c - weft status: the cluster at a glance. */
+/* weft_status.c - weft status: shows the cluster at a glance. */
 #include "tools/weft.h"
 
-#define LOOK_S 1.0 /* at most, at files */
+#define LOOK_S 1.0 /* at most, to look at files */
 
 static void status_table(const json_t *j)
 {

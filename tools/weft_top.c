@@ -1,4 +1,5 @@
-/* weft_top.c - weft top and weft heat: who does how much now, and where most was done lately. */
+/* weft_top.c - weft top and weft heat: shows which clients, data servers and directories are
+ * busiest now, and what was used most lately. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ static void us_cell(struct table *t, long long us)
 		table_cell(t, "%lldms", us / 1000);
 }
 
-/* It may be anything: it is added up from what clients tell. */
+/* v may be anything: the server adds it up from what clients report. */
 static long long whole(double v)
 {
 	return v < 9e18 ? (long long)v : (long long)9e18;
@@ -67,7 +68,7 @@ static void top_table(const json_t *j)
 	part(json_object_get(j, "directories"), "OPS/S READ WRITTEN MEAN P50 P99 DIRECTORY");
 }
 
-/* A number of this option, or the fallback; -1: it is none. */
+/* Returns the number of this option, or the fallback, or -1 if it is no such number. */
 static long number(const char *name, long fallback)
 {
 	const char *text = weft_option(name);
@@ -77,7 +78,8 @@ static long number(const char *name, long fallback)
 	return text && (*end || !*text || n < 1 || n > 1000000) ? -1 : n;
 }
 
-/* Until it is interrupted, or so many times: for scripts, without clearing the screen. */
+/* Runs until it is interrupted. With -n it prints that many times, for scripts, without clearing
+ * the screen. */
 int cmd_top(char **args)
 {
 	long times = number("times", 0);

@@ -1,10 +1,11 @@
-/* weft_tree.c - what is done to a file, done to all below a directory. Each is asked for by itself,
- * so that it may be interrupted and said again: what was begun goes on. */
+/* weft_tree.c - does to all files below a directory what a command does to one. Each file has a
+ * request of its own, so that the command may be interrupted and repeated: what was begun goes
+ * on. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* One that is refused keeps no other from being done. */
+/* A refusal of one file does not stop the others. */
 static int piece(const json_t *found, tree_fn *fn, struct tree_sum *sum)
 {
 	const json_t *f;

@@ -1,4 +1,4 @@
-/* weft_wrong.c - what is wrong: data servers that are not there, files with fewer copies than they
+/* weft_wrong.c - shows what is wrong: missing data servers, and files with fewer copies than they
  * should have. See weft.h. */
 #include "tools/weft.h"
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void add(json_t *j, const char *key, long long n)
 	json_object_set_new(j, key, json_integer(j_num(j, key) + n));
 }
 
-/* The walk that weft find makes, counted by the server, for so many seconds. */
+/* Counts files for so many seconds, by the walk that weft find makes on the server. */
 static int count_files(json_t *w, double seconds)
 {
 	double until = now() + seconds;
@@ -70,7 +70,7 @@ int wrong_ask(double seconds, json_t **out)
 	return count_files(w, seconds);
 }
 
-/* What was not looked at is not spoken of. */
+/* Does not mention what was not looked at. */
 void wrong_print(const char *head, const json_t *w, long long not_in_sync)
 {
 	long long degraded = j_num(w, "degraded"), lost = j_num(w, "lost");

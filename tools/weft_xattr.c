@@ -1,4 +1,4 @@
-/* weft_xattr.c - weft xattr: extended attributes, readable. */
+/* weft_xattr.c - weft xattr: shows and sets extended attributes in readable form. */
 #include "tools/weft.h"
 #include <string.h>
 
@@ -38,8 +38,8 @@ int cmd_xattr_show(char **args)
 	return weft_show(rc, j, xattr_table);
 }
 
-/* As setfattr takes it: 0x and pairs of hexadecimal digits are bytes, anything else is the text
- * itself. */
+/* Takes values like setfattr: 0x and pairs of hexadecimal digits are bytes, anything else is the
+ * text itself. */
 int cmd_xattr_set(char **args)
 {
 	const char *value = args[2] ? args[2] : "";

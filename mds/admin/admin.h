@@ -1,72 +1,118 @@
 /*
  * admin.h - the administrator's HTTP API of the metadata server (base/http.h), on mds.admin, beside
- * GET /metrics. JSON.
+ * GET /metrics. Replies are JSON. "As GET" means that the reply is that of the GET of the same
+ * path.
  *
- *   GET    /v1/health               {"status":"ok"}: it answers
- *   GET    /v1/status               counts of servers, clients, space, commits
- *   GET    /v1/ds                   {"ds":[...]}: every data server that ever joined
- *   PUT    /v1/ds/kill?ds=DS        it is dead from now on, whatever it says; answers with the
- *          server
- *   PUT    /v1/ds/admit?ds=DS       it may join
- *   PUT    /v1/ds/forget?ds=DS      its record goes:
- *          {"forgotten","files","lost_files","lost":[paths]}; 409 with these where files have
- *          objects there, without force=1
- *   GET    /v1/policy?path=/dir     {"path","policy","inherited"}
- *   PUT    /v1/policy?path=/dir     body: the policy; empty or "inherit": removes it. Answers as
- * GET does GET    /v1/file?path=/file      the placement (lo_layout_json)
+ *   GET    /v1/health
+ *          {"status":"ok"}, with "ds" what is wrong with data servers, by name; or
+ *          {"status":"waiting","why"} while nothing is served
+ *   GET    /v1/status
+ *          counts of servers, clients, space, commits
  *
- *   GET    /v1/exports              the exports in force
- *   PUT    /v1/exports              reads their file again; answers as GET does, 409 where it is
- *          bad: then the old ones stay
+ *   GET    /v1/ds
+ *          {"ds":[...]}: every data server that ever joined
+ *   GET    /v1/ds/one?ds=DS
+ *          one data server, as in GET /v1/ds. Requests that change one server answer in the same
+ *          way, except forget and key
+ *   POST   /v1/ds?url=nfs3://HOST[:PORT]/PATH
+ *          adds an NFSv3 server as a generic data server; body: name=, mount-port=, rdma=, handle=
+ *   PUT    /v1/ds/weight?ds=DS, /v1/ds/labels?ds=DS
+ *          body: the weight; the labels to set, or KEY= to remove one
+ *   PUT    /v1/ds/drain?ds=DS, /v1/ds/undrain?ds=DS
+ *          begins to move its objects away; ends that
+ *   PUT    /v1/ds/kill?ds=DS
+ *          declares it dead until it is admitted
+ *   PUT    /v1/ds/admit?ds=DS
+ *          lets it join
+ *   PUT    /v1/ds/forget?ds=DS&force=1
+ *          deletes its record: {"forgotten","files","lost_files","lost":[paths]}. 409 with these if
+ *          files have objects there, unless force=1
+ *   PUT    /v1/ds/key?ds=DS
+ *          makes the key file of a server, known or new: {"name","id","known","number","key"}
+ *   GET    /v1/key
+ *          the newest cluster key: {"number","rotated","behind","servers":[...]}
+ *   PUT    /v1/key/rotate
+ *          makes a new cluster key; as GET /v1/key
  *
- *   GET    /v1/repair?path=/file    mirrors being repaired, and those that wait, with why; of one
- *          file, or without a path of all
- *   PUT    /v1/repair?path=/file    it is repaired now, and no server is waited for; answers as GET
- *          does
- *   PUT    /v1/mirror/add?path=&group=       one mirror more, on servers with these labels; these
- *          three answer as GET /v1/repair
- *   PUT    /v1/mirror/remove?path=&mirror=   one less
- *   PUT    /v1/verify?path=&recursive=&mend=&keep=   copies are compared; as GET /v1/verify
- *          answers: how far it is, and what differs. DELETE: it ends
- *   PUT    /v1/choose?path=&mirror=&force=    that mirror is good, and the others are made anew;
- *          without mirror what each copy has. As GET /v1/choose answers; 409: why not
- *   PUT    /v1/scrub?content=&dry=           what the data servers have is checked (docs/scrub.md);
- *          as GET /v1/scrub answers: how far it is; with findings=1 what was found. DELETE: it ends
- *   PUT    /v1/move?path=&group=&policy=&from=&cancel=   to these servers, or away from that one
- *   GET    /v1/ds/one?ds=                    one data server, as in GET /v1/ds; with PUT
- *          /v1/ds/drain?ds= and /v1/ds/undrain?ds=
+ *   GET    /v1/policy?path=/dir
+ *          {"path","policy","inherited"}
+ *   PUT    /v1/policy?path=/dir
+ *          body: the policy; empty or "inherit" removes it. As GET
+ *   GET    /v1/file?path=/file
+ *          the layout map (lo_layout_json)
  *
- *   GET    /v1/clients?client=C     all clients, or one: {"known","lease","clients":[...]}. C:
- *          number, name, address or clientid
- *   DELETE /v1/clients?client=C     evicts it as if its lease had run out; it is done when it is
- *                                   not listed any more
+ *   GET    /v1/exports
+ *          the exports in force
+ *   PUT    /v1/exports
+ *          reads their file again. As GET; 409 if the file is bad: then the old exports stay
  *
- *   GET    /v1/layouts?path=/f&client=C&ds=D    layouts that are out, by any of these:
- *          {"known","recalled","layouts":[...]}
- *   PUT    /v1/layouts/recall?path=/f           takes them back; those that stay out are fenced at
- *          the deadline. Answers as GET does when they have been asked for, and "asked": how many
+ *   GET    /v1/repair?path=/file
+ *          repairs under way, and files that wait, with the reason; of one file, or without a path
+ *          of all
+ *   PUT    /v1/repair?path=/file
+ *          repairs the file now, without waiting for any server. As GET
+ *   PUT    /v1/mirror/add?path=/file&group=G
+ *          adds a mirror, on servers with these labels. This and the next two: as GET /v1/repair
+ *   PUT    /v1/mirror/remove?path=/file&mirror=N
+ *          removes a mirror
+ *   PUT    /v1/move?path=/file&group=G&policy=P&from=DS&cancel=1
+ *          moves objects to such servers, or away from that one; cancel: ends that
+ *   GET    /v1/restripe?path=/file
+ *          files that are being restriped, or wait for it; of one file, or without a path of all
+ *   PUT    /v1/restripe?path=/file&stripes=N&unit=U
+ *          gives the file other stripes or another stripe unit. As GET
  *
- *   GET    /v1/find?path=/d&ds=D&stale=1&lost=1&degraded=1&policy=P&cursor=X    files below a path
- *          that have all of these: {"found":[...],"looked","too_deep","cursor"}; it ends where the
- *          cursor is null
- *   GET    /v1/find?path=/&count=1&cursor=X    how many there are:
- *          {"files","lost","degraded","too_deep","cursor"}
- *   GET    /v1/xattr?path=/f&name=N    extended attributes:
- *          {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}, of one name or all
- *   PUT    /v1/xattr?path=/f&name=N&encoding=hex    body: the value; DELETE takes it away. Both
- *          answer as GET does. Delegations come back first
- *   GET    /v1/top?rows=N           the busiest now:
- *          {"half_life","clients","servers","directories"}
- *   GET    /v1/heat?path=/d&rows=N  where most was done lately: {"half_life","directories","files"}
- *   GET    /v1/events?after=SEQ&since=SECONDS&kind=K&last=N    the journal, the oldest first:
- *          {"events":[...],"next","more"}; next is the next request's after.
- *                                   last: only so many, the newest
+ *   GET    /v1/balance
+ *          the last balance run, or the one under way
+ *   PUT    /v1/balance?dry=1&files=N&bytes=B&rate=R&spread=P
+ *          begins one. As GET; 409: another one is under way. DELETE ends it
+ *   GET    /v1/advise
+ *          in words which data servers and directories are behind or hot, and what moves
  *
- * Errors: {"error":"one line"} with 400 (what was asked makes no sense), 404 (no such path), 409
- * (understood, and cannot be served), 500.
+ *   PUT    /v1/verify?path=/dir&recursive=1&mend=1&keep=N
+ *          compares copies. As GET /v1/verify: progress and differences. DELETE ends it
+ *   PUT    /v1/choose?path=/file&mirror=N&force=1
+ *          declares that mirror good, and repair makes the others again; without mirror shows what
+ *          each copy has. As GET /v1/choose; 409: why not
+ *   PUT    /v1/scrub?content=1&dry=1&newer=1
+ *          checks what the data servers have (docs/scrub.md). As GET /v1/scrub: progress, and with
+ *          findings=1 the findings. DELETE ends it
  *
- * Handlers run on the HTTP thread. They read with snapshots of their own; a change is a mutation
- * that they wait for. No loop waits for them.
+ *   GET    /v1/clients?client=C
+ *          all clients, or one: {"known","lease","clients":[...]}. C: number, name, address or
+ *          clientid
+ *   DELETE /v1/clients?client=C
+ *          evicts it as if its lease had run out. This is done when the client is no longer listed
+ *
+ *   GET    /v1/layouts?path=/f&client=C&ds=D
+ *          layouts that are out, by any of these: {"known","recalled","layouts":[...]}
+ *   PUT    /v1/layouts/recall?path=/f
+ *          recalls them, and fences those that are still out at the deadline. Answers when the
+ *          recalls are sent: as GET, with "asked": how many
+ *
+ *   GET    /v1/find?path=/d&ds=D&stale=1&lost=1&degraded=1&policy=P&cursor=X
+ *          files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}.
+ *          The search is over when the cursor is null
+ *   GET    /v1/find?path=/&count=1&cursor=X
+ *          how many there are: {"files","lost","degraded","too_deep","cursor"}
+ *   GET    /v1/xattr?path=/f&name=N
+ *          extended attributes, one or all:
+ *          {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}
+ *   PUT    /v1/xattr?path=/f&name=N&encoding=hex
+ *          body: the value; DELETE removes it. Both recall delegations first. As GET
+ *   GET    /v1/top?rows=N
+ *          the busiest now: {"half_life","clients","servers","directories"}
+ *   GET    /v1/heat?path=/d&rows=N
+ *          the busiest lately: {"half_life","directories","files"}
+ *   GET    /v1/events?after=SEQ&since=SECONDS&kind=K&last=N
+ *          the journal, the oldest first: {"events":[...],"next","more"}; the next request
+ *          has next as its after. last: only the N newest
+ *
+ * Errors: {"error":"one line"} with 400 (the request makes no sense), 404 (no such path), 409
+ * (valid, but impossible now), 500, 503 (the server is stopping).
+ *
+ * Handlers run on the HTTP thread. They read by snapshots of their own; for a change they wait for
+ * a mutation. No loop waits for them.
  */
 #ifndef MDS_ADMIN_H
 #define MDS_ADMIN_H
@@ -76,7 +122,7 @@
 #include "mds/namespace/ns.h"
 
 struct mds;
-/* What only the state tables know; filled on the HTTP thread, so behind their locks. */
+/* What only the state tables know; filled on the HTTP thread, under their locks. */
 struct admin_counts {
 	uint64_t ac_clients, ac_sessions, ac_opens, ac_layouts;
 	bool ac_grace;
@@ -88,17 +134,17 @@ struct admin_ops {
 	struct lo *ao_lo;
 	void (*ao_counts)(void *arg, struct admin_counts *out);
 	struct exp_set *ao_exports;
-	/* The exports' file again; 0, or a negative errno and one line in err. */
+	/* Reloads the exports' file. 0, or -errno and one line in err. */
 	int (*ao_reload)(void *arg, char *err, size_t errlen);
 	void *ao_arg;
 	struct mds *ao_mds;
 };
 
 struct admin;
-/* addr: as http_start. ops is copied. On failure a negative errno and one line in err. */
+/* Starts the API. addr: as for http_start. ops is copied. 0, or -errno and one line in err. */
 int admin_start(struct admin **out, const char *addr, const char *token,
 		const struct admin_ops *ops, char *err, size_t errlen);
-/* Before the store is closed: a handler may be waiting for a mutation. The loops may have stopped.
- */
+/* Call it before the store is closed, because a handler may be waiting for a mutation. The loops
+ * may have stopped. */
 void admin_stop(struct admin *a);
 #endif

@@ -1,28 +1,34 @@
-/* who.h - inside admin: clients, layouts, paths. On the HTTP thread. */
+/* who.h - the inside of admin: clients, layouts, paths. On the HTTP thread. */
 #ifndef MDS_ADMIN_WHO_H
 #define MDS_ADMIN_WHO_H
 #include "mds/admin/admin_int.h"
 #include "mds/state/view.h"
 
-/* The inode that the "path" argument leads to; false: refused. Only its fixed part is good. */
+/* Reads the inode of the "path" argument, without its blob and ACL. False: an error was put into
+ * rp. */
 bool admin_inode_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp,
 		     struct ns_inode *i);
-/* An errno about a path, as one line. */
+/* Puts an errno about a path as one line. */
 void admin_reply_errno(struct http_reply *rp, int err, const char *path);
-/* The "client" argument: a number, a name, an address or 0x and a clientid. 0: refused. */
+/* Returns the clientid for the "client" argument: a number, a name, an address, or 0x and a
+ * clientid. 0: an error was put into rp. */
 uint64_t admin_client_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
-/* The "ds" argument: a name, a number or an id; 0: refused. */
+/* Returns the number for the "ds" argument: a name, a number or an id. 0: an error was put into
+ * rp. */
 uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
-/* Bytes as JSON can carry them: UTF-8 without control characters as it is; of anything else what is
- * not printable ASCII, and the backslash, as \xNN. The caller's reference. */
+/* Makes a JSON string of bytes. UTF-8 without control characters stays as it is. In anything else
+ * each byte that is not printable ASCII, and the backslash, becomes \xNN. The caller owns the
+ * reference. */
 json_t *admin_text(const void *bytes, size_t len);
-/* Nothing in it steers a terminal: no control characters, of ASCII or (as UTF-8) of ISO 8859. */
+/* True if nothing in it could control a terminal: it has no control characters of ASCII, except
+ * those in but, or (as UTF-8) of ISO 8859. */
 bool admin_plain(const void *bytes, size_t len, const char *but);
-/* As a whole number from least to most, or fallback when it is not there; -1: refused. */
+/* Returns the argument as a whole number from least to most, or fallback if it is absent; -1: an
+ * error was put into rp. */
 int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const char *name,
 			 int64_t least, int64_t most, int64_t fallback);
-/* The name that a client's owner string tells: Linux's, or the string as it is; the caller's
- * reference. */
+/* Returns the name in a client's owner string: for Linux the host's, else the whole string. The
+ * caller owns the reference. */
 json_t *admin_client_name(const struct st_client_view *v);
 
 void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *rp);

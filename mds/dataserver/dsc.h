@@ -100,7 +100,7 @@ enum dsc_why { DSC_WHY_NEW, DSC_WHY_RESTORED, DSC_WHYS };
 #define DSC_WEIGHT_MAX 100000u /* weight 0: no new objects there */
 struct dsc_terms {
 	uint32_t dt_weight; /* the administrator's */
-	/* also the administrator's: no new objects, and those that are there are moved away */
+	/* also the administrator's: no new objects, and its objects are moved away */
 	bool dt_draining;
 	uint8_t dt_barred;    /* DSC_KILLED, DSC_WAITING, or 0: it may join */
 	uint64_t dt_barred_s; /* since when, in s */
@@ -116,7 +116,7 @@ struct dsc_terms {
 	uint64_t dt_had_boot;
 	uint32_t dt_had_joins; /* its number there; 0: the server reports none */
 	uint8_t dt_why;	       /* enum dsc_why, while DSC_WAITING */
-	/* labels that the server reports; those count whose keys dt_set lacks */
+	/* labels that the server reports; a label counts if dt_set lacks its key */
 	char dt_own[LABELS_LEN];
 	char dt_set[LABELS_LEN];	/* the administrator's labels */
 	char dt_labels[LABELS_TWO_LEN]; /* the labels that count */

@@ -210,7 +210,7 @@ void dsc_set_state(struct dsc_node *nd, enum dsc_state st);
 
 /* gate.c. Locked: begins to serve if the gate is open now. */
 void dsc_gate_look(struct dsc *d);
-/* What a server reported when it joined. */
+/* What a server reported when it joined. An id of 0 is not known. */
 struct dsc_told {
 	/* The newest boot of this store that it saw; 0: it does not report one. */
 	uint64_t to_boot, to_boot_id;

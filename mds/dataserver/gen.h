@@ -137,7 +137,7 @@ int gen_object_get(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], struct g
 int gen_object_put(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], const struct gen_object *o);
 void gen_owner(const struct gen *g, uint64_t number, uint32_t epoch, uint32_t *uid, uint32_t *gid);
 void gen_name(uint64_t number, char dir[GEN_NAME], char name[GEN_NAME]);
-/* Calls fn for the files made ahead on a server, in order, also for those that are being made (len
+/* Calls fn for the files made ahead on a server, in order, also for files that are being made (len
  * 0). fn returns non-zero to stop. */
 int gen_pool_each(struct kv_txn *t, uint32_t ds,
 		  int (*fn)(void *arg, uint64_t number, const struct gen_fh *fh), void *arg);
@@ -179,6 +179,8 @@ void gen_copy_let_go(struct dsc_io *io);
 /* gen_forget.c: see dsc_forget. Any thread. */
 void gen_forget(struct gen *g, struct dsc_word *w);
 
+/* gen_sum.c: computes checksums of an object (proto/ctl.x, SUM). On the first loop; like
+ * gen_call. */
 void gen_sum(struct gen *g, struct dsc_ctl *c);
 
 /* gen_call.c: ends a request */

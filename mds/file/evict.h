@@ -13,7 +13,8 @@ void op_evict(struct mds *m, struct loop *loop, uint64_t clientid);
  * client stays, without its sessions. */
 int op_evict_now(struct mds *m, struct loop *loop, uint64_t clientid);
 /* Starts to evict all clients whose leases have run out and whose opens of the file deny this
- * access or are denied by this deny. If both are 0: those that hold locks of the file. */
+ * access or are denied by this deny. If both are 0: all such clients that hold locks of the
+ * file. */
 void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access,
 		     uint32_t deny);
 #endif

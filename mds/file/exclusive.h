@@ -69,8 +69,8 @@ enum excl_how {
 };
 
 /* Blocks layouts while the current mutation makes objects stale that granted layouts may name.
- * Until excl_unhold no new layout is granted, and a client that may not see what holders of those
- * layouts see cannot write through the MDS. Zero the memory before its first use. */
+ * Until excl_unhold no new layout is granted, and no client can write through the MDS, because
+ * holders of those layouts might not see the write. Zero the memory before its first use. */
 struct excl_hold {
 	const struct file_env *eh_env;
 	uint64_t eh_ino;

@@ -35,8 +35,8 @@ struct op_balance_server {
 	 * and get nothing. */
 	bool bs_counts;
 	bool bs_loaded, bs_slow; /* compared with the other servers */
-	/* Bytes: those that the maps named when the run counted the files; those that the server
-	 * has when the chosen files have moved; those that it should have. */
+	/* Bytes that the server has by the maps as the run counted them; bytes that it has when the
+	 * chosen files have moved; bytes that it should have. */
 	double bs_was, bs_held, bs_share;
 };
 enum op_balance_phase { OP_BALANCE_COUNTS, OP_BALANCE_MOVES, OP_BALANCE_OVER };

@@ -39,9 +39,9 @@ struct op_repair_opts op_repair_opts(const struct mds *m);
 uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
 
 /* move.c: one step of a change of the map that is not a repair (mds/layout/column.h). Either
- * objects begin to leave, or the switch; before both, layouts come back or are fenced. then(arg,
- * err) is called on loop, once, later. 0; -EAGAIN: another job or request has the file; or the
- * error. The caller keeps the memory until then. */
+ * objects begin to leave, or the switch; before both, layouts come back or are fenced.
+ * then(arg, err) is called on loop, once, later. 0; -EAGAIN: another job or request has the file;
+ * or the error. The caller keeps the memory until then. */
 struct op_move {
 	struct excl mv_freeze;
 	struct kv_op mv_op;

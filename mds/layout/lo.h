@@ -89,7 +89,7 @@ struct lo_map {
 	uint32_t lm_epoch; /* fence epoch of all objects of the file */
 	/* No client got a capability of this epoch: there is nothing to fence. */
 	bool lm_clean;
-	/* The last mirror is pending: its objects take the places of those that leave. */
+	/* The last mirror is pending: its objects take the places of leaving ones. */
 	bool lm_spare;
 	/* Moves what is not where the policy wants it. */
 	bool lm_move;
@@ -156,9 +156,8 @@ static inline uint64_t lo_server_bit(uint32_t ds)
 }
 /* Returns the objects whose servers live. */
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
-/* Returns for each stripe the copy in sync whose server had the latest heartbeat: a server that
- * stands still looks alive for a while. A copy that is not in doubted goes before those that
- * are. */
+/* Returns for each stripe the copy in sync whose server had the latest heartbeat: a server that was
+ * stopped looks alive for a while. A copy that is not in doubted goes before those that are. */
 uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted);
 /* Returns for each stripe the first copy whose server lives and that is not in doubted, in the
  * order in which all readers of a contended file take them. */
@@ -183,8 +182,8 @@ int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc);
 /* Call it when the loops have ended. */
 void lo_destroy(struct lo *lo);
 /* Chooses servers for a new file: living ones, by weight, exactly as the policy says. Any thread.
- * -EAGAIN: too few live, but with those that lived patience_ms ago, or may still join, there would
- * be enough. -ENOSPC: not with those either; the log says what is missing. */
+ * -EAGAIN: too few live, but with servers that lived patience_ms ago, or may still join, there
+ * would be enough. -ENOSPC: not with these either; the log says what is missing. */
 int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t patience_ms,
 	     struct lo_map *m);
 /* Chooses a server for an object of that stripe, as its copy of that mirror. The server lives, has

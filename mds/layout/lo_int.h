@@ -115,8 +115,8 @@ bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server 
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
 		   unsigned obj, ctl_object *out);
 
-/* io.c: the error of a whole I/O, from the objects that were touched, those that failed, and their
- * errors. */
+/* io.c: the error of a whole I/O, from the objects that were touched, the objects that failed, and
+ * their errors. */
 int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, bool denied,
 		  const int *errs);
 int lo_plain_err(int err);

@@ -215,8 +215,8 @@ int ns_xattr_name_check(const char *name, size_t len);
 size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type);
 void ns_acl_decode(struct kv_slice rec, struct ns_acl *out);
 struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX]);
-/* Returns the rights in want that the ACL allows cr. *denied: those that it denies. It says nothing
- * of the others. */
+/* Returns the rights in want that the ACL allows cr. *denied: rights that it denies. It says
+ * nothing of the others. */
 uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_t want,
 		     uint32_t *denied);
 /* Does the ACL let any user execute? */

@@ -320,8 +320,8 @@ void op_thread_forget(struct mds_thread *th);
 /* Is it known what g is, and which groups the user has there? If not, answer DELAY: a name service
  * that fails has not said no. */
 bool op_enterable(const struct compound *c, const struct exp_grant *g);
-/* Makes g the export of cur, and the credential what g makes of it. Call it if op_enterable(c,
- * g). */
+/* Makes g the export of cur, and the credential what g makes of it. Call it if
+ * op_enterable(c, g). */
 void op_enter(struct compound *c, const struct exp_grant *g);
 /* Logs for the administrator why the flavour is wrong, at most once a second. */
 void op_wrongsec_log(const struct compound *c, const struct exp_grant *g);
@@ -410,9 +410,9 @@ nfsstat4 op_data_status(int err);
  * stays. Else the file handle is good and the data is lost: this logs it and returns -EIO. Other
  * errors stay. */
 int op_lost_err(struct compound *c, uint64_t ino, int err);
-/* op_half_done (mds/file/mirror.h) for a change of [off, end) by the compound's client, which gets
- * the status told. If that is DELAY, the server remembers the range until the client has repeated
- * the change, and judges the file if the client does not. */
+/* op_half_done (mds/file/mirror.h) for a change of [off, end) by the compound's client. told: the
+ * status that the client gets. If it is DELAY, the server remembers the range until the client has
+ * repeated the change, and judges the file if the client does not. */
 bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
 		  const struct lo_map *map, uint64_t objects, nfsstat4 told, int why,
 		  void (*then)(void *arg), void *arg);

@@ -24,9 +24,10 @@ static uint64_t get_clientid(struct xdr_in *x)
  *
  * The first one of a clientid confirms the client. It
  *
- *	records		the client's durable record, a revocation of the number that the client had
- *			before its reboot, and that its writes of then are lost (record_run)
- *	waits		until every data server has revoked that number, or has lost its lease
+ *	records		the client's durable record. If the client may have layouts from before its
+ *			reboot, also the revocation of its old number, and that the writes under it
+ *			are lost (record_run)
+ *	waits		then, until every data server has revoked that number, or has lost its lease
  *			(record_wait_barred, record_barred)
  *	confirms	the client, destroys its state from before, and makes the session
  *			(record_confirm)
@@ -321,7 +322,7 @@ nfsstat4 op_create_session(struct compound *c)
 		return NFS4ERR_INVAL;
 	if (a->fore.maxreqs == 0 || a->fore.maxops == 0)
 		return NFS4ERR_INVAL;
-	/* Less could never carry a SEQUENCE and an operation, or a CB_SEQUENCE and a recall
+	/* Below these sizes no SEQUENCE with an operation fits, and no CB_SEQUENCE with a recall
 	 * (section 18.36.3). */
 	if (a->fore.maxreq < FORE_MIN || a->fore.maxresp < FORE_MIN)
 		return NFS4ERR_TOOSMALL;

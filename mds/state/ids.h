@@ -1,13 +1,12 @@
 /*
- * ids.h - what a client is told for the number of a client, of a session, of a state
- * (docs/formats.md).
+ * ids.h - how the numbers of clients, sessions and states look to clients (docs/formats.md).
  *
- * Whoever shows an id is believed, from any address (RFC 8881 section 2.10.8.3, SP4_NONE), so
- * nobody may guess another's from his own. Numbers are counted, as ever; what is told of a client's
- * and a state's is a keyed permutation of it, of a session's a MAC stands behind it. The keys are
- * derived from the store's own, and from its identity and incarnation: no other store, and not this
- * one restored, takes an id for its own. They need not be kept, and a restart has the same: the
- * boot is in every id.
+ * The server believes any client that shows an id, from any address (RFC 8881 section 2.10.8.3,
+ * SP4_NONE). So no client may be able to guess another's id from its own. Numbers are counted up. A
+ * client sees a keyed permutation of a client's or state's number; a session's number has a MAC
+ * behind it. The keys are derived from the store's own keys, and from its identity and incarnation:
+ * so no other store, and not this one once it is restored, takes an id for its own. The keys need
+ * not be stored, and are the same after a restart, because the boot is in every id.
  */
 #ifndef MDS_ST_IDS_H
 #define MDS_ST_IDS_H
@@ -15,21 +14,22 @@
 #include "proto/nfs4.h"
 
 struct st_ids {
-	uint8_t id_client[16], id_sid[16], id_session[16], id_other[16]; /* SipHash's keys */
+	uint8_t id_client[16], id_sid[16], id_session[16], id_other[16]; /* SipHash keys */
 };
 void st_ids_init(struct st_ids *k, const struct ns_super *su);
-/* A permutation of len bytes (even, 12 at most), in place, and its inverse. */
+/* A keyed permutation of len bytes (even, at most 12), in place, and its inverse. */
 void st_id_hide(const uint8_t key[16], uint8_t *id, size_t len);
 void st_id_show(const uint8_t key[16], uint8_t *id, size_t len);
 uint64_t st_id_client(const struct st_ids *k, uint32_t epoch, uint32_t counter);
-/* What another client is told instead of a client's id: the same each time, and good for
- * nothing. */
+/* Returns what other clients see instead of a client's id: always the same, and useless as an
+ * id. */
 uint64_t st_id_other(const struct st_ids *k, uint64_t clientid);
-/* The boot comes first, in the clear: rows of requests are ordered by it (mds/nfs4/once.c). */
+/* The boot comes first, in the clear, because rows of requests are ordered by it
+ * (mds/nfs4/once.c). */
 void st_id_session(const struct st_ids *k, uint32_t boot, uint32_t counter,
 		   uint8_t out[NFS4_SESSIONID_SIZE]);
 
-/* A state's number. */
+/* The number of a state. */
 struct st_id_state {
 	uint32_t is_epoch;
 	uint8_t is_kind;   /* ST_SID_OPEN, ... */

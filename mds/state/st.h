@@ -33,14 +33,14 @@
  *
  * A request that only reads takes no lock. It writes no cache line that another request writes, be
  * that of another session or of another connection of the same session:
- * - RCU finds its session (st_session_find) and its slot, which has a cache line of its own. The
- *   request takes the slot by compare-and-swap (slot.c) and keeps it until it is answered. What all
+ * - It finds its session by RCU (st_session_find), and its slot, which has a cache line of its own.
+ *   It takes the slot by compare-and-swap (slot.c) and keeps it until it is answered. What all
  *   slots of a session share is written when it changes, under se_lock. Threads take locks in this
  *   order: all or a file's, cl_lock, se_lock.
- * - Whether a client has requests in hand, and when it was last heard, is read from its slots when
- *   it is needed (st_silent_ns).
- * - Whether a file has state on which an answer about it depends is asked of st_watched() first: a
- *   table of counts that is written when such state comes and goes.
+ * - Whether a client has requests under way, and when it was last heard, is read from its slots
+ *   when this is needed (st_silent_ns).
+ * - It asks st_watched() first whether a file has state on which an answer about it depends. That
+ *   reads a table of counts, which is written when such state comes and goes.
  */
 #ifndef MDS_ST_H
 #define MDS_ST_H
@@ -203,7 +203,7 @@ struct st_stripe {
 	struct st_open *sp_opens; /* and delegations */
 	struct st_layout *sp_layouts;
 	_Atomic uint8_t sp_room[ST_COUNTS]; /* taken, and not used */
-	_Atomic uint8_t sp_used;	    /* since the last st_rooms_tick; a bit for each kind */
+	_Atomic uint8_t sp_used;	    /* kinds used since the last st_rooms_tick */
 };
 #define ST_STRIPES 8u
 
@@ -272,7 +272,7 @@ struct st_client {
 	pthread_mutex_t cl_lock;
 	uint32_t cl_refs;
 	_Atomic uint32_t cl_revoked; /* SEQ4_STATUS_* to report */
-	/* cl_parting: dead sessions with requests in hand */
+	/* cl_parting: dead sessions with requests under way */
 	struct st_session *cl_sessions, *cl_parting;
 	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
@@ -346,14 +346,14 @@ struct st_file {
 	bool f_set;	       /* a size was set in this boot */
 	uint32_t f_set_grants; /* f_grants at that time */
 	bool f_orphan;	       /* its last link went while it was open */
-	/* Of f_excl: those that keep out changes of data through the MDS. */
+	/* Of f_excl: exclusions that keep out changes of data through the MDS. */
 	uint32_t f_frozen;
-	uint32_t f_hidden; /* of f_frozen: those that keep out reads too */
+	uint32_t f_hidden; /* of f_frozen: exclusions that keep out reads too */
 	/* Of f_excl: layouts that may name stale objects are coming back. No writes through the MDS
 	 * meanwhile: readers by those layouts would not see them. */
 	uint32_t f_taking;
-	uint32_t f_sizing;  /* of f_excl: those that set the size */
-	uint32_t f_cutting; /* of f_sizing: those whose size is in the store, or about to be */
+	uint32_t f_sizing;  /* of f_excl: exclusions that set the size */
+	uint32_t f_cutting; /* of f_sizing: exclusions whose size is in the store, or about to be */
 	/* questions to data servers, and changes through the MDS, that are under way */
 	uint32_t f_pins;
 	uint32_t f_halves; /* writes of it that some copies have (st_half) */
@@ -511,7 +511,7 @@ enum st_cb_metric {
 };
 struct st_cb_kind {
 	uint32_t k_op;		    /* OP_CB_* */
-	enum st_cb_metric k_metric; /* counts those that are sent */
+	enum st_cb_metric k_metric; /* counts sent callbacks */
 	/* locked: encodes the operation's arguments */
 	void (*k_encode)(const struct st_cb *cb, struct xdr_out *x);
 	/* locked: handles the client's answer. status: the operation's, or that of an operation
@@ -592,7 +592,8 @@ struct st {
 	uint64_t st_oldest_ns;	      /* when st_client_oldest last looked at all */
 	_Atomic uint64_t st_rooms_ns; /* when the tick last gave room back */
 	struct st_session *st_ended;  /* sessions without references whose rows must be deleted */
-	size_t st_nended;	      /* their number, with those whose rows are being deleted */
+	/* their number, including sessions whose rows are being deleted */
+	size_t st_nended;
 	/* Called on the tick's loop, without the lock. st_grace_over: grace is over, or
 	 * st_records_close must end it. st_orphans: clients that held removed files open are
 	 * gone. */
@@ -629,12 +630,12 @@ void st_look_unlock(struct st *st);
 /*
  * Work on a file that seldom needs all:
  *
- * 	struct st_work w = {0};
+ *	struct st_work w = {0};
  *
- * 	do {
- * 		st_work_lock(&w, st, ino);
- * 		...
- * 	} while (st_work_again(&w));
+ *	do {
+ *		st_work_lock(&w, st, ino);
+ *		...
+ *	} while (st_work_again(&w));
  *
  * The body holds the file's lock first. If st_needs_all() says that it lacks all, the body must
  * finish without changing anything: it then runs once more, from the start, with all locked.
@@ -814,9 +815,9 @@ void st_tick(struct st *st);
  * The end of grace, which the tick begins (st_grace_over). From then on no client reclaims, and
  * none gets new locks before the store says which clients may not reclaim at the next start.
  *
- * W: handles up to 64 recorded clients. It deletes the records of those that did not come back, for
- * each of which evict(arg, t, number) bars the number from the data servers. It marks those that
- * are back and owe a RECLAIM_COMPLETE. Returns the number of deleted ones, or -errno. *more: there
+ * W: handles up to 64 recorded clients. It deletes the records of clients that did not come back;
+ * for each, evict(arg, t, number) bars the number from the data servers. It marks clients that are
+ * back and owe a RECLAIM_COMPLETE. Returns the number of deleted records, or -errno. *more: there
  * were some: call it again once this is committed.
  */
 int st_records_close(struct st *st, struct kv_txn *t,
@@ -838,7 +839,7 @@ struct st_session *st_session_new(struct st *st, struct st_client *c); /* locked
 void st_session_publish(struct st *st, struct st_session *s);
 /* For those of st_sessions_ended: frees one when no thread looks at it any more. */
 void st_session_free(struct st_session *s);
-/* locked: no request of the client begins from now on (cl_evicting). False: one is in hand, and
+/* locked: no request of the client begins from now on (cl_evicting). False: one is under way, and
  * nothing changes. */
 bool st_client_leaves(struct st_client *c);
 /* Nanoseconds of the clock by which clients are silent, which stands still while the process does
@@ -851,20 +852,20 @@ static inline uint64_t st_since(uint64_t then, uint64_t now)
 {
 	return now > then ? now - then : 0;
 }
-/* How many nanoseconds the client has been silent at now; 0 while one of its requests is in hand.
+/* How many nanoseconds the client has been silent at now; 0 while one of its requests is under way.
  * Its lease may have been renewed since. Looks at all its slots; takes cl_lock. */
 uint64_t st_silent_ns(struct st_client *c, uint64_t now);
 /* for longer than ns; mostly without looking at slots */
 bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns);
 void st_renewed(struct st_client *c, uint64_t at_ns); /* it was heard then */
-/* locked; the memory goes when no request is in hand */
+/* locked; the memory is freed when no request is under way */
 void st_session_destroy(struct st *st, struct st_session *s);
 #define ST_BY_ID 16384u /* chains of sessions */
 /* Slots (slot.c). locked: returns how many of the slots that it asks for a new session gets. */
 uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked);
 /* In an RCU read section, or with se_lock held. NULL: not used yet, or gone. */
 struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot);
-bool st_slot_busy(const struct st_slot *sl);	/* a request is in hand */
+bool st_slot_busy(const struct st_slot *sl);	/* a request is under way */
 uint32_t st_slot_seq(const struct st_slot *sl); /* of its last request */
 /* A SEQUENCE, and its outcome. */
 struct st_seq {
@@ -882,9 +883,9 @@ static inline struct st_room st_room(const struct st_session *s)
 /*
  * In an RCU read section. NFS4_OK: the caller has sq_sl. For a retry of the slot's last request
  * (sq_retry) it has sq_sl only until st_slot_let, which must follow soon. For a new request the
- * slot is busy until st_slot_done, and its session stays until then. DELAY: the request is in hand,
- * there is no room or memory, or the client is being evicted. SEQ_MISORDERED; BADSLOT; BADSESSION:
- * the session went meanwhile; or sq_refused.
+ * slot is busy until st_slot_done, and its session stays until then. DELAY: the same request is
+ * under way, there is no room or memory, or the client is being evicted. SEQ_MISORDERED; BADSLOT;
+ * BADSESSION: the session went meanwhile; or sq_refused.
  */
 nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q);
 void st_slot_let(struct st_slot *sl);
@@ -925,7 +926,7 @@ void st_recall_queue(struct st *st, struct st_layout *l);
 struct st_cb *st_cb_new(struct st_client *c, const struct st_cb_kind *kind, const uint8_t *fh,
 			uint32_t fhlen, struct st_session **s);
 void st_cb_queue(struct st *st, struct st_session *s, struct st_cb *cb); /* locked */
-/* locked: tells its kind (k_lost), and frees it */
+/* locked: calls its kind's k_lost, and frees it */
 void st_cb_lost(struct st *st, struct st_cb *cb);
 /* locked: queues CB_NOTIFY_LOCK. The callback owns w from now on. */
 void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w);
@@ -992,10 +993,10 @@ bool st_file_deleg_conflict(const struct st_file *f, const struct st_client *cli
 			    uint32_t access, uint32_t deny);
 /* All locked. */
 void st_deleg_recall(struct st *st, struct st_open *d);
-/* All locked: recalls those that conflict, and does not wait. */
+/* All locked: recalls all conflicting ones, and does not wait. */
 void st_deleg_recall_file(struct st *st, struct st_file *f, const struct st_client *client,
 			  uint32_t access, uint32_t deny);
-/* All locked: revokes those that still conflict. True: one of them was for writing. */
+/* All locked: revokes all that still conflict. True: one of them was for writing. */
 bool st_deleg_revoke_file(struct st *st, uint64_t ino, const struct st_client *client,
 			  uint32_t access, uint32_t deny);
 /* All locked: revokes those of the file that were recalled a recall deadline ago. A request that

@@ -1,5 +1,5 @@
-/* view.h - copies of what the tables of clients and layouts hold, for people to look at. These take
- * the lock, a little at a time: what comes and goes meanwhile may be seen or not. */
+/* view.h - copies of what the tables of clients and layouts hold, for people. These functions take
+ * the lock, for a short time each: what comes and goes meanwhile may be in the copy or not. */
 #ifndef MDS_ST_VIEW_H
 #define MDS_ST_VIEW_H
 #include "mds/state/st.h"
@@ -14,14 +14,14 @@ struct st_client_view {
 	uint32_t cv_flavor, cv_uid;
 	char cv_principal[256]; /* "": none */
 	uint8_t cv_addr[ST_VIEW_ADDRS][16];
-	unsigned cv_naddrs;	/* from where it made its sessions */
+	unsigned cv_naddrs;	/* addresses from which it made its sessions */
 	uint32_t cv_minor;	/* the highest of its sessions; 0: it has none */
-	uint8_t cv_sec, cv_tls; /* of its last session; nothing without one */
+	uint8_t cv_sec, cv_tls; /* of its newest session; meaningless without one */
 	uint32_t cv_sessions, cv_backchannels, cv_opens, cv_locks, cv_delegs, cv_layouts;
 	uint64_t cv_silent_ms;
 	bool cv_confirmed, cv_evicting, cv_expired, cv_reclaims;
 };
-/* All clients there are, by rising id; malloc'd. -ENOMEM. */
+/* Returns the ids of all clients, by rising id; malloc'd. 0 or -ENOMEM. */
 int st_client_ids(struct st *st, uint64_t **ids, size_t *n);
 /* False: it is gone. */
 bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v);
@@ -32,8 +32,8 @@ struct st_layout_view {
 	uint32_t lv_iomode; /* bit 1 READ, bit 2 RW */
 	bool lv_recalled;
 };
-/* Layouts of that file and client (0: of any), by file and client. fn is called without the lock.
- * -ENOMEM */
+/* Calls fn for the layouts of that file and client (0: of any), ordered by file and client, without
+ * the lock. 0 or -ENOMEM. */
 int st_layouts_view(struct st *st, uint64_t ino, uint64_t client,
 		    void (*fn)(void *arg, const struct st_layout_view *v), void *arg);
 #endif
