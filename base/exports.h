@@ -71,7 +71,7 @@ struct exp_table {
 	/* patterns that are names; exp_names_match answers for each, by index */
 	struct exp_who **t_name;
 	unsigned t_nnames;
-	/* The metadata server's (mds/export/exp.h): */
+	/* The metadata server's (mds/export/export_table.h): */
 	struct exp_pin *t_pin; /* by number; freed with the table */
 	unsigned t_npins;
 	bool t_plain; /* the only export is "/", number 0: no export is crossed */

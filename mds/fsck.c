@@ -4,14 +4,14 @@
  *	weft-fsck [--json] STORE
  *
  * Prints one line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage
- * error, 3 the store cannot be read. The rules for the name space are in mds/namespace/check.c, the
+ * error, 3 the store cannot be read. The rules for the name space are in mds/namespace/ns_check.c, the
  * rules for layout maps and repairs are here. It reads one snapshot: beside a running weft-mds it
  * checks what was committed when it began.
  */
 #include "base/log.h"
-#include "mds/layout/repair.h"
-#include "mds/layout/shift.h"
-#include "mds/layout/twin.h"
+#include "mds/layout/repair_row.h"
+#include "mds/layout/relocate.h"
+#include "mds/layout/pending_layout.h"
 #include "mds/namespace/keys.h"
 #include <errno.h>
 #include <getopt.h>

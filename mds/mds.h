@@ -11,8 +11,8 @@
 #define MDS_MDS_H
 #include "base/ask.h"
 #include "base/metrics.h"
-#include "mds/dataserver/dsc.h"
-#include "mds/export/exp.h"
+#include "mds/dataserver/ds_reg.h"
+#include "mds/export/export_table.h"
 #include "mds/file/exclusive.h"
 #include "mds/layout/lo.h"
 #include "mds/namespace/ns.h"
@@ -60,7 +60,7 @@ struct mds_thread {
 	bool mt_fresh;	       /* mt_txn holds a snapshot of this turn of the loop */
 	uint32_t mt_unwatches; /* st_unwatches() when a request last began */
 	struct loop_hook mt_hook;
-	/* size.c: files whose last write layout is back. Their marks are deleted in batches. */
+	/* file_size.c: files whose last write layout is back. Their marks are deleted in batches. */
 	uint64_t *mt_returned;
 	size_t mt_nreturned, mt_returned_cap;
 	unsigned mt_asking;
@@ -71,8 +71,8 @@ struct mds_thread {
 	bool mt_copies_next;
 	/* the exports in force when this thread last looked */
 	struct exp_table *mt_exports;
-	struct heat *_Atomic mt_heat;		   /* see heat.c */
-	struct ask_val *mt_groups[OP_GROUPS_NEAR]; /* peer.c: groups of users seen lately */
+	struct heat *_Atomic mt_heat;		   /* see jobs/heat.c */
+	struct ask_val *mt_groups[OP_GROUPS_NEAR]; /* credentials.c: groups of users seen lately */
 };
 
 struct mds {
@@ -102,32 +102,32 @@ struct mds {
 	enum op_deleg_mode m_delegations; /* the strongest type that is granted */
 	bool m_deleg_times;		  /* delegation holders may keep the times (RFC 9754) */
 	char m_scope[64];
-	/* Stands for the client of a session of an earlier boot (once.c). It has no state. */
+	/* Stands for the client of a session of an earlier boot (replay.c). It has no state. */
 	struct st_client m_gone;
 	bool m_once_swept;
 	/* Written under the lock of all shards: transactions under way that give up a writer. */
 	unsigned m_losing;
 	uint64_t m_lost_gen; /* likewise; rises with each of them */
-	/* Any thread: writers are lost, so files may wait for truth.c to judge them. The store has
+	/* Any thread: writers are lost, so files may wait for mirror_state.c to judge them. The store has
 	 * a row that says so, except where only st_judge has said it: a crash forgets that. */
 	_Atomic bool m_lost;
 	bool m_judging; /* used by the tick's loop only */
 	struct op_repair *m_repair;
 	struct op_drain *m_drain;
 	struct op_ending *m_ending;
-	struct op_sweep *m_sweep; /* see dead.c; used by the tick's loop only */
+	struct op_sweep *m_sweep; /* see dead_server.c; used by the tick's loop only */
 	struct op_verify *m_verify;
 	struct op_balance *m_balance;
 	struct op_restripe *m_restripe;
 	struct op_scrub *m_scrub;
 	struct op_choose *m_choose;
 	struct op_contended *m_contended;
-	/* contend.c sets it before the loops run. Any thread may call it after f_uneven of a file
+	/* contended.c sets it before the loops run. Any thread may call it after f_uneven of a file
 	 * was set. */
 	void (*m_uneven)(struct mds *m, uint64_t ino);
 	struct metric *m_once;
 	bool m_krb5;	       /* Kerberos is configured and works */
-	struct names *m_names; /* see names.c; NULL: owners and groups are numbers only */
+	struct names *m_names; /* see idmap.c; NULL: owners and groups are numbers only */
 	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates,
 		*m_copied;
 };

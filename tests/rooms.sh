@@ -111,7 +111,7 @@ try mds/state/a.c mds/nfs4/op.h bad
 try mds/state/a.c mds/layout/lo.h bad
 try mds/state/a.c mds/mds.h bad
 try mds/layout/a.c mds/state/st.h bad
-try mds/layout/a.c mds/dataserver/dsc.h good
+try mds/layout/a.c mds/dataserver/ds_reg.h good
 try mds/dataserver/a.c mds/layout/lo.h bad
 try mds/jobs/a.c mds/nfs4/op.h bad
 try mds/jobs/a.c mds/mds.h good
@@ -130,10 +130,10 @@ try mds/namespace/a.c proto/nfs4.h bad
 try mds/namespace/a.c mds/state/st.h bad
 try mds/namespace/a.c keys.h good
 try mds/export/a.c mds/namespace/ns.h good
-try mds/dataserver/a.c mds/journal/event.h good
+try mds/dataserver/a.c mds/journal/event_journal.h good
 try mds/journal/a.c mds/state/st.h bad
 try mds/export/a.c proto/rpc.h bad
-try mds/state/a.c mds/export/exp.h bad
+try mds/state/a.c mds/export/export_table.h bad
 try mds/namespace/a.c ../nfs4/op.h bad
 try mds/main.c mds/admin/admin.h good
 try tools/a.c kv/kv.h bad

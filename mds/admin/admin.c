@@ -1,9 +1,9 @@
 /* admin.c - see admin.h. */
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"
-#include "mds/admin/who.h"
-#include "mds/journal/event.h"
-#include "mds/jobs/ending.h"
+#include "mds/admin/admin_holders.h"
+#include "mds/journal/event_journal.h"
+#include "mds/jobs/revoke_exports.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <time.h>

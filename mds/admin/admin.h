@@ -116,8 +116,8 @@
  */
 #ifndef MDS_ADMIN_H
 #define MDS_ADMIN_H
-#include "mds/dataserver/dsc.h"
-#include "mds/export/exp.h"
+#include "mds/dataserver/ds_reg.h"
+#include "mds/export/export_table.h"
 #include "mds/layout/lo.h"
 #include "mds/namespace/ns.h"
 

@@ -18,7 +18,7 @@ void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...)
 
 /* Returns the "path" argument; NULL: an error was put into rp. */
 const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp);
-/* repair.c: returns the inode of the "path" argument, which must be a regular file; 0: an error was
+/* admin_repair.c: returns the inode of the "path" argument, which must be a regular file; 0: an error was
  * put into rp. */
 uint64_t admin_file_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
 
@@ -37,44 +37,44 @@ int admin_wait_end(struct admin_wait *w);
  * still in use. */
 bool admin_wait_loop(struct admin_wait *w, struct dsc *d);
 
-/* repair.c: copies that are not in sync, and moves */
+/* admin_repair.c: copies that are not in sync, and moves */
 void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_repair(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* Answers as GET does, about one file; ino 0: all. */
 void admin_reply_repair(struct admin *a, uint64_t ino, struct http_reply *rp);
 
-/* move.c: mirrors to add and remove, and objects to move */
+/* admin_move.c: mirrors to add and remove, and objects to move */
 void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp);
 
-/* restripe.c: files to restripe */
+/* admin_restripe.c: files to restripe */
 void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply *rp);
 
-/* verify.c: compares copies */
+/* admin_verify.c: compares copies */
 void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_delete_verify(void *arg, const struct http_req *rq, struct http_reply *rp);
 
-/* advise.c: servers that are behind, and what moves because of it */
+/* admin_advise.c: servers that are behind, and what moves because of it */
 void admin_get_balance(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_balance(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_delete_balance(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *rp);
-/* top.c: the hottest directories, by path */
+/* admin_top.c: the hottest directories, by path */
 json_t *admin_hot_directories(struct admin *a, size_t most);
 
-/* choose.c: which copy is good */
+/* admin_elect.c: which copy is good */
 void admin_get_choose(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_choose(void *arg, const struct http_req *rq, struct http_reply *rp);
 
-/* scrub.c: compares the data servers' objects with the maps */
+/* admin_scrub.c: compares the data servers' objects with the maps */
 void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_delete_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
 
-/* ds.c: the data servers */
+/* admin_ds.c: the data servers */
 /* Returns the server that an argument gives by name, number or id; 0: an error was put into rp. */
 uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp);
 void admin_get_one(void *arg, const struct http_req *rq, struct http_reply *rp);
@@ -82,20 +82,20 @@ void admin_put_drain(void *arg, const struct http_req *rq, struct http_reply *rp
 void admin_put_undrain(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp);
-/* key.c */
+/* admin_key.c */
 void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *rp);
-/* forget.c, and ds.c */
+/* admin_forget.c, and admin_ds.c */
 void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp);
-/* forget.c: makes every object on that server stale whose stripe has another copy in sync. Blocks.
+/* admin_forget.c: makes every object on that server stale whose stripe has another copy in sync. Blocks.
  * 0 or -errno. */
 int admin_ds_stale(struct admin *a, uint32_t ds);
 /* the caller owns the reference */
 json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv);
-/* gen.c: adds an NFSv3 server as a data server */
+/* admin_nfs3ds.c: adds an NFSv3 server as a data server */
 void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 #endif

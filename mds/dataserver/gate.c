@@ -9,8 +9,8 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/dataserver/dsc_int.h"
-#include "mds/journal/event.h"
+#include "mds/dataserver/ds_reg_int.h"
+#include "mds/journal/event_journal.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,8 +11,8 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/journal/event.h"
-#include "mds/dataserver/dsc_int.h"
+#include "mds/journal/event_journal.h"
+#include "mds/dataserver/ds_reg_int.h"
 #include "proto/ctl_more.h"
 #include <errno.h>
 #include <urcu/compiler.h>

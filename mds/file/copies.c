@@ -1,9 +1,9 @@
 /* copies.c - which copies of a file are in sync: the map, its row for repair, the journal. See
  * file.h. */
 #include "base/log.h"
-#include "mds/journal/event.h"
+#include "mds/journal/event_journal.h"
 #include "mds/file/file.h"
-#include "mds/layout/repair.h"
+#include "mds/layout/repair_row.h"
 #include <errno.h>
 #include <time.h>
 

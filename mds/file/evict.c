@@ -5,10 +5,10 @@
  * with a new number.
  */
 #include "base/log.h"
-#include "mds/file/mirror.h"
+#include "mds/file/mirror_state.h"
 #include "mds/file/evict.h"
-#include "mds/journal/event.h"
-#include "mds/layout/repair.h"
+#include "mds/journal/event_journal.h"
+#include "mds/layout/repair_row.h"
 #include "mds/mds.h"
 #include <errno.h>
 

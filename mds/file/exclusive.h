@@ -164,7 +164,7 @@ bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
 void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
 			   void (*then)(void *arg, int err), void *arg);
 /* Fences the capabilities of a file that had a write layout out when an earlier boot ended. Judges
- * a file whose writer is lost (mds/file/truth.c). Calls then(arg, err) on loop when this is done.
+ * a file whose writer is lost (mds/file/mirror_state.c). Calls then(arg, err) on loop when this is done.
  * False: the file is neither, and then is not called. */
 bool excl_settle(const struct file_env *fe, struct loop *loop, uint64_t ino,
 		 void (*then)(void *arg, int err), void *arg);

@@ -7,7 +7,7 @@
  */
 #ifndef MDS_FILE_FILE_H
 #define MDS_FILE_FILE_H
-#include "mds/dataserver/dsc.h"
+#include "mds/dataserver/ds_reg.h"
 #include "mds/layout/lo.h"
 #include "mds/namespace/ns.h"
 #include "mds/state/st.h"

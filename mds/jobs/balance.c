@@ -7,14 +7,14 @@
  * pass chooses none: hot files on a slow or loaded server first, then any file whose move makes two
  * servers more even. A chosen file counts as moved at once. So each move lowers the sum of the
  * squares of the servers' deviations, and a run ends. The move itself is in the file's map
- * (mds/layout/shift.h), and repair's jobs do it.
+ * (mds/layout/relocate.h), and repair's jobs do it.
  */
 #include "mds/jobs/balance.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/layout/repair.h"
-#include "mds/layout/shift.h"
-#include "mds/layout/twin.h"
+#include "mds/layout/repair_row.h"
+#include "mds/layout/relocate.h"
+#include "mds/layout/pending_layout.h"
 #include "mds/jobs/heat.h"
 #include "mds/jobs/repair.h"
 #include <errno.h>
@@ -29,7 +29,7 @@
 #define TRIES	  64
 #define HOT_MOST  64
 #define HOT_LEAST 100.0f /* heat of a file that is worth a move */
-/* As in mds/layout/prefer.c: load and latency that make no difference between servers. */
+/* As in mds/layout/read_order.c: load and latency that make no difference between servers. */
 #define CALM_LOAD    800
 #define CALM_LATENCY 2000
 

@@ -8,9 +8,9 @@
 #include "mds/jobs/drain.h"
 #include "mds/jobs/repair.h"
 #include "base/log.h"
-#include "mds/layout/column.h"
-#include "mds/layout/repair.h"
-#include "mds/layout/twin.h"
+#include "mds/layout/mirror_change.h"
+#include "mds/layout/repair_row.h"
+#include "mds/layout/pending_layout.h"
 #include <errno.h>
 
 #define LOOK_FILES 1024 /* files in a tick */

@@ -8,10 +8,10 @@
  * storage (COMMIT). A client that wrote through the MDS, and has not sent COMMIT yet, sends it to
  * the copies that stay.
  */
-#include "mds/file/mirror.h"
+#include "mds/file/mirror_state.h"
 #include "mds/jobs/repair.h"
-#include "mds/journal/event.h"
-#include "mds/layout/column.h"
+#include "mds/journal/event_journal.h"
+#include "mds/layout/mirror_change.h"
 #include <errno.h>
 
 enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,

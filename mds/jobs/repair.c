@@ -19,7 +19,7 @@
  * Each new BEGIN comes after a new freeze. Otherwise an earlier write that has reached the target,
  * and is still on its way to the source, would be overwritten at the target.
  */
-#include "mds/file/mirror.h"
+#include "mds/file/mirror_state.h"
 #include "mds/jobs/repair.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -34,7 +34,7 @@
 #define PULL_BYTES (8u << 20)
 #define SAVE_BYTES (256ull << 20)
 #define AGAIN_MS   500
-/* for a source or a target that does not answer: the limits of two steps (layout/repair.c) at
+/* for a source or a target that does not answer: the limits of two steps (layout/repair_row.c) at
  * least. Otherwise the target would be blamed for a source that hangs. */
 #define PATIENCE_MS  70000
 #define SILENT_FAILS 3	  /* after more failures the object is placed elsewhere */

@@ -1,7 +1,7 @@
 /* repair.h - repair of mirrors, as the administrator sees and controls it (docs/repair.md). */
 #ifndef MDS_OP_REPAIR_H
 #define MDS_OP_REPAIR_H
-#include "mds/layout/repair.h"
+#include "mds/layout/repair_row.h"
 #include "mds/mds.h"
 
 struct op_repair_opts {
@@ -38,7 +38,7 @@ struct op_repair_opts op_repair_opts(const struct mds *m);
  * loop. */
 uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
 
-/* move.c: one step of a change of the map that is not a repair (mds/layout/column.h). Either
+/* move.c: one step of a change of the map that is not a repair (mds/layout/mirror_change.h). Either
  * objects begin to leave, or the switch; before both, layouts come back or are fenced.
  * then(arg, err) is called on loop, once, later. 0; -EAGAIN: another job or request has the file;
  * or the error. The caller keeps the memory until then. */

@@ -13,13 +13,13 @@
  * Only this job has the new objects. So after a failure before the commit the job begins again, and
  * the file is as it was.
  */
-#include "mds/file/size.h"
-#include "mds/file/mirror.h"
+#include "mds/file/file_size.h"
+#include "mds/file/mirror_state.h"
 #include "mds/jobs/restripe.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/journal/event.h"
-#include "mds/layout/repair.h"
+#include "mds/journal/event_journal.h"
+#include "mds/layout/repair_row.h"
 #include "mds/jobs/drain.h"
 #include "mds/jobs/repair.h"
 #include <errno.h>

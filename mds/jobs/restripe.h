@@ -1,9 +1,9 @@
 /* restripe.h - restripe: gives a file other stripes or another stripe unit while clients read and
  * write it (docs/restripe.md). There is one file at a time; the files that wait are in the store
- * (mds/layout/twin.h). */
+ * (mds/layout/pending_layout.h). */
 #ifndef MDS_OP_RESTRIPE_H
 #define MDS_OP_RESTRIPE_H
-#include "mds/layout/twin.h"
+#include "mds/layout/pending_layout.h"
 #include "mds/mds.h"
 
 /* Call it before the loops run. 0 or -errno. */

@@ -1,6 +1,6 @@
 /*
  * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of
- * their objects, and the second look at objects that belong to no file (mds/layout/garbage.c,
+ * their objects, and the second look at objects that belong to no file (mds/layout/object_owner.c,
  * docs/scrub.md).
  *
  * Each answer is judged by a snapshot that begins after it. An object that belongs to no file is
@@ -11,7 +11,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/journal/event.h"
+#include "mds/journal/event_journal.h"
 #include "mds/jobs/scrub_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>

@@ -10,7 +10,7 @@
  * name it come back.
  */
 #include "base/log.h"
-#include "mds/layout/repair.h"
+#include "mds/layout/repair_row.h"
 #include "mds/jobs/scrub_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>

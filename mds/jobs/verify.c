@@ -14,8 +14,8 @@
  * different places, a vote elects none of the shorter copies. Without a vote no copy is believed
  * except the one that was asked for.
  */
-#include "mds/file/size.h"
-#include "mds/file/mirror.h"
+#include "mds/file/file_size.h"
+#include "mds/file/mirror_state.h"
 #include "mds/jobs/verify.h"
 #include "base/log.h"
 #include "mds/jobs/repair.h"

@@ -11,7 +11,7 @@
  */
 #ifndef MDS_LO_H
 #define MDS_LO_H
-#include "mds/dataserver/dsc.h"
+#include "mds/dataserver/ds_reg.h"
 #include "mds/namespace/ns.h"
 #include "proto/cap.h"
 #include "proto/rpc.h"
@@ -75,7 +75,7 @@ struct lo_object {
 	/* With the stripe, the object's name on its server. It is no position in the map, and no
 	 * other object of the stripe ever has the same number. */
 	uint8_t ob_copy;
-	/* It goes when its stripe can do without it (mds/layout/column.h). */
+	/* It goes when its stripe can do without it (mds/layout/mirror_change.h). */
 	bool ob_leaving;
 	/* in sync, but became so while two clients wrote the file: it comes after the others */
 	bool ob_late;
@@ -208,7 +208,7 @@ int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const st
 /* Is any object on a generic data server (docs/generic.md)? Then there is no clone, and a fence of
  * each file keeps out an evicted client. */
 bool lo_generic(struct lo *lo, const struct lo_map *m);
-/* Is an object on such a server being rebuilt? The MDS does that (mds/dataserver/gen_copy.c), and
+/* Is an object on such a server being rebuilt? The MDS does that (mds/dataserver/nfs3ds_copy.c), and
  * must see every write. */
 bool lo_copied_here(struct lo *lo, const struct lo_map *m);
 /* Refuses a policy that can never be met: -EINVAL with a line in err. Its layout does not fit 4096
@@ -225,7 +225,7 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
  * capabilities that cannot read.
  *
  * Row r of the layout has the r-th copy of each stripe, in the order in which this client should
- * read them (prefer.c), those being rebuilt last. A stripe with fewer copies than another names its
+ * read them (read_order.c), those being rebuilt last. A stripe with fewer copies than another names its
  * last one in sync again: so a writer reaches every copy that counts, and each stays in sync. A row
  * with an object being rebuilt has the least efficiency. */
 struct lo_reader {
@@ -405,12 +405,12 @@ bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to);
 
 /* Orders (durable work for data servers), queued in a mutation. W: all that put one. */
 /* Orders the deletion of every object of the map in i_blob, and of its pending layout
- * (mds/layout/twin.h). */
+ * (mds/layout/pending_layout.h). */
 int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i);
 /* deletes this one */
 int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 			 const struct lo_map *m, unsigned obj);
-/* Orders the deletion of an object on that server that belongs to no file (garbage.c). */
+/* Orders the deletion of an object on that server that belongs to no file (object_owner.c). */
 int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);
 /* Is that ordered already, as far as a kick or wait has seen, or in t? Any thread. */
 bool lo_order_deletes(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o);

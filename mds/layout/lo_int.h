@@ -38,13 +38,13 @@ struct lo {
 	pthread_mutex_t l_verf_lock;
 	uint64_t l_verf[DSC_MAX + 1];
 	_Atomic uint64_t l_generation;
-	struct lo_near *l_near; /* set before the loops run (prefer.c) */
+	struct lo_near *l_near; /* set before the loops run (read_order.c) */
 	unsigned l_nnear, l_near_factor;
 	struct lo_orders *l_orders;
 	struct lo_stats **l_stats; /* by loop */
 	unsigned l_nloops;
 	uint64_t l_threshold; /* mds.threshold */
-	/* some directory has, or had, a threshold of its own (steer.c) */
+	/* some directory has, or had, a threshold of its own (mdsthreshold.c) */
 	atomic_bool l_steers;
 };
 
@@ -58,7 +58,7 @@ uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels);
 /* Is a server with these labels in the group of this expression (lo_group_ok)? */
 bool lo_group_has(const char *expr, const char *labels);
 
-/* prefer.c. lo_prefer puts the copies in sync of a stripe into order, first the one that this
+/* read_order.c. lo_prefer puts the copies in sync of a stripe into order, first the one that this
  * client should read first, and returns their number. Call it for all stripes, beginning with
  * lo_prefer_from. firsts: the objects, a bit each, that came first for the stripes before. */
 unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned stripe,
@@ -67,7 +67,7 @@ unsigned lo_prefer_from(const struct lo_map *m, uint64_t ino, const struct lo_re
 void lo_near_free(struct lo *lo);
 
 /*
- * plan.c: chooses servers for stripes x mirrors objects.
+ * placement_plan.c: chooses servers for stripes x mirrors objects.
  *
  * Copies of a stripe differ in their domain (a number below DSC_MAX), and each is on a server that
  * may hold its mirror. Within that, each server gets as few objects of the file as possible, and a
@@ -107,7 +107,7 @@ int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t
 void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN]);
-/* repair.c. Fills in p, by which another data server (reader) can read from ds. The addresses of p
+/* repair_row.c. Fills in p, by which another data server (reader) can read from ds. The addresses of p
  * are in addrs, and point into sv. False: ds is unknown. */
 #define LO_PEER_KEY (2 * CAP_TLS_KEY_LEN + 1)
 bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv,
@@ -115,12 +115,12 @@ bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server 
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
 		   unsigned obj, ctl_object *out);
 
-/* io.c: the error of a whole I/O, from the objects that were touched, the objects that failed, and
+/* lo_io.c: the error of a whole I/O, from the objects that were touched, the objects that failed, and
  * their errors. */
 int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, bool denied,
 		  const int *errs);
 int lo_plain_err(int err);
-/* io.c. lo_verifier_seen: a server sent this write verifier. lo_verifier_of: the one that a client
+/* lo_io.c. lo_verifier_seen: a server sent this write verifier. lo_verifier_of: the one that a client
  * gets. */
 void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier);
 uint64_t lo_verifier_of(struct lo *lo, uint64_t generation);

@@ -3,7 +3,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "mds/layout/order_int.h"
-#include "mds/layout/twin.h"
+#include "mds/layout/pending_layout.h"
 #include <errno.h>
 
 /* In version 2, the order of an object has flags in the field where an order to revoke a client has

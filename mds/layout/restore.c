@@ -2,7 +2,7 @@
  * transaction. When it is interrupted, it starts again from the beginning. */
 #include "mds/layout/restore.h"
 #include "mds/layout/lo.h"
-#include "mds/layout/repair.h"
+#include "mds/layout/repair_row.h"
 #include <errno.h>
 
 #define RESTORE_FILES 512u /* files per transaction */

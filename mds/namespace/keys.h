@@ -196,7 +196,7 @@ static inline struct kv_slice ns_key_xattr(uint8_t *buf, uint64_t ino, const cha
 	return ns_slice(buf, NS_KEY_INODE + len);
 }
 
-/* rec.c: bytes to structures and back. Decoders return 0 or -EIO, point into their input and trust
+/* ns_record.c: bytes to structures and back. Decoders return 0 or -EIO, point into their input and trust
  * nothing in it. */
 uint64_t ns_name_hash(const uint8_t key[16], const char *name, size_t len);
 int ns_inode_decode(struct kv_slice val, uint64_t ino, struct ns_inode *out);
@@ -210,7 +210,7 @@ void ns_super_encode(const struct ns_super *su, uint64_t inodes, struct ns_super
 /* 0, -EINVAL or -ENAMETOOLONG */
 int ns_xattr_name_check(const char *name, size_t len);
 
-/* acl.c: stored ACLs to structures and back, and modes to ACLs and back. */
+/* ns_acl.c: stored ACLs to structures and back, and modes to ACLs and back. */
 /* Returns the length of the ACL record at the begin of p; 0: damaged. */
 size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type);
 void ns_acl_decode(struct kv_slice rec, struct ns_acl *out);
@@ -276,7 +276,7 @@ static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *c
 	return !cr || cr->cr_uid == 0 || cr->cr_uid == i->i_uid;
 }
 
-/* check.c: the offline checker. Reads one snapshot; needs about 48 bytes of memory for each inode.
+/* ns_check.c: the offline checker. Reads one snapshot; needs about 48 bytes of memory for each inode.
  * fn gets one line for each violation, without a newline. */
 struct ns_check_stats {
 	/* cs_rows: without events */

@@ -404,7 +404,7 @@ int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id);
 int ns_clients_given(struct kv_txn *t, uint32_t *next);
 int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number);
 
-/* once.c: rows NS_T_ONCE, for each session's slot the request with the slot's last mutation. The
+/* ns_reply.c: rows NS_T_ONCE, for each session's slot the request with the slot's last mutation. The
  * key is the session's id and the slot. Sessionids of a boot begin with its epoch, so rows of
  * earlier boots come first. */
 #define NS_ONCE_KEY	    20

@@ -23,11 +23,11 @@
  */
 #include "mds/nfs4/op.h"
 #include "mds/jobs/drain.h"
-#include "mds/layout/twin.h"
+#include "mds/layout/pending_layout.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "mds/layout/column.h"
-#include "mds/layout/repair.h"
+#include "mds/layout/mirror_change.h"
+#include "mds/layout/repair_row.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -512,7 +512,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	if (!err && k->again && dst.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
 		err = -EMFILE;
 	if (!err && k->again && lo_twin_is(t, k->dst))
-		err = -EAGAIN; /* as where a file is placed again (place.c) */
+		err = -EAGAIN; /* as where a file is placed again (file_place.c) */
 	if (!err)
 		err = clone_place(c, k, t, &dst, &map);
 	if (!err)

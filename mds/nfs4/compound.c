@@ -7,9 +7,9 @@
  *			operation may park, and op_resume goes on
  *	finish		compound_finish: keeps the reply for a retry, and sends it
  */
-#include "mds/nfs4/sec.h"
+#include "mds/nfs4/state_protect.h"
 #include "base/crash.h"
-#include "mds/nfs4/heat.h"
+#include "mds/nfs4/op_heat.h"
 #include "base/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct op_desc {
 	uint8_t minor; /* first minor version that has it */
 	bool sessionless;
 	/* Changes nothing and needs no client: may run behind results that come from the durable
-	 * reply cache (once.c). */
+	 * reply cache (replay.c). */
 	bool reads;
 	unsigned room; /* of an operation that changes something: bytes of its longest result */
 };

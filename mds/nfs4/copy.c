@@ -545,7 +545,7 @@ static void copy_read(struct lo_io *io, int err)
 	}
 	j->io.io_data = j->buf;
 	j->io.io_stable = UNSTABLE4;
-	/* As in WRITE (io.c): a server has no orders left to run, and still denies the piece. */
+	/* As in WRITE (op_io.c): a server has no orders left to run, and still denies the piece. */
 	j->io.io_denied = j->denials >= COPY_DENIALS;
 	lo_write(j->m->m_lo, &j->io);
 }

@@ -11,10 +11,10 @@
 #ifndef MDS_OP_H
 #define MDS_OP_H
 #include "mds/file/evict.h"
-#include "mds/file/mirror.h"
-#include "mds/file/size.h"
-#include "mds/jobs/contend.h"
-#include "mds/jobs/dead.h"
+#include "mds/file/mirror_state.h"
+#include "mds/file/file_size.h"
+#include "mds/jobs/contended.h"
+#include "mds/jobs/dead_server.h"
 #include "mds/mds.h"
 
 #define OP_PARKED  0xffffffffu
@@ -30,7 +30,7 @@ struct op_after {
 struct compound;
 /* Puts the result body of an operation whose mutation is done, and sets in *after the current file
  * handle and stateid that the operation leaves. It is called twice. First on the committer thread,
- * inside the transaction, for the row that answers a retry after a restart (once.c): there, what
+ * inside the transaction, for the row that answers a retry after a restart (replay.c): there, what
  * the operation changes in memory is still as it was before. Then on the loop, for the reply. */
 typedef void (*op_put_fn)(struct compound *c, struct xdr_out *x, struct op_after *after);
 
@@ -68,11 +68,11 @@ struct compound {
 	 * it. */
 	bool again;
 
-	/* attr.c, of the current operation: the directory of the threshold that was looked up last,
+	/* op_attr.c, of the current operation: the directory of the threshold that was looked up last,
 	 * or 0 */
 	uint64_t threshold_dir, threshold;
 
-	/* heat.c: the last directory that operations worked in, or 0; c->cur before OPEN */
+	/* op_heat.c: the last directory that operations worked in, or 0; c->cur before OPEN */
 	uint64_t heat_dir, heat_from;
 
 	/* file handles: inode numbers; 0 is none */
@@ -86,12 +86,12 @@ struct compound {
 	bool have_sid, saved_have_sid;
 
 	/* What exp points to when cur is in no export of this client any more and the request gives
-	 * state back (fs.c). */
+	 * state back (name_ops.c). */
 	struct exp_grant gone;
 
 	struct ns_cred cred; /* squashed by cur's export */
 
-	/* see peer.c */
+	/* see credentials.c */
 	struct exp_view *view;
 	struct ask_val *groups, *answer;
 	struct ask_wait wait;
@@ -99,7 +99,7 @@ struct compound {
 	void (*go)(struct compound *c);
 	uint8_t sec; /* enum exp_sec of the request */
 
-	/* names.c: a name was missing, so the operation could not be done. It has changed nothing,
+	/* idmap.c: a name was missing, so the operation could not be done. It has changed nothing,
 	 * and it is run again from its arguments. */
 	bool names_wait;
 	unsigned names_tries;
@@ -114,7 +114,7 @@ struct compound {
 	nfsstat4 (*refreshed)(struct compound *c, int err); /* see op_refresh */
 	int (*run)(struct kv_op *op, struct kv_txn *t);
 	op_put_fn put;
-	/* deleg.c: the size that the holder of a write delegation reported for this file */
+	/* op_deleg.c: the size that the holder of a write delegation reported for this file */
 	uint64_t told_ino, told_size;
 	struct ns_acl *acl; /* of the operation's attributes; freed with scratch */
 	/* A file that may have a mark in the store for a write layout which the compound does not
@@ -187,7 +187,7 @@ static inline size_t op_room(const struct xdr_out *x)
 }
 nfsstat4 op_too_big(const struct compound *c);
 
-/* see attr.c */
+/* see op_attr.c */
 struct op_bitmap {
 	uint32_t w[NFS4_ATTRS_WORDS];
 };
@@ -222,13 +222,13 @@ struct op_sattr {
 nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, uint16_t fallback,
 			 struct ns_create_args *a);
 
-/* acl.c: op_get_acl decodes acl, or dacl, of a settable fattr4 into c->acl; op_put_acl puts it. */
+/* op_acl.c: op_get_acl decodes acl, or dacl, of a settable fattr4 into c->acl; op_put_acl puts it. */
 nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_acl **out);
 void op_put_acl(struct compound *c, struct xdr_out *x, const struct ns_inode *i, bool dacl);
 /* If want has an ACL attribute: may the caller read the ACL? OK or ACCESS. */
 nfsstat4 op_acl_readable(const struct compound *c, const struct op_bitmap *want,
 			 const struct ns_inode *i);
-/* attr.c: INVAL if want has an attribute that can only be set (RFC 8881 section 18.7.3). */
+/* op_attr.c: INVAL if want has an attribute that can only be set (RFC 8881 section 18.7.3). */
 nfsstat4 op_want_status(const struct compound *c, const struct op_bitmap *want);
 
 nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, bool create);
@@ -286,7 +286,7 @@ uint16_t op_fh_export(const uint8_t *fh, uint32_t len);
 void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
 			const struct exp_table *now);
 
-/* peer.c: finds out which exports the client sees and which groups the user has. False: parked, and
+/* credentials.c: finds out which exports the client sees and which groups the user has. False: parked, and
  * go(c) is called when this is known. */
 bool op_peer(struct compound *c, void (*go)(struct compound *c));
 void op_peer_done(struct compound *c);
@@ -366,25 +366,25 @@ static inline nfsstat4 op_seqid_status(const struct st_stateid *s, uint32_t curr
 		return NFS4_OK;
 	return s->seqid < current ? NFS4ERR_OLD_STATEID : NFS4ERR_BAD_STATEID;
 }
-/* io.c; locked: finds the client's open of the file that an open or lock stateid stands for, and
+/* op_io.c; locked: finds the client's open of the file that an open or lock stateid stands for, and
  * checks the seqid. BAD_STATEID, OLD_STATEID, DELEG_REVOKED. */
 nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t ino,
 			struct st_open **out);
-/* io.c; locked: may this user do I/O with this share access (one bit) on the file, under a stateid
+/* op_io.c; locked: may this user do I/O with this share access (one bit) on the file, under a stateid
  * of its client? Yes for the file's owner, a user whom the mode or ACL permits, a user who opened
  * the file for it, and any user under a delegation. Else ACCESS. */
 nfsstat4 op_user_access(struct compound *c, const struct ns_inode *i, uint32_t need);
-/* io.c: may I/O with this share access use a special stateid? GRACE; LOCKED if another open denies
+/* op_io.c: may I/O with this share access use a special stateid? GRACE; LOCKED if another open denies
  * it; DELAY while a client whose lease has run out is evicted, or a delegation is recalled. */
 nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need);
-/* io.c: OK for a regular file, else the error of I/O and locks for this file type (RFC 8881
+/* op_io.c: OK for a regular file, else the error of I/O and locks for this file type (RFC 8881
  * sections 18.10.3, 18.22.3, 18.32.3, 18.3.3). */
 nfsstat4 op_regular(const struct ns_inode *i);
 
-/* io.c: checks the stateid of an I/O: special ones by permission, others by their open. */
+/* op_io.c: checks the stateid of an I/O: special ones by permission, others by their open. */
 nfsstat4 op_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i,
 		      bool write);
-/* io.c: the same without a check of the user, for operations that the stock client sends as the
+/* op_io.c: the same without a check of the user, for operations that the stock client sends as the
  * calling user and not as the user who opened the file (RFC 7862: ALLOCATE, DEALLOCATE, SEEK, COPY,
  * CLONE). */
 nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const struct ns_inode *i,
@@ -410,7 +410,7 @@ nfsstat4 op_data_status(int err);
  * stays. Else the file handle is good and the data is lost: this logs it and returns -EIO. Other
  * errors stay. */
 int op_lost_err(struct compound *c, uint64_t ino, int err);
-/* op_half_done (mds/file/mirror.h) for a change of [off, end) by the compound's client. told: the
+/* op_half_done (mds/file/mirror_state.h) for a change of [off, end) by the compound's client. told: the
  * status that the client gets. If it is DELAY, the server remembers the range until the client has
  * repeated the change, and judges the file if the client does not. */
 bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
@@ -431,7 +431,7 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_stateid *dst_sid,
 		      struct ns_inode *src);
 
-/* stats.c: decodes one ff_iostats4, and notes its figures if counts is true. */
+/* layoutstats.c: decodes one ff_iostats4, and notes its figures if counts is true. */
 void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts);
 
 /* unread.c: what clients could not read. */
@@ -475,12 +475,12 @@ void op_mark_doubt(struct compound *c, uint64_t ino);
  * if no client got a layout by it. Locks the file. */
 void op_mark_unused(struct compound *c);
 
-/* layout.c. W: a client is about to get a capability of the file's present epoch; clears
+/* op_layout.c. W: a client is about to get a capability of the file's present epoch; clears
  * lm_clean. */
 int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i);
 /* Fills in m_file. Call it once, when the fields that it copies are set. */
 void op_file_env(struct mds *m);
-/* deleg.c: the answer to a request for a delegation */
+/* op_deleg.c: the answer to a request for a delegation */
 struct op_deleg {
 	uint32_t d_type; /* OPEN_DELEGATE_NONE: none, and d_why has the reason */
 	uint32_t d_why;
@@ -524,7 +524,7 @@ void op_deleg_late(struct compound *c, uint64_t ino);
  * new, then calls then(c, err). False: no client has one, and then is not called. */
 bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct compound *c, int err));
 
-/* lock.c; locked: locks of the file were released or became weaker. Notifies clients that wait for
+/* op_lock.c; locked: locks of the file were released or became weaker. Notifies clients that wait for
  * one. */
 void op_locks_gone(struct mds *m, struct st_file *f);
 
@@ -533,7 +533,7 @@ void op_locks_gone(struct mds *m, struct st_file *f);
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,
 		       op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
 
-/* once.c: hashes the caller and all bytes after SEQUENCE. */
+/* replay.c: hashes the caller and all bytes after SEQUENCE. */
 void op_once_check(const struct compound *c, uint8_t out[16]);
 /* W: puts the row of the current mutation. */
 int op_once_put(struct compound *c, struct kv_txn *t);
@@ -578,7 +578,7 @@ nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(
 	op_offload_cancel(struct compound *c), op_delegreturn(struct compound *c),
 	op_want_delegation(struct compound *c);
 
-/* open.c: do OPEN's arguments, from here on, claim by a component name? */
+/* op_open.c: do OPEN's arguments, from here on, claim by a component name? */
 bool op_open_has_name(struct xdr_in *x);
 /* Reads the inode of c->cur. NOFILEHANDLE, STALE. */
 nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i);

@@ -5,7 +5,7 @@
  */
 #include "mds/nfs4/op.h"
 #include "base/log.h"
-#include "mds/layout/repair.h"
+#include "mds/layout/repair_row.h"
 
 /* ---- in a mutation that removes a name ---- */
 

@@ -6,12 +6,12 @@
  * nothing more. Layouts and delegations are checked when they are given. If their export is gone,
  * or has changed for any client, they are recalled. The layout's file is fenced in any case before
  * the recall ends: a client that lost its access cannot use a capability. A client that still has
- * access asks again. Layouts that were returned before left capabilities behind: ending.c revokes
+ * access asks again. Layouts that were returned before left capabilities behind: revoke_exports.c revokes
  * those in the background.
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
-#include "mds/jobs/ending.h"
+#include "mds/jobs/revoke_exports.h"
 
 #define AT_ONCE 64u /* files in progress */
 

@@ -25,7 +25,7 @@ uint64_t st_id_client(const struct st_ids *k, uint32_t epoch, uint32_t counter);
  * id. */
 uint64_t st_id_other(const struct st_ids *k, uint64_t clientid);
 /* The boot comes first, in the clear, because rows of requests are ordered by it
- * (mds/nfs4/once.c). */
+ * (mds/nfs4/replay.c). */
 void st_id_session(const struct st_ids *k, uint32_t boot, uint32_t counter,
 		   uint8_t out[NFS4_SESSIONID_SIZE]);
 

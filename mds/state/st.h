@@ -10,7 +10,7 @@
  *
  * Locks, held for table look-ups only, never over I/O, a commit or a send (shard.c):
  * - all (st_all_lock): guards clients, the making and destroying of sessions, the durable list, the
- *   end of grace, callbacks and their queues, asynchronous copies, half.c, and walks over what one
+ *   end of grace, callbacks and their queues, asynchronous copies, partial_write.c, and walks over what one
  *   client or all clients have. It keeps out every other holder of state.
  * - a file's (st_file_lock): guards the file, its opens, locks, layouts and delegations, the
  *   requests that wait for them, what was lately seen of the file, and the tables that hold all
@@ -144,7 +144,7 @@ struct st_session {
 	/* One bit of 64 for each connection that carried the session, by rpc_conn_id: two
 	 * connections may share a bit. */
 	_Atomic uint64_t se_carried;
-	_Atomic bool se_rows; /* the store has rows of its requests (mds/nfs4/once.c) */
+	_Atomic bool se_rows; /* the store has rows of its requests (mds/nfs4/replay.c) */
 	/* Of the connection that made the session: address, security (enum exp_sec) and TLS (enum
 	 * exp_tls). */
 	uint8_t se_addr[16], se_sec, se_tls;
@@ -285,7 +285,7 @@ struct st_client {
 };
 
 /* A write through the MDS that some copies have and some may not: the client was asked to repeat
- * it, and has not done so yet (half.c). */
+ * it, and has not done so yet (partial_write.c). */
 struct st_half {
 	struct st_half *hf_next;
 	struct st_file *hf_file;
@@ -332,14 +332,14 @@ struct st_file {
 	bool f_mark_old;
 	uint32_t f_old_epoch; /* what excl_settle raised it to for that */
 	/* It is mirrored, and two clients wrote it at once: its copies may differ
-	 * (mds/jobs/contend.c). The mark says so too. */
+	 * (mds/jobs/contended.c). The mark says so too. */
 	bool f_contended;
 	bool f_contending; /* the mark is being changed to say so */
 	/* contended, and compared since the last grant for writing */
 	bool f_alike;
 	struct st_write *f_writes; /* of a mirrored file, each pinned */
 	/* It is mirrored, and its copies reported different ends or writes when no client wrote it.
-	 * They are not compared yet (contend.c). */
+	 * They are not compared yet (contended.c). */
 	bool f_uneven;
 	bool f_counts;	       /* f_moved covers all writes since the mark was put */
 	uint64_t f_moved;      /* objects that were written since then, a bit each */
@@ -566,7 +566,7 @@ struct st {
 	struct st_ids st_ids;
 	uint32_t st_lease_ms, st_grace_ms, st_courtesy_ms, st_recall_ms;
 	uint64_t st_started_ns; /* by st_now_ns */
-	/* clock.c: when the clock was last looked at, and how long the process stood still in
+	/* st_clock.c: when the clock was last looked at, and how long the process stood still in
 	 * all. */
 	_Atomic uint64_t st_clock_seen_ns, st_paused_ns;
 	pthread_mutex_t st_clock_lock;
@@ -843,7 +843,7 @@ void st_session_free(struct st_session *s);
  * nothing changes. */
 bool st_client_leaves(struct st_client *c);
 /* Nanoseconds of the clock by which clients are silent, which stands still while the process does
- * (clock.c). Any thread. */
+ * (st_clock.c). Any thread. */
 uint64_t st_now_ns(struct st *st);
 void st_clock_tick(struct st *st);
 void st_clock_init(struct st *st);
@@ -1106,7 +1106,7 @@ unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except,
 /* Revokes what is still out after a fence. Takes the lock. */
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
 
-/* half.c; all locked. The client was asked to repeat a change of [off, end), which some copies may
+/* partial_write.c; all locked. The client was asked to repeat a change of [off, end), which some copies may
  * have already. This is remembered until st_half_over reports that the change was done. If the
  * client goes first, or closes the file, the file is to be judged (f_judge). False: no room; the
  * caller judges. */

@@ -21,9 +21,9 @@
 #include "base/http.h"
 #include "mds/admin/admin.h"
 #include "mds/jobs/balance.h"
-#include "mds/jobs/choose.h"
+#include "mds/jobs/elect.h"
 #include "mds/jobs/restripe.h"
-#include "mds/jobs/ending.h"
+#include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/scrub.h"
 #include "mds/jobs/verify.h"
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* fuzz_exports.c - a file of exports is refused with one line that names it, or gives a table that
  * keeps its promises. */
-#include "mds/export/exp.h"
+#include "mds/export/export_table.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

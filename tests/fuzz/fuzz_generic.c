@@ -13,7 +13,7 @@
  */
 #define FZ_POOL	       8
 #define FZ_DS_LEASE_MS 2000 /* it is asked whether it lives five times in this */
-#include "mds/dataserver/gen.h"
+#include "mds/dataserver/nfs3ds.h"
 #include "tests/fuzz/mds_fuzz.h"
 
 #define FILES	4096

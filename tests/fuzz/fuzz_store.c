@@ -9,7 +9,7 @@
  * An input is a series of changes: a byte that says which, and its operands.
  */
 #include "base/log.h"
-#include "mds/dataserver/dsc_int.h"
+#include "mds/dataserver/ds_reg_int.h"
 #include "mds/layout/order_int.h"
 #include "mds/namespace/keys.h"
 #include "proto/rpc.h"

@@ -1,8 +1,8 @@
 /* Mirrors that come and go, and objects that move: what the map says of it, and where it is placed
- * (mds/layout/column.h). */
+ * (mds/layout/mirror_change.h). */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_seats.h has more than this test needs */
-#include "mds/layout/column.h"
-#include "mds/layout/shift.h"
+#include "mds/layout/mirror_change.h"
+#include "mds/layout/relocate.h"
 #include "tests/unit/lo_seats.h"
 
 static char why[300];

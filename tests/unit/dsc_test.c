@@ -1,7 +1,7 @@
 /* dsc_test.c - what others see of a data server while it changes, comes and goes: one state of it,
  * never parts of two, and nothing older than what they have seen. */
 #include "base/clock.h"
-#include "mds/dataserver/dsc_int.h"
+#include "mds/dataserver/ds_reg_int.h"
 #include "tests/unit/unit.h"
 #include <pthread.h>
 #include <stdio.h>

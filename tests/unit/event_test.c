@@ -1,5 +1,5 @@
 /* The journal: its order, its bounds, and what a restart leaves of it. */
-#include "mds/journal/event.h"
+#include "mds/journal/event_journal.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/scratch.h"
 #include <stdlib.h>

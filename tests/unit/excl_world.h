@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_EXCL_WORLD_H
 #define TESTS_UNIT_EXCL_WORLD_H
 #include "base/log.h"
-#include "mds/journal/event.h"
+#include "mds/journal/event_journal.h"
 #include "mds/file/exclusive.h"
 #include "tests/unit/unit.h"
 #include <errno.h>

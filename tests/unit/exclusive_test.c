@@ -219,7 +219,7 @@ static void change_begin(struct caller *c)
 	}
 }
 
-/* A copy becomes stale: as mds/jobs/dead.c. */
+/* A copy becomes stale: as mds/jobs/dead_server.c. */
 static int stale_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct caller *c = hash_entry(op, struct caller, op);
@@ -404,7 +404,7 @@ static bool somebodys(void)
 	return any;
 }
 
-/* As mds/nfs4/layout.c. */
+/* As mds/nfs4/op_layout.c. */
 static void asks(unsigned h)
 {
 	struct holder *o = &world.holder[h];

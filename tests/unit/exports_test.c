@@ -1,7 +1,7 @@
 /* Exports: the file, who meets which rule, and what a view makes of handles and names; and
  * questions that block (base/ask.h). */
 #include "base/ask.h"
-#include "mds/export/exp.h"
+#include "mds/export/export_table.h"
 #include "tests/unit/unit.h"
 #include <arpa/inet.h>
 #include <semaphore.h>

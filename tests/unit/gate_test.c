@@ -7,7 +7,7 @@
  * step of a join may be the last before either side dies. A store that is put back has what it had
  * some steps ago. All orders of events to a depth, and many long ones by chance.
  */
-#include "mds/dataserver/dsc_int.h"
+#include "mds/dataserver/ds_reg_int.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Heat: the busiest are known, however many others there are, and what is over cools down. */
-#include "mds/nfs4/heat.h"
+#include "mds/nfs4/op_heat.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 

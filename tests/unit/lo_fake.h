@@ -5,7 +5,7 @@
  */
 #ifndef TESTS_UNIT_LO_FAKE_H
 #define TESTS_UNIT_LO_FAKE_H
-#include "mds/dataserver/dsc_int.h"
+#include "mds/dataserver/ds_reg_int.h"
 #include "mds/layout/lo_int.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"

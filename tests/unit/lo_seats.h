@@ -4,7 +4,7 @@
 #define TESTS_UNIT_LO_SEATS_H
 #include "base/clock.h"
 #include "base/loop.h"
-#include "mds/dataserver/dsc_int.h"
+#include "mds/dataserver/ds_reg_int.h"
 #include "mds/layout/lo_int.h"
 #include "tests/unit/unit.h"
 #include <errno.h>

@@ -3,7 +3,7 @@
  * I/O against fake data servers (lo_fake.h).
  */
 #include "base/clock.h"
-#include "mds/dataserver/dsc_int.h"
+#include "mds/dataserver/ds_reg_int.h"
 #include "mds/layout/order_int.h"
 #include "tests/unit/lo_fake.h"
 #include "tests/unit/lo_layout.h"

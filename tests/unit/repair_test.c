@@ -2,8 +2,8 @@
  * name, the table of repairs, and where an object is made again. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_fake.h has more than this test needs */
 #include "base/clock.h"
-#include "mds/dataserver/dsc_int.h"
-#include "mds/layout/repair.h"
+#include "mds/dataserver/ds_reg_int.h"
+#include "mds/layout/repair_row.h"
 #include "tests/unit/lo_layout.h"
 #include "tests/unit/unit.h"
 

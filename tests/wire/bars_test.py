@@ -11,7 +11,7 @@ from nfs41 import err  # noqa: E402
 
 ACCES = 13
 ROUNDS = 150
-FEW = 64  # mds/dataserver/bars.c
+FEW = 64  # mds/dataserver/living_clients.c
 
 
 def settings(name):

@@ -1,0 +1,431 @@
+/*
+ * admin_find.c - finds files by where their data is, over the API: a walk through the tree in pieces.
+ *
+ * A request walks for WALK_MS, or until it has found enough, and answers with a cursor. The next
+ * request goes on from the cursor: nothing is kept here between requests. The cursor is the way to
+ * where the walk is: for each directory the place of an entry in it (READDIR's cookie), and the
+ * inode to which that entry led. A file that is renamed or removed during the walk may be found
+ * twice, or not at all. Each snapshot is read for ENTRIES_OF_SNAPSHOT entries only.
+ */
+#include "base/clock.h"
+#include "mds/admin/admin_holders.h"
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define WALK_MS		    100
+#define FOUND_MOST	    500
+#define ENTRIES_OF_SNAPSHOT 1000
+#define DEPTH_MOST	    128
+#define PATH_MOST	    32768
+
+struct level {
+	uint64_t v_dir, v_cookie; /* cookie: of the last entry that was examined */
+	size_t v_path;		  /* length of the path of v_dir, without a slash at its end */
+};
+
+struct walk {
+	struct admin *w_a;
+	struct ns *w_ns;
+	struct kv_txn *w_txn;
+	uint32_t w_ds; /* 0: any */
+	bool w_stale, w_policy, w_lost, w_degraded, w_count;
+	/* the terms of the policy that were asked for: ",stripes=2,mirrors=2," */
+	char w_terms[LO_POLICY_TEXT];
+	struct level w_level[DEPTH_MOST];
+	unsigned w_depth;
+	char w_path[PATH_MOST];
+	uint64_t w_looked, w_deep, w_until_ns;
+	uint64_t w_nfiles, w_nlost, w_ndegraded; /* w_count: numbers in place of the list */
+	uint64_t w_into; /* the directory to which the last entry leads; 0: none */
+	json_t *w_found;
+};
+
+/* ---- what is looked for ---- */
+
+/* Whether this policy has each of the terms. */
+static bool policy_fits(const struct walk *w, const struct lo_policy *p)
+{
+	char text[LO_POLICY_TEXT + 2], term[LO_POLICY_TEXT + 2];
+	size_t n;
+
+	text[0] = ',';
+	n = lo_policy_format(p, text + 1);
+	strcpy(text + 1 + n, ",");
+	for (const char *t = w->w_terms; *t && t[1]; t += n) {
+		n = 1 + strcspn(t + 1, ",");
+		memcpy(term, t, n + 1);
+		term[n + 1] = 0;
+		if (!strstr(text, term))
+			return false;
+	}
+	return true;
+}
+
+/* Whether a stripe has no copy in sync except on servers that are dead or forgotten. degraded: the
+ * file can be read, and not all copies that it should have are good. */
+static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded)
+{
+	bool lost = false;
+
+	*degraded = false;
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		bool any = false;
+
+		for (unsigned k = s; k < lo_objects(m); k += m->lm_stripes) {
+			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC &&
+				    !dsc_dead(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
+
+			any |= good;
+			*degraded |= !good && m->lm_obj[k].ob_state != LO_ABSENT;
+		}
+		lost |= !any;
+	}
+	*degraded &= !lost;
+	return lost;
+}
+
+static json_t *states_json(const struct walk *w, const struct lo_map *m)
+{
+	static const char *const name[] = {
+		[LO_IN_SYNC] = "in-sync", [LO_STALE] = "stale", [LO_REBUILDING] = "rebuilding"};
+	json_t *list = json_array();
+
+	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
+		struct dsc_server sv;
+
+		if (!dsc_get(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
+			snprintf(sv.sv_name, sizeof(sv.sv_name), "unknown-%u", m->lm_obj[k].ob_ds);
+		json_array_append_new(
+			list,
+			json_pack("{s:s, s:s}", "ds", sv.sv_name, "state",
+				  m->lm_obj[k].ob_state < 3 ? name[m->lm_obj[k].ob_state] : "?"));
+	}
+	return list;
+}
+
+static void found(struct walk *w, const struct ns_inode *i, const struct lo_policy *p,
+		  const struct lo_map *m)
+{
+	char text[LO_POLICY_TEXT];
+
+	lo_policy_format(p, text);
+	json_array_append_new(w->w_found,
+			      json_pack("{s:o, s:s, s:I, s:I, s:s, s:o}", "path",
+					admin_text(w->w_path, strlen(w->w_path)), "type",
+					m ? "file" : "directory", "inode", (json_int_t)i->i_ino,
+					"size", (json_int_t)(m ? i->i_size : 0), "policy", text,
+					"objects", m ? states_json(w, m) : json_array()));
+}
+
+static void look_file(struct walk *w, const struct ns_inode *i)
+{
+	struct lo_policy p;
+	bool on = !w->w_ds, stale = !w->w_stale, lost, degraded;
+	struct lo_map m;
+
+	if (lo_map_decode(i->i_blob, &m) || lo_map_policy(&m, &p))
+		return;
+	for (unsigned k = 0; k < (unsigned)m.lm_stripes * m.lm_mirrors; k++) {
+		on |= m.lm_obj[k].ob_ds == w->w_ds;
+		stale |= m.lm_obj[k].ob_state != LO_IN_SYNC;
+	}
+	lost = is_lost(w, &m, &degraded);
+	w->w_nfiles++;
+	w->w_nlost += lost;
+	w->w_ndegraded += degraded;
+	if (w->w_count)
+		return;
+	if (w->w_lost || w->w_degraded)
+		on &= (w->w_lost && lost) || (w->w_degraded && degraded);
+	if (on && stale && (!w->w_policy || policy_fits(w, &p)))
+		found(w, i, &p, &m);
+}
+
+static void look(struct walk *w, uint64_t ino)
+{
+	struct lo_policy p;
+	struct ns_inode i;
+
+	if (ns_get(w->w_ns, w->w_txn, ino, &i))
+		return;
+	if (i.i_type == NS_REG)
+		look_file(w, &i);
+	else if (i.i_type == NS_DIR && w->w_policy && !w->w_ds && !w->w_stale && !w->w_lost &&
+		 !w->w_degraded && i.i_has_policy && !lo_policy_decode(i.i_blob, &p) &&
+		 policy_fits(w, &p))
+		found(w, &i, &p, NULL);
+}
+
+/* ---- the walk ---- */
+
+static bool enough(const struct walk *w)
+{
+	return json_array_size(w->w_found) >= FOUND_MOST ||
+	       (w->w_looked % 64 == 0 && clock_mono_ns() > w->w_until_ns);
+}
+
+/* Makes w_path the path of an entry of the level's directory. False: the path is too long. */
+static bool path_to(struct walk *w, const struct level *v, const char *name, size_t len)
+{
+	if (v->v_path + len + 2 > PATH_MOST)
+		return false;
+	w->w_path[v->v_path] = '/';
+	memcpy(w->w_path + v->v_path + 1, name, len);
+	w->w_path[v->v_path + 1 + len] = 0;
+	return true;
+}
+
+static int on_entry(void *arg, const struct ns_dirent *d)
+{
+	struct walk *w = arg;
+	struct level *v = &w->w_level[w->w_depth - 1];
+
+	v->v_cookie = d->d_cookie;
+	w->w_looked++;
+	if (!path_to(w, v, d->d_name, d->d_len)) {
+		w->w_deep++;
+		return 0;
+	}
+	if (d->d_type == NS_REG || d->d_type == NS_DIR)
+		look(w, d->d_ino);
+	if (d->d_type == NS_DIR) {
+		w->w_into = d->d_ino;
+		return 1;
+	}
+	return w->w_looked % ENTRIES_OF_SNAPSHOT == 0 || enough(w);
+}
+
+static void descend(struct walk *w, uint64_t dir)
+{
+	if (w->w_depth == DEPTH_MOST) {
+		w->w_deep++;
+		return;
+	}
+	w->w_level[w->w_depth++] = (struct level){.v_dir = dir, .v_path = strlen(w->w_path)};
+}
+
+/* Returns 0 or a negative errno. The walk is over when w_depth is 0. */
+static int walk(struct walk *w)
+{
+	uint64_t snapshot = w->w_looked;
+
+	while (w->w_depth && !enough(w)) {
+		struct level *v = &w->w_level[w->w_depth - 1];
+		bool eof = false;
+		int err;
+
+		if (w->w_looked - snapshot >= ENTRIES_OF_SNAPSHOT) {
+			snapshot = w->w_looked;
+			err = kv_read_renew(w->w_txn);
+			if (err)
+				return err;
+		}
+		w->w_into = 0;
+		err = ns_readdir(w->w_ns, w->w_txn, v->v_dir, v->v_cookie, on_entry, w, &eof);
+		if (err == -ESTALE || err == -ENOTDIR)
+			eof = true; /* the directory was removed */
+		else if (err)
+			return err;
+		if (w->w_into)
+			descend(w, w->w_into);
+		else if (eof)
+			w->w_depth--;
+	}
+	return 0;
+}
+
+/* ---- cursors ---- */
+
+static char *cursor_make(const struct walk *w)
+{
+	char *out = malloc(DEPTH_MOST * 40 + 1), *p = out;
+
+	if (!out)
+		return NULL;
+	*p = 0;
+	for (unsigned k = 0; k < w->w_depth; k++)
+		p += sprintf(p, "%s%" PRIx64 "_%" PRIx64, k ? "." : "", w->w_level[k].v_cookie,
+			     k + 1 < w->w_depth ? w->w_level[k + 1].v_dir : 0);
+	return out;
+}
+
+static int stop_here(void *arg, const struct ns_dirent *d)
+{
+	struct walk *w = arg;
+
+	w->w_into = d->d_cookie == w->w_level[w->w_depth - 1].v_cookie && d->d_type == NS_DIR
+			    ? d->d_ino
+			    : 0;
+	if (w->w_into && !path_to(w, &w->w_level[w->w_depth - 1], d->d_name, d->d_len))
+		w->w_into = 0;
+	return 1;
+}
+
+static bool cursor_ok(const char *text)
+{
+	unsigned levels = 0;
+	int n;
+
+	for (;; text += n + 1) {
+		uint64_t cookie, ino;
+
+		n = 0;
+		if (!isxdigit((unsigned char)*text) ||
+		    sscanf(text, "%16" SCNx64 "_%16" SCNx64 "%n", &cookie, &ino, &n) != 2 || !n ||
+		    levels++ == DEPTH_MOST)
+			return false;
+		if (!text[n])
+			return true;
+		if (text[n] != '.' || !cookie)
+			return false;
+	}
+}
+
+/* Goes to where the cursor points. -EINVAL: the text is no cursor. If the way has changed, the walk
+ * goes on in the last directory that is still on it. */
+static int cursor_take(struct walk *w, const char *text)
+{
+	uint64_t cookie, ino;
+	int n, err;
+	bool eof;
+
+	if (!cursor_ok(text))
+		return -EINVAL;
+	for (;; text++) {
+		struct level *v = &w->w_level[w->w_depth - 1];
+
+		sscanf(text, "%" SCNx64 "_%" SCNx64 "%n", &cookie, &ino, &n);
+		text += n;
+		v->v_cookie = cookie;
+		if (!*text)
+			return 0;
+		w->w_into = 0;
+		err = ns_readdir(w->w_ns, w->w_txn, v->v_dir, cookie - 1, stop_here, w, &eof);
+		if (err && err != -ESTALE && err != -ENOTDIR)
+			return err;
+		if (w->w_into != ino || !ino)
+			return 0;
+		descend(w, ino);
+	}
+}
+
+/* ---- the request ---- */
+
+/* Keeps the terms of the policy's normal form whose keys the text has. False: refused. */
+static bool policy_arg(struct walk *w, const char *text, struct http_reply *rp)
+{
+	char normal[LO_POLICY_TEXT], given[LO_POLICY_TEXT + 2], err[256], *term, *save,
+		key[LABELS_KEY_MAX + 3];
+	struct lo_policy p;
+
+	if (lo_policy_parse(text, strlen(text), &p, err, sizeof(err)) ||
+	    strlen(text) >= LO_POLICY_TEXT || !*text) {
+		admin_reply_error(rp, 400, "policy: %s",
+				  *text ? err : "expected KEY=VALUE, separated by commas");
+		return false;
+	}
+	snprintf(given, sizeof(given), ",%s", text);
+	lo_policy_format(&p, normal);
+	strcpy(w->w_terms, ",");
+	for (term = strtok_r(normal, ",", &save); term; term = strtok_r(NULL, ",", &save)) {
+		snprintf(key, sizeof(key), ",%.*s=", (int)strcspn(term, "="), term);
+		if (strstr(given, key))
+			strcat(strcat(w->w_terms, term), ",");
+	}
+	w->w_policy = true;
+	return true;
+}
+
+/* The path as it is shown: one slash between names, none at the end. */
+static void path_begin(struct walk *w, const char *path)
+{
+	size_t n = 0;
+
+	for (; *path && n < PATH_MOST - 2; path++)
+		if (*path != '/' || (path[1] && path[1] != '/'))
+			w->w_path[n++] = *path;
+	w->w_path[n] = 0;
+}
+
+static void answer(struct walk *w, int err, struct http_reply *rp)
+{
+	char *cursor = !err && w->w_depth ? cursor_make(w) : NULL;
+
+	if (err == -EINVAL)
+		admin_reply_error(rp, 400, "cursor: expected the cursor of an answer");
+	else if (err || (w->w_depth && !cursor))
+		admin_reply_error(rp, 500, "%s", strerror(err ? -err : ENOMEM));
+	else if (w->w_count)
+		admin_reply_json(rp, 200,
+				 json_pack("{s:I, s:I, s:I, s:I, s:o}", "files",
+					   (json_int_t)w->w_nfiles, "lost", (json_int_t)w->w_nlost,
+					   "degraded", (json_int_t)w->w_ndegraded, "too_deep",
+					   (json_int_t)w->w_deep, "cursor",
+					   cursor ? json_string(cursor) : json_null()));
+	else
+		admin_reply_json(rp, 200,
+				 json_pack("{s:O, s:I, s:I, s:o}", "found", w->w_found, "looked",
+					   (json_int_t)w->w_looked, "too_deep",
+					   (json_int_t)w->w_deep, "cursor",
+					   cursor ? json_string(cursor) : json_null()));
+	free(cursor);
+}
+
+static void begin(struct walk *w, const struct http_req *rq, const struct ns_inode *i,
+		  struct http_reply *rp)
+{
+	const char *cursor = http_arg(rq, "cursor");
+	int err = kv_read_begin(ns_kv(w->w_ns), &w->w_txn);
+
+	if (!err) {
+		path_begin(w, http_arg(rq, "path"));
+		if (!cursor) {
+			char *slash = w->w_path + strlen(w->w_path);
+
+			if (slash == w->w_path)
+				strcpy(w->w_path, "/");
+			look(w, i->i_ino);
+			*slash = 0;
+		}
+		if (i->i_type == NS_DIR)
+			descend(w, i->i_ino);
+		if (cursor && i->i_type == NS_DIR)
+			err = cursor_take(w, cursor);
+		w->w_until_ns = clock_mono_ns() + WALK_MS * 1000000ull;
+		if (!err)
+			err = walk(w);
+		kv_read_end(w->w_txn);
+	}
+	answer(w, err, rp);
+}
+
+void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	const char *policy = http_arg(rq, "policy"), *stale = http_arg(rq, "stale");
+	struct walk *w = calloc(1, sizeof(*w));
+	struct ns_inode i;
+
+	if (!w || !(w->w_found = json_array())) {
+		free(w);
+		admin_reply_error(rp, 500, "out of memory");
+		return;
+	}
+	w->w_a = arg;
+	w->w_ns = w->w_a->a_ops.ao_ns;
+	w->w_stale = stale && *stale == '1';
+	w->w_lost = http_arg(rq, "lost");
+	w->w_degraded = http_arg(rq, "degraded");
+	w->w_count = http_arg(rq, "count");
+	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded &&
+	    !w->w_count && !http_arg(rq, "files"))
+		admin_reply_error(rp, 400,
+				  "no condition: expected ds, stale=1, lost=1, degraded=1, policy, "
+				  "files=1, or count=1 to count lost and degraded files");
+	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) &&
+		 (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
+		begin(w, rq, &i, rp);
+	json_decref(w->w_found);
+	free(w);
+}

@@ -1,0 +1,159 @@
+/* admin_top.c - load and heat over the API. */
+#include "mds/admin/admin_holders.h"
+#include "mds/jobs/heat.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#define ROWS_MOST    200
+#define ENTRIES_MOST 300000 /* directory entries that are read to find paths */
+/* operations a second, or their worth in bytes: what does less is left out */
+#define IDLE 0.05f
+
+struct names {
+	struct admin *n_a;
+	struct kv_txn *n_txn;
+	unsigned n_budget;
+	const char *n_below; /* heat: list only what is below this path; "" for all */
+};
+
+static json_t *rates(const struct heat_row *r)
+{
+	return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:f}", "ops", (double)r->hr_ops, "read",
+			 (double)r->hr_read, "written", (double)r->hr_written, "mean_us",
+			 (json_int_t)r->hr_us, "p50_us", (json_int_t)op_heat_percentile(r, 0.5),
+			 "p99_us", (json_int_t)op_heat_percentile(r, 0.99), "heat",
+			 (double)r->hr_heat);
+}
+
+/* A client or a server that is gone is left out. */
+static bool name_client(struct names *n, const struct heat_row *r, json_t *o)
+{
+	struct st_client_view v;
+
+	if (!st_client_view(n->n_a->a_ops.ao_mds->m_st, r->hr_key, &v))
+		return false;
+	json_object_set_new(o, "number", json_integer((json_int_t)v.cv_number));
+	json_object_set_new(o, "name", admin_client_name(&v));
+	return true;
+}
+
+static bool name_server(struct names *n, const struct heat_row *r, json_t *o)
+{
+	struct dsc_terms dt = {0};
+	struct dsc_server sv;
+
+	if (!dsc_get(n->n_a->a_ops.ao_dsc, (uint32_t)r->hr_key, &sv))
+		return false;
+	dsc_terms(n->n_a->a_ops.ao_dsc, sv.sv_id, &dt);
+	json_object_set_new(o, "number", json_integer((json_int_t)sv.sv_id));
+	json_object_set_new(o, "name", json_string(sv.sv_name));
+	json_object_set_new(o, "load", json_real(dt.dt_load / 100.0));
+	return true;
+}
+
+static bool below(const char *path, const char *top)
+{
+	size_t n = strlen(top);
+
+	while (n && top[n - 1] == '/')
+		n--;
+	return !strncmp(path, top, n) && (!path[n] || path[n] == '/');
+}
+
+static bool name_inode(struct names *n, const struct heat_row *r, json_t *o)
+{
+	char path[4096];
+	bool known = n->n_txn && n->n_budget &&
+		     !ns_path_of(n->n_a->a_ops.ao_ns, n->n_txn, r->hr_key, &n->n_budget, path,
+				 sizeof(path));
+
+	if (*n->n_below && (!known || !below(path, n->n_below)))
+		return false;
+	json_object_set_new(o, "inode", json_integer((json_int_t)r->hr_key));
+	json_object_set_new(o, "path", known ? admin_text(path, strlen(path)) : json_null());
+	return true;
+}
+
+static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t most)
+{
+	static bool (*const name[HEAT_KINDS])(struct names *, const struct heat_row *, json_t *) = {
+		name_client, name_server, name_inode, name_inode};
+	struct heat_row *rows;
+	json_t *list = json_array();
+	size_t have;
+
+	rows = op_heat_rows(n->n_a->a_ops.ao_mds, kind, heat, &have);
+	for (size_t i = 0; i < have && json_array_size(list) < most; i++) {
+		const struct heat_row *r = &rows[i];
+		json_t *o;
+
+		if (heat ? r->hr_heat < 0.5f
+			 : r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT < IDLE)
+			break;
+		o = rates(r);
+		if (o && name[kind](n, r, o))
+			json_array_append_new(list, o);
+		else
+			json_decref(o);
+	}
+	free(rows);
+	return list;
+}
+
+static bool names_begin(struct names *n, void *arg, struct http_reply *rp)
+{
+	int err;
+
+	*n = (struct names){.n_a = arg, .n_budget = ENTRIES_MOST, .n_below = ""};
+	err = kv_read_begin(ns_kv(n->n_a->a_ops.ao_ns), &n->n_txn);
+	if (err)
+		admin_reply_error(rp, 500, "%s", strerror(-err));
+	return !err;
+}
+
+void admin_get_top(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	int64_t most = admin_number_arg(rq, rp, "rows", 1, ROWS_MOST, 10);
+	struct names n;
+	json_t *j;
+
+	if (most < 0 || !names_begin(&n, arg, rp))
+		return;
+	j = json_pack("{s:i, s:o, s:o, s:o}", "half_life", HEAT_FAST_S, "clients",
+		      busiest(&n, HEAT_CLIENT, false, (size_t)most), "servers",
+		      busiest(&n, HEAT_SERVER, false, (size_t)most), "directories",
+		      busiest(&n, HEAT_DIR, false, (size_t)most));
+	kv_read_end(n.n_txn);
+	admin_reply_json(rp, 200, j);
+}
+
+void admin_get_heat(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	int64_t most = admin_number_arg(rq, rp, "rows", 1, ROWS_MOST, 20);
+	struct ns_inode i;
+	struct names n;
+	json_t *j;
+
+	if (most < 0 || (http_arg(rq, "path") && !admin_inode_arg(arg, rq, rp, &i)) ||
+	    !names_begin(&n, arg, rp))
+		return;
+	if (http_arg(rq, "path") && i.i_ino != NS_ROOT_INO)
+		n.n_below = http_arg(rq, "path");
+	j = json_pack("{s:i, s:o, s:o}", "half_life", HEAT_SLOW_S, "directories",
+		      busiest(&n, HEAT_DIR, true, (size_t)most), "files",
+		      busiest(&n, HEAT_FILE, true, (size_t)most));
+	kv_read_end(n.n_txn);
+	admin_reply_json(rp, 200, j);
+}
+
+json_t *admin_hot_directories(struct admin *a, size_t most)
+{
+	struct names n = {.n_a = a, .n_budget = ENTRIES_MOST, .n_below = ""};
+	json_t *list;
+
+	if (kv_read_begin(ns_kv(a->a_ops.ao_ns), &n.n_txn))
+		return json_array();
+	list = busiest(&n, HEAT_DIR, true, most);
+	kv_read_end(n.n_txn);
+	return list;
+}

@@ -1,0 +1,284 @@
+/*
+ * ds_reg_int.h - the inside of dsc.
+ *
+ * Locking. d_lock guards the table of servers and of control connections. It is never held over a
+ * send, a commit or a callback, except that of dsc_seats. A reader of one server takes no lock and
+ * writes nothing shared: each node has a view, which writers bring up to date before they release
+ * d_lock (dsc_unlock), and which any thread reads under a sequence lock. A view lives as long as
+ * the table, since numbers are never used twice. A heartbeat writes only the words of the view that
+ * changed.
+ *
+ * A link is one control connection. It is made, used and freed on its connection's loop only. Other
+ * threads post to that loop, which looks the link up again.
+ */
+#ifndef MDS_DSC_INT_H
+#define MDS_DSC_INT_H
+#include "base/hash.h"
+#include "mds/dataserver/ds_reg.h"
+#include "proto/ctl_chan.h"
+#include "proto/rpc_tls.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct dsc_link {
+	struct hash_link lk_link; /* by rpc_conn_id */
+	struct dsc *lk_dsc;
+	struct ctl_chan *lk_chan;
+	struct rpc_conn *lk_conn;
+	struct loop *lk_loop;
+	uint64_t lk_id;
+	uint32_t lk_server; /* the server that has joined or is joining by it; 0 before */
+	/* Under d_lock: over it the server got keys of its own, of the number lk_number. */
+	bool lk_moved;
+	uint8_t lk_number;
+	bool lk_refused; /* the log says that its join is refused */
+};
+
+struct gen;
+/* Most readers copy only the part up to nd_sv or nd_terms. */
+struct dsc_node {
+	struct dsc_link *nd_link;
+	struct loop *nd_loop; /* the last link's */
+	struct gen *nd_gen;   /* a generic server, which has no link */
+	bool nd_joined;	      /* the join was answered on nd_link */
+	/* it was killed, and d_dead was not called yet */
+	bool nd_barred;
+	/* dead because its NFS port did not answer; alive again when that port answers */
+	bool nd_unserving;
+	bool nd_withheld; /* its lease is not renewed, because it owes fences */
+	/* a question is under way; the last one had no answer */
+	bool nd_asking, nd_silent;
+	bool nd_may_join, nd_draining; /* as in nd_terms; for the view */
+	/* living_clients.c: it supports the list of live clients, as its join said; that list is being
+	 * sent */
+	bool nd_takes_bars, nd_telling;
+	/* cluster_key.c: it supports keys of its own, as its join said; these are being sent */
+	bool nd_takes_keys, nd_keying;
+	/* The number of its last join, until its store is known to have it; 0: it is, or the join
+	 * had no number. */
+	uint32_t nd_unproven;
+	/* gate.c: its view of this store was compared, and the store has all of it; the store is
+	 * behind. */
+	bool nd_compared, nd_ahead;
+	uint32_t nd_join;      /* the number of the join under way, or of the last one */
+	uint64_t nd_joined_ms; /* when it joined */
+	uint64_t nd_last_boot; /* dt_boot, as of our start */
+	/* gate.c: another start of its store asked to join while its link was alive; nd_beats when
+	 * it first asked. If nd_beats has risen by two since, both live. */
+	uint64_t nd_rival, nd_rival_beats, nd_beats;
+	uint64_t nd_two_ms;	/* when the second one was last refused; 0: never */
+	uint64_t nd_heard_ms;	/* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
+	uint64_t nd_latency_ms; /* the same of the last report of its latency */
+	/* liveness.c */
+	enum dsc_state nd_state, nd_told; /* nd_told: the state in the log */
+	uint64_t nd_since_s;
+	/* When a client last reported that it did not reach it; 0: not, or its NFS port has
+	 * answered us since. */
+	uint64_t nd_reported_ms;
+	uint64_t nd_lost_ms; /* when its connection ended; 0: never */
+	uint64_t nd_said_ms; /* when it last answered a question, by either way */
+	uint64_t nd_nfs_ms;  /* when it last did so on its NFS port */
+	/* living_clients.c: the number of the last list that it got since it joined; 0: none. */
+	uint64_t nd_living;
+	uint64_t nd_tell_ms;	/* when it last did not accept one; 0: it did */
+	uint64_t nd_key_ms;	/* when it was last sent keys */
+	uint64_t nd_asked_ms;	/* when it was last asked */
+	uint64_t nd_refused_ms; /* when its port last refused */
+
+	struct dsc_server nd_sv;   /* sv_alive is computed when copied */
+	struct dsc_terms nd_terms; /* dt_weight and dt_set: as last committed */
+};
+#define DSC_NODE_WORDS (sizeof(struct dsc_node) / sizeof(uint64_t))
+_Static_assert(sizeof(struct dsc_node) % 8 == 0 && offsetof(struct dsc_node, nd_sv) % 8 == 0 &&
+		       offsetof(struct dsc_node, nd_terms) % 8 == 0,
+	       "copied by words");
+
+/* A node as readers see it. */
+struct dsc_view {
+	_Alignas(64) _Atomic uint32_t vw_seq; /* odd: it is being written */
+	_Atomic bool vw_known;
+	_Atomic uint64_t vw_word[DSC_NODE_WORDS];
+	uint8_t vw_tls; /* what dsc_least_tls counts, or UINT8_MAX; under d_lock */
+};
+
+/* One loop's connections for data, by server id: only that loop uses them. */
+struct dsc_data;
+
+#define DSC_BY_UUID (4 * 1024)
+_Static_assert(DSC_BY_UUID >= 2 * DSC_MAX, "there is a free place");
+struct dsc {
+	struct ns *d_ns;
+	struct dsc_opts d_opts;
+	struct rpc_program d_program;
+	uint64_t d_start_ms;
+	pthread_mutex_t d_lock;
+	struct dsc_ring d_ring;				/* the cluster keys */
+	struct dsc_node *d_node[DSC_MAX + 1];		/* by id */
+	_Atomic(struct dsc_view *) d_view[DSC_MAX + 1]; /* by id; stays */
+	/* Ids, each in the first free place from its uuid's hash on; they stay. */
+	_Atomic uint16_t d_by_uuid[DSC_BY_UUID];
+	_Atomic unsigned d_count;
+	_Atomic uint8_t d_least_tls;
+	struct hash d_links;
+	_Atomic unsigned d_nlinks;
+	struct loop_timer d_timer;
+	/* For the timer: when it last fired, and when it fired after our last pause. */
+	uint64_t d_watched_ms, d_woke_ms;
+	/* liveness.c: what the journal says, since our start. */
+	bool d_told_dead[DSC_MAX + 1], d_told_alive[DSC_MAX + 1];
+	struct loop_msg d_start;
+	void (*d_eof)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
+	void *d_eof_arg;
+	void (*d_join)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg);
+	void *d_join_arg;
+	uint64_t (*d_owed)(void *arg, uint32_t id);
+	void *d_owed_arg;
+	_Atomic uint64_t d_bars;     /* clients that were barred since our start */
+	struct dsc_living *d_living; /* living_clients.c; for the first loop */
+	int (*d_living_fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next);
+	void *d_living_arg;
+	void (*d_change)(void *arg, const uint8_t uuid[16]);
+	void *d_change_arg;
+	_Atomic bool d_open; /* gate.c: clients may be served */
+	/* which server reported something that is ahead of the store, and what; empty: none did */
+	char d_ahead[160];
+	uint64_t d_boot_seen;
+	struct loop_msg d_serve_msg;
+	void (*d_serve)(void *arg);
+	void *d_serve_arg;
+	void (*d_dead)(void *arg, uint32_t id, const uint8_t uuid[16]);
+	void *d_dead_arg;
+	struct dsc_data **d_data;		/* by loop */
+	_Atomic bool d_told_clear[DSC_MAX + 1]; /* ds_reg_data.c */
+	_Atomic bool d_closed;
+	/* generic servers whose memory other threads may still use */
+	struct gen *d_forgotten;
+	_Atomic bool d_generic;		/* there is a generic server */
+	_Atomic uint32_t d_clone_block; /* the largest of any server */
+};
+
+/* Locked, or before the loops run: puts the node into the table, by its number and uuid; or removes
+ * and frees it. -ENOMEM */
+int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd);
+void dsc_node_del(struct dsc *d, uint32_t id);
+/* Locked, or before the loops run: makes readers see the node as it is now, or that there is
+ * none. */
+void dsc_publish(struct dsc *d, uint32_t id);
+/* The same for nd (NULL: no node has changed); then releases d_lock. */
+void dsc_unlock(struct dsc *d, const struct dsc_node *nd);
+/* Any thread: returns the struct of a generic server, which lives as long as the table; NULL: it is
+ * not generic. */
+struct gen *dsc_gen_of(struct dsc *d, uint32_t id);
+/* Any thread: returns the loop on which the server's link is, or NULL. On that loop, *lk stays
+ * valid until the caller returns. For a generic server: *g, and the first loop. */
+struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g);
+/* Locked: returns the node of a uuid, or NULL. */
+struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
+/* Locked. */
+bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd);
+
+/* cluster_key.c */
+/* Call it before the loops run, and before the rows of servers are read: reads the cluster keys. */
+int dsc_ring_load(struct dsc *d);
+/* Locked: sets the key of its capabilities, by the key's number, if we have that key. */
+void dsc_set_key(struct dsc *d, struct dsc_server *sv);
+/* ctl_key_fn; arg: the struct dsc. */
+bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+		  uint8_t key[CAP_CLUSTER_KEY_LEN]);
+/* Sends the server keys of its own if it lacks those of the newest number. First loop. */
+void dsc_key_look(struct dsc *d, uint32_t id);
+
+/* living_clients.c: sends servers the list of live clients when it is time. First loop. */
+void dsc_bars_look(struct dsc *d);
+void dsc_bars_close(struct dsc *d);
+
+/* Locked, or before the loops run. */
+void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);
+
+/* dsc_forget_run: the mutation that deletes a server's record (op: of a struct dsc_word).
+ * dsc_gen_drop: removes a generic server, whose memory lives as long as the table. */
+int dsc_forget_run(struct kv_op *op, struct kv_txn *t);
+void dsc_gen_drop(struct dsc *d, struct gen *g);
+
+/* liveness.c */
+void dsc_watch(struct loop_timer *t);
+/* Locked: bars the server from joining (DSC_KILLED, DSC_WAITING), or lets it join again (0). */
+void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred);
+/* Locked. */
+void dsc_set_state(struct dsc_node *nd, enum dsc_state st);
+
+/* gate.c. Locked: begins to serve if the gate is open now. */
+void dsc_gate_look(struct dsc *d);
+/* What a server reported when it joined. An id of 0 is not known. */
+struct dsc_told {
+	/* The newest boot of this store that it saw; 0: it does not report one. */
+	uint64_t to_boot, to_boot_id;
+	/* As reported: at most CTL_ORDER_STEP above the highest order that it saw. */
+	uint64_t to_order;
+	uint64_t to_start, to_start_id; /* of its own store */
+	/* The boot of this store and the number (0: none) of the last join that its own store
+	 * has. */
+	uint64_t to_kept_boot;
+	uint32_t to_kept_joins;
+	/* It speaks a protocol that reports these, except to_order and to_kept_... */
+	bool to_tells;
+	bool to_counts; /* it reports to_kept_..., and accepts a number */
+};
+/* In a transaction: 0; 1: the store is behind, and why says in what; or -errno. was: the server's
+ * terms in the store, or NULL. */
+int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was,
+		     const struct dsc_told *to, char why[128]);
+/* Has the server had a join that its terms in the store do not know? Only for boots of one
+ * timeline. */
+bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to);
+/* Sets in dt what is recorded of a join of boot, after was (NULL: there was none): the join and its
+ * number. */
+void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to,
+		   uint64_t boot);
+/* The server's store has the join of this number and boot, if that is the last: notes it in dt.
+ * False: there is nothing to record. */
+bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins);
+/* Locked. Call it when a heartbeat came after the server stored its join. Returns the mutation that
+ * makes that durable here, for the caller to submit without the lock; or NULL. */
+struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd);
+/* Locked: the server (nd, if it is known) has compared well (why NULL), or is ahead. If clients are
+ * being served when a server is ahead, the process ends. */
+void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to,
+		   const char *why);
+
+/* Returns why the server's store is behind what was recorded of it, or NULL. */
+const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to);
+/* Locked: another start of the server's store asks to join, over lk. */
+enum dsc_rival { DSC_RIVAL_NONE, DSC_RIVAL_WAIT, DSC_RIVAL_TWO };
+enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk,
+			      const struct dsc_told *to);
+
+/* ds_record.c: the durable record of a server */
+#define DSC_ROW_MAX 2560
+size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out);
+int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv,
+		   struct dsc_terms *dt);
+
+/* join.c: the control program */
+void dsc_dispatch(struct rpc_call *call, void *arg);
+/* Ends a connection of any loop. Any thread. */
+void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id);
+
+/* ctl_call.c: ends a call, on any loop */
+void dsc_call_end(struct dsc_ctl *c, int err);
+
+/* Locked: adds what clients lately reported: n reads, us microseconds together. */
+void dsc_fold_latency(struct dsc_node *nd, uint64_t us, unsigned n, uint64_t now);
+
+/* ds_reg_data.c */
+/* dsc_data_latency: notes what a client reported, on the calling loop; false: it is not one of
+ * dsc's loops. dsc_data_latencies: publishes what all loops noted; on the first loop. */
+bool dsc_data_latency(struct dsc *d, uint32_t id, uint32_t us);
+void dsc_data_latencies(struct dsc *d);
+int dsc_data_create(struct dsc *d);
+void dsc_data_destroy(struct dsc *d);
+/* Ends the calls that are under way to a dead server, so that no request waits for their timeouts.
+ * First loop. */
+void dsc_data_end(struct dsc *d, uint32_t id);
+#endif

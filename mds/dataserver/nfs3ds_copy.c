@@ -1,0 +1,664 @@
+/*
+ * nfs3ds_copy.c - makes an object on an NFSv3 data server equal to one on another server. It runs the
+ * steps BEGIN, PULL, END and ABORT (proto/ctl.x) here, by NFSv3, as weft-ds runs them itself.
+ *
+ * While it copies, no client has a layout that writes the object (lo_copied_here). So every change
+ * comes through dsc_write, and is noted here from BEGIN on. The rules and the proof are in
+ * ds/store/rebuild.h. A window is read from the source, then locked. Ranges that were not noted
+ * become as the source has them, and writes to the window wait meanwhile. A change of size or a
+ * deletion ends the session, and the copy begins again. So does a restart, because sessions are in
+ * memory.
+ *
+ * Everything runs on the first loop, except that any loop notes writes.
+ */
+#include "base/log.h"
+#include "mds/dataserver/nfs3ds.h"
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <urcu/compiler.h>
+
+#define WINDOW	   (1u << 20)
+#define PAGE	   4096u
+#define STEP_MS	   10000
+#define COMMIT_MS  300000 /* COMMIT syncs an object that may be large */
+#define COPIES_MAX 64u
+#define NOTES_MAX  65536u
+#define WHOLE	   UINT64_MAX /* cursor: to the source's end */
+
+struct note {
+	uint64_t n_from, n_to;
+};
+struct gen_copy {
+	struct gen_copy *cy_next;
+	struct gen *cy_gen;
+	uint8_t cy_key[GEN_OBJECT_KEY];
+	struct dsc_handle cy_h; /* of the target, with its owner in the epoch of the step */
+	uint64_t cy_session;
+	/* Under gn_copy_lock: */
+	struct note *cy_note;
+	unsigned cy_nnotes, cy_cap;
+	uint64_t cy_cursor, cy_least;	   /* cy_least: the end of what was written since BEGIN */
+	uint64_t cy_lock_from, cy_lock_to; /* the locked window; equal: none */
+	struct dsc_io *cy_waits;
+	_Atomic bool cy_dead;
+	/* The step in progress: */
+	struct dsc_ctl *cy_ctl;
+	struct dsc_io cy_io;
+	struct gen_rpc cy_rpc;
+	uint32_t cy_source;
+	struct dsc_handle cy_source_h;
+	uint64_t cy_was;  /* the target's size at BEGIN */
+	uint64_t cy_size; /* the source's size, once its end was reached */
+	uint32_t cy_len, cy_got, cy_at, cy_run;
+	bool cy_eof, cy_wrote, cy_lost, cy_over;
+	uint64_t cy_verifier;
+	uint8_t *cy_new, *cy_old, *cy_mask;
+	ctl_rebuild_res cy_res;
+};
+
+/* ---- sessions ---- */
+
+/* The caller holds gn_copy_lock, or runs on the first loop. */
+static struct gen_copy *copy_find(struct gen *g, const uint8_t key[GEN_OBJECT_KEY])
+{
+	struct gen_copy *cy = g->gn_copies;
+
+	while (cy && memcmp(cy->cy_key, key, GEN_OBJECT_KEY))
+		cy = cy->cy_next;
+	return cy;
+}
+
+static void copy_free(struct gen_copy *cy)
+{
+	free(cy->cy_note);
+	free(cy->cy_new);
+	free(cy->cy_old);
+	free(cy->cy_mask);
+	free(cy);
+}
+
+/* No step may be in progress. */
+static void copy_drop(struct gen_copy *cy)
+{
+	struct gen *g = cy->cy_gen;
+	struct gen_copy **p = &g->gn_copies;
+
+	pthread_mutex_lock(&g->gn_copy_lock);
+	while (*p != cy)
+		p = &(*p)->cy_next;
+	*p = cy->cy_next;
+	atomic_fetch_sub(&g->gn_ncopies, 1);
+	pthread_mutex_unlock(&g->gn_copy_lock);
+	copy_free(cy);
+}
+
+void gen_copies_free(struct gen *g)
+{
+	while (g->gn_copies) {
+		struct gen_copy *cy = g->gn_copies;
+
+		g->gn_copies = cy->cy_next;
+		copy_free(cy);
+	}
+}
+
+/* Ends the step, and drops the session if it has ended meanwhile. */
+static void step_end(struct gen_copy *cy, ctl_status status)
+{
+	ctl_response res = {.status = atomic_load(&cy->cy_dead) && !cy->cy_over && status == CTL_OK
+					      ? CTL_BAD_SESSION
+					      : status};
+	struct dsc_ctl *c = cy->cy_ctl;
+
+	res.result.ctl_result_u.rebuild = cy->cy_res;
+	cy->cy_ctl = NULL;
+	if (atomic_load(&cy->cy_dead) || cy->cy_over)
+		copy_drop(cy);
+	gen_answer(c, &res);
+}
+
+static ctl_status status_of(int err)
+{
+	return err == -EACCES ? CTL_FENCED : err == -ENOSPC ? CTL_NOSPC : CTL_IO;
+}
+
+bool gen_copy_end(struct gen *g, const uint8_t key[GEN_OBJECT_KEY])
+{
+	struct gen_copy *cy = copy_find(g, key);
+
+	if (!cy)
+		return true;
+	atomic_store(&cy->cy_dead, true);
+	if (cy->cy_ctl)
+		return false;
+	copy_drop(cy);
+	return true;
+}
+
+/* ---- notes ---- */
+
+static void note_add(struct gen_copy *cy, uint64_t from, uint64_t to)
+{
+	struct note *last = cy->cy_nnotes ? &cy->cy_note[cy->cy_nnotes - 1] : NULL;
+
+	from = from > cy->cy_cursor ? from : cy->cy_cursor;
+	if (from >= to)
+		return;
+	if (last && from <= last->n_to && to >= last->n_from) {
+		last->n_from = from < last->n_from ? from : last->n_from;
+		last->n_to = to > last->n_to ? to : last->n_to;
+		return;
+	}
+	if (cy->cy_nnotes == cy->cy_cap) {
+		unsigned cap = cy->cy_cap ? cy->cy_cap * 2 : 64;
+		struct note *v = cap <= NOTES_MAX ? realloc(cy->cy_note, cap * sizeof(*v)) : NULL;
+
+		if (!v) {
+			atomic_store(&cy->cy_dead, true); /* the copy begins again */
+			return;
+		}
+		cy->cy_note = v;
+		cy->cy_cap = cap;
+	}
+	cy->cy_note[cy->cy_nnotes++] = (struct note){from, to};
+}
+
+bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io)
+{
+	struct gen_copy *cy;
+	struct gen *g;
+	bool waits = false;
+
+	if (!dsc_has_generic(d))
+		return false;
+	g = dsc_gen_of(d, id);
+	if (!g || !atomic_load(&g->gn_ncopies))
+		return false;
+	pthread_mutex_lock(&g->gn_copy_lock);
+	for (cy = g->gn_copies; cy && (cy->cy_h.dh_len != h->dh_len ||
+				       memcmp(cy->cy_h.dh_data, h->dh_data, h->dh_len));
+	     cy = cy->cy_next)
+		;
+	if (cy) {
+		uint64_t end = io->di_off + io->di_asked;
+
+		note_add(cy, io->di_off, end);
+		cy->cy_least = end > cy->cy_least ? end : cy->cy_least;
+		waits = io->di_off < cy->cy_lock_to && end > cy->cy_lock_from;
+		if (waits) {
+			io->di_next = cy->cy_waits;
+			cy->cy_waits = io;
+		}
+	}
+	pthread_mutex_unlock(&g->gn_copy_lock);
+	return waits;
+}
+
+/* ---- a window ---- */
+
+/* Locks the window: ranges noted before are left alone, and new writes wait. */
+static void window_lock(struct gen_copy *cy)
+{
+	uint64_t from = cy->cy_cursor, to = from + cy->cy_got;
+
+	memset(cy->cy_mask, 0, WINDOW);
+	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
+	for (unsigned i = 0; i < cy->cy_nnotes; i++) {
+		uint64_t a = cy->cy_note[i].n_from > from ? cy->cy_note[i].n_from : from,
+			 b = cy->cy_note[i].n_to < to ? cy->cy_note[i].n_to : to;
+
+		if (a < b)
+			memset(cy->cy_mask + (a - from), 1, b - a);
+	}
+	cy->cy_lock_from = from;
+	cy->cy_lock_to = cy->cy_eof ? UINT64_MAX : to;
+	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
+}
+
+static void window_unlock(struct gen_copy *cy, uint64_t cursor)
+{
+	struct dsc_io *waits;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
+	waits = cy->cy_waits;
+	cy->cy_waits = NULL;
+	cy->cy_lock_from = cy->cy_lock_to = 0;
+	cy->cy_cursor = cursor;
+	for (unsigned i = 0; i < cy->cy_nnotes; i++)
+		if (cy->cy_note[i].n_to > cursor)
+			cy->cy_note[n++] = cy->cy_note[i];
+	cy->cy_nnotes = n;
+	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
+	while (waits) {
+		struct dsc_io *io = waits;
+
+		waits = io->di_next;
+		gen_copy_let_go(io);
+	}
+}
+
+bool gen_copies_busy(const struct gen *g)
+{
+	const struct gen_copy *cy = g->gn_copies;
+
+	while (cy && !cy->cy_ctl)
+		cy = cy->cy_next;
+	return cy;
+}
+
+static void window_failed(struct gen_copy *cy, ctl_status status)
+{
+	window_unlock(cy, cy->cy_cursor);
+	step_end(cy, status);
+}
+
+static void window_done(struct gen_copy *cy)
+{
+	uint64_t next = cy->cy_cursor + cy->cy_got;
+
+	cy->cy_res.next = cy->cy_eof ? cy->cy_size : next;
+	cy->cy_res.eof = cy->cy_eof;
+	cy->cy_res.same =
+		cy->cy_got - (cy->cy_res.copied < cy->cy_got ? cy->cy_res.copied : cy->cy_got);
+	window_unlock(cy, cy->cy_eof ? WHOLE : next);
+	step_end(cy, CTL_OK);
+}
+
+static void ended(struct gen_rpc *r)
+{
+	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
+
+	if (gen_errno(r))
+		window_failed(cy, gen_errno(r) == -EPERM ? CTL_FENCED : CTL_IO);
+	else
+		window_done(cy);
+}
+
+/* Sets the target's size to the source's, or to the end of a later write since BEGIN. The window
+ * from here to the end is locked, so that no write changes the size meanwhile. */
+static void put_end(struct gen_copy *cy)
+{
+	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE};
+	struct gen_fh fh = {.f_len = cy->cy_h.dh_len};
+
+	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
+	sa.sa_size = cy->cy_least > cy->cy_size ? cy->cy_least : cy->cy_size;
+	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
+	/* Between the source's end and such a write the target has old data. A new session reads a
+	 * source that reaches that far. */
+	if (sa.sa_size > cy->cy_size && cy->cy_was > cy->cy_size) {
+		atomic_store(&cy->cy_dead, true);
+		window_failed(cy, CTL_BAD_SESSION);
+		return;
+	}
+	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
+	/* Send it as the owner of the epoch: if the server executes this call late, after its
+	 * timeout, the next fence refuses it. */
+	cy->cy_rpc.gr_uid = cy->cy_h.dh_uid;
+	cy->cy_rpc.gr_gid = cy->cy_h.dh_gid;
+	cy->cy_rpc.gr_done = ended;
+	gen_setattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh, &sa);
+}
+
+static void write_next(struct gen_copy *cy);
+
+static void wrote(struct dsc_io *io, int err)
+{
+	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+
+	if (err) {
+		window_failed(cy, status_of(err));
+		return;
+	}
+	/* The server may have lost what it had only in memory. END finds that out. */
+	cy->cy_lost |= cy->cy_wrote && cy->cy_verifier != io->di_verifier;
+	cy->cy_verifier = io->di_verifier;
+	cy->cy_wrote = true;
+	cy->cy_res.copied += io->di_count;
+	cy->cy_at += io->di_count;
+	cy->cy_run -= io->di_count;
+	write_next(cy);
+}
+
+/* Returns how many bytes from `at` on, up to the end of the page, are all noted or all not. */
+static uint32_t part(const struct gen_copy *cy, uint32_t at)
+{
+	uint32_t to = at;
+
+	while (to < cy->cy_got && cy->cy_mask[to] == cy->cy_mask[at] && (to == at || to % PAGE))
+		to++;
+	return to - at;
+}
+
+static bool differs(const struct gen_copy *cy, uint32_t at, uint32_t n)
+{
+	return !cy->cy_mask[at] && memcmp(cy->cy_new + at, cy->cy_old + at, n);
+}
+
+/* Finds the next run of bytes that differ. */
+static bool find_run(struct gen_copy *cy)
+{
+	uint32_t n;
+
+	while (cy->cy_at < cy->cy_got && !differs(cy, cy->cy_at, n = part(cy, cy->cy_at)))
+		cy->cy_at += n;
+	cy->cy_run = 0;
+	while (cy->cy_at + cy->cy_run < cy->cy_got &&
+	       differs(cy, cy->cy_at + cy->cy_run, n = part(cy, cy->cy_at + cy->cy_run)))
+		cy->cy_run += n;
+	return cy->cy_run;
+}
+
+static void write_next(struct gen_copy *cy)
+{
+	struct dsc *d = cy->cy_gen->gn_dsc;
+	struct dsc_server sv;
+
+	if (!cy->cy_run && !find_run(cy)) {
+		if (cy->cy_eof)
+			put_end(cy);
+		else
+			window_done(cy);
+		return;
+	}
+	if (!dsc_get(d, cy->cy_gen->gn_id, &sv)) {
+		window_failed(cy, CTL_IO);
+		return;
+	}
+	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
+	cy->cy_io.di_done = wrote;
+	cy->cy_io.di_data = cy->cy_new + cy->cy_at;
+	cy->cy_io.di_off = cy->cy_cursor + cy->cy_at;
+	cy->cy_io.di_count = cy->cy_run < sv.sv_max_write ? cy->cy_run : sv.sv_max_write;
+	cy->cy_io.di_stable = NFS3_UNSTABLE;
+	gen_copy_write(d, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, STEP_MS);
+}
+
+/* ---- PULL: reads the source's window, then the target's ---- */
+
+static void read_more(struct gen_copy *cy, uint32_t id, const struct dsc_handle *h, uint8_t *to,
+		      uint32_t len, void (*done)(struct dsc_io *io, int err))
+{
+	struct dsc *d = cy->cy_gen->gn_dsc;
+	struct dsc_server sv;
+
+	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
+	cy->cy_io.di_done = done;
+	cy->cy_io.di_read_to = to + cy->cy_at;
+	cy->cy_io.di_off = cy->cy_cursor + cy->cy_at;
+	cy->cy_io.di_count = len - cy->cy_at;
+	if (dsc_get(d, id, &sv) && cy->cy_io.di_count > sv.sv_max_read)
+		cy->cy_io.di_count = sv.sv_max_read;
+	dsc_read(d, id, h, &cy->cy_io, STEP_MS);
+}
+
+static void write_window(struct gen_copy *cy)
+{
+	cy->cy_at = cy->cy_run = 0;
+	window_lock(cy);
+	/* A change that was not noted may be in progress. */
+	if (atomic_load(&cy->cy_dead))
+		window_failed(cy, CTL_BAD_SESSION);
+	else
+		write_next(cy);
+}
+
+static void old_read(struct dsc_io *io, int err)
+{
+	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+
+	if (err) {
+		step_end(cy, status_of(err));
+		return;
+	}
+	cy->cy_at += io->di_count;
+	if (cy->cy_at < cy->cy_got && !io->di_eof)
+		read_more(cy, cy->cy_gen->gn_id, &cy->cy_h, cy->cy_old, cy->cy_got, old_read);
+	else
+		write_window(cy);
+}
+
+static void new_read(struct dsc_io *io, int err)
+{
+	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+
+	if (err) {
+		step_end(cy, CTL_SOURCE);
+		return;
+	}
+	cy->cy_at += io->di_count;
+	cy->cy_eof = io->di_eof;
+	if (cy->cy_at < cy->cy_len && !io->di_eof) {
+		read_more(cy, cy->cy_source, &cy->cy_source_h, cy->cy_new, cy->cy_len, new_read);
+		return;
+	}
+	cy->cy_got = cy->cy_at;
+	cy->cy_size = cy->cy_cursor + cy->cy_got;
+	if (cy->cy_size > DSC_GEN_SIZE_MAX) {
+		step_end(cy, CTL_SOURCE);
+		return;
+	}
+	cy->cy_res.size = cy->cy_size > cy->cy_was ? cy->cy_size : cy->cy_was;
+	memset(cy->cy_old, 0, WINDOW);
+	cy->cy_at = 0;
+	if (cy->cy_got && cy->cy_cursor < cy->cy_was)
+		read_more(cy, cy->cy_gen->gn_id, &cy->cy_h, cy->cy_old, cy->cy_got, old_read);
+	else
+		write_window(cy);
+}
+
+/* Finds the server to read, and the handle and owner for that. */
+static bool source_of(struct gen_copy *cy, const ctl_peer *p)
+{
+	struct dsc_server sv;
+
+	if (!dsc_get_uuid(cy->cy_gen->gn_dsc, (const uint8_t *)p->ds_uuid, &sv) ||
+	    p->foreign.foreign_len > DSC_HANDLE_MAX)
+		return false;
+	cy->cy_source = sv.sv_id;
+	memset(&cy->cy_source_h, 0, sizeof(cy->cy_source_h));
+	cy->cy_source_h.dh_uid = p->uid;
+	cy->cy_source_h.dh_gid = p->gid;
+	cy->cy_source_h.dh_len = p->foreign.foreign_len ? p->foreign.foreign_len : CTL_HANDLE_LEN;
+	memcpy(cy->cy_source_h.dh_data, p->foreign.foreign_len ? p->foreign.foreign_val : p->handle,
+	       cy->cy_source_h.dh_len);
+	return true;
+}
+
+static void pull(struct gen_copy *cy, const ctl_rebuild_args *a)
+{
+	if (cy->cy_cursor == WHOLE) {
+		cy->cy_res.next = cy->cy_res.size = cy->cy_size;
+		cy->cy_res.eof = 1;
+		step_end(cy, CTL_OK);
+		return;
+	}
+	if (!a->length || a->offset > cy->cy_cursor) {
+		step_end(cy, CTL_INVAL);
+		return;
+	}
+	if (!source_of(cy, &a->source)) {
+		step_end(cy, CTL_SOURCE);
+		return;
+	}
+	cy->cy_len = WINDOW - (uint32_t)(cy->cy_cursor % WINDOW);
+	cy->cy_at = 0;
+	read_more(cy, cy->cy_source, &cy->cy_source_h, cy->cy_new, cy->cy_len, new_read);
+}
+
+/* ---- BEGIN and END ---- */
+
+/* What the copy finds equal from now on is on stable storage, and END notices any restart since. */
+static void synced(struct dsc_io *io, int err)
+{
+	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+
+	if (err) {
+		atomic_store(&cy->cy_dead, true);
+		step_end(cy, status_of(err));
+		return;
+	}
+	cy->cy_lost |= cy->cy_wrote && cy->cy_verifier != io->di_verifier;
+	cy->cy_verifier = io->di_verifier;
+	cy->cy_wrote = true;
+	step_end(cy, CTL_OK);
+}
+
+static void commit(struct gen_copy *cy, void (*done)(struct dsc_io *io, int err))
+{
+	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
+	cy->cy_io.di_done = done;
+	dsc_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, COMMIT_MS);
+}
+
+static void begun(struct gen_rpc *r)
+{
+	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
+
+	if (!gen_sized(r)) {
+		atomic_store(&cy->cy_dead, true);
+		step_end(cy, CTL_IO);
+	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
+		/* the fence has not come yet, or another one has */
+		atomic_store(&cy->cy_dead, true);
+		step_end(cy, CTL_FENCED);
+	} else {
+		cy->cy_was = cy->cy_res.size = r->gr_attr.fa_size;
+		commit(cy, synced);
+	}
+}
+
+static struct gen_copy *copy_new(struct gen *g, const uint8_t key[GEN_OBJECT_KEY], uint64_t session,
+				 const struct dsc_handle *h)
+{
+	struct gen_copy *cy =
+		atomic_load(&g->gn_ncopies) < COPIES_MAX ? calloc(1, sizeof(*cy)) : NULL;
+
+	if (!cy)
+		return NULL;
+	cy->cy_gen = g;
+	memcpy(cy->cy_key, key, GEN_OBJECT_KEY);
+	cy->cy_session = session;
+	cy->cy_h = *h;
+	cy->cy_new = malloc(WINDOW);
+	cy->cy_old = malloc(WINDOW);
+	cy->cy_mask = malloc(WINDOW);
+	if (!cy->cy_new || !cy->cy_old || !cy->cy_mask) {
+		copy_free(cy);
+		return NULL;
+	}
+	pthread_mutex_lock(&g->gn_copy_lock);
+	cy->cy_next = g->gn_copies;
+	g->gn_copies = cy;
+	atomic_fetch_add(&g->gn_ncopies, 1);
+	pthread_mutex_unlock(&g->gn_copy_lock);
+	return cy;
+}
+
+static void get_attr(struct gen_copy *cy, void (*done)(struct gen_rpc *r))
+{
+	struct gen_fh fh = {.f_len = cy->cy_h.dh_len};
+
+	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
+	cy->cy_rpc.gr_uid = cy->cy_rpc.gr_gid = 0;
+	cy->cy_rpc.gr_done = done;
+	gen_getattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh);
+}
+
+static void counted(struct gen_rpc *r)
+{
+	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
+
+	if (!gen_sized(r)) {
+		step_end(cy, CTL_IO);
+		return;
+	}
+	cy->cy_res.size = r->gr_attr.fa_size;
+	cy->cy_res.writes = (uint64_t)r->gr_attr.fa_mtime.tv_sec * 1000000000 +
+			    (uint64_t)r->gr_attr.fa_mtime.tv_nsec;
+	cy->cy_over = !atomic_load(&cy->cy_dead);
+	step_end(cy, CTL_OK);
+}
+
+static void committed(struct dsc_io *io, int err)
+{
+	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+
+	if (err) {
+		step_end(cy, status_of(err));
+	} else if (cy->cy_lost || cy->cy_verifier != io->di_verifier) {
+		/* the server restarted, and may have lost what was written or found equal */
+		atomic_store(&cy->cy_dead, true);
+		step_end(cy, CTL_BAD_SESSION);
+	} else {
+		get_attr(cy, counted);
+	}
+}
+
+static void end(struct gen_copy *cy)
+{
+	if (cy->cy_cursor != WHOLE) {
+		step_end(cy, CTL_INVAL);
+		return;
+	}
+	commit(cy, committed);
+}
+
+static void begin(struct gen *g, struct dsc_ctl *c, struct gen_copy *cy,
+		  const uint8_t key[GEN_OBJECT_KEY], const struct dsc_handle *h)
+{
+	const ctl_rebuild_args *a = &c->dc_req.ctl_request_u.rebuild;
+
+	if (cy && cy->cy_session != a->session) {
+		copy_drop(cy);
+		cy = NULL;
+	}
+	if (!cy)
+		cy = copy_new(g, key, a->session, h);
+	if (!cy) {
+		gen_refuse(c, CTL_IO);
+		return;
+	}
+	cy->cy_ctl = c;
+	memset(&cy->cy_res, 0, sizeof(cy->cy_res));
+	get_attr(cy, begun);
+}
+
+void gen_rebuild(struct gen *g, struct dsc_ctl *c)
+{
+	const ctl_rebuild_args *a = &c->dc_req.ctl_request_u.rebuild;
+	uint8_t key[GEN_OBJECT_KEY];
+	struct gen_object o;
+	struct dsc_handle h;
+	struct gen_copy *cy;
+	int err = gen_object_find(g, &a->object, a->epoch, key, &o, &h);
+
+	if (err) {
+		gen_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
+		return;
+	}
+	cy = copy_find(g, key);
+	if (cy && cy->cy_ctl) {
+		/* a step is in progress whose caller has stopped waiting */
+		gen_refuse(c, CTL_NOT_JOINED);
+	} else if (a->step == CTL_REBUILD_BEGIN) {
+		begin(g, c, cy, key, &h);
+	} else if (a->step == CTL_REBUILD_ABORT) {
+		if (cy && cy->cy_session == a->session)
+			copy_drop(cy);
+		gen_refuse(c, CTL_OK);
+	} else if (!cy || cy->cy_session != a->session || atomic_load(&cy->cy_dead)) {
+		gen_refuse(c, CTL_BAD_SESSION);
+	} else {
+		cy->cy_ctl = c;
+		cy->cy_h.dh_uid = h.dh_uid;
+		cy->cy_h.dh_gid = h.dh_gid;
+		memset(&cy->cy_res, 0, sizeof(cy->cy_res));
+		if (a->step == CTL_REBUILD_END)
+			end(cy);
+		else
+			pull(cy, a);
+	}
+}

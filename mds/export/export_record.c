@@ -1,0 +1,219 @@
+/*
+ * export_record.c - keeps in the store what each export said when it was last in force. So the server
+ * notices every change: a reload may make it, or it may be made while the server is stopped.
+ * Capabilities that clients got under an export end when that export is gone, or says something
+ * else about these clients. That takes time. So the transaction of the change puts a row for the
+ * export's directory, and the row stays until all is over (mds/jobs/revoke_exports.c).
+ */
+#include "base/format.h"
+#include "mds/export/export_table.h"
+#include <endian.h>
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REC_VERSION 1
+
+/* Row NS_T_EXPORT; the key is the export's number (big-endian). */
+struct exp_rec {
+	uint8_t x_version, x_zero;
+	uint16_t x_nwho;
+	uint64_t x_root;
+	uint8_t x_digest[32];
+} __attribute__((packed));
+FORMAT_AT(struct exp_rec, x_version, 0, 1);
+FORMAT_AT(struct exp_rec, x_zero, 1, 1);
+FORMAT_AT(struct exp_rec, x_nwho, 2, 2);
+FORMAT_AT(struct exp_rec, x_root, 4, 8);
+FORMAT_AT(struct exp_rec, x_digest, 12, 32);
+_Static_assert(sizeof(struct exp_rec) == 44, "export, version 1");
+_Static_assert(EXP_CLIENTS_MAX <= UINT16_MAX, "x_nwho counts all patterns");
+
+/* Row NS_T_ENDING; the key is the directory's inode number (big-endian). */
+struct ending_rec {
+	uint8_t e_version;
+	uint64_t e_boot, e_generation;
+} __attribute__((packed));
+FORMAT_AT(struct ending_rec, e_version, 0, 1);
+FORMAT_AT(struct ending_rec, e_boot, 1, 8);
+FORMAT_AT(struct ending_rec, e_generation, 9, 8);
+_Static_assert(sizeof(struct ending_rec) == 17, "ending, version 1");
+
+/* ---- what an export says ---- */
+
+static void add(crypto_generichash_state *h, uint32_t v)
+{
+	v = htole32(v);
+	crypto_generichash_update(h, (const uint8_t *)&v, sizeof(v));
+}
+
+static void add_rule(crypto_generichash_state *h, const struct exp_rule *r)
+{
+	add(h, r->r_ro);
+	add(h, r->r_privileged);
+	add(h, r->r_squash);
+	add(h, r->r_tls);
+	add(h, r->r_layouts);
+	add(h, r->r_anon_uid);
+	add(h, r->r_anon_gid);
+	add(h, r->r_nsec);
+	for (unsigned i = 0; i < r->r_nsec; i++)
+		add(h, r->r_sec[i]);
+}
+
+/* The digest of the export's first nwho patterns, each with its rule. */
+static void digest(const struct exp *e, unsigned nwho, uint8_t out[32])
+{
+	crypto_generichash_state h;
+
+	crypto_generichash_init(&h, NULL, 0, 32);
+	for (unsigned i = 0; i < nwho; i++) {
+		const struct exp_who *w = &e->e_who[i];
+
+		add(&h, w->w_kind);
+		add(&h, (uint32_t)strlen(w->w_text));
+		crypto_generichash_update(&h, (const uint8_t *)w->w_text, strlen(w->w_text));
+		add_rule(&h, &e->e_rule[w->w_rule]);
+	}
+	crypto_generichash_final(&h, out, 32);
+}
+
+static void encode(const struct exp *e, struct exp_rec *r)
+{
+	*r = (struct exp_rec){.x_version = REC_VERSION,
+			      .x_nwho = htole16((uint16_t)e->e_nwho),
+			      .x_root = htole64(e->e_root)};
+	digest(e, e->e_nwho, r->x_digest);
+}
+
+/*
+ * Whether a client may have been given something that it may not have now. The first pattern that
+ * matches a client decides. So patterns that are added behind all others give more, and take
+ * nothing away.
+ */
+static bool takes(const struct exp_rec *was, const struct exp *now)
+{
+	unsigned nwho = le16toh(was->x_nwho);
+	uint8_t d[32];
+
+	if (!was->x_root) /* it was not served */
+		return false;
+	if (!now || now->e_root != le64toh(was->x_root) || now->e_nwho < nwho)
+		return true;
+	digest(now, nwho, d);
+	return memcmp(d, was->x_digest, sizeof(d)) != 0;
+}
+
+/* ---- the rows ---- */
+
+struct old {
+	struct {
+		uint16_t id;
+		struct exp_rec rec;
+	} at[EXP_MAX];
+	unsigned n;
+};
+
+static int collect(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct old *o = arg;
+	uint16_t be;
+
+	if (o->n == EXP_MAX || id.s_len != sizeof(be) || val.s_len != sizeof(o->at[0].rec))
+		return -EIO;
+	memcpy(&be, id.s_data, sizeof(be));
+	o->at[o->n].id = be16toh(be);
+	memcpy(&o->at[o->n].rec, val.s_data, val.s_len);
+	return o->at[o->n++].rec.x_version == REC_VERSION ? 0 : -EPROTONOSUPPORT;
+}
+
+static int end(struct kv_txn *txn, uint64_t root, uint64_t boot, uint64_t generation)
+{
+	struct ending_rec r = {REC_VERSION, htole64(boot), htole64(generation)};
+	uint64_t key = htobe64(root);
+
+	return ns_row_put(txn, NS_T_ENDING, &key, sizeof(key), &r, sizeof(r));
+}
+
+static int put_new(const struct exp *e, const struct old *o, struct kv_txn *txn)
+{
+	uint16_t key = htobe16(e->e_id);
+	struct exp_rec r;
+
+	encode(e, &r);
+	for (unsigned i = 0; i < o->n; i++)
+		if (o->at[i].id == e->e_id && memcmp(&o->at[i].rec, &r, sizeof(r)) == 0)
+			return 0;
+	return ns_row_put(txn, NS_T_EXPORT, &key, sizeof(key), &r, sizeof(r));
+}
+
+int exp_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation)
+{
+	struct old o = {.n = 0};
+	int err = ns_rows(txn, NS_T_EXPORT, "", 0, collect, &o);
+
+	for (unsigned i = 0; !err && i < o.n; i++) {
+		const struct exp *now = exp_by_id(t, o.at[i].id);
+		uint16_t key = htobe16(o.at[i].id);
+
+		if (takes(&o.at[i].rec, now))
+			err = end(txn, le64toh(o.at[i].rec.x_root), ns_super(ns)->su_boot,
+				  generation);
+		if (!err && !now)
+			err = ns_row_del(txn, NS_T_EXPORT, &key, sizeof(key));
+	}
+	for (unsigned i = 0; !err && i < t->t_n; i++)
+		err = put_new(&t->t_exp[i], &o, txn);
+	return err;
+}
+
+struct endings {
+	int (*fn)(void *arg, const struct exp_ending *e);
+	void *arg;
+};
+
+static int decode(struct kv_slice id, struct kv_slice val, struct exp_ending *e)
+{
+	struct ending_rec r;
+	uint64_t be;
+
+	if (id.s_len != sizeof(be) || val.s_len != sizeof(r))
+		return -EIO;
+	memcpy(&be, id.s_data, sizeof(be));
+	memcpy(&r, val.s_data, sizeof(r));
+	*e = (struct exp_ending){be64toh(be), le64toh(r.e_boot), le64toh(r.e_generation)};
+	return r.e_version == REC_VERSION ? 0 : -EPROTONOSUPPORT;
+}
+
+static int endings_one(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct endings *es = arg;
+	struct exp_ending e;
+	int err = decode(id, val, &e);
+
+	return err ? err : es->fn(es->arg, &e);
+}
+
+int exp_endings(struct kv_txn *txn, int (*fn)(void *arg, const struct exp_ending *e), void *arg)
+{
+	struct endings es = {fn, arg};
+
+	return ns_rows(txn, NS_T_ENDING, "", 0, endings_one, &es);
+}
+
+int exp_ending_over(struct kv_txn *txn, const struct exp_ending *e)
+{
+	uint64_t key = htobe64(e->en_root);
+	struct exp_ending now;
+	struct kv_slice val;
+	int err = ns_row_get(txn, NS_T_ENDING, &key, sizeof(key), &val);
+
+	if (!err)
+		err = decode((struct kv_slice){&key, sizeof(key)}, val, &now);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	if (now.en_boot != e->en_boot || now.en_generation != e->en_generation)
+		return 0;
+	return ns_row_del(txn, NS_T_ENDING, &key, sizeof(key));
+}

@@ -1,0 +1,34 @@
+/* elect.h - the administrator decides which copy of a file is good (docs/scrub.md). There is one
+ * run at a time, in memory; the choice itself is a transaction. */
+#ifndef MDS_OP_CHOOSE_H
+#define MDS_OP_CHOOSE_H
+#include "mds/mds.h"
+
+struct op_choose_ask {
+	uint64_t ca_ino;
+	/* the mirror that is good; -1: shows what each copy has, and changes nothing */
+	int ca_mirror;
+	bool ca_force; /* also where another copy in sync can be read */
+};
+struct op_choose_view {
+	struct op_choose_ask cv_ask;
+	uint64_t cv_number;	  /* rises with each run that begins; 0: there was none yet */
+	bool cv_running, cv_done; /* cv_done: the choice is durable */
+	char cv_why[200];	  /* why the choice was refused or failed; else "" */
+	/* The map before the choice. It and the fields below are valid when cv_running is false. */
+	struct lo_map cv_map;
+	uint64_t cv_size; /* of the file, in bytes */
+	/* a bit for each object: its server answered; its server has all of it */
+	uint64_t cv_answered, cv_there;
+	/* cv_changed: when the object last changed, in ns of CLOCK_REALTIME, by its server's
+	 * clock */
+	uint64_t cv_sizes[LO_MAX_OBJECTS], cv_changed[LO_MAX_OBJECTS];
+	uint64_t cv_summed; /* a bit for each object: cv_sum covers all of it */
+	uint8_t cv_sum[LO_MAX_OBJECTS][CTL_SUM_LEN];
+};
+int op_choose_open(struct mds *m, struct loop *loop);
+/* Any thread may call these two. op_choose_begin returns the number of the run; 0: another one is
+ * under way. */
+uint64_t op_choose_begin(struct mds *m, const struct op_choose_ask *ask);
+void op_choose_look(struct mds *m, struct op_choose_view *out);
+#endif

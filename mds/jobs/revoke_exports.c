@@ -1,0 +1,373 @@
+/*
+ * revoke_exports.c - an export was removed or changed: every capability that was given below its directory
+ * ends, also the capabilities of layouts that came back. All of it runs on one loop, except where a
+ * comment says otherwise.
+ *
+ * The store lists these directories, from the transaction that changes the exports
+ * (mds/export/export_record.c) until all is over: a server that stops in the middle begins again. A file
+ * that was fenced by then is clean, and is not fenced twice.
+ *
+ * A pass examines all files by their inode numbers, some at a time. A file whose capabilities may
+ * be out is fenced if it lies below such a directory. The place of a file is the directory in which
+ * it was created, or to which it was last moved. A file with several names may have one of them
+ * there: it counts as below. A client that may still use the file asks for a layout again.
+ */
+#include "mds/jobs/revoke_exports.h"
+#include "base/clock.h"
+#include "base/crash.h"
+#include "base/log.h"
+#include <errno.h>
+
+#define LOOK_FILES 1024 /* files in a step */
+#define PAUSE_MS   5	/* between steps: time for other work */
+#define AT_ONCE	   64	/* files that are being fenced */
+#define UP_MAX	   4096 /* directories above a file; a file with more of them counts as below */
+#define REST_MS	   5000 /* after a pass in which a file could not be fenced */
+#define TELL_MS	   10000
+
+struct op_ending {
+	struct mds *e_m;
+	struct loop *e_loop;
+	pthread_mutex_t e_lock; /* protects the fields up to e_view: any thread */
+	bool e_again;
+	struct op_ending_view e_view;
+	uint64_t e_rest_until, e_began_ms, e_told_ms;
+	struct exp_ending *e_row;
+	size_t e_nrow, e_rowcap;
+	/* the pass */
+	struct loop_timer e_timer;
+	struct kv_txn *e_txn;
+	uint64_t e_generation, e_cursor;
+	/* The directory of the last file, and whether it is below; 0: not known in this
+	 * snapshot. */
+	uint64_t e_dir;
+	bool e_dir_below;
+	bool e_waiting, e_all, e_failed; /* all: no file is left to be examined */
+	unsigned e_seen, e_busy, e_found;
+	uint64_t e_ino[AT_ONCE];
+	struct kv_op e_op;
+};
+
+static void step(struct op_ending *e);
+
+/* ---- where a file lies ---- */
+
+static bool is_root(const struct exp_ending *row, size_t n, uint64_t dir)
+{
+	for (size_t i = 0; i < n; i++)
+		if (row[i].en_root == dir)
+			return true;
+	return false;
+}
+
+/* GONE: a directory above it is gone, and may have been below */
+enum lies { BESIDE, BELOW, GONE };
+
+/* Where a directory lies relative to the roots of these rows. BELOW: it is a root, or is below
+ * one. */
+static enum lies lies(struct ns *ns, struct kv_txn *t, uint64_t dir, const struct exp_ending *row,
+		      size_t n)
+{
+	struct ns_inode i;
+
+	for (unsigned up = 0; up < UP_MAX && !is_root(row, n, dir); up++) {
+		if (dir == NS_ROOT_INO)
+			return BESIDE;
+		if (ns_get(ns, t, dir, &i))
+			return GONE;
+		dir = i.i_parent;
+	}
+	return BELOW;
+}
+
+struct leaves {
+	struct ns *ns;
+	struct kv_txn *t;
+	uint64_t from, to;
+};
+
+static int leaves_one(void *arg, const struct exp_ending *row)
+{
+	const struct leaves *l = arg;
+	bool leaves = lies(l->ns, l->t, l->from, row, 1) == BELOW &&
+		      lies(l->ns, l->t, l->to, row, 1) != BELOW;
+
+	return leaves ? -EAGAIN : 0;
+}
+
+int op_ending_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to)
+{
+	struct leaves l = {m->m_ns, t, from, to};
+
+	/* Nearly always one look into an empty table. */
+	return from == to ? 0 : exp_endings(t, leaves_one, &l);
+}
+
+static bool below(struct op_ending *e, const struct ns_inode *i)
+{
+	if (i->i_nlink > 1)
+		return true;
+	if (!e->e_dir || e->e_dir != i->i_parent) {
+		e->e_dir = i->i_parent;
+		e->e_dir_below =
+			lies(e->e_m->m_ns, e->e_txn, e->e_dir, e->e_row, e->e_nrow) != BESIDE;
+	}
+	return e->e_dir_below;
+}
+
+/* ---- the pass ---- */
+
+static int look_file(void *arg, const struct ns_inode *i)
+{
+	struct op_ending *e = arg;
+	struct lo_map map;
+
+	if (e->e_found + e->e_busy == AT_ONCE || e->e_seen == LOOK_FILES) {
+		e->e_all = false;
+		return 1;
+	}
+	e->e_seen++;
+	e->e_cursor = i->i_ino + 1;
+	if (!lo_map_decode(i->i_blob, &map) && !map.lm_clean && below(e, i))
+		e->e_ino[e->e_found++] = i->i_ino;
+	return 0;
+}
+
+static void tell(struct op_ending *e)
+{
+	const struct op_ending_view *v = &e->e_view;
+
+	if (clock_mono_ms() - e->e_told_ms < TELL_MS)
+		return;
+	e->e_told_ms = clock_mono_ms();
+	log_info("changed exports: %lu files examined so far; old capabilities for %lu of them "
+		 "are invalid now",
+		 (unsigned long)v->ev_looked, (unsigned long)v->ev_ended);
+}
+
+static void fenced(void *arg, int err)
+{
+	struct op_ending *e = arg;
+
+	/* -ETIMEDOUT: the epoch has risen, and the order stays until it is done. */
+	if (err == -ETIMEDOUT)
+		log_warn(
+			"changed exports: a data server has not confirmed the fence of a file yet");
+	else if (err)
+		log_error("changed exports: cannot fence a file: %s", strerror(-err));
+	e->e_failed |= err && err != -ETIMEDOUT;
+	e->e_busy--;
+	pthread_mutex_lock(&e->e_lock);
+	e->e_view.ev_ended += !err || err == -ETIMEDOUT;
+	e->e_view.ev_unconfirmed += err == -ETIMEDOUT;
+	pthread_mutex_unlock(&e->e_lock);
+	step(e);
+}
+
+static void look(struct op_ending *e)
+{
+	struct mds *m = e->e_m;
+	int err = kv_read_begin(m->m_kv, &e->e_txn);
+
+	e->e_seen = e->e_found = 0;
+	e->e_dir = 0;
+	if (!err) {
+		e->e_all = true;
+		err = ns_files(m->m_ns, e->e_txn, e->e_cursor, look_file, e);
+		kv_read_end(e->e_txn);
+	}
+	if (err) {
+		log_error("changed exports: cannot read the files: %s", strerror(-err));
+		e->e_all = e->e_failed = true;
+	}
+	pthread_mutex_lock(&e->e_lock);
+	e->e_view.ev_looked += e->e_seen;
+	pthread_mutex_unlock(&e->e_lock);
+	tell(e);
+	e->e_busy += e->e_found;
+	for (unsigned i = 0; i < e->e_found; i++)
+		excl_take_back_fenced(&m->m_file, e->e_loop, e->e_ino[i], fenced, e);
+	crash_point("ending");
+	step(e);
+}
+
+static void look_now(struct loop_timer *t)
+{
+	struct op_ending *e = hash_entry(t, struct op_ending, e_timer);
+
+	e->e_waiting = false;
+	look(e);
+}
+
+/* ---- begin and end ---- */
+
+static void finish(struct op_ending *e, bool again)
+{
+	pthread_mutex_lock(&e->e_lock);
+	e->e_again |= again;
+	e->e_view.ev_running = false;
+	e->e_view.ev_number++;
+	pthread_mutex_unlock(&e->e_lock);
+	e->e_rest_until = again ? clock_mono_ms() + REST_MS : 0;
+}
+
+static int over_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct op_ending *e = hash_entry(op, struct op_ending, e_op);
+	int err = 0;
+
+	for (size_t i = 0; !err && i < e->e_nrow; i++)
+		err = exp_ending_over(t, &e->e_row[i]);
+	return err;
+}
+
+static void over_done(struct kv_op *op, int err)
+{
+	struct op_ending *e = hash_entry(op, struct op_ending, e_op);
+	const struct op_ending_view *v = &e->e_view;
+
+	if (err)
+		log_error("changed exports: cannot record that all files were examined, starting "
+			  "again: %s",
+			  strerror(-err));
+	else
+		log_info(
+			"changed exports: all %lu files examined; old capabilities for %lu of them "
+			"are invalid now, after %lu ms",
+			(unsigned long)v->ev_looked, (unsigned long)v->ev_ended,
+			(unsigned long)(clock_mono_ms() - e->e_began_ms));
+	finish(e, err != 0);
+}
+
+/* Goes on where it can: examines more files, or ends when nothing is under way. */
+static void step(struct op_ending *e)
+{
+	if (e->e_waiting)
+		return;
+	if (!e->e_all) {
+		if (e->e_busy == AT_ONCE)
+			return;
+		e->e_waiting = true;
+		e->e_timer.t_fire = look_now;
+		loop_timer_start(e->e_loop, &e->e_timer, PAUSE_MS);
+		return;
+	}
+	if (e->e_busy)
+		return;
+	if (e->e_failed) {
+		finish(e, true);
+		return;
+	}
+	e->e_op = (struct kv_op){.o_run = over_run, .o_done = over_done, .o_loop = e->e_loop};
+	kv_submit(e->e_m->m_kv, &e->e_op);
+}
+
+/* Skips a change that is committed and not in force yet: until it is, layouts are given under the
+ * earlier exports. Its pass comes after that. */
+static int take_row(void *arg, const struct exp_ending *row)
+{
+	struct op_ending *e = arg;
+
+	if (row->en_boot == ns_super(e->e_m->m_ns)->su_boot && row->en_generation > e->e_generation)
+		return 0;
+	if (e->e_nrow == e->e_rowcap) {
+		size_t cap = e->e_rowcap ? e->e_rowcap * 2 : EXP_MAX;
+		struct exp_ending *v = reallocarray(e->e_row, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		e->e_row = v;
+		e->e_rowcap = cap;
+	}
+	e->e_row[e->e_nrow++] = *row;
+	return 0;
+}
+
+/* Reads which directories have capabilities to end. */
+static int read_rows(struct op_ending *e)
+{
+	struct mds *m = e->e_m;
+	struct kv_txn *t;
+	int err;
+
+	e->e_nrow = 0;
+	e->e_generation = exp_set_generation(m->m_exports); /* before the snapshot */
+	err = kv_read_begin(m->m_kv, &t);
+	if (err)
+		return err;
+	err = exp_endings(t, take_row, e);
+	kv_read_end(t);
+	return err;
+}
+
+static void begin(struct op_ending *e)
+{
+	int err = read_rows(e);
+
+	if (err || !e->e_nrow) {
+		if (err)
+			log_error("changed exports: cannot read their record: %s", strerror(-err));
+		finish(e, err != 0);
+		return;
+	}
+	e->e_began_ms = e->e_told_ms = clock_mono_ms();
+	e->e_cursor = NS_ROOT_INO;
+	e->e_all = e->e_failed = false;
+	pthread_mutex_lock(&e->e_lock);
+	e->e_view.ev_exports = e->e_nrow;
+	pthread_mutex_unlock(&e->e_lock);
+	log_info("changed exports: ending the capabilities given below %zu of their directories; "
+		 "examining all files",
+		 e->e_nrow);
+	step(e);
+}
+
+void op_ending_tick(struct mds *m)
+{
+	struct op_ending *e = m->m_ending;
+	bool begins = false;
+
+	if (e->e_rest_until && clock_mono_ms() < e->e_rest_until)
+		return;
+	pthread_mutex_lock(&e->e_lock);
+	if (e->e_again && !e->e_view.ev_running) {
+		e->e_view = (struct op_ending_view){.ev_running = true,
+						    .ev_number = e->e_view.ev_number};
+		e->e_again = false;
+		begins = true;
+	}
+	pthread_mutex_unlock(&e->e_lock);
+	if (begins)
+		begin(e);
+}
+
+/* ---- called by other files ---- */
+
+void op_ending_look_again(struct mds *m)
+{
+	pthread_mutex_lock(&m->m_ending->e_lock);
+	m->m_ending->e_again = true;
+	pthread_mutex_unlock(&m->m_ending->e_lock);
+}
+
+void op_ending_look(struct mds *m, struct op_ending_view *out)
+{
+	pthread_mutex_lock(&m->m_ending->e_lock);
+	*out = m->m_ending->e_view;
+	out->ev_running |= m->m_ending->e_again;
+	pthread_mutex_unlock(&m->m_ending->e_lock);
+}
+
+int op_ending_open(struct mds *m, struct loop *loop)
+{
+	struct op_ending *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return -ENOMEM;
+	e->e_m = m;
+	e->e_loop = loop;
+	e->e_again = true; /* for changes made before the start, or not finished then */
+	pthread_mutex_init(&e->e_lock, NULL);
+	m->m_ending = e;
+	return 0;
+}

@@ -1,0 +1,493 @@
+/* layout_map.c - the layout map as the inode stores it. Integers are little-endian. */
+#include "mds/layout/lo_int.h"
+#include <errno.h>
+
+/*
+ * Versions:
+ * - Version 1 has zeros in m_copy and m_next: an object's copy number is its mirror's number.
+ * - Version 2 uses m_copy and m_next.
+ * - Version 3 adds a tail, for files whose policy has a domain or groups, or whose objects are
+ *   being moved.
+ * - Version 4 is version 3 with copies that are late.
+ */
+#define MAP_VERSION 4
+
+#define KNOWN_LEAVING 2 /* from version 3 on */
+#define KNOWN_LATE    4 /* from version 4 on */
+enum { TAIL_SPARE = 1, TAIL_MOVE = 2 };
+
+struct map_obj_rec {
+	uint32_t m_ds;
+	uint8_t m_state, m_known, m_copy;
+	uint8_t m_next; /* the file's next copy number, in its first object; else 0 */
+	uint64_t m_writes;
+} __attribute__((packed));
+/* m_unit holds log2 of the unit, and the flag MAP_CLEAN. A map written before that flag existed has
+ * been given out to clients. */
+enum { MAP_CLEAN = 0x80 };
+struct map_rec {
+	uint8_t m_version, m_stripes, m_mirrors, m_unit;
+	uint32_t m_epoch;
+	struct map_obj_rec m_obj[];
+} __attribute__((packed));
+_Static_assert(sizeof(struct map_rec) == 8 && sizeof(struct map_obj_rec) == 16,
+	       "map record, version 2");
+/* The tail of version 3, after the objects. The domain follows, then the groups up to the end. */
+struct map_tail {
+	uint8_t t_flags, t_domain;
+	uint32_t t_from;
+} __attribute__((packed));
+_Static_assert(sizeof(struct map_tail) == 6, "map record, version 3");
+_Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) +
+			       sizeof(struct map_tail) + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <=
+		       NS_BLOB_MAX,
+	       "a map fits an inode");
+
+static bool is_late(const struct lo_object *o)
+{
+	return o->ob_late && o->ob_state == LO_IN_SYNC;
+}
+
+static bool has_late(const struct lo_map *m)
+{
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (is_late(&m->lm_obj[i]))
+			return true;
+	return false;
+}
+
+static bool has_tail(const struct lo_map *m)
+{
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (m->lm_obj[i].ob_leaving)
+			return true;
+	return m->lm_spare || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups ||
+	       has_late(m);
+}
+
+static size_t tail_encode(const struct lo_map *m, uint8_t *out)
+{
+	size_t domain = strlen(m->lm_domain), groups = strlen(m->lm_groups);
+	struct map_tail *t = (struct map_tail *)out;
+
+	t->t_flags = (m->lm_spare ? TAIL_SPARE : 0) | (m->lm_move ? TAIL_MOVE : 0);
+	t->t_domain = (uint8_t)domain;
+	t->t_from = htole32(m->lm_from);
+	memcpy(out + sizeof(*t), m->lm_domain, domain);
+	memcpy(out + sizeof(*t) + domain, m->lm_groups, groups);
+	return sizeof(*t) + domain + groups;
+}
+
+size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
+{
+	unsigned n = (unsigned)m->lm_stripes * m->lm_mirrors;
+	size_t len = sizeof(struct map_rec) + n * sizeof(struct map_obj_rec);
+	struct map_rec *r = (struct map_rec *)out;
+	bool tail = has_tail(m);
+
+	if (!n || n > LO_MAX_OBJECTS ||
+	    max < len + (tail ? sizeof(struct map_tail) + strlen(m->lm_domain) +
+					 strlen(m->lm_groups)
+			      : 0))
+		return 0;
+	memset(out, 0, len);
+	r->m_version = has_late(m) ? 4 : tail ? 3 : 2;
+	r->m_stripes = m->lm_stripes;
+	r->m_mirrors = m->lm_mirrors;
+	r->m_unit = (uint8_t)(__builtin_ctz(m->lm_unit) | (m->lm_clean ? MAP_CLEAN : 0));
+	r->m_epoch = htole32(m->lm_epoch);
+	r->m_obj[0].m_next = m->lm_next;
+	for (unsigned i = 0; i < n; i++) {
+		r->m_obj[i].m_ds = htole32(m->lm_obj[i].ob_ds);
+		r->m_obj[i].m_state = m->lm_obj[i].ob_state;
+		r->m_obj[i].m_known = m->lm_obj[i].ob_known |
+				      (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) |
+				      (is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
+		r->m_obj[i].m_copy = m->lm_obj[i].ob_copy;
+		r->m_obj[i].m_writes = htole64(m->lm_obj[i].ob_writes);
+	}
+	return tail ? len + tail_encode(m, out + len) : len;
+}
+
+static bool obj_ok(const struct map_rec *r, unsigned i)
+{
+	const struct map_obj_rec *o = &r->m_obj[i];
+	unsigned known = 1 | (r->m_version >= 3 ? KNOWN_LEAVING : 0) |
+			 (r->m_version >= 4 && o->m_state == LO_IN_SYNC ? KNOWN_LATE : 0);
+
+	if (r->m_version == 1 && (o->m_copy || o->m_next))
+		return false;
+	/* The tail says whether an object may be absent. */
+	if (r->m_version >= 3 && o->m_state == LO_ABSENT)
+		return i && !o->m_ds && !o->m_known && !o->m_copy && !o->m_next && !o->m_writes;
+	return o->m_state <= LO_REBUILDING && !(o->m_known & ~known) && (!i || !o->m_next) &&
+	       o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
+}
+
+/* Checks the pending mirror. It has at least one object, at most one per stripe, and each takes the
+ * place of an object of that stripe that is leaving. No object elsewhere is absent. */
+static bool spare_ok(const struct lo_map *m)
+{
+	unsigned first = lo_objects(m) - m->lm_stripes, there = 0;
+
+	if (m->lm_spare && m->lm_mirrors < 2)
+		return false;
+	for (unsigned i = 0; i < lo_objects(m); i++) {
+		const struct lo_object *o = &m->lm_obj[i];
+		unsigned leaving = 0;
+
+		if (o->ob_state == LO_ABSENT && (!m->lm_spare || i < first))
+			return false;
+		if (!m->lm_spare || i < first)
+			continue;
+		for (unsigned k = i % m->lm_stripes; k < first; k += m->lm_stripes)
+			leaving += m->lm_obj[k].ob_leaving;
+		if (o->ob_leaving || leaving != (o->ob_state != LO_ABSENT))
+			return false;
+		there += leaving;
+	}
+	return !m->lm_spare || there;
+}
+
+/* Does not check the domain and group texts; their user does (lo_map_policy). */
+static bool tail_decode(const uint8_t *p, size_t n, struct lo_map *m)
+{
+	const struct map_tail *t = (const struct map_tail *)p;
+	size_t groups;
+
+	if (n < sizeof(*t) || t->t_flags > (TAIL_SPARE | TAIL_MOVE) ||
+	    le32toh(t->t_from) > DSC_MAX || t->t_domain > LABELS_KEY_MAX ||
+	    n - sizeof(*t) < t->t_domain)
+		return false;
+	groups = n - sizeof(*t) - t->t_domain;
+	if (groups >= LO_GROUPS_LEN || memchr(p + sizeof(*t), 0, n - sizeof(*t)))
+		return false;
+	m->lm_spare = t->t_flags & TAIL_SPARE;
+	m->lm_move = t->t_flags & TAIL_MOVE;
+	m->lm_from = le32toh(t->t_from);
+	memcpy(m->lm_domain, p + sizeof(*t), t->t_domain);
+	memcpy(m->lm_groups, p + sizeof(*t) + t->t_domain, groups);
+	return has_tail(m);
+}
+
+int lo_map_decode(struct kv_slice s, struct lo_map *m)
+{
+	const struct map_rec *r = s.s_data;
+	unsigned n, unit;
+
+	memset(m, 0, sizeof(*m));
+	if (s.s_len < sizeof(*r) || !r->m_version || r->m_version > MAP_VERSION)
+		return -EIO;
+	unit = r->m_unit & ~MAP_CLEAN;
+	if (unit < 20 || unit > 31 || (r->m_version == 1 && r->m_unit != unit))
+		return -EIO;
+	n = (unsigned)r->m_stripes * r->m_mirrors;
+	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) ||
+	    s.s_len < sizeof(*r) + n * sizeof(r->m_obj[0]) ||
+	    (r->m_version < 3 && s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0])))
+		return -EIO;
+	m->lm_unit = 1u << unit;
+	m->lm_clean = r->m_unit & MAP_CLEAN;
+	m->lm_stripes = r->m_stripes;
+	m->lm_mirrors = r->m_mirrors;
+	m->lm_epoch = le32toh(r->m_epoch);
+	for (unsigned i = 0; i < n; i++) {
+		const struct map_obj_rec *o = &r->m_obj[i];
+
+		if (!obj_ok(r, i))
+			return -EIO;
+		m->lm_obj[i].ob_ds = le32toh(o->m_ds);
+		m->lm_obj[i].ob_state = o->m_state;
+		m->lm_obj[i].ob_known = o->m_known & 1;
+		m->lm_obj[i].ob_leaving = o->m_known & KNOWN_LEAVING;
+		m->lm_obj[i].ob_late = o->m_known & KNOWN_LATE;
+		m->lm_obj[i].ob_writes = le64toh(o->m_writes);
+		m->lm_obj[i].ob_copy = r->m_version == 1 ? (uint8_t)(i / m->lm_stripes) : o->m_copy;
+	}
+	m->lm_next = r->m_version == 1 ? m->lm_mirrors : r->m_obj[0].m_next;
+	if (r->m_version < 3)
+		return 0;
+	if (has_late(m) != (r->m_version == 4))
+		return -EIO;
+	return tail_decode((const uint8_t *)&r->m_obj[n],
+			   s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), m) &&
+			       spare_ok(m)
+		       ? 0
+		       : -EIO;
+}
+
+/* Returns the objects of a stripe in this state. */
+static uint64_t in_state(const struct lo_map *m, unsigned stripe, enum lo_state state)
+{
+	uint64_t bits = 0;
+
+	for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
+		bits |= (uint64_t)(m->lm_obj[i].ob_state == state) << i;
+	return bits;
+}
+
+static void set_stale(struct lo_map *m, uint64_t which)
+{
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (which >> i & 1)
+			m->lm_obj[i].ob_state = LO_STALE;
+}
+
+uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last)
+{
+	uint64_t done = 0, kept = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t sync = in_state(m, s, LO_IN_SYNC),
+			 rebuilding = in_state(m, s, LO_REBUILDING);
+
+		if (sync & ~hit) {
+			done |= (sync | rebuilding) & hit;
+		} else {
+			done |= sync ? rebuilding : rebuilding & hit;
+			kept |= sync & hit;
+		}
+	}
+	set_stale(m, done);
+	if (last)
+		*last = kept;
+	return done;
+}
+
+uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m)
+{
+	struct dsc_server sv;
+	uint64_t bits = 0;
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		bits |= (uint64_t)(dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_alive) << i;
+	return bits;
+}
+
+uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m)
+{
+	uint64_t bits = lo_writers(m);
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if ((bits >> i & 1) && !dsc_dead(lo->l_dsc, m->lm_obj[i].ob_ds))
+			bits &= ~(UINT64_C(1) << i);
+	return bits;
+}
+
+bool lo_map_cut(struct lo *lo, const struct lo_map *m)
+{
+	uint64_t dead = lo_map_dead(lo, m);
+
+	for (unsigned s = 0; dead && s < m->lm_stripes; s++)
+		if (!(in_state(m, s, LO_IN_SYNC) & ~dead))
+			return true;
+	return false;
+}
+
+uint64_t lo_map_on(const struct lo_map *m, uint32_t ds)
+{
+	uint64_t bits = 0;
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		bits |= (uint64_t)(m->lm_obj[i].ob_ds == ds) << i;
+	return bits;
+}
+
+uint64_t lo_map_stripes(const struct lo_map *m, uint64_t objects)
+{
+	uint64_t stripes = 0;
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		stripes |= (objects >> i & 1) << i % m->lm_stripes;
+	return stripes;
+}
+
+uint64_t lo_map_servers(const struct lo_map *m)
+{
+	uint64_t bits = lo_writers(m), servers = 0;
+
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (bits >> i & 1)
+			servers |= lo_server_bit(m->lm_obj[i].ob_ds);
+	return servers;
+}
+
+uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted)
+{
+	uint64_t bits = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t last = 0, best = 0;
+
+		for (unsigned i = 0; i < lo_objects(m); i++) {
+			uint64_t heard = in_state(m, s, LO_IN_SYNC) >> i & 1
+						 ? dsc_heard_ms(lo->l_dsc, m->lm_obj[i].ob_ds)
+						 : 0;
+
+			if (heard && !(doubted >> i & 1))
+				heard |= UINT64_C(1) << 63;
+			if (heard > last) {
+				last = heard;
+				best = UINT64_C(1) << i;
+			}
+		}
+		bits |= best;
+	}
+	return bits;
+}
+
+uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted)
+{
+	uint64_t alive = lo_map_alive(lo, m) & ~doubted, bits = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		int k;
+
+		for (unsigned r = 0; (k = lo_copy(m, s, r)) >= 0 && !(alive >> k & 1); r++)
+			;
+		bits |= k < 0 ? 0 : UINT64_C(1) << k;
+	}
+	return bits;
+}
+
+/* True when the server is away, and may come back before its lease is over. */
+static bool may_come_back(struct lo *lo, uint32_t ds)
+{
+	struct dsc_server sv;
+
+	return dsc_get(lo->l_dsc, ds, &sv) && !sv.sv_alive && sv.sv_state < DSC_DEAD &&
+	       dsc_leased(lo->l_dsc, ds);
+}
+
+uint64_t lo_first_lost(struct lo *lo, const struct lo_map *m, uint64_t failed)
+{
+	uint64_t alive = lo_map_alive(lo, m), bits = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t before = 0;
+		int k;
+
+		for (unsigned r = 0;
+		     (k = lo_copy(m, s, r)) >= 0 && !(alive & ~failed & UINT64_C(1) << k) &&
+		     !may_come_back(lo, m->lm_obj[k].ob_ds);
+		     r++)
+			before |= UINT64_C(1) << k;
+		if (k >= 0 && (alive >> k & 1))
+			bits |= before;
+	}
+	return bits;
+}
+
+void lo_map_join(struct lo_map *m, unsigned obj, bool late)
+{
+	/* others: another copy is in sync; all: all of these are late */
+	bool others = false, all = true;
+
+	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m); i += m->lm_stripes) {
+		if (i == obj || m->lm_obj[i].ob_state != LO_IN_SYNC)
+			continue;
+		others = true;
+		all &= m->lm_obj[i].ob_late;
+	}
+	/* Late copies keep their order, that of the mirrors. */
+	for (unsigned i = obj % m->lm_stripes; i < lo_objects(m) && (all || !late);
+	     i += m->lm_stripes)
+		m->lm_obj[i].ob_late = false;
+	m->lm_obj[obj].ob_state = LO_IN_SYNC;
+	m->lm_obj[obj].ob_late = late && others;
+}
+
+uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
+{
+	uint64_t done = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint64_t sync = in_state(m, s, LO_IN_SYNC),
+			 best = sync & prefer ? sync & prefer : sync;
+
+		if (stripes >> s & 1)
+			done |= (sync & ~(best & -best)) | in_state(m, s, LO_REBUILDING);
+	}
+	set_stale(m, done);
+	return done;
+}
+
+bool lo_map_whole(const struct lo_map *m)
+{
+	if (m->lm_spare || m->lm_move || m->lm_from)
+		return false;
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		if (m->lm_obj[i].ob_state != LO_IN_SYNC || m->lm_obj[i].ob_leaving)
+			return false;
+	return true;
+}
+
+uint8_t lo_map_new_copy(struct lo_map *m, unsigned stripe)
+{
+	for (;;) {
+		uint8_t copy = m->lm_next++;
+		bool taken = false;
+
+		for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
+			taken |= m->lm_obj[i].ob_copy == copy;
+		if (!taken)
+			return copy;
+	}
+}
+
+int lo_copy(const struct lo_map *m, unsigned stripe, unsigned r)
+{
+	for (unsigned late = 0; late < 2; late++)
+		for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
+			if (m->lm_obj[i].ob_state == LO_IN_SYNC && m->lm_obj[i].ob_late == late &&
+			    r-- == 0)
+				return (int)i;
+	return -1;
+}
+
+int lo_source(const struct lo_map *m, unsigned stripe, unsigned r, bool same)
+{
+	return same && r ? -1 : lo_copy(m, stripe, r);
+}
+
+int lo_writer(const struct lo_map *m, unsigned stripe, unsigned r)
+{
+	static const uint8_t order[] = {LO_IN_SYNC, LO_REBUILDING};
+
+	for (unsigned k = 0; k < 2; k++)
+		for (unsigned i = stripe; i < lo_objects(m); i += m->lm_stripes)
+			if (m->lm_obj[i].ob_state == order[k] && r-- == 0)
+				return (int)i;
+	return -1;
+}
+
+uint64_t lo_writers(const struct lo_map *m)
+{
+	uint64_t bits = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++)
+		bits |= in_state(m, s, LO_IN_SYNC) | in_state(m, s, LO_REBUILDING);
+	return bits;
+}
+
+int lo_object_of(const struct lo_map *m, uint32_t ds, unsigned stripe, unsigned copy)
+{
+	for (unsigned i = stripe; stripe < m->lm_stripes && i < lo_objects(m); i += m->lm_stripes)
+		if (m->lm_obj[i].ob_ds == ds && m->lm_obj[i].ob_copy == copy)
+			return (int)i;
+	return -1;
+}
+
+uint64_t lo_map_same(const struct lo_map *was, uint64_t objects, const struct lo_map *is)
+{
+	uint64_t bits = 0;
+
+	for (; objects; objects &= objects - 1) {
+		unsigned k = (unsigned)__builtin_ctzll(objects);
+		int at = lo_object_of(is, was->lm_obj[k].ob_ds, k % was->lm_stripes,
+				      was->lm_obj[k].ob_copy);
+
+		bits |= at < 0 ? 0 : UINT64_C(1) << at;
+	}
+	return bits;
+}

@@ -1,0 +1,182 @@
+/*
+ * file_place.c - where a file's data goes: when it is created, and again while it is empty
+ * (docs/groups.md).
+ *
+ *	begin		again_begin: may the file be placed again? Freezes it (again_frozen)
+ *	check		again_go: counts earlier writes: the file must be empty
+ *	commit		again_run: new objects in the map, deletes of the old ones
+ *	order		again_ordered: the old objects are gone; thaws the file
+ */
+#include "mds/layout/pending_layout.h"
+#include "mds/nfs4/op.h"
+#include <errno.h>
+
+int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf,
+		 size_t max, size_t *len)
+{
+	struct op_place *p = arg;
+	struct lo_policy pol, hinted;
+	struct lo_map map;
+	char why[256];
+	int err = lo_policy_decode(policy, &pol);
+
+	if (err)
+		return err;
+	hinted = pol;
+	hinted.lp_mirrors = p->mirrors < UINT8_MAX ? (uint8_t)p->mirrors : UINT8_MAX;
+	if (p->mirrors && lo_policy_check(p->m->m_lo, &hinted, why, sizeof(why)) == 0)
+		pol = hinted;
+	/* Too few servers may be alive because they restart: wait for one lease before failing. */
+	err = lo_place(p->m->m_lo, &pol, i->i_ino, p->m->m_lease_ms, &map);
+	if (!err)
+		err = lo_can_adopt(p->m->m_lo, p->t, NULL, &map);
+	if (err)
+		return err;
+	map.lm_clean = !p->given;
+	*len = lo_map_encode(&map, buf, max);
+	return *len ? 0 : -EIO;
+}
+
+/* ---- again ---- */
+
+/* May the file be placed again, as it is now? */
+static int again_check(struct compound *c, const struct ns_inode *i)
+{
+	if (c->cred.cr_uid && c->cred.cr_uid != i->i_uid)
+		return -EPERM;
+	return i->i_size ? -EEXIST : 0;
+}
+
+static void again_outdated(struct compound *c)
+{
+	struct st *st = c->m->m_st;
+
+	st_file_lock(st, c->cur);
+	st_file_get(st, c->cur, false)->f_sizegen++; /* the freeze keeps the st_file */
+	st_file_unlock(st, c->cur);
+}
+
+/* Writes through the metadata server to the old objects that are under way are done once more, to
+ * the new ones. */
+static int again_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct op_again *a = c->scratch;
+	struct mds *m = c->m;
+	struct ns_setattr touch = {.s_mask = NS_S_CTIME};
+	struct lo_map was, map;
+	struct ns_inode i, moved;
+	uint8_t blob[NS_BLOB_MAX];
+	int err = ns_get(m->m_ns, t, c->cur, &i);
+
+	if (!err)
+		err = again_check(c, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &was);
+	if (!err && i.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
+		err = -EEXIST;
+	if (!err && lo_twin_is(t, c->cur))
+		err = -EAGAIN; /* a restripe's objects would have the same names; retry */
+	if (!err)
+		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_lease_ms, &map);
+	if (!err)
+		err = lo_can_adopt(m->m_lo, t, NULL, &map);
+	if (err)
+		return err;
+	again_outdated(c);
+	map.lm_epoch = was.lm_epoch + 1;
+	a->ag_ci->c_before = i.i_change;
+	err = lo_order_free(m->m_lo, t, &i);
+	if (!err)
+		err = ns_place_again(m->m_ns, t, c->cur, blob,
+				     lo_map_encode(&map, blob, sizeof(blob)), &moved);
+	if (!err)
+		err = lo_adopt(m->m_lo, t, &moved, NULL, &map);
+	if (!err)
+		err = ns_setattr(m->m_ns, t, c->cur, &touch, NULL, file_now(), &moved);
+	if (!err)
+		a->ag_ci->c_after = moved.i_change;
+	c->once_orders = c->cur;
+	return err;
+}
+
+/* The old objects are gone, or their server's lease is: no client writes to them any more. */
+static void again_ordered(void *arg, int err)
+{
+	struct compound *c = arg;
+	struct op_again *a = c->scratch;
+
+	(void)err;
+	excl_end(&a->ag_freeze, 0);
+	op_deleg_late(c, c->cur);
+	op_resume(c, op_result(c, a->ag_put));
+}
+
+static nfsstat4 again_committed(struct compound *c, int err)
+{
+	if (err)
+		return op_status(err);
+	excl_order(&((struct op_again *)c->scratch)->ag_freeze, NULL, again_ordered, c);
+	return OP_PARKED;
+}
+
+/* Counts writes by clients that returned their layouts: the file must be empty to be placed
+ * again. */
+static nfsstat4 again_go(struct compound *c, int err)
+{
+	struct op_again *a = c->scratch;
+	struct ns_inode i;
+	struct lo_map map;
+
+	op_txn_stale(c->th);
+	if (err)
+		/* A data server did not answer: the file may not be empty. */
+		return NFS4ERR_DELAY;
+	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
+	if (!err)
+		err = again_check(c, &i);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return op_status(err);
+	if (op_is_held(c->m, c->th->mt_loop, &i, &map))
+		return NFS4ERR_DELAY;
+	return op_mutate(c, again_run, a->ag_put, again_committed);
+}
+
+static void again_frozen(void *arg, int err)
+{
+	struct compound *c = arg;
+	nfsstat4 st;
+
+	op_waits(c, false);
+	op_txn_stale(c->th);
+	if (err)
+		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
+	else
+		st = op_refresh(c, c->cur, true, false, again_go) ? OP_PARKED : NFS4ERR_DELAY;
+	if (st != OP_PARKED)
+		op_resume(c, st);
+}
+
+/* No layout is recalled for a request that would be refused. */
+static nfsstat4 again_begin(struct compound *c, int err)
+{
+	struct op_again *a = c->scratch;
+	struct ns_inode i;
+
+	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
+	if (!err)
+		err = again_check(c, &i);
+	if (err)
+		return op_status(err);
+	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL,
+		   again_frozen, c);
+	op_waits(c, true);
+	return OP_PARKED;
+}
+
+nfsstat4 op_place_again(struct compound *c)
+{
+	return op_refresh(c, c->cur, false, false, again_begin) ? OP_PARKED : again_begin(c, 0);
+}

@@ -1,0 +1,75 @@
+/*
+ * op_heat.c - what a COMPOUND does, counted by client, directory and file (mds/jobs/heat.h).
+ */
+#include "mds/nfs4/op_heat.h"
+
+/* Operations that are work in a directory: the current file handle before them. */
+static bool op_names_something(uint32_t opnum)
+{
+	switch (opnum) {
+	case OP_LOOKUP:
+	case OP_CREATE:
+	case OP_REMOVE:
+	case OP_RENAME:
+	case OP_LINK:
+	case OP_READDIR:
+		return true;
+	}
+	return false;
+}
+
+static void once(struct compound *c, enum heat_kind kind, uint64_t ino)
+{
+	if (kind == HEAT_DIR)
+		c->heat_dir = ino;
+	heat_work(c->th, kind, ino, 1);
+}
+
+void op_heat_op(struct compound *c)
+{
+	c->heat_from = c->cur;
+	if (c->cur && c->session && op_names_something(c->opnum) && !exp_is_pseudo(c->exp))
+		once(c, HEAT_DIR, c->cur);
+}
+
+/* OPEN came by a name in a directory, or by the file's own handle. */
+void op_heat_opened(struct compound *c)
+{
+	if (c->heat_from && c->heat_from != c->cur)
+		once(c, HEAT_DIR, c->heat_from);
+	once(c, HEAT_FILE, c->cur);
+}
+
+void op_heat_compound(struct compound *c, uint64_t us)
+{
+	if (!c->session)
+		return;
+	heat_took(c->th, HEAT_CLIENT, c->client->cl_id, c->at, us);
+	if (c->heat_dir)
+		heat_took(c->th, HEAT_DIR, c->heat_dir, 0, us);
+}
+
+static void data(struct compound *c, uint64_t ino, uint64_t dir, uint64_t read, uint64_t written)
+{
+	heat_bytes(c->th, HEAT_CLIENT, c->client->cl_id, read, written);
+	heat_bytes(c->th, HEAT_FILE, ino, read, written);
+	heat_bytes(c->th, HEAT_DIR, dir, read, written);
+}
+
+void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bool write)
+{
+	data(c, i->i_ino, i->i_parent, write ? 0 : bytes, write ? bytes : 0);
+}
+
+void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read,
+		  const struct heat_told *write, bool last)
+{
+	struct heat_told r = *read, w = *write;
+	struct ns_inode i;
+
+	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &i) ||
+	    !heat_news(c->th, c->client->cl_id, c->cur, ds, &r, &w, last))
+		return;
+	data(c, i.i_ino, i.i_parent, r.ht_bytes, w.ht_bytes);
+	heat_reported(c->th, ds, &r, &w);
+}
