@@ -4,9 +4,9 @@
  *	weft-fsck [--json] STORE
  *
  * Prints one line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage
- * error, 3 the store cannot be read. The rules for the name space are in mds/namespace/ns_check.c, the
- * rules for layout maps and repairs are here. It reads one snapshot: beside a running weft-mds it
- * checks what was committed when it began.
+ * error, 3 the store cannot be read. The rules for the name space are in mds/namespace/ns_check.c,
+ * the rules for layout maps and repairs are here. It reads one snapshot: beside a running weft-mds
+ * it checks what was committed when it began.
  */
 #include "base/log.h"
 #include "mds/layout/repair_row.h"
@@ -141,7 +141,7 @@ static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice va
 	uint64_t ino;
 
 	if (id.s_len == 8 && !ns_get64(id.s_data) && val.s_len == 1)
-		return; /* the row of lo_lost_put */
+		return; /* the row of lo_lost_writers_put */
 	if (lo_repair_decode(id, val, &ino, &rr)) {
 		bad(m, "table of repairs: record damaged");
 		return;
@@ -157,7 +157,7 @@ static void check_shifted(struct maps *m, struct kv_slice key, struct kv_slice v
 	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1};
 	uint64_t ino, when;
 
-	if (lo_shifted_decode(id, val, &ino, &when))
+	if (lo_relocated_decode(id, val, &ino, &when))
 		bad(m, "files moved lately: record damaged");
 }
 
@@ -165,11 +165,11 @@ static void check_twin(struct maps *m, struct kv_slice key, struct kv_slice val)
 {
 	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1}, have;
 	uint8_t buf[NS_KEY_INODE];
-	struct lo_twin tw;
+	struct lo_pending tw;
 	struct ns_inode i;
 	uint64_t ino;
 
-	if (lo_twin_decode(id, val, &ino, &tw))
+	if (lo_pending_decode(id, val, &ino, &tw))
 		bad(m, "files being restriped: record damaged");
 	else if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) ||
 		 ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
@@ -204,8 +204,8 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 	if (!rc)
 		rc = check_kind(&m, NS_T_REPAIR, check_repair);
 	if (!rc)
-		rc = check_kind(&m, NS_T_SHIFTED, check_shifted);
-	return rc ? rc : check_kind(&m, NS_T_TWIN, check_twin);
+		rc = check_kind(&m, NS_T_RELOCATED, check_shifted);
+	return rc ? rc : check_kind(&m, NS_T_PENDING, check_twin);
 }
 
 static int check(struct kv *kv, const char *path, bool json)

@@ -43,7 +43,7 @@
 #define TRIM_TICKS   80u
 
 static struct mds mds;
-static struct dsc_opts dsc_opts;
+static struct ds_reg_opts ds_reg_opts;
 static uint8_t cluster_key[32];
 static char admin_token[CHECK_TOKEN_MAX + 1];
 static struct loop *loops[64];
@@ -90,7 +90,7 @@ static void conn_closed(struct rpc_conn *c, void *arg)
 	(void)arg;
 	op_conn_closed(&mds, c);
 	st_conn_gone(mds.m_st, c);
-	dsc_conn_closed(mds.m_dsc, c);
+	ds_reg_conn_closed(mds.m_dsc, c);
 }
 
 static bool conn_first(struct rpc_conn *c, uint32_t prog, uint32_t proc, struct xdr_in *args,
@@ -238,7 +238,7 @@ static void on_tick(struct loop_timer *t)
 	if (!atomic_load(&mds.m_serving)) {
 		/* keeps the clock going while this server waits for data servers */
 		st_clock_tick(mds.m_st);
-		ev_tick();
+		journal_tick();
 		loop_timer_start(loops[0], t, TICK_MS);
 		return;
 	}
@@ -247,16 +247,16 @@ static void on_tick(struct loop_timer *t)
 	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
 	st_look_unlock(mds.m_st);
 	trim(clients);
-	op_once_tick(&mds, loops[0]);
-	op_judge_tick(&mds, loops[0]);
-	op_contended_tick(&mds);
-	op_drain_tick(&mds, loops[0]);
-	op_ending_tick(&mds);
-	op_dead_tick(&mds, loops[0]);
-	op_repair_tick(&mds);
-	op_restripe_tick(&mds);
+	op_replay_tick(&mds, loops[0]);
+	file_resolve_tick(&mds, loops[0]);
+	job_contended_tick(&mds);
+	job_drain_tick(&mds, loops[0]);
+	job_revocation_tick(&mds);
+	job_dead_tick(&mds, loops[0]);
+	job_repair_tick(&mds);
+	job_restripe_tick(&mds);
 	op_atime_tick(loops[0]);
-	ev_tick();
+	journal_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
 }
 
@@ -272,7 +272,8 @@ static int evict(void *lo, struct kv_txn *t, uint32_t number)
 	log_warn(
 		"client %u did not come back in the grace period: barring it from the data servers",
 		number);
-	ev_add(EV_CLIENT_EVICTED, "", 0, "client %u did not come back in the grace period", number);
+	journal_add(EV_CLIENT_EVICTED, "", 0, "client %u did not come back in the grace period",
+		    number);
 	return lo_order_bar(lo, t, number);
 }
 
@@ -284,7 +285,7 @@ static int expire_run(struct kv_op *op, struct kv_txn *t)
 	e->n = st_records_close(mds.m_st, t, evict, mds.m_lo, &e->more);
 	/* The records go, and the files that these clients were writing must be resolved: the next
 	 * boot must know. */
-	return e->n > 0 ? lo_lost_put(t) : e->n;
+	return e->n > 0 ? lo_lost_writers_put(t) : e->n;
 }
 
 static void expire_done(struct kv_op *op, int err)
@@ -296,7 +297,7 @@ static void expire_done(struct kv_op *op, int err)
 	if (err && log_due(&last))
 		log_error("cannot record the end of the grace period, retrying: %s",
 			  strerror(-err));
-	lo_orders_kick(mds.m_lo);
+	lo_orders_wake(mds.m_lo);
 	if (e->n)
 		atomic_store(&mds.m_lost, true);
 	st_records_closed(mds.m_st, err, more);
@@ -304,9 +305,9 @@ static void expire_done(struct kv_op *op, int err)
 		kv_submit(mds.m_kv, op);
 		return;
 	}
-	op_lost_end(&mds);
+	file_lost_writers_end(&mds);
 	if (!err)
-		ev_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and get layouts again");
+		journal_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and get layouts again");
 	free(op);
 }
 
@@ -319,7 +320,7 @@ static void grace_over(void *arg)
 		st_records_closed(mds.m_st, -ENOMEM, false);
 		return;
 	}
-	op_lost_begin(&mds);
+	file_lost_writers_begin(&mds);
 	e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
 	kv_submit(mds.m_kv, &e->op);
 }
@@ -327,7 +328,7 @@ static void grace_over(void *arg)
 static void expired(void *arg, uint64_t clientid)
 {
 	(void)arg;
-	op_evict(&mds, loops[0], clientid);
+	file_evict(&mds, loops[0], clientid);
 }
 
 static void overdue(void *arg, uint64_t ino)
@@ -431,18 +432,18 @@ static int reload(void *arg, char *err, size_t errlen)
 
 	(void)arg;
 	pthread_mutex_lock(&one);
-	old = exp_set_get(mds.m_exports);
+	old = export_set_get(mds.m_exports);
 	ask_forget(mds.m_ask_names);
 	if (mds.m_ask_groups)
 		ask_forget(mds.m_ask_groups);
-	rc = exp_set_reload(mds.m_exports, err, errlen);
+	rc = export_set_reload(mds.m_exports, err, errlen);
 	if (!rc) {
-		now = exp_set_get(mds.m_exports);
+		now = export_set_get(mds.m_exports);
 		op_exports_changed(&mds, loops[0], old, now);
 		exp_put(now);
-		ev_add(EV_EXPORTS_RELOADED, "", 0, "%s",
-		       *exp_set_path(mds.m_exports) ? exp_set_path(mds.m_exports)
-						    : "the built-in exports");
+		journal_add(EV_EXPORTS_RELOADED, "", 0, "%s",
+			    *export_set_path(mds.m_exports) ? export_set_path(mds.m_exports)
+							    : "the built-in exports");
 	}
 	exp_put(old);
 	pthread_mutex_unlock(&one);
@@ -508,15 +509,15 @@ static void set_limits(const struct conf *conf)
 
 static void set_portions(struct st *st, const struct op_limits *lm)
 {
-	st_set_portion(st, ST_N_OPENS, lm->lm_opens[OP_OF_CLIENT], lm->lm_opens[OP_OF_ADDR],
-		       lm->lm_opens[OP_OF_ALL]);
-	st_set_portion(st, ST_N_LOCKS, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
-		       lm->lm_locks[OP_OF_ALL]);
-	st_set_portion(st, ST_N_RANGES, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
-		       lm->lm_locks[OP_OF_ALL]);
-	st_set_portion(st, ST_N_LAYOUTS, lm->lm_layouts[OP_OF_CLIENT], lm->lm_layouts[OP_OF_ADDR],
-		       lm->lm_layouts[OP_OF_ALL]);
-	st_set_portion(st, ST_N_DELEGS, UINT32_MAX, UINT32_MAX, st->st_max_delegs);
+	st_set_quota_portion(st, ST_N_OPENS, lm->lm_opens[OP_OF_CLIENT], lm->lm_opens[OP_OF_ADDR],
+			     lm->lm_opens[OP_OF_ALL]);
+	st_set_quota_portion(st, ST_N_LOCKS, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
+			     lm->lm_locks[OP_OF_ALL]);
+	st_set_quota_portion(st, ST_N_RANGES, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
+			     lm->lm_locks[OP_OF_ALL]);
+	st_set_quota_portion(st, ST_N_LAYOUTS, lm->lm_layouts[OP_OF_CLIENT],
+			     lm->lm_layouts[OP_OF_ADDR], lm->lm_layouts[OP_OF_ALL]);
+	st_set_quota_portion(st, ST_N_DELEGS, UINT32_MAX, UINT32_MAX, st->st_max_delegs);
 }
 
 static void set_size_mode(const char *text)
@@ -545,7 +546,7 @@ static void open_store(const struct conf *conf)
 		    *check_hint(rc, "") ? check_hint(rc, conf_str(conf, "mds.store")) + 2 : NULL);
 	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
 		die(err, NULL);
-	if (ev_open(mds.m_ns))
+	if (journal_open(mds.m_ns))
 		die("cannot read the journal", NULL);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"),
 		      (uint32_t)conf_msec(conf, "mds.courtesy")))
@@ -569,36 +570,36 @@ static void device_changed(void *arg, const uint8_t uuid[16])
 static void ds_dead(void *arg, uint32_t id, const uint8_t uuid[16])
 {
 	(void)arg;
-	op_ds_dead(&mds, loops[0], id, uuid);
+	job_ds_dead(&mds, loops[0], id, uuid);
 }
 
 static void open_repair(const struct conf *conf)
 {
-	const struct op_repair_opts opts = {
+	const struct job_repair_opts opts = {
 		.ro_files = (unsigned)conf_int(conf, "mds.repair_files"),
 		.ro_rate = conf_size(conf, "mds.repair_rate"),
 		.ro_wait_ms = (uint32_t)conf_msec(conf, "mds.repair_wait"),
 	};
 
-	if (op_repair_open(&mds, loops[0], &opts))
+	if (job_repair_open(&mds, loops[0], &opts))
 		die("repairs: out of memory", NULL);
-	if (op_verify_open(&mds, loops[0]))
+	if (job_verify_open(&mds, loops[0]))
 		die("verify: out of memory", NULL);
-	if (op_balance_open(&mds, loops[0], (uint64_t)conf_msec(conf, "mds.balance_again")))
+	if (job_balance_open(&mds, loops[0], (uint64_t)conf_msec(conf, "mds.balance_again")))
 		die("balance: out of memory", NULL);
-	if (op_restripe_open(&mds, loops[0]))
+	if (job_restripe_open(&mds, loops[0]))
 		die("restripe: out of memory", NULL);
-	if (op_choose_open(&mds, loops[0]))
+	if (job_elect_open(&mds, loops[0]))
 		die("choices: out of memory", NULL);
-	if (op_scrub_open(&mds, loops[0], (uint32_t)conf_msec(conf, "mds.scrub_delay")))
+	if (job_scrub_open(&mds, loops[0], (uint32_t)conf_msec(conf, "mds.scrub_delay")))
 		die("scrubs: out of memory", NULL);
-	if (op_drain_open(&mds))
+	if (job_drain_open(&mds))
 		die("drains: out of memory", NULL);
-	if (op_ending_open(&mds, loops[0]))
+	if (job_revocation_open(&mds, loops[0]))
 		die("the end of capabilities: out of memory", NULL);
-	if (op_contended_open(&mds, loops[0]))
+	if (job_contended_open(&mds, loops[0]))
 		die("files that two clients write: out of memory", NULL);
-	if (op_judge_open(&mds))
+	if (file_resolve_open(&mds))
 		die("cannot read the table of repairs", NULL);
 }
 
@@ -618,10 +619,10 @@ static void may_serve(void *arg)
 	mds.m_st->st_started_ns = st_now_ns(mds.m_st);
 	log_info("serving: boot %lu, engine LMDB, threads %u, recorded clients %u",
 		 (unsigned long)su->su_boot, nloops, mds.m_st->st_reclaimers);
-	op_scrub_resume(&mds);
+	job_scrub_resume(&mds);
 	if (atomic_load(&mds.m_st->st_in_grace))
-		ev_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim",
-		       mds.m_st->st_reclaimers);
+		journal_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim",
+			    mds.m_st->st_reclaimers);
 	op_serve(&mds);
 	sd_notify(0, "STATUS=serving");
 }
@@ -636,7 +637,7 @@ static void open_data(const struct conf *conf)
 {
 	char err[512];
 
-	dsc_opts = (struct dsc_opts){
+	ds_reg_opts = (struct ds_reg_opts){
 		.do_cluster_key = cluster_key,
 		.do_lease_ms = (uint32_t)conf_msec(conf, "ds.lease"),
 		.do_layouts_ms =
@@ -650,7 +651,7 @@ static void open_data(const struct conf *conf)
 		.do_loops = loops,
 		.do_nloops = nloops,
 	};
-	if (dsc_create(&mds.m_dsc, mds.m_ns, &dsc_opts, err, sizeof(err)))
+	if (ds_reg_create(&mds.m_dsc, mds.m_ns, &ds_reg_opts, err, sizeof(err)))
 		die(err, NULL);
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		die("layouts: out of memory", NULL);
@@ -658,23 +659,24 @@ static void open_data(const struct conf *conf)
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"),
 			(unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
 		die_conf(err);
-	if (lo_steer_load(mds.m_lo, conf_size(conf, "mds.threshold")))
+	if (lo_threshold_load(mds.m_lo, conf_size(conf, "mds.threshold")))
 		die("mds.store", "cannot read the row of thresholds");
 	open_repair(conf);
-	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
-	dsc_set_change_handler(mds.m_dsc, device_changed, NULL);
-	dsc_set_dead_handler(mds.m_dsc, ds_dead, NULL);
-	dsc_set_serve_handler(mds.m_dsc, may_serve, NULL);
-	dsc_set_living_handler(mds.m_dsc, living, NULL);
+	ds_reg_set_eof_handler(mds.m_dsc, file_eof_handler, &mds);
+	ds_reg_set_change_handler(mds.m_dsc, device_changed, NULL);
+	ds_reg_set_dead_handler(mds.m_dsc, ds_dead, NULL);
+	ds_reg_set_serve_handler(mds.m_dsc, may_serve, NULL);
+	ds_reg_set_living_handler(mds.m_dsc, living, NULL);
 }
 
 static void open_exports(const struct conf *conf)
 {
 	char err[512];
 
-	if (exp_set_open(&mds.m_exports, mds.m_ns, conf_str(conf, "mds.exports"), err, sizeof(err)))
+	if (export_set_open(&mds.m_exports, mds.m_ns, conf_str(conf, "mds.exports"), err,
+			    sizeof(err)))
 		die(err, NULL);
-	if (op_peer_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0,
+	if (op_cred_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0,
 			 *conf_str(conf, "mds.keytab") != 0,
 			 (uint32_t)conf_msec(conf, "mds.names_keep")))
 		die("name lookups: cannot start threads", NULL);
@@ -704,7 +706,7 @@ static void open_kerberos(const struct conf *conf)
 		.go_max = (unsigned)conf_int(conf, "mds.gss_contexts"),
 		.go_max_addr = (unsigned)conf_int(conf, "mds.gss_contexts_of_address"),
 		.go_max_principal = (unsigned)conf_int(conf, "mds.gss_contexts_of_principal"),
-		.go_map = op_names_principal,
+		.go_map = op_idmap_principal,
 		.go_arg = &mds};
 	char err[512];
 
@@ -712,9 +714,9 @@ static void open_kerberos(const struct conf *conf)
 		log_info("flavours: sys (Kerberos is off: no mds.keytab)");
 		return;
 	}
-	if (op_names_init(&mds, conf_str(conf, "mds.idmap_domain"), err, sizeof(err)))
+	if (op_idmap_init(&mds, conf_str(conf, "mds.idmap_domain"), err, sizeof(err)))
 		die(err, NULL);
-	opts.go_names = op_names_worker(&mds);
+	opts.go_names = op_idmap_worker(&mds);
 	if (rpc_gss_open(service.rs_gss, &opts, err, sizeof(err)))
 		die("mds.keytab", err);
 	mds.m_krb5 = true;
@@ -726,16 +728,16 @@ static int restore_run(void *arg, struct kv_txn *t)
 	int err = ns_restore(mds.m_ns, t, *(const uint64_t *)arg);
 
 	return err ? err
-		   : ev_put(t, EV_RESTORED, "", 0,
-			    "the store was restored from an older copy: boot %lu",
-			    (unsigned long)ns_super(mds.m_ns)->su_boot);
+		   : journal_put(t, EV_RESTORED, "", 0,
+				 "the store was restored from an older copy: boot %lu",
+				 (unsigned long)ns_super(mds.m_ns)->su_boot);
 }
 
 /* Makes the restored store consistent: the loops have ended, and every data server has reported.
  * What is left of an attempt that ended too soon is done again: numbers only rise. */
 static void make_whole(void)
 {
-	uint64_t seen = dsc_boot_seen(mds.m_dsc), from = clock_mono_ms();
+	uint64_t seen = ds_reg_boot_seen(mds.m_dsc), from = clock_mono_ms();
 	int64_t files;
 	int err = kv_run_sync(mds.m_kv, restore_run, &seen);
 
@@ -743,7 +745,7 @@ static void make_whole(void)
 		die("--restored",
 		    err == -EMFILE ? "this store was restored too often: its numbers are used up"
 				   : strerror(-err));
-	files = lo_restore(mds.m_kv, mds.m_ns, op_mark_put);
+	files = lo_restore(mds.m_kv, mds.m_ns, file_intent_put);
 	if (files < 0)
 		die("--restored: the files", strerror((int)-files));
 	log_info("the store was restored and is consistent: boot %lu, incarnation %u, %lu files in "
@@ -794,7 +796,7 @@ static void serve(const struct conf *conf)
 		 su->su_uuid[0], su->su_uuid[1], su->su_uuid[2], su->su_uuid[3], su->su_uuid[4],
 		 su->su_uuid[5], su->su_uuid[6], su->su_uuid[7]);
 	programs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
-	programs[1] = *dsc_program(mds.m_dsc);
+	programs[1] = *ds_reg_program(mds.m_dsc);
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
 	if (*addr && admin_start(&admin, addr, admin_token, &ops, err, sizeof(err)))
@@ -805,7 +807,7 @@ static void serve(const struct conf *conf)
 	log_info("listening: boot %lu, engine LMDB, threads %u, sync %s",
 		 (unsigned long)su->su_boot, nloops, conf_bool(conf, "mds.sync") ? "on" : "OFF");
 	if (!restoring)
-		ev_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
+		journal_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
@@ -818,14 +820,14 @@ static void serve(const struct conf *conf)
 	for (unsigned i = 1; i < nloops; i++)
 		pthread_join(runs[i], NULL);
 	free(runs);
-	dsc_stopped(mds.m_dsc);
+	ds_reg_stopped(mds.m_dsc);
 	if (admin)
 		admin_stop(admin);
 	for (unsigned i = 0; i < nloops; i++)
 		op_thread_end(&mds.m_thread[i]);
 	if (!restoring)
-		ev_add(EV_STOPPED, "", 0, "by a signal");
-	ev_close();
+		journal_add(EV_STOPPED, "", 0, "by a signal");
+	journal_close();
 	if (atomic_load(&restored))
 		make_whole();
 	ns_close(mds.m_ns);
@@ -943,7 +945,7 @@ int main(int argc, char **argv)
 	mds.m_unreached_ms = (uint32_t)conf_msec(conf, "mds.ds_unreached");
 	mds.m_gone_ms = (uint64_t)conf_msec(conf, "mds.io_error_after");
 	if (!mds.m_gone_ms)
-		mds.m_gone_ms = DSC_GONE;
+		mds.m_gone_ms = DS_REG_GONE;
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	mds.m_striping = strdup(conf_str(conf, "mds.striping_clients"));
 	if (!mds.m_striping)

@@ -24,7 +24,7 @@
 /* The mapping is sparse (RFC 8435 section 6), so an object can be as long as its file. The limit is
  * that of ext4 with 4 KiB blocks, the smaller of the two file systems that stores are on. */
 #define OP_MAX_FILE ((1ull << 44) - 4096)
-_Static_assert(OP_MAX_FILE == DSC_GEN_SIZE_MAX, "sizes of generic data servers");
+_Static_assert(OP_MAX_FILE == DS_REG_GEN_SIZE_MAX, "sizes of generic data servers");
 #define OP_GROUPS_NEAR 64
 
 enum op_deleg_mode { OP_DELEG_NONE, OP_DELEG_READ, OP_DELEG_WRITE };
@@ -60,7 +60,8 @@ struct mds_thread {
 	bool mt_fresh;	       /* mt_txn holds a snapshot of this turn of the loop */
 	uint32_t mt_unwatches; /* st_unwatches() when a request last began */
 	struct loop_hook mt_hook;
-	/* file_size.c: files whose last write layout is back. Their marks are deleted in batches. */
+	/* file_size.c: files whose last write layout is back. Their marks are deleted in
+	 * batches. */
 	uint64_t *mt_returned;
 	size_t mt_nreturned, mt_returned_cap;
 	unsigned mt_asking;
@@ -78,7 +79,7 @@ struct mds_thread {
 struct mds {
 	struct ns *m_ns;
 	struct kv *m_kv;
-	struct dsc *m_dsc;
+	struct ds_reg *m_dsc;
 	struct lo *m_lo;
 	struct st *m_st;
 	struct op_limits m_limits;
@@ -94,7 +95,7 @@ struct mds {
 	struct file_env m_file; /* op_file_env: the fields above that mds/file works on */
 	uint32_t m_unreached_ms;
 	/* op_all_gone does not wait for a data server that has been silent for this many
-	 * milliseconds. DSC_GONE: only a killed or forgotten server counts as gone. */
+	 * milliseconds. DS_REG_GONE: only a killed or forgotten server counts as gone. */
 	uint64_t m_gone_ms;
 	bool m_return_on_close;
 	const char *m_striping; /* mds.striping_clients */
@@ -108,23 +109,24 @@ struct mds {
 	/* Written under the lock of all shards: transactions under way that give up a writer. */
 	unsigned m_losing;
 	uint64_t m_lost_gen; /* likewise; rises with each of them */
-	/* Any thread: writers are lost, so files may wait for mirror_state.c to judge them. The store has
-	 * a row that says so, except where only st_judge has said it: a crash forgets that. */
+	/* Any thread: writers are lost, so files may wait for mirror_state.c to judge them. The
+	 * store has a row that says so, except where only st_judge has said it: a crash forgets
+	 * that. */
 	_Atomic bool m_lost;
 	bool m_judging; /* used by the tick's loop only */
-	struct op_repair *m_repair;
-	struct op_drain *m_drain;
-	struct op_ending *m_ending;
+	struct job_repair *m_repair;
+	struct job_drain *m_drain;
+	struct job_revocation *m_ending;
 	struct op_sweep *m_sweep; /* see dead_server.c; used by the tick's loop only */
-	struct op_verify *m_verify;
-	struct op_balance *m_balance;
-	struct op_restripe *m_restripe;
-	struct op_scrub *m_scrub;
-	struct op_choose *m_choose;
-	struct op_contended *m_contended;
-	/* contended.c sets it before the loops run. Any thread may call it after f_uneven of a file
-	 * was set. */
-	void (*m_uneven)(struct mds *m, uint64_t ino);
+	struct job_verify *m_verify;
+	struct job_balance *m_balance;
+	struct job_restripe *m_restripe;
+	struct job_scrub *m_scrub;
+	struct job_elect *m_choose;
+	struct job_contended *m_contended;
+	/* contended.c sets it before the loops run. Any thread may call it after f_diverged of a
+	 * file was set. */
+	void (*m_diverged)(struct mds *m, uint64_t ino);
 	struct metric *m_once;
 	bool m_krb5;	       /* Kerberos is configured and works */
 	struct names *m_names; /* see idmap.c; NULL: owners and groups are numbers only */

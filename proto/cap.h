@@ -18,7 +18,7 @@ struct cap_object {
 	uint64_t co_ino;
 	uint16_t co_fs;		 /* file system number in the cluster */
 	uint16_t co_incarnation; /* raised when a store is restored */
-	uint8_t co_stripe, co_mirror;
+	uint8_t co_stripe, co_copy;
 };
 struct cap {
 	struct cap_object cp_obj;

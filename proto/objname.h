@@ -24,7 +24,7 @@ static inline uint16_t objname_folder(uint64_t ino)
 static inline void objname(const struct cap_object *o, char out[OBJNAME_LEN + 1])
 {
 	snprintf(out, OBJNAME_LEN + 1, "%016" PRIx64 ".%04x.%02x.%02x", o->co_ino,
-		 o->co_incarnation, o->co_stripe, o->co_mirror);
+		 o->co_incarnation, o->co_stripe, o->co_copy);
 }
 static inline void objpath(const struct cap_object *o, char out[OBJPATH_MAX])
 {

@@ -72,7 +72,7 @@ unlisted() {
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's layouts, or write what
 # keeps others away from it.
 strangers() {
-	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_(excl|taking|frozen|hidden|sizing|cutting)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
+	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_n(excl|recalling|frozen|hidden|sizing|cutting)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
 		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|state/[a-z]+\.[ch]):'
 }
 
@@ -151,8 +151,8 @@ mkdir -p "$plant/t/tests/wire"
 report $? "and so is a test"
 
 mkdir -p "$plant/t/mds/nfs4" "$plant/t/mds/file"
-echo 'f->f_excl += by;' >"$plant/t/mds/file/exclusive.c"
-echo 'if (f->f_excl == 1 || f->f_sizing) f->f_frozen--;' >"$plant/t/mds/nfs4/a.c"
+echo 'f->f_nexcl += by;' >"$plant/t/mds/file/exclusive.c"
+echo 'if (f->f_nexcl == 1 || f->f_nsizing) f->f_nfrozen--;' >"$plant/t/mds/nfs4/a.c"
 [ "$(strangers "$plant/t" | cut -d: -f1)" = mds/nfs4/a.c ]
 report $? "who takes a file for himself outside of mds/file/exclusive.c is found"
 found=$(bad_includes "$top")

@@ -174,7 +174,7 @@ struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, u
 	return (struct ds_rec){
 		.r_type = type,
 		.r_stripe = o->co_stripe,
-		.r_mirror = o->co_mirror,
+		.r_mirror = o->co_copy,
 		.r_fs = o->co_fs,
 		.r_incarnation = o->co_incarnation,
 		.r_ino = o->co_ino,
@@ -483,7 +483,7 @@ static int apply(struct ds_store *s, const struct ds_rec *r)
 		.co_fs = r->r_fs,
 		.co_incarnation = r->r_incarnation,
 		.co_stripe = r->r_stripe,
-		.co_mirror = r->r_mirror,
+		.co_copy = r->r_mirror,
 	};
 	int err;
 

@@ -35,14 +35,14 @@ uint64_t ds_key_hash(const struct cap_object *o)
 {
 	return hash_u64(hash_u64(o->co_ino) + ((uint64_t)o->co_fs << 32 |
 					       (uint32_t)o->co_incarnation << 16 |
-					       (uint32_t)o->co_stripe << 8 | o->co_mirror));
+					       (uint32_t)o->co_stripe << 8 | o->co_copy));
 }
 
 bool ds_key_equal(const struct cap_object *a, const struct cap_object *b)
 {
 	return a->co_ino == b->co_ino && a->co_fs == b->co_fs &&
 	       a->co_incarnation == b->co_incarnation && a->co_stripe == b->co_stripe &&
-	       a->co_mirror == b->co_mirror;
+	       a->co_copy == b->co_copy;
 }
 
 /* The low bits of the hash choose the slot in a shard's table. */

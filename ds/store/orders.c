@@ -75,7 +75,7 @@ bool ds_key_of(const ctl_object *o, struct cap_object *key)
 		.co_fs = (uint16_t)o->fs,
 		.co_incarnation = (uint16_t)o->incarnation,
 		.co_stripe = (uint8_t)o->stripe,
-		.co_mirror = (uint8_t)o->mirror,
+		.co_copy = (uint8_t)o->mirror,
 	};
 	return true;
 }
@@ -664,7 +664,7 @@ static bool name_parse(const char *name, uint16_t fs, uint16_t folder, struct ca
 		.co_fs = fs,
 		.co_incarnation = (uint16_t)inc,
 		.co_stripe = (uint8_t)stripe,
-		.co_mirror = (uint8_t)mirror,
+		.co_copy = (uint8_t)mirror,
 	};
 	objname(key, check);
 	return !strcmp(check, name) && objname_folder(ino) == folder;
@@ -731,7 +731,7 @@ static bool list_entry(struct ds_vol *v, const char *name, uint16_t folder, ctl_
 			   .fs = key.co_fs,
 			   .incarnation = key.co_incarnation,
 			   .stripe = key.co_stripe,
-			   .mirror = key.co_mirror},
+			   .mirror = key.co_copy},
 		.size = (uint64_t)st.st_size,
 	};
 	return true;

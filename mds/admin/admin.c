@@ -56,11 +56,11 @@ const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp)
 
 /* ---- status ---- */
 
-static struct dsc_server *servers(struct admin *a, unsigned *n)
+static struct ds_reg_server *servers(struct admin *a, unsigned *n)
 {
-	struct dsc_server *sv = calloc(DSC_MAX, sizeof(*sv));
+	struct ds_reg_server *sv = calloc(DS_REG_MAX, sizeof(*sv));
 
-	*n = sv ? dsc_list(a->a_ops.ao_dsc, sv, DSC_MAX) : 0;
+	*n = sv ? ds_reg_list(a->a_ops.ao_dsc, sv, DS_REG_MAX) : 0;
 	return sv;
 }
 
@@ -70,10 +70,10 @@ static void health_ok(struct admin *a, struct http_reply *rp)
 	json_t *j = json_pack("{s:s}", "status", "ok"), *bad = json_object();
 	char why[160];
 	unsigned n;
-	struct dsc_server *sv = servers(a, &n);
+	struct ds_reg_server *sv = servers(a, &n);
 
 	for (unsigned i = 0; i < n; i++)
-		if (dsc_trouble(a->a_ops.ao_dsc, sv[i].sv_id, why, sizeof(why)))
+		if (ds_reg_health_text(a->a_ops.ao_dsc, sv[i].sv_id, why, sizeof(why)))
 			json_object_set_new(bad, sv[i].sv_name, json_string(why));
 	free(sv);
 	if (json_object_size(bad))
@@ -88,7 +88,7 @@ static void get_health(void *arg, const struct http_req *rq, struct http_reply *
 	char why[320];
 
 	(void)rq;
-	if (dsc_may_serve(a->a_ops.ao_dsc, why, sizeof(why)))
+	if (ds_reg_may_serve(a->a_ops.ao_dsc, why, sizeof(why)))
 		health_ok(a, rp);
 	else
 		admin_reply_json(rp, 200, json_pack("{s:s, s:s}", "status", "waiting", "why", why));
@@ -97,7 +97,7 @@ static void get_health(void *arg, const struct http_req *rq, struct http_reply *
 static json_t *status_ds(struct admin *a)
 {
 	unsigned n, alive = 0;
-	struct dsc_server *sv = servers(a, &n);
+	struct ds_reg_server *sv = servers(a, &n);
 	uint64_t capacity = 0, available = 0;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -234,12 +234,12 @@ int admin_wait_end(struct admin_wait *w)
 	return w->aw_err;
 }
 
-bool admin_wait_loop(struct admin_wait *w, struct dsc *d)
+bool admin_wait_loop(struct admin_wait *w, struct ds_reg *d)
 {
 	bool done;
 
 	pthread_mutex_lock(&w->aw_lock);
-	while (!w->aw_done && !dsc_closed(d)) {
+	while (!w->aw_done && !ds_reg_closed(d)) {
 		struct timespec until;
 
 		clock_gettime(CLOCK_MONOTONIC, &until);
@@ -316,7 +316,7 @@ static void policy_said(struct admin *a, const struct policy_set *ps, struct htt
 
 	if (ps->ps_policy)
 		lo_policy_format(ps->ps_policy, text);
-	ev_add(EV_POLICY_SET, ps->ps_path, 0, "%s", text);
+	journal_add(EV_POLICY_SET, ps->ps_path, 0, "%s", text);
 	policy_reply(a, ps->ps_path, rp);
 }
 
@@ -355,15 +355,15 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 static void get_exports(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	struct exp_table *t = exp_set_get(a->a_ops.ao_exports);
-	char *text = exp_json(t, exp_set_path(a->a_ops.ao_exports));
+	struct exp_table *t = export_set_get(a->a_ops.ao_exports);
+	char *text = exp_json(t, export_set_path(a->a_ops.ao_exports));
 	json_t *j = text ? json_loads(text, 0, NULL) : NULL;
-	struct op_ending_view v;
+	struct job_revocation_view v;
 
 	(void)rq;
 	exp_put(t);
 	free(text);
-	op_ending_look(a->a_ops.ao_mds, &v);
+	job_revocation_look(a->a_ops.ao_mds, &v);
 	if (!j ||
 	    json_object_set_new(j, "ending",
 				json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "running", v.ev_running,
@@ -452,8 +452,8 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/verify", admin_get_verify},
 	{"PUT", "/v1/verify", admin_put_verify},
 	{"DELETE", "/v1/verify", admin_delete_verify},
-	{"GET", "/v1/choose", admin_get_choose},
-	{"PUT", "/v1/choose", admin_put_choose},
+	{"GET", "/v1/choose", admin_get_elect},
+	{"PUT", "/v1/choose", admin_put_elect},
 	{"GET", "/v1/scrub", admin_get_scrub},
 	{"PUT", "/v1/scrub", admin_put_scrub},
 	{"DELETE", "/v1/scrub", admin_delete_scrub},

@@ -130,7 +130,7 @@ struct admin_counts {
 
 struct admin_ops {
 	struct ns *ao_ns;
-	struct dsc *ao_dsc;
+	struct ds_reg *ao_dsc;
 	struct lo *ao_lo;
 	void (*ao_counts)(void *arg, struct admin_counts *out);
 	struct exp_set *ao_exports;

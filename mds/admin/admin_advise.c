@@ -1,5 +1,5 @@
-/* admin_advise.c - reports over the API, and in words: data servers that are behind, directories that are
- * hot, and what is moved because of that (docs/balance.md). */
+/* admin_advise.c - reports over the API, and in words: data servers that are behind, directories
+ * that are hot, and what is moved because of that (docs/balance.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/heat.h"
@@ -16,15 +16,15 @@
 
 static const char *name_of(struct admin *a, uint32_t id, char out[65])
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	snprintf(out, 65, "%s", dsc_get(a->a_ops.ao_dsc, id, &sv) ? sv.sv_name : "?");
+	snprintf(out, 65, "%s", ds_reg_get(a->a_ops.ao_dsc, id, &sv) ? sv.sv_name : "?");
 	return out;
 }
 
 /* ---- a run ---- */
 
-static json_t *server_json(struct admin *a, const struct op_balance_server *bs)
+static json_t *server_json(struct admin *a, const struct job_balance_server *bs)
 {
 	char name[65];
 
@@ -37,7 +37,7 @@ static json_t *server_json(struct admin *a, const struct op_balance_server *bs)
 			 (json_int_t)bs->bs_share, "loaded", bs->bs_loaded, "slow", bs->bs_slow);
 }
 
-static json_t *moves_json(struct admin *a, const struct op_balance_view *v)
+static json_t *moves_json(struct admin *a, const struct job_balance_view *v)
 {
 	static const char *const state[] = {[OP_BALANCE_PLANNED] = "planned",
 					    [OP_BALANCE_MOVING] = "moving",
@@ -52,7 +52,7 @@ static json_t *moves_json(struct admin *a, const struct op_balance_view *v)
 	if (kv_read_begin(ns_kv(ns), &t))
 		return list;
 	for (unsigned i = 0; i < v->bv_nmove && i < ROWS; i++) {
-		const struct op_balance_move *bm = &v->bv_move[i];
+		const struct job_balance_move *bm = &v->bv_move[i];
 		bool known = budget && !ns_path_of(ns, t, bm->bm_ino, &budget, path, sizeof(path));
 
 		json_array_append_new(
@@ -69,7 +69,7 @@ static json_t *moves_json(struct admin *a, const struct op_balance_view *v)
 	return list;
 }
 
-static json_t *view_json(struct admin *a, const struct op_balance_view *v)
+static json_t *view_json(struct admin *a, const struct job_balance_view *v)
 {
 	static const char *const phase[] = {[OP_BALANCE_COUNTS] = "counts",
 					    [OP_BALANCE_MOVES] = "moves",
@@ -90,7 +90,7 @@ static json_t *view_json(struct admin *a, const struct op_balance_view *v)
 	}
 	json_object_set_new(j, "end",
 			    v->bv_number && v->bv_phase == OP_BALANCE_OVER
-				    ? json_string(op_balance_end_text(v->bv_end))
+				    ? json_string(job_balance_end_text(v->bv_end))
 				    : json_null());
 	json_object_set_new(j, "files", json_integer((json_int_t)v->bv_files));
 	json_object_set_new(j, "bytes", json_integer((json_int_t)v->bv_bytes));
@@ -102,16 +102,16 @@ static json_t *view_json(struct admin *a, const struct op_balance_view *v)
 	return j;
 }
 
-static struct op_balance_view *look(struct admin *a, struct http_reply *rp)
+static struct job_balance_view *look(struct admin *a, struct http_reply *rp)
 {
-	struct op_balance_view *v = op_balance_look(a->a_ops.ao_mds);
+	struct job_balance_view *v = job_balance_look(a->a_ops.ao_mds);
 
 	if (!v)
 		admin_reply_error(rp, 500, "out of memory");
 	return v;
 }
 
-static void view_free(struct op_balance_view *v)
+static void view_free(struct job_balance_view *v)
 {
 	free(v->bv_move);
 	free(v);
@@ -119,7 +119,7 @@ static void view_free(struct op_balance_view *v)
 
 void admin_get_balance(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct op_balance_view *v = look(arg, rp);
+	struct job_balance_view *v = look(arg, rp);
 
 	(void)rq;
 	if (!v)
@@ -158,7 +158,7 @@ static bool bytes_arg(const struct http_req *rq, struct http_reply *rp, const ch
 
 void admin_put_balance(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct op_balance_ask ask = {.ba_dry = http_arg(rq, "dry")};
+	struct job_balance_ask ask = {.ba_dry = http_arg(rq, "dry")};
 	int64_t files = admin_number_arg(rq, rp, "files", 1, 1000000000, 0), spread;
 	struct admin *a = arg;
 
@@ -170,7 +170,7 @@ void admin_put_balance(void *arg, const struct http_req *rq, struct http_reply *
 		return;
 	ask.ba_files = (uint64_t)files;
 	ask.ba_spread = (uint32_t)spread;
-	if (op_balance_begin(a->a_ops.ao_mds, &ask))
+	if (job_balance_begin(a->a_ops.ao_mds, &ask))
 		admin_get_balance(arg, rq, rp);
 	else
 		admin_reply_error(rp, 409,
@@ -181,7 +181,7 @@ void admin_delete_balance(void *arg, const struct http_req *rq, struct http_repl
 {
 	struct admin *a = arg;
 
-	op_balance_stop(a->a_ops.ao_mds);
+	job_balance_stop(a->a_ops.ao_mds);
 	admin_get_balance(arg, rq, rp);
 }
 
@@ -232,8 +232,8 @@ static void say_directories(json_t *words, const json_t *dirs)
 	}
 }
 
-static void say_server(json_t *words, struct admin *a, const struct op_balance_view *v,
-		       const struct op_balance_server *bs)
+static void say_server(json_t *words, struct admin *a, const struct job_balance_view *v,
+		       const struct job_balance_server *bs)
 {
 	uint32_t fastest = UINT32_MAX;
 	char name[65], held[16], share[16];
@@ -247,7 +247,7 @@ static void say_server(json_t *words, struct admin *a, const struct op_balance_v
 		return;
 	}
 	for (unsigned i = 0; i < v->bv_nserver; i++) {
-		const struct op_balance_server *o = &v->bv_server[i];
+		const struct job_balance_server *o = &v->bv_server[i];
 
 		if (!o->bs_counts || o == bs)
 			continue;
@@ -271,18 +271,18 @@ static void say_server(json_t *words, struct admin *a, const struct op_balance_v
 }
 
 /* One line for all moves from one server to another. */
-static void say_moves(json_t *words, struct admin *a, const struct op_balance_view *v)
+static void say_moves(json_t *words, struct admin *a, const struct job_balance_view *v)
 {
 	bool *told = calloc(v->bv_nmove + 1, sizeof(*told));
 	char from[65], to[65], size[16];
 
 	for (unsigned i = 0; told && i < v->bv_nmove; i++) {
-		const struct op_balance_move *x = &v->bv_move[i];
+		const struct job_balance_move *x = &v->bv_move[i];
 		double bytes = 0;
 		unsigned n = 0;
 
 		for (unsigned k = i; k < v->bv_nmove && !told[i]; k++) {
-			const struct op_balance_move *y = &v->bv_move[k];
+			const struct job_balance_move *y = &v->bv_move[k];
 
 			if (y->bm_from != x->bm_from || y->bm_to != x->bm_to ||
 			    y->bm_why != x->bm_why)
@@ -305,7 +305,7 @@ static void say_moves(json_t *words, struct admin *a, const struct op_balance_vi
 
 void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct op_balance_view *v = look(arg, rp);
+	struct job_balance_view *v = look(arg, rp);
 	json_t *words, *dirs;
 	size_t before;
 
@@ -328,7 +328,7 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 		    v->bv_phase != OP_BALANCE_OVER     ? "files are still being examined or moved"
 		    : v->bv_ask.ba_dry && !v->bv_files ? "nothing would move: %s"
 						       : "%s",
-		    op_balance_end_text(v->bv_end));
+		    job_balance_end_text(v->bv_end));
 	admin_reply_json(rp, 200,
 			 json_pack("{s:o, s:o, s:o}", "words", words, "directories", dirs,
 				   "balance", view_json(arg, v)));

@@ -25,32 +25,32 @@ static json_t *labels_json(const char *labels)
 	return o;
 }
 
-json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
+json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv)
 {
-	struct dsc_terms dt = {0};
-	struct op_drain_view dv = {0};
+	struct ds_reg_terms dt = {0};
+	struct job_drain_view dv = {0};
 	char id[37], why[160];
 	uint64_t for_ms;
 	json_t *j;
 
-	dsc_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
+	ds_reg_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
 	lo_uuid_text(sv->sv_uuid, id);
 	j = json_pack("{s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, "
 		      "s:o, s:o}",
 		      "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "kind",
-		      sv->sv_generic ? "nfs3" : "weft", "alive", sv->sv_alive, "state",
-		      dsc_state_text(sv->sv_state), "since", (json_int_t)sv->sv_since_s, "addr",
+		      sv->sv_nfs3 ? "nfs3" : "weft", "alive", sv->sv_alive, "state",
+		      ds_reg_state_text(sv->sv_state), "since", (json_int_t)sv->sv_since_s, "addr",
 		      lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available",
 		      (json_int_t)sv->sv_available, "max_read", (json_int_t)sv->sv_max_read,
 		      "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0,
 		      "load", dt.dt_load / 100.0, "latency_us", (json_int_t)dt.dt_latency, "labels",
 		      labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
-	if (dsc_trouble(a->a_ops.ao_dsc, sv->sv_id, why, sizeof(why)))
+	if (ds_reg_health_text(a->a_ops.ao_dsc, sv->sv_id, why, sizeof(why)))
 		json_object_set_new(j, "why", json_string(why));
 	/* Of a server that is being drained: how many objects are left there; null while they are
 	 * not counted. Stuck: the server has failed orders for so long that its objects do not
 	 * leave. */
-	if (op_drain_look(a->a_ops.ao_mds, sv->sv_id, &dv)) {
+	if (job_drain_look(a->a_ops.ao_mds, sv->sv_id, &dv)) {
 		json_object_set_new(j, "drain", json_string(dv.dv_empty ? "drained" : "draining"));
 		json_object_set_new(j, "left",
 				    dv.dv_known ? json_integer((json_int_t)dv.dv_left)
@@ -64,18 +64,18 @@ json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv)
 	return j;
 }
 
-static struct dsc_server *servers(struct admin *a, unsigned *n)
+static struct ds_reg_server *servers(struct admin *a, unsigned *n)
 {
-	struct dsc_server *sv = calloc(DSC_MAX, sizeof(*sv));
+	struct ds_reg_server *sv = calloc(DS_REG_MAX, sizeof(*sv));
 
-	*n = sv ? dsc_list(a->a_ops.ao_dsc, sv, DSC_MAX) : 0;
+	*n = sv ? ds_reg_list(a->a_ops.ao_dsc, sv, DS_REG_MAX) : 0;
 	return sv;
 }
 
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	unsigned n;
-	struct dsc_server *sv = servers(arg, &n);
+	struct ds_reg_server *sv = servers(arg, &n);
 	json_t *list = json_array();
 
 	(void)rq;
@@ -98,7 +98,7 @@ static bool digits(const char *s)
 uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp)
 {
 	unsigned n, found = 0;
-	struct dsc_server *sv = servers(a, &n);
+	struct ds_reg_server *sv = servers(a, &n);
 	uint32_t id = 0;
 
 	if (!what || !*what) {
@@ -134,11 +134,11 @@ uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_re
 }
 
 struct word {
-	struct dsc_word wo_word;
+	struct ds_reg_command wo_word;
 	struct admin_wait wo_wait;
 };
 
-static void word_done(struct dsc_word *w, int err)
+static void word_done(struct ds_reg_command *w, int err)
 {
 	admin_wait_done(&caa_container_of(w, struct word, wo_word)->wo_wait, err);
 }
@@ -146,24 +146,25 @@ static void word_done(struct dsc_word *w, int err)
 /* Commits the command, and answers with the server as it is then. */
 static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	int err;
 
 	admin_wait_init(&wo->wo_wait);
 	wo->wo_word.dw_done = word_done;
-	dsc_say(a->a_ops.ao_dsc, &wo->wo_word);
+	ds_reg_command_start(a->a_ops.ao_dsc, &wo->wo_word);
 	err = admin_wait_end(&wo->wo_wait);
-	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv)) {
+	if (!err && ds_reg_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv)) {
 		if (wo->wo_word.dw_has_weight)
-			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "weight %g",
-			       wo->wo_word.dw_weight / 100.0);
+			journal_add(EV_DS_CHANGED, sv.sv_name, 0, "weight %g",
+				    wo->wo_word.dw_weight / 100.0);
 		else if (wo->wo_word.dw_has_drain)
-			ev_add(EV_DS_CHANGED, sv.sv_name, 0,
-			       wo->wo_word.dw_drain ? "draining" : "no longer draining");
+			journal_add(EV_DS_CHANGED, sv.sv_name, 0,
+				    wo->wo_word.dw_drain ? "draining" : "no longer draining");
 		else
-			ev_add(EV_DS_CHANGED, sv.sv_name, 0, "labels %s", wo->wo_word.dw_labels);
+			journal_add(EV_DS_CHANGED, sv.sv_name, 0, "labels %s",
+				    wo->wo_word.dw_labels);
 	}
-	if (!err && dsc_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv))
+	if (!err && ds_reg_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv))
 		admin_reply_json(rp, 200, admin_ds_json(a, &sv));
 	else if (err == -E2BIG)
 		admin_reply_error(
@@ -194,11 +195,11 @@ static long weight_of(const char *s, size_t len)
 		if (!isdigit((unsigned char)*s) || (decimals >= 0 && ++decimals > 2))
 			return -1;
 		v = v * 10 + (*s - '0');
-		if (v > DSC_WEIGHT_MAX)
+		if (v > DS_REG_WEIGHT_MAX)
 			return -1;
 	}
 	v *= decimals < 1 ? 100 : decimals < 2 ? 10 : 1;
-	return v > DSC_WEIGHT_MAX ? -1 : v;
+	return v > DS_REG_WEIGHT_MAX ? -1 : v;
 }
 
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -213,7 +214,7 @@ void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *r
 		admin_reply_error(rp, 400,
 				  "weight: expected a number from 0 to %u with at most two "
 				  "decimals; with 0 no new files go there",
-				  DSC_WEIGHT_MAX / DSC_WEIGHT_ONE);
+				  DS_REG_WEIGHT_MAX / DS_REG_WEIGHT_ONE);
 		return;
 	}
 	wo.wo_word.dw_weight = (uint32_t)w;
@@ -248,8 +249,8 @@ static void say_drain(struct admin *a, const struct http_req *rq, struct http_re
 	wo.wo_word.dw_id = admin_ds_arg(a, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
-	if (!dsc_draining(a->a_ops.ao_dsc, wo.wo_word.dw_id))
-		op_drain_begin(a->a_ops.ao_mds, wo.wo_word.dw_id);
+	if (!ds_reg_draining(a->a_ops.ao_dsc, wo.wo_word.dw_id))
+		job_drain_begin(a->a_ops.ao_mds, wo.wo_word.dw_id);
 	word_say(a, &wo, rp);
 }
 
@@ -267,9 +268,9 @@ void admin_get_one(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
 	uint32_t id = admin_ds_arg(a, rq, rp);
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	if (id && dsc_get(a->a_ops.ao_dsc, id, &sv))
+	if (id && ds_reg_get(a->a_ops.ao_dsc, id, &sv))
 		admin_reply_json(rp, 200, admin_ds_json(a, &sv));
 	else if (id)
 		admin_reply_error(rp, 404, "%s: no such data server", http_arg(rq, "ds"));
@@ -289,14 +290,14 @@ void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
 void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct word wo = {.wo_word.dw_admit = true};
-	struct dsc_terms dt;
+	struct ds_reg_terms dt;
 	int err = 0;
 
 	wo.wo_word.dw_id = admin_ds_arg(arg, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
-	if (dsc_terms(((struct admin *)arg)->a_ops.ao_dsc, wo.wo_word.dw_id, &dt) &&
-	    dt.dt_barred == DSC_WAITING && dt.dt_why == DSC_WHY_RESTORED)
+	if (ds_reg_terms(((struct admin *)arg)->a_ops.ao_dsc, wo.wo_word.dw_id, &dt) &&
+	    dt.dt_barred == DS_REG_WAITING && dt.dt_why == DS_REG_WHY_RESTORED)
 		err = admin_ds_stale(arg, wo.wo_word.dw_id);
 	if (err)
 		admin_reply_error(rp, 500, "cannot mark its objects as stale: %s", strerror(-err));

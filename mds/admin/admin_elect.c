@@ -4,7 +4,7 @@
 #include "mds/jobs/elect.h"
 #include <sodium.h>
 
-static json_t *copy_json(struct admin *a, const struct op_choose_view *v, unsigned k)
+static json_t *copy_json(struct admin *a, const struct job_elect_view *v, unsigned k)
 {
 	static const char *const state[] = {[LO_IN_SYNC] = "in-sync",
 					    [LO_STALE] = "stale",
@@ -13,14 +13,14 @@ static json_t *copy_json(struct admin *a, const struct op_choose_view *v, unsign
 	const struct lo_object *o = &v->cv_map.lm_obj[k];
 	bool told = v->cv_answered >> k & 1, there = v->cv_there >> k & 1;
 	char sum[2 * CTL_SUM_LEN + 1];
-	struct dsc_server sv;
-	bool known = dsc_get(a->a_ops.ao_dsc, o->ob_ds, &sv);
+	struct ds_reg_server sv;
+	bool known = ds_reg_get(a->a_ops.ao_dsc, o->ob_ds, &sv);
 
 	sodium_bin2hex(sum, sizeof(sum), v->cv_sum[k], CTL_SUM_LEN);
 	return json_pack("{s:i, s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "mirror",
 			 (int)(k / v->cv_map.lm_stripes), "stripe", (int)(k % v->cv_map.lm_stripes),
 			 "ds", known ? json_string(sv.sv_name) : json_null(), "server",
-			 known ? dsc_state_text(sv.sv_state) : "forgotten", "state",
+			 known ? ds_reg_state_text(sv.sv_state) : "forgotten", "state",
 			 state[o->ob_state], "has",
 			 there	? "it"
 			 : told ? "nothing"
@@ -31,14 +31,14 @@ static json_t *copy_json(struct admin *a, const struct op_choose_view *v, unsign
 			 v->cv_summed >> k & 1 ? json_string(sum) : json_null());
 }
 
-void admin_get_choose(void *arg, const struct http_req *rq, struct http_reply *rp)
+void admin_get_elect(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
 	json_t *copies = json_array();
-	struct op_choose_view v;
+	struct job_elect_view v;
 
 	(void)rq;
-	op_choose_look(a->a_ops.ao_mds, &v);
+	job_elect_look(a->a_ops.ao_mds, &v);
 	if (!v.cv_running && v.cv_number && *v.cv_why) {
 		json_decref(copies);
 		admin_reply_error(rp, 409, "%s", v.cv_why);
@@ -52,11 +52,11 @@ void admin_get_choose(void *arg, const struct http_req *rq, struct http_reply *r
 				   (json_int_t)v.cv_size, "copies", copies));
 }
 
-void admin_put_choose(void *arg, const struct http_req *rq, struct http_reply *rp)
+void admin_put_elect(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
 	int64_t mirror = admin_number_arg(rq, rp, "mirror", 0, LO_MAX_OBJECTS - 1, LO_MAX_OBJECTS);
-	struct op_choose_ask ask = {.ca_force = http_arg(rq, "force")};
+	struct job_elect_ask ask = {.ca_force = http_arg(rq, "force")};
 
 	if (mirror < 0)
 		return;
@@ -64,8 +64,8 @@ void admin_put_choose(void *arg, const struct http_req *rq, struct http_reply *r
 	ask.ca_ino = admin_file_arg(a, rq, rp);
 	if (!ask.ca_ino)
 		return;
-	if (op_choose_begin(a->a_ops.ao_mds, &ask))
-		admin_get_choose(arg, rq, rp);
+	if (job_elect_begin(a->a_ops.ao_mds, &ask))
+		admin_get_elect(arg, rq, rp);
 	else
 		admin_reply_error(rp, 409,
 				  "the server is examining the copies of another file; try again "

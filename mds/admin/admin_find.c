@@ -1,5 +1,6 @@
 /*
- * admin_find.c - finds files by where their data is, over the API: a walk through the tree in pieces.
+ * admin_find.c - finds files by where their data is, over the API: a walk through the tree in
+ * pieces.
  *
  * A request walks for WALK_MS, or until it has found enough, and answers with a cursor. The next
  * request goes on from the cursor: nothing is kept here between requests. The cursor is the way to
@@ -75,7 +76,7 @@ static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded
 
 		for (unsigned k = s; k < lo_objects(m); k += m->lm_stripes) {
 			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC &&
-				    !dsc_dead(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
+				    !ds_reg_dead(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
 
 			any |= good;
 			*degraded |= !good && m->lm_obj[k].ob_state != LO_ABSENT;
@@ -93,9 +94,9 @@ static json_t *states_json(const struct walk *w, const struct lo_map *m)
 	json_t *list = json_array();
 
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
-		struct dsc_server sv;
+		struct ds_reg_server sv;
 
-		if (!dsc_get(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
+		if (!ds_reg_get(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
 			snprintf(sv.sv_name, sizeof(sv.sv_name), "unknown-%u", m->lm_obj[k].ob_ds);
 		json_array_append_new(
 			list,

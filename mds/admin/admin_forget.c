@@ -1,6 +1,7 @@
 /*
- * admin_forget.c - forgets a data server that is killed, or was never admitted (docs/device-failure.md).
- * First it examines all files, some at a time, for objects on that server.
+ * admin_forget.c - forgets a data server that is killed, or was never admitted
+ * (docs/device-failure.md). First it examines all files, some at a time, for objects on that
+ * server.
  *
  * No file gets an object there during this, because the server may not join. An object of which
  * another copy is in sync becomes stale, so that repair makes it again elsewhere. The data of the
@@ -28,7 +29,7 @@ struct forget {
 	uint64_t fo_next, fo_files, fo_lost, fo_twins;
 	unsigned fo_seen, fo_budget;
 	json_t *fo_paths;
-	char fo_left[sizeof(((struct dsc_word *)0)->dw_left)];
+	char fo_left[sizeof(((struct ds_reg_command *)0)->dw_left)];
 	/* files of this pass with an object there that becomes stale */
 	uint64_t fo_ino[STALE_MANY];
 	unsigned fo_n;
@@ -135,7 +136,7 @@ static int make_stale(struct forget *fo)
 }
 
 /* A pending layout has objects there: its job places them elsewhere (mds/jobs/restripe.c). */
-static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
+static int look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	struct forget *fo = arg;
 
@@ -166,7 +167,7 @@ static int look(struct forget *fo)
 	if (!err)
 		err = kv_read_begin(ns_kv(ns), &fo->fo_txn);
 	if (!err) {
-		err = lo_twins(fo->fo_txn, 1, look_twin, fo);
+		err = lo_pendings(fo->fo_txn, 1, look_twin, fo);
 		kv_read_end(fo->fo_txn);
 	}
 	return err;
@@ -189,7 +190,7 @@ int admin_ds_stale(struct admin *a, uint32_t ds)
 
 /* The request and the work have a reference each. */
 struct word {
-	struct dsc_word wo_word;
+	struct ds_reg_command wo_word;
 	struct admin_wait wo_wait;
 	_Atomic int wo_holds;
 };
@@ -200,7 +201,7 @@ static void word_put(struct word *wo)
 		free(wo);
 }
 
-static void word_done(struct dsc_word *w, int err)
+static void word_done(struct ds_reg_command *w, int err)
 {
 	struct word *wo = caa_container_of(w, struct word, wo_word);
 
@@ -216,12 +217,12 @@ static int forget_it(struct forget *fo)
 
 	if (!wo)
 		return -ENOMEM;
-	wo->wo_word = (struct dsc_word){.dw_id = fo->fo_ds,
-					.dw_empty = !fo->fo_files && !fo->fo_twins,
-					.dw_done = word_done};
+	wo->wo_word = (struct ds_reg_command){.dw_id = fo->fo_ds,
+					      .dw_empty = !fo->fo_files && !fo->fo_twins,
+					      .dw_done = word_done};
 	admin_wait_init(&wo->wo_wait);
 	atomic_store(&wo->wo_holds, 2);
-	dsc_forget(a->a_ops.ao_dsc, &wo->wo_word);
+	ds_reg_forget(a->a_ops.ao_dsc, &wo->wo_word);
 	err = admin_wait_loop(&wo->wo_wait, a->a_ops.ao_dsc) ? admin_wait_end(&wo->wo_wait)
 							     : -ESHUTDOWN;
 	if (!err)
@@ -247,7 +248,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 	struct forget *fo = calloc(1, sizeof(*fo));
 	const char *force = http_arg(rq, "force");
 	struct admin *a = arg;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	bool may_serve;
 	uint32_t ds = admin_ds_arg(a, rq, rp);
 	char text[400];
@@ -264,12 +265,12 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 			      .fo_force = force && !strcmp(force, "1"),
 			      .fo_budget = NAMES_MANY,
 			      .fo_paths = json_array()};
-	err = dsc_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DSC_KILLED ? -EBUSY : look(fo)
-						: -ENOENT;
+	err = ds_reg_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DS_REG_KILLED ? -EBUSY : look(fo)
+						   : -ENOENT;
 	/* A server that is cut off from us goes on serving until its lease is over. Until then its
 	 * fences count. */
-	may_serve = !err && sv.sv_state == DSC_KILLED && !sv.sv_generic &&
-		    dsc_leased(a->a_ops.ao_dsc, ds);
+	may_serve = !err && sv.sv_state == DS_REG_KILLED && !sv.sv_nfs3 &&
+		    ds_reg_leased(a->a_ops.ao_dsc, ds);
 	if (may_serve) {
 		admin_reply_error(
 			rp, 409,
@@ -302,7 +303,7 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 		admin_reply_error(rp, 409,
 				  "%s is %s: only a killed server (weft ds kill), or one that was "
 				  "never admitted, can be forgotten",
-				  sv.sv_name, dsc_state_text(sv.sv_state));
+				  sv.sv_name, ds_reg_state_text(sv.sv_state));
 	else if (err == -ENOENT)
 		admin_reply_error(rp, 404, "%s: no such data server", http_arg(rq, "ds"));
 	else

@@ -18,8 +18,8 @@ void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...)
 
 /* Returns the "path" argument; NULL: an error was put into rp. */
 const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp);
-/* admin_repair.c: returns the inode of the "path" argument, which must be a regular file; 0: an error was
- * put into rp. */
+/* admin_repair.c: returns the inode of the "path" argument, which must be a regular file; 0: an
+ * error was put into rp. */
 uint64_t admin_file_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp);
 
 /* By this the HTTP thread waits for a mutation. No loop takes part: the loops may have stopped. */
@@ -35,7 +35,7 @@ void admin_wait_done(struct admin_wait *w, int err); /* any thread */
 int admin_wait_end(struct admin_wait *w);
 /* The same for work of a loop. False: the loops are stopping, so it may never be done, and w is
  * still in use. */
-bool admin_wait_loop(struct admin_wait *w, struct dsc *d);
+bool admin_wait_loop(struct admin_wait *w, struct ds_reg *d);
 
 /* admin_repair.c: copies that are not in sync, and moves */
 void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *rp);
@@ -66,8 +66,8 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 json_t *admin_hot_directories(struct admin *a, size_t most);
 
 /* admin_elect.c: which copy is good */
-void admin_get_choose(void *arg, const struct http_req *rq, struct http_reply *rp);
-void admin_put_choose(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_elect(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_elect(void *arg, const struct http_req *rq, struct http_reply *rp);
 
 /* admin_scrub.c: compares the data servers' objects with the maps */
 void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp);
@@ -91,11 +91,11 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_weight(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *rp);
-/* admin_forget.c: makes every object on that server stale whose stripe has another copy in sync. Blocks.
- * 0 or -errno. */
+/* admin_forget.c: makes every object on that server stale whose stripe has another copy in sync.
+ * Blocks. 0 or -errno. */
 int admin_ds_stale(struct admin *a, uint32_t ds);
 /* the caller owns the reference */
-json_t *admin_ds_json(struct admin *a, const struct dsc_server *sv);
+json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv);
 /* admin_nfs3ds.c: adds an NFSv3 server as a data server */
 void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 #endif

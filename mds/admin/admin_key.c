@@ -1,5 +1,5 @@
-/* admin_key.c - keys of data servers: makes the key file of one server (weft ds key), and a new cluster
- * key (weft key rotate). See docs/security.md, "Keys". */
+/* admin_key.c - keys of data servers: makes the key file of one server (weft ds key), and a new
+ * cluster key (weft key rotate). See docs/security.md, "Keys". */
 #include "base/log.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/admin_holders.h"
@@ -41,7 +41,7 @@ static bool name_ok(const char *s)
 void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *what = http_arg(rq, "ds");
-	struct dsc_server sv = {0};
+	struct ds_reg_server sv = {0};
 	char text[DS_KEY_TEXT], id[37];
 	struct admin *a = arg;
 	struct ds_key k;
@@ -61,14 +61,14 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 		rp->rp_body = NULL;
 		randombytes_buf(sv.sv_uuid, sizeof(sv.sv_uuid));
 		strcpy(sv.sv_name, what);
-	} else if (!dsc_get(a->a_ops.ao_dsc, ds, &sv) || sv.sv_generic) {
+	} else if (!ds_reg_get(a->a_ops.ao_dsc, ds, &sv) || sv.sv_nfs3) {
 		admin_reply_error(rp, 409, "%s: an NFSv3 server, which has no weft keys", what);
 		return;
 	}
-	dsc_key_make(a->a_ops.ao_dsc, sv.sv_uuid, &k);
+	ds_reg_key_make(a->a_ops.ao_dsc, sv.sv_uuid, &k);
 	ds_key_text(&k, sv.sv_name, text);
-	ev_add(EV_DS_CHANGED, sv.sv_name, 0,
-	       fresh ? "keys made for a new server of this name" : "key file made");
+	journal_add(EV_DS_CHANGED, sv.sv_name, 0,
+		    fresh ? "keys made for a new server of this name" : "key file made");
 	lo_uuid_text(sv.sv_uuid, id);
 	admin_reply_json(rp, 200,
 			 json_pack("{s:s, s:s, s:b, s:i, s:s}", "name", sv.sv_name, "id", id,
@@ -81,12 +81,12 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 
 static json_t *view_json(struct admin *a)
 {
-	struct dsc_key_view kv;
-	unsigned n = dsc_keys_view(a->a_ops.ao_dsc, &kv);
+	struct ds_reg_key_view kv;
+	unsigned n = ds_reg_keys_view(a->a_ops.ao_dsc, &kv);
 	json_t *list = json_array();
 
-	for (unsigned i = 0; i < n && i < DSC_KEY_BEHIND; i++) {
-		const struct dsc_key_behind *b = &kv.kv_behind[i];
+	for (unsigned i = 0; i < n && i < DS_REG_KEY_BEHIND; i++) {
+		const struct ds_reg_key_behind *b = &kv.kv_behind[i];
 
 		json_array_append_new(
 			list,
@@ -155,8 +155,8 @@ static void back_run(struct loop_msg *m)
 {
 	struct back *ba = caa_container_of(m, struct back, ba_msg);
 
-	if (!excl_take_back(&ba->ba_m->m_file, ba->ba_m->m_thread[0].mt_loop, ba->ba_ino, NULL,
-			    back_over, ba))
+	if (!excl_recall_and_fence(&ba->ba_m->m_file, ba->ba_m->m_thread[0].mt_loop, ba->ba_ino,
+				   NULL, back_over, ba))
 		back_over(ba, 0);
 }
 
@@ -199,11 +199,11 @@ static bool all_back(struct admin *a)
 }
 
 struct rotate {
-	struct dsc_rotate rt_rotate;
+	struct ds_reg_rotate rt_rotate;
 	struct admin_wait rt_wait;
 };
 
-static void rotate_done(struct dsc_rotate *ro, int err)
+static void rotate_done(struct ds_reg_rotate *ro, int err)
 {
 	admin_wait_done(&caa_container_of(ro, struct rotate, rt_rotate)->rt_wait, err);
 }
@@ -212,11 +212,11 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 {
 	struct admin *a = arg;
 	struct rotate rt = {0};
-	struct dsc_key_view kv;
+	struct ds_reg_key_view kv;
 	int err;
 
 	(void)rq;
-	dsc_keys_view(a->a_ops.ao_dsc, &kv);
+	ds_reg_keys_view(a->a_ops.ao_dsc, &kv);
 	if (kv.kv_held[0]) {
 		admin_reply_error(
 			rp, 409,
@@ -226,7 +226,7 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 		return;
 	}
 	/* Clients that have not called yet may have layouts that this server does not know. */
-	if (kv.kv_before && !dsc_layouts_known(a->a_ops.ao_dsc)) {
+	if (kv.kv_before && !ds_reg_layouts_known(a->a_ops.ao_dsc)) {
 		admin_reply_error(
 			rp, 409,
 			"the metadata server has just started and does not know all layouts of "
@@ -243,7 +243,7 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 	admin_wait_init(&rt.rt_wait);
 	rt.rt_rotate.ro_from = kv.kv_number;
 	rt.rt_rotate.ro_done = rotate_done;
-	dsc_rotate(a->a_ops.ao_dsc, &rt.rt_rotate);
+	ds_reg_rotate(a->a_ops.ao_dsc, &rt.rt_rotate);
 	err = admin_wait_end(&rt.rt_wait);
 	if (err) {
 		admin_reply_error(rp, err == -EAGAIN || err == -EBUSY ? 409 : 500,

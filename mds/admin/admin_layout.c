@@ -30,7 +30,7 @@ static json_t *servers_of(struct listing *l, const struct lo_map *m)
 	unsigned n = 0;
 
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
-		struct dsc_server sv;
+		struct ds_reg_server sv;
 		bool had = false;
 
 		for (unsigned d = 0; d < n; d++)
@@ -38,7 +38,7 @@ static json_t *servers_of(struct listing *l, const struct lo_map *m)
 		if (had)
 			continue;
 		done[n++] = m->lm_obj[k].ob_ds;
-		if (dsc_get(l->l_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
+		if (ds_reg_get(l->l_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
 			json_array_append_new(list, json_string(sv.sv_name));
 	}
 	return list;
@@ -194,7 +194,8 @@ static void recall_over(void *arg, int err)
 static void recall_run(struct loop_msg *m)
 {
 	struct recall *r = (struct recall *)((char *)m - offsetof(struct recall, r_msg));
-	bool waits = excl_take_back(&r->r_m->m_file, r->r_loop, r->r_ino, NULL, recall_over, r);
+	bool waits =
+		excl_recall_and_fence(&r->r_m->m_file, r->r_loop, r->r_ino, NULL, recall_over, r);
 
 	atomic_store(&r->r_begun, true);
 	if (!waits)

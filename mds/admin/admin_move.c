@@ -1,5 +1,5 @@
-/* admin_move.c - adds and removes mirrors, and moves objects, over the API (docs/moving.md). The request
- * is written into the file's map, and the jobs of repair carry it out. */
+/* admin_move.c - adds and removes mirrors, and moves objects, over the API (docs/moving.md). The
+ * request is written into the file's map, and the jobs of repair carry it out. */
 #include "mds/admin/admin_holders.h"
 #include "mds/layout/mirror_change.h"
 #include "mds/layout/pending_layout.h"
@@ -36,13 +36,13 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
-	if (!err && !ch->ch_cancel && lo_twin_is(t, ch->ch_ino)) {
+	if (!err && !ch->ch_cancel && lo_pending_is(t, ch->ch_ino)) {
 		snprintf(ch->ch_why, sizeof(ch->ch_why),
 			 "the file is being restriped; try again when that is done");
 		err = -EBUSY;
 	}
 	if (!err && ch->ch_cancel)
-		err = lo_twin_free(m->m_lo, t, &i);
+		err = lo_pending_free(m->m_lo, t, &i);
 	if (!err)
 		err = ch->ch_fn(ch, &map);
 	if (!err)
@@ -76,7 +76,7 @@ static void change_commit(struct admin *a, struct change *ch, const struct http_
 	kv_submit(ns_kv(a->a_ops.ao_ns), &ch->ch_op);
 	err = admin_wait_end(&ch->ch_wait);
 	if (!err && ch->ch_cancel)
-		lo_orders_kick(ch->ch_m->m_lo);
+		lo_orders_wake(ch->ch_m->m_lo);
 	if (!err)
 		admin_reply_repair(a, ch->ch_ino, rp);
 	else if (*ch->ch_why)
@@ -87,7 +87,7 @@ static void change_commit(struct admin *a, struct change *ch, const struct http_
 
 static int change_add(struct change *ch, struct lo_map *map)
 {
-	return lo_column_add(ch->ch_m->m_lo, map, ch->ch_group ? ch->ch_group : "", ch->ch_why,
+	return lo_mirror_add(ch->ch_m->m_lo, map, ch->ch_group ? ch->ch_group : "", ch->ch_why,
 			     sizeof(ch->ch_why));
 }
 
@@ -102,7 +102,7 @@ void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_repl
 
 static int change_leave(struct change *ch, struct lo_map *map)
 {
-	return lo_column_leave(map, ch->ch_mirror, ch->ch_why, sizeof(ch->ch_why));
+	return lo_mirror_remove(map, ch->ch_mirror, ch->ch_why, sizeof(ch->ch_why));
 }
 
 void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_reply *rp)

@@ -11,7 +11,7 @@
 
 /* The request and the work have a reference each. */
 struct taking {
-	struct dsc_add ta_add;
+	struct ds_reg_add ta_add;
 	struct admin_wait ta_wait;
 	_Atomic int ta_holds;
 };
@@ -22,7 +22,7 @@ static void taking_put(struct taking *ta)
 		free(ta);
 }
 
-static void taken(struct dsc_add *a, int err)
+static void taken(struct ds_reg_add *a, int err)
 {
 	struct taking *ta = caa_container_of(a, struct taking, ta_add);
 
@@ -76,11 +76,11 @@ static bool url(const char *s, char host[256], char ports[8], char path[256])
 	return true;
 }
 
-static bool hex(const char *s, struct dsc_handle *h)
+static bool hex(const char *s, struct ds_reg_handle *h)
 {
 	size_t n = strlen(s);
 
-	if (!n || n % 2 || n / 2 > DSC_HANDLE_MAX || strspn(s, "0123456789abcdefABCDEF") != n)
+	if (!n || n % 2 || n / 2 > DS_REG_HANDLE_MAX || strspn(s, "0123456789abcdefABCDEF") != n)
 		return false;
 	for (size_t i = 0; i < n / 2; i++) {
 		char two[3] = {s[2 * i], s[2 * i + 1], 0};
@@ -102,7 +102,7 @@ static bool name_ok(const char *s)
 }
 
 /* NULL: the option is accepted; else what was expected. */
-static const char *option(struct dsc_add *a, const char *key, const char *value)
+static const char *option(struct ds_reg_add *a, const char *key, const char *value)
 {
 	if (!strcmp(key, "mount-port"))
 		return port(value, &a->da_mount_port)
@@ -124,7 +124,7 @@ static const char *option(struct dsc_add *a, const char *key, const char *value)
 	return NULL;
 }
 
-static const char *options(struct dsc_add *a, char *body)
+static const char *options(struct ds_reg_add *a, char *body)
 {
 	const char *why = NULL;
 	char *save;
@@ -142,7 +142,8 @@ static const char *options(struct dsc_add *a, char *body)
 }
 
 /* Runs on the HTTP thread, which may wait for a name server. */
-static bool resolve(struct dsc_add *a, const char *host, const char *ports, struct http_reply *rp)
+static bool resolve(struct ds_reg_add *a, const char *host, const char *ports,
+		    struct http_reply *rp)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *ai;
 	char text[8];
@@ -165,7 +166,7 @@ static bool resolve(struct dsc_add *a, const char *host, const char *ports, stru
 	return true;
 }
 
-static bool asked(const struct http_req *rq, struct dsc_add *a, struct http_reply *rp)
+static bool asked(const struct http_req *rq, struct ds_reg_add *a, struct http_reply *rp)
 {
 	const char *u = http_arg(rq, "url"), *why;
 	char host[256], ports[8], *body = strdup(rq->rq_body);
@@ -201,9 +202,9 @@ static bool asked(const struct http_req *rq, struct dsc_add *a, struct http_repl
 void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	struct dsc *d = a->a_ops.ao_dsc;
+	struct ds_reg *d = a->a_ops.ao_dsc;
 	struct taking *ta = calloc(1, sizeof(*ta));
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	if (!ta) {
 		admin_reply_error(rp, 500, "out of memory");
@@ -216,12 +217,12 @@ void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 	admin_wait_init(&ta->ta_wait);
 	atomic_store(&ta->ta_holds, 2);
 	ta->ta_add.da_done = taken;
-	dsc_add(d, &ta->ta_add);
+	ds_reg_add(d, &ta->ta_add);
 	if (!admin_wait_loop(&ta->ta_wait, d))
 		admin_reply_error(rp, 503, "the metadata server is stopping");
 	else if (admin_wait_end(&ta->ta_wait))
 		admin_reply_error(rp, 409, "%s: %s", ta->ta_add.da_name, ta->ta_add.da_why);
-	else if (dsc_get(d, ta->ta_add.da_id, &sv))
+	else if (ds_reg_get(d, ta->ta_add.da_id, &sv))
 		admin_reply_json(rp, 200, admin_ds_json(a, &sv));
 	else
 		admin_reply_error(rp, 500,

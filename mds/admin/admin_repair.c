@@ -1,5 +1,5 @@
-/* admin_repair.c - the repair of mirrors over the API: lists what is under way, what waits and why, and
- * what moves (docs/moving.md), and has a file repaired now (docs/repair.md). */
+/* admin_repair.c - the repair of mirrors over the API: lists what is under way, what waits and why,
+ * and what moves (docs/moving.md), and has a file repaired now (docs/repair.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/layout/mirror_change.h"
 #include "mds/jobs/repair.h"
@@ -14,8 +14,8 @@
 struct listing {
 	struct mds *l_m;
 	struct kv_txn *l_txn;
-	struct op_repair_opts l_opts;
-	struct op_repair_view l_run[RUNNING_MAX];
+	struct job_repair_opts l_opts;
+	struct job_repair_view l_run[RUNNING_MAX];
 	unsigned l_nrun, l_shown;
 	uint64_t l_only, l_count; /* only: list this inode; 0: all */
 	json_t *l_running, *l_waiting, *l_moving;
@@ -23,12 +23,12 @@ struct listing {
 
 static json_t *server(struct mds *m, uint32_t id)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	return id && dsc_get(m->m_dsc, id, &sv) ? json_string(sv.sv_name) : json_null();
+	return id && ds_reg_get(m->m_dsc, id, &sv) ? json_string(sv.sv_name) : json_null();
 }
 
-static void add_running(struct listing *l, const struct op_repair_view *v)
+static void add_running(struct listing *l, const struct job_repair_view *v)
 {
 	static const char *const step[] = {[OP_REPAIR_RECALL] = "recall",
 					   [OP_REPAIR_BEGIN] = "begin",
@@ -99,12 +99,13 @@ static void add_moving(struct listing *l, uint64_t ino, const struct lo_map *map
 	unsigned spare = lo_objects(map) - map->lm_stripes;
 	const char *why;
 
-	if (op_move_look(l->l_m, ino, map, &why) == OP_MOVE_NOTHING)
+	if (job_move_look(l->l_m, ino, map, &why) == OP_MOVE_NOTHING)
 		return;
 	for (unsigned k = 0; k < lo_objects(map); k++) {
 		bool goes = map->lm_obj[k].ob_leaving;
-		uint32_t to =
-			goes && map->lm_spare ? map->lm_obj[spare + k % map->lm_stripes].ob_ds : 0;
+		uint32_t to = goes && map->lm_pending_mirror
+				      ? map->lm_obj[spare + k % map->lm_stripes].ob_ds
+				      : 0;
 
 		if (!goes && !(misplaced >> k & 1))
 			continue;
@@ -148,14 +149,14 @@ void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 {
 	struct mds *m = a->a_ops.ao_mds;
 	struct listing l = {.l_m = m,
-			    .l_opts = op_repair_opts(m),
+			    .l_opts = job_repair_opts(m),
 			    .l_only = only,
 			    .l_running = json_array(),
 			    .l_waiting = json_array(),
 			    .l_moving = json_array()};
 	int err = kv_read_begin(m->m_kv, &l.l_txn);
 
-	l.l_nrun = op_repair_list(m, l.l_run, RUNNING_MAX);
+	l.l_nrun = job_repair_list(m, l.l_run, RUNNING_MAX);
 	for (unsigned i = 0; i < l.l_nrun; i++)
 		if (!only || l.l_run[i].rv_ino == only)
 			add_running(&l, &l.l_run[i]);

@@ -14,14 +14,14 @@
 
 struct listing {
 	uint64_t l_only, l_count; /* only: list this inode; 0: all */
-	struct op_restripe_view l_view;
+	struct job_restripe_view l_view;
 	json_t *l_files;
 };
 
-static int list_one(void *arg, uint64_t ino, const struct lo_twin *tw)
+static int list_one(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	struct listing *l = arg;
-	const struct op_restripe_view *v = l->l_view.rv_ino == ino ? &l->l_view : NULL;
+	const struct job_restripe_view *v = l->l_view.rv_ino == ino ? &l->l_view : NULL;
 
 	if (l->l_only && ino != l->l_only)
 		return ino > l->l_only;
@@ -45,9 +45,9 @@ static void reply(struct admin *a, uint64_t only, struct http_reply *rp)
 	struct kv_txn *t;
 	int err = kv_read_begin(ns_kv(a->a_ops.ao_ns), &t);
 
-	op_restripe_look(a->a_ops.ao_mds, &l.l_view);
+	job_restripe_look(a->a_ops.ao_mds, &l.l_view);
 	if (!err) {
-		err = lo_twins(t, only ? only : 1, list_one, &l);
+		err = lo_pendings(t, only ? only : 1, list_one, &l);
 		kv_read_end(t);
 	}
 	if (err < 0) {
@@ -90,9 +90,9 @@ static int refused(struct wish *w, int err, const char *why)
 
 static int check(struct wish *w, struct kv_txn *t, const struct lo_map *map)
 {
-	if (lo_twin_is(t, w->w_ino))
+	if (lo_pending_is(t, w->w_ino))
 		return refused(w, -EBUSY, "the file is already being restriped");
-	if (map->lm_spare || map->lm_move || map->lm_from)
+	if (map->lm_pending_mirror || map->lm_move || map->lm_from)
 		return refused(w, -EBUSY,
 			       "its objects are being moved; try again when that is done");
 	for (unsigned s = 0; s < map->lm_stripes; s++)
@@ -111,7 +111,7 @@ static int check(struct wish *w, struct kv_txn *t, const struct lo_map *map)
 static int wish_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct wish *w = caa_container_of(op, struct wish, w_op);
-	struct lo_twin tw;
+	struct lo_pending tw;
 	struct ns_inode i;
 	struct lo_map map;
 	int err = ns_get(w->w_m->m_ns, t, w->w_ino, &i);
@@ -124,10 +124,10 @@ static int wish_run(struct kv_op *op, struct kv_txn *t)
 	w->w_unit = w->w_unit ? w->w_unit : map.lm_unit;
 	err = check(w, t, &map);
 	if (!err)
-		err = lo_twin_place(w->w_m->m_lo, &i, &map, w->w_stripes, w->w_unit,
-				    64 + randombytes_uniform(128), w->w_m->m_lease_ms, &tw,
-				    w->w_why, sizeof(w->w_why));
-	return err ? err : lo_twin_put(t, w->w_ino, &tw);
+		err = lo_pending_place(w->w_m->m_lo, &i, &map, w->w_stripes, w->w_unit,
+				       64 + randombytes_uniform(128), w->w_m->m_lease_ms, &tw,
+				       w->w_why, sizeof(w->w_why));
+	return err ? err : lo_pending_put(t, w->w_ino, &tw);
 }
 
 static void wish_done(struct kv_op *op, int err)

@@ -22,21 +22,21 @@ static json_t *path_of(struct listing *l, uint64_t ino)
 	return admin_text(path, strlen(path));
 }
 
-static int add_found(void *arg, const struct op_scrub_found *f)
+static int add_found(void *arg, const struct job_scrub_found *f)
 {
-	static const char *const done[] = {[OP_SCRUB_LEFT] = "left",
-					   [OP_SCRUB_REMOVED] = "removed",
-					   [OP_SCRUB_STALE] = "stale"};
+	static const char *const done[] = {[JOB_SCRUB_LEFT] = "left",
+					   [JOB_SCRUB_REMOVED] = "removed",
+					   [JOB_SCRUB_STALE] = "stale"};
 	struct listing *l = arg;
-	struct dsc_server sv;
-	json_t *ds = f->sf_ds && dsc_get(l->l_a->a_ops.ao_dsc, f->sf_ds, &sv)
+	struct ds_reg_server sv;
+	json_t *ds = f->sf_ds && ds_reg_get(l->l_a->a_ops.ao_dsc, f->sf_ds, &sv)
 			     ? json_string(sv.sv_name)
 			     : json_null();
 
 	json_array_append_new(
 		l->l_list, json_pack("{s:s, s:s, s:o, s:I, s:o, s:i, s:i, s:i, s:I, s:I}", "kind",
-				     op_scrub_kind_name(f->sf_kind), "done", done[f->sf_done], "ds",
-				     ds, "inode", (json_int_t)f->sf_ino, "path",
+				     job_scrub_kind_name(f->sf_kind), "done", done[f->sf_done],
+				     "ds", ds, "inode", (json_int_t)f->sf_ino, "path",
 				     path_of(l, f->sf_ino), "incarnation", (int)f->sf_incarnation,
 				     "stripe", (int)f->sf_stripe, "copy", (int)f->sf_copy, "size",
 				     (json_int_t)f->sf_size, "want", (json_int_t)f->sf_want));
@@ -49,24 +49,24 @@ static json_t *findings(struct admin *a)
 
 	if (kv_read_begin(ns_kv(a->a_ops.ao_ns), &l.l_txn))
 		return l.l_list;
-	op_scrub_each(l.l_txn, add_found, &l);
+	job_scrub_each(l.l_txn, add_found, &l);
 	kv_read_end(l.l_txn);
 	return l.l_list;
 }
 
-static json_t *state_json(const struct op_scrub_state *s)
+static json_t *state_json(const struct job_scrub_state *s)
 {
-	static const char *const phase[] = {[OP_SCRUB_LIST] = "list",
-					    [OP_SCRUB_SIGHT] = "second-look",
-					    [OP_SCRUB_FILES] = "files",
-					    [OP_SCRUB_CONTENT] = "content",
-					    [OP_SCRUB_OVER] = "over"};
+	static const char *const phase[] = {[JOB_SCRUB_LIST] = "list",
+					    [JOB_SCRUB_SIGHT] = "second-look",
+					    [JOB_SCRUB_FILES] = "files",
+					    [JOB_SCRUB_CONTENT] = "content",
+					    [JOB_SCRUB_OVER] = "over"};
 	json_t *counts = json_object();
 	uint64_t found = 0;
 
-	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++) {
+	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++) {
 		found += s->ss_counts[k];
-		json_object_set_new(counts, op_scrub_kind_name((enum op_scrub_kind)k),
+		json_object_set_new(counts, job_scrub_kind_name((enum job_scrub_kind)k),
 				    json_integer((json_int_t)s->ss_counts[k]));
 	}
 	return json_pack("{s:I, s:b, s:b, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
@@ -84,10 +84,10 @@ static json_t *state_json(const struct op_scrub_state *s)
 void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	struct op_scrub_state s;
+	struct job_scrub_state s;
 	json_t *j;
 
-	op_scrub_look(a->a_ops.ao_mds, &s);
+	job_scrub_look(a->a_ops.ao_mds, &s);
 	j = state_json(&s);
 	if (j && http_arg(rq, "findings"))
 		json_object_set_new(j, "findings", findings(a));
@@ -97,11 +97,11 @@ void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp
 void admin_put_scrub(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	struct op_scrub_ask ask = {.sa_content = http_arg(rq, "content"),
-				   .sa_dry = http_arg(rq, "dry"),
-				   .sa_newer = http_arg(rq, "newer")};
+	struct job_scrub_ask ask = {.sa_content = http_arg(rq, "content"),
+				    .sa_dry = http_arg(rq, "dry"),
+				    .sa_newer = http_arg(rq, "newer")};
 
-	if (op_scrub_begin(a->a_ops.ao_mds, &ask))
+	if (job_scrub_begin(a->a_ops.ao_mds, &ask))
 		admin_reply_error(rp, 409,
 				  "another check is running, and only one can run at a time: see "
 				  "weft scrub --status, or stop it with weft scrub --stop");
@@ -113,6 +113,6 @@ void admin_delete_scrub(void *arg, const struct http_req *rq, struct http_reply 
 {
 	struct admin *a = arg;
 
-	op_scrub_end(a->a_ops.ao_mds);
+	job_scrub_end(a->a_ops.ao_mds);
 	admin_get_scrub(arg, rq, rp);
 }

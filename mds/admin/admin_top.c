@@ -20,8 +20,8 @@ static json_t *rates(const struct heat_row *r)
 {
 	return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:f}", "ops", (double)r->hr_ops, "read",
 			 (double)r->hr_read, "written", (double)r->hr_written, "mean_us",
-			 (json_int_t)r->hr_us, "p50_us", (json_int_t)op_heat_percentile(r, 0.5),
-			 "p99_us", (json_int_t)op_heat_percentile(r, 0.99), "heat",
+			 (json_int_t)r->hr_us, "p50_us", (json_int_t)heat_percentile(r, 0.5),
+			 "p99_us", (json_int_t)heat_percentile(r, 0.99), "heat",
 			 (double)r->hr_heat);
 }
 
@@ -39,12 +39,12 @@ static bool name_client(struct names *n, const struct heat_row *r, json_t *o)
 
 static bool name_server(struct names *n, const struct heat_row *r, json_t *o)
 {
-	struct dsc_terms dt = {0};
-	struct dsc_server sv;
+	struct ds_reg_terms dt = {0};
+	struct ds_reg_server sv;
 
-	if (!dsc_get(n->n_a->a_ops.ao_dsc, (uint32_t)r->hr_key, &sv))
+	if (!ds_reg_get(n->n_a->a_ops.ao_dsc, (uint32_t)r->hr_key, &sv))
 		return false;
-	dsc_terms(n->n_a->a_ops.ao_dsc, sv.sv_id, &dt);
+	ds_reg_terms(n->n_a->a_ops.ao_dsc, sv.sv_id, &dt);
 	json_object_set_new(o, "number", json_integer((json_int_t)sv.sv_id));
 	json_object_set_new(o, "name", json_string(sv.sv_name));
 	json_object_set_new(o, "load", json_real(dt.dt_load / 100.0));
@@ -82,7 +82,7 @@ static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t m
 	json_t *list = json_array();
 	size_t have;
 
-	rows = op_heat_rows(n->n_a->a_ops.ao_mds, kind, heat, &have);
+	rows = heat_rows(n->n_a->a_ops.ao_mds, kind, heat, &have);
 	for (size_t i = 0; i < have && json_array_size(list) < most; i++) {
 		const struct heat_row *r = &rows[i];
 		json_t *o;

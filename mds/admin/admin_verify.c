@@ -6,9 +6,9 @@
 
 static json_t *ds_name(struct admin *a, uint32_t id)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	return dsc_get(a->a_ops.ao_dsc, id, &sv) ? json_string(sv.sv_name) : json_null();
+	return ds_reg_get(a->a_ops.ao_dsc, id, &sv) ? json_string(sv.sv_name) : json_null();
 }
 
 static json_t *path_of(struct admin *a, uint64_t ino)
@@ -26,7 +26,7 @@ static json_t *path_of(struct admin *a, uint64_t ino)
 	return err ? json_null() : admin_text(path, strlen(path));
 }
 
-static json_t *diff_json(struct admin *a, const struct op_verify_diff *d)
+static json_t *diff_json(struct admin *a, const struct job_verify_diff *d)
 {
 	json_t *bad = json_array();
 
@@ -43,11 +43,11 @@ static json_t *diff_json(struct admin *a, const struct op_verify_diff *d)
 void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	struct op_verify_view v;
+	struct job_verify_view v;
 	json_t *diffs = json_array();
 
 	(void)rq;
-	op_verify_look(a->a_ops.ao_mds, &v);
+	job_verify_look(a->a_ops.ao_mds, &v);
 	for (unsigned i = 0; i < v.vv_ndiff; i++)
 		json_array_append_new(diffs, diff_json(a, &v.vv_diff[i]));
 	free(v.vv_diff);
@@ -64,7 +64,7 @@ void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
-	struct op_verify_ask ask = {.va_mend = http_arg(rq, "mend")};
+	struct job_verify_ask ask = {.va_mend = http_arg(rq, "mend")};
 	int64_t keep = admin_number_arg(rq, rp, "keep", 0, LO_MAX_OBJECTS - 1, LO_MAX_OBJECTS);
 	struct ns_inode i;
 
@@ -83,7 +83,7 @@ void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *r
 	}
 	ask.va_ino = i.i_ino;
 	ask.va_keep = keep == LO_MAX_OBJECTS ? -1 : (int)keep;
-	if (op_verify_begin(a->a_ops.ao_mds, &ask))
+	if (job_verify_begin(a->a_ops.ao_mds, &ask))
 		admin_get_verify(arg, rq, rp);
 	else
 		admin_reply_error(
@@ -94,6 +94,6 @@ void admin_delete_verify(void *arg, const struct http_req *rq, struct http_reply
 {
 	struct admin *a = arg;
 
-	op_verify_end(a->a_ops.ao_mds);
+	job_verify_end(a->a_ops.ao_mds);
 	admin_get_verify(arg, rq, rp);
 }

@@ -1,5 +1,5 @@
-/* admin_xattr.c - extended attributes over the API: shown and changed as over NFS (RFC 8276), with the
- * rights of root. */
+/* admin_xattr.c - extended attributes over the API: shown and changed as over NFS (RFC 8276), with
+ * the rights of root. */
 #include "mds/admin/admin_holders.h"
 #include "mds/nfs4/op.h"
 #include <errno.h>

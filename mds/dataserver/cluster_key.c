@@ -1,6 +1,6 @@
 /*
- * cluster_key.c - the keys of data servers (docs/security.md, "Keys"): which cluster keys exist, from which
- * of them a server's keys are derived, and sending it those of the newest.
+ * cluster_key.c - the keys of data servers (docs/security.md, "Keys"): which cluster keys exist,
+ * from which of them a server's keys are derived, and sending it those of the newest.
  *
  * Number 0 is the cluster key of the file. A rotation makes the next cluster key at random and puts
  * it into the store: row NS_T_KEY. The one before stays good until the next rotation, for servers
@@ -33,9 +33,9 @@ _Static_assert(sizeof(struct key_rec) == 80, "cluster keys, version 1");
 static const uint8_t ring_row = 0;
 
 struct offer {
-	struct dsc_ctl of_ctl;
+	struct ds_reg_ctl of_ctl;
 	struct kv_op of_op;
-	struct dsc *of_dsc;
+	struct ds_reg *of_dsc;
 	uint32_t of_id;
 	uint8_t of_uuid[16];
 	uint8_t of_number;
@@ -44,14 +44,14 @@ struct offer {
 
 /* ---- the cluster keys ---- */
 
-static const uint8_t *ring_find(const struct dsc_ring *r, uint8_t number)
+static const uint8_t *ring_find(const struct ds_reg_ring *r, uint8_t number)
 {
 	if (number == r->rg_number)
 		return r->rg_key;
 	return r->rg_before && number == (uint8_t)(r->rg_number - 1) ? r->rg_was : NULL;
 }
 
-int dsc_ring_load(struct dsc *d)
+int ds_reg_ring_load(struct ds_reg *d)
 {
 	struct key_rec rec;
 	struct kv_slice val;
@@ -77,7 +77,7 @@ int dsc_ring_load(struct dsc *d)
 	return err == -ENOENT ? 0 : err;
 }
 
-void dsc_set_key(struct dsc *d, struct dsc_server *sv)
+void ds_reg_set_key(struct ds_reg *d, struct ds_reg_server *sv)
 {
 	const uint8_t *key = ring_find(&d->d_ring, sv->sv_key_number);
 
@@ -89,8 +89,8 @@ void dsc_set_key(struct dsc *d, struct dsc_server *sv)
 	cap_derive_key(key, sv->sv_uuid, sv->sv_key_number, sv->sv_key);
 }
 
-bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[CAP_LEN],
-		  struct cap *cap)
+bool ds_reg_cap_open(struct ds_reg *d, const struct ds_reg_server *sv, const uint8_t fh[CAP_LEN],
+		     struct cap *cap)
 {
 	uint8_t number = cap_key_number(fh), key[CAP_KEY_LEN];
 	const uint8_t *cluster;
@@ -108,10 +108,10 @@ bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[C
 	return good;
 }
 
-bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
-		  uint8_t key[CAP_CLUSTER_KEY_LEN])
+bool ds_reg_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+		     uint8_t key[CAP_CLUSTER_KEY_LEN])
 {
-	struct dsc *d = arg;
+	struct ds_reg *d = arg;
 	const uint8_t *cluster;
 
 	pthread_mutex_lock(&d->d_lock);
@@ -127,28 +127,28 @@ bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number
 	return cluster != NULL;
 }
 
-void dsc_tls_key(struct dsc *d, const struct dsc_server *sv, uint8_t out[CAP_TLS_KEY_LEN])
+void ds_reg_tls_key(struct ds_reg *d, const struct ds_reg_server *sv, uint8_t out[CAP_TLS_KEY_LEN])
 {
 	/* Always from number 0, so that a rotation ends no connection of a daemon. */
 	cap_derive_tls_key(d->d_opts.do_cluster_key, sv->sv_uuid, out);
 }
 
-void dsc_peer_key(struct dsc *d, const struct dsc_server *source, const uint8_t reader[16],
-		  uint8_t out[CAP_TLS_KEY_LEN])
+void ds_reg_peer_key(struct ds_reg *d, const struct ds_reg_server *source, const uint8_t reader[16],
+		     uint8_t out[CAP_TLS_KEY_LEN])
 {
 	uint8_t tls[CAP_TLS_KEY_LEN];
 
-	dsc_tls_key(d, source, tls);
+	ds_reg_tls_key(d, source, tls);
 	ds_key_derive_peer(tls, reader, out);
 	sodium_memzero(tls, sizeof(tls));
 }
 
-static void key_make(struct dsc *d, const uint8_t uuid[16], struct ds_key *k)
+static void key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)
 {
 	ds_key_derive(d->d_ring.rg_key, d->d_opts.do_cluster_key, uuid, d->d_ring.rg_number, k);
 }
 
-void dsc_key_make(struct dsc *d, const uint8_t uuid[16], struct ds_key *k)
+void ds_reg_key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)
 {
 	pthread_mutex_lock(&d->d_lock);
 	key_make(d, uuid, k);
@@ -160,26 +160,26 @@ void dsc_key_make(struct dsc *d, const uint8_t uuid[16], struct ds_key *k)
 static int mark_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct offer *of = caa_container_of(op, struct offer, of_op);
-	uint8_t row[DSC_ROW_MAX];
-	struct dsc_server sv;
-	struct dsc_terms dt;
+	uint8_t row[DS_REG_ROW_MAX];
+	struct ds_reg_server sv;
+	struct ds_reg_terms dt;
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_DS, of->of_uuid, 16, &val);
 
 	if (!err)
-		err = dsc_row_decode((struct kv_slice){of->of_uuid, 16}, val, &sv, &dt);
+		err = ds_reg_row_decode((struct kv_slice){of->of_uuid, 16}, val, &sv, &dt);
 	if (err)
 		return err;
 	sv.sv_own = true;
 	sv.sv_key_number = of->of_number;
-	return ns_row_put(t, NS_T_DS, of->of_uuid, 16, row, dsc_row_encode(&sv, &dt, row));
+	return ns_row_put(t, NS_T_DS, of->of_uuid, 16, row, ds_reg_row_encode(&sv, &dt, row));
 }
 
 static void mark_done(struct kv_op *op, int err)
 {
 	struct offer *of = caa_container_of(op, struct offer, of_op);
-	struct dsc *d = of->of_dsc;
-	struct dsc_node *nd;
+	struct ds_reg *d = of->of_dsc;
+	struct ds_reg_node *nd;
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[of->of_id];
@@ -187,14 +187,15 @@ static void mark_done(struct kv_op *op, int err)
 		nd->nd_keying = false;
 	if (nd && !err) {
 		if (!nd->nd_sv.sv_own)
-			ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0,
-			       "it has its own keys now and cannot join with the cluster key any "
-			       "more");
+			journal_add(
+				EV_DS_CHANGED, nd->nd_sv.sv_name, 0,
+				"it has its own keys now and cannot join with the cluster key any "
+				"more");
 		nd->nd_sv.sv_own = true;
 		nd->nd_sv.sv_key_number = of->of_number;
-		dsc_set_key(d, &nd->nd_sv);
+		ds_reg_set_key(d, &nd->nd_sv);
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	if (err)
 		log_error("data server %u: cannot record that it has its own keys: %s", of->of_id,
 			  strerror(-err));
@@ -202,10 +203,10 @@ static void mark_done(struct kv_op *op, int err)
 }
 
 /* Runs on the connection's loop. */
-static void offer_take(struct dsc_ctl *c, const ctl_response *res)
+static void offer_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct offer *of = caa_container_of(c, struct offer, of_ctl);
-	struct dsc *d = of->of_dsc;
+	struct ds_reg *d = of->of_dsc;
 
 	of->of_taken =
 		res->status == CTL_OK && res->result.ctl_result_u.key.number == of->of_number;
@@ -221,11 +222,11 @@ static void offer_take(struct dsc_ctl *c, const ctl_response *res)
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-static void offer_done(struct dsc_ctl *c, int err)
+static void offer_done(struct ds_reg_ctl *c, int err)
 {
 	struct offer *of = caa_container_of(c, struct offer, of_ctl);
-	struct dsc *d = of->of_dsc;
-	struct dsc_node *nd;
+	struct ds_reg *d = of->of_dsc;
+	struct ds_reg_node *nd;
 
 	sodium_memzero(&c->dc_req, sizeof(c->dc_req));
 	if (!err && of->of_taken) {
@@ -238,12 +239,12 @@ static void offer_done(struct dsc_ctl *c, int err)
 	nd = d->d_node[of->of_id];
 	if (nd)
 		nd->nd_keying = false;
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	free(of);
 }
 
 /* The caller holds d_lock. */
-static bool key_wanted(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
+static bool key_wanted(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
 	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_keys &&
 	       !nd->nd_keying &&
@@ -251,10 +252,10 @@ static bool key_wanted(const struct dsc *d, const struct dsc_node *nd, uint64_t 
 	       (!nd->nd_key_ms || now - nd->nd_key_ms >= AGAIN_MS);
 }
 
-void dsc_key_look(struct dsc *d, uint32_t id)
+void ds_reg_key_look(struct ds_reg *d, uint32_t id)
 {
 	struct offer *of = NULL;
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 	struct ds_key k;
 
 	pthread_mutex_lock(&d->d_lock);
@@ -264,7 +265,7 @@ void dsc_key_look(struct dsc *d, uint32_t id)
 		nd->nd_keying = true;
 		nd->nd_key_ms = clock_mono_ms();
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	if (!of)
 		return;
 	of->of_dsc = d;
@@ -277,23 +278,23 @@ void dsc_key_look(struct dsc *d, uint32_t id)
 	of->of_ctl.dc_req.ctl_request_u.key.instance_epoch = ns_super(d->d_ns)->su_boot;
 	of->of_ctl.dc_take = offer_take;
 	of->of_ctl.dc_done = offer_done;
-	dsc_call(d, id, &of->of_ctl, OFFER_MS);
+	ds_reg_call(d, id, &of->of_ctl, OFFER_MS);
 }
 
 /* ---- rotation ---- */
 
 /* The caller holds d_lock. True when the server does not have the newest number. */
-static bool behind(const struct dsc *d, const struct dsc_node *nd)
+static bool behind(const struct ds_reg *d, const struct ds_reg_node *nd)
 {
-	return nd && !nd->nd_gen && !nd->nd_sv.sv_generic &&
+	return nd && !nd->nd_gen && !nd->nd_sv.sv_nfs3 &&
 	       !(nd->nd_sv.sv_own && nd->nd_sv.sv_key_number == d->d_ring.rg_number);
 }
 
 /* The caller holds d_lock. Returns a server that is behind and that the administrator has not
  * barred, or NULL. Another rotation would leave that server behind for good. */
-static const struct dsc_node *held(const struct dsc *d)
+static const struct ds_reg_node *held(const struct ds_reg *d)
 {
-	for (uint32_t id = 1; id <= DSC_MAX; id++)
+	for (uint32_t id = 1; id <= DS_REG_MAX; id++)
 		if (behind(d, d->d_node[id]) && !d->d_node[id]->nd_terms.dt_barred)
 			return d->d_node[id];
 	return NULL;
@@ -301,8 +302,8 @@ static const struct dsc_node *held(const struct dsc *d)
 
 static int rotate_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct dsc_rotate *ro = caa_container_of(op, struct dsc_rotate, ro_op);
-	struct dsc_ring now;
+	struct ds_reg_rotate *ro = caa_container_of(op, struct ds_reg_rotate, ro_op);
+	struct ds_reg_ring now;
 	struct key_rec rec;
 	bool left;
 	int err;
@@ -336,13 +337,13 @@ out:
 
 static void rotate_done(struct kv_op *op, int err)
 {
-	struct dsc_rotate *ro = caa_container_of(op, struct dsc_rotate, ro_op);
-	struct dsc *d = ro->ro_dsc;
+	struct ds_reg_rotate *ro = caa_container_of(op, struct ds_reg_rotate, ro_op);
+	struct ds_reg *d = ro->ro_dsc;
 
 	if (!err) {
 		pthread_mutex_lock(&d->d_lock);
 		d->d_ring = ro->ro_ring;
-		for (uint32_t id = 1; id <= DSC_MAX; id++)
+		for (uint32_t id = 1; id <= DS_REG_MAX; id++)
 			if (d->d_node[id])
 				d->d_node[id]->nd_key_ms = 0;
 		pthread_mutex_unlock(&d->d_lock);
@@ -351,7 +352,7 @@ static void rotate_done(struct kv_op *op, int err)
 	ro->ro_done(ro, err);
 }
 
-void dsc_rotate(struct dsc *d, struct dsc_rotate *ro)
+void ds_reg_rotate(struct ds_reg *d, struct ds_reg_rotate *ro)
 {
 	ro->ro_dsc = d;
 	ro->ro_op.o_run = rotate_run;
@@ -359,9 +360,9 @@ void dsc_rotate(struct dsc *d, struct dsc_rotate *ro)
 	kv_submit(ns_kv(d->d_ns), &ro->ro_op);
 }
 
-unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv)
+unsigned ds_reg_keys_view(struct ds_reg *d, struct ds_reg_key_view *kv)
 {
-	const struct dsc_node *left;
+	const struct ds_reg_node *left;
 	unsigned n = 0;
 
 	pthread_mutex_lock(&d->d_lock);
@@ -370,17 +371,17 @@ unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv)
 	kv->kv_number = d->d_ring.rg_number;
 	kv->kv_before = d->d_ring.rg_before;
 	kv->kv_rotated_s = d->d_ring.rg_rotated_s;
-	for (uint32_t id = 1; id <= DSC_MAX; id++) {
-		const struct dsc_node *nd = d->d_node[id];
+	for (uint32_t id = 1; id <= DS_REG_MAX; id++) {
+		const struct ds_reg_node *nd = d->d_node[id];
 
 		if (!behind(d, nd))
 			continue;
-		if (n < DSC_KEY_BEHIND) {
-			struct dsc_key_behind *b = &kv->kv_behind[n];
+		if (n < DS_REG_KEY_BEHIND) {
+			struct ds_reg_key_behind *b = &kv->kv_behind[n];
 
 			strcpy(b->kb_name, nd->nd_sv.sv_name);
 			b->kb_own = nd->nd_sv.sv_own;
-			b->kb_alive = dsc_node_alive(d, nd);
+			b->kb_alive = ds_reg_node_alive(d, nd);
 			b->kb_barred = nd->nd_terms.dt_barred != 0;
 			b->kb_takes = nd->nd_takes_keys;
 		}
@@ -390,7 +391,7 @@ unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv)
 	return n;
 }
 
-bool dsc_layouts_known(struct dsc *d)
+bool ds_reg_layouts_known(struct ds_reg *d)
 {
 	return clock_mono_ms() - d->d_start_ms >= d->d_opts.do_layouts_ms;
 }

@@ -1,17 +1,17 @@
-/* ctl_call.c - control requests to a data server from any loop: the request travels to the loop of the
- * server's connection, and its answer back. */
+/* ctl_call.c - control requests to a data server from any loop: the request travels to the loop of
+ * the server's connection, and its answer back. */
 #include "mds/dataserver/nfs3ds.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
 static void call_back(struct loop_msg *m)
 {
-	struct dsc_ctl *c = caa_container_of(m, struct dsc_ctl, dc_msg);
+	struct ds_reg_ctl *c = caa_container_of(m, struct ds_reg_ctl, dc_msg);
 
 	c->dc_done(c, c->dc_err);
 }
 
-void dsc_call_end(struct dsc_ctl *c, int err)
+void ds_reg_call_end(struct ds_reg_ctl *c, int err)
 {
 	c->dc_err = err;
 	c->dc_msg.m_run = call_back;
@@ -20,26 +20,26 @@ void dsc_call_end(struct dsc_ctl *c, int err)
 
 static void call_reply(void *arg, int err, const ctl_response *res)
 {
-	struct dsc_ctl *c = arg;
+	struct ds_reg_ctl *c = arg;
 
 	/* A valid answer names the operation of the request. */
 	if (!err && res->status == CTL_OK && res->result.op != c->dc_req.op)
 		err = -EPROTO;
 	if (!err)
 		c->dc_take(c, res);
-	dsc_call_end(c, err);
+	ds_reg_call_end(c, err);
 }
 
 static void call_run(struct loop_msg *m)
 {
-	struct dsc_ctl *c = caa_container_of(m, struct dsc_ctl, dc_msg);
-	struct dsc_link *lk;
+	struct ds_reg_ctl *c = caa_container_of(m, struct ds_reg_ctl, dc_msg);
+	struct ds_reg_link *lk;
 	struct gen *g;
-	struct loop *l = dsc_link_loop(c->dc_dsc, c->dc_id, &lk, &g);
+	struct loop *l = ds_reg_link_loop(c->dc_dsc, c->dc_id, &lk, &g);
 	int err;
 
 	if (!l) {
-		dsc_call_end(c, -ENOTCONN);
+		ds_reg_call_end(c, -ENOTCONN);
 		return;
 	}
 	if (l != loop_self()) {
@@ -49,15 +49,15 @@ static void call_run(struct loop_msg *m)
 		return;
 	}
 	if (g) {
-		gen_call(g, c);
+		nfs3ds_call(g, c);
 		return;
 	}
 	err = ctl_chan_call(lk->lk_chan, &c->dc_req, c->dc_timeout, call_reply, c);
 	if (err)
-		dsc_call_end(c, err);
+		ds_reg_call_end(c, err);
 }
 
-void dsc_call(struct dsc *d, uint32_t id, struct dsc_ctl *c, uint32_t timeout_ms)
+void ds_reg_call(struct ds_reg *d, uint32_t id, struct ds_reg_ctl *c, uint32_t timeout_ms)
 {
 	c->dc_dsc = d;
 	c->dc_loop = loop_self();

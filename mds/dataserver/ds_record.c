@@ -1,4 +1,5 @@
-/* ds_record.c - a data server's durable record: NS_T_DS, keyed by its uuid. Integers are little-endian.
+/* ds_record.c - a data server's durable record: NS_T_DS, keyed by its uuid. Integers are
+ * little-endian.
  */
 #include "base/format.h"
 #include "mds/dataserver/ds_reg_int.h"
@@ -25,7 +26,7 @@ struct row_terms {
 	uint16_t r_own, r_set; /* lengths in bytes */
 } __attribute__((packed));
 #define WEIGHT_DRAINING (UINT32_C(1) << 31) /* flag in r_weight */
-_Static_assert(DSC_WEIGHT_MAX < WEIGHT_DRAINING, "the weight has room for it");
+_Static_assert(DS_REG_WEIGHT_MAX < WEIGHT_DRAINING, "the weight has room for it");
 /* At the end, since version 4. */
 struct row_bar {
 	uint64_t r_since;
@@ -82,20 +83,22 @@ FORMAT_AT(struct row_count, r_had_joins, 12, 4);
 _Static_assert(sizeof(struct row_terms) == 8, "data server record, version 3");
 _Static_assert(sizeof(struct row) == 96 && sizeof(struct row_addr) == 73 && ROW_ADDR_1 == 72,
 	       "data server record, versions 2 and 1");
-_Static_assert(sizeof(struct row) + DSC_ADDRS * sizeof(struct row_addr) + sizeof(struct row_terms) +
-			       2 * LABELS_LEN + sizeof(struct row_bar) + sizeof(struct row_join) +
-			       sizeof(struct row_count) <=
-		       DSC_ROW_MAX,
+_Static_assert(sizeof(struct row) + DS_REG_ADDRS * sizeof(struct row_addr) +
+			       sizeof(struct row_terms) + 2 * LABELS_LEN + sizeof(struct row_bar) +
+			       sizeof(struct row_join) + sizeof(struct row_count) <=
+		       DS_REG_ROW_MAX,
 	       "a record fits");
-_Static_assert(DSC_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 && CTL_LABELS_MAX >= LABELS_LEN - 1,
+_Static_assert(DS_REG_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 &&
+		       CTL_LABELS_MAX >= LABELS_LEN - 1,
 	       "what joins can be kept");
 
-static bool counted(const struct dsc_terms *dt)
+static bool counted(const struct ds_reg_terms *dt)
 {
 	return dt->dt_joins || dt->dt_had_joins || dt->dt_had_boot;
 }
 
-static size_t terms_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out)
+static size_t terms_encode(const struct ds_reg_server *sv, const struct ds_reg_terms *dt,
+			   uint8_t *out)
 {
 	size_t own = strlen(dt->dt_own), set = strlen(dt->dt_set);
 	struct row_terms *rt = (struct row_terms *)out;
@@ -141,7 +144,7 @@ static int labels_decode(const uint8_t *p, size_t n, char out[LABELS_LEN])
 	return strlen(out) == n && !memcmp(out, p, n) ? 0 : -EIO;
 }
 
-static int bar_decode(const uint8_t *p, struct dsc_server *sv, struct dsc_terms *dt)
+static int bar_decode(const uint8_t *p, struct ds_reg_server *sv, struct ds_reg_terms *dt)
 {
 	const struct row_bar *rb = (const struct row_bar *)p;
 
@@ -151,12 +154,13 @@ static int bar_decode(const uint8_t *p, struct dsc_server *sv, struct dsc_terms 
 	sv->sv_key_number = rb->r_key_number;
 	dt->dt_barred = rb->r_barred;
 	dt->dt_barred_s = le64toh(rb->r_since);
-	return dt->dt_barred == 0 || dt->dt_barred == DSC_KILLED || dt->dt_barred == DSC_WAITING
+	return dt->dt_barred == 0 || dt->dt_barred == DS_REG_KILLED ||
+			       dt->dt_barred == DS_REG_WAITING
 		       ? 0
 		       : -EIO;
 }
 
-static int join_decode(const uint8_t *p, struct dsc_terms *dt)
+static int join_decode(const uint8_t *p, struct ds_reg_terms *dt)
 {
 	const struct row_join *rj = (const struct row_join *)p;
 
@@ -165,10 +169,11 @@ static int join_decode(const uint8_t *p, struct dsc_terms *dt)
 	dt->dt_start_id = le64toh(rj->r_start_id);
 	dt->dt_order = le64toh(rj->r_order);
 	dt->dt_why = rj->r_why;
-	return dt->dt_why < DSC_WHYS && (!dt->dt_why || dt->dt_barred == DSC_WAITING) ? 0 : -EIO;
+	return dt->dt_why < DS_REG_WHYS && (!dt->dt_why || dt->dt_barred == DS_REG_WAITING) ? 0
+											    : -EIO;
 }
 
-static void count_decode(const uint8_t *p, struct dsc_terms *dt)
+static void count_decode(const uint8_t *p, struct ds_reg_terms *dt)
 {
 	const struct row_count *rc = (const struct row_count *)p;
 
@@ -177,7 +182,7 @@ static void count_decode(const uint8_t *p, struct dsc_terms *dt)
 	dt->dt_had_joins = le32toh(rc->r_had_joins);
 }
 
-static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
+static int terms_decode(const uint8_t *p, size_t n, struct ds_reg_terms *dt)
 {
 	const struct row_terms *rt = (const struct row_terms *)p;
 	size_t own, set;
@@ -188,18 +193,19 @@ static int terms_decode(const uint8_t *p, size_t n, struct dsc_terms *dt)
 	set = le16toh(rt->r_set);
 	dt->dt_weight = le32toh(rt->r_weight) & ~WEIGHT_DRAINING;
 	dt->dt_draining = le32toh(rt->r_weight) & WEIGHT_DRAINING;
-	if (n != sizeof(*rt) + own + set || dt->dt_weight > DSC_WEIGHT_MAX ||
+	if (n != sizeof(*rt) + own + set || dt->dt_weight > DS_REG_WEIGHT_MAX ||
 	    labels_decode(p + sizeof(*rt), own, dt->dt_own) ||
 	    labels_decode(p + sizeof(*rt) + own, set, dt->dt_set))
 		return -EIO;
 	return 0;
 }
 
-size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out)
+size_t ds_reg_row_encode(const struct ds_reg_server *sv, const struct ds_reg_terms *dt,
+			 uint8_t *out)
 {
 	struct row *r = (struct row *)out;
 
-	memset(out, 0, DSC_ROW_MAX);
+	memset(out, 0, DS_REG_ROW_MAX);
 	r->r_version = counted(dt) ? ROW_VERSION : sv->sv_own ? ROW_VERSION - 1 : ROW_VERSION - 2;
 	r->r_naddrs = (uint8_t)sv->sv_naddrs;
 	r->r_tls = sv->sv_peers ? CTL_TLS_PEERS : sv->sv_tls;
@@ -219,20 +225,20 @@ size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, u
 	       terms_encode(sv, dt, (uint8_t *)&r->r_addrs[sv->sv_naddrs]);
 }
 
-int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv,
-		   struct dsc_terms *dt)
+int ds_reg_row_decode(struct kv_slice id, struct kv_slice val, struct ds_reg_server *sv,
+		      struct ds_reg_terms *dt)
 {
 	const struct row *r = val.s_data;
 	size_t each, len, end, count;
 
 	memset(sv, 0, sizeof(*sv));
 	memset(dt, 0, sizeof(*dt));
-	dt->dt_weight = DSC_WEIGHT_ONE;
+	dt->dt_weight = DS_REG_WEIGHT_ONE;
 	if (id.s_len != 16 || val.s_len < sizeof(*r) || !r->r_version || r->r_version > ROW_VERSION)
 		return -EIO;
 	each = r->r_version == 1 ? ROW_ADDR_1 : sizeof(struct row_addr);
 	len = sizeof(*r) + r->r_naddrs * each;
-	if (r->r_naddrs > DSC_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
+	if (r->r_naddrs > DS_REG_ADDRS || val.s_len < len || (r->r_version < 3 && val.s_len != len))
 		return -EIO;
 	count = r->r_version >= 7 ? sizeof(struct row_count) : 0;
 	end = (r->r_version >= 4 ? sizeof(struct row_bar) : 0) +
@@ -271,5 +277,5 @@ int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *s
 		sv->sv_addrs[i].netid[7] = 0;
 		sv->sv_addrs[i].uaddr[63] = 0;
 	}
-	return sv->sv_id && sv->sv_id <= DSC_MAX ? 0 : -EIO;
+	return sv->sv_id && sv->sv_id <= DS_REG_MAX ? 0 : -EIO;
 }

@@ -11,35 +11,35 @@
 #include <urcu/compiler.h>
 
 /* How long a latency that clients reported counts. */
-#define DSC_LATENCY_MS 300000
-#define DSC_LATENCY_US 60000000u /* the longest latency that counts */
+#define DS_REG_LATENCY_MS 300000
+#define DS_REG_LATENCY_US 60000000u /* the longest latency that counts */
 
-void dsc_note_clone(struct dsc *d, const struct dsc_server *sv)
+void ds_reg_note_clone(struct ds_reg *d, const struct ds_reg_server *sv)
 {
 	if (sv->sv_clone_block > atomic_load(&d->d_clone_block))
 		atomic_store(&d->d_clone_block, sv->sv_clone_block);
 }
 
-uint32_t dsc_clone_block(struct dsc *d)
+uint32_t ds_reg_clone_block(struct ds_reg *d)
 {
 	return atomic_load_explicit(&d->d_clone_block, memory_order_relaxed);
 }
 
 /* ---- views of nodes ---- */
 
-static struct dsc_view *view_of(const struct dsc *d, uint32_t id)
+static struct ds_reg_view *view_of(const struct ds_reg *d, uint32_t id)
 {
-	return id && id <= DSC_MAX ? atomic_load_explicit(&d->d_view[id], memory_order_acquire)
-				   : NULL;
+	return id && id <= DS_REG_MAX ? atomic_load_explicit(&d->d_view[id], memory_order_acquire)
+				      : NULL;
 }
 
 /* The caller holds d_lock. */
-static void least_tls(struct dsc *d)
+static void least_tls(struct ds_reg *d)
 {
 	unsigned least = RPC_TLS_CERT;
 
-	for (unsigned id = 1; id <= DSC_MAX; id++) {
-		const struct dsc_node *nd = d->d_node[id];
+	for (unsigned id = 1; id <= DS_REG_MAX; id++) {
+		const struct ds_reg_node *nd = d->d_node[id];
 
 		if (nd && !nd->nd_terms.dt_barred && nd->nd_sv.sv_tls < least)
 			least = nd->nd_sv.sv_tls;
@@ -47,7 +47,7 @@ static void least_tls(struct dsc *d)
 	atomic_store(&d->d_least_tls, (uint8_t)least);
 }
 
-static void view_begin(struct dsc_view *v, bool *begun)
+static void view_begin(struct ds_reg_view *v, bool *begun)
 {
 	if (!*begun)
 		atomic_store_explicit(&v->vw_seq,
@@ -58,10 +58,10 @@ static void view_begin(struct dsc_view *v, bool *begun)
 
 /* Publishes a node to the readers. Each word is stored with release and loaded with acquire: a
  * reader that sees a new word also sees that vw_seq was odd before it. */
-void dsc_publish(struct dsc *d, uint32_t id)
+void ds_reg_publish(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_view *v = view_of(d, id);
-	struct dsc_node *nd = d->d_node[id];
+	struct ds_reg_view *v = view_of(d, id);
+	struct ds_reg_node *nd = d->d_node[id];
 	uint8_t tls = nd && !nd->nd_terms.dt_barred ? nd->nd_sv.sv_tls : UINT8_MAX;
 	bool begun = false;
 
@@ -75,7 +75,7 @@ void dsc_publish(struct dsc *d, uint32_t id)
 		nd->nd_may_join = !nd->nd_terms.dt_barred;
 		nd->nd_draining = nd->nd_terms.dt_draining;
 	}
-	for (size_t i = 0; nd && i < DSC_NODE_WORDS; i++) {
+	for (size_t i = 0; nd && i < DS_REG_NODE_WORDS; i++) {
 		uint64_t w;
 
 		memcpy(&w, (const uint8_t *)nd + i * sizeof(w), sizeof(w));
@@ -94,23 +94,23 @@ void dsc_publish(struct dsc *d, uint32_t id)
 	}
 }
 
-void dsc_unlock(struct dsc *d, const struct dsc_node *nd)
+void ds_reg_unlock(struct ds_reg *d, const struct ds_reg_node *nd)
 {
 	if (nd)
-		dsc_publish(d, nd->nd_sv.sv_id);
+		ds_reg_publish(d, nd->nd_sv.sv_id);
 	pthread_mutex_unlock(&d->d_lock);
 }
 
 #define VIEW_TRIES  64 /* a writer takes no longer than this, unless it was put to sleep */
-#define VIEW_HEAD   offsetof(struct dsc_node, nd_sv)
-#define VIEW_SERVER offsetof(struct dsc_node, nd_terms)
-#define VIEW_ALL    sizeof(struct dsc_node)
+#define VIEW_HEAD   offsetof(struct ds_reg_node, nd_sv)
+#define VIEW_SERVER offsetof(struct ds_reg_node, nd_terms)
+#define VIEW_ALL    sizeof(struct ds_reg_node)
 
 /* Copies the first bytes of a node as they were at one moment. False: there is no such node.
  * Readers must not follow the node's pointers. */
-static bool view_read(struct dsc *d, uint32_t id, struct dsc_node *out, size_t bytes)
+static bool view_read(struct ds_reg *d, uint32_t id, struct ds_reg_node *out, size_t bytes)
 {
-	const struct dsc_view *v = view_of(d, id);
+	const struct ds_reg_view *v = view_of(d, id);
 	bool known;
 
 	for (unsigned n = 0; v && n < VIEW_TRIES; n++) {
@@ -136,13 +136,13 @@ static bool view_read(struct dsc *d, uint32_t id, struct dsc_node *out, size_t b
 }
 
 /* Returns the id in the n-th place where a uuid's id may be; 0: there are no more places. */
-static uint32_t by_uuid(const struct dsc *d, const uint8_t uuid[16], unsigned n)
+static uint32_t by_uuid(const struct ds_reg *d, const uint8_t uuid[16], unsigned n)
 {
-	return atomic_load_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID],
+	return atomic_load_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DS_REG_BY_UUID],
 				    memory_order_acquire);
 }
 
-struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
+struct ds_reg_node *ds_reg_find_uuid(struct ds_reg *d, const uint8_t uuid[16])
 {
 	uint32_t id;
 
@@ -152,9 +152,9 @@ struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16])
 	return NULL;
 }
 
-int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd)
+int ds_reg_node_add(struct ds_reg *d, uint32_t id, struct ds_reg_node *nd)
 {
-	struct dsc_view *v = aligned_alloc(64, sizeof(*v));
+	struct ds_reg_view *v = aligned_alloc(64, sizeof(*v));
 	const uint8_t *uuid = nd->nd_sv.sv_uuid;
 	unsigned n = 0;
 
@@ -168,44 +168,45 @@ int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd)
 	atomic_fetch_add(&d->d_count, 1);
 	assert(!view_of(d, id)); /* ids are never used again */
 	atomic_store_explicit(&d->d_view[id], v, memory_order_release);
-	dsc_publish(d, id);
-	atomic_store_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DSC_BY_UUID], (uint16_t)id,
-			      memory_order_release);
+	ds_reg_publish(d, id);
+	atomic_store_explicit(&d->d_by_uuid[(hash_bytes(uuid, 16) + n) % DS_REG_BY_UUID],
+			      (uint16_t)id, memory_order_release);
 	return 0;
 }
 
-void dsc_node_del(struct dsc *d, uint32_t id)
+void ds_reg_node_del(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_node *nd = d->d_node[id];
+	struct ds_reg_node *nd = d->d_node[id];
 
 	d->d_node[id] = NULL;
 	atomic_fetch_sub(&d->d_count, 1);
-	dsc_publish(d, id);
+	ds_reg_publish(d, id);
 	free(nd);
 }
 
-struct gen *dsc_gen_of(struct dsc *d, uint32_t id)
+struct gen *ds_reg_nfs3_of(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	return view_read(d, id, &nd, VIEW_HEAD) ? nd.nd_gen : NULL;
 }
 
-static bool alive_at(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
+static bool alive_at(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
-	return nd->nd_joined && (nd->nd_link || nd->nd_gen) && nd->nd_state < DSC_DEAD &&
+	return nd->nd_joined && (nd->nd_link || nd->nd_gen) && nd->nd_state < DS_REG_DEAD &&
 	       now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
 }
 
-bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd)
+bool ds_reg_node_alive(const struct ds_reg *d, const struct ds_reg_node *nd)
 {
 	return alive_at(d, nd, clock_mono_ms());
 }
 
-static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc_server *out)
+static void node_copy(const struct ds_reg *d, const struct ds_reg_node *nd,
+		      struct ds_reg_server *out)
 {
 	*out = nd->nd_sv;
-	out->sv_alive = dsc_node_alive(d, nd);
+	out->sv_alive = ds_reg_node_alive(d, nd);
 	out->sv_state = (uint8_t)nd->nd_state;
 	out->sv_since_s = nd->nd_since_s;
 }
@@ -213,9 +214,9 @@ static void node_copy(const struct dsc *d, const struct dsc_node *nd, struct dsc
 /* ---- readers ---- */
 
 /* These functions read the clock after the view, because a heartbeat may come between the two. */
-bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out)
+bool ds_reg_get(struct ds_reg *d, uint32_t id, struct ds_reg_server *out)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	if (!view_read(d, id, &nd, VIEW_SERVER))
 		return false;
@@ -223,47 +224,48 @@ bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out)
 	return true;
 }
 
-bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out)
+bool ds_reg_get_uuid(struct ds_reg *d, const uint8_t uuid[16], struct ds_reg_server *out)
 {
 	uint32_t id;
 
 	for (unsigned n = 0; (id = by_uuid(d, uuid, n)); n++)
-		if (dsc_get(d, id, out) && !memcmp(out->sv_uuid, uuid, 16))
+		if (ds_reg_get(d, id, out) && !memcmp(out->sv_uuid, uuid, 16))
 			return true;
 	return false;
 }
 
-uint32_t dsc_number(struct dsc *d, const uint8_t uuid[16])
+uint32_t ds_reg_number(struct ds_reg *d, const uint8_t uuid[16])
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	return dsc_get_uuid(d, uuid, &sv) ? sv.sv_id : 0;
+	return ds_reg_get_uuid(d, uuid, &sv) ? sv.sv_id : 0;
 }
 
-unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max)
+unsigned ds_reg_list(struct ds_reg *d, struct ds_reg_server *out, unsigned max)
 {
 	unsigned n = 0;
 
 	pthread_mutex_lock(&d->d_lock);
-	for (unsigned id = 1; id <= DSC_MAX && n < max; id++)
+	for (unsigned id = 1; id <= DS_REG_MAX && n < max; id++)
 		if (d->d_node[id])
 			node_copy(d, d->d_node[id], &out[n++]);
 	pthread_mutex_unlock(&d->d_lock);
 	return n;
 }
 
-unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max)
+unsigned ds_reg_alive(struct ds_reg *d, uint32_t *ids, uint64_t *available, unsigned max)
 {
 	unsigned n = 0, seen = 0;
 
 	pthread_mutex_lock(&d->d_lock);
-	for (unsigned id = 1; id <= DSC_MAX && n < max && seen < atomic_load(&d->d_count); id++) {
-		struct dsc_node *nd = d->d_node[id];
+	for (unsigned id = 1; id <= DS_REG_MAX && n < max && seen < atomic_load(&d->d_count);
+	     id++) {
+		struct ds_reg_node *nd = d->d_node[id];
 
 		if (!nd)
 			continue;
 		seen++;
-		if (!dsc_node_alive(d, nd))
+		if (!ds_reg_node_alive(d, nd))
 			continue;
 		ids[n] = id;
 		available[n++] = nd->nd_sv.sv_available;
@@ -273,14 +275,14 @@ unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned m
 }
 
 /* Reported latencies count for as long as clients go on reporting. */
-static uint32_t latency_at(const struct dsc_node *nd, uint64_t now)
+static uint32_t latency_at(const struct ds_reg_node *nd, uint64_t now)
 {
-	return now - nd->nd_latency_ms > DSC_LATENCY_MS ? 0 : nd->nd_terms.dt_latency;
+	return now - nd->nd_latency_ms > DS_REG_LATENCY_MS ? 0 : nd->nd_terms.dt_latency;
 }
 
-bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out)
+bool ds_reg_terms(struct ds_reg *d, uint32_t id, struct ds_reg_terms *out)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	if (!view_read(d, id, &nd, VIEW_ALL))
 		return false;
@@ -289,35 +291,36 @@ bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out)
 	return true;
 }
 
-static void seat_show(struct dsc *d, const struct dsc_node *nd, uint64_t now,
-		      void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
+static void seat_show(struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now,
+		      void (*fn)(void *arg, const struct ds_reg_candidate *se), void *arg)
 {
-	struct dsc_seat se = {.se_id = nd->nd_sv.sv_id,
-			      .se_weight = nd->nd_terms.dt_weight,
-			      .se_load = nd->nd_terms.dt_load,
-			      .se_latency = latency_at(nd, now),
-			      .se_capacity = nd->nd_sv.sv_capacity,
-			      .se_available = nd->nd_sv.sv_available,
-			      .se_alive = alive_at(d, nd, now),
-			      .se_draining = nd->nd_terms.dt_draining,
-			      .se_generic = nd->nd_gen != NULL,
-			      .se_ready = !nd->nd_gen || atomic_load(&nd->nd_gen->gn_ready),
-			      .se_hopeless = nd->nd_gen && atomic_load(&nd->nd_gen->gn_said),
-			      .se_unheard_ms =
-				      now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
-			      .se_labels = nd->nd_terms.dt_labels};
+	struct ds_reg_candidate se = {
+		.se_id = nd->nd_sv.sv_id,
+		.se_weight = nd->nd_terms.dt_weight,
+		.se_load = nd->nd_terms.dt_load,
+		.se_latency = latency_at(nd, now),
+		.se_capacity = nd->nd_sv.sv_capacity,
+		.se_available = nd->nd_sv.sv_available,
+		.se_alive = alive_at(d, nd, now),
+		.se_draining = nd->nd_terms.dt_draining,
+		.se_generic = nd->nd_gen != NULL,
+		.se_ready = !nd->nd_gen || atomic_load(&nd->nd_gen->gn_ready),
+		.se_hopeless = nd->nd_gen && atomic_load(&nd->nd_gen->gn_said),
+		.se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
+		.se_labels = nd->nd_terms.dt_labels};
 
 	fn(arg, &se);
 }
 
-void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), void *arg)
+void ds_reg_candidates(struct ds_reg *d, void (*fn)(void *arg, const struct ds_reg_candidate *se),
+		       void *arg)
 {
 	unsigned seen = 0;
 	uint64_t now;
 
 	pthread_mutex_lock(&d->d_lock);
 	now = clock_mono_ms();
-	for (unsigned id = 1; id <= DSC_MAX && seen < atomic_load(&d->d_count); id++) {
+	for (unsigned id = 1; id <= DS_REG_MAX && seen < atomic_load(&d->d_count); id++) {
 		if (!d->d_node[id])
 			continue;
 		seen++;
@@ -327,10 +330,10 @@ void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), 
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se),
-	      void *arg)
+bool ds_reg_candidate(struct ds_reg *d, uint32_t id,
+		      void (*fn)(void *arg, const struct ds_reg_candidate *se), void *arg)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	if (!view_read(d, id, &nd, VIEW_ALL))
 		return false;
@@ -338,7 +341,7 @@ bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc
 	return true;
 }
 
-void dsc_fold_latency(struct dsc_node *nd, uint64_t us, unsigned n, uint64_t now)
+void ds_reg_fold_latency(struct ds_reg_node *nd, uint64_t us, unsigned n, uint64_t now)
 {
 	uint32_t was = latency_at(nd, now), mean = (uint32_t)(us / n);
 
@@ -353,21 +356,21 @@ void dsc_fold_latency(struct dsc_node *nd, uint64_t us, unsigned n, uint64_t now
 	nd->nd_latency_ms = now;
 }
 
-void dsc_note_latency(struct dsc *d, uint32_t id, uint32_t us)
+void ds_reg_note_latency(struct ds_reg *d, uint32_t id, uint32_t us)
 {
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 
-	us = us < 1 ? 1 : us > DSC_LATENCY_US ? DSC_LATENCY_US : us;
-	if (!id || id > DSC_MAX || dsc_data_latency(d, id, us))
+	us = us < 1 ? 1 : us > DS_REG_LATENCY_US ? DS_REG_LATENCY_US : us;
+	if (!id || id > DS_REG_MAX || ds_reg_data_latency(d, id, us))
 		return;
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[id];
 	if (nd)
-		dsc_fold_latency(nd, us, 1, clock_mono_ms());
-	dsc_unlock(d, nd);
+		ds_reg_fold_latency(nd, us, 1, clock_mono_ms());
+	ds_reg_unlock(d, nd);
 }
 
-uint64_t dsc_up_ms(struct dsc *d)
+uint64_t ds_reg_up_ms(struct ds_reg *d)
 {
 	return clock_mono_ms() - d->d_start_ms;
 }
@@ -376,15 +379,15 @@ uint64_t dsc_up_ms(struct dsc *d)
 
 static int word_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
+	struct ds_reg_command *w = caa_container_of(op, struct ds_reg_command, dw_op);
 	char both[LABELS_TWO_LEN];
-	uint8_t row[DSC_ROW_MAX];
-	struct dsc_server sv;
+	uint8_t row[DS_REG_ROW_MAX];
+	struct ds_reg_server sv;
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_DS, w->dw_uuid, 16, &val);
 
 	if (!err)
-		err = dsc_row_decode((struct kv_slice){w->dw_uuid, 16}, val, &sv, &w->dw_terms);
+		err = ds_reg_row_decode((struct kv_slice){w->dw_uuid, 16}, val, &sv, &w->dw_terms);
 	if (err)
 		return err;
 	if (w->dw_has_weight)
@@ -397,9 +400,9 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 		w->dw_terms.dt_start = w->dw_terms.dt_start_id = w->dw_terms.dt_order = 0;
 		w->dw_terms.dt_had_boot = w->dw_terms.dt_had_joins = 0;
 	}
-	if (w->dw_kill && w->dw_terms.dt_barred != DSC_KILLED) {
-		w->dw_terms.dt_barred = DSC_KILLED;
-		w->dw_terms.dt_why = DSC_WHY_NEW;
+	if (w->dw_kill && w->dw_terms.dt_barred != DS_REG_KILLED) {
+		w->dw_terms.dt_barred = DS_REG_KILLED;
+		w->dw_terms.dt_why = DS_REG_WHY_NEW;
 		w->dw_terms.dt_barred_s = (uint64_t)time(NULL);
 	}
 	if (w->dw_has_labels) {
@@ -407,24 +410,25 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 			return -E2BIG;
 		strcpy(w->dw_terms.dt_set, both);
 	}
-	return ns_row_put(t, NS_T_DS, w->dw_uuid, 16, row, dsc_row_encode(&sv, &w->dw_terms, row));
+	return ns_row_put(t, NS_T_DS, w->dw_uuid, 16, row,
+			  ds_reg_row_encode(&sv, &w->dw_terms, row));
 }
 
 /* Runs on the committer's thread, so in the order of the commits. What the server reports of itself
  * is left as the node has it. */
 static void word_done(struct kv_op *op, int err)
 {
-	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
-	struct dsc *d = w->dw_dsc;
+	struct ds_reg_command *w = caa_container_of(op, struct ds_reg_command, dw_op);
+	struct ds_reg *d = w->dw_dsc;
 
 	pthread_mutex_lock(&d->d_lock);
 	if (!err && d->d_node[w->dw_id]) {
-		struct dsc_terms *dt = &d->d_node[w->dw_id]->nd_terms;
+		struct ds_reg_terms *dt = &d->d_node[w->dw_id]->nd_terms;
 
 		dt->dt_weight = w->dw_terms.dt_weight;
 		dt->dt_draining = w->dw_terms.dt_draining;
 		if (dt->dt_barred != w->dw_terms.dt_barred)
-			dsc_bar(d, d->d_node[w->dw_id], w->dw_terms.dt_barred);
+			ds_reg_bar(d, d->d_node[w->dw_id], w->dw_terms.dt_barred);
 		dt->dt_barred_s = w->dw_terms.dt_barred_s;
 		dt->dt_why = w->dw_terms.dt_why;
 		if (dt->dt_barred)
@@ -433,20 +437,20 @@ static void word_done(struct kv_op *op, int err)
 		strcpy(dt->dt_set, w->dw_terms.dt_set);
 		labels_merge(dt->dt_own, dt->dt_set, dt->dt_labels);
 	}
-	dsc_gate_look(d);
-	dsc_unlock(d, d->d_node[w->dw_id]);
+	ds_reg_gate_look(d);
+	ds_reg_unlock(d, d->d_node[w->dw_id]);
 	w->dw_done(w, err);
 }
 
-int dsc_forget_run(struct kv_op *op, struct kv_txn *t)
+int ds_reg_forget_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
-	struct dsc_server sv;
+	struct ds_reg_command *w = caa_container_of(op, struct ds_reg_command, dw_op);
+	struct ds_reg_server sv;
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_DS, w->dw_uuid, 16, &val);
 
 	if (!err)
-		err = dsc_row_decode((struct kv_slice){w->dw_uuid, 16}, val, &sv, &w->dw_terms);
+		err = ds_reg_row_decode((struct kv_slice){w->dw_uuid, 16}, val, &sv, &w->dw_terms);
 	if (!err && !w->dw_terms.dt_barred)
 		err = -EBUSY;
 	return err ? err : ns_row_del(t, NS_T_DS, w->dw_uuid, 16);
@@ -454,26 +458,26 @@ int dsc_forget_run(struct kv_op *op, struct kv_txn *t)
 
 static void forget_done(struct kv_op *op, int err)
 {
-	struct dsc_word *w = caa_container_of(op, struct dsc_word, dw_op);
-	struct dsc *d = w->dw_dsc;
+	struct ds_reg_command *w = caa_container_of(op, struct ds_reg_command, dw_op);
+	struct ds_reg *d = w->dw_dsc;
 
 	if (!err) {
 		pthread_mutex_lock(&d->d_lock);
-		dsc_node_del(d, w->dw_id); /* it has no link, because it may not join */
-		dsc_gate_look(d);
+		ds_reg_node_del(d, w->dw_id); /* it has no link, because it may not join */
+		ds_reg_gate_look(d);
 		pthread_mutex_unlock(&d->d_lock);
 	}
 	w->dw_done(w, err);
 }
 
-static void word_submit(struct dsc *d, struct dsc_word *w,
+static void word_submit(struct ds_reg *d, struct ds_reg_command *w,
 			int (*run)(struct kv_op *op, struct kv_txn *t),
 			void (*done)(struct kv_op *op, int err))
 {
 	bool found;
 
 	pthread_mutex_lock(&d->d_lock);
-	found = w->dw_id && w->dw_id <= DSC_MAX && d->d_node[w->dw_id];
+	found = w->dw_id && w->dw_id <= DS_REG_MAX && d->d_node[w->dw_id];
 	if (found)
 		memcpy(w->dw_uuid, d->d_node[w->dw_id]->nd_sv.sv_uuid, 16);
 	pthread_mutex_unlock(&d->d_lock);
@@ -487,54 +491,55 @@ static void word_submit(struct dsc *d, struct dsc_word *w,
 	kv_submit(ns_kv(d->d_ns), &w->dw_op);
 }
 
-void dsc_say(struct dsc *d, struct dsc_word *w)
+void ds_reg_command_start(struct ds_reg *d, struct ds_reg_command *w)
 {
 	word_submit(d, w, word_run, word_done);
 }
 
-void dsc_gen_drop(struct dsc *d, struct gen *g)
+void ds_reg_nfs3_drop(struct ds_reg *d, struct gen *g)
 {
 	bool left = false;
 
 	pthread_mutex_lock(&d->d_lock);
-	dsc_node_del(d, g->gn_id);
+	ds_reg_node_del(d, g->gn_id);
 	g->gn_next = d->d_forgotten;
 	d->d_forgotten = g;
-	for (unsigned id = 1; id <= DSC_MAX && !left; id++)
+	for (unsigned id = 1; id <= DS_REG_MAX && !left; id++)
 		left = d->d_node[id] && d->d_node[id]->nd_gen;
 	atomic_store(&d->d_generic, left);
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-void dsc_forget(struct dsc *d, struct dsc_word *w)
+void ds_reg_forget(struct ds_reg *d, struct ds_reg_command *w)
 {
 	struct gen *g = NULL;
 
 	pthread_mutex_lock(&d->d_lock);
-	if (w->dw_id && w->dw_id <= DSC_MAX && d->d_node[w->dw_id]) {
+	if (w->dw_id && w->dw_id <= DS_REG_MAX && d->d_node[w->dw_id]) {
 		g = d->d_node[w->dw_id]->nd_gen;
 		memcpy(w->dw_uuid, d->d_node[w->dw_id]->nd_sv.sv_uuid, 16);
 	}
 	pthread_mutex_unlock(&d->d_lock);
 	if (g)
-		gen_forget(g, w);
+		nfs3ds_forget(g, w);
 	else
-		word_submit(d, w, dsc_forget_run, forget_done);
+		word_submit(d, w, ds_reg_forget_run, forget_done);
 }
 
-bool dsc_draining(struct dsc *d, uint32_t id)
+bool ds_reg_draining(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	return view_read(d, id, &nd, VIEW_HEAD) && nd.nd_draining;
 }
 
-unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max)
+unsigned ds_reg_drains(struct ds_reg *d, uint32_t *ids, unsigned max)
 {
 	unsigned n = 0, seen = 0;
 
 	pthread_mutex_lock(&d->d_lock);
-	for (unsigned id = 1; id <= DSC_MAX && seen < atomic_load(&d->d_count) && n < max; id++) {
+	for (unsigned id = 1; id <= DS_REG_MAX && seen < atomic_load(&d->d_count) && n < max;
+	     id++) {
 		if (!d->d_node[id])
 			continue;
 		seen++;
@@ -545,29 +550,29 @@ unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max)
 	return n;
 }
 
-bool dsc_closed(struct dsc *d)
+bool ds_reg_closed(struct ds_reg *d)
 {
 	return atomic_load(&d->d_closed);
 }
 
-void dsc_stopped(struct dsc *d)
+void ds_reg_stopped(struct ds_reg *d)
 {
 	atomic_store(&d->d_closed, true);
 }
 
-unsigned dsc_count(struct dsc *d)
+unsigned ds_reg_count(struct ds_reg *d)
 {
 	return atomic_load(&d->d_count);
 }
 
-unsigned dsc_least_tls(struct dsc *d)
+unsigned ds_reg_least_tls(struct ds_reg *d)
 {
-	return dsc_count(d) ? atomic_load(&d->d_least_tls) : RPC_TLS_OFF;
+	return ds_reg_count(d) ? atomic_load(&d->d_least_tls) : RPC_TLS_OFF;
 }
 
-bool dsc_leased(struct dsc *d, uint32_t id)
+bool ds_reg_leased(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 	bool known = view_read(d, id, &nd, VIEW_HEAD);
 	uint64_t now = clock_mono_ms(); /* after the view, because a heartbeat may come meanwhile */
 
@@ -578,20 +583,20 @@ bool dsc_leased(struct dsc *d, uint32_t id)
 		       d->d_opts.do_lease_ms;
 }
 
-uint64_t dsc_heard_ms(struct dsc *d, uint32_t id)
+uint64_t ds_reg_last_heartbeat_ms(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
-	return view_read(d, id, &nd, VIEW_HEAD) && dsc_node_alive(d, &nd) ? nd.nd_heard_ms : 0;
+	return view_read(d, id, &nd, VIEW_HEAD) && ds_reg_node_alive(d, &nd) ? nd.nd_heard_ms : 0;
 }
 
-uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
+uint64_t ds_reg_since_heartbeat_ms(struct ds_reg *d, uint32_t id)
 {
 	uint64_t heard, now;
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	if (!view_read(d, id, &nd, VIEW_HEAD) || !nd.nd_may_join)
-		return DSC_GONE;
+		return DS_REG_GONE;
 	now = clock_mono_ms();
 	if (alive_at(d, &nd, now))
 		return 0;
@@ -601,41 +606,42 @@ uint64_t dsc_silent_ms(struct dsc *d, uint32_t id)
 	return now > heard ? now - heard : 1;
 }
 
-bool dsc_linked(struct dsc *d, uint32_t id)
+bool ds_reg_linked(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	if (!view_read(d, id, &nd, VIEW_HEAD))
 		return false;
-	return nd.nd_gen ? dsc_node_alive(d, &nd) : nd.nd_link && nd.nd_joined;
+	return nd.nd_gen ? ds_reg_node_alive(d, &nd) : nd.nd_link && nd.nd_joined;
 }
 
-bool dsc_dead(struct dsc *d, uint32_t id)
+bool ds_reg_dead(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
-	return !view_read(d, id, &nd, VIEW_HEAD) || nd.nd_state >= DSC_DEAD;
+	return !view_read(d, id, &nd, VIEW_HEAD) || nd.nd_state >= DS_REG_DEAD;
 }
 
-bool dsc_known(struct dsc *d, uint32_t id)
+bool ds_reg_known(struct ds_reg *d, uint32_t id)
 {
-	const struct dsc_view *v = view_of(d, id);
+	const struct ds_reg_view *v = view_of(d, id);
 
 	return v && atomic_load(&v->vw_known);
 }
 
-bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms)
+bool ds_reg_reached(struct ds_reg *d, uint32_t id, uint64_t since_ms)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
-	return view_read(d, id, &nd, VIEW_HEAD) && dsc_node_alive(d, &nd) &&
+	return view_read(d, id, &nd, VIEW_HEAD) && ds_reg_node_alive(d, &nd) &&
 	       nd.nd_joined_ms <= since_ms &&
 	       clock_mono_ms() - nd.nd_heard_ms < d->d_opts.do_suspect_ms;
 }
 
-struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g)
+struct loop *ds_reg_link_loop(struct ds_reg *d, uint32_t id, struct ds_reg_link **lk,
+			      struct gen **g)
 {
-	struct dsc_node nd;
+	struct ds_reg_node nd;
 
 	*lk = NULL;
 	*g = NULL;
@@ -643,15 +649,15 @@ struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, str
 		return NULL;
 	*g = nd.nd_gen;
 	*lk = nd.nd_gen ? NULL : nd.nd_link;
-	return nd.nd_gen ? dsc_loop(d, 0) : nd.nd_link ? nd.nd_loop : NULL;
+	return nd.nd_gen ? ds_reg_loop(d, 0) : nd.nd_link ? nd.nd_loop : NULL;
 }
 
-struct loop *dsc_loop(struct dsc *d, unsigned n)
+struct loop *ds_reg_loop(struct ds_reg *d, unsigned n)
 {
 	return n < d->d_opts.do_nloops ? d->d_opts.do_loops[n] : NULL;
 }
 
-unsigned dsc_loop_index(struct dsc *d)
+unsigned ds_reg_loop_index(struct ds_reg *d)
 {
 	struct loop *l = loop_self();
 	unsigned i = 0;
@@ -661,42 +667,45 @@ unsigned dsc_loop_index(struct dsc *d)
 	return i;
 }
 
-const struct rpc_program *dsc_program(struct dsc *d)
+const struct rpc_program *ds_reg_program(struct ds_reg *d)
 {
 	return &d->d_program;
 }
 
-void dsc_set_eof_handler(struct dsc *d,
-			 void (*fn)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
-				    void (*reply)(void *rarg, int err, uint64_t size), void *rarg),
-			 void *arg)
+void ds_reg_set_eof_handler(struct ds_reg *d,
+			    void (*fn)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+				       void (*reply)(void *rarg, int err, uint64_t size),
+				       void *rarg),
+			    void *arg)
 {
 	d->d_eof = fn;
 	d->d_eof_arg = arg;
 }
 
-void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t uuid[16]), void *arg)
+void ds_reg_set_change_handler(struct ds_reg *d, void (*fn)(void *arg, const uint8_t uuid[16]),
+			       void *arg)
 {
 	d->d_change = fn;
 	d->d_change_arg = arg;
 }
 
-void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]),
-			  void *arg)
+void ds_reg_set_dead_handler(struct ds_reg *d,
+			     void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]), void *arg)
 {
 	d->d_dead = fn;
 	d->d_dead_arg = arg;
 }
 
-void dsc_set_owed_handler(struct dsc *d, uint64_t (*fn)(void *arg, uint32_t id), void *arg)
+void ds_reg_set_owed_handler(struct ds_reg *d, uint64_t (*fn)(void *arg, uint32_t id), void *arg)
 {
 	d->d_owed = fn;
 	d->d_owed_arg = arg;
 }
 
-void dsc_set_join_handler(struct dsc *d,
-			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
-			  void *arg)
+void ds_reg_set_join_handler(struct ds_reg *d,
+			     void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg),
+					void *rarg),
+			     void *arg)
 {
 	d->d_join = fn;
 	d->d_join_arg = arg;
@@ -704,64 +713,64 @@ void dsc_set_join_handler(struct dsc *d,
 
 static void start(struct loop_msg *m)
 {
-	struct dsc *d = caa_container_of(m, struct dsc, d_start);
+	struct ds_reg *d = caa_container_of(m, struct ds_reg, d_start);
 
-	for (unsigned id = 1; id <= DSC_MAX; id++)
+	for (unsigned id = 1; id <= DS_REG_MAX; id++)
 		if (d->d_node[id] && d->d_node[id]->nd_gen)
-			gen_start(d->d_node[id]->nd_gen);
+			nfs3ds_start(d->d_node[id]->nd_gen);
 	loop_timer_start(d->d_opts.do_loops[0], &d->d_timer, 1);
 	pthread_mutex_lock(&d->d_lock);
-	dsc_gate_look(d);
+	ds_reg_gate_look(d);
 	pthread_mutex_unlock(&d->d_lock);
 }
 
 static double gauge_alive(void *arg)
 {
-	uint32_t ids[DSC_MAX];
-	uint64_t available[DSC_MAX];
+	uint32_t ids[DS_REG_MAX];
+	uint64_t available[DS_REG_MAX];
 
-	return dsc_alive(arg, ids, available, DSC_MAX);
+	return ds_reg_alive(arg, ids, available, DS_REG_MAX);
 }
 
 static double gauge_known(void *arg)
 {
-	return dsc_count(arg);
+	return ds_reg_count(arg);
 }
 
 /* ---- start ---- */
 
 struct load {
-	struct dsc *ld_dsc;
+	struct ds_reg *ld_dsc;
 	int ld_err;
 };
 
 static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct load *ld = arg;
-	struct dsc_node *nd = calloc(1, sizeof(*nd));
+	struct ds_reg_node *nd = calloc(1, sizeof(*nd));
 
 	if (!nd)
 		return ld->ld_err = -ENOMEM;
-	ld->ld_err = dsc_row_decode(id, val, &nd->nd_sv, &nd->nd_terms);
+	ld->ld_err = ds_reg_row_decode(id, val, &nd->nd_sv, &nd->nd_terms);
 	if (!ld->ld_err && ld->ld_dsc->d_node[nd->nd_sv.sv_id])
 		ld->ld_err = -EIO;
 	if (!ld->ld_err)
-		ld->ld_err = dsc_node_add(ld->ld_dsc, nd->nd_sv.sv_id, nd);
+		ld->ld_err = ds_reg_node_add(ld->ld_dsc, nd->nd_sv.sv_id, nd);
 	if (ld->ld_err) {
 		free(nd);
 		return ld->ld_err;
 	}
-	dsc_set_key(ld->ld_dsc, &nd->nd_sv);
+	ds_reg_set_key(ld->ld_dsc, &nd->nd_sv);
 	/* no heartbeat yet */
-	dsc_set_state(nd, nd->nd_terms.dt_barred ? nd->nd_terms.dt_barred : DSC_SUSPECT);
+	ds_reg_set_state(nd, nd->nd_terms.dt_barred ? nd->nd_terms.dt_barred : DS_REG_SUSPECT);
 	if (nd->nd_terms.dt_barred)
 		nd->nd_since_s = nd->nd_terms.dt_barred_s;
 	nd->nd_last_boot = nd->nd_terms.dt_boot;
-	dsc_note_clone(ld->ld_dsc, &nd->nd_sv);
+	ds_reg_note_clone(ld->ld_dsc, &nd->nd_sv);
 	return 0;
 }
 
-static int load(struct dsc *d)
+static int load(struct ds_reg *d)
 {
 	struct load ld = {.ld_dsc = d};
 	struct kv_txn *t;
@@ -774,9 +783,10 @@ static int load(struct dsc *d)
 	return ld.ld_err ? ld.ld_err : err;
 }
 
-int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *err, size_t errlen)
+int ds_reg_create(struct ds_reg **out, struct ns *ns, const struct ds_reg_opts *o, char *err,
+		  size_t errlen)
 {
-	struct dsc *d = calloc(1, sizeof(*d));
+	struct ds_reg *d = calloc(1, sizeof(*d));
 	int e;
 
 	if (!d) {
@@ -792,44 +802,44 @@ int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *
 					    .pr_vers_lo = CTL_VERSION,
 					    .pr_vers_hi = CTL_VERSION,
 					    .pr_nprocs = CTL_PROC_SEALED + 1,
-					    .pr_dispatch = dsc_dispatch,
+					    .pr_dispatch = ds_reg_dispatch,
 					    .pr_arg = d};
 	pthread_mutex_init(&d->d_lock, NULL);
-	e = dsc_data_create(d);
+	e = ds_reg_data_create(d);
 	if (!e)
-		e = dsc_ring_load(d);
+		e = ds_reg_ring_load(d);
 	if (!e)
 		e = load(d);
 	if (!e)
-		e = gen_load(d);
-	for (uint32_t id = 1; !e && id <= DSC_MAX; id++)
-		dsc_publish(d, id);
+		e = nfs3ds_load(d);
+	for (uint32_t id = 1; !e && id <= DS_REG_MAX; id++)
+		ds_reg_publish(d, id);
 	if (e) {
 		snprintf(err, errlen, "cannot read the records of the data servers: %s",
 			 strerror(-e));
-		dsc_destroy(d);
+		ds_reg_destroy(d);
 		return e;
 	}
 	metric_gauge("weft_mds_ds_alive",
 		     "Data servers that are joined and were heard within the lease.", "",
 		     gauge_alive, d);
 	metric_gauge("weft_mds_ds_known", "Data servers that ever joined.", "", gauge_known, d);
-	d->d_timer.t_fire = dsc_watch;
+	d->d_timer.t_fire = ds_reg_watch;
 	d->d_start.m_run = start;
 	loop_post(o->do_loops[0], &d->d_start);
 	*out = d;
 	return 0;
 }
 
-void dsc_destroy(struct dsc *d)
+void ds_reg_destroy(struct ds_reg *d)
 {
-	hash_each(&d->d_links, i, l, next) free(hash_entry(l, struct dsc_link, lk_link));
+	hash_each(&d->d_links, i, l, next) free(hash_entry(l, struct ds_reg_link, lk_link));
 	free(d->d_links.h_slot);
-	dsc_data_destroy(d);
-	dsc_bars_close(d);
-	for (unsigned id = 1; id <= DSC_MAX; id++) {
+	ds_reg_data_destroy(d);
+	ds_reg_bars_close(d);
+	for (unsigned id = 1; id <= DS_REG_MAX; id++) {
 		if (d->d_node[id])
-			gen_free(d->d_node[id]->nd_gen);
+			nfs3ds_free(d->d_node[id]->nd_gen);
 		free(d->d_node[id]);
 		free(view_of(d, id));
 	}
@@ -837,7 +847,7 @@ void dsc_destroy(struct dsc *d)
 		struct gen *g = d->d_forgotten;
 
 		d->d_forgotten = g->gn_next;
-		gen_free(g);
+		nfs3ds_free(g);
 	}
 	pthread_mutex_destroy(&d->d_lock);
 	free(d);

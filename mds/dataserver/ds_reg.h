@@ -1,6 +1,6 @@
 /*
- * ds_reg.h - the data servers, as the MDS sees them: their identities, whether they live, and how to
- * reach them.
+ * ds_reg.h - the data servers, as the MDS sees them: their identities, whether they live, and how
+ * to reach them.
  *
  * A data server joins over the control protocol (proto/ctl.x) on the MDS's own port. It gets its
  * number (dsc id, from 1) once; the store keeps the number with the server's uuid, and maps name
@@ -15,14 +15,21 @@
 #include "proto/ctl.h"
 #include "proto/rpc.h"
 
-#define DSC_MAX	  1024
-#define DSC_ADDRS 16
+#define DS_REG_MAX   1024
+#define DS_REG_ADDRS 16
 /* docs/device-failure.md. SUSPECT: the MDS is asking whether it lives. DEAD: it did not answer; no
  * layout names it until it has joined again. KILLED: by the administrator. WAITING: for the
  * administrator. The last two may not join. */
-enum dsc_state { DSC_ALIVE, DSC_SUSPECT, DSC_DEAD, DSC_KILLED, DSC_WAITING, DSC_STATES };
-const char *dsc_state_text(enum dsc_state st);
-struct dsc_server {
+enum ds_reg_state {
+	DS_REG_ALIVE,
+	DS_REG_SUSPECT,
+	DS_REG_DEAD,
+	DS_REG_KILLED,
+	DS_REG_WAITING,
+	DS_REG_STATES
+};
+const char *ds_reg_state_text(enum ds_reg_state st);
+struct ds_reg_server {
 	uint32_t sv_id;
 	uint8_t sv_uuid[16];
 	char sv_name[65];
@@ -31,11 +38,11 @@ struct dsc_server {
 		/* length of its subnet's prefix, which the server reported when it joined; 0: not
 		 * known (yet) */
 		uint8_t prefix;
-	} sv_addrs[DSC_ADDRS]; /* in the server's order of preference */
+	} sv_addrs[DS_REG_ADDRS]; /* in the server's order of preference */
 	unsigned sv_naddrs;
 	/* joined, had a heartbeat within the lease, and was not declared dead */
 	bool sv_alive;
-	uint8_t sv_state;    /* enum dsc_state */
+	uint8_t sv_state;    /* enum ds_reg_state */
 	uint64_t sv_since_s; /* in that state since then, in s of CLOCK_REALTIME */
 	uint64_t sv_capacity, sv_available;
 	uint32_t sv_max_read, sv_max_write;
@@ -51,11 +58,11 @@ struct dsc_server {
 	 * kept. */
 	uint8_t sv_protocol;
 	uint32_t sv_since_boot; /* our boot in which it first joined by that protocol */
-	bool sv_generic;	/* any NFSv3 server (docs/generic.md); it has no capabilities */
+	bool sv_nfs3;		/* any NFSv3 server (docs/generic.md); it has no capabilities */
 };
 
-struct dsc;
-struct dsc_opts {
+struct ds_reg;
+struct ds_reg_opts {
 	const uint8_t *do_cluster_key; /* 32 bytes, must outlive dsc */
 	uint32_t do_lease_ms;
 	/* this many ms after our start no client has a layout from before */
@@ -73,36 +80,41 @@ struct dsc_opts {
 	struct loop *const *do_loops;
 	unsigned do_nloops;
 };
-int dsc_create(struct dsc **out, struct ns *ns, const struct dsc_opts *o, char *err, size_t errlen);
+int ds_reg_create(struct ds_reg **out, struct ns *ns, const struct ds_reg_opts *o, char *err,
+		  size_t errlen);
 /* Returns the control program, for the MDS's rpc_service. Connections that speak it need
- * dsc_conn_closed from rs_closed. */
-const struct rpc_program *dsc_program(struct dsc *d);
-void dsc_conn_closed(struct dsc *d, struct rpc_conn *c);
+ * ds_reg_conn_closed from rs_closed. */
+const struct rpc_program *ds_reg_program(struct ds_reg *d);
+void ds_reg_conn_closed(struct ds_reg *d, struct rpc_conn *c);
 /* Sets the function that answers CTL_OP_EOF: it asks ns, and the data servers while a write layout
  * is out. It calls reply once, on any loop: err 0 and the size in bytes, or -ESTALE. */
-void dsc_set_eof_handler(struct dsc *d,
-			 void (*fn)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
-				    void (*reply)(void *rarg, int err, uint64_t size), void *rarg),
-			 void *arg);
+void ds_reg_set_eof_handler(struct ds_reg *d,
+			    void (*fn)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+				       void (*reply)(void *rarg, int err, uint64_t size),
+				       void *rarg),
+			    void *arg);
 
 /* Returns the block in bytes of which clones are multiples on every server that can clone; 0: none
  * can. */
-uint32_t dsc_clone_block(struct dsc *d);
-bool dsc_get(struct dsc *d, uint32_t id, struct dsc_server *out); /* copies; false: unknown */
-bool dsc_get_uuid(struct dsc *d, const uint8_t uuid[16], struct dsc_server *out);
-uint32_t dsc_number(struct dsc *d, const uint8_t uuid[16]);		/* 0: unknown */
-unsigned dsc_list(struct dsc *d, struct dsc_server *out, unsigned max); /* all known, by id */
-/* What placement uses and dsc_server lacks, because every call on an object copies dsc_server. */
+uint32_t ds_reg_clone_block(struct ds_reg *d);
+/* copies; false: unknown */
+bool ds_reg_get(struct ds_reg *d, uint32_t id, struct ds_reg_server *out);
+bool ds_reg_get_uuid(struct ds_reg *d, const uint8_t uuid[16], struct ds_reg_server *out);
+uint32_t ds_reg_number(struct ds_reg *d, const uint8_t uuid[16]); /* 0: unknown */
+/* all known, by id */
+unsigned ds_reg_list(struct ds_reg *d, struct ds_reg_server *out, unsigned max);
+/* What placement uses and ds_reg_server lacks, because every call on an object copies
+ * ds_reg_server. */
 /* Why a server waits to be admitted: it never joined before; its store was restored; or it is the
  * second process of one store. */
-enum dsc_why { DSC_WHY_NEW, DSC_WHY_RESTORED, DSC_WHYS };
-#define DSC_WEIGHT_ONE 100u    /* weights are in hundredths */
-#define DSC_WEIGHT_MAX 100000u /* weight 0: no new objects there */
-struct dsc_terms {
+enum ds_reg_why { DS_REG_WHY_NEW, DS_REG_WHY_RESTORED, DS_REG_WHYS };
+#define DS_REG_WEIGHT_ONE 100u	  /* weights are in hundredths */
+#define DS_REG_WEIGHT_MAX 100000u /* weight 0: no new objects there */
+struct ds_reg_terms {
 	uint32_t dt_weight; /* the administrator's */
 	/* also the administrator's: no new objects, and its objects are moved away */
 	bool dt_draining;
-	uint8_t dt_barred;    /* DSC_KILLED, DSC_WAITING, or 0: it may join */
+	uint8_t dt_barred;    /* DS_REG_KILLED, DS_REG_WAITING, or 0: it may join */
 	uint64_t dt_barred_s; /* since when, in s */
 	/* Our boot in which it last joined; 0: the record is from before this was kept. */
 	uint64_t dt_boot;
@@ -115,7 +127,7 @@ struct dsc_terms {
 	/* our boot in which the newest join came that its store is known to have */
 	uint64_t dt_had_boot;
 	uint32_t dt_had_joins; /* its number there; 0: the server reports none */
-	uint8_t dt_why;	       /* enum dsc_why, while DSC_WAITING */
+	uint8_t dt_why;	       /* enum ds_reg_why, while DS_REG_WAITING */
 	/* labels that the server reports; a label counts if dt_set lacks its key */
 	char dt_own[LABELS_LEN];
 	char dt_set[LABELS_LEN];	/* the administrator's labels */
@@ -129,89 +141,90 @@ struct dsc_terms {
 
 /* Opens a capability for the server, made by the newest key or by the one before the last rotation,
  * which is good until the next. False: neither made it, or it is not ours. Any thread. */
-bool dsc_cap_open(struct dsc *d, const struct dsc_server *sv, const uint8_t fh[CAP_LEN],
-		  struct cap *cap);
+bool ds_reg_cap_open(struct ds_reg *d, const struct ds_reg_server *sv, const uint8_t fh[CAP_LEN],
+		     struct cap *cap);
 /* Makes the keys, of the newest number, for the server of this uuid, known or not. */
 struct ds_key;
-void dsc_key_make(struct dsc *d, const uint8_t uuid[16], struct ds_key *k);
-/* dsc_tls_key: the key that we prove to a server over TLS. dsc_peer_key: the key that the server
- * reader proves to the server source. */
-void dsc_tls_key(struct dsc *d, const struct dsc_server *sv, uint8_t out[CAP_TLS_KEY_LEN]);
-void dsc_peer_key(struct dsc *d, const struct dsc_server *source, const uint8_t reader[16],
-		  uint8_t out[CAP_TLS_KEY_LEN]);
+void ds_reg_key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k);
+/* ds_reg_tls_key: the key that we prove to a server over TLS. ds_reg_peer_key: the key that the
+ * server reader proves to the server source. */
+void ds_reg_tls_key(struct ds_reg *d, const struct ds_reg_server *sv, uint8_t out[CAP_TLS_KEY_LEN]);
+void ds_reg_peer_key(struct ds_reg *d, const struct ds_reg_server *source, const uint8_t reader[16],
+		     uint8_t out[CAP_TLS_KEY_LEN]);
 /* The servers that do not have the newest number. */
-#define DSC_KEY_BEHIND 64
-struct dsc_key_view {
+#define DS_REG_KEY_BEHIND 64
+struct ds_reg_key_view {
 	uint8_t kv_number;
 	bool kv_before;	       /* the key before it is good, too */
 	uint64_t kv_rotated_s; /* s of CLOCK_REALTIME; 0: never */
-	struct dsc_key_behind {
+	struct ds_reg_key_behind {
 		char kb_name[65];
 		/* kb_takes: it has joined since our start, and supports such keys. */
 		bool kb_own, kb_alive, kb_barred, kb_takes;
-	} kv_behind[DSC_KEY_BEHIND];
+	} kv_behind[DS_REG_KEY_BEHIND];
 	/* One of those, not barred, that another rotation would leave behind for good. Empty: there
 	 * is none. */
 	char kv_held[65];
 };
-/* Returns how many there are; those past DSC_KEY_BEHIND are counted only. */
-unsigned dsc_keys_view(struct dsc *d, struct dsc_key_view *kv);
+/* Returns how many there are; those past DS_REG_KEY_BEHIND are counted only. */
+unsigned ds_reg_keys_view(struct ds_reg *d, struct ds_reg_key_view *kv);
 /* Makes a new cluster key, with the number after ro_from. It is durable and in force when ro_done
  * is called, once, on the committer thread; servers get it after that. The key before ro_from is no
  * longer good, so no client may have a layout from its time. -EAGAIN: ro_from is not the newest.
  * -EBUSY: a server would be left behind. The caller keeps the memory until then. */
-struct dsc_ring {
+struct ds_reg_ring {
 	uint8_t rg_number;
 	bool rg_before;
 	uint64_t rg_rotated_s;
 	uint8_t rg_key[CAP_CLUSTER_KEY_LEN], rg_was[CAP_CLUSTER_KEY_LEN];
 };
-struct dsc_rotate {
+struct ds_reg_rotate {
 	uint8_t ro_from;
-	void (*ro_done)(struct dsc_rotate *ro, int err);
+	void (*ro_done)(struct ds_reg_rotate *ro, int err);
 	/* for dsc only */
 	struct kv_op ro_op;
-	struct dsc *ro_dsc;
-	struct dsc_ring ro_ring;
+	struct ds_reg *ro_dsc;
+	struct ds_reg_ring ro_ring;
 };
-void dsc_rotate(struct dsc *d, struct dsc_rotate *ro);
+void ds_reg_rotate(struct ds_reg *d, struct ds_reg_rotate *ro);
 /* Is it certain that no client has a layout from before our start that it has not reported to
  * us? */
-bool dsc_layouts_known(struct dsc *d);
+bool ds_reg_layouts_known(struct ds_reg *d);
 
-bool dsc_terms(struct dsc *d, uint32_t id, struct dsc_terms *out); /* copies; false: unknown */
+/* copies; false: unknown */
+bool ds_reg_terms(struct ds_reg *d, uint32_t id, struct ds_reg_terms *out);
 /* A command of the administrator about a server: durable, then in force. dw_done is called once, on
  * the committer thread; if the server is unknown (-ENOENT), from inside the call. -E2BIG: more than
  * LABELS_MAX labels; else the store's error. The caller keeps the memory until then. */
-struct dsc_word {
+struct ds_reg_command {
 	uint32_t dw_id;
 	bool dw_has_weight, dw_has_labels, dw_has_drain, dw_drain;
 	bool dw_kill, dw_admit;
-	/* For dsc_forget of a generic server: no file has an object there, so removes our files
+	/* For ds_reg_forget of a generic server: no file has an object there, so removes our files
 	 * from it, if it answers. */
 	bool dw_empty;
 	uint32_t dw_weight;
 	/* changes: labels of other keys stay; KEY= removes one */
 	char dw_labels[LABELS_LEN];
-	void (*dw_done)(struct dsc_word *w, int err);
-	/* Result of dsc_forget of a generic server: why not all our files there were removed;
+	void (*dw_done)(struct ds_reg_command *w, int err);
+	/* Result of ds_reg_forget of a generic server: why not all our files there were removed;
 	 * empty: they were. */
 	char dw_left[160];
 	/* for dsc only */
 	struct kv_op dw_op;
-	struct dsc *dw_dsc;
+	struct ds_reg *dw_dsc;
 	uint8_t dw_uuid[16];
-	struct dsc_terms dw_terms;
+	struct ds_reg_terms dw_terms;
 };
-void dsc_say(struct dsc *d, struct dsc_word *w);
+void ds_reg_command_start(struct ds_reg *d, struct ds_reg_command *w);
 /* Forgets a server that is killed or waits, with all that is known of it: deletes its record.
- * dw_done is called as for dsc_say; for a generic server on the first loop, or never if the loops
- * stop. -EBUSY: it is neither killed nor waiting, or is being forgotten. */
-void dsc_forget(struct dsc *d, struct dsc_word *w);
+ * dw_done is called as for ds_reg_command_start; for a generic server on the first loop, or never
+ * if the loops stop. -EBUSY: it is neither killed nor waiting, or is being forgotten. */
+void ds_reg_forget(struct ds_reg *d, struct ds_reg_command *w);
 /* Calls fn for every server that may join, by id, with what placement needs. fn runs under dsc's
  * lock: it must be short, and must not call dsc. */
-struct dsc_seat {
-	uint32_t se_id, se_weight, se_load, se_latency; /* as in dsc_terms */
+struct ds_reg_candidate {
+	uint32_t se_id, se_weight, se_load, se_latency; /* as in ds_reg_terms */
 	uint64_t se_capacity, se_available;
 	bool se_alive, se_draining;
 	/* se_ready: it can take a new file now; se_hopeless: it makes no more files ahead */
@@ -219,122 +232,124 @@ struct dsc_seat {
 	uint64_t se_unheard_ms; /* ms since its last message, or since our start */
 	const char *se_labels;
 };
-void dsc_seats(struct dsc *d, void (*fn)(void *arg, const struct dsc_seat *se), void *arg);
+void ds_reg_candidates(struct ds_reg *d, void (*fn)(void *arg, const struct ds_reg_candidate *se),
+		       void *arg);
 /* The same for one server; false: unknown. */
-bool dsc_seat(struct dsc *d, uint32_t id, void (*fn)(void *arg, const struct dsc_seat *se),
-	      void *arg);
+bool ds_reg_candidate(struct ds_reg *d, uint32_t id,
+		      void (*fn)(void *arg, const struct ds_reg_candidate *se), void *arg);
 /* Notes what a client reported of its reads from a server, in us for 64 KiB; dt_latency has it
  * within a second. */
-void dsc_note_latency(struct dsc *d, uint32_t id, uint32_t us);
+void ds_reg_note_latency(struct ds_reg *d, uint32_t id, uint32_t us);
 /* Are the server's objects to be moved away? And all such servers, by id. */
-bool dsc_draining(struct dsc *d, uint32_t id);
-unsigned dsc_drains(struct dsc *d, uint32_t *ids, unsigned max);
+bool ds_reg_draining(struct ds_reg *d, uint32_t id);
+unsigned ds_reg_drains(struct ds_reg *d, uint32_t *ids, unsigned max);
 /* Milliseconds since our start: servers may not have joined yet. */
-uint64_t dsc_up_ms(struct dsc *d);
-unsigned dsc_alive(struct dsc *d, uint32_t *ids, uint64_t *available, unsigned max);
-unsigned dsc_count(struct dsc *d);
+uint64_t ds_reg_up_ms(struct ds_reg *d);
+unsigned ds_reg_alive(struct ds_reg *d, uint32_t *ids, uint64_t *available, unsigned max);
+unsigned ds_reg_count(struct ds_reg *d);
 /* Returns the least that any server demands of clients (enum rpc_tls_mode); RPC_TLS_OFF if there is
  * no server. */
-unsigned dsc_least_tls(struct dsc *d);
+unsigned ds_reg_least_tls(struct ds_reg *d);
 /* Returns when its last heartbeat came, in ms of CLOCK_MONOTONIC; 0: it is not alive. */
-uint64_t dsc_heard_ms(struct dsc *d, uint32_t id);
+uint64_t ds_reg_last_heartbeat_ms(struct ds_reg *d, uint32_t id);
 /* Might the server still honour capabilities? Yes until its lease has run out, counted from its
  * last heartbeat, or from our start if there was none: it may hold a lease of our earlier instance.
  * A generic server has no lease: always yes. A fence is complete when the server has confirmed it,
  * or this is false. */
-bool dsc_leased(struct dsc *d, uint32_t id);
+bool ds_reg_leased(struct ds_reg *d, uint32_t id);
 /* Do orders reach it? Yes if it has joined over its control connection, whatever its state; a
  * generic server must be alive. */
-bool dsc_linked(struct dsc *d, uint32_t id);
-/* dsc_dead: was it declared dead, or is it unknown? No client is sent to such a server. */
-bool dsc_dead(struct dsc *d, uint32_t id);
-bool dsc_known(struct dsc *d, uint32_t id);
+bool ds_reg_linked(struct ds_reg *d, uint32_t id);
+/* ds_reg_dead: was it declared dead, or is it unknown? No client is sent to such a server. */
+bool ds_reg_dead(struct ds_reg *d, uint32_t id);
+bool ds_reg_known(struct ds_reg *d, uint32_t id);
 /* Have we reached it ourselves without a break since then (clock_mono_ms), so that it did not
  * restart? */
-bool dsc_reached(struct dsc *d, uint32_t id, uint64_t since_ms);
+bool ds_reg_reached(struct ds_reg *d, uint32_t id, uint64_t since_ms);
 /* A client reports that it does not reach this server: finds out whether we do. */
-void dsc_reported(struct dsc *d, const uint8_t uuid[16]);
+void ds_reg_reported(struct ds_reg *d, const uint8_t uuid[16]);
 /* gate.c: the store must not go back in time (docs/recovery.md). Nothing is served before a data
  * server has reported that this store is not behind what it saw of it. fn is called once, on the
  * first loop, when that is so; with do_restore, when every server has reported. Set it before the
  * loops run. */
-void dsc_set_serve_handler(struct dsc *d, void (*fn)(void *arg), void *arg);
+void ds_reg_set_serve_handler(struct ds_reg *d, void (*fn)(void *arg), void *arg);
 /* Is that so? If not, puts one line into why: what the server waits for, or what is wrong. */
-bool dsc_may_serve(struct dsc *d, char *why, size_t size);
+bool ds_reg_may_serve(struct ds_reg *d, char *why, size_t size);
 /* Puts one line into text: what is wrong with a server, and what to do. False: nothing is. */
-bool dsc_trouble(struct dsc *d, uint32_t id, char *text, size_t size);
+bool ds_reg_health_text(struct ds_reg *d, uint32_t id, char *text, size_t size);
 /* Returns the highest boot of this store that a server has reported. */
-uint64_t dsc_boot_seen(struct dsc *d);
+uint64_t ds_reg_boot_seen(struct ds_reg *d);
 /* fn is called on the first loop when a server was declared dead. Set it before the loops run. */
-void dsc_set_dead_handler(struct dsc *d, void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]),
-			  void *arg);
-#define DSC_GONE (UINT64_MAX / 2) /* of dsc_silent_ms: no request waits for it */
-/* Returns for how many ms it has not been alive; 0: it is; DSC_GONE: it may not join, or is
+void ds_reg_set_dead_handler(struct ds_reg *d,
+			     void (*fn)(void *arg, uint32_t id, const uint8_t uuid[16]), void *arg);
+#define DS_REG_GONE (UINT64_MAX / 2) /* of ds_reg_since_heartbeat_ms: no request waits for it */
+/* Returns for how many ms it has not been alive; 0: it is; DS_REG_GONE: it may not join, or is
  * unknown. A server that was not heard since our start counts from then. */
-uint64_t dsc_silent_ms(struct dsc *d, uint32_t id);
+uint64_t ds_reg_since_heartbeat_ms(struct ds_reg *d, uint32_t id);
 /* Call it on each loop before a clean end: closes the loop's connections to the data servers. */
-void dsc_data_close(struct dsc *d);
+void ds_reg_data_close(struct ds_reg *d);
 /* Frees d. Call it when the loops have ended. */
-void dsc_destroy(struct dsc *d);
+void ds_reg_destroy(struct ds_reg *d);
 
 /* ---- for lo ---- */
 
-struct loop *dsc_loop(struct dsc *d, unsigned n); /* do_loops[n]; NULL past the end */
+struct loop *ds_reg_loop(struct ds_reg *d, unsigned n); /* do_loops[n]; NULL past the end */
 /* Returns the index of the calling loop in do_loops; do_nloops if it is none of them. */
-unsigned dsc_loop_index(struct dsc *d);
+unsigned ds_reg_loop_index(struct ds_reg *d);
 
 /* fn is called while a server joins, on its connection's loop. It does what must be done on the
  * server before it may serve (its fences and truncates), and calls ready(rarg), on any thread,
  * once: then the join is answered. Set it before the loops run. */
-void dsc_set_join_handler(struct dsc *d,
-			  void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg), void *rarg),
-			  void *arg);
+void ds_reg_set_join_handler(struct ds_reg *d,
+			     void (*fn)(void *arg, uint32_t id, void (*ready)(void *rarg),
+					void *rarg),
+			     void *arg);
 
 /* fn returns for how many ms the server has not confirmed a fence or bar; 0: it owes none. If that
  * is a lease or more, its heartbeats do not renew its lease. fn is called at each heartbeat, on its
  * connection's loop. Set it before the loops run. */
-void dsc_set_owed_handler(struct dsc *d, uint64_t (*fn)(void *arg, uint32_t id), void *arg);
+void ds_reg_set_owed_handler(struct ds_reg *d, uint64_t (*fn)(void *arg, uint32_t id), void *arg);
 
 /* fn returns which clients live at some moment, of those with numbers below *next: the numbers that
  * may still be in a capability which servers must honour, malloc'd, in any order. All others below
  * *next are dead for ever. 0 or -errno. fn is called on the first loop. Set it before the loops
  * run. */
-void dsc_set_living_handler(struct dsc *d,
-			    int (*fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next),
-			    void *arg);
+void ds_reg_set_living_handler(struct ds_reg *d,
+			       int (*fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next),
+			       void *arg);
 /* Call it when a client is being barred at all servers. Any thread. */
-void dsc_note_bar(struct dsc *d);
+void ds_reg_note_bar(struct ds_reg *d);
 
 /* fn is called when a server has joined that now reports something else for clients (addresses,
  * limits) than before, on its connection's loop. Set it before the loops run. */
-void dsc_set_change_handler(struct dsc *d, void (*fn)(void *arg, const uint8_t uuid[16]),
-			    void *arg);
+void ds_reg_set_change_handler(struct ds_reg *d, void (*fn)(void *arg, const uint8_t uuid[16]),
+			       void *arg);
 
 /* One control request to a server. The caller keeps the memory, and what dc_req points to, until
  * dc_done. */
-struct dsc_ctl {
+struct ds_reg_ctl {
 	ctl_request dc_req;
 	/* Called on the connection's loop, before dc_done, only with err 0: copies what is needed
 	 * from res. */
-	void (*dc_take)(struct dsc_ctl *c, const ctl_response *res);
+	void (*dc_take)(struct ds_reg_ctl *c, const ctl_response *res);
 	/* Called on the calling loop, once. -ENOTCONN: the server is not connected; else as in
 	 * ctl_chan_call. */
-	void (*dc_done)(struct dsc_ctl *c, int err);
+	void (*dc_done)(struct ds_reg_ctl *c, int err);
 	/* for dsc only */
-	struct dsc *dc_dsc;
+	struct ds_reg *dc_dsc;
 	struct loop *dc_loop;
 	uint32_t dc_id, dc_timeout;
 	int dc_err;
 	struct loop_msg dc_msg;
 };
-void dsc_call(struct dsc *d, uint32_t id, struct dsc_ctl *c, uint32_t timeout_ms);
+void ds_reg_call(struct ds_reg *d, uint32_t id, struct ds_reg_ctl *c, uint32_t timeout_ms);
 
-/* One NFSv3 call on an object (ds_reg_data.c), over the calling loop's own connection to the server. The
- * caller keeps the memory until di_done, which is called once, on the calling loop. err: -EIO,
- * -ENOSPC, -EACCES (fenced), -ESTALE (deleted, or missing though known to exist), -EBADF (bad
- * handle), -EAGAIN (JUKEBOX), -ENOTCONN (no address), -ETIMEDOUT, -ECONNRESET.., -EPROTO. */
-struct dsc_io {
-	void (*di_done)(struct dsc_io *io, int err);
+/* One NFSv3 call on an object (ds_reg_data.c), over the calling loop's own connection to the
+ * server. The caller keeps the memory until di_done, which is called once, on the calling loop.
+ * err: -EIO, -ENOSPC, -EACCES (fenced), -ESTALE (deleted, or missing though known to exist), -EBADF
+ * (bad handle), -EAGAIN (JUKEBOX), -ENOTCONN (no address), -ETIMEDOUT, -ECONNRESET.., -EPROTO. */
+struct ds_reg_io {
+	void (*di_done)(struct ds_reg_io *io, int err);
 	uint8_t *di_read_to;	/* READ: where the data goes */
 	const uint8_t *di_data; /* WRITE: the payload; the caller keeps it until di_done */
 	uint64_t di_off;
@@ -342,7 +357,7 @@ struct dsc_io {
 	uint32_t di_stable; /* WRITE. in: asked for; out: committed */
 	bool di_eof;	    /* READ */
 	/* in: nothing protects the request that needs this call, so TLS is not needed either;
-	 * dsc_ping sets it */
+	 * ds_reg_ping sets it */
 	bool di_clear;
 	uint64_t di_verifier; /* of WRITE and COMMIT */
 	/* for dsc only */
@@ -351,68 +366,69 @@ struct dsc_io {
 	int di_err;
 	unsigned di_holds;
 	/* a write that waits for a window (nfs3ds_copy.c) */
-	struct dsc *di_dsc;
+	struct ds_reg *di_dsc;
 	struct loop *di_loop;
 	struct loop_msg di_msg;
-	struct dsc_io *di_next;
+	struct ds_reg_io *di_next;
 	uint32_t di_id, di_timeout_ms;
 };
 /* The file handle of an object for NFSv3, and the credential to use: a capability and root; or a
  * generic server's file handle and its owner in the file's epoch. */
-#define DSC_HANDLE_MAX 64
-struct dsc_handle {
+#define DS_REG_HANDLE_MAX 64
+struct ds_reg_handle {
 	uint32_t dh_len, dh_uid, dh_gid;
-	uint8_t dh_data[DSC_HANDLE_MAX];
+	uint8_t dh_data[DS_REG_HANDLE_MAX];
 };
-void dsc_read(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-	      uint32_t timeout_ms);
-void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-	       uint32_t timeout_ms);
+void ds_reg_read(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h, struct ds_reg_io *io,
+		 uint32_t timeout_ms);
+void ds_reg_write(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
+		  struct ds_reg_io *io, uint32_t timeout_ms);
 /* Sends NFSv3 NULL: does the server answer at all? A refusal of the call counts as an answer. */
-void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms);
+void ds_reg_ping(struct ds_reg *d, uint32_t id, struct ds_reg_io *io, uint32_t timeout_ms);
 /* Sends a COMMIT of the range di_off, di_count (0, 0: all). */
-void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-		uint32_t timeout_ms);
+void ds_reg_commit(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
+		   struct ds_reg_io *io, uint32_t timeout_ms);
 
 /* ---- generic data servers (nfs3ds.h) ---- */
 
 /* No file is larger (OP_MAX_FILE): a larger size is a server's error. */
-#define DSC_GEN_SIZE_MAX ((UINT64_C(1) << 44) - 4096)
+#define DS_REG_GEN_SIZE_MAX ((UINT64_C(1) << 44) - 4096)
 /* Is there any generic server? If not, there is no need to look where a file's objects are. */
-bool dsc_has_generic(struct dsc *d);
+bool ds_reg_has_generic(struct ds_reg *d);
 
 /* Are enough files made ahead for n objects? 0; -EAGAIN: not yet. 0 also if the server is not
  * generic. */
-int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id, unsigned n);
+int ds_reg_nfs3_ready(struct ds_reg *d, struct kv_txn *t, uint32_t id, unsigned n);
 /* W: makes one of these files an object. Does nothing if the server is not generic. */
-int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj);
+int ds_reg_nfs3_take(struct ds_reg *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj);
 /* Fills in the handle for an object in this epoch, to read it, or with write to write it too.
  * -ESTALE: there is no such object. -ENOBUFS: it cannot be looked up now. -EIO: the server is not
  * generic. */
-int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch,
-		   bool write, struct dsc_handle *h);
+int ds_reg_nfs3_handle(struct ds_reg *d, uint32_t id, const struct cap_object *obj, uint32_t epoch,
+		       bool write, struct ds_reg_handle *h);
 /* Puts an object's path below the export, for people. False: there is no such object. */
-#define DSC_GEN_PATH 96
-bool dsc_gen_path(struct dsc *d, uint32_t id, const struct cap_object *obj, char out[DSC_GEN_PATH]);
+#define DS_REG_GEN_PATH 96
+bool ds_reg_nfs3_path(struct ds_reg *d, uint32_t id, const struct cap_object *obj,
+		      char out[DS_REG_GEN_PATH]);
 /* Adds a generic server: reaches it, tries it, then records it. da_done is called once, on the
  * first loop. The caller keeps the memory until then. */
-struct dsc_add {
+struct ds_reg_add {
 	struct sockaddr_storage da_addr; /* its NFS port */
 	socklen_t da_len;
 	uint16_t da_mount_port; /* of MOUNT version 3; 0: ask its rpcbind */
 	uint16_t da_rdma_port;	/* clients get this address as well; 0: none */
 	char da_path[256], da_name[65];
 	/* The export's file handle, instead of asking MOUNT; dh_len 0: ask MOUNT. */
-	struct dsc_handle da_root;
+	struct ds_reg_handle da_root;
 	/* Results: err 0 and the number, or one line that says what is wrong. */
 	uint32_t da_id;
 	char da_why[256];
-	void (*da_done)(struct dsc_add *a, int err); /* -EEXIST: it was added before (da_id) */
+	void (*da_done)(struct ds_reg_add *a, int err); /* -EEXIST: it was added before (da_id) */
 };
-void dsc_add(struct dsc *d, struct dsc_add *a); /* any thread */
+void ds_reg_add(struct ds_reg *d, struct ds_reg_add *a); /* any thread */
 /* Once this is true, requests get no more answers. */
-bool dsc_closed(struct dsc *d);
-/* Call it at the end, when no loop runs any more: makes dsc_closed true, for requests that wait on
- * other threads. */
-void dsc_stopped(struct dsc *d);
+bool ds_reg_closed(struct ds_reg *d);
+/* Call it at the end, when no loop runs any more: makes ds_reg_closed true, for requests that wait
+ * on other threads. */
+void ds_reg_stopped(struct ds_reg *d);
 #endif

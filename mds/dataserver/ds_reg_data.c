@@ -1,6 +1,6 @@
 /*
- * ds_reg_data.c - NFSv3 (RFC 1813) READ, WRITE and COMMIT that the metadata server itself sends to data
- * servers.
+ * ds_reg_data.c - NFSv3 (RFC 1813) READ, WRITE and COMMIT that the metadata server itself sends to
+ * data servers.
  *
  * Each loop has its own connection to each data server, made at its first call. The payload of a
  * WRITE goes out by reference: the call ends only when the reply is here (or its time is up) and
@@ -29,15 +29,16 @@ struct data_conn {
  * The low LATENCY_N bits count the reports, the bits above sum the microseconds. Both wrap
  * round. */
 #define LATENCY_N 24
-struct dsc_data {
-	struct data_conn da_conn[DSC_MAX + 1][2]; /* [1]: over TLS */
+struct ds_reg_data {
+	struct data_conn da_conn[DS_REG_MAX + 1][2]; /* [1]: over TLS */
 	bool da_closed;
 	_Alignas(64) _Atomic bool da_hears; /* da_heard has reports that are not in d_node yet */
-	_Alignas(64) _Atomic uint64_t da_heard[DSC_MAX + 1];
-	uint64_t da_known[DSC_MAX + 1]; /* da_heard as of the last collection; the first loop's */
+	_Alignas(64) _Atomic uint64_t da_heard[DS_REG_MAX + 1];
+	/* da_heard as of the last collection; the first loop's */
+	uint64_t da_known[DS_REG_MAX + 1];
 };
 
-int dsc_data_create(struct dsc *d)
+int ds_reg_data_create(struct ds_reg *d)
 {
 	d->d_data = calloc(d->d_opts.do_nloops, sizeof(*d->d_data));
 	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++) {
@@ -49,15 +50,15 @@ int dsc_data_create(struct dsc *d)
 	return d->d_data ? 0 : -ENOMEM;
 }
 
-void dsc_data_close(struct dsc *d)
+void ds_reg_data_close(struct ds_reg *d)
 {
-	unsigned at = dsc_loop_index(d);
+	unsigned at = ds_reg_loop_index(d);
 
-	dsc_stopped(d);
-	for (uint32_t id = 1; !at && id <= DSC_MAX; id++)
+	ds_reg_stopped(d);
+	for (uint32_t id = 1; !at && id <= DS_REG_MAX; id++)
 		if (d->d_node[id] && d->d_node[id]->nd_gen)
-			gen_stop(d->d_node[id]->nd_gen);
-	for (uint32_t id = 0; at < d->d_opts.do_nloops && id <= DSC_MAX; id++) {
+			nfs3ds_stop(d->d_node[id]->nd_gen);
+	for (uint32_t id = 0; at < d->d_opts.do_nloops && id <= DS_REG_MAX; id++) {
 		for (struct data_conn *dn = d->d_data[at]->da_conn[id];
 		     dn < d->d_data[at]->da_conn[id] + 2; dn++) {
 			if (dn->dn_client)
@@ -72,14 +73,15 @@ void dsc_data_close(struct dsc *d)
 
 struct ending {
 	struct loop_msg en_msg;
-	struct dsc *en_dsc;
+	struct ds_reg *en_dsc;
 	uint32_t en_id;
 };
 
 static void end_run(struct loop_msg *m)
 {
 	struct ending *en = caa_container_of(m, struct ending, en_msg);
-	struct data_conn *dn = en->en_dsc->d_data[dsc_loop_index(en->en_dsc)]->da_conn[en->en_id];
+	struct data_conn *dn =
+		en->en_dsc->d_data[ds_reg_loop_index(en->en_dsc)]->da_conn[en->en_id];
 
 	for (unsigned tls = 0; tls < 2; tls++) {
 		struct rpc_client *cl = dn[tls].dn_client;
@@ -92,7 +94,7 @@ static void end_run(struct loop_msg *m)
 	free(en);
 }
 
-void dsc_data_end(struct dsc *d, uint32_t id)
+void ds_reg_data_end(struct ds_reg *d, uint32_t id)
 {
 	for (unsigned i = 0; i < d->d_opts.do_nloops; i++) {
 		struct ending *en = calloc(1, sizeof(*en));
@@ -107,17 +109,17 @@ void dsc_data_end(struct dsc *d, uint32_t id)
 }
 
 /* Connections that were not closed belong to loops that have ended. */
-void dsc_data_destroy(struct dsc *d)
+void ds_reg_data_destroy(struct ds_reg *d)
 {
 	for (unsigned i = 0; d->d_data && i < d->d_opts.do_nloops; i++)
 		free(d->d_data[i]);
 	free(d->d_data);
 }
 
-bool dsc_data_latency(struct dsc *d, uint32_t id, uint32_t us)
+bool ds_reg_data_latency(struct ds_reg *d, uint32_t id, uint32_t us)
 {
-	unsigned at = dsc_loop_index(d);
-	struct dsc_data *da;
+	unsigned at = ds_reg_loop_index(d);
+	struct ds_reg_data *da;
 	uint64_t was;
 
 	if (at == d->d_opts.do_nloops)
@@ -131,21 +133,21 @@ bool dsc_data_latency(struct dsc *d, uint32_t id, uint32_t us)
 	return true;
 }
 
-void dsc_data_latencies(struct dsc *d)
+void ds_reg_data_latencies(struct ds_reg *d)
 {
 	for (unsigned i = 0; i < d->d_opts.do_nloops; i++) {
-		struct dsc_data *da = d->d_data[i];
+		struct ds_reg_data *da = d->d_data[i];
 
 		if (!atomic_load(&da->da_hears))
 			continue;
 		/* before reading, so that later reports are read next time */
 		atomic_store(&da->da_hears, false);
-		for (uint32_t id = 1; id <= DSC_MAX; id++) {
+		for (uint32_t id = 1; id <= DS_REG_MAX; id++) {
 			uint64_t now = atomic_load(&da->da_heard[id]), was = da->da_known[id],
 				 us = ((now >> LATENCY_N) - (was >> LATENCY_N)) << LATENCY_N >>
 				      LATENCY_N;
 			unsigned n = (unsigned)(now - was) & ((1u << LATENCY_N) - 1);
-			struct dsc_node *nd;
+			struct ds_reg_node *nd;
 
 			if (!n)
 				continue;
@@ -153,14 +155,14 @@ void dsc_data_latencies(struct dsc *d)
 			pthread_mutex_lock(&d->d_lock);
 			nd = d->d_node[id];
 			if (nd)
-				dsc_fold_latency(nd, us, n, clock_mono_ms());
-			dsc_unlock(d, nd);
+				ds_reg_fold_latency(nd, us, n, clock_mono_ms());
+			ds_reg_unlock(d, nd);
 		}
 	}
 }
 
 /* Finds the first address that TCP can reach. */
-static bool data_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, socklen_t *len)
+static bool data_addr(const struct ds_reg_server *sv, struct sockaddr_storage *ss, socklen_t *len)
 {
 	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
 		const char *netid = sv->sv_addrs[i].netid;
@@ -175,9 +177,9 @@ static bool data_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, 
 
 /* Warns, once since our start, about a weft data server of an older release. For NFSv3 data servers
  * the documentation says it (docs/generic.md). */
-static void tell_clear(struct dsc *d, const struct dsc_server *sv)
+static void tell_clear(struct ds_reg *d, const struct ds_reg_server *sv)
 {
-	if (!sv->sv_generic &&
+	if (!sv->sv_nfs3 &&
 	    !atomic_exchange_explicit(&d->d_told_clear[sv->sv_id], true, memory_order_relaxed))
 		log_warn("data server %u (%s): data of protected requests goes to it in "
 			 "the clear: upgrade it, or set its ds.tls",
@@ -185,16 +187,16 @@ static void tell_clear(struct dsc *d, const struct dsc_server *sv)
 }
 
 /* Returns the loop's RPC client for a server. It is made again when the server has moved. */
-static struct rpc_client *data_client(struct dsc *d, uint32_t id, const struct dsc_io *io)
+static struct rpc_client *data_client(struct ds_reg *d, uint32_t id, const struct ds_reg_io *io)
 {
-	unsigned at = dsc_loop_index(d);
+	unsigned at = ds_reg_loop_index(d);
 	struct sockaddr_storage ss;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	struct data_conn *dn;
 	socklen_t len;
 	bool tls;
 
-	if (at == d->d_opts.do_nloops || d->d_data[at]->da_closed || !dsc_get(d, id, &sv) ||
+	if (at == d->d_opts.do_nloops || d->d_data[at]->da_closed || !ds_reg_get(d, id, &sv) ||
 	    !data_addr(&sv, &ss, &len))
 		return NULL;
 	tls = sv.sv_tls != RPC_TLS_OFF || (sv.sv_peers && !io->di_clear);
@@ -216,7 +218,7 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id, const struct d
 		if (tls) {
 			uint8_t key[CAP_TLS_KEY_LEN];
 
-			dsc_tls_key(d, &sv, key);
+			ds_reg_tls_key(d, &sv, key);
 			rpc_client_use_tls(dn->dn_client, CTL_PEER_PROGRAM, CTL_PEER_VERSION, key);
 			sodium_memzero(key, sizeof(key));
 		}
@@ -224,7 +226,7 @@ static struct rpc_client *data_client(struct dsc *d, uint32_t id, const struct d
 	return dn->dn_client;
 }
 
-/* Turns the NFSv3 status of these calls into an errno. gen_errno does so for the calls of
+/* Turns the NFSv3 status of these calls into an errno. nfs3ds_errno does so for the calls of
  * nfs3ds_nfs.c. */
 static int data_errno(uint32_t st)
 {
@@ -253,7 +255,7 @@ static int data_errno(uint32_t st)
 	}
 }
 
-static void io_release(struct dsc_io *io)
+static void io_release(struct ds_reg_io *io)
 {
 	if (--io->di_holds == 0)
 		io->di_done(io, io->di_err);
@@ -266,7 +268,7 @@ static void io_sent(void *arg)
 
 static void io_fail(struct rpc_req *q, int err, struct xdr_in *res)
 {
-	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
+	struct ds_reg_io *io = caa_container_of(q, struct ds_reg_io, di_rpc);
 
 	(void)res;
 	io->di_err = err;
@@ -274,7 +276,7 @@ static void io_fail(struct rpc_req *q, int err, struct xdr_in *res)
 }
 
 /* Decodes the results after the status. Sets x->bad when they do not fit the request. */
-static void get_read(struct dsc_io *io, struct xdr_in *x)
+static void get_read(struct ds_reg_io *io, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 	const uint8_t *p;
@@ -293,7 +295,7 @@ static void get_read(struct dsc_io *io, struct xdr_in *x)
 	io->di_count = len;
 }
 
-static void get_write(struct dsc_io *io, struct xdr_in *x)
+static void get_write(struct ds_reg_io *io, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 
@@ -305,7 +307,7 @@ static void get_write(struct dsc_io *io, struct xdr_in *x)
 		x->bad = true;
 }
 
-static void get_commit(struct dsc_io *io, struct xdr_in *x)
+static void get_commit(struct ds_reg_io *io, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 
@@ -314,9 +316,9 @@ static void get_commit(struct dsc_io *io, struct xdr_in *x)
 }
 
 static void io_reply(struct rpc_req *q, int err, struct xdr_in *x,
-		     void (*get)(struct dsc_io *io, struct xdr_in *x))
+		     void (*get)(struct ds_reg_io *io, struct xdr_in *x))
 {
-	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
+	struct ds_reg_io *io = caa_container_of(q, struct ds_reg_io, di_rpc);
 
 	if (!err) {
 		err = data_errno(xdr_get_u32(x));
@@ -336,7 +338,7 @@ static void read_reply(struct rpc_req *q, int err, struct xdr_in *x)
 
 static void write_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
-	struct dsc_io *io = caa_container_of(q, struct dsc_io, di_rpc);
+	struct ds_reg_io *io = caa_container_of(q, struct ds_reg_io, di_rpc);
 
 	/* The transport still holds the payload, because the peer takes nothing any more. Only the
 	 * end of the connection releases it. */
@@ -351,7 +353,7 @@ static void commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
 }
 
 /* Begins a call with the handle in it. di_holds is 1, for the reply. */
-static struct xdr_out *io_begin(struct dsc_io *io, uint32_t proc, const struct dsc_handle *h,
+static struct xdr_out *io_begin(struct ds_reg_io *io, uint32_t proc, const struct ds_reg_handle *h,
 				size_t limit, void (*done)(struct rpc_req *, int, struct xdr_in *))
 {
 	struct rpc_cred cred = {
@@ -376,7 +378,7 @@ static void unreachable_fire(struct loop_timer *t)
 	io_fail(q, -ENOTCONN, NULL);
 }
 
-static void io_send(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms)
+static void io_send(struct ds_reg *d, uint32_t id, struct ds_reg_io *io, uint32_t timeout_ms)
 {
 	struct rpc_client *cl = data_client(d, id, io);
 
@@ -393,7 +395,7 @@ static void ping_reply(struct rpc_req *q, int err, struct xdr_in *x)
 	io_fail(q, err == -EPROTO ? 0 : err, x);
 }
 
-void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms)
+void ds_reg_ping(struct ds_reg *d, uint32_t id, struct ds_reg_io *io, uint32_t timeout_ms)
 {
 	io->di_holds = 1;
 	io->di_err = 0;
@@ -402,8 +404,8 @@ void dsc_ping(struct dsc *d, uint32_t id, struct dsc_io *io, uint32_t timeout_ms
 	io_send(d, id, io, timeout_ms);
 }
 
-void dsc_read(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-	      uint32_t timeout_ms)
+void ds_reg_read(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h, struct ds_reg_io *io,
+		 uint32_t timeout_ms)
 {
 	struct xdr_out *x = io_begin(io, NFS3_READ, h, 128, read_reply);
 
@@ -412,8 +414,8 @@ void dsc_read(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc
 	io_send(d, id, io, timeout_ms);
 }
 
-static void write_send(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-		       uint32_t timeout_ms, bool by_copy)
+static void write_send(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
+		       struct ds_reg_io *io, uint32_t timeout_ms, bool by_copy)
 {
 	struct xdr_out *x = io_begin(io, NFS3_WRITE, h, 256 + (size_t)io->di_count, write_reply);
 
@@ -426,37 +428,37 @@ static void write_send(struct dsc *d, uint32_t id, const struct dsc_handle *h, s
 	io->di_loop = loop_self();
 	io->di_id = id;
 	io->di_timeout_ms = timeout_ms;
-	if (by_copy || !gen_copy_note(d, id, h, io))
+	if (by_copy || !nfs3ds_copy_note(d, id, h, io))
 		io_send(d, id, io, timeout_ms);
 }
 
-void dsc_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-	       uint32_t timeout_ms)
+void ds_reg_write(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
+		  struct ds_reg_io *io, uint32_t timeout_ms)
 {
 	write_send(d, id, h, io, timeout_ms, false);
 }
 
-void gen_copy_write(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-		    uint32_t timeout_ms)
+void nfs3ds_copy_write(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
+		       struct ds_reg_io *io, uint32_t timeout_ms)
 {
 	write_send(d, id, h, io, timeout_ms, true);
 }
 
 static void let_go(struct loop_msg *m)
 {
-	struct dsc_io *io = caa_container_of(m, struct dsc_io, di_msg);
+	struct ds_reg_io *io = caa_container_of(m, struct ds_reg_io, di_msg);
 
 	io_send(io->di_dsc, io->di_id, io, io->di_timeout_ms);
 }
 
-void gen_copy_let_go(struct dsc_io *io)
+void nfs3ds_copy_let_go(struct ds_reg_io *io)
 {
 	io->di_msg.m_run = let_go;
 	loop_post(io->di_loop, &io->di_msg);
 }
 
-void dsc_commit(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io,
-		uint32_t timeout_ms)
+void ds_reg_commit(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
+		   struct ds_reg_io *io, uint32_t timeout_ms)
 {
 	struct xdr_out *x = io_begin(io, NFS3_COMMIT, h, 128, commit_reply);
 

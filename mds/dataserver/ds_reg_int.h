@@ -2,11 +2,11 @@
  * ds_reg_int.h - the inside of dsc.
  *
  * Locking. d_lock guards the table of servers and of control connections. It is never held over a
- * send, a commit or a callback, except that of dsc_seats. A reader of one server takes no lock and
- * writes nothing shared: each node has a view, which writers bring up to date before they release
- * d_lock (dsc_unlock), and which any thread reads under a sequence lock. A view lives as long as
- * the table, since numbers are never used twice. A heartbeat writes only the words of the view that
- * changed.
+ * send, a commit or a callback, except that of ds_reg_candidates. A reader of one server takes no
+ * lock and writes nothing shared: each node has a view, which writers bring up to date before they
+ * release d_lock (ds_reg_unlock), and which any thread reads under a sequence lock. A view lives as
+ * long as the table, since numbers are never used twice. A heartbeat writes only the words of the
+ * view that changed.
  *
  * A link is one control connection. It is made, used and freed on its connection's loop only. Other
  * threads post to that loop, which looks the link up again.
@@ -20,9 +20,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct dsc_link {
+struct ds_reg_link {
 	struct hash_link lk_link; /* by rpc_conn_id */
-	struct dsc *lk_dsc;
+	struct ds_reg *lk_dsc;
 	struct ctl_chan *lk_chan;
 	struct rpc_conn *lk_conn;
 	struct loop *lk_loop;
@@ -36,8 +36,8 @@ struct dsc_link {
 
 struct gen;
 /* Most readers copy only the part up to nd_sv or nd_terms. */
-struct dsc_node {
-	struct dsc_link *nd_link;
+struct ds_reg_node {
+	struct ds_reg_link *nd_link;
 	struct loop *nd_loop; /* the last link's */
 	struct gen *nd_gen;   /* a generic server, which has no link */
 	bool nd_joined;	      /* the join was answered on nd_link */
@@ -49,8 +49,8 @@ struct dsc_node {
 	/* a question is under way; the last one had no answer */
 	bool nd_asking, nd_silent;
 	bool nd_may_join, nd_draining; /* as in nd_terms; for the view */
-	/* living_clients.c: it supports the list of live clients, as its join said; that list is being
-	 * sent */
+	/* living_clients.c: it supports the list of live clients, as its join said; that list is
+	 * being sent */
 	bool nd_takes_bars, nd_telling;
 	/* cluster_key.c: it supports keys of its own, as its join said; these are being sent */
 	bool nd_takes_keys, nd_keying;
@@ -70,7 +70,7 @@ struct dsc_node {
 	uint64_t nd_heard_ms;	/* CLOCK_MONOTONIC of the last join or heartbeat; 0: never */
 	uint64_t nd_latency_ms; /* the same of the last report of its latency */
 	/* liveness.c */
-	enum dsc_state nd_state, nd_told; /* nd_told: the state in the log */
+	enum ds_reg_state nd_state, nd_told; /* nd_told: the state in the log */
 	uint64_t nd_since_s;
 	/* When a client last reported that it did not reach it; 0: not, or its NFS port has
 	 * answered us since. */
@@ -85,38 +85,39 @@ struct dsc_node {
 	uint64_t nd_asked_ms;	/* when it was last asked */
 	uint64_t nd_refused_ms; /* when its port last refused */
 
-	struct dsc_server nd_sv;   /* sv_alive is computed when copied */
-	struct dsc_terms nd_terms; /* dt_weight and dt_set: as last committed */
+	struct ds_reg_server nd_sv;   /* sv_alive is computed when copied */
+	struct ds_reg_terms nd_terms; /* dt_weight and dt_set: as last committed */
 };
-#define DSC_NODE_WORDS (sizeof(struct dsc_node) / sizeof(uint64_t))
-_Static_assert(sizeof(struct dsc_node) % 8 == 0 && offsetof(struct dsc_node, nd_sv) % 8 == 0 &&
-		       offsetof(struct dsc_node, nd_terms) % 8 == 0,
+#define DS_REG_NODE_WORDS (sizeof(struct ds_reg_node) / sizeof(uint64_t))
+_Static_assert(sizeof(struct ds_reg_node) % 8 == 0 &&
+		       offsetof(struct ds_reg_node, nd_sv) % 8 == 0 &&
+		       offsetof(struct ds_reg_node, nd_terms) % 8 == 0,
 	       "copied by words");
 
 /* A node as readers see it. */
-struct dsc_view {
+struct ds_reg_view {
 	_Alignas(64) _Atomic uint32_t vw_seq; /* odd: it is being written */
 	_Atomic bool vw_known;
-	_Atomic uint64_t vw_word[DSC_NODE_WORDS];
-	uint8_t vw_tls; /* what dsc_least_tls counts, or UINT8_MAX; under d_lock */
+	_Atomic uint64_t vw_word[DS_REG_NODE_WORDS];
+	uint8_t vw_tls; /* what ds_reg_least_tls counts, or UINT8_MAX; under d_lock */
 };
 
 /* One loop's connections for data, by server id: only that loop uses them. */
-struct dsc_data;
+struct ds_reg_data;
 
-#define DSC_BY_UUID (4 * 1024)
-_Static_assert(DSC_BY_UUID >= 2 * DSC_MAX, "there is a free place");
-struct dsc {
+#define DS_REG_BY_UUID (4 * 1024)
+_Static_assert(DS_REG_BY_UUID >= 2 * DS_REG_MAX, "there is a free place");
+struct ds_reg {
 	struct ns *d_ns;
-	struct dsc_opts d_opts;
+	struct ds_reg_opts d_opts;
 	struct rpc_program d_program;
 	uint64_t d_start_ms;
 	pthread_mutex_t d_lock;
-	struct dsc_ring d_ring;				/* the cluster keys */
-	struct dsc_node *d_node[DSC_MAX + 1];		/* by id */
-	_Atomic(struct dsc_view *) d_view[DSC_MAX + 1]; /* by id; stays */
+	struct ds_reg_ring d_ring;			      /* the cluster keys */
+	struct ds_reg_node *d_node[DS_REG_MAX + 1];	      /* by id */
+	_Atomic(struct ds_reg_view *) d_view[DS_REG_MAX + 1]; /* by id; stays */
 	/* Ids, each in the first free place from its uuid's hash on; they stay. */
-	_Atomic uint16_t d_by_uuid[DSC_BY_UUID];
+	_Atomic uint16_t d_by_uuid[DS_REG_BY_UUID];
 	_Atomic unsigned d_count;
 	_Atomic uint8_t d_least_tls;
 	struct hash d_links;
@@ -125,7 +126,7 @@ struct dsc {
 	/* For the timer: when it last fired, and when it fired after our last pause. */
 	uint64_t d_watched_ms, d_woke_ms;
 	/* liveness.c: what the journal says, since our start. */
-	bool d_told_dead[DSC_MAX + 1], d_told_alive[DSC_MAX + 1];
+	bool d_told_dead[DS_REG_MAX + 1], d_told_alive[DS_REG_MAX + 1];
 	struct loop_msg d_start;
 	void (*d_eof)(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
@@ -134,8 +135,8 @@ struct dsc {
 	void *d_join_arg;
 	uint64_t (*d_owed)(void *arg, uint32_t id);
 	void *d_owed_arg;
-	_Atomic uint64_t d_bars;     /* clients that were barred since our start */
-	struct dsc_living *d_living; /* living_clients.c; for the first loop */
+	_Atomic uint64_t d_bars;	/* clients that were barred since our start */
+	struct ds_reg_living *d_living; /* living_clients.c; for the first loop */
 	int (*d_living_fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next);
 	void *d_living_arg;
 	void (*d_change)(void *arg, const uint8_t uuid[16]);
@@ -149,8 +150,8 @@ struct dsc {
 	void *d_serve_arg;
 	void (*d_dead)(void *arg, uint32_t id, const uint8_t uuid[16]);
 	void *d_dead_arg;
-	struct dsc_data **d_data;		/* by loop */
-	_Atomic bool d_told_clear[DSC_MAX + 1]; /* ds_reg_data.c */
+	struct ds_reg_data **d_data;		   /* by loop */
+	_Atomic bool d_told_clear[DS_REG_MAX + 1]; /* ds_reg_data.c */
 	_Atomic bool d_closed;
 	/* generic servers whose memory other threads may still use */
 	struct gen *d_forgotten;
@@ -160,58 +161,60 @@ struct dsc {
 
 /* Locked, or before the loops run: puts the node into the table, by its number and uuid; or removes
  * and frees it. -ENOMEM */
-int dsc_node_add(struct dsc *d, uint32_t id, struct dsc_node *nd);
-void dsc_node_del(struct dsc *d, uint32_t id);
+int ds_reg_node_add(struct ds_reg *d, uint32_t id, struct ds_reg_node *nd);
+void ds_reg_node_del(struct ds_reg *d, uint32_t id);
 /* Locked, or before the loops run: makes readers see the node as it is now, or that there is
  * none. */
-void dsc_publish(struct dsc *d, uint32_t id);
+void ds_reg_publish(struct ds_reg *d, uint32_t id);
 /* The same for nd (NULL: no node has changed); then releases d_lock. */
-void dsc_unlock(struct dsc *d, const struct dsc_node *nd);
+void ds_reg_unlock(struct ds_reg *d, const struct ds_reg_node *nd);
 /* Any thread: returns the struct of a generic server, which lives as long as the table; NULL: it is
  * not generic. */
-struct gen *dsc_gen_of(struct dsc *d, uint32_t id);
+struct gen *ds_reg_nfs3_of(struct ds_reg *d, uint32_t id);
 /* Any thread: returns the loop on which the server's link is, or NULL. On that loop, *lk stays
  * valid until the caller returns. For a generic server: *g, and the first loop. */
-struct loop *dsc_link_loop(struct dsc *d, uint32_t id, struct dsc_link **lk, struct gen **g);
+struct loop *ds_reg_link_loop(struct ds_reg *d, uint32_t id, struct ds_reg_link **lk,
+			      struct gen **g);
 /* Locked: returns the node of a uuid, or NULL. */
-struct dsc_node *dsc_find_uuid(struct dsc *d, const uint8_t uuid[16]);
+struct ds_reg_node *ds_reg_find_uuid(struct ds_reg *d, const uint8_t uuid[16]);
 /* Locked. */
-bool dsc_node_alive(const struct dsc *d, const struct dsc_node *nd);
+bool ds_reg_node_alive(const struct ds_reg *d, const struct ds_reg_node *nd);
 
 /* cluster_key.c */
 /* Call it before the loops run, and before the rows of servers are read: reads the cluster keys. */
-int dsc_ring_load(struct dsc *d);
+int ds_reg_ring_load(struct ds_reg *d);
 /* Locked: sets the key of its capabilities, by the key's number, if we have that key. */
-void dsc_set_key(struct dsc *d, struct dsc_server *sv);
-/* ctl_key_fn; arg: the struct dsc. */
-bool dsc_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
-		  uint8_t key[CAP_CLUSTER_KEY_LEN]);
+void ds_reg_set_key(struct ds_reg *d, struct ds_reg_server *sv);
+/* ctl_key_fn; arg: the struct ds_reg. */
+bool ds_reg_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+		     uint8_t key[CAP_CLUSTER_KEY_LEN]);
 /* Sends the server keys of its own if it lacks those of the newest number. First loop. */
-void dsc_key_look(struct dsc *d, uint32_t id);
+void ds_reg_key_look(struct ds_reg *d, uint32_t id);
 
 /* living_clients.c: sends servers the list of live clients when it is time. First loop. */
-void dsc_bars_look(struct dsc *d);
-void dsc_bars_close(struct dsc *d);
+void ds_reg_bars_look(struct ds_reg *d);
+void ds_reg_bars_close(struct ds_reg *d);
 
 /* Locked, or before the loops run. */
-void dsc_note_clone(struct dsc *d, const struct dsc_server *sv);
+void ds_reg_note_clone(struct ds_reg *d, const struct ds_reg_server *sv);
 
-/* dsc_forget_run: the mutation that deletes a server's record (op: of a struct dsc_word).
- * dsc_gen_drop: removes a generic server, whose memory lives as long as the table. */
-int dsc_forget_run(struct kv_op *op, struct kv_txn *t);
-void dsc_gen_drop(struct dsc *d, struct gen *g);
+/* ds_reg_forget_run: the mutation that deletes a server's record (op: of a struct ds_reg_command).
+ * ds_reg_nfs3_drop: removes a generic server, whose memory lives as long as the table. */
+int ds_reg_forget_run(struct kv_op *op, struct kv_txn *t);
+void ds_reg_nfs3_drop(struct ds_reg *d, struct gen *g);
 
 /* liveness.c */
-void dsc_watch(struct loop_timer *t);
-/* Locked: bars the server from joining (DSC_KILLED, DSC_WAITING), or lets it join again (0). */
-void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred);
+void ds_reg_watch(struct loop_timer *t);
+/* Locked: bars the server from joining (DS_REG_KILLED, DS_REG_WAITING), or lets it join again
+ * (0). */
+void ds_reg_bar(struct ds_reg *d, struct ds_reg_node *nd, uint8_t barred);
 /* Locked. */
-void dsc_set_state(struct dsc_node *nd, enum dsc_state st);
+void ds_reg_set_state(struct ds_reg_node *nd, enum ds_reg_state st);
 
 /* gate.c. Locked: begins to serve if the gate is open now. */
-void dsc_gate_look(struct dsc *d);
+void ds_reg_gate_look(struct ds_reg *d);
 /* What a server reported when it joined. An id of 0 is not known. */
-struct dsc_told {
+struct ds_reg_told {
 	/* The newest boot of this store that it saw; 0: it does not report one. */
 	uint64_t to_boot, to_boot_id;
 	/* As reported: at most CTL_ORDER_STEP above the highest order that it saw. */
@@ -227,58 +230,59 @@ struct dsc_told {
 };
 /* In a transaction: 0; 1: the store is behind, and why says in what; or -errno. was: the server's
  * terms in the store, or NULL. */
-int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was,
-		     const struct dsc_told *to, char why[128]);
+int ds_reg_gate_compare(struct ds_reg *d, struct kv_txn *t, const struct ds_reg_terms *was,
+			const struct ds_reg_told *to, char why[128]);
 /* Has the server had a join that its terms in the store do not know? Only for boots of one
  * timeline. */
-bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to);
+bool ds_reg_gate_unknown(const struct ds_reg_terms *was, const struct ds_reg_told *to);
 /* Sets in dt what is recorded of a join of boot, after was (NULL: there was none): the join and its
  * number. */
-void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to,
-		   uint64_t boot);
+void ds_reg_gate_note(struct ds_reg_terms *dt, const struct ds_reg_terms *was,
+		      const struct ds_reg_told *to, uint64_t boot);
 /* The server's store has the join of this number and boot, if that is the last: notes it in dt.
  * False: there is nothing to record. */
-bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins);
+bool ds_reg_gate_proven(struct ds_reg_terms *dt, uint64_t boot, uint32_t joins);
 /* Locked. Call it when a heartbeat came after the server stored its join. Returns the mutation that
  * makes that durable here, for the caller to submit without the lock; or NULL. */
-struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd);
+struct kv_op *ds_reg_gate_prove(struct ds_reg *d, struct ds_reg_node *nd);
 /* Locked: the server (nd, if it is known) has compared well (why NULL), or is ahead. If clients are
  * being served when a server is ahead, the process ends. */
-void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to,
-		   const char *why);
+void ds_reg_gate_reported(struct ds_reg *d, struct ds_reg_node *nd, const char *name,
+			  const struct ds_reg_told *to, const char *why);
 
 /* Returns why the server's store is behind what was recorded of it, or NULL. */
-const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to);
+const char *ds_reg_gate_behind(const struct ds_reg_terms *was, const struct ds_reg_told *to);
 /* Locked: another start of the server's store asks to join, over lk. */
-enum dsc_rival { DSC_RIVAL_NONE, DSC_RIVAL_WAIT, DSC_RIVAL_TWO };
-enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk,
-			      const struct dsc_told *to);
+enum ds_reg_rival { DS_REG_RIVAL_NONE, DS_REG_RIVAL_WAIT, DS_REG_RIVAL_TWO };
+enum ds_reg_rival ds_reg_gate_rival(struct ds_reg *d, struct ds_reg_node *nd,
+				    const struct ds_reg_link *lk, const struct ds_reg_told *to);
 
 /* ds_record.c: the durable record of a server */
-#define DSC_ROW_MAX 2560
-size_t dsc_row_encode(const struct dsc_server *sv, const struct dsc_terms *dt, uint8_t *out);
-int dsc_row_decode(struct kv_slice id, struct kv_slice val, struct dsc_server *sv,
-		   struct dsc_terms *dt);
+#define DS_REG_ROW_MAX 2560
+size_t ds_reg_row_encode(const struct ds_reg_server *sv, const struct ds_reg_terms *dt,
+			 uint8_t *out);
+int ds_reg_row_decode(struct kv_slice id, struct kv_slice val, struct ds_reg_server *sv,
+		      struct ds_reg_terms *dt);
 
 /* join.c: the control program */
-void dsc_dispatch(struct rpc_call *call, void *arg);
+void ds_reg_dispatch(struct rpc_call *call, void *arg);
 /* Ends a connection of any loop. Any thread. */
-void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id);
+void ds_reg_link_close(struct ds_reg *d, struct loop *loop, uint64_t conn_id);
 
 /* ctl_call.c: ends a call, on any loop */
-void dsc_call_end(struct dsc_ctl *c, int err);
+void ds_reg_call_end(struct ds_reg_ctl *c, int err);
 
 /* Locked: adds what clients lately reported: n reads, us microseconds together. */
-void dsc_fold_latency(struct dsc_node *nd, uint64_t us, unsigned n, uint64_t now);
+void ds_reg_fold_latency(struct ds_reg_node *nd, uint64_t us, unsigned n, uint64_t now);
 
 /* ds_reg_data.c */
-/* dsc_data_latency: notes what a client reported, on the calling loop; false: it is not one of
- * dsc's loops. dsc_data_latencies: publishes what all loops noted; on the first loop. */
-bool dsc_data_latency(struct dsc *d, uint32_t id, uint32_t us);
-void dsc_data_latencies(struct dsc *d);
-int dsc_data_create(struct dsc *d);
-void dsc_data_destroy(struct dsc *d);
+/* ds_reg_data_latency: notes what a client reported, on the calling loop; false: it is not one of
+ * dsc's loops. ds_reg_data_latencies: publishes what all loops noted; on the first loop. */
+bool ds_reg_data_latency(struct ds_reg *d, uint32_t id, uint32_t us);
+void ds_reg_data_latencies(struct ds_reg *d);
+int ds_reg_data_create(struct ds_reg *d);
+void ds_reg_data_destroy(struct ds_reg *d);
 /* Ends the calls that are under way to a dead server, so that no request waits for their timeouts.
  * First loop. */
-void dsc_data_end(struct dsc *d, uint32_t id);
+void ds_reg_data_end(struct ds_reg *d, uint32_t id);
 #endif

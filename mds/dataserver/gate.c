@@ -35,7 +35,7 @@ static bool earlier(uint64_t boot, uint32_t joins, uint64_t than_boot, uint32_t 
 	return boot < than_boot || (boot == than_boot && joins < than_joins);
 }
 
-bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
+bool ds_reg_gate_unknown(const struct ds_reg_terms *was, const struct ds_reg_told *to)
 {
 	/* A row without a join belongs to a server that is new or was forgotten. A join without a
 	 * number was made by a release that may not have kept a boot either. */
@@ -43,8 +43,8 @@ bool dsc_gate_unknown(const struct dsc_terms *was, const struct dsc_told *to)
 	       earlier(was->dt_boot, was->dt_joins, to->to_kept_boot, to->to_kept_joins);
 }
 
-void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const struct dsc_told *to,
-		   uint64_t boot)
+void ds_reg_gate_note(struct ds_reg_terms *dt, const struct ds_reg_terms *was,
+		      const struct ds_reg_told *to, uint64_t boot)
 {
 	uint32_t joins = was && was->dt_boot == boot ? was->dt_joins : 0;
 
@@ -61,7 +61,7 @@ void dsc_gate_note(struct dsc_terms *dt, const struct dsc_terms *was, const stru
 	dt->dt_order = to->to_order;
 }
 
-bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins)
+bool ds_reg_gate_proven(struct ds_reg_terms *dt, uint64_t boot, uint32_t joins)
 {
 	if (dt->dt_barred || dt->dt_boot != boot || dt->dt_joins != joins ||
 	    !earlier(dt->dt_had_boot, dt->dt_had_joins, boot, joins))
@@ -73,7 +73,7 @@ bool dsc_gate_proven(struct dsc_terms *dt, uint64_t boot, uint32_t joins)
 
 struct proof {
 	struct kv_op pf_op;
-	struct dsc *pf_dsc;
+	struct ds_reg *pf_dsc;
 	uint8_t pf_uuid[16];
 	uint64_t pf_boot;
 	uint32_t pf_id, pf_joins;
@@ -82,24 +82,24 @@ struct proof {
 static int proof_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct proof *pf = caa_container_of(op, struct proof, pf_op);
-	uint8_t row[DSC_ROW_MAX];
-	struct dsc_server sv;
-	struct dsc_terms dt;
+	uint8_t row[DS_REG_ROW_MAX];
+	struct ds_reg_server sv;
+	struct ds_reg_terms dt;
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_DS, pf->pf_uuid, 16, &val);
 
 	if (!err)
-		err = dsc_row_decode((struct kv_slice){pf->pf_uuid, 16}, val, &sv, &dt);
-	if (err || !dsc_gate_proven(&dt, pf->pf_boot, pf->pf_joins))
+		err = ds_reg_row_decode((struct kv_slice){pf->pf_uuid, 16}, val, &sv, &dt);
+	if (err || !ds_reg_gate_proven(&dt, pf->pf_boot, pf->pf_joins))
 		return err == -ENOENT ? 0 : err;
-	return ns_row_put(t, NS_T_DS, pf->pf_uuid, 16, row, dsc_row_encode(&sv, &dt, row));
+	return ns_row_put(t, NS_T_DS, pf->pf_uuid, 16, row, ds_reg_row_encode(&sv, &dt, row));
 }
 
 static void proof_done(struct kv_op *op, int err)
 {
 	struct proof *pf = caa_container_of(op, struct proof, pf_op);
-	struct dsc *d = pf->pf_dsc;
-	struct dsc_node *nd;
+	struct ds_reg *d = pf->pf_dsc;
+	struct ds_reg_node *nd;
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[pf->pf_id];
@@ -113,7 +113,7 @@ static void proof_done(struct kv_op *op, int err)
 	free(pf);
 }
 
-struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd)
+struct kv_op *ds_reg_gate_prove(struct ds_reg *d, struct ds_reg_node *nd)
 {
 	struct proof *pf = nd->nd_unproven ? calloc(1, sizeof(*pf)) : NULL;
 
@@ -132,8 +132,8 @@ struct kv_op *dsc_gate_prove(struct dsc *d, struct dsc_node *nd)
 
 /* ---- comparing this store ---- */
 
-int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *was,
-		     const struct dsc_told *to, char why[128])
+int ds_reg_gate_compare(struct ds_reg *d, struct kv_txn *t, const struct ds_reg_terms *was,
+			const struct ds_reg_told *to, char why[128])
 {
 	uint64_t order = to->to_order > CTL_ORDER_STEP ? to->to_order - CTL_ORDER_STEP : 0;
 	int err = ns_boot_check(d->d_ns, t, to->to_boot, to->to_boot_id);
@@ -146,7 +146,7 @@ int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *wa
 			 to->to_boot);
 	else if (!err && order && (err = ns_order_check(t, order)) == -EOVERFLOW)
 		snprintf(why, 128, "it has done order %" PRIu64, order);
-	else if (!err && was && dsc_gate_unknown(was, to) &&
+	else if (!err && was && ds_reg_gate_unknown(was, to) &&
 		 ns_boot_here(d->d_ns, to->to_kept_boot))
 		snprintf(why, 128,
 			 "it has had join %" PRIu32 " of boot %" PRIu64
@@ -157,23 +157,23 @@ int dsc_gate_compare(struct dsc *d, struct kv_txn *t, const struct dsc_terms *wa
 
 /* The caller holds d_lock. True for a server whose report counts: it may join, and is not an NFSv3
  * data server. */
-static bool gate_counts(const struct dsc_node *nd)
+static bool gate_counts(const struct ds_reg_node *nd)
 {
 	return nd && !nd->nd_gen && !nd->nd_terms.dt_barred;
 }
 
 /* The caller holds d_lock. True when one of the servers of the latest boot has compared and none of
  * them is ahead, or when there is no server. all: each server has to report. */
-static bool gate_passed(const struct dsc *d, bool all)
+static bool gate_passed(const struct ds_reg *d, bool all)
 {
 	unsigned n = 0, told = 0;
 	uint64_t last = 0;
 
-	for (unsigned id = 1; id <= DSC_MAX; id++)
+	for (unsigned id = 1; id <= DS_REG_MAX; id++)
 		if (gate_counts(d->d_node[id]) && d->d_node[id]->nd_last_boot > last)
 			last = d->d_node[id]->nd_last_boot;
-	for (unsigned id = 1; id <= DSC_MAX; id++) {
-		const struct dsc_node *nd = d->d_node[id];
+	for (unsigned id = 1; id <= DS_REG_MAX; id++) {
+		const struct ds_reg_node *nd = d->d_node[id];
 
 		if (!gate_counts(nd) || (!all && nd->nd_last_boot < last))
 			continue;
@@ -185,23 +185,23 @@ static bool gate_passed(const struct dsc *d, bool all)
 	return !n || (all ? told == n : told > 0);
 }
 
-static bool gate_ahead(const struct dsc *d)
+static bool gate_ahead(const struct ds_reg *d)
 {
 	bool some = *d->d_ahead != 0;
 
-	for (unsigned id = 1; id <= DSC_MAX && !some; id++)
+	for (unsigned id = 1; id <= DS_REG_MAX && !some; id++)
 		some = gate_counts(d->d_node[id]) && d->d_node[id]->nd_ahead;
 	return some;
 }
 
 static void gate_serve(struct loop_msg *m)
 {
-	struct dsc *d = caa_container_of(m, struct dsc, d_serve_msg);
+	struct ds_reg *d = caa_container_of(m, struct ds_reg, d_serve_msg);
 
 	d->d_serve(d->d_serve_arg);
 }
 
-void dsc_gate_look(struct dsc *d)
+void ds_reg_gate_look(struct ds_reg *d)
 {
 	bool restore = d->d_opts.do_restore;
 
@@ -225,8 +225,8 @@ static void gate_end(const char *name, const char *why, uint64_t boot)
 	_exit(1);
 }
 
-void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const struct dsc_told *to,
-		   const char *why)
+void ds_reg_gate_reported(struct ds_reg *d, struct ds_reg_node *nd, const char *name,
+			  const struct ds_reg_told *to, const char *why)
 {
 	uint64_t boot = ns_super(d->d_ns)->su_boot;
 
@@ -253,16 +253,16 @@ void dsc_gate_told(struct dsc *d, struct dsc_node *nd, const char *name, const s
 			  "kill and weft ds forget",
 			  name, why, boot);
 	}
-	dsc_gate_look(d);
+	ds_reg_gate_look(d);
 }
 
-void dsc_set_serve_handler(struct dsc *d, void (*fn)(void *arg), void *arg)
+void ds_reg_set_serve_handler(struct ds_reg *d, void (*fn)(void *arg), void *arg)
 {
 	d->d_serve = fn;
 	d->d_serve_arg = arg;
 }
 
-bool dsc_may_serve(struct dsc *d, char *why, size_t size)
+bool ds_reg_may_serve(struct ds_reg *d, char *why, size_t size)
 {
 	bool open;
 
@@ -273,7 +273,7 @@ bool dsc_may_serve(struct dsc *d, char *why, size_t size)
 		snprintf(why, size,
 			 "the store was restored from an older copy (%s): start with --restored",
 			 d->d_ahead);
-	for (unsigned id = 1; !open && !*why && id <= DSC_MAX; id++)
+	for (unsigned id = 1; !open && !*why && id <= DS_REG_MAX; id++)
 		if (gate_counts(d->d_node[id]) && d->d_node[id]->nd_ahead)
 			snprintf(why, size,
 				 "the store was restored from an older copy (data server %s has "
@@ -290,7 +290,7 @@ bool dsc_may_serve(struct dsc *d, char *why, size_t size)
 	return open;
 }
 
-uint64_t dsc_boot_seen(struct dsc *d)
+uint64_t ds_reg_boot_seen(struct ds_reg *d)
 {
 	uint64_t boot;
 
@@ -302,7 +302,7 @@ uint64_t dsc_boot_seen(struct dsc *d)
 
 /* ---- a data server's store that was restored, or that two processes use ---- */
 
-const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *to)
+const char *ds_reg_gate_behind(const struct ds_reg_terms *was, const struct ds_reg_told *to)
 {
 	/* An older release (no to_tells) reports an order_high that a full disk and a crash can set
 	 * back, so that it is not compared. */
@@ -325,46 +325,47 @@ const char *dsc_gate_behind(const struct dsc_terms *was, const struct dsc_told *
  * restart the first has closed its connection, or its heartbeats end soon. When the first sends
  * further heartbeats after the second has come, both live.
  */
-enum dsc_rival dsc_gate_rival(struct dsc *d, struct dsc_node *nd, const struct dsc_link *lk,
-			      const struct dsc_told *to)
+enum ds_reg_rival ds_reg_gate_rival(struct ds_reg *d, struct ds_reg_node *nd,
+				    const struct ds_reg_link *lk, const struct ds_reg_told *to)
 {
 	uint64_t now = clock_mono_ms();
 
 	if (!to->to_tells || !nd || !nd->nd_terms.dt_start ||
 	    to->to_start_id == nd->nd_terms.dt_start_id)
-		return DSC_RIVAL_NONE;
+		return DS_REG_RIVAL_NONE;
 	if (!nd->nd_link || nd->nd_link == lk || !nd->nd_joined ||
 	    now - nd->nd_heard_ms >= d->d_opts.do_suspect_ms)
-		return nd->nd_two_ms && nd->nd_rival == to->to_start_id ? DSC_RIVAL_TWO
-									: DSC_RIVAL_NONE;
+		return nd->nd_two_ms && nd->nd_rival == to->to_start_id ? DS_REG_RIVAL_TWO
+									: DS_REG_RIVAL_NONE;
 	if (nd->nd_rival != to->to_start_id) {
 		nd->nd_rival = to->to_start_id;
 		nd->nd_rival_beats = nd->nd_beats;
 		nd->nd_two_ms = 0;
 	}
 	if (nd->nd_beats < nd->nd_rival_beats + 2)
-		return DSC_RIVAL_WAIT;
+		return DS_REG_RIVAL_WAIT;
 	if (!nd->nd_two_ms) {
 		log_error("data server %s runs twice: refusing a second process with a copy of its "
 			  "store",
 			  nd->nd_sv.sv_name);
-		ev_add(EV_RESTORED, nd->nd_sv.sv_name, 0,
-		       "it runs twice: refused a second process with a copy of its store");
+		journal_add(EV_RESTORED, nd->nd_sv.sv_name, 0,
+			    "it runs twice: refused a second process with a copy of its store");
 	}
 	nd->nd_two_ms = now;
-	return DSC_RIVAL_TWO;
+	return DS_REG_RIVAL_TWO;
 }
 
 #define TWO_MS 10000u /* after the second process was refused last */
 
-bool dsc_trouble(struct dsc *d, uint32_t id, char *text, size_t size)
+bool ds_reg_health_text(struct ds_reg *d, uint32_t id, char *text, size_t size)
 {
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 
 	*text = 0;
 	pthread_mutex_lock(&d->d_lock);
-	nd = id && id <= DSC_MAX ? d->d_node[id] : NULL;
-	if (nd && nd->nd_terms.dt_barred == DSC_WAITING && nd->nd_terms.dt_why == DSC_WHY_RESTORED)
+	nd = id && id <= DS_REG_MAX ? d->d_node[id] : NULL;
+	if (nd && nd->nd_terms.dt_barred == DS_REG_WAITING &&
+	    nd->nd_terms.dt_why == DS_REG_WHY_RESTORED)
 		snprintf(text, size,
 			 "its store was restored from an older copy: weft ds admit lets it join, "
 			 "and rebuilds its objects from other copies");

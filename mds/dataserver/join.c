@@ -20,7 +20,7 @@
 struct join {
 	struct kv_op jn_op;
 	struct loop_msg jn_msg;
-	struct dsc *jn_dsc;
+	struct ds_reg *jn_dsc;
 	struct ctl_incoming *jn_in;
 	struct loop *jn_loop;
 	uint64_t jn_conn;
@@ -35,14 +35,14 @@ struct join {
 	const char *jn_behind; /* why its store is behind what was recorded of it; or NULL */
 	/* Nothing is recorded. The join is refused, and the server asks again. */
 	bool jn_waits;
-	struct dsc_told jn_told;
+	struct ds_reg_told jn_told;
 	ctl_request jn_ask; /* for a server that does not report what it saw */
 	uint32_t jn_number; /* nd_join */
 	/* CTL_OP_JOIN or CTL_OP_JOIN2: the answer has the form of the request */
 	ctl_op jn_form;
-	struct dsc_server jn_sv;
+	struct ds_reg_server jn_sv;
 	/* dt_own is what the server reported; the others are the store's */
-	struct dsc_terms jn_terms;
+	struct ds_reg_terms jn_terms;
 };
 
 struct eof_ask {
@@ -55,19 +55,19 @@ struct eof_ask {
 
 struct closing {
 	struct loop_msg cg_msg;
-	struct dsc *cg_dsc;
+	struct ds_reg *cg_dsc;
 	uint64_t cg_conn;
 };
 
 /* ---- links ---- */
 
 /* The caller holds d_lock. Returns the link of a connection; NULL: it is gone. */
-static struct dsc_link *link_find(struct dsc *d, uint64_t conn_id)
+static struct ds_reg_link *link_find(struct ds_reg *d, uint64_t conn_id)
 {
 	uint64_t h = hash_u64(conn_id);
 
 	for (struct hash_link *l = hash_first(&d->d_links, h); l; l = hash_next(l)) {
-		struct dsc_link *lk = hash_entry(l, struct dsc_link, lk_link);
+		struct ds_reg_link *lk = hash_entry(l, struct ds_reg_link, lk_link);
 
 		if (lk->lk_id == conn_id)
 			return lk;
@@ -75,9 +75,9 @@ static struct dsc_link *link_find(struct dsc *d, uint64_t conn_id)
 	return NULL;
 }
 
-static struct dsc_link *link_of(struct dsc *d, uint64_t conn_id)
+static struct ds_reg_link *link_of(struct ds_reg *d, uint64_t conn_id)
 {
-	struct dsc_link *lk;
+	struct ds_reg_link *lk;
 
 	pthread_mutex_lock(&d->d_lock);
 	lk = link_find(d, conn_id);
@@ -88,14 +88,14 @@ static struct dsc_link *link_of(struct dsc *d, uint64_t conn_id)
 static void close_run(struct loop_msg *m)
 {
 	struct closing *cg = caa_container_of(m, struct closing, cg_msg);
-	struct dsc_link *lk = link_of(cg->cg_dsc, cg->cg_conn);
+	struct ds_reg_link *lk = link_of(cg->cg_dsc, cg->cg_conn);
 
 	if (lk)
 		rpc_conn_close(lk->lk_conn);
 	free(cg);
 }
 
-void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id)
+void ds_reg_link_close(struct ds_reg *d, struct loop *loop, uint64_t conn_id)
 {
 	struct closing *cg = calloc(1, sizeof(*cg));
 
@@ -109,10 +109,10 @@ void dsc_link_close(struct dsc *d, struct loop *loop, uint64_t conn_id)
 
 /* Called at the end of every connection of the process. When there are no links, it returns without
  * the lock. */
-void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
+void ds_reg_conn_closed(struct ds_reg *d, struct rpc_conn *c)
 {
-	struct dsc_node *nd = NULL;
-	struct dsc_link *lk;
+	struct ds_reg_node *nd = NULL;
+	struct ds_reg_link *lk;
 
 	if (!atomic_load_explicit(&d->d_nlinks, memory_order_relaxed))
 		return;
@@ -124,14 +124,14 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 		nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
 		if (nd && nd->nd_link == lk) {
 			if (nd->nd_joined)
-				ev_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0,
-				       "its control connection closed");
+				journal_add(EV_DS_LEFT, nd->nd_sv.sv_name, 0,
+					    "its control connection closed");
 			nd->nd_link = NULL;
 			nd->nd_joined = false;
 			nd->nd_lost_ms = clock_mono_ms();
 		}
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	if (!lk)
 		return;
 	if (lk->lk_server)
@@ -144,7 +144,7 @@ void dsc_conn_closed(struct dsc *d, struct rpc_conn *c)
 
 /* Logs a refused join. Runs on lk's loop. The server asks again every few seconds, so that each
  * connection is logged once, and at most one per second. */
-static void refused(struct dsc_link *lk, const char *name, const char *why)
+static void refused(struct ds_reg_link *lk, const char *name, const char *why)
 {
 	static _Atomic uint64_t last;
 	char addr[80];
@@ -154,7 +154,7 @@ static void refused(struct dsc_link *lk, const char *name, const char *why)
 	lk->lk_refused = true;
 	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(lk->lk_conn), addr, sizeof(addr));
 	log_warn("refused data server %.64s at %s: %s", name, addr, why);
-	ev_add(EV_DS_CHANGED, name, 0, "refused one at %s: %s", addr, why);
+	journal_add(EV_DS_CHANGED, name, 0, "refused one at %s: %s", addr, why);
 }
 
 static bool name_ok(const char *s)
@@ -171,7 +171,7 @@ static bool name_ok(const char *s)
 #define CLONE_BLOCK_MAX (1u << 20)
 
 /* Copies what the server reports of itself into sv. False: no client could use the server. */
-static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[LABELS_LEN])
+static bool join_check(const ctl_join_args *a, struct ds_reg_server *sv, char own[LABELS_LEN])
 {
 	char err[256];
 
@@ -190,7 +190,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 	sv->sv_available = a->available;
 	sv->sv_tls = a->tls <= RPC_TLS_CERT ? (uint8_t)a->tls : RPC_TLS_OFF;
 	sv->sv_peers = a->tls == CTL_TLS_PEERS;
-	for (unsigned i = 0; i < a->addrs.addrs_len && sv->sv_naddrs < DSC_ADDRS; i++) {
+	for (unsigned i = 0; i < a->addrs.addrs_len && sv->sv_naddrs < DS_REG_ADDRS; i++) {
 		const ctl_addr *ad = &a->addrs.addrs_val[i];
 		struct sockaddr_storage ss;
 		socklen_t len;
@@ -209,7 +209,7 @@ static bool join_check(const ctl_join_args *a, struct dsc_server *sv, char own[L
 }
 
 /* Capacity is left out: it changes all the time and is not worth a write. */
-static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
+static bool same_row(const struct ds_reg_server *a, const struct ds_reg_server *b)
 {
 	return !strcmp(a->sv_name, b->sv_name) && a->sv_max_read == b->sv_max_read &&
 	       a->sv_max_write == b->sv_max_write && a->sv_clone_block == b->sv_clone_block &&
@@ -220,63 +220,63 @@ static bool same_row(const struct dsc_server *a, const struct dsc_server *b)
 }
 
 /* Compares what the server saw of this store with the store. 1: the server may not join now. */
-static int join_compare(struct join *jn, struct kv_txn *t, const struct dsc_terms *was)
+static int join_compare(struct join *jn, struct kv_txn *t, const struct ds_reg_terms *was)
 {
-	struct dsc *d = jn->jn_dsc;
-	enum dsc_rival rival;
-	struct dsc_node *nd;
+	struct ds_reg *d = jn->jn_dsc;
+	enum ds_reg_rival rival;
+	struct ds_reg_node *nd;
 	char why[128];
-	int ahead = dsc_gate_compare(d, t, was, &jn->jn_told, why);
+	int ahead = ds_reg_gate_compare(d, t, was, &jn->jn_told, why);
 
 	if (ahead < 0)
 		return ahead;
 	pthread_mutex_lock(&d->d_lock);
-	nd = dsc_find_uuid(d, jn->jn_sv.sv_uuid);
-	rival = dsc_gate_rival(d, nd, link_find(d, jn->jn_conn), &jn->jn_told);
+	nd = ds_reg_find_uuid(d, jn->jn_sv.sv_uuid);
+	rival = ds_reg_gate_rival(d, nd, link_find(d, jn->jn_conn), &jn->jn_told);
 	jn->jn_ahead = ahead;
-	jn->jn_two = rival == DSC_RIVAL_TWO && nd->nd_link;
-	if (rival == DSC_RIVAL_TWO && !nd->nd_link)
+	jn->jn_two = rival == DS_REG_RIVAL_TWO && nd->nd_link;
+	if (rival == DS_REG_RIVAL_TWO && !nd->nd_link)
 		jn->jn_behind = "it is a copy that ran beside the joined one";
 	/* When a server's store was restored, what it has not seen proves nothing. */
 	if (!jn->jn_behind || ahead || d->d_opts.do_restore)
-		dsc_gate_told(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
-	jn->jn_waits = ahead || rival == DSC_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore ||
+		ds_reg_gate_reported(d, nd, jn->jn_sv.sv_name, &jn->jn_told, ahead ? why : NULL);
+	jn->jn_waits = ahead || rival == DS_REG_RIVAL_WAIT || jn->jn_two || d->d_opts.do_restore ||
 		       (!atomic_load(&d->d_open) && !jn->jn_behind);
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	return jn->jn_waits;
 }
 
 /* Records the state that the server must not be behind at its next join. A server whose store is
  * behind waits for the administrator. */
-static void join_noted(struct join *jn, const struct dsc_terms *was)
+static void join_noted(struct join *jn, const struct ds_reg_terms *was)
 {
-	struct dsc_terms *dt = &jn->jn_terms;
+	struct ds_reg_terms *dt = &jn->jn_terms;
 
 	if (jn->jn_behind) {
-		dt->dt_barred = DSC_WAITING;
-		dt->dt_why = DSC_WHY_RESTORED;
+		dt->dt_barred = DS_REG_WAITING;
+		dt->dt_why = DS_REG_WHY_RESTORED;
 		dt->dt_barred_s = (uint64_t)time(NULL);
 		return;
 	}
-	dsc_gate_note(dt, was, &jn->jn_told, ns_super(jn->jn_dsc->d_ns)->su_boot);
+	ds_reg_gate_note(dt, was, &jn->jn_told, ns_super(jn->jn_dsc->d_ns)->su_boot);
 }
 
 static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct join *jn = arg;
-	struct dsc_server sv;
-	struct dsc_terms dt;
+	struct ds_reg_server sv;
+	struct ds_reg_terms dt;
 
 	if (id.s_len == 16 && memcmp(id.s_data, jn->jn_sv.sv_uuid, 16) &&
-	    !dsc_row_decode(id, val, &sv, &dt))
+	    !ds_reg_row_decode(id, val, &sv, &dt))
 		jn->jn_taken |= !strcmp(sv.sv_name, jn->jn_sv.sv_name);
 	return 0;
 }
 
 /* The caller holds d_lock. True when another server, of any kind, has the name. */
-static bool name_shared(const struct dsc *d, const struct dsc_server *sv)
+static bool name_shared(const struct ds_reg *d, const struct ds_reg_server *sv)
 {
-	for (uint32_t id = 1; id <= DSC_MAX; id++)
+	for (uint32_t id = 1; id <= DS_REG_MAX; id++)
 		if (d->d_node[id] && memcmp(d->d_node[id]->nd_sv.sv_uuid, sv->sv_uuid, 16) &&
 		    !strcmp(d->d_node[id]->nd_sv.sv_name, sv->sv_name))
 			return true;
@@ -298,14 +298,14 @@ static int name_free(struct join *jn, struct kv_txn *t)
 static int join_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct join *jn = caa_container_of(op, struct join, jn_op);
-	struct dsc_terms *dt = &jn->jn_terms, was;
-	uint8_t row[DSC_ROW_MAX];
-	struct dsc_server old;
+	struct ds_reg_terms *dt = &jn->jn_terms, was;
+	uint8_t row[DS_REG_ROW_MAX];
+	struct ds_reg_server old;
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, &val);
 
 	if (!err) {
-		err = dsc_row_decode((struct kv_slice){jn->jn_sv.sv_uuid, 16}, val, &old, &was);
+		err = ds_reg_row_decode((struct kv_slice){jn->jn_sv.sv_uuid, 16}, val, &old, &was);
 		if (err)
 			return err;
 		jn->jn_sv.sv_id = old.sv_id;
@@ -334,16 +334,17 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		dt->dt_had_boot = was.dt_had_boot;
 		dt->dt_had_joins = was.dt_had_joins;
 		if (!dt->dt_barred) {
-			jn->jn_behind = dsc_gate_behind(&was, &jn->jn_told);
+			jn->jn_behind = ds_reg_gate_behind(&was, &jn->jn_told);
 			err = join_compare(jn, t, &was);
 			if (err)
 				return err < 0 ? err : 0;
 			join_noted(jn, &was);
-			err = jn->jn_behind ? ev_put(t, EV_RESTORED, jn->jn_sv.sv_name, 0,
-						     "its store was restored from an older copy: "
-						     "%s; waiting for weft ds admit",
-						     jn->jn_behind)
-					    : 0;
+			err = jn->jn_behind
+				      ? journal_put(t, EV_RESTORED, jn->jn_sv.sv_name, 0,
+						    "its store was restored from an older copy: "
+						    "%s; waiting for weft ds admit",
+						    jn->jn_behind)
+				      : 0;
 			if (err)
 				return err;
 		}
@@ -360,16 +361,16 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		err = join_compare(jn, t, NULL);
 		if (err)
 			return err < 0 ? err : 0;
-		if (dsc_count(jn->jn_dsc) >= DSC_MAX)
+		if (ds_reg_count(jn->jn_dsc) >= DS_REG_MAX)
 			return -ENOSPC;
 		err = ns_next_ds(jn->jn_dsc->d_ns, t, &jn->jn_sv.sv_id);
 		if (err)
 			return err;
-		if (!jn->jn_sv.sv_id || jn->jn_sv.sv_id > DSC_MAX)
+		if (!jn->jn_sv.sv_id || jn->jn_sv.sv_id > DS_REG_MAX)
 			return -ENOSPC;
 		jn->jn_new = true;
-		dt->dt_weight = DSC_WEIGHT_ONE;
-		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DSC_WAITING : 0;
+		dt->dt_weight = DS_REG_WEIGHT_ONE;
+		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DS_REG_WAITING : 0;
 		dt->dt_barred_s = dt->dt_barred ? (uint64_t)time(NULL) : 0;
 		if (!dt->dt_barred)
 			join_noted(jn, NULL);
@@ -377,14 +378,15 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	}
 	return ns_row_put(t, NS_T_DS, jn->jn_sv.sv_uuid, 16, row,
-			  dsc_row_encode(&jn->jn_sv, dt, row));
+			  ds_reg_row_encode(&jn->jn_sv, dt, row));
 }
 
 /* The caller holds d_lock. Returns the node of jn's server, with lk as its link unless the server
  * may not join. NULL: the server was forgotten, or memory is short. */
-static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct dsc_link *lk)
+static struct ds_reg_node *node_attach(struct ds_reg *d, const struct join *jn,
+				       struct ds_reg_link *lk)
 {
-	struct dsc_node *nd = d->d_node[jn->jn_sv.sv_id];
+	struct ds_reg_node *nd = d->d_node[jn->jn_sv.sv_id];
 
 	if (!nd && !jn->jn_new)
 		return NULL; /* forgotten meanwhile */
@@ -392,7 +394,7 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		nd = calloc(1, sizeof(*nd));
 		if (nd)
 			nd->nd_sv = jn->jn_sv;
-		if (!nd || dsc_node_add(d, jn->jn_sv.sv_id, nd)) {
+		if (!nd || ds_reg_node_add(d, jn->jn_sv.sv_id, nd)) {
 			free(nd);
 			return NULL;
 		}
@@ -401,18 +403,18 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 		strcpy(nd->nd_terms.dt_set, jn->jn_terms.dt_set);
 		nd->nd_terms.dt_barred_s = jn->jn_terms.dt_barred_s;
 		if (jn->jn_terms.dt_barred)
-			dsc_bar(d, nd, jn->jn_terms.dt_barred);
+			ds_reg_bar(d, nd, jn->jn_terms.dt_barred);
 	}
 	if (jn->jn_behind && !nd->nd_terms.dt_barred) {
 		nd->nd_terms.dt_why = jn->jn_terms.dt_why;
 		nd->nd_terms.dt_barred_s = jn->jn_terms.dt_barred_s;
-		dsc_bar(d, nd, DSC_WAITING);
-		dsc_gate_look(d);
+		ds_reg_bar(d, nd, DS_REG_WAITING);
+		ds_reg_gate_look(d);
 	}
 	lk = nd->nd_terms.dt_barred ? NULL : lk;
 	/* A newer connection of the same server takes over. The old one is dead or will be soon. */
 	if (nd->nd_link && nd->nd_link != lk)
-		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
+		ds_reg_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_sv = jn->jn_sv;
 	nd->nd_terms.dt_boot = jn->jn_terms.dt_boot;
 	nd->nd_terms.dt_start = jn->jn_terms.dt_start;
@@ -422,12 +424,12 @@ static struct dsc_node *node_attach(struct dsc *d, const struct join *jn, struct
 	nd->nd_unproven = 0;
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
-	dsc_set_key(d, &nd->nd_sv);
+	ds_reg_set_key(d, &nd->nd_sv);
 	nd->nd_takes_keys = jn->jn_takes_keys;
 	nd->nd_key_ms = 0;
 	nd->nd_takes_bars = jn->jn_takes_bars;
 	nd->nd_living = nd->nd_tell_ms = 0;
-	dsc_note_clone(d, &nd->nd_sv);
+	ds_reg_note_clone(d, &nd->nd_sv);
 	nd->nd_link = lk;
 	nd->nd_loop = lk ? lk->lk_loop : NULL;
 	nd->nd_joined = false;
@@ -450,7 +452,7 @@ static ctl_status status_of(int err)
  * with that protocol. When an instance later than that join's has passed its grace period and a
  * lease, no client has such a layout.
  */
-static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
+static void more_put(struct ds_reg *d, const struct join *jn, ctl_join2_res *res,
 		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
 {
 	const struct ns_super *su = ns_super(d->d_ns);
@@ -477,14 +479,14 @@ static void more_put(struct dsc *d, const struct join *jn, ctl_join2_res *res,
 static void join_answer(struct loop_msg *m)
 {
 	struct join *jn = caa_container_of(m, struct join, jn_msg);
-	struct dsc *d = jn->jn_dsc;
+	struct ds_reg *d = jn->jn_dsc;
 	const struct ns_super *su = ns_super(d->d_ns);
 	ctl_result res = {.op = jn->jn_form};
 	ctl_join_res *j =
 		res.op == CTL_OP_JOIN2 ? &res.ctl_result_u.join2.join : &res.ctl_result_u.join;
 	uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS];
-	struct dsc_node *nd = NULL;
-	struct dsc_link *lk;
+	struct ds_reg_node *nd = NULL;
+	struct ds_reg_link *lk;
 	ctl_more more[MORE_KINDS];
 
 	pthread_mutex_lock(&d->d_lock);
@@ -499,12 +501,12 @@ static void join_answer(struct loop_msg *m)
 		nd->nd_unproven = jn->jn_told.to_counts ? jn->jn_terms.dt_joins : 0;
 		if (!nd->nd_unserving) {
 			nd->nd_reported_ms = 0;
-			dsc_set_state(nd, DSC_ALIVE);
+			ds_reg_set_state(nd, DS_REG_ALIVE);
 		}
 	} else {
 		nd = NULL;
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	memcpy(j->cluster, su->su_uuid, 16);
 	j->fs = su->su_fs;
 	j->ds_id = jn->jn_sv.sv_id;
@@ -513,8 +515,8 @@ static void join_answer(struct loop_msg *m)
 	if (res.op == CTL_OP_JOIN2)
 		more_put(d, jn, &res.ctl_result_u.join2, more, buf);
 	if (nd)
-		ev_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0,
-		       jn->jn_new ? "for the first time" : "again");
+		journal_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0,
+			    jn->jn_new ? "for the first time" : "again");
 	if (nd)
 		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
 			 jn->jn_new ? "joined for the first time" : "joined");
@@ -538,9 +540,9 @@ static void join_ready(void *arg)
 static void join_done(struct kv_op *op, int err)
 {
 	struct join *jn = caa_container_of(op, struct join, jn_op);
-	struct dsc *d = jn->jn_dsc;
-	struct dsc_node *nd = NULL;
-	struct dsc_link *lk = NULL;
+	struct ds_reg *d = jn->jn_dsc;
+	struct ds_reg_node *nd = NULL;
+	struct ds_reg_link *lk = NULL;
 	bool shared = false;
 
 	if (!err && jn->jn_taken) {
@@ -576,7 +578,7 @@ static void join_done(struct kv_op *op, int err)
 		shared = nd && name_shared(d, &jn->jn_sv);
 		jn->jn_refused = nd ? nd->nd_terms.dt_barred : 0;
 		jn->jn_number = nd ? ++nd->nd_join : 0;
-		dsc_unlock(d, nd);
+		ds_reg_unlock(d, nd);
 		if (!nd)
 			err = !lk ? -ENOTCONN : jn->jn_new ? -ENOMEM : -ESTALE;
 	}
@@ -592,8 +594,9 @@ static void join_done(struct kv_op *op, int err)
 				  "%s; it serves nothing until weft ds admit",
 				  jn->jn_sv.sv_id, jn->jn_sv.sv_name, jn->jn_behind);
 		refused(lk, jn->jn_sv.sv_name,
-			jn->jn_refused == DSC_WAITING ? "it waits for weft ds admit"
-						      : "it was killed, and needs weft ds admit");
+			jn->jn_refused == DS_REG_WAITING
+				? "it waits for weft ds admit"
+				: "it was killed, and needs weft ds admit");
 		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
 		free(jn);
 		return;
@@ -602,8 +605,8 @@ static void join_done(struct kv_op *op, int err)
 		log_warn("data server %u and another one are both named %s: rename one of them "
 			 "(ds.name)",
 			 jn->jn_sv.sv_id, jn->jn_sv.sv_name);
-		ev_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0,
-		       "data server %u and another have this name", jn->jn_sv.sv_id);
+		journal_add(EV_DS_CHANGED, jn->jn_sv.sv_name, 0,
+			    "data server %u and another have this name", jn->jn_sv.sv_id);
 	}
 	/* so that many client connections do not delay its heartbeats */
 	rpc_conn_apart(lk->lk_conn);
@@ -615,7 +618,7 @@ static void join_done(struct kv_op *op, int err)
 		join_ready(jn);
 }
 
-static bool cluster_ok(const struct dsc *d, const ctl_join_args *a)
+static bool cluster_ok(const struct ds_reg *d, const ctl_join_args *a)
 {
 	static const char zero[16];
 
@@ -669,9 +672,9 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 
 /* Sets which keys of its own the server has: the seal of the connection proves it, or the server
  * got them over this connection. */
-static void join_key(struct join *jn, const struct dsc_link *lk)
+static void join_key(struct join *jn, const struct ds_reg_link *lk)
 {
-	struct dsc *d = lk->lk_dsc;
+	struct ds_reg *d = lk->lk_dsc;
 
 	jn->jn_sv.sv_own = ctl_chan_own(lk->lk_chan, &jn->jn_sv.sv_key_number);
 	pthread_mutex_lock(&d->d_lock);
@@ -682,7 +685,7 @@ static void join_key(struct join *jn, const struct dsc_link *lk)
 	pthread_mutex_unlock(&d->d_lock);
 }
 
-static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
+static void serve_join(struct ds_reg_link *lk, struct ctl_incoming *in)
 {
 	const ctl_join_args *a = in->in_req.op == CTL_OP_JOIN2
 					 ? &in->in_req.ctl_request_u.join2.join
@@ -742,7 +745,7 @@ static void serve_join(struct dsc_link *lk, struct ctl_incoming *in)
  * (docs/fencing.md). A server whose protocol lets no fence overtake may be running a long clone
  * first. It keeps its lease, and the fence waits.
  */
-static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
+static bool withhold(const struct ds_reg *d, struct ds_reg_node *nd, uint64_t owed_ms)
 {
 	bool was = nd->nd_withheld;
 
@@ -752,29 +755,29 @@ static bool withhold(const struct dsc *d, struct dsc_node *nd, uint64_t owed_ms)
 		log_warn("data server %u (%s) has not confirmed a fence for %llu ms: not renewing "
 			 "its lease",
 			 nd->nd_sv.sv_id, nd->nd_sv.sv_name, (unsigned long long)owed_ms);
-		ev_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0,
-		       "it does not confirm a fence; its lease is not renewed");
+		journal_add(EV_DS_CHANGED, nd->nd_sv.sv_name, 0,
+			    "it does not confirm a fence; its lease is not renewed");
 	}
 	return nd->nd_withheld;
 }
 
-static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
+static void serve_heartbeat(struct ds_reg_link *lk, struct ctl_incoming *in)
 {
 	const ctl_heartbeat_args *a = &in->in_req.ctl_request_u.heartbeat;
 	ctl_result res = {.op = CTL_OP_HEARTBEAT};
-	struct dsc *d = lk->lk_dsc;
+	struct ds_reg *d = lk->lk_dsc;
 	uint64_t owed_ms = d->d_owed && lk->lk_server ? d->d_owed(d->d_owed_arg, lk->lk_server) : 0;
 	bool joined = false, withheld = false;
 	struct kv_op *proof = NULL;
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
 	if (nd && nd->nd_link == lk && nd->nd_joined) {
 		joined = true;
 		if (nd->nd_sv.sv_available && !a->available)
-			ev_add(EV_DS_NO_SPACE, nd->nd_sv.sv_name, 0,
-			       "it is full or its disks fail; it gets no new files");
+			journal_add(EV_DS_NO_SPACE, nd->nd_sv.sv_name, 0,
+				    "it is full or its disks fail; it gets no new files");
 		nd->nd_sv.sv_capacity = a->capacity;
 		nd->nd_sv.sv_available = a->available;
 		/* Averages the last few reports, because a burst is over before a report of it
@@ -782,13 +785,13 @@ static void serve_heartbeat(struct dsc_link *lk, struct ctl_incoming *in)
 		nd->nd_terms.dt_load =
 			(uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
 		/* the server sends no heartbeat before its store has the join */
-		proof = dsc_gate_prove(d, nd);
+		proof = ds_reg_gate_prove(d, nd);
 		withheld = withhold(d, nd, owed_ms);
 		if (!withheld)
 			nd->nd_heard_ms = clock_mono_ms();
 		nd->nd_beats++;
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	if (proof)
 		kv_submit(ns_kv(d->d_ns), proof);
 	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;
@@ -818,10 +821,10 @@ static void eof_reply(void *arg, int err, uint64_t size)
 	loop_post(ea->ea_loop, &ea->ea_msg);
 }
 
-static void serve_eof(struct dsc_link *lk, struct ctl_incoming *in)
+static void serve_eof(struct ds_reg_link *lk, struct ctl_incoming *in)
 {
 	const ctl_eof_args *a = &in->in_req.ctl_request_u.eof;
-	struct dsc *d = lk->lk_dsc;
+	struct ds_reg *d = lk->lk_dsc;
 	struct eof_ask *ea;
 
 	if (!lk->lk_server || !d->d_eof || !atomic_load(&d->d_open) ||
@@ -843,7 +846,7 @@ static void serve_eof(struct dsc_link *lk, struct ctl_incoming *in)
 
 static void serve(struct ctl_incoming *in, void *arg)
 {
-	struct dsc_link *lk = arg;
+	struct ds_reg_link *lk = arg;
 
 	switch (in->in_req.op) {
 	case CTL_OP_JOIN:
@@ -861,11 +864,11 @@ static void serve(struct ctl_incoming *in, void *arg)
 	}
 }
 
-static void serve_hello(struct dsc *d, struct rpc_call *call)
+static void serve_hello(struct ds_reg *d, struct rpc_call *call)
 {
 	static _Atomic uint64_t last, last_second;
 	struct rpc_conn *conn = call->c_conn;
-	struct dsc_link *lk;
+	struct ds_reg_link *lk;
 	char addr[80];
 	int err;
 
@@ -887,7 +890,7 @@ static void serve_hello(struct dsc *d, struct rpc_call *call)
 	lk->lk_conn = conn;
 	lk->lk_loop = rpc_conn_loop(conn);
 	lk->lk_id = rpc_conn_id(conn);
-	err = ctl_chan_accept_by(&lk->lk_chan, call, dsc_key_find, d, serve, lk);
+	err = ctl_chan_accept_by(&lk->lk_chan, call, ds_reg_key_find, d, serve, lk);
 	if (err == -EKEYREJECTED && log_due(&last)) {
 		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
 		log_warn("control: %s: a data server uses outdated keys, or the cluster key after "
@@ -910,10 +913,10 @@ static void serve_hello(struct dsc *d, struct rpc_call *call)
 	}
 }
 
-void dsc_dispatch(struct rpc_call *call, void *arg)
+void ds_reg_dispatch(struct rpc_call *call, void *arg)
 {
-	struct dsc *d = arg;
-	struct dsc_link *lk;
+	struct ds_reg *d = arg;
+	struct ds_reg_link *lk;
 
 	switch (call->c_proc) {
 	case CTL_PROC_NULL:

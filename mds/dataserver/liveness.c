@@ -28,26 +28,26 @@
 #define WOKE_MS	 (ASK_EVERY_MS + 2 * ASK_MS)
 
 struct question {
-	struct dsc_ctl qu_ctl;
-	struct dsc_io qu_io;
-	struct dsc *qu_dsc;
+	struct ds_reg_ctl qu_ctl;
+	struct ds_reg_io qu_io;
+	struct ds_reg *qu_dsc;
 	uint32_t qu_id;
 	unsigned qu_left;
 	bool qu_said, qu_nfs, qu_refused;
 };
 
-const char *dsc_state_text(enum dsc_state st)
+const char *ds_reg_state_text(enum ds_reg_state st)
 {
-	static const char *const text[DSC_STATES] = {[DSC_ALIVE] = "alive",
-						     [DSC_SUSPECT] = "suspect",
-						     [DSC_DEAD] = "dead",
-						     [DSC_KILLED] = "killed",
-						     [DSC_WAITING] = "waiting"};
+	static const char *const text[DS_REG_STATES] = {[DS_REG_ALIVE] = "alive",
+							[DS_REG_SUSPECT] = "suspect",
+							[DS_REG_DEAD] = "dead",
+							[DS_REG_KILLED] = "killed",
+							[DS_REG_WAITING] = "waiting"};
 
-	return st < DSC_STATES ? text[st] : "?";
+	return st < DS_REG_STATES ? text[st] : "?";
 }
 
-void dsc_set_state(struct dsc_node *nd, enum dsc_state st)
+void ds_reg_set_state(struct ds_reg_node *nd, enum ds_reg_state st)
 {
 	struct timespec ts;
 
@@ -60,15 +60,15 @@ void dsc_set_state(struct dsc_node *nd, enum dsc_state st)
 
 /* Bars the server from joining. What is on the wire to it is lost, and so is its connection; its
  * next join is refused. The next tick reports it to the code that recalls layouts. */
-void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred)
+void ds_reg_bar(struct ds_reg *d, struct ds_reg_node *nd, uint8_t barred)
 {
 	nd->nd_terms.dt_barred = barred;
-	dsc_set_state(nd, barred ? barred : DSC_DEAD);
-	nd->nd_barred = barred == DSC_KILLED;
+	ds_reg_set_state(nd, barred ? barred : DS_REG_DEAD);
+	nd->nd_barred = barred == DS_REG_KILLED;
 	nd->nd_reported_ms = 0;
 	nd->nd_unserving = nd->nd_joined = false;
 	if (nd->nd_link)
-		dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
+		ds_reg_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 	nd->nd_link = NULL;
 	if (nd->nd_gen)
 		atomic_store(&nd->nd_gen->gn_rejoin, true);
@@ -78,8 +78,8 @@ void dsc_bar(struct dsc *d, struct dsc_node *nd, uint8_t barred)
 
 static void question_put(struct question *qu)
 {
-	struct dsc *d = qu->qu_dsc;
-	struct dsc_node *nd;
+	struct ds_reg *d = qu->qu_dsc;
+	struct ds_reg_node *nd;
 
 	if (--qu->qu_left)
 		return;
@@ -98,18 +98,18 @@ static void question_put(struct question *qu)
 		}
 		nd->nd_refused_ms = qu->qu_refused ? now : 0;
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	free(qu);
 }
 
 /* An empty request: any answer shows that the server lives. */
-static void ctl_take(struct dsc_ctl *c, const ctl_response *res)
+static void ctl_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	(void)c;
 	(void)res;
 }
 
-static void ctl_done(struct dsc_ctl *c, int err)
+static void ctl_done(struct ds_reg_ctl *c, int err)
 {
 	struct question *qu = caa_container_of(c, struct question, qu_ctl);
 
@@ -117,7 +117,7 @@ static void ctl_done(struct dsc_ctl *c, int err)
 	question_put(qu);
 }
 
-static void nfs_done(struct dsc_io *io, int err)
+static void nfs_done(struct ds_reg_io *io, int err)
 {
 	struct question *qu = caa_container_of(io, struct question, qu_io);
 
@@ -127,7 +127,7 @@ static void nfs_done(struct dsc_io *io, int err)
 	question_put(qu);
 }
 
-static void ask(struct dsc *d, uint32_t id, bool generic)
+static void ask(struct ds_reg *d, uint32_t id, bool generic)
 {
 	struct question *qu = calloc(1, sizeof(*qu));
 
@@ -135,7 +135,7 @@ static void ask(struct dsc *d, uint32_t id, bool generic)
 		pthread_mutex_lock(&d->d_lock);
 		if (d->d_node[id])
 			d->d_node[id]->nd_asking = false;
-		dsc_unlock(d, d->d_node[id]);
+		ds_reg_unlock(d, d->d_node[id]);
 		return;
 	}
 	qu->qu_dsc = d;
@@ -145,20 +145,20 @@ static void ask(struct dsc *d, uint32_t id, bool generic)
 	qu->qu_ctl.dc_take = ctl_take;
 	qu->qu_ctl.dc_done = ctl_done;
 	qu->qu_io.di_done = nfs_done;
-	dsc_ping(d, id, &qu->qu_io, ASK_MS);
+	ds_reg_ping(d, id, &qu->qu_io, ASK_MS);
 	if (!generic)
-		dsc_call(d, id, &qu->qu_ctl, ASK_MS);
+		ds_reg_call(d, id, &qu->qu_ctl, ASK_MS);
 }
 
-void dsc_reported(struct dsc *d, const uint8_t uuid[16])
+void ds_reg_reported(struct ds_reg *d, const uint8_t uuid[16])
 {
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 
 	pthread_mutex_lock(&d->d_lock);
-	nd = dsc_find_uuid(d, uuid);
-	if (nd && nd->nd_state == DSC_ALIVE && !nd->nd_reported_ms)
+	nd = ds_reg_find_uuid(d, uuid);
+	if (nd && nd->nd_state == DS_REG_ALIVE && !nd->nd_reported_ms)
 		nd->nd_reported_ms = clock_mono_ms();
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 }
 
 /* ---- judging ---- */
@@ -168,16 +168,16 @@ static uint64_t later(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-static bool unserving(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
+static bool unserving(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
 	return nd->nd_reported_ms &&
 	       now - later(nd->nd_nfs_ms, nd->nd_reported_ms) >= d->d_opts.do_dead_ms;
 }
 
 /* The caller holds d_lock. Returns why the server is dead, or NULL. */
-static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint64_t now)
+static const char *verdict(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
-	const struct dsc_opts *o = &d->d_opts;
+	const struct ds_reg_opts *o = &d->d_opts;
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms,
 		 lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms,
 		 started = d->d_start_ms + START_MS;
@@ -204,16 +204,17 @@ static const char *verdict(const struct dsc *d, const struct dsc_node *nd, uint6
 	return NULL;
 }
 
-static void declare_dead(struct dsc *d, uint32_t id, const struct dsc_server *sv, const char *why)
+static void declare_dead(struct ds_reg *d, uint32_t id, const struct ds_reg_server *sv,
+			 const char *why)
 {
 	log_warn("data server %u (%s): declared dead: %s", id, sv->sv_name, why);
-	ev_add(EV_DS_DEAD, sv->sv_name, 0, "%s", why);
-	dsc_data_end(d, id);
+	journal_add(EV_DS_DEAD, sv->sv_name, 0, "%s", why);
+	ds_reg_data_end(d, id);
 	if (d->d_dead)
 		d->d_dead(d->d_dead_arg, id, sv->sv_uuid);
 }
 
-static bool ask_now(struct dsc_node *nd, uint64_t now)
+static bool ask_now(struct ds_reg_node *nd, uint64_t now)
 {
 	if (nd->nd_asking || (nd->nd_asked_ms && now - nd->nd_asked_ms < ASK_EVERY_MS))
 		return false;
@@ -224,7 +225,7 @@ static bool ask_now(struct dsc_node *nd, uint64_t now)
 
 /* The caller holds d_lock. A dead server lives again when it joins, after it got the orders it
  * missed, or when its NFS port answers again. */
-static void look_dead(struct dsc_node *nd, uint64_t now, bool *wants)
+static void look_dead(struct ds_reg_node *nd, uint64_t now, bool *wants)
 {
 	if (!nd->nd_unserving)
 		return;
@@ -234,11 +235,11 @@ static void look_dead(struct dsc_node *nd, uint64_t now, bool *wants)
 	}
 	nd->nd_unserving = false;
 	if (nd->nd_joined)
-		dsc_set_state(nd, DSC_ALIVE);
+		ds_reg_set_state(nd, DS_REG_ALIVE);
 }
 
 /* The caller holds d_lock. *wants: the server is to be asked. */
-static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *wants)
+static const char *look(struct ds_reg *d, struct ds_reg_node *nd, uint64_t now, bool *wants)
 {
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
 	bool well = nd->nd_joined && !nd->nd_reported_ms &&
@@ -252,18 +253,18 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 		nd->nd_barred = false;
 		return why;
 	}
-	if (nd->nd_state == DSC_DEAD) {
+	if (nd->nd_state == DS_REG_DEAD) {
 		look_dead(nd, now, wants);
 		return NULL;
 	}
 	if (well) {
-		dsc_set_state(nd, DSC_ALIVE);
+		ds_reg_set_state(nd, DS_REG_ALIVE);
 		return NULL;
 	}
-	dsc_set_state(nd, DSC_SUSPECT);
+	ds_reg_set_state(nd, DS_REG_SUSPECT);
 	why = verdict(d, nd, now);
 	if (why) {
-		dsc_set_state(nd, DSC_DEAD);
+		ds_reg_set_state(nd, DS_REG_DEAD);
 		nd->nd_unserving = unserving(d, nd, now);
 		/* The death explains the client's report, which does not count when the server is
 		 * back. */
@@ -272,7 +273,7 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 		/* The server gets the orders that it missed when it joins, so it must join again. A
 		 * server that is joining now goes on. */
 		if (nd->nd_link && nd->nd_joined && !nd->nd_unserving)
-			dsc_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
+			ds_reg_link_close(d, nd->nd_link->lk_loop, nd->nd_link->lk_id);
 		if (nd->nd_gen && !nd->nd_unserving) {
 			nd->nd_joined = false;
 			atomic_store(&nd->nd_gen->gn_rejoin, true);
@@ -283,37 +284,39 @@ static const char *look(struct dsc *d, struct dsc_node *nd, uint64_t now, bool *
 	return NULL;
 }
 
-static void tell(struct dsc *d, uint32_t id, const struct dsc_server *sv, enum dsc_state was)
+static void tell(struct ds_reg *d, uint32_t id, const struct ds_reg_server *sv,
+		 enum ds_reg_state was)
 {
-	if (sv->sv_state == DSC_ALIVE)
+	if (sv->sv_state == DS_REG_ALIVE)
 		log_info("data server %u (%s): alive", id, sv->sv_name);
-	if (sv->sv_state == DSC_ALIVE && d->d_told_dead[id])
-		ev_add(EV_DS_ALIVE, sv->sv_name, 0, "it answers again");
-	if (sv->sv_state == DSC_SUSPECT && was == DSC_ALIVE && d->d_told_alive[id])
-		ev_add(EV_DS_SUSPECT, sv->sv_name, 0, "no heartbeat; checking whether it is alive");
-	d->d_told_alive[id] |= sv->sv_state == DSC_ALIVE;
+	if (sv->sv_state == DS_REG_ALIVE && d->d_told_dead[id])
+		journal_add(EV_DS_ALIVE, sv->sv_name, 0, "it answers again");
+	if (sv->sv_state == DS_REG_SUSPECT && was == DS_REG_ALIVE && d->d_told_alive[id])
+		journal_add(EV_DS_SUSPECT, sv->sv_name, 0,
+			    "no heartbeat; checking whether it is alive");
+	d->d_told_alive[id] |= sv->sv_state == DS_REG_ALIVE;
 	d->d_told_dead[id] =
-		sv->sv_state != DSC_ALIVE && (d->d_told_dead[id] || sv->sv_state >= DSC_DEAD);
+		sv->sv_state != DS_REG_ALIVE && (d->d_told_dead[id] || sv->sv_state >= DS_REG_DEAD);
 }
 
-void dsc_watch(struct loop_timer *t)
+void ds_reg_watch(struct loop_timer *t)
 {
-	struct dsc *d = caa_container_of(t, struct dsc, d_timer);
-	struct dsc_server *sv = malloc(sizeof(*sv));
+	struct ds_reg *d = caa_container_of(t, struct ds_reg, d_timer);
+	struct ds_reg_server *sv = malloc(sizeof(*sv));
 	uint64_t fired = clock_mono_ms();
 
 	if (d->d_watched_ms && fired - d->d_watched_ms > WATCH_MS + PAUSE_MS)
 		d->d_woke_ms = fired;
 	d->d_watched_ms = fired;
-	dsc_data_latencies(d);
-	dsc_bars_look(d);
-	for (uint32_t id = 1; sv && id <= DSC_MAX; id++) {
-		enum dsc_state was;
-		struct dsc_node *nd;
+	ds_reg_data_latencies(d);
+	ds_reg_bars_look(d);
+	for (uint32_t id = 1; sv && id <= DS_REG_MAX; id++) {
+		enum ds_reg_state was;
+		struct ds_reg_node *nd;
 		const char *why;
 		bool wants;
 
-		if (!dsc_known(d, id))
+		if (!ds_reg_known(d, id))
 			continue;
 		pthread_mutex_lock(&d->d_lock);
 		nd = d->d_node[id];
@@ -326,8 +329,8 @@ void dsc_watch(struct loop_timer *t)
 		nd->nd_told = nd->nd_state;
 		*sv = nd->nd_sv;
 		sv->sv_state = (uint8_t)nd->nd_state;
-		dsc_unlock(d, nd);
-		dsc_key_look(d, id);
+		ds_reg_unlock(d, nd);
+		ds_reg_key_look(d, id);
 		if (why)
 			declare_dead(d, id, sv, why);
 		if (why)
@@ -335,7 +338,7 @@ void dsc_watch(struct loop_timer *t)
 		else if (sv->sv_state != was)
 			tell(d, id, sv, was);
 		if (wants)
-			ask(d, id, sv->sv_generic);
+			ask(d, id, sv->sv_nfs3);
 	}
 	free(sv);
 	loop_timer_start(d->d_opts.do_loops[0], t, WATCH_MS);

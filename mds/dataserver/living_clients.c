@@ -1,6 +1,6 @@
 /*
- * living_clients.c - reports to data servers which clients live, so that they need not keep a row for each
- * client that was evicted (docs/fencing.md, "What a data server keeps of bars").
+ * living_clients.c - reports to data servers which clients live, so that they need not keep a row
+ * for each client that was evicted (docs/fencing.md, "What a data server keeps of bars").
  *
  * A report describes one moment and stays true: client numbers rise and are never given again, so a
  * number that was given and belongs to no client will never belong to one. So a report may come
@@ -20,7 +20,7 @@
 #define TELL_MS	 10000
 
 /* The clients that lived at one moment. Used on the first loop. */
-struct dsc_living {
+struct ds_reg_living {
 	/* the table's reference, and one for each server that is getting the report */
 	unsigned dl_refs;
 	/* dl_number rises with each report. dl_bars is d_bars from before the moment. */
@@ -31,30 +31,30 @@ struct dsc_living {
 };
 
 struct tell {
-	struct dsc_ctl te_ctl;
-	struct dsc *te_dsc;
-	struct dsc_living *te_living;
+	struct ds_reg_ctl te_ctl;
+	struct ds_reg *te_dsc;
+	struct ds_reg_living *te_living;
 	uint32_t te_id, te_join;
 	size_t te_at; /* index in dl_client */
 	bool te_taken;
 };
 
-void dsc_set_living_handler(struct dsc *d,
-			    int (*fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next),
-			    void *arg)
+void ds_reg_set_living_handler(struct ds_reg *d,
+			       int (*fn)(void *arg, uint32_t **clients, size_t *n, uint32_t *next),
+			       void *arg)
 {
 	d->d_living_fn = fn;
 	d->d_living_arg = arg;
 }
 
-void dsc_note_bar(struct dsc *d)
+void ds_reg_note_bar(struct ds_reg *d)
 {
 	atomic_fetch_add_explicit(&d->d_bars, 1, memory_order_relaxed);
 }
 
 /* ---- the living clients ---- */
 
-static void living_put(struct dsc_living *dl)
+static void living_put(struct ds_reg_living *dl)
 {
 	if (!dl || --dl->dl_refs)
 		return;
@@ -62,7 +62,7 @@ static void living_put(struct dsc_living *dl)
 	free(dl);
 }
 
-void dsc_bars_close(struct dsc *d)
+void ds_reg_bars_close(struct ds_reg *d)
 {
 	living_put(d->d_living);
 }
@@ -87,9 +87,9 @@ static size_t in_order(uint32_t *c, size_t n)
 	return to;
 }
 
-static struct dsc_living *living_now(struct dsc *d)
+static struct ds_reg_living *living_now(struct ds_reg *d)
 {
-	struct dsc_living *dl = calloc(1, sizeof(*dl));
+	struct ds_reg_living *dl = calloc(1, sizeof(*dl));
 	int err = -ENOMEM;
 
 	if (dl) {
@@ -117,8 +117,8 @@ static void tell_next(struct tell *te);
 
 static void tell_end(struct tell *te, bool all)
 {
-	struct dsc *d = te->te_dsc;
-	struct dsc_node *nd;
+	struct ds_reg *d = te->te_dsc;
+	struct ds_reg_node *nd;
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[te->te_id];
@@ -128,18 +128,18 @@ static void tell_end(struct tell *te, bool all)
 	}
 	if (nd && all && nd->nd_join == te->te_join)
 		nd->nd_living = te->te_living->dl_number;
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	living_put(te->te_living);
 	free(te);
 }
 
 /* Runs on the connection's loop. */
-static void tell_take(struct dsc_ctl *c, const ctl_response *res)
+static void tell_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	caa_container_of(c, struct tell, te_ctl)->te_taken = res->status == CTL_OK;
 }
 
-static void tell_done(struct dsc_ctl *c, int err)
+static void tell_done(struct ds_reg_ctl *c, int err)
 {
 	struct tell *te = caa_container_of(c, struct tell, te_ctl);
 	const ctl_dead_args *a = &c->dc_req.ctl_request_u.dead;
@@ -156,7 +156,7 @@ static void tell_done(struct dsc_ctl *c, int err)
 static void tell_next(struct tell *te)
 {
 	ctl_dead_args *a = &te->te_ctl.dc_req.ctl_request_u.dead;
-	const struct dsc_living *dl = te->te_living;
+	const struct ds_reg_living *dl = te->te_living;
 	size_t left = dl->dl_n - te->te_at;
 
 	a->first = a->last + 1;
@@ -165,23 +165,23 @@ static void tell_next(struct tell *te)
 	a->last = left > CTL_LIVING_MAX ? dl->dl_client[te->te_at + CTL_LIVING_MAX - 1]
 					: dl->dl_next - 1;
 	te->te_taken = false;
-	dsc_call(te->te_dsc, te->te_id, &te->te_ctl, TELL_MS);
+	ds_reg_call(te->te_dsc, te->te_id, &te->te_ctl, TELL_MS);
 }
 
 /* The caller holds d_lock. */
-static bool wanted(const struct dsc_node *nd, uint64_t number, uint64_t now)
+static bool wanted(const struct ds_reg_node *nd, uint64_t number, uint64_t now)
 {
 	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_bars &&
 	       !nd->nd_telling && nd->nd_living != number &&
 	       (!nd->nd_tell_ms || now - nd->nd_tell_ms >= AGAIN_MS);
 }
 
-static void tell(struct dsc *d, uint32_t id)
+static void tell(struct ds_reg *d, uint32_t id)
 {
-	struct dsc_living *dl = d->d_living;
+	struct ds_reg_living *dl = d->d_living;
 	const struct ns_super *su = ns_super(d->d_ns);
 	struct tell *te = NULL;
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[id];
@@ -189,7 +189,7 @@ static void tell(struct dsc *d, uint32_t id)
 		nd->nd_telling = true;
 		te->te_join = nd->nd_join;
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	if (!te)
 		return;
 	dl->dl_refs++;
@@ -206,22 +206,22 @@ static void tell(struct dsc *d, uint32_t id)
 
 /* ---- the report to all servers ---- */
 
-static bool any_wants(struct dsc *d, uint64_t number)
+static bool any_wants(struct ds_reg *d, uint64_t number)
 {
 	uint64_t now = clock_mono_ms();
 	bool any = false;
 
 	pthread_mutex_lock(&d->d_lock);
-	for (uint32_t id = 1; id <= DSC_MAX && !any; id++)
+	for (uint32_t id = 1; id <= DS_REG_MAX && !any; id++)
 		any = wanted(d->d_node[id], number, now);
 	pthread_mutex_unlock(&d->d_lock);
 	return any;
 }
 
-void dsc_bars_look(struct dsc *d)
+void ds_reg_bars_look(struct ds_reg *d)
 {
 	uint64_t bars = atomic_load_explicit(&d->d_bars, memory_order_relaxed);
-	struct dsc_living *dl = d->d_living;
+	struct ds_reg_living *dl = d->d_living;
 	bool old = !dl || bars - dl->dl_bars >= FEW + dl->dl_n;
 
 	if (!d->d_living_fn || !any_wants(d, old ? UINT64_MAX : dl->dl_number))
@@ -235,7 +235,7 @@ void dsc_bars_look(struct dsc *d)
 	}
 	if (dl->dl_next <= 1)
 		return; /* no number has been given yet */
-	for (uint32_t id = 1; id <= DSC_MAX; id++)
-		if (dsc_known(d, id))
+	for (uint32_t id = 1; id <= DS_REG_MAX; id++)
+		if (ds_reg_known(d, id))
 			tell(d, id);
 }

@@ -6,7 +6,7 @@
 #include <sodium.h>
 #include <stdio.h>
 
-#define GEN_VERSION 1
+#define NFS3DS_VERSION 1
 /* Owners are the 2^30 numbers from here on. No user of any machine has such a number, and it is
  * positive everywhere. */
 #define OWNER_FIRST 0x40000000u
@@ -55,7 +55,7 @@ static void server_key(const uint8_t uuid[16], uint8_t key[SERVER_KEY])
 	memcpy(key + 1, uuid, 16);
 }
 
-void gen_object_key(uint32_t ds, const struct cap_object *o, uint8_t key[GEN_OBJECT_KEY])
+void nfs3ds_object_key(uint32_t ds, const struct cap_object *o, uint8_t key[NFS3DS_OBJECT_KEY])
 {
 	uint32_t d = htobe32(ds);
 	uint64_t ino = htobe64(o->co_ino);
@@ -66,19 +66,20 @@ void gen_object_key(uint32_t ds, const struct cap_object *o, uint8_t key[GEN_OBJ
 	memcpy(key + 5, &ino, 8);
 	memcpy(key + 13, &inc, 2);
 	key[15] = o->co_stripe;
-	key[16] = o->co_mirror;
+	key[16] = o->co_copy;
 }
 
-int gen_object_get(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], struct gen_object *o)
+int nfs3ds_object_get(struct kv_txn *t, const uint8_t key[NFS3DS_OBJECT_KEY],
+		      struct nfs3ds_object *o)
 {
 	const struct object_rec *r;
 	struct kv_slice val;
-	int err = ns_row_get(t, NS_T_GEN, key, GEN_OBJECT_KEY, &val);
+	int err = ns_row_get(t, NS_T_NFS3DS, key, NFS3DS_OBJECT_KEY, &val);
 
 	if (err)
 		return err;
 	r = val.s_data;
-	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || !r->r_len ||
+	if (val.s_len < sizeof(*r) || r->r_version != NFS3DS_VERSION || !r->r_len ||
 	    r->r_len > NFS3_FHSIZE || val.s_len != sizeof(*r) + r->r_len)
 		return -EIO;
 	memset(o, 0, sizeof(*o));
@@ -89,24 +90,25 @@ int gen_object_get(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], struct g
 	return 0;
 }
 
-int gen_object_put(struct kv_txn *t, const uint8_t key[GEN_OBJECT_KEY], const struct gen_object *o)
+int nfs3ds_object_put(struct kv_txn *t, const uint8_t key[NFS3DS_OBJECT_KEY],
+		      const struct nfs3ds_object *o)
 {
 	uint8_t buf[sizeof(struct object_rec) + NFS3_FHSIZE] = {0};
 	struct object_rec *r = (struct object_rec *)buf;
 
-	r->r_version = GEN_VERSION;
+	r->r_version = NFS3DS_VERSION;
 	r->r_len = (uint8_t)o->go_fh.f_len;
 	r->r_number = htole64(o->go_number);
 	r->r_done = htole64(o->go_done);
 	memcpy(r->r_fh, o->go_fh.f_data, o->go_fh.f_len);
-	return ns_row_put(t, NS_T_GEN, key, GEN_OBJECT_KEY, buf, sizeof(*r) + o->go_fh.f_len);
+	return ns_row_put(t, NS_T_NFS3DS, key, NFS3DS_OBJECT_KEY, buf, sizeof(*r) + o->go_fh.f_len);
 }
 
 /* ---- files made ahead ---- */
 
 struct pool_walk {
 	uint32_t pw_ds;
-	int (*pw_fn)(void *arg, uint64_t number, const struct gen_fh *fh);
+	int (*pw_fn)(void *arg, uint64_t number, const struct nfs3ds_fh *fh);
 	void *pw_arg;
 	int pw_err;
 };
@@ -116,7 +118,7 @@ static int pool_one(void *arg, struct kv_slice id, struct kv_slice val)
 	struct pool_walk *pw = arg;
 	const uint8_t *key = id.s_data;
 	const struct pool_rec *r = val.s_data;
-	struct gen_fh fh = {0};
+	struct nfs3ds_fh fh = {0};
 	uint32_t ds;
 	uint64_t n;
 
@@ -126,7 +128,7 @@ static int pool_one(void *arg, struct kv_slice id, struct kv_slice val)
 	memcpy(&n, key + 5, 8);
 	if (be32toh(ds) != pw->pw_ds)
 		return 1;
-	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || r->r_len > NFS3_FHSIZE ||
+	if (val.s_len < sizeof(*r) || r->r_version != NFS3DS_VERSION || r->r_len > NFS3_FHSIZE ||
 	    val.s_len != sizeof(*r) + r->r_len) {
 		pw->pw_err = -EIO;
 		return 1;
@@ -136,36 +138,36 @@ static int pool_one(void *arg, struct kv_slice id, struct kv_slice val)
 	return pw->pw_fn(pw->pw_arg, be64toh(n), &fh) ? 1 : 0;
 }
 
-int gen_pool_each(struct kv_txn *t, uint32_t ds,
-		  int (*fn)(void *arg, uint64_t number, const struct gen_fh *fh), void *arg)
+int nfs3ds_pool_each(struct kv_txn *t, uint32_t ds,
+		     int (*fn)(void *arg, uint64_t number, const struct nfs3ds_fh *fh), void *arg)
 {
 	struct pool_walk pw = {.pw_ds = ds, .pw_fn = fn, .pw_arg = arg};
 	uint8_t from[POOL_KEY];
 	int err;
 
 	pool_key(ds, 0, from);
-	err = ns_rows(t, NS_T_GEN, from, sizeof(from), pool_one, &pw);
+	err = ns_rows(t, NS_T_NFS3DS, from, sizeof(from), pool_one, &pw);
 	return err < 0 ? err : pw.pw_err;
 }
 
-int gen_pool_put(struct kv_txn *t, uint32_t ds, uint64_t number, const struct gen_fh *fh)
+int nfs3ds_pool_put(struct kv_txn *t, uint32_t ds, uint64_t number, const struct nfs3ds_fh *fh)
 {
 	uint8_t key[POOL_KEY], buf[sizeof(struct pool_rec) + NFS3_FHSIZE];
 	struct pool_rec *r = (struct pool_rec *)buf;
 
-	r->r_version = GEN_VERSION;
+	r->r_version = NFS3DS_VERSION;
 	r->r_len = (uint8_t)fh->f_len;
 	memcpy(r->r_fh, fh->f_data, fh->f_len);
 	pool_key(ds, number, key);
-	return ns_row_put(t, NS_T_GEN, key, sizeof(key), buf, sizeof(*r) + fh->f_len);
+	return ns_row_put(t, NS_T_NFS3DS, key, sizeof(key), buf, sizeof(*r) + fh->f_len);
 }
 
 struct first {
 	uint64_t number;
-	struct gen_fh fh;
+	struct nfs3ds_fh fh;
 };
 
-static int first_ready(void *arg, uint64_t number, const struct gen_fh *fh)
+static int first_ready(void *arg, uint64_t number, const struct nfs3ds_fh *fh)
 {
 	struct first *f = arg;
 
@@ -181,16 +183,16 @@ static int pool_first(struct kv_txn *t, uint32_t ds, struct first *f)
 	int err;
 
 	memset(f, 0, sizeof(*f));
-	err = gen_pool_each(t, ds, first_ready, f);
+	err = nfs3ds_pool_each(t, ds, first_ready, f);
 	return err ? err : f->fh.f_len ? 0 : -EAGAIN;
 }
 
-bool dsc_has_generic(struct dsc *d)
+bool ds_reg_has_generic(struct ds_reg *d)
 {
 	return atomic_load_explicit(&d->d_generic, memory_order_relaxed);
 }
 
-static int one_less(void *arg, uint64_t number, const struct gen_fh *fh)
+static int one_less(void *arg, uint64_t number, const struct nfs3ds_fh *fh)
 {
 	unsigned *n = arg;
 
@@ -199,18 +201,18 @@ static int one_less(void *arg, uint64_t number, const struct gen_fh *fh)
 	return !*n;
 }
 
-int dsc_gen_ready(struct dsc *d, struct kv_txn *t, uint32_t id, unsigned n)
+int ds_reg_nfs3_ready(struct ds_reg *d, struct kv_txn *t, uint32_t id, unsigned n)
 {
-	int err = n && dsc_gen_of(d, id) ? gen_pool_each(t, id, one_less, &n) : 0;
+	int err = n && ds_reg_nfs3_of(d, id) ? nfs3ds_pool_each(t, id, one_less, &n) : 0;
 
-	return err ? err : n && dsc_gen_of(d, id) ? -EAGAIN : 0;
+	return err ? err : n && ds_reg_nfs3_of(d, id) ? -EAGAIN : 0;
 }
 
-int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj)
+int ds_reg_nfs3_take(struct ds_reg *d, struct kv_txn *t, uint32_t id, const struct cap_object *obj)
 {
-	struct gen *g = dsc_gen_of(d, id);
-	uint8_t key[GEN_OBJECT_KEY], pool[POOL_KEY];
-	struct gen_object o = {0};
+	struct gen *g = ds_reg_nfs3_of(d, id);
+	uint8_t key[NFS3DS_OBJECT_KEY], pool[POOL_KEY];
+	struct nfs3ds_object o = {0};
 	struct first f;
 	int err;
 
@@ -221,11 +223,11 @@ int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_
 		return err;
 	o.go_number = f.number;
 	o.go_fh = f.fh;
-	gen_object_key(id, obj, key);
+	nfs3ds_object_key(id, obj, key);
 	pool_key(id, f.number, pool);
-	err = gen_object_put(t, key, &o);
+	err = nfs3ds_object_put(t, key, &o);
 	if (!err)
-		err = ns_row_del(t, NS_T_GEN, pool, sizeof(pool));
+		err = ns_row_del(t, NS_T_NFS3DS, pool, sizeof(pool));
 	if (!err && atomic_load(&g->gn_ready))
 		atomic_fetch_sub(&g->gn_ready, 1);
 	return err;
@@ -236,7 +238,7 @@ int dsc_gen_take(struct dsc *d, struct kv_txn *t, uint32_t id, const struct cap_
 struct rows_walk {
 	uint8_t rw_from[5]; /* kind and server */
 	struct kv_txn *rw_txn;
-	struct gen_row *rw_out;
+	struct nfs3ds_row *rw_out;
 	unsigned rw_n, rw_max;
 };
 
@@ -244,25 +246,25 @@ static int rows_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct rows_walk *rw = arg;
 	const uint8_t *key = id.s_data;
-	struct gen_row *gw = &rw->rw_out[rw->rw_n];
-	struct gen_object o;
+	struct nfs3ds_row *gw = &rw->rw_out[rw->rw_n];
+	struct nfs3ds_object o;
 	uint64_t n;
 
 	(void)val;
-	if (rw->rw_n == rw->rw_max || id.s_len > GEN_OBJECT_KEY || id.s_len < POOL_KEY ||
+	if (rw->rw_n == rw->rw_max || id.s_len > NFS3DS_OBJECT_KEY || id.s_len < POOL_KEY ||
 	    memcmp(key, rw->rw_from, sizeof(rw->rw_from)))
 		return 1;
 	memcpy(gw->gw_key, key, id.s_len);
 	gw->gw_len = (unsigned)id.s_len;
 	memcpy(&n, key + 5, 8);
-	gw->gw_number = id.s_len == POOL_KEY			     ? be64toh(n)
-			: gen_object_get(rw->rw_txn, gw->gw_key, &o) ? 0
-								     : o.go_number;
+	gw->gw_number = id.s_len == POOL_KEY				? be64toh(n)
+			: nfs3ds_object_get(rw->rw_txn, gw->gw_key, &o) ? 0
+									: o.go_number;
 	rw->rw_n++;
 	return 0;
 }
 
-int gen_rows_some(struct kv_txn *t, uint32_t ds, struct gen_row *out, unsigned max)
+int nfs3ds_rows_some(struct kv_txn *t, uint32_t ds, struct nfs3ds_row *out, unsigned max)
 {
 	struct rows_walk rw = {.rw_txn = t, .rw_out = out, .rw_max = max};
 	uint32_t d = htobe32(ds);
@@ -271,27 +273,27 @@ int gen_rows_some(struct kv_txn *t, uint32_t ds, struct gen_row *out, unsigned m
 	memcpy(rw.rw_from + 1, &d, 4);
 	for (const char *kind = "PO"; *kind && err >= 0 && !rw.rw_n; kind++) {
 		rw.rw_from[0] = (uint8_t)*kind;
-		err = ns_rows(t, NS_T_GEN, rw.rw_from, sizeof(rw.rw_from), rows_one, &rw);
+		err = ns_rows(t, NS_T_NFS3DS, rw.rw_from, sizeof(rw.rw_from), rows_one, &rw);
 	}
 	return err < 0 ? err : (int)rw.rw_n;
 }
 
 /* ---- servers ---- */
 
-int gen_server_put(struct kv_txn *t, const struct gen *g, uint64_t next)
+int nfs3ds_server_put(struct kv_txn *t, const struct gen *g, uint64_t next)
 {
-	uint8_t key[SERVER_KEY], buf[sizeof(struct server_rec) + GEN_PATH] = {0};
+	uint8_t key[SERVER_KEY], buf[sizeof(struct server_rec) + NFS3DS_PATH] = {0};
 	struct server_rec *r = (struct server_rec *)buf;
 	size_t len = strlen(g->gn_path);
 
-	r->r_version = GEN_VERSION;
+	r->r_version = NFS3DS_VERSION;
 	r->r_dir_len = (uint8_t)g->gn_dir.f_len;
 	r->r_path_len = htole16((uint16_t)len);
 	r->r_next = htole64(next);
 	memcpy(r->r_dir, g->gn_dir.f_data, g->gn_dir.f_len);
 	memcpy(r->r_path, g->gn_path, len);
 	server_key(g->gn_uuid, key);
-	return ns_row_put(t, NS_T_GEN, key, sizeof(key), buf, sizeof(*r) + len);
+	return ns_row_put(t, NS_T_NFS3DS, key, sizeof(key), buf, sizeof(*r) + len);
 }
 
 static int server_decode(struct kv_slice val, struct gen *g, uint64_t *next)
@@ -299,11 +301,11 @@ static int server_decode(struct kv_slice val, struct gen *g, uint64_t *next)
 	const struct server_rec *r = val.s_data;
 	size_t len;
 
-	if (val.s_len < sizeof(*r) || r->r_version != GEN_VERSION || !r->r_dir_len ||
+	if (val.s_len < sizeof(*r) || r->r_version != NFS3DS_VERSION || !r->r_dir_len ||
 	    r->r_dir_len > NFS3_FHSIZE)
 		return -EIO;
 	len = le16toh(r->r_path_len);
-	if (len >= GEN_PATH || val.s_len != sizeof(*r) + len)
+	if (len >= NFS3DS_PATH || val.s_len != sizeof(*r) + len)
 		return -EIO;
 	*next = le64toh(r->r_next);
 	if (g) {
@@ -315,33 +317,33 @@ static int server_decode(struct kv_slice val, struct gen *g, uint64_t *next)
 	return 0;
 }
 
-int gen_server_del(struct kv_txn *t, const struct gen *g)
+int nfs3ds_server_del(struct kv_txn *t, const struct gen *g)
 {
 	uint8_t key[SERVER_KEY];
 
 	server_key(g->gn_uuid, key);
-	return ns_row_del(t, NS_T_GEN, key, sizeof(key));
+	return ns_row_del(t, NS_T_NFS3DS, key, sizeof(key));
 }
 
-int gen_next_get(struct kv_txn *t, const struct gen *g, uint64_t *next)
+int nfs3ds_next_get(struct kv_txn *t, const struct gen *g, uint64_t *next)
 {
 	uint8_t key[SERVER_KEY];
 	struct kv_slice val;
 	int err;
 
 	server_key(g->gn_uuid, key);
-	err = ns_row_get(t, NS_T_GEN, key, sizeof(key), &val);
+	err = ns_row_get(t, NS_T_NFS3DS, key, sizeof(key), &val);
 	return err ? err : server_decode(val, NULL, next);
 }
 
-int gen_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *first)
+int nfs3ds_next_take(struct kv_txn *t, const struct gen *g, unsigned n, uint64_t *first)
 {
-	int err = gen_next_get(t, g, first);
+	int err = nfs3ds_next_get(t, g, first);
 
-	return err ? err : gen_server_put(t, g, *first + n);
+	return err ? err : nfs3ds_server_put(t, g, *first + n);
 }
 
-struct gen *gen_new(struct dsc *d, const uint8_t uuid[16])
+struct gen *nfs3ds_new(struct ds_reg *d, const uint8_t uuid[16])
 {
 	static const char what[16] = "weft owners v1";
 	struct gen *g = calloc(1, sizeof(*g));
@@ -359,17 +361,17 @@ struct gen *gen_new(struct dsc *d, const uint8_t uuid[16])
 	return g;
 }
 
-void gen_free(struct gen *g)
+void nfs3ds_free(struct gen *g)
 {
 	if (!g)
 		return;
-	gen_copies_free(g);
+	nfs3ds_copies_free(g);
 	pthread_mutex_destroy(&g->gn_copy_lock);
 	sodium_memzero(g->gn_key, sizeof(g->gn_key));
 	free(g);
 }
 
-static int count_ready(void *arg, uint64_t number, const struct gen_fh *fh)
+static int count_ready(void *arg, uint64_t number, const struct nfs3ds_fh *fh)
 {
 	struct gen *g = arg;
 
@@ -379,26 +381,26 @@ static int count_ready(void *arg, uint64_t number, const struct gen_fh *fh)
 	return 0;
 }
 
-struct gen_loading {
-	struct dsc *d;
+struct nfs3ds_loading {
+	struct ds_reg *d;
 	int err;
 };
 
 /* The rows NS_T_DS list all servers. This row makes one of them an NFSv3 data server. */
 static int load_server(void *arg, struct kv_slice id, struct kv_slice val)
 {
-	struct gen_loading *gl = arg;
+	struct nfs3ds_loading *gl = arg;
 	const uint8_t *key = id.s_data;
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 	uint64_t next;
 	struct gen *g;
 
 	if (id.s_len != SERVER_KEY || key[0] != 'S')
 		return 1;
-	nd = dsc_find_uuid(gl->d, key + 1);
+	nd = ds_reg_find_uuid(gl->d, key + 1);
 	if (!nd)
 		return 0;
-	g = gen_new(gl->d, key + 1);
+	g = nfs3ds_new(gl->d, key + 1);
 	if (!g) {
 		gl->err = -ENOMEM;
 		return 1;
@@ -406,24 +408,24 @@ static int load_server(void *arg, struct kv_slice id, struct kv_slice val)
 	g->gn_id = nd->nd_sv.sv_id;
 	nd->nd_gen = g;
 	atomic_store(&gl->d->d_generic, true);
-	nd->nd_sv.sv_generic = true;
+	nd->nd_sv.sv_nfs3 = true;
 	gl->err = server_decode(val, g, &next);
 	return gl->err ? 1 : 0;
 }
 
-int gen_load(struct dsc *d)
+int nfs3ds_load(struct ds_reg *d)
 {
-	struct gen_loading gl = {.d = d};
+	struct nfs3ds_loading gl = {.d = d};
 	struct kv_txn *t;
 	int err = kv_read_begin(ns_kv(d->d_ns), &t);
 
 	if (err)
 		return err;
-	err = ns_rows(t, NS_T_GEN, "S", 1, load_server, &gl);
+	err = ns_rows(t, NS_T_NFS3DS, "S", 1, load_server, &gl);
 	err = err < 0 ? err : gl.err;
-	for (unsigned id = 1; id <= DSC_MAX && !err; id++)
+	for (unsigned id = 1; id <= DS_REG_MAX && !err; id++)
 		if (d->d_node[id] && d->d_node[id]->nd_gen)
-			err = gen_pool_each(t, id, count_ready, d->d_node[id]->nd_gen);
+			err = nfs3ds_pool_each(t, id, count_ready, d->d_node[id]->nd_gen);
 	kv_read_end(t);
 	return err;
 }
@@ -454,24 +456,25 @@ static uint32_t permute(const struct gen *g, uint64_t number, uint8_t use, uint3
 	return left << HALF | right;
 }
 
-void gen_owner(const struct gen *g, uint64_t number, uint32_t epoch, uint32_t *uid, uint32_t *gid)
+void nfs3ds_owner(const struct gen *g, uint64_t number, uint32_t epoch, uint32_t *uid,
+		  uint32_t *gid)
 {
 	*uid = OWNER_FIRST | permute(g, number, 'u', epoch);
 	*gid = OWNER_FIRST | permute(g, number, 'g', epoch);
 }
 
-void gen_name(uint64_t number, char dir[GEN_NAME], char name[GEN_NAME])
+void nfs3ds_name(uint64_t number, char dir[NFS3DS_NAME], char name[NFS3DS_NAME])
 {
-	snprintf(dir, GEN_NAME, "%llx", (unsigned long long)(number >> GEN_DIR_BITS));
-	snprintf(name, GEN_NAME, "%llx", (unsigned long long)number);
+	snprintf(dir, NFS3DS_NAME, "%llx", (unsigned long long)(number >> NFS3DS_DIR_BITS));
+	snprintf(name, NFS3DS_NAME, "%llx", (unsigned long long)number);
 }
 
-int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uint32_t epoch,
-		   bool write, struct dsc_handle *h)
+int ds_reg_nfs3_handle(struct ds_reg *d, uint32_t id, const struct cap_object *obj, uint32_t epoch,
+		       bool write, struct ds_reg_handle *h)
 {
-	struct gen *g = dsc_gen_of(d, id);
-	uint8_t key[GEN_OBJECT_KEY];
-	struct gen_object o;
+	struct gen *g = ds_reg_nfs3_of(d, id);
+	uint8_t key[NFS3DS_OBJECT_KEY];
+	struct nfs3ds_object o;
 	struct kv_txn *t;
 	int err;
 
@@ -481,37 +484,38 @@ int dsc_gen_handle(struct dsc *d, uint32_t id, const struct cap_object *obj, uin
 	 * become stale. */
 	if (kv_read_begin(ns_kv(d->d_ns), &t))
 		return -ENOBUFS;
-	gen_object_key(id, obj, key);
-	err = gen_object_get(t, key, &o);
+	nfs3ds_object_key(id, obj, key);
+	err = nfs3ds_object_get(t, key, &o);
 	kv_read_end(t);
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
 	memset(h, 0, sizeof(*h));
 	h->dh_len = o.go_fh.f_len;
 	memcpy(h->dh_data, o.go_fh.f_data, o.go_fh.f_len);
-	gen_owner(g, o.go_number, epoch, &h->dh_uid, &h->dh_gid);
+	nfs3ds_owner(g, o.go_number, epoch, &h->dh_uid, &h->dh_gid);
 	if (!write)
 		h->dh_uid = OWNER_NONE;
 	return 0;
 }
 
-bool dsc_gen_path(struct dsc *d, uint32_t id, const struct cap_object *obj, char out[DSC_GEN_PATH])
+bool ds_reg_nfs3_path(struct ds_reg *d, uint32_t id, const struct cap_object *obj,
+		      char out[DS_REG_GEN_PATH])
 {
-	char dir[GEN_NAME], name[GEN_NAME], *p = out;
-	struct gen *g = dsc_gen_of(d, id);
-	uint8_t key[GEN_OBJECT_KEY];
-	struct gen_object o;
+	char dir[NFS3DS_NAME], name[NFS3DS_NAME], *p = out;
+	struct gen *g = ds_reg_nfs3_of(d, id);
+	uint8_t key[NFS3DS_OBJECT_KEY];
+	struct nfs3ds_object o;
 	struct kv_txn *t;
 	int err;
 
 	if (!g || kv_read_begin(ns_kv(d->d_ns), &t))
 		return false;
-	gen_object_key(id, obj, key);
-	err = gen_object_get(t, key, &o);
+	nfs3ds_object_key(id, obj, key);
+	err = nfs3ds_object_get(t, key, &o);
 	kv_read_end(t);
 	if (err)
 		return false;
-	gen_name(o.go_number, dir, name);
+	nfs3ds_name(o.go_number, dir, name);
 	p += sprintf(p, "weft-");
 	for (unsigned i = 0; i < 16; i++)
 		p += sprintf(p, "%02x", g->gn_uuid[i]);

@@ -24,30 +24,30 @@
 #define MAX_IO	     (1u << 20)
 
 struct adding {
-	struct dsc *ad_dsc;
-	struct dsc_add *ad_add;
+	struct ds_reg *ad_dsc;
+	struct ds_reg_add *ad_add;
 	struct loop_msg ad_msg;
 	struct kv_op ad_op;
 	struct rpc_client *ad_aside, *ad_client; /* ad_aside: rpcbind or mountd; ad_client: NFS */
 	struct rpc_req ad_req;
-	struct gen_rpc ad_rpc;
-	struct gen_file ad_file;
-	struct gen_fh ad_root;
+	struct nfs3ds_rpc ad_rpc;
+	struct nfs3ds_file ad_file;
+	struct nfs3ds_fh ad_root;
 	struct gen *ad_gen;
-	struct dsc_node *ad_node;
+	struct ds_reg_node *ad_node;
 	uint16_t ad_mount_port;
 	int ad_err;
 };
 
 static void add_end(struct adding *ad, int err)
 {
-	struct dsc_add *a = ad->ad_add;
+	struct ds_reg_add *a = ad->ad_add;
 
 	if (ad->ad_aside)
 		rpc_client_destroy(ad->ad_aside);
 	if (ad->ad_client)
 		rpc_client_destroy(ad->ad_client);
-	gen_free(ad->ad_gen);
+	nfs3ds_free(ad->ad_gen);
 	free(ad->ad_node);
 	free(ad);
 	a->da_done(a, err);
@@ -76,8 +76,8 @@ add_fail(struct adding *ad, int err, const char *fmt, ...)
 
 static void rpc_fail(struct adding *ad, const char *what)
 {
-	add_fail(ad, gen_errno(&ad->ad_rpc), "%s: %s%s", what, gen_why(&ad->ad_rpc),
-		 gen_errno(&ad->ad_rpc) == -EPERM
+	add_fail(ad, nfs3ds_errno(&ad->ad_rpc), "%s: %s%s", what, nfs3ds_why(&ad->ad_rpc),
+		 nfs3ds_errno(&ad->ad_rpc) == -EPERM
 			 ? ": the export must not squash root of this machine (no_root_squash), "
 			   "and must accept any port (insecure)"
 			 : "");
@@ -109,26 +109,26 @@ static uint16_t port_of(const struct sockaddr_storage *ss)
 static int record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct adding *ad = caa_container_of(op, struct adding, ad_op);
-	struct dsc_node *nd = ad->ad_node;
-	uint8_t row[DSC_ROW_MAX];
+	struct ds_reg_node *nd = ad->ad_node;
+	uint8_t row[DS_REG_ROW_MAX];
 	int err;
 
-	if (dsc_count(ad->ad_dsc) >= DSC_MAX)
+	if (ds_reg_count(ad->ad_dsc) >= DS_REG_MAX)
 		return -ENOSPC;
 	err = ns_next_ds(ad->ad_dsc->d_ns, t, &nd->nd_sv.sv_id);
-	if (!err && (!nd->nd_sv.sv_id || nd->nd_sv.sv_id > DSC_MAX))
+	if (!err && (!nd->nd_sv.sv_id || nd->nd_sv.sv_id > DS_REG_MAX))
 		err = -ENOSPC;
 	if (!err)
 		err = ns_row_put(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, row,
-				 dsc_row_encode(&nd->nd_sv, &nd->nd_terms, row));
-	return err ? err : gen_server_put(t, ad->ad_gen, 1);
+				 ds_reg_row_encode(&nd->nd_sv, &nd->nd_terms, row));
+	return err ? err : nfs3ds_server_put(t, ad->ad_gen, 1);
 }
 
 static void record_done(struct kv_op *op, int err)
 {
 	struct adding *ad = caa_container_of(op, struct adding, ad_op);
-	struct dsc *d = ad->ad_dsc;
-	struct dsc_node *nd = ad->ad_node;
+	struct ds_reg *d = ad->ad_dsc;
+	struct ds_reg_node *nd = ad->ad_node;
 	struct gen *g = ad->ad_gen;
 
 	if (err) {
@@ -139,17 +139,17 @@ static void record_done(struct kv_op *op, int err)
 	nd->nd_gen = g;
 	atomic_store(&d->d_generic, true);
 	pthread_mutex_lock(&d->d_lock);
-	if (dsc_node_add(d, g->gn_id, nd))
+	if (ds_reg_node_add(d, g->gn_id, nd))
 		log_fatal("out of memory for a data server");
 	pthread_mutex_unlock(&d->d_lock);
 	ad->ad_node = NULL;
 	ad->ad_gen = NULL;
 	log_info("data server %u (%s): added, a generic NFSv3 server", g->gn_id, nd->nd_sv.sv_name);
-	gen_start(g);
+	nfs3ds_start(g);
 	add_end(ad, 0);
 }
 
-static void put_addr(struct dsc_server *sv, const struct sockaddr_storage *addr, uint16_t port,
+static void put_addr(struct ds_reg_server *sv, const struct sockaddr_storage *addr, uint16_t port,
 		     bool rdma)
 {
 	struct sockaddr_storage ss = *addr;
@@ -167,14 +167,14 @@ static void put_addr(struct dsc_server *sv, const struct sockaddr_storage *addr,
 	sv->sv_naddrs++;
 }
 
-static void made_dir(struct gen_rpc *r)
+static void made_dir(struct nfs3ds_rpc *r)
 {
 	struct adding *ad = caa_container_of(r, struct adding, ad_rpc);
-	struct dsc_add *a = ad->ad_add;
-	struct dsc_server *sv = &ad->ad_node->nd_sv;
-	char name[GEN_PATH];
+	struct ds_reg_add *a = ad->ad_add;
+	struct ds_reg_server *sv = &ad->ad_node->nd_sv;
+	char name[NFS3DS_PATH];
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		rpc_fail(ad, "making a directory in it");
 		return;
 	}
@@ -182,7 +182,7 @@ static void made_dir(struct gen_rpc *r)
 		snprintf(name, sizeof(name), "weft-");
 		for (unsigned i = 0; i < 16; i++)
 			sprintf(name + strlen(name), "%02x", ad->ad_gen->gn_uuid[i]);
-		gen_lookup(ad->ad_client, r, &ad->ad_root, name);
+		nfs3ds_lookup(ad->ad_client, r, &ad->ad_root, name);
 		return;
 	}
 	ad->ad_gen->gn_dir = r->gr_fh;
@@ -192,9 +192,9 @@ static void made_dir(struct gen_rpc *r)
 	put_addr(sv, &a->da_addr, port_of(&a->da_addr), false);
 	if (a->da_rdma_port)
 		put_addr(sv, &a->da_addr, a->da_rdma_port, true);
-	sv->sv_generic = true;
-	dsc_set_key(ad->ad_dsc, sv);
-	ad->ad_node->nd_terms.dt_weight = DSC_WEIGHT_ONE;
+	sv->sv_nfs3 = true;
+	ds_reg_set_key(ad->ad_dsc, sv);
+	ad->ad_node->nd_terms.dt_weight = DS_REG_WEIGHT_ONE;
 	strcpy(ad->ad_node->nd_terms.dt_own, "kind=nfs3");
 	labels_merge(ad->ad_node->nd_terms.dt_own, "", ad->ad_node->nd_terms.dt_labels);
 	ad->ad_op =
@@ -204,25 +204,25 @@ static void made_dir(struct gen_rpc *r)
 
 /* ---- the test file ---- */
 
-static void tried_gone(struct gen_rpc *r)
+static void tried_gone(struct nfs3ds_rpc *r)
 {
 	struct adding *ad = caa_container_of(r, struct adding, ad_rpc);
-	char name[GEN_PATH] = "weft-";
+	char name[NFS3DS_PATH] = "weft-";
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		rpc_fail(ad, "removing the test file");
 		return;
 	}
 	for (unsigned i = 0; i < 16; i++)
 		sprintf(name + strlen(name), "%02x", ad->ad_gen->gn_uuid[i]);
 	r->gr_done = made_dir;
-	gen_mkdir(ad->ad_client, r, &ad->ad_root, name);
+	nfs3ds_mkdir(ad->ad_client, r, &ad->ad_root, name);
 }
 
-static void tried_failed_gone(struct gen_rpc *r)
+static void tried_failed_gone(struct nfs3ds_rpc *r)
 {
 	struct adding *ad = caa_container_of(r, struct adding, ad_rpc);
-	const struct gen_file *f = &ad->ad_file;
+	const struct nfs3ds_file *f = &ad->ad_file;
 
 	if (f->gf_err == -EPERM)
 		add_fail(ad, -EPERM,
@@ -233,31 +233,31 @@ static void tried_failed_gone(struct gen_rpc *r)
 		add_fail(ad, f->gf_err, "testing a file: %s: %s", f->gf_what, strerror(-f->gf_err));
 }
 
-static void tried(struct gen_file *f)
+static void tried(struct nfs3ds_file *f)
 {
 	struct adding *ad = caa_container_of(f, struct adding, ad_file);
 
 	ad->ad_rpc.gr_done = f->gf_err ? tried_failed_gone : tried_gone;
-	gen_remove(ad->ad_client, &ad->ad_rpc, &ad->ad_root, f->gf_name);
+	nfs3ds_remove(ad->ad_client, &ad->ad_rpc, &ad->ad_root, f->gf_name);
 }
 
 static void try_file(struct adding *ad)
 {
-	struct gen_file *f = &ad->ad_file;
+	struct nfs3ds_file *f = &ad->ad_file;
 
 	f->gf_client = ad->ad_client;
 	f->gf_dir = ad->ad_root;
 	snprintf(f->gf_name, sizeof(f->gf_name), ".weft-%08x", randombytes_random());
-	gen_owner(ad->ad_gen, 0, 1, &f->gf_uid, &f->gf_gid);
+	nfs3ds_owner(ad->ad_gen, 0, 1, &f->gf_uid, &f->gf_gid);
 	f->gf_done = tried;
-	gen_file_make(f);
+	nfs3ds_file_make(f);
 }
 
-static void told_space(struct gen_rpc *r)
+static void told_space(struct nfs3ds_rpc *r)
 {
 	struct adding *ad = caa_container_of(r, struct adding, ad_rpc);
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		rpc_fail(ad, "FSSTAT");
 		return;
 	}
@@ -266,12 +266,12 @@ static void told_space(struct gen_rpc *r)
 	try_file(ad);
 }
 
-static void told_limits(struct gen_rpc *r)
+static void told_limits(struct nfs3ds_rpc *r)
 {
 	struct adding *ad = caa_container_of(r, struct adding, ad_rpc);
-	struct dsc_server *sv = &ad->ad_node->nd_sv;
+	struct ds_reg_server *sv = &ad->ad_node->nd_sv;
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		rpc_fail(ad, "FSINFO");
 		return;
 	}
@@ -282,7 +282,7 @@ static void told_limits(struct gen_rpc *r)
 		return;
 	}
 	r->gr_done = told_space;
-	gen_fsstat(ad->ad_client, r, &ad->ad_root);
+	nfs3ds_fsstat(ad->ad_client, r, &ad->ad_root);
 }
 
 static void have_root(struct adding *ad)
@@ -292,7 +292,7 @@ static void have_root(struct adding *ad)
 		return;
 	}
 	ad->ad_rpc.gr_done = told_limits;
-	gen_fsinfo(ad->ad_client, &ad->ad_rpc, &ad->ad_root);
+	nfs3ds_fsinfo(ad->ad_client, &ad->ad_rpc, &ad->ad_root);
 }
 
 /* ---- the export's handle ---- */
@@ -349,7 +349,7 @@ static void mount_run(struct loop_msg *m)
 	rpc_req_init(&ad->ad_req, MNT_PROGRAM, 3, MNT_MNT, &root, 512, mounted);
 	xdr_put_opaque(&ad->ad_req.q_args, ad->ad_add->da_path,
 		       (uint32_t)strlen(ad->ad_add->da_path));
-	rpc_client_send(ad->ad_aside, &ad->ad_req, GEN_RPC_MS);
+	rpc_client_send(ad->ad_aside, &ad->ad_req, NFS3DS_RPC_MS);
 }
 
 /* Posts a message, because the client that called rpcbind is in use until its answer has been
@@ -388,18 +388,18 @@ static void ask_port(struct adding *ad)
 	xdr_put_u32(&ad->ad_req.q_args, 3);
 	xdr_put_u32(&ad->ad_req.q_args, IPPROTO_TCP);
 	xdr_put_u32(&ad->ad_req.q_args, 0);
-	rpc_client_send(ad->ad_aside, &ad->ad_req, GEN_RPC_MS);
+	rpc_client_send(ad->ad_aside, &ad->ad_req, NFS3DS_RPC_MS);
 }
 
 /* Returns the id under which this server is known already; 0: it is not known. */
-static uint32_t known_as(struct dsc *d, const struct dsc_add *a)
+static uint32_t known_as(struct ds_reg *d, const struct ds_reg_add *a)
 {
 	uint32_t id = 0;
 
 	pthread_mutex_lock(&d->d_lock);
-	for (uint32_t n = 1; n <= DSC_MAX && !id; n++) {
+	for (uint32_t n = 1; n <= DS_REG_MAX && !id; n++) {
 		struct sockaddr_storage ss = {0};
-		const struct dsc_node *nd = d->d_node[n];
+		const struct ds_reg_node *nd = d->d_node[n];
 		socklen_t len = 0;
 
 		if (nd && nd->nd_gen && !strcmp(nd->nd_gen->gn_path, a->da_path) &&
@@ -415,7 +415,7 @@ static uint32_t known_as(struct dsc *d, const struct dsc_add *a)
 static void add_run(struct loop_msg *m)
 {
 	struct adding *ad = caa_container_of(m, struct adding, ad_msg);
-	struct dsc_add *a = ad->ad_add;
+	struct ds_reg_add *a = ad->ad_add;
 	uint8_t uuid[16];
 
 	a->da_id = known_as(ad->ad_dsc, a);
@@ -424,7 +424,7 @@ static void add_run(struct loop_msg *m)
 		return;
 	}
 	randombytes_buf(uuid, sizeof(uuid));
-	ad->ad_gen = gen_new(ad->ad_dsc, uuid);
+	ad->ad_gen = nfs3ds_new(ad->ad_dsc, uuid);
 	ad->ad_node = calloc(1, sizeof(*ad->ad_node));
 	if (!ad->ad_gen || !ad->ad_node) {
 		add_fail(ad, -ENOMEM, "out of memory");
@@ -440,7 +440,7 @@ static void add_run(struct loop_msg *m)
 	}
 }
 
-void dsc_add(struct dsc *d, struct dsc_add *a)
+void ds_reg_add(struct ds_reg *d, struct ds_reg_add *a)
 {
 	struct adding *ad = calloc(1, sizeof(*ad));
 
@@ -451,5 +451,5 @@ void dsc_add(struct dsc *d, struct dsc_add *a)
 	ad->ad_dsc = d;
 	ad->ad_add = a;
 	ad->ad_msg.m_run = add_run;
-	loop_post(dsc_loop(d, 0), &ad->ad_msg);
+	loop_post(ds_reg_loop(d, 0), &ad->ad_msg);
 }

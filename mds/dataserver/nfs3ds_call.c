@@ -22,48 +22,49 @@
 #define TRIES	   32
 #define TRIES_OPEN 8 /* tries of a fence before lock_out, while the fenced clients may write */
 
-struct cap_object gen_object_of(const ctl_object *o)
+struct cap_object nfs3ds_object_of(const ctl_object *o)
 {
 	return (struct cap_object){.co_ino = o->ino,
 				   .co_fs = (uint16_t)o->fs,
 				   .co_incarnation = (uint16_t)o->incarnation,
 				   .co_stripe = (uint8_t)o->stripe,
-				   .co_mirror = (uint8_t)o->mirror};
+				   .co_copy = (uint8_t)o->mirror};
 }
 
-void gen_answer(struct dsc_ctl *c, ctl_response *res)
+void nfs3ds_answer(struct ds_reg_ctl *c, ctl_response *res)
 {
 	if (res->status == CTL_OK)
 		res->result.op = c->dc_req.op;
 	c->dc_take(c, res);
-	dsc_call_end(c, 0);
+	ds_reg_call_end(c, 0);
 }
 
-void gen_refuse(struct dsc_ctl *c, ctl_status status)
+void nfs3ds_refuse(struct ds_reg_ctl *c, ctl_status status)
 {
 	ctl_response res = {.status = status};
 
-	gen_answer(c, &res);
+	nfs3ds_answer(c, &res);
 }
 
-int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t key[GEN_OBJECT_KEY],
-		    struct gen_object *out, struct dsc_handle *h)
+int nfs3ds_object_find(struct gen *g, const ctl_object *o, uint32_t epoch,
+		       uint8_t key[NFS3DS_OBJECT_KEY], struct nfs3ds_object *out,
+		       struct ds_reg_handle *h)
 {
-	struct cap_object obj = gen_object_of(o);
+	struct cap_object obj = nfs3ds_object_of(o);
 	struct kv_txn *t;
 	int err = kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t);
 
 	if (err)
 		return -EIO;
-	gen_object_key(g->gn_id, &obj, key);
-	err = gen_object_get(t, key, out);
+	nfs3ds_object_key(g->gn_id, &obj, key);
+	err = nfs3ds_object_get(t, key, out);
 	kv_read_end(t);
 	if (err)
 		return err;
 	memset(h, 0, sizeof(*h));
 	h->dh_len = out->go_fh.f_len;
 	memcpy(h->dh_data, out->go_fh.f_data, out->go_fh.f_len);
-	gen_owner(g, out->go_number, epoch, &h->dh_uid, &h->dh_gid);
+	nfs3ds_owner(g, out->go_number, epoch, &h->dh_uid, &h->dh_gid);
 	return 0;
 }
 
@@ -71,19 +72,19 @@ int gen_object_find(struct gen *g, const ctl_object *o, uint32_t epoch, uint8_t 
 
 struct orders;
 struct one_order {
-	struct gen_rpc oo_rpc;
+	struct nfs3ds_rpc oo_rpc;
 	struct orders *oo_all;
 	const ctl_order *oo_order;
-	uint8_t oo_key[GEN_OBJECT_KEY];
-	struct gen_object oo_object;
+	uint8_t oo_key[NFS3DS_OBJECT_KEY];
+	struct nfs3ds_object oo_object;
 	bool oo_row; /* the row is to be written or deleted */
 	unsigned oo_tries;
-	char oo_dir[GEN_NAME], oo_name[GEN_NAME];
-	struct gen_fh oo_sub;
+	char oo_dir[NFS3DS_NAME], oo_name[NFS3DS_NAME];
+	struct nfs3ds_fh oo_sub;
 };
 struct orders {
 	struct gen *os_gen;
-	struct dsc_ctl *os_ctl;
+	struct ds_reg_ctl *os_ctl;
 	struct kv_op os_op;
 	unsigned os_left, os_n;
 	ctl_status os_result[CTL_BATCH_MAX];
@@ -96,7 +97,7 @@ static void orders_answer(struct orders *os)
 
 	res.result.ctl_result_u.orders.results.results_len = os->os_n;
 	res.result.ctl_result_u.orders.results.results_val = os->os_result;
-	gen_answer(os->os_ctl, &res);
+	nfs3ds_answer(os->os_ctl, &res);
 	free(os);
 }
 
@@ -121,10 +122,10 @@ static int rows_run(struct kv_op *op, struct kv_txn *t)
 	/* Deletions go first, because they free space (kv.h). */
 	for (unsigned i = 0; i < os->os_n && !err; i++)
 		if (os->os_one[i].oo_row && os->os_one[i].oo_order->type == CTL_DELETE)
-			err = ns_row_del(t, NS_T_GEN, os->os_one[i].oo_key, GEN_OBJECT_KEY);
+			err = ns_row_del(t, NS_T_NFS3DS, os->os_one[i].oo_key, NFS3DS_OBJECT_KEY);
 	for (unsigned i = 0; i < os->os_n && !err; i++)
 		if (os->os_one[i].oo_row && os->os_one[i].oo_order->type != CTL_DELETE)
-			err = gen_object_put(t, os->os_one[i].oo_key, &os->os_one[i].oo_object);
+			err = nfs3ds_object_put(t, os->os_one[i].oo_key, &os->os_one[i].oo_object);
 	return err;
 }
 
@@ -157,7 +158,7 @@ static void order_end(struct one_order *oo, ctl_status status)
 static void order_failed(struct one_order *oo, const char *what)
 {
 	const struct gen *g = oo->oo_all->os_gen;
-	int err = gen_errno(&oo->oo_rpc);
+	int err = nfs3ds_errno(&oo->oo_rpc);
 
 	if (err == -EPERM)
 		log_error("data server %u (%s) refused %s: its export must not squash root of this "
@@ -165,17 +166,18 @@ static void order_failed(struct one_order *oo, const char *what)
 			  g->gn_id, g->gn_path, what);
 	else if (err != -EAGAIN)
 		log_warn("data server %u (%s): %s failed for inode %llu: %s", g->gn_id, g->gn_path,
-			 what, (unsigned long long)oo->oo_order->object.ino, gen_why(&oo->oo_rpc));
+			 what, (unsigned long long)oo->oo_order->object.ino,
+			 nfs3ds_why(&oo->oo_rpc));
 	order_end(oo, err == -ENOSPC ? CTL_NOSPC : CTL_IO);
 }
 
 /* ---- stale file handles: a LOOKUP of the name tells whether the file is gone ---- */
 
-static void gone_named(struct gen_rpc *r)
+static void gone_named(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
-	if (gen_errno(r) == -ENOENT) {
+	if (nfs3ds_errno(r) == -ENOENT) {
 		log_error("data server %u: inode %llu: object %s/%s is missing",
 			  oo->oo_all->os_gen->gn_id, (unsigned long long)oo->oo_order->object.ino,
 			  oo->oo_dir, oo->oo_name);
@@ -185,54 +187,54 @@ static void gone_named(struct gen_rpc *r)
 	}
 }
 
-static void gone_dir(struct gen_rpc *r)
+static void gone_dir(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		order_failed(oo, "LOOKUP");
 		return;
 	}
 	oo->oo_sub = r->gr_fh;
 	r->gr_done = gone_named;
-	gen_lookup(oo->oo_all->os_gen->gn_client, r, &oo->oo_sub, oo->oo_name);
+	nfs3ds_lookup(oo->oo_all->os_gen->gn_client, r, &oo->oo_sub, oo->oo_name);
 }
 
 static void gone(struct one_order *oo, const char *what)
 {
-	if (gen_errno(&oo->oo_rpc) != -ESTALE) {
+	if (nfs3ds_errno(&oo->oo_rpc) != -ESTALE) {
 		order_failed(oo, what);
 		return;
 	}
 	oo->oo_rpc.gr_done = gone_dir;
-	gen_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir,
-		   oo->oo_dir);
+	nfs3ds_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir,
+		      oo->oo_dir);
 }
 
 /* ---- TRUNCATE and FENCE ---- */
 
-static void order_stable(struct gen_rpc *r)
+static void order_stable(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
-	if (gen_errno(r))
+	if (nfs3ds_errno(r))
 		order_failed(oo, "COMMIT");
 	else
 		order_end(oo, CTL_OK);
 }
 
 /* The attributes show what a server that maps owners made of them. */
-static void order_checked(struct gen_rpc *r)
+static void order_checked(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 	const struct gen *g = oo->oo_all->os_gen;
 	uint32_t uid, gid;
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		gone(oo, "GETATTR");
 		return;
 	}
-	gen_owner(g, oo->oo_object.go_number, oo->oo_order->epoch, &uid, &gid);
+	nfs3ds_owner(g, oo->oo_object.go_number, oo->oo_order->epoch, &uid, &gid);
 	if (oo->oo_order->type == CTL_FENCE &&
 	    (r->gr_attr.fa_uid != uid || r->gr_attr.fa_gid != gid)) {
 		log_error("data server %u (%s): an object has another owner than was set: its "
@@ -242,33 +244,33 @@ static void order_checked(struct gen_rpc *r)
 		return;
 	}
 	r->gr_done = order_stable;
-	gen_commit(g->gn_client, r, &oo->oo_object.go_fh);
+	nfs3ds_commit(g->gn_client, r, &oo->oo_object.go_fh);
 }
 
 static void set_ask(struct one_order *oo);
 
-static void order_set(struct gen_rpc *r)
+static void order_set(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
 	r->gr_guarded = false;
-	if (gen_errno(r) == -EBUSY && ++oo->oo_tries < TRIES) {
+	if (nfs3ds_errno(r) == -EBUSY && ++oo->oo_tries < TRIES) {
 		set_ask(oo);
 		return;
 	}
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		gone(oo, "SETATTR");
 		return;
 	}
 	r->gr_done = order_checked;
-	gen_getattr(oo->oo_all->os_gen->gn_client, r, &oo->oo_object.go_fh);
+	nfs3ds_getattr(oo->oo_all->os_gen->gn_client, r, &oo->oo_object.go_fh);
 }
 
-static void locked_out(struct gen_rpc *r)
+static void locked_out(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
-	if (gen_errno(r))
+	if (nfs3ds_errno(r))
 		gone(oo, "SETATTR");
 	else
 		set_ask(oo);
@@ -280,39 +282,39 @@ static void locked_out(struct gen_rpc *r)
 static void lock_out(struct one_order *oo)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID,
-				.sa_mode = GEN_MODE};
+				.sa_mode = NFS3DS_MODE};
 
-	gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, randombytes_random(), &sa.sa_uid,
-		  &sa.sa_gid);
+	nfs3ds_owner(oo->oo_all->os_gen, oo->oo_object.go_number, randombytes_random(), &sa.sa_uid,
+		     &sa.sa_gid);
 	oo->oo_tries++;
 	oo->oo_rpc.gr_done = locked_out;
-	gen_setattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh, &sa);
+	nfs3ds_setattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh, &sa);
 }
 
 /* Setting a size keeps the mtime: the mtime is the object's write count, and a size change is no
  * write. */
-static void set_now(struct gen_rpc *r)
+static void set_now(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE | NFS3_SA_MTIME,
 				.sa_size = oo->oo_order->size,
 				.sa_mtime_how = NFS3_SET_TO_CLIENT_TIME};
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		gone(oo, "GETATTR");
 		return;
 	}
 	sa.sa_mtime = r->gr_attr.fa_mtime;
 	if (oo->oo_order->type == CTL_FENCE) {
 		sa = (struct nfs3_sattr){.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID,
-					 .sa_mode = GEN_MODE};
-		gen_owner(oo->oo_all->os_gen, oo->oo_object.go_number, oo->oo_order->epoch,
-			  &sa.sa_uid, &sa.sa_gid);
+					 .sa_mode = NFS3DS_MODE};
+		nfs3ds_owner(oo->oo_all->os_gen, oo->oo_object.go_number, oo->oo_order->epoch,
+			     &sa.sa_uid, &sa.sa_gid);
 	}
 	r->gr_guarded = true;
 	r->gr_guard = r->gr_attr.fa_ctime;
 	r->gr_done = order_set;
-	gen_setattr(oo->oo_all->os_gen->gn_client, r, &oo->oo_object.go_fh, &sa);
+	nfs3ds_setattr(oo->oo_all->os_gen->gn_client, r, &oo->oo_object.go_fh, &sa);
 }
 
 static void set_ask(struct one_order *oo)
@@ -322,15 +324,15 @@ static void set_ask(struct one_order *oo)
 		return;
 	}
 	oo->oo_rpc.gr_done = set_now;
-	gen_getattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh);
+	nfs3ds_getattr(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_object.go_fh);
 }
 
 /* ---- DELETE ---- */
 
-static void removed(struct gen_rpc *r)
+static void removed(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
-	int err = gen_errno(r);
+	int err = nfs3ds_errno(r);
 
 	if (err && err != -ENOENT)
 		order_failed(oo, "REMOVE");
@@ -338,34 +340,34 @@ static void removed(struct gen_rpc *r)
 		order_end(oo, CTL_OK);
 }
 
-static void remove_found(struct gen_rpc *r)
+static void remove_found(struct nfs3ds_rpc *r)
 {
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		order_failed(oo, "LOOKUP");
 		return;
 	}
 	oo->oo_sub = r->gr_fh;
 	r->gr_done = removed;
-	gen_remove(oo->oo_all->os_gen->gn_client, r, &oo->oo_sub, oo->oo_name);
+	nfs3ds_remove(oo->oo_all->os_gen->gn_client, r, &oo->oo_sub, oo->oo_name);
 }
 
 static void delete_now(struct one_order *oo)
 {
 	oo->oo_rpc.gr_done = remove_found;
-	gen_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir,
-		   oo->oo_dir);
+	nfs3ds_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir,
+		      oo->oo_dir);
 }
 
 static void order_begin(struct one_order *oo, struct kv_txn *t)
 {
 	const ctl_order *o = oo->oo_order;
-	struct cap_object obj = gen_object_of(&o->object);
+	struct cap_object obj = nfs3ds_object_of(&o->object);
 	int err;
 
-	gen_object_key(oo->oo_all->os_gen->gn_id, &obj, oo->oo_key);
-	err = gen_object_get(t, oo->oo_key, &oo->oo_object);
+	nfs3ds_object_key(oo->oo_all->os_gen->gn_id, &obj, oo->oo_key);
+	err = nfs3ds_object_get(t, oo->oo_key, &oo->oo_object);
 	if (err || o->number <= oo->oo_object.go_done) {
 		oo->oo_all->os_result[oo - oo->oo_all->os_one] = !err		  ? CTL_OK
 								 : err == -ENOENT ? CTL_NOENT
@@ -373,8 +375,8 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 		orders_put(oo->oo_all);
 		return;
 	}
-	gen_name(oo->oo_object.go_number, oo->oo_dir, oo->oo_name);
-	if (o->type != CTL_FENCE && !gen_copy_end(oo->oo_all->os_gen, oo->oo_key)) {
+	nfs3ds_name(oo->oo_object.go_number, oo->oo_dir, oo->oo_name);
+	if (o->type != CTL_FENCE && !nfs3ds_copy_end(oo->oo_all->os_gen, oo->oo_key)) {
 		/* the order is tried again in a moment */
 		oo->oo_all->os_result[oo - oo->oo_all->os_one] = CTL_REBUILDING;
 		orders_put(oo->oo_all);
@@ -395,7 +397,7 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 	}
 }
 
-static void orders(struct gen *g, struct dsc_ctl *c)
+static void orders(struct gen *g, struct ds_reg_ctl *c)
 {
 	const ctl_orders_args *a = &c->dc_req.ctl_request_u.orders;
 	unsigned n = a->orders.orders_len;
@@ -404,7 +406,7 @@ static void orders(struct gen *g, struct dsc_ctl *c)
 
 	if (!os || kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t)) {
 		free(os);
-		gen_refuse(c, CTL_IO);
+		nfs3ds_refuse(c, CTL_IO);
 		return;
 	}
 	os->os_gen = g;
@@ -424,11 +426,11 @@ static void orders(struct gen *g, struct dsc_ctl *c)
 
 struct stats;
 struct one_stat {
-	struct gen_rpc ot_rpc;
+	struct nfs3ds_rpc ot_rpc;
 	struct stats *ot_all;
 };
 struct stats {
-	struct dsc_ctl *st_ctl;
+	struct ds_reg_ctl *st_ctl;
 	unsigned st_left, st_n;
 	ctl_stat st_stat[CTL_BATCH_MAX];
 	struct one_stat st_one[];
@@ -442,17 +444,17 @@ static void stats_put(struct stats *st)
 		return;
 	res.result.ctl_result_u.stat.stats.stats_len = st->st_n;
 	res.result.ctl_result_u.stat.stats.stats_val = st->st_stat;
-	gen_answer(st->st_ctl, &res);
+	nfs3ds_answer(st->st_ctl, &res);
 	free(st);
 }
 
-static void stat_done(struct gen_rpc *r)
+static void stat_done(struct nfs3ds_rpc *r)
 {
 	struct one_stat *ot = caa_container_of(r, struct one_stat, ot_rpc);
 	const struct nfs3_fattr *a = &r->gr_attr;
 	ctl_stat *out = &ot->ot_all->st_stat[ot - ot->ot_all->st_one];
 
-	out->status = gen_sized(r) ? CTL_OK : CTL_IO;
+	out->status = nfs3ds_sized(r) ? CTL_OK : CTL_IO;
 	if (out->status == CTL_OK) {
 		out->durable = true; /* its name was made ahead */
 		out->size = a->fa_size;
@@ -463,7 +465,7 @@ static void stat_done(struct gen_rpc *r)
 	stats_put(ot->ot_all);
 }
 
-static void stats(struct gen *g, struct dsc_ctl *c)
+static void stats(struct gen *g, struct ds_reg_ctl *c)
 {
 	const ctl_stat_args *a = &c->dc_req.ctl_request_u.stat;
 	unsigned n = a->objects.objects_len;
@@ -472,20 +474,20 @@ static void stats(struct gen *g, struct dsc_ctl *c)
 
 	if (!st || kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t)) {
 		free(st);
-		gen_refuse(c, CTL_IO);
+		nfs3ds_refuse(c, CTL_IO);
 		return;
 	}
 	st->st_ctl = c;
 	st->st_n = n;
 	st->st_left = n + 1;
 	for (unsigned i = 0; i < n; i++) {
-		struct cap_object obj = gen_object_of(&a->objects.objects_val[i]);
-		struct gen_object o;
-		uint8_t key[GEN_OBJECT_KEY];
+		struct cap_object obj = nfs3ds_object_of(&a->objects.objects_val[i]);
+		struct nfs3ds_object o;
+		uint8_t key[NFS3DS_OBJECT_KEY];
 		int err;
 
-		gen_object_key(g->gn_id, &obj, key);
-		err = gen_object_get(t, key, &o);
+		nfs3ds_object_key(g->gn_id, &obj, key);
+		err = nfs3ds_object_get(t, key, &o);
 		st->st_one[i].ot_all = st;
 		if (err) {
 			st->st_stat[i].status = err == -ENOENT ? CTL_NOENT : CTL_IO;
@@ -493,7 +495,7 @@ static void stats(struct gen *g, struct dsc_ctl *c)
 			continue;
 		}
 		st->st_one[i].ot_rpc.gr_done = stat_done;
-		gen_getattr(g->gn_client, &st->st_one[i].ot_rpc, &o.go_fh);
+		nfs3ds_getattr(g->gn_client, &st->st_one[i].ot_rpc, &o.go_fh);
 	}
 	kv_read_end(t);
 	stats_put(st);
@@ -502,8 +504,8 @@ static void stats(struct gen *g, struct dsc_ctl *c)
 /* ---- SEEK: NFSv3 knows no holes, so all is data up to the end (RFC 7862 section 15.11) ---- */
 
 struct one_seek {
-	struct gen_rpc os_rpc;
-	struct dsc_ctl *os_ctl;
+	struct nfs3ds_rpc os_rpc;
+	struct ds_reg_ctl *os_ctl;
 };
 
 /* Returns the first offset from `at` on that belongs to the object. An object of a striped file has
@@ -518,52 +520,52 @@ static uint64_t own_from(const ctl_seek_args *a, uint64_t at)
 	return own == k ? at : own * a->unit;
 }
 
-static void seek_done(struct gen_rpc *r)
+static void seek_done(struct nfs3ds_rpc *r)
 {
 	struct one_seek *os = caa_container_of(r, struct one_seek, os_rpc);
 	const ctl_seek_args *a = &os->os_ctl->dc_req.ctl_request_u.seek;
-	ctl_response res = {.status = gen_sized(r) ? CTL_OK : CTL_IO};
+	ctl_response res = {.status = nfs3ds_sized(r) ? CTL_OK : CTL_IO};
 	ctl_seek_res *s = &res.result.ctl_result_u.seek;
 	uint64_t size = r->gr_attr.fa_size,
 		 at = own_from(a, a->hole && size > a->offset ? size : a->offset);
 
 	s->found = a->hole || at < size ? CTL_SEEK_FOUND : CTL_SEEK_NONE;
 	s->offset = at;
-	gen_answer(os->os_ctl, &res);
+	nfs3ds_answer(os->os_ctl, &res);
 	free(os);
 }
 
-static void seek(struct gen *g, struct dsc_ctl *c)
+static void seek(struct gen *g, struct ds_reg_ctl *c)
 {
-	struct cap_object obj = gen_object_of(&c->dc_req.ctl_request_u.seek.object);
+	struct cap_object obj = nfs3ds_object_of(&c->dc_req.ctl_request_u.seek.object);
 	struct one_seek *os = calloc(1, sizeof(*os));
-	uint8_t key[GEN_OBJECT_KEY];
-	struct gen_object o;
+	uint8_t key[NFS3DS_OBJECT_KEY];
+	struct nfs3ds_object o;
 	struct kv_txn *t;
 	int err;
 
 	if (!os || kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t)) {
 		free(os);
-		gen_refuse(c, CTL_IO);
+		nfs3ds_refuse(c, CTL_IO);
 		return;
 	}
-	gen_object_key(g->gn_id, &obj, key);
-	err = gen_object_get(t, key, &o);
+	nfs3ds_object_key(g->gn_id, &obj, key);
+	err = nfs3ds_object_get(t, key, &o);
 	kv_read_end(t);
 	if (err) {
 		free(os);
-		gen_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
+		nfs3ds_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
 		return;
 	}
 	os->os_ctl = c;
 	os->os_rpc.gr_done = seek_done;
-	gen_getattr(g->gn_client, &os->os_rpc, &o.go_fh);
+	nfs3ds_getattr(g->gn_client, &os->os_rpc, &o.go_fh);
 }
 
-void gen_call(struct gen *g, struct dsc_ctl *c)
+void nfs3ds_call(struct gen *g, struct ds_reg_ctl *c)
 {
 	if (!g->gn_up || !g->gn_client) {
-		dsc_call_end(c, -ENOTCONN);
+		ds_reg_call_end(c, -ENOTCONN);
 		return;
 	}
 	switch (c->dc_req.op) {
@@ -577,12 +579,12 @@ void gen_call(struct gen *g, struct dsc_ctl *c)
 		seek(g, c);
 		return;
 	case CTL_OP_REBUILD:
-		gen_rebuild(g, c);
+		nfs3ds_rebuild(g, c);
 		return;
 	case CTL_OP_SUM:
-		gen_sum(g, c);
+		nfs3ds_sum(g, c);
 		return;
 	default:
-		gen_refuse(c, CTL_NOTSUPP);
+		nfs3ds_refuse(c, CTL_NOTSUPP);
 	}
 }

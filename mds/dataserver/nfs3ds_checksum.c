@@ -1,5 +1,5 @@
-/* nfs3ds_checksum.c - the checksum of an object on an NFSv3 data server (proto/ctl.x, SUM): the object is
- * read here. See nfs3ds.h. Runs on the first loop. */
+/* nfs3ds_checksum.c - the checksum of an object on an NFSv3 data server (proto/ctl.x, SUM): the
+ * object is read here. See nfs3ds.h. Runs on the first loop. */
 #include "mds/dataserver/nfs3ds.h"
 #include <errno.h>
 #include <sodium.h>
@@ -13,11 +13,11 @@ _Static_assert(WINDOW % CTL_SUM_PAGE == 0, "windows are whole pages");
 
 struct summing {
 	struct gen *su_gen;
-	struct dsc_ctl *su_ctl;
-	struct dsc_io su_io;
-	struct gen_rpc su_rpc;
-	struct dsc_handle su_h;
-	struct gen_fh su_fh;
+	struct ds_reg_ctl *su_ctl;
+	struct ds_reg_io su_io;
+	struct nfs3ds_rpc su_rpc;
+	struct ds_reg_handle su_h;
+	struct nfs3ds_fh su_fh;
 	crypto_generichash_state su_state;
 	uint64_t su_base, su_end; /* start of the window; end of the range */
 	uint32_t su_at, su_len;
@@ -28,12 +28,12 @@ struct summing {
 static void sum_end(struct summing *su, ctl_status status)
 {
 	ctl_response res = {.status = status};
-	struct dsc_ctl *c = su->su_ctl;
+	struct ds_reg_ctl *c = su->su_ctl;
 
 	crypto_generichash_final(&su->su_state, (uint8_t *)su->su_res.sum, CTL_SUM_LEN);
 	res.result.ctl_result_u.sum = su->su_res;
 	free(su);
-	gen_answer(c, &res);
+	nfs3ds_answer(c, &res);
 }
 
 static void add_pages(struct summing *su)
@@ -52,7 +52,7 @@ static void add_pages(struct summing *su)
 static void next_window(struct summing *su);
 static void read_more(struct summing *su);
 
-static void done(struct dsc_io *io, int err)
+static void done(struct ds_reg_io *io, int err)
 {
 	struct summing *su = caa_container_of(io, struct summing, su_io);
 
@@ -73,17 +73,17 @@ static void done(struct dsc_io *io, int err)
 
 static void read_more(struct summing *su)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	memset(&su->su_io, 0, sizeof(su->su_io));
 	su->su_io.di_done = done;
 	su->su_io.di_off = su->su_base + su->su_at;
 	su->su_io.di_read_to = su->su_data + su->su_at;
 	su->su_io.di_count = su->su_len - su->su_at;
-	if (dsc_get(su->su_gen->gn_dsc, su->su_gen->gn_id, &sv) &&
+	if (ds_reg_get(su->su_gen->gn_dsc, su->su_gen->gn_id, &sv) &&
 	    su->su_io.di_count > sv.sv_max_read)
 		su->su_io.di_count = sv.sv_max_read;
-	dsc_read(su->su_gen->gn_dsc, su->su_gen->gn_id, &su->su_h, &su->su_io, READ_MS);
+	ds_reg_read(su->su_gen->gn_dsc, su->su_gen->gn_id, &su->su_h, &su->su_io, READ_MS);
 }
 
 static void next_window(struct summing *su)
@@ -100,11 +100,11 @@ static void next_window(struct summing *su)
 }
 
 /* Reads as the object's present owner, which GETATTR has reported. */
-static void owned(struct gen_rpc *r)
+static void owned(struct nfs3ds_rpc *r)
 {
 	struct summing *su = caa_container_of(r, struct summing, su_rpc);
 
-	if (!gen_sized(r)) {
+	if (!nfs3ds_sized(r)) {
 		sum_end(su, CTL_IO);
 		return;
 	}
@@ -114,24 +114,24 @@ static void owned(struct gen_rpc *r)
 	next_window(su);
 }
 
-void gen_sum(struct gen *g, struct dsc_ctl *c)
+void nfs3ds_sum(struct gen *g, struct ds_reg_ctl *c)
 {
 	const ctl_sum_args *a = &c->dc_req.ctl_request_u.sum;
 	struct summing *su;
-	uint8_t key[GEN_OBJECT_KEY];
-	struct gen_object o;
+	uint8_t key[NFS3DS_OBJECT_KEY];
+	struct nfs3ds_object o;
 	int err;
 
 	if (!a->length || a->length > CTL_SUM_MAX || a->offset % CTL_SUM_PAGE ||
 	    a->offset > INT64_MAX - CTL_SUM_MAX) {
-		gen_refuse(c, CTL_INVAL);
+		nfs3ds_refuse(c, CTL_INVAL);
 		return;
 	}
 	su = calloc(1, sizeof(*su));
-	err = su ? gen_object_find(g, &a->object, 0, key, &o, &su->su_h) : -ENOMEM;
+	err = su ? nfs3ds_object_find(g, &a->object, 0, key, &o, &su->su_h) : -ENOMEM;
 	if (err) {
 		free(su);
-		gen_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
+		nfs3ds_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
 		return;
 	}
 	su->su_gen = g;
@@ -140,5 +140,5 @@ void gen_sum(struct gen *g, struct dsc_ctl *c)
 	su->su_end = a->offset + a->length;
 	crypto_generichash_init(&su->su_state, NULL, 0, CTL_SUM_LEN);
 	su->su_rpc.gr_done = owned;
-	gen_getattr(g->gn_client, &su->su_rpc, &o.go_fh);
+	nfs3ds_getattr(g->gn_client, &su->su_rpc, &o.go_fh);
 }

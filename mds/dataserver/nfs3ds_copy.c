@@ -1,9 +1,9 @@
 /*
- * nfs3ds_copy.c - makes an object on an NFSv3 data server equal to one on another server. It runs the
- * steps BEGIN, PULL, END and ABORT (proto/ctl.x) here, by NFSv3, as weft-ds runs them itself.
+ * nfs3ds_copy.c - makes an object on an NFSv3 data server equal to one on another server. It runs
+ * the steps BEGIN, PULL, END and ABORT (proto/ctl.x) here, by NFSv3, as weft-ds runs them itself.
  *
  * While it copies, no client has a layout that writes the object (lo_copied_here). So every change
- * comes through dsc_write, and is noted here from BEGIN on. The rules and the proof are in
+ * comes through ds_reg_write, and is noted here from BEGIN on. The rules and the proof are in
  * ds/store/rebuild.h. A window is read from the source, then locked. Ranges that were not noted
  * become as the source has them, and writes to the window wait meanwhile. A change of size or a
  * deletion ends the session, and the copy begins again. So does a restart, because sessions are in
@@ -29,25 +29,25 @@
 struct note {
 	uint64_t n_from, n_to;
 };
-struct gen_copy {
-	struct gen_copy *cy_next;
+struct nfs3ds_copy {
+	struct nfs3ds_copy *cy_next;
 	struct gen *cy_gen;
-	uint8_t cy_key[GEN_OBJECT_KEY];
-	struct dsc_handle cy_h; /* of the target, with its owner in the epoch of the step */
+	uint8_t cy_key[NFS3DS_OBJECT_KEY];
+	struct ds_reg_handle cy_h; /* of the target, with its owner in the epoch of the step */
 	uint64_t cy_session;
 	/* Under gn_copy_lock: */
 	struct note *cy_note;
 	unsigned cy_nnotes, cy_cap;
 	uint64_t cy_cursor, cy_least;	   /* cy_least: the end of what was written since BEGIN */
 	uint64_t cy_lock_from, cy_lock_to; /* the locked window; equal: none */
-	struct dsc_io *cy_waits;
+	struct ds_reg_io *cy_waits;
 	_Atomic bool cy_dead;
 	/* The step in progress: */
-	struct dsc_ctl *cy_ctl;
-	struct dsc_io cy_io;
-	struct gen_rpc cy_rpc;
+	struct ds_reg_ctl *cy_ctl;
+	struct ds_reg_io cy_io;
+	struct nfs3ds_rpc cy_rpc;
 	uint32_t cy_source;
-	struct dsc_handle cy_source_h;
+	struct ds_reg_handle cy_source_h;
 	uint64_t cy_was;  /* the target's size at BEGIN */
 	uint64_t cy_size; /* the source's size, once its end was reached */
 	uint32_t cy_len, cy_got, cy_at, cy_run;
@@ -60,16 +60,16 @@ struct gen_copy {
 /* ---- sessions ---- */
 
 /* The caller holds gn_copy_lock, or runs on the first loop. */
-static struct gen_copy *copy_find(struct gen *g, const uint8_t key[GEN_OBJECT_KEY])
+static struct nfs3ds_copy *copy_find(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY])
 {
-	struct gen_copy *cy = g->gn_copies;
+	struct nfs3ds_copy *cy = g->gn_copies;
 
-	while (cy && memcmp(cy->cy_key, key, GEN_OBJECT_KEY))
+	while (cy && memcmp(cy->cy_key, key, NFS3DS_OBJECT_KEY))
 		cy = cy->cy_next;
 	return cy;
 }
 
-static void copy_free(struct gen_copy *cy)
+static void copy_free(struct nfs3ds_copy *cy)
 {
 	free(cy->cy_note);
 	free(cy->cy_new);
@@ -79,10 +79,10 @@ static void copy_free(struct gen_copy *cy)
 }
 
 /* No step may be in progress. */
-static void copy_drop(struct gen_copy *cy)
+static void copy_drop(struct nfs3ds_copy *cy)
 {
 	struct gen *g = cy->cy_gen;
-	struct gen_copy **p = &g->gn_copies;
+	struct nfs3ds_copy **p = &g->gn_copies;
 
 	pthread_mutex_lock(&g->gn_copy_lock);
 	while (*p != cy)
@@ -93,10 +93,10 @@ static void copy_drop(struct gen_copy *cy)
 	copy_free(cy);
 }
 
-void gen_copies_free(struct gen *g)
+void nfs3ds_copies_free(struct gen *g)
 {
 	while (g->gn_copies) {
-		struct gen_copy *cy = g->gn_copies;
+		struct nfs3ds_copy *cy = g->gn_copies;
 
 		g->gn_copies = cy->cy_next;
 		copy_free(cy);
@@ -104,18 +104,18 @@ void gen_copies_free(struct gen *g)
 }
 
 /* Ends the step, and drops the session if it has ended meanwhile. */
-static void step_end(struct gen_copy *cy, ctl_status status)
+static void step_end(struct nfs3ds_copy *cy, ctl_status status)
 {
 	ctl_response res = {.status = atomic_load(&cy->cy_dead) && !cy->cy_over && status == CTL_OK
 					      ? CTL_BAD_SESSION
 					      : status};
-	struct dsc_ctl *c = cy->cy_ctl;
+	struct ds_reg_ctl *c = cy->cy_ctl;
 
 	res.result.ctl_result_u.rebuild = cy->cy_res;
 	cy->cy_ctl = NULL;
 	if (atomic_load(&cy->cy_dead) || cy->cy_over)
 		copy_drop(cy);
-	gen_answer(c, &res);
+	nfs3ds_answer(c, &res);
 }
 
 static ctl_status status_of(int err)
@@ -123,9 +123,9 @@ static ctl_status status_of(int err)
 	return err == -EACCES ? CTL_FENCED : err == -ENOSPC ? CTL_NOSPC : CTL_IO;
 }
 
-bool gen_copy_end(struct gen *g, const uint8_t key[GEN_OBJECT_KEY])
+bool nfs3ds_copy_end(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY])
 {
-	struct gen_copy *cy = copy_find(g, key);
+	struct nfs3ds_copy *cy = copy_find(g, key);
 
 	if (!cy)
 		return true;
@@ -138,7 +138,7 @@ bool gen_copy_end(struct gen *g, const uint8_t key[GEN_OBJECT_KEY])
 
 /* ---- notes ---- */
 
-static void note_add(struct gen_copy *cy, uint64_t from, uint64_t to)
+static void note_add(struct nfs3ds_copy *cy, uint64_t from, uint64_t to)
 {
 	struct note *last = cy->cy_nnotes ? &cy->cy_note[cy->cy_nnotes - 1] : NULL;
 
@@ -164,15 +164,16 @@ static void note_add(struct gen_copy *cy, uint64_t from, uint64_t to)
 	cy->cy_note[cy->cy_nnotes++] = (struct note){from, to};
 }
 
-bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struct dsc_io *io)
+bool nfs3ds_copy_note(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
+		      struct ds_reg_io *io)
 {
-	struct gen_copy *cy;
+	struct nfs3ds_copy *cy;
 	struct gen *g;
 	bool waits = false;
 
-	if (!dsc_has_generic(d))
+	if (!ds_reg_has_generic(d))
 		return false;
-	g = dsc_gen_of(d, id);
+	g = ds_reg_nfs3_of(d, id);
 	if (!g || !atomic_load(&g->gn_ncopies))
 		return false;
 	pthread_mutex_lock(&g->gn_copy_lock);
@@ -198,7 +199,7 @@ bool gen_copy_note(struct dsc *d, uint32_t id, const struct dsc_handle *h, struc
 /* ---- a window ---- */
 
 /* Locks the window: ranges noted before are left alone, and new writes wait. */
-static void window_lock(struct gen_copy *cy)
+static void window_lock(struct nfs3ds_copy *cy)
 {
 	uint64_t from = cy->cy_cursor, to = from + cy->cy_got;
 
@@ -216,9 +217,9 @@ static void window_lock(struct gen_copy *cy)
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
 }
 
-static void window_unlock(struct gen_copy *cy, uint64_t cursor)
+static void window_unlock(struct nfs3ds_copy *cy, uint64_t cursor)
 {
-	struct dsc_io *waits;
+	struct ds_reg_io *waits;
 	unsigned n = 0;
 
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
@@ -232,29 +233,29 @@ static void window_unlock(struct gen_copy *cy, uint64_t cursor)
 	cy->cy_nnotes = n;
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
 	while (waits) {
-		struct dsc_io *io = waits;
+		struct ds_reg_io *io = waits;
 
 		waits = io->di_next;
-		gen_copy_let_go(io);
+		nfs3ds_copy_let_go(io);
 	}
 }
 
-bool gen_copies_busy(const struct gen *g)
+bool nfs3ds_copies_busy(const struct gen *g)
 {
-	const struct gen_copy *cy = g->gn_copies;
+	const struct nfs3ds_copy *cy = g->gn_copies;
 
 	while (cy && !cy->cy_ctl)
 		cy = cy->cy_next;
 	return cy;
 }
 
-static void window_failed(struct gen_copy *cy, ctl_status status)
+static void window_failed(struct nfs3ds_copy *cy, ctl_status status)
 {
 	window_unlock(cy, cy->cy_cursor);
 	step_end(cy, status);
 }
 
-static void window_done(struct gen_copy *cy)
+static void window_done(struct nfs3ds_copy *cy)
 {
 	uint64_t next = cy->cy_cursor + cy->cy_got;
 
@@ -266,22 +267,22 @@ static void window_done(struct gen_copy *cy)
 	step_end(cy, CTL_OK);
 }
 
-static void ended(struct gen_rpc *r)
+static void ended(struct nfs3ds_rpc *r)
 {
-	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
+	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
-	if (gen_errno(r))
-		window_failed(cy, gen_errno(r) == -EPERM ? CTL_FENCED : CTL_IO);
+	if (nfs3ds_errno(r))
+		window_failed(cy, nfs3ds_errno(r) == -EPERM ? CTL_FENCED : CTL_IO);
 	else
 		window_done(cy);
 }
 
 /* Sets the target's size to the source's, or to the end of a later write since BEGIN. The window
  * from here to the end is locked, so that no write changes the size meanwhile. */
-static void put_end(struct gen_copy *cy)
+static void put_end(struct nfs3ds_copy *cy)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE};
-	struct gen_fh fh = {.f_len = cy->cy_h.dh_len};
+	struct nfs3ds_fh fh = {.f_len = cy->cy_h.dh_len};
 
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
 	sa.sa_size = cy->cy_least > cy->cy_size ? cy->cy_least : cy->cy_size;
@@ -299,14 +300,14 @@ static void put_end(struct gen_copy *cy)
 	cy->cy_rpc.gr_uid = cy->cy_h.dh_uid;
 	cy->cy_rpc.gr_gid = cy->cy_h.dh_gid;
 	cy->cy_rpc.gr_done = ended;
-	gen_setattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh, &sa);
+	nfs3ds_setattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh, &sa);
 }
 
-static void write_next(struct gen_copy *cy);
+static void write_next(struct nfs3ds_copy *cy);
 
-static void wrote(struct dsc_io *io, int err)
+static void wrote(struct ds_reg_io *io, int err)
 {
-	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
 		window_failed(cy, status_of(err));
@@ -323,7 +324,7 @@ static void wrote(struct dsc_io *io, int err)
 }
 
 /* Returns how many bytes from `at` on, up to the end of the page, are all noted or all not. */
-static uint32_t part(const struct gen_copy *cy, uint32_t at)
+static uint32_t part(const struct nfs3ds_copy *cy, uint32_t at)
 {
 	uint32_t to = at;
 
@@ -332,13 +333,13 @@ static uint32_t part(const struct gen_copy *cy, uint32_t at)
 	return to - at;
 }
 
-static bool differs(const struct gen_copy *cy, uint32_t at, uint32_t n)
+static bool differs(const struct nfs3ds_copy *cy, uint32_t at, uint32_t n)
 {
 	return !cy->cy_mask[at] && memcmp(cy->cy_new + at, cy->cy_old + at, n);
 }
 
 /* Finds the next run of bytes that differ. */
-static bool find_run(struct gen_copy *cy)
+static bool find_run(struct nfs3ds_copy *cy)
 {
 	uint32_t n;
 
@@ -351,10 +352,10 @@ static bool find_run(struct gen_copy *cy)
 	return cy->cy_run;
 }
 
-static void write_next(struct gen_copy *cy)
+static void write_next(struct nfs3ds_copy *cy)
 {
-	struct dsc *d = cy->cy_gen->gn_dsc;
-	struct dsc_server sv;
+	struct ds_reg *d = cy->cy_gen->gn_dsc;
+	struct ds_reg_server sv;
 
 	if (!cy->cy_run && !find_run(cy)) {
 		if (cy->cy_eof)
@@ -363,7 +364,7 @@ static void write_next(struct gen_copy *cy)
 			window_done(cy);
 		return;
 	}
-	if (!dsc_get(d, cy->cy_gen->gn_id, &sv)) {
+	if (!ds_reg_get(d, cy->cy_gen->gn_id, &sv)) {
 		window_failed(cy, CTL_IO);
 		return;
 	}
@@ -373,28 +374,28 @@ static void write_next(struct gen_copy *cy)
 	cy->cy_io.di_off = cy->cy_cursor + cy->cy_at;
 	cy->cy_io.di_count = cy->cy_run < sv.sv_max_write ? cy->cy_run : sv.sv_max_write;
 	cy->cy_io.di_stable = NFS3_UNSTABLE;
-	gen_copy_write(d, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, STEP_MS);
+	nfs3ds_copy_write(d, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, STEP_MS);
 }
 
 /* ---- PULL: reads the source's window, then the target's ---- */
 
-static void read_more(struct gen_copy *cy, uint32_t id, const struct dsc_handle *h, uint8_t *to,
-		      uint32_t len, void (*done)(struct dsc_io *io, int err))
+static void read_more(struct nfs3ds_copy *cy, uint32_t id, const struct ds_reg_handle *h,
+		      uint8_t *to, uint32_t len, void (*done)(struct ds_reg_io *io, int err))
 {
-	struct dsc *d = cy->cy_gen->gn_dsc;
-	struct dsc_server sv;
+	struct ds_reg *d = cy->cy_gen->gn_dsc;
+	struct ds_reg_server sv;
 
 	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
 	cy->cy_io.di_done = done;
 	cy->cy_io.di_read_to = to + cy->cy_at;
 	cy->cy_io.di_off = cy->cy_cursor + cy->cy_at;
 	cy->cy_io.di_count = len - cy->cy_at;
-	if (dsc_get(d, id, &sv) && cy->cy_io.di_count > sv.sv_max_read)
+	if (ds_reg_get(d, id, &sv) && cy->cy_io.di_count > sv.sv_max_read)
 		cy->cy_io.di_count = sv.sv_max_read;
-	dsc_read(d, id, h, &cy->cy_io, STEP_MS);
+	ds_reg_read(d, id, h, &cy->cy_io, STEP_MS);
 }
 
-static void write_window(struct gen_copy *cy)
+static void write_window(struct nfs3ds_copy *cy)
 {
 	cy->cy_at = cy->cy_run = 0;
 	window_lock(cy);
@@ -405,9 +406,9 @@ static void write_window(struct gen_copy *cy)
 		write_next(cy);
 }
 
-static void old_read(struct dsc_io *io, int err)
+static void old_read(struct ds_reg_io *io, int err)
 {
-	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
 		step_end(cy, status_of(err));
@@ -420,9 +421,9 @@ static void old_read(struct dsc_io *io, int err)
 		write_window(cy);
 }
 
-static void new_read(struct dsc_io *io, int err)
+static void new_read(struct ds_reg_io *io, int err)
 {
-	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
 		step_end(cy, CTL_SOURCE);
@@ -436,7 +437,7 @@ static void new_read(struct dsc_io *io, int err)
 	}
 	cy->cy_got = cy->cy_at;
 	cy->cy_size = cy->cy_cursor + cy->cy_got;
-	if (cy->cy_size > DSC_GEN_SIZE_MAX) {
+	if (cy->cy_size > DS_REG_GEN_SIZE_MAX) {
 		step_end(cy, CTL_SOURCE);
 		return;
 	}
@@ -450,12 +451,12 @@ static void new_read(struct dsc_io *io, int err)
 }
 
 /* Finds the server to read, and the handle and owner for that. */
-static bool source_of(struct gen_copy *cy, const ctl_peer *p)
+static bool source_of(struct nfs3ds_copy *cy, const ctl_peer *p)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	if (!dsc_get_uuid(cy->cy_gen->gn_dsc, (const uint8_t *)p->ds_uuid, &sv) ||
-	    p->foreign.foreign_len > DSC_HANDLE_MAX)
+	if (!ds_reg_get_uuid(cy->cy_gen->gn_dsc, (const uint8_t *)p->ds_uuid, &sv) ||
+	    p->foreign.foreign_len > DS_REG_HANDLE_MAX)
 		return false;
 	cy->cy_source = sv.sv_id;
 	memset(&cy->cy_source_h, 0, sizeof(cy->cy_source_h));
@@ -467,7 +468,7 @@ static bool source_of(struct gen_copy *cy, const ctl_peer *p)
 	return true;
 }
 
-static void pull(struct gen_copy *cy, const ctl_rebuild_args *a)
+static void pull(struct nfs3ds_copy *cy, const ctl_rebuild_args *a)
 {
 	if (cy->cy_cursor == WHOLE) {
 		cy->cy_res.next = cy->cy_res.size = cy->cy_size;
@@ -491,9 +492,9 @@ static void pull(struct gen_copy *cy, const ctl_rebuild_args *a)
 /* ---- BEGIN and END ---- */
 
 /* What the copy finds equal from now on is on stable storage, and END notices any restart since. */
-static void synced(struct dsc_io *io, int err)
+static void synced(struct ds_reg_io *io, int err)
 {
-	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
 		atomic_store(&cy->cy_dead, true);
@@ -506,18 +507,18 @@ static void synced(struct dsc_io *io, int err)
 	step_end(cy, CTL_OK);
 }
 
-static void commit(struct gen_copy *cy, void (*done)(struct dsc_io *io, int err))
+static void commit(struct nfs3ds_copy *cy, void (*done)(struct ds_reg_io *io, int err))
 {
 	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
 	cy->cy_io.di_done = done;
-	dsc_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, COMMIT_MS);
+	ds_reg_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, COMMIT_MS);
 }
 
-static void begun(struct gen_rpc *r)
+static void begun(struct nfs3ds_rpc *r)
 {
-	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
+	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
-	if (!gen_sized(r)) {
+	if (!nfs3ds_sized(r)) {
 		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_IO);
 	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
@@ -530,16 +531,16 @@ static void begun(struct gen_rpc *r)
 	}
 }
 
-static struct gen_copy *copy_new(struct gen *g, const uint8_t key[GEN_OBJECT_KEY], uint64_t session,
-				 const struct dsc_handle *h)
+static struct nfs3ds_copy *copy_new(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY],
+				    uint64_t session, const struct ds_reg_handle *h)
 {
-	struct gen_copy *cy =
+	struct nfs3ds_copy *cy =
 		atomic_load(&g->gn_ncopies) < COPIES_MAX ? calloc(1, sizeof(*cy)) : NULL;
 
 	if (!cy)
 		return NULL;
 	cy->cy_gen = g;
-	memcpy(cy->cy_key, key, GEN_OBJECT_KEY);
+	memcpy(cy->cy_key, key, NFS3DS_OBJECT_KEY);
 	cy->cy_session = session;
 	cy->cy_h = *h;
 	cy->cy_new = malloc(WINDOW);
@@ -557,21 +558,21 @@ static struct gen_copy *copy_new(struct gen *g, const uint8_t key[GEN_OBJECT_KEY
 	return cy;
 }
 
-static void get_attr(struct gen_copy *cy, void (*done)(struct gen_rpc *r))
+static void get_attr(struct nfs3ds_copy *cy, void (*done)(struct nfs3ds_rpc *r))
 {
-	struct gen_fh fh = {.f_len = cy->cy_h.dh_len};
+	struct nfs3ds_fh fh = {.f_len = cy->cy_h.dh_len};
 
 	memcpy(fh.f_data, cy->cy_h.dh_data, fh.f_len);
 	cy->cy_rpc.gr_uid = cy->cy_rpc.gr_gid = 0;
 	cy->cy_rpc.gr_done = done;
-	gen_getattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh);
+	nfs3ds_getattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh);
 }
 
-static void counted(struct gen_rpc *r)
+static void counted(struct nfs3ds_rpc *r)
 {
-	struct gen_copy *cy = caa_container_of(r, struct gen_copy, cy_rpc);
+	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
-	if (!gen_sized(r)) {
+	if (!nfs3ds_sized(r)) {
 		step_end(cy, CTL_IO);
 		return;
 	}
@@ -582,9 +583,9 @@ static void counted(struct gen_rpc *r)
 	step_end(cy, CTL_OK);
 }
 
-static void committed(struct dsc_io *io, int err)
+static void committed(struct ds_reg_io *io, int err)
 {
-	struct gen_copy *cy = caa_container_of(io, struct gen_copy, cy_io);
+	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
 		step_end(cy, status_of(err));
@@ -597,7 +598,7 @@ static void committed(struct dsc_io *io, int err)
 	}
 }
 
-static void end(struct gen_copy *cy)
+static void end(struct nfs3ds_copy *cy)
 {
 	if (cy->cy_cursor != WHOLE) {
 		step_end(cy, CTL_INVAL);
@@ -606,8 +607,8 @@ static void end(struct gen_copy *cy)
 	commit(cy, committed);
 }
 
-static void begin(struct gen *g, struct dsc_ctl *c, struct gen_copy *cy,
-		  const uint8_t key[GEN_OBJECT_KEY], const struct dsc_handle *h)
+static void begin(struct gen *g, struct ds_reg_ctl *c, struct nfs3ds_copy *cy,
+		  const uint8_t key[NFS3DS_OBJECT_KEY], const struct ds_reg_handle *h)
 {
 	const ctl_rebuild_args *a = &c->dc_req.ctl_request_u.rebuild;
 
@@ -618,7 +619,7 @@ static void begin(struct gen *g, struct dsc_ctl *c, struct gen_copy *cy,
 	if (!cy)
 		cy = copy_new(g, key, a->session, h);
 	if (!cy) {
-		gen_refuse(c, CTL_IO);
+		nfs3ds_refuse(c, CTL_IO);
 		return;
 	}
 	cy->cy_ctl = c;
@@ -626,31 +627,31 @@ static void begin(struct gen *g, struct dsc_ctl *c, struct gen_copy *cy,
 	get_attr(cy, begun);
 }
 
-void gen_rebuild(struct gen *g, struct dsc_ctl *c)
+void nfs3ds_rebuild(struct gen *g, struct ds_reg_ctl *c)
 {
 	const ctl_rebuild_args *a = &c->dc_req.ctl_request_u.rebuild;
-	uint8_t key[GEN_OBJECT_KEY];
-	struct gen_object o;
-	struct dsc_handle h;
-	struct gen_copy *cy;
-	int err = gen_object_find(g, &a->object, a->epoch, key, &o, &h);
+	uint8_t key[NFS3DS_OBJECT_KEY];
+	struct nfs3ds_object o;
+	struct ds_reg_handle h;
+	struct nfs3ds_copy *cy;
+	int err = nfs3ds_object_find(g, &a->object, a->epoch, key, &o, &h);
 
 	if (err) {
-		gen_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
+		nfs3ds_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
 		return;
 	}
 	cy = copy_find(g, key);
 	if (cy && cy->cy_ctl) {
 		/* a step is in progress whose caller has stopped waiting */
-		gen_refuse(c, CTL_NOT_JOINED);
+		nfs3ds_refuse(c, CTL_NOT_JOINED);
 	} else if (a->step == CTL_REBUILD_BEGIN) {
 		begin(g, c, cy, key, &h);
 	} else if (a->step == CTL_REBUILD_ABORT) {
 		if (cy && cy->cy_session == a->session)
 			copy_drop(cy);
-		gen_refuse(c, CTL_OK);
+		nfs3ds_refuse(c, CTL_OK);
 	} else if (!cy || cy->cy_session != a->session || atomic_load(&cy->cy_dead)) {
-		gen_refuse(c, CTL_BAD_SESSION);
+		nfs3ds_refuse(c, CTL_BAD_SESSION);
 	} else {
 		cy->cy_ctl = c;
 		cy->cy_h.dh_uid = h.dh_uid;

@@ -1,6 +1,6 @@
 /*
- * nfs3ds_file.c - makes one object on an NFSv3 data server. The steps: CREATE, which also finds a file
- * that an earlier try made; SETATTR of owners, mode and times; GETATTR; COMMIT. RFC 1813 has
+ * nfs3ds_file.c - makes one object on an NFSv3 data server. The steps: CREATE, which also finds a
+ * file that an earlier try made; SETATTR of owners, mode and times; GETATTR; COMMIT. RFC 1813 has
  * servers put CREATE and SETATTR on stable storage before they answer. Not every server does, but
  * all sync a file on COMMIT.
  */
@@ -8,97 +8,97 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-static void file_end(struct gen_file *f, int err, const char *what)
+static void file_end(struct nfs3ds_file *f, int err, const char *what)
 {
 	f->gf_err = err;
 	f->gf_what = what;
 	f->gf_done(f);
 }
 
-static void committed(struct gen_rpc *r)
+static void committed(struct nfs3ds_rpc *r)
 {
-	struct gen_file *f = caa_container_of(r, struct gen_file, gf_rpc);
+	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
-	file_end(f, gen_errno(r), "COMMIT");
+	file_end(f, nfs3ds_errno(r), "COMMIT");
 }
 
 /* A server that squashes root answers OK and does nothing, or refuses. */
-static void looked(struct gen_rpc *r)
+static void looked(struct nfs3ds_rpc *r)
 {
-	struct gen_file *f = caa_container_of(r, struct gen_file, gf_rpc);
+	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 	const struct nfs3_fattr *a = &r->gr_attr;
-	int err = gen_errno(r);
+	int err = nfs3ds_errno(r);
 
 	if (!err && (a->fa_uid != f->gf_uid || a->fa_gid != f->gf_gid ||
-		     (a->fa_mode & 07777) != GEN_MODE || a->fa_size || a->fa_type != NF3REG))
+		     (a->fa_mode & 07777) != NFS3DS_MODE || a->fa_size || a->fa_type != NF3REG))
 		err = -EPERM;
 	if (err) {
 		file_end(f, err, err == -EPERM ? "SETATTR" : "GETATTR");
 		return;
 	}
 	r->gr_done = committed;
-	gen_commit(f->gf_client, r, &f->gf_fh);
+	nfs3ds_commit(f->gf_client, r, &f->gf_fh);
 }
 
-static void owned(struct gen_rpc *r)
+static void owned(struct nfs3ds_rpc *r)
 {
-	struct gen_file *f = caa_container_of(r, struct gen_file, gf_rpc);
+	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
-	if (gen_errno(r)) {
-		file_end(f, gen_errno(r), "SETATTR");
+	if (nfs3ds_errno(r)) {
+		file_end(f, nfs3ds_errno(r), "SETATTR");
 		return;
 	}
 	r->gr_done = looked;
-	gen_getattr(f->gf_client, r, &f->gf_fh);
+	nfs3ds_getattr(f->gf_client, r, &f->gf_fh);
 }
 
 /* An object that was never written has time 0, because its mtime is its write count
  * (docs/generic.md). */
-static void own(struct gen_file *f)
+static void own(struct nfs3ds_file *f)
 {
 	struct nfs3_sattr sa = {
 		.sa_set = NFS3_SA_MODE | NFS3_SA_UID | NFS3_SA_GID | NFS3_SA_SIZE | NFS3_SA_MTIME,
-		.sa_mode = GEN_MODE,
+		.sa_mode = NFS3DS_MODE,
 		.sa_uid = f->gf_uid,
 		.sa_gid = f->gf_gid,
 		.sa_mtime_how = NFS3_SET_TO_CLIENT_TIME,
 	};
 
 	f->gf_rpc.gr_done = owned;
-	gen_setattr(f->gf_client, &f->gf_rpc, &f->gf_fh, &sa);
+	nfs3ds_setattr(f->gf_client, &f->gf_rpc, &f->gf_fh, &sa);
 }
 
-static void found(struct gen_rpc *r)
+static void found(struct nfs3ds_rpc *r)
 {
-	struct gen_file *f = caa_container_of(r, struct gen_file, gf_rpc);
+	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
-	if (gen_errno(r)) {
-		file_end(f, gen_errno(r), "LOOKUP");
+	if (nfs3ds_errno(r)) {
+		file_end(f, nfs3ds_errno(r), "LOOKUP");
 		return;
 	}
 	f->gf_fh = r->gr_fh;
 	own(f);
 }
 
-static void created(struct gen_rpc *r)
+static void created(struct nfs3ds_rpc *r)
 {
-	struct gen_file *f = caa_container_of(r, struct gen_file, gf_rpc);
+	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
-	if (gen_errno(r)) {
-		file_end(f, gen_errno(r), "CREATE");
+	if (nfs3ds_errno(r)) {
+		file_end(f, nfs3ds_errno(r), "CREATE");
 	} else if (r->gr_fh.f_len) {
 		f->gf_fh = r->gr_fh;
 		own(f);
 	} else {
 		r->gr_done = found;
-		gen_lookup(f->gf_client, r, &f->gf_dir, f->gf_name);
+		nfs3ds_lookup(f->gf_client, r, &f->gf_dir, f->gf_name);
 	}
 }
 
-void gen_file_make(struct gen_file *f)
+void nfs3ds_file_make(struct nfs3ds_file *f)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_SIZE, .sa_mode = 0600};
 
 	f->gf_rpc.gr_done = created;
-	gen_create(f->gf_client, &f->gf_rpc, &f->gf_dir, f->gf_name, &sa);
+	nfs3ds_create(f->gf_client, &f->gf_rpc, &f->gf_dir, f->gf_name, &sa);
 }

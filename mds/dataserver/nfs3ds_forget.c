@@ -1,7 +1,7 @@
 /*
- * nfs3ds_forget.c - forgets an NFSv3 data server. It removes weft's files there, when no weft file has
- * an object there and the server answers. Then it deletes the server's rows and its record. Runs on
- * the first loop.
+ * nfs3ds_forget.c - forgets an NFSv3 data server. It removes weft's files there, when no weft file
+ * has an object there and the server answers. Then it deletes the server's rows and its record.
+ * Runs on the first loop.
  *
  * The server is killed, so that no file gets an object there meanwhile, and from here on it does
  * not join. The rows of a batch are deleted when its files are gone. So after a crash at any point
@@ -19,23 +19,23 @@
 
 struct forgetting;
 struct one {
-	struct gen_rpc on_rpc;
+	struct nfs3ds_rpc on_rpc;
 	struct forgetting *on_all;
-	struct gen_fh on_sub;
-	char on_dir[GEN_NAME], on_name[GEN_NAME];
+	struct nfs3ds_fh on_sub;
+	char on_dir[NFS3DS_NAME], on_name[NFS3DS_NAME];
 };
 struct forgetting {
 	struct gen *fg_gen;
-	struct dsc_word *fg_word;
+	struct ds_reg_command *fg_word;
 	struct loop_timer fg_timer;
 	struct loop_msg fg_msg;
 	struct kv_op fg_op;
 	bool fg_removes; /* files are being removed: the server has answered so far */
 	uint64_t fg_sub, fg_subs;
-	struct gen_row fg_row[BATCH];
+	struct nfs3ds_row fg_row[BATCH];
 	unsigned fg_n, fg_left;
 	struct one fg_one[BATCH];
-	struct gen_rpc fg_rpc;
+	struct nfs3ds_rpc fg_rpc;
 };
 
 static void batch(struct loop_msg *m);
@@ -43,12 +43,12 @@ static void batch(struct loop_msg *m);
 static void forget_end(struct forgetting *fg, int err)
 {
 	struct gen *g = fg->fg_gen;
-	struct dsc_word *w = fg->fg_word;
+	struct ds_reg_command *w = fg->fg_word;
 
 	free(fg);
 	if (err) {
 		if (!g->gn_client)
-			gen_start(g);
+			nfs3ds_start(g);
 		atomic_store(&g->gn_forgetting, false);
 	}
 	w->dw_done(w, err);
@@ -57,7 +57,7 @@ static void forget_end(struct forgetting *fg, int err)
 /* Notes that some or all of weft's files stay there. The first reason is reported. */
 static void stays(struct forgetting *fg, const char *what, const char *why)
 {
-	struct dsc_word *w = fg->fg_word;
+	struct ds_reg_command *w = fg->fg_word;
 
 	if (*w->dw_left)
 		return;
@@ -68,11 +68,11 @@ static void stays(struct forgetting *fg, const char *what, const char *why)
 }
 
 /* The server does not answer, or answers with an error. */
-static void failed(struct forgetting *fg, const struct gen_rpc *r, const char *what)
+static void failed(struct forgetting *fg, const struct nfs3ds_rpc *r, const char *what)
 {
 	if (r->gr_err)
 		fg->fg_removes = false;
-	stays(fg, what, gen_why(r));
+	stays(fg, what, nfs3ds_why(r));
 }
 
 /* ---- the server's record ---- */
@@ -83,21 +83,21 @@ static void recorded(struct kv_op *op, int err)
 	struct gen *g = fg->fg_gen;
 
 	if (!err)
-		dsc_gen_drop(g->gn_dsc, g);
+		ds_reg_nfs3_drop(g->gn_dsc, g);
 	forget_end(fg, err);
 }
 
 static int record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct forgetting *fg = caa_container_of(op, struct forgetting, fg_op);
-	int err = dsc_forget_run(&fg->fg_word->dw_op, t);
+	int err = ds_reg_forget_run(&fg->fg_word->dw_op, t);
 
-	return err ? err : gen_server_del(t, fg->fg_gen);
+	return err ? err : nfs3ds_server_del(t, fg->fg_gen);
 }
 
 static void record(struct forgetting *fg)
 {
-	gen_stop(fg->fg_gen);
+	nfs3ds_stop(fg->fg_gen);
 	fg->fg_op = (struct kv_op){.o_run = record_run, .o_done = recorded, .o_loop = loop_self()};
 	kv_submit(ns_kv(fg->fg_gen->gn_dsc->d_ns), &fg->fg_op);
 }
@@ -116,22 +116,22 @@ static void dirs_over(struct forgetting *fg)
 
 /* ---- directories ---- */
 
-static void top_gone(struct gen_rpc *r)
+static void top_gone(struct nfs3ds_rpc *r)
 {
 	struct forgetting *fg = caa_container_of(r, struct forgetting, fg_rpc);
 
-	if (gen_errno(r) && gen_errno(r) != -ENOENT)
+	if (nfs3ds_errno(r) && nfs3ds_errno(r) != -ENOENT)
 		failed(fg, r, "RMDIR: ");
 	dirs_over(fg);
 }
 
-static void parent_found(struct gen_rpc *r)
+static void parent_found(struct nfs3ds_rpc *r)
 {
 	struct forgetting *fg = caa_container_of(r, struct forgetting, fg_rpc);
-	char name[GEN_PATH] = "weft-";
-	struct gen_fh parent = r->gr_fh;
+	char name[NFS3DS_PATH] = "weft-";
+	struct nfs3ds_fh parent = r->gr_fh;
 
-	if (gen_errno(r) || !parent.f_len) {
+	if (nfs3ds_errno(r) || !parent.f_len) {
 		failed(fg, r, "LOOKUP of ..: ");
 		dirs_over(fg);
 		return;
@@ -139,16 +139,16 @@ static void parent_found(struct gen_rpc *r)
 	for (unsigned i = 0; i < 16; i++)
 		sprintf(name + strlen(name), "%02x", fg->fg_gen->gn_uuid[i]);
 	r->gr_done = top_gone;
-	gen_rmdir(fg->fg_gen->gn_client, r, &parent, name);
+	nfs3ds_rmdir(fg->fg_gen->gn_client, r, &parent, name);
 }
 
 static void dir_next(struct forgetting *fg);
 
-static void dir_gone(struct gen_rpc *r)
+static void dir_gone(struct nfs3ds_rpc *r)
 {
 	struct forgetting *fg = caa_container_of(r, struct forgetting, fg_rpc);
 
-	if (gen_errno(r) && gen_errno(r) != -ENOENT)
+	if (nfs3ds_errno(r) && nfs3ds_errno(r) != -ENOENT)
 		failed(fg, r, "RMDIR: ");
 	dir_next(fg);
 }
@@ -156,7 +156,7 @@ static void dir_gone(struct gen_rpc *r)
 static void dir_next(struct forgetting *fg)
 {
 	struct gen *g = fg->fg_gen;
-	char dir[GEN_NAME], name[GEN_NAME];
+	char dir[NFS3DS_NAME], name[NFS3DS_NAME];
 
 	if (!fg->fg_removes) {
 		dirs_over(fg);
@@ -164,12 +164,12 @@ static void dir_next(struct forgetting *fg)
 	}
 	if (fg->fg_sub > fg->fg_subs) {
 		fg->fg_rpc.gr_done = parent_found;
-		gen_lookup(g->gn_client, &fg->fg_rpc, &g->gn_dir, "..");
+		nfs3ds_lookup(g->gn_client, &fg->fg_rpc, &g->gn_dir, "..");
 		return;
 	}
-	gen_name(fg->fg_sub++ << GEN_DIR_BITS, dir, name);
+	nfs3ds_name(fg->fg_sub++ << NFS3DS_DIR_BITS, dir, name);
 	fg->fg_rpc.gr_done = dir_gone;
-	gen_rmdir(g->gn_client, &fg->fg_rpc, &g->gn_dir, dir);
+	nfs3ds_rmdir(g->gn_client, &fg->fg_rpc, &g->gn_dir, dir);
 }
 
 /* ---- files, and their rows ---- */
@@ -192,7 +192,7 @@ static int batch_run(struct kv_op *op, struct kv_txn *t)
 	int err = 0;
 
 	for (unsigned i = 0; i < fg->fg_n && !err; i++)
-		err = ns_row_del(t, NS_T_GEN, fg->fg_row[i].gw_key, fg->fg_row[i].gw_len);
+		err = ns_row_del(t, NS_T_NFS3DS, fg->fg_row[i].gw_key, fg->fg_row[i].gw_len);
 	return err;
 }
 
@@ -204,28 +204,28 @@ static void one_put(struct forgetting *fg)
 	kv_submit(ns_kv(fg->fg_gen->gn_dsc->d_ns), &fg->fg_op);
 }
 
-static void one_gone(struct gen_rpc *r)
+static void one_gone(struct nfs3ds_rpc *r)
 {
 	struct one *on = caa_container_of(r, struct one, on_rpc);
 
-	if (gen_errno(r) && gen_errno(r) != -ENOENT)
+	if (nfs3ds_errno(r) && nfs3ds_errno(r) != -ENOENT)
 		failed(on->on_all, r, "REMOVE: ");
 	one_put(on->on_all);
 }
 
-static void one_found(struct gen_rpc *r)
+static void one_found(struct nfs3ds_rpc *r)
 {
 	struct one *on = caa_container_of(r, struct one, on_rpc);
 
-	if (gen_errno(r)) {
-		if (gen_errno(r) != -ENOENT)
+	if (nfs3ds_errno(r)) {
+		if (nfs3ds_errno(r) != -ENOENT)
 			failed(on->on_all, r, "LOOKUP: ");
 		one_put(on->on_all);
 		return;
 	}
 	on->on_sub = r->gr_fh;
 	r->gr_done = one_gone;
-	gen_remove(on->on_all->fg_gen->gn_client, r, &on->on_sub, on->on_name);
+	nfs3ds_remove(on->on_all->fg_gen->gn_client, r, &on->on_sub, on->on_name);
 }
 
 static void batch(struct loop_msg *m)
@@ -236,7 +236,7 @@ static void batch(struct loop_msg *m)
 	int n = kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t);
 
 	if (!n) {
-		n = gen_rows_some(t, g->gn_id, fg->fg_row, BATCH);
+		n = nfs3ds_rows_some(t, g->gn_id, fg->fg_row, BATCH);
 		kv_read_end(t);
 	}
 	if (n < 0) {
@@ -253,13 +253,13 @@ static void batch(struct loop_msg *m)
 		struct one *on = &fg->fg_one[i];
 
 		on->on_all = fg;
-		gen_name(fg->fg_row[i].gw_number, on->on_dir, on->on_name);
+		nfs3ds_name(fg->fg_row[i].gw_number, on->on_dir, on->on_name);
 		if (!fg->fg_removes || !fg->fg_row[i].gw_number) {
 			one_put(fg);
 			continue;
 		}
 		on->on_rpc.gr_done = one_found;
-		gen_lookup(g->gn_client, &on->on_rpc, &g->gn_dir, on->on_dir);
+		nfs3ds_lookup(g->gn_client, &on->on_rpc, &g->gn_dir, on->on_dir);
 	}
 	one_put(fg);
 }
@@ -271,7 +271,7 @@ static void quiet(struct loop_timer *tm)
 	struct gen *g = fg->fg_gen;
 
 	g->gn_up = false;
-	if (g->gn_filling || gen_copies_busy(g)) {
+	if (g->gn_filling || nfs3ds_copies_busy(g)) {
 		loop_timer_start(loop_self(), tm, WAIT_MS);
 		return;
 	}
@@ -282,15 +282,15 @@ static void forget_begin(struct loop_msg *m)
 {
 	struct forgetting *fg = caa_container_of(m, struct forgetting, fg_msg);
 	struct gen *g = fg->fg_gen;
-	struct dsc *d = g->gn_dsc;
+	struct ds_reg *d = g->gn_dsc;
 	bool barred, again;
 
 	pthread_mutex_lock(&d->d_lock);
 	barred = d->d_node[g->gn_id] && d->d_node[g->gn_id]->nd_terms.dt_barred;
 	again = barred && atomic_exchange(&g->gn_forgetting, true);
 	pthread_mutex_unlock(&d->d_lock);
-	if (!barred || again || dsc_closed(d)) {
-		struct dsc_word *w = fg->fg_word;
+	if (!barred || again || ds_reg_closed(d)) {
+		struct ds_reg_command *w = fg->fg_word;
 
 		if (barred && !again)
 			atomic_store(&g->gn_forgetting, false);
@@ -307,14 +307,14 @@ static void forget_begin(struct loop_msg *m)
 	quiet(&fg->fg_timer);
 }
 
-void gen_forget(struct gen *g, struct dsc_word *w)
+void nfs3ds_forget(struct gen *g, struct ds_reg_command *w)
 {
 	struct forgetting *fg = calloc(1, sizeof(*fg));
 	struct kv_txn *t;
 	int err = fg ? kv_read_begin(ns_kv(g->gn_dsc->d_ns), &t) : -ENOMEM;
 
 	if (!err) {
-		err = gen_next_get(t, g, &fg->fg_subs);
+		err = nfs3ds_next_get(t, g, &fg->fg_subs);
 		kv_read_end(t);
 	}
 	if (err) {
@@ -322,10 +322,10 @@ void gen_forget(struct gen *g, struct dsc_word *w)
 		w->dw_done(w, err);
 		return;
 	}
-	fg->fg_subs >>= GEN_DIR_BITS;
+	fg->fg_subs >>= NFS3DS_DIR_BITS;
 	fg->fg_gen = g;
 	fg->fg_word = w;
 	fg->fg_removes = w->dw_empty;
 	fg->fg_msg.m_run = forget_begin;
-	loop_post(dsc_loop(g->gn_dsc, 0), &fg->fg_msg);
+	loop_post(ds_reg_loop(g->gn_dsc, 0), &fg->fg_msg);
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <urcu/compiler.h>
 
-static void get_fh(struct xdr_in *x, struct gen_fh *fh)
+static void get_fh(struct xdr_in *x, struct nfs3ds_fh *fh)
 {
 	const uint8_t *p = xdr_get_opaque(x, NFS3_FHSIZE, &fh->f_len);
 
@@ -15,7 +15,7 @@ static void get_fh(struct xdr_in *x, struct gen_fh *fh)
 		memcpy(fh->f_data, p, fh->f_len);
 }
 
-static void get_made(struct gen_rpc *r, struct xdr_in *x)
+static void get_made(struct nfs3ds_rpc *r, struct xdr_in *x)
 {
 	struct nfs3_fattr dir;
 
@@ -25,7 +25,7 @@ static void get_made(struct gen_rpc *r, struct xdr_in *x)
 	nfs3_get_wcc(x, &dir);
 }
 
-static void get_fsstat(struct gen_rpc *r, struct xdr_in *x)
+static void get_fsstat(struct nfs3ds_rpc *r, struct xdr_in *x)
 {
 	r->gr_has_attr = nfs3_get_post_op(x, &r->gr_attr);
 	r->gr_total = xdr_get_u64(x);
@@ -34,7 +34,7 @@ static void get_fsstat(struct gen_rpc *r, struct xdr_in *x)
 	xdr_take(x, 3 * 8 + 4);
 }
 
-static void get_fsinfo(struct gen_rpc *r, struct xdr_in *x)
+static void get_fsinfo(struct nfs3ds_rpc *r, struct xdr_in *x)
 {
 	r->gr_has_attr = nfs3_get_post_op(x, &r->gr_attr);
 	r->gr_rtmax = xdr_get_u32(x);
@@ -44,7 +44,7 @@ static void get_fsinfo(struct gen_rpc *r, struct xdr_in *x)
 }
 
 /* Decodes what follows NFS3_OK. */
-static void get_results(struct gen_rpc *r, struct xdr_in *x)
+static void get_results(struct nfs3ds_rpc *r, struct xdr_in *x)
 {
 	switch (r->gr_proc) {
 	case NFS3_GETATTR:
@@ -76,7 +76,7 @@ static void get_results(struct gen_rpc *r, struct xdr_in *x)
 
 static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
-	struct gen_rpc *r = caa_container_of(q, struct gen_rpc, gr_req);
+	struct nfs3ds_rpc *r = caa_container_of(q, struct nfs3ds_rpc, gr_req);
 
 	r->gr_err = err;
 	if (!err) {
@@ -89,7 +89,7 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 	r->gr_done(r);
 }
 
-static struct xdr_out *begin(struct gen_rpc *r, uint32_t proc, const struct gen_fh *fh)
+static struct xdr_out *begin(struct nfs3ds_rpc *r, uint32_t proc, const struct nfs3ds_fh *fh)
 {
 	const struct rpc_cred cred = {
 		.rc_flavor = RPC_AUTH_SYS, .rc_uid = r->gr_uid, .rc_gid = r->gr_gid};
@@ -104,19 +104,19 @@ static struct xdr_out *begin(struct gen_rpc *r, uint32_t proc, const struct gen_
 	return &r->gr_req.q_args;
 }
 
-static void go(struct rpc_client *cl, struct gen_rpc *r)
+static void go(struct rpc_client *cl, struct nfs3ds_rpc *r)
 {
-	rpc_client_send(cl, &r->gr_req, GEN_RPC_MS);
+	rpc_client_send(cl, &r->gr_req, NFS3DS_RPC_MS);
 }
 
-void gen_getattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh)
+void nfs3ds_getattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
 	begin(r, NFS3_GETATTR, fh);
 	go(cl, r);
 }
 
-void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh,
-		 const struct nfs3_sattr *sa)
+void nfs3ds_setattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh,
+		    const struct nfs3_sattr *sa)
 {
 	struct xdr_out *x = begin(r, NFS3_SETATTR, fh);
 
@@ -129,7 +129,7 @@ void gen_setattr(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *
 	go(cl, r);
 }
 
-static struct xdr_out *named(struct gen_rpc *r, uint32_t proc, const struct gen_fh *dir,
+static struct xdr_out *named(struct nfs3ds_rpc *r, uint32_t proc, const struct nfs3ds_fh *dir,
 			     const char *name)
 {
 	struct xdr_out *x = begin(r, proc, dir);
@@ -138,15 +138,15 @@ static struct xdr_out *named(struct gen_rpc *r, uint32_t proc, const struct gen_
 	return x;
 }
 
-void gen_lookup(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
-		const char *name)
+void nfs3ds_lookup(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *dir,
+		   const char *name)
 {
 	named(r, NFS3_LOOKUP, dir, name);
 	go(cl, r);
 }
 
-void gen_create(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
-		const char *name, const struct nfs3_sattr *sa)
+void nfs3ds_create(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *dir,
+		   const char *name, const struct nfs3_sattr *sa)
 {
 	struct xdr_out *x = named(r, NFS3_CREATE, dir, name);
 
@@ -155,7 +155,8 @@ void gen_create(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *d
 	go(cl, r);
 }
 
-void gen_mkdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name)
+void nfs3ds_mkdir(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *dir,
+		  const char *name)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE, .sa_mode = 0700};
 
@@ -163,20 +164,21 @@ void gen_mkdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *di
 	go(cl, r);
 }
 
-void gen_remove(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir,
-		const char *name)
+void nfs3ds_remove(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *dir,
+		   const char *name)
 {
 	named(r, NFS3_REMOVE, dir, name);
 	go(cl, r);
 }
 
-void gen_rmdir(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *dir, const char *name)
+void nfs3ds_rmdir(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *dir,
+		  const char *name)
 {
 	named(r, NFS3_RMDIR, dir, name);
 	go(cl, r);
 }
 
-void gen_commit(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh)
+void nfs3ds_commit(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
 	struct xdr_out *x = begin(r, NFS3_COMMIT, fh);
 
@@ -185,13 +187,13 @@ void gen_commit(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *f
 	go(cl, r);
 }
 
-void gen_fsstat(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh)
+void nfs3ds_fsstat(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
 	begin(r, NFS3_FSSTAT, fh);
 	go(cl, r);
 }
 
-void gen_fsinfo(struct rpc_client *cl, struct gen_rpc *r, const struct gen_fh *fh)
+void nfs3ds_fsinfo(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
 	begin(r, NFS3_FSINFO, fh);
 	go(cl, r);
@@ -222,7 +224,7 @@ static const struct {
 	{NFS3ERR_NOT_SYNC, -EBUSY, "it keeps changing"},
 };
 
-int gen_errno(const struct gen_rpc *r)
+int nfs3ds_errno(const struct nfs3ds_rpc *r)
 {
 	if (r->gr_err || r->gr_status == NFS3_OK)
 		return r->gr_err;
@@ -232,12 +234,12 @@ int gen_errno(const struct gen_rpc *r)
 	return -EIO;
 }
 
-bool gen_sized(const struct gen_rpc *r)
+bool nfs3ds_sized(const struct nfs3ds_rpc *r)
 {
-	return !gen_errno(r) && r->gr_attr.fa_size <= DSC_GEN_SIZE_MAX;
+	return !nfs3ds_errno(r) && r->gr_attr.fa_size <= DS_REG_GEN_SIZE_MAX;
 }
 
-const char *gen_why(const struct gen_rpc *r)
+const char *nfs3ds_why(const struct nfs3ds_rpc *r)
 {
 	if (r->gr_err == -EPROTO)
 		return "the server rejected the call, or its answer is malformed";

@@ -1,6 +1,6 @@
 /*
- * nfs3ds_pool.c - checks whether an NFSv3 data server lives, and makes files there ahead. See nfs3ds.h.
- * Runs on the first loop.
+ * nfs3ds_pool.c - checks whether an NFSv3 data server lives, and makes files there ahead. See
+ * nfs3ds.h. Runs on the first loop.
  *
  * The metadata server asks the server for its free space a few times in a lease. An answer is a
  * heartbeat. After the first answer the server joins like a weft data server: its orders run before
@@ -29,39 +29,39 @@
 
 /* ---- filling ---- */
 
-struct gen_fill;
+struct nfs3ds_fill;
 struct filler {
-	struct gen_file fr_file;
-	struct gen_rpc fr_rpc; /* for the file's subdirectory */
-	struct gen_fill *fr_fill;
+	struct nfs3ds_file fr_file;
+	struct nfs3ds_rpc fr_rpc; /* for the file's subdirectory */
+	struct nfs3ds_fill *fr_fill;
 	unsigned fr_at;
 	bool fr_busy;
 };
-struct gen_fill {
+struct nfs3ds_fill {
 	struct gen *gf_gen;
 	struct kv_op gf_op;
 	unsigned gf_n, gf_next, gf_busy, gf_made;
 	uint64_t gf_number[FILL_MOST];
-	struct gen_fh gf_fh[FILL_MOST];
+	struct nfs3ds_fh gf_fh[FILL_MOST];
 	int gf_err;
 	bool gf_ending;
 	struct filler gf_filler[MAKE_MANY];
 };
 
-static void fill_go(struct gen_fill *f);
+static void fill_go(struct nfs3ds_fill *f);
 
-static void fill_free(struct gen_fill *f)
+static void fill_free(struct nfs3ds_fill *f)
 {
 	f->gf_gen->gn_filling = false;
 	free(f);
 }
 
 struct counted {
-	struct gen_fill *f;
+	struct nfs3ds_fill *f;
 	unsigned ready;
 };
 
-static int count_one(void *arg, uint64_t number, const struct gen_fh *fh)
+static int count_one(void *arg, uint64_t number, const struct nfs3ds_fh *fh)
 {
 	struct counted *c = arg;
 	uint64_t doubtful = c->f->gf_gen->gn_doubtful;
@@ -77,13 +77,13 @@ static int count_one(void *arg, uint64_t number, const struct gen_fh *fh)
  * make. */
 static int reserve_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct gen_fill *f = caa_container_of(op, struct gen_fill, gf_op);
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
 	struct gen *g = f->gf_gen;
 	struct counted c = {.f = f};
-	static const struct gen_fh none;
+	static const struct nfs3ds_fh none;
 	unsigned want = g->gn_dsc->d_opts.do_pool, more;
 	uint64_t first;
-	int err = gen_pool_each(t, g->gn_id, count_one, &c);
+	int err = nfs3ds_pool_each(t, g->gn_id, count_one, &c);
 
 	if (err)
 		return err;
@@ -93,28 +93,28 @@ static int reserve_run(struct kv_op *op, struct kv_txn *t)
 		more = FILL_MOST - f->gf_n;
 	if (!more)
 		return 0;
-	err = gen_next_take(t, g, more, &first);
+	err = nfs3ds_next_take(t, g, more, &first);
 	for (unsigned i = 0; i < more && !err; i++) {
 		f->gf_number[f->gf_n++] = first + i;
-		err = gen_pool_put(t, g->gn_id, first + i, &none);
+		err = nfs3ds_pool_put(t, g->gn_id, first + i, &none);
 	}
 	return err;
 }
 
 static int made_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct gen_fill *f = caa_container_of(op, struct gen_fill, gf_op);
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
 	int err = 0;
 
 	for (unsigned i = 0; i < f->gf_n && !err; i++)
 		if (f->gf_fh[i].f_len)
-			err = gen_pool_put(t, f->gf_gen->gn_id, f->gf_number[i], &f->gf_fh[i]);
+			err = nfs3ds_pool_put(t, f->gf_gen->gn_id, f->gf_number[i], &f->gf_fh[i]);
 	return err;
 }
 
 static void made_done(struct kv_op *op, int err)
 {
-	struct gen_fill *f = caa_container_of(op, struct gen_fill, gf_op);
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
 
 	if (err)
 		log_error("data server %u: cannot record files made ahead: %s", f->gf_gen->gn_id,
@@ -126,7 +126,7 @@ static void made_done(struct kv_op *op, int err)
 	fill_free(f);
 }
 
-static void fill_end(struct gen_fill *f)
+static void fill_end(struct nfs3ds_fill *f)
 {
 	if (f->gf_busy || f->gf_ending)
 		return;
@@ -139,7 +139,7 @@ static void fill_end(struct gen_fill *f)
 	kv_submit(ns_kv(f->gf_gen->gn_dsc->d_ns), &f->gf_op);
 }
 
-static void fill_failed(struct gen_fill *f, const char *what, const char *why)
+static void fill_failed(struct nfs3ds_fill *f, const char *what, const char *why)
 {
 	struct gen *g = f->gf_gen;
 
@@ -157,10 +157,10 @@ static void filler_done(struct filler *fr)
 	fill_go(fr->fr_fill);
 }
 
-static void file_made(struct gen_file *gf)
+static void file_made(struct nfs3ds_file *gf)
 {
 	struct filler *fr = caa_container_of(gf, struct filler, fr_file);
-	struct gen_fill *f = fr->fr_fill;
+	struct nfs3ds_fill *f = fr->fr_fill;
 
 	if (gf->gf_err) {
 		if (gf->gf_rpc.gr_err && f->gf_number[fr->fr_at] >= f->gf_gen->gn_doubtful)
@@ -179,38 +179,39 @@ static void file_made(struct gen_file *gf)
 
 static void file_begin(struct filler *fr)
 {
-	struct gen_fill *f = fr->fr_fill;
-	char dir[GEN_NAME];
+	struct nfs3ds_fill *f = fr->fr_fill;
+	char dir[NFS3DS_NAME];
 
 	fr->fr_file.gf_client = f->gf_gen->gn_client;
 	fr->fr_file.gf_dir = f->gf_gen->gn_sub_fh;
-	gen_name(f->gf_number[fr->fr_at], dir, fr->fr_file.gf_name);
+	nfs3ds_name(f->gf_number[fr->fr_at], dir, fr->fr_file.gf_name);
 	/* lo_place begins with epoch 1. */
-	gen_owner(f->gf_gen, f->gf_number[fr->fr_at], 1, &fr->fr_file.gf_uid, &fr->fr_file.gf_gid);
+	nfs3ds_owner(f->gf_gen, f->gf_number[fr->fr_at], 1, &fr->fr_file.gf_uid,
+		     &fr->fr_file.gf_gid);
 	fr->fr_file.gf_done = file_made;
-	gen_file_make(&fr->fr_file);
+	nfs3ds_file_make(&fr->fr_file);
 }
 
 /* The subdirectory gets no sync of its own. CREATE and the COMMIT of the files make the names in it
  * durable, and MKDIR makes its own name durable. */
-static void sub_found(struct gen_rpc *r)
+static void sub_found(struct nfs3ds_rpc *r)
 {
 	struct filler *fr = caa_container_of(r, struct filler, fr_rpc);
-	struct gen_fill *f = fr->fr_fill;
+	struct nfs3ds_fill *f = fr->fr_fill;
 	struct gen *g = f->gf_gen;
-	char dir[GEN_NAME], name[GEN_NAME];
-	int err = gen_errno(r);
+	char dir[NFS3DS_NAME], name[NFS3DS_NAME];
+	int err = nfs3ds_errno(r);
 
-	gen_name(f->gf_number[fr->fr_at], dir, name);
+	nfs3ds_name(f->gf_number[fr->fr_at], dir, name);
 	if (err == -ENOENT && r->gr_proc == NFS3_LOOKUP) {
-		gen_mkdir(g->gn_client, r, &g->gn_dir, dir);
+		nfs3ds_mkdir(g->gn_client, r, &g->gn_dir, dir);
 	} else if (err == -EEXIST || (!err && !r->gr_fh.f_len)) {
-		gen_lookup(g->gn_client, r, &g->gn_dir, dir);
+		nfs3ds_lookup(g->gn_client, r, &g->gn_dir, dir);
 	} else if (err) {
-		fill_failed(f, r->gr_proc == NFS3_LOOKUP ? "LOOKUP" : "MKDIR", gen_why(r));
+		fill_failed(f, r->gr_proc == NFS3_LOOKUP ? "LOOKUP" : "MKDIR", nfs3ds_why(r));
 		filler_done(fr);
 	} else {
-		g->gn_sub = f->gf_number[fr->fr_at] >> GEN_DIR_BITS;
+		g->gn_sub = f->gf_number[fr->fr_at] >> NFS3DS_DIR_BITS;
 		g->gn_sub_fh = r->gr_fh;
 		file_begin(fr);
 		fill_go(f);
@@ -218,14 +219,14 @@ static void sub_found(struct gen_rpc *r)
 }
 
 /* Makes the files of one subdirectory at a time. The first of them looks up its handle. */
-static void fill_go(struct gen_fill *f)
+static void fill_go(struct nfs3ds_fill *f)
 {
 	struct gen *g = f->gf_gen;
-	char dir[GEN_NAME], name[GEN_NAME];
+	char dir[NFS3DS_NAME], name[NFS3DS_NAME];
 
 	for (unsigned i = 0; i < MAKE_MANY && f->gf_next < f->gf_n && !f->gf_err && g->gn_up; i++) {
 		struct filler *fr = &f->gf_filler[i];
-		uint64_t sub = f->gf_number[f->gf_next] >> GEN_DIR_BITS;
+		uint64_t sub = f->gf_number[f->gf_next] >> NFS3DS_DIR_BITS;
 		bool known = g->gn_sub_fh.f_len && g->gn_sub == sub;
 
 		if (fr->fr_busy)
@@ -240,9 +241,9 @@ static void fill_go(struct gen_fill *f)
 			file_begin(fr);
 			continue;
 		}
-		gen_name(f->gf_number[fr->fr_at], dir, name);
+		nfs3ds_name(f->gf_number[fr->fr_at], dir, name);
 		fr->fr_rpc.gr_done = sub_found;
-		gen_lookup(g->gn_client, &fr->fr_rpc, &g->gn_dir, dir);
+		nfs3ds_lookup(g->gn_client, &fr->fr_rpc, &g->gn_dir, dir);
 		return;
 	}
 	fill_end(f);
@@ -250,7 +251,7 @@ static void fill_go(struct gen_fill *f)
 
 static void reserve_done(struct kv_op *op, int err)
 {
-	struct gen_fill *f = caa_container_of(op, struct gen_fill, gf_op);
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
 
 	if (err) {
 		log_error("data server %u: cannot get numbers for files made ahead: %s",
@@ -263,7 +264,7 @@ static void reserve_done(struct kv_op *op, int err)
 
 static void fill(struct gen *g)
 {
-	struct gen_fill *f = calloc(1, sizeof(*f));
+	struct nfs3ds_fill *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		return; /* the next tick tries again */
@@ -286,8 +287,8 @@ static void joined_run(struct loop_msg *m)
 {
 	struct joined *jd = caa_container_of(m, struct joined, jd_msg);
 	struct gen *g = jd->jd_gen;
-	struct dsc *d = g->gn_dsc;
-	struct dsc_node *nd;
+	struct ds_reg *d = g->gn_dsc;
+	struct ds_reg_node *nd;
 	bool joined = false;
 	char name[65];
 
@@ -300,12 +301,12 @@ static void joined_run(struct loop_msg *m)
 		nd->nd_lost_ms = 0;
 		if (!nd->nd_unserving) {
 			nd->nd_reported_ms = 0;
-			dsc_set_state(nd, DSC_ALIVE);
+			ds_reg_set_state(nd, DS_REG_ALIVE);
 		}
 	}
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	if (joined)
-		ev_add(EV_DS_JOINED, name, 0, "it answers");
+		journal_add(EV_DS_JOINED, name, 0, "it answers");
 	free(jd);
 }
 
@@ -314,7 +315,7 @@ static void join_ready(void *arg)
 	struct joined *jd = arg;
 
 	jd->jd_msg.m_run = joined_run;
-	loop_post(dsc_loop(jd->jd_gen->gn_dsc, 0), &jd->jd_msg);
+	loop_post(ds_reg_loop(jd->jd_gen->gn_dsc, 0), &jd->jd_msg);
 }
 
 static void join(struct gen *g)
@@ -334,40 +335,40 @@ static void join(struct gen *g)
 
 static void lost(struct gen *g)
 {
-	struct dsc *d = g->gn_dsc;
+	struct ds_reg *d = g->gn_dsc;
 
 	g->gn_up = false;
 	pthread_mutex_lock(&d->d_lock);
 	d->d_node[g->gn_id]->nd_joined = false;
-	dsc_unlock(d, d->d_node[g->gn_id]);
+	ds_reg_unlock(d, d->d_node[g->gn_id]);
 }
 
 /* The liveness check (liveness.c) asks the server whether it lives. */
 static void missed(struct gen *g)
 {
-	struct dsc *d = g->gn_dsc;
+	struct ds_reg *d = g->gn_dsc;
 
 	pthread_mutex_lock(&d->d_lock);
 	if (!d->d_node[g->gn_id]->nd_lost_ms)
 		d->d_node[g->gn_id]->nd_lost_ms = clock_mono_ms();
-	dsc_unlock(d, d->d_node[g->gn_id]);
+	ds_reg_unlock(d, d->d_node[g->gn_id]);
 }
 
-static void asked(struct gen_rpc *r)
+static void asked(struct nfs3ds_rpc *r)
 {
 	struct gen *g = caa_container_of(r, struct gen, gn_rpc);
-	struct dsc *d = g->gn_dsc;
-	struct dsc_node *nd;
+	struct ds_reg *d = g->gn_dsc;
+	struct ds_reg_node *nd;
 	bool barred;
 
 	g->gn_asking = false;
-	if (gen_errno(r)) {
+	if (nfs3ds_errno(r)) {
 		missed(g);
 		if (++g->gn_failed == 2 && g->gn_up)
 			lost(g);
 		if (g->gn_failed == 2)
 			log_warn("data server %u (%s): cannot read its free space: %s", g->gn_id,
-				 g->gn_path, gen_why(r));
+				 g->gn_path, nfs3ds_why(r));
 		return;
 	}
 	g->gn_failed = 0;
@@ -379,7 +380,7 @@ static void asked(struct gen_rpc *r)
 	if (nd->nd_joined)
 		nd->nd_lost_ms = 0;
 	barred = nd->nd_terms.dt_barred || atomic_load(&g->gn_forgetting);
-	dsc_unlock(d, nd);
+	ds_reg_unlock(d, nd);
 	if (barred)
 		return;
 	if (atomic_exchange(&g->gn_rejoin, false))
@@ -396,7 +397,7 @@ static void ask(struct gen *g)
 	g->gn_asking = true;
 	g->gn_asked_ms = clock_mono_ms();
 	g->gn_rpc.gr_done = asked;
-	gen_fsstat(g->gn_client, &g->gn_rpc, &g->gn_dir);
+	nfs3ds_fsstat(g->gn_client, &g->gn_rpc, &g->gn_dir);
 }
 
 static void tick(struct loop_timer *t)
@@ -410,10 +411,10 @@ static void tick(struct loop_timer *t)
 	if (g->gn_up && !g->gn_filling && atomic_load(&g->gn_ready) <= pool / 2 &&
 	    (!atomic_load(&g->gn_said) || now / FAILED_MS != (now - TICK_MS) / FAILED_MS))
 		fill(g);
-	loop_timer_start(dsc_loop(g->gn_dsc, 0), t, TICK_MS);
+	loop_timer_start(ds_reg_loop(g->gn_dsc, 0), t, TICK_MS);
 }
 
-static bool tcp_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, socklen_t *len)
+static bool tcp_addr(const struct ds_reg_server *sv, struct sockaddr_storage *ss, socklen_t *len)
 {
 	for (unsigned i = 0; i < sv->sv_naddrs; i++)
 		if (!strncmp(sv->sv_addrs[i].netid, "tcp", 3) &&
@@ -422,14 +423,14 @@ static bool tcp_addr(const struct dsc_server *sv, struct sockaddr_storage *ss, s
 	return false;
 }
 
-void gen_start(struct gen *g)
+void nfs3ds_start(struct gen *g)
 {
 	struct sockaddr_storage ss = {0};
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	socklen_t len;
 
-	if (!dsc_get(g->gn_dsc, g->gn_id, &sv) || !tcp_addr(&sv, &ss, &len) ||
-	    rpc_client_create(&g->gn_client, dsc_loop(g->gn_dsc, 0), (struct sockaddr *)&ss, len,
+	if (!ds_reg_get(g->gn_dsc, g->gn_id, &sv) || !tcp_addr(&sv, &ss, &len) ||
+	    rpc_client_create(&g->gn_client, ds_reg_loop(g->gn_dsc, 0), (struct sockaddr *)&ss, len,
 			      NULL, NULL, NULL)) {
 		log_error("data server %u (%s): no address that is reachable over TCP", g->gn_id,
 			  g->gn_path);
@@ -440,11 +441,11 @@ void gen_start(struct gen *g)
 	tick(&g->gn_timer);
 }
 
-void gen_stop(struct gen *g)
+void nfs3ds_stop(struct gen *g)
 {
 	if (!g->gn_client)
 		return;
-	loop_timer_stop(dsc_loop(g->gn_dsc, 0), &g->gn_timer);
+	loop_timer_stop(ds_reg_loop(g->gn_dsc, 0), &g->gn_timer);
 	g->gn_up = false; /* calls in progress end with errors and start nothing more */
 	rpc_client_destroy(g->gn_client);
 	g->gn_client = NULL;

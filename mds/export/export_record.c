@@ -1,6 +1,6 @@
 /*
- * export_record.c - keeps in the store what each export said when it was last in force. So the server
- * notices every change: a reload may make it, or it may be made while the server is stopped.
+ * export_record.c - keeps in the store what each export said when it was last in force. So the
+ * server notices every change: a reload may make it, or it may be made while the server is stopped.
  * Capabilities that clients got under an export end when that export is gone, or says something
  * else about these clients. That takes time. So the transaction of the change puts a row for the
  * export's directory, and the row stays until all is over (mds/jobs/revoke_exports.c).
@@ -16,29 +16,29 @@
 #define REC_VERSION 1
 
 /* Row NS_T_EXPORT; the key is the export's number (big-endian). */
-struct exp_rec {
+struct export_rec {
 	uint8_t x_version, x_zero;
 	uint16_t x_nwho;
 	uint64_t x_root;
 	uint8_t x_digest[32];
 } __attribute__((packed));
-FORMAT_AT(struct exp_rec, x_version, 0, 1);
-FORMAT_AT(struct exp_rec, x_zero, 1, 1);
-FORMAT_AT(struct exp_rec, x_nwho, 2, 2);
-FORMAT_AT(struct exp_rec, x_root, 4, 8);
-FORMAT_AT(struct exp_rec, x_digest, 12, 32);
-_Static_assert(sizeof(struct exp_rec) == 44, "export, version 1");
+FORMAT_AT(struct export_rec, x_version, 0, 1);
+FORMAT_AT(struct export_rec, x_zero, 1, 1);
+FORMAT_AT(struct export_rec, x_nwho, 2, 2);
+FORMAT_AT(struct export_rec, x_root, 4, 8);
+FORMAT_AT(struct export_rec, x_digest, 12, 32);
+_Static_assert(sizeof(struct export_rec) == 44, "export, version 1");
 _Static_assert(EXP_CLIENTS_MAX <= UINT16_MAX, "x_nwho counts all patterns");
 
-/* Row NS_T_ENDING; the key is the directory's inode number (big-endian). */
-struct ending_rec {
+/* Row NS_T_REVOCATION; the key is the directory's inode number (big-endian). */
+struct revocation_rec {
 	uint8_t e_version;
 	uint64_t e_boot, e_generation;
 } __attribute__((packed));
-FORMAT_AT(struct ending_rec, e_version, 0, 1);
-FORMAT_AT(struct ending_rec, e_boot, 1, 8);
-FORMAT_AT(struct ending_rec, e_generation, 9, 8);
-_Static_assert(sizeof(struct ending_rec) == 17, "ending, version 1");
+FORMAT_AT(struct revocation_rec, e_version, 0, 1);
+FORMAT_AT(struct revocation_rec, e_boot, 1, 8);
+FORMAT_AT(struct revocation_rec, e_generation, 9, 8);
+_Static_assert(sizeof(struct revocation_rec) == 17, "ending, version 1");
 
 /* ---- what an export says ---- */
 
@@ -79,11 +79,11 @@ static void digest(const struct exp *e, unsigned nwho, uint8_t out[32])
 	crypto_generichash_final(&h, out, 32);
 }
 
-static void encode(const struct exp *e, struct exp_rec *r)
+static void encode(const struct exp *e, struct export_rec *r)
 {
-	*r = (struct exp_rec){.x_version = REC_VERSION,
-			      .x_nwho = htole16((uint16_t)e->e_nwho),
-			      .x_root = htole64(e->e_root)};
+	*r = (struct export_rec){.x_version = REC_VERSION,
+				 .x_nwho = htole16((uint16_t)e->e_nwho),
+				 .x_root = htole64(e->e_root)};
 	digest(e, e->e_nwho, r->x_digest);
 }
 
@@ -92,7 +92,7 @@ static void encode(const struct exp *e, struct exp_rec *r)
  * matches a client decides. So patterns that are added behind all others give more, and take
  * nothing away.
  */
-static bool takes(const struct exp_rec *was, const struct exp *now)
+static bool takes(const struct export_rec *was, const struct exp *now)
 {
 	unsigned nwho = le16toh(was->x_nwho);
 	uint8_t d[32];
@@ -110,7 +110,7 @@ static bool takes(const struct exp_rec *was, const struct exp *now)
 struct old {
 	struct {
 		uint16_t id;
-		struct exp_rec rec;
+		struct export_rec rec;
 	} at[EXP_MAX];
 	unsigned n;
 };
@@ -130,16 +130,16 @@ static int collect(void *arg, struct kv_slice id, struct kv_slice val)
 
 static int end(struct kv_txn *txn, uint64_t root, uint64_t boot, uint64_t generation)
 {
-	struct ending_rec r = {REC_VERSION, htole64(boot), htole64(generation)};
+	struct revocation_rec r = {REC_VERSION, htole64(boot), htole64(generation)};
 	uint64_t key = htobe64(root);
 
-	return ns_row_put(txn, NS_T_ENDING, &key, sizeof(key), &r, sizeof(r));
+	return ns_row_put(txn, NS_T_REVOCATION, &key, sizeof(key), &r, sizeof(r));
 }
 
 static int put_new(const struct exp *e, const struct old *o, struct kv_txn *txn)
 {
 	uint16_t key = htobe16(e->e_id);
-	struct exp_rec r;
+	struct export_rec r;
 
 	encode(e, &r);
 	for (unsigned i = 0; i < o->n; i++)
@@ -148,7 +148,7 @@ static int put_new(const struct exp *e, const struct old *o, struct kv_txn *txn)
 	return ns_row_put(txn, NS_T_EXPORT, &key, sizeof(key), &r, sizeof(r));
 }
 
-int exp_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation)
+int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation)
 {
 	struct old o = {.n = 0};
 	int err = ns_rows(txn, NS_T_EXPORT, "", 0, collect, &o);
@@ -169,45 +169,46 @@ int exp_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uin
 }
 
 struct endings {
-	int (*fn)(void *arg, const struct exp_ending *e);
+	int (*fn)(void *arg, const struct export_revocation *e);
 	void *arg;
 };
 
-static int decode(struct kv_slice id, struct kv_slice val, struct exp_ending *e)
+static int decode(struct kv_slice id, struct kv_slice val, struct export_revocation *e)
 {
-	struct ending_rec r;
+	struct revocation_rec r;
 	uint64_t be;
 
 	if (id.s_len != sizeof(be) || val.s_len != sizeof(r))
 		return -EIO;
 	memcpy(&be, id.s_data, sizeof(be));
 	memcpy(&r, val.s_data, sizeof(r));
-	*e = (struct exp_ending){be64toh(be), le64toh(r.e_boot), le64toh(r.e_generation)};
+	*e = (struct export_revocation){be64toh(be), le64toh(r.e_boot), le64toh(r.e_generation)};
 	return r.e_version == REC_VERSION ? 0 : -EPROTONOSUPPORT;
 }
 
 static int endings_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct endings *es = arg;
-	struct exp_ending e;
+	struct export_revocation e;
 	int err = decode(id, val, &e);
 
 	return err ? err : es->fn(es->arg, &e);
 }
 
-int exp_endings(struct kv_txn *txn, int (*fn)(void *arg, const struct exp_ending *e), void *arg)
+int export_revocations(struct kv_txn *txn, int (*fn)(void *arg, const struct export_revocation *e),
+		       void *arg)
 {
 	struct endings es = {fn, arg};
 
-	return ns_rows(txn, NS_T_ENDING, "", 0, endings_one, &es);
+	return ns_rows(txn, NS_T_REVOCATION, "", 0, endings_one, &es);
 }
 
-int exp_ending_over(struct kv_txn *txn, const struct exp_ending *e)
+int export_revocation_over(struct kv_txn *txn, const struct export_revocation *e)
 {
 	uint64_t key = htobe64(e->en_root);
-	struct exp_ending now;
+	struct export_revocation now;
 	struct kv_slice val;
-	int err = ns_row_get(txn, NS_T_ENDING, &key, sizeof(key), &val);
+	int err = ns_row_get(txn, NS_T_REVOCATION, &key, sizeof(key), &val);
 
 	if (!err)
 		err = decode((struct kv_slice){&key, sizeof(key)}, val, &now);
@@ -215,5 +216,5 @@ int exp_ending_over(struct kv_txn *txn, const struct exp_ending *e)
 		return err == -ENOENT ? 0 : err;
 	if (now.en_boot != e->en_boot || now.en_generation != e->en_generation)
 		return 0;
-	return ns_row_del(txn, NS_T_ENDING, &key, sizeof(key));
+	return ns_row_del(txn, NS_T_REVOCATION, &key, sizeof(key));
 }

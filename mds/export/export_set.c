@@ -29,10 +29,10 @@ static int replace_run(void *arg, struct kv_txn *txn)
 {
 	struct replace *k = arg;
 	struct exp_set *s = k->s;
-	int err = exp_resolve(k->t, s->s_ns, txn, true, k->now);
+	int err = export_resolve(k->t, s->s_ns, txn, true, k->now);
 
 	if (!err)
-		err = exp_record(k->t, s->s_ns, txn, atomic_load(&s->s_generation) + 1);
+		err = export_record(k->t, s->s_ns, txn, atomic_load(&s->s_generation) + 1);
 	if (err)
 		return err;
 	pthread_mutex_lock(&s->s_lock);
@@ -74,7 +74,7 @@ static int replace(struct exp_set *s, char *err, size_t errlen)
 	return 0;
 }
 
-int exp_set_open(struct exp_set **out, struct ns *ns, const char *path, char *err, size_t errlen)
+int export_set_open(struct exp_set **out, struct ns *ns, const char *path, char *err, size_t errlen)
 {
 	struct exp_set *s = calloc(1, sizeof(*s));
 	int rc;
@@ -89,14 +89,14 @@ int exp_set_open(struct exp_set **out, struct ns *ns, const char *path, char *er
 	pthread_mutex_init(&s->s_lock, NULL);
 	rc = replace(s, err, errlen);
 	if (rc) {
-		exp_set_close(s);
+		export_set_close(s);
 		return rc;
 	}
 	*out = s;
 	return 0;
 }
 
-void exp_set_close(struct exp_set *s)
+void export_set_close(struct exp_set *s)
 {
 	exp_put(s->s_table);
 	pthread_mutex_destroy(&s->s_reload);
@@ -105,7 +105,7 @@ void exp_set_close(struct exp_set *s)
 	free(s);
 }
 
-int exp_set_reload(struct exp_set *s, char *err, size_t errlen)
+int export_set_reload(struct exp_set *s, char *err, size_t errlen)
 {
 	int rc;
 
@@ -120,7 +120,7 @@ int exp_set_reload(struct exp_set *s, char *err, size_t errlen)
 	return rc;
 }
 
-struct exp_table *exp_set_get(struct exp_set *s)
+struct exp_table *export_set_get(struct exp_set *s)
 {
 	struct exp_table *t;
 
@@ -130,17 +130,17 @@ struct exp_table *exp_set_get(struct exp_set *s)
 	return t;
 }
 
-uint64_t exp_set_generation(const struct exp_set *s)
+uint64_t export_set_generation(const struct exp_set *s)
 {
 	return atomic_load_explicit(&s->s_generation, memory_order_acquire);
 }
 
-bool exp_set_has_pins(const struct exp_set *s)
+bool export_set_has_pins(const struct exp_set *s)
 {
 	return atomic_load(&s->s_pins);
 }
 
-bool exp_set_pinned(struct exp_set *s, uint64_t ino)
+bool export_set_pinned(struct exp_set *s, uint64_t ino)
 {
 	bool pinned;
 
@@ -150,7 +150,7 @@ bool exp_set_pinned(struct exp_set *s, uint64_t ino)
 	return pinned;
 }
 
-const char *exp_set_path(const struct exp_set *s)
+const char *export_set_path(const struct exp_set *s)
 {
 	return s->s_path;
 }

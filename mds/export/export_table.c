@@ -1,4 +1,5 @@
-/* export_table.c - finds the directory of a path, and what a peer may do by the rule that it matches. */
+/* export_table.c - finds the directory of a path, and what a peer may do by the rule that it
+ * matches. */
 #include "mds/export/export_table.h"
 #include "base/log.h"
 #include <errno.h>
@@ -108,8 +109,8 @@ static int pin_own(void *arg, const struct exp_pin *at, bool last)
 	return 0;
 }
 
-int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create,
-		struct ns_time now)
+int export_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create,
+		   struct ns_time now)
 {
 	t->t_sec = now.t_sec;
 	t->t_nsec = now.t_nsec;
@@ -195,8 +196,8 @@ static uint8_t grant_ok(const struct exp_rule *r, uint16_t port, enum exp_tls tl
 
 const struct exp_grant exp_unknown = {.g_ro = true};
 
-struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
-			      enum exp_tls tls, const uint8_t *match)
+struct exp_view *export_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
+				 enum exp_tls tls, const uint8_t *match)
 {
 	struct exp_view *v = calloc(1, sizeof(*v) + t->t_n * sizeof(v->v_grant[0]));
 
@@ -224,7 +225,7 @@ struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint1
 	return v;
 }
 
-void exp_view_put(struct exp_view *v)
+void export_view_put(struct exp_view *v)
 {
 	if (!v || --v->v_refs)
 		return;

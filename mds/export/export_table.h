@@ -1,6 +1,6 @@
 /*
- * export_table.h - exports: which clients may use which part of the name space, from where, with which
- * protection.
+ * export_table.h - exports: which clients may use which part of the name space, from where, with
+ * which protection.
  *
  * A file becomes a table (base/exports.h), and the table's paths become directories. A view of the
  * table says what one peer may do: for each export the rule that matches the peer's address, if
@@ -13,9 +13,9 @@
  * the peer may use.
  *
  * Pins. The root of an export and the directories above it stay where they are while a table is in
- * force: to rename or remove one would lead handles out of their export. See exp_set_pinned.
+ * force: to rename or remove one would lead handles out of their export. See export_set_pinned.
  *
- * Threads. exp_set_get: any; a reload: any but a loop's or the committer's. Only the thread that
+ * Threads. export_set_get: any; a reload: any but a loop's or the committer's. Only the thread that
  * made a view uses it.
  */
 #ifndef MDS_EXP_H
@@ -35,8 +35,8 @@ struct exp_pin {
 };
 
 /* export_table.c. Finds the directories of the exports; with create also makes them, which is W. */
-int exp_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create,
-		struct ns_time now);
+int export_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create,
+		   struct ns_time now);
 /* Have they the same directory, and the same rules for the same patterns? */
 bool exp_same(const struct exp *a, const struct exp *b);
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
@@ -47,17 +47,19 @@ const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
  * which it spoke before, puts a row for its directory: capabilities below it have to end. -EIO,
  * -EPROTONOSUPPORT: a row is damaged, or from a later program.
  */
-int exp_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation);
+int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn,
+		  uint64_t generation);
 /* Such a directory, and boot and generation of the change. The change is in force if it is from
- * another boot, or not after exp_set_generation. */
-struct exp_ending {
+ * another boot, or not after export_set_generation. */
+struct export_revocation {
 	uint64_t en_root, en_boot, en_generation;
 };
 /* fn as in ns_rows. */
-int exp_endings(struct kv_txn *txn, int (*fn)(void *arg, const struct exp_ending *e), void *arg);
+int export_revocations(struct kv_txn *txn, int (*fn)(void *arg, const struct export_revocation *e),
+		       void *arg);
 /* W: nothing from before that change can be used any more, so deletes the row. Does nothing if the
  * directory was changed once more meanwhile. */
-int exp_ending_over(struct kv_txn *txn, const struct exp_ending *e);
+int export_revocation_over(struct kv_txn *txn, const struct export_revocation *e);
 
 /* What a peer may do under one export, or in the pseudo file system. */
 struct exp_grant {
@@ -85,9 +87,9 @@ struct exp_view {
 extern const struct exp_grant exp_unknown;
 
 /* match: see exp_match. NULL: no memory. */
-struct exp_view *exp_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
-			      enum exp_tls tls, const uint8_t *match);
-void exp_view_put(struct exp_view *v);
+struct exp_view *export_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
+				 enum exp_tls tls, const uint8_t *match);
+void export_view_put(struct exp_view *v);
 /* All functions that return a grant may return &exp_unknown. */
 /* Returns the grant of a handle with this export number and inode. NULL: none of the peer's. */
 const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uint64_t ino);
@@ -117,19 +119,20 @@ unsigned exp_secs(const struct exp_view *v, const struct exp_grant *g, uint8_t o
 struct exp_set;
 /* Reads the file and resolves its paths; a bad file is an error, with a line in err. Blocks: call
  * it at the start. */
-int exp_set_open(struct exp_set **out, struct ns *ns, const char *path, char *err, size_t errlen);
-void exp_set_close(struct exp_set *s);
+int export_set_open(struct exp_set **out, struct ns *ns, const char *path, char *err,
+		    size_t errlen);
+void export_set_close(struct exp_set *s);
 /* Reads the file again. On an error the old table stays, and err has a line. Blocks. Any thread but
  * a loop's or the committer's. */
-int exp_set_reload(struct exp_set *s, char *err, size_t errlen);
+int export_set_reload(struct exp_set *s, char *err, size_t errlen);
 /* Returns the table in force; the caller releases it by exp_put. Any thread. */
-struct exp_table *exp_set_get(struct exp_set *s);
+struct exp_table *export_set_get(struct exp_set *s);
 /* Rises with each reload. A thread that keeps a table compares it with this; it costs one load. */
-uint64_t exp_set_generation(const struct exp_set *s);
+uint64_t export_set_generation(const struct exp_set *s);
 /* Are there pins other than the root of the name space? It costs one load. */
-bool exp_set_has_pins(const struct exp_set *s);
+bool export_set_has_pins(const struct exp_set *s);
 /* Is it an export's root, or above one? Call it on the committer, so that the answer holds in the
  * transaction. */
-bool exp_set_pinned(struct exp_set *s, uint64_t ino);
-const char *exp_set_path(const struct exp_set *s);
+bool export_set_pinned(struct exp_set *s, uint64_t ino);
+const char *export_set_path(const struct exp_set *s);
 #endif

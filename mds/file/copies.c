@@ -26,7 +26,7 @@ static int note_states(const struct file_env *fe, struct kv_txn *t, uint64_t ino
 	for (unsigned k = 0; k < (unsigned)map->lm_stripes * map->lm_mirrors; k++) {
 		const struct lo_object *o = &map->lm_obj[k];
 		int was = lo_object_of(old, o->ob_ds, k % map->lm_stripes, o->ob_copy);
-		struct dsc_server sv;
+		struct ds_reg_server sv;
 		char *to;
 
 		if (was < 0 || old->lm_obj[was].ob_state == o->ob_state ||
@@ -34,17 +34,17 @@ static int note_states(const struct file_env *fe, struct kv_txn *t, uint64_t ino
 			continue;
 		to = o->ob_state == LO_STALE ? stale : whole;
 		*(o->ob_state == LO_STALE ? &nstale : &nwhole) += 1;
-		if (dsc_get(fe->fe_dsc, o->ob_ds, &sv) &&
+		if (ds_reg_get(fe->fe_dsc, o->ob_ds, &sv) &&
 		    strlen(to) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX &&
 		    !strstr(to, sv.sv_name))
 			strcat(strcat(to, *to ? "," : ""), sv.sv_name);
 	}
 	if (nstale)
-		err = ev_put(t, EV_COPY_STALE, stale, ino, "%u object%s became stale", nstale,
-			     nstale > 1 ? "s" : "");
+		err = journal_put(t, EV_COPY_STALE, stale, ino, "%u object%s became stale", nstale,
+				  nstale > 1 ? "s" : "");
 	if (nwhole && !err)
-		err = ev_put(t, EV_COPY_REPAIRED, whole, ino, "%u object%s in sync again", nwhole,
-			     nwhole > 1 ? "s are" : " is");
+		err = journal_put(t, EV_COPY_REPAIRED, whole, ino, "%u object%s in sync again",
+				  nwhole, nwhole > 1 ? "s are" : " is");
 	return err;
 }
 
@@ -110,7 +110,7 @@ int file_make_stale(const struct file_env *fe, struct kv_txn *t, uint64_t ino,
 	return err;
 }
 
-/* All readers of a contended file have seen its first copies, so file_mistrust keeps those. */
+/* All readers of a contended file have seen its first copies, so file_suspect keeps those. */
 static bool is_contended(const struct file_env *fe, uint64_t ino)
 {
 	const struct st_file *f;
@@ -123,14 +123,14 @@ static bool is_contended(const struct file_env *fe, uint64_t ino)
 	return yes;
 }
 
-uint64_t file_mistrust(const struct file_env *fe, uint64_t ino, struct lo_map *map,
-		       uint64_t stripes, uint64_t doubted)
+uint64_t file_suspect(const struct file_env *fe, uint64_t ino, struct lo_map *map, uint64_t stripes,
+		      uint64_t doubted)
 {
 	uint64_t first = is_contended(fe, ino) ? lo_map_first(fe->fe_lo, map, doubted) : 0;
-	uint64_t stale = lo_map_mistrust(map, stripes & lo_map_stripes(map, first), first);
+	uint64_t stale = lo_map_suspect(map, stripes & lo_map_stripes(map, first), first);
 
-	stale |= lo_map_mistrust(map, stripes & ~lo_map_stripes(map, first),
-				 lo_map_heard(fe->fe_lo, map, doubted));
+	stale |= lo_map_suspect(map, stripes & ~lo_map_stripes(map, first),
+				lo_map_last_heartbeat(fe->fe_lo, map, doubted));
 
 	if (stale)
 		log_warn("inode %lu: its copies may differ: keeping one, the others are now stale",
@@ -159,7 +159,7 @@ uint64_t file_held(const struct file_env *fe, struct kv_txn *t, uint64_t ino)
 
 	return ns_get(fe->fe_ns, t, ino, &i) || lo_map_decode(i.i_blob, &map)
 		       ? 0
-		       : lo_held_objects(fe->fe_lo, ino, &map);
+		       : lo_objects_with_orders(fe->fe_lo, ino, &map);
 }
 
 struct lost_ask {

@@ -34,8 +34,8 @@ static void evict_end(struct evict *e, bool gone)
 	st_all_lock(st);
 	cl = st_client_get(st, e->id);
 	if (cl && gone && (e->asked || e->held))
-		ev_add(EV_CLIENT_EVICTED, e->name, 0, "client %u: %s", e->number,
-		       e->asked ? "the administrator evicted it" : "its lease had run out");
+		journal_add(EV_CLIENT_EVICTED, e->name, 0, "client %u: %s", e->number,
+			    e->asked ? "the administrator evicted it" : "its lease had run out");
 	if (cl && gone)
 		st_client_destroy(st, cl);
 	else if (cl)
@@ -70,13 +70,13 @@ static void evict_committed(struct kv_op *op, int err)
 	if (e->writer) {
 		/* The files are resolved even where the transaction failed. */
 		atomic_store(&e->m->m_lost, true);
-		op_lost_end(e->m);
+		file_lost_writers_end(e->m);
 	}
 	if (err || !e->barred) {
 		evict_end(e, !err);
 		return;
 	}
-	lo_orders_kick(e->m->m_lo);
+	lo_orders_wake(e->m->m_lo);
 	evict_wait(e);
 }
 
@@ -86,7 +86,7 @@ static int evict_run(struct kv_op *op, struct kv_txn *t)
 	int err = st_record_del(e->m->m_st, t, e->key, e->number);
 
 	if (!err && e->writer)
-		err = lo_lost_put(t);
+		err = lo_lost_writers_put(t);
 	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
 }
 
@@ -136,7 +136,7 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	e->asked = asked;
 	name_of(cl, e->name);
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
-	e->writer = op_lost_client(st, cl);
+	e->writer = file_lost_client(st, cl);
 	m->m_losing += e->writer;
 	m->m_lost_gen += e->writer;
 	st_all_unlock(st);
@@ -149,12 +149,12 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	return 0;
 }
 
-void op_evict(struct mds *m, struct loop *loop, uint64_t clientid)
+void file_evict(struct mds *m, struct loop *loop, uint64_t clientid)
 {
 	evict_begin(m, loop, clientid, false); /* no memory: the next tick tries again */
 }
 
-int op_evict_now(struct mds *m, struct loop *loop, uint64_t clientid)
+int file_evict_now(struct mds *m, struct loop *loop, uint64_t clientid)
 {
 	return evict_begin(m, loop, clientid, true);
 }
@@ -168,7 +168,8 @@ static bool stands_in_way(const struct st_open *o, uint32_t access, uint32_t den
 	return access || deny ? (o->o_access & deny) || (o->o_deny & access) : st_open_has_locks(o);
 }
 
-void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access, uint32_t deny)
+void file_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access,
+		       uint32_t deny)
 {
 	struct st *st = m->m_st;
 	uint64_t *ids = NULL;
@@ -187,6 +188,6 @@ void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t ac
 	}
 	st_all_unlock(st);
 	for (size_t i = 0; i < n; i++)
-		op_evict(m, loop, ids[i]);
+		file_evict(m, loop, ids[i]);
 	free(ids);
 }

@@ -7,14 +7,14 @@
 
 /* Starts to evict a client whose lease has run out. Does nothing to a client that is alive. Any
  * thread; loop does the work. */
-void op_evict(struct mds *m, struct loop *loop, uint64_t clientid);
+void file_evict(struct mds *m, struct loop *loop, uint64_t clientid);
 /* Starts to evict a client that may be alive. Any thread; loop does the work. 0; -ENOENT;
  * -EALREADY: an eviction is under way; -ENOMEM. If the client's record cannot be deleted, the
  * client stays, without its sessions. */
-int op_evict_now(struct mds *m, struct loop *loop, uint64_t clientid);
+int file_evict_now(struct mds *m, struct loop *loop, uint64_t clientid);
 /* Starts to evict all clients whose leases have run out and whose opens of the file deny this
  * access or are denied by this deny. If both are 0: all such clients that hold locks of the
  * file. */
-void op_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access,
-		     uint32_t deny);
+void file_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access,
+		       uint32_t deny);
 #endif

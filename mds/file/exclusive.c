@@ -17,15 +17,15 @@
 static void keep_away(struct st_file *f, enum excl_how how, int by)
 {
 	if (!EXCL_FAULT(NOT_KEPT_AWAY))
-		f->f_excl += (uint32_t)by;
-	if (how <= EXCL_TAKE_BACK_FENCED)
-		f->f_taking += (uint32_t)by;
+		f->f_nexcl += (uint32_t)by;
+	if (how <= EXCL_RECALL_AND_FENCE)
+		f->f_nrecalling += (uint32_t)by;
 	if (how == EXCL_SIZE)
-		f->f_sizing += (uint32_t)by;
+		f->f_nsizing += (uint32_t)by;
 	if (how >= EXCL_WRITES)
-		f->f_frozen += (uint32_t)by;
+		f->f_nfrozen += (uint32_t)by;
 	if (how >= EXCL_ALL)
-		f->f_hidden += (uint32_t)by;
+		f->f_nhidden += (uint32_t)by;
 }
 
 /* A frozen file is not truncated, and a file that is being truncated is not frozen: a freeze is
@@ -34,7 +34,7 @@ static bool is_busy(const struct st_file *f, enum excl_how how)
 {
 	if (EXCL_FAULT(TWO_HAVE_IT))
 		return false;
-	return (how >= EXCL_SIZE && f->f_frozen) || (how >= EXCL_WRITES && f->f_sizing);
+	return (how >= EXCL_SIZE && f->f_nfrozen) || (how >= EXCL_WRITES && f->f_nsizing);
 }
 
 /* -EAGAIN: another exclusion has the file, or there is no memory. -ENOENT: the file has no state,
@@ -42,7 +42,7 @@ static bool is_busy(const struct st_file *f, enum excl_how how)
 static int excl_enter(struct excl *x)
 {
 	struct st *st = x->ex_env->fe_st;
-	bool make = x->ex_how >= EXCL_SIZE || x->ex_how == EXCL_TAKE_BACK_FENCED;
+	bool make = x->ex_how >= EXCL_SIZE || x->ex_how == EXCL_RECALL_AND_FENCE;
 	struct st_file *f;
 	int err = 0;
 
@@ -55,7 +55,7 @@ static int excl_enter(struct excl *x)
 		err = -EAGAIN;
 	} else {
 		keep_away(f, x->ex_how, 1);
-		if (f->f_hidden)
+		if (f->f_nhidden)
 			st_file_watch(f);
 		x->ex_held = true;
 	}
@@ -71,15 +71,15 @@ static void excl_leave(struct excl *x)
 	if (!x->ex_held || EXCL_FAULT(NEVER_LET_GO))
 		return;
 	st_file_lock(st, x->ex_ino);
-	f = st_file_get(st, x->ex_ino, false); /* f_excl keeps it */
+	f = st_file_get(st, x->ex_ino, false); /* f_nexcl keeps it */
 	keep_away(f, x->ex_how, -1);
-	f->f_cutting -= x->ex_cutting;
+	f->f_ncutting -= x->ex_cutting;
 	st_file_put(st, f);
 	st_file_unlock(st, x->ex_ino);
 	x->ex_held = x->ex_cutting = false;
 }
 
-int excl_hold(struct excl_hold *h, const struct file_env *fe, uint64_t ino)
+int excl_block(struct excl_layout_block *h, const struct file_env *fe, uint64_t ino)
 {
 	struct st *st = fe->fe_st;
 	struct st_file *f;
@@ -89,14 +89,14 @@ int excl_hold(struct excl_hold *h, const struct file_env *fe, uint64_t ino)
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, true);
 	if (f) {
-		keep_away(f, EXCL_TAKE_BACK, 1);
-		*h = (struct excl_hold){fe, ino};
+		keep_away(f, EXCL_RECALL, 1);
+		*h = (struct excl_layout_block){fe, ino};
 	}
 	st_file_unlock(st, ino);
 	return f ? 0 : -ENOMEM;
 }
 
-void excl_unhold(struct excl_hold *h)
+void excl_unblock(struct excl_layout_block *h)
 {
 	struct st_file *f;
 	struct st *st;
@@ -106,7 +106,7 @@ void excl_unhold(struct excl_hold *h)
 	st = h->eh_env->fe_st;
 	st_file_lock(st, h->eh_ino);
 	f = st_file_get(st, h->eh_ino, false);
-	keep_away(f, EXCL_TAKE_BACK, -1);
+	keep_away(f, EXCL_RECALL, -1);
 	st_file_put(st, f);
 	st_file_unlock(st, h->eh_ino);
 	h->eh_env = NULL;
@@ -121,7 +121,7 @@ bool excl_hidden(const struct file_env *fe, uint64_t ino)
 		return false;
 	st_file_lock(fe->fe_st, ino);
 	f = st_file_get(fe->fe_st, ino, false);
-	hidden = f && f->f_hidden;
+	hidden = f && f->f_nhidden;
 	st_file_unlock(fe->fe_st, ino);
 	return hidden;
 }
@@ -147,23 +147,23 @@ static void detached_end(struct excl *x, int err)
 	else if (x->ex_left && !EXCL_FAULT(NOT_REVOKED))
 		st_revoke_file(st, x->ex_ino, x->ex_except, false);
 	if (!err && x->ex_left)
-		ev_add(EV_LAYOUT_FENCED, "", x->ex_ino, "%u layout%s not come back in time",
-		       x->ex_left, x->ex_left > 1 ? "s did" : " did");
-	if (x->ex_how == EXCL_SETTLE && !err) {
+		journal_add(EV_LAYOUT_FENCED, "", x->ex_ino, "%u layout%s not come back in time",
+			    x->ex_left, x->ex_left > 1 ? "s did" : " did");
+	if (x->ex_how == EXCL_RESOLVE && !err) {
 		st_file_lock(st, x->ex_ino);
 		f = st_file_get(st, x->ex_ino, false);
 		if (f) {
-			f->f_mark_old = false;
-			/* f_judge stays if another writer was lost since the copies were
+			f->f_intent_old = false;
+			/* f_suspect stays if another writer was lost since the copies were
 			 * resolved. */
-			f->f_judge &= f->f_judge_gen != x->ex_judged;
+			f->f_suspect &= f->f_suspect_gen != x->ex_judged;
 			f->f_old_epoch = 0;
 			st_file_put(st, f);
 		}
 		st_file_unlock(st, x->ex_ino);
 	}
 	excl_leave(x);
-	excl_unhold(&x->ex_hold);
+	excl_unblock(&x->ex_hold);
 	if (x->ex_then)
 		x->ex_then(x->ex_arg, err);
 	free(x);
@@ -180,7 +180,7 @@ static void excl_answer(struct excl *x, int err)
 {
 	if (!is_change(x) || x->ex_changed)
 		x->ex_phase = err && !x->ex_changed ? EXCL_OPEN : EXCL_EXCLUSIVE;
-	if (x->ex_how <= EXCL_SETTLE) {
+	if (x->ex_how <= EXCL_RESOLVE) {
 		detached_end(x, err);
 	} else if (x->ex_changed || x->ex_how <= EXCL_SIZE) {
 		x->ex_then(x->ex_arg, err);
@@ -220,7 +220,7 @@ static int silence_run(struct kv_op *op, struct kv_txn *t)
 	if (ns_get(fe->fe_ns, t, x->ex_ino, &i) || lo_map_decode(i.i_blob, &map))
 		return 0; /* removed in between */
 	stale = lo_map_make_stale(&map, x->ex_quiet, NULL);
-	x->ex_unfenced = x->ex_late && lo_held_objects(fe->fe_lo, x->ex_ino, &map);
+	x->ex_unfenced = x->ex_late && lo_objects_with_orders(fe->fe_lo, x->ex_ino, &map);
 	if (!stale)
 		return 0;
 	x->ex_silent |= stale;
@@ -289,7 +289,7 @@ static void silenced(struct kv_op *op, int err)
 			  (unsigned long)x->ex_ino, strerror(-err));
 	/* The layouts of all clients name these copies. */
 	if (!err && x->ex_silent &&
-	    excl_take_back(x->ex_env, x->ex_loop, x->ex_ino, NULL, changed_taken_back, x)) {
+	    excl_recall_and_fence(x->ex_env, x->ex_loop, x->ex_ino, NULL, changed_taken_back, x)) {
 		if (x->ex_recalls)
 			x->ex_recalls(x->ex_arg);
 		return;
@@ -333,11 +333,11 @@ static void excl_ordered(void *arg, int err)
 		changed_ordered(x, err);
 		return;
 	}
-	if (x->ex_how == EXCL_TAKE_BACK && err == -EBUSY && !EXCL_FAULT(OWED_GOES_ON)) {
+	if (x->ex_how == EXCL_RECALL && err == -EBUSY && !EXCL_FAULT(OWED_GOES_ON)) {
 		wait_on(x);
 		return;
 	}
-	if (x->ex_how <= EXCL_SETTLE) {
+	if (x->ex_how <= EXCL_RESOLVE) {
 		excl_answer(x, err ? -ETIMEDOUT : 0);
 		return;
 	}
@@ -368,9 +368,9 @@ static const struct lo_map *awaited(struct excl *x)
 		return NULL;
 	if (x->ex_changed && !x->ex_left)
 		return &x->ex_map;
-	if (x->ex_how == EXCL_SETTLE || (x->ex_how >= EXCL_WRITES && !x->ex_left))
+	if (x->ex_how == EXCL_RESOLVE || (x->ex_how >= EXCL_WRITES && !x->ex_left))
 		return &x->ex_map;
-	return lo_fence_unheard(x->ex_env->fe_lo, &x->ex_map) ? &x->ex_map : NULL;
+	return lo_fence_unconfirmed(x->ex_env->fe_lo, &x->ex_map) ? &x->ex_map : NULL;
 }
 
 static void order(struct excl *x)
@@ -378,7 +378,7 @@ static void order(struct excl *x)
 	const struct file_env *fe = x->ex_env;
 
 	x->ex_phase = EXCL_ORDERING;
-	lo_orders_kick(fe->fe_lo);
+	lo_orders_wake(fe->fe_lo);
 	if (EXCL_FAULT(NOT_CONFIRMED))
 		excl_ordered(x, 0);
 	else
@@ -410,7 +410,7 @@ static void mistrust_left(const struct excl *x, struct lo_map *map)
 {
 	if (x->ex_left && !EXCL_FAULT(NOT_SUSPECT) &&
 	    file_writers_left(x->ex_env, x->ex_ino, x->ex_except))
-		file_mistrust(x->ex_env, x->ex_ino, map, UINT64_MAX, 0);
+		file_suspect(x->ex_env, x->ex_ino, map, UINT64_MAX, 0);
 }
 
 /* Several exclusions may settle one file at once: the first raises the epoch, and all wait for it.
@@ -424,9 +424,10 @@ static bool settle_is_raised(struct excl *x, const struct lo_map *map, bool *jud
 
 	st_file_lock(st, x->ex_ino);
 	f = st_file_get(st, x->ex_ino, false);
-	*judge = f && f->f_judge;
-	x->ex_judged = f ? f->f_judge_gen : 0;
-	x->ex_raised = f && (f->f_mark_old || (f->f_judge && lo_generic(x->ex_env->fe_lo, map)));
+	*judge = f && f->f_suspect;
+	x->ex_judged = f ? f->f_suspect_gen : 0;
+	x->ex_raised =
+		f && (f->f_intent_old || (f->f_suspect && lo_generic(x->ex_env->fe_lo, map)));
 	raised = !x->ex_raised || (f->f_old_epoch && map->lm_epoch >= f->f_old_epoch);
 	if (!raised)
 		f->f_old_epoch = map->lm_epoch + 1;
@@ -475,9 +476,9 @@ static int settle_fence(struct excl *x, struct kv_txn *t, const struct ns_inode 
 		return -EAGAIN;
 	}
 	if (judge)
-		judge = file_mistrust(x->ex_env, x->ex_ino, map, UINT64_MAX, lost);
+		judge = file_suspect(x->ex_env, x->ex_ino, map, UINT64_MAX, lost);
 	if (judge)
-		err = excl_hold(&x->ex_hold, x->ex_env, x->ex_ino);
+		err = excl_block(&x->ex_hold, x->ex_env, x->ex_ino);
 	if (err)
 		return err;
 	if (raised)
@@ -496,11 +497,11 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	if (x->ex_how == EXCL_SETTLE)
+	if (x->ex_how == EXCL_RESOLVE)
 		return settle_fence(x, t, &i, &map);
 	x->ex_map = map;
 	/* Every capability is fenced already. The orders for that may still be under way. */
-	if (x->ex_how == EXCL_TAKE_BACK_FENCED && map.lm_clean && !x->ex_left)
+	if (x->ex_how == EXCL_RECALL_AND_FENCE && map.lm_clean && !x->ex_left)
 		return 0;
 	mistrust_left(x, &map);
 	return excl_raise(x->ex_env, t, &i, &map, file_now());
@@ -518,7 +519,7 @@ static void ask(struct excl *x)
 static void fence_committed(struct kv_op *op, int err)
 {
 	struct excl *x = hash_entry(op, struct excl, ex_op);
-	bool detached = x->ex_how <= EXCL_SETTLE;
+	bool detached = x->ex_how <= EXCL_RESOLVE;
 
 	if (x->ex_asks && !x->ex_asked) {
 		ask(x);
@@ -527,12 +528,12 @@ static void fence_committed(struct kv_op *op, int err)
 	if (EXCL_FAULT(COMMIT_FAILED))
 		err = 0;
 	/* Layouts of other clients name the objects that became stale. This recall runs alone:
-	 * until they are back, f_taking prevents new layouts and writes through the MDS. */
+	 * until they are back, f_nrecalling prevents new layouts and writes through the MDS. */
 	if (!err && x->ex_hold.eh_env)
-		excl_take_back(x->ex_env, x->ex_loop, x->ex_ino, NULL, NULL, NULL);
+		excl_recall_and_fence(x->ex_env, x->ex_loop, x->ex_ino, NULL, NULL, NULL);
 	if (detached && (err == -ENOENT || err == -ESTALE))
 		excl_answer(x, 0); /* removed in between: nothing to protect */
-	else if (err || (x->ex_how == EXCL_SETTLE && !x->ex_raised))
+	else if (err || (x->ex_how == EXCL_RESOLVE && !x->ex_raised))
 		excl_answer(x, err);
 	else
 		order(x);
@@ -555,8 +556,8 @@ static bool may_be_written(const struct excl *x)
 	bool may;
 
 	st_file_lock(st, x->ex_ino);
-	f = st_file_get(st, x->ex_ino, false); /* f_excl keeps it */
-	may = f->f_marked || f->f_layouts || f->f_pins;
+	f = st_file_get(st, x->ex_ino, false); /* f_nexcl keeps it */
+	may = f->f_intent || f->f_layouts || f->f_pins;
 	st_file_unlock(st, x->ex_ino);
 	return may;
 }
@@ -564,7 +565,7 @@ static bool may_be_written(const struct excl *x)
 static bool needs_fence(const struct excl *x)
 {
 	switch (x->ex_how) {
-	case EXCL_TAKE_BACK:
+	case EXCL_RECALL:
 		return (x->ex_left && !EXCL_FAULT(LEFT_IS_BACK)) || EXCL_FAULT(RETURNED_IS_FENCED);
 	case EXCL_WRITES:
 	case EXCL_ALL:
@@ -642,14 +643,14 @@ static bool has_state(struct st *st, uint64_t ino)
 	return has;
 }
 
-bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
-		    struct st_client *except, void (*then)(void *arg, int err), void *arg)
+bool excl_recall_and_fence(const struct file_env *fe, struct loop *loop, uint64_t ino,
+			   struct st_client *except, void (*then)(void *arg, int err), void *arg)
 {
 	struct excl *x;
 
 	if (!has_state(fe->fe_st, ino)) /* so it is for most files that are removed */
 		return false;
-	x = excl_new(fe, loop, ino, except, EXCL_TAKE_BACK, then, arg);
+	x = excl_new(fe, loop, ino, except, EXCL_RECALL, then, arg);
 	if (!excl_enter(x) && recall(x))
 		return true;
 	excl_leave(x);
@@ -657,10 +658,10 @@ bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
 	return false;
 }
 
-void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
-			   void (*then)(void *arg, int err), void *arg)
+void excl_recall_and_fence_all(const struct file_env *fe, struct loop *loop, uint64_t ino,
+			       void (*then)(void *arg, int err), void *arg)
 {
-	struct excl *x = excl_new(fe, loop, ino, NULL, EXCL_TAKE_BACK_FENCED, then, arg);
+	struct excl *x = excl_new(fe, loop, ino, NULL, EXCL_RECALL_AND_FENCE, then, arg);
 
 	if (excl_enter(x))
 		log_fatal("out of memory while recalling layouts");
@@ -668,8 +669,8 @@ void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_
 		all_back(x);
 }
 
-bool excl_settle(const struct file_env *fe, struct loop *loop, uint64_t ino,
-		 void (*then)(void *arg, int err), void *arg)
+bool excl_resolve(const struct file_env *fe, struct loop *loop, uint64_t ino,
+		  void (*then)(void *arg, int err), void *arg)
 {
 	struct st *st = fe->fe_st;
 	struct st_file *f;
@@ -679,30 +680,30 @@ bool excl_settle(const struct file_env *fe, struct loop *loop, uint64_t ino,
 		return false;
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
-	old = f && (f->f_mark_old || f->f_judge);
+	old = f && (f->f_intent_old || f->f_suspect);
 	st_file_unlock(st, ino);
 	if (old)
-		fence(excl_new(fe, loop, ino, NULL, EXCL_SETTLE, then, arg));
+		fence(excl_new(fe, loop, ino, NULL, EXCL_RESOLVE, then, arg));
 	return old;
 }
 
 /* ---- a copy that became stale ---- */
 
-int excl_stale(struct excl_hold *h, const struct file_env *fe, struct kv_txn *t, uint64_t ino,
-	       const struct lo_map *map, struct ns_time now)
+int excl_stale(struct excl_layout_block *h, const struct file_env *fe, struct kv_txn *t,
+	       uint64_t ino, const struct lo_map *map, struct ns_time now)
 {
-	int err = excl_hold(h, fe, ino);
+	int err = excl_block(h, fe, ino);
 
 	return err ? err : file_set_map(fe, t, ino, map, now);
 }
 
-bool excl_recall_stale(struct excl_hold *h, const struct file_env *fe, struct loop *loop,
+bool excl_recall_stale(struct excl_layout_block *h, const struct file_env *fe, struct loop *loop,
 		       uint64_t ino, struct st_client *except, void (*then)(void *arg, int err),
 		       void *arg)
 {
-	bool waits = excl_take_back(fe, loop, ino, except, then, arg);
+	bool waits = excl_recall_and_fence(fe, loop, ino, except, then, arg);
 
-	excl_unhold(h);
+	excl_unblock(h);
 	return waits;
 }
 
@@ -727,8 +728,8 @@ void excl_begin(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 		excl_answer(x, -EAGAIN);
 		return;
 	}
-	x->ex_phase = EXCL_SETTLING;
-	if (!excl_settle(fe, loop, ino, settled, x))
+	x->ex_phase = EXCL_RESOLVING;
+	if (!excl_resolve(fe, loop, ino, settled, x))
 		settled(x, 0);
 }
 
@@ -750,7 +751,7 @@ int excl_change(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 }
 
 /* An answer to an earlier question for the size is outdated (f_sizegen). So is every answer until
- * the caller releases the file: some data servers have not run the order yet (f_cutting). A
+ * the caller releases the file: some data servers have not run the order yet (f_ncutting). A
  * transaction may run twice. */
 static void size_is_set(struct excl *x)
 {
@@ -759,8 +760,8 @@ static void size_is_set(struct excl *x)
 
 	st_file_lock(st, x->ex_ino);
 	f = st_file_get(st, x->ex_ino, false);
-	f->f_sizegen++; /* f_excl keeps it */
-	f->f_cutting += !x->ex_cutting;
+	f->f_sizegen++; /* f_nexcl keeps it */
+	f->f_ncutting += !x->ex_cutting;
 	x->ex_cutting = true;
 	f->f_set = true;
 	f->f_set_grants = f->f_grants;

@@ -5,8 +5,8 @@
  * lets go. It knows no client request.
  *
  * The picture shows the way of one request. Several may be on their way for one file at once: the
- * file's state counts what each of them keeps away (f_excl, f_taking, f_frozen, f_hidden, f_sizing,
- * f_cutting), and no other source file writes these counters.
+ * file's state counts what each of them keeps away (f_nexcl, f_nrecalling, f_nfrozen, f_nhidden,
+ * f_nsizing, f_ncutting), and no other source file writes these counters.
  *
  *        begin: no new layouts
  *   OPEN ---------------------+
@@ -41,7 +41,7 @@
 
 enum excl_phase {
 	EXCL_OPEN,
-	EXCL_SETTLING,
+	EXCL_RESOLVING,
 	EXCL_RECALLING,
 	EXCL_FENCING,
 	EXCL_ORDERING,
@@ -51,10 +51,10 @@ enum excl_phase {
 
 /* What a caller wants the file for. */
 enum excl_how {
-	EXCL_TAKE_BACK,	       /* layouts come back; a client that keeps one is fenced */
-	EXCL_TAKE_BACK_FENCED, /* layouts come back, and every capability is fenced */
+	EXCL_RECALL,	       /* layouts come back; a client that keeps one is fenced */
+	EXCL_RECALL_AND_FENCE, /* layouts come back, and every capability is fenced */
 	/* fences capabilities of an earlier boot and of lost writers, and judges the copies */
-	EXCL_SETTLE,
+	EXCL_RESOLVE,
 	EXCL_RIGHTS, /* the caller takes a right on the file from a user */
 	EXCL_SIZE,   /* the caller sets the file's size */
 	/* No client changes the file's data: write layouts are back or fenced, writes that were
@@ -69,9 +69,9 @@ enum excl_how {
 };
 
 /* Blocks layouts while the current mutation makes objects stale that granted layouts may name.
- * Until excl_unhold no new layout is granted, and no client can write through the MDS, because
+ * Until excl_unblock no new layout is granted, and no client can write through the MDS, because
  * holders of those layouts might not see the write. Zero the memory before its first use. */
-struct excl_hold {
+struct excl_layout_block {
 	const struct file_env *eh_env;
 	uint64_t eh_ino;
 };
@@ -102,12 +102,12 @@ struct excl {
 	bool ex_raised; /* SETTLE: the epoch went up; else the file was only judged */
 	/* SETTLE of a file that is to be judged: asks first which copies are there */
 	bool ex_asks, ex_asked;
-	uint16_t ex_incarnation;  /* likewise */
-	uint64_t ex_lost;	  /* of ex_map: copies that were not there when this was asked */
-	uint32_t ex_judged;	  /* SETTLE: f_judge_gen at the fence */
-	struct excl_hold ex_hold; /* SETTLE: holds the file while objects become stale */
-	uint64_t ex_quiet;	  /* objects whose servers are silent */
-	struct lo_map ex_map;	  /* before the fence */
+	uint16_t ex_incarnation; /* likewise */
+	uint64_t ex_lost;	 /* of ex_map: copies that were not there when this was asked */
+	uint32_t ex_judged;	 /* SETTLE: f_suspect_gen at the fence */
+	struct excl_layout_block ex_hold; /* SETTLE: holds the file while objects become stale */
+	uint64_t ex_quiet;		  /* objects whose servers are silent */
+	struct lo_map ex_map;		  /* before the fence */
 	struct st_wait ex_wait;
 	struct kv_op ex_op;
 	struct loop_msg ex_msg;
@@ -127,7 +127,7 @@ void excl_begin(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 		struct st_client *except, enum excl_how how, void (*then)(void *arg, int err),
 		void *arg);
 /*
- * RIGHTS and SIZE, for a file that is settled (excl_settle). rw_only: layouts for reading stay.
+ * RIGHTS and SIZE, for a file that is settled (excl_resolve). rw_only: layouts for reading stay.
  * Returns 1 if layouts are being recalled: then(arg, 0) is called on loop. Returns 0 if no layouts
  * are out: then is not called. -EAGAIN: the file is frozen, or there is no memory; nothing has
  * begun.
@@ -156,29 +156,29 @@ void excl_end(struct excl *x, int err);
 /* Recalls all layouts of the file but except's (NULL: all clients'), and fences clients that keep
  * one at the deadline. then(arg, err) is called on loop; then may be NULL. False: no such layouts
  * are out, and then is not called. */
-bool excl_take_back(const struct file_env *fe, struct loop *loop, uint64_t ino,
-		    struct st_client *except, void (*then)(void *arg, int err), void *arg);
+bool excl_recall_and_fence(const struct file_env *fe, struct loop *loop, uint64_t ino,
+			   struct st_client *except, void (*then)(void *arg, int err), void *arg);
 /* Recalls all clients' layouts. Afterwards what they have returned, now or before, is worth
  * nothing: where a client may have a capability, all are fenced. then(arg, err) is called on loop,
  * once, later. */
-void excl_take_back_fenced(const struct file_env *fe, struct loop *loop, uint64_t ino,
-			   void (*then)(void *arg, int err), void *arg);
+void excl_recall_and_fence_all(const struct file_env *fe, struct loop *loop, uint64_t ino,
+			       void (*then)(void *arg, int err), void *arg);
 /* Fences the capabilities of a file that had a write layout out when an earlier boot ended. Judges
- * a file whose writer is lost (mds/file/mirror_state.c). Calls then(arg, err) on loop when this is done.
- * False: the file is neither, and then is not called. */
-bool excl_settle(const struct file_env *fe, struct loop *loop, uint64_t ino,
-		 void (*then)(void *arg, int err), void *arg);
+ * a file whose writer is lost (mds/file/mirror_state.c). Calls then(arg, err) on loop when this is
+ * done. False: the file is neither, and then is not called. */
+bool excl_resolve(const struct file_env *fe, struct loop *loop, uint64_t ino,
+		  void (*then)(void *arg, int err), void *arg);
 
-/* Call it before the commit, so that excl_take_back after the commit leaves no gap. Does nothing if
- * *h holds the file already. 0, or -ENOMEM. */
-int excl_hold(struct excl_hold *h, const struct file_env *fe, uint64_t ino);
-void excl_unhold(struct excl_hold *h);
+/* Call it before the commit, so that excl_recall_and_fence after the commit leaves no gap. Does
+ * nothing if *h holds the file already. 0, or -ENOMEM. */
+int excl_block(struct excl_layout_block *h, const struct file_env *fe, uint64_t ino);
+void excl_unblock(struct excl_layout_block *h);
 /* W: makes map, in which objects became stale, the file's map, and holds the file. */
-int excl_stale(struct excl_hold *h, const struct file_env *fe, struct kv_txn *t, uint64_t ino,
-	       const struct lo_map *map, struct ns_time now);
-/* After the commit: like excl_take_back, which takes over from h and holds the file from then
- * on. */
-bool excl_recall_stale(struct excl_hold *h, const struct file_env *fe, struct loop *loop,
+int excl_stale(struct excl_layout_block *h, const struct file_env *fe, struct kv_txn *t,
+	       uint64_t ino, const struct lo_map *map, struct ns_time now);
+/* After the commit: like excl_recall_and_fence, which takes over from h and holds the file from
+ * then on. */
+bool excl_recall_stale(struct excl_layout_block *h, const struct file_env *fe, struct loop *loop,
 		       uint64_t ino, struct st_client *except, void (*then)(void *arg, int err),
 		       void *arg);
 

@@ -18,7 +18,7 @@ struct file_env {
 	struct ns *fe_ns;
 	struct kv *fe_kv;
 	struct lo *fe_lo;
-	struct dsc *fe_dsc;
+	struct ds_reg *fe_dsc;
 	uint32_t fe_recall_ms;	/* how long clients get to return a layout */
 	uint32_t fe_confirm_ms; /* how long data servers get to confirm a fence */
 };
@@ -38,8 +38,8 @@ int file_make_stale(const struct file_env *fe, struct kv_txn *t, uint64_t ino,
  * stale. It keeps one whose server lives, and one that is not in doubted, where there is such a
  * copy. For a contended file it keeps the first copy. Returns the objects that became stale. Locks
  * the file. */
-uint64_t file_mistrust(const struct file_env *fe, uint64_t ino, struct lo_map *map,
-		       uint64_t stripes, uint64_t doubted);
+uint64_t file_suspect(const struct file_env *fe, uint64_t ino, struct lo_map *map, uint64_t stripes,
+		      uint64_t doubted);
 /* Asks the servers of the copies in sync which of them are lost: known to exist, and gone. Calls
  * then(arg, objects) on the loop, with one bit for each lost object. A server that does not answer
  * counts as if its copy were there. 0, or -ENOMEM: then is not called. */
@@ -47,6 +47,6 @@ int file_ask_lost(const struct file_env *fe, struct loop *loop, uint64_t ino, ui
 		  const struct lo_map *map, void (*then)(void *arg, uint64_t objects), void *arg);
 /* Does a client other than except have a write layout? Locks the file. */
 bool file_writers_left(const struct file_env *fe, uint64_t ino, const struct st_client *except);
-/* Returns lo_held_objects of the file's map in t. */
+/* Returns lo_objects_with_orders of the file's map in t. */
 uint64_t file_held(const struct file_env *fe, struct kv_txn *t, uint64_t ino);
 #endif

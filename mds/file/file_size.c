@@ -1,5 +1,5 @@
-/* file_size.c - asks the data servers for a file's size, change and times (docs/size.md). Removes the
- * mark (the write intent), which says that they may have news. */
+/* file_size.c - asks the data servers for a file's size, change and times (docs/size.md). Removes
+ * the mark (the write intent), which says that they may have news. */
 #include "base/log.h"
 #include "mds/file/file_size.h"
 #include <errno.h>
@@ -50,29 +50,29 @@ static bool refresh_outdated(struct refresh *r)
 
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
-	old = f->f_cutting || f->f_sizegen != r->sizegen;
+	old = f->f_ncutting || f->f_sizegen != r->sizegen;
 	st_file_unlock(st, r->ls.ls_ino);
 	return old;
 }
 
-bool op_size_is_set(struct mds *m, const struct st_file *f, const struct lo_map *map)
+bool file_size_is_set(struct mds *m, const struct st_file *f, const struct lo_map *map)
 {
 	return f->f_set && f->f_set_grants == f->f_grants && !lo_generic(m->m_lo, map);
 }
 
-uint64_t op_size_set(struct mds *m, const struct ns_inode *i, const struct lo_map *map)
+uint64_t file_size_set(struct mds *m, const struct ns_inode *i, const struct lo_map *map)
 {
 	const struct st_file *f;
 	bool set;
 
 	st_file_lock(m->m_st, i->i_ino);
 	f = st_file_get(m->m_st, i->i_ino, false);
-	set = f && op_size_is_set(m, f, map);
+	set = f && file_size_is_set(m, f, map);
 	st_file_unlock(m->m_st, i->i_ino);
 	return set ? i->i_size : UINT64_MAX;
 }
 
-bool op_refresh_needed(struct mds *m, uint64_t ino)
+bool file_refresh_needed(struct mds *m, uint64_t ino)
 {
 	struct st_file *f;
 	bool need;
@@ -84,7 +84,7 @@ bool op_refresh_needed(struct mds *m, uint64_t ino)
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
 	/* A file that waits to be resolved is not read before that, whatever the question. */
-	need = f && (f->f_judge || (f->f_marked && m->m_size_mode == OP_SIZE_LAYOUT));
+	need = f && (f->f_suspect || (f->f_intent && m->m_size_mode == OP_SIZE_LAYOUT));
 	st_file_unlock(m->m_st, ino);
 	return need;
 }
@@ -136,12 +136,12 @@ static bool refresh_compare(struct refresh *r, const struct lo_map *map)
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	f->f_moved |= refresh_moved(r, map);
-	past = ends && op_size_is_set(r->m, f, map);
+	past = ends && file_size_is_set(r->m, f, map);
 	quiet = r->unmark && !st_file_has_writers(f) && f->f_grants == r->grants &&
-		!f->f_contended && !f->f_contending && !f->f_judge &&
-		!(f->f_judge_boot && st_in_grace(st));
+		!f->f_contended && !f->f_contending && !f->f_suspect &&
+		!(f->f_suspect_boot && st_in_grace(st));
 	r->uneven = quiet && (ends || (f->f_counts && lo_uneven(r->m->m_lo, &r->ls, f->f_moved)));
-	f->f_uneven |= r->uneven;
+	f->f_diverged |= r->uneven;
 	st_file_unlock(st, r->ls.ls_ino);
 	r->unmark &= !r->uneven; /* the mark stays: after a restart the copies are compared again */
 	return !past;
@@ -183,7 +183,7 @@ static void refresh_end(struct refresh *r, int err)
 			e = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
 			/* Data of which only dead servers have a copy is given up: do not wait for
 			 * it. */
-			if (!e && r->unknown && !lo_map_cut(r->m->m_lo, &r->ls.ls_map))
+			if (!e && r->unknown && !lo_map_unavailable(r->m->m_lo, &r->ls.ls_map))
 				e = -ETIMEDOUT;
 			r->reply(r->arg, e, e ? 0 : i.i_size);
 			kv_read_end(t);
@@ -209,11 +209,11 @@ static bool refresh_unmark(struct refresh *r)
 	/* During grace the writers of the earlier boot may still fail to return: the mark records
 	 * that the file is to be resolved then. */
 	r->unmark = !st_file_has_writers(f) && f->f_grants == r->grants &&
-		    !(st_in_grace(st) && f->f_judge_boot) && !f->f_contending &&
-		    (!f->f_contended || f->f_alike);
+		    !(st_in_grace(st) && f->f_suspect_boot) && !f->f_contending &&
+		    (!f->f_contended || f->f_equal);
 	if (r->unmark) {
-		f->f_mark_durable = f->f_judge_boot = f->f_contended = false;
-		f->f_mark_gen++;
+		f->f_intent_durable = f->f_suspect_boot = f->f_contended = false;
+		f->f_intent_gen++;
 	}
 	st_file_unlock(st, r->ls.ls_ino);
 	return r->unmark;
@@ -232,7 +232,7 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 	int err = ns_get(ns, t, r->ls.ls_ino, &i);
 
 	if (!err && r->unused)
-		return refresh_unmark(r) ? op_mark_del(t, r->ls.ls_ino) : 0;
+		return refresh_unmark(r) ? file_intent_del(t, r->ls.ls_ino) : 0;
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
@@ -261,11 +261,11 @@ static int refresh_run(struct kv_op *op, struct kv_txn *t)
 		err = ns_set_blob(ns, t, r->ls.ls_ino, blob,
 				  lo_map_encode(&map, blob, sizeof(blob)), false, now);
 	else if (!err && learns)
-		err = ns_note_blob(ns, t, r->ls.ls_ino, blob,
-				   lo_map_encode(&map, blob, sizeof(blob)));
+		err = ns_set_blob_quietly(ns, t, r->ls.ls_ino, blob,
+					  lo_map_encode(&map, blob, sizeof(blob)));
 	if (err || !r->unmark || !refresh_unmark(r))
 		return err;
-	return op_mark_del(t, r->ls.ls_ino);
+	return file_intent_del(t, r->ls.ls_ino);
 }
 
 static void refresh_committed(struct kv_op *op, int err)
@@ -277,12 +277,12 @@ static void refresh_committed(struct kv_op *op, int err)
 	if (!err && r->unmark) {
 		st_file_lock(st, r->ls.ls_ino);
 		f = st_file_get(st, r->ls.ls_ino, false);
-		if (!f->f_mark_durable && !st_file_has_writers(f) && f->f_grants == r->grants)
-			f->f_marked = false; /* refresh_unpin calls st_file_put */
+		if (!f->f_intent_durable && !st_file_has_writers(f) && f->f_grants == r->grants)
+			f->f_intent = false; /* refresh_unpin calls st_file_put */
 		st_file_unlock(st, r->ls.ls_ino);
 	}
 	if (!err && r->uneven)
-		r->m->m_uneven(r->m, r->ls.ls_ino);
+		r->m->m_diverged(r->m, r->ls.ls_ino);
 	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
 }
 
@@ -355,9 +355,9 @@ static void refresh_stat(struct lo_stat *ls, int err)
 		refresh_submit(r);
 }
 
-bool op_mark_is_unused(struct st_file *f)
+bool file_intent_is_unused(struct st_file *f)
 {
-	return f->f_mark_durable && !f->f_marked && !st_file_has_writers(f);
+	return f->f_intent_durable && !f->f_intent && !st_file_has_writers(f);
 }
 
 static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino,
@@ -381,9 +381,10 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, true);
 	r->unmark = unmark;
-	r->unused = unmark && f && op_mark_is_unused(f);
+	r->unused = unmark && f && file_intent_is_unused(f);
 	/* A size is set, and a server may not have it yet: the size in the store is right. */
-	if (f && !r->unused && (f->f_cutting || lo_held_objects(m->m_lo, ino, &r->ls.ls_map))) {
+	if (f && !r->unused &&
+	    (f->f_ncutting || lo_objects_with_orders(m->m_lo, ino, &r->ls.ls_map))) {
 		st_file_put(m->m_st, f);
 		f = NULL;
 	}
@@ -415,12 +416,12 @@ static void refresh_ask(struct refresh *r)
 {
 	if (r->unused)
 		refresh_submit(r);
-	else if (!excl_settle(&r->m->m_file, r->loop, r->ls.ls_ino, refresh_settled, r))
+	else if (!excl_resolve(&r->m->m_file, r->loop, r->ls.ls_ino, refresh_settled, r))
 		lo_stat(r->m->m_lo, &r->ls);
 }
 
-bool op_refresh_file(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark,
-		     void (*then)(void *arg, int err), void *arg)
+bool file_refresh(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark,
+		  void (*then)(void *arg, int err), void *arg)
 {
 	struct refresh *r = refresh_new(m, loop, t, ino, unmark);
 
@@ -478,7 +479,7 @@ static void unmarked(void *arg, int err, uint64_t size)
 	(void)size;
 }
 
-void op_unmark(struct mds *m, struct loop *loop, uint64_t ino)
+void file_intent_clear(struct mds *m, struct loop *loop, uint64_t ino)
 {
 	struct refresh *r = NULL;
 	struct kv_txn *t;
@@ -498,7 +499,7 @@ static void returned_fire(struct loop_timer *t)
 	returned_next(hash_entry(t, struct mds_thread, mt_returned_timer));
 }
 
-void op_unmark_later(struct mds_thread *th, uint64_t ino)
+void file_intent_clear_later(struct mds_thread *th, uint64_t ino)
 {
 	if (th->mt_nreturned == th->mt_returned_cap) {
 		size_t cap = th->mt_returned_cap ? th->mt_returned_cap * 2 : 256;
@@ -515,8 +516,8 @@ void op_unmark_later(struct mds_thread *th, uint64_t ino)
 		loop_timer_start(th->mt_loop, &th->mt_returned_timer, RETURNED_MS);
 }
 
-void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
-		    void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
+void file_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
+		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
 {
 	struct mds *m = arg;
 	struct refresh *r = NULL;
@@ -528,7 +529,7 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 		err = ns_get(m->m_ns, t, ino, &i);
 		if (!err && i.i_incarnation != inc)
 			err = -ESTALE;
-		if (!err && op_refresh_needed(m, ino))
+		if (!err && file_refresh_needed(m, ino))
 			r = refresh_new(m, loop, t, ino, false);
 		kv_read_end(t);
 	}
@@ -546,29 +547,29 @@ void op_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 
 /* ---- the mark ---- */
 
-int op_mark_put(struct kv_txn *t, uint64_t ino)
+int file_intent_put(struct kv_txn *t, uint64_t ino)
 {
 	uint64_t id = htobe64(ino);
 	uint8_t version = 1;
 	struct kv_slice have;
 
 	/* A contended file's row stays contended: only a comparison of the copies removes it. */
-	if (!ns_row_get(t, NS_T_MARK, &id, 8, &have) && st_mark_contended(have))
+	if (!ns_row_get(t, NS_T_WRITE_INTENT, &id, 8, &have) && st_intent_contended(have))
 		return 0;
-	return ns_row_put(t, NS_T_MARK, &id, 8, &version, 1);
+	return ns_row_put(t, NS_T_WRITE_INTENT, &id, 8, &version, 1);
 }
 
-int op_mark_contended(struct kv_txn *t, uint64_t ino)
+int file_intent_contended(struct kv_txn *t, uint64_t ino)
 {
 	uint64_t id = htobe64(ino);
-	const uint8_t row[2] = {2, ST_MARK_CONTENDED};
+	const uint8_t row[2] = {2, ST_INTENT_CONTENDED};
 
-	return ns_row_put(t, NS_T_MARK, &id, 8, row, sizeof(row));
+	return ns_row_put(t, NS_T_WRITE_INTENT, &id, 8, row, sizeof(row));
 }
 
-int op_mark_del(struct kv_txn *t, uint64_t ino)
+int file_intent_del(struct kv_txn *t, uint64_t ino)
 {
 	uint64_t id = htobe64(ino);
 
-	return ns_row_del(t, NS_T_MARK, &id, 8);
+	return ns_row_del(t, NS_T_WRITE_INTENT, &id, 8);
 }

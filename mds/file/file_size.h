@@ -8,31 +8,31 @@
 
 /* locked: since the file's size was set, no client got a layout to write it, and all earlier ones
  * were fenced. */
-bool op_size_is_set(struct mds *m, const struct st_file *f, const struct lo_map *map);
+bool file_size_is_set(struct mds *m, const struct st_file *f, const struct lo_map *map);
 /* May data servers know of a size and times that the store does not have yet? Locks the file. */
-bool op_refresh_needed(struct mds *m, uint64_t ino);
-/* Returns the offset where the file ends at the latest: its size if op_size_is_set, else
+bool file_refresh_needed(struct mds *m, uint64_t ino);
+/* Returns the offset where the file ends at the latest: its size if file_size_is_set, else
  * UINT64_MAX. Locks the file. */
-uint64_t op_size_set(struct mds *m, const struct ns_inode *i, const struct lo_map *map);
+uint64_t file_size_set(struct mds *m, const struct ns_inode *i, const struct lo_map *map);
 /* Brings the inode's size, change attribute and mtime up to date from the data servers, then calls
  * then(arg, err) on loop. -ETIMEDOUT: not all servers answered. unmark: deletes the file's mark
  * too, if no writer has come. False: there is nothing to ask, and then is not called. Locks the
  * file. */
-bool op_refresh_file(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark,
-		     void (*then)(void *arg, int err), void *arg);
+bool file_refresh(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark,
+		  void (*then)(void *arg, int err), void *arg);
 /* Call it when the file's last write layout is back: fetches the size and deletes the mark soon,
  * together with other files'. Until then the file stays marked. */
-void op_unmark_later(struct mds_thread *th, uint64_t ino);
+void file_intent_clear_later(struct mds_thread *th, uint64_t ino);
 /* The same at once, on the calling loop, which must be one of the MDS's. */
-void op_unmark(struct mds *m, struct loop *loop, uint64_t ino);
+void file_intent_clear(struct mds *m, struct loop *loop, uint64_t ino);
 /* Answers CTL_OP_EOF: a data server asks where the file ends. */
-void op_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc,
-		    void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
+void file_eof_handler(void *mds, struct loop *loop, uint64_t ino, uint16_t inc,
+		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg);
 /* W: puts the mark of a file whose write layout is out (docs/size.md). */
-int op_mark_put(struct kv_txn *t, uint64_t ino);
+int file_intent_put(struct kv_txn *t, uint64_t ino);
 /* W: puts the mark and says in it that two clients write the file at once. */
-int op_mark_contended(struct kv_txn *t, uint64_t ino);
-int op_mark_del(struct kv_txn *t, uint64_t ino);
+int file_intent_contended(struct kv_txn *t, uint64_t ino);
+int file_intent_del(struct kv_txn *t, uint64_t ino);
 /* locked: was the mark put for a layout that no client got? */
-bool op_mark_is_unused(struct st_file *f);
+bool file_intent_is_unused(struct st_file *f);
 #endif

@@ -19,12 +19,12 @@ struct first {
 	struct rpc_call *call; /* waits for the layouts; NULL: no request waits */
 	uint64_t ino, failed, stale;
 	struct lo_map map; /* the bits of failed refer to this map */
-	struct excl_hold hold;
+	struct excl_layout_block hold;
 	void (*then)(void *arg, int err);
 	void *arg;
 };
 
-bool op_is_contended(struct mds *m, uint64_t ino, const struct lo_map *map, bool *taking)
+bool file_is_contended(struct mds *m, uint64_t ino, const struct lo_map *map, bool *taking)
 {
 	const struct st_file *f;
 	bool yes;
@@ -35,7 +35,7 @@ bool op_is_contended(struct mds *m, uint64_t ino, const struct lo_map *map, bool
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
 	yes = f && f->f_contended;
-	*taking = yes && f->f_taking;
+	*taking = yes && f->f_nrecalling;
 	st_file_unlock(m->m_st, ino);
 	return yes;
 }
@@ -52,7 +52,7 @@ static int first_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	/* If the copies were compared in between, they are the same. */
-	if (err || !op_is_contended(w->m, w->ino, &map, &taking))
+	if (err || !file_is_contended(w->m, w->ino, &map, &taking))
 		return err;
 	w->stale = lo_map_make_stale(
 		&map, lo_first_lost(w->m->m_lo, &map, lo_map_same(&w->map, w->failed, &map)), NULL);
@@ -68,7 +68,7 @@ static void first_end(void *arg, int err)
 {
 	struct first *w = arg;
 
-	excl_unhold(&w->hold);
+	excl_unblock(&w->hold);
 	if (w->call)
 		rpc_call_waits(w->call, false);
 	if (w->then)
@@ -104,9 +104,9 @@ static void first_committed(struct kv_op *op, int err)
 	}
 }
 
-bool op_first_lost(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
-		   const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err),
-		   void *arg)
+bool file_first_lost(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
+		     const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err),
+		     void *arg)
 {
 	struct first *w;
 
@@ -128,12 +128,12 @@ bool op_first_lost(struct mds *m, struct loop *loop, struct rpc_call *call, uint
 	return true;
 }
 
-bool op_first_reads(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map,
-		    uint64_t failed)
+bool file_first_reads(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map,
+		      uint64_t failed)
 {
 	uint64_t reads = lo_map_alive(m->m_lo, map) & ~failed;
 
-	op_first_lost(m, loop, NULL, ino, map, failed, NULL, NULL);
+	file_first_lost(m, loop, NULL, ino, map, failed, NULL, NULL);
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		int k = lo_copy(map, s, 0);
 

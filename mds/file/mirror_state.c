@@ -1,14 +1,14 @@
 /*
- * mirror_state.c - a copy that may lack a write, or hold a write that other copies lack, is not trusted
- * (docs/mirrors.md): it becomes stale in the transaction that finds this out.
+ * mirror_state.c - a copy that may lack a write, or hold a write that other copies lack, is not
+ * trusted (docs/mirrors.md): it becomes stale in the transaction that finds this out.
  *
  * A client that dies while it holds a write layout leaves copies that may differ. Each of these
  * files must be resolved: one copy stays in sync, and the others become stale. In memory a file
- * waits for that from the moment its writer is given up: f_judge is set under the same hold of the
- * all-shards lock. excl_settle comes before each layout, freeze, size and read, and resolves the
- * file first. One row in the store says that some files wait, however many they are (lo_lost_put).
- * The transaction that gives up the writer commits this row. After a crash, if the row is there,
- * every file that had a write layout out is resolved.
+ * waits for that from the moment its writer is given up: f_suspect is set under the same hold of
+ * the all-shards lock. excl_resolve comes before each layout, freeze, size and read, and resolves
+ * the file first. One row in the store says that some files wait, however many they are
+ * (lo_lost_writers_put). The transaction that gives up the writer commits this row. After a crash,
+ * if the row is there, every file that had a write layout out is resolved.
  */
 #include "base/log.h"
 #include "mds/layout/repair_row.h"
@@ -39,7 +39,7 @@ struct half {
 	struct mds *m;
 	struct loop *loop;
 	uint64_t ino, objects, stale;
-	struct excl_hold hold;
+	struct excl_layout_block hold;
 	struct rpc_call *call; /* parked until the layouts are back; NULL: no request waits */
 	int why;
 	void (*then)(void *arg);
@@ -61,8 +61,8 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	/* A server was not reached: the change is tried again until the server answers, or until
 	 * the client that asked for it is given up. */
 	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects)
-					: file_mistrust(&h->m->m_file, h->ino, &map,
-							lo_map_stripes(&map, h->objects), 0);
+					: file_suspect(&h->m->m_file, h->ino, &map,
+						       lo_map_stripes(&map, h->objects), 0);
 	if (!h->stale)
 		return 0;
 	return excl_stale(&h->hold, &h->m->m_file, t, h->ino, &map, file_now());
@@ -75,7 +75,7 @@ static void half_end(void *arg, int err)
 	/* Ignore the error: the stale copies are committed. A client that still holds a layout is
 	 * fenced when its data servers run the order. */
 	(void)err;
-	excl_unhold(&h->hold);
+	excl_unblock(&h->hold);
 	if (h->call)
 		rpc_call_waits(h->call, false);
 	h->then(h->arg);
@@ -96,9 +96,9 @@ static void half_committed(struct kv_op *op, int err)
 		rpc_call_waits(h->call, true);
 }
 
-bool op_half_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
-		  const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg),
-		  void *arg)
+bool file_partial_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
+		       const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg),
+		       void *arg)
 {
 	struct half *h;
 	bool rebuilding = false;
@@ -126,7 +126,7 @@ bool op_half_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint6
 
 /* ---- writers that are lost ---- */
 
-void op_lost_begin(struct mds *m)
+void file_lost_writers_begin(struct mds *m)
 {
 	st_all_lock(m->m_st);
 	m->m_losing++;
@@ -134,30 +134,30 @@ void op_lost_begin(struct mds *m)
 	st_all_unlock(m->m_st);
 }
 
-void op_lost_end(struct mds *m)
+void file_lost_writers_end(struct mds *m)
 {
 	st_all_lock(m->m_st);
 	m->m_losing--;
 	st_all_unlock(m->m_st);
 }
 
-bool op_lost_client(struct st *st, struct st_client *cl)
+bool file_lost_client(struct st *st, struct st_client *cl)
 {
-	bool any = cl->cl_boot || cl->cl_halves;
+	bool any = cl->cl_boot || cl->cl_partials;
 
-	st_half_lost(st, cl, NULL);
+	st_partial_lost(st, cl, NULL);
 	for (struct st_layout *l = st_layout_next(cl, NULL); l; l = st_layout_next(cl, l)) {
 		if (!(l->l_iomode & LAYOUTIOMODE4_RW))
 			continue;
-		st_file_judge(l->l_file);
+		st_file_suspect(l->l_file);
 		any = true;
 	}
 	if (cl->cl_boot)
-		st_marks_judge(st);
+		st_intents_suspect(st);
 	return any;
 }
 
-bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
+bool file_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
 {
 	const struct st_file *f;
 	bool judge;
@@ -166,7 +166,7 @@ bool op_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
 		return false;
 	st_file_lock(m->m_st, ino);
 	f = st_file_get(m->m_st, ino, false);
-	judge = f && f->f_judge;
+	judge = f && f->f_suspect;
 	st_file_unlock(m->m_st, ino);
 	return judge;
 }
@@ -206,10 +206,10 @@ static int clean_run(struct kv_op *op, struct kv_txn *t)
 	{
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
 
-		j->clean &= !f->f_judge;
+		j->clean &= !f->f_suspect;
 	}
 	st_all_unlock(st);
-	return j->clean ? lo_lost_del(t) : 0;
+	return j->clean ? lo_lost_writers_del(t) : 0;
 }
 
 static void judge_end(struct judge *j)
@@ -235,7 +235,7 @@ static void judge_go(struct judge *j)
 {
 	while (j->next < j->n && j->busy < JUDGING) {
 		j->busy++;
-		if (!excl_settle(&j->m->m_file, j->loop, j->ino[j->next++], judged, j))
+		if (!excl_resolve(&j->m->m_file, j->loop, j->ino[j->next++], judged, j))
 			j->busy--;
 	}
 	if (j->busy)
@@ -245,7 +245,7 @@ static void judge_go(struct judge *j)
 }
 
 /* Every tick, while files may wait to be resolved. */
-void op_judge_tick(struct mds *m, struct loop *loop)
+void file_resolve_tick(struct mds *m, struct loop *loop)
 {
 	struct st *st = m->m_st;
 	struct judge *j;
@@ -274,7 +274,7 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	{
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
 
-		if (j->ino && f->f_judge)
+		if (j->ino && f->f_suspect)
 			j->ino[j->n++] = f->f_ino;
 	}
 	st_all_unlock(st);
@@ -288,7 +288,7 @@ void op_judge_tick(struct mds *m, struct loop *loop)
 	judge_go(j);
 }
 
-int op_judge_open(struct mds *m)
+int file_resolve_open(struct mds *m)
 {
 	struct st *st = m->m_st;
 	struct kv_txn *t;
@@ -296,10 +296,10 @@ int op_judge_open(struct mds *m)
 
 	if (err)
 		return err;
-	atomic_store(&m->m_lost, lo_lost_get(t));
+	atomic_store(&m->m_lost, lo_lost_writers_get(t));
 	kv_read_end(t);
 	st->st_lost = atomic_load(&m->m_lost);
 	if (st->st_lost && !atomic_load(&st->st_in_grace))
-		st_marks_judge(st);
+		st_intents_suspect(st);
 	return 0;
 }

@@ -33,7 +33,7 @@
 #define CALM_LOAD    800
 #define CALM_LATENCY 2000
 
-struct op_balance {
+struct job_balance {
 	struct mds *b_m;
 	struct loop *b_loop;
 	struct loop_msg b_msg;
@@ -41,7 +41,7 @@ struct op_balance {
 	uint64_t b_again_s;
 	pthread_mutex_t b_lock; /* protects b_view and b_stop: any thread */
 	bool b_stop, b_busy;	/* busy: a run has begun and is not over */
-	struct op_balance_view b_view;
+	struct job_balance_view b_view;
 	/* only the loop uses these */
 	/* pass: how many files were chosen before this pass over all files */
 	uint64_t b_runs, b_cursor, b_next_ms, b_pass;
@@ -49,7 +49,7 @@ struct op_balance {
 	int b_forgot;
 	uint64_t b_hot[HOT_MOST];
 	unsigned b_nhot, b_athot;
-	uint16_t b_place[DSC_MAX + 1]; /* a server's index in bv_server, + 1 */
+	uint16_t b_place[DS_REG_MAX + 1]; /* a server's index in bv_server, + 1 */
 	struct {
 		uint64_t ino, bytes;
 		unsigned move; /* index in bv_move, or OP_BALANCE_TOLD */
@@ -57,10 +57,10 @@ struct op_balance {
 	unsigned b_nmoving;
 	struct metric *b_files, *b_bytes;
 	struct kv_op b_op;
-	struct op_balance_move b_one; /* the move that is being committed */
+	struct job_balance_move b_one; /* the move that is being committed */
 };
 
-const char *op_balance_end_text(enum op_balance_end end)
+const char *job_balance_end_text(enum job_balance_end end)
 {
 	static const char *const text[] = {
 		[OP_BALANCE_EVEN] =
@@ -76,18 +76,18 @@ const char *op_balance_end_text(enum op_balance_end end)
 
 /* ---- the servers ---- */
 
-static struct op_balance_server *server_of(struct op_balance *b, uint32_t ds)
+static struct job_balance_server *server_of(struct job_balance *b, uint32_t ds)
 {
-	return ds && ds <= DSC_MAX && b->b_place[ds] ? &b->b_view.bv_server[b->b_place[ds] - 1]
-						     : NULL;
+	return ds && ds <= DS_REG_MAX && b->b_place[ds] ? &b->b_view.bv_server[b->b_place[ds] - 1]
+							: NULL;
 }
 
-static void see(void *arg, const struct dsc_seat *se)
+static void see(void *arg, const struct ds_reg_candidate *se)
 {
-	struct op_balance *b = arg;
-	struct op_balance_server *bs = &b->b_view.bv_server[b->b_view.bv_nserver];
+	struct job_balance *b = arg;
+	struct job_balance_server *bs = &b->b_view.bv_server[b->b_view.bv_nserver];
 
-	*bs = (struct op_balance_server){
+	*bs = (struct job_balance_server){
 		.bs_id = se->se_id,
 		.bs_weight = se->se_weight,
 		.bs_load = se->se_load,
@@ -101,18 +101,18 @@ static void see(void *arg, const struct dsc_seat *se)
 
 /* Reads the state of all servers, and which of them are loaded or slow beside the others. With
  * b_lock. */
-static void see_servers(struct op_balance *b)
+static void see_servers(struct job_balance *b)
 {
-	struct op_balance_view *v = &b->b_view;
+	struct job_balance_view *v = &b->b_view;
 	uint32_t fastest = UINT32_MAX;
 	double load = 0;
 	unsigned n = 0;
 
 	memset(b->b_place, 0, sizeof(b->b_place));
 	v->bv_nserver = 0;
-	dsc_seats(b->b_m->m_dsc, see, b);
+	ds_reg_candidates(b->b_m->m_dsc, see, b);
 	for (unsigned i = 0; i < v->bv_nserver; i++) {
-		const struct op_balance_server *bs = &v->bv_server[i];
+		const struct job_balance_server *bs = &v->bv_server[i];
 
 		if (!bs->bs_counts)
 			continue;
@@ -122,7 +122,7 @@ static void see_servers(struct op_balance *b)
 			fastest = bs->bs_latency;
 	}
 	for (unsigned i = 0; i < v->bv_nserver && n > 1; i++) {
-		struct op_balance_server *bs = &v->bv_server[i];
+		struct job_balance_server *bs = &v->bv_server[i];
 
 		bs->bs_loaded = bs->bs_counts &&
 				bs->bs_load > CALM_LOAD + 2 * (load - bs->bs_load) / (n - 1);
@@ -132,19 +132,19 @@ static void see_servers(struct op_balance *b)
 }
 
 /* Divides what the servers that count hold into shares, by weight and capacity. With b_lock. */
-static void share_out(struct op_balance *b)
+static void share_out(struct job_balance *b)
 {
-	struct op_balance_view *v = &b->b_view;
+	struct job_balance_view *v = &b->b_view;
 	double held = 0, parts = 0;
 
 	for (unsigned i = 0; i < v->bv_nserver; i++) {
-		const struct op_balance_server *bs = &v->bv_server[i];
+		const struct job_balance_server *bs = &v->bv_server[i];
 
 		held += bs->bs_counts ? bs->bs_held : 0;
 		parts += bs->bs_counts ? bs->bs_weight * (double)(bs->bs_capacity + 1) : 0;
 	}
 	for (unsigned i = 0; i < v->bv_nserver; i++) {
-		struct op_balance_server *bs = &v->bv_server[i];
+		struct job_balance_server *bs = &v->bv_server[i];
 
 		bs->bs_was = bs->bs_held;
 		bs->bs_share =
@@ -155,19 +155,19 @@ static void share_out(struct op_balance *b)
 }
 
 /* Bytes that the server holds beyond its share. */
-static double over(const struct op_balance_server *bs)
+static double over(const struct job_balance_server *bs)
 {
 	return bs->bs_held - bs->bs_share;
 }
 
-static bool off(const struct op_balance *b, const struct op_balance_server *bs)
+static bool off(const struct job_balance *b, const struct job_balance_server *bs)
 {
 	double most = bs->bs_share * b->b_view.bv_ask.ba_spread / 100;
 
 	return bs->bs_counts && (over(bs) > most || over(bs) < -most);
 }
 
-static bool even(const struct op_balance *b)
+static bool even(const struct job_balance *b)
 {
 	for (unsigned i = 0; i < b->b_view.bv_nserver; i++)
 		if (off(b, &b->b_view.bv_server[i]))
@@ -183,20 +183,20 @@ static uint64_t bytes_of(const struct ns_inode *i, const struct lo_map *map)
 	return i->i_used / map->lm_stripes;
 }
 
-static bool has_room(const struct op_balance_server *bs, uint64_t bytes)
+static bool has_room(const struct job_balance_server *bs, uint64_t bytes)
 {
 	return bs->bs_available > bs->bs_capacity / 20 &&
 	       bs->bs_available - bs->bs_capacity / 20 > bytes;
 }
 
-static bool may(struct op_balance *b, const struct lo_map *map, unsigned obj, uint32_t to)
+static bool may(struct job_balance *b, const struct lo_map *map, unsigned obj, uint32_t to)
 {
 	b->b_tries++;
-	return lo_shift_may(b->b_m->m_lo, map, obj, to);
+	return lo_relocate_may(b->b_m->m_lo, map, obj, to);
 }
 
 /* A run that moves nothing has chosen this file already. */
-static bool chosen(const struct op_balance *b, uint64_t ino)
+static bool chosen(const struct job_balance *b, uint64_t ino)
 {
 	for (unsigned i = 0; b->b_view.bv_ask.ba_dry && i < b->b_view.bv_nmove; i++)
 		if (b->b_view.bv_move[i].bm_ino == ino)
@@ -206,16 +206,16 @@ static bool chosen(const struct op_balance *b, uint64_t ino)
 
 /* Where to move an object of a hot file that is on a slow or loaded server: of the servers that are
  * neither, the one with the least load. */
-static struct op_balance_server *calmer(struct op_balance *b, const struct lo_map *map,
-					unsigned obj, const struct op_balance_server *from,
-					uint64_t bytes)
+static struct job_balance_server *calmer(struct job_balance *b, const struct lo_map *map,
+					 unsigned obj, const struct job_balance_server *from,
+					 uint64_t bytes)
 {
-	struct op_balance_server *best = NULL;
+	struct job_balance_server *best = NULL;
 
 	if (!from->bs_loaded && !from->bs_slow)
 		return NULL;
 	for (unsigned i = 0; i < b->b_view.bv_nserver; i++) {
-		struct op_balance_server *bs = &b->b_view.bv_server[i];
+		struct job_balance_server *bs = &b->b_view.bv_server[i];
 
 		if (!bs->bs_counts || bs->bs_loaded || bs->bs_slow || !has_room(bs, bytes) ||
 		    (best && (bs->bs_load > best->bs_load ||
@@ -229,16 +229,16 @@ static struct op_balance_server *calmer(struct op_balance *b, const struct lo_ma
 
 /* Where to move an object: the server that is farthest below its share, if the move makes the two
  * more even and one of them is off its share. */
-static struct op_balance_server *emptier(struct op_balance *b, const struct lo_map *map,
-					 unsigned obj, const struct op_balance_server *from,
-					 uint64_t bytes)
+static struct job_balance_server *emptier(struct job_balance *b, const struct lo_map *map,
+					  unsigned obj, const struct job_balance_server *from,
+					  uint64_t bytes)
 {
-	struct op_balance_server *best = NULL;
+	struct job_balance_server *best = NULL;
 
 	if (!bytes || over(from) <= 0)
 		return NULL;
 	for (unsigned i = 0; i < b->b_view.bv_nserver; i++) {
-		struct op_balance_server *bs = &b->b_view.bv_server[i];
+		struct job_balance_server *bs = &b->b_view.bv_server[i];
 
 		if (!bs->bs_counts || over(bs) >= 0 || (!off(b, from) && !off(b, bs)) ||
 		    (double)bytes >= over(from) - over(bs) || bs->bs_loaded || bs->bs_slow ||
@@ -251,24 +251,24 @@ static struct op_balance_server *emptier(struct op_balance *b, const struct lo_m
 }
 
 /* False: no object of this file moves. */
-static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode *i,
-		   enum op_balance_why why, struct op_balance_move *bm)
+static bool choose(struct job_balance *b, struct kv_txn *t, const struct ns_inode *i,
+		   enum job_balance_why why, struct job_balance_move *bm)
 {
-	const struct op_balance_ask *ask = &b->b_view.bv_ask;
+	const struct job_balance_ask *ask = &b->b_view.bv_ask;
 	uint64_t bytes, now = (uint64_t)file_now().t_sec, last;
 	struct lo_map map;
 
-	if (lo_map_decode(i->i_blob, &map) || !lo_shift_fits(b->b_m->m_lo, &map) ||
-	    chosen(b, i->i_ino) || lo_twin_is(t, i->i_ino))
+	if (lo_map_decode(i->i_blob, &map) || !lo_relocate_fits(b->b_m->m_lo, &map) ||
+	    chosen(b, i->i_ino) || lo_pending_is(t, i->i_ino))
 		return false;
-	last = lo_shifted(t, i->i_ino);
+	last = lo_relocated(t, i->i_ino);
 	bytes = bytes_of(i, &map);
 	/* A file with a last move in the future was moved before the clock was set back. */
 	if ((last && last <= now && now < last + b->b_again_s) ||
 	    (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
 		return false;
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
-		struct op_balance_server *from = server_of(b, map.lm_obj[k].ob_ds), *to;
+		struct job_balance_server *from = server_of(b, map.lm_obj[k].ob_ds), *to;
 
 		if (!from || !from->bs_counts)
 			continue;
@@ -276,12 +276,12 @@ static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode
 					   : emptier(b, &map, k, from, bytes);
 		if (!to)
 			continue;
-		*bm = (struct op_balance_move){.bm_ino = i->i_ino,
-					       .bm_bytes = bytes,
-					       .bm_obj = k,
-					       .bm_from = from->bs_id,
-					       .bm_to = to->bs_id,
-					       .bm_why = (uint8_t)why};
+		*bm = (struct job_balance_move){.bm_ino = i->i_ino,
+						.bm_bytes = bytes,
+						.bm_obj = k,
+						.bm_from = from->bs_id,
+						.bm_to = to->bs_id,
+						.bm_why = (uint8_t)why};
 		return true;
 	}
 	return false;
@@ -289,22 +289,22 @@ static bool choose(struct op_balance *b, struct kv_txn *t, const struct ns_inode
 
 /* ---- the run ---- */
 
-static void step(struct op_balance *b);
+static void step(struct job_balance *b);
 
 static void woken(struct loop_timer *t)
 {
-	step(caa_container_of(t, struct op_balance, b_timer));
+	step(caa_container_of(t, struct job_balance, b_timer));
 }
 
-static void later(struct op_balance *b, uint64_t ms)
+static void later(struct job_balance *b, uint64_t ms)
 {
 	b->b_timer.t_fire = woken;
 	loop_timer_start(b->b_loop, &b->b_timer, ms);
 }
 
-static void end(struct op_balance *b, enum op_balance_end why)
+static void end(struct job_balance *b, enum job_balance_end why)
 {
-	log_info("balancing ended: %s; %lu files moved", op_balance_end_text(why),
+	log_info("balancing ended: %s; %lu files moved", job_balance_end_text(why),
 		 (unsigned long)b->b_view.bv_done_files);
 	pthread_mutex_lock(&b->b_lock);
 	b->b_view.bv_phase = OP_BALANCE_OVER;
@@ -315,10 +315,10 @@ static void end(struct op_balance *b, enum op_balance_end why)
 
 /* Counts the object as moved from here on, unless the move was left. Returns its index in bv_move,
  * or OP_BALANCE_TOLD if the list is full. */
-static unsigned count_move(struct op_balance *b, const struct op_balance_move *bm,
-			   enum op_balance_state st)
+static unsigned count_move(struct job_balance *b, const struct job_balance_move *bm,
+			   enum job_balance_state st)
 {
-	struct op_balance_view *v = &b->b_view;
+	struct job_balance_view *v = &b->b_view;
 	unsigned at = OP_BALANCE_TOLD;
 
 	pthread_mutex_lock(&b->b_lock);
@@ -342,8 +342,8 @@ static unsigned count_move(struct op_balance *b, const struct op_balance_move *b
 
 static int move_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
-	const struct op_balance_move *bm = &b->b_one;
+	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
+	const struct job_balance_move *bm = &b->b_one;
 	struct ns_inode i;
 	struct lo_map map;
 	int err = ns_get(b->b_m->m_ns, t, bm->bm_ino, &i);
@@ -353,16 +353,16 @@ static int move_run(struct kv_op *op, struct kv_txn *t)
 	if (!err && (bm->bm_obj >= lo_objects(&map) || map.lm_obj[bm->bm_obj].ob_ds != bm->bm_from))
 		err = -EAGAIN;
 	if (!err)
-		err = lo_shift(b->b_m->m_lo, &map, bm->bm_obj, bm->bm_to);
+		err = lo_relocate(b->b_m->m_lo, &map, bm->bm_obj, bm->bm_to);
 	if (!err)
 		err = file_set_map(&b->b_m->m_file, t, bm->bm_ino, &map, file_now());
-	return err ? err : lo_shifted_put(t, bm->bm_ino, (uint64_t)file_now().t_sec);
+	return err ? err : lo_relocated_put(t, bm->bm_ino, (uint64_t)file_now().t_sec);
 }
 
 static void move_done(struct kv_op *op, int err)
 {
-	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
-	const struct op_balance_move *bm = &b->b_one;
+	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
+	const struct job_balance_move *bm = &b->b_one;
 	unsigned at = count_move(b, bm, err ? OP_BALANCE_LEFT : OP_BALANCE_MOVING);
 
 	if (!err) {
@@ -377,7 +377,7 @@ static void move_done(struct kv_op *op, int err)
 	later(b, 0);
 }
 
-static void begin_move(struct op_balance *b, const struct op_balance_move *bm)
+static void begin_move(struct job_balance *b, const struct job_balance_move *bm)
 {
 	if (b->b_view.bv_ask.ba_dry) {
 		count_move(b, bm, OP_BALANCE_PLANNED);
@@ -390,7 +390,7 @@ static void begin_move(struct op_balance *b, const struct op_balance_move *bm)
 }
 
 /* A file whose repair row is gone is where it should be. */
-static void reap(struct op_balance *b, struct kv_txn *t)
+static void reap(struct job_balance *b, struct kv_txn *t)
 {
 	struct lo_repair row;
 
@@ -412,18 +412,18 @@ static void reap(struct op_balance *b, struct kv_txn *t)
 /* ---- passes over all files ---- */
 
 struct glance {
-	struct op_balance *b;
+	struct job_balance *b;
 	struct kv_txn *t;
 	unsigned n;
 	bool more, chosen;
-	struct op_balance_move bm;
+	struct job_balance_move bm;
 };
 
-/* A file that this run moves already is not chosen: its row is there (lo_shifted_put). */
+/* A file that this run moves already is not chosen: its row is there (lo_relocated_put). */
 static int look_file(void *arg, const struct ns_inode *i)
 {
 	struct glance *g = arg;
-	struct op_balance *b = g->b;
+	struct job_balance *b = g->b;
 
 	if (g->n++ == LOOK_FILES || b->b_tries >= TRIES) {
 		g->more = true;
@@ -439,7 +439,7 @@ static int look_file(void *arg, const struct ns_inode *i)
 static int count_file(void *arg, const struct ns_inode *i)
 {
 	struct glance *g = arg;
-	struct op_balance *b = g->b;
+	struct job_balance *b = g->b;
 	struct lo_map map;
 
 	if (g->n++ == LOOK_FILES) {
@@ -449,7 +449,7 @@ static int count_file(void *arg, const struct ns_inode *i)
 	b->b_cursor = i->i_ino + 1;
 	b->b_view.bv_looked++;
 	for (unsigned k = 0; !lo_map_decode(i->i_blob, &map) && k < lo_objects(&map); k++) {
-		struct op_balance_server *bs = server_of(b, map.lm_obj[k].ob_ds);
+		struct job_balance_server *bs = server_of(b, map.lm_obj[k].ob_ds);
 
 		if (bs && !map.lm_obj[k].ob_leaving)
 			bs->bs_held += (double)bytes_of(i, &map);
@@ -457,19 +457,19 @@ static int count_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-static void find_hot(struct op_balance *b)
+static void find_hot(struct job_balance *b)
 {
 	struct heat_row *rows;
 	size_t n;
 
-	rows = op_heat_rows(b->b_m, HEAT_FILE, true, &n);
+	rows = heat_rows(b->b_m, HEAT_FILE, true, &n);
 	b->b_nhot = b->b_athot = 0;
 	for (size_t i = 0; i < n && b->b_nhot < HOT_MOST && rows[i].hr_heat >= HOT_LEAST; i++)
 		b->b_hot[b->b_nhot++] = rows[i].hr_key;
 	free(rows);
 }
 
-static void step_counts(struct op_balance *b, struct kv_txn *t)
+static void step_counts(struct job_balance *b, struct kv_txn *t)
 {
 	struct glance g = {.b = b, .t = t};
 	int err;
@@ -491,10 +491,10 @@ static void step_counts(struct op_balance *b, struct kv_txn *t)
 }
 
 /* True, with the reason: no more is chosen. False: more may be. */
-static bool no_more(struct op_balance *b, enum op_balance_end *why)
+static bool no_more(struct job_balance *b, enum job_balance_end *why)
 {
-	const struct op_balance_view *v = &b->b_view;
-	const struct op_balance_ask *ask = &v->bv_ask;
+	const struct job_balance_view *v = &b->b_view;
+	const struct job_balance_ask *ask = &v->bv_ask;
 
 	if (v->bv_end != OP_BALANCE_EVEN)
 		*why = v->bv_end;
@@ -510,7 +510,7 @@ static bool no_more(struct op_balance *b, enum op_balance_end *why)
 	return true;
 }
 
-static bool next_hot(struct op_balance *b, struct kv_txn *t, struct op_balance_move *bm)
+static bool next_hot(struct job_balance *b, struct kv_txn *t, struct job_balance_move *bm)
 {
 	struct ns_inode i;
 
@@ -522,7 +522,7 @@ static bool next_hot(struct op_balance *b, struct kv_txn *t, struct op_balance_m
 }
 
 /* The pass is over. If it chose a file there is one more pass, because other files may fit then. */
-static void looked_through(struct op_balance *b)
+static void looked_through(struct job_balance *b)
 {
 	pthread_mutex_lock(&b->b_lock);
 	if (b->b_view.bv_files == b->b_pass || b->b_view.bv_ask.ba_dry)
@@ -532,10 +532,10 @@ static void looked_through(struct op_balance *b)
 	pthread_mutex_unlock(&b->b_lock);
 }
 
-static void step_moves(struct op_balance *b, struct kv_txn *t)
+static void step_moves(struct job_balance *b, struct kv_txn *t)
 {
 	struct glance g = {.b = b, .t = t};
-	enum op_balance_end why;
+	enum job_balance_end why;
 	bool over;
 
 	b->b_tries = 0;
@@ -566,7 +566,7 @@ static void step_moves(struct op_balance *b, struct kv_txn *t)
 		later(b, STEP_MS);
 }
 
-static void step(struct op_balance *b)
+static void step(struct job_balance *b)
 {
 	struct kv_txn *t;
 
@@ -585,19 +585,19 @@ static void step(struct op_balance *b)
 
 static int forget_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
+	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
 	uint64_t now = (uint64_t)file_now().t_sec;
-	int n = now > b->b_again_s ? lo_shifted_forget(t, now - b->b_again_s, FORGET_ROWS) : 0;
+	int n = now > b->b_again_s ? lo_relocated_forget(t, now - b->b_again_s, FORGET_ROWS) : 0;
 
 	b->b_forgot = n;
 	return n < 0 ? n : 0;
 }
 
-static void forget_old(struct op_balance *b);
+static void forget_old(struct job_balance *b);
 
 static void forgotten(struct kv_op *op, int err)
 {
-	struct op_balance *b = caa_container_of(op, struct op_balance, b_op);
+	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
 
 	if (err)
 		log_error("balance: cannot delete the records of files moved long ago: %s",
@@ -608,7 +608,7 @@ static void forgotten(struct kv_op *op, int err)
 		step(b);
 }
 
-static void forget_old(struct op_balance *b)
+static void forget_old(struct job_balance *b)
 {
 	b->b_op = (struct kv_op){.o_run = forget_run, .o_done = forgotten, .o_loop = b->b_loop};
 	kv_submit(b->b_m->m_kv, &b->b_op);
@@ -616,9 +616,9 @@ static void forget_old(struct op_balance *b)
 
 static void begin(struct loop_msg *msg)
 {
-	struct op_balance *b = caa_container_of(msg, struct op_balance, b_msg);
+	struct job_balance *b = caa_container_of(msg, struct job_balance, b_msg);
 
-	if (!b->b_view.bv_ask.ba_dry && !op_repair_opts(b->b_m).ro_files) {
+	if (!b->b_view.bv_ask.ba_dry && !job_repair_opts(b->b_m).ro_files) {
 		end(b, OP_BALANCE_OFF);
 		return;
 	}
@@ -631,24 +631,24 @@ static void begin(struct loop_msg *msg)
 	forget_old(b);
 }
 
-static bool same(const struct op_balance_ask *x, const struct op_balance_ask *y)
+static bool same(const struct job_balance_ask *x, const struct job_balance_ask *y)
 {
 	return x->ba_dry == y->ba_dry && x->ba_bytes == y->ba_bytes && x->ba_files == y->ba_files &&
 	       x->ba_rate == y->ba_rate && x->ba_spread == y->ba_spread;
 }
 
-bool op_balance_begin(struct mds *m, const struct op_balance_ask *ask)
+bool job_balance_begin(struct mds *m, const struct job_balance_ask *ask)
 {
-	struct op_balance *b = m->m_balance;
-	struct op_balance_view *v = &b->b_view;
+	struct job_balance *b = m->m_balance;
+	struct job_balance_view *v = &b->b_view;
 	bool fine;
 
 	pthread_mutex_lock(&b->b_lock);
 	fine = !b->b_busy || same(&v->bv_ask, ask);
 	if (fine && !b->b_busy) {
-		struct op_balance_move *moves = v->bv_move;
+		struct job_balance_move *moves = v->bv_move;
 
-		memset(v, 0, offsetof(struct op_balance_view, bv_move));
+		memset(v, 0, offsetof(struct job_balance_view, bv_move));
 		v->bv_move = moves;
 		v->bv_nmove = v->bv_nserver = 0;
 		v->bv_ask = *ask;
@@ -662,18 +662,18 @@ bool op_balance_begin(struct mds *m, const struct op_balance_ask *ask)
 	return fine;
 }
 
-void op_balance_stop(struct mds *m)
+void job_balance_stop(struct mds *m)
 {
 	pthread_mutex_lock(&m->m_balance->b_lock);
 	m->m_balance->b_stop = true;
 	pthread_mutex_unlock(&m->m_balance->b_lock);
 }
 
-struct op_balance_view *op_balance_look(struct mds *m)
+struct job_balance_view *job_balance_look(struct mds *m)
 {
-	struct op_balance *b = m->m_balance;
-	struct op_balance_view *v = malloc(sizeof(*v));
-	struct op_balance_move *moves = calloc(OP_BALANCE_TOLD, sizeof(*moves));
+	struct job_balance *b = m->m_balance;
+	struct job_balance_view *v = malloc(sizeof(*v));
+	struct job_balance_move *moves = calloc(OP_BALANCE_TOLD, sizeof(*moves));
 
 	if (!v || !moves) {
 		free(v);
@@ -688,9 +688,9 @@ struct op_balance_view *op_balance_look(struct mds *m)
 	return v;
 }
 
-int op_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms)
+int job_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms)
 {
-	struct op_balance *b = calloc(1, sizeof(*b));
+	struct job_balance *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return -ENOMEM;

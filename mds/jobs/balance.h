@@ -7,29 +7,29 @@
 
 #define OP_BALANCE_TOLD 1000 /* moves that are kept; all are counted */
 
-struct op_balance_ask {
+struct job_balance_ask {
 	bool ba_dry;	   /* moves nothing */
 	uint64_t ba_bytes; /* at most this many bytes are moved; 0: no limit. The same for files. */
 	uint64_t ba_files;
 	uint64_t ba_rate;   /* at most this many bytes a second; 0: no limit but mds.repair_rate */
 	uint32_t ba_spread; /* percent of its share that a server may have more or less */
 };
-enum op_balance_why { OP_BALANCE_FULL, OP_BALANCE_HOT };
-enum op_balance_state {
+enum job_balance_why { OP_BALANCE_FULL, OP_BALANCE_HOT };
+enum job_balance_state {
 	OP_BALANCE_PLANNED,
 	OP_BALANCE_MOVING,
 	OP_BALANCE_DONE,
 	OP_BALANCE_LEFT /* not begun: the file was changed meanwhile */
 };
-struct op_balance_move {
+struct job_balance_move {
 	uint64_t bm_ino, bm_bytes;
 	unsigned bm_obj;
 	uint32_t bm_from, bm_to;
 	uint8_t bm_why, bm_state;
 };
 /* A server, as the run last saw it. */
-struct op_balance_server {
-	uint32_t bs_id, bs_weight, bs_load, bs_latency; /* as in dsc_seat */
+struct job_balance_server {
+	uint32_t bs_id, bs_weight, bs_load, bs_latency; /* as in ds_reg_candidate */
 	uint64_t bs_capacity, bs_available;
 	/* The server lives, has a weight, and is neither drained nor generic. Other servers give
 	 * and get nothing. */
@@ -39,34 +39,34 @@ struct op_balance_server {
 	 * chosen files have moved; bytes that it should have. */
 	double bs_was, bs_held, bs_share;
 };
-enum op_balance_phase { OP_BALANCE_COUNTS, OP_BALANCE_MOVES, OP_BALANCE_OVER };
-enum op_balance_end {
+enum job_balance_phase { OP_BALANCE_COUNTS, OP_BALANCE_MOVES, OP_BALANCE_OVER };
+enum job_balance_end {
 	OP_BALANCE_EVEN,
 	OP_BALANCE_STUCK,
 	OP_BALANCE_LIMIT,
 	OP_BALANCE_STOPPED,
 	OP_BALANCE_OFF
 };
-struct op_balance_view {
-	struct op_balance_ask bv_ask;
+struct job_balance_view {
+	struct job_balance_ask bv_ask;
 	uint64_t bv_number; /* rises with each run that begins; 0: there was none yet */
-	enum op_balance_phase bv_phase;
-	enum op_balance_end bv_end;  /* why the run is over, or chooses no more files */
+	enum job_balance_phase bv_phase;
+	enum job_balance_end bv_end; /* why the run is over, or chooses no more files */
 	uint64_t bv_looked;	     /* files looked at in this phase */
 	uint64_t bv_files, bv_bytes; /* of files that were chosen */
 	uint64_t bv_done_files, bv_done_bytes, bv_left;
-	struct op_balance_move *bv_move; /* malloc'd; bv_nmove of them */
+	struct job_balance_move *bv_move; /* malloc'd; bv_nmove of them */
 	unsigned bv_nmove, bv_nserver;
-	struct op_balance_server bv_server[DSC_MAX]; /* by number; bv_nserver of them */
+	struct job_balance_server bv_server[DS_REG_MAX]; /* by number; bv_nserver of them */
 };
 /* Call it before the loops run; the job runs on loop. again_ms: for this many milliseconds a file
  * that was moved is not moved again. 0 or -errno. */
-int op_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms);
+int job_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms);
 /* Any thread. Begins a run. False: one with other arguments is under way. */
-bool op_balance_begin(struct mds *m, const struct op_balance_ask *ask);
+bool job_balance_begin(struct mds *m, const struct job_balance_ask *ask);
 /* Any thread. The run chooses no more files; moves that have begun go on. */
-void op_balance_stop(struct mds *m);
+void job_balance_stop(struct mds *m);
 /* Any thread. Returns a copy of the run's state: free bv_move and the view. NULL: no memory. */
-struct op_balance_view *op_balance_look(struct mds *m);
-const char *op_balance_end_text(enum op_balance_end end);
+struct job_balance_view *job_balance_look(struct mds *m);
+const char *job_balance_end_text(enum job_balance_end end);
 #endif

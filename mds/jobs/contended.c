@@ -16,9 +16,9 @@
  *	back) --> contended --last write layout is back--> compared --> alike (the mark goes)
  *	a write layout that is given to a contended file makes it not alike.
  *
- * A file is uneven if its copies differ in passing (file_size.c, refresh_compare). It is compared here
- * as well, when no client has it for writing. Nothing is recalled for the suspicion alone. If the
- * suspicion holds, and holds under a fence, the copies do differ although no client reported a
+ * A file is uneven if its copies differ in passing (file_size.c, refresh_compare). It is compared
+ * here as well, when no client has it for writing. Nothing is recalled for the suspicion alone. If
+ * the suspicion holds, and holds under a fence, the copies do differ although no client reported a
  * failed write: that is an event.
  */
 #include "base/clock.h"
@@ -38,13 +38,13 @@ struct contended {
 
 /* The files that are contended or uneven, and the comparison under way. Any thread adds to the
  * list. */
-struct op_contended {
+struct job_contended {
 	pthread_mutex_t co_lock;
 	struct contended *co_file;
 	size_t co_n, co_cap, co_next;
 	struct mds *co_m;
 	struct loop *co_loop;
-	struct op_verify *co_verify;
+	struct job_verify *co_verify;
 	/* the comparison: only the loop uses these */
 	bool co_busy, co_uneven;
 	uint64_t co_ino;
@@ -57,10 +57,10 @@ struct contend {
 	struct mds *ct_m;
 	struct loop *ct_loop;
 	uint64_t ct_ino;
-	struct excl_hold ct_hold;
+	struct excl_layout_block ct_hold;
 };
 
-static int contended_add(struct op_contended *co, uint64_t ino, bool uneven)
+static int contended_add(struct job_contended *co, uint64_t ino, bool uneven)
 {
 	int err = 0;
 
@@ -87,7 +87,7 @@ out:
 	return err;
 }
 
-/* f_uneven was set: the copies are compared when no client has the file for writing. */
+/* f_diverged was set: the copies are compared when no client has the file for writing. */
 static void contended_uneven(struct mds *m, uint64_t ino)
 {
 	if (contended_add(m->m_contended, ino, true))
@@ -102,7 +102,7 @@ static void contend_end(void *arg, int err)
 	struct contend *j = arg;
 
 	(void)err; /* Ignore the error: data servers fence a layout that did not come back. */
-	excl_unhold(&j->ct_hold);
+	excl_unblock(&j->ct_hold);
 	free(j);
 }
 
@@ -144,16 +144,16 @@ static int contend_run(struct kv_op *op, struct kv_txn *t)
 	 * store. */
 	st_file_lock(st, j->ct_ino);
 	f = st_file_get(st, j->ct_ino, false);
-	marked = f->f_mark_durable;
+	marked = f->f_intent_durable;
 	f->f_contended = marked;
-	f->f_alike = false;
+	f->f_equal = false;
 	if (marked)
 		st_file_watch(f);
 	st_file_unlock(st, j->ct_ino);
-	return marked ? op_mark_contended(t, j->ct_ino) : -ECANCELED;
+	return marked ? file_intent_contended(t, j->ct_ino) : -ECANCELED;
 }
 
-void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
+void job_contend(struct mds *m, struct loop *loop, uint64_t ino)
 {
 	struct contend *j = calloc(1, sizeof(*j));
 	struct st *st = m->m_st;
@@ -164,7 +164,7 @@ void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
 		return; /* no memory: the writer was put off, and tries again */
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
-	begin = f && !f->f_contended && !f->f_contending && f->f_mark_durable;
+	begin = f && !f->f_contended && !f->f_contending && f->f_intent_durable;
 	if (begin)
 		f->f_contending = true;
 	st_file_unlock(st, ino);
@@ -175,13 +175,13 @@ void op_contend(struct mds *m, struct loop *loop, uint64_t ino)
 	j->ct_m = m;
 	j->ct_loop = loop;
 	j->ct_ino = ino;
-	excl_hold(&j->ct_hold, &m->m_file, ino); /* cannot fail: f is there */
+	excl_block(&j->ct_hold, &m->m_file, ino); /* cannot fail: f is there */
 	j->ct_op =
 		(struct kv_op){.o_run = contend_run, .o_done = contend_committed, .o_loop = loop};
 	kv_submit(m->m_kv, &j->ct_op);
 }
 
-bool op_contends(const struct st_file *f, const struct st_client *by)
+bool job_contends(const struct st_file *f, const struct st_client *by)
 {
 	if (f->f_contended)
 		return false;
@@ -193,8 +193,8 @@ bool op_contends(const struct st_file *f, const struct st_client *by)
 
 /* ---- writes through the MDS ---- */
 
-bool op_write_begin(struct op_write *w, struct mds *m, struct loop *loop, uint64_t ino,
-		    const struct st_client *by, uint64_t off, uint64_t end)
+bool job_write_begin(struct job_write *w, struct mds *m, struct loop *loop, uint64_t ino,
+		     const struct st_client *by, uint64_t off, uint64_t end)
 {
 	struct st *st = m->m_st;
 	struct st_file *f;
@@ -204,7 +204,7 @@ bool op_write_begin(struct op_write *w, struct mds *m, struct loop *loop, uint64
 		return true;
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false); /* pinned */
-	contends = op_contends(f, by);
+	contends = job_contends(f, by);
 	for (const struct st_write *o = f->f_writes; o && ok; o = o->sw_next)
 		ok = o->sw_end <= off || o->sw_off >= end;
 	ok &= !contends;
@@ -216,11 +216,11 @@ bool op_write_begin(struct op_write *w, struct mds *m, struct loop *loop, uint64
 	}
 	st_file_unlock(st, ino);
 	if (contends)
-		op_contend(m, loop, ino);
+		job_contend(m, loop, ino);
 	return ok;
 }
 
-void op_write_end(struct op_write *w)
+void job_write_end(struct job_write *w)
 {
 	struct st *st = w->ow_m ? w->ow_m->m_st : NULL;
 	struct st_write **p;
@@ -239,7 +239,7 @@ void op_write_end(struct op_write *w)
 /* ---- the comparison ---- */
 
 /* The file is compared again after the others, and not at once. */
-static void contended_later(struct op_contended *co, uint64_t ino)
+static void contended_later(struct job_contended *co, uint64_t ino)
 {
 	pthread_mutex_lock(&co->co_lock);
 	for (size_t k = 0; k < co->co_n; k++)
@@ -249,30 +249,30 @@ static void contended_later(struct op_contended *co, uint64_t ino)
 }
 
 /* Writes the event: which copies differ from the copy that is kept, in the first of n ranges. */
-static void tell_difference(struct op_contended *co, const struct op_verify_diff *d, uint64_t n)
+static void tell_difference(struct job_contended *co, const struct job_verify_diff *d, uint64_t n)
 {
 	char bad[EV_SUBJECT_MAX + 1] = "";
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	for (unsigned k = 0; k < LO_MAX_OBJECTS; k++)
-		if ((d->vd_bad >> k & 1) && dsc_get(co->co_m->m_dsc, d->vd_ds[k], &sv) &&
+		if ((d->vd_bad >> k & 1) && ds_reg_get(co->co_m->m_dsc, d->vd_ds[k], &sv) &&
 		    strlen(bad) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX)
 			strcat(strcat(bad, *bad ? "," : ""), sv.sv_name);
-	ev_add(EV_COPIES_DIFFER, bad, co->co_ino,
-	       "%lu ranges differ from the copy on %s, from byte %lu of stripe %u on",
-	       (unsigned long)n,
-	       dsc_get(co->co_m->m_dsc, d->vd_ds[d->vd_kept], &sv) ? sv.sv_name : "?",
-	       (unsigned long)d->vd_off, d->vd_stripe);
+	journal_add(EV_COPIES_DIFFER, bad, co->co_ino,
+		    "%lu ranges differ from the copy on %s, from byte %lu of stripe %u on",
+		    (unsigned long)n,
+		    ds_reg_get(co->co_m->m_dsc, d->vd_ds[d->vd_kept], &sv) ? sv.sv_name : "?",
+		    (unsigned long)d->vd_off, d->vd_stripe);
 }
 
 /* Whether the copies were found equal, or made equal: a copy that differed is stale now, and repair
  * has the file's row. */
-static bool contended_result(struct op_contended *co)
+static bool contended_result(struct job_contended *co)
 {
-	struct op_verify_view v;
+	struct job_verify_view v;
 	bool ok;
 
-	op_verify_look_at(co->co_verify, &v);
+	job_verify_look_at(co->co_verify, &v);
 	ok = v.vv_skipped == 0 && v.vv_diffs == v.vv_ndiff;
 	for (unsigned k = 0; k < v.vv_ndiff; k++)
 		ok &= v.vv_diff[k].vd_mended;
@@ -289,26 +289,26 @@ static bool contended_result(struct op_contended *co)
 
 static void contended_compared(void *arg)
 {
-	struct op_contended *co = arg;
+	struct job_contended *co = arg;
 	struct st *st = co->co_m->m_st;
 	bool ok = contended_result(co);
 	struct st_file *f;
 
 	st_file_lock(st, co->co_ino);
 	f = st_file_get(st, co->co_ino, false);
-	ok = ok && f && (co->co_uneven ? f->f_uneven : f->f_contended) &&
+	ok = ok && f && (co->co_uneven ? f->f_diverged : f->f_contended) &&
 	     f->f_grants == co->co_grants;
 	if (ok && co->co_uneven) {
-		f->f_uneven = false;
+		f->f_diverged = false;
 		f->f_moved = 0;
 	} else if (ok) {
-		f->f_alike = true;
+		f->f_equal = true;
 	}
 	st_file_unlock(st, co->co_ino);
 	contended_later(co, co->co_ino);
 	co->co_busy = false;
 	if (ok)
-		op_unmark(co->co_m, co->co_loop, co->co_ino);
+		file_intent_clear(co->co_m, co->co_loop, co->co_ino);
 }
 
 /* Whether a copy is being made. Writes of two clients may have reached that copy in another order.
@@ -332,7 +332,7 @@ static bool is_rebuilding(struct mds *m, uint64_t ino)
 /* Nothing is under way any more. Each write from here on needs a new grant. */
 static void contended_frozen(void *arg, int err)
 {
-	struct op_contended *co = arg;
+	struct job_contended *co = arg;
 	struct st *st = co->co_m->m_st;
 	struct st_file *f;
 	bool go;
@@ -345,7 +345,7 @@ static void contended_frozen(void *arg, int err)
 	go = go && !is_rebuilding(co->co_m, co->co_ino);
 	excl_end(&co->co_freeze, 0);
 	if (go) {
-		op_verify_run_first(co->co_verify, co->co_ino, contended_compared, co);
+		job_verify_run_first(co->co_verify, co->co_ino, contended_compared, co);
 		return;
 	}
 	contended_later(co, co->co_ino);
@@ -353,7 +353,7 @@ static void contended_frozen(void *arg, int err)
 }
 
 /* 1: compare the file now; 0: later; -1: it is neither contended nor uneven any more. settle:
- * clears f_uneven where that is over. */
+ * clears f_diverged where that is over. */
 static int contended_due(struct st *st, const struct contended *cn, bool settle)
 {
 	struct st_file *f;
@@ -364,21 +364,21 @@ static int contended_due(struct st *st, const struct contended *cn, bool settle)
 	f = st_file_get(st, cn->cn_ino, false);
 	/* A file that is given for writing again is not uneven any more: its writes are counted
 	 * again after that. */
-	uneven = f && f->f_uneven && !f->f_contended && !st_file_has_writers(f);
+	uneven = f && f->f_diverged && !f->f_contended && !st_file_has_writers(f);
 	if (f && settle)
-		f->f_uneven = uneven;
+		f->f_diverged = uneven;
 	if (!f || (!f->f_contended && !uneven))
 		due = -1;
 	else
 		due = cn->cn_not_before_ms <= clock_mono_ms() && !st_file_has_writers(f) &&
-		      !f->f_excl && !f->f_pins && !f->f_removing;
+		      !f->f_nexcl && !f->f_pins && !f->f_removing;
 	st_file_unlock(st, cn->cn_ino);
 	return due;
 }
 
 /* Sets the fields with which a comparison begins. True: the file is uneven only, and nothing is
  * fenced before a difference is found. */
-static bool contended_is_uneven(struct op_contended *co)
+static bool contended_is_uneven(struct job_contended *co)
 {
 	struct st *st = co->co_m->m_st;
 	const struct st_file *f;
@@ -391,9 +391,9 @@ static bool contended_is_uneven(struct op_contended *co)
 	return co->co_uneven;
 }
 
-void op_contended_tick(struct mds *m)
+void job_contended_tick(struct mds *m)
 {
-	struct op_contended *co = m->m_contended;
+	struct job_contended *co = m->m_contended;
 	uint64_t ino = 0;
 
 	/* During grace the earlier writers may still fail to return. Then the file is resolved,
@@ -426,7 +426,7 @@ void op_contended_tick(struct mds *m)
 	}
 	co->co_busy = true;
 	if (co->co_uneven) {
-		op_verify_run_ends(co->co_verify, ino, co->co_grants, contended_compared, co);
+		job_verify_run_ends(co->co_verify, ino, co->co_grants, contended_compared, co);
 		return;
 	}
 	excl_begin(&co->co_freeze, &m->m_file, co->co_loop, ino, NULL, EXCL_LAYOUTS,
@@ -435,7 +435,7 @@ void op_contended_tick(struct mds *m)
 
 static double gauge_contended(void *arg)
 {
-	struct op_contended *co = arg;
+	struct job_contended *co = arg;
 	size_t n = 0;
 
 	/* A file that is not contended any more stays in the list until a tick finds it. */
@@ -447,9 +447,9 @@ static double gauge_contended(void *arg)
 	return (double)n;
 }
 
-int op_contended_open(struct mds *m, struct loop *loop)
+int job_contended_open(struct mds *m, struct loop *loop)
 {
-	struct op_contended *co = calloc(1, sizeof(*co));
+	struct job_contended *co = calloc(1, sizeof(*co));
 	struct st *st = m->m_st;
 	int err = 0;
 
@@ -458,9 +458,9 @@ int op_contended_open(struct mds *m, struct loop *loop)
 	pthread_mutex_init(&co->co_lock, NULL);
 	co->co_m = m;
 	co->co_loop = loop;
-	co->co_verify = op_verify_new(m, loop);
+	co->co_verify = job_verify_new(m, loop);
 	m->m_contended = co;
-	m->m_uneven = contended_uneven;
+	m->m_diverged = contended_uneven;
 	metric_gauge("weft_mds_contended_files",
 		     "Mirrored files that two clients wrote at once, and whose copies are not "
 		     "compared yet",

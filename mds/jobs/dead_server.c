@@ -1,6 +1,6 @@
 /*
- * dead_server.c - a data server was declared dead (mds/dataserver/liveness.c): no client is sent to it any
- * more (docs/device-failure.md).
+ * dead_server.c - a data server was declared dead (mds/dataserver/liveness.c): no client is sent to
+ * it any more (docs/device-failure.md).
  *
  * Layouts that name the server are found in memory and are recalled. Their clients then give up
  * what they have under way there, and go on with the next layout. In a file that is being written,
@@ -27,7 +27,7 @@ struct without {
 	bool take_back; /* recall all layouts, even if no object became stale */
 	bool wait;	/* wait for these layouts */
 	uint64_t stale;
-	struct excl_hold hold;
+	struct excl_layout_block hold;
 	void (*then)(void *arg, int err);
 	void *arg;
 };
@@ -54,7 +54,7 @@ static void without_end(void *arg, int err)
 {
 	struct without *w = arg;
 
-	excl_unhold(&w->hold);
+	excl_unblock(&w->hold);
 	if (w->then)
 		w->then(w->arg, err);
 	free(w);
@@ -90,8 +90,8 @@ static struct without *without_new(struct mds *m, struct loop *loop, uint64_t in
 	return w;
 }
 
-bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i,
-		     void (*then)(void *arg, int err), void *arg)
+bool job_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struct ns_inode *i,
+		      void (*then)(void *arg, int err), void *arg)
 {
 	struct without *w;
 	struct lo_map map;
@@ -104,12 +104,12 @@ bool op_without_dead(struct mds *m, struct loop *loop, uint64_t ino, const struc
 	return true;
 }
 
-bool op_is_held(struct mds *m, struct loop *loop, const struct ns_inode *i,
-		const struct lo_map *map)
+bool job_has_orders(struct mds *m, struct loop *loop, const struct ns_inode *i,
+		    const struct lo_map *map)
 {
-	if (!lo_held_objects(m->m_lo, i->i_ino, map))
+	if (!lo_objects_with_orders(m->m_lo, i->i_ino, map))
 		return false;
-	op_without_dead(m, loop, i->i_ino, i, NULL, NULL);
+	job_without_dead(m, loop, i->i_ino, i, NULL, NULL);
 	return true;
 }
 
@@ -186,7 +186,7 @@ static void death_go(struct death *d)
 			 (unsigned long)((clock_mono_ns() - d->began_ns) / 1000000));
 	/* Now no layout names the server. If the server is back already, clients look it up again:
 	 * they may have marked it as unavailable. */
-	if (dsc_dead(d->m->m_dsc, d->id))
+	if (ds_reg_dead(d->m->m_dsc, d->id))
 		st_device_gone(d->m->m_st, d->uuid);
 	else
 		st_device_changed(d->m->m_st, d->uuid);
@@ -194,7 +194,7 @@ static void death_go(struct death *d)
 	free(d);
 }
 
-void op_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uuid[16])
+void job_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uuid[16])
 {
 	struct death *d = calloc(1, sizeof(*d));
 
@@ -223,10 +223,10 @@ struct op_sweep {
 	unsigned sw_rest, sw_busy, sw_seen, sw_found;
 	/* all files have been examined; those of the last tick may not be done yet */
 	bool sw_last;
-	bool sw_gone[DSC_MAX + 1]; /* the servers of this sweep */
+	bool sw_gone[DS_REG_MAX + 1]; /* the servers of this sweep */
 	/* sv_since_s of a server when a sweep found nothing more to do for it */
-	uint64_t sw_done[DSC_MAX + 1];
-	uint64_t sw_since[DSC_MAX + 1];
+	uint64_t sw_done[DS_REG_MAX + 1];
+	uint64_t sw_since[DS_REG_MAX + 1];
 	uint64_t sw_ino[AT_ONCE];
 };
 
@@ -266,14 +266,14 @@ static int sweep_file(void *arg, const struct ns_inode *i)
 static bool sweep_begin(struct op_sweep *sw)
 {
 	struct mds *m = sw->sw_m;
-	uint32_t wait = op_repair_opts(m).ro_wait_ms;
-	struct dsc_server sv;
+	uint32_t wait = job_repair_opts(m).ro_wait_ms;
+	struct ds_reg_server sv;
 	bool any = false;
 
-	for (uint32_t id = 1; id <= DSC_MAX; id++) {
-		sw->sw_gone[id] = dsc_known(m->m_dsc, id) && dsc_dead(m->m_dsc, id) &&
-				  dsc_silent_ms(m->m_dsc, id) >= wait &&
-				  dsc_get(m->m_dsc, id, &sv) && sv.sv_since_s != sw->sw_done[id];
+	for (uint32_t id = 1; id <= DS_REG_MAX; id++) {
+		sw->sw_gone[id] = ds_reg_known(m->m_dsc, id) && ds_reg_dead(m->m_dsc, id) &&
+				  ds_reg_since_heartbeat_ms(m->m_dsc, id) >= wait &&
+				  ds_reg_get(m->m_dsc, id, &sv) && sv.sv_since_s != sw->sw_done[id];
 		if (!sw->sw_gone[id])
 			continue;
 		sw->sw_since[id] = sv.sv_since_s;
@@ -286,7 +286,7 @@ static bool sweep_begin(struct op_sweep *sw)
 
 static void sweep_over(struct op_sweep *sw)
 {
-	for (uint32_t id = 1; !sw->sw_only && id <= DSC_MAX; id++)
+	for (uint32_t id = 1; !sw->sw_only && id <= DS_REG_MAX; id++)
 		if (sw->sw_gone[id])
 			sw->sw_done[id] = sw->sw_since[id];
 	sw->sw_rest = sw->sw_only ? SWEEP_AGAIN : SWEEP_REST;
@@ -294,13 +294,13 @@ static void sweep_over(struct op_sweep *sw)
 	sw->sw_last = false;
 }
 
-void op_dead_tick(struct mds *m, struct loop *loop)
+void job_dead_tick(struct mds *m, struct loop *loop)
 {
 	struct op_sweep *sw = m->m_sweep ? m->m_sweep : (m->m_sweep = calloc(1, sizeof(*sw)));
 	struct kv_txn *t;
 	int err;
 
-	if (!sw || sw->sw_busy || !op_repair_opts(m).ro_files || (sw->sw_rest && --sw->sw_rest))
+	if (!sw || sw->sw_busy || !job_repair_opts(m).ro_files || (sw->sw_rest && --sw->sw_rest))
 		return;
 	sw->sw_m = m;
 	sw->sw_loop = loop;

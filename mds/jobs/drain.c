@@ -23,17 +23,17 @@
 #define QUEUE_MORE 16
 #define REST_TICKS 8 /* after a pass that found nothing */
 
-struct op_drain {
+struct job_drain {
 	pthread_mutex_t dr_lock; /* protects the fields up to dr_view: any thread */
 	bool dr_anew;		 /* begin the pass again: what it counts is void */
 	/* mutations under way that place objects which a pass does not see */
 	unsigned dr_placing;
 	uint64_t dr_placed; /* rises with each such mutation that is over */
-	struct op_drain_view dr_view[DSC_MAX + 1];
+	struct job_drain_view dr_view[DS_REG_MAX + 1];
 	/* the pass under way */
-	uint64_t dr_cursor, dr_count[DSC_MAX + 1];
-	uint64_t dr_began;	 /* dr_placed when the pass began */
-	uint32_t dr_ds[DSC_MAX]; /* servers that were being drained when the pass began */
+	uint64_t dr_cursor, dr_count[DS_REG_MAX + 1];
+	uint64_t dr_began;	    /* dr_placed when the pass began */
+	uint32_t dr_ds[DS_REG_MAX]; /* servers that were being drained when the pass began */
 	unsigned dr_n, dr_rest;
 	/* files that get a row */
 	struct mds *dr_m;
@@ -46,9 +46,9 @@ struct op_drain {
 	unsigned dr_nqueued;
 };
 
-int op_drain_open(struct mds *m)
+int job_drain_open(struct mds *m)
 {
-	struct op_drain *d = calloc(1, sizeof(*d));
+	struct job_drain *d = calloc(1, sizeof(*d));
 
 	if (!d)
 		return -ENOMEM;
@@ -58,11 +58,11 @@ int op_drain_open(struct mds *m)
 	return 0;
 }
 
-bool op_drain_look(struct mds *m, uint32_t ds, struct op_drain_view *out)
+bool job_drain_look(struct mds *m, uint32_t ds, struct job_drain_view *out)
 {
-	struct op_drain *d = m->m_drain;
+	struct job_drain *d = m->m_drain;
 
-	if (!dsc_draining(m->m_dsc, ds))
+	if (!ds_reg_draining(m->m_dsc, ds))
 		return false;
 	pthread_mutex_lock(&d->dr_lock);
 	*out = d->dr_view[ds];
@@ -70,24 +70,24 @@ bool op_drain_look(struct mds *m, uint32_t ds, struct op_drain_view *out)
 	return true;
 }
 
-void op_drain_begin(struct mds *m, uint32_t ds)
+void job_drain_begin(struct mds *m, uint32_t ds)
 {
-	struct op_drain *d = m->m_drain;
+	struct job_drain *d = m->m_drain;
 
 	pthread_mutex_lock(&d->dr_lock);
-	d->dr_view[ds] = (struct op_drain_view){0};
+	d->dr_view[ds] = (struct job_drain_view){0};
 	d->dr_anew = true;
 	pthread_mutex_unlock(&d->dr_lock);
 }
 
-void op_drain_placing(struct mds *m)
+void job_drain_placing(struct mds *m)
 {
 	pthread_mutex_lock(&m->m_drain->dr_lock);
 	m->m_drain->dr_placing++;
 	pthread_mutex_unlock(&m->m_drain->dr_lock);
 }
 
-void op_drain_placed(struct mds *m)
+void job_drain_placed(struct mds *m)
 {
 	pthread_mutex_lock(&m->m_drain->dr_lock);
 	m->m_drain->dr_placing--;
@@ -97,7 +97,7 @@ void op_drain_placed(struct mds *m)
 
 static int rows_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_drain *d = hash_entry(op, struct op_drain, dr_op);
+	struct job_drain *d = hash_entry(op, struct job_drain, dr_op);
 	struct lo_repair row;
 	struct ns_inode i;
 
@@ -114,7 +114,7 @@ static int rows_run(struct kv_op *op, struct kv_txn *t)
 
 static void rows_done(struct kv_op *op, int err)
 {
-	struct op_drain *d = hash_entry(op, struct op_drain, dr_op);
+	struct job_drain *d = hash_entry(op, struct job_drain, dr_op);
 
 	if (err)
 		log_error("cannot queue files of draining servers: %s", strerror(-err));
@@ -124,13 +124,13 @@ static void rows_done(struct kv_op *op, int err)
 /* ---- a pass ---- */
 
 struct look {
-	struct op_drain *d;
+	struct job_drain *d;
 	struct kv_txn *t;
 	unsigned n, asked;
 	bool more, full; /* full: there are QUEUE rows of any kind */
 };
 
-static bool on_drained(struct op_drain *d, const struct lo_map *map)
+static bool on_drained(struct job_drain *d, const struct lo_map *map)
 {
 	bool any = false;
 
@@ -148,11 +148,11 @@ static bool on_drained(struct op_drain *d, const struct lo_map *map)
 /* Whether the file gets a row now. */
 static bool gets_row(struct look *l, uint64_t ino, const struct lo_map *map)
 {
-	struct op_drain *d = l->d;
+	struct job_drain *d = l->d;
 	const char *why;
 
 	if (d->dr_nqueued < QUEUE && l->asked++ < ROWS &&
-	    op_move_look(d->dr_m, ino, map, &why) > OP_MOVE_WAITS) {
+	    job_move_look(d->dr_m, ino, map, &why) > OP_MOVE_WAITS) {
 		d->dr_queued[d->dr_nqueued++] = ino;
 		return true;
 	}
@@ -182,7 +182,7 @@ static int look_file(void *arg, const struct ns_inode *i)
 }
 
 /* A file whose row is gone has moved. */
-static void queue_look(struct op_drain *d, struct kv_txn *t)
+static void queue_look(struct job_drain *d, struct kv_txn *t)
 {
 	struct lo_repair row;
 	unsigned n = 0;
@@ -209,14 +209,14 @@ static bool queue_full(struct kv_txn *t)
 }
 
 /* Counts the objects of a pending layout: its job places them elsewhere (restripe.c). */
-static int look_twin(void *arg, uint64_t ino, const struct lo_twin *tw)
+static int look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	(void)ino;
 	on_drained(arg, &tw->tw_map);
 	return 0;
 }
 
-static void look_over(struct op_drain *d, struct kv_txn *t)
+static void look_over(struct job_drain *d, struct kv_txn *t)
 {
 	uint64_t left = 0;
 	bool unseen;
@@ -224,10 +224,10 @@ static void look_over(struct op_drain *d, struct kv_txn *t)
 	pthread_mutex_lock(&d->dr_lock);
 	unseen = d->dr_placing || d->dr_placed != d->dr_began;
 	for (unsigned i = 0; i < d->dr_n && !d->dr_anew; i++) {
-		struct op_drain_view *v = &d->dr_view[d->dr_ds[i]];
+		struct job_drain_view *v = &d->dr_view[d->dr_ds[i]];
 		bool was = v->dv_empty;
 
-		*v = (struct op_drain_view){.dv_known = true, .dv_left = d->dr_count[d->dr_ds[i]]};
+		*v = (struct job_drain_view){.dv_known = true, .dv_left = d->dr_count[d->dr_ds[i]]};
 		v->dv_empty = !v->dv_left && !unseen && !lo_orders_for(t, d->dr_ds[i]);
 		if (v->dv_empty && !was)
 			log_info("data server %u is drained: it holds no objects any more",
@@ -239,9 +239,9 @@ static void look_over(struct op_drain *d, struct kv_txn *t)
 	d->dr_cursor = 0;
 }
 
-static void look_begin(struct op_drain *d, struct mds *m)
+static void look_begin(struct job_drain *d, struct mds *m)
 {
-	d->dr_n = dsc_drains(m->m_dsc, d->dr_ds, DSC_MAX);
+	d->dr_n = ds_reg_drains(m->m_dsc, d->dr_ds, DS_REG_MAX);
 	memset(d->dr_count, 0, sizeof(d->dr_count));
 	pthread_mutex_lock(&d->dr_lock);
 	d->dr_began = d->dr_placed;
@@ -250,9 +250,9 @@ static void look_begin(struct op_drain *d, struct mds *m)
 	d->dr_more = QUEUE_MORE;
 }
 
-void op_drain_tick(struct mds *m, struct loop *loop)
+void job_drain_tick(struct mds *m, struct loop *loop)
 {
-	struct op_drain *d = m->m_drain;
+	struct job_drain *d = m->m_drain;
 	struct look l = {.d = d};
 	bool anew;
 	int err;
@@ -278,7 +278,7 @@ void op_drain_tick(struct mds *m, struct loop *loop)
 	l.full = queue_full(l.t);
 	err = ns_files(m->m_ns, l.t, d->dr_cursor, look_file, &l);
 	if (!err && !l.more)
-		err = lo_twins(l.t, 1, look_twin, d);
+		err = lo_pendings(l.t, 1, look_twin, d);
 	if (!err && !l.more)
 		look_over(d, l.t);
 	kv_read_end(l.t);

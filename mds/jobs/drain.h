@@ -5,22 +5,22 @@
 #include "mds/mds.h"
 
 /* Call it before the loops run. 0 or -ENOMEM. */
-int op_drain_open(struct mds *m);
+int job_drain_open(struct mds *m);
 /* Call it often, always on that loop. */
-void op_drain_tick(struct mds *m, struct loop *loop);
+void job_drain_tick(struct mds *m, struct loop *loop);
 /* Call these for a mutation that places objects where others are, perhaps on servers that are being
- * drained (CLONE): op_drain_placing inside the mutation, op_drain_placed after it, whether it
+ * drained (CLONE): job_drain_placing inside the mutation, job_drain_placed after it, whether it
  * succeeded or not. A pass that may have missed these objects then does not report a server as
  * empty. Any thread. */
-void op_drain_placing(struct mds *m);
-void op_drain_placed(struct mds *m);
+void job_drain_placing(struct mds *m);
+void job_drain_placed(struct mds *m);
 /* Call it before a drain begins: drops what is known of the server. Any thread. */
-void op_drain_begin(struct mds *m, uint32_t ds);
-struct op_drain_view {
+void job_drain_begin(struct mds *m, uint32_t ds);
+struct job_drain_view {
 	bool dv_known;	  /* all files were looked at since the drain began */
 	uint64_t dv_left; /* objects there, as last counted */
 	bool dv_empty;	  /* there are none, and the orders that delete the old ones are done */
 };
 /* Any thread. False: the server is not being drained. */
-bool op_drain_look(struct mds *m, uint32_t ds, struct op_drain_view *out);
+bool job_drain_look(struct mds *m, uint32_t ds, struct job_drain_view *out);
 #endif

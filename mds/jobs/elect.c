@@ -18,18 +18,18 @@
 #define SUM_MS 30000
 #define BIT(k) (UINT64_C(1) << (k))
 
-struct op_choose {
+struct job_elect {
 	struct mds *h_m;
 	struct loop *h_loop;
 	struct loop_msg h_msg;
 	struct loop_timer h_timer;
 	pthread_mutex_t h_lock; /* protects h_view: any thread */
-	struct op_choose_view h_view;
+	struct job_elect_view h_view;
 	/* only the loop uses these */
-	struct op_choose_view h_v;
+	struct job_elect_view h_v;
 	struct ns_inode h_inode;
 	struct lo_stat h_stat;
-	struct dsc_ctl h_ctl;
+	struct ds_reg_ctl h_ctl;
 	ctl_status h_status;
 	ctl_sum_res h_sum;
 	crypto_generichash_state h_hash;
@@ -39,7 +39,7 @@ struct op_choose {
 	struct kv_op h_op;
 };
 
-static void over(struct op_choose *h)
+static void over(struct job_elect *h)
 {
 	excl_end(&h->h_freeze, 0);
 	pthread_mutex_lock(&h->h_lock);
@@ -48,7 +48,7 @@ static void over(struct op_choose *h)
 	pthread_mutex_unlock(&h->h_lock);
 }
 
-static void __attribute__((format(printf, 2, 3))) refuse(struct op_choose *h, const char *fmt, ...)
+static void __attribute__((format(printf, 2, 3))) refuse(struct job_elect *h, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -62,7 +62,7 @@ static void __attribute__((format(printf, 2, 3))) refuse(struct op_choose *h, co
 
 static int choose_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_choose *h = caa_container_of(op, struct op_choose, h_op);
+	struct job_elect *h = caa_container_of(op, struct job_elect, h_op);
 	struct mds *m = h->h_m;
 	struct st_file *f;
 	struct ns_inode i;
@@ -97,23 +97,23 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	}
 	st_file_lock(m->m_st, i.i_ino);
 	f = st_file_get(m->m_st, i.i_ino, false);
-	marked = f && f->f_marked;
+	marked = f && f->f_intent;
 	st_file_unlock(m->m_st, i.i_ino);
 	/* A copy that missed a truncation, or the last write, is set to end where the file ends.
 	 * While a writer may know another end, the copy is asked for that end instead. */
 	if (!marked)
 		err = lo_order_truncate(m->m_lo, t, &i, &map, i.i_size);
 	if (!err)
-		err = ev_put(t, EV_COPY_CHOSEN, "", i.i_ino,
-			     "the administrator chose mirror %d for %d of %u stripes%s",
-			     h->h_v.cv_ask.ca_mirror, __builtin_popcountll(h->h_lost),
-			     map.lm_stripes, h->h_v.cv_ask.ca_force ? ", by force" : "");
+		err = journal_put(t, EV_COPY_CHOSEN, "", i.i_ino,
+				  "the administrator chose mirror %d for %d of %u stripes%s",
+				  h->h_v.cv_ask.ca_mirror, __builtin_popcountll(h->h_lost),
+				  map.lm_stripes, h->h_v.cv_ask.ca_force ? ", by force" : "");
 	return err ? err : file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
 }
 
 static void chosen(struct kv_op *op, int err)
 {
-	struct op_choose *h = caa_container_of(op, struct op_choose, h_op);
+	struct job_elect *h = caa_container_of(op, struct job_elect, h_op);
 
 	if (err) {
 		refuse(h, "%s",
@@ -124,14 +124,14 @@ static void chosen(struct kv_op *op, int err)
 		 "copies are now stale",
 		 (unsigned long)h->h_v.cv_ask.ca_ino, h->h_v.cv_ask.ca_mirror,
 		 __builtin_popcountll(h->h_lost), h->h_v.cv_map.lm_stripes);
-	lo_orders_kick(h->h_m->m_lo);
+	lo_orders_wake(h->h_m->m_lo);
 	h->h_v.cv_done = true;
 	over(h);
 }
 
 static void frozen(void *arg, int err)
 {
-	struct op_choose *h = arg;
+	struct job_elect *h = arg;
 
 	if (err) {
 		refuse(h, "%s",
@@ -145,18 +145,18 @@ static void frozen(void *arg, int err)
 
 /* A copy in sync is bad if its server says that the object is missing, or if the server is dead. A
  * server that is only away comes back with its copy. */
-static bool may_be_read(const struct op_choose *h, unsigned k)
+static bool may_be_read(const struct job_elect *h, unsigned k)
 {
-	const struct op_choose_view *v = &h->h_v;
+	const struct job_elect_view *v = &h->h_v;
 
 	if (v->cv_map.lm_obj[k].ob_state != LO_IN_SYNC)
 		return false;
-	return v->cv_there >> k & 1 ||
-	       (!(v->cv_answered >> k & 1) && !dsc_dead(h->h_m->m_dsc, v->cv_map.lm_obj[k].ob_ds));
+	return v->cv_there >> k & 1 || (!(v->cv_answered >> k & 1) &&
+					!ds_reg_dead(h->h_m->m_dsc, v->cv_map.lm_obj[k].ob_ds));
 }
 
 /* The stripes that the choice covers: those without a good copy; by force, all. */
-static uint64_t stripes_lost(const struct op_choose *h)
+static uint64_t stripes_lost(const struct job_elect *h)
 {
 	const struct lo_map *map = &h->h_v.cv_map;
 	uint64_t lost = 0;
@@ -169,9 +169,9 @@ static uint64_t stripes_lost(const struct op_choose *h)
 }
 
 /* True: the choice is refused. */
-static bool objection(struct op_choose *h)
+static bool objection(struct job_elect *h)
 {
-	const struct op_choose_view *v = &h->h_v;
+	const struct job_elect_view *v = &h->h_v;
 	const struct lo_map *map = &v->cv_map;
 
 	if (v->cv_ask.ca_mirror >= map->lm_mirrors) {
@@ -206,7 +206,7 @@ static bool objection(struct op_choose *h)
 	return !h->h_lost;
 }
 
-static void decide(struct op_choose *h)
+static void decide(struct job_elect *h)
 {
 	if (h->h_v.cv_ask.ca_mirror < 0)
 		over(h);
@@ -222,11 +222,11 @@ static void decide(struct op_choose *h)
 
 /* ---- what each copy has ---- */
 
-static void sum_next(struct op_choose *h);
+static void sum_next(struct job_elect *h);
 
-static void sum_take(struct dsc_ctl *c, const ctl_response *res)
+static void sum_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
-	struct op_choose *h = caa_container_of(c, struct op_choose, h_ctl);
+	struct job_elect *h = caa_container_of(c, struct job_elect, h_ctl);
 
 	h->h_status = res->status;
 	if (res->status == CTL_OK)
@@ -235,12 +235,12 @@ static void sum_take(struct dsc_ctl *c, const ctl_response *res)
 
 static void sum_paced(struct loop_timer *t)
 {
-	sum_next(caa_container_of(t, struct op_choose, h_timer));
+	sum_next(caa_container_of(t, struct job_elect, h_timer));
 }
 
-static void sum_done(struct dsc_ctl *c, int err)
+static void sum_done(struct ds_reg_ctl *c, int err)
 {
-	struct op_choose *h = caa_container_of(c, struct op_choose, h_ctl);
+	struct job_elect *h = caa_container_of(c, struct job_elect, h_ctl);
 	uint64_t bytes = 0;
 
 	if (err || h->h_status != CTL_OK) {
@@ -252,12 +252,12 @@ static void sum_done(struct dsc_ctl *c, int err)
 		h->h_off += CTL_SUM_MAX;
 	}
 	h->h_timer.t_fire = sum_paced;
-	loop_timer_start(h->h_loop, &h->h_timer, op_repair_pace(h->h_m, bytes));
+	loop_timer_start(h->h_loop, &h->h_timer, job_repair_pace(h->h_m, bytes));
 }
 
-static void sum_next(struct op_choose *h)
+static void sum_next(struct job_elect *h)
 {
-	struct op_choose_view *v = &h->h_v;
+	struct job_elect_view *v = &h->h_v;
 	ctl_sum_args *a = &h->h_ctl.dc_req.ctl_request_u.sum;
 
 	while (h->h_obj < lo_objects(&v->cv_map)) {
@@ -285,13 +285,13 @@ static void sum_next(struct op_choose *h)
 		       h->h_obj, &a->object);
 	a->offset = h->h_off;
 	a->length = CTL_SUM_MAX;
-	dsc_call(h->h_m->m_dsc, v->cv_map.lm_obj[h->h_obj].ob_ds, &h->h_ctl, SUM_MS);
+	ds_reg_call(h->h_m->m_dsc, v->cv_map.lm_obj[h->h_obj].ob_ds, &h->h_ctl, SUM_MS);
 }
 
 static void looked(struct lo_stat *ls, int err)
 {
-	struct op_choose *h = caa_container_of(ls, struct op_choose, h_stat);
-	struct op_choose_view *v = &h->h_v;
+	struct job_elect *h = caa_container_of(ls, struct job_elect, h_stat);
+	struct job_elect_view *v = &h->h_v;
 
 	(void)err; /* the servers that did not answer are missing in ls_answered */
 	v->cv_answered = ls->ls_answered | ls->ls_lost;
@@ -310,7 +310,7 @@ static void looked(struct lo_stat *ls, int err)
 
 static void begin(struct loop_msg *msg)
 {
-	struct op_choose *h = caa_container_of(msg, struct op_choose, h_msg);
+	struct job_elect *h = caa_container_of(msg, struct job_elect, h_msg);
 	struct lo_stat *ls = &h->h_stat;
 	struct kv_txn *t;
 	int err;
@@ -341,15 +341,15 @@ static void begin(struct loop_msg *msg)
 	lo_stat(h->h_m->m_lo, ls);
 }
 
-uint64_t op_choose_begin(struct mds *m, const struct op_choose_ask *ask)
+uint64_t job_elect_begin(struct mds *m, const struct job_elect_ask *ask)
 {
-	struct op_choose *h = m->m_choose;
+	struct job_elect *h = m->m_choose;
 	uint64_t number = 0;
 
 	pthread_mutex_lock(&h->h_lock);
 	if (!h->h_view.cv_running) {
 		number = h->h_view.cv_number + 1;
-		h->h_view = (struct op_choose_view){
+		h->h_view = (struct job_elect_view){
 			.cv_ask = *ask, .cv_number = number, .cv_running = true};
 	}
 	pthread_mutex_unlock(&h->h_lock);
@@ -358,16 +358,16 @@ uint64_t op_choose_begin(struct mds *m, const struct op_choose_ask *ask)
 	return number;
 }
 
-void op_choose_look(struct mds *m, struct op_choose_view *out)
+void job_elect_look(struct mds *m, struct job_elect_view *out)
 {
 	pthread_mutex_lock(&m->m_choose->h_lock);
 	*out = m->m_choose->h_view;
 	pthread_mutex_unlock(&m->m_choose->h_lock);
 }
 
-int op_choose_open(struct mds *m, struct loop *loop)
+int job_elect_open(struct mds *m, struct loop *loop)
 {
-	struct op_choose *h = calloc(1, sizeof(*h));
+	struct job_elect *h = calloc(1, sizeof(*h));
 
 	if (!h)
 		return -ENOMEM;

@@ -4,14 +4,14 @@
 #define MDS_OP_CHOOSE_H
 #include "mds/mds.h"
 
-struct op_choose_ask {
+struct job_elect_ask {
 	uint64_t ca_ino;
 	/* the mirror that is good; -1: shows what each copy has, and changes nothing */
 	int ca_mirror;
 	bool ca_force; /* also where another copy in sync can be read */
 };
-struct op_choose_view {
-	struct op_choose_ask cv_ask;
+struct job_elect_view {
+	struct job_elect_ask cv_ask;
 	uint64_t cv_number;	  /* rises with each run that begins; 0: there was none yet */
 	bool cv_running, cv_done; /* cv_done: the choice is durable */
 	char cv_why[200];	  /* why the choice was refused or failed; else "" */
@@ -26,9 +26,9 @@ struct op_choose_view {
 	uint64_t cv_summed; /* a bit for each object: cv_sum covers all of it */
 	uint8_t cv_sum[LO_MAX_OBJECTS][CTL_SUM_LEN];
 };
-int op_choose_open(struct mds *m, struct loop *loop);
-/* Any thread may call these two. op_choose_begin returns the number of the run; 0: another one is
+int job_elect_open(struct mds *m, struct loop *loop);
+/* Any thread may call these two. job_elect_begin returns the number of the run; 0: another one is
  * under way. */
-uint64_t op_choose_begin(struct mds *m, const struct op_choose_ask *ask);
-void op_choose_look(struct mds *m, struct op_choose_view *out);
+uint64_t job_elect_begin(struct mds *m, const struct job_elect_ask *ask);
+void job_elect_look(struct mds *m, struct job_elect_view *out);
 #endif

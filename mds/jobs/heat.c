@@ -327,7 +327,7 @@ static void join(struct heat_row *a, const struct heat_row *b)
 		a->hr_bucket[k] += b->hr_bucket[k];
 }
 
-struct heat_row *op_heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n)
+struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n)
 {
 	size_t cells = sets[kind] * WAYS, have = 0;
 	struct heat_row *rows = malloc(m->m_nthreads * cells * sizeof(*rows));
@@ -356,7 +356,7 @@ struct heat_row *op_heat_rows(struct mds *m, enum heat_kind kind, bool heat, siz
 	return rows;
 }
 
-double op_heat_percentile(const struct heat_row *r, double part)
+double heat_percentile(const struct heat_row *r, double part)
 {
 	double all = 0, sum = 0;
 

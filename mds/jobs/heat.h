@@ -49,8 +49,8 @@ struct heat_row {
 };
 /* Returns *n rows, those with the most operations and bytes first (heat: the hottest first). The
  * caller frees them. NULL: none, or no memory. */
-struct heat_row *op_heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n);
+struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n);
 /* Returns the latency in microseconds, to a power of two, that this part (0.5, 0.99) of a row's
  * requests does not exceed. 0: nothing was measured. */
-double op_heat_percentile(const struct heat_row *r, double part);
+double heat_percentile(const struct heat_row *r, double part);
 #endif

@@ -14,8 +14,8 @@
 #include "mds/layout/mirror_change.h"
 #include <errno.h>
 
-enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
-			       const char **why)
+enum job_move_what job_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
+				 const char **why)
 {
 	struct lo_map wide = *map;
 	bool taking;
@@ -28,12 +28,12 @@ enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map 
 			return OP_MOVE_WAITS;
 		/* Readers use this copy, and its server lives. */
 		*why = "two clients write it, and the copy that readers use would be removed";
-		if (lo_first_leaves(map) && op_is_contended(m, ino, map, &taking))
+		if (lo_first_leaves(map) && file_is_contended(m, ino, map, &taking))
 			return OP_MOVE_WAITS;
 		*why = "a data server of the remaining copies is away";
 		return lo_switch_lives(m->m_lo, map) ? OP_MOVE_SWITCH : OP_MOVE_WAITS;
 	}
-	if (map->lm_spare) {
+	if (map->lm_pending_mirror) {
 		*why = "waiting for the copy";
 		return OP_MOVE_WAITS;
 	}
@@ -74,10 +74,10 @@ static void move_outdated(struct op_move *mv)
 
 static void add_name(struct mds *m, uint32_t ds, char out[EV_SUBJECT_MAX + 1])
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	if (dsc_get(m->m_dsc, ds, &sv) && strlen(out) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX &&
-	    !strstr(out, sv.sv_name))
+	if (ds_reg_get(m->m_dsc, ds, &sv) &&
+	    strlen(out) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX && !strstr(out, sv.sv_name))
 		strcat(strcat(out, *out ? "," : ""), sv.sv_name);
 }
 
@@ -92,14 +92,14 @@ static int move_note(struct mds *m, struct kv_txn *t, uint64_t ino, const struct
 			add_name(m, map->lm_obj[k].ob_ds, from);
 			mirror = k / map->lm_stripes;
 			n++;
-		} else if (map->lm_spare && k / map->lm_stripes == map->lm_mirrors - 1u) {
+		} else if (map->lm_pending_mirror && k / map->lm_stripes == map->lm_mirrors - 1u) {
 			add_name(m, map->lm_obj[k].ob_ds, to);
 		}
 	}
-	if (!map->lm_spare)
-		return ev_put(t, EV_FILE_MOVED, from, ino, "mirror %u was removed", mirror);
-	return ev_put(t, EV_FILE_MOVED, from, ino, "%u object%s moved to %s", n, n > 1 ? "s" : "",
-		      to);
+	if (!map->lm_pending_mirror)
+		return journal_put(t, EV_FILE_MOVED, from, ino, "mirror %u was removed", mirror);
+	return journal_put(t, EV_FILE_MOVED, from, ino, "%u object%s moved to %s", n,
+			   n > 1 ? "s" : "", to);
 }
 
 /* Decides again in the transaction: so far only a snapshot said that this step can be done. */
@@ -117,7 +117,7 @@ static int move_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	switch (op_move_look(m, mv->mv_ino, &map, &why)) {
+	switch (job_move_look(m, mv->mv_ino, &map, &why)) {
 	case OP_MOVE_SWITCH:
 		if (!mv->mv_freeze.ex_held)
 			return -EAGAIN;
@@ -151,7 +151,7 @@ static void move_done(struct kv_op *op, int err)
 	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
 
 	if (!err && mv->mv_switched)
-		lo_orders_kick(mv->mv_m->m_lo);
+		lo_orders_wake(mv->mv_m->m_lo);
 	move_end(mv, err);
 }
 
@@ -223,8 +223,8 @@ static void move_frozen(void *arg, int err)
 		lo_commit(mv->mv_m->m_lo, &mv->mv_io);
 }
 
-void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino,
-		  enum op_move_what what, void (*then)(void *arg, int err), void *arg)
+void job_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino,
+		   enum job_move_what what, void (*then)(void *arg, int err), void *arg)
 {
 	memset(mv, 0, sizeof(*mv));
 	mv->mv_m = m;

@@ -41,13 +41,13 @@
 #define ORDERS_MS    5000 /* for older orders of the object */
 
 struct job {
-	struct op_repair *r;
+	struct job_repair *r;
 	struct mds *m;
 	struct loop *loop;
 	uint64_t ino;
 	struct lo_repair row;
 	struct excl freeze;
-	struct excl_hold hold;
+	struct excl_layout_block hold;
 	struct op_move move;
 	struct kv_op op;
 	struct lo_rebuild rb;
@@ -67,13 +67,13 @@ struct job {
 	enum lo_repair_why why;
 	bool repaired;	  /* at least one object */
 	bool begun, lost; /* lost: the object does not belong to this job any more */
-	struct op_repair_view view;
+	struct job_repair_view view;
 };
 
-struct op_repair {
+struct job_repair {
 	struct mds *r_m;
 	struct loop *r_loop;
-	struct op_repair_opts r_opts;
+	struct job_repair_opts r_opts;
 	struct job *r_job[FILES_MAX];
 	struct loop_timer r_next;
 	/* protects r_job and the views: the loop changes them, any thread reads them */
@@ -99,7 +99,7 @@ static uint64_t wall_s(void)
 
 static void job_end(struct job *j)
 {
-	struct op_repair *r = j->r;
+	struct job_repair *r = j->r;
 
 	excl_end(&j->freeze, 0);
 	pthread_mutex_lock(&r->r_lock);
@@ -113,7 +113,7 @@ static void job_end(struct job *j)
 	free(j);
 }
 
-static void job_view(struct job *j, enum op_repair_step step)
+static void job_view(struct job *j, enum job_repair_step step)
 {
 	pthread_mutex_lock(&j->r->r_lock);
 	j->view.rv_step = step;
@@ -227,7 +227,8 @@ static void fail_aborted(struct lo_rebuild *rb, int err)
 
 static void fail_abort(struct job *j)
 {
-	if (j->session && j->rb.rb_map.lm_stripes && dsc_silent_ms(j->m->m_dsc, j->ds) == 0)
+	if (j->session && j->rb.rb_map.lm_stripes &&
+	    ds_reg_since_heartbeat_ms(j->m->m_dsc, j->ds) == 0)
 		job_step(j, CTL_REBUILD_ABORT, fail_aborted);
 	else
 		job_end(j);
@@ -238,7 +239,7 @@ static void fail_left(void *arg, int err)
 	struct job *j = arg;
 
 	(void)err;
-	excl_unhold(&j->hold);
+	excl_unblock(&j->hold);
 	fail_abort(j);
 }
 
@@ -310,7 +311,7 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 		return 0;
 	/* Two clients may have written this copy in another order than the other copies, and
 	 * readers have seen those. */
-	lo_map_join(&map, j->obj, op_is_contended(j->m, j->ino, &map, &taking));
+	lo_map_join(&map, j->obj, file_is_contended(j->m, j->ino, &map, &taking));
 	map.lm_obj[j->obj].ob_known = 1;
 	map.lm_obj[j->obj].ob_writes = j->rb.rb_res.writes; /* the copying is no write */
 	err = file_set_map(&j->m->m_file, t, j->ino, &map, file_now());
@@ -401,7 +402,7 @@ static void save_done(struct kv_op *op, int err)
 }
 
 /* All jobs together keep to the rate: each pull delays the next. */
-static uint32_t pace(struct op_repair *r, uint64_t bytes)
+static uint32_t pace(struct job_repair *r, uint64_t bytes)
 {
 	uint64_t now = clock_mono_ns();
 
@@ -412,7 +413,7 @@ static uint32_t pace(struct op_repair *r, uint64_t bytes)
 	return (uint32_t)((r->r_next_ns - now) / 1000000);
 }
 
-uint32_t op_repair_pace(struct mds *m, uint64_t bytes)
+uint32_t job_repair_pace(struct mds *m, uint64_t bytes)
 {
 	return pace(m->m_repair, bytes);
 }
@@ -449,7 +450,7 @@ static void pulled(struct job *j)
 static int job_source(struct job *j, unsigned r)
 {
 	struct lo *lo = j->m->m_lo;
-	uint64_t held = lo_held_objects(lo, j->ino, &j->rb.rb_map);
+	uint64_t held = lo_objects_with_orders(lo, j->ino, &j->rb.rb_map);
 	int k;
 
 	for (unsigned n = 0; (k = lo_repair_source(lo, &j->rb.rb_map, j->obj, n)) >= 0; n++)
@@ -584,8 +585,9 @@ static void job_begin(struct job *j)
 		if (clock_mono_ms() - j->since_ms < ORDERS_MS)
 			job_later(j, AGAIN_MS / 5, job_begin);
 		else /* the freeze did not wait for these orders */
-			job_fail(j, dsc_silent_ms(j->m->m_dsc, j->ds) ? LO_REPAIR_NO_ANSWER
-								      : LO_REPAIR_TARGET);
+			job_fail(j, ds_reg_since_heartbeat_ms(j->m->m_dsc, j->ds)
+					    ? LO_REPAIR_NO_ANSWER
+					    : LO_REPAIR_TARGET);
 	} else {
 		job_view(j, OP_REPAIR_BEGIN);
 		job_step(j, CTL_REBUILD_BEGIN, begin_done);
@@ -636,7 +638,7 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 				   &left);
 	if (j->where > LO_ELSEWHERE)
 		return -EAGAIN;
-	err = j->where == LO_ELSEWHERE ? dsc_gen_ready(j->m->m_dsc, t, ds, 1) : 0;
+	err = j->where == LO_ELSEWHERE ? ds_reg_nfs3_ready(j->m->m_dsc, t, ds, 1) : 0;
 	if (!err)
 		err = t1_place(j, t, &i, &map, ds);
 	if (err)
@@ -662,7 +664,7 @@ static void t1_done(struct kv_op *op, int err)
 		return;
 	}
 	if (j->where == LO_ELSEWHERE)
-		lo_orders_kick(j->m->m_lo);
+		lo_orders_wake(j->m->m_lo);
 	j->since_ms = j->orders = 0;
 	job_begin(j);
 }
@@ -722,11 +724,11 @@ struct pick {
 	/* demote: nothing goes on with the object that is being rebuilt, so it becomes stale */
 	bool resume, demote;
 	bool vain; /* a place was looked for, and there is none */
-	enum op_move_what move;
+	enum job_move_what move;
 };
 
 /* moves: check also whether the file can move. Otherwise a file that could only move waits. */
-static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row,
+static int pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row,
 		bool moves, struct pick *p)
 {
 	int err = ns_get(r->r_m->m_ns, t, ino, &p->i);
@@ -754,7 +756,8 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 		p->obj = k;
 		p->ds = o->ob_ds;
 		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session &&
-			    row->rr_object == k && !dsc_silent_ms(r->r_m->m_dsc, o->ob_ds);
+			    row->rr_object == k &&
+			    !ds_reg_since_heartbeat_ms(r->r_m->m_dsc, o->ob_ds);
 		if (p->resume)
 			return 0;
 		where = later ? LO_WAIT_SERVER
@@ -772,7 +775,7 @@ static int pick(struct op_repair *r, struct kv_txn *t, uint64_t ino, const struc
 	}
 	if (!moves)
 		return -EAGAIN;
-	p->move = op_move_look(r->r_m, ino, &p->map, &why);
+	p->move = job_move_look(r->r_m, ino, &p->map, &why);
 	p->vain |= p->move == OP_MOVE_WAITS;
 	waits |= p->move != OP_MOVE_NOTHING;
 	if (p->move > OP_MOVE_WAITS && !off && !lo_repair_waits(row, wall_s())) {
@@ -843,7 +846,7 @@ static void job_object(struct job *j)
 	j->incarnation = p.i.i_incarnation;
 	if (p.move > OP_MOVE_WAITS) {
 		job_view(j, OP_REPAIR_SWITCH);
-		op_move_step(&j->move, j->m, j->loop, j->ino, p.move, job_moved, j);
+		job_move_step(&j->move, j->m, j->loop, j->ino, p.move, job_moved, j);
 		return;
 	}
 	j->since_ms = 0;
@@ -864,7 +867,7 @@ static void job_object(struct job *j)
 /* ---- the table ---- */
 
 struct scan {
-	struct op_repair *r;
+	struct job_repair *r;
 	struct kv_txn *t;
 	unsigned rows, looks, n, nmove, room;
 	/* move: files that only move come last, as a drain has very many */
@@ -872,7 +875,7 @@ struct scan {
 	bool more;
 };
 
-static bool under_way(const struct op_repair *r, uint64_t ino)
+static bool under_way(const struct job_repair *r, uint64_t ino)
 {
 	for (unsigned i = 0; i < FILES_MAX; i++)
 		if (r->r_job[i] && r->r_job[i]->ino == ino)
@@ -881,13 +884,13 @@ static bool under_way(const struct op_repair *r, uint64_t ino)
 }
 
 /* The file waits: places are not looked for again and again while there are none. */
-static bool rests(const struct op_repair *r, uint64_t ino)
+static bool rests(const struct job_repair *r, uint64_t ino)
 {
 	return r->r_rest[ino % RESTS].ino == ino &&
 	       clock_mono_ms() < r->r_rest[ino % RESTS].until_ms;
 }
 
-static void rest(struct op_repair *r, uint64_t ino)
+static void rest(struct job_repair *r, uint64_t ino)
 {
 	r->r_rest[ino % RESTS].ino = ino;
 	r->r_rest[ino % RESTS].until_ms = clock_mono_ms() + REST_MS;
@@ -919,7 +922,7 @@ static int scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 	return 0;
 }
 
-static void job_start(struct op_repair *r, uint64_t ino)
+static void job_start(struct job_repair *r, uint64_t ino)
 {
 	struct job *j = calloc(1, sizeof(*j));
 	unsigned i = 0;
@@ -939,7 +942,7 @@ static void job_start(struct op_repair *r, uint64_t ino)
 }
 
 /* Repair is off: one job at a time, which only makes objects stale that nothing rebuilds. */
-static unsigned room(const struct op_repair *r)
+static unsigned room(const struct job_repair *r)
 {
 	unsigned busy = 0, most = r->r_opts.ro_files ? r->r_opts.ro_files : 1;
 
@@ -948,9 +951,9 @@ static unsigned room(const struct op_repair *r)
 	return busy < most ? most - busy : 0;
 }
 
-void op_repair_tick(struct mds *m)
+void job_repair_tick(struct mds *m)
 {
-	struct op_repair *r = m->m_repair;
+	struct job_repair *r = m->m_repair;
 	struct scan s = {.r = r, .room = room(r)};
 	int err;
 
@@ -969,9 +972,9 @@ void op_repair_tick(struct mds *m)
 
 /* ---- for the administrator ---- */
 
-unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max)
+unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned max)
 {
-	struct op_repair *r = m->m_repair;
+	struct job_repair *r = m->m_repair;
 	unsigned n = 0;
 
 	pthread_mutex_lock(&r->r_lock);
@@ -987,16 +990,16 @@ unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max)
 	return n;
 }
 
-struct op_repair_opts op_repair_opts(const struct mds *m)
+struct job_repair_opts job_repair_opts(const struct mds *m)
 {
 	return m->m_repair->r_opts;
 }
 
 static double gauge_running(void *arg)
 {
-	struct op_repair_view v[FILES_MAX];
+	struct job_repair_view v[FILES_MAX];
 
-	return op_repair_list(arg, v, FILES_MAX);
+	return job_repair_list(arg, v, FILES_MAX);
 }
 
 static int count_row(void *arg, uint64_t ino, const struct lo_repair *row)
@@ -1022,12 +1025,12 @@ static double gauge_files(void *arg)
 
 static void next_fire(struct loop_timer *t)
 {
-	op_repair_tick(hash_entry(t, struct op_repair, r_next)->r_m);
+	job_repair_tick(hash_entry(t, struct job_repair, r_next)->r_m);
 }
 
-int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts *o)
+int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_opts *o)
 {
-	struct op_repair *r = calloc(1, sizeof(*r));
+	struct job_repair *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;

@@ -4,17 +4,17 @@
 #include "mds/layout/repair_row.h"
 #include "mds/mds.h"
 
-struct op_repair_opts {
+struct job_repair_opts {
 	unsigned ro_files;   /* repaired at a time; 0: nothing is repaired */
 	uint64_t ro_rate;    /* bytes a second, for all files together; 0: no limit */
 	uint32_t ro_wait_ms; /* a server that has been away this many milliseconds counts as gone */
 };
 /* Call it before the loops run. 0 or -errno. */
-int op_repair_open(struct mds *m, struct loop *loop, const struct op_repair_opts *o);
+int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_opts *o);
 /* Call it often, always on that loop. */
-void op_repair_tick(struct mds *m);
+void job_repair_tick(struct mds *m);
 
-enum op_repair_step {
+enum job_repair_step {
 	OP_REPAIR_RECALL,
 	OP_REPAIR_BEGIN,
 	OP_REPAIR_COPY,
@@ -22,21 +22,21 @@ enum op_repair_step {
 	OP_REPAIR_SWITCH
 };
 /* A repair that is under way. */
-struct op_repair_view {
+struct job_repair_view {
 	uint64_t rv_ino, rv_done, rv_size; /* bytes of the object; rv_size: 0 while unknown */
 	uint64_t rv_copied, rv_same;	   /* of rv_done: bytes written; bytes found equal */
 	uint64_t rv_ms;			   /* since the copy began */
 	uint64_t rv_began;		   /* offset where the copy began: after a restart not 0 */
 	unsigned rv_object;
 	uint32_t rv_from, rv_to; /* servers; rv_from: the one read last */
-	enum op_repair_step rv_step;
+	enum job_repair_step rv_step;
 };
 /* Any thread. Fills up to max views and returns their number. */
-unsigned op_repair_list(struct mds *m, struct op_repair_view *out, unsigned max);
-struct op_repair_opts op_repair_opts(const struct mds *m);
+unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned max);
+struct job_repair_opts job_repair_opts(const struct mds *m);
 /* Counts bytes that were read. Returns for how many milliseconds no repair may read more. On that
  * loop. */
-uint32_t op_repair_pace(struct mds *m, uint64_t bytes);
+uint32_t job_repair_pace(struct mds *m, uint64_t bytes);
 
 /* move.c: one step of a change of the map that is not a repair (mds/layout/mirror_change.h). Either
  * objects begin to leave, or the switch; before both, layouts come back or are fenced.
@@ -53,10 +53,10 @@ struct op_move {
 	void (*mv_then)(void *arg, int err);
 	void *mv_arg;
 };
-enum op_move_what { OP_MOVE_NOTHING, OP_MOVE_WAITS, OP_MOVE_BEGIN, OP_MOVE_SWITCH };
+enum job_move_what { OP_MOVE_NOTHING, OP_MOVE_WAITS, OP_MOVE_BEGIN, OP_MOVE_SWITCH };
 /* Returns the step that can be done now. *why: what it waits for. */
-enum op_move_what op_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
-			       const char **why);
-void op_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino,
-		  enum op_move_what what, void (*then)(void *arg, int err), void *arg);
+enum job_move_what job_move_look(struct mds *m, uint64_t ino, const struct lo_map *map,
+				 const char **why);
+void job_move_step(struct op_move *mv, struct mds *m, struct loop *loop, uint64_t ino,
+		   enum job_move_what what, void (*then)(void *arg, int err), void *arg);
 #endif

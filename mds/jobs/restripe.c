@@ -42,20 +42,20 @@ struct range {
 	unsigned stripe; /* of the old layout, or ALL_STRIPES */
 };
 
-struct op_restripe {
+struct job_restripe {
 	struct mds *rs_m;
 	struct loop *rs_loop;
 	struct loop_timer rs_timer;
-	void (*rs_wake)(struct op_restripe *r);
+	void (*rs_wake)(struct job_restripe *r);
 	pthread_mutex_t rs_lock; /* protects rs_view: any thread reads it */
-	struct op_restripe_view rs_view;
+	struct job_restripe_view rs_view;
 	uint64_t rs_cursor, rs_rest_ms;
 	/* the file in hand */
 	/* most: no source ever ended past this offset */
 	uint64_t rs_ino, rs_session, rs_size, rs_most, rs_since_ms;
 	struct ns_inode rs_inode;
 	struct lo_map rs_map;
-	struct lo_twin rs_twin;
+	struct lo_pending rs_twin;
 	struct lo_object rs_source[LO_MAX_OBJECTS]; /* by stripe */
 	uint64_t rs_writes[LO_MAX_OBJECTS];
 	struct range *rs_list;
@@ -69,17 +69,17 @@ struct op_restripe {
 	struct lo_stat rs_stat;
 	struct lo_io rs_io;
 	/* questions under way */
-	struct lo_anew **rs_call;
+	struct lo_restripe_io **rs_call;
 	unsigned rs_ncall, rs_ccap, rs_left;
 	int rs_err;
-	void (*rs_then)(struct op_restripe *r, int err);
+	void (*rs_then)(struct job_restripe *r, int err);
 };
 
-static void begin(struct op_restripe *r);
-static void copy(struct op_restripe *r);
-static void take(struct op_restripe *r);
+static void begin(struct job_restripe *r);
+static void copy(struct job_restripe *r);
+static void take(struct job_restripe *r);
 
-static void step(struct op_restripe *r, const char *what)
+static void step(struct job_restripe *r, const char *what)
 {
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view.rv_step = what;
@@ -88,43 +88,43 @@ static void step(struct op_restripe *r, const char *what)
 
 static void woken(struct loop_timer *t)
 {
-	struct op_restripe *r = caa_container_of(t, struct op_restripe, rs_timer);
+	struct job_restripe *r = caa_container_of(t, struct job_restripe, rs_timer);
 
 	r->rs_wake(r);
 }
 
-static void later(struct op_restripe *r, uint64_t ms, void (*wake)(struct op_restripe *r))
+static void later(struct job_restripe *r, uint64_t ms, void (*wake)(struct job_restripe *r))
 {
 	r->rs_wake = wake;
 	r->rs_timer.t_fire = woken;
 	loop_timer_start(r->rs_loop, &r->rs_timer, ms);
 }
 
-static void thaw(struct op_restripe *r)
+static void thaw(struct job_restripe *r)
 {
 	excl_end(&r->rs_freeze, 0);
 	r->rs_frozen = false;
 }
 
-static void calls_free(struct op_restripe *r)
+static void calls_free(struct job_restripe *r)
 {
 	for (unsigned i = 0; i < r->rs_ncall; i++)
 		free(r->rs_call[i]);
 	r->rs_ncall = 0;
 }
 
-static void unwatched(struct lo_anew *an, int err)
+static void unwatched(struct lo_restripe_io *an, int err)
 {
 	(void)err; /* on error the server keeps the notes until it has many */
 	free(an);
 }
 
 /* Ends the notes of a session that is over, which take memory. Nothing waits for the answers. */
-static void unwatch(struct op_restripe *r)
+static void unwatch(struct job_restripe *r)
 {
 	for (unsigned s = 0; r->rs_session && s < r->rs_map.lm_stripes; s++) {
 		int k = lo_object_of(&r->rs_map, r->rs_source[s].ob_ds, s, r->rs_source[s].ob_copy);
-		struct lo_anew *an = k >= 0 ? calloc(1, sizeof(*an)) : NULL;
+		struct lo_restripe_io *an = k >= 0 ? calloc(1, sizeof(*an)) : NULL;
 
 		if (!an)
 			continue;
@@ -134,7 +134,7 @@ static void unwatch(struct op_restripe *r)
 	}
 }
 
-static void rest(struct op_restripe *r, uint64_t ms)
+static void rest(struct job_restripe *r, uint64_t ms)
 {
 	thaw(r);
 	unwatch(r);
@@ -142,13 +142,13 @@ static void rest(struct op_restripe *r, uint64_t ms)
 	r->rs_ino = 0;
 	r->rs_rest_ms = ms ? clock_mono_ms() + ms : 0;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view = (struct op_restripe_view){0};
+	r->rs_view = (struct job_restripe_view){0};
 	pthread_mutex_unlock(&r->rs_lock);
 }
 
 /* ---- failures ---- */
 
-static bool patient(struct op_restripe *r)
+static bool patient(struct job_restripe *r)
 {
 	if (!r->rs_since_ms)
 		r->rs_since_ms = clock_mono_ms();
@@ -159,7 +159,7 @@ static bool patient(struct op_restripe *r)
  * but a server may have made an object since: their deletion is ordered again. */
 static int gone_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 	struct ns_inode i = r->rs_inode;
 	int err = 0;
 
@@ -171,21 +171,21 @@ static int gone_run(struct kv_op *op, struct kv_txn *t)
 
 static void gone_done(struct kv_op *op, int err)
 {
-	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
 	if (err)
 		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
 			  (unsigned long)r->rs_ino, strerror(-err));
-	lo_orders_kick(r->rs_m->m_lo);
+	lo_orders_wake(r->rs_m->m_lo);
 	rest(r, 0);
 }
 
 /* Places the new objects again: the server of one is gone, or fails. */
 static int replace_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 	struct mds *m = r->rs_m;
-	struct lo_twin was, tw;
+	struct lo_pending was, tw;
 	struct ns_inode i;
 	struct lo_map map;
 	char why[256];
@@ -194,30 +194,30 @@ static int replace_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (!err)
-		err = lo_twin_get(t, r->rs_ino, &was);
+		err = lo_pending_get(t, r->rs_ino, &was);
 	if (!err)
-		err = lo_twin_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit,
-				    64 + randombytes_uniform(128), m->m_lease_ms, &tw, why,
-				    sizeof(why));
-	if (!err && lo_twin_same(&was, &tw))
+		err = lo_pending_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit,
+				       64 + randombytes_uniform(128), m->m_lease_ms, &tw, why,
+				       sizeof(why));
+	if (!err && lo_pending_same(&was, &tw))
 		err = -EAGAIN;
 	if (!err)
-		err = lo_twin_free(m->m_lo, t, &i);
-	return err ? err : lo_twin_put(t, r->rs_ino, &tw);
+		err = lo_pending_free(m->m_lo, t, &i);
+	return err ? err : lo_pending_put(t, r->rs_ino, &tw);
 }
 
 static void replaced(struct kv_op *op, int err)
 {
-	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
-	lo_orders_kick(r->rs_m->m_lo);
+	lo_orders_wake(r->rs_m->m_lo);
 	if (err && err != -EAGAIN && err != -ENOENT && err != -ESTALE)
 		log_warn("inode %lu: cannot place its new layout again: %s",
 			 (unsigned long)r->rs_ino, strerror(-err));
 	rest(r, REST_MS);
 }
 
-static void submit(struct op_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
+static void submit(struct job_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
 		   void (*done)(struct kv_op *op, int err))
 {
 	r->rs_op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = r->rs_loop};
@@ -226,15 +226,16 @@ static void submit(struct op_restripe *r, int (*run)(struct kv_op *op, struct kv
 
 /* If a server of the new objects fails or does not come back, they are placed again. Otherwise the
  * job begins again later. */
-static void fail(struct op_restripe *r, int err)
+static void fail(struct job_restripe *r, int err)
 {
 	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
 
 	thaw(r);
 	log_warn("inode %lu: cannot restripe it now: %s", (unsigned long)r->rs_ino, strerror(-err));
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
-		lost |= dsc_silent_ms(r->rs_m->m_dsc, r->rs_twin.tw_map.lm_obj[k].ob_ds) >
-			op_repair_opts(r->rs_m).ro_wait_ms;
+		lost |= ds_reg_since_heartbeat_ms(r->rs_m->m_dsc,
+						  r->rs_twin.tw_map.lm_obj[k].ob_ds) >
+			job_repair_opts(r->rs_m).ro_wait_ms;
 	if (lost)
 		submit(r, replace_run, replaced);
 	else
@@ -242,7 +243,7 @@ static void fail(struct op_restripe *r, int err)
 }
 
 /* Begins again: notes are lost, or a source cannot be used any more. */
-static void anew(struct op_restripe *r, int err)
+static void anew(struct job_restripe *r, int err)
 {
 	thaw(r);
 	pthread_mutex_lock(&r->rs_lock);
@@ -256,10 +257,10 @@ static void anew(struct op_restripe *r, int err)
 
 /* Reads the file, its map and its pending layout as they are now. False: the job is over, or put
  * off. */
-static bool load(struct op_restripe *r)
+static bool load(struct job_restripe *r)
 {
 	struct kv_txn *t;
-	struct lo_twin tw;
+	struct lo_pending tw;
 	struct ns_inode i;
 	struct lo_map map;
 	int err = kv_read_begin(r->rs_m->m_kv, &t);
@@ -272,9 +273,9 @@ static bool load(struct op_restripe *r)
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (!err)
-		err = lo_twin_get(t, r->rs_ino, &tw);
+		err = lo_pending_get(t, r->rs_ino, &tw);
 	kv_read_end(t);
-	if (!err && r->rs_session && !lo_twin_same(&tw, &r->rs_twin))
+	if (!err && r->rs_session && !lo_pending_same(&tw, &r->rs_twin))
 		err = -ESTALE;
 	if (!err && tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
 		err = -ESTALE;
@@ -295,13 +296,14 @@ static bool load(struct op_restripe *r)
 
 /* ---- questions to data servers, some at a time ---- */
 
-static struct lo_anew *call_new(struct op_restripe *r)
+static struct lo_restripe_io *call_new(struct job_restripe *r)
 {
-	struct lo_anew *an;
+	struct lo_restripe_io *an;
 
 	if (r->rs_ncall == r->rs_ccap) {
 		unsigned cap = r->rs_ccap ? 2 * r->rs_ccap : 64;
-		struct lo_anew **more = realloc(r->rs_call, cap * sizeof(struct lo_anew *));
+		struct lo_restripe_io **more =
+			realloc(r->rs_call, cap * sizeof(struct lo_restripe_io *));
 
 		if (!more)
 			return NULL;
@@ -314,9 +316,9 @@ static struct lo_anew *call_new(struct op_restripe *r)
 	return an;
 }
 
-static void answered(struct lo_anew *an, int err)
+static void answered(struct lo_restripe_io *an, int err)
 {
-	struct op_restripe *r = an->an_priv;
+	struct job_restripe *r = an->an_priv;
 
 	if (err && !r->rs_err)
 		r->rs_err = err;
@@ -324,7 +326,7 @@ static void answered(struct lo_anew *an, int err)
 		r->rs_then(r, r->rs_err);
 }
 
-static void ask_begin(struct op_restripe *r, void (*then)(struct op_restripe *r, int err))
+static void ask_begin(struct job_restripe *r, void (*then)(struct job_restripe *r, int err))
 {
 	r->rs_err = 0;
 	r->rs_left = r->rs_ncall;
@@ -335,7 +337,7 @@ static void ask_begin(struct op_restripe *r, void (*then)(struct op_restripe *r,
 	}
 }
 
-static int source_at(const struct op_restripe *r, const struct lo_map *map, unsigned stripe)
+static int source_at(const struct job_restripe *r, const struct lo_map *map, unsigned stripe)
 {
 	int k = lo_object_of(map, r->rs_source[stripe].ob_ds, stripe, r->rs_source[stripe].ob_copy);
 
@@ -344,9 +346,9 @@ static int source_at(const struct op_restripe *r, const struct lo_map *map, unsi
 
 /* Whether all sources can still be used. If two clients have begun to write the file, the sources
  * must be the copies that all readers use. */
-static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
+static bool sources_stand(const struct job_restripe *r, const struct lo_map *map)
 {
-	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, map, &taking);
+	bool taking, same = file_is_contended(r->rs_m, r->rs_ino, map, &taking);
 
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		int k = source_at(r, map, s), may;
@@ -360,12 +362,12 @@ static bool sources_stand(const struct op_restripe *r, const struct lo_map *map)
 }
 
 /* Whether no new object is on a server that is dead, forgotten or being drained. */
-static bool targets_stand(const struct op_restripe *r)
+static bool targets_stand(const struct job_restripe *r)
 {
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
 		uint32_t ds = r->rs_twin.tw_map.lm_obj[k].ob_ds;
 
-		if (dsc_dead(r->rs_m->m_dsc, ds) || dsc_draining(r->rs_m->m_dsc, ds))
+		if (ds_reg_dead(r->rs_m->m_dsc, ds) || ds_reg_draining(r->rs_m->m_dsc, ds))
 			return false;
 	}
 	return true;
@@ -373,7 +375,7 @@ static bool targets_stand(const struct op_restripe *r)
 
 /* ---- how far the file goes ---- */
 
-static void stat_ask(struct op_restripe *r, void (*done)(struct lo_stat *ls, int err))
+static void stat_ask(struct job_restripe *r, void (*done)(struct lo_stat *ls, int err))
 {
 	memset(&r->rs_stat, 0, sizeof(r->rs_stat));
 	r->rs_stat.ls_loop = r->rs_loop;
@@ -384,7 +386,7 @@ static void stat_ask(struct op_restripe *r, void (*done)(struct lo_stat *ls, int
 	lo_stat(r->rs_m->m_lo, &r->rs_stat);
 }
 
-static void size_is(struct op_restripe *r)
+static void size_is(struct job_restripe *r)
 {
 	r->rs_size =
 		r->rs_stat.ls_size > r->rs_inode.i_size ? r->rs_stat.ls_size : r->rs_inode.i_size;
@@ -393,7 +395,7 @@ static void size_is(struct op_restripe *r)
 
 /* ---- the list ---- */
 
-static bool list_add(struct op_restripe *r, uint64_t off, uint64_t end, unsigned stripe)
+static bool list_add(struct job_restripe *r, uint64_t off, uint64_t end, unsigned stripe)
 {
 	if (r->rs_n == r->rs_cap) {
 		size_t cap = r->rs_cap ? 2 * r->rs_cap : 256;
@@ -408,7 +410,7 @@ static bool list_add(struct op_restripe *r, uint64_t off, uint64_t end, unsigned
 	return true;
 }
 
-static void list_reset(struct op_restripe *r)
+static void list_reset(struct job_restripe *r)
 {
 	r->rs_n = r->rs_at = 0;
 	r->rs_pos = 0;
@@ -420,7 +422,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* The next piece that is in one stripe of both layouts. False: the list is done. */
-static bool next_piece(struct op_restripe *r, uint64_t *off, uint64_t *len, unsigned *from)
+static bool next_piece(struct job_restripe *r, uint64_t *off, uint64_t *len, unsigned *from)
 {
 	while (r->rs_at < r->rs_n) {
 		const struct range *g = &r->rs_list[r->rs_at];
@@ -447,9 +449,9 @@ static bool next_piece(struct op_restripe *r, uint64_t *off, uint64_t *len, unsi
 
 /* ---- copying ---- */
 
-static struct lo_anew *call_for(struct op_restripe *r, unsigned source, unsigned target)
+static struct lo_restripe_io *call_for(struct job_restripe *r, unsigned source, unsigned target)
 {
-	struct lo_anew *an;
+	struct lo_restripe_io *an;
 
 	for (unsigned i = 0; i < r->rs_ncall; i++)
 		if (r->rs_call[i]->an_source == source && r->rs_call[i]->an_target == target)
@@ -463,14 +465,14 @@ static struct lo_anew *call_for(struct op_restripe *r, unsigned source, unsigned
 }
 
 /* Adds a piece to the calls, for each copy of it. */
-static bool call_add(struct op_restripe *r, uint64_t off, uint64_t len, unsigned from)
+static bool call_add(struct job_restripe *r, uint64_t off, uint64_t len, unsigned from)
 {
 	unsigned source = (unsigned)source_at(r, &r->rs_map, from),
 		 stripe = lo_stripe_of(&r->rs_twin.tw_map, off);
 
 	for (unsigned k = stripe; k < lo_objects(&r->rs_twin.tw_map);
 	     k += r->rs_twin.tw_map.lm_stripes) {
-		struct lo_anew *an = call_for(r, source, k);
+		struct lo_restripe_io *an = call_for(r, source, k);
 		ctl_span *last = an && an->an_nspan ? &an->an_span[an->an_nspan - 1] : NULL;
 
 		if (!an)
@@ -485,9 +487,9 @@ static bool call_add(struct op_restripe *r, uint64_t off, uint64_t len, unsigned
 
 /* Collects what takes at most a second at the configured rate. Returns how many bytes of the file
  * that is; *err: no memory. */
-static uint64_t batch(struct op_restripe *r, bool *err)
+static uint64_t batch(struct job_restripe *r, bool *err)
 {
-	uint64_t bytes = 0, off, len, rate = op_repair_opts(r->rs_m).ro_rate,
+	uint64_t bytes = 0, off, len, rate = job_repair_opts(r->rs_m).ro_rate,
 		 most = rate && rate < BATCH_BYTES && !r->rs_frozen ? rate : BATCH_BYTES;
 	unsigned pieces = 0, from;
 
@@ -504,9 +506,9 @@ static uint64_t batch(struct op_restripe *r, bool *err)
 	return bytes;
 }
 
-static void list_done(struct op_restripe *r);
+static void list_done(struct job_restripe *r);
 
-static void filled(struct op_restripe *r, int err)
+static void filled(struct job_restripe *r, int err)
 {
 	uint64_t copied = 0;
 
@@ -529,10 +531,10 @@ static void filled(struct op_restripe *r, int err)
 	if (!r->rs_round)
 		r->rs_view.rv_done = r->rs_pos;
 	pthread_mutex_unlock(&r->rs_lock);
-	later(r, r->rs_frozen ? 0 : op_repair_pace(r->rs_m, copied), copy);
+	later(r, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied), copy);
 }
 
-static void copy(struct op_restripe *r)
+static void copy(struct job_restripe *r)
 {
 	bool err;
 
@@ -562,7 +564,7 @@ static void copy(struct op_restripe *r)
 
 /* ---- the end ---- */
 
-static void outdated(struct op_restripe *r)
+static void outdated(struct job_restripe *r)
 {
 	struct st *st = r->rs_m->m_st;
 	struct st_file *f;
@@ -576,11 +578,11 @@ static void outdated(struct op_restripe *r)
 
 /* Whether there are writes by layout that the file's times do not show yet. The counts of the old
  * objects go with the objects. */
-static bool news(const struct op_restripe *r, const struct ns_inode *i, const struct lo_map *was)
+static bool news(const struct job_restripe *r, const struct ns_inode *i, const struct lo_map *was)
 {
 	const struct lo_stat *ls = &r->rs_stat;
 
-	if (!op_refresh_needed(r->rs_m, r->rs_ino))
+	if (!file_refresh_needed(r->rs_m, r->rs_ino))
 		return false;
 	if (r->rs_size > i->i_size)
 		return true;
@@ -594,25 +596,25 @@ static bool news(const struct op_restripe *r, const struct ns_inode *i, const st
 
 static int commit_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 	struct mds *m = r->rs_m;
 	struct lo_map was, map = r->rs_twin.tw_map;
 	uint8_t blob[NS_BLOB_MAX];
 	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY,
 			       .s_size = r->rs_size};
 	struct ns_inode i, out;
-	struct lo_twin tw;
+	struct lo_pending tw;
 	int err = ns_get(m->m_ns, t, r->rs_ino, &i);
 	bool written;
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &was);
 	if (!err)
-		err = lo_twin_get(t, r->rs_ino, &tw);
+		err = lo_pending_get(t, r->rs_ino, &tw);
 	if (err)
 		return err;
 	written = news(r, &i, &was);
-	if (!lo_twin_same(&tw, &r->rs_twin) || i.i_incarnation != r->rs_inode.i_incarnation ||
+	if (!lo_pending_same(&tw, &r->rs_twin) || i.i_incarnation != r->rs_inode.i_incarnation ||
 	    !sources_stand(r, &was))
 		return -EAGAIN;
 	if (!targets_stand(r))
@@ -624,7 +626,7 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 		map.lm_obj[k].ob_writes = r->rs_writes[k]; /* the copying is no write */
 	}
 	outdated(r);
-	err = lo_twin_del(t, r->rs_ino);
+	err = lo_pending_del(t, r->rs_ino);
 	if (!err)
 		err = lo_order_free(m->m_lo, t, &i);
 	if (!err)
@@ -635,16 +637,17 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = lo_repair_del(t, r->rs_ino);
 	return err ? err
-		   : ev_put(t, EV_FILE_MOVED, "", r->rs_ino,
-			    "restriped: stripes=%u,unit=%uM, before stripes=%u,unit=%uM",
-			    map.lm_stripes, map.lm_unit >> 20, was.lm_stripes, was.lm_unit >> 20);
+		   : journal_put(t, EV_FILE_MOVED, "", r->rs_ino,
+				 "restriped: stripes=%u,unit=%uM, before stripes=%u,unit=%uM",
+				 map.lm_stripes, map.lm_unit >> 20, was.lm_stripes,
+				 was.lm_unit >> 20);
 }
 
 static void committed(struct kv_op *op, int err)
 {
-	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
-	op_drain_placed(r->rs_m);
+	job_drain_placed(r->rs_m);
 	if (err == -EAGAIN) {
 		anew(r, err);
 		return;
@@ -653,13 +656,13 @@ static void committed(struct kv_op *op, int err)
 		fail(r, err);
 		return;
 	}
-	lo_orders_kick(r->rs_m->m_lo);
+	lo_orders_wake(r->rs_m->m_lo);
 	if (!err)
 		log_info("inode %lu: restriped", (unsigned long)r->rs_ino);
 	rest(r, 0);
 }
 
-static void ended(struct op_restripe *r, int err)
+static void ended(struct job_restripe *r, int err)
 {
 	for (unsigned i = 0; i < r->rs_ncall; i++)
 		r->rs_writes[r->rs_call[i]->an_target] = r->rs_call[i]->an_filled.writes;
@@ -668,13 +671,13 @@ static void ended(struct op_restripe *r, int err)
 		fail(r, err);
 		return;
 	}
-	op_drain_placing(r->rs_m);
+	job_drain_placing(r->rs_m);
 	submit(r, commit_run, committed);
 }
 
-static void finish(struct op_restripe *r)
+static void finish(struct job_restripe *r)
 {
-	struct lo_anew *an = NULL;
+	struct lo_restripe_io *an = NULL;
 
 	step(r, "end");
 	calls_free(r);
@@ -696,7 +699,7 @@ static void finish(struct op_restripe *r)
 
 static void frozen_size(struct lo_stat *ls, int err)
 {
-	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
 	if (err) {
 		fail(r, err);
@@ -709,19 +712,19 @@ static void frozen_size(struct lo_stat *ls, int err)
 /* A copy that could not keep what was written lacks it for every reader: it becomes stale. */
 static int unkept_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_restripe *r = caa_container_of(op, struct op_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
 	return file_make_stale(&r->rs_m->m_file, t, r->rs_ino, &r->rs_map, r->rs_io.io_failed_map);
 }
 
 static void unkept_done(struct kv_op *op, int err)
 {
-	anew(caa_container_of(op, struct op_restripe, rs_op), err ? err : -EREMOTEIO);
+	anew(caa_container_of(op, struct job_restripe, rs_op), err ? err : -EREMOTEIO);
 }
 
 static void old_kept(struct lo_io *io, int err)
 {
-	struct op_restripe *r = caa_container_of(io, struct op_restripe, rs_io);
+	struct job_restripe *r = caa_container_of(io, struct job_restripe, rs_io);
 
 	if (err || io->io_failed_map)
 		lo_may_have_lost(r->rs_m->m_lo);
@@ -736,7 +739,7 @@ static void old_kept(struct lo_io *io, int err)
 
 /* A client that wrote through the MDS sends COMMIT later, and that reaches the new objects. So its
  * writes must be on stable storage before, or our verifier changes. */
-static void old_keep(struct op_restripe *r)
+static void old_keep(struct job_restripe *r)
 {
 	memset(&r->rs_io, 0, sizeof(r->rs_io));
 	lo_io_fill(&r->rs_io, r->rs_loop, &r->rs_inode, 0, 0, old_kept);
@@ -744,12 +747,12 @@ static void old_keep(struct op_restripe *r)
 	lo_commit(r->rs_m->m_lo, &r->rs_io);
 }
 
-static void freeze(struct op_restripe *r);
+static void freeze(struct job_restripe *r);
 
 /* The earlier epoch is fenced: calls from here on carry the new one. */
 static void frozen(void *arg, int err)
 {
-	struct op_restripe *r = arg;
+	struct job_restripe *r = arg;
 
 	if (err) {
 		excl_end(&r->rs_freeze, 0);
@@ -764,14 +767,14 @@ static void frozen(void *arg, int err)
 		old_keep(r);
 }
 
-static void freeze(struct op_restripe *r)
+static void freeze(struct job_restripe *r)
 {
 	step(r, "freeze");
 	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS,
 		   frozen, r);
 }
 
-static void list_done(struct op_restripe *r)
+static void list_done(struct job_restripe *r)
 {
 	if (r->rs_frozen)
 		finish(r);
@@ -783,9 +786,9 @@ static void list_done(struct op_restripe *r)
 
 /* ---- what was changed meanwhile ---- */
 
-static void take_more(struct op_restripe *r);
+static void take_more(struct job_restripe *r);
 
-static void taken_all(struct op_restripe *r)
+static void taken_all(struct job_restripe *r)
 {
 	uint64_t bytes = 0;
 
@@ -811,7 +814,7 @@ static void taken_all(struct op_restripe *r)
  * beyond that. */
 static void taken_size(struct lo_stat *ls, int err)
 {
-	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
 	if (err) { /* the servers report a note only once */
 		anew(r, err);
@@ -821,12 +824,12 @@ static void taken_size(struct lo_stat *ls, int err)
 	taken_all(r);
 }
 
-static void taken(struct op_restripe *r, int err)
+static void taken(struct job_restripe *r, int err)
 {
 	bool fine = true, more = false;
 
 	for (unsigned i = 0; i < r->rs_ncall && !err; i++) {
-		struct lo_anew *an = r->rs_call[i];
+		struct lo_restripe_io *an = r->rs_call[i];
 
 		for (unsigned k = 0; k < an->an_nspan && fine; k++) {
 			const ctl_span *sp = &an->an_span[k];
@@ -851,11 +854,12 @@ static void taken(struct op_restripe *r, int err)
 }
 
 /* Here an_source is the stripe. */
-static bool watch_all(struct op_restripe *r, int what, void (*then)(struct op_restripe *r, int err))
+static bool watch_all(struct job_restripe *r, int what,
+		      void (*then)(struct job_restripe *r, int err))
 {
 	calls_free(r);
 	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
-		struct lo_anew *an = call_new(r);
+		struct lo_restripe_io *an = call_new(r);
 
 		if (!an)
 			return false;
@@ -869,13 +873,13 @@ static bool watch_all(struct op_restripe *r, int what, void (*then)(struct op_re
 	return true;
 }
 
-static void take_more(struct op_restripe *r)
+static void take_more(struct job_restripe *r)
 {
 	if (!watch_all(r, CTL_WATCH_TAKE, taken))
 		fail(r, -ENOMEM);
 }
 
-static void take(struct op_restripe *r)
+static void take(struct job_restripe *r)
 {
 	list_reset(r);
 	r->rs_takes = 0;
@@ -891,7 +895,7 @@ static void take(struct op_restripe *r)
 
 static void first_size(struct lo_stat *ls, int err)
 {
-	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
 	if (err) {
 		anew(r, err);
@@ -912,7 +916,7 @@ static void first_size(struct lo_stat *ls, int err)
 		fail(r, -ENOMEM);
 }
 
-static void watched(struct op_restripe *r, int err)
+static void watched(struct job_restripe *r, int err)
 {
 	calls_free(r);
 	if (err)
@@ -924,22 +928,23 @@ static void watched(struct op_restripe *r, int err)
 /* Chooses for each stripe a copy in sync whose server lives, that is there if it ever was, and that
  * has no order to be truncated before it is read. A copy that is lost must not be watched: that
  * would create it, and it would then read as zeros. */
-static bool choose_sources(struct op_restripe *r)
+static bool choose_sources(struct job_restripe *r)
 {
-	uint64_t held = lo_held_objects(r->rs_m->m_lo, r->rs_ino, &r->rs_map) | r->rs_stat.ls_lost |
-			~r->rs_stat.ls_answered;
-	bool taking, same = op_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
+	uint64_t held = lo_objects_with_orders(r->rs_m->m_lo, r->rs_ino, &r->rs_map) |
+			r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
+	bool taking, same = file_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
 
 	/* A first copy that cannot be read is waited for, or another copy is first at the next
 	 * try. */
-	if (same && !op_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
+	if (same &&
+	    !file_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
 		return false;
 	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
 		int k, found = -1;
 
 		for (unsigned n = 0; found < 0 && (k = lo_source(&r->rs_map, s, n, same)) >= 0; n++)
 			if (!(held >> k & 1) &&
-			    !dsc_silent_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
+			    !ds_reg_since_heartbeat_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
 				found = k;
 		if (found < 0)
 			return false;
@@ -950,7 +955,7 @@ static bool choose_sources(struct op_restripe *r)
 
 static void looked(struct lo_stat *ls, int err)
 {
-	struct op_restripe *r = caa_container_of(ls, struct op_restripe, rs_stat);
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
 	unwatch(r);
 	if (err || !choose_sources(r)) {
@@ -963,33 +968,33 @@ static void looked(struct lo_stat *ls, int err)
 		fail(r, -ENOMEM);
 }
 
-static void begin(struct op_restripe *r)
+static void begin(struct job_restripe *r)
 {
 	step(r, "watch");
 	if (load(r))
 		stat_ask(r, looked);
 }
 
-static int first(void *arg, uint64_t ino, const struct lo_twin *tw)
+static int first(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	(void)tw;
 	*(uint64_t *)arg = ino;
 	return 1;
 }
 
-void op_restripe_tick(struct mds *m)
+void job_restripe_tick(struct mds *m)
 {
-	struct op_restripe *r = m->m_restripe;
+	struct job_restripe *r = m->m_restripe;
 	struct kv_txn *t;
 	uint64_t ino = 0;
 	int err;
 
-	if (r->rs_ino || st_in_grace(m->m_st) || !op_repair_opts(m).ro_files ||
+	if (r->rs_ino || st_in_grace(m->m_st) || !job_repair_opts(m).ro_files ||
 	    clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
 		return;
-	err = lo_twins(t, r->rs_cursor, first, &ino);
+	err = lo_pendings(t, r->rs_cursor, first, &ino);
 	if (!err && !ino)
-		err = lo_twins(t, 1, first, &ino);
+		err = lo_pendings(t, 1, first, &ino);
 	kv_read_end(t);
 	r->rs_cursor = ino + 1;
 	if (err || !ino)
@@ -997,21 +1002,21 @@ void op_restripe_tick(struct mds *m)
 	r->rs_ino = ino;
 	r->rs_session = r->rs_since_ms = r->rs_most = 0;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view = (struct op_restripe_view){.rv_ino = ino, .rv_step = "watch"};
+	r->rs_view = (struct job_restripe_view){.rv_ino = ino, .rv_step = "watch"};
 	pthread_mutex_unlock(&r->rs_lock);
 	begin(r);
 }
 
-void op_restripe_look(struct mds *m, struct op_restripe_view *out)
+void job_restripe_look(struct mds *m, struct job_restripe_view *out)
 {
 	pthread_mutex_lock(&m->m_restripe->rs_lock);
 	*out = m->m_restripe->rs_view;
 	pthread_mutex_unlock(&m->m_restripe->rs_lock);
 }
 
-int op_restripe_open(struct mds *m, struct loop *loop)
+int job_restripe_open(struct mds *m, struct loop *loop)
 {
-	struct op_restripe *r = calloc(1, sizeof(*r));
+	struct job_restripe *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;

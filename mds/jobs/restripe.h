@@ -7,11 +7,11 @@
 #include "mds/mds.h"
 
 /* Call it before the loops run. 0 or -errno. */
-int op_restripe_open(struct mds *m, struct loop *loop);
+int job_restripe_open(struct mds *m, struct loop *loop);
 /* Call it often, always on that loop. */
-void op_restripe_tick(struct mds *m);
+void job_restripe_tick(struct mds *m);
 
-struct op_restripe_view {
+struct job_restripe_view {
 	uint64_t rv_ino; /* 0: none */
 	const char *rv_step;
 	uint64_t rv_done, rv_size; /* bytes of the file, in the first round */
@@ -19,5 +19,5 @@ struct op_restripe_view {
 	unsigned rv_round, rv_restarts;
 };
 /* Any thread. */
-void op_restripe_look(struct mds *m, struct op_restripe_view *out);
+void job_restripe_look(struct mds *m, struct job_restripe_view *out);
 #endif

@@ -1,11 +1,11 @@
 /*
- * revoke_exports.c - an export was removed or changed: every capability that was given below its directory
- * ends, also the capabilities of layouts that came back. All of it runs on one loop, except where a
- * comment says otherwise.
+ * revoke_exports.c - an export was removed or changed: every capability that was given below its
+ * directory ends, also the capabilities of layouts that came back. All of it runs on one loop,
+ * except where a comment says otherwise.
  *
  * The store lists these directories, from the transaction that changes the exports
- * (mds/export/export_record.c) until all is over: a server that stops in the middle begins again. A file
- * that was fenced by then is clean, and is not fenced twice.
+ * (mds/export/export_record.c) until all is over: a server that stops in the middle begins again. A
+ * file that was fenced by then is clean, and is not fenced twice.
  *
  * A pass examines all files by their inode numbers, some at a time. A file whose capabilities may
  * be out is fenced if it lies below such a directory. The place of a file is the directory in which
@@ -25,14 +25,14 @@
 #define REST_MS	   5000 /* after a pass in which a file could not be fenced */
 #define TELL_MS	   10000
 
-struct op_ending {
+struct job_revocation {
 	struct mds *e_m;
 	struct loop *e_loop;
 	pthread_mutex_t e_lock; /* protects the fields up to e_view: any thread */
 	bool e_again;
-	struct op_ending_view e_view;
+	struct job_revocation_view e_view;
 	uint64_t e_rest_until, e_began_ms, e_told_ms;
-	struct exp_ending *e_row;
+	struct export_revocation *e_row;
 	size_t e_nrow, e_rowcap;
 	/* the pass */
 	struct loop_timer e_timer;
@@ -48,11 +48,11 @@ struct op_ending {
 	struct kv_op e_op;
 };
 
-static void step(struct op_ending *e);
+static void step(struct job_revocation *e);
 
 /* ---- where a file lies ---- */
 
-static bool is_root(const struct exp_ending *row, size_t n, uint64_t dir)
+static bool is_root(const struct export_revocation *row, size_t n, uint64_t dir)
 {
 	for (size_t i = 0; i < n; i++)
 		if (row[i].en_root == dir)
@@ -65,8 +65,8 @@ enum lies { BESIDE, BELOW, GONE };
 
 /* Where a directory lies relative to the roots of these rows. BELOW: it is a root, or is below
  * one. */
-static enum lies lies(struct ns *ns, struct kv_txn *t, uint64_t dir, const struct exp_ending *row,
-		      size_t n)
+static enum lies lies(struct ns *ns, struct kv_txn *t, uint64_t dir,
+		      const struct export_revocation *row, size_t n)
 {
 	struct ns_inode i;
 
@@ -86,7 +86,7 @@ struct leaves {
 	uint64_t from, to;
 };
 
-static int leaves_one(void *arg, const struct exp_ending *row)
+static int leaves_one(void *arg, const struct export_revocation *row)
 {
 	const struct leaves *l = arg;
 	bool leaves = lies(l->ns, l->t, l->from, row, 1) == BELOW &&
@@ -95,15 +95,15 @@ static int leaves_one(void *arg, const struct exp_ending *row)
 	return leaves ? -EAGAIN : 0;
 }
 
-int op_ending_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to)
+int job_revocation_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to)
 {
 	struct leaves l = {m->m_ns, t, from, to};
 
 	/* Nearly always one look into an empty table. */
-	return from == to ? 0 : exp_endings(t, leaves_one, &l);
+	return from == to ? 0 : export_revocations(t, leaves_one, &l);
 }
 
-static bool below(struct op_ending *e, const struct ns_inode *i)
+static bool below(struct job_revocation *e, const struct ns_inode *i)
 {
 	if (i->i_nlink > 1)
 		return true;
@@ -119,7 +119,7 @@ static bool below(struct op_ending *e, const struct ns_inode *i)
 
 static int look_file(void *arg, const struct ns_inode *i)
 {
-	struct op_ending *e = arg;
+	struct job_revocation *e = arg;
 	struct lo_map map;
 
 	if (e->e_found + e->e_busy == AT_ONCE || e->e_seen == LOOK_FILES) {
@@ -133,9 +133,9 @@ static int look_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-static void tell(struct op_ending *e)
+static void tell(struct job_revocation *e)
 {
-	const struct op_ending_view *v = &e->e_view;
+	const struct job_revocation_view *v = &e->e_view;
 
 	if (clock_mono_ms() - e->e_told_ms < TELL_MS)
 		return;
@@ -147,7 +147,7 @@ static void tell(struct op_ending *e)
 
 static void fenced(void *arg, int err)
 {
-	struct op_ending *e = arg;
+	struct job_revocation *e = arg;
 
 	/* -ETIMEDOUT: the epoch has risen, and the order stays until it is done. */
 	if (err == -ETIMEDOUT)
@@ -164,7 +164,7 @@ static void fenced(void *arg, int err)
 	step(e);
 }
 
-static void look(struct op_ending *e)
+static void look(struct job_revocation *e)
 {
 	struct mds *m = e->e_m;
 	int err = kv_read_begin(m->m_kv, &e->e_txn);
@@ -186,14 +186,14 @@ static void look(struct op_ending *e)
 	tell(e);
 	e->e_busy += e->e_found;
 	for (unsigned i = 0; i < e->e_found; i++)
-		excl_take_back_fenced(&m->m_file, e->e_loop, e->e_ino[i], fenced, e);
+		excl_recall_and_fence_all(&m->m_file, e->e_loop, e->e_ino[i], fenced, e);
 	crash_point("ending");
 	step(e);
 }
 
 static void look_now(struct loop_timer *t)
 {
-	struct op_ending *e = hash_entry(t, struct op_ending, e_timer);
+	struct job_revocation *e = hash_entry(t, struct job_revocation, e_timer);
 
 	e->e_waiting = false;
 	look(e);
@@ -201,7 +201,7 @@ static void look_now(struct loop_timer *t)
 
 /* ---- begin and end ---- */
 
-static void finish(struct op_ending *e, bool again)
+static void finish(struct job_revocation *e, bool again)
 {
 	pthread_mutex_lock(&e->e_lock);
 	e->e_again |= again;
@@ -213,18 +213,18 @@ static void finish(struct op_ending *e, bool again)
 
 static int over_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_ending *e = hash_entry(op, struct op_ending, e_op);
+	struct job_revocation *e = hash_entry(op, struct job_revocation, e_op);
 	int err = 0;
 
 	for (size_t i = 0; !err && i < e->e_nrow; i++)
-		err = exp_ending_over(t, &e->e_row[i]);
+		err = export_revocation_over(t, &e->e_row[i]);
 	return err;
 }
 
 static void over_done(struct kv_op *op, int err)
 {
-	struct op_ending *e = hash_entry(op, struct op_ending, e_op);
-	const struct op_ending_view *v = &e->e_view;
+	struct job_revocation *e = hash_entry(op, struct job_revocation, e_op);
+	const struct job_revocation_view *v = &e->e_view;
 
 	if (err)
 		log_error("changed exports: cannot record that all files were examined, starting "
@@ -240,7 +240,7 @@ static void over_done(struct kv_op *op, int err)
 }
 
 /* Goes on where it can: examines more files, or ends when nothing is under way. */
-static void step(struct op_ending *e)
+static void step(struct job_revocation *e)
 {
 	if (e->e_waiting)
 		return;
@@ -264,15 +264,15 @@ static void step(struct op_ending *e)
 
 /* Skips a change that is committed and not in force yet: until it is, layouts are given under the
  * earlier exports. Its pass comes after that. */
-static int take_row(void *arg, const struct exp_ending *row)
+static int take_row(void *arg, const struct export_revocation *row)
 {
-	struct op_ending *e = arg;
+	struct job_revocation *e = arg;
 
 	if (row->en_boot == ns_super(e->e_m->m_ns)->su_boot && row->en_generation > e->e_generation)
 		return 0;
 	if (e->e_nrow == e->e_rowcap) {
 		size_t cap = e->e_rowcap ? e->e_rowcap * 2 : EXP_MAX;
-		struct exp_ending *v = reallocarray(e->e_row, cap, sizeof(*v));
+		struct export_revocation *v = reallocarray(e->e_row, cap, sizeof(*v));
 
 		if (!v)
 			return -ENOMEM;
@@ -284,23 +284,23 @@ static int take_row(void *arg, const struct exp_ending *row)
 }
 
 /* Reads which directories have capabilities to end. */
-static int read_rows(struct op_ending *e)
+static int read_rows(struct job_revocation *e)
 {
 	struct mds *m = e->e_m;
 	struct kv_txn *t;
 	int err;
 
 	e->e_nrow = 0;
-	e->e_generation = exp_set_generation(m->m_exports); /* before the snapshot */
+	e->e_generation = export_set_generation(m->m_exports); /* before the snapshot */
 	err = kv_read_begin(m->m_kv, &t);
 	if (err)
 		return err;
-	err = exp_endings(t, take_row, e);
+	err = export_revocations(t, take_row, e);
 	kv_read_end(t);
 	return err;
 }
 
-static void begin(struct op_ending *e)
+static void begin(struct job_revocation *e)
 {
 	int err = read_rows(e);
 
@@ -322,17 +322,17 @@ static void begin(struct op_ending *e)
 	step(e);
 }
 
-void op_ending_tick(struct mds *m)
+void job_revocation_tick(struct mds *m)
 {
-	struct op_ending *e = m->m_ending;
+	struct job_revocation *e = m->m_ending;
 	bool begins = false;
 
 	if (e->e_rest_until && clock_mono_ms() < e->e_rest_until)
 		return;
 	pthread_mutex_lock(&e->e_lock);
 	if (e->e_again && !e->e_view.ev_running) {
-		e->e_view = (struct op_ending_view){.ev_running = true,
-						    .ev_number = e->e_view.ev_number};
+		e->e_view = (struct job_revocation_view){.ev_running = true,
+							 .ev_number = e->e_view.ev_number};
 		e->e_again = false;
 		begins = true;
 	}
@@ -343,14 +343,14 @@ void op_ending_tick(struct mds *m)
 
 /* ---- called by other files ---- */
 
-void op_ending_look_again(struct mds *m)
+void job_revocation_look_again(struct mds *m)
 {
 	pthread_mutex_lock(&m->m_ending->e_lock);
 	m->m_ending->e_again = true;
 	pthread_mutex_unlock(&m->m_ending->e_lock);
 }
 
-void op_ending_look(struct mds *m, struct op_ending_view *out)
+void job_revocation_look(struct mds *m, struct job_revocation_view *out)
 {
 	pthread_mutex_lock(&m->m_ending->e_lock);
 	*out = m->m_ending->e_view;
@@ -358,9 +358,9 @@ void op_ending_look(struct mds *m, struct op_ending_view *out)
 	pthread_mutex_unlock(&m->m_ending->e_lock);
 }
 
-int op_ending_open(struct mds *m, struct loop *loop)
+int job_revocation_open(struct mds *m, struct loop *loop)
 {
-	struct op_ending *e = calloc(1, sizeof(*e));
+	struct job_revocation *e = calloc(1, sizeof(*e));
 
 	if (!e)
 		return -ENOMEM;

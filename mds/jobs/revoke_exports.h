@@ -1,19 +1,19 @@
-/* revoke_exports.h - ends the capabilities that were granted below an export which is gone or has changed
- * (docs/security.md). */
+/* revoke_exports.h - ends the capabilities that were granted below an export which is gone or has
+ * changed (docs/security.md). */
 #ifndef MDS_OP_ENDING_H
 #define MDS_OP_ENDING_H
 #include "mds/mds.h"
 
 /* Call it before the loops run. 0 or -ENOMEM. */
-int op_ending_open(struct mds *m, struct loop *loop);
+int job_revocation_open(struct mds *m, struct loop *loop);
 /* Call it often on that loop, once the server serves. */
-void op_ending_tick(struct mds *m);
+void job_revocation_tick(struct mds *m);
 /* Call it when changed exports are in force. Any thread. */
-void op_ending_look_again(struct mds *m);
+void job_revocation_look_again(struct mds *m);
 /* On the committer: something moves from directory from to directory to. -EAGAIN: not now, because
  * files below from have yet to be looked at, and the pass would miss the one that moves. */
-int op_ending_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to);
-struct op_ending_view {
+int job_revocation_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to);
+struct job_revocation_view {
 	bool ev_running;    /* a pass is under way, or it is not known yet whether one is needed */
 	uint64_t ev_number; /* passes that have ended since the start */
 	/* directories; these four are of the pass under way, or of the last one */
@@ -24,5 +24,5 @@ struct op_ending_view {
 	uint64_t ev_unconfirmed;
 };
 /* Any thread. */
-void op_ending_look(struct mds *m, struct op_ending_view *out);
+void job_revocation_look(struct mds *m, struct job_revocation_view *out);
 #endif

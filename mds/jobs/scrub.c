@@ -20,18 +20,18 @@
 #define AGAIN_MS   500
 #define SAVE_EVERY 64 /* answers without anything to record, after which progress is saved */
 
-static struct metric *m_found[OP_SCRUB_KINDS];
+static struct metric *m_found[JOB_SCRUB_KINDS];
 
 /* ---- the machine ---- */
 
-static void show(struct op_scrub *c)
+static void show(struct job_scrub *c)
 {
 	pthread_mutex_lock(&c->c_lock);
 	c->c_view = c->c_s;
 	pthread_mutex_unlock(&c->c_lock);
 }
 
-bool scrub_stopped(struct op_scrub *c)
+bool scrub_stopped(struct job_scrub *c)
 {
 	bool stop;
 
@@ -43,12 +43,12 @@ bool scrub_stopped(struct op_scrub *c)
 
 static void woken(struct loop_timer *t)
 {
-	struct op_scrub *c = caa_container_of(t, struct op_scrub, c_timer);
+	struct job_scrub *c = caa_container_of(t, struct job_scrub, c_timer);
 
 	c->c_wake(c);
 }
 
-void scrub_later(struct op_scrub *c, uint32_t ms, void (*wake)(struct op_scrub *c))
+void scrub_later(struct job_scrub *c, uint32_t ms, void (*wake)(struct job_scrub *c))
 {
 	c->c_wake = wake;
 	c->c_timer.t_fire = woken;
@@ -57,7 +57,7 @@ void scrub_later(struct op_scrub *c, uint32_t ms, void (*wake)(struct op_scrub *
 
 static int commit_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_scrub *c = caa_container_of(op, struct op_scrub, c_op);
+	struct job_scrub *c = caa_container_of(op, struct job_scrub, c_op);
 	int err;
 
 	c->c_next = c->c_s;
@@ -69,42 +69,42 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : scrub_state_put(t, &c->c_next);
 }
 
-void scrub_log(const struct op_scrub *c, const struct op_scrub_found *f)
+void scrub_log(const struct job_scrub *c, const struct job_scrub_found *f)
 {
-	static const char *const done[] = {[OP_SCRUB_LEFT] = "",
-					   [OP_SCRUB_REMOVED] = "; removed",
-					   [OP_SCRUB_STALE] = "; now stale"};
-	struct dsc_server sv;
+	static const char *const done[] = {[JOB_SCRUB_LEFT] = "",
+					   [JOB_SCRUB_REMOVED] = "; removed",
+					   [JOB_SCRUB_STALE] = "; now stale"};
+	struct ds_reg_server sv;
 
-	if (!f->sf_ds || !dsc_get(c->c_m->m_dsc, f->sf_ds, &sv))
+	if (!f->sf_ds || !ds_reg_get(c->c_m->m_dsc, f->sf_ds, &sv))
 		snprintf(sv.sv_name, sizeof(sv.sv_name), "-");
 	log_warn("scrub: %s: inode %lu, stripe %u, copy %u, on %s%s",
-		 op_scrub_kind_name(f->sf_kind), (unsigned long)f->sf_ino, f->sf_stripe, f->sf_copy,
-		 sv.sv_name, done[f->sf_done]);
+		 job_scrub_kind_name(f->sf_kind), (unsigned long)f->sf_ino, f->sf_stripe,
+		 f->sf_copy, sv.sv_name, done[f->sf_done]);
 	metric_add(m_found[f->sf_kind], 1);
 }
 
-static void over(struct op_scrub *c)
+static void over(struct job_scrub *c)
 {
-	const struct op_scrub_state *s = &c->c_s;
+	const struct job_scrub_state *s = &c->c_s;
 	uint64_t found = 0;
 
-	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++)
+	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++)
 		found += s->ss_counts[k];
 	log_info("scrub %lu %s: %lu objects, %lu files, %lu findings", (unsigned long)s->ss_number,
 		 s->ss_stopped ? "was stopped" : "is over", (unsigned long)s->ss_objects,
 		 (unsigned long)s->ss_files, (unsigned long)found);
-	ev_add(EV_SCRUBBED, s->ss_content ? "scrub" : "fsck", 0,
-	       "%s: %lu objects and %lu files checked, %lu findings, %lu objects removed, %lu "
-	       "copies to be repaired",
-	       s->ss_stopped ? "stopped" : "over", (unsigned long)s->ss_objects,
-	       (unsigned long)s->ss_files, (unsigned long)found, (unsigned long)s->ss_removed,
-	       (unsigned long)s->ss_stale);
+	journal_add(EV_SCRUBBED, s->ss_content ? "scrub" : "fsck", 0,
+		    "%s: %lu objects and %lu files checked, %lu findings, %lu objects removed, %lu "
+		    "copies to be repaired",
+		    s->ss_stopped ? "stopped" : "over", (unsigned long)s->ss_objects,
+		    (unsigned long)s->ss_files, (unsigned long)found, (unsigned long)s->ss_removed,
+		    (unsigned long)s->ss_stale);
 }
 
 static void commit_done(struct kv_op *op, int err)
 {
-	struct op_scrub *c = caa_container_of(op, struct op_scrub, c_op);
+	struct job_scrub *c = caa_container_of(op, struct job_scrub, c_op);
 
 	if (err) {
 		log_error("scrub: cannot save progress: %s; stopping", strerror(-err));
@@ -119,13 +119,13 @@ static void commit_done(struct kv_op *op, int err)
 	c->c_s = c->c_next;
 	show(c);
 	if (c->c_kick)
-		lo_orders_kick(c->c_m->m_lo);
+		lo_orders_wake(c->c_m->m_lo);
 	c->c_kick = false;
 	c->c_then(c);
 }
 
-void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t),
-		  void (*then)(struct op_scrub *c))
+void scrub_commit(struct job_scrub *c, int (*run)(struct job_scrub *c, struct kv_txn *t),
+		  void (*then)(struct job_scrub *c))
 {
 	c->c_run = run;
 	c->c_then = then;
@@ -133,18 +133,18 @@ void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_t
 	kv_submit(c->c_m->m_kv, &c->c_op);
 }
 
-void scrub_find(struct op_scrub *c, const struct op_scrub_found *f)
+void scrub_find(struct job_scrub *c, const struct job_scrub_found *f)
 {
 	if (c->c_nfound < CTL_BATCH_MAX)
 		c->c_found[c->c_nfound++] = *f;
 }
 
-static void ended(struct op_scrub *c)
+static void ended(struct job_scrub *c)
 {
 	over(c);
 }
 
-static void stop(struct op_scrub *c)
+static void stop(struct job_scrub *c)
 {
 	c->c_s.ss_running = c->c_s.ss_skim = false;
 	c->c_s.ss_stopped = true;
@@ -152,35 +152,35 @@ static void stop(struct op_scrub *c)
 	scrub_commit(c, NULL, ended);
 }
 
-void scrub_phase(struct op_scrub *c, enum op_scrub_phase next)
+void scrub_phase(struct job_scrub *c, enum job_scrub_phase next)
 {
-	if (next == OP_SCRUB_CONTENT && !c->c_s.ss_content)
-		next = OP_SCRUB_OVER;
+	if (next == JOB_SCRUB_CONTENT && !c->c_s.ss_content)
+		next = JOB_SCRUB_OVER;
 	c->c_s.ss_phase = next;
 	c->c_tries = 0;
-	if (next == OP_SCRUB_SIGHT)
+	if (next == JOB_SCRUB_SIGHT)
 		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
-	if (next == OP_SCRUB_FILES || next == OP_SCRUB_CONTENT)
+	if (next == JOB_SCRUB_FILES || next == JOB_SCRUB_CONTENT)
 		c->c_s.ss_ino = 1;
-	if (next == OP_SCRUB_OVER) {
+	if (next == JOB_SCRUB_OVER) {
 		c->c_s.ss_running = false;
 		c->c_s.ss_ended_s = (uint64_t)file_now().t_sec;
 	}
-	scrub_commit(c, NULL, next == OP_SCRUB_OVER ? ended : scrub_go);
+	scrub_commit(c, NULL, next == JOB_SCRUB_OVER ? ended : scrub_go);
 }
 
 /* ---- the lists ---- */
 
-static void list_go(struct op_scrub *c);
+static void list_go(struct job_scrub *c);
 
-static void away(struct op_scrub *c, uint32_t ds)
+static void away(struct job_scrub *c, uint32_t ds)
 {
-	scrub_find(c, &(struct op_scrub_found){.sf_kind = OP_SCRUB_AWAY, .sf_ds = ds});
+	scrub_find(c, &(struct job_scrub_found){.sf_kind = JOB_SCRUB_AWAY, .sf_ds = ds});
 }
 
-static void list_take(struct dsc_ctl *ctl, const ctl_response *res)
+static void list_take(struct ds_reg_ctl *ctl, const ctl_response *res)
 {
-	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
 	const ctl_list_res *r = &res->result.ctl_result_u.list;
 
 	c->c_status = res->status;
@@ -198,10 +198,10 @@ static void list_take(struct dsc_ctl *ctl, const ctl_response *res)
 		memcpy(c->c_cookie, r->cookie.cookie_val, c->c_ncookie);
 }
 
-static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_scrub_done done,
+static void found_object(struct job_scrub *c, enum job_scrub_kind kind, enum job_scrub_done done,
 			 uint32_t ds, const ctl_object *o, uint64_t size)
 {
-	scrub_find(c, &(struct op_scrub_found){
+	scrub_find(c, &(struct job_scrub_found){
 			      .sf_kind = kind,
 			      .sf_done = done,
 			      .sf_ds = ds,
@@ -213,24 +213,24 @@ static void found_object(struct op_scrub *c, enum op_scrub_kind kind, enum op_sc
 		      });
 }
 
-static const enum op_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = OP_SCRUB_ORPHAN,
-						      [LO_BESIDE] = OP_SCRUB_ORPHAN,
-						      [LO_FOREIGN] = OP_SCRUB_FOREIGN,
-						      [LO_NOT_YET] = OP_SCRUB_NOT_YET,
-						      [LO_NEWER] = OP_SCRUB_FOREIGN};
+static const enum job_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = JOB_SCRUB_ORPHAN,
+						       [LO_BESIDE] = JOB_SCRUB_ORPHAN,
+						       [LO_FOREIGN] = JOB_SCRUB_FOREIGN,
+						       [LO_NOT_YET] = JOB_SCRUB_NOT_YET,
+						       [LO_NEWER] = JOB_SCRUB_FOREIGN};
 
 /* Looks only for objects that show that this store is an old copy. A run that may change something
  * does this before, with all lists. */
-static void list_skim(struct op_scrub *c, struct kv_txn *t)
+static void list_skim(struct job_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++)
 		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object,
 				c->c_s.ss_newer) == LO_NOT_YET)
-			found_object(c, OP_SCRUB_NOT_YET, OP_SCRUB_LEFT, c->c_s.ss_ds,
+			found_object(c, JOB_SCRUB_NOT_YET, JOB_SCRUB_LEFT, c->c_s.ss_ds,
 				     &c->c_entry[k].object, c->c_entry[k].size);
 }
 
-static void list_judge(struct op_scrub *c, struct kv_txn *t)
+static void list_judge(struct job_scrub *c, struct kv_txn *t)
 {
 	for (unsigned k = 0; k < c->c_n; k++) {
 		const ctl_list_entry *e = &c->c_entry[k];
@@ -244,23 +244,23 @@ static void list_judge(struct op_scrub *c, struct kv_txn *t)
 			c->c_first[c->c_nfirst++] =
 				(struct scrub_first){c->c_s.ss_ds, e->object, e->size};
 		} else if (owner != LO_NOT_YET || c->c_s.ss_dry || !c->c_s.ss_old) {
-			found_object(c, kind_of[owner], OP_SCRUB_LEFT, c->c_s.ss_ds, &e->object,
+			found_object(c, kind_of[owner], JOB_SCRUB_LEFT, c->c_s.ss_ds, &e->object,
 				     e->size);
 		}
 	}
 	c->c_s.ss_objects += c->c_n;
 }
 
-static void list_next_server(struct op_scrub *c)
+static void list_next_server(struct job_scrub *c)
 {
 	c->c_s.ss_ds++;
 	c->c_s.ss_ncookie = 0;
 	c->c_tries = 0;
 }
 
-static void list_done(struct dsc_ctl *ctl, int err)
+static void list_done(struct ds_reg_ctl *ctl, int err)
 {
-	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
 	struct kv_txn *t;
 
 	if (err || c->c_status != CTL_OK) {
@@ -296,17 +296,17 @@ static void list_done(struct dsc_ctl *ctl, int err)
 }
 
 /* The first server from ss_ds on, or 0. A plain NFSv3 data server (docs/generic.md) has no list. */
-static uint32_t list_server(struct op_scrub *c)
+static uint32_t list_server(struct job_scrub *c)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	for (uint32_t ds = c->c_s.ss_ds ? c->c_s.ss_ds : 1; ds <= DSC_MAX; ds++)
-		if (dsc_get(c->c_m->m_dsc, ds, &sv) && !sv.sv_generic)
+	for (uint32_t ds = c->c_s.ss_ds ? c->c_s.ss_ds : 1; ds <= DS_REG_MAX; ds++)
+		if (ds_reg_get(c->c_m->m_dsc, ds, &sv) && !sv.sv_nfs3)
 			return ds;
 	return 0;
 }
 
-static void list_go(struct op_scrub *c)
+static void list_go(struct job_scrub *c)
 {
 	uint32_t ds = list_server(c);
 	ctl_list_args *a = &c->c_ctl.dc_req.ctl_request_u.list;
@@ -318,11 +318,11 @@ static void list_go(struct op_scrub *c)
 		ds = list_server(c);
 	}
 	if (c->c_s.ss_firsts >= SCRUB_FIRSTS || (!ds && c->c_s.ss_firsts)) {
-		scrub_phase(c, OP_SCRUB_SIGHT);
+		scrub_phase(c, JOB_SCRUB_SIGHT);
 		return;
 	}
 	if (!ds) {
-		scrub_phase(c, OP_SCRUB_FILES);
+		scrub_phase(c, JOB_SCRUB_FILES);
 		return;
 	}
 	if (ds != c->c_s.ss_ds) {
@@ -335,16 +335,16 @@ static void list_go(struct op_scrub *c)
 	a->max = CTL_BATCH_MAX;
 	c->c_ctl.dc_take = list_take;
 	c->c_ctl.dc_done = list_done;
-	dsc_call(c->c_m->m_dsc, ds, &c->c_ctl, ASK_MS);
+	ds_reg_call(c->c_m->m_dsc, ds, &c->c_ctl, ASK_MS);
 }
 
 /* ---- the second look ---- */
 
-static void sight_go(struct op_scrub *c);
+static void sight_go(struct job_scrub *c);
 
-static void sight_take(struct dsc_ctl *ctl, const ctl_response *res)
+static void sight_take(struct ds_reg_ctl *ctl, const ctl_response *res)
 {
-	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
 	const ctl_stat_res *r = &res->result.ctl_result_u.stat;
 
 	c->c_status = res->status;
@@ -355,7 +355,7 @@ static void sight_take(struct dsc_ctl *ctl, const ctl_response *res)
 }
 
 /* Whether a copy in sync of the object's stripe is on its server. */
-static bool copy_is_there(const struct op_scrub *c, unsigned k)
+static bool copy_is_there(const struct job_scrub *c, unsigned k)
 {
 	const struct lo_stat *ls = &c->c_file[c->c_slot[k] % SCRUB_FILES].f_stat;
 	int obj;
@@ -371,7 +371,7 @@ static bool copy_is_there(const struct op_scrub *c, unsigned k)
 
 /* The server still has the object: finds whose it is now, and orders its deletion if it is
  * garbage. */
-static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
+static int sight_object(struct job_scrub *c, struct kv_txn *t, unsigned k)
 {
 	const struct scrub_first *f = &c->c_first[k];
 	const ctl_object *o = &f->fi_object;
@@ -382,13 +382,13 @@ static int sight_object(struct op_scrub *c, struct kv_txn *t, unsigned k)
 
 	if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, f->fi_ds, o))
 		return 0;
-	found_object(c, needed ? OP_SCRUB_NEEDED : kind_of[owner],
-		     remove ? OP_SCRUB_REMOVED : OP_SCRUB_LEFT, f->fi_ds, o, f->fi_size);
+	found_object(c, needed ? JOB_SCRUB_NEEDED : kind_of[owner],
+		     remove ? JOB_SCRUB_REMOVED : JOB_SCRUB_LEFT, f->fi_ds, o, f->fi_size);
 	return remove ? lo_order_delete(c->c_m->m_lo, t, f->fi_ds, o) : 0;
 }
 
 /* c_first has the objects that were asked about: they are done with. */
-static int sight_run(struct op_scrub *c, struct kv_txn *t)
+static int sight_run(struct job_scrub *c, struct kv_txn *t)
 {
 	int err = 0;
 
@@ -399,7 +399,7 @@ static int sight_run(struct op_scrub *c, struct kv_txn *t)
 		if (st->status == CTL_OK || st->status == CTL_REBUILDING || st->status == CTL_LOST)
 			err = sight_object(c, t, k);
 		else if (st->status != CTL_NOENT)
-			found_object(c, OP_SCRUB_UNREADABLE, OP_SCRUB_LEFT, c->c_first[k].fi_ds,
+			found_object(c, JOB_SCRUB_UNREADABLE, JOB_SCRUB_LEFT, c->c_first[k].fi_ds,
 				     &c->c_first[k].fi_object, c->c_first[k].fi_size);
 		if (!err)
 			err = scrub_first_del(t, &c->c_next, &c->c_first[k]);
@@ -408,7 +408,7 @@ static int sight_run(struct op_scrub *c, struct kv_txn *t)
 }
 
 /* The server does not answer any more: drops its objects, which the next run finds again. */
-static int sight_drop(struct op_scrub *c, struct kv_txn *t)
+static int sight_drop(struct job_scrub *c, struct kv_txn *t)
 {
 	int err = 0;
 
@@ -419,7 +419,7 @@ static int sight_drop(struct op_scrub *c, struct kv_txn *t)
 	return err;
 }
 
-static void sight_judge(struct op_scrub *c)
+static void sight_judge(struct job_scrub *c)
 {
 	c->c_kick = true;
 	scrub_commit(c, sight_run, scrub_go);
@@ -427,7 +427,7 @@ static void sight_judge(struct op_scrub *c)
 
 static void beside_done(struct lo_stat *ls, int err)
 {
-	struct op_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
+	struct job_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
 
 	(void)err; /* an object without an answer counts as missing */
 	if (!--c->c_asked)
@@ -437,7 +437,7 @@ static void beside_done(struct lo_stat *ls, int err)
 /* For found objects that belong to no mirror of their file: asks whether the file's own objects
  * exist, before any is deleted. At most SCRUB_FILES files at a time; the rest of the batch comes
  * later. */
-static void sight_beside(struct op_scrub *c, struct kv_txn *t)
+static void sight_beside(struct job_scrub *c, struct kv_txn *t)
 {
 	c->c_nfile = 0;
 	for (unsigned k = 0; k < c->c_n; k++) {
@@ -461,9 +461,9 @@ static void sight_beside(struct op_scrub *c, struct kv_txn *t)
 	}
 }
 
-static void sight_done(struct dsc_ctl *ctl, int err)
+static void sight_done(struct ds_reg_ctl *ctl, int err)
 {
-	struct op_scrub *c = caa_container_of(ctl, struct op_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
 	struct kv_txn *t;
 
 	if ((err || c->c_status != CTL_OK) && ++c->c_tries < SCRUB_TRIES) {
@@ -488,7 +488,7 @@ static void sight_done(struct dsc_ctl *ctl, int err)
 		lo_stat(c->c_m->m_lo, &c->c_file[k].f_stat);
 }
 
-static void sight_go(struct op_scrub *c)
+static void sight_go(struct job_scrub *c)
 {
 	uint64_t now = clock_mono_ms();
 	struct kv_txn *t;
@@ -508,7 +508,7 @@ static void sight_go(struct op_scrub *c)
 	kv_read_end(t);
 	if (n <= 0) {
 		c->c_s.ss_firsts = 0;
-		scrub_phase(c, list_server(c) ? OP_SCRUB_LIST : OP_SCRUB_FILES);
+		scrub_phase(c, list_server(c) ? JOB_SCRUB_LIST : JOB_SCRUB_FILES);
 		return;
 	}
 	c->c_n = (unsigned)n;
@@ -519,26 +519,26 @@ static void sight_go(struct op_scrub *c)
 	c->c_ctl.dc_req.ctl_request_u.stat.objects.objects_val = c->c_object;
 	c->c_ctl.dc_take = sight_take;
 	c->c_ctl.dc_done = sight_done;
-	dsc_call(c->c_m->m_dsc, c->c_first[0].fi_ds, &c->c_ctl, ASK_MS);
+	ds_reg_call(c->c_m->m_dsc, c->c_first[0].fi_ds, &c->c_ctl, ASK_MS);
 }
 
-void scrub_go(struct op_scrub *c)
+void scrub_go(struct job_scrub *c)
 {
 	if (scrub_stopped(c)) {
 		stop(c);
 		return;
 	}
 	switch (c->c_s.ss_phase) {
-	case OP_SCRUB_LIST:
+	case JOB_SCRUB_LIST:
 		list_go(c);
 		break;
-	case OP_SCRUB_SIGHT:
+	case JOB_SCRUB_SIGHT:
 		sight_go(c);
 		break;
-	case OP_SCRUB_FILES:
+	case JOB_SCRUB_FILES:
 		scrub_files_go(c);
 		break;
-	case OP_SCRUB_CONTENT:
+	case JOB_SCRUB_CONTENT:
 		scrub_content_go(c);
 		break;
 	default:
@@ -548,14 +548,14 @@ void scrub_go(struct op_scrub *c)
 
 /* ---- for the administrator ---- */
 
-static int begin_run(struct op_scrub *c, struct kv_txn *t)
+static int begin_run(struct job_scrub *c, struct kv_txn *t)
 {
-	struct op_scrub_ask ask;
+	struct job_scrub_ask ask;
 
 	pthread_mutex_lock(&c->c_lock);
 	ask = c->c_ask;
 	pthread_mutex_unlock(&c->c_lock);
-	c->c_next = (struct op_scrub_state){
+	c->c_next = (struct job_scrub_state){
 		.ss_number = c->c_s.ss_number + 1,
 		.ss_began_s = (uint64_t)file_now().t_sec,
 		.ss_running = true,
@@ -568,10 +568,10 @@ static int begin_run(struct op_scrub *c, struct kv_txn *t)
 	return scrub_rows_clear(t);
 }
 
-static void begun(struct op_scrub *c)
+static void begun(struct job_scrub *c)
 {
-	ev_add(EV_SCRUBBED, c->c_s.ss_content ? "scrub" : "fsck", 0, "begins%s",
-	       c->c_s.ss_dry ? ", and changes nothing" : "");
+	journal_add(EV_SCRUBBED, c->c_s.ss_content ? "scrub" : "fsck", 0, "begins%s",
+		    c->c_s.ss_dry ? ", and changes nothing" : "");
 	pthread_mutex_lock(&c->c_lock);
 	c->c_starting = false;
 	pthread_mutex_unlock(&c->c_lock);
@@ -580,15 +580,15 @@ static void begun(struct op_scrub *c)
 
 static void begin(struct loop_msg *m)
 {
-	struct op_scrub *c = caa_container_of(m, struct op_scrub, c_msg);
+	struct job_scrub *c = caa_container_of(m, struct job_scrub, c_msg);
 
 	c->c_nfirst = c->c_nfound = 0;
 	scrub_commit(c, begin_run, begun);
 }
 
-int op_scrub_begin(struct mds *m, const struct op_scrub_ask *ask)
+int job_scrub_begin(struct mds *m, const struct job_scrub_ask *ask)
 {
-	struct op_scrub *c = m->m_scrub;
+	struct job_scrub *c = m->m_scrub;
 	bool busy, same;
 
 	pthread_mutex_lock(&c->c_lock);
@@ -610,24 +610,24 @@ int op_scrub_begin(struct mds *m, const struct op_scrub_ask *ask)
 	return busy && !same ? -EBUSY : 0;
 }
 
-void op_scrub_end(struct mds *m)
+void job_scrub_end(struct mds *m)
 {
 	pthread_mutex_lock(&m->m_scrub->c_lock);
 	m->m_scrub->c_stop = true;
 	pthread_mutex_unlock(&m->m_scrub->c_lock);
 }
 
-void op_scrub_look(struct mds *m, struct op_scrub_state *out)
+void job_scrub_look(struct mds *m, struct job_scrub_state *out)
 {
-	struct op_scrub *c = m->m_scrub;
+	struct job_scrub *c = m->m_scrub;
 
 	pthread_mutex_lock(&c->c_lock);
 	*out = c->c_view;
 	if (c->c_starting) { /* the next run is about to begin */
-		*out = (struct op_scrub_state){.ss_number = c->c_view.ss_number + 1,
-					       .ss_running = true,
-					       .ss_content = c->c_ask.sa_content,
-					       .ss_dry = c->c_ask.sa_dry};
+		*out = (struct job_scrub_state){.ss_number = c->c_view.ss_number + 1,
+						.ss_running = true,
+						.ss_content = c->c_ask.sa_content,
+						.ss_dry = c->c_ask.sa_dry};
 		out->ss_began_s = (uint64_t)file_now().t_sec;
 	}
 	pthread_mutex_unlock(&c->c_lock);
@@ -635,11 +635,11 @@ void op_scrub_look(struct mds *m, struct op_scrub_state *out)
 
 static void resume(struct loop_msg *m)
 {
-	struct op_scrub *c = caa_container_of(m, struct op_scrub, c_msg);
+	struct job_scrub *c = caa_container_of(m, struct job_scrub, c_msg);
 
 	c->c_msg.m_run = begin;
 	log_info("scrub %lu continues", (unsigned long)c->c_s.ss_number);
-	if (c->c_s.ss_phase == OP_SCRUB_SIGHT)
+	if (c->c_s.ss_phase == JOB_SCRUB_SIGHT)
 		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
 	/* Data servers join again first: a server that has not joined yet is not away. */
 	scrub_later(c, c->c_m->m_ds_lease_ms, scrub_go);
@@ -647,15 +647,15 @@ static void resume(struct loop_msg *m)
 
 static double gauge_running(void *arg)
 {
-	struct op_scrub_state s;
+	struct job_scrub_state s;
 
-	op_scrub_look(arg, &s);
+	job_scrub_look(arg, &s);
 	return s.ss_running;
 }
 
-int op_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
+int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 {
-	struct op_scrub *c = calloc(1, sizeof(*c));
+	struct job_scrub *c = calloc(1, sizeof(*c));
 	struct kv_txn *t;
 	int err;
 
@@ -674,11 +674,11 @@ int op_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 	if (err == -EIO)
 		log_error("cannot read the state of a scrub: it does not continue");
 	c->c_view = c->c_s;
-	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++) {
+	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++) {
 		char label[40];
 
 		snprintf(label, sizeof(label), "kind=\"%s\"",
-			 op_scrub_kind_name((enum op_scrub_kind)k));
+			 job_scrub_kind_name((enum job_scrub_kind)k));
 		m_found[k] =
 			metric_counter("weft_mds_scrub_found_total", "What scrubs found", label);
 	}
@@ -688,7 +688,7 @@ int op_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 	return 0;
 }
 
-void op_scrub_resume(struct mds *m)
+void job_scrub_resume(struct mds *m)
 {
 	if (!m->m_scrub->c_s.ss_running)
 		return;

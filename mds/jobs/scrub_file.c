@@ -67,7 +67,7 @@ static void judge_sizes(const struct scrub_file *f, struct scrub_wrong *w)
 	w->w_size |= longest;
 }
 
-void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w)
+void scrub_compare(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w)
 {
 	const struct lo_stat *ls = &f->f_stat;
 	const struct lo_map *map = &ls->ls_map;
@@ -76,7 +76,7 @@ void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *
 	for (unsigned k = 0; k < lo_objects(map); k++)
 		w->w_degraded |= map->lm_obj[k].ob_state != LO_ABSENT &&
 				 (map->lm_obj[k].ob_state != LO_IN_SYNC ||
-				  (m && dsc_dead(m->m_dsc, map->lm_obj[k].ob_ds)));
+				  (m && ds_reg_dead(m->m_dsc, map->lm_obj[k].ob_ds)));
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		uint64_t sync = in_sync(map, s), there = sync & ls->ls_answered & ~ls->ls_lost;
 		bool living = false;
@@ -84,7 +84,7 @@ void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *
 		w->w_unasked |= sync & ~ls->ls_answered & ~ls->ls_lost;
 		w->w_bad |= there ? sync & ls->ls_lost : 0;
 		for (uint64_t b = sync; b && m; b &= b - 1)
-			living |= !dsc_dead(m->m_dsc, map->lm_obj[__builtin_ctzll(b)].ob_ds);
+			living |= !ds_reg_dead(m->m_dsc, map->lm_obj[__builtin_ctzll(b)].ob_ds);
 		w->w_cut |= m && !living ? BIT(s) : 0;
 	}
 	/* On plain NFSv3 data servers an object of a striped file goes on to where the file
@@ -102,23 +102,23 @@ static bool busy(struct mds *m, const struct scrub_file *f)
 
 	st_file_lock(m->m_st, f->f_inode.i_ino);
 	file = st_file_get(m->m_st, f->f_inode.i_ino, false);
-	yes = file && (file->f_marked || file->f_pins || file->f_sizing || file->f_judge ||
+	yes = file && (file->f_intent || file->f_pins || file->f_nsizing || file->f_suspect ||
 		       st_file_has_writers(file));
 	st_file_unlock(m->m_st, f->f_inode.i_ino);
-	return yes || lo_held_objects(m->m_lo, f->f_inode.i_ino, &f->f_stat.ls_map);
+	return yes || lo_objects_with_orders(m->m_lo, f->f_inode.i_ino, &f->f_stat.ls_map);
 }
 
 /* ---- one file ---- */
 
-static void file_next(struct op_scrub *c);
-static void file_again(struct op_scrub *c);
+static void file_next(struct job_scrub *c);
+static void file_again(struct job_scrub *c);
 
-static void find_in(struct op_scrub *c, const struct scrub_file *f, enum op_scrub_kind kind,
-		    enum op_scrub_done done, unsigned obj)
+static void find_in(struct job_scrub *c, const struct scrub_file *f, enum job_scrub_kind kind,
+		    enum job_scrub_done done, unsigned obj)
 {
 	const struct lo_map *m = &f->f_stat.ls_map;
 
-	scrub_find(c, &(struct op_scrub_found){
+	scrub_find(c, &(struct job_scrub_found){
 			      .sf_kind = kind,
 			      .sf_done = done,
 			      .sf_ds = m->lm_obj[obj].ob_ds,
@@ -132,7 +132,7 @@ static void find_in(struct op_scrub *c, const struct scrub_file *f, enum op_scru
 }
 
 /* The file is done. The next transaction records that it was examined. */
-static void file_over(struct op_scrub *c)
+static void file_over(struct job_scrub *c)
 {
 	struct scrub_file *f = &c->c_file[c->c_at++];
 
@@ -147,7 +147,7 @@ static void file_over(struct op_scrub *c)
 		file_next(c); /* recursion: no deeper than SCRUB_FILES */
 }
 
-static void file_skip(struct op_scrub *c, uint64_t *why)
+static void file_skip(struct job_scrub *c, uint64_t *why)
 {
 	++*why;
 	file_over(c);
@@ -155,7 +155,7 @@ static void file_skip(struct op_scrub *c, uint64_t *why)
 
 static void brought_back(void *arg, int err)
 {
-	struct op_scrub *c = arg;
+	struct job_scrub *c = arg;
 
 	if (err)
 		log_warn("scrub: inode %lu: a client's layout may name a stale copy: %s",
@@ -163,7 +163,7 @@ static void brought_back(void *arg, int err)
 	file_over(c);
 }
 
-static void verdict_done(struct op_scrub *c)
+static void verdict_done(struct job_scrub *c)
 {
 	const struct scrub_file *f = &c->c_file[c->c_at];
 
@@ -175,7 +175,7 @@ static void verdict_done(struct op_scrub *c)
 }
 
 /* What is wrong is certain: makes bad copies stale, and records the findings. */
-static int verdict_run(struct op_scrub *c, struct kv_txn *t)
+static int verdict_run(struct job_scrub *c, struct kv_txn *t)
 {
 	const struct scrub_file *f = &c->c_file[c->c_at];
 	struct mds *m = c->c_m;
@@ -194,7 +194,7 @@ static int verdict_run(struct op_scrub *c, struct kv_txn *t)
 		return 0;
 	if (err)
 		return err;
-	scrub_judge(m, f, &w);
+	scrub_compare(m, f, &w);
 	hit = lo_map_same(&f->f_stat.ls_map, w.w_bad, &map);
 	/* An object that is being made may be a copy of the bad object. */
 	for (unsigned k = 0; k < lo_objects(&map); k++)
@@ -209,19 +209,20 @@ static int verdict_run(struct op_scrub *c, struct kv_txn *t)
 		err = file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
 	for (unsigned k = 0; k < lo_objects(&f->f_stat.ls_map) && !err; k++) {
 		uint64_t here = lo_map_same(&f->f_stat.ls_map, BIT(k), &map);
-		enum op_scrub_done done = here & stale ? OP_SCRUB_STALE : OP_SCRUB_LEFT;
+		enum job_scrub_done done = here & stale ? JOB_SCRUB_STALE : JOB_SCRUB_LEFT;
 
 		if (w.w_missing & BIT(k))
-			find_in(c, f, w.w_bad & BIT(k) ? OP_SCRUB_MISSING : OP_SCRUB_LOST, done, k);
+			find_in(c, f, w.w_bad & BIT(k) ? JOB_SCRUB_MISSING : JOB_SCRUB_LOST, done,
+				k);
 		else if (w.w_size & BIT(k))
-			find_in(c, f, OP_SCRUB_SIZE, done, k);
+			find_in(c, f, JOB_SCRUB_SIZE, done, k);
 	}
 	return err;
 }
 
 static void file_frozen(void *arg, int err)
 {
-	struct op_scrub *c = arg;
+	struct job_scrub *c = arg;
 
 	c->c_frozen = !err;
 	if (!err) {
@@ -235,18 +236,18 @@ static void file_frozen(void *arg, int err)
 		file_skip(c, &c->c_s.ss_skipped);
 }
 
-static void file_judge(struct op_scrub *c)
+static void file_judge(struct job_scrub *c)
 {
 	const struct scrub_file *f = &c->c_file[c->c_at];
 	struct scrub_wrong w;
 
-	scrub_judge(c->c_m, f, &w);
+	scrub_compare(c->c_m, f, &w);
 	if (w.w_size && busy(c->c_m, f)) {
 		file_skip(c, &c->c_s.ss_busy);
 	} else if (!w.w_missing && !w.w_size) {
 		for (unsigned s = 0; s < f->f_stat.ls_map.lm_stripes; s++)
 			if (w.w_cut & BIT(s))
-				find_in(c, f, OP_SCRUB_CUT, OP_SCRUB_LEFT, s);
+				find_in(c, f, JOB_SCRUB_CUT, JOB_SCRUB_LEFT, s);
 		c->c_s.ss_degraded += w.w_degraded && !w.w_cut;
 		c->c_s.ss_skipped += w.w_unasked && !w.w_cut;
 		file_over(c);
@@ -269,7 +270,7 @@ static void again_done(struct lo_stat *ls, int err)
 	file_judge(caa_container_of(ls, struct scrub_file, f_stat)->f_scrub);
 }
 
-void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i,
+void scrub_ask(struct job_scrub *c, struct scrub_file *f, const struct ns_inode *i,
 	       void (*done)(struct lo_stat *ls, int err))
 {
 	f->f_scrub = c;
@@ -281,7 +282,7 @@ void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *
 	f->f_stat.ls_done = done;
 }
 
-static void file_again(struct op_scrub *c)
+static void file_again(struct job_scrub *c)
 {
 	struct scrub_file *f = &c->c_file[c->c_at];
 	struct ns_inode i;
@@ -306,7 +307,7 @@ static void file_again(struct op_scrub *c)
 
 /* ---- some files ---- */
 
-static void file_next(struct op_scrub *c)
+static void file_next(struct job_scrub *c)
 {
 	if (c->c_at < c->c_nfile && !scrub_stopped(c)) {
 		file_judge(c);
@@ -322,7 +323,7 @@ static void file_next(struct op_scrub *c)
 
 static void first_done(struct lo_stat *ls, int err)
 {
-	struct op_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
+	struct job_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
 
 	(void)err;
 	if (--c->c_asked)
@@ -332,14 +333,14 @@ static void first_done(struct lo_stat *ls, int err)
 }
 
 struct look {
-	struct op_scrub *c;
+	struct job_scrub *c;
 	bool more;
 };
 
 static int take_file(void *arg, const struct ns_inode *i)
 {
 	struct look *l = arg;
-	struct op_scrub *c = l->c;
+	struct job_scrub *c = l->c;
 	struct scrub_file *f = &c->c_file[c->c_nfile];
 
 	if (c->c_nfile == SCRUB_FILES || c->c_nfound >= CTL_BATCH_MAX / 2) {
@@ -347,9 +348,9 @@ static int take_file(void *arg, const struct ns_inode *i)
 		return 1;
 	}
 	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map)) {
-		scrub_find(c, &(struct op_scrub_found){.sf_kind = OP_SCRUB_DAMAGED,
-						       .sf_ino = i->i_ino,
-						       .sf_incarnation = i->i_incarnation});
+		scrub_find(c, &(struct job_scrub_found){.sf_kind = JOB_SCRUB_DAMAGED,
+							.sf_ino = i->i_ino,
+							.sf_incarnation = i->i_incarnation});
 		c->c_last = i->i_ino;
 		return 0;
 	}
@@ -359,7 +360,7 @@ static int take_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-void scrub_files_go(struct op_scrub *c)
+void scrub_files_go(struct job_scrub *c)
 {
 	struct look l = {.c = c};
 	struct kv_txn *t;
@@ -375,7 +376,7 @@ void scrub_files_go(struct op_scrub *c)
 	if (err)
 		log_error("scrub: cannot read the files: %s", strerror(-err));
 	if (!c->c_nfile && !l.more) {
-		scrub_phase(c, OP_SCRUB_CONTENT);
+		scrub_phase(c, JOB_SCRUB_CONTENT);
 		return;
 	}
 	c->c_asked = c->c_nfile + 1;
@@ -388,28 +389,29 @@ void scrub_files_go(struct op_scrub *c)
 /* ---- content ---- */
 
 /* Reports as many differences as one transaction takes; then the next ones. */
-static void content_told(struct op_scrub *c)
+static void content_told(struct job_scrub *c)
 {
-	struct op_verify_view *v = &c->c_diffs;
+	struct job_verify_view *v = &c->c_diffs;
 
 	while (c->c_diff < v->vv_ndiff && c->c_nfound + LO_MAX_OBJECTS <= CTL_BATCH_MAX) {
-		const struct op_verify_diff *d = &v->vv_diff[c->c_diff++];
+		const struct job_verify_diff *d = &v->vv_diff[c->c_diff++];
 
 		for (uint64_t b = d->vd_bad; b; b &= b - 1) {
 			unsigned k = (unsigned)__builtin_ctzll(b);
 
-			scrub_find(c, &(struct op_scrub_found){
-					      .sf_kind = d->vd_unread & BIT(k) ? OP_SCRUB_UNREADABLE
-									       : OP_SCRUB_DIFFERS,
-					      .sf_done = d->vd_stale & BIT(k) ? OP_SCRUB_STALE
-									      : OP_SCRUB_LEFT,
-					      .sf_ds = d->vd_ds[k],
-					      .sf_ino = d->vd_ino,
-					      .sf_stripe = (uint8_t)d->vd_stripe,
-					      .sf_copy = d->vd_copy[k],
-					      .sf_size = d->vd_off,
-					      .sf_want = d->vd_len,
-				      });
+			scrub_find(c,
+				   &(struct job_scrub_found){
+					   .sf_kind = d->vd_unread & BIT(k) ? JOB_SCRUB_UNREADABLE
+									    : JOB_SCRUB_DIFFERS,
+					   .sf_done = d->vd_stale & BIT(k) ? JOB_SCRUB_STALE
+									   : JOB_SCRUB_LEFT,
+					   .sf_ds = d->vd_ds[k],
+					   .sf_ino = d->vd_ino,
+					   .sf_stripe = (uint8_t)d->vd_stripe,
+					   .sf_copy = d->vd_copy[k],
+					   .sf_size = d->vd_off,
+					   .sf_want = d->vd_len,
+				   });
 		}
 	}
 	if (c->c_diff < v->vv_ndiff) {
@@ -423,25 +425,25 @@ static void content_told(struct op_scrub *c)
 
 static void content_done(void *arg)
 {
-	struct op_scrub *c = arg;
+	struct job_scrub *c = arg;
 
 	free(c->c_diffs.vv_diff); /* left by a run that ended because the store failed */
-	op_verify_look_at(c->c_verify, &c->c_diffs);
+	job_verify_look_at(c->c_verify, &c->c_diffs);
 	c->c_diff = 0;
 	c->c_s.ss_bytes += c->c_diffs.vv_bytes;
 	c->c_s.ss_skipped += c->c_diffs.vv_skipped;
 	/* differences that were counted and not kept */
-	c->c_s.ss_counts[OP_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff;
+	c->c_s.ss_counts[JOB_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff;
 	content_told(c);
 }
 
 /* A plain NFSv3 data server cannot compute checksums. */
 static bool can_sum(struct mds *m, const struct lo_map *map)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	for (unsigned k = 0; k < lo_objects(map); k++)
-		if (dsc_get(m->m_dsc, map->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
+		if (ds_reg_get(m->m_dsc, map->lm_obj[k].ob_ds, &sv) && sv.sv_nfs3)
 			return false;
 	return true;
 }
@@ -449,7 +451,7 @@ static bool can_sum(struct mds *m, const struct lo_map *map)
 static int take_ino(void *arg, const struct ns_inode *i)
 {
 	struct look *l = arg;
-	struct op_scrub *c = l->c;
+	struct job_scrub *c = l->c;
 	struct scrub_file *f = &c->c_file[0];
 
 	if (c->c_nfile == SCRUB_FILES) {
@@ -467,13 +469,13 @@ static int take_ino(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-void scrub_content_go(struct op_scrub *c)
+void scrub_content_go(struct job_scrub *c)
 {
 	struct look l = {.c = c};
 	struct kv_txn *t;
 	int err;
 
-	if (!c->c_verify && !(c->c_verify = op_verify_new(c->c_m, c->c_loop))) {
+	if (!c->c_verify && !(c->c_verify = job_verify_new(c->c_m, c->c_loop))) {
 		scrub_later(c, 10 * AGAIN_MS, scrub_go);
 		return;
 	}
@@ -486,7 +488,7 @@ void scrub_content_go(struct op_scrub *c)
 	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, take_ino, &l);
 	kv_read_end(t);
 	if (c->c_nfile)
-		op_verify_run(c->c_verify, c->c_ino, c->c_nfile, !c->c_s.ss_dry, content_done, c);
+		job_verify_run(c->c_verify, c->c_ino, c->c_nfile, !c->c_s.ss_dry, content_done, c);
 	else
-		scrub_phase(c, OP_SCRUB_OVER);
+		scrub_phase(c, JOB_SCRUB_OVER);
 }

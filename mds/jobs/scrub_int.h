@@ -6,10 +6,10 @@
 
 /* ---- rows NS_T_SCRUB (scrub_row.c) ---- */
 
-int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s);       /* -ENOENT, -EIO */
-int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s); /* W */
+int scrub_state_get(struct kv_txn *t, struct job_scrub_state *s);	/* -ENOENT, -EIO */
+int scrub_state_put(struct kv_txn *t, const struct job_scrub_state *s); /* W */
 /* W: counts a finding, and keeps it while there is room. */
-int scrub_found_put(struct kv_txn *t, struct op_scrub_state *s, const struct op_scrub_found *f);
+int scrub_found_put(struct kv_txn *t, struct job_scrub_state *s, const struct job_scrub_found *f);
 /* W: deletes all findings, and all objects that were seen once. */
 int scrub_rows_clear(struct kv_txn *t);
 /* An object on a server that belongs to no file and was seen once. */
@@ -19,9 +19,9 @@ struct scrub_first {
 	uint64_t fi_size;
 };
 /* W */
-int scrub_first_put(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f);
+int scrub_first_put(struct kv_txn *t, struct job_scrub_state *s, const struct scrub_first *f);
 /* W */
-int scrub_first_del(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f);
+int scrub_first_del(struct kv_txn *t, struct job_scrub_state *s, const struct scrub_first *f);
 /* Reads up to max of them, all of the first server that has any. Returns their number, or
  * -errno. */
 int scrub_firsts(struct kv_txn *t, uint16_t fs, struct scrub_first *out, unsigned max);
@@ -36,7 +36,7 @@ int scrub_firsts(struct kv_txn *t, uint16_t fs, struct scrub_first *out, unsigne
 
 /* A current file, as of the snapshot that led to it, and what the data servers said. */
 struct scrub_file {
-	struct op_scrub *f_scrub;
+	struct job_scrub *f_scrub;
 	struct ns_inode f_inode;
 	struct lo_stat f_stat;
 };
@@ -49,34 +49,34 @@ struct scrub_wrong {
 	uint64_t w_unasked, w_cut; /* w_cut: a bit for each stripe */
 	bool w_degraded;
 };
-void scrub_judge(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w);
+void scrub_compare(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w);
 
-struct op_scrub {
+struct job_scrub {
 	struct mds *c_m;
 	struct loop *c_loop;
 	struct loop_msg c_msg;
 	struct loop_timer c_timer;
-	void (*c_wake)(struct op_scrub *c);
+	void (*c_wake)(struct job_scrub *c);
 	uint32_t c_delay_ms;
 	pthread_mutex_t c_lock; /* guards c_view, c_stop, c_ask, for any thread */
-	struct op_scrub_state c_view;
+	struct job_scrub_state c_view;
 	bool c_stop, c_starting;
-	struct op_scrub_ask c_ask;
+	struct job_scrub_ask c_ask;
 	/* only for the loop: */
 	/* as stored; as it is after the current transaction */
-	struct op_scrub_state c_s, c_next;
+	struct job_scrub_state c_s, c_next;
 	struct kv_op c_op;
-	void (*c_then)(struct op_scrub *c);
-	int (*c_run)(struct op_scrub *c, struct kv_txn *t);
+	void (*c_then)(struct job_scrub *c);
+	int (*c_run)(struct job_scrub *c, struct kv_txn *t);
 	unsigned c_tries, c_unsaved;
 	uint64_t c_sight_ms;
 	/* what the next transaction puts */
 	struct scrub_first c_first[CTL_BATCH_MAX];
 	unsigned c_nfirst;
-	struct op_scrub_found c_found[CTL_BATCH_MAX];
+	struct job_scrub_found c_found[CTL_BATCH_MAX];
 	unsigned c_nfound;
 	/* a request to a server */
-	struct dsc_ctl c_ctl;
+	struct ds_reg_ctl c_ctl;
 	ctl_status c_status;
 	ctl_list_entry c_entry[CTL_BATCH_MAX];
 	ctl_object c_object[CTL_BATCH_MAX];
@@ -94,26 +94,26 @@ struct op_scrub {
 	unsigned c_base; /* findings that do not belong to the current file */
 	bool c_frozen;
 	struct excl c_freeze;
-	struct op_verify *c_verify;
-	struct op_verify_view c_diffs; /* of the files that were compared last */
-	unsigned c_diff;	       /* the next of those to be reported */
+	struct job_verify *c_verify;
+	struct job_verify_view c_diffs; /* of the files that were compared last */
+	unsigned c_diff;		/* the next of those to be reported */
 	uint64_t c_ino[SCRUB_FILES];
 };
 /* Runs run in a transaction that also puts the new state; then calls then(c). If the store fails,
  * the run ends. */
-void scrub_commit(struct op_scrub *c, int (*run)(struct op_scrub *c, struct kv_txn *t),
-		  void (*then)(struct op_scrub *c));
-void scrub_later(struct op_scrub *c, uint32_t ms, void (*wake)(struct op_scrub *c));
-void scrub_find(struct op_scrub *c, const struct op_scrub_found *f);
+void scrub_commit(struct job_scrub *c, int (*run)(struct job_scrub *c, struct kv_txn *t),
+		  void (*then)(struct job_scrub *c));
+void scrub_later(struct job_scrub *c, uint32_t ms, void (*wake)(struct job_scrub *c));
+void scrub_find(struct job_scrub *c, const struct job_scrub_found *f);
 /* Does a step of the phase. */
-void scrub_go(struct op_scrub *c);
+void scrub_go(struct job_scrub *c);
 /* Ends the phase and begins the next. */
-void scrub_phase(struct op_scrub *c, enum op_scrub_phase next);
-bool scrub_stopped(struct op_scrub *c);
-void scrub_files_go(struct op_scrub *c);
-void scrub_content_go(struct op_scrub *c);
+void scrub_phase(struct job_scrub *c, enum job_scrub_phase next);
+bool scrub_stopped(struct job_scrub *c);
+void scrub_files_go(struct job_scrub *c);
+void scrub_content_go(struct job_scrub *c);
 /* Prepares f for lo_stat. The map in f_stat must be decoded already. */
-void scrub_ask(struct op_scrub *c, struct scrub_file *f, const struct ns_inode *i,
+void scrub_ask(struct job_scrub *c, struct scrub_file *f, const struct ns_inode *i,
 	       void (*done)(struct lo_stat *ls, int err));
-void scrub_log(const struct op_scrub *c, const struct op_scrub_found *f);
+void scrub_log(const struct job_scrub *c, const struct job_scrub_found *f);
 #endif

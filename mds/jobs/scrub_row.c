@@ -26,10 +26,10 @@ enum {
 struct state_rec {
 	uint8_t r_version, r_flags, r_phase, r_ncookie;
 	uint32_t r_ds;
-	uint64_t r_number[NUMBERS], r_count[OP_SCRUB_KINDS];
+	uint64_t r_number[NUMBERS], r_count[JOB_SCRUB_KINDS];
 	uint8_t r_cookie[64];
 } __attribute__((packed));
-_Static_assert(OP_SCRUB_KINDS == 13 && OP_SCRUB_PHASES == 5 && OP_SCRUB_DONES == 3,
+_Static_assert(JOB_SCRUB_KINDS == 13 && JOB_SCRUB_PHASES == 5 && JOB_SCRUB_DONES == 3,
 	       "they are stored");
 _Static_assert(sizeof(struct state_rec) == 8 + 27 * 8 + 64, "state of a scrub, version 1");
 
@@ -61,39 +61,39 @@ struct first_key {
 _Static_assert(sizeof(struct found_key) == 5 && sizeof(struct first_key) == 17,
 	       "keys are their bytes");
 
-const char *op_scrub_kind_name(enum op_scrub_kind k)
+const char *job_scrub_kind_name(enum job_scrub_kind k)
 {
-	static const char *const name[OP_SCRUB_KINDS] = {
-		[OP_SCRUB_ORPHAN] = "orphan",
-		[OP_SCRUB_NEEDED] = "needed",
-		[OP_SCRUB_FOREIGN] = "foreign",
-		[OP_SCRUB_NOT_YET] = "not-yet",
-		[OP_SCRUB_MISSING] = "missing",
-		[OP_SCRUB_LOST] = "lost",
-		[OP_SCRUB_SIZE] = "size",
-		[OP_SCRUB_DIFFERS] = "differs",
-		[OP_SCRUB_UNREADABLE] = "unreadable",
-		[OP_SCRUB_AWAY] = "away",
-		[OP_SCRUB_CUT] = "cut-off",
-		[OP_SCRUB_DAMAGED] = "damaged",
+	static const char *const name[JOB_SCRUB_KINDS] = {
+		[JOB_SCRUB_ORPHAN] = "orphan",
+		[JOB_SCRUB_NEEDED] = "needed",
+		[JOB_SCRUB_FOREIGN] = "foreign",
+		[JOB_SCRUB_NOT_YET] = "not-yet",
+		[JOB_SCRUB_MISSING] = "missing",
+		[JOB_SCRUB_LOST] = "lost",
+		[JOB_SCRUB_SIZE] = "size",
+		[JOB_SCRUB_DIFFERS] = "differs",
+		[JOB_SCRUB_UNREADABLE] = "unreadable",
+		[JOB_SCRUB_AWAY] = "away",
+		[JOB_SCRUB_CUT] = "cut-off",
+		[JOB_SCRUB_DAMAGED] = "damaged",
 	};
 
-	return k > 0 && k < OP_SCRUB_KINDS ? name[k] : "?";
+	return k > 0 && k < JOB_SCRUB_KINDS ? name[k] : "?";
 }
 
 /* ---- the state ---- */
 
-static void numbers(struct op_scrub_state *s, uint64_t *out[NUMBERS])
+static void numbers(struct job_scrub_state *s, uint64_t *out[NUMBERS])
 {
 	uint64_t *const list[NUMBERS] = {
 		&s->ss_number, &s->ss_began_s, &s->ss_ended_s, &s->ss_objects,	&s->ss_files,
 		&s->ss_bytes,  &s->ss_busy,    &s->ss_skipped, &s->ss_degraded, &s->ss_removed,
-		&s->ss_stale,  &s->ss_told,    &s->ss_ino,     &s->ss_firsts};
+		&s->ss_stale,  &s->ss_kept,    &s->ss_ino,     &s->ss_firsts};
 
 	memcpy(out, list, sizeof(list));
 }
 
-int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s)
+int scrub_state_get(struct kv_txn *t, struct job_scrub_state *s)
 {
 	uint8_t key = ROW_STATE;
 	struct kv_slice val;
@@ -107,16 +107,16 @@ int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s)
 	if (val.s_len != sizeof(r))
 		return -EIO;
 	memcpy(&r, val.s_data, sizeof(r));
-	if (r.r_version != SCRUB_VERSION || r.r_flags & ~S_ALL || r.r_phase >= OP_SCRUB_PHASES ||
-	    r.r_ncookie > sizeof(r.r_cookie) || le32toh(r.r_ds) > DSC_MAX + 1)
+	if (r.r_version != SCRUB_VERSION || r.r_flags & ~S_ALL || r.r_phase >= JOB_SCRUB_PHASES ||
+	    r.r_ncookie > sizeof(r.r_cookie) || le32toh(r.r_ds) > DS_REG_MAX + 1)
 		return -EIO;
 	numbers(s, n);
 	for (unsigned k = 0; k < NUMBERS; k++)
 		*n[k] = le64toh(r.r_number[k]);
-	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++)
+	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++)
 		s->ss_counts[k] = le64toh(r.r_count[k]);
 	s->ss_ds = le32toh(r.r_ds);
-	s->ss_phase = (enum op_scrub_phase)r.r_phase;
+	s->ss_phase = (enum job_scrub_phase)r.r_phase;
 	s->ss_running = r.r_flags & S_RUNNING;
 	s->ss_stopped = r.r_flags & S_STOPPED;
 	s->ss_content = r.r_flags & S_CONTENT;
@@ -129,9 +129,9 @@ int scrub_state_get(struct kv_txn *t, struct op_scrub_state *s)
 	return 0;
 }
 
-int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s)
+int scrub_state_put(struct kv_txn *t, const struct job_scrub_state *s)
 {
-	struct op_scrub_state copy = *s;
+	struct job_scrub_state copy = *s;
 	uint8_t key = ROW_STATE;
 	uint64_t *n[NUMBERS];
 	struct state_rec r = {
@@ -148,7 +148,7 @@ int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s)
 	numbers(&copy, n);
 	for (unsigned k = 0; k < NUMBERS; k++)
 		r.r_number[k] = htole64(*n[k]);
-	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++)
+	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++)
 		r.r_count[k] = htole64(s->ss_counts[k]);
 	memcpy(r.r_cookie, s->ss_cookie, sizeof(r.r_cookie));
 	return ns_row_put(t, NS_T_SCRUB, &key, 1, &r, sizeof(r));
@@ -156,9 +156,9 @@ int scrub_state_put(struct kv_txn *t, const struct op_scrub_state *s)
 
 /* ---- findings ---- */
 
-int scrub_found_put(struct kv_txn *t, struct op_scrub_state *s, const struct op_scrub_found *f)
+int scrub_found_put(struct kv_txn *t, struct job_scrub_state *s, const struct job_scrub_found *f)
 {
-	struct found_key key = {ROW_FOUND, htobe32((uint32_t)s->ss_told)};
+	struct found_key key = {ROW_FOUND, htobe32((uint32_t)s->ss_kept)};
 	struct found_rec r = {
 		.r_version = SCRUB_VERSION,
 		.r_kind = (uint8_t)f->sf_kind,
@@ -173,25 +173,25 @@ int scrub_found_put(struct kv_txn *t, struct op_scrub_state *s, const struct op_
 	};
 
 	s->ss_counts[f->sf_kind]++;
-	s->ss_removed += f->sf_done == OP_SCRUB_REMOVED;
-	s->ss_stale += f->sf_done == OP_SCRUB_STALE;
-	s->ss_old |= f->sf_kind == OP_SCRUB_NOT_YET;
-	if (s->ss_told >= OP_SCRUB_TOLD)
+	s->ss_removed += f->sf_done == JOB_SCRUB_REMOVED;
+	s->ss_stale += f->sf_done == JOB_SCRUB_STALE;
+	s->ss_old |= f->sf_kind == JOB_SCRUB_NOT_YET;
+	if (s->ss_kept >= JOB_SCRUB_KEPT)
 		return 0;
-	s->ss_told++;
+	s->ss_kept++;
 	return ns_row_put(t, NS_T_SCRUB, &key, sizeof(key), &r, sizeof(r));
 }
 
-static bool found_decode(struct kv_slice val, struct op_scrub_found *f)
+static bool found_decode(struct kv_slice val, struct job_scrub_found *f)
 {
 	struct found_rec r;
 
 	if (val.s_len != sizeof(r))
 		return false;
 	memcpy(&r, val.s_data, sizeof(r));
-	*f = (struct op_scrub_found){
-		.sf_kind = (enum op_scrub_kind)r.r_kind,
-		.sf_done = (enum op_scrub_done)r.r_done,
+	*f = (struct job_scrub_found){
+		.sf_kind = (enum job_scrub_kind)r.r_kind,
+		.sf_done = (enum job_scrub_done)r.r_done,
 		.sf_ds = le32toh(r.r_ds),
 		.sf_ino = le64toh(r.r_ino),
 		.sf_incarnation = le16toh(r.r_incarnation),
@@ -200,26 +200,27 @@ static bool found_decode(struct kv_slice val, struct op_scrub_found *f)
 		.sf_size = le64toh(r.r_size),
 		.sf_want = le64toh(r.r_want),
 	};
-	return r.r_version == SCRUB_VERSION && r.r_kind && r.r_kind < OP_SCRUB_KINDS &&
-	       r.r_done < OP_SCRUB_DONES;
+	return r.r_version == SCRUB_VERSION && r.r_kind && r.r_kind < JOB_SCRUB_KINDS &&
+	       r.r_done < JOB_SCRUB_DONES;
 }
 
 struct each {
-	int (*fn)(void *arg, const struct op_scrub_found *f);
+	int (*fn)(void *arg, const struct job_scrub_found *f);
 	void *arg;
 };
 
 static int each_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct each *e = arg;
-	struct op_scrub_found f;
+	struct job_scrub_found f;
 
 	if (id.s_len != sizeof(struct found_key) || *(const uint8_t *)id.s_data != ROW_FOUND)
 		return 1;
 	return found_decode(val, &f) ? e->fn(e->arg, &f) : 0;
 }
 
-int op_scrub_each(struct kv_txn *t, int (*fn)(void *arg, const struct op_scrub_found *f), void *arg)
+int job_scrub_each(struct kv_txn *t, int (*fn)(void *arg, const struct job_scrub_found *f),
+		   void *arg)
 {
 	struct each e = {fn, arg};
 	uint8_t from = ROW_FOUND;
@@ -238,7 +239,7 @@ static struct first_key first_key(const struct scrub_first *f)
 				  (uint8_t)o->stripe, (uint8_t)o->mirror};
 }
 
-int scrub_first_put(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f)
+int scrub_first_put(struct kv_txn *t, struct job_scrub_state *s, const struct scrub_first *f)
 {
 	struct first_key key = first_key(f);
 	struct first_rec r = {.r_version = SCRUB_VERSION, .r_size = htole64(f->fi_size)};
@@ -248,7 +249,7 @@ int scrub_first_put(struct kv_txn *t, struct op_scrub_state *s, const struct scr
 	return ns_row_put(t, NS_T_SCRUB, &key, sizeof(key), &r, sizeof(r));
 }
 
-int scrub_first_del(struct kv_txn *t, struct op_scrub_state *s, const struct scrub_first *f)
+int scrub_first_del(struct kv_txn *t, struct job_scrub_state *s, const struct scrub_first *f)
 {
 	struct first_key key = first_key(f);
 
@@ -309,7 +310,7 @@ static int clear_row(void *arg, struct kv_slice id, struct kv_slice val)
 	struct clear *c = arg;
 
 	(void)val;
-	if (c->n == OP_SCRUB_TOLD + SCRUB_FIRSTS + CTL_BATCH_MAX || id.s_len > KEY_MAX)
+	if (c->n == JOB_SCRUB_KEPT + SCRUB_FIRSTS + CTL_BATCH_MAX || id.s_len > KEY_MAX)
 		return 1;
 	memcpy(c->key[c->n], id.s_data, id.s_len);
 	c->len[c->n++] = (uint8_t)id.s_len;
@@ -320,7 +321,7 @@ static int clear_row(void *arg, struct kv_slice id, struct kv_slice val)
  * the scan. */
 int scrub_rows_clear(struct kv_txn *t)
 {
-	size_t most = OP_SCRUB_TOLD + SCRUB_FIRSTS + CTL_BATCH_MAX;
+	size_t most = JOB_SCRUB_KEPT + SCRUB_FIRSTS + CTL_BATCH_MAX;
 	struct clear c = {.key = calloc(most, KEY_MAX), .len = calloc(most, 1)};
 	uint8_t from = ROW_FOUND;
 	int err = c.key && c.len ? ns_rows(t, NS_T_SCRUB, &from, 1, clear_row, &c) : -ENOMEM;

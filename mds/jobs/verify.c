@@ -30,22 +30,22 @@
 #define TURN_ENTRIES 64 /* entries of a directory in one turn */
 
 struct sum {
-	struct dsc_ctl su_ctl;
-	struct op_verify *su_v;
+	struct ds_reg_ctl su_ctl;
+	struct job_verify *su_v;
 	unsigned su_obj;
 	ctl_status su_status;
 	int su_err;
 	ctl_sum_res su_res;
 };
 
-struct op_verify {
+struct job_verify {
 	struct mds *v_m;
 	struct loop *v_loop;
 	struct loop_msg v_msg;
 	struct loop_timer v_timer;
-	void (*v_wake)(struct op_verify *v);
+	void (*v_wake)(struct job_verify *v);
 	pthread_mutex_t v_lock; /* protects v_view and v_stop: any thread */
-	struct op_verify_view v_view;
+	struct job_verify_view v_view;
 	bool v_stop;
 	/* inodes that are to be examined; of a directory, its entries behind this cookie */
 	struct queued {
@@ -56,7 +56,7 @@ struct op_verify {
 	size_t v_n, v_cap;
 	/* the file in hand */
 	uint64_t v_ino, v_off, v_most; /* most: the size of this stripe's largest copy */
-	uint64_t v_set;		       /* op_size_set */
+	uint64_t v_set;		       /* file_size_set */
 	/* Two clients wrote the file, and no copy was asked for: believe the first copy, which
 	 * readers have seen. */
 	bool v_same;
@@ -66,39 +66,39 @@ struct op_verify {
 	bool v_frozen;
 	struct excl v_freeze;
 	struct kv_op v_op;
-	struct op_verify_diff v_diff;
-	/* for op_verify_run */
+	struct job_verify_diff v_diff;
+	/* for job_verify_run */
 	void (*v_done)(void *arg);
 	void *v_arg;
 	unsigned v_nsum;
 	struct sum v_sum[LO_MAX_OBJECTS];
 };
 
-static void next_file(struct op_verify *v);
-static void ask_range(struct op_verify *v);
+static void next_file(struct job_verify *v);
+static void ask_range(struct job_verify *v);
 
 static void woken(struct loop_timer *t)
 {
-	struct op_verify *v = caa_container_of(t, struct op_verify, v_timer);
+	struct job_verify *v = caa_container_of(t, struct job_verify, v_timer);
 
 	v->v_wake(v);
 }
 
-static void later(struct op_verify *v, uint32_t ms, void (*wake)(struct op_verify *v))
+static void later(struct job_verify *v, uint32_t ms, void (*wake)(struct job_verify *v))
 {
 	v->v_wake = wake;
 	v->v_timer.t_fire = woken;
 	loop_timer_start(v->v_loop, &v->v_timer, ms);
 }
 
-static void count(struct op_verify *v, uint64_t *what, uint64_t n)
+static void count(struct job_verify *v, uint64_t *what, uint64_t n)
 {
 	pthread_mutex_lock(&v->v_lock);
 	*what += n;
 	pthread_mutex_unlock(&v->v_lock);
 }
 
-static void thaw(struct op_verify *v)
+static void thaw(struct job_verify *v)
 {
 	excl_end(&v->v_freeze, 0);
 	v->v_frozen = false;
@@ -106,7 +106,7 @@ static void thaw(struct op_verify *v)
 
 /* ---- one range ---- */
 
-static void next_range(struct op_verify *v)
+static void next_range(struct job_verify *v)
 {
 	uint64_t bytes = 0;
 
@@ -120,11 +120,11 @@ static void next_range(struct op_verify *v)
 		v->v_off = v->v_most = 0;
 		v->v_stripe++;
 	}
-	later(v, op_repair_pace(v->v_m, bytes), ask_range);
+	later(v, job_repair_pace(v->v_m, bytes), ask_range);
 }
 
 /* Not all copies could be asked: the rest of this file is skipped. */
-static void skip_file(struct op_verify *v)
+static void skip_file(struct job_verify *v)
 {
 	thaw(v);
 	count(v, &v->v_view.vv_skipped, 1);
@@ -132,12 +132,12 @@ static void skip_file(struct op_verify *v)
 }
 
 /* Whether this copy is missing although it is known to exist: it is never believed. */
-static bool lost(const struct op_verify *v, unsigned i)
+static bool lost(const struct job_verify *v, unsigned i)
 {
 	return v->v_sum[i].su_status == CTL_NOENT && v->v_map.lm_obj[v->v_sum[i].su_obj].ob_known;
 }
 
-static uint64_t all_lost(const struct op_verify *v)
+static uint64_t all_lost(const struct job_verify *v)
 {
 	uint64_t bits = 0;
 
@@ -148,18 +148,18 @@ static uint64_t all_lost(const struct op_verify *v)
 
 /* Whether the server reports, again and again, that it cannot read this copy. Only a vote accepts
  * this. */
-static bool unread(const struct op_verify *v, unsigned i)
+static bool unread(const struct job_verify *v, unsigned i)
 {
 	return v->v_view.vv_ask.va_vote && !v->v_sum[i].su_err && v->v_sum[i].su_status == CTL_IO;
 }
 
-static bool same(const struct op_verify *v, unsigned a, unsigned b)
+static bool same(const struct job_verify *v, unsigned a, unsigned b)
 {
 	return v->v_sum[a].su_res.size == v->v_sum[b].su_res.size &&
 	       !memcmp(v->v_sum[a].su_res.sum, v->v_sum[b].su_res.sum, CTL_SUM_LEN);
 }
 
-static uint64_t longest(const struct op_verify *v)
+static uint64_t longest(const struct job_verify *v)
 {
 	uint64_t most = 0;
 
@@ -170,13 +170,13 @@ static uint64_t longest(const struct op_verify *v)
 
 /* Whether the sizes of copies are compared. On plain NFSv3 data servers they are not: there an
  * object of a striped file goes on to where the file ends. */
-static bool sized(const struct op_verify *v)
+static bool sized(const struct job_verify *v)
 {
 	return v->v_map.lm_stripes == 1 || !lo_generic(v->v_m->m_lo, &v->v_map);
 }
 
 /* Whether the copies that are there end at different places. */
-static bool uneven(const struct op_verify *v)
+static bool uneven(const struct job_verify *v)
 {
 	uint64_t most = longest(v);
 	bool yes = false;
@@ -188,7 +188,7 @@ static bool uneven(const struct op_verify *v)
 
 /* Elects a copy: more than half of the readable copies are equal to it, and no copy is longer. All
  * copies in sync have what was acknowledged. v_nsum: no copy is elected. */
-static unsigned elected(const struct op_verify *v)
+static unsigned elected(const struct job_verify *v)
 {
 	unsigned voters = 0;
 
@@ -206,7 +206,7 @@ static unsigned elected(const struct op_verify *v)
 	return v->v_nsum;
 }
 
-static bool asked_for(const struct op_verify *v, unsigned i)
+static bool asked_for(const struct job_verify *v, unsigned i)
 {
 	return v->v_view.vv_ask.va_keep >= 0 &&
 	       v->v_sum[i].su_obj / v->v_map.lm_stripes == (unsigned)v->v_view.vv_ask.va_keep;
@@ -214,7 +214,7 @@ static bool asked_for(const struct op_verify *v, unsigned i)
 
 /* The first of the longest copies that do not exceed the size that was set; where all exceed it,
  * the shortest. */
-static unsigned right_end(const struct op_verify *v)
+static unsigned right_end(const struct job_verify *v)
 {
 	unsigned best = v->v_nsum;
 
@@ -233,7 +233,7 @@ static unsigned right_end(const struct op_verify *v)
 /* The copy that is believed: the first one, the elected one or the one with the right end, if that
  * was asked for; else the one of the mirror that was asked for; else the first of the longest.
  * v_nsum: no copy is there. */
-static unsigned believed(const struct op_verify *v)
+static unsigned believed(const struct job_verify *v)
 {
 	unsigned first = v->v_nsum;
 
@@ -258,7 +258,7 @@ static unsigned believed(const struct op_verify *v)
 	return first;
 }
 
-static uint64_t differing(const struct op_verify *v, unsigned kept)
+static uint64_t differing(const struct job_verify *v, unsigned kept)
 {
 	const ctl_sum_res *k = &v->v_sum[kept].su_res;
 	uint64_t bad = 0;
@@ -273,7 +273,7 @@ static uint64_t differing(const struct op_verify *v, unsigned kept)
 
 static int mend_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct op_verify *v = caa_container_of(op, struct op_verify, v_op);
+	struct job_verify *v = caa_container_of(op, struct job_verify, v_op);
 	struct ns_inode i;
 	struct lo_map map;
 	uint64_t hit;
@@ -299,15 +299,15 @@ static int mend_run(struct kv_op *op, struct kv_txn *t)
 
 static void frozen(void *arg, int err);
 
-static void freeze(struct op_verify *v)
+static void freeze(struct job_verify *v)
 {
 	excl_begin(&v->v_freeze, &v->v_m->m_file, v->v_loop, v->v_ino, NULL, EXCL_LAYOUTS, frozen,
 		   v);
 }
 
-static void told(struct op_verify *v)
+static void told(struct job_verify *v)
 {
-	struct op_verify_view *w = &v->v_view;
+	struct job_verify_view *w = &v->v_view;
 
 	log_warn("inode %lu: copies of stripe %u differ in bytes %lu to %lu",
 		 (unsigned long)v->v_ino, v->v_diff.vd_stripe, (unsigned long)v->v_diff.vd_off,
@@ -331,7 +331,7 @@ static void told(struct op_verify *v)
 }
 
 /* No copy was named as the right one, and the copies do not show which one is right. */
-static bool undecided(const struct op_verify *v, unsigned kept)
+static bool undecided(const struct job_verify *v, unsigned kept)
 {
 	if (v->v_view.vv_ask.va_first || v->v_view.vv_ask.va_ends || v->v_same)
 		return false;
@@ -341,7 +341,7 @@ static bool undecided(const struct op_verify *v, unsigned kept)
 
 static void mended(struct kv_op *op, int err)
 {
-	struct op_verify *v = caa_container_of(op, struct op_verify, v_op);
+	struct job_verify *v = caa_container_of(op, struct job_verify, v_op);
 
 	v->v_diff.vd_stale = err ? 0 : v->v_diff.vd_stale;
 	v->v_diff.vd_mended = v->v_diff.vd_stale == v->v_diff.vd_bad;
@@ -351,14 +351,14 @@ static void mended(struct kv_op *op, int err)
 	told(v);
 }
 
-static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
+static void differs(struct job_verify *v, unsigned kept, uint64_t bad)
 {
-	v->v_diff = (struct op_verify_diff){.vd_ino = v->v_ino,
-					    .vd_off = v->v_off,
-					    .vd_len = CTL_SUM_MAX,
-					    .vd_stripe = v->v_stripe,
-					    .vd_bad = bad,
-					    .vd_kept = v->v_sum[kept].su_obj};
+	v->v_diff = (struct job_verify_diff){.vd_ino = v->v_ino,
+					     .vd_off = v->v_off,
+					     .vd_len = CTL_SUM_MAX,
+					     .vd_stripe = v->v_stripe,
+					     .vd_bad = bad,
+					     .vd_kept = v->v_sum[kept].su_obj};
 	for (unsigned k = 0; k < lo_objects(&v->v_map); k++) {
 		v->v_diff.vd_ds[k] = v->v_map.lm_obj[k].ob_ds;
 		v->v_diff.vd_copy[k] = v->v_map.lm_obj[k].ob_copy;
@@ -374,7 +374,7 @@ static void differs(struct op_verify *v, unsigned kept, uint64_t bad)
 }
 
 /* No copy of the stripe can be read: the rest of the stripe is skipped. */
-static void none_left(struct op_verify *v)
+static void none_left(struct job_verify *v)
 {
 	uint64_t bad = 0;
 
@@ -389,7 +389,7 @@ static void none_left(struct op_verify *v)
 
 static void frozen(void *arg, int err)
 {
-	struct op_verify *v = arg;
+	struct job_verify *v = arg;
 
 	v->v_frozen = !err;
 	if (!err)
@@ -402,7 +402,7 @@ static void frozen(void *arg, int err)
 
 /* Whether a client was given the file for writing since. A write that the client began and could
  * not end is no difference yet, because the client repeats it. */
-static bool overtaken(const struct op_verify *v)
+static bool overtaken(const struct job_verify *v)
 {
 	struct st *st = v->v_m->m_st;
 	const struct st_file *f;
@@ -417,7 +417,7 @@ static bool overtaken(const struct op_verify *v)
 	return yes;
 }
 
-static void answered(struct op_verify *v)
+static void answered(struct job_verify *v)
 {
 	unsigned kept;
 	uint64_t bad;
@@ -463,7 +463,7 @@ static void answered(struct op_verify *v)
 		freeze(v);
 }
 
-static void sum_take(struct dsc_ctl *c, const ctl_response *res)
+static void sum_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct sum *su = caa_container_of(c, struct sum, su_ctl);
 
@@ -472,7 +472,7 @@ static void sum_take(struct dsc_ctl *c, const ctl_response *res)
 		su->su_res = res->result.ctl_result_u.sum;
 }
 
-static void sum_done(struct dsc_ctl *c, int err)
+static void sum_done(struct ds_reg_ctl *c, int err)
 {
 	struct sum *su = caa_container_of(c, struct sum, su_ctl);
 
@@ -488,7 +488,7 @@ static void sum_done(struct dsc_ctl *c, int err)
 		answered(su->su_v);
 }
 
-static void sum_ask(struct op_verify *v, struct sum *su)
+static void sum_ask(struct job_verify *v, struct sum *su)
 {
 	ctl_sum_args *a = &su->su_ctl.dc_req.ctl_request_u.sum;
 
@@ -499,11 +499,11 @@ static void sum_ask(struct op_verify *v, struct sum *su)
 		       &a->object);
 	a->offset = v->v_off;
 	a->length = CTL_SUM_MAX;
-	dsc_call(v->v_m->m_dsc, v->v_map.lm_obj[su->su_obj].ob_ds, &su->su_ctl, SUM_MS);
+	ds_reg_call(v->v_m->m_dsc, v->v_map.lm_obj[su->su_obj].ob_ds, &su->su_ctl, SUM_MS);
 }
 
 /* Reads the current map. -EAGAIN: the file has another incarnation. */
-static int look(struct op_verify *v)
+static int look(struct job_verify *v)
 {
 	struct ns_inode i;
 	struct kv_txn *t;
@@ -518,14 +518,14 @@ static int look(struct op_verify *v)
 	if (!err && i.i_incarnation != v->v_inode.i_incarnation)
 		err = -EAGAIN;
 	if (!err)
-		v->v_set = op_size_set(v->v_m, &i, &v->v_map);
+		v->v_set = file_size_set(v->v_m, &i, &v->v_map);
 	v->v_same = !err && v->v_view.vv_ask.va_keep < 0 &&
-		    op_is_contended(v->v_m, v->v_ino, &v->v_map, &taking);
+		    file_is_contended(v->v_m, v->v_ino, &v->v_map, &taking);
 	kv_read_end(t);
 	return err;
 }
 
-static bool stopped(struct op_verify *v)
+static bool stopped(struct job_verify *v)
 {
 	bool stop;
 
@@ -535,7 +535,7 @@ static bool stopped(struct op_verify *v)
 	return stop;
 }
 
-static void ask_range(struct op_verify *v)
+static void ask_range(struct job_verify *v)
 {
 	int err = look(v), k;
 
@@ -567,7 +567,7 @@ static void ask_range(struct op_verify *v)
 
 /* ---- which file ---- */
 
-static bool queue(struct op_verify *v, uint64_t ino, uint64_t after)
+static bool queue(struct job_verify *v, uint64_t ino, uint64_t after)
 {
 	if (v->v_n == v->v_cap) {
 		size_t cap = v->v_cap ? v->v_cap * 2 : 256;
@@ -587,7 +587,7 @@ static bool queue(struct op_verify *v, uint64_t ino, uint64_t after)
 
 static int queue_entry(void *arg, const struct ns_dirent *d)
 {
-	struct op_verify *v = arg;
+	struct job_verify *v = arg;
 
 	if (v->v_entries++ == TURN_ENTRIES)
 		return 1;
@@ -599,7 +599,7 @@ static int queue_entry(void *arg, const struct ns_dirent *d)
 
 /* Queues the directory for its rest, and then some of its entries. The entries are taken first, so
  * the queue stays short. */
-static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
+static void take_dir(struct job_verify *v, struct kv_txn *t, uint64_t after)
 {
 	size_t at = v->v_n;
 	bool eof, room = queue(v, v->v_ino, after);
@@ -619,7 +619,7 @@ static void take_dir(struct op_verify *v, struct kv_txn *t, uint64_t after)
 }
 
 /* 1: a file to compare; 0: nothing; a directory's entries are queued. */
-static int take_inode(struct op_verify *v, struct kv_txn *t, uint64_t after)
+static int take_inode(struct job_verify *v, struct kv_txn *t, uint64_t after)
 {
 	int err = ns_get(v->v_m->m_ns, t, v->v_ino, &v->v_inode);
 
@@ -631,14 +631,14 @@ static int take_inode(struct op_verify *v, struct kv_txn *t, uint64_t after)
 	}
 	if (v->v_inode.i_type != NS_REG || lo_map_decode(v->v_inode.i_blob, &v->v_map))
 		return 0;
-	if (v->v_map.lm_mirrors - v->v_map.lm_spare < 2) {
+	if (v->v_map.lm_mirrors - v->v_map.lm_pending_mirror < 2) {
 		count(v, &v->v_view.vv_single, 1);
 		return v->v_view.vv_ask.va_vote;
 	}
 	return 1;
 }
 
-static void finish(struct op_verify *v)
+static void finish(struct job_verify *v)
 {
 	free(v->v_queue);
 	v->v_queue = NULL;
@@ -651,7 +651,7 @@ static void finish(struct op_verify *v)
 		v->v_done(v->v_arg);
 }
 
-static void next_file(struct op_verify *v)
+static void next_file(struct job_verify *v)
 {
 	struct queued q;
 	struct kv_txn *t;
@@ -676,21 +676,21 @@ static void next_file(struct op_verify *v)
 
 static void begin_run(struct loop_msg *m)
 {
-	next_file(caa_container_of(m, struct op_verify, v_msg));
+	next_file(caa_container_of(m, struct job_verify, v_msg));
 }
 
-static void verify_begin_own(struct op_verify *v, struct op_verify_ask ask, const uint64_t *ino,
+static void verify_begin_own(struct job_verify *v, struct job_verify_ask ask, const uint64_t *ino,
 			     unsigned n, void (*done)(void *arg), void *arg)
 {
-	struct op_verify_view *w = &v->v_view;
+	struct job_verify_view *w = &v->v_view;
 
 	v->v_done = done;
 	v->v_arg = arg;
 	pthread_mutex_lock(&v->v_lock);
-	*w = (struct op_verify_view){.vv_ask = ask,
-				     .vv_number = w->vv_number + 1,
-				     .vv_running = true,
-				     .vv_diff = w->vv_diff};
+	*w = (struct job_verify_view){.vv_ask = ask,
+				      .vv_number = w->vv_number + 1,
+				      .vv_running = true,
+				      .vv_diff = w->vv_diff};
 	pthread_mutex_unlock(&v->v_lock);
 	for (unsigned k = n; k > 0; k--)
 		queue(v, ino[k - 1], 0);
@@ -698,33 +698,34 @@ static void verify_begin_own(struct op_verify *v, struct op_verify_ask ask, cons
 	loop_post(v->v_loop, &v->v_msg);
 }
 
-void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend,
-		   void (*done)(void *arg), void *arg)
+void job_verify_run(struct job_verify *v, const uint64_t *ino, unsigned n, bool mend,
+		    void (*done)(void *arg), void *arg)
 {
-	verify_begin_own(v, (struct op_verify_ask){.va_mend = mend, .va_keep = -1, .va_vote = true},
+	verify_begin_own(v,
+			 (struct job_verify_ask){.va_mend = mend, .va_keep = -1, .va_vote = true},
 			 ino, n, done, arg);
 }
 
-void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
+void job_verify_run_first(struct job_verify *v, uint64_t ino, void (*done)(void *arg), void *arg)
 {
 	verify_begin_own(v,
-			 (struct op_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true},
+			 (struct job_verify_ask){.va_mend = true, .va_keep = -1, .va_first = true},
 			 &ino, 1, done, arg);
 }
 
-void op_verify_run_ends(struct op_verify *v, uint64_t ino, uint32_t grants, void (*done)(void *arg),
-			void *arg)
+void job_verify_run_ends(struct job_verify *v, uint64_t ino, uint32_t grants,
+			 void (*done)(void *arg), void *arg)
 {
 	verify_begin_own(
 		v,
-		(struct op_verify_ask){
+		(struct job_verify_ask){
 			.va_mend = true, .va_keep = -1, .va_ends = true, .va_grants = grants},
 		&ino, 1, done, arg);
 }
 
 static void begin(struct loop_msg *m)
 {
-	struct op_verify *v = caa_container_of(m, struct op_verify, v_msg);
+	struct job_verify *v = caa_container_of(m, struct job_verify, v_msg);
 
 	if (queue(v, v->v_view.vv_ask.va_ino, 0))
 		next_file(v);
@@ -734,10 +735,10 @@ static void begin(struct loop_msg *m)
 
 /* ---- for the administrator ---- */
 
-bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask)
+bool job_verify_begin(struct mds *m, const struct job_verify_ask *ask)
 {
-	struct op_verify *v = m->m_verify;
-	struct op_verify_view *w = &v->v_view;
+	struct job_verify *v = m->m_verify;
+	struct job_verify_view *w = &v->v_view;
 	bool same, free_;
 
 	pthread_mutex_lock(&v->v_lock);
@@ -745,12 +746,12 @@ bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask)
 	same = w->vv_ask.va_ino == ask->va_ino && w->vv_ask.va_mend == ask->va_mend &&
 	       w->vv_ask.va_keep == ask->va_keep;
 	if (free_) {
-		struct op_verify_diff *diff = w->vv_diff;
+		struct job_verify_diff *diff = w->vv_diff;
 
-		*w = (struct op_verify_view){.vv_ask = *ask,
-					     .vv_number = w->vv_number + 1,
-					     .vv_running = true,
-					     .vv_diff = diff};
+		*w = (struct job_verify_view){.vv_ask = *ask,
+					      .vv_number = w->vv_number + 1,
+					      .vv_running = true,
+					      .vv_diff = diff};
 		v->v_stop = false;
 	}
 	pthread_mutex_unlock(&v->v_lock);
@@ -759,19 +760,19 @@ bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask)
 	return free_ || same;
 }
 
-void op_verify_end(struct mds *m)
+void job_verify_end(struct mds *m)
 {
 	pthread_mutex_lock(&m->m_verify->v_lock);
 	m->m_verify->v_stop = true;
 	pthread_mutex_unlock(&m->m_verify->v_lock);
 }
 
-void op_verify_look(struct mds *m, struct op_verify_view *out)
+void job_verify_look(struct mds *m, struct job_verify_view *out)
 {
-	op_verify_look_at(m->m_verify, out);
+	job_verify_look_at(m->m_verify, out);
 }
 
-void op_verify_look_at(struct op_verify *v, struct op_verify_view *out)
+void job_verify_look_at(struct job_verify *v, struct job_verify_view *out)
 {
 	pthread_mutex_lock(&v->v_lock);
 	*out = v->v_view;
@@ -783,9 +784,9 @@ void op_verify_look_at(struct op_verify *v, struct op_verify_view *out)
 	pthread_mutex_unlock(&v->v_lock);
 }
 
-struct op_verify *op_verify_new(struct mds *m, struct loop *loop)
+struct job_verify *job_verify_new(struct mds *m, struct loop *loop)
 {
-	struct op_verify *v = calloc(1, sizeof(*v));
+	struct job_verify *v = calloc(1, sizeof(*v));
 
 	if (!v)
 		return NULL;
@@ -801,8 +802,8 @@ struct op_verify *op_verify_new(struct mds *m, struct loop *loop)
 	return v;
 }
 
-int op_verify_open(struct mds *m, struct loop *loop)
+int job_verify_open(struct mds *m, struct loop *loop)
 {
-	m->m_verify = op_verify_new(m, loop);
+	m->m_verify = job_verify_new(m, loop);
 	return m->m_verify ? 0 : -ENOMEM;
 }

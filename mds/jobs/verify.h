@@ -7,7 +7,7 @@
 
 #define OP_VERIFY_TOLD 1000 /* differences that are kept; all are counted */
 
-struct op_verify_ask {
+struct job_verify_ask {
 	uint64_t va_ino; /* a file, or a directory and all below it */
 	bool va_mend;	 /* makes copies stale that differ from the one that is believed */
 	/* The mirror that is believed, where it is in sync. -1: the first copy in sync, if all
@@ -24,7 +24,7 @@ struct op_verify_ask {
 	 * read too. */
 	bool va_vote;
 };
-struct op_verify_diff {
+struct job_verify_diff {
 	uint64_t vd_ino, vd_off, vd_len; /* of an object */
 	unsigned vd_stripe;
 	uint64_t vd_bad; /* objects that differ from the object that is believed, vd_kept */
@@ -36,31 +36,31 @@ struct op_verify_diff {
 	uint64_t vd_stale;
 	bool vd_mended;
 };
-struct op_verify_view {
-	struct op_verify_ask vv_ask;
+struct job_verify_view {
+	struct job_verify_ask vv_ask;
 	uint64_t vv_number; /* rises with each run that begins; 0: there was none yet */
 	bool vv_running;
 	/* vv_single: files without a second copy; vv_skipped: files of which a server could not be
 	 * asked; vv_now: the current file */
 	uint64_t vv_files, vv_bytes, vv_single, vv_skipped, vv_diffs, vv_now;
-	struct op_verify_diff *vv_diff; /* malloc'd; vv_ndiff of them */
+	struct job_verify_diff *vv_diff; /* malloc'd; vv_ndiff of them */
 	unsigned vv_ndiff;
 };
-int op_verify_open(struct mds *m, struct loop *loop);
-/* Makes a verify job for a caller on that loop. op_verify_run compares these files, by vote, and
+int job_verify_open(struct mds *m, struct loop *loop);
+/* Makes a verify job for a caller on that loop. job_verify_run compares these files, by vote, and
  * calls done(arg) on that loop when this is done, never from inside the call. NULL: no memory. */
-struct op_verify *op_verify_new(struct mds *m, struct loop *loop);
-void op_verify_run(struct op_verify *v, const uint64_t *ino, unsigned n, bool mend,
-		   void (*done)(void *arg), void *arg);
+struct job_verify *job_verify_new(struct mds *m, struct loop *loop);
+void job_verify_run(struct job_verify *v, const uint64_t *ino, unsigned n, bool mend,
+		    void (*done)(void *arg), void *arg);
 /* Compares one file, on the job's loop: what differs from its first copy becomes stale. */
-void op_verify_run_first(struct op_verify *v, uint64_t ino, void (*done)(void *arg), void *arg);
+void job_verify_run_first(struct job_verify *v, uint64_t ino, void (*done)(void *arg), void *arg);
 /* Compares one file, on the job's loop, whose copies are not known to differ: what differs from the
  * copy with the right end becomes stale. */
-void op_verify_run_ends(struct op_verify *v, uint64_t ino, uint32_t grants, void (*done)(void *arg),
-			void *arg);
-void op_verify_look_at(struct op_verify *v, struct op_verify_view *out);
+void job_verify_run_ends(struct job_verify *v, uint64_t ino, uint32_t grants,
+			 void (*done)(void *arg), void *arg);
+void job_verify_look_at(struct job_verify *v, struct job_verify_view *out);
 /* Any thread. Begins a run. False: one with other arguments is under way. */
-bool op_verify_begin(struct mds *m, const struct op_verify_ask *ask);
-void op_verify_end(struct mds *m); /* ends the run soon */
-void op_verify_look(struct mds *m, struct op_verify_view *out);
+bool job_verify_begin(struct mds *m, const struct job_verify_ask *ask);
+void job_verify_end(struct mds *m); /* ends the run soon */
+void job_verify_look(struct mds *m, struct job_verify_view *out);
 #endif

@@ -182,7 +182,7 @@ static void fill(struct ev_event *e, enum ev_kind kind, const char *subject, uin
 	vsnprintf(e->e_text, sizeof(e->e_text), fmt, ap);
 }
 
-void ev_add(enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt, ...)
+void journal_add(enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -196,8 +196,8 @@ void ev_add(enum ev_kind kind, const char *subject, uint64_t ino, const char *fm
 	va_end(ap);
 }
 
-int ev_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt,
-	   ...)
+int journal_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64_t ino,
+		const char *fmt, ...)
 {
 	struct ev_event e;
 	va_list ap;
@@ -253,7 +253,7 @@ static bool take(void)
 	return ev.nwriting;
 }
 
-void ev_tick(void)
+void journal_tick(void)
 {
 	if (!take())
 		return;
@@ -268,7 +268,7 @@ static int close_run(void *arg, struct kv_txn *t)
 	return write_run(arg, t);
 }
 
-void ev_close(void)
+void journal_close(void)
 {
 	const struct timespec ms = {0, 1000000};
 
@@ -307,8 +307,8 @@ static int read_next(struct kv_txn *t, struct read *r, uint64_t seq)
 	return err < 0 ? err : 0;
 }
 
-int ev_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev_event *e),
-	    void *arg)
+int journal_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev_event *e),
+		 void *arg)
 {
 	struct read r[RINGS] = {{.ring = RING_CLUSTER}, {.ring = RING_FILES}};
 	int err = 0, stop = 0;
@@ -342,7 +342,7 @@ static int count_one(void *arg, struct kv_slice id, struct kv_slice val)
 	return 0;
 }
 
-int ev_open(struct ns *ns)
+int journal_open(struct ns *ns)
 {
 	struct kv_txn *t;
 	int err = kv_read_begin(ns_kv(ns), &t);

@@ -1,11 +1,11 @@
 /*
  * event_journal.h - the journal: events that an administrator looks up later (weft events).
  *
- * Any part reports an event with one line, ev_add, from any thread: it copies a few hundred bytes
- * under a lock that is held for nothing else, and never waits for the store. A tick writes the new
- * events, in the background. So a crash can lose the last quarter of a second of them. An event
- * that must not be lost, because it is a fact of the store itself (a copy became stale), is put by
- * the transaction that makes it so: ev_put.
+ * Any part reports an event with one line, journal_add, from any thread: it copies a few hundred
+ * bytes under a lock that is held for nothing else, and never waits for the store. A tick writes
+ * the new events, in the background. So a crash can lose the last quarter of a second of them. An
+ * event that must not be lost, because it is a fact of the store itself (a copy became stale), is
+ * put by the transaction that makes it so: journal_put.
  *
  * The journal is bounded: EV_RING rows for events of servers, clients and the cluster, and as many
  * for events of files, so that a million stale files do not push out the reason. Between two ticks
@@ -55,18 +55,18 @@ enum ev_kind ev_kind_of(const char *name);
 
 /* Adds an event. subject: the data server's, client's or file's name, or ""; ino: the file's, or 0.
  * Cuts a text that is longer than EV_TEXT_MAX. Any thread. */
-void ev_add(enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt, ...)
+void journal_add(enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /* W: the same, committed with the fact that it reports. 0 or -errno. */
-int ev_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt,
-	   ...) __attribute__((format(printf, 5, 6)));
+int journal_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64_t ino,
+		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 /* Call it before anything is served: finds where the numbers of earlier events end. 0 or -errno. */
-int ev_open(struct ns *ns);
+int journal_open(struct ns *ns);
 /* Call it every tick, on one thread: writes the new events. */
-void ev_tick(void);
+void journal_tick(void);
 /* Call it when no loop runs any more: writes what is left, and waits for it. */
-void ev_close(void);
+void journal_close(void);
 
 struct ev_event {
 	uint64_t e_seq; /* rises in commit order; some numbers are left out */
@@ -77,6 +77,6 @@ struct ev_event {
 	char e_subject[EV_SUBJECT_MAX + 1], e_text[EV_TEXT_MAX + 1];
 };
 /* Calls fn for the events after seq, the oldest first; fn returns 0 to go on. */
-int ev_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev_event *e),
-	    void *arg);
+int journal_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev_event *e),
+		 void *arg);
 #endif

@@ -14,7 +14,7 @@
 #define EFF_DEAD  1u
 #define EFF_NONE  0u /* a row with an object that is being rebuilt */
 
-void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
+void lo_mint(struct lo *lo, const struct ds_reg_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN])
 {
@@ -29,7 +29,7 @@ void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t 
 				.co_fs = ns_super(lo->l_ns)->su_fs,
 				.co_incarnation = incarnation,
 				.co_stripe = (uint8_t)(obj % m->lm_stripes),
-				.co_mirror = m->lm_obj[obj].ob_copy,
+				.co_copy = m->lm_obj[obj].ob_copy,
 			},
 		.cp_version = two ? 2 : 1,
 		.cp_unit_log2 = m->lm_stripes > 1 ? (uint8_t)__builtin_ctz(m->lm_unit) : 0,
@@ -51,19 +51,19 @@ static struct cap_object cap_object(struct lo *lo, uint64_t ino, uint16_t incarn
 		.co_fs = ns_super(lo->l_ns)->su_fs,
 		.co_incarnation = incarnation,
 		.co_stripe = (uint8_t)(obj % m->lm_stripes),
-		.co_mirror = m->lm_obj[obj].ob_copy,
+		.co_copy = m->lm_obj[obj].ob_copy,
 	};
 }
 
-int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
+int lo_handle(struct lo *lo, const struct ds_reg_server *sv, uint64_t ino, uint16_t incarnation,
 	      const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
-	      struct dsc_handle *h)
+	      struct ds_reg_handle *h)
 {
 	struct cap_object co = cap_object(lo, ino, incarnation, m, obj);
 
-	if (sv->sv_generic)
-		return dsc_gen_handle(lo->l_dsc, sv->sv_id, &co, m->lm_epoch, rights & CAP_WRITE,
-				      h);
+	if (sv->sv_nfs3)
+		return ds_reg_nfs3_handle(lo->l_dsc, sv->sv_id, &co, m->lm_epoch,
+					  rights & CAP_WRITE, h);
 	memset(h, 0, sizeof(*h));
 	h->dh_len = CAP_LEN;
 	lo_mint(lo, sv, ino, incarnation, m, obj, rights, client, h->dh_data);
@@ -87,16 +87,16 @@ int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const st
 	     const struct lo_map *m)
 {
 	uint64_t new = are_new(old, m);
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	int err = 0;
 
-	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc) && !err; k++) {
+	for (unsigned k = 0; k < lo_objects(m) && ds_reg_has_generic(lo->l_dsc) && !err; k++) {
 		struct cap_object co = cap_object(lo, i->i_ino, i->i_incarnation, m, k);
 
-		if (!(new >> k & 1) || !dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) ||
-		    !sv.sv_generic)
+		if (!(new >> k & 1) || !ds_reg_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) ||
+		    !sv.sv_nfs3)
 			continue;
-		err = dsc_gen_take(lo->l_dsc, t, m->lm_obj[k].ob_ds, &co);
+		err = ds_reg_nfs3_take(lo->l_dsc, t, m->lm_obj[k].ob_ds, &co);
 		/* Files made ahead have epoch 1. */
 		if (!err && m->lm_epoch != 1)
 			err = lo_order_fence_object(lo, t, i, m, k);
@@ -109,24 +109,24 @@ int lo_can_adopt(struct lo *lo, struct kv_txn *t, const struct lo_map *old, cons
 	uint64_t new = are_new(old, m);
 	int err = 0;
 
-	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc) && !err; k++) {
+	for (unsigned k = 0; k < lo_objects(m) && ds_reg_has_generic(lo->l_dsc) && !err; k++) {
 		unsigned n = 0;
 
 		for (unsigned i = 0; (new >> k & 1) && i <= k; i++)
 			n += (new >> i & 1) && m->lm_obj[i].ob_ds == m->lm_obj[k].ob_ds;
-		err = dsc_gen_ready(lo->l_dsc, t, m->lm_obj[k].ob_ds, n);
+		err = ds_reg_nfs3_ready(lo->l_dsc, t, m->lm_obj[k].ob_ds, n);
 	}
 	return err;
 }
 
 static bool any_generic(struct lo *lo, const struct lo_map *m, bool rebuilding)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	for (unsigned k = 0; k < lo_objects(m) && dsc_has_generic(lo->l_dsc); k++)
+	for (unsigned k = 0; k < lo_objects(m) && ds_reg_has_generic(lo->l_dsc); k++)
 		if (m->lm_obj[k].ob_state != LO_ABSENT &&
 		    (!rebuilding || m->lm_obj[k].ob_state == LO_REBUILDING) &&
-		    dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_generic)
+		    ds_reg_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_nfs3)
 			return true;
 	return false;
 }
@@ -184,12 +184,12 @@ static int put_data_server(const struct encoding *en, unsigned obj, bool whole, 
 	unsigned rights = (read ? CAP_READ : 0) | (en->en_write ? CAP_WRITE : 0) |
 			  (m->lm_stripes > 1 ? CAP_STRIPED : 0);
 	static const uint8_t anonymous[16];
-	struct dsc_handle h;
-	struct dsc_server sv;
+	struct ds_reg_handle h;
+	struct ds_reg_server sv;
 	char user[16], group[16];
 	int err;
 
-	if (!dsc_get(en->en_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv))
+	if (!ds_reg_get(en->en_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv))
 		return -EIO;
 	err = lo_handle(en->en_lo, &sv, en->en_inode->i_ino, en->en_inode->i_incarnation, m, obj,
 			rights, en->en_client, &h);
@@ -312,10 +312,10 @@ static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_sto
 	return bits <= 128 && exp_same_net(x, y, bits);
 }
 
-unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls,
-			uint8_t order[DSC_ADDRS])
+unsigned lo_order_addrs(const struct ds_reg_server *sv, const struct sockaddr_storage *peer,
+			bool tls, uint8_t order[DS_REG_ADDRS])
 {
-	unsigned rank[DSC_ADDRS], n = 0;
+	unsigned rank[DS_REG_ADDRS], n = 0;
 
 	for (unsigned i = 0; i < sv->sv_naddrs; i++) {
 		struct sockaddr_storage ss;
@@ -337,10 +337,10 @@ unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_stora
 
 /* Encodes one NFSv3 version. ffdv_tightly_coupled is false, as RFC 8435 section 4.1 wants it with
  * version 3: clients send their own ids, and weft's data servers ignore them. */
-static void put_device(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls,
-		       struct xdr_out *x)
+static void put_device(const struct ds_reg_server *sv, const struct sockaddr_storage *peer,
+		       bool tls, struct xdr_out *x)
 {
-	uint8_t order[DSC_ADDRS];
+	uint8_t order[DS_REG_ADDRS];
 	unsigned n = lo_order_addrs(sv, peer, tls, order);
 
 	xdr_put_u32(x, n);
@@ -362,9 +362,9 @@ int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct soc
 		     bool tls, struct xdr_out *x)
 {
 	size_t at = x->x_len;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	if (!dsc_get_uuid(lo->l_dsc, deviceid, &sv))
+	if (!ds_reg_get_uuid(lo->l_dsc, deviceid, &sv))
 		return -ENOENT;
 	put_device(&sv, peer, tls, x);
 	if (x->bad) {
@@ -415,7 +415,7 @@ void lo_uuid_text(const uint8_t uuid[16], char out[37])
 			     uuid[i]);
 }
 
-struct json_t *lo_addrs_json(const struct dsc_server *sv)
+struct json_t *lo_addrs_json(const struct ds_reg_server *sv)
 {
 	json_t *addrs = json_array();
 
@@ -447,22 +447,22 @@ static json_t *object_json(struct lo *lo, const struct ns_inode *i, const struct
 		.co_fs = ns_super(lo->l_ns)->su_fs,
 		.co_incarnation = i->i_incarnation,
 		.co_stripe = (uint8_t)(obj % m->lm_stripes),
-		.co_mirror = m->lm_obj[obj].ob_copy,
+		.co_copy = m->lm_obj[obj].ob_copy,
 	};
-	char path[OBJPATH_MAX > DSC_GEN_PATH ? OBJPATH_MAX : DSC_GEN_PATH], id[37], name[32];
-	struct dsc_server sv;
+	char path[OBJPATH_MAX > DS_REG_GEN_PATH ? OBJPATH_MAX : DS_REG_GEN_PATH], id[37], name[32];
+	struct ds_reg_server sv;
 	json_t *j;
 
 	if (m->lm_obj[obj].ob_state == LO_ABSENT)
 		return json_pack("{s:n, s:n, s:[], s:n, s:i, s:s}", "ds", "id", "addr", "object",
 				 "size", 0, "state", state_name(LO_ABSENT));
-	if (!dsc_get(lo->l_dsc, m->lm_obj[obj].ob_ds, &sv)) {
+	if (!ds_reg_get(lo->l_dsc, m->lm_obj[obj].ob_ds, &sv)) {
 		memset(&sv, 0, sizeof(sv));
 		snprintf(name, sizeof(name), "unknown-%u", m->lm_obj[obj].ob_ds);
 		strcpy(sv.sv_name, name);
 	}
 	*eff += sv.sv_alive ? EFF_ALIVE : EFF_DEAD;
-	if (!sv.sv_generic || !dsc_gen_path(lo->l_dsc, sv.sv_id, &co, path))
+	if (!sv.sv_nfs3 || !ds_reg_nfs3_path(lo->l_dsc, sv.sv_id, &co, path))
 		objpath(&co, path);
 	lo_uuid_text(sv.sv_uuid, id);
 	j = json_pack("{s:s, s:s, s:o, s:s, s:I, s:s}", "ds", sv.sv_name, "id", id, "addr",
@@ -492,7 +492,7 @@ static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct
 	}
 	j = json_pack("{s:s, s:i, s:o}", "state", state_name(state), "efficiency", (int)eff,
 		      "objects", objects);
-	if (m->lm_spare && mirror == m->lm_mirrors - 1u)
+	if (m->lm_pending_mirror && mirror == m->lm_mirrors - 1u)
 		json_object_set_new(j, "spare", json_true());
 	return j;
 }

@@ -14,7 +14,7 @@
 
 #define KNOWN_LEAVING 2 /* from version 3 on */
 #define KNOWN_LATE    4 /* from version 4 on */
-enum { TAIL_SPARE = 1, TAIL_MOVE = 2 };
+enum { TAIL_PENDING_MIRROR = 1, TAIL_MOVE = 2 };
 
 struct map_obj_rec {
 	uint32_t m_ds;
@@ -61,7 +61,7 @@ static bool has_tail(const struct lo_map *m)
 	for (unsigned i = 0; i < lo_objects(m); i++)
 		if (m->lm_obj[i].ob_leaving)
 			return true;
-	return m->lm_spare || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups ||
+	return m->lm_pending_mirror || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups ||
 	       has_late(m);
 }
 
@@ -70,7 +70,8 @@ static size_t tail_encode(const struct lo_map *m, uint8_t *out)
 	size_t domain = strlen(m->lm_domain), groups = strlen(m->lm_groups);
 	struct map_tail *t = (struct map_tail *)out;
 
-	t->t_flags = (m->lm_spare ? TAIL_SPARE : 0) | (m->lm_move ? TAIL_MOVE : 0);
+	t->t_flags =
+		(m->lm_pending_mirror ? TAIL_PENDING_MIRROR : 0) | (m->lm_move ? TAIL_MOVE : 0);
 	t->t_domain = (uint8_t)domain;
 	t->t_from = htole32(m->lm_from);
 	memcpy(out + sizeof(*t), m->lm_domain, domain);
@@ -121,7 +122,7 @@ static bool obj_ok(const struct map_rec *r, unsigned i)
 	if (r->m_version >= 3 && o->m_state == LO_ABSENT)
 		return i && !o->m_ds && !o->m_known && !o->m_copy && !o->m_next && !o->m_writes;
 	return o->m_state <= LO_REBUILDING && !(o->m_known & ~known) && (!i || !o->m_next) &&
-	       o->m_ds && le32toh(o->m_ds) <= DSC_MAX;
+	       o->m_ds && le32toh(o->m_ds) <= DS_REG_MAX;
 }
 
 /* Checks the pending mirror. It has at least one object, at most one per stripe, and each takes the
@@ -130,15 +131,15 @@ static bool spare_ok(const struct lo_map *m)
 {
 	unsigned first = lo_objects(m) - m->lm_stripes, there = 0;
 
-	if (m->lm_spare && m->lm_mirrors < 2)
+	if (m->lm_pending_mirror && m->lm_mirrors < 2)
 		return false;
 	for (unsigned i = 0; i < lo_objects(m); i++) {
 		const struct lo_object *o = &m->lm_obj[i];
 		unsigned leaving = 0;
 
-		if (o->ob_state == LO_ABSENT && (!m->lm_spare || i < first))
+		if (o->ob_state == LO_ABSENT && (!m->lm_pending_mirror || i < first))
 			return false;
-		if (!m->lm_spare || i < first)
+		if (!m->lm_pending_mirror || i < first)
 			continue;
 		for (unsigned k = i % m->lm_stripes; k < first; k += m->lm_stripes)
 			leaving += m->lm_obj[k].ob_leaving;
@@ -146,7 +147,7 @@ static bool spare_ok(const struct lo_map *m)
 			return false;
 		there += leaving;
 	}
-	return !m->lm_spare || there;
+	return !m->lm_pending_mirror || there;
 }
 
 /* Does not check the domain and group texts; their user does (lo_map_policy). */
@@ -155,14 +156,14 @@ static bool tail_decode(const uint8_t *p, size_t n, struct lo_map *m)
 	const struct map_tail *t = (const struct map_tail *)p;
 	size_t groups;
 
-	if (n < sizeof(*t) || t->t_flags > (TAIL_SPARE | TAIL_MOVE) ||
-	    le32toh(t->t_from) > DSC_MAX || t->t_domain > LABELS_KEY_MAX ||
+	if (n < sizeof(*t) || t->t_flags > (TAIL_PENDING_MIRROR | TAIL_MOVE) ||
+	    le32toh(t->t_from) > DS_REG_MAX || t->t_domain > LABELS_KEY_MAX ||
 	    n - sizeof(*t) < t->t_domain)
 		return false;
 	groups = n - sizeof(*t) - t->t_domain;
 	if (groups >= LO_GROUPS_LEN || memchr(p + sizeof(*t), 0, n - sizeof(*t)))
 		return false;
-	m->lm_spare = t->t_flags & TAIL_SPARE;
+	m->lm_pending_mirror = t->t_flags & TAIL_PENDING_MIRROR;
 	m->lm_move = t->t_flags & TAIL_MOVE;
 	m->lm_from = le32toh(t->t_from);
 	memcpy(m->lm_domain, p + sizeof(*t), t->t_domain);
@@ -256,11 +257,12 @@ uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last)
 
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	uint64_t bits = 0;
 
 	for (unsigned i = 0; i < lo_objects(m); i++)
-		bits |= (uint64_t)(dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_alive) << i;
+		bits |= (uint64_t)(ds_reg_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_alive)
+			<< i;
 	return bits;
 }
 
@@ -269,12 +271,12 @@ uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m)
 	uint64_t bits = lo_writers(m);
 
 	for (unsigned i = 0; i < lo_objects(m); i++)
-		if ((bits >> i & 1) && !dsc_dead(lo->l_dsc, m->lm_obj[i].ob_ds))
+		if ((bits >> i & 1) && !ds_reg_dead(lo->l_dsc, m->lm_obj[i].ob_ds))
 			bits &= ~(UINT64_C(1) << i);
 	return bits;
 }
 
-bool lo_map_cut(struct lo *lo, const struct lo_map *m)
+bool lo_map_unavailable(struct lo *lo, const struct lo_map *m)
 {
 	uint64_t dead = lo_map_dead(lo, m);
 
@@ -312,7 +314,7 @@ uint64_t lo_map_servers(const struct lo_map *m)
 	return servers;
 }
 
-uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted)
+uint64_t lo_map_last_heartbeat(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 {
 	uint64_t bits = 0;
 
@@ -320,9 +322,10 @@ uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 		uint64_t last = 0, best = 0;
 
 		for (unsigned i = 0; i < lo_objects(m); i++) {
-			uint64_t heard = in_state(m, s, LO_IN_SYNC) >> i & 1
-						 ? dsc_heard_ms(lo->l_dsc, m->lm_obj[i].ob_ds)
-						 : 0;
+			uint64_t heard =
+				in_state(m, s, LO_IN_SYNC) >> i & 1
+					? ds_reg_last_heartbeat_ms(lo->l_dsc, m->lm_obj[i].ob_ds)
+					: 0;
 
 			if (heard && !(doubted >> i & 1))
 				heard |= UINT64_C(1) << 63;
@@ -353,10 +356,10 @@ uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted)
 /* True when the server is away, and may come back before its lease is over. */
 static bool may_come_back(struct lo *lo, uint32_t ds)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	return dsc_get(lo->l_dsc, ds, &sv) && !sv.sv_alive && sv.sv_state < DSC_DEAD &&
-	       dsc_leased(lo->l_dsc, ds);
+	return ds_reg_get(lo->l_dsc, ds, &sv) && !sv.sv_alive && sv.sv_state < DS_REG_DEAD &&
+	       ds_reg_leased(lo->l_dsc, ds);
 }
 
 uint64_t lo_first_lost(struct lo *lo, const struct lo_map *m, uint64_t failed)
@@ -397,7 +400,7 @@ void lo_map_join(struct lo_map *m, unsigned obj, bool late)
 	m->lm_obj[obj].ob_late = late && others;
 }
 
-uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
+uint64_t lo_map_suspect(struct lo_map *m, uint64_t stripes, uint64_t prefer)
 {
 	uint64_t done = 0;
 
@@ -414,7 +417,7 @@ uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer)
 
 bool lo_map_whole(const struct lo_map *m)
 {
-	if (m->lm_spare || m->lm_move || m->lm_from)
+	if (m->lm_pending_mirror || m->lm_move || m->lm_from)
 		return false;
 	for (unsigned i = 0; i < lo_objects(m); i++)
 		if (m->lm_obj[i].ob_state != LO_IN_SYNC || m->lm_obj[i].ob_leaving)

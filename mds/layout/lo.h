@@ -31,7 +31,7 @@ struct lo_policy {
 	/* copies of a stripe differ in this label; "": in their servers only */
 	char lp_domain[LABELS_KEY_MAX + 1];
 	/* The policy has a threshold; else the configuration's applies (mds.threshold). */
-	bool lp_steers;
+	bool lp_has_threshold;
 	/* Bytes, 0 .. 1 TiB: files of the directory that are smaller are better read and written
 	 * through the MDS; 0: none. Not kept with a file. */
 	uint64_t lp_threshold;
@@ -55,7 +55,7 @@ struct lo;
 int lo_policy_set(struct lo *lo, struct kv_txn *t, uint64_t dir, const struct lo_policy *p,
 		  struct ns_time now);
 /* Call it at the start: sets mds.threshold, and reads whether directories have their own. */
-int lo_steer_load(struct lo *lo, uint64_t bytes);
+int lo_threshold_load(struct lo *lo, uint64_t bytes);
 /* Returns the size in bytes below which a regular file is better read and written through the MDS
  * (mdsthreshold): from the policy in force in its directory, or mds.threshold. 0: no file is. */
 uint64_t lo_threshold(struct lo *lo, struct kv_txn *t, const struct ns_inode *i);
@@ -90,7 +90,7 @@ struct lo_map {
 	/* No client got a capability of this epoch: there is nothing to fence. */
 	bool lm_clean;
 	/* The last mirror is pending: its objects take the places of leaving ones. */
-	bool lm_spare;
+	bool lm_pending_mirror;
 	/* Moves what is not where the policy wants it. */
 	bool lm_move;
 	uint32_t lm_from; /* moves what is on this server; 0: none */
@@ -106,7 +106,7 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m); /* -EIO: damaged */
 int lo_map_policy(const struct lo_map *m, struct lo_policy *p);
 /* Changes a policy to have one mirror less (gone: its number), or one more at the end (gone: -1)
  * with that group (NULL or "": no group of its own). -EINVAL with a line in err. */
-int lo_policy_column(struct lo_policy *p, int gone, const char *group, char *err, size_t errlen);
+int lo_policy_mirrors(struct lo_policy *p, int gone, const char *group, char *err, size_t errlen);
 static inline unsigned lo_objects(const struct lo_map *m)
 {
 	return (unsigned)m->lm_stripes * m->lm_mirrors;
@@ -138,11 +138,11 @@ uint64_t lo_map_make_stale(struct lo_map *m, uint64_t hit, uint64_t *last);
 /* The copies of these stripes (a bit each) may differ. One copy in sync stays so, one of prefer (a
  * set of objects) if there is one; the others become stale. Returns the objects that became
  * stale. */
-uint64_t lo_map_mistrust(struct lo_map *m, uint64_t stripes, uint64_t prefer);
+uint64_t lo_map_suspect(struct lo_map *m, uint64_t stripes, uint64_t prefer);
 /* Returns the objects that writes must reach and whose servers were declared dead. */
 uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m);
 /* Has a stripe no copy in sync, except on such servers? */
-bool lo_map_cut(struct lo *lo, const struct lo_map *m);
+bool lo_map_unavailable(struct lo *lo, const struct lo_map *m);
 /* Returns the stripes of these objects, a bit each. */
 uint64_t lo_map_stripes(const struct lo_map *m, uint64_t objects);
 /* Returns the objects on that server, in any state. */
@@ -158,7 +158,7 @@ static inline uint64_t lo_server_bit(uint32_t ds)
 uint64_t lo_map_alive(struct lo *lo, const struct lo_map *m);
 /* Returns for each stripe the copy in sync whose server had the latest heartbeat: a server that was
  * stopped looks alive for a while. A copy that is not in doubted goes before those that are. */
-uint64_t lo_map_heard(struct lo *lo, const struct lo_map *m, uint64_t doubted);
+uint64_t lo_map_last_heartbeat(struct lo *lo, const struct lo_map *m, uint64_t doubted);
 /* Returns for each stripe the first copy whose server lives and that is not in doubted, in the
  * order in which all readers of a contended file take them. */
 uint64_t lo_map_first(struct lo *lo, const struct lo_map *m, uint64_t doubted);
@@ -178,7 +178,7 @@ uint64_t lo_map_same(const struct lo_map *was, uint64_t objects, const struct lo
 /* Returns a copy number that no object of the stripe has; the next call returns another one. */
 uint8_t lo_map_new_copy(struct lo_map *m, unsigned stripe);
 
-int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc);
+int lo_create(struct lo **out, struct ns *ns, struct ds_reg *dsc);
 /* Call it when the loops have ended. */
 void lo_destroy(struct lo *lo);
 /* Chooses servers for a new file: living ones, by weight, exactly as the policy says. Any thread.
@@ -208,8 +208,8 @@ int lo_adopt(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, const st
 /* Is any object on a generic data server (docs/generic.md)? Then there is no clone, and a fence of
  * each file keeps out an evicted client. */
 bool lo_generic(struct lo *lo, const struct lo_map *m);
-/* Is an object on such a server being rebuilt? The MDS does that (mds/dataserver/nfs3ds_copy.c), and
- * must see every write. */
+/* Is an object on such a server being rebuilt? The MDS does that (mds/dataserver/nfs3ds_copy.c),
+ * and must see every write. */
 bool lo_copied_here(struct lo *lo, const struct lo_map *m);
 /* Refuses a policy that can never be met: -EINVAL with a line in err. Its layout does not fit 4096
  * bytes; it has more mirrors than there are known servers, or values of the domain among them; or
@@ -225,9 +225,9 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
  * capabilities that cannot read.
  *
  * Row r of the layout has the r-th copy of each stripe, in the order in which this client should
- * read them (read_order.c), those being rebuilt last. A stripe with fewer copies than another names its
- * last one in sync again: so a writer reaches every copy that counts, and each stays in sync. A row
- * with an object being rebuilt has the least efficiency. */
+ * read them (read_order.c), those being rebuilt last. A stripe with fewer copies than another names
+ * its last one in sync again: so a writer reaches every copy that counts, and each stays in sync. A
+ * row with an object being rebuilt has the least efficiency. */
 struct lo_reader {
 	uint32_t rd_client;			/* cp_client of its capabilities */
 	const struct sockaddr_storage *rd_peer; /* or NULL */
@@ -250,8 +250,8 @@ int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct soc
  * can connect. tls: the client's connection to the MDS has TLS. Then it uses TLS with the data
  * servers too, over TCP. Over RDMA its data would go in the clear, so these addresses are left
  * out. */
-unsigned lo_order_addrs(const struct dsc_server *sv, const struct sockaddr_storage *peer, bool tls,
-			uint8_t order[DSC_ADDRS]);
+unsigned lo_order_addrs(const struct ds_reg_server *sv, const struct sockaddr_storage *peer,
+			bool tls, uint8_t order[DS_REG_ADDRS]);
 /* Returns the JSON of user.weft.layout (version, inode, size, unit, mirrors[...]), malloc'd. */
 char *lo_layout_json(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		     const struct lo_map *m);
@@ -259,7 +259,7 @@ char *lo_layout_json(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 void lo_uuid_text(const uint8_t uuid[16], char out[37]);
 /* Returns a server's addresses as a JSON array (jansson) of "host:port"; the caller owns the
  * reference. */
-struct json_t *lo_addrs_json(const struct dsc_server *sv);
+struct json_t *lo_addrs_json(const struct ds_reg_server *sv);
 
 /* Data access by map, through the MDS, for clients without layouts. Call it on io_loop; io_done is
  * called there once, never from inside the call. The MDS uses NFSv3 to the data servers with
@@ -447,7 +447,7 @@ int lo_order_fence_object(struct lo *lo, struct kv_txn *t, const struct ns_inode
  * fence does not wait for, and nothing else: a generic data server that is dead confirms nothing,
  * and the file does without what is stale there (docs/generic.md). False: the fence waits for
  * everything. */
-bool lo_fence_unheard(struct lo *lo, struct lo_map *m);
+bool lo_fence_unconfirmed(struct lo *lo, struct lo_map *m);
 /* CLONE: when the order is done, cl_len bytes of the source from cl_from on are at cl_to in the
  * file, in every copy in sync. -EXDEV: a server of the file has no copy of the source; nothing is
  * queued if the caller asked lo_clone_source first. */
@@ -464,16 +464,16 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 int lo_clone_source(const struct lo_map *dst, unsigned obj, const struct lo_map *src, bool same);
 /* Bars a client's number on every known server. lo_orders_wait knows these orders as inode 0. */
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client);
-/* After the commit. lo_orders_kick runs what is queued. lo_orders_wait calls done on loop when
+/* After the commit. lo_orders_wake runs what is queued. lo_orders_wait calls done on loop when
  * every order of this inode that was queued so far is done, or the lease of a server that has not
  * done one is over (0). After timeout_ms, and not before each weft data server has reported that it
  * honours no older capability: -ETIMEDOUT: some order is not on disk, or is not a fence. -EBUSY:
  * also a generic server has not confirmed a fence or a size, and may accept what it accepted
  * before. */
-void lo_orders_kick(struct lo *lo);
+void lo_orders_wake(struct lo *lo);
 /* Call it after the commit that freed a file: its objects are deleted soon, together with others.
  * Any thread. */
-void lo_orders_gone(struct lo *lo);
+void lo_orders_files_gone(struct lo *lo);
 void lo_orders_wait(struct lo *lo, uint64_t ino, struct loop *loop, uint32_t timeout_ms,
 		    void (*done)(void *arg, int err), void *arg);
 /* The same, except for orders of objects that are stale in this map, or not in it: no layout has
@@ -482,7 +482,7 @@ void lo_orders_wait_used(struct lo *lo, uint64_t ino, const struct lo_map *map, 
 			 uint32_t timeout_ms, void (*done)(void *arg, int err), void *arg);
 /* Returns the objects of the map that are in sync or being rebuilt and must not be used yet: a
  * truncate or fence of theirs that a kick or wait has seen is not done. Any thread. */
-uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m);
+uint64_t lo_objects_with_orders(struct lo *lo, uint64_t ino, const struct lo_map *m);
 /* Fills in the name by which its data server knows an object of the file. */
 void lo_object_name(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
 		    unsigned obj, ctl_object *out);

@@ -32,18 +32,18 @@ static int ctl_errno(ctl_status st)
 }
 
 /* Calls the object's data server. A server that does not seem to live gets less time. */
-static void object_call(struct lo *lo, uint32_t ds, struct dsc_ctl *c)
+static void object_call(struct lo *lo, uint32_t ds, struct ds_reg_ctl *c)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	dsc_call(lo->l_dsc, ds, c,
-		 dsc_get(lo->l_dsc, ds, &sv) && sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS);
+	ds_reg_call(lo->l_dsc, ds, c,
+		    ds_reg_get(lo->l_dsc, ds, &sv) && sv.sv_alive ? LO_IO_MS : LO_IO_SHORT_MS);
 }
 
 /* ---- seek ---- */
 
 struct seek_part {
-	struct dsc_ctl sp_ctl;
+	struct ds_reg_ctl sp_ctl;
 	struct seek_run *sp_run;
 	unsigned sp_stripe, sp_obj;
 	uint64_t sp_tried; /* bit per object */
@@ -105,13 +105,13 @@ static int seek_copy(const struct seek_part *sp)
 {
 	const struct lo_seek *lk = sp->sp_run->sr_seek;
 	const struct lo_map *m = &lk->lk_map;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	int found = -1, obj;
 
 	for (unsigned r = 0; (obj = lo_source(m, sp->sp_stripe, r, lk->lk_same)) >= 0; r++) {
 		if (sp->sp_tried >> obj & 1)
 			continue;
-		if (dsc_get(sp->sp_run->sr_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv) && sv.sv_alive)
+		if (ds_reg_get(sp->sp_run->sr_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv) && sv.sv_alive)
 			return obj;
 		found = found < 0 ? obj : found;
 	}
@@ -133,7 +133,7 @@ static void seek_next(struct seek_part *sp, int err)
 	seek_ask(sp);
 }
 
-static void seek_take(struct dsc_ctl *c, const ctl_response *res)
+static void seek_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct seek_part *sp = caa_container_of(c, struct seek_part, sp_ctl);
 
@@ -142,7 +142,7 @@ static void seek_take(struct dsc_ctl *c, const ctl_response *res)
 		sp->sp_res = res->result.ctl_result_u.seek;
 }
 
-static void seek_answer(struct dsc_ctl *c, int err)
+static void seek_answer(struct ds_reg_ctl *c, int err)
 {
 	struct seek_part *sp = caa_container_of(c, struct seek_part, sp_ctl);
 	struct seek_run *sr = sp->sp_run;
@@ -215,7 +215,7 @@ void lo_seek(struct lo *lo, struct lo_seek *lk)
 /* ---- changes ---- */
 
 struct change_part {
-	struct dsc_ctl cp_ctl;
+	struct ds_reg_ctl cp_ctl;
 	struct change_run *cp_run;
 	unsigned cp_obj;
 	uint64_t cp_at; /* spans before this offset have been requested */
@@ -327,7 +327,7 @@ static uint64_t change_left(const struct change_part *cp, uint64_t from)
 	return left;
 }
 
-static void change_take(struct dsc_ctl *c, const ctl_response *res)
+static void change_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct change_part *cp = caa_container_of(c, struct change_part, cp_ctl);
 
@@ -353,7 +353,7 @@ static void change_go(struct change_part *cp)
 	object_call(cr->cr_lo, lc->lc_map.lm_obj[cp->cp_obj].ob_ds, &cp->cp_ctl);
 }
 
-static void change_answer(struct dsc_ctl *c, int err)
+static void change_answer(struct ds_reg_ctl *c, int err)
 {
 	struct change_part *cp = caa_container_of(c, struct change_part, cp_ctl);
 	struct lo_change *lc = cp->cp_run->cr_change;

@@ -19,7 +19,7 @@
 _Static_assert(LO_HEAD_LEN + LO_MIRROR_LEN + LO_MAX_OBJECTS * LO_ENTRY_LEN <= LO_LAYOUT_MAX,
 	       "one mirror of most objects fits");
 /* With the longest file handle, and owners of ten digits. */
-#define LO_GENERIC_LEN (16 + 4 + 16 + 4 + 4 + DSC_HANDLE_MAX + 2 * 16u)
+#define LO_GENERIC_LEN (16 + 4 + 16 + 4 + 4 + DS_REG_HANDLE_MAX + 2 * 16u)
 #define LO_MAX_GENERIC 28
 _Static_assert(LO_HEAD_LEN + LO_MAX_GENERIC * (LO_MIRROR_LEN + LO_GENERIC_LEN) <= LO_LAYOUT_MAX,
 	       "a layout of generic data servers fits");
@@ -29,14 +29,14 @@ struct lo_stats; /* requests to the data servers, of one loop */
 
 struct lo {
 	struct ns *l_ns;
-	struct dsc *l_dsc;
+	struct ds_reg *l_dsc;
 	pthread_mutex_t l_place_lock;
 	/* Smooth weighted round robin, by server; under l_place_lock. */
-	double l_credit[DSC_MAX + 1];
+	double l_credit[DS_REG_MAX + 1];
 	_Atomic uint64_t l_lacking_said;
 	/* Write verifiers. l_generation rises when a data server's verifier is seen to change. */
 	pthread_mutex_t l_verf_lock;
-	uint64_t l_verf[DSC_MAX + 1];
+	uint64_t l_verf[DS_REG_MAX + 1];
 	_Atomic uint64_t l_generation;
 	struct lo_near *l_near; /* set before the loops run (read_order.c) */
 	unsigned l_nnear, l_near_factor;
@@ -45,7 +45,7 @@ struct lo {
 	unsigned l_nloops;
 	uint64_t l_threshold; /* mds.threshold */
 	/* some directory has, or had, a threshold of its own (mdsthreshold.c) */
-	atomic_bool l_steers;
+	atomic_bool l_has_threshold;
 };
 
 /* group.c. Is this an expression that a server can meet, with at least one term? */
@@ -69,13 +69,13 @@ void lo_near_free(struct lo *lo);
 /*
  * placement_plan.c: chooses servers for stripes x mirrors objects.
  *
- * Copies of a stripe differ in their domain (a number below DSC_MAX), and each is on a server that
- * may hold its mirror. Within that, each server gets as few objects of the file as possible, and a
- * full server (st_full) none that another may take. Among servers that are equal in this the choice
- * is drawn by weight, without replacement, with random numbers that follow from the seed. pl_first
- * chooses the first object's server.
+ * Copies of a stripe differ in their domain (a number below DS_REG_MAX), and each is on a server
+ * that may hold its mirror. Within that, each server gets as few objects of the file as possible,
+ * and a full server (st_full) none that another may take. Among servers that are equal in this the
+ * choice is drawn by weight, without replacement, with random numbers that follow from the seed.
+ * pl_first chooses the first object's server.
  */
-struct lo_seat {
+struct lo_candidate {
 	uint32_t st_id;
 	uint16_t st_domain;
 	bool st_full;
@@ -83,11 +83,11 @@ struct lo_seat {
 	double st_weight;    /* more than 0 */
 };
 struct lo_plan {
-	const struct lo_seat *pl_seat;
+	const struct lo_candidate *pl_seat;
 	unsigned pl_n, pl_stripes, pl_mirrors;
 	uint64_t pl_seed;
 	/* Chooses one of pick[0..n). */
-	unsigned (*pl_first)(void *arg, const struct lo_seat *seat, const uint16_t *pick,
+	unsigned (*pl_first)(void *arg, const struct lo_candidate *seat, const uint16_t *pick,
 			     unsigned n);
 	void *pl_arg;
 	/* the result: indexes of pl_seat by [mirror * stripes + stripe] */
@@ -96,32 +96,32 @@ struct lo_plan {
 /* 0, or -EAGAIN: impossible. */
 int lo_plan(struct lo_plan *pl);
 /* Only asks whether it is possible. lo_shape_ok must accept the shape. */
-bool lo_plan_can(const struct lo_seat *seat, unsigned n, unsigned mirrors);
+bool lo_plan_can(const struct lo_candidate *seat, unsigned n, unsigned mirrors);
 
 bool lo_shape_ok(unsigned stripes, unsigned mirrors);
 /* lo_handle fills in the file handle and credential to reach an object with these rights, for
  * client: 0, or -ESTALE: there is no such object. lo_mint makes the capability. */
-int lo_handle(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
+int lo_handle(struct lo *lo, const struct ds_reg_server *sv, uint64_t ino, uint16_t incarnation,
 	      const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
-	      struct dsc_handle *h);
-void lo_mint(struct lo *lo, const struct dsc_server *sv, uint64_t ino, uint16_t incarnation,
+	      struct ds_reg_handle *h);
+void lo_mint(struct lo *lo, const struct ds_reg_server *sv, uint64_t ino, uint16_t incarnation,
 	     const struct lo_map *m, unsigned obj, unsigned rights, uint32_t client,
 	     uint8_t fh[CAP_LEN]);
-/* repair_row.c. Fills in p, by which another data server (reader) can read from ds. The addresses of p
- * are in addrs, and point into sv. False: ds is unknown. */
+/* repair_row.c. Fills in p, by which another data server (reader) can read from ds. The addresses
+ * of p are in addrs, and point into sv. False: ds is unknown. */
 #define LO_PEER_KEY (2 * CAP_TLS_KEY_LEN + 1)
-bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv,
-		 ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p);
+bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct ds_reg_server *sv,
+		 ctl_addr addrs[DS_REG_ADDRS], char key[LO_PEER_KEY], ctl_peer *p);
 void lo_ctl_object(struct lo *lo, uint64_t ino, uint16_t incarnation, const struct lo_map *m,
 		   unsigned obj, ctl_object *out);
 
-/* lo_io.c: the error of a whole I/O, from the objects that were touched, the objects that failed, and
- * their errors. */
+/* lo_io.c: the error of a whole I/O, from the objects that were touched, the objects that failed,
+ * and their errors. */
 int lo_copies_err(const struct lo_map *m, uint64_t touched, uint64_t bad, bool denied,
 		  const int *errs);
 int lo_plain_err(int err);
-/* lo_io.c. lo_verifier_seen: a server sent this write verifier. lo_verifier_of: the one that a client
- * gets. */
+/* lo_io.c. lo_verifier_seen: a server sent this write verifier. lo_verifier_of: the one that a
+ * client gets. */
 void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier);
 uint64_t lo_verifier_of(struct lo *lo, uint64_t generation);
 

@@ -22,14 +22,14 @@
 enum io_kind { IO_READ, IO_WRITE, IO_COMMIT };
 
 struct io_piece {
-	struct dsc_io ip_io;
+	struct ds_reg_io ip_io;
 	struct io_run *ip_run;
 	unsigned ip_obj;
 	uint64_t ip_off, ip_tried; /* ip_tried: a bit per object (reads) */
 	uint32_t ip_len, ip_done;
 	bool ip_again; /* it was repeated after a lost connection */
 	bool ip_pad;   /* a zero that pads the object, not data of a client */
-	struct dsc_handle ip_fh;
+	struct ds_reg_handle ip_fh;
 };
 struct io_run {
 	struct lo *ir_lo;
@@ -51,7 +51,7 @@ static void piece_start(struct io_piece *ip);
 
 void lo_verifier_seen(struct lo *lo, uint32_t ds, uint64_t verifier)
 {
-	if (!ds || ds > DSC_MAX)
+	if (!ds || ds > DS_REG_MAX)
 		return;
 	pthread_mutex_lock(&lo->l_verf_lock);
 	if (lo->l_verf[ds] && lo->l_verf[ds] != verifier)
@@ -111,8 +111,8 @@ int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, bool denie
 	for (unsigned i = 0; i < objects && !denied; i++)
 		if ((bad >> i & 1) && errs[i] == -EACCES)
 			return -EACCES;
-	/* This process could not read the object's handle from its store (dsc_gen_handle), which is
-	 * no fault of the copy. */
+	/* This process could not read the object's handle from its store (ds_reg_nfs3_handle),
+	 * which is no fault of the copy. */
 	for (unsigned i = 0; i < objects; i++)
 		if ((bad >> i & 1) && errs[i] == -ENOBUFS)
 			return -ETIMEDOUT;
@@ -182,12 +182,12 @@ static int next_copy(const struct io_piece *ip)
 	const struct lo_map *m = &io->io_map;
 	unsigned stripe = lo_stripe_of(m, ip->ip_off);
 	int found = -1, obj;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	for (unsigned r = 0; (obj = lo_source(m, stripe, r, io->io_same)) >= 0; r++) {
 		if (ip->ip_tried >> obj & 1)
 			continue;
-		if (dsc_get(ip->ip_run->ir_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv) && sv.sv_alive)
+		if (ds_reg_get(ip->ip_run->ir_lo->l_dsc, m->lm_obj[obj].ob_ds, &sv) && sv.sv_alive)
 			return obj;
 		if (found < 0)
 			found = obj;
@@ -227,7 +227,7 @@ static void piece_failed(struct io_piece *ip, int err)
 	piece_start(ip);
 }
 
-static void piece_done(struct dsc_io *di, int err)
+static void piece_done(struct ds_reg_io *di, int err)
 {
 	struct io_piece *ip = caa_container_of(di, struct io_piece, ip_io);
 	struct io_run *ir = ip->ip_run;
@@ -270,12 +270,12 @@ static void piece_start(struct io_piece *ip)
 	struct lo_io *io = ir->ir_io;
 	struct lo *lo = ir->ir_lo;
 	uint32_t ds = io->io_map.lm_obj[ip->ip_obj].ob_ds, left = ip->ip_len - ip->ip_done, ms;
-	struct dsc_io *di = &ip->ip_io;
-	struct dsc_server sv;
+	struct ds_reg_io *di = &ip->ip_io;
+	struct ds_reg_server sv;
 	int err;
 
-	if (!dsc_get(lo->l_dsc, ds, &sv) || sv.sv_state >= DSC_DEAD ||
-	    (!sv.sv_alive && !dsc_leased(lo->l_dsc, ds))) {
+	if (!ds_reg_get(lo->l_dsc, ds, &sv) || sv.sv_state >= DS_REG_DEAD ||
+	    (!sv.sv_alive && !ds_reg_leased(lo->l_dsc, ds))) {
 		piece_failed(ip, -ENOTCONN);
 		return;
 	}
@@ -294,17 +294,17 @@ static void piece_start(struct io_piece *ip)
 	case IO_READ:
 		di->di_count = most(left, sv.sv_max_read);
 		di->di_read_to = io->io_buf + (di->di_off - io->io_off);
-		dsc_read(lo->l_dsc, ds, &ip->ip_fh, di, ms);
+		ds_reg_read(lo->l_dsc, ds, &ip->ip_fh, di, ms);
 		return;
 	case IO_WRITE:
 		di->di_count = most(left, sv.sv_max_write);
 		di->di_data = ip->ip_pad ? &zero : io->io_data + (di->di_off - io->io_off);
 		di->di_stable = io->io_stable;
-		dsc_write(lo->l_dsc, ds, &ip->ip_fh, di, ms);
+		ds_reg_write(lo->l_dsc, ds, &ip->ip_fh, di, ms);
 		return;
 	case IO_COMMIT:
 		di->di_off = 0;
-		dsc_commit(lo->l_dsc, ds, &ip->ip_fh, di, ms);
+		ds_reg_commit(lo->l_dsc, ds, &ip->ip_fh, di, ms);
 	}
 }
 
@@ -466,13 +466,13 @@ static uint64_t left_short(struct lo *lo, const struct lo_io *io)
 {
 	const struct lo_map *m = &io->io_map;
 	uint64_t end = io->io_off + io->io_count, bits = 0, writers = lo_writers(m);
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	for (unsigned i = 0; m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && io->io_count &&
+	for (unsigned i = 0; m->lm_stripes > 1 && ds_reg_has_generic(lo->l_dsc) && io->io_count &&
 			     end > io->io_inode.i_size && i < lo_objects(m);
 	     i++)
 		if ((writers >> i & 1) && lo_stripe_of(m, end - 1) != i % m->lm_stripes &&
-		    dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
+		    ds_reg_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_nfs3)
 			bits |= UINT64_C(1) << i;
 	return bits;
 }

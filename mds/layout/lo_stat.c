@@ -42,7 +42,7 @@ struct stat_queue {
 	struct stat_part *sq_head, **sq_tail;
 };
 struct stat_flight {
-	struct dsc_ctl sf_ctl;
+	struct ds_reg_ctl sf_ctl;
 	struct stat_queue *sf_queue;
 	struct stat_part *sf_parts;
 	unsigned sf_n;
@@ -51,7 +51,7 @@ struct stat_flight {
 	ctl_stat sf_stats[CTL_BATCH_MAX];
 };
 struct lo_stats {
-	struct stat_queue *st_queue[DSC_MAX + 1];
+	struct stat_queue *st_queue[DS_REG_MAX + 1];
 };
 
 static void queue_flush(struct stat_queue *sq);
@@ -156,7 +156,7 @@ static void part_answer(struct stat_part *sp, const ctl_stat *stats)
 
 /* ---- one server ---- */
 
-static void flight_take(struct dsc_ctl *c, const ctl_response *res)
+static void flight_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct stat_flight *sf = caa_container_of(c, struct stat_flight, sf_ctl);
 	const ctl_stat_res *r = &res->result.ctl_result_u.stat;
@@ -171,7 +171,7 @@ static void flight_take(struct dsc_ctl *c, const ctl_response *res)
 	memcpy(sf->sf_stats, r->stats.stats_val, sf->sf_n * sizeof(sf->sf_stats[0]));
 }
 
-static void flight_done(struct dsc_ctl *c, int err)
+static void flight_done(struct ds_reg_ctl *c, int err)
 {
 	struct stat_flight *sf = caa_container_of(c, struct stat_flight, sf_ctl);
 	struct stat_queue *sq = sf->sf_queue;
@@ -243,15 +243,15 @@ static void queue_flush(struct stat_queue *sq)
 	sf->sf_ctl.dc_req.ctl_request_u.stat.objects.objects_val = sf->sf_objects;
 	sf->sf_ctl.dc_take = flight_take;
 	sf->sf_ctl.dc_done = flight_done;
-	dsc_call(sq->sq_lo->l_dsc, sq->sq_ds, &sf->sf_ctl, LO_STAT_MS);
+	ds_reg_call(sq->sq_lo->l_dsc, sq->sq_ds, &sf->sf_ctl, LO_STAT_MS);
 }
 
 static struct stat_queue *queue_get(struct lo *lo, struct loop *loop, uint32_t ds)
 {
-	unsigned at = dsc_loop_index(lo->l_dsc);
+	unsigned at = ds_reg_loop_index(lo->l_dsc);
 	struct stat_queue **p;
 
-	if (at >= lo->l_nloops || !ds || ds > DSC_MAX)
+	if (at >= lo->l_nloops || !ds || ds > DS_REG_MAX)
 		return NULL;
 	p = &lo->l_stats[at]->st_queue[ds];
 	if (!*p) {
@@ -283,9 +283,9 @@ static void part_ask(struct stat_run *sr, unsigned p)
 	struct lo *lo = sr->sr_lo;
 	struct stat_part *sp = &sr->sr_part[p];
 	struct stat_queue *sq = NULL;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	if (dsc_get(lo->l_dsc, sr->sr_ds[p], &sv) && sv.sv_alive)
+	if (ds_reg_get(lo->l_dsc, sr->sr_ds[p], &sv) && sv.sv_alive)
 		sq = queue_get(lo, sr->sr_ls->ls_loop, sr->sr_ds[p]);
 	if (!sq) {
 		part_answer(sp, NULL);
@@ -360,14 +360,14 @@ bool lo_uneven(struct lo *lo, const struct lo_stat *ls, uint64_t moved)
 uint64_t lo_short(struct lo *lo, const struct lo_stat *ls, uint64_t size)
 {
 	const struct lo_map *m = &ls->ls_map;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	uint64_t bits = 0;
 
 	for (unsigned i = 0;
-	     size && m->lm_stripes > 1 && dsc_has_generic(lo->l_dsc) && i < lo_objects(m); i++)
+	     size && m->lm_stripes > 1 && ds_reg_has_generic(lo->l_dsc) && i < lo_objects(m); i++)
 		if ((ls->ls_answered >> i & 1) && ls->ls_sizes[i] < size &&
 		    lo_stripe_of(m, size - 1) != i % m->lm_stripes &&
-		    dsc_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_generic)
+		    ds_reg_get(lo->l_dsc, m->lm_obj[i].ob_ds, &sv) && sv.sv_nfs3)
 			bits |= UINT64_C(1) << i;
 	return bits;
 }
@@ -386,7 +386,7 @@ int lo_stats_create(struct lo *lo)
 void lo_stats_destroy(struct lo *lo)
 {
 	for (unsigned i = 0; lo->l_stats && i < lo->l_nloops; i++) {
-		for (unsigned ds = 0; lo->l_stats[i] && ds <= DSC_MAX; ds++)
+		for (unsigned ds = 0; lo->l_stats[i] && ds <= DS_REG_MAX; ds++)
 			free(lo->l_stats[i]->st_queue[ds]);
 		free(lo->l_stats[i]);
 	}

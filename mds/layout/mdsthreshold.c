@@ -11,7 +11,7 @@
  * are not looked up. */
 static const uint8_t steers_row = 1;
 
-int lo_steer_load(struct lo *lo, uint64_t bytes)
+int lo_threshold_load(struct lo *lo, uint64_t bytes)
 {
 	struct kv_slice val;
 	struct kv_txn *t;
@@ -22,7 +22,7 @@ int lo_steer_load(struct lo *lo, uint64_t bytes)
 		return err;
 	err = ns_row_get(t, NS_T_HINT, &steers_row, sizeof(steers_row), &val);
 	kv_read_end(t);
-	atomic_store(&lo->l_steers, err == 0);
+	atomic_store(&lo->l_has_threshold, err == 0);
 	return err == -ENOENT ? 0 : err;
 }
 
@@ -35,9 +35,9 @@ int lo_policy_set(struct lo *lo, struct kv_txn *t, uint64_t dir, const struct lo
 	int err = ns_set_blob(lo->l_ns, t, dir, buf, p ? lo_policy_encode(p, buf, sizeof(buf)) : 0,
 			      true, now);
 
-	if (err || !p || !p->lp_steers)
+	if (err || !p || !p->lp_has_threshold)
 		return err;
-	atomic_store(&lo->l_steers, true);
+	atomic_store(&lo->l_has_threshold, true);
 	err = ns_row_get(t, NS_T_HINT, &steers_row, sizeof(steers_row), &val);
 	return err == -ENOENT
 		       ? ns_row_put(t, NS_T_HINT, &steers_row, sizeof(steers_row), &version, 1)
@@ -49,8 +49,9 @@ uint64_t lo_threshold(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 	struct kv_slice s;
 	struct lo_policy p;
 
-	if (!atomic_load_explicit(&lo->l_steers, memory_order_relaxed) ||
-	    ns_policy(lo->l_ns, t, i->i_parent, &s) || lo_policy_decode(s, &p) || !p.lp_steers)
+	if (!atomic_load_explicit(&lo->l_has_threshold, memory_order_relaxed) ||
+	    ns_policy(lo->l_ns, t, i->i_parent, &s) || lo_policy_decode(s, &p) ||
+	    !p.lp_has_threshold)
 		return lo->l_threshold;
 	return p.lp_threshold;
 }

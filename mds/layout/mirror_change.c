@@ -18,7 +18,7 @@ static __attribute__((format(printf, 4, 5))) int refuse(int why, char *err, size
 
 static unsigned columns(const struct lo_map *m)
 {
-	return m->lm_mirrors - m->lm_spare;
+	return m->lm_mirrors - m->lm_pending_mirror;
 }
 
 bool lo_first_leaves(const struct lo_map *m)
@@ -42,7 +42,8 @@ int lo_leaving(const struct lo_map *m, unsigned stripe)
 unsigned lo_mirror_of(const struct lo_map *m, unsigned obj)
 {
 	unsigned mirror = obj / m->lm_stripes;
-	int goes = m->lm_spare && mirror == columns(m) ? lo_leaving(m, obj % m->lm_stripes) : -1;
+	int goes = m->lm_pending_mirror && mirror == columns(m) ? lo_leaving(m, obj % m->lm_stripes)
+								: -1;
 
 	return goes < 0 ? mirror : (unsigned)goes / m->lm_stripes;
 }
@@ -57,7 +58,7 @@ static bool anybody_leaves(const struct lo_map *m)
 
 static int at_rest(const struct lo_map *m, char *err, size_t errlen)
 {
-	if (m->lm_spare || m->lm_move || m->lm_from)
+	if (m->lm_pending_mirror || m->lm_move || m->lm_from)
 		return refuse(-EBUSY, err, errlen,
 			      "its objects are being moved; try again when that is done");
 	if (anybody_leaves(m))
@@ -84,7 +85,7 @@ static void terms_of(struct lo_map *m, const struct lo_policy *p)
 	strcpy(m->lm_groups, p->lp_groups);
 }
 
-int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen)
+int lo_mirror_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen)
 {
 	struct lo_map wide = *m;
 	struct lo_policy p;
@@ -95,7 +96,7 @@ int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 	if (!e && lo_map_policy(m, &p))
 		e = refuse(-EINVAL, err, errlen, "the policy stored with the file is damaged");
 	if (!e)
-		e = lo_policy_column(&p, -1, group, err, errlen);
+		e = lo_policy_mirrors(&p, -1, group, err, errlen);
 	if (e)
 		return e;
 	terms_of(&wide, &p);
@@ -140,7 +141,7 @@ static void set_leaving(struct lo_map *m, unsigned mirror, bool leaving)
 		m->lm_obj[mirror * m->lm_stripes + s].ob_leaving = leaving;
 }
 
-int lo_column_leave(struct lo_map *m, unsigned mirror, char *err, size_t errlen)
+int lo_mirror_remove(struct lo_map *m, unsigned mirror, char *err, size_t errlen)
 {
 	int e = at_rest(m, err, errlen);
 
@@ -165,7 +166,7 @@ int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint
 {
 	int e = 0;
 
-	if (m->lm_spare || anybody_leaves(m))
+	if (m->lm_pending_mirror || anybody_leaves(m))
 		return refuse(
 			-EBUSY, err, errlen,
 			"its objects are being moved or removed; try again when that is done");
@@ -201,7 +202,7 @@ uint64_t lo_misplaced(struct lo *lo, const struct lo_map *m)
 	for (unsigned i = 0; i < columns(m) * m->lm_stripes; i++) {
 		uint32_t ds = m->lm_obj[i].ob_ds;
 
-		if (ds == m->lm_from || dsc_draining(lo->l_dsc, ds) ||
+		if (ds == m->lm_from || ds_reg_draining(lo->l_dsc, ds) ||
 		    (m->lm_move && !lo_placed_well(lo, m, i)))
 			bits |= UINT64_C(1) << i;
 	}
@@ -215,7 +216,7 @@ int lo_move_begin(struct lo *lo, struct lo_map *m)
 	struct lo_map wide = *m;
 	int n = 0;
 
-	if (m->lm_spare || anybody_leaves(m))
+	if (m->lm_pending_mirror || anybody_leaves(m))
 		return 0;
 	if (!bits) {
 		m->lm_move = false;
@@ -225,7 +226,7 @@ int lo_move_begin(struct lo *lo, struct lo_map *m)
 	if (!lo_shape_ok(m->lm_stripes, m->lm_mirrors + 1u))
 		return -EFBIG;
 	wide.lm_mirrors++;
-	wide.lm_spare = true;
+	wide.lm_pending_mirror = true;
 	for (unsigned s = 0; s < m->lm_stripes; s++)
 		wide.lm_obj[first + s] = (struct lo_object){.ob_state = LO_ABSENT};
 	for (unsigned i = 0; i < first; i++) {
@@ -255,7 +256,7 @@ bool lo_switch_ready(const struct lo_map *m)
 {
 	unsigned first = columns(m) * m->lm_stripes;
 
-	if (!m->lm_spare)
+	if (!m->lm_pending_mirror)
 		return anybody_leaves(m) && others_suffice(m);
 	for (unsigned i = first; i < lo_objects(m); i++)
 		if (m->lm_obj[i].ob_state != LO_IN_SYNC && m->lm_obj[i].ob_state != LO_ABSENT)
@@ -271,7 +272,7 @@ bool lo_switch_lives(struct lo *lo, const struct lo_map *m)
 		bool stays = false;
 
 		for (unsigned i = s; i < lo_objects(m); i += m->lm_stripes) {
-			bool lives = !dsc_silent_ms(lo->l_dsc, m->lm_obj[i].ob_ds);
+			bool lives = !ds_reg_since_heartbeat_ms(lo->l_dsc, m->lm_obj[i].ob_ds);
 
 			if (m->lm_obj[i].ob_state == LO_IN_SYNC && !m->lm_obj[i].ob_leaving)
 				stays |= lives;
@@ -298,7 +299,7 @@ static int fill_places(struct lo *lo, struct kv_txn *t, const struct ns_inode *i
 		m->lm_obj[goes] = m->lm_obj[first + s];
 	}
 	m->lm_mirrors--;
-	m->lm_spare = false;
+	m->lm_pending_mirror = false;
 	return err;
 }
 
@@ -314,7 +315,7 @@ static int drop_mirror(struct lo *lo, struct kv_txn *t, const struct ns_inode *i
 		err = lo_order_free_object(lo, t, i, m, at + s);
 	/* A damaged policy text names no mirror, and stays as it is. */
 	if (!err && lo_map_policy(m, &p) == 0 &&
-	    lo_policy_column(&p, (int)mirror, NULL, why, sizeof(why)) == 0)
+	    lo_policy_mirrors(&p, (int)mirror, NULL, why, sizeof(why)) == 0)
 		terms_of(m, &p);
 	memmove(&m->lm_obj[at], &m->lm_obj[at + n],
 		(lo_objects(m) - at - n) * sizeof(m->lm_obj[0]));
@@ -326,7 +327,7 @@ int lo_switch(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct 
 {
 	int goes = lo_leaving(m, 0);
 
-	if (m->lm_spare)
+	if (m->lm_pending_mirror)
 		return fill_places(lo, t, i, m);
 	return goes < 0 ? -EIO : drop_mirror(lo, t, i, m, (unsigned)goes / m->lm_stripes);
 }
@@ -335,7 +336,7 @@ void lo_map_settle(struct lo_map *m)
 {
 	for (unsigned i = 0; i < lo_objects(m); i++)
 		m->lm_obj[i].ob_leaving = false;
-	m->lm_mirrors -= m->lm_spare;
-	m->lm_spare = m->lm_move = false;
+	m->lm_mirrors -= m->lm_pending_mirror;
+	m->lm_pending_mirror = m->lm_move = false;
 	m->lm_from = 0;
 }

@@ -1,7 +1,7 @@
 /*
- * mirror_change.h - objects of a file that come and go: one mirror more, one less, and objects that move
- * to other servers (docs/moving.md). All of this is in the file's map, so it survives every crash;
- * mds/jobs/repair.c does what the map says.
+ * mirror_change.h - objects of a file that come and go: one mirror more, one less, and objects that
+ * move to other servers (docs/moving.md). All of this is in the file's map, so it survives every
+ * crash; mds/jobs/repair.c does what the map says.
  *
  * A new mirror is a column of objects that are stale at first, and repair fills them. An object
  * that moves is *leaving*; its stripe has a new object in a *spare column*, the last mirror of the
@@ -22,9 +22,9 @@ bool lo_first_leaves(const struct lo_map *m);
 
 /* Adds a mirror, with that group ("": none of its own). These three return 0; or with a line in err
  * -EINVAL (impossible), -EBUSY (not now), -ENOSPC (no server). */
-int lo_column_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen);
+int lo_mirror_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen);
 /* Begins to remove that mirror. */
-int lo_column_leave(struct lo_map *m, unsigned mirror, char *err, size_t errlen);
+int lo_mirror_remove(struct lo_map *m, unsigned mirror, char *err, size_t errlen);
 /* Asks for a move of the objects that are not where the domain and groups of p want them, and of
  * those on server from (0: none). p: the file's new policy; NULL: its domain and groups stay. */
 int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint32_t from,

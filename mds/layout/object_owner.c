@@ -3,10 +3,11 @@
  *
  * The rule holds for an object that a data server reported before the transaction began. A client
  * makes an object by a capability, or an order or a rebuild makes it. Each of these comes after the
- * commit of the map that names the object, or of the row of a pending layout (pending_layout.h). So what
- * names the object is visible in this transaction, or it was there before and is gone. If it is
- * gone, no client may use the object any more, and the transaction that removed the object from the
- * map has ordered its deletion. So no object of a file that is being created can look like garbage.
+ * commit of the map that names the object, or of the row of a pending layout (pending_layout.h). So
+ * what names the object is visible in this transaction, or it was there before and is gone. If it
+ * is gone, no client may use the object any more, and the transaction that removed the object from
+ * the map has ordered its deletion. So no object of a file that is being created can look like
+ * garbage.
  */
 #include "mds/layout/lo_int.h"
 #include "mds/layout/pending_layout.h"
@@ -15,7 +16,7 @@
 static enum lo_owner owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o)
 {
 	const struct ns_super *su = ns_super(lo->l_ns);
-	struct lo_twin tw;
+	struct lo_pending tw;
 	struct ns_inode i;
 	struct lo_map m;
 	uint64_t limit;
@@ -34,7 +35,7 @@ static enum lo_owner owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, cons
 		return LO_OWNED;
 	/* A row of its own names the objects of a pending layout (docs/restripe.md). The
 	 * transaction that writes it comes before the objects. */
-	if (o->incarnation != i.i_incarnation && lo_twin_get(t, o->ino, &tw) == 0 &&
+	if (o->incarnation != i.i_incarnation && lo_pending_get(t, o->ino, &tw) == 0 &&
 	    tw.tw_incarnation == o->incarnation &&
 	    lo_object_of(&tw.tw_map, ds, o->stripe, o->mirror) >= 0)
 		return LO_OWNED;
@@ -56,7 +57,7 @@ enum lo_owner lo_owner_of(struct lo *lo, struct kv_txn *t, uint32_t ds, const ct
 	enum lo_owner owner = owner_of(lo, t, ds, o);
 
 	return (owner == LO_NOBODYS || owner == LO_BESIDE) && !decided &&
-			       o->ino < ns_line_ino(lo->l_ns)
+			       o->ino < ns_timeline_ino(lo->l_ns)
 		       ? LO_NEWER
 		       : owner;
 }

@@ -28,7 +28,7 @@ struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds)
 	oq->oq_ds = ds;
 	for (unsigned l = 0; l < ORDER_LISTS; l++)
 		oq->oq_tail[l] = &oq->oq_list[l];
-	for (unsigned l = 0; l < LANES; l++)
+	for (unsigned l = 0; l < QUEUES; l++)
 		oq->oq_lane[l].ol_queue = oq;
 	oq->oq_retry.t_fire = lo_order_retry_fire;
 	os->os_queue[ds] = oq;
@@ -86,7 +86,7 @@ static uint64_t object_held(struct lo *lo, const struct order *o, const struct l
 
 	/* A server without a lease runs its fences before it serves again, so a fence to it holds
 	 * no object back. */
-	if (o->or_type == CTL_FENCE ? !dsc_leased(lo->l_dsc, o->or_ds)
+	if (o->or_type == CTL_FENCE ? !ds_reg_leased(lo->l_dsc, o->or_ds)
 				    : o->or_type != CTL_TRUNCATE && o->or_type != CTL_CLONE)
 		return 0;
 	if (k < 0 || m->lm_obj[k].ob_state == LO_STALE)
@@ -94,7 +94,7 @@ static uint64_t object_held(struct lo *lo, const struct order *o, const struct l
 	return UINT64_C(1) << k;
 }
 
-uint64_t lo_held_objects(struct lo *lo, uint64_t ino, const struct lo_map *m)
+uint64_t lo_objects_with_orders(struct lo *lo, uint64_t ino, const struct lo_map *m)
 {
 	struct lo_orders *os = lo->l_orders;
 	struct order_file *of;
@@ -122,7 +122,7 @@ bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsig
 	if (!*upto)
 		*upto = atomic_load(&os->os_begun) + 1;
 	if (*upto > atomic_load(&os->os_ended)) {
-		lo_orders_kick(lo);
+		lo_orders_wake(lo);
 		return true;
 	}
 	pthread_mutex_lock(&os->os_lock);
@@ -183,8 +183,8 @@ bool lo_order_deletes(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_ob
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
 		dl.dl_found |= deletes(o, ds, obj);
 	pthread_mutex_unlock(&os->os_lock);
-	/* Orders of files that were just removed wait in the store for each other (lo_orders_gone),
-	 * so look there too. */
+	/* Orders of files that were just removed wait in the store for each other
+	 * (lo_orders_files_gone), so look there too. */
 	if (!dl.dl_found && unread)
 		ns_rows(t, NS_T_ORDER, &be, sizeof(be), deletes_row, &dl);
 	return dl.dl_found;
@@ -283,7 +283,7 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 	}
 	if (sc->sc_ds && ds != sc->sc_ds)
 		return 1;
-	oq = ds && ds <= DSC_MAX ? lo_order_queue(os, ds) : NULL;
+	oq = ds && ds <= DS_REG_MAX ? lo_order_queue(os, ds) : NULL;
 	o = oq ? lo_order_decode(ds, number, val, &ino) : NULL;
 	if (!o) {
 		log_error("ignoring order %llu of data server %u: its record is damaged",
@@ -316,7 +316,7 @@ void lo_orders_refresh(struct lo_orders *os)
 
 	/* before reading os_put, because the rows of these files are committed */
 	atomic_store(&os->os_looking, atomic_exchange(&os->os_gone, 0));
-	for (uint32_t ds = 1; ds <= DSC_MAX && !err; ds++) {
+	for (uint32_t ds = 1; ds <= DS_REG_MAX && !err; ds++) {
 		uint64_t seen = os->os_seen[ds];
 
 		if (os->os_loaded && atomic_load(&os->os_put[ds]) <= seen)
@@ -343,8 +343,8 @@ void lo_orders_refresh(struct lo_orders *os)
 	else
 		atomic_store(&os->os_ended, turn);
 	/* A crash may come between the deletion of a server's record and that of its orders. */
-	for (uint32_t ds = 1; first && os->os_loaded && ds <= DSC_MAX; ds++)
-		if (os->os_queue[ds] && !dsc_known(os->os_lo->l_dsc, ds))
+	for (uint32_t ds = 1; first && os->os_loaded && ds <= DS_REG_MAX; ds++)
+		if (os->os_queue[ds] && !ds_reg_known(os->os_lo->l_dsc, ds))
 			queue_drop(os, ds);
 }
 
@@ -388,14 +388,14 @@ static bool wait_counts(const struct order_wait *ow, const struct order *o)
  * capability, and runs its orders before it honours one again. */
 static bool order_open(struct lo_orders *os, const struct order *o)
 {
-	return dsc_leased(os->os_lo->l_dsc, o->or_ds);
+	return ds_reg_leased(os->os_lo->l_dsc, o->or_ds);
 }
 
 /* Returns the number of the first order of the inode that is still to be waited for. */
 static uint64_t first_open(struct lo_orders *os, const struct order_file *of)
 {
 	uint64_t first = UINT64_MAX;
-	uint8_t leased[DSC_MAX + 1]; /* 2: not looked up yet */
+	uint8_t leased[DS_REG_MAX + 1]; /* 2: not looked up yet */
 
 	memset(leased, 2, sizeof(leased));
 	for (const struct order *o = of->of_orders; o; o = o->or_file_next) {
@@ -423,10 +423,10 @@ static bool wait_over(struct lo_orders *os, const struct order_wait *ow, uint64_
  * no lease. */
 static bool order_is_owed(struct lo_orders *os, const struct order *o, bool generic)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	return lo_order_owed(o) && order_open(os, o) && dsc_get(os->os_lo->l_dsc, o->or_ds, &sv) &&
-	       sv.sv_generic == generic;
+	return lo_order_owed(o) && order_open(os, o) &&
+	       ds_reg_get(os->os_lo->l_dsc, o->or_ds, &sv) && sv.sv_nfs3 == generic;
 }
 
 /* Returns the number of the first unconfirmed order of the inode, as wait_owed needs it. */
@@ -508,7 +508,7 @@ static void tick(struct loop_timer *t)
 
 static void run_all(struct lo_orders *os)
 {
-	for (uint32_t ds = 1; ds <= DSC_MAX; ds++)
+	for (uint32_t ds = 1; ds <= DS_REG_MAX; ds++)
 		if (os->os_queue[ds])
 			lo_order_run(os->os_queue[ds]);
 }
@@ -587,7 +587,7 @@ static void kick_run(struct loop_msg *m)
 	run_all(os);
 }
 
-void lo_orders_kick(struct lo *lo)
+void lo_orders_wake(struct lo *lo)
 {
 	struct lo_orders *os = lo->l_orders;
 
@@ -612,7 +612,7 @@ static void later_run(struct loop_msg *m)
 		loop_timer_start(os->os_loop, &os->os_later_timer, LATER_MS);
 }
 
-void lo_orders_gone(struct lo *lo)
+void lo_orders_files_gone(struct lo *lo)
 {
 	struct lo_orders *os = lo->l_orders;
 	uint64_t n = atomic_fetch_add(&os->os_gone, 1);
@@ -620,7 +620,7 @@ void lo_orders_gone(struct lo *lo)
 	if (n == 0 && !atomic_exchange(&os->os_latered, true))
 		loop_post(os->os_loop, &os->os_later);
 	if (n + 1 >= LATER_MANY)
-		lo_orders_kick(lo);
+		lo_orders_wake(lo);
 }
 
 /* ---- completed orders ---- */
@@ -707,11 +707,11 @@ void lo_order_finish(struct lo_orders *os, struct order *o)
 	struct order_file *of = o->or_file;
 
 	order_unlink(os, os->os_queue[o->or_ds], o);
-	for (unsigned i = 0; o->or_ahead && i < os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_n;
+	for (unsigned i = 0; o->or_ahead && i < os->os_queue[o->or_ds]->oq_lane[QUEUE_FENCES].ol_n;
 	     i++)
-		if (os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_batch[i] == o)
-			os->os_queue[o->or_ds]->oq_lane[LANE_FENCES].ol_batch[i] = NULL;
-	if (o->or_told)
+		if (os->os_queue[o->or_ds]->oq_lane[QUEUE_FENCES].ol_batch[i] == o)
+			os->os_queue[o->or_ds]->oq_lane[QUEUE_FENCES].ol_batch[i] = NULL;
+	if (o->or_logged)
 		atomic_fetch_sub(&os->os_failing[o->or_ds], 1);
 	delete_later(os, o);
 	free(o);
@@ -764,7 +764,7 @@ static void forget_go(struct loop_msg *m)
 	lo_orders_refresh(fg->fg_orders);
 	oq = fg->fg_orders->os_queue[fg->fg_ds];
 	/* the batch in progress will fail soon, because its connection has ended */
-	if (oq && (oq->oq_lane[LANE_FENCES].ol_busy || oq->oq_lane[LANE_REST].ol_busy)) {
+	if (oq && (oq->oq_lane[QUEUE_FENCES].ol_busy || oq->oq_lane[QUEUE_REST].ol_busy)) {
 		loop_post(fg->fg_orders->os_loop, m);
 		return;
 	}
@@ -810,7 +810,7 @@ int lo_orders_create(struct lo *lo)
 		return -ENOMEM;
 	lo->l_orders = os;
 	os->os_lo = lo;
-	os->os_loop = dsc_loop(lo->l_dsc, 0);
+	os->os_loop = ds_reg_loop(lo->l_dsc, 0);
 	os->os_kick.m_run = kick_run;
 	os->os_later.m_run = later_run;
 	os->os_later_timer.t_fire = later_fire;
@@ -820,12 +820,12 @@ int lo_orders_create(struct lo *lo)
 	os->os_del.o_done = delete_done;
 	os->os_del.o_loop = os->os_loop;
 	pthread_mutex_init(&os->os_lock, NULL);
-	dsc_set_join_handler(lo->l_dsc, lo_order_join, os);
-	dsc_set_owed_handler(lo->l_dsc, fences_owed, os);
+	ds_reg_set_join_handler(lo->l_dsc, lo_order_join, os);
+	ds_reg_set_owed_handler(lo->l_dsc, fences_owed, os);
 	metric_gauge("weft_mds_orders", "Orders to data servers that are not done.", "",
 		     gauge_orders, lo);
 	/* Orders from an earlier run. */
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	return 0;
 }
 
@@ -854,7 +854,7 @@ void lo_orders_destroy(struct lo *lo)
 		os->os_waits = ow->ow_all_next;
 		free(ow);
 	}
-	for (uint32_t ds = 1; ds <= DSC_MAX; ds++)
+	for (uint32_t ds = 1; ds <= DS_REG_MAX; ds++)
 		free(os->os_queue[ds]);
 	free(os->os_dead);
 	free(os->os_deleting);

@@ -38,7 +38,7 @@ struct order {
 	uint16_t or_incarnation;
 	uint8_t or_type, or_stripe, or_mirror;
 	bool or_known;	      /* its object is known to exist */
-	bool or_told;	      /* its failure is in the log */
+	bool or_logged;	      /* its failure is in the log */
 	uint64_t or_after_ms; /* it failed: not before this time */
 	/* When it was read, or (for a fence ahead of it) last tried. */
 	uint64_t or_since_ms;
@@ -82,11 +82,11 @@ struct order_wait {
 };
 
 enum { ORDER_FENCE, ORDER_URGENT, ORDER_DELETE, ORDER_LISTS };
-enum { LANE_FENCES, LANE_REST, LANES };
+enum { QUEUE_FENCES, QUEUE_REST, QUEUES };
 /* A batch on its way. */
-struct order_lane {
+struct order_batch {
 	struct order_queue *ol_queue;
-	struct dsc_ctl ol_ctl;
+	struct ds_reg_ctl ol_ctl;
 	bool ol_busy, ol_again;
 	unsigned ol_n;
 	/* When its last batch was answered, or when the server joined after that; 0: neither. */
@@ -104,7 +104,7 @@ struct order_queue {
 	/* a join that waits for the urgent ones */
 	void (*oq_ready)(void *rarg);
 	void *oq_rarg;
-	struct order_lane oq_lane[LANES];
+	struct order_batch oq_lane[QUEUES];
 };
 
 struct order_key {
@@ -114,10 +114,10 @@ struct order_key {
 struct lo_orders {
 	struct lo *os_lo;
 	struct loop *os_loop;
-	struct order_queue *os_queue[DSC_MAX + 1];
+	struct order_queue *os_queue[DS_REG_MAX + 1];
 	/* the highest number that a mutation put, committed or not */
-	_Atomic uint64_t os_put[DSC_MAX + 1];
-	uint64_t os_seen[DSC_MAX + 1]; /* the highest number read from the store */
+	_Atomic uint64_t os_put[DS_REG_MAX + 1];
+	uint64_t os_seen[DS_REG_MAX + 1]; /* the highest number read from the store */
 	/* Refreshes: how many began, and the last one that read everything. */
 	_Atomic uint64_t os_begun, os_ended;
 	bool os_loaded;
@@ -125,12 +125,12 @@ struct lo_orders {
 	pthread_mutex_t os_lock; /* guards os_files: the loop changes it, any thread may ask */
 	struct hash os_files;
 	_Atomic uint64_t os_count;
-	_Atomic uint32_t os_failing[DSC_MAX + 1]; /* orders that the server could not run */
+	_Atomic uint32_t os_failing[DS_REG_MAX + 1]; /* orders that the server could not run */
 	/* since when there have been some */
-	_Atomic uint64_t os_failing_ms[DSC_MAX + 1];
+	_Atomic uint64_t os_failing_ms[DS_REG_MAX + 1];
 	/* Since when a fence or bar has had no answer, and neither has the fences' lane; 0: there
 	 * is none. */
-	_Atomic uint64_t os_owed_ms[DSC_MAX + 1];
+	_Atomic uint64_t os_owed_ms[DS_REG_MAX + 1];
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;

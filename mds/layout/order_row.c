@@ -78,9 +78,9 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 	uint64_t number;
 	int err;
 
-	if (!ds || ds > DSC_MAX)
+	if (!ds || ds > DS_REG_MAX)
 		return -EIO;
-	if (!dsc_known(lo->l_dsc, ds))
+	if (!ds_reg_known(lo->l_dsc, ds))
 		/* The server was forgotten: no request waits for it, and it never comes back under
 		 * this id. */
 		return 0;
@@ -171,7 +171,7 @@ int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 		return 0;
 	}
 	err = put_all(lo, t, CTL_DELETE, &ino, &m, 0, m.lm_epoch);
-	return err ? err : lo_twin_free(lo, t, i);
+	return err ? err : lo_pending_free(lo, t, i);
 }
 
 int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
@@ -192,18 +192,18 @@ int lo_order_fence_object(struct lo *lo, struct kv_txn *t, const struct ns_inode
 	return put_one(lo, t, CTL_FENCE, i, m, obj, 0, m->lm_epoch);
 }
 
-bool lo_fence_unheard(struct lo *lo, struct lo_map *m)
+bool lo_fence_unconfirmed(struct lo *lo, struct lo_map *m)
 {
 	bool any = false;
 
 	for (unsigned k = 0; k < lo_objects(m); k++) {
 		struct lo_object *o = &m->lm_obj[k];
-		struct dsc_server sv;
+		struct ds_reg_server sv;
 
 		if (o->ob_state != LO_STALE)
 			continue;
-		if (dsc_dead(lo->l_dsc, o->ob_ds) && dsc_get(lo->l_dsc, o->ob_ds, &sv) &&
-		    sv.sv_generic)
+		if (ds_reg_dead(lo->l_dsc, o->ob_ds) && ds_reg_get(lo->l_dsc, o->ob_ds, &sv) &&
+		    sv.sv_nfs3)
 			any = true;
 		else
 			o->ob_state = LO_IN_SYNC;
@@ -268,14 +268,14 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
 		.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
 		.r_client_or_flags = htole32(client),
 	};
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	dsc_note_bar(lo->l_dsc);
-	for (uint32_t id = 1; id <= DSC_MAX; id++) {
+	ds_reg_note_bar(lo->l_dsc);
+	for (uint32_t id = 1; id <= DS_REG_MAX; id++) {
 		/* NFSv3 data servers know no client numbers. An evicted client is kept out there by
 		 * a fence of each of its files. */
 		int err =
-			dsc_get(lo->l_dsc, id, &sv) && !sv.sv_generic ? row_put(lo, t, id, &r) : 0;
+			ds_reg_get(lo->l_dsc, id, &sv) && !sv.sv_nfs3 ? row_put(lo, t, id, &r) : 0;
 
 		if (err)
 			return err;

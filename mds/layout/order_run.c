@@ -59,7 +59,7 @@ bool lo_order_owed(const struct order *o)
 
 void lo_order_owe(struct order_queue *oq)
 {
-	uint64_t since = 0, answered = oq->oq_lane[LANE_FENCES].ol_answered_ms;
+	uint64_t since = 0, answered = oq->oq_lane[QUEUE_FENCES].ol_answered_ms;
 
 	for (unsigned l = 0; l < ORDER_DELETE; l++)
 		for (const struct order *o = oq->oq_list[l]; o; o = o->or_next)
@@ -83,7 +83,7 @@ static bool being_made(const struct order *o)
 	return false;
 }
 
-static void batch_add(struct order_lane *ol, struct order *o, ctl_order_type type, uint64_t number)
+static void batch_add(struct order_batch *ol, struct order *o, ctl_order_type type, uint64_t number)
 {
 	ol->ol_batch[ol->ol_n] = o;
 	ol->ol_wire[ol->ol_n++] = (ctl_order){
@@ -119,16 +119,16 @@ static void batch_add(struct order_lane *ol, struct order *o, ctl_order_type typ
  * has done, and confirms it. */
 static bool overtakes(const struct order_queue *oq)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) &&
+	return ds_reg_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) &&
 	       sv.sv_protocol >= CTL_PROTOCOL_OVERTAKE;
 }
 
 /* collect_fences and collect_rest fill a batch and return how many of its orders are urgent. */
 static unsigned collect_fences(struct order_queue *oq)
 {
-	struct order_lane *ol = &oq->oq_lane[LANE_FENCES];
+	struct order_batch *ol = &oq->oq_lane[QUEUE_FENCES];
 	uint64_t now = clock_mono_ms();
 	bool overtake = (oq->oq_list[ORDER_FENCE] || oq->oq_list[ORDER_URGENT]) && overtakes(oq);
 	unsigned urgent;
@@ -154,7 +154,7 @@ static unsigned collect_fences(struct order_queue *oq)
 
 static unsigned collect_rest(struct order_queue *oq)
 {
-	struct order_lane *ol = &oq->oq_lane[LANE_REST];
+	struct order_batch *ol = &oq->oq_lane[QUEUE_REST];
 	uint64_t now = clock_mono_ms();
 	unsigned urgent = 0;
 
@@ -191,9 +191,9 @@ void lo_order_retry_fire(struct loop_timer *t)
 }
 
 /* Runs on the connection's loop. */
-static void batch_take(struct dsc_ctl *c, const ctl_response *res)
+static void batch_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
-	struct order_lane *ol = caa_container_of(c, struct order_lane, ol_ctl);
+	struct order_batch *ol = caa_container_of(c, struct order_batch, ol_ctl);
 	const ctl_orders_res *r = &res->result.ctl_result_u.orders;
 
 	ol->ol_status = res->status;
@@ -208,14 +208,14 @@ static void batch_take(struct dsc_ctl *c, const ctl_response *res)
 
 static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 {
-	if (!o->or_told)
+	if (!o->or_logged)
 		log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
 			 "status %d; retrying",
 			 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
 			 (unsigned long long)o->or_file->of_ino, st);
-	if (!o->or_told && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
+	if (!o->or_logged && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
 		atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
-	o->or_told = true;
+	o->or_logged = true;
 	o->or_after_ms = clock_mono_ms() + RETRY_MS;
 	retry_later(oq);
 }
@@ -224,12 +224,12 @@ static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
  * nothing: it has done what it confirmed, and no more. */
 static bool forces(const struct order_queue *oq)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
-	return dsc_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) && !sv.sv_generic;
+	return ds_reg_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv) && !sv.sv_nfs3;
 }
 
-static void batch_results(struct order_lane *ol)
+static void batch_results(struct order_batch *ol)
 {
 	struct order_queue *oq = ol->ol_queue;
 	bool in_force = forces(oq);
@@ -257,7 +257,7 @@ static void batch_results(struct order_lane *ol)
 }
 
 /* Fences that went ahead of other orders were lost, and will be sent again. */
-static void batch_drop(struct order_lane *ol)
+static void batch_drop(struct order_batch *ol)
 {
 	for (unsigned i = 0; i < ol->ol_n; i++)
 		if (ol->ol_batch[i] &&
@@ -265,7 +265,7 @@ static void batch_drop(struct order_lane *ol)
 			ol->ol_batch[i]->or_ahead = false;
 }
 
-static void batch_lost(struct order_lane *ol, int err)
+static void batch_lost(struct order_batch *ol, int err)
 {
 	struct order_queue *oq = ol->ol_queue;
 
@@ -286,9 +286,9 @@ static void batch_lost(struct order_lane *ol, int err)
 	}
 }
 
-static void batch_done(struct dsc_ctl *c, int err)
+static void batch_done(struct ds_reg_ctl *c, int err)
 {
-	struct order_lane *ol = caa_container_of(c, struct order_lane, ol_ctl);
+	struct order_batch *ol = caa_container_of(c, struct order_batch, ol_ctl);
 	struct order_queue *oq = ol->ol_queue;
 
 	ol->ol_busy = false;
@@ -313,7 +313,7 @@ static void batch_done(struct dsc_ctl *c, int err)
 	lo_order_run(oq);
 }
 
-static void lane_send(struct order_lane *ol)
+static void lane_send(struct order_batch *ol)
 {
 	struct lo_orders *os = ol->ol_queue->oq_orders;
 	ctl_orders_args *a = &ol->ol_ctl.dc_req.ctl_request_u.orders;
@@ -328,12 +328,12 @@ static void lane_send(struct order_lane *ol)
 	a->orders.orders_val = ol->ol_wire;
 	ol->ol_ctl.dc_take = batch_take;
 	ol->ol_ctl.dc_done = batch_done;
-	dsc_call(os->os_lo->l_dsc, ol->ol_queue->oq_ds, &ol->ol_ctl, CTL_ORDERS_MS);
+	ds_reg_call(os->os_lo->l_dsc, ol->ol_queue->oq_ds, &ol->ol_ctl, CTL_ORDERS_MS);
 }
 
 void lo_order_run(struct order_queue *oq)
 {
-	struct order_lane *fences = &oq->oq_lane[LANE_FENCES], *rest = &oq->oq_lane[LANE_REST];
+	struct order_batch *fences = &oq->oq_lane[QUEUE_FENCES], *rest = &oq->oq_lane[QUEUE_REST];
 	bool busy = fences->ol_busy || rest->ol_busy;
 	unsigned urgent = 0;
 
@@ -365,7 +365,7 @@ static void owe_again(struct order_queue *oq)
 			o->or_after_ms = 0;
 			o->or_in_force = false;
 		}
-	oq->oq_lane[LANE_FENCES].ol_answered_ms = clock_mono_ms();
+	oq->oq_lane[QUEUE_FENCES].ol_answered_ms = clock_mono_ms();
 	lo_order_owe(oq);
 }
 
@@ -384,7 +384,7 @@ static void joining_run(struct loop_msg *m)
 	oq->oq_ready = oj->oj_ready;
 	oq->oq_rarg = oj->oj_rarg;
 	oq->oq_up = true;
-	for (unsigned l = 0; l < LANES; l++)
+	for (unsigned l = 0; l < QUEUES; l++)
 		oq->oq_lane[l].ol_again = oq->oq_lane[l].ol_busy;
 	free(oj);
 	owe_again(oq);

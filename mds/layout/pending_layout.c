@@ -17,7 +17,7 @@ _Static_assert(sizeof(struct twin_rec) == 4, "a twin's record, version 1; the ma
 
 /* ---- the row ---- */
 
-int lo_twin_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, struct lo_twin *tw)
+int lo_pending_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, struct lo_pending *tw)
 {
 	struct twin_rec r;
 
@@ -34,24 +34,24 @@ int lo_twin_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, struc
 		&tw->tw_map);
 }
 
-int lo_twin_get(struct kv_txn *t, uint64_t ino, struct lo_twin *tw)
+int lo_pending_get(struct kv_txn *t, uint64_t ino, struct lo_pending *tw)
 {
 	uint64_t key = htobe64(ino);
 	struct kv_slice val;
-	int err = ns_row_get(t, NS_T_TWIN, &key, 8, &val);
+	int err = ns_row_get(t, NS_T_PENDING, &key, 8, &val);
 
-	return err ? err : lo_twin_decode((struct kv_slice){&key, 8}, val, &ino, tw);
+	return err ? err : lo_pending_decode((struct kv_slice){&key, 8}, val, &ino, tw);
 }
 
-bool lo_twin_is(struct kv_txn *t, uint64_t ino)
+bool lo_pending_is(struct kv_txn *t, uint64_t ino)
 {
 	uint64_t key = htobe64(ino);
 	struct kv_slice val;
 
-	return ns_row_get(t, NS_T_TWIN, &key, 8, &val) == 0;
+	return ns_row_get(t, NS_T_PENDING, &key, 8, &val) == 0;
 }
 
-int lo_twin_put(struct kv_txn *t, uint64_t ino, const struct lo_twin *tw)
+int lo_pending_put(struct kv_txn *t, uint64_t ino, const struct lo_pending *tw)
 {
 	uint8_t buf[sizeof(struct twin_rec) + NS_BLOB_MAX];
 	struct twin_rec r = {.t_version = TWIN_VERSION,
@@ -62,21 +62,21 @@ int lo_twin_put(struct kv_txn *t, uint64_t ino, const struct lo_twin *tw)
 	if (!len)
 		return -EIO;
 	memcpy(buf, &r, sizeof(r));
-	return ns_row_put(t, NS_T_TWIN, &key, 8, buf, sizeof(r) + len);
+	return ns_row_put(t, NS_T_PENDING, &key, 8, buf, sizeof(r) + len);
 }
 
-int lo_twin_del(struct kv_txn *t, uint64_t ino)
+int lo_pending_del(struct kv_txn *t, uint64_t ino)
 {
 	uint64_t key = htobe64(ino);
 
-	return ns_row_del(t, NS_T_TWIN, &key, 8);
+	return ns_row_del(t, NS_T_PENDING, &key, 8);
 }
 
-int lo_twin_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
+int lo_pending_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 {
 	struct ns_inode of = *i;
-	struct lo_twin tw;
-	int err = lo_twin_get(t, i->i_ino, &tw);
+	struct lo_pending tw;
+	int err = lo_pending_get(t, i->i_ino, &tw);
 
 	if (err == -ENOENT)
 		return 0;
@@ -84,33 +84,33 @@ int lo_twin_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 	for (unsigned k = 0; !err && k < lo_objects(&tw.tw_map); k++)
 		err = lo_order_free_object(lo, t, &of, &tw.tw_map, k);
 	/* the checker finds the objects that a damaged row names */
-	return err && err != -EIO ? err : lo_twin_del(t, i->i_ino);
+	return err && err != -EIO ? err : lo_pending_del(t, i->i_ino);
 }
 
 struct twins {
-	int (*tn_fn)(void *arg, uint64_t ino, const struct lo_twin *tw);
+	int (*tn_fn)(void *arg, uint64_t ino, const struct lo_pending *tw);
 	void *tn_arg;
 };
 
 static int twins_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct twins *tn = arg;
-	struct lo_twin tw;
+	struct lo_pending tw;
 	uint64_t ino;
 
-	return lo_twin_decode(id, val, &ino, &tw) ? 0 : tn->tn_fn(tn->tn_arg, ino, &tw);
+	return lo_pending_decode(id, val, &ino, &tw) ? 0 : tn->tn_fn(tn->tn_arg, ino, &tw);
 }
 
-int lo_twins(struct kv_txn *t, uint64_t from,
-	     int (*fn)(void *arg, uint64_t ino, const struct lo_twin *tw), void *arg)
+int lo_pendings(struct kv_txn *t, uint64_t from,
+		int (*fn)(void *arg, uint64_t ino, const struct lo_pending *tw), void *arg)
 {
 	struct twins tn = {fn, arg};
 	uint64_t key = htobe64(from);
 
-	return ns_rows(t, NS_T_TWIN, &key, 8, twins_one, &tn);
+	return ns_rows(t, NS_T_PENDING, &key, 8, twins_one, &tn);
 }
 
-bool lo_twin_same(const struct lo_twin *a, const struct lo_twin *b)
+bool lo_pending_same(const struct lo_pending *a, const struct lo_pending *b)
 {
 	if (a->tw_incarnation != b->tw_incarnation ||
 	    a->tw_map.lm_stripes != b->tw_map.lm_stripes ||
@@ -123,9 +123,9 @@ bool lo_twin_same(const struct lo_twin *a, const struct lo_twin *b)
 	return true;
 }
 
-int lo_twin_place(struct lo *lo, const struct ns_inode *i, const struct lo_map *m, unsigned stripes,
-		  uint32_t unit, unsigned copy, uint32_t patience_ms, struct lo_twin *tw, char *err,
-		  size_t errlen)
+int lo_pending_place(struct lo *lo, const struct ns_inode *i, const struct lo_map *m,
+		     unsigned stripes, uint32_t unit, unsigned copy, uint32_t patience_ms,
+		     struct lo_pending *tw, char *err, size_t errlen)
 {
 	struct lo_policy p;
 	int e;
@@ -181,9 +181,9 @@ static int anew_err(ctl_status st)
 }
 
 /* Copies the spans, because they belong to the connection. */
-static void anew_take(struct dsc_ctl *c, const ctl_response *res)
+static void anew_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
-	struct lo_anew *an = caa_container_of(c, struct lo_anew, an_ctl);
+	struct lo_restripe_io *an = caa_container_of(c, struct lo_restripe_io, an_ctl);
 
 	an->an_status = res->status;
 	if (res->status != CTL_OK)
@@ -200,15 +200,15 @@ static void anew_take(struct dsc_ctl *c, const ctl_response *res)
 		       an->an_nspan * sizeof(an->an_span[0]));
 }
 
-static void anew_done(struct dsc_ctl *c, int err)
+static void anew_done(struct ds_reg_ctl *c, int err)
 {
-	struct lo_anew *an = caa_container_of(c, struct lo_anew, an_ctl);
+	struct lo_restripe_io *an = caa_container_of(c, struct lo_restripe_io, an_ctl);
 
 	an->an_done(an, err ? -ETIMEDOUT : anew_err(an->an_status));
 }
 
-void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m,
-	      unsigned obj, int step, uint64_t session)
+void lo_watch(struct lo *lo, struct lo_restripe_io *an, const struct ns_inode *i,
+	      const struct lo_map *m, unsigned obj, int step, uint64_t session)
 {
 	ctl_watch_args *a = &an->an_ctl.dc_req.ctl_request_u.watch;
 
@@ -220,14 +220,14 @@ void lo_watch(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const
 	a->step = (ctl_watch_step)step;
 	a->session = session;
 	lo_ctl_object(lo, i->i_ino, i->i_incarnation, m, obj, &a->object);
-	dsc_call(lo->l_dsc, m->lm_obj[obj].ob_ds, &an->an_ctl, STEP_MS);
+	ds_reg_call(lo->l_dsc, m->lm_obj[obj].ob_ds, &an->an_ctl, STEP_MS);
 }
 
 /* Fills in the source. The target refuses an unknown source. */
-static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *i,
+static void source_of(struct lo *lo, struct lo_restripe_io *an, const struct ns_inode *i,
 		      const struct lo_map *m, uint32_t reader, ctl_peer *p)
 {
-	struct dsc_server *sv = &an->an_peer;
+	struct ds_reg_server *sv = &an->an_peer;
 
 	if (!lo_ctl_peer(lo, m->lm_obj[an->an_source].ob_ds, reader, sv, an->an_addrs, an->an_key,
 			 p))
@@ -236,8 +236,8 @@ static void source_of(struct lo *lo, struct lo_anew *an, const struct ns_inode *
 		CAP_READ | (m->lm_stripes > 1 ? CAP_STRIPED : 0), 0, (uint8_t *)p->handle);
 }
 
-void lo_fill(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const struct lo_map *m,
-	     const struct lo_twin *tw, bool end, uint64_t size)
+void lo_fill(struct lo *lo, struct lo_restripe_io *an, const struct ns_inode *i,
+	     const struct lo_map *m, const struct lo_pending *tw, bool end, uint64_t size)
 {
 	ctl_fill_args *a = &an->an_ctl.dc_req.ctl_request_u.fill;
 
@@ -254,6 +254,6 @@ void lo_fill(struct lo *lo, struct lo_anew *an, const struct ns_inode *i, const 
 	a->size = size;
 	if (an->an_nspan)
 		source_of(lo, an, i, m, tw->tw_map.lm_obj[an->an_target].ob_ds, &a->source);
-	dsc_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl,
-		 end ? END_MS : STEP_MS);
+	ds_reg_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl,
+		    end ? END_MS : STEP_MS);
 }

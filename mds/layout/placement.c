@@ -31,13 +31,13 @@ struct look {
 	unsigned lk_n, lk_seen; /* candidates; servers, whatever their labels */
 	unsigned lk_generic;	/* servers that take no files with so many objects */
 	double lk_load;		/* sum of the candidates' loads */
-	uint32_t lk_loads[DSC_MAX];
-	uint64_t lk_domain[DSC_MAX]; /* hash of the server's value of the domain label */
-	struct lo_seat lk_seat[DSC_MAX];
+	uint32_t lk_loads[DS_REG_MAX];
+	uint64_t lk_domain[DS_REG_MAX]; /* hash of the server's value of the domain label */
+	struct lo_candidate lk_seat[DS_REG_MAX];
 };
 
 /* True when the server can take a new file now or, for LOOK_HOPED, may be able to soon. */
-static bool may_take(const struct dsc_seat *se, const struct look *lk)
+static bool may_take(const struct ds_reg_candidate *se, const struct look *lk)
 {
 	if (!se->se_weight || se->se_draining || (!se->se_ready && se->se_hopeless))
 		return false;
@@ -46,11 +46,11 @@ static bool may_take(const struct dsc_seat *se, const struct look *lk)
 	return se->se_alive || se->se_unheard_ms <= lk->lk_patience_ms;
 }
 
-static void look_at(void *arg, const struct dsc_seat *se)
+static void look_at(void *arg, const struct ds_reg_candidate *se)
 {
 	const char *domain = NULL;
 	struct look *lk = arg;
-	struct lo_seat *st = &lk->lk_seat[lk->lk_n];
+	struct lo_candidate *st = &lk->lk_seat[lk->lk_n];
 	uint64_t room = se->se_capacity / 100;
 	size_t len = 0;
 
@@ -83,7 +83,7 @@ static void look_at(void *arg, const struct dsc_seat *se)
 /* Numbers the domains from 0 on; equal hashes are one domain. Returns how many there are. */
 static unsigned number_domains(struct look *lk)
 {
-	uint16_t slot[2 * DSC_MAX]; /* index of a candidate plus 1, by hash */
+	uint16_t slot[2 * DS_REG_MAX]; /* index of a candidate plus 1, by hash */
 	unsigned count = 0;
 
 	if (!*lk->lk_policy->lp_domain) {
@@ -93,10 +93,10 @@ static unsigned number_domains(struct look *lk)
 	}
 	memset(slot, 0, sizeof(slot));
 	for (unsigned i = 0; i < lk->lk_n; i++) {
-		unsigned s = (unsigned)(lk->lk_domain[i] % (2 * DSC_MAX));
+		unsigned s = (unsigned)(lk->lk_domain[i] % (2 * DS_REG_MAX));
 
 		while (slot[s] && lk->lk_domain[slot[s] - 1] != lk->lk_domain[i])
-			s = (s + 1) % (2 * DSC_MAX);
+			s = (s + 1) % (2 * DS_REG_MAX);
 		if (!slot[s]) {
 			slot[s] = (uint16_t)(i + 1);
 			lk->lk_seat[i].st_domain = (uint16_t)count++;
@@ -118,7 +118,7 @@ static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, ui
 	lk->lk_patience_ms = patience_ms;
 	lk->lk_n = lk->lk_seen = lk->lk_generic = 0;
 	lk->lk_load = 0;
-	dsc_seats(lo->l_dsc, look_at, lk);
+	ds_reg_candidates(lo->l_dsc, look_at, lk);
 	mean = lk->lk_n ? lk->lk_load / lk->lk_n : 0;
 	for (unsigned i = 0; i < lk->lk_n; i++) {
 		double f = (PLACE_CALM + mean) / (PLACE_CALM + lk->lk_loads[i]);
@@ -174,7 +174,8 @@ static void lacking(const struct look *lk, unsigned domains, const char *whom, c
 			 p->lp_mirrors, whom);
 }
 
-static unsigned next_first(void *arg, const struct lo_seat *seat, const uint16_t *pick, unsigned n)
+static unsigned next_first(void *arg, const struct lo_candidate *seat, const uint16_t *pick,
+			   unsigned n)
 {
 	struct lo *lo = arg;
 	double total = 0;
@@ -204,7 +205,7 @@ static int cannot(struct lo *lo, const struct lo_policy *p, uint32_t patience_ms
 	char text[LO_POLICY_TEXT], why[256];
 	unsigned domains;
 
-	if (dsc_up_ms(lo->l_dsc) <= patience_ms)
+	if (ds_reg_up_ms(lo->l_dsc) <= patience_ms)
 		return -EAGAIN;
 	domains = look(lo, p, LOOK_HOPED, patience_ms, lk);
 	if (lo_plan_can(lk->lk_seat, lk->lk_n, p->lp_mirrors))
@@ -253,11 +254,11 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 /* Returns a hash of the server's value of the domain label; 0: it has none. */
 static uint64_t domain_of(struct lo *lo, const char *key, uint32_t ds)
 {
-	struct dsc_terms dt;
+	struct ds_reg_terms dt;
 	const char *v;
 	size_t len;
 
-	if (!*key || !dsc_terms(lo->l_dsc, ds, &dt))
+	if (!*key || !ds_reg_terms(lo->l_dsc, ds, &dt))
 		return 0;
 	v = labels_get(dt.dt_labels, key, strlen(key), &len);
 	return v ? hash_bytes(v, len) : 0;
@@ -298,7 +299,7 @@ static bool is_taken(const struct taken *tk, uint32_t ds, uint64_t domain)
 }
 
 /* Draws one of the candidates by weight. */
-static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsigned n)
+static uint32_t draw_seat(const struct lo_candidate *seat, const uint16_t *pick, unsigned n)
 {
 	double total = 0, at;
 
@@ -316,7 +317,7 @@ static uint32_t draw_seat(const struct lo_seat *seat, const uint16_t *pick, unsi
 static bool may_have(const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror,
 		     const struct taken *tk, uint32_t bad)
 {
-	const struct lo_seat *st = &lk->lk_seat[i];
+	const struct lo_candidate *st = &lk->lk_seat[i];
 
 	return !st->st_full && st->st_id != bad && (st->st_mirrors >> mirror & 1) &&
 	       !is_taken(tk, st->st_id, *m->lm_domain ? lk->lk_domain[i] : 0);
@@ -343,7 +344,7 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 			 uint64_t without, uint32_t bad)
 {
 	unsigned least = LO_MAX_OBJECTS + 1, n = 0;
-	uint16_t pick[DSC_MAX];
+	uint16_t pick[DS_REG_MAX];
 	struct lo_policy p;
 	struct taken tk;
 	struct look lk;
@@ -353,7 +354,7 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 	taken_by(lo, m, stripe, without, &tk);
 	look(lo, &p, LOOK_ALIVE, 0, &lk);
 	for (unsigned i = 0; i < lk.lk_n; i++) {
-		const struct lo_seat *st = &lk.lk_seat[i];
+		const struct lo_candidate *st = &lk.lk_seat[i];
 		unsigned has = 0;
 
 		if (!may_have(&lk, i, m, mirror, &tk, bad))
@@ -374,12 +375,12 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj)
 {
 	unsigned mirror = obj / m->lm_stripes;
-	struct dsc_terms dt;
+	struct ds_reg_terms dt;
 	struct lo_policy p;
 	uint64_t domain;
 
 	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors ||
-	    !dsc_terms(lo->l_dsc, m->lm_obj[obj].ob_ds, &dt))
+	    !ds_reg_terms(lo->l_dsc, m->lm_obj[obj].ob_ds, &dt))
 		return true; /* no policy, group or labels to check against */
 	if (!(lo_group_mirrors(&p, dt.dt_labels) >> mirror & 1))
 		return false;
@@ -412,7 +413,7 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 	return -EINVAL;
 }
 
-int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc)
+int lo_create(struct lo **out, struct ns *ns, struct ds_reg *dsc)
 {
 	struct lo *lo = calloc(1, sizeof(*lo));
 	int err;
@@ -421,7 +422,7 @@ int lo_create(struct lo **out, struct ns *ns, struct dsc *dsc)
 		return -ENOMEM;
 	lo->l_ns = ns;
 	lo->l_dsc = dsc;
-	while (dsc_loop(dsc, lo->l_nloops))
+	while (ds_reg_loop(dsc, lo->l_nloops))
 		lo->l_nloops++;
 	pthread_mutex_init(&lo->l_place_lock, NULL);
 	pthread_mutex_init(&lo->l_verf_lock, NULL);

@@ -1,6 +1,6 @@
 /*
- * placement_plan.c - chooses the server of each object of a new file (struct lo_plan in lo_int.h states what
- * is guaranteed).
+ * placement_plan.c - chooses the server of each object of a new file (struct lo_plan in lo_int.h
+ * states what is guaranteed).
  *
  * The plan goes mirror by mirror, and stripe by stripe within a mirror. It draws a stripe's server
  * among those that may take the stripe and have the fewest objects of this file, fewer than
@@ -17,7 +17,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#define WORDS ((DSC_MAX + 63) / 64)
+#define WORDS ((DS_REG_MAX + 63) / 64)
 #define FULL  LO_MAX_OBJECTS
 
 struct set {
@@ -35,7 +35,7 @@ struct work {
 	struct set wk_used[LO_MAX_OBJECTS]; /* by stripe: domains of its copies so far */
 	struct set wk_may[LO_MAX_OBJECTS];  /* by stripe: domains allowed for this mirror */
 	struct set wk_seen;		    /* servers visited in the search for a place */
-	uint8_t wk_count[DSC_MAX];	    /* objects, by server */
+	uint8_t wk_count[DS_REG_MAX];	    /* objects, by server */
 	uint16_t wk_row[LO_MAX_OBJECTS];    /* servers of this mirror, by stripe */
 	unsigned wk_placed;		    /* stripes of this mirror placed so far */
 };
@@ -58,7 +58,7 @@ struct match {
 	struct set mt_taken; /* domains that must not be used */
 	struct set mt_matched;
 	struct set mt_seen;
-	uint8_t mt_mirror[DSC_MAX]; /* mirror of a matched domain */
+	uint8_t mt_mirror[DS_REG_MAX]; /* mirror of a matched domain */
 };
 
 /* Returns the first domain of a mirror that the search has not visited. free: the domain must also
@@ -147,7 +147,7 @@ static bool domains(struct work *wk, unsigned stripe)
 
 static bool may_take(const struct work *wk, unsigned stripe, unsigned seat)
 {
-	const struct lo_seat *st = &wk->wk_pl->pl_seat[seat];
+	const struct lo_candidate *st = &wk->wk_pl->pl_seat[seat];
 
 	return (st->st_mirrors >> wk->wk_mirror & 1) && !in(&wk->wk_used[stripe], st->st_domain) &&
 	       (!wk->wk_groups || in(&wk->wk_may[stripe], st->st_domain));
@@ -164,7 +164,7 @@ static double draw(struct work *wk)
 
 static unsigned choose(struct work *wk, const uint16_t *pick, unsigned n, bool first)
 {
-	const struct lo_seat *seat = wk->wk_pl->pl_seat;
+	const struct lo_candidate *seat = wk->wk_pl->pl_seat;
 	double total = 0, r;
 
 	if (first)
@@ -189,7 +189,7 @@ static unsigned level_of(const struct work *wk, unsigned seat)
 static int free_seat(struct work *wk, unsigned stripe)
 {
 	unsigned least = wk->wk_level, n = 0;
-	uint16_t pick[DSC_MAX];
+	uint16_t pick[DS_REG_MAX];
 
 	for (unsigned i = 0; i < wk->wk_pl->pl_n; i++) {
 		unsigned level = level_of(wk, i);
@@ -253,7 +253,7 @@ static void place_mirror(struct work *wk)
 /* ---- the whole plan ---- */
 
 /* Collects the domains of each mirror. Returns how many words of a set are in use. */
-static unsigned domains_of(const struct lo_seat *seat, unsigned n, unsigned mirrors,
+static unsigned domains_of(const struct lo_candidate *seat, unsigned n, unsigned mirrors,
 			   struct set *has, bool *groups)
 {
 	unsigned last = 0;
@@ -273,7 +273,7 @@ static unsigned domains_of(const struct lo_seat *seat, unsigned n, unsigned mirr
 	return last / 64 + 1;
 }
 
-bool lo_plan_can(const struct lo_seat *seat, unsigned n, unsigned mirrors)
+bool lo_plan_can(const struct lo_candidate *seat, unsigned n, unsigned mirrors)
 {
 	struct set has[LO_MAX_OBJECTS];
 	struct match mt = {.mt_has = has};

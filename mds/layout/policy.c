@@ -123,7 +123,7 @@ static int parse_threshold(struct reading *rd, const char *v, const char *end)
 	}
 	if (p != end || n > THRESHOLD_MAX >> shift)
 		goto bad;
-	rd->rd_lp.lp_steers = true;
+	rd->rd_lp.lp_has_threshold = true;
 	rd->rd_lp.lp_threshold = n << shift;
 	return 0;
 bad:
@@ -285,7 +285,7 @@ static void format_threshold(const struct lo_policy *p, char out[32])
 	unsigned k = 0;
 
 	*out = 0;
-	if (!p->lp_steers)
+	if (!p->lp_has_threshold)
 		return;
 	while (k < 4 && p->lp_threshold && !(p->lp_threshold & ((UINT64_C(1) << 10 * (k + 1)) - 1)))
 		k++;
@@ -310,9 +310,9 @@ size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
 	size_t domain = strlen(p->lp_domain), groups = strlen(p->lp_groups);
 	struct policy_threshold th = {.pt_bytes = htole64(p->lp_threshold)};
 	struct policy_rec r = {
-		.p_version = p->lp_steers	? 3
-			     : domain || groups ? 2
-						: 1,
+		.p_version = p->lp_has_threshold ? 3
+			     : domain || groups	 ? 2
+						 : 1,
 		.p_stripes = p->lp_stripes,
 		.p_mirrors = p->lp_mirrors,
 		.p_unit_log2 = (uint8_t)__builtin_ctz(p->lp_unit),
@@ -369,7 +369,7 @@ static int decode_threshold(const uint8_t *b, size_t n, struct lo_policy *p)
 	if (n < sizeof(th) + 1)
 		return -EIO;
 	memcpy(&th, b, sizeof(th));
-	p->lp_steers = true;
+	p->lp_has_threshold = true;
 	p->lp_threshold = le64toh(th.pt_bytes);
 	if (p->lp_threshold > THRESHOLD_MAX)
 		return -EIO;
@@ -412,7 +412,7 @@ int lo_map_policy(const struct lo_map *m, struct lo_policy *p)
 
 	*p = (struct lo_policy){.lp_unit = m->lm_unit,
 				.lp_stripes = m->lm_stripes,
-				.lp_mirrors = m->lm_mirrors - m->lm_spare};
+				.lp_mirrors = m->lm_mirrors - m->lm_pending_mirror};
 	if (!domain && !groups)
 		return 0;
 	terms[0] = (uint8_t)domain;
@@ -421,7 +421,7 @@ int lo_map_policy(const struct lo_map *m, struct lo_policy *p)
 	return decode_terms(terms, 1 + domain + groups, p);
 }
 
-int lo_policy_column(struct lo_policy *p, int gone, const char *group, char *err, size_t errlen)
+int lo_policy_mirrors(struct lo_policy *p, int gone, const char *group, char *err, size_t errlen)
 {
 	struct reading rd = {.rd_lp = *p, .rd_err = err, .rd_errlen = errlen};
 	struct lo_policy was = *p;

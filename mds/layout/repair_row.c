@@ -55,7 +55,7 @@ int lo_repair_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, str
 	*ino = be64toh(*ino);
 	memcpy(&r, val.s_data, sizeof(r));
 	if (!*ino || r.r_version != REPAIR_VERSION || r.r_object >= LO_MAX_OBJECTS ||
-	    r.r_why >= LO_REPAIR_WHYS || r.r_now > 1 || le32toh(r.r_bad) > DSC_MAX)
+	    r.r_why >= LO_REPAIR_WHYS || r.r_now > 1 || le32toh(r.r_bad) > DS_REG_MAX)
 		return -EIO;
 	*rr = (struct lo_repair){
 		.rr_session = le64toh(r.r_session),
@@ -172,7 +172,7 @@ int lo_repairs(struct kv_txn *t, uint64_t from,
 	return ns_rows(t, NS_T_REPAIR, &key, 8, rows_one, &rs);
 }
 
-int lo_lost_put(struct kv_txn *t)
+int lo_lost_writers_put(struct kv_txn *t)
 {
 	uint8_t version = LOST_VERSION;
 	uint64_t key = 0;
@@ -180,12 +180,12 @@ int lo_lost_put(struct kv_txn *t)
 	return ns_row_put(t, NS_T_REPAIR, &key, 8, &version, 1);
 }
 
-int lo_lost_del(struct kv_txn *t)
+int lo_lost_writers_del(struct kv_txn *t)
 {
 	return lo_repair_del(t, 0);
 }
 
-bool lo_lost_get(struct kv_txn *t)
+bool lo_lost_writers_get(struct kv_txn *t)
 {
 	struct kv_slice val;
 	uint64_t key = 0;
@@ -197,11 +197,11 @@ bool lo_lost_get(struct kv_txn *t)
 
 int lo_repair_source(struct lo *lo, const struct lo_map *m, unsigned obj, unsigned r)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	int k;
 
 	for (unsigned n = 0; (k = lo_copy(m, obj % m->lm_stripes, n)) >= 0; n++)
-		if (dsc_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_alive && r-- == 0)
+		if (ds_reg_get(lo->l_dsc, m->lm_obj[k].ob_ds, &sv) && sv.sv_alive && r-- == 0)
 			return k;
 	return -1;
 }
@@ -223,7 +223,7 @@ bool lo_fence_hangs(struct lo *lo, const struct lo_map *m)
 		const struct lo_object *o = &m->lm_obj[i];
 
 		if (o->ob_state != LO_STALE && o->ob_state != LO_ABSENT &&
-		    !dsc_linked(lo->l_dsc, o->ob_ds) && dsc_leased(lo->l_dsc, o->ob_ds))
+		    !ds_reg_linked(lo->l_dsc, o->ob_ds) && ds_reg_leased(lo->l_dsc, o->ob_ds))
 			return true;
 	}
 	return false;
@@ -234,7 +234,7 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 			      uint64_t *left_ms)
 {
 	uint32_t own = m->lm_obj[obj].ob_ds, bad = rr->rr_object == obj ? rr->rr_bad : 0;
-	uint64_t silent = dsc_silent_ms(lo->l_dsc, own);
+	uint64_t silent = ds_reg_since_heartbeat_ms(lo->l_dsc, own);
 
 	*ds = own;
 	*left_ms = 0;
@@ -246,7 +246,7 @@ enum lo_where lo_repair_where(struct lo *lo, const struct lo_map *m, unsigned ob
 	}
 	if (lo_fence_hangs(lo, m))
 		return LO_WAIT_LEASE;
-	if (!silent && bad != own && !dsc_draining(lo->l_dsc, own))
+	if (!silent && bad != own && !ds_reg_draining(lo->l_dsc, own))
 		return LO_IN_PLACE;
 	*ds = elsewhere(lo, m, obj, bad);
 	if (*ds)
@@ -279,7 +279,7 @@ static int step_err(ctl_status st)
 	}
 }
 
-static void step_take(struct dsc_ctl *c, const ctl_response *res)
+static void step_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct lo_rebuild *rb = caa_container_of(c, struct lo_rebuild, rb_ctl);
 
@@ -288,7 +288,7 @@ static void step_take(struct dsc_ctl *c, const ctl_response *res)
 		rb->rb_res = res->result.ctl_result_u.rebuild;
 }
 
-static void step_done(struct dsc_ctl *c, int err)
+static void step_done(struct ds_reg_ctl *c, int err)
 {
 	struct lo_rebuild *rb = caa_container_of(c, struct lo_rebuild, rb_ctl);
 
@@ -302,29 +302,29 @@ static void step_done(struct dsc_ctl *c, int err)
 
 /* Adds the key that the reader proves to the source over TLS. It takes a place among the addresses,
  * after at least one address. */
-static void peer_key(struct lo *lo, uint32_t reader, const struct dsc_server *source,
-		     ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
+static void peer_key(struct lo *lo, uint32_t reader, const struct ds_reg_server *source,
+		     ctl_addr addrs[DS_REG_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
 {
 	static char netid[] = "key";
 	uint8_t secret[CAP_TLS_KEY_LEN];
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	/* For a reader without keys of its own the cluster key is enough when the source's TLS
 	 * serves clients. When it does not, this key alone says that the source has TLS. */
-	if ((source->sv_tls == RPC_TLS_OFF && !source->sv_peers) || source->sv_generic ||
-	    !dsc_get(lo->l_dsc, reader, &sv) || (!sv.sv_own && !source->sv_peers))
+	if ((source->sv_tls == RPC_TLS_OFF && !source->sv_peers) || source->sv_nfs3 ||
+	    !ds_reg_get(lo->l_dsc, reader, &sv) || (!sv.sv_own && !source->sv_peers))
 		return;
-	dsc_peer_key(lo->l_dsc, source, sv.sv_uuid, secret);
+	ds_reg_peer_key(lo->l_dsc, source, sv.sv_uuid, secret);
 	sodium_bin2hex(key, LO_PEER_KEY, secret, sizeof(secret));
 	sodium_memzero(secret, sizeof(secret));
-	p->addrs.addrs_len -= p->addrs.addrs_len == DSC_ADDRS;
+	p->addrs.addrs_len -= p->addrs.addrs_len == DS_REG_ADDRS;
 	addrs[p->addrs.addrs_len++] = (ctl_addr){netid, key, 0};
 }
 
-bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server *sv,
-		 ctl_addr addrs[DSC_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
+bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct ds_reg_server *sv,
+		 ctl_addr addrs[DS_REG_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
 {
-	if (!dsc_get(lo->l_dsc, ds, sv))
+	if (!ds_reg_get(lo->l_dsc, ds, sv))
 		return false;
 	for (unsigned i = 0; i < sv->sv_naddrs; i++)
 		addrs[i] = (ctl_addr){sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr,
@@ -340,12 +340,12 @@ bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct dsc_server 
 /* Fills in the copy to read: its server's addresses, and a capability to read it. */
 static bool peer(struct lo *lo, struct lo_rebuild *rb, ctl_peer *p)
 {
-	struct dsc_server *sv = &rb->rb_peer;
+	struct ds_reg_server *sv = &rb->rb_peer;
 
 	if (!lo_ctl_peer(lo, rb->rb_map.lm_obj[rb->rb_source].ob_ds,
 			 rb->rb_map.lm_obj[rb->rb_obj].ob_ds, sv, rb->rb_addrs, rb->rb_key, p))
 		return false;
-	if (sv->sv_generic) {
+	if (sv->sv_nfs3) {
 		if (lo_handle(lo, sv, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_source,
 			      CAP_READ, 0, &rb->rb_foreign))
 			return false;
@@ -379,6 +379,6 @@ void lo_rebuild(struct lo *lo, struct lo_rebuild *rb)
 	if (rb->rb_step == CTL_REBUILD_PULL)
 		/* The target refuses an unknown source like one that it cannot reach. */
 		peer(lo, rb, &a->source);
-	dsc_call(lo->l_dsc, rb->rb_map.lm_obj[rb->rb_obj].ob_ds, &rb->rb_ctl,
-		 rb->rb_step == CTL_REBUILD_END ? END_MS : STEP_MS);
+	ds_reg_call(lo->l_dsc, rb->rb_map.lm_obj[rb->rb_obj].ob_ds, &rb->rb_ctl,
+		    rb->rb_step == CTL_REBUILD_END ? END_MS : STEP_MS);
 }

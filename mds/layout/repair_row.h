@@ -1,6 +1,6 @@
 /*
- * repair_row.h - repair makes objects in sync again (docs/repair.md). Here: its durable rows, the place
- * where an object is made again, and the data servers' steps. mds/jobs/repair.c decides what
+ * repair_row.h - repair makes objects in sync again (docs/repair.md). Here: its durable rows, the
+ * place where an object is made again, and the data servers' steps. mds/jobs/repair.c decides what
  * happens to the file's layouts meanwhile, and which file is next.
  */
 #ifndef MDS_LO_REPAIR_H
@@ -59,9 +59,9 @@ int lo_repair_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, str
 
 /* Clients with write layouts were lost, and not all copies of their files have been judged
  * (docs/mirrors.md): one row, inode 0. */
-int lo_lost_put(struct kv_txn *t); /* W */
-int lo_lost_del(struct kv_txn *t); /* W */
-bool lo_lost_get(struct kv_txn *t);
+int lo_lost_writers_put(struct kv_txn *t); /* W */
+int lo_lost_writers_del(struct kv_txn *t); /* W */
+bool lo_lost_writers_get(struct kv_txn *t);
 
 /* Where an object that is not in sync can be made again. */
 enum lo_where {
@@ -97,12 +97,12 @@ struct lo_rebuild {
 	ctl_rebuild_res rb_res;
 	void (*rb_done)(struct lo_rebuild *rb, int err);
 	/* for lo only */
-	struct dsc_ctl rb_ctl;
+	struct ds_reg_ctl rb_ctl;
 	ctl_status rb_status;
-	ctl_addr rb_addrs[DSC_ADDRS];
+	ctl_addr rb_addrs[DS_REG_ADDRS];
 	char rb_key[2 * CAP_TLS_KEY_LEN + 1];
-	struct dsc_server rb_peer;
-	struct dsc_handle rb_foreign;
+	struct ds_reg_server rb_peer;
+	struct ds_reg_handle rb_foreign;
 };
 void lo_rebuild(struct lo *lo, struct lo_rebuild *rb);
 #endif

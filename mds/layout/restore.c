@@ -30,7 +30,7 @@ static int restore_collect(void *arg, const struct ns_inode *i)
 
 static int restore_file(struct restore *re, struct kv_txn *t, uint64_t ino)
 {
-	uint32_t first = ns_line_epoch(re->re_ns);
+	uint32_t first = ns_timeline_epoch(re->re_ns);
 	uint8_t blob[NS_BLOB_MAX];
 	struct ns_inode i;
 	struct lo_map map;
@@ -43,7 +43,7 @@ static int restore_file(struct restore *re, struct kv_txn *t, uint64_t ino)
 		return err == -ESTALE ? 0 : err;
 	if (map.lm_epoch < first)
 		map.lm_epoch = first;
-	err = ns_note_blob(re->re_ns, t, ino, blob, lo_map_encode(&map, blob, sizeof(blob)));
+	err = ns_set_blob_quietly(re->re_ns, t, ino, blob, lo_map_encode(&map, blob, sizeof(blob)));
 	return err ? err : re->re_mark(t, ino);
 }
 
@@ -57,7 +57,7 @@ static int restore_run(void *arg, struct kv_txn *t)
 	for (unsigned k = 0; !err && k < re->re_n; k++)
 		err = restore_file(re, t, re->re_ino[k]);
 	re->re_files += re->re_n;
-	return err ? err : lo_lost_put(t);
+	return err ? err : lo_lost_writers_put(t);
 }
 
 int64_t lo_restore(struct kv *kv, struct ns *ns, int (*mark)(struct kv_txn *t, uint64_t ino))

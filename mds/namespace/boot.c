@@ -175,12 +175,12 @@ int ns_restore(struct ns *ns, struct kv_txn *t, uint64_t boot)
 	return 0;
 }
 
-uint32_t ns_line_epoch(const struct ns *ns)
+uint32_t ns_timeline_epoch(const struct ns *ns)
 {
 	return (uint32_t)(ns->n_super.su_boot >> IN_BOOT << IN_EPOCH);
 }
 
-uint64_t ns_line_ino(const struct ns *ns)
+uint64_t ns_timeline_ino(const struct ns *ns)
 {
 	return (uint64_t)(ns->n_super.su_incarnation - 1) << IN_INO;
 }

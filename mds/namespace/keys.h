@@ -16,15 +16,16 @@
  *   'x'   NS_K_XATTR     inode (8), name (1 to 255)       an extended attribute
  *   'O'   NS_K_ORPHAN    inode (8)                        an inode without links that is still open
  *   'B'   NS_T_BOOT      boot (8)                         the random identity of a boot
- *   'q'   NS_T_ONCE      session (16), slot (4)           the reply of a slot's last mutation
+ *   'q'   NS_T_REPLY      session (16), slot (4)           the reply of a slot's last mutation
  *
  * ns reads and writes the tables above. It keeps the rows of the tables below for other rooms,
  * and does not look into them.
  *
  *   'C'   NS_T_CLIENT    hash of owner, principal (32)    a client that may reclaim
- *   'm'   NS_T_MARK      inode (8)                        a file that clients may be writing
+ *   'm'   NS_T_WRITE_INTENT      inode (8)                        a file that clients may be
+ *         writing
  *   'D'   NS_T_DS        uuid (16)                        a data server
- *   'g'   NS_T_GEN       'S', uuid (16)                   a generic data server
+ *   'g'   NS_T_NFS3DS       'S', uuid (16)                   a generic data server
  *                        'P', server (4), number (8)      a file made ahead on one
  *                        'O', server (4), inode (8),      an object on one
  *                          incarnation (2), stripe (1),
@@ -32,8 +33,8 @@
  *   'k'   NS_T_KEY       0 (1)                            the cluster keys
  *   'o'   NS_T_ORDER     server (4), order (8)            work for a data server
  *   'r'   NS_T_REPAIR    inode (8); 0 is a flag           a file with objects that are not in sync
- *   'b'   NS_T_SHIFTED   inode (8)                        a file that balance moved lately
- *   't'   NS_T_TWIN      inode (8)                        the map that a restripe fills
+ *   'b'   NS_T_RELOCATED   inode (8)                        a file that balance moved lately
+ *   't'   NS_T_PENDING      inode (8)                        the map that a restripe fills
  *   'h'   NS_T_HINT      1 (1)                            a flag: some policy has a threshold
  *   's'   NS_T_SCRUB     0 (1)                            the state of the scrub
  *                        1 (1), index (4)                 a finding of the scrub
@@ -42,7 +43,8 @@
  *                          copy (1)
  *   'e'   NS_T_EVENT     ring (1), number (8)             an event
  *   'E'   NS_T_EXPORT    export (2)                       what an export said last
- *   'X'   NS_T_ENDING    directory (8)                    capabilities that have to end below it
+ *   'X'   NS_T_REVOCATION    directory (8)                    capabilities that have to end below
+ *         it
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *
@@ -196,8 +198,8 @@ static inline struct kv_slice ns_key_xattr(uint8_t *buf, uint64_t ino, const cha
 	return ns_slice(buf, NS_KEY_INODE + len);
 }
 
-/* ns_record.c: bytes to structures and back. Decoders return 0 or -EIO, point into their input and trust
- * nothing in it. */
+/* ns_record.c: bytes to structures and back. Decoders return 0 or -EIO, point into their input and
+ * trust nothing in it. */
 uint64_t ns_name_hash(const uint8_t key[16], const char *name, size_t len);
 int ns_inode_decode(struct kv_slice val, uint64_t ino, struct ns_inode *out);
 size_t ns_inode_encode(const struct ns_inode *i, uint8_t buf[NS_INODE_VAL_MAX]);
@@ -248,7 +250,7 @@ struct ns {
 };
 
 /* An inode that outlives the next put: its blob and ACL are copies. */
-struct ns_held {
+struct ns_inode_held {
 	struct ns_inode h_i;
 	uint8_t h_blob[NS_SYMLINK_MAX];
 	uint8_t h_acl[NS_ACL_REC_MAX];
@@ -258,13 +260,13 @@ int ns_super_get(struct kv_txn *t, struct ns_super *su);
 int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su); /* W */
 /* W: boot.c: makes an identity for the boot that su_boot now names. */
 int ns_boot_begin(struct kv_txn *t, struct ns_super *su);
-int ns_hold(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h);
-int ns_hold_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
-		struct ns_held *h);			      /* also -ENOTDIR */
+int ns_inode_copy(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode_held *h);
+int ns_inode_copy_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
+		      struct ns_inode_held *h);		      /* also -ENOTDIR */
 int ns_inode_put(struct kv_txn *t, const struct ns_inode *i); /* W */
 int ns_xattrs_del(struct kv_txn *t, uint64_t ino);	      /* W: all of an inode */
 /* Copies h_i to *out, with blob and ACL in ns's own memory: valid until the next W function. */
-void ns_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out);
+void ns_inode_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out);
 /* ns_ino_next returns the next inode number, which was never given before. Use it only in a
  * transaction in which ns_ino_reserve (W) follows. */
 uint64_t ns_ino_next(struct ns *ns);
@@ -276,8 +278,8 @@ static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *c
 	return !cr || cr->cr_uid == 0 || cr->cr_uid == i->i_uid;
 }
 
-/* ns_check.c: the offline checker. Reads one snapshot; needs about 48 bytes of memory for each inode.
- * fn gets one line for each violation, without a newline. */
+/* ns_check.c: the offline checker. Reads one snapshot; needs about 48 bytes of memory for each
+ * inode. fn gets one line for each violation, without a newline. */
 struct ns_check_stats {
 	/* cs_rows: without events */
 	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_events,

@@ -167,10 +167,10 @@ int ns_order_check(struct kv_txn *t, uint64_t number);
  * the store was restored too often. */
 int ns_restore(struct ns *ns, struct kv_txn *t, uint64_t boot);
 /* After ns_restore: returns the first fence epoch of this timeline. */
-uint32_t ns_line_epoch(const struct ns *ns);
+uint32_t ns_timeline_epoch(const struct ns *ns);
 /* Returns the lowest number of a file of this timeline, except for files that were in the store
  * when it was restored; 0: it never was. */
-uint64_t ns_line_ino(const struct ns *ns);
+uint64_t ns_timeline_ino(const struct ns *ns);
 const struct ns_super *ns_super(const struct ns *ns);
 struct kv *ns_kv(const struct ns *ns);
 
@@ -322,7 +322,8 @@ int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
 		bool policy, struct ns_time now);
 /* W: replaces a file's map by one that is the same to clients: change attribute and ctime stay.
  * -EINVAL: not a regular file. */
-int ns_note_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len);
+int ns_set_blob_quietly(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
+			size_t len);
 /* W: sets times that a delegation's holder kept (RFC 9754); each may be NULL. A time before ours is
  * ignored; a time after now becomes now. ctime follows mtime, not the access time. written: the
  * change attribute rises in any case. */
@@ -371,19 +372,19 @@ enum ns_table {
 	NS_T_CLIENT = 'C',
 	NS_T_DS = 'D',
 	NS_T_ORDER = 'o',
-	NS_T_MARK = 'm',
-	NS_T_ONCE = 'q',
+	NS_T_WRITE_INTENT = 'm',
+	NS_T_REPLY = 'q',
 	NS_T_REPAIR = 'r',
 	NS_T_EVENT = 'e',
-	NS_T_GEN = 'g',
-	NS_T_SHIFTED = 'b',
-	NS_T_TWIN = 't',
+	NS_T_NFS3DS = 'g',
+	NS_T_RELOCATED = 'b',
+	NS_T_PENDING = 't',
 	NS_T_SCRUB = 's',
 	NS_T_HINT = 'h',
 	NS_T_BOOT = 'B',
 	NS_T_KEY = 'k',
 	NS_T_EXPORT = 'E',
-	NS_T_ENDING = 'X'
+	NS_T_REVOCATION = 'X'
 };
 /* W */
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val,
@@ -404,20 +405,20 @@ int ns_next_client(struct ns *ns, struct kv_txn *t, uint32_t *id);
 int ns_clients_given(struct kv_txn *t, uint32_t *next);
 int ns_next_order(struct ns *ns, struct kv_txn *t, uint64_t *number);
 
-/* ns_reply.c: rows NS_T_ONCE, for each session's slot the request with the slot's last mutation. The
- * key is the session's id and the slot. Sessionids of a boot begin with its epoch, so rows of
+/* ns_reply.c: rows NS_T_REPLY, for each session's slot the request with the slot's last mutation.
+ * The key is the session's id and the slot. Sessionids of a boot begin with its epoch, so rows of
  * earlier boots come first. */
-#define NS_ONCE_KEY	    20
-#define NS_ONCE_HEAD	    104
-#define NS_ONCE_RESULTS_MAX 16384
-#define NS_ONCE_DEL_MAX	    512
+#define NS_REPLY_KEY	     20
+#define NS_REPLY_HEAD	     104
+#define NS_REPLY_RESULTS_MAX 16384
+#define NS_REPLY_DEL_MAX     512
 enum {
-	NS_ONCE_HAVE_SID = 1,
-	NS_ONCE_SAVED_HAVE_SID = 2,
-	NS_ONCE_CACHED_ONLY = 4,
-	NS_ONCE_FLAGS = 7
+	NS_REPLY_HAVE_SID = 1,
+	NS_REPLY_SAVED_HAVE_SID = 2,
+	NS_REPLY_CACHED_ONLY = 4,
+	NS_REPLY_FLAGS = 7
 };
-struct ns_once {
+struct ns_reply {
 	uint32_t on_seq;
 	uint8_t on_check[16];	      /* of the caller and the request's bytes */
 	uint32_t on_slots, on_target; /* what SEQUENCE reported of the session */
@@ -434,16 +435,16 @@ struct ns_once {
 	/* of the operations after SEQUENCE, up to and with the mutation */
 	struct kv_slice on_results;
 };
-/* buf: NS_ONCE_HEAD bytes, which the results follow already. Returns the length of all. */
-size_t ns_once_encode(const struct ns_once *o, uint8_t *buf);
-int ns_once_decode(struct kv_slice val, struct ns_once *o); /* -EIO; points into val */
-void ns_once_key(uint8_t key[NS_ONCE_KEY], const uint8_t session[16], uint32_t slot);
+/* buf: NS_REPLY_HEAD bytes, which the results follow already. Returns the length of all. */
+size_t ns_reply_encode(const struct ns_reply *o, uint8_t *buf);
+int ns_reply_decode(struct kv_slice val, struct ns_reply *o); /* -EIO; points into val */
+void ns_reply_key(uint8_t key[NS_REPLY_KEY], const uint8_t session[16], uint32_t slot);
 /* -ENOENT; points into the transaction */
-int ns_once_get(struct kv_txn *t, const uint8_t session[16], uint32_t slot, struct ns_once *o);
-/* W: deletes at most max (and NS_ONCE_DEL_MAX) rows, from one key prefix to another, both included.
- * Returns how many. */
-int ns_once_del(struct kv_txn *t, const uint8_t *from, size_t fromlen, const uint8_t *to,
-		size_t tolen, unsigned max);
+int ns_reply_get(struct kv_txn *t, const uint8_t session[16], uint32_t slot, struct ns_reply *o);
+/* W: deletes at most max (and NS_REPLY_DEL_MAX) rows, from one key prefix to another, both
+ * included. Returns how many. */
+int ns_reply_del(struct kv_txn *t, const uint8_t *from, size_t fromlen, const uint8_t *to,
+		 size_t tolen, unsigned max);
 
 /* Finds the inode of a path from the root ("/a/b"); does not follow symlinks. */
 int ns_path(struct ns *ns, struct kv_txn *t, const char *path, uint64_t *ino);

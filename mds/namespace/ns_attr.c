@@ -47,7 +47,7 @@ int ns_get(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode *out)
 	return err;
 }
 
-int ns_hold(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h)
+int ns_inode_copy(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode_held *h)
 {
 	int err;
 
@@ -61,17 +61,17 @@ int ns_hold(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h)
 	return 0;
 }
 
-int ns_hold_dir(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_held *h)
+int ns_inode_copy_dir(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode_held *h)
 {
 	int err;
 
-	err = ns_hold(ns, t, ino, h);
+	err = ns_inode_copy(ns, t, ino, h);
 	if (err)
 		return err;
 	return h->h_i.i_type == NS_DIR ? 0 : -ENOTDIR;
 }
 
-void ns_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out)
+void ns_inode_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out)
 {
 	*out = *i;
 	if (i->i_blob.s_len)
@@ -366,7 +366,7 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 	if ((what & NS_S_SIZE) && (s->s_mask & NS_S_GROW_ONLY) && s->s_size <= i.i_size)
 		what &= ~(unsigned)NS_S_SIZE;
 	if (!what) {
-		ns_give(ns, &i, out);
+		ns_inode_give(ns, &i, out);
 		return 0;
 	}
 	if (what & NS_S_MODE)
@@ -398,7 +398,7 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 		i.i_ctime = now;
 		i.i_change++;
 	}
-	ns_give(ns, &i, out);
+	ns_inode_give(ns, &i, out);
 	return ns_inode_put(t, out);
 }
 
@@ -426,7 +426,7 @@ int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct n
 		i.i_change++;
 	if (!changed)
 		return 0;
-	ns_give(ns, &i, &out);
+	ns_inode_give(ns, &i, &out);
 	return ns_inode_put(t, &out);
 }
 
@@ -439,7 +439,7 @@ int ns_accessed(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_time at
 	    !ns_time_after(&at, &i.i_atime))
 		return err;
 	i.i_atime = at;
-	ns_give(ns, &i, &out);
+	ns_inode_give(ns, &i, &out);
 	err = ns_inode_put(t, &out);
 	return err ? err : 1;
 }
@@ -466,7 +466,7 @@ int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
 	return ns_inode_put(t, &i);
 }
 
-int ns_note_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len)
+int ns_set_blob_quietly(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len)
 {
 	struct ns_inode i;
 	int err = ns_get(ns, t, ino, &i);
@@ -493,7 +493,7 @@ int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *bl
 		return -EMFILE;
 	i.i_incarnation += NS_PLACED_AGAIN;
 	i.i_blob = ns_slice(blob, len);
-	ns_give(ns, &i, out);
+	ns_inode_give(ns, &i, out);
 	return ns_inode_put(t, out);
 }
 

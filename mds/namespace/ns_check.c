@@ -327,10 +327,10 @@ static int on_row(struct check *c, struct kv_slice key, struct kv_slice val)
 
 static int on_once(struct check *c, struct kv_slice key, struct kv_slice val)
 {
-	struct ns_once o;
+	struct ns_reply o;
 
 	c->c_st->cs_rows++;
-	if (key.s_len != 1 + NS_ONCE_KEY || ns_once_decode(val, &o))
+	if (key.s_len != 1 + NS_REPLY_KEY || ns_reply_decode(val, &o))
 		bad(c, "stored reply of a request: record damaged");
 	return 0;
 }
@@ -366,12 +366,12 @@ static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
 static int scan_rest(struct check *c)
 {
 	static const uint8_t known[] = {NS_K_SUPER,  NS_K_INODE, NS_K_DIRENT, NS_K_XATTR,
-					NS_K_ORPHAN, NS_T_ONCE,	 NS_T_EVENT,  NS_T_BOOT};
-	static const uint8_t rows[] = {NS_T_CLIENT, NS_T_DS,   NS_T_ORDER,   NS_T_MARK,
-				       NS_T_REPAIR, NS_T_GEN,  NS_T_SHIFTED, NS_T_TWIN,
-				       NS_T_SCRUB,  NS_T_HINT, NS_T_KEY,     NS_T_EXPORT,
-				       NS_T_ENDING};
-	int rc = scan(c, NS_T_ONCE, on_once);
+					NS_K_ORPHAN, NS_T_REPLY, NS_T_EVENT,  NS_T_BOOT};
+	static const uint8_t rows[] = {
+		NS_T_CLIENT, NS_T_DS,	     NS_T_ORDER,     NS_T_WRITE_INTENT, NS_T_REPAIR,
+		NS_T_NFS3DS, NS_T_RELOCATED, NS_T_PENDING,   NS_T_SCRUB,	NS_T_HINT,
+		NS_T_KEY,    NS_T_EXPORT,    NS_T_REVOCATION};
+	int rc = scan(c, NS_T_REPLY, on_once);
 
 	if (rc >= 0)
 		rc = scan(c, NS_T_EVENT, on_event);

@@ -328,7 +328,7 @@ int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, s
 	      uint8_t *out_blob, struct ns_cinfo *ci)
 {
 	uint8_t acl[NS_ACL_REC_MAX];
-	struct ns_held dir;
+	struct ns_inode_held dir;
 	struct ns_inode i;
 	struct find f;
 	int err;
@@ -337,7 +337,7 @@ int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, s
 	if (!err)
 		err = create_valid(a);
 	if (!err)
-		err = ns_hold_dir(ns, t, a->a_dir, &dir);
+		err = ns_inode_copy_dir(ns, t, a->a_dir, &dir);
 	if (!err)
 		err = ns_permission(&dir.h_i, a->a_cred, 1);
 	if (!err)
@@ -386,15 +386,15 @@ int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, s
 int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dirino, const char *name,
 	    size_t len, const struct ns_cred *cr, struct ns_time now, struct ns_cinfo *ci)
 {
-	struct ns_held dir, h;
+	struct ns_inode_held dir, h;
 	struct find f;
 	int err;
 
 	err = ns_name_check(name, len);
 	if (!err)
-		err = ns_hold(ns, t, ino, &h);
+		err = ns_inode_copy(ns, t, ino, &h);
 	if (!err)
-		err = ns_hold_dir(ns, t, dirino, &dir);
+		err = ns_inode_copy_dir(ns, t, dirino, &dir);
 	if (!err)
 		err = ns_permission(&dir.h_i, cr, 1);
 	if (!err)
@@ -428,11 +428,11 @@ int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dirino, cons
 
 /* Holds the inode behind an entry. A missing inode is damage, not a stale handle. */
 static int hold_entry(struct ns *ns, struct kv_txn *t, uint64_t dir, const struct find *f,
-		      struct ns_held *h)
+		      struct ns_inode_held *h)
 {
 	int err;
 
-	err = ns_hold(ns, t, f->f_ino, h);
+	err = ns_inode_copy(ns, t, f->f_ino, h);
 	if (err == -ESTALE) {
 		log_error("ns: directory %lu: an entry points at missing inode %lu",
 			  (unsigned long)dir, (unsigned long)f->f_ino);
@@ -447,14 +447,14 @@ int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dirino, const char *name
 	      unsigned want, const struct ns_cred *cr, struct ns_time now,
 	      const struct ns_free_ops *fo, struct ns_inode *gone, struct ns_cinfo *ci)
 {
-	struct ns_held dir, h;
+	struct ns_inode_held dir, h;
 	struct find f;
 	bool isdir;
 	int err;
 
 	err = ns_name_check(name, len);
 	if (!err)
-		err = ns_hold_dir(ns, t, dirino, &dir);
+		err = ns_inode_copy_dir(ns, t, dirino, &dir);
 	if (!err)
 		err = ns_permission(&dir.h_i, cr, 1);
 	if (!err)
@@ -483,7 +483,7 @@ int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dirino, const char *name
 	ci->c_before = dir.h_i.i_change;
 	dir_change(&dir.h_i, -1, isdir ? -1 : 0, now);
 	ci->c_after = dir.h_i.i_change;
-	ns_give(ns, &h.h_i, gone);
+	ns_inode_give(ns, &h.h_i, gone);
 	return ns_inode_put(t, &dir.h_i);
 }
 
@@ -509,7 +509,7 @@ static int not_below(struct ns *ns, struct kv_txn *t, uint64_t dir, uint64_t top
 /* Everything that a rename holds. rn_dp is rn_s when both names are in one directory: one record,
  * changed once. */
 struct rename {
-	struct ns_held rn_s, rn_d, rn_moved, rn_target;
+	struct ns_inode_held rn_s, rn_d, rn_moved, rn_target;
 	struct ns_inode *rn_dp;
 	struct find rn_from, rn_to;
 };
@@ -557,10 +557,10 @@ static int rename_find(struct ns *ns, struct kv_txn *t, struct rename *r, uint64
 	if (!err)
 		err = ns_name_check(dname, dlen);
 	if (!err)
-		err = ns_hold_dir(ns, t, sdir, &r->rn_s);
+		err = ns_inode_copy_dir(ns, t, sdir, &r->rn_s);
 	r->rn_dp = &r->rn_s.h_i;
 	if (!err && ddir != sdir) {
-		err = ns_hold_dir(ns, t, ddir, &r->rn_d);
+		err = ns_inode_copy_dir(ns, t, ddir, &r->rn_d);
 		r->rn_dp = &r->rn_d.h_i;
 	}
 	if (!err)
@@ -637,7 +637,7 @@ int ns_rename(struct ns *ns, struct kv_txn *t, uint64_t sdir, const char *sname,
 	sci->c_after = r.rn_s.h_i.i_change;
 	dci->c_after = r.rn_dp->i_change;
 	if (r.rn_to.f_found)
-		ns_give(ns, &r.rn_target.h_i, replaced);
+		ns_inode_give(ns, &r.rn_target.h_i, replaced);
 	return 0;
 }
 
@@ -645,13 +645,13 @@ int ns_orphan_free(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct n
 {
 	uint8_t k[NS_KEY_INODE];
 	struct kv_slice val;
-	struct ns_held h;
+	struct ns_inode_held h;
 	int err;
 
 	err = kv_get(t, ns_key_ino(k, NS_K_ORPHAN, ino), &val);
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	err = ns_hold(ns, t, ino, &h);
+	err = ns_inode_copy(ns, t, ino, &h);
 	if (err)
 		return err == -ESTALE ? -EIO : err;
 	if (h.h_i.i_nlink)

@@ -1,4 +1,5 @@
-/* ns_record.c - record formats: bytes to structures and back. Only these decoders read stored bytes. */
+/* ns_record.c - record formats: bytes to structures and back. Only these decoders read stored
+ * bytes. */
 #include "mds/namespace/keys.h"
 #include <errno.h>
 #include <sodium.h>

@@ -1,5 +1,5 @@
-/* ns_xattr.c - extended attributes. Each has a key of its own, so that an inode may have many and only
- * the requested one is read. */
+/* ns_xattr.c - extended attributes. Each has a key of its own, so that an inode may have many and
+ * only the requested one is read. */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
 #include <errno.h>
@@ -52,13 +52,13 @@ static int may_write(const struct ns_inode *i, const struct ns_cred *cr)
 
 /* The common beginning of set and remove: holds the inode and checks that the writer is allowed.
  * *there: whether the attribute exists. */
-static int xattr_begin(struct ns *ns, struct kv_txn *t, struct ns_held *h, uint64_t ino,
+static int xattr_begin(struct ns *ns, struct kv_txn *t, struct ns_inode_held *h, uint64_t ino,
 		       struct kv_slice key, const struct ns_cred *cr, bool *there)
 {
 	struct kv_slice old;
 	int err;
 
-	err = ns_hold(ns, t, ino, h);
+	err = ns_inode_copy(ns, t, ino, h);
 	if (!err)
 		err = may_write(&h->h_i, cr);
 	if (err)
@@ -84,7 +84,7 @@ int ns_xattr_set(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *name
 		 struct ns_cinfo *ci)
 {
 	uint8_t k[NS_KEY_XATTR_MAX];
-	struct ns_held h;
+	struct ns_inode_held h;
 	struct kv_slice key;
 	bool there;
 	int err;
@@ -132,7 +132,7 @@ int ns_xattr_remove(struct ns *ns, struct kv_txn *t, uint64_t ino, const char *n
 		    const struct ns_cred *cr, struct ns_time now, struct ns_cinfo *ci)
 {
 	uint8_t k[NS_KEY_XATTR_MAX];
-	struct ns_held h;
+	struct ns_inode_held h;
 	struct kv_slice key;
 	bool there;
 	int err;

@@ -42,7 +42,7 @@ struct clone {
 	bool reader;	    /* the caller may read the source, not write it */
 	/* since when the caller blocks the source's writers; 0: there are none */
 	uint64_t frozen_ns;
-	bool placing;			   /* op_drain_placing was called */
+	bool placing;			   /* job_drain_placing was called */
 	struct lo_stat src_stat, dst_stat; /* ls_lost is 0 until the servers answer */
 	unsigned asking;
 };
@@ -109,11 +109,11 @@ static void clone_fini(void *scratch)
 
 static bool can_all(struct mds *m, const struct lo_map *map)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	for (unsigned i = 0; i < (unsigned)map->lm_stripes * map->lm_mirrors; i++)
 		if (map->lm_obj[i].ob_state == LO_IN_SYNC &&
-		    (!dsc_get(m->m_dsc, map->lm_obj[i].ob_ds, &sv) || !sv.sv_clone_block))
+		    (!ds_reg_get(m->m_dsc, map->lm_obj[i].ob_ds, &sv) || !sv.sv_clone_block))
 			return false;
 	return true;
 }
@@ -185,7 +185,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 	bool taking;
 
 	/* Within one file each copy has its own bytes, and the copy that is read stays the same. */
-	k->same = k->src != k->dst && op_is_contended(m, k->src, src, &taking);
+	k->same = k->src != k->dst && file_is_contended(m, k->src, src, &taking);
 	k->again = false;
 	if (err)
 		return err;
@@ -215,7 +215,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 
 static nfsstat4 clone_range(struct compound *c, struct clone *k, uint64_t size)
 {
-	uint32_t block = dsc_clone_block(c->m->m_dsc);
+	uint32_t block = ds_reg_clone_block(c->m->m_dsc);
 
 	if (k->from > size || k->len > size - k->from || k->from % block || k->to % block)
 		return NFS4ERR_INVAL;
@@ -259,10 +259,10 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	err = placement(c->m, k, &dst, &from, &to);
 	if (err)
 		return op_status(err);
-	if (lo_map_decode(dst.i_blob, &now) || op_is_held(c->m, c->th->mt_loop, &src, &from) ||
-	    op_is_held(c->m, c->th->mt_loop, &dst, &now))
+	if (lo_map_decode(dst.i_blob, &now) || job_has_orders(c->m, c->th->mt_loop, &src, &from) ||
+	    job_has_orders(c->m, c->th->mt_loop, &dst, &now))
 		return NFS4ERR_DELAY;
-	if (k->same && !op_first_reads(c->m, c->th->mt_loop, k->src, &from, 0))
+	if (k->same && !file_first_reads(c->m, c->th->mt_loop, k->src, &from, 0))
 		return NFS4ERR_DELAY;
 	clone_ask(c, &k->src_stat, &src, &from);
 	clone_ask(c, &k->dst_stat, &dst, &now);
@@ -318,8 +318,8 @@ static int known_run(struct kv_op *op, struct kv_txn *t)
 		o->ob_known = 1;
 		learns = true;
 	}
-	return learns ? ns_note_blob(kn->kn_m->m_ns, t, kn->kn_ino, blob,
-				     lo_map_encode(&map, blob, sizeof(blob)))
+	return learns ? ns_set_blob_quietly(kn->kn_m->m_ns, t, kn->kn_ino, blob,
+					    lo_map_encode(&map, blob, sizeof(blob)))
 		      : 0;
 }
 
@@ -405,15 +405,16 @@ static nfsstat4 clone_done(struct compound *c)
 	struct clone *k = c->scratch;
 
 	if (k->src_freeze.ex_silent &&
-	    excl_take_back(&c->m->m_file, c->th->mt_loop, k->src, NULL, clone_src_taken_back, c) &&
-	    op_waits(c, true))
+	    excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, k->src, NULL, clone_src_taken_back,
+				  c) &&
+	    op_set_parked(c, true))
 		return OP_PARKED;
 	return clone_end(c);
 }
 
 static void clone_recalls(void *arg)
 {
-	op_waits(arg, true);
+	op_set_parked(arg, true);
 }
 
 /* Each data server has run its orders, or its lease has run out: then it runs them before it serves
@@ -435,11 +436,12 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 	struct clone *k = c->scratch;
 
 	if (k->placing)
-		op_drain_placed(c->m);
+		job_drain_placed(c->m);
 	k->placing = false;
 	/* The first copy is lost. Another copy is the first when the client retries. */
 	if (err == -EIO && k->same &&
-	    !op_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map, k->src_stat.ls_lost))
+	    !file_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map,
+			      k->src_stat.ls_lost))
 		return NFS4ERR_DELAY;
 	if (err)
 		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
@@ -461,7 +463,7 @@ static int clone_place(struct compound *c, struct clone *k, struct kv_txn *t, st
 	if (!k->again)
 		return excl_fence(clone_target(k), t, dst, map, true, false, file_now());
 	if (!k->placing)
-		op_drain_placing(c->m);
+		job_drain_placing(c->m);
 	k->placing = true;
 	err = lo_order_free(c->m->m_lo, t, dst);
 	map->lm_epoch++;
@@ -511,7 +513,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 		size_outdated(c->m->m_st, k->dst);
 	if (!err && k->again && dst.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
 		err = -EMFILE;
-	if (!err && k->again && lo_twin_is(t, k->dst))
+	if (!err && k->again && lo_pending_is(t, k->dst))
 		err = -EAGAIN; /* as where a file is placed again (file_place.c) */
 	if (!err)
 		err = clone_place(c, k, t, &dst, &map);
@@ -574,7 +576,7 @@ static void clone_both_frozen(void *arg, int err)
 	struct compound *c = k->c;
 	nfsstat4 st;
 
-	op_waits(c, false);
+	op_set_parked(c, false);
 	op_txn_stale(c->th);
 	if (err)
 		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
@@ -616,7 +618,7 @@ static nfsstat4 clone_begin(struct compound *c, int err)
 	k->c = c;
 	excl_begin(&k->src_freeze, &c->m->m_file, c->th->mt_loop, k->src, NULL,
 		   k->src == k->dst ? EXCL_ALL : EXCL_WRITES, clone_src_frozen, k);
-	op_waits(c, true);
+	op_set_parked(c, true);
 	return OP_PARKED;
 }
 
@@ -646,7 +648,7 @@ nfsstat4 op_clone(struct compound *c)
 	k->to_end = !k->len;
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	if (!dsc_clone_block(c->m->m_dsc))
+	if (!ds_reg_clone_block(c->m->m_dsc))
 		return NFS4ERR_NOTSUPP;
 	st = op_two_files(c, &k->src_sid, &k->dst_sid, &src);
 	if (st)

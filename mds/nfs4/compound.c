@@ -2,7 +2,7 @@
  * compound.c - the COMPOUND engine (RFC 8881 section 16.2).
  *
  *	decode		op_dispatch: the frame of the request
- *	caller		op_peer finds the caller's exports and groups; it may park
+ *	caller		op_cred finds the caller's exports and groups; it may park
  *	run		compound_run: op_start begins each operation, op_end closes its result; an
  *			operation may park, and op_resume goes on
  *	finish		compound_finish: keeps the reply for a retry, and sends it
@@ -292,7 +292,7 @@ static int mutate_run(struct kv_op *op, struct kv_txn *t)
 	struct compound *c = op_of(op);
 	int err = c->run(op, t);
 
-	return err || !c->put || c->once_none ? err : op_once_put(c, t);
+	return err || !c->put || c->once_none ? err : op_replay_put(c, t);
 }
 
 static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *),
@@ -316,7 +316,8 @@ nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn 
 {
 	if (!atomic_load_explicit(&c->session->se_rows, memory_order_relaxed))
 		atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
-	op_once_check(c, c->once_check); /* not on the committer thread, of which there is one */
+	/* not on the committer thread, of which there is one */
+	op_replay_check(c, c->replay_check);
 	return mutate(c, run, put, then);
 }
 
@@ -429,7 +430,7 @@ void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci)
 
 static void compound_free(struct compound *c)
 {
-	op_peer_done(c);
+	op_cred_done(c);
 	free(c);
 }
 
@@ -442,7 +443,7 @@ static void compound_finish(struct compound *c)
 	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
 	op_heat_compound(c, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
 	if (c->marked)
-		op_mark_unused(c);
+		op_intent_unused(c);
 	if (c->slot)
 		op_slot_done(c); /* afterwards session and client may be freed */
 	compound_free(c);
@@ -478,7 +479,7 @@ static bool op_end(struct compound *c, nfsstat4 st)
 		st = NFS4ERR_BADXDR;
 	/* The next operation must have room at least for an error. */
 	if (c->out->bad ||
-	    (st == NFS4_OK && c->at + 1 < c->nops && op_room(c->out) < OP_ERROR_ROOM))
+	    (st == NFS4_OK && c->at + 1 < c->nops && op_reply_room(c->out) < OP_ERROR_ROOM))
 		st = op_too_big(c);
 	if (st != NFS4_OK && (!c->keep_body || c->out->bad)) {
 		xdr_truncate(c->out, c->status_at + 4);
@@ -580,7 +581,7 @@ static nfsstat4 op_start(struct compound *c)
 	if (op_changes(c->opnum) && c->cur && c->exp->g_ro)
 		return NFS4ERR_ROFS;
 	/* An operation that changes something does not begin without room for its result. */
-	if (d->room && op_room(c->out) < d->room + OP_ERROR_ROOM)
+	if (d->room && op_reply_room(c->out) < d->room + OP_ERROR_ROOM)
 		return op_too_big(c);
 	op_heat_op(c);
 	return d->fn(c);
@@ -595,7 +596,7 @@ static bool names_park(struct compound *c)
 	if (!c->names_wait)
 		return false;
 	c->names_wait = false;
-	return c->names_tries++ < NAMES_TRIES && op_names_then(c, names_again);
+	return c->names_tries++ < NAMES_TRIES && op_idmap_then(c, names_again);
 }
 
 static void compound_run(struct compound *c)
@@ -626,7 +627,7 @@ static void names_again(struct compound *c)
 
 void op_resume(struct compound *c, nfsstat4 st)
 {
-	op_waits(c, false);
+	op_set_parked(c, false);
 	if (names_park(c))
 		return;
 	if (op_end(c, st))
@@ -730,6 +731,6 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		compound_finish(c);
 		return;
 	}
-	if (op_peer(c, compound_begin))
+	if (op_cred(c, compound_begin))
 		compound_begin(c);
 }

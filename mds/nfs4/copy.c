@@ -46,9 +46,9 @@ struct op_copy {
 	uint64_t half;
 	struct lo_map half_map;
 	struct op_pin pin;
-	struct op_write write; /* the piece in hand, of a mirrored file */
-	struct excl_hold hold;
-	struct op_stand stand;
+	struct job_write write; /* the piece in hand, of a mirrored file */
+	struct excl_layout_block hold;
+	struct op_still_valid stand;
 	struct kv_op op;
 	struct loop_timer timer;
 	unsigned waits, turn, denials; /* denials: in a row */
@@ -80,10 +80,10 @@ static void copy_free(struct op_copy *j)
 {
 	struct mds_thread *th = j->th;
 
-	excl_unhold(&j->hold);
-	op_write_end(&j->write);
+	excl_unblock(&j->hold);
+	job_write_end(&j->write);
 	op_unpin(&j->pin);
-	op_stand_end(&j->stand);
+	op_still_valid_end(&j->stand);
 	lo_buf_free(j->buf);
 	free(j);
 	th->mt_copying--;
@@ -161,7 +161,7 @@ static int copy_answer_run(struct kv_op *op, struct kv_txn *t)
 static void copy_waits(const struct op_copy *j, bool waits)
 {
 	if (j->c)
-		op_waits(j->c, waits);
+		op_set_parked(j->c, waits);
 }
 
 static void copy_taken_back(void *arg, int err)
@@ -237,7 +237,7 @@ static int copy_inode(struct op_copy *j, uint64_t ino, struct ns_inode *i, struc
 	err = lo_map_decode(i->i_blob, map);
 	if (err)
 		return err;
-	return op_is_held(j->m, j->th->mt_loop, i, map) ? -EAGAIN : 0;
+	return job_has_orders(j->m, j->th->mt_loop, i, map) ? -EAGAIN : 0;
 }
 
 static int copy_io(struct op_copy *j, uint64_t ino, uint64_t off, uint64_t count,
@@ -280,16 +280,16 @@ static void copy_gave_up(void *arg)
 	copy_commit(arg);
 }
 
-/* The piece is not tried again. Where some copies may have it and others not, op_half_done resolves
- * now which copies are right. */
+/* The piece is not tried again. Where some copies may have it and others not, file_partial_done
+ * resolves now which copies are right. */
 static void copy_fail(struct op_copy *j, int err)
 {
 	uint64_t half = j->half;
 
 	j->err = err;
 	j->half = 0;
-	if (!op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->half_map, half, -EIO,
-			  copy_gave_up, j))
+	if (!file_partial_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->half_map, half, -EIO,
+			       copy_gave_up, j))
 		copy_commit(j);
 }
 
@@ -320,7 +320,7 @@ static void copy_again(struct op_copy *j)
  * run. */
 static void copy_wait(struct op_copy *j)
 {
-	excl_unhold(&j->hold); /* the hold would keep out this job's next piece */
+	excl_unblock(&j->hold); /* the hold would keep out this job's next piece */
 	if (++j->waits > (j->c ? COPY_SYNC_WAITS : COPY_WAITS)) {
 		copy_fail(j, -ETIMEDOUT);
 		return;
@@ -408,8 +408,8 @@ static void copy_recorded(struct kv_op *op, int err)
 
 	j->piece_err = err == -ENOENT ? -ESTALE : err;
 	if (err && j->failed &&
-	    op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->io.io_map,
-			 lo_writers(&j->io.io_map), err, copy_half_done, j))
+	    file_partial_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->io.io_map,
+			      lo_writers(&j->io.io_map), err, copy_half_done, j))
 		return;
 	if (err)
 		copy_fail(j, j->piece_err);
@@ -450,7 +450,7 @@ static void copy_written(struct lo_io *io, int err)
 {
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
-	op_write_end(&j->write);
+	job_write_end(&j->write);
 	if (!err && io->io_denied && io->io_failed_map && copy_fenced(j))
 		err = -EACCES;
 	j->denials = err == -EACCES ? j->denials + 1 : 0;
@@ -458,8 +458,8 @@ static void copy_written(struct lo_io *io, int err)
 	if (err)
 		copy_half(j, &io->io_map,
 			  io->io_half_map ? io->io_half_map : lo_writers(&io->io_map));
-	if (err && op_half_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &io->io_map,
-				io->io_half_map, err, copy_half_done, j))
+	if (err && file_partial_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &io->io_map,
+				     io->io_half_map, err, copy_half_done, j))
 		return;
 	if (err)
 		copy_failed(j, j->piece_err);
@@ -520,14 +520,14 @@ static void copy_read(struct lo_io *io, int err)
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
 	if (err && io->io_same &&
-	    op_first_lost(j->m, j->th->mt_loop, NULL, j->src, &io->io_map, io->io_failed_map, NULL,
-			  NULL))
+	    file_first_lost(j->m, j->th->mt_loop, NULL, j->src, &io->io_map, io->io_failed_map,
+			    NULL, NULL))
 		err = -EAGAIN;
 	if (!err) {
 		j->buf = io->io_buf;
 		j->len = io->io_count;
 		err = copy_io(j, j->dst, j->dst_off + j->done, j->len, copy_written);
-		if (!err && op_lost_writes(j->m, j->dst, &j->io.io_map))
+		if (!err && file_lost_writes(j->m, j->dst, &j->io.io_map))
 			err = -EAGAIN; /* the lost writer may still write there */
 	} else if (err == -ESTALE) {
 		err = -EAGAIN; /* placed again, or lost: the next look at the inode shows which */
@@ -536,8 +536,8 @@ static void copy_read(struct lo_io *io, int err)
 		err = -EAGAIN;
 	/* The caller's own layout for writing counts as another client's (NULL). */
 	if (!err && j->io.io_map.lm_mirrors > 1 &&
-	    !op_write_begin(&j->write, j->m, j->th->mt_loop, j->dst, NULL, j->dst_off + j->done,
-			    j->dst_off + j->done + j->len))
+	    !job_write_begin(&j->write, j->m, j->th->mt_loop, j->dst, NULL, j->dst_off + j->done,
+			     j->dst_off + j->done + j->len))
 		err = -EAGAIN;
 	if (err) {
 		copy_failed(j, err);
@@ -550,7 +550,7 @@ static void copy_read(struct lo_io *io, int err)
 	lo_write(j->m->m_lo, &j->io);
 }
 
-/* The job gave its place up while op_stand waited. */
+/* The job gave its place up while op_still_valid waited. */
 static void copy_stood(void *arg)
 {
 	copy_queue(arg);
@@ -559,7 +559,7 @@ static void copy_stood(void *arg)
 /* May the job go on? False: it goes on later, or has ended. */
 static bool copy_stands(struct op_copy *j)
 {
-	int err = op_stand(&j->stand);
+	int err = op_still_valid(&j->stand);
 
 	if (err == -EINPROGRESS)
 		copy_leave(j);
@@ -604,7 +604,7 @@ static void copy_step(struct op_copy *j)
 		copy_commit(j);
 		return;
 	}
-	same = op_is_contended(j->m, j->src, &j->io.io_map, &taking);
+	same = file_is_contended(j->m, j->src, &j->io.io_map, &taking);
 	if (copy_local(j, same, from, left))
 		return;
 	j->io.io_same = same;
@@ -725,7 +725,7 @@ static struct op_copy *copy_new(struct compound *c, const struct copy_args *a)
 	j->dst_off = a->dst_off;
 	j->count = a->count;
 	j->timer.t_fire = copy_wake;
-	op_stand_begin(&j->stand, c, copy_stood, j);
+	op_still_valid_begin(&j->stand, c, copy_stood, j);
 	/* Until the job ends: no client gets a delegation on a file that a copy still changes after
 	 * its opener has closed it. */
 	if (!op_pin(&j->pin, j->m, j->dst)) {

@@ -1,6 +1,6 @@
 /*
- * credentials.c - the caller of a request: the view that its connection has of the exports, the user's
- * groups, and what an export makes of the credential.
+ * credentials.c - the caller of a request: the view that its connection has of the exports, the
+ * user's groups, and what an export makes of the credential.
  *
  * Only the first request waits for this. The view is kept with the connection, the groups by thread
  * and by process. A worker puts a question to NSS or DNS (base/ask.h). Meanwhile the compound waits
@@ -40,7 +40,7 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 {
 	static _Atomic uint64_t told;
 	struct mds *m = arg;
-	struct exp_table *t = exp_set_get(m->m_exports);
+	struct exp_table *t = export_set_get(m->m_exports);
 	struct exp_names_key k;
 	struct ask_val *v;
 
@@ -56,9 +56,10 @@ static struct exp_table *thread_table(struct mds_thread *th)
 {
 	struct mds *m = th->mt_mds;
 
-	if (!th->mt_exports || th->mt_exports->t_generation != exp_set_generation(m->m_exports)) {
+	if (!th->mt_exports ||
+	    th->mt_exports->t_generation != export_set_generation(m->m_exports)) {
 		op_thread_forget(th); /* groups as well: after a reload they are looked up again */
-		th->mt_exports = exp_set_get(m->m_exports);
+		th->mt_exports = export_set_get(m->m_exports);
 	}
 	return th->mt_exports;
 }
@@ -77,7 +78,7 @@ static void view_keep(struct compound *c, struct exp_view *v)
 
 	if (rpc_conn_dead(conn))
 		return;
-	exp_view_put(rpc_conn_priv(conn));
+	export_view_put(rpc_conn_priv(conn));
 	rpc_conn_set_priv(conn, v);
 	v->v_refs++;
 }
@@ -106,8 +107,8 @@ static bool peer_view(struct compound *c)
 		if (!c->answer)
 			return false;
 	}
-	c->view = exp_view_new(t, key.nk_addr, port, (enum exp_tls)rpc_conn_tls(conn),
-			       exp_names_told(t, c->answer));
+	c->view = export_view_new(t, key.nk_addr, port, (enum exp_tls)rpc_conn_tls(conn),
+				  exp_names_told(t, c->answer));
 	if (c->view && t->t_nnames)
 		c->view->v_until_ns = c->answer ? c->answer->av_until_ns : 1;
 	if (c->view)
@@ -122,22 +123,22 @@ static bool peer_view(struct compound *c)
 
 static void stand_named(struct ask_wait *w, struct ask_val *v)
 {
-	struct op_stand *s = hash_entry(w, struct op_stand, s_wait);
+	struct op_still_valid *s = hash_entry(w, struct op_still_valid, s_wait);
 
 	s->s_names = v;
 	s->s_told = true;
 	s->s_then(s->s_arg);
 }
 
-void op_stand_begin(struct op_stand *s, const struct compound *c, void (*then)(void *arg),
-		    void *arg)
+void op_still_valid_begin(struct op_still_valid *s, const struct compound *c,
+			  void (*then)(void *arg), void *arg)
 {
-	*s = (struct op_stand){.s_m = c->m,
-			       .s_generation = c->view->v_table->t_generation,
-			       .s_ino = c->cur,
-			       .s_export = op_export(c),
-			       .s_sec = c->sec,
-			       .s_tls = c->view->v_tls};
+	*s = (struct op_still_valid){.s_m = c->m,
+				     .s_generation = c->view->v_table->t_generation,
+				     .s_ino = c->cur,
+				     .s_export = op_export(c),
+				     .s_sec = c->sec,
+				     .s_tls = c->view->v_tls};
 	exp_addr(rpc_conn_peer(c->call->c_conn), s->s_addr, &s->s_port);
 	s->s_wait.aw_loop = c->th->mt_loop;
 	s->s_wait.aw_then = stand_named;
@@ -145,7 +146,7 @@ void op_stand_begin(struct op_stand *s, const struct compound *c, void (*then)(v
 	s->s_arg = arg;
 }
 
-void op_stand_end(struct op_stand *s)
+void op_still_valid_end(struct op_still_valid *s)
 {
 	ask_val_put(s->s_names);
 	s->s_names = NULL;
@@ -154,7 +155,7 @@ void op_stand_end(struct op_stand *s)
 
 /* Where the table has names, gets what they are for this address. Queries once, and uses that
  * answer. */
-static int stand_names(struct op_stand *s, const struct exp_table *t)
+static int stand_names(struct op_still_valid *s, const struct exp_table *t)
 {
 	struct exp_names_key key = {.nk_generation = t->t_generation};
 
@@ -166,10 +167,10 @@ static int stand_names(struct op_stand *s, const struct exp_table *t)
 	return s->s_told ? 0 : -EINPROGRESS;
 }
 
-static int stand_judge(struct op_stand *s, struct exp_table *t)
+static int stand_judge(struct op_still_valid *s, struct exp_table *t)
 {
 	struct exp_view *v =
-		exp_view_new(t, s->s_addr, s->s_port, s->s_tls, exp_names_told(t, s->s_names));
+		export_view_new(t, s->s_addr, s->s_port, s->s_tls, exp_names_told(t, s->s_names));
 	const struct exp_grant *g = v ? exp_of_handle(v, s->s_export, s->s_ino) : &exp_unknown;
 	int err = 0;
 
@@ -183,19 +184,19 @@ static int stand_judge(struct op_stand *s, struct exp_table *t)
 		err = -EACCES;
 	if (!err)
 		s->s_generation = t->t_generation;
-	exp_view_put(v);
-	op_stand_end(s);
+	export_view_put(v);
+	op_still_valid_end(s);
 	return err;
 }
 
-int op_stand(struct op_stand *s)
+int op_still_valid(struct op_still_valid *s)
 {
 	struct exp_table *t;
 	int err;
 
-	if (s->s_generation == exp_set_generation(s->s_m->m_exports))
+	if (s->s_generation == export_set_generation(s->s_m->m_exports))
 		return 0;
-	t = exp_set_get(s->s_m->m_exports);
+	t = export_set_get(s->s_m->m_exports);
 	err = stand_names(s, t);
 	if (!err)
 		err = stand_judge(s, t);
@@ -345,7 +346,7 @@ static enum exp_sec sec_of(const struct rpc_cred *cred)
 	return cred->rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
 }
 
-bool op_peer(struct compound *c, void (*go)(struct compound *c))
+bool op_cred(struct compound *c, void (*go)(struct compound *c))
 {
 	c->go = go;
 	c->sec = sec_of(&c->call->c_cred);
@@ -354,20 +355,20 @@ bool op_peer(struct compound *c, void (*go)(struct compound *c))
 	return peer_known(c);
 }
 
-void op_peer_done(struct compound *c)
+void op_cred_done(struct compound *c)
 {
-	exp_view_put(c->view);
+	export_view_put(c->view);
 	ask_val_put(c->groups);
 	ask_val_put(c->answer);
 }
 
 void op_conn_view_drop(struct rpc_conn *conn)
 {
-	exp_view_put(rpc_conn_priv(conn));
+	export_view_put(rpc_conn_priv(conn));
 	rpc_conn_set_priv(conn, NULL);
 }
 
-int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms)
+int op_cred_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms)
 {
 	int err = ask_open(&m->m_ask_names, ASK_THREADS, keep_ms, names_ask, m);
 
@@ -448,7 +449,7 @@ void op_enter(struct compound *c, const struct exp_grant *g)
  * to the data servers as well. */
 static bool data_path_tls(const struct compound *c, unsigned least)
 {
-	return c->view->v_tls != EXP_TLS_NONE && dsc_least_tls(c->m->m_dsc) >= least;
+	return c->view->v_tls != EXP_TLS_NONE && ds_reg_least_tls(c->m->m_dsc) >= least;
 }
 
 bool op_protected(const struct compound *c)

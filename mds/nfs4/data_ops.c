@@ -17,7 +17,7 @@ static nfsstat4 data_inode(struct compound *c, struct ns_inode *i, struct lo_map
 		return st;
 	if (lo_map_decode(i->i_blob, map))
 		return NFS4ERR_IO;
-	return op_is_held(c->m, c->th->mt_loop, i, map) ? NFS4ERR_DELAY : NFS4_OK;
+	return job_has_orders(c->m, c->th->mt_loop, i, map) ? NFS4ERR_DELAY : NFS4_OK;
 }
 
 /* ---- SEEK ---- */
@@ -45,8 +45,8 @@ static void seek_done(struct lo_seek *lk, int err)
 	struct seek *k = hash_entry(lk, struct seek, lk);
 
 	if (err && lk->lk_same &&
-	    op_first_lost(k->c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL,
-			  NULL))
+	    file_first_lost(k->c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed,
+			    NULL, NULL))
 		err = -ETIMEDOUT;
 	op_resume(k->c, err ? op_read_status(k->c->m, &lk->lk_map, err) : seek_reply(k->c, k));
 }
@@ -64,7 +64,7 @@ static nfsstat4 seek_go(struct compound *c, int err)
 	k->size = i.i_size;
 	if (k->lk.lk_off >= k->size)
 		return NFS4ERR_NXIO;
-	k->lk.lk_same = op_is_contended(c->m, i.i_ino, &k->lk.lk_map, &taking);
+	k->lk.lk_same = file_is_contended(c->m, i.i_ino, &k->lk.lk_map, &taking);
 	if (taking)
 		return NFS4ERR_DELAY;
 	k->c = c;
@@ -119,7 +119,7 @@ struct change {
 	struct lo_change lc;
 	struct excl freeze;
 	struct op_pin pin;
-	struct excl_hold hold;
+	struct excl_layout_block hold;
 	struct compound *c;
 	struct ns_inode inode;
 	/* stale: objects that became stale before the change, because their servers are silent */
@@ -136,7 +136,7 @@ static void change_fini(void *scratch)
 	struct change *k = scratch;
 
 	excl_end(&k->freeze, 0);
-	excl_unhold(&k->hold);
+	excl_unblock(&k->hold);
 	op_unpin(&k->pin);
 }
 
@@ -163,7 +163,7 @@ static void change_taken_back(void *arg, int err)
 	struct compound *c = arg;
 	nfsstat4 st;
 
-	op_waits(c, false);
+	op_set_parked(c, false);
 	st = change_count(c, err);
 	if (st != OP_PARKED)
 		op_resume(c, st);
@@ -184,18 +184,18 @@ static nfsstat4 change_committed(struct compound *c, int err)
 		return change_begin(c, k);
 	excl_end(&k->freeze, 0);
 	if (!err && c->opnum == OP_DEALLOCATE)
-		op_half_over(c, k->ino, k->off, k->off + k->len);
+		op_partial_over(c, k->ino, k->off, k->off + k->len);
 	k->status = op_status(err);
 	if (err && k->failed &&
-	    op_half_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
-			 c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
-			 change_failed, k))
+	    file_partial_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
+			      c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
+			      change_failed, k))
 		return OP_PARKED;
 	/* Clients' layouts may name copies that became stale: those layouts come back. */
 	if (!err && (k->failed | k->stale) &&
 	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL,
 			      change_taken_back, c) &&
-	    op_waits(c, true))
+	    op_set_parked(c, true))
 		return OP_PARKED;
 	return change_count(c, err);
 }
@@ -216,8 +216,9 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 static bool change_half(struct compound *c, struct change *k, const struct lo_map *map,
 			uint64_t half, int err)
 {
-	return c->opnum == OP_DEALLOCATE && op_half_told(c, k->ino, k->off, k->off + k->len, map,
-							 half, k->status, err, change_failed, k);
+	return c->opnum == OP_DEALLOCATE &&
+	       op_partial_reported(c, k->ino, k->off, k->off + k->len, map, half, k->status, err,
+				   change_failed, k);
 }
 
 static nfsstat4 change_redo(struct compound *c, struct change *k)
@@ -293,7 +294,7 @@ static void change_frozen(void *arg, int err)
 	struct compound *c = k->c;
 	nfsstat4 st;
 
-	op_waits(c, false);
+	op_set_parked(c, false);
 	st = err ? op_data_status(err) : change_start(c, k);
 	if (st != OP_PARKED)
 		op_resume(c, st);
@@ -328,7 +329,7 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
 		excl_begin(&k->freeze, &c->m->m_file, c->th->mt_loop, k->ino, NULL, EXCL_WRITES,
 			   change_frozen, k);
-		op_waits(c, true);
+		op_set_parked(c, true);
 		return OP_PARKED;
 	}
 	return op_pin(&k->pin, c->m, k->ino) ? change_start(c, k) : NFS4ERR_DELAY;
@@ -549,8 +550,8 @@ static void read_plus_done(struct lo_io *io, int err)
 		return;
 	}
 	if (err && io->io_same &&
-	    op_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map,
-			  NULL, NULL))
+	    file_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map,
+			    NULL, NULL))
 		err = -ETIMEDOUT;
 	if (err) {
 		op_resume(c,
@@ -580,7 +581,7 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 	(void)err;
 	if (st)
 		return st;
-	k->io.io_same = op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+	k->io.io_same = file_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
 	if (taking || excl_hidden(&c->m->m_file, k->inode.i_ino))
 		return NFS4ERR_DELAY;
 	if (k->off >= k->inode.i_size || !k->count) {

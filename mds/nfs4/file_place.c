@@ -75,7 +75,7 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_map_decode(i.i_blob, &was);
 	if (!err && i.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
 		err = -EEXIST;
-	if (!err && lo_twin_is(t, c->cur))
+	if (!err && lo_pending_is(t, c->cur))
 		err = -EAGAIN; /* a restripe's objects would have the same names; retry */
 	if (!err)
 		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_lease_ms, &map);
@@ -139,7 +139,7 @@ static nfsstat4 again_go(struct compound *c, int err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return op_status(err);
-	if (op_is_held(c->m, c->th->mt_loop, &i, &map))
+	if (job_has_orders(c->m, c->th->mt_loop, &i, &map))
 		return NFS4ERR_DELAY;
 	return op_mutate(c, again_run, a->ag_put, again_committed);
 }
@@ -149,7 +149,7 @@ static void again_frozen(void *arg, int err)
 	struct compound *c = arg;
 	nfsstat4 st;
 
-	op_waits(c, false);
+	op_set_parked(c, false);
 	op_txn_stale(c->th);
 	if (err)
 		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
@@ -172,7 +172,7 @@ static nfsstat4 again_begin(struct compound *c, int err)
 		return op_status(err);
 	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL,
 		   again_frozen, c);
-	op_waits(c, true);
+	op_set_parked(c, true);
 	return OP_PARKED;
 }
 

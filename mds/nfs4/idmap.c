@@ -281,7 +281,7 @@ static void barrier_run(struct work *w)
 }
 
 /* The worker runs its queue in order: then is called when the queries before it are answered. */
-bool op_names_then(struct compound *c, void (*then)(struct compound *c))
+bool op_idmap_then(struct compound *c, void (*then)(struct compound *c))
 {
 	struct barrier *b = malloc(sizeof(*b));
 
@@ -300,7 +300,7 @@ bool op_names_then(struct compound *c, void (*then)(struct compound *c))
 
 /* ---- principals, on the worker ---- */
 
-int op_names_principal(void *arg, const char *principal, struct rpc_ids *ids)
+int op_idmap_principal(void *arg, const char *principal, struct rpc_ids *ids)
 {
 	uid_t uid;
 	gid_t gid;
@@ -315,7 +315,7 @@ int op_names_principal(void *arg, const char *principal, struct rpc_ids *ids)
 	return 0;
 }
 
-struct worker *op_names_worker(struct mds *m)
+struct worker *op_idmap_worker(struct mds *m)
 {
 	return m->m_names->n_worker;
 }
@@ -352,7 +352,7 @@ static void library_log(const char *format, ...)
 	log_debug("names: %s", text);
 }
 
-int op_names_init(struct mds *m, const char *domain, char *err, size_t errlen)
+int op_idmap_init(struct mds *m, const char *domain, char *err, size_t errlen)
 {
 	struct names *n = calloc(1, sizeof(*n));
 	int e;

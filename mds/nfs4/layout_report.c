@@ -1,5 +1,6 @@
-/* layout_report.c - what clients report about layouts, and what they return: LAYOUTERROR (RFC 7862 section
- * 15.6), LAYOUTRETURN (RFC 8881 section 18.44), and the data servers' errors in both (RFC 8435).
+/* layout_report.c - what clients report about layouts, and what they return: LAYOUTERROR (RFC 7862
+ * section 15.6), LAYOUTRETURN (RFC 8881 section 18.44), and the data servers' errors in both (RFC
+ * 8435).
  *
  *	decode		the errors (put_dev_error)
  *	record		report_run: objects that failed to take a write become stale
@@ -47,7 +48,7 @@ struct report {
 	bool recalled;
 	struct st_stateid sid;
 	uint32_t told; /* seqid of the grant that the client reports about */
-	struct excl_hold hold;
+	struct excl_layout_block hold;
 };
 
 static void put_dev_error(struct report *r, struct xdr_in *x)
@@ -108,9 +109,9 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 
 	*doubted = 0;
 	for (unsigned e = 0; e < r->n; e++) {
-		struct dsc_server sv;
+		struct ds_reg_server sv;
 
-		if (!dsc_get_uuid(m->m_dsc, r->e[e].dev, &sv))
+		if (!ds_reg_get_uuid(m->m_dsc, r->e[e].dev, &sv))
 			continue;
 		*doubted |= lo_map_on(map, sv.sv_id);
 		if (!report_means_write_failed(&r->e[e]))
@@ -118,7 +119,7 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 		/* A server with a lease denies what is fenced, and the report may be about a layout
 		 * that the client has no more: the second report counts. A server without a lease
 		 * denies everything: its first report counts. */
-		if (r->e[e].status == NFS4ERR_ACCESS && dsc_leased(m->m_dsc, sv.sv_id)) {
+		if (r->e[e].status == NFS4ERR_ACCESS && ds_reg_leased(m->m_dsc, sv.sv_id)) {
 			r->denied = true;
 			if (!r->denied_before)
 				continue;
@@ -156,10 +157,10 @@ static int report_run(struct kv_op *op, struct kv_txn *t)
 		r->fatal = fatal_status(r);
 	/* The application gets an error, and some copies may have the write all the same. */
 	if (r->fatal)
-		r->stale |= file_mistrust(&c->m->m_file, r->ino, &map, lo_map_stripes(&map, last),
-					  doubted);
+		r->stale |= file_suspect(&c->m->m_file, r->ino, &map, lo_map_stripes(&map, last),
+					 doubted);
 	if (r->more)
-		r->stale |= file_mistrust(&c->m->m_file, r->ino, &map, UINT64_MAX, doubted);
+		r->stale |= file_suspect(&c->m->m_file, r->ino, &map, UINT64_MAX, doubted);
 	if (!r->stale)
 		return 0;
 	log_warn("inode %lu: a client reported failed writes: the objects are now stale",
@@ -229,12 +230,12 @@ static bool report_takes_back(struct compound *c, int err, void (*then)(void *ar
 	/* Recalls the reporter's layout too, but does not wait: the client may not answer a recall
 	 * before it has this reply. */
 	if (stale && report_is_older(c))
-		excl_take_back(&c->m->m_file, c->th->mt_loop, r->ino, NULL, NULL, NULL);
+		excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, r->ino, NULL, NULL, NULL);
 	waits = stale &&
 		excl_recall_stale(&r->hold, &c->m->m_file, c->th->mt_loop, r->ino, c->client, then,
 				  c) &&
-		op_waits(c, true);
-	excl_unhold(&r->hold);
+		op_set_parked(c, true);
+	excl_unblock(&r->hold);
 	return waits;
 }
 
@@ -344,7 +345,7 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 	 * also later in this COMPOUND. With OP_SIZE_NEVER it does not: then query the size now. */
 	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh(c, r->ino, true, true, return_reply))
 		return OP_PARKED;
-	op_unmark_later(c->th, r->ino);
+	file_intent_clear_later(c->th, r->ino);
 	return return_reply(c, 0);
 }
 
@@ -353,7 +354,7 @@ static void return_taken_back(void *arg, int err)
 	struct compound *c = arg;
 	nfsstat4 status;
 
-	op_waits(c, false);
+	op_set_parked(c, false);
 	op_txn_stale(c->th);
 	status = return_refresh(c, err);
 	if (status != OP_PARKED)
@@ -455,7 +456,7 @@ static void return_many(struct compound *c, uint32_t iomode, bool fsid)
 		st_layout_drop(st, l, iomode);
 		f->f_pins--;
 		if (rw && !st_file_has_writers(f))
-			op_unmark_later(c->th, f->f_ino);
+			file_intent_clear_later(c->th, f->f_ino);
 		st_file_put(st, f);
 	}
 }

@@ -92,14 +92,14 @@ static bool names_object(struct compound *c, const uint8_t dev[16], const struct
 			 const struct lo_map *map)
 {
 	static const struct st_stateid anonymous;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	struct cap cap;
 	int obj;
 
 	if (memcmp(sid, &anonymous, sizeof(anonymous)) || !fh || len != CAP_LEN ||
-	    !dsc_get_uuid(c->m->m_dsc, dev, &sv) || !dsc_cap_open(c->m->m_dsc, &sv, fh, &cap))
+	    !ds_reg_get_uuid(c->m->m_dsc, dev, &sv) || !ds_reg_cap_open(c->m->m_dsc, &sv, fh, &cap))
 		return false;
-	obj = lo_object_of(map, sv.sv_id, cap.cp_obj.co_stripe, cap.cp_obj.co_mirror);
+	obj = lo_object_of(map, sv.sv_id, cap.cp_obj.co_stripe, cap.cp_obj.co_copy);
 	return cap.cp_obj.co_ino == i->i_ino && cap.cp_obj.co_incarnation == i->i_incarnation &&
 	       cap.cp_client == c->client->cl_number && cap.cp_epoch == map->lm_epoch && obj >= 0 &&
 	       map->lm_obj[obj].ob_state == LO_IN_SYNC;
@@ -176,7 +176,7 @@ static int wcc_run(struct kv_op *op, struct kv_txn *t)
 	/* A size that was set since, or is being set, counts. */
 	st_file_lock(st, k->ino);
 	f = st_file_get(st, k->ino, false);
-	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
+	old = !f || f->f_nsizing || f->f_sizegen != k->sizegen;
 	st_file_unlock(st, k->ino);
 	return old ? 0 : ns_setattr(c->m->m_ns, t, k->ino, &s, NULL, now, &i);
 }

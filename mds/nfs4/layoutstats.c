@@ -62,7 +62,7 @@ static void note(struct compound *c, const uint8_t dev[16], const struct io_late
 			       w = {written->il_ops, written->il_bytes, written->il_us};
 	uint64_t n = il->il_ops > UINT64_MAX / 2 ? UINT64_MAX / 2 : il->il_ops,
 		 more = il->il_bytes / STATS_UNIT, us;
-	uint32_t ds = dsc_number(c->m->m_dsc, dev);
+	uint32_t ds = ds_reg_number(c->m->m_dsc, dev);
 
 	if (!ds)
 		return;
@@ -72,7 +72,7 @@ static void note(struct compound *c, const uint8_t dev[16], const struct io_late
 	if (!n || !il->il_us)
 		return;
 	us = il->il_us / n;
-	dsc_note_latency(c->m->m_dsc, ds, us > UINT32_MAX ? UINT32_MAX : (uint32_t)us);
+	ds_reg_note_latency(c->m->m_dsc, ds, us > UINT32_MAX ? UINT32_MAX : (uint32_t)us);
 }
 
 /* ff_iostats4 (section 9.2.3) */

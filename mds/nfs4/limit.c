@@ -34,7 +34,7 @@ bool op_limited(struct mds *m, enum op_limit which)
 static enum op_scope reached(const struct compound *c, enum st_count what,
 			     const uint32_t most[OP_SCOPES])
 {
-	const struct st_place *at = c->client->cl_place;
+	const struct st_addr_account *at = c->client->cl_place;
 
 	if (atomic_load(&c->m->m_st->st_counts.ct_n[what]) >= most[OP_OF_ALL])
 		return OP_OF_ALL;
@@ -47,10 +47,10 @@ bool op_full(struct compound *c, enum st_count what, enum op_limit which,
 {
 	enum op_scope scope = reached(c, what, most);
 
-	if (st_has_room(c->client, what))
+	if (st_has_quota(c->client, what))
 		return false;
 	if (scope != OP_OF_CLIENT &&
-	    st_rooms_gather(c->m->m_st, scope == OP_OF_ALL ? NULL : c->client->cl_place, what))
+	    st_quotas_gather(c->m->m_st, scope == OP_OF_ALL ? NULL : c->client->cl_place, what))
 		scope = reached(c, what, most);
 	if (scope == OP_OF_CLIENT)
 		return op_full_again(c, what, which, most);
@@ -61,7 +61,7 @@ bool op_full(struct compound *c, enum st_count what, enum op_limit which,
 void op_make_room(struct compound *c, enum op_scope whose)
 {
 	struct st *st = c->m->m_st;
-	const struct st_place *at;
+	const struct st_addr_account *at;
 	uint64_t evict;
 
 	if (whose == OP_OF_CLIENT)
@@ -73,7 +73,7 @@ void op_make_room(struct compound *c, enum op_scope whose)
 				   : 0;
 	st_all_unlock(st);
 	if (evict)
-		op_evict(c->m, c->th->mt_loop, evict);
+		file_evict(c->m, c->th->mt_loop, evict);
 }
 
 bool op_full_again(struct compound *c, enum st_count what, enum op_limit which,
@@ -81,9 +81,9 @@ bool op_full_again(struct compound *c, enum st_count what, enum op_limit which,
 {
 	const _Atomic uint32_t *n = &c->client->cl_counts.ct_n[what];
 
-	if (st_has_room(c->client, what) || atomic_load(n) < most[OP_OF_CLIENT])
+	if (st_has_quota(c->client, what) || atomic_load(n) < most[OP_OF_CLIENT])
 		return false;
-	st_room_back(c->client, what); /* the room that its other threads reserved */
+	st_quota_back(c->client, what); /* the room that its other threads reserved */
 	return atomic_load(n) >= most[OP_OF_CLIENT] && op_limited(c->m, which);
 }
 
@@ -124,7 +124,7 @@ bool op_first(struct mds *m, uint32_t prog, uint32_t proc, struct xdr_in *x)
 	there = st_session_find(m->m_st, id);
 	urcu_memb_read_unlock();
 	/* A retry from before a restart may be a WRITE: the durable reply cache answers it. */
-	return there || op_once_kept(m, id, seq, slot);
+	return there || op_replay_kept(m, id, seq, slot);
 }
 
 void op_limits_init(struct mds *m)

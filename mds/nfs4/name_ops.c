@@ -638,9 +638,9 @@ static bool name_pinned(struct compound *c, struct kv_txn *t, uint64_t dir, cons
 	uint64_t ino;
 	uint8_t type;
 
-	return exp_set_has_pins(c->m->m_exports) &&
+	return export_set_has_pins(c->m->m_exports) &&
 	       ns_lookup(c->m->m_ns, t, dir, name, len, &ino, &type) == 0 && type == NS_DIR &&
-	       exp_set_pinned(c->m->m_exports, ino);
+	       export_set_pinned(c->m->m_exports, ino);
 }
 
 static int remove_run(struct kv_op *op, struct kv_txn *t)
@@ -692,7 +692,7 @@ static void unlink_taken_back(void *arg, int err)
 
 	/* A data server that does not confirm deletes the object later, and then needs no fence. */
 	(void)err;
-	op_waits(c, false);
+	op_set_parked(c, false);
 	op_txn_stale(c->th);
 	st = c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
 	if (st != OP_PARKED)
@@ -715,9 +715,9 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	    ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
 	    ns_may_unlink(&d, &i, &c->cred))
 		return false;
-	return excl_take_back(&c->m->m_file, c->th->mt_loop, ino, c->client, unlink_taken_back,
-			      c) &&
-	       op_waits(c, true);
+	return excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino, c->client,
+				     unlink_taken_back, c) &&
+	       op_set_parked(c, true);
 }
 
 /* The regular file of a name. 0: there is none, or the caller may not remove the name. */
@@ -786,7 +786,7 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	if (name_pinned(c, t, c->saved, k->name, k->len) ||
 	    name_pinned(c, t, c->cur, k->to, k->tolen))
 		return -EXDEV;
-	err = op_ending_stays(c->m, t, c->saved, c->cur);
+	err = job_revocation_stays(c->m, t, c->saved, c->cur);
 	if (err)
 		return err;
 	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen,

@@ -56,9 +56,9 @@ struct compound {
 	/* The limit of the reply is what the session caches, not what it sends. */
 	bool cached_only;
 	size_t seq_end; /* length of out after SEQUENCE's result */
-	uint32_t once_slot, once_seq, once_slots, once_target;
-	const uint8_t *once_args; /* arguments from the first operation after SEQUENCE on */
-	uint8_t once_check[16];	  /* op_once_check of the current mutation */
+	uint32_t once_slot, replay_seq, once_slots, once_target;
+	const uint8_t *replay_args; /* arguments from the first operation after SEQUENCE on */
+	uint8_t replay_check[16];   /* op_replay_check of the current mutation */
 	/* Inode number of the file whose orders the operation waits for after its mutation, or
 	 * 0. */
 	uint64_t once_orders;
@@ -68,8 +68,8 @@ struct compound {
 	 * it. */
 	bool again;
 
-	/* op_attr.c, of the current operation: the directory of the threshold that was looked up last,
-	 * or 0 */
+	/* op_attr.c, of the current operation: the directory of the threshold that was looked up
+	 * last, or 0 */
 	uint64_t threshold_dir, threshold;
 
 	/* op_heat.c: the last directory that operations worked in, or 0; c->cur before OPEN */
@@ -118,7 +118,7 @@ struct compound {
 	uint64_t told_ino, told_size;
 	struct ns_acl *acl; /* of the operation's attributes; freed with scratch */
 	/* A file that may have a mark in the store for a write layout which the compound does not
-	 * get (op_mark_unused), or 0. */
+	 * get (op_intent_unused), or 0. */
 	uint64_t marked;
 	void *sub; /* a job inside the operation (setattr.c): malloc'd, freed with scratch */
 };
@@ -140,7 +140,7 @@ void op_resume(struct compound *c, nfsstat4 status);
 /* waits: the compound parks until a client has given something back, and meanwhile does not keep
  * that client's requests from being read (rpc_call_waits). This ends when the compound is resumed,
  * or with waits false. Returns true. */
-static inline bool op_waits(struct compound *c, bool waits)
+static inline bool op_set_parked(struct compound *c, bool waits)
 {
 	rpc_call_waits(c->call, waits);
 	return true;
@@ -181,7 +181,7 @@ nfsstat4 op_status(int err);
 /* Bytes for the result of an operation that fails: number, status, SETATTR's bitmap. They stay free
  * until the last operation (RFC 8881 section 2.10.6.4). */
 #define OP_ERROR_ROOM 12
-static inline size_t op_room(const struct xdr_out *x)
+static inline size_t op_reply_room(const struct xdr_out *x)
 {
 	return x->bad ? 0 : x->x_limit - x->x_len - x->x_payload;
 }
@@ -222,7 +222,8 @@ struct op_sattr {
 nfsstat4 op_sattr_create(const struct compound *c, const struct op_sattr *sa, uint16_t fallback,
 			 struct ns_create_args *a);
 
-/* op_acl.c: op_get_acl decodes acl, or dacl, of a settable fattr4 into c->acl; op_put_acl puts it. */
+/* op_acl.c: op_get_acl decodes acl, or dacl, of a settable fattr4 into c->acl; op_put_acl puts
+ * it. */
 nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_acl **out);
 void op_put_acl(struct compound *c, struct xdr_out *x, const struct ns_inode *i, bool dacl);
 /* If want has an ACL attribute: may the caller read the ACL? OK or ACCESS. */
@@ -286,13 +287,13 @@ uint16_t op_fh_export(const uint8_t *fh, uint32_t len);
 void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
 			const struct exp_table *now);
 
-/* credentials.c: finds out which exports the client sees and which groups the user has. False: parked, and
- * go(c) is called when this is known. */
-bool op_peer(struct compound *c, void (*go)(struct compound *c));
-void op_peer_done(struct compound *c);
+/* credentials.c: finds out which exports the client sees and which groups the user has. False:
+ * parked, and go(c) is called when this is known. */
+bool op_cred(struct compound *c, void (*go)(struct compound *c));
+void op_cred_done(struct compound *c);
 /* For a job that goes on after its request was answered, on a file of an export: does the right
  * under which it began still exist, although the exports have changed? */
-struct op_stand {
+struct op_still_valid {
 	struct ask_wait s_wait;
 	struct mds *s_m;
 	uint64_t s_generation, s_ino; /* s_generation: the exports that were checked last */
@@ -306,15 +307,15 @@ struct op_stand {
 };
 /* Begins for the compound's client and its current file, which the job writes. then(arg) is called
  * on this loop. */
-void op_stand_begin(struct op_stand *s, const struct compound *c, void (*then)(void *arg),
-		    void *arg);
+void op_still_valid_begin(struct op_still_valid *s, const struct compound *c,
+			  void (*then)(void *arg), void *arg);
 /* 0: the right exists. -EROFS, -ESTALE, -EACCES: not any more. -EAGAIN: cannot be found out now.
  * -EINPROGRESS: then is called, and the caller asks again. */
-int op_stand(struct op_stand *s);
-void op_stand_end(struct op_stand *s);
+int op_still_valid(struct op_still_valid *s);
+void op_still_valid_end(struct op_still_valid *s);
 /* Drops the connection's view of the exports. */
 void op_conn_view_drop(struct rpc_conn *conn);
-int op_peer_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms);
+int op_cred_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms);
 /* Drops the exports and groups that the thread keeps. */
 void op_thread_forget(struct mds_thread *th);
 /* Is it known what g is, and which groups the user has there? If not, answer DELAY: a name service
@@ -333,7 +334,7 @@ static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g
  * op_exports_changed then sees whatever is registered under the same lock. */
 static inline bool op_exports_stand(const struct compound *c)
 {
-	return c->view->v_table->t_generation == exp_set_generation(c->m->m_exports);
+	return c->view->v_table->t_generation == export_set_generation(c->m->m_exports);
 }
 /* Did the request come with integrity or privacy, by Kerberos or TLS? Then its data goes to data
  * servers by TLS. */
@@ -370,12 +371,13 @@ static inline nfsstat4 op_seqid_status(const struct st_stateid *s, uint32_t curr
  * checks the seqid. BAD_STATEID, OLD_STATEID, DELEG_REVOKED. */
 nfsstat4 op_open_by_sid(struct compound *c, const struct st_stateid *s, uint64_t ino,
 			struct st_open **out);
-/* op_io.c; locked: may this user do I/O with this share access (one bit) on the file, under a stateid
- * of its client? Yes for the file's owner, a user whom the mode or ACL permits, a user who opened
- * the file for it, and any user under a delegation. Else ACCESS. */
+/* op_io.c; locked: may this user do I/O with this share access (one bit) on the file, under a
+ * stateid of its client? Yes for the file's owner, a user whom the mode or ACL permits, a user who
+ * opened the file for it, and any user under a delegation. Else ACCESS. */
 nfsstat4 op_user_access(struct compound *c, const struct ns_inode *i, uint32_t need);
-/* op_io.c: may I/O with this share access use a special stateid? GRACE; LOCKED if another open denies
- * it; DELAY while a client whose lease has run out is evicted, or a delegation is recalled. */
+/* op_io.c: may I/O with this share access use a special stateid? GRACE; LOCKED if another open
+ * denies it; DELAY while a client whose lease has run out is evicted, or a delegation is
+ * recalled. */
 nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need);
 /* op_io.c: OK for a regular file, else the error of I/O and locks for this file type (RFC 8881
  * sections 18.10.3, 18.22.3, 18.32.3, 18.3.3). */
@@ -410,21 +412,22 @@ nfsstat4 op_data_status(int err);
  * stays. Else the file handle is good and the data is lost: this logs it and returns -EIO. Other
  * errors stay. */
 int op_lost_err(struct compound *c, uint64_t ino, int err);
-/* op_half_done (mds/file/mirror_state.h) for a change of [off, end) by the compound's client. told: the
- * status that the client gets. If it is DELAY, the server remembers the range until the client has
- * repeated the change, and judges the file if the client does not. */
-bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
-		  const struct lo_map *map, uint64_t objects, nfsstat4 told, int why,
-		  void (*then)(void *arg), void *arg);
+/* file_partial_done (mds/file/mirror_state.h) for a change of [off, end) by the compound's client.
+ * told: the status that the client gets. If it is DELAY, the server remembers the range until the
+ * client has repeated the change, and judges the file if the client does not. */
+bool op_partial_reported(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
+			 const struct lo_map *map, uint64_t objects, nfsstat4 told, int why,
+			 void (*then)(void *arg), void *arg);
 /* The client has repeated the change in every copy that counts. */
-void op_half_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end);
+void op_partial_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end);
 /* Has the file been fenced or placed again since i and map were read? Then I/O by them may be of
  * two states of the file, or of none. */
 bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct lo_map *map);
 /* W: records that the file's data changed and reaches at least to end, and that the objects of
  * failed (of map by, which the change used) did not take it. */
 int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred,
-		    uint64_t end, uint64_t failed, const struct lo_map *by, struct excl_hold *hold);
+		    uint64_t end, uint64_t failed, const struct lo_map *by,
+		    struct excl_layout_block *hold);
 
 /* copy.c: may the compound read the saved file and write the current one? Both must be regular
  * files. */
@@ -465,15 +468,15 @@ nfsstat4 op_get_name(struct xdr_in *x, const char **name, size_t *len);
 
 /* setattr.c: brings the inode's size, change attribute and mtime up to date from the data servers.
  * True: parked, and then(c, err) is called. False: there was nothing to do, and then is not called.
- * force: even if no write layout is out. unmark: see op_refresh_file. */
+ * force: even if no write layout is out. unmark: see file_refresh. */
 bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark,
 		nfsstat4 (*then)(struct compound *c, int err));
 /* Notes that the compound may leave a mark in the store for ino without a layout to write it. The
  * compound notes one such file at a time. */
-void op_mark_doubt(struct compound *c, uint64_t ino);
+void op_intent_doubt(struct compound *c, uint64_t ino);
 /* The compound is over: deletes the mark of the noted file soon, without asking the data servers,
  * if no client got a layout by it. Locks the file. */
-void op_mark_unused(struct compound *c);
+void op_intent_unused(struct compound *c);
 
 /* op_layout.c. W: a client is about to get a capability of the file's present epoch; clears
  * lm_clean. */
@@ -524,8 +527,8 @@ void op_deleg_late(struct compound *c, uint64_t ino);
  * new, then calls then(c, err). False: no client has one, and then is not called. */
 bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct compound *c, int err));
 
-/* op_lock.c; locked: locks of the file were released or became weaker. Notifies clients that wait for
- * one. */
+/* op_lock.c; locked: locks of the file were released or became weaker. Notifies clients that wait
+ * for one. */
 void op_locks_gone(struct mds *m, struct st_file *f);
 
 /* setattr.c: sets attributes of ino. If the size shrinks or a right is taken, recalls and fences
@@ -534,18 +537,18 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 		       op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
 
 /* replay.c: hashes the caller and all bytes after SEQUENCE. */
-void op_once_check(const struct compound *c, uint8_t out[16]);
+void op_replay_check(const struct compound *c, uint8_t out[16]);
 /* W: puts the row of the current mutation. */
-int op_once_put(struct compound *c, struct kv_txn *t);
+int op_replay_put(struct compound *c, struct kv_txn *t);
 /* Does an earlier boot's row answer this session, slot and sequence? Any thread. */
-bool op_once_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slot);
+bool op_replay_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slot);
 /* For a SEQUENCE of an unknown session, after its arguments were decoded: continues from the row of
  * an earlier boot. BADSESSION if there is none; DELAY if the exports or groups are not known
  * yet. */
-nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot);
+nfsstat4 op_replay_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot);
 /* Call it every tick. Deletes the rows of ended sessions, and once grace is over those of earlier
  * boots. */
-void op_once_tick(struct mds *m, struct loop *loop);
+void op_replay_tick(struct mds *m, struct loop *loop);
 
 /* the operations */
 nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(struct compound *c),

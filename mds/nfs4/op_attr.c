@@ -60,7 +60,7 @@ static struct op_bitmap supported_for(const struct compound *c)
 	struct op_bitmap b = supported;
 
 	/* RFC 7862 section 4.1.2: only where CLONE works. */
-	if (dsc_clone_block(c->m->m_dsc))
+	if (ds_reg_clone_block(c->m->m_dsc))
 		b.w[2] |= BIT2(FATTR4_CLONE_BLKSIZE);
 	if (c->minor < 2)
 		b.w[2] &= ~MINOR2_WORD2;
@@ -124,13 +124,13 @@ static void put_time(struct xdr_out *x, const struct ns_time *t)
 
 void op_space(struct mds *m, uint64_t *total, uint64_t *avail)
 {
-	unsigned n = dsc_count(m->m_dsc);
-	struct dsc_server *sv = n ? calloc(n, sizeof(*sv)) : NULL;
+	unsigned n = ds_reg_count(m->m_dsc);
+	struct ds_reg_server *sv = n ? calloc(n, sizeof(*sv)) : NULL;
 
 	*total = *avail = 0;
 	if (!sv)
 		return;
-	n = dsc_list(m->m_dsc, sv, n);
+	n = ds_reg_list(m->m_dsc, sv, n);
 	for (unsigned i = 0; i < n; i++) {
 		if (sv[i].sv_alive) {
 			*total += sv[i].sv_capacity;
@@ -374,7 +374,7 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 		put_threshold(x, i->i_type == NS_REG ? threshold(c, i) : 0);
 		break;
 	case FATTR4_CLONE_BLKSIZE:
-		xdr_put_u32(x, dsc_clone_block(c->m->m_dsc));
+		xdr_put_u32(x, ds_reg_clone_block(c->m->m_dsc));
 		break;
 	case FATTR4_LAYOUT_BLKSIZE:
 	case FATTR4_LAYOUT_ALIGNMENT:

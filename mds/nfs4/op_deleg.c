@@ -106,9 +106,9 @@ static bool delegs_full(const struct compound *c)
 	struct st *st = c->m->m_st;
 	const _Atomic uint32_t *n = &st->st_counts.ct_n[ST_N_DELEGS];
 
-	if (st_has_room(c->client, ST_N_DELEGS) || atomic_load(n) < st->st_max_delegs)
+	if (st_has_quota(c->client, ST_N_DELEGS) || atomic_load(n) < st->st_max_delegs)
 		return false;
-	return !st_rooms_gather(st, NULL, ST_N_DELEGS) || atomic_load(n) >= st->st_max_delegs;
+	return !st_quotas_gather(st, NULL, ST_N_DELEGS) || atomic_load(n) >= st->st_max_delegs;
 }
 
 /* locked */
@@ -136,7 +136,7 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 				  : mine->o_deleg->dg_type > type ? WND4_NOT_SUPP_DOWNGRADE
 								  : WND4_RESOURCE);
 	/* f_pins: the metadata server is changing the file's data, or queries its size. */
-	if (f->f_removing || f->f_orphan || f->f_excl || f->f_pins ||
+	if (f->f_removing || f->f_orphan || f->f_nexcl || f->f_pins ||
 	    opens_conflict(f, c->client, type) || st_heat_contended(st, f->f_ino))
 		return why_not(d, WND4_CONTENTION);
 	return type;
@@ -157,7 +157,7 @@ static void deleg_register(struct compound *c, struct st_file *f, uint32_t type,
 		why_not(d, WND4_RESOURCE);
 		return;
 	}
-	st_granted(c->m->m_st, &o->o_deleg->dg_grants, c->session, c->once_slot, c->once_seq);
+	st_granted(c->m->m_st, &o->o_deleg->dg_grants, c->session, c->once_slot, c->replay_seq);
 	d->d_type = type;
 	d->d_times = times;
 	d->d_sid = o->o_sid;
@@ -242,7 +242,7 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 		return;
 	st_file_lock(st, ino);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
-	if (f && op_exports_stand(c) && !f->f_pins && !f->f_excl && !st_deleg_of(f, c->client) &&
+	if (f && op_exports_stand(c) && !f->f_pins && !f->f_nexcl && !st_deleg_of(f, c->client) &&
 	    !opens_conflict(f, c->client, plain))
 		deleg_register(c, f, plain, want, d);
 	if (f)
@@ -296,7 +296,7 @@ static void clear_end(struct clear *j)
 	struct compound *c = j->c;
 	nfsstat4 st;
 
-	op_waits(c, false);
+	op_set_parked(c, false);
 	op_txn_stale(c->th);
 	st = j->then(c, 0);
 	free(j);
@@ -344,7 +344,8 @@ static void clear_recalled(struct st_wait *w, unsigned left)
 	}
 	/* The holder of a write delegation that was revoked may have opened the file without an
 	 * OPEN, and may still write by its layout. */
-	if (wrote && excl_take_back(&c->m->m_file, c->th->mt_loop, ino, c->client, clear_fenced, j))
+	if (wrote &&
+	    excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino, c->client, clear_fenced, j))
 		return;
 	if (!clear_next(j))
 		clear_end(j);
@@ -373,7 +374,7 @@ bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_
 	j->then = then;
 	j->wait.w_then = clear_recalled;
 	if (clear_next(j))
-		return op_waits(c, true);
+		return op_set_parked(c, true);
 	free(j);
 	return false;
 }
@@ -428,7 +429,7 @@ void op_deleg_overdue(struct mds *m, struct loop *loop, uint64_t ino)
 	st_all_unlock(m->m_st);
 	log_warn("inode %lu: a delegation was not returned in time: revoked", (unsigned long)ino);
 	if (wrote)
-		excl_take_back(&m->m_file, loop, ino, NULL, overdue_taken_back, NULL);
+		excl_recall_and_fence(&m->m_file, loop, ino, NULL, overdue_taken_back, NULL);
 }
 
 void op_deleg_late(struct compound *c, uint64_t ino)
@@ -440,7 +441,7 @@ void op_deleg_late(struct compound *c, uint64_t ino)
 /* ---- attributes that a holder knows better (section 10.4.3) ---- */
 
 struct ask {
-	struct st_ask a;
+	struct st_deleg_query a;
 	struct kv_op op;
 	struct compound *c;
 	uint64_t ino;
@@ -478,13 +479,13 @@ static void ask_committed(struct kv_op *op, int err)
 	ask_end(hash_entry(op, struct ask, op), err);
 }
 
-static void ask_answered(struct st_ask *a)
+static void ask_answered(struct st_deleg_query *a)
 {
 	struct ask *k = hash_entry(a, struct ask, a);
 	struct compound *c = k->c;
 	struct ns_inode i = {0};
 
-	op_waits(c, false);
+	op_set_parked(c, false);
 	if (a->a_err) { /* no answer: its delegation is recalled, or revoked at the deadline */
 		if (!op_deleg_clear(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0, k->then)) {
 			ask_end(k, 0);
@@ -538,7 +539,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	} while (st_work_again(&w));
 	if (!o)
 		free(k);
-	return o && op_waits(c, true);
+	return o && op_set_parked(c, true);
 }
 
 /* ---- DELEGRETURN ---- */

@@ -11,8 +11,8 @@ struct fh_wire {
 	uint8_t w_version, w_zero;
 	uint16_t w_fs;
 	uint16_t w_incarnation;
-	/* number of the export that gave the handle (export_table.h); 0 also in handles from before there
-	 * were exports */
+	/* number of the export that gave the handle (export_table.h); 0 also in handles from before
+	 * there were exports */
 	uint16_t w_export;
 	uint32_t w_uuid;
 	uint64_t w_ino;

@@ -11,9 +11,9 @@ struct io {
 	uint32_t count;
 	struct ns_inode inode;
 	unsigned tries;
-	struct op_pin pin;     /* WRITE */
-	struct op_write write; /* WRITE of a mirrored file */
-	struct excl_hold hold;
+	struct op_pin pin;	/* WRITE */
+	struct job_write write; /* WRITE of a mirrored file */
+	struct excl_layout_block hold;
 	bool again;
 	nfsstat4 failed;
 };
@@ -75,7 +75,7 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 		status = st_lease_expired(st, holder->o_client) ? NFS4ERR_DELAY : NFS4ERR_LOCKED;
 	st_file_unlock(st, ino);
 	if (status == NFS4ERR_DELAY)
-		op_evict_in_way(c->m, c->th->mt_loop, ino, need, 0);
+		file_evict_in_way(c->m, c->th->mt_loop, ino, need, 0);
 	return !status && op_deleg_stands(c, ino, need) ? NFS4ERR_DELAY : status;
 }
 
@@ -129,7 +129,7 @@ bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, true);
-	ok = f && !f->f_sizing && !f->f_frozen && !f->f_taking;
+	ok = f && !f->f_nsizing && !f->f_nfrozen && !f->f_nrecalling;
 	if (ok && !p->p_m) {
 		p->p_m = m;
 		p->p_ino = ino;
@@ -152,7 +152,7 @@ bool op_pin_outdated(const struct op_pin *p)
 		return false;
 	st_file_lock(p->p_m->m_st, p->p_ino);
 	f = st_file_get(p->p_m->m_st, p->p_ino, false);
-	old = f->f_sizing || f->f_sizegen != p->p_sizegen;
+	old = f->f_nsizing || f->f_sizegen != p->p_sizegen;
 	st_file_unlock(p->p_m->m_st, p->p_ino);
 	return old;
 }
@@ -199,30 +199,30 @@ nfsstat4 op_data_status(int err)
 	return err == -ETIMEDOUT ? NFS4ERR_DELAY : op_status(err);
 }
 
-bool op_half_told(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
-		  const struct lo_map *map, uint64_t objects, nfsstat4 told, int why,
-		  void (*then)(void *arg), void *arg)
+bool op_partial_reported(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
+			 const struct lo_map *map, uint64_t objects, nfsstat4 told, int why,
+			 void (*then)(void *arg), void *arg)
 {
 	struct st *st = c->m->m_st;
 	bool noted = false;
 
 	if (objects && map->lm_mirrors > 1 && told == NFS4ERR_DELAY) {
 		st_all_lock(st);
-		noted = st_half_note(st, c->client, ino, off, end);
+		noted = st_partial_note(st, c->client, ino, off, end);
 		st_all_unlock(st);
 	}
-	return op_half_done(c->m, c->th->mt_loop, c->call, ino, map, objects, noted ? why : -EIO,
-			    then, arg);
+	return file_partial_done(c->m, c->th->mt_loop, c->call, ino, map, objects,
+				 noted ? why : -EIO, then, arg);
 }
 
-void op_half_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)
+void op_partial_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)
 {
 	struct st *st = c->m->m_st;
 
-	if (!atomic_load(&c->client->cl_nhalves))
+	if (!atomic_load(&c->client->cl_npartials))
 		return;
 	st_all_lock(st);
-	st_half_over(st, c->client, ino, off, end);
+	st_partial_over(st, c->client, ino, off, end);
 	st_all_unlock(st);
 }
 
@@ -237,22 +237,23 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 		return NFS4ERR_IO;
 	/* The file was truncated, and a data server has not run the truncate yet. A READ must find
 	 * no old byte below a new end, and the late truncate must not cut what a WRITE puts now. */
-	if (k->inode.i_type == NS_REG && op_is_held(c->m, c->th->mt_loop, &k->inode, &k->io.io_map))
+	if (k->inode.i_type == NS_REG &&
+	    job_has_orders(c->m, c->th->mt_loop, &k->inode, &k->io.io_map))
 		return op_all_gone(c->m, &k->io.io_map) ? NFS4ERR_IO : NFS4ERR_DELAY;
-	if (c->opnum == OP_WRITE && op_lost_writes(c->m, c->cur, &k->io.io_map))
+	if (c->opnum == OP_WRITE && file_lost_writes(c->m, c->cur, &k->io.io_map))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && !op_pin(&k->pin, c->m, c->cur))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && k->io.io_map.lm_mirrors > 1 && k->count &&
-	    !op_write_begin(&k->write, c->m, c->th->mt_loop, c->cur, c->client, k->off,
-			    k->off + k->count))
+	    !job_write_begin(&k->write, c->m, c->th->mt_loop, c->cur, c->client, k->off,
+			     k->off + k->count))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_READ && excl_hidden(&c->m->m_file, k->inode.i_ino))
 		return NFS4ERR_DELAY;
 	/* Layouts that are being recalled may name another first copy: the client would see a byte
 	 * of this copy, and then that copy's byte. */
 	k->io.io_same = c->opnum == OP_READ &&
-			op_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+			file_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
 	if (k->io.io_same && taking)
 		return NFS4ERR_DELAY;
 	k->c = c;
@@ -279,8 +280,8 @@ static void io_fini(void *scratch)
 	struct io *k = scratch;
 
 	lo_buf_free(k->io.io_buf);
-	excl_unhold(&k->hold);
-	op_write_end(&k->write);
+	excl_unblock(&k->hold);
+	job_write_end(&k->write);
 	op_unpin(&k->pin);
 }
 
@@ -357,7 +358,8 @@ nfsstat4 op_read(struct compound *c)
 /* ---- WRITE ---- */
 
 int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred,
-		    uint64_t end, uint64_t failed, const struct lo_map *by, struct excl_hold *hold)
+		    uint64_t end, uint64_t failed, const struct lo_map *by,
+		    struct excl_layout_block *hold)
 {
 	struct ns_setattr s = {.s_mask =
 				       NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE,
@@ -386,7 +388,7 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
 	if (last) /* the copies that took the change have become stale meanwhile */
 		return -EIO;
-	err = excl_hold(hold, &m->m_file, ino); /* may fail: so before anything is written */
+	err = excl_block(hold, &m->m_file, ino); /* may fail: so before anything is written */
 	if (err)
 		return err;
 	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
@@ -423,7 +425,7 @@ static nfsstat4 write_reply(struct compound *c, int err)
 	if (err)
 		return op_status(err);
 	if (c->opnum == OP_WRITE) {
-		op_half_over(c, c->cur, k->off, k->off + k->count);
+		op_partial_over(c, c->cur, k->off, k->off + k->count);
 		return op_result(c, write_put);
 	}
 	xdr_put_u64(c->out, k->io.io_verifier);
@@ -454,13 +456,13 @@ static nfsstat4 write_committed(struct compound *c, int err)
 	 * did not take it: the copies differ. */
 	k->failed = op_status(err);
 	if (err && k->io.io_failed_map &&
-	    op_half_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
-			 lo_writers(&k->io.io_map), err, io_failed, k))
+	    file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
+			      lo_writers(&k->io.io_map), err, io_failed, k))
 		return OP_PARKED;
 	if (!err && k->io.io_failed_map &&
 	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL,
 			      write_taken_back, c) &&
-	    op_waits(c, true))
+	    op_set_parked(c, true))
 		return OP_PARKED;
 	return write_reply(c, err);
 }
@@ -576,7 +578,7 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 }
 
 /* half: objects of the map that may have the write already, while others do not. If it is not done
- * once more now, op_half_told remembers it until the client has sent the write again. */
+ * once more now, op_partial_reported remembers it until the client has sent the write again. */
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 {
 	struct lo_map was = k->io.io_map;
@@ -584,8 +586,8 @@ static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 	k->failed = io_again(c, k);
 	if (k->failed == OP_PARKED || c->opnum != OP_WRITE)
 		return k->failed;
-	return op_half_told(c, c->cur, k->off, k->off + k->count, &was, half, k->failed, -EACCES,
-			    io_failed, k)
+	return op_partial_reported(c, c->cur, k->off, k->off + k->count, &was, half, k->failed,
+				   -EACCES, io_failed, k)
 		       ? OP_PARKED
 		       : k->failed;
 }
@@ -617,7 +619,7 @@ static void io_done(struct lo_io *lio, int err)
 	 * other copies from being written. */
 	k->io.io_denied = err == -EACCES && c->opnum != OP_READ && k->tries + 1 == IO_TRIES &&
 			  !op_io_outdated(c, &k->inode, &k->io.io_map) &&
-			  !lo_held_objects(c->m->m_lo, k->inode.i_ino, &k->io.io_map);
+			  !lo_objects_with_orders(c->m->m_lo, k->inode.i_ino, &k->io.io_map);
 	/* The file was fenced, or its data moved, after its map was read. A read may have got half
 	 * of the state before and half of the state after. */
 	if (err == -EACCES || ((err == -ESTALE || (!err && c->opnum == OP_READ)) &&
@@ -630,8 +632,8 @@ static void io_done(struct lo_io *lio, int err)
 		return;
 	}
 	if (err && k->io.io_same &&
-	    op_first_lost(c->m, c->th->mt_loop, c->call, k->inode.i_ino, &k->io.io_map,
-			  lio->io_failed_map, read_first_left, k))
+	    file_first_lost(c->m, c->th->mt_loop, c->call, k->inode.i_ino, &k->io.io_map,
+			    lio->io_failed_map, read_first_left, k))
 		return;
 	err = op_lost_err(c, k->inode.i_ino, err);
 	if (err) {
@@ -639,11 +641,13 @@ static void io_done(struct lo_io *lio, int err)
 		/* The client does not retry after NFS4ERR_IO: the write failed for good. */
 		err = k->failed == NFS4ERR_IO ? -EIO : err;
 		if (c->opnum == OP_WRITE
-			    ? !op_half_told(c, c->cur, k->off, k->off + k->count, &k->io.io_map,
-					    k->io.io_half_map, k->failed, err, io_failed, k)
-			    : !op_half_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
-					    c->opnum == OP_READ ? 0 : k->io.io_half_map, err,
-					    io_failed, k))
+			    ? !op_partial_reported(c, c->cur, k->off, k->off + k->count,
+						   &k->io.io_map, k->io.io_half_map, k->failed, err,
+						   io_failed, k)
+			    : !file_partial_done(c->m, c->th->mt_loop, c->call, c->cur,
+						 &k->io.io_map,
+						 c->opnum == OP_READ ? 0 : k->io.io_half_map, err,
+						 io_failed, k))
 			op_resume(c, k->failed);
 		return;
 	}

@@ -69,7 +69,7 @@ struct layoutget {
 	uint64_t ino;
 	uint32_t mark_gen, before; /* before: the iomodes that the client's layout had */
 	uint32_t grant;		   /* f_grants after this grant */
-	bool marked;		   /* f_marked before this grant */
+	bool marked;		   /* f_intent before this grant */
 	bool noted;		   /* layout_note has run */
 	bool mirrored;		   /* the file has several copies */
 	bool contended;		   /* the file was contended when the request came */
@@ -126,7 +126,7 @@ static bool layout_contends(const struct st_file *f, const struct st_client *by)
 
 	for (const struct st_write *w = f->f_contended ? NULL : f->f_writes; w; w = w->sw_next)
 		writes |= w->sw_client != by;
-	return writes || op_contends(f, by);
+	return writes || job_contends(f, by);
 }
 
 /* The file, or all, is locked. Registers the layout: a recall from now on finds it. OP_PARKED: the
@@ -147,7 +147,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	 * recall, or never got it. Recall again, unless a recall is on its way. */
 	if (l && l->l_recalled)
 		st_recall_queue(st, l);
-	if (f->f_excl || f->f_removing || f->f_judge || (l && l->l_recalled)) {
+	if (f->f_nexcl || f->f_removing || f->f_suspect || (l && l->l_recalled)) {
 		st_file_put(st, f);
 		return NFS4ERR_RECALLCONFLICT;
 	}
@@ -164,7 +164,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		}
 		f->f_error = NFS4_OK;
 	}
-	g->pinned = g->iomode == LAYOUTIOMODE4_RW && !f->f_mark_durable;
+	g->pinned = g->iomode == LAYOUTIOMODE4_RW && !f->f_intent_durable;
 	if (g->pinned) {
 		f->f_pins++;
 		return OP_PARKED;
@@ -191,14 +191,14 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 		return NFS4ERR_DELAY;
 	}
 	if (g->iomode == LAYOUTIOMODE4_RW) {
-		g->marked = f->f_marked;
-		if (!f->f_marked) { /* the map's write counts cover all writes before this */
+		g->marked = f->f_intent;
+		if (!f->f_intent) { /* the map's write counts cover all writes before this */
 			f->f_counts = true;
 			f->f_moved = 0;
 		}
 		g->grant = ++f->f_grants;
-		f->f_alike = false;
-		f->f_marked = true;
+		f->f_equal = false;
+		f->f_intent = true;
 		st_file_watch(f);
 	}
 	g->before = l->l_iomode;
@@ -207,7 +207,7 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	if (!atomic_load(&c->client->cl_laid))
 		atomic_store(&c->client->cl_laid, true);
 	st_sid_bump(&l->l_sid);
-	st_granted(st, &l->l_grants, c->session, c->once_slot, c->once_seq);
+	st_granted(st, &l->l_grants, c->session, c->once_slot, c->replay_seq);
 	op_fh_make(c->m, op_export(c), g->ino, l->l_fh);
 	l->l_fhlen = OP_FH_LEN;
 	*sid = l->l_sid;
@@ -244,10 +244,10 @@ static void mark_undo(struct compound *c, const struct layoutget *g, struct st_f
 	if (g->iomode != LAYOUTIOMODE4_RW || st_file_has_writers(f))
 		return;
 	if (had && !g->marked && f->f_grants == g->grant)
-		f->f_marked = false; /* the end of the COMPOUND deletes it from the store */
-	else if (f->f_marked)
+		f->f_intent = false; /* the end of the COMPOUND deletes it from the store */
+	else if (f->f_intent)
 		/* A request to delete the intent may have failed because of this grant. */
-		op_unmark_later(c->th, g->ino);
+		file_intent_clear_later(c->th, g->ino);
 }
 
 /* The client does not get the grant: takes back what the grant added. */
@@ -328,7 +328,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	/* The file was truncated or fenced, and a data server with the only copy has not run that
 	 * order yet (docs/size.md, "Setting a size"). */
-	if (lo_held_objects(c->m->m_lo, g->ino, &map))
+	if (lo_objects_with_orders(c->m->m_lo, g->ino, &map))
 		return NFS4ERR_LAYOUTTRYLATER;
 	contended = layout_note(c, sid, &map);
 	/* The file became contended after op_layoutget looked. A retry gets a layout without the
@@ -352,7 +352,7 @@ static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *si
 	if (err)
 		return err == -EAGAIN ? NFS4ERR_LAYOUTTRYLATER : op_status(err);
 	xdr_patch_u32(x, at, (uint32_t)(x->x_len - at - 4));
-	if (op_room(x) < OP_ERROR_ROOM)
+	if (op_reply_room(x) < OP_ERROR_ROOM)
 		return op_too_big(c);
 	if (x->x_len - at > g->maxcount)
 		return NFS4ERR_TOOSMALL;
@@ -388,7 +388,8 @@ int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i)
 	if (err || !map.lm_clean)
 		return err;
 	map.lm_clean = false;
-	return ns_note_blob(m->m_ns, t, i->i_ino, blob, lo_map_encode(&map, blob, sizeof(blob)));
+	return ns_set_blob_quietly(m->m_ns, t, i->i_ino, blob,
+				   lo_map_encode(&map, blob, sizeof(blob)));
 }
 
 static int given_run(struct kv_op *op, struct kv_txn *t)
@@ -420,10 +421,10 @@ static int mark_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	st_file_lock(st, g->ino);
-	g->mark_gen = st_file_get(st, g->ino, false)->f_mark_gen; /* the pin keeps the file */
+	g->mark_gen = st_file_get(st, g->ino, false)->f_intent_gen; /* the pin keeps the file */
 	st_file_unlock(st, g->ino);
 	err = op_map_given(c->m, t, &i);
-	return err ? err : op_mark_put(t, g->ino);
+	return err ? err : file_intent_put(t, g->ino);
 }
 
 static nfsstat4 mark_done(struct compound *c, int err)
@@ -437,7 +438,7 @@ static nfsstat4 mark_done(struct compound *c, int err)
 	f->f_pins--;
 	g->clean &= !!err;
 	if (!err) /* unless another mutation deleted the intent after this one put it */
-		f->f_mark_durable |= f->f_mark_gen == g->mark_gen;
+		f->f_intent_durable |= f->f_intent_gen == g->mark_gen;
 	st_file_put(st, f);
 	st_file_unlock(st, g->ino);
 	return err ? op_status(err) : layoutget_go(c);
@@ -463,7 +464,7 @@ static nfsstat4 layoutget_go(struct compound *c)
 	if (status == OP_PARKED)
 		return op_mutate_again(c, given_run, given_done);
 	if (status && g->contends)
-		op_contend(c->m, c->th->mt_loop, g->ino);
+		job_contend(c->m, c->th->mt_loop, g->ino);
 	return status ? status : layoutget_reply(c, &sid);
 }
 
@@ -499,9 +500,9 @@ static nfsstat4 layoutget_rights(struct compound *c)
 	/* The lost first copy becomes stale. This LAYOUTGET waits until layouts that name it are
 	 * back. */
 	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 &&
-	    op_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, layoutget_without, c))
+	    file_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, layoutget_without, c))
 		return OP_PARKED;
-	if (looks && op_without_dead(c->m, c->th->mt_loop, g->ino, &i, layoutget_without, c))
+	if (looks && job_without_dead(c->m, c->th->mt_loop, g->ino, &i, layoutget_without, c))
 		return OP_PARKED;
 	return layoutget_go(c);
 }
@@ -563,14 +564,14 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->ino = i.i_ino;
 	if (g->iomode == LAYOUTIOMODE4_RW)
-		op_mark_doubt(c, g->ino);
+		op_intent_doubt(c, g->ino);
 	if (lo_map_decode(i.i_blob, &map))
 		return NFS4ERR_IO;
 	if (map.lm_stripes > 1 && !c->client->cl_stripes)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->mirrored = map.lm_mirrors > 1;
 	g->clean = map.lm_clean;
-	g->contended = op_is_contended(c->m, g->ino, &map, &taking);
+	g->contended = file_is_contended(c->m, g->ino, &map, &taking);
 	st_file_lock(st, g->ino);
 	status = op_lock_grace(c) ? NFS4ERR_GRACE : layout_stateid(c, g);
 	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
@@ -586,7 +587,7 @@ nfsstat4 op_layoutget(struct compound *c)
 	/* The client reads from the data servers, which do not report reads: count one now. */
 	if (g->iomode == LAYOUTIOMODE4_READ)
 		op_accessed(c, &i);
-	if (excl_settle(&c->m->m_file, c->th->mt_loop, g->ino, layoutget_settled, c))
+	if (excl_resolve(&c->m->m_file, c->th->mt_loop, g->ino, layoutget_settled, c))
 		return OP_PARKED;
 	return layoutget_rights(c);
 }
@@ -619,7 +620,7 @@ static int layoutcommit_run(struct kv_op *op, struct kv_txn *t)
 	/* A size that was set since, or is being set, counts: the client's size is older. */
 	st_file_lock(st, c->cur);
 	f = st_file_get(st, c->cur, false);
-	old = !f || f->f_sizing || f->f_sizegen != k->sizegen;
+	old = !f || f->f_nsizing || f->f_sizegen != k->sizegen;
 	st_file_unlock(st, c->cur);
 	c->once_none = old; /* no durable reply: a retry must see the size set in between */
 	err = old ? ns_get(c->m->m_ns, t, c->cur, &i)

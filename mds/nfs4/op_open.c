@@ -304,7 +304,7 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : share_register(c, o);
 	st_file_unlock(st, o->ino);
 	if (o->dead)
-		op_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
+		file_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
 	if (status == NFS4ERR_DELAY && o->delegs &&
 	    op_deleg_clear(c, &o->ino, 1, o->recalls, o->deny, open_again))
 		return OP_PARKED;
@@ -460,7 +460,7 @@ static void mark_known(struct st *st, struct open *o)
 	f = st_file_get(st, o->ino, true);
 	if (f) { /* without memory for f the intent stays until it is put again, and deleted */
 		f->f_pins++;
-		f->f_mark_durable = o->pinned = true;
+		f->f_intent_durable = o->pinned = true;
 	}
 	st_file_unlock(st, o->ino);
 }
@@ -473,7 +473,7 @@ static void mark_unpin(struct st *st, struct open *o, int err)
 	f = st_file_get(st, o->ino, false);
 	f->f_pins--;
 	if (err)
-		f->f_mark_durable = false;
+		f->f_intent_durable = false;
 	st_file_put(st, f);
 	st_file_unlock(st, o->ino);
 	o->pinned = false;
@@ -488,13 +488,13 @@ static int create_run(struct kv_op *op, struct kv_txn *t)
 
 	o->place.t = t;
 	err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
-	if (!err && dsc_has_generic(c->m->m_dsc)) {
+	if (!err && ds_reg_has_generic(c->m->m_dsc)) {
 		err = lo_map_decode(o->out.i_blob, &map);
 		if (!err)
 			err = lo_adopt(c->m->m_lo, t, &o->out, NULL, &map);
 	}
 	if (!err && o->mark)
-		err = op_mark_put(t, o->out.i_ino);
+		err = file_intent_put(t, o->out.i_ino);
 	if (err)
 		return err;
 	o->ino = o->out.i_ino;
@@ -542,7 +542,7 @@ static nfsstat4 created(struct compound *c, int err)
 	metric_add(c->m->m_creates, 1);
 	o->created = true;
 	if (o->mark)
-		op_mark_doubt(c, o->ino);
+		op_intent_doubt(c, o->ino);
 	/* With a size: the data servers' objects get that size too. */
 	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o) : open_finish(c, o);
 }

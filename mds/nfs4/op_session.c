@@ -192,10 +192,11 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 	if (!a->old_laid)
 		a->barred = 0;
 	if (!err && a->barred && !a->losing)
-		op_lost_begin(c->m);
+		file_lost_writers_begin(c->m);
 	a->losing |= !err && a->barred;
 	if (a->losing && !err)
-		err = lo_lost_put(t); /* the client was rebooted: what it was writing is lost */
+		err = lo_lost_writers_put(
+			t); /* the client was rebooted: what it was writing is lost */
 	return err || !a->barred ? err : lo_order_bar(c->m->m_lo, t, a->barred);
 }
 
@@ -215,7 +216,7 @@ static nfsstat4 record_confirm(struct compound *c)
 	 * revoked already. */
 	if (a->losing) {
 		if (old && old != cl)
-			op_lost_client(st, old);
+			file_lost_client(st, old);
 		st->st_lost |= st_in_grace(st);
 		atomic_store(&c->m->m_lost, true);
 		c->m->m_losing--;
@@ -284,7 +285,7 @@ static nfsstat4 record_done(struct compound *c, int err)
 	}
 	if (!a->barred)
 		return record_confirm(c);
-	lo_orders_kick(c->m->m_lo);
+	lo_orders_wake(c->m->m_lo);
 	record_wait_barred(c);
 	return OP_PARKED;
 }
@@ -513,7 +514,7 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 	if (sl->sl_check != sequence_check(c))
 		return NFS4ERR_SEQ_FALSE_RETRY;
 	if (!sl->sl_cached) {
-		q->sq_room = st_room(s);
+		q->sq_room = st_quota(s);
 		put_sequence(c, s, q);
 		c->fail_next = NFS4ERR_RETRY_UNCACHED_REP;
 		return NFS4_OK;
@@ -552,7 +553,7 @@ static void sequence_begin(struct compound *c, struct st_session *s, const struc
 	put_sequence(c, s, q);
 	c->seq_end = c->out->x_len;
 	c->once_slot = q->sq_slot;
-	c->once_seq = q->sq_seq;
+	c->replay_seq = q->sq_seq;
 	c->once_slots = q->sq_room.r_nslots;
 	c->once_target = q->sq_room.r_target;
 	limit_reply(c, s);
@@ -565,7 +566,7 @@ static nfsstat4 sequence_in(struct compound *c, struct st_session *s, struct st_
 
 	if (s->se_client->cl_mach && !st_session_admits(s, c->call->c_conn))
 		return NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
-	if (q->sq_slot >= st_room(s).r_nslots)
+	if (q->sq_slot >= st_quota(s).r_nslots)
 		return NFS4ERR_BADSLOT;
 	if (c->call->c_size > s->se_maxreq)
 		return NFS4ERR_REQ_TOO_BIG;
@@ -597,20 +598,20 @@ nfsstat4 op_sequence(struct compound *c)
 	c->cachethis = q.sq_keep = xdr_get_bool(c->in);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	c->once_args = c->in->p;
+	c->replay_args = c->in->p;
 	urcu_memb_read_lock();
 	s = st_session_find(c->m->m_st, id);
 	status = s ? sequence_in(c, s, &q) : NFS4ERR_BADSESSION;
 	urcu_memb_read_unlock();
 	if (status == NFS4ERR_BADSESSION)
-		return op_once_retry(c, id, q.sq_seq, q.sq_slot);
+		return op_replay_retry(c, id, q.sq_seq, q.sq_slot);
 	if (status == NFS4_OK && !c->replayed)
 		rpc_conn_proven(c->call->c_conn);
 	if (c->replayed) {
 		struct rpc_call *call = c->call;
 
 		c->call = NULL;
-		op_peer_done(c);
+		op_cred_done(c);
 		free(c);
 		rpc_reply(call);
 		return OP_PARKED;
@@ -789,7 +790,7 @@ nfsstat4 op_test_stateid(struct compound *c)
 
 	if (c->in->bad || n > xdr_left(c->in) / 16)
 		return NFS4ERR_BADXDR;
-	if (op_room(c->out) < 4 + 4 * (size_t)n)
+	if (op_reply_room(c->out) < 4 + 4 * (size_t)n)
 		return op_too_big(c);
 	xdr_put_u32(c->out, n);
 	/* Tens of thousands fit into a request. Between groups of them others get the lock. */

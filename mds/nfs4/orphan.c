@@ -41,13 +41,13 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 	if (lo_map_decode(i->i_blob, &map)) {
 		log_error("inode %lu was removed, but its layout map is damaged: its objects stay",
 			  (unsigned long)i->i_ino);
-		return op_mark_del(t, i->i_ino);
+		return file_intent_del(t, i->i_ino);
 	}
 	int err = lo_order_free(ctx->m->m_lo, t, i);
 
 	if (!err)
 		err = lo_repair_del(t, i->i_ino);
-	return err ? err : op_mark_del(t, i->i_ino);
+	return err ? err : file_intent_del(t, i->i_ino);
 }
 
 void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client,
@@ -61,8 +61,8 @@ void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *clien
  * clients' layouts without waiting; the client that removed the file knows. */
 static void freed(struct st *st, struct st_file *f, const struct st_client *by)
 {
-	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge = f->f_judge_boot =
-		f->f_contended = f->f_uneven = false;
+	f->f_intent = f->f_intent_durable = f->f_intent_old = f->f_suspect = f->f_suspect_boot =
+		f->f_contended = f->f_diverged = false;
 	while (f->f_layouts) {
 		if (f->f_layouts->l_client != by)
 			st_recall_queue(st, f->f_layouts);
@@ -108,7 +108,7 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 		return;
 	not_removing(ctx->m->m_st, ctx, err);
 	if (!err)
-		lo_orders_gone(ctx->m->m_lo);
+		lo_orders_files_gone(ctx->m->m_lo);
 }
 
 /* ---- CLOSE and DELEGRETURN ---- */
@@ -225,7 +225,7 @@ static void sweep_done(struct kv_op *op, int err)
 
 	for (unsigned i = 0; i < s->n; i++)
 		op_free_done(&s->ctx[i], err);
-	lo_orders_kick(s->m->m_lo);
+	lo_orders_wake(s->m->m_lo);
 	if (err)
 		log_error("cannot delete orphans, they stay until the next sweep: %s",
 			  strerror(-err));

@@ -6,8 +6,8 @@
  * nothing more. Layouts and delegations are checked when they are given. If their export is gone,
  * or has changed for any client, they are recalled. The layout's file is fenced in any case before
  * the recall ends: a client that lost its access cannot use a capability. A client that still has
- * access asks again. Layouts that were returned before left capabilities behind: revoke_exports.c revokes
- * those in the background.
+ * access asks again. Layouts that were returned before left capabilities behind: revoke_exports.c
+ * revokes those in the background.
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
@@ -97,7 +97,7 @@ static void reload_go(struct reload *r)
 {
 	while (r->next < r->n && r->busy < AT_ONCE) {
 		r->busy++;
-		excl_take_back_fenced(&r->m->m_file, r->loop, r->ino[r->next++], taken_back, r);
+		excl_recall_and_fence_all(&r->m->m_file, r->loop, r->ino[r->next++], taken_back, r);
 	}
 	if (r->busy || r->next < r->n)
 		return;
@@ -124,5 +124,5 @@ void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table
 		log_info("recalling the layouts of %zu files: their exports have changed", r->n);
 	r->msg.m_run = reload_start;
 	loop_post(loop, &r->msg);
-	op_ending_look_again(m);
+	job_revocation_look_again(m);
 }

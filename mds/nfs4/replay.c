@@ -4,7 +4,7 @@
  * Every mutation's transaction also puts a row for its session's slot: the sequence id, a hash of
  * the caller and of the request's bytes, and the results of the COMPOUND up to the mutation's own.
  * A session ends with the server's boot. For a request on a session of an earlier boot,
- * op_once_retry does this:
+ * op_replay_retry does this:
  *
  *	row matches	The request is the slot's last. The reply has the kept results, byte for
  *			byte. Then the operations behind the mutation run, but only those that read:
@@ -24,13 +24,13 @@
 #define CHECK_CLOSELY 4096u /* bytes; only the data of a WRITE is longer */
 
 /* Leaves out SEQUENCE's own arguments: they may differ in a retry. */
-void op_once_check(const struct compound *c, uint8_t out[16])
+void op_replay_check(const struct compound *c, uint8_t out[16])
 {
 	const struct rpc_cred *cr = &c->call->c_cred;
 	bool named = cr->rc_flavor == RPC_AUTH_GSS; /* a principal's uid may change */
 	uint32_t who[] = {htole32(cr->rc_flavor), htole32(named ? 0 : cr->rc_uid),
 			  htole32(c->minor), htole32(c->nops)};
-	size_t n = (size_t)(c->in->end - c->once_args),
+	size_t n = (size_t)(c->in->end - c->replay_args),
 	       near = n < CHECK_CLOSELY ? n : CHECK_CLOSELY;
 	crypto_generichash_state h;
 
@@ -39,9 +39,9 @@ void op_once_check(const struct compound *c, uint8_t out[16])
 	if (named)
 		crypto_generichash_update(&h, (const uint8_t *)cr->rc_principal,
 					  strlen(cr->rc_principal) + 1);
-	crypto_generichash_update(&h, c->once_args, near);
+	crypto_generichash_update(&h, c->replay_args, near);
 	if (n > near) { /* a weak hash will do: a client that forges one deceives only itself */
-		uint64_t rest[] = {htole64(n), htole64(hash_long(c->once_args + near, n - near))};
+		uint64_t rest[] = {htole64(n), htole64(hash_long(c->replay_args + near, n - near))};
 
 		crypto_generichash_update(&h, (const uint8_t *)rest, sizeof(rest));
 	}
@@ -63,21 +63,21 @@ static void sid_load(const uint8_t in[16], struct st_stateid *s)
 	memcpy(s->other, in + 4, NFS4_OTHER_SIZE);
 }
 
-int op_once_put(struct compound *c, struct kv_txn *t)
+int op_replay_put(struct compound *c, struct kv_txn *t)
 {
-	uint8_t buf[NS_ONCE_HEAD + NS_ONCE_RESULTS_MAX], key[NS_ONCE_KEY];
+	uint8_t buf[NS_REPLY_HEAD + NS_REPLY_RESULTS_MAX], key[NS_REPLY_KEY];
 	size_t from = c->seq_end, before = c->out->x_len - from + c->out->x_payload;
 	struct op_after after = {.cur = c->cur, .have_sid = c->have_sid, .sid = c->cur_sid};
-	struct xdr_out x = {.x_head = buf + NS_ONCE_HEAD,
-			    .x_cap = NS_ONCE_RESULTS_MAX,
-			    .x_limit = NS_ONCE_RESULTS_MAX};
-	struct ns_once o = {
-		.on_seq = c->once_seq,
+	struct xdr_out x = {.x_head = buf + NS_REPLY_HEAD,
+			    .x_cap = NS_REPLY_RESULTS_MAX,
+			    .x_limit = NS_REPLY_RESULTS_MAX};
+	struct ns_reply o = {
+		.on_seq = c->replay_seq,
 		.on_slots = c->once_slots,
 		.on_target = c->once_target,
 		.on_limit = (uint32_t)(c->out->x_limit - c->call->c_body),
 		.on_at = (uint8_t)(c->at + 1),
-		.on_in = (uint32_t)(c->in->p - c->once_args),
+		.on_in = (uint32_t)(c->in->p - c->replay_args),
 		.on_last = (uint32_t)(c->status_at - 4 - from +
 				      c->out->x_payload), /* all splices lie before this result */
 		.on_saved = c->saved,
@@ -89,22 +89,22 @@ int op_once_put(struct compound *c, struct kv_txn *t)
 
 	/* Longer than any reply that a slot keeps. The client gets it once. A retry of it counts as
 	 * a new request. */
-	if (before > NS_ONCE_RESULTS_MAX)
+	if (before > NS_REPLY_RESULTS_MAX)
 		return 0;
 	op_reply_copy(c->out, from, xdr_reserve(&x, before));
 	c->put(c, &x, &after);
 	if (x.bad)
 		return 0;
-	memcpy(o.on_check, c->once_check, sizeof(o.on_check));
-	o.on_flags = (after.have_sid ? NS_ONCE_HAVE_SID : 0) |
-		     (c->saved_have_sid ? NS_ONCE_SAVED_HAVE_SID : 0) |
-		     (c->cached_only ? NS_ONCE_CACHED_ONLY : 0);
+	memcpy(o.on_check, c->replay_check, sizeof(o.on_check));
+	o.on_flags = (after.have_sid ? NS_REPLY_HAVE_SID : 0) |
+		     (c->saved_have_sid ? NS_REPLY_SAVED_HAVE_SID : 0) |
+		     (c->cached_only ? NS_REPLY_CACHED_ONLY : 0);
 	o.on_cur = after.cur;
 	sid_keep(o.on_cur_sid, &after.sid);
 	sid_keep(o.on_saved_sid, &c->saved_sid);
 	o.on_results.s_len = x.x_len;
-	ns_once_key(key, c->session->se_id, c->once_slot);
-	err = ns_row_put(t, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
+	ns_reply_key(key, c->session->se_id, c->once_slot);
+	err = ns_row_put(t, NS_T_REPLY, key, sizeof(key), buf, ns_reply_encode(&o, buf));
 	/* A full disk refuses the first write of a mutation. So this mutation wrote nothing itself,
 	 * and may be done again. */
 	return err == -ENOSPC ? 0 : err;
@@ -126,7 +126,7 @@ static void orders_confirmed(void *arg, int err)
 }
 
 /* Waits for the orders of the file once_orders. No layout names its stale objects: layouts of
- * earlier boots are fenced where they are known (excl_settle). */
+ * earlier boots are fenced where they are known (excl_resolve). */
 static void orders_wait(struct compound *c)
 {
 	uint64_t ino = c->once_orders;
@@ -139,7 +139,7 @@ static void orders_wait(struct compound *c)
 }
 
 static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot,
-			 const struct ns_once *o)
+			 const struct ns_reply *o)
 {
 	xdr_patch_u32(c->out, c->status_at, NFS4_OK);
 	xdr_put_fixed(c->out, id, NFS4_SESSIONID_SIZE);
@@ -162,7 +162,7 @@ static const struct exp_grant *once_exp(struct compound *c, uint16_t export, uin
 }
 
 /* Is it known where the earlier file handles are in the present exports, and who the caller is? */
-static bool once_known(const struct compound *c, const struct ns_once *o)
+static bool once_known(const struct compound *c, const struct ns_reply *o)
 {
 	const struct exp_grant *saved, *cur;
 
@@ -181,13 +181,13 @@ static nfsstat4 space_counted(struct compound *c, int err)
 }
 
 /* Does what was to be done between the commit and the reply. */
-static nfsstat4 once_settle(struct compound *c, const struct ns_once *o)
+static nfsstat4 once_settle(struct compound *c, const struct ns_reply *o)
 {
 	if ((c->opnum == OP_ALLOCATE || c->opnum == OP_DEALLOCATE) && c->cur)
 		return op_refresh(c, c->cur, true, false, space_counted) ? OP_PARKED : NFS4_OK;
 	if (!o->on_orders)
 		return NFS4_OK;
-	lo_orders_kick(c->m->m_lo);
+	lo_orders_wake(c->m->m_lo);
 	c->once_orders = o->on_orders;
 	orders_wait(c);
 	return OP_PARKED;
@@ -195,7 +195,7 @@ static nfsstat4 once_settle(struct compound *c, const struct ns_once *o)
 
 /* Goes on as if the mutation had just been done: op_end closes its result, and the operations
  * behind it run. */
-static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
+static nfsstat4 once_again(struct compound *c, const struct ns_reply *o)
 {
 	const uint8_t *results = o->on_results.s_data;
 	uint8_t *p = xdr_reserve(c->out, o->on_results.s_len);
@@ -209,16 +209,16 @@ static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 	c->opnum = be32toh(opnum);
 	c->status_at = (size_t)(p - c->out->x_head) + o->on_last + 4;
 	c->at = o->on_at - 1u;
-	c->in->p = c->once_args + o->on_in;
+	c->in->p = c->replay_args + o->on_in;
 	c->cur = o->on_cur;
 	c->saved = o->on_saved;
 	c->saved_exp = once_exp(c, o->on_saved_exp, &c->saved);
 	g = once_exp(c, o->on_cur_exp, &c->cur);
 	if (g)
 		op_enter(c, g);
-	c->have_sid = o->on_flags & NS_ONCE_HAVE_SID;
-	c->saved_have_sid = o->on_flags & NS_ONCE_SAVED_HAVE_SID;
-	c->cached_only = o->on_flags & NS_ONCE_CACHED_ONLY;
+	c->have_sid = o->on_flags & NS_REPLY_HAVE_SID;
+	c->saved_have_sid = o->on_flags & NS_REPLY_SAVED_HAVE_SID;
+	c->cached_only = o->on_flags & NS_REPLY_CACHED_ONLY;
 	sid_load(o->on_cur_sid, &c->cur_sid);
 	sid_load(o->on_saved_sid, &c->saved_sid);
 	crash_point("once-again");
@@ -228,9 +228,9 @@ static nfsstat4 once_again(struct compound *c, const struct ns_once *o)
 	return once_settle(c, o);
 }
 
-bool op_once_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slot)
+bool op_replay_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slot)
 {
-	struct ns_once o;
+	struct ns_reply o;
 	struct kv_txn *t;
 	uint32_t boot;
 	bool kept;
@@ -238,14 +238,14 @@ bool op_once_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slot)
 	memcpy(&boot, id, 4);
 	if (be32toh(boot) >= (uint32_t)m->m_st->st_boot || kv_read_begin(m->m_kv, &t))
 		return false;
-	kept = !ns_once_get(t, id, slot, &o) && o.on_seq == seq;
+	kept = !ns_reply_get(t, id, slot, &o) && o.on_seq == seq;
 	kv_read_end(t);
 	return kept;
 }
 
-nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot)
+nfsstat4 op_replay_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot)
 {
-	struct ns_once o;
+	struct ns_reply o;
 	uint8_t check[16];
 	uint32_t boot;
 	size_t limit;
@@ -253,10 +253,10 @@ nfsstat4 op_once_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint
 	memcpy(&boot, id, 4);
 	if (be32toh(boot) >= (uint32_t)c->m->m_st->st_boot)
 		return NFS4ERR_BADSESSION;
-	if (ns_once_get(op_txn(c), id, slot, &o) || o.on_seq != seq || o.on_at > c->nops ||
+	if (ns_reply_get(op_txn(c), id, slot, &o) || o.on_seq != seq || o.on_at > c->nops ||
 	    o.on_in > xdr_left(c->in))
 		return NFS4ERR_BADSESSION;
-	op_once_check(c, check);
+	op_replay_check(c, check);
 	if (memcmp(check, o.on_check, sizeof(check)) != 0)
 		return NFS4ERR_BADSESSION;
 	if (!once_known(c, &o))
@@ -284,19 +284,20 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 	struct once_sweep *s = (struct once_sweep *)op;
 	static const uint8_t first[1];
 	uint32_t boot = htobe32((uint32_t)s->m->m_st->st_boot - 1);
-	int n = 0, room = NS_ONCE_DEL_MAX;
+	int n = 0, room = NS_REPLY_DEL_MAX;
 
 	if (s->earlier)
-		n = ns_once_del(t, first, 0, (const uint8_t *)&boot, sizeof(boot), NS_ONCE_DEL_MAX);
+		n = ns_reply_del(t, first, 0, (const uint8_t *)&boot, sizeof(boot),
+				 NS_REPLY_DEL_MAX);
 	while (s->at && room && n >= 0) {
-		n = ns_once_del(t, s->at->se_id, sizeof(s->at->se_id), s->at->se_id,
-				sizeof(s->at->se_id), (unsigned)room);
+		n = ns_reply_del(t, s->at->se_id, sizeof(s->at->se_id), s->at->se_id,
+				 sizeof(s->at->se_id), (unsigned)room);
 		room -= n;
 		if (n >= 0 && room)
 			s->at = s->at->se_next;
 	}
 	crash_point("once-sweep");
-	s->more = s->earlier ? n == NS_ONCE_DEL_MAX : s->at != NULL;
+	s->more = s->earlier ? n == NS_REPLY_DEL_MAX : s->at != NULL;
 	return n < 0 ? n : 0;
 }
 
@@ -344,7 +345,7 @@ static void sweep(struct mds *m, struct loop *loop, struct st_session *ended)
 	kv_submit(m->m_kv, &s->op);
 }
 
-void op_once_tick(struct mds *m, struct loop *loop)
+void op_replay_tick(struct mds *m, struct loop *loop)
 {
 	struct st *st = m->m_st;
 	struct st_session *ended;

@@ -27,20 +27,20 @@ static void refreshed(void *arg, int err)
 bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark,
 		nfsstat4 (*then)(struct compound *c, int err))
 {
-	if (!force && !op_refresh_needed(c->m, ino))
+	if (!force && !file_refresh_needed(c->m, ino))
 		return false;
 	c->refreshed = then;
-	return op_refresh_file(c->m, c->th->mt_loop, op_txn(c), ino, unmark, refreshed, c);
+	return file_refresh(c->m, c->th->mt_loop, op_txn(c), ino, unmark, refreshed, c);
 }
 
-void op_mark_doubt(struct compound *c, uint64_t ino)
+void op_intent_doubt(struct compound *c, uint64_t ino)
 {
 	if (c->marked && c->marked != ino)
-		op_mark_unused(c);
+		op_intent_unused(c);
 	c->marked = ino;
 }
 
-void op_mark_unused(struct compound *c)
+void op_intent_unused(struct compound *c)
 {
 	struct st *st = c->m->m_st;
 	struct st_file *f;
@@ -48,10 +48,10 @@ void op_mark_unused(struct compound *c)
 
 	st_file_lock(st, c->marked);
 	f = st_file_get(st, c->marked, false);
-	unused = f && op_mark_is_unused(f);
+	unused = f && file_intent_is_unused(f);
 	st_file_unlock(st, c->marked);
 	if (unused)
-		op_unmark_later(c->th, c->marked);
+		file_intent_clear_later(c->th, c->marked);
 }
 
 struct setattr {
@@ -73,7 +73,7 @@ static bool setattr_unmarks(struct st *st, uint64_t ino)
 
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, false);
-	unmark = f && f->f_marked && !f->f_sizing && !st_file_has_writers(f);
+	unmark = f && f->f_intent && !f->f_nsizing && !st_file_has_writers(f);
 	st_file_unlock(st, ino);
 	return unmark;
 }
@@ -86,7 +86,7 @@ static void setattr_end(struct setattr *j, int err)
 
 	excl_end(&j->excl, err);
 	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a LAYOUTRETURN could not do this */
-		op_unmark_later(c->th, j->ino);
+		file_intent_clear_later(c->th, j->ino);
 	if (!err)
 		op_deleg_late(c, j->ino);
 	op_txn_stale(c->th);
@@ -109,7 +109,7 @@ static void setattr_recalls(void *arg)
 {
 	struct setattr *j = arg;
 
-	op_waits(j->c, true);
+	op_set_parked(j->c, true);
 }
 
 /* May some user do less with the file than before? If none may, the capabilities stay good: they
@@ -193,7 +193,7 @@ static void setattr_recalled(void *arg, int err)
 	struct setattr *j = arg;
 
 	(void)err;
-	op_waits(j->c, false);
+	op_set_parked(j->c, false);
 	setattr_commit(j);
 }
 
@@ -238,7 +238,7 @@ static nfsstat4 setattr_start(struct setattr *j)
 
 		if (waits < 0)
 			return j->then(c, waits);
-		if (waits && op_waits(c, true))
+		if (waits && op_set_parked(c, true))
 			return OP_PARKED;
 	}
 	/* A time that is set replaces the time of earlier writes. Those are counted first, so that
@@ -272,7 +272,7 @@ static nfsstat4 setattr_cleared(struct compound *c, int err)
 	struct setattr *j = c->sub;
 
 	(void)err;
-	return excl_settle(&c->m->m_file, c->th->mt_loop, j->ino, setattr_settled, j)
+	return excl_resolve(&c->m->m_file, c->th->mt_loop, j->ino, setattr_settled, j)
 		       ? OP_PARKED
 		       : setattr_start(j);
 }
@@ -297,7 +297,7 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 		return NFS4ERR_GRACE;
 	/* One truncate at a time: orders must not pile up for a server that does not answer. */
 	if (a->has_size &&
-	    (lo_map_decode(i.i_blob, &map) || op_is_held(c->m, c->th->mt_loop, &i, &map)))
+	    (lo_map_decode(i.i_blob, &map) || job_has_orders(c->m, c->th->mt_loop, &i, &map)))
 		return NFS4ERR_DELAY;
 	j = calloc(1, sizeof(*j));
 	if (!j)

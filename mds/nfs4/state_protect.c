@@ -1,5 +1,5 @@
-/* state_protect.c - principals, and state protection by machine credentials (RFC 8881 sections 2.10.8.3 and
- * 18.35.3). */
+/* state_protect.c - principals, and state protection by machine credentials (RFC 8881 sections
+ * 2.10.8.3 and 18.35.3). */
 #include "base/log.h"
 #include "mds/nfs4/state_protect.h"
 

@@ -4,9 +4,9 @@
 #include "mds/nfs4/op.h"
 #include "proto/rpc_gss.h"
 
-/* state_protect.c. The principal of a client (RFC 8881 section 2.4). op_principal_set: false: no memory.
- * op_principal_is: is this the client's principal? For a client with SP4_MACH_CRED only with
- * integrity or privacy. */
+/* state_protect.c. The principal of a client (RFC 8881 section 2.4). op_principal_set: false: no
+ * memory. op_principal_is: is this the client's principal? For a client with SP4_MACH_CRED only
+ * with integrity or privacy. */
 bool op_principal_set(struct st_client *cl, const struct rpc_cred *cred);
 bool op_principal_is(const struct st_client *cl, const struct rpc_cred *cred);
 uint64_t op_principal_hash(const struct rpc_cred *cred);
@@ -34,9 +34,9 @@ nfsstat4 op_get_who(struct compound *c, const uint8_t *name, uint32_t len, bool 
 		    uint32_t *id);
 /* Calls then(c) on c's loop when all missing names have been looked up. False: too many requests
  * wait. */
-bool op_names_then(struct compound *c, void (*then)(struct compound *c));
-int op_names_init(struct mds *m, const char *domain, char *err, size_t errlen);
-struct worker *op_names_worker(struct mds *m);
+bool op_idmap_then(struct compound *c, void (*then)(struct compound *c));
+int op_idmap_init(struct mds *m, const char *domain, char *err, size_t errlen);
+struct worker *op_idmap_worker(struct mds *m);
 /* rpc_gss_opts.go_map */
-int op_names_principal(void *arg, const char *principal, struct rpc_ids *ids);
+int op_idmap_principal(void *arg, const char *principal, struct rpc_ids *ids);
 #endif

@@ -22,7 +22,7 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 {
 	struct st *st = c->m->m_st;
 	uint64_t unread = 0, unreached = 0;
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	struct ns_inode i;
 	struct lo_map map;
 	struct st_file *f;
@@ -31,7 +31,7 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	    lo_map_decode(i.i_blob, &map))
 		return;
 	for (unsigned k = 0; k < n; k++) {
-		if (e[k].opnum != OP_READ || !dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv))
+		if (e[k].opnum != OP_READ || !ds_reg_get_uuid(c->m->m_dsc, e[k].dev, &sv))
 			continue;
 		if (failed(&e[k]))
 			unread |= lo_map_on(&map, sv.sv_id);
@@ -63,7 +63,8 @@ bool op_all_gone(struct mds *m, const struct lo_map *map)
 		int k;
 
 		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
-			left |= dsc_silent_ms(m->m_dsc, map->lm_obj[k].ob_ds) < m->m_gone_ms;
+			left |= ds_reg_since_heartbeat_ms(m->m_dsc, map->lm_obj[k].ob_ds) <
+				m->m_gone_ms;
 		if (!left)
 			return true;
 	}
@@ -156,14 +157,14 @@ static void note_unreached(struct compound *c, uint32_t ds, uint64_t now)
 void op_unreached_report(struct compound *c, const struct op_dev_error *e, unsigned n)
 {
 	uint64_t now = clock_mono_ms();
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 
 	for (unsigned k = 0; k < n; k++) {
 		if (e[k].status != NFS4ERR_NXIO)
 			continue;
-		dsc_reported(c->m->m_dsc, e[k].dev); /* then a query shows whether it lives */
-		if (now > STOOD_MS && dsc_get_uuid(c->m->m_dsc, e[k].dev, &sv) &&
-		    dsc_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
+		ds_reg_reported(c->m->m_dsc, e[k].dev); /* then a query shows whether it lives */
+		if (now > STOOD_MS && ds_reg_get_uuid(c->m->m_dsc, e[k].dev, &sv) &&
+		    ds_reg_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
 			note_unreached(c, sv.sv_id, now);
 	}
 }
@@ -184,7 +185,7 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)
 			if (list[k].un_ds == map->lm_obj[i].ob_ds &&
 			    now - list[k].un_at_ms < c->m->m_unreached_ms &&
-			    dsc_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
+			    ds_reg_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
 				return true;
 	return false;
 }
@@ -197,7 +198,7 @@ nfsstat4 op_dead_status(struct mds *m, const struct lo_map *map, bool write)
 		return NFS4_OK;
 	if (op_all_gone(m, map))
 		return NFS4ERR_IO;
-	if (lo_map_cut(m->m_lo, map))
+	if (lo_map_unavailable(m->m_lo, map))
 		return NFS4ERR_LAYOUTTRYLATER;
 	/* A server died after this LAYOUTGET began. At the next one the object is stale. */
 	return write ? NFS4ERR_RECALLCONFLICT : NFS4_OK;

@@ -38,7 +38,7 @@ static unsigned turn_get(void)
 	return my_turn - 1;
 }
 
-unsigned st_turn(void)
+unsigned st_thread_index(void)
 {
 	return turn_get();
 }

@@ -10,7 +10,7 @@
  * above it. So no reply goes that a client may still ask for. When a removed slot is granted again,
  * the client begins at sequence id 1.
  *
- * One request. A request takes its slot by one compare-and-swap of sl_turn, from free with the
+ * One request. A request takes its slot by one compare-and-swap of sl_state, from free with the
  * sequence id before its own to busy with its own. All other fields of the slot belong to the
  * request until it stores "free". A retry holds the slot only while it reads the cached reply. Both
  * happen in RCU read sections, so that a slot, its reply and its session stay in memory for
@@ -59,12 +59,12 @@ struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
 
 bool st_slot_busy(const struct st_slot *sl)
 {
-	return state_of(atomic_load(&sl->sl_turn)) == BUSY;
+	return state_of(atomic_load(&sl->sl_state)) == BUSY;
 }
 
 uint32_t st_slot_seq(const struct st_slot *sl)
 {
-	return (uint32_t)atomic_load(&sl->sl_turn);
+	return (uint32_t)atomic_load(&sl->sl_state);
 }
 
 bool st_slots_busy(struct st_session *s, uint64_t *last)
@@ -156,7 +156,7 @@ static struct st_slot *slot_new(struct st *st, struct st_session *s, uint32_t sl
 	if (!sl)
 		return NULL;
 	memset(sl, 0, sizeof(*sl));
-	atomic_init(&sl->sl_turn, TURN(BUSY, seq));
+	atomic_init(&sl->sl_state, TURN(BUSY, seq));
 	sl->sl_fresh = true;
 	all = atomic_load(&s->se_slots);
 	atomic_store_explicit(&all->ss_slot[slot], sl, memory_order_release);
@@ -218,7 +218,7 @@ static bool first_of(const struct st_session *s, uint32_t slot, uint32_t seq)
 
 static void retarget(struct st_session *s, uint32_t target)
 {
-	struct st_room r = st_room(s);
+	struct st_quota r = st_quota(s);
 
 	if (target == r.r_target)
 		return;
@@ -238,9 +238,9 @@ static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 
 	if (!sl)
 		return true;
-	turn = atomic_load(&sl->sl_turn);
+	turn = atomic_load(&sl->sl_state);
 	if (state_of(turn) != FREE || !past_keep(st, s, slot, (uint32_t)turn) ||
-	    !atomic_compare_exchange_strong(&sl->sl_turn, &turn, TURN(GONE, turn)))
+	    !atomic_compare_exchange_strong(&sl->sl_state, &turn, TURN(GONE, turn)))
 		return false;
 	st_renewed(s->se_client, atomic_load_explicit(&sl->sl_renewed_ns, memory_order_relaxed));
 	atomic_store_explicit(&all->ss_slot[slot], NULL, memory_order_release);
@@ -252,7 +252,7 @@ static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
  * the client has given up; it stays until its request is done. */
 static void retire(struct st *st, struct st_session *s)
 {
-	struct st_room r = st_room(s);
+	struct st_quota r = st_quota(s);
 	const struct st_slots *all = atomic_load(&s->se_slots);
 
 	while (r.r_nslots > r.r_target && slot_retire(st, s, r.r_nslots - 1u))
@@ -264,7 +264,7 @@ static void retire(struct st *st, struct st_session *s)
 
 uint32_t st_slots_grant(struct st *st, struct st_session *s, uint32_t asked)
 {
-	struct st_room r = {0};
+	struct st_quota r = {0};
 
 	s->se_most = asked < ST_SLOTS ? asked : ST_SLOTS;
 	r.r_target = r.r_nslots = (uint16_t)(s->se_most < SLOTS_START ? s->se_most : SLOTS_START);
@@ -297,7 +297,7 @@ static uint64_t review_period(const struct st *st, bool crowd)
 static void review(struct st *st, struct st_session *s, uint64_t now, bool crowd)
 {
 	uint32_t least = crowd ? ST_SLOTS_LEAST : SLOTS_IDLE, want = atomic_load(&s->se_peak) * 2,
-		 target = st_room(s).r_target;
+		 target = st_quota(s).r_target;
 
 	if (now < atomic_load(&s->se_reviewed_ns) + review_period(st, crowd))
 		return;
@@ -322,7 +322,7 @@ static void peak(struct st_session *s, uint32_t used)
 
 static bool grows(const struct st_session *s, uint32_t highest, bool crowd)
 {
-	struct st_room r = st_room(s);
+	struct st_quota r = st_quota(s);
 
 	return highest + 1 >= r.r_nslots && r.r_nslots == r.r_target && r.r_target < s->se_most &&
 	       !crowd;
@@ -331,7 +331,7 @@ static bool grows(const struct st_session *s, uint32_t highest, bool crowd)
 /* Updates the session's slot counts after this request arrived. */
 static void room_review(struct st *st, struct st_session *s, struct st_seq *q, uint64_t now)
 {
-	struct st_room r = st_room(s);
+	struct st_quota r = st_quota(s);
 	uint32_t highest = q->sq_highest < q->sq_slot ? q->sq_slot : q->sq_highest;
 	bool knows = !q->sq_sl->sl_fresh && q->sq_sl->sl_gen == r.r_gen, crowd = crowded(st, s, 2),
 	     retires, grow;
@@ -341,7 +341,7 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 	grow = grows(s, highest, crowd);
 	if (retires || grow || now >= atomic_load(&s->se_reviewed_ns) + review_period(st, crowd)) {
 		pthread_mutex_lock(&s->se_lock);
-		r = st_room(s);
+		r = st_quota(s);
 		/* Another thread may have changed the target meanwhile, and the client does not
 		 * know the new one. */
 		if (retires && q->sq_sl->sl_gen == r.r_gen)
@@ -350,7 +350,7 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 			retarget(s, r.r_target * 2u < s->se_most ? r.r_target * 2u : s->se_most);
 		else
 			review(st, s, now, crowd);
-		r = st_room(s);
+		r = st_quota(s);
 		pthread_mutex_unlock(&s->se_lock);
 	}
 	q->sq_room = r;
@@ -359,7 +359,7 @@ static void room_review(struct st *st, struct st_session *s, struct st_seq *q, u
 /* Frees the slot: its request was answered, or did not begin. */
 static void slot_leave(struct st *st, struct st_session *s, struct st_slot *sl, uint32_t seq)
 {
-	atomic_store(&sl->sl_turn, TURN(FREE, seq));
+	atomic_store(&sl->sl_state, TURN(FREE, seq));
 	if (atomic_load(&s->se_dead))
 		st_session_over(st, s);
 }
@@ -407,7 +407,7 @@ static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q
 	pthread_mutex_lock(&s->se_lock);
 	if (atomic_load(&s->se_dead))
 		status = NFS4ERR_BADSESSION;
-	else if (q->sq_slot >= st_room(s).r_nslots)
+	else if (q->sq_slot >= st_quota(s).r_nslots)
 		status = NFS4ERR_BADSLOT;
 	else if (st_slot_get(s, q->sq_slot))
 		status = AGAIN;
@@ -424,7 +424,7 @@ static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q
 /* The slot exists. AGAIN: another thread changes it at this moment. */
 static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q, struct st_slot *sl)
 {
-	uint64_t turn = atomic_load(&sl->sl_turn);
+	uint64_t turn = atomic_load(&sl->sl_state);
 	uint32_t last = (uint32_t)turn;
 
 	q->sq_sl = sl;
@@ -442,7 +442,7 @@ static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q,
 		return NFS4ERR_SEQ_MISORDERED;
 	if (!q->sq_retry && refused(st, s, q))
 		return q->sq_refused;
-	return atomic_compare_exchange_strong(&sl->sl_turn, &turn,
+	return atomic_compare_exchange_strong(&sl->sl_state, &turn,
 					      TURN(q->sq_retry ? HELD : BUSY, q->sq_seq))
 		       ? NFS4_OK
 		       : AGAIN;
@@ -469,7 +469,7 @@ nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q)
 
 void st_slot_let(struct st_slot *sl)
 {
-	atomic_store(&sl->sl_turn, TURN(FREE, atomic_load(&sl->sl_turn)));
+	atomic_store(&sl->sl_state, TURN(FREE, atomic_load(&sl->sl_state)));
 }
 
 /* ---- grants ---- */
@@ -530,6 +530,6 @@ void st_slot_done(struct st *st, struct st_session *s, struct st_slot *sl, uint8
 	 * the slot looks idle. */
 	atomic_store_explicit(&sl->sl_renewed_ns, st_now_ns(st), memory_order_relaxed);
 	urcu_memb_read_lock();
-	slot_leave(st, s, sl, (uint32_t)atomic_load(&sl->sl_turn));
+	slot_leave(st, s, sl, (uint32_t)atomic_load(&sl->sl_state));
 	urcu_memb_read_unlock();
 }

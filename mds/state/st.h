@@ -10,13 +10,13 @@
  *
  * Locks, held for table look-ups only, never over I/O, a commit or a send (shard.c):
  * - all (st_all_lock): guards clients, the making and destroying of sessions, the durable list, the
- *   end of grace, callbacks and their queues, asynchronous copies, partial_write.c, and walks over what one
- *   client or all clients have. It keeps out every other holder of state.
+ *   end of grace, callbacks and their queues, asynchronous copies, partial_write.c, and walks over
+ *   what one client or all clients have. It keeps out every other holder of state.
  * - a file's (st_file_lock): guards the file, its opens, locks, layouts and delegations, the
  *   requests that wait for them, what was lately seen of the file, and the tables that hold all
  *   this. It is the lock of a shard, chosen by inode number, and the thread's own lock: threads
  *   that work on files of different shards share nothing. A holder may look at what all guards
- *   (is the client gone, its sessions, its revoked stateids, f_halves), and changes none of it.
+ *   (is the client gone, its sessions, its revoked stateids, f_npartials), and changes none of it.
  *   Rare work that needs more (a recall, a callback) is done once more under all: see st_work.
  * - the thread's own alone (st_look_lock): what all guards does not change meanwhile.
  * - sp_lock, of a client's stripe: guards its lists of opens and layouts, and its counts. It is
@@ -72,13 +72,13 @@ static inline void st_sid_bump(struct st_stateid *s)
 }
 
 /*
- * The request that made a slot busy owns the slot and its sequence; other threads look at sl_turn
+ * The request that made a slot busy owns the slot and its sequence; other threads look at sl_state
  * and sl_renewed_ns only. A thread that found a slot by RCU alone may have one that its session no
  * longer has; it then looks again.
  */
 struct st_slot {
 	/* state (free, busy, ...; see slot.c) and sequence of its last request */
-	_Alignas(64) _Atomic uint64_t sl_turn;
+	_Alignas(64) _Atomic uint64_t sl_state;
 	_Atomic uint64_t sl_renewed_ns; /* when its last request began or was answered */
 	uint8_t *sl_reply;		/* the COMPOUND results as sent, malloc'd */
 	uint32_t sl_len;
@@ -87,7 +87,7 @@ struct st_slot {
 	/* Of the request: a retry with other bytes is a false retry (RFC 8881 section
 	 * 2.10.6.1.3.1). */
 	uint32_t sl_check;
-	uint32_t sl_gen; /* r_gen of the target (st_room) in its last reply */
+	uint32_t sl_gen; /* r_gen of the target (st_quota) in its last reply */
 	bool sl_cached;
 	bool sl_fresh; /* it has not had a request yet */
 	/* its last reply reported RECALLABLE_STATE_REVOKED: so does the reply to a retry */
@@ -103,7 +103,7 @@ struct st_slots {
 };
 
 /* How many slots a session has. Read and written as one value. */
-struct st_room {
+struct st_quota {
 	uint16_t r_nslots; /* enforced: the client may use slots below it */
 	/* what the server asks the client to keep to; r_nslots follows when the client does */
 	uint16_t r_target;
@@ -150,7 +150,7 @@ struct st_session {
 	uint8_t se_addr[16], se_sec, se_tls;
 	uint32_t se_minor; /* of the CREATE_SESSION: callbacks carry it */
 	/* Written only when they change, with se_lock held, except for se_peak and se_kept. */
-	_Atomic struct st_room se_room;
+	_Atomic struct st_quota se_room;
 	struct st_slots *_Atomic se_slots;
 	_Atomic uint64_t se_reviewed_ns;
 	_Atomic uint32_t se_reviews; /* number of reviews */
@@ -203,12 +203,12 @@ struct st_stripe {
 	struct st_open *sp_opens; /* and delegations */
 	struct st_layout *sp_layouts;
 	_Atomic uint8_t sp_room[ST_COUNTS]; /* taken, and not used */
-	_Atomic uint8_t sp_used;	    /* kinds used since the last st_rooms_tick */
+	_Atomic uint8_t sp_used;	    /* kinds used since the last st_quotas_tick */
 };
 #define ST_STRIPES 8u
 
 /* What clients of one address have. */
-struct st_place {
+struct st_addr_account {
 	struct hash_link pl_link;
 	uint8_t pl_addr[16];
 	uint32_t pl_clients;
@@ -228,9 +228,9 @@ struct st_client {
 	struct hash_link cl_link, cl_owner_link;
 	struct rcu_head cl_rcu;
 	uint64_t cl_id;
-	uint32_t cl_number;	   /* durable; it is in capabilities */
-	struct st_place *cl_place; /* by the address of its EXCHANGE_ID, or NULL */
-	uint8_t cl_tls;		   /* enum rpc_tls, of its EXCHANGE_ID */
+	uint32_t cl_number;		  /* durable; it is in capabilities */
+	struct st_addr_account *cl_place; /* by the address of its EXCHANGE_ID, or NULL */
+	uint8_t cl_tls;			  /* enum rpc_tls, of its EXCHANGE_ID */
 	uint8_t *cl_owner;
 	uint32_t cl_owner_len;
 	uint8_t cl_verifier[8];
@@ -272,22 +272,22 @@ struct st_client {
 	pthread_mutex_t cl_lock;
 	uint32_t cl_refs;
 	_Atomic uint32_t cl_revoked; /* SEQ4_STATUS_* to report */
-	/* cl_parting: dead sessions with requests under way */
-	struct st_session *cl_sessions, *cl_parting;
+	/* cl_dead_sessions: dead sessions with requests under way */
+	struct st_session *cl_sessions, *cl_dead_sessions;
 	struct st_offload *cl_offloads; /* the newest first */
 	uint32_t cl_noffloads;
 	_Atomic uint32_t cl_nrevoked, cl_nrecalled;
 	struct st_revoked *cl_dead_sids;
-	struct st_half *cl_halves;
-	_Atomic uint32_t cl_nhalves;
+	struct st_partial *cl_partials;
+	_Atomic uint32_t cl_npartials;
 	struct st_unreached *_Atomic cl_unreached; /* array of ST_UNREACHED, or NULL */
 	bool cl_thinned;			   /* CB_RECALL_ANY is under way */
 };
 
 /* A write through the MDS that some copies have and some may not: the client was asked to repeat
  * it, and has not done so yet (partial_write.c). */
-struct st_half {
-	struct st_half *hf_next;
+struct st_partial {
+	struct st_partial *hf_next;
 	struct st_file *hf_file;
 	uint64_t hf_off, hf_end;
 };
@@ -313,50 +313,51 @@ struct st_file {
 	struct st_layout *f_layouts;
 	uint32_t f_removing; /* mutations that free it are queued: no new opens (DELAY) */
 	/* A shrink or a recall is under way: no new layouts (RECALLCONFLICT). */
-	uint32_t f_excl;
+	uint32_t f_nexcl;
 	bool f_watched; /* see st_file_watch */
 	/* A write layout is or was out: size and change attribute must come from the data
 	 * servers. */
-	bool f_marked;
+	bool f_intent;
 	/* The store has the mark. f is kept, so that this is known until the mark is deleted. */
-	bool f_mark_durable;
-	/* A writer of it is lost: before it is used again, excl_settle believes one copy and makes
+	bool f_intent_durable;
+	/* A writer of it is lost: before it is used again, excl_resolve believes one copy and makes
 	 * the others stale. */
-	bool f_judge;
+	bool f_suspect;
 	/* rises with each lost writer: a verdict from before does not cover it */
-	uint32_t f_judge_gen;
+	uint32_t f_suspect_gen;
 	/* It had writers when an earlier boot ended; which clients is not known. */
-	bool f_judge_boot;
-	/* The mark is from an earlier boot: excl_settle raises the epoch before the file's size is
+	bool f_suspect_boot;
+	/* The mark is from an earlier boot: excl_resolve raises the epoch before the file's size is
 	 * asked for or a layout is granted. */
-	bool f_mark_old;
-	uint32_t f_old_epoch; /* what excl_settle raised it to for that */
+	bool f_intent_old;
+	uint32_t f_old_epoch; /* what excl_resolve raised it to for that */
 	/* It is mirrored, and two clients wrote it at once: its copies may differ
 	 * (mds/jobs/contended.c). The mark says so too. */
 	bool f_contended;
 	bool f_contending; /* the mark is being changed to say so */
 	/* contended, and compared since the last grant for writing */
-	bool f_alike;
+	bool f_equal;
 	struct st_write *f_writes; /* of a mirrored file, each pinned */
 	/* It is mirrored, and its copies reported different ends or writes when no client wrote it.
 	 * They are not compared yet (contended.c). */
-	bool f_uneven;
+	bool f_diverged;
 	bool f_counts;	       /* f_moved covers all writes since the mark was put */
 	uint64_t f_moved;      /* objects that were written since then, a bit each */
 	bool f_set;	       /* a size was set in this boot */
 	uint32_t f_set_grants; /* f_grants at that time */
 	bool f_orphan;	       /* its last link went while it was open */
-	/* Of f_excl: exclusions that keep out changes of data through the MDS. */
-	uint32_t f_frozen;
-	uint32_t f_hidden; /* of f_frozen: exclusions that keep out reads too */
-	/* Of f_excl: layouts that may name stale objects are coming back. No writes through the MDS
-	 * meanwhile: readers by those layouts would not see them. */
-	uint32_t f_taking;
-	uint32_t f_sizing;  /* of f_excl: exclusions that set the size */
-	uint32_t f_cutting; /* of f_sizing: exclusions whose size is in the store, or about to be */
+	/* Of f_nexcl: exclusions that keep out changes of data through the MDS. */
+	uint32_t f_nfrozen;
+	uint32_t f_nhidden; /* of f_nfrozen: exclusions that keep out reads too */
+	/* Of f_nexcl: layouts that may name stale objects are coming back. No writes through the
+	 * MDS meanwhile: readers by those layouts would not see them. */
+	uint32_t f_nrecalling;
+	uint32_t f_nsizing; /* of f_nexcl: exclusions that set the size */
+	/* of f_nsizing: exclusions whose size is in the store, or about to be */
+	uint32_t f_ncutting;
 	/* questions to data servers, and changes through the MDS, that are under way */
 	uint32_t f_pins;
-	uint32_t f_halves; /* writes of it that some copies have (st_half) */
+	uint32_t f_npartials; /* writes of it that some copies have (st_half) */
 	/* The error with which the last copy failed. The client that reported it gets no write
 	 * layout until f_error_until_ns, so that the application gets the error. */
 	nfsstat4 f_error;
@@ -368,7 +369,7 @@ struct st_file {
 	/* 1 plus the epoch in which a client reported that a live server denied it access. The
 	 * second report counts. */
 	uint32_t f_denied;
-	uint32_t f_mark_gen; /* rises when the mark is deleted */
+	uint32_t f_intent_gen; /* rises when the mark is deleted */
 	/* Rises with each grant for writing: an answer asked for before a grant does not delete the
 	 * mark. */
 	uint32_t f_grants;
@@ -391,18 +392,18 @@ struct st_deleg {
 	/* The change attribute that the holder got with it: another one in CB_GETATTR means that
 	 * the holder has written. */
 	uint64_t dg_change;
-	struct st_ask *dg_asks;	    /* requests that wait for the holder's CB_GETATTR */
-	uint8_t dg_fh[NFS4_FHSIZE]; /* as GETFH returned it */
+	struct st_deleg_query *dg_asks; /* requests that wait for the holder's CB_GETATTR */
+	uint8_t dg_fh[NFS4_FHSIZE];	/* as GETFH returned it */
 	uint32_t dg_fhlen;
 	struct st_grants dg_grants;
 };
 
 /* What a holder of a write delegation answered (RFC 8881 section 20.1). a_then runs on a_loop. */
-struct st_ask {
-	struct st_ask *a_next;
+struct st_deleg_query {
+	struct st_deleg_query *a_next;
 	struct loop_msg a_msg;
 	struct loop *a_loop;
-	void (*a_then)(struct st_ask *a);
+	void (*a_then)(struct st_deleg_query *a);
 	int a_err;	 /* not 0: there is no answer */
 	bool a_modified; /* it has written since it got the delegation */
 	bool a_times;	 /* a_atime and a_mtime are valid */
@@ -412,7 +413,7 @@ struct st_ask {
 
 /* Decodes the attributes in a CB_GETATTR's answer. False for anything but this: size and change are
  * there, and both times or none. given: dg_change. Here for the fuzzer. */
-bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_ask *a);
+bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_deleg_query *a);
 
 /* A revoked delegation: its stateid gets DELEG_REVOKED until the client frees it (RFC 8881 section
  * 18.38). */
@@ -587,11 +588,11 @@ struct st {
 	 * client. */
 	bool st_lost;
 	struct hash st_clients, st_owners, st_sessions, st_cb_conns, st_records, st_places;
-	uint64_t st_next;	      /* counter of this boot for clientids and sessionids */
-	uint64_t st_verifier;	      /* write verifier of this boot */
-	uint64_t st_oldest_ns;	      /* when st_client_oldest last looked at all */
-	_Atomic uint64_t st_rooms_ns; /* when the tick last gave room back */
-	struct st_session *st_ended;  /* sessions without references whose rows must be deleted */
+	uint64_t st_next;	       /* counter of this boot for clientids and sessionids */
+	uint64_t st_verifier;	       /* write verifier of this boot */
+	uint64_t st_oldest_ns;	       /* when st_client_oldest last looked at all */
+	_Atomic uint64_t st_quotas_ns; /* when the tick last gave room back */
+	struct st_session *st_ended;   /* sessions without references whose rows must be deleted */
 	/* their number, including sessions whose rows are being deleted */
 	size_t st_nended;
 	/* Called on the tick's loop, without the lock. st_grace_over: grace is over, or
@@ -604,12 +605,12 @@ struct st {
 	/* the client's lease, and the courtesy after it, have run out */
 	void (*st_expired)(void *arg, uint64_t clientid);
 	bool st_orphaned;
-	bool st_judge; /* files to be judged were added since op_judge_tick last looked */
+	bool st_judge; /* files to be judged were added since file_resolve_tick last looked */
 	void *st_arg;
 	struct metric *st_callbacks[ST_CB_METRICS], *st_revoked, *st_deleg_given[2],
 		*st_deleg_wasted, *st_deleg_revoked;
 	uint32_t st_max_delegs;
-	uint8_t st_portion[ST_COUNTS]; /* see st_set_portion */
+	uint8_t st_portion[ST_COUNTS]; /* see st_set_quota_portion */
 	uint32_t st_most[ST_COUNTS][3];
 	_Atomic uint64_t st_gathered_ns[ST_COUNTS];
 	struct st_counts st_counts; /* of all clients */
@@ -668,7 +669,7 @@ static inline void st_must_have_all(void)
 }
 #endif
 /* The thread index: a small number of the calling thread. */
-unsigned st_turn(void);
+unsigned st_thread_index(void);
 static inline struct st_shard *st_shard_of(struct st *st, uint64_t ino)
 {
 	return &st->st_shards[ino % ST_SHARDS];
@@ -709,23 +710,23 @@ int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16]);
 void st_count(struct st_client *c, enum st_count what, int more);
 /* Call it before anything is counted: the limits of one client, of an address and of all clients.
  * What is taken ahead is a small part of the lowest. */
-void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr,
-		    uint32_t of_all);
+void st_set_quota_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr,
+			  uint32_t of_all);
 /* Any thread, without a lock: does the thread have room for one more already? */
-bool st_has_room(const struct st_client *c, enum st_count what);
+bool st_has_quota(const struct st_client *c, enum st_count what);
 /* All locked: the exact number that the client has, and that all clients have. */
 uint32_t st_client_number(const struct st_client *c, enum st_count what);
 uint32_t st_number(struct st *st, enum st_count what);
 /* All locked: gives back what the client took ahead. */
-void st_rooms_back(struct st_client *c);
+void st_quotas_back(struct st_client *c);
 /* Looked at. Call it now and then: gives back what the client took ahead and did not use since the
  * last call; where half of a limit is reached, all of it. */
-void st_rooms_tick(struct st_client *c);
+void st_quotas_tick(struct st_client *c);
 /* Looked at: gives back all of one kind. */
-void st_room_back(struct st_client *c, enum st_count what);
+void st_quota_back(struct st_client *c, enum st_count what);
 /* Looked at: the same for all clients of the address (NULL: all clients), at most once a second.
  * False: it is too soon. */
-bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what);
+bool st_quotas_gather(struct st *st, struct st_addr_account *at, enum st_count what);
 /* Any thread: may another client have some? Never false if one has. */
 bool st_others_have(const struct st_client *c, enum st_count what);
 /* All locked: the client's next open or delegation, or layout. NULL: the first, and the end. */
@@ -788,14 +789,14 @@ bool st_record_owes(struct st *st, const uint8_t key[32]);
 nfsstat4 st_reclaim_check(struct st *st, const struct st_client *c);
 /* locked, or before anything is served: a writer of an earlier boot is lost. All files that had one
  * then are to be judged. */
-void st_marks_judge(struct st *st);
+void st_intents_suspect(struct st *st);
 /* The row of a mark (docs/size.md): in version 1 that byte alone; version 2 has a byte of flags. */
-enum { ST_MARK_CONTENDED = 1 };
-static inline bool st_mark_contended(struct kv_slice row)
+enum { ST_INTENT_CONTENDED = 1 };
+static inline bool st_intent_contended(struct kv_slice row)
 {
 	const uint8_t *p = row.s_data;
 
-	return row.s_len >= 2 && p[0] == 2 && (p[1] & ST_MARK_CONTENDED);
+	return row.s_len >= 2 && p[0] == 2 && (p[1] & ST_INTENT_CONTENDED);
 }
 /* locked: the owner is being confirmed again, so its record stays. */
 void st_record_back(struct st *st, const uint8_t key[32]);
@@ -874,9 +875,9 @@ struct st_seq {
 	nfsstat4 sq_refused; /* the error of a new request, or NFS4_OK */
 	bool sq_retry;
 	struct st_slot *sq_sl;
-	struct st_room sq_room; /* what the reply reports */
+	struct st_quota sq_room; /* what the reply reports */
 };
-static inline struct st_room st_room(const struct st_session *s)
+static inline struct st_quota st_quota(const struct st_session *s)
 {
 	return atomic_load(&s->se_room);
 }
@@ -967,7 +968,7 @@ void st_open_free(struct st *st, struct st_open *o); /* locked; st_may_free was 
 /* locked: is all locked, if freeing the open needs that (st_needs_all)? */
 static inline bool st_may_free(const struct st_open *o)
 {
-	return !o->o_file->f_halves || st_needs_all();
+	return !o->o_file->f_npartials || st_needs_all();
 }
 /* locked: returns an open that conflicts, of a live client if there is one; NULL: none */
 struct st_open *st_share_conflict(struct st *st, struct st_file *f, uint32_t access, uint32_t deny);
@@ -1009,7 +1010,7 @@ unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *in
 bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
 void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
 /* All locked: asks the holder of a write delegation. a->a_then is called later in any case. */
-void st_deleg_ask(struct st *st, struct st_open *d, struct st_ask *a);
+void st_deleg_ask(struct st *st, struct st_open *d, struct st_deleg_query *a);
 void st_asks_fail(struct st_deleg *dg);
 /* What is remembered of files that were opened lately: a table of fixed size, in which new entries
  * overwrite old ones. */
@@ -1060,8 +1061,8 @@ struct st_layout *st_layout_new(struct st *st, struct st_file *f, struct st_clie
 void st_layout_free(struct st *st, struct st_layout *l);
 /* locked: takes modes off; frees it when none is left, wakes waiters */
 void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode);
-/* locked. Call it when f_marked, f_mark_old, f_judge, f_hidden or f_contended was set: from then on
- * st_watched(f_ino) is true, until none of them is set. */
+/* locked. Call it when f_intent, f_intent_old, f_suspect, f_nhidden or f_contended was set: from
+ * then on st_watched(f_ino) is true, until none of them is set. */
 void st_file_watch(struct st_file *f);
 /* Any thread, without a lock. False: no delegation on the file is out, and it is not marked, not to
  * be judged, and not hidden. True may rarely be wrong. */
@@ -1070,11 +1071,11 @@ bool st_watched(uint64_t ino);
  * from before that may be older than answers that were given about the file since. */
 uint32_t st_unwatches(void);
 /* locked: a writer of the file is lost. */
-static inline void st_file_judge(struct st_file *f)
+static inline void st_file_suspect(struct st_file *f)
 {
-	f->f_judge = true;
+	f->f_suspect = true;
 	st_file_watch(f);
-	f->f_judge_gen++;
+	f->f_suspect_gen++;
 }
 /* locked: a RW layout is out */
 bool st_file_has_writers(struct st_file *f);
@@ -1106,14 +1107,14 @@ unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except,
 /* Revokes what is still out after a fence. Takes the lock. */
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only);
 
-/* partial_write.c; all locked. The client was asked to repeat a change of [off, end), which some copies may
- * have already. This is remembered until st_half_over reports that the change was done. If the
- * client goes first, or closes the file, the file is to be judged (f_judge). False: no room; the
- * caller judges. */
-bool st_half_note(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
-void st_half_over(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
+/* partial_write.c; all locked. The client was asked to repeat a change of [off, end), which some
+ * copies may have already. This is remembered until st_partial_over reports that the change was
+ * done. If the client goes first, or closes the file, the file is to be judged (f_suspect). False:
+ * no room; the caller judges. */
+bool st_partial_note(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
+void st_partial_over(struct st *st, struct st_client *c, uint64_t ino, uint64_t off, uint64_t end);
 /* The changes will not be repeated: of this file, or of all files (NULL). */
-void st_half_lost(struct st *st, struct st_client *c, struct st_file *f);
+void st_partial_lost(struct st *st, struct st_client *c, struct st_file *f);
 
 /* Asynchronous copies (RFC 7862 section 4.8). A state ends with its client, with the client's
  * answer to CB_OFFLOAD, or when it is cancelled. The job that copies polls st_offload_is_over, and

@@ -116,8 +116,8 @@ static int mark_load(void *arg, struct kv_slice id, struct kv_slice val)
 	f = st_file_get(st, be64toh(ino), true);
 	if (!f)
 		return -ENOMEM;
-	f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_judge_boot = true;
-	f->f_contended = st_mark_contended(val);
+	f->f_intent = f->f_intent_durable = f->f_intent_old = f->f_suspect_boot = true;
+	f->f_contended = st_intent_contended(val);
 	st_file_watch(f);
 	return 0;
 }
@@ -191,7 +191,7 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	err = ns_rows(t, NS_T_CLIENT, NULL, 0, record_load, st);
 	st_all_lock(st);
 	if (err >= 0)
-		err = ns_rows(t, NS_T_MARK, NULL, 0, mark_load, st);
+		err = ns_rows(t, NS_T_WRITE_INTENT, NULL, 0, mark_load, st);
 	st_all_unlock(st);
 	kv_read_end(t);
 	if (err < 0)
@@ -268,11 +268,11 @@ fail:
 	return NULL;
 }
 
-static struct st_place *place_find(const struct st *st, const uint8_t addr[16])
+static struct st_addr_account *place_find(const struct st *st, const uint8_t addr[16])
 {
 	for (struct hash_link *l = hash_first(&st->st_places, hash_bytes(addr, 16)); l;
 	     l = hash_next(l)) {
-		struct st_place *p = hash_entry(l, struct st_place, pl_link);
+		struct st_addr_account *p = hash_entry(l, struct st_addr_account, pl_link);
 
 		if (memcmp(p->pl_addr, addr, 16) == 0)
 			return p;
@@ -282,14 +282,14 @@ static struct st_place *place_find(const struct st *st, const uint8_t addr[16])
 
 uint32_t st_clients_at(const struct st *st, const uint8_t addr[16])
 {
-	const struct st_place *p = place_find(st, addr);
+	const struct st_addr_account *p = place_find(st, addr);
 
 	return p ? p->pl_clients : 0;
 }
 
 int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16])
 {
-	struct st_place *p = place_find(st, addr);
+	struct st_addr_account *p = place_find(st, addr);
 
 	if (!p) {
 		p = aligned_alloc(64, sizeof(*p));
@@ -308,7 +308,7 @@ int st_client_at(struct st *st, struct st_client *c, const uint8_t addr[16])
 
 static void place_leave(struct st *st, struct st_client *c)
 {
-	struct st_place *p = c->cl_place;
+	struct st_addr_account *p = c->cl_place;
 
 	c->cl_place = NULL;
 	if (!p || --p->pl_clients)
@@ -319,7 +319,7 @@ static void place_leave(struct st *st, struct st_client *c)
 
 uint64_t st_client_oldest(struct st *st, const uint8_t *addr)
 {
-	struct st_place *at = addr ? place_find(st, addr) : NULL;
+	struct st_addr_account *at = addr ? place_find(st, addr) : NULL;
 	uint64_t now = st_now_ns(st), *last = at ? &at->pl_oldest_ns : &st->st_oldest_ns;
 	struct st_client *oldest = NULL;
 
@@ -393,8 +393,8 @@ void st_client_destroy(struct st *st, struct st_client *c)
 		st->st_orphaned |= o->o_file->f_orphan;
 		st_open_free(st, o);
 	}
-	st_rooms_back(c);
-	st_half_lost(st, c, NULL);
+	st_quotas_back(c);
+	st_partial_lost(st, c, NULL);
 	st_offloads_drop(c);
 	while (c->cl_dead_sids)
 		st_revoked_free(c, &c->cl_dead_sids->v_sid);
@@ -587,15 +587,15 @@ void st_record_paid(struct st *st, const uint8_t h[32])
 
 /* ---- the end of grace ---- */
 
-void st_marks_judge(struct st *st)
+void st_intents_suspect(struct st *st)
 {
 	st_each(st, ST_FILE, l)
 	{
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
-		if (f->f_judge_boot)
-			st_file_judge(f);
-		f->f_judge_boot = false;
+		if (f->f_suspect_boot)
+			st_file_suspect(f);
+		f->f_suspect_boot = false;
 	}
 }
 
@@ -630,7 +630,7 @@ static void grace_end(struct st *st)
 	if (!atomic_exchange(&st->st_in_grace, false))
 		return;
 	if (st->st_lost)
-		st_marks_judge(st);
+		st_intents_suspect(st);
 	log_info("grace period ended; %u recorded clients did not come back or did not complete "
 		 "their reclaims",
 		 st->st_reclaimers);
@@ -737,12 +737,12 @@ static bool grace_is_over(const struct st *st, uint64_t now)
  * client took ahead and has not given back yet makes the client look busy for a while. */
 static bool tick_is_due(struct st *st, uint64_t now)
 {
-	bool rooms = st_since(atomic_load(&st->st_rooms_ns), now) > ROOMS_NS,
+	bool rooms = st_since(atomic_load(&st->st_quotas_ns), now) > ROOMS_NS,
 	     due = grace_is_over(st, now) || st_deleg_many(st) ||
 		   (st->st_orphaned && !atomic_load(&st->st_in_grace));
 
 	if (rooms)
-		atomic_store(&st->st_rooms_ns, now);
+		atomic_store(&st->st_quotas_ns, now);
 	hash_each(&st->st_clients, i, l, next)
 	{
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
@@ -752,7 +752,7 @@ static bool tick_is_due(struct st *st, uint64_t now)
 
 		due |= atomic_load(&c->cl_nrecalled) || client_is_over(st, c, !some, now);
 		if (rooms && some)
-			st_rooms_tick(c);
+			st_quotas_tick(c);
 	}
 	return due;
 }
@@ -767,7 +767,7 @@ void st_tick(struct st *st)
 	st_look_lock(st);
 	if (st_deleg_many(st)) { /* the count includes what was taken ahead: gather that first */
 		atomic_store(&st->st_gathered_ns[ST_N_DELEGS], 0);
-		st_rooms_gather(st, NULL, ST_N_DELEGS);
+		st_quotas_gather(st, NULL, ST_N_DELEGS);
 	}
 	due = tick_is_due(st, st_now_ns(st));
 	st_look_unlock(st);

@@ -10,7 +10,7 @@ _Static_assert(ST_STRIPES <= 8 && ST_COUNTS <= 8, "ct_roomy and sp_used have a b
 
 static struct st_stripe *stripe_of(struct st_client *c)
 {
-	return &c->cl_stripe[st_turn() % ST_STRIPES];
+	return &c->cl_stripe[st_thread_index() % ST_STRIPES];
 }
 
 static unsigned counts_of(struct st_client *c, struct st_counts *of[3])
@@ -108,8 +108,8 @@ void st_count(struct st_client *c, enum st_count what, int more)
 	pthread_mutex_unlock(&sp->sp_lock);
 }
 
-void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr,
-		    uint32_t of_all)
+void st_set_quota_portion(struct st *st, enum st_count what, uint32_t of_client, uint32_t of_addr,
+			  uint32_t of_all)
 {
 	uint32_t n = of_client / 256;
 
@@ -120,9 +120,9 @@ void st_set_portion(struct st *st, enum st_count what, uint32_t of_client, uint3
 	st->st_portion[what] = (uint8_t)(n < PORTION_MOST ? n : PORTION_MOST);
 }
 
-bool st_has_room(const struct st_client *c, enum st_count what)
+bool st_has_quota(const struct st_client *c, enum st_count what)
 {
-	return atomic_load(&c->cl_stripe[st_turn() % ST_STRIPES].sp_room[what]);
+	return atomic_load(&c->cl_stripe[st_thread_index() % ST_STRIPES].sp_room[what]);
 }
 
 uint32_t st_client_number(const struct st_client *c, enum st_count what)
@@ -191,17 +191,17 @@ static void rooms_back(struct st_client *c, uint8_t which, bool unused)
 	}
 }
 
-void st_rooms_back(struct st_client *c)
+void st_quotas_back(struct st_client *c)
 {
 	rooms_back(c, UINT8_MAX, false);
 }
 
-void st_room_back(struct st_client *c, enum st_count what)
+void st_quota_back(struct st_client *c, enum st_count what)
 {
 	rooms_back(c, (uint8_t)(1u << what), false);
 }
 
-void st_rooms_tick(struct st_client *c)
+void st_quotas_tick(struct st_client *c)
 {
 	uint8_t tight = 0;
 
@@ -213,7 +213,7 @@ void st_rooms_tick(struct st_client *c)
 	rooms_back(c, tight, true);
 }
 
-bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what)
+bool st_quotas_gather(struct st *st, struct st_addr_account *at, enum st_count what)
 {
 	_Atomic uint64_t *last = at ? &at->pl_gathered_ns[what] : &st->st_gathered_ns[what];
 	uint64_t now = clock_mono_ns(), was = atomic_load(last);
@@ -225,7 +225,7 @@ bool st_rooms_gather(struct st *st, struct st_place *at, enum st_count what)
 		struct st_client *c = hash_entry(l, struct st_client, cl_link);
 
 		if (!at || c->cl_place == at)
-			st_room_back(c, what);
+			st_quota_back(c, what);
 	}
 	return true;
 }

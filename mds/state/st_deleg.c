@@ -1,6 +1,6 @@
-/* st_deleg.c - delegations: which client has one, recall, revocation, CB_GETATTR (RFC 8881 chapter 10,
- * sections 20.1, 20.2 and 20.6; RFC 9754). The caller holds the file's lock, or the lock of all.
- * Functions that call a client back or walk over its delegations need the lock of all. */
+/* st_deleg.c - delegations: which client has one, recall, revocation, CB_GETATTR (RFC 8881 chapter
+ * 10, sections 20.1, 20.2 and 20.6; RFC 9754). The caller holds the file's lock, or the lock of
+ * all. Functions that call a client back or walk over its delegations need the lock of all. */
 #include "mds/state/st.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -247,15 +247,15 @@ unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *in
 
 static void ask_run(struct loop_msg *m)
 {
-	struct st_ask *a = hash_entry(m, struct st_ask, a_msg);
+	struct st_deleg_query *a = hash_entry(m, struct st_deleg_query, a_msg);
 
 	a->a_then(a);
 }
 
-static void asks_end(struct st_deleg *dg, const struct st_ask *answer)
+static void asks_end(struct st_deleg *dg, const struct st_deleg_query *answer)
 {
 	while (dg->dg_asks) {
-		struct st_ask *a = dg->dg_asks;
+		struct st_deleg_query *a = dg->dg_asks;
 
 		dg->dg_asks = a->a_next;
 		a->a_err = answer->a_err;
@@ -272,7 +272,7 @@ static void asks_end(struct st_deleg *dg, const struct st_ask *answer)
 
 void st_asks_fail(struct st_deleg *dg)
 {
-	asks_end(dg, &(struct st_ask){.a_err = -EIO});
+	asks_end(dg, &(struct st_deleg_query){.a_err = -EIO});
 }
 
 #define ASK_WORD0 (1u << FATTR4_CHANGE | 1u << FATTR4_SIZE)
@@ -298,7 +298,7 @@ static bool get_time(struct xdr_in *x, struct ns_time *t)
 	return t->t_nsec < 1000000000;
 }
 
-bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_ask *a)
+bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_deleg_query *a)
 {
 	uint32_t n = xdr_get_u32(x), w[3] = {0}, len;
 	uint64_t change;
@@ -329,7 +329,7 @@ bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_ask *a)
 static bool ask_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
 {
 	struct st_open *o = deleg_find(st, &cb->cb_sid);
-	struct st_ask a = {0};
+	struct st_deleg_query a = {0};
 
 	if (!o)
 		return false;
@@ -354,7 +354,7 @@ static const struct st_cb_kind ask_kind = {.k_op = OP_CB_GETATTR,
 					   .k_done = ask_done,
 					   .k_lost = ask_lost};
 
-void st_deleg_ask(struct st *st, struct st_open *o, struct st_ask *a)
+void st_deleg_ask(struct st *st, struct st_open *o, struct st_deleg_query *a)
 {
 	struct st_deleg *dg = o->o_deleg;
 	struct st_session *s;

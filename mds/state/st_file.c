@@ -28,7 +28,7 @@ uint32_t st_unwatches(void)
 
 static void count_unwatch(void)
 {
-	uint32_t i = st_turn() % UNWATCH_LINES, lines = atomic_load(&unwatch_lines);
+	uint32_t i = st_thread_index() % UNWATCH_LINES, lines = atomic_load(&unwatch_lines);
 
 	while (lines <= i && !atomic_compare_exchange_weak(&unwatch_lines, &lines, i + 1))
 		;
@@ -55,7 +55,7 @@ static void unwatch(uint64_t ino)
 
 static void file_unwatch(struct st_file *f)
 {
-	if (!f->f_watched || f->f_marked || f->f_mark_old || f->f_judge || f->f_hidden ||
+	if (!f->f_watched || f->f_intent || f->f_intent_old || f->f_suspect || f->f_nhidden ||
 	    f->f_contended)
 		return;
 	unwatch(f->f_ino);
@@ -92,8 +92,9 @@ struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
 void st_file_put(struct st *st, struct st_file *f)
 {
 	file_unwatch(f);
-	if (f->f_opens || f->f_layouts || f->f_waits || f->f_removing || f->f_excl || f->f_marked ||
-	    f->f_mark_durable || f->f_judge || f->f_orphan || f->f_pins || f->f_halves)
+	if (f->f_opens || f->f_layouts || f->f_waits || f->f_removing || f->f_nexcl ||
+	    f->f_intent || f->f_intent_durable || f->f_suspect || f->f_orphan || f->f_pins ||
+	    f->f_npartials)
 		return;
 	while (f->f_waiters) {
 		struct st_waiter *w = f->f_waiters;
@@ -278,8 +279,8 @@ void st_open_free(struct st *st, struct st_open *o)
 	if (dg)
 		waits_check(f);
 	/* a client that closed the file does not repeat its partial write */
-	if (f->f_halves && !opened_by(f, c))
-		st_half_lost(st, c, f);
+	if (f->f_npartials && !opened_by(f, c))
+		st_partial_lost(st, c, f);
 	st_file_put(st, f);
 }
 

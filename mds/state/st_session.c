@@ -105,7 +105,7 @@ static void session_end(struct st *st, struct st_session *s)
 	s->se_ended = true;
 	st_renewed(c, last);
 	pthread_mutex_lock(&c->cl_lock);
-	unlink_from(&c->cl_parting, s);
+	unlink_from(&c->cl_dead_sessions, s);
 	pthread_mutex_unlock(&c->cl_lock);
 	st_slots_free(st, s);
 	if (atomic_load(&s->se_rows)) {
@@ -135,7 +135,7 @@ static bool client_busy(struct st_client *c, uint64_t *last)
 
 	pthread_mutex_lock(&c->cl_lock);
 	lists[0] = c->cl_sessions;
-	lists[1] = c->cl_parting;
+	lists[1] = c->cl_dead_sessions;
 	for (unsigned i = 0; i < 2; i++) {
 		for (struct st_session *s = lists[i]; s && !busy; s = s->se_next)
 			busy = st_slots_busy(s, last);
@@ -224,8 +224,8 @@ void st_session_destroy(struct st *st, struct st_session *s)
 	atomic_fetch_sub(&st->st_nsessions, 1);
 	pthread_mutex_lock(&c->cl_lock);
 	unlink_from(&c->cl_sessions, s);
-	s->se_next = c->cl_parting;
-	c->cl_parting = s;
+	s->se_next = c->cl_dead_sessions;
+	c->cl_dead_sessions = s;
 	pthread_mutex_unlock(&c->cl_lock);
 	c->cl_nsessions--;
 	cb_conn_set(st, s, NULL);

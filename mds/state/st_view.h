@@ -1,5 +1,5 @@
-/* st_view.h - copies of what the tables of clients and layouts hold, for people. These functions take
- * the lock, for a short time each: what comes and goes meanwhile may be in the copy or not. */
+/* st_view.h - copies of what the tables of clients and layouts hold, for people. These functions
+ * take the lock, for a short time each: what comes and goes meanwhile may be in the copy or not. */
 #ifndef MDS_ST_VIEW_H
 #define MDS_ST_VIEW_H
 #include "mds/state/st.h"

@@ -74,7 +74,7 @@ static void admin_counts(void *arg, struct admin_counts *out)
 static int reload(void *arg, char *err, size_t len)
 {
 	(void)arg;
-	return exp_set_reload(mds.m_exports, err, len);
+	return export_set_reload(mds.m_exports, err, len);
 }
 
 static void check_reply(const struct http_route *r, struct http_reply *rp)
@@ -114,10 +114,10 @@ static void ask(const struct http_route *r, const char *body)
 /* What the base of mds_fuzz.h has no need of. */
 static void open_rest(void)
 {
-	if (op_verify_open(&mds, fz_loop) || op_balance_open(&mds, fz_loop, 3600000) ||
-	    op_restripe_open(&mds, fz_loop) || op_choose_open(&mds, fz_loop) ||
-	    op_scrub_open(&mds, fz_loop, 3600000) || op_contended_open(&mds, fz_loop) ||
-	    op_judge_open(&mds) || op_ending_open(&mds, fz_loop))
+	if (job_verify_open(&mds, fz_loop) || job_balance_open(&mds, fz_loop, 3600000) ||
+	    job_restripe_open(&mds, fz_loop) || job_elect_open(&mds, fz_loop) ||
+	    job_scrub_open(&mds, fz_loop, 3600000) || job_contended_open(&mds, fz_loop) ||
+	    file_resolve_open(&mds) || job_revocation_open(&mds, fz_loop))
 		fz_bug("no memory");
 }
 

@@ -5,7 +5,7 @@
 
 static void getattr(const uint8_t *data, size_t size)
 {
-	struct st_ask a = {0}, b = {0};
+	struct st_deleg_query a = {0}, b = {0};
 	struct xdr_in x, y;
 	bool sequenced;
 

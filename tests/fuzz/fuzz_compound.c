@@ -637,7 +637,7 @@ static void put_sequence(struct frame *f, uint8_t control)
 	cl = client_of(f->f_conn);
 	if (cl && cl->cl_sessions) {
 		struct st_session *s = cl->cl_sessions;
-		struct st_room room = s->se_room;
+		struct st_quota room = s->se_room;
 
 		memcpy(id, s->se_id, 16);
 		urcu_memb_read_lock();
@@ -882,7 +882,7 @@ static void grace(void)
 	{
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
-		f->f_mark_old = f->f_marked;
+		f->f_intent_old = f->f_intent;
 		st_file_put(mds.m_st, f);
 	}
 	mds.m_st->st_in_grace = true;

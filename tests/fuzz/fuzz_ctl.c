@@ -413,7 +413,7 @@ static int order_run(void *arg, struct kv_txn *t)
 
 static void order_kick(void)
 {
-	lo_orders_kick(mds.m_lo);
+	lo_orders_wake(mds.m_lo);
 }
 
 /* An order for every data server that is known: it is sent when we have joined. */

@@ -123,7 +123,7 @@ static struct cap_object object_of(const struct ds_rec *r)
 		.co_fs = be16toh(r->r_fs),
 		.co_incarnation = be16toh(r->r_incarnation),
 		.co_stripe = r->r_stripe,
-		.co_mirror = r->r_mirror,
+		.co_copy = r->r_mirror,
 	};
 }
 

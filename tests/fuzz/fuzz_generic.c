@@ -1,7 +1,7 @@
 /*
- * fuzz_generic.c - a generic data server that lies: whole jobs of mds/dataserver/gen_*.c (a server
- * is taken in, orders, sizes, data and holes, a rebuild, a sum) against a made-up NFSv3 server
- * whose answers are the fuzzer's.
+ * fuzz_generic.c - a generic data server that lies: whole jobs of mds/dataserver/nfs3ds_*.c (a
+ * server is taken in, orders, sizes, data and holes, a rebuild, a sum) against a made-up NFSv3
+ * server whose answers are the fuzzer's.
  *
  * An input's first bytes choose the job and its numbers; then each answer takes a byte from it:
  * honest, a status, cut short, honest with a byte changed, or bytes of the input. Where the input
@@ -266,7 +266,7 @@ static void await(void)
 		fz_bug("a job ended twice");
 }
 
-static void added(struct dsc_add *a, int err)
+static void added(struct ds_reg_add *a, int err)
 {
 	(void)a;
 	ended_err = err;
@@ -275,28 +275,28 @@ static void added(struct dsc_add *a, int err)
 
 static uint32_t add(uint8_t root)
 {
-	static struct dsc_add a;
+	static struct ds_reg_add a;
 
-	a = (struct dsc_add){.da_len = sizeof(where),
-			     .da_path = "/x",
-			     .da_name = "generic",
-			     .da_root = {.dh_len = 8},
-			     .da_done = added};
+	a = (struct ds_reg_add){.da_len = sizeof(where),
+				.da_path = "/x",
+				.da_name = "generic",
+				.da_root = {.dh_len = 8},
+				.da_done = added};
 	memcpy(&a.da_addr, &where, sizeof(where));
 	a.da_root.dh_data[7] = 1;
 	a.da_root.dh_data[0] = root;
-	dsc_add(mds.m_dsc, &a);
+	ds_reg_add(mds.m_dsc, &a);
 	await();
 	if (ended_err && !*a.da_why && ended_err != -EEXIST)
 		fz_bug("a server is not taken in, and nobody says why");
 	return a.da_id;
 }
 
-static struct dsc_ctl ctl;
+static struct ds_reg_ctl ctl;
 static ctl_order orders[3];
 static ctl_object objects[OBJECTS];
 
-static void take(struct dsc_ctl *c, const ctl_response *res)
+static void take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	if (res->status == CTL_OK && res->result.op != c->dc_req.op)
 		fz_bug("an answer to another question");
@@ -310,7 +310,7 @@ static void take(struct dsc_ctl *c, const ctl_response *res)
 		fz_bug("objects without sizes");
 }
 
-static void called(struct dsc_ctl *c, int err)
+static void called(struct ds_reg_ctl *c, int err)
 {
 	(void)c;
 	ended_err = err;
@@ -319,7 +319,7 @@ static void called(struct dsc_ctl *c, int err)
 
 static void call(void)
 {
-	dsc_call(mds.m_dsc, id, &ctl, 20000);
+	ds_reg_call(mds.m_dsc, id, &ctl, 20000);
 }
 
 static ctl_object object(unsigned k)
@@ -417,8 +417,9 @@ static int take_run(void *arg, struct kv_txn *t)
 
 	(void)arg;
 	for (unsigned i = 0; i < OBJECTS && !err; i++)
-		err = dsc_gen_take(mds.m_dsc, t, id,
-				   &(struct cap_object){.co_ino = INO + i, .co_incarnation = 1});
+		err = ds_reg_nfs3_take(
+			mds.m_dsc, t, id,
+			&(struct cap_object){.co_ino = INO + i, .co_incarnation = 1});
 	return err;
 }
 

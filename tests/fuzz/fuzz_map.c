@@ -16,12 +16,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!n || n > LO_MAX_OBJECTS || m.lm_unit < LO_UNIT_MIN || (m.lm_unit & (m.lm_unit - 1)))
 		abort();
 	for (size_t i = 0; i < n; i++)
-		if (m.lm_obj[i].ob_state > LO_ABSENT || m.lm_obj[i].ob_ds > DSC_MAX ||
+		if (m.lm_obj[i].ob_state > LO_ABSENT || m.lm_obj[i].ob_ds > DS_REG_MAX ||
 		    !m.lm_obj[i].ob_ds != (m.lm_obj[i].ob_state == LO_ABSENT))
 			abort();
 	/* The policy with it is one, or it is said that it is none. */
 	if (lo_map_policy(&m, &p) == 0 &&
-	    (p.lp_mirrors != m.lm_mirrors - m.lm_spare || p.lp_stripes != m.lm_stripes))
+	    (p.lp_mirrors != m.lm_mirrors - m.lm_pending_mirror || p.lp_stripes != m.lm_stripes))
 		abort();
 	if (lo_stripe_of(&m, UINT64_MAX) >= m.lm_stripes)
 		abort();

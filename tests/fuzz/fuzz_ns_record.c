@@ -85,16 +85,16 @@ static void super(struct kv_slice val)
 
 static void once(struct kv_slice val)
 {
-	static uint8_t buf[NS_ONCE_HEAD + NS_ONCE_RESULTS_MAX];
-	struct ns_once o;
+	static uint8_t buf[NS_REPLY_HEAD + NS_REPLY_RESULTS_MAX];
+	struct ns_reply o;
 
-	if (ns_once_decode(val, &o))
+	if (ns_reply_decode(val, &o))
 		return;
-	if (o.on_results.s_len > NS_ONCE_RESULTS_MAX || o.on_last + 8 > o.on_results.s_len ||
+	if (o.on_results.s_len > NS_REPLY_RESULTS_MAX || o.on_last + 8 > o.on_results.s_len ||
 	    o.on_slots == 0 || o.on_target == 0 || o.on_at < 2)
 		abort();
-	memcpy(buf + NS_ONCE_HEAD, o.on_results.s_data, o.on_results.s_len);
-	if (ns_once_encode(&o, buf) != val.s_len || memcmp(buf, val.s_data, val.s_len))
+	memcpy(buf + NS_REPLY_HEAD, o.on_results.s_data, o.on_results.s_len);
+	if (ns_reply_encode(&o, buf) != val.s_len || memcmp(buf, val.s_data, val.s_len))
 		abort();
 }
 

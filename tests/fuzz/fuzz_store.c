@@ -173,14 +173,14 @@ static void read_inode(struct kv_txn *t, uint64_t ino)
 
 static int on_ds(void *arg, struct kv_slice id, struct kv_slice val)
 {
-	struct dsc_server sv;
-	struct dsc_terms dt;
+	struct ds_reg_server sv;
+	struct ds_reg_terms dt;
 
 	(void)arg;
-	if (dsc_row_decode(id, val, &sv, &dt) == 0 &&
-	    (dt.dt_weight > DSC_WEIGHT_MAX || strlen(dt.dt_labels) >= LABELS_TWO_LEN ||
-	     strlen(sv.sv_name) > 64 || sv.sv_naddrs > DSC_ADDRS || !sv.sv_id ||
-	     sv.sv_id > DSC_MAX))
+	if (ds_reg_row_decode(id, val, &sv, &dt) == 0 &&
+	    (dt.dt_weight > DS_REG_WEIGHT_MAX || strlen(dt.dt_labels) >= LABELS_TWO_LEN ||
+	     strlen(sv.sv_name) > 64 || sv.sv_naddrs > DS_REG_ADDRS || !sv.sv_id ||
+	     sv.sv_id > DS_REG_MAX))
 		abort();
 	return 0;
 }
@@ -197,10 +197,10 @@ static int on_order(void *arg, struct kv_slice id, struct kv_slice val)
 
 static int on_once(void *arg, struct kv_slice id, struct kv_slice val)
 {
-	struct ns_once o;
+	struct ns_reply o;
 
 	(void)arg, (void)id;
-	if (ns_once_decode(val, &o) == 0 && o.on_last + 8 > o.on_results.s_len)
+	if (ns_reply_decode(val, &o) == 0 && o.on_last + 8 > o.on_results.s_len)
 		abort();
 	return 0;
 }
@@ -232,7 +232,7 @@ static int damage(void *arg, struct kv_txn *t)
 	ns_orphans(ns, t, on_orphan, NULL);
 	ns_rows(t, NS_T_DS, NULL, 0, on_ds, NULL);
 	ns_rows(t, NS_T_ORDER, NULL, 0, on_order, NULL);
-	ns_rows(t, NS_T_ONCE, NULL, 0, on_once, NULL);
+	ns_rows(t, NS_T_REPLY, NULL, 0, on_once, NULL);
 	return 0;
 }
 
@@ -267,14 +267,14 @@ static uint64_t make(struct kv_txn *t, uint64_t in, const char *name, uint8_t ty
 
 static int base(void *arg, struct kv_txn *t)
 {
-	struct dsc_server sv = {.sv_id = 1,
-				.sv_naddrs = 1,
-				.sv_max_read = 4096,
-				.sv_max_write = 4096,
-				.sv_name = "ds1"};
-	struct dsc_terms dt = {.dt_weight = 100, .dt_own = "rack=r1", .dt_set = "speed=nvme"};
-	uint8_t row[DSC_ROW_MAX], key[12] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1},
-				  order[64] = {1, 1};
+	struct ds_reg_server sv = {.sv_id = 1,
+				   .sv_naddrs = 1,
+				   .sv_max_read = 4096,
+				   .sv_max_write = 4096,
+				   .sv_name = "ds1"};
+	struct ds_reg_terms dt = {.dt_weight = 100, .dt_own = "rack=r1", .dt_set = "speed=nvme"};
+	uint8_t row[DS_REG_ROW_MAX], key[12] = {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1},
+				     order[64] = {1, 1};
 	uint64_t d = make(t, NS_ROOT_INO, "d", NS_DIR), sub = make(t, d, "sub", NS_DIR),
 		 f = make(t, sub, "f", NS_REG);
 	struct ns_cinfo ci;
@@ -285,9 +285,9 @@ static int base(void *arg, struct kv_txn *t)
 	if (ns_link(ns, t, f, d, "hard", 4, &root, (struct ns_time){.t_sec = 2}, &ci) ||
 	    ns_xattr_set(ns, t, f, "a", 1, ns_slice("value", 5), 0, &root,
 			 (struct ns_time){.t_sec = 2}, &ci) ||
-	    ns_row_put(t, NS_T_DS, "0123456789abcdef", 16, row, dsc_row_encode(&sv, &dt, row)) ||
+	    ns_row_put(t, NS_T_DS, "0123456789abcdef", 16, row, ds_reg_row_encode(&sv, &dt, row)) ||
 	    ns_row_put(t, NS_T_ORDER, key, 12, order, 40) ||
-	    ns_row_put(t, NS_T_MARK, key + 4, 8, "", 0) ||
+	    ns_row_put(t, NS_T_WRITE_INTENT, key + 4, 8, "", 0) ||
 	    ns_row_put(t, NS_T_CLIENT, "0123456789abcdef0123456789abcdef", 32, "\1\1\0\0\0verifier",
 		       13))
 		abort();

@@ -157,7 +157,7 @@ static void fz_closed(struct rpc_conn *c, void *arg)
 	op_conn_closed(&mds, c);
 	if (mds.m_st) {
 		st_conn_gone(mds.m_st, c);
-		dsc_conn_closed(mds.m_dsc, c);
+		ds_reg_conn_closed(mds.m_dsc, c);
 	}
 }
 
@@ -373,7 +373,7 @@ static void fz_orphans(void *arg)
 static void fz_expired(void *arg, uint64_t clientid)
 {
 	(void)arg;
-	op_evict(&mds, fz_loop, clientid);
+	file_evict(&mds, fz_loop, clientid);
 }
 
 /* The grace period is over. */
@@ -381,7 +381,7 @@ static __attribute__((unused)) void fz_tick(void)
 {
 	mds.m_st->st_reclaimers = 0;
 	st_tick(mds.m_st);
-	op_once_tick(&mds, fz_loop);
+	op_replay_tick(&mds, fz_loop);
 }
 
 /* And all leases have run out. */
@@ -425,9 +425,9 @@ static void fz_exports(void)
 	f = fopen(path, "w");
 	if (!f || fputs(text, f) < 0 || fclose(f))
 		fz_bug("cannot write the exports");
-	if (exp_set_open(&mds.m_exports, mds.m_ns, path, err, sizeof(err)))
+	if (export_set_open(&mds.m_exports, mds.m_ns, path, err, sizeof(err)))
 		fz_bug(err);
-	if (op_peer_open(&mds, false, false, 60000))
+	if (op_cred_open(&mds, false, false, 60000))
 		fz_bug("no threads");
 }
 
@@ -435,14 +435,14 @@ static void fz_exports(void)
 static void fz_start(const char *name, bool joins)
 {
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 30};
-	struct dsc_opts dopts = {.do_cluster_key = fz_key,
-				 .do_lease_ms = FZ_DS_LEASE_MS,
-				 .do_suspect_ms = 86400000,
-				 .do_refused_ms = 86400000,
-				 .do_dead_ms = 86400000,
-				 .do_loops = fz_loops,
-				 .do_nloops = FZ_LOOPS,
-				 .do_pool = FZ_POOL};
+	struct ds_reg_opts dopts = {.do_cluster_key = fz_key,
+				    .do_lease_ms = FZ_DS_LEASE_MS,
+				    .do_suspect_ms = 86400000,
+				    .do_refused_ms = 86400000,
+				    .do_dead_ms = 86400000,
+				    .do_loops = fz_loops,
+				    .do_nloops = FZ_LOOPS,
+				    .do_pool = FZ_POOL};
 	char err[512] = "", path[160];
 	pthread_t tid;
 
@@ -481,25 +481,25 @@ static void fz_start(const char *name, bool joins)
 	snprintf(path, sizeof(path), "%s/kv", fz_dir);
 	if (kv_open(&mds.m_kv, path, &opts, err, sizeof(err)) ||
 	    ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)) ||
-	    dsc_create(&mds.m_dsc, mds.m_ns, &dopts, err, sizeof(err)))
+	    ds_reg_create(&mds.m_dsc, mds.m_ns, &dopts, err, sizeof(err)))
 		fz_bug(err);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, 90000, 90000) ||
 	    lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		fz_bug("no memory");
 	op_file_env(&mds);
 	/* none at a time */
-	if (op_repair_open(&mds, fz_loop, &(struct op_repair_opts){.ro_wait_ms = 60000}))
+	if (job_repair_open(&mds, fz_loop, &(struct job_repair_opts){.ro_wait_ms = 60000}))
 		fz_bug("repairs");
-	if (op_drain_open(&mds))
+	if (job_drain_open(&mds))
 		fz_bug("drains");
 	fz_exports();
 	mds.m_st->st_max_delegs = 1000;
 	mds.m_st->st_recall_ms = FZ_RECALL_MS;
 	mds.m_st->st_grace_over = mds.m_st->st_orphans = fz_orphans;
 	mds.m_st->st_expired = fz_expired;
-	dsc_set_eof_handler(mds.m_dsc, op_eof_handler, &mds);
+	ds_reg_set_eof_handler(mds.m_dsc, file_eof_handler, &mds);
 	fz_progs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
-	fz_progs[1] = *dsc_program(mds.m_dsc);
+	fz_progs[1] = *ds_reg_program(mds.m_dsc);
 	for (unsigned i = 0; i < FZ_LOOPS; i++) {
 		if (pthread_create(&tid, NULL, fz_loop_run, fz_loops[i]))
 			fz_bug("no thread");
@@ -647,7 +647,7 @@ static void fz_forget(void)
 	{
 		struct st_file *f = hash_entry(l, struct st_file, f_link);
 
-		f->f_marked = f->f_mark_durable = f->f_mark_old = f->f_orphan = false;
+		f->f_intent = f->f_intent_durable = f->f_intent_old = f->f_orphan = false;
 		st_file_put(st, f);
 	}
 	st_all_unlock(st);

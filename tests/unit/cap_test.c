@@ -13,7 +13,7 @@ static struct cap make(unsigned version)
 			   .co_fs = version == 2 ? 0x0203 : 7,
 			   .co_incarnation = 0x0908,
 			   .co_stripe = 3,
-			   .co_mirror = 2},
+			   .co_copy = 2},
 		.cp_version = (uint8_t)version,
 		.cp_rights = CAP_READ | CAP_STRIPED,
 		.cp_key = 6,
@@ -55,7 +55,7 @@ START_TEST(what_is_minted_opens_as_it_was_and_nothing_else_does)
 		ck_assert_uint_eq(got.cp_obj.co_fs, c.cp_obj.co_fs);
 		ck_assert_uint_eq(got.cp_obj.co_incarnation, c.cp_obj.co_incarnation);
 		ck_assert_uint_eq(got.cp_obj.co_stripe, 3);
-		ck_assert_uint_eq(got.cp_obj.co_mirror, 2);
+		ck_assert_uint_eq(got.cp_obj.co_copy, 2);
 		ck_assert_uint_eq(got.cp_version, v);
 		ck_assert_uint_eq(got.cp_rights, c.cp_rights);
 		ck_assert_uint_eq(got.cp_unit_log2, c.cp_unit_log2);

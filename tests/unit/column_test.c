@@ -109,29 +109,29 @@ START_TEST(one_object_goes_where_it_is_sent_if_it_may)
 	for (uint32_t id = 1; id <= 6; id++) {
 		bool may = rack_of(id) == rack(&m, 1) && id != m.lm_obj[1].ob_ds;
 
-		ck_assert_int_eq(lo_shift_may(lo, &m, 1, id), may);
+		ck_assert_int_eq(lo_relocate_may(lo, &m, 1, id), may);
 		other = may ? id : other;
 		if (!may)
-			ck_assert_int_eq(lo_shift(lo, &m, 1, id), -EAGAIN);
+			ck_assert_int_eq(lo_relocate(lo, &m, 1, id), -EAGAIN);
 	}
 	ck_assert_mem_eq(&m, &was, sizeof(m));
-	ck_assert(!lo_shift_may(lo, &m, 4, other) && !lo_shift_may(lo, &m, 1, 0));
+	ck_assert(!lo_relocate_may(lo, &m, 4, other) && !lo_relocate_may(lo, &m, 1, 0));
 	seat_set(other, nd_sv.sv_available, 1000);
-	ck_assert_int_eq(lo_shift(lo, &m, 1, other), -EAGAIN);
+	ck_assert_int_eq(lo_relocate(lo, &m, 1, other), -EAGAIN);
 	seat_set(other, nd_sv.sv_available, dsc->d_node[1]->nd_sv.sv_available ? 1ull << 40 : 0);
-	ck_assert_int_eq(lo_shift(lo, &m, 1, other), 0);
-	ck_assert(m.lm_spare && m.lm_mirrors == 3 && m.lm_obj[1].ob_leaving);
+	ck_assert_int_eq(lo_relocate(lo, &m, 1, other), 0);
+	ck_assert(m.lm_pending_mirror && m.lm_mirrors == 3 && m.lm_obj[1].ob_leaving);
 	ck_assert_uint_eq(m.lm_obj[5].ob_ds, other);
 	ck_assert_int_eq(m.lm_obj[5].ob_state, LO_STALE);
 	ck_assert_int_eq(m.lm_obj[4].ob_state, LO_ABSENT);
 	same_when_stored(&m, 3);
-	ck_assert_int_eq(lo_shift(lo, &m, 0, other), -EAGAIN); /* one at a time */
+	ck_assert_int_eq(lo_relocate(lo, &m, 0, other), -EAGAIN); /* one at a time */
 	in_sync(&m);
 	ck_assert(lo_switch_ready(&m));
 	/* Nor where the layout has no room. */
 	p = policy("stripes=22,mirrors=2");
 	place(&p, 8, &m);
-	ck_assert(!lo_shift_fits(lo, &m));
+	ck_assert(!lo_relocate_fits(lo, &m));
 }
 END_TEST
 
@@ -142,7 +142,7 @@ START_TEST(a_mirror_more_and_one_less)
 
 	six();
 	place(&p, 7, &m);
-	ck_assert_int_eq(lo_column_add(lo, &m, "rack=a", why, sizeof(why)), 0);
+	ck_assert_int_eq(lo_mirror_add(lo, &m, "rack=a", why, sizeof(why)), 0);
 	ck_assert_uint_eq(m.lm_mirrors, 3);
 	ck_assert_str_eq(m.lm_groups, "group0=rack=a,group1=rack=b,group2=rack=a");
 	for (unsigned s = 0; s < 2; s++) {
@@ -152,19 +152,19 @@ START_TEST(a_mirror_more_and_one_less)
 		ck_assert_uint_gt(m.lm_obj[4 + s].ob_copy, 1);
 	}
 	ck_assert(!lo_map_whole(&m) && !lo_switch_ready(&m));
-	ck_assert_int_eq(lo_column_add(lo, &m, "rack=c", why, sizeof(why)), -ENOSPC);
-	ck_assert_int_eq(lo_column_add(lo, &m, "rack", why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(lo_mirror_add(lo, &m, "rack=c", why, sizeof(why)), -ENOSPC);
+	ck_assert_int_eq(lo_mirror_add(lo, &m, "rack", why, sizeof(why)), -EINVAL);
 	ck_assert_uint_eq(m.lm_mirrors, 3);
 	/* One that would leave only what is not filled yet. */
 	m.lm_obj[2].ob_state = LO_STALE;
-	ck_assert_int_eq(lo_column_leave(&m, 0, why, sizeof(why)), -EBUSY);
+	ck_assert_int_eq(lo_mirror_remove(&m, 0, why, sizeof(why)), -EBUSY);
 	ck_assert_int_eq(lo_leaving(&m, 0), -1);
 	m.lm_obj[2].ob_state = LO_IN_SYNC;
-	ck_assert_int_eq(lo_column_leave(&m, 3, why, sizeof(why)), -EINVAL);
-	ck_assert_int_eq(lo_column_leave(&m, 0, why, sizeof(why)), 0);
+	ck_assert_int_eq(lo_mirror_remove(&m, 3, why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(lo_mirror_remove(&m, 0, why, sizeof(why)), 0);
 	ck_assert(lo_switch_ready(&m));
-	ck_assert_int_eq(lo_column_leave(&m, 1, why, sizeof(why)), -EBUSY);
-	ck_assert_int_eq(lo_column_add(lo, &m, "", why, sizeof(why)), -EBUSY);
+	ck_assert_int_eq(lo_mirror_remove(&m, 1, why, sizeof(why)), -EBUSY);
+	ck_assert_int_eq(lo_mirror_add(lo, &m, "", why, sizeof(why)), -EBUSY);
 	same_when_stored(&m, 3);
 	/* Nor does it go while what stays is on a server that is away. */
 	ck_assert(lo_switch_lives(lo, &m));
@@ -194,7 +194,7 @@ START_TEST(what_is_misplaced_leaves_one_object_of_a_stripe_at_a_time)
 	ck_assert_int_eq(lo_move_ask(lo, &m, &q, 0, why, sizeof(why)), 0);
 	ck_assert_uint_eq(lo_misplaced(lo, &m), 5); /* in its group, but with the other one */
 	ck_assert_int_eq(lo_move_begin(lo, &m), 1);
-	ck_assert(m.lm_spare && m.lm_mirrors == 3 && m.lm_obj[0].ob_leaving);
+	ck_assert(m.lm_pending_mirror && m.lm_mirrors == 3 && m.lm_obj[0].ob_leaving);
 	ck_assert_int_eq(rack(&m, 4), 'a');
 	ck_assert_int_eq(m.lm_obj[4].ob_state, LO_STALE);
 	ck_assert_int_eq(m.lm_obj[5].ob_state, LO_ABSENT);
@@ -205,7 +205,7 @@ START_TEST(what_is_misplaced_leaves_one_object_of_a_stripe_at_a_time)
 	ck_assert_uint_eq(lo_writers(&m), 0x1f);
 	ck_assert(!lo_switch_ready(&m) && !lo_map_whole(&m));
 	ck_assert_int_eq(lo_move_ask(lo, &m, &q, 0, why, sizeof(why)), -EBUSY);
-	ck_assert_int_eq(lo_column_add(lo, &m, "", why, sizeof(why)), -EBUSY);
+	ck_assert_int_eq(lo_mirror_add(lo, &m, "", why, sizeof(why)), -EBUSY);
 	m.lm_obj[4].ob_state = LO_IN_SYNC;
 	ck_assert(lo_switch_ready(&m) && !lo_map_whole(&m) && lo_switch_lives(lo, &m));
 	seat_set(m.lm_obj[4].ob_ds, nd_joined, false); /* the new place */
@@ -244,7 +244,7 @@ START_TEST(a_drained_server_and_one_that_is_named_are_left)
 	for (unsigned id = 1; id <= 6; id++)
 		seat_set(id, nd_terms.dt_draining, true);
 	ck_assert_int_eq(lo_move_begin(lo, &m), -ENOSPC);
-	ck_assert(!m.lm_spare);
+	ck_assert(!m.lm_pending_mirror);
 	for (unsigned id = 1; id <= 6; id++)
 		seat_set(id, nd_terms.dt_draining, false);
 	m.lm_from = 0;
@@ -261,7 +261,7 @@ START_TEST(what_is_too_wide_stays)
 
 	six();
 	place(&p, 7, &m);
-	ck_assert_int_eq(lo_column_add(lo, &m, "", why, sizeof(why)), -EINVAL);
+	ck_assert_int_eq(lo_mirror_add(lo, &m, "", why, sizeof(why)), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(why, "would not fit"));
 	ck_assert_int_eq(lo_move_ask(lo, &m, NULL, 1, why, sizeof(why)), -EINVAL);
 	m.lm_from = 1;

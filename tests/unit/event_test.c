@@ -15,7 +15,7 @@ static void begin(void)
 
 	ck_assert_msg(!kv_open(&kv, dir, &o, err, sizeof(err)), "%s", err);
 	ck_assert_msg(!ns_open(&ns, kv, err, sizeof(err)), "%s", err);
-	ck_assert_int_eq(ev_open(ns), 0);
+	ck_assert_int_eq(journal_open(ns), 0);
 }
 
 static void end(void)
@@ -60,7 +60,7 @@ static struct seen all(uint64_t after)
 	struct kv_txn *t;
 
 	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
-	ck_assert_int_eq(ev_read(t, after, look, &s), 0);
+	ck_assert_int_eq(journal_read(t, after, look, &s), 0);
 	kv_read_end(t);
 	return s;
 }
@@ -68,7 +68,7 @@ static struct seen all(uint64_t after)
 /* As ticks do: until all is written. */
 static void written(void)
 {
-	ev_close();
+	journal_close();
 }
 
 struct put {
@@ -82,7 +82,7 @@ static int put_run(void *arg, struct kv_txn *t)
 	int err = 0;
 
 	for (unsigned i = 0; i < p->n && !err; i++)
-		err = ev_put(t, p->kind, "ds1", 7 + i, "%u", i);
+		err = journal_put(t, p->kind, "ds1", 7 + i, "%u", i);
 	return err;
 }
 
@@ -97,7 +97,7 @@ START_TEST(what_is_told_is_read)
 {
 	struct seen s;
 
-	ev_add(EV_DS_DEAD, "ds4", 0, "not heard for %d s", 5);
+	journal_add(EV_DS_DEAD, "ds4", 0, "not heard for %d s", 5);
 	put(EV_COPY_STALE, 1);
 	ck_assert_uint_eq(all(0).n, 1); /* the first waits for its tick */
 	written();
@@ -119,7 +119,7 @@ START_TEST(it_outlives_a_restart)
 	uint64_t last;
 
 	put(EV_COPY_STALE, 3);
-	ev_add(EV_STARTED, "", 0, "boot");
+	journal_add(EV_STARTED, "", 0, "boot");
 	written();
 	last = all(0).last;
 	end();
@@ -157,9 +157,9 @@ START_TEST(too_many_at_once_are_counted)
 	char text[40];
 
 	for (unsigned i = 0; i < EV_PENDING + 30; i++)
-		ev_add(EV_POLICY_SET, "/d", 0, "%u", i);
+		journal_add(EV_POLICY_SET, "/d", 0, "%u", i);
 	written();
-	ev_add(EV_STARTED, "", 0, "x");
+	journal_add(EV_STARTED, "", 0, "x");
 	written();
 	s = all(0);
 	ck_assert_uint_eq(s.kinds[EV_POLICY_SET], EV_PENDING);
@@ -176,7 +176,7 @@ START_TEST(what_is_long_is_cut)
 
 	memset(text, 'x', sizeof(text) - 1);
 	text[sizeof(text) - 1] = 0;
-	ev_add(EV_POLICY_SET, text, UINT64_MAX, "%s", text);
+	journal_add(EV_POLICY_SET, text, UINT64_MAX, "%s", text);
 	written();
 	s = all(0);
 	ck_assert_uint_eq(strlen(s.e.e_text), EV_TEXT_MAX);

@@ -123,7 +123,7 @@ struct caller {
 	bool began_fenced; /* no capability was given since the last fence */
 	bool stale;
 	struct excl x;
-	struct excl_hold hold;
+	struct excl_layout_block hold;
 	struct kv_op op;
 };
 
@@ -405,7 +405,7 @@ static int m_set_map(const struct file_env *fe, struct kv_txn *t, uint64_t ino,
 	must(map->lm_epoch >= world.store.epoch, "an epoch goes back");
 	must(map->lm_epoch <= world.store.epoch + 1, "an epoch is left out");
 	if (map->lm_epoch > world.store.epoch) {
-		must(x->ex_how != EXCL_TAKE_BACK || x->ex_left,
+		must(x->ex_how != EXCL_RECALL || x->ex_left,
 		     "who returned its layout is fenced needlessly");
 		world.store.suspect |= in_the_middle(x);
 	}
@@ -557,37 +557,37 @@ static void m_add(enum ev_kind kind, const char *subject, uint64_t ino, const ch
 	(void)fmt;
 }
 
-#define malloc		    m_malloc
-#define free		    m_free
-#define st_file_lock	    m_file_lock
-#define st_file_unlock	    m_file_unlock
-#define st_file_get	    m_file_get
-#define st_file_put	    m_file_put
-#define st_file_watch	    m_file_watch
-#define st_watched	    m_watched
-#define st_recall_file	    m_recall_file
-#define st_revoke_file	    m_revoke_file
-#define kv_submit	    m_submit
-#define kv_read_begin	    m_read_begin
-#define kv_read_end	    m_read_end
-#define ns_get		    m_get
-#define lo_map_decode	    m_map_decode
-#define lo_map_make_stale   m_map_make_stale
-#define lo_held_objects	    m_held_objects
-#define lo_generic	    m_generic
-#define lo_map_dead	    m_map_dead
-#define lo_fence_unheard    m_fence_unheard
-#define lo_order_fence	    m_order_fence
-#define lo_orders_kick	    m_orders_kick
-#define lo_orders_wait_used m_orders_wait_used
-#define loop_post	    m_post
-#define ev_add		    m_add
-#define file_set_map	    m_set_map
-#define file_mistrust	    m_mistrust
-#define file_ask_lost	    m_ask_lost
-#define file_writers_left   m_writers_left
-#define file_held	    m_held
-#define file_now	    m_now
+#define malloc		       m_malloc
+#define free		       m_free
+#define st_file_lock	       m_file_lock
+#define st_file_unlock	       m_file_unlock
+#define st_file_get	       m_file_get
+#define st_file_put	       m_file_put
+#define st_file_watch	       m_file_watch
+#define st_watched	       m_watched
+#define st_recall_file	       m_recall_file
+#define st_revoke_file	       m_revoke_file
+#define kv_submit	       m_submit
+#define kv_read_begin	       m_read_begin
+#define kv_read_end	       m_read_end
+#define ns_get		       m_get
+#define lo_map_decode	       m_map_decode
+#define lo_map_make_stale      m_map_make_stale
+#define lo_objects_with_orders m_held_objects
+#define lo_generic	       m_generic
+#define lo_map_dead	       m_map_dead
+#define lo_fence_unconfirmed   m_fence_unheard
+#define lo_order_fence	       m_order_fence
+#define lo_orders_wake	       m_orders_kick
+#define lo_orders_wait_used    m_orders_wait_used
+#define loop_post	       m_post
+#define journal_add	       m_add
+#define file_set_map	       m_set_map
+#define file_suspect	       m_mistrust
+#define file_ask_lost	       m_ask_lost
+#define file_writers_left      m_writers_left
+#define file_held	       m_held
+#define file_now	       m_now
 #undef log_error
 #undef log_warn
 #define log_error(...) ((void)0)

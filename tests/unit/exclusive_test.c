@@ -54,7 +54,7 @@ static void check_goes_on(const struct caller *c)
 			must(!o->mode || not_confirmed, "who is fenced has a layout in the table");
 			break;
 		case K_SETTLE:
-			must(!world.file.f_mark_old, "an earlier boot's mark stays");
+			must(!world.file.f_intent_old, "an earlier boot's mark stays");
 			if (!c->began_clean) /* there was something of an earlier boot */
 				must(!any_honoured(o->caps & 2),
 				     "an earlier boot's capability is honoured");
@@ -236,7 +236,7 @@ static void stale_committed(struct kv_op *op, int err)
 
 	if (!err && c->stale && excl_recall_stale(&c->hold, &env, NULL, INO, NULL, answered, c))
 		return;
-	excl_unhold(&c->hold);
+	excl_unblock(&c->hold);
 	c->answers++;
 	c->err = err;
 	c->stage = OVER;
@@ -251,21 +251,21 @@ static void caller_begin(struct caller *c)
 
 	c->stage = WAITS;
 	c->began_epoch = world.store.epoch;
-	c->began_clean = !world.file.f_mark_old;
+	c->began_clean = !world.file.f_intent_old;
 	c->began_fenced = world.store.clean;
 	switch (c->kind) {
 	case K_TAKE_BACK:
-		waits = excl_take_back(&env, NULL, INO, NULL, answered, c);
+		waits = excl_recall_and_fence(&env, NULL, INO, NULL, answered, c);
 		break;
 	case K_TAKE_BACK_UNHEARD:
-		excl_take_back(&env, NULL, INO, NULL, NULL, NULL);
+		excl_recall_and_fence(&env, NULL, INO, NULL, NULL, NULL);
 		waits = false;
 		break;
 	case K_FENCED:
-		excl_take_back_fenced(&env, NULL, INO, answered, c);
+		excl_recall_and_fence_all(&env, NULL, INO, answered, c);
 		break;
 	case K_SETTLE:
-		waits = excl_settle(&env, NULL, INO, answered, c);
+		waits = excl_resolve(&env, NULL, INO, answered, c);
 		break;
 	case K_STALE:
 		c->op = (struct kv_op){.o_run = stale_run, .o_done = stale_committed};
@@ -409,7 +409,7 @@ static void asks(unsigned h)
 {
 	struct holder *o = &world.holder[h];
 
-	if (world.file.f_excl || world.file.f_judge || world.file.f_mark_old)
+	if (world.file.f_nexcl || world.file.f_suspect || world.file.f_intent_old)
 		return;
 	must(!somebodys(), "a layout is given while the file is somebody's");
 	o->mode = h ? LAYOUTIOMODE4_READ : LAYOUTIOMODE4_RW;
@@ -418,7 +418,7 @@ static void asks(unsigned h)
 	o->caps |= 1u << world.store.epoch;
 	o->rw_caps |= h ? 0 : 1u << world.store.epoch;
 	world.store.clean = false;
-	world.file.f_marked |= !h;
+	world.file.f_intent |= !h;
 	layouts_changed();
 }
 
@@ -478,8 +478,8 @@ static bool holders_do(enum event e)
 		if (world.evicted || !writer->caps)
 			return false;
 		world.evicted = true;
-		world.file.f_judge |= writer->mode != 0;
-		world.file.f_judge_gen += writer->mode != 0;
+		world.file.f_suspect |= writer->mode != 0;
+		world.file.f_suspect_gen += writer->mode != 0;
 		layout_goes(0, true);
 		break;
 	case E_WRITER_ASKS:
@@ -600,11 +600,11 @@ static void begin(enum kind a, enum kind b, enum start start)
 		world.holder[h].rw_caps = h ? 0 : 2;
 	}
 	if (start == OLD_BOOT) {
-		world.file.f_mark_old = true;
+		world.file.f_intent_old = true;
 		world.holder[0].mode = world.holder[1].mode = 0; /* nobody has come back */
 	}
 	world.server[1].generic = start == GENERIC;
-	world.file.f_marked = start != READER_ONLY;
+	world.file.f_intent = start != READER_ONLY;
 	layouts_changed();
 	world.caller[0].kind = a;
 	world.caller[1].kind = b;
@@ -722,8 +722,8 @@ static void check_ends(const struct world *from, const enum event *order, unsign
 		must(world.caller[k].stage == OVER && world.caller[k].answers == 1,
 		     "somebody waits for ever");
 	must(!world.nwait && !world.ncommit && !world.nmsg, "something waits for ever");
-	must(!world.file.f_excl && !world.file.f_taking && !world.file.f_frozen &&
-		     !world.file.f_hidden && !world.file.f_sizing,
+	must(!world.file.f_nexcl && !world.file.f_nrecalling && !world.file.f_nfrozen &&
+		     !world.file.f_nhidden && !world.file.f_nsizing,
 	     "the file is not let go");
 	for (unsigned k = 0; k < SLOTS; k++)
 		must(!world.used[k] && !world.order[k].done, "a request is left behind");

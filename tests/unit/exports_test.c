@@ -261,7 +261,7 @@ static void unstore(void)
 
 static int resolve(void *arg, struct kv_txn *t)
 {
-	return exp_resolve(arg, ns, t, true, (struct ns_time){1, 0});
+	return export_resolve(arg, ns, t, true, (struct ns_time){1, 0});
 }
 
 static struct exp_view *view_of(struct exp_table *t, const char *addr)
@@ -270,7 +270,7 @@ static struct exp_view *view_of(struct exp_table *t, const char *addr)
 	uint8_t a[16];
 
 	addr_of(addr, a);
-	v = exp_view_new(t, a, 1000, EXP_TLS_NONE, NULL);
+	v = export_view_new(t, a, 1000, EXP_TLS_NONE, NULL);
 	ck_assert_ptr_nonnull(v);
 	return v;
 }
@@ -323,8 +323,8 @@ START_TEST(what_hangs_on_a_name_that_is_not_known_is_neither_there_nor_not)
 	kv_read_end(txn);
 	ck_assert_uint_eq(exp_secs(one, &one->v_pseudo, secs), 1);
 	ck_assert_uint_eq(exp_secs(two, &two->v_pseudo, secs), 0);
-	exp_view_put(one);
-	exp_view_put(two);
+	export_view_put(one);
+	export_view_put(two);
 	exp_put(t);
 }
 END_TEST
@@ -377,9 +377,9 @@ START_TEST(a_view_shows_what_leads_to_its_exports)
 	/* A directory that lies outside by now does not lead there. */
 	ck_assert_ptr_null(exp_up(both, &both->v_grant[0], 4711, in, ns, txn));
 	kv_read_end(txn);
-	exp_view_put(both);
-	exp_view_put(deep);
-	exp_view_put(root);
+	export_view_put(both);
+	export_view_put(deep);
+	export_view_put(root);
 	exp_put(t);
 }
 END_TEST
@@ -393,24 +393,24 @@ START_TEST(what_a_connection_has_decides_with_what_it_may_come)
 
 	ck_assert_int_eq(kv_run_sync(kv, resolve, t), 0);
 	ck_assert(t->t_plain);
-	v = exp_view_new(t, a, 1023, EXP_TLS_NONE, NULL);
+	v = export_view_new(t, a, 1023, EXP_TLS_NONE, NULL);
 	ck_assert_uint_eq(v->v_grant[0].g_ok,
 			  1 << EXP_SYS | 1 << EXP_NONE | 1 << EXP_KRB5 | 1 << EXP_KRB5P);
-	exp_view_put(v);
-	v = exp_view_new(t, a, 1024, EXP_TLS_NONE, NULL);
+	export_view_put(v);
+	v = export_view_new(t, a, 1024, EXP_TLS_NONE, NULL);
 	ck_assert_uint_eq(v->v_grant[0].g_ok, 1 << EXP_KRB5 | 1 << EXP_KRB5P);
 	ck_assert_uint_eq(exp_secs(v, &v->v_grant[0], out), 2);
 	ck_assert(out[0] == EXP_KRB5 && out[1] == EXP_KRB5P);
-	exp_view_put(v);
+	export_view_put(v);
 	exp_put(t);
 	t = parse("export \"/\" { tls = tls client \"*\" { } }");
 	ck_assert_int_eq(kv_run_sync(kv, resolve, t), 0);
-	v = exp_view_new(t, a, 1, EXP_TLS_NONE, NULL);
+	v = export_view_new(t, a, 1, EXP_TLS_NONE, NULL);
 	ck_assert_uint_eq(v->v_grant[0].g_ok, 0);
-	exp_view_put(v);
-	v = exp_view_new(t, a, 1, EXP_TLS_MUTUAL, NULL);
+	export_view_put(v);
+	v = export_view_new(t, a, 1, EXP_TLS_MUTUAL, NULL);
 	ck_assert_uint_eq(v->v_grant[0].g_ok, 1 << EXP_SYS);
-	exp_view_put(v);
+	export_view_put(v);
 	exp_put(t);
 }
 END_TEST

@@ -22,7 +22,7 @@ struct store {
 struct world {
 	uint64_t boot; /* the metadata server's */
 	bool known;
-	struct dsc_terms row;
+	struct ds_reg_terms row;
 	struct store ds;    /* durable there */
 	struct store given; /* answered and not stored yet; boot 0: none */
 	bool serves;	    /* it stored what it was given, and its heartbeats come */
@@ -32,40 +32,40 @@ struct world {
 
 enum step { JOIN, STORE, BEAT, DS_DIES, MDS_DIES, FILL, STEPS };
 
-static struct dsc_told told(const struct world *w)
+static struct ds_reg_told told(const struct world *w)
 {
-	return (struct dsc_told){.to_tells = true,
-				 .to_counts = !w->full,
-				 .to_boot = w->ds.boot,
-				 .to_start = w->starts,
-				 .to_start_id = w->starts,
-				 .to_kept_boot = w->full ? 0 : w->ds.boot,
-				 .to_kept_joins = w->full ? 0 : w->ds.joins};
+	return (struct ds_reg_told){.to_tells = true,
+				    .to_counts = !w->full,
+				    .to_boot = w->ds.boot,
+				    .to_start = w->starts,
+				    .to_start_id = w->starts,
+				    .to_kept_boot = w->full ? 0 : w->ds.boot,
+				    .to_kept_joins = w->full ? 0 : w->ds.joins};
 }
 
 static const char *behind(const struct world *w)
 {
-	struct dsc_told to = told(w);
+	struct ds_reg_told to = told(w);
 
-	return w->known ? dsc_gate_behind(&w->row, &to) : NULL;
+	return w->known ? ds_reg_gate_behind(&w->row, &to) : NULL;
 }
 
 static bool unknown(const struct world *w)
 {
-	struct dsc_told to = told(w);
+	struct ds_reg_told to = told(w);
 
-	return w->known && dsc_gate_unknown(&w->row, &to);
+	return w->known && ds_reg_gate_unknown(&w->row, &to);
 }
 
 static void join(struct world *w)
 {
-	struct dsc_terms was = w->row;
-	struct dsc_told to = told(w);
+	struct ds_reg_terms was = w->row;
+	struct ds_reg_told to = told(w);
 
 	/* Each ck_assert is a message to its parent: there are millions of these. */
 	if (behind(w) || unknown(w))
 		ck_abort_msg("a join is refused: %s", behind(w) ? behind(w) : "it is not known");
-	dsc_gate_note(&w->row, w->known ? &was : NULL, &to, w->boot);
+	ds_reg_gate_note(&w->row, w->known ? &was : NULL, &to, w->boot);
 	w->known = true;
 	w->serves = false;
 	w->given = (struct store){w->boot, to.to_counts ? w->row.dt_joins : 0};
@@ -94,7 +94,7 @@ static void step(struct world *w, enum step s)
 		break;
 	case BEAT:
 		if (w->serves && !w->full)
-			dsc_gate_proven(&w->row, w->boot, w->row.dt_joins);
+			ds_reg_gate_proven(&w->row, w->boot, w->row.dt_joins);
 		break;
 	case DS_DIES:
 		w->starts++;
@@ -195,13 +195,13 @@ END_TEST
 
 START_TEST(one_that_tells_no_numbers_is_judged_as_before)
 {
-	struct dsc_terms row = {0}, next = {0};
-	struct dsc_told to = {.to_tells = true,
-			      .to_start = 4,
-			      .to_start_id = 44,
-			      .to_order = 9,
-			      .to_kept_boot = 7,
-			      .to_kept_joins = 1};
+	struct ds_reg_terms row = {0}, next = {0};
+	struct ds_reg_told to = {.to_tells = true,
+				 .to_start = 4,
+				 .to_start_id = 44,
+				 .to_order = 9,
+				 .to_kept_boot = 7,
+				 .to_kept_joins = 1};
 	struct world w = fresh();
 
 	whole_join(&w);
@@ -209,38 +209,38 @@ START_TEST(one_that_tells_no_numbers_is_judged_as_before)
 	row = w.row;
 	ck_assert_uint_eq(row.dt_had_joins, 2);
 	row.dt_start = row.dt_start_id = 4;
-	ck_assert_ptr_nonnull(dsc_gate_behind(&row, &to)); /* another start 4 */
+	ck_assert_ptr_nonnull(ds_reg_gate_behind(&row, &to)); /* another start 4 */
 	row.dt_start = 3;
-	ck_assert_ptr_null(dsc_gate_behind(&row, &to));
-	ck_assert(!dsc_gate_unknown(&row, &to));
-	dsc_gate_note(&next, &row, &to, 1);
+	ck_assert_ptr_null(ds_reg_gate_behind(&row, &to));
+	ck_assert(!ds_reg_gate_unknown(&row, &to));
+	ds_reg_gate_note(&next, &row, &to, 1);
 	/* Its number goes on in this boot: the program of before may come again, with the one that
 	 * it has. */
 	ck_assert(next.dt_joins == 2 && !next.dt_had_joins && !next.dt_had_boot);
 	to.to_counts = true;
 	to.to_kept_boot = 1;
 	to.to_kept_joins = 2;
-	ck_assert_ptr_null(dsc_gate_behind(&next, &to));
-	ck_assert(!dsc_gate_unknown(&next, &to));
+	ck_assert_ptr_null(ds_reg_gate_behind(&next, &to));
+	ck_assert(!ds_reg_gate_unknown(&next, &to));
 	/* A record of before joins were kept, and a store of that time. */
-	row = (struct dsc_terms){0};
+	row = (struct ds_reg_terms){0};
 	to.to_kept_joins = 0;
-	ck_assert_ptr_null(dsc_gate_behind(&row, &to));
-	ck_assert(!dsc_gate_unknown(&row, &to));
+	ck_assert_ptr_null(ds_reg_gate_behind(&row, &to));
+	ck_assert(!ds_reg_gate_unknown(&row, &to));
 	/* One that was forgotten goes on above what it has. */
 	to.to_kept_joins = 9;
-	dsc_gate_note(&next, NULL, &to, 1);
+	ds_reg_gate_note(&next, NULL, &to, 1);
 	ck_assert_uint_eq(next.dt_joins, 10);
 	/* So does one that was seen again since, and waits to be admitted. */
-	ck_assert(!dsc_gate_unknown(&row, &to));
-	dsc_gate_note(&next, &row, &to, 1);
+	ck_assert(!ds_reg_gate_unknown(&row, &to));
+	ds_reg_gate_note(&next, &row, &to, 1);
 	ck_assert_uint_eq(next.dt_joins, 10);
 	/* Not proven: another join's, another boot's, one that may not join. */
-	ck_assert(!dsc_gate_proven(&next, 1, 9) && !dsc_gate_proven(&next, 2, 10));
-	next.dt_barred = DSC_WAITING;
-	ck_assert(!dsc_gate_proven(&next, 1, 10));
+	ck_assert(!ds_reg_gate_proven(&next, 1, 9) && !ds_reg_gate_proven(&next, 2, 10));
+	next.dt_barred = DS_REG_WAITING;
+	ck_assert(!ds_reg_gate_proven(&next, 1, 10));
 	next.dt_barred = 0;
-	ck_assert(dsc_gate_proven(&next, 1, 10) && !dsc_gate_proven(&next, 1, 10));
+	ck_assert(ds_reg_gate_proven(&next, 1, 10) && !ds_reg_gate_proven(&next, 1, 10));
 }
 END_TEST
 

@@ -42,7 +42,7 @@ START_TEST(the_hottest_are_known_among_very_many)
 		if (i % (COLD / TIMES / HOT) == 0)
 			opened(1 + i / (COLD / TIMES / HOT) % HOT);
 	}
-	rows = op_heat_rows(&mds, HEAT_FILE, true, &n);
+	rows = heat_rows(&mds, HEAT_FILE, true, &n);
 	ck_assert_ptr_nonnull(rows);
 	ck_assert_uint_le(n, 4096); /* bounded */
 	for (unsigned i = 0; i < HOT; i++)
@@ -68,17 +68,17 @@ START_TEST(latencies_have_means_and_percentiles)
 		op_heat_compound(&c, 100);
 	op_heat_compound(&c, 5000);
 	op_heat_compound(&c, 5000);
-	rows = op_heat_rows(&mds, HEAT_CLIENT, false, &n);
+	rows = heat_rows(&mds, HEAT_CLIENT, false, &n);
 	ck_assert_uint_eq(n, 1);
 	ck_assert_uint_eq(rows->hr_key, 77);
 	ck_assert(rows->hr_us > 190 && rows->hr_us < 205);
-	ck_assert(op_heat_percentile(rows, 0.5) == 128);
-	ck_assert(op_heat_percentile(rows, 0.99) == 8192);
+	ck_assert(heat_percentile(rows, 0.5) == 128);
+	ck_assert(heat_percentile(rows, 0.99) == 8192);
 	/* 300 operations within no time, with a half-life of 5 s */
 	ck_assert(rows->hr_ops > 300 * 0.6931 / 5 * 0.9 && rows->hr_ops < 300 * 0.6931 / 5 * 1.01);
 	ck_assert(rows->hr_heat > 299 && rows->hr_heat < 301);
 	free(rows);
-	ck_assert_ptr_null(op_heat_rows(&mds, HEAT_DIR, false, &n));
+	ck_assert_ptr_null(heat_rows(&mds, HEAT_DIR, false, &n));
 }
 END_TEST
 

@@ -30,7 +30,7 @@ static uint8_t cluster_key[32] = "the cluster's key of this test..";
 static char dir[64];
 static struct kv *kv;
 static struct ns *ns;
-static struct dsc *dsc;
+static struct ds_reg *dsc;
 static struct lo *lo;
 static struct loop *loops[2], *fake_loop;
 static pthread_t threads[3];
@@ -107,7 +107,7 @@ static struct object *object_get(struct fake *f, uint64_t ino, unsigned stripe, 
 	for (unsigned i = 0; i < f->f_nobj; i++) {
 		o = &f->f_obj[i];
 		if (o->ob_key.co_ino == ino && o->ob_key.co_stripe == stripe &&
-		    o->ob_key.co_mirror == mirror)
+		    o->ob_key.co_copy == mirror)
 			return o;
 	}
 	if (!make)
@@ -115,7 +115,7 @@ static struct object *object_get(struct fake *f, uint64_t ino, unsigned stripe, 
 	ck_assert_uint_lt(f->f_nobj, 64);
 	o = &f->f_obj[f->f_nobj++];
 	o->ob_key = (struct cap_object){
-		.co_ino = ino, .co_stripe = (uint8_t)stripe, .co_mirror = (uint8_t)mirror};
+		.co_ino = ino, .co_stripe = (uint8_t)stripe, .co_copy = (uint8_t)mirror};
 	o->ob_data = calloc(1, OBJ_MAX);
 	return o;
 }
@@ -142,7 +142,7 @@ static void fake_read(struct fake *f, struct rpc_call *call)
 	uint32_t st = check_handle(f, x, &c, false), n;
 	uint64_t off = xdr_get_u64(x);
 	struct object *o =
-		object_get(f, c.cp_obj.co_ino, c.cp_obj.co_stripe, c.cp_obj.co_mirror, false);
+		object_get(f, c.cp_obj.co_ino, c.cp_obj.co_stripe, c.cp_obj.co_copy, false);
 
 	n = xdr_get_u32(x);
 	atomic_fetch_add(&f->f_reads, 1);
@@ -180,8 +180,8 @@ static void fake_write(struct fake *f, struct rpc_call *call)
 	xdr_put_u32(&call->c_reply, st);
 	nfs3_put_wcc(&call->c_reply, NULL);
 	if (!st) {
-		struct object *o = object_get(f, c.cp_obj.co_ino, c.cp_obj.co_stripe,
-					      c.cp_obj.co_mirror, true);
+		struct object *o =
+			object_get(f, c.cp_obj.co_ino, c.cp_obj.co_stripe, c.cp_obj.co_copy, true);
 
 		memcpy(o->ob_data + off, p, n);
 		o->ob_size = off + n > o->ob_size ? off + n : o->ob_size;
@@ -479,10 +479,10 @@ static void join_fakes(unsigned n)
 
 static unsigned alive(void)
 {
-	uint32_t ids[DSC_MAX];
-	uint64_t available[DSC_MAX];
+	uint32_t ids[DS_REG_MAX];
+	uint64_t available[DS_REG_MAX];
 
-	return dsc_alive(dsc, ids, available, DSC_MAX);
+	return ds_reg_alive(dsc, ids, available, DS_REG_MAX);
 }
 
 /* ---- the MDS ---- */
@@ -490,7 +490,7 @@ static unsigned alive(void)
 static void mds_closed(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
-	dsc_conn_closed(dsc, c);
+	ds_reg_conn_closed(dsc, c);
 }
 
 static void mds_opened(struct rpc_conn *c, void *arg)
@@ -501,7 +501,7 @@ static void mds_opened(struct rpc_conn *c, void *arg)
 
 static void mds_listen(void *arg)
 {
-	struct rpc_service svc = {.rs_progs = dsc_program(dsc),
+	struct rpc_service svc = {.rs_progs = ds_reg_program(dsc),
 				  .rs_nprogs = 1,
 				  .rs_max_record = 100000,
 				  .rs_max_reply = 100000,
@@ -519,10 +519,10 @@ static void mds_listen(void *arg)
 static void setup(void)
 {
 	struct kv_opts ko = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 30};
-	struct dsc_opts o = {.do_cluster_key = cluster_key,
-			     .do_lease_ms = LEASE_MS,
-			     .do_loops = loops,
-			     .do_nloops = 2};
+	struct ds_reg_opts o = {.do_cluster_key = cluster_key,
+				.do_lease_ms = LEASE_MS,
+				.do_loops = loops,
+				.do_nloops = 2};
 	char err[256] = "";
 
 	ck_assert_int_ge(sodium_init(), 0);
@@ -533,7 +533,7 @@ static void setup(void)
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert_int_eq(loop_create(&loops[i], 256), 0);
 	ck_assert_int_eq(loop_create(&fake_loop, 256), 0);
-	ck_assert_msg(!dsc_create(&dsc, ns, &o, err, sizeof(err)), "%s", err);
+	ck_assert_msg(!ds_reg_create(&dsc, ns, &o, err, sizeof(err)), "%s", err);
 	ck_assert_int_eq(lo_create(&lo, ns, dsc), 0);
 	pthread_create(&threads[0], NULL, thread, loops[0]);
 	pthread_create(&threads[1], NULL, thread, loops[1]);
@@ -562,7 +562,7 @@ static void mds_unlisten(void *arg)
 static void mds_close(void *arg)
 {
 	(void)arg;
-	dsc_data_close(dsc);
+	ds_reg_data_close(dsc);
 }
 
 /* A clean end, so that the leak checker sees what is really lost. */
@@ -588,7 +588,7 @@ static void teardown(void)
 	ns_close(ns);
 	kv_close(kv);
 	lo_destroy(lo);
-	dsc_destroy(dsc);
+	ds_reg_destroy(dsc);
 	loop_destroy(loops[0]);
 	loop_destroy(loops[1]);
 	loop_destroy(fake_loop);

@@ -38,7 +38,7 @@ static inline unsigned take_layout(struct xdr_out *x, uint64_t *unit, unsigned s
 	for (unsigned m = 0; m < mirrors; m++) {
 		ck_assert_uint_eq(xdr_get_u32(&in), stripes);
 		for (unsigned s = 0; s < stripes; s++, n++) {
-			struct dsc_server sv;
+			struct ds_reg_server sv;
 
 			memcpy(e[n].e_uuid, xdr_get_fixed(&in, 16), 16);
 			e[n].e_eff = xdr_get_u32(&in);
@@ -48,7 +48,7 @@ static inline unsigned take_layout(struct xdr_out *x, uint64_t *unit, unsigned s
 			const uint8_t *fh = xdr_get_opaque(&in, 64, &len);
 
 			ck_assert_uint_eq(len, CAP_LEN);
-			ck_assert(dsc_get_uuid(dsc, e[n].e_uuid, &sv));
+			ck_assert(ds_reg_get_uuid(dsc, e[n].e_uuid, &sv));
 			ck_assert(cap_open(fh, sv.sv_key, &e[n].e_cap));
 			for (unsigned k = 0; k < 2; k++) {
 				const uint8_t *who = xdr_get_opaque(&in, 16, &len);

@@ -110,10 +110,10 @@ START_TEST(orders_reach_every_object_and_their_rows_go)
 		for (unsigned o = 0; o < fakes[f].f_nobj; o++)
 			ck_assert_uint_eq(fakes[f].f_obj[o].ob_epoch, 8);
 	}
-	ck_assert_uint_eq(lo_held_objects(lo, 500, &m), 0);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 500, &m), 0);
 	eventually(order_rows() == 0);
 	order(&m, 500, 0);
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	eventually(order_rows() == 0);
 	order(&m, 0, 4);
 	ck_assert_int_eq(wait_orders(0, 5000), 0);
@@ -158,12 +158,12 @@ START_TEST(a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_befo
 	ck_assert_int_ge((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000,
 			 LEASE_MS / 2);
 	/* Without a lease it fences before it serves; what it has yet to cut is not to be used. */
-	ck_assert_uint_eq(lo_held_objects(lo, 601, &m), 0);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 601, &m), 0);
 	order(&m, 602, 1);
 	ck_assert_int_eq(wait_orders(602, 10000), 0);
-	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 1);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 602, &m), 1);
 	m.lm_obj[0].ob_state = LO_STALE;
-	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 0);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 602, &m), 0);
 	m.lm_obj[0].ob_state = LO_IN_SYNC;
 	on_loop(fake_loop, fake_connect, &fakes[0]);
 	eventually(alive() == 2);
@@ -171,7 +171,7 @@ START_TEST(a_wait_ends_with_the_lease_of_a_silent_server_and_its_orders_run_befo
 	/* The fence goes first, though the deletion is older. */
 	ck_assert_uint_eq(fakes[0].f_order_types[0], CTL_FENCE);
 	eventually(order_rows() == 0);
-	ck_assert_uint_eq(lo_held_objects(lo, 602, &m), 0);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 602, &m), 0);
 }
 END_TEST
 
@@ -248,7 +248,7 @@ START_TEST(a_join_that_is_given_up_and_sent_again_makes_nobody_alive_before_its_
 	on_loop(fake_loop, fake_join_again, &fakes[0]);
 	nap(300);
 	ck_assert_uint_eq(alive(), 1);
-	ck_assert(!dsc_linked(dsc, 1));
+	ck_assert(!ds_reg_linked(dsc, 1));
 	on_loop(fake_loop, fake_answer_held, &fakes[0]);
 	eventually(alive() == 2);
 	ck_assert_int_eq(wait_orders(600, 3000), 0);
@@ -333,7 +333,7 @@ START_TEST(what_is_gone_is_known_to_be_deleted_before_that_is_sent)
 	ck_assert_int_eq(wait_orders(1, 5000), 0); /* what there was is read */
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	order(&m, 700, 0);
-	lo_orders_gone(lo);
+	lo_orders_files_gone(lo);
 	ck_assert(deletes(ds, 700));
 	ck_assert(!deletes(ds, 701));
 	ck_assert(!deletes(ds + 1, 700));
@@ -383,7 +383,7 @@ START_TEST(orders_of_a_source_wait_for_its_clones)
 	fakes[0].f_order_status = fakes[1].f_order_status = CTL_IO;
 	order(&m, 701, 5);
 	ck_assert_int_eq(wait_orders(701, 150), -ETIMEDOUT);
-	ck_assert_uint_eq(lo_held_objects(lo, 701, &m), 3);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 701, &m), 3);
 	order(&m, 700, 1);
 	order(&m, 700, 0);
 	ck_assert_int_eq(wait_orders(700, 150), -ETIMEDOUT);
@@ -394,7 +394,7 @@ START_TEST(orders_of_a_source_wait_for_its_clones)
 	ck_assert_uint_eq(times_ordered(CTL_TRUNCATE), 1);
 	fakes[0].f_order_status = fakes[1].f_order_status = CTL_OK;
 	ck_assert_int_eq(wait_orders(700, 5000), 0);
-	ck_assert_uint_eq(lo_held_objects(lo, 701, &m), 0);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 701, &m), 0);
 	ck_assert_uint_lt(fakes[0].f_clone_at, fakes[0].f_cut_at);
 	ck_assert_uint_eq(fakes[0].f_clone.from, 4096);
 	ck_assert_uint_eq(fakes[0].f_clone.offset, 8192);
@@ -441,7 +441,7 @@ START_TEST(a_fence_waits_for_no_other_order)
 	join_fakes(1);
 	fakes[0].f_hold_rest = true;
 	order(&m, 710, 1);
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	eventually(fakes[0].f_held);
 	order(&m, 711, 2);
 	ck_assert_int_eq(wait_orders(711, 500), 0);
@@ -449,10 +449,10 @@ START_TEST(a_fence_waits_for_no_other_order)
 	ck_assert_int_eq(wait_orders(0, 500), 0);
 	/* Of the same object: the truncate is not done, and the fence ahead of it is. */
 	order(&m, 710, 2);
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	eventually(fakes[0].f_nobj && fakes[0].f_obj[0].ob_epoch == 8);
 	eventually(order_rows() == 1);
-	ck_assert_uint_eq(lo_held_objects(lo, 710, &m), 1);
+	ck_assert_uint_eq(lo_objects_with_orders(lo, 710, &m), 1);
 	on_loop(fake_loop, fake_answer_held, &fakes[0]);
 	ck_assert_int_eq(wait_orders(710, 5000), 0);
 	eventually(order_rows() == 0);
@@ -467,14 +467,14 @@ START_TEST(a_fence_goes_ahead_of_a_truncate_that_takes_long)
 	join_fakes(1);
 	fakes[0].f_hold_rest = true;
 	order(&m, 720, 1);
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	eventually(fakes[0].f_held);
 	eventually(fakes[0].f_nobj && fakes[0].f_obj[0].ob_epoch == 12);
 	ck_assert_uint_eq(order_rows(), 1);
 	/* What it takes away is taken: the lease goes on, and the wait has an end. */
 	ck_assert_int_eq(wait_orders(720, 2 * LEASE_MS), -ETIMEDOUT);
 	ck_assert_uint_eq(fakes[0].f_lease_ms, LEASE_MS);
-	ck_assert(dsc_leased(dsc, 1));
+	ck_assert(ds_reg_leased(dsc, 1));
 	on_loop(fake_loop, fake_answer_held, &fakes[0]);
 	ck_assert_int_eq(wait_orders(720, 5000), 0);
 	ck_assert_uint_eq(fakes[0].f_orders, 2);
@@ -489,8 +489,8 @@ START_TEST(who_does_not_answer_a_fence_loses_its_lease_and_the_wait_ends_with_th
 	fakes[0].f_hold = true;
 	order(&m, 730, 2);
 	ck_assert_int_eq(wait_orders(730, 100), 0);
-	ck_assert(!dsc_leased(dsc, 1));
-	ck_assert(dsc_leased(dsc, 2));
+	ck_assert(!ds_reg_leased(dsc, 1));
+	ck_assert(ds_reg_leased(dsc, 2));
 	eventually(fakes[0].f_lease_ms == 0 || !fakes[0].f_chan);
 	ck_assert_uint_eq(fakes[1].f_lease_ms, LEASE_MS);
 	ck_assert_uint_eq(order_rows(), 1);
@@ -514,12 +514,12 @@ END_TEST
 /* Of the first server, as if it had joined by this protocol. */
 static void speaks(uint8_t protocol)
 {
-	struct dsc_node *nd;
+	struct ds_reg_node *nd;
 
 	pthread_mutex_lock(&dsc->d_lock);
 	nd = dsc->d_node[1];
 	nd->nd_sv.sv_protocol = protocol;
-	dsc_unlock(dsc, nd);
+	ds_reg_unlock(dsc, nd);
 }
 
 START_TEST(nothing_overtakes_at_a_server_of_a_protocol_that_skips_number_0)
@@ -531,16 +531,16 @@ START_TEST(nothing_overtakes_at_a_server_of_a_protocol_that_skips_number_0)
 	speaks(CTL_PROTOCOL_OVERTAKE - 1);
 	fakes[0].f_hold_rest = true;
 	order(&m, 750, 1);
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	eventually(fakes[0].f_held);
 	order(&m, 750, 2);
 	ck_assert_int_eq(wait_orders(751, 100), 0);
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	/* It is busy before the fence for longer than a lease, and keeps that. */
 	nap(3 * LEASE_MS);
 	ck_assert_uint_eq(fakes[0].f_orders, 0);
 	ck_assert_uint_eq(fakes[0].f_lease_ms, LEASE_MS);
-	ck_assert(dsc_leased(dsc, 1));
+	ck_assert(ds_reg_leased(dsc, 1));
 	on_loop(fake_loop, fake_answer_held, &fakes[0]);
 	ck_assert_int_eq(wait_orders(750, 5000), 0);
 	eventually(order_rows() == 0);
@@ -558,7 +558,7 @@ START_TEST(a_server_that_joins_is_told_a_failed_fence_again_before_it_serves)
 	join_fakes(2);
 	fakes[0].f_order_status = CTL_IO;
 	order(&m, 760, 2);
-	lo_orders_kick(lo);
+	lo_orders_wake(lo);
 	eventually(fakes[0].f_orders);
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
 	eventually(alive() == 1);

@@ -62,7 +62,7 @@ START_TEST(a_threshold_is_a_size_and_stored_as_it_was_said)
 
 		snprintf(text, sizeof(text), "%s%s", good[i / 3].text, rest);
 		ck_assert_int_eq(parse(text, &p, err), 0);
-		ck_assert(p.lp_steers && p.lp_threshold == good[i / 3].bytes);
+		ck_assert(p.lp_has_threshold && p.lp_threshold == good[i / 3].bytes);
 		lo_policy_format(&p, text);
 		snprintf(want, sizeof(want), "stripes=1,unit=1M,mirrors=1%s,%s%s",
 			 *rest ? ",domain=rack" : "", good[i / 3].shown, group ? group : "");
@@ -74,7 +74,7 @@ START_TEST(a_threshold_is_a_size_and_stored_as_it_was_said)
 			0);
 		lo_policy_format(&got, text);
 		ck_assert_str_eq(text, want);
-		ck_assert(got.lp_steers);
+		ck_assert(got.lp_has_threshold);
 	}
 	/* What is not all there is refused. */
 	for (size_t n = lo_policy_encode(&p, buf, sizeof(buf)); n-- > 1;)
@@ -82,7 +82,7 @@ START_TEST(a_threshold_is_a_size_and_stored_as_it_was_said)
 			ck_assert(got.lp_threshold == p.lp_threshold &&
 				  strcmp(got.lp_groups, p.lp_groups));
 	ck_assert_int_eq(parse("stripes=2", &p, err), 0);
-	ck_assert(!p.lp_steers);
+	ck_assert(!p.lp_has_threshold);
 }
 END_TEST
 
@@ -306,18 +306,18 @@ START_TEST(layouts_name_every_copy_in_sync_with_the_rights_asked_for)
 		ck_assert_uint_eq(take_layout(&x, &unit, 4, e), 2);
 		ck_assert_uint_eq(unit, MIB);
 		for (unsigned k = 0; k < 8; k++) {
-			ck_assert_uint_eq(
-				e[k].e_cap.cp_rights,
-				(unsigned)(CAP_READ | CAP_STRIPED | (write ? CAP_WRITE : 0) |
-					   (e[k].e_cap.cp_obj.co_stripe == 1 &&
-							    e[k].e_cap.cp_obj.co_mirror == 1
-						    ? CAP_MUST_EXIST
-						    : 0)));
+			ck_assert_uint_eq(e[k].e_cap.cp_rights,
+					  (unsigned)(CAP_READ | CAP_STRIPED |
+						     (write ? CAP_WRITE : 0) |
+						     (e[k].e_cap.cp_obj.co_stripe == 1 &&
+								      e[k].e_cap.cp_obj.co_copy == 1
+							      ? CAP_MUST_EXIST
+							      : 0)));
 			ck_assert_uint_eq(e[k].e_cap.cp_client, 42);
 			ck_assert_uint_eq(e[k].e_cap.cp_epoch, 3);
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_ino, 77);
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_stripe, k % 4);
-			named |= 1u << (e[k].e_cap.cp_obj.co_mirror * 4 + k % 4);
+			named |= 1u << (e[k].e_cap.cp_obj.co_copy * 4 + k % 4);
 			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_incarnation, 2);
 		}
 		ck_assert_uint_eq(named, 0xff);
@@ -345,9 +345,9 @@ START_TEST(a_stale_object_is_not_named_and_its_stripe_keeps_a_copy)
 	/* Both rows name mirror 1's copy of stripe 0, and each its own of stripe 1: no copy in sync
 	 * misses a write. */
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 2);
-	ck_assert_uint_eq(e[0].e_cap.cp_obj.co_mirror, 1);
-	ck_assert_uint_eq(e[2].e_cap.cp_obj.co_mirror, 1);
-	ck_assert_uint_eq(e[1].e_cap.cp_obj.co_mirror ^ e[3].e_cap.cp_obj.co_mirror, 1);
+	ck_assert_uint_eq(e[0].e_cap.cp_obj.co_copy, 1);
+	ck_assert_uint_eq(e[2].e_cap.cp_obj.co_copy, 1);
+	ck_assert_uint_eq(e[1].e_cap.cp_obj.co_copy ^ e[3].e_cap.cp_obj.co_copy, 1);
 	xdr_truncate(&x, 0);
 	/* A whole mirror stale: one row. */
 	m.lm_obj[1].ob_state = LO_STALE;
@@ -383,7 +383,7 @@ START_TEST(one_server_per_mirror_has_unit_zero_and_a_dead_one_sorts_last)
 	ck_assert_uint_eq(take_layout(&x, &unit, 1, e), 2);
 	ck_assert_uint_eq(unit, 0);
 	ck_assert_uint_gt(e[0].e_eff, 2 * e[1].e_eff);
-	ck_assert_uint_eq(e[0].e_cap.cp_obj.co_mirror, 1);
+	ck_assert_uint_eq(e[0].e_cap.cp_obj.co_copy, 1);
 	xdr_out_free(&x);
 }
 END_TEST
@@ -415,8 +415,8 @@ START_TEST(a_client_tries_rdma_and_its_own_subnet_first)
 		{"10.3.127.7", {4, 2, 5, 6, 0, 1, 3}}, {"10.3.128.7", {2, 4, 5, 6, 0, 1, 3}},
 		{"[fd00::7]", {5, 2, 4, 6, 1, 0, 3}},  {"10.9.0.9", {2, 4, 5, 6, 0, 1, 3}},
 	};
-	struct dsc_server sv = {.sv_naddrs = 7};
-	uint8_t order[DSC_ADDRS];
+	struct ds_reg_server sv = {.sv_naddrs = 7};
+	uint8_t order[DS_REG_ADDRS];
 
 	for (unsigned i = 0; i < 7; i++) {
 		strcpy(sv.sv_addrs[i].netid, addrs[i].netid);
@@ -505,17 +505,17 @@ END_TEST
 
 START_TEST(a_server_keeps_its_number_and_dies_with_its_lease)
 {
-	struct dsc_server sv;
+	struct ds_reg_server sv;
 	uint32_t id;
 
 	join_fakes(2);
 	id = fakes[1].f_id;
 	ck_assert_uint_eq(alive(), 2);
-	ck_assert(dsc_leased(dsc, id));
+	ck_assert(ds_reg_leased(dsc, id));
 	on_loop(fake_loop, fake_disconnect, &fakes[1]);
 	eventually(alive() == 1);
-	ck_assert(dsc_leased(dsc, id)); /* it may still honour what it was told */
-	eventually(!dsc_leased(dsc, id));
+	ck_assert(ds_reg_leased(dsc, id)); /* it may still honour what it was told */
+	eventually(!ds_reg_leased(dsc, id));
 	on_loop(fake_loop, fake_connect, &fakes[1]);
 	eventually(alive() == 2);
 	ck_assert_uint_eq(fakes[1].f_id, id);
@@ -524,7 +524,7 @@ START_TEST(a_server_keeps_its_number_and_dies_with_its_lease)
 	eventually(alive() == 1);
 	fakes[0].f_no_beats = false;
 	eventually(alive() == 2);
-	ck_assert(dsc_get_uuid(dsc, fakes[1].f_uuid, &sv));
+	ck_assert(ds_reg_get_uuid(dsc, fakes[1].f_uuid, &sv));
 	ck_assert_str_eq(sv.sv_name, "ds2");
 	ck_assert_uint_eq(sv.sv_available, 50ull << 30);
 }
@@ -539,7 +539,7 @@ static void *leased_ask(void *arg)
 {
 	struct leased_args *a = arg;
 
-	a->leased = dsc_leased(dsc, a->id);
+	a->leased = ds_reg_leased(dsc, a->id);
 	return NULL;
 }
 
@@ -567,7 +567,7 @@ START_TEST(a_server_of_another_cluster_is_refused)
 	fakes[0].f_other_cluster = true;
 	on_loop(fake_loop, fake_connect, &fakes[0]);
 	eventually(fakes[0].f_join_status == CTL_BAD_CLUSTER);
-	ck_assert_uint_eq(dsc_count(dsc), 0);
+	ck_assert_uint_eq(ds_reg_count(dsc), 0);
 }
 END_TEST
 
@@ -721,7 +721,7 @@ START_TEST(a_copy_that_fails_is_named_and_no_copy_left_is_an_error)
 	/* Nobody there. */
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
 	on_loop(fake_loop, fake_disconnect, &fakes[1]);
-	eventually(!dsc_leased(dsc, 1) && !dsc_leased(dsc, 2));
+	eventually(!ds_reg_leased(dsc, 1) && !ds_reg_leased(dsc, 2));
 	io_set(&d, &m, 910, 1000, 0, 1000);
 	ck_assert_int_eq(run_io(&d, lo_read), -ETIMEDOUT);
 	io_set(&d, &m, 910, 1000, 0, 1000);

@@ -43,7 +43,7 @@ static void expect(const char *what)
 }
 
 /* A damaged inode is found; the sound one comes back. */
-static void finds(const struct ns_inode *i, const struct ns_held *sound, const char *what)
+static void finds(const struct ns_inode *i, const struct ns_inode_held *sound, const char *what)
 {
 	put_inode(*i);
 	expect(what);
@@ -54,7 +54,7 @@ static void finds(const struct ns_inode *i, const struct ns_held *sound, const c
  * directory e and the file f. */
 struct planted {
 	uint64_t d, e, f;
-	struct ns_held hd, he, hf; /* as they are sound */
+	struct ns_inode_held hd, he, hf; /* as they are sound */
 };
 
 static void plant_in_inodes(const struct planted *p)
@@ -184,9 +184,9 @@ START_TEST(checker_finds_planted_damage)
 	p.d = mk(1, "d", NS_DIR, 0755, &root);
 	p.e = mk(p.d, "e", NS_DIR, 0755, &root);
 	p.f = mk(p.d, "f", NS_REG, 0644, &root);
-	ck_assert_int_eq(ns_hold(ns, snapshot(), p.d, &p.hd), 0);
-	ck_assert_int_eq(ns_hold(ns, rt, p.e, &p.he), 0);
-	ck_assert_int_eq(ns_hold(ns, rt, p.f, &p.hf), 0);
+	ck_assert_int_eq(ns_inode_copy(ns, snapshot(), p.d, &p.hd), 0);
+	ck_assert_int_eq(ns_inode_copy(ns, rt, p.e, &p.he), 0);
+	ck_assert_int_eq(ns_inode_copy(ns, rt, p.f, &p.hf), 0);
 	ck_assert_uint_eq(violation_count(), 0);
 	plant_in_inodes(&p);
 	plant_in_acls(&p);

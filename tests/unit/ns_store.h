@@ -271,7 +271,7 @@ static int raw_put(struct kv_slice key, const void *val, size_t len)
 
 static inline void put_inode(struct ns_inode i)
 {
-	struct ns_held h = {.h_i = i};
+	struct ns_inode_held h = {.h_i = i};
 
 	if (i.i_blob.s_len)
 		memcpy(h.h_blob, i.i_blob.s_data, i.i_blob.s_len);

@@ -80,8 +80,8 @@ START_TEST(a_store_that_is_put_back_gives_no_number_of_another_line)
 		ck_assert_uint_eq(line.su_ino_next, (uint64_t)n << 32);
 		ck_assert_uint_eq(line.su_order_next, (uint64_t)n << 40);
 		ck_assert_uint_eq(line.su_client_next, n << 24);
-		ck_assert_uint_eq(ns_line_epoch(ns), n << 23);
-		ck_assert_uint_eq(ns_line_ino(ns), (uint64_t)n << 32);
+		ck_assert_uint_eq(ns_timeline_epoch(ns), n << 23);
+		ck_assert_uint_eq(ns_timeline_ino(ns), (uint64_t)n << 32);
 		/* What was seen of a line that was left says nothing. */
 		ck_assert_int_eq(W(ns_boot_check(ns, wt, first, was.su_boot_id)), 0);
 		ck_assert_int_eq(W(ns_boot_check(ns, wt, first, ~was.su_boot_id)), 0);
@@ -812,7 +812,7 @@ START_TEST(rows_of_other_rooms)
 	ck_assert_str_eq(one, "aa=1,");
 	ck_assert_int_eq(ns_row_get(rt, NS_T_DS, "cc", 2, &v), 0);
 	ck_assert_int_eq(memcmp(v.s_data, "3", 1), 0);
-	ck_assert_int_eq(ns_row_get(rt, NS_T_MARK, "cc", 2, &v), -ENOENT);
+	ck_assert_int_eq(ns_row_get(rt, NS_T_WRITE_INTENT, "cc", 2, &v), -ENOENT);
 	ck_assert_int_eq(W(ns_row_del(wt, NS_T_DS, "cc", 2)), 0);
 	ck_assert_int_eq(W(ns_row_del(wt, NS_T_DS, "cc", 2)), 0);
 	ck_assert_int_eq(W(ns_row_put(wt, NS_T_DS, id, sizeof(id), "x", 1)), -EINVAL);
@@ -822,14 +822,14 @@ END_TEST
 /* What is kept of a request, in the slot of a session of this boot. */
 static int put_once(uint8_t boot, uint32_t slot, const char *results)
 {
-	uint8_t buf[NS_ONCE_HEAD + 16], session[16] = {0, 0, 0, boot}, key[NS_ONCE_KEY];
-	struct ns_once o = {
+	uint8_t buf[NS_REPLY_HEAD + 16], session[16] = {0, 0, 0, boot}, key[NS_REPLY_KEY];
+	struct ns_reply o = {
 		.on_seq = slot + 1,
 		.on_slots = 4,
 		.on_target = 5,
 		.on_limit = 1000,
 		.on_at = 2,
-		.on_flags = NS_ONCE_HAVE_SID,
+		.on_flags = NS_REPLY_HAVE_SID,
 		.on_in = 8,
 		.on_last = 4,
 		.on_cur = 7,
@@ -841,22 +841,22 @@ static int put_once(uint8_t boot, uint32_t slot, const char *results)
 		.on_results = {.s_len = strlen(results)},
 	};
 
-	memcpy(buf + NS_ONCE_HEAD, results, strlen(results));
-	ns_once_key(key, session, slot);
-	return ns_row_put(wt, NS_T_ONCE, key, sizeof(key), buf, ns_once_encode(&o, buf));
+	memcpy(buf + NS_REPLY_HEAD, results, strlen(results));
+	ns_reply_key(key, session, slot);
+	return ns_row_put(wt, NS_T_REPLY, key, sizeof(key), buf, ns_reply_encode(&o, buf));
 }
 
-static int get_once(uint8_t boot, uint32_t slot, struct ns_once *o)
+static int get_once(uint8_t boot, uint32_t slot, struct ns_reply *o)
 {
 	uint8_t session[16] = {0, 0, 0, boot};
 
-	return ns_once_get(snapshot(), session, slot, o);
+	return ns_reply_get(snapshot(), session, slot, o);
 }
 
 START_TEST(requests_are_kept_and_deleted_by_boot_and_session)
 {
 	uint8_t old[4] = {0, 0, 0, 2}, session[16] = {0, 0, 0, 3};
-	struct ns_once o;
+	struct ns_reply o;
 
 	for (uint8_t boot = 1; boot <= 4; boot++) {
 		for (uint32_t slot = 0; slot < 3; slot++)
@@ -877,12 +877,12 @@ START_TEST(requests_are_kept_and_deleted_by_boot_and_session)
 	ck_assert_uint_eq(o.on_results.s_len, 16);
 	ck_assert_int_eq(memcmp(o.on_results.s_data, "the other result", 16), 0);
 	ck_assert_int_eq(get_once(4, 3, &o), -ENOENT);
-	ck_assert_int_eq(W(ns_once_del(wt, old, 0, old, 4, 4) - 4), 0);
+	ck_assert_int_eq(W(ns_reply_del(wt, old, 0, old, 4, 4) - 4), 0);
 	ck_assert_int_eq(get_once(2, 0, &o), -ENOENT);
 	ck_assert_int_eq(get_once(2, 1, &o), 0);
-	ck_assert_int_eq(W(ns_once_del(wt, old, 0, old, 4, NS_ONCE_DEL_MAX) - 2), 0);
-	ck_assert_int_eq(W(ns_once_del(wt, old, 0, old, 4, NS_ONCE_DEL_MAX) - 0), 0);
-	ck_assert_int_eq(W(ns_once_del(wt, session, 16, session, 16, NS_ONCE_DEL_MAX) - 3), 0);
+	ck_assert_int_eq(W(ns_reply_del(wt, old, 0, old, 4, NS_REPLY_DEL_MAX) - 2), 0);
+	ck_assert_int_eq(W(ns_reply_del(wt, old, 0, old, 4, NS_REPLY_DEL_MAX) - 0), 0);
+	ck_assert_int_eq(W(ns_reply_del(wt, session, 16, session, 16, NS_REPLY_DEL_MAX) - 3), 0);
 	ck_assert_int_eq(get_once(4, 0, &o), 0);
 	ck_assert_uint_eq(violation_count(), 0);
 }

@@ -70,122 +70,122 @@ END_TEST
 
 START_TEST(rows_keep_weights_and_labels_and_old_rows_are_read)
 {
-	struct dsc_server sv = {.sv_id = 7,
-				.sv_naddrs = 2,
-				.sv_name = "ds7",
-				.sv_max_read = 4096,
-				.sv_max_write = 8192},
-			  got;
-	struct dsc_terms dt = {.dt_weight = 250,
-			       .dt_own = "rack=r1,speed=hdd",
-			       .dt_set = "rack=r2",
-			       .dt_barred = DSC_KILLED,
-			       .dt_barred_s = 1795000000,
-			       .dt_boot = 65537,
-			       .dt_start = 7,
-			       .dt_start_id = UINT64_MAX - 1,
-			       .dt_order = 9},
-			 terms;
-	uint8_t row[DSC_ROW_MAX], id[16] = {1};
+	struct ds_reg_server sv = {.sv_id = 7,
+				   .sv_naddrs = 2,
+				   .sv_name = "ds7",
+				   .sv_max_read = 4096,
+				   .sv_max_write = 8192},
+			     got;
+	struct ds_reg_terms dt = {.dt_weight = 250,
+				  .dt_own = "rack=r1,speed=hdd",
+				  .dt_set = "rack=r2",
+				  .dt_barred = DS_REG_KILLED,
+				  .dt_barred_s = 1795000000,
+				  .dt_boot = 65537,
+				  .dt_start = 7,
+				  .dt_start_id = UINT64_MAX - 1,
+				  .dt_order = 9},
+			    terms;
+	uint8_t row[DS_REG_ROW_MAX], id[16] = {1};
 	size_t n, head;
 
 	for (unsigned i = 0; i < 2; i++) {
 		strcpy(sv.sv_addrs[i].netid, "tcp");
 		strcpy(sv.sv_addrs[i].uaddr, "127.0.0.1.8.1");
 	}
-	n = dsc_row_encode(&sv, &dt, row);
-	ck_assert_int_eq(
-		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
-		0);
+	n = ds_reg_row_encode(&sv, &dt, row);
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n},
+					   &got, &terms),
+			 0);
 	ck_assert_uint_eq(terms.dt_weight, 250);
 	ck_assert_str_eq(terms.dt_own, "rack=r1,speed=hdd");
 	ck_assert_str_eq(terms.dt_set, "rack=r2");
 	ck_assert_str_eq(terms.dt_labels, "rack=r2,speed=hdd");
-	ck_assert_uint_eq(terms.dt_barred, DSC_KILLED);
+	ck_assert_uint_eq(terms.dt_barred, DS_REG_KILLED);
 	ck_assert_uint_eq(terms.dt_barred_s, 1795000000);
 	ck_assert(terms.dt_boot == 65537 && terms.dt_start == 7 &&
 		  terms.dt_start_id == UINT64_MAX - 1 && terms.dt_order == 9);
 	for (size_t k = 0; k < n; k++)
-		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16},
-						(struct kv_slice){row, k}, &got, &terms),
+		ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16},
+						   (struct kv_slice){row, k}, &got, &terms),
 				 -EIO);
 	/* A reason to wait, of one that is killed. */
-	row[n - 8] = DSC_WHY_RESTORED;
-	ck_assert_int_eq(
-		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
-		-EIO);
+	row[n - 8] = DS_REG_WHY_RESTORED;
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n},
+					   &got, &terms),
+			 -EIO);
 	/* Version 4 ends before the last join. */
 	n -= 40;
 	row[0] = 4;
-	ck_assert_int_eq(
-		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
-		0);
-	ck_assert(terms.dt_barred == DSC_KILLED && !terms.dt_boot && !terms.dt_start);
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n},
+					   &got, &terms),
+			 0);
+	ck_assert(terms.dt_barred == DS_REG_KILLED && !terms.dt_boot && !terms.dt_start);
 	/* A word that is none. */
-	row[n - 8] = DSC_DEAD;
-	ck_assert_int_eq(
-		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
-		-EIO);
+	row[n - 8] = DS_REG_DEAD;
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n},
+					   &got, &terms),
+			 -EIO);
 	/* Version 3 ends with the labels; labels that are none. */
 	n -= 16;
 	row[0] = 3;
-	ck_assert_int_eq(
-		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
-		0);
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n},
+					   &got, &terms),
+			 0);
 	ck_assert_uint_eq(terms.dt_barred, 0);
 	row[n - 1] = ' ';
-	ck_assert_int_eq(
-		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
-		-EIO);
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n},
+					   &got, &terms),
+			 -EIO);
 	/* Version 2 ends with the addresses; version 1 has shorter ones. */
 	head = n - 8 - strlen(dt.dt_own) - strlen(dt.dt_set);
 	row[0] = 2;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head},
-					&got, &terms),
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head},
+					   &got, &terms),
 			 0);
 	ck_assert_uint_eq(got.sv_naddrs, 2);
-	ck_assert_uint_eq(terms.dt_weight, DSC_WEIGHT_ONE);
+	ck_assert_uint_eq(terms.dt_weight, DS_REG_WEIGHT_ONE);
 	ck_assert_str_eq(terms.dt_labels, "");
-	ck_assert_int_eq(
-		dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n}, &got, &terms),
-		-EIO);
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, n},
+					   &got, &terms),
+			 -EIO);
 	row[0] = 1;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head - 2},
-					&got, &terms),
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16},
+					   (struct kv_slice){row, head - 2}, &got, &terms),
 			 0);
 	row[0] = 4;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head},
-					&got, &terms),
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, head},
+					   &got, &terms),
 			 -EIO);
 }
 END_TEST
 
 START_TEST(rows_of_counted_joins_have_a_version_of_their_own)
 {
-	struct dsc_server sv = {.sv_id = 7,
-				.sv_naddrs = 1,
-				.sv_name = "ds7",
-				.sv_own = true,
-				.sv_key_number = 3},
-			  got;
-	struct dsc_terms dt = {.dt_weight = 100,
-			       .dt_own = "rack=r1",
-			       .dt_boot = 65537,
-			       .dt_start = 7,
-			       .dt_order = 9},
-			 terms;
-	uint8_t row[DSC_ROW_MAX], id[16] = {1};
-	size_t n = dsc_row_encode(&sv, &dt, row), more;
+	struct ds_reg_server sv = {.sv_id = 7,
+				   .sv_naddrs = 1,
+				   .sv_name = "ds7",
+				   .sv_own = true,
+				   .sv_key_number = 3},
+			     got;
+	struct ds_reg_terms dt = {.dt_weight = 100,
+				  .dt_own = "rack=r1",
+				  .dt_boot = 65537,
+				  .dt_start = 7,
+				  .dt_order = 9},
+			    terms;
+	uint8_t row[DS_REG_ROW_MAX], id[16] = {1};
+	size_t n = ds_reg_row_encode(&sv, &dt, row), more;
 
 	ck_assert_uint_eq(row[0], 6);
 	dt.dt_joins = 5;
 	dt.dt_had_boot = 65536;
 	dt.dt_had_joins = UINT32_MAX;
-	more = dsc_row_encode(&sv, &dt, row);
+	more = ds_reg_row_encode(&sv, &dt, row);
 	ck_assert_uint_eq(row[0], 7);
 	ck_assert_uint_eq(more, n + 16);
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more},
-					&got, &terms),
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more},
+					   &got, &terms),
 			 0);
 	ck_assert(terms.dt_joins == 5 && terms.dt_had_boot == 65536 &&
 		  terms.dt_had_joins == UINT32_MAX);
@@ -193,23 +193,23 @@ START_TEST(rows_of_counted_joins_have_a_version_of_their_own)
 		  got.sv_own && got.sv_key_number == 3);
 	ck_assert_str_eq(terms.dt_own, "rack=r1");
 	for (size_t k = 0; k < more; k++)
-		ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16},
-						(struct kv_slice){row, k}, &got, &terms),
+		ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16},
+						   (struct kv_slice){row, k}, &got, &terms),
 				 -EIO);
 	row[0] = 8;
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more},
-					&got, &terms),
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){id, 16}, (struct kv_slice){row, more},
+					   &got, &terms),
 			 -EIO);
 }
 END_TEST
 
 struct said {
-	struct dsc_word w;
+	struct ds_reg_command w;
 	_Atomic int done;
 	int err;
 };
 
-static void said(struct dsc_word *w, int err)
+static void said(struct ds_reg_command *w, int err)
 {
 	struct said *s = caa_container_of(w, struct said, w);
 
@@ -221,7 +221,7 @@ static int say(struct said *s)
 {
 	s->w.dw_done = said;
 	atomic_store(&s->done, 0);
-	dsc_say(dsc, &s->w);
+	ds_reg_command_start(dsc, &s->w);
 	while (!atomic_load(&s->done))
 		usleep(1000);
 	return s->err;
@@ -229,19 +229,19 @@ static int say(struct said *s)
 
 static int put_row(void *arg, struct kv_txn *t)
 {
-	struct dsc_node *nd = arg;
-	uint8_t row[DSC_ROW_MAX];
+	struct ds_reg_node *nd = arg;
+	uint8_t row[DS_REG_ROW_MAX];
 
 	return ns_row_put(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, row,
-			  dsc_row_encode(&nd->nd_sv, &nd->nd_terms, row));
+			  ds_reg_row_encode(&nd->nd_sv, &nd->nd_terms, row));
 }
 
 START_TEST(the_administrators_word_is_in_force_and_stored)
 {
-	struct dsc_node *nd = server(1, "rack=r1,speed=hdd");
+	struct ds_reg_node *nd = server(1, "rack=r1,speed=hdd");
 	struct said s = {.w = {.dw_id = 1, .dw_has_weight = true, .dw_weight = 50}};
-	struct dsc_terms dt;
-	struct dsc_server sv;
+	struct ds_reg_terms dt;
+	struct ds_reg_server sv;
 	struct kv_slice val;
 	struct kv_txn *t;
 
@@ -253,12 +253,12 @@ START_TEST(the_administrators_word_is_in_force_and_stored)
 	ck_assert_int_eq(say(&s), 0);
 	strcpy(s.w.dw_labels, "site=");
 	ck_assert_int_eq(say(&s), 0);
-	ck_assert(dsc_terms(dsc, 1, &dt));
+	ck_assert(ds_reg_terms(dsc, 1, &dt));
 	ck_assert_uint_eq(dt.dt_weight, 50);
 	ck_assert_str_eq(dt.dt_labels, "rack=r9,speed=hdd");
 	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
 	ck_assert_int_eq(ns_row_get(t, NS_T_DS, nd->nd_sv.sv_uuid, 16, &val), 0);
-	ck_assert_int_eq(dsc_row_decode((struct kv_slice){nd->nd_sv.sv_uuid, 16}, val, &sv, &dt),
+	ck_assert_int_eq(ds_reg_row_decode((struct kv_slice){nd->nd_sv.sv_uuid, 16}, val, &sv, &dt),
 			 0);
 	kv_read_end(t);
 	ck_assert_uint_eq(dt.dt_weight, 50);
@@ -266,7 +266,7 @@ START_TEST(the_administrators_word_is_in_force_and_stored)
 	/* Too many, all together; and nobody. */
 	strcpy(s.w.dw_labels, "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1");
 	ck_assert_int_eq(say(&s), -E2BIG);
-	ck_assert(dsc_terms(dsc, 1, &dt));
+	ck_assert(ds_reg_terms(dsc, 1, &dt));
 	ck_assert_str_eq(dt.dt_set, "rack=r9");
 	s.w.dw_id = 2;
 	ck_assert_int_eq(say(&s), -ENOENT);
@@ -399,7 +399,7 @@ START_TEST(ten_thousand_files_lie_as_the_weights_say)
 	unsigned files[4] = {0};
 
 	for (unsigned i = 1; i <= 3; i++)
-		server(i, "")->nd_terms.dt_weight = DSC_WEIGHT_ONE << (i - 1);
+		server(i, "")->nd_terms.dt_weight = DS_REG_WEIGHT_ONE << (i - 1);
 	seats_said();
 	for (unsigned n = 1; n <= 10000; n++) {
 		struct lo_map m;
@@ -498,7 +498,7 @@ static unsigned share(unsigned id, unsigned files)
 
 START_TEST(free_space_weight_and_load_make_the_share)
 {
-	struct dsc_node *a = server(1, ""), *b = server(2, "");
+	struct ds_reg_node *a = server(1, ""), *b = server(2, "");
 
 	ck_assert_uint_eq(share(1, 100), 50);
 	a->nd_sv.sv_available = 3 * b->nd_sv.sv_available / 2;
@@ -566,7 +566,7 @@ END_TEST
 START_TEST(who_was_heard_a_moment_ago_is_waited_for_and_others_are_not)
 {
 	struct lo_policy p = policy("mirrors=2,domain=rack");
-	struct dsc_node *b;
+	struct ds_reg_node *b;
 	struct lo_map m;
 
 	server(1, "rack=r1");
@@ -673,7 +673,7 @@ START_TEST(each_mirror_is_in_its_own_group)
 }
 END_TEST
 
-static unsigned first_of_all(void *arg, const struct lo_seat *seat, const uint16_t *pick,
+static unsigned first_of_all(void *arg, const struct lo_candidate *seat, const uint16_t *pick,
 			     unsigned n)
 {
 	(void)seat;
@@ -690,7 +690,7 @@ START_TEST(objects_are_spread_evenly)
 		for (unsigned mirrors = 1; mirrors <= n && mirrors <= 8; mirrors++)
 			for (unsigned stripes = 1; stripes * mirrors <= LO_MAX_OBJECTS; stripes++)
 				for (uint64_t seed = 0; seed < 4; seed++) {
-					struct lo_seat seat[16];
+					struct lo_candidate seat[16];
 					struct lo_plan pl = {.pl_seat = seat,
 							     .pl_n = n,
 							     .pl_stripes = stripes,
@@ -701,9 +701,9 @@ START_TEST(objects_are_spread_evenly)
 					unsigned held[16] = {0}, least = 99, most = 0;
 
 					for (unsigned i = 0; i < n; i++)
-						seat[i] =
-							(struct lo_seat){i + 1, (uint16_t)i, false,
-									 UINT64_MAX, 1 + i};
+						seat[i] = (struct lo_candidate){i + 1, (uint16_t)i,
+										false, UINT64_MAX,
+										1 + i};
 					ck_assert_int_eq(lo_plan(&pl), 0);
 					for (unsigned k = 0; k < stripes * mirrors; k++) {
 						held[pl.pl_pick[k]]++;
@@ -724,7 +724,7 @@ END_TEST
 
 /* Random groups: a plan is found exactly where a matching of mirrors to domains exists, which is
  * looked for by brute force. */
-static bool brute(const struct lo_seat *seat, unsigned n, unsigned mirrors, unsigned m,
+static bool brute(const struct lo_candidate *seat, unsigned n, unsigned mirrors, unsigned m,
 		  unsigned used)
 {
 	if (m == mirrors)
@@ -744,7 +744,7 @@ START_TEST(what_can_be_met_is_met)
 		uint64_t r = hash_u64(round + 77), seed = r;
 		unsigned n = 1 + r % 9, mirrors = 1 + (r >> 8) % 5,
 			 stripes = 1 + (r >> 16) % (LO_MAX_OBJECTS / mirrors);
-		struct lo_seat seat[9];
+		struct lo_candidate seat[9];
 		struct lo_plan pl = {.pl_seat = seat,
 				     .pl_n = n,
 				     .pl_stripes = stripes,
@@ -757,8 +757,8 @@ START_TEST(what_can_be_met_is_met)
 		for (unsigned i = 0; i < n; i++) {
 			uint64_t q = hash_u64(r + i);
 
-			seat[i] = (struct lo_seat){i + 1, (uint16_t)(q % 7), q >> 30 & 1,
-						   (q >> 8 & q >> 16) & 31, 1};
+			seat[i] = (struct lo_candidate){i + 1, (uint16_t)(q % 7), q >> 30 & 1,
+							(q >> 8 & q >> 16) & 31, 1};
 		}
 		can = brute(seat, n, mirrors, 0, 0);
 		ck_assert_int_eq(lo_plan_can(seat, n, mirrors), can);
@@ -769,7 +769,7 @@ START_TEST(what_can_be_met_is_met)
 			unsigned used = 0;
 
 			for (unsigned m = 0; m < mirrors; m++) {
-				const struct lo_seat *st = &seat[pl.pl_pick[m * stripes + s]];
+				const struct lo_candidate *st = &seat[pl.pl_pick[m * stripes + s]];
 
 				ck_assert(st->st_mirrors >> m & 1);
 				ck_assert(!(used >> st->st_domain & 1));
@@ -822,7 +822,7 @@ START_TEST(reads_of_one_file_spread_over_its_copies_by_weight)
 	uint8_t order[LO_MAX_OBJECTS];
 
 	for (unsigned i = 0; i < 3; i++) {
-		server(i + 1, "")->nd_terms.dt_weight = DSC_WEIGHT_ONE << i;
+		server(i + 1, "")->nd_terms.dt_weight = DS_REG_WEIGHT_ONE << i;
 		seats_said();
 		m.lm_obj[i] = (struct lo_object){.ob_ds = i + 1, .ob_copy = (uint8_t)i};
 	}
@@ -890,7 +890,7 @@ START_TEST(stripes_of_one_file_are_read_from_as_many_servers_as_can_be)
 		part(have[i], 0.25);
 	/* And yet as the weights say, to within a tenth: the first has two parts of three of both
 	 * of its stripes. */
-	seat_set(1, nd_terms.dt_weight, 2 * DSC_WEIGHT_ONE);
+	seat_set(1, nd_terms.dt_weight, 2 * DS_REG_WEIGHT_ONE);
 	striped_readers(have, &unused);
 	ck_assert_msg(fabs(have[0] - 4 / 12.0) < 0.1 * 4 / 12.0, "%f", have[0]);
 	ck_assert_msg(fabs(have[2] - 3 / 12.0) < 0.1 * 3 / 12.0, "%f", have[2]);
@@ -911,7 +911,7 @@ START_TEST(a_change_of_weight_moves_no_more_clients_than_it_must)
 		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL, false}, 0, order);
 		was[c] = order[0];
 	}
-	seat_set(2, nd_terms.dt_weight, 2 * DSC_WEIGHT_ONE);
+	seat_set(2, nd_terms.dt_weight, 2 * DS_REG_WEIGHT_ONE);
 	for (uint32_t c = 0; c < READERS; c++) {
 		lo_prefer(lo, &m, 1, 0, &(struct lo_reader){c, NULL, false}, 0, order);
 		ck_assert(order[0] == was[c] || order[0] == 1);
@@ -941,16 +941,16 @@ START_TEST(who_is_busy_or_slow_is_read_less_and_who_is_near_more)
 	part(first[1], 0.25 / 2.25);
 	seat_set(2, nd_terms.dt_load, 0);
 	/* Slow, as clients tell; of the others one is known to be fast and one not known. */
-	dsc_note_latency(dsc, 3, 4500);
-	dsc_note_latency(dsc, 1, 500);
+	ds_reg_note_latency(dsc, 3, 4500);
+	ds_reg_note_latency(dsc, 1, 500);
 	readers(&near, first);
 	part(first[2], 2.5 / 6.5 / (2 + 2.5 / 6.5));
 	/* One word of many does little, and what is old counts no more. */
 	for (unsigned i = 0; i < 100; i++)
-		dsc_note_latency(dsc, 1, UINT32_MAX);
-	dsc_note_latency(dsc, 1, 0);
-	dsc_note_latency(dsc, 0, 1); /* nobody */
-	dsc_note_latency(dsc, 99, 1);
+		ds_reg_note_latency(dsc, 1, UINT32_MAX);
+	ds_reg_note_latency(dsc, 1, 0);
+	ds_reg_note_latency(dsc, 0, 1); /* nobody */
+	ds_reg_note_latency(dsc, 99, 1);
 	ck_assert_uint_gt(dsc->d_node[1]->nd_terms.dt_latency, 40000000);
 	for (unsigned i = 1; i <= 3; i++)
 		seat_set(i, nd_latency_ms, dsc->d_node[i]->nd_latency_ms - 300001);
@@ -1012,7 +1012,7 @@ START_TEST(a_thousand_servers_are_no_burden)
 	struct lo_map m;
 	char labels[64];
 
-	for (unsigned i = 1; i <= DSC_MAX; i++) {
+	for (unsigned i = 1; i <= DS_REG_MAX; i++) {
 		snprintf(labels, sizeof(labels), "rack=r%u,site=b,speed=%s", i / 16,
 			 i % 10 ? "hdd" : "nvme");
 		server(i, labels);

@@ -90,14 +90,14 @@ START_TEST(of_copies_that_may_differ_one_is_believed_a_living_one_where_there_is
 	struct lo_map m = states(2, 3, (uint8_t[]){SYNC, SYNC, SYNC, SYNC, AGAIN, STALE});
 
 	/* Stripe 1 only; its object 1 does not live, 3 does. */
-	ck_assert_uint_eq(lo_map_mistrust(&m, 2, 1u << 3 | 1u << 4), 1u << 1);
+	ck_assert_uint_eq(lo_map_suspect(&m, 2, 1u << 3 | 1u << 4), 1u << 1);
 	ck_assert_int_eq(m.lm_obj[3].ob_state, SYNC);
 	ck_assert_int_eq(m.lm_obj[0].ob_state, SYNC);
 	ck_assert_int_eq(m.lm_obj[4].ob_state, AGAIN);
 	/* None lives: one is kept all the same. */
-	ck_assert_uint_eq(lo_map_mistrust(&m, 1, 0), 1u << 2 | 1u << 4);
+	ck_assert_uint_eq(lo_map_suspect(&m, 1, 0), 1u << 2 | 1u << 4);
 	ck_assert_int_eq(m.lm_obj[0].ob_state, SYNC);
-	ck_assert_uint_eq(lo_map_mistrust(&m, 3, 0), 0);
+	ck_assert_uint_eq(lo_map_suspect(&m, 3, 0), 0);
 }
 END_TEST
 
@@ -150,9 +150,9 @@ START_TEST(write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last)
 		static const unsigned copy[] = {0, 0, 1, 0, 0, 0};
 
 		if (k % 2)
-			odd |= 1u << e[k].e_cap.cp_obj.co_mirror;
+			odd |= 1u << e[k].e_cap.cp_obj.co_copy;
 		else
-			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_mirror, copy[k]);
+			ck_assert_uint_eq(e[k].e_cap.cp_obj.co_copy, copy[k]);
 		ck_assert_uint_eq(e[k].e_cap.cp_rights,
 				  (unsigned)(CAP_WRITE | CAP_STRIPED | (k == 2 ? 0 : CAP_READ)));
 	}
@@ -167,7 +167,7 @@ START_TEST(write_layouts_name_what_is_being_rebuilt_for_writing_only_and_last)
 			 0);
 	ck_assert_uint_eq(take_layout(&x, &unit, 2, e), 3);
 	for (unsigned k = 0; k < 6; k++)
-		ck_assert(k % 2 || e[k].e_cap.cp_obj.co_mirror == 0);
+		ck_assert(k % 2 || e[k].e_cap.cp_obj.co_copy == 0);
 	xdr_truncate(&x, 0);
 	/* Only being rebuilt is not in sync. */
 	m.lm_obj[0].ob_state = STALE;
@@ -229,12 +229,12 @@ static int put_rows(struct kv_txn *t)
 	err = err ? err : lo_repair_note(t, 6, &whole);
 	err = err ? err : lo_repair_note(t, 7, &stale);
 	err = err ? err : lo_repair_note(t, 5, &stale); /* keeps what is there */
-	return err ? err : lo_lost_put(t);
+	return err ? err : lo_lost_writers_put(t);
 }
 
 static int del_rows(struct kv_txn *t)
 {
-	return lo_repair_del(t, 5) || lo_lost_del(t);
+	return lo_repair_del(t, 5) || lo_lost_writers_del(t);
 }
 
 struct rows {
@@ -264,7 +264,7 @@ START_TEST(a_file_that_is_not_whole_has_a_row_and_the_lost_have_one)
 	ck_assert_int_eq(lo_repair_get(t, 6, &rr), -ENOENT);
 	ck_assert_int_eq(lo_repair_get(t, 7, &rr), 0);
 	ck_assert_uint_eq(rr.rr_session | rr.rr_after | rr.rr_fails, 0);
-	ck_assert(lo_lost_get(t));
+	ck_assert(lo_lost_writers_get(t));
 	ck_assert_int_eq(lo_repairs(t, 0, note_row, &r), 0);
 	ck_assert_uint_eq(r.n, 2);
 	ck_assert_uint_eq(r.ino[0], 5);
@@ -273,7 +273,7 @@ START_TEST(a_file_that_is_not_whole_has_a_row_and_the_lost_have_one)
 	ck_assert_int_eq(mutate(del_rows), 0);
 	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
 	ck_assert_int_eq(lo_repair_get(t, 5, &rr), -ENOENT);
-	ck_assert(!lo_lost_get(t));
+	ck_assert(!lo_lost_writers_get(t));
 	kv_read_end(t);
 }
 END_TEST
@@ -374,14 +374,14 @@ START_TEST(a_fence_hangs_where_a_server_with_a_lease_does_not_hear_its_orders)
 	ck_assert(!lo_fence_hangs(lo, &m));
 	/* Clients do not reach it, and it does its orders. */
 	pthread_mutex_lock(&dsc->d_lock);
-	dsc->d_node[1]->nd_state = DSC_DEAD;
+	dsc->d_node[1]->nd_state = DS_REG_DEAD;
 	dsc->d_node[1]->nd_unserving = true;
 	dsc->d_node[1]->nd_reported_ms = clock_mono_ms();
 	pthread_mutex_unlock(&dsc->d_lock);
 	ck_assert(!lo_fence_hangs(lo, &m));
 	on_loop(fake_loop, fake_disconnect, &fakes[0]);
-	eventually(!dsc_linked(dsc, 1));
-	ck_assert(dsc_leased(dsc, 1));
+	eventually(!ds_reg_linked(dsc, 1));
+	ck_assert(ds_reg_leased(dsc, 1));
 	ck_assert(lo_fence_hangs(lo, &m));
 	m.lm_obj[0].ob_state = STALE;
 	ck_assert(!lo_fence_hangs(lo, &m));

@@ -212,12 +212,12 @@ report "the sizes are those that the compiler has checked" "$(sizes)"
 # A checker that finds nothing proves nothing: it is tried on planted faults.
 without=$(keys_differ "$doc"; head_differs "$top"; fields_differ "$doc"; unknown "$doc")
 page=$work/page
-sed "/NS_T_MARK/s/'m'/'M'/" "$doc" >"$page"
-found "a key with another byte is found" "$(keys_differ "$page")" "only in the code: NS_T_MARK 'm'
-only on the page: NS_T_MARK 'M'"
-sed '/`NS_T_TWIN`/d' "$doc" >"$page"
+sed "/NS_T_WRITE_INTENT/s/'m'/'M'/" "$doc" >"$page"
+found "a key with another byte is found" "$(keys_differ "$page")" "only in the code: NS_T_WRITE_INTENT 'm'
+only on the page: NS_T_WRITE_INTENT 'M'"
+sed '/`NS_T_PENDING`/d' "$doc" >"$page"
 found "a key that the page lacks is found" "$(keys_differ "$page")" \
-	"only in the code: NS_T_TWIN 't'"
+	"only in the code: NS_T_PENDING 't'"
 sed '/`NS_F_ACL` |/d' "$doc" >"$page"
 found "a flag that the page lacks is found" "$(keys_differ "$page")" \
 	"only in the code: NS_F_ACL 4"
@@ -231,9 +231,9 @@ found "and one of another name" "$(fields_differ "$page")" \
 only on the page: ds_meta m_orders 8 8"
 sed '/`o_orders`/s/| 60 | 8 |/| 60 | 4 |/' "$doc" >"$page"
 found "and one of another size" "$(fields_differ "$page")" \
-	"only in the code: once_rec o_orders 60 8
-only on the page: once_rec has a hole at 64
-only on the page: once_rec o_orders 60 4"
+	"only in the code: reply_rec o_orders 60 8
+only on the page: reply_rec has a hole at 64
+only on the page: reply_rec o_orders 60 4"
 echo '`no_such_function_here()`' >"$page"
 found "a function that the code lacks is found" "$(unknown "$page")" no_such_function_here
 

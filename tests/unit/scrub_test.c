@@ -58,33 +58,33 @@ static int put_state(void *arg, struct kv_txn *t)
 
 START_TEST(the_state_is_read_as_it_was_written)
 {
-	static struct op_scrub_state s = {.ss_number = 7,
-					  .ss_began_s = 1,
-					  .ss_ended_s = 2,
-					  .ss_objects = 3,
-					  .ss_files = 4,
-					  .ss_bytes = 5,
-					  .ss_busy = 6,
-					  .ss_skipped = 8,
-					  .ss_degraded = 9,
-					  .ss_removed = 10,
-					  .ss_stale = 11,
-					  .ss_told = 12,
-					  .ss_ino = 13,
-					  .ss_firsts = 14,
-					  .ss_ds = DSC_MAX + 1,
-					  .ss_phase = OP_SCRUB_CONTENT,
-					  .ss_running = true,
-					  .ss_content = true,
-					  .ss_old = true,
-					  .ss_ncookie = 64},
-				     got;
+	static struct job_scrub_state s = {.ss_number = 7,
+					   .ss_began_s = 1,
+					   .ss_ended_s = 2,
+					   .ss_objects = 3,
+					   .ss_files = 4,
+					   .ss_bytes = 5,
+					   .ss_busy = 6,
+					   .ss_skipped = 8,
+					   .ss_degraded = 9,
+					   .ss_removed = 10,
+					   .ss_stale = 11,
+					   .ss_kept = 12,
+					   .ss_ino = 13,
+					   .ss_firsts = 14,
+					   .ss_ds = DS_REG_MAX + 1,
+					   .ss_phase = JOB_SCRUB_CONTENT,
+					   .ss_running = true,
+					   .ss_content = true,
+					   .ss_old = true,
+					   .ss_ncookie = 64},
+				      got;
 	struct kv_txn *t = reading();
 
 	ck_assert_int_eq(scrub_state_get(t, &got), -ENOENT);
 	kv_read_end(t);
 	memset(s.ss_cookie, 0xa5, sizeof(s.ss_cookie));
-	for (unsigned k = 1; k < OP_SCRUB_KINDS; k++)
+	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++)
 		s.ss_counts[k] = 100 + k;
 	write_in(put_state, &s);
 	end();
@@ -110,7 +110,7 @@ START_TEST(a_damaged_state_is_refused)
 	/* version, flags, phase, length of the cookie, server */
 	for (unsigned at = 0; at < 5; at++) {
 		unsigned where = at == 4 ? 6 : at;
-		struct op_scrub_state got;
+		struct job_scrub_state got;
 		struct kv_txn *t;
 
 		write_in(put_bad, &where);
@@ -124,21 +124,22 @@ END_TEST
 
 static int put_many(void *arg, struct kv_txn *t)
 {
-	struct op_scrub_state *s = arg;
+	struct job_scrub_state *s = arg;
 	int err = 0;
 
-	for (unsigned k = 0; k < OP_SCRUB_TOLD + 5 && !err; k++)
-		err = scrub_found_put(t, s,
-				      &(struct op_scrub_found){
-					      .sf_kind = k % 2 ? OP_SCRUB_ORPHAN : OP_SCRUB_MISSING,
-					      .sf_done = k % 2 ? OP_SCRUB_REMOVED : OP_SCRUB_STALE,
-					      .sf_ds = 3,
-					      .sf_ino = k,
-					      .sf_incarnation = 257,
-					      .sf_stripe = 4,
-					      .sf_copy = 200,
-					      .sf_size = 1ull << 40,
-					      .sf_want = 9});
+	for (unsigned k = 0; k < JOB_SCRUB_KEPT + 5 && !err; k++)
+		err = scrub_found_put(
+			t, s,
+			&(struct job_scrub_found){
+				.sf_kind = k % 2 ? JOB_SCRUB_ORPHAN : JOB_SCRUB_MISSING,
+				.sf_done = k % 2 ? JOB_SCRUB_REMOVED : JOB_SCRUB_STALE,
+				.sf_ds = 3,
+				.sf_ino = k,
+				.sf_incarnation = 257,
+				.sf_stripe = 4,
+				.sf_copy = 200,
+				.sf_size = 1ull << 40,
+				.sf_want = 9});
 	for (unsigned k = 0; k < 10 && !err; k++)
 		err = scrub_first_put(t, s,
 				      &(struct scrub_first){.fi_ds = 1 + k / 6,
@@ -151,12 +152,12 @@ static int put_many(void *arg, struct kv_txn *t)
 	return err;
 }
 
-static int see(void *arg, const struct op_scrub_found *f)
+static int see(void *arg, const struct job_scrub_found *f)
 {
 	unsigned *n = arg;
 
 	ck_assert_uint_eq(f->sf_ino, *n);
-	ck_assert_int_eq(f->sf_kind, *n % 2 ? OP_SCRUB_ORPHAN : OP_SCRUB_MISSING);
+	ck_assert_int_eq(f->sf_kind, *n % 2 ? JOB_SCRUB_ORPHAN : JOB_SCRUB_MISSING);
 	ck_assert(f->sf_ds == 3 && f->sf_incarnation == 257 && f->sf_stripe == 4 &&
 		  f->sf_copy == 200 && f->sf_size == 1ull << 40 && f->sf_want == 9);
 	++*n;
@@ -171,19 +172,19 @@ static int clear(void *arg, struct kv_txn *t)
 
 START_TEST(findings_are_kept_in_order_and_counted_beyond_what_is_kept)
 {
-	struct op_scrub_state s = {0};
+	struct job_scrub_state s = {0};
 	struct scrub_first first[16];
 	unsigned n = 0;
 	struct kv_txn *t;
 
 	write_in(put_many, &s);
-	ck_assert_uint_eq(s.ss_counts[OP_SCRUB_ORPHAN] + s.ss_counts[OP_SCRUB_MISSING],
-			  OP_SCRUB_TOLD + 5);
-	ck_assert_uint_eq(s.ss_removed + s.ss_stale, OP_SCRUB_TOLD + 5);
-	ck_assert(s.ss_told == OP_SCRUB_TOLD && s.ss_firsts == 10 && !s.ss_old);
+	ck_assert_uint_eq(s.ss_counts[JOB_SCRUB_ORPHAN] + s.ss_counts[JOB_SCRUB_MISSING],
+			  JOB_SCRUB_KEPT + 5);
+	ck_assert_uint_eq(s.ss_removed + s.ss_stale, JOB_SCRUB_KEPT + 5);
+	ck_assert(s.ss_kept == JOB_SCRUB_KEPT && s.ss_firsts == 10 && !s.ss_old);
 	t = reading();
-	ck_assert_int_eq(op_scrub_each(t, see, &n), 0);
-	ck_assert_uint_eq(n, OP_SCRUB_TOLD);
+	ck_assert_int_eq(job_scrub_each(t, see, &n), 0);
+	ck_assert_uint_eq(n, JOB_SCRUB_KEPT);
 	/* Those of one server. */
 	ck_assert_int_eq(scrub_firsts(t, 1, first, 16), 6);
 	ck_assert(first[5].fi_ds == 1 && first[5].fi_object.stripe == 5 &&
@@ -194,7 +195,7 @@ START_TEST(findings_are_kept_in_order_and_counted_beyond_what_is_kept)
 	write_in(clear, NULL);
 	t = reading();
 	n = 0;
-	ck_assert_int_eq(op_scrub_each(t, see, &n), 0);
+	ck_assert_int_eq(job_scrub_each(t, see, &n), 0);
 	ck_assert_uint_eq(n, 0);
 	ck_assert_int_eq(scrub_firsts(t, 1, first, 16), 0);
 	kv_read_end(t);
@@ -224,7 +225,7 @@ static struct scrub_wrong judged(const struct scrub_file *f)
 {
 	struct scrub_wrong w;
 
-	scrub_judge(NULL, f, &w);
+	scrub_compare(NULL, f, &w);
 	return w;
 }
 

@@ -46,7 +46,7 @@ static void teardown(void)
 {
 	st_all_lock(&st);
 	ck_assert_uint_eq(client->cl_refs, 1 + client->cl_nsessions);
-	ck_assert_ptr_null(client->cl_parting);
+	ck_assert_ptr_null(client->cl_dead_sessions);
 	st_client_destroy(&st, client);
 	st_all_unlock(&st);
 	ck_assert_uint_eq(st.st_nslots, 0);
@@ -69,7 +69,7 @@ static nfsstat4 take(const uint8_t to[16], uint32_t slot, uint32_t seq, uint32_t
 	*q = (struct st_seq){
 		.sq_slot = slot, .sq_seq = seq, .sq_highest = highest, .sq_keep = true};
 	*s = st_session_find(&st, to);
-	if (*s && slot >= ((struct st_room)(*s)->se_room).r_nslots)
+	if (*s && slot >= ((struct st_quota)(*s)->se_room).r_nslots)
 		status = NFS4ERR_BADSLOT;
 	else if (*s)
 		status = st_slot_take(&st, *s, q);
@@ -161,7 +161,7 @@ START_TEST(a_session_ends_when_its_last_request_is_answered)
 	ck_assert_uint_eq(st.st_nslots, 2);
 	done(s, &r);
 	ck_assert_uint_eq(client->cl_refs, 1);
-	ck_assert_ptr_null(client->cl_parting);
+	ck_assert_ptr_null(client->cl_dead_sessions);
 	ck_assert_uint_eq(st.st_nslots, 0);
 	ck_assert_uint_eq(st.st_kept, 0);
 }
@@ -264,7 +264,7 @@ static void pry(const uint8_t to[16], unsigned *seed)
 	s = st_session_find(&st, to);
 	sl = s ? st_slot_get(s, slot) : NULL;
 	/* above 2, free: not one that may yet be refused, and asked for anew */
-	turn = sl ? sl->sl_turn : 0;
+	turn = sl ? sl->sl_state : 0;
 	if (turn > 2 && turn <= UINT32_MAX && !take(to, slot, (uint32_t)turn, slot, &q, &s)) {
 		assert(q.sq_retry);
 		same_reply(&q);
@@ -443,7 +443,7 @@ START_TEST(slots_stay_until_the_client_was_told_of_the_target)
 {
 	struct st_session *s = session_new(MOST);
 	pthread_t a, b;
-	struct st_room r;
+	struct st_quota r;
 	struct st_seq q;
 
 	memcpy(id[0], s->se_id, 16);

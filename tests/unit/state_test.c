@@ -42,7 +42,7 @@ static void setup(void)
 	st.st_deleg_revoked = metric_counter("revoked", "Revoked", "");
 	st.st_revoked = metric_counter("lrevoked", "Revoked", "");
 	for (enum st_count what = 0; what < ST_COUNTS; what++)
-		st_set_portion(&st, what, 1 << 20, 1 << 24, 1 << 24);
+		st_set_quota_portion(&st, what, 1 << 20, 1 << 24, 1 << 24);
 	over = false;
 	nmade = 0;
 }
@@ -387,22 +387,22 @@ START_TEST(room_that_is_not_used_goes_back)
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32);
 	ck_assert_uint_eq(client[0]->cl_place->pl_counts.ct_n[ST_N_OPENS], 32);
 	ck_assert_uint_eq(st_number(&st, ST_N_OPENS), 1);
-	ck_assert(st_has_room(client[0], ST_N_OPENS));
+	ck_assert(st_has_quota(client[0], ST_N_OPENS));
 	ck_assert(!st_others_have(client[0], ST_N_OPENS));
 	st_all_unlock(&st);
 	st_tick(&st);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32);
 	st_tick(&st);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32); /* too soon after the other */
-	st.st_rooms_ns = 0;
+	st.st_quotas_ns = 0;
 	st_tick(&st);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 1);
 	ck_assert_uint_eq(st_number(&st, ST_N_OPENS), 1);
-	st_set_portion(&st, ST_N_OPENS, 100, 100, 100);
+	st_set_quota_portion(&st, ST_N_OPENS, 100, 100, 100);
 	for (few = 2; few < 50; few++) {
 		opened(few, client[0]);
 		ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], few);
-		ck_assert(!st_has_room(client[0], ST_N_OPENS));
+		ck_assert(!st_has_quota(client[0], ST_N_OPENS));
 	}
 	clients_end();
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 0);
@@ -433,7 +433,7 @@ START_TEST(room_of_one_kind_goes_back_though_another_is_in_use)
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 32);
 	for (unsigned tick = 0; tick < 2; tick++) {
 		opened(2 + tick, client[0]);
-		st.st_rooms_ns = 0;
+		st.st_quotas_ns = 0;
 		st_tick(&st);
 	}
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 0);
@@ -447,11 +447,11 @@ START_TEST(beyond_half_of_a_limit_only_what_is_used_is_counted)
 	client_make(0);
 	for (unsigned i = 0; i < CLIENTS; i++)
 		client[i] = client[0];
-	st_set_portion(&st, ST_N_OPENS, 1024, 1 << 24, 1 << 24); /* portions of 4 */
+	st_set_quota_portion(&st, ST_N_OPENS, 1024, 1 << 24, 1 << 24); /* portions of 4 */
 	for (unsigned n = 1; n <= 601; n++)
 		opened(n, client[0]);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 601);
-	ck_assert(!st_has_room(client[0], ST_N_OPENS));
+	ck_assert(!st_has_quota(client[0], ST_N_OPENS));
 	clients_end();
 }
 END_TEST
@@ -464,8 +464,8 @@ START_TEST(what_all_took_ahead_is_gathered_where_it_is_looked_for)
 		unlock_at_once(opened(1 + i, client[i]));
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 32 * CLIENTS);
 	st_look_lock(&st);
-	ck_assert(st_rooms_gather(&st, NULL, ST_N_RANGES));
-	ck_assert(!st_rooms_gather(&st, NULL, ST_N_RANGES));
+	ck_assert(st_quotas_gather(&st, NULL, ST_N_RANGES));
+	ck_assert(!st_quotas_gather(&st, NULL, ST_N_RANGES));
 	st_look_unlock(&st);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_RANGES], 0);
 	ck_assert_uint_eq(st.st_counts.ct_n[ST_N_OPENS], 32 * CLIENTS);
@@ -494,7 +494,7 @@ START_TEST(who_asks_is_never_told_that_another_has_none_though_it_has)
 
 	for (unsigned i = 0; i < CLIENTS; i++)
 		client_make(i);
-	st_set_portion(&st, ST_N_OPENS, 0, 0, 0);
+	st_set_quota_portion(&st, ST_N_OPENS, 0, 0, 0);
 	opened(1, client[1]);
 	for (uintptr_t i = 0; i < 2; i++)
 		ck_assert_int_eq(pthread_create(&t[i], NULL, toggle, (void *)i), 0);

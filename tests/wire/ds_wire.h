@@ -322,7 +322,7 @@ static struct cap cap_make(unsigned rights)
 			   .co_fs = FS,
 			   .co_incarnation = 1,
 			   .co_stripe = 2,
-			   .co_mirror = 1},
+			   .co_copy = 1},
 		.cp_rights = (uint8_t)rights,
 		.cp_key = 1,
 		.cp_epoch = 1,
@@ -354,7 +354,7 @@ static struct fh rw(void)
 static ctl_object object_of(const struct cap *c)
 {
 	return (ctl_object){c->cp_obj.co_ino, c->cp_obj.co_fs, c->cp_obj.co_incarnation,
-			    c->cp_obj.co_stripe, c->cp_obj.co_mirror};
+			    c->cp_obj.co_stripe, c->cp_obj.co_copy};
 }
 
 static const char *object_path(void)
