@@ -204,7 +204,7 @@ static void entry_tell(struct entry *e, struct ask_val *v)
 
 /* ---- workers ---- */
 
-static void wait_over(struct loop_msg *m)
+static void ask_wait_over(struct loop_msg *m)
 {
 	struct ask_wait *w = hash_entry(m, struct ask_wait, aw_msg);
 
@@ -410,7 +410,7 @@ struct ask_val *ask_get(struct ask *a, const void *key, size_t len, struct ask_w
 	struct entry *e;
 	uint64_t now;
 
-	w->aw_msg.m_run = wait_over;
+	w->aw_msg.m_run = ask_wait_over;
 	w->aw_val = NULL;
 	pthread_mutex_lock(&a->a_lock);
 	now = clock_mono_ns();

@@ -105,7 +105,7 @@ static bool parse_enum(const char *text, const char *range)
 	return false;
 }
 
-static bool parse(const struct conf_key *k, const char *text, int64_t *num)
+static bool conf_parse(const struct conf_key *k, const char *text, int64_t *num)
 {
 	*num = 0;
 	switch (k->ck_type) {
@@ -145,7 +145,7 @@ static bool in_range(const struct conf_key *k, int64_t v)
 
 	if (!range_split(k, lo, hi, sizeof lo))
 		return true;
-	if (!parse(k, lo, &a) || !parse(k, hi, &b))
+	if (!conf_parse(k, lo, &a) || !conf_parse(k, hi, &b))
 		abort(); /* the table is wrong */
 	return a <= v && v <= b;
 }
@@ -179,7 +179,7 @@ static int value_set(struct conf *c, size_t i, const char *text, char *err, size
 	const struct conf_key *k = &conf_keys[i];
 	char what[128], *copy;
 	int64_t num;
-	bool ok = parse(k, text, &num), range = ok && !in_range(k, num);
+	bool ok = conf_parse(k, text, &num), range = ok && !in_range(k, num);
 
 	if (!ok || range) {
 		expected(k, range || k->ck_type == CONF_INT, what, sizeof what);
@@ -208,7 +208,7 @@ static size_t key_find(const char *name)
 }
 
 /* Levenshtein; names longer than CONF_MAX_NAME are near nothing. */
-static unsigned distance(const char *a, const char *b)
+static unsigned conf_distance(const char *a, const char *b)
 {
 	unsigned row[CONF_MAX_NAME + 1];
 	size_t n = strlen(b);
@@ -238,7 +238,7 @@ static void unknown_key(const char *name, char *err, size_t errlen)
 	int at;
 
 	for (size_t i = 0; i < conf_nkeys; i++) {
-		unsigned d = distance(name, conf_keys[i].ck_name);
+		unsigned d = conf_distance(name, conf_keys[i].ck_name);
 
 		best = d < best ? d : best;
 	}
@@ -246,7 +246,8 @@ static void unknown_key(const char *name, char *err, size_t errlen)
 	if (best > NEAR)
 		return;
 	for (size_t i = 0, hits = 0; i < conf_nkeys && hits < 2; i++)
-		if (distance(name, conf_keys[i].ck_name) == best && at >= 0 && (size_t)at < errlen)
+		if (conf_distance(name, conf_keys[i].ck_name) == best && at >= 0 &&
+		    (size_t)at < errlen)
 			at += snprintf(err + at, errlen - (size_t)at, "%s%s",
 				       hits++ ? " or " : " (did you mean ", conf_keys[i].ck_name);
 	if (at >= 0 && (size_t)at < errlen)
@@ -264,9 +265,10 @@ static void load_error(cfg_t *cfg, const char *text)
 	snprintf(load.err, load.errlen, "%s:%d: %s", load.path, cfg->line, text);
 }
 
-static void on_error(cfg_t *cfg, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void conf_on_error(cfg_t *cfg, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
 
-static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
+static void conf_on_error(cfg_t *cfg, const char *fmt, va_list ap)
 {
 	bool root = !strcmp(cfg->name, "root");
 	char text[256], name[256], *quote;
@@ -281,7 +283,7 @@ static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
 	load_error(cfg, text);
 }
 
-static int on_value(cfg_t *cfg, cfg_opt_t *opt)
+static int conf_on_value(cfg_t *cfg, cfg_opt_t *opt)
 {
 	char name[CONF_MAX_NAME * 2], err[256];
 	const char *text = cfg_opt_getnstr(opt, cfg_opt_size(opt) - 1);
@@ -434,11 +436,11 @@ static int file_parse(struct conf *c, const char *path, const char *text, char *
 	load.err = err;
 	load.errlen = errlen;
 	load.failed = false;
-	cfg_set_error_function(cfg, on_error);
+	cfg_set_error_function(cfg, conf_on_error);
 	for (unsigned j = 0; j < s.n; j++)
 		for (unsigned i = 0; i < s.nopts[j]; i++) {
 			snprintf(key, sizeof key, "%s|%s", s.names[j], s.opts[j][i].name);
-			cfg_set_validate_func(cfg, key, on_value);
+			cfg_set_validate_func(cfg, key, conf_on_value);
 		}
 	rc = cfg_parse_buf(cfg, text) == CFG_SUCCESS && !load.failed ? 0 : -EINVAL;
 	if (rc && !load.failed)

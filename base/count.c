@@ -63,7 +63,7 @@ static uint64_t ns_of(clockid_t clock)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static uint64_t load(const uint64_t *v)
+static uint64_t count_load(const uint64_t *v)
 {
 	return __atomic_load_n(v, __ATOMIC_RELAXED);
 }
@@ -86,7 +86,7 @@ static struct counts *counts_mine(void)
 	return c;
 }
 
-static void own_add(uint64_t *v, uint64_t n)
+static void count_own_add(uint64_t *v, uint64_t n)
 {
 	__atomic_store_n(v, *v + n, __ATOMIC_RELAXED);
 }
@@ -112,9 +112,9 @@ void count_add(enum count_what what, const char *site)
 	struct counts *c = counts_mine();
 	struct site *s = site_of(c, site ? site : "library");
 
-	own_add(&c->c_n[what], 1);
+	count_own_add(&c->c_n[what], 1);
 	if (s)
-		own_add(&s->si_n[what], 1);
+		count_own_add(&s->si_n[what], 1);
 }
 
 void count_line(const volatile void *p, const char *site)
@@ -124,14 +124,15 @@ void count_line(const volatile void *p, const char *site)
 	uint32_t me = counts_mine()->c_id;
 	bool other = __atomic_load_n(&l->ln_writer, __ATOMIC_RELAXED) != me, shared;
 
-	if (load(&l->ln_addr) != addr) {
+	if (count_load(&l->ln_addr) != addr) {
 		__atomic_store_n(&l->ln_addr, addr, __ATOMIC_RELAXED);
 		__atomic_store_n(&l->ln_shared_ms, 0, __ATOMIC_RELAXED);
 		other = false;
 	}
-	if (other && now - load(&l->ln_ms) < COUNT_SHARED_MS)
+	if (other && now - count_load(&l->ln_ms) < COUNT_SHARED_MS)
 		__atomic_store_n(&l->ln_shared_ms, now, __ATOMIC_RELAXED);
-	shared = load(&l->ln_shared_ms) && now - load(&l->ln_shared_ms) < COUNT_SHARED_MS;
+	shared = count_load(&l->ln_shared_ms) &&
+		 now - count_load(&l->ln_shared_ms) < COUNT_SHARED_MS;
 	__atomic_store_n(&l->ln_writer, me, __ATOMIC_RELAXED);
 	__atomic_store_n(&l->ln_ms, now, __ATOMIC_RELAXED);
 	if (shared)
@@ -150,7 +151,7 @@ void count_part(enum count_part part)
 	struct counts *c = counts_mine();
 	uint64_t now = ns_of(CLOCK_THREAD_CPUTIME_ID);
 
-	own_add(&c->c_part_ns[part], now - c->c_cpu_ns);
+	count_own_add(&c->c_part_ns[part], now - c->c_cpu_ns);
 	c->c_cpu_ns = now;
 }
 
@@ -167,7 +168,7 @@ static uint64_t site_sum(const char *name, unsigned what)
 	for (struct counts *c = __atomic_load_n(&all, __ATOMIC_ACQUIRE); c; c = c->c_next)
 		for (unsigned i = 0; i < SITES; i++)
 			if (c->c_site[i].si_name == name)
-				n += load(&c->c_site[i].si_n[what]);
+				n += count_load(&c->c_site[i].si_n[what]);
 	return n;
 }
 
@@ -212,9 +213,9 @@ char *count_json(void)
 		return NULL;
 	for (struct counts *c = __atomic_load_n(&all, __ATOMIC_ACQUIRE); c; c = c->c_next) {
 		for (unsigned k = 0; k < COUNT_WHATS; k++)
-			n[k] += load(&c->c_n[k]);
+			n[k] += count_load(&c->c_n[k]);
 		for (unsigned k = 0; k < COUNT_PARTS; k++)
-			ns[k] += load(&c->c_part_ns[k]);
+			ns[k] += count_load(&c->c_part_ns[k]);
 	}
 	fprintf(o, "{\"counts\": {");
 	for (unsigned k = 0; k < COUNT_WHATS; k++)

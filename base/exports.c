@@ -102,9 +102,10 @@ static void __attribute__((format(printf, 2, 3))) bad(int line, const char *fmt,
 	snprintf(load.err, load.errlen, "%s:%d: %s", load.name, line, text);
 }
 
-static void on_error(cfg_t *cfg, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void exports_on_error(cfg_t *cfg, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
 
-static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
+static void exports_on_error(cfg_t *cfg, const char *fmt, va_list ap)
 {
 	char text[300];
 
@@ -154,7 +155,7 @@ static bool parse_value(const struct option *o, const char *text, uint32_t *out)
 	       (o->o_words ? parse_word(o->o_words, text, out) : parse_number(text, o->o_max, out));
 }
 
-static int on_value(cfg_t *cfg, cfg_opt_t *opt)
+static int exports_on_value(cfg_t *cfg, cfg_opt_t *opt)
 {
 	const struct option *o = option_of(opt->name);
 	const char *text = cfg_opt_getnstr(opt, cfg_opt_size(opt) - 1);
@@ -200,7 +201,7 @@ bool exp_net(const char *text, uint8_t addr[16], unsigned *bits)
 }
 
 /* True if text may be a host's name: a slip must not become a name that never matches. */
-static bool name_ok(const char *text)
+static bool exports_name_ok(const char *text)
 {
 	bool letter = false;
 
@@ -220,7 +221,7 @@ static bool parse_who(const char *text, struct exp_who *w)
 		w->w_kind = EXP_GROUP;
 	else if (exp_net(text, w->w_addr, &w->w_bits))
 		w->w_kind = EXP_NET;
-	else if (name_ok(text))
+	else if (exports_name_ok(text))
 		w->w_kind = strpbrk(text, "*?") ? EXP_WILD : EXP_HOST;
 	else
 		return false;
@@ -518,15 +519,15 @@ static cfg_t *schema(void)
 
 	if (!cfg)
 		return NULL;
-	cfg_set_error_function(cfg, on_error);
+	cfg_set_error_function(cfg, exports_on_error);
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
 		snprintf(key, sizeof(key), "export|%s", options[i].o_name);
-		cfg_set_validate_func(cfg, key, on_value);
+		cfg_set_validate_func(cfg, key, exports_on_value);
 		if (strcmp(options[i].o_name, "id") == 0 ||
 		    strcmp(options[i].o_name, "create") == 0)
 			continue;
 		snprintf(key, sizeof(key), "export|client|%s", options[i].o_name);
-		cfg_set_validate_func(cfg, key, on_value);
+		cfg_set_validate_func(cfg, key, exports_on_value);
 	}
 	cfg_set_validate_func(cfg, "export|client", on_client);
 	cfg_set_validate_func(cfg, "export", on_export);

@@ -148,7 +148,7 @@ static enum exp_met reverse(const uint8_t addr[16], char *name, size_t len)
 }
 
 /* innetgr has no way to tell "no" from a service that fails. */
-static enum exp_met group_has(const char *group, const char *name)
+static enum exp_met exports_who_group_has(const char *group, const char *name)
 {
 	/* innetgr keeps state between calls in some libraries. */
 	static pthread_mutex_t netgroups = PTHREAD_MUTEX_INITIALIZER;
@@ -179,7 +179,7 @@ bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t 
 		if (w->w_kind == EXP_WILD && named == EXP_MET)
 			met = fnmatch(w->w_text, name, FNM_CASEFOLD) == 0 ? EXP_MET : EXP_NOT;
 		if (w->w_kind == EXP_GROUP && named == EXP_MET)
-			met = group_has(w->w_text, name);
+			met = exports_who_group_has(w->w_text, name);
 		match[i / 4] = (uint8_t)((match[i / 4] & ~(3u << (i % 4 * 2))) |
 					 (unsigned)met << (i % 4 * 2));
 	}

@@ -71,7 +71,7 @@ const char *http_arg(const struct http_req *rq, const char *name)
 
 /* ---- requests ---- */
 
-static void refuse(struct pending *pd, int status, const char *why)
+static void http_refuse(struct pending *pd, int status, const char *why)
 {
 	pd->pd_status = status;
 	pd->pd_why = why;
@@ -89,7 +89,7 @@ static void body_add(struct pending *pd, const char *data, size_t n)
 	if (pd->pd_status)
 		return;
 	if (n > HTTP_MAX_BODY - pd->pd_len) {
-		refuse(pd, MHD_HTTP_CONTENT_TOO_LARGE, "body too large");
+		http_refuse(pd, MHD_HTTP_CONTENT_TOO_LARGE, "body too large");
 		return;
 	}
 	if (pd->pd_len + n + 1 > pd->pd_cap) {
@@ -98,8 +98,8 @@ static void body_add(struct pending *pd, const char *data, size_t n)
 		if (atomic_fetch_add(all, more) + more > HTTP_MAX_BODIES ||
 		    !(p = realloc(pd->pd_body, cap))) {
 			atomic_fetch_sub(all, more);
-			refuse(pd, MHD_HTTP_SERVICE_UNAVAILABLE,
-			       "too many requests with bodies at the same time");
+			http_refuse(pd, MHD_HTTP_SERVICE_UNAVAILABLE,
+				    "too many requests with bodies at the same time");
 			return;
 		}
 		pd->pd_body = p;
@@ -142,7 +142,7 @@ static bool token_right(const struct http *h, const char *given)
 	return !other;
 }
 
-static bool is_open(const char *path, const char *method)
+static bool http_is_open(const char *path, const char *method)
 {
 	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
 		return false;
@@ -155,8 +155,8 @@ static bool is_open(const char *path, const char *method)
 
 /* Any process on this machine can connect to a port, and so can a web page in a browser here.
  * Returns NULL if the request is allowed, else why not. */
-static const char *refused(const struct http *h, struct MHD_Connection *conn, const char *path,
-			   const char *method, const char *version)
+static const char *http_refused(const struct http *h, struct MHD_Connection *conn, const char *path,
+				const char *method, const char *version)
 {
 	const char *host = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
 	const char *auth =
@@ -166,7 +166,7 @@ static const char *refused(const struct http *h, struct MHD_Connection *conn, co
 		return "the Host header of a request must be 127.0.0.1 or localhost";
 	if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN))
 		return "requests from web pages are refused";
-	if (is_open(path, method) || token_right(h, auth))
+	if (http_is_open(path, method) || token_right(h, auth))
 		return NULL;
 	return *h->h_token ? "over TCP this request needs the token of mds.admin_token "
 			     "(WEFT_ADMIN_TOKEN names its file); or use the Unix socket"
@@ -258,9 +258,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const 
 		if (!pd)
 			return MHD_NO;
 		pd->pd_http = h;
-		why = at->at_tcp ? refused(h, conn, url, method, version) : NULL;
+		why = at->at_tcp ? http_refused(h, conn, url, method, version) : NULL;
 		if (why)
-			refuse(pd, MHD_HTTP_FORBIDDEN, why);
+			http_refuse(pd, MHD_HTTP_FORBIDDEN, why);
 		return MHD_YES;
 	}
 	if (*n) {

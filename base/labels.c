@@ -80,7 +80,7 @@ static const char *next(const char *p, const char *end, struct label *l)
 	return comma ? comma + 1 : NULL;
 }
 
-static int order(const struct label *a, const struct label *b)
+static int labels_order(const struct label *a, const struct label *b)
 {
 	size_t n = a->l_klen < b->l_klen ? a->l_klen : b->l_klen;
 	int c = memcmp(a->l_key, b->l_key, n);
@@ -88,7 +88,7 @@ static int order(const struct label *a, const struct label *b)
 	return c ? c : a->l_klen < b->l_klen ? -1 : a->l_klen > b->l_klen;
 }
 
-static size_t put(char *out, size_t at, const struct label *l)
+static size_t labels_put(char *out, size_t at, const struct label *l)
 {
 	if (at)
 		out[at++] = ',';
@@ -117,16 +117,16 @@ int labels_parse(const char *text, size_t len, bool drops, char out[LABELS_LEN],
 			return refuse_label(p, (size_t)(l.l_val + l.l_vlen - p), err, errlen);
 		if (n == LABELS_MAX)
 			return refuse(err, errlen, "labels: at most %d are allowed", LABELS_MAX);
-		for (; k && order(&l, &all[k - 1]) < 0; k--)
+		for (; k && labels_order(&l, &all[k - 1]) < 0; k--)
 			all[k] = all[k - 1];
-		if (k && !order(&l, &all[k - 1]))
+		if (k && !labels_order(&l, &all[k - 1]))
 			return refuse(err, errlen, "label %.*s: given more than once",
 				      (int)l.l_klen, l.l_key);
 		all[k] = l;
 		n++;
 	}
 	for (unsigned i = 0; i < n; i++)
-		at = put(out, at, &all[i]);
+		at = labels_put(out, at, &all[i]);
 	out[at] = 0;
 	return 0;
 }
@@ -156,11 +156,11 @@ unsigned labels_merge(const char *base, const char *over, char out[LABELS_TWO_LE
 	while (p || q) {
 		struct label a = {0}, b = {0};
 		const char *p2 = p ? next(p, pe, &a) : NULL, *q2 = q ? next(q, qe, &b) : NULL;
-		int c = !p ? 1 : !q ? -1 : order(&a, &b);
+		int c = !p ? 1 : !q ? -1 : labels_order(&a, &b);
 		const struct label *l = c < 0 ? &a : &b;
 
 		if (l->l_vlen) {
-			at = put(out, at, l);
+			at = labels_put(out, at, l);
 			n++;
 		}
 		if (c <= 0)

@@ -364,7 +364,7 @@ static void poll_turn(struct loop *l)
 	}
 }
 
-static void reap(struct loop *l)
+static void loop_reap(struct loop *l)
 {
 	unsigned n = io_uring_cq_ready(&l->l_ring);
 
@@ -434,7 +434,7 @@ void loop_run(struct loop *l)
 	}
 	while (!atomic_load(&l->l_stop)) {
 		l->l_now_ns = clock_mono_ns();
-		reap(l);
+		loop_reap(l);
 		poll_turn(l);
 		run_messages(l);
 		run_timers(l);

@@ -115,7 +115,7 @@ static struct {
 /* ---- classes ---- */
 
 /* Returns CLASSES if no class is so large. */
-static unsigned class_of(size_t bytes)
+static unsigned pool_class_of(size_t bytes)
 {
 	size_t pages = (bytes + POOL_PAGE - 1) / POOL_PAGE;
 	unsigned c = 0;
@@ -448,7 +448,7 @@ static void *block_find(unsigned class, enum pool_leave leave)
 
 void *pool_get(size_t bytes, enum pool_leave leave)
 {
-	unsigned class = class_of(bytes);
+	unsigned class = pool_class_of(bytes);
 	void *p = NULL;
 
 	if (!pool.npieces || class == CLASSES)
@@ -464,7 +464,7 @@ void *pool_get(size_t bytes, enum pool_leave leave)
 
 void pool_put(void *p, size_t bytes)
 {
-	unsigned class = class_of(bytes);
+	unsigned class = pool_class_of(bytes);
 	struct loop *l = loop_self();
 	struct depot *held = NULL;
 
@@ -492,7 +492,7 @@ static void serve_waiters(void)
 
 	pthread_mutex_lock(&pool.wait_lock);
 	while ((w = pool.wait)) {
-		unsigned class = class_of(w->pw_bytes);
+		unsigned class = pool_class_of(w->pw_bytes);
 
 		if (!depots_get(w->pw_here, class, POOL_LEAVE_NONE, &w->pw_block, 1))
 			break;
@@ -671,7 +671,7 @@ void pool_use_nodes(const int *nodes, int n)
 }
 
 /* Finds the nodes that have memory. If the kernel does not say, there is one node. */
-static void nodes_find(void)
+static void pool_nodes_find(void)
 {
 	FILE *f = fopen("/sys/devices/system/node/has_memory", "re");
 	char text[512] = "";
@@ -848,7 +848,7 @@ static double gauge_free(void *arg)
 	return (double)n;
 }
 
-static double gauge_kept(void *arg)
+static double pool_gauge_kept(void *arg)
 {
 	size_t n = 0;
 
@@ -862,7 +862,7 @@ static double gauge_kept(void *arg)
 
 static double gauge_used(void *arg)
 {
-	double used = (double)pool.bytes - gauge_free(arg) - gauge_kept(arg);
+	double used = (double)pool.bytes - gauge_free(arg) - pool_gauge_kept(arg);
 
 	return used > 0 ? used : 0; /* blocks move while this is counted */
 }
@@ -907,7 +907,7 @@ static void pool_metrics(void)
 	static const char help[] = "Bytes of the memory pool: free, kept free by a thread, in use.";
 
 	metric_gauge("weft_pool_bytes", help, "state=\"free\"", gauge_free, NULL);
-	metric_gauge("weft_pool_bytes", help, "state=\"kept\"", gauge_kept, NULL);
+	metric_gauge("weft_pool_bytes", help, "state=\"kept\"", pool_gauge_kept, NULL);
 	metric_gauge("weft_pool_bytes", help, "state=\"used\"", gauge_used, NULL);
 	pool.misses = metric_counter(
 		"weft_pool_misses_total",
@@ -934,7 +934,7 @@ int pool_init(size_t bytes, char *err, size_t errlen)
 	assert(!pool.npieces);
 	pool.bytes = (bytes + POOL_LEAST - 1) / POOL_LEAST * POOL_LEAST;
 	if (!pool.chosen)
-		nodes_find();
+		pool_nodes_find();
 	rc = pieces_plan();
 	if (!rc)
 		rc = pieces_make(&kind);

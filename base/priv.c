@@ -59,7 +59,7 @@ int priv_prepare(const char *key, const char *name, char *err, size_t errlen)
 }
 
 /* True if the folder is empty, except for what mkfs makes. */
-static bool folder_empty(int fd)
+static bool priv_folder_empty(int fd)
 {
 	int copy = dup(fd);
 	DIR *d = copy < 0 ? NULL : fdopendir(copy);
@@ -90,7 +90,7 @@ int priv_own_folder(const char *path, char *err, size_t errlen)
 		return 0; /* a link: its maker takes care of its target */
 	if (fd < 0)
 		goto failed;
-	if (folder_empty(fd) && fchown(fd, p.uid, p.gid))
+	if (priv_folder_empty(fd) && fchown(fd, p.uid, p.gid))
 		rc = -errno;
 	close(fd);
 	errno = -rc;
@@ -111,7 +111,7 @@ static int bounding_drop(void)
 	return 0;
 }
 
-static int caps_read(uint64_t *effective, uint64_t *permitted, uint64_t *inheritable)
+static int priv_caps_read(uint64_t *effective, uint64_t *permitted, uint64_t *inheritable)
 {
 	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
 	struct __user_cap_data_struct d[2];
@@ -139,16 +139,16 @@ static bool any_capability(uint64_t keep)
 {
 	uint64_t e, m, i;
 
-	return caps_read(&e, &m, &i) || e || m & ~keep || i;
+	return priv_caps_read(&e, &m, &i) || e || m & ~keep || i;
 }
 
-static int become(void)
+static int priv_become(void)
 {
 	uint64_t e, permitted, i, keep;
 	int rc = bounding_drop();
 
 	if (!rc)
-		rc = caps_read(&e, &permitted, &i);
+		rc = priv_caps_read(&e, &permitted, &i);
 	if (rc)
 		return rc;
 	keep = p.keep & permitted;
@@ -171,7 +171,7 @@ void priv_keep(uint64_t caps)
 int priv_keep_no_more(void)
 {
 	uint64_t e, permitted, i;
-	int rc = caps_read(&e, &permitted, &i);
+	int rc = priv_caps_read(&e, &permitted, &i);
 
 	/* Leave a root that is to stay root as it is. A process that was started as a user with
 	 * capabilities had them for its threads, which exist by now. */
@@ -186,7 +186,7 @@ int priv_drop(char *err, size_t errlen)
 	int rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -errno : 0;
 
 	if (!rc && p.change)
-		rc = become();
+		rc = priv_become();
 	if (rc)
 		snprintf(err, errlen, "%s: cannot give up privileges: %s", p.key, strerror(-rc));
 	else if (p.change)

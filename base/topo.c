@@ -14,7 +14,7 @@
 
 /* Parses the number at the start of s. Returns fallback if there is none, or if it is out of
  * range. */
-static long number(const char *s, int base, long min, long max, long fallback)
+static long topo_number(const char *s, int base, long min, long max, long fallback)
 {
 	char *end;
 	long v;
@@ -86,7 +86,7 @@ static int each_of(struct topo *t, const char *class,
 
 /* Makes room for one more element in an array of n. Returns NULL without memory. The array doubles
  * at each power of two. */
-static void *grow(void **array, size_t n, size_t size)
+static void *topo_grow(void **array, size_t n, size_t size)
 {
 	if (!(n & (n - 1))) {
 		void *a = realloc(*array, (n ? n * 2 : 1) * size);
@@ -125,7 +125,7 @@ int topo_pci_above(const struct topo *t, const char *path)
 
 /* ---- NUMA ---- */
 
-static int node_cmp(const void *a, const void *b)
+static int topo_node_cmp(const void *a, const void *b)
 {
 	return ((const struct topo_node *)a)->o_id - ((const struct topo_node *)b)->o_id;
 }
@@ -151,11 +151,11 @@ static int read_nodes(struct topo *t)
 
 	while (topo_tree_subdir(t->t_tree, dir, &at, name)) {
 		struct topo_node *o;
-		long id = strncmp(name, "node", 4) ? -1 : number(name + 4, 10, 0, 1 << 16, -1);
+		long id = strncmp(name, "node", 4) ? -1 : topo_number(name + 4, 10, 0, 1 << 16, -1);
 
 		if (id < 0)
 			continue;
-		o = grow((void **)&t->t_node, t->t_nnode, sizeof(*o));
+		o = topo_grow((void **)&t->t_node, t->t_nnode, sizeof(*o));
 		if (!o)
 			return -ENOMEM;
 		snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -166,7 +166,7 @@ static int read_nodes(struct topo *t)
 			return -E2BIG;
 	}
 	if (t->t_nnode)
-		qsort(t->t_node, t->t_nnode, sizeof(*t->t_node), node_cmp);
+		qsort(t->t_node, t->t_nnode, sizeof(*t->t_node), topo_node_cmp);
 	for (size_t i = 0; i < t->t_nnode; i++) {
 		struct topo_node *o = &t->t_node[i];
 
@@ -182,8 +182,8 @@ static int read_nodes(struct topo *t)
 
 /* ---- PCI ---- */
 
-static struct topo_link link_of(const struct topo *t, const char *path, const char *speed,
-				const char *width)
+static struct topo_link topo_link_of(const struct topo *t, const char *path, const char *speed,
+				     const char *width)
 {
 	unsigned s = tenths(topo_tree_file(t->t_tree, path, speed));
 
@@ -191,13 +191,14 @@ static struct topo_link link_of(const struct topo *t, const char *path, const ch
 	 * 255 lanes. */
 	return (struct topo_link){
 		.l_speed = s >= 25 && s <= 10000 ? s : 0,
-		.l_width = (unsigned)number(topo_tree_file(t->t_tree, path, width), 10, 1, 32, 0),
+		.l_width =
+			(unsigned)topo_number(topo_tree_file(t->t_tree, path, width), 10, 1, 32, 0),
 	};
 }
 
 static int add_pci(struct topo *t, const char *name, const char *path)
 {
-	struct topo_pci *p = grow((void **)&t->t_pci, t->t_npci, sizeof(*p));
+	struct topo_pci *p = topo_grow((void **)&t->t_pci, t->t_npci, sizeof(*p));
 	const struct topo_entry *driver = topo_tree_find(t->t_tree, path, "driver");
 	const char *slash;
 
@@ -209,12 +210,16 @@ static int add_pci(struct topo *t, const char *name, const char *path)
 	slash = strrchr(p->p_driver, '/');
 	p->p_driver = slash ? slash + 1 : p->p_driver;
 	p->p_parent = -1;
-	p->p_node = (int)number(topo_tree_file(t->t_tree, path, "numa_node"), 10, 0, 1 << 16, -1);
-	p->p_class = (uint32_t)number(topo_tree_file(t->t_tree, path, "class"), 16, 0, 0xffffff, 0);
-	p->p_vendor = (uint32_t)number(topo_tree_file(t->t_tree, path, "vendor"), 16, 0, 0xffff, 0);
-	p->p_device = (uint32_t)number(topo_tree_file(t->t_tree, path, "device"), 16, 0, 0xffff, 0);
-	p->p_link = link_of(t, path, "current_link_speed", "current_link_width");
-	p->p_max = link_of(t, path, "max_link_speed", "max_link_width");
+	p->p_node =
+		(int)topo_number(topo_tree_file(t->t_tree, path, "numa_node"), 10, 0, 1 << 16, -1);
+	p->p_class =
+		(uint32_t)topo_number(topo_tree_file(t->t_tree, path, "class"), 16, 0, 0xffffff, 0);
+	p->p_vendor =
+		(uint32_t)topo_number(topo_tree_file(t->t_tree, path, "vendor"), 16, 0, 0xffff, 0);
+	p->p_device =
+		(uint32_t)topo_number(topo_tree_file(t->t_tree, path, "device"), 16, 0, 0xffff, 0);
+	p->p_link = topo_link_of(t, path, "current_link_speed", "current_link_width");
+	p->p_max = topo_link_of(t, path, "max_link_speed", "max_link_width");
 	t->t_npci++;
 	return 0;
 }
@@ -263,7 +268,7 @@ static int add_dev(struct topo *t, enum topo_kind kind, const char *name, const 
 
 	if (t->t_ndev == DEVS_MAX)
 		return -E2BIG;
-	d = grow((void **)&t->t_dev, t->t_ndev, sizeof(*d));
+	d = topo_grow((void **)&t->t_dev, t->t_ndev, sizeof(*d));
 	if (!d || !path)
 		return -ENOMEM;
 	*d = (struct topo_dev){.d_kind = kind,
@@ -349,14 +354,15 @@ static int nic_of(struct topo *t, const char *path)
 
 static int add_net(struct topo *t, const char *name, const char *path)
 {
-	struct topo_net *n = grow((void **)&t->t_net, t->t_nnet, sizeof(*n));
+	struct topo_net *n = topo_grow((void **)&t->t_net, t->t_nnet, sizeof(*n));
 
 	if (!n)
 		return -ENOMEM;
 	n->n_name = name;
 	n->n_path = path;
 	n->n_dev = nic_of(t, path);
-	n->n_mbps = (uint64_t)number(topo_tree_file(t->t_tree, path, "speed"), 10, 1, 100000000, 0);
+	n->n_mbps = (uint64_t)topo_number(topo_tree_file(t->t_tree, path, "speed"), 10, 1,
+					  100000000, 0);
 	n->n_up = !strcmp(topo_tree_file(t->t_tree, path, "operstate"), "up");
 	t->t_nnet++;
 	return n->n_dev < NO_NIC ? n->n_dev : 0;
@@ -372,7 +378,7 @@ static int net_find(const struct topo *t, const char *name)
 
 static int add_port(struct topo *t, const char *name, const char *path, const char *port, int dev)
 {
-	struct topo_rdma *r = grow((void **)&t->t_rdma, t->t_nrdma, sizeof(*r));
+	struct topo_rdma *r = topo_grow((void **)&t->t_rdma, t->t_nrdma, sizeof(*r));
 	char dir[TOPO_PATH_MAX + 288];
 	const char *net;
 
@@ -380,7 +386,7 @@ static int add_port(struct topo *t, const char *name, const char *path, const ch
 		return -ENOMEM;
 	snprintf(dir, sizeof(dir), "%s/ports/%s", path, port);
 	r->r_name = name;
-	r->r_port = (unsigned)number(port, 10, 0, 255, 0);
+	r->r_port = (unsigned)topo_number(port, 10, 0, 255, 0);
 	r->r_dev = dev;
 	r->r_mbps = (uint64_t)tenths(topo_tree_file(t->t_tree, dir, "rate")) * 100;
 	r->r_active = strstr(topo_tree_file(t->t_tree, dir, "state"), "ACTIVE") != NULL;
@@ -412,7 +418,7 @@ static int add_rdma(struct topo *t, const char *name, const char *path)
 
 static int add_block(struct topo *t, const char *name, const char *path)
 {
-	struct topo_block *b = grow((void **)&t->t_block, t->t_nblock, sizeof(*b));
+	struct topo_block *b = topo_grow((void **)&t->t_block, t->t_nblock, sizeof(*b));
 	unsigned major = 0, minor = 0;
 	long long sectors;
 
@@ -420,12 +426,12 @@ static int add_block(struct topo *t, const char *name, const char *path)
 		return -ENOMEM;
 	b->b_name = name;
 	b->b_path = path;
-	b->b_hidden = number(topo_tree_file(t->t_tree, path, "hidden"), 10, 0, 1, 0);
+	b->b_hidden = topo_number(topo_tree_file(t->t_tree, path, "hidden"), 10, 0, 1, 0);
 	if (sscanf(topo_tree_file(t->t_tree, path, "dev"), "%9u:%9u", &major, &minor) == 2) {
 		b->b_major = major;
 		b->b_minor = minor;
 	}
-	sectors = number(topo_tree_file(t->t_tree, path, "size"), 10, 0, 1L << 53, 0);
+	sectors = topo_number(topo_tree_file(t->t_tree, path, "size"), 10, 0, 1L << 53, 0);
 	b->b_bytes = (uint64_t)sectors * 512;
 	t->t_nblock++;
 	return 0;
@@ -445,7 +451,8 @@ static int read_addresses(struct topo *t)
 
 		while (net >= 0 && *(p += strspn(p, " \n\t"))) {
 			size_t len = strcspn(p, " \n\t");
-			struct topo_addr *a = grow((void **)&t->t_addr, t->t_naddr, sizeof(*a));
+			struct topo_addr *a =
+				topo_grow((void **)&t->t_addr, t->t_naddr, sizeof(*a));
 			bool v6 = memchr(p, ':', len);
 
 			if (!a)
@@ -508,7 +515,7 @@ static int block_cmp(const void *a, const void *b)
 			  ((const struct topo_block *)b)->b_name);
 }
 
-static int order(struct topo *t)
+static int topo_order(struct topo *t)
 {
 	size_t n = t->t_ndev, *by = calloc(n + 1, sizeof(*by)),
 	       *place = calloc(n + 1, sizeof(*place));
@@ -543,8 +550,8 @@ static int order(struct topo *t)
 /* ---- the interface ---- */
 
 /* Takes the tree in any case, also when it fails. */
-static int build(struct topo **out, struct topo_tree *tree, const char *name, char *err,
-		 size_t errlen)
+static int topo_build(struct topo **out, struct topo_tree *tree, const char *name, char *err,
+		      size_t errlen)
 {
 	struct topo *t = calloc(1, sizeof(*t));
 	int rc = -ENOMEM;
@@ -567,7 +574,7 @@ static int build(struct topo **out, struct topo_tree *tree, const char *name, ch
 	rc = rc ? rc : each_of(t, "/class/infiniband", add_rdma);
 	rc = rc ? rc : each_of(t, "/class/block", add_block);
 	rc = rc ? rc : read_addresses(t);
-	rc = rc ? rc : order(t);
+	rc = rc ? rc : topo_order(t);
 	if (rc) {
 		snprintf(err, errlen, "%s: %s", name,
 			 rc == -E2BIG ? "too many devices" : strerror(-rc));
@@ -585,10 +592,10 @@ int topo_parse(struct topo **out, const char *text, size_t len, const char *name
 	int rc = topo_tree_parse(&tree, text, len, name, err, errlen);
 
 	*out = NULL;
-	return rc ? rc : build(out, &tree, name, err, errlen);
+	return rc ? rc : topo_build(out, &tree, name, err, errlen);
 }
 
-static int open_file(struct topo **out, const char *path, char *err, size_t errlen)
+static int topo_open_file(struct topo **out, const char *path, char *err, size_t errlen)
 {
 	FILE *f = fopen(path, "re");
 	char *text = malloc(TOPO_FILE_MAX + 1);
@@ -617,9 +624,9 @@ int topo_open(struct topo **out, const char *path, char *err, size_t errlen)
 
 	*out = NULL;
 	if (path && !stat(path, &st) && !S_ISDIR(st.st_mode))
-		return open_file(out, path, err, errlen);
+		return topo_open_file(out, path, err, errlen);
 	rc = topo_tree_scan(&tree, path ? path : "/sys", err, errlen);
-	return rc ? rc : build(out, &tree, path ? path : "/sys", err, errlen);
+	return rc ? rc : topo_build(out, &tree, path ? path : "/sys", err, errlen);
 }
 
 int topo_record(const struct topo *t, FILE *f)

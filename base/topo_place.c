@@ -51,7 +51,7 @@ uint64_t topo_link_mbps(const struct topo_link *l)
 	return l->l_speed <= 50 ? raw * 8 / 10 : raw * 128 / 130;
 }
 
-static unsigned least(unsigned a, unsigned b)
+static unsigned topo_place_least(unsigned a, unsigned b)
 {
 	return !b || (a && a < b) ? a : b;
 }
@@ -63,8 +63,8 @@ bool topo_degraded(const struct topo_pci *p, const struct topo_pci *parent)
 
 	/* The slot may have less. */
 	if (parent) {
-		speed = least(speed, parent->p_max.l_speed);
-		width = least(width, parent->p_max.l_width);
+		speed = topo_place_least(speed, parent->p_max.l_speed);
+		width = topo_place_least(width, parent->p_max.l_width);
 	}
 	if (p->p_link.l_width && p->p_link.l_width < width)
 		return true;
@@ -276,7 +276,7 @@ int topo_place_addr(const struct topo *t, const struct sockaddr *sa, struct topo
 }
 
 /* Gets the value of KEY in "KEY=VALUE,KEY=VALUE". Returns false if KEY is not there. */
-static bool option(const char *list, const char *key, char *out, size_t room)
+static bool topo_place_option(const char *list, const char *key, char *out, size_t room)
 {
 	size_t klen = strlen(key);
 
@@ -302,15 +302,15 @@ static void place_fabrics(const struct topo *t, const struct topo_dev *d, struct
 	char text[64];
 	uint8_t ip[16] = {[10] = 0xff, [11] = 0xff};
 
-	if (option(d->d_address, "host_iface", text, sizeof(text))) {
+	if (topo_place_option(d->d_address, "host_iface", text, sizeof(text))) {
 		int net = find_net(t, text);
 
 		if (net >= 0)
 			place_net(t, net, out);
 		return;
 	}
-	if (!option(d->d_address, "src_addr", text, sizeof(text)) &&
-	    !option(d->d_address, "host_traddr", text, sizeof(text)))
+	if (!topo_place_option(d->d_address, "src_addr", text, sizeof(text)) &&
+	    !topo_place_option(d->d_address, "host_traddr", text, sizeof(text)))
 		return;
 	if (inet_pton(AF_INET, text, ip + 12) == 1 || inet_pton(AF_INET6, text, ip) == 1)
 		place_ip(t, ip, out);

@@ -8,7 +8,7 @@
 /* ---- lists of processors ---- */
 
 /* Parses digits and advances *s. */
-static bool number(const char **s, unsigned long *out)
+static bool topo_plan_number(const char **s, unsigned long *out)
 {
 	char *end;
 
@@ -25,10 +25,10 @@ bool topo_cpulist_parse(const char *text, cpu_set_t *out)
 
 	CPU_ZERO(out);
 	do {
-		if (!number(&text, &a))
+		if (!topo_plan_number(&text, &a))
 			return false;
 		b = a;
-		if (*text == '-' && (text++, !number(&text, &b) || b < a))
+		if (*text == '-' && (text++, !topo_plan_number(&text, &b) || b < a))
 			return false;
 		for (; a <= b; a++)
 			CPU_SET(a, out);
@@ -58,7 +58,7 @@ void topo_cpulist(const cpu_set_t *cpus, char *out, size_t room)
 /* ---- nodes ---- */
 
 /* Finds the nodes with usable processors, in the order of the topology. */
-static void nodes_find(const struct topo *t, const cpu_set_t *usable, struct topo_plan *p)
+static void topo_plan_nodes_find(const struct topo *t, const cpu_set_t *usable, struct topo_plan *p)
 {
 	for (size_t i = 0; i < t->t_nnode && p->tp_nnodes < TOPO_PLAN_NODES; i++) {
 		struct topo_plan_node *n = &p->tp_node[p->tp_nnodes];
@@ -104,7 +104,7 @@ static bool has_addrs(const struct topo_plan_node *n)
 	return n->pn_naddrs > 0;
 }
 
-static bool known(const struct topo *t, int id)
+static bool topo_plan_known(const struct topo *t, int id)
 {
 	for (size_t i = 0; i < t->t_nnode; i++)
 		if (t->t_node[i].o_id == id)
@@ -122,7 +122,7 @@ static uint64_t nodes_of(const struct topo *t, const struct topo_plan *p,
 	for (unsigned i = 0; i < pl->pl_n; i++) {
 		int id = t->t_pci[pl->pl_pci[i]].p_node;
 
-		if (!known(t, id))
+		if (!topo_plan_known(t, id))
 			return 0;
 		bits |= 1ull << nearest(t, p, id, any);
 	}
@@ -148,7 +148,7 @@ static int worth(const struct topo_plan_node *n)
 	return n->pn_nstores && n->pn_naddrs ? 3 : n->pn_nstores ? 2 : n->pn_naddrs ? 1 : 0;
 }
 
-static int node_cmp(const void *a, const void *b)
+static int topo_plan_node_cmp(const void *a, const void *b)
 {
 	const struct topo_plan_node *x = a, *y = b;
 
@@ -246,12 +246,12 @@ static void plan_one(const cpu_set_t *cpus, struct topo_plan *p)
 void topo_plan(const struct topo *t, const struct topo_wish *w, struct topo_plan *p)
 {
 	memset(p, 0, sizeof(*p));
-	nodes_find(t, &w->tw_cpus, p);
+	topo_plan_nodes_find(t, &w->tw_cpus, p);
 	p->tp_bound = p->tp_nnodes > 1;
 	if (!p->tp_bound)
 		plan_one(&w->tw_cpus, p);
 	near_count(t, p, w);
-	qsort(p->tp_node, p->tp_nnodes, sizeof(p->tp_node[0]), node_cmp);
+	qsort(p->tp_node, p->tp_nnodes, sizeof(p->tp_node[0]), topo_plan_node_cmp);
 	threads_deal(p, w->tw_nthreads);
 	nodes_pack(p);
 	near_count(t, p, w); /* what was near a removed node is nearest to another */

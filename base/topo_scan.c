@@ -28,7 +28,7 @@ struct scan {
 	int s_rc; /* the first error that ends the scan: no memory, too many entries */
 };
 
-static int open_in(const struct scan *s, const char *path, int flags)
+static int topo_scan_open_in(const struct scan *s, const char *path, int flags)
 {
 	struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
 			       .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
@@ -41,11 +41,12 @@ static int open_at(const struct scan *s, const char *dir, const char *name, int 
 	char path[TOPO_PATH_MAX + 256];
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	return open_in(s, path, flags);
+	return topo_scan_open_in(s, path, flags);
 }
 
 /* Leaves out what a tree cannot hold (a name with an odd character). */
-static void add(struct scan *s, const char *dir, const char *name, const char *value, bool link)
+static void topo_scan_add(struct scan *s, const char *dir, const char *name, const char *value,
+			  bool link)
 {
 	int rc = topo_tree_add(s->s_tree, dir, name, value, link);
 
@@ -54,7 +55,7 @@ static void add(struct scan *s, const char *dir, const char *name, const char *v
 }
 
 /* Skips a file that is missing, or that the driver cannot answer now (EINVAL). */
-static void take_file(struct scan *s, const char *dir, const char *name)
+static void topo_scan_take_file(struct scan *s, const char *dir, const char *name)
 {
 	/* A tree that is not sysfs may have a pipe there. */
 	int fd = open_at(s, dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -68,13 +69,13 @@ static void take_file(struct scan *s, const char *dir, const char *name)
 	if (n < 0)
 		return;
 	text[n] = 0;
-	add(s, dir, name, text, false);
+	topo_scan_add(s, dir, name, text, false);
 }
 
 static void take_files(struct scan *s, const char *dir, const char *const *names)
 {
 	for (; *names; names++)
-		take_file(s, dir, *names);
+		topo_scan_take_file(s, dir, *names);
 }
 
 /* Adds a link. target, if not NULL, gets the path that the link means; the function then returns
@@ -93,7 +94,7 @@ static bool take_link(struct scan *s, const char *dir, const char *name, char ta
 	if (n <= 0)
 		return false;
 	value[n] = 0;
-	add(s, dir, name, value, true);
+	topo_scan_add(s, dir, name, value, true);
 	return s->s_tree->tt_n > had &&
 	       (!target || topo_tree_target(&s->s_tree->tt_e[had], target));
 }
@@ -102,7 +103,7 @@ static bool take_link(struct scan *s, const char *dir, const char *name, char ta
 static void each(struct scan *s, const char *dir, const char *pattern,
 		 void (*fn)(struct scan *s, const char *dir, const char *name))
 {
-	int fd = open_in(s, dir, O_RDONLY | O_DIRECTORY);
+	int fd = topo_scan_open_in(s, dir, O_RDONLY | O_DIRECTORY);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
 
@@ -152,7 +153,7 @@ static void net(struct scan *s, const char *dir, const char *name)
 	each(s, at, "lower_*", only_link);
 }
 
-static void port(struct scan *s, const char *dir, const char *name)
+static void topo_scan_port(struct scan *s, const char *dir, const char *name)
 {
 	static const char *const files[] = {"state", "rate", "link_layer", NULL};
 	char at[TOPO_PATH_MAX + 256];
@@ -162,7 +163,7 @@ static void port(struct scan *s, const char *dir, const char *name)
 		return;
 	take_files(s, at, files);
 	strcat(at, "/gid_attrs/ndevs");
-	take_file(s, at, "0");
+	topo_scan_take_file(s, at, "0");
 }
 
 static void rdma(struct scan *s, const char *dir, const char *name)
@@ -171,11 +172,11 @@ static void rdma(struct scan *s, const char *dir, const char *name)
 
 	if (!take_link(s, dir, name, at))
 		return;
-	take_file(s, at, "parent");
+	topo_scan_take_file(s, at, "parent");
 	if (strlen(at) + sizeof("/ports") > sizeof(at))
 		return;
 	strcat(at, "/ports");
-	each(s, at, "[0-9]*", port);
+	each(s, at, "[0-9]*", topo_scan_port);
 }
 
 static void nvme(struct scan *s, const char *dir, const char *name)
@@ -219,7 +220,7 @@ static void node(struct scan *s, const char *dir, const char *name)
 }
 
 /* An address may have a label: eth0:1. */
-static bool same_net(const struct ifaddrs *a, const struct ifaddrs *b)
+static bool topo_scan_same_net(const struct ifaddrs *a, const struct ifaddrs *b)
 {
 	size_t n = strcspn(a->ifa_name, ":");
 
@@ -243,7 +244,7 @@ static bool ip_text(const struct ifaddrs *a, char out[INET6_ADDRSTRLEN])
 }
 
 /* sysfs does not have the addresses of this machine's interfaces. They get a folder of our own. */
-static void addresses(struct scan *s)
+static void topo_scan_addresses(struct scan *s)
 {
 	char text[TOPO_TEXT_MAX], ip[INET6_ADDRSTRLEN], name[IF_NAMESIZE];
 	struct ifaddrs *all = NULL;
@@ -255,14 +256,15 @@ static void addresses(struct scan *s)
 		size_t len = 0;
 
 		/* Take all addresses of an interface at the first of them. */
-		while (b != a && !same_net(a, b))
+		while (b != a && !topo_scan_same_net(a, b))
 			b = b->ifa_next;
 		for (b = b == a ? a : NULL; b; b = b->ifa_next)
-			if (same_net(a, b) && ip_text(b, ip) && len + strlen(ip) + 2 < sizeof(text))
+			if (topo_scan_same_net(a, b) && ip_text(b, ip) &&
+			    len + strlen(ip) + 2 < sizeof(text))
 				len += (size_t)sprintf(text + len, "%s%s", len ? " " : "", ip);
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(a->ifa_name, ":"), a->ifa_name);
 		if (len)
-			add(s, "/weft/addresses", name, text, false);
+			topo_scan_add(s, "/weft/addresses", name, text, false);
 	}
 	freeifaddrs(all);
 }
@@ -275,7 +277,7 @@ int topo_tree_scan(struct topo_tree *t, const char *root, char *err, size_t errl
 
 	memset(t, 0, sizeof(*t));
 	/* If openat2(2) is forbidden, the scan would find nothing, and no message would say why. */
-	probe = s.s_root < 0 ? -1 : open_in(&s, "/.", O_PATH);
+	probe = s.s_root < 0 ? -1 : topo_scan_open_in(&s, "/.", O_PATH);
 	if (probe < 0) {
 		int e = errno;
 
@@ -292,10 +294,10 @@ int topo_tree_scan(struct topo_tree *t, const char *root, char *err, size_t errl
 	each(&s, "/class/nvme-subsystem", "nvme*", subsystem);
 	each(&s, "/class/block", "*", block);
 	each(&s, "/devices/system/node", "node[0-9]*", node);
-	take_file(&s, "/devices/system/cpu", "online");
-	each(&s, "/weft/addresses", "*", take_file);
+	topo_scan_take_file(&s, "/devices/system/cpu", "online");
+	each(&s, "/weft/addresses", "*", topo_scan_take_file);
 	if (!fstatfs(s.s_root, &fs) && fs.f_type == 0x62656572 /* sysfs */)
-		addresses(&s);
+		topo_scan_addresses(&s);
 	close(s.s_root);
 	/* In a tree that was tampered with, two links may mean one device: its files then came
 	 * twice. */

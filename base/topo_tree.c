@@ -50,7 +50,7 @@ void topo_tree_free(struct topo_tree *t)
 
 /* ---- filling ---- */
 
-static bool printable(const char *s)
+static bool topo_tree_printable(const char *s)
 {
 	for (; *s; s++)
 		if (*s < 0x20 || *s > 0x7e)
@@ -63,8 +63,8 @@ static bool name_good(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n && n < 256 && printable(name) && !strpbrk(name, "/=") && !strstr(name, " -> ") &&
-	       strcmp(name, ".") && strcmp(name, "..");
+	return n && n < 256 && topo_tree_printable(name) && !strpbrk(name, "/=") &&
+	       !strstr(name, " -> ") && strcmp(name, ".") && strcmp(name, "..");
 }
 
 /* True for an absolute and plain path: no empty, . or .. part. */
@@ -88,7 +88,7 @@ static bool dir_good(const char *dir)
 	return true;
 }
 
-static const char *clean(struct topo_tree *t, const char *value)
+static const char *topo_tree_clean(struct topo_tree *t, const char *value)
 {
 	char text[TOPO_TEXT_MAX + 1];
 	size_t n = 0;
@@ -115,7 +115,7 @@ int topo_tree_add(struct topo_tree *t, const char *dir, const char *name, const 
 	else
 		dir = topo_tree_dup(t, dir, strlen(dir));
 	if (!name_good(name) ||
-	    (link && (!*value || strlen(value) >= TOPO_PATH_MAX || !printable(value))))
+	    (link && (!*value || strlen(value) >= TOPO_PATH_MAX || !topo_tree_printable(value))))
 		return -EINVAL;
 	if (t->tt_n == TOPO_ENTRIES_MAX)
 		return -E2BIG;
@@ -131,7 +131,7 @@ int topo_tree_add(struct topo_tree *t, const char *dir, const char *name, const 
 	e = &t->tt_e[t->tt_n];
 	e->e_dir = dir;
 	e->e_name = topo_tree_dup(t, name, strlen(name));
-	e->e_value = clean(t, value);
+	e->e_value = topo_tree_clean(t, value);
 	e->e_link = link;
 	if (!dir || !e->e_name || !e->e_value)
 		return -ENOMEM;
@@ -154,7 +154,7 @@ static int path_cmp(const char *a, const char *b)
 	return (unsigned char)*a - (unsigned char)*b;
 }
 
-static int entry_cmp(const void *a, const void *b)
+static int topo_tree_entry_cmp(const void *a, const void *b)
 {
 	const struct topo_entry *x = a, *y = b;
 	int c = path_cmp(x->e_dir, y->e_dir);
@@ -167,9 +167,9 @@ int topo_tree_sort(struct topo_tree *t, const struct topo_entry **twice)
 	size_t n = 0;
 
 	if (t->tt_n)
-		qsort(t->tt_e, t->tt_n, sizeof(*t->tt_e), entry_cmp);
+		qsort(t->tt_e, t->tt_n, sizeof(*t->tt_e), topo_tree_entry_cmp);
 	for (size_t i = 0; i < t->tt_n; i++) {
-		if (n && !entry_cmp(&t->tt_e[n - 1], &t->tt_e[i])) {
+		if (n && !topo_tree_entry_cmp(&t->tt_e[n - 1], &t->tt_e[i])) {
 			if (!twice)
 				continue;
 			*twice = &t->tt_e[i];
@@ -192,7 +192,7 @@ static size_t lower(const struct topo_tree *t, const char *dir, const char *name
 	while (a < b) {
 		size_t m = a + (b - a) / 2;
 
-		if (entry_cmp(&t->tt_e[m], &key) < 0)
+		if (topo_tree_entry_cmp(&t->tt_e[m], &key) < 0)
 			a = m + 1;
 		else
 			b = m;

@@ -53,7 +53,7 @@ static void call_free(struct wc_call *c)
 
 /* ---- slots ---- */
 
-static void slot_free(struct wc_call *c)
+static void call_slot_free(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
 
@@ -63,7 +63,7 @@ static void slot_free(struct wc_call *c)
 }
 
 /* Takes the lowest free slot (section 2.10.6.1). */
-static bool slot_take(struct wc_call *c)
+static bool call_slot_take(struct wc_call *c)
 {
 	struct weft *w = c->c_w;
 	uint32_t most = w->w_target + 1 < w->w_nslots ? w->w_target + 1 : w->w_nslots;
@@ -109,7 +109,7 @@ void wc_put_payload(struct wc_call *c, struct xdr_out *x, const void *data, uint
 	xdr_put_ref(x, data, n, payload_sent, c);
 }
 
-static void put_sequence(struct wc_call *c, struct xdr_out *x)
+static void call_put_sequence(struct wc_call *c, struct xdr_out *x)
 {
 	struct weft *w = c->c_w;
 
@@ -144,7 +144,7 @@ static void call_put(struct wc_call *c)
 	at = x->x_len;
 	xdr_put_u32(x, 0);
 	if (!c->c_kind->k_bare)
-		put_sequence(c, x);
+		call_put_sequence(c, x);
 	c->c_kind->k_put(c, x);
 	xdr_patch_u32(x, at, c->c_nops);
 }
@@ -172,7 +172,7 @@ static bool call_slot(struct wc_call *c)
 {
 	if (c->c_slot >= 0 && c->c_gen != c->c_w->w_gen)
 		c->c_slot = -1;
-	return c->c_null || c->c_slot >= 0 || slot_take(c);
+	return c->c_null || c->c_slot >= 0 || call_slot_take(c);
 }
 
 /* Returns whether the call was sent. If not, it stays queued. */
@@ -236,7 +236,7 @@ void wc_pump(struct weft *w)
 
 static void call_end(struct wc_call *c, int err, uint32_t status)
 {
-	slot_free(c);
+	call_slot_free(c);
 	if (c->c_null)
 		wc_op_end(c->c_op, err, 0);
 	else
@@ -421,7 +421,7 @@ static void call_over(struct wc_call *c)
 	else {
 		if (c->c_gen == w->w_gen && c->c_slot >= 0)
 			w->w_slots[c->c_slot].sl_seq++;
-		slot_free(c);
+		call_slot_free(c);
 		if (c->c_err)
 			call_end(c, c->c_err, c->c_status);
 		else if (c->c_status == NFS4ERR_DELAY || c->c_status == NFS4ERR_GRACE)

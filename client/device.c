@@ -26,7 +26,7 @@ static const struct rpc_service device_service = {.rs_max_record = WC_MAX_IO + 6
 						  .rs_opened = device_opened,
 						  .rs_closed = device_closed};
 
-static void put(struct wc_call *c, struct xdr_out *x)
+static void device_put(struct wc_call *c, struct xdr_out *x)
 {
 	struct wc_device *dv = c->c_arg;
 
@@ -94,7 +94,7 @@ static bool get_versions(struct xdr_in *x, struct wc_device *dv)
 	return found;
 }
 
-static void got(struct wc_call *c, struct wc_res *r)
+static void device_got(struct wc_call *c, struct wc_res *r)
 {
 	struct wc_device *dv = c->c_arg;
 	uint32_t n, mask[3];
@@ -120,7 +120,7 @@ static void got(struct wc_call *c, struct wc_res *r)
 		r->r_bad = true;
 }
 
-static void end(struct wc_call *c, int err, uint32_t status)
+static void device_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct wc_device *dv = c->c_arg;
 
@@ -134,7 +134,7 @@ static void end(struct wc_call *c, int err, uint32_t status)
 	wc_lo_go_on(c->c_w);
 }
 
-static const struct wc_kind kind = {.k_put = put, .k_got = got, .k_end = end};
+static const struct wc_kind kind = {.k_put = device_put, .k_got = device_got, .k_end = device_end};
 
 struct wc_device *wc_device_get(struct weft *w, const uint8_t id[NFS4_DEVICEID4_SIZE])
 {

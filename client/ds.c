@@ -50,8 +50,8 @@ struct ds_call {
 	bool dc_eof;
 };
 
-static void call_send(struct ds_call *dc);
-static void call_over(struct ds_call *dc);
+static void ds_call_send(struct ds_call *dc);
+static void ds_call_over(struct ds_call *dc);
 
 uint32_t wc_lo_index(const struct wc_layout *lo, unsigned mirror, uint64_t off)
 {
@@ -60,8 +60,8 @@ uint32_t wc_lo_index(const struct wc_layout *lo, unsigned mirror, uint64_t off)
 	return lo->lo_first[mirror] + (n > 1 ? (uint32_t)(off / lo->lo_unit % n) : 0);
 }
 
-static struct ds_call *call_new(struct wc_io *io, struct wc_layout *lo, uint32_t proc, uint64_t off,
-				const uint8_t *buf, uint32_t len)
+static struct ds_call *ds_call_new(struct wc_io *io, struct wc_layout *lo, uint32_t proc,
+				   uint64_t off, const uint8_t *buf, uint32_t len)
 {
 	struct ds_call *dc = calloc(1, sizeof(*dc));
 
@@ -82,7 +82,7 @@ static struct ds_call *call_new(struct wc_io *io, struct wc_layout *lo, uint32_t
 	return dc;
 }
 
-static void call_free(struct ds_call *dc)
+static void ds_call_free(struct ds_call *dc)
 {
 	struct wc_io *io = dc->dc_io;
 	struct weft_file *f = dc->dc_file;
@@ -96,20 +96,20 @@ static void call_free(struct ds_call *dc)
 	wc_lo_ref_put(f, lo);
 }
 
-static void call_put_down(struct ds_call *dc)
+static void ds_call_put_down(struct ds_call *dc)
 {
 	if (--dc->dc_holds == 0)
-		call_over(dc);
+		ds_call_over(dc);
 }
 
-static void sent(void *arg)
+static void ds_sent(void *arg)
 {
-	call_put_down(arg);
+	ds_call_put_down(arg);
 }
 
 /* ---- replies ---- */
 
-static void get_read(struct ds_call *dc, struct xdr_in *x)
+static void ds_get_read(struct ds_call *dc, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 	const uint8_t *p;
@@ -134,7 +134,7 @@ static void get_read(struct ds_call *dc, struct xdr_in *x)
 		memcpy(dc->dc_buf, p, n);
 }
 
-static void get_write(struct ds_call *dc, struct xdr_in *x)
+static void ds_get_write(struct ds_call *dc, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 
@@ -147,7 +147,7 @@ static void get_write(struct ds_call *dc, struct xdr_in *x)
 		x->bad = true;
 }
 
-static void get_commit(struct ds_call *dc, struct xdr_in *x)
+static void ds_get_commit(struct ds_call *dc, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 
@@ -155,7 +155,7 @@ static void get_commit(struct ds_call *dc, struct xdr_in *x)
 	dc->dc_verf = xdr_get_u64(x);
 }
 
-static void reply(struct rpc_req *q, int err, struct xdr_in *x)
+static void ds_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
 	struct ds_call *dc = caa_container_of(q, struct ds_call, dc_rpc);
 
@@ -165,17 +165,17 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 	if (!err) {
 		dc->dc_status = xdr_get_u32(x);
 		if (!dc->dc_status && dc->dc_proc == NFS3_READ)
-			get_read(dc, x);
+			ds_get_read(dc, x);
 		else if (!dc->dc_status && dc->dc_proc == NFS3_WRITE)
-			get_write(dc, x);
+			ds_get_write(dc, x);
 		else if (!dc->dc_status)
-			get_commit(dc, x);
+			ds_get_commit(dc, x);
 		if (x->bad)
 			dc->dc_err = -EPROTO;
 	}
 	if (err == -ETIMEDOUT && q->q_conn)
 		rpc_conn_close(q->q_conn); /* this gives the payload back as well */
-	call_put_down(dc);
+	ds_call_put_down(dc);
 }
 
 /* ---- sending ---- */
@@ -192,10 +192,10 @@ static void nowhere(struct loop_timer *t)
 	struct ds_call *dc = caa_container_of(t, struct ds_call, dc_timer);
 
 	dc->dc_err = -ENOTCONN;
-	call_put_down(dc);
+	ds_call_put_down(dc);
 }
 
-static void call_send(struct ds_call *dc)
+static void ds_call_send(struct ds_call *dc)
 {
 	struct weft *w = dc->dc_file->f_w;
 	const struct wc_lo_ds *ds = &dc->dc_lo->lo_ds[dc->dc_ds];
@@ -214,7 +214,7 @@ static void call_send(struct ds_call *dc)
 		return;
 	}
 	rpc_req_init(&dc->dc_rpc, NFS3_PROGRAM, NFS3_VERSION, dc->dc_proc, &cred,
-		     256 + (size_t)dc->dc_len, reply);
+		     256 + (size_t)dc->dc_len, ds_reply);
 	dc->dc_rpc.q_reply_max = dc->dc_proc == NFS3_READ ? 512 + (size_t)dc->dc_len : 0;
 	xdr_put_opaque(x, ds->ld_fh[version], ds->ld_fh_len[version]);
 	xdr_put_u64(x, dc->dc_off);
@@ -223,11 +223,11 @@ static void call_send(struct ds_call *dc)
 		xdr_put_u32(x, dc->dc_io->io_stable);
 		xdr_put_u32(x, dc->dc_len);
 		dc->dc_holds++;
-		xdr_put_ref(x, dc->dc_buf, dc->dc_len, sent, dc);
+		xdr_put_ref(x, dc->dc_buf, dc->dc_len, ds_sent, dc);
 		w->w_ds_writes++;
 	} else if (dc->dc_proc == NFS3_READ) {
 		dc->dc_holds++;
-		xdr_put_place(x, dc->dc_buf, dc->dc_len, sent, dc);
+		xdr_put_place(x, dc->dc_buf, dc->dc_len, ds_sent, dc);
 		w->w_ds_reads++;
 	}
 	dc->dc_counted = dc->dc_proc != NFS3_COMMIT;
@@ -239,7 +239,7 @@ static void call_send(struct ds_call *dc)
 
 static void again(struct loop_timer *t)
 {
-	call_send(caa_container_of(t, struct ds_call, dc_timer));
+	ds_call_send(caa_container_of(t, struct ds_call, dc_timer));
 }
 
 /* ---- ends ---- */
@@ -309,23 +309,23 @@ static void read_over(struct ds_call *dc, bool failed)
 
 		note(dc, ds, more);
 		if (more) {
-			call_send(dc);
+			ds_call_send(dc);
 			return;
 		}
 		through(dc);
-		call_free(dc);
+		ds_call_free(dc);
 		return;
 	}
 	dc->dc_off += dc->dc_got;
 	dc->dc_buf += dc->dc_got;
 	dc->dc_len -= dc->dc_got;
 	if (dc->dc_len && !dc->dc_eof) {
-		call_send(dc);
+		ds_call_send(dc);
 		return;
 	}
 	if (dc->dc_eof)
 		wc_io_read_ends(dc->dc_io, dc->dc_off);
-	call_free(dc);
+	ds_call_free(dc);
 }
 
 static void write_over(struct ds_call *dc, bool failed)
@@ -351,7 +351,7 @@ static void write_over(struct ds_call *dc, bool failed)
 		lo->lo_tell = true;
 		lo->lo_last = dc->dc_off > lo->lo_last ? dc->dc_off : lo->lo_last;
 		if (dc->dc_len) {
-			call_send(dc);
+			ds_call_send(dc);
 			return;
 		}
 	}
@@ -366,7 +366,7 @@ static void write_over(struct ds_call *dc, bool failed)
 		}
 		free(dw);
 	}
-	call_free(dc);
+	ds_call_free(dc);
 }
 
 static void commit_over(struct ds_call *dc, bool failed)
@@ -381,10 +381,10 @@ static void commit_over(struct ds_call *dc, bool failed)
 			dc->dc_file->f_w->w_rewritten++;
 			wc_io_through(io, d->d_off, d->d_buf, d->d_len);
 		}
-	call_free(dc);
+	ds_call_free(dc);
 }
 
-static void call_over(struct ds_call *dc)
+static void ds_call_over(struct ds_call *dc)
 {
 	struct weft *w = dc->dc_file->f_w;
 	bool closing = w->w_state == WC_CLOSING || w->w_state == WC_FAILED;
@@ -396,7 +396,7 @@ static void call_over(struct ds_call *dc)
 	/* Retry by TCP: every call to a data server may be done twice. */
 	if (dc->dc_err && dc->dc_rdma && !closing) {
 		wc_device_no_rdma(w, dc->dc_lo->lo_ds[dc->dc_ds].ld_dev);
-		call_send(dc);
+		ds_call_send(dc);
 		return;
 	}
 	w->w_ds_rdma += dc->dc_rdma;
@@ -418,15 +418,15 @@ static void call_over(struct ds_call *dc)
 
 void wc_ds_read(struct wc_io *io, struct wc_layout *lo, uint64_t off, uint8_t *buf, uint32_t len)
 {
-	struct ds_call *dc = call_new(io, lo, NFS3_READ, off, buf, len);
+	struct ds_call *dc = ds_call_new(io, lo, NFS3_READ, off, buf, len);
 
 	if (!dc)
 		return;
 	if (read_choose(dc)) {
-		call_send(dc);
+		ds_call_send(dc);
 	} else {
 		through(dc);
-		call_free(dc);
+		ds_call_free(dc);
 	}
 }
 
@@ -442,7 +442,7 @@ void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uin
 	}
 	*dw = (struct ds_write){.w_left = 1, .w_off = off, .w_buf = buf, .w_len = len};
 	for (unsigned m = 0; m < n; m++) {
-		struct ds_call *dc = call_new(io, lo, NFS3_WRITE, off, buf, len);
+		struct ds_call *dc = ds_call_new(io, lo, NFS3_WRITE, off, buf, len);
 
 		if (!dc)
 			break;
@@ -456,12 +456,12 @@ void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uin
 		for (unsigned k = 0; k < m && n > 1; k++)
 			if (wc_lo_same(lo, wc_lo_index(lo, k, off), dc->dc_ds)) {
 				dw->w_left--;
-				call_free(dc);
+				ds_call_free(dc);
 				dc = NULL;
 				break;
 			}
 		if (dc)
-			call_send(dc);
+			ds_call_send(dc);
 	}
 	if (--dw->w_left == 0)
 		free(dw);
@@ -469,10 +469,10 @@ void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uin
 
 void wc_ds_commit(struct wc_io *io, struct wc_layout *lo, uint32_t ds)
 {
-	struct ds_call *dc = call_new(io, lo, NFS3_COMMIT, 0, NULL, 0);
+	struct ds_call *dc = ds_call_new(io, lo, NFS3_COMMIT, 0, NULL, 0);
 
 	if (!dc)
 		return;
 	dc->dc_ds = ds;
-	call_send(dc);
+	ds_call_send(dc);
 }

@@ -15,7 +15,7 @@
 #define STATE_WAIT_MS 20u
 #define STATE_ROUNDS  256u
 
-static void place(struct weft_file *f, struct wc_dirty *d)
+static void io_place(struct weft_file *f, struct wc_dirty *d)
 {
 	struct wc_dirty **at = &f->f_places[d->d_off / WC_MAX_IO % WC_PLACES];
 
@@ -58,7 +58,7 @@ struct wc_dirty *wc_dirty_new(struct weft_file *f, const struct wc_dirty *d)
 		return NULL;
 	*n = *d;
 	n->d_next = NULL;
-	place(f, n);
+	io_place(f, n);
 	return n;
 }
 
@@ -70,7 +70,7 @@ static void cut_front(struct weft_file *f, struct wc_dirty *d, uint64_t to)
 	d->d_off = to;
 	d->d_buf += n;
 	d->d_len -= n;
-	place(f, d);
+	io_place(f, d);
 }
 
 /* Takes what is between off and end out of a record. */
@@ -252,7 +252,7 @@ static void read_put(struct wc_call *c, struct xdr_out *x)
 }
 
 /* c_at: bytes that came; c_eof: as in the reply */
-static void read_got(struct wc_call *c, struct wc_res *r)
+static void io_read_got(struct wc_call *c, struct wc_res *r)
 {
 	const uint8_t *p;
 	uint32_t n;
@@ -300,11 +300,12 @@ static void read_end(struct wc_call *c, int err, uint32_t status)
 	wc_io_put_down(io);
 }
 
-static const struct wc_kind read_kind = {.k_put = read_put, .k_got = read_got, .k_end = read_end};
+static const struct wc_kind read_kind = {
+	.k_put = read_put, .k_got = io_read_got, .k_end = read_end};
 
 /* ---- WRITE ---- */
 
-static void write_put(struct wc_call *c, struct xdr_out *x)
+static void io_write_put(struct wc_call *c, struct xdr_out *x)
 {
 	struct wc_io *io = c->c_arg;
 
@@ -382,7 +383,7 @@ static void write_end(struct wc_call *c, int err, uint32_t status)
 }
 
 static const struct wc_kind write_kind = {
-	.k_put = write_put, .k_got = write_got, .k_end = write_end, .k_cache = true};
+	.k_put = io_write_put, .k_got = write_got, .k_end = write_end, .k_cache = true};
 
 /* Sends a range, in as many calls as it takes. */
 static void io_range(struct wc_io *io, const struct wc_kind *kind, uint64_t off, const uint8_t *buf,

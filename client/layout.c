@@ -80,7 +80,7 @@ static uint32_t count_ds(struct xdr_in x)
 	return x.bad ? 0 : all;
 }
 
-static struct wc_layout *get_layout(const uint8_t *body, uint32_t len)
+static struct wc_layout *layout_get_layout(const uint8_t *body, uint32_t len)
 {
 	struct wc_layout *lo;
 	struct xdr_in x;
@@ -140,7 +140,7 @@ void wc_lo_free(struct weft_file *f)
 
 /* ---- I/O ---- */
 
-static void io_start(struct wc_io *io)
+static void layout_io_start(struct wc_io *io)
 {
 	struct weft_file *f = io->io_file;
 	struct wc_layout *lo = f->f_lo;
@@ -196,12 +196,12 @@ static void waiters_go(struct weft_file *f)
 	f->f_lo_wait = f->f_lo_wait_last = NULL;
 	for (; io; io = next) {
 		next = io->io_next;
-		io_start(io);
+		layout_io_start(io);
 		wc_io_put_down(io);
 	}
 }
 
-static void settled(struct weft_file *f)
+static void layout_settled(struct weft_file *f)
 {
 	struct weft_op *op = f->f_lo_close;
 
@@ -254,7 +254,7 @@ bool wc_lo_res_get(struct wc_res *r, struct weft_file *f, struct wc_stateid *si)
 		if (r->x->bad || f->f_lo || type != LAYOUT4_FLEX_FILES || !blen ||
 		    (f->f_access & OPEN4_SHARE_ACCESS_WRITE && mode != LAYOUTIOMODE4_RW))
 			continue;
-		f->f_lo = get_layout(body, blen);
+		f->f_lo = layout_get_layout(body, blen);
 		if (f->f_lo) {
 			f->f_lo->lo_off = off;
 			f->f_lo->lo_end = len > UINT64_MAX - off ? UINT64_MAX : off + len;
@@ -303,7 +303,7 @@ static void devices_check(struct weft_file *f)
 		return;
 	}
 	f->f_w->w_nlayouts++;
-	settled(f);
+	layout_settled(f);
 }
 
 void wc_lo_go_on(struct weft *w)
@@ -317,7 +317,7 @@ void wc_lo_go_on(struct weft *w)
 	}
 }
 
-static void refuse(struct weft_file *f, const struct wc_stateid *si)
+static void layout_refuse(struct weft_file *f, const struct wc_stateid *si)
 {
 	if (!f->f_lo)
 		f->f_lo = calloc(1, sizeof(*f->f_lo));
@@ -339,7 +339,7 @@ static void devices_find(struct weft_file *f)
 		lo->lo_ds[i].ld_dev = wc_device_get(f->f_w, lo->lo_ds[i].ld_id);
 		if (!lo->lo_ds[i].ld_dev) {
 			f->f_lo_failures = FAILURES;
-			refuse(f, &lo->lo_stateid);
+			layout_refuse(f, &lo->lo_stateid);
 			return;
 		}
 	}
@@ -347,7 +347,7 @@ static void devices_find(struct weft_file *f)
 	devices_check(f);
 }
 
-static void got(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status)
+static void layout_got(struct weft_file *f, const struct wc_stateid *si, int err, uint32_t status)
 {
 	if (err) {
 		bool later = status == NFS4ERR_LAYOUTTRYLATER || status == NFS4ERR_RECALLCONFLICT ||
@@ -359,13 +359,13 @@ static void got(struct weft_file *f, const struct wc_stateid *si, int err, uint3
 		wc_lo_free(f);
 		f->f_w->w_no_flex |= status == NFS4ERR_UNKNOWN_LAYOUTTYPE;
 		off_for(f, later ? OFF_MS : REFUSED_MS);
-		settled(f);
+		layout_settled(f);
 		return;
 	}
 	if (!f->f_lo) {
 		f->f_lo_failures = FAILURES;
 		f->f_w->w_no_flex = true;
-		refuse(f, si);
+		layout_refuse(f, si);
 		return;
 	}
 	f->f_lo->lo_stateid = *si;
@@ -375,7 +375,7 @@ static void got(struct weft_file *f, const struct wc_stateid *si, int err, uint3
 
 static void get_end(struct wc_call *c, int err, uint32_t status)
 {
-	got(c->c_arg, &c->c_stateid, err, status);
+	layout_got(c->c_arg, &c->c_stateid, err, status);
 }
 
 /* The server does not cache its reply: a retry gets the layout again, and some layouts are larger
@@ -409,10 +409,10 @@ void wc_lo_opened(struct weft_file *f, const struct wc_stateid *si, int err, uin
 	if (another_has(f))
 		wc_lo_free(f);
 	else if (!err && stale)
-		refuse(f, si);
+		layout_refuse(f, si);
 	else if (!err || (status != NFS4ERR_TOOSMALL && status != NFS4ERR_DELAY &&
 			  status != NFS4ERR_REP_TOO_BIG && status != NFS4ERR_REP_TOO_BIG_TO_CACHE))
-		got(f, si, err, status);
+		layout_got(f, si, err, status);
 }
 
 /* True for I/O that the server wants to do itself (RFC 8881 section 5.12.6). */
@@ -442,7 +442,7 @@ bool wc_lo_io(struct wc_io *io)
 		return false;
 	}
 	if (f->f_lo_state == WC_LO_HELD) {
-		io_start(io);
+		layout_io_start(io);
 		return true;
 	}
 	if (f->f_lo_state == WC_LO_NONE) {
@@ -536,7 +536,7 @@ static void tell_got(struct wc_call *c, struct wc_res *r)
 }
 
 /* If the server refuses it, all of the data has to be written again, through the server. */
-static void tell_end(struct wc_call *c, int err, uint32_t status)
+static void layout_tell_end(struct wc_call *c, int err, uint32_t status)
 {
 	struct wc_io *io = c->c_arg;
 	struct weft_file *f = io->io_file;
@@ -554,7 +554,7 @@ static void tell_end(struct wc_call *c, int err, uint32_t status)
 }
 
 static const struct wc_kind tell_kind = {
-	.k_put = tell_put, .k_got = tell_got, .k_end = tell_end, .k_cache = true};
+	.k_put = tell_put, .k_got = tell_got, .k_end = layout_tell_end, .k_cache = true};
 
 void wc_lo_tell(struct wc_io *io)
 {
@@ -655,7 +655,7 @@ static void return_end(struct wc_call *c, int err, uint32_t status)
 		}
 		return;
 	}
-	settled(f);
+	layout_settled(f);
 }
 
 static const struct wc_kind return_kind = {
@@ -679,7 +679,7 @@ static void return_send(struct weft_file *f)
 	/* The server takes the layout back when it needs to. */
 	wc_lo_free(f);
 	off_for(f, OFF_MS);
-	settled(f);
+	layout_settled(f);
 }
 
 /* The flush before the return: an operation of our own. */
@@ -701,7 +701,7 @@ static void flushed(struct weft_op *op)
 	return_send(f);
 }
 
-static void drained(struct weft_file *f)
+static void layout_drained(struct weft_file *f)
 {
 	struct wc_layout *lo = f->f_lo;
 	struct flush *fl;
@@ -709,7 +709,7 @@ static void drained(struct weft_file *f)
 	if (lo->lo_dead) {
 		wc_lo_free(f);
 		f->f_lo_state = WC_LO_NONE;
-		settled(f);
+		layout_settled(f);
 		return;
 	}
 	f->f_lo_flushing = true;
@@ -737,7 +737,7 @@ void wc_lo_give_back(struct weft_file *f)
 	f->f_lo_state = WC_LO_RETURNING;
 	f->f_lo_flushing = false;
 	if (!f->f_lo->lo_refs)
-		drained(f);
+		layout_drained(f);
 }
 
 void wc_lo_ref_put(struct weft_file *f, struct wc_layout *lo)
@@ -747,7 +747,7 @@ void wc_lo_ref_put(struct weft_file *f, struct wc_layout *lo)
 	if (lo->lo_nerrors && f->f_lo_state == WC_LO_HELD)
 		wc_lo_give_back(f);
 	else if (f->f_lo_state == WC_LO_RETURNING && !f->f_lo_flushing)
-		drained(f);
+		layout_drained(f);
 }
 
 bool wc_lo_close(struct weft_file *f, struct weft_op *op)

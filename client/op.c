@@ -105,7 +105,7 @@ static const struct wc_kind lookup_kind = {
 
 /* ---- attributes ---- */
 
-static void getattr_put(struct wc_call *c, struct xdr_out *x)
+static void op_getattr_put(struct wc_call *c, struct xdr_out *x)
 {
 	wc_put_fh(c, x, &c->c_op->o_fh);
 	wc_put_getattr(c, x);
@@ -118,10 +118,10 @@ static void getattr_got(struct wc_call *c, struct wc_res *r)
 }
 
 static const struct wc_kind getattr_kind = {
-	.k_put = getattr_put, .k_got = getattr_got, .k_end = end_op};
+	.k_put = op_getattr_put, .k_got = getattr_got, .k_end = end_op};
 
 /* Uses the stateid of an open file for the size (section 18.30.3), otherwise the anonymous one. */
-static void setattr_put(struct wc_call *c, struct xdr_out *x)
+static void op_setattr_put(struct wc_call *c, struct xdr_out *x)
 {
 	static const struct wc_stateid anonymous;
 	struct weft_op *op = c->c_op;
@@ -150,7 +150,7 @@ static void setattr_got(struct wc_call *c, struct wc_res *r)
 }
 
 /* The operation has the reply's attributes by now. The size that was asked for is in c_off. */
-static void setattr_end(struct wc_call *c, int err, uint32_t status)
+static void op_setattr_end(struct wc_call *c, int err, uint32_t status)
 {
 	if (!err && c->c_n)
 		wc_io_cut(c->c_w, &c->c_op->o_fh, c->c_off);
@@ -158,11 +158,11 @@ static void setattr_end(struct wc_call *c, int err, uint32_t status)
 }
 
 static const struct wc_kind setattr_kind = {
-	.k_put = setattr_put, .k_got = setattr_got, .k_end = setattr_end, .k_cache = true};
+	.k_put = op_setattr_put, .k_got = setattr_got, .k_end = op_setattr_end, .k_cache = true};
 
 /* ---- WEFT_MKDIR, WEFT_SYMLINK: CREATE (section 18.4) ---- */
 
-static void create_put(struct wc_call *c, struct xdr_out *x)
+static void op_create_put(struct wc_call *c, struct xdr_out *x)
 {
 	struct weft_op *op = c->c_op;
 
@@ -180,7 +180,7 @@ static void create_put(struct wc_call *c, struct xdr_out *x)
 	wc_put_getattr(c, x);
 }
 
-static void create_got(struct wc_call *c, struct wc_res *r)
+static void op_create_got(struct wc_call *c, struct wc_res *r)
 {
 	uint32_t mask[3];
 
@@ -193,7 +193,7 @@ static void create_got(struct wc_call *c, struct wc_res *r)
 }
 
 static const struct wc_kind create_kind = {
-	.k_put = create_put, .k_got = create_got, .k_end = end_op, .k_cache = true};
+	.k_put = op_create_put, .k_got = op_create_got, .k_end = end_op, .k_cache = true};
 
 static void readlink_put(struct wc_call *c, struct xdr_out *x)
 {
@@ -260,7 +260,7 @@ static void remove_got(struct wc_call *c, struct wc_res *r)
 static const struct wc_kind remove_kind = {
 	.k_put = remove_put, .k_got = remove_got, .k_end = end_op, .k_cache = true};
 
-static void rename_put(struct wc_call *c, struct xdr_out *x)
+static void op_rename_put(struct wc_call *c, struct xdr_out *x)
 {
 	wc_put_fh(c, x, &c->c_op->o_fh);
 	wc_call_op(c, x, OP_SAVEFH);
@@ -280,7 +280,7 @@ static void rename_got(struct wc_call *c, struct wc_res *r)
 }
 
 static const struct wc_kind rename_kind = {
-	.k_put = rename_put, .k_got = rename_got, .k_end = end_op, .k_cache = true};
+	.k_put = op_rename_put, .k_got = rename_got, .k_end = end_op, .k_cache = true};
 
 /* ---- extended attributes (RFC 8276 sections 8.4.1 and 8.4.2) ---- */
 

@@ -126,7 +126,7 @@ void wc_lo_ends(struct weft *w, struct wc_lo_traffic *lt, uint64_t began_ns, uin
 	lt->lt_ns += now - began_ns;
 }
 
-static void put_time(struct xdr_out *x, uint64_t ns)
+static void report_put_time(struct xdr_out *x, uint64_t ns)
 {
 	xdr_put_u64(x, ns / 1000000000);
 	xdr_put_u32(x, (uint32_t)(ns % 1000000000));
@@ -139,8 +139,8 @@ static void put_traffic(struct xdr_out *x, const struct wc_lo_traffic *lt)
 	xdr_put_u64(x, lt->lt_done);
 	xdr_put_u64(x, lt->lt_done_bytes);
 	xdr_put_u64(x, lt->lt_asked_bytes - lt->lt_done_bytes);
-	put_time(x, lt->lt_busy_ns);
-	put_time(x, lt->lt_ns);
+	report_put_time(x, lt->lt_busy_ns);
+	report_put_time(x, lt->lt_ns);
 }
 
 /* ff_layoutupdate4 */
@@ -154,7 +154,7 @@ static void put_update(struct weft *w, struct xdr_out *x, const struct wc_layout
 	xdr_put_opaque(x, ds->ld_fh[v], ds->ld_fh_len[v]);
 	put_traffic(x, &ds->ld_read);
 	put_traffic(x, &ds->ld_write);
-	put_time(x, loop_now_ns(w->w_loop) - lo->lo_since_ns);
+	report_put_time(x, loop_now_ns(w->w_loop) - lo->lo_since_ns);
 	xdr_put_bool(x, false);
 }
 
@@ -222,7 +222,7 @@ struct stats {
 	struct xdr_out ss_args[STATS_AT_ONCE]; /* of each operation */
 };
 
-static void stats_put(struct wc_call *c, struct xdr_out *x)
+static void report_stats_put(struct wc_call *c, struct xdr_out *x)
 {
 	struct stats *ss = c->c_arg;
 
@@ -259,7 +259,8 @@ static void stats_end(struct wc_call *c, int err, uint32_t status)
 	stats_free(c->c_arg);
 }
 
-const struct wc_kind wc_stats_kind = {.k_put = stats_put, .k_got = stats_got, .k_end = stats_end};
+const struct wc_kind wc_stats_kind = {
+	.k_put = report_stats_put, .k_got = stats_got, .k_end = stats_end};
 
 static void put_stats(struct weft *w, struct xdr_out *x, const struct wc_layout *lo,
 		      const struct wc_lo_ds *ds)
@@ -305,7 +306,7 @@ static struct stats *stats_of(struct weft_file *f, uint32_t *at)
 	return NULL;
 }
 
-static void tell(struct weft_file *f)
+static void report_tell(struct weft_file *f)
 {
 	uint32_t at = 0;
 	struct stats *ss;
@@ -335,6 +336,6 @@ void wc_lo_tell_stats(struct weft *w)
 		    now - lo->lo_told_ns < lo->lo_hint_s * 1000000000ull)
 			continue;
 		lo->lo_told_ns = now;
-		tell(f);
+		report_tell(f);
 	}
 }

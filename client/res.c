@@ -46,7 +46,7 @@ bool wc_res_fh(struct wc_res *r, const struct weft_fh *fh)
 	return wc_res_op(r, fh->fh_len ? OP_PUTFH : OP_PUTROOTFH);
 }
 
-static void get_fh(struct xdr_in *x, struct weft_fh *fh)
+static void res_get_fh(struct xdr_in *x, struct weft_fh *fh)
 {
 	uint32_t n;
 	const uint8_t *p = xdr_get_opaque(x, NFS4_FHSIZE, &n);
@@ -63,7 +63,7 @@ bool wc_get_fh(struct wc_res *r, struct weft_fh *fh)
 {
 	if (!wc_res_op(r, OP_GETFH))
 		return false;
-	get_fh(r->x, fh);
+	res_get_fh(r->x, fh);
 	return !r->x->bad;
 }
 
@@ -142,7 +142,7 @@ void wc_get_bits(struct xdr_in *x, uint32_t mask[3])
 	}
 }
 
-static void get_time(struct xdr_in *x, struct weft_time *t)
+static void res_get_time(struct xdr_in *x, struct weft_time *t)
 {
 	t->ti_sec = (int64_t)xdr_get_u64(x);
 	t->ti_nsec = xdr_get_u32(x);
@@ -198,8 +198,8 @@ static void get_limits(struct xdr_in *x, struct wc_limits *th)
 		get_hints(x, th);
 }
 
-static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct weft_fh *fh,
-		     struct wc_limits *th)
+static void res_get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct weft_fh *fh,
+			 struct wc_limits *th)
 {
 	struct weft_fh unused;
 
@@ -225,7 +225,7 @@ static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct
 		xdr_get_u32(x);
 		break;
 	case FATTR4_FILEHANDLE:
-		get_fh(x, fh ? fh : &unused);
+		res_get_fh(x, fh ? fh : &unused);
 		break;
 	case FATTR4_FILEID:
 		a->at_fileid = xdr_get_u64(x);
@@ -250,15 +250,15 @@ static void get_attr(struct xdr_in *x, unsigned bit, struct weft_attr *a, struct
 		a->at_set |= WEFT_A_USED;
 		break;
 	case FATTR4_TIME_ACCESS:
-		get_time(x, &a->at_atime);
+		res_get_time(x, &a->at_atime);
 		a->at_set |= WEFT_A_ATIME;
 		break;
 	case FATTR4_TIME_METADATA:
-		get_time(x, &a->at_ctime);
+		res_get_time(x, &a->at_ctime);
 		a->at_set |= WEFT_A_CTIME;
 		break;
 	case FATTR4_TIME_MODIFY:
-		get_time(x, &a->at_mtime);
+		res_get_time(x, &a->at_mtime);
 		a->at_set |= WEFT_A_MTIME;
 		break;
 	case FATTR4_MDSTHRESHOLD:
@@ -285,7 +285,7 @@ void wc_get_attrs(struct xdr_in *x, struct weft_attr *a, struct weft_fh *fh, str
 	xdr_in_init(&in, n ? p : (const uint8_t *)"", n);
 	for (unsigned bit = 0; bit < 96 && !in.bad; bit++)
 		if (mask[bit / 32] & 1u << bit % 32)
-			get_attr(&in, bit, a, fh, th);
+			res_get_attr(&in, bit, a, fh, th);
 	if (in.bad || xdr_left(&in))
 		x->bad = true;
 }

@@ -41,7 +41,7 @@ static void hook_run(struct loop_hook *h)
 	begin_new(caa_container_of(h, struct ring_hook, rh_hook)->rh_ring);
 }
 
-static void woken(struct loop_msg *m)
+static void ring_woken(struct loop_msg *m)
 {
 	caa_container_of(m, struct weft_ring, r_msg)->r_posted = false;
 }
@@ -69,7 +69,7 @@ int weft_ring_create(struct weft_ring **out)
 	}
 	r->r_ended_end = &r->r_ended;
 	r->r_new_end = &r->r_new;
-	r->r_msg.m_run = woken;
+	r->r_msg.m_run = ring_woken;
 	r->r_timer.t_fire = ring_timer;
 	h->rh_hook.h_run = hook_run;
 	h->rh_ring = r;

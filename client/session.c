@@ -141,7 +141,7 @@ static void put_channel(struct xdr_out *x, uint32_t req, uint32_t resp, uint32_t
 	xdr_put_u32(x, 0);
 }
 
-static void create_put(struct wc_call *c, struct xdr_out *x)
+static void session_create_put(struct wc_call *c, struct xdr_out *x)
 {
 	struct weft *w = c->c_w;
 	uint32_t bytes = w->w_opts.wo_max_io + WC_FRAME;
@@ -183,12 +183,12 @@ static void get_channel(struct xdr_in *x, struct channel *ch)
 		xdr_get_u32(x);
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t session_least(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
 
-static void create_got(struct wc_call *c, struct wc_res *r)
+static void session_create_got(struct wc_call *c, struct wc_res *r)
 {
 	struct weft *w = c->c_w;
 	struct channel fore, back;
@@ -208,12 +208,12 @@ static void create_got(struct wc_call *c, struct wc_res *r)
 	if (r->x->bad || r->r_bad)
 		return;
 	memcpy(w->w_session, id, NFS4_SESSIONID_SIZE);
-	w->w_max_req = least(fore.req, w->w_opts.wo_max_io + WC_FRAME);
-	w->w_max_resp = least(fore.resp, w->w_opts.wo_max_io + WC_FRAME);
-	w->w_max_cached = least(fore.cached, w->w_max_resp);
-	w->w_max_ops = least(fore.ops, MAX_OPS);
+	w->w_max_req = session_least(fore.req, w->w_opts.wo_max_io + WC_FRAME);
+	w->w_max_resp = session_least(fore.resp, w->w_opts.wo_max_io + WC_FRAME);
+	w->w_max_cached = session_least(fore.cached, w->w_max_resp);
+	w->w_max_ops = session_least(fore.ops, MAX_OPS);
 	w->w_no_flex = w->w_threshold = w->w_no_report = w->w_no_stats = false;
-	w->w_nslots = least(fore.slots, w->w_opts.wo_slots);
+	w->w_nslots = session_least(fore.slots, w->w_opts.wo_slots);
 }
 
 static void create_end(struct wc_call *c, int err, uint32_t status)
@@ -246,8 +246,10 @@ static void create_end(struct wc_call *c, int err, uint32_t status)
 	step_over(w);
 }
 
-static const struct wc_kind create_kind = {
-	.k_put = create_put, .k_got = create_got, .k_end = create_end, .k_bare = true};
+static const struct wc_kind create_kind = {.k_put = session_create_put,
+					   .k_got = session_create_got,
+					   .k_end = create_end,
+					   .k_bare = true};
 
 /* ---- RECLAIM_COMPLETE (section 18.51) ---- */
 
@@ -319,9 +321,11 @@ static void limits_got(struct wc_call *c, struct wc_res *r)
 	}
 	w->w_lease_s = lease ? lease : 1;
 	w->w_max_read = rd > WC_MAX_IO ? WC_MAX_IO : (uint32_t)rd;
-	w->w_max_read = least(least(w->w_max_read, w->w_opts.wo_max_io), w->w_max_resp - 512);
+	w->w_max_read = session_least(session_least(w->w_max_read, w->w_opts.wo_max_io),
+				      w->w_max_resp - 512);
 	w->w_max_write = wr > WC_MAX_IO ? WC_MAX_IO : (uint32_t)wr;
-	w->w_max_write = least(least(w->w_max_write, w->w_opts.wo_max_io), w->w_max_req - 768);
+	w->w_max_write = session_least(session_least(w->w_max_write, w->w_opts.wo_max_io),
+				       w->w_max_req - 768);
 }
 
 static void limits_end(struct wc_call *c, int err, uint32_t status)
@@ -333,7 +337,7 @@ static void limits_end(struct wc_call *c, int err, uint32_t status)
 	if (err && status && w->w_have_session && status != NFS4ERR_BADSESSION) {
 		w->w_lease_s = 30;
 		w->w_max_read = w->w_max_write =
-			least(least(w->w_max_req, w->w_max_resp) - 768, 65536);
+			session_least(session_least(w->w_max_req, w->w_max_resp) - 768, 65536);
 	} else if (err) {
 		step_failed(w, err, status);
 		return;
@@ -554,7 +558,7 @@ static void renew_end(struct wc_call *c, int err, uint32_t status)
 static const struct wc_kind renew_kind = {
 	.k_put = renew_put, .k_got = renew_got, .k_end = renew_end};
 
-static void tick(struct loop_timer *t)
+static void session_tick(struct loop_timer *t)
 {
 	struct weft *w = caa_container_of(t, struct weft, w_tick);
 	uint64_t now = loop_now_ns(w->w_loop);
@@ -686,7 +690,7 @@ int weft_connect(struct weft **out, struct weft_ring *r, const struct weft_opts 
 	w->w_opts = *o;
 	w->w_queue_end = &w->w_queue;
 	w->w_setup_timer.t_fire = setup_timer;
-	w->w_tick.t_fire = tick;
+	w->w_tick.t_fire = session_tick;
 	err = opts_check(w);
 	if (err) {
 		free(w);
@@ -742,7 +746,7 @@ static const struct wc_kind destroy_kind = {
 const struct wc_kind *const wc_steps[WC_STEPS] = {&exchange_kind, &create_kind, &complete_kind,
 						  &limits_kind,	  &bind_kind,	&destroy_kind};
 
-static void destroy(struct weft *w, uint32_t op)
+static void session_destroy(struct weft *w, uint32_t op)
 {
 	struct wc_conn *cn = conn_up(w);
 	struct wc_call *c = cn ? wc_call_new(w, &destroy_kind, NULL, NULL) : NULL;
@@ -781,9 +785,9 @@ void weft_close(struct weft *w)
 	loop_timer_stop(w->w_loop, &w->w_setup_timer);
 	w->w_state = WC_CLOSING;
 	if (w->w_have_session)
-		destroy(w, OP_DESTROY_SESSION);
+		session_destroy(w, OP_DESTROY_SESSION);
 	if (w->w_have_client)
-		destroy(w, OP_DESTROY_CLIENTID);
+		session_destroy(w, OP_DESTROY_CLIENTID);
 	weft_free(w);
 }
 

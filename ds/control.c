@@ -97,7 +97,7 @@ static void timer_fire(struct loop_timer *t)
 
 /* ---- why this server has not joined ---- */
 
-static void tell(struct ds_control *c)
+static void control_tell(struct ds_control *c)
 {
 	c->dc_told = true;
 	c->dc_told_ms = clock_mono_ms();
@@ -111,7 +111,7 @@ static void tell_fire(struct loop_timer *t)
 	struct ds_control *c = caa_container_of(t, struct ds_control, dc_tell);
 
 	if (!atomic_load(&c->dc_ds->d_joined))
-		tell(c);
+		control_tell(c);
 }
 
 /* On loop 0, the only thread that changes d_why. True if the reason differs from the last one. */
@@ -149,7 +149,7 @@ static void join_later(struct ds_control *c, const char *why)
 	bool changed = reason(c, "%s", why);
 
 	if (!c->dc_told || (changed && clock_mono_ms() - c->dc_told_ms >= TELL_APART_MS))
-		tell(c);
+		control_tell(c);
 	join_again(c);
 }
 
@@ -277,7 +277,7 @@ static void join_more(struct join_work *jw, const ctl_join2_res *r)
 		jw->jw_striped2_ns = clock_boot_ns() + in_ms * UINT64_C(1000000);
 }
 
-static void join_done(void *arg, int err, const ctl_response *res)
+static void control_join_done(void *arg, int err, const ctl_response *res)
 {
 	struct ds_control *c = arg;
 	struct ds_identity id = ds_store_identity(c->dc_ds->d_store);
@@ -439,7 +439,7 @@ static void join(struct ds_control *c)
 		req.ctl_request_u.join2.more.more_val = more;
 	}
 	c->dc_sent_ns = clock_boot_ns();
-	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, join_done, c))
+	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, control_join_done, c))
 		join_later(c, "cannot send the request");
 }
 
@@ -844,7 +844,7 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 		return true;
 	case CTL_OP_SEEK:
 	case CTL_OP_CHANGE:
-	case CTL_OP_REBUILD: /* serve() sends these three to a puller instead */
+	case CTL_OP_REBUILD: /* control_serve() sends these three to a puller instead */
 	case CTL_OP_SUM:
 	case CTL_OP_FILL:
 		*w = DS_WORKER_DATA;
@@ -854,7 +854,7 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 	}
 }
 
-static void serve(struct ctl_incoming *in, void *arg)
+static void control_serve(struct ctl_incoming *in, void *arg)
 {
 	struct ds_control *c = arg;
 	ctl_op op = in->in_req.op;
@@ -887,7 +887,7 @@ static void serve(struct ctl_incoming *in, void *arg)
 		ds_store_submit(c->dc_ds->d_store, worker, &sw->sw_job);
 }
 
-static void dispatch(struct rpc_call *call, void *arg)
+static void control_dispatch(struct rpc_call *call, void *arg)
 {
 	struct ds_control *c = arg;
 
@@ -901,7 +901,7 @@ static void dispatch(struct rpc_call *call, void *arg)
 
 /* ---- the connection ---- */
 
-static void ready(struct ctl_chan *ch, int err, void *arg)
+static void control_ready(struct ctl_chan *ch, int err, void *arg)
 {
 	struct ds_control *c = arg;
 
@@ -936,9 +936,9 @@ static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 	c->dc_serial++;
 	err = ds_keys_own(&c->dc_ds->d_keys, &key)
 		      ? ctl_chan_connect_own(&c->dc_chan, conn, key.dk_control, key.dk_number,
-					     id.id_uuid, serve, c, ready)
+					     id.id_uuid, control_serve, c, control_ready)
 		      : ctl_chan_connect(&c->dc_chan, conn, c->dc_ds->d_keys.ks_cluster, id.id_uuid,
-					 serve, c, ready);
+					 control_serve, c, control_ready);
 	sodium_memzero(&key, sizeof(key));
 	if (err)
 		rpc_conn_close(conn);
@@ -1010,7 +1010,7 @@ int ds_control_start(struct ds *d)
 		.pr_vers_lo = CTL_VERSION,
 		.pr_vers_hi = CTL_VERSION,
 		.pr_nprocs = CTL_PROC_SEALED + 1,
-		.pr_dispatch = dispatch,
+		.pr_dispatch = control_dispatch,
 		.pr_arg = c,
 	};
 	svc.rs_progs = &c->dc_prog;

@@ -60,7 +60,7 @@ bool ds_eof_waiting(void)
 
 static void question_go(struct question *qu);
 
-static void tell(struct loop_msg *m)
+static void eof_tell(struct loop_msg *m)
 {
 	struct ds_eof *e = caa_container_of(m, struct ds_eof, eo_msg);
 
@@ -68,13 +68,13 @@ static void tell(struct loop_msg *m)
 }
 
 /* Gives e back to its loop, which may free it. */
-static void answer(struct ds_eof *e, int err, uint64_t size)
+static void eof_answer(struct ds_eof *e, int err, uint64_t size)
 {
 	e->eo_err = err;
 	e->eo_size = size;
 	atomic_fetch_sub(&parked, 1);
 	metric_add(m_eof[!err ? EOF_TOLD : err == -ENOENT ? EOF_GONE : EOF_PUT_OFF], 1);
-	e->eo_msg.m_run = tell;
+	e->eo_msg.m_run = eof_tell;
 	loop_post(e->eo_loop, &e->eo_msg);
 }
 
@@ -84,12 +84,12 @@ static void answer_all(struct ds_eof **list, int err, uint64_t size)
 
 	while ((e = *list)) {
 		*list = e->eo_next;
-		answer(e, err, size);
+		eof_answer(e, err, size);
 	}
 }
 
 /* The call brought no answer: its READs wait again, except those whose deadline has passed. */
-static void give_back(struct question *qu)
+static void eof_give_back(struct question *qu)
 {
 	uint64_t now = clock_boot_ns();
 	struct ds_eof *e, **p;
@@ -105,7 +105,7 @@ static void give_back(struct question *qu)
 			continue;
 		}
 		*p = e->eo_next;
-		answer(e, -ETIMEDOUT, 0);
+		eof_answer(e, -ETIMEDOUT, 0);
 	}
 }
 
@@ -138,7 +138,7 @@ static void question_done(void *arg, int err, const ctl_response *res)
 	else if (!err && res->status == CTL_NOENT)
 		answer_all(&qu->qu_asked, -ENOENT, 0);
 	else
-		give_back(qu);
+		eof_give_back(qu);
 	question_next(qu, !told);
 }
 
@@ -169,7 +169,7 @@ static void question_go(struct question *qu)
 	if (ch && !ctl_chan_call(ch, &req, question_ms(qu), question_done, qu))
 		return;
 	qu->qu_calling = false;
-	give_back(qu);
+	eof_give_back(qu);
 	question_next(qu, true);
 }
 
@@ -184,7 +184,7 @@ static struct question *question_find(const struct ds_eof *e, uint64_t hash)
 	return NULL;
 }
 
-static void ask(struct loop_msg *m)
+static void eof_ask(struct loop_msg *m)
 {
 	struct ds_eof *e = caa_container_of(m, struct ds_eof, eo_msg);
 	uint64_t hash = hash_u64(e->eo_ino + e->eo_incarnation);
@@ -199,7 +199,7 @@ static void ask(struct loop_msg *m)
 	qu = calloc(1, sizeof(*qu));
 	if (!qu || hash_add(&questions, &qu->qu_link, hash)) {
 		free(qu);
-		answer(e, -ENOMEM, 0);
+		eof_answer(e, -ENOMEM, 0);
 		return;
 	}
 	qu->qu_ds = e->eo_ds;
@@ -216,6 +216,6 @@ void ds_eof_ask(struct ds *d, struct ds_eof *e)
 	e->eo_loop = loop_self();
 	e->eo_deadline_ns = clock_boot_ns() + (uint64_t)d->d_eof_wait_ms * 1000000;
 	atomic_fetch_add(&parked, 1);
-	e->eo_msg.m_run = ask;
+	e->eo_msg.m_run = eof_ask;
 	loop_post(d->d_loops[0], &e->eo_msg);
 }

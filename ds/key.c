@@ -103,7 +103,7 @@ static int stored(struct ds_store *s, const char *name, struct ds_key *k, char *
 	return e;
 }
 
-static int store(struct ds_store *s, const char *name, const struct ds_key *k)
+static int key_store(struct ds_store *s, const char *name, const struct ds_key *k)
 {
 	char text[DS_KEY_TEXT];
 	int e;
@@ -115,11 +115,11 @@ static int store(struct ds_store *s, const char *name, const struct ds_key *k)
 }
 
 /* Stores the old keys first: after a crash in between, both files hold the old keys. */
-static int put(struct ds_store *s, const struct ds_key *now, const struct ds_key *before)
+static int key_put(struct ds_store *s, const struct ds_key *now, const struct ds_key *before)
 {
-	int e = before ? store(s, "key.before", before) : 0;
+	int e = before ? key_store(s, "key.before", before) : 0;
 
-	return e ? e : store(s, "key", now);
+	return e ? e : key_store(s, "key", now);
 }
 
 static int mine(const struct ds_key *k, const struct ds_identity *id, const char *what, char *err,
@@ -159,10 +159,10 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 		/* If this server took the file at an earlier start, the keys that the MDS sent
 		 * since are newer. */
 		if (had || e || memcmp(&given, &ks->ks_file, sizeof(given))) {
-			e = put(s, &ks->ks_file,
-				had || !memcmp(&now, &ks->ks_file, sizeof(now)) ? NULL : &now);
+			e = key_put(s, &ks->ks_file,
+				    had || !memcmp(&now, &ks->ks_file, sizeof(now)) ? NULL : &now);
 			if (!e)
-				e = store(s, "key.given", &ks->ks_file);
+				e = key_store(s, "key.given", &ks->ks_file);
 			/* Go on if the disk is full: deletes must be able to make room. The next
 			 * start takes the file again. */
 			if (e && e != -ENOSPC && e != -EDQUOT) {
@@ -223,7 +223,7 @@ ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_ar
 		return CTL_OK;
 	if (own && !ds_key_later(k.dk_number, was.dk_number))
 		return CTL_INVAL;
-	e = put(s, &k, own ? &was : NULL);
+	e = key_put(s, &k, own ? &was : NULL);
 	if (e) {
 		if (!atomic_exchange(&told, true))
 			log_error("%s/key: cannot store the new keys: %s",

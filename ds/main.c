@@ -229,7 +229,7 @@ static void listen_failed(struct start *st, int i, int err)
 
 /* Before the loops run: the kernel queues connections that arrive until then. If RDMA is configured
  * as well, the sockets refuse connections until RDMA is ready. */
-static int listen_all(struct start *st)
+static int main_listen_all(struct start *st)
 {
 	const struct rpc_service svc = service(st);
 	int err = 0;
@@ -311,7 +311,7 @@ static void start_run(struct loop_msg *m)
 	}
 }
 
-static void *thread_run(void *arg)
+static void *main_thread_run(void *arg)
 {
 	struct loop **l = arg;
 
@@ -320,7 +320,7 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-static int make_loops(unsigned n, bool poll, char *err, size_t errlen)
+static int main_make_loops(unsigned n, bool poll, char *err, size_t errlen)
 {
 	int e = 0;
 
@@ -346,14 +346,14 @@ static int make_loops(unsigned n, bool poll, char *err, size_t errlen)
 	return e;
 }
 
-static int start_threads(pthread_t *threads, unsigned n, char *err, size_t errlen)
+static int main_start_threads(pthread_t *threads, unsigned n, char *err, size_t errlen)
 {
 	int e = 0;
 
 	for (unsigned i = 0; i < n && !e; i++) {
 		char name[16];
 
-		e = -pthread_create(&threads[i], NULL, thread_run, &ds.d_loops[i]);
+		e = -pthread_create(&threads[i], NULL, main_thread_run, &ds.d_loops[i]);
 		snprintf(name, sizeof(name), "weft-loop-%u", i % TOPO_PLAN_THREADS);
 		if (!e)
 			pthread_setname_np(threads[i], name);
@@ -408,7 +408,7 @@ static double lease_gauge(void *arg)
 	return end > now ? (double)(end - now) / 1e9 : 0;
 }
 
-static double failing_gauge(void *arg)
+static double main_failing_gauge(void *arg)
 {
 	(void)arg;
 	return ds.d_store && ds_store_failing(ds.d_store);
@@ -456,7 +456,7 @@ static void metrics_init(void)
 		"The oldest version of a client's capability that is good for a file with stripes.",
 		"", striped_gauge, NULL);
 	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "",
-		     failing_gauge, NULL);
+		     main_failing_gauge, NULL);
 	metric_gauge("weft_ds_bars", "Runs of barred clients' numbers.", "", bars_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
 	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "",
@@ -481,7 +481,7 @@ static enum rpc_zerocopy zerocopy(const struct conf *c)
 				     : RPC_ZC_NEVER;
 }
 
-static int rdma_check(struct start *st, const struct conf *c, char *err, size_t errlen)
+static int main_rdma_check(struct start *st, const struct conf *c, char *err, size_t errlen)
 {
 	struct addr addr[DS_MAX_ADDRS];
 	int n = addrs_parse("ds.rdma", conf_str(c, "ds.rdma"), RPC_RDMA_PORT, addr, err, errlen);
@@ -579,7 +579,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 			return -EINVAL;
 		}
 	}
-	if (rdma_check(st, c, err, errlen))
+	if (main_rdma_check(st, c, err, errlen))
 		return -EINVAL;
 	if (!*conf_str(c, "ds.store")) {
 		snprintf(err, errlen, "ds.store: not set; expected the folder for the objects");
@@ -747,8 +747,8 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 	if (!e)
 		e = make_pool(c, err, errlen);
 	if (!e)
-		e = make_loops(n, conf_bool(c, "ds.iopoll"), err, errlen);
-	if (!e && (e = listen_all(&se->se_start)))
+		e = main_make_loops(n, conf_bool(c, "ds.iopoll"), err, errlen);
+	if (!e && (e = main_listen_all(&se->se_start)))
 		snprintf(err, errlen, "%s", se->se_start.st_errtext);
 	if (!e)
 		e = own_folders(conf_str(c, "ds.store"), err, errlen);
@@ -791,7 +791,7 @@ static void rpcbind_tell(const struct start *st)
 	path_rpcbind(port[0], port[1]);
 }
 
-static int serve(struct settings *se, const sigset_t *signals)
+static int main_serve(struct settings *se, const sigset_t *signals)
 {
 	const char *admin = conf_str(se->se_conf, "ds.admin");
 	unsigned n = (unsigned)conf_int(se->se_conf, "ds.threads");
@@ -822,7 +822,7 @@ static int serve(struct settings *se, const sigset_t *signals)
 			snprintf(err, sizeof(err), "ds.admin: %s: %s", admin, strerror(-e));
 	}
 	if (!e)
-		e = start_threads(threads, n, err, sizeof(err));
+		e = main_start_threads(threads, n, err, sizeof(err));
 	if (e) {
 		log_error("%s", err);
 		return 1;
@@ -882,7 +882,7 @@ int main(int argc, char **argv)
 	metrics_init();
 	rc = settings_load(&se, argc, argv);
 	if (rc < 0)
-		rc = serve(&se, &signals);
+		rc = main_serve(&se, &signals);
 	/* Not exit(): connections are open, and their memory needs no tidying. The file system
 	 * already has all data. */
 	fflush(NULL);

@@ -141,7 +141,7 @@ enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uin
 }
 
 /* Logs a lost object for people: one line a second is enough, and the metric counts them all. */
-static void lost(const struct cap *cap)
+static void nfs3_lost(const struct cap *cap)
 {
 	static _Atomic uint64_t last;
 	char path[OBJPATH_MAX];
@@ -164,7 +164,7 @@ enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, str
 	/* A capability without CAP_MUST_EXIST, from before the object was known to exist, must not
 	 * read a lost object as zeros either. */
 	if ((err == -ENOENT && must) || (err == -ESTALE && ds_obj_lost(d->d_store, &cap->cp_obj))) {
-		lost(cap);
+		nfs3_lost(cap);
 		return NFS3ERR_STALE;
 	}
 	if (err == -ENOENT)
@@ -264,7 +264,7 @@ void ds_op_garbage(struct ds_op *op)
 
 /* ---- procedures that answer at once ---- */
 
-static const uint8_t *get_fh(struct rpc_call *call, uint32_t *len)
+static const uint8_t *nfs3_get_fh(struct rpc_call *call, uint32_t *len)
 {
 	return xdr_get_opaque(&call->c_args, NFS3_FHSIZE, len);
 }
@@ -272,7 +272,7 @@ static const uint8_t *get_fh(struct rpc_call *call, uint32_t *len)
 static enum nfsstat3 get_cap(struct ds_op *op)
 {
 	uint32_t len;
-	const uint8_t *fh = get_fh(op->op_call, &len);
+	const uint8_t *fh = nfs3_get_fh(op->op_call, &len);
 
 	return fh ? ds_fh_check(op->op_ds, fh, len, 0, &op->op_cap) : NFS3_OK;
 }

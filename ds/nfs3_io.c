@@ -46,7 +46,7 @@ static void close_bracket(struct ds_op *op)
 enum read_end { READ_GOES_ON, READ_ENDS, READ_TO_SIZE };
 
 /* Every successful reply has attributes: clients lay out their receive buffers for them. */
-static void read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end end)
+static void nfs3_io_read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end end)
 {
 	struct xdr_out *x = &op->op_call->c_reply;
 	struct ds_buf *b = op->op_buf;
@@ -82,7 +82,8 @@ static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 
 	/* A missing answer is neither an error of the file nor its end. */
 	if (err) {
-		read_reply(op, err == -ENOENT ? NFS3ERR_STALE : NFS3ERR_JUKEBOX, READ_GOES_ON);
+		nfs3_io_read_reply(op, err == -ENOENT ? NFS3ERR_STALE : NFS3ERR_JUKEBOX,
+				   READ_GOES_ON);
 		return;
 	}
 	if (want > op->op_count)
@@ -92,33 +93,34 @@ static void read_eof_known(struct ds_eof *e, int err, uint64_t size)
 		memset(op->op_buf->b_data + op->op_got, 0, want - (uint64_t)op->op_got);
 		op->op_got = (int)want;
 	}
-	read_reply(op, NFS3_OK,
-		   op->op_off + (uint64_t)op->op_got >= size ? READ_ENDS : READ_GOES_ON);
+	nfs3_io_read_reply(op, NFS3_OK,
+			   op->op_off + (uint64_t)op->op_got >= size ? READ_ENDS : READ_GOES_ON);
 }
 
-static void read_got(struct ds_op *op, int res)
+static void nfs3_io_read_got(struct ds_op *op, int res)
 {
 	if (res < 0) {
-		read_reply(op, ds_nfs3_errno(res), READ_GOES_ON);
+		nfs3_io_read_reply(op, ds_nfs3_errno(res), READ_GOES_ON);
 		return;
 	}
 	op->op_got = res;
 	if ((uint32_t)res == op->op_count) {
-		read_reply(op, NFS3_OK,
-			   op->op_cap.cp_rights & CAP_STRIPED ? READ_GOES_ON : READ_TO_SIZE);
+		nfs3_io_read_reply(op, NFS3_OK,
+				   op->op_cap.cp_rights & CAP_STRIPED ? READ_GOES_ON
+								      : READ_TO_SIZE);
 	} else if (op->op_cap.cp_rights & CAP_STRIPED) {
 		op->op_eof.eo_done = read_eof_known;
 		op->op_eof.eo_ino = op->op_cap.cp_obj.co_ino;
 		op->op_eof.eo_incarnation = op->op_cap.cp_obj.co_incarnation;
 		ds_eof_ask(op->op_ds, &op->op_eof);
 	} else {
-		read_reply(op, NFS3_OK, READ_ENDS);
+		nfs3_io_read_reply(op, NFS3_OK, READ_ENDS);
 	}
 }
 
 static void read_done(struct ds_rw *rw, int res)
 {
-	read_got(caa_container_of(rw, struct ds_op, op_rw), res);
+	nfs3_io_read_got(caa_container_of(rw, struct ds_op, op_rw), res);
 }
 
 static void read_buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
@@ -127,7 +129,7 @@ static void read_buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 
 	op->op_buf = b;
 	if (!op->op_obj) {
-		read_got(op, 0);
+		nfs3_io_read_got(op, 0);
 		return;
 	}
 	op->op_rw.rw_obj = op->op_obj;
@@ -163,12 +165,12 @@ void ds_nfs3_read(struct ds_op *op)
 	if (st == NFS3_OK)
 		st = ds_fh_range(op->op_ds, &op->op_cap, op->op_off, op->op_count);
 	if (st != NFS3_OK) {
-		read_reply(op, st, READ_GOES_ON);
+		nfs3_io_read_reply(op, st, READ_GOES_ON);
 		return;
 	}
 	if (!op->op_count || op->op_off > (uint64_t)INT64_MAX - op->op_count) {
 		op->op_got = 0;
-		read_reply(op, NFS3_OK, op->op_count ? READ_ENDS : READ_GOES_ON);
+		nfs3_io_read_reply(op, NFS3_OK, op->op_count ? READ_ENDS : READ_GOES_ON);
 		return;
 	}
 	rpc_call_expect(op->op_call, ds_buf_takes(op->op_count));
@@ -182,7 +184,7 @@ void ds_nfs3_read(struct ds_op *op)
 
 /* ---- WRITE ---- */
 
-static void write_reply(struct ds_op *op, enum nfsstat3 st)
+static void nfs3_io_write_reply(struct ds_op *op, enum nfsstat3 st)
 {
 	struct xdr_out *x = &op->op_call->c_reply;
 
@@ -199,21 +201,21 @@ static void write_reply(struct ds_op *op, enum nfsstat3 st)
 
 static void write_synced(struct ds_sync *sy, int err)
 {
-	write_reply(caa_container_of(sy, struct ds_op, op_sync), ds_nfs3_errno(err));
+	nfs3_io_write_reply(caa_container_of(sy, struct ds_op, op_sync), ds_nfs3_errno(err));
 }
 
-static void write_done(struct ds_rw *rw, int res)
+static void nfs3_io_write_done(struct ds_rw *rw, int res)
 {
 	struct ds_op *op = caa_container_of(rw, struct ds_op, op_rw);
 
 	close_bracket(op);
 	if (res < 0) {
-		write_reply(op, ds_nfs3_errno(res));
+		nfs3_io_write_reply(op, ds_nfs3_errno(res));
 		return;
 	}
 	op->op_count = (uint32_t)res;
 	if (op->op_stable == NFS3_UNSTABLE) {
-		write_reply(op, NFS3_OK);
+		nfs3_io_write_reply(op, NFS3_OK);
 		return;
 	}
 	op->op_sync.sy_obj = op->op_obj;
@@ -235,7 +237,7 @@ void ds_nfs3_write(struct ds_op *op)
 	op->op_stable = xdr_get_u32(x);
 	if (op->op_call->c_cut && !x->bad) {
 		st = ds_fh_check(op->op_ds, fh, len, 0, &op->op_cap);
-		write_reply(op, st == NFS3_OK ? NFS3ERR_JUKEBOX : st);
+		nfs3_io_write_reply(op, st == NFS3_OK ? NFS3ERR_JUKEBOX : st);
 		return;
 	}
 	data = xdr_get_opaque(x, DS_MAX_IO, &ndata);
@@ -254,7 +256,7 @@ void ds_nfs3_write(struct ds_op *op)
 		st = ds_nfs3_errno(ds_obj_note(op->op_obj, op->op_off, op->op_count));
 	op->op_verf = ds_store_verifier(op->op_ds->d_store);
 	if (st != NFS3_OK || !op->op_count) {
-		write_reply(op, st);
+		nfs3_io_write_reply(op, st);
 		return;
 	}
 	op->op_rw.rw_obj = op->op_obj;
@@ -262,13 +264,13 @@ void ds_nfs3_write(struct ds_op *op)
 	op->op_rw.rw_off = op->op_off;
 	op->op_rw.rw_len = op->op_count;
 	op->op_rw.rw_mem = (uint8_t *)data;
-	op->op_rw.rw_done = write_done;
+	op->op_rw.rw_done = nfs3_io_write_done;
 	ds_obj_write(&op->op_rw);
 }
 
 /* ---- COMMIT ---- */
 
-static void commit_reply(struct ds_op *op, enum nfsstat3 st)
+static void nfs3_io_commit_reply(struct ds_op *op, enum nfsstat3 st)
 {
 	struct xdr_out *x = &op->op_call->c_reply;
 	uint64_t verf = ds_store_verifier(op->op_ds->d_store);
@@ -282,7 +284,7 @@ static void commit_reply(struct ds_op *op, enum nfsstat3 st)
 
 static void commit_synced(struct ds_sync *sy, int err)
 {
-	commit_reply(caa_container_of(sy, struct ds_op, op_sync), ds_nfs3_errno(err));
+	nfs3_io_commit_reply(caa_container_of(sy, struct ds_op, op_sync), ds_nfs3_errno(err));
 }
 
 /* Syncs the whole object, whatever range the client names: RFC 1813 section 3.3.21 allows more. */
@@ -307,7 +309,7 @@ void ds_nfs3_commit(struct ds_op *op)
 		st = NFS3ERR_JUKEBOX;
 	/* The object was never written: nothing to make durable. */
 	if (st != NFS3_OK || !op->op_obj) {
-		commit_reply(op, st);
+		nfs3_io_commit_reply(op, st);
 		return;
 	}
 	op->op_sync.sy_obj = op->op_obj;
@@ -327,7 +329,7 @@ static void setattr_reply(struct ds_op *op, enum nfsstat3 st)
 	ds_op_reply(op);
 }
 
-static void setattr_done(struct loop_msg *m)
+static void nfs3_io_setattr_done(struct loop_msg *m)
 {
 	struct ds_op *op = caa_container_of(m, struct ds_op, op_size.sz_msg);
 
@@ -344,7 +346,7 @@ static void setattr_job(struct ds_job *j)
 
 /* The MDS keeps the attributes. Only the MDS may set one here, the size; a client (number not 0)
  * may set none. */
-static enum nfsstat3 setattr_allowed(const struct ds_op *op, const struct nfs3_sattr *s)
+static enum nfsstat3 nfs3_io_setattr_allowed(const struct ds_op *op, const struct nfs3_sattr *s)
 {
 	if (op->op_cap.cp_client)
 		return NFS3ERR_ACCES;
@@ -385,7 +387,7 @@ void ds_nfs3_setattr(struct ds_op *op)
 	 * it. */
 	st = open_bracket(op, fh, len, false);
 	if (st == NFS3_OK)
-		st = setattr_allowed(op, &sa);
+		st = nfs3_io_setattr_allowed(op, &sa);
 	if (st == NFS3_OK && guard && !guard_holds(op, &ctime))
 		st = NFS3ERR_NOT_SYNC;
 	if (st == NFS3_OK && !op->op_obj)
@@ -396,6 +398,6 @@ void ds_nfs3_setattr(struct ds_op *op)
 	}
 	op->op_size.sz_size = sa.sa_size;
 	op->op_size.sz_job.jb_run = setattr_job;
-	op->op_size.sz_msg.m_run = setattr_done;
+	op->op_size.sz_msg.m_run = nfs3_io_setattr_done;
 	ds_store_submit(op->op_ds->d_store, DS_WORKER_QUERIES, &op->op_size.sz_job);
 }

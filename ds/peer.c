@@ -47,7 +47,7 @@ int ds_peer_start(struct ds *d)
 	return err;
 }
 
-static void refuse(struct rpc_call *call, enum nfsstat3 st)
+static void peer_refuse(struct rpc_call *call, enum nfsstat3 st)
 {
 	xdr_put_u32(&call->c_reply, st);
 	rpc_reply(call);
@@ -69,7 +69,8 @@ static void read_tell(struct loop_msg *m)
 	const struct ds_fetch *f = &pr->pr_f;
 
 	if (pr->pr_err) {
-		refuse(call, pr->pr_err == -ENOLINK ? NFS3ERR_ACCES : ds_nfs3_errno(pr->pr_err));
+		peer_refuse(call,
+			    pr->pr_err == -ENOLINK ? NFS3ERR_ACCES : ds_nfs3_errno(pr->pr_err));
 		read_free(pr);
 		return;
 	}
@@ -154,7 +155,7 @@ static void peer_read(struct ds *d, struct rpc_call *call)
 	}
 	if (hold)
 		ds_hold_put(hold);
-	refuse(call, st == NFS3_OK ? NFS3ERR_JUKEBOX : st);
+	peer_refuse(call, st == NFS3_OK ? NFS3ERR_JUKEBOX : st);
 }
 
 void ds_peer_dispatch(struct rpc_call *call, void *arg)

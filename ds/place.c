@@ -125,7 +125,7 @@ static void store_find(const struct topo *t, const char *dir, struct topo_place 
 }
 
 /* Cuts a comma separated list. Returns the number of names, at most max. */
-static unsigned cut(char *list, const char **out, unsigned max)
+static unsigned place_cut(char *list, const char **out, unsigned max)
 {
 	char *save = NULL, *one;
 	unsigned n = 0;
@@ -144,7 +144,7 @@ static int disks(struct place *p, const char *list, char *err, size_t errlen)
 {
 	const char *name[PLACE_MAX_STORES];
 	char *copy = strdup(list);
-	unsigned n = copy ? cut(copy, name, PLACE_MAX_STORES) : 0;
+	unsigned n = copy ? place_cut(copy, name, PLACE_MAX_STORES) : 0;
 	int e = copy ? 0 : -ENOMEM;
 
 	if (e)
@@ -172,7 +172,7 @@ static int stores(struct place *p, const struct conf *c, char *err, size_t errle
 		snprintf(err, errlen, "ds.store: %s", strerror(ENOMEM));
 		return -ENOMEM;
 	}
-	p->pa_nstores = cut(p->pa_list, p->pa_dir, PLACE_MAX_STORES);
+	p->pa_nstores = place_cut(p->pa_list, p->pa_dir, PLACE_MAX_STORES);
 	for (unsigned i = 0; i < p->pa_nstores; i++) {
 		p->pa_store[i] = (struct topo_place){.pl_node = -1};
 		/* ds.topology describes another machine, about which a path here says nothing. */
@@ -194,7 +194,7 @@ static bool same_ip(const struct sockaddr_storage *a, const struct sockaddr_stor
 }
 
 /* Records each IP address once, whatever its ports. */
-static void addresses(struct place *p, const struct place_opts *o)
+static void place_addresses(struct place *p, const struct place_opts *o)
 {
 	for (unsigned i = 0; i < o->po_naddrs; i++) {
 		unsigned k = 0;
@@ -235,7 +235,7 @@ void place_order(const struct place *p, const struct sockaddr_storage *addr, uns
 
 /* ---- which threads serve which address ---- */
 
-static int entry_cmp(const void *a, const void *b)
+static int place_entry_cmp(const void *a, const void *b)
 {
 	return memcmp(((const struct entry *)a)->en_ip, ((const struct entry *)b)->en_ip, 16);
 }
@@ -251,7 +251,7 @@ static struct group *group_of(struct place *p, uint64_t threads)
 	return &p->pa_group[i];
 }
 
-static int table(struct place *p)
+static int place_table(struct place *p)
 {
 	const struct topo *t = topo_of(p);
 	struct topo_place none = {.pl_node = -1}, pl = none;
@@ -268,7 +268,7 @@ static int table(struct place *p)
 		memcpy(en->en_ip, t->t_addr[i].a_ip, 16);
 		en->en_group = group_of(p, topo_plan_serves(t, &p->pa_plan, &pl));
 	}
-	qsort(p->pa_entry, p->pa_nentries, sizeof(*p->pa_entry), entry_cmp);
+	qsort(p->pa_entry, p->pa_nentries, sizeof(*p->pa_entry), place_entry_cmp);
 	return 0;
 }
 
@@ -284,7 +284,7 @@ unsigned place_deal(const struct sockaddr *local, void *place)
 		memcpy(key.en_ip + 12, &((const struct sockaddr_in *)local)->sin_addr, 4);
 	else
 		memcpy(key.en_ip, &((const struct sockaddr_in6 *)local)->sin6_addr, 16);
-	en = bsearch(&key, p->pa_entry, p->pa_nentries, sizeof(key), entry_cmp);
+	en = bsearch(&key, p->pa_entry, p->pa_nentries, sizeof(key), place_entry_cmp);
 	g = en ? en->en_group : p->pa_group;
 	left = g->gr_threads;
 	for (unsigned skip =
@@ -335,7 +335,7 @@ int place_make(struct place **out, const struct place_opts *o, char *err, size_t
 		e = stores(p, c, err, errlen);
 	if (e)
 		return e; /* the process ends */
-	addresses(p, o);
+	place_addresses(p, o);
 	t = topo_of(p);
 	w = (struct topo_wish){
 		.tw_cpus = p->pa_cpus,
@@ -351,7 +351,7 @@ int place_make(struct place **out, const struct place_opts *o, char *err, size_t
 	}
 	topo_plan(t, &w, &p->pa_plan);
 	metrics_make(p);
-	if (table(p)) {
+	if (place_table(p)) {
 		snprintf(err, errlen, "%s", strerror(ENOMEM));
 		return -ENOMEM;
 	}
@@ -502,7 +502,7 @@ static void print_stores(const struct place *p, FILE *f)
 }
 
 /* The distance of pl to the farthest store. */
-static enum topo_dist distance(const struct place *p, const struct topo_place *pl)
+static enum topo_dist place_distance(const struct place *p, const struct topo_place *pl)
 {
 	enum topo_dist far = p->pa_nstores ? TOPO_PIX : TOPO_NONE;
 
@@ -533,8 +533,8 @@ static void print_addresses(const struct place *p, FILE *f)
 		node_text(pl->pl_node, node);
 		threads_text(topo_plan_serves(topo_of(p), &p->pa_plan, pl), threads,
 			     sizeof(threads));
-		fprintf(f, "%-5s %-10s %-8s %s\n", node, threads, topo_dist_name(distance(p, pl)),
-			text);
+		fprintf(f, "%-5s %-10s %-8s %s\n", node, threads,
+			topo_dist_name(place_distance(p, pl)), text);
 	}
 }
 

@@ -20,7 +20,7 @@
 #define WAITING_MAX 64u
 #define SOURCES	    4 /* connections that a puller keeps */
 #define FETCH_MS    10000u
-#define FETCH_NS    15000000000ull /* then fetch() tries no further address */
+#define FETCH_NS    15000000000ull /* then pull_fetch() tries no further address */
 #define PULL_NS	    5000000000ull  /* then PULL answers how far it came */
 #define ARGS_MAX    4096
 
@@ -101,7 +101,7 @@ static void ask_over(struct loop_msg *m)
 }
 
 /* The RPC layer owns the request until this has returned. */
-static void ask_done(struct rpc_req *q, int err, struct xdr_in *res)
+static void pull_ask_done(struct rpc_req *q, int err, struct xdr_in *res)
 {
 	struct ask *as = caa_container_of(q, struct ask, as_req);
 
@@ -115,7 +115,7 @@ static void ask_done(struct rpc_req *q, int err, struct xdr_in *res)
 }
 
 /* The key from the MDS with which this server proves itself to the source. */
-static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
+static bool pull_peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 {
 	size_t len;
 
@@ -135,7 +135,7 @@ static bool peer_key(const ctl_peer *p, uint8_t key[CAP_TLS_KEY_LEN])
 static bool over_tls(const ctl_peer *p)
 {
 	uint8_t key[CAP_TLS_KEY_LEN];
-	bool has = peer_key(p, key);
+	bool has = pull_peer_key(p, key);
 
 	sodium_memzero(key, sizeof(key));
 	return has || p->tls != RPC_TLS_OFF;
@@ -169,7 +169,8 @@ static int connect_source(struct source *so, const struct ask *as)
 		uint8_t key[CAP_TLS_KEY_LEN];
 
 		struct ds_key own;
-		bool has = ds_keys_own(&as->as_ds->d_keys, &own), sent = peer_key(as->as_peer, key);
+		bool has = ds_keys_own(&as->as_ds->d_keys, &own),
+		     sent = pull_peer_key(as->as_peer, key);
 
 		if (!sent && !has)
 			cap_derive_tls_key(as->as_ds->d_keys.ks_cluster, so->so_uuid, key);
@@ -187,7 +188,7 @@ static int connect_source(struct source *so, const struct ask *as)
 
 /* The connection to this source. If there is none yet, it replaces the one not used for the longest
  * time. */
-static struct source *source_of(struct ask *as)
+static struct source *pull_source_of(struct ask *as)
 {
 	struct puller *pl = as->as_puller;
 	struct source *so = &pl->pl_source[0];
@@ -210,7 +211,7 @@ static struct source *source_of(struct ask *as)
 static void ask_send(struct loop_msg *m)
 {
 	struct ask *as = caa_container_of(m, struct ask, as_msg);
-	struct source *so = source_of(as);
+	struct source *so = pull_source_of(as);
 
 	if (!so) {
 		sem_post(&as->as_done);
@@ -222,7 +223,7 @@ static void ask_send(struct loop_msg *m)
 					.rc_gid = as->as_peer->gid};
 
 		rpc_req_init(&as->as_req, NFS3_PROGRAM, NFS3_VERSION, NFS3_READ, &cred, ARGS_MAX,
-			     ask_done);
+			     pull_ask_done);
 		xdr_put_opaque(&as->as_req.q_args, as->as_peer->foreign.foreign_val,
 			       as->as_peer->foreign.foreign_len);
 		xdr_put_u64(&as->as_req.q_args, as->as_off);
@@ -231,7 +232,7 @@ static void ask_send(struct loop_msg *m)
 		return;
 	}
 	rpc_req_init(&as->as_req, CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_READ, NULL, ARGS_MAX,
-		     ask_done);
+		     pull_ask_done);
 	xdr_put_opaque(&as->as_req.q_args, (const uint8_t *)as->as_peer->handle, CTL_HANDLE_LEN);
 	xdr_put_u64(&as->as_req.q_args, as->as_off);
 	xdr_put_u32(&as->as_req.q_args, as->as_count);
@@ -284,13 +285,13 @@ int ds_pull_answer(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 	return sodium_memcmp(real, sum, sizeof(real)) ? -EBADMSG : 0;
 }
 
-static bool is_zero(const uint8_t *p, uint32_t n)
+static bool pull_is_zero(const uint8_t *p, uint32_t n)
 {
 	return !p[0] && !memcmp(p, p + 1, n - 1);
 }
 
 /* Pages of zeros become holes, as long as there is room for another part. */
-static void find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
+static void pull_find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
 {
 	f->ft_nparts = 0;
 	f->ft_len = 0;
@@ -302,7 +303,7 @@ static void find_parts(const uint8_t *data, uint32_t count, struct ds_fetch *f)
 		n = n < count - at ? n : count - at;
 		if (f->ft_nparts == CTL_PEER_PARTS)
 			n = count - at;
-		else if (is_zero(data + at, n))
+		else if (pull_is_zero(data + at, n))
 			continue;
 		if (!pt || (pt->pt_off + pt->pt_len != off && f->ft_nparts < CTL_PEER_PARTS)) {
 			f->ft_part[f->ft_nparts++] = (struct ds_part){.pt_off = off, .pt_len = n};
@@ -339,11 +340,11 @@ int ds_pull_foreign(struct xdr_in *x, uint32_t count, struct ds_fetch *f)
 	f->ft_size = eof			      ? f->ft_off + len
 		     : known && fa.fa_size > f->ft_to ? fa.fa_size
 						      : f->ft_to + 1;
-	find_parts(data, len, f);
+	pull_find_parts(data, len, f);
 	return 0;
 }
 
-static int ask_one(struct ask *as, struct ds_fetch *f)
+static int pull_ask_one(struct ask *as, struct ds_fetch *f)
 {
 	on_loop(as, ask_send);
 	if (as->as_err)
@@ -374,8 +375,8 @@ static const char *why(int err)
 }
 
 /* Tries the source's addresses in turn. Makes a lost connection again once. */
-static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count,
-		 struct ds_fetch *f)
+static int pull_fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t count,
+		      struct ds_fetch *f)
 {
 	struct ask as = {
 		.as_ds = d, .as_puller = pl, .as_peer = p, .as_off = f->ft_off, .as_count = count};
@@ -392,7 +393,7 @@ static int fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32_t co
 		    rpc_uaddr_parse(a->netid, a->uaddr, &as.as_addr, &as.as_len))
 			continue;
 		as.as_err = 0;
-		err = ask_one(&as, f);
+		err = pull_ask_one(&as, f);
 		if (err == -ECONNRESET && again) {
 			again = false;
 			i--;
@@ -413,7 +414,7 @@ int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count,
 	int err;
 
 	f->ft_data = pl->pl_data;
-	err = fetch(d, pl, p, count, f);
+	err = pull_fetch(d, pl, p, count, f);
 	if (err && log_due(&last))
 		log_warn("cannot fetch an object from its source at %s: %s",
 			 p->addrs.addrs_len ? p->addrs.addrs_val[0].uaddr : "?", why(err));
@@ -428,7 +429,7 @@ static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *s
 {
 	struct ds_fetch f = {.ft_off = at, .ft_data = pl->pl_data};
 	static _Atomic uint64_t last;
-	int err = fetch(d, pl, &a->source, count, &f);
+	int err = pull_fetch(d, pl, &a->source, count, &f);
 
 	if (err) {
 		if (log_due(&last))
@@ -442,8 +443,8 @@ static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *s
 	return ds_session_write(ss, &f, pl->pl_mem, res);
 }
 
-static ctl_status pull(struct ds *d, struct ds_session *ss, const ctl_rebuild_args *a,
-		       ctl_rebuild_res *res)
+static ctl_status pull_pull(struct ds *d, struct ds_session *ss, const ctl_rebuild_args *a,
+			    ctl_rebuild_res *res)
 {
 	uint64_t end = a->length < (uint64_t)INT64_MAX - a->offset ? a->offset + a->length
 								   : INT64_MAX,
@@ -474,7 +475,7 @@ ctl_status ds_pull(struct ds *d, const ctl_rebuild_args *a, ctl_rebuild_res *res
 	if (!a->length || a->offset > INT64_MAX || a->offset > ds_session_cursor(ss))
 		st = CTL_INVAL;
 	else
-		st = pull(d, ss, a, res);
+		st = pull_pull(d, ss, a, res);
 	ds_session_put(ss);
 	return st;
 }

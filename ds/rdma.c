@@ -24,18 +24,18 @@ static bool any_address(const struct sockaddr_storage *ss)
 	return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
 }
 
-static uint16_t *port_of(struct sockaddr_storage *ss)
+static uint16_t *rdma_port_of(struct sockaddr_storage *ss)
 {
 	return ss->ss_family == AF_INET ? &((struct sockaddr_in *)ss)->sin_port
 					: &((struct sockaddr_in6 *)ss)->sin6_port;
 }
 
-static unsigned tell(struct sockaddr_storage ss, uint16_t port, ctl_addr *addrs,
-		     struct ds_addr_text *texts, unsigned n, unsigned max)
+static unsigned rdma_tell(struct sockaddr_storage ss, uint16_t port, ctl_addr *addrs,
+			  struct ds_addr_text *texts, unsigned n, unsigned max)
 {
 	struct ds_addr_text *t = &texts[n];
 
-	*port_of(&ss) = port;
+	*rdma_port_of(&ss) = port;
 	if (n == max || rpc_uaddr((struct sockaddr *)&ss, t->netid, sizeof(t->netid), t->uaddr,
 				  sizeof(t->uaddr)))
 		return n;
@@ -54,14 +54,15 @@ unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts
 		if (!rd->rd_up)
 			continue;
 		if (!any_address(&rd->rd_addr)) {
-			n = tell(rd->rd_addr, *port_of(&rd->rd_addr), addrs, texts, n, max);
+			n = rdma_tell(rd->rd_addr, *rdma_port_of(&rd->rd_addr), addrs, texts, n,
+				      max);
 			continue;
 		}
 		/* A wildcard: all addresses of this machine that clients use for TCP. */
 		for (unsigned k = 0; k < d->d_naddrs; k++)
 			if (d->d_addr[k].ss_family == rd->rd_addr.ss_family)
-				n = tell(d->d_addr[k], *port_of(&rd->rd_addr), addrs, texts, n,
-					 max);
+				n = rdma_tell(d->d_addr[k], *rdma_port_of(&rd->rd_addr), addrs,
+					      texts, n, max);
 	}
 	return n;
 }

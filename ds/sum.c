@@ -9,17 +9,18 @@
 _Static_assert(CTL_SUM_LEN == crypto_generichash_BYTES, "BLAKE2b-256");
 _Static_assert(DS_MAX_IO % CTL_SUM_PAGE == 0, "windows are whole pages");
 
-static bool is_zero(const uint8_t *page)
+static bool sum_is_zero(const uint8_t *page)
 {
 	return !page[0] && !memcmp(page, page + 1, CTL_SUM_PAGE - 1);
 }
 
-static void add_pages(crypto_generichash_state *h, const uint8_t *flat, uint64_t off, uint64_t n)
+static void sum_add_pages(crypto_generichash_state *h, const uint8_t *flat, uint64_t off,
+			  uint64_t n)
 {
 	for (uint64_t at = 0; at < n; at += CTL_SUM_PAGE) {
 		uint64_t place = htole64(off + at);
 
-		if (is_zero(flat + at))
+		if (sum_is_zero(flat + at))
 			continue;
 		crypto_generichash_update(h, (const uint8_t *)&place, sizeof(place));
 		crypto_generichash_update(h, flat + at, CTL_SUM_PAGE);
@@ -52,7 +53,7 @@ static int add_window(crypto_generichash_state *h, struct ds_obj *o, struct ds_f
 		}
 	}
 	if (any)
-		add_pages(h, flat, base, end - base);
+		sum_add_pages(h, flat, base, end - base);
 	return 0;
 }
 

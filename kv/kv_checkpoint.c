@@ -39,7 +39,7 @@ struct stamp {
 _Static_assert(sizeof(struct stamp) == 32, "format");
 static const char stamp_magic[8] = {'W', 'E', 'F', 'T', 'D', 'A', 'T', 1};
 
-static int open_in(const char *folder, const char *name, int flags)
+static int kv_checkpoint_open_in(const char *folder, const char *name, int flags)
 {
 	char file[4096];
 	int fd;
@@ -84,7 +84,7 @@ struct checkpoint {
 };
 
 /* Step 1 of kv_log.c. The caller holds lg_lock, so no commit is under way. */
-static int begin(struct kv *kv, struct checkpoint *ck)
+static int kv_checkpoint_begin(struct kv *kv, struct checkpoint *ck)
 {
 	struct kv_log *lg = &kv->k_log;
 	int rc;
@@ -130,7 +130,7 @@ static int write_head(struct kv_log_file *lf, struct kv_log_head *h)
 
 /* Steps 2 to 4. Only one checkpoint is made at a time, so lg_cur and lg_gen do not change
  * meanwhile. */
-static void finish(struct kv *kv, struct checkpoint *ck, bool clean)
+static void kv_checkpoint_finish(struct kv *kv, struct checkpoint *ck, bool clean)
 {
 	struct kv_log *lg = &kv->k_log;
 	uint64_t gen = le64toh(ck->ck_head.lh_gen);
@@ -195,7 +195,7 @@ static void *checkpoints(void *arg)
 	pthread_mutex_lock(&lg->lg_lock);
 	while (wait_due(lg)) {
 		bool grow = lg->lg_fast;
-		int rc = begin(kv, &ck);
+		int rc = kv_checkpoint_begin(kv, &ck);
 
 		if (rc) {
 			if (log_due(&said))
@@ -206,7 +206,7 @@ static void *checkpoints(void *arg)
 		}
 		lg->lg_fast = false;
 		pthread_mutex_unlock(&lg->lg_lock);
-		finish(kv, &ck, false);
+		kv_checkpoint_finish(kv, &ck, false);
 		if (grow)
 			kv_log_double(&lg->lg_file[lg->lg_cur ^ 1]);
 		pthread_mutex_lock(&lg->lg_lock);
@@ -261,7 +261,7 @@ static bool knows_newer(int fd, const uint8_t *id, uint64_t gen, off_t size)
 static int read_heads(const char *path, struct heads *hd, struct kv_failure *f)
 {
 	for (unsigned i = 0; i < 2; i++) {
-		int fd = open_in(path, file_name(i), O_RDONLY);
+		int fd = kv_checkpoint_open_in(path, file_name(i), O_RDONLY);
 		ssize_t n;
 
 		if (fd < 0 && fd != -ENOENT)
@@ -285,7 +285,7 @@ static int read_heads(const char *path, struct heads *hd, struct kv_failure *f)
  * it, or 0. */
 static uint64_t stamp_of(const char *path, const uint8_t *id)
 {
-	int fd = open_in(path, "data.mdb", O_RDONLY);
+	int fd = kv_checkpoint_open_in(path, "data.mdb", O_RDONLY);
 	struct stamp st;
 	bool mine;
 
@@ -310,7 +310,7 @@ static int check_newest(const char *path, const struct heads *hd, unsigned at, s
 		return kv_fail(f, -EIO, "%s: the store was not closed, and %s is not there", path,
 			       file_name(at ^ 1));
 	for (unsigned i = 0; i < 2; i++) {
-		int fd = hd->hd_there[i] ? open_in(path, file_name(i), O_RDONLY) : -1;
+		int fd = hd->hd_there[i] ? kv_checkpoint_open_in(path, file_name(i), O_RDONLY) : -1;
 		struct stat st;
 		bool newer;
 
@@ -368,7 +368,7 @@ int kv_log_look(const char *path, struct kv_failure *f)
 static int keep_readers_out(struct kv *kv, struct kv_failure *f)
 {
 	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1}, who;
-	int fd = open_in(kv->k_path, "lock.mdb", O_RDWR | O_CREAT);
+	int fd = kv_checkpoint_open_in(kv->k_path, "lock.mdb", O_RDWR | O_CREAT);
 
 	if (fd < 0)
 		return kv_fail(f, fd, "%s/lock.mdb: %s", kv->k_path, strerror(-fd));
@@ -413,14 +413,14 @@ static int put_back(int fd, const struct kv_log_head *h)
 	return fdatasync(fd) < 0 ? -errno : 0;
 }
 
-static int damaged(struct kv *kv, unsigned file, uint64_t at, const char *what,
-		   struct kv_failure *f)
+static int kv_checkpoint_damaged(struct kv *kv, unsigned file, uint64_t at, const char *what,
+				 struct kv_failure *f)
 {
 	return kv_fail(f, -EIO, "%s: the log is damaged: %s at byte %lu: %s", kv->k_path,
 		       file_name(file), (unsigned long)at, what);
 }
 
-static int apply(struct kv *kv, MDB_txn *txn, const void *rec)
+static int kv_checkpoint_apply(struct kv *kv, MDB_txn *txn, const void *rec)
 {
 	uint32_t pos = sizeof(struct kv_log_rec);
 	struct kv_write w;
@@ -444,7 +444,7 @@ static int redo(struct kv *kv, const void *rec, struct kv_failure *f)
 	int rc = mdb_txn_begin(kv->k_env, NULL, 0, &txn);
 
 	if (rc == 0) {
-		rc = apply(kv, txn, rec);
+		rc = kv_checkpoint_apply(kv, txn, rec);
 		crash_point("kv-redo");
 		if (rc)
 			mdb_txn_abort(txn);
@@ -515,8 +515,8 @@ static int check_tail(struct kv *kv, struct replay *rp, struct kv_failure *f)
 			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file),
 				       strerror(-len));
 		if (len)
-			return damaged(kv, rp->rp_file, end,
-				       "no whole record, and others follow it", f);
+			return kv_checkpoint_damaged(kv, rp->rp_file, end,
+						     "no whole record, and others follow it", f);
 	}
 	return 0;
 }
@@ -534,8 +534,8 @@ static int replay_records(struct kv *kv, struct replay *rp, struct kv_failure *f
 			return check_tail(kv, rp, f);
 		r = (const struct kv_log_rec *)rp->rp_buf;
 		if (le64toh(r->rl_txnid) != rp->rp_next || le64toh(r->rl_base) > kv->k_log.lg_base)
-			return damaged(kv, rp->rp_file, rp->rp_want.lw_at,
-				       "a transaction is missing before this one", f);
+			return kv_checkpoint_damaged(kv, rp->rp_file, rp->rp_want.lw_at,
+						     "a transaction is missing before this one", f);
 		rc = rp->rp_look ? 0 : redo(kv, rp->rp_buf, f);
 		if (rc)
 			return rc;
@@ -552,7 +552,7 @@ static int replay_file(struct kv *kv, struct replay *rp, unsigned file, uint64_t
 	int rc;
 
 	rp->rp_file = file;
-	rp->rp_fd = open_in(kv->k_path, file_name(file), O_RDONLY);
+	rp->rp_fd = kv_checkpoint_open_in(kv->k_path, file_name(file), O_RDONLY);
 	rp->rp_want = (struct kv_log_want){kv->k_log.lg_id, gen, KV_LOG_BLOCK};
 	if (rp->rp_fd < 0)
 		return kv_fail(f, rp->rp_fd, "%s/%s: %s", kv->k_path, file_name(file),
@@ -593,7 +593,7 @@ static int restore(struct kv *kv, const struct kv_log_head *h, struct kv_failure
 		rc = keep_readers_out(kv, f);
 	if (rc)
 		return rc;
-	fd = open_in(kv->k_path, "data.mdb", O_RDWR);
+	fd = kv_checkpoint_open_in(kv->k_path, "data.mdb", O_RDWR);
 	rc = fd < 0 ? fd : put_back(fd, h);
 	if (fd >= 0)
 		close(fd);
@@ -662,7 +662,7 @@ int kv_log_replay(struct kv *kv, struct kv_failure *f)
 
 /* Opening and closing */
 
-static int make_file(struct kv *kv, unsigned i)
+static int kv_checkpoint_make_file(struct kv *kv, unsigned i)
 {
 	char tmp[16], from[4096], to[4096];
 	struct kv_log_file lf = {.lf_size = 0};
@@ -673,7 +673,7 @@ static int make_file(struct kv *kv, unsigned i)
 	snprintf(tmp, sizeof(tmp), "%s.new", file_name(i));
 	snprintf(from, sizeof(from), "%s/%s", kv->k_path, tmp);
 	snprintf(to, sizeof(to), "%s/%s", kv->k_path, file_name(i));
-	lf.lf_fd = open_in(kv->k_path, tmp, O_RDWR | O_CREAT | O_TRUNC);
+	lf.lf_fd = kv_checkpoint_open_in(kv->k_path, tmp, O_RDWR | O_CREAT | O_TRUNC);
 	if (lf.lf_fd < 0)
 		return lf.lf_fd;
 	memcpy(h.lh_id, kv->k_log.lg_id, sizeof(h.lh_id));
@@ -690,14 +690,14 @@ static int make_file(struct kv *kv, unsigned i)
 	return rc;
 }
 
-static int open_file(struct kv *kv, unsigned i)
+static int kv_checkpoint_open_file(struct kv *kv, unsigned i)
 {
 	struct kv_log_file *lf = &kv->k_log.lg_file[i];
 	struct stat st;
 
-	lf->lf_fd = open_in(kv->k_path, file_name(i), O_RDWR | O_DIRECT);
+	lf->lf_fd = kv_checkpoint_open_in(kv->k_path, file_name(i), O_RDWR | O_DIRECT);
 	if (lf->lf_fd == -EINVAL)
-		lf->lf_fd = open_in(kv->k_path, file_name(i), O_RDWR);
+		lf->lf_fd = kv_checkpoint_open_in(kv->k_path, file_name(i), O_RDWR);
 	if (lf->lf_fd < 0)
 		return lf->lf_fd;
 	if (fstat(lf->lf_fd, &st) < 0)
@@ -719,14 +719,14 @@ static int open_files(struct kv *kv)
 		lg->lg_cur = 0;
 	}
 	for (unsigned i = 0; i < 2 && rc == 0; i++) {
-		rc = lg->lg_found ? open_file(kv, i) : -ENOENT;
+		rc = lg->lg_found ? kv_checkpoint_open_file(kv, i) : -ENOENT;
 		if (rc != -ENOENT)
 			continue;
-		rc = make_file(kv, i);
+		rc = kv_checkpoint_make_file(kv, i);
 		if (rc == 0)
 			rc = kv_fsync_folder(kv->k_path);
 		if (rc == 0)
-			rc = open_file(kv, i);
+			rc = kv_checkpoint_open_file(kv, i);
 	}
 	return rc;
 }
@@ -761,11 +761,11 @@ int kv_log_start(struct kv *kv, struct kv_failure *f)
 	struct checkpoint ck;
 	int rc;
 
-	rc = begin(kv, &ck);
+	rc = kv_checkpoint_begin(kv, &ck);
 	if (rc)
 		return kv_fail(f, rc, "%s: cannot begin a checkpoint: %s", kv->k_path,
 			       strerror(-rc));
-	finish(kv, &ck, false);
+	kv_checkpoint_finish(kv, &ck, false);
 	mdb_env_set_flags(kv->k_env, MDB_NOSYNC, 1);
 	rc = start_thread(kv);
 	if (rc)
@@ -775,7 +775,7 @@ int kv_log_start(struct kv *kv, struct kv_failure *f)
 	return 0;
 }
 
-static void unpin(struct kv_log *lg)
+static void kv_checkpoint_unpin(struct kv_log *lg)
 {
 	if (lg->lg_pin)
 		mdb_txn_abort(lg->lg_pin);
@@ -796,13 +796,13 @@ void kv_log_stop(struct kv *kv)
 	pthread_mutex_unlock(&lg->lg_lock);
 	pthread_join(lg->lg_thread, NULL);
 	lg->lg_on = false;
-	rc = begin(kv, &ck);
+	rc = kv_checkpoint_begin(kv, &ck);
 	if (rc == 0)
-		finish(kv, &ck, true);
+		kv_checkpoint_finish(kv, &ck, true);
 	else
 		log_error("kv: %s: cannot close it cleanly, the next start replays its log: %s",
 			  kv->k_path, strerror(-rc));
-	unpin(lg);
+	kv_checkpoint_unpin(lg);
 }
 
 void kv_log_init(struct kv *kv)
@@ -824,7 +824,7 @@ void kv_log_free(struct kv *kv)
 	struct kv_log *lg = &kv->k_log;
 
 	kv_log_stop(kv);
-	unpin(lg);
+	kv_checkpoint_unpin(lg);
 	for (unsigned i = 0; i < 2; i++)
 		if (lg->lg_file[i].lf_fd >= 0)
 			close(lg->lg_file[i].lf_fd);

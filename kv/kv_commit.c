@@ -26,7 +26,7 @@
 #include <unistd.h>
 #include <urcu/compiler.h>
 
-static void count(_Atomic uint64_t *c, uint64_t n)
+static void kv_commit_count(_Atomic uint64_t *c, uint64_t n)
 {
 	atomic_fetch_add_explicit(c, n, memory_order_relaxed);
 }
@@ -173,7 +173,7 @@ static int run_one(struct kv *kv, struct kv_op *op)
 		kv->k_dirty |= t->t_wrote;
 		return 0;
 	}
-	count(&kv->k_refused, 1);
+	kv_commit_count(&kv->k_refused, 1);
 	if (!t->t_wrote)
 		return 0;
 	log_error("kv: a mutation wrote before it failed (%s): a batch of %zu is aborted",
@@ -224,7 +224,7 @@ static int run_batch(struct kv *kv)
 		rc = show_hook(kv);
 	COUNT_PART(COUNT_PART_MEMBERS);
 	ran = clock_mono_ns();
-	count(&kv->k_run_ns, ran - start);
+	kv_commit_count(&kv->k_run_ns, ran - start);
 	dirty = kv->k_dirty;
 	if (rc || !dirty) {
 		kv_txn_abort(kv);
@@ -234,8 +234,8 @@ static int run_batch(struct kv *kv)
 	rc = kv->k_log.lg_on ? kv_log_commit(kv) : kv_txn_commit(kv);
 	if (rc == 0) {
 		crash_point("kv-committed");
-		count(&kv->k_commits, 1);
-		count(&kv->k_sync_ns, clock_mono_ns() - ran);
+		kv_commit_count(&kv->k_commits, 1);
+		kv_commit_count(&kv->k_sync_ns, clock_mono_ns() - ran);
 	}
 	return rc;
 }
@@ -272,7 +272,7 @@ static void *committer(void *arg)
 			log_error("kv: %s: a batch of %zu failed: %s", kv->k_path, kv->k_batch_n,
 				  strerror(-rc));
 		COUNT_PART(COUNT_PART_COMMIT);
-		count(&kv->k_ops, kv->k_batch_n);
+		kv_commit_count(&kv->k_ops, kv->k_batch_n);
 		answer_batch(kv, rc);
 		kv_wlog_reset(&kv->k_wlog);
 		COUNT_PART(COUNT_PART_ANSWERS);

@@ -414,7 +414,7 @@ static void say_open(struct kv *kv)
 		log_warn("kv: %s/LOCK: %m; no other process can read the store", kv->k_path);
 }
 
-static bool is_open(const char *path)
+static bool kv_lmdb_is_open(const char *path)
 {
 	struct flock mark = open_mark;
 	char file[4096];
@@ -429,7 +429,8 @@ static bool is_open(const char *path)
 	return yes;
 }
 
-static int open_store(struct kv *kv, const struct kv_opts *o, int wait_ms, struct kv_failure *f)
+static int kv_lmdb_open_store(struct kv *kv, const struct kv_opts *o, int wait_ms,
+			      struct kv_failure *f)
 {
 	int found, rc = 0;
 
@@ -471,7 +472,7 @@ static int open_new(struct kv **out, const char *path, const struct kv_opts *o, 
 	kv->k_txn.t_kv = kv;
 	kv->k_txn.t_write = true;
 	kv->k_path = strdup(path);
-	rc = kv->k_path ? open_store(kv, o, wait_ms, f)
+	rc = kv->k_path ? kv_lmdb_open_store(kv, o, wait_ms, f)
 			: kv_fail(f, -ENOMEM, "%s: out of memory", path);
 	if (rc) {
 		free_kv(kv);
@@ -500,7 +501,7 @@ static int make_readable(const char *path, const struct kv_opts *o, struct kv_fa
 			kv_close(kv);
 		if (rc != -EBUSY)
 			return rc;
-		if (is_open(path))
+		if (kv_lmdb_is_open(path))
 			return 0;
 		usleep(20000);
 	}
@@ -655,7 +656,7 @@ int kv_scan_begin(struct kv_txn *t, struct kv_slice prefix, struct kv_slice from
 	return rc;
 }
 
-static int compare(struct kv_slice a, struct kv_slice b)
+static int kv_lmdb_compare(struct kv_slice a, struct kv_slice b)
 {
 	size_t n = a.s_len < b.s_len ? a.s_len : b.s_len;
 	int c = n ? memcmp(a.s_data, b.s_data, n) : 0;
@@ -665,7 +666,8 @@ static int compare(struct kv_slice a, struct kv_slice b)
 
 static int scan_first(struct kv_scan *sc, MDB_val *k, MDB_val *v)
 {
-	struct kv_slice at = compare(sc->sc_prefix, sc->sc_from) > 0 ? sc->sc_prefix : sc->sc_from;
+	struct kv_slice at =
+		kv_lmdb_compare(sc->sc_prefix, sc->sc_from) > 0 ? sc->sc_prefix : sc->sc_from;
 
 	*k = to_mdb(at);
 	return mdb_cursor_get(sc->sc_priv, k, v, at.s_len ? MDB_SET_RANGE : MDB_FIRST);

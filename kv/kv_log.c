@@ -190,7 +190,7 @@ static int reserve(struct kv_wlog *wl, size_t more)
 	return 0;
 }
 
-static void append(struct kv_wlog *wl, const void *data, size_t len)
+static void kv_log_append(struct kv_wlog *wl, const void *data, size_t len)
 {
 	if (len)
 		memcpy(wl->wl_buf + wl->wl_len, data, len);
@@ -209,9 +209,9 @@ int kv_wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bo
 	rc = reserve(wl, sizeof(l) + key.s_len + val.s_len + KV_LOG_BLOCK);
 	if (rc)
 		return rc;
-	append(wl, l, sizeof(l));
-	append(wl, key.s_data, key.s_len);
-	append(wl, val.s_data, val.s_len);
+	kv_log_append(wl, l, sizeof(l));
+	kv_log_append(wl, key.s_data, key.s_len);
+	kv_log_append(wl, val.s_data, val.s_len);
 	wl->wl_n++;
 	return 0;
 }

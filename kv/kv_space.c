@@ -101,7 +101,7 @@ static void ask_statvfs(struct kv_space *sp)
 }
 
 /* Allocates up to page end, or as far as it goes. */
-static void extend(struct kv_space *sp, uint64_t end)
+static void kv_space_extend(struct kv_space *sp, uint64_t end)
 {
 	uint64_t step = KV_CHUNK / sp->sp_psize;
 
@@ -178,7 +178,7 @@ static void set_low(struct kv *kv, bool low)
 
 /* Tries to have want pages, including the reserve. A low store stays low until there is one chunk
  * more: otherwise the state would change back and forth. */
-static void make_room(struct kv *kv, uint64_t want)
+static void kv_space_make_room(struct kv *kv, uint64_t want)
 {
 	struct kv_space *sp = &kv->k_space;
 	uint64_t now = clock_mono_ns(), enough = (KV_RESERVE + KV_CHUNK) / sp->sp_psize;
@@ -192,7 +192,7 @@ static void make_room(struct kv *kv, uint64_t want)
 		/* A reader that was killed pins pages. Remove it now, when the file is about to
 		 * grow. */
 		mdb_reader_check(kv->k_env, &dead);
-		extend(sp, sp->sp_base + want);
+		kv_space_extend(sp, sp->sp_base + want);
 		sp->sp_retry_ns = now + KV_RETRY_NS;
 	}
 	low = sp->sp_alloc < sp->sp_base + want;
@@ -240,7 +240,7 @@ int kv_space_open(struct kv *kv)
 		log_warn("kv: %s: this file system cannot reserve space for the store", kv->k_path);
 		ask_statvfs(sp);
 	}
-	make_room(kv, reserve_pages(sp) + 1);
+	kv_space_make_room(kv, reserve_pages(sp) + 1);
 	return 0;
 }
 
@@ -258,7 +258,7 @@ void kv_space_begin(struct kv *kv)
 	if (sp->sp_statvfs)
 		ask_statvfs(sp);
 	if (sp->sp_low || sp->sp_statvfs)
-		make_room(kv, reserve_pages(sp) + 1);
+		kv_space_make_room(kv, reserve_pages(sp) + 1);
 }
 
 /* A write copies its path and, when it rebalances, the pages beside it; a put may split every
@@ -312,7 +312,7 @@ int kv_space_charge(struct kv *kv, size_t len, enum kv_write_kind kind, bool fir
 
 	charge(sp, len, kind != KV_DELETE);
 	if (!sp->sp_low && !fits(sp, reserve_pages(sp)))
-		make_room(kv, charged(sp) + reserve_pages(sp));
+		kv_space_make_room(kv, charged(sp) + reserve_pages(sp));
 	if (fits(sp, must_leave(sp, kind, first)))
 		return 0;
 	sp->sp_touched = before.sp_touched;

@@ -208,7 +208,7 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 	return rc ? rc : check_kind(&m, NS_T_PENDING, check_twin);
 }
 
-static int check(struct kv *kv, const char *path, bool json)
+static int fsck_check(struct kv *kv, const char *path, bool json)
 {
 	struct report r = {.re_json = json};
 	struct ns_check_stats st;
@@ -281,7 +281,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "weft-fsck: %s\n", err[0] ? err : strerror(-rc));
 		return EXIT_UNREADABLE;
 	}
-	rc = check(kv, argv[optind], json);
+	rc = fsck_check(kv, argv[optind], json);
 	kv_close(kv);
 	if (fflush(stdout) || ferror(stdout)) {
 		fprintf(stderr, "weft-fsck: cannot write the report\n");

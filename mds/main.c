@@ -148,7 +148,7 @@ static int listen_one(struct rpc_listener **out, const struct sockaddr *addr, so
 static struct rpc_listener **listeners; /* kept until the process ends */
 static size_t nlisteners;
 
-static void listen_all(const char *list)
+static void main_listen_all(const char *list)
 {
 	char *copy = strdup(list), *save = NULL;
 
@@ -175,7 +175,7 @@ static void listen_all(const char *list)
 }
 
 /* mds.rdma is empty, or lists addresses. */
-static void rdma_check(const struct conf *conf)
+static void main_rdma_check(const struct conf *conf)
 {
 	if (!*conf_str(conf, "mds.rdma"))
 		return;
@@ -218,7 +218,7 @@ static struct loop_timer tick;
 /* When thousands of clients have gone, returns their memory to the system, which the allocator does
  * not do by itself. Does so more than once: the orders that bar these clients go on for a while,
  * and so does the work of resolving their files. */
-static void trim(size_t clients)
+static void main_trim(size_t clients)
 {
 	static size_t most;
 	static unsigned again;
@@ -246,7 +246,7 @@ static void on_tick(struct loop_timer *t)
 	st_look_lock(mds.m_st);
 	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
 	st_look_unlock(mds.m_st);
-	trim(clients);
+	main_trim(clients);
 	op_replay_tick(&mds, loops[0]);
 	file_resolve_tick(&mds, loops[0]);
 	job_contended_tick(&mds);
@@ -381,14 +381,14 @@ static double gauge_slots(void *arg)
 	return (double)atomic_load(&mds.m_st->st_nslots);
 }
 
-static double gauge_kept(void *arg)
+static double main_gauge_kept(void *arg)
 {
 	(void)arg;
 	return (double)atomic_load(&mds.m_st->st_kept);
 }
 
 /* Runs on the HTTP thread. */
-static void counts(void *arg, struct admin_counts *out)
+static void main_counts(void *arg, struct admin_counts *out)
 {
 	struct st *st = mds.m_st;
 
@@ -534,7 +534,7 @@ static void set_deleg_mode(const char *text)
 							: OP_DELEG_WRITE;
 }
 
-static void open_store(const struct conf *conf)
+static void main_open_store(const struct conf *conf)
 {
 	struct kv_opts opts = {.ko_create = true, .ko_nosync = !conf_bool(conf, "mds.sync")};
 	char err[512];
@@ -682,7 +682,7 @@ static void open_exports(const struct conf *conf)
 		die("name lookups: cannot start threads", NULL);
 }
 
-static void make_loops(unsigned n)
+static void main_make_loops(unsigned n)
 {
 	mds.m_thread = calloc(n, sizeof(*mds.m_thread));
 	for (nloops = 0; nloops < n; nloops++) {
@@ -723,7 +723,7 @@ static void open_kerberos(const struct conf *conf)
 	log_info("flavours: sys, krb5, krb5i, krb5p (keys in %s)", opts.go_keytab);
 }
 
-static int restore_run(void *arg, struct kv_txn *t)
+static int main_restore_run(void *arg, struct kv_txn *t)
 {
 	int err = ns_restore(mds.m_ns, t, *(const uint64_t *)arg);
 
@@ -739,7 +739,7 @@ static void make_whole(void)
 {
 	uint64_t seen = ds_reg_boot_seen(mds.m_dsc), from = clock_mono_ms();
 	int64_t files;
-	int err = kv_run_sync(mds.m_kv, restore_run, &seen);
+	int err = kv_run_sync(mds.m_kv, main_restore_run, &seen);
 
 	if (err)
 		die("--restored",
@@ -777,14 +777,14 @@ static void make_whole_first(void)
 		exit(1);
 }
 
-static void serve(const struct conf *conf)
+static void main_serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
 	pthread_t tid, *runs = calloc(nloops, sizeof(*runs));
 	const struct admin_ops ops = {.ao_ns = mds.m_ns,
 				      .ao_dsc = mds.m_dsc,
 				      .ao_lo = mds.m_lo,
-				      .ao_counts = counts,
+				      .ao_counts = main_counts,
 				      .ao_exports = mds.m_exports,
 				      .ao_reload = reload,
 				      .ao_mds = &mds};
@@ -926,7 +926,7 @@ int main(int argc, char **argv)
 	if (sodium_init() < 0)
 		die("libsodium", "cannot initialize it");
 	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);
-	rdma_check(conf);
+	main_rdma_check(conf);
 	if (!check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))
 		die_conf(err);
 	if (!values && check_files(conf)) {
@@ -965,16 +965,16 @@ int main(int argc, char **argv)
 		rpc_rdma_allow();
 	if (pool_init(conf_size(conf, "mds.pool"), err, sizeof(err)))
 		die("mds.pool", err);
-	make_loops((unsigned)conf_int(conf, "mds.threads"));
+	main_make_loops((unsigned)conf_int(conf, "mds.threads"));
 	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
 		die("Kerberos", strerror(ENOMEM));
-	listen_all(conf_str(conf, "mds.listen"));
+	main_listen_all(conf_str(conf, "mds.listen"));
 	/* Everything that needs root is done: keys, certificates, rings, ports. What is made from
 	 * here on belongs to the user. */
 	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) ||
 	    priv_drop(err, sizeof(err)))
 		die(err, NULL);
-	open_store(conf);
+	main_open_store(conf);
 	crash_point("boot");
 	open_data(conf);
 	open_exports(conf);
@@ -987,11 +987,11 @@ int main(int argc, char **argv)
 		     gauge_log_waits, mds.m_kv);
 	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
 	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "",
-		     gauge_kept, NULL);
+		     main_gauge_kept, NULL);
 	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops,
 		     mds.m_kv);
 	open_kerberos(conf);
-	serve(conf);
+	main_serve(conf);
 	conf_free(conf);
 	return restoring && !atomic_load(&restored);
 }

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-static int addr_make(bool v6, const char *host, uint16_t port, struct sockaddr_storage *out,
-		     socklen_t *len)
+static int rpc_addr_addr_make(bool v6, const char *host, uint16_t port,
+			      struct sockaddr_storage *out, socklen_t *len)
 {
 	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
 	struct sockaddr_in *in = (struct sockaddr_in *)out;
@@ -25,7 +25,7 @@ static int addr_make(bool v6, const char *host, uint16_t port, struct sockaddr_s
 }
 
 /* Parses digits only, up to max, and advances *p behind them. */
-static int number(const char **p, uint32_t max, uint32_t *out)
+static int rpc_addr_number(const char **p, uint32_t max, uint32_t *out)
 {
 	uint32_t v = 0;
 	const char *s = *p;
@@ -81,14 +81,14 @@ int rpc_uaddr_parse(const char *netid, const char *uaddr, struct sockaddr_storag
 	if (!hi || (size_t)(hi - uaddr) >= sizeof host)
 		return -EINVAL;
 	p = hi + 1;
-	if (number(&p, 255, &h) || p != lo)
+	if (rpc_addr_number(&p, 255, &h) || p != lo)
 		return -EINVAL;
 	p = lo + 1;
-	if (number(&p, 255, &l) || *p)
+	if (rpc_addr_number(&p, 255, &l) || *p)
 		return -EINVAL;
 	memcpy(host, uaddr, (size_t)(hi - uaddr));
 	host[hi - uaddr] = 0;
-	return addr_make(v6, host, (uint16_t)(h << 8 | l), out, len);
+	return rpc_addr_addr_make(v6, host, (uint16_t)(h << 8 | l), out, len);
 }
 
 int rpc_addr_parse(const char *text, uint16_t defport, struct sockaddr_storage *out, socklen_t *len)
@@ -119,10 +119,10 @@ int rpc_addr_parse(const char *text, uint16_t defport, struct sockaddr_storage *
 	host[n] = 0;
 	if (*p == ':') {
 		p++;
-		if (number(&p, 65535, &port))
+		if (rpc_addr_number(&p, 65535, &port))
 			return -EINVAL;
 	}
-	return *p ? -EINVAL : addr_make(v6, host, (uint16_t)port, out, len);
+	return *p ? -EINVAL : rpc_addr_addr_make(v6, host, (uint16_t)port, out, len);
 }
 
 void rpc_addr_copy(struct sockaddr_storage *ss, const struct sockaddr *sa)

@@ -47,7 +47,7 @@ static struct rpc_buf *buf_make(uint32_t class, void *data)
 	return NULL;
 }
 
-static void buf_free(struct rpc_buf *b)
+static void rpc_buf_buf_free(struct rpc_buf *b)
 {
 	if (b->b_pooled)
 		pool_put(b->b_data, rpc_buf_cap(b));
@@ -100,7 +100,7 @@ void rpc_buf_put(struct rpc_buf *b)
 	pool = b->b_pool;
 	if (b->b_pooled || pool->p_bytes + rpc_buf_cap(b) > RPC_BUF_KEEP ||
 	    (b->b_class == 0 && pool->p_nsmall >= RPC_BUF_SMALL)) {
-		buf_free(b);
+		rpc_buf_buf_free(b);
 		return;
 	}
 	b->b_next = pool->p_free[b->b_class];
@@ -116,7 +116,7 @@ void rpc_pool_drain(struct rpc_pool *pool)
 			struct rpc_buf *b = pool->p_free[i];
 
 			pool->p_free[i] = b->b_next;
-			buf_free(b);
+			rpc_buf_buf_free(b);
 		}
 	pool->p_bytes = pool->p_nsmall = 0;
 }

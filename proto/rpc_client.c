@@ -109,13 +109,13 @@ static void wait_send(struct rpc_client *cl)
 
 /* ---- connecting ---- */
 
-static void client_free(struct rpc_client *cl)
+static void rpc_client_client_free(struct rpc_client *cl)
 {
 	if (!cl->cl_inflight)
 		free(cl);
 }
 
-static void retry_later(struct rpc_client *cl)
+static void rpc_client_retry_later(struct rpc_client *cl)
 {
 	if (!cl->cl_started && !cl->cl_wait)
 		return;
@@ -126,7 +126,7 @@ static void retry_later(struct rpc_client *cl)
 static void connect_failed(struct rpc_client *cl, int err)
 {
 	wait_fail(cl, err);
-	retry_later(cl);
+	rpc_client_retry_later(cl);
 	if (cl->cl_ops.cl_down)
 		cl->cl_ops.cl_down(cl, err, cl->cl_arg);
 }
@@ -183,7 +183,7 @@ static void connect_done(struct loop_io *io, int res, uint32_t flags)
 	cl->cl_fd = -1;
 	if (cl->cl_gone) {
 		close(fd);
-		client_free(cl);
+		rpc_client_client_free(cl);
 		return;
 	}
 	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
@@ -200,7 +200,7 @@ static void connect_done(struct loop_io *io, int res, uint32_t flags)
 	connect_failed(cl, cl->cl_timed_out ? -ETIMEDOUT : res);
 }
 
-static void cancel_done(struct loop_io *io, int res, uint32_t flags)
+static void rpc_client_cancel_done(struct loop_io *io, int res, uint32_t flags)
 {
 	struct rpc_client *cl = caa_container_of(io, struct rpc_client, cl_cancel_io);
 
@@ -208,7 +208,7 @@ static void cancel_done(struct loop_io *io, int res, uint32_t flags)
 	(void)flags;
 	cl->cl_inflight--;
 	if (cl->cl_gone)
-		client_free(cl);
+		rpc_client_client_free(cl);
 }
 
 static void connect_cancel(struct rpc_client *cl)
@@ -242,7 +242,7 @@ static void client_timer(struct loop_timer *t)
 	connect_cancel(cl);
 }
 
-static void dial_done(void *arg, int err, struct rpc_conn *c)
+static void rpc_client_dial_done(void *arg, int err, struct rpc_conn *c)
 {
 	struct rpc_client *cl = arg;
 
@@ -261,7 +261,7 @@ static void client_connect(struct rpc_client *cl)
 	cl->cl_timed_out = false;
 	if (cl->cl_rdma) {
 		int err = rpc_rdma_dial(&cl->cl_dial, cl->cl_loop, &cl->cl_addr, &cl->cl_svc,
-					dial_done, cl);
+					rpc_client_dial_done, cl);
 
 		if (err)
 			connect_failed(cl, err);
@@ -302,7 +302,7 @@ void rpc_client_lost(struct rpc_client *cl, int err)
 		wait_fail(cl, err == -EPROTO ? -ECONNREFUSED : err);
 	if (was_ready && loop_now_ns(cl->cl_loop) - cl->cl_up_ns >= STEADY_NS)
 		cl->cl_backoff = BACKOFF_MIN_MS;
-	retry_later(cl);
+	rpc_client_retry_later(cl);
 	if (cl->cl_ops.cl_down)
 		cl->cl_ops.cl_down(cl, err, cl->cl_arg);
 }
@@ -336,7 +336,7 @@ int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sock
 	cl->cl_fd = -1;
 	cl->cl_backoff = BACKOFF_MIN_MS;
 	cl->cl_io.io_done = connect_done;
-	cl->cl_cancel_io.io_done = cancel_done;
+	cl->cl_cancel_io.io_done = rpc_client_cancel_done;
 	cl->cl_timer.t_fire = client_timer;
 	*out = cl;
 	return 0;
@@ -392,5 +392,5 @@ void rpc_client_destroy(struct rpc_client *cl)
 		connect_cancel(cl);
 	if (cl->cl_dial)
 		rpc_rdma_dial_cancel(cl->cl_dial);
-	client_free(cl);
+	rpc_client_client_free(cl);
 }

@@ -64,7 +64,7 @@ unsigned rpc_loops(void)
 	return atomic_load_explicit(&n_loops, memory_order_relaxed);
 }
 
-static void kick_msg(struct loop_msg *m)
+static void rpc_conn_kick_msg(struct loop_msg *m)
 {
 	caa_container_of(m, struct rpc_loop, rl_kick)->rl_kicked = false;
 }
@@ -92,7 +92,7 @@ struct rpc_loop *rpc_loop_get(struct loop *l)
 	if (!rl)
 		log_fatal("rpc: out of memory");
 	rl->rl_loop = l;
-	rl->rl_kick.m_run = kick_msg;
+	rl->rl_kick.m_run = rpc_conn_kick_msg;
 	atomic_fetch_add_explicit(&n_loops, 1, memory_order_relaxed);
 	loop_set_local(l, LOOP_SLOT_RPC, rl, rpc_loop_drop);
 	return rl;
@@ -316,7 +316,7 @@ static void recv_arm(struct rpc_conn *c)
 	c->c_refs++;
 }
 
-static void record(struct rpc_conn *c, struct rpc_record *r)
+static void rpc_conn_record(struct rpc_conn *c, struct rpc_record *r)
 {
 	uint32_t dir;
 	int err;
@@ -371,7 +371,7 @@ void rpc_conn_turn(struct rpc_conn *c)
 					break;
 				continue;
 			}
-			record(c, &r);
+			rpc_conn_record(c, &r);
 			if (!c->c_dead && rpc_turn_ends(c, ++records)) {
 				rpc_turn_wait(c);
 				return;

@@ -163,7 +163,7 @@ struct gss_ctx *gss_ctx_find(struct rpc_gss *g, const uint8_t *handle, uint32_t 
 	return x;
 }
 
-static struct gss_ctx *ctx_new(struct rpc_gss *g, const struct rpc_conn *c)
+static struct gss_ctx *rpc_gss_ctx_new(struct rpc_gss *g, const struct rpc_conn *c)
 {
 	struct gss_ctx *x = calloc(1, sizeof *x);
 
@@ -249,7 +249,7 @@ static void ids_find(struct gss_ctx *x)
 	pthread_mutex_unlock(&x->x_lock);
 }
 
-static void refresh_run(struct work *w)
+static void rpc_gss_refresh_run(struct work *w)
 {
 	struct refresh *r = caa_container_of(w, struct refresh, r_work);
 
@@ -268,7 +268,7 @@ void gss_ctx_refresh(struct gss_ctx *x)
 	r = malloc(sizeof *r);
 	if (!r)
 		return;
-	*r = (struct refresh){.r_work.w_run = refresh_run, .r_ctx = x};
+	*r = (struct refresh){.r_work.w_run = rpc_gss_refresh_run, .r_ctx = x};
 	pthread_mutex_lock(&g->g_lock);
 	x->x_refs++;
 	pthread_mutex_unlock(&g->g_lock);
@@ -295,13 +295,13 @@ struct job {
 	OM_uint32 j_major, j_minor;
 };
 
-static struct rpc_call_int *call_int(struct rpc_call *call)
+static struct rpc_call_int *rpc_gss_call_int(struct rpc_call *call)
 {
 	return caa_container_of(call, struct rpc_call_int, ci_call);
 }
 
 /* Writes what the library says about a failure, for the log. */
-static void status_text(OM_uint32 major, OM_uint32 minor, char *out, size_t len)
+static void rpc_gss_status_text(OM_uint32 major, OM_uint32 minor, char *out, size_t len)
 {
 	const OM_uint32 code[2] = {major, minor};
 	const int type[2] = {GSS_C_GSS_CODE, GSS_C_MECH_CODE};
@@ -323,10 +323,10 @@ static void status_text(OM_uint32 major, OM_uint32 minor, char *out, size_t len)
 }
 
 /* Runs on the loop of the call. */
-static void job_done(struct loop_msg *m)
+static void rpc_gss_job_done(struct loop_msg *m)
 {
 	struct job *j = caa_container_of(m, struct job, j_msg);
-	struct rpc_call_int *ci = call_int(j->j_call);
+	struct rpc_call_int *ci = rpc_gss_call_int(j->j_call);
 	struct gss_ctx *x = j->j_ctx;
 	bool good = !GSS_ERROR(j->j_major),
 	     complete = good && !(j->j_major & GSS_S_CONTINUE_NEEDED);
@@ -370,7 +370,7 @@ static void job_done(struct loop_msg *m)
 	free(j);
 }
 
-static void job_map(struct work *w)
+static void rpc_gss_job_map(struct work *w)
 {
 	struct job *j = caa_container_of(w, struct job, j_work);
 
@@ -421,10 +421,10 @@ static void job_accept(struct work *w)
 		gss_release_name(&minor, &name);
 	if (GSS_ERROR(j->j_major) && clock_mono_ns() >= j->j_gss->g_told_ns) {
 		j->j_gss->g_told_ns = clock_mono_ns() + TELL_NS;
-		status_text(j->j_major, j->j_minor, text, sizeof text);
+		rpc_gss_status_text(j->j_major, j->j_minor, text, sizeof text);
 		log_info("gss: refused a client's context: %s", text);
 	}
-	j->j_work.w_run = job_map;
+	j->j_work.w_run = rpc_gss_job_map;
 	if (j->j_major == GSS_S_COMPLETE && worker_submit(j->j_gss->g_opts.go_names, &j->j_work))
 		return;
 	loop_post(j->j_call->c_loop, &j->j_msg);
@@ -444,7 +444,8 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 		return RPC_GSS_AUTH;
 	if (!token)
 		return RPC_GSS_ARGS;
-	x = more ? gss_ctx_find(g, gh->gh_handle, gh->gh_handle_len) : ctx_new(g, call->c_conn);
+	x = more ? gss_ctx_find(g, gh->gh_handle, gh->gh_handle_len)
+		 : rpc_gss_ctx_new(g, call->c_conn);
 	if (!x)
 		return RPC_GSS_AUTH;
 	pthread_mutex_lock(&x->x_lock);
@@ -462,7 +463,7 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 	j = malloc(sizeof *j);
 	if (j)
 		*j = (struct job){.j_work.w_run = job_accept,
-				  .j_msg.m_run = job_done,
+				  .j_msg.m_run = rpc_gss_job_done,
 				  .j_gss = g,
 				  .j_call = call,
 				  .j_ctx = x,
@@ -523,7 +524,7 @@ static int cred_acquire(struct rpc_gss *g, char *err, size_t errlen)
 		gss_release_name(&min, &name);
 	if (!GSS_ERROR(major))
 		return 0;
-	status_text(major, minor, text, sizeof text);
+	rpc_gss_status_text(major, minor, text, sizeof text);
 	snprintf(err, errlen, "%s: no keys of nfs/...: %s", g->g_opts.go_keytab, text);
 	return -ENOKEY;
 }

@@ -8,7 +8,7 @@
 /* The most that privacy adds to the results: a token's header, confounder, checksum and padding. */
 #define PRIVACY_ROOM 160u
 
-static struct rpc_call_int *call_int(struct rpc_call *call)
+static struct rpc_call_int *rpc_gss_msg_call_int(struct rpc_call *call)
 {
 	return caa_container_of(call, struct rpc_call_int, ci_call);
 }
@@ -177,7 +177,7 @@ bool rpc_gss_known(struct rpc_gss *g, const struct rpc_gss_head *gh)
 
 enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h)
 {
-	struct rpc_call_int *ci = call_int(call);
+	struct rpc_call_int *ci = rpc_gss_msg_call_int(call);
 	struct rpc_gss *g = call->c_conn->c_svc.rs_gss;
 	const struct rpc_gss_head *gh = &h->h_gss;
 	enum rpc_gss_verdict verdict;
@@ -229,7 +229,7 @@ enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h)
 void rpc_gss_reply_begin(struct rpc_call *call)
 {
 	xdr_put_u32(&call->c_reply, 0);
-	xdr_put_u32(&call->c_reply, call_int(call)->ci_gss_seq);
+	xdr_put_u32(&call->c_reply, rpc_gss_msg_call_int(call)->ci_gss_seq);
 }
 
 static int wrap_integrity(struct gss_ctx *x, struct rpc_call *call)
@@ -296,7 +296,7 @@ static int wrap_privacy(struct gss_ctx *x, struct rpc_call *call)
 
 int rpc_gss_reply_wrap(struct rpc_call *call)
 {
-	struct rpc_call_int *ci = call_int(call);
+	struct rpc_call_int *ci = rpc_gss_msg_call_int(call);
 	struct gss_ctx *x = ci->ci_ctx;
 	int err;
 

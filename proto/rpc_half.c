@@ -111,7 +111,7 @@ void rpc_half_quit(struct rpc_conn *c)
 		half_unlink(c);
 }
 
-static void half_end(struct rpc_conn *c, struct metric *why, int err)
+static void rpc_half_half_end(struct rpc_conn *c, struct metric *why, int err)
 {
 	half_unlink(c);
 	metric_add(why, 1);
@@ -162,7 +162,7 @@ static void half_timer(struct loop_timer *t)
 			newer = c == last ? NULL : c->c_half_newer;
 			if (due_ns(c) <= now) {
 				if (c->c_half_due && !held_up(c)) {
-					half_end(c, m_late, -ETIMEDOUT);
+					rpc_half_half_end(c, m_late, -ETIMEDOUT);
 					continue;
 				}
 				half_again(c, !held_up(c));
@@ -186,7 +186,7 @@ static struct rpc_conn *oldest_of(const struct rpc_halves *hv, const struct rpc_
 	return c;
 }
 
-static size_t bytes_of(const struct rpc_halves *hv, const struct rpc_host *ho)
+static size_t rpc_half_bytes_of(const struct rpc_halves *hv, const struct rpc_host *ho)
 {
 	size_t n = 0;
 
@@ -202,7 +202,7 @@ static size_t most_of_strangers(void)
 	return share < RPC_MAX_HALF_FIRST ? share : RPC_MAX_HALF_FIRST;
 }
 
-static void make_room(struct rpc_conn *c)
+static void rpc_half_make_room(struct rpc_conn *c)
 {
 	struct rpc_halves *hv = c->c_half;
 	bool first = hv == &c->c_rl->rl_halves[0];
@@ -211,11 +211,12 @@ static void make_room(struct rpc_conn *c)
 	struct rpc_conn *old;
 
 	while (hv->hv_bytes > most) {
-		old = first && bytes_of(hv, c->c_host) > most / 4 ? oldest_of(hv, c->c_host)
-								  : hv->hv_oldest;
+		old = first && rpc_half_bytes_of(hv, c->c_host) > most / 4
+			      ? oldest_of(hv, c->c_host)
+			      : hv->hv_oldest;
 		if (!first && now - old->c_half_ns < HALF_SLOW_NS)
 			return;
-		half_end(old, m_evicted, -ENOBUFS);
+		rpc_half_half_end(old, m_evicted, -ENOBUFS);
 	}
 }
 
@@ -242,5 +243,5 @@ void rpc_half_note(struct rpc_conn *c, bool over)
 		c->c_rl->rl_half_timer.t_fire = half_timer;
 		timer_arm(c->c_rl, c->c_svc.rs_record_ms);
 	}
-	make_room(c);
+	rpc_half_make_room(c);
 }

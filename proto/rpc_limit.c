@@ -22,7 +22,8 @@ static struct limit_addr *addr_find(struct rpc_limit *rm, const uint8_t addr[16]
 	return l ? hash_entry(l, struct limit_addr, la_link) : NULL;
 }
 
-static struct limit_addr *addr_make(struct rpc_limit *rm, const uint8_t addr[16], uint64_t h)
+static struct limit_addr *rpc_limit_addr_make(struct rpc_limit *rm, const uint8_t addr[16],
+					      uint64_t h)
 {
 	struct limit_addr *a = addr_find(rm, addr, h);
 
@@ -50,7 +51,7 @@ bool rpc_limit_opened(struct rpc_limit *rm, const struct rpc_conn *conn)
 
 	rpc_limit_addr(conn, addr);
 	pthread_mutex_lock(&rm->rm_lock);
-	a = addr_make(rm, addr, hash_bytes(addr, 16));
+	a = rpc_limit_addr_make(rm, addr, hash_bytes(addr, 16));
 	if (a)
 		a->la_conns++;
 	rm->rm_conns++;

@@ -106,7 +106,7 @@ static void accept_done(struct loop_io *io, int res, uint32_t flags)
 	}
 }
 
-static void cancel_done(struct loop_io *io, int res, uint32_t flags)
+static void rpc_listen_cancel_done(struct loop_io *io, int res, uint32_t flags)
 {
 	struct rpc_listener *ls = caa_container_of(io, struct rpc_listener, ls_cancel_io);
 
@@ -195,7 +195,7 @@ static int listener_new(struct rpc_listener **out, struct loop *l, int fd,
 						    : ((struct sockaddr_in6 *)&ss)->sin6_port);
 	ls->ls_svc = *svc;
 	ls->ls_io.io_done = accept_done;
-	ls->ls_cancel_io.io_done = cancel_done;
+	ls->ls_cancel_io.io_done = rpc_listen_cancel_done;
 	ls->ls_retry.t_fire = accept_retry;
 	*out = ls;
 	return 0;

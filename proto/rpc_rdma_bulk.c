@@ -35,7 +35,7 @@ static void bulk_free(struct rd_bulk *bk)
 	free(bk);
 }
 
-static void gather(uint8_t *p, const struct xdr_out *x)
+static void rpc_rdma_bulk_gather(uint8_t *p, const struct xdr_out *x)
 {
 	struct iovec iov[2 * XDR_SPLICES + 1];
 	unsigned n = xdr_out_iov(x, iov);
@@ -46,7 +46,7 @@ static void gather(uint8_t *p, const struct xdr_out *x)
 	}
 }
 
-static struct rd_seg segment(const struct rpc_buf *b, size_t len, uint32_t rkey)
+static struct rd_seg rpc_rdma_bulk_segment(const struct rpc_buf *b, size_t len, uint32_t rkey)
 {
 	return (struct rd_seg){rkey, (uint32_t)len, (uintptr_t)b->b_data};
 }
@@ -103,11 +103,11 @@ static bool copies_get(struct rd_conn *r, struct rd_bulk *bk, size_t call, size_
 	if (call && !(bk->bk_call = rd_bulk_memory(r->r_port, call, &rkey)))
 		return false;
 	if (call)
-		segs[0] = segment(bk->bk_call, call, rkey);
+		segs[0] = rpc_rdma_bulk_segment(bk->bk_call, call, rkey);
 	if (reply && !(bk->bk_reply = rd_bulk_memory(r->r_port, reply, &rkey)))
 		return false;
 	if (reply)
-		segs[1] = segment(bk->bk_reply, reply, rkey);
+		segs[1] = rpc_rdma_bulk_segment(bk->bk_reply, reply, rkey);
 	return true;
 }
 
@@ -143,7 +143,7 @@ int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hd
 		return -EAGAIN;
 	}
 	if (is_long) {
-		gather(bk->bk_call->b_data, x);
+		rpc_rdma_bulk_gather(bk->bk_call->b_data, x);
 		ck.ck_call = &segs[0];
 	}
 	if (reply_max)
@@ -152,7 +152,7 @@ int rd_bulk_call(struct rd_conn *r, struct rpc_out *o, uint32_t xid, uint8_t *hd
 	if (ck.ck_data) {
 		*hdr_len += gather_rest(hdr + *hdr_len, x);
 	} else if (!is_long) {
-		gather(hdr + *hdr_len, x);
+		rpc_rdma_bulk_gather(hdr + *hdr_len, x);
 		*hdr_len += (uint32_t)len;
 	}
 	*kept = ck.ck_data || ck.ck_place;

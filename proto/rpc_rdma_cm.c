@@ -396,7 +396,7 @@ static void chan_open(void)
 		log_fatal("rdma: %s", strerror(errno));
 }
 
-static void tick(void)
+static void rpc_rdma_cm_tick(void)
 {
 	devs_check();
 	chan_open();
@@ -439,7 +439,7 @@ static struct rd_host *host_get(const struct sockaddr_storage *peer)
 	return ho;
 }
 
-static void host_put(struct rd_host *ho)
+static void rpc_rdma_cm_host_put(struct rd_host *ho)
 {
 	if (!ho || --ho->ho_conns)
 		return;
@@ -560,7 +560,7 @@ static void dev_unlink(struct rd_conn *r)
 		d->dv_list = r->r_dev_next;
 	if (r->r_dev_next)
 		r->r_dev_next->r_dev_prev = r->r_dev_prev;
-	host_put(r->r_host);
+	rpc_rdma_cm_host_put(r->r_host);
 	r->r_host = NULL;
 	atomic_fetch_sub(&conns, 1);
 }
@@ -605,7 +605,7 @@ static struct rd_conn *request_take(const struct rdma_cm_event *ev)
 	rpc_addr_copy(&r->r_peer, rdma_get_peer_addr(ev->id));
 	r->r_host = host_get(&r->r_peer);
 	if (!r->r_host || host_full(r->r_host)) {
-		host_put(r->r_host);
+		rpc_rdma_cm_host_put(r->r_host);
 		free(r);
 		return NULL;
 	}
@@ -786,7 +786,7 @@ static void command(struct rd_cmd *cmd)
 		li = cmd->cm_arg;
 		li->li_next = cm.listeners;
 		cm.listeners = li;
-		tick();
+		rpc_rdma_cm_tick();
 		break;
 	case CM_DIAL:
 		rd_dial_begin(cmd->cm_arg);
@@ -880,7 +880,7 @@ static void *cm_run(void *arg)
 			commands();
 		if (clock_mono_ms() >= next) {
 			next = clock_mono_ms() + TICK_MS;
-			tick();
+			rpc_rdma_cm_tick();
 		}
 	}
 	return NULL;

@@ -47,7 +47,7 @@ static void port_destroy(struct rd_port *p);
 
 /* ---- receives ---- */
 
-static void own_add(struct rd_conn *r, struct rd_buf *b)
+static void rpc_rdma_dev_own_add(struct rd_conn *r, struct rd_buf *b)
 {
 	r->r_posted++;
 	b->bf_prev = NULL;
@@ -75,7 +75,7 @@ void rd_own_returned(struct rd_conn *r, const struct ibv_wc *wc)
 static void posted(struct rd_port *p, struct rd_conn *r, struct rd_buf *b)
 {
 	if (r)
-		own_add(r, b);
+		rpc_rdma_dev_own_add(r, b);
 	else
 		p->pt_srq_posted++;
 }
@@ -138,7 +138,7 @@ int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 
 static void arriving_end(struct rd_conn *r);
 
-static void give_back(struct rd_conn *r)
+static void rpc_rdma_dev_give_back(struct rd_conn *r)
 {
 	arriving_end(r);
 	r->r_port->pt_recv_want -= r->r_reserved;
@@ -214,7 +214,7 @@ bool rd_receives_late(const struct rd_conn *r)
 /* If a shared queue then has too many receives posted, the remaining connections use them up. */
 void rd_unreserve(struct rd_conn *r)
 {
-	give_back(r);
+	rpc_rdma_dev_give_back(r);
 	while (r->r_own) {
 		struct rd_buf *b = r->r_own;
 
@@ -236,7 +236,7 @@ int rd_poll_cq(struct ibv_cq *cq, struct ibv_wc *wc)
 	return n;
 }
 
-static void kick_msg(struct loop_msg *m)
+static void rpc_rdma_dev_kick_msg(struct loop_msg *m)
 {
 	caa_container_of(m, struct rd_loop, lo_kick)->lo_kicked = false;
 }
@@ -583,7 +583,7 @@ static struct rd_loop *rd_loop_get(struct loop *l)
 	if (!lo)
 		log_fatal("rdma: out of memory");
 	lo->lo_loop = l;
-	lo->lo_kick.m_run = kick_msg;
+	lo->lo_kick.m_run = rpc_rdma_dev_kick_msg;
 	lo->lo_hook.h_run = loop_hook;
 	loop_set_local(l, LOOP_SLOT_RDMA, lo, rd_loop_drop);
 	loop_at_turn_end(l, &lo->lo_hook);

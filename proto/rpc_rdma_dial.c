@@ -29,7 +29,7 @@ static void dial_unlink(struct rpc_rdma_dial *dl)
 		*at = dl->dl_next;
 }
 
-static void failed(struct rpc_rdma_dial *dl, int err)
+static void rpc_rdma_dial_failed(struct rpc_rdma_dial *dl, int err)
 {
 	struct rd_conn *r = dl->dl_conn;
 
@@ -54,7 +54,7 @@ void rd_dial_begin(struct rpc_rdma_dial *dl)
 	dials = dl;
 	dl->dl_conn = r;
 	if (!r) {
-		failed(dl, rd_channel() ? -ENOMEM : -ENODEV);
+		rpc_rdma_dial_failed(dl, rd_channel() ? -ENOMEM : -ENODEV);
 		return;
 	}
 	r->r_client = true;
@@ -64,9 +64,9 @@ void rd_dial_begin(struct rpc_rdma_dial *dl)
 	r->r_own_max = rd_opts.ro_credits;
 	if (rdma_create_id(rd_channel(), &r->r_id, r, RDMA_PS_TCP)) {
 		r->r_id = NULL;
-		failed(dl, -errno);
+		rpc_rdma_dial_failed(dl, -errno);
 	} else if (rdma_resolve_addr(r->r_id, NULL, (struct sockaddr *)&dl->dl_addr, RESOLVE_MS)) {
-		failed(dl, -errno);
+		rpc_rdma_dial_failed(dl, -errno);
 	}
 }
 
@@ -117,7 +117,7 @@ void rd_dial_event(struct rd_conn *r, const struct rdma_cm_event *ev)
 	if (r->r_prepared)
 		rd_conn_fail(r, err);
 	else
-		failed(r->r_dial, err);
+		rpc_rdma_dial_failed(r->r_dial, err);
 }
 
 int rd_dial_connect(struct rd_conn *r)
@@ -147,7 +147,7 @@ void rd_dial_tick(void)
 		struct rpc_rdma_dial *next = dl->dl_next;
 
 		if (atomic_load(&dl->dl_canceled))
-			failed(dl, -ECANCELED);
+			rpc_rdma_dial_failed(dl, -ECANCELED);
 		dl = next;
 	}
 }

@@ -17,7 +17,7 @@
 
 /* ---- records ---- */
 
-static void ready(struct rd_conn *r, struct rd_in *in)
+static void rpc_rdma_recv_ready(struct rd_conn *r, struct rd_in *in)
 {
 	in->in_next = NULL;
 	*r->r_ready_end = in;
@@ -80,8 +80,8 @@ static struct rd_op *fetch_new(const struct rd_hdr *h, const struct rd_plan *pl,
 
 /* Copies the inline parts to the record. Returns how many bytes that were. Payload in chunks is
  * fetched, and not copied. */
-static size_t place(const struct rd_hdr *h, const struct rd_plan *pl, const struct rd_copy *copies,
-		    uint8_t *base)
+static size_t rpc_rdma_recv_place(const struct rd_hdr *h, const struct rd_plan *pl,
+				  const struct rd_copy *copies, uint8_t *base)
 {
 	size_t copied = 0;
 
@@ -129,7 +129,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	b = rd_record_new(r->r_port, (size_t)start + pl->pl_len, &lkey, &sink);
 	if (!b)
 		return -EAGAIN;
-	copied = place(h, pl, copies, b->b_data + start);
+	copied = rpc_rdma_recv_place(h, pl, copies, b->b_data + start);
 	op = fetch_new(h, pl, reads, lkey, (sink ? sink : b)->b_data + start);
 	if (!op) {
 		if (sink)
@@ -154,7 +154,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 	return 0;
 }
 
-static int fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
+static int rpc_rdma_recv_fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
 {
 	size_t nreads = RD_PLAN_READS(h), ncopies = RD_PLAN_COPIES(h),
 	       max = r->r_c->c_svc.rs_max_record;
@@ -200,7 +200,7 @@ void rd_read_done(struct rd_conn *r, struct rd_op *op)
 		sink_leave(op);
 	xdr_in_init(&x, rec->r_data, rec->r_len);
 	if (xdr_get_u32(&x) == op->op_xid && !xdr_get_u32(&x) && !x.bad) {
-		ready(r, &op->op_in);
+		rpc_rdma_recv_ready(r, &op->op_in);
 		return;
 	}
 	chunk_error(r, &h, rec->r_rdma);
@@ -243,10 +243,10 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 						     .r_data = h->h_body,
 						     .r_len = h->h_len,
 						     .r_rdma = rc}};
-		ready(r, &b->bf_in);
+		rpc_rdma_recv_ready(r, &b->bf_in);
 		return;
 	}
-	err = fetch(r, h, rc);
+	err = rpc_rdma_recv_fetch(r, h, rc);
 	if (err == -EAGAIN || err == -EBUSY) {
 		free(rc);
 		if (err == -EBUSY)
@@ -263,7 +263,7 @@ static void call_taken(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 /* Counts one more call to answer. Returns false if the peer breaks the rules: it exceeds its
  * credits, or has no receives for our answers. A peer that keeps them has had an answer for each
  * call beyond its credits. That answer was posted, whether or not its completion has come to us. */
-static bool counted(struct rd_conn *r)
+static bool rpc_rdma_recv_counted(struct rd_conn *r)
 {
 	if (++r->r_calls <= r->r_credits)
 		return true;
@@ -274,7 +274,7 @@ static bool counted(struct rd_conn *r)
 
 static void call_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr *h)
 {
-	if (!counted(r)) {
+	if (!rpc_rdma_recv_counted(r)) {
 		rd_buf_put(b);
 		return;
 	}
@@ -323,7 +323,7 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 	if (in) {
 		rd_buf_put(b);
 		in->in_rec.r_direct = direct;
-		ready(r, in);
+		rpc_rdma_recv_ready(r, in);
 		return;
 	}
 	b->bf_in = (struct rd_in){.in_rec = {.r_buf = &b->bf_rpc,
@@ -331,7 +331,7 @@ static void reply_came(struct rd_conn *r, struct rd_buf *b, const struct rd_hdr 
 					     .r_len = h->h_len,
 					     .r_direct = direct,
 					     .r_placed = placed}};
-	ready(r, &b->bf_in);
+	rpc_rdma_recv_ready(r, &b->bf_in);
 }
 
 /* The chunks show the direction of a message that is not inline: only a call has a Read list, and
@@ -362,7 +362,7 @@ static void message(struct rd_conn *r, struct rd_buf *b)
 	}
 	if (v == RD_BAD_VERS || v == RD_BAD_CHUNK) {
 		metric_add(rd_m_chunk_errors, 1);
-		if (counted(r))
+		if (rpc_rdma_recv_counted(r))
 			rd_send_error(r, h.h_xid, h.h_vers,
 				      v == RD_BAD_VERS ? RD_ERR_VERS : RD_ERR_CHUNK);
 	} else if (v == RD_OK && r->r_back) {

@@ -131,7 +131,7 @@ void rd_region_asked(struct rd_region_cmd *rc, struct rd_dev *devs)
 
 /* ---- anywhere else ---- */
 
-static int ask(unsigned slot, bool add)
+static int rpc_rdma_region_ask(unsigned slot, bool add)
 {
 	struct rd_region_cmd rc = {.rc_slot = slot,
 				   .rc_add = add,
@@ -153,7 +153,7 @@ void rd_regions_start(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static int slot_take(uint8_t *p, size_t len, unsigned *slot)
+static int rpc_rdma_region_slot_take(uint8_t *p, size_t len, unsigned *slot)
 {
 	int err = -ENOSPC;
 
@@ -175,7 +175,7 @@ static int slot_take(uint8_t *p, size_t len, unsigned *slot)
 	return err;
 }
 
-static void slot_leave(unsigned slot)
+static void rpc_rdma_region_slot_leave(unsigned slot)
 {
 	pthread_mutex_lock(&lock);
 	regions[slot].rg_taken = regions[slot].rg_there = false;
@@ -191,14 +191,14 @@ int rpc_rdma_memory_add(void *p, size_t len)
 	if (!p || !len || (uintptr_t)p + len < (uintptr_t)p)
 		return -EINVAL;
 	pthread_mutex_lock(&lock);
-	err = slot_take(p, len, &slot);
+	err = rpc_rdma_region_slot_take(p, len, &slot);
 	asks = started;
 	pthread_mutex_unlock(&lock);
 	if (err)
 		return err;
-	err = asks ? ask(slot, true) : 0;
+	err = asks ? rpc_rdma_region_ask(slot, true) : 0;
 	if (err) {
-		slot_leave(slot);
+		rpc_rdma_region_slot_leave(slot);
 		return err;
 	}
 	atomic_store(&regions[slot].rg_len, len);
@@ -229,7 +229,7 @@ int rpc_rdma_memory_remove(void *p)
 	if (err)
 		return err;
 	if (asks)
-		ask(slot, false);
-	slot_leave(slot);
+		rpc_rdma_region_ask(slot, false);
+	rpc_rdma_region_slot_leave(slot);
 	return 0;
 }

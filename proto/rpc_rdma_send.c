@@ -81,7 +81,7 @@ struct chain {
 	unsigned ch_n, ch_told;
 };
 
-static unsigned room(const struct rd_conn *r)
+static unsigned rpc_rdma_send_room(const struct rd_conn *r)
 {
 	return r->r_depth - (unsigned)(r->r_seq - r->r_done) - r->r_reads;
 }
@@ -117,7 +117,7 @@ static void chain_send(struct rd_conn *r, struct chain *ch, struct ibv_send_wr *
  * them (RFC 8166 section 3.1). */
 static void chain_reads(struct rd_conn *r, struct chain *ch)
 {
-	for (struct rd_op *op = r->r_readq; op && r->r_reads < r->r_ord && room(r);
+	for (struct rd_op *op = r->r_readq; op && r->r_reads < r->r_ord && rpc_rdma_send_room(r);
 	     op = op->op_next) {
 		unsigned n = op->op_nwr - op->op_posted;
 
@@ -125,8 +125,8 @@ static void chain_reads(struct rd_conn *r, struct chain *ch)
 			continue;
 		if (n > r->r_ord - r->r_reads)
 			n = r->r_ord - r->r_reads;
-		if (n > room(r))
-			n = room(r);
+		if (n > rpc_rdma_send_room(r))
+			n = rpc_rdma_send_room(r);
 		for (unsigned i = 0; i < n; i++) {
 			op->op_wr[op->op_posted + i].wr_id = (uintptr_t)op | READ_ID;
 			chain_put(ch, &op->op_wr[op->op_posted + i]);
@@ -143,7 +143,7 @@ static void chain_reads(struct rd_conn *r, struct chain *ch)
  * completions are late, waits. */
 static bool may_post(const struct rd_conn *r)
 {
-	return room(r) && r->r_ops < 4 * r->r_credits + r->r_own_max;
+	return rpc_rdma_send_room(r) && r->r_ops < 4 * r->r_credits + r->r_own_max;
 }
 
 static void chain_sends(struct rd_conn *r, struct chain *ch)
@@ -151,7 +151,7 @@ static void chain_sends(struct rd_conn *r, struct chain *ch)
 	while (r->r_txq && may_post(r)) {
 		struct rd_op *op = r->r_txq;
 
-		while (op->op_posted < op->op_nwr && room(r)) {
+		while (op->op_posted < op->op_nwr && rpc_rdma_send_room(r)) {
 			bool last = op->op_posted + 1 == op->op_nwr;
 
 			/* Signal the last request of an op with payload, to get the payload's
@@ -457,7 +457,7 @@ static void build_send(struct reply *rp, struct builder *b, uint32_t hdr_len,
 
 enum built { BUILT, TOO_LONG, NO_MEMORY };
 
-static enum built build(struct reply *rp, struct builder *b)
+static enum built rpc_rdma_send_build(struct reply *rp, struct builder *b)
 {
 	struct rd_conn *r = rp->rp_r;
 	struct rd_call *rc = rp->rp_rc;
@@ -521,7 +521,7 @@ static enum built reply_build(struct reply *rp, struct rd_op **out)
 	b.b_cuts = (struct rd_cut *)(b.b_pieces + most + 1);
 	b.b_op->op_head = rd_buf_get(rp->rp_r->r_port);
 	if (b.b_pieces && b.b_op->op_head)
-		res = build(rp, &b);
+		res = rpc_rdma_send_build(rp, &b);
 	free(b.b_pieces);
 	if (res == BUILT)
 		*out = b.b_op;
@@ -598,7 +598,7 @@ void rd_probe(struct rd_conn *r)
 /* ---- calls of ours: inline; where we are the client, long ones in chunks (RFC 8167 section 5.3
  * has no chunks in the backward direction) ---- */
 
-static bool call_send(struct rd_conn *r, struct rpc_out *o)
+static bool rpc_rdma_send_call_send(struct rd_conn *r, struct rpc_out *o)
 {
 	const struct xdr_out *x = o->o_x;
 	struct iovec iov[2 * XDR_SPLICES + 1];
@@ -659,7 +659,7 @@ static void backlog_send(struct rd_conn *r)
 	while (r->r_up && r->r_backlog && r->r_back < r->r_back_max) {
 		struct rpc_out *o = r->r_backlog, *next = o->o_next;
 
-		if (!call_send(r, o)) {
+		if (!rpc_rdma_send_call_send(r, o)) {
 			rd_stall(r);
 			return;
 		}
@@ -745,7 +745,7 @@ void rd_prepare(struct loop_msg *m)
 	rpc_conn_put(c);
 }
 
-static void dial_done(struct rd_conn *r, int err)
+static void rpc_rdma_send_dial_done(struct rd_conn *r, int err)
 {
 	struct rpc_rdma_dial *dl = r->r_dial;
 
@@ -760,7 +760,7 @@ void rd_up(struct loop_msg *m)
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_up_msg);
 
 	r->r_up = true;
-	dial_done(r, r->r_c && !r->r_ending ? 0 : -ECONNRESET);
+	rpc_rdma_send_dial_done(r, r->r_c && !r->r_ending ? 0 : -ECONNRESET);
 	if (!r->r_ending)
 		rpc_rdma_send(r->r_c);
 }
@@ -772,7 +772,7 @@ void rd_fail(struct loop_msg *m)
 
 	if (r->r_c)
 		rpc_conn_fail(r->r_c, err);
-	dial_done(r, err);
+	rpc_rdma_send_dial_done(r, err);
 }
 
 void rpc_rdma_end(struct rpc_conn *c)
@@ -800,7 +800,7 @@ void rd_drain(struct loop_msg *m)
 	rd_activate(r);
 }
 
-static void destroy(struct rd_conn *r)
+static void rpc_rdma_send_destroy(struct rd_conn *r)
 {
 	loop_timer_stop(r->r_port->pt_loop, &r->r_drain_timer);
 	rd_shared_empty(r->r_port);
@@ -809,7 +809,7 @@ static void destroy(struct rd_conn *r)
 }
 
 /* True if no more completions can come, neither of its own nor of the shared queue. */
-static bool drained(const struct rd_conn *r)
+static bool rpc_rdma_send_drained(const struct rd_conn *r)
 {
 	return r->r_drained &&
 	       (!r->r_port->pt_srq || !r->r_dev->dv_says_last || atomic_load(&r->r_last));
@@ -824,7 +824,7 @@ static void drain_timer(struct loop_timer *t)
 	log_debug("rdma: a queue pair is destroyed %u ms after its end, %s", DRAIN_MS,
 		  r->r_drained ? "its device did not say that it uses no more receives"
 			       : "its sends have not all come back");
-	destroy(r);
+	rpc_rdma_send_destroy(r);
 }
 
 void rd_last(struct loop_msg *m)
@@ -837,7 +837,7 @@ void rd_gone(struct loop_msg *m)
 	struct rd_conn *r = caa_container_of(m, struct rd_conn, r_gone_msg);
 	struct rpc_conn *c = r->r_c;
 
-	dial_done(r, -ECONNRESET);
+	rpc_rdma_send_dial_done(r, -ECONNRESET);
 	rd_qp_del(r);
 	rd_forget(r);
 	rd_unreserve(r);
@@ -890,8 +890,8 @@ unsigned rd_poll(struct rd_conn *r)
 		}
 	}
 	if (r->r_ending) {
-		if (!n && drained(r))
-			destroy(r);
+		if (!n && rpc_rdma_send_drained(r))
+			rpc_rdma_send_destroy(r);
 		return n > 0 ? (unsigned)n : 0;
 	}
 	err = r->r_port->pt_srq ? 0 : rd_post_receives(r->r_port, r);

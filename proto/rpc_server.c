@@ -8,14 +8,14 @@
 enum { REPLY_ACCEPTED, REPLY_DENIED };
 enum { DENIED_RPC_MISMATCH, DENIED_AUTH_ERROR };
 
-static struct rpc_call_int *call_int(struct rpc_call *call)
+static struct rpc_call_int *rpc_server_call_int(struct rpc_call *call)
 {
 	return caa_container_of(call, struct rpc_call_int, ci_call);
 }
 
 /* ---- memory ---- */
 
-static void call_free(struct rpc_out *o)
+static void rpc_server_call_free(struct rpc_out *o)
 {
 	struct rpc_call_int *ci = caa_container_of(o, struct rpc_call_int, ci_out);
 	struct rpc_conn *c = ci->ci_call.c_conn;
@@ -47,7 +47,7 @@ void rpc_calls_drain(struct rpc_loop *rl)
 	rl->rl_ncalls = 0;
 }
 
-static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
+static struct rpc_call_int *rpc_server_call_new(struct rpc_conn *c, struct rpc_record *r)
 {
 	struct rpc_loop *rl = c->c_rl;
 	struct rpc_call_int *ci = rl->rl_calls;
@@ -61,7 +61,7 @@ static struct rpc_call_int *call_new(struct rpc_conn *c, struct rpc_record *r)
 			return NULL;
 	}
 	ci->ci_out = (struct rpc_out){.o_x = &ci->ci_call.c_reply,
-				      .o_free = call_free,
+				      .o_free = rpc_server_call_free,
 				      .o_reply = true,
 				      .o_rdma = r->r_rdma};
 	ci->ci_rec = r->r_data;
@@ -100,7 +100,7 @@ static struct xdr_out *reply_cut(struct rpc_call *call)
 
 void rpc_reply_head(struct rpc_call *call, uint32_t stat)
 {
-	struct rpc_call_int *ci = call_int(call);
+	struct rpc_call_int *ci = rpc_server_call_int(call);
 	struct xdr_out *x = reply_cut(call);
 
 	xdr_put_u32(x, 0); /* the mark */
@@ -117,7 +117,7 @@ void rpc_reply_head(struct rpc_call *call, uint32_t stat)
 
 void rpc_call_waits(struct rpc_call *call, bool waits)
 {
-	struct rpc_call_int *ci = call_int(call);
+	struct rpc_call_int *ci = rpc_server_call_int(call);
 
 	if (ci->ci_waits == waits)
 		return;
@@ -129,7 +129,7 @@ void rpc_call_waits(struct rpc_call *call, bool waits)
 
 static void call_done(struct rpc_call *call)
 {
-	if (call_int(call)->ci_waits)
+	if (rpc_server_call_int(call)->ci_waits)
 		rpc_host_call_waits(call->c_conn, call->c_size, false);
 	rpc_host_call_done(call->c_conn, call->c_size);
 }
@@ -148,12 +148,12 @@ static void call_finish(struct rpc_call *call)
 		/* Not even the status fits in memory. A client that gets no reply waits for ever; a
 		 * client that loses its connection retries. */
 		rpc_conn_fail(c, -ENOMEM);
-		call_free(&call_int(call)->ci_out);
+		rpc_server_call_free(&rpc_server_call_int(call)->ci_out);
 	} else {
 		rpc_out_mark(x);
 		if (x->x_len + x->x_payload > call->c_expect)
 			rpc_call_expect(call, x->x_len + x->x_payload - call->c_expect);
-		rpc_conn_out(c, &call_int(call)->ci_out);
+		rpc_conn_out(c, &rpc_server_call_int(call)->ci_out);
 	}
 	rpc_conn_unpause(c);
 	rpc_conn_put(c);
@@ -169,14 +169,15 @@ void rpc_drop(struct rpc_call *call)
 	if (c->c_rdma)
 		rpc_rdma_dropped(c);
 	c->c_refs++;
-	call_free(&call_int(call)->ci_out);
+	rpc_server_call_free(&rpc_server_call_int(call)->ci_out);
 	rpc_conn_unpause(c);
 	rpc_conn_put(c);
 }
 
 void rpc_reply(struct rpc_call *call)
 {
-	if (!call->c_reply.bad && call_int(call)->ci_gss_service && rpc_gss_reply_wrap(call)) {
+	if (!call->c_reply.bad && rpc_server_call_int(call)->ci_gss_service &&
+	    rpc_gss_reply_wrap(call)) {
 		/* RFC 2203 section 5.3.3.4: no response. The client learns it from the end of its
 		 * connection. */
 		log_warn("rpc: cannot protect a reply of program %u procedure %u", call->c_prog,
@@ -185,8 +186,8 @@ void rpc_reply(struct rpc_call *call)
 		rpc_drop(call);
 		return;
 	}
-	if (call_int(call)->ci_gss_service && call_int(call)->ci_out.o_rdma)
-		rpc_rdma_wrapped(call_int(call)->ci_out.o_rdma);
+	if (rpc_server_call_int(call)->ci_gss_service && rpc_server_call_int(call)->ci_out.o_rdma)
+		rpc_rdma_wrapped(rpc_server_call_int(call)->ci_out.o_rdma);
 	if (call->c_reply.bad) {
 		log_warn("rpc: a reply of program %u procedure %u does not fit", call->c_prog,
 			 call->c_proc);
@@ -286,7 +287,7 @@ static bool clear_refused(struct rpc_conn *c, const struct rpc_call *call)
 	return false;
 }
 
-static void dispatch(struct rpc_conn *c, struct rpc_call *call)
+static void rpc_server_dispatch(struct rpc_conn *c, struct rpc_call *call)
 {
 	enum rpc_accept_stat why;
 	const struct rpc_program *p = program_find(c, call, &why);
@@ -355,7 +356,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 		xdr_put_u32(x, lo);
 		xdr_put_u32(x, hi);
 	}
-	call_int(call)->ci_out.o_last_clear = true;
+	rpc_server_call_int(call)->ci_out.o_last_clear = true;
 	call_finish(call);
 }
 
@@ -382,7 +383,7 @@ static bool gss_begin(struct rpc_call *call, struct rpc_head *h, enum rpc_verdic
 
 void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 {
-	struct rpc_call_int *ci = call_new(c, r);
+	struct rpc_call_int *ci = rpc_server_call_new(c, r);
 	enum rpc_verdict verdict;
 	struct rpc_call *call;
 	struct rpc_head h;
@@ -405,7 +406,7 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 	    !gss_begin(call, &h, &verdict))
 		return;
 	if (verdict == RPC_HDR_OK) {
-		dispatch(c, call);
+		rpc_server_dispatch(c, call);
 		return;
 	}
 	if (verdict == RPC_HDR_TLS) {
@@ -436,8 +437,8 @@ void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, ui
 {
 	void *copy;
 
-	if (!call_int(call)->ci_out.o_rdma ||
-	    !rpc_rdma_takes_items(call_int(call)->ci_out.o_rdma)) {
+	if (!rpc_server_call_int(call)->ci_out.o_rdma ||
+	    !rpc_rdma_takes_items(rpc_server_call_int(call)->ci_out.o_rdma)) {
 		xdr_put_opaque(x, data, n);
 		return;
 	}
@@ -468,7 +469,7 @@ struct rpc_buf *rpc_buf_get(struct rpc_call *call)
 
 void rpc_call_bulk_hint(struct rpc_call *call, const void *p)
 {
-	const uint8_t *rec = call_int(call)->ci_rec;
+	const uint8_t *rec = rpc_server_call_int(call)->ci_rec;
 
 	rpc_rx_hint(&call->c_conn->c_rx, rec, (size_t)((const uint8_t *)p - rec));
 }

@@ -542,7 +542,7 @@ void rpc_tls_clear_sent(struct rpc_conn *c)
 }
 
 /* Gets up to a record's worth of the queue in one piece: where it lies, or put together. */
-static size_t gather(struct rpc_conn *c, const void **p)
+static size_t rpc_tls_gather(struct rpc_conn *c, const void **p)
 {
 	struct rpc_loop *rl = c->c_rl;
 	size_t n = 0, skip = c->c_sent;
@@ -576,7 +576,7 @@ static bool stage_get(struct rpc_loop *rl)
 }
 
 /* Encrypts the queue as far as there is room. */
-static int fill(struct rpc_conn *c)
+static int rpc_tls_fill(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->c_t;
 
@@ -590,7 +590,7 @@ static int fill(struct rpc_conn *c)
 			return -ENOMEM;
 		if (rpc_buf_cap(t->t_out) - t->t_out_w < TLS_ROOM)
 			break;
-		n = gather(c, &p);
+		n = rpc_tls_gather(c, &p);
 		ERR_clear_error();
 		if (SSL_write_ex(t->t_ssl, p, n, &put) != 1 || put != n)
 			return broken(c, "TLS cannot send");
@@ -602,7 +602,7 @@ static int fill(struct rpc_conn *c)
 int rpc_tls_out(struct rpc_conn *c, const void **p, size_t *n)
 {
 	struct rpc_tls_conn *t = c->c_t;
-	int rc = fill(c);
+	int rc = rpc_tls_fill(c);
 
 	*n = t->t_out_w - t->t_out_r;
 	*p = *n ? t->t_out->b_data + t->t_out_r : NULL;

@@ -54,7 +54,7 @@ static SSL_SESSION *peer_session(SSL *ssl, const uint8_t psk[RPC_TLS_PSK_LEN])
 	return NULL;
 }
 
-static SSL_CTX *ctx_new(const SSL_METHOD *method)
+static SSL_CTX *rpc_tls_ctx_ctx_new(const SSL_METHOD *method)
 {
 	SSL_CTX *s = SSL_CTX_new(method);
 
@@ -222,9 +222,9 @@ static int load_ca(const struct rpc_tls_ctx *x, SSL_CTX *s, char *err, size_t er
 	return 0;
 }
 
-static int load(struct rpc_tls_ctx *x, char *err, size_t errlen)
+static int rpc_tls_ctx_load(struct rpc_tls_ctx *x, char *err, size_t errlen)
 {
-	SSL_CTX *s = ctx_new(TLS_server_method()), *old;
+	SSL_CTX *s = rpc_tls_ctx_ctx_new(TLS_server_method()), *old;
 	int rc;
 
 	if (!s) {
@@ -295,7 +295,7 @@ int rpc_tls_open(struct rpc_tls_ctx **out, const struct rpc_tls_opts *o, char *e
 		rc = -EINVAL;
 		goto bad;
 	}
-	rc = load(x, err, errlen);
+	rc = rpc_tls_ctx_load(x, err, errlen);
 	if (rc)
 		goto bad;
 	*out = x;
@@ -322,7 +322,7 @@ int rpc_tls_open_peers(struct rpc_tls_ctx **out, const char *key_name, char *err
 	x->tc_name = strdup(key_name);
 	x->tc_ca = strdup("");
 	if (x->tc_name && x->tc_ca)
-		rc = load(x, err, errlen);
+		rc = rpc_tls_ctx_load(x, err, errlen);
 	if (!rc) {
 		*out = x;
 		return 0;
@@ -359,7 +359,7 @@ void rpc_tls_reload(struct rpc_tls_ctx *x)
 
 	if (rpc_tls_mode(x) == RPC_TLS_OFF)
 		return; /* there are no files */
-	if (load(x, err, sizeof(err)))
+	if (rpc_tls_ctx_load(x, err, sizeof(err)))
 		log_error("%s%s%s; the certificates loaded before stay in use", err,
 			  *priv_user() ? ", as user " : "", priv_user());
 	else
@@ -428,7 +428,7 @@ static int psk_use_cb(SSL *ssl, const EVP_MD *md, const unsigned char **identity
 
 static void client_make(void)
 {
-	SSL_CTX *s = ctx_new(TLS_client_method());
+	SSL_CTX *s = rpc_tls_ctx_ctx_new(TLS_client_method());
 
 	/* Offer only the suite that goes with the key. Otherwise a server would choose a suite of
 	 * its own, and the key would be void. */

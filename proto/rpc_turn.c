@@ -103,7 +103,7 @@ bool rpc_host_join(struct rpc_conn *c)
 	return true;
 }
 
-static void host_put(struct rpc_host *ho)
+static void rpc_turn_host_put(struct rpc_host *ho)
 {
 	if (--ho->ho_refs)
 		return;
@@ -115,7 +115,7 @@ static void host_put(struct rpc_host *ho)
 void rpc_host_leave(struct rpc_conn *c)
 {
 	if (c->c_host)
-		host_put(c->c_host);
+		rpc_turn_host_put(c->c_host);
 	c->c_host = NULL;
 }
 
@@ -129,7 +129,7 @@ void rpc_hosts_drop(struct rpc_loop *rl)
 
 			next = l->hl_next;
 			if (ho->ho_posted)
-				host_put(ho);
+				rpc_turn_host_put(ho);
 		}
 	}
 	free(rl->rl_hosts.h_slot);
@@ -156,7 +156,7 @@ static bool host_over(struct rpc_host *ho)
 	       (ho->ho_records >= RPC_HOST_RECORDS || clock_mono_ns() - turn > RPC_TURN_NS);
 }
 
-static void wait_unlink(struct rpc_conn *c)
+static void rpc_turn_wait_unlink(struct rpc_conn *c)
 {
 	*c->c_wait_prev = c->c_wait_next;
 	*(c->c_wait_next ? &c->c_wait_next->c_wait_prev : &c->c_host->ho_wait_end) = c->c_wait_prev;
@@ -169,7 +169,7 @@ static void host_run(struct rpc_host *ho)
 
 	ho->ho_posted = false;
 	while ((c = ho->ho_wait) && !host_over(ho)) {
-		wait_unlink(c);
+		rpc_turn_wait_unlink(c);
 		if (!c->c_dead)
 			rpc_conn_turn(c);
 		rpc_conn_put(c);
@@ -182,7 +182,7 @@ static void host_turn(struct rpc_host *ho)
 {
 	host_run(ho);
 	host_call(ho);
-	host_put(ho);
+	rpc_turn_host_put(ho);
 }
 
 static void host_msg(struct loop_msg *m)
@@ -384,7 +384,7 @@ void rpc_host_call_waits(struct rpc_conn *c, size_t bytes, bool waits)
 void rpc_host_quit(struct rpc_conn *c)
 {
 	if (c->c_resuming) {
-		wait_unlink(c);
+		rpc_turn_wait_unlink(c);
 		rpc_conn_put(c);
 	}
 	if (c->c_stuck) {
@@ -411,7 +411,7 @@ void rpc_conn_apart(struct rpc_conn *c)
 	load_less(&old->ho_waits, c->c_waits.ld_calls, c->c_waits.ld_bytes);
 	c->c_host = ho;
 	host_wake(old);
-	host_put(old);
+	rpc_turn_host_put(old);
 	rpc_turn_wait(c); /* it may have waited at the old address */
 	rpc_conn_put(c);
 }

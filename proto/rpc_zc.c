@@ -50,7 +50,7 @@ void rpc_out_release(struct rpc_out *o)
 		o->o_free(o);
 }
 
-static void unpin(struct rpc_zc *z)
+static void rpc_zc_unpin(struct rpc_zc *z)
 {
 	for (unsigned i = 0; i < z->z_nouts; i++) {
 		struct rpc_out *o = z->z_outs[i];
@@ -65,7 +65,7 @@ static void zc_end(struct rpc_zc *z)
 {
 	struct rpc_conn *c = z->z_conn;
 
-	unpin(z);
+	rpc_zc_unpin(z);
 	free(z);
 	c->c_pins--;
 	rpc_conn_unpause(c);

@@ -127,7 +127,7 @@ static void usage(FILE *f)
 		"  --quiet            no progress, and only errors of the library's messages\n");
 }
 
-static uint64_t number(const char *text, uint64_t least, uint64_t most, const char *what)
+static uint64_t bench_number(const char *text, uint64_t least, uint64_t most, const char *what)
 {
 	char *end;
 	unsigned long long v;
@@ -155,11 +155,11 @@ static void pids(char *text)
 	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
 		if (bench.bo_npids == BENCH_MAX_PIDS)
 			misused("--pid: at most %u processes", BENCH_MAX_PIDS);
-		bench.bo_pids[bench.bo_npids++] = (long)number(p, 1, INT32_MAX, "pid");
+		bench.bo_pids[bench.bo_npids++] = (long)bench_number(p, 1, INT32_MAX, "pid");
 	}
 }
 
-static void counts(char *text)
+static void bench_counts(char *text)
 {
 	for (char *save, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
 		if (bench.bo_ncounts == BENCH_MAX_PIDS)
@@ -246,19 +246,20 @@ static void option(int o)
 		bench.bo_dir = optarg;
 		break;
 	case O_THREADS:
-		bench.bo_threads = (unsigned)number(optarg, 1, 256, "threads");
+		bench.bo_threads = (unsigned)bench_number(optarg, 1, 256, "threads");
 		break;
 	case O_SESSIONS:
-		bench.bo_sessions = (unsigned)number(optarg, 1, 65536, "sessions");
+		bench.bo_sessions = (unsigned)bench_number(optarg, 1, 65536, "sessions");
 		break;
 	case O_CONNS:
-		bench.bo_client.wo_conns = (unsigned)number(optarg, 1, WEFT_MAX_CONNS, "conns");
+		bench.bo_client.wo_conns =
+			(unsigned)bench_number(optarg, 1, WEFT_MAX_CONNS, "conns");
 		break;
 	case O_DEPTH:
-		bench.bo_depth = (unsigned)number(optarg, 1, WEFT_MAX_SLOTS, "depth");
+		bench.bo_depth = (unsigned)bench_number(optarg, 1, WEFT_MAX_SLOTS, "depth");
 		break;
 	case O_COUNT:
-		bench.bo_count = number(optarg, 1, 1ull << 40, "count");
+		bench.bo_count = bench_number(optarg, 1, 1ull << 40, "count");
 		break;
 	case O_PHASES:
 		bench.bo_phases = optarg;
@@ -270,13 +271,13 @@ static void option(int o)
 		bench.bo_random = true;
 		break;
 	case O_BODY:
-		bench.bo_body = (uint32_t)number(optarg, 0, MAX_PIECE, "body");
+		bench.bo_body = (uint32_t)bench_number(optarg, 0, MAX_PIECE, "body");
 		break;
 	case O_FILE:
-		bench.bo_file = number(optarg, 1, 1ull << 50, "file");
+		bench.bo_file = bench_number(optarg, 1, 1ull << 50, "file");
 		break;
 	case O_SIZE:
-		bench.bo_size = (uint32_t)number(optarg, 1, MAX_PIECE, "size");
+		bench.bo_size = (uint32_t)bench_number(optarg, 1, MAX_PIECE, "size");
 		break;
 	case O_STABLE:
 		bench.bo_stable = true;
@@ -288,19 +289,19 @@ static void option(int o)
 		pids(optarg);
 		break;
 	case O_COUNTS:
-		counts(optarg);
+		bench_counts(optarg);
 		break;
 	case O_MINOR:
-		bench.bo_client.wo_minor = (unsigned)number(optarg, 1, 2, "minor");
+		bench.bo_client.wo_minor = (unsigned)bench_number(optarg, 1, 2, "minor");
 		break;
 	case O_NFS3:
 		bench.bo_client.wo_nfs3 = true;
 		break;
 	case O_UID:
-		bench.bo_client.wo_uid = (uint32_t)number(optarg, 0, UINT32_MAX, "uid");
+		bench.bo_client.wo_uid = (uint32_t)bench_number(optarg, 0, UINT32_MAX, "uid");
 		break;
 	case O_GID:
-		bench.bo_client.wo_gid = (uint32_t)number(optarg, 0, UINT32_MAX, "gid");
+		bench.bo_client.wo_gid = (uint32_t)bench_number(optarg, 0, UINT32_MAX, "gid");
 		break;
 	case O_KEEP:
 		bench.bo_keep = true;
@@ -315,7 +316,7 @@ static void option(int o)
 		bench.bo_registered = true;
 		break;
 	case O_TIME:
-		bench.bo_seconds = number(optarg, 1, 1000000, "time");
+		bench.bo_seconds = bench_number(optarg, 1, 1000000, "time");
 		break;
 	case O_POLICY:
 		bench.bo_policy = optarg;
@@ -324,7 +325,7 @@ static void option(int o)
 		bench.bo_reread = optarg;
 		break;
 	case O_COMMIT:
-		bench.bo_commit = number(optarg, 0, 1ull << 40, "commit");
+		bench.bo_commit = bench_number(optarg, 0, 1ull << 40, "commit");
 		break;
 	case O_JSON:
 		bench.bo_json = optarg;

@@ -31,7 +31,7 @@ struct clean {
 	struct weft *c_w;
 };
 
-static void found(struct weft_op *op, const struct weft_entry *en)
+static void bench_clean_found(struct weft_op *op, const struct weft_entry *en)
 {
 	struct folder *f = (struct folder *)op;
 	struct entry *e = malloc(sizeof(*e) + en->en_len + 1);
@@ -53,7 +53,7 @@ static void found(struct weft_op *op, const struct weft_entry *en)
 	f->f_entry[f->f_n++] = e;
 }
 
-static int folder_empty(struct clean *c, const struct weft_fh *fh);
+static int bench_clean_folder_empty(struct clean *c, const struct weft_fh *fh);
 
 static int folder_remove(struct clean *c, const struct weft_fh *in, const char *name)
 {
@@ -62,7 +62,7 @@ static int folder_remove(struct clean *c, const struct weft_fh *in, const char *
 	int err = weft_do(c->c_w, &look);
 
 	if (!err)
-		err = folder_empty(c, &look.o_fh2);
+		err = bench_clean_folder_empty(c, &look.o_fh2);
 	return err ? err : weft_do(c->c_w, &rm);
 }
 
@@ -96,7 +96,7 @@ static int batch_remove(struct clean *c, const struct weft_fh *fh, struct folder
 }
 
 /* Reads from the beginning each time: the entries of the time before are gone. */
-static int folder_empty(struct clean *c, const struct weft_fh *fh)
+static int bench_clean_folder_empty(struct clean *c, const struct weft_fh *fh)
 {
 	bool more = true;
 	int err = 0;
@@ -105,7 +105,7 @@ static int folder_empty(struct clean *c, const struct weft_fh *fh)
 		struct folder f = {.f_op = {.o_what = WEFT_READDIR,
 					    .o_fh = *fh,
 					    .o_len = BATCH_BYTES,
-					    .o_entry = found}};
+					    .o_entry = bench_clean_found}};
 
 		err = weft_do(c->c_w, &f.f_op);
 		err = !err && f.f_short ? -ENOMEM : err;

@@ -45,7 +45,7 @@ static void sum_into(json_t *to, json_t *from)
 	}
 }
 
-static json_t *part_of(json_t *o, const char *key)
+static json_t *bench_count_part_of(json_t *o, const char *key)
 {
 	if (!json_object_get(o, key))
 		json_object_set_new(o, key, json_object());
@@ -63,7 +63,7 @@ static void sites_into(json_t *to, json_t *sites)
 		const char *name = json_string_value(json_object_get(s, "site"));
 
 		if (name)
-			sum_into(part_of(to, name), s);
+			sum_into(bench_count_part_of(to, name), s);
 	}
 }
 
@@ -77,9 +77,10 @@ void *bench_counts_read(void)
 	for (unsigned i = 0; i < bench.bo_ncounts; i++) {
 		json_t *o = daemon_ask(bench.bo_counts[i]);
 
-		sum_into(part_of(all, "counts"), json_object_get(o, "counts"));
-		sum_into(part_of(all, "committer_ns"), json_object_get(o, "committer_ns"));
-		sites_into(part_of(all, "sites"), json_object_get(o, "sites"));
+		sum_into(bench_count_part_of(all, "counts"), json_object_get(o, "counts"));
+		sum_into(bench_count_part_of(all, "committer_ns"),
+			 json_object_get(o, "committer_ns"));
+		sites_into(bench_count_part_of(all, "sites"), json_object_get(o, "sites"));
 		json_decref(o);
 	}
 	return all;
@@ -143,7 +144,7 @@ void *bench_counts_between(void *a, void *b, uint64_t units)
 					    json_object_get(after, "sites"), key, n));
 	}
 	json_object_foreach(json_object_get(after, "committer_ns"), key, v)
-		json_object_set_new(part_of(o, "committer_us"), key,
+		json_object_set_new(bench_count_part_of(o, "committer_us"), key,
 				    json_real(grown(json_object_get(before, "committer_ns"),
 						    json_object_get(after, "committer_ns"), key) /
 					      n / 1e3));

@@ -24,7 +24,7 @@ void bench_file_name(const struct bench_session *s, char *name, size_t len)
 	snprintf(name, len, "io.%u", s->s_id);
 }
 
-static void file_open(struct bench_session *s)
+static void bench_io_file_open(struct bench_session *s)
 {
 	struct weft_op op = {.o_what = WEFT_OPEN,
 			     .o_fh = s->s_dir,
@@ -52,7 +52,7 @@ static void file_open(struct bench_session *s)
 	bench_do(s, &op, "filling a file");
 }
 
-static void file_close(struct bench_session *s)
+static void bench_io_file_close(struct bench_session *s)
 {
 	struct weft_op op = {.o_what = WEFT_CLOSE, .o_file = s->s_file};
 
@@ -60,7 +60,7 @@ static void file_close(struct bench_session *s)
 	s->s_file = NULL;
 }
 
-static bool commit(struct bench_job *j)
+static bool bench_io_commit(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
@@ -88,7 +88,7 @@ bool bench_step_write(struct bench_job *j)
 	return true;
 }
 
-static bool step_read(struct bench_job *j)
+static bool bench_io_step_read(struct bench_job *j)
 {
 	uint64_t off = offset(j, bench_now->p_name[1] == 'a');
 
@@ -123,25 +123,25 @@ const struct bench_phase bench_io[] = {
 	{.p_name = "write",
 	 .p_repeat = true,
 	 .p_step = bench_step_write,
-	 .p_before = file_open,
-	 .p_last = commit,
-	 .p_after = file_close},
+	 .p_before = bench_io_file_open,
+	 .p_last = bench_io_commit,
+	 .p_after = bench_io_file_close},
 	{.p_name = "read",
 	 .p_repeat = true,
-	 .p_step = step_read,
-	 .p_before = file_open,
-	 .p_after = file_close},
+	 .p_step = bench_io_step_read,
+	 .p_before = bench_io_file_open,
+	 .p_after = bench_io_file_close},
 	{.p_name = "randwrite",
 	 .p_repeat = true,
 	 .p_step = bench_step_write,
-	 .p_before = file_open,
-	 .p_last = commit,
-	 .p_after = file_close},
+	 .p_before = bench_io_file_open,
+	 .p_last = bench_io_commit,
+	 .p_after = bench_io_file_close},
 	{.p_name = "randread",
 	 .p_repeat = true,
-	 .p_step = step_read,
-	 .p_before = file_open,
-	 .p_after = file_close},
+	 .p_step = bench_io_step_read,
+	 .p_before = bench_io_file_open,
+	 .p_after = bench_io_file_close},
 	{.p_name = "remove", .p_step = bench_step_remove, .p_once = true},
 	{0}};
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct weft_op *begin(struct bench_job *j, enum weft_what what, const char *kind)
+static struct weft_op *bench_md_begin(struct bench_job *j, enum weft_what what, const char *kind)
 {
 	struct weft_op *op = &j->j_op;
 	bool any = bench.bo_random && bench_now->p_repeat && !bench_now->p_once;
@@ -21,7 +21,7 @@ static bool step_mkdir(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
-	begin(j, WEFT_MKDIR, "d")->o_attr =
+	bench_md_begin(j, WEFT_MKDIR, "d")->o_attr =
 		(struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0755};
 	return true;
 }
@@ -30,7 +30,7 @@ static bool step_rmdir(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
-	begin(j, WEFT_REMOVE, "d");
+	bench_md_begin(j, WEFT_REMOVE, "d");
 	return true;
 }
 
@@ -57,13 +57,13 @@ static bool with_body(struct bench_job *j, enum weft_what what)
 	return true;
 }
 
-static bool step_create(struct bench_job *j)
+static bool bench_md_step_create(struct bench_job *j)
 {
 	struct weft_op *op;
 
 	if (j->j_step)
 		return with_body(j, WEFT_WRITE);
-	op = begin(j, WEFT_OPEN, "f");
+	op = bench_md_begin(j, WEFT_OPEN, "f");
 	op->o_flags =
 		WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL | (bench.bo_body ? 0 : WEFT_O_NO_DATA);
 	op->o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
@@ -74,7 +74,8 @@ static bool step_open(struct bench_job *j)
 {
 	if (j->j_step)
 		return with_body(j, WEFT_READ);
-	begin(j, WEFT_OPEN, "f")->o_flags = WEFT_O_READ | (bench.bo_body ? 0 : WEFT_O_NO_DATA);
+	bench_md_begin(j, WEFT_OPEN, "f")->o_flags =
+		WEFT_O_READ | (bench.bo_body ? 0 : WEFT_O_NO_DATA);
 	return true;
 }
 
@@ -82,11 +83,11 @@ static bool step_stat(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
-	begin(j, WEFT_LOOKUP, "f");
+	bench_md_begin(j, WEFT_LOOKUP, "f");
 	return true;
 }
 
-static void count(struct weft_op *op, const struct weft_entry *en)
+static void bench_md_count(struct weft_op *op, const struct weft_entry *en)
 {
 	struct bench_job *j = (struct bench_job *)op;
 
@@ -99,7 +100,7 @@ static bool step_readdir(struct bench_job *j)
 {
 	if (j->j_step)
 		return !j->j_op.o_eof; /* go on where the last call ended */
-	begin(j, WEFT_READDIR, "")->o_entry = count;
+	bench_md_begin(j, WEFT_READDIR, "")->o_entry = bench_md_count;
 	return true;
 }
 
@@ -109,7 +110,7 @@ static bool step_rename(struct bench_job *j)
 
 	if (j->j_step)
 		return false;
-	op = begin(j, WEFT_RENAME, "f");
+	op = bench_md_begin(j, WEFT_RENAME, "f");
 	snprintf(j->j_name2, sizeof(j->j_name2), "g%u.%llu", j->j_s->s_id,
 		 (unsigned long long)j->j_i);
 	op->o_fh2 = j->j_s->s_dir;
@@ -121,7 +122,7 @@ static bool step_unlink(struct bench_job *j)
 {
 	if (j->j_step)
 		return false;
-	begin(j, WEFT_REMOVE, j->j_i < j->j_s->s_renamed ? "g" : "f");
+	bench_md_begin(j, WEFT_REMOVE, j->j_i < j->j_s->s_renamed ? "g" : "f");
 	return true;
 }
 
@@ -131,7 +132,7 @@ static void dirs_made(struct bench_session *s)
 	s->s_dirs = s->s_next;
 }
 
-static void files_made(struct bench_session *s)
+static void bench_md_files_made(struct bench_session *s)
 {
 	s->s_files = s->s_next;
 	s->s_renamed = 0;
@@ -147,7 +148,7 @@ static uint64_t dirs(const struct bench_session *s)
 	return s->s_dirs;
 }
 
-static uint64_t files(const struct bench_session *s)
+static uint64_t bench_md_files(const struct bench_session *s)
 {
 	return s->s_files;
 }
@@ -155,10 +156,13 @@ static uint64_t files(const struct bench_session *s)
 const struct bench_phase bench_md[] = {
 	{.p_name = "mkdir", .p_step = step_mkdir, .p_after = dirs_made},
 	{.p_name = "rmdir", .p_step = step_rmdir, .p_pieces = dirs},
-	{.p_name = "create", .p_step = step_create, .p_after = files_made},
-	{.p_name = "stat", .p_step = step_stat, .p_pieces = files, .p_repeat = true},
-	{.p_name = "open", .p_step = step_open, .p_pieces = files, .p_repeat = true},
+	{.p_name = "create", .p_step = bench_md_step_create, .p_after = bench_md_files_made},
+	{.p_name = "stat", .p_step = step_stat, .p_pieces = bench_md_files, .p_repeat = true},
+	{.p_name = "open", .p_step = step_open, .p_pieces = bench_md_files, .p_repeat = true},
 	{.p_name = "readdir", .p_step = step_readdir, .p_once = true, .p_repeat = true},
-	{.p_name = "rename", .p_step = step_rename, .p_pieces = files, .p_after = files_renamed},
-	{.p_name = "unlink", .p_step = step_unlink, .p_pieces = files},
+	{.p_name = "rename",
+	 .p_step = step_rename,
+	 .p_pieces = bench_md_files,
+	 .p_after = files_renamed},
+	{.p_name = "unlink", .p_step = step_unlink, .p_pieces = bench_md_files},
 	{0}};

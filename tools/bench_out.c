@@ -111,7 +111,7 @@ int bench_write_json(int fd, const struct bench_result *r, unsigned n)
 
 /* ---- comparison ---- */
 
-static json_t *load(const char *path)
+static json_t *bench_out_load(const char *path)
 {
 	json_error_t e;
 	json_t *o = json_load_file(path, 0, &e);
@@ -178,7 +178,7 @@ int bench_compare(const char *a, const char *b)
 	static const char *const keys[] = {
 		"ops_per_s", "p50_us", "p99_us", "server_cpu_us_per_op", "client_cpu_us_per_op",
 		"mib_per_s"};
-	json_t *x = load(a), *y = load(b), *p;
+	json_t *x = bench_out_load(a), *y = bench_out_load(b), *p;
 	unsigned n = 0;
 	size_t i;
 

@@ -22,7 +22,7 @@ uint64_t bench_ns(void)
 }
 
 /* Names the setting that a status is about, or else only the status. */
-static const char *status_text(uint32_t status, char out[160])
+static const char *bench_run_status_text(uint32_t status, char out[160])
 {
 	if (status == NFS4ERR_WRONGSEC)
 		return "NFS4ERR_WRONGSEC: the export requires another security flavour, TLS, or a "
@@ -38,20 +38,20 @@ void bench_do(struct bench_session *s, struct weft_op *op, const char *what)
 
 	if (err)
 		bench_die("%s: %s (%s)", what, strerror(-err),
-			  status_text(op->o_status, (char[160]){0}));
+			  bench_run_status_text(op->o_status, (char[160]){0}));
 }
 
 /* ---- jobs ---- */
 
 static void job_go(struct bench_job *j);
 
-static void job_done(struct weft_op *op)
+static void bench_run_job_done(struct weft_op *op)
 {
 	struct bench_job *j = (struct bench_job *)op;
 
 	if (op->o_err)
 		bench_die("%s: %s (%s)", bench_now->p_name, strerror(-op->o_err),
-			  status_text(op->o_status, (char[160]){0}));
+			  bench_run_status_text(op->o_status, (char[160]){0}));
 	j->j_step++;
 	job_go(j);
 }
@@ -83,7 +83,7 @@ static void session_over(struct bench_session *s)
 
 static void job_send(struct bench_job *j)
 {
-	j->j_op.o_done = job_done;
+	j->j_op.o_done = bench_run_job_done;
 	weft_submit(j->j_s->s_w, &j->j_op);
 }
 
@@ -257,7 +257,7 @@ static void rdma_count(struct bench_thread *t, bool after)
 	}
 }
 
-static void *thread_run(void *arg)
+static void *bench_run_thread_run(void *arg)
 {
 	struct bench_thread *t = arg;
 
@@ -351,7 +351,7 @@ void bench_start(void)
 			 (i < bench.bo_sessions % bench.bo_threads);
 		at += t->t_n;
 		t->t_sessions = calloc(t->t_n, sizeof(*t->t_sessions));
-		if (!t->t_sessions || pthread_create(&t->t_id, NULL, thread_run, t))
+		if (!t->t_sessions || pthread_create(&t->t_id, NULL, bench_run_thread_run, t))
 			bench_die("out of memory");
 	}
 	pthread_barrier_wait(&end);
@@ -372,7 +372,7 @@ static double cpu_own(void)
 	       (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6;
 }
 
-static void *progress(void *arg)
+static void *bench_run_progress(void *arg)
 {
 	const struct bench_phase *p = arg;
 	uint64_t all = (p->p_once ? 1 : bench.bo_count) * bench.bo_sessions, last = 0;
@@ -439,7 +439,8 @@ void bench_phase(const struct bench_phase *p, struct bench_result *r)
 	own = cpu_own();
 	began = bench_ns();
 	until = began + bench.bo_seconds * 1000000000ull;
-	if (!bench.bo_quiet && pthread_create(&watch, NULL, progress, (void *)(uintptr_t)p))
+	if (!bench.bo_quiet &&
+	    pthread_create(&watch, NULL, bench_run_progress, (void *)(uintptr_t)p))
 		bench_die("out of memory");
 	pthread_barrier_wait(&begin);
 	pthread_barrier_wait(&end);

@@ -41,20 +41,20 @@ static void name(struct bench_job *j, uint64_t i)
 	snprintf(j->j_name, sizeof(j->j_name), "f%u.%llu", j->j_s->s_id, (unsigned long long)i);
 }
 
-static struct weft_op *begin(struct bench_job *j, enum weft_what what)
+static struct weft_op *bench_small_begin(struct bench_job *j, enum weft_what what)
 {
 	j->j_op = (struct weft_op){.o_what = what, .o_fh = j->j_s->s_dir, .o_name = j->j_name};
 	return &j->j_op;
 }
 
-static bool step_create(struct bench_job *j)
+static bool bench_small_step_create(struct bench_job *j)
 {
 	struct weft_op *op = &j->j_op;
 
 	switch (j->j_step) {
 	case 0:
 		name(j, j->j_i);
-		op = begin(j, WEFT_OPEN);
+		op = bench_small_begin(j, WEFT_OPEN);
 		op->o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_EXCL;
 		op->o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
 		return true;
@@ -74,7 +74,7 @@ static bool step_create(struct bench_job *j)
 	}
 }
 
-static bool step_read(struct bench_job *j)
+static bool bench_small_step_read(struct bench_job *j)
 {
 	uint64_t n = bench.bo_seconds ? j->j_s->s_files : bench.bo_count,
 		 at = bench_shuffled(j->j_i, n, j->j_s->s_id);
@@ -83,10 +83,10 @@ static bool step_read(struct bench_job *j)
 	switch (j->j_step) {
 	case 0:
 		name(j, at);
-		begin(j, WEFT_LOOKUP);
+		bench_small_begin(j, WEFT_LOOKUP);
 		return true;
 	case 1:
-		op = begin(j, WEFT_OPEN);
+		op = bench_small_begin(j, WEFT_OPEN);
 		op->o_flags = WEFT_O_READ;
 		return true;
 	case 2:
@@ -119,29 +119,32 @@ static bool step_remove(struct bench_job *j)
 	if (j->j_step)
 		return false;
 	name(j, j->j_i);
-	begin(j, WEFT_REMOVE);
+	bench_small_begin(j, WEFT_REMOVE);
 	return true;
 }
 
-static void files_made(struct bench_session *s)
+static void bench_small_files_made(struct bench_session *s)
 {
 	s->s_files = s->s_next;
 }
 
-static uint64_t files(const struct bench_session *s)
+static uint64_t bench_small_files(const struct bench_session *s)
 {
 	return s->s_files;
 }
 
 const struct bench_phase bench_small[] = {
-	{.p_name = "create", .p_step = step_create, .p_after = files_made},
-	{.p_name = "read", .p_step = step_read, .p_pieces = files, .p_repeat = true},
-	{.p_name = "reread",
-	 .p_step = step_read,
-	 .p_before = policy_other,
-	 .p_pieces = files,
+	{.p_name = "create", .p_step = bench_small_step_create, .p_after = bench_small_files_made},
+	{.p_name = "read",
+	 .p_step = bench_small_step_read,
+	 .p_pieces = bench_small_files,
 	 .p_repeat = true},
-	{.p_name = "remove", .p_step = step_remove, .p_pieces = files},
+	{.p_name = "reread",
+	 .p_step = bench_small_step_read,
+	 .p_before = policy_other,
+	 .p_pieces = bench_small_files,
+	 .p_repeat = true},
+	{.p_name = "remove", .p_step = step_remove, .p_pieces = bench_small_files},
 	{0}};
 
 /* ---- storm ---- */
@@ -153,7 +156,7 @@ static bool storm_open(struct bench_job *j)
 		return false;
 	}
 	bench_file_name(j->j_s, j->j_name, sizeof(j->j_name));
-	begin(j, WEFT_OPEN);
+	bench_small_begin(j, WEFT_OPEN);
 	j->j_op.o_flags = WEFT_O_WRITE | WEFT_O_CREATE | WEFT_O_TRUNC;
 	j->j_op.o_attr = (struct weft_attr){.at_set = WEFT_A_MODE, .at_mode = 0644};
 	return true;

@@ -136,7 +136,7 @@ static int receive_all(int fd, char **out, size_t *len)
 
 /* Parses the answer. The body must have the length that the server named: a daemon that dies half
  * way has not answered. */
-static int parse(char *text, size_t len, struct http_answer *out)
+static int http_get_parse(char *text, size_t len, struct http_answer *out)
 {
 	char *body = strstr(text, "\r\n\r\n"), *line;
 	long named = -1;
@@ -205,7 +205,7 @@ int http_ask(const char *addr, const char *method, const char *target, const cha
 	if (!err)
 		err = receive_all(fd, &text, &len);
 	if (!err)
-		err = parse(text, len, out);
+		err = http_get_parse(text, len, out);
 	free(text);
 	free(head);
 	close(fd);

@@ -147,7 +147,7 @@ static void nic_words(const struct topo *t, size_t dev, char *out, size_t room)
 	}
 }
 
-static void words(const struct topo *t, size_t dev, char *out, size_t room)
+static void topo_words(const struct topo *t, size_t dev, char *out, size_t room)
 {
 	const struct topo_dev *d = &t->t_dev[dev];
 	const struct topo_pci *p = d->d_pci < 0 ? NULL : &t->t_pci[d->d_pci];
@@ -203,7 +203,7 @@ static void devices(const struct topo *t)
 		const struct topo_pci *p = d->d_pci < 0 ? NULL : &t->t_pci[d->d_pci];
 
 		link_words(t, d, link, sizeof(link));
-		words(t, i, line, sizeof(line));
+		topo_words(t, i, line, sizeof(line));
 		marked |= strchr(link, '!') != NULL;
 		printf("%-8s %-13s %-28s %-12s %s\n", d->d_name, p ? p->p_name : "-", link,
 		       p && *p->p_driver ? p->p_driver : "-", line);
@@ -235,7 +235,7 @@ static void legend(void)
 	     "-     the place of one of them in the PCIe tree is not known");
 }
 
-static void table(const struct topo *t)
+static void topo_table(const struct topo *t)
 {
 	if (t->t_ndev) {
 		matrix(t);
@@ -312,7 +312,7 @@ static void near_table(const struct topo *t, const struct near *n)
 		size_t k = n->ne_order[i];
 		const struct topo_place *pl = &n->ne_place[k];
 
-		words(t, n->ne_nics[k], line, sizeof(line));
+		topo_words(t, n->ne_nics[k], line, sizeof(line));
 		printf("%-6s %-5s %-5s %-7s %s\n", t->t_dev[n->ne_nics[k]].d_name,
 		       topo_dist_name(topo_place_dist(t, &n->ne_store, pl)),
 		       numa(pl->pl_node, node), rate(pl->pl_mbps, r), line);
@@ -375,7 +375,7 @@ static int show(const struct topo *t, const char *what, bool json)
 	else if (!rc && what)
 		near_table(t, n);
 	else if (!rc)
-		table(t);
+		topo_table(t);
 	if (n)
 		near_free(n);
 	free(n);

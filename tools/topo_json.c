@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* An unknown value is null. */
-static json_t *known(long long v, long long unknown)
+static json_t *topo_json_known(long long v, long long unknown)
 {
 	return v == unknown ? json_null() : json_integer(v);
 }
@@ -24,8 +24,9 @@ static json_t *link_json(const struct topo *t, const struct topo_pci *p)
 	const struct topo_pci *up = p->p_parent < 0 ? NULL : &t->t_pci[p->p_parent];
 
 	return json_pack("{s:o, s:o, s:o, s:o, s:b}", "gts", gts(p->p_link.l_speed), "width",
-			 known(p->p_link.l_width, 0), "max_gts", gts(p->p_max.l_speed), "max_width",
-			 known(p->p_max.l_width, 0), "degraded", topo_degraded(p, up));
+			 topo_json_known(p->p_link.l_width, 0), "max_gts", gts(p->p_max.l_speed),
+			 "max_width", topo_json_known(p->p_max.l_width, 0), "degraded",
+			 topo_degraded(p, up));
 }
 
 static void nvme_json(const struct topo *t, size_t dev, json_t *out)
@@ -75,8 +76,8 @@ static void nic_json(const struct topo *t, size_t dev, json_t *out)
 		if (n->n_dev == (int)dev)
 			json_array_append_new(
 				nets, json_pack("{s:s, s:o, s:b, s:o}", "name", n->n_name, "mbps",
-						known((long long)n->n_mbps, 0), "up", n->n_up,
-						"addresses", addresses_json(t, (int)i)));
+						topo_json_known((long long)n->n_mbps, 0), "up",
+						n->n_up, "addresses", addresses_json(t, (int)i)));
 	}
 	for (size_t i = 0; i < t->t_nrdma; i++) {
 		const struct topo_rdma *r = &t->t_rdma[i];
@@ -86,8 +87,8 @@ static void nic_json(const struct topo *t, size_t dev, json_t *out)
 				ports,
 				json_pack("{s:s, s:i, s:o, s:b, s:o, s:o}", "name", r->r_name,
 					  "port", (int)r->r_port, "mbps",
-					  known((long long)r->r_mbps, 0), "active", r->r_active,
-					  "link_layer", text(r->r_layer), "interface",
+					  topo_json_known((long long)r->r_mbps, 0), "active",
+					  r->r_active, "link_layer", text(r->r_layer), "interface",
 					  r->r_net < 0 ? json_null()
 						       : json_string(t->t_net[r->r_net].n_name)));
 	}
@@ -106,7 +107,7 @@ static json_t *dev_json(const struct topo *t, size_t dev)
 
 	topo_place_dev(t, dev, &pl);
 	out = json_pack("{s:s, s:s, s:o}", "name", d->d_name, "kind", kinds[d->d_kind], "numa",
-			known(pl.pl_node, -1));
+			topo_json_known(pl.pl_node, -1));
 	if (p) {
 		char id[16];
 		const char *vendor = topo_vendor(p->p_vendor);
@@ -135,7 +136,8 @@ static json_t *numa_json(const struct topo *t)
 
 		for (size_t k = 0; k < t->t_nnode; k++) {
 			snprintf(id, sizeof(id), "%d", t->t_node[k].o_id);
-			json_object_set_new(far, id, known(t->t_node[i].o_distance[k], 0));
+			json_object_set_new(far, id,
+					    topo_json_known(t->t_node[i].o_distance[k], 0));
 		}
 		json_array_append_new(list,
 				      json_pack("{s:i, s:s, s:o}", "node", t->t_node[i].o_id,
@@ -177,10 +179,10 @@ json_t *show_near_json(const struct topo *t, const struct near *n)
 			nics, json_pack("{s:s, s:s, s:o, s:o}", "name",
 					t->t_dev[n->ne_nics[n->ne_order[i]]].d_name, "distance",
 					topo_dist_name(topo_place_dist(t, &n->ne_store, pl)),
-					"numa", known(pl->pl_node, -1), "mbps",
-					known((long long)pl->pl_mbps, 0)));
+					"numa", topo_json_known(pl->pl_node, -1), "mbps",
+					topo_json_known((long long)pl->pl_mbps, 0)));
 	}
 	return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o}", "near", n->ne_what, "pci", pci, "drives",
-			 drives, "numa", known(n->ne_store.pl_node, -1), "cpus", n->ne_cpus, "nics",
-			 nics);
+			 drives, "numa", topo_json_known(n->ne_store.pl_node, -1), "cpus",
+			 n->ne_cpus, "nics", nics);
 }

@@ -290,7 +290,7 @@ const char *weft_option(const char *name)
 }
 
 /* Collects the options of all commands with this noun. */
-static void gather(const char *noun)
+static void weft_gather(const char *noun)
 {
 	n_given = 0;
 	for (size_t i = 0; i < COMMANDS; i++) {
@@ -334,7 +334,7 @@ static int command_error(const struct command *c, const char *why)
 	return weft_usage_error(what);
 }
 
-static int dispatch(int argc, char **argv)
+static int weft_dispatch(int argc, char **argv)
 {
 	char what[200];
 
@@ -426,9 +426,9 @@ int main(int argc, char **argv)
 	if (optind < argc && !strcmp(argv[optind], "topo"))
 		return topo_command(argc - optind, argv + optind, weft_json);
 	if (optind < argc)
-		gather(argv[optind]);
+		weft_gather(argv[optind]);
 	parse_options(argc, argv, "");
 	if (optind == argc)
 		return weft_usage_error("no command was given");
-	return dispatch(argc - optind, argv + optind);
+	return weft_dispatch(argc - optind, argv + optind);
 }

@@ -3,7 +3,7 @@
 #include "tools/weft.h"
 #include <unistd.h>
 
-static void progress(const json_t *j)
+static void weft_balance_progress(const json_t *j)
 {
 	if (!isatty(STDERR_FILENO))
 		return;
@@ -17,12 +17,12 @@ static void progress(const json_t *j)
 
 /* Shows the run until it is over. If this command is interrupted, the run goes on in the server,
  * and the same command shows it again. */
-static int follow(int rc, json_t **j)
+static int weft_balance_follow(int rc, json_t **j)
 {
 	bool shown = false;
 
 	while (!rc && json_is_true(json_object_get(*j, "running"))) {
-		progress(*j);
+		weft_balance_progress(*j);
 		shown = true;
 		json_decref(*j);
 		usleep(100000);
@@ -74,7 +74,7 @@ int cmd_balance(char **args)
 	rc = weft_ask_with("PUT", "/v1/balance", "", &j, "dry", weft_option("dry-run") ? "1" : NULL,
 			   "bytes", weft_option("bytes"), "files", weft_option("files"), "rate",
 			   weft_option("rate"), "spread", weft_option("spread"), NULL);
-	rc = follow(rc, &j);
+	rc = weft_balance_follow(rc, &j);
 	return weft_show(rc, j, balance_table);
 }
 
@@ -99,7 +99,7 @@ int cmd_advise(char **args)
 				   weft_option("spread"), NULL);
 	}
 	if (!rc && json_is_true(json_object_get(j, "dry_run")))
-		rc = follow(rc, &j);
+		rc = weft_balance_follow(rc, &j);
 	if (!rc) {
 		json_decref(j);
 		rc = weft_ask("GET", "/v1/advise", NULL, &j);

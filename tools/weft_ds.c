@@ -106,7 +106,7 @@ int cmd_ds_weight(char **args)
 }
 
 /* Sends what follows the first argument in one request: all of it takes effect, or nothing. */
-static int words(const char *method, const char *what, const char *arg, char **args)
+static int weft_ds_words(const char *method, const char *what, const char *arg, char **args)
 {
 	size_t len = 0;
 	char *body;
@@ -235,10 +235,10 @@ int cmd_ds_forget(char **args)
 
 int cmd_ds_group(char **args)
 {
-	return words("PUT", "/v1/ds/labels", "ds", args);
+	return weft_ds_words("PUT", "/v1/ds/labels", "ds", args);
 }
 
 int cmd_ds_add(char **args)
 {
-	return words("POST", "/v1/ds", "url", args);
+	return weft_ds_words("POST", "/v1/ds", "url", args);
 }

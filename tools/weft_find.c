@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void found_line(const json_t *f)
+static void weft_find_found_line(const json_t *f)
 {
 	size_t i, stale = 0, n = json_array_size(json_object_get(f, "objects"));
 	const json_t *o;
@@ -47,7 +47,7 @@ int cmd_find(char **args)
 		cursor = NULL;
 		if (rc)
 			return rc;
-		json_array_foreach(json_object_get(j, "found"), i, f) found_line(f);
+		json_array_foreach(json_object_get(j, "found"), i, f) weft_find_found_line(f);
 		deep += j_num(j, "too_deep");
 		if (json_is_string(json_object_get(j, "cursor")) &&
 		    !(cursor = strdup(j_str(j, "cursor")))) {

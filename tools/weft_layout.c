@@ -58,7 +58,7 @@ int cmd_layout_list(char **args)
 	return weft_show(rc, j, layout_table);
 }
 
-static void recalled(const json_t *j)
+static void weft_layout_recalled(const json_t *j)
 {
 	printf("%lld layouts were returned or fenced\n", j_num(j, "recalled"));
 }
@@ -88,5 +88,5 @@ int cmd_layout_recall(char **args)
 	weft_wait_over();
 	return weft_show(EXIT_DONE,
 			 json_pack("{s:s, s:I}", "path", args[0], "recalled", (json_int_t)n),
-			 recalled);
+			 weft_layout_recalled);
 }

@@ -52,13 +52,13 @@ static void repair_table(const json_t *j)
 }
 
 /* True if something is under way, or will be. */
-static bool busy(const json_t *j)
+static bool weft_mirror_busy(const json_t *j)
 {
 	return j_num(j, "files") || json_array_size(json_object_get(j, "running"));
 }
 
 /* Shows one line that the next one overwrites, on a terminal. */
-static void progress(const json_t *j)
+static void weft_mirror_progress(const json_t *j)
 {
 	const json_t *run = json_array_get(json_object_get(j, "running"), 0),
 		     *e = json_array_get(json_object_get(j, "moving"), 0);
@@ -79,9 +79,9 @@ int mirror_follow(int rc, json_t *j, const char *path)
 {
 	bool seen = isatty(STDERR_FILENO);
 
-	while (!rc && weft_option("wait") && busy(j)) {
+	while (!rc && weft_option("wait") && weft_mirror_busy(j)) {
 		if (seen)
-			progress(j);
+			weft_mirror_progress(j);
 		usleep(300000);
 		json_decref(j);
 		rc = weft_ask_path("GET", "/v1/repair", path, NULL, &j);

@@ -26,7 +26,7 @@ static void restripe_table(const json_t *j)
 	table_end(&t, "rrr-rrr");
 }
 
-static int ask(const char *path, json_t **out)
+static int weft_move_ask(const char *path, json_t **out)
 {
 	return weft_ask_with(
 		"PUT", "/v1/move", "", out, "path", path, "stripes", weft_option("stripes"), "unit",
@@ -38,7 +38,7 @@ static int restripe(const char *path)
 {
 	bool seen = isatty(STDERR_FILENO) && weft_option("wait");
 	json_t *j;
-	int rc = ask(path, &j);
+	int rc = weft_move_ask(path, &j);
 
 	while (!rc && weft_option("wait") && j_num(j, "files")) {
 		const json_t *f = json_array_get(json_object_get(j, "restriping"), 0);
@@ -58,7 +58,7 @@ static int restripe(const char *path)
 static int move_one(const json_t *f)
 {
 	json_t *j = NULL;
-	int rc = ask(j_str(f, "path"), &j);
+	int rc = weft_move_ask(j_str(f, "path"), &j);
 
 	if (!rc)
 		json_decref(j);
@@ -78,6 +78,6 @@ int cmd_move(char **args)
 					   : tree_each(args[0], "files", "1", move_one);
 	if (weft_option("stripes") || weft_option("unit"))
 		return restripe(args[0]);
-	rc = ask(args[0], &j);
+	rc = weft_move_ask(args[0], &j);
 	return mirror_follow(rc, j, args[0]);
 }

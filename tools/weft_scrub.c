@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void found_line(const json_t *f)
+static void weft_scrub_found_line(const json_t *f)
 {
 	const char *kind = j_str(f, "kind"), *done = j_str(f, "done");
 
@@ -41,7 +41,7 @@ static void scrub_table(const json_t *j)
 		puts("no check has run yet");
 		return;
 	}
-	json_array_foreach(list, i, f) found_line(f);
+	json_array_foreach(list, i, f) weft_scrub_found_line(f);
 	if (j_num(j, "found") > (long long)json_array_size(list))
 		printf("and %lld more\n", j_num(j, "found") - (long long)json_array_size(list));
 	printf("%s%s: %lld objects and %lld files checked", j_str(j, "what"),
@@ -58,7 +58,7 @@ static void scrub_table(const json_t *j)
 							     : "");
 }
 
-static int show(int rc, json_t *j)
+static int weft_scrub_show(int rc, json_t *j)
 {
 	bool clean = !rc && !j_num(j, "found") && !j_num(j, "skipped") &&
 		     !json_is_true(json_object_get(j, "stopped"));
@@ -67,13 +67,13 @@ static int show(int rc, json_t *j)
 	return rc ? rc : clean ? EXIT_DONE : EXIT_FAILED;
 }
 
-static int ask(const char *method, json_t **j)
+static int weft_scrub_ask(const char *method, json_t **j)
 {
 	return weft_ask_with(method, "/v1/scrub", NULL, j, "findings", "1", NULL);
 }
 
 /* If this command is interrupted, the scrub goes on; the same command shows it again. */
-static int follow(int rc, json_t *j)
+static int weft_scrub_follow(int rc, json_t *j)
 {
 	bool seen = isatty(STDERR_FILENO);
 
@@ -92,25 +92,25 @@ static int follow(int rc, json_t *j)
 	if (rc)
 		return rc;
 	json_decref(j);
-	rc = ask("GET", &j);
-	return show(rc, j);
+	rc = weft_scrub_ask("GET", &j);
+	return weft_scrub_show(rc, j);
 }
 
-static int check(bool content, bool dry, bool background, bool newer)
+static int weft_scrub_check(bool content, bool dry, bool background, bool newer)
 {
 	json_t *j;
 	int rc = weft_ask_with("PUT", "/v1/scrub", "", &j, "content", content ? "1" : NULL, "dry",
 			       dry ? "1" : NULL, "newer", newer ? "1" : NULL, NULL);
 
 	if (rc || !background)
-		return follow(rc, j);
+		return weft_scrub_follow(rc, j);
 	return weft_show(rc, j, scrub_table);
 }
 
-static int look(const char *method)
+static int weft_scrub_look(const char *method)
 {
 	json_t *j;
-	int rc = ask(method, &j);
+	int rc = weft_scrub_ask(method, &j);
 
 	return weft_show(rc, j, scrub_table);
 }
@@ -124,15 +124,15 @@ int cmd_scrub(char **args)
 	    1)
 		return weft_usage_error("scrub: --status and --stop take no other option");
 	if (weft_option("status"))
-		return look("GET");
+		return weft_scrub_look("GET");
 	if (weft_option("stop"))
-		return look("DELETE");
+		return weft_scrub_look("DELETE");
 	if (weft_option("remove-newer") && !weft_option("dry-run") &&
 	    !weft_sure("Objects newer than the backup of the metadata store are deleted for good.\n"
 		       "All data of files that were made since the backup is lost."))
 		return EXIT_FAILED;
-	return check(true, weft_option("dry-run"), weft_option("background"),
-		     weft_option("remove-newer"));
+	return weft_scrub_check(true, weft_option("dry-run"), weft_option("background"),
+				weft_option("remove-newer"));
 }
 
 /* The options of weft fsck belong to the checker, except for these. */
@@ -151,7 +151,7 @@ int cmd_fsck_online(int argc, char **argv)
 			return weft_usage_error(
 				"fsck --online takes only --dry-run, --background and --json");
 	}
-	return check(false, dry, background, false);
+	return weft_scrub_check(false, dry, background, false);
 }
 
 /* ---- which copy is good ---- */

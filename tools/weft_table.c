@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void add(struct table *t, char *cell)
+static void weft_table_add(struct table *t, char *cell)
 {
 	if (t->t_n == t->t_max) {
 		unsigned max = t->t_max ? 2 * t->t_max : 64;
@@ -33,7 +33,7 @@ void table_cell(struct table *t, const char *fmt, ...)
 	if (vasprintf(&cell, fmt, ap) < 0)
 		cell = NULL;
 	va_end(ap);
-	add(t, cell);
+	weft_table_add(t, cell);
 }
 
 void table_heads(struct table *t, const char *heads)
@@ -41,7 +41,7 @@ void table_heads(struct table *t, const char *heads)
 	while (*heads) {
 		size_t n = strcspn(heads, " ");
 
-		add(t, strndup(heads, n));
+		weft_table_add(t, strndup(heads, n));
 		heads += n + (heads[n] == ' ');
 		t->t_columns++;
 	}

@@ -44,7 +44,7 @@ static void name_cell(struct table *t, const json_t *r)
 		table_cell(t, "%s", j_str(r, "name"));
 }
 
-static void part(const json_t *list, const char *heads)
+static void weft_top_part(const json_t *list, const char *heads)
 {
 	struct table t = {0};
 	const json_t *r;
@@ -61,15 +61,16 @@ static void part(const json_t *list, const char *heads)
 
 static void top_table(const json_t *j)
 {
-	part(json_object_get(j, "clients"), "OPS/S READ WRITTEN MEAN P50 P99 CLIENT");
+	weft_top_part(json_object_get(j, "clients"), "OPS/S READ WRITTEN MEAN P50 P99 CLIENT");
 	putchar('\n');
-	part(json_object_get(j, "servers"), "OPS/S READ WRITTEN MEAN P50 P99 SERVER");
+	weft_top_part(json_object_get(j, "servers"), "OPS/S READ WRITTEN MEAN P50 P99 SERVER");
 	putchar('\n');
-	part(json_object_get(j, "directories"), "OPS/S READ WRITTEN MEAN P50 P99 DIRECTORY");
+	weft_top_part(json_object_get(j, "directories"),
+		      "OPS/S READ WRITTEN MEAN P50 P99 DIRECTORY");
 }
 
 /* Returns the number of this option, or the fallback, or -1 if it is no such number. */
-static long number(const char *name, long fallback)
+static long weft_top_number(const char *name, long fallback)
 {
 	const char *text = weft_option(name);
 	char *end;
@@ -82,7 +83,7 @@ static long number(const char *name, long fallback)
  * the screen. */
 int cmd_top(char **args)
 {
-	long times = number("times", 0);
+	long times = weft_top_number("times", 0);
 	bool live = !times && !weft_json && isatty(STDOUT_FILENO);
 	int rc = EXIT_DONE;
 

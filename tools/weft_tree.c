@@ -28,7 +28,7 @@ static int piece(const json_t *found, tree_fn *fn, struct tree_sum *sum)
 	return EXIT_DONE;
 }
 
-static int show(const struct tree_sum *sum)
+static int weft_tree_show(const struct tree_sum *sum)
 {
 	if (weft_json)
 		printf("{\"files\":%lld,\"begun\":%lld,\"refused\":%lld}\n", sum->ts_files,
@@ -64,5 +64,5 @@ int tree_each(const char *path, const char *key, const char *value, tree_fn *fn)
 		json_decref(j);
 	} while (!rc && cursor);
 	free(cursor);
-	return rc ? rc : show(&sum);
+	return rc ? rc : weft_tree_show(&sum);
 }

@@ -13,7 +13,7 @@ static double now(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-static void add(json_t *j, const char *key, long long n)
+static void weft_wrong_add(json_t *j, const char *key, long long n)
 {
 	json_object_set_new(j, key, json_integer(j_num(j, key) + n));
 }
@@ -34,10 +34,10 @@ static int count_files(json_t *w, double seconds)
 		cursor = NULL;
 		if (rc)
 			return rc;
-		add(w, "degraded", j_num(j, "degraded"));
-		add(w, "lost", j_num(j, "lost"));
-		add(w, "looked", j_num(j, "files"));
-		add(w, "too_deep", j_num(j, "too_deep"));
+		weft_wrong_add(w, "degraded", j_num(j, "degraded"));
+		weft_wrong_add(w, "lost", j_num(j, "lost"));
+		weft_wrong_add(w, "looked", j_num(j, "files"));
+		weft_wrong_add(w, "too_deep", j_num(j, "too_deep"));
 		if (json_is_string(json_object_get(j, "cursor")) &&
 		    !(cursor = strdup(j_str(j, "cursor"))))
 			rc = EXIT_FAILED;

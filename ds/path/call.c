@@ -138,7 +138,7 @@ static void call_denied(struct path_call *c, enum rpc_auth_stat why)
 
 /* ---- rights and ids ---- */
 
-static struct ask_val *names_ask(void *arg, const void *key, size_t len)
+static struct ask_val *call_names_ask(void *arg, const void *key, size_t len)
 {
 	static _Atomic uint64_t told;
 	struct path *p = arg;
@@ -261,7 +261,7 @@ static void call_run(struct path_job *j)
 	path_call_done(c);
 }
 
-static void submit(struct path_call *c)
+static void call_submit(struct path_call *c)
 {
 	c->c_job.pj_run = call_run;
 	if (path_work_submit(c->c_path->p_work, &c->c_job))
@@ -279,7 +279,7 @@ static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 	struct path_call *c = caa_container_of(w, struct path_call, c_bufwait);
 
 	c->c_buf = b;
-	submit(c);
+	call_submit(c);
 }
 
 /* Says where the payload of this WRITE lies in its record, so that the next WRITE's payload is
@@ -340,7 +340,7 @@ static void nfs3_begin(struct path_call *c)
 		if (v != PATH_DRC_NEW)
 			return;
 	}
-	submit(c);
+	call_submit(c);
 }
 
 static void mount_begin(struct path_call *c)
@@ -519,7 +519,7 @@ int path_start(struct path *p, const uint8_t key[CAP_KEY_LEN], const uint8_t ds_
 	if (rc)
 		return rc;
 	/* Here, because this thread has no capabilities that those threads could inherit. */
-	rc = ask_open(&p->p_ask_names, ASK_THREADS, p->p_names_keep_ms, names_ask, p);
+	rc = ask_open(&p->p_ask_names, ASK_THREADS, p->p_names_keep_ms, call_names_ask, p);
 	if (rc)
 		snprintf(err, errlen, "ds.exports: %s", strerror(-rc));
 	return rc;

@@ -11,7 +11,7 @@
 
 /* Gets the handle's file and its attributes, if it is a regular file and the caller has
  * permission. */
-static enum nfsstat3 file_get(struct path_call *c, bool write, struct path_file **out)
+static enum nfsstat3 data_file_get(struct path_call *c, bool write, struct path_file **out)
 {
 	int err = path_file_get(c->c_path, c->c_x, &c->c_fh, out);
 	enum nfsstat3 st = NFS3_OK;
@@ -73,7 +73,7 @@ static int read_all(struct path_call *c, int fd)
 void path_read(struct path_call *c)
 {
 	struct path_file *f = NULL;
-	enum nfsstat3 st = file_get(c, false, &f);
+	enum nfsstat3 st = data_file_get(c, false, &f);
 	int fd;
 
 	if (st == NFS3_OK && c->c_off > (uint64_t)INT64_MAX - c->c_count) {
@@ -112,7 +112,7 @@ void path_read_reply(struct path_call *c)
 
 /* ---- WRITE ---- */
 
-static int write_all(int fd, const uint8_t *data, uint32_t count, uint64_t off, uint32_t *done)
+static int data_write_all(int fd, const uint8_t *data, uint32_t count, uint64_t off, uint32_t *done)
 {
 	for (*done = 0; *done < count;) {
 		ssize_t n = pwrite(fd, data + *done, count - *done, (off_t)(off + *done));
@@ -162,7 +162,7 @@ void path_write(struct path_call *c)
 	/* Read it before the write: if a sync fails meanwhile, the client sees that the verifier
 	 * differs. */
 	verf = atomic_load(&c->c_path->p_verifier);
-	st = file_get(c, true, &f);
+	st = data_file_get(c, true, &f);
 	if (st == NFS3_OK && c->c_off > (uint64_t)INT64_MAX - c->c_count)
 		st = NFS3ERR_FBIG;
 	if (st == NFS3_OK) {
@@ -174,7 +174,7 @@ void path_write(struct path_call *c)
 	if (st == NFS3_OK) {
 		err = path_become(&c->c_ids);
 		st = err ? NFS3ERR_SERVERFAULT
-			 : path_status(write_all(fd, data, c->c_count, c->c_off, &done));
+			 : path_status(data_write_all(fd, data, c->c_count, c->c_off, &done));
 		path_as_server(c);
 	}
 	if (f)
@@ -206,7 +206,7 @@ void path_commit(struct path_call *c)
 	xdr_get_u32(c->c_in);
 	if (c->c_in->bad)
 		return;
-	st = file_get(c, true, &f);
+	st = data_file_get(c, true, &f);
 	if (f)
 		path_wcc_begin(c, &w, f->pf_path);
 	if (f)

@@ -116,7 +116,7 @@ static int entries_put(struct listing *l)
 	}
 }
 
-static int list(struct listing *l, uint64_t cookie)
+static int dir_list(struct listing *l, uint64_t cookie)
 {
 	struct path_call *c = l->l_call;
 	char name[PATH_FD_LEN];
@@ -167,7 +167,7 @@ static void readdir_do(struct path_call *c, struct listing *l)
 	xdr_put_fixed(c->c_out, verifier, sizeof(verifier));
 	if (!path_as_caller(c))
 		return;
-	err = list(l, cookie);
+	err = dir_list(l, cookie);
 	path_as_server(c);
 	if (err == -ERANGE)
 		readdir_fail(c, NFS3ERR_BAD_COOKIE);

@@ -66,8 +66,8 @@ int path_drc_open(struct path_drc **out, size_t bytes)
 	return 0;
 }
 
-static void key_make(const struct path_drc *d, const struct path_call *c, const struct xdr_in *args,
-		     struct drc_key *k)
+static void drc_key_make(const struct path_drc *d, const struct path_call *c,
+			 const struct xdr_in *args, struct drc_key *k)
 {
 	const struct rpc_cred *cr = &c->c_rpc->c_cred;
 	crypto_generichash_state h;
@@ -88,7 +88,7 @@ static void key_make(const struct path_drc *d, const struct path_call *c, const 
 	crypto_generichash_final(&h, k->k_sum, sizeof(k->k_sum));
 }
 
-static uint64_t key_hash(const struct drc_key *k)
+static uint64_t drc_key_hash(const struct drc_key *k)
 {
 	uint64_t h;
 
@@ -96,9 +96,9 @@ static uint64_t key_hash(const struct drc_key *k)
 	return h;
 }
 
-static struct path_drc_entry *find(struct path_drc *d, const struct drc_key *k)
+static struct path_drc_entry *drc_find(struct path_drc *d, const struct drc_key *k)
 {
-	struct hash_link *l = hash_first(&d->d_table, key_hash(k));
+	struct hash_link *l = hash_first(&d->d_table, drc_key_hash(k));
 
 	while (l &&
 	       memcmp(&hash_entry(l, struct path_drc_entry, de_link)->de_key, k, sizeof(*k)) != 0)
@@ -113,7 +113,7 @@ static void entry_free(struct path_drc *d, struct path_drc_entry *e)
 	free(e);
 }
 
-static void trim(struct path_drc *d, uint64_t now)
+static void drc_trim(struct path_drc *d, uint64_t now)
 {
 	while (d->d_head && (d->d_bytes > d->d_most || now - d->d_head->de_done_ns > KEEP_NS)) {
 		struct path_drc_entry *e = d->d_head;
@@ -140,9 +140,9 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 	struct path_drc_entry *e;
 	struct drc_key k;
 
-	key_make(d, c, &c->c_rpc->c_args, &k);
+	drc_key_make(d, c, &c->c_rpc->c_args, &k);
 	pthread_mutex_lock(&d->d_lock);
-	e = find(d, &k);
+	e = drc_find(d, &k);
 	if (e && e->de_done_ns) {
 		copy_reply(c, e);
 		v = PATH_DRC_KNOWN;
@@ -154,7 +154,7 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 		e = calloc(1, sizeof(*e));
 		if (e)
 			e->de_key = k;
-		if (e && hash_add(&d->d_table, &e->de_link, key_hash(&k))) {
+		if (e && hash_add(&d->d_table, &e->de_link, drc_key_hash(&k))) {
 			free(e);
 			e = NULL;
 		}
@@ -167,7 +167,7 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 }
 
 /* Without the lock held. Sends the reply to the retransmissions that waited. */
-static void answer(struct path_call *list, const struct path_call *done)
+static void drc_answer(struct path_call *list, const struct path_call *done)
 {
 	while (list) {
 		struct path_call *c = list;
@@ -205,10 +205,10 @@ void path_drc_done(struct path_drc *d, struct path_call *c, bool keep)
 		*d->d_tail = e;
 		d->d_tail = &e->de_next;
 		d->d_bytes += ENTRY_COST + e->de_len;
-		trim(d, e->de_done_ns);
+		drc_trim(d, e->de_done_ns);
 	} else {
 		entry_free(d, e);
 	}
 	pthread_mutex_unlock(&d->d_lock);
-	answer(waits, c);
+	drc_answer(waits, c);
 }

@@ -93,8 +93,8 @@ static void fsid_make(const struct path *p, struct path_export *x)
 
 /* A missing folder is no error: its file system may be mounted later, and a reload then finds
  * it. */
-static int folder_open(struct path *p, struct exp *e, struct path_export *x, char *err,
-		       size_t errlen)
+static int export_folder_open(struct path *p, struct exp *e, struct path_export *x, char *err,
+			      size_t errlen)
 {
 	struct stat st;
 	int rc;
@@ -235,7 +235,7 @@ int path_table_load(struct path *p, struct path_table **out, char *err, size_t e
 	if (!rc)
 		rc = exports_check(t->t_exports, err, errlen);
 	for (unsigned i = 0; !rc && i < t->t_exports->t_n; i++)
-		rc = folder_open(p, &t->t_exports->t_exp[i], &t->t_x[i], err, errlen);
+		rc = export_folder_open(p, &t->t_exports->t_exp[i], &t->t_x[i], err, errlen);
 	if (!rc)
 		rc = overlaps_check(p, t, err, errlen);
 	if (rc) {

@@ -50,7 +50,7 @@ static uint64_t fh_hash(const struct path_fh *fh)
 	return hash_bytes(fh, sizeof(*fh));
 }
 
-static struct path_file *find(struct path_files *fs, const struct path_fh *fh)
+static struct path_file *file_find(struct path_files *fs, const struct path_fh *fh)
 {
 	struct hash_link *l = hash_first(&fs->fs_table, fh_hash(fh));
 
@@ -59,7 +59,7 @@ static struct path_file *find(struct path_files *fs, const struct path_fh *fh)
 	return l ? hash_entry(l, struct path_file, pf_link) : NULL;
 }
 
-static void idle_add(struct path_files *fs, struct path_file *f)
+static void file_idle_add(struct path_files *fs, struct path_file *f)
 {
 	f->pf_next = NULL;
 	f->pf_prev = fs->fs_tail;
@@ -67,7 +67,7 @@ static void idle_add(struct path_files *fs, struct path_file *f)
 	fs->fs_tail = f;
 }
 
-static void idle_del(struct path_files *fs, struct path_file *f)
+static void file_idle_del(struct path_files *fs, struct path_file *f)
 {
 	*(f->pf_prev ? &f->pf_prev->pf_next : &fs->fs_head) = f->pf_next;
 	*(f->pf_next ? &f->pf_next->pf_prev : &fs->fs_tail) = f->pf_prev;
@@ -85,7 +85,7 @@ static void file_close(struct path_file *f)
 }
 
 /* Takes f out of the table; the caller closes it when its last use ends. */
-static void drop(struct path_files *fs, struct path_file *f)
+static void file_drop(struct path_files *fs, struct path_file *f)
 {
 	if (f->pf_dropped)
 		return;
@@ -103,8 +103,8 @@ static void tidy(struct path_files *fs, size_t most, uint64_t before_ns)
 		pthread_mutex_lock(&fs->fs_lock);
 		f = fs->fs_head;
 		if (f && (fs->fs_table.h_count > most || f->pf_used_ns < before_ns)) {
-			idle_del(fs, f);
-			drop(fs, f);
+			file_idle_del(fs, f);
+			file_drop(fs, f);
 		} else {
 			f = NULL;
 		}
@@ -130,9 +130,9 @@ int path_file_get(struct path *p, const struct path_export *x, const struct path
 	int fd;
 
 	pthread_mutex_lock(&fs->fs_lock);
-	f = find(fs, fh);
+	f = file_find(fs, fh);
 	if (f && !f->pf_refs++)
-		idle_del(fs, f);
+		file_idle_del(fs, f);
 	pthread_mutex_unlock(&fs->fs_lock);
 	if (f) {
 		*out = f;
@@ -155,7 +155,7 @@ int path_file_get(struct path *p, const struct path_export *x, const struct path
 	pthread_mutex_lock(&fs->fs_lock);
 	/* Another thread may have been faster. Two do no harm: the second lives only for this
 	 * call. */
-	other = find(fs, fh);
+	other = file_find(fs, fh);
 	if (other || hash_add(&fs->fs_table, &f->pf_link, fh_hash(fh)))
 		f->pf_dropped = true;
 	pthread_mutex_unlock(&fs->fs_lock);
@@ -173,7 +173,7 @@ void path_file_put(struct path *p, struct path_file *f)
 		last = f->pf_dropped;
 		if (!last) {
 			f->pf_used_ns = clock_of(CLOCK_MONOTONIC_COARSE);
-			idle_add(fs, f);
+			file_idle_add(fs, f);
 		}
 	}
 	many = fs->fs_table.h_count > fs->fs_most;
@@ -190,13 +190,13 @@ void path_file_forget(struct path *p, const struct path_fh *fh)
 	struct path_file *f;
 
 	pthread_mutex_lock(&fs->fs_lock);
-	f = find(fs, fh);
+	f = file_find(fs, fh);
 	if (f) {
-		drop(fs, f);
+		file_drop(fs, f);
 		if (f->pf_refs)
 			f = NULL;
 		else
-			idle_del(fs, f);
+			file_idle_del(fs, f);
 	}
 	pthread_mutex_unlock(&fs->fs_lock);
 	if (f)

@@ -25,7 +25,7 @@ struct make {
 	bool m_found; /* CREATE: the file already existed */
 };
 
-static mode_t mode_of(const struct make *m, mode_t start)
+static mode_t make_mode_of(const struct make *m, mode_t start)
 {
 	return m->m_sattr.sa_set & NFS3_SA_MODE ? m->m_sattr.sa_mode & 07777 : start;
 }
@@ -87,7 +87,7 @@ static int make_file(struct path_call *c, struct make *m)
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
 	for (unsigned i = 0; i < TRIES; i++) {
-		int fd = openat(c->c_fd, m->m_name.n_name, flags, mode_of(m, NEW_FILE));
+		int fd = openat(c->c_fd, m->m_name.n_name, flags, make_mode_of(m, NEW_FILE));
 
 		if (fd >= 0) {
 			if (m->m_how == NFS3_EXCLUSIVE && futimens(fd, m->m_verf)) {
@@ -116,11 +116,11 @@ static int make_other(struct path_call *c, struct make *m)
 	int rc, fd;
 
 	if (m->m_type == S_IFDIR)
-		rc = mkdirat(c->c_fd, name, mode_of(m, NEW_DIR));
+		rc = mkdirat(c->c_fd, name, make_mode_of(m, NEW_DIR));
 	else if (m->m_type == S_IFLNK)
 		rc = symlinkat(m->m_target, c->c_fd, name);
 	else
-		rc = mknodat(c->c_fd, name, m->m_type | mode_of(m, NEW_FILE), m->m_dev);
+		rc = mknodat(c->c_fd, name, m->m_type | make_mode_of(m, NEW_FILE), m->m_dev);
 	if (rc)
 		return -errno;
 	fd = path_open_at(c->c_fd, name);

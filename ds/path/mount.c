@@ -37,7 +37,7 @@ int path_mounts_open(struct path_mounts **out)
 	return 0;
 }
 
-static const char *addr_text(const uint8_t addr[16], char buf[INET6_ADDRSTRLEN])
+static const char *mount_addr_text(const uint8_t addr[16], char buf[INET6_ADDRSTRLEN])
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -84,7 +84,7 @@ static void mounts_note(struct path_call *c, uint16_t export, const char *path)
 
 /* The next component of a path: returns its start, and its length in *len. NULL: there is none.
  * Skips "." and repeated slashes. */
-static const char *part(const char *path, size_t *len)
+static const char *mount_part(const char *path, size_t *len)
 {
 	for (;;) {
 		path += strspn(path, "/");
@@ -98,13 +98,13 @@ static const char *part(const char *path, size_t *len)
 }
 
 /* The rest of path below dir. NULL: path is not in dir. */
-static const char *below(const char *dir, const char *path)
+static const char *mount_below(const char *dir, const char *path)
 {
 	size_t dlen, plen;
 	const char *d, *p;
 
-	while ((d = part(dir, &dlen))) {
-		p = part(path, &plen);
+	while ((d = mount_part(dir, &dlen))) {
+		p = mount_part(path, &plen);
 		if (!p || plen != dlen || memcmp(d, p, dlen) != 0)
 			return NULL;
 		dir = d + dlen;
@@ -136,12 +136,12 @@ static enum mountstat3 mount_status(int err)
 }
 
 /* Walks through directories only, and never up. 0 or a negative errno. */
-static int walk(const struct path_export *x, const char *rest, struct path_fh *fh)
+static int mount_walk(const struct path_export *x, const char *rest, struct path_fh *fh)
 {
 	int fd = path_open_at(x->x_fd, "."), err;
 	size_t len;
 
-	while (fd >= 0 && (rest = part(rest, &len))) {
+	while (fd >= 0 && (rest = mount_part(rest, &len))) {
 		char name[NAME_MAX + 1];
 		int next;
 
@@ -173,7 +173,7 @@ static const struct path_export *export_of_path(struct path_call *c, const char 
 	for (unsigned i = 0; i < c->c_table->t_exports->t_n; i++) {
 		const struct path_export *x = &c->c_table->t_x[i];
 
-		if (x->x_fd >= 0 && (*rest = below(x->x_exp->e_path, path)))
+		if (x->x_fd >= 0 && (*rest = mount_below(x->x_exp->e_path, path)))
 			return path_export_of(c, x->x_exp->e_id, rule);
 	}
 	return NULL;
@@ -226,11 +226,11 @@ static void mnt(struct path_call *c)
 	} else if (!x || path_auth(c, r) != RPC_AUTH_OK) {
 		st = MNT3ERR_ACCES;
 	} else {
-		err = walk(x, rest, &fh);
+		err = mount_walk(x, rest, &fh);
 		st = err ? mount_status(err) : MNT3_OK;
 	}
 	xdr_put_u32(c->c_out, st);
-	addr_text(c->c_addr, who);
+	mount_addr_text(c->c_addr, who);
 	if (st != MNT3_OK) {
 		if (log_due(&last))
 			log_info("refused %s to mount \"%s\" (MOUNT status %u)", who, path,
@@ -256,7 +256,7 @@ static void dump(struct path_call *c)
 
 		if (!m->m_path || !path_export_of(c, m->m_export, &r))
 			continue;
-		addr_text(m->m_addr, who);
+		mount_addr_text(m->m_addr, who);
 		xdr_put_bool(c->c_out, true);
 		xdr_put_opaque(c->c_out, who, (uint32_t)strlen(who));
 		xdr_put_opaque(c->c_out, m->m_path, (uint32_t)strlen(m->m_path));

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static bool is_root(const struct path_call *c, const struct stat *st)
+static bool name_is_root(const struct path_call *c, const struct stat *st)
 {
 	return st->st_dev == c->c_x->x_dev && st->st_ino == c->c_x->x_ino;
 }
@@ -18,7 +18,7 @@ static int open_parent(struct path_call *c)
 {
 	int fd, rc;
 
-	if (is_root(c, &c->c_st))
+	if (name_is_root(c, &c->c_st))
 		return path_open_at(c->c_fd, ".");
 	fd = path_open_at(c->c_fd, "..");
 	if (fd < 0)

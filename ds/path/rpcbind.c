@@ -28,7 +28,7 @@ static bool register_one(const char *netid, void *addr, unsigned len)
 	return ok;
 }
 
-static void tell(const char *netid, uint16_t port, void *addr, unsigned len)
+static void rpcbind_tell(const char *netid, uint16_t port, void *addr, unsigned len)
 {
 	if (!port)
 		return;
@@ -46,8 +46,8 @@ static void *rpcbind_run(void *arg)
 	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port4)};
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port6)};
 
-	tell("tcp", port4, &v4, sizeof(v4));
-	tell("tcp6", port6, &v6, sizeof(v6));
+	rpcbind_tell("tcp", port4, &v4, sizeof(v4));
+	rpcbind_tell("tcp6", port6, &v6, sizeof(v6));
 	return NULL;
 }
 

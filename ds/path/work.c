@@ -65,7 +65,7 @@ uint64_t path_capabilities(void)
 
 static __thread struct path_ids acts_as = {.id_uid = UINT32_MAX}; /* not known at first */
 
-static int caps_read(uint64_t *effective, uint64_t *permitted)
+static int work_caps_read(uint64_t *effective, uint64_t *permitted)
 {
 	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
 	struct __user_cap_data_struct d[2];
@@ -90,7 +90,7 @@ static int caps_set(uint64_t caps)
 
 /* setfsuid and setfsgid always return the previous id, even on failure. Called with -1, which is no
  * valid id, they return the id in force. */
-static int become(const struct path_ids *ids)
+static int work_become(const struct path_ids *ids)
 {
 	if (syscall(DO_SETGROUPS, (size_t)ids->id_ngids, ids->id_gids))
 		return -errno;
@@ -111,9 +111,9 @@ int path_become(const struct path_ids *ids)
 
 	if (memcmp(to, &acts_as, sizeof(*to)) == 0)
 		return 0;
-	err = become(to);
+	err = work_become(to);
 	if (err)
-		become(&nobody);
+		work_become(&nobody);
 	acts_as = err ? nobody : *to;
 	return err;
 }
@@ -124,7 +124,7 @@ static int thread_ids(void)
 {
 	static const struct path_ids other = {.id_uid = EXP_NOBODY, .id_gid = EXP_NOBODY};
 	uint64_t effective, permitted;
-	int err = caps_read(&effective, &permitted);
+	int err = work_caps_read(&effective, &permitted);
 
 	if (err || (permitted & CAPS_NEEDED) != CAPS_NEEDED)
 		return err ? err : -EPERM;
@@ -139,13 +139,13 @@ static int thread_ids(void)
 	if (!err)
 		err = path_become(&other);
 	if (!err)
-		err = caps_read(&effective, &permitted);
+		err = work_caps_read(&effective, &permitted);
 	if (!err && effective & CAPS_FS)
 		err = -EPERM;
 	if (!err)
 		err = path_become(NULL);
 	if (!err)
-		err = caps_read(&effective, &permitted);
+		err = work_caps_read(&effective, &permitted);
 	return !err && (effective & CAPS_NEEDED) != CAPS_NEEDED ? -EPERM : err;
 }
 
@@ -183,7 +183,7 @@ static bool sleep_a_while(struct path_work *w)
 }
 
 /* The next job. While there is none, calls pw_idle from time to time. */
-static struct path_job *take(struct path_work *w)
+static struct path_job *work_take(struct path_work *w)
 {
 	struct path_job *j;
 	bool wake;
@@ -217,14 +217,14 @@ static void *work_run(void *arg)
 		atomic_store(&w->pw_err, err);
 	sem_post(&w->pw_started);
 	while (!err) {
-		struct path_job *j = take(w);
+		struct path_job *j = work_take(w);
 
 		j->pj_run(j);
 	}
 	return NULL;
 }
 
-static int start_threads(struct path_work *w, unsigned threads)
+static int work_start_threads(struct path_work *w, unsigned threads)
 {
 	unsigned started = 0;
 	sigset_t all, old;
@@ -269,7 +269,7 @@ int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_cond_init(&w->pw_more, &a);
 	sem_init(&w->pw_started, 0, 0);
-	rc = start_threads(w, threads);
+	rc = work_start_threads(w, threads);
 	/* Some threads may run: w stays, and the process ends. */
 	if (rc == -EPERM)
 		snprintf(err, errlen,

@@ -61,7 +61,7 @@ struct adopt {
 	size_t ad_errlen;
 };
 
-static int refuse(struct adopt *a, int e, const char *fmt, ...)
+static int adopt_refuse(struct adopt *a, int e, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -73,7 +73,8 @@ static int refuse(struct adopt *a, int e, const char *fmt, ...)
 
 static int refuse_path(struct adopt *a, int error, const char *dir, const char *name)
 {
-	return refuse(a, -error, "%s%s: %s%s", dir, name, strerror(error), check_hint(error, dir));
+	return adopt_refuse(a, -error, "%s%s: %s%s", dir, name, strerror(error),
+			    check_hint(error, dir));
 }
 
 static const char *uuid_text(const uint8_t uuid[DS_UUID_LEN], char out[DS_UUID_TEXT])
@@ -140,18 +141,18 @@ static int claim_read(struct adopt *a, const struct ds_vol *v, struct claim *c)
 	if (n == -ENOENT)
 		return 0;
 	if (n < 0)
-		return refuse(a, (int)n, "%s/volume: %s", v->v_dir, strerror((int)-n));
+		return adopt_refuse(a, (int)n, "%s/volume: %s", v->v_dir, strerror((int)-n));
 	if (sscanf(text, "weft-ds volume\nversion=%d\nstore=%32s\nuuid=%32s\n", &version, store,
 		   own) >= 1 &&
 	    version != VOLUME_VERSION)
-		return refuse(a, -EPROTONOSUPPORT,
-			      "%s: the volume has version %d, this weft-ds knows version %d",
-			      v->v_dir, version, VOLUME_VERSION);
+		return adopt_refuse(a, -EPROTONOSUPPORT,
+				    "%s: the volume has version %d, this weft-ds knows version %d",
+				    v->v_dir, version, VOLUME_VERSION);
 	if (sscanf(text, "weft-ds volume\nversion=%d\nstore=%32s\nuuid=%32s\n", &version, store,
 		   own) != 3 ||
 	    !uuid_parse(store, c->cl_store) || !uuid_parse(own, c->cl_own))
-		return refuse(a, -EINVAL, "%s/volume: not the description of a weft-ds volume",
-			      v->v_dir);
+		return adopt_refuse(a, -EINVAL,
+				    "%s/volume: not the description of a weft-ds volume", v->v_dir);
 	c->cl_there = true;
 	return 0;
 }
@@ -196,15 +197,17 @@ static int list_parse(struct adopt *a, char *text)
 
 	if (!line || strcmp(line, "weft-ds volumes") || !(line = strtok_r(NULL, "\n", &save)) ||
 	    sscanf(line, "version=%d", &version) != 1)
-		return refuse(a, -EINVAL, "%s/volumes: not the list of a store's volumes", dir);
+		return adopt_refuse(a, -EINVAL, "%s/volumes: not the list of a store's volumes",
+				    dir);
 	if (version != LIST_VERSION)
-		return refuse(a, -EPROTONOSUPPORT,
-			      "%s/volumes: it has version %d, this weft-ds knows version %d", dir,
-			      version, LIST_VERSION);
+		return adopt_refuse(a, -EPROTONOSUPPORT,
+				    "%s/volumes: it has version %d, this weft-ds knows version %d",
+				    dir, version, LIST_VERSION);
 	while (!err && (line = strtok_r(NULL, "\n", &save)))
 		err = list_line(a, line);
-	return err ? refuse(a, err, "%s/volumes: %s", dir,
-			    err == -ENOMEM ? "out of memory" : "not the list of a store's volumes")
+	return err ? adopt_refuse(a, err, "%s/volumes: %s", dir,
+				  err == -ENOMEM ? "out of memory"
+						 : "not the list of a store's volumes")
 		   : 0;
 }
 
@@ -216,10 +219,12 @@ static int list_read(struct adopt *a)
 	int err = 0;
 
 	if (n == -ENOENT && s->s_listed)
-		err = refuse(a, -ENOENT, "%s/volumes: the list of the store's volumes is missing",
-			     s->s_home->v_dir);
+		err = adopt_refuse(a, -ENOENT,
+				   "%s/volumes: the list of the store's volumes is missing",
+				   s->s_home->v_dir);
 	else if (n < 0 && n != -ENOENT)
-		err = refuse(a, (int)n, "%s/volumes: %s", s->s_home->v_dir, strerror((int)-n));
+		err = adopt_refuse(a, (int)n, "%s/volumes: %s", s->s_home->v_dir,
+				   strerror((int)-n));
 	else if (n >= 0)
 		err = list_parse(a, text);
 	free(text);
@@ -257,7 +262,7 @@ static void parent_sync(const struct ds_vol *v)
 		close(fd);
 }
 
-static int folder_open(struct adopt *a, struct ds_vol *v)
+static int adopt_folder_open(struct adopt *a, struct ds_vol *v)
 {
 	bool made = mkdir(v->v_dir, 0700) == 0;
 	struct stat st;
@@ -275,8 +280,8 @@ static int folder_open(struct adopt *a, struct ds_vol *v)
 		const struct ds_vol *w = a->ad_store->s_vol[i];
 
 		if (w->v_dev == v->v_dev && w->v_ino == v->v_ino)
-			return refuse(a, -EINVAL, "ds.store: %s and %s are the same folder",
-				      w->v_dir, v->v_dir);
+			return adopt_refuse(a, -EINVAL, "ds.store: %s and %s are the same folder",
+					    w->v_dir, v->v_dir);
 		v->v_shares |= w->v_dev == v->v_dev;
 	}
 	return 0;
@@ -290,19 +295,20 @@ static int folder_lock(struct adopt *a, struct ds_vol *v)
 	if (v->v_lockfd < 0)
 		return refuse_path(a, errno, v->v_dir, "/lock");
 	if (flock(v->v_lockfd, LOCK_EX | LOCK_NB) < 0)
-		return refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
+		return adopt_refuse(a, -EBUSY, "%s: another weft-ds uses this store", v->v_dir);
 	/* An attribute on the lock file proves that the file system has them. Setting one again
 	 * needs room, which a full disk lacks. */
 	err = fgetxattr(v->v_lockfd, DS_XATTR, NULL, 0) >= 0
 		      ? 0
 		      : ds_meta_put(v->v_lockfd, 0, 0, false, 0);
 	if (err == -ENOSPC || err == -EDQUOT)
-		return refuse(a, err,
-			      "%s: no room for an extended attribute (%s): free some space in its "
-			      "file system",
-			      v->v_dir, strerror(-err));
+		return adopt_refuse(
+			a, err,
+			"%s: no room for an extended attribute (%s): free some space in its "
+			"file system",
+			v->v_dir, strerror(-err));
 	if (err)
-		return refuse(
+		return adopt_refuse(
 			a, -ENOTSUP,
 			"%s: its file system has no extended attributes (%s); use XFS or ext4",
 			v->v_dir, strerror(-err));
@@ -336,7 +342,7 @@ static int folder_new(const struct ds_vol *v)
 	return is;
 }
 
-static bool there(const struct ds_vol *v, const char *name)
+static bool adopt_there(const struct ds_vol *v, const char *name)
 {
 	return faccessat(v->v_dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -351,10 +357,10 @@ static int home_new(struct adopt *a)
 	struct dirent *d;
 	DIR *dir;
 
-	if (there(v, "identity"))
+	if (adopt_there(v, "identity"))
 		return 0;
-	if (there(v, "data.mdb"))
-		return refuse(
+	if (adopt_there(v, "data.mdb"))
+		return adopt_refuse(
 			a, -EEXIST,
 			"%s is the metadata store of a weft-mds; give ds.store its own folder",
 			v->v_dir);
@@ -372,10 +378,11 @@ static int home_new(struct adopt *a)
 		while (ours[i] && strcmp(d->d_name, ours[i]))
 			i++;
 		if (!ours[i])
-			err = refuse(a, -ENOTEMPTY,
-				     "%s holds no weft-ds store (no file identity) and is not "
-				     "empty (%.64s): give ds.store its own folder",
-				     v->v_dir, d->d_name);
+			err = adopt_refuse(
+				a, -ENOTEMPTY,
+				"%s holds no weft-ds store (no file identity) and is not "
+				"empty (%.64s): give ds.store its own folder",
+				v->v_dir, d->d_name);
 	}
 	closedir(dir);
 	return err;
@@ -389,7 +396,7 @@ static int folders_look(struct adopt *a)
 	char uuid[DS_UUID_TEXT];
 
 	for (unsigned i = 0; i < s->s_nvols; i++) {
-		int err = folder_open(a, s->s_vol[i]);
+		int err = adopt_folder_open(a, s->s_vol[i]);
 
 		if (!err)
 			err = claim_read(a, s->s_vol[i], &a->ad_claim[i]);
@@ -397,17 +404,19 @@ static int folders_look(struct adopt *a)
 			return err;
 	}
 	if (a->ad_claim[0].cl_there)
-		return refuse(a, -EINVAL,
-			      "%s is a volume of store %s: name that store's first folder first in "
-			      "ds.store",
-			      s->s_home->v_dir, uuid_text(a->ad_claim[0].cl_store, uuid));
+		return adopt_refuse(
+			a, -EINVAL,
+			"%s is a volume of store %s: name that store's first folder first in "
+			"ds.store",
+			s->s_home->v_dir, uuid_text(a->ad_claim[0].cl_store, uuid));
 	for (unsigned i = 1; i < s->s_nvols; i++)
-		if (a->ad_claim[i].cl_there && !there(s->s_home, "identity"))
-			return refuse(a, -EINVAL,
-				      "%s holds no store, and %s is a volume of store %s: is the "
-				      "file system of the first one mounted?",
-				      s->s_home->v_dir, s->s_vol[i]->v_dir,
-				      uuid_text(a->ad_claim[i].cl_store, uuid));
+		if (a->ad_claim[i].cl_there && !adopt_there(s->s_home, "identity"))
+			return adopt_refuse(
+				a, -EINVAL,
+				"%s holds no store, and %s is a volume of store %s: is the "
+				"file system of the first one mounted?",
+				s->s_home->v_dir, s->s_vol[i]->v_dir,
+				uuid_text(a->ad_claim[i].cl_store, uuid));
 	return home_new(a);
 }
 
@@ -421,18 +430,19 @@ static int folder_check(struct adopt *a, unsigned i)
 	int new;
 
 	uuid_text(s->s_id.id_uuid, mine);
-	if (there(v, "identity"))
-		return refuse(a, -EINVAL,
-			      "%s holds another store, and is not a volume of store %s in %s",
-			      v->v_dir, mine, s->s_home->v_dir);
+	if (adopt_there(v, "identity"))
+		return adopt_refuse(a, -EINVAL,
+				    "%s holds another store, and is not a volume of store %s in %s",
+				    v->v_dir, mine, s->s_home->v_dir);
 	if (c->cl_there && memcmp(c->cl_store, s->s_id.id_uuid, DS_UUID_LEN))
-		return refuse(a, -EINVAL, "%s is a volume of store %s, not of %s in %s", v->v_dir,
-			      uuid_text(c->cl_store, uuid), mine, s->s_home->v_dir);
+		return adopt_refuse(a, -EINVAL, "%s is a volume of store %s, not of %s in %s",
+				    v->v_dir, uuid_text(c->cl_store, uuid), mine, s->s_home->v_dir);
 	for (unsigned k = 1; k < i && c->cl_there; k++)
 		if (a->ad_claim[k].cl_there &&
 		    !memcmp(a->ad_claim[k].cl_own, c->cl_own, DS_UUID_LEN))
-			return refuse(a, -EINVAL, "%s and %s are both volume %s: one is a copy",
-				      s->s_vol[k]->v_dir, v->v_dir, uuid_text(c->cl_own, uuid));
+			return adopt_refuse(
+				a, -EINVAL, "%s and %s are both volume %s: one is a copy",
+				s->s_vol[k]->v_dir, v->v_dir, uuid_text(c->cl_own, uuid));
 	for (unsigned k = 0; k < a->ad_nlist && c->cl_there; k++)
 		if (!memcmp(a->ad_list[k].li_uuid, c->cl_own, DS_UUID_LEN))
 			v->v_number = a->ad_list[k].li_number;
@@ -441,15 +451,16 @@ static int folder_check(struct adopt *a, unsigned i)
 		return 0;
 	new = folder_new(v);
 	if (new < 0)
-		return refuse(a, new, "%s: %s", v->v_dir, strerror(-new));
+		return adopt_refuse(a, new, "%s: %s", v->v_dir, strerror(-new));
 	if (!new && c->cl_there)
-		return refuse(a, -EINVAL,
-			      "%s is a volume that store %s in %s no longer lists, and it holds "
-			      "objects: empty it to use it again",
-			      v->v_dir, mine, s->s_home->v_dir);
+		return adopt_refuse(
+			a, -EINVAL,
+			"%s is a volume that store %s in %s no longer lists, and it holds "
+			"objects: empty it to use it again",
+			v->v_dir, mine, s->s_home->v_dir);
 	return new ? 0
-		   : refuse(a, -EINVAL, "%s is neither empty nor a volume of store %s in %s",
-			    v->v_dir, mine, s->s_home->v_dir);
+		   : adopt_refuse(a, -EINVAL, "%s is neither empty nor a volume of store %s in %s",
+				  v->v_dir, mine, s->s_home->v_dir);
 }
 
 static int none_missing(struct adopt *a)
@@ -468,11 +479,12 @@ static int none_missing(struct adopt *a)
 		for (unsigned i = 1; i < s->s_nvols; i++)
 			found |= s->s_vol[i]->v_number == l->li_number;
 		if (!found)
-			return refuse(a, -ENOENT,
-				      "volume %s of the store in %s is missing, it was in %s%s%s%s",
-				      uuid_text(l->li_uuid, uuid), s->s_home->v_dir, l->li_dir,
-				      empty ? "; " : "", empty ? empty : "",
-				      empty ? " is empty: is its file system mounted?" : "");
+			return adopt_refuse(
+				a, -ENOENT,
+				"volume %s of the store in %s is missing, it was in %s%s%s%s",
+				uuid_text(l->li_uuid, uuid), s->s_home->v_dir, l->li_dir,
+				empty ? "; " : "", empty ? empty : "",
+				empty ? " is empty: is its file system mounted?" : "");
 	}
 	return 0;
 }
@@ -509,7 +521,7 @@ static int adopt_one(struct adopt *a, unsigned i)
 		err = claim_write(v, s->s_id.id_uuid);
 	}
 	if (err)
-		return refuse(a, err, "%s/volume: %s", v->v_dir, strerror(-err));
+		return adopt_refuse(a, err, "%s/volume: %s", v->v_dir, strerror(-err));
 	log_info("store: %s is a new volume of the store in %s", v->v_dir, s->s_home->v_dir);
 	return 0;
 }
@@ -541,18 +553,18 @@ static int adopt_all(struct adopt *a)
 		return err;
 	err = ds_marks_open(s, new);
 	if (err)
-		return refuse(a, err, "%s/marks: %s", s->s_home->v_dir, strerror(-err));
+		return adopt_refuse(a, err, "%s/marks: %s", s->s_home->v_dir, strerror(-err));
 	for (unsigned i = 1; i < s->s_nvols; i++)
 		changed |= !list_holds(a, s->s_vol[i]);
 	if (changed)
 		err = list_write(s);
 	if (err)
-		return refuse(a, err, "%s/volumes: %s", s->s_home->v_dir, strerror(-err));
+		return adopt_refuse(a, err, "%s/volumes: %s", s->s_home->v_dir, strerror(-err));
 	if (!s->s_listed) {
 		s->s_listed = true;
 		err = ds_identity_write(s, &s->s_id);
 	}
-	return err ? refuse(a, err, "%s/identity: %s", s->s_home->v_dir, strerror(-err)) : 0;
+	return err ? adopt_refuse(a, err, "%s/identity: %s", s->s_home->v_dir, strerror(-err)) : 0;
 }
 
 static int volumes(struct adopt *a)

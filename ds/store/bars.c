@@ -415,7 +415,7 @@ struct records {
 	const ctl_dead_args *re_span;
 };
 
-static void record_run(void *arg, uint32_t first, uint32_t last)
+static void bars_record_run(void *arg, uint32_t first, uint32_t last)
 {
 	struct records *re = arg;
 
@@ -432,7 +432,7 @@ static int dead_store(struct ds_store *s, const ctl_dead_args *a)
 
 	re.re_rec = calloc(n ? n : 1, sizeof(*re.re_rec));
 	if (re.re_rec)
-		ds_bars_each(s, record_run, &re);
+		ds_bars_each(s, bars_record_run, &re);
 	ds_bars_unlock(s);
 	err = re.re_rec ? ds_journal_append(s, re.re_rec, re.re_n) : -ENOMEM;
 	free(re.re_rec);

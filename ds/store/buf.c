@@ -74,7 +74,7 @@ static struct ds_pool *pool_self(void)
 	return bp;
 }
 
-static unsigned class_of(uint32_t size)
+static unsigned buf_class_of(uint32_t size)
 {
 	unsigned c = 0;
 
@@ -85,7 +85,7 @@ static unsigned class_of(uint32_t size)
 
 uint32_t ds_buf_takes(uint32_t size)
 {
-	return DS_PAGE << class_of(size);
+	return DS_PAGE << buf_class_of(size);
 }
 
 static struct ds_buf *buf_new(struct ds_pool *bp, unsigned class)
@@ -141,7 +141,7 @@ static struct ds_buf *take_plain(struct ds_pool *bp, unsigned class)
 
 static struct ds_buf *buf_take(struct ds_pool *bp, uint32_t size)
 {
-	unsigned class = class_of(size);
+	unsigned class = buf_class_of(size);
 	struct ds_buf *b = take_pooled(bp, class, POOL_LEAVE_QUARTER);
 
 	if (!b)
@@ -173,7 +173,7 @@ static void pool_ready(struct pool_wait *pw, void *data)
 {
 	struct ds_buf_wait *w = caa_container_of(pw, struct ds_buf_wait, bw_pool);
 	struct ds_pool *bp = pool_self();
-	struct ds_buf *b = buf_new(bp, class_of(w->bw_size));
+	struct ds_buf *b = buf_new(bp, buf_class_of(w->bw_size));
 
 	if (!b)
 		log_fatal("store: out of memory for a read");
@@ -185,12 +185,12 @@ static void pool_ready(struct pool_wait *pw, void *data)
 void ds_buf_get_pooled(struct ds_buf_wait *w, uint32_t size)
 {
 	struct ds_pool *bp = pool_self();
-	struct ds_buf *b = take_pooled(bp, class_of(size), POOL_LEAVE_NONE);
+	struct ds_buf *b = take_pooled(bp, buf_class_of(size), POOL_LEAVE_NONE);
 
 	w->bw_size = size;
 	if (!b) {
 		w->bw_pool.pw_ready = pool_ready;
-		pool_wait(&w->bw_pool, (size_t)DS_PAGE << class_of(size));
+		pool_wait(&w->bw_pool, (size_t)DS_PAGE << buf_class_of(size));
 		return;
 	}
 	bp->bp_nout++;

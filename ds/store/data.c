@@ -49,7 +49,7 @@ static uint64_t units_first(const struct units *u, uint64_t off, uint64_t *end)
 	return own == k ? off : own * u->u_unit;
 }
 
-static int seek(int fd, const struct units *u, uint64_t off, int whence, ctl_seek_res *res)
+static int data_seek(int fd, const struct units *u, uint64_t off, int whence, ctl_seek_res *res)
 {
 	uint64_t end = 0;
 
@@ -95,7 +95,7 @@ ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_re
 		return err == -ENOENT || err == -ESTALE ? CTL_NOENT : ds_ctl_status(err);
 	/* A descriptor of its own: lseek moves the descriptor's offset. */
 	fd = ds_obj_rebuilding(o) ? -ENOLINK : ds_obj_reopen(o);
-	err = fd < 0 ? fd : seek(fd, &u, a->offset, a->hole ? SEEK_HOLE : SEEK_DATA, res);
+	err = fd < 0 ? fd : data_seek(fd, &u, a->offset, a->hole ? SEEK_HOLE : SEEK_DATA, res);
 	if (fd >= 0)
 		close(fd);
 	ds_obj_put(o);
@@ -130,7 +130,7 @@ static int room_for(int fd, const ctl_change_args *a)
 		       : 0;
 }
 
-static int extend(int fd, uint64_t size)
+static int data_extend(int fd, uint64_t size)
 {
 	struct stat st;
 
@@ -194,7 +194,7 @@ static int copy_data(int from, int to, off_t at, off_t off, uint64_t len)
 }
 
 /* Copies sp; holes stay holes. from < 0: the source object does not exist. */
-static int copy(int from, int to, const ctl_span *sp)
+static int data_copy(int from, int to, const ctl_span *sp)
 {
 	uint64_t done = 0;
 	int err = 0;
@@ -220,7 +220,7 @@ static int copy(int from, int to, const ctl_span *sp)
 		}
 		done += n;
 	}
-	return err ? err : extend(to, sp->offset + sp->length);
+	return err ? err : data_extend(to, sp->offset + sp->length);
 }
 
 /* Clones whole blocks by reflink, and copies the rest. */
@@ -244,9 +244,10 @@ static int clone_data(int from, int to, const ctl_order *o, uint64_t len, uint32
 		      bool apart)
 {
 	uint64_t end = o->offset + o->size + (block - (o->offset + o->size) % block) % block;
-	int err = apart ? copy(from, to,
-			       &(ctl_span){.offset = o->offset, .from = o->from, .length = len})
-			: reflink(from, to, o, len, block);
+	int err =
+		apart ? data_copy(from, to,
+				  &(ctl_span){.offset = o->offset, .from = o->from, .length = len})
+		      : reflink(from, to, o, len, block);
 
 	if (err)
 		return err;
@@ -294,7 +295,7 @@ int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_ob
 	if (!err)
 		err = clone_data(from, fd, o, len, ds_clone_rounds(o, target), apart);
 	if (!err)
-		err = extend(fd, o->offset + o->size);
+		err = data_extend(fd, o->offset + o->size);
 	if (!err)
 		err = ds_mtime_set(fd, ds_mtime_ns(&dst));
 	if (from >= 0)
@@ -310,11 +311,11 @@ static int change_span(int fd, int from, ctl_change_type type, const ctl_span *s
 			       ? -errno
 			       : 0;
 	case CTL_CHANGE_EXTEND:
-		return extend(fd, sp->offset + sp->length);
+		return data_extend(fd, sp->offset + sp->length);
 	case CTL_CHANGE_DEALLOCATE:
 		return punch(fd, sp->offset, sp->length);
 	case CTL_CHANGE_COPY:
-		return copy(from, fd, sp);
+		return data_copy(from, fd, sp);
 	}
 	return -EINVAL;
 }
@@ -354,7 +355,7 @@ static int change_sync(struct ds_obj *o, int fd)
 	return err ? err : ds_obj_sync_dirs(o);
 }
 
-static int change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args *a)
+static int data_change(struct ds_obj *o, struct ds_obj *source, const ctl_change_args *a)
 {
 	int fd = ds_obj_reopen(o), from = source ? ds_obj_reopen(source) : -1, err = 0;
 
@@ -393,7 +394,7 @@ static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a,
 	if (ds_obj_deleted(o))
 		err = -ESTALE;
 	else if (a->epoch >= ds_obj_epoch(o))
-		err = change(o, source, a);
+		err = data_change(o, source, a);
 	else
 		err = -EACCES;
 	ds_obj_put(o);

@@ -26,7 +26,7 @@ struct ds_owed {
 struct fence_item {
 	struct cap_object fi_key;
 	struct ds_obj *fi_obj;
-	bool fi_skip; /* begin() has set its result */
+	bool fi_skip; /* fences_begin() has set its result */
 };
 
 /* ---- unconfirmed epochs ---- */
@@ -131,7 +131,7 @@ static int announce(struct ds_store *s, const ctl_order *o, struct fence_item *f
 }
 
 /* Makes the epoch durable. -EAGAIN: o was deleted or remade meanwhile; look the object up again. */
-static int store(struct ds_obj *o)
+static int fences_store(struct ds_obj *o)
 {
 	int fd = ds_obj_reopen(o), err;
 
@@ -157,14 +157,14 @@ static int store(struct ds_obj *o)
 	return err;
 }
 
-static int finish(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
+static int fences_finish(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 {
 	int err;
 
 	for (;;) {
 		uint32_t epoch = ds_obj_epoch(fi->fi_obj);
 
-		err = store(fi->fi_obj);
+		err = fences_store(fi->fi_obj);
 		if (!err) {
 			pthread_mutex_lock(&fi->fi_obj->ob_meta_lock);
 			if (epoch > fi->fi_obj->ob_put.pu_epoch)
@@ -185,8 +185,8 @@ static int finish(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 /* ---- a batch ---- */
 
 /* Puts all orders into force in memory. -ENOMEM: one of them may not be in force. */
-static int begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it, unsigned n,
-		 ctl_status *res)
+static int fences_begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it,
+			unsigned n, ctl_status *res)
 {
 	int rc = 0;
 
@@ -249,7 +249,7 @@ ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_orde
 	}
 	/* An answer to one order of a batch means that the order is in force, whatever its status.
 	 * So answer none of them here. */
-	if (begin(s, orders, it, n, results)) {
+	if (fences_begin(s, orders, it, n, results)) {
 		batch_free(it, n);
 		return CTL_IO; /* the MDS tries again */
 	}
@@ -258,8 +258,8 @@ ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_orde
 	err = journal_bars(s, orders, it, n);
 	for (unsigned i = 0; i < n; i++)
 		if (!it[i].fi_skip)
-			results[i] =
-				ds_ctl_status(it[i].fi_obj ? finish(s, &orders[i], &it[i]) : err);
+			results[i] = ds_ctl_status(
+				it[i].fi_obj ? fences_finish(s, &orders[i], &it[i]) : err);
 	batch_free(it, n);
 	return CTL_OK;
 }

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-static int put_data(struct ds_obj *o, int fd, const uint8_t *mem, size_t n, uint64_t off)
+static int fill_put_data(struct ds_obj *o, int fd, const uint8_t *mem, size_t n, uint64_t off)
 {
 	for (size_t done = 0; done < n;) {
 		ssize_t put = pwrite(fd, mem + done, n - done, (off_t)(off + done));
@@ -23,7 +23,7 @@ static int put_data(struct ds_obj *o, int fd, const uint8_t *mem, size_t n, uint
 }
 
 /* Punches a hole. Does nothing where the object ends before it. */
-static int put_hole(int fd, uint64_t from, uint64_t to)
+static int fill_put_hole(int fd, uint64_t from, uint64_t to)
 {
 	struct stat st;
 
@@ -48,14 +48,14 @@ int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f)
 	for (unsigned i = 0; i < f->ft_nparts && !err; i++) {
 		const struct ds_part *pt = &f->ft_part[i];
 
-		err = put_hole(fd, at, pt->pt_off);
+		err = fill_put_hole(fd, at, pt->pt_off);
 		if (!err)
-			err = put_data(o, fd, f->ft_data + pos, pt->pt_len, pt->pt_off);
+			err = fill_put_data(o, fd, f->ft_data + pos, pt->pt_len, pt->pt_off);
 		pos += pt->pt_len;
 		at = pt->pt_off + pt->pt_len;
 	}
 	if (!err)
-		err = put_hole(fd, at, f->ft_to);
+		err = fill_put_hole(fd, at, f->ft_to);
 	ds_obj_wrote(o);
 	return err;
 }

@@ -37,7 +37,7 @@ struct ds_holds {
 	struct ds_holds *hs_next; /* guarded by s_holds_lock */
 };
 
-static void idle_del(struct ds_holds *hs, struct ds_hold *h)
+static void hold_idle_del(struct ds_holds *hs, struct ds_hold *h)
 {
 	*(h->h_newer ? &h->h_newer->h_older : &hs->hs_newest) = h->h_older;
 	*(h->h_older ? &h->h_older->h_newer : &hs->hs_oldest) = h->h_newer;
@@ -45,7 +45,7 @@ static void idle_del(struct ds_holds *hs, struct ds_hold *h)
 	hs->hs_idle--;
 }
 
-static void idle_add(struct ds_holds *hs, struct ds_hold *h)
+static void hold_idle_add(struct ds_holds *hs, struct ds_hold *h)
 {
 	h->h_older = hs->hs_newest;
 	h->h_newer = NULL;
@@ -81,12 +81,12 @@ static void idle_end(struct ds_holds *hs, unsigned keep)
 	while (hs->hs_idle > keep) {
 		struct ds_hold *h = hs->hs_oldest;
 
-		idle_del(hs, h);
+		hold_idle_del(hs, h);
 		hold_end(h);
 	}
 }
 
-static void gone_run(struct loop_msg *m)
+static void hold_gone_run(struct loop_msg *m)
 {
 	struct ds_holds *hs = caa_container_of(m, struct ds_holds, hs_gone_msg);
 	struct ds_hold *next;
@@ -97,7 +97,7 @@ static void gone_run(struct loop_msg *m)
 		next = h->h_gone_next;
 		h->h_gone = true;
 		if (idle)
-			idle_del(hs, h);
+			hold_idle_del(hs, h);
 		if (!h->h_uses)
 			hold_end(h);
 	}
@@ -116,7 +116,7 @@ static void holds_drop(void *p)
 {
 	struct ds_holds *hs = p, **at;
 
-	gone_run(&hs->hs_gone_msg);
+	hold_gone_run(&hs->hs_gone_msg);
 	idle_end(hs, 0);
 	assert(!hs->hs_hash.h_count);
 	pthread_mutex_lock(&hs->hs_store->s_holds_lock);
@@ -142,7 +142,7 @@ static struct ds_holds *holds_self(struct ds_store *s)
 	memset(hs, 0, sizeof(*hs));
 	hs->hs_store = s;
 	hs->hs_loop = loop_self();
-	hs->hs_gone_msg.m_run = gone_run;
+	hs->hs_gone_msg.m_run = hold_gone_run;
 	hs->hs_trim_msg.m_run = trim_run;
 	loop_set_local(loop_self(), LOOP_SLOT_HOLDS, hs, holds_drop);
 	pthread_mutex_lock(&s->s_holds_lock);
@@ -198,7 +198,7 @@ int ds_obj_hold(struct ds_store *s, const struct cap_object *key, bool create, s
 		if (atomic_load(&h->h_obj->ob_lost))
 			return -ESTALE;
 		if (!h->h_uses++)
-			idle_del(hs, h);
+			hold_idle_del(hs, h);
 		*out = h;
 		return 0;
 	}
@@ -223,7 +223,7 @@ void ds_hold_put(struct ds_hold *h)
 		hold_end(h);
 		return;
 	}
-	idle_add(hs, h);
+	hold_idle_add(hs, h);
 	idle_end(hs, most > HOLDS_LEAST ? most : HOLDS_LEAST);
 }
 

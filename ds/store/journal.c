@@ -228,7 +228,7 @@ static void seg_name(uint64_t seq, char name[NAME_LEN + 1])
 	snprintf(name, NAME_LEN + 1, "%016" PRIx64, seq);
 }
 
-static int write_all(int fd, const void *data, size_t n)
+static int journal_write_all(int fd, const void *data, size_t n)
 {
 	const uint8_t *p = data;
 
@@ -245,7 +245,7 @@ static int write_all(int fd, const void *data, size_t n)
 	return 0;
 }
 
-static void run_put(void *arg, uint32_t first, uint32_t last)
+static void journal_run_put(void *arg, uint32_t first, uint32_t last)
 {
 	struct ds_rec **at = arg;
 
@@ -265,7 +265,7 @@ static struct ds_rec *snapshot(struct ds_store *s, size_t *n, struct ds_rec *sta
 	if (r) {
 		r[at++] = *state = rec_state(s);
 		bars = r + at;
-		ds_bars_each(s, run_put, &bars);
+		ds_bars_each(s, journal_run_put, &bars);
 		at = (size_t)(bars - r);
 		for (struct ds_tomb *t = j->j_oldest; t; t = t->t_next)
 			if (!t->t_over)
@@ -325,7 +325,7 @@ static int turn(struct ds_store *s)
 		err = -errno;
 		goto out;
 	}
-	err = write_all(fd, r, n * sizeof(*r));
+	err = journal_write_all(fd, r, n * sizeof(*r));
 	if (!err && (fsync(fd) < 0 || fsync(j->j_dirfd) < 0))
 		err = -errno;
 	if (err) {
@@ -356,7 +356,7 @@ out:
 	return err;
 }
 
-static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+static int journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 {
 	struct ds_journal *j = &s->s_journal;
 	struct ds_rec now = rec_state(s), state = now;
@@ -365,9 +365,9 @@ static int append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		rec_seal(&recs[i]);
 	rec_seal(&state);
-	err = write_all(j->j_fd, recs, n * sizeof(*recs));
+	err = journal_write_all(j->j_fd, recs, n * sizeof(*recs));
 	if (!err)
-		err = write_all(j->j_fd, &state, sizeof(state));
+		err = journal_write_all(j->j_fd, &state, sizeof(state));
 	if (!err && fdatasync(j->j_fd) < 0)
 		err = -errno;
 	if (!err)
@@ -391,7 +391,7 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 	if (atomic_load(&j->j_broken) || full)
 		err = turn(s);
 	if (err && !atomic_load(&j->j_broken))
-		err = append(s, recs, n);
+		err = journal_append(s, recs, n);
 	while (err == -ENOSPC && ds_reserve_give(s))
 		err = turn(s);
 	if (err) {
@@ -476,7 +476,7 @@ bool ds_journal_behind(struct ds_store *s)
 
 /* ---- at start ---- */
 
-static int apply(struct ds_store *s, const struct ds_rec *r)
+static int journal_apply(struct ds_store *s, const struct ds_rec *r)
 {
 	struct cap_object o = {
 		.co_ino = r->r_ino,
@@ -555,7 +555,7 @@ static int seg_read(struct ds_store *s, const char *name, off_t *good, char *why
 				 s->s_home->v_dir, name);
 			break;
 		}
-		err = apply(s, &r);
+		err = journal_apply(s, &r);
 		refusal(&r, err, why, len);
 		*good += (off_t)sizeof(r);
 	}
@@ -580,7 +580,7 @@ static int go_on(struct ds_store *s, off_t good)
 	j->j_fd = fd;
 	j->j_bytes = (uint64_t)good;
 	/* A start never reads what follows a torn record. */
-	err = ftruncate(fd, good) < 0 ? -errno : append(s, NULL, 0);
+	err = ftruncate(fd, good) < 0 ? -errno : journal_append(s, NULL, 0);
 	if (!err)
 		log_warn("store: %s: the disk is full and no reserve is left: the journal "
 			 "continues in its last block",
@@ -589,7 +589,7 @@ static int go_on(struct ds_store *s, off_t good)
 }
 
 /* Writes the first segment of this boot. It holds the boot number, which must be durable. */
-static int begin(struct ds_store *s, off_t good)
+static int journal_begin(struct ds_store *s, off_t good)
 {
 	int err;
 
@@ -632,7 +632,7 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 	s->s_boot++;
 	atomic_store(&s->s_order_durable, atomic_load(&s->s_order_high));
 	if (!e)
-		e = begin(s, good);
+		e = journal_begin(s, good);
 	if (e == -ENOSPC)
 		snprintf(err, errlen,
 			 "%s/journal: no room for one record (%s): free some space in its file "

@@ -20,7 +20,7 @@ static unsigned first_to(const struct ds_notes *ns, uint64_t off)
 	return lo;
 }
 
-static int grow(struct ds_notes *ns)
+static int notes_grow(struct ds_notes *ns)
 {
 	unsigned cap = ns->ns_cap ? 2 * ns->ns_cap : 64;
 	struct ds_note *more;
@@ -47,7 +47,7 @@ int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to)
 	/* Ranges that touch the new one merge with it. */
 	while (k < ns->ns_n && ns->ns_note[k].n_from <= to)
 		k++;
-	if (k == i && grow(ns))
+	if (k == i && notes_grow(ns))
 		return -ENOBUFS;
 	n = ns->ns_note ? ns->ns_note + i : NULL;
 	if (k == i) {

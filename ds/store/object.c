@@ -220,8 +220,8 @@ static int no_readahead(int fd)
 }
 
 /* *made: the file did not exist before. at: the volume in which to make it; NULL: any. */
-static int file_open(struct ds_store *s, const struct cap_object *key, enum ds_make make,
-		     bool *made, struct ds_vol *at, struct ds_vol **vol)
+static int object_file_open(struct ds_store *s, const struct cap_object *key, enum ds_make make,
+			    bool *made, struct ds_vol *at, struct ds_vol **vol)
 {
 	int fd = ds_vol_find(s, key, vol);
 
@@ -336,7 +336,7 @@ static void count_store(struct ds_obj *o, struct stat *st, bool shared)
 }
 
 /* The count to report. news: a write has ended since the last report. */
-static uint64_t count_of(struct ds_obj *o, struct stat *st, bool news, bool shared)
+static uint64_t object_count_of(struct ds_obj *o, struct stat *st, bool news, bool shared)
 {
 	uint64_t ns = ds_mtime_ns(st), now, least;
 	bool changed = news || ns != o->ob_stored, over, busy;
@@ -369,7 +369,7 @@ int ds_obj_count(struct ds_obj *o, struct stat *st, uint64_t *count)
 
 	if (fstat(o->ob_fd, st) < 0)
 		return -errno;
-	ns = count_of(o, st, news, true);
+	ns = object_count_of(o, st, news, true);
 	*count = ns ? ns + ((uint64_t)o->ob_store->s_counted << COUNTED_SHIFT) : 0;
 	return 0;
 }
@@ -382,7 +382,7 @@ static void count_keep(struct ds_obj *o)
 
 	if ((news || o->ob_told != o->ob_stored) && !atomic_load(&o->ob_deleted) &&
 	    fstat(o->ob_fd, &st) == 0)
-		count_of(o, &st, news, false);
+		object_count_of(o, &st, news, false);
 }
 
 static int count_load(struct ds_obj *o, bool made)
@@ -424,7 +424,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	 * way. */
 	if (ds_tomb_bars(s, key, any && make != DS_MAKE_NOT))
 		return -ESTALE;
-	fd = file_open(s, key, make, &made, at, &vol);
+	fd = object_file_open(s, key, make, &made, at, &vol);
 	if (fd < 0)
 		return fd;
 	o = aligned_alloc(64, sizeof(*o));

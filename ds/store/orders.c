@@ -467,8 +467,8 @@ ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id
 
 /* Item i failed. Later orders of its object fail with it: if one of them, with its higher number,
  * were done, this one would be ignored when the MDS repeats it. */
-static void fail(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n,
-		 unsigned i, ctl_status *res, int err)
+static void orders_fail(struct ds_store *s, const ctl_order *orders, struct order_item *it,
+			unsigned n, unsigned i, ctl_status *res, int err)
 {
 	res[i] = ds_ctl_status(err);
 	it[i].it_skip = true;
@@ -484,8 +484,8 @@ static void fail(struct ds_store *s, const ctl_order *orders, struct order_item 
 	}
 }
 
-static void batch(struct ds_store *s, const ctl_order *orders, struct order_item *it, unsigned n,
-		  ctl_status *res)
+static void orders_batch(struct ds_store *s, const ctl_order *orders, struct order_item *it,
+			 unsigned n, ctl_status *res)
 {
 	bool drain = false;
 	int err, jerr;
@@ -502,7 +502,7 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 	for (unsigned i = 0; i < n; i++) {
 		err = it[i].it_skip ? 0 : prepare(s, &orders[i], &it[i], &drain);
 		if (err)
-			fail(s, orders, it, n, i, res, err);
+			orders_fail(s, orders, it, n, i, res, err);
 	}
 	if (drain)
 		ds_write_drain(s);
@@ -515,7 +515,7 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 		else if (orders[i].type == CTL_DELETE)
 			err = do_delete(s, &orders[i], &it[i].it_key);
 		if (err)
-			fail(s, orders, it, n, i, res, err);
+			orders_fail(s, orders, it, n, i, res, err);
 	}
 	jerr = journal(s, orders, it, n);
 	for (unsigned i = 0; i < n; i++) {
@@ -523,12 +523,12 @@ static void batch(struct ds_store *s, const ctl_order *orders, struct order_item
 			continue;
 		err = it[i].it_obj ? sync_object(s, &it[i]) : jerr;
 		if (err)
-			fail(s, orders, it, n, i, res, err);
+			orders_fail(s, orders, it, n, i, res, err);
 	}
 }
 
 /* The orders are durable now, so their numbers count as done. */
-static void finish(const ctl_order *orders, struct order_item *it, unsigned n)
+static void orders_finish(const ctl_order *orders, struct order_item *it, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		if (it[i].it_obj && !it[i].it_skip && orders[i].number > it[i].it_obj->ob_order)
@@ -557,8 +557,8 @@ static ctl_status orders_do(struct ds_store *s, uint64_t instance, const ctl_ord
 	if (st != CTL_OK)
 		return st;
 	ds_tombs_outlived(s, orders, n, false);
-	batch(s, orders, it, n, results);
-	finish(orders, it, n);
+	orders_batch(s, orders, it, n, results);
+	orders_finish(orders, it, n);
 	free(it);
 	return CTL_OK;
 }

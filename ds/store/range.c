@@ -97,7 +97,7 @@ static void granted(struct loop_msg *m)
 }
 
 /* How many requests of the object have r's kind. */
-static unsigned *count_of(struct ds_obj *o, const struct ds_range *r)
+static unsigned *range_count_of(struct ds_obj *o, const struct ds_range *r)
 {
 	return &o->ob_nrange[r->rg_alone ? DS_KIND_ALONE : r->rg_direct];
 }
@@ -270,12 +270,12 @@ static bool fast_enter(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 	return false;
 }
 
-static void list_add(struct ds_obj *o, struct ds_range *r)
+static void range_list_add(struct ds_obj *o, struct ds_range *r)
 {
 	r->rg_prevp = o->ob_ranges_end;
 	*o->ob_ranges_end = r;
 	o->ob_ranges_end = &r->rg_next;
-	++*count_of(o, r);
+	++*range_count_of(o, r);
 	o->ob_nwrites += r->rg_write;
 	o->ob_nbare += r->rg_write;
 }
@@ -286,7 +286,7 @@ static void list_del(struct ds_obj *o, struct ds_range *r)
 		unclaim_all(o, r);
 	o->ob_nbare -= bare(r);
 	o->ob_nwrites -= r->rg_write;
-	--*count_of(o, r);
+	--*range_count_of(o, r);
 	*r->rg_prevp = r->rg_next;
 	if (r->rg_next)
 		r->rg_next->rg_prevp = r->rg_prevp;
@@ -308,7 +308,7 @@ bool ds_range_lock(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 	if (fast_enter(o, r, h))
 		return true;
 	pthread_mutex_lock(&o->ob_lock);
-	list_add(o, r);
+	range_list_add(o, r);
 	fast_meet(o, r);
 	held = r->rg_held = enter(o, r);
 	fast_begin(o, r);

@@ -80,7 +80,7 @@ void ds_change_end(struct ds_change *c)
 /* ---- notes ---- */
 
 /* With ob_lock held. What lies below the cursor needs no note. */
-static int note(struct ds_session *ss, uint64_t from, uint64_t to, uint64_t least)
+static int rebuild_note(struct ds_session *ss, uint64_t from, uint64_t to, uint64_t least)
 {
 	int err = ds_note_add(&ss->ss_notes, from > ss->ss_cursor ? from : ss->ss_cursor, to);
 
@@ -99,7 +99,7 @@ static int note_obj(struct ds_obj *o, uint64_t from, uint64_t to, uint64_t least
 	if (!ds_obj_rebuilding(o))
 		err = 0;
 	else
-		err = o->ob_session ? note(o->ob_session, from, to, least) : -ENOLINK;
+		err = o->ob_session ? rebuild_note(o->ob_session, from, to, least) : -ENOLINK;
 	pthread_mutex_unlock(&o->ob_lock);
 	return err;
 }
@@ -214,7 +214,7 @@ static bool session_unlist(struct ds_store *s, struct ds_session *ss)
 
 /* Ends a session that is in no list any more. Waits for a window under way, so that a later step
  * finds the object at rest. */
-static void session_end(struct ds_session *ss, bool rebuilt)
+static void rebuild_session_end(struct ds_session *ss, bool rebuilt)
 {
 	struct ds_obj *o = ss->ss_obj;
 	struct ds_change c;
@@ -246,7 +246,7 @@ static void session_drop(struct ds_store *s, const struct cap_object *key, uint6
 		session_unlist(s, ss);
 	pthread_mutex_unlock(&s->s_sessions_lock);
 	if (ss)
-		session_end(ss, false);
+		rebuild_session_end(ss, false);
 }
 
 void ds_session_drop(struct ds_store *s, const struct cap_object *key)
@@ -255,7 +255,7 @@ void ds_session_drop(struct ds_store *s, const struct cap_object *key)
 }
 
 /* If there are too many sessions, ends the one whose last step is the oldest. */
-static void make_room(struct ds_store *s)
+static void rebuild_make_room(struct ds_store *s)
 {
 	struct ds_session *ss, *oldest = NULL;
 
@@ -268,12 +268,12 @@ static void make_room(struct ds_store *s)
 	}
 	pthread_mutex_unlock(&s->s_sessions_lock);
 	if (oldest)
-		session_end(oldest, false);
+		rebuild_session_end(oldest, false);
 }
 
 static void session_add(struct ds_store *s, struct ds_session *ss)
 {
-	make_room(s);
+	rebuild_make_room(s);
 	pthread_mutex_lock(&s->s_sessions_lock);
 	ss->ss_next = s->s_sessions;
 	s->s_sessions = ss;
@@ -287,7 +287,7 @@ void ds_sessions_close(struct ds_store *s)
 		struct ds_session *ss = s->s_sessions;
 
 		session_unlist(s, ss);
-		session_end(ss, false);
+		rebuild_session_end(ss, false);
 	}
 }
 
@@ -362,7 +362,7 @@ static void session_start(struct ds_session *ss, uint32_t epoch)
 }
 
 /* Gives the reference to o to the session, or drops it. */
-static int begin(struct ds_obj *o, const ctl_rebuild_args *a)
+static int rebuild_begin(struct ds_obj *o, const ctl_rebuild_args *a)
 {
 	int fd = ds_obj_reopen(o), err;
 	struct ds_session *ss = fd < 0 ? NULL : session_new(o, a->session, fd);
@@ -388,7 +388,7 @@ static int begin(struct ds_obj *o, const ctl_rebuild_args *a)
 	return err;
 }
 
-static ctl_status begun(struct ds_obj *o, ctl_rebuild_res *res)
+static ctl_status rebuild_begun(struct ds_obj *o, ctl_rebuild_res *res)
 {
 	struct stat st;
 	int err = ds_obj_stat(o, &st);
@@ -409,7 +409,7 @@ ctl_status ds_rebuild_begin(struct ds_store *s, const ctl_rebuild_args *a, ctl_r
 		return CTL_INVAL;
 	ss = ds_session_get(s, a);
 	if (ss) {
-		st = begun(ss->ss_obj, res);
+		st = rebuild_begun(ss->ss_obj, res);
 		ds_session_put(ss);
 		return st;
 	}
@@ -422,13 +422,13 @@ ctl_status ds_rebuild_begin(struct ds_store *s, const ctl_rebuild_args *a, ctl_r
 		ds_obj_put(o);
 		return CTL_FENCED;
 	}
-	err = begin(o, a);
+	err = rebuild_begin(o, a);
 	if (err)
 		return ds_ctl_status(err);
 	ss = ds_session_get(s, a);
 	if (!ss)
 		return CTL_BAD_SESSION;
-	st = begun(ss->ss_obj, res);
+	st = rebuild_begun(ss->ss_obj, res);
 	ds_session_put(ss);
 	return st;
 }
@@ -492,7 +492,7 @@ ctl_status ds_rebuild_end(struct ds_store *s, const ctl_rebuild_args *a)
 	}
 	err = flag_put(o, ss->ss_fd, false);
 	/* After an error it is unknown whether the disk has the flag: keep it in memory. */
-	session_end(ss, !err);
+	rebuild_session_end(ss, !err);
 	if (err)
 		log_error("store: object %016" PRIx64 ": cannot end its rebuild: %s",
 			  o->ob_key.co_ino, strerror(-err));

@@ -27,7 +27,7 @@
 #define RESERVE_FREE 4u
 
 /* The size of the reserve in whole pages; 0 on a disk that is too small. */
-static off_t wanted(const struct statvfs *sv)
+static off_t reserve_wanted(const struct statvfs *sv)
 {
 	uint64_t part = (uint64_t)sv->f_blocks * sv->f_frsize / RESERVE_PART;
 
@@ -43,7 +43,7 @@ void ds_reserve_make(struct ds_store *s)
 
 	if (fstatvfs(s->s_home->v_dirfd, &sv) < 0)
 		return;
-	want = wanted(&sv);
+	want = reserve_wanted(&sv);
 	if (fstatat(s->s_home->v_dirfd, RESERVE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    st.st_size >= want)
 		return;
@@ -78,7 +78,7 @@ bool ds_reserve_give(struct ds_store *s)
 	if (fd < 0)
 		return false;
 	if (fstat(fd, &st) == 0 && st.st_size > 0 && fstatvfs(fd, &sv) == 0) {
-		step = wanted(&sv) / RESERVE_STEPS + DS_PAGE;
+		step = reserve_wanted(&sv) / RESERVE_STEPS + DS_PAGE;
 		left = st.st_size > step ? st.st_size - step : 0;
 		/* The sync frees the space now; otherwise the file system's next commit would. */
 		given = ftruncate(fd, left) == 0 && fsync(fd) == 0;

@@ -143,7 +143,7 @@ void ds_write_drain(struct ds_store *s)
 
 /* ---- workers ---- */
 
-static void *worker_run(void *arg)
+static void *store_worker_run(void *arg)
 {
 	struct ds_worker *w = arg;
 
@@ -192,7 +192,7 @@ static int workers_start(struct ds_store *s)
 		w->w_end = &w->w_first;
 		pthread_mutex_init(&w->w_lock, NULL);
 		pthread_cond_init(&w->w_cond, NULL);
-		err = pthread_create(&w->w_thread, NULL, worker_run, w);
+		err = pthread_create(&w->w_thread, NULL, store_worker_run, w);
 		if (err)
 			return -err;
 		w->w_started = true;
@@ -215,7 +215,7 @@ static void worker_stop(struct ds_worker *w)
 
 /* ---- identity ---- */
 
-static void hex(const uint8_t *in, size_t n, char *out)
+static void store_hex(const uint8_t *in, size_t n, char *out)
 {
 	sodium_bin2hex(out, 2 * n + 1, in, n);
 }
@@ -232,8 +232,8 @@ int ds_identity_write(struct ds_store *s, const struct ds_identity *id)
 {
 	char text[512], uuid[33], cluster[33];
 
-	hex(id->id_uuid, DS_UUID_LEN, uuid);
-	hex(id->id_cluster, DS_UUID_LEN, cluster);
+	store_hex(id->id_uuid, DS_UUID_LEN, uuid);
+	store_hex(id->id_cluster, DS_UUID_LEN, cluster);
 	snprintf(text, sizeof(text),
 		 "weft-ds store\nversion=%d\nuuid=%s\nname=%s\ncluster=%s\nfs=%" PRIu32 "\n",
 		 s->s_listed ? STORE_VERSION_LISTED : STORE_VERSION, uuid, id->id_name, cluster,
@@ -383,7 +383,7 @@ static int store_subfolders(struct ds_store *s, char *err, size_t errlen)
 }
 
 /* True if s is printable and one word, as the metadata server requires. */
-static bool name_ok(const char *s)
+static bool store_name_ok(const char *s)
 {
 	for (; *s; s++)
 		if (*s <= ' ' || *s > '~' || *s == '"' || *s == '\\' || *s == '=')
@@ -410,7 +410,7 @@ static int store_identity(struct ds_store *s, void *arg, char *err, size_t errle
 			randombytes_buf(s->s_id.id_uuid, DS_UUID_LEN);
 	}
 	if (o->so_name && *o->so_name && strcmp(s->s_id.id_name, o->so_name)) {
-		if (strlen(o->so_name) > DS_NAME_MAX || !name_ok(o->so_name)) {
+		if (strlen(o->so_name) > DS_NAME_MAX || !store_name_ok(o->so_name)) {
 			snprintf(err, errlen,
 				 "ds.name: \"%s\" is too long or contains a character that names "
 				 "cannot have",

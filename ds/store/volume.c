@@ -469,7 +469,7 @@ void ds_marks_close(struct ds_store *s)
 /* ---- looking for an object ---- */
 
 /* True if, despite error err in v, an object of file ino may be there. */
-static bool may_have(const struct ds_vol *v, uint64_t ino, int err)
+static bool volume_may_have(const struct ds_vol *v, uint64_t ino, int err)
 {
 	return v == v->v_store->s_home || !ds_of_the_disk(err) || ino <= atomic_load(&v->v_high);
 }
@@ -490,7 +490,7 @@ int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol 
 		if (err == -ENOENT)
 			continue;
 		ds_health_note(*vol, false, err);
-		if (!unknown && may_have(*vol, key->co_ino, err))
+		if (!unknown && volume_may_have(*vol, key->co_ino, err))
 			unknown = err;
 	}
 	return unknown ? unknown : -ENOENT;
@@ -519,7 +519,8 @@ int ds_vol_unlink(struct ds_store *s, const struct cap_object *key)
 		gone |= !err;
 		if (err && err != -ENOENT)
 			ds_health_note(s->s_vol[i], true, err);
-		if (err && err != -ENOENT && !unknown && may_have(s->s_vol[i], key->co_ino, err))
+		if (err && err != -ENOENT && !unknown &&
+		    volume_may_have(s->s_vol[i], key->co_ino, err))
 			unknown = err;
 	}
 	return gone ? 0 : unknown;
@@ -605,8 +606,8 @@ bool ds_vol_has_room(struct ds_vol *v)
 	return !ds_vol_failing(v) && vol_free(v) >= FULL_BYTES;
 }
 
-static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib, unsigned n,
-			   uint64_t sum)
+static struct ds_vol *volume_draw(struct ds_vol *const *vols, const uint64_t *free_mib, unsigned n,
+				  uint64_t sum)
 {
 	uint64_t at;
 
@@ -622,7 +623,7 @@ static struct ds_vol *draw(struct ds_vol *const *vols, const uint64_t *free_mib,
 
 /* Never NULL. If all are full, the one with the most space; if all fail, the home, whose error
  * tells why. */
-static struct ds_vol *choose(struct ds_store *s)
+static struct ds_vol *volume_choose(struct ds_store *s)
 {
 	struct ds_vol *vols[DS_VOLUMES_MAX], *best = NULL;
 	uint64_t mib[DS_VOLUMES_MAX], sum = 0, most = 0;
@@ -644,7 +645,7 @@ static struct ds_vol *choose(struct ds_store *s)
 		mib[n] = bytes >> 20;
 		sum += mib[n++];
 	}
-	return n ? draw(vols, mib, n, sum) : best ? best : s->s_home;
+	return n ? volume_draw(vols, mib, n, sum) : best ? best : s->s_home;
 }
 
 /* An error of the marks is the home's, and mark_raise has noted it. */
@@ -670,7 +671,7 @@ int ds_vol_make(struct ds_store *s, const struct cap_object *key, bool lost, str
 		return admit_and_make(*vol, key, lost);
 	}
 	for (unsigned tries = 0; tries < s->s_nvols && fd == -ENOSPC; tries++) {
-		*vol = choose(s);
+		*vol = volume_choose(s);
 		fd = admit_and_make(*vol, key, lost);
 		/* The volume had less space than its figure. Look again after SPACE_MS. */
 		if (fd == -ENOSPC) {
@@ -695,7 +696,7 @@ const char *ds_store_volume_dir(const struct ds_store *s, unsigned i)
 
 /* True if volume i counts for space. Each file system that works counts once; the home's counts
  * always. */
-static bool counts(const struct ds_store *s, unsigned i)
+static bool volume_counts(const struct ds_store *s, unsigned i)
 {
 	struct ds_vol *v = s->s_vol[i];
 
@@ -714,7 +715,7 @@ int ds_store_statvfs(struct ds_store *s, struct statvfs *sum)
 	for (unsigned i = 1; i < s->s_nvols; i++) {
 		struct statvfs v;
 
-		if (!counts(s, i) || fstatvfs(s->s_vol[i]->v_dirfd, &v) < 0)
+		if (!volume_counts(s, i) || fstatvfs(s->s_vol[i]->v_dirfd, &v) < 0)
 			continue;
 		sum->f_blocks += (fsblkcnt_t)((uint64_t)v.f_blocks * v.f_frsize / sum->f_frsize);
 		sum->f_bfree += (fsblkcnt_t)((uint64_t)v.f_bfree * v.f_frsize / sum->f_frsize);
@@ -756,7 +757,7 @@ static double free_gauge(void *arg)
 	return fstatvfs(v->v_dirfd, &st) < 0 ? 0 : (double)st.f_bavail * (double)st.f_frsize;
 }
 
-static double failing_gauge(void *arg)
+static double volume_failing_gauge(void *arg)
 {
 	return ds_vol_failing(arg);
 }
@@ -788,6 +789,6 @@ void ds_store_volume_metrics(struct ds_store *s)
 			     label, free_gauge, s->s_vol[i]);
 		snprintf(label, sizeof(label), "volume=\"%s\"", dir);
 		metric_gauge("weft_ds_volume_failing", "1 while the volume's disk does not work.",
-			     label, failing_gauge, s->s_vol[i]);
+			     label, volume_failing_gauge, s->s_vol[i]);
 	}
 }

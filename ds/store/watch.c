@@ -69,7 +69,7 @@ void ds_watches_close(struct ds_store *s)
 		watch_end(&s->s_watches);
 }
 
-static void make_room(struct ds_store *s)
+static void watch_make_room(struct ds_store *s)
 {
 	struct ds_watch **at = &s->s_watches;
 	unsigned n = 0;
@@ -81,14 +81,14 @@ static void make_room(struct ds_store *s)
 		}
 }
 
-static ctl_status begin(struct ds_store *s, const struct cap_object *key, uint64_t id)
+static ctl_status watch_begin(struct ds_store *s, const struct cap_object *key, uint64_t id)
 {
 	struct ds_watch *wa;
 	struct ds_obj *o;
 	int err;
 
 	ds_watch_drop(s, key);
-	make_room(s);
+	watch_make_room(s);
 	wa = calloc(1, sizeof(*wa));
 	err = wa ? ds_obj_get(s, key, true, &o) : -ENOMEM;
 	if (err) {
@@ -108,7 +108,7 @@ static ctl_status begin(struct ds_store *s, const struct cap_object *key, uint64
 	return CTL_OK;
 }
 
-static void take(struct ds_store *s, struct ds_watch *wa, ctl_span *spans, ctl_watch_res *res)
+static void watch_take(struct ds_store *s, struct ds_watch *wa, ctl_span *spans, ctl_watch_res *res)
 {
 	struct ds_notes *ns = &wa->wa_notes;
 	unsigned n = 0;
@@ -143,11 +143,11 @@ ctl_status ds_watch(struct ds_store *s, const ctl_watch_args *a, ctl_span *spans
 	at = watch_of(s, &key);
 	switch (a->step) {
 	case CTL_WATCH_BEGIN:
-		return begin(s, &key, a->session);
+		return watch_begin(s, &key, a->session);
 	case CTL_WATCH_TAKE:
 		if (!*at || (*at)->wa_id != a->session)
 			return CTL_BAD_SESSION;
-		take(s, *at, spans, res);
+		watch_take(s, *at, spans, res);
 		return CTL_OK;
 	case CTL_WATCH_END:
 		if (*at && (*at)->wa_id == a->session)

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t window_least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -44,13 +44,13 @@ static int write_at(int fd, const uint8_t *mem, size_t n, uint64_t off)
 	size_t done = 0;
 
 	while (done < n) {
-		ssize_t put = pwrite(fd, mem + done, n - done, (off_t)(off + done));
+		ssize_t window_put = pwrite(fd, mem + done, n - done, (off_t)(off + done));
 
-		if (put < 0 && errno == EINTR)
+		if (window_put < 0 && errno == EINTR)
 			continue;
-		if (put <= 0)
-			return put ? -errno : -EIO;
-		done += (size_t)put;
+		if (window_put <= 0)
+			return window_put ? -errno : -EIO;
+		done += (size_t)window_put;
 	}
 	return 0;
 }
@@ -58,7 +58,7 @@ static int write_at(int fd, const uint8_t *mem, size_t n, uint64_t off)
 /* ---- the source ---- */
 
 /* Finds the parts of [ft_off, end) that are data. Stops early if there are too many. */
-static int find_parts(int fd, uint64_t end, struct ds_fetch *f)
+static int window_find_parts(int fd, uint64_t end, struct ds_fetch *f)
 {
 	uint64_t at = f->ft_off;
 
@@ -80,7 +80,7 @@ static int find_parts(int fd, uint64_t end, struct ds_fetch *f)
 			return 0; /* the file was truncated meanwhile */
 		if (hole < 0)
 			return -errno;
-		at = least((uint64_t)hole, end);
+		at = window_least((uint64_t)hole, end);
 		f->ft_part[f->ft_nparts++] =
 			(struct ds_part){(uint64_t)data, (uint32_t)(at - (uint64_t)data)};
 	}
@@ -129,7 +129,7 @@ int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f)
 		err = -errno;
 	f->ft_size = (uint64_t)st.st_size;
 	if (o && !err)
-		err = find_parts(fd, least(f->ft_to, f->ft_size), f);
+		err = window_find_parts(fd, window_least(f->ft_to, f->ft_size), f);
 	if (fd >= 0)
 		close(fd);
 	for (unsigned i = 0; i < f->ft_nparts && !err; i++) {
@@ -176,9 +176,9 @@ static int read_back(struct window *w, uint64_t from, uint64_t to)
 }
 
 /* Writes; whole pages go past the page cache. */
-static int put(struct window *w, uint64_t from, uint64_t to)
+static int window_put(struct window *w, uint64_t from, uint64_t to)
 {
-	uint64_t head = least((from + DS_PAGE - 1) / DS_PAGE * DS_PAGE, to),
+	uint64_t head = window_least((from + DS_PAGE - 1) / DS_PAGE * DS_PAGE, to),
 		 tail = to / DS_PAGE * DS_PAGE;
 	int dfd = ds_obj_direct_fd(w->w_ss->ss_obj), fd = w->w_ss->ss_fd, err;
 
@@ -202,7 +202,7 @@ static int put(struct window *w, uint64_t from, uint64_t to)
 /* Writes pages that differ, and verifies them by reading back. */
 static int put_differing(struct window *w, uint64_t from, uint64_t to)
 {
-	int err = put(w, from, to);
+	int err = window_put(w, from, to);
 
 	w->w_res->copied += to - from;
 	if (!err)
@@ -223,13 +223,13 @@ static bool page_same(const struct window *w, uint64_t from, uint64_t to, uint64
 	       !memcmp(new_at(w, from), w->w_old + (from - w->w_base), (size_t)(to - from));
 }
 
-static int put_data(struct window *w, uint64_t from, uint64_t to)
+static int window_put_data(struct window *w, uint64_t from, uint64_t to)
 {
 	uint64_t have = w->w_size, at = from, run = from;
-	int err = from < have ? read_back(w, from, least(to, have)) : 0;
+	int err = from < have ? read_back(w, from, window_least(to, have)) : 0;
 
 	while (at < to && !err) {
-		uint64_t next = least((at / DS_PAGE + 1) * DS_PAGE, to);
+		uint64_t next = window_least((at / DS_PAGE + 1) * DS_PAGE, to);
 
 		if (page_same(w, at, next, have)) {
 			w->w_res->same += next - at;
@@ -242,14 +242,14 @@ static int put_data(struct window *w, uint64_t from, uint64_t to)
 }
 
 /* Punches only where there is data: reserved space stays reserved. */
-static int put_hole(struct window *w, uint64_t from, uint64_t to)
+static int window_put_hole(struct window *w, uint64_t from, uint64_t to)
 {
 	int fd = w->w_ss->ss_fd;
 	uint64_t at = from;
 
 	if (from < w->w_f->ft_size)
-		w->w_res->holes += least(to, w->w_f->ft_size) - from;
-	to = least(to, w->w_size);
+		w->w_res->holes += window_least(to, w->w_f->ft_size) - from;
+	to = window_least(to, w->w_size);
 	while (at < to) {
 		off_t data = lseek(fd, (off_t)at, SEEK_DATA), hole;
 		uint64_t end;
@@ -261,7 +261,7 @@ static int put_hole(struct window *w, uint64_t from, uint64_t to)
 		hole = lseek(fd, data, SEEK_HOLE);
 		if (hole < 0)
 			return -errno;
-		end = least((uint64_t)hole, to);
+		end = window_least((uint64_t)hole, to);
 		if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data,
 			      (off_t)(end - (uint64_t)data)) < 0)
 			return -errno;
@@ -286,13 +286,13 @@ static int put_range(struct window *w, uint64_t from, uint64_t to)
 			continue;
 		}
 		if (pt && pt->pt_off <= from) {
-			end = least(to, pt->pt_off + pt->pt_len);
+			end = window_least(to, pt->pt_off + pt->pt_len);
 			memcpy(new_at(w, from), f->ft_data + w->w_pos + (from - pt->pt_off),
 			       (size_t)(end - from));
-			err = put_data(w, from, end);
+			err = window_put_data(w, from, end);
 		} else {
-			end = pt ? least(to, pt->pt_off) : to;
-			err = put_hole(w, from, end);
+			end = pt ? window_least(to, pt->pt_off) : to;
+			err = window_put_hole(w, from, end);
 		}
 		from = end;
 	}
@@ -300,7 +300,8 @@ static int put_range(struct window *w, uint64_t from, uint64_t to)
 }
 
 /* The next range without a note at this moment. False: none. */
-static bool next_range(struct ds_session *ss, uint64_t from, uint64_t to, struct ds_note *gap)
+static bool window_next_range(struct ds_session *ss, uint64_t from, uint64_t to,
+			      struct ds_note *gap)
 {
 	bool any;
 
@@ -315,7 +316,7 @@ static bool next_range(struct ds_session *ss, uint64_t from, uint64_t to, struct
  * since BEGIN set the size, the object already has it. If the source has become shorter than the
  * object, an order that is still to come cuts this object as well.
  */
-static int put_end(struct window *w)
+static int window_put_end(struct window *w)
 {
 	struct ds_session *ss = w->w_ss;
 	uint64_t size = w->w_f->ft_size > w->w_f->ft_off ? w->w_f->ft_size : w->w_f->ft_off;
@@ -339,11 +340,11 @@ static int put_window(struct window *w, bool eof)
 	int err = fstat(w->w_ss->ss_fd, &st) < 0 ? -errno : 0;
 
 	w->w_size = (uint64_t)st.st_size;
-	while (!err && next_range(w->w_ss, at, to, &gap)) {
+	while (!err && window_next_range(w->w_ss, at, to, &gap)) {
 		err = put_range(w, gap.n_from, gap.n_to);
 		at = gap.n_to;
 	}
-	return !err && eof ? put_end(w) : err;
+	return !err && eof ? window_put_end(w) : err;
 }
 
 /* The cursor moves while the window is locked: a change that waits for the window then finds itself

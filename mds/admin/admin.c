@@ -56,7 +56,7 @@ const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp)
 
 /* ---- status ---- */
 
-static struct ds_reg_server *servers(struct admin *a, unsigned *n)
+static struct ds_reg_server *admin_servers(struct admin *a, unsigned *n)
 {
 	struct ds_reg_server *sv = calloc(DS_REG_MAX, sizeof(*sv));
 
@@ -70,7 +70,7 @@ static void health_ok(struct admin *a, struct http_reply *rp)
 	json_t *j = json_pack("{s:s}", "status", "ok"), *bad = json_object();
 	char why[160];
 	unsigned n;
-	struct ds_reg_server *sv = servers(a, &n);
+	struct ds_reg_server *sv = admin_servers(a, &n);
 
 	for (unsigned i = 0; i < n; i++)
 		if (ds_reg_health_text(a->a_ops.ao_dsc, sv[i].sv_id, why, sizeof(why)))
@@ -97,7 +97,7 @@ static void get_health(void *arg, const struct http_req *rq, struct http_reply *
 static json_t *status_ds(struct admin *a)
 {
 	unsigned n, alive = 0;
-	struct ds_reg_server *sv = servers(a, &n);
+	struct ds_reg_server *sv = admin_servers(a, &n);
 	uint64_t capacity = 0, available = 0;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -193,7 +193,7 @@ static void policy_reply(struct admin *a, const char *path, struct http_reply *r
 				   text, "inherited", !i.i_has_policy));
 }
 
-static void get_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
+static void admin_get_policy(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *path = admin_path_arg(rq, rp);
 
@@ -265,7 +265,7 @@ struct policy_set {
 	int ps_err;
 };
 
-static int policy_run(struct kv_op *op, struct kv_txn *t)
+static int admin_policy_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct policy_set *ps = caa_container_of(op, struct policy_set, ps_op);
 	struct ns_inode i;
@@ -296,7 +296,7 @@ static void policy_commit(struct admin *a, struct policy_set *ps)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	ps->ps_now = (struct ns_time){now.tv_sec, (uint32_t)now.tv_nsec};
-	ps->ps_op.o_run = policy_run;
+	ps->ps_op.o_run = admin_policy_run;
 	ps->ps_op.o_done = policy_done; /* on the committer: the loops may have stopped */
 	admin_wait_init(&ps->ps_wait);
 	kv_submit(ns_kv(a->a_ops.ao_ns), &ps->ps_op);
@@ -435,7 +435,7 @@ static const struct http_route routes[] = {
 	{"POST", "/v1/ds", admin_post_ds},
 	{"PUT", "/v1/ds/weight", admin_put_weight},
 	{"PUT", "/v1/ds/labels", admin_put_labels},
-	{"GET", "/v1/policy", get_policy},
+	{"GET", "/v1/policy", admin_get_policy},
 	{"PUT", "/v1/ds/kill", admin_put_kill},
 	{"PUT", "/v1/ds/admit", admin_put_admit},
 	{"PUT", "/v1/ds/forget", admin_put_forget},

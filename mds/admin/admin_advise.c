@@ -14,7 +14,7 @@
 #define HOT_LEAST    100.0  /* heat of a directory that is worth mentioning */
 #define HOT_ROWS     5
 
-static const char *name_of(struct admin *a, uint32_t id, char out[65])
+static const char *admin_advise_name_of(struct admin *a, uint32_t id, char out[65])
 {
 	struct ds_reg_server sv;
 
@@ -29,12 +29,13 @@ static json_t *server_json(struct admin *a, const struct job_balance_server *bs)
 	char name[65];
 
 	return json_pack("{s:I, s:s, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}",
-			 "number", (json_int_t)bs->bs_id, "name", name_of(a, bs->bs_id, name),
-			 "counts", bs->bs_counts, "weight", bs->bs_weight / 100.0, "load",
-			 bs->bs_load / 100.0, "latency_us", (json_int_t)bs->bs_latency, "capacity",
-			 (json_int_t)bs->bs_capacity, "available", (json_int_t)bs->bs_available,
-			 "held", (json_int_t)bs->bs_was, "then", (json_int_t)bs->bs_held, "share",
-			 (json_int_t)bs->bs_share, "loaded", bs->bs_loaded, "slow", bs->bs_slow);
+			 "number", (json_int_t)bs->bs_id, "name",
+			 admin_advise_name_of(a, bs->bs_id, name), "counts", bs->bs_counts,
+			 "weight", bs->bs_weight / 100.0, "load", bs->bs_load / 100.0, "latency_us",
+			 (json_int_t)bs->bs_latency, "capacity", (json_int_t)bs->bs_capacity,
+			 "available", (json_int_t)bs->bs_available, "held", (json_int_t)bs->bs_was,
+			 "then", (json_int_t)bs->bs_held, "share", (json_int_t)bs->bs_share,
+			 "loaded", bs->bs_loaded, "slow", bs->bs_slow);
 }
 
 static json_t *moves_json(struct admin *a, const struct job_balance_view *v)
@@ -56,20 +57,21 @@ static json_t *moves_json(struct admin *a, const struct job_balance_view *v)
 		bool known = budget && !ns_path_of(ns, t, bm->bm_ino, &budget, path, sizeof(path));
 
 		json_array_append_new(
-			list,
-			json_pack("{s:I, s:o, s:i, s:s, s:s, s:I, s:s, s:s}", "inode",
-				  (json_int_t)bm->bm_ino, "path",
-				  known ? admin_text(path, strlen(path)) : json_null(), "object",
-				  (int)bm->bm_obj, "from", name_of(a, bm->bm_from, from), "to",
-				  name_of(a, bm->bm_to, to), "bytes", (json_int_t)bm->bm_bytes,
-				  "why", bm->bm_why == OP_BALANCE_HOT ? "hot" : "share", "state",
-				  state[bm->bm_state]));
+			list, json_pack("{s:I, s:o, s:i, s:s, s:s, s:I, s:s, s:s}", "inode",
+					(json_int_t)bm->bm_ino, "path",
+					known ? admin_text(path, strlen(path)) : json_null(),
+					"object", (int)bm->bm_obj, "from",
+					admin_advise_name_of(a, bm->bm_from, from), "to",
+					admin_advise_name_of(a, bm->bm_to, to), "bytes",
+					(json_int_t)bm->bm_bytes, "why",
+					bm->bm_why == OP_BALANCE_HOT ? "hot" : "share", "state",
+					state[bm->bm_state]));
 	}
 	kv_read_end(t);
 	return list;
 }
 
-static json_t *view_json(struct admin *a, const struct job_balance_view *v)
+static json_t *admin_advise_view_json(struct admin *a, const struct job_balance_view *v)
 {
 	static const char *const phase[] = {[OP_BALANCE_COUNTS] = "counts",
 					    [OP_BALANCE_MOVES] = "moves",
@@ -102,7 +104,7 @@ static json_t *view_json(struct admin *a, const struct job_balance_view *v)
 	return j;
 }
 
-static struct job_balance_view *look(struct admin *a, struct http_reply *rp)
+static struct job_balance_view *admin_advise_look(struct admin *a, struct http_reply *rp)
 {
 	struct job_balance_view *v = job_balance_look(a->a_ops.ao_mds);
 
@@ -119,12 +121,12 @@ static void view_free(struct job_balance_view *v)
 
 void admin_get_balance(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct job_balance_view *v = look(arg, rp);
+	struct job_balance_view *v = admin_advise_look(arg, rp);
 
 	(void)rq;
 	if (!v)
 		return;
-	admin_reply_json(rp, 200, view_json(arg, v));
+	admin_reply_json(rp, 200, admin_advise_view_json(arg, v));
 	view_free(v);
 }
 
@@ -240,7 +242,7 @@ static void say_server(json_t *words, struct admin *a, const struct job_balance_
 	double load = 0, has = v->bv_ask.ba_dry ? bs->bs_was : bs->bs_held;
 	unsigned others = 0;
 
-	name_of(a, bs->bs_id, name);
+	admin_advise_name_of(a, bs->bs_id, name);
 	if (!bs->bs_counts) {
 		say(words, "%s takes no part: it is dead, drained or generic, or its weight is 0",
 		    name);
@@ -294,7 +296,8 @@ static void say_moves(json_t *words, struct admin *a, const struct job_balance_v
 		if (n)
 			say(words, "%u file%s (%s) %s from %s to %s%s", n, n > 1 ? "s" : "",
 			    size_words(bytes, size), v->bv_ask.ba_dry ? "would move" : "moved",
-			    name_of(a, x->bm_from, from), name_of(a, x->bm_to, to),
+			    admin_advise_name_of(a, x->bm_from, from),
+			    admin_advise_name_of(a, x->bm_to, to),
 			    x->bm_why == OP_BALANCE_HOT ? ", because they are hot" : "");
 	}
 	free(told);
@@ -305,7 +308,7 @@ static void say_moves(json_t *words, struct admin *a, const struct job_balance_v
 
 void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct job_balance_view *v = look(arg, rp);
+	struct job_balance_view *v = admin_advise_look(arg, rp);
 	json_t *words, *dirs;
 	size_t before;
 
@@ -331,6 +334,6 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 		    job_balance_end_text(v->bv_end));
 	admin_reply_json(rp, 200,
 			 json_pack("{s:o, s:o, s:o}", "words", words, "directories", dirs,
-				   "balance", view_json(arg, v)));
+				   "balance", admin_advise_view_json(arg, v)));
 	view_free(v);
 }

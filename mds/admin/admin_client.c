@@ -8,7 +8,7 @@
 
 #define CLIENTS_MOST 10000 /* clients in one answer */
 
-static void addr_text(const uint8_t addr[16], char text[INET6_ADDRSTRLEN])
+static void admin_client_addr_text(const uint8_t addr[16], char text[INET6_ADDRSTRLEN])
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -25,13 +25,13 @@ static json_t *addrs_json(const struct st_client_view *v)
 	for (unsigned i = 0; i < v->cv_naddrs; i++) {
 		char text[INET6_ADDRSTRLEN];
 
-		addr_text(v->cv_addr[i], text);
+		admin_client_addr_text(v->cv_addr[i], text);
 		json_array_append_new(list, json_string(text));
 	}
 	return list;
 }
 
-static const char *state_of(const struct st_client_view *v)
+static const char *admin_client_state_of(const struct st_client_view *v)
 {
 	if (v->cv_evicting)
 		return "evicting";
@@ -68,12 +68,12 @@ static json_t *client_json(struct admin *a, const struct st_client_view *v)
 		"s:s, s:o}",
 		"number", (json_int_t)v->cv_number, "clientid", id, "name", admin_client_name(v),
 		"owner", admin_text(v->cv_owner, v->cv_owner_len), "addr", addrs_json(v), "state",
-		state_of(v), "minor", (int)v->cv_minor, "lease_left", (double)left / 1000, "silent",
-		(double)v->cv_silent_ms / 1000, "opens", (json_int_t)v->cv_opens, "locks",
-		(json_int_t)v->cv_locks, "delegations", (json_int_t)v->cv_delegs, "layouts",
-		(json_int_t)v->cv_layouts, "sessions", (json_int_t)v->cv_sessions, "backchannels",
-		(json_int_t)v->cv_backchannels, "flavour", flavour_of(v), "tls", tls[v->cv_tls % 3],
-		"principal", principal);
+		admin_client_state_of(v), "minor", (int)v->cv_minor, "lease_left",
+		(double)left / 1000, "silent", (double)v->cv_silent_ms / 1000, "opens",
+		(json_int_t)v->cv_opens, "locks", (json_int_t)v->cv_locks, "delegations",
+		(json_int_t)v->cv_delegs, "layouts", (json_int_t)v->cv_layouts, "sessions",
+		(json_int_t)v->cv_sessions, "backchannels", (json_int_t)v->cv_backchannels,
+		"flavour", flavour_of(v), "tls", tls[v->cv_tls % 3], "principal", principal);
 }
 
 /* Reads 0x and hexadecimal digits; 0: the text is something else. */
@@ -129,7 +129,7 @@ static bool is_called(const struct st_client_view *v, const char *what)
 	if (*what >= '0' && *what <= '9' && !*end)
 		is |= what[1] == 'x' ? number == v->cv_id : number && number == v->cv_number;
 	for (unsigned i = 0; i < v->cv_naddrs && !is; i++) {
-		addr_text(v->cv_addr[i], text);
+		admin_client_addr_text(v->cv_addr[i], text);
 		is = !strcmp(text, what);
 	}
 	return is;

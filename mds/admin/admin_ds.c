@@ -64,7 +64,7 @@ json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv)
 	return j;
 }
 
-static struct ds_reg_server *servers(struct admin *a, unsigned *n)
+static struct ds_reg_server *admin_ds_servers(struct admin *a, unsigned *n)
 {
 	struct ds_reg_server *sv = calloc(DS_REG_MAX, sizeof(*sv));
 
@@ -75,7 +75,7 @@ static struct ds_reg_server *servers(struct admin *a, unsigned *n)
 void admin_get_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	unsigned n;
-	struct ds_reg_server *sv = servers(arg, &n);
+	struct ds_reg_server *sv = admin_ds_servers(arg, &n);
 	json_t *list = json_array();
 
 	(void)rq;
@@ -98,7 +98,7 @@ static bool digits(const char *s)
 uint32_t admin_ds_named(struct admin *a, const char *what, struct http_reply *rp)
 {
 	unsigned n, found = 0;
-	struct ds_reg_server *sv = servers(a, &n);
+	struct ds_reg_server *sv = admin_ds_servers(a, &n);
 	uint32_t id = 0;
 
 	if (!what || !*what) {
@@ -138,7 +138,7 @@ struct word {
 	struct admin_wait wo_wait;
 };
 
-static void word_done(struct ds_reg_command *w, int err)
+static void admin_ds_word_done(struct ds_reg_command *w, int err)
 {
 	admin_wait_done(&caa_container_of(w, struct word, wo_word)->wo_wait, err);
 }
@@ -150,7 +150,7 @@ static void word_say(struct admin *a, struct word *wo, struct http_reply *rp)
 	int err;
 
 	admin_wait_init(&wo->wo_wait);
-	wo->wo_word.dw_done = word_done;
+	wo->wo_word.dw_done = admin_ds_word_done;
 	ds_reg_command_start(a->a_ops.ao_dsc, &wo->wo_word);
 	err = admin_wait_end(&wo->wo_wait);
 	if (!err && ds_reg_get(a->a_ops.ao_dsc, wo->wo_word.dw_id, &sv)) {

@@ -19,7 +19,7 @@ struct page {
 	struct ev_event *p_e;
 };
 
-static int gather(void *arg, const struct ev_event *e)
+static int admin_events_gather(void *arg, const struct ev_event *e)
 {
 	struct page *p = arg;
 
@@ -79,7 +79,7 @@ void admin_get_events(void *arg, const struct http_req *rq, struct http_reply *r
 	p.p_e = calloc(p.p_most, sizeof(*p.p_e));
 	err = p.p_e ? kv_read_begin(ns_kv(p.p_a->a_ops.ao_ns), &p.p_txn) : -ENOMEM;
 	if (!err)
-		err = journal_read(p.p_txn, (uint64_t)after, gather, &p);
+		err = journal_read(p.p_txn, (uint64_t)after, admin_events_gather, &p);
 	list = json_array();
 	for (size_t i = 0; !err && i < p.p_n; i++)
 		json_array_append_new(

@@ -106,8 +106,8 @@ static json_t *states_json(const struct walk *w, const struct lo_map *m)
 	return list;
 }
 
-static void found(struct walk *w, const struct ns_inode *i, const struct lo_policy *p,
-		  const struct lo_map *m)
+static void admin_find_found(struct walk *w, const struct ns_inode *i, const struct lo_policy *p,
+			     const struct lo_map *m)
 {
 	char text[LO_POLICY_TEXT];
 
@@ -120,7 +120,7 @@ static void found(struct walk *w, const struct ns_inode *i, const struct lo_poli
 					"objects", m ? states_json(w, m) : json_array()));
 }
 
-static void look_file(struct walk *w, const struct ns_inode *i)
+static void admin_find_look_file(struct walk *w, const struct ns_inode *i)
 {
 	struct lo_policy p;
 	bool on = !w->w_ds, stale = !w->w_stale, lost, degraded;
@@ -141,10 +141,10 @@ static void look_file(struct walk *w, const struct ns_inode *i)
 	if (w->w_lost || w->w_degraded)
 		on &= (w->w_lost && lost) || (w->w_degraded && degraded);
 	if (on && stale && (!w->w_policy || policy_fits(w, &p)))
-		found(w, i, &p, &m);
+		admin_find_found(w, i, &p, &m);
 }
 
-static void look(struct walk *w, uint64_t ino)
+static void admin_find_look(struct walk *w, uint64_t ino)
 {
 	struct lo_policy p;
 	struct ns_inode i;
@@ -152,11 +152,11 @@ static void look(struct walk *w, uint64_t ino)
 	if (ns_get(w->w_ns, w->w_txn, ino, &i))
 		return;
 	if (i.i_type == NS_REG)
-		look_file(w, &i);
+		admin_find_look_file(w, &i);
 	else if (i.i_type == NS_DIR && w->w_policy && !w->w_ds && !w->w_stale && !w->w_lost &&
 		 !w->w_degraded && i.i_has_policy && !lo_policy_decode(i.i_blob, &p) &&
 		 policy_fits(w, &p))
-		found(w, &i, &p, NULL);
+		admin_find_found(w, &i, &p, NULL);
 }
 
 /* ---- the walk ---- */
@@ -190,7 +190,7 @@ static int on_entry(void *arg, const struct ns_dirent *d)
 		return 0;
 	}
 	if (d->d_type == NS_REG || d->d_type == NS_DIR)
-		look(w, d->d_ino);
+		admin_find_look(w, d->d_ino);
 	if (d->d_type == NS_DIR) {
 		w->w_into = d->d_ino;
 		return 1;
@@ -350,7 +350,7 @@ static void path_begin(struct walk *w, const char *path)
 	w->w_path[n] = 0;
 }
 
-static void answer(struct walk *w, int err, struct http_reply *rp)
+static void admin_find_answer(struct walk *w, int err, struct http_reply *rp)
 {
 	char *cursor = !err && w->w_depth ? cursor_make(w) : NULL;
 
@@ -374,8 +374,8 @@ static void answer(struct walk *w, int err, struct http_reply *rp)
 	free(cursor);
 }
 
-static void begin(struct walk *w, const struct http_req *rq, const struct ns_inode *i,
-		  struct http_reply *rp)
+static void admin_find_begin(struct walk *w, const struct http_req *rq, const struct ns_inode *i,
+			     struct http_reply *rp)
 {
 	const char *cursor = http_arg(rq, "cursor");
 	int err = kv_read_begin(ns_kv(w->w_ns), &w->w_txn);
@@ -387,7 +387,7 @@ static void begin(struct walk *w, const struct http_req *rq, const struct ns_ino
 
 			if (slash == w->w_path)
 				strcpy(w->w_path, "/");
-			look(w, i->i_ino);
+			admin_find_look(w, i->i_ino);
 			*slash = 0;
 		}
 		if (i->i_type == NS_DIR)
@@ -399,7 +399,7 @@ static void begin(struct walk *w, const struct http_req *rq, const struct ns_ino
 			err = walk(w);
 		kv_read_end(w->w_txn);
 	}
-	answer(w, err, rp);
+	admin_find_answer(w, err, rp);
 }
 
 void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -426,7 +426,7 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 				  "files=1, or count=1 to count lost and degraded files");
 	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) &&
 		 (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
-		begin(w, rq, &i, rp);
+		admin_find_begin(w, rq, &i, rp);
 	json_decref(w->w_found);
 	free(w);
 }

@@ -39,7 +39,7 @@ struct forget {
 
 /* Returns the objects there that count and have another copy. *last: the objects there that are the
  * last of their stripe. *any: there is an object. */
-static uint64_t there(const struct lo_map *map, uint32_t ds, uint64_t *last, bool *any)
+static uint64_t admin_forget_there(const struct lo_map *map, uint32_t ds, uint64_t *last, bool *any)
 {
 	struct lo_map without = *map;
 	uint64_t hit = 0, writers = lo_writers(map);
@@ -68,7 +68,7 @@ static void tell_lost(struct forget *fo, const struct ns_inode *i)
 	json_array_append_new(fo->fo_paths, name ? name : json_string(text));
 }
 
-static int look_file(void *arg, const struct ns_inode *i)
+static int admin_forget_look_file(void *arg, const struct ns_inode *i)
 {
 	struct forget *fo = arg;
 	uint64_t stale, last;
@@ -80,7 +80,7 @@ static int look_file(void *arg, const struct ns_inode *i)
 	fo->fo_next = i->i_ino + 1;
 	if (lo_map_decode(i->i_blob, &map))
 		return 0;
-	stale = there(&map, fo->fo_ds, &last, &any);
+	stale = admin_forget_there(&map, fo->fo_ds, &last, &any);
 	fo->fo_files += any;
 	if (last) {
 		fo->fo_lost++;
@@ -136,7 +136,7 @@ static int make_stale(struct forget *fo)
 }
 
 /* A pending layout has objects there: its job places them elsewhere (mds/jobs/restripe.c). */
-static int look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
+static int admin_forget_look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	struct forget *fo = arg;
 
@@ -146,7 +146,7 @@ static int look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
 }
 
 /* Examines all files. */
-static int look(struct forget *fo)
+static int admin_forget_look(struct forget *fo)
 {
 	struct ns *ns = fo->fo_admin->a_ops.ao_ns;
 	int err;
@@ -159,7 +159,7 @@ static int look(struct forget *fo)
 		err = kv_read_begin(ns_kv(ns), &fo->fo_txn);
 		if (err)
 			return err;
-		err = ns_files(ns, fo->fo_txn, from, look_file, fo);
+		err = ns_files(ns, fo->fo_txn, from, admin_forget_look_file, fo);
 		kv_read_end(fo->fo_txn);
 		if (!err)
 			err = make_stale(fo);
@@ -167,7 +167,7 @@ static int look(struct forget *fo)
 	if (!err)
 		err = kv_read_begin(ns_kv(ns), &fo->fo_txn);
 	if (!err) {
-		err = lo_pendings(fo->fo_txn, 1, look_twin, fo);
+		err = lo_pendings(fo->fo_txn, 1, admin_forget_look_twin, fo);
 		kv_read_end(fo->fo_txn);
 	}
 	return err;
@@ -182,7 +182,7 @@ int admin_ds_stale(struct admin *a, uint32_t ds)
 		return -ENOMEM;
 	*fo = (struct forget){
 		.fo_admin = a, .fo_ds = ds, .fo_force = true, .fo_paths = json_array()};
-	err = look(fo);
+	err = admin_forget_look(fo);
 	json_decref(fo->fo_paths);
 	free(fo);
 	return err;
@@ -201,7 +201,7 @@ static void word_put(struct word *wo)
 		free(wo);
 }
 
-static void word_done(struct ds_reg_command *w, int err)
+static void admin_forget_word_done(struct ds_reg_command *w, int err)
 {
 	struct word *wo = caa_container_of(w, struct word, wo_word);
 
@@ -219,7 +219,7 @@ static int forget_it(struct forget *fo)
 		return -ENOMEM;
 	wo->wo_word = (struct ds_reg_command){.dw_id = fo->fo_ds,
 					      .dw_empty = !fo->fo_files && !fo->fo_twins,
-					      .dw_done = word_done};
+					      .dw_done = admin_forget_word_done};
 	admin_wait_init(&wo->wo_wait);
 	atomic_store(&wo->wo_holds, 2);
 	ds_reg_forget(a->a_ops.ao_dsc, &wo->wo_word);
@@ -265,8 +265,9 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 			      .fo_force = force && !strcmp(force, "1"),
 			      .fo_budget = NAMES_MANY,
 			      .fo_paths = json_array()};
-	err = ds_reg_get(a->a_ops.ao_dsc, ds, &sv) ? sv.sv_state < DS_REG_KILLED ? -EBUSY : look(fo)
-						   : -ENOENT;
+	err = ds_reg_get(a->a_ops.ao_dsc, ds, &sv)
+		      ? sv.sv_state < DS_REG_KILLED ? -EBUSY : admin_forget_look(fo)
+		      : -ENOENT;
 	/* A server that is cut off from us goes on serving until its lease is over. Until then its
 	 * fences count. */
 	may_serve = !err && sv.sv_state == DS_REG_KILLED && !sv.sv_nfs3 &&

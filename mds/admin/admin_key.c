@@ -16,7 +16,7 @@
 #define RECALL_MS 5000 /* added to the deadline of a recall */
 #define STEP_MS	  20
 
-static void step(void)
+static void admin_key_step(void)
 {
 	nanosleep(&(struct timespec){0, STEP_MS * 1000000}, NULL);
 }
@@ -24,7 +24,7 @@ static void step(void)
 /* ---- weft ds key ---- */
 
 /* Whether a server that joins may have this name, and it is not a number. */
-static bool name_ok(const char *s)
+static bool admin_key_name_ok(const char *s)
 {
 	bool digits = true;
 
@@ -48,7 +48,7 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 	uint32_t ds = admin_ds_named(a, what, rp);
 	bool fresh = !ds && rp->rp_status == 404;
 
-	if (!ds && (!fresh || !name_ok(what))) {
+	if (!ds && (!fresh || !admin_key_name_ok(what))) {
 		if (fresh)
 			admin_reply_error(
 				rp, 400,
@@ -79,7 +79,7 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 
 /* ---- weft key rotate ---- */
 
-static json_t *view_json(struct admin *a)
+static json_t *admin_key_view_json(struct admin *a)
 {
 	struct ds_reg_key_view kv;
 	unsigned n = ds_reg_keys_view(a->a_ops.ao_dsc, &kv);
@@ -104,7 +104,7 @@ static json_t *view_json(struct admin *a)
 void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	(void)rq;
-	admin_reply_json(rp, 200, view_json(arg));
+	admin_reply_json(rp, 200, admin_key_view_json(arg));
 }
 
 struct back {
@@ -165,7 +165,7 @@ static void back_run(struct loop_msg *m)
  * any more after this rotation. So all layouts are recalled, as by weft layout recall: clients get
  * new ones with what they do next. False: not all layouts came back.
  */
-static bool all_back(struct admin *a)
+static bool admin_key_all_back(struct admin *a)
 {
 	/* Both outlive a request that gave up. */
 	static _Atomic unsigned left;
@@ -194,7 +194,7 @@ static bool all_back(struct admin *a)
 	}
 	free(o.o_ino);
 	for (; atomic_load(&left) && waited < m->m_recall_ms + RECALL_MS; waited += STEP_MS)
-		step();
+		admin_key_step();
 	return ok && !atomic_load(&left) && !atomic_load(&failed);
 }
 
@@ -203,7 +203,7 @@ struct rotate {
 	struct admin_wait rt_wait;
 };
 
-static void rotate_done(struct ds_reg_rotate *ro, int err)
+static void admin_key_rotate_done(struct ds_reg_rotate *ro, int err)
 {
 	admin_wait_done(&caa_container_of(ro, struct rotate, rt_rotate)->rt_wait, err);
 }
@@ -233,7 +233,7 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 			"clients yet; try again after the grace period and one lease");
 		return;
 	}
-	if (kv.kv_before && !all_back(a)) {
+	if (kv.kv_before && !admin_key_all_back(a)) {
 		admin_reply_error(
 			rp, 409,
 			"some clients did not return their layouts, and layouts from before the "
@@ -242,7 +242,7 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 	}
 	admin_wait_init(&rt.rt_wait);
 	rt.rt_rotate.ro_from = kv.kv_number;
-	rt.rt_rotate.ro_done = rotate_done;
+	rt.rt_rotate.ro_done = admin_key_rotate_done;
 	ds_reg_rotate(a->a_ops.ao_dsc, &rt.rt_rotate);
 	err = admin_wait_end(&rt.rt_wait);
 	if (err) {
@@ -255,5 +255,5 @@ void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *r
 		return;
 	}
 	log_info("a new cluster key, number %u, is in force", (uint8_t)(kv.kv_number + 1));
-	admin_reply_json(rp, 200, view_json(a));
+	admin_reply_json(rp, 200, admin_key_view_json(a));
 }

@@ -25,7 +25,7 @@ struct listing {
 
 static json_t *servers_of(struct listing *l, const struct lo_map *m)
 {
-	json_t *list = json_array();
+	json_t *admin_layout_list = json_array();
 	uint32_t done[LO_MAX_OBJECTS];
 	unsigned n = 0;
 
@@ -39,9 +39,9 @@ static json_t *servers_of(struct listing *l, const struct lo_map *m)
 			continue;
 		done[n++] = m->lm_obj[k].ob_ds;
 		if (ds_reg_get(l->l_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
-			json_array_append_new(list, json_string(sv.sv_name));
+			json_array_append_new(admin_layout_list, json_string(sv.sv_name));
 	}
-	return list;
+	return admin_layout_list;
 }
 
 static json_t *path_json(struct listing *l, uint64_t ino)
@@ -57,7 +57,7 @@ static json_t *path_json(struct listing *l, uint64_t ino)
 }
 
 /* Reads what all layouts of a file have in common. */
-static void file_begin(struct listing *l, uint64_t ino)
+static void admin_layout_file_begin(struct listing *l, uint64_t ino)
 {
 	struct ns_inode i;
 	struct lo_map m;
@@ -92,12 +92,12 @@ static json_t *name_json(struct listing *l, uint64_t client)
 	return json_incref(l->l_name);
 }
 
-static void add(void *arg, const struct st_layout_view *v)
+static void admin_layout_add(void *arg, const struct st_layout_view *v)
 {
 	struct listing *l = arg;
 
 	if (v->lv_ino != l->l_ino)
-		file_begin(l, v->lv_ino);
+		admin_layout_file_begin(l, v->lv_ino);
 	if (!l->l_fits)
 		return;
 	l->l_count++;
@@ -113,8 +113,8 @@ static void add(void *arg, const struct st_layout_view *v)
 }
 
 /* asked: how many layouts there were when they were recalled; -1: they were not recalled. */
-static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, const char *path,
-		 json_int_t asked, struct http_reply *rp)
+static void admin_layout_list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds,
+			      const char *path, json_int_t asked, struct http_reply *rp)
 {
 	struct listing l = {.l_a = a,
 			    .l_ds = ds,
@@ -127,7 +127,7 @@ static void list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds, co
 
 	l.l_txn = err ? NULL : t;
 	if (!err)
-		err = st_layouts_view(a->a_ops.ao_mds->m_st, ino, client, add, &l);
+		err = st_layouts_view(a->a_ops.ao_mds->m_st, ino, client, admin_layout_add, &l);
 	if (t)
 		kv_read_end(t);
 	json_decref(l.l_where);
@@ -157,7 +157,7 @@ void admin_get_layouts(void *arg, const struct http_req *rq, struct http_reply *
 		return;
 	if (http_arg(rq, "ds") && !(ds = admin_ds_arg(arg, rq, rp)))
 		return;
-	list(arg, i.i_ino, client, ds, path, -1, rp);
+	admin_layout_list(arg, i.i_ino, client, ds, path, -1, rp);
 }
 
 /* ---- recall ---- */
@@ -179,7 +179,7 @@ static void recall_put(struct recall *r)
 		free(r);
 }
 
-static void count(void *arg, const struct st_layout_view *v)
+static void admin_layout_count(void *arg, const struct st_layout_view *v)
 {
 	(void)v;
 	++*(json_int_t *)arg;
@@ -220,7 +220,7 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 		return;
 	}
 	r = calloc(1, sizeof(*r));
-	if (!r || st_layouts_view(m->m_st, i.i_ino, 0, count, &asked)) {
+	if (!r || st_layouts_view(m->m_st, i.i_ino, 0, admin_layout_count, &asked)) {
 		free(r);
 		admin_reply_error(rp, 500, "out of memory");
 		return;
@@ -235,7 +235,7 @@ void admin_put_recall(void *arg, const struct http_req *rq, struct http_reply *r
 	for (unsigned n = 0; n < BEGIN_MS && !atomic_load(&r->r_begun); n++)
 		nanosleep(&ms, NULL);
 	if (atomic_load(&r->r_begun))
-		list(a, i.i_ino, 0, 0, http_arg(rq, "path"), asked, rp);
+		admin_layout_list(a, i.i_ino, 0, 0, http_arg(rq, "path"), asked, rp);
 	else
 		admin_reply_error(rp, 500, "the server is too busy, or is stopping");
 	recall_put(r);

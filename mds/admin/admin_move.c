@@ -25,7 +25,7 @@ struct change {
 	char ch_why[300];
 };
 
-static int change_run(struct kv_op *op, struct kv_txn *t)
+static int admin_move_change_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct change *ch = caa_container_of(op, struct change, ch_op);
 	struct mds *m = ch->ch_m;
@@ -57,7 +57,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 	return lo_repair_put(t, ch->ch_ino, &row);
 }
 
-static void change_done(struct kv_op *op, int err)
+static void admin_move_change_done(struct kv_op *op, int err)
 {
 	admin_wait_done(&caa_container_of(op, struct change, ch_op)->ch_wait, err);
 }
@@ -71,7 +71,8 @@ static void change_commit(struct admin *a, struct change *ch, const struct http_
 
 	ch->ch_m = a->a_ops.ao_mds;
 	/* on the committer: the loops may have stopped */
-	ch->ch_op = (struct kv_op){.o_run = change_run, .o_done = change_done};
+	ch->ch_op =
+		(struct kv_op){.o_run = admin_move_change_run, .o_done = admin_move_change_done};
 	admin_wait_init(&ch->ch_wait);
 	kv_submit(ns_kv(a->a_ops.ao_ns), &ch->ch_op);
 	err = admin_wait_end(&ch->ch_wait);

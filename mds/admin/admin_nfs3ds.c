@@ -22,7 +22,7 @@ static void taking_put(struct taking *ta)
 		free(ta);
 }
 
-static void taken(struct ds_reg_add *a, int err)
+static void admin_nfs3ds_taken(struct ds_reg_add *a, int err)
 {
 	struct taking *ta = caa_container_of(a, struct taking, ta_add);
 
@@ -32,7 +32,7 @@ static void taken(struct ds_reg_add *a, int err)
 
 /* ---- what was asked for ---- */
 
-static bool port(const char *s, uint16_t *out)
+static bool admin_nfs3ds_port(const char *s, uint16_t *out)
 {
 	char *end;
 	unsigned long v = isdigit((unsigned char)*s) ? strtoul(s, &end, 10) : 0;
@@ -76,7 +76,7 @@ static bool url(const char *s, char host[256], char ports[8], char path[256])
 	return true;
 }
 
-static bool hex(const char *s, struct ds_reg_handle *h)
+static bool admin_nfs3ds_hex(const char *s, struct ds_reg_handle *h)
 {
 	size_t n = strlen(s);
 
@@ -91,7 +91,7 @@ static bool hex(const char *s, struct ds_reg_handle *h)
 	return true;
 }
 
-static bool name_ok(const char *s)
+static bool admin_nfs3ds_name_ok(const char *s)
 {
 	if (!*s || strlen(s) > 64)
 		return false;
@@ -102,23 +102,24 @@ static bool name_ok(const char *s)
 }
 
 /* NULL: the option is accepted; else what was expected. */
-static const char *option(struct ds_reg_add *a, const char *key, const char *value)
+static const char *admin_nfs3ds_option(struct ds_reg_add *a, const char *key, const char *value)
 {
 	if (!strcmp(key, "mount-port"))
-		return port(value, &a->da_mount_port)
+		return admin_nfs3ds_port(value, &a->da_mount_port)
 			       ? NULL
 			       : "mount-port: expected a port from 1 to 65535";
 	if (!strcmp(key, "rdma"))
-		return port(value, &a->da_rdma_port)
+		return admin_nfs3ds_port(value, &a->da_rdma_port)
 			       ? NULL
 			       : "rdma: expected a port from 1 to 65535 (20049 is usual)";
 	if (!strcmp(key, "handle"))
-		return hex(value, &a->da_root) ? NULL
-					       : "handle: expected the export's file handle, up to "
-						 "64 bytes in hexadecimal digits";
+		return admin_nfs3ds_hex(value, &a->da_root)
+			       ? NULL
+			       : "handle: expected the export's file handle, up to "
+				 "64 bytes in hexadecimal digits";
 	if (strcmp(key, "name"))
 		return "expected mount-port=, rdma=, handle= or name=";
-	if (!name_ok(value))
+	if (!admin_nfs3ds_name_ok(value))
 		return "name: expected up to 64 characters without blanks, quotes and backslashes";
 	strcpy(a->da_name, value);
 	return NULL;
@@ -136,7 +137,7 @@ static const char *options(struct ds_reg_add *a, char *body)
 		if (!eq)
 			return "expected KEY=VALUE";
 		*eq = 0;
-		why = option(a, p, eq + 1);
+		why = admin_nfs3ds_option(a, p, eq + 1);
 	}
 	return why;
 }
@@ -150,7 +151,7 @@ static bool resolve(struct ds_reg_add *a, const char *host, const char *ports,
 	uint16_t p = NFS_PORT;
 	int e;
 
-	if (*ports && !port(ports, &p)) {
+	if (*ports && !admin_nfs3ds_port(ports, &p)) {
 		admin_reply_error(rp, 400, "url: expected a port from 1 to 65535");
 		return false;
 	}
@@ -166,7 +167,8 @@ static bool resolve(struct ds_reg_add *a, const char *host, const char *ports,
 	return true;
 }
 
-static bool asked(const struct http_req *rq, struct ds_reg_add *a, struct http_reply *rp)
+static bool admin_nfs3ds_asked(const struct http_req *rq, struct ds_reg_add *a,
+			       struct http_reply *rp)
 {
 	const char *u = http_arg(rq, "url"), *why;
 	char host[256], ports[8], *body = strdup(rq->rq_body);
@@ -190,7 +192,7 @@ static bool asked(const struct http_req *rq, struct ds_reg_add *a, struct http_r
 	if (!*a->da_name &&
 	    (strlen(host) + strlen(a->da_path) + 1 > 64 ||
 	     (snprintf(a->da_name, sizeof(a->da_name), "%.32s:%.31s", host, a->da_path),
-	      !name_ok(a->da_name)))) {
+	      !admin_nfs3ds_name_ok(a->da_name)))) {
 		admin_reply_error(
 			rp, 400,
 			"name: host and path do not make a valid name; give one with name=NAME");
@@ -210,13 +212,13 @@ void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp)
 		admin_reply_error(rp, 500, "out of memory");
 		return;
 	}
-	if (!asked(rq, &ta->ta_add, rp)) {
+	if (!admin_nfs3ds_asked(rq, &ta->ta_add, rp)) {
 		free(ta);
 		return;
 	}
 	admin_wait_init(&ta->ta_wait);
 	atomic_store(&ta->ta_holds, 2);
-	ta->ta_add.da_done = taken;
+	ta->ta_add.da_done = admin_nfs3ds_taken;
 	ds_reg_add(d, &ta->ta_add);
 	if (!admin_wait_loop(&ta->ta_wait, d))
 		admin_reply_error(rp, 503, "the metadata server is stopping");

@@ -18,7 +18,7 @@ struct listing {
 	json_t *l_files;
 };
 
-static int list_one(void *arg, uint64_t ino, const struct lo_pending *tw)
+static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	struct listing *l = arg;
 	const struct job_restripe_view *v = l->l_view.rv_ino == ino ? &l->l_view : NULL;
@@ -39,7 +39,7 @@ static int list_one(void *arg, uint64_t ino, const struct lo_pending *tw)
 	return 0;
 }
 
-static void reply(struct admin *a, uint64_t only, struct http_reply *rp)
+static void admin_restripe_reply(struct admin *a, uint64_t only, struct http_reply *rp)
 {
 	struct listing l = {.l_only = only, .l_files = json_array()};
 	struct kv_txn *t;
@@ -47,7 +47,7 @@ static void reply(struct admin *a, uint64_t only, struct http_reply *rp)
 
 	job_restripe_look(a->a_ops.ao_mds, &l.l_view);
 	if (!err) {
-		err = lo_pendings(t, only ? only : 1, list_one, &l);
+		err = lo_pendings(t, only ? only : 1, admin_restripe_list_one, &l);
 		kv_read_end(t);
 	}
 	if (err < 0) {
@@ -67,7 +67,7 @@ void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply 
 	uint64_t ino = path ? admin_file_arg(arg, rq, rp) : 0;
 
 	if (!path || ino)
-		reply(arg, ino, rp);
+		admin_restripe_reply(arg, ino, rp);
 }
 
 /* ---- the request ---- */
@@ -82,29 +82,31 @@ struct wish {
 	char w_why[300];
 };
 
-static int refused(struct wish *w, int err, const char *why)
+static int admin_restripe_refused(struct wish *w, int err, const char *why)
 {
 	snprintf(w->w_why, sizeof(w->w_why), "%s", why);
 	return err;
 }
 
-static int check(struct wish *w, struct kv_txn *t, const struct lo_map *map)
+static int admin_restripe_check(struct wish *w, struct kv_txn *t, const struct lo_map *map)
 {
 	if (lo_pending_is(t, w->w_ino))
-		return refused(w, -EBUSY, "the file is already being restriped");
+		return admin_restripe_refused(w, -EBUSY, "the file is already being restriped");
 	if (map->lm_pending_mirror || map->lm_move || map->lm_from)
-		return refused(w, -EBUSY,
-			       "its objects are being moved; try again when that is done");
+		return admin_restripe_refused(
+			w, -EBUSY, "its objects are being moved; try again when that is done");
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		if (lo_leaving(map, s) >= 0)
-			return refused(
+			return admin_restripe_refused(
 				w, -EBUSY,
 				"one of its mirrors is being removed; try again when that is done");
 	if (w->w_stripes == map->lm_stripes && w->w_unit == map->lm_unit)
-		return refused(w, -EINVAL, "the file already has these stripes and this unit");
+		return admin_restripe_refused(w, -EINVAL,
+					      "the file already has these stripes and this unit");
 	/* Objects of an abandoned restripe have names that new objects could get. */
 	if (lo_orders_of(w->w_m->m_lo, w->w_ino))
-		return refused(w, -EBUSY, "data servers still have orders for it; try again");
+		return admin_restripe_refused(w, -EBUSY,
+					      "data servers still have orders for it; try again");
 	return 0;
 }
 
@@ -122,7 +124,7 @@ static int wish_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	w->w_stripes = w->w_stripes ? w->w_stripes : map.lm_stripes;
 	w->w_unit = w->w_unit ? w->w_unit : map.lm_unit;
-	err = check(w, t, &map);
+	err = admin_restripe_check(w, t, &map);
 	if (!err)
 		err = lo_pending_place(w->w_m->m_lo, &i, &map, w->w_stripes, w->w_unit,
 				       64 + randombytes_uniform(128), w->w_m->m_lease_ms, &tw,
@@ -178,7 +180,7 @@ void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply 
 	kv_submit(ns_kv(a->a_ops.ao_ns), &w.w_op);
 	err = admin_wait_end(&w.w_wait);
 	if (!err)
-		reply(a, w.w_ino, rp);
+		admin_restripe_reply(a, w.w_ino, rp);
 	else if (*w.w_why)
 		admin_reply_error(rp, err == -EINVAL ? 400 : 409, "%s: %s", path, w.w_why);
 	else

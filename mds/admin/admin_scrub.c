@@ -12,7 +12,7 @@ struct listing {
 	json_t *l_list;
 };
 
-static json_t *path_of(struct listing *l, uint64_t ino)
+static json_t *admin_scrub_path_of(struct listing *l, uint64_t ino)
 {
 	char path[4096];
 
@@ -33,13 +33,14 @@ static int add_found(void *arg, const struct job_scrub_found *f)
 			     ? json_string(sv.sv_name)
 			     : json_null();
 
-	json_array_append_new(
-		l->l_list, json_pack("{s:s, s:s, s:o, s:I, s:o, s:i, s:i, s:i, s:I, s:I}", "kind",
-				     job_scrub_kind_name(f->sf_kind), "done", done[f->sf_done],
-				     "ds", ds, "inode", (json_int_t)f->sf_ino, "path",
-				     path_of(l, f->sf_ino), "incarnation", (int)f->sf_incarnation,
-				     "stripe", (int)f->sf_stripe, "copy", (int)f->sf_copy, "size",
-				     (json_int_t)f->sf_size, "want", (json_int_t)f->sf_want));
+	json_array_append_new(l->l_list,
+			      json_pack("{s:s, s:s, s:o, s:I, s:o, s:i, s:i, s:i, s:I, s:I}",
+					"kind", job_scrub_kind_name(f->sf_kind), "done",
+					done[f->sf_done], "ds", ds, "inode", (json_int_t)f->sf_ino,
+					"path", admin_scrub_path_of(l, f->sf_ino), "incarnation",
+					(int)f->sf_incarnation, "stripe", (int)f->sf_stripe, "copy",
+					(int)f->sf_copy, "size", (json_int_t)f->sf_size, "want",
+					(json_int_t)f->sf_want));
 	return 0;
 }
 

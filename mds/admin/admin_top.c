@@ -51,7 +51,7 @@ static bool name_server(struct names *n, const struct heat_row *r, json_t *o)
 	return true;
 }
 
-static bool below(const char *path, const char *top)
+static bool admin_top_below(const char *path, const char *top)
 {
 	size_t n = strlen(top);
 
@@ -67,7 +67,7 @@ static bool name_inode(struct names *n, const struct heat_row *r, json_t *o)
 		     !ns_path_of(n->n_a->a_ops.ao_ns, n->n_txn, r->hr_key, &n->n_budget, path,
 				 sizeof(path));
 
-	if (*n->n_below && (!known || !below(path, n->n_below)))
+	if (*n->n_below && (!known || !admin_top_below(path, n->n_below)))
 		return false;
 	json_object_set_new(o, "inode", json_integer((json_int_t)r->hr_key));
 	json_object_set_new(o, "path", known ? admin_text(path, strlen(path)) : json_null());

@@ -11,7 +11,7 @@ static json_t *ds_name(struct admin *a, uint32_t id)
 	return ds_reg_get(a->a_ops.ao_dsc, id, &sv) ? json_string(sv.sv_name) : json_null();
 }
 
-static json_t *path_of(struct admin *a, uint64_t ino)
+static json_t *admin_verify_path_of(struct admin *a, uint64_t ino)
 {
 	struct ns *ns = a->a_ops.ao_ns;
 	unsigned budget = 100000;
@@ -35,8 +35,8 @@ static json_t *diff_json(struct admin *a, const struct job_verify_diff *d)
 			json_array_append_new(bad, json_pack("{s:i, s:o}", "object", (int)k, "ds",
 							     ds_name(a, d->vd_ds[k])));
 	return json_pack("{s:I, s:o, s:i, s:I, s:I, s:o, s:o, s:b}", "inode", (json_int_t)d->vd_ino,
-			 "path", path_of(a, d->vd_ino), "stripe", (int)d->vd_stripe, "offset",
-			 (json_int_t)d->vd_off, "length", (json_int_t)d->vd_len, "kept",
+			 "path", admin_verify_path_of(a, d->vd_ino), "stripe", (int)d->vd_stripe,
+			 "offset", (json_int_t)d->vd_off, "length", (json_int_t)d->vd_len, "kept",
 			 ds_name(a, d->vd_ds[d->vd_kept]), "differ", bad, "mended", d->vd_mended);
 }
 
@@ -51,14 +51,15 @@ void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *r
 	for (unsigned i = 0; i < v.vv_ndiff; i++)
 		json_array_append_new(diffs, diff_json(a, &v.vv_diff[i]));
 	free(v.vv_diff);
-	admin_reply_json(
-		rp, 200,
-		json_pack("{s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "number",
-			  (json_int_t)v.vv_number, "running", v.vv_running, "mend",
-			  v.vv_ask.va_mend, "files", (json_int_t)v.vv_files, "bytes",
-			  (json_int_t)v.vv_bytes, "single", (json_int_t)v.vv_single, "skipped",
-			  (json_int_t)v.vv_skipped, "different", (json_int_t)v.vv_diffs, "now",
-			  v.vv_now ? path_of(a, v.vv_now) : json_null(), "differences", diffs));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "number",
+				   (json_int_t)v.vv_number, "running", v.vv_running, "mend",
+				   v.vv_ask.va_mend, "files", (json_int_t)v.vv_files, "bytes",
+				   (json_int_t)v.vv_bytes, "single", (json_int_t)v.vv_single,
+				   "skipped", (json_int_t)v.vv_skipped, "different",
+				   (json_int_t)v.vv_diffs, "now",
+				   v.vv_now ? admin_verify_path_of(a, v.vv_now) : json_null(),
+				   "differences", diffs));
 }
 
 void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp)

@@ -192,7 +192,7 @@ struct change {
 	struct admin_wait c_wait;
 };
 
-static int change_run(struct kv_op *op, struct kv_txn *t)
+static int admin_xattr_change_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct change *c = caa_container_of(op, struct change, c_op);
 	const struct ns_cred root = {0};
@@ -205,7 +205,7 @@ static int change_run(struct kv_op *op, struct kv_txn *t)
 			    &root, c->c_now, &ci);
 }
 
-static void change_done(struct kv_op *op, int err)
+static void admin_xattr_change_done(struct kv_op *op, int err)
 {
 	admin_wait_done(&caa_container_of(op, struct change, c_op)->c_wait, err);
 }
@@ -245,7 +245,8 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 	c->c_ns = a->a_ops.ao_ns;
 	c->c_now = file_now();
 	/* on the committer: the loops may have stopped */
-	c->c_op = (struct kv_op){.o_run = change_run, .o_done = change_done};
+	c->c_op =
+		(struct kv_op){.o_run = admin_xattr_change_run, .o_done = admin_xattr_change_done};
 	admin_wait_init(&c->c_wait);
 	kv_submit(m->m_kv, &c->c_op);
 	err = admin_wait_end(&c->c_wait);

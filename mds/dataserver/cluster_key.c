@@ -143,7 +143,7 @@ void ds_reg_peer_key(struct ds_reg *d, const struct ds_reg_server *source, const
 	sodium_memzero(tls, sizeof(tls));
 }
 
-static void key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)
+static void cluster_key_key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)
 {
 	ds_key_derive(d->d_ring.rg_key, d->d_opts.do_cluster_key, uuid, d->d_ring.rg_number, k);
 }
@@ -151,13 +151,13 @@ static void key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)
 void ds_reg_key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)
 {
 	pthread_mutex_lock(&d->d_lock);
-	key_make(d, uuid, k);
+	cluster_key_key_make(d, uuid, k);
 	pthread_mutex_unlock(&d->d_lock);
 }
 
 /* ---- sending keys to a server ---- */
 
-static int mark_run(struct kv_op *op, struct kv_txn *t)
+static int cluster_key_mark_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct offer *of = caa_container_of(op, struct offer, of_op);
 	uint8_t row[DS_REG_ROW_MAX];
@@ -175,7 +175,7 @@ static int mark_run(struct kv_op *op, struct kv_txn *t)
 	return ns_row_put(t, NS_T_DS, of->of_uuid, 16, row, ds_reg_row_encode(&sv, &dt, row));
 }
 
-static void mark_done(struct kv_op *op, int err)
+static void cluster_key_mark_done(struct kv_op *op, int err)
 {
 	struct offer *of = caa_container_of(op, struct offer, of_op);
 	struct ds_reg *d = of->of_dsc;
@@ -230,8 +230,8 @@ static void offer_done(struct ds_reg_ctl *c, int err)
 
 	sodium_memzero(&c->dc_req, sizeof(c->dc_req));
 	if (!err && of->of_taken) {
-		of->of_op.o_run = mark_run;
-		of->of_op.o_done = mark_done;
+		of->of_op.o_run = cluster_key_mark_run;
+		of->of_op.o_done = cluster_key_mark_done;
 		kv_submit(ns_kv(d->d_ns), &of->of_op);
 		return;
 	}
@@ -261,7 +261,7 @@ void ds_reg_key_look(struct ds_reg *d, uint32_t id)
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[id];
 	if (key_wanted(d, nd, clock_mono_ms()) && (of = calloc(1, sizeof(*of)))) {
-		key_make(d, nd->nd_sv.sv_uuid, &k);
+		cluster_key_key_make(d, nd->nd_sv.sv_uuid, &k);
 		nd->nd_keying = true;
 		nd->nd_key_ms = clock_mono_ms();
 	}
@@ -335,7 +335,7 @@ out:
 	return err;
 }
 
-static void rotate_done(struct kv_op *op, int err)
+static void cluster_key_rotate_done(struct kv_op *op, int err)
 {
 	struct ds_reg_rotate *ro = caa_container_of(op, struct ds_reg_rotate, ro_op);
 	struct ds_reg *d = ro->ro_dsc;
@@ -356,7 +356,7 @@ void ds_reg_rotate(struct ds_reg *d, struct ds_reg_rotate *ro)
 {
 	ro->ro_dsc = d;
 	ro->ro_op.o_run = rotate_run;
-	ro->ro_op.o_done = rotate_done;
+	ro->ro_op.o_done = cluster_key_rotate_done;
 	kv_submit(ns_kv(d->d_ns), &ro->ro_op);
 }
 

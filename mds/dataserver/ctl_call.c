@@ -18,7 +18,7 @@ void ds_reg_call_end(struct ds_reg_ctl *c, int err)
 	loop_post(c->dc_loop, &c->dc_msg);
 }
 
-static void call_reply(void *arg, int err, const ctl_response *res)
+static void ctl_call_call_reply(void *arg, int err, const ctl_response *res)
 {
 	struct ds_reg_ctl *c = arg;
 
@@ -30,7 +30,7 @@ static void call_reply(void *arg, int err, const ctl_response *res)
 	ds_reg_call_end(c, err);
 }
 
-static void call_run(struct loop_msg *m)
+static void ctl_call_call_run(struct loop_msg *m)
 {
 	struct ds_reg_ctl *c = caa_container_of(m, struct ds_reg_ctl, dc_msg);
 	struct ds_reg_link *lk;
@@ -52,7 +52,7 @@ static void call_run(struct loop_msg *m)
 		nfs3ds_call(g, c);
 		return;
 	}
-	err = ctl_chan_call(lk->lk_chan, &c->dc_req, c->dc_timeout, call_reply, c);
+	err = ctl_chan_call(lk->lk_chan, &c->dc_req, c->dc_timeout, ctl_call_call_reply, c);
 	if (err)
 		ds_reg_call_end(c, err);
 }
@@ -63,6 +63,6 @@ void ds_reg_call(struct ds_reg *d, uint32_t id, struct ds_reg_ctl *c, uint32_t t
 	c->dc_loop = loop_self();
 	c->dc_id = id;
 	c->dc_timeout = timeout_ms;
-	c->dc_msg.m_run = call_run;
-	call_run(&c->dc_msg);
+	c->dc_msg.m_run = ctl_call_call_run;
+	ctl_call_call_run(&c->dc_msg);
 }

@@ -92,7 +92,7 @@ _Static_assert(DS_REG_ADDRS == CTL_ADDRS_MAX && CTL_NAME_MAX == 64 &&
 		       CTL_LABELS_MAX >= LABELS_LEN - 1,
 	       "what joins can be kept");
 
-static bool counted(const struct ds_reg_terms *dt)
+static bool ds_record_counted(const struct ds_reg_terms *dt)
 {
 	return dt->dt_joins || dt->dt_had_joins || dt->dt_had_boot;
 }
@@ -125,7 +125,7 @@ static size_t terms_encode(const struct ds_reg_server *sv, const struct ds_reg_t
 	join.r_order = htole64(dt->dt_order);
 	join.r_why = dt->dt_why;
 	memcpy(out + len + sizeof(bar), &join, sizeof(join));
-	if (!counted(dt))
+	if (!ds_record_counted(dt))
 		return len + sizeof(bar) + sizeof(join);
 	count.r_had_boot = htole64(dt->dt_had_boot);
 	count.r_joins = htole32(dt->dt_joins);
@@ -206,7 +206,9 @@ size_t ds_reg_row_encode(const struct ds_reg_server *sv, const struct ds_reg_ter
 	struct row *r = (struct row *)out;
 
 	memset(out, 0, DS_REG_ROW_MAX);
-	r->r_version = counted(dt) ? ROW_VERSION : sv->sv_own ? ROW_VERSION - 1 : ROW_VERSION - 2;
+	r->r_version = ds_record_counted(dt) ? ROW_VERSION
+		       : sv->sv_own	     ? ROW_VERSION - 1
+					     : ROW_VERSION - 2;
 	r->r_naddrs = (uint8_t)sv->sv_naddrs;
 	r->r_tls = sv->sv_peers ? CTL_TLS_PEERS : sv->sv_tls;
 	r->r_clone = sv->sv_clone_block ? (uint8_t)__builtin_ctz(sv->sv_clone_block) : 0;

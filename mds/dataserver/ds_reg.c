@@ -416,7 +416,7 @@ static int word_run(struct kv_op *op, struct kv_txn *t)
 
 /* Runs on the committer's thread, so in the order of the commits. What the server reports of itself
  * is left as the node has it. */
-static void word_done(struct kv_op *op, int err)
+static void ds_reg_word_done(struct kv_op *op, int err)
 {
 	struct ds_reg_command *w = caa_container_of(op, struct ds_reg_command, dw_op);
 	struct ds_reg *d = w->dw_dsc;
@@ -456,7 +456,7 @@ int ds_reg_forget_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : ns_row_del(t, NS_T_DS, w->dw_uuid, 16);
 }
 
-static void forget_done(struct kv_op *op, int err)
+static void ds_reg_forget_done(struct kv_op *op, int err)
 {
 	struct ds_reg_command *w = caa_container_of(op, struct ds_reg_command, dw_op);
 	struct ds_reg *d = w->dw_dsc;
@@ -493,7 +493,7 @@ static void word_submit(struct ds_reg *d, struct ds_reg_command *w,
 
 void ds_reg_command_start(struct ds_reg *d, struct ds_reg_command *w)
 {
-	word_submit(d, w, word_run, word_done);
+	word_submit(d, w, word_run, ds_reg_word_done);
 }
 
 void ds_reg_nfs3_drop(struct ds_reg *d, struct gen *g)
@@ -523,7 +523,7 @@ void ds_reg_forget(struct ds_reg *d, struct ds_reg_command *w)
 	if (g)
 		nfs3ds_forget(g, w);
 	else
-		word_submit(d, w, ds_reg_forget_run, forget_done);
+		word_submit(d, w, ds_reg_forget_run, ds_reg_forget_done);
 }
 
 bool ds_reg_draining(struct ds_reg *d, uint32_t id)

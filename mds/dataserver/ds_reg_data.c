@@ -276,7 +276,7 @@ static void io_fail(struct rpc_req *q, int err, struct xdr_in *res)
 }
 
 /* Decodes the results after the status. Sets x->bad when they do not fit the request. */
-static void get_read(struct ds_reg_io *io, struct xdr_in *x)
+static void ds_reg_data_get_read(struct ds_reg_io *io, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 	const uint8_t *p;
@@ -295,7 +295,7 @@ static void get_read(struct ds_reg_io *io, struct xdr_in *x)
 	io->di_count = len;
 }
 
-static void get_write(struct ds_reg_io *io, struct xdr_in *x)
+static void ds_reg_data_get_write(struct ds_reg_io *io, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 
@@ -307,7 +307,7 @@ static void get_write(struct ds_reg_io *io, struct xdr_in *x)
 		x->bad = true;
 }
 
-static void get_commit(struct ds_reg_io *io, struct xdr_in *x)
+static void ds_reg_data_get_commit(struct ds_reg_io *io, struct xdr_in *x)
 {
 	struct nfs3_fattr fa;
 
@@ -331,12 +331,12 @@ static void io_reply(struct rpc_req *q, int err, struct xdr_in *x,
 	io_release(io);
 }
 
-static void read_reply(struct rpc_req *q, int err, struct xdr_in *x)
+static void ds_reg_data_read_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
-	io_reply(q, err, x, get_read);
+	io_reply(q, err, x, ds_reg_data_get_read);
 }
 
-static void write_reply(struct rpc_req *q, int err, struct xdr_in *x)
+static void ds_reg_data_write_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
 	struct ds_reg_io *io = caa_container_of(q, struct ds_reg_io, di_rpc);
 
@@ -344,12 +344,12 @@ static void write_reply(struct rpc_req *q, int err, struct xdr_in *x)
 	 * end of the connection releases it. */
 	if (err == -ETIMEDOUT && io->di_holds > 1 && q->q_conn)
 		rpc_conn_close(q->q_conn);
-	io_reply(q, err, x, get_write);
+	io_reply(q, err, x, ds_reg_data_get_write);
 }
 
-static void commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
+static void ds_reg_data_commit_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
-	io_reply(q, err, x, get_commit);
+	io_reply(q, err, x, ds_reg_data_get_commit);
 }
 
 /* Begins a call with the handle in it. di_holds is 1, for the reply. */
@@ -407,7 +407,7 @@ void ds_reg_ping(struct ds_reg *d, uint32_t id, struct ds_reg_io *io, uint32_t t
 void ds_reg_read(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h, struct ds_reg_io *io,
 		 uint32_t timeout_ms)
 {
-	struct xdr_out *x = io_begin(io, NFS3_READ, h, 128, read_reply);
+	struct xdr_out *x = io_begin(io, NFS3_READ, h, 128, ds_reg_data_read_reply);
 
 	xdr_put_u32(x, io->di_count);
 	io->di_count = 0;
@@ -417,7 +417,8 @@ void ds_reg_read(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h, s
 static void write_send(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
 		       struct ds_reg_io *io, uint32_t timeout_ms, bool by_copy)
 {
-	struct xdr_out *x = io_begin(io, NFS3_WRITE, h, 256 + (size_t)io->di_count, write_reply);
+	struct xdr_out *x =
+		io_begin(io, NFS3_WRITE, h, 256 + (size_t)io->di_count, ds_reg_data_write_reply);
 
 	xdr_put_u32(x, io->di_count);
 	xdr_put_u32(x, io->di_stable);
@@ -460,7 +461,7 @@ void nfs3ds_copy_let_go(struct ds_reg_io *io)
 void ds_reg_commit(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
 		   struct ds_reg_io *io, uint32_t timeout_ms)
 {
-	struct xdr_out *x = io_begin(io, NFS3_COMMIT, h, 128, commit_reply);
+	struct xdr_out *x = io_begin(io, NFS3_COMMIT, h, 128, ds_reg_data_commit_reply);
 
 	xdr_put_u32(x, io->di_count);
 	io_send(d, id, io, timeout_ms);

@@ -75,7 +75,7 @@ static struct ds_reg_link *link_find(struct ds_reg *d, uint64_t conn_id)
 	return NULL;
 }
 
-static struct ds_reg_link *link_of(struct ds_reg *d, uint64_t conn_id)
+static struct ds_reg_link *join_link_of(struct ds_reg *d, uint64_t conn_id)
 {
 	struct ds_reg_link *lk;
 
@@ -85,10 +85,10 @@ static struct ds_reg_link *link_of(struct ds_reg *d, uint64_t conn_id)
 	return lk;
 }
 
-static void close_run(struct loop_msg *m)
+static void join_close_run(struct loop_msg *m)
 {
 	struct closing *cg = caa_container_of(m, struct closing, cg_msg);
-	struct ds_reg_link *lk = link_of(cg->cg_dsc, cg->cg_conn);
+	struct ds_reg_link *lk = join_link_of(cg->cg_dsc, cg->cg_conn);
 
 	if (lk)
 		rpc_conn_close(lk->lk_conn);
@@ -101,7 +101,7 @@ void ds_reg_link_close(struct ds_reg *d, struct loop *loop, uint64_t conn_id)
 
 	if (!cg)
 		return;
-	cg->cg_msg.m_run = close_run;
+	cg->cg_msg.m_run = join_close_run;
 	cg->cg_dsc = d;
 	cg->cg_conn = conn_id;
 	loop_post(loop, &cg->cg_msg);
@@ -144,7 +144,7 @@ void ds_reg_conn_closed(struct ds_reg *d, struct rpc_conn *c)
 
 /* Logs a refused join. Runs on lk's loop. The server asks again every few seconds, so that each
  * connection is logged once, and at most one per second. */
-static void refused(struct ds_reg_link *lk, const char *name, const char *why)
+static void join_refused(struct ds_reg_link *lk, const char *name, const char *why)
 {
 	static _Atomic uint64_t last;
 	char addr[80];
@@ -157,7 +157,7 @@ static void refused(struct ds_reg_link *lk, const char *name, const char *why)
 	journal_add(EV_DS_CHANGED, name, 0, "refused one at %s: %s", addr, why);
 }
 
-static bool name_ok(const char *s)
+static bool join_name_ok(const char *s)
 {
 	if (!*s)
 		return false;
@@ -176,8 +176,8 @@ static bool join_check(const ctl_join_args *a, struct ds_reg_server *sv, char ow
 	char err[256];
 
 	memset(sv, 0, sizeof(*sv));
-	if (!name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) || a->max_read < 4096 ||
-	    a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) ||
+	if (!join_name_ok(a->name) || strlen(a->name) >= sizeof(sv->sv_name) ||
+	    a->max_read < 4096 || a->max_write < 4096 || (a->clone_block & (a->clone_block - 1)) ||
 	    a->clone_block > CLONE_BLOCK_MAX ||
 	    labels_parse(a->labels, strlen(a->labels), false, own, err, sizeof(err)))
 		return false;
@@ -285,7 +285,7 @@ static bool name_shared(const struct ds_reg *d, const struct ds_reg_server *sv)
 
 /* Checks that a new name is free, because commands name servers by it. Two servers that share a
  * name already keep it. The rows include servers that join in the same commit. */
-static int name_free(struct join *jn, struct kv_txn *t)
+static int join_name_free(struct join *jn, struct kv_txn *t)
 {
 	int err = ns_rows(t, NS_T_DS, "", 0, name_row, jn);
 
@@ -316,7 +316,7 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 			jn->jn_sv.sv_since_boot = old.sv_since_boot;
 		jn->jn_changed = !same_row(&jn->jn_sv, &old);
 		if (strcmp(jn->jn_sv.sv_name, old.sv_name)) {
-			err = name_free(jn, t);
+			err = join_name_free(jn, t);
 			if (err || jn->jn_taken)
 				return err;
 		}
@@ -355,7 +355,7 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		    dt->dt_had_joins == was.dt_had_joins && !jn->jn_behind)
 			return 0;
 	} else if (err == -ENOENT) {
-		err = name_free(jn, t);
+		err = join_name_free(jn, t);
 		if (err || jn->jn_taken)
 			return err;
 		err = join_compare(jn, t, NULL);
@@ -438,7 +438,7 @@ static struct ds_reg_node *node_attach(struct ds_reg *d, const struct join *jn,
 	return nd;
 }
 
-static ctl_status status_of(int err)
+static ctl_status join_status_of(int err)
 {
 	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
 }
@@ -546,14 +546,15 @@ static void join_done(struct kv_op *op, int err)
 	bool shared = false;
 
 	if (!err && jn->jn_taken) {
-		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
-			"another data server has that name");
+		join_refused(join_link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
+			     "another data server has that name");
 		ctl_chan_reply(jn->jn_in, CTL_NAME_TAKEN, NULL);
 		free(jn);
 		return;
 	}
 	if (!err && jn->jn_cluster) {
-		refused(link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
+		join_refused(
+			join_link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
 			"it has its own keys but used the cluster key (make a new ds.key file with "
 			"weft ds key)");
 		ctl_chan_reply(jn->jn_in, CTL_OWN_KEY, NULL);
@@ -584,7 +585,7 @@ static void join_done(struct kv_op *op, int err)
 	}
 	if (err) {
 		log_error("data server %s: cannot join: %s", jn->jn_sv.sv_name, strerror(-err));
-		ctl_chan_reply(jn->jn_in, status_of(err), NULL);
+		ctl_chan_reply(jn->jn_in, join_status_of(err), NULL);
 		free(jn);
 		return;
 	}
@@ -593,10 +594,10 @@ static void join_done(struct kv_op *op, int err)
 			log_error("data server %u (%s): its store was restored from an older copy: "
 				  "%s; it serves nothing until weft ds admit",
 				  jn->jn_sv.sv_id, jn->jn_sv.sv_name, jn->jn_behind);
-		refused(lk, jn->jn_sv.sv_name,
-			jn->jn_refused == DS_REG_WAITING
-				? "it waits for weft ds admit"
-				: "it was killed, and needs weft ds admit");
+		join_refused(lk, jn->jn_sv.sv_name,
+			     jn->jn_refused == DS_REG_WAITING
+				     ? "it waits for weft ds admit"
+				     : "it was killed, and needs weft ds admit");
 		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
 		free(jn);
 		return;
@@ -627,7 +628,7 @@ static bool cluster_ok(const struct ds_reg *d, const ctl_join_args *a)
 
 /* Handles the answer of a server that does not report which boot it saw. It refuses orders of an
  * older boot. */
-static void asked(void *arg, int err, const ctl_response *res)
+static void join_asked(void *arg, int err, const ctl_response *res)
 {
 	struct join *jn = arg;
 
@@ -699,15 +700,15 @@ static void serve_join(struct ds_reg_link *lk, struct ctl_incoming *in)
 		return;
 	}
 	if (!cluster_ok(lk->lk_dsc, a)) {
-		refused(lk, name_ok(a->name) ? a->name : "?",
-			"its store belongs to another cluster");
+		join_refused(lk, join_name_ok(a->name) ? a->name : "?",
+			     "its store belongs to another cluster");
 		ctl_chan_reply(in, CTL_BAD_CLUSTER, NULL);
 		return;
 	}
 	jn = calloc(1, sizeof(*jn));
 	if (!jn || !join_check(a, &jn->jn_sv, jn->jn_terms.dt_own)) {
-		refused(lk, name_ok(a->name) ? a->name : "?",
-			"its name, limits, labels or addresses are invalid");
+		join_refused(lk, join_name_ok(a->name) ? a->name : "?",
+			     "its name, limits, labels or addresses are invalid");
 		free(jn);
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 		return;
@@ -730,7 +731,7 @@ static void serve_join(struct ds_reg_link *lk, struct ctl_incoming *in)
 	}
 	jn->jn_ask.op = CTL_OP_ORDERS; /* without orders */
 	jn->jn_ask.ctl_request_u.orders.instance_epoch = ns_super(lk->lk_dsc->d_ns)->su_boot;
-	if (ctl_chan_call(lk->lk_chan, &jn->jn_ask, CTL_ORDERS_MS, asked, jn)) {
+	if (ctl_chan_call(lk->lk_chan, &jn->jn_ask, CTL_ORDERS_MS, join_asked, jn)) {
 		ctl_chan_reply(in, CTL_IO, NULL);
 		free(jn);
 	}
@@ -807,7 +808,7 @@ static void eof_answer(struct loop_msg *m)
 	ctl_result res = {.op = CTL_OP_EOF};
 
 	res.ctl_result_u.eof.size = ea->ea_size;
-	ctl_chan_reply(ea->ea_in, ea->ea_err ? status_of(ea->ea_err) : CTL_OK, &res);
+	ctl_chan_reply(ea->ea_in, ea->ea_err ? join_status_of(ea->ea_err) : CTL_OK, &res);
 	free(ea);
 }
 
@@ -844,7 +845,7 @@ static void serve_eof(struct ds_reg_link *lk, struct ctl_incoming *in)
 
 /* ---- the program ---- */
 
-static void serve(struct ctl_incoming *in, void *arg)
+static void join_serve(struct ctl_incoming *in, void *arg)
 {
 	struct ds_reg_link *lk = arg;
 
@@ -872,7 +873,7 @@ static void serve_hello(struct ds_reg *d, struct rpc_call *call)
 	char addr[80];
 	int err;
 
-	if (link_of(d, rpc_conn_id(conn))) {
+	if (join_link_of(d, rpc_conn_id(conn))) {
 		/* The first HELLO needs no key, so any peer may do this as often as it likes. Limit
 		 * the log. */
 		if (log_due(&last_second))
@@ -890,7 +891,7 @@ static void serve_hello(struct ds_reg *d, struct rpc_call *call)
 	lk->lk_conn = conn;
 	lk->lk_loop = rpc_conn_loop(conn);
 	lk->lk_id = rpc_conn_id(conn);
-	err = ctl_chan_accept_by(&lk->lk_chan, call, ds_reg_key_find, d, serve, lk);
+	err = ctl_chan_accept_by(&lk->lk_chan, call, ds_reg_key_find, d, join_serve, lk);
 	if (err == -EKEYREJECTED && log_due(&last)) {
 		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
 		log_warn("control: %s: a data server uses outdated keys, or the cluster key after "
@@ -926,7 +927,7 @@ void ds_reg_dispatch(struct rpc_call *call, void *arg)
 		serve_hello(d, call);
 		return;
 	case CTL_PROC_SEALED:
-		lk = link_of(d, rpc_conn_id(call->c_conn));
+		lk = join_link_of(d, rpc_conn_id(call->c_conn));
 		if (lk)
 			ctl_chan_sealed(lk->lk_chan, call);
 		else

@@ -127,7 +127,7 @@ static void nfs_done(struct ds_reg_io *io, int err)
 	question_put(qu);
 }
 
-static void ask(struct ds_reg *d, uint32_t id, bool generic)
+static void liveness_ask(struct ds_reg *d, uint32_t id, bool generic)
 {
 	struct question *qu = calloc(1, sizeof(*qu));
 
@@ -163,7 +163,7 @@ void ds_reg_reported(struct ds_reg *d, const uint8_t uuid[16])
 
 /* ---- judging ---- */
 
-static uint64_t later(uint64_t a, uint64_t b)
+static uint64_t liveness_later(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
@@ -171,7 +171,7 @@ static uint64_t later(uint64_t a, uint64_t b)
 static bool unserving(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
 	return nd->nd_reported_ms &&
-	       now - later(nd->nd_nfs_ms, nd->nd_reported_ms) >= d->d_opts.do_dead_ms;
+	       now - liveness_later(nd->nd_nfs_ms, nd->nd_reported_ms) >= d->d_opts.do_dead_ms;
 }
 
 /* The caller holds d_lock. Returns why the server is dead, or NULL. */
@@ -196,7 +196,8 @@ static const char *verdict(const struct ds_reg *d, const struct ds_reg_node *nd,
 	    now - lost >= o->do_refused_ms)
 		return "its connection is lost, and its port refuses new ones";
 	if (nd->nd_silent &&
-	    now - later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >= o->do_dead_ms)
+	    now - liveness_later(nd->nd_heard_ms ? heard : started, nd->nd_said_ms) >=
+		    o->do_dead_ms)
 		return "it does not answer";
 	/* A client cannot reach the server, and neither can we, although its heartbeats come. */
 	if (unserving(d, nd, now))
@@ -239,7 +240,8 @@ static void look_dead(struct ds_reg_node *nd, uint64_t now, bool *wants)
 }
 
 /* The caller holds d_lock. *wants: the server is to be asked. */
-static const char *look(struct ds_reg *d, struct ds_reg_node *nd, uint64_t now, bool *wants)
+static const char *liveness_look(struct ds_reg *d, struct ds_reg_node *nd, uint64_t now,
+				 bool *wants)
 {
 	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
 	bool well = nd->nd_joined && !nd->nd_reported_ms &&
@@ -284,8 +286,8 @@ static const char *look(struct ds_reg *d, struct ds_reg_node *nd, uint64_t now, 
 	return NULL;
 }
 
-static void tell(struct ds_reg *d, uint32_t id, const struct ds_reg_server *sv,
-		 enum ds_reg_state was)
+static void liveness_tell(struct ds_reg *d, uint32_t id, const struct ds_reg_server *sv,
+			  enum ds_reg_state was)
 {
 	if (sv->sv_state == DS_REG_ALIVE)
 		log_info("data server %u (%s): alive", id, sv->sv_name);
@@ -325,7 +327,7 @@ void ds_reg_watch(struct loop_timer *t)
 			continue;
 		}
 		was = nd->nd_told;
-		why = look(d, nd, clock_mono_ms(), &wants);
+		why = liveness_look(d, nd, clock_mono_ms(), &wants);
 		nd->nd_told = nd->nd_state;
 		*sv = nd->nd_sv;
 		sv->sv_state = (uint8_t)nd->nd_state;
@@ -336,9 +338,9 @@ void ds_reg_watch(struct loop_timer *t)
 		if (why)
 			d->d_told_dead[id] = true;
 		else if (sv->sv_state != was)
-			tell(d, id, sv, was);
+			liveness_tell(d, id, sv, was);
 		if (wants)
-			ask(d, id, sv->sv_nfs3);
+			liveness_ask(d, id, sv->sv_nfs3);
 	}
 	free(sv);
 	loop_timer_start(d->d_opts.do_loops[0], t, WATCH_MS);

@@ -115,7 +115,7 @@ static struct ds_reg_living *living_now(struct ds_reg *d)
 
 static void tell_next(struct tell *te);
 
-static void tell_end(struct tell *te, bool all)
+static void living_clients_tell_end(struct tell *te, bool all)
 {
 	struct ds_reg *d = te->te_dsc;
 	struct ds_reg_node *nd;
@@ -146,7 +146,7 @@ static void tell_done(struct ds_reg_ctl *c, int err)
 
 	te->te_at += a->living.living_len;
 	if (err || !te->te_taken || a->last + 1 == te->te_living->dl_next)
-		tell_end(te, !err && te->te_taken);
+		living_clients_tell_end(te, !err && te->te_taken);
 	else
 		tell_next(te);
 }
@@ -169,7 +169,7 @@ static void tell_next(struct tell *te)
 }
 
 /* The caller holds d_lock. */
-static bool wanted(const struct ds_reg_node *nd, uint64_t number, uint64_t now)
+static bool living_clients_wanted(const struct ds_reg_node *nd, uint64_t number, uint64_t now)
 {
 	return nd && !nd->nd_gen && nd->nd_joined && nd->nd_link && nd->nd_takes_bars &&
 	       !nd->nd_telling && nd->nd_living != number &&
@@ -185,7 +185,8 @@ static void tell(struct ds_reg *d, uint32_t id)
 
 	pthread_mutex_lock(&d->d_lock);
 	nd = d->d_node[id];
-	if (wanted(nd, dl->dl_number, clock_mono_ms()) && (te = calloc(1, sizeof(*te)))) {
+	if (living_clients_wanted(nd, dl->dl_number, clock_mono_ms()) &&
+	    (te = calloc(1, sizeof(*te)))) {
 		nd->nd_telling = true;
 		te->te_join = nd->nd_join;
 	}
@@ -213,7 +214,7 @@ static bool any_wants(struct ds_reg *d, uint64_t number)
 
 	pthread_mutex_lock(&d->d_lock);
 	for (uint32_t id = 1; id <= DS_REG_MAX && !any; id++)
-		any = wanted(d->d_node[id], number, now);
+		any = living_clients_wanted(d->d_node[id], number, now);
 	pthread_mutex_unlock(&d->d_lock);
 	return any;
 }

@@ -242,7 +242,7 @@ struct rows_walk {
 	unsigned rw_n, rw_max;
 };
 
-static int rows_one(void *arg, struct kv_slice id, struct kv_slice val)
+static int nfs3ds_rows_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct rows_walk *rw = arg;
 	const uint8_t *key = id.s_data;
@@ -273,7 +273,7 @@ int nfs3ds_rows_some(struct kv_txn *t, uint32_t ds, struct nfs3ds_row *out, unsi
 	memcpy(rw.rw_from + 1, &d, 4);
 	for (const char *kind = "PO"; *kind && err >= 0 && !rw.rw_n; kind++) {
 		rw.rw_from[0] = (uint8_t)*kind;
-		err = ns_rows(t, NS_T_NFS3DS, rw.rw_from, sizeof(rw.rw_from), rows_one, &rw);
+		err = ns_rows(t, NS_T_NFS3DS, rw.rw_from, sizeof(rw.rw_from), nfs3ds_rows_one, &rw);
 	}
 	return err < 0 ? err : (int)rw.rw_n;
 }

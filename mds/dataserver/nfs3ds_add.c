@@ -98,7 +98,7 @@ static bool client(struct adding *ad, struct rpc_client **cl, uint16_t port)
 				 NULL, NULL) == 0;
 }
 
-static uint16_t port_of(const struct sockaddr_storage *ss)
+static uint16_t nfs3ds_add_port_of(const struct sockaddr_storage *ss)
 {
 	return ntohs(ss->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)ss)->sin6_port
 					       : ((const struct sockaddr_in *)ss)->sin_port);
@@ -106,7 +106,7 @@ static uint16_t port_of(const struct sockaddr_storage *ss)
 
 /* ---- the record ---- */
 
-static int record_run(struct kv_op *op, struct kv_txn *t)
+static int nfs3ds_add_record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct adding *ad = caa_container_of(op, struct adding, ad_op);
 	struct ds_reg_node *nd = ad->ad_node;
@@ -124,7 +124,7 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : nfs3ds_server_put(t, ad->ad_gen, 1);
 }
 
-static void record_done(struct kv_op *op, int err)
+static void nfs3ds_add_record_done(struct kv_op *op, int err)
 {
 	struct adding *ad = caa_container_of(op, struct adding, ad_op);
 	struct ds_reg *d = ad->ad_dsc;
@@ -189,7 +189,7 @@ static void made_dir(struct nfs3ds_rpc *r)
 	strcpy(ad->ad_gen->gn_path, a->da_path);
 	memcpy(sv->sv_uuid, ad->ad_gen->gn_uuid, 16);
 	strcpy(sv->sv_name, a->da_name);
-	put_addr(sv, &a->da_addr, port_of(&a->da_addr), false);
+	put_addr(sv, &a->da_addr, nfs3ds_add_port_of(&a->da_addr), false);
 	if (a->da_rdma_port)
 		put_addr(sv, &a->da_addr, a->da_rdma_port, true);
 	sv->sv_nfs3 = true;
@@ -197,8 +197,9 @@ static void made_dir(struct nfs3ds_rpc *r)
 	ad->ad_node->nd_terms.dt_weight = DS_REG_WEIGHT_ONE;
 	strcpy(ad->ad_node->nd_terms.dt_own, "kind=nfs3");
 	labels_merge(ad->ad_node->nd_terms.dt_own, "", ad->ad_node->nd_terms.dt_labels);
-	ad->ad_op =
-		(struct kv_op){.o_run = record_run, .o_done = record_done, .o_loop = loop_self()};
+	ad->ad_op = (struct kv_op){.o_run = nfs3ds_add_record_run,
+				   .o_done = nfs3ds_add_record_done,
+				   .o_loop = loop_self()};
 	kv_submit(ns_kv(ad->ad_dsc->d_ns), &ad->ad_op);
 }
 
@@ -287,7 +288,7 @@ static void told_limits(struct nfs3ds_rpc *r)
 
 static void have_root(struct adding *ad)
 {
-	if (!client(ad, &ad->ad_client, port_of(&ad->ad_add->da_addr))) {
+	if (!client(ad, &ad->ad_client, nfs3ds_add_port_of(&ad->ad_add->da_addr))) {
 		add_fail(ad, -ENOMEM, "out of memory");
 		return;
 	}

@@ -101,7 +101,7 @@ static void orders_answer(struct orders *os)
 	free(os);
 }
 
-static void rows_done(struct kv_op *op, int err)
+static void nfs3ds_call_rows_done(struct kv_op *op, int err)
 {
 	struct orders *os = caa_container_of(op, struct orders, os_op);
 
@@ -114,7 +114,7 @@ static void rows_done(struct kv_op *op, int err)
 	orders_answer(os);
 }
 
-static int rows_run(struct kv_op *op, struct kv_txn *t)
+static int nfs3ds_call_rows_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct orders *os = caa_container_of(op, struct orders, os_op);
 	int err = 0;
@@ -141,7 +141,9 @@ static void orders_put(struct orders *os)
 		orders_answer(os);
 		return;
 	}
-	os->os_op = (struct kv_op){.o_run = rows_run, .o_done = rows_done, .o_loop = loop_self()};
+	os->os_op = (struct kv_op){.o_run = nfs3ds_call_rows_run,
+				   .o_done = nfs3ds_call_rows_done,
+				   .o_loop = loop_self()};
 	kv_submit(ns_kv(os->os_gen->gn_dsc->d_ns), &os->os_op);
 }
 
@@ -155,7 +157,7 @@ static void order_end(struct one_order *oo, ctl_status status)
 	orders_put(os);
 }
 
-static void order_failed(struct one_order *oo, const char *what)
+static void nfs3ds_call_order_failed(struct one_order *oo, const char *what)
 {
 	const struct gen *g = oo->oo_all->os_gen;
 	int err = nfs3ds_errno(&oo->oo_rpc);
@@ -183,7 +185,7 @@ static void gone_named(struct nfs3ds_rpc *r)
 			  oo->oo_dir, oo->oo_name);
 		order_end(oo, CTL_NOENT);
 	} else {
-		order_failed(oo, "LOOKUP");
+		nfs3ds_call_order_failed(oo, "LOOKUP");
 	}
 }
 
@@ -192,7 +194,7 @@ static void gone_dir(struct nfs3ds_rpc *r)
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
 	if (nfs3ds_errno(r)) {
-		order_failed(oo, "LOOKUP");
+		nfs3ds_call_order_failed(oo, "LOOKUP");
 		return;
 	}
 	oo->oo_sub = r->gr_fh;
@@ -203,7 +205,7 @@ static void gone_dir(struct nfs3ds_rpc *r)
 static void gone(struct one_order *oo, const char *what)
 {
 	if (nfs3ds_errno(&oo->oo_rpc) != -ESTALE) {
-		order_failed(oo, what);
+		nfs3ds_call_order_failed(oo, what);
 		return;
 	}
 	oo->oo_rpc.gr_done = gone_dir;
@@ -218,7 +220,7 @@ static void order_stable(struct nfs3ds_rpc *r)
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
 	if (nfs3ds_errno(r))
-		order_failed(oo, "COMMIT");
+		nfs3ds_call_order_failed(oo, "COMMIT");
 	else
 		order_end(oo, CTL_OK);
 }
@@ -335,7 +337,7 @@ static void removed(struct nfs3ds_rpc *r)
 	int err = nfs3ds_errno(r);
 
 	if (err && err != -ENOENT)
-		order_failed(oo, "REMOVE");
+		nfs3ds_call_order_failed(oo, "REMOVE");
 	else
 		order_end(oo, CTL_OK);
 }
@@ -345,7 +347,7 @@ static void remove_found(struct nfs3ds_rpc *r)
 	struct one_order *oo = caa_container_of(r, struct one_order, oo_rpc);
 
 	if (nfs3ds_errno(r)) {
-		order_failed(oo, "LOOKUP");
+		nfs3ds_call_order_failed(oo, "LOOKUP");
 		return;
 	}
 	oo->oo_sub = r->gr_fh;
@@ -353,7 +355,7 @@ static void remove_found(struct nfs3ds_rpc *r)
 	nfs3ds_remove(oo->oo_all->os_gen->gn_client, r, &oo->oo_sub, oo->oo_name);
 }
 
-static void delete_now(struct one_order *oo)
+static void nfs3ds_call_delete_now(struct one_order *oo)
 {
 	oo->oo_rpc.gr_done = remove_found;
 	nfs3ds_lookup(oo->oo_all->os_gen->gn_client, &oo->oo_rpc, &oo->oo_all->os_gen->gn_dir,
@@ -388,7 +390,7 @@ static void order_begin(struct one_order *oo, struct kv_txn *t)
 		set_ask(oo);
 		return;
 	case CTL_DELETE:
-		delete_now(oo);
+		nfs3ds_call_delete_now(oo);
 		return;
 	/* such an order is never queued: mds/layout knows what an NFSv3 data server can do */
 	default:
@@ -436,7 +438,7 @@ struct stats {
 	struct one_stat st_one[];
 };
 
-static void stats_put(struct stats *st)
+static void nfs3ds_call_stats_put(struct stats *st)
 {
 	ctl_response res = {.status = CTL_OK};
 
@@ -462,7 +464,7 @@ static void stat_done(struct nfs3ds_rpc *r)
 		out->writes =
 			(uint64_t)a->fa_mtime.tv_sec * 1000000000 + (uint64_t)a->fa_mtime.tv_nsec;
 	}
-	stats_put(ot->ot_all);
+	nfs3ds_call_stats_put(ot->ot_all);
 }
 
 static void stats(struct gen *g, struct ds_reg_ctl *c)
@@ -491,14 +493,14 @@ static void stats(struct gen *g, struct ds_reg_ctl *c)
 		st->st_one[i].ot_all = st;
 		if (err) {
 			st->st_stat[i].status = err == -ENOENT ? CTL_NOENT : CTL_IO;
-			stats_put(st);
+			nfs3ds_call_stats_put(st);
 			continue;
 		}
 		st->st_one[i].ot_rpc.gr_done = stat_done;
 		nfs3ds_getattr(g->gn_client, &st->st_one[i].ot_rpc, &o.go_fh);
 	}
 	kv_read_end(t);
-	stats_put(st);
+	nfs3ds_call_stats_put(st);
 }
 
 /* ---- SEEK: NFSv3 knows no holes, so all is data up to the end (RFC 7862 section 15.11) ---- */
@@ -520,7 +522,7 @@ static uint64_t own_from(const ctl_seek_args *a, uint64_t at)
 	return own == k ? at : own * a->unit;
 }
 
-static void seek_done(struct nfs3ds_rpc *r)
+static void nfs3ds_call_seek_done(struct nfs3ds_rpc *r)
 {
 	struct one_seek *os = caa_container_of(r, struct one_seek, os_rpc);
 	const ctl_seek_args *a = &os->os_ctl->dc_req.ctl_request_u.seek;
@@ -558,7 +560,7 @@ static void seek(struct gen *g, struct ds_reg_ctl *c)
 		return;
 	}
 	os->os_ctl = c;
-	os->os_rpc.gr_done = seek_done;
+	os->os_rpc.gr_done = nfs3ds_call_seek_done;
 	nfs3ds_getattr(g->gn_client, &os->os_rpc, &o.go_fh);
 }
 

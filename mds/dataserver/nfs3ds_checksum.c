@@ -36,7 +36,7 @@ static void sum_end(struct summing *su, ctl_status status)
 	nfs3ds_answer(c, &res);
 }
 
-static void add_pages(struct summing *su)
+static void nfs3ds_checksum_add_pages(struct summing *su)
 {
 	for (uint32_t at = 0; at < su->su_len; at += CTL_SUM_PAGE) {
 		const uint8_t *page = su->su_data + at;
@@ -50,7 +50,7 @@ static void add_pages(struct summing *su)
 }
 
 static void next_window(struct summing *su);
-static void read_more(struct summing *su);
+static void nfs3ds_checksum_read_more(struct summing *su);
 
 static void done(struct ds_reg_io *io, int err)
 {
@@ -63,15 +63,15 @@ static void done(struct ds_reg_io *io, int err)
 	su->su_at += io->di_count;
 	su->su_res.data += io->di_count;
 	if (su->su_at < su->su_len && !io->di_eof) {
-		read_more(su);
+		nfs3ds_checksum_read_more(su);
 		return;
 	}
-	add_pages(su);
+	nfs3ds_checksum_add_pages(su);
 	su->su_base = io->di_eof ? su->su_end : su->su_base + su->su_len;
 	next_window(su);
 }
 
-static void read_more(struct summing *su)
+static void nfs3ds_checksum_read_more(struct summing *su)
 {
 	struct ds_reg_server sv;
 
@@ -96,11 +96,11 @@ static void next_window(struct summing *su)
 	su->su_len =
 		su->su_end - su->su_base < WINDOW ? (uint32_t)(su->su_end - su->su_base) : WINDOW;
 	memset(su->su_data, 0, sizeof(su->su_data));
-	read_more(su);
+	nfs3ds_checksum_read_more(su);
 }
 
 /* Reads as the object's present owner, which GETATTR has reported. */
-static void owned(struct nfs3ds_rpc *r)
+static void nfs3ds_checksum_owned(struct nfs3ds_rpc *r)
 {
 	struct summing *su = caa_container_of(r, struct summing, su_rpc);
 
@@ -139,6 +139,6 @@ void nfs3ds_sum(struct gen *g, struct ds_reg_ctl *c)
 	su->su_base = a->offset;
 	su->su_end = a->offset + a->length;
 	crypto_generichash_init(&su->su_state, NULL, 0, CTL_SUM_LEN);
-	su->su_rpc.gr_done = owned;
+	su->su_rpc.gr_done = nfs3ds_checksum_owned;
 	nfs3ds_getattr(g->gn_client, &su->su_rpc, &o.go_fh);
 }

@@ -69,7 +69,7 @@ static struct nfs3ds_copy *copy_find(struct gen *g, const uint8_t key[NFS3DS_OBJ
 	return cy;
 }
 
-static void copy_free(struct nfs3ds_copy *cy)
+static void nfs3ds_copy_copy_free(struct nfs3ds_copy *cy)
 {
 	free(cy->cy_note);
 	free(cy->cy_new);
@@ -90,7 +90,7 @@ static void copy_drop(struct nfs3ds_copy *cy)
 	*p = cy->cy_next;
 	atomic_fetch_sub(&g->gn_ncopies, 1);
 	pthread_mutex_unlock(&g->gn_copy_lock);
-	copy_free(cy);
+	nfs3ds_copy_copy_free(cy);
 }
 
 void nfs3ds_copies_free(struct gen *g)
@@ -99,7 +99,7 @@ void nfs3ds_copies_free(struct gen *g)
 		struct nfs3ds_copy *cy = g->gn_copies;
 
 		g->gn_copies = cy->cy_next;
-		copy_free(cy);
+		nfs3ds_copy_copy_free(cy);
 	}
 }
 
@@ -118,7 +118,7 @@ static void step_end(struct nfs3ds_copy *cy, ctl_status status)
 	nfs3ds_answer(c, &res);
 }
 
-static ctl_status status_of(int err)
+static ctl_status nfs3ds_copy_status_of(int err)
 {
 	return err == -EACCES ? CTL_FENCED : err == -ENOSPC ? CTL_NOSPC : CTL_IO;
 }
@@ -255,7 +255,7 @@ static void window_failed(struct nfs3ds_copy *cy, ctl_status status)
 	step_end(cy, status);
 }
 
-static void window_done(struct nfs3ds_copy *cy)
+static void nfs3ds_copy_window_done(struct nfs3ds_copy *cy)
 {
 	uint64_t next = cy->cy_cursor + cy->cy_got;
 
@@ -267,19 +267,19 @@ static void window_done(struct nfs3ds_copy *cy)
 	step_end(cy, CTL_OK);
 }
 
-static void ended(struct nfs3ds_rpc *r)
+static void nfs3ds_copy_ended(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
 	if (nfs3ds_errno(r))
 		window_failed(cy, nfs3ds_errno(r) == -EPERM ? CTL_FENCED : CTL_IO);
 	else
-		window_done(cy);
+		nfs3ds_copy_window_done(cy);
 }
 
 /* Sets the target's size to the source's, or to the end of a later write since BEGIN. The window
  * from here to the end is locked, so that no write changes the size meanwhile. */
-static void put_end(struct nfs3ds_copy *cy)
+static void nfs3ds_copy_put_end(struct nfs3ds_copy *cy)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_SIZE};
 	struct nfs3ds_fh fh = {.f_len = cy->cy_h.dh_len};
@@ -299,7 +299,7 @@ static void put_end(struct nfs3ds_copy *cy)
 	 * timeout, the next fence refuses it. */
 	cy->cy_rpc.gr_uid = cy->cy_h.dh_uid;
 	cy->cy_rpc.gr_gid = cy->cy_h.dh_gid;
-	cy->cy_rpc.gr_done = ended;
+	cy->cy_rpc.gr_done = nfs3ds_copy_ended;
 	nfs3ds_setattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh, &sa);
 }
 
@@ -310,7 +310,7 @@ static void wrote(struct ds_reg_io *io, int err)
 	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
-		window_failed(cy, status_of(err));
+		window_failed(cy, nfs3ds_copy_status_of(err));
 		return;
 	}
 	/* The server may have lost what it had only in memory. END finds that out. */
@@ -324,7 +324,7 @@ static void wrote(struct ds_reg_io *io, int err)
 }
 
 /* Returns how many bytes from `at` on, up to the end of the page, are all noted or all not. */
-static uint32_t part(const struct nfs3ds_copy *cy, uint32_t at)
+static uint32_t nfs3ds_copy_part(const struct nfs3ds_copy *cy, uint32_t at)
 {
 	uint32_t to = at;
 
@@ -333,7 +333,7 @@ static uint32_t part(const struct nfs3ds_copy *cy, uint32_t at)
 	return to - at;
 }
 
-static bool differs(const struct nfs3ds_copy *cy, uint32_t at, uint32_t n)
+static bool nfs3ds_copy_differs(const struct nfs3ds_copy *cy, uint32_t at, uint32_t n)
 {
 	return !cy->cy_mask[at] && memcmp(cy->cy_new + at, cy->cy_old + at, n);
 }
@@ -343,11 +343,13 @@ static bool find_run(struct nfs3ds_copy *cy)
 {
 	uint32_t n;
 
-	while (cy->cy_at < cy->cy_got && !differs(cy, cy->cy_at, n = part(cy, cy->cy_at)))
+	while (cy->cy_at < cy->cy_got &&
+	       !nfs3ds_copy_differs(cy, cy->cy_at, n = nfs3ds_copy_part(cy, cy->cy_at)))
 		cy->cy_at += n;
 	cy->cy_run = 0;
 	while (cy->cy_at + cy->cy_run < cy->cy_got &&
-	       differs(cy, cy->cy_at + cy->cy_run, n = part(cy, cy->cy_at + cy->cy_run)))
+	       nfs3ds_copy_differs(cy, cy->cy_at + cy->cy_run,
+				   n = nfs3ds_copy_part(cy, cy->cy_at + cy->cy_run)))
 		cy->cy_run += n;
 	return cy->cy_run;
 }
@@ -359,9 +361,9 @@ static void write_next(struct nfs3ds_copy *cy)
 
 	if (!cy->cy_run && !find_run(cy)) {
 		if (cy->cy_eof)
-			put_end(cy);
+			nfs3ds_copy_put_end(cy);
 		else
-			window_done(cy);
+			nfs3ds_copy_window_done(cy);
 		return;
 	}
 	if (!ds_reg_get(d, cy->cy_gen->gn_id, &sv)) {
@@ -379,8 +381,9 @@ static void write_next(struct nfs3ds_copy *cy)
 
 /* ---- PULL: reads the source's window, then the target's ---- */
 
-static void read_more(struct nfs3ds_copy *cy, uint32_t id, const struct ds_reg_handle *h,
-		      uint8_t *to, uint32_t len, void (*done)(struct ds_reg_io *io, int err))
+static void nfs3ds_copy_read_more(struct nfs3ds_copy *cy, uint32_t id,
+				  const struct ds_reg_handle *h, uint8_t *to, uint32_t len,
+				  void (*done)(struct ds_reg_io *io, int err))
 {
 	struct ds_reg *d = cy->cy_gen->gn_dsc;
 	struct ds_reg_server sv;
@@ -411,12 +414,13 @@ static void old_read(struct ds_reg_io *io, int err)
 	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
-		step_end(cy, status_of(err));
+		step_end(cy, nfs3ds_copy_status_of(err));
 		return;
 	}
 	cy->cy_at += io->di_count;
 	if (cy->cy_at < cy->cy_got && !io->di_eof)
-		read_more(cy, cy->cy_gen->gn_id, &cy->cy_h, cy->cy_old, cy->cy_got, old_read);
+		nfs3ds_copy_read_more(cy, cy->cy_gen->gn_id, &cy->cy_h, cy->cy_old, cy->cy_got,
+				      old_read);
 	else
 		write_window(cy);
 }
@@ -432,7 +436,8 @@ static void new_read(struct ds_reg_io *io, int err)
 	cy->cy_at += io->di_count;
 	cy->cy_eof = io->di_eof;
 	if (cy->cy_at < cy->cy_len && !io->di_eof) {
-		read_more(cy, cy->cy_source, &cy->cy_source_h, cy->cy_new, cy->cy_len, new_read);
+		nfs3ds_copy_read_more(cy, cy->cy_source, &cy->cy_source_h, cy->cy_new, cy->cy_len,
+				      new_read);
 		return;
 	}
 	cy->cy_got = cy->cy_at;
@@ -445,13 +450,14 @@ static void new_read(struct ds_reg_io *io, int err)
 	memset(cy->cy_old, 0, WINDOW);
 	cy->cy_at = 0;
 	if (cy->cy_got && cy->cy_cursor < cy->cy_was)
-		read_more(cy, cy->cy_gen->gn_id, &cy->cy_h, cy->cy_old, cy->cy_got, old_read);
+		nfs3ds_copy_read_more(cy, cy->cy_gen->gn_id, &cy->cy_h, cy->cy_old, cy->cy_got,
+				      old_read);
 	else
 		write_window(cy);
 }
 
 /* Finds the server to read, and the handle and owner for that. */
-static bool source_of(struct nfs3ds_copy *cy, const ctl_peer *p)
+static bool nfs3ds_copy_source_of(struct nfs3ds_copy *cy, const ctl_peer *p)
 {
 	struct ds_reg_server sv;
 
@@ -468,7 +474,7 @@ static bool source_of(struct nfs3ds_copy *cy, const ctl_peer *p)
 	return true;
 }
 
-static void pull(struct nfs3ds_copy *cy, const ctl_rebuild_args *a)
+static void nfs3ds_copy_pull(struct nfs3ds_copy *cy, const ctl_rebuild_args *a)
 {
 	if (cy->cy_cursor == WHOLE) {
 		cy->cy_res.next = cy->cy_res.size = cy->cy_size;
@@ -480,13 +486,14 @@ static void pull(struct nfs3ds_copy *cy, const ctl_rebuild_args *a)
 		step_end(cy, CTL_INVAL);
 		return;
 	}
-	if (!source_of(cy, &a->source)) {
+	if (!nfs3ds_copy_source_of(cy, &a->source)) {
 		step_end(cy, CTL_SOURCE);
 		return;
 	}
 	cy->cy_len = WINDOW - (uint32_t)(cy->cy_cursor % WINDOW);
 	cy->cy_at = 0;
-	read_more(cy, cy->cy_source, &cy->cy_source_h, cy->cy_new, cy->cy_len, new_read);
+	nfs3ds_copy_read_more(cy, cy->cy_source, &cy->cy_source_h, cy->cy_new, cy->cy_len,
+			      new_read);
 }
 
 /* ---- BEGIN and END ---- */
@@ -498,7 +505,7 @@ static void synced(struct ds_reg_io *io, int err)
 
 	if (err) {
 		atomic_store(&cy->cy_dead, true);
-		step_end(cy, status_of(err));
+		step_end(cy, nfs3ds_copy_status_of(err));
 		return;
 	}
 	cy->cy_lost |= cy->cy_wrote && cy->cy_verifier != io->di_verifier;
@@ -507,14 +514,14 @@ static void synced(struct ds_reg_io *io, int err)
 	step_end(cy, CTL_OK);
 }
 
-static void commit(struct nfs3ds_copy *cy, void (*done)(struct ds_reg_io *io, int err))
+static void nfs3ds_copy_commit(struct nfs3ds_copy *cy, void (*done)(struct ds_reg_io *io, int err))
 {
 	memset(&cy->cy_io, 0, sizeof(cy->cy_io));
 	cy->cy_io.di_done = done;
 	ds_reg_commit(cy->cy_gen->gn_dsc, cy->cy_gen->gn_id, &cy->cy_h, &cy->cy_io, COMMIT_MS);
 }
 
-static void begun(struct nfs3ds_rpc *r)
+static void nfs3ds_copy_begun(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
@@ -527,12 +534,12 @@ static void begun(struct nfs3ds_rpc *r)
 		step_end(cy, CTL_FENCED);
 	} else {
 		cy->cy_was = cy->cy_res.size = r->gr_attr.fa_size;
-		commit(cy, synced);
+		nfs3ds_copy_commit(cy, synced);
 	}
 }
 
-static struct nfs3ds_copy *copy_new(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY],
-				    uint64_t session, const struct ds_reg_handle *h)
+static struct nfs3ds_copy *nfs3ds_copy_copy_new(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY],
+						uint64_t session, const struct ds_reg_handle *h)
 {
 	struct nfs3ds_copy *cy =
 		atomic_load(&g->gn_ncopies) < COPIES_MAX ? calloc(1, sizeof(*cy)) : NULL;
@@ -547,7 +554,7 @@ static struct nfs3ds_copy *copy_new(struct gen *g, const uint8_t key[NFS3DS_OBJE
 	cy->cy_old = malloc(WINDOW);
 	cy->cy_mask = malloc(WINDOW);
 	if (!cy->cy_new || !cy->cy_old || !cy->cy_mask) {
-		copy_free(cy);
+		nfs3ds_copy_copy_free(cy);
 		return NULL;
 	}
 	pthread_mutex_lock(&g->gn_copy_lock);
@@ -558,7 +565,7 @@ static struct nfs3ds_copy *copy_new(struct gen *g, const uint8_t key[NFS3DS_OBJE
 	return cy;
 }
 
-static void get_attr(struct nfs3ds_copy *cy, void (*done)(struct nfs3ds_rpc *r))
+static void nfs3ds_copy_get_attr(struct nfs3ds_copy *cy, void (*done)(struct nfs3ds_rpc *r))
 {
 	struct nfs3ds_fh fh = {.f_len = cy->cy_h.dh_len};
 
@@ -568,7 +575,7 @@ static void get_attr(struct nfs3ds_copy *cy, void (*done)(struct nfs3ds_rpc *r))
 	nfs3ds_getattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh);
 }
 
-static void counted(struct nfs3ds_rpc *r)
+static void nfs3ds_copy_counted(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
@@ -583,18 +590,18 @@ static void counted(struct nfs3ds_rpc *r)
 	step_end(cy, CTL_OK);
 }
 
-static void committed(struct ds_reg_io *io, int err)
+static void nfs3ds_copy_committed(struct ds_reg_io *io, int err)
 {
 	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
-		step_end(cy, status_of(err));
+		step_end(cy, nfs3ds_copy_status_of(err));
 	} else if (cy->cy_lost || cy->cy_verifier != io->di_verifier) {
 		/* the server restarted, and may have lost what was written or found equal */
 		atomic_store(&cy->cy_dead, true);
 		step_end(cy, CTL_BAD_SESSION);
 	} else {
-		get_attr(cy, counted);
+		nfs3ds_copy_get_attr(cy, nfs3ds_copy_counted);
 	}
 }
 
@@ -604,11 +611,11 @@ static void end(struct nfs3ds_copy *cy)
 		step_end(cy, CTL_INVAL);
 		return;
 	}
-	commit(cy, committed);
+	nfs3ds_copy_commit(cy, nfs3ds_copy_committed);
 }
 
-static void begin(struct gen *g, struct ds_reg_ctl *c, struct nfs3ds_copy *cy,
-		  const uint8_t key[NFS3DS_OBJECT_KEY], const struct ds_reg_handle *h)
+static void nfs3ds_copy_begin(struct gen *g, struct ds_reg_ctl *c, struct nfs3ds_copy *cy,
+			      const uint8_t key[NFS3DS_OBJECT_KEY], const struct ds_reg_handle *h)
 {
 	const ctl_rebuild_args *a = &c->dc_req.ctl_request_u.rebuild;
 
@@ -617,14 +624,14 @@ static void begin(struct gen *g, struct ds_reg_ctl *c, struct nfs3ds_copy *cy,
 		cy = NULL;
 	}
 	if (!cy)
-		cy = copy_new(g, key, a->session, h);
+		cy = nfs3ds_copy_copy_new(g, key, a->session, h);
 	if (!cy) {
 		nfs3ds_refuse(c, CTL_IO);
 		return;
 	}
 	cy->cy_ctl = c;
 	memset(&cy->cy_res, 0, sizeof(cy->cy_res));
-	get_attr(cy, begun);
+	nfs3ds_copy_get_attr(cy, nfs3ds_copy_begun);
 }
 
 void nfs3ds_rebuild(struct gen *g, struct ds_reg_ctl *c)
@@ -645,7 +652,7 @@ void nfs3ds_rebuild(struct gen *g, struct ds_reg_ctl *c)
 		/* a step is in progress whose caller has stopped waiting */
 		nfs3ds_refuse(c, CTL_NOT_JOINED);
 	} else if (a->step == CTL_REBUILD_BEGIN) {
-		begin(g, c, cy, key, &h);
+		nfs3ds_copy_begin(g, c, cy, key, &h);
 	} else if (a->step == CTL_REBUILD_ABORT) {
 		if (cy && cy->cy_session == a->session)
 			copy_drop(cy);
@@ -660,6 +667,6 @@ void nfs3ds_rebuild(struct gen *g, struct ds_reg_ctl *c)
 		if (a->step == CTL_REBUILD_END)
 			end(cy);
 		else
-			pull(cy, a);
+			nfs3ds_copy_pull(cy, a);
 	}
 }

@@ -15,7 +15,7 @@ static void file_end(struct nfs3ds_file *f, int err, const char *what)
 	f->gf_done(f);
 }
 
-static void committed(struct nfs3ds_rpc *r)
+static void nfs3ds_file_committed(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
@@ -23,7 +23,7 @@ static void committed(struct nfs3ds_rpc *r)
 }
 
 /* A server that squashes root answers OK and does nothing, or refuses. */
-static void looked(struct nfs3ds_rpc *r)
+static void nfs3ds_file_looked(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 	const struct nfs3_fattr *a = &r->gr_attr;
@@ -36,11 +36,11 @@ static void looked(struct nfs3ds_rpc *r)
 		file_end(f, err, err == -EPERM ? "SETATTR" : "GETATTR");
 		return;
 	}
-	r->gr_done = committed;
+	r->gr_done = nfs3ds_file_committed;
 	nfs3ds_commit(f->gf_client, r, &f->gf_fh);
 }
 
-static void owned(struct nfs3ds_rpc *r)
+static void nfs3ds_file_owned(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
@@ -48,7 +48,7 @@ static void owned(struct nfs3ds_rpc *r)
 		file_end(f, nfs3ds_errno(r), "SETATTR");
 		return;
 	}
-	r->gr_done = looked;
+	r->gr_done = nfs3ds_file_looked;
 	nfs3ds_getattr(f->gf_client, r, &f->gf_fh);
 }
 
@@ -64,11 +64,11 @@ static void own(struct nfs3ds_file *f)
 		.sa_mtime_how = NFS3_SET_TO_CLIENT_TIME,
 	};
 
-	f->gf_rpc.gr_done = owned;
+	f->gf_rpc.gr_done = nfs3ds_file_owned;
 	nfs3ds_setattr(f->gf_client, &f->gf_rpc, &f->gf_fh, &sa);
 }
 
-static void found(struct nfs3ds_rpc *r)
+static void nfs3ds_file_found(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
@@ -80,7 +80,7 @@ static void found(struct nfs3ds_rpc *r)
 	own(f);
 }
 
-static void created(struct nfs3ds_rpc *r)
+static void nfs3ds_file_created(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_file *f = caa_container_of(r, struct nfs3ds_file, gf_rpc);
 
@@ -90,7 +90,7 @@ static void created(struct nfs3ds_rpc *r)
 		f->gf_fh = r->gr_fh;
 		own(f);
 	} else {
-		r->gr_done = found;
+		r->gr_done = nfs3ds_file_found;
 		nfs3ds_lookup(f->gf_client, r, &f->gf_dir, f->gf_name);
 	}
 }
@@ -99,6 +99,6 @@ void nfs3ds_file_make(struct nfs3ds_file *f)
 {
 	struct nfs3_sattr sa = {.sa_set = NFS3_SA_MODE | NFS3_SA_SIZE, .sa_mode = 0600};
 
-	f->gf_rpc.gr_done = created;
+	f->gf_rpc.gr_done = nfs3ds_file_created;
 	nfs3ds_create(f->gf_client, &f->gf_rpc, &f->gf_dir, f->gf_name, &sa);
 }

@@ -38,7 +38,7 @@ struct forgetting {
 	struct nfs3ds_rpc fg_rpc;
 };
 
-static void batch(struct loop_msg *m);
+static void nfs3ds_forget_batch(struct loop_msg *m);
 
 static void forget_end(struct forgetting *fg, int err)
 {
@@ -68,7 +68,8 @@ static void stays(struct forgetting *fg, const char *what, const char *why)
 }
 
 /* The server does not answer, or answers with an error. */
-static void failed(struct forgetting *fg, const struct nfs3ds_rpc *r, const char *what)
+static void nfs3ds_forget_failed(struct forgetting *fg, const struct nfs3ds_rpc *r,
+				 const char *what)
 {
 	if (r->gr_err)
 		fg->fg_removes = false;
@@ -87,7 +88,7 @@ static void recorded(struct kv_op *op, int err)
 	forget_end(fg, err);
 }
 
-static int record_run(struct kv_op *op, struct kv_txn *t)
+static int nfs3ds_forget_record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct forgetting *fg = caa_container_of(op, struct forgetting, fg_op);
 	int err = ds_reg_forget_run(&fg->fg_word->dw_op, t);
@@ -95,17 +96,18 @@ static int record_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : nfs3ds_server_del(t, fg->fg_gen);
 }
 
-static void record(struct forgetting *fg)
+static void nfs3ds_forget_record(struct forgetting *fg)
 {
 	nfs3ds_stop(fg->fg_gen);
-	fg->fg_op = (struct kv_op){.o_run = record_run, .o_done = recorded, .o_loop = loop_self()};
+	fg->fg_op = (struct kv_op){
+		.o_run = nfs3ds_forget_record_run, .o_done = recorded, .o_loop = loop_self()};
 	kv_submit(ns_kv(fg->fg_gen->gn_dsc->d_ns), &fg->fg_op);
 }
 
 /* Posts a message, because an RPC client must not end inside its own call. */
 static void record_msg(struct loop_msg *m)
 {
-	record(caa_container_of(m, struct forgetting, fg_msg));
+	nfs3ds_forget_record(caa_container_of(m, struct forgetting, fg_msg));
 }
 
 static void dirs_over(struct forgetting *fg)
@@ -121,7 +123,7 @@ static void top_gone(struct nfs3ds_rpc *r)
 	struct forgetting *fg = caa_container_of(r, struct forgetting, fg_rpc);
 
 	if (nfs3ds_errno(r) && nfs3ds_errno(r) != -ENOENT)
-		failed(fg, r, "RMDIR: ");
+		nfs3ds_forget_failed(fg, r, "RMDIR: ");
 	dirs_over(fg);
 }
 
@@ -132,7 +134,7 @@ static void parent_found(struct nfs3ds_rpc *r)
 	struct nfs3ds_fh parent = r->gr_fh;
 
 	if (nfs3ds_errno(r) || !parent.f_len) {
-		failed(fg, r, "LOOKUP of ..: ");
+		nfs3ds_forget_failed(fg, r, "LOOKUP of ..: ");
 		dirs_over(fg);
 		return;
 	}
@@ -149,7 +151,7 @@ static void dir_gone(struct nfs3ds_rpc *r)
 	struct forgetting *fg = caa_container_of(r, struct forgetting, fg_rpc);
 
 	if (nfs3ds_errno(r) && nfs3ds_errno(r) != -ENOENT)
-		failed(fg, r, "RMDIR: ");
+		nfs3ds_forget_failed(fg, r, "RMDIR: ");
 	dir_next(fg);
 }
 
@@ -174,7 +176,7 @@ static void dir_next(struct forgetting *fg)
 
 /* ---- files, and their rows ---- */
 
-static void batch_done(struct kv_op *op, int err)
+static void nfs3ds_forget_batch_done(struct kv_op *op, int err)
 {
 	struct forgetting *fg = caa_container_of(op, struct forgetting, fg_op);
 
@@ -182,11 +184,11 @@ static void batch_done(struct kv_op *op, int err)
 		forget_end(fg, err);
 		return;
 	}
-	fg->fg_msg.m_run = batch;
+	fg->fg_msg.m_run = nfs3ds_forget_batch;
 	loop_post(loop_self(), &fg->fg_msg);
 }
 
-static int batch_run(struct kv_op *op, struct kv_txn *t)
+static int nfs3ds_forget_batch_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct forgetting *fg = caa_container_of(op, struct forgetting, fg_op);
 	int err = 0;
@@ -200,7 +202,9 @@ static void one_put(struct forgetting *fg)
 {
 	if (--fg->fg_left)
 		return;
-	fg->fg_op = (struct kv_op){.o_run = batch_run, .o_done = batch_done, .o_loop = loop_self()};
+	fg->fg_op = (struct kv_op){.o_run = nfs3ds_forget_batch_run,
+				   .o_done = nfs3ds_forget_batch_done,
+				   .o_loop = loop_self()};
 	kv_submit(ns_kv(fg->fg_gen->gn_dsc->d_ns), &fg->fg_op);
 }
 
@@ -209,7 +213,7 @@ static void one_gone(struct nfs3ds_rpc *r)
 	struct one *on = caa_container_of(r, struct one, on_rpc);
 
 	if (nfs3ds_errno(r) && nfs3ds_errno(r) != -ENOENT)
-		failed(on->on_all, r, "REMOVE: ");
+		nfs3ds_forget_failed(on->on_all, r, "REMOVE: ");
 	one_put(on->on_all);
 }
 
@@ -219,7 +223,7 @@ static void one_found(struct nfs3ds_rpc *r)
 
 	if (nfs3ds_errno(r)) {
 		if (nfs3ds_errno(r) != -ENOENT)
-			failed(on->on_all, r, "LOOKUP: ");
+			nfs3ds_forget_failed(on->on_all, r, "LOOKUP: ");
 		one_put(on->on_all);
 		return;
 	}
@@ -228,7 +232,7 @@ static void one_found(struct nfs3ds_rpc *r)
 	nfs3ds_remove(on->on_all->fg_gen->gn_client, r, &on->on_sub, on->on_name);
 }
 
-static void batch(struct loop_msg *m)
+static void nfs3ds_forget_batch(struct loop_msg *m)
 {
 	struct forgetting *fg = caa_container_of(m, struct forgetting, fg_msg);
 	struct gen *g = fg->fg_gen;
@@ -275,7 +279,7 @@ static void quiet(struct loop_timer *tm)
 		loop_timer_start(loop_self(), tm, WAIT_MS);
 		return;
 	}
-	batch(&fg->fg_msg);
+	nfs3ds_forget_batch(&fg->fg_msg);
 }
 
 static void forget_begin(struct loop_msg *m)

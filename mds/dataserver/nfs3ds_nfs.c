@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <urcu/compiler.h>
 
-static void get_fh(struct xdr_in *x, struct nfs3ds_fh *fh)
+static void nfs3ds_nfs_get_fh(struct xdr_in *x, struct nfs3ds_fh *fh)
 {
 	const uint8_t *p = xdr_get_opaque(x, NFS3_FHSIZE, &fh->f_len);
 
@@ -20,7 +20,7 @@ static void get_made(struct nfs3ds_rpc *r, struct xdr_in *x)
 	struct nfs3_fattr dir;
 
 	if (xdr_get_bool(x))
-		get_fh(x, &r->gr_fh);
+		nfs3ds_nfs_get_fh(x, &r->gr_fh);
 	r->gr_has_attr = nfs3_get_post_op(x, &r->gr_attr);
 	nfs3_get_wcc(x, &dir);
 }
@@ -52,7 +52,7 @@ static void get_results(struct nfs3ds_rpc *r, struct xdr_in *x)
 		r->gr_has_attr = !x->bad;
 		return;
 	case NFS3_LOOKUP:
-		get_fh(x, &r->gr_fh);
+		nfs3ds_nfs_get_fh(x, &r->gr_fh);
 		r->gr_has_attr = nfs3_get_post_op(x, &r->gr_attr);
 		return;
 	case NFS3_CREATE:
@@ -74,7 +74,7 @@ static void get_results(struct nfs3ds_rpc *r, struct xdr_in *x)
 	}
 }
 
-static void reply(struct rpc_req *q, int err, struct xdr_in *x)
+static void nfs3ds_nfs_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
 	struct nfs3ds_rpc *r = caa_container_of(q, struct nfs3ds_rpc, gr_req);
 
@@ -89,7 +89,8 @@ static void reply(struct rpc_req *q, int err, struct xdr_in *x)
 	r->gr_done(r);
 }
 
-static struct xdr_out *begin(struct nfs3ds_rpc *r, uint32_t proc, const struct nfs3ds_fh *fh)
+static struct xdr_out *nfs3ds_nfs_begin(struct nfs3ds_rpc *r, uint32_t proc,
+					const struct nfs3ds_fh *fh)
 {
 	const struct rpc_cred cred = {
 		.rc_flavor = RPC_AUTH_SYS, .rc_uid = r->gr_uid, .rc_gid = r->gr_gid};
@@ -99,7 +100,7 @@ static struct xdr_out *begin(struct nfs3ds_rpc *r, uint32_t proc, const struct n
 	r->gr_status = 0;
 	r->gr_fh.f_len = 0;
 	r->gr_has_attr = false;
-	rpc_req_init(&r->gr_req, NFS3_PROGRAM, NFS3_VERSION, proc, &cred, 512, reply);
+	rpc_req_init(&r->gr_req, NFS3_PROGRAM, NFS3_VERSION, proc, &cred, 512, nfs3ds_nfs_reply);
 	xdr_put_opaque(&r->gr_req.q_args, fh->f_data, fh->f_len);
 	return &r->gr_req.q_args;
 }
@@ -111,14 +112,14 @@ static void go(struct rpc_client *cl, struct nfs3ds_rpc *r)
 
 void nfs3ds_getattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
-	begin(r, NFS3_GETATTR, fh);
+	nfs3ds_nfs_begin(r, NFS3_GETATTR, fh);
 	go(cl, r);
 }
 
 void nfs3ds_setattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh,
 		    const struct nfs3_sattr *sa)
 {
-	struct xdr_out *x = begin(r, NFS3_SETATTR, fh);
+	struct xdr_out *x = nfs3ds_nfs_begin(r, NFS3_SETATTR, fh);
 
 	nfs3_put_sattr(x, sa);
 	xdr_put_bool(x, r->gr_guarded);
@@ -132,7 +133,7 @@ void nfs3ds_setattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nf
 static struct xdr_out *named(struct nfs3ds_rpc *r, uint32_t proc, const struct nfs3ds_fh *dir,
 			     const char *name)
 {
-	struct xdr_out *x = begin(r, proc, dir);
+	struct xdr_out *x = nfs3ds_nfs_begin(r, proc, dir);
 
 	xdr_put_opaque(x, name, (uint32_t)strlen(name));
 	return x;
@@ -180,7 +181,7 @@ void nfs3ds_rmdir(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3
 
 void nfs3ds_commit(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
-	struct xdr_out *x = begin(r, NFS3_COMMIT, fh);
+	struct xdr_out *x = nfs3ds_nfs_begin(r, NFS3_COMMIT, fh);
 
 	xdr_put_u64(x, 0);
 	xdr_put_u32(x, 0);
@@ -189,13 +190,13 @@ void nfs3ds_commit(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs
 
 void nfs3ds_fsstat(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
-	begin(r, NFS3_FSSTAT, fh);
+	nfs3ds_nfs_begin(r, NFS3_FSSTAT, fh);
 	go(cl, r);
 }
 
 void nfs3ds_fsinfo(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
-	begin(r, NFS3_FSINFO, fh);
+	nfs3ds_nfs_begin(r, NFS3_FSINFO, fh);
 	go(cl, r);
 }
 

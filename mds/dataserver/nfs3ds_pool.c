@@ -61,7 +61,7 @@ struct counted {
 	unsigned ready;
 };
 
-static int count_one(void *arg, uint64_t number, const struct nfs3ds_fh *fh)
+static int nfs3ds_pool_count_one(void *arg, uint64_t number, const struct nfs3ds_fh *fh)
 {
 	struct counted *c = arg;
 	uint64_t doubtful = c->f->gf_gen->gn_doubtful;
@@ -83,7 +83,7 @@ static int reserve_run(struct kv_op *op, struct kv_txn *t)
 	static const struct nfs3ds_fh none;
 	unsigned want = g->gn_dsc->d_opts.do_pool, more;
 	uint64_t first;
-	int err = nfs3ds_pool_each(t, g->gn_id, count_one, &c);
+	int err = nfs3ds_pool_each(t, g->gn_id, nfs3ds_pool_count_one, &c);
 
 	if (err)
 		return err;
@@ -177,7 +177,7 @@ static void file_made(struct nfs3ds_file *gf)
 	filler_done(fr);
 }
 
-static void file_begin(struct filler *fr)
+static void nfs3ds_pool_file_begin(struct filler *fr)
 {
 	struct nfs3ds_fill *f = fr->fr_fill;
 	char dir[NFS3DS_NAME];
@@ -213,7 +213,7 @@ static void sub_found(struct nfs3ds_rpc *r)
 	} else {
 		g->gn_sub = f->gf_number[fr->fr_at] >> NFS3DS_DIR_BITS;
 		g->gn_sub_fh = r->gr_fh;
-		file_begin(fr);
+		nfs3ds_pool_file_begin(fr);
 		fill_go(f);
 	}
 }
@@ -238,7 +238,7 @@ static void fill_go(struct nfs3ds_fill *f)
 		fr->fr_at = f->gf_next++;
 		f->gf_busy++;
 		if (known) {
-			file_begin(fr);
+			nfs3ds_pool_file_begin(fr);
 			continue;
 		}
 		nfs3ds_name(f->gf_number[fr->fr_at], dir, name);
@@ -262,7 +262,7 @@ static void reserve_done(struct kv_op *op, int err)
 	fill_go(f);
 }
 
-static void fill(struct gen *g)
+static void nfs3ds_pool_fill(struct gen *g)
 {
 	struct nfs3ds_fill *f = calloc(1, sizeof(*f));
 
@@ -310,7 +310,7 @@ static void joined_run(struct loop_msg *m)
 	free(jd);
 }
 
-static void join_ready(void *arg)
+static void nfs3ds_pool_join_ready(void *arg)
 {
 	struct joined *jd = arg;
 
@@ -318,7 +318,7 @@ static void join_ready(void *arg)
 	loop_post(ds_reg_loop(jd->jd_gen->gn_dsc, 0), &jd->jd_msg);
 }
 
-static void join(struct gen *g)
+static void nfs3ds_pool_join(struct gen *g)
 {
 	struct joined *jd = calloc(1, sizeof(*jd));
 
@@ -328,12 +328,12 @@ static void join(struct gen *g)
 	}
 	jd->jd_gen = g;
 	if (g->gn_dsc->d_join)
-		g->gn_dsc->d_join(g->gn_dsc->d_join_arg, g->gn_id, join_ready, jd);
+		g->gn_dsc->d_join(g->gn_dsc->d_join_arg, g->gn_id, nfs3ds_pool_join_ready, jd);
 	else
-		join_ready(jd);
+		nfs3ds_pool_join_ready(jd);
 }
 
-static void lost(struct gen *g)
+static void nfs3ds_pool_lost(struct gen *g)
 {
 	struct ds_reg *d = g->gn_dsc;
 
@@ -354,7 +354,7 @@ static void missed(struct gen *g)
 	ds_reg_unlock(d, d->d_node[g->gn_id]);
 }
 
-static void asked(struct nfs3ds_rpc *r)
+static void nfs3ds_pool_asked(struct nfs3ds_rpc *r)
 {
 	struct gen *g = caa_container_of(r, struct gen, gn_rpc);
 	struct ds_reg *d = g->gn_dsc;
@@ -365,7 +365,7 @@ static void asked(struct nfs3ds_rpc *r)
 	if (nfs3ds_errno(r)) {
 		missed(g);
 		if (++g->gn_failed == 2 && g->gn_up)
-			lost(g);
+			nfs3ds_pool_lost(g);
 		if (g->gn_failed == 2)
 			log_warn("data server %u (%s): cannot read its free space: %s", g->gn_id,
 				 g->gn_path, nfs3ds_why(r));
@@ -384,33 +384,33 @@ static void asked(struct nfs3ds_rpc *r)
 	if (barred)
 		return;
 	if (atomic_exchange(&g->gn_rejoin, false))
-		lost(g);
+		nfs3ds_pool_lost(g);
 	if (!g->gn_up) {
 		g->gn_up = true;
 		g->gn_sub_fh.f_len = 0;
-		join(g);
+		nfs3ds_pool_join(g);
 	}
 }
 
-static void ask(struct gen *g)
+static void nfs3ds_pool_ask(struct gen *g)
 {
 	g->gn_asking = true;
 	g->gn_asked_ms = clock_mono_ms();
-	g->gn_rpc.gr_done = asked;
+	g->gn_rpc.gr_done = nfs3ds_pool_asked;
 	nfs3ds_fsstat(g->gn_client, &g->gn_rpc, &g->gn_dir);
 }
 
-static void tick(struct loop_timer *t)
+static void nfs3ds_pool_tick(struct loop_timer *t)
 {
 	struct gen *g = caa_container_of(t, struct gen, gn_timer);
 	uint64_t now = clock_mono_ms();
 	unsigned pool = g->gn_dsc->d_opts.do_pool;
 
 	if (!g->gn_asking && now - g->gn_asked_ms >= g->gn_dsc->d_opts.do_lease_ms / 5)
-		ask(g);
+		nfs3ds_pool_ask(g);
 	if (g->gn_up && !g->gn_filling && atomic_load(&g->gn_ready) <= pool / 2 &&
 	    (!atomic_load(&g->gn_said) || now / FAILED_MS != (now - TICK_MS) / FAILED_MS))
-		fill(g);
+		nfs3ds_pool_fill(g);
 	loop_timer_start(ds_reg_loop(g->gn_dsc, 0), t, TICK_MS);
 }
 
@@ -437,8 +437,8 @@ void nfs3ds_start(struct gen *g)
 		g->gn_client = NULL;
 		return;
 	}
-	g->gn_timer.t_fire = tick;
-	tick(&g->gn_timer);
+	g->gn_timer.t_fire = nfs3ds_pool_tick;
+	nfs3ds_pool_tick(&g->gn_timer);
 }
 
 void nfs3ds_stop(struct gen *g)

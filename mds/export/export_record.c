@@ -42,7 +42,7 @@ _Static_assert(sizeof(struct revocation_rec) == 17, "ending, version 1");
 
 /* ---- what an export says ---- */
 
-static void add(crypto_generichash_state *h, uint32_t v)
+static void export_record_add(crypto_generichash_state *h, uint32_t v)
 {
 	v = htole32(v);
 	crypto_generichash_update(h, (const uint8_t *)&v, sizeof(v));
@@ -50,16 +50,16 @@ static void add(crypto_generichash_state *h, uint32_t v)
 
 static void add_rule(crypto_generichash_state *h, const struct exp_rule *r)
 {
-	add(h, r->r_ro);
-	add(h, r->r_privileged);
-	add(h, r->r_squash);
-	add(h, r->r_tls);
-	add(h, r->r_layouts);
-	add(h, r->r_anon_uid);
-	add(h, r->r_anon_gid);
-	add(h, r->r_nsec);
+	export_record_add(h, r->r_ro);
+	export_record_add(h, r->r_privileged);
+	export_record_add(h, r->r_squash);
+	export_record_add(h, r->r_tls);
+	export_record_add(h, r->r_layouts);
+	export_record_add(h, r->r_anon_uid);
+	export_record_add(h, r->r_anon_gid);
+	export_record_add(h, r->r_nsec);
 	for (unsigned i = 0; i < r->r_nsec; i++)
-		add(h, r->r_sec[i]);
+		export_record_add(h, r->r_sec[i]);
 }
 
 /* The digest of the export's first nwho patterns, each with its rule. */
@@ -71,8 +71,8 @@ static void digest(const struct exp *e, unsigned nwho, uint8_t out[32])
 	for (unsigned i = 0; i < nwho; i++) {
 		const struct exp_who *w = &e->e_who[i];
 
-		add(&h, w->w_kind);
-		add(&h, (uint32_t)strlen(w->w_text));
+		export_record_add(&h, w->w_kind);
+		export_record_add(&h, (uint32_t)strlen(w->w_text));
 		crypto_generichash_update(&h, (const uint8_t *)w->w_text, strlen(w->w_text));
 		add_rule(&h, &e->e_rule[w->w_rule]);
 	}
@@ -115,7 +115,7 @@ struct old {
 	unsigned n;
 };
 
-static int collect(void *arg, struct kv_slice id, struct kv_slice val)
+static int export_record_collect(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct old *o = arg;
 	uint16_t be;
@@ -128,7 +128,7 @@ static int collect(void *arg, struct kv_slice id, struct kv_slice val)
 	return o->at[o->n++].rec.x_version == REC_VERSION ? 0 : -EPROTONOSUPPORT;
 }
 
-static int end(struct kv_txn *txn, uint64_t root, uint64_t boot, uint64_t generation)
+static int export_record_end(struct kv_txn *txn, uint64_t root, uint64_t boot, uint64_t generation)
 {
 	struct revocation_rec r = {REC_VERSION, htole64(boot), htole64(generation)};
 	uint64_t key = htobe64(root);
@@ -151,15 +151,15 @@ static int put_new(const struct exp *e, const struct old *o, struct kv_txn *txn)
 int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation)
 {
 	struct old o = {.n = 0};
-	int err = ns_rows(txn, NS_T_EXPORT, "", 0, collect, &o);
+	int err = ns_rows(txn, NS_T_EXPORT, "", 0, export_record_collect, &o);
 
 	for (unsigned i = 0; !err && i < o.n; i++) {
 		const struct exp *now = exp_by_id(t, o.at[i].id);
 		uint16_t key = htobe16(o.at[i].id);
 
 		if (takes(&o.at[i].rec, now))
-			err = end(txn, le64toh(o.at[i].rec.x_root), ns_super(ns)->su_boot,
-				  generation);
+			err = export_record_end(txn, le64toh(o.at[i].rec.x_root),
+						ns_super(ns)->su_boot, generation);
 		if (!err && !now)
 			err = ns_row_del(txn, NS_T_EXPORT, &key, sizeof(key));
 	}
@@ -173,7 +173,8 @@ struct endings {
 	void *arg;
 };
 
-static int decode(struct kv_slice id, struct kv_slice val, struct export_revocation *e)
+static int export_record_decode(struct kv_slice id, struct kv_slice val,
+				struct export_revocation *e)
 {
 	struct revocation_rec r;
 	uint64_t be;
@@ -190,7 +191,7 @@ static int endings_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct endings *es = arg;
 	struct export_revocation e;
-	int err = decode(id, val, &e);
+	int err = export_record_decode(id, val, &e);
 
 	return err ? err : es->fn(es->arg, &e);
 }
@@ -211,7 +212,7 @@ int export_revocation_over(struct kv_txn *txn, const struct export_revocation *e
 	int err = ns_row_get(txn, NS_T_REVOCATION, &key, sizeof(key), &val);
 
 	if (!err)
-		err = decode((struct kv_slice){&key, sizeof(key)}, val, &now);
+		err = export_record_decode((struct kv_slice){&key, sizeof(key)}, val, &now);
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	if (now.en_boot != e->en_boot || now.en_generation != e->en_generation)

@@ -25,7 +25,7 @@ struct replace {
 
 /* On the committer, so that no rename or removal comes between finding the directories and pinning
  * them. */
-static int replace_run(void *arg, struct kv_txn *txn)
+static int export_set_replace_run(void *arg, struct kv_txn *txn)
 {
 	struct replace *k = arg;
 	struct exp_set *s = k->s;
@@ -54,7 +54,7 @@ static int replace(struct exp_set *s, char *err, size_t errlen)
 		return rc;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	k.now = (struct ns_time){ts.tv_sec, (uint32_t)ts.tv_nsec};
-	rc = kv_run_sync(ns_kv(s->s_ns), replace_run, &k);
+	rc = kv_run_sync(ns_kv(s->s_ns), export_set_replace_run, &k);
 	pthread_mutex_lock(&s->s_lock);
 	/* not committed: the directories in the new table may not exist */
 	if (rc && s->s_table == k.t) {

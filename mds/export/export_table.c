@@ -32,9 +32,9 @@ static int make_dir(struct ns *ns, struct kv_txn *txn, uint64_t dir, const char 
 
 /* Calls fn with each directory on the way to path: the root first, the path's own directory last.
  * -ENOENT, -ENOTDIR: the path leads nowhere. */
-static int walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create,
-		struct ns_time now, int (*fn)(void *arg, const struct exp_pin *at, bool last),
-		void *arg)
+static int export_table_walk(struct ns *ns, struct kv_txn *txn, const char *path, bool create,
+			     struct ns_time now,
+			     int (*fn)(void *arg, const struct exp_pin *at, bool last), void *arg)
 {
 	struct exp_pin at = {.p_ino = NS_ROOT_INO, .p_root = -1, .p_owner = -1};
 	uint8_t type;
@@ -117,10 +117,11 @@ int export_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool 
 	for (unsigned i = 0; i < t->t_n; i++) {
 		struct exp *e = &t->t_exp[i];
 		struct pinning k = {t, i};
-		int err = walk(ns, txn, e->e_path, create && e->e_create, now, NULL, NULL);
+		int err = export_table_walk(ns, txn, e->e_path, create && e->e_create, now, NULL,
+					    NULL);
 
 		if (!err)
-			err = walk(ns, txn, e->e_path, false, now, pin_add, &k);
+			err = export_table_walk(ns, txn, e->e_path, false, now, pin_add, &k);
 		if (err == -ENOENT || err == -ENOTDIR)
 			log_warn("export \"%s\": no such directory: not served until a reload "
 				 "finds it",
@@ -132,7 +133,7 @@ int export_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool 
 		struct pinning k = {t, t->t_n};
 
 		if (t->t_exp[i].e_root)
-			walk(ns, txn, t->t_exp[i].e_path, false, now, pin_own, &k);
+			export_table_walk(ns, txn, t->t_exp[i].e_path, false, now, pin_own, &k);
 	}
 	t->t_plain = t->t_n == 1 && t->t_exp[0].e_id == 0 && t->t_exp[0].e_root == NS_ROOT_INO;
 	return 0;

@@ -91,7 +91,7 @@ static int evict_run(struct kv_op *op, struct kv_txn *t)
 }
 
 /* The end of the owner string says most: Linux puts the host's name there. */
-static void name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
+static void evict_name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
 {
 	uint32_t len = cl->cl_owner_len < EV_SUBJECT_MAX ? cl->cl_owner_len : EV_SUBJECT_MAX;
 	const uint8_t *from = cl->cl_owner + cl->cl_owner_len - len;
@@ -134,7 +134,7 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	/* otherwise it has returned all layouts */
 	e->barred = atomic_load(&cl->cl_laid) && e->held;
 	e->asked = asked;
-	name_of(cl, e->name);
+	evict_name_of(cl, e->name);
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
 	e->writer = file_lost_client(st, cl);
 	m->m_losing += e->writer;

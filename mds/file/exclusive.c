@@ -234,7 +234,7 @@ static int changed_err(const struct excl *x)
 	return x->ex_late && (x->ex_left || x->ex_unfenced || !x->ex_silent) ? -ETIMEDOUT : 0;
 }
 
-static void order(struct excl *x);
+static void exclusive_order(struct excl *x);
 
 /* A plain NFSv3 data server has no lease that ends. Until it has confirmed it may accept what it
  * accepted before, so the caller must wait. By now another copy may be stale, or its server
@@ -255,7 +255,7 @@ static void wait_on(struct excl *x)
 	if (err == -ENOENT || err == -ESTALE)
 		excl_answer(x, 0); /* removed in between: nothing to protect */
 	else
-		order(x);
+		exclusive_order(x);
 }
 
 static void changed_answer(struct excl *x, int err)
@@ -373,7 +373,7 @@ static const struct lo_map *awaited(struct excl *x)
 	return lo_fence_unconfirmed(x->ex_env->fe_lo, &x->ex_map) ? &x->ex_map : NULL;
 }
 
-static void order(struct excl *x)
+static void exclusive_order(struct excl *x)
 {
 	const struct file_env *fe = x->ex_env;
 
@@ -450,7 +450,7 @@ static uint64_t lost_copies(const struct excl *x, const struct lo_map *map)
 
 static void fence(struct excl *x);
 
-static void asked(void *arg, uint64_t objects)
+static void exclusive_asked(void *arg, uint64_t objects)
 {
 	struct excl *x = arg;
 
@@ -507,10 +507,10 @@ static int fence_run(struct kv_op *op, struct kv_txn *t)
 	return excl_raise(x->ex_env, t, &i, &map, file_now());
 }
 
-static void ask(struct excl *x)
+static void exclusive_ask(struct excl *x)
 {
 	int err = file_ask_lost(x->ex_env, x->ex_loop, x->ex_ino, x->ex_incarnation, &x->ex_map,
-				asked, x);
+				exclusive_asked, x);
 
 	if (err)
 		excl_answer(x, err);
@@ -522,7 +522,7 @@ static void fence_committed(struct kv_op *op, int err)
 	bool detached = x->ex_how <= EXCL_RESOLVE;
 
 	if (x->ex_asks && !x->ex_asked) {
-		ask(x);
+		exclusive_ask(x);
 		return;
 	}
 	if (EXCL_FAULT(COMMIT_FAILED))
@@ -536,7 +536,7 @@ static void fence_committed(struct kv_op *op, int err)
 	else if (err || (x->ex_how == EXCL_RESOLVE && !x->ex_raised))
 		excl_answer(x, err);
 	else
-		order(x);
+		exclusive_order(x);
 }
 
 static void fence(struct excl *x)
@@ -577,7 +577,7 @@ static bool needs_fence(const struct excl *x)
 
 /* ---- recall ---- */
 
-static void all_back(struct excl *x)
+static void exclusive_all_back(struct excl *x)
 {
 	if (is_change(x)) {
 		x->ex_phase = EXCL_FENCING; /* the caller fences with its own change */
@@ -589,19 +589,19 @@ static void all_back(struct excl *x)
 	}
 }
 
-static void recalled(struct st_wait *w, unsigned left)
+static void exclusive_recalled(struct st_wait *w, unsigned left)
 {
 	struct excl *x = hash_entry(w, struct excl, ex_wait);
 
 	x->ex_left = left;
-	all_back(x);
+	exclusive_all_back(x);
 }
 
 /* False: no layout has to come back. */
-static bool recall(struct excl *x)
+static bool exclusive_recall(struct excl *x)
 {
 	x->ex_phase = EXCL_RECALLING;
-	x->ex_wait.w_then = recalled;
+	x->ex_wait.w_then = exclusive_recalled;
 	return st_recall_file(x->ex_env->fe_st, x->ex_ino, x->ex_except, x->ex_rw_only, x->ex_loop,
 			      x->ex_env->fe_recall_ms, &x->ex_wait);
 }
@@ -651,7 +651,7 @@ bool excl_recall_and_fence(const struct file_env *fe, struct loop *loop, uint64_
 	if (!has_state(fe->fe_st, ino)) /* so it is for most files that are removed */
 		return false;
 	x = excl_new(fe, loop, ino, except, EXCL_RECALL, then, arg);
-	if (!excl_enter(x) && recall(x))
+	if (!excl_enter(x) && exclusive_recall(x))
 		return true;
 	excl_leave(x);
 	free(x);
@@ -665,8 +665,8 @@ void excl_recall_and_fence_all(const struct file_env *fe, struct loop *loop, uin
 
 	if (excl_enter(x))
 		log_fatal("out of memory while recalling layouts");
-	if (!recall(x))
-		all_back(x);
+	if (!exclusive_recall(x))
+		exclusive_all_back(x);
 }
 
 bool excl_resolve(const struct file_env *fe, struct loop *loop, uint64_t ino,
@@ -709,14 +709,14 @@ bool excl_recall_stale(struct excl_layout_block *h, const struct file_env *fe, s
 
 /* ---- exclusive access to one file ---- */
 
-static void settled(void *arg, int err)
+static void exclusive_settled(void *arg, int err)
 {
 	struct excl *x = arg;
 
 	if (err)
 		excl_answer(x, err);
-	else if (!recall(x))
-		all_back(x);
+	else if (!exclusive_recall(x))
+		exclusive_all_back(x);
 }
 
 void excl_begin(struct excl *x, const struct file_env *fe, struct loop *loop, uint64_t ino,
@@ -729,8 +729,8 @@ void excl_begin(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 		return;
 	}
 	x->ex_phase = EXCL_RESOLVING;
-	if (!excl_resolve(fe, loop, ino, settled, x))
-		settled(x, 0);
+	if (!excl_resolve(fe, loop, ino, exclusive_settled, x))
+		exclusive_settled(x, 0);
 }
 
 int excl_change(struct excl *x, const struct file_env *fe, struct loop *loop, uint64_t ino,
@@ -744,7 +744,7 @@ int excl_change(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 	err = excl_enter(x);
 	if (err == -EAGAIN)
 		return err;
-	if (!err && recall(x))
+	if (!err && exclusive_recall(x))
 		return 1;
 	x->ex_phase = EXCL_FENCING;
 	return 0;
@@ -796,7 +796,7 @@ void excl_order(struct excl *x, void (*recalls)(void *arg), void (*then)(void *a
 	/* The objects that such a layout names are being deleted, or there is no such layout. */
 	if (x->ex_how >= EXCL_ALL)
 		st_revoke_file(x->ex_env->fe_st, x->ex_ino, NULL, false);
-	order(x);
+	exclusive_order(x);
 }
 
 void excl_end(struct excl *x, int err)

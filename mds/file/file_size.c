@@ -219,7 +219,7 @@ static bool refresh_unmark(struct refresh *r)
 	return r->unmark;
 }
 
-static int refresh_run(struct kv_op *op, struct kv_txn *t)
+static int file_size_refresh_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct refresh *r = hash_entry(op, struct refresh, op);
 	struct ns *ns = r->m->m_ns;
@@ -325,7 +325,7 @@ static bool refresh_pads(struct refresh *r)
 
 static void refresh_submit(struct refresh *r)
 {
-	r->op.o_run = refresh_run;
+	r->op.o_run = file_size_refresh_run;
 	r->op.o_done = refresh_committed;
 	r->op.o_loop = r->loop;
 	kv_submit(r->m->m_kv, &r->op);

@@ -68,7 +68,7 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	return excl_stale(&h->hold, &h->m->m_file, t, h->ino, &map, file_now());
 }
 
-static void half_end(void *arg, int err)
+static void mirror_state_half_end(void *arg, int err)
 {
 	struct half *h = arg;
 
@@ -90,8 +90,9 @@ static void half_committed(struct kv_op *op, int err)
 		log_error("inode %lu: cannot mark copies that may differ as stale: %s",
 			  (unsigned long)h->ino, strerror(-err));
 	if (err || !h->stale ||
-	    !excl_recall_stale(&h->hold, &h->m->m_file, h->loop, h->ino, NULL, half_end, h))
-		half_end(h, 0);
+	    !excl_recall_stale(&h->hold, &h->m->m_file, h->loop, h->ino, NULL,
+			       mirror_state_half_end, h))
+		mirror_state_half_end(h, 0);
 	else if (h->call)
 		rpc_call_waits(h->call, true);
 }

@@ -178,7 +178,7 @@ static bool even(const struct job_balance *b)
 /* ---- which object goes where ---- */
 
 /* Roughly the bytes in each of a file's objects. */
-static uint64_t bytes_of(const struct ns_inode *i, const struct lo_map *map)
+static uint64_t balance_bytes_of(const struct ns_inode *i, const struct lo_map *map)
 {
 	return i->i_used / map->lm_stripes;
 }
@@ -251,8 +251,8 @@ static struct job_balance_server *emptier(struct job_balance *b, const struct lo
 }
 
 /* False: no object of this file moves. */
-static bool choose(struct job_balance *b, struct kv_txn *t, const struct ns_inode *i,
-		   enum job_balance_why why, struct job_balance_move *bm)
+static bool balance_choose(struct job_balance *b, struct kv_txn *t, const struct ns_inode *i,
+			   enum job_balance_why why, struct job_balance_move *bm)
 {
 	const struct job_balance_ask *ask = &b->b_view.bv_ask;
 	uint64_t bytes, now = (uint64_t)file_now().t_sec, last;
@@ -262,7 +262,7 @@ static bool choose(struct job_balance *b, struct kv_txn *t, const struct ns_inod
 	    chosen(b, i->i_ino) || lo_pending_is(t, i->i_ino))
 		return false;
 	last = lo_relocated(t, i->i_ino);
-	bytes = bytes_of(i, &map);
+	bytes = balance_bytes_of(i, &map);
 	/* A file with a last move in the future was moved before the clock was set back. */
 	if ((last && last <= now && now < last + b->b_again_s) ||
 	    (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
@@ -289,16 +289,16 @@ static bool choose(struct job_balance *b, struct kv_txn *t, const struct ns_inod
 
 /* ---- the run ---- */
 
-static void step(struct job_balance *b);
+static void balance_step(struct job_balance *b);
 
-static void woken(struct loop_timer *t)
+static void balance_woken(struct loop_timer *t)
 {
-	step(caa_container_of(t, struct job_balance, b_timer));
+	balance_step(caa_container_of(t, struct job_balance, b_timer));
 }
 
-static void later(struct job_balance *b, uint64_t ms)
+static void balance_later(struct job_balance *b, uint64_t ms)
 {
-	b->b_timer.t_fire = woken;
+	b->b_timer.t_fire = balance_woken;
 	loop_timer_start(b->b_loop, &b->b_timer, ms);
 }
 
@@ -340,7 +340,7 @@ static unsigned count_move(struct job_balance *b, const struct job_balance_move 
 	return at;
 }
 
-static int move_run(struct kv_op *op, struct kv_txn *t)
+static int balance_move_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
 	const struct job_balance_move *bm = &b->b_one;
@@ -359,7 +359,7 @@ static int move_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : lo_relocated_put(t, bm->bm_ino, (uint64_t)file_now().t_sec);
 }
 
-static void move_done(struct kv_op *op, int err)
+static void balance_move_done(struct kv_op *op, int err)
 {
 	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
 	const struct job_balance_move *bm = &b->b_one;
@@ -374,23 +374,24 @@ static void move_done(struct kv_op *op, int err)
 	}
 	if (b->b_view.bv_ask.ba_rate && !err)
 		b->b_next_ms = clock_mono_ms() + bm->bm_bytes * 1000 / b->b_view.bv_ask.ba_rate;
-	later(b, 0);
+	balance_later(b, 0);
 }
 
 static void begin_move(struct job_balance *b, const struct job_balance_move *bm)
 {
 	if (b->b_view.bv_ask.ba_dry) {
 		count_move(b, bm, OP_BALANCE_PLANNED);
-		later(b, 0);
+		balance_later(b, 0);
 		return;
 	}
 	b->b_one = *bm;
-	b->b_op = (struct kv_op){.o_run = move_run, .o_done = move_done, .o_loop = b->b_loop};
+	b->b_op = (struct kv_op){
+		.o_run = balance_move_run, .o_done = balance_move_done, .o_loop = b->b_loop};
 	kv_submit(b->b_m->m_kv, &b->b_op);
 }
 
 /* A file whose repair row is gone is where it should be. */
-static void reap(struct job_balance *b, struct kv_txn *t)
+static void balance_reap(struct job_balance *b, struct kv_txn *t)
 {
 	struct lo_repair row;
 
@@ -420,7 +421,7 @@ struct glance {
 };
 
 /* A file that this run moves already is not chosen: its row is there (lo_relocated_put). */
-static int look_file(void *arg, const struct ns_inode *i)
+static int balance_look_file(void *arg, const struct ns_inode *i)
 {
 	struct glance *g = arg;
 	struct job_balance *b = g->b;
@@ -431,7 +432,7 @@ static int look_file(void *arg, const struct ns_inode *i)
 	}
 	b->b_cursor = i->i_ino + 1;
 	b->b_view.bv_looked++;
-	g->chosen = choose(b, g->t, i, OP_BALANCE_FULL, &g->bm);
+	g->chosen = balance_choose(b, g->t, i, OP_BALANCE_FULL, &g->bm);
 	g->more = g->chosen;
 	return g->chosen;
 }
@@ -452,7 +453,7 @@ static int count_file(void *arg, const struct ns_inode *i)
 		struct job_balance_server *bs = server_of(b, map.lm_obj[k].ob_ds);
 
 		if (bs && !map.lm_obj[k].ob_leaving)
-			bs->bs_held += (double)bytes_of(i, &map);
+			bs->bs_held += (double)balance_bytes_of(i, &map);
 	}
 	return 0;
 }
@@ -487,7 +488,7 @@ static void step_counts(struct job_balance *b, struct kv_txn *t)
 		log_error("balance: cannot read the files: %s", strerror(-err));
 	if (!err && !g.more)
 		find_hot(b);
-	later(b, STEP_MS);
+	balance_later(b, STEP_MS);
 }
 
 /* True, with the reason: no more is chosen. False: more may be. */
@@ -516,7 +517,7 @@ static bool next_hot(struct job_balance *b, struct kv_txn *t, struct job_balance
 
 	while (b->b_athot < b->b_nhot)
 		if (!ns_get(b->b_m->m_ns, t, b->b_hot[b->b_athot++], &i) && i.i_type == NS_REG &&
-		    choose(b, t, &i, OP_BALANCE_HOT, bm))
+		    balance_choose(b, t, &i, OP_BALANCE_HOT, bm))
 			return true;
 	return false;
 }
@@ -539,7 +540,7 @@ static void step_moves(struct job_balance *b, struct kv_txn *t)
 	bool over;
 
 	b->b_tries = 0;
-	reap(b, t);
+	balance_reap(b, t);
 	pthread_mutex_lock(&b->b_lock);
 	over = no_more(b, &why);
 	pthread_mutex_unlock(&b->b_lock);
@@ -548,7 +549,7 @@ static void step_moves(struct job_balance *b, struct kv_txn *t)
 		return;
 	}
 	if (over || b->b_nmoving == AT_ONCE || clock_mono_ms() < b->b_next_ms) {
-		later(b, WAIT_MS);
+		balance_later(b, WAIT_MS);
 		return;
 	}
 	if (next_hot(b, t, &g.bm)) {
@@ -556,22 +557,22 @@ static void step_moves(struct job_balance *b, struct kv_txn *t)
 		return;
 	}
 	pthread_mutex_lock(&b->b_lock);
-	over = ns_files(b->b_m->m_ns, t, b->b_cursor, look_file, &g) == 0 && !g.more;
+	over = ns_files(b->b_m->m_ns, t, b->b_cursor, balance_look_file, &g) == 0 && !g.more;
 	pthread_mutex_unlock(&b->b_lock);
 	if (over)
 		looked_through(b);
 	if (g.chosen)
 		begin_move(b, &g.bm);
 	else
-		later(b, STEP_MS);
+		balance_later(b, STEP_MS);
 }
 
-static void step(struct job_balance *b)
+static void balance_step(struct job_balance *b)
 {
 	struct kv_txn *t;
 
 	if (kv_read_begin(b->b_m->m_kv, &t)) {
-		later(b, WAIT_MS);
+		balance_later(b, WAIT_MS);
 		return;
 	}
 	if (b->b_view.bv_phase == OP_BALANCE_COUNTS)
@@ -583,7 +584,7 @@ static void step(struct job_balance *b)
 
 /* ---- the begin of a run ---- */
 
-static int forget_run(struct kv_op *op, struct kv_txn *t)
+static int balance_forget_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
 	uint64_t now = (uint64_t)file_now().t_sec;
@@ -605,16 +606,17 @@ static void forgotten(struct kv_op *op, int err)
 	if (!err && b->b_forgot == FORGET_ROWS)
 		forget_old(b);
 	else
-		step(b);
+		balance_step(b);
 }
 
 static void forget_old(struct job_balance *b)
 {
-	b->b_op = (struct kv_op){.o_run = forget_run, .o_done = forgotten, .o_loop = b->b_loop};
+	b->b_op = (struct kv_op){
+		.o_run = balance_forget_run, .o_done = forgotten, .o_loop = b->b_loop};
 	kv_submit(b->b_m->m_kv, &b->b_op);
 }
 
-static void begin(struct loop_msg *msg)
+static void balance_begin(struct loop_msg *msg)
 {
 	struct job_balance *b = caa_container_of(msg, struct job_balance, b_msg);
 
@@ -631,7 +633,7 @@ static void begin(struct loop_msg *msg)
 	forget_old(b);
 }
 
-static bool same(const struct job_balance_ask *x, const struct job_balance_ask *y)
+static bool balance_same(const struct job_balance_ask *x, const struct job_balance_ask *y)
 {
 	return x->ba_dry == y->ba_dry && x->ba_bytes == y->ba_bytes && x->ba_files == y->ba_files &&
 	       x->ba_rate == y->ba_rate && x->ba_spread == y->ba_spread;
@@ -644,7 +646,7 @@ bool job_balance_begin(struct mds *m, const struct job_balance_ask *ask)
 	bool fine;
 
 	pthread_mutex_lock(&b->b_lock);
-	fine = !b->b_busy || same(&v->bv_ask, ask);
+	fine = !b->b_busy || balance_same(&v->bv_ask, ask);
 	if (fine && !b->b_busy) {
 		struct job_balance_move *moves = v->bv_move;
 
@@ -655,7 +657,7 @@ bool job_balance_begin(struct mds *m, const struct job_balance_ask *ask)
 		v->bv_number = ++b->b_runs;
 		b->b_busy = true;
 		b->b_stop = false;
-		b->b_msg.m_run = begin;
+		b->b_msg.m_run = balance_begin;
 		loop_post(b->b_loop, &b->b_msg);
 	}
 	pthread_mutex_unlock(&b->b_lock);

@@ -127,7 +127,7 @@ struct death {
 	unsigned busy;
 };
 
-static int order(const void *a, const void *b)
+static int dead_server_order(const void *a, const void *b)
 {
 	const uint64_t *x = a, *y = b;
 
@@ -135,7 +135,7 @@ static int order(const void *a, const void *b)
 }
 
 /* A layout that is registered later is encoded with what is known of the server now. */
-static void collect(struct death *d)
+static void dead_server_collect(struct death *d)
 {
 	struct st *st = d->m->m_st;
 	uint64_t bit = lo_server_bit(d->id);
@@ -153,7 +153,7 @@ static void collect(struct death *d)
 			d->ino[n++] = y->l_file->f_ino;
 	}
 	st_all_unlock(st);
-	qsort(d->ino, n, sizeof(*d->ino), order);
+	qsort(d->ino, n, sizeof(*d->ino), dead_server_order);
 	for (size_t i = 0; i < n; i++)
 		if (!d->n || d->ino[d->n - 1] != d->ino[i])
 			d->ino[d->n++] = d->ino[i];
@@ -205,7 +205,7 @@ void job_ds_dead(struct mds *m, struct loop *loop, uint32_t id, const uint8_t uu
 	d->id = id;
 	d->began_ns = clock_mono_ns();
 	memcpy(d->uuid, uuid, 16);
-	collect(d);
+	dead_server_collect(d);
 	death_go(d);
 }
 

@@ -95,7 +95,7 @@ void job_drain_placed(struct mds *m)
 	pthread_mutex_unlock(&m->m_drain->dr_lock);
 }
 
-static int rows_run(struct kv_op *op, struct kv_txn *t)
+static int drain_rows_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_drain *d = hash_entry(op, struct job_drain, dr_op);
 	struct lo_repair row;
@@ -112,7 +112,7 @@ static int rows_run(struct kv_op *op, struct kv_txn *t)
 	return 0;
 }
 
-static void rows_done(struct kv_op *op, int err)
+static void drain_rows_done(struct kv_op *op, int err)
 {
 	struct job_drain *d = hash_entry(op, struct job_drain, dr_op);
 
@@ -162,7 +162,7 @@ static bool gets_row(struct look *l, uint64_t ino, const struct lo_map *map)
 	return true;
 }
 
-static int look_file(void *arg, const struct ns_inode *i)
+static int drain_look_file(void *arg, const struct ns_inode *i)
 {
 	struct look *l = arg;
 	struct lo_repair row;
@@ -193,7 +193,7 @@ static void queue_look(struct job_drain *d, struct kv_txn *t)
 	d->dr_nqueued = n;
 }
 
-static int count_row(void *arg, uint64_t ino, const struct lo_repair *row)
+static int drain_count_row(void *arg, uint64_t ino, const struct lo_repair *row)
 {
 	(void)ino;
 	(void)row;
@@ -204,12 +204,12 @@ static bool queue_full(struct kv_txn *t)
 {
 	unsigned n = 0;
 
-	lo_repairs(t, 1, count_row, &n);
+	lo_repairs(t, 1, drain_count_row, &n);
 	return n >= QUEUE;
 }
 
 /* Counts the objects of a pending layout: its job places them elsewhere (restripe.c). */
-static int look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
+static int drain_look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	(void)ino;
 	on_drained(arg, &tw->tw_map);
@@ -276,9 +276,9 @@ void job_drain_tick(struct mds *m, struct loop *loop)
 	d->dr_nino = 0;
 	queue_look(d, l.t);
 	l.full = queue_full(l.t);
-	err = ns_files(m->m_ns, l.t, d->dr_cursor, look_file, &l);
+	err = ns_files(m->m_ns, l.t, d->dr_cursor, drain_look_file, &l);
 	if (!err && !l.more)
-		err = lo_pendings(l.t, 1, look_twin, d);
+		err = lo_pendings(l.t, 1, drain_look_twin, d);
 	if (!err && !l.more)
 		look_over(d, l.t);
 	kv_read_end(l.t);
@@ -287,6 +287,7 @@ void job_drain_tick(struct mds *m, struct loop *loop)
 	if (!d->dr_nino)
 		return;
 	d->dr_busy = true;
-	d->dr_op = (struct kv_op){.o_run = rows_run, .o_done = rows_done, .o_loop = loop};
+	d->dr_op =
+		(struct kv_op){.o_run = drain_rows_run, .o_done = drain_rows_done, .o_loop = loop};
 	kv_submit(m->m_kv, &d->dr_op);
 }

@@ -39,7 +39,7 @@ struct job_elect {
 	struct kv_op h_op;
 };
 
-static void over(struct job_elect *h)
+static void elect_over(struct job_elect *h)
 {
 	excl_end(&h->h_freeze, 0);
 	pthread_mutex_lock(&h->h_lock);
@@ -55,7 +55,7 @@ static void __attribute__((format(printf, 2, 3))) refuse(struct job_elect *h, co
 	va_start(ap, fmt);
 	vsnprintf(h->h_v.cv_why, sizeof(h->h_v.cv_why), fmt, ap);
 	va_end(ap);
-	over(h);
+	elect_over(h);
 }
 
 /* ---- the choice ---- */
@@ -111,7 +111,7 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
 }
 
-static void chosen(struct kv_op *op, int err)
+static void elect_chosen(struct kv_op *op, int err)
 {
 	struct job_elect *h = caa_container_of(op, struct job_elect, h_op);
 
@@ -126,10 +126,10 @@ static void chosen(struct kv_op *op, int err)
 		 __builtin_popcountll(h->h_lost), h->h_v.cv_map.lm_stripes);
 	lo_orders_wake(h->h_m->m_lo);
 	h->h_v.cv_done = true;
-	over(h);
+	elect_over(h);
 }
 
-static void frozen(void *arg, int err)
+static void elect_frozen(void *arg, int err)
 {
 	struct job_elect *h = arg;
 
@@ -139,7 +139,7 @@ static void frozen(void *arg, int err)
 				      : "cannot recall its layouts now");
 		return;
 	}
-	h->h_op = (struct kv_op){.o_run = choose_run, .o_done = chosen, .o_loop = h->h_loop};
+	h->h_op = (struct kv_op){.o_run = choose_run, .o_done = elect_chosen, .o_loop = h->h_loop};
 	kv_submit(h->h_m->m_kv, &h->h_op);
 }
 
@@ -209,7 +209,7 @@ static bool objection(struct job_elect *h)
 static void decide(struct job_elect *h)
 {
 	if (h->h_v.cv_ask.ca_mirror < 0)
-		over(h);
+		elect_over(h);
 	else if (objection(h))
 		return;
 	else if (lo_fence_hangs(h->h_m->m_lo, &h->h_v.cv_map))
@@ -217,14 +217,14 @@ static void decide(struct job_elect *h)
 			  "again when the lease has ended");
 	else
 		excl_begin(&h->h_freeze, &h->h_m->m_file, h->h_loop, h->h_v.cv_ask.ca_ino, NULL,
-			   EXCL_LAYOUTS, frozen, h);
+			   EXCL_LAYOUTS, elect_frozen, h);
 }
 
 /* ---- what each copy has ---- */
 
 static void sum_next(struct job_elect *h);
 
-static void sum_take(struct ds_reg_ctl *c, const ctl_response *res)
+static void elect_sum_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct job_elect *h = caa_container_of(c, struct job_elect, h_ctl);
 
@@ -238,7 +238,7 @@ static void sum_paced(struct loop_timer *t)
 	sum_next(caa_container_of(t, struct job_elect, h_timer));
 }
 
-static void sum_done(struct ds_reg_ctl *c, int err)
+static void elect_sum_done(struct ds_reg_ctl *c, int err)
 {
 	struct job_elect *h = caa_container_of(c, struct job_elect, h_ctl);
 	uint64_t bytes = 0;
@@ -279,8 +279,8 @@ static void sum_next(struct job_elect *h)
 	if (!h->h_off)
 		crypto_generichash_init(&h->h_hash, NULL, 0, CTL_SUM_LEN);
 	h->h_ctl.dc_req.op = CTL_OP_SUM;
-	h->h_ctl.dc_take = sum_take;
-	h->h_ctl.dc_done = sum_done;
+	h->h_ctl.dc_take = elect_sum_take;
+	h->h_ctl.dc_done = elect_sum_done;
 	lo_object_name(h->h_m->m_lo, v->cv_ask.ca_ino, h->h_inode.i_incarnation, &v->cv_map,
 		       h->h_obj, &a->object);
 	a->offset = h->h_off;
@@ -288,7 +288,7 @@ static void sum_next(struct job_elect *h)
 	ds_reg_call(h->h_m->m_dsc, v->cv_map.lm_obj[h->h_obj].ob_ds, &h->h_ctl, SUM_MS);
 }
 
-static void looked(struct lo_stat *ls, int err)
+static void elect_looked(struct lo_stat *ls, int err)
 {
 	struct job_elect *h = caa_container_of(ls, struct job_elect, h_stat);
 	struct job_elect_view *v = &h->h_v;
@@ -308,7 +308,7 @@ static void looked(struct lo_stat *ls, int err)
 		decide(h);
 }
 
-static void begin(struct loop_msg *msg)
+static void elect_begin(struct loop_msg *msg)
 {
 	struct job_elect *h = caa_container_of(msg, struct job_elect, h_msg);
 	struct lo_stat *ls = &h->h_stat;
@@ -333,7 +333,7 @@ static void begin(struct loop_msg *msg)
 	ls->ls_ino = h->h_inode.i_ino;
 	ls->ls_incarnation = h->h_inode.i_incarnation;
 	ls->ls_map = h->h_v.cv_map;
-	ls->ls_done = looked;
+	ls->ls_done = elect_looked;
 	/* Asks all objects, whatever their state. */
 	for (unsigned k = 0; k < lo_objects(&ls->ls_map); k++)
 		if (ls->ls_map.lm_obj[k].ob_state != LO_ABSENT)
@@ -373,7 +373,7 @@ int job_elect_open(struct mds *m, struct loop *loop)
 		return -ENOMEM;
 	h->h_m = m;
 	h->h_loop = loop;
-	h->h_msg.m_run = begin;
+	h->h_msg.m_run = elect_begin;
 	pthread_mutex_init(&h->h_lock, NULL);
 	m->m_choose = h;
 	return 0;

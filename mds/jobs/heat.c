@@ -148,7 +148,7 @@ static struct cell *cell_of(struct mds_thread *th, enum heat_kind kind, uint64_t
 	return coolest;
 }
 
-static void add(struct cell *ce, unsigned f, float v)
+static void heat_add(struct cell *ce, unsigned f, float v)
 {
 	set(ce, f, get(ce, f) + v);
 }
@@ -157,9 +157,9 @@ static void add_time(struct cell *ce, uint64_t us)
 {
 	unsigned b = us <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(us - 1);
 
-	add(ce, F_US, (float)us);
-	add(ce, F_TIMED, 1);
-	add(ce, F_BUCKET + (b < HEAT_BUCKETS ? b : HEAT_BUCKETS - 1), 1);
+	heat_add(ce, F_US, (float)us);
+	heat_add(ce, F_TIMED, 1);
+	heat_add(ce, F_BUCKET + (b < HEAT_BUCKETS ? b : HEAT_BUCKETS - 1), 1);
 }
 
 /* ---- what is counted ---- */
@@ -170,8 +170,8 @@ void heat_work(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 
 	if (!ce)
 		return;
-	add(ce, F_OPS, (float)ops);
-	add(ce, F_HEAT, (float)ops);
+	heat_add(ce, F_OPS, (float)ops);
+	heat_add(ce, F_HEAT, (float)ops);
 }
 
 void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigned ops, uint64_t us)
@@ -180,8 +180,8 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 
 	if (!ce)
 		return;
-	add(ce, F_OPS, (float)ops);
-	add(ce, F_HEAT, (float)ops);
+	heat_add(ce, F_OPS, (float)ops);
+	heat_add(ce, F_HEAT, (float)ops);
 	add_time(ce, us);
 }
 
@@ -192,9 +192,9 @@ void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64
 
 	if (!ce)
 		return;
-	add(ce, F_READ, (float)read);
-	add(ce, F_WRITTEN, (float)written);
-	add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT);
+	heat_add(ce, F_READ, (float)read);
+	heat_add(ce, F_WRITTEN, (float)written);
+	heat_add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT);
 }
 
 void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read,
@@ -206,9 +206,9 @@ void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *r
 	ce = cell_of(th, HEAT_SERVER, ds);
 	if (!ce)
 		return;
-	add(ce, F_OPS, (float)(read->ht_ops + write->ht_ops));
-	add(ce, F_US, (float)(read->ht_us + write->ht_us));
-	add(ce, F_TIMED, (float)(read->ht_ops + write->ht_ops));
+	heat_add(ce, F_OPS, (float)(read->ht_ops + write->ht_ops));
+	heat_add(ce, F_US, (float)(read->ht_us + write->ht_us));
+	heat_add(ce, F_TIMED, (float)(read->ht_ops + write->ht_ops));
 }
 
 static uint64_t at_most(uint64_t v, uint64_t most)
@@ -312,7 +312,7 @@ static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
 }
 
 /* Adds b to a; both have the same key. Means are weighted by operations. */
-static void join(struct heat_row *a, const struct heat_row *b)
+static void heat_join(struct heat_row *a, const struct heat_row *b)
 {
 	float n = a->hr_ops + b->hr_ops;
 
@@ -348,7 +348,7 @@ struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t
 	qsort(rows, have, sizeof(*rows), by_key);
 	for (size_t i = 0; i < have; i++) {
 		if (*n && rows[*n - 1].hr_key == rows[i].hr_key)
-			join(&rows[*n - 1], &rows[i]);
+			heat_join(&rows[*n - 1], &rows[i]);
 		else
 			rows[(*n)++] = rows[i];
 	}

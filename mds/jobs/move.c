@@ -163,7 +163,7 @@ static void move_submit(struct op_move *mv)
 
 /* Makes stale the copies that stay and could not keep what was written: the move cannot go on with
  * them. */
-static int unkept_run(struct kv_op *op, struct kv_txn *t)
+static int move_unkept_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct op_move *mv = hash_entry(op, struct op_move, mv_op);
 
@@ -171,7 +171,7 @@ static int unkept_run(struct kv_op *op, struct kv_txn *t)
 			       mv->mv_io.io_failed_map);
 }
 
-static void unkept_done(struct kv_op *op, int err)
+static void move_unkept_done(struct kv_op *op, int err)
 {
 	move_end(hash_entry(op, struct op_move, mv_op), err ? err : -EAGAIN);
 }
@@ -191,8 +191,9 @@ static void move_kept(struct lo_io *io, int err)
 	if (err) {
 		move_end(mv, err);
 	} else if (io->io_failed_map) {
-		mv->mv_op = (struct kv_op){
-			.o_run = unkept_run, .o_done = unkept_done, .o_loop = mv->mv_loop};
+		mv->mv_op = (struct kv_op){.o_run = move_unkept_run,
+					   .o_done = move_unkept_done,
+					   .o_loop = mv->mv_loop};
 		kv_submit(mv->mv_m->m_kv, &mv->mv_op);
 	} else {
 		move_submit(mv);

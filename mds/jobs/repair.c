@@ -144,7 +144,7 @@ static void job_later(struct job *j, uint32_t ms, void (*wake)(struct job *j))
 	loop_timer_start(j->loop, &j->timer, ms);
 }
 
-static int job_map(struct job *j, struct kv_txn *t, struct ns_inode *i, struct lo_map *map)
+static int repair_job_map(struct job *j, struct kv_txn *t, struct ns_inode *i, struct lo_map *map)
 {
 	int err = ns_get(j->m->m_ns, t, j->ino, i);
 
@@ -172,7 +172,7 @@ static int job_look(struct job *j)
 
 	if (err)
 		return err;
-	err = job_map(j, t, &i, &j->rb.rb_map);
+	err = repair_job_map(j, t, &i, &j->rb.rb_map);
 	if (!err && !job_owns(j, &i, &j->rb.rb_map, LO_REBUILDING))
 		err = -ESTALE;
 	kv_read_end(t);
@@ -199,7 +199,7 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 	struct job *j = hash_entry(op, struct job, op);
 	struct ns_inode i;
 	struct lo_map map;
-	int err = job_map(j, t, &i, &map);
+	int err = repair_job_map(j, t, &i, &map);
 
 	if (err)
 		return err == -ENOENT || err == -ESTALE ? lo_repair_del(t, j->ino) : err;
@@ -301,7 +301,7 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	bool taking;
-	int err = job_map(j, t, &i, &map);
+	int err = repair_job_map(j, t, &i, &map);
 
 	if (err)
 		return err;
@@ -625,7 +625,7 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 	uint32_t ds;
 	struct ns_inode i;
 	struct lo_map map;
-	int err = job_map(j, t, &i, &map);
+	int err = repair_job_map(j, t, &i, &map);
 
 	if (!err &&
 	    (i.i_incarnation != j->incarnation || map.lm_obj[j->obj].ob_state == LO_IN_SYNC))
@@ -671,7 +671,7 @@ static void t1_done(struct kv_op *op, int err)
 
 /* ---- freeze ---- */
 
-static void frozen(void *arg, int err)
+static void repair_frozen(void *arg, int err)
 {
 	struct job *j = arg;
 
@@ -691,7 +691,8 @@ static void frozen(void *arg, int err)
 static void job_freeze(struct job *j)
 {
 	job_view(j, OP_REPAIR_RECALL);
-	excl_begin(&j->freeze, &j->m->m_file, j->loop, j->ino, NULL, EXCL_LAYOUTS, frozen, j);
+	excl_begin(&j->freeze, &j->m->m_file, j->loop, j->ino, NULL, EXCL_LAYOUTS, repair_frozen,
+		   j);
 }
 
 /* ---- what moves ---- */
@@ -791,7 +792,7 @@ static int row_del_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 
-	int err = job_map(j, t, &i, &map);
+	int err = repair_job_map(j, t, &i, &map);
 
 	if (!err)
 		return lo_map_whole(&map) ? lo_repair_del(t, j->ino) : 0;
@@ -890,13 +891,13 @@ static bool rests(const struct job_repair *r, uint64_t ino)
 	       clock_mono_ms() < r->r_rest[ino % RESTS].until_ms;
 }
 
-static void rest(struct job_repair *r, uint64_t ino)
+static void repair_rest(struct job_repair *r, uint64_t ino)
 {
 	r->r_rest[ino % RESTS].ino = ino;
 	r->r_rest[ino % RESTS].until_ms = clock_mono_ms() + REST_MS;
 }
 
-static int scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
+static int repair_scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 {
 	struct scan *s = arg;
 	struct pick p;
@@ -918,7 +919,7 @@ static int scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 	else if (!err || err == -ENOENT)
 		s->ino[s->n++] = ino;
 	else if (p.vain)
-		rest(s->r, ino);
+		repair_rest(s->r, ino);
 	return 0;
 }
 
@@ -959,7 +960,7 @@ void job_repair_tick(struct mds *m)
 
 	if (!s.room || st_in_grace(m->m_st) || kv_read_begin(m->m_kv, &s.t))
 		return;
-	err = lo_repairs(s.t, r->r_cursor, scan_row, &s);
+	err = lo_repairs(s.t, r->r_cursor, repair_scan_row, &s);
 	kv_read_end(s.t);
 	if (err < 0)
 		log_error("cannot read the table of repairs: %s", strerror(-err));
@@ -995,14 +996,14 @@ struct job_repair_opts job_repair_opts(const struct mds *m)
 	return m->m_repair->r_opts;
 }
 
-static double gauge_running(void *arg)
+static double repair_gauge_running(void *arg)
 {
 	struct job_repair_view v[FILES_MAX];
 
 	return job_repair_list(arg, v, FILES_MAX);
 }
 
-static int count_row(void *arg, uint64_t ino, const struct lo_repair *row)
+static int repair_count_row(void *arg, uint64_t ino, const struct lo_repair *row)
 {
 	(void)ino;
 	(void)row;
@@ -1018,7 +1019,7 @@ static double gauge_files(void *arg)
 
 	if (kv_read_begin(m->m_kv, &t))
 		return 0;
-	lo_repairs(t, 1, count_row, &n);
+	lo_repairs(t, 1, repair_count_row, &n);
 	kv_read_end(t);
 	return (double)n;
 }
@@ -1051,7 +1052,7 @@ int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_op
 	r->r_same = metric_counter(
 		"weft_mds_repair_equal_bytes_total",
 		"Bytes that data servers compared to repair objects, and found equal", "");
-	metric_gauge("weft_mds_repairs", "Files being repaired now", "", gauge_running, m);
+	metric_gauge("weft_mds_repairs", "Files being repaired now", "", repair_gauge_running, m);
 	metric_gauge("weft_mds_repair_files",
 		     "Files with objects that are not in sync, or that are being moved", "",
 		     gauge_files, m);

@@ -75,32 +75,33 @@ struct job_restripe {
 	void (*rs_then)(struct job_restripe *r, int err);
 };
 
-static void begin(struct job_restripe *r);
-static void copy(struct job_restripe *r);
-static void take(struct job_restripe *r);
+static void restripe_begin(struct job_restripe *r);
+static void restripe_copy(struct job_restripe *r);
+static void restripe_take(struct job_restripe *r);
 
-static void step(struct job_restripe *r, const char *what)
+static void restripe_step(struct job_restripe *r, const char *what)
 {
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view.rv_step = what;
 	pthread_mutex_unlock(&r->rs_lock);
 }
 
-static void woken(struct loop_timer *t)
+static void restripe_woken(struct loop_timer *t)
 {
 	struct job_restripe *r = caa_container_of(t, struct job_restripe, rs_timer);
 
 	r->rs_wake(r);
 }
 
-static void later(struct job_restripe *r, uint64_t ms, void (*wake)(struct job_restripe *r))
+static void restripe_later(struct job_restripe *r, uint64_t ms,
+			   void (*wake)(struct job_restripe *r))
 {
 	r->rs_wake = wake;
-	r->rs_timer.t_fire = woken;
+	r->rs_timer.t_fire = restripe_woken;
 	loop_timer_start(r->rs_loop, &r->rs_timer, ms);
 }
 
-static void thaw(struct job_restripe *r)
+static void restripe_thaw(struct job_restripe *r)
 {
 	excl_end(&r->rs_freeze, 0);
 	r->rs_frozen = false;
@@ -120,7 +121,7 @@ static void unwatched(struct lo_restripe_io *an, int err)
 }
 
 /* Ends the notes of a session that is over, which take memory. Nothing waits for the answers. */
-static void unwatch(struct job_restripe *r)
+static void restripe_unwatch(struct job_restripe *r)
 {
 	for (unsigned s = 0; r->rs_session && s < r->rs_map.lm_stripes; s++) {
 		int k = lo_object_of(&r->rs_map, r->rs_source[s].ob_ds, s, r->rs_source[s].ob_copy);
@@ -134,10 +135,10 @@ static void unwatch(struct job_restripe *r)
 	}
 }
 
-static void rest(struct job_restripe *r, uint64_t ms)
+static void restripe_rest(struct job_restripe *r, uint64_t ms)
 {
-	thaw(r);
-	unwatch(r);
+	restripe_thaw(r);
+	restripe_unwatch(r);
 	calls_free(r);
 	r->rs_ino = 0;
 	r->rs_rest_ms = ms ? clock_mono_ms() + ms : 0;
@@ -157,7 +158,7 @@ static bool patient(struct job_restripe *r)
 
 /* The row is gone. The transaction that removed the row ordered the deletion of the new objects,
  * but a server may have made an object since: their deletion is ordered again. */
-static int gone_run(struct kv_op *op, struct kv_txn *t)
+static int restripe_gone_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 	struct ns_inode i = r->rs_inode;
@@ -177,11 +178,11 @@ static void gone_done(struct kv_op *op, int err)
 		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
 			  (unsigned long)r->rs_ino, strerror(-err));
 	lo_orders_wake(r->rs_m->m_lo);
-	rest(r, 0);
+	restripe_rest(r, 0);
 }
 
 /* Places the new objects again: the server of one is gone, or fails. */
-static int replace_run(struct kv_op *op, struct kv_txn *t)
+static int restripe_replace_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 	struct mds *m = r->rs_m;
@@ -214,11 +215,11 @@ static void replaced(struct kv_op *op, int err)
 	if (err && err != -EAGAIN && err != -ENOENT && err != -ESTALE)
 		log_warn("inode %lu: cannot place its new layout again: %s",
 			 (unsigned long)r->rs_ino, strerror(-err));
-	rest(r, REST_MS);
+	restripe_rest(r, REST_MS);
 }
 
-static void submit(struct job_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
-		   void (*done)(struct kv_op *op, int err))
+static void restripe_submit(struct job_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
+			    void (*done)(struct kv_op *op, int err))
 {
 	r->rs_op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = r->rs_loop};
 	kv_submit(r->rs_m->m_kv, &r->rs_op);
@@ -226,38 +227,38 @@ static void submit(struct job_restripe *r, int (*run)(struct kv_op *op, struct k
 
 /* If a server of the new objects fails or does not come back, they are placed again. Otherwise the
  * job begins again later. */
-static void fail(struct job_restripe *r, int err)
+static void restripe_fail(struct job_restripe *r, int err)
 {
 	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
 
-	thaw(r);
+	restripe_thaw(r);
 	log_warn("inode %lu: cannot restripe it now: %s", (unsigned long)r->rs_ino, strerror(-err));
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
 		lost |= ds_reg_since_heartbeat_ms(r->rs_m->m_dsc,
 						  r->rs_twin.tw_map.lm_obj[k].ob_ds) >
 			job_repair_opts(r->rs_m).ro_wait_ms;
 	if (lost)
-		submit(r, replace_run, replaced);
+		restripe_submit(r, restripe_replace_run, replaced);
 	else
-		rest(r, REST_MS);
+		restripe_rest(r, REST_MS);
 }
 
 /* Begins again: notes are lost, or a source cannot be used any more. */
 static void anew(struct job_restripe *r, int err)
 {
-	thaw(r);
+	restripe_thaw(r);
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view.rv_restarts++;
 	pthread_mutex_unlock(&r->rs_lock);
 	if (patient(r))
-		later(r, AGAIN_MS, begin);
+		restripe_later(r, AGAIN_MS, restripe_begin);
 	else
-		fail(r, err);
+		restripe_fail(r, err);
 }
 
 /* Reads the file, its map and its pending layout as they are now. False: the job is over, or put
  * off. */
-static bool load(struct job_restripe *r)
+static bool restripe_load(struct job_restripe *r)
 {
 	struct kv_txn *t;
 	struct lo_pending tw;
@@ -266,7 +267,7 @@ static bool load(struct job_restripe *r)
 	int err = kv_read_begin(r->rs_m->m_kv, &t);
 
 	if (err) {
-		fail(r, err);
+		restripe_fail(r, err);
 		return false;
 	}
 	err = ns_get(r->rs_m->m_ns, t, r->rs_ino, &i);
@@ -286,17 +287,17 @@ static bool load(struct job_restripe *r)
 		r->rs_twin = tw;
 		return true;
 	}
-	thaw(r);
+	restripe_thaw(r);
 	if (r->rs_session)
-		submit(r, gone_run, gone_done);
+		restripe_submit(r, restripe_gone_run, gone_done);
 	else
-		rest(r, err == -ENOENT ? 0 : REST_MS);
+		restripe_rest(r, err == -ENOENT ? 0 : REST_MS);
 	return false;
 }
 
 /* ---- questions to data servers, some at a time ---- */
 
-static struct lo_restripe_io *call_new(struct job_restripe *r)
+static struct lo_restripe_io *restripe_call_new(struct job_restripe *r)
 {
 	struct lo_restripe_io *an;
 
@@ -316,7 +317,7 @@ static struct lo_restripe_io *call_new(struct job_restripe *r)
 	return an;
 }
 
-static void answered(struct lo_restripe_io *an, int err)
+static void restripe_answered(struct lo_restripe_io *an, int err)
 {
 	struct job_restripe *r = an->an_priv;
 
@@ -333,7 +334,7 @@ static void ask_begin(struct job_restripe *r, void (*then)(struct job_restripe *
 	r->rs_then = then;
 	for (unsigned i = 0; i < r->rs_ncall; i++) {
 		r->rs_call[i]->an_priv = r;
-		r->rs_call[i]->an_done = answered;
+		r->rs_call[i]->an_done = restripe_answered;
 	}
 }
 
@@ -395,7 +396,7 @@ static void size_is(struct job_restripe *r)
 
 /* ---- the list ---- */
 
-static bool list_add(struct job_restripe *r, uint64_t off, uint64_t end, unsigned stripe)
+static bool restripe_list_add(struct job_restripe *r, uint64_t off, uint64_t end, unsigned stripe)
 {
 	if (r->rs_n == r->rs_cap) {
 		size_t cap = r->rs_cap ? 2 * r->rs_cap : 256;
@@ -416,7 +417,7 @@ static void list_reset(struct job_restripe *r)
 	r->rs_pos = 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t restripe_least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -433,9 +434,10 @@ static bool next_piece(struct job_restripe *r, uint64_t *off, uint64_t *len, uns
 			r->rs_pos = 0;
 			continue;
 		}
-		end = least(least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit),
-			    (at / r->rs_twin.tw_map.lm_unit + 1) * r->rs_twin.tw_map.lm_unit);
-		end = least(end, at + BATCH_BYTES);
+		end = restripe_least(
+			restripe_least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit),
+			(at / r->rs_twin.tw_map.lm_unit + 1) * r->rs_twin.tw_map.lm_unit);
+		end = restripe_least(end, at + BATCH_BYTES);
 		r->rs_pos = end;
 		*from = lo_stripe_of(&r->rs_map, at);
 		if (g->stripe != ALL_STRIPES && g->stripe != *from)
@@ -456,7 +458,7 @@ static struct lo_restripe_io *call_for(struct job_restripe *r, unsigned source, 
 	for (unsigned i = 0; i < r->rs_ncall; i++)
 		if (r->rs_call[i]->an_source == source && r->rs_call[i]->an_target == target)
 			return r->rs_call[i];
-	an = call_new(r);
+	an = restripe_call_new(r);
 	if (an) {
 		an->an_source = source;
 		an->an_target = target;
@@ -487,7 +489,7 @@ static bool call_add(struct job_restripe *r, uint64_t off, uint64_t len, unsigne
 
 /* Collects what takes at most a second at the configured rate. Returns how many bytes of the file
  * that is; *err: no memory. */
-static uint64_t batch(struct job_restripe *r, bool *err)
+static uint64_t restripe_batch(struct job_restripe *r, bool *err)
 {
 	uint64_t bytes = 0, off, len, rate = job_repair_opts(r->rs_m).ro_rate,
 		 most = rate && rate < BATCH_BYTES && !r->rs_frozen ? rate : BATCH_BYTES;
@@ -506,7 +508,7 @@ static uint64_t batch(struct job_restripe *r, bool *err)
 	return bytes;
 }
 
-static void list_done(struct job_restripe *r);
+static void restripe_list_done(struct job_restripe *r);
 
 static void filled(struct job_restripe *r, int err)
 {
@@ -516,13 +518,13 @@ static void filled(struct job_restripe *r, int err)
 		copied += r->rs_call[i]->an_filled.copied;
 	calls_free(r);
 	if (err && (r->rs_frozen || err == -EIO || err == -ENOSPC || !patient(r))) {
-		fail(r, err);
+		restripe_fail(r, err);
 		return;
 	}
 	if (err) {
 		r->rs_at = r->rs_back_at;
 		r->rs_pos = r->rs_back_pos;
-		later(r, AGAIN_MS, copy);
+		restripe_later(r, AGAIN_MS, restripe_copy);
 		return;
 	}
 	r->rs_since_ms = 0;
@@ -531,29 +533,29 @@ static void filled(struct job_restripe *r, int err)
 	if (!r->rs_round)
 		r->rs_view.rv_done = r->rs_pos;
 	pthread_mutex_unlock(&r->rs_lock);
-	later(r, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied), copy);
+	restripe_later(r, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied), restripe_copy);
 }
 
-static void copy(struct job_restripe *r)
+static void restripe_copy(struct job_restripe *r)
 {
 	bool err;
 
-	if (!load(r))
+	if (!restripe_load(r))
 		return;
 	if (!targets_stand(r)) {
-		fail(r, -ENXIO);
+		restripe_fail(r, -ENXIO);
 		return;
 	}
 	if (!sources_stand(r, &r->rs_map)) {
 		anew(r, -EREMOTEIO);
 		return;
 	}
-	if (!batch(r, &err) && !err) {
-		list_done(r);
+	if (!restripe_batch(r, &err) && !err) {
+		restripe_list_done(r);
 		return;
 	}
 	if (err) {
-		fail(r, -ENOMEM);
+		restripe_fail(r, -ENOMEM);
 		return;
 	}
 	ask_begin(r, filled);
@@ -594,7 +596,7 @@ static bool news(const struct job_restripe *r, const struct ns_inode *i, const s
 	return false;
 }
 
-static int commit_run(struct kv_op *op, struct kv_txn *t)
+static int restripe_commit_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 	struct mds *m = r->rs_m;
@@ -643,7 +645,7 @@ static int commit_run(struct kv_op *op, struct kv_txn *t)
 				 was.lm_unit >> 20);
 }
 
-static void committed(struct kv_op *op, int err)
+static void restripe_committed(struct kv_op *op, int err)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
@@ -653,45 +655,45 @@ static void committed(struct kv_op *op, int err)
 		return;
 	}
 	if (err && err != -ENOENT && err != -ESTALE) {
-		fail(r, err);
+		restripe_fail(r, err);
 		return;
 	}
 	lo_orders_wake(r->rs_m->m_lo);
 	if (!err)
 		log_info("inode %lu: restriped", (unsigned long)r->rs_ino);
-	rest(r, 0);
+	restripe_rest(r, 0);
 }
 
-static void ended(struct job_restripe *r, int err)
+static void restripe_ended(struct job_restripe *r, int err)
 {
 	for (unsigned i = 0; i < r->rs_ncall; i++)
 		r->rs_writes[r->rs_call[i]->an_target] = r->rs_call[i]->an_filled.writes;
 	calls_free(r);
 	if (err) {
-		fail(r, err);
+		restripe_fail(r, err);
 		return;
 	}
 	job_drain_placing(r->rs_m);
-	submit(r, commit_run, committed);
+	restripe_submit(r, restripe_commit_run, restripe_committed);
 }
 
-static void finish(struct job_restripe *r)
+static void restripe_finish(struct job_restripe *r)
 {
 	struct lo_restripe_io *an = NULL;
 
-	step(r, "end");
+	restripe_step(r, "end");
 	calls_free(r);
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
-		an = call_new(r);
+		an = restripe_call_new(r);
 		if (!an)
 			break;
 		an->an_target = k;
 	}
 	if (!an) {
-		fail(r, -ENOMEM);
+		restripe_fail(r, -ENOMEM);
 		return;
 	}
-	ask_begin(r, ended);
+	ask_begin(r, restripe_ended);
 	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
 		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, true,
 			r->rs_size);
@@ -702,22 +704,22 @@ static void frozen_size(struct lo_stat *ls, int err)
 	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
 	if (err) {
-		fail(r, err);
+		restripe_fail(r, err);
 		return;
 	}
 	size_is(r);
-	take(r);
+	restripe_take(r);
 }
 
 /* A copy that could not keep what was written lacks it for every reader: it becomes stale. */
-static int unkept_run(struct kv_op *op, struct kv_txn *t)
+static int restripe_unkept_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
 	return file_make_stale(&r->rs_m->m_file, t, r->rs_ino, &r->rs_map, r->rs_io.io_failed_map);
 }
 
-static void unkept_done(struct kv_op *op, int err)
+static void restripe_unkept_done(struct kv_op *op, int err)
 {
 	anew(caa_container_of(op, struct job_restripe, rs_op), err ? err : -EREMOTEIO);
 }
@@ -732,7 +734,7 @@ static void old_kept(struct lo_io *io, int err)
 	if (err)
 		anew(r, err);
 	else if (io->io_failed_map)
-		submit(r, unkept_run, unkept_done);
+		restripe_submit(r, restripe_unkept_run, restripe_unkept_done);
 	else
 		stat_ask(r, frozen_size);
 }
@@ -747,41 +749,41 @@ static void old_keep(struct job_restripe *r)
 	lo_commit(r->rs_m->m_lo, &r->rs_io);
 }
 
-static void freeze(struct job_restripe *r);
+static void restripe_freeze(struct job_restripe *r);
 
 /* The earlier epoch is fenced: calls from here on carry the new one. */
-static void frozen(void *arg, int err)
+static void restripe_frozen(void *arg, int err)
 {
 	struct job_restripe *r = arg;
 
 	if (err) {
 		excl_end(&r->rs_freeze, 0);
 		if (patient(r))
-			later(r, AGAIN_MS, freeze);
+			restripe_later(r, AGAIN_MS, restripe_freeze);
 		else
-			fail(r, err);
+			restripe_fail(r, err);
 		return;
 	}
 	r->rs_frozen = true;
-	if (load(r))
+	if (restripe_load(r))
 		old_keep(r);
 }
 
-static void freeze(struct job_restripe *r)
+static void restripe_freeze(struct job_restripe *r)
 {
-	step(r, "freeze");
+	restripe_step(r, "freeze");
 	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS,
-		   frozen, r);
+		   restripe_frozen, r);
 }
 
-static void list_done(struct job_restripe *r)
+static void restripe_list_done(struct job_restripe *r)
 {
 	if (r->rs_frozen)
-		finish(r);
+		restripe_finish(r);
 	else if (r->rs_last)
-		freeze(r);
+		restripe_freeze(r);
 	else
-		take(r);
+		restripe_take(r);
 }
 
 /* ---- what was changed meanwhile ---- */
@@ -798,15 +800,15 @@ static void taken_all(struct job_restripe *r)
 	for (size_t i = 0; i < r->rs_n; i++) {
 		struct range *g = &r->rs_list[i];
 
-		g->end = least(g->end, r->rs_most);
+		g->end = restripe_least(g->end, r->rs_most);
 		bytes += g->end > g->off ? g->end - g->off : 0;
 	}
 	r->rs_last = bytes <= FINAL_BYTES || ++r->rs_round >= ROUNDS;
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view.rv_round = r->rs_round;
 	pthread_mutex_unlock(&r->rs_lock);
-	step(r, r->rs_frozen ? "freeze" : "changes");
-	copy(r);
+	restripe_step(r, r->rs_frozen ? "freeze" : "changes");
+	restripe_copy(r);
 }
 
 /* A note of a truncation reaches up to the largest offset. It is limited to the farthest end that
@@ -824,7 +826,7 @@ static void taken_size(struct lo_stat *ls, int err)
 	taken_all(r);
 }
 
-static void taken(struct job_restripe *r, int err)
+static void restripe_taken(struct job_restripe *r, int err)
 {
 	bool fine = true, more = false;
 
@@ -834,11 +836,11 @@ static void taken(struct job_restripe *r, int err)
 		for (unsigned k = 0; k < an->an_nspan && fine; k++) {
 			const ctl_span *sp = &an->an_span[k];
 
-			fine = list_add(r, sp->offset,
-					sp->length > UINT64_MAX - sp->offset
-						? UINT64_MAX
-						: sp->offset + sp->length,
-					an->an_source);
+			fine = restripe_list_add(r, sp->offset,
+						 sp->length > UINT64_MAX - sp->offset
+							 ? UINT64_MAX
+							 : sp->offset + sp->length,
+						 an->an_source);
 		}
 		more |= an->an_taken.more;
 	}
@@ -846,7 +848,7 @@ static void taken(struct job_restripe *r, int err)
 	if (err) /* notes that were taken may be lost */
 		anew(r, err);
 	else if (!fine)
-		fail(r, -ENOMEM);
+		restripe_fail(r, -ENOMEM);
 	else if (more && (r->rs_frozen || ++r->rs_takes < TAKES))
 		take_more(r);
 	else
@@ -859,7 +861,7 @@ static bool watch_all(struct job_restripe *r, int what,
 {
 	calls_free(r);
 	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
-		struct lo_restripe_io *an = call_new(r);
+		struct lo_restripe_io *an = restripe_call_new(r);
 
 		if (!an)
 			return false;
@@ -875,15 +877,15 @@ static bool watch_all(struct job_restripe *r, int what,
 
 static void take_more(struct job_restripe *r)
 {
-	if (!watch_all(r, CTL_WATCH_TAKE, taken))
-		fail(r, -ENOMEM);
+	if (!watch_all(r, CTL_WATCH_TAKE, restripe_taken))
+		restripe_fail(r, -ENOMEM);
 }
 
-static void take(struct job_restripe *r)
+static void restripe_take(struct job_restripe *r)
 {
 	list_reset(r);
 	r->rs_takes = 0;
-	if (!load(r))
+	if (!restripe_load(r))
 		return;
 	if (sources_stand(r, &r->rs_map))
 		take_more(r);
@@ -909,11 +911,11 @@ static void first_size(struct lo_stat *ls, int err)
 	r->rs_view.rv_size = r->rs_size;
 	r->rs_view.rv_done = 0;
 	pthread_mutex_unlock(&r->rs_lock);
-	step(r, "copy");
-	if (list_add(r, 0, r->rs_most, ALL_STRIPES))
-		copy(r);
+	restripe_step(r, "copy");
+	if (restripe_list_add(r, 0, r->rs_most, ALL_STRIPES))
+		restripe_copy(r);
 	else
-		fail(r, -ENOMEM);
+		restripe_fail(r, -ENOMEM);
 }
 
 static void watched(struct job_restripe *r, int err)
@@ -953,11 +955,11 @@ static bool choose_sources(struct job_restripe *r)
 	return true;
 }
 
-static void looked(struct lo_stat *ls, int err)
+static void restripe_looked(struct lo_stat *ls, int err)
 {
 	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
-	unwatch(r);
+	restripe_unwatch(r);
 	if (err || !choose_sources(r)) {
 		anew(r, err ? err : -EREMOTEIO);
 		return;
@@ -965,14 +967,14 @@ static void looked(struct lo_stat *ls, int err)
 	randombytes_buf(&r->rs_session, sizeof(r->rs_session));
 	r->rs_session |= 1;
 	if (!watch_all(r, CTL_WATCH_BEGIN, watched))
-		fail(r, -ENOMEM);
+		restripe_fail(r, -ENOMEM);
 }
 
-static void begin(struct job_restripe *r)
+static void restripe_begin(struct job_restripe *r)
 {
-	step(r, "watch");
-	if (load(r))
-		stat_ask(r, looked);
+	restripe_step(r, "watch");
+	if (restripe_load(r))
+		stat_ask(r, restripe_looked);
 }
 
 static int first(void *arg, uint64_t ino, const struct lo_pending *tw)
@@ -1004,7 +1006,7 @@ void job_restripe_tick(struct mds *m)
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view = (struct job_restripe_view){.rv_ino = ino, .rv_step = "watch"};
 	pthread_mutex_unlock(&r->rs_lock);
-	begin(r);
+	restripe_begin(r);
 }
 
 void job_restripe_look(struct mds *m, struct job_restripe_view *out)

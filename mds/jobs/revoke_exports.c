@@ -48,11 +48,11 @@ struct job_revocation {
 	struct kv_op e_op;
 };
 
-static void step(struct job_revocation *e);
+static void revoke_exports_step(struct job_revocation *e);
 
 /* ---- where a file lies ---- */
 
-static bool is_root(const struct export_revocation *row, size_t n, uint64_t dir)
+static bool revoke_exports_is_root(const struct export_revocation *row, size_t n, uint64_t dir)
 {
 	for (size_t i = 0; i < n; i++)
 		if (row[i].en_root == dir)
@@ -70,7 +70,7 @@ static enum lies lies(struct ns *ns, struct kv_txn *t, uint64_t dir,
 {
 	struct ns_inode i;
 
-	for (unsigned up = 0; up < UP_MAX && !is_root(row, n, dir); up++) {
+	for (unsigned up = 0; up < UP_MAX && !revoke_exports_is_root(row, n, dir); up++) {
 		if (dir == NS_ROOT_INO)
 			return BESIDE;
 		if (ns_get(ns, t, dir, &i))
@@ -103,7 +103,7 @@ int job_revocation_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_
 	return from == to ? 0 : export_revocations(t, leaves_one, &l);
 }
 
-static bool below(struct job_revocation *e, const struct ns_inode *i)
+static bool revoke_exports_below(struct job_revocation *e, const struct ns_inode *i)
 {
 	if (i->i_nlink > 1)
 		return true;
@@ -117,7 +117,7 @@ static bool below(struct job_revocation *e, const struct ns_inode *i)
 
 /* ---- the pass ---- */
 
-static int look_file(void *arg, const struct ns_inode *i)
+static int revoke_exports_look_file(void *arg, const struct ns_inode *i)
 {
 	struct job_revocation *e = arg;
 	struct lo_map map;
@@ -128,12 +128,12 @@ static int look_file(void *arg, const struct ns_inode *i)
 	}
 	e->e_seen++;
 	e->e_cursor = i->i_ino + 1;
-	if (!lo_map_decode(i->i_blob, &map) && !map.lm_clean && below(e, i))
+	if (!lo_map_decode(i->i_blob, &map) && !map.lm_clean && revoke_exports_below(e, i))
 		e->e_ino[e->e_found++] = i->i_ino;
 	return 0;
 }
 
-static void tell(struct job_revocation *e)
+static void revoke_exports_tell(struct job_revocation *e)
 {
 	const struct job_revocation_view *v = &e->e_view;
 
@@ -161,10 +161,10 @@ static void fenced(void *arg, int err)
 	e->e_view.ev_ended += !err || err == -ETIMEDOUT;
 	e->e_view.ev_unconfirmed += err == -ETIMEDOUT;
 	pthread_mutex_unlock(&e->e_lock);
-	step(e);
+	revoke_exports_step(e);
 }
 
-static void look(struct job_revocation *e)
+static void revoke_exports_look(struct job_revocation *e)
 {
 	struct mds *m = e->e_m;
 	int err = kv_read_begin(m->m_kv, &e->e_txn);
@@ -173,7 +173,7 @@ static void look(struct job_revocation *e)
 	e->e_dir = 0;
 	if (!err) {
 		e->e_all = true;
-		err = ns_files(m->m_ns, e->e_txn, e->e_cursor, look_file, e);
+		err = ns_files(m->m_ns, e->e_txn, e->e_cursor, revoke_exports_look_file, e);
 		kv_read_end(e->e_txn);
 	}
 	if (err) {
@@ -183,12 +183,12 @@ static void look(struct job_revocation *e)
 	pthread_mutex_lock(&e->e_lock);
 	e->e_view.ev_looked += e->e_seen;
 	pthread_mutex_unlock(&e->e_lock);
-	tell(e);
+	revoke_exports_tell(e);
 	e->e_busy += e->e_found;
 	for (unsigned i = 0; i < e->e_found; i++)
 		excl_recall_and_fence_all(&m->m_file, e->e_loop, e->e_ino[i], fenced, e);
 	crash_point("ending");
-	step(e);
+	revoke_exports_step(e);
 }
 
 static void look_now(struct loop_timer *t)
@@ -196,12 +196,12 @@ static void look_now(struct loop_timer *t)
 	struct job_revocation *e = hash_entry(t, struct job_revocation, e_timer);
 
 	e->e_waiting = false;
-	look(e);
+	revoke_exports_look(e);
 }
 
 /* ---- begin and end ---- */
 
-static void finish(struct job_revocation *e, bool again)
+static void revoke_exports_finish(struct job_revocation *e, bool again)
 {
 	pthread_mutex_lock(&e->e_lock);
 	e->e_again |= again;
@@ -236,11 +236,11 @@ static void over_done(struct kv_op *op, int err)
 			"are invalid now, after %lu ms",
 			(unsigned long)v->ev_looked, (unsigned long)v->ev_ended,
 			(unsigned long)(clock_mono_ms() - e->e_began_ms));
-	finish(e, err != 0);
+	revoke_exports_finish(e, err != 0);
 }
 
 /* Goes on where it can: examines more files, or ends when nothing is under way. */
-static void step(struct job_revocation *e)
+static void revoke_exports_step(struct job_revocation *e)
 {
 	if (e->e_waiting)
 		return;
@@ -255,7 +255,7 @@ static void step(struct job_revocation *e)
 	if (e->e_busy)
 		return;
 	if (e->e_failed) {
-		finish(e, true);
+		revoke_exports_finish(e, true);
 		return;
 	}
 	e->e_op = (struct kv_op){.o_run = over_run, .o_done = over_done, .o_loop = e->e_loop};
@@ -300,14 +300,14 @@ static int read_rows(struct job_revocation *e)
 	return err;
 }
 
-static void begin(struct job_revocation *e)
+static void revoke_exports_begin(struct job_revocation *e)
 {
 	int err = read_rows(e);
 
 	if (err || !e->e_nrow) {
 		if (err)
 			log_error("changed exports: cannot read their record: %s", strerror(-err));
-		finish(e, err != 0);
+		revoke_exports_finish(e, err != 0);
 		return;
 	}
 	e->e_began_ms = e->e_told_ms = clock_mono_ms();
@@ -319,7 +319,7 @@ static void begin(struct job_revocation *e)
 	log_info("changed exports: ending the capabilities given below %zu of their directories; "
 		 "examining all files",
 		 e->e_nrow);
-	step(e);
+	revoke_exports_step(e);
 }
 
 void job_revocation_tick(struct mds *m)
@@ -338,7 +338,7 @@ void job_revocation_tick(struct mds *m)
 	}
 	pthread_mutex_unlock(&e->e_lock);
 	if (begins)
-		begin(e);
+		revoke_exports_begin(e);
 }
 
 /* ---- called by other files ---- */

@@ -24,7 +24,7 @@ static struct metric *m_found[JOB_SCRUB_KINDS];
 
 /* ---- the machine ---- */
 
-static void show(struct job_scrub *c)
+static void scrub_show(struct job_scrub *c)
 {
 	pthread_mutex_lock(&c->c_lock);
 	c->c_view = c->c_s;
@@ -41,7 +41,7 @@ bool scrub_stopped(struct job_scrub *c)
 	return stop;
 }
 
-static void woken(struct loop_timer *t)
+static void scrub_woken(struct loop_timer *t)
 {
 	struct job_scrub *c = caa_container_of(t, struct job_scrub, c_timer);
 
@@ -51,11 +51,11 @@ static void woken(struct loop_timer *t)
 void scrub_later(struct job_scrub *c, uint32_t ms, void (*wake)(struct job_scrub *c))
 {
 	c->c_wake = wake;
-	c->c_timer.t_fire = woken;
+	c->c_timer.t_fire = scrub_woken;
 	loop_timer_start(c->c_loop, &c->c_timer, ms);
 }
 
-static int commit_run(struct kv_op *op, struct kv_txn *t)
+static int scrub_commit_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_scrub *c = caa_container_of(op, struct job_scrub, c_op);
 	int err;
@@ -84,7 +84,7 @@ void scrub_log(const struct job_scrub *c, const struct job_scrub_found *f)
 	metric_add(m_found[f->sf_kind], 1);
 }
 
-static void over(struct job_scrub *c)
+static void scrub_over(struct job_scrub *c)
 {
 	const struct job_scrub_state *s = &c->c_s;
 	uint64_t found = 0;
@@ -110,14 +110,14 @@ static void commit_done(struct kv_op *op, int err)
 		log_error("scrub: cannot save progress: %s; stopping", strerror(-err));
 		c->c_s.ss_running = false; /* the next start of the server continues it */
 		excl_end(&c->c_freeze, 0);
-		show(c);
+		scrub_show(c);
 		return;
 	}
 	for (unsigned k = 0; k < c->c_nfound; k++)
 		scrub_log(c, &c->c_found[k]);
 	c->c_nfirst = c->c_nfound = c->c_unsaved = 0;
 	c->c_s = c->c_next;
-	show(c);
+	scrub_show(c);
 	if (c->c_kick)
 		lo_orders_wake(c->c_m->m_lo);
 	c->c_kick = false;
@@ -129,7 +129,8 @@ void scrub_commit(struct job_scrub *c, int (*run)(struct job_scrub *c, struct kv
 {
 	c->c_run = run;
 	c->c_then = then;
-	c->c_op = (struct kv_op){.o_run = commit_run, .o_done = commit_done, .o_loop = c->c_loop};
+	c->c_op = (struct kv_op){
+		.o_run = scrub_commit_run, .o_done = commit_done, .o_loop = c->c_loop};
 	kv_submit(c->c_m->m_kv, &c->c_op);
 }
 
@@ -139,9 +140,9 @@ void scrub_find(struct job_scrub *c, const struct job_scrub_found *f)
 		c->c_found[c->c_nfound++] = *f;
 }
 
-static void ended(struct job_scrub *c)
+static void scrub_ended(struct job_scrub *c)
 {
-	over(c);
+	scrub_over(c);
 }
 
 static void stop(struct job_scrub *c)
@@ -149,7 +150,7 @@ static void stop(struct job_scrub *c)
 	c->c_s.ss_running = c->c_s.ss_skim = false;
 	c->c_s.ss_stopped = true;
 	c->c_s.ss_ended_s = (uint64_t)file_now().t_sec;
-	scrub_commit(c, NULL, ended);
+	scrub_commit(c, NULL, scrub_ended);
 }
 
 void scrub_phase(struct job_scrub *c, enum job_scrub_phase next)
@@ -166,7 +167,7 @@ void scrub_phase(struct job_scrub *c, enum job_scrub_phase next)
 		c->c_s.ss_running = false;
 		c->c_s.ss_ended_s = (uint64_t)file_now().t_sec;
 	}
-	scrub_commit(c, NULL, next == JOB_SCRUB_OVER ? ended : scrub_go);
+	scrub_commit(c, NULL, next == JOB_SCRUB_OVER ? scrub_ended : scrub_go);
 }
 
 /* ---- the lists ---- */
@@ -258,7 +259,7 @@ static void list_next_server(struct job_scrub *c)
 	c->c_tries = 0;
 }
 
-static void list_done(struct ds_reg_ctl *ctl, int err)
+static void scrub_list_done(struct ds_reg_ctl *ctl, int err)
 {
 	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
 	struct kv_txn *t;
@@ -290,7 +291,7 @@ static void list_done(struct ds_reg_ctl *ctl, int err)
 	if (c->c_nfirst || c->c_nfound || ++c->c_unsaved == SAVE_EVERY) {
 		scrub_commit(c, NULL, scrub_go);
 	} else {
-		show(c);
+		scrub_show(c);
 		scrub_later(c, 0, scrub_go);
 	}
 }
@@ -334,7 +335,7 @@ static void list_go(struct job_scrub *c)
 	a->cookie.cookie_len = c->c_s.ss_ncookie;
 	a->max = CTL_BATCH_MAX;
 	c->c_ctl.dc_take = list_take;
-	c->c_ctl.dc_done = list_done;
+	c->c_ctl.dc_done = scrub_list_done;
 	ds_reg_call(c->c_m->m_dsc, ds, &c->c_ctl, ASK_MS);
 }
 
@@ -548,7 +549,7 @@ void scrub_go(struct job_scrub *c)
 
 /* ---- for the administrator ---- */
 
-static int begin_run(struct job_scrub *c, struct kv_txn *t)
+static int scrub_begin_run(struct job_scrub *c, struct kv_txn *t)
 {
 	struct job_scrub_ask ask;
 
@@ -568,7 +569,7 @@ static int begin_run(struct job_scrub *c, struct kv_txn *t)
 	return scrub_rows_clear(t);
 }
 
-static void begun(struct job_scrub *c)
+static void scrub_begun(struct job_scrub *c)
 {
 	journal_add(EV_SCRUBBED, c->c_s.ss_content ? "scrub" : "fsck", 0, "begins%s",
 		    c->c_s.ss_dry ? ", and changes nothing" : "");
@@ -578,12 +579,12 @@ static void begun(struct job_scrub *c)
 	scrub_go(c);
 }
 
-static void begin(struct loop_msg *m)
+static void scrub_begin(struct loop_msg *m)
 {
 	struct job_scrub *c = caa_container_of(m, struct job_scrub, c_msg);
 
 	c->c_nfirst = c->c_nfound = 0;
-	scrub_commit(c, begin_run, begun);
+	scrub_commit(c, scrub_begin_run, scrub_begun);
 }
 
 int job_scrub_begin(struct mds *m, const struct job_scrub_ask *ask)
@@ -637,7 +638,7 @@ static void resume(struct loop_msg *m)
 {
 	struct job_scrub *c = caa_container_of(m, struct job_scrub, c_msg);
 
-	c->c_msg.m_run = begin;
+	c->c_msg.m_run = scrub_begin;
 	log_info("scrub %lu continues", (unsigned long)c->c_s.ss_number);
 	if (c->c_s.ss_phase == JOB_SCRUB_SIGHT)
 		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
@@ -645,7 +646,7 @@ static void resume(struct loop_msg *m)
 	scrub_later(c, c->c_m->m_ds_lease_ms, scrub_go);
 }
 
-static double gauge_running(void *arg)
+static double scrub_gauge_running(void *arg)
 {
 	struct job_scrub_state s;
 
@@ -664,7 +665,7 @@ int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 	c->c_m = m;
 	c->c_loop = loop;
 	c->c_delay_ms = delay_ms;
-	c->c_msg.m_run = begin;
+	c->c_msg.m_run = scrub_begin;
 	pthread_mutex_init(&c->c_lock, NULL);
 	err = kv_read_begin(m->m_kv, &t);
 	if (!err) {
@@ -682,8 +683,8 @@ int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 		m_found[k] =
 			metric_counter("weft_mds_scrub_found_total", "What scrubs found", label);
 	}
-	metric_gauge("weft_mds_scrub_running", "1 while a scrub is under way", "", gauge_running,
-		     m);
+	metric_gauge("weft_mds_scrub_running", "1 while a scrub is under way", "",
+		     scrub_gauge_running, m);
 	m->m_scrub = c;
 	return 0;
 }

@@ -95,7 +95,7 @@ void scrub_compare(struct mds *m, const struct scrub_file *f, struct scrub_wrong
 }
 
 /* True: only clients may know where the file ends, or an order to truncate it is under way. */
-static bool busy(struct mds *m, const struct scrub_file *f)
+static bool scrub_file_busy(struct mds *m, const struct scrub_file *f)
 {
 	struct st_file *file;
 	bool yes;
@@ -242,7 +242,7 @@ static void file_judge(struct job_scrub *c)
 	struct scrub_wrong w;
 
 	scrub_compare(c->c_m, f, &w);
-	if (w.w_size && busy(c->c_m, f)) {
+	if (w.w_size && scrub_file_busy(c->c_m, f)) {
 		file_skip(c, &c->c_s.ss_busy);
 	} else if (!w.w_missing && !w.w_size) {
 		for (unsigned s = 0; s < f->f_stat.ls_map.lm_stripes; s++)
@@ -337,7 +337,7 @@ struct look {
 	bool more;
 };
 
-static int take_file(void *arg, const struct ns_inode *i)
+static int scrub_file_take_file(void *arg, const struct ns_inode *i)
 {
 	struct look *l = arg;
 	struct job_scrub *c = l->c;
@@ -371,7 +371,7 @@ void scrub_files_go(struct job_scrub *c)
 		return;
 	}
 	c->c_nfile = c->c_at = 0;
-	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, take_file, &l);
+	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, scrub_file_take_file, &l);
 	kv_read_end(t);
 	if (err)
 		log_error("scrub: cannot read the files: %s", strerror(-err));
@@ -462,7 +462,7 @@ static int take_ino(void *arg, const struct ns_inode *i)
 	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map) || !can_sum(c->c_m, &f->f_stat.ls_map))
 		return 0;
 	f->f_inode = *i;
-	if (busy(c->c_m, f))
+	if (scrub_file_busy(c->c_m, f))
 		c->c_s.ss_busy++;
 	else
 		c->c_ino[c->c_nfile++] = i->i_ino;

@@ -77,28 +77,28 @@ struct job_verify {
 static void next_file(struct job_verify *v);
 static void ask_range(struct job_verify *v);
 
-static void woken(struct loop_timer *t)
+static void verify_woken(struct loop_timer *t)
 {
 	struct job_verify *v = caa_container_of(t, struct job_verify, v_timer);
 
 	v->v_wake(v);
 }
 
-static void later(struct job_verify *v, uint32_t ms, void (*wake)(struct job_verify *v))
+static void verify_later(struct job_verify *v, uint32_t ms, void (*wake)(struct job_verify *v))
 {
 	v->v_wake = wake;
-	v->v_timer.t_fire = woken;
+	v->v_timer.t_fire = verify_woken;
 	loop_timer_start(v->v_loop, &v->v_timer, ms);
 }
 
-static void count(struct job_verify *v, uint64_t *what, uint64_t n)
+static void verify_count(struct job_verify *v, uint64_t *what, uint64_t n)
 {
 	pthread_mutex_lock(&v->v_lock);
 	*what += n;
 	pthread_mutex_unlock(&v->v_lock);
 }
 
-static void thaw(struct job_verify *v)
+static void verify_thaw(struct job_verify *v)
 {
 	excl_end(&v->v_freeze, 0);
 	v->v_frozen = false;
@@ -106,33 +106,33 @@ static void thaw(struct job_verify *v)
 
 /* ---- one range ---- */
 
-static void next_range(struct job_verify *v)
+static void verify_next_range(struct job_verify *v)
 {
 	uint64_t bytes = 0;
 
-	thaw(v);
+	verify_thaw(v);
 	v->v_tries = 0;
 	for (unsigned i = 0; i < v->v_nsum; i++)
 		bytes += v->v_sum[i].su_res.data;
-	count(v, &v->v_view.vv_bytes, bytes);
+	verify_count(v, &v->v_view.vv_bytes, bytes);
 	v->v_off += CTL_SUM_MAX;
 	if (v->v_off >= v->v_most) {
 		v->v_off = v->v_most = 0;
 		v->v_stripe++;
 	}
-	later(v, job_repair_pace(v->v_m, bytes), ask_range);
+	verify_later(v, job_repair_pace(v->v_m, bytes), ask_range);
 }
 
 /* Not all copies could be asked: the rest of this file is skipped. */
 static void skip_file(struct job_verify *v)
 {
-	thaw(v);
-	count(v, &v->v_view.vv_skipped, 1);
-	later(v, 0, next_file);
+	verify_thaw(v);
+	verify_count(v, &v->v_view.vv_skipped, 1);
+	verify_later(v, 0, next_file);
 }
 
 /* Whether this copy is missing although it is known to exist: it is never believed. */
-static bool lost(const struct job_verify *v, unsigned i)
+static bool verify_lost(const struct job_verify *v, unsigned i)
 {
 	return v->v_sum[i].su_status == CTL_NOENT && v->v_map.lm_obj[v->v_sum[i].su_obj].ob_known;
 }
@@ -142,7 +142,7 @@ static uint64_t all_lost(const struct job_verify *v)
 	uint64_t bits = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		bits |= lost(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
+		bits |= verify_lost(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
 	return bits;
 }
 
@@ -170,7 +170,7 @@ static uint64_t longest(const struct job_verify *v)
 
 /* Whether the sizes of copies are compared. On plain NFSv3 data servers they are not: there an
  * object of a striped file goes on to where the file ends. */
-static bool sized(const struct job_verify *v)
+static bool verify_sized(const struct job_verify *v)
 {
 	return v->v_map.lm_stripes == 1 || !lo_generic(v->v_m->m_lo, &v->v_map);
 }
@@ -182,8 +182,8 @@ static bool uneven(const struct job_verify *v)
 	bool yes = false;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		yes |= !lost(v, i) && !unread(v, i) && v->v_sum[i].su_res.size < most;
-	return yes && sized(v);
+		yes |= !verify_lost(v, i) && !unread(v, i) && v->v_sum[i].su_res.size < most;
+	return yes && verify_sized(v);
 }
 
 /* Elects a copy: more than half of the readable copies are equal to it, and no copy is longer. All
@@ -193,14 +193,14 @@ static unsigned elected(const struct job_verify *v)
 	unsigned voters = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		voters += !lost(v, i) && !unread(v, i);
+		voters += !verify_lost(v, i) && !unread(v, i);
 	for (unsigned i = 0; i < v->v_nsum; i++) {
 		unsigned votes = 0;
 
 		for (unsigned k = 0; k < v->v_nsum; k++)
-			votes += !lost(v, k) && !unread(v, k) && same(v, i, k);
-		if (!lost(v, i) && !unread(v, i) && 2 * votes > voters &&
-		    (!sized(v) || v->v_sum[i].su_res.size == longest(v)))
+			votes += !verify_lost(v, k) && !unread(v, k) && same(v, i, k);
+		if (!verify_lost(v, i) && !unread(v, i) && 2 * votes > voters &&
+		    (!verify_sized(v) || v->v_sum[i].su_res.size == longest(v)))
 			return i;
 	}
 	return v->v_nsum;
@@ -222,7 +222,7 @@ static unsigned right_end(const struct job_verify *v)
 		uint64_t size = v->v_sum[i].su_res.size,
 			 most = best < v->v_nsum ? v->v_sum[best].su_res.size : 0;
 
-		if (!lost(v, i) &&
+		if (!verify_lost(v, i) &&
 		    (best == v->v_nsum ||
 		     (most > v->v_set ? size < most : size > most && size <= v->v_set)))
 			best = i;
@@ -239,7 +239,7 @@ static unsigned believed(const struct job_verify *v)
 
 	if (v->v_view.vv_ask.va_first || v->v_same) {
 		for (unsigned i = 0; i < v->v_nsum; i++)
-			if (!lost(v, i) && !unread(v, i))
+			if (!verify_lost(v, i) && !unread(v, i))
 				return i;
 	}
 	if (v->v_view.vv_ask.va_vote && elected(v) < v->v_nsum)
@@ -247,12 +247,12 @@ static unsigned believed(const struct job_verify *v)
 	if (v->v_view.vv_ask.va_ends)
 		return right_end(v);
 	for (unsigned i = 0; i < v->v_nsum; i++) {
-		if (lost(v, i) || unread(v, i))
+		if (verify_lost(v, i) || unread(v, i))
 			continue;
 		if (asked_for(v, i))
 			return i;
 		if (first == v->v_nsum ||
-		    (sized(v) && v->v_sum[i].su_res.size > v->v_sum[first].su_res.size))
+		    (verify_sized(v) && v->v_sum[i].su_res.size > v->v_sum[first].su_res.size))
 			first = i;
 	}
 	return first;
@@ -264,8 +264,8 @@ static uint64_t differing(const struct job_verify *v, unsigned kept)
 	uint64_t bad = 0;
 
 	for (unsigned i = 0; i < v->v_nsum; i++)
-		if (lost(v, i) || unread(v, i) ||
-		    (sized(v) && v->v_sum[i].su_res.size != k->size) ||
+		if (verify_lost(v, i) || unread(v, i) ||
+		    (verify_sized(v) && v->v_sum[i].su_res.size != k->size) ||
 		    memcmp(v->v_sum[i].su_res.sum, k->sum, CTL_SUM_LEN))
 			bad |= UINT64_C(1) << v->v_sum[i].su_obj;
 	return bad;
@@ -297,12 +297,12 @@ static int mend_run(struct kv_op *op, struct kv_txn *t)
 	return hit ? file_set_map(&v->v_m->m_file, t, v->v_ino, &map, file_now()) : 0;
 }
 
-static void frozen(void *arg, int err);
+static void verify_frozen(void *arg, int err);
 
-static void freeze(struct job_verify *v)
+static void verify_freeze(struct job_verify *v)
 {
-	excl_begin(&v->v_freeze, &v->v_m->m_file, v->v_loop, v->v_ino, NULL, EXCL_LAYOUTS, frozen,
-		   v);
+	excl_begin(&v->v_freeze, &v->v_m->m_file, v->v_loop, v->v_ino, NULL, EXCL_LAYOUTS,
+		   verify_frozen, v);
 }
 
 static void told(struct job_verify *v)
@@ -324,9 +324,9 @@ static void told(struct job_verify *v)
 	 * are not fenced, so the fence does not create them. */
 	if (!v->v_frozen && v->v_diff.vd_stale && !lo_fence_hangs(v->v_m->m_lo, &v->v_map)) {
 		v->v_tries = 0;
-		freeze(v);
+		verify_freeze(v);
 	} else {
-		next_range(v);
+		verify_next_range(v);
 	}
 }
 
@@ -351,7 +351,7 @@ static void mended(struct kv_op *op, int err)
 	told(v);
 }
 
-static void differs(struct job_verify *v, unsigned kept, uint64_t bad)
+static void verify_differs(struct job_verify *v, unsigned kept, uint64_t bad)
 {
 	v->v_diff = (struct job_verify_diff){.vd_ino = v->v_ino,
 					     .vd_off = v->v_off,
@@ -382,12 +382,12 @@ static void none_left(struct job_verify *v)
 		bad |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
 	v->v_most = 0; /* go on with the next stripe */
 	if (bad)
-		differs(v, 0, bad);
+		verify_differs(v, 0, bad);
 	else
-		next_range(v);
+		verify_next_range(v);
 }
 
-static void frozen(void *arg, int err)
+static void verify_frozen(void *arg, int err)
 {
 	struct job_verify *v = arg;
 
@@ -395,7 +395,7 @@ static void frozen(void *arg, int err)
 	if (!err)
 		ask_range(v);
 	else if (excl_end(&v->v_freeze, 0), err != -ETIMEDOUT && v->v_tries++ < 20 * TRIES)
-		later(v, AGAIN_MS, ask_range);
+		verify_later(v, AGAIN_MS, ask_range);
 	else
 		skip_file(v);
 }
@@ -417,7 +417,7 @@ static bool overtaken(const struct job_verify *v)
 	return yes;
 }
 
-static void answered(struct job_verify *v)
+static void verify_answered(struct job_verify *v)
 {
 	unsigned kept;
 	uint64_t bad;
@@ -428,7 +428,7 @@ static void answered(struct job_verify *v)
 		if (su->su_err || (su->su_status != CTL_OK && su->su_status != CTL_NOENT &&
 				   (!unread(v, i) || v->v_tries < TRIES))) {
 			if (v->v_tries++ < TRIES)
-				later(v, AGAIN_MS, ask_range);
+				verify_later(v, AGAIN_MS, ask_range);
 			else
 				skip_file(v);
 			return;
@@ -448,22 +448,22 @@ static void answered(struct job_verify *v)
 	}
 	bad = differing(v, kept);
 	if (!bad)
-		next_range(v);
+		verify_next_range(v);
 	else if (overtaken(v))
 		skip_file(v);
 	else if (v->v_frozen)
-		differs(v, kept, bad);
+		verify_differs(v, kept, bad);
 	else if (v->v_tries++ < TRIES)
-		later(v, AGAIN_MS, ask_range);
+		verify_later(v, AGAIN_MS, ask_range);
 	else if (all_lost(v))
-		differs(v, kept, all_lost(v));
+		verify_differs(v, kept, all_lost(v));
 	else if (lo_fence_hangs(v->v_m->m_lo, &v->v_map))
 		skip_file(v);
 	else
-		freeze(v);
+		verify_freeze(v);
 }
 
-static void sum_take(struct ds_reg_ctl *c, const ctl_response *res)
+static void verify_sum_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct sum *su = caa_container_of(c, struct sum, su_ctl);
 
@@ -472,7 +472,7 @@ static void sum_take(struct ds_reg_ctl *c, const ctl_response *res)
 		su->su_res = res->result.ctl_result_u.sum;
 }
 
-static void sum_done(struct ds_reg_ctl *c, int err)
+static void verify_sum_done(struct ds_reg_ctl *c, int err)
 {
 	struct sum *su = caa_container_of(c, struct sum, su_ctl);
 
@@ -485,7 +485,7 @@ static void sum_done(struct ds_reg_ctl *c, int err)
 				 (unsigned long)su->su_v->v_ino, su->su_obj);
 	}
 	if (!--su->su_v->v_asked)
-		answered(su->su_v);
+		verify_answered(su->su_v);
 }
 
 static void sum_ask(struct job_verify *v, struct sum *su)
@@ -493,8 +493,8 @@ static void sum_ask(struct job_verify *v, struct sum *su)
 	ctl_sum_args *a = &su->su_ctl.dc_req.ctl_request_u.sum;
 
 	su->su_ctl.dc_req.op = CTL_OP_SUM;
-	su->su_ctl.dc_take = sum_take;
-	su->su_ctl.dc_done = sum_done;
+	su->su_ctl.dc_take = verify_sum_take;
+	su->su_ctl.dc_done = verify_sum_done;
 	lo_object_name(v->v_m->m_lo, v->v_ino, v->v_inode.i_incarnation, &v->v_map, su->su_obj,
 		       &a->object);
 	a->offset = v->v_off;
@@ -503,7 +503,7 @@ static void sum_ask(struct job_verify *v, struct sum *su)
 }
 
 /* Reads the current map. -EAGAIN: the file has another incarnation. */
-static int look(struct job_verify *v)
+static int verify_look(struct job_verify *v)
 {
 	struct ns_inode i;
 	struct kv_txn *t;
@@ -537,15 +537,15 @@ static bool stopped(struct job_verify *v)
 
 static void ask_range(struct job_verify *v)
 {
-	int err = look(v), k;
+	int err = verify_look(v), k;
 
 	if (err || stopped(v) || v->v_stripe >= v->v_map.lm_stripes) {
-		thaw(v);
+		verify_thaw(v);
 		if (!err)
-			count(v, &v->v_view.vv_files, 1);
+			verify_count(v, &v->v_view.vv_files, 1);
 		/* Mostly the file was placed again: those copies were not compared. */
 		else if (err != -ESTALE)
-			count(v, &v->v_view.vv_skipped, 1);
+			verify_count(v, &v->v_view.vv_skipped, 1);
 		next_file(v);
 		return;
 	}
@@ -554,10 +554,10 @@ static void ask_range(struct job_verify *v)
 		v->v_sum[v->v_nsum++] = (struct sum){.su_v = v, .su_obj = (unsigned)k};
 	/* the other copies are stale by now, and repair compares them */
 	if (v->v_nsum < (v->v_view.vv_ask.va_vote ? 1 : 2)) {
-		thaw(v);
+		verify_thaw(v);
 		v->v_off = v->v_most = 0;
 		v->v_stripe++;
-		later(v, 0, ask_range);
+		verify_later(v, 0, ask_range);
 		return;
 	}
 	v->v_asked = v->v_nsum;
@@ -575,7 +575,7 @@ static bool queue(struct job_verify *v, uint64_t ino, uint64_t after)
 			cap > QUEUE_MAX ? NULL : reallocarray(v->v_queue, cap, sizeof(*q));
 
 		if (!q) {
-			count(v, &v->v_view.vv_skipped, 1);
+			verify_count(v, &v->v_view.vv_skipped, 1);
 			return false;
 		}
 		v->v_queue = q;
@@ -612,7 +612,7 @@ static void take_dir(struct job_verify *v, struct kv_txn *t, uint64_t after)
 	err = ns_readdir(v->v_m->m_ns, t, v->v_ino, after, queue_entry, v, &eof);
 	v->v_queue[at].q_after = v->v_after;
 	if (err)
-		count(v, &v->v_view.vv_skipped, 1);
+		verify_count(v, &v->v_view.vv_skipped, 1);
 	if (err || eof) /* no entries are left */
 		memmove(&v->v_queue[at], &v->v_queue[at + 1],
 			(--v->v_n - at) * sizeof(*v->v_queue));
@@ -632,13 +632,13 @@ static int take_inode(struct job_verify *v, struct kv_txn *t, uint64_t after)
 	if (v->v_inode.i_type != NS_REG || lo_map_decode(v->v_inode.i_blob, &v->v_map))
 		return 0;
 	if (v->v_map.lm_mirrors - v->v_map.lm_pending_mirror < 2) {
-		count(v, &v->v_view.vv_single, 1);
+		verify_count(v, &v->v_view.vv_single, 1);
 		return v->v_view.vv_ask.va_vote;
 	}
 	return 1;
 }
 
-static void finish(struct job_verify *v)
+static void verify_finish(struct job_verify *v)
 {
 	free(v->v_queue);
 	v->v_queue = NULL;
@@ -658,7 +658,7 @@ static void next_file(struct job_verify *v)
 	int found;
 
 	if (!v->v_n || stopped(v) || kv_read_begin(v->v_m->m_kv, &t)) {
-		finish(v);
+		verify_finish(v);
 		return;
 	}
 	q = v->v_queue[--v->v_n];
@@ -671,10 +671,10 @@ static void next_file(struct job_verify *v)
 	pthread_mutex_lock(&v->v_lock);
 	v->v_view.vv_now = v->v_ino;
 	pthread_mutex_unlock(&v->v_lock);
-	later(v, 0, found ? ask_range : next_file);
+	verify_later(v, 0, found ? ask_range : next_file);
 }
 
-static void begin_run(struct loop_msg *m)
+static void verify_begin_run(struct loop_msg *m)
 {
 	next_file(caa_container_of(m, struct job_verify, v_msg));
 }
@@ -694,7 +694,7 @@ static void verify_begin_own(struct job_verify *v, struct job_verify_ask ask, co
 	pthread_mutex_unlock(&v->v_lock);
 	for (unsigned k = n; k > 0; k--)
 		queue(v, ino[k - 1], 0);
-	v->v_msg.m_run = begin_run;
+	v->v_msg.m_run = verify_begin_run;
 	loop_post(v->v_loop, &v->v_msg);
 }
 
@@ -723,14 +723,14 @@ void job_verify_run_ends(struct job_verify *v, uint64_t ino, uint32_t grants,
 		&ino, 1, done, arg);
 }
 
-static void begin(struct loop_msg *m)
+static void verify_begin(struct loop_msg *m)
 {
 	struct job_verify *v = caa_container_of(m, struct job_verify, v_msg);
 
 	if (queue(v, v->v_view.vv_ask.va_ino, 0))
 		next_file(v);
 	else
-		finish(v);
+		verify_finish(v);
 }
 
 /* ---- for the administrator ---- */
@@ -797,7 +797,7 @@ struct job_verify *job_verify_new(struct mds *m, struct loop *loop)
 	}
 	v->v_m = m;
 	v->v_loop = loop;
-	v->v_msg.m_run = begin;
+	v->v_msg.m_run = verify_begin;
 	pthread_mutex_init(&v->v_lock, NULL);
 	return v;
 }

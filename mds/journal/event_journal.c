@@ -92,7 +92,7 @@ static uint8_t ring_of(enum ev_kind k)
 		       : RING_CLUSTER;
 }
 
-static void key_of(uint8_t key[KEY_LEN], uint8_t ring, uint64_t seq)
+static void event_journal_key_of(uint8_t key[KEY_LEN], uint8_t ring, uint64_t seq)
 {
 	key[0] = ring;
 	seq = htobe64(seq);
@@ -108,7 +108,7 @@ static int oldest(void *arg, struct kv_slice id, struct kv_slice val)
 }
 
 /* Deletes the oldest row of a full ring. */
-static int make_room(struct kv_txn *t, uint8_t ring)
+static int event_journal_make_room(struct kv_txn *t, uint8_t ring)
 {
 	uint8_t key[KEY_LEN] = {RINGS};
 	int err;
@@ -122,21 +122,21 @@ static int make_room(struct kv_txn *t, uint8_t ring)
 	return ns_row_del(t, NS_T_EVENT, key, sizeof(key));
 }
 
-static int row_put(struct kv_txn *t, const struct ev_event *e)
+static int event_journal_row_put(struct kv_txn *t, const struct ev_event *e)
 {
 	size_t ns = strlen(e->e_subject), nt = strlen(e->e_text);
 	uint8_t key[KEY_LEN], row[ROW_MAX], ring = ring_of(e->e_kind);
 	const struct ev_row head = {EV_VERSION,		(uint8_t)e->e_kind,
 				    (uint8_t)ns,	htole64((uint64_t)e->e_sec),
 				    htole32(e->e_nsec), htole64(e->e_ino)};
-	int err = make_room(t, ring);
+	int err = event_journal_make_room(t, ring);
 
 	if (err)
 		return err;
 	memcpy(row, &head, sizeof(head));
 	memcpy(row + sizeof(head), e->e_subject, ns);
 	memcpy(row + sizeof(head) + ns, e->e_text, nt);
-	key_of(key, ring, ev.next++);
+	event_journal_key_of(key, ring, ev.next++);
 	ev.rows[ring]++;
 	return ns_row_put(t, NS_T_EVENT, key, sizeof(key), row, sizeof(head) + ns + nt);
 }
@@ -168,8 +168,8 @@ static bool row_get(struct kv_slice id, struct kv_slice val, struct ev_event *e)
 
 /* ---- adding ---- */
 
-static void fill(struct ev_event *e, enum ev_kind kind, const char *subject, uint64_t ino,
-		 const char *fmt, va_list ap)
+static void event_journal_fill(struct ev_event *e, enum ev_kind kind, const char *subject,
+			       uint64_t ino, const char *fmt, va_list ap)
 {
 	struct timespec now;
 
@@ -189,7 +189,7 @@ void journal_add(enum ev_kind kind, const char *subject, uint64_t ino, const cha
 	va_start(ap, fmt);
 	pthread_mutex_lock(&ev.lock);
 	if (ev.npending < EV_PENDING)
-		fill(&ev.pending[ev.npending++], kind, subject, ino, fmt, ap);
+		event_journal_fill(&ev.pending[ev.npending++], kind, subject, ino, fmt, ap);
 	else
 		ev.lost++;
 	pthread_mutex_unlock(&ev.lock);
@@ -203,24 +203,24 @@ int journal_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64
 	va_list ap;
 
 	va_start(ap, fmt);
-	fill(&e, kind, subject, ino, fmt, ap);
+	event_journal_fill(&e, kind, subject, ino, fmt, ap);
 	va_end(ap);
-	return row_put(t, &e);
+	return event_journal_row_put(t, &e);
 }
 
 /* ---- writing ---- */
 
-static int write_run(struct kv_op *op, struct kv_txn *t)
+static int event_journal_write_run(struct kv_op *op, struct kv_txn *t)
 {
 	int err = 0;
 
 	(void)op;
 	for (unsigned i = 0; i < ev.nwriting && !err; i++)
-		err = row_put(t, &ev.writing[i]);
+		err = event_journal_row_put(t, &ev.writing[i]);
 	return err;
 }
 
-static void write_done(struct kv_op *op, int err)
+static void event_journal_write_done(struct kv_op *op, int err)
 {
 	(void)op;
 	if (err)
@@ -230,7 +230,7 @@ static void write_done(struct kv_op *op, int err)
 
 /* Moves the events that came in, and the count of lost ones, to where the committer reads them.
  * False: there are none, or the committer is busy. */
-static bool take(void)
+static bool event_journal_take(void)
 {
 	if (atomic_load(&ev.busy))
 		return false;
@@ -255,17 +255,18 @@ static bool take(void)
 
 void journal_tick(void)
 {
-	if (!take())
+	if (!event_journal_take())
 		return;
 	atomic_store(&ev.busy, true);
 	/* write_done runs on the committer: it only sets a flag */
-	ev.op = (struct kv_op){.o_run = write_run, .o_done = write_done};
+	ev.op = (struct kv_op){.o_run = event_journal_write_run,
+			       .o_done = event_journal_write_done};
 	kv_submit(ns_kv(ev.ns), &ev.op);
 }
 
-static int close_run(void *arg, struct kv_txn *t)
+static int event_journal_close_run(void *arg, struct kv_txn *t)
 {
-	return write_run(arg, t);
+	return event_journal_write_run(arg, t);
 }
 
 void journal_close(void)
@@ -274,8 +275,8 @@ void journal_close(void)
 
 	for (unsigned n = 0; n < 5000 && atomic_load(&ev.busy); n++)
 		nanosleep(&ms, NULL);
-	if (take())
-		kv_run_sync(ns_kv(ev.ns), close_run, NULL);
+	if (event_journal_take())
+		kv_run_sync(ns_kv(ev.ns), event_journal_close_run, NULL);
 }
 
 /* ---- reading ---- */
@@ -301,7 +302,7 @@ static int read_next(struct kv_txn *t, struct read *r, uint64_t seq)
 	uint8_t key[KEY_LEN];
 	int err;
 
-	key_of(key, r->ring, seq + 1);
+	event_journal_key_of(key, r->ring, seq + 1);
 	r->have = false;
 	err = ns_rows(t, NS_T_EVENT, key, sizeof(key), read_one, r);
 	return err < 0 ? err : 0;
@@ -325,7 +326,7 @@ int journal_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const stru
 	return err;
 }
 
-static int count_one(void *arg, struct kv_slice id, struct kv_slice val)
+static int event_journal_count_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	uint8_t ring = *(const uint8_t *)id.s_data;
 	uint64_t seq;
@@ -352,7 +353,7 @@ int journal_open(struct ns *ns)
 	ev.ns = ns;
 	ev.next = 1;
 	memset(ev.rows, 0, sizeof(ev.rows));
-	err = ns_rows(t, NS_T_EVENT, NULL, 0, count_one, NULL);
+	err = ns_rows(t, NS_T_EVENT, NULL, 0, event_journal_count_one, NULL);
 	kv_read_end(t);
 	return err < 0 ? err : 0;
 }

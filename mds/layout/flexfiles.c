@@ -298,8 +298,8 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 /* ---- ff_device_addr4 ---- */
 
 /* Whether two addresses agree in the first `bits` bits. */
-static bool same_net(const struct sockaddr_storage *a, const struct sockaddr_storage *b,
-		     unsigned bits)
+static bool flexfiles_same_net(const struct sockaddr_storage *a, const struct sockaddr_storage *b,
+			       unsigned bits)
 {
 	uint8_t x[16], y[16];
 	uint16_t port;
@@ -326,7 +326,7 @@ unsigned lo_order_addrs(const struct ds_reg_server *sv, const struct sockaddr_st
 		if (tls && !rank[i])
 			continue;
 		if (rpc_uaddr_parse(sv->sv_addrs[i].netid, sv->sv_addrs[i].uaddr, &ss, &len) ||
-		    !same_net(peer, &ss, sv->sv_addrs[i].prefix))
+		    !flexfiles_same_net(peer, &ss, sv->sv_addrs[i].prefix))
 			rank[i]++;
 		for (k = n++; k && rank[order[k - 1]] > rank[i]; k--)
 			order[k] = order[k - 1];

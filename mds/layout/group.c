@@ -15,7 +15,7 @@ static const char *term(const char *p, const char *end, const char **stop)
 }
 
 /* Returns the start of the term's next value; NULL after the last one. */
-static const char *value(const char *p, const char *stop, size_t *len)
+static const char *group_value(const char *p, const char *stop, size_t *len)
 {
 	const char *slash = memchr(p, '/', (size_t)(stop - p));
 
@@ -34,7 +34,7 @@ bool lo_group_ok(const char *p, size_t n)
 		if (!eq)
 			return false;
 		for (const char *v = eq + 1, *next; v; v = next) {
-			next = value(v, stop, &len);
+			next = group_value(v, stop, &len);
 			if (!labels_value_ok(v, len))
 				return false;
 		}
@@ -60,7 +60,7 @@ static bool group_has(const char *p, size_t n, const char *labels)
 
 		has = labels_get(labels, at, (size_t)(eq - at), &hlen);
 		for (const char *v = eq + 1, *next; has && v && !found; v = next) {
-			next = value(v, stop, &len);
+			next = group_value(v, stop, &len);
 			found = len == hlen && !memcmp(v, has, len);
 		}
 		if (!found)

@@ -275,7 +275,7 @@ static void change_put(struct change_run *cr)
 	loop_post(cr->cr_change->lc_loop, &cr->cr_msg);
 }
 
-static void change_failed(struct change_part *cp, int err)
+static void lo_data_change_failed(struct change_part *cp, int err)
 {
 	struct change_run *cr = cp->cp_run;
 
@@ -365,14 +365,14 @@ static void change_answer(struct ds_reg_ctl *c, int err)
 	if (!err)
 		err = ctl_errno(cp->cp_status);
 	if (err) {
-		change_failed(cp, err);
+		lo_data_change_failed(cp, err);
 		return;
 	}
 	lo_verifier_seen(cp->cp_run->cr_lo, lc->lc_map.lm_obj[cp->cp_obj].ob_ds, cp->cp_verifier);
 	change_go(cp);
 }
 
-static void change_start(struct change_run *cr, unsigned obj)
+static void lo_data_change_start(struct change_run *cr, unsigned obj)
 {
 	static const ctl_change_type types[] = {[LO_ALLOCATE] = CTL_CHANGE_ALLOCATE,
 						[LO_EXTEND] = CTL_CHANGE_EXTEND,
@@ -406,7 +406,7 @@ static void change_start(struct change_run *cr, unsigned obj)
 	if (cp->cp_spans)
 		change_go(cp);
 	else
-		change_failed(cp, -ENOMEM);
+		lo_data_change_failed(cp, -ENOMEM);
 }
 
 bool lo_same_row(const struct lo_map *m, uint64_t from, uint64_t to)
@@ -452,6 +452,6 @@ void lo_change(struct lo *lo, struct lo_change *lc)
 		cr->cr_err = -EOPNOTSUPP;
 	for (unsigned i = 0; !cr->cr_err && i < (unsigned)m->lm_stripes * m->lm_mirrors; i++)
 		if (lo_writers(m) >> i & 1)
-			change_start(cr, i);
+			lo_data_change_start(cr, i);
 	change_put(cr);
 }

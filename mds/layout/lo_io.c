@@ -137,7 +137,7 @@ int lo_copies_err(const struct lo_map *m, uint64_t hit, uint64_t bad, bool denie
 	return 0;
 }
 
-static void run_end(struct loop_msg *msg)
+static void lo_io_run_end(struct loop_msg *msg)
 {
 	struct io_run *ir = caa_container_of(msg, struct io_run, ir_msg);
 	struct lo_io *io = ir->ir_io;
@@ -164,11 +164,11 @@ static void run_end(struct loop_msg *msg)
 	io->io_done(io, err);
 }
 
-static void run_put(struct io_run *ir)
+static void lo_io_run_put(struct io_run *ir)
 {
 	if (--ir->ir_left)
 		return;
-	ir->ir_msg.m_run = run_end;
+	ir->ir_msg.m_run = lo_io_run_end;
 	loop_post(ir->ir_io->io_loop, &ir->ir_msg);
 }
 
@@ -203,7 +203,7 @@ static void piece_failed(struct io_piece *ip, int err)
 	if (ir->ir_kind != IO_READ) {
 		ir->ir_bad |= UINT64_C(1) << ip->ip_obj;
 		ir->ir_obj_err[ip->ip_obj] = err;
-		run_put(ir);
+		lo_io_run_put(ir);
 		return;
 	}
 	if (err == -ESTALE && ir->ir_io->io_map.lm_obj[ip->ip_obj].ob_known)
@@ -219,7 +219,7 @@ static void piece_failed(struct io_piece *ip, int err)
 			ir->ir_bad |= UINT64_C(1) << ip->ip_obj;
 		if (!ir->ir_err)
 			ir->ir_err = lo_plain_err(err);
-		run_put(ir);
+		lo_io_run_put(ir);
 		return;
 	}
 	ip->ip_obj = (unsigned)next;
@@ -255,7 +255,7 @@ static void piece_done(struct ds_reg_io *di, int err)
 		piece_start(ip);
 		return;
 	}
-	run_put(ir);
+	lo_io_run_put(ir);
 }
 
 static uint32_t most(uint32_t left, uint32_t limit)
@@ -380,7 +380,7 @@ static void run_start(struct io_run *ir)
 	ir->ir_left = ir->ir_npieces + 1;
 	for (unsigned i = 0; i < ir->ir_npieces; i++)
 		piece_start(&ir->ir_piece[i]);
-	run_put(ir);
+	lo_io_run_put(ir);
 }
 
 static uint64_t unit_left(const struct lo_map *m, uint64_t off)
@@ -395,7 +395,7 @@ static size_t units(const struct lo_map *m, uint64_t off, uint32_t count)
 
 /* Cuts a read or write into pieces. Each part inside one unit gets a piece for its first copy, or
  * for every copy. */
-static void cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
+static void lo_io_cut(struct io_run *ir, uint64_t off, uint32_t count, bool all)
 {
 	const struct lo_map *m = &ir->ir_io->io_map;
 
@@ -442,7 +442,7 @@ void lo_read(struct lo *lo, struct lo_io *io)
 	if (!io->io_buf)
 		ir->ir_err = -ENOMEM;
 	else
-		cut(ir, io->io_off, io->io_count, false);
+		lo_io_cut(ir, io->io_off, io->io_count, false);
 	if (ir->ir_err)
 		ir->ir_npieces = 0;
 	for (unsigned i = 0; i < ir->ir_npieces; i++)
@@ -488,7 +488,7 @@ void lo_write(struct lo *lo, struct lo_io *io)
 	if (!fits)
 		ir->ir_err = -EFBIG;
 	else
-		cut(ir, io->io_off, io->io_count, true);
+		lo_io_cut(ir, io->io_off, io->io_count, true);
 	pad(ir, io->io_off + io->io_count, more);
 	if (ir->ir_err)
 		ir->ir_npieces = 0;

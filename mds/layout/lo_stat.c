@@ -74,7 +74,7 @@ static int run_err(const struct stat_run *sr)
 	return 0;
 }
 
-static void run_end(struct loop_msg *msg)
+static void lo_stat_run_end(struct loop_msg *msg)
 {
 	struct stat_run *sr = caa_container_of(msg, struct stat_run, sr_msg);
 	struct lo_stat *ls = sr->sr_ls;
@@ -100,7 +100,7 @@ static void run_end(struct loop_msg *msg)
 	ls->ls_done(ls, err);
 }
 
-static void run_put(struct stat_run *sr)
+static void lo_stat_run_put(struct stat_run *sr)
 {
 	bool last = !--sr->sr_left;
 
@@ -111,7 +111,7 @@ static void run_put(struct stat_run *sr)
 	if (sr->sr_ending || (!last && (!sr->sr_ls->ls_enough || run_err(sr))))
 		return;
 	sr->sr_ending = true;
-	sr->sr_msg.m_run = run_end;
+	sr->sr_msg.m_run = lo_stat_run_end;
 	loop_post(sr->sr_ls->ls_loop, &sr->sr_msg);
 }
 
@@ -151,7 +151,7 @@ static void part_answer(struct stat_part *sp, const ctl_stat *stats)
 		else
 			sr->sr_ls->ls_missing++;
 	}
-	run_put(sr);
+	lo_stat_run_put(sr);
 }
 
 /* ---- one server ---- */
@@ -268,7 +268,7 @@ static struct stat_queue *queue_get(struct lo *lo, struct loop *loop, uint32_t d
 
 /* ---- the call ---- */
 
-static struct stat_part *part_of(struct stat_run *sr, uint32_t ds)
+static struct stat_part *lo_stat_part_of(struct stat_run *sr, uint32_t ds)
 {
 	for (unsigned p = 0; p < sr->sr_nparts; p++)
 		if (sr->sr_ds[p] == ds)
@@ -317,14 +317,14 @@ void lo_stat(struct lo *lo, struct lo_stat *ls)
 
 		if (m->lm_obj[i].ob_state != LO_IN_SYNC)
 			continue;
-		sp = part_of(sr, m->lm_obj[i].ob_ds);
+		sp = lo_stat_part_of(sr, m->lm_obj[i].ob_ds);
 		sp->sp_obj[sp->sp_n++] = (uint8_t)i;
 	}
 	/* One more for this function, so that the run ends after the last part was asked. */
 	sr->sr_left = sr->sr_nparts + 1;
 	for (unsigned p = 0; p < sr->sr_nparts; p++)
 		part_ask(sr, p);
-	run_put(sr);
+	lo_stat_run_put(sr);
 }
 
 /* Whether the copies of a stripe end at the same place, and either all or none were written. */

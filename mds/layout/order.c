@@ -49,7 +49,7 @@ static struct order_file *file_find(struct lo_orders *os, uint64_t ino)
 	return NULL;
 }
 
-static struct order_file *file_get(struct lo_orders *os, uint64_t ino)
+static struct order_file *order_file_get(struct lo_orders *os, uint64_t ino)
 {
 	struct order_file *of = file_find(os, ino);
 	int err;
@@ -267,7 +267,7 @@ struct scan {
 	int sc_err;
 };
 
-static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
+static int order_scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct scan *sc = arg;
 	struct lo_orders *os = sc->sc_orders;
@@ -290,7 +290,7 @@ static int scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 			  (unsigned long long)number, ds);
 		return 0;
 	}
-	of = number > os->os_seen[ds] ? file_get(os, ino) : NULL;
+	of = number > os->os_seen[ds] ? order_file_get(os, ino) : NULL;
 	if (!of) {
 		free(o);
 		/* os_seen stays when memory is short, so that the next refresh tries again. */
@@ -327,8 +327,9 @@ void lo_orders_refresh(struct lo_orders *os)
 			break;
 		lo_order_key(&from, ds, seen + 1);
 		sc.sc_ds = os->os_loaded ? ds : 0;
-		err = os->os_loaded ? ns_rows(t, NS_T_ORDER, from.k, sizeof(from.k), scan_row, &sc)
-				    : ns_rows(t, NS_T_ORDER, "", 0, scan_row, &sc);
+		err = os->os_loaded
+			      ? ns_rows(t, NS_T_ORDER, from.k, sizeof(from.k), order_scan_row, &sc)
+			      : ns_rows(t, NS_T_ORDER, "", 0, order_scan_row, &sc);
 		err = err ? err : sc.sc_err;
 		if (!os->os_loaded && !err) {
 			os->os_loaded = true;
@@ -365,7 +366,7 @@ static void wait_end(struct order_wait *ow, int err)
 	loop_post(ow->ow_loop, &ow->ow_msg);
 }
 
-static void wait_unlink(struct order_wait *ow)
+static void order_wait_unlink(struct order_wait *ow)
 {
 	*ow->ow_prevp = ow->ow_next;
 	if (ow->ow_next)
@@ -462,20 +463,20 @@ static bool wait_owed(struct lo_orders *os, const struct order_wait *ow, uint64_
 	return any_owed(os, ow, false);
 }
 
-static void waits_check(struct lo_orders *os, struct order_file *of)
+static void order_waits_check(struct lo_orders *os, struct order_file *of)
 {
 	uint64_t first = first_open(os, of);
 
 	for (struct order_wait *ow = of->of_waits, *next; ow; ow = next) {
 		next = ow->ow_next;
 		if (wait_over(os, ow, first)) {
-			wait_unlink(ow);
+			order_wait_unlink(ow);
 			wait_end(ow, 0);
 		}
 	}
 }
 
-static void tick(struct loop_timer *t)
+static void order_tick(struct loop_timer *t)
 {
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
 	/* first, owed: of inode `ino`, the last one handled. owed 0: not known yet */
@@ -498,7 +499,7 @@ static void tick(struct loop_timer *t)
 			owed = first_owed(os, of);
 		if (!over && wait_owed(os, ow, owed))
 			continue;
-		wait_unlink(ow);
+		order_wait_unlink(ow);
 		wait_end(ow, over ? 0 : any_owed(os, ow, true) ? -EBUSY : -ETIMEDOUT);
 		file_put(os, of);
 	}
@@ -639,7 +640,7 @@ static int delete_run(struct kv_op *op, struct kv_txn *t)
 	return 0;
 }
 
-static void delete_now(struct lo_orders *os);
+static void order_delete_now(struct lo_orders *os);
 
 /* Deletes the rows of completed orders. No request waits for that, and a commit for each would
  * double the cost of an unlink. So the rows are collected for a while. */
@@ -648,7 +649,7 @@ void lo_orders_delete(struct lo_orders *os)
 	if (os->os_ndeleting || !os->os_ndead)
 		return;
 	if (os->os_ndead >= DELETE_MANY)
-		delete_now(os);
+		order_delete_now(os);
 	else if (!os->os_del_timer.t_pos)
 		loop_timer_start(os->os_loop, &os->os_del_timer, DELETE_MS);
 }
@@ -658,10 +659,10 @@ static void delete_fire(struct loop_timer *t)
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_del_timer);
 
 	if (!os->os_ndeleting && os->os_ndead)
-		delete_now(os);
+		order_delete_now(os);
 }
 
-static void delete_now(struct lo_orders *os)
+static void order_delete_now(struct lo_orders *os)
 {
 	loop_timer_stop(os->os_loop, &os->os_del_timer);
 	os->os_deleting = os->os_dead;
@@ -730,7 +731,7 @@ void lo_order_finished(struct lo_orders *os)
 	while ((of = os->os_due)) {
 		os->os_due = of->of_due_next;
 		of->of_due = false;
-		waits_check(os, of);
+		order_waits_check(os, of);
 		file_put(os, of);
 	}
 	lo_orders_delete(os);
@@ -814,7 +815,7 @@ int lo_orders_create(struct lo *lo)
 	os->os_kick.m_run = kick_run;
 	os->os_later.m_run = later_run;
 	os->os_later_timer.t_fire = later_fire;
-	os->os_tick.t_fire = tick;
+	os->os_tick.t_fire = order_tick;
 	os->os_del_timer.t_fire = delete_fire;
 	os->os_del.o_run = delete_run;
 	os->os_del.o_done = delete_done;

@@ -94,7 +94,8 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 	return err;
 }
 
-static int row_put(struct lo *lo, struct kv_txn *t, uint32_t ds, const struct order_rec *r)
+static int order_row_row_put(struct lo *lo, struct kv_txn *t, uint32_t ds,
+			     const struct order_rec *r)
 {
 	return row_put_n(lo, t, ds, r, sizeof(*r));
 }
@@ -116,7 +117,7 @@ static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const s
 		.r_client_or_flags = htole32(known ? ORDER_KNOWN : 0),
 	};
 
-	return row_put(lo, t, m->lm_obj[k].ob_ds, &r);
+	return order_row_row_put(lo, t, m->lm_obj[k].ob_ds, &r);
 }
 
 static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i,
@@ -152,7 +153,7 @@ int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_obje
 	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX ||
 	    o->mirror > UINT8_MAX)
 		return -EINVAL;
-	return row_put(lo, t, ds, &r);
+	return order_row_row_put(lo, t, ds, &r);
 }
 
 /* A damaged map must not keep the name from being removed. The checker then finds the objects that
@@ -274,8 +275,9 @@ int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
 	for (uint32_t id = 1; id <= DS_REG_MAX; id++) {
 		/* NFSv3 data servers know no client numbers. An evicted client is kept out there by
 		 * a fence of each of its files. */
-		int err =
-			ds_reg_get(lo->l_dsc, id, &sv) && !sv.sv_nfs3 ? row_put(lo, t, id, &r) : 0;
+		int err = ds_reg_get(lo->l_dsc, id, &sv) && !sv.sv_nfs3
+				  ? order_row_row_put(lo, t, id, &r)
+				  : 0;
 
 		if (err)
 			return err;

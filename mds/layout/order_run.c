@@ -171,7 +171,7 @@ static unsigned collect_rest(struct order_queue *oq)
 	return urgent;
 }
 
-static void ready(struct order_queue *oq)
+static void order_run_ready(struct order_queue *oq)
 {
 	void (*fn)(void *) = oq->oq_ready;
 
@@ -180,7 +180,7 @@ static void ready(struct order_queue *oq)
 		fn(oq->oq_rarg);
 }
 
-static void retry_later(struct order_queue *oq)
+static void order_run_retry_later(struct order_queue *oq)
 {
 	loop_timer_start(oq->oq_orders->os_loop, &oq->oq_retry, RETRY_MS + 1);
 }
@@ -206,7 +206,7 @@ static void batch_take(struct ds_reg_ctl *c, const ctl_response *res)
 	memcpy(ol->ol_result, r->results.results_val, ol->ol_n * sizeof(ol->ol_result[0]));
 }
 
-static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
+static void order_run_order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 {
 	if (!o->or_logged)
 		log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
@@ -217,7 +217,7 @@ static void order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 		atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
 	o->or_logged = true;
 	o->or_after_ms = clock_mono_ms() + RETRY_MS;
-	retry_later(oq);
+	order_run_retry_later(oq);
 }
 
 /* True when the server enforces from memory what it could not store. An NFSv3 data server keeps
@@ -248,7 +248,7 @@ static void batch_results(struct order_batch *ol)
 		else if (ol->ol_result[i] == CTL_OK || ol->ol_result[i] == CTL_NOENT)
 			lo_order_finish(oq->oq_orders, o);
 		else
-			order_failed(oq, o, ol->ol_result[i]);
+			order_run_order_failed(oq, o, ol->ol_result[i]);
 	}
 	ol->ol_n = 0;
 	ol->ol_answered_ms = clock_mono_ms();
@@ -276,17 +276,17 @@ static void batch_lost(struct order_batch *ol, int err)
 	} else if (err == -ENOTCONN || err == -ECONNRESET) {
 		/* The next join begins again. A join that waits here has lost its connection. */
 		oq->oq_up = false;
-		ready(oq);
+		order_run_ready(oq);
 	} else {
 		/* The connection may also have ended in another way. The next try then finds that
 		 * out. */
 		log_warn("data server %u did not answer %u orders (%s); retrying", oq->oq_ds,
 			 ol->ol_n, strerror(-err));
-		retry_later(oq);
+		order_run_retry_later(oq);
 	}
 }
 
-static void batch_done(struct ds_reg_ctl *c, int err)
+static void order_run_batch_done(struct ds_reg_ctl *c, int err)
 {
 	struct order_batch *ol = caa_container_of(c, struct order_batch, ol_ctl);
 	struct order_queue *oq = ol->ol_queue;
@@ -306,7 +306,7 @@ static void batch_done(struct ds_reg_ctl *c, int err)
 				  ? ": it follows a newer instance of this metadata server"
 				  : "");
 		/* A join goes on waiting: the server must not serve before its orders are done. */
-		retry_later(oq);
+		order_run_retry_later(oq);
 		return;
 	}
 	batch_results(ol);
@@ -327,7 +327,7 @@ static void lane_send(struct order_batch *ol)
 	a->orders.orders_len = ol->ol_n;
 	a->orders.orders_val = ol->ol_wire;
 	ol->ol_ctl.dc_take = batch_take;
-	ol->ol_ctl.dc_done = batch_done;
+	ol->ol_ctl.dc_done = order_run_batch_done;
 	ds_reg_call(os->os_lo->l_dsc, ol->ol_queue->oq_ds, &ol->ol_ctl, CTL_ORDERS_MS);
 }
 
@@ -346,12 +346,12 @@ void lo_order_run(struct order_queue *oq)
 	/* An order that the server could not run must not keep it from serving everything else.
 	 * Only orders that were not tried yet count. */
 	if (!busy && !urgent)
-		ready(oq);
+		order_run_ready(oq);
 	lane_send(fences);
 	lane_send(rest);
 	/* The retry timer sends fences ahead of orders that take long. */
 	if (oq->oq_list[ORDER_URGENT] && !oq->oq_retry.t_pos)
-		retry_later(oq);
+		order_run_retry_later(oq);
 }
 
 /* ---- a server joins: what is urgent goes before it serves ---- */
@@ -380,7 +380,7 @@ static void joining_run(struct loop_msg *m)
 		log_fatal("out of memory for the orders of a data server");
 	/* Answer an earlier join that was not answered yet: its connection is gone, or its sender
 	 * has stopped waiting. */
-	ready(oq);
+	order_run_ready(oq);
 	oq->oq_ready = oj->oj_ready;
 	oq->oq_rarg = oj->oj_rarg;
 	oq->oq_up = true;

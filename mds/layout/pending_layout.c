@@ -224,8 +224,9 @@ void lo_watch(struct lo *lo, struct lo_restripe_io *an, const struct ns_inode *i
 }
 
 /* Fills in the source. The target refuses an unknown source. */
-static void source_of(struct lo *lo, struct lo_restripe_io *an, const struct ns_inode *i,
-		      const struct lo_map *m, uint32_t reader, ctl_peer *p)
+static void pending_layout_source_of(struct lo *lo, struct lo_restripe_io *an,
+				     const struct ns_inode *i, const struct lo_map *m,
+				     uint32_t reader, ctl_peer *p)
 {
 	struct ds_reg_server *sv = &an->an_peer;
 
@@ -253,7 +254,8 @@ void lo_fill(struct lo *lo, struct lo_restripe_io *an, const struct ns_inode *i,
 	a->end = end;
 	a->size = size;
 	if (an->an_nspan)
-		source_of(lo, an, i, m, tw->tw_map.lm_obj[an->an_target].ob_ds, &a->source);
+		pending_layout_source_of(lo, an, i, m, tw->tw_map.lm_obj[an->an_target].ob_ds,
+					 &a->source);
 	ds_reg_call(lo->l_dsc, tw->tw_map.lm_obj[an->an_target].ob_ds, &an->an_ctl,
 		    end ? END_MS : STEP_MS);
 }

@@ -37,7 +37,7 @@ struct look {
 };
 
 /* True when the server can take a new file now or, for LOOK_HOPED, may be able to soon. */
-static bool may_take(const struct ds_reg_candidate *se, const struct look *lk)
+static bool placement_may_take(const struct ds_reg_candidate *se, const struct look *lk)
 {
 	if (!se->se_weight || se->se_draining || (!se->se_ready && se->se_hopeless))
 		return false;
@@ -46,7 +46,7 @@ static bool may_take(const struct ds_reg_candidate *se, const struct look *lk)
 	return se->se_alive || se->se_unheard_ms <= lk->lk_patience_ms;
 }
 
-static void look_at(void *arg, const struct ds_reg_candidate *se)
+static void placement_look_at(void *arg, const struct ds_reg_candidate *se)
 {
 	const char *domain = NULL;
 	struct look *lk = arg;
@@ -61,7 +61,7 @@ static void look_at(void *arg, const struct ds_reg_candidate *se)
 		lk->lk_generic++;
 		return;
 	}
-	if (lk->lk_whom != LOOK_KNOWN && !may_take(se, lk))
+	if (lk->lk_whom != LOOK_KNOWN && !placement_may_take(se, lk))
 		return;
 	lk->lk_seen++;
 	st->st_mirrors = lo_group_mirrors(lk->lk_policy, se->se_labels);
@@ -118,7 +118,7 @@ static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, ui
 	lk->lk_patience_ms = patience_ms;
 	lk->lk_n = lk->lk_seen = lk->lk_generic = 0;
 	lk->lk_load = 0;
-	ds_reg_candidates(lo->l_dsc, look_at, lk);
+	ds_reg_candidates(lo->l_dsc, placement_look_at, lk);
 	mean = lk->lk_n ? lk->lk_load / lk->lk_n : 0;
 	for (unsigned i = 0; i < lk->lk_n; i++) {
 		double f = (PLACE_CALM + mean) / (PLACE_CALM + lk->lk_loads[i]);
@@ -252,7 +252,7 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 /* ---- one more object ---- */
 
 /* Returns a hash of the server's value of the domain label; 0: it has none. */
-static uint64_t domain_of(struct lo *lo, const char *key, uint32_t ds)
+static uint64_t placement_domain_of(struct lo *lo, const char *key, uint32_t ds)
 {
 	struct ds_reg_terms dt;
 	const char *v;
@@ -281,7 +281,9 @@ static void taken_by(struct lo *lo, const struct lo_map *m, unsigned stripe, uin
 		if (m->lm_obj[i].ob_state == LO_ABSENT)
 			continue;
 		tk->tk_ds[tk->tk_n++] = m->lm_obj[i].ob_ds;
-		domain = without >> i & 1 ? 0 : domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds);
+		domain = without >> i & 1
+				 ? 0
+				 : placement_domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds);
 		if (domain)
 			tk->tk_domain[tk->tk_ndomains++] = domain;
 	}
@@ -314,8 +316,8 @@ static uint32_t draw_seat(const struct lo_candidate *seat, const uint16_t *pick,
 	return n ? seat[pick[n - 1]].st_id : 0;
 }
 
-static bool may_have(const struct look *lk, unsigned i, const struct lo_map *m, unsigned mirror,
-		     const struct taken *tk, uint32_t bad)
+static bool placement_may_have(const struct look *lk, unsigned i, const struct lo_map *m,
+			       unsigned mirror, const struct taken *tk, uint32_t bad)
 {
 	const struct lo_candidate *st = &lk->lk_seat[i];
 
@@ -336,7 +338,7 @@ bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsign
 	look(lo, &p, LOOK_ALIVE, 0, &lk);
 	for (unsigned i = 0; i < lk.lk_n; i++)
 		if (lk.lk_seat[i].st_id == ds)
-			return may_have(&lk, i, m, mirror, &tk, 0);
+			return placement_may_have(&lk, i, m, mirror, &tk, 0);
 	return false;
 }
 
@@ -357,7 +359,7 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 		const struct lo_candidate *st = &lk.lk_seat[i];
 		unsigned has = 0;
 
-		if (!may_have(&lk, i, m, mirror, &tk, bad))
+		if (!placement_may_have(&lk, i, m, mirror, &tk, bad))
 			continue;
 		for (unsigned k = 0; k < lo_objects(m); k++)
 			has += m->lm_obj[k].ob_state != LO_ABSENT &&
@@ -384,9 +386,9 @@ bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj)
 		return true; /* no policy, group or labels to check against */
 	if (!(lo_group_mirrors(&p, dt.dt_labels) >> mirror & 1))
 		return false;
-	domain = domain_of(lo, m->lm_domain, m->lm_obj[obj].ob_ds);
+	domain = placement_domain_of(lo, m->lm_domain, m->lm_obj[obj].ob_ds);
 	for (unsigned i = obj % m->lm_stripes; domain && i < obj; i += m->lm_stripes)
-		if (domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds) == domain)
+		if (placement_domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds) == domain)
 			return false;
 	return true;
 }

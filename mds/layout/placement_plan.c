@@ -45,7 +45,7 @@ static bool in(const struct set *s, unsigned b)
 	return s->w[b / 64] >> (b % 64) & 1;
 }
 
-static void put(struct set *s, unsigned b)
+static void placement_plan_put(struct set *s, unsigned b)
 {
 	s->w[b / 64] |= UINT64_C(1) << (b % 64);
 }
@@ -63,7 +63,7 @@ struct match {
 
 /* Returns the first domain of a mirror that the search has not visited. free: the domain must also
  * be unmatched. */
-static int domain_of(const struct match *mt, unsigned mirror, bool free)
+static int placement_plan_domain_of(const struct match *mt, unsigned mirror, bool free)
 {
 	for (unsigned i = 0; i < mt->mt_words; i++) {
 		uint64_t w = mt->mt_has[mirror].w[i] & ~mt->mt_taken.w[i] & ~mt->mt_seen.w[i];
@@ -78,15 +78,15 @@ static int domain_of(const struct match *mt, unsigned mirror, bool free)
 
 static bool match_one(struct match *mt, unsigned mirror)
 {
-	int d = domain_of(mt, mirror, true);
+	int d = placement_plan_domain_of(mt, mirror, true);
 
 	if (d >= 0) {
-		put(&mt->mt_matched, (unsigned)d);
+		placement_plan_put(&mt->mt_matched, (unsigned)d);
 		mt->mt_mirror[d] = (uint8_t)mirror;
 		return true;
 	}
-	while ((d = domain_of(mt, mirror, false)) >= 0) {
-		put(&mt->mt_seen, (unsigned)d);
+	while ((d = placement_plan_domain_of(mt, mirror, false)) >= 0) {
+		placement_plan_put(&mt->mt_seen, (unsigned)d);
 		if (match_one(mt, mt->mt_mirror[d])) {
 			mt->mt_mirror[d] = (uint8_t)mirror;
 			return true;
@@ -113,7 +113,7 @@ static bool yields(const struct match *mt, unsigned d)
 	struct match m = *mt;
 	unsigned other = m.mt_mirror[d];
 
-	put(&m.mt_taken, d);
+	placement_plan_put(&m.mt_taken, d);
 	memset(&m.mt_seen, 0, sizeof(m.mt_seen));
 	return match_one(&m, other);
 }
@@ -137,7 +137,7 @@ static bool domains(struct work *wk, unsigned stripe)
 			unsigned d = i * 64 + (unsigned)__builtin_ctzll(w);
 
 			if (yields(&mt, d))
-				put(may, d);
+				placement_plan_put(may, d);
 		}
 	}
 	return true;
@@ -145,7 +145,7 @@ static bool domains(struct work *wk, unsigned stripe)
 
 /* ---- stripes to servers ---- */
 
-static bool may_take(const struct work *wk, unsigned stripe, unsigned seat)
+static bool placement_plan_may_take(const struct work *wk, unsigned stripe, unsigned seat)
 {
 	const struct lo_candidate *st = &wk->wk_pl->pl_seat[seat];
 
@@ -154,7 +154,7 @@ static bool may_take(const struct work *wk, unsigned stripe, unsigned seat)
 }
 
 /* Returns a number in [0, 1). */
-static double draw(struct work *wk)
+static double placement_plan_draw(struct work *wk)
 {
 	return (double)(hash_u64(wk->wk_pl->pl_seed +
 				 ++wk->wk_draws * UINT64_C(0x9e3779b97f4a7c15)) >>
@@ -162,7 +162,7 @@ static double draw(struct work *wk)
 	       0x1p-53;
 }
 
-static unsigned choose(struct work *wk, const uint16_t *pick, unsigned n, bool first)
+static unsigned placement_plan_choose(struct work *wk, const uint16_t *pick, unsigned n, bool first)
 {
 	const struct lo_candidate *seat = wk->wk_pl->pl_seat;
 	double total = 0, r;
@@ -171,7 +171,7 @@ static unsigned choose(struct work *wk, const uint16_t *pick, unsigned n, bool f
 		return wk->wk_pl->pl_first(wk->wk_pl->pl_arg, seat, pick, n);
 	for (unsigned i = 0; i < n; i++)
 		total += seat[pick[i]].st_weight;
-	r = draw(wk) * total;
+	r = placement_plan_draw(wk) * total;
 	for (unsigned i = 0; i + 1 < n; i++) {
 		r -= seat[pick[i]].st_weight;
 		if (r < 0)
@@ -194,14 +194,15 @@ static int free_seat(struct work *wk, unsigned stripe)
 	for (unsigned i = 0; i < wk->wk_pl->pl_n; i++) {
 		unsigned level = level_of(wk, i);
 
-		if (level > least || level >= wk->wk_level || !may_take(wk, stripe, i))
+		if (level > least || level >= wk->wk_level ||
+		    !placement_plan_may_take(wk, stripe, i))
 			continue;
 		if (level < least)
 			n = 0;
 		least = level;
 		pick[n++] = (uint16_t)i;
 	}
-	return n ? pick[choose(wk, pick, n, !wk->wk_mirror && !stripe)] : -1;
+	return n ? pick[placement_plan_choose(wk, pick, n, !wk->wk_mirror && !stripe)] : -1;
 }
 
 static bool place_stripe(struct work *wk, unsigned stripe)
@@ -216,9 +217,9 @@ static bool place_stripe(struct work *wk, unsigned stripe)
 	for (unsigned other = 0; other < wk->wk_placed; other++) {
 		unsigned s = wk->wk_row[other];
 
-		if (in(&wk->wk_seen, s) || !may_take(wk, stripe, s))
+		if (in(&wk->wk_seen, s) || !placement_plan_may_take(wk, stripe, s))
 			continue;
-		put(&wk->wk_seen, s);
+		placement_plan_put(&wk->wk_seen, s);
 		for (unsigned one = other; one < wk->wk_placed; one++) {
 			if (wk->wk_row[one] != s || !place_stripe(wk, one))
 				continue;
@@ -245,7 +246,7 @@ static void place_mirror(struct work *wk)
 		}
 	}
 	for (unsigned s = 0; s < pl->pl_stripes; s++) {
-		put(&wk->wk_used[s], pl->pl_seat[wk->wk_row[s]].st_domain);
+		placement_plan_put(&wk->wk_used[s], pl->pl_seat[wk->wk_row[s]].st_domain);
 		pl->pl_pick[wk->wk_mirror * pl->pl_stripes + s] = wk->wk_row[s];
 	}
 }
@@ -268,7 +269,7 @@ static unsigned domains_of(const struct lo_candidate *seat, unsigned n, unsigned
 		if (seat[i].st_domain > last)
 			last = seat[i].st_domain;
 		for (; may; may &= may - 1)
-			put(&has[__builtin_ctzll(may)], seat[i].st_domain);
+			placement_plan_put(&has[__builtin_ctzll(may)], seat[i].st_domain);
 	}
 	return last / 64 + 1;
 }

@@ -62,7 +62,7 @@ static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen
 }
 
 /* Parses digits and stops at the first other byte. False: no digit, or more than THRESHOLD_MAX. */
-static bool number(const char **p, const char *end, uint64_t *v)
+static bool policy_number(const char **p, const char *end, uint64_t *v)
 {
 	const char *s = *p;
 
@@ -80,7 +80,7 @@ static int parse_count(const char *key, const char *v, const char *end, uint8_t 
 	const char *p = v;
 	uint64_t n;
 
-	if (!number(&p, end, &n) || p != end || n < 1 || n > LO_MAX_OBJECTS)
+	if (!policy_number(&p, end, &n) || p != end || n < 1 || n > LO_MAX_OBJECTS)
 		return refuse(err, errlen, "%s: expected a number from 1 to %d", key,
 			      LO_MAX_OBJECTS);
 	*out = (uint8_t)n;
@@ -93,7 +93,7 @@ static int parse_unit(const char *v, const char *end, uint32_t *out, char *err, 
 	unsigned shift = 0;
 	uint64_t n;
 
-	if (!number(&p, end, &n) || n > UNIT_MAX)
+	if (!policy_number(&p, end, &n) || n > UNIT_MAX)
 		goto bad;
 	if (p < end && (*p == 'K' || *p == 'M' || *p == 'G'))
 		shift = *p++ == 'K' ? 10 : p[-1] == 'M' ? 20 : 30;
@@ -115,7 +115,7 @@ static int parse_threshold(struct reading *rd, const char *v, const char *end)
 	unsigned shift = 0;
 	uint64_t n;
 
-	if (!number(&p, end, &n))
+	if (!policy_number(&p, end, &n))
 		goto bad;
 	if (p < end && *p && (unit = strchr(units, *p))) {
 		shift = 10 * (unsigned)(unit - units + 1);
@@ -142,7 +142,7 @@ static int find_key(const char *p, size_t len, int *mirror)
 		if (strlen(key_name[k]) == len && !memcmp(key_name[k], p, len))
 			return k;
 	if (len <= strlen("group") || memcmp(p, "group", strlen("group")) ||
-	    (*at == '0' && at + 1 < end) || !number(&at, end, &n) || at != end ||
+	    (*at == '0' && at + 1 < end) || !policy_number(&at, end, &n) || at != end ||
 	    n >= LO_MAX_OBJECTS)
 		return -1;
 	*mirror = (int)n;
@@ -150,7 +150,7 @@ static int find_key(const char *p, size_t len, int *mirror)
 }
 
 /* Makes bytes from outside safe for a message: a byte that does not print becomes '?'. */
-static const char *printable(const char *p, size_t len, char out[33])
+static const char *policy_printable(const char *p, size_t len, char out[33])
 {
 	size_t n = len < 32 ? len : 32;
 
@@ -178,12 +178,12 @@ static int parse_group(struct reading *rd, const char *key, size_t keylen, int m
 
 	if (rd->rd_group[mirror + 1])
 		return refuse(rd->rd_err, rd->rd_errlen, "%s: given more than once",
-			      printable(key, keylen, shown));
+			      policy_printable(key, keylen, shown));
 	if (!lo_group_ok(v, (size_t)(end - v)))
 		return refuse(rd->rd_err, rd->rd_errlen,
 			      "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each "
 			      "key once",
-			      printable(key, keylen, shown));
+			      policy_printable(key, keylen, shown));
 	rd->rd_group[mirror + 1] = v;
 	rd->rd_group_len[mirror + 1] = (size_t)(end - v);
 	return 0;
@@ -198,11 +198,11 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 
 	if (!eq)
 		return refuse(err, errlen, "\"%s\": expected KEY=VALUE, with keys " KEYS_TEXT,
-			      printable(p, (size_t)(end - p), shown));
+			      policy_printable(p, (size_t)(end - p), shown));
 	k = find_key(p, (size_t)(eq - p), &mirror);
 	if (k < 0)
 		return refuse(err, errlen, "unknown key \"%s\": expected " KEYS_TEXT,
-			      printable(p, (size_t)(eq - p), shown));
+			      policy_printable(p, (size_t)(eq - p), shown));
 	if (k == KEY_GROUP)
 		return parse_group(rd, p, (size_t)(eq - p), mirror, eq + 1, end);
 	if (rd->rd_seen & 1u << k)
@@ -225,7 +225,7 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 /* Writes the groups in their order. lp_mirrors is known. */
 static int put_groups(struct reading *rd)
 {
-	char *out = rd->rd_lp.lp_groups, number[12] = "";
+	char *out = rd->rd_lp.lp_groups, policy_number[12] = "";
 	size_t at = 0;
 
 	for (int m = -1; m < LO_MAX_OBJECTS; m++) {
@@ -236,9 +236,9 @@ static int put_groups(struct reading *rd)
 				      "group%d: mirrors=%u, counted from 0", m,
 				      rd->rd_lp.lp_mirrors);
 		if (m >= 0)
-			snprintf(number, sizeof(number), "%d", m);
+			snprintf(policy_number, sizeof(policy_number), "%d", m);
 		at += (size_t)snprintf(out + at, LO_GROUPS_LEN - at, "%sgroup%s=%.*s",
-				       at ? "," : "", number, (int)rd->rd_group_len[m + 1],
+				       at ? "," : "", policy_number, (int)rd->rd_group_len[m + 1],
 				       rd->rd_group[m + 1]);
 		if (at >= LO_GROUPS_LEN)
 			return refuse(rd->rd_err, rd->rd_errlen,

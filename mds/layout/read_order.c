@@ -128,7 +128,7 @@ static bool is_near(const struct choice *ch, const char *labels)
 
 /* ---- the order ---- */
 
-static void look_at(void *arg, const struct ds_reg_candidate *se)
+static void read_order_look_at(void *arg, const struct ds_reg_candidate *se)
 {
 	struct choice *ch = arg;
 
@@ -225,7 +225,8 @@ unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned
 	if (reader->rd_same)
 		return prefer_same(ch, n, order);
 	for (unsigned i = 0; i < n; i++)
-		ds_reg_candidate(lo->l_dsc, m->lm_obj[ch[i].ch_obj].ob_ds, look_at, &ch[i]);
+		ds_reg_candidate(lo->l_dsc, m->lm_obj[ch[i].ch_obj].ob_ds, read_order_look_at,
+				 &ch[i]);
 	weigh(m, firsts, ch, n);
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t ds = m->lm_obj[ch[i].ch_obj].ob_ds;

@@ -40,7 +40,7 @@ const char *lo_repair_why_text(enum lo_repair_why why)
 
 /* ---- the table ---- */
 
-static uint64_t key_of(uint64_t ino)
+static uint64_t repair_row_key_of(uint64_t ino)
 {
 	return htobe64(ino);
 }
@@ -72,7 +72,7 @@ int lo_repair_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, str
 
 int lo_repair_get(struct kv_txn *t, uint64_t ino, struct lo_repair *rr)
 {
-	uint64_t key = key_of(ino);
+	uint64_t key = repair_row_key_of(ino);
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_REPAIR, &key, 8, &val);
 
@@ -81,7 +81,7 @@ int lo_repair_get(struct kv_txn *t, uint64_t ino, struct lo_repair *rr)
 
 int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr)
 {
-	uint64_t key = key_of(ino);
+	uint64_t key = repair_row_key_of(ino);
 	struct repair_rec r = {
 		.r_version = REPAIR_VERSION,
 		.r_object = rr->rr_object,
@@ -99,7 +99,7 @@ int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr)
 
 int lo_repair_del(struct kv_txn *t, uint64_t ino)
 {
-	uint64_t key = key_of(ino);
+	uint64_t key = repair_row_key_of(ino);
 
 	return ns_row_del(t, NS_T_REPAIR, &key, 8);
 }
@@ -107,7 +107,7 @@ int lo_repair_del(struct kv_txn *t, uint64_t ino)
 int lo_repair_note(struct kv_txn *t, uint64_t ino, const struct lo_map *m)
 {
 	struct lo_repair rr = {0};
-	uint64_t key = key_of(ino);
+	uint64_t key = repair_row_key_of(ino);
 	struct kv_slice val;
 
 	if (lo_map_whole(m) || !ns_row_get(t, NS_T_REPAIR, &key, 8, &val))
@@ -153,7 +153,7 @@ struct rows {
 	void *arg;
 };
 
-static int rows_one(void *arg, struct kv_slice id, struct kv_slice val)
+static int repair_row_rows_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct rows *rs = arg;
 	struct lo_repair rr;
@@ -167,9 +167,9 @@ int lo_repairs(struct kv_txn *t, uint64_t from,
 	       int (*fn)(void *arg, uint64_t ino, const struct lo_repair *rr), void *arg)
 {
 	struct rows rs = {fn, arg};
-	uint64_t key = key_of(from);
+	uint64_t key = repair_row_key_of(from);
 
-	return ns_rows(t, NS_T_REPAIR, &key, 8, rows_one, &rs);
+	return ns_rows(t, NS_T_REPAIR, &key, 8, repair_row_rows_one, &rs);
 }
 
 int lo_lost_writers_put(struct kv_txn *t)
@@ -302,8 +302,8 @@ static void step_done(struct ds_reg_ctl *c, int err)
 
 /* Adds the key that the reader proves to the source over TLS. It takes a place among the addresses,
  * after at least one address. */
-static void peer_key(struct lo *lo, uint32_t reader, const struct ds_reg_server *source,
-		     ctl_addr addrs[DS_REG_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
+static void repair_row_peer_key(struct lo *lo, uint32_t reader, const struct ds_reg_server *source,
+				ctl_addr addrs[DS_REG_ADDRS], char key[LO_PEER_KEY], ctl_peer *p)
 {
 	static char netid[] = "key";
 	uint8_t secret[CAP_TLS_KEY_LEN];
@@ -333,7 +333,7 @@ bool lo_ctl_peer(struct lo *lo, uint32_t ds, uint32_t reader, struct ds_reg_serv
 	p->addrs.addrs_val = addrs;
 	memcpy(p->ds_uuid, sv->sv_uuid, sizeof(p->ds_uuid));
 	p->tls = sv->sv_tls;
-	peer_key(lo, reader, sv, addrs, key, p);
+	repair_row_peer_key(lo, reader, sv, addrs, key, p);
 	return true;
 }
 

@@ -127,7 +127,7 @@ int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 }
 
 /* Gives back the unused part of the reserved ranges, and writes the exact inode count. */
-static int close_run(void *arg, struct kv_txn *t)
+static int ns_close_run(void *arg, struct kv_txn *t)
 {
 	struct ns *ns = arg;
 	struct ns_super su;
@@ -147,7 +147,7 @@ void ns_close(struct ns *ns)
 
 	if (!ns)
 		return;
-	err = kv_run_sync(ns->n_kv, close_run, ns);
+	err = kv_run_sync(ns->n_kv, ns_close_run, ns);
 	if (err)
 		log_warn("ns: cannot save the inode count: %s", strerror(-err));
 	sodium_memzero(&ns->n_super, sizeof(ns->n_super));

@@ -146,7 +146,7 @@ bool ns_acl_executable(const struct ns_inode *i)
 
 /* Returns as three mode bits what the ACEs of one special identifier and of EVERYONE@ grant
  * together. */
-static unsigned mode_of(const struct ns_acl *a, unsigned who)
+static unsigned ns_acl_mode_of(const struct ns_acl *a, unsigned who)
 {
 	uint32_t allowed = 0, decided = 0;
 
@@ -166,8 +166,9 @@ static unsigned mode_of(const struct ns_acl *a, unsigned who)
 
 uint16_t ns_acl_mode(const struct ns_acl *a)
 {
-	return (uint16_t)(mode_of(a, NS_WHO_OWNER) << 6 | mode_of(a, NS_WHO_GROUP) << 3 |
-			  mode_of(a, NS_WHO_EVERYONE));
+	return (uint16_t)(ns_acl_mode_of(a, NS_WHO_OWNER) << 6 |
+			  ns_acl_mode_of(a, NS_WHO_GROUP) << 3 |
+			  ns_acl_mode_of(a, NS_WHO_EVERYONE));
 }
 
 static uint32_t rights_of(unsigned rwx, bool dir)

@@ -256,8 +256,8 @@ static int chown_allowed(const struct ns_inode *i, const struct ns_setattr *s,
 
 /* The permission checks of Linux's setattr_prepare and notify_change. A right that an ACL can give
  * to other users counts where Linux asks for the owner. */
-static int setattr_allowed(const struct ns_inode *i, const struct ns_setattr *s,
-			   const struct ns_cred *cr)
+static int ns_attr_setattr_allowed(const struct ns_inode *i, const struct ns_setattr *s,
+				   const struct ns_cred *cr)
 {
 	if (privileged(cr))
 		return 0;
@@ -282,7 +282,7 @@ int ns_setattr_check(const struct ns_inode *i, const struct ns_setattr *s, const
 {
 	int err = setattr_valid(i, s);
 
-	return err ? err : setattr_allowed(i, s, cr);
+	return err ? err : ns_attr_setattr_allowed(i, s, cr);
 }
 
 uint16_t ns_mode_written(const struct ns_inode *i, const struct ns_cred *cr)

@@ -56,7 +56,7 @@ static void __attribute__((format(printf, 2, 3))) bad(struct check *c, const cha
 }
 
 /* Writes a name so that a line can carry it. buf: 4 * len + 1 bytes */
-static const char *printable(const char *name, size_t len, char *buf)
+static const char *ns_check_printable(const char *name, size_t len, char *buf)
 {
 	char *p = buf;
 
@@ -256,7 +256,7 @@ static int on_dirent(struct check *c, struct kv_slice key, struct kv_slice val)
 		bad(c, "directory %lu: entry damaged", (unsigned long)dir);
 		return 0;
 	}
-	printable(d.d_name, d.d_len, name);
+	ns_check_printable(d.d_name, d.d_len, name);
 	entry_place(c, dir, &d, name);
 	entry_target(c, dir, &d, name);
 	s = seen_find(c, dir);
@@ -387,7 +387,7 @@ static int scan_rest(struct check *c)
 
 /* Whether a directory's parents lead to the root. Each directory is walked once, because the walk
  * leaves its result in all directories on the way. */
-static bool reached(struct check *c, struct seen *s)
+static bool ns_check_reached(struct check *c, struct seen *s)
 {
 	struct seen *at = s;
 	uint8_t verdict;
@@ -415,7 +415,7 @@ static void compare_dir(struct check *c, struct seen *s)
 		bad(c, "directory %lu: %u entries point at it", ino, s->sn_links);
 	if (!root && s->sn_links == 0)
 		bad(c, "directory %lu: no entry points at it", ino);
-	else if (!reached(c, s))
+	else if (!ns_check_reached(c, s))
 		bad(c, "directory %lu: not below the root", ino);
 	if (s->sn_nlink != s->sn_subdirs + 2)
 		bad(c, "directory %lu: says %u links and has %u subdirectories", ino, s->sn_nlink,
@@ -439,7 +439,7 @@ static void compare_file(struct check *c, struct seen *s)
 		bad(c, "inode %lu: says %u links and has %u", ino, s->sn_nlink, s->sn_links);
 }
 
-static void compare(struct check *c)
+static void ns_check_compare(struct check *c)
 {
 	struct seen *root = seen_find(c, NS_ROOT_INO);
 
@@ -482,7 +482,7 @@ int ns_check(struct kv_txn *t, void (*fn)(void *arg, const char *line), void *ar
 	if (rc >= 0)
 		rc = scan_rest(&c);
 	if (rc >= 0)
-		compare(&c);
+		ns_check_compare(&c);
 	free(c.c_v);
 	return rc < 0 ? rc : 0;
 }

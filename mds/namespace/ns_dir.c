@@ -20,7 +20,7 @@ struct find {
 	uint8_t f_type;
 };
 
-static int damaged(uint64_t dir)
+static int ns_dir_damaged(uint64_t dir)
 {
 	log_error("ns: directory %lu: damaged entry", (unsigned long)dir);
 	return -EIO;
@@ -45,7 +45,7 @@ static int find(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name,
 		    ns_get64((const uint8_t *)key.s_data + NS_KEY_INODE) - hash >= NS_SLOT_WINDOW)
 			break;
 		if (ns_dirent_decode(key, val, &at, &d)) {
-			rc = damaged(dir);
+			rc = ns_dir_damaged(dir);
 			break;
 		}
 		if (d.d_cookie == free)
@@ -116,7 +116,7 @@ int ns_readdir(struct ns *ns, struct kv_txn *t, uint64_t dir, uint64_t after,
 	if (rc)
 		return rc;
 	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
-		rc = ns_dirent_decode(key, val, &at, &d) ? damaged(dir) : fn(arg, &d);
+		rc = ns_dirent_decode(key, val, &at, &d) ? ns_dir_damaged(dir) : fn(arg, &d);
 		if (rc)
 			break;
 	}
@@ -439,7 +439,7 @@ static int hold_entry(struct ns *ns, struct kv_txn *t, uint64_t dir, const struc
 		return -EIO;
 	}
 	if (!err && h->h_i.i_type != NS_DIR && h->h_i.i_nlink == 0)
-		return damaged(dir);
+		return ns_dir_damaged(dir);
 	return err;
 }
 
@@ -581,8 +581,8 @@ static int rename_find(struct ns *ns, struct kv_txn *t, struct rename *r, uint64
 	return err;
 }
 
-static int rename_put(struct ns *ns, struct kv_txn *t, struct rename *r, const char *dname,
-		      size_t dlen, struct ns_time now, const struct ns_free_ops *fo)
+static int ns_dir_rename_put(struct ns *ns, struct kv_txn *t, struct rename *r, const char *dname,
+			     size_t dlen, struct ns_time now, const struct ns_free_ops *fo)
 {
 	struct ns_inode *s = &r->rn_s.h_i, *d = r->rn_dp, *moved = &r->rn_moved.h_i;
 	bool replaces = r->rn_to.f_found;
@@ -631,7 +631,7 @@ int ns_rename(struct ns *ns, struct kv_txn *t, uint64_t sdir, const char *sname,
 		return 0;
 	err = rename_check(ns, t, &r, cr);
 	if (!err)
-		err = rename_put(ns, t, &r, dname, dlen, now, fo);
+		err = ns_dir_rename_put(ns, t, &r, dname, dlen, now, fo);
 	if (err)
 		return err;
 	sci->c_after = r.rn_s.h_i.i_change;

@@ -13,7 +13,7 @@ struct name_of {
 	bool n_found;
 };
 
-static int name_is(void *arg, const struct ns_dirent *d)
+static int ns_path_name_is(void *arg, const struct ns_dirent *d)
 {
 	struct name_of *n = arg;
 
@@ -43,7 +43,7 @@ int ns_path_of(struct ns *ns, struct kv_txn *t, uint64_t ino, unsigned *budget, 
 
 		n.n_ino = ino;
 		if (!err)
-			err = ns_readdir(ns, t, i.i_parent, 0, name_is, &n, &eof);
+			err = ns_readdir(ns, t, i.i_parent, 0, ns_path_name_is, &n, &eof);
 		if (err < 0)
 			return err == -ENOTDIR ? -ENOENT : err;
 		if (!n.n_found)

@@ -58,7 +58,7 @@ void op_atime_init(struct mds *m, bool on)
 		"");
 }
 
-static void tick(struct atimes *my, struct loop *loop);
+static void atime_tick(struct atimes *my, struct loop *loop);
 
 /* locked */
 static struct read *entry(struct atimes *my, uint64_t ino)
@@ -71,7 +71,7 @@ static struct read *entry(struct atimes *my, uint64_t ino)
 	return &table[at % TABLE];
 }
 
-static int batch_run(struct kv_op *op, struct kv_txn *t)
+static int atime_batch_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct atimes *my = hash_entry(op, struct atimes, op);
 	const struct read *table = my->table[!my->fill];
@@ -94,7 +94,7 @@ static int batch_run(struct kv_op *op, struct kv_txn *t)
 	return 0;
 }
 
-static void batch_done(struct kv_op *op, int err)
+static void atime_batch_done(struct kv_op *op, int err)
 {
 	struct atimes *my = hash_entry(op, struct atimes, op);
 	struct loop *loop = op->o_loop;
@@ -113,10 +113,10 @@ static void batch_done(struct kv_op *op, int err)
 	more = my->n >= SOON;
 	pthread_mutex_unlock(&my->lock);
 	if (more)
-		tick(my, loop);
+		atime_tick(my, loop);
 }
 
-static void tick(struct atimes *my, struct loop *loop)
+static void atime_tick(struct atimes *my, struct loop *loop)
 {
 	bool go;
 
@@ -130,14 +130,15 @@ static void tick(struct atimes *my, struct loop *loop)
 	pthread_mutex_unlock(&my->lock);
 	if (!go)
 		return;
-	my->op = (struct kv_op){.o_run = batch_run, .o_done = batch_done, .o_loop = loop};
+	my->op = (struct kv_op){
+		.o_run = atime_batch_run, .o_done = atime_batch_done, .o_loop = loop};
 	kv_submit(atimes.m->m_kv, &my->op);
 }
 
 void op_atime_tick(struct loop *loop)
 {
 	for (unsigned i = 0; atimes.m && i < atimes.m->m_nthreads; i++)
-		tick(&atimes.thread[i], loop);
+		atime_tick(&atimes.thread[i], loop);
 }
 
 void op_accessed(struct compound *c, const struct ns_inode *i)
@@ -165,5 +166,5 @@ void op_accessed(struct compound *c, const struct ns_inode *i)
 	if (full)
 		metric_add(atimes.dropped, 1);
 	if (soon)
-		tick(my, c->th->mt_loop);
+		atime_tick(my, c->th->mt_loop);
 }

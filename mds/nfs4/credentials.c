@@ -26,7 +26,7 @@
 #define TELL_NS	    10000000000ull
 
 /* True at most once in TELL_NS: then the failure gets a line in the log. On a worker. */
-static bool tell(_Atomic uint64_t *told)
+static bool credentials_tell(_Atomic uint64_t *told)
 {
 	uint64_t now = clock_mono_ns(), last = atomic_load(told);
 
@@ -36,7 +36,7 @@ static bool tell(_Atomic uint64_t *told)
 /* ---- exports ---- */
 
 /* On a worker. */
-static struct ask_val *names_ask(void *arg, const void *key, size_t len)
+static struct ask_val *credentials_names_ask(void *arg, const void *key, size_t len)
 {
 	static _Atomic uint64_t told;
 	struct mds *m = arg;
@@ -46,7 +46,7 @@ static struct ask_val *names_ask(void *arg, const void *key, size_t len)
 
 	memcpy(&k, key, len);
 	v = exp_names_ask(t, &k);
-	if (v && v->av_failed && tell(&told))
+	if (v && v->av_failed && credentials_tell(&told))
 		log_warn("cannot look up a name in the exports: clients that depend on it wait");
 	exp_put(t);
 	return v;
@@ -261,7 +261,7 @@ static struct ask_val *groups_ask(void *arg, const void *key, size_t len)
 	list = user_groups(uid, &n, &err);
 	if (!list) {
 		n = 0;
-		if (tell(&told))
+		if (credentials_tell(&told))
 			log_warn("cannot look up the groups of user %u, whose requests wait: %s",
 				 uid, strerror(err));
 	}
@@ -370,7 +370,7 @@ void op_conn_view_drop(struct rpc_conn *conn)
 
 int op_cred_open(struct mds *m, bool server_groups, bool kerberos, uint32_t keep_ms)
 {
-	int err = ask_open(&m->m_ask_names, ASK_THREADS, keep_ms, names_ask, m);
+	int err = ask_open(&m->m_ask_names, ASK_THREADS, keep_ms, credentials_names_ask, m);
 
 	m->m_server_groups = server_groups;
 	return err || !(server_groups || kerberos)

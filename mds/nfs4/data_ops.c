@@ -40,7 +40,7 @@ static nfsstat4 seek_reply(struct compound *c, struct seek *k)
 	return NFS4_OK;
 }
 
-static void seek_done(struct lo_seek *lk, int err)
+static void data_ops_seek_done(struct lo_seek *lk, int err)
 {
 	struct seek *k = hash_entry(lk, struct seek, lk);
 
@@ -71,7 +71,7 @@ static nfsstat4 seek_go(struct compound *c, int err)
 	k->lk.lk_loop = c->th->mt_loop;
 	k->lk.lk_ino = i.i_ino;
 	k->lk.lk_incarnation = i.i_incarnation;
-	k->lk.lk_done = seek_done;
+	k->lk.lk_done = data_ops_seek_done;
 	lo_seek(c->m->m_lo, &k->lk);
 	return OP_PARKED;
 }
@@ -169,7 +169,7 @@ static void change_taken_back(void *arg, int err)
 		op_resume(c, st);
 }
 
-static void change_failed(void *arg)
+static void data_ops_change_failed(void *arg)
 {
 	struct change *k = arg;
 
@@ -189,7 +189,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (err && k->failed &&
 	    file_partial_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
 			      c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
-			      change_failed, k))
+			      data_ops_change_failed, k))
 		return OP_PARKED;
 	/* Clients' layouts may name copies that became stale: those layouts come back. */
 	if (!err && (k->failed | k->stale) &&
@@ -200,7 +200,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	return change_count(c, err);
 }
 
-static int change_run(struct kv_op *op, struct kv_txn *t)
+static int data_ops_change_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct change *k = c->scratch;
@@ -218,7 +218,7 @@ static bool change_half(struct compound *c, struct change *k, const struct lo_ma
 {
 	return c->opnum == OP_DEALLOCATE &&
 	       op_partial_reported(c, k->ino, k->off, k->off + k->len, map, half, k->status, err,
-				   change_failed, k);
+				   data_ops_change_failed, k);
 }
 
 static nfsstat4 change_redo(struct compound *c, struct change *k)
@@ -231,7 +231,7 @@ static nfsstat4 change_redo(struct compound *c, struct change *k)
 										: k->status;
 }
 
-static void change_done(struct lo_change *lc, int err)
+static void data_ops_change_done(struct lo_change *lc, int err)
 {
 	struct change *k = hash_entry(lc, struct change, lc);
 	struct compound *c = k->c;
@@ -260,13 +260,13 @@ static void change_done(struct lo_change *lc, int err)
 		return;
 	} else {
 		k->failed |= lc->lc_failed_map;
-		st = op_mutate(c, change_run, op_put_nothing, change_committed);
+		st = op_mutate(c, data_ops_change_run, op_put_nothing, change_committed);
 	}
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
 
-static nfsstat4 change_start(struct compound *c, struct change *k)
+static nfsstat4 data_ops_change_start(struct compound *c, struct change *k)
 {
 	struct ns_inode i;
 	nfsstat4 st = data_inode(c, &i, &k->lc.lc_map);
@@ -282,7 +282,7 @@ static nfsstat4 change_start(struct compound *c, struct change *k)
 	k->lc.lc_kind = c->opnum == OP_ALLOCATE ? LO_ALLOCATE : LO_DEALLOCATE;
 	k->lc.lc_off = k->off;
 	k->lc.lc_len = k->len;
-	k->lc.lc_done = change_done;
+	k->lc.lc_done = data_ops_change_done;
 	k->grows = c->opnum == OP_ALLOCATE && k->off + k->len > i.i_size;
 	lo_change(c->m->m_lo, &k->lc);
 	return OP_PARKED;
@@ -295,7 +295,7 @@ static void change_frozen(void *arg, int err)
 	nfsstat4 st;
 
 	op_set_parked(c, false);
-	st = err ? op_data_status(err) : change_start(c, k);
+	st = err ? op_data_status(err) : data_ops_change_start(c, k);
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -332,7 +332,7 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 		op_set_parked(c, true);
 		return OP_PARKED;
 	}
-	return op_pin(&k->pin, c->m, k->ino) ? change_start(c, k) : NFS4ERR_DELAY;
+	return op_pin(&k->pin, c->m, k->ino) ? data_ops_change_start(c, k) : NFS4ERR_DELAY;
 }
 
 static nfsstat4 change_refreshed(struct compound *c, int err)
@@ -452,7 +452,7 @@ static uint32_t run_of(const uint8_t *p, uint32_t left, uint64_t off, bool *zero
 }
 
 /* The next segment: a hole, or data with the short holes in it. */
-static uint32_t segment(const uint8_t *p, uint32_t left, uint64_t off, bool *hole)
+static uint32_t data_ops_segment(const uint8_t *p, uint32_t left, uint64_t off, bool *hole)
 {
 	uint32_t n = 0;
 
@@ -470,7 +470,7 @@ static uint32_t segment(const uint8_t *p, uint32_t left, uint64_t off, bool *hol
 	return n;
 }
 
-static void put_hole(struct xdr_out *x, uint64_t off, uint64_t len)
+static void data_ops_put_hole(struct xdr_out *x, uint64_t off, uint64_t len)
 {
 	xdr_put_u32(x, CONTENT_HOLE);
 	xdr_put_u64(x, off);
@@ -494,9 +494,9 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 	for (uint32_t done = 0, len; done < n; done += len, segments++) {
 		bool hole;
 
-		len = segment(sb->sb_data + done, n - done, k->off + done, &hole);
+		len = data_ops_segment(sb->sb_data + done, n - done, k->off + done, &hole);
 		if (hole) {
-			put_hole(c->out, k->off + done, len);
+			data_ops_put_hole(c->out, k->off + done, len);
 			continue;
 		}
 		xdr_put_u32(c->out, CONTENT_DATA);
@@ -516,7 +516,7 @@ static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, ui
 {
 	xdr_put_bool(c->out, k->off + k->count >= k->inode.i_size);
 	xdr_put_u32(c->out, 1);
-	put_hole(c->out, k->off, end - k->off);
+	data_ops_put_hole(c->out, k->off, end - k->off);
 	return NFS4_OK;
 }
 

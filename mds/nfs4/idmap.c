@@ -55,7 +55,7 @@ struct ask {
 
 /* ---- the table; n_lock is held ---- */
 
-static uint64_t key_hash(enum kind kind, uint32_t id, const char *text)
+static uint64_t idmap_key_hash(enum kind kind, uint32_t id, const char *text)
 {
 	return kind <= OF_GID ? hash_u64((uint64_t)kind << 32 | id)
 			      : hash_u64(hash_bytes(text, strlen(text)) + kind);
@@ -63,7 +63,7 @@ static uint64_t key_hash(enum kind kind, uint32_t id, const char *text)
 
 static struct name *name_find(struct names *n, enum kind kind, uint32_t id, const char *text)
 {
-	for (struct hash_link *l = hash_first(&n->n_table, key_hash(kind, id, text)); l;
+	for (struct hash_link *l = hash_first(&n->n_table, idmap_key_hash(kind, id, text)); l;
 	     l = hash_next(l)) {
 		struct name *e = hash_entry(l, struct name, n_link);
 
@@ -74,7 +74,7 @@ static struct name *name_find(struct names *n, enum kind kind, uint32_t id, cons
 	return NULL;
 }
 
-static void name_free(struct names *n, struct name *e)
+static void idmap_name_free(struct names *n, struct name *e)
 {
 	hash_del(&n->n_table, &e->n_link);
 	*(e->n_next ? &e->n_next->n_prev : &n->n_newest) = e->n_prev;
@@ -93,7 +93,7 @@ static struct name *name_new(struct names *n, enum kind kind, uint32_t id, const
 	e->n_id = id;
 	e->n_text = kind <= OF_GID ? NULL : strdup(text);
 	if ((kind > OF_GID && !e->n_text) ||
-	    hash_add(&n->n_table, &e->n_link, key_hash(kind, id, text))) {
+	    hash_add(&n->n_table, &e->n_link, idmap_key_hash(kind, id, text))) {
 		free(e->n_text);
 		free(e);
 		return NULL;
@@ -102,13 +102,13 @@ static struct name *name_new(struct names *n, enum kind kind, uint32_t id, const
 	*(n->n_newest ? &n->n_newest->n_next : &n->n_oldest) = e;
 	n->n_newest = e;
 	if (n->n_table.h_count > NAMES_MOST)
-		name_free(n, n->n_oldest);
+		idmap_name_free(n, n->n_oldest);
 	return e;
 }
 
 /* ---- queries, on the worker ---- */
 
-static int ask_one(struct names *n, struct ask *a)
+static int idmap_ask_one(struct names *n, struct ask *a)
 {
 	switch (a->a_kind) {
 	case OF_UID:
@@ -122,7 +122,7 @@ static int ask_one(struct names *n, struct ask *a)
 	}
 }
 
-static void ask_run(struct work *w)
+static void idmap_ask_run(struct work *w)
 {
 	struct ask *a = hash_entry(w, struct ask, a_work);
 	struct names *n = a->a_names;
@@ -130,7 +130,7 @@ static void ask_run(struct work *w)
 	uint32_t id = a->a_id;
 	char *found = NULL;
 	struct name *e;
-	int err = ask_one(n, a);
+	int err = idmap_ask_one(n, a);
 
 	if (!err && kind <= OF_GID)
 		found = strdup(a->a_text);
@@ -166,7 +166,7 @@ static void ask(struct names *n, struct name *e)
 
 	if (!a)
 		return;
-	a->a_work.w_run = ask_run;
+	a->a_work.w_run = idmap_ask_run;
 	a->a_names = n;
 	a->a_kind = e->n_kind;
 	a->a_id = e->n_id;

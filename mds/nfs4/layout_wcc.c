@@ -21,7 +21,7 @@ struct wcc_attrs {
 	struct ns_time a;
 };
 
-static struct ns_time get_time(struct xdr_in *x, bool *ok)
+static struct ns_time layout_wcc_get_time(struct xdr_in *x, bool *ok)
 {
 	struct ns_time t = {.t_sec = (int64_t)xdr_get_u64(x), .t_nsec = xdr_get_u32(x)};
 
@@ -68,14 +68,14 @@ static nfsstat4 get_attrs(struct xdr_in *x, struct wcc_attrs *a)
 			break;
 		case FATTR4_TIME_ACCESS:
 			a->atime = true;
-			a->a = get_time(&v, &ok);
+			a->a = layout_wcc_get_time(&v, &ok);
 			break;
 		case FATTR4_TIME_METADATA:
-			get_time(&v, &ok);
+			layout_wcc_get_time(&v, &ok);
 			break;
 		default:
 			a->mtime = true;
-			get_time(&v, &ok);
+			layout_wcc_get_time(&v, &ok);
 			break;
 		}
 	}

@@ -55,8 +55,8 @@ static struct io_latency get_update(struct xdr_in *x, struct io_latency *written
 }
 
 /* last: the report came with the return of the layout. */
-static void note(struct compound *c, const uint8_t dev[16], const struct io_latency *il,
-		 const struct io_latency *written, bool last)
+static void layoutstats_note(struct compound *c, const uint8_t dev[16], const struct io_latency *il,
+			     const struct io_latency *written, bool last)
 {
 	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us},
 			       w = {written->il_ops, written->il_bytes, written->il_us};
@@ -89,7 +89,7 @@ void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts)
 	dev = xdr_get_fixed(x, 16);
 	il = get_update(x, &written);
 	if (!x->bad && counts)
-		note(c, dev, &il, &written, true);
+		layoutstats_note(c, dev, &il, &written, true);
 }
 
 nfsstat4 op_layoutstats(struct compound *c)
@@ -118,6 +118,6 @@ nfsstat4 op_layoutstats(struct compound *c)
 	il = get_update(&body, &written);
 	if (body.bad)
 		return NFS4ERR_BADXDR;
-	note(c, dev, &il, &written, false);
+	layoutstats_note(c, dev, &il, &written, false);
 	return NFS4_OK;
 }

@@ -31,8 +31,8 @@ bool op_limited(struct mds *m, enum op_limit which)
 }
 
 /* OP_OF_CLIENT: neither the limit of the address nor that of all clients is reached. */
-static enum op_scope reached(const struct compound *c, enum st_count what,
-			     const uint32_t most[OP_SCOPES])
+static enum op_scope limit_reached(const struct compound *c, enum st_count what,
+				   const uint32_t most[OP_SCOPES])
 {
 	const struct st_addr_account *at = c->client->cl_place;
 
@@ -45,13 +45,13 @@ static enum op_scope reached(const struct compound *c, enum st_count what,
 bool op_full(struct compound *c, enum st_count what, enum op_limit which,
 	     const uint32_t most[OP_SCOPES], enum op_scope *whose)
 {
-	enum op_scope scope = reached(c, what, most);
+	enum op_scope scope = limit_reached(c, what, most);
 
 	if (st_has_quota(c->client, what))
 		return false;
 	if (scope != OP_OF_CLIENT &&
 	    st_quotas_gather(c->m->m_st, scope == OP_OF_ALL ? NULL : c->client->cl_place, what))
-		scope = reached(c, what, most);
+		scope = limit_reached(c, what, most);
 	if (scope == OP_OF_CLIENT)
 		return op_full_again(c, what, which, most);
 	*whose = scope;

@@ -116,7 +116,7 @@ bool op_attrs_need_ds(const struct op_bitmap *b)
 	       op_bit(b, FATTR4_TIME_MODIFY) || op_bit(b, FATTR4_TIME_METADATA);
 }
 
-static void put_time(struct xdr_out *x, const struct ns_time *t)
+static void op_attr_put_time(struct xdr_out *x, const struct ns_time *t)
 {
 	xdr_put_u64(x, (uint64_t)t->t_sec);
 	xdr_put_u32(x, t->t_nsec);
@@ -346,20 +346,20 @@ static void put_words12(struct compound *c, struct xdr_out *x, unsigned n, const
 		op_put_acl(c, x, i, true);
 		break;
 	case FATTR4_TIME_ACCESS:
-		put_time(x, &i->i_atime);
+		op_attr_put_time(x, &i->i_atime);
 		break;
 	case FATTR4_TIME_CREATE:
-		put_time(x, &i->i_btime);
+		op_attr_put_time(x, &i->i_btime);
 		break;
 	case FATTR4_TIME_DELTA:
 		xdr_put_u64(x, 0);
 		xdr_put_u32(x, 1);
 		break;
 	case FATTR4_TIME_METADATA:
-		put_time(x, &i->i_ctime);
+		op_attr_put_time(x, &i->i_ctime);
 		break;
 	case FATTR4_TIME_MODIFY:
-		put_time(x, &i->i_mtime);
+		op_attr_put_time(x, &i->i_mtime);
 		break;
 	case FATTR4_MOUNTED_ON_FILEID:
 		xdr_put_u64(x, i->i_ino);
@@ -656,8 +656,8 @@ struct getattr {
 	uint64_t ino;
 };
 
-static nfsstat4 getattr_put(struct compound *c, const struct op_bitmap *want,
-			    const struct ns_inode *i)
+static nfsstat4 op_attr_getattr_put(struct compound *c, const struct op_bitmap *want,
+				    const struct ns_inode *i)
 {
 	nfsstat4 st = op_acl_readable(c, want, i);
 
@@ -676,7 +676,7 @@ static nfsstat4 getattr_reply(struct compound *c, int err)
 	err = ns_get(c->m->m_ns, op_txn(c), g->ino, &i);
 	if (err)
 		return op_status(err);
-	return getattr_put(c, &g->want, &i);
+	return op_attr_getattr_put(c, &g->want, &i);
 }
 
 /* The holder of a write delegation has answered. */
@@ -719,7 +719,7 @@ nfsstat4 op_getattr(struct compound *c)
 		     op_refresh(c, i.i_ino, false, false, getattr_reply)))
 			return OP_PARKED;
 	}
-	return getattr_put(c, &want, &i);
+	return op_attr_getattr_put(c, &want, &i);
 }
 
 /* Undefined mode bits are an error here as well (section 6.2.4). The mode comes first behind the

@@ -41,7 +41,7 @@ static bool opens_conflict(const struct st_file *f, const struct st_client *c, u
 		type == OPEN_DELEGATE_WRITE ? OPEN4_SHARE_ACCESS_BOTH : OPEN4_SHARE_ACCESS_READ, 0);
 }
 
-static bool has_backchannel(const struct st_client *c)
+static bool op_deleg_has_backchannel(const struct st_client *c)
 {
 	for (const struct st_session *s = c->cl_sessions; s; s = s->se_next) {
 		if (atomic_load(&s->se_cb_conn))
@@ -129,7 +129,7 @@ static uint32_t deleg_decide(struct compound *c, struct st_file *f, uint32_t acc
 		return why_not(d, WND4_CONTENTION);
 	if (type == OPEN_DELEGATE_WRITE && c->exp->g_ro)
 		return why_not(d, WND4_WRITE_DELEG_NOT_SUPP_FTYPE);
-	if (st_in_grace(st) || !has_backchannel(c->client) || delegs_full(c))
+	if (st_in_grace(st) || !op_deleg_has_backchannel(c->client) || delegs_full(c))
 		return why_not(d, WND4_RESOURCE);
 	if (mine)
 		return why_not(d, mine->o_deleg->dg_type < type	  ? WND4_NOT_SUPP_UPGRADE
@@ -195,7 +195,7 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 /* May the user have the delegation? Its stateid admits I/O, so he needs the permission for that.
  * With a write delegation the stock client truncates as the holder, whatever user asks. The
  * truncate would leave set-id bits that it must clear: so none on a file with set-id bits. */
-static bool may_have(const struct compound *c, const struct ns_inode *i, uint32_t type)
+static bool op_deleg_may_have(const struct compound *c, const struct ns_inode *i, uint32_t type)
 {
 	if (type == OPEN_DELEGATE_WRITE && (i->i_mode & 06000))
 		return false;
@@ -215,7 +215,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f) {
 		type = deleg_decide(c, f, access, want, d);
-		if (type && may_have(c, i, type))
+		if (type && op_deleg_may_have(c, i, type))
 			deleg_register(c, f, type, want, d);
 		st_file_put(st, f);
 	}
@@ -238,7 +238,7 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 	*d = (struct op_deleg){.d_why = WND4_CONTENTION};
 	if ((plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE) ||
 	    (plain == OPEN_DELEGATE_WRITE && c->exp->g_ro) ||
-	    (i->i_uid != c->cred.cr_uid && !may_have(c, i, plain)))
+	    (i->i_uid != c->cred.cr_uid && !op_deleg_may_have(c, i, plain)))
 		return;
 	st_file_lock(st, ino);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
@@ -461,7 +461,7 @@ static void ask_end(struct ask *k, int err)
 }
 
 /* The holder has written: moves change attribute and times, as its writes would have done. */
-static int ask_run(struct kv_op *op, struct kv_txn *t)
+static int op_deleg_ask_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct ask *k = hash_entry(op, struct ask, op);
 	const struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW};
@@ -504,7 +504,8 @@ static void ask_answered(struct st_deleg_query *a)
 		ask_end(k, 0);
 		return;
 	}
-	k->op = (struct kv_op){.o_run = ask_run, .o_done = ask_committed, .o_loop = c->th->mt_loop};
+	k->op = (struct kv_op){
+		.o_run = op_deleg_ask_run, .o_done = ask_committed, .o_loop = c->th->mt_loop};
 	kv_submit(c->m->m_kv, &k->op);
 }
 

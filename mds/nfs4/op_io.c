@@ -262,7 +262,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	return NFS4_OK;
 }
 
-static void io_start(struct compound *c, struct io *k)
+static void op_io_io_start(struct compound *c, struct io *k)
 {
 	if (c->opnum == OP_READ) {
 		if (k->off < k->inode.i_size && k->count > k->inode.i_size - k->off)
@@ -287,7 +287,7 @@ static void io_fini(void *scratch)
 
 /* ---- READ ---- */
 
-static void read_reply(struct compound *c, struct io *k, uint32_t n)
+static void op_io_read_reply(struct compound *c, struct io *k, uint32_t n)
 {
 	xdr_put_bool(c->out, k->off + n >= k->inode.i_size);
 	xdr_put_u32(c->out, n);
@@ -311,10 +311,10 @@ static nfsstat4 read_go(struct compound *c, int err)
 	if (st)
 		return st;
 	if (k->off >= k->inode.i_size || k->count == 0) {
-		read_reply(c, k, 0);
+		op_io_read_reply(c, k, 0);
 		return NFS4_OK;
 	}
-	io_start(c, k);
+	op_io_io_start(c, k);
 	return OP_PARKED;
 }
 
@@ -395,7 +395,7 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	return err ? err : excl_stale(hold, &m->m_file, t, ino, &map, file_now());
 }
 
-static int write_run(struct kv_op *op, struct kv_txn *t)
+static int op_io_write_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct io *k = c->scratch;
@@ -408,7 +408,7 @@ static int write_run(struct kv_op *op, struct kv_txn *t)
 
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half);
 
-static void write_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+static void op_io_write_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	const struct io *k = c->scratch;
 
@@ -418,7 +418,7 @@ static void write_put(struct compound *c, struct xdr_out *x, struct op_after *af
 	xdr_put_u64(x, k->io.io_verifier);
 }
 
-static nfsstat4 write_reply(struct compound *c, int err)
+static nfsstat4 op_io_write_reply(struct compound *c, int err)
 {
 	struct io *k = c->scratch;
 
@@ -426,7 +426,7 @@ static nfsstat4 write_reply(struct compound *c, int err)
 		return op_status(err);
 	if (c->opnum == OP_WRITE) {
 		op_partial_over(c, c->cur, k->off, k->off + k->count);
-		return op_result(c, write_put);
+		return op_result(c, op_io_write_put);
 	}
 	xdr_put_u64(c->out, k->io.io_verifier);
 	return NFS4_OK;
@@ -434,7 +434,7 @@ static nfsstat4 write_reply(struct compound *c, int err)
 
 static void write_taken_back(void *arg, int err)
 {
-	op_resume(arg, write_reply(arg, err));
+	op_resume(arg, op_io_write_reply(arg, err));
 }
 
 static void io_failed(void *arg)
@@ -464,7 +464,7 @@ static nfsstat4 write_committed(struct compound *c, int err)
 			      write_taken_back, c) &&
 	    op_set_parked(c, true))
 		return OP_PARKED;
-	return write_reply(c, err);
+	return op_io_write_reply(c, err);
 }
 
 nfsstat4 op_write(struct compound *c)
@@ -506,7 +506,7 @@ nfsstat4 op_write(struct compound *c)
 	}
 	k->io.io_data = data;
 	k->io.io_stable = stable;
-	io_start(c, k);
+	op_io_io_start(c, k);
 	return OP_PARKED;
 }
 
@@ -557,7 +557,7 @@ nfsstat4 op_commit(struct compound *c)
 	st = io_prepare(c, k);
 	if (st)
 		return st;
-	io_start(c, k);
+	op_io_io_start(c, k);
 	return OP_PARKED;
 }
 
@@ -573,7 +573,7 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 	st = io_prepare(c, k);
 	if (st)
 		return st;
-	io_start(c, k);
+	op_io_io_start(c, k);
 	return OP_PARKED;
 }
 
@@ -654,16 +654,16 @@ static void io_done(struct lo_io *lio, int err)
 	if (c->opnum == OP_READ || c->opnum == OP_WRITE)
 		op_heat_io(c, &k->inode, lio->io_count, c->opnum == OP_WRITE);
 	if (c->opnum == OP_READ) {
-		read_reply(c, k, lio->io_count);
+		op_io_read_reply(c, k, lio->io_count);
 		st = NFS4_OK;
 	} else if (c->opnum == OP_WRITE) {
-		st = op_mutate(c, write_run, write_put, write_committed);
+		st = op_mutate(c, op_io_write_run, op_io_write_put, write_committed);
 	} else if (lio->io_failed_map) {
 		/* grows nothing, records the stale copies; idempotent: no durable reply */
 		k->off = k->count = 0;
-		st = op_mutate_again(c, write_run, write_committed);
+		st = op_mutate_again(c, op_io_write_run, write_committed);
 	} else {
-		st = write_reply(c, 0);
+		st = op_io_write_reply(c, 0);
 	}
 	if (st != OP_PARKED)
 		op_resume(c, st);

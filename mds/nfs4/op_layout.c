@@ -410,7 +410,7 @@ static nfsstat4 given_done(struct compound *c, int err)
 	return err ? op_status(err) : layoutget_go(c);
 }
 
-static int mark_run(struct kv_op *op, struct kv_txn *t)
+static int op_layout_mark_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct layoutget *g = c->scratch;
@@ -427,7 +427,7 @@ static int mark_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : file_intent_put(t, g->ino);
 }
 
-static nfsstat4 mark_done(struct compound *c, int err)
+static nfsstat4 op_layout_mark_done(struct compound *c, int err)
 {
 	struct layoutget *g = c->scratch;
 	struct st *st = c->m->m_st;
@@ -460,7 +460,7 @@ static nfsstat4 layoutget_go(struct compound *c)
 	/* The store records that capabilities are out before the first one goes out. Both mutations
 	 * are idempotent: their result needs no durable reply. */
 	if (status == OP_PARKED && g->pinned)
-		return op_mutate_again(c, mark_run, mark_done);
+		return op_mutate_again(c, op_layout_mark_run, op_layout_mark_done);
 	if (status == OP_PARKED)
 		return op_mutate_again(c, given_run, given_done);
 	if (status && g->contends)

@@ -63,7 +63,7 @@ static nfsstat4 decode_how(struct compound *c, struct open *o)
 }
 
 /* Decodes all arguments. A semantic error is returned only when the arguments were complete. */
-static nfsstat4 decode(struct compound *c, struct open *o)
+static nfsstat4 op_open_decode(struct compound *c, struct open *o)
 {
 	struct xdr_in *x = c->in;
 	uint32_t share;
@@ -260,7 +260,7 @@ static void open_deleg(struct compound *c, struct open *o, const struct ns_inode
 
 /* The durable reply has no delegation: a delegation ends with the server's boot. A retry after a
  * restart gets the open's stateid. */
-static void open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+static void op_open_open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	static const struct st_stateid zero;
 	uint32_t flags = OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED |
@@ -286,7 +286,7 @@ static void created_put(struct compound *c, struct xdr_out *x, struct op_after *
 
 	if (o->sa.has_size && o->sa.s.s_size)
 		o->set.w[0] &= ~(1u << FATTR4_SIZE);
-	open_put(c, x, after);
+	op_open_open_put(c, x, after);
 	o->set = all;
 }
 
@@ -346,7 +346,7 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 		    o->claim != CLAIM_PREVIOUS)
 			op_accessed(c, &i);
 		open_deleg(c, o, &i);
-		return op_result(c, open_put);
+		return op_result(c, op_open_open_put);
 	}
 	open_undo(c, o);
 	return o->name ? NFS4ERR_NOENT : NFS4ERR_STALE;
@@ -359,7 +359,7 @@ static nfsstat4 open_finish(struct compound *c, struct open *o)
 	return status ? status : open_confirm(c, o);
 }
 
-static nfsstat4 sized(struct compound *c, int err)
+static nfsstat4 op_open_sized(struct compound *c, int err)
 {
 	struct open *o = c->scratch;
 
@@ -380,7 +380,7 @@ static nfsstat4 open_sized(struct compound *c, struct open *o)
 	status = open_register(c, o);
 	if (status)
 		return status;
-	status = op_do_setattr(c, o->ino, &a, true, open_put, sized);
+	status = op_do_setattr(c, o->ino, &a, true, op_open_open_put, op_open_sized);
 	if (status != OP_PARKED)
 		open_undo(c, o);
 	return status;
@@ -479,7 +479,7 @@ static void mark_unpin(struct st *st, struct open *o, int err)
 	o->pinned = false;
 }
 
-static int create_run(struct kv_op *op, struct kv_txn *t)
+static int op_open_create_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct open *o = c->scratch;
@@ -571,7 +571,7 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 	o->a.a_map_arg = &o->place;
 	o->set = o->sa.set;
 	o->mark = o->place.given = layoutget_follows(c);
-	return op_mutate(c, create_run, created_put, created);
+	return op_mutate(c, op_open_create_run, created_put, created);
 }
 
 static nfsstat4 open_by_name(struct compound *c, struct open *o)
@@ -638,7 +638,7 @@ nfsstat4 op_open(struct compound *c)
 
 	if (!o)
 		return NFS4ERR_DELAY;
-	status = decode(c, o);
+	status = op_open_decode(c, o);
 	if (status)
 		return status;
 	if (!c->cur)

@@ -183,7 +183,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	return NFS4_OK;
 }
 
-static int record_run(struct kv_op *op, struct kv_txn *t)
+static int op_session_record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
@@ -266,7 +266,7 @@ static void record_wait_barred(struct compound *c)
 	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), record_barred, c);
 }
 
-static nfsstat4 record_done(struct compound *c, int err)
+static nfsstat4 op_session_record_done(struct compound *c, int err)
 {
 	struct create_session *a = c->scratch;
 	struct st *st = c->m->m_st;
@@ -366,7 +366,7 @@ nfsstat4 op_create_session(struct compound *c)
 	st_all_unlock(st);
 	/* Idempotent: after a restart the clientid is stale, the client sends EXCHANGE_ID, and the
 	 * record is put again. */
-	return record ? op_mutate_again(c, record_run, record_done) : status;
+	return record ? op_mutate_again(c, op_session_record_run, op_session_record_done) : status;
 }
 
 nfsstat4 op_destroy_session(struct compound *c)
@@ -471,7 +471,8 @@ nfsstat4 op_backchannel_ctl(struct compound *c)
 
 /* ---- SEQUENCE ---- */
 
-static void put_sequence(struct compound *c, struct st_session *s, const struct st_seq *q)
+static void op_session_put_sequence(struct compound *c, struct st_session *s,
+				    const struct st_seq *q)
 {
 	struct st_client *cl = s->se_client;
 	uint32_t flags = atomic_load(&cl->cl_revoked);
@@ -515,7 +516,7 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 		return NFS4ERR_SEQ_FALSE_RETRY;
 	if (!sl->sl_cached) {
 		q->sq_room = st_quota(s);
-		put_sequence(c, s, q);
+		op_session_put_sequence(c, s, q);
 		c->fail_next = NFS4ERR_RETRY_UNCACHED_REP;
 		return NFS4_OK;
 	}
@@ -550,7 +551,7 @@ static void sequence_begin(struct compound *c, struct st_session *s, const struc
 	c->client = s->se_client;
 	c->slot = q->sq_sl;
 	st_session_came(s, c->call->c_conn);
-	put_sequence(c, s, q);
+	op_session_put_sequence(c, s, q);
 	c->seq_end = c->out->x_len;
 	c->once_slot = q->sq_slot;
 	c->replay_seq = q->sq_seq;
@@ -655,7 +656,7 @@ void op_slot_done(struct compound *c)
 
 /* ---- the rest ---- */
 
-static int forget_run(struct kv_op *op, struct kv_txn *t)
+static int op_session_forget_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
@@ -663,7 +664,7 @@ static int forget_run(struct kv_op *op, struct kv_txn *t)
 	return st_record_del(c->m->m_st, t, a->key, a->number);
 }
 
-static nfsstat4 forget_done(struct compound *c, int err)
+static nfsstat4 op_session_forget_done(struct compound *c, int err)
 {
 	(void)c;
 	return op_status(err);
@@ -715,7 +716,8 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	}
 	st_all_unlock(st);
 	/* Idempotent: after a restart the clientid is stale. */
-	return recorded ? op_mutate_again(c, forget_run, forget_done) : status;
+	return recorded ? op_mutate_again(c, op_session_forget_run, op_session_forget_done)
+			: status;
 }
 
 static int complete_run(struct kv_op *op, struct kv_txn *t)

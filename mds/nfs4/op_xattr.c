@@ -3,14 +3,15 @@
 #include "mds/nfs4/op.h"
 #include <errno.h>
 
-static bool name_is(const char *name, size_t len, const char *want)
+static bool op_xattr_name_is(const char *name, size_t len, const char *want)
 {
 	return len == strlen(want) && memcmp(name, want, len) == 0;
 }
 
 bool op_xattr_virtual(const char *name, size_t len)
 {
-	return name_is(name, len, "weft.policy") || name_is(name, len, "weft.layout");
+	return op_xattr_name_is(name, len, "weft.policy") ||
+	       op_xattr_name_is(name, len, "weft.layout");
 }
 
 struct xattr {
@@ -64,7 +65,7 @@ static nfsstat4 get_shape(struct compound *c, uint64_t ino)
 	return NFS4_OK;
 }
 
-static nfsstat4 get_policy(struct compound *c, const struct ns_inode *i)
+static nfsstat4 op_xattr_get_policy(struct compound *c, const struct ns_inode *i)
 {
 	struct kv_slice s;
 	struct lo_policy p;
@@ -84,7 +85,7 @@ static nfsstat4 get_policy(struct compound *c, const struct ns_inode *i)
 	return NFS4_OK;
 }
 
-static nfsstat4 get_layout(struct compound *c, uint64_t ino)
+static nfsstat4 op_xattr_get_layout(struct compound *c, uint64_t ino)
 {
 	struct ns_inode i;
 	struct lo_map map;
@@ -108,7 +109,7 @@ static nfsstat4 get_layout(struct compound *c, uint64_t ino)
 static nfsstat4 layout_fresh(struct compound *c, int err)
 {
 	(void)err;
-	return get_layout(c, c->cur);
+	return op_xattr_get_layout(c, c->cur);
 }
 
 nfsstat4 op_getxattr(struct compound *c)
@@ -127,12 +128,12 @@ nfsstat4 op_getxattr(struct compound *c)
 		return st;
 	if (exp_is_pseudo(c->exp)) /* hides those of the real directory */
 		return NFS4ERR_NOXATTR;
-	if (name_is(k.name, k.len, "weft.policy"))
-		return get_policy(c, &i);
-	if (name_is(k.name, k.len, "weft.layout")) {
+	if (op_xattr_name_is(k.name, k.len, "weft.policy"))
+		return op_xattr_get_policy(c, &i);
+	if (op_xattr_name_is(k.name, k.len, "weft.layout")) {
 		if (i.i_type == NS_REG && op_refresh(c, i.i_ino, false, false, layout_fresh))
 			return OP_PARKED;
-		return get_layout(c, i.i_ino);
+		return op_xattr_get_layout(c, i.i_ino);
 	}
 	err = ns_xattr_get(c->m->m_ns, op_txn(c), i.i_ino, k.name, k.len, &val);
 	if (err)
@@ -144,7 +145,7 @@ nfsstat4 op_getxattr(struct compound *c)
 /* ---- SETXATTR, REMOVEXATTR ---- */
 
 /* Only the directory's owner, or root, may set or remove its policy. */
-static int policy_run(struct kv_op *op, struct kv_txn *t)
+static int op_xattr_policy_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct xattr *k = c->scratch;
@@ -208,10 +209,11 @@ static nfsstat4 xattr_change(struct compound *c, int err)
 	struct xattr *k = c->scratch;
 
 	(void)err;
-	if (name_is(k->name, k->len, "weft.policy") && c->opnum == OP_SETXATTR && k->on_file)
+	if (op_xattr_name_is(k->name, k->len, "weft.policy") && c->opnum == OP_SETXATTR &&
+	    k->on_file)
 		return k->how == NS_X_CREATE ? NFS4ERR_EXIST : op_place_again(c);
-	if (name_is(k->name, k->len, "weft.policy"))
-		return op_mutate(c, policy_run, xattr_put, xattr_done);
+	if (op_xattr_name_is(k->name, k->len, "weft.policy"))
+		return op_mutate(c, op_xattr_policy_run, xattr_put, xattr_done);
 	return op_mutate(c, c->opnum == OP_SETXATTR ? setxattr_run : removexattr_run, xattr_put,
 			 xattr_done);
 }
@@ -257,9 +259,9 @@ nfsstat4 op_setxattr(struct compound *c)
 		st = NFS4ERR_XATTR2BIG;
 	if (st)
 		return st;
-	if (name_is(k->name, k->len, "weft.layout"))
+	if (op_xattr_name_is(k->name, k->len, "weft.layout"))
 		return NFS4ERR_PERM;
-	if (name_is(k->name, k->len, "weft.policy")) {
+	if (op_xattr_name_is(k->name, k->len, "weft.policy")) {
 		if (lo_policy_parse(k->val.s_data, len, &k->again.ag_policy, err, sizeof(err)) ||
 		    lo_policy_check(c->m->m_lo, &k->again.ag_policy, err, sizeof(err)))
 			return NFS4ERR_INVAL;
@@ -281,7 +283,7 @@ nfsstat4 op_removexattr(struct compound *c)
 		st = NFS4ERR_NOFILEHANDLE;
 	if (st)
 		return st;
-	if (name_is(k->name, k->len, "weft.layout"))
+	if (op_xattr_name_is(k->name, k->len, "weft.layout"))
 		return NFS4ERR_PERM;
 	return xattr_recall(c);
 }
@@ -296,7 +298,7 @@ struct xlist {
 	bool more;
 };
 
-static int list_one(void *arg, const char *name, size_t len)
+static int op_xattr_list_one(void *arg, const char *name, size_t len)
 {
 	struct xlist *l = arg;
 	struct xdr_out *x = l->c->out;
@@ -335,8 +337,9 @@ nfsstat4 op_listxattrs(struct compound *c)
 	xdr_put_u64(c->out, 0);
 	count_at = c->out->x_len;
 	xdr_put_u32(c->out, 0);
-	err = exp_is_pseudo(c->exp) ? 0
-				    : ns_xattr_list(c->m->m_ns, op_txn(c), i.i_ino, list_one, &l);
+	err = exp_is_pseudo(c->exp)
+		      ? 0
+		      : ns_xattr_list(c->m->m_ns, op_txn(c), i.i_ino, op_xattr_list_one, &l);
 	if (err < 0)
 		return op_status(err);
 	if (l.more && l.n == 0)

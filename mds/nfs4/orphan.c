@@ -190,7 +190,7 @@ static int sweep_collect(void *arg, uint64_t ino)
 	return s->n == SWEEP_BATCH;
 }
 
-static int sweep_run(struct kv_op *op, struct kv_txn *t)
+static int orphan_sweep_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct sweep *s = (struct sweep *)op;
 	struct ns_free_ops fo;
@@ -219,7 +219,7 @@ static int sweep_run(struct kv_op *op, struct kv_txn *t)
 
 static void sweep_next(struct sweep *s);
 
-static void sweep_done(struct kv_op *op, int err)
+static void orphan_sweep_done(struct kv_op *op, int err)
 {
 	struct sweep *s = (struct sweep *)op;
 
@@ -261,8 +261,8 @@ void op_orphan_sweep(struct mds *m, struct loop *loop)
 	if (!s)
 		return;
 	s->m = m;
-	s->op.o_run = sweep_run;
-	s->op.o_done = sweep_done;
+	s->op.o_run = orphan_sweep_run;
+	s->op.o_done = orphan_sweep_done;
 	s->op.o_loop = loop;
 	sweep_next(s);
 }

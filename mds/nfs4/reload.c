@@ -33,7 +33,7 @@ static bool changed(const struct exp_table *old, const struct exp_table *now, co
 	return !a || !b || !exp_same(a, b);
 }
 
-static int order(const void *a, const void *b)
+static int reload_order(const void *a, const void *b)
 {
 	const uint64_t *x = a, *y = b;
 
@@ -54,7 +54,8 @@ static void recall_delegations(struct st *st, const struct exp_table *old,
 }
 
 /* Collects the files with layouts whose export has changed. */
-static void collect(struct reload *r, const struct exp_table *old, const struct exp_table *now)
+static void reload_collect(struct reload *r, const struct exp_table *old,
+			   const struct exp_table *now)
 {
 	struct st *st = r->m->m_st;
 	size_t n = 0;
@@ -72,7 +73,7 @@ static void collect(struct reload *r, const struct exp_table *old, const struct 
 			r->ino[n++] = y->l_file->f_ino;
 	}
 	st_all_unlock(st);
-	qsort(r->ino, n, sizeof(*r->ino), order);
+	qsort(r->ino, n, sizeof(*r->ino), reload_order);
 	for (size_t i = 0; i < n; i++) {
 		if (!r->n || r->ino[r->n - 1] != r->ino[i])
 			r->ino[r->n++] = r->ino[i];
@@ -119,7 +120,7 @@ void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table
 		log_fatal("out of memory while recalling layouts after a reload of the exports");
 	r->m = m;
 	r->loop = loop;
-	collect(r, old, now);
+	reload_collect(r, old, now);
 	if (r->n)
 		log_info("recalling the layouts of %zu files: their exports have changed", r->n);
 	r->msg.m_run = reload_start;

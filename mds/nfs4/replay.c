@@ -138,8 +138,8 @@ static void orders_wait(struct compound *c)
 			    op_confirm_ms(c->m), orders_confirmed, c);
 }
 
-static void put_sequence(struct compound *c, const uint8_t *id, uint32_t slot,
-			 const struct ns_reply *o)
+static void replay_put_sequence(struct compound *c, const uint8_t *id, uint32_t slot,
+				const struct ns_reply *o)
 {
 	xdr_patch_u32(c->out, c->status_at, NFS4_OK);
 	xdr_put_fixed(c->out, id, NFS4_SESSIONID_SIZE);
@@ -264,7 +264,7 @@ nfsstat4 op_replay_retry(struct compound *c, const uint8_t *id, uint32_t seq, ui
 	limit = c->call->c_body + o.on_limit;
 	if (limit < c->out->x_limit)
 		c->out->x_limit = limit;
-	put_sequence(c, id, slot, &o);
+	replay_put_sequence(c, id, slot, &o);
 	return once_again(c, &o);
 }
 
@@ -279,7 +279,7 @@ struct once_sweep {
 	bool more;
 };
 
-static int sweep_run(struct kv_op *op, struct kv_txn *t)
+static int replay_sweep_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct once_sweep *s = (struct once_sweep *)op;
 	static const uint8_t first[1];
@@ -314,7 +314,7 @@ static void ended_free(struct mds *m, struct st_session *e)
 	st_all_unlock(m->m_st);
 }
 
-static void sweep_done(struct kv_op *op, int err)
+static void replay_sweep_done(struct kv_op *op, int err)
 {
 	struct once_sweep *s = (struct once_sweep *)op;
 
@@ -338,7 +338,8 @@ static void sweep(struct mds *m, struct loop *loop, struct st_session *ended)
 		ended_free(m, ended);
 		return;
 	}
-	s->op = (struct kv_op){.o_run = sweep_run, .o_done = sweep_done, .o_loop = loop};
+	s->op = (struct kv_op){
+		.o_run = replay_sweep_run, .o_done = replay_sweep_done, .o_loop = loop};
 	s->m = m;
 	s->earlier = !ended;
 	s->ended = s->at = ended;

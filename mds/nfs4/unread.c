@@ -12,7 +12,7 @@
 #define UNREAD_NS 5000000000ull
 
 /* ACCESS comes from a fence, or from a server without a lease: the next layout will be good. */
-static bool failed(const struct op_dev_error *e)
+static bool unread_failed(const struct op_dev_error *e)
 {
 	return e->opnum == OP_READ && e->status && e->status != NFS4ERR_ACCESS &&
 	       e->status != NFS4ERR_NXIO && e->status != NFS4ERR_DELAY;
@@ -33,7 +33,7 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	for (unsigned k = 0; k < n; k++) {
 		if (e[k].opnum != OP_READ || !ds_reg_get_uuid(c->m->m_dsc, e[k].dev, &sv))
 			continue;
-		if (failed(&e[k]))
+		if (unread_failed(&e[k]))
 			unread |= lo_map_on(&map, sv.sv_id);
 		else if (e[k].status == NFS4ERR_NXIO)
 			unreached |= lo_map_on(&map, sv.sv_id);

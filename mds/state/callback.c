@@ -158,7 +158,7 @@ static void cb_again(struct loop_timer *t)
 	st_all_unlock(st);
 }
 
-static void slot_free(struct st_session *s, struct st_cb *cb)
+static void callback_slot_free(struct st_session *s, struct st_cb *cb)
 {
 	uint32_t bit = 1u << cb->cb_slot;
 
@@ -191,14 +191,14 @@ static void cb_done(struct rpc_req *q, int err, struct xdr_in *res)
 	/* The client did not execute it, and that is not this callback's fault. It goes out first,
 	 * with the next sequence id. */
 	if (s && !sequenced && slot_moves(status, sequenced) && ++cb->cb_tries < CB_TRIES) {
-		slot_free(s, cb);
+		callback_slot_free(s, cb);
 		cb_requeue(st, s, cb);
 		st_all_unlock(st);
 		return;
 	}
 	again = cb->cb_kind->k_done(st, cb, status, res) && ++cb->cb_tries < CB_TRIES;
 	if (s && !(again && cb->cb_keeps)) {
-		slot_free(s, cb);
+		callback_slot_free(s, cb);
 		st_cb_pump(st, s);
 	}
 	if (!s && again) {
@@ -340,7 +340,7 @@ void st_notify_queue(struct st *st, struct st_client *c, struct st_waiter *w)
 
 /* ---- CB_LAYOUTRECALL (section 20.3) ---- */
 
-static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
+static void callback_recall_encode(const struct st_cb *cb, struct xdr_out *x)
 {
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	xdr_put_u32(x, LAYOUTIOMODE4_ANY);
@@ -353,14 +353,15 @@ static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_fixed(x, cb->cb_sid.other, NFS4_OTHER_SIZE);
 }
 
-static struct st_grants *recall_grants(struct st *st, const struct st_cb *cb)
+static struct st_grants *callback_recall_grants(struct st *st, const struct st_cb *cb)
 {
 	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
 
 	return l ? &l->l_grants : NULL;
 }
 
-static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
+static bool callback_recall_done(struct st *st, struct st_cb *cb, int64_t status,
+				 struct xdr_in *res)
 {
 	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
 
@@ -386,7 +387,7 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 
 /* The recall's session is gone. Another session of the client carries the recall, or else the
  * client's next session. */
-static void recall_lost(struct st *st, struct st_cb *cb)
+static void callback_recall_lost(struct st *st, struct st_cb *cb)
 {
 	struct st_layout *l = st_layout_find(st, &cb->cb_sid);
 
@@ -398,10 +399,10 @@ static void recall_lost(struct st *st, struct st_cb *cb)
 
 static const struct st_cb_kind recall_kind = {.k_op = OP_CB_LAYOUTRECALL,
 					      .k_metric = ST_CB_LAYOUTRECALL,
-					      .k_encode = recall_encode,
-					      .k_done = recall_done,
-					      .k_lost = recall_lost,
-					      .k_grants = recall_grants};
+					      .k_encode = callback_recall_encode,
+					      .k_done = callback_recall_done,
+					      .k_lost = callback_recall_lost,
+					      .k_grants = callback_recall_grants};
 
 /* The first recall raises the stateid's seqid by one (RFC 8881 section 12.5.5.2.1). */
 void st_recall_queue(struct st *st, struct st_layout *l)

@@ -36,7 +36,7 @@ FORMAT_AT(struct id_state, t_shard, 10, 2);
 _Static_assert(sizeof(struct id_state) == NFS4_OTHER_SIZE, "a stateid's other");
 
 /* The label has a version: another way to make ids uses other keys. */
-static void derive(uint8_t key[16], const struct ns_super *su, const char *label)
+static void ids_derive(uint8_t key[16], const struct ns_super *su, const char *label)
 {
 	uint16_t of[2] = {htole16(su->su_fs), htole16(su->su_incarnation)};
 	crypto_generichash_state h;
@@ -50,10 +50,10 @@ static void derive(uint8_t key[16], const struct ns_super *su, const char *label
 
 void st_ids_init(struct st_ids *k, const struct ns_super *su)
 {
-	derive(k->id_client, su, "weft client id 1");
-	derive(k->id_sid, su, "weft stateid 1");
-	derive(k->id_session, su, "weft session id 1");
-	derive(k->id_other, su, "weft other client id 1");
+	ids_derive(k->id_client, su, "weft client id 1");
+	ids_derive(k->id_sid, su, "weft stateid 1");
+	ids_derive(k->id_session, su, "weft session id 1");
+	ids_derive(k->id_other, su, "weft other client id 1");
 }
 
 static void mix(const uint8_t key[16], uint8_t *id, size_t half, unsigned round)

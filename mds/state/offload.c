@@ -18,7 +18,7 @@ static void unlink_offload(struct st_offload *of)
 }
 
 /* Detaches the copy from its client. A copy that still runs is freed by its job. */
-static void drop(struct st_offload *of)
+static void offload_drop(struct st_offload *of)
 {
 	unlink_offload(of);
 	if (of->of_done)
@@ -26,7 +26,7 @@ static void drop(struct st_offload *of)
 }
 
 /* Makes room for one more. The oldest result that its client has not asked for goes first. */
-static bool make_room(struct st_client *c)
+static bool offload_make_room(struct st_client *c)
 {
 	struct st_offload *oldest = NULL;
 
@@ -35,11 +35,11 @@ static bool make_room(struct st_client *c)
 	for (struct st_offload *of = c->cl_offloads; of; of = of->of_next)
 		oldest = of->of_done ? of : oldest;
 	if (oldest)
-		drop(oldest);
+		offload_drop(oldest);
 	return oldest;
 }
 
-static bool has_backchannel(const struct st_client *c)
+static bool offload_has_backchannel(const struct st_client *c)
 {
 	for (const struct st_session *s = c->cl_sessions; s; s = s->se_next)
 		if (atomic_load(&s->se_cb_conn))
@@ -55,7 +55,7 @@ struct st_offload *st_offload_new(struct st *st, struct st_client *c, uint64_t i
 	if (!of)
 		return NULL;
 	st_all_lock(st);
-	if (c->cl_dead || !has_backchannel(c) || !make_room(c)) {
+	if (c->cl_dead || !offload_has_backchannel(c) || !offload_make_room(c)) {
 		st_all_unlock(st);
 		free(of);
 		return NULL;
@@ -114,14 +114,14 @@ bool st_offload_cancel(struct st_offload *of, struct st_offload_wait *w)
 
 	if (runs)
 		of->of_wait = w;
-	drop(of);
+	offload_drop(of);
 	return runs;
 }
 
 void st_offloads_drop(struct st_client *c)
 {
 	while (c->cl_offloads)
-		drop(c->cl_offloads);
+		offload_drop(c->cl_offloads);
 }
 
 /* ---- CB_OFFLOAD ---- */
@@ -131,7 +131,7 @@ struct told {
 	struct st_offload_end t_end;
 };
 
-static void tell(struct st *st, struct st_offload *of);
+static void offload_tell(struct st *st, struct st_offload *of);
 
 static struct st_offload *told_of(struct st *st, const struct st_cb *cb)
 {
@@ -172,7 +172,7 @@ static bool offload_done(struct st *st, struct st_cb *cb, int64_t status, struct
 		return false;
 	if (status < 0 || status == NFS4ERR_DELAY)
 		return true;
-	drop(of);
+	offload_drop(of);
 	return false;
 }
 
@@ -181,7 +181,7 @@ static void offload_lost(struct st *st, struct st_cb *cb)
 	struct st_offload *of = told_of(st, cb);
 
 	if (of)
-		tell(st, of);
+		offload_tell(st, of);
 }
 
 static const struct st_cb_kind offload_kind = {.k_op = OP_CB_OFFLOAD,
@@ -190,7 +190,7 @@ static const struct st_cb_kind offload_kind = {.k_op = OP_CB_OFFLOAD,
 					       .k_done = offload_done,
 					       .k_lost = offload_lost};
 
-static void tell(struct st *st, struct st_offload *of)
+static void offload_tell(struct st *st, struct st_offload *of)
 {
 	struct told *t = calloc(1, sizeof(*t));
 	struct st_session *s;
@@ -219,7 +219,7 @@ void st_offload_end(struct st *st, struct st_offload *of, const struct st_offloa
 	of->of_end = *end;
 	of->of_count = end->oe_count;
 	if (of->of_client)
-		tell(st, of);
+		offload_tell(st, of);
 	else
 		free(of);
 	st_all_unlock(st);

@@ -43,7 +43,7 @@ enum { FREE, HELD, BUSY, GONE };
 #define TURN(state, seq) ((uint64_t)(state) << 32 | (uint32_t)(seq))
 #define AGAIN		 ((nfsstat4)-1)
 
-static unsigned state_of(uint64_t turn)
+static unsigned slot_state_of(uint64_t turn)
 {
 	return (unsigned)(turn >> 32);
 }
@@ -59,7 +59,7 @@ struct st_slot *st_slot_get(const struct st_session *s, uint32_t slot)
 
 bool st_slot_busy(const struct st_slot *sl)
 {
-	return state_of(atomic_load(&sl->sl_state)) == BUSY;
+	return slot_state_of(atomic_load(&sl->sl_state)) == BUSY;
 }
 
 uint32_t st_slot_seq(const struct st_slot *sl)
@@ -239,7 +239,7 @@ static bool slot_retire(struct st *st, struct st_session *s, uint32_t slot)
 	if (!sl)
 		return true;
 	turn = atomic_load(&sl->sl_state);
-	if (state_of(turn) != FREE || !past_keep(st, s, slot, (uint32_t)turn) ||
+	if (slot_state_of(turn) != FREE || !past_keep(st, s, slot, (uint32_t)turn) ||
 	    !atomic_compare_exchange_strong(&sl->sl_state, &turn, TURN(GONE, turn)))
 		return false;
 	st_renewed(s->se_client, atomic_load_explicit(&sl->sl_renewed_ns, memory_order_relaxed));
@@ -390,7 +390,7 @@ static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q
 	return NFS4_OK;
 }
 
-static bool refused(const struct st *st, const struct st_session *s, struct st_seq *q)
+static bool slot_refused(const struct st *st, const struct st_session *s, struct st_seq *q)
 {
 	if (!q->sq_refused && q->sq_keep && q->sq_slot >= ST_SLOTS_LEAST &&
 	    atomic_load(&st->st_kept) >= st->st_kept_max && crowded(st, s, 4))
@@ -413,7 +413,7 @@ static nfsstat4 slot_first(struct st *st, struct st_session *s, struct st_seq *q
 		status = AGAIN;
 	else if (!first_of(s, q->sq_slot, q->sq_seq))
 		status = NFS4ERR_SEQ_MISORDERED;
-	else if (refused(st, s, q))
+	else if (slot_refused(st, s, q))
 		status = q->sq_refused;
 	else if (!(q->sq_sl = slot_new(st, s, q->sq_slot, q->sq_seq)))
 		status = NFS4ERR_DELAY;
@@ -429,7 +429,7 @@ static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q,
 
 	q->sq_sl = sl;
 	q->sq_retry = q->sq_seq == last;
-	switch (state_of(turn)) {
+	switch (slot_state_of(turn)) {
 	case BUSY:
 		return q->sq_retry ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
 	case HELD:
@@ -440,7 +440,7 @@ static nfsstat4 slot_next(struct st *st, struct st_session *s, struct st_seq *q,
 	}
 	if (!q->sq_retry && q->sq_seq != last + 1)
 		return NFS4ERR_SEQ_MISORDERED;
-	if (!q->sq_retry && refused(st, s, q))
+	if (!q->sq_retry && slot_refused(st, s, q))
 		return q->sq_refused;
 	return atomic_compare_exchange_strong(&sl->sl_state, &turn,
 					      TURN(q->sq_retry ? HELD : BUSY, q->sq_seq))

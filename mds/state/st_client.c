@@ -358,7 +358,7 @@ bool st_lease_expired(struct st *st, struct st_client *c)
 	return st_silent_over(c, st_now_ns(st), st->st_lease_ms * 1000000ull);
 }
 
-static void client_free(struct rcu_head *head)
+static void st_client_client_free(struct rcu_head *head)
 {
 	struct st_client *c = caa_container_of(head, struct st_client, cl_rcu);
 
@@ -374,7 +374,7 @@ static void client_free(struct rcu_head *head)
 void st_client_put(struct st_client *c)
 {
 	if (--c->cl_refs == 0)
-		urcu_memb_call_rcu(&c->cl_rcu, client_free);
+		urcu_memb_call_rcu(&c->cl_rcu, st_client_client_free);
 }
 
 void st_client_destroy(struct st *st, struct st_client *c)

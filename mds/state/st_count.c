@@ -27,7 +27,7 @@ static unsigned counts_of(struct st_client *c, struct st_counts *of[3])
 
 /* The order matters to st_others_have, which compares the counts: a count of more clients rises
  * earlier, and falls later. */
-static void taken(struct st_client *c, enum st_count what, uint32_t more)
+static void st_count_taken(struct st_client *c, enum st_count what, uint32_t more)
 {
 	struct st_counts *of[3];
 
@@ -78,7 +78,7 @@ static void set_roomy(struct st_client *c, const struct st_stripe *sp, bool has)
 }
 
 /* sp_lock is held. */
-static void count(struct st_client *c, struct st_stripe *sp, enum st_count what, int more)
+static void st_count_count(struct st_client *c, struct st_stripe *sp, enum st_count what, int more)
 {
 	uint8_t room = atomic_load(&sp->sp_room[what]), n = portion(c, what),
 		bit = (uint8_t)(1u << what);
@@ -88,7 +88,7 @@ static void count(struct st_client *c, struct st_stripe *sp, enum st_count what,
 	if (more > 0 && !room) {
 		if (n > 1 && is_tight(c, what))
 			n = 1;
-		taken(c, what, n);
+		st_count_taken(c, what, n);
 		room = n;
 	} else if (more < 0 && room + 1 >= (n == 1 ? 1 : 2 * n)) {
 		given(c, what, n);
@@ -104,7 +104,7 @@ void st_count(struct st_client *c, enum st_count what, int more)
 	struct st_stripe *sp = stripe_of(c);
 
 	pthread_mutex_lock(&sp->sp_lock);
-	count(c, sp, what, more);
+	st_count_count(c, sp, what, more);
 	pthread_mutex_unlock(&sp->sp_lock);
 }
 
@@ -264,7 +264,7 @@ void st_open_list(struct st_open *o)
 	struct st_stripe *sp = stripe_of(o->o_client);
 
 	pthread_mutex_lock(&sp->sp_lock);
-	count(o->o_client, sp, counted_as(o), 1);
+	st_count_count(o->o_client, sp, counted_as(o), 1);
 	o->o_stripe = sp;
 	o->o_cnext = sp->sp_opens;
 	o->o_cprev = &sp->sp_opens;
@@ -279,7 +279,7 @@ void st_open_unlist(struct st_open *o)
 	struct st_stripe *sp = o->o_stripe;
 
 	pthread_mutex_lock(&sp->sp_lock);
-	count(o->o_client, sp, counted_as(o), -1);
+	st_count_count(o->o_client, sp, counted_as(o), -1);
 	*o->o_cprev = o->o_cnext;
 	if (o->o_cnext)
 		o->o_cnext->o_cprev = o->o_cprev;
@@ -291,7 +291,7 @@ void st_layout_list(struct st_layout *l)
 	struct st_stripe *sp = stripe_of(l->l_client);
 
 	pthread_mutex_lock(&sp->sp_lock);
-	count(l->l_client, sp, ST_N_LAYOUTS, 1);
+	st_count_count(l->l_client, sp, ST_N_LAYOUTS, 1);
 	l->l_stripe = sp;
 	l->l_cnext = sp->sp_layouts;
 	l->l_cprev = &sp->sp_layouts;
@@ -306,7 +306,7 @@ void st_layout_unlist(struct st_layout *l)
 	struct st_stripe *sp = l->l_stripe;
 
 	pthread_mutex_lock(&sp->sp_lock);
-	count(l->l_client, sp, ST_N_LAYOUTS, -1);
+	st_count_count(l->l_client, sp, ST_N_LAYOUTS, -1);
 	*l->l_cprev = l->l_cnext;
 	if (l->l_cnext)
 		l->l_cnext->l_cprev = l->l_cprev;

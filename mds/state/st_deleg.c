@@ -50,7 +50,7 @@ static struct st_open *deleg_find(struct st *st, const struct st_stateid *sid)
 	return o && o->o_deleg ? o : NULL;
 }
 
-static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
+static void st_deleg_recall_encode(const struct st_cb *cb, struct xdr_out *x)
 {
 	xdr_put_u32(x, cb->cb_sid.seqid);
 	xdr_put_fixed(x, cb->cb_sid.other, NFS4_OTHER_SIZE);
@@ -59,14 +59,15 @@ static void recall_encode(const struct st_cb *cb, struct xdr_out *x)
 	xdr_put_opaque(x, cb->cb_fh, cb->cb_fhlen);
 }
 
-static struct st_grants *recall_grants(struct st *st, const struct st_cb *cb)
+static struct st_grants *st_deleg_recall_grants(struct st *st, const struct st_cb *cb)
 {
 	struct st_open *o = deleg_find(st, &cb->cb_sid);
 
 	return o ? &o->o_deleg->dg_grants : NULL;
 }
 
-static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
+static bool st_deleg_recall_done(struct st *st, struct st_cb *cb, int64_t status,
+				 struct xdr_in *res)
 {
 	struct st_open *o = deleg_find(st, &cb->cb_sid);
 
@@ -86,7 +87,7 @@ static bool recall_done(struct st *st, struct st_cb *cb, int64_t status, struct 
 	return true;
 }
 
-static void recall_lost(struct st *st, struct st_cb *cb)
+static void st_deleg_recall_lost(struct st *st, struct st_cb *cb)
 {
 	struct st_open *o = deleg_find(st, &cb->cb_sid);
 
@@ -98,10 +99,10 @@ static void recall_lost(struct st *st, struct st_cb *cb)
 
 static const struct st_cb_kind recall_kind = {.k_op = OP_CB_RECALL,
 					      .k_metric = ST_CB_RECALL,
-					      .k_encode = recall_encode,
-					      .k_done = recall_done,
-					      .k_lost = recall_lost,
-					      .k_grants = recall_grants};
+					      .k_encode = st_deleg_recall_encode,
+					      .k_done = st_deleg_recall_done,
+					      .k_lost = st_deleg_recall_lost,
+					      .k_grants = st_deleg_recall_grants};
 
 void st_deleg_recall(struct st *st, struct st_open *o)
 {
@@ -245,7 +246,7 @@ unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *in
 
 /* ---- CB_GETATTR (section 20.1) ---- */
 
-static void ask_run(struct loop_msg *m)
+static void st_deleg_ask_run(struct loop_msg *m)
 {
 	struct st_deleg_query *a = hash_entry(m, struct st_deleg_query, a_msg);
 
@@ -264,7 +265,7 @@ static void asks_end(struct st_deleg *dg, const struct st_deleg_query *answer)
 		a->a_size = answer->a_size;
 		a->a_atime = answer->a_atime;
 		a->a_mtime = answer->a_mtime;
-		a->a_msg.m_run = ask_run;
+		a->a_msg.m_run = st_deleg_ask_run;
 		loop_post(a->a_loop, &a->a_msg);
 	}
 	dg->dg_asking = false;
@@ -291,7 +292,7 @@ static void ask_encode(const struct st_cb *cb, struct xdr_out *x)
 	}
 }
 
-static bool get_time(struct xdr_in *x, struct ns_time *t)
+static bool st_deleg_get_time(struct xdr_in *x, struct ns_time *t)
 {
 	t->t_sec = (int64_t)xdr_get_u64(x);
 	t->t_nsec = xdr_get_u32(x);
@@ -321,12 +322,13 @@ bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_deleg_query *a)
 	a->a_size = xdr_get_u64(x);
 	a->a_modified = change != given;
 	a->a_times = w[2];
-	if (a->a_times && (!get_time(x, &a->a_atime) || !get_time(x, &a->a_mtime)))
+	if (a->a_times &&
+	    (!st_deleg_get_time(x, &a->a_atime) || !st_deleg_get_time(x, &a->a_mtime)))
 		return false;
 	return !x->bad;
 }
 
-static bool ask_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
+static bool st_deleg_ask_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
 {
 	struct st_open *o = deleg_find(st, &cb->cb_sid);
 	struct st_deleg_query a = {0};
@@ -351,7 +353,7 @@ static const struct st_cb_kind ask_kind = {.k_op = OP_CB_GETATTR,
 					   .k_metric = ST_CB_GETATTR,
 					   .k_brief = true,
 					   .k_encode = ask_encode,
-					   .k_done = ask_done,
+					   .k_done = st_deleg_ask_done,
 					   .k_lost = ask_lost};
 
 void st_deleg_ask(struct st *st, struct st_open *o, struct st_deleg_query *a)
@@ -404,7 +406,7 @@ static struct st_heat *entry_of(const struct st *st, uint64_t ino)
 	return &st->st_heat[ino % 256 * 256 + ino / 256 % 256];
 }
 
-static struct st_heat *heat_of(struct st *st, uint64_t ino)
+static struct st_heat *st_deleg_heat_of(struct st *st, uint64_t ino)
 {
 	struct st_heat *h = entry_of(st, ino);
 
@@ -423,12 +425,12 @@ bool st_heat_contended(const struct st *st, uint64_t ino)
 
 void st_heat_conflict(struct st *st, uint64_t ino)
 {
-	heat_of(st, ino)->h_conflict = now_tenths();
+	st_deleg_heat_of(st, ino)->h_conflict = now_tenths();
 }
 
 unsigned st_heat_opened(struct st *st, uint64_t ino, const struct st_client *c, bool write)
 {
-	struct st_heat *h = heat_of(st, ino);
+	struct st_heat *h = st_deleg_heat_of(st, ino);
 	uint32_t now = now_tenths(), who = c->cl_number * 2 + write;
 
 	if (h->h_client != who || now - h->h_seen > st->st_lease_ms / 100)

@@ -47,7 +47,7 @@ void st_file_watch(struct st_file *f)
 	f->f_watched = true;
 }
 
-static void unwatch(uint64_t ino)
+static void st_file_unwatch(uint64_t ino)
 {
 	count_unwatch();
 	atomic_fetch_sub(watch_of(ino), 1);
@@ -58,7 +58,7 @@ static void file_unwatch(struct st_file *f)
 	if (!f->f_watched || f->f_intent || f->f_intent_old || f->f_suspect || f->f_nhidden ||
 	    f->f_contended)
 		return;
-	unwatch(f->f_ino);
+	st_file_unwatch(f->f_ino);
 	f->f_watched = false;
 }
 
@@ -243,7 +243,7 @@ bool st_file_opened(const struct st_file *f, const struct st_client *c, uint32_t
 	return o;
 }
 
-static void waits_check(struct st_file *f);
+static void st_file_waits_check(struct st_file *f);
 
 static bool opened_by(const struct st_file *f, const struct st_client *c)
 {
@@ -271,13 +271,13 @@ void st_open_free(struct st *st, struct st_open *o)
 	if (dg) {
 		if (dg->dg_recalled)
 			atomic_fetch_sub(&c->cl_nrecalled, 1);
-		unwatch(f->f_ino);
+		st_file_unwatch(f->f_ino);
 		st_asks_fail(dg);
 		free(dg);
 	}
 	free(o);
 	if (dg)
-		waits_check(f);
+		st_file_waits_check(f);
 	/* a client that closed the file does not repeat its partial write */
 	if (f->f_npartials && !opened_by(f, c))
 		st_partial_lost(st, c, f);
@@ -368,7 +368,7 @@ static unsigned wait_count(const struct st_file *f, const struct st_wait *w)
 	return n;
 }
 
-static void wait_unlink(struct st_file *f, struct st_wait *w)
+static void st_file_wait_unlink(struct st_file *f, struct st_wait *w)
 {
 	struct st_wait **p = &f->f_waits;
 
@@ -403,7 +403,7 @@ static void wait_deadline(struct loop_timer *t)
 		f = st_file_get(st, ino, false); /* the wait keeps the file in memory */
 		w->w_done = true;
 		w->w_left = wait_count(f, w);
-		wait_unlink(f, w);
+		st_file_wait_unlink(f, w);
 		st_file_put(st, f);
 	}
 	st_file_unlock(st, ino);
@@ -411,7 +411,7 @@ static void wait_deadline(struct loop_timer *t)
 		w->w_then(w, w->w_left);
 }
 
-static void waits_check(struct st_file *f)
+static void st_file_waits_check(struct st_file *f)
 {
 	for (struct st_wait *w = f->f_waits, *next; w; w = next) {
 		next = w->w_next;
@@ -419,7 +419,7 @@ static void waits_check(struct st_file *f)
 			continue;
 		w->w_done = true;
 		w->w_left = 0;
-		wait_unlink(f, w);
+		st_file_wait_unlink(f, w);
 		w->w_msg.m_run = wait_finish;
 		loop_post(w->w_loop, &w->w_msg);
 	}
@@ -435,7 +435,7 @@ void st_layout_free(struct st *st, struct st_layout *l)
 	if (l->l_fnext)
 		l->l_fnext->l_fprev = l->l_fprev;
 	free(l);
-	waits_check(f);
+	st_file_waits_check(f);
 	st_file_put(st, f);
 }
 
@@ -445,7 +445,7 @@ void st_layout_drop(struct st *st, struct st_layout *l, uint32_t iomode)
 	if (!l->l_iomode)
 		st_layout_free(st, l);
 	else
-		waits_check(l->l_file);
+		st_file_waits_check(l->l_file);
 }
 
 /* All locked: adds the wait, which ends at the deadline at the latest. */
@@ -481,7 +481,7 @@ static bool wait_recall(struct st *st, struct st_file *f, const struct st_wait *
 	return live;
 }
 
-static unsigned recall(struct st *st, struct st_wait *w, uint32_t deadline_ms)
+static unsigned st_file_recall(struct st *st, struct st_wait *w, uint32_t deadline_ms)
 {
 	struct st_work k = {0};
 	struct st_file *f;
@@ -508,7 +508,7 @@ unsigned st_recall_file(struct st *st, uint64_t ino, struct st_client *except, b
 	w->w_rw_only = rw_only;
 	w->w_delegs = false;
 	w->w_loop = loop;
-	return recall(st, w, deadline_ms);
+	return st_file_recall(st, w, deadline_ms);
 }
 
 unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except, uint32_t access,
@@ -520,7 +520,7 @@ unsigned st_recall_delegs(struct st *st, uint64_t ino, struct st_client *except,
 	w->w_access = access;
 	w->w_deny = deny;
 	w->w_loop = loop;
-	return recall(st, w, deadline_ms);
+	return st_file_recall(st, w, deadline_ms);
 }
 
 void st_revoke_file(struct st *st, uint64_t ino, struct st_client *except, bool rw_only)

@@ -111,7 +111,7 @@ const struct st_range *st_lock_conflict(struct st *st, struct st_file *f, const 
 }
 
 /* Removes [first, last] from the ranges. Cutting a range in its middle uses up *spare. */
-static void cut(struct st_lock *k, uint64_t first, uint64_t last, struct st_range **spare)
+static void st_lock_cut(struct st_lock *k, uint64_t first, uint64_t last, struct st_range **spare)
 {
 	struct st_range **p = &k->k_ranges, *r;
 
@@ -174,7 +174,7 @@ int st_lock_set(struct st_lock *k, uint64_t first, uint64_t last, bool write)
 		free(spare);
 		return -ENOMEM;
 	}
-	cut(k, first, last, &spare);
+	st_lock_cut(k, first, last, &spare);
 	st_count(k->k_open->o_client, ST_N_RANGES, 1);
 	*n = (struct st_range){NULL, first, last, write};
 	insert(k, n);
@@ -188,7 +188,7 @@ int st_lock_clear(struct st_lock *k, uint64_t first, uint64_t last)
 
 	if (!spare)
 		return -ENOMEM;
-	cut(k, first, last, &spare);
+	st_lock_cut(k, first, last, &spare);
 	free(spare);
 	return 0;
 }

@@ -95,7 +95,7 @@ static void unlink_from(struct st_session **p, struct st_session *s)
 
 /* locked: ends a dead session unless a slot is busy; then st_slot_done calls it again. The slots
  * are read after se_dead was set, so that a request that begins later sees se_dead. */
-static void session_end(struct st *st, struct st_session *s)
+static void st_session_session_end(struct st *st, struct st_session *s)
 {
 	struct st_client *c = s->se_client;
 	uint64_t last = 0;
@@ -121,7 +121,7 @@ static void session_end(struct st *st, struct st_session *s)
 void st_session_over(struct st *st, struct st_session *s)
 {
 	st_all_lock(st);
-	session_end(st, s);
+	st_session_session_end(st, s);
 	st_all_unlock(st);
 }
 
@@ -236,7 +236,7 @@ void st_session_destroy(struct st *st, struct st_session *s)
 		st_cb_lost(st, cb);
 	}
 	s->se_cb_tail = &s->se_cb_head;
-	session_end(st, s);
+	st_session_session_end(st, s);
 }
 
 bool st_session_admits(const struct st_session *s, const struct rpc_conn *c)

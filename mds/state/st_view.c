@@ -97,7 +97,7 @@ struct list {
 };
 
 /* locked */
-static void list_add(struct list *k, const struct st_layout *l)
+static void st_view_list_add(struct list *k, const struct st_layout *l)
 {
 	if (k->n == k->room) {
 		size_t room = k->room ? 2 * k->room : 64;
@@ -122,7 +122,7 @@ static void list_file(struct st *st, uint64_t ino, uint64_t client, struct list 
 	f = st_file_get(st, ino, false);
 	for (const struct st_layout *l = f ? f->f_layouts : NULL; l; l = l->l_fnext)
 		if (!client || l->l_client->cl_id == client)
-			list_add(k, l);
+			st_view_list_add(k, l);
 	st_all_unlock(st);
 }
 
@@ -139,7 +139,7 @@ static size_t list_some(struct st *st, uint64_t client, size_t from, struct list
 
 			if (l->hl_hash >> 62 == ST_LAYOUT &&
 			    (!client || lo->l_client->cl_id == client))
-				list_add(k, lo);
+				st_view_list_add(k, lo);
 		}
 	}
 	st_all_unlock(st);
