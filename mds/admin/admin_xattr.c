@@ -2,6 +2,7 @@
  * the rights of root. */
 #include "mds/admin/admin_holders.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>

@@ -11,6 +11,7 @@
  */
 #include "base/metrics.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
 #include <errno.h>
 
 #define TABLE 8192u /* entries, a power of two */

@@ -22,6 +22,8 @@
  * waited for a missing object would hold back all later orders.
  */
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include "mds/jobs/drain.h"
 #include "mds/layout/pending_layout.h"
 #include "base/clock.h"

@@ -8,6 +8,9 @@
  *	finish		compound_finish: keeps the reply for a retry, and sends it
  */
 #include "mds/nfs4/state_protect.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include "base/crash.h"
 #include "mds/nfs4/op_heat.h"
 #include "base/log.h"

@@ -15,6 +15,9 @@
  * jobs with a piece in hand. The other jobs wait in a queue, round robin.
  */
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include "base/log.h"
 #include <errno.h>
 

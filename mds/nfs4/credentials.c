@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
 #include <grp.h>

@@ -1,6 +1,9 @@
 /* SEEK, ALLOCATE, DEALLOCATE, READ_PLUS, IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10,
  * 15.11); docs/copy.md says what each does to stripes and mirrors. */
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 #define DATA_TRIES 3

@@ -1,6 +1,7 @@
 /* EXCHANGE_ID (RFC 8881 section 18.35): which client this is, and what becomes of its earlier
  * state. */
 #include "mds/nfs4/state_protect.h"
+#include "mds/nfs4/credentials.h"
 
 #define ROLE_FLAGS                                                                                 \
 	(EXCHGID4_FLAG_USE_NON_PNFS | EXCHGID4_FLAG_USE_PNFS_MDS | EXCHGID4_FLAG_USE_PNFS_DS)

@@ -9,6 +9,8 @@
  */
 #include "mds/layout/pending_layout.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf,

@@ -12,6 +12,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 
 #define MAX_ERRORS OP_DEV_ERRORS
 /* Linux puts at most this many errors into one LAYOUTRETURN (FF_LAYOUTRETURN_MAXERR), those of READ

@@ -7,6 +7,8 @@
  * objects do not become the file's: capabilities guard objects here, not user ids.
  */
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 struct wcc {

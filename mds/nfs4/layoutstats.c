@@ -7,6 +7,7 @@
  * reports sums since it got the layout.
  */
 #include "mds/nfs4/op_heat.h"
+#include "mds/nfs4/op_state.h"
 
 /* A larger request counts as several, so that a server of large reads does not look slow. */
 #define STATS_UNIT 65536u

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
 #include <stdio.h>
 
 #define LOG_EVERY_NS 10000000000ull

@@ -1,6 +1,9 @@
 /* Operations on file handles and names: PUTFH to SECINFO_NO_NAME, without OPEN and the
  * attributes. */
 #include "mds/jobs/revoke_exports.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include "mds/nfs4/state_protect.h"
 #include <errno.h>
 

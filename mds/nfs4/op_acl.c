@@ -1,6 +1,7 @@
 /* ACLs on the wire (RFC 8881 sections 6.2.1 to 6.2.3): acl and dacl. There are no ALARM and AUDIT
  * entries, and so no sacl. */
 #include "mds/nfs4/state_protect.h"
+#include "mds/nfs4/op_attr.h"
 #include <errno.h>
 
 #define ACE_GROUP 0x40 /* ACE4_IDENTIFIER_GROUP */

@@ -1,5 +1,8 @@
 /* Attributes on the wire (RFC 8881 chapter 5, RFC 7862 section 12, RFC 8276 section 8.2). */
 #include "mds/nfs4/state_protect.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 
 #define BIT0(n) (1u << (n))
 #define BIT1(n) (1u << ((n)-32))

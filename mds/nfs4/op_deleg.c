@@ -10,6 +10,9 @@
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 /* ---- giving ---- */

@@ -2,6 +2,7 @@
  * and a MAC (SipHash under the store's own key). */
 #include "base/format.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
 #include <assert.h>
 #include <sodium.h>
 

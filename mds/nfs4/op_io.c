@@ -1,6 +1,9 @@
 /* READ, WRITE and COMMIT through the metadata server, for clients without a layout. They use the
  * same map as clients with a layout: otherwise the two would not see the same file. */
 #include "base/log.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include "mds/nfs4/op_heat.h"
 #include <errno.h>
 

@@ -2,6 +2,9 @@
  * layout_report.c has LAYOUTRETURN and the reports of clients about layouts. */
 #include "base/clock.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 #define NOTIFY_CHANGE_DELETE 0x6u

@@ -1,5 +1,7 @@
 /* LOCK, LOCKT, LOCKU (RFC 8881 sections 18.10 to 18.12). */
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 struct lock {

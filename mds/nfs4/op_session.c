@@ -1,6 +1,8 @@
 /* Sessions, SEQUENCE, and the other operations on clients and stateids (RFC 8881 chapter 18.35 and
  * on). EXCHANGE_ID is in exchange_id.c. */
 #include "base/log.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_state.h"
 #include "base/pool.h"
 #include "mds/layout/repair_row.h"
 #include "mds/nfs4/state_protect.h"

@@ -1,6 +1,8 @@
 /* Extended attributes (RFC 8276), and two virtual ones: weft.policy of directories and files,
  * weft.layout of files. LISTXATTRS does not list the virtual ones. */
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 static bool op_xattr_name_is(const char *name, size_t len, const char *want)

@@ -4,6 +4,7 @@
  * clients that are gone, and those that a crash left.
  */
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_state.h"
 #include "base/log.h"
 #include "mds/layout/repair_row.h"
 

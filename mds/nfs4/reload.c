@@ -11,6 +11,7 @@
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
 #include "mds/jobs/revoke_exports.h"
 
 #define AT_ONCE 64u /* files in progress */

@@ -18,6 +18,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
 #include <errno.h>
 #include <sodium.h>
 

@@ -11,6 +11,8 @@
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include <errno.h>
 
 static void refreshed(void *arg, int err)

@@ -1,6 +1,8 @@
 /* state_protect.c - principals, and state protection by machine credentials (RFC 8881 sections
  * 2.10.8.3 and 18.35.3). */
 #include "base/log.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/state_protect.h"
 
 /* ---- principals ---- */

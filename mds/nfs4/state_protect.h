@@ -2,6 +2,7 @@
 #ifndef MDS_SEC_H
 #define MDS_SEC_H
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_attr.h"
 #include "proto/rpc_gss.h"
 
 /* state_protect.c. The principal of a client (RFC 8881 section 2.4). op_principal_set: false: no

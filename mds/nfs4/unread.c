@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "mds/nfs4/op.h"
+#include "mds/nfs4/op_state.h"
 #include "mds/jobs/repair.h"
 #include <errno.h>
 

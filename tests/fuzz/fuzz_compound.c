@@ -16,6 +16,9 @@
  * each was good and failed.
  */
 #include "base/clock.h"
+#include "mds/nfs4/credentials.h"
+#include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_state.h"
 #include "tests/fuzz/compound_words.h"
 #include "tests/fuzz/mds_fuzz.h"
 #include "tests/fuzz/nfs4_skip.h"
