@@ -73,7 +73,7 @@ unlisted() {
 # keeps others away from it.
 strangers() {
 	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_n(excl|recalling|frozen|hidden|sizing|cutting)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
-		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|state/[a-z]+\.[ch]):'
+		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|state/[a-z_]+\.[ch]):'
 }
 
 n=0 failed=0

@@ -357,7 +357,7 @@ struct st_file {
 	uint32_t f_ncutting;
 	/* questions to data servers, and changes through the MDS, that are under way */
 	uint32_t f_pins;
-	uint32_t f_npartials; /* writes of it that some copies have (st_half) */
+	uint32_t f_npartials; /* writes of it that some copies have (st_partial) */
 	/* The error with which the last copy failed. The client that reported it gets no write
 	 * layout until f_error_until_ns, so that the application gets the error. */
 	nfsstat4 f_error;
