@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ask.c - see ask.h. */
 #include "base/ask.h"
 #include "base/clock.h"

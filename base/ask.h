@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ask.h - queries that block (NSS, DNS): a few worker threads make them and keep the answers for a
  * while. A loop never waits.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - see check.h. */
 #include "base/check.h"
 #include "base/http.h"

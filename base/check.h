@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check.h - checks of a daemon's configuration before it opens its store: the files and folders
  * that keys name. --check and the start use the same functions, so that a configuration that passes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * clock.h - clocks that are never set, in nanoseconds or milliseconds since some moment before the
  * start: for deadlines and durations.

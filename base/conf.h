@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * conf.h - configuration: a table of keys, a file (libconfuse), and KEY=VALUE overrides.
  *

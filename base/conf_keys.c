@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conf_keys.c - every key there is. docs' man page is checked against this table. */
 #include "base/conf.h"
 

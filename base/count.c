@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * count.c - see count.h. In a build without counts this file is empty.
  *

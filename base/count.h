@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * count.h - counts what an operation costs that other threads could feel, in a build that is
  * configured with --enable-counts. In any other build it is nothing.

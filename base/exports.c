@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exports.c - the exports file: sections export "PATH" { client "PATTERN..." { ... } }, parsed by
  * libconfuse.

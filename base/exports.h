@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exports.h - the exports file (docs/weft-exports.5): which clients may use which part of a name
  * space, from where, with which protection.

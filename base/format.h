@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * format.h - ties the bytes that are stored or sent to docs/formats.md.
  *

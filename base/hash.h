@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hash.h - a chained hash table with the link inside the element. It grows by doubling and never
  * shrinks. Not thread-safe: the owner's lock or thread protects it.

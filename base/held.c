@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* held.c - see held.h */
 #include "base/held.h"
 #include <fcntl.h>

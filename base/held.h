@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* held.h - listening sockets that the service manager holds for a daemon (systemd.socket(5)). They
  * outlive the daemon: while it restarts, clients that connect wait in them instead of being
  * refused. A Linux client that is refused tries again after 3 seconds. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * histo.h - counts of values by size, log-linear: each power of two has 2^bits equal steps, so that
  * a value read from it is at most 1/2^bits too large. struct histo has 32 steps and takes any

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http.c - see http.h. libmicrohttpd with one thread for each address; requests are handled one
  * after the other. */
 #include "base/count.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * http.h - a small HTTP server (libmicrohttpd) for metrics and administration, on a Unix socket or
  * a loopback TCP port. Handlers run on the HTTP server's own thread and may block: they wait for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* labels.c - see labels.h. */
 #include "base/labels.h"
 #include <errno.h>

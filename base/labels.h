@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * labels.h - an administrator's labels of a data server, as text: "rack=r1,speed=nvme".
  *

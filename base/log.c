@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.c - see log.h. A line is built on the stack and written by one write(), so that lines of
  * threads never mix. */
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.h - one line per event, to stderr, where journald takes it: "LEVEL component: text". */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * metrics.h - counters, gauges and latency histograms, served as OpenMetrics text.
  *

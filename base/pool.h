@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pool.h - the daemon's memory for payload: made once at start, per NUMA node, of huge pages where
  * there are some, all of it in RAM. It is registered once with each loop's ring (fixed buffers) and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* priv.c - see priv.h. */
 #include "base/priv.h"
 #include "base/log.h"

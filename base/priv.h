@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * priv.h - giving up privileges: a daemon started by root opens what needs root, then becomes a
  * user for good.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo.c - see topo.h: turns the files of sysfs into devices.
  */

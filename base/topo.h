@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo.h - where the machine's NVMe drives, network cards and GPUs are: PCIe tree, NUMA nodes, link
  * speeds, all from sysfs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo_place.c - see topo.h: how far devices are apart, where a store or an address is, and what
  * suits what.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo_plan.c - see topo_plan.h. */
 #include "base/topo_plan.h"
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo_plan.h - decides which of a daemon's threads run on which NUMA node, and which clients they
  * serve, from a topology, the processors that may be used, and the places of the daemon's stores

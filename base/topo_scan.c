@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo_scan.c - reads from sysfs, or from a folder that looks like it, what topo needs, and nothing
  * else.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo_tree.c - see topo_tree.h: the tree in memory, and its text form.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topo_tree.h - the part of sysfs that topo needs, in memory: files and links by folder and name.
  * Only topo*.c use it.

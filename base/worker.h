@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * worker.h - a thread for calls that block (name services, key tables), so that no loop blocks.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* back.c - answers calls of the server (RFC 8881 section 20). Each slot keeps its last reply, for a
  * server that retries. */
 #include "client/int.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * call.c - one COMPOUND: takes its slot, sends it until it is answered, and applies what the answer
  * means for the session (RFC 8881 section 2.10.6).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ds.c - data straight to and from data servers: NFSv3 READ, WRITE and COMMIT (RFC 1813).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as many calls
  * as the server's limits make of an operation.

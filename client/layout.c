@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layout.c - Flex Files layouts (RFC 8435; RFC 8881 section 12). A file has one layout. The client
  * asks for it with OPEN or with the first I/O. The client returns it with CLOSE, when the server

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op.c - operations on names and attributes. */
 #include "client/int.h"
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - open files: OPEN and CLOSE (RFC 8881 sections 18.16 and 18.2), and getting their state
  * back when a server lost it. */
 #include "client/int.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * report.c - reports to the server about its data servers: errors (LAYOUTERROR, RFC 7862 section
  * 15.6, and with LAYOUTRETURN) and statistics (LAYOUTSTATS, section 15.7, and with LAYOUTRETURN;

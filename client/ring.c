@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ring.c - rings: operations go in and come back. */
 #include "base/clock.h"
 #include "base/pool.h"

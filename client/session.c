@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * session.c - a client's life (RFC 8881 sections 2.4, 2.10 and 8.4). The setup has these steps, one
  * after the other: EXCHANGE_ID, CREATE_SESSION, reclaims, RECLAIM_COMPLETE, and the server's

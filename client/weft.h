@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weft.h - libweft: an NFSv4.1 and 4.2 client in user space (RFC 8881, RFC 7862). This header is
  * its manual.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conn.c - connections of the data server: limits their number, and says which may send long
  * records. */
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * control.c - the connection to the MDS (proto/ctl.x), on loop 0: sends JOIN and HEARTBEAT, keeps
  * the lease, and serves the requests of the MDS.

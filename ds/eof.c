@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * eof.c - asks the MDS where a striped file ends, on loop 0. A READ that finds fewer bytes than
  * asked waits for the answer before it replies.

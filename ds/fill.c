@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fill.c - FILL: fills an object of a pending layout from objects of the file's present layout
  * (docs/restripe.md). Runs on the pullers. */
 #include "ds/peer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* key.c - reads, stores and replaces the keys of this data server: see key.h. */
 #include "ds/key.h"
 #include "base/check.h"

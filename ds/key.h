@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * key.h - the keys of this data server (docs/security.md, "Keys"): its own (proto/ds_key.h), or the
  * cluster key before it has its own.

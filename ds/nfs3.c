@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3.c - the NFSv3 service (RFC 1813): dispatch, file handles, and the procedures that need no
  * disk.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nfs3.h - inside the NFSv3 service: a call in progress. */
 #ifndef DS_NFS3_H
 #define DS_NFS3_H

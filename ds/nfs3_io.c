@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3_io.c - READ, WRITE, COMMIT and SETATTR: the procedures that wait for the disk. Each is a
  * chain of callbacks on the call's loop, which ends in ds_op_reply.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peer.c - serves PEER_READ (proto/ctl.x), on the NFS port: other data servers read objects here
  * for a rebuild. The caller may read what its capability lets a client read; the reply also says

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peer.h - rebuilding from another data server: the source's side (peer.c) and the target's
  * (pull.c).

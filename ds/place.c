@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* place.c - see place.h. base/topo_plan.c decides; this file reads the machine and applies the
  * plan. */
 #include "ds/place.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * place.h - what runs where: threads and memory by NUMA node, connections by the network card that
  * they come by, the order of addresses by the stores' drives. Read once at start from the machine

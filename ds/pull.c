@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pull.c - PULL: fetches an object's bytes from the data server that has them, and writes them
  * (store/rebuild.h). It runs on the pullers, threads of their own. The connection to the source

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rdma.c - NFSv3 over RDMA: the listeners, and which addresses clients get. A client gets an RDMA
  * address only while it takes connections, because a client tries a data server's first address

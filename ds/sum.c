@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sum.c - SUM: the checksum of a range of an object (proto/ctl.x, ctl_sum_args), by which the MDS
  * compares copies on different servers without moving their data. Reads past the page cache where
  * possible. */

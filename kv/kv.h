@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv.h - the ordered transactional store under the metadata server: its contract.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_checkpoint.c - makes checkpoints of the store, and opens, replays and closes its log. kv_log.c
  * says what must hold, and why it does.

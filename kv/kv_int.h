@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
  * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery),

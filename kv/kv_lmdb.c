@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_lmdb.c - opens, reads and writes the store, on LMDB.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_log.c - the redo log, which makes a commit durable.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_log.h - the redo log's records and headers as they lie on the disk, and their decoders, which
  * trust nothing. Only kv/ and the tests include it. kv_log.c says what the log is for.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weft-fsck - checks a metadata store and changes nothing.
  *

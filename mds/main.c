@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft-mds: the metadata server. Reads its configuration, opens its store, listens, runs its
  * loops. */
 #include "base/check.h"

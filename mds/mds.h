@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mds.h - the metadata server: its parts, and the configuration that its rooms share. main.c fills
  * struct mds before anything is served. A field does not change after that unless its comment says

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a capability. All integers are big-endian. The MAC is SipHash-2-4 over the bytes
  * before it. */
 #include "proto/cap.h"

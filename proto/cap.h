@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cap.h - the data server's file handle: a capability (docs/decisions/capabilities.md). 32 bytes on
  * the wire (docs/formats.md). The MDS mints it; the data server checks it without asking any other

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ctl_chan.h - the sealed channel of the control protocol (ctl.x) over one rpc_conn.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ctl_more.h - what a JOIN2 and its answer carry beside their fields (ctl.x, CTL_MORE_...): lists
  * of 8-byte numbers. */
 #ifndef PROTO_CTL_MORE_H

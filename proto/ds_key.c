@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_key.c - see ds_key.h. */
 #include "proto/ds_key.h"
 #include <errno.h>

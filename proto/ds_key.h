@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ds_key.h - a data server's own keys, derived from the cluster key; none is good at another server
  * (docs/security.md).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mount3.h - the MOUNT protocol, version 3 (RFC 1813 appendix I): numbers. */
 #ifndef PROTO_MOUNT3_H
 #define PROTO_MOUNT3_H

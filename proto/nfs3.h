@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3.h - NFS version 3 (RFC 1813): numbers, and the structures that both sides put and get. Names
  * are the RFC's, with the prefix NFS3. A decoder that fails leaves xdr_in.bad set.

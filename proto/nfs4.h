@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nfs4.h - NFSv4.1 and 4.2 numbers (RFC 5662, RFC 7863, RFC 8276, RFC 8435, RFC 9754, RFC 9766).
  * Names are the RFCs'. */
 #ifndef PROTO_NFS4_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * objname.h - the path of an object in a data server's store. Shared, because the MDS shows it to
  * administrators (weft file show). There are two levels of 256 folders, hashed from the inode

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc.h - ONC RPC version 2 (RFC 5531) over TCP: one duplex connection object that serves calls,
  * makes calls, or both (the NFSv4.1 backchannel, RFC 8881 section 2.10.3.1; the control protocol).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_addr.c - converts addresses to text and back: universal addresses (RFC 5665 section 5.2.3)
  * and the addresses of configuration files. */
 #include "proto/rpc.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_any.c - receive buffers that the connections of a loop share. A few buffers wait in the
  * loop's ring (IORING_REGISTER_PBUF_RING) for the next connection that has data, so an idle

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_buf.c - buffers for received data, and cutting a byte stream into records; see rpc_int.h. */
 #include "base/pool.h"
 #include "proto/rpc_int.h"

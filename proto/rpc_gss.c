@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_gss.c - RPCSEC_GSS contexts: the table, making a context, and finding the user behind it; see
  * rpc_gss.h. */
 #include "proto/rpc_gss_int.h"

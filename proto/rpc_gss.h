@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_gss.h - RPCSEC_GSS version 1 (RFC 2203) with Kerberos 5, for a server: krb5, krb5i and krb5p
  * through MIT's GSSAPI.

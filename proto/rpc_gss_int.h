@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_gss_int.h - what rpc_gss.c and rpc_gss_msg.c share. */
 #ifndef PROTO_RPC_GSS_INT_H
 #define PROTO_RPC_GSS_INT_H

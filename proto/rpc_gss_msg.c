@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_gss_msg.c - one RPCSEC_GSS call: checks its header, opens its arguments and wraps its results
  * (RFC 2203 section 5.3). */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_half.c - records that have begun and not ended: their time limit, their memory, and what
  * admits a long one.

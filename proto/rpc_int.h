@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_int.h - what the files of the RPC layer share; not for services.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_limit.c - see rpc_limit.h. */
 #include "proto/rpc_limit.h"
 #include "proto/rpc_int.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_limit.h - limits of connections, in all and of one address. Of IPv6 a network of 64 bits
  * counts as one address, because any host has all of it. Any thread. */
 #ifndef PROTO_RPC_LIMIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_listen.c - listening sockets: accepts connections and deals them to the loops. */
 #include "base/log.h"
 #include "proto/rpc_int.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_msg.c - parses and makes RPC headers (RFC 5531 sections 9 and 10, appendix A), from plain
  * bytes and without side effects. */
 #include "proto/rpc_int.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma.h - RPC over RDMA version 1 (RFC 8166, 8167, 8267, 8797) as a transport of rpc.h:
  * services and callers see an rpc_conn as with TCP. docs/rdma.md says how it works and what it does

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_bulk.c - calls of ours that do not fit inline: the whole call goes in a position-zero
  * Read chunk, the reply in a Reply chunk (RFC 8166 section 3.5.3). Their memory is a region that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_cm.c - the control thread (see rpc_rdma_int.h): devices, listeners, connecting and
  * ending.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_rdma_dev.c - a device and its part on each loop: receive queues, completions, polling. */
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_dial.c - connects, on the control thread. It resolves the peer's address to a device,
  * and then the route. From there on it goes as with an incoming connection: the loop posts

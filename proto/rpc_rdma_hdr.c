@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_rdma_hdr.c - see rpc_rdma_hdr.h. */
 #include "proto/rpc_rdma_hdr.h"
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_hdr.h - RPC-over-RDMA version 1 headers (RFC 8166) and the CM private data of RFC 8797,
  * on plain bytes and without side effects: this code bounds and checks what comes from a peer,

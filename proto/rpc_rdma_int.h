@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_int.h - what the RDMA files of the RPC layer share; not for services. docs/rdma.md has
  * the whole.

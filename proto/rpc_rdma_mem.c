@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_mem.c - registered memory on a loop: the pool's memory, buffers of messages, and memory
  * that peers may write.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_recv.c - receives messages, and the arguments that a call's Read list announces.
  *

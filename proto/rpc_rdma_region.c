@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_region.c - the program's own memory, registered with every device, so that the payload
  * of our calls goes from and to it without a copy.

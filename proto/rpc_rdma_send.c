@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_rdma_send.c - sending: the send queue, replies, calls of ours; and a connection's life on its
  * loop.

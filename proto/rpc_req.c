@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_req.c - calls of ours: sends them on a connection, matches replies by xid, and ends them by
  * reply, timer or loss of the connection. */
 #include "proto/rpc_int.h"

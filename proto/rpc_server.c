@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_server.c - calls of the peer: checks them (RFC 5531 section 9), dispatches them, and sends
  * the replies. */
 #include "base/log.h"

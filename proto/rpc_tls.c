@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_tls.c - TLS on one connection (RFC 9289): handshake, decrypting, encrypting, closing. See
  * rpc_tls.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_tls.h - RPC-with-TLS (RFC 9289) by OpenSSL: what a service needs to offer TLS on its port,
  * and what a client needs to use it.

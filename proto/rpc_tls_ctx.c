@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_tls_ctx.c - what TLS connections share: certificate, key and authorities, and loading them
  * again. See rpc_tls.h. */
 #include "base/conf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_turn.c - what the connections of one address share: a turn, calls in hand, and a rate. So a
  * flood from one address leaves the other connections of the loop their time and memory. An address

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_zc.c - sending without a copy into the socket. The kernel takes the pages themselves
  * (IORING_OP_SENDMSG_ZC) and reports in a second completion that it has released them. Until then

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* xdr.c - the parts of xdr.h that are not worth inlining. */
 #include "proto/xdr.h"
 

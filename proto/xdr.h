@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * xdr.h - XDR (RFC 4506) by cursor.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c - weft-bench: puts load on any NFSv4.1 server, and measures what that costs.
  * docs/weft-bench.1 is its manual. */
 #include "tools/bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_clean.c - removes the work folder and all in it: at the end, when something fails, and when
  * weft-bench is interrupted. */
 #include "tools/bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_count.c - what operations cost the server's threads, as reported by daemons that are built
  * with --enable-counts (base/count.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_io.c - data: each session reads and writes a file in pieces of one size; and NULL calls. */
 #include "tools/bench.h"
 #include <stdio.h>

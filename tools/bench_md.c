@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_md.c - operations on names, in the order of mdtest's phases: later phases use what earlier
  * ones make. */
 #include "tools/bench.h"

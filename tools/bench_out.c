@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_out.c - tables, JSON, and the comparison of two results. */
 #include "tools/bench.h"
 #include <errno.h>

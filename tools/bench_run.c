@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_run.c - threads, sessions and jobs: runs and measures a phase. */
 #include "tools/bench.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_small.c - two loads of machine learning. small: many small files; each is looked up,
  * opened, read and closed, in random order. storm: checkpoints; all sessions write a large file

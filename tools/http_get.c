@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_get.c - see http_get.h. The connection ends with the answer, so the end of the connection is
  * the end of the body. */
 #include "tools/http_get.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_get.h - one HTTP/1.0 request to a daemon's administration server, over a Unix socket or
  * TCP. */
 #ifndef TOOLS_HTTP_GET_H

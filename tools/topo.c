@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo.c - weft topo: shows the matrix, the devices and what is near a store, and records a
  * machine. See docs/weft.1 and docs/placement.md. */
 #include "tools/topo.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo.h - weft topo: the machine's drives, network cards and GPUs, and how far they are apart. */
 #ifndef TOOLS_TOPO_H
 #define TOOLS_TOPO_H

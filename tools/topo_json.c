@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo_json.c - weft topo --json. docs/placement.md describes it. */
 #include "tools/topo_show.h"
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo_show.h - what the table and the JSON of weft topo have in common. */
 #ifndef TOOLS_TOPO_SHOW_H
 #define TOOLS_TOPO_SHOW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weft.c - the administrator's command: the table of its commands, and its command line. It asks
  * the metadata server's HTTP API and shows the answers: tables for people, the server's JSON with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weft.h - what the files of weft(1) share: each noun has a file of its own; weft.c has the table
  * of commands. A command is a function. It gets the arguments behind its name (no options; they end

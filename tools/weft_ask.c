@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_ask.c - sends the commands' requests to the server, and shows the answers. See weft.h. */
 #include "tools/weft.h"
 #include "tools/http_get.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_balance.c - weft advise and weft balance: which data servers are behind, and what moves
  * because of that. */
 #include "tools/weft.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_client.c - weft client: lists the clients, and evicts one. */
 #include "tools/weft.h"
 

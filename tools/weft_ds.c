@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_ds.c - weft ds: the data servers. */
 #include "tools/weft.h"
 #include <stdlib.h>

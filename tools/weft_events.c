@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_events.c - weft events: the journal. With --json each event is a line: there may be more
  * events than one answer holds, and --follow never ends. */
 #include "tools/weft.h"

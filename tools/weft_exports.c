@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_exports.c - weft exports: shows which clients may use what. */
 #include "tools/weft.h"
 

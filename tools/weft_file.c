@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_file.c - weft file: shows where a file lies. */
 #include "tools/weft.h"
 

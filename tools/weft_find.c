@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_find.c - weft find: finds files by where they lie. It prints as it goes: the server walks a
  * little for each request. */
 #include "tools/weft.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_fsck.c - weft fsck: the offline checker is a program of its own. */
 #include "tools/weft.h"
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_key.c - weft ds key, weft key: keys of data servers (docs/security.md, "Keys"). */
 #include "tools/weft.h"
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_layout.c - weft layout: shows what clients may do with data servers directly, and recalls
  * it. */
 #include "tools/weft.h"

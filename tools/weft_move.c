@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_move.c - weft move: moves a file's objects to other servers, or into other stripes. */
 #include "tools/weft.h"
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_policy.c - weft policy: shows and sets how new files are laid out. */
 #include "tools/weft.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_scrub.c - weft scrub, and weft fsck --online: compares what the data servers have with what
  * the metadata server knows. */
 #include "tools/weft.h"

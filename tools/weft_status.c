@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_status.c - weft status: shows the cluster at a glance. */
 #include "tools/weft.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_table.c - columns, times and waiting. See weft.h. */
 #include "tools/weft.h"
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_top.c - weft top and weft heat: shows which clients, data servers and directories are
  * busiest now, and what was used most lately. */
 #include "tools/weft.h"

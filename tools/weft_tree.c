@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_tree.c - does to all files below a directory what a command does to one. Each file has a
  * request of its own, so that the command may be interrupted and repeated: what was begun goes
  * on. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_wrong.c - shows what is wrong: missing data servers, and files with fewer copies than they
  * should have. See weft.h. */
 #include "tools/weft.h"

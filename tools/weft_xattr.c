@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_xattr.c - weft xattr: shows and sets extended attributes in readable form. */
 #include "tools/weft.h"
 #include <string.h>

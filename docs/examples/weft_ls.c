@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weft_ls.c - lists a folder of an NFSv4.1 server, or prints a file, with libweft:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attr.c - GETATTR, SETATTR, ACCESS, READLINK, FSSTAT, FSINFO, PATHCONF. */
 #include "ds/path/path_int.h"
 #include <errno.h>

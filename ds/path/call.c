@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * call.c - a call on an exported folder: checks who calls, chooses the thread, sends the reply.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * data.c - READ, WRITE and COMMIT, through the page cache. A READ goes into a page-aligned buffer,
  * which the reply refers to; a WRITE goes out of the record that carried it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * drc.c - the duplicate request cache: a retransmission of a call that must run only once gets the
  * first reply again.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export.c - the table of exported folders: finds them, holds them open, and rejects overlaps.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fh.c - file handles of exported files: the kernel's handle (name_to_handle_at), the export's
  * number, and a MAC. The MAC is SipHash-2-4 under a key of the server's own. No key rotation
  * changes that key, so handles outlive the daemon. All integers are big-endian. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file.c - keeps a bounded number of files open between READs, WRITEs and COMMITs. It closes a file
  * that was not used for some seconds, so that a removed file frees its space; if the removal came

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mount.c - MOUNT version 3 (RFC 1813 appendix I), on the port of NFS.
  *

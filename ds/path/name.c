@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* name.c - LOOKUP, REMOVE, RMDIR, RENAME, LINK. */
 #include "ds/path/path_int.h"
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * path.h - folders of this machine, exported by path: a complete NFSv3 server (RFC 1813) and MOUNT
  * version 3, beside the objects that capabilities reach.

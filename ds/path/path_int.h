@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* path_int.h - what the files of ds/path share. */
 #ifndef DS_PATH_PATH_INT_H
 #define DS_PATH_PATH_INT_H

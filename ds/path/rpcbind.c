@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpcbind.c - registers the ports of NFS and MOUNT with this machine's rpcbind, for clients that
  * ask it. A thread of its own does that, because rpcbind may hang or be missing. */
 #include "base/log.h"

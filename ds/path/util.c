@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* util.c - shared by the procedures: status, attributes, names, permissions, durability. */
 #include "base/log.h"
 #include "ds/path/path_int.h"

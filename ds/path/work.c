@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * work.c - the threads that run calls on exported folders, and the ids under which they act.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * adopt.c - finds and checks the volumes of a store when it opens, and adopts new ones.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bars.c - the numbers of barred clients, in memory (docs/fencing.md, "What a data server keeps of
  * bars").

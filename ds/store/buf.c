@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * buf.c - page-aligned memory for reads, in sizes of 4 KiB to 1 MiB. It comes from the memory pool
  * while the pool has some, then from ordinary memory. Each loop keeps free lists of ordinary memory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * data.c - serves the MDS's requests about objects' data: find data and holes, reserve, punch,
  * copy. All of it blocks, and runs on the data worker.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fences.c - runs fences and bars on a worker of their own, so that no clone, copy or delete delays
  * them (docs/fencing.md).

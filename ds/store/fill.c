@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fill.c - writes an object of a pending layout (docs/restripe.md). Only the job that fills the
  * object uses it yet, so nothing is locked. */
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hold.c - the objects that a loop uses, or used lately: one reference for all of the loop's calls.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io.c - reads, writes and syncs objects on the ring of the calling loop.
  *

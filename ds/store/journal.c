@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * journal.c - stores what the store must remember besides the objects: deleted objects
  * (tombstones), barred clients, the instance epoch, the boot number and the highest order.

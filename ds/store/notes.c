@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* notes.c - the ranges of an object that were changed during its rebuild: a sorted array with
  * binary search. */
 #include "ds/store/rebuild.h"

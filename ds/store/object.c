@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * object.c - the table of objects in memory, and opening their files.
  *

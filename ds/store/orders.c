@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * orders.c - serves ORDERS, STAT and LIST of the MDS, on the workers; all of it may block.
  *

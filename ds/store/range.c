@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * range.c - range locks of an object. Direct and buffered I/O on the same pages exclude each other,
  * so do writes of the same bytes, and a range that is alone excludes all others.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rebuild.c - sessions: BEGIN, END and ABORT of a rebuild, and changes of an object meanwhile
  * (rebuild.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rebuild.h - making an object equal to one of another server while clients write it
  * (docs/repair.md).

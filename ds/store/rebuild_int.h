@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rebuild_int.h - inside ds/store: sessions, and locks of ranges on workers. */
 #ifndef DS_STORE_REBUILD_INT_H
 #define DS_STORE_REBUILD_INT_H

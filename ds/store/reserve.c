@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reserve.c - reserves space for the store's own files: HOME/reserve.
  *

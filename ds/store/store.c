@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store.c - makes, opens and closes a store; its identity, write verifier, workers and write
  * barrier. */
 #include "ds/store/rebuild_int.h"

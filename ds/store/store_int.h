@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store_int.h - inside ds/store. Lock order: sh_lock, then j_lock or s_marks_lock; ob_lock is taken
  * alone. */
 #ifndef DS_STORE_STORE_INT_H

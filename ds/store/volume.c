@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * volume.c - the volumes of a store: folders, each best on a drive of its own, over which the
  * objects are spread.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * watch.c - records which bytes of an object change while a restripe reads it (docs/restripe.md).
  * All of this runs on the orders worker, except the notes, which ob_lock guards.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * window.c - the bytes of a rebuild: reads a piece of the source with its holes, and writes it to
  * the target (rebuild.h).

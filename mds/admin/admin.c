@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin.c - see admin.h. */
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"

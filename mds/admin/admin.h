@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * admin.h - the administrator's HTTP API of the metadata server (base/http.h), on mds.admin, beside
  * GET /metrics. Replies are JSON. "As GET" means that the reply is that of the GET of the same

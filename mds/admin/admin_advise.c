@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_advise.c - reports over the API, and in words: data servers that are behind, directories
  * that are hot, and what is moved because of that (docs/balance.md). */
 #include "mds/admin/admin_holders.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_client.c - lists clients and what each holds, and evicts one, over the API. */
 #include "mds/admin/admin_holders.h"
 #include "mds/nfs4/op.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_ds.c - lists the data servers, and takes the administrator's commands for them
  * (docs/groups.md). */
 #include "mds/admin/admin_int.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_elect.c - lists the copies of a file and takes the choice of the good one, over the API
  * (docs/scrub.md). */
 #include "mds/admin/admin_holders.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_events.c - the journal over the API. */
 #include "mds/admin/admin_holders.h"
 #include "mds/journal/event_journal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * admin_find.c - finds files by where their data is, over the API: a walk through the tree in
  * pieces.

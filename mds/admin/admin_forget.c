@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * admin_forget.c - forgets a data server that is killed, or was never admitted
  * (docs/device-failure.md). First it examines all files, some at a time, for objects on that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_holders.c - the arguments that requests about clients, layouts and files share. */
 #include "mds/admin/admin_holders.h"
 #include <ctype.h>

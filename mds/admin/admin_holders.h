@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_holders.h - the inside of admin: clients, layouts, paths. On the HTTP thread. */
 #ifndef MDS_ADMIN_WHO_H
 #define MDS_ADMIN_WHO_H

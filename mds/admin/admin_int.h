@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_int.h - the inside of admin. */
 #ifndef MDS_ADMIN_INT_H
 #define MDS_ADMIN_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_key.c - keys of data servers: makes the key file of one server (weft ds key), and a new
  * cluster key (weft key rotate). See docs/security.md, "Keys". */
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_layout.c - lists layouts, and recalls the layouts of a file, over the API. */
 #include "mds/admin/admin_holders.h"
 #include "mds/nfs4/op.h"

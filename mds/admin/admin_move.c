@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_move.c - adds and removes mirrors, and moves objects, over the API (docs/moving.md). The
  * request is written into the file's map, and the jobs of repair carry it out. */
 #include "mds/admin/admin_holders.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_nfs3ds.c - adds an NFSv3 server as a data server (docs/generic.md). */
 #include "mds/admin/admin_int.h"
 #include <ctype.h>

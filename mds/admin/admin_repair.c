@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_repair.c - the repair of mirrors over the API: lists what is under way, what waits and why,
  * and what moves (docs/moving.md), and has a file repaired now (docs/repair.md). */
 #include "mds/admin/admin_holders.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_restripe.c - gives files other stripes, over the API (docs/restripe.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/layout/mirror_change.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_scrub.c - weft fsck --online and weft scrub over the API (docs/scrub.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/jobs/scrub.h"

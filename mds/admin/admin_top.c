@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_top.c - load and heat over the API. */
 #include "mds/admin/admin_holders.h"
 #include "mds/jobs/heat.h"

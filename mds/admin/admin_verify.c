@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_verify.c - compares copies, over the API (docs/moving.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/jobs/verify.h"

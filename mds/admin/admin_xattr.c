@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* admin_xattr.c - extended attributes over the API: shown and changed as over NFS (RFC 8276), with
  * the rights of root. */
 #include "mds/admin/admin_holders.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cluster_key.c - the keys of data servers (docs/security.md, "Keys"): which cluster keys exist,
  * from which of them a server's keys are derived, and sending it those of the newest.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ctl_call.c - control requests to a data server from any loop: the request travels to the loop of
  * the server's connection, and its answer back. */
 #include "mds/dataserver/nfs3ds.h"

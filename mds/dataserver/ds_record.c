@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_record.c - a data server's durable record: NS_T_DS, keyed by its uuid. Integers are
  * little-endian.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_reg.c - the table of data servers. See ds_reg.h, and ds_reg_int.h for the locking. */
 #include "base/clock.h"
 #include "base/log.h"

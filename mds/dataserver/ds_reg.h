@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ds_reg.h - the data servers, as the MDS sees them: their identities, whether they live, and how
  * to reach them.

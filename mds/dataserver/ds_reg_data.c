@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ds_reg_data.c - NFSv3 (RFC 1813) READ, WRITE and COMMIT that the metadata server itself sends to
  * data servers.

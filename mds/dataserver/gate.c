@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gate.c - detects at the start that this store was restored from an older copy: data servers saw a
  * later state of it (docs/recovery.md).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * join.c - the metadata server's side of the control program: HELLO, then JOIN, HEARTBEAT and EOF
  * inside the sealed channel.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * liveness.c - decides which data servers live (docs/device-failure.md). Runs on the first loop.
  *

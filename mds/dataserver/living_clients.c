@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * living_clients.c - reports to data servers which clients live, so that they need not keep a row
  * for each client that was evicted (docs/fencing.md, "What a data server keeps of bars").

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nfs3ds.c - NFSv3 data servers: rows, owners, file handles. See nfs3ds.h. Integers of rows are
  * little-endian, those of keys big-endian. */
 #include "mds/dataserver/nfs3ds.h"

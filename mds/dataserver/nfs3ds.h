@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3ds.h - generic data servers, inside dsc: any NFSv3 server, loosely coupled (RFC 8435 section
  * 2.2; docs/generic.md).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3ds_add.c - adds an NFSv3 data server. Runs on the first loop. The steps:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3ds_call.c - runs control requests on an NFSv3 data server by NFSv3 calls: orders, sizes, data
  * and holes. A weft-ds runs such requests itself. See nfs3ds.h.

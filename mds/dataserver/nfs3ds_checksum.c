@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nfs3ds_checksum.c - the checksum of an object on an NFSv3 data server (proto/ctl.x, SUM): the
  * object is read here. See nfs3ds.h. Runs on the first loop. */
 #include "mds/dataserver/nfs3ds.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3ds_copy.c - makes an object on an NFSv3 data server equal to one on another server. It runs
  * the steps BEGIN, PULL, END and ABORT (proto/ctl.x) here, by NFSv3, as weft-ds runs them itself.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3ds_file.c - makes one object on an NFSv3 data server. The steps: CREATE, which also finds a
  * file that an earlier try made; SETATTR of owners, mode and times; GETATTR; COMMIT. RFC 1813 has

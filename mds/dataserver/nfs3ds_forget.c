@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3ds_forget.c - forgets an NFSv3 data server. It removes weft's files there, when no weft file
  * has an object there and the server answers. Then it deletes the server's rows and its record.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nfs3ds_nfs.c - the metadata server's own NFSv3 calls (RFC 1813) to NFSv3 data servers, as root
  * unless gr_uid says otherwise. See nfs3ds.h. */
 #include "mds/dataserver/nfs3ds.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3ds_pool.c - checks whether an NFSv3 data server lives, and makes files there ahead. See
  * nfs3ds.h. Runs on the first loop.

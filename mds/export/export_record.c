@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export_record.c - keeps in the store what each export said when it was last in force. So the
  * server notices every change: a reload may make it, or it may be made while the server is stopped.

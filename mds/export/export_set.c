@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* export_set.c - the exports in force, and their replacement. */
 #include "mds/export/export_table.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* export_table.c - finds the directory of a path, and what a peer may do by the rule that it
  * matches. */
 #include "mds/export/export_table.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export_table.h - exports: which clients may use which part of the name space, from where, with
  * which protection.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* copies.c - which copies of a file are in sync: the map, its row for repair, the journal. See
  * file.h. */
 #include "base/log.h"

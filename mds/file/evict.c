@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * evict.c - evicts a client whose lease has run out. One transaction bars the client's number from
  * the data servers and deletes its record. The client's state goes only when every server has

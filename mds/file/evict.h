@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * evict.h - eviction: the server takes away all that a client has (docs/fencing.md).
  */

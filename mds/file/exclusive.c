@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exclusive.c - exclusive access to one file: recall the layouts, wait until the deadline, fence,
  * wait for the orders, release. exclusive.h has the picture of the states. */
 #include "mds/file/exclusive.h"

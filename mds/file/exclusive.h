@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exclusive.h - exclusive use of a file: before a request or a job changes what clients can see
  * through a layout, layouts come back or are fenced, and changes that were under way are over

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file.h - what happens to one file, whichever request or job wants it. This room knows state,
  * layouts, data servers and the store. It knows no COMPOUND and no NFS request.

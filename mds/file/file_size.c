@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file_size.c - asks the data servers for a file's size, change and times (docs/size.md). Removes
  * the mark (the write intent), which says that they may have news. */
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file_size.h - a file's size, change attribute and times, which data servers learn first
  * (docs/size.md).

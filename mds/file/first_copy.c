@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * first_copy.c - the first copy of a contended file (docs/mirrors.md, "Two writers").
  *

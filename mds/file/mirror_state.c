@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mirror_state.c - a copy that may lack a write, or hold a write that other copies lack, is not
  * trusted (docs/mirrors.md): it becomes stale in the transaction that finds this out.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mirror_state.h - which copies of a mirrored file are right (docs/mirrors.md).
  *

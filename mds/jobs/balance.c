@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * balance.c - moves files away from data servers that hold more than their share, or are slow or
  * loaded (docs/balance.md). All of it runs on one loop, a little in each step.

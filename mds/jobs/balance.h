@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* balance.h - moves files off data servers that are fuller, busier or slower than others
  * (docs/balance.md). There is one run at a time, in memory. A move that a run has begun is in the
  * file's map, so it goes on after a restart. The next run starts from what it finds then. */

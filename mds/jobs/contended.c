@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * contended.c - a mirrored file that two clients write at the same time (docs/mirrors.md, "Two
  * writers").

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * contended.h - mirrored files that two clients write at the same time (docs/mirrors.md).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dead_server.c - a data server was declared dead (mds/dataserver/liveness.c): no client is sent to
  * it any more (docs/device-failure.md).

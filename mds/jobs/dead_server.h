@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dead_server.h - what to do about copies on data servers that do not come back
  * (docs/device-failure.md).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * drain.c - while a data server is drained, passes go over all files again and again, some files in
  * each tick. A pass counts the objects on the server. Each file with an object there gets a row in

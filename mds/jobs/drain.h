@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drain.h - data servers that are being drained (docs/moving.md): which files have objects
  * there. */
 #ifndef MDS_OP_DRAIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * elect.c - where no copy of a stripe is known to be good any more, the administrator says which
  * copy counts. Each object is asked for its size and its last change, and for its checksums if no

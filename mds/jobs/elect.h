@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* elect.h - the administrator decides which copy of a file is good (docs/scrub.md). There is one
  * run at a time, in memory; the choice itself is a transaction. */
 #ifndef MDS_OP_CHOOSE_H

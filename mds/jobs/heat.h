@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * heat.h - load statistics for weft top and weft heat (docs/heat.md): rates and latencies for each
  * client, data server, directory and file.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * move.c - moves objects to other servers, and removes mirrors (docs/moving.md): the steps beside
  * repair. The file's map says what is to be done, and repair.c's jobs call this.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * repair.c - which file is repaired when, and what becomes of its layouts meanwhile
  * (docs/repair.md). All of it runs on one loop.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* repair.h - repair of mirrors, as the administrator sees and controls it (docs/repair.md). */
 #ifndef MDS_OP_REPAIR_H
 #define MDS_OP_REPAIR_H

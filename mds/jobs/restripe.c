@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * restripe.c - the job that gives a file a new layout (docs/restripe.md). All of it runs on one
  * loop.

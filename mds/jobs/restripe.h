@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* restripe.h - restripe: gives a file other stripes or another stripe unit while clients read and
  * write it (docs/restripe.md). There is one file at a time; the files that wait are in the store
  * (mds/layout/pending_layout.h). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * revoke_exports.c - an export was removed or changed: every capability that was given below its
  * directory ends, also the capabilities of layouts that came back. All of it runs on one loop,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* revoke_exports.h - ends the capabilities that were granted below an export which is gone or has
  * changed (docs/security.md). */
 #ifndef MDS_OP_ENDING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scrub.c - the job of a scrub, on one loop, and its first two phases: the data servers' lists of
  * their objects, and the second look at objects that belong to no file (mds/layout/object_owner.c,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scrub.h - scrub: compares what the data servers have with what the maps say (docs/scrub.md). It
  * finds objects that belong to no file, files whose objects are missing, and wrong sizes; with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scrub_file.c - the phases of a scrub that examine files: whether their objects exist, how long
  * they are, and what is in them (docs/scrub.md).

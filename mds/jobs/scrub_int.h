@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scrub_int.h - the inside of scrub: its rows, and its job, which runs on one loop. */
 #ifndef MDS_OP_SCRUB_INT_H
 #define MDS_OP_SCRUB_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scrub_row.c - what a scrub keeps in the store: rows NS_T_SCRUB. The first byte of a key gives the
  * kind of row: 0, the state, one row; 1 and a number (be32), a finding; 2, an object that was seen

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify.c - compares copies in sync: each data server computes the checksum of a range of its
  * object, and the checksums are compared here (proto/ctl.x, SUM). A job on one loop takes range

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verify.h - verify: compares copies by the checksums that their data servers report
  * (docs/moving.md). There is one run at a time, in memory; after a restart the administrator starts
  * it again. */

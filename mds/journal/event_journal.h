@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * event_journal.h - the journal: events that an administrator looks up later (weft events).
  *

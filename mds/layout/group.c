@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* group.c - which data servers a policy wants for its copies: expressions over the servers' labels
  * (docs/groups.md). */
 #include "mds/layout/lo_int.h"

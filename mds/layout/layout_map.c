@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout_map.c - the layout map as the inode stores it. Integers are little-endian. */
 #include "mds/layout/lo_int.h"
 #include <errno.h>

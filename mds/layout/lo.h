@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lo.h - layouts: policies, layout maps, the Flex Files encoding (RFC 8435), and data access by
  * map.

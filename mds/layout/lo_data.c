@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lo_data.c - operations that data servers do on a file's data without the bytes crossing the wire:
  * finding holes, allocating, deallocating, copying.

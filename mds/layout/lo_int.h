@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lo_int.h - the inside of lo. */
 #ifndef MDS_LO_INT_H
 #define MDS_LO_INT_H

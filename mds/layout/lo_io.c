@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lo_io.c - READ, WRITE and COMMIT through the metadata server, by the file's layout map.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lo_stat.c - asks the data servers for sizes and write counts.
  *

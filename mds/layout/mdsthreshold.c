@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mdsthreshold.c - decides which files are better read and written through the metadata server
  * (mdsthreshold, RFC 8881 section 5.12.6): files below a size. The policy of the file's directory

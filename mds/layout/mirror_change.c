@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mirror_change.c - adds, removes and moves a file's mirrors and objects; see mirror_change.h. */
 #include "mds/layout/mirror_change.h"
 #include "mds/layout/lo_int.h"

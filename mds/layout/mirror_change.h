@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mirror_change.h - objects of a file that come and go: one mirror more, one less, and objects that
  * move to other servers (docs/moving.md). All of this is in the file's map, so it survives every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * object_owner.c - decides which file an object belongs to (docs/scrub.md).
  *

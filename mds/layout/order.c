@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.c - orders: the copy of their rows in memory, and waiting for them. See order_int.h. */
 #include "base/clock.h"
 #include "base/crash.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * order_int.h - orders: what is durable, and its image in memory.
  *

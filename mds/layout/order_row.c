@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order_row.c - the rows of orders: what a mutation writes, and how rows are read. See
  * order_int.h. */
 #include "base/format.h"

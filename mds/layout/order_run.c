@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order_run.c - sends orders to a data server. See order_int.h. Runs on the orders' loop. */
 #include "base/clock.h"
 #include "base/crash.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pending_layout.c - the pending layout of a restripe; see pending_layout.h. */
 #include "mds/layout/pending_layout.h"
 #include "mds/layout/lo_int.h"

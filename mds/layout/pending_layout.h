@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pending_layout.h - a file's pending layout: the map that a restripe fills, and that will be the
  * file's (docs/restripe.md). It is a row NS_T_PENDING beside the inode. Its objects have the

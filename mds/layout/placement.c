@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * placement.c - chooses the data servers of a new file (docs/groups.md).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * placement_plan.c - chooses the server of each object of a new file (struct lo_plan in lo_int.h
  * states what is guaranteed).

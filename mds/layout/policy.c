@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* policy.c - layout policies as text, and as they are stored (see lo.h). */
 #include "mds/layout/lo_int.h"
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * read_order.c - chooses the copy of a stripe that a client reads (docs/mirrors.md, "Reading").
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* relocate.c - relocates one object to a chosen server; see relocate.h. */
 #include "mds/layout/relocate.h"
 #include "mds/layout/mirror_change.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * relocate.h - moves one object of a file to a chosen server (docs/balance.md): the object leaves,
  * and a spare column has its successor, as for any object that moves (mds/layout/mirror_change.h).

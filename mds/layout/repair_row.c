@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* repair_row.c - the durable state and the steps of repair; see repair_row.h. */
 #include "mds/layout/repair_row.h"
 #include "mds/layout/mirror_change.h"

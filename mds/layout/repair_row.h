@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * repair_row.h - repair makes objects in sync again (docs/repair.md). Here: its durable rows, the
  * place where an object is made again, and the data servers' steps. mds/jobs/repair.c decides what

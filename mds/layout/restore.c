@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* restore.c - prepares the files of a restored store; see restore.h. It handles some files per
  * transaction. When it is interrupted, it starts again from the beginning. */
 #include "mds/layout/restore.h"

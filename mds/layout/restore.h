@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* restore.h - prepares the files of a restored store before anything is served
  * (docs/recovery.md). */
 #ifndef MDS_LO_RESTORE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * boot.c - the store's boots, and numbers that no other timeline has given (docs/recovery.md).
  *

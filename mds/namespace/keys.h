@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * keys.h - what the name space keeps in the store: keys, record formats, and the inner state of
  * struct ns.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns.c - opens and formats the store: the super record, counters, the inode count, tables of other
  * components, paths. */
 #include "mds/namespace/keys.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns.h - the name space over kv transactions: inodes, directory entries, extended attributes,
  * orphans, and small durable tables for other rooms.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_acl.c - ACLs (RFC 8881 chapter 6): their stored form, their evaluation, and how mode and ACL
  * follow each other. */
 #include "mds/namespace/keys.h"

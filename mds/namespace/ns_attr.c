@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_attr.c - inodes: reading, permission, attributes, layout maps and policies. */
 #include "mds/namespace/keys.h"
 #include "base/log.h"

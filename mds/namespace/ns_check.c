@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns_check.c - the offline checker. In one snapshot it makes these ordered passes:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns_dir.c - directories: lookup, listing, and the four mutations of names: create, link, remove,
  * rename.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_path.c - finds a path for an inode, the reverse of ns_path. A directory's entries are in the
  * order of their names' hashes, so the entry of an inode is searched for. */
 #include "mds/namespace/ns.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_record.c - record formats: bytes to structures and back. Only these decoders read stored
  * bytes. */
 #include "mds/namespace/keys.h"

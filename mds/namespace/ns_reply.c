@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_reply.c - the durable reply cache: what a mutation's transaction keeps of its request. Each
  * slot of a session has a row NS_T_REPLY for its last mutation. The protocol defines the meaning;
  * this file encodes the bytes. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_xattr.c - extended attributes. Each has a key of its own, so that an inode may have many and
  * only the requested one is read. */
 #include "mds/namespace/keys.h"

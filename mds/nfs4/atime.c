@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * atime.c - access times of files, symlinks and directories that are read (docs/acl.md "Times"), as
  * Linux's relatime keeps them.

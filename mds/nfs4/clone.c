@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when a
  * file can be cloned.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * compound.c - the COMPOUND engine (RFC 8881 section 16.2).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy.c - COPY inside this server, OFFLOAD_STATUS, OFFLOAD_CANCEL (RFC 7862 sections 4, 15.2,
  * 15.8, 15.9). docs/copy.md says what a client may rely on.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * credentials.c - the caller of a request: the view that its connection has of the exports, the
  * user's groups, and what an export makes of the credential.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * credentials.h - who asks, from where, by which file handle, and how much one may have: exports,
  * users, file handles and limits (docs/security.md).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SEEK, ALLOCATE, DEALLOCATE, READ_PLUS, IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10,
  * 15.11); docs/copy.md says what each does to stripes and mirrors. */
 #include "mds/nfs4/op.h"

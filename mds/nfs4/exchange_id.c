@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* EXCHANGE_ID (RFC 8881 section 18.35): which client this is, and what becomes of its earlier
  * state. */
 #include "mds/nfs4/state_protect.h"

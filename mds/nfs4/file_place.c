@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file_place.c - where a file's data goes: when it is created, and again while it is empty
  * (docs/groups.md).

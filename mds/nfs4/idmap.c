@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * idmap.c - names of users and groups (RFC 8881 section 5.9), through libnfsidmap.
  *

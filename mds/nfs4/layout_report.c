@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout_report.c - what clients report about layouts, and what they return: LAYOUTERROR (RFC 7862
  * section 15.6), LAYOUTRETURN (RFC 8881 section 18.44), and the data servers' errors in both (RFC
  * 8435).

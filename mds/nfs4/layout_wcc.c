@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layout_wcc.c - LAYOUT_WCC (RFC 9766): a client hands on the attributes that data servers sent it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * layoutstats.c - what clients report of their I/O: LAYOUTSTATS (RFC 7862 section 15.7) and the
  * statistics in a LAYOUTRETURN (RFC 8435 section 9.2).

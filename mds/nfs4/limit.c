@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * limit.c - how much one client may use (docs/security.md, "Limits"): connections and clients, by
  * address and in all; state, by client, by address and in all.

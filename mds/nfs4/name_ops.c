@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on file handles and names: PUTFH to SECINFO_NO_NAME, without OPEN and the
  * attributes. */
 #include "mds/jobs/revoke_exports.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op.h - COMPOUND (RFC 8881 section 16.2): the server runs it operation by operation, from the
  * receive buffer into the reply buffer.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ACLs on the wire (RFC 8881 sections 6.2.1 to 6.2.3): acl and dacl. There are no ALARM and AUDIT
  * entries, and so no sacl. */
 #include "mds/nfs4/state_protect.h"

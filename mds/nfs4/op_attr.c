@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes on the wire (RFC 8881 chapter 5, RFC 7862 section 12, RFC 8276 section 8.2). */
 #include "mds/nfs4/state_protect.h"
 #include "mds/nfs4/credentials.h"

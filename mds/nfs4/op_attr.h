@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_attr.h - attributes: from the arguments of an operation, and into its results (RFC 8881
  * sections 3.3 and 5).

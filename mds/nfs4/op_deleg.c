@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_deleg.c - delegations (RFC 8881 chapter 10, sections 18.6, 18.16 and 18.49; RFC 9754): which
  * client gets one, and what the requests of others do to it.

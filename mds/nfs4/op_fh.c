@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The metadata server's file handles: version, file system, incarnation, export, cluster, inode,
  * and a MAC (SipHash under the store's own key). */
 #include "base/format.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_heat.c - what a COMPOUND does, counted by client, directory and file (mds/jobs/heat.h).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_heat.h - counts what a COMPOUND does, by client, directory and file (mds/jobs/heat.h).
  */

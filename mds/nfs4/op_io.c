@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* READ, WRITE and COMMIT through the metadata server, for clients without a layout. They use the
  * same map as clients with a layout: otherwise the two would not see the same file. */
 #include "base/log.h"

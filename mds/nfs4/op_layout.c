@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GETDEVICEINFO, LAYOUTGET and LAYOUTCOMMIT (RFC 8881 sections 18.40, 18.43 and 18.42, RFC 8435).
  * layout_report.c has LAYOUTRETURN and the reports of clients about layouts. */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OPEN, CLOSE, OPEN_DOWNGRADE (RFC 8881 sections 18.16, 18.2, 18.18). */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions, SEQUENCE, and the other operations on clients and stateids (RFC 8881 chapter 18.35 and
  * on). EXCHANGE_ID is in exchange_id.c. */
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_state.h - what operations do to state: stateids, opens, delegations, layouts, and I/O through
  * the metadata server (RFC 8881 sections 8 to 12).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Extended attributes (RFC 8276), and two virtual ones: weft.policy of directories and files,
  * weft.layout of files. LISTXATTRS does not list the virtual ones. */
 #include "mds/nfs4/op.h"

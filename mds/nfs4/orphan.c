@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * orphan.c - freeing files. A file whose last name is removed while a client has it open is an
  * orphan, until the last such client gives its opens and delegations up. The sweep frees orphans of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reload.c - after a reload of the exports: layouts and delegations that were given under an export
  * that is another one now come back.

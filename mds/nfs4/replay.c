@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * replay.c - the durable reply cache: exactly-once semantics across a restart (docs/recovery.md).
  *

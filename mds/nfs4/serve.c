@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * serve.c - holds calls back after a start, until a data server has confirmed that the store is not
  * behind what that server saw (docs/recovery.md). The calls get no reply meanwhile, as if the

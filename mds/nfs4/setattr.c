@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * setattr.c - SETATTR, and what a COMPOUND needs to know of a size (docs/size.md).
  *

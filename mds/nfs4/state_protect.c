@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state_protect.c - principals, and state protection by machine credentials (RFC 8881 sections
  * 2.10.8.3 and 18.35.3). */
 #include "base/log.h"

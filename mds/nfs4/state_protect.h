@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state_protect.h - principals of clients, and names of users: state_protect.c and idmap.c. */
 #ifndef MDS_SEC_H
 #define MDS_SEC_H

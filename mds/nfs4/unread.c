@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * unread.c - ends endless retries of clients. A client whose every copy has failed returns its
  * layout with the errors and sends LAYOUTGET again, for ever. So this file remembers for a while

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* callback.c - the backchannel (RFC 8881 section 20). A CB_COMPOUND has one operation after
  * CB_SEQUENCE. The server has as many callbacks under way at a time as both sides have slots. */
 #include "mds/state/st.h"

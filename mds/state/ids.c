@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ids.c - clientids, session ids and stateids that a client cannot guess. */
 #include "mds/state/ids.h"
 #include "base/format.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ids.h - how the numbers of clients, sessions and states look to clients (docs/formats.md).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* offload.c - stateids of asynchronous copies (RFC 7862 section 4.8) and CB_OFFLOAD (section 16.1).
  * mds/nfs4 does the copying. */
 #include "mds/state/st.h"

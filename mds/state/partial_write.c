@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* partial_write.c - partial writes: writes through the metadata server that only some copies of a
  * file have. The client is expected to repeat them. */
 #include "mds/state/st.h"

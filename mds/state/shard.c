@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shard.c - the locks on state, its tables, and stateids.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * slot.c - slot tables that grow and shrink, and the reply cache in them (RFC 8881 section
  * 2.10.6.1).

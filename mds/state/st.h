@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * st.h - state of clients: sessions, opens, locks, delegations and layouts (RFC 8881 chapters 2.10,
  * 8, 9, 10, 12), in memory, and the durable list of clients.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_client.c - clients, their durable records, and the grace period. */
 #include "mds/state/st.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * st_clock.c - the clock by which the server judges that a client is silent.
  *

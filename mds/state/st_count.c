@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_count.c - how much state each client has, and the lists of that state. All threads write these
  * lists and counts, but no single operation writes the shared ones. */
 #include "base/clock.h"

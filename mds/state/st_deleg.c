@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_deleg.c - delegations: which client has one, recall, revocation, CB_GETATTR (RFC 8881 chapter
  * 10, sections 20.1, 20.2 and 20.6; RFC 9754). The caller holds the file's lock, or the lock of
  * all. Functions that call a client back or walk over its delegations need the lock of all. */

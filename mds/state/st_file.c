@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_file.c - state of files: opens and layouts, recall and revocation. */
 #include "mds/state/st.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_lock.c - byte-range locks with POSIX semantics (RFC 8881 sections 8.2.2, 9.1 and 18.10 to
  * 18.12). The caller holds the file's lock, or the lock of all. */
 #include "mds/state/st.h"

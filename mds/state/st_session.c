@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_session.c - sessions (RFC 8881 section 2.10). */
 #include "mds/state/st.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_view.c - copies of clients and layouts for the administrator; see st_view.h. */
 #include "base/clock.h"
 #include "mds/state/st_view.h"

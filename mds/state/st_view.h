@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* st_view.h - copies of what the tables of clients and layouts hold, for people. These functions
  * take the lock, for a short time each: what comes and goes meanwhile may be in the copy or not. */
 #ifndef MDS_ST_VIEW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * floor.c - what this machine's memory, disk and LMDB allow, without a server. Each line of output
  * is a NAME and a number.

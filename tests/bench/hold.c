@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hold.c - open files or idle clients on a server, kept until standard input ends, so that what
  * they take there can be measured.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_bench.c - how fast the store commits: N puts in flight from loop threads, each resubmitted
  * when it is answered.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mds_record.c - a weft-mds that writes down what it commits, for "floor replay": the file that
  * WEFT_RECORD names gets, for each batch, the number of its writes, and for each write the lengths

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs3_load.c - READs or WRITEs of NFSv3 on one file, by its filehandle, with as little work of the
  * client as there can be.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tcp_floor.c - what a server of requests and replies cannot go below: sockets alone, or sockets
  * and a file.

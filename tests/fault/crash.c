@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * crash.c - what makes tests/fault/weft-mds of weft-mds: it kills itself, as kill -9 would, at the
  * point that the environment names:

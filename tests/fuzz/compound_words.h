@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * compound_words.h - what an input of fuzz_compound is made of: tokens, and the names and the whole
  * operations that some of them stand for. The inputs that are kept number them: new ones go to the

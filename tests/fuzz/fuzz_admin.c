@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_admin.c - the administrator's requests to the whole metadata server: every route of
  * mds/admin, with arguments and a body made by the fuzzer.

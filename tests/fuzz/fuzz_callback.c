@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_callback.c - a client's answer to a callback is decoded without trust: to CB_LAYOUTRECALL,
  * whose status counts, and to CB_GETATTR, which brings attributes. */
 #include "mds/state/st.h"

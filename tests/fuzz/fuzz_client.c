@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_client.c - libweft believes no server: replies to each of its calls, one after the other,
  * and calls of the server. An input is pieces of a two-byte length and so many bytes; the first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_clients.c - several clients at once on several threads: two threads of clients, each with
  * two owners and four connections of its own, against a metadata server whose connections are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_compound.c - COMPOUND requests to the whole metadata server, over sockets.
  *

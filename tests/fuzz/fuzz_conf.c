@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_conf.c - a configuration file, and a KEY=VALUE of the command line, is refused with one
  * line, or gives every key a value of its type. */
 #include "base/conf.h"

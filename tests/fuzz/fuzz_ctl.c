@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_ctl.c - the control protocol after the seal: what a peer says that has the cluster's key,
  * and what one says that has not.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_ds_journal.c - a data server's journal is read at each start: any bytes open the store, or
  * refuse it with one line.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_exports.c - a file of exports is refused with one line that names it, or gives a table that
  * keeps its promises. */
 #include "mds/export/export_table.h"

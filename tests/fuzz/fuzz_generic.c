@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_generic.c - a generic data server that lies: whole jobs of mds/dataserver/nfs3ds_*.c (a
  * server is taken in, orders, sizes, data and holes, a rebuild, a sum) against a made-up NFSv3

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_gss.c - libFuzzer target: RPCSEC_GSS credentials, tokens and wrapped bodies, through a
  * socket, with real Kerberos.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_kv_log.c - records and headers of the store's log are decoded without trust: any bytes are
  * none, or one that keeps its promises. Without a sum that fits nothing would get far, so the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_map.c - stored layout maps are decoded without trust: any bytes give a map that can be used,
  * or -EIO. */
 #include "mds/layout/lo.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_nfs3.c - the data server's NFSv3 service over a socket, with arguments made by the fuzzer;
  * and the decoders of what peers answer.

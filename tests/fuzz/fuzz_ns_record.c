@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_ns_record.c - stored records are decoded without trust: any bytes give a structure that
  * keeps its promises, or -EIO. The first byte picks the record. */
 #include "mds/namespace/keys.h"

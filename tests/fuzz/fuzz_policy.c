@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_policy.c - a policy's text comes from any user (an xattr): it is refused with a line, or
  * gives a policy that keeps its promises. */
 #include "mds/layout/lo_int.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_rdma.c - libFuzzer target: RPC-over-RDMA headers, what is planned from them, and the headers
  * and work requests that answer them.

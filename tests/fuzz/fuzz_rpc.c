@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_rpc.c - libFuzzer target: a byte stream cut into records, the headers in them, AUTH_SYS
  * bodies, addresses.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_store.c - a damaged store: rows changed, cut, deleted, moved and added, in one mutation that
  * is not committed; then the checker goes over all of it, and every inode, directory, xattr and row

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_tls.c - libFuzzer target: the server's side of TLS on a connection, from the first byte
  * behind the probe.

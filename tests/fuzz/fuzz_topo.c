@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_topo.c - a recorded tree is refused with one line, or gives a topology that keeps its
  * promises and is recorded as it was read. */
 #include "base/topo_plan.h"

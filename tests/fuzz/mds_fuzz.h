@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mds_fuzz.h - the metadata server inside a fuzzer's process: real store (LMDB, not synced, best on
  * a tmpfs: TMPDIR), real name space, state, layouts and control protocol, on one loop; and two data

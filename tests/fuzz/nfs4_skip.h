@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nfs4_skip.h - steps over the results of NFSv4.1 and 4.2 operations by the grammar (RFC 5662, RFC
  * 7863, RFC 8276). */
 #ifndef NFS4_SKIP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * metric.c - asks daemons for their metrics, for the lab's scripts:
  *

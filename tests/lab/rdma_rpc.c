@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rdma_rpc.c - our RPC client and our RPC server over RDMA, in one process, on a device of this
  * machine: rdma_rpc ADDRESS LISTEN [CONNECTIONS] [KEY=VALUE]... Prints "ok - ..." and "not ok -

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* acl_test.c - ACLs as functions: modes and ACLs make each other, inheritance, and what is stored
  * (RFC 8881 chapter 6). */
 #include "mds/namespace/keys.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base_test.c - the event loop, metrics, configuration and the HTTP server. */
 #include "base/conf.h"
 #include "base/http.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cap_test.c - the capability's two versions: what is minted opens as it was, byte by byte as
  * docs/formats.md says, and who may read or write what. */
 #include "proto/cap.h"

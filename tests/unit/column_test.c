@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mirrors that come and go, and objects that move: what the map says of it, and where it is placed
  * (mds/layout/mirror_change.h). */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_seats.h has more than this test needs */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ctl_chan_test.c - the sealed channel: both ends on one loop that the test turns itself, over a
  * real connection on the loopback. What goes over the wire passes through the test's dispatch,

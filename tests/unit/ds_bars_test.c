@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_bars_test.c - barred clients: against a plain set, and what is kept of many. */
 #include "tests/unit/ds_store.h"
 #include <dirent.h>

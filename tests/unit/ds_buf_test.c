@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_buf_test.c - memory for reads when the pool is used up. */
 #include "ds/store/store.h"
 #include "tests/unit/unit.h"

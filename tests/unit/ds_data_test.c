@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_data_test.c - what the MDS asks of objects' data: seeks, reservations, holes, copies; epochs
  * and instances that refuse. */
 #include "base/log.h"

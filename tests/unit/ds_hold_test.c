@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_hold_test.c - objects that loops keep (hold.c), and ranges that they lock without a lock
  * (range.c): alone, and all at once with fences and deletes. */
 #include "base/clock.h"

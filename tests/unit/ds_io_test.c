@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_io_test.c - I/O on the data server's store, without the network: syncs that fail, range locks,
  * memory that runs out. */
 #include "tests/unit/ds_store.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ds_late_test.c - writes of the same bytes land in the order in which they came, however slow the
  * disk is with one of them: no old one lands over a newer one.

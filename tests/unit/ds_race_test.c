@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_race_test.c - a pull that races with who changes both copies. WEFT_TEST_SEED,
  * WEFT_TEST_ROUNDS. */
 #include "tests/unit/ds_rebuild.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_rebuild.h - rebuilds in the store of a test: the steps of a session, on a thread for orders,
  * and pulls from one object to another. */
 #ifndef TESTS_UNIT_DS_REBUILD_H

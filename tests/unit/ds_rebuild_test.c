@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_rebuild_test.c - rebuilds in the store: notes, sessions, windows, and who is watched. */
 #include "ds/peer.h"
 #include "proto/nfs3.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ds_store.h - a data server's store for each test, with loops that do I/O on it, and shorthands
  * for what the tests do to it. Each test program has its own: all is static.

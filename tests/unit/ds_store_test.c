@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_store_test.c - the data server's store, without the network: its folder, the journal, objects,
  * orders. */
 #include "tests/unit/ds_store.h"

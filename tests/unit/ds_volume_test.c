@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_volume_test.c - a store of several volumes: which folders it takes, where objects go and are
  * found, a volume that fails. */
 #include "tests/unit/ds_store.h"

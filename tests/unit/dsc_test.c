@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dsc_test.c - what others see of a data server while it changes, comes and goes: one state of it,
  * never parts of two, and nothing older than what they have seen. */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The journal: its order, its bounds, and what a restart leaves of it. */
 #include "mds/journal/event_journal.h"
 #include "tests/unit/unit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * excl_world.h - for exclusive_test.c: a world of one file, two holders of layouts and two data
  * servers, and replacements of all functions that mds/file/exclusive.c calls outside of its file.

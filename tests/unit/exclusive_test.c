@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exclusive_test.c - the real mds/file/exclusive.c in a world of two holders and two data servers,
  * driven through all orders of events to a depth. The clock stands still: a deadline is an event

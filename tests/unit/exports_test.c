@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Exports: the file, who meets which rule, and what a view makes of handles and names; and
  * questions that block (base/ask.h). */
 #include "base/ask.h"

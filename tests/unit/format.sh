@@ -1,6 +1,6 @@
 #!/bin/bash
-# The format of C code: clang-format has nothing to change (.clang-format), and no line has more than
-# 100 columns, with a tab every 8. Prints TAP.
+# The format of C code: clang-format has nothing to change (.clang-format), no line has more than 100
+# columns, with a tab every 8, and each file says on its first line which licence it has. Prints TAP.
 # A checker that finds nothing proves nothing: it is tried on planted faults first.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -14,6 +14,13 @@ deviating() {
 }
 # long TREE: prints the lines that are too long.
 long() { (cd "$1" && sources . | while read -r f; do expand -t8 "$f" | awk -v f="$f" 'length > 100 { print f ":" NR }'; done); }
+
+# unlicensed TREE: prints the files whose first line is not the licence's name.
+unlicensed() {
+	(cd "$1" && sources . | while read -r f; do
+		[ "$(head -1 "$f")" = '/* SPDX-License-Identifier: Apache-2.0 */' ] || echo "$f"
+	done)
+}
 
 n=0 failed=0
 report() { # STATUS NAME: 0 is ok
@@ -32,6 +39,9 @@ report $? "a file in another format is found"
 printf '/*\n * %s\n */\n\t\t\t\t/* %s */\n' "$(printf 'x%.0s' {1..120})" "$(printf 'x%.0s' {1..70})" >"$plant/base/bad.c"
 [ "$(long "$plant" | tr '\n' ' ')" = "base/bad.c:2 base/bad.c:4 " ]
 report $? "lines that are too long are found, with tabs counted"
+printf '/* SPDX-License-Identifier: Apache-2.0 */\nint c;\n' >"$plant/base/good.c"
+[ "$(unlicensed "$plant")" = base/bad.c ]
+report $? "a file that names no licence is found"
 found=$(deviating "$top" | head -20)
 [ -z "$found" ]
 report $? "clang-format has nothing to change"
@@ -39,6 +49,10 @@ report $? "clang-format has nothing to change"
 found=$(long "$top" | head -20)
 [ -z "$found" ]
 report $? "no line of C has more than 100 columns"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(unlicensed "$top" | head -20)
+[ -z "$found" ]
+report $? "each C file names its licence"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 echo "1..$n"
 exit $failed

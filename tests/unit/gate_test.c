@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gate_test.c - the numbers of joins (mds/dataserver/gate.c): whoever dies at whatever moment of a
  * join, nobody is said to have been put back; and who was put back to before a join that both sides

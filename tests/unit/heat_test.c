@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Heat: the busiest are known, however many others there are, and what is over cools down. */
 #include "mds/nfs4/op_heat.h"
 #include "tests/unit/unit.h"

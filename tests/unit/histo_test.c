@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* histo_test.c - the histogram of base/histo.h. */
 #include "base/histo.h"
 #include "tests/unit/unit.h"

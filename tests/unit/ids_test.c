@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids of clients, sessions and states (docs/formats.md): permutations with exact inverses, which
  * tell nothing of one another. */
 #include "mds/state/ids.h"

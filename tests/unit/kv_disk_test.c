@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_disk_test.c - the store keeps what it acknowledged through crashes, and serves beside disks
  * that fail or are full. */
 #include "tests/unit/kv_store.h"

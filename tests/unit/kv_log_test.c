@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_log_test.c - the store's log: what was answered is there after any kill and any power cut,
  * once; what is damaged is refused.

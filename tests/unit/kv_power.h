@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_power.h - power cuts and kills, in user space, for one program of tests.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_store.h - a folder for each test's store, mutations that are written as strings, and ways to
  * have many of them in one batch. Each test program has its own: all is static, and inline where

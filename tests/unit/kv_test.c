@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_test.c - the store keeps kv.h's contract: reads and writes, batches, opening. */
 #include "base/clock.h"
 #include "tests/unit/kv_store.h"

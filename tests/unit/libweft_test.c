@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libweft_test.c - libweft without a server: what it makes of replies that no server of ours gives,
  * and of a lack of memory. */
 #include "tests/unit/unit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lo_fake.h - for lo_test.c: an MDS side of two loops with its data-server tables and layouts, and
  * fake data servers on a third loop, which speak the control protocol and NFSv3 over loopback

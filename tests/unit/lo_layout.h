@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lo_layout.h - maps, and layouts taken apart, for tests with lo_fake.h. */
 #ifndef TESTS_UNIT_LO_LAYOUT_H
 #define TESTS_UNIT_LO_LAYOUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lo_order_test.c - orders to data servers, which are fake ones here (lo_fake.h): what becomes of
  * them, what waits for them, and what comes before what. */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lo_seats.h - an MDS side with a store and data servers that are made in memory; it sends them no
  * requests. */
 #ifndef TESTS_UNIT_LO_SEATS_H

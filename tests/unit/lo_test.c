@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lo_test.c - layouts and data servers: policies, maps, placement and encoding; joining, sizes and
  * I/O against fake data servers (lo_fake.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Byte-range locks against a model: an array that says for every byte what each owner holds of
  * it. */
 #include "base/clock.h"

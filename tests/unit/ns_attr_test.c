@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_attr_test.c - permission, attributes, extended attributes. */
 #include "tests/unit/ns_store.h"
 

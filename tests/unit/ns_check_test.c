@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_check_test.c - records that are damaged are errors, and the checker finds them. */
 #include "tests/unit/ns_store.h"
 

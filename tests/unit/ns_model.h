@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns_model.h - the model that ns_model_test.c compares mds/namespace with: names, attributes and
  * rules in plain arrays and pointers, written from POSIX' and Linux' rules. A function m_x does to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns_model_test.c - random operations against the name space and against a simple model in memory.
  *

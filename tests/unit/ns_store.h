@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ns_store.h - a store of names for each test, which ends with the checker on it, and shorthands
  * for what the tests do to it. Each test program has its own: all is static, and inline where not

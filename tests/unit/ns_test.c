@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ns_test.c - the name space keeps ns.h's contract: stores, names, rows. */
 #include "tests/unit/ns_store.h"
 

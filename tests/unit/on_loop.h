@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* on_loop.h - something that is done on a loop's thread, and waited for. */
 #ifndef TESTS_UNIT_ON_LOOP_H
 #define TESTS_UNIT_ON_LOOP_H

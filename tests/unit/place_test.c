@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Placement: labels, groups, domains, weights and what they add up to. The servers are made in
  * memory; nothing is asked of them. */
 #include "base/clock.h"

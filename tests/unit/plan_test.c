@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What runs where (base/topo_plan.c): threads by node, who serves what comes by which network card,
  * processors that may be used. */
 #include "base/topo_plan.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool_test.c - the memory pool: sizes, exhaustion, sharing between threads, waiting, fixed
  * buffers. */
 #include "base/metrics.h"

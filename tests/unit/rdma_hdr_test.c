@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rdma_hdr_test.c - RPC-over-RDMA headers on plain bytes: what is taken and refused (RFC 8166), how
  * a call's record is put together (against a model of the peer's memory), how payload is dealt to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* repair_test.c - copies that are not in sync: what becomes of states, what layouts and writes
  * name, the table of repairs, and where an object is made again. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* lo_fake.h has more than this test needs */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_client_test.c - RPC clients and calls of ours: client and server on one loop, over real
  * sockets on the loopback; all of it once more over TLS.

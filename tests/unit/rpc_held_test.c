@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_held_test.c - what peers that do not read their replies hold of the server's memory: with
  * pages that the kernel sends without a copy, with the connection closed on them, with replies that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_peer.h - the service of rpc_testsrv.h on a thread of its own, and plain sockets as its
  * peers. */
 #ifndef TESTS_RPC_PEER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_test.c - RPC servers over real sockets on the loopback: the server on a thread of its own, a
  * plain socket as its peer.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_testsrv.h - the service that the RPC tests call. Each test program has its own: all is
  * static.

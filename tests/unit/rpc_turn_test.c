@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_turn_test.c - what the connections of one address share: turns, calls in hand, a rate. */
 #include "tests/unit/rpc_peer.h"
 #include "tests/unit/unit.h"

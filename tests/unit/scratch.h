@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scratch.h - a folder of the test's own, under $TMPDIR. */
 #ifndef TESTS_UNIT_SCRATCH_H
 #define TESTS_UNIT_SCRATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scrub_test.c - what a scrub keeps in the store, and how it judges what data servers answer. */
 #include "mds/jobs/scrub_int.h"
 #include "tests/unit/scratch.h"

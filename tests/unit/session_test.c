@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and their slots, alone and with threads that use, shrink, destroy and bar them at the
  * same time. */
 #include "base/clock.h"

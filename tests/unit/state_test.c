@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* State of files under the locks of their shards: many threads at once, and nothing is left
  * behind. */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tls_cert.h - a certificate that signs itself, made on the spot, and a TLS context of it. Each
  * test program has its own: all is static. */
 #ifndef TESTS_TLS_CERT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Topology: distance classes, where stores and addresses are, what is ranked first, recorded trees
  * and damaged ones. */
 #include "base/topo.h"

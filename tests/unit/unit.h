@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unit.h - how a program of unit tests is put together, and ends. */
 #ifndef TESTS_UNIT_UNIT_H
 #define TESTS_UNIT_UNIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weft_alone.h - libweft without a server, for a unit test and a fuzzer: calls wait until they are
  * taken and answered by hand. */
 #ifndef WEFT_TESTS_UNIT_WEFT_ALONE_H

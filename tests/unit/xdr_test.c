@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * xdr_test.c - what needs no socket: XDR, addresses, and the record cutter against a model.
  */

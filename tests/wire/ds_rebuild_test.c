@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ds_rebuild_test.c - two live data servers: one's object is rebuilt from the other's, while
  * clients write both, and while either of them dies. */
 /* Not all of what these have is wanted here. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ds_wire.h - a live weft-ds over real sockets. The test is its MDS (the control protocol, on a
  * loop of its own) and its NFS client. Handles are minted here, as the MDS does. Each test program

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weft_client.c - what libweft_test.py has libweft do: weft_client ADDRESS TEST. Exit status 0: it
  * went as it must. A test that needs something done to the server says so on stdout, and goes on

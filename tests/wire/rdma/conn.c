@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * conn.c - connections by librdmacm, sends, Receives and memory.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * main.c - rdma_wire: runs the tests against a server of NFSv3 over RDMA. See usage. Lines as the
  * lab counts them: "ok - ...", "not ok - ...".

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nfs.c - NFSv3 calls and their results (RFC 1813; what may be in a chunk: RFC 8267 section 4).
  */

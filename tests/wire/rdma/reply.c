@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reply.c - decodes what comes from the server, and holds each message to the rules.
  */

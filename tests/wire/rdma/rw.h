@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rw.h - a client of RPC over RDMA version 1 that puts every field on the wire by itself (RFC 8166,
  * 8267, 8797). It shares no code with the server's transport. reply.c checks each reply of each

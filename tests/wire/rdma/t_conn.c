@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_conn.c - private data, inline thresholds, credits, remote invalidation.
  */

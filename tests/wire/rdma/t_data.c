@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_data.c - READ and WRITE through chunks of every shape.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_error.c - headers that are wrong, memory that is not there, and clients that vanish: one
  * connection pays, and no other.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_load.c - many calls, many connections, and headers by chance.
  */
