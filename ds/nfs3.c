@@ -6,7 +6,7 @@
  * A file handle says what its bearer may do (proto/cap.h); this file ignores credentials. A fenced
  * call gets ACCES. A deleted or lost object is STALE. A handle that was not made for this server is
  * BADHANDLE. This file never answers PERM, on which clients disconnect. A WRITE to an object whose
- * rebuild forbids changes for now gets JUKEBOX, on which clients try again; a READ of such an
+ * rebuild forbids changes at present gets JUKEBOX, on which clients try again; a READ of such an
  * object gets ACCES.
  */
 #include "ds/nfs3.h"
@@ -93,7 +93,7 @@ enum nfsstat3 ds_nfs3_errno(int err)
 		return NFS3ERR_ROFS;
 	case ESTALE:
 		return NFS3ERR_STALE;
-	case EAGAIN: /* the object's rebuild forbids changes for now */
+	case EAGAIN: /* the object's rebuild forbids changes at present */
 		return NFS3ERR_JUKEBOX;
 	default:
 		return NFS3ERR_IO;
