@@ -889,6 +889,39 @@ static unsigned check_files(const struct conf *conf)
 	return found;
 }
 
+/* What struct mds keeps of the configuration. */
+static void main_settings(const struct conf *conf)
+{
+	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
+	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
+	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
+	mds.m_unreached_ms = (uint32_t)conf_msec(conf, "mds.ds_unreached");
+	mds.m_gone_ms = (uint64_t)conf_msec(conf, "mds.io_error_after");
+	if (!mds.m_gone_ms)
+		mds.m_gone_ms = DS_REG_GONE;
+	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
+	mds.m_striping = strdup(conf_str(conf, "mds.striping_clients"));
+	if (!mds.m_striping)
+		die("mds.striping_clients", strerror(ENOMEM));
+	set_size_mode(conf_str(conf, "mds.size_from_ds"));
+}
+
+static void main_gauges(void)
+{
+	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits,
+		     mds.m_kv);
+	metric_gauge("weft_mds_kv_checkpoints", "Checkpoints of the store since start", "",
+		     gauge_checkpoints, mds.m_kv);
+	metric_gauge("weft_mds_kv_log_waits",
+		     "Times that a commit waited for a checkpoint, the log being full", "",
+		     gauge_log_waits, mds.m_kv);
+	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
+	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "",
+		     main_gauge_kept, NULL);
+	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops,
+		     mds.m_kv);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'},
@@ -943,18 +976,7 @@ int main(int argc, char **argv)
 	}
 	if (whole)
 		make_whole_first();
-	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
-	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
-	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
-	mds.m_unreached_ms = (uint32_t)conf_msec(conf, "mds.ds_unreached");
-	mds.m_gone_ms = (uint64_t)conf_msec(conf, "mds.io_error_after");
-	if (!mds.m_gone_ms)
-		mds.m_gone_ms = DS_REG_GONE;
-	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
-	mds.m_striping = strdup(conf_str(conf, "mds.striping_clients"));
-	if (!mds.m_striping)
-		die("mds.striping_clients", strerror(ENOMEM));
-	set_size_mode(conf_str(conf, "mds.size_from_ds"));
+	main_settings(conf);
 	block_signals();
 	log_faults();
 	priv_no_core();
@@ -982,18 +1004,7 @@ int main(int argc, char **argv)
 	crash_point("boot");
 	open_data(conf);
 	open_exports(conf);
-	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits,
-		     mds.m_kv);
-	metric_gauge("weft_mds_kv_checkpoints", "Checkpoints of the store since start", "",
-		     gauge_checkpoints, mds.m_kv);
-	metric_gauge("weft_mds_kv_log_waits",
-		     "Times that a commit waited for a checkpoint, the log being full", "",
-		     gauge_log_waits, mds.m_kv);
-	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
-	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "",
-		     main_gauge_kept, NULL);
-	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops,
-		     mds.m_kv);
+	main_gauges();
 	open_kerberos(conf);
 	main_serve(conf);
 	conf_free(conf);

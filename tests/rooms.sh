@@ -72,8 +72,11 @@ unlisted() {
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's layouts, or write what
 # keeps others away from it.
 strangers() {
-	(cd "$1" && grep -rnE --include='*.[ch]' -e 'f_n(excl|recalling|frozen|hidden|sizing|cutting)[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
-		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) | grep -vE '^mds/(file/exclusive\.c|state/[a-z_]+\.[ch]):'
+	local fields='f_n(excl|recalling|frozen|hidden|sizing|cutting)'
+
+	(cd "$1" && grep -rnE --include='*.[ch]' -e "$fields"'[[:space:]]*(\+\+|--|[-+|&]?=[^=])' \
+		-e '\bst_(recall|revoke)_file\(' mds 2>/dev/null) |
+		grep -vE '^mds/(file/exclusive\.c|state/[a-z_]+\.[ch]):'
 }
 
 n=0 failed=0

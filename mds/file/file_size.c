@@ -436,6 +436,21 @@ bool file_refresh(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t i
 
 /* ---- removal of marks ---- */
 
+/* A question that takes the mark away, about the file as it is stored now. NULL: the file is
+ * removed; or a size is being set, which asks again; or the store cannot be read, and the mark
+ * stays. */
+static struct refresh *refresh_now(struct mds *m, struct loop *loop, uint64_t ino)
+{
+	struct refresh *r;
+	struct kv_txn *t;
+
+	if (kv_read_begin(m->m_kv, &t))
+		return NULL;
+	r = refresh_new(m, loop, t, ino, true);
+	kv_read_end(t);
+	return r;
+}
+
 static void returned_next(struct mds_thread *th);
 
 static void returned_done(void *arg, int err, uint64_t size)
@@ -454,13 +469,9 @@ static void returned_done(void *arg, int err, uint64_t size)
  * into few commits. */
 static void returned_next(struct mds_thread *th)
 {
-	struct kv_txn *t;
-
-	if (kv_read_begin(th->mt_mds->m_kv, &t))
-		return; /* the marks stay */
 	while (th->mt_asking < RETURNED_ASKING && th->mt_nreturned) {
 		uint64_t ino = th->mt_returned[--th->mt_nreturned];
-		struct refresh *r = refresh_new(th->mt_mds, th->mt_loop, t, ino, true);
+		struct refresh *r = refresh_now(th->mt_mds, th->mt_loop, ino);
 
 		if (!r)
 			/* the file is removed, or a size is being set, which asks again */
@@ -470,7 +481,6 @@ static void returned_next(struct mds_thread *th)
 		th->mt_asking++;
 		refresh_ask(r);
 	}
-	kv_read_end(t);
 }
 
 static void unmarked(void *arg, int err, uint64_t size)
@@ -482,13 +492,8 @@ static void unmarked(void *arg, int err, uint64_t size)
 
 void file_intent_clear(struct mds *m, struct loop *loop, uint64_t ino)
 {
-	struct refresh *r = NULL;
-	struct kv_txn *t;
+	struct refresh *r = refresh_now(m, loop, ino);
 
-	if (kv_read_begin(m->m_kv, &t) == 0) {
-		r = refresh_new(m, loop, t, ino, true);
-		kv_read_end(t);
-	}
 	if (!r)
 		return;
 	r->reply = unmarked;

@@ -165,14 +165,18 @@ static void add_time(struct cell *ce, uint64_t us)
 
 /* ---- what is counted ---- */
 
+static void add_ops(struct cell *ce, unsigned ops)
+{
+	heat_add(ce, F_OPS, (float)ops);
+	heat_add(ce, F_HEAT, (float)ops);
+}
+
 void heat_work(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigned ops)
 {
 	struct cell *ce = cell_of(th, kind, key);
 
-	if (!ce)
-		return;
-	heat_add(ce, F_OPS, (float)ops);
-	heat_add(ce, F_HEAT, (float)ops);
+	if (ce)
+		add_ops(ce, ops);
 }
 
 void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigned ops, uint64_t us)
@@ -181,8 +185,7 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 
 	if (!ce)
 		return;
-	heat_add(ce, F_OPS, (float)ops);
-	heat_add(ce, F_HEAT, (float)ops);
+	add_ops(ce, ops);
 	add_time(ce, us);
 }
 

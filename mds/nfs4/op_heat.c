@@ -5,7 +5,7 @@
 #include "mds/nfs4/op_heat.h"
 
 /* Operations that are work in a directory: the current file handle before them. */
-static bool op_idmap_something(uint32_t opnum)
+static bool names_something(uint32_t opnum)
 {
 	switch (opnum) {
 	case OP_LOOKUP:
@@ -29,7 +29,7 @@ static void once(struct compound *c, enum heat_kind kind, uint64_t ino)
 void op_heat_op(struct compound *c)
 {
 	c->heat_from = c->cur;
-	if (c->cur && c->session && op_idmap_something(c->opnum) && !exp_is_pseudo(c->exp))
+	if (c->cur && c->session && names_something(c->opnum) && !exp_is_pseudo(c->exp))
 		once(c, HEAT_DIR, c->cur);
 }
 

@@ -1,12 +1,12 @@
-# Fresh mirrored files, with and without stripes, each changed at random by fsx, which knows what each
-# must hold (tests/lab/soak_fsx runs it). Batches of 25; after each the copies are compared.
+# Fresh mirrored files, with and without stripes. fsx changes each at random and knows what it must
+# hold (tests/lab/soak_fsx runs this). After each batch of 25 files the copies are compared.
 . "$LAB_HERE/faults.sh"
 batch=25
 batches=$(((FSX_FILES + batch - 1) / batch))
 cluster_up --set mds.lease=10s --set mds.repair_files=4 --set mds.repair_wait=20s
 guest -t $((300 + FSX_FILES * 10)) 1 fsx.sh "$FSX_BIN" "$FSX_SEED" $batches $batch &
 kills=0 stops=0 compared=0 differ=0
-# Until the batch is done, one server at a time is killed and comes back, or stands still for a second.
+# Until the batch is done, one server at a time is killed and comes back, or stands still for 1 s.
 hurt() { # BATCH
 	local n=0 server
 	until [ -e "$SHARED/done.$1" ]; do

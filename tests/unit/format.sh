@@ -1,19 +1,29 @@
 #!/bin/bash
-# The format of C code: clang-format has nothing to change (.clang-format), no line has more than 100
-# columns, with a tab every 8, and each file says on its first line which licence it has. Prints TAP.
+# The format of C code. clang-format has nothing to change (.clang-format). No line has more than
+# 100 columns, with a tab every 8. The first line of each file names its licence. Prints TAP.
 # A checker that finds nothing proves nothing: it is tried on planted faults first.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
-command -v clang-format >/dev/null || { echo "1..0 # SKIP no clang-format (tools/setup tests)"; exit 0; }
+command -v clang-format >/dev/null || {
+	echo "1..0 # SKIP no clang-format (tools/setup tests)"
+	exit 0
+}
 
-sources() { (cd "$1" && find base proto kv mds ds client tools tests docs -name '*.[ch]' 2>/dev/null | sort); }
+sources() {
+	(cd "$1" && find base proto kv mds ds client tools tests docs -name '*.[ch]' 2>/dev/null | sort)
+}
 # deviating TREE: prints the places that clang-format would change.
 deviating() {
-	(cd "$1" && sources . | xargs -r -P"$(nproc)" -n40 clang-format --style="file:$top/.clang-format" --dry-run -Werror 2>&1) |
+	(cd "$1" && sources . | xargs -r -P"$(nproc)" -n40 \
+		clang-format --style="file:$top/.clang-format" --dry-run -Werror 2>&1) |
 		sed -nE 's/^([^ ]+:[0-9]+):[0-9]+: error.*/\1/p'
 }
 # long TREE: prints the lines that are too long.
-long() { (cd "$1" && sources . | while read -r f; do expand -t8 "$f" | awk -v f="$f" 'length > 100 { print f ":" NR }'; done); }
+long() {
+	(cd "$1" && sources . | while read -r f; do
+		expand -t8 "$f" | awk -v f="$f" 'length > 100 { print f ":" NR }'
+	done)
+}
 
 # unlicensed TREE: prints the files whose first line is not the licence's name.
 unlicensed() {
@@ -36,7 +46,8 @@ report $? "a file in the format of the house is left alone"
 printf 'int b(void) {\n  return 1;\n}\n' >"$plant/base/bad.c"
 [ "$(deviating "$plant" | cut -d: -f1 | sort -u)" = base/bad.c ]
 report $? "a file in another format is found"
-printf '/*\n * %s\n */\n\t\t\t\t/* %s */\n' "$(printf 'x%.0s' {1..120})" "$(printf 'x%.0s' {1..70})" >"$plant/base/bad.c"
+printf '/*\n * %s\n */\n\t\t\t\t/* %s */\n' \
+	"$(printf 'x%.0s' {1..120})" "$(printf 'x%.0s' {1..70})" >"$plant/base/bad.c"
 [ "$(long "$plant" | tr '\n' ' ')" = "base/bad.c:2 base/bad.c:4 " ]
 report $? "lines that are too long are found, with tabs counted"
 printf '/* SPDX-License-Identifier: Apache-2.0 */\nint c;\n' >"$plant/base/good.c"

@@ -213,7 +213,8 @@ report "the sizes are those that the compiler has checked" "$(sizes)"
 without=$(keys_differ "$doc"; head_differs "$top"; fields_differ "$doc"; unknown "$doc")
 page=$work/page
 sed "/NS_T_WRITE_INTENT/s/'m'/'M'/" "$doc" >"$page"
-found "a key with another byte is found" "$(keys_differ "$page")" "only in the code: NS_T_WRITE_INTENT 'm'
+found "a key with another byte is found" "$(keys_differ "$page")" \
+	"only in the code: NS_T_WRITE_INTENT 'm'
 only on the page: NS_T_WRITE_INTENT 'M'"
 sed '/`NS_T_PENDING`/d' "$doc" >"$page"
 found "a key that the page lacks is found" "$(keys_differ "$page")" \

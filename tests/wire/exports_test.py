@@ -477,7 +477,9 @@ def test_a_bad_file_changes_nothing(make):
     c = make(BOTH_C)
     for bad, line, what in (('export "/a" {\n\tclient "10.0.0.0/33" { }\n}', 2, '10.0.0.0/33'), ('export "a" {\n client "*" {}\n}', 3, "absolute path"),
                             ('export "/a" {\n client "*" {\n access = write\n }\n}', 3, "rw|ro"), ('export "/a" {\n clients "*" {}\n}', 2, "clients"),
-                            ('export "/a" { client "*" {} }\nexport "/a" { client "*" {} }', 2, "/a"), ('export "/a" { }', 1, "no client"),
+                            ('export "/a" { client "*" {} }\n'
+                             'export "/a" { client "*" {} }', 2, "/a"),
+                            ('export "/a" { }', 1, "no client"),
                             ("", 1, "no export"),
                             ('export "/a" { client "*" { sec = {sys, krb6} } }', 1, "krb6"), ('export "/a" { client "*" {', None, "not closed"),
                             ('export "/a" { id = 9 client "*" {} }\nexport "/b" { id = 9 client "*" {} }', 1, "same id 9"),
