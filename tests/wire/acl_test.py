@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """ACLs (RFC 8881 chapter 6) by the wire: what is set, what it does to the mode, who may do what, what is inherited. Prints TAP."""
 import itertools
 import json
@@ -48,7 +49,8 @@ def mode_of(acl):
             if name in (who, ALL):
                 allowed |= 0 if kind else mask & ~decided
                 decided |= mask
-        mode = mode << 3 | (4 if allowed & R else 0) | (2 if allowed & W and allowed & A else 0) | (1 if allowed & X else 0)
+        mode = (mode << 3 | (4 if allowed & R else 0) | (2 if allowed & W and allowed & A else 0)
+                | (1 if allowed & X else 0))
     return mode
 
 
@@ -102,20 +104,25 @@ def test_without_an_acl_the_mode_is_told_as_one(c, d):
     check(c.attrs(d, "aclsupport").aclsupport, 3)
     f, sub = make(c, d, "f"), make(c, d, "sub", kind=DIR)
     rnd = random.Random(6)
-    for mode in [0, 0o777, 0o700, 0o070, 0o007, 0o604, 0o066, 0o755, 0o6751, 0o1777] + rnd.sample(range(512), 40):
+    for mode in [0, 0o777, 0o700, 0o070, 0o007, 0o604, 0o066, 0o755, 0o6751,
+                 0o1777] + rnd.sample(range(512), 40):
         for fh, is_dir in ((f, False), (sub, True)):
             c.ok(putfh(fh), setattr_(mode=mode))
             a = get(c, fh)
             check(a.mode, mode)
-            for uid, gids, shift in ((1000, (1,), 6), (1000, (50,), 6), (2000, (50, 7), 3), (2000, (7,), 0)):
+            for uid, gids, shift in ((1000, (1,), 6), (1000, (50,), 6), (2000, (50, 7), 3),
+                                     (2000, (7,), 0)):
                 got, bits = rights(a.acl, uid, gids, 1000, 50), mode >> shift & 7
-                want = (R if bits & 4 else 0) | (W | A | (DC if is_dir else 0) if bits & 2 else 0) | (X if bits & 1 else 0)
-                check(got & (R | W | A | X | (DC if is_dir else 0)), want, f"{mode:o} for {uid} {gids}")
+                want = ((R if bits & 4 else 0) | (W | A | (DC if is_dir else 0) if bits & 2 else 0)
+                        | (X if bits & 1 else 0))
+                check(got & (R | W | A | X | (DC if is_dir else 0)), want,
+                      f"{mode:o} for {uid} {gids}")
                 check(bool(got & WACL), uid == 1000)
 
 
 def test_an_acl_comes_back_as_it_was_set(c, d):
-    acls = [[], [ace(ALL, R | RATTR)], [ace(OWNER, FULL), ace(2000, R, DENY), group(77, R | X), ace(ALL, RATTR | RACL | SYNC)],
+    acls = [[], [ace(ALL, R | RATTR)],
+            [ace(OWNER, FULL), ace(2000, R, DENY), group(77, R | X), ace(ALL, RATTR | RACL | SYNC)],
             [ace(n, n % 0x1ff) for n in range(1, 60)]]
     for kind in (REG, DIR, FIFO, SOCK):
         fh = make(c, d, f"x{kind}", kind=kind)
@@ -125,19 +132,22 @@ def test_an_acl_comes_back_as_it_was_set(c, d):
             check(r.attrset, {12})
             check(get(c, fh).acl, acl)
             after = c.attrs(fh, "change", "time_metadata", "time_modify")
-            check((after.change > before.change, after.time_metadata > before.time_metadata, after.time_modify),
-                  (True, True, before.time_modify))
+            check((after.change > before.change, after.time_metadata > before.time_metadata,
+                   after.time_modify), (True, True, before.time_modify))
     sub = make(c, d, "sub", kind=DIR)
-    acl = [ace(OWNER, FULL, flags=flags) for flags in (FI, DI, FI | DI, FI | IO, DI | IO | NP, FI | DI | NP)]
+    acl = [ace(OWNER, FULL, flags=flags)
+           for flags in (FI, DI, FI | DI, FI | IO, DI | IO | NP, FI | DI | NP)]
     c.ok(putfh(sub), setattr_(acl=acl))
     check(get(c, sub).acl, acl)
 
 
 def test_setting_an_acl_computes_the_mode_and_keeps_its_high_bits(c, d):
     f = make(c, d, "f", mode=0o6711)
-    for acl, mode in (([ace(OWNER, R | W | A | X), ace(GROUP, R | X), ace(ALL, R)], 0o754), ([], 0), ([ace(OWNER, W)], 0),
-                      ([ace(OWNER, A | W)], 0o200), ([ace(ALL, R | X)], 0o555), ([ace(GROUP, R, DENY), ace(ALL, R)], 0o404),
-                      ([ace(2000, R | W | A | X), ace(OWNER, R)], 0o400), ([ace(ALL, R), ace(OWNER, R, DENY)], 0o444)):
+    for acl, mode in (([ace(OWNER, R | W | A | X), ace(GROUP, R | X), ace(ALL, R)], 0o754), ([], 0),
+                      ([ace(OWNER, W)], 0), ([ace(OWNER, A | W)], 0o200),
+                      ([ace(ALL, R | X)], 0o555), ([ace(GROUP, R, DENY), ace(ALL, R)], 0o404),
+                      ([ace(2000, R | W | A | X), ace(OWNER, R)], 0o400),
+                      ([ace(ALL, R), ace(OWNER, R, DENY)], 0o444)):
         c.ok(putfh(f), setattr_(acl=acl))
         check(c.attrs(f, "mode").mode, 0o6000 | mode, str(acl))
 
@@ -168,7 +178,8 @@ def test_mode_set_masked_changes_the_bits_of_its_mask(c, d):
         c.no("INVAL", putfh(f), setattr_(mode_set_masked=bad))
     c.no("INVAL", putfh(f), setattr_(mode=0o644, mode_set_masked=(0o644, 0o777)))
     c.no("INVAL", putfh(d), create(DIR, "x", mode_set_masked=(0o755, 0o777)))
-    c.no("INVAL", putfh(d), open_("x", BOTH | NO_DELEG, how=GUARDED, attrs={"mode_set_masked": (0o755, 0o777)}))
+    c.no("INVAL", putfh(d),
+         open_("x", BOTH | NO_DELEG, how=GUARDED, attrs={"mode_set_masked": (0o755, 0o777)}))
     c.no("INVAL", putfh(f), getattr_("mode_set_masked"))
     c.no("INVAL", putfh(f), verify(mode_set_masked=(1, 1)))
 
@@ -176,7 +187,8 @@ def test_mode_set_masked_changes_the_bits_of_its_mask(c, d):
 def test_a_mode_of_undefined_bits_is_invalid_everywhere(c, d):
     f = make(c, d, "f")
     size = c.attrs(f, "size", "type")
-    for kw in ({"mode": 0o10644}, {"mode": 0x80000000 | 0o644, "size": size.size}, {"mode": 0o10000, "size": 0, "type": 1}):
+    for kw in ({"mode": 0o10644}, {"mode": 0x80000000 | 0o644, "size": size.size},
+               {"mode": 0o10000, "size": 0, "type": 1}):
         c.no("INVAL", putfh(f), verify(**kw))
         c.no("INVAL", putfh(f), nverify(**kw))
     c.no("INVAL", putfh(f), setattr_(mode=0o10000))
@@ -197,16 +209,20 @@ def test_verify_compares_acls(c, d):
 
 def test_aces_that_cannot_be_held_are_refused(c, d):
     f, sub = make(c, d, "f"), make(c, d, "sub", kind=DIR)
-    bad = [ace(ALL, R, AUDIT), ace(ALL, R, ALARM), ace(ALL, R, 4), ace(ALL, R, flags=SUCCESS), ace(ALL, R, flags=FAILED),
-           ace(ALL, R, flags=0x100), ace(ALL, 0x800), ace(ALL, 0x200000), ace(ALL, 0x80000000), ace(2000, RATTR | R, DENY),
+    bad = [ace(ALL, R, AUDIT), ace(ALL, R, ALARM), ace(ALL, R, 4), ace(ALL, R, flags=SUCCESS),
+           ace(ALL, R, flags=FAILED), ace(ALL, R, flags=0x100), ace(ALL, 0x800), ace(ALL, 0x200000),
+           ace(ALL, 0x80000000), ace(2000, RATTR | R, DENY),
            ace(ALL, R, flags=IO), ace("INTERACTIVE@", R), ace("AUTHENTICATED@", R)]
     for one in bad:
         for fh in (f, sub):
-            check(c.no("ATTRNOTSUPP", putfh(fh), setattr_(acl=[ace(OWNER, FULL), one])).attrset, set())
+            check(c.no("ATTRNOTSUPP", putfh(fh), setattr_(acl=[ace(OWNER, FULL), one])).attrset,
+                  set())
     for flags in (FI, DI, FI | DI | IO, NP):
         c.no("ATTRNOTSUPP", putfh(f), setattr_(acl=[ace(ALL, R, flags=flags)]))
-        c.no("ATTRNOTSUPP", putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"acl": [ace(ALL, R, flags=flags)]}))
-    for who in ("", "nobody-knows@", "x", "4294967295", "-1", "owner@", "1000@no.such.domain.invalid"):
+        c.no("ATTRNOTSUPP", putfh(d),
+             open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"acl": [ace(ALL, R, flags=flags)]}))
+    for who in ("", "nobody-knows@", "x", "4294967295", "-1", "owner@",
+                "1000@no.such.domain.invalid"):
         c.no("BADOWNER", putfh(f), setattr_(acl=[ace(who, R)]))
     check(c.attrs(f, "mode").mode, 0o644)
     check(get(c, f).acl[0][3], OWNER)
@@ -234,7 +250,8 @@ def test_acl_limits(c, d):
 def test_acl_bodies_that_do_not_fit_are_badxdr(c, d):
     f = make(c, d, "f")
     good = u32(1) + u32(ALLOW) + u32(0) + u32(R) + opaque(ALL)
-    for raw_attr in (u32(2**32 - 1), u32(2) + good[4:], good[:-4], u32(1), good + u32(0), u32(2**30) + good,
+    for raw_attr in (u32(2**32 - 1), u32(2) + good[4:], good[:-4], u32(1), good + u32(0),
+                     u32(2**30) + good,
                      u32(1) + u32(0) + u32(0) + u32(R) + u32(2**31) + b"OWNER@\0\0"):
         c.no("BADXDR", putfh(f), setattr_(raw={12: raw_attr}))
     check(c.attrs(f, "mode").mode, 0o644)
@@ -260,11 +277,14 @@ def test_symbolic_links_have_no_acl(c, d):
 def test_the_first_ace_that_speaks_of_a_right_decides(c, d):
     f = make(c, d, "f")
     for acl, cred, want in (
-            ([ace(2000, R, DENY), ace(ALL, R)], OTHER, False), ([ace(ALL, R), ace(2000, R, DENY)], OTHER, True),
-            ([ace(2000, R, DENY), ace(ALL, R)], MEMBER, True), ([ace(ALL, W | A)], OTHER, False), ([], USER, False),
-            ([group(50, R, DENY), ace(ALL, R)], MEMBER, False), ([ace(GROUP, R)], MEMBER, True), ([ace(GROUP, R)], OTHER, False),
-            ([group(3000, R)], MEMBER, True), ([ace(3000, R)], OTHER, False), ([ace(50, R)], MEMBER, False),
-            ([group(2000, R)], auth_sys(1, 2000), True), ([ace(OWNER, R, DENY), ace(ALL, R)], USER, False),
+            ([ace(2000, R, DENY), ace(ALL, R)], OTHER, False),
+            ([ace(ALL, R), ace(2000, R, DENY)], OTHER, True),
+            ([ace(2000, R, DENY), ace(ALL, R)], MEMBER, True), ([ace(ALL, W | A)], OTHER, False),
+            ([], USER, False), ([group(50, R, DENY), ace(ALL, R)], MEMBER, False),
+            ([ace(GROUP, R)], MEMBER, True), ([ace(GROUP, R)], OTHER, False),
+            ([group(3000, R)], MEMBER, True), ([ace(3000, R)], OTHER, False),
+            ([ace(50, R)], MEMBER, False), ([group(2000, R)], auth_sys(1, 2000), True),
+            ([ace(OWNER, R, DENY), ace(ALL, R)], USER, False),
             ([ace(1000, R)], USER, True), ([ace(ALL, R, DENY)], ROOT, True)):
         c.ok(putfh(f), setattr_(acl=acl))
         check(bool(c.ok(putfh(f), access(1), cred=cred).access), want, f"{acl} {cred}")
@@ -286,7 +306,8 @@ def test_access_follows_any_acl(c, d):
         for _ in range(rnd.randrange(8)):
             w, mask, typ = rnd.choice(who), rnd.randrange(512) & ~RATTR, rnd.randrange(2)
             flags = rnd.choice((0, 0, DI, DI | IO)) if kind == DIR else 0
-            acl.append(ace(w, mask, typ, flags) if isinstance(w, str) or w > 0 else group(-w, mask, typ, flags))
+            acl.append(ace(w, mask, typ, flags) if isinstance(w, str) or w > 0
+                       else group(-w, mask, typ, flags))
         c.ok(putfh(fhs[kind]), setattr_(acl=acl))
         get(c, fhs[kind])
         for uid, gids in people:
@@ -298,7 +319,8 @@ def test_access_follows_any_acl(c, d):
             else:
                 want = (12 if both else 0) | (32 if has & X else 0)
             want |= (1 if has & R else 0) | (0x140 if has & RX else 0) | (0x80 if has & WX else 0)
-            got = c.ok(putfh(fhs[kind]), access(0x1ff), cred=auth_sys(uid, gids[0], gids[1:])).access
+            got = c.ok(putfh(fhs[kind]), access(0x1ff),
+                       cred=auth_sys(uid, gids[0], gids[1:])).access
             check(got, want, f"{acl} for {uid} {gids}")
             asked += 1
     check(asked, 300)
@@ -336,9 +358,12 @@ def test_each_right_opens_its_operation_and_no_other(c, d):
         for one in [b for b in RIGHTS if b & right]:
             rest = FULL & ~one & ~(X if kind == REG else 0)
             # Where nothing is said of DELETE_CHILD, ADD_FILE will do.
-            check(may(c, OTHER, *ops(fresh(kind, [ace(2000, rest)]))), one == DC, f"without {one:#x}, {n}")
-            check(may(c, OTHER, *ops(fresh(kind, [ace(2000, one, DENY), ace(ALL, rest | one)]))), False, f"{one:#x} denied, {n}")
-        check(may(c, OTHER, *ops(fresh(kind, [ace(2000, right | more)]))), True, f"{right:#x} alone")
+            check(may(c, OTHER, *ops(fresh(kind, [ace(2000, rest)]))), one == DC,
+                  f"without {one:#x}, {n}")
+            check(may(c, OTHER, *ops(fresh(kind, [ace(2000, one, DENY), ace(ALL, rest | one)]))),
+                  False, f"{one:#x} denied, {n}")
+        check(may(c, OTHER, *ops(fresh(kind, [ace(2000, right | more)]))), True,
+              f"{right:#x} alone")
 
 
 def test_now_may_be_set_with_either_right(c, d):
@@ -393,13 +418,17 @@ def test_delete_and_delete_child(c, d):
     """6.2.1.3.2: (the directory's ACL, the file's ACL, sticky) and whether 2000 may remove."""
     x = ace(2000, X)
     cases = [
-        ([x], None, 0, False), ([x, ace(2000, W)], None, 0, True), ([x, ace(2000, W)], None, 1, False),
+        ([x], None, 0, False), ([x, ace(2000, W)], None, 0, True),
+        ([x, ace(2000, W)], None, 1, False),
         ([x, ace(2000, DC)], None, 0, True), ([x, ace(2000, DC)], None, 1, False),
         ([x, ace(2000, W), ace(2000, DC, DENY)], None, 0, False),
-        ([x], [ace(2000, D)], 0, True), ([x], [ace(2000, D)], 1, True), ([x, ace(2000, DC, DENY)], [ace(2000, D)], 0, True),
-        ([x, ace(2000, DC)], [ace(2000, D, DENY)], 0, True), ([x, ace(2000, W)], [ace(2000, D, DENY)], 0, False),
+        ([x], [ace(2000, D)], 0, True), ([x], [ace(2000, D)], 1, True),
+        ([x, ace(2000, DC, DENY)], [ace(2000, D)], 0, True),
+        ([x, ace(2000, DC)], [ace(2000, D, DENY)], 0, True),
+        ([x, ace(2000, W)], [ace(2000, D, DENY)], 0, False),
         ([x, ace(2000, W)], [ace(2000, R)], 0, True), ([ace(2000, DC)], [ace(2000, D)], 0, False),
-        (0o755, [ace(2000, D)], 0, True), (0o757, [ace(2000, D, DENY)], 0, True), (0o755, None, 0, False), (0o757, None, 0, True),
+        (0o755, [ace(2000, D)], 0, True), (0o757, [ace(2000, D, DENY)], 0, True),
+        (0o755, None, 0, False), (0o757, None, 0, True),
         (0o757, None, 1, False), (0o757, [ace(2000, D)], 1, True)]
     for n, (parent, acl, sticky, want) in enumerate(cases):
         sub = make(c, d, f"d{n}", kind=DIR)
@@ -410,19 +439,23 @@ def test_delete_and_delete_child(c, d):
         else:
             c.ok(putfh(sub), setattr_(mode=0o1755 if sticky else 0o755), setattr_(acl=parent))
         for name in "fg":
-            check(may(c, OTHER, putfh(sub), remove(name)), want, f"case {n}: {parent} {acl} {sticky}")
+            check(may(c, OTHER, putfh(sub), remove(name)), want,
+                  f"case {n}: {parent} {acl} {sticky}")
             check(bool(may(c, ROOT, putfh(sub), lookup(name)) if not want else True), True)
 
 
 def test_rename_needs_to_remove_there_and_to_add_here(c, d):
     xd = ace(2000, X)
     for n, (src, dst, over, kind, want) in enumerate([
-            ([xd, ace(2000, DC)], [xd, ace(2000, W)], None, FIFO, True), ([xd, ace(2000, DC)], [xd, ace(2000, A)], None, FIFO, False),
-            ([xd, ace(2000, DC)], [xd, ace(2000, A)], None, DIR, True), ([xd, ace(2000, DC)], [xd, ace(2000, W)], None, DIR, False),
-            ([xd], [xd, ace(2000, W | A)], None, FIFO, False), ([xd, ace(2000, DC)], [xd, ace(2000, W)], [], FIFO, True),
+            ([xd, ace(2000, DC)], [xd, ace(2000, W)], None, FIFO, True),
+            ([xd, ace(2000, DC)], [xd, ace(2000, A)], None, FIFO, False),
+            ([xd, ace(2000, DC)], [xd, ace(2000, A)], None, DIR, True),
+            ([xd, ace(2000, DC)], [xd, ace(2000, W)], None, DIR, False),
+            ([xd], [xd, ace(2000, W | A)], None, FIFO, False),
+            ([xd, ace(2000, DC)], [xd, ace(2000, W)], [], FIFO, True),
             ([xd, ace(2000, DC)], [xd, ace(2000, W), ace(2000, DC, DENY)], [], FIFO, False),
-            ([xd, ace(2000, DC)], [xd, ace(2000, W), ace(2000, DC, DENY)], [ace(2000, D)], FIFO, True),
-            ([xd, ace(2000, DC)], [xd, ace(2000, DC)], [], FIFO, False)]):
+            ([xd, ace(2000, DC)], [xd, ace(2000, W), ace(2000, DC, DENY)], [ace(2000, D)], FIFO,
+             True), ([xd, ace(2000, DC)], [xd, ace(2000, DC)], [], FIFO, False)]):
         a, b = make(c, d, f"a{n}", kind=DIR), make(c, d, f"b{n}", kind=DIR)
         moved = make(c, a, "x", kind=kind, mode=0o777)
         if over is not None:
@@ -440,7 +473,8 @@ def test_reading_an_acl_needs_its_right_in_readdir_too(c, d):
     make(c, d, "b", [ace(2000, R | RACL)])
     make(c, d, "c")
     c.no("ACCESS", putfh(d), readdir(attrs=("acl", "fileid")), cred=OTHER)
-    got = {e.name: e.attrs for e in c.ok(putfh(d), readdir(attrs=("acl", "fileid", "rdattr_error")), cred=OTHER).entries}
+    got = {e.name: e.attrs for e in c.ok(putfh(d), readdir(attrs=("acl", "fileid", "rdattr_error")),
+                                         cred=OTHER).entries}
     got = {(k.decode() if isinstance(k, bytes) else k): v for k, v in got.items()}
     check((got["a"].bits, got["a"].rdattr_error), ({11}, 13))
     check((got["b"].acl, got["b"].rdattr_error), ([ace(2000, R | RACL)], 0))
@@ -455,14 +489,15 @@ def test_reading_an_acl_needs_its_right_in_readdir_too(c, d):
 
 
 def test_a_mode_bounds_the_acl_and_leaves_the_rest(c, d):
-    acl = [ace(2000, W, DENY), ace(2000, R | X | WATTR | D), group(77, R | W | A | RACL), ace(OWNER, FULL), ace(GROUP, R | X),
-           ace(ALL, R | RATTR | SYNC)]
+    acl = [ace(2000, W, DENY), ace(2000, R | X | WATTR | D), group(77, R | W | A | RACL),
+           ace(OWNER, FULL), ace(GROUP, R | X), ace(ALL, R | RATTR | SYNC)]
     f = make(c, d, "f", acl, mode=0o644)
     for mode in (0o640, 0o600, 0o000, 0o777, 0o057, 0o755, 0o421, 0o124):
         c.ok(putfh(f), setattr_(acl=acl), setattr_(mode=mode))
         a = get(c, f)
         check(a.mode, mode)
-        bob, grp = rights(a.acl, 2000, (1,), 1000, 50), rights([x for x in a.acl if x[3] == "77"], 5, (77,), 1000, 50)
+        bob, grp = rights(a.acl, 2000, (1,), 1000, 50), rights([x for x in a.acl if x[3] == "77"],
+                                                               5, (77,), 1000, 50)
         bits = mode >> 3 & 7
         check(grp, (R if bits & 4 else 0) | (W | A if bits & 2 else 0) | RACL, f"{mode:o}")
         check(bob & (WATTR | D | RATTR | SYNC | W), WATTR | D | RATTR | SYNC, f"{mode:o}")
@@ -480,7 +515,8 @@ def test_a_mode_bounds_the_acl_and_leaves_the_rest(c, d):
 
 
 def test_a_mode_leaves_what_is_inherited(c, d):
-    acl = [ace(2000, R | W | A | X, flags=FI | DI), ace(3000, R | W | A, flags=FI | IO), ace(OWNER, FULL, flags=DI), ace(ALL, R | X)]
+    acl = [ace(2000, R | W | A | X, flags=FI | DI), ace(3000, R | W | A, flags=FI | IO),
+           ace(OWNER, FULL, flags=DI), ace(ALL, R | X)]
     sub = make(c, d, "sub", acl, kind=DIR)
     c.ok(putfh(sub), setattr_(mode=0o700))
     a = get(c, sub)
@@ -505,14 +541,17 @@ def inherited(c, sub, kind, **attrs):
 
 
 def test_flags_say_who_inherits(c, d):
-    acl = [ace(1, R, flags=FI), ace(2, R, flags=DI), ace(3, R, flags=FI | DI), ace(4, R, flags=FI | NP), ace(5, R, flags=DI | NP),
-           ace(6, R, flags=FI | DI | NP), ace(7, R, flags=FI | IO), ace(8, R, flags=DI | IO), ace(9, R, flags=FI | DI | IO), ace(10, R),
-           ace(ALL, R | X | W | A | DC)]
+    acl = [ace(1, R, flags=FI), ace(2, R, flags=DI), ace(3, R, flags=FI | DI),
+           ace(4, R, flags=FI | NP), ace(5, R, flags=DI | NP),
+           ace(6, R, flags=FI | DI | NP), ace(7, R, flags=FI | IO), ace(8, R, flags=DI | IO),
+           ace(9, R, flags=FI | DI | IO), ace(10, R), ace(ALL, R | X | W | A | DC)]
     sub = make(c, d, "sub", acl, kind=DIR)
     for kind in (REG, FIFO, SOCK):
-        check(inherited(c, sub, kind)[1].acl, [ace(n, R) for n in (1, 3, 4, 6, 7, 9)], f"type {kind}")
+        check(inherited(c, sub, kind)[1].acl, [ace(n, R) for n in (1, 3, 4, 6, 7, 9)],
+              f"type {kind}")
     fh, a = inherited(c, sub, DIR)
-    check(a.acl, [ace(1, R, flags=FI | IO), ace(2, R, flags=DI), ace(3, R, flags=FI | DI), ace(5, R), ace(6, R),
+    check(a.acl, [ace(1, R, flags=FI | IO), ace(2, R, flags=DI), ace(3, R, flags=FI | DI),
+                  ace(5, R), ace(6, R),
                   ace(7, R, flags=FI | IO), ace(8, R, flags=DI), ace(9, R, flags=FI | DI)])
     check(a.mode, 0)
     check(inherited(c, fh, REG)[1].acl, [ace(n, R) for n in (1, 3, 7, 9)])
@@ -522,12 +561,14 @@ def test_flags_say_who_inherits(c, d):
 
 def test_mode_and_acl_at_create(c, d):
     """6.4.3: just the mode, just the ACL, both, neither."""
-    acl = [ace(2000, R | W | A, flags=FI | DI), ace(OWNER, FULL, flags=FI | DI), ace(GROUP, R, flags=FI | DI), ace(ALL, RATTR, flags=FI | DI)]
+    acl = [ace(2000, R | W | A, flags=FI | DI), ace(OWNER, FULL, flags=FI | DI),
+           ace(GROUP, R, flags=FI | DI), ace(ALL, RATTR, flags=FI | DI)]
     sub = make(c, d, "sub", acl, kind=DIR)
     own = [ace(3000, R), ace(OWNER, R | W | A)]
     for kind in (REG, FIFO, DIR):
         fh, a = inherited(c, sub, kind, mode=0o2640)
-        check((a.mode, rights(a.acl, 2000, (1,), 0, 0) & (R | W | A)), (0o2640, R), f"mode only, type {kind}")
+        check((a.mode, rights(a.acl, 2000, (1,), 0, 0) & (R | W | A)), (0o2640, R),
+              f"mode only, type {kind}")
         fh, a = inherited(c, sub, kind, acl=own)
         check((a.mode, a.acl), (0o600, own), "ACL only")
         fh, a = inherited(c, sub, kind, acl=own, mode=0o4777)
@@ -535,7 +576,8 @@ def test_mode_and_acl_at_create(c, d):
         fh, a = inherited(c, sub, kind)
         check(a.mode, 0o740 if mode_of(acl) == 0o740 else mode_of(acl), "neither")
         check(rights(a.acl, 2000, (1,), 0, 0), R | W | A | RATTR)
-    check(c.ok(putfh(sub), open_("x", BOTH | NO_DELEG, how=EXCLUSIVE4_1, attrs={"acl": own, "mode": 0o600}, verf=b"12345678"),
+    check(c.ok(putfh(sub), open_("x", BOTH | NO_DELEG, how=EXCLUSIVE4_1,
+                                 attrs={"acl": own, "mode": 0o600}, verf=b"12345678"),
                getattr_("acl")).attrs.acl, own)
     check({12, 58} & c.attrs(sub, "suppattr_exclcreat").suppattr_exclcreat, {12, 58})
     r = c.ok(putfh(d), create(FIFO, "r", acl=own, mode=0o600))
@@ -543,7 +585,8 @@ def test_mode_and_acl_at_create(c, d):
 
 
 def test_a_umask_gives_way_to_what_is_inherited(c, d):
-    acl = [ace(2000, R | W | A, flags=FI), ace(OWNER, R | W | A, flags=FI), ace(GROUP, R | W | A | X, flags=FI)]
+    acl = [ace(2000, R | W | A, flags=FI), ace(OWNER, R | W | A, flags=FI),
+           ace(GROUP, R | W | A | X, flags=FI)]
     sub, plain = make(c, d, "sub", acl, kind=DIR), make(c, d, "plain", kind=DIR)
     fh, a = inherited(c, sub, REG, mode_umask=(0o666, 0o077))
     check((a.mode, rights(a.acl, 2000, (1,), 0, 0) & (R | W | A)), (0o660, R | W | A))
@@ -551,14 +594,17 @@ def test_a_umask_gives_way_to_what_is_inherited(c, d):
     check((a.mode, rights(a.acl, 2000, (1,), 0, 0) & (R | W | A)), (0o600, 0))
     check(inherited(c, plain, REG, mode_umask=(0o666, 0o027))[1].mode, 0o640)
     nobody = make(c, d, "nobody", [ace(2000, R, flags=FI)], kind=DIR)
-    check(inherited(c, nobody, REG, mode_umask=(0o666, 0o022))[1].mode, 0o600, "an ACL that does not speak of the owner")
-    check(inherited(c, sub, DIR, mode_umask=(0o777, 0o022))[1].mode & 0o077, 0, "what only files inherit leaves nothing for others")
+    check(inherited(c, nobody, REG, mode_umask=(0o666, 0o022))[1].mode, 0o600,
+          "an ACL that does not speak of the owner")
+    check(inherited(c, sub, DIR, mode_umask=(0o777, 0o022))[1].mode & 0o077, 0,
+          "what only files inherit leaves nothing for others")
 
 
 def test_a_setgid_directory_with_an_acl_hands_down_both(c, d):
     sub = make(c, d, "sub", [ace(2000, R, flags=FI | DI), ace(ALL, R | W | A | X | DC)], kind=DIR)
     c.ok(putfh(sub), setattr_(mode_set_masked=(0o2000, 0o2000)))
-    a = c.ok(putfh(sub), create(DIR, "x", mode=0o755), getattr_("mode", "owner_group", "acl"), cred=OTHER).attrs
+    a = c.ok(putfh(sub), create(DIR, "x", mode=0o755), getattr_("mode", "owner_group", "acl"),
+             cred=OTHER).attrs
     check((a.mode, a.owner_group, a.acl[-1][3]), (0o2755, "50", ALL))
 
 
@@ -578,7 +624,8 @@ def test_dacl_carries_the_flags_of_automatic_inheritance(c, d):
     c.ok(putfh(fh), setattr_(mode=0o600))
     check(c.attrs(fh, "dacl").dacl[0], 3, "a mode that changes inherited ACEs protects")
     c.ok(putfh(sub), setattr_(acl=[ace(ALL, R, flags=FI | INHERITED)]))
-    check(c.attrs(sub, "dacl").dacl, (2, [ace(ALL, R, flags=FI)]), "one who sets acl knows nothing of it")
+    check(c.attrs(sub, "dacl").dacl, (2, [ace(ALL, R, flags=FI)]),
+          "one who sets acl knows nothing of it")
     check(59 in c.attrs(f, "supported_attrs").supported_attrs, False)
 
 
@@ -624,8 +671,8 @@ def test_an_acl_that_says_what_the_mode_says_is_not_kept(c, d):
 
 
 def fsck(w):
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True,
-                          text=True, timeout=30, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, timeout=30, check=False)
     return done.returncode, json.loads(done.stdout)
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The admin API, the weft tool, the metrics and the daemons' configuration errors, with real daemons. Prints TAP."""
 import contextlib
 import http.client
@@ -44,8 +45,10 @@ def environment(name, change=None):
 
 def run(*args, rc=0, env=None):
     """stdout, or stderr where it is to fail."""
-    done = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False, env=environment(args[0], env))
-    assert done.returncode == rc, f"{' '.join(args[1:])[:200]}: status {done.returncode}, want {rc}: {done.stdout[-500:]} {done.stderr[-500:]}"
+    done = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False,
+                          env=environment(args[0], env))
+    assert done.returncode == rc, (f"{' '.join(args[1:])[:200]}: status {done.returncode}, want "
+                                   f"{rc}: {done.stdout[-500:]} {done.stderr[-500:]}")
     assert rc or not done.stderr, f"{' '.join(args[1:])[:200]}: {done.stderr[-500:]}"
     return done.stdout if rc == 0 else done.stderr
 
@@ -143,7 +146,8 @@ def get_metrics(admin):
     conn.request("GET", "/metrics")
     reply = conn.getresponse()
     assert reply.status == 200, reply.status
-    assert reply.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8", reply.headers
+    assert (reply.headers["Content-Type"]
+            == "application/openmetrics-text; version=1.0.0; charset=utf-8"), reply.headers
     return open_metrics(reply.read().decode())
 
 
@@ -171,7 +175,8 @@ def open_metrics(text):
             continue
         sample = re.fullmatch(r'([a-z_]+)(?:\{((?:[a-z_]+="[^"\\]*",?)+)\})? (\S+)', line)
         assert sample, f"not a sample: {line}"
-        assert sample[1] in [name + s for s in SUFFIXES[kind]], f"{sample[1]} among the samples of {name}, a {kind}"
+        assert sample[1] in [name + s for s in SUFFIXES[kind]], (
+            f"{sample[1]} among the samples of {name}, a {kind}")
         labels = tuple(re.findall(r'([a-z_]+)="([^"]*)"', sample[2] or ""))
         assert (sample[1], labels) not in series, f"twice: {line}"
         value = float(sample[3])
@@ -191,7 +196,8 @@ def histograms(series):
     for (name, labels), value in series.items():
         if name.endswith("_bucket"):
             rest = tuple(x for x in labels if x[0] != "le")
-            buckets.setdefault((name[:-len("_bucket")], rest), []).append((dict(labels)["le"], value))
+            buckets.setdefault((name[:-len("_bucket")], rest),
+                               []).append((dict(labels)["le"], value))
     assert buckets
     for (name, labels), got in buckets.items():
         edges = [float(le) for le, _ in got]
@@ -211,18 +217,22 @@ def labelled(series, name):
 
 def test_status_as_table_and_as_json(c):
     text = c.weft("status")
-    for line in (rf"cluster +{UUID}", r"boot epoch +1", r"data servers +4 known, 4 alive", r"space +\S+[KMGT] available of \S+[KMGT]",
+    for line in (rf"cluster +{UUID}", r"boot epoch +1", r"data servers +4 known, 4 alive",
+                 r"space +\S+[KMGT] available of \S+[KMGT]",
                  r"clients +\d+ \(\d+ sessions, \d+ opens, \d+ layouts\)", r"orders +\d+ pending",
                  r"store +\d+ inodes, \S+, \d+ commits, [\d.]+ operations each"):
         assert re.search(rf"^{line}$", text, re.M), f"no line {line} in {text}"
     got = c.json("status")
-    assert set(got) == {"version", "cluster", "fs", "boot_epoch", "grace", "ds", "clients", "orders", "store", "health", "files_not_in_sync"}, got
+    assert set(got) == {"version", "cluster", "fs", "boot_epoch", "grace", "ds", "clients",
+                        "orders", "store", "health", "files_not_in_sync"}, got
     assert got["version"] == 1 and got["boot_epoch"] == 1 and got["grace"] is False, got
     assert re.fullmatch(UUID, got["cluster"]), got
-    assert got["ds"]["known"] == got["ds"]["alive"] == 4 and 0 < got["ds"]["available"] <= got["ds"]["capacity"], got
+    assert (got["ds"]["known"] == got["ds"]["alive"] == 4
+            and 0 < got["ds"]["available"] <= got["ds"]["capacity"]), got
     assert set(got["clients"]) == {"known", "sessions", "opens", "layouts"}, got
     assert set(got["store"]) == {"inodes", "commits", "operations", "bytes_used"}, got
-    assert got.keys() - {"health", "files_not_in_sync"} == ask(c.admin["mds"], "GET", "/v1/status").keys()
+    assert got.keys() - {"health", "files_not_in_sync"} == ask(c.admin["mds"], "GET",
+                                                               "/v1/status").keys()
     c.nfs()
     assert c.json("status")["clients"]["known"] == 1
 
@@ -232,13 +242,18 @@ def test_ds_list_as_table_and_as_json(c):
     assert sorted(r["name"] for r in rows) == ["ds1", "ds2", "ds3", "ds4"], rows
     assert sorted(r["number"] for r in rows) == [1, 2, 3, 4], rows
     for r in rows:
-        assert set(r) == {"number", "name", "id", "kind", "alive", "state", "since", "addr", "capacity", "available", "max_read", "max_write", "weight", "load", "latency_us", "labels", "labels_set"}, r
+        assert set(r) == {"number", "name", "id", "kind", "alive", "state", "since", "addr",
+                          "capacity", "available", "max_read", "max_write", "weight", "load",
+                          "latency_us", "labels", "labels_set"}, r
         assert r["weight"] == 1 and r["load"] >= 0 and r["labels"] == r["labels_set"] == {}, r
         assert r["state"] == "alive" and abs(r["since"] - time.time()) < 600, r
-        assert r["alive"] is True and re.fullmatch(UUID, r["id"]) and r["addr"] == [f"127.0.0.1:{PORT + int(r['name'][2])}"], r
+        assert (r["alive"] is True and re.fullmatch(UUID, r["id"])
+                and r["addr"] == [f"127.0.0.1:{PORT + int(r['name'][2])}"]), r
     lines = c.weft("ds", "list").splitlines()
-    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LATENCY", "LABELS", "ADDRESSES"], lines
-    assert [line.split()[:3] + line.split()[4:5] for line in lines[1:]] == [[str(r["number"]), r["name"], "alive", "1"] for r in rows], lines
+    assert lines[0].split() == ["NUMBER", "NAME", "STATE", "SINCE", "WEIGHT", "CAPACITY", "USED",
+                                "LOAD", "LATENCY", "LABELS", "ADDRESSES"], lines
+    assert ([line.split()[:3] + line.split()[4:5] for line in lines[1:]]
+            == [[str(r["number"]), r["name"], "alive", "1"] for r in rows]), lines
 
 
 def test_a_data_server_that_is_gone_is_dead(c):
@@ -253,7 +268,8 @@ def test_a_data_server_that_is_gone_is_dead(c):
     c.dev("start", c.dir, "ds4")
     rows = {r["name"]: r for r in c.json("ds", "list")["ds"]}
     assert len(rows) == 4 and rows["ds4"]["alive"], rows
-    c.pid["ds4"] = next(d["pid"] for d in json.loads(c.dev("status", c.dir, "--json"))["daemons"] if d["name"] == "ds4")
+    c.pid["ds4"] = next(d["pid"] for d in json.loads(c.dev("status", c.dir, "--json"))["daemons"]
+                        if d["name"] == "ds4")
 
 
 # ---- policies
@@ -271,26 +287,33 @@ def test_policies_are_kept_in_their_normal_form(c):
                          ("stripes=44", "stripes=44,unit=1M,mirrors=1"),
                          ("unit=2G,stripes=2", "stripes=2,unit=2G,mirrors=1"),
                          ("unit=1048576", "stripes=1,unit=1M,mirrors=1"),
-                         ("threshold=65536,mirrors=2", "stripes=1,unit=1M,mirrors=2,threshold=64K"), ("threshold=0", "stripes=1,unit=1M,mirrors=1,threshold=0"),
+                         ("threshold=65536,mirrors=2", "stripes=1,unit=1M,mirrors=2,threshold=64K"),
+                         ("threshold=0", "stripes=1,unit=1M,mirrors=1,threshold=0"),
                          ("stripes=11,mirrors=4", "stripes=11,unit=1M,mirrors=4")):
         assert c.weft("policy", "set", "/normal", text) == normal + "\n", text
         assert c.weft("policy", "get", "/normal") == normal + "\n", text
-        assert c.json("policy", "get", "/normal") == {"path": "/normal", "policy": normal, "inherited": False}, text
+        assert c.json("policy", "get", "/normal") == {"path": "/normal", "policy": normal,
+                                                      "inherited": False}, text
         assert policy_xattr(c, fh) == normal, text
 
 
 def test_policies_are_inherited_until_a_directory_has_its_own(c):
     default = "stripes=1,unit=1M,mirrors=1"
     c.mkdir("/up/mid/low")
-    assert c.json("policy", "get", "/up/mid/low") == {"path": "/up/mid/low", "policy": default, "inherited": True}
+    assert c.json("policy", "get", "/up/mid/low") == {"path": "/up/mid/low", "policy": default,
+                                                      "inherited": True}
     c.weft("policy", "set", "/up", "stripes=2")
-    assert c.json("policy", "get", "/up/mid/low") == {"path": "/up/mid/low", "policy": "stripes=2,unit=1M,mirrors=1", "inherited": True}
+    assert c.json("policy", "get", "/up/mid/low") == {"path": "/up/mid/low",
+                                                      "policy": "stripes=2,unit=1M,mirrors=1",
+                                                      "inherited": True}
     got = json.loads(c.weft("policy", "set", "/up/mid", "mirrors=2", "--json"))
-    assert got == {"path": "/up/mid", "policy": "stripes=1,unit=1M,mirrors=2", "inherited": False}, got
+    assert got == {"path": "/up/mid", "policy": "stripes=1,unit=1M,mirrors=2",
+                   "inherited": False}, got
     assert c.json("policy", "get", "/up/mid/low")["policy"] == "stripes=1,unit=1M,mirrors=2"
     assert policy_xattr(c, c.mkdir("/up/mid/low")) == "stripes=1,unit=1M,mirrors=2"
     got = c.json("policy", "remove", "/up/mid")
-    assert got == {"path": "/up/mid", "policy": "stripes=2,unit=1M,mirrors=1", "inherited": True}, got
+    assert got == {"path": "/up/mid", "policy": "stripes=2,unit=1M,mirrors=1",
+                   "inherited": True}, got
     c.weft("policy", "remove", "/up/mid")  # it has none: nothing to do
     c.weft("policy", "remove", "/up")
     assert c.json("policy", "get", "/up/mid/low")["policy"] == default
@@ -299,22 +322,31 @@ def test_policies_are_inherited_until_a_directory_has_its_own(c):
 def test_wrong_policies_are_refused_and_the_key_is_named(c):
     c.mkdir("/refuse")
     c.weft("policy", "set", "/refuse", "stripes=3")
-    for text, needles in (("stripes=0", ["stripes", "from 1 to 44"]), ("stripes=45", ["stripes", "from 1 to 44"]),
-                          ("stripes=x", ["stripes"]), ("stripes=", ["stripes"]), ("stripes=-1", ["stripes"]),
-                          ("stripes=4294967297", ["stripes"]), ("mirrors=0", ["mirrors"]), ("mirrors=two", ["mirrors"]),
-                          ("unit=3M", ["unit", "power of two", "1M"]), ("unit=512K", ["unit"]), ("unit=4G", ["unit", "2G"]),
+    for text, needles in (("stripes=0", ["stripes", "from 1 to 44"]),
+                          ("stripes=45", ["stripes", "from 1 to 44"]), ("stripes=x", ["stripes"]),
+                          ("stripes=", ["stripes"]), ("stripes=-1", ["stripes"]),
+                          ("stripes=4294967297", ["stripes"]), ("mirrors=0", ["mirrors"]),
+                          ("mirrors=two", ["mirrors"]), ("unit=3M", ["unit", "power of two", "1M"]),
+                          ("unit=512K", ["unit"]), ("unit=4G", ["unit", "2G"]),
                           ("unit=1T", ["unit"]), ("unit=1m", ["unit"]), ("unit=M", ["unit"]),
-                          ("strips=2", ["strips", "stripes, unit, mirrors, domain, threshold, group or group0"]), ("stripes", ["stripes", "KEY=VALUE"]),
-                          ("stripes=1,stripes=2", ["stripes", "once"]), ("threshold=64k", ["threshold", "from 0 to 1T"]), ("stripes=2,", ["KEY=VALUE"]), ("stripes=2,,mirrors=2", ["KEY=VALUE"]),
-                          ("stripes=2 mirrors=2", ["stripes"]), ("mirrors=5", ["mirrors=5", "only 4 data servers"]),
-                          ("stripes=23,mirrors=2", ["stripes=23,mirrors=2", "4096 bytes"]), ("k\u00e9y=1", ["unknown key"])):
+                          ("strips=2", ["strips", "stripes, unit, mirrors, domain, threshold, "
+                                        "group or group0"]), ("stripes", ["stripes", "KEY=VALUE"]),
+                          ("stripes=1,stripes=2", ["stripes", "once"]),
+                          ("threshold=64k", ["threshold", "from 0 to 1T"]),
+                          ("stripes=2,", ["KEY=VALUE"]), ("stripes=2,,mirrors=2", ["KEY=VALUE"]),
+                          ("stripes=2 mirrors=2", ["stripes"]),
+                          ("mirrors=5", ["mirrors=5", "only 4 data servers"]),
+                          ("stripes=23,mirrors=2", ["stripes=23,mirrors=2", "4096 bytes"]),
+                          ("k\u00e9y=1", ["unknown key"])):
         told = c.weft("policy", "set", "/refuse", text, rc=1)
         assert all(n in told for n in needles) and told.count("\n") == 1, f"{text}: {told}"
         status = 409 if text in ("mirrors=5", "stripes=23,mirrors=2") else 400
-        assert ask(c.admin["mds"], "PUT", "/v1/policy?path=/refuse", text.encode(), status)["error"] in told, text
-    done = subprocess.run([program("weft"), "--json", "--admin", c.admin["mds"], "policy", "set", "/refuse", "unit=3M"],
-                          capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "unit" in json.loads(done.stdout)["error"] and "unit" in done.stderr, done
+        assert ask(c.admin["mds"], "PUT", "/v1/policy?path=/refuse", text.encode(),
+                   status)["error"] in told, text
+    done = subprocess.run([program("weft"), "--json", "--admin", c.admin["mds"], "policy", "set",
+                           "/refuse", "unit=3M"], capture_output=True, text=True, check=False)
+    assert (done.returncode == 1 and "unit" in json.loads(done.stdout)["error"]
+            and "unit" in done.stderr), done
     for empty in ("", " "):
         assert "empty" in c.weft("policy", "set", "/refuse", empty, rc=2)
     assert c.weft("policy", "get", "/refuse") == "stripes=3,unit=1M,mirrors=1\n"
@@ -345,12 +377,14 @@ def test_file_show_names_every_object(c):
     servers = {r["name"]: r for r in c.json("ds", "list")["ds"]}
     assert len(got["mirrors"]) == 2
     for mirror in got["mirrors"]:
-        assert set(mirror) == {"state", "efficiency", "objects"} and mirror["state"] == "in-sync", mirror
+        assert (set(mirror) == {"state", "efficiency", "objects"}
+                and mirror["state"] == "in-sync"), mirror
         assert mirror["efficiency"] > 0 and len(mirror["objects"]) == 4, mirror
         # Sparse: an object ends where the file's last byte in it is. Stripe 1 has units 1 and 5, the last one with 1000 bytes.
         assert [o["size"] for o in mirror["objects"]] == [5 << 20, size, 3 << 20, 4 << 20], mirror
         for o in mirror["objects"]:
-            assert set(o) == {"ds", "id", "addr", "object", "size", "state"} and o["state"] == "in-sync", o
+            assert (set(o) == {"ds", "id", "addr", "object", "size", "state"}
+                    and o["state"] == "in-sync"), o
             assert (o["id"], o["addr"]) == (servers[o["ds"]]["id"], servers[o["ds"]]["addr"]), o
             assert os.path.getsize(os.path.join(c.dir, o["ds"], o["object"])) == o["size"], o
     for a, b in zip(*(m["objects"] for m in got["mirrors"])):
@@ -359,7 +393,8 @@ def test_file_show_names_every_object(c):
     assert json.loads(xattr) == got
     lines = c.weft("file", "show", "/show/f").splitlines()
     assert lines[0] == f"inode {got['inode']}, {size} bytes, unit 1.0M", lines
-    assert lines[1].split() == ["MIRROR", "STRIPE", "STATE", "SERVER", "SIZE", "OBJECT", "ADDRESSES"], lines
+    assert lines[1].split() == ["MIRROR", "STRIPE", "STATE", "SERVER", "SIZE", "OBJECT",
+                                "ADDRESSES"], lines
     want = [[str(m), str(s), o["state"], o["ds"], str(o["size"]), o["object"], *o["addr"]]
             for m, mirror in enumerate(got["mirrors"]) for s, o in enumerate(mirror["objects"])]
     assert [line.split() for line in lines[2:]] == want, lines
@@ -389,17 +424,20 @@ def test_a_copy_that_misses_a_write_is_shown_stale(c):
     assert [m["state"] for m in got["mirrors"]] == ["in-sync", "stale"], got
     assert [m["objects"][0]["state"] for m in got["mirrors"]] == ["in-sync", "stale"], got
     assert got["mirrors"][0]["efficiency"] > got["mirrors"][1]["efficiency"], got
-    assert re.search(rf"^1 +0 +stale +{objects[1]['ds']} ", c.weft("file", "show", "/stale/f"), re.M)
+    assert re.search(rf"^1 +0 +stale +{objects[1]['ds']} ", c.weft("file", "show", "/stale/f"),
+                     re.M)
     assert c.nfs().attrs(fh, "change").change > before
     c.dev("start", c.dir, objects[1]["ds"])
-    c.pid.update({d["name"]: d["pid"] for d in json.loads(c.dev("status", c.dir, "--json"))["daemons"]})
+    c.pid.update({d["name"]: d["pid"]
+                  for d in json.loads(c.dev("status", c.dir, "--json"))["daemons"]})
 
 
 # ---- paths
 
 
 def test_paths_of_any_bytes_that_names_can_have(c):
-    for name in ("with space", "50%", "a&b=c", "q?", "#", "plus+", "\u00fcml\u00e4ut", '"quoted"', "back\\slash", "x" * 255):
+    for name in ("with space", "50%", "a&b=c", "q?", "#", "plus+", "\u00fcml\u00e4ut", '"quoted"',
+                 "back\\slash", "x" * 255):
         d = c.mkdir(f"/paths/{name}")
         c.weft("policy", "set", f"/paths/{name}", "stripes=2")
         assert c.json("policy", "get", f"/paths/{name}")["path"] == f"/paths/{name}"
@@ -417,11 +455,14 @@ def test_wrong_paths_are_told(c):
     n.ok(nfs.putfh(d), nfs.create(nfs.LNK, "l", link="/wrong"))
     admin = c.admin["mds"]
     for args, path, status, needle in (
-            (("policy", "get"), "/wrong/none", 404, "no such"), (("file", "show"), "/wrong/none/deeper", 404, "no such"),
+            (("policy", "get"), "/wrong/none", 404, "no such"),
+            (("file", "show"), "/wrong/none/deeper", 404, "no such"),
             (("policy", "get"), "/wrong/f", 400, "only directories have policies"),
             (("file", "show"), "/wrong", 400, "not a regular file"),
-            (("file", "show"), "/wrong/f/x", 404, "no such"), (("file", "show"), "/wrong/l/f", 404, "no such"),
-            (("file", "show"), "/wrong/../wrong/f", 400, "not a path"), (("file", "show"), "/wrong/" + "n" * 256, 400, "not a path")):
+            (("file", "show"), "/wrong/f/x", 404, "no such"),
+            (("file", "show"), "/wrong/l/f", 404, "no such"),
+            (("file", "show"), "/wrong/../wrong/f", 400, "not a path"),
+            (("file", "show"), "/wrong/" + "n" * 256, 400, "not a path")):
         told = c.weft(*args, path, rc=1)
         assert path in told and needle in told, told
         what = "policy" if args[0] == "policy" else "file"
@@ -441,8 +482,11 @@ def test_wrong_paths_are_told(c):
 
 
 def test_usage_errors_end_with_2(c):
-    for args in ((), ("frobnicate",), ("ds",), ("ds", "frob"), ("status", "now"), ("policy",), ("ds", "weight"), ("ds", "weight", "ds1"), ("ds", "weight", "ds1", "1", "2"), ("ds", "group", "ds1"), ("policy", "get"), ("policy", "get", "/", "/"),
-                 ("policy", "set", "/"), ("policy", "set", "/", "stripes=1", "more"), ("file", "show"), ("file",), ("--frob", "status"),
+    for args in ((), ("frobnicate",), ("ds",), ("ds", "frob"), ("status", "now"), ("policy",),
+                 ("ds", "weight"), ("ds", "weight", "ds1"), ("ds", "weight", "ds1", "1", "2"),
+                 ("ds", "group", "ds1"), ("policy", "get"), ("policy", "get", "/", "/"),
+                 ("policy", "set", "/"), ("policy", "set", "/", "stripes=1", "more"),
+                 ("file", "show"), ("file",), ("--frob", "status"),
                  ("status", "--frob"), ("--frob", "fsck", "/x"), ("--admin",)):
         told = run(program("weft"), *args, rc=2)
         assert "usage: weft" in told, f"{args}: {told}"
@@ -450,7 +494,8 @@ def test_usage_errors_end_with_2(c):
     for args in (("--help",), ("-h",), ("status", "--help")):
         assert "usage: weft" in run(program("weft"), *args), args
     with open("/dev/full", "w", encoding="ascii") as full:
-        done = subprocess.run([program("weft"), "--admin", c.admin["mds"], "status"], stdout=full, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run([program("weft"), "--admin", c.admin["mds"], "status"], stdout=full,
+                              stderr=subprocess.PIPE, check=False)
         assert done.returncode == 1 and b"cannot write" in done.stderr, done
 
 
@@ -478,7 +523,8 @@ def test_no_answer_ends_with_3(c):
     with socket.socket() as s:  # bound and not listening
         s.bind(("127.0.0.1", 0))
         refused = f"127.0.0.1:{s.getsockname()[1]}"
-        for addr in (f"unix:{c.top}/none.sock", f"unix:{c.dir}/cluster.json", refused, "127.0.0.1", "nowhere:1", "unix:", "unix:/" + "x" * 200, ""):
+        for addr in (f"unix:{c.top}/none.sock", f"unix:{c.dir}/cluster.json", refused, "127.0.0.1",
+                     "nowhere:1", "unix:", "unix:/" + "x" * 200, ""):
             for args in (("status",), ("policy", "get", "/"), ("file", "show", "/f", "--json")):
                 told = run(program("weft"), "--admin", addr, *args, rc=3)
                 assert "no answer" in told and addr in told, told
@@ -493,23 +539,27 @@ def test_no_answer_ends_with_3(c):
 def test_the_server_is_named_by_option_or_environment(c):
     weft, admin = program("weft"), c.admin["mds"]
     assert admin == f"unix:{c.dir}/run/mds.sock"
-    for args, env in ((("--admin", admin, "status"), None), ((f"--admin={admin}", "status"), None), (("status", "--admin", admin), None),
+    for args, env in ((("--admin", admin, "status"), None), ((f"--admin={admin}", "status"), None),
+                      (("status", "--admin", admin), None),
                       (("--admin", admin[5:], "status"), None), (("status",), admin),
                       (("--admin", admin, "status"), f"unix:{c.top}/none.sock")):
         assert "4 known" in run(weft, *args, env={"WEFT_ADMIN": env}), (args, env)
     assert "/run/weft-mds/admin" in run(weft, "status", rc=3, env={"WEFT_ADMIN": None})
     assert "/run/weft-mds/admin" in run(weft, "status", rc=3, env={"WEFT_ADMIN": ""})
-    assert f"{c.top}/none" in run(weft, "--admin", f"unix:{c.top}/none", "status", rc=3, env={"WEFT_ADMIN": admin})
+    assert f"{c.top}/none" in run(weft, "--admin", f"unix:{c.top}/none", "status", rc=3,
+                                  env={"WEFT_ADMIN": admin})
     # A data server's admin socket is no metadata server's.
     assert "no such path" in run(weft, "--admin", c.admin["ds1"], "status", rc=1)
 
 
 def test_fsck(c):
     store = f"{c.dir}/mds"
-    assert re.fullmatch(rf"{store}: \d+ inodes, \d+ directories, .*: 0 violations\n", c.weft("fsck", store))
+    assert re.fullmatch(rf"{store}: \d+ inodes, \d+ directories, .*: 0 violations\n",
+                        c.weft("fsck", store))
     for args in (("--json", "fsck", store), ("fsck", "--json", store), ("fsck", store, "--json")):
         got = json.loads(c.weft(*args))
-        assert got["count"] == 0 and got["violations"] == [] and got["complete"] is True and got["directories"] > 0, got
+        assert (got["count"] == 0 and got["violations"] == [] and got["complete"] is True
+                and got["directories"] > 0), got
     assert "usage: weft-fsck" in c.weft("fsck", rc=2)
     assert "usage: weft-fsck" in c.weft("fsck", "--frob", store, rc=2)
     assert "usage: weft-fsck" in c.weft("fsck", "--help")
@@ -547,8 +597,10 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
         served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
         own = {m for m in served if m.startswith(f"weft_{daemon}_")}
         both |= served - own
-        assert {m for m in told[daemon] if m.startswith(f"weft_{daemon}_")} == own, told[daemon] ^ own
-    assert told["mds"] >= both and all(m.startswith(("weft_rpc_", "weft_rdma_", "weft_pool_")) for m in both), both - told["mds"]
+        assert ({m for m in told[daemon] if m.startswith(f"weft_{daemon}_")}
+                == own), told[daemon] ^ own
+    assert told["mds"] >= both and all(m.startswith(("weft_rpc_", "weft_rdma_", "weft_pool_"))
+                                       for m in both), both - told["mds"]
 
 
 def test_metrics_count(c):
@@ -559,7 +611,8 @@ def test_metrics_count(c):
     assert mds["weft_mds_compound_seconds_count", ()] >= 4
     assert sum(labelled(d, "weft_ds_bytes_total")["write"] for d in ds) >= 3 << 20
     for d in ds:
-        assert d["weft_ds_op_seconds_count", (("proc", "WRITE"),)] == labelled(d, "weft_ds_op_total")["WRITE"]
+        assert (d["weft_ds_op_seconds_count", (("proc", "WRITE"),)]
+                == labelled(d, "weft_ds_op_total")["WRITE"])
     # A client's garbage is counted: first what is no RPC, then a COMPOUND without arguments.
     with socket.create_connection(("127.0.0.1", PORT), 5) as s:
         s.sendall(b"GET / HTTP/1.1\r\n\r\n" * 8)
@@ -578,16 +631,21 @@ def test_metrics_count(c):
 
 def test_bad_requests_are_answered_and_harm_nothing(c):
     for name, admin in c.admin.items():
-        for target in ("/", "/v1", "/v1/", "/v1/frob", "/metrics/", "//metrics", "/v1/health/x", "/..%2f..%2fetc/passwd", "*"):
+        for target in ("/", "/v1", "/v1/", "/v1/frob", "/metrics/", "//metrics", "/v1/health/x",
+                       "/..%2f..%2fetc/passwd", "*"):
             ask(admin, "GET", target, status=404)
         for method in ("POST", "PUT", "DELETE", "PATCH", "FROB"):
             assert "method" in ask(admin, method, "/v1/health", b"x", status=405)["error"], method
             ask(admin, method, "/metrics", b"", status=405)
-        assert "too large" in ask(admin, "PUT", "/v1/policy?path=/", b"x" * ((1 << 20) + 1), status=413)["error"]
-        for raw in (b"", b"\r\n\r\n", b"\0" * 1000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
-                    b"GET / HTTP/1.1\r\nA: " + b"b" * 100000 + b"\r\n\r\n", b"PUT /v1/policy?path=/ HTTP/1.1\r\nContent-Length: -5\r\n\r\nx",
-                    b"PUT /v1/policy?path=/ HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\nx", b"\x16\x03\x01\x02\x00" * 50,
-                    b"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nx\r\n"):
+        assert "too large" in ask(admin, "PUT", "/v1/policy?path=/", b"x" * ((1 << 20) + 1),
+                                  status=413)["error"]
+        for raw in (b"", b"\r\n\r\n", b"\0" * 1000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+                    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
+                    b"GET / HTTP/1.1\r\nA: " + b"b" * 100000 + b"\r\n\r\n",
+                    b"PUT /v1/policy?path=/ HTTP/1.1\r\nContent-Length: -5\r\n\r\nx", b"PUT "
+                    b"/v1/policy?path=/ HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\nx",
+                    b"\x16\x03\x01\x02\x00" * 50, b"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: "
+                    b"x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nx\r\n"):
             with connect(admin) as s, contextlib.suppress(ConnectionError, socket.timeout):
                 s.settimeout(0.02)
                 s.sendall(raw)
@@ -637,16 +695,20 @@ class Alone:
         os.environ["WEFT_ADMIN_TOKEN"] = self.token
         self.log = f"{c.top}/{name}.log"
         self.admin = "127.0.0.1:13001"
-        self.args = [program("weft-mds"), "-c", f"{c.dir}/weft.conf", "-o", f"mds.store={c.top}/{name}", "-o", "mds.listen=127.0.0.1:13000",
-                     "-o", f"mds.admin={self.unix}, {self.admin}", "-o", f"mds.admin_token={self.token}"] + [x for s in sets for x in ("-o", s)]
+        self.args = [program("weft-mds"), "-c", f"{c.dir}/weft.conf",
+                     "-o", f"mds.store={c.top}/{name}", "-o", "mds.listen=127.0.0.1:13000",
+                     "-o", f"mds.admin={self.unix}, {self.admin}",
+                     "-o", f"mds.admin_token={self.token}"] + [x for s in sets for x in ("-o", s)]
 
     def __enter__(self):
         wait_free(13000)
         with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment("weft-mds"))
+            self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, env=environment("weft-mds"))
         deadline = time.monotonic() + 20
         while True:
-            assert self.process.poll() is None and time.monotonic() < deadline, open(self.log, encoding="utf-8").read()
+            assert (self.process.poll() is None
+                    and time.monotonic() < deadline), open(self.log, encoding="utf-8").read()
             with contextlib.suppress(OSError):
                 ask(self.admin, "GET", "/v1/health")
                 return self
@@ -680,31 +742,40 @@ def test_tcp_without_a_token_is_metrics_and_health(c):
         for method in ("GET", "HEAD"):
             for target in ("/metrics", "/v1/health"):
                 assert over_tcp(a.admin, method, target)[0] == 200, target
-        for method, target in [("GET", "/v1/status"), ("GET", "/v1/ds"), ("GET", "/nothing"), ("PUT", "/v1/policy?path=/"), ("PUT", "/v1/ds/kill"), ("POST", "/v1/ds"),
-                               ("DELETE", "/v1/clients"), ("POST", "/metrics"), ("PUT", "/v1/health")]:
+        for method, target in [("GET", "/v1/status"), ("GET", "/v1/ds"), ("GET", "/nothing"),
+                               ("PUT", "/v1/policy?path=/"), ("PUT", "/v1/ds/kill"),
+                               ("POST", "/v1/ds"), ("DELETE", "/v1/clients"), ("POST", "/metrics"),
+                               ("PUT", "/v1/health")]:
             status, text = over_tcp(a.admin, method, target, b"stripes=4")
-            assert status == 403 and "the Unix socket, or set mds.admin_token" in text, (method, target, status, text)
+            assert status == 403 and "the Unix socket, or set mds.admin_token" in text, (
+                method, target, status, text)
             status, text = over_tcp(a.admin, method, target, b"stripes=4", Authorization="Bearer ")
             assert status == 403, (method, target, status, text)
         assert "Unix socket" in run(program("weft"), "--admin", a.admin, "status", rc=1)
-        assert run(program("weft"), "--admin", a.unix, "policy", "set", "/", "stripes=4").startswith("stripes=4,")
+        assert run(program("weft"), "--admin", a.unix, "policy", "set", "/",
+                   "stripes=4").startswith("stripes=4,")
 
 
 def test_the_token_opens_the_port_to_who_shows_it(c):
     with Alone(c, "tokened") as a:
         good = {"Authorization": "Bearer a-token-of-this-test"}
         assert over_tcp(a.admin, "PUT", "/v1/policy?path=/", b"stripes=4", **good)[0] == 200
-        for other in ("Bearer a-token-of-this-tes", "Bearer a-token-of-this-test1", "Basic a-token-of-this-test", "a-token-of-this-test", "Bearer", ""):
-            status, text = over_tcp(a.admin, "PUT", "/v1/policy?path=/", b"stripes=2", Authorization=other)
+        for other in ("Bearer a-token-of-this-tes", "Bearer a-token-of-this-test1",
+                      "Basic a-token-of-this-test", "a-token-of-this-test", "Bearer", ""):
+            status, text = over_tcp(a.admin, "PUT", "/v1/policy?path=/", b"stripes=2",
+                                    Authorization=other)
             assert status == 403 and "WEFT_ADMIN_TOKEN" in text, (other, text)
         # What a browser on this machine sends for others, and a name that somebody else's DNS leads here.
-        for headers in ({"Host": "evil.example"}, {"Host": "evil.example:13001"}, {"Host": "127.0.0.1.evil.example"}, {"Host": "128.0.0.1"}, {"Origin": "http://evil.example"},
-                        {"Origin": "null"}, {"Host": None}):
+        for headers in ({"Host": "evil.example"}, {"Host": "evil.example:13001"},
+                        {"Host": "127.0.0.1.evil.example"}, {"Host": "128.0.0.1"},
+                        {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": None}):
             for target in ("/metrics", "/v1/health", "/v1/status"):
-                assert over_tcp(a.admin, "GET", target, **good, **headers)[0] in (400, 403), (headers, target)
+                assert over_tcp(a.admin, "GET", target, **good,
+                                **headers)[0] in (400, 403), (headers, target)
         for host in ("127.0.0.1", "127.0.0.1:13001", "localhost", "LOCALHOST:13001", "127.1.2.3"):
             assert over_tcp(a.admin, "GET", "/v1/status", **good, Host=host)[0] == 200, host
-        assert json.loads(over_tcp(a.admin, "GET", "/v1/policy?path=/", **good)[1])["policy"].startswith("stripes=4,")
+        assert json.loads(over_tcp(a.admin, "GET", "/v1/policy?path=/",
+                                   **good)[1])["policy"].startswith("stripes=4,")
 
 
 def test_no_daemon_leaves_a_core(c):
@@ -724,7 +795,9 @@ def test_half_requests_over_tcp_take_no_memory(c):
                 s = connect(a.admin)
                 s.setblocking(False)
                 with contextlib.suppress(OSError):
-                    s.send(f"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: localhost\r\n{token}Content-Length: 1000000\r\n\r\n".encode() + b"x" * 900000)
+                    s.send("PUT /v1/policy?path=/ HTTP/1.1\r\nHost: "
+                           f"localhost\r\n{token}Content-Length: 1000000\r\n\r\n".encode() + b"x"
+                           * 900000)
                 socks.append(s)
         assert ask(a.unix, "GET", "/v1/health")["status"]
         assert rss() - before < 32 * 1024, f"{rss() - before} KiB more"
@@ -734,7 +807,9 @@ def test_half_requests_over_tcp_take_no_memory(c):
 
 def test_a_token_has_to_be_a_secret(c):
     path = f"{c.top}/bad.token"
-    for text, mode, needle in (("short", 0o400, "16 to 256"), ("x" * 257, 0o400, "16 to 256"), ("with a space in it", 0o400, "16 to 256"), ("x" * 20, 0o444, "chmod"),
+    for text, mode, needle in (("short", 0o400, "16 to 256"), ("x" * 257, 0o400, "16 to 256"),
+                               ("with a space in it", 0o400, "16 to 256"),
+                               ("x" * 20, 0o444, "chmod"),
                                ("x" * 20, 0o620, "chmod"), (None, 0, "No such file")):
         if os.path.exists(path):
             os.unlink(path)
@@ -742,7 +817,8 @@ def test_a_token_has_to_be_a_secret(c):
             with open(path, "w", encoding="ascii") as f:
                 os.fchmod(f.fileno(), mode)
                 f.write(text + "\n")
-        told = run(program("weft-mds"), "--check", "-c", f"{c.dir}/weft.conf", "-o", f"mds.admin_token={path}", rc=2)
+        told = run(program("weft-mds"), "--check", "-c", f"{c.dir}/weft.conf",
+                   "-o", f"mds.admin_token={path}", rc=2)
         assert "mds.admin_token: " in told and needle in told, (text, oct(mode), told)
 
 
@@ -760,7 +836,8 @@ def test_a_server_without_data_servers_on_tcp(c):
         a.process.send_signal(signal.SIGTERM)
         assert a.process.wait(10) == 0
     with Alone(c, "alone") as a:
-        assert run(program("weft"), "--admin", a.admin, "policy", "get", "/").startswith("stripes=4,")
+        assert run(program("weft"), "--admin", a.admin, "policy", "get",
+                   "/").startswith("stripes=4,")
         assert "boot epoch    2\n" in run(program("weft"), "--admin", a.admin, "status")
 
 
@@ -787,12 +864,16 @@ def test_configuration_errors_name_file_line_key_and_what_was_expected(c):
     conf = f"{c.top}/bad.conf"
     for text, needles in (
             ("mds {\n\tlease = 5x\n}\n", [":2:", "mds.lease", "a time such as 30s", '"5x"']),
-            ("mds {\n\tstore = /x\n\n\tleese = 5s\n}\n", [":4:", '"mds.leese"', "did you mean mds.lease?"]),
-            ("# one\n/* two\n three */\nmds {\n\tlease = 0s // four\n}\n", [":5:", "mds.lease", "a time from 1s to 3600s", '"0s"']),
+            ("mds {\n\tstore = /x\n\n\tleese = 5s\n}\n",
+             [":4:", '"mds.leese"', "did you mean mds.lease?"]),
+            ("# one\n/* two\n three */\nmds {\n\tlease = 0s // four\n}\n",
+             [":5:", "mds.lease", "a time from 1s to 3600s", '"0s"']),
             ("mds {\n\tthreads = 65\n}\n", [":2:", "mds.threads", "a number from 1 to 64"]),
-            ("mds {\n\tthreads = many\n}\n", [":2:", "mds.threads", "a number from 1 to 64", '"many"']),
+            ("mds {\n\tthreads = many\n}\n",
+             [":2:", "mds.threads", "a number from 1 to 64", '"many"']),
             ("mds {\n\tsync = maybe\n}\n", [":2:", "mds.sync", "true or false"]),
-            ("mds {\n\tsize_from_ds = perhaps\n}\n", [":2:", "mds.size_from_ds", "one of always|layout|never"]),
+            ("mds {\n\tsize_from_ds = perhaps\n}\n",
+             [":2:", "mds.size_from_ds", "one of always|layout|never"]),
             ("log {\n\tlevel = loud\n}\n", [":2:", "log.level", "one of error|warn|info|debug"]),
             ("ds {\n\theartbeet = 1s\n}\n", [":2:", '"ds.heartbeet"', "ds.heartbeat"]),
             ("\nmdss {\n\tlease = 5s\n}\n", [":2:", '"mdss"']),
@@ -804,14 +885,19 @@ def test_configuration_errors_name_file_line_key_and_what_was_expected(c):
             f.write(text)
         for daemon in ("weft-mds", "weft-ds"):
             told = run(program(daemon), "-c", conf, rc=2)
-            assert all(n in told for n in [daemon, conf, *needles]) and told.count("\n") == 1, f"{text!r}: {told}"
+            assert (all(n in told for n in [daemon, conf, *needles])
+                    and told.count("\n") == 1), f"{text!r}: {told}"
             run(program(daemon), "--check", "-c", conf, rc=2)
     for daemon in ("weft-mds", "weft-ds"):
-        for args, needles in ((("-o", "mds.leese=5s"), ["mds.leese", "mds.lease"]), (("-o", "mds.lease"), ["KEY=VALUE", "mds.lease"]),
-                              (("-o", "ds.lease=soon"), ["ds.lease", "a time such as 30s"]), (("-o", "=5"), ["KEY=VALUE"]),
-                              (("-c", f"{c.top}/none"), [f"{c.top}/none", "No such file"]), (("-c", c.top), [c.top])):
+        for args, needles in ((("-o", "mds.leese=5s"), ["mds.leese", "mds.lease"]),
+                              (("-o", "mds.lease"), ["KEY=VALUE", "mds.lease"]),
+                              (("-o", "ds.lease=soon"), ["ds.lease", "a time such as 30s"]),
+                              (("-o", "=5"), ["KEY=VALUE"]),
+                              (("-c", f"{c.top}/none"), [f"{c.top}/none", "No such file"]),
+                              (("-c", c.top), [c.top])):
             told = run(program(daemon), *args, rc=2)
-            assert all(n in told for n in needles) and told.count("\n") == 1, f"{daemon} {args}: {told}"
+            assert (all(n in told for n in needles)
+                    and told.count("\n") == 1), f"{daemon} {args}: {told}"
         for args in (("--frob",), ("extra",), ("-o",)):
             assert f"usage: {daemon}" in run(program(daemon), *args, rc=2), args
 
@@ -827,19 +913,28 @@ def test_what_is_not_set_or_cannot_be_used_is_told(c):
             ("mds", "mds.store=", ["mds.store"]), ("mds", "mds.cluster_key=", ["mds.cluster_key"]),
             ("mds", f"mds.cluster_key={c.top}/none", [f"{c.top}/none"]),
             ("mds", f"mds.cluster_key={c.top}/short.key", [f"{c.top}/short.key", "64 hexadecimal"]),
-            ("mds", "mds.store=/proc/none/x", ["/proc/none/x"]), ("mds", "mds.listen=nowhere", ["mds.listen", "nowhere"]),
-            ("mds", f"mds.listen=127.0.0.1:{PORT}", ["mds.listen", "in use"]), ("mds", "mds.admin=0.0.0.0:13001", ["mds.admin", "0.0.0.0"]),
+            ("mds", "mds.store=/proc/none/x", ["/proc/none/x"]),
+            ("mds", "mds.listen=nowhere", ["mds.listen", "nowhere"]),
+            ("mds", f"mds.listen=127.0.0.1:{PORT}", ["mds.listen", "in use"]),
+            ("mds", "mds.admin=0.0.0.0:13001", ["mds.admin", "0.0.0.0"]),
             ("mds", f"mds.admin=unix:{c.dir}/cluster.json", ["mds.admin", "cluster.json"]),
             ("mds", f"mds.admin={c.admin['mds']}", ["mds.admin", "in use"]),
             ("ds", "ds.store=", ["ds.store"]), ("ds", "ds.cluster_key=", ["ds.cluster_key"]),
-            ("ds", f"ds.cluster_key={c.top}/short.key", ["ds.cluster_key", "64 hexadecimal"]), ("ds", "ds.listen=nowhere", ["ds.listen", "nowhere"]),
-            ("ds", "ds.listen=0.0.0.0:13000", ["ds.advertise", "wildcard"]), ("ds", "ds.mds=a,b", ["ds.mds"]), ("ds", "ds.mds=", ["ds.mds"]),
-            ("ds", "ds.heartbeat=20s", ["ds.heartbeat", "ds.lease"]), ("ds", f"ds.store={c.dir}/ds1", [f"{c.dir}/ds1", "another weft-ds"]),
+            ("ds", f"ds.cluster_key={c.top}/short.key", ["ds.cluster_key", "64 hexadecimal"]),
+            ("ds", "ds.listen=nowhere", ["ds.listen", "nowhere"]),
+            ("ds", "ds.listen=0.0.0.0:13000", ["ds.advertise", "wildcard"]),
+            ("ds", "ds.mds=a,b", ["ds.mds"]), ("ds", "ds.mds=", ["ds.mds"]),
+            ("ds", "ds.heartbeat=20s", ["ds.heartbeat", "ds.lease"]),
+            ("ds", f"ds.store={c.dir}/ds1", [f"{c.dir}/ds1", "another weft-ds"]),
             ("ds", "ds.admin=0.0.0.0:13001", ["ds.admin", "0.0.0.0"])):
-        done = subprocess.run([program(f"weft-{daemon}")] + [x for s in [*whole[daemon], change] for x in ("-o", s)],
-                              capture_output=True, text=True, timeout=20, check=False, env=environment(f"weft-{daemon}"))
-        told = [line for line in done.stderr.splitlines() if " INFO " not in f" {line}" and not line.startswith("INFO")]
-        assert done.returncode in (1, 2) and len(told) == 1 and all(n in told[0] for n in needles), f"{change}: {done.returncode} {done.stderr}"
+        done = subprocess.run([program(f"weft-{daemon}")]
+                              + [x for s in [*whole[daemon], change] for x in ("-o", s)],
+                              capture_output=True, text=True, timeout=20, check=False,
+                              env=environment(f"weft-{daemon}"))
+        told = [line for line in done.stderr.splitlines()
+                if " INFO " not in f" {line}" and not line.startswith("INFO")]
+        assert done.returncode in (1, 2) and len(told) == 1 and all(
+            n in told[0] for n in needles), f"{change}: {done.returncode} {done.stderr}"
 
 
 FILES = """mds.store={top}/s
@@ -857,11 +952,13 @@ def test_the_examples_of_the_man_pages_are_taken(c):
         f.write('export "/" { client "*" {} }\n')
     for daemon in ("weft-mds", "weft-ds"):
         with open(os.path.join(SRC, f"docs/{daemon}.8"), encoding="utf-8") as f:
-            example = re.search(r"^\.nf\n# /etc/weft/weft.conf\n(.*?)^\.fi", f.read(), re.M | re.S)[1].replace("\\", "")
+            example = re.search(r"^\.nf\n# /etc/weft/weft.conf\n(.*?)^\.fi", f.read(),
+                                re.M | re.S)[1].replace("\\", "")
         with open(f"{c.top}/example.conf", "w", encoding="utf-8") as f:
             f.write(example)
         files = FILES.format(top=c.top, key=f"{c.dir}/cluster.key").splitlines()
-        run(program(daemon), "--check", "-c", f"{c.top}/example.conf", *[x for s in files for x in ("-o", s)])
+        run(program(daemon), "--check", "-c", f"{c.top}/example.conf",
+            *[x for s in files for x in ("-o", s)])
 
 
 def sections(text):
@@ -885,8 +982,11 @@ def test_every_configuration_in_the_guides_is_taken(c):
                 with open(f"{c.top}/section", "w", encoding="utf-8") as out:
                     out.write(text + "\n")
                 if export:
-                    files = [x for s in FILES.format(top=c.top, key=f"{c.dir}/cluster.key").splitlines() if ".exports=" not in s for x in ("-o", s)]
-                    run(program("weft-mds"), "--check", *files, "-o", f"mds.exports={c.top}/section")
+                    files = [x for s in FILES.format(top=c.top,
+                                                     key=f"{c.dir}/cluster.key").splitlines()
+                             if ".exports=" not in s for x in ("-o", s)]
+                    run(program("weft-mds"), "--check", *files,
+                        "-o", f"mds.exports={c.top}/section")
                 else:
                     run(program("weft-mds"), "--check=values", "-c", f"{c.top}/section")
                 found[export] += 1
@@ -900,31 +1000,42 @@ def test_check_refuses_what_cannot_start(c):
         with open(f"{c.top}/{name}", "w", encoding="ascii") as f:
             os.fchmod(f.fileno(), 0o600)
             f.write(text)
-    good = [s for s in FILES.format(top=c.top, key=key).splitlines() if ".exports=" not in s] + ["mds.listen=127.0.0.1:13000", "ds.listen=127.0.0.1:13000"]
+    good = ([s for s in FILES.format(top=c.top, key=key).splitlines() if ".exports=" not in s]
+            + ["mds.listen=127.0.0.1:13000", "ds.listen=127.0.0.1:13000"])
     for d in ("mds", "ds"):
         sets = [x for s in good for x in ("-o", s)]
         run(program(f"weft-{d}"), "--check", *sets)
         for change, needles in (
-                ("store=", [f"{d}.store"]), ("store=/nowhere/at/all", [f"{d}.store", "/nowhere/at/all", "No such file"]), (f"store={key}", [f"{d}.store", "Not a directory"]),
-                ("cluster_key=", [f"{d}.cluster_key"]), (f"cluster_key={c.top}/none", [f"{d}.cluster_key", "No such file"]),
+                ("store=", [f"{d}.store"]),
+                ("store=/nowhere/at/all", [f"{d}.store", "/nowhere/at/all", "No such file"]),
+                (f"store={key}", [f"{d}.store", "Not a directory"]),
+                ("cluster_key=", [f"{d}.cluster_key"]),
+                (f"cluster_key={c.top}/none", [f"{d}.cluster_key", "No such file"]),
                 (f"cluster_key={c.top}/short.key", [f"{d}.cluster_key", "64 hexadecimal"]),
-                (f"exports={c.top}/none", [f"{c.top}/none", "No such file"]), (f"exports={c.top}/bad.exports", ["bad.exports", "not closed"]),
+                (f"exports={c.top}/none", [f"{c.top}/none", "No such file"]),
+                (f"exports={c.top}/bad.exports", ["bad.exports", "not closed"]),
                 ("tls=required", [f"{d}.tls_cert", "names no file"]),
-                ("admin=bogus", [f"{d}.admin", '"bogus"', "unix:/path"]), ("admin=0.0.0.0:9300", [f"{d}.admin", "127.0.0.0/8"]),
-                ("admin=127.0.0.1:http", [f"{d}.admin", "127.0.0.1:PORT"]), ("admin=unix:sock", [f"{d}.admin", "absolute"]),
+                ("admin=bogus", [f"{d}.admin", '"bogus"', "unix:/path"]),
+                ("admin=0.0.0.0:9300", [f"{d}.admin", "127.0.0.0/8"]),
+                ("admin=127.0.0.1:http", [f"{d}.admin", "127.0.0.1:PORT"]),
+                ("admin=unix:sock", [f"{d}.admin", "absolute"]),
                 (f"admin=unix:{c.top}/no/sock", [f"{d}.admin", f"{c.top}/no: No such"]),
                 (f"admin=unix:{key}", [f"{d}.admin", "not a socket"])):
             for how in (["--check"], []):
                 told = run(program(f"weft-{d}"), *how, *sets, "-o", f"{d}.{change}", rc=2)
-                assert all(n in told for n in needles) and told.count("\n") == 1, f"{d} {how} {change}: {told}"
+                assert (all(n in told for n in needles)
+                        and told.count("\n") == 1), f"{d} {how} {change}: {told}"
 
 
 def test_an_admin_socket_is_for_its_group_whatever_the_umask(c):
     """The unit's umask is 0077."""
     d = f"{c.top}/umask"
     os.mkdir(d)
-    dead = subprocess.Popen([program("weft-ds"), "-o", f"ds.store={d}/s", "-o", f"ds.cluster_key={c.dir}/cluster.key", "-o", "ds.listen=127.0.0.1:13007",
-                             "-o", f"ds.admin=unix:{d}/sock", "-o", "ds.mds=127.0.0.1:13008", "-o", "ds.pool=32M"], umask=0o077, stderr=subprocess.DEVNULL, env=environment("weft-ds"))
+    dead = subprocess.Popen([program("weft-ds"), "-o", f"ds.store={d}/s",
+                             "-o", f"ds.cluster_key={c.dir}/cluster.key",
+                             "-o", "ds.listen=127.0.0.1:13007", "-o", f"ds.admin=unix:{d}/sock",
+                             "-o", "ds.mds=127.0.0.1:13008", "-o", "ds.pool=32M"], umask=0o077,
+                            stderr=subprocess.DEVNULL, env=environment("weft-ds"))
     try:
         until = time.monotonic() + 60
         while not os.path.exists(f"{d}/sock") or os.stat(f"{d}/sock").st_mode & 0o777 != 0o660:
@@ -939,9 +1050,11 @@ def test_a_key_that_others_can_read_or_write_is_refused(c):
     shutil.copy(f"{c.dir}/cluster.key", f"{c.top}/open.key")
     for d, mode in (("mds", 0o644), ("ds", 0o644), ("mds", 0o660), ("ds", 0o666)):
         os.chmod(f"{c.top}/open.key", mode)
-        sets = [x for s in FILES.format(top=c.top, key=f"{c.top}/open.key").splitlines() if ".exports=" not in s for x in ("-o", s)]
+        sets = [x for s in FILES.format(top=c.top, key=f"{c.top}/open.key").splitlines()
+                if ".exports=" not in s for x in ("-o", s)]
         told = run(program(f"weft-{d}"), "--check", *sets, rc=2)
-        assert f"{d}.cluster_key: {c.top}/open.key: mode {mode:04o} lets others read or change it" in told, told
+        assert (f"{d}.cluster_key: {c.top}/open.key: mode {mode:04o} lets others read or change "
+                "it" in told), told
 
 
 def main():

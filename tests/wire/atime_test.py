@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Access times of what is read (mds.atime, docs/acl.md "Times"): which follow, when, and what they cost. Which operations read: perms_test.py. Prints TAP."""
 import os
 import sys
@@ -44,7 +45,8 @@ def test_it_follows_the_first_time_after_a_change(w):
         c.ok(putfh(fh), read(sid, 0, 8))
         c.ok(putfh(d), open_("f", READ | NO_DELEG, owner=b"again"))
     time.sleep(1)
-    check((times(c, fh), w.metric("weft_mds_atimes_total")), (at, told), "it is after mtime and ctime, and no day old")
+    check((times(c, fh), w.metric("weft_mds_atimes_total")), (at, told),
+          "it is after mtime and ctime, and no day old")
     c.ok(putfh(fh), write(sid, 0, b"x", FILE_SYNC))
     before = times(c, fh)
     c.ok(putfh(fh), read(sid, 0, 8))
@@ -108,9 +110,11 @@ def test_what_several_threads_have_read_is_set_and_counted_once(w):
     for i in range(0, len(fhs), 6):
         for r in readers:
             r.ok(*[o for fh in fhs[i:i + 6] for o in (putfh(fh), readlink())])
-    eventually(lambda: all(at[0] > at[2] for at in (times(c, fh) for fh in fhs)), what="the last of them")
+    eventually(lambda: all(at[0] > at[2] for at in (times(c, fh) for fh in fhs)),
+               what="the last of them")
     time.sleep(1)
-    check((w.metric("weft_mds_atimes_total"), w.metric("weft_mds_atimes_dropped_total")), (len(fhs), 0))
+    check((w.metric("weft_mds_atimes_total"), w.metric("weft_mds_atimes_dropped_total")),
+          (len(fhs), 0))
 
 
 def test_off_reading_moves_nothing(w):
@@ -126,4 +130,5 @@ def test_off_reading_moves_nothing(w):
 
 
 if __name__ == "__main__":
-    base.run_apart(globals(), settings=lambda name: ("mds.atime=off",) if "off" in name else ("mds.threads=2",) if "threads" in name else ())
+    base.run_apart(globals(), settings=lambda name: ("mds.atime=off",) if "off" in name
+                   else ("mds.threads=2",) if "threads" in name else ())

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Files are moved until data servers hold their shares: what is advised, what is done, within which limits. Prints TAP."""
 import http.client
 import json
@@ -31,7 +32,8 @@ class Heap:
         for i in range(n):
             s, f = self.c.open(self.d, f"f{i}")
             data = bytes([i + 1]) * size
-            self.c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, data, FILE_SYNC))
+            self.c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                         write(s, 0, data, FILE_SYNC))
             self.files.append((s, f, data))
         for ds in ("ds3", "ds4"):
             weft(w, "ds", "weight", ds, "1")
@@ -50,7 +52,8 @@ def test_dry_run_says_and_run_does(w):
     h = Heap(w)
     before = h.where()
     dry = ask(w, "balance", "--dry-run")
-    check((dry["dry_run"], dry["running"], dry["files"], dry["done_files"], dry["bytes"]), (True, False, 8, 0, 8 * MB))
+    check((dry["dry_run"], dry["running"], dry["files"], dry["done_files"], dry["bytes"]),
+          (True, False, 8, 0, 8 * MB))
     check({m["to"] for m in dry["moves"]}, {"ds3", "ds4"})
     check({(m["state"], m["why"]) for m in dry["moves"]}, {("planned", "share")})
     check(h.where(), before, "nothing was moved")
@@ -60,7 +63,9 @@ def test_dry_run_says_and_run_does(w):
     got = ask(w, "balance")
     check((got["files"], got["done_files"], got["left"]), (8, 8, 0))
     check([h.on(f"ds{i}") for i in (1, 2, 3, 4)], [4, 4, 4, 4])
-    check(sorted((m["path"], m["to"]) for m in got["moves"]) == sorted((f"/heap/f{i}", a[0]) for i, (b, a) in enumerate(zip(before, h.where())) if a != b), True, "what it tells is what it did")
+    check(sorted((m["path"], m["to"]) for m in got["moves"])
+          == sorted((f"/heap/f{i}", a[0]) for i, (b, a) in enumerate(zip(before, h.where()))
+                    if a != b), True, "what it tells is what it did")
     check({m["state"] for m in got["moves"]}, {"done"})
     check(h.intact(), True)
     again = ask(w, "balance")
@@ -94,7 +99,8 @@ def test_limits_are_kept(w):
     check((got["files"], time.monotonic() - began > 0.9), (3, True))
     # A wide spread wants nothing.
     check(ask(w, "balance", "--spread", "100")["files"], 0)
-    for bad in (("--files", "0"), ("--bytes", "x"), ("--rate", "-1"), ("--spread", "0"), ("--bytes", "2Q")):
+    for bad in (("--files", "0"), ("--bytes", "x"), ("--rate", "-1"), ("--spread", "0"),
+                ("--bytes", "2Q")):
         check("expected a number" in weft(w, "balance", *bad, rc=1), True, bad)
 
 
@@ -109,7 +115,8 @@ def test_policies_are_kept_while_clients_write(w):
     x = Striped("both", 2 * MB, "stripes=1,mirrors=2,domain=rack")
     s, g = x.c.open(x.d, "g")
     for off in 0, MB:
-        x.c.until(lambda got: err(got.status) != "DELAY", putfh(g), write(s, off, b"g" * MB, FILE_SYNC))
+        x.c.until(lambda got: err(got.status) != "DELAY", putfh(g),
+                  write(s, off, b"g" * MB, FILE_SYNC))
     x.give_back()
     check(set(servers(x.c, x.f)), {"ds1", "ds3"})
     weft(w, "ds", "weight", "ds2", "1")
@@ -175,12 +182,14 @@ def test_a_hot_file_leaves_a_slow_server(w):
     h.files[0] = s, f, data
     h.c.ok(putfh(f), stats(o.stateid, server, 100, 4096, 90000))
     h.c.ok(putfh(h.files[1][1]), stats(fast.stateid, fast.mirrors[0][0], 100, 4096, 500))
-    eventually(lambda: f"{slow} is slow" in weft(w, "advise", "--spread", "100"), 5, "that what they told is looked at")
+    eventually(lambda: f"{slow} is slow" in weft(w, "advise", "--spread", "100"), 5,
+               "that what they told is looked at")
     said = weft(w, "advise", "--spread", "100")
     check(f"{slow} is slow: clients wait 90.0 ms" in said and "/heap is hot" in said
           and "because they are hot" in said, True, said)
     got = ask(w, "balance", "--spread", "100")
-    check([(m["path"], m["from"], m["why"]) for m in got["moves"]], [("/heap/f0", slow, "hot")], got)
+    check([(m["path"], m["from"], m["why"]) for m in got["moves"]], [("/heap/f0", slow, "hot")],
+          got)
     check(slow in servers(h.c, f), False)
     check(h.intact(), True)
 

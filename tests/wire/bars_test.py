@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What data servers keep of clients that were evicted (docs/fencing.md): as many runs of numbers as clients live, and no evicted one's capability is ever good again. Prints TAP."""
 import os
 import sys
@@ -47,7 +48,8 @@ class World:
 
     def layout(self, c):
         """(the stateid of the open, the handle): c's, for reading."""
-        s = c.until(lambda got: err(got.status) not in NOT_NOW, putfh(self.f), open_(claim_fh(), READ | NO_DELEG), tries=400).results[-1].stateid
+        s = c.until(lambda got: err(got.status) not in NOT_NOW, putfh(self.f),
+                    open_(claim_fh(), READ | NO_DELEG), tries=400).results[-1].stateid
         # A layout that a restart of a data server recalled may still be out.
         self.o = settled(c, self.f, s, IO_READ)
         self.ds = data_server(c, self.o.mirrors[0][0])

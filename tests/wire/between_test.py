@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What a protected request carries is protected between the daemons, too. Prints TAP.
 
 No daemon has a certificate for that. A relay between the daemons looks at each byte.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Lines of tests/CHECKLISTS.md that have no test elsewhere. Prints TAP."""
 import os
 import sys
@@ -29,7 +30,8 @@ def test_devices_tell_sizes_that_the_server_takes(w):
     check((v.minor, v.tight), (0, False))
     check(1024 <= v.rsize <= 1 << 20 and 1024 <= v.wsize <= 1 << 20, True, f"{v}")
     ds = data_server(c, x)
-    check((ds.write(x.fhs[0], 0, bytes(v.wsize)).count, ds.read(x.fhs[0], 0, v.rsize).count), (v.wsize, min(v.wsize, v.rsize)))
+    check((ds.write(x.fhs[0], 0, bytes(v.wsize)).count, ds.read(x.fhs[0], 0, v.rsize).count),
+          (v.wsize, min(v.wsize, v.rsize)))
 
 
 def test_callbacks_come_on_the_connection_that_was_bound_last(w):
@@ -74,7 +76,8 @@ def test_a_daemon_tells_what_is_on(w):
     """P36"""
     with open(os.path.join(w.dir, "log/mds.log"), encoding="utf-8") as f:
         text = f.read()
-    for word in ("serving: boot", "engine LMDB", "threads", "sync", "recorded clients", "NFSv4.1 and 4.2 over TCP"):
+    for word in ("serving: boot", "engine LMDB", "threads", "sync", "recorded clients",
+                 "NFSv4.1 and 4.2 over TCP"):
         check(word in text, True, f"\"{word}\" in the log")
 
 
@@ -83,7 +86,8 @@ def test_an_idle_connection_stays(w):
     c = client()
     idle = c.connection()
     idle.rpc(0)
-    time.sleep(65 if os.environ.get("WEFT_SOAK") else 3)  # more than the lease; and, in the long run, than the minute after which others close
+    # more than the lease; and, in the long run, than the minute after which others close
+    time.sleep(65 if os.environ.get("WEFT_SOAK") else 3)
     check((idle.rpc(0), c.conn.rpc(0)), (b"", b""))
 
 
@@ -97,14 +101,19 @@ def test_booleans_and_enumerations_are_checked(w):
     two = u32(2)
     got = c.conn.compound(op("SEQUENCE", c.session.sessionid, u32(1), u32(9), u32(9), two))
     check(err(got.status), "BADXDR")
-    for want, one in (("BADXDR", op("RECLAIM_COMPLETE", two)), ("BADXDR", op("OPEN", u32(0), u32(1), u32(0), u64(0), opaque("o"), two)),
-                      ("BADXDR", op("LOCK", u32(2), two, u64(0), u64(1), boolean(False), stateid(s), u32(0))),
-                      ("BADXDR", op("LAYOUTGET", two, u32(4), u32(2), u64(0), u64(MAX64), u64(0), stateid(s), u32(4096))),
+    for want, one in (("BADXDR", op("RECLAIM_COMPLETE", two)),
+                      ("BADXDR", op("OPEN", u32(0), u32(1), u32(0), u64(0), opaque("o"), two)),
+                      ("BADXDR",
+                       op("LOCK", u32(2), two, u64(0), u64(1), boolean(False), stateid(s), u32(0))),
+                      ("BADXDR", op("LAYOUTGET", two, u32(4), u32(2), u64(0), u64(MAX64), u64(0),
+                                    stateid(s), u32(4096))),
                       ("BADXDR", op("LAYOUTCOMMIT", u64(0), u64(1), two)),
                       (("BADXDR", "INVAL"), op("WRITE", stateid(s), u64(0), u32(3), opaque(b"x"))),
                       (("BADXDR", "INVAL"), op("SETXATTR", u32(3), opaque("a"), opaque("b"))),
-                      (("BADXDR", "INVAL"), op("LAYOUTRETURN", boolean(False), u32(4), u32(3), u32(4))),
-                      (("BADXDR", "INVAL"), op("LOCKT", u32(5), u64(0), u64(1), u64(0), opaque("o")))):
+                      (("BADXDR", "INVAL"),
+                       op("LAYOUTRETURN", boolean(False), u32(4), u32(3), u32(4))),
+                      (("BADXDR", "INVAL"),
+                       op("LOCKT", u32(5), u64(0), u64(1), u64(0), opaque("o")))):
         c.no(want, putfh(f), one)
     c.no(("BADXDR", "INVAL"), op("SECINFO_NO_NAME", u32(2)))
     first(c, "BADXDR", op("BIND_CONN_TO_SESSION", c.session.sessionid, u32(1), two))
@@ -132,7 +141,8 @@ def test_rdattr_error_is_for_the_entry(w):
 def test_close_leaves_no_current_stateid(w):
     """C40 (RFC 8881 section 16.2.3.1.2)"""
     c, d = place("close")
-    c.no("BAD_STATEID", putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), close(CURRENT), read(CURRENT, 0, 1))
+    c.no("BAD_STATEID", putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}),
+         close(CURRENT), read(CURRENT, 0, 1))
     c.no("BAD_STATEID", putfh(d), open_("f", BOTH | NO_DELEG), close(CURRENT), close(CURRENT))
 
 
@@ -143,7 +153,8 @@ def test_a_failed_sequence_renews_nothing(w):
     s, f = one.open(d, "f", deny=BOTH)
     until = time.monotonic() + 2.6
     while time.monotonic() < until:
-        for bad in (sequence(one.session.sessionid, 77, 0), sequence(one.session.sessionid, 1, 5000), sequence(b"\xee" * 16, 1)):
+        for bad in (sequence(one.session.sessionid, 77, 0),
+                    sequence(one.session.sessionid, 1, 5000), sequence(b"\xee" * 16, 1)):
             check(one.conn.compound(bad).status != 0, True)
         c.ok(putrootfh())
         time.sleep(0.1)
@@ -154,7 +165,8 @@ def test_a_failed_sequence_renews_nothing(w):
 def test_what_names_the_client_renews_its_lease(w):
     """C50: SEQUENCE, BIND_CONN_TO_SESSION, CREATE_SESSION and EXCHANGE_ID of a confirmed client each keep it."""
     c, d = place("renew")
-    ways = {"sequence": lambda o: o.ok(), "bind": lambda o: first(o, "OK", bind_conn(o.session.sessionid, 3)),
+    ways = {"sequence": lambda o: o.ok(),
+            "bind": lambda o: first(o, "OK", bind_conn(o.session.sessionid, 3)),
             "eid": lambda o: o.exchange_id(), "session": lambda o: o.create_session()}
     silent = client()
     silent.open(d, "silent", deny=BOTH)
@@ -180,7 +192,8 @@ def test_locks_are_set_with_ones_own_stateids_only(w):
     k = c.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"lo")).stateid
     two = client()
     s2, _ = two.open(d, "f")
-    for bad in (lock(s, WRITE_LT, 50, 1, b"x"), lock(k, WRITE_LT, 50, 1), locku(k, 0, 10), open_downgrade(s, READ), close(s), layoutget(s)):
+    for bad in (lock(s, WRITE_LT, 50, 1, b"x"), lock(k, WRITE_LT, 50, 1), locku(k, 0, 10),
+                open_downgrade(s, READ), close(s), layoutget(s)):
         two.no("BAD_STATEID", putfh(f), bad)
     two.no("DENIED", putfh(f), lock(s2, WRITE_LT, 0, 1, b"x"))
 

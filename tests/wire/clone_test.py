@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """CLONE (RFC 7862, 15.13), on data servers whose stores have reflinks: XFS on a loop device. Prints TAP."""
 import os
 import re
@@ -31,7 +32,8 @@ def mounted():
     os.mkdir(where)
     with open(image, "wb") as f:
         f.truncate(2 << 30)
-    for command in (["mkfs.xfs", "-q", "-m", "reflink=1", image], ["mount", "-o", "loop", image, where]):
+    for command in (["mkfs.xfs", "-q", "-m", "reflink=1", image],
+                    ["mount", "-o", "loop", image, where]):
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError:
@@ -55,12 +57,14 @@ def test_clone_blksize_is_told(p):
 def paths(c, f):
     """The files of its objects."""
     w = mds_test.THE
-    return [os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(c, f)["mirrors"] for o in m["objects"]]
+    return [os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(c, f)["mirrors"]
+            for o in m["objects"]]
 
 
 def own_bytes(path):
     """How much of a file lies in extents that it shares with none."""
-    text = subprocess.run(["filefrag", "-v", "-b4096", path], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(["filefrag", "-v", "-b4096", path], check=True, capture_output=True,
+                          text=True).stdout
     extents = [line.split(":") for line in text.splitlines() if re.match(r" +\d+: ", line)]
     return sum(int(e[3]) * 4096 for e in extents if "shared" not in e[-1])
 
@@ -92,8 +96,9 @@ def test_clones_of_ranges(p):
         src, dst = p.file(f"s{shape}", shape, data), p.file(f"d{shape}", shape)
         do_clone(c, src, dst, 0, 0, 8 * MB)
         want = bytearray(data[:8 * MB])
-        for a, b, n in ((4 * MB, 0, MB), (0, 2 * MB + 8192 if shape == "stripes=1" else 2 * MB, 4096), (8 * MB, 4 * MB, 0), (8 * MB, 8 * MB, 100),
-                        (0, 20 * MB, 2 * MB)):
+        for a, b, n in ((4 * MB, 0, MB),
+                        (0, 2 * MB + 8192 if shape == "stripes=1" else 2 * MB, 4096),
+                        (8 * MB, 4 * MB, 0), (8 * MB, 8 * MB, 100), (0, 20 * MB, 2 * MB)):
             do_clone(c, src, dst, a, b, n)
             piece = data[a:a + n] if n else data[a:]
             want.extend(bytes(max(0, b + len(piece) - len(want))))
@@ -146,7 +151,8 @@ def test_clone_errors(p):
     c.no("NOFILEHANDLE", putfh(f2), clone(s1, s2))
     other = p.file("other", "stripes=4,unit=1M", noise(5000))
     go("XDEV", s1, other[0], b=other[1])
-    check(content(c, other[1], other[0]) == noise(5000), True, "what could not be cloned over is as it was")
+    check(content(c, other[1], other[0]) == noise(5000), True,
+          "what could not be cloned over is as it was")
     c.no("BADXDR", putfh(f1), savefh(), putfh(f2), op("CLONE", stateid(s1), stateid(s2), u64(0)))
 
 
@@ -164,7 +170,8 @@ def test_a_clone_has_what_layouts_wrote_and_fences_them(p):
     dst = two.open(p.d, "dst")
     do_clone(two, (two.open(p.d, "src")[0], f), dst)
     for m in o.mirrors:
-        check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"after").status, 13, "a handle from before")
+        check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"after").status, 13,
+              "a handle from before")
     want = b"A" * 4096 + bytes(MB - 4096) + b"B" * 4096 + bytes(MB - 4096) + b"late"
     got = content(two, dst[1], dst[0])
     check((got == want[:len(got)], len(got) >= MB + 4096), (True, True))
@@ -179,14 +186,16 @@ def test_who_only_reads_does_not_keep_writers_waiting(p):
     c.ok(putfh(f), write(s, 0, noise(MB), FILE_SYNC))
     mine, again = reader.open(p.d, "src", READ, how=None, cred=who)[0], (putfh(f), savefh())
     dst = reader.open(p.d, "dst", cred=who)
-    ask = lambda: err(reader.call(*again, putfh(dst[1]), clone(mine, dst[0]), cred=who, timeout=30).status)
+    ask = lambda: err(reader.call(*again, putfh(dst[1]), clone(mine, dst[0]), cred=who,
+                                  timeout=30).status)
     check(ask(), "OK")
     check([ask() for _ in range(5)], ["DELAY"] * 5)
     c.ok(putfh(f), write(s, 0, b"not in the way", FILE_SYNC))
     began, done = time.monotonic(), 0
     while time.monotonic() - began < 3.5:
         done += ask() == "OK"
-        c.ok(putfh(f), write(s, 0, b"now and then"), timeout=30) if err(c.call(putfh(f), write(s, 0, b"-")).status) == "OK" else time.sleep(0.02)
+        c.ok(putfh(f), write(s, 0, b"now and then"), timeout=30) if err(
+            c.call(putfh(f), write(s, 0, b"-")).status) == "OK" else time.sleep(0.02)
     check(1 <= done <= 4, True, f"{done} clones in 3.5 s")
     # Who may write the file waits for nobody, nor anybody where nobody writes.
     own = c.open(p.d, "own")
@@ -237,7 +246,8 @@ def lose(c, *objects):
         known(c, s, f)
         with without(w, name_of(w, path)):
             os.unlink(path)
-        c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=2 * MB), pause=0.1, timeout=30)
+        c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=2 * MB),
+                pause=0.1, timeout=30)
         eventually(lambda path=path: os.path.exists(path), 10, "the fence's place")
 
 
@@ -247,16 +257,20 @@ def no_orders():
 
 def test_what_is_lost_is_not_cloned(p):
     c, data = p.c, noise(4 * MB)
-    src, own, dst = p.file("src", "stripes=1", data), p.file("own", "stripes=1"), p.file("dst", "stripes=1")
+    src, own, dst = (p.file("src", "stripes=1", data), p.file("own", "stripes=1"),
+                     p.file("dst", "stripes=1"))
     do_clone(c, src, own)
     lose(c, (*src, 0))
     for to, want in ((dst, b""), (own, data)):  # placed again, and in place
         c.no("IO", putfh(src[1]), savefh(), putfh(to[1]), clone(src[0], to[0]), timeout=30)
-        check((c.attrs(to[1], "size").size, content(c, to[1], to[0]) == want), (len(want), True), "it is as it was")
+        check((c.attrs(to[1], "size").size, content(c, to[1], to[0]) == want), (len(want), True),
+              "it is as it was")
     no_orders()
     # Nothing holds the source back: it is mended by who empties it.
-    c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), setattr_(src[0], size=0), pause=0.1, timeout=30)
-    c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), write(src[0], 0, data[:MB], FILE_SYNC), pause=0.1, timeout=30)
+    c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), setattr_(src[0], size=0),
+            pause=0.1, timeout=30)
+    c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]),
+            write(src[0], 0, data[:MB], FILE_SYNC), pause=0.1, timeout=30)
     do_clone(c, src, dst)
     same_everywhere(c, dst[1], dst[0], data[:MB])
 
@@ -273,11 +287,13 @@ def test_a_clone_that_is_lost_is_not_empty(p):
         check(after.change > before.change, True)
         time.sleep(0.3)
         again = c.attrs(f, "change", "time_modify")
-        check((again.change, again.time_modify), (after.change, after.time_modify), "that it is known is no change")
+        check((again.change, again.time_modify), (after.change, after.time_modify),
+              "that it is known is no change")
         path = object_path(w, c, f)
         with without(w, name_of(w, path)):
             os.unlink(path)
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1, timeout=30)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1,
+                      timeout=30)
         check(err(got.status), "IO", "no zeros")
 
 
@@ -293,7 +309,8 @@ def test_a_clone_that_its_server_made_late_is_not_empty(p):
     time.sleep(0.5)
     with without(w, name):
         os.unlink(path)
-    got = c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), read(dst[0], 0, 10), pause=0.1, timeout=30)
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), read(dst[0], 0, 10),
+                  pause=0.1, timeout=30)
     check(err(got.status), "IO", "no zeros")
 
 
@@ -317,7 +334,8 @@ def test_a_clone_into_what_is_lost_fails(p):
     lose(c, (*dst, 0))
     c.no("IO", putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0], 0, MB, MB), timeout=30)
     no_orders()
-    c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), setattr_(dst[0], size=0), pause=0.1, timeout=30)
+    c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), setattr_(dst[0], size=0),
+            pause=0.1, timeout=30)
     do_clone(c, src, dst)
     same_everywhere(c, dst[1], dst[0], data)
 
@@ -329,15 +347,18 @@ def test_an_order_to_clone_what_turns_out_to_be_lost_ends(p):
     path = object_path(w, c, src[1])
     known(c, *src)
     with server_down(name_of(w, path)):
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0]), pause=0.3, timeout=60)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), savefh(),
+                      putfh(dst[1]), clone(src[0], dst[0]), pause=0.3, timeout=60)
         check(err(got.status), "OK")
         os.unlink(path)
     no_orders()
     for s, f in (src, dst):
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1, timeout=30)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1,
+                      timeout=30)
         check(err(got.status), "IO", "no zeros")
     for name in ("src", "dst"):
-        c.until(lambda got: err(got.status) != "DELAY", putfh(p.d), remove(name), pause=0.1, timeout=30)
+        c.until(lambda got: err(got.status) != "DELAY", putfh(p.d), remove(name), pause=0.1,
+                timeout=30)
     no_orders()
 
 
@@ -347,7 +368,8 @@ def test_a_clone_survives_a_restart(p):
     do_clone(c, src, dst)
     w.restart()
     again = client()
-    got = again.until(lambda got: err(got.status) != "GRACE", putfh(p.d), open_("dst", BOTH | NO_DELEG), getfh())
+    got = again.until(lambda got: err(got.status) != "GRACE", putfh(p.d),
+                      open_("dst", BOTH | NO_DELEG), getfh())
     s, f = got.results[2].stateid, got.results[3].fh
     same_everywhere(again, f, s, data)
 
@@ -364,7 +386,8 @@ def test_a_clone_is_done_once(p):
     w.restart()
     two = once_test.back_again(two)
     s = reclaim(two, dst[1])
-    got = two.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), write(s, 0, b"since", FILE_SYNC))
+    got = two.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]),
+                    write(s, 0, b"since", FILE_SYNC))
     check(err(got.status), "OK")
     once_test.same_again(Conn(ADDR), o.sent)
     two.ok(reclaim_complete())
@@ -378,13 +401,15 @@ def test_a_clone_is_done_by_whoever_comes_back(p):
     (s, f), dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1", b"")
     name = layout_of(c, f)["mirrors"][0]["objects"][0]["ds"]
     with server_down(name):
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), savefh(), putfh(dst[1]), clone(s, dst[0]), pause=0.3, timeout=60)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), savefh(), putfh(dst[1]),
+                      clone(s, dst[0]), pause=0.3, timeout=60)
         check(err(got.status), "OK")
         check(c.attrs(dst[1], "size").size, len(data))
         c.no("DELAY", putfh(dst[1]), read(dst[0], 0, 10))
         w.restart()
     again = client()
-    got = again.until(lambda got: err(got.status) != "GRACE", putfh(p.d), open_("dst", BOTH | NO_DELEG), getfh())
+    got = again.until(lambda got: err(got.status) != "GRACE", putfh(p.d),
+                      open_("dst", BOTH | NO_DELEG), getfh())
     s, f = got.results[2].stateid, got.results[3].fh
     again.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 1))
     same_everywhere(again, f, s, data)

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Stores that an older program left (tests/compat), killed in the middle of things: this one's daemons have every name, byte and attribute. What is newer than
 the program is refused in one line. A data server that speaks protocol 4 joins. Prints TAP."""
 import json
@@ -21,11 +22,13 @@ class Kept(Cluster):
     """A cluster on the kept stores, which serve as soon as they are up: nobody has come back yet."""
 
     def __init__(self):
-        super().__init__(2, ["mds.lease=20s", "mds.grace=20s", "mds.repair_files=4", "ds.lease=10s"])
+        super().__init__(2,
+                         ["mds.lease=20s", "mds.grace=20s", "mds.repair_files=4", "ds.lease=10s"])
         self.dev("down", self.dir)
         for top in shape.TOPS:
             shutil.rmtree(os.path.join(self.dir, top))
-        subprocess.run(["tar", "--xattrs", "--xattrs-include=*", "--no-same-owner", "-C", self.dir, "-xJf", shape.STORE], check=True)
+        subprocess.run(["tar", "--xattrs", "--xattrs-include=*", "--no-same-owner", "-C", self.dir,
+                        "-xJf", shape.STORE], check=True)
         with open(os.path.join(self.dir, "facts.json"), encoding="utf-8") as f:
             self.facts = json.load(f)
 
@@ -38,10 +41,13 @@ class Kept(Cluster):
         return bytes.fromhex(self.facts["files"][name])
 
     def program(self, name, *args):
-        return subprocess.run([os.path.join(BUILD, name), *args], capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run([os.path.join(BUILD, name), *args], capture_output=True, text=True,
+                              timeout=120, check=False)
 
     def objects(self, ino):
-        return [p for ds in ("ds1", "ds2") for p in glob.glob(os.path.join(self.dir, ds, "objects/*/*/%016x.*" % ino)) if os.path.getsize(p)]
+        return [p for ds in ("ds1", "ds2")
+                for p in glob.glob(os.path.join(self.dir, ds, "objects/*/*/%016x.*" % ino))
+                if os.path.getsize(p)]
 
 
 def test_every_name_byte_and_attribute_is_there(w):
@@ -51,7 +57,8 @@ def test_every_name_byte_and_attribute_is_there(w):
     c.ok(reclaim_complete())
     late = client()  # it is in no record, and grace is over: the only one who is has come back
     check(content(late, w.file("plain")) == shape.whole("plain"), True)
-    late.no("NO_GRACE", putfh(w.file("plain")), open_(claim_previous(), BOTH | NO_DELEG, 0, b"late"))
+    late.no("NO_GRACE", putfh(w.file("plain")),
+            open_(claim_previous(), BOTH | NO_DELEG, 0, b"late"))
     root = c.root()
     for name, (policy, _, size) in shape.FILES.items():
         f = c.ok(putfh(root), lookup(name), lookup("f"), getfh()).fh
@@ -61,9 +68,11 @@ def test_every_name_byte_and_attribute_is_there(w):
         got = c.ok(putfh(root), lookup(name), getxattr("weft.policy")).value.decode()
         check(all(part in got for part in policy.split(",")), True, f"{name}: {got}")
     d = c.ok(putfh(root), lookup("names"), getfh()).fh
-    deep = c.ok(putfh(d), lookup("deep"), lookup("deeper \u00e4\u2603"), lookup("x" * 255), getfh()).fh
+    deep = c.ok(putfh(d), lookup("deep"), lookup("deeper \u00e4\u2603"), lookup("x" * 255),
+                getfh()).fh
     hard = c.ok(putfh(d), lookup("hard"), getfh()).fh
-    check((c.attrs(hard, "fileid", "numlinks").numlinks, c.attrs(deep, "fileid").fileid), (2, c.attrs(hard, "fileid").fileid))
+    check((c.attrs(hard, "fileid", "numlinks").numlinks, c.attrs(deep, "fileid").fileid),
+          (2, c.attrs(hard, "fileid").fileid))
     check(c.ok(putfh(d), lookup("symbolic"), readlink()).link, b"deep/deeper")
     for name, kind in shape.SPECIAL.items():
         check(c.ok(putfh(d), lookup(name), getattr_("type")).attrs.type, kind, name)
@@ -73,7 +82,8 @@ def test_every_name_byte_and_attribute_is_there(w):
     check((list(a.acl), a.owner, a.owner_group, a.time_modify, a.mode),
           (shape.ACL, "1000", "50", shape.TIME, w.facts["mode"]))
     names = sorted(e.name for e in c.readdir_all(d))
-    check(names, sorted([b"deep", b"hard", b"symbolic", b"attributes", *(n.encode() for n in shape.SPECIAL)]), "names")
+    check(names, sorted([b"deep", b"hard", b"symbolic", b"attributes",
+                         *(n.encode() for n in shape.SPECIAL)]), "names")
 
 
 def test_orders_of_before_are_done(w):
@@ -83,10 +93,13 @@ def test_orders_of_before_are_done(w):
     c.ok(reclaim_complete())
     eventually(lambda: w.metric("weft_mds_orders") == 0, 60, "every order")
     known = set(w.facts["fileids"].values())
-    eventually(lambda: all(int(os.path.basename(p)[:16], 16) in known for p in glob.glob(os.path.join(w.dir, "ds2/objects/*/*/*")) if os.path.getsize(p)), 60,
+    eventually(lambda: all(int(os.path.basename(p)[:16], 16) in known
+                           for p in glob.glob(os.path.join(w.dir, "ds2/objects/*/*/*"))
+                           if os.path.getsize(p)), 60,
                f"the removal of a file that was removed while ds2 was away ({len(left)}, {gone})")
     f = w.file("cut")
-    eventually(lambda: {o["state"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]} == {"in-sync"}, 60, "repair of what missed the cut")
+    eventually(lambda: {o["state"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]}
+               == {"in-sync"}, 60, "repair of what missed the cut")
     for path in w.objects(w.facts["fileids"]["cut"]):
         with open(path, "rb") as o:
             check(o.read() == shape.whole("cut"), True, path)
@@ -105,7 +118,8 @@ def test_a_capability_of_before_is_known(w):
         check((got.status, got.data == shape.whole("plain")[:4096]), (0, True))
     forged = bytearray.fromhex(w.facts["capability"])
     forged[31] ^= 1
-    check(data_server(c, x).read(bytes(forged), 0, 4096).status, 10001, "one that is not of the cluster's")
+    check(data_server(c, x).read(bytes(forged), 0, 4096).status, 10001,
+          "one that is not of the cluster's")
 
 
 def test_a_data_server_of_protocol_4_joins(w):
@@ -121,7 +135,8 @@ def test_a_data_server_of_protocol_4_joins(w):
     got = ds.ask(struct.pack(">IQQI", 2, 1 << 30, 1 << 29, 0))
     check(struct.unpack(">2IQI", got), (0, 2, epoch, 10000), "HEARTBEAT")
     # The same message by the operation of a later protocol is refused, whatever the server could make of it.
-    check(struct.unpack_from(">I", ds.ask(struct.pack(">I", 4) + bytes.fromhex(w.facts["join"])[4:] + struct.pack(">I", 0))), (7,), "JOIN2 in protocol 4")
+    check(struct.unpack_from(">I", ds.ask(struct.pack(">I", 4) + bytes.fromhex(w.facts["join"])[4:]
+                                          + struct.pack(">I", 0))), (7,), "JOIN2 in protocol 4")
 
 
 def test_version_1_for_stripes_ends_after_the_instance_that_a_server_joined(w):
@@ -136,7 +151,8 @@ def test_version_1_for_stripes_ends_after_the_instance_that_a_server_joined(w):
     s, f = c.open(c.ok(putfh(c.root()), lookup("striped"), getfh()).fh, "f", READ, how=None)
     o = lay(c, f, s, IO_READ)
     check([x.fhs[0][0] >> 4 for x in o.mirrors[0]], [3, 3], "new layouts: version 2")
-    check(b"".join(data_server(c, x).read(x.fhs[0], k << 20, MB).data for k, x in enumerate(o.mirrors[0])) == shape.whole("striped")[:2 * MB], True)
+    check(b"".join(data_server(c, x).read(x.fhs[0], k << 20, MB).data
+                   for k, x in enumerate(o.mirrors[0])) == shape.whole("striped")[:2 * MB], True)
 
 
 def refused(w, program, key, store, want):
@@ -162,7 +178,8 @@ def test_a_store_from_the_future_is_refused_in_one_line(w):
         for at in places:
             f.seek(at + 8)
             f.write(struct.pack("<I", 99))
-    refused(w, "weft-mds", "mds.store", mds, "the store has format version 99; this program knows version")
+    refused(w, "weft-mds", "mds.store", mds,
+            "the store has format version 99; this program knows version")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Two write one mirrored file at the same time: its copies are the same in the end, and until then
 all readers have one first copy (docs/mirrors.md, "Two writers"). Prints TAP."""
 import os
@@ -33,7 +34,8 @@ class Shared:
     def obey(self):
         def on_callback(name, args):
             if name == "LAYOUTRECALL":
-                threading.Thread(target=self.c.call, args=(putfh(self.f), layoutreturn(args.stateid)),
+                threading.Thread(target=self.c.call,
+                                 args=(putfh(self.f), layoutreturn(args.stateid)),
                                  daemon=True).start()
             return 0
         self.c.on_callback = on_callback
@@ -52,7 +54,8 @@ class Shared:
         check(self.ds[at].write(self.o.mirrors[at][0].fhs[0], off, data).status, 0)
 
     def give_back(self):
-        self.c.until(lambda got: err(got.status) != "DELAY", putfh(self.f), layoutreturn(self.o.stateid))
+        self.c.until(lambda got: err(got.status) != "DELAY", putfh(self.f),
+                     layoutreturn(self.o.stateid))
         self.c.ok(putfh(self.f), close(self.s))
 
 
@@ -132,7 +135,8 @@ def test_a_restart_of_the_metadata_server_forgets_nothing(w):
     back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS]
     mds_test.CLIENTS += back
     for c in back:
-        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"), tries=400)
+        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"),
+                tries=400)
     compared(w, back[0], f)
     equal(w, back[0], f, want)
 
@@ -141,7 +145,8 @@ def test_a_write_through_the_metadata_server_beside_a_layout_counts(w):
     f = made("through")
     a, b = Shared(f).lay(), Shared(f)
     for _ in range(20):
-        b.c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(b.s, 0, b"m" * BLOCK, FILE_SYNC), tries=400)
+        b.c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                  write(b.s, 0, b"m" * BLOCK, FILE_SYNC), tries=400)
         a.lay()
         if contended(w):  # else it was compared before the layout came
             break
@@ -157,14 +162,15 @@ def test_two_writes_through_the_metadata_server_that_overlap_come_one_after_the_
     f = made("overlap")
     a, b = Shared(f), Shared(f)
     one, two = servers(a.c, f)
-    path = next(os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(a.c, f)["mirrors"] for o in m["objects"]
-                if o["ds"] == one)
+    path = next(os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(a.c, f)["mirrors"]
+                for o in m["objects"] if o["ds"] == one)
     with stopped(w, two):
         writing = a.c.begin(putfh(f), write(a.s, 0, b"a" * BLOCK, FILE_SYNC))
         eventually(lambda: open(path, "rb").read(1) == b"a", 30, "the copy that takes it")
         b.c.no("DELAY", putfh(f), write(b.s, BLOCK - 1, b"b" * BLOCK, FILE_SYNC))
     check(err(a.c.finish(writing).status), "OK")
-    b.c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(b.s, BLOCK - 1, b"b" * BLOCK, FILE_SYNC))
+    b.c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+              write(b.s, BLOCK - 1, b"b" * BLOCK, FILE_SYNC))
     check(contended(w), 0)
     equal(w, a.c, f, b"a" * (BLOCK - 1) + b"b" * BLOCK + b"0" * (2 * BLOCK + 1))
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A client that does not reach one data server, which the metadata server reaches: it writes through the metadata server, and nothing goes round and round (docs/device-failure.md). Prints TAP."""
 import os
 import signal
@@ -17,7 +18,8 @@ from repair_test import equal, servers, states  # noqa: E402
 
 NXIO, ILLEGAL = 6, 10044
 HOLD, STOOD, START = 4, 5, 5
-SETTINGS = ["mds.repair_files=4", "ds.lease=30s", "mds.lease=10s", f"mds.ds_unreached={HOLD}s", "mds.recall_deadline=3s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms"]
+SETTINGS = ["mds.repair_files=4", "ds.lease=30s", "mds.lease=10s", f"mds.ds_unreached={HOLD}s",
+            "mds.recall_deadline=3s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms"]
 W = None
 
 
@@ -32,8 +34,10 @@ def cluster():
 
 def ask(c, f, s, iomode=IO_RW):
     """What a LAYOUTGET says when nothing is being recalled: a status, or the servers that it names."""
-    got = c.until(lambda got: err(got.status) not in ("RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(f), layoutget(s, iomode), tries=400)
-    return [m[0].deviceid for m in ff_layout(got.results[-1].layouts[0].body).mirrors] if err(got.status) == "OK" else err(got.status)
+    got = c.until(lambda got: err(got.status) not in ("RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(f),
+                  layoutget(s, iomode), tries=400)
+    return ([m[0].deviceid for m in ff_layout(got.results[-1].layouts[0].body).mirrors]
+            if err(got.status) == "OK" else err(got.status))
 
 
 def report(x, what):
@@ -49,7 +53,8 @@ def test_its_writes_go_through_us_and_end_there(w):
     repaired = w.metric("weft_mds_repaired_total")
     check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
     x.c.ok(putfh(x.f), write(x.s, 0, b"y" * 5000, FILE_SYNC))
-    check((states(x.c, x.f), w.metric("weft_mds_repaired_total")), (["in-sync"] * 2, repaired), "nothing is stale again")
+    check((states(x.c, x.f), w.metric("weft_mds_repaired_total")), (["in-sync"] * 2, repaired),
+          "nothing is stale again")
     equal(w, x.c, x.f, b"y" * 5000)
     check(len(ask(x.c, x.f, x.s, IO_READ)), 2, "it still reads by itself")
     # Others write as ever.
@@ -61,7 +66,8 @@ def test_its_writes_go_through_us_and_end_there(w):
 def test_what_is_on_other_servers_it_writes_by_itself(w):
     x = Holder("other")
     report(x, ILLEGAL)
-    check(states(x.c, x.f), ["in-sync"] * 2, "a connection that failed says nothing of what was written")
+    check(states(x.c, x.f), ["in-sync"] * 2,
+          "a connection that failed says nothing of what was written")
     check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
     y = Holder("elsewhere", policy="mirrors=1")
     while y.names[0] == x.names[0]:
@@ -96,7 +102,8 @@ def test_one_that_was_started_anew_was_gone_for_all(w):
     check(ask(x.c, x.f, x.s), "LAYOUTUNAVAILABLE")
     w.restart(x.names[0])
     is_state(w, x.names[0], "alive", 5)
-    check(sorted(ask(x.c, x.f, x.s)), sorted(x.uuids), "what was said before it was started counts no more")
+    check(sorted(ask(x.c, x.f, x.s)), sorted(x.uuids),
+          "what was said before it was started counts no more")
     x.get()
     report(x, ILLEGAL)
     check(sorted(ask(x.c, x.f, x.s)), sorted(x.uuids), "nor what is said just after it")
@@ -109,7 +116,8 @@ def test_a_write_under_way_through_us_ends_when_its_server_is_dead(w):
     stand_still(pid)
     began = time.monotonic()
     try:
-        got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"w" * 5000, FILE_SYNC), tries=400)
+        got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                        write(x.s, 0, b"w" * 5000, FILE_SYNC), tries=400)
         took = time.monotonic() - began
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -136,7 +144,9 @@ def test_after_our_start_a_server_may_join_late(w):
     stand_still(pid)
     w.dev("kill", w.dir, "mds", "-9")
     began = time.monotonic()
-    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, "mds"], stdout=subprocess.DEVNULL):  # ends when all have joined
+    # ends when all have joined
+    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, "mds"],
+                          stdout=subprocess.DEVNULL):
         try:
             eventually(lambda: others_are_there(w), START - 2, "the others")
             while time.monotonic() - began < START - 0.5:
