@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The data operations of RFC 7862 by the wire, on files that are striped and mirrored over data servers. Prints TAP."""
 import contextlib
 import json
@@ -47,7 +48,8 @@ def content(c, f, sid=ANON, offset=0, length=MAX64):
     """The file's bytes through the metadata server, asked again where it says DELAY."""
     out = b""
     while length:
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(sid, offset + len(out), min(MB, length)), tries=200)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                      read(sid, offset + len(out), min(MB, length)), tries=200)
         check(err(got.status), "OK", "READ")
         r = got.results[-1]
         out += r.data
@@ -119,14 +121,16 @@ def test_seek_finds_data_and_holes(p):
             c.ok(putfh(f), write(s, off, noise(65536), FILE_SYNC))
         c.ok(putfh(f), setattr_(s, size=20 * MB))
         starts = [0, 3 * MB, 4 * MB, 9 * MB + 8192]
-        for at in (0, 1, 65535, 65536, 2 * MB, 3 * MB, 3 * MB + 65536, 4 * MB + 1, 5 * MB, 9 * MB, 10 * MB, 20 * MB - 1):
+        for at in (0, 1, 65535, 65536, 2 * MB, 3 * MB, 3 * MB + 65536, 4 * MB + 1, 5 * MB, 9 * MB,
+                   10 * MB, 20 * MB - 1):
             inside = [b for b in starts if b <= at < b + 65536]
             later = [b for b in starts if b > at]
             r = c.ok(putfh(f), seek(s, at, DATA))
             want = (False, at) if inside else (False, later[0]) if later else (True, 20 * MB)
             check((r.eof, r.offset), want, f"{shape}: data from {at}")
             r = c.ok(putfh(f), seek(s, at, HOLE))
-            check((r.eof, r.offset), (False, inside[0] + 65536 if inside else at), f"{shape}: a hole from {at}")
+            check((r.eof, r.offset), (False, inside[0] + 65536 if inside else at),
+                  f"{shape}: a hole from {at}")
 
 
 def test_seek_knows_the_hole_at_the_end(p):
@@ -176,7 +180,8 @@ def test_allocate_reserves_and_grows(p):
         c.ok(putfh(f), allocate(s, MB // 2, 5 * MB))
         after = c.attrs(f, "size", "space_used", "change")
         check(after.size, MB // 2 + 5 * MB, shape)
-        check(after.space_used - before.space_used >= 5 * MB, True, f"{shape}: space {before.space_used} to {after.space_used}")
+        check(after.space_used - before.space_used >= 5 * MB, True,
+              f"{shape}: space {before.space_used} to {after.space_used}")
         check(after.change > before.change, True)
         want = b"head" + bytes(MB // 2 + 5 * MB - 4)
         same_everywhere(c, f, s, want)
@@ -260,7 +265,8 @@ def test_deallocate_takes_back_write_layouts_of_mirrored_files(p):
     two.ok(putfh(f), deallocate(s2, 0, 4096), timeout=30)
     c.wait_callback("LAYOUTRECALL")
     for m in o.mirrors:
-        check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"fenced").status, 13, "a handle from before")
+        check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"fenced").status, 13,
+              "a handle from before")
     same_everywhere(two, f, s2, bytes(4096) + b"\xff" * 4096 + b"late")
 
 
@@ -284,7 +290,8 @@ def test_a_mirror_that_misses_a_change_is_stale(p):
         done = lambda got: err(got.status) != "DELAY"
         check(err(c.until(done, putfh(f0), deallocate(s0, MB, MB), pause=0.3).status), "OK")
         check(content(c, f0, s0) == hole, True, "what is left is read")
-        check(err(c.until(done, putfh(f0), write(s0, 0, data[:512]), pause=0.1).status), "OK", "and written")
+        check(err(c.until(done, putfh(f0), write(s0, 0, data[:512]), pause=0.1).status), "OK",
+              "and written")
         check(c.attrs(f0, "size").size, 4 * MB)
         s1, f1 = files[1]
         check(err(c.until(done, putfh(f1), allocate(s1, 0, 5 * MB), pause=0.3).status), "OK")
@@ -310,12 +317,14 @@ def test_read_plus_tells_data_and_holes(p):
         at = 0
         while at < len(want):
             r, got = segments(c, f, s, at, 777777)
-            check(got[:777777] == bytes(want[at:at + len(got)])[:777777], True, f"{shape}: {len(got)} bytes at {at}")
+            check(got[:777777] == bytes(want[at:at + len(got)])[:777777], True,
+                  f"{shape}: {len(got)} bytes at {at}")
             check(len(got) > 0, True)
             check(r.eof, at + 777777 >= len(want), f"{shape}: eof at {at}")
             at += len(got)
         r, got = segments(c, f, s, 3 * MB, 65536)
-        check([(x.what, x.offset, getattr(x, "length", None)) for x in r.segments], [(HOLE, 3 * MB, 2 * MB)], "a hole in its entirety")
+        check([(x.what, x.offset, getattr(x, "length", None)) for x in r.segments],
+              [(HOLE, 3 * MB, 2 * MB)], "a hole in its entirety")
         r, got = segments(c, f, s, 2 * MB + 4096 + 300000 - 1000, 200000)
         check([x.what for x in r.segments], [DATA, HOLE])
 
@@ -369,7 +378,8 @@ def test_copy_copies(p):
         s, f = p.file(f"d{i}", shape)
         change = c.attrs(f, "change").change
         r = do_copy(c, sources[(i + 1) % len(SHAPES)], (s, f))
-        check((r.callback, r.count, r.how, r.consecutive, r.synchronous), (None, len(data), FILE_SYNC, True, True), shape)
+        check((r.callback, r.count, r.how, r.consecutive, r.synchronous),
+              (None, len(data), FILE_SYNC, True, True), shape)
         got = c.attrs(f, "size", "change")
         check((got.size, got.change > change), (len(data), True))
         check(c.ok(putfh(f), commit()).verf, r.verf, "COMMIT's verifier")
@@ -394,7 +404,8 @@ def test_a_copy_on_one_server_moves_nothing(p):
     r = do_copy(c, src, dst, 4096, 5)
     check((r.count, r.how, moved("read"), moved("write")), (200 * MB - 4096, FILE_SYNC, *before))
     check(c.ok(putfh(dst[1]), commit()).verf, r.verf, "COMMIT's verifier")
-    check(content(c, dst[1], dst[0], 0, 10 * MB) == bytes(5) + data[4096:] + bytes(10 * MB - 5 - len(data) + 4096), True)
+    check(content(c, dst[1], dst[0], 0, 10 * MB) == bytes(5) + data[4096:]
+          + bytes(10 * MB - 5 - len(data) + 4096), True)
     check(c.attrs(dst[1], "size").size, 200 * MB - 4091)
     r = c.ok(putfh(dst[1]), seek(dst[0], 20 * MB, DATA))
     check(r.eof, True, "the hole is one")
@@ -405,7 +416,8 @@ def test_copy_of_ranges(p):
     src = p.file("src", "stripes=2,mirrors=2,unit=1M", data)
     s, f = p.file("dst", "stripes=4,unit=1M", old)
     want = bytearray(old)
-    for a, b, n in ((100, 3 * MB + 5, MB), (2 * MB, 0, 4096), (5 * MB + 1, 6 * MB, 0), (0, 9 * MB, 10)):
+    for a, b, n in ((100, 3 * MB + 5, MB), (2 * MB, 0, 4096), (5 * MB + 1, 6 * MB, 0),
+                    (0, 9 * MB, 10)):
         r = do_copy(c, src, (s, f), a, b, n)
         n = n or len(data) - a
         check(r.count, n)
@@ -422,7 +434,8 @@ def test_copy_errors(p):
     s2, f2 = p.file("dst")
     r1, _ = c.open(p.d, "src", READ, owner=b"reader", how=None)
     r2, _ = c.open(p.d, "dst", READ, owner=b"reader", how=None)
-    go = lambda want, *args, a=f1, b=f2, **how: c.no(want, putfh(a), savefh(), putfh(b), copy(*args, **how))
+    go = lambda want, *args, a=f1, b=f2, **how: c.no(want, putfh(a), savefh(), putfh(b),
+                                                     copy(*args, **how))
     go("INVAL", s1, s2, 5001)
     go("INVAL", s1, s2, 4000, 0, 1001)
     go("INVAL", s1, s2, MAX64 - 5, 0, 10)
@@ -435,7 +448,8 @@ def test_copy_errors(p):
     go("WRONG_TYPE", ANON, s2, a=p.d)
     go("WRONG_TYPE", s1, ANON, b=p.d)
     go("PARTNER_NOTSUPP", s1, s2, servers=[u32(1) + opaque("other")])
-    go("PARTNER_NOTSUPP", s1, s2, servers=[u32(3) + opaque("tcp") + opaque("127.0.0.1.8.1"), u32(2) + opaque("nfs://x/y")])
+    go("PARTNER_NOTSUPP", s1, s2,
+       servers=[u32(3) + opaque("tcp") + opaque("127.0.0.1.8.1"), u32(2) + opaque("nfs://x/y")])
     go("BADXDR", s1, s2, servers=[u32(9) + opaque("other")])
     c.no("NOFILEHANDLE", putfh(f2), copy(s1, s2))
     c.no("NOFILEHANDLE", copy(s1, s2))
@@ -460,7 +474,8 @@ def test_copy_clears_set_id_bits(p):
 
 def test_a_large_copy_is_asynchronous(p):
     c, data = p.c, noise(24 * MB)
-    src, dst = p.file("src", "stripes=2,unit=1M", data), p.file("dst", "mirrors=2,stripes=2,unit=1M")
+    src, dst = (p.file("src", "stripes=2,unit=1M", data),
+                p.file("dst", "mirrors=2,stripes=2,unit=1M"))
     answered = threading.Event()
     c.on_callback = lambda name, args: 0 if answered.wait(10) else 1
     r = do_copy(c, src, dst, synchronous=False)
@@ -478,9 +493,11 @@ def test_a_large_copy_is_asynchronous(p):
     check((got.count, got.complete), (len(data), [0]))
     answered.set()
     cb = c.wait_callback("OFFLOAD")
-    check((cb.fh, cb.stateid, cb.status, cb.count, cb.how, cb.callback), (f, r.callback, 0, len(data), FILE_SYNC, None))
+    check((cb.fh, cb.stateid, cb.status, cb.count, cb.how, cb.callback),
+          (f, r.callback, 0, len(data), FILE_SYNC, None))
     check(c.ok(putfh(f), commit()).verf, cb.verf, "COMMIT's verifier")
-    eventually(lambda: err(c.call(putfh(f), offload_status(r.callback)).status) == "BAD_STATEID", 5, "the end of the stateid")
+    eventually(lambda: err(c.call(putfh(f), offload_status(r.callback)).status) == "BAD_STATEID", 5,
+               "the end of the stateid")
     same_everywhere(c, f, s, data)
 
 
@@ -501,7 +518,8 @@ def test_no_slot_is_held_for_hours(p):
     check((r.consecutive, r.synchronous), (True, False))
     two = client(flags=0)
     s, d = two.open(p.d, "src"), two.open(p.d, "dst")
-    check(do_copy(two, s, d, synchronous=False).count, 256 * MB, "a short copy without a backchannel")
+    check(do_copy(two, s, d, synchronous=False).count, 256 * MB,
+          "a short copy without a backchannel")
 
 
 def test_offload_cancel_stops_a_copy(p):
@@ -549,7 +567,8 @@ def test_many_copies_take_turns(p):
         began = time.monotonic()
         check(do_copy(c, small, p.file(f"s{i}")).count, 100000)
         over = [sid for f, sid in jobs if c.ok(putfh(f), offload_status(sid)).complete]
-        check(time.monotonic() - began < 5 or not over, True, "a small copy waited for the large ones")
+        check(time.monotonic() - began < 5 or not over, True,
+              "a small copy waited for the large ones")
     for f, sid in jobs:
         c.ok(putfh(f), offload_cancel(sid))
 
@@ -573,13 +592,16 @@ def test_a_mirror_that_misses_a_copy_is_stale(p):
 
 def wcc(*mirrors):
     """mirrors: lists of (server of a layout, attributes)"""
-    one = lambda x, attrs, fh=None, sid=ANON: x.deviceid + stateid(sid) + array([opaque(fh or x.fhs[0])]) + attrs
+    one = (lambda x, attrs, fh=None, sid=ANON: x.deviceid + stateid(sid)
+           + array([opaque(fh or x.fhs[0])]) + attrs)
     return array([array([one(*e) for e in m]) for m in mirrors])
 
 
 def v3_attrs(size=None, atime=None, mtime=None):
     raw = {33: u32(0o644), 36: opaque("0"), 37: opaque("0"), 45: u64(4096), 52: nfstime((5, 5))}
-    raw.update({n: v for n, v in ((4, size is not None and u64(size)), (47, atime and nfstime(atime)), (53, mtime and nfstime(mtime))) if v})
+    raw.update({n: v for n, v in ((4, size is not None and u64(size)),
+                                  (47, atime and nfstime(atime)), (53, mtime and nfstime(mtime)))
+                if v})
     return fattr(raw=raw)
 
 
@@ -607,11 +629,13 @@ def test_layout_wcc_tells_access_times(p):
     tell = lambda t: c.ok(putfh(f), layout_wcc(o.stateid, wcc([(x, v3_attrs(99, t, t))])))
     tell((2000, 7))
     got = c.attrs(f, "time_access", "change", "size", "time_modify")
-    check((got.time_access, got.change, got.size, got.time_modify != (2000, 7)), ((2000, 7), change, 0, True))
+    check((got.time_access, got.change, got.size, got.time_modify != (2000, 7)),
+          ((2000, 7), change, 0, True))
     tell((1500, 0))
     check(c.attrs(f, "time_access").time_access, (2000, 7), "it goes back for nobody")
     tell((1 << 40, 0))
-    check(c.attrs(f, "time_access").time_access[0] < time.time() + 5, True, "the future is not believed")
+    check(c.attrs(f, "time_access").time_access[0] < time.time() + 5, True,
+          "the future is not believed")
 
 
 def test_layout_wcc_errors(p):
@@ -619,18 +643,22 @@ def test_layout_wcc_errors(p):
     s, f, o = striped(c, p.d, "mirrors=2")
     x, attrs = o.mirrors[0][0], v3_attrs(5, (1, 1), (1, 1))
     good = wcc([(x, attrs)], [(o.mirrors[1][0], fattr())])
-    c.ok(putfh(f), layout_wcc(o.stateid, good), layout_wcc(o.stateid, wcc()), layout_wcc(o.stateid, wcc([])), getattr_("size"))
+    c.ok(putfh(f), layout_wcc(o.stateid, good), layout_wcc(o.stateid, wcc()),
+         layout_wcc(o.stateid, wcc([])), getattr_("size"))
     for bad in (b"", u32(1), good[:-4], good + u32(0), good[:-8] + u32(9) + u32(0)):
         c.no("BADXDR", putfh(f), layout_wcc(o.stateid, bad))
     c.no("INVAL", putfh(f), layout_wcc(o.stateid, wcc([(x, fattr(raw={3: u64(1)}))])))
-    c.no("INVAL", putfh(f), layout_wcc(o.stateid, wcc([(x, fattr(raw={47: struct_time(1, 10**9)}))])))
+    c.no("INVAL", putfh(f),
+         layout_wcc(o.stateid, wcc([(x, fattr(raw={47: struct_time(1, 10**9)}))])))
     c.no("BADXDR", putfh(f), layout_wcc(o.stateid, wcc([(x, fattr(raw={4: u32(1)}))])))
     c.no("UNKNOWN_LAYOUTTYPE", putfh(f), layout_wcc(o.stateid, good, kind=1))
     for sid in (s, ANON, (1, b"\x01" * 12), (99, o.stateid[1])):
         c.no("BAD_STATEID", putfh(f), layout_wcc(sid, good))
     c.no("NOFILEHANDLE", layout_wcc(o.stateid, good))
     c.no("ISDIR", putfh(p.d), layout_wcc(o.stateid, good))
-    for triple in ((x, attrs, b"\x01" * 32), (x, attrs, x.fhs[0], s), (o.mirrors[1][0], attrs, x.fhs[0])):  # of nothing that is known
+    # of nothing that is known
+    for triple in ((x, attrs, b"\x01" * 32), (x, attrs, x.fhs[0], s),
+                   (o.mirrors[1][0], attrs, x.fhs[0])):
         c.ok(putfh(f), layout_wcc(o.stateid, wcc([triple])))
     c.ok(putfh(f), layoutreturn(o.stateid))
     c.no("BAD_STATEID", putfh(f), layout_wcc(o.stateid, good))

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Data servers that die: how it is noticed, what becomes of layouts, and what they are when they come back. Prints TAP."""
 import json
 import os
@@ -17,19 +18,23 @@ from repair_test import servers, states, uuid_of  # noqa: E402
 
 MB = 1 << 20
 # Leases are long: what these tests see does not come of one that runs out.
-QUICK = ["ds.lease=30s", "mds.lease=10s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms", "mds.repair_wait=4s", "mds.recall_deadline=3s"]
+QUICK = ["ds.lease=30s", "mds.lease=10s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms",
+         "mds.repair_wait=4s", "mds.recall_deadline=3s"]
 
 
 def pid_of(w, name):
-    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == name)
+    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if d["name"] == name)
 
 
 def admin_of(w):
-    return next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
+    return next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if d["name"] == "mds")
 
 
 def weft(w, *args, want=0):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", *args], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", *args],
+                          capture_output=True, text=True, timeout=60, check=False)
     check(done.returncode, want, f"weft {args}: {done.stderr}")
     return json.loads(done.stdout) if not want else done.stderr
 
@@ -57,7 +62,9 @@ class Holder:
         self.d = self.c.mkdir(self.c.root(), name)
         self.c.ok(putfh(self.d), setxattr("weft.policy", policy))
         # A test before this one may have restarted the server.
-        got = self.c.until(lambda got: err(got.status) != "GRACE", putfh(self.d), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), getfh(), tries=200)
+        got = self.c.until(lambda got: err(got.status) != "GRACE", putfh(self.d),
+                           open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}),
+                           getfh(), tries=200)
         check(err(got.status), "OK")
         self.s, self.f = got.results[-2].stateid, got.results[-1].fh
         self.c.ok(putfh(self.f), write(self.s, 0, data, FILE_SYNC))
@@ -132,7 +139,8 @@ def test_files_that_nobody_has_open_are_judged_when_they_are_written(w):
     check(states(x.c, x.f), ["in-sync", "in-sync"], "for that nothing is stale")
     for args in (("mirror", "status"), ("status",)):
         wrong = weft(w, *args)["health"]
-        check([s for s in wrong["servers"] if s["name"] == x.names[0]], [{"name": x.names[0], "state": "dead"}], "it is told")
+        check([s for s in wrong["servers"] if s["name"] == x.names[0]],
+              [{"name": x.names[0], "state": "dead"}], "it is told")
         check((wrong["degraded"] >= 1, wrong["all"]), (True, True), f"a file lacks a copy: {wrong}")
     check(x.get(IO_RW), [x.uuids[1]], "nor are writers")
     check(states(x.c, x.f), ["stale", "in-sync"])
@@ -163,7 +171,8 @@ def test_who_set_a_size_and_was_cut_short_keeps_nobody_waiting(w):
     x, gone, c = cut_short(w, "short")
     try:
         began = time.monotonic()
-        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f), read(ANON, 0, 5000), tries=100)
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f),
+                      read(ANON, 0, 5000), tries=100)
         check((got.results[-1].data, time.monotonic() - began < 3), (b"x" * 100, True))
         check(sorted(states(c, x.f)), ["in-sync", "stale"])
     finally:
@@ -174,10 +183,13 @@ def test_nor_who_copies_it(w):
     """Copies of a dead server are stale at once, though repair would wait for it."""
     x, gone, c = cut_short(w, "copied")
     try:
-        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.d), open_("to", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), getfh(), tries=200)
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.d),
+                      open_("to", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), getfh(),
+                      tries=200)
         s, to = got.results[-2].stateid, got.results[-1].fh
         began = time.monotonic()
-        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f), savefh(), putfh(to), copy(ANON, s), tries=100)
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f), savefh(),
+                      putfh(to), copy(ANON, s), tries=100)
         check((err(got.status), got.results[-1].count), ("OK", 100))
         tap.say(f"copied after {time.monotonic() - began:.1f} s")
         check(time.monotonic() - began < 10, True, "before repair begins without it")
@@ -196,14 +208,16 @@ def put_off(x):
 
 
 def given_up(x, seconds):
-    eventually(lambda: err(x.c.call(putfh(x.f), layoutget(x.s, IO_RW)).status) == "IO", seconds, "the end of waiting")
+    eventually(lambda: err(x.c.call(putfh(x.f), layoutget(x.s, IO_RW)).status) == "IO", seconds,
+               "the end of waiting")
     x.c.no("IO", putfh(x.f), layoutget(x.s, IO_READ))
     x.c.no("IO", putfh(x.f), read(x.s, 0, 100))
     x.c.no("IO", putfh(x.f), write(x.s, 0, b"lost", FILE_SYNC))
 
 
 def back_again(w, x):
-    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, x.names[0]], stdout=subprocess.DEVNULL):
+    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, x.names[0]],
+                          stdout=subprocess.DEVNULL):
         is_state(w, x.names[0], "alive", 30)
     check(x.get(), x.uuids, "it is back")
     check(content(x.c, x.f, x.s), b"x" * 5000)
@@ -244,7 +258,8 @@ def test_a_restart_of_the_metadata_server_kills_nobody(w):
         time.sleep(0.1)
     for name in x.names:
         is_state(w, name, "alive", 5)
-    check([o["state"] for m in weft(w, "file", "show", "/boot/f")["mirrors"] for o in m["objects"]], ["in-sync", "in-sync"])
+    check([o["state"] for m in weft(w, "file", "show", "/boot/f")["mirrors"] for o in m["objects"]],
+          ["in-sync", "in-sync"])
 
 
 def test_the_administrators_word(w):
@@ -252,9 +267,11 @@ def test_the_administrators_word(w):
     name, at = x.names[0], x.named.index(x.uuids[0])
     ds, fh = data_server(x.c, x.o.mirrors[at][0]), x.o.mirrors[at][0].fhs[0]
     check(ds.write(fh, 0, b"y" * 5000).status, 0)
-    check("is alive" in weft(w, "ds", "forget", name, want=1), True, "an alive one is not forgotten")
+    check("is alive" in weft(w, "ds", "forget", name, want=1), True,
+          "an alive one is not forgotten")
     got = weft(w, "ds", "kill", name)
-    check((got["state"], got["alive"], abs(got["since"] - time.time()) < 60), ("killed", False, True))
+    check((got["state"], got["alive"], abs(got["since"] - time.time()) < 60),
+          ("killed", False, True))
     eventually(lambda: x.recalls, 4, "recall")
     eventually(lambda: ds.write(fh, 0, b"z" * 5000).status == 13, 4, "the end of its lease")
     check(x.get(), [x.uuids[1]])
@@ -264,7 +281,9 @@ def test_the_administrators_word(w):
     check((state(w, name), server(w, name)["since"]), ("killed", got["since"]), "after a restart")
     check(ds.write(fh, 0, b"z" * 5000).status, 13)
     w.dev("kill", w.dir, name, "-9")
-    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, name], stdout=subprocess.DEVNULL):  # ends when it has joined
+    # ends when it has joined
+    with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, name],
+                          stdout=subprocess.DEVNULL):
         time.sleep(1.5)
         check(state(w, name), "killed", "after its own restart")
         check(weft(w, "ds", "admit", name)["state"] in ("dead", "alive"), True)
@@ -285,7 +304,8 @@ def test_it_is_forgotten_with_what_only_it_has(w):
     before = set(states(y.c, y.f))
     check("may still serve clients" in weft(w, "ds", "forget", "--force", name, want=1),
           True, "it has its lease")
-    check(set(states(y.c, y.f)) | {"stale", "in-sync"} == before | {"stale", "in-sync"}, True, "a refusal loses nothing")
+    check(set(states(y.c, y.f)) | {"stale", "in-sync"} == before | {"stale", "in-sync"}, True,
+          "a refusal loses nothing")
     time.sleep(4)
     text = weft(w, "ds", "forget", name, want=1)
     check("for 1 of them that is the only copy" in text and "--force" in text, True, text)
@@ -301,13 +321,15 @@ def test_it_is_forgotten_with_what_only_it_has(w):
     x.c.ok(putfh(x.d), remove("f"))
     eventually(lambda: w.metric("weft_mds_orders") == 0, 5, "no order is left for it")
     # Its daemon still runs, and joins as a new one.
-    eventually(lambda: any(d["name"] == name and d["alive"] for d in weft(w, "ds", "list")["ds"]), 5, "it joins anew")
+    eventually(lambda: any(d["name"] == name and d["alive"] for d in weft(w, "ds", "list")["ds"]),
+               5, "it joins anew")
     check(server(w, name)["number"], 5)
     w.restart()
     is_state(w, name, "alive", 5)
     check(len(weft(w, "ds", "list")["ds"]), 4)
     w.dev("down", w.dir)
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, timeout=20, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
     w.dev("up", w.dir)
 
@@ -317,7 +339,8 @@ def test_what_is_on_one_that_is_gone_is_made_anew_while_nobody_looks(w):
     x.give_back(x.o.stateid)
     name = x.names[0]
     w.dev("kill", w.dir, name, "-9")
-    eventually(lambda: name not in servers(x.c, x.f) and set(states(x.c, x.f)) == {"in-sync"}, 20, "repair elsewhere")
+    eventually(lambda: name not in servers(x.c, x.f) and set(states(x.c, x.f)) == {"in-sync"}, 20,
+               "repair elsewhere")
     check(content(x.c, x.f, x.s), b"x" * 5000)
     weft(w, "ds", "kill", name)
     time.sleep(4)  # its lease
@@ -335,8 +358,11 @@ def test_servers_that_were_never_here_wait_where_they_must(w):
     with subprocess.Popen([*words, "-o", "mds.admit=manual"], stderr=subprocess.DEVNULL) as child:
         try:
             admin = next(r["admin"] for r in rows if r["name"] == "mds")
-            ask = lambda *a: json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, "--json", *a], capture_output=True, text=True, timeout=20, check=False).stdout or "{}")
-            of = lambda name: next((d["state"] for d in ask("ds", "list").get("ds", []) if d["name"] == name), None)
+            ask = lambda *a: json.loads(subprocess.run(
+                [os.path.join(BUILD, "weft"), "--admin", admin, "--json", *a], capture_output=True,
+                text=True, timeout=20, check=False).stdout or "{}")
+            of = lambda name: next((d["state"] for d in ask("ds", "list").get("ds", [])
+                                    if d["name"] == name), None)
             eventually(lambda: of("ds4") == "alive", 10, "those that are known join")
             ask("ds", "kill", "ds4")
             time.sleep(4.5)  # its lease
@@ -353,8 +379,9 @@ def test_servers_that_were_never_here_wait_where_they_must(w):
 
 def settings(name):
     own = "while" in name or "forgotten" in name or "never_here" in name or "cut_short" in name
-    return [*QUICK, *(["mds.repair_wait=60s"] if "cut_short" in name or "who_copies" in name else []),
-            *(["mds.repair_wait=1s"] if "waited_for_until" in name else []), *(["mds.io_error_after=6s"] if "configured" in name else []),
+    return [*QUICK, *(["mds.repair_wait=60s"] if "cut_short" in name or "who_copies" in name
+                      else []), *(["mds.repair_wait=1s"] if "waited_for_until" in name else []),
+            *(["mds.io_error_after=6s"] if "configured" in name else []),
             *(["mds.repair_files=4"] if "while" in name else []), *(["ds.lease=4s"] if own else [])]
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Delegations by the wire alone: what RFC 8881 (chapter 10, 18.6, 18.16, 18.49, 20.1, 20.2, 20.6) and RFC 9754 say. Prints TAP.
 
 A test gets a client, and c.d is a directory of its own. Its files are new: a file whose delegation was recalled gets none for a while.
@@ -57,7 +58,8 @@ class Later:
 
 def settled(c, *ops, **how):
     """The compound, sent again while the server says DELAY."""
-    return c.until(lambda got: err(got.status) != "DELAY", *ops, **{"tries": 400, "pause": 0.02, **how})
+    return c.until(lambda got: err(got.status) != "DELAY", *ops,
+                   **{"tries": 400, "pause": 0.02, **how})
 
 
 @contextlib.contextmanager
@@ -91,7 +93,8 @@ def quick(c, *ops, want="OK"):
     began = time.monotonic()
     got = settled(c, *ops)
     check(err(got.status), want, got.results[-1].op)
-    check(time.monotonic() - began < 0.7, True, f"{got.results[-1].op}: took {time.monotonic() - began:.2f} s")
+    check(time.monotonic() - began < 0.7, True,
+          f"{got.results[-1].op}: took {time.monotonic() - began:.2f} s")
     return got.results[-1]
 
 
@@ -205,10 +208,12 @@ def test_an_open_for_reading_gets_a_read_delegation(c):
     o = ask(c, f, READ, 0)
     check((o.deleg, o.recall), (D_READ, False))
     check(o.deleg_stateid[0], 1, "seqid")
-    check(o.deleg_stateid[1] != o.stateid[1], True, "the open's stateid and the delegation's are one")
+    check(o.deleg_stateid[1] != o.stateid[1], True,
+          "the open's stateid and the delegation's are one")
     check(o.rflags & NO_OPEN_STATEID, 0)
     holds(c, o)
-    c.ok(putfh(f), read(o.stateid, 0, 1), close(o.stateid), read(o.deleg_stateid, 0, 1), delegreturn(o.deleg_stateid))
+    c.ok(putfh(f), read(o.stateid, 0, 1), close(o.stateid), read(o.deleg_stateid, 0, 1),
+         delegreturn(o.deleg_stateid))
     c.no("BAD_STATEID", putfh(f), read(o.deleg_stateid, 0, 1))
 
 
@@ -248,11 +253,12 @@ def test_every_want_with_every_access(c):
             elif o.deleg == D_NONE_EXT:
                 refused(o, CONTENTION, RESOURCE)
             else:
-                allowed = {WANT_READ: [D_READ], WANT_WRITE: [D_WRITE], WANT_ANY: [D_READ, D_WRITE]}[want]
+                allowed = {WANT_READ: [D_READ], WANT_WRITE: [D_WRITE],
+                           WANT_ANY: [D_READ, D_WRITE]}[want]
                 check(o.deleg in allowed, True, f"access {acc}, want {want:#x}, type {o.deleg}")
     # What is in nobody's way is given.
-    check([given[READ, WANT_READ], given[WRITE, WANT_WRITE], given[BOTH, WANT_WRITE], given[BOTH, WANT_ANY]],
-          [D_READ, D_WRITE, D_WRITE, D_WRITE])
+    check([given[READ, WANT_READ], given[WRITE, WANT_WRITE], given[BOTH, WANT_WRITE],
+           given[BOTH, WANT_ANY]], [D_READ, D_WRITE, D_WRITE, D_WRITE])
     check(given[READ, WANT_ANY] in (D_READ, D_WRITE), True)
 
 
@@ -271,10 +277,12 @@ def test_signal_and_push_promise_nothing(c):
 
 
 def test_a_created_file_comes_with_a_delegation(c):
-    r = c.ok(putfh(c.d), open_("new", BOTH | WANT_WRITE, how=GUARDED, attrs={"mode": 0o600}), getfh())
+    r = c.ok(putfh(c.d), open_("new", BOTH | WANT_WRITE, how=GUARDED, attrs={"mode": 0o600}),
+             getfh())
     check(r.all[1].deleg, D_WRITE)
     check(r.all[1].limit[0] in (1, 2), True)
-    r = c.ok(putfh(c.d), open_("new2", READ | WANT_READ, how=EXCLUSIVE4_1, attrs={"mode": 0o600}, verf=b"verifier"), getfh())
+    r = c.ok(putfh(c.d), open_("new2", READ | WANT_READ, how=EXCLUSIVE4_1, attrs={"mode": 0o600},
+                               verf=b"verifier"), getfh())
     check(r.all[1].deleg, D_READ)
 
 
@@ -301,7 +309,8 @@ def test_a_client_has_one_delegation_of_a_file(c):
 
 
 def test_upgrade_and_downgrade_are_done_or_said_to_be_unsupported(c):
-    for kind, want, other, why in ((D_READ, WANT_WRITE, D_WRITE, NOT_UPGRADE), (D_WRITE, WANT_READ, D_READ, NOT_DOWNGRADE)):
+    for kind, want, other, why in ((D_READ, WANT_WRITE, D_WRITE, NOT_UPGRADE),
+                                   (D_WRITE, WANT_READ, D_READ, NOT_DOWNGRADE)):
         o = fresh(c, f"f{kind}", kind)
         n = ask(c, o.fh, BOTH, want, owner=b"second")
         if n.deleg == D_NONE_EXT:
@@ -314,10 +323,11 @@ def test_upgrade_and_downgrade_are_done_or_said_to_be_unsupported(c):
 
 def test_a_conflicting_open_of_another_client_is_contention(c):
     two = client()
-    for i, (theirs, deny, acc, want, kind) in enumerate(((WRITE, 0, READ, WANT_READ, None), (BOTH, 0, READ, WANT_ANY, None),
-                                                         (READ, 0, READ, WANT_READ, D_READ), (READ, 0, BOTH, WANT_WRITE, None),
-                                                         (READ, 0, READ, WANT_WRITE, None), (WRITE, 0, WRITE, WANT_WRITE, None),
-                                                         (READ, WRITE, READ, WANT_READ, D_READ))):
+    for i, (theirs, deny, acc, want, kind) in enumerate(
+            ((WRITE, 0, READ, WANT_READ, None), (BOTH, 0, READ, WANT_ANY, None),
+             (READ, 0, READ, WANT_READ, D_READ), (READ, 0, BOTH, WANT_WRITE, None),
+             (READ, 0, READ, WANT_WRITE, None), (WRITE, 0, WRITE, WANT_WRITE, None),
+             (READ, WRITE, READ, WANT_READ, D_READ))):
         f = make(c, f"f{i}")
         s = two.ok(putfh(f), open_(claim_fh(), theirs | NO_DELEG, deny)).stateid
         o = ask(c, f, acc, want)
@@ -327,7 +337,8 @@ def test_a_conflicting_open_of_another_client_is_contention(c):
             check(o.deleg, kind, f"row {i}")
         if kind is None:  # nothing conflicted, nobody was recalled
             two.ok(putfh(f), close(s))
-            check(ask(c, f, acc, want, owner=b"now").deleg not in (D_NONE, D_NONE_EXT), True, f"row {i}: after the CLOSE")
+            check(ask(c, f, acc, want, owner=b"now").deleg not in (D_NONE, D_NONE_EXT), True,
+                  f"row {i}: after the CLOSE")
     no_callback(c, two)
 
 
@@ -352,7 +363,8 @@ def test_a_client_that_denies_takes_no_harm_from_its_delegation(c):
     """Share reservations (9.7) stay, whoever holds a delegation."""
     two = client()
     o = take(c, make(c, "f"), D_WRITE, deny=WRITE)
-    check(err(recalls(c, o, two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG), want="SHARE_DENIED").status), "SHARE_DENIED")
+    check(err(recalls(c, o, two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG),
+                      want="SHARE_DENIED").status), "SHARE_DENIED")
     two.ok(putfh(o.fh), open_(claim_fh(), READ | NO_DELEG))
     c.ok(putfh(o.fh), close(o.stateid))
     two.ok(putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG))
@@ -449,7 +461,8 @@ def test_delegations_of_previous_clients_are_not_supported(c):
     c.no("NOTSUPP", putfh(c.d), open_(u32(3) + opaque("f")))
     c.no("NOTSUPP", putfh(f), open_(u32(6)))
     c.no("NOTSUPP", op("DELEGPURGE", u64(0)))
-    c.no("NOTSUPP", putfh(c.d), op("GET_DIR_DELEGATION", boolean(False) + bitmap([]) + bytes(24) + bitmap([]) * 2))
+    c.no("NOTSUPP", putfh(c.d),
+         op("GET_DIR_DELEGATION", boolean(False) + bitmap([]) + bytes(24) + bitmap([]) * 2))
 
 
 # ---- what recalls (10.4.4)
@@ -460,7 +473,8 @@ def conflicts(c, kind):
     dir_, other = putfh(c.d), make(c, "other file")
     out = [("remove", lambda n, f: [dir_, remove(n)]),
            ("rename", lambda n, f: [dir_, savefh(), rename(n, n + ".new")]),
-           ("rename over", lambda n, f: [dir_, create(FIFO, n + ".f"), dir_, savefh(), rename(n + ".f", n)]),
+           ("rename over", lambda n, f: [dir_, create(FIFO, n + ".f"), dir_, savefh(),
+                                         rename(n + ".f", n)]),
            ("link", lambda n, f: [putfh(f), savefh(), dir_, link(n + ".link")]),
            ("mode", lambda n, f: [putfh(f), setattr_(mode=0o600)]),
            ("owner", lambda n, f: [putfh(f), setattr_(owner="1000")]),
@@ -474,12 +488,16 @@ def conflicts(c, kind):
            ("copy to", lambda n, f: [putfh(other), savefh(), putfh(f), copy(ANON, ANON, 0, 0, 5)]),
            ("open write", lambda n, f: [dir_, open_(n, WRITE | NO_DELEG)]),
            ("open fh", lambda n, f: [putfh(f), open_(claim_fh(), BOTH | WANT_WRITE)]),
-           ("open create", lambda n, f: [dir_, open_(n, READ | NO_DELEG, how=UNCHECKED, attrs={"size": 0})])]
+           ("open create", lambda n, f: [dir_, open_(n, READ | NO_DELEG, how=UNCHECKED,
+                                                     attrs={"size": 0})])]
     if kind == D_WRITE:
-        out += [("open read", lambda n, f: [dir_, open_(n, READ)]), ("read", lambda n, f: [putfh(f), read(ANON, 0, 9)]),
+        out += [("open read", lambda n, f: [dir_, open_(n, READ)]),
+                ("read", lambda n, f: [putfh(f), read(ANON, 0, 9)]),
                 ("bypass", lambda n, f: [putfh(f), read(BYPASS, 0, 9)]),
-                ("read plus", lambda n, f: [putfh(f), read_plus(ANON, 0, 9)]), ("seek", lambda n, f: [putfh(f), seek(ANON, 0, 0)]),
-                ("copy from", lambda n, f: [putfh(f), savefh(), putfh(other), copy(ANON, ANON, 0, 0, 5)]),
+                ("read plus", lambda n, f: [putfh(f), read_plus(ANON, 0, 9)]),
+                ("seek", lambda n, f: [putfh(f), seek(ANON, 0, 0)]),
+                ("copy from", lambda n, f: [putfh(f), savefh(), putfh(other),
+                                            copy(ANON, ANON, 0, 0, 5)]),
                 ("lockt", lambda n, f: [putfh(f), lockt(READ_LT)])]
     return out
 
@@ -518,11 +536,15 @@ def test_what_recalls_a_write_delegation(c):
 def test_what_recalls_no_read_delegation(c):
     o, two = fresh(c, "f"), client()
     c.ok(putfh(o.fh), setxattr("a", b"v"))
-    for ops in ([putfh(c.d), open_("f", READ)], [putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, owner=b"x")],
-                [putfh(o.fh), read(ANON, 0, 9)], [putfh(o.fh), read(BYPASS, 0, 9)], [putfh(o.fh), getattr_("size", "change")],
-                [putfh(o.fh), lockt(READ_LT)], [putfh(o.fh), access(0x3f)], [putfh(c.d), lookup("f"), getattr_("mode")],
-                [putfh(c.d), readdir(attrs=["size"])], [putfh(o.fh), getxattr("a")], [putfh(c.d), create(FIFO, "other")],
-                [putfh(c.d), savefh(), rename("other", "other2")], [putfh(c.d), remove("other2")], [putfh(o.fh), commit()]):
+    for ops in ([putfh(c.d), open_("f", READ)],
+                [putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, owner=b"x")],
+                [putfh(o.fh), read(ANON, 0, 9)], [putfh(o.fh), read(BYPASS, 0, 9)],
+                [putfh(o.fh), getattr_("size", "change")], [putfh(o.fh), lockt(READ_LT)],
+                [putfh(o.fh), access(0x3f)], [putfh(c.d), lookup("f"), getattr_("mode")],
+                [putfh(c.d), readdir(attrs=["size"])], [putfh(o.fh), getxattr("a")],
+                [putfh(c.d), create(FIFO, "other")],
+                [putfh(c.d), savefh(), rename("other", "other2")], [putfh(c.d), remove("other2")],
+                [putfh(o.fh), commit()]):
         quick(two, *ops)
     no_callback(c)
     holds(c, o)
@@ -609,7 +631,8 @@ class Racer:
         """What GETATTR says of change and mtime, and between when."""
         since = time.monotonic()
         got = settled(self.c, putfh(f), getattr_("change", "time_modify"))
-        self.seen.append((f, since, time.monotonic(), (got.results[-1].attrs.change, got.results[-1].attrs.time_modify)))
+        self.seen.append((f, since, time.monotonic(),
+                          (got.results[-1].attrs.change, got.results[-1].attrs.time_modify)))
 
     def race(self):
         while time.monotonic() < self.end:
@@ -618,8 +641,10 @@ class Racer:
             f = self.files[at - self.rand.randrange(2)]
             if self.rand.random() < 0.3:
                 self.look(f)
-            acc, want = self.rand.choice(((READ, 0), (READ, WANT_READ), (BOTH, WANT_WRITE), (WRITE, 0), (READ, WANT_ANY), (BOTH, NO_DELEG),
-                                          (READ, WANT_READ | WANT_XOR), (BOTH, WANT_WRITE | WANT_XOR)))
+            acc, want = self.rand.choice(((READ, 0), (READ, WANT_READ), (BOTH, WANT_WRITE),
+                                          (WRITE, 0), (READ, WANT_ANY), (BOTH, NO_DELEG),
+                                          (READ, WANT_READ | WANT_XOR),
+                                          (BOTH, WANT_WRITE | WANT_XOR)))
             got = settled(self.c, putfh(f), open_(claim_fh(), acc | want), getattr_("type"))
             if got.status:
                 raise Failed(f"OPEN: {err(got.status)}")
@@ -648,15 +673,18 @@ def test_what_conflicts_is_never_held_at_once(c):
     racers = [Racer(client(), files, end, i) for i in range(6)]
     held = [Later(r.race) for r in racers]
     held = [h.result() for h in held]
-    given = [sum(what == "deleg" and writing == w for one in held for _, what, writing, *_ in one) for w in (False, True)]
-    tap.say(f"{sum(what == 'open' for one in held for _, what, *_ in one)} opens, {given} delegations")
+    given = [sum(what == "deleg" and writing == w for one in held for _, what, writing, *_ in one)
+             for w in (False, True)]
+    tap.say(f"{sum(what == 'open' for one in held for _, what, *_ in one)} opens, {given} "
+            "delegations")
     check(min(given) > 3, True, "delegations of both kinds were given")
     for a, b in ((a, b) for a in range(6) for b in range(6) if a != b):
         for f, what, writing, since, until in held[a]:
             if what == "deleg":
                 for g, theirs, w, s, u in held[b]:
                     if f == g and s < until and since < u and (writing or w):
-                        raise Failed(f"a {'write' if writing else 'read'} delegation beside a {'writing' if w else 'reading'} {theirs}")
+                        raise Failed(f"a {'write' if writing else 'read'} delegation beside a "
+                                     f"{'writing' if w else 'reading'} {theirs}")
     for r in racers:
         r.c.ok(putrootfh())
         check(r.c.status_flags & REVOKED, 0, "revoked")
@@ -698,7 +726,8 @@ def test_sessions_of_4_1_have_delegations_too(c):
         check(err(got.status), "INVAL")
     else:
         o = got.results[-1]
-        check((o.deleg in (D_READ, D_NONE_EXT), o.rflags & NO_OPEN_STATEID, o.stateid == ANON), (True, 0, False))
+        check((o.deleg in (D_READ, D_NONE_EXT), o.rflags & NO_OPEN_STATEID, o.stateid == ANON),
+              (True, 0, False))
 
 
 def test_many_holders_are_all_recalled(c):
@@ -724,7 +753,8 @@ def test_many_files_of_one_holder_are_recalled_at_once(c):
         take(c, make(c, f"f{i}"), D_WRITE if i % 2 else D_READ, WANT_XOR)
     obey(c)
     two = client()  # now: of one that is idle for a lease, slots are asked back
-    its = [later(two, putfh(c.d), remove(f"f{i}")) for i in range(12)] + [later(client(), putfh(c.d), remove(f"f{i}")) for i in range(12, 30)]
+    its = ([later(two, putfh(c.d), remove(f"f{i}")) for i in range(12)]
+           + [later(client(), putfh(c.d), remove(f"f{i}")) for i in range(12, 30)])
     check([err(it.result().status) for it in its], ["OK"] * 30)
     c.ok(putrootfh())
     check(c.status_flags & REVOKED, 0)
@@ -735,7 +765,8 @@ def test_the_holder_never_waits_for_itself(c):
     two = client()
     for kind in (D_READ, D_WRITE):
         o = fresh(c, f"f{kind}", kind)
-        own_ops = [getattr_(*WATCHED), open_(claim_fh(), BOTH | WANT_WRITE, owner=b"new"), close(CURRENT), setattr_(mode=0o600),
+        own_ops = [getattr_(*WATCHED), open_(claim_fh(), BOTH | WANT_WRITE, owner=b"new"),
+                   close(CURRENT), setattr_(mode=0o600),
                    write(ANON, 0, b"x"), setxattr("a", b"b"), lockt(READ_LT)]
         took, given = [], []
 
@@ -752,8 +783,10 @@ def test_the_holder_never_waits_for_itself(c):
         check(err(settled(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG)).status), "OK")
         c.wait_callback("RECALL")
         for name, status, fast in took:
-            check((status in (("OK", "DELAY") if name == "OPEN" else ("OK",)), fast), (True, True), f"{name}: {status}")
-        check(all(g in (D_NONE, D_NONE_EXT) for g in given), True, "a new delegation while it is recalled")
+            check((status in (("OK", "DELAY") if name == "OPEN" else ("OK",)), fast), (True, True),
+                  f"{name}: {status}")
+        check(all(g in (D_NONE, D_NONE_EXT) for g in given), True,
+              "a new delegation while it is recalled")
         c.ok(putrootfh())
         check(c.status_flags & REVOKED, 0)
 
@@ -786,7 +819,8 @@ def test_two_writers_with_read_delegations_recall_each_other(c):
     a = fresh(c, "f")
     b = take(two, a.fh)
     obey(c), obey(two)
-    its = [later(one, putfh(a.fh), open_(claim_fh(), WRITE | NO_DELEG, owner=b"w")) for one in (c, two)]
+    its = [later(one, putfh(a.fh), open_(claim_fh(), WRITE | NO_DELEG, owner=b"w"))
+           for one in (c, two)]
     check([err(it.result().status) for it in its], ["OK"] * 2)
     left = [err(one.ok(test_stateid(o.deleg_stateid)).statuses[0]) for one, o in ((c, a), (two, b))]
     check(left, ["BAD_STATEID"] * 2)
@@ -803,8 +837,10 @@ def test_data_moves_with_a_write_delegations_stateid(c):
         c.ok(putfh(o.fh), write(s, 0, b"data", FILE_SYNC))
         check(c.ok(putfh(o.fh), read(s, 0, 4)).data, b"data")
         check(c.ok(putfh(o.fh), setattr_(s, size=2), getattr_("size")).attrs.size, 2)
-        c.ok(putfh(o.fh), allocate(s, 0, 20), deallocate(s, 4, 4), seek(s, 0, 0), read_plus(s, 0, 9))
-        c.ok(putfh(g), savefh(), putfh(o.fh), copy(ANON, s, 0, 10, 4), savefh(), putfh(g), copy(s, ANON, 0, 0, 4))
+        c.ok(putfh(o.fh), allocate(s, 0, 20), deallocate(s, 4, 4), seek(s, 0, 0),
+             read_plus(s, 0, 9))
+        c.ok(putfh(g), savefh(), putfh(o.fh), copy(ANON, s, 0, 10, 4), savefh(), putfh(g),
+             copy(s, ANON, 0, 0, 4))
     no_callback(c)
 
 
@@ -850,7 +886,8 @@ def test_locks_end_with_the_delegation_they_came_by(c):
         o = take(c, make(c, f"f{i}"), D_WRITE, WANT_XOR)
         c.ok(putfh(o.fh), lock(o.deleg_stateid, WRITE_LT, 0, 5, b"lo"))
         if claimed:
-            s = c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG)).stateid
+            s = c.ok(putfh(o.fh),
+                     open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG)).stateid
         got = c.call(putfh(o.fh), delegreturn(o.deleg_stateid))
         if got.status:
             check(err(got.status), "LOCKS_HELD")
@@ -865,7 +902,8 @@ def test_locks_end_with_the_delegation_they_came_by(c):
 
 def test_a_delegation_gives_no_rights_to_the_data(c):
     """Who may read only writes nothing by way of a delegation, and who may write only reads nothing."""
-    for name, mode, acc, ops, cred in (("r", 0o644, READ, (lambda s: write(s, 0, b"x"), lambda s: setattr_(s, size=1)), USER),
+    for name, mode, acc, ops, cred in (
+            ("r", 0o644, READ, (lambda s: write(s, 0, b"x"), lambda s: setattr_(s, size=1)), USER),
                                        ("w", 0o622, WRITE, (lambda s: read(s, 0, 9),), USER)):
         for i, flags in enumerate((WANT_WRITE, WANT_ANY, WANT_WRITE | WANT_XOR)):
             s, f = c.open(c.d, f"{name}{i}", attrs={"mode": mode})
@@ -875,8 +913,10 @@ def test_a_delegation_gives_no_rights_to_the_data(c):
                 continue
             for do in ops:
                 c.no(("ACCESS", "OPENMODE"), putfh(f), do(o.deleg_stateid), cred=cred)
-            got = c.call(putfh(f), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH, owner=b"cur"), cred=cred)
-            check(err(got.status) in ("ACCESS", "OPENMODE"), True, f"CLAIM_DELEG_CUR_FH for both: {err(got.status)}")
+            got = c.call(putfh(f), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH, owner=b"cur"),
+                         cred=cred)
+            check(err(got.status) in ("ACCESS", "OPENMODE"), True,
+                  f"CLAIM_DELEG_CUR_FH for both: {err(got.status)}")
     check(c.attrs(f, "size").size, 10)
 
 
@@ -886,7 +926,8 @@ def test_seqids_of_a_delegations_stateid(c):
     c.ok(putfh(o.fh), read((0, other), 0, 1))
     c.no("BAD_STATEID", putfh(o.fh), read((seq + 1, other), 0, 1))
     c.no("BAD_STATEID", putfh(o.fh), delegreturn((seq + 5, other)))
-    check([err(s) for s in c.ok(test_stateid((seq, other), (0, other), (seq + 1, other))).statuses], ["OK", "OK", "BAD_STATEID"])
+    check([err(s) for s in c.ok(test_stateid((seq, other), (0, other), (seq + 1, other))).statuses],
+          ["OK", "OK", "BAD_STATEID"])
     c.no("LOCKS_HELD", free_stateid(o.deleg_stateid))
     c.ok(putfh(o.fh), delegreturn((0, other)))
 
@@ -979,8 +1020,9 @@ def test_opens_are_claimed_while_a_recall_is_under_way(c):
         got = []
 
         def before(args, f=f, o=o, i=i, by_name=by_name, got=got):
-            claim = [putfh(c.d), open_(claim_delegate_cur(o.deleg_stateid, f"f{i}"), BOTH | WANT_WRITE)] if by_name else \
-                [putfh(f), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | WANT_WRITE)]
+            claim = ([putfh(c.d), open_(claim_delegate_cur(o.deleg_stateid, f"f{i}"),
+                                        BOTH | WANT_WRITE)] if by_name else
+                [putfh(f), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | WANT_WRITE)])
             got.append(c.ok(*claim))
             c.ok(putfh(f), write(got[0].stateid, 0, b"flushed", FILE_SYNC))
             got.append(it.done())
@@ -988,7 +1030,8 @@ def test_opens_are_claimed_while_a_recall_is_under_way(c):
         it = later(two, putfh(f), open_(claim_fh(), READ | NO_DELEG), read(CURRENT, 0, 7))
         check(it.result().results[-1].data, b"flushed")
         c.wait_callback("RECALL")
-        check(got[0].deleg in (D_NONE, D_NONE_EXT), True, "a delegation for a claim of the delegation")
+        check(got[0].deleg in (D_NONE, D_NONE_EXT), True,
+              "a delegation for a claim of the delegation")
         check(got[1], False, "the conflicting open did not wait")
         c.ok(putfh(f), write(got[0].stateid, 0, b"x"), close(got[0].stateid))
 
@@ -999,7 +1042,8 @@ def test_a_claimed_open_denies(c):
     o = fresh(c, "f", D_WRITE)
     c.ok(putfh(o.fh), close(o.stateid))
     obey(c, open_(claim_deleg_cur_fh(o.deleg_stateid), READ | NO_DELEG, WRITE))
-    check(err(settled(two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG)).status), "SHARE_DENIED")
+    check(err(settled(two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG)).status),
+          "SHARE_DENIED")
     c.wait_callback("RECALL")
 
 
@@ -1021,7 +1065,8 @@ def test_a_claim_of_a_read_delegation_does_not_write(c):
     o = fresh(c, "f")
     other = take(two, o.fh)
     obey(two)
-    got = c.call(putfh(o.fh), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG, owner=b"w"))
+    got = c.call(putfh(o.fh),
+                 open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG, owner=b"w"))
     gone = err(two.ok(test_stateid(other.deleg_stateid)).statuses[0]) == "BAD_STATEID"
     check(got.status != 0 or gone, True, "open for writing beside another's read delegation")
 
@@ -1046,7 +1091,8 @@ def test_claims_with_a_delegation_that_is_not_theirs(c):
 def test_data_is_flushed_by_layouts_while_a_recall_is_under_way(c):
     two = client()
     o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
-    obey(c, layoutget(o.deleg_stateid, IO_RW), layoutreturn(CURRENT), write(o.deleg_stateid, 0, b"flushed", FILE_SYNC))
+    obey(c, layoutget(o.deleg_stateid, IO_RW), layoutreturn(CURRENT),
+         write(o.deleg_stateid, 0, b"flushed", FILE_SYNC))
     got = settled(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG), read(CURRENT, 0, 7))
     check(got.results[-1].data, b"flushed")
     c.wait_callback("RECALL")
@@ -1061,7 +1107,8 @@ def test_a_truncation_recalls_delegation_and_layout(c):
 
     def on_callback(name, args):
         names.append(name)
-        back = [write(o.deleg_stateid, 0, b"x"), delegreturn(args.stateid)] if name == "RECALL" else [layoutreturn(args.stateid)]
+        back = ([write(o.deleg_stateid, 0, b"x"), delegreturn(args.stateid)] if name == "RECALL"
+                else [layoutreturn(args.stateid)])
         Later(lambda: c.ok(putfh(o.fh), *back))
         return 0
     c.on_callback = on_callback
@@ -1080,7 +1127,8 @@ def test_a_holder_that_does_not_return_is_revoked(c):
     o, w = fresh(c, "f", D_WRITE), fresh(c, "g")
     kept = fresh(c, "kept")
     began = time.monotonic()
-    its = [later(two, putfh(x.fh), open_(claim_fh(), BOTH | NO_DELEG, owner=b"o%d" % i)) for i, x in enumerate((o, w))]
+    its = [later(two, putfh(x.fh), open_(claim_fh(), BOTH | NO_DELEG, owner=b"o%d" % i))
+           for i, x in enumerate((o, w))]
     check([err(it.result().status) for it in its], ["OK", "OK"])
     took = time.monotonic() - began
     check(0.8 < took < 2.6, True, f"took {took:.1f} s with a deadline of 1 s")
@@ -1133,7 +1181,8 @@ def test_answers_to_a_recall(c):
 def test_holders_that_never_answer_well_are_revoked(c):
     """Silence, DELAY, BADHANDLE for ever and a cut connection: nobody holds up the others for longer than the deadline."""
     two, holders = client(), []
-    for name, answer in (("silent", None), ("delay", DELAY), ("badhandle", BADHANDLE), ("inval", 22), ("garbage", b"\1\2\3\4"), ("cut", 0)):
+    for name, answer in (("silent", None), ("delay", DELAY), ("badhandle", BADHANDLE),
+                         ("inval", 22), ("garbage", b"\1\2\3\4"), ("cut", 0)):
         h = client()
         h.on_callback = lambda name, args, answer=answer: answer
         o = take(h, make(c, name), D_WRITE)
@@ -1144,15 +1193,19 @@ def test_holders_that_never_answer_well_are_revoked(c):
     h.conns = [h.connection()]  # without callbacks: it has not bound it
     with living([h for _, h, _ in holders]) as late:
         began = time.monotonic()
-        its = [(name, later(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, owner=name.encode()))) for name, h, o in holders]
+        its = [(name,
+                later(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, owner=name.encode())))
+               for name, h, o in holders]
         for name, it in its:
             check(err(it.result(30).status), "OK", name)
         took = time.monotonic() - began
-    check(0.7 < took < 3 + sum(late), True, f"took {took:.1f} s, of which the machine {sum(late):.1f}")
+    check(0.7 < took < 3 + sum(late), True,
+          f"took {took:.1f} s, of which the machine {sum(late):.1f}")
     for name, h, o in holders:
         status = err(h.ok(test_stateid(o.deleg_stateid)).statuses[0])
         # What is no answer of DELAY or OK may end the recall, and the delegation (20.2.4).
-        check(status in (("DELEG_REVOKED",) if name in ("silent", "delay", "cut") else ("DELEG_REVOKED", "BAD_STATEID")), True, f"{name}: {status}")
+        check(status in (("DELEG_REVOKED",) if name in ("silent", "delay", "cut")
+                         else ("DELEG_REVOKED", "BAD_STATEID")), True, f"{name}: {status}")
         check(h.status_flags & REVOKED, REVOKED if status == "DELEG_REVOKED" else 0, name)
         h.no((status,), putfh(o.fh), read(o.deleg_stateid, 0, 1))
 
@@ -1257,7 +1310,8 @@ def test_silent_holders_and_files_in_contention(c):
     quick(two, putfh(write_.fh), open_(claim_fh(), BOTH | NO_DELEG))
     quick(two, putfh(xor.fh), open_(claim_fh(), READ | NO_DELEG))
     got = silent.conn.compound(sequence(silent.session.sessionid, silent.slots[0] + 1, 0, 0))
-    check(err(got.status) == "BADSESSION" or got.results[0].flags & 0x78 != 0, True, "the silent client is not told")
+    check(err(got.status) == "BADSESSION" or got.results[0].flags & 0x78 != 0, True,
+          "the silent client is not told")
 
 
 # ---- CB_GETATTR (10.4.3)
@@ -1275,7 +1329,8 @@ def answers(c, o, change=None, size=None, **more):
         c.asked.append(args)
         if args.fh != o.fh:
             return BADHANDLE
-        have = {"change": o.change if change is None else change, "size": o.size if size is None else size, **more}
+        have = {"change": o.change if change is None else change,
+                "size": o.size if size is None else size, **more}
         return fattr(**{n: v for n, v in have.items() if ATTR[n] in args.bits})
     c.on_callback = on_callback
 
@@ -1293,7 +1348,8 @@ def test_an_unmodified_file_has_the_servers_attributes(c):
     for one in c.asked:
         check(one.fh, o.fh)
         check(one.bits <= {3, 4}, True, f"asks for {one.bits}")
-    check(any(4 in one.bits for one in c.asked) and any(3 in one.bits for one in c.asked), True, "it was not asked")
+    check(any(4 in one.bits for one in c.asked) and any(3 in one.bits for one in c.asked), True,
+          "it was not asked")
     c.callbacks.clear()
     holds(c, o)
 
@@ -1309,7 +1365,8 @@ def test_a_modified_file_moves_on_with_every_getattr(c):
         got = two.attrs(o.fh, *WATCHED)
         check(got.size, 1000, "size")
         check(got.change > last.change, True, f"change {got.change} after {last.change}")
-        check(got.time_modify > last.time_modify and got.time_metadata > last.time_metadata, True, "mtime and ctime")
+        check(got.time_modify > last.time_modify and got.time_metadata > last.time_metadata, True,
+              "mtime and ctime")
         check(abs(got.time_modify[0] - time.time()) < 5, True, "mtime is now")
         last = got
         seen.append(got)
@@ -1317,7 +1374,8 @@ def test_a_modified_file_moves_on_with_every_getattr(c):
     c.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
     after = two.attrs(o.fh, *WATCHED)
     check(after.size, 10, "the server's size was changed")
-    check(after.change >= last.change and after.time_modify >= last.time_modify, True, "it went back")
+    check(after.change >= last.change and after.time_modify >= last.time_modify, True,
+          "it went back")
 
 
 def test_a_larger_size_alone_is_a_modification(c):
@@ -1326,7 +1384,8 @@ def test_a_larger_size_alone_is_a_modification(c):
     before = c.attrs(o.fh, *WATCHED)
     answers(c, o, size=11)
     got = two.attrs(o.fh, *WATCHED)
-    check((got.size, got.change > before.change, got.time_modify > before.time_modify), (11, True, True))
+    check((got.size, got.change > before.change, got.time_modify > before.time_modify),
+          (11, True, True))
 
 
 def test_a_smaller_size_is_a_modification(c):
@@ -1356,7 +1415,8 @@ def test_getattr_of_other_attributes_asks_nobody(c):
     two = client()
     o = fresh(c, "f", D_WRITE)
     answers(c, o, change=o.change + 1, size=77)
-    for names in (["type"], ["fileid", "fsid", "filehandle"], ["mode", "owner", "owner_group", "numlinks"], ["lease_time", "supported_attrs"],
+    for names in (["type"], ["fileid", "fsid", "filehandle"],
+                  ["mode", "owner", "owner_group", "numlinks"], ["lease_time", "supported_attrs"],
                   ["time_create"]):
         quick(two, putfh(o.fh), getattr_(*names))
     quick(two, putfh(c.d), lookup("f"), access(1))
@@ -1387,11 +1447,16 @@ def test_verify_and_nverify_ask_too(c):
     two = client()
     o = fresh(c, "f", D_WRITE)
     answers(c, o, change=o.change + 1, size=77)
-    check(err(settled(two, putfh(o.fh), verify(size=77)).status), "OK", "VERIFY of the holder's size")
-    check(err(settled(two, putfh(o.fh), verify(size=10)).status), "NOT_SAME", "VERIFY of the server's size")
-    check(err(settled(two, putfh(o.fh), nverify(size=77)).status), "SAME", "NVERIFY of the holder's size")
-    check(err(settled(two, putfh(o.fh), nverify(size=10)).status), "OK", "NVERIFY of the server's size")
-    check(err(settled(two, putfh(o.fh), verify(change=o.change)).status), "NOT_SAME", "VERIFY of the old change")
+    check(err(settled(two, putfh(o.fh), verify(size=77)).status), "OK",
+          "VERIFY of the holder's size")
+    check(err(settled(two, putfh(o.fh), verify(size=10)).status), "NOT_SAME",
+          "VERIFY of the server's size")
+    check(err(settled(two, putfh(o.fh), nverify(size=77)).status), "SAME",
+          "NVERIFY of the holder's size")
+    check(err(settled(two, putfh(o.fh), nverify(size=10)).status), "OK",
+          "NVERIFY of the server's size")
+    check(err(settled(two, putfh(o.fh), verify(change=o.change)).status), "NOT_SAME",
+          "VERIFY of the old change")
 
 
 def test_getattrs_at_once_are_all_answered(c):
@@ -1415,12 +1480,14 @@ def test_getattrs_at_once_are_all_answered(c):
 def test_a_holder_that_answers_nonsense_is_recalled(c):
     """What the holder says is not taken as it comes: without what was asked for, with more, cut, or an error, it is recalled."""
     two = client()
-    for i, body in enumerate((fattr(), fattr(mode=0o777), b"", u32(1) + u32(8) + opaque(b"\1\2"), BADHANDLE, 10006,
+    for i, body in enumerate((fattr(), fattr(mode=0o777), b"", u32(1) + u32(8) + opaque(b"\1\2"),
+                              BADHANDLE, 10006,
                               u32(1) + u32(1 << 3 | 1 << 4) + opaque(u64(7)), u32(2**31))):
         o = fresh(c, f"f{i}", D_WRITE)
         obey(c)
         recall = c.on_callback
-        c.on_callback = lambda name, args, body=body, recall=recall: body if name == "GETATTR" else recall(name, args)
+        c.on_callback = (lambda name, args, body=body, recall=recall: body if name == "GETATTR"
+                         else recall(name, args))
         r = settled(two, putfh(o.fh), getattr_("size", "change"))
         check(err(r.status), "OK", f"body {i}")
         check(r.results[-1].attrs.size, 10, f"body {i}")
@@ -1457,13 +1524,16 @@ def test_a_holder_that_returns_instead_of_answering(c):
 
     def on_callback(name, args):
         if name == "GETATTR":
-            going.append(Later(lambda: c.ok(putfh(o.fh), write(o.deleg_stateid, 0, bytes(20), FILE_SYNC), delegreturn(o.deleg_stateid))))
+            going.append(Later(lambda: c.ok(putfh(o.fh),
+                                            write(o.deleg_stateid, 0, bytes(20), FILE_SYNC),
+                                            delegreturn(o.deleg_stateid))))
         return None
     c.on_callback = on_callback
     began = time.monotonic()
     check(settled(two, putfh(o.fh), getattr_("size")).results[-1].attrs.size, 20)
     check(time.monotonic() - began < 2.5, True, f"took {time.monotonic() - began:.1f} s")
-    eventually(lambda: going, what="GETATTR")  # the thread that it came to may be later than what it began
+    # the thread that it came to may be later than what it began
+    eventually(lambda: going, what="GETATTR")
     going[0].result()
     c.ok(putrootfh())
     check(c.status_flags & REVOKED, 0)
@@ -1505,11 +1575,13 @@ def words(*bits):
 
 
 def open_arguments(c, *want):
-    raw = c.conn.rpc(1, compound_args([sequence(c.session.sessionid, c.slots[0] + 1, 0, 0), putrootfh(), getattr_("open_arguments")], 2),
-                     c.cred)
+    raw = c.conn.rpc(1, compound_args([sequence(c.session.sessionid, c.slots[0] + 1, 0, 0),
+                                       putrootfh(), getattr_("open_arguments")], 2), c.cred)
     c.slots[0] += 1
-    value = words(1, 2, 3) + words(0, 1, 2, 3) + words(*want) + words(0, 1, 2, 4, 5) + words(0, 1, 3)
-    check(raw[-len(value):].hex(), value.hex(), "oa_share_access, _deny, _access_want, oa_open_claim, oa_create_mode")
+    value = words(1, 2, 3) + words(0, 1, 2, 3) + words(*want) + words(0, 1, 2, 4, 5) + words(0, 1,
+                                                                                             3)
+    check(raw[-len(value):].hex(), value.hex(),
+          "oa_share_access, _deny, _access_want, oa_open_claim, oa_create_mode")
     check(raw[-len(value) - 4:-len(value)], u32(len(value)))
 
 
@@ -1541,21 +1613,23 @@ def test_only_the_delegation_comes(c):
         holds(c, o)
         c.ok(putfh(o.fh), layoutget(o.deleg_stateid, IO_READ))
         if kind == D_WRITE:
-            c.ok(putfh(o.fh), write(o.deleg_stateid, 0, b"x"), layoutget(o.deleg_stateid, IO_RW), setattr_(o.deleg_stateid, size=4))
+            c.ok(putfh(o.fh), write(o.deleg_stateid, 0, b"x"), layoutget(o.deleg_stateid, IO_RW),
+                 setattr_(o.deleg_stateid, size=4))
         c.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
         c.no("BAD_STATEID", putfh(o.fh), read(o.deleg_stateid, 0, 1))
 
 
 def test_the_delegation_is_the_current_stateid(c):
     f = make(c, "f")
-    r = c.ok(putfh(f), open_(claim_fh(), BOTH | WANT_WRITE | WANT_XOR), write(CURRENT, 0, b"cur", FILE_SYNC), read(CURRENT, 0, 3),
-             layoutget(CURRENT, IO_RW))
+    r = c.ok(putfh(f), open_(claim_fh(), BOTH | WANT_WRITE | WANT_XOR),
+             write(CURRENT, 0, b"cur", FILE_SYNC), read(CURRENT, 0, 3), layoutget(CURRENT, IO_RW))
     xor(c, r.all[1])
     check((r.all[3].data, r.layouts[0].iomode), (b"cur", IO_RW))
 
 
 def test_a_new_file_is_opened_by_its_delegation(c):
-    r = c.ok(putfh(c.d), open_("new", BOTH | WANT_WRITE | WANT_XOR, how=GUARDED, attrs={"mode": 0o600}), getfh())
+    r = c.ok(putfh(c.d), open_("new", BOTH | WANT_WRITE | WANT_XOR, how=GUARDED,
+                               attrs={"mode": 0o600}), getfh())
     o = r.all[1]
     o.fh = r.fh
     xor(c, o)
@@ -1597,10 +1671,12 @@ def test_another_owner_gets_its_open(c):
 def test_what_denies_the_holder_waits_and_is_denied(c):
     """The delegation alone is an open; its holder may make it one before another's deny is decided."""
     two = client()
-    for i, (kind, acc, deny) in enumerate(((D_WRITE, BOTH, WRITE), (D_WRITE, BOTH, READ), (D_READ, READ, READ))):
+    for i, (kind, acc, deny) in enumerate(((D_WRITE, BOTH, WRITE), (D_WRITE, BOTH, READ),
+                                           (D_READ, READ, READ))):
         o = take(c, make(c, f"f{i}"), kind, WANT_XOR)
         obey(c, open_(claim_deleg_cur_fh(o.deleg_stateid), acc | NO_DELEG))
-        check(err(settled(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, deny)).status), "SHARE_DENIED")
+        check(err(settled(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, deny)).status),
+              "SHARE_DENIED")
         c.wait_callback("RECALL")
 
 
@@ -1621,7 +1697,8 @@ def test_a_file_its_holder_removed_lives_until_the_delegreturn(c):
         else:
             c.ok(putfh(c.d), remove(f"f{i}"))
         no_callback(c)
-        c.ok(putfh(o.fh), write(o.deleg_stateid, 0, b"still"), read(o.deleg_stateid, 0, 5), getattr_("numlinks"))
+        c.ok(putfh(o.fh), write(o.deleg_stateid, 0, b"still"), read(o.deleg_stateid, 0, 5),
+             getattr_("numlinks"))
         check(c.attrs(o.fh, "numlinks").numlinks, 0)
         c.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
         c.until(lambda got: err(got.status) == "STALE", putfh(o.fh), getattr_("size"))
@@ -1631,7 +1708,8 @@ def test_a_file_another_removed_lives_with_the_opens_claimed(c):
     two = client()
     o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
     sids = []
-    obey(c, before=lambda args: sids.append(c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG)).stateid))
+    obey(c, before=lambda args: sids.append(
+        c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG)).stateid))
     check(err(settled(two, putfh(c.d), remove("f")).status), "OK")
     c.ok(putfh(o.fh), write(sids[0], 0, b"still"), read(sids[0], 0, 5), close(sids[0]))
     c.until(lambda got: err(got.status) == "STALE", putfh(o.fh), getattr_("size"))
@@ -1654,7 +1732,8 @@ def deleg_times(c):
     two = client()
     plain = fresh(c, "plain", D_WRITE)
     c.no("BAD_STATEID", putfh(plain.fh), setattr_(plain.deleg_stateid, time_deleg_modify=(1, 0)))
-    for name, want, acc, kind in (("r", WANT_READ, READ, D_READ_TIMES), ("w", WANT_WRITE, BOTH, D_WRITE_TIMES)):
+    for name, want, acc, kind in (("r", WANT_READ, READ, D_READ_TIMES),
+                                  ("w", WANT_WRITE, BOTH, D_WRITE_TIMES)):
         o = ask(c, make(c, name), acc, want | WANT_TIMES)
         check(o.deleg, kind)
         holds(c, o)
@@ -1663,7 +1742,8 @@ def deleg_times(c):
 
 
 def set_times(c, o, **times):
-    return c.ok(putfh(o.fh), setattr_(o.deleg_stateid, **times), getattr_("time_access", "time_modify", "time_metadata", "change")).attrs
+    return c.ok(putfh(o.fh), setattr_(o.deleg_stateid, **times),
+                getattr_("time_access", "time_modify", "time_metadata", "change")).attrs
 
 
 def test_delegated_times(c):
@@ -1675,7 +1755,8 @@ def test_delegated_times(c):
             c.no("INVAL", putfh(f), verify(**{name: (1, 0)}))
             c.no("INVAL", putfh(f), nverify(**{name: (1, 0)}))
             c.no("INVAL", putfh(c.d), create(DIR, "x" + name, mode=0o700, **{name: (1, 0)}))
-            c.no("INVAL", putfh(c.d), open_("y" + name, BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600, name: (1, 0)}))
+            c.no("INVAL", putfh(c.d), open_("y" + name, BOTH | NO_DELEG, how=GUARDED,
+                                            attrs={"mode": 0o600, name: (1, 0)}))
             c.no("BAD_STATEID", putfh(f), setattr_(ANON, **{name: (1, 0)}))
         o = take_times(c, "f")
         two.no("BAD_STATEID", putfh(o.fh), setattr_(o.deleg_stateid, time_deleg_modify=(1, 0)))
@@ -1683,7 +1764,8 @@ def test_delegated_times(c):
         a = c.attrs(o.fh, "time_access", "time_modify", "time_metadata", "change")
         # Earlier than what is stored: ignored.
         b = set_times(c, o, time_deleg_access=(5, 5), time_deleg_modify=(6, 6))
-        check((b.time_access, b.time_modify, b.time_metadata), (a.time_access, a.time_modify, a.time_metadata))
+        check((b.time_access, b.time_modify, b.time_metadata),
+              (a.time_access, a.time_modify, a.time_metadata))
         # The access time moves no ctime and no change.
         time.sleep(0.03)
         at = now_minus(0.01)
@@ -1707,7 +1789,8 @@ def test_delegated_times(c):
         time.sleep(0.02)
         at = now_minus(0.005)
         check(set_times(c, r, time_deleg_access=at).time_access, at)
-        r = c.ok(putfh(r.fh), setattr_(r.deleg_stateid, time_deleg_access=now_minus(0)), delegreturn(r.deleg_stateid))
+        r = c.ok(putfh(r.fh), setattr_(r.deleg_stateid, time_deleg_access=now_minus(0)),
+                 delegreturn(r.deleg_stateid))
         times_in_cb_getattr(c, two)
 
 
@@ -1749,7 +1832,8 @@ def times_in_cb_getattr(c, two):
     no_callback(c)
     # The future is now.
     q = take_times(c, "cb3")
-    answers(c, q, change=q.change + 1, size=99, time_deleg_access=(2**33, 0), time_deleg_modify=(2**33, 0))
+    answers(c, q, change=q.change + 1, size=99, time_deleg_access=(2**33, 0),
+            time_deleg_modify=(2**33, 0))
     got = two.attrs(q.fh, *WATCHED)
     check(got.time_modify <= now_minus(-0.5), True, f"mtime {got.time_modify}")
 
@@ -1758,7 +1842,8 @@ def test_settings_none(c):
     with own("mds.delegations=none") as (w, c):
         f = make(c, "f")
         check(ask(c, f, READ, 0).deleg, D_NONE)
-        for i, want in enumerate((WANT_READ, WANT_WRITE, WANT_ANY, WANT_ANY | WANT_XOR | WANT_TIMES)):
+        for i, want in enumerate((WANT_READ, WANT_WRITE, WANT_ANY,
+                                  WANT_ANY | WANT_XOR | WANT_TIMES)):
             o = ask(c, f, BOTH, want, owner=b"w%d" % i)
             refused(o, RESOURCE, NOT_SUPP_FTYPE, WRITE_NOT_SUPP_FTYPE)
             c.ok(putfh(f), read(o.stateid, 0, 1))
@@ -1796,7 +1881,8 @@ def test_settings_max(c):
             held.append(o)
         check(len(held) >= 4, True, f"{len(held)} of 8 were given")
         r = c.wait_callback("RECALL_ANY", 5)
-        check((r.mask <= {0, 1}, bool(r.mask), r.keep < 8), (True, True, True), f"keep {r.keep}, mask {r.mask}")
+        check((r.mask <= {0, 1}, bool(r.mask), r.keep < 8), (True, True, True),
+              f"keep {r.keep}, mask {r.mask}")
         for i, f in enumerate(files[8:]):
             refused(ask(c, f, READ, WANT_READ), RESOURCE)
         refused(ask(two, files[9], BOTH, WANT_WRITE), RESOURCE)
@@ -1813,7 +1899,8 @@ def test_settings_max(c):
         f = make(two, "last")
         refused(ask(two, f, READ, WANT_READ, owner=b"0"), RESOURCE)
         c.drop()
-        two.until(lambda got: got.results[-1].deleg == D_READ, putfh(f), open_(claim_fh(), READ | WANT_READ), tries=30, pause=0.1)
+        two.until(lambda got: got.results[-1].deleg == D_READ, putfh(f),
+                  open_(claim_fh(), READ | WANT_READ), tries=30, pause=0.1)
 
 
 def test_settings_threshold(c):
@@ -1844,10 +1931,12 @@ def test_a_directorys_threshold_is_that_of_its_files(c):
     old, deep = make(c, "old"), make(c, "deep", d=below)
     check([threshold(c, f) for f in (old, deep)], [0, 0], "before")
     policy(c, c.d, "threshold=64K")
-    check([threshold(c, f) for f in (old, deep, make(c, "new"))], [65536] * 3, "files of the directory and below it")
+    check([threshold(c, f) for f in (old, deep, make(c, "new"))], [65536] * 3,
+          "files of the directory and below it")
     policy(c, below, "stripes=1,threshold=0")
     policy(c, other, "threshold=1M")
-    check([threshold(c, f) for f in (old, deep, make(c, "far", d=other))], [65536, 0, 1 << 20], "directories with their own")
+    check([threshold(c, f) for f in (old, deep, make(c, "far", d=other))], [65536, 0, 1 << 20],
+          "directories with their own")
     c.ok(putfh(c.d), savefh(), putfh(other), rename("old", "old"))
     check(threshold(c, old), 1 << 20, "moved there")
     c.ok(putfh(other), removexattr("weft.policy"))
@@ -1880,7 +1969,8 @@ def test_restart_reclaims_ask_for_permission(c):
         n = c.ok(putfh(o.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE)), cred=USER)
         check(n.deleg, D_NONE_EXT, "a delegation for who may not")
         c.ok(putfh(f), open_(claim_previous(0), BOTH | NO_DELEG))
-        check(c.ok(putfh(o.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE))).deleg, D_WRITE)
+        check(c.ok(putfh(o.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE))).deleg,
+              D_WRITE)
         c.ok(reclaim_complete())
 
 
@@ -1892,7 +1982,8 @@ def test_a_recall_that_is_not_obeyed_ends_where_nobody_waits(c):
     c.on_callback = lambda name, args: 0
     two.no("DELAY", putfh(o.fh), setattr_(size=3))
     end = time.monotonic() + 5
-    while err((got := two.call(putfh(o.fh), setattr_(size=3))).status) == "DELAY" and time.monotonic() < end:
+    while (err((got := two.call(putfh(o.fh), setattr_(size=3))).status) == "DELAY"
+           and time.monotonic() < end):
         time.sleep(0.1)
     check(err(got.status), "OK")
     check(err(c.ok(test_stateid(o.deleg_stateid)).statuses[0]), "DELEG_REVOKED")
@@ -1922,8 +2013,11 @@ def test_restart_delegations_are_reclaimed(c):
             mds_test.again(one)
         check(err(c.ok(test_stateid(wr.deleg_stateid)).statuses[0]), "BAD_STATEID")
         got = {}
-        for name, old, acc, kind, given in (("r", r, READ, D_READ, D_READ), ("w", wr, BOTH, D_WRITE, D_WRITE), ("p", plain, BOTH, D_NONE, D_NONE),
-                                            ("rt", rt, READ, D_READ_TIMES, D_READ_TIMES), ("wt", wt, BOTH, D_WRITE_TIMES, D_WRITE_TIMES)):
+        for name, old, acc, kind, given in (("r", r, READ, D_READ, D_READ),
+                                            ("w", wr, BOTH, D_WRITE, D_WRITE),
+                                            ("p", plain, BOTH, D_NONE, D_NONE),
+                                            ("rt", rt, READ, D_READ_TIMES, D_READ_TIMES),
+                                            ("wt", wt, BOTH, D_WRITE_TIMES, D_WRITE_TIMES)):
             o = c.ok(putfh(old.fh), open_(claim_previous(kind), acc))
             check(o.deleg, given, f"the type for a claim of {kind}")
             o.fh = old.fh
@@ -1971,15 +2065,18 @@ def test_restart_claims_in_grace(c):
     with own() as (w, c):
         two = client()
         o, p, q = fresh(c, "f", D_WRITE), make(c, "p"), make(c, "q")
-        c.ok(putfh(p), open_(claim_fh(), BOTH | NO_DELEG)), two.ok(putfh(p), open_(claim_fh(), READ | NO_DELEG))
+        c.ok(putfh(p), open_(claim_fh(), BOTH | NO_DELEG)), two.ok(putfh(p), open_(claim_fh(),
+                                                                                   READ | NO_DELEG))
         w.restart()
         for one in (c, two):
             mds_test.again(one)
         # 10.2.1: opens under a reclaimed delegation are for now, and no new delegation.
         old = c.ok(putfh(o.fh), open_(claim_previous(D_WRITE), BOTH))
-        n = c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(old.deleg_stateid), READ, owner=b"second"), read(CURRENT, 0, 1)).all[1]
+        n = c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(old.deleg_stateid), READ, owner=b"second"),
+                 read(CURRENT, 0, 1)).all[1]
         check(n.deleg in (D_NONE, D_NONE_EXT), True)
-        n = c.ok(putfh(c.d), open_(claim_delegate_cur(old.deleg_stateid, "f"), BOTH, owner=b"third"), write(CURRENT, 0, b"x")).all[1]
+        n = c.ok(putfh(c.d), open_(claim_delegate_cur(old.deleg_stateid, "f"), BOTH,
+                                   owner=b"third"), write(CURRENT, 0, b"x")).all[1]
         check(n.deleg in (D_NONE, D_NONE_EXT), True)
         # A write delegation and another's open: one of the two is wrong.
         c.ok(putfh(p), open_(claim_previous(D_NONE), BOTH))
@@ -1989,7 +2086,8 @@ def test_restart_claims_in_grace(c):
         for op_ in (open_(claim_fh(), READ | WANT_READ), want_delegation(WANT_READ)):
             c.no("GRACE", putfh(q), op_)
         two.ok(reclaim_complete())
-        got = c.until(lambda x: err(x.status) != "GRACE", putfh(q), open_(claim_fh(), READ | WANT_READ))
+        got = c.until(lambda x: err(x.status) != "GRACE", putfh(q),
+                      open_(claim_fh(), READ | WANT_READ))
         check(got.results[-1].deleg, D_READ, "after grace")
 
 
@@ -2013,9 +2111,11 @@ def test_restart_changes_wait_for_what_is_reclaimed(c):
         two.no("PERM", putfh(r.fh), setattr_(mode=0o600), cred=USER)
         two.ok(putfh(r.fh), getattr_("size", "change"))
         # What nobody has a delegation on.
-        two.ok(putfh(c.d), setattr_(mode=0o700), setxattr("b", b"y"), putfh(fifo), setattr_(mode=0o600), savefh(), putfh(c.d), link("fifo2"))
+        two.ok(putfh(c.d), setattr_(mode=0o700), setxattr("b", b"y"), putfh(fifo),
+               setattr_(mode=0o600), savefh(), putfh(c.d), link("fifo2"))
         mds_test.reclaim(two, mine)
-        two.ok(putfh(mine), setattr_(mode=0o600), setxattr("b", b"y"), removexattr("b"), savefh(), putfh(c.d), link("mine2"))
+        two.ok(putfh(mine), setattr_(mode=0o600), setxattr("b", b"y"), removexattr("b"), savefh(),
+               putfh(c.d), link("mine2"))
         # Others may read beside one for reading, and beside none for writing.
         c.ok(putfh(r.fh), open_(claim_previous(D_READ), READ))
         c.no("GRACE", putfh(r.fh), setattr_(mode=0o640))
@@ -2031,4 +2131,5 @@ def test_restart_changes_wait_for_what_is_reclaimed(c):
 
 
 if __name__ == "__main__":
-    mds_test.run_shared(globals(), lambda w, name: (with_dir(client(), name),), closing=True, ds=2, parts=3, settings=mds_test.CALM)
+    mds_test.run_shared(globals(), lambda w, name: (with_dir(client(), name),), closing=True, ds=2,
+                        parts=3, settings=mds_test.CALM)

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Device notifications (RFC 8881 section 20.12): a data server that comes back at another address. Prints TAP."""
 import os
 import subprocess

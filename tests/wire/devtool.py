@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """weft-dev in the process of the test: most of what a command costs is the start of Python. (weft_dev.py tests the program.)"""
 import builtins
 import importlib.machinery
@@ -13,7 +14,8 @@ SAID = threading.local()
 
 def _load():
     os.environ.setdefault("WEFT_BUILD", BUILD)
-    loader = importlib.machinery.SourceFileLoader("weft_dev_command", os.path.join(BUILD, "tools/weft-dev"))
+    loader = importlib.machinery.SourceFileLoader("weft_dev_command",
+                                                  os.path.join(BUILD, "tools/weft-dev"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     module.print = _print
