@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Who may reclaim after restarts, and lock (RFC 8881 sections 8.4.3 and 18.51.3); what is believed of a client that a callback may reach before a reply does (section
 2.10.6.3). Prints TAP. Each test has a cluster of its own."""
 import os
@@ -99,7 +100,8 @@ def test_one_that_is_being_confirmed_when_grace_ends_is_not_barred(w):
     a.exchange_id()
     was = a.session.sessionid
     confirmed = threading.Thread(target=a.create_session, daemon=True)
-    pids = [int(open(os.path.join(w.dir, "run", f"ds{k}.pid"), encoding="ascii").read()) for k in (1, 2)]
+    pids = [int(open(os.path.join(w.dir, "run", f"ds{k}.pid"), encoding="ascii").read())
+            for k in (1, 2)]
     try:
         for pid in pids:
             stand_still(pid)
@@ -111,13 +113,16 @@ def test_one_that_is_being_confirmed_when_grace_ends_is_not_barred(w):
     confirmed.join(60)
     check(a.session.sessionid != was, True, "a new session")
     a.ok(reclaim_complete())
-    got = a.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}), getfh())
+    got = a.until(lambda got: err(got.status) != "DELAY", putfh(d),
+                  open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}), getfh())
     s, f = got.results[2].stateid, got.results[3].fh
-    o = a.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY"), putfh(f), layoutget(s), tries=600)
+    o = a.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY"), putfh(f),
+                layoutget(s), tries=600)
     check(err(o.status), "OK")
     o = lay(a, f, s)
     server = o.mirrors[0][0]
-    check(data_server(a, server).write(server.fhs[0], 0, b"x").status, 0, "a WRITE to its data server")
+    check(data_server(a, server).write(server.fhs[0], 0, b"x").status, 0,
+          "a WRITE to its data server")
 
 
 def test_one_that_never_came_back_is_a_stranger(w):
@@ -145,7 +150,8 @@ def test_nothing_is_locked_before_reclaim_complete(w):
         c.no("GRACE", putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}))
         c.no("GRACE", putfh(f), open_(claim_fh(), READ | WANT_READ))
         c.no("NO_GRACE", putfh(f), open_(claim_previous(), BOTH | NO_DELEG))
-        c.ok(putfh(d), create(DIR, "no lock %d" % c.clientid), putfh(f), getattr_("size"), read(ANON, 0, 1))
+        c.ok(putfh(d), create(DIR, "no lock %d" % c.clientid), putfh(f), getattr_("size"),
+             read(ANON, 0, 1))
     whole.ok(reclaim_complete())
     part.ok(putrootfh(), reclaim_complete(True))  # some clients never say it of all
     for c in (whole, part):
@@ -162,7 +168,8 @@ def test_another_principals_client_goes_with_its_record(w):
     w.restart()
     again(a, True)
     again(heir, True)
-    a.until(lambda got: err(got.status) != "GRACE", putfh(d), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}))
+    a.until(lambda got: err(got.status) != "GRACE", putfh(d),
+            open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}))
 
 
 def test_who_may_yet_reclaim_is_not_replaced(w):
@@ -195,7 +202,8 @@ def recalled_unseen(w, a, b, answers):
     a.on_callback = on_callback
     o = lay(a, f, s, IO_READ)
     at = (a.session.sessionid, a.slots[0], 0)
-    b.ok(putfh(f), layouterror(o2.stateid, [(o2.mirrors[1][0].deviceid, 5, NUM["WRITE"])]), timeout=60)
+    b.ok(putfh(f), layouterror(o2.stateid, [(o2.mirrors[1][0].deviceid, 5, NUM["WRITE"])]),
+         timeout=60)
     bad = next(k for k, m in enumerate(o.mirrors) if m[0].deviceid == o2.mirrors[1][0].deviceid)
     return seen, at, servers[bad].read(o.mirrors[bad][0].fhs[0], 0, 4).status
 
@@ -216,7 +224,8 @@ def test_a_layout_that_the_client_has_seen_is_believed_to_be_gone(w):
             a.ok(putrootfh())  # with the granting slot
         return NO_LAYOUT
     seen, at, _ = recalled_unseen(w, a, b, answers)
-    check([x.referring for x in seen], [[at], [at], []], "referring calls")  # of the second, the answer was overtaken
+    # of the second, the answer was overtaken
+    check([x.referring for x in seen], [[at], [at], []], "referring calls")
     check(a.ok(putrootfh()) and a.status_flags & 0x40, 0, "SEQ4_STATUS_RECALLABLE_STATE_REVOKED")
 
 
@@ -234,7 +243,8 @@ def test_a_delegation_on_its_way_is_not_forgotten(w):
     o = a.ok(putfh(f), open_(claim_fh(), READ | WANT_READ))
     check(o.deleg, D_READ)
     at = (a.session.sessionid, a.slots[0], 0)
-    b.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), BOTH | NO_DELEG), tries=600)
+    b.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), BOTH | NO_DELEG),
+            tries=600)
     check((seen[0].referring, len(seen) > 2), ([at], True), "referring calls")
     # It is told that it has lost what it may have got since.
     check(err(a.ok(test_stateid(o.deleg_stateid)).statuses[0]), "DELEG_REVOKED")
@@ -242,4 +252,5 @@ def test_a_delegation_on_its_way_is_not_forgotten(w):
 
 
 if __name__ == "__main__":
-    run_apart(globals(), ds=2, settings=lambda name: [*SETTINGS, "mds.grace=60s"] if "principals" in name else [*SETTINGS, "mds.recall_deadline=5s"])
+    run_apart(globals(), ds=2, settings=lambda name: [*SETTINGS, "mds.grace=60s"]
+              if "principals" in name else [*SETTINGS, "mds.recall_deadline=5s"])

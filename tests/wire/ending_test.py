@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """An export that is taken away, or says something else, ends every capability that was given below it,
 also those of layouts that came back long before: at a reload, at a start, and where the server stops
 in the middle (docs/security.md). Prints TAP.
@@ -23,7 +24,8 @@ ADMIN, USER_C, OTHER_C = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 COMMON = "create = yes privileged_port = no squash = none access = rw"
 ROOT = f'export "/" {{ {COMMON} client "{ADMIN}" {{ }} }}\n'
 A = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }} }}\n'
-A_MORE = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }} client "{OTHER_C}" {{ }} }}\n'
+A_MORE = (f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }} client '
+          f'"{OTHER_C}" {{ }} }}\n')
 A_LESS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{OTHER_C}" {{ }} }}\n'
 A_READS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ access = ro }} }}\n'
 B = f'export "/b" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }} }}\n'

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What ends capabilities: a size that is set, and a right that is taken, whoever returned the layout
 before, and whoever asks (docs/fencing.md). Prints TAP."""
 import contextlib
@@ -16,7 +17,8 @@ OTHER = auth_sys(1000, 1000)
 
 
 def settings(name):
-    return ["mds.lease=20s", "ds.lease=60s", "mds.recall_deadline=20s", *(["mds.grace=60s"] if "restart" in name else [])]
+    return ["mds.lease=20s", "ds.lease=60s", "mds.recall_deadline=20s",
+            *(["mds.grace=60s"] if "restart" in name else [])]
 
 
 class Held:
@@ -47,7 +49,8 @@ class Held:
         return self.ds.read(self.fh, 0, 10).status
 
     def change(self, **attrs):
-        self.owner.until(lambda got: err(got.status) != "DELAY", putfh(self.f), setattr_(ANON, **attrs))
+        self.owner.until(lambda got: err(got.status) != "DELAY", putfh(self.f),
+                         setattr_(ANON, **attrs))
 
 
 def test_a_size_that_is_set_fences_who_returned_the_layout(w):
@@ -91,7 +94,8 @@ def test_who_takes_a_right_beside_another_waits_for_the_same_fence(w):
         except TimeoutError:
             pass
         go()
-        check([err(c.finish(begun, 60).status) for c, begun in ((x.owner, one), (other, two))], ["OK", "OK"])
+        check([err(c.finish(begun, 60).status) for c, begun in ((x.owner, one), (other, two))],
+              ["OK", "OK"])
     check(x.write(), ACCES, "a write that comes late")
 
 
@@ -115,7 +119,8 @@ def test_what_was_given_before_a_restart_ends_too(w):
     back = {c.owner: Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS}
     mds_test.CLIENTS += back.values()
     x.owner = back[x.owner.owner]
-    x.owner.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(x.f), setattr_(ANON, mode=0o600), tries=400)
+    x.owner.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(x.f),
+                  setattr_(ANON, mode=0o600), tries=400)
     check((x.write(), x.read()), (ACCES, ACCES))
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Exports by the wire: who sees what, from where, with which flavour (weft-exports(5), RFC 8881 chapters 2.6 and 7). Prints TAP.
 
 Clients are loopback addresses. The test runs in a mount namespace of its own, with hosts, netgroups, users and groups of its own.
@@ -14,7 +15,8 @@ import tempfile
 
 if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
     os.environ["WEFT_EXPORTS_TEST"] = "inside"
-    os.execvp("unshare", ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
+    os.execvp("unshare",
+              ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
@@ -67,7 +69,8 @@ def write_file(text):
 
 def weft(*args, rc=0):
     admin = f"unix:{CLUSTER.dir}/run/mds.sock"
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args],
+                          capture_output=True, text=True, timeout=20, check=False)
     check(done.returncode, rc, done.stderr)
     return done.stdout if rc == 0 else done.stderr
 
@@ -145,7 +148,8 @@ def test_the_pseudo_file_system_is_nobodys_and_read_only(make):
     check((got.mode, got.owner, got.type), (0o555, "0", DIR))
     before = got.change
     c.ok(putfh(fh), lookup("er"), cred=auth_sys(1000, 1000))
-    for one in (create(DIR, "x"), remove("er"), setattr_(mode=0o777), setxattr("x", "y"), open_("f", READ | NO_DELEG, how=UNCHECKED, attrs={}),
+    for one in (create(DIR, "x"), remove("er"), setattr_(mode=0o777), setxattr("x", "y"),
+                open_("f", READ | NO_DELEG, how=UNCHECKED, attrs={}),
                 open_("beside", READ | NO_DELEG, how=GUARDED, attrs={})):
         c.no("ROFS", putfh(fh), one)
     c.no("ROFS", putfh(fh), savefh(), rename("er", "es"))
@@ -161,14 +165,16 @@ def test_an_export_is_a_file_system_of_its_own(make):
     ids = [c.attrs(fh, "fsid").fsid for fh in (root, fa, fb)]
     check(len(set(ids)), 3)
     check(c.attrs(walk(c, "deep"), "fsid").fsid, ids[0])
-    for e in c.readdir_all(root, attrs=("fsid", "fileid", "mounted_on_fileid", "filehandle", "rdattr_error")):
+    for e in c.readdir_all(root, attrs=("fsid", "fileid", "mounted_on_fileid", "filehandle",
+                                        "rdattr_error")):
         fh = walk(c, text(e.name)) if text(e.name) != "other" else None
         if fh is None:
             check(e.attrs.rdattr_error, 10016, "AUTH_SYS is wrong there")
             check(e.attrs.bits, {11})
             continue
         got = c.attrs(fh, "fsid", "fileid", "mounted_on_fileid")
-        check((e.attrs.fsid, e.attrs.fileid, e.attrs.mounted_on_fileid, e.attrs.filehandle), (got.fsid, got.fileid, got.mounted_on_fileid, fh))
+        check((e.attrs.fsid, e.attrs.fileid, e.attrs.mounted_on_fileid, e.attrs.filehandle),
+              (got.fsid, got.fileid, got.mounted_on_fileid, fh))
 
 
 def test_lookupp_leaves_an_export_for_the_pseudo_root_only(make):
@@ -181,7 +187,8 @@ def test_lookupp_leaves_an_export_for_the_pseudo_root_only(make):
     check(c.ok(putfh(b), lookupp(), lookupp(), getfh()).fh, deep)
     check(c.ok(putfh(deep), lookupp(), getfh()).fh, c.root())
     c.no("NOENT", putrootfh(), lookupp())
-    check([text(n) for n in names(c, c.ok(putfh(b), lookupp(), lookupp(), lookupp(), getfh()).fh)], ["deep"])
+    check([text(n) for n in names(c, c.ok(putfh(b), lookupp(), lookupp(), lookupp(), getfh()).fh)],
+          ["deep"])
 
 
 def test_a_handle_is_worth_nothing_where_its_export_is_not_ours(make):
@@ -211,7 +218,8 @@ def test_names_do_not_cross_exports(make):
     c.no("XDEV", putfh(fb), savefh(), putrootfh(), rename("x", "x"))
     c.ok(putfh(f), savefh(), putfh(fa), link("y"))
     c.ok(putfh(fa), savefh(), putfh(fa), rename("y", "z"))
-    c.no(("XDEV", "NOTSUPP"), putfh(f), savefh(), putfh(fb), op("CLONE", stateid(ANON), stateid(ANON), u64(0), u64(0), u64(0)))
+    c.no(("XDEV", "NOTSUPP"), putfh(f), savefh(), putfh(fb),
+         op("CLONE", stateid(ANON), stateid(ANON), u64(0), u64(0), u64(0)))
 
 
 def test_the_way_to_an_export_stays(make):
@@ -237,15 +245,19 @@ def test_a_read_only_export_answers_rofs(make):
     rw.ok(putfh(f), write(sid, 0, b"words", FILE_SYNC), close(sid))
     rw.mkdir(fa, "dir")
     check(c.ok(putrootfh(), lookup("a"), getfh()).fh, fa)
-    for one in (create(DIR, "x"), create(LNK, "x", "y"), remove("file"), setattr_(mode=0o700), setxattr("n", "v"), removexattr("n"),
-                open_("new", READ | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), open_("new", WRITE | NO_DELEG, how=GUARDED, attrs={}),
-                open_("new", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"12345678"), open_("file", WRITE | NO_DELEG), open_("file", BOTH | NO_DELEG),
+    for one in (create(DIR, "x"), create(LNK, "x", "y"), remove("file"), setattr_(mode=0o700),
+                setxattr("n", "v"), removexattr("n"),
+                open_("new", READ | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}),
+                open_("new", WRITE | NO_DELEG, how=GUARDED, attrs={}),
+                open_("new", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"12345678"),
+                open_("file", WRITE | NO_DELEG), open_("file", BOTH | NO_DELEG),
                 open_("file", READ | NO_DELEG, how=UNCHECKED, attrs={"size": 0})):
         c.no("ROFS", putfh(fa), one)
     c.no("ROFS", putfh(fa), savefh(), rename("file", "g"))
     c.no("ROFS", putfh(f), savefh(), putfh(fa), link("g"))
     for one in (setattr_(size=0), write(ANON, 0, b"x"), open_(claim_fh(), WRITE | NO_DELEG),
-                op("ALLOCATE", stateid(ANON), u64(0), u64(1)), op("DEALLOCATE", stateid(ANON), u64(0), u64(1))):
+                op("ALLOCATE", stateid(ANON), u64(0), u64(1)),
+                op("DEALLOCATE", stateid(ANON), u64(0), u64(1))):
         c.no(("ROFS", "NOTSUPP"), putfh(f), one)
     c.no("NOENT", putfh(fa), open_("absent", WRITE | NO_DELEG))
     got = c.ok(putfh(fa), access(0x3f))
@@ -272,7 +284,9 @@ def test_root_is_squashed(make):
     c = make(ROOTSQ)
     make(BOTH_C).ok(putrootfh(), lookup("a"), setattr_(mode=0o777))
     fa = walk(c, "a")
-    for i, (cred, want) in enumerate(((auth_sys(0, 0), ("65534", "65534")), (auth_sys(0, 100, (5,)), ("65534", "65534")), (auth_sys(7, 0), ("7", "65534")),
+    for i, (cred, want) in enumerate(((auth_sys(0, 0), ("65534", "65534")),
+                                      (auth_sys(0, 100, (5,)), ("65534", "65534")),
+                                      (auth_sys(7, 0), ("7", "65534")),
                                       (auth_sys(7, 8), ("7", "8")), (NOBODY, ("65534", "65534")))):
         got = c.attrs(c.mkdir(fa, f"d{i}", cred=cred), "owner", "owner_group")
         check((got.owner, got.owner_group), want)
@@ -310,7 +324,8 @@ def test_wrongsec_as_the_series_of_operations_says(make):
     make(ADMIN).ok(putrootfh(), lookup("other"), setattr_(mode=0o777))
     other = c.ok(putrootfh(), lookup("other"), getfh(), cred=NOBODY).fh
     inside = c.ok(putfh(other), create(DIR, "in"), getfh(), cred=NOBODY).fh
-    c.ok(putfh(other), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o666}), cred=NOBODY)
+    c.ok(putfh(other), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o666}),
+         cred=NOBODY)
     f = c.ok(putfh(other), lookup("f"), getfh(), cred=NOBODY).fh
     fa = walk(c, "a")
     by_name = open_("f", READ | NO_DELEG)
@@ -346,11 +361,13 @@ def test_secinfo_tells_what_an_export_takes(make):
     check(c.ok(putfh(other), secinfo_no_name()).flavors, [AUTH_NONE])
     check(c.ok(putfh(other), secinfo("below")).flavors, [AUTH_NONE])
     check(c.ok(putfh(inside), secinfo_no_name(1)).flavors, [AUTH_NONE])
-    check(c.ok(putrootfh(), secinfo_no_name()).flavors, [AUTH_SYS, AUTH_NONE], "the pseudo root: of all that can be reached")
+    check(c.ok(putrootfh(), secinfo_no_name()).flavors, [AUTH_SYS, AUTH_NONE],
+          "the pseudo root: of all that can be reached")
     check(c.ok(putfh(other), secinfo_no_name(1)).flavors, [AUTH_SYS, AUTH_NONE])
     c.no("NOFILEHANDLE", putfh(other), secinfo_no_name(), getattr_("type"))
     exports(BASE.replace("sec = {none}", "sec = {krb5p, krb5i, krb5, sys}"))
-    check(c.ok(putrootfh(), secinfo("other")).flavors, [AUTH_SYS], "without a key table; with one: gss_test.py")
+    check(c.ok(putrootfh(), secinfo("other")).flavors, [AUTH_SYS],
+          "without a key table; with one: gss_test.py")
 
 
 def test_auth_none_is_nobody(make):
@@ -363,7 +380,8 @@ def test_auth_none_is_nobody(make):
 
 
 def test_a_port_below_1024_where_it_is_demanded(make):
-    exports(BASE.replace("privileged_port = no\n\tclient \"127.0.0.2\" { access = rw squash = none }", "client \"127.0.0.2\" { access = rw squash = none }"))
+    exports(BASE.replace("privileged_port = no\n\tclient \"127.0.0.2\" { access = rw squash = none "
+                         "}", "client \"127.0.0.2\" { access = rw squash = none }"))
     c = make(BOTH_C)
     check(c.conn.sock.getsockname()[1] >= 1024, True)
     c.no("WRONGSEC", putrootfh(), lookup("a"))
@@ -377,7 +395,9 @@ def test_tls_where_it_is_demanded(make):
     c = make(BOTH_C)
     fa = walk(c, "a")
     for level in ("tls", "mtls"):
-        exports(BASE.replace("create = yes\n\tprivileged_port = no\n\tclient \"127.0.0.2\" {", f"create = yes\n\tprivileged_port = no\n\ttls = {level}\n\tclient \"127.0.0.2\" {{"))
+        exports(BASE.replace(
+            "create = yes\n\tprivileged_port = no\n\tclient \"127.0.0.2\" {",
+            f"create = yes\n\tprivileged_port = no\n\ttls = {level}\n\tclient \"127.0.0.2\" {{"))
         wrong(c, 0, putfh(fa), getattr_("type"))
         wrong(c, 1, putrootfh(), lookup("a"))
         check(c.ok(putfh(fa), secinfo_no_name()).flavors, [])
@@ -404,7 +424,8 @@ def test_layouts_where_the_administrator_allows_them(make):
     c.ok(putfh(f), layoutget(sid, IO_RW))
     check(c.attrs(f, "fs_layout_types").fs_layout_types, [FLEX])
     c.ok(putfh(f), op("LAYOUTRETURN", boolean(False), u32(FLEX), u32(IO_ANY), u32(RET_ALL)))
-    exports(BASE.replace("squash = none }\n\tclient \"127.0.0.3\"", "squash = none layouts = no }\n\tclient \"127.0.0.3\""))
+    exports(BASE.replace("squash = none }\n\tclient \"127.0.0.3\"",
+                         "squash = none layouts = no }\n\tclient \"127.0.0.3\""))
     c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(sid, IO_READ))
     check(c.attrs(f, "fs_layout_types").fs_layout_types, [])
     c.ok(putfh(f), write(sid, 0, b"through the server"))
@@ -419,7 +440,8 @@ def test_a_reload_drops_no_client(make):
     fa = walk(c, "a")
     sid, f = c.open(fa, "kept")
     clientid, conn = c.clientid, c.conn
-    told = exports(BASE.replace('client "127.0.0.2" { access = rw squash', 'client "127.0.0.2" { access = ro squash'))
+    told = exports(BASE.replace('client "127.0.0.2" { access = rw squash',
+                                'client "127.0.0.2" { access = ro squash'))
     check("/a" in told and "/deep/er/b" in told, True, told)
     c.no("ROFS", putfh(f), write(sid, 0, b"x"))
     c.no("ROFS", putfh(fa), create(DIR, "x"))
@@ -444,11 +466,13 @@ def test_a_reload_takes_back_what_was_given(make):
     check(ds.write(first.fhs[0], 0, b"before").status, 0)
     answered = []
     c.on_callback = lambda name, args: answered.append((name, args.fh)) or 0
-    exports(BASE.replace('client "127.0.0.2" { access = rw squash = none }\n\tclient "127.0.0.3"', 'client "127.0.0.2" { squash = none }\n\tclient "127.0.0.3"'))
+    exports(BASE.replace('client "127.0.0.2" { access = rw squash = none }\n\tclient "127.0.0.3"',
+                         'client "127.0.0.2" { squash = none }\n\tclient "127.0.0.3"'))
     recall = c.wait_callback("LAYOUTRECALL")
     check(recall.fh, f, "the very bytes of GETFH")
     c.ok(putfh(f), layoutreturn(recall.stateid))
-    eventually(lambda: ds.write(first.fhs[0], 0, b"before").status == 13, what="the fence of a returned handle")
+    eventually(lambda: ds.write(first.fhs[0], 0, b"before").status == 13,
+               what="the fence of a returned handle")
     c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(sid, IO_RW))
     check(c.ok(putfh(f), read(sid, 0, 10)).data, b"before")
     check(b.callbacks, [], "nothing has changed for the other export")
@@ -475,20 +499,26 @@ def test_an_export_that_goes_is_stale(make):
 
 def test_a_bad_file_changes_nothing(make):
     c = make(BOTH_C)
-    for bad, line, what in (('export "/a" {\n\tclient "10.0.0.0/33" { }\n}', 2, '10.0.0.0/33'), ('export "a" {\n client "*" {}\n}', 3, "absolute path"),
-                            ('export "/a" {\n client "*" {\n access = write\n }\n}', 3, "rw|ro"), ('export "/a" {\n clients "*" {}\n}', 2, "clients"),
+    for bad, line, what in (('export "/a" {\n\tclient "10.0.0.0/33" { }\n}', 2, '10.0.0.0/33'),
+                            ('export "a" {\n client "*" {}\n}', 3, "absolute path"),
+                            ('export "/a" {\n client "*" {\n access = write\n }\n}', 3, "rw|ro"),
+                            ('export "/a" {\n clients "*" {}\n}', 2, "clients"),
                             ('export "/a" { client "*" {} }\n'
                              'export "/a" { client "*" {} }', 2, "/a"),
                             ('export "/a" { }', 1, "no client"),
                             ("", 1, "no export"),
-                            ('export "/a" { client "*" { sec = {sys, krb6} } }', 1, "krb6"), ('export "/a" { client "*" {', None, "not closed"),
-                            ('export "/a" { id = 9 client "*" {} }\nexport "/b" { id = 9 client "*" {} }', 1, "same id 9"),
-                            ('export "/a" { id = 65536 client "*" {} }', 1, "up to 65535"), ('export "/a/../b" { client "*" {} }', 1, "..")):
+                            ('export "/a" { client "*" { sec = {sys, krb6} } }', 1, "krb6"),
+                            ('export "/a" { client "*" {', None, "not closed"),
+                            ('export "/a" { id = 9 client "*" {} }\nexport "/b" { id = 9 client '
+                             '"*" {} }', 1, "same id 9"),
+                            ('export "/a" { id = 65536 client "*" {} }', 1, "up to 65535"),
+                            ('export "/a/../b" { client "*" {} }', 1, "..")):
         write_file(bad)
         told = weft("exports", "reload", rc=1)
         check(what in told and (line is None or f"{FILE}:{line}: " in told), True, told)
         walk(c, "a")
-        args = [os.path.join(BUILD, "weft-mds"), "--check", "-o", "mds.store=/s", "-o", "mds.cluster_key=/k", "-o", f"mds.exports={FILE}"]
+        args = [os.path.join(BUILD, "weft-mds"), "--check", "-o", "mds.store=/s",
+                "-o", "mds.cluster_key=/k", "-o", f"mds.exports={FILE}"]
         done = subprocess.run(args, capture_output=True, text=True, timeout=20, check=False)
         check((done.returncode, what in done.stderr), (2, True), done.stderr)
     os.unlink(FILE)
@@ -500,9 +530,11 @@ def test_a_bad_file_changes_nothing(make):
 def test_who_is_refused_for_the_port_is_told_why_on_both_sides(make):
     write_file(BASE + 'export "/low" { create = yes client "127.0.0.1" { access = rw } }\n')
     weft("exports", "reload")
-    done = subprocess.run([os.path.join(BUILD, "weft-bench"), "md", "--server", f"{ADDR[0]}:{ADDR[1]}", "--dir", "/low", "--count", "5", "--quiet"],
+    done = subprocess.run([os.path.join(BUILD, "weft-bench"), "md", "--server",
+                           f"{ADDR[0]}:{ADDR[1]}", "--dir", "/low", "--count", "5", "--quiet"],
                           capture_output=True, text=True, timeout=20, check=False)
-    check((done.returncode != 0, "NFS4ERR_WRONGSEC" in done.stderr, "a port below 1024" in done.stderr), (True, True, True), done.stderr)
+    check((done.returncode != 0, "NFS4ERR_WRONGSEC" in done.stderr,
+           "a port below 1024" in done.stderr), (True, True, True), done.stderr)
     with open(f"{CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
         check(re.search(r"refused 127\.0\.0\.1:\d+ access to export \d+ \(NFS4ERR_WRONGSEC\): "
                         r"its port is not below 1024 \(privileged_port\)", log.read())
@@ -510,7 +542,8 @@ def test_who_is_refused_for_the_port_is_told_why_on_both_sides(make):
 
 
 def test_a_hangup_reloads(make):
-    write_file(BASE + f'export "/strange" {{ create = yes privileged_port = no client "{STRANGER}" {{ }} }}\n')
+    write_file(BASE + f'export "/strange" {{ create = yes privileged_port = no client "{STRANGER}" '
+               f'{{ }} }}\n')
     with open(f"{CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
         os.kill(int(f.read()), signal.SIGHUP)
     eventually(lambda: "/strange" in weft("exports"))
@@ -537,13 +570,16 @@ def test_a_missing_directory_is_told_and_not_served(make):
 
 def test_handles_outlive_restarts_and_the_order_of_the_file(make):
     c = make(BOTH_C)
-    handles = [walk(c, "a"), walk(c, "deep", "er", "b"), c.mkdir(walk(c, "deep", "er", "b"), "sub"), c.root()]
+    handles = [walk(c, "a"), walk(c, "deep", "er", "b"), c.mkdir(walk(c, "deep", "er", "b"), "sub"),
+               c.root()]
     blocks = BASE.split("export ")
-    write_file(blocks[0] + "".join("export " + b for b in reversed(blocks[1:])).replace("/* no AUTH_SYS here */", "").replace("# whoever administers", ""))
+    write_file(blocks[0] + "".join("export " + b for b in reversed(blocks[1:])).replace(
+        "/* no AUTH_SYS here */", "").replace("# whoever administers", ""))
     CLUSTER.restart()
     c = make(BOTH_C)
     for fh in handles:
-        check(c.until(lambda r: r.status != 10013, putfh(fh), getattr_("type"), getfh()).results[-1].fh, fh)
+        check(c.until(lambda r: r.status != 10013, putfh(fh), getattr_("type"),
+                      getfh()).results[-1].fh, fh)
     check([walk(c, "a"), walk(c, "deep", "er", "b")], handles[:2])
 
 
@@ -551,16 +587,20 @@ def test_handles_outlive_restarts_and_the_order_of_the_file(make):
 
 
 def test_hosts_and_netgroups(make):
-    exports(BASE + 'export "/named" { create = yes privileged_port = no client "named.weft.test" { } client "@trusted" { access = rw } client "*.lab.test" {} }\n')
-    for addr, sees in (("127.0.0.31", True), ("127.0.0.32", True), ("127.0.0.33", True), ("127.0.0.34", False), ("127.0.0.35", False)):
+    exports(BASE + 'export "/named" { create = yes privileged_port = no client "named.weft.test" { '
+            '} client "@trusted" { access = rw } client "*.lab.test" {} }\n')
+    for addr, sees in (("127.0.0.31", True), ("127.0.0.32", True), ("127.0.0.33", True),
+                       ("127.0.0.34", False), ("127.0.0.35", False)):
         if sees:
             walk(make(addr), "named")
         else:
             c = Conn(ADDR, source=(addr, 0))
-            check(rejected(c, 1, compound_args([putrootfh()]), cred=auth_sys()), ("denied", 1, 5), addr)
+            check(rejected(c, 1, compound_args([putrootfh()]), cred=auth_sys()), ("denied", 1, 5),
+                  addr)
             c.close()
     c = make("127.0.0.32")
-    c.no("ACCESS", putrootfh(), lookup("named"), create(DIR, "x"))  # in the netgroup: rw, but root is squashed
+    # in the netgroup: rw, but root is squashed
+    c.no("ACCESS", putrootfh(), lookup("named"), create(DIR, "x"))
     make("127.0.0.31").no("ROFS", putrootfh(), lookup("named"), create(DIR, "x"))
 
 
@@ -572,11 +612,14 @@ def test_groups_of_the_server(make):
     fh = a.mkdir(root, "many", attrs={"mode": 0o770, "owner_group": "3040"})
     who = auth_sys(3000, 3000, tuple(range(3001, 3017)))
     a.ok(putfh(fh), create(DIR, "x"), cred=who)  # the 40th group: only the server knows
-    a.no("ACCESS", putfh(fh), create(DIR, "y"), cred=auth_sys(3001, 3001, (3040,)))  # not what the client says
+    # not what the client says
+    a.no("ACCESS", putfh(fh), create(DIR, "y"), cred=auth_sys(3001, 3001, (3040,)))
     a.ok(putfh(fh), setattr_(mode=0o700))
     a.no("ACCESS", putfh(fh), create(DIR, "z"), cred=who)
     d = a.mkdir(root, "given", attrs={"mode": 0o777})
-    eventually(lambda: a.call(putfh(d), open_("g", BOTH | NO_DELEG, how=UNCHECKED, attrs={})).status == 0)  # grace is over
+    # grace is over
+    eventually(lambda: a.call(putfh(d),
+                              open_("g", BOTH | NO_DELEG, how=UNCHECKED, attrs={})).status == 0)
     sid, f = a.open(d, "f", cred=who)
     a.ok(putfh(f), setattr_(owner_group="3040"), cred=who)
     a.no("PERM", putfh(f), setattr_(owner_group="3041"), cred=who)
@@ -589,12 +632,16 @@ def test_groups_of_the_server(make):
 def own_files(top):
     """Names of this test's own, in this mount namespace."""
     users = "root:x:0:0::/:/bin/sh\nmany:x:3000:3000::/:/bin/sh\n"
-    groups = "root:x:0:\n" + "".join(f"g{n}:x:{n}:many\n" for n in range(3001, 3041)) + "other:x:3041:\n"
-    hosts = ("127.0.0.1 localhost\n127.0.0.31 named.weft.test\n127.0.0.32 in.weft.test\n127.0.0.33 one.lab.test\n127.0.0.34 out.weft.test\n")
+    groups = ("root:x:0:\n" + "".join(f"g{n}:x:{n}:many\n" for n in range(3001, 3041))
+              + "other:x:3041:\n")
+    hosts = ("127.0.0.1 localhost\n127.0.0.31 named.weft.test\n127.0.0.32 in.weft.test\n127.0.0.33 "
+             "one.lab.test\n127.0.0.34 out.weft.test\n")
     etc = os.path.join(top, "etc")
     shutil.copytree("/etc", etc, symlinks=True)
-    for name, content in (("passwd", users), ("group", groups), ("hosts", hosts), ("netgroup", "trusted (in.weft.test,,) (127.0.0.35,,)\n"),
-                          ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nnetgroup: files\n")):
+    for name, content in (("passwd", users), ("group", groups), ("hosts", hosts),
+                          ("netgroup", "trusted (in.weft.test,,) (127.0.0.35,,)\n"),
+                          ("nsswitch.conf",
+                           "passwd: files\ngroup: files\nhosts: files\nnetgroup: files\n")):
         with open(os.path.join(etc, name), "w", encoding="utf-8") as f:
             f.write(content)
     subprocess.run(["mount", "--bind", etc, "/etc"], check=True)

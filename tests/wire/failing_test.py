@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A data server whose disk fails says so and gets no new files. Prints TAP."""
 import contextlib
 import ctypes
@@ -24,22 +25,26 @@ EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587d, 2
 def own_mounts():
     """Mounts of this process and its children alone, gone with them."""
     libc = ctypes.CDLL(None, use_errno=True)
-    return os.geteuid() == 0 and libc.unshare(CLONE_NEWNS) == 0 and run("mount", "--make-rprivate", "/")
+    return os.geteuid() == 0 and libc.unshare(CLONE_NEWNS) == 0 and run("mount", "--make-rprivate",
+                                                                        "/")
 
 
 def run(*words):
-    return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+    return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
 
 
 def on_ext4(w, name, size=64 << 30):
     """The store of a data server moves to an ext4 of its own. False: this machine mounts none."""
     store, image = os.path.join(w.dir, name), os.path.join(w.top, "image")
     with open(image, "wb") as f:
-        f.truncate(size)  # of 64 GiB: about as much as the other one has; files are shared out by what is free
+        # of 64 GiB: about as much as the other one has; files are shared out by what is free
+        f.truncate(size)
     w.dev("kill", w.dir, name, "-9")
     os.rename(store, store + ".old")
     os.mkdir(store)
-    if not run("mkfs.ext4", "-q", "-T", "largefile4", "-m", "0", image) or not run("mount", "-o", "loop", image, store):
+    if (not run("mkfs.ext4", "-q", "-T", "largefile4", "-m", "0", image)
+        or not run("mount", "-o", "loop", image, store)):
         return False
     os.rmdir(os.path.join(store, "lost+found"))
     shutil.copytree(store + ".old", store, dirs_exist_ok=True)
@@ -68,7 +73,8 @@ def test_a_store_that_fails_is_taken_out(_):
     os.close(fd)
     # One error, or none: a disk that is seldom used is missed all the same.
     check(ds.write(fh, 0, bytes(MIB)).status, 5)
-    eventually(lambda: w.metric("weft_ds_store_failing", "ds1") == 1, 10, "the failing store is missed")
+    eventually(lambda: w.metric("weft_ds_store_failing", "ds1") == 1, 10,
+               "the failing store is missed")
     check(0 < w.metric("weft_ds_disk_errors_total", "ds1") < 8, True)
     check([ds.write(fh, i * MIB, bytes(MIB)).status for i in range(8)], [5] * 8)
     time.sleep(1.5)  # a heartbeat

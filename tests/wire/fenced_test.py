@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Two clients write one file, and one of them is fenced in the middle: nothing of it comes after what the other wrote. WEFT_SOAK=1: 200 rounds. Prints TAP."""
 import os
 import signal
@@ -49,7 +50,8 @@ def one_round(w, n, frozen):
         go_on = lambda got: err(got.status) != "DELAY"  # noqa: E731
         two.until(go_on, putfh(x.f), setattr_(s, size=0), tries=TRIES)
         for off in range(0, 2 * MB, MB):
-            second = err(two.until(go_on, putfh(x.f), write(s, off, b"B" * MB, FILE_SYNC), tries=TRIES).status)
+            second = err(two.until(go_on, putfh(x.f), write(s, off, b"B" * MB, FILE_SYNC),
+                                   tries=TRIES).status)
     finally:
         if frozen:
             os.kill(pid_of(w, name), signal.SIGCONT)
@@ -69,7 +71,8 @@ def one_round(w, n, frozen):
 def rounds(w, frozen):
     got = [one_round(w, n, frozen) for n in range(ROUNDS)]
     check(sum(both for both, _ in got), ROUNDS, "rounds in which both wrote")
-    if not frozen:  # the copy of one that stood still may be stale by then: what it takes is read by nobody
+    # the copy of one that stood still may be stale by then: what it takes is read by nobody
+    if not frozen:
         check([late for _, late in got if late == 0], [], "late writes that were taken")
     tap.say(f"{ROUNDS} rounds; the late writes were answered {sorted({late for _, late in got})}")
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Copies that two clients write at once may differ: which of them readers see first changes only when
 it is lost, and it does not come back before it is equal (docs/mirrors.md, "Two writers"). Prints TAP."""
 import os
@@ -20,7 +21,8 @@ def settings(name):
     """A server whose port refuses is dead at once, or only when its lease is over, soon or late."""
     refused = "mds.ds_refused=300s" if "before" in name or "behind" in name else "mds.ds_refused=2s"
     lease = "ds.lease=10s" if "behind" in name else "ds.lease=60s"
-    return ["mds.lease=60s", lease, refused, "mds.ds_suspect=2s", "mds.ds_dead=300s", "mds.repair_files=4", "mds.recall_deadline=20s",
+    return ["mds.lease=60s", lease, refused, "mds.ds_suspect=2s", "mds.ds_dead=300s",
+            "mds.repair_files=4", "mds.recall_deadline=20s",
             "mds.repair_wait=300s", "mds.grace=60s"]
 
 
@@ -69,7 +71,8 @@ class Reader(Shared):
 
 def through(c, f):
     """A byte as the metadata server reads it."""
-    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 1), tries=600, pause=0.1)
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 1), tries=600,
+                  pause=0.1)
     return got.results[-1].data
 
 
@@ -89,7 +92,8 @@ def test_a_server_that_is_back_before_it_is_dead_was_first_all_the_time(w):
     check((first_and_byte(a, f), through(c, f)), ((one, b"b"), b"b"))
     w.dev("kill", w.dir, one, "-9")
     eventually(lambda: not lives(w, one), 60, "that it is gone is noticed")
-    check(name_of(a.c, f, Reader(f).first()), one, "what a layout names first while its server is away")
+    check(name_of(a.c, f, Reader(f).first()), one,
+          "what a layout names first while its server is away")
     c.no("DELAY", putfh(f), read(ANON, 0, 1))
     w.dev("start", w.dir, one)
     eventually(lambda: lives(w, one), 60, "it is back")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster in which some data servers are any NFSv3 servers (docs/generic.md): each a weft-ds of its own, which exports a folder and knows no metadata server."""
 import os
 import signal
@@ -36,10 +37,12 @@ class Foreign(mds_test.Cluster):
             raise
 
     def add(self, name, port, **keys):
-        one = self.servers[name] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9", **keys)
+        one = self.servers[name] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9",
+                                               **keys)
         os.symlink(one.path("exp"), os.path.join(self.dir, name))
         self.note(name)
-        weft(self, "ds", "add", f"nfs3://127.0.0.1:{port}{one.path('exp')}", f"mount-port={port}", f"name={name}")
+        weft(self, "ds", "add", f"nfs3://127.0.0.1:{port}{one.path('exp')}", f"mount-port={port}",
+             f"name={name}")
 
     def note(self, name):
         with open(os.path.join(self.dir, "run", name + ".pid"), "w", encoding="ascii") as f:
@@ -47,14 +50,16 @@ class Foreign(mds_test.Cluster):
 
     def alive(self, name):
         """It may be given files."""
-        made = lambda: sum(len(names) for _, _, names in os.walk(os.path.join(self.dir, name) + "/"))  # noqa: E731
+        made = lambda: sum(len(names)  # noqa: E731
+                           for _, _, names in os.walk(os.path.join(self.dir, name) + "/"))
         eventually(lambda: rows(self)[name]["alive"] and made() >= POOL, 20, "files made ahead")
 
     def dev(self, *args):
         if len(args) < 3 or args[2] not in self.servers:
             return super().dev(*args)
         if args[0] == "kill":
-            self.servers[args[2]].kill(getattr(signal, "SIGKILL") if "-9" in args else signal.SIGTERM)
+            self.servers[args[2]].kill(getattr(signal, "SIGKILL") if "-9" in args
+                                       else signal.SIGTERM)
         elif args[0] == "start":
             self.servers[args[2]].start()
             self.note(args[2])

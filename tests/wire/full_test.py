@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A data server whose disk has no byte left starts, and what is deleted makes room. Prints TAP."""
 import contextlib
 import os
@@ -97,7 +98,8 @@ def test_full_to_the_last_byte_it_starts_and_a_delete_makes_room(_):
     check("KiB of the reserve are left" in said(w), True)
     # With room it is made whole, and without a restart.
     os.unlink(here(w, "ballast"))
-    eventually(lambda: os.stat(here(w, "reserve")).st_size == kept, 60, "the reserve is whole again")
+    eventually(lambda: os.stat(here(w, "reserve")).st_size == kept, 60,
+               "the reserve is whole again")
     return None
 
 
@@ -126,7 +128,8 @@ def test_a_full_disk_is_called_that(_):
         w.dev("start", w.dir, "ds1")
         raise AssertionError("it started without room for its journal")
     except Exception as e:
-        check(re.search(r"/journal: no room for one record \(No space left on device\): free some space", str(e) + said(w)) is not None, True, f"{e}")
+        check(re.search(r"/journal: no room for one record \(No space left on device\): free some "
+                        r"space", str(e) + said(w)) is not None, True, f"{e}")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Copies and stripes on any NFSv3 server, alone and beside ours: what repair_test, truth_test and fenced_test ask of ours, and what only these need. Prints TAP."""
 import contextlib
 import json
@@ -107,7 +108,9 @@ def test_stripes_and_copies_of_both_kinds_in_one_file(w):
     # Ours end where their last byte is, those there where the file does: that is no finding.
     x.c.attrs(x.f, "size"), c.attrs(f, "size")
     time.sleep(0.5)
-    got = json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "fsck", "--online", "--json"], capture_output=True, text=True, timeout=60, check=False).stdout)
+    got = json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "fsck",
+                                     "--online", "--json"], capture_output=True, text=True,
+                                    timeout=60, check=False).stdout)
     check((got["found"], got["busy"], got["files"]), (0, 0, 2), got["findings"])
     # A byte of a copy there is another: it is found, and mended from ours.
     one = layout_of(x.c, x.f)["mirrors"][1]["objects"][0]
@@ -136,7 +139,8 @@ def test_mirrors_come_and_go_there_and_files_move(w):
     check((servers(x.c, x.f)[0][0], content(x.c, x.f, x.s) == bytes(x.data)), ("g", True))
     eventually(lambda: rows(w)[name].get("drain") == "drained", 10, "nothing is left there")
     weft(w, "move", "/moves/f", "--group", "kind=weft")
-    eventually(lambda: servers(x.c, x.f)[-1][0] == "d" and len(states(x.c, x.f)) == 1, 15, "the move back")
+    eventually(lambda: servers(x.c, x.f)[-1][0] == "d" and len(states(x.c, x.f)) == 1, 15,
+               "the move back")
     equal(w, x.c, x.f, bytes(x.data))
 
 
@@ -150,7 +154,8 @@ def test_one_that_is_dead_is_done_without_and_comes_back(w):
         two = client()
         s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
         began = time.monotonic()
-        two.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(s, 0, b"without it", FILE_SYNC), tries=400)
+        two.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                  write(s, 0, b"without it", FILE_SYNC), tries=400)
         tap.say(f"written after {time.monotonic() - began:.1f} s")
         check(states(two, x.f)[0], "in-sync")
     finally:
@@ -172,7 +177,8 @@ def test_nothing_of_before_is_left_behind_an_end_that_a_write_moves(w):
     check(x.ds[at].write(x.o.mirrors[at][0].fhs[0], 2 * MB, b"old" * 100000, FILE_SYNC).status, 0)
     x.report(at)
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
-    eventually(lambda: w.metric("weft_mds_repair_equal_bytes_total") >= MB, 10, "the first of two windows")
+    eventually(lambda: w.metric("weft_mds_repair_equal_bytes_total") >= MB, 10,
+               "the first of two windows")
     stand_still(w.servers[name].child.pid)
     try:
         time.sleep(1.5)  # the source is read, what is here is not
@@ -208,10 +214,12 @@ def test_a_copy_that_denies_for_good_does_not_keep_the_other_from_being_written(
     x.give_back()
     os.chown(os.path.realpath(object_path(w, x.c, x.f, 1)), 0, 0)
     x.data[5:10] = b"again"
-    got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 5, b"again", FILE_SYNC), tries=100)
+    got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                    write(x.s, 5, b"again", FILE_SYNC), tries=100)
     check(err(got.status), "OK")
     # It lacks the write, and is mended: repair gives it to its owner again.
-    check("copy-stale" in [e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
+    check("copy-stale" in [e["kind"] for e in map(json.loads,
+                                                  weft(w, "--json", "events").splitlines())], True)
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
 
@@ -225,7 +233,8 @@ def test_nor_from_being_copied_to(w):
     x.data[7:17] = b"of another"
     r = x.c.ok(putfh(f), savefh(), putfh(x.f), copy(s, x.s, 0, 7, 10), timeout=20)
     check(r.count, 10)
-    check("copy-stale" in [e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
+    check("copy-stale" in [e["kind"] for e in map(json.loads,
+                                                  weft(w, "--json", "events").splitlines())], True)
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
 
@@ -259,14 +268,16 @@ def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
           in weft(w, "ds", "forget", name, rc=1), True)
     weft(w, "ds", "admit", name)
     eventually(lambda: rows(w)[name]["state"] == "alive", 10, "it is admitted")
-    got = c.until(lambda got: err(got.status) not in ("DELAY", "IO"), putfh(f), read(s, 0, 9), tries=200)
+    got = c.until(lambda got: err(got.status) not in ("DELAY", "IO"), putfh(f), read(s, 0, 9),
+                  tries=200)
     check(got.results[-1].data, b"only here")
 
 
 def sound(w):
     """The store, by its checker; the cluster is down for that."""
     w.dev("down", w.dir)
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, timeout=20, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
     w.dev("up", w.dir)
 
@@ -292,14 +303,16 @@ def test_one_that_is_drained_is_forgotten_and_nothing_of_ours_stays_there(w):
     check(content(c, f, s), b"goes elsewhere")
     # It may come anew, as another.
     port = int(w.servers[name].keys["listen"].rpartition(":")[2])
-    weft(w, "ds", "add", f"nfs3://127.0.0.1:{port}{w.servers[name].path('exp')}", f"mount-port={port}", f"name={name}")
+    weft(w, "ds", "add", f"nfs3://127.0.0.1:{port}{w.servers[name].path('exp')}",
+         f"mount-port={port}", f"name={name}")
     w.alive(name)
     check(rows(w)[name]["number"] > number, True)
     weft(w, "ds", "kill", name)
     os.mkdir(os.path.join(next(at for at in below(w, name) if os.path.isdir(at)), "not ours"))
     said = weft(w, "ds", "forget", name)
     check("not all of weft's objects could be removed from it: RMDIR: " in said, True, said)
-    check([os.path.basename(at) for at in below(w, name)][-1:], ["not ours"], "what is not ours stays")
+    check([os.path.basename(at) for at in below(w, name)][-1:], ["not ours"],
+          "what is not ours stays")
     sound(w)
     check(name in rows(w), False, "after a restart")
 
@@ -320,9 +333,11 @@ def test_one_that_is_gone_is_forgotten_with_what_only_it_has(w):
     said = weft(w, "ds", "forget", "--force", name)
     check(("/one/f" in said, "could be removed from it: files have objects there" in said),
           (True, True), said)
-    check((name in rows(w), len(below(w, name))), (False, there), "what is there stays where it cannot be reached")
+    check((name in rows(w), len(below(w, name))), (False, there),
+          "what is there stays where it cannot be reached")
     c.no("IO", putfh(f), read(s, 0, 9))
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"without", FILE_SYNC), tries=100)
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+              write(x.s, 0, b"without", FILE_SYNC), tries=100)
     x.data[:7] = b"without"
     check(content(x.c, x.f, x.s) == bytes(x.data), True)
     d = c.ok(putrootfh(), lookup("one"), getfh()).fh
@@ -334,7 +349,9 @@ def test_one_that_is_gone_is_forgotten_with_what_only_it_has(w):
 def test_a_server_that_stops_ends_what_waits_for_one_that_stands_still(w):
     name = next(n for n in sorted(rows(w)) if n[0] == "g")
     weft(w, "ds", "kill", name)
-    with subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "ds", "forget", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as asking:
+    with subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock",
+                           "ds", "forget", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as asking:
         stand_still(w.servers[name].child.pid)
         try:
             time.sleep(0.3)
@@ -370,7 +387,8 @@ def test_who_writes_beside_another_reads_by_a_layout_of_its_own(w):
     check(Shared(f).lay().o.flags, 0, "one writes it again")
 
 
-SETTINGS = {**truth_test.SETTINGS, "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
+SETTINGS = {**truth_test.SETTINGS,
+            "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
             "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"]}
 
 
@@ -379,9 +397,12 @@ def around(name):
     plain = name.rpartition("_")[0]
     both = name.endswith("_both")
     w = mds_test.THE = Foreign(1 if both else 2, 4 if "stays_away" in name else 3 if both else 2,
-                               [*QUICK, *SETTINGS.get(plain, []), *(["mds.repair_rate=4M"] if "restart" in name or "writes" in name else []),
+                               [*QUICK, *SETTINGS.get(plain, []),
+                                *(["mds.repair_rate=4M"] if "restart" in name or "writes" in name
+                                  else []),
                                 *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else []),
-                                *(["mds.repair_wait=60s"] if "comes_back" in name or "data_server" in name or "found_equal" in name else [])])
+                                *(["mds.repair_wait=60s"] if "comes_back" in name
+                                  or "data_server" in name or "found_equal" in name else [])])
     try:
         with clients():
             yield (w,)

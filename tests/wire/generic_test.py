@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Any NFSv3 server as a data server (docs/generic.md); here it is a weft-ds that exports a folder. Prints TAP."""
 import contextlib
 import os
@@ -42,16 +43,19 @@ class World:
 
     def ready(self, name="any"):
         made = lambda: sum(stat.S_IMODE(st.st_mode) == 0o640 for _, st in self.files())  # noqa: E731
-        eventually(lambda: rows(self.w)[name]["alive"] and made() >= POOL and made() == len(self.files()), 20, "it lives, and files are made ahead")
+        eventually(lambda: rows(self.w)[name]["alive"] and made() >= POOL
+                   and made() == len(self.files()), 20, "it lives, and files are made ahead")
         return self
 
     def files(self):
         """What is on the server: (path, stat)."""
-        return [(p, os.stat(p)) for top, _, names in os.walk(self.foreign.path("exp")) for p in (os.path.join(top, n) for n in names)]
+        return [(p, os.stat(p)) for top, _, names in os.walk(self.foreign.path("exp"))
+                for p in (os.path.join(top, n) for n in names)]
 
     def owned(self, server):
         """The files that who has this layout may write."""
-        return [p for p, st in self.files() if (st.st_uid, st.st_gid) == (int(server.user), int(server.group))]
+        return [p for p, st in self.files()
+                if (st.st_uid, st.st_gid) == (int(server.user), int(server.group))]
 
     def down(self):
         self.w.down()
@@ -65,7 +69,8 @@ def begin(w):
     c = client()
     d = folder(c)
     # They are taken once their handles are recorded.
-    got = c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_(claim_null("first"), BOTH | NO_DELEG, how=UNCHECKED), tries=100)
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(d),
+                  open_(claim_null("first"), BOTH | NO_DELEG, how=UNCHECKED), tries=100)
     check(err(got.status), "OK")
     return c, d
 
@@ -86,14 +91,17 @@ def gone(status):
 def test_it_is_taken_in_and_shown(w):
     w.add("exp", "name=any", "rdma=20049")
     row = rows(w.w)["any"]
-    check((row["kind"], row["labels"], rows(w.w)["ds1"]["kind"]), ("nfs3", {"kind": "nfs3"}, "weft"))
+    check((row["kind"], row["labels"], rows(w.w)["ds1"]["kind"]),
+          ("nfs3", {"kind": "nfs3"}, "weft"))
     check(sorted(row["addr"]), sorted([f"127.0.0.1:{nfs3.PORT}", "127.0.0.1:20049"]))
     w.ready()
     row = rows(w.w)["any"]
     st = os.statvfs(w.foreign.path("exp"))
-    check((row["capacity"], row["max_read"] >= 65536, row["max_write"] >= 65536), (st.f_blocks * st.f_frsize, True, True))
+    check((row["capacity"], row["max_read"] >= 65536, row["max_write"] >= 65536),
+          (st.f_blocks * st.f_frsize, True, True))
     for p, st in w.files():
-        check((stat.S_IMODE(st.st_mode), st.st_size, st.st_mtime, st.st_uid >= FIRST, st.st_gid >= FIRST), (0o640, 0, 0, True, True), p)
+        check((stat.S_IMODE(st.st_mode), st.st_size, st.st_mtime, st.st_uid >= FIRST,
+               st.st_gid >= FIRST), (0o640, 0, 0, True, True), p)
     check(len({st.st_uid for p, st in w.files()}), len(w.files()), "owners")
     check("already" in w.add("exp", "name=again", rc=1), True)
     w.w.restart()
@@ -106,7 +114,8 @@ def test_what_is_wrong_with_it_is_said(w):
     check("Read-only" in w.add("ro", rc=1), True, "read-only")
     check("MOUNT" in w.add("nowhere", rc=1), True, "no such export")
     check("rpcbind" in weft(w.w, "ds", "add", w.url(), rc=1), True, "no rpcbind")
-    for url, word in (("nfs://h/p", "nfs3://"), ("nfs3://h", "nfs3://"), ("nfs3://:1/p", "nfs3://"), ("nfs3://[::1/p", "nfs3://"), ("nfs3://127.0.0.1:x/p", "port"),
+    for url, word in (("nfs://h/p", "nfs3://"), ("nfs3://h", "nfs3://"), ("nfs3://:1/p", "nfs3://"),
+                      ("nfs3://[::1/p", "nfs3://"), ("nfs3://127.0.0.1:x/p", "port"),
                       ("nfs3://127.0.0.1:70000/p", "port")):
         check(word in weft(w.w, "ds", "add", url, rc=1), True, url)
     for option in ("mount-port=0", "rdma=x", "handle=abc", "name=a\"b", "speed=1", "nonsense"):
@@ -139,7 +148,8 @@ def test_data_is_read_and_written_with_synthetic_owners(w):
         check(p.read(), b"hello generic")
     # others may not
     other = DataServer(nfs3.ADDR, auth_sys(1000, 1000))
-    check((gone(other.read(fh, 0, 5).status), gone(other.write(fh, 0, b"x").status)), ("ACCES", "ACCES"))
+    check((gone(other.read(fh, 0, 5).status), gone(other.write(fh, 0, b"x").status)),
+          ("ACCES", "ACCES"))
     # through the MDS
     check(c.attrs(f, "size").size, 13)
     check(c.ok(putfh(f), read(s, 0, 100)).data, b"hello generic")
@@ -169,7 +179,8 @@ def test_size_change_and_times_follow_what_is_written(w):
     ds, fh = data_server(c, server), server.fhs[0]
     ds.write(fh, 1 << 20, b"end", FILE_SYNC)
     now = c.attrs(f, "change", "time_modify", "size", "space_used")
-    check((now.size, now.change > before.change, now.time_modify > before.time_modify), ((1 << 20) + 3, True, True))
+    check((now.size, now.change > before.change, now.time_modify > before.time_modify),
+          ((1 << 20) + 3, True, True))
     check(now.space_used < 1 << 20, True, "sparse")
     time.sleep(0.02)
     ds.write(fh, 0, b"x", FILE_SYNC)
@@ -186,14 +197,16 @@ def test_a_size_is_set(w):
     two = client()
     s2, f2 = two.open(d, "f")
     check(two.attrs(f2, "size").size, 10)
-    two.until(lambda got: err(got.status) != "DELAY", putfh(f2), setattr_(s2, size=4, time_modify_set=(2000, 7)))
+    two.until(lambda got: err(got.status) != "DELAY", putfh(f2),
+              setattr_(s2, size=4, time_modify_set=(2000, 7)))
     check((two.attrs(f2, "size").size, two.ok(putfh(f2), read(s2, 0, 10)).data), (4, b"0123"))
     server = lay(two, f2, s2).mirrors[0][0]
     check(two.attrs(f2, "time_modify").time_modify, (2000, 7), "a size that is set is no write")
     path, = w.owned(server)
     check(os.stat(path).st_size, 4)
     two.ok(putfh(f2), setattr_(s2, size=100000))
-    check((os.stat(path).st_size, two.ok(putfh(f2), read(s2, 99990, 100)).data), (100000, bytes(10)))
+    check((os.stat(path).st_size, two.ok(putfh(f2), read(s2, 99990, 100)).data),
+          (100000, bytes(10)))
 
 
 def test_a_size_is_set_once_also_over_a_crash(w):
@@ -204,15 +217,18 @@ def test_a_size_is_set_once_also_over_a_crash(w):
     c.ok(putfh(f), layoutreturn(o.stateid))
     c.ok(putfh(f), setattr_(s, size=4))
     server = lay(c, f, s).mirrors[0][0]
-    wrote = DataServer(nfs3.ADDR, auth_sys(int(server.user), int(server.group))).write(fh, 0, b"ABCDEFGH", FILE_SYNC)
+    wrote = DataServer(nfs3.ADDR, auth_sys(int(server.user),
+                                           int(server.group))).write(fh, 0, b"ABCDEFGH", FILE_SYNC)
     w.w.dev("kill", w.dir, "mds", "-9")
     check(gone(wrote.status), "OK")
     w.w.dev("start", w.dir, "mds")
     eventually(lambda: rows(w.w)["any"]["alive"], 10, "it lives after a restart")
     c = client()
-    f = c.until(lambda got: not got.status, putrootfh(), lookup("g"), lookup("f"), getfh(), tries=100).results[-1].fh
+    f = c.until(lambda got: not got.status, putrootfh(), lookup("g"), lookup("f"), getfh(),
+                tries=100).results[-1].fh
     check(c.attrs(f, "size").size, 8)
-    got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), read(ANON, 0, 100), tries=100)
+    got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f),
+                  read(ANON, 0, 100), tries=100)
     check(got.results[-1].data, b"ABCDEFGH")
 
 
@@ -230,7 +246,9 @@ def test_removal_frees_the_file(w):
 def test_the_pool_is_filled_again(w):
     c, d = begin(w)
     for n in range(3 * POOL):
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_(claim_null(f"f{n}"), BOTH | NO_DELEG, how=UNCHECKED), getfh(), tries=100)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(d),
+                      open_(claim_null(f"f{n}"), BOTH | NO_DELEG, how=UNCHECKED), getfh(),
+                      tries=100)
         check(err(got.status), "OK", n)
     eventually(lambda: len(w.files()) >= 4 * POOL - POOL // 2, 10, "files are made ahead again")
     w.w.restart()
@@ -252,16 +270,19 @@ def test_a_file_that_a_late_call_may_empty_is_nobodys(w):
     finally:
         os.kill(w.foreign.child.pid, signal.SIGCONT)
     eventually(lambda: len(complete()) >= POOL + POOL // 2 + 1, 20, "files are made ahead again")
-    check(min(n for n in complete() if n > last) > last + POOL // 2, True, "under names that no call of before is about")
+    check(min(n for n in complete() if n > last) > last + POOL // 2, True,
+          "under names that no call of before is about")
     # Started anew it makes use of them: when the pool is filled next.
     w.w.restart()
     c.close()
     eventually(lambda: rows(w.w)["any"]["alive"], 10, "it lives after a restart")
     c = client()
     for n in range(POOL):
-        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), open_(claim_null(f"again{n}"), BOTH | NO_DELEG, how=UNCHECKED), tries=100)
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d),
+                      open_(claim_null(f"again{n}"), BOTH | NO_DELEG, how=UNCHECKED), tries=100)
         check(err(got.status), "OK", n)
-    eventually(lambda: any(last < n <= last + POOL // 2 for n in complete()), 10, "what was doubtful is made")
+    eventually(lambda: any(last < n <= last + POOL // 2 for n in complete()), 10,
+               "what was doubtful is made")
 
 
 # ---- fencing
@@ -276,7 +297,8 @@ def test_a_fence_changes_the_owner(w):
     two = client()
     s2, f2 = two.open(d, "f")
     two.until(lambda got: err(got.status) != "DELAY", putfh(f2), setattr_(s2, size=1), tries=100)
-    check((gone(ds.write(fh, 0, b"two", FILE_SYNC).status), gone(ds.read(fh, 0, 3).status)), ("ACCES", "ACCES"))
+    check((gone(ds.write(fh, 0, b"two", FILE_SYNC).status), gone(ds.read(fh, 0, 3).status)),
+          ("ACCES", "ACCES"))
     now = lay(two, f2, s2).mirrors[0][0]
     check((now.user != server.user, now.group != server.group, now.fhs), (True, True, server.fhs))
     check(gone(data_server(two, now).write(fh, 1, b"2", FILE_SYNC).status), "OK")
@@ -298,7 +320,9 @@ def test_who_is_evicted_does_not_write(w):
         check(err(got.status) in ("DENIED", "DELAY"), True, err(got.status))
         check(time.monotonic() < end, True, "the lock of a client that is gone")
         time.sleep(0.2)
-    now = two.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY", "RECALLCONFLICT"), putfh(f2), layoutget(s2, IO_RW), tries=100)
+    now = two.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY",
+                                                        "RECALLCONFLICT"), putfh(f2),
+                    layoutget(s2, IO_RW), tries=100)
     check(err(now.status), "OK")
     check(gone(ds.write(fh, 0, b"two", FILE_SYNC).status), "ACCES")
 
@@ -394,7 +418,8 @@ def test_who_writes_all_the_time_is_fenced(w):
         s2, f2 = two.open(d, "f")
         size_is_set(two, f2, s2, 1)
         check(len(written) >= 8, True, len(written))
-        check((os.stat(path).st_uid, os.stat(path).st_size), (int(lay(two, f2, s2).mirrors[0][0].user), 1))
+        check((os.stat(path).st_uid, os.stat(path).st_size),
+              (int(lay(two, f2, s2).mirrors[0][0].user), 1))
 
 
 # ---- limits
@@ -420,7 +445,8 @@ def test_a_size_that_no_file_has_is_not_believed(w):
 def test_what_it_cannot_do_is_refused(w):
     c, d = begin(w)
     for policy in ("group=kind=nfs3,mirrors=2", "group=kind=nfs3,stripes=28"):
-        got = c.call(putfh(d), setxattr("weft.policy", policy + (",mirrors=1" if "stripes" in policy else "")))
+        got = c.call(putfh(d), setxattr("weft.policy",
+                                        policy + (",mirrors=1" if "stripes" in policy else "")))
         check(err(got.status), "INVAL", policy)
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"data", FILE_SYNC)
@@ -448,7 +474,8 @@ def test_a_file_is_placed_on_it_while_it_is_empty(w):
     s, f = c.open(c.root(), "f")
     c.ok(putfh(f), setxattr("weft.policy", "group=kind=nfs3"))
     check(layout_of(c, f)["mirrors"][0]["objects"][0]["ds"], "any")
-    o = c.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY", "RECALLCONFLICT"), putfh(f), layoutget(s, IO_RW), tries=100)
+    o = c.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY", "RECALLCONFLICT"),
+                putfh(f), layoutget(s, IO_RW), tries=100)
     server = lay(c, f, s).mirrors[0][0]
     check(gone(data_server(c, server).write(server.fhs[0], 0, b"there", FILE_SYNC).status), "OK")
     check(c.ok(putfh(f), read(s, 0, 10)).data, b"there")

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Where files go (docs/groups.md): labels and weights of data servers, policies with groups and domains, and a file's own policy. Prints TAP."""
 import os
 import subprocess
@@ -16,7 +17,8 @@ POLICY = "weft.policy"
 
 def weft(w, *args, rc=0):
     """stdout; of what is refused, the line that says why."""
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", *args], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock",
+                           *args], capture_output=True, text=True, timeout=30, check=False)
     check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout}{done.stderr}")
     return done.stderr if rc else done.stdout
 
@@ -80,18 +82,30 @@ def test_weights_and_labels_are_set_and_shown(c, d):
         weft(w, "ds", "weight", rows(w)["ds3"]["id"], "1000")
         got = rows(w)
         check([got[n]["weight"] for n in NAMES], [1, 0.25, 1000, 1])
-        check([got[n]["labels"] for n in NAMES], [{"rack": "r1", "speed": "nvme"}, {"rack": "r2"}, {}, {}])
+        check([got[n]["labels"] for n in NAMES],
+              [{"rack": "r1", "speed": "nvme"}, {"rack": "r2"}, {}, {}])
         one = weft(w, "ds", "group", "ds1", "speed=", "site=a")
         check(one.splitlines()[1].split()[9], "rack=r1,site=a")
-        check(json.loads(weft(w, "ds", "group", "ds1", "site=", "--json"))["labels"], {"rack": "r1"})
-        check(re.search(rf"^{number} +ds2 +alive +\S+ +0\.25 .* rack=r2 ", weft(w, "ds", "list"), re.M) is not None, True)
-        for args, why in ((("weight", "ds1", "--", "-1"), "from 0 to 1000"), (("weight", "ds1", "1001"), "from 0 to 1000"), (("weight", "ds1", "1.005"), "two decimals"),
-                          (("weight", "ds1", "x"), "a number"), (("weight", "ds1", ""), "a number"), (("weight", "ds1", "1."), "a number"), (("weight", "ds1", ".5"), "a number"),
-                          (("weight", "ds9", "1"), "ds9: no such data server"), (("weight", "99", "1"), "no such"), (("group", "", "a=1"), "expected a data server"),
-                          (("group", "ds1", "rack"), "KEY=VALUE"), (("group", "ds1", "a=1", "b"), 'label "b"'), (("group", "ds1", "1a=1"), "KEY a letter"),
+        check(json.loads(weft(w, "ds", "group", "ds1", "site=", "--json"))["labels"],
+              {"rack": "r1"})
+        check(re.search(rf"^{number} +ds2 +alive +\S+ +0\.25 .* rack=r2 ", weft(w, "ds", "list"),
+                        re.M) is not None, True)
+        for args, why in ((("weight", "ds1", "--", "-1"), "from 0 to 1000"),
+                          (("weight", "ds1", "1001"), "from 0 to 1000"),
+                          (("weight", "ds1", "1.005"), "two decimals"),
+                          (("weight", "ds1", "x"), "a number"), (("weight", "ds1", ""), "a number"),
+                          (("weight", "ds1", "1."), "a number"),
+                          (("weight", "ds1", ".5"), "a number"),
+                          (("weight", "ds9", "1"), "ds9: no such data server"),
+                          (("weight", "99", "1"), "no such"),
+                          (("group", "", "a=1"), "expected a data server"),
+                          (("group", "ds1", "rack"), "KEY=VALUE"),
+                          (("group", "ds1", "a=1", "b"), 'label "b"'),
+                          (("group", "ds1", "1a=1"), "KEY a letter"),
                           (("group", "ds1", "a=1", "a=2"), "label a: given more than once"),
                            (("group", "ds1", "a=b c"), "VALUE"), (("group", "ds1", ""), "KEY="),
-                          (("group", "ds1", *[f"k{n}=1" for n in range(9)]), "at most 8"), (("group", "ds1", *[f"k{n}=1" for n in range(8)]), "at most 8")):
+                          (("group", "ds1", *[f"k{n}=1" for n in range(9)]), "at most 8"),
+                          (("group", "ds1", *[f"k{n}=1" for n in range(8)]), "at most 8")):
             told = weft(w, "ds", *args, rc=1)
             check(why in told and told.count("\n") == 1, True, f"{args}: {told}")
         check(rows(w)["ds1"]["labels"], {"rack": "r1"}, "what is refused changes nothing")
@@ -107,7 +121,8 @@ def test_servers_tell_their_load(c, d):
 
     def told():
         for _ in range(5):
-            for one in [c.begin(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC)) for _ in range(4)]:
+            for one in [c.begin(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC))
+                        for _ in range(4)]:
                 check(err(c.finish(one).status), "OK")
         got.update({n: r["load"] for n, r in rows(w).items()})
         return got[busy] >= 0.03
@@ -125,7 +140,8 @@ def restart_keeps_weights_and_labels(w):
         w.restart("ds2")
         eventually(lambda: all(r["alive"] for r in rows(w).values()), 10, "everybody is back")
         after = rows(w)
-        check((after["ds2"]["weight"], after["ds2"]["labels"], after["ds1"]["weight"]), (2.5, before["labels"], 0))
+        check((after["ds2"]["weight"], after["ds2"]["labels"], after["ds1"]["weight"]),
+              (2.5, before["labels"], 0))
 
 
 def restart_with_labels_of_the_servers_own(w):
@@ -141,8 +157,10 @@ def restart_with_labels_of_the_servers_own(w):
     check(rows(w)["ds1"]["labels"], {"rack": "r1", "site": "a", "speed": "hdd"})
     weft(w, "ds", "group", "ds1", "rack=")
     check(rows(w)["ds1"]["labels"], {"rack": "own", "site": "a", "speed": "hdd"})
-    done = subprocess.run([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"), "-o", "ds.labels=rack", "-o", f"ds.store={w.dir}/x",
-                           "-o", f"ds.cluster_key={w.dir}/cluster.key"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"),
+                           "-o", "ds.labels=rack", "-o", f"ds.store={w.dir}/x",
+                           "-o", f"ds.cluster_key={w.dir}/cluster.key"], capture_output=True,
+                          text=True, timeout=20, check=False)
     check(done.returncode != 0 and "ds.labels: label" in done.stderr, True, done.stderr)
 
 
@@ -158,7 +176,8 @@ def test_copies_keep_apart_and_policies_are_inherited(c, d):
             apart(c, make(c, sub, f"f{n}"))
         c.ok(putfh(sub), setxattr(POLICY, "mirrors=2,group0=rack=r2,group1=rack=r1"))
         for n in range(8):
-            check([[int(x[2]) // 3 for x in m] for m in where(c, make(c, sub, f"g{n}"))], [[1], [0]])
+            check([[int(x[2]) // 3 for x in m] for m in where(c, make(c, sub, f"g{n}"))],
+                  [[1], [0]])
         c.ok(putfh(sub), setxattr(POLICY, "stripes=4,group=rack=r1"))
         check(sorted(where(c, make(c, sub, "h"))[0]), ["ds1", "ds1", "ds2", "ds2"])
         c.ok(putfh(sub), setxattr(POLICY, "stripes=3,group=rack=r1/r2"))
@@ -173,7 +192,8 @@ def test_a_new_policy_is_for_new_files(c, d):
         before = [layout_of(c, f) for f in old]
         c.ok(putfh(d), setxattr(POLICY, "group=rack=r2,mirrors=2"))
         new = make(c, d, "new")
-        check((sorted(x for m in where(c, new) for x in m), [layout_of(c, f) for f in old]), (["ds3", "ds4"], before))
+        check((sorted(x for m in where(c, new) for x in m), [layout_of(c, f) for f in old]),
+              (["ds3", "ds4"], before))
         check({x for f in old for m in where(c, f) for x in m} <= {"ds1", "ds2"}, True)
         # Nor does it move them that a server's labels are others.
         weft(w, "ds", "group", "ds1", "rack=r2")
@@ -195,9 +215,15 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
     w = mds_test.THE
     path = "/policies_that_cannot_be_met_are_refused_and_say_what_is_lacking"
     with racks(w):
-        for text, why in (("mirrors=3,domain=rack", "only 2 values"), ("domain=shelf", "mirror 0: none of the 4 data servers"), ("group=rack=r3", "mirror 0: none"),
-                          ("mirrors=2,group1=rack=r3", "mirror 1: none"), ("mirrors=3,group=rack=r1", "only 2 of the data servers are in the groups"),
-                          ("group1=rack=r1", "group1: mirrors=1"), ("group=rack", "group: expected labels"), ("domain=a=b", "domain: expected the key"),
+        for text, why in (("mirrors=3,domain=rack", "only 2 values"),
+                          ("domain=shelf", "mirror 0: none of the 4 data servers"),
+                          ("group=rack=r3", "mirror 0: none"),
+                          ("mirrors=2,group1=rack=r3", "mirror 1: none"),
+                          ("mirrors=3,group=rack=r1",
+                           "only 2 of the data servers are in the groups"),
+                          ("group1=rack=r1", "group1: mirrors=1"),
+                          ("group=rack", "group: expected labels"),
+                          ("domain=a=b", "domain: expected the key"),
                           ("group=rack=r1+rack=r2", "each key once")):
             told = weft(w, "policy", "set", path, text, rc=1)
             check(why in told and told.count("\n") == 1, True, f"{text}: {told}")
@@ -208,7 +234,8 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
         weft(w, "ds", "group", "ds3", "rack=")
         weft(w, "ds", "weight", "ds4", "0")
         create = open_("g", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
-        c.until(lambda got: err(got.status) != "DELAY", putfh(d), create)  # a young cluster waits for a lease
+        # a young cluster waits for a lease
+        c.until(lambda got: err(got.status) != "DELAY", putfh(d), create)
         c.no("NOSPC", putfh(d), create)
         c.no("NOENT", putfh(d), lookup("g"))
         check("cannot place a file: policy stripes=1,unit=1M,mirrors=2,domain=rack: "
@@ -217,7 +244,8 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
         weft(w, "ds", "weight", "ds4", "1")
         apart(c, make(c, d, "h"))
         # A hint that the policy cannot follow leaves the policy's number (RFC 8435, 12.1).
-        f = c.ok(putfh(d), open_("hint", BOTH | NO_DELEG, how=GUARDED, attrs={"layout_hint": 3}), getfh()).fh
+        f = c.ok(putfh(d), open_("hint", BOTH | NO_DELEG, how=GUARDED, attrs={"layout_hint": 3}),
+                 getfh()).fh
         check(len(where(c, f)), 2)
 
 
@@ -249,9 +277,12 @@ def test_an_empty_file_takes_a_policy_of_its_own(c, d):
         s, f = c.open(d, "f")
         before = c.ok(putfh(f), getattr_("change")).attrs.change
         check(c.ok(putfh(f), getxattr(POLICY)).value, b"stripes=1,unit=1M,mirrors=1")
-        r = c.ok(putfh(f), setxattr(POLICY, "mirrors=2,stripes=2,unit=2M,group=rack=r1/r2,domain=rack"), getattr_("change"))
+        r = c.ok(putfh(f),
+                 setxattr(POLICY, "mirrors=2,stripes=2,unit=2M,group=rack=r1/r2,domain=rack"),
+                 getattr_("change"))
         check(r.attrs.change > before, True, "the change attribute")
-        check(c.ok(putfh(f), getxattr(POLICY)).value, b"stripes=2,unit=2M,mirrors=2,domain=rack,group=rack=r1/r2")
+        check(c.ok(putfh(f), getxattr(POLICY)).value,
+              b"stripes=2,unit=2M,mirrors=2,domain=rack,group=rack=r1/r2")
         check((len(where(c, f)), len(where(c, f)[0]), layout_of(c, f)["unit"]), (2, 2, 2 << 20))
         apart(c, f)
         # Its open stands, through the server and by layout.
@@ -285,14 +316,16 @@ def test_a_layout_that_is_out_comes_back_first(c, d):
         s, f, o, ds, fh = one_server(c, d, name)
         returns_when_recalled(c, f, (lambda args: ds.write(fh, 0, data)) if data else None)  # pylint: disable=cell-var-from-loop
         two, gone = client(), revoked()
-        got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), setxattr(POLICY, "mirrors=2"))
+        got = two.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                        setxattr(POLICY, "mirrors=2"))
         check((err(got.status), revoked()), (want, gone))
         c.wait_callback("LAYOUTRECALL")
         check(len(where(c, f)), 1 if data else 2)
         if data:
             check(c.ok(putfh(f), read(s, 0, 10)).data, data)
         else:
-            check(ds.write(fh, 0, b"old").status in (70, 13), True, "a handle to the object of before")
+            check(ds.write(fh, 0, b"old").status in (70, 13), True,
+                  "a handle to the object of before")
             c.ok(putfh(f), write(s, 0, b"new", FILE_SYNC))
             check(c.ok(putfh(f), read(s, 0, 10)).data, b"new")
 
@@ -301,7 +334,8 @@ def test_a_holder_that_is_silent_is_fenced(c, d):
     s, f, o, ds, fh = one_server(c, d)
     c.on_callback = lambda name, args: None
     two, gone = client(), revoked()
-    got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), setxattr(POLICY, "mirrors=2"), tries=120)
+    got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), setxattr(POLICY, "mirrors=2"),
+                    tries=120)
     check(err(got.status), "OK")
     check(revoked(), gone + 1)
     check(ds.write(fh, 0, b"old").status in (70, 13), True, "a handle to the object of before")
@@ -317,7 +351,8 @@ def restart_after_a_file_was_placed_again(w):
     placed = layout_of(c, f)
     w.restart()
     c = client()
-    check(layout_of(c, c.until(lambda got: not got.status, putrootfh(), lookup("d"), lookup("f"), getfh()).results[-1].fh), placed)
+    check(layout_of(c, c.until(lambda got: not got.status, putrootfh(), lookup("d"), lookup("f"),
+                               getfh()).results[-1].fh), placed)
 
 
 if __name__ == "__main__":

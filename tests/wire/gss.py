@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RPCSEC_GSS (RFC 2203) for the client of nfs41.py, on python3-gssapi, and a KDC of the test's own (tests/kdc)."""
 import itertools
 import os
@@ -19,7 +20,8 @@ class Realm:
 
     def __init__(self, folder, *principals, skew=300):
         self.dir = folder
-        subprocess.run(["bash", KDC, "up", folder, "-s", str(skew), *principals], check=True, timeout=60)
+        subprocess.run(["bash", KDC, "up", folder, "-s", str(skew), *principals], check=True,
+                       timeout=60)
         os.environ["KRB5_CONFIG"] = os.path.join(folder, "krb5.conf")
         self.caches = itertools.count(1)
 
@@ -30,8 +32,8 @@ class Realm:
         """A new ticket cache with this principal's ticket."""
         cache = os.path.join(self.dir, f"cc{next(self.caches)}")
         how = ["-k", "-t", self.keytab(principal)] if "/" in principal else []
-        subprocess.run(["kinit", "-c", cache, "-l", life, *how, principal], input=principal + "\n", text=True, check=True,
-                       stdout=subprocess.DEVNULL, timeout=30)
+        subprocess.run(["kinit", "-c", cache, "-l", life, *how, principal], input=principal + "\n",
+                       text=True, check=True, stdout=subprocess.DEVNULL, timeout=30)
         return "FILE:" + cache
 
     def down(self):
@@ -53,7 +55,8 @@ class Cred:
         flags = gssapi.RequirementFlag
         self.service = service
         self.ctx = gssapi.SecurityContext(
-            name=gssapi.Name(target, gssapi.NameType.hostbased_service), usage="initiate", mech=gssapi.MechType.kerberos,
+            name=gssapi.Name(target, gssapi.NameType.hostbased_service), usage="initiate",
+            mech=gssapi.MechType.kerberos,
             creds=gssapi.Credentials(usage="initiate", store={"ccache": cache}),
             flags=flags.mutual_authentication | flags.integrity | flags.confidentiality)
         self.token = self.ctx.step()
@@ -80,9 +83,11 @@ class GssConn(Conn):
         xid = next(self.xids)
         with self.cond:
             self.wanted.add(xid)
-        self.send_record(head(xid, rpcproc, cred_body(proc, 0, 0, handle, version)) + u32(0) + u32(0) + opaque(token))
+        self.send_record(head(xid, rpcproc, cred_body(proc, 0, 0, handle, version)) + u32(0)
+                         + u32(0) + opaque(token))
         verf, r = self._accepted(self.raw(xid))
-        out = nfs41.Obj(handle=r.opaque(400), major=r.u32(), minor=r.u32(), window=r.u32(), token=r.opaque())
+        out = nfs41.Obj(handle=r.opaque(400), major=r.u32(), minor=r.u32(), window=r.u32(),
+                        token=r.opaque())
         r.end()
         return verf, out
 
@@ -97,11 +102,13 @@ class GssConn(Conn):
         cred.handle, cred.window = got.handle, got.window
         return cred
 
-    def call_bytes(self, xid, proc, args, cred, seq=None, gssproc=DATA, service=None, handle=None, version=1, spoil=(), **how):
+    def call_bytes(self, xid, proc, args, cred, seq=None, gssproc=DATA, service=None, handle=None,
+                   version=1, spoil=(), **how):
         """A whole record. spoil: of "mic", "checksum", "within", "clear", "body" what is made wrong."""
         seq = next(cred.seqs) if seq is None else seq
         service = service or cred.service
-        h = head(xid, proc, cred_body(gssproc, seq, service, cred.handle if handle is None else handle, version), **how)
+        h = head(xid, proc, cred_body(gssproc, seq, service,
+                                      cred.handle if handle is None else handle, version), **how)
         mic = cred.ctx.get_signature(h + (b"x" if "mic" in spoil else b""))
         within = u32(seq + 1 if "within" in spoil else seq) + args
         if service == INTEGRITY:

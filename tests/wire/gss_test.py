@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Kerberos 5 on the wire (RFC 2203; RFC 8881 sections 2.10.8.3, 5.9, 18.35), with a real KDC and a real cluster. Prints TAP.
 
 Principals that have the names of users every Debian has: games (uid 5) and news (uid 9). alice is nobody here.
@@ -145,7 +146,8 @@ def test_a_verifier_of_another_flavour_is_bad():
 
 def test_unknown_handles_are_a_credproblem():
     c, x = conn(), cred()
-    for handle in (bytes(16), b"", x.handle[:-1], x.handle + b"\0", os.urandom(16), os.urandom(300)):
+    for handle in (bytes(16), b"", x.handle[:-1], x.handle + b"\0", os.urandom(16),
+                   os.urandom(300)):
         check(why(c, x, handle=handle), CREDPROBLEM, handle.hex())
     check(c.rpc(0, cred=x), b"")
 
@@ -217,7 +219,8 @@ def test_malformed_credentials_are_bad():
     for version in (0, 2, 3):
         check(why(c, x, version=version), BADCRED)
     check(why(c, x, gssproc=4), BADCRED)
-    for body in (b"", u32(1), gss.cred_body(0, 1, 1, x.handle)[:-4], gss.cred_body(0, 1, 1, x.handle) + u32(0),
+    for body in (b"", u32(1), gss.cred_body(0, 1, 1, x.handle)[:-4],
+                 gss.cred_body(0, 1, 1, x.handle) + u32(0),
                  u32(1) + u32(0) + u32(1) + u32(1) + u32(400)):
         check(rejected(c, 0, b"", cred=(6, body)), BADCRED, body.hex())
 
@@ -225,8 +228,10 @@ def test_malformed_credentials_are_bad():
 def test_arguments_that_are_not_what_was_signed_are_garbage():
     c, x = conn(), cred()
     args = compound_args([putrootfh()])
-    for service, spoil in ((2, "checksum"), (2, "within"), (3, "within"), (3, "body"), (3, "clear")):
-        check(why(c, x.with_service(service), 1, args, spoil=(spoil,)), GARBAGE, f"{service} {spoil}")
+    for service, spoil in ((2, "checksum"), (2, "within"), (3, "within"), (3, "body"),
+                           (3, "clear")):
+        check(why(c, x.with_service(service), 1, args, spoil=(spoil,)), GARBAGE,
+              f"{service} {spoil}")
     check(c.rpc(0, cred=x), b"")
 
 
@@ -280,9 +285,11 @@ def test_a_replayed_destroy_is_dropped():
 def test_garbage_tokens_make_no_context():
     c, x = conn(), Cred(REALM.login("games"))
     before = CLUSTER.metric("weft_rpc_gss_contexts")
-    for token in (b"", b"x", os.urandom(200), x.token[:-1], x.token[:40], x.token[:20] + bytes(len(x.token) - 20)):
+    for token in (b"", b"x", os.urandom(200), x.token[:-1], x.token[:40],
+                  x.token[:20] + bytes(len(x.token) - 20)):
         (flavor, mic), got = c.init_raw(token)
-        check((got.major >> 16 != 0, got.handle, got.token, flavor, mic), (True, b"", b"", 0, b""), token[:20].hex())
+        check((got.major >> 16 != 0, got.handle, got.token, flavor, mic), (True, b"", b"", 0, b""),
+              token[:20].hex())
     check(CLUSTER.metric("weft_rpc_gss_contexts"), before)
     c.init(x)
     check(c.rpc(0, cred=x), b"")
@@ -359,7 +366,8 @@ def test_principals_are_users_and_the_unknown_are_nobody():
     boss = sys_client()
     d = boss.mkdir(boss.root(), "who")
     boss.ok(putfh(d), setattr_(mode=0o777))
-    for principal, uid, gid in (("games", "5", "60"), ("news", "9", "9"), ("alice", "65534", "65534"), (MACHINE, "65534", "65534")):
+    for principal, uid, gid in (("games", "5", "60"), ("news", "9", "9"),
+                                ("alice", "65534", "65534"), (MACHINE, "65534", "65534")):
         c = client(principal)
         s, f = c.open(d, principal.replace("/", "_"), attrs={"mode": 0o600})
         c.ok(putfh(f), close(s))
@@ -389,7 +397,8 @@ def test_readdir_has_names_too():
     boss = sys_client()
     d = boss.mkdir(boss.root(), "listed")
     want = {}
-    for uid, name in ((1, "daemon"), (2, "bin"), (5, "games"), (9, "news"), (13, "proxy"), (4711, None)):
+    for uid, name in ((1, "daemon"), (2, "bin"), (5, "games"), (9, "news"), (13, "proxy"),
+                      (4711, None)):
         boss.mkdir(d, f"d{uid}", attrs={"mode": 0o755, "owner": str(uid)})
         want[b"d%d" % uid] = f"{name}@weft.test" if name else str(uid)
     for c in (client(service=1), client(service=3)):
@@ -404,13 +413,15 @@ def test_owners_are_set_by_name_and_by_number():
         check(boss.attrs(d, "owner").owner, uid, text)
     boss.ok(putfh(d), setattr_(owner_group="mail@weft.test"))
     check(boss.attrs(d, "owner_group").owner_group, "8")
-    for text in ("nosuchuser@weft.test", "games@other.test", "games", "", "05", "4294967295", "@weft.test", "games@weft.test\0", "x" * 300):
+    for text in ("nosuchuser@weft.test", "games@other.test", "games", "", "05", "4294967295",
+                 "@weft.test", "games@weft.test\0", "x" * 300):
         boss.no("BADOWNER", putfh(d), setattr_(owner=text))
     check(boss.attrs(d, "owner").owner, "5")
     c.ok(putfh(d), setattr_(owner="games@weft.test"))
     c.no("PERM", putfh(d), setattr_(owner="news@weft.test"))
     # At creation, and in VERIFY.
-    s, f = boss.open(d, "made", attrs={"mode": 0o644, "owner": "news@weft.test", "owner_group": "games@weft.test"})
+    s, f = boss.open(d, "made", attrs={"mode": 0o644, "owner": "news@weft.test",
+                                       "owner_group": "games@weft.test"})
     got = boss.attrs(f, "owner", "owner_group")
     check((got.owner, got.owner_group), ("9", "60"))
     c.ok(putfh(f), verify(owner="news@weft.test"))
@@ -419,7 +430,8 @@ def test_owners_are_set_by_name_and_by_number():
 
 def test_secinfo_lists_what_is_live():
     oid = bytes.fromhex("2a864886f712010202")  # without DER's tag and length
-    want = [1, (6, oid, 0, 1), (6, oid, 0, 2), (6, oid, 0, 3), 0]  # as the file of exports names them
+    # as the file of exports names them
+    want = [1, (6, oid, 0, 1), (6, oid, 0, 2), (6, oid, 0, 3), 0]
     for c in (client(), sys_client()):
         check(c.ok(putrootfh(), secinfo_no_name()).flavors, want)
     boss = sys_client()
@@ -430,8 +442,8 @@ def test_secinfo_lists_what_is_live():
 def exports(text):
     with open(CLUSTER.dir + "/exports", "w", encoding="utf-8") as f:
         f.write(text)
-    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "exports", "reload"], check=True,
-                   timeout=20, capture_output=True)
+    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock",
+                    "exports", "reload"], check=True, timeout=20, capture_output=True)
 
 
 def test_an_export_takes_the_flavours_it_names():
@@ -443,24 +455,31 @@ def test_an_export_takes_the_flavours_it_names():
     boss.ok(putfh(safe), setattr_(mode=0o777))
     c = client("games", 2)
     try:
-        exports('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{krb5p, krb5i} } }\n' % (everybody, everybody))
+        exports('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{krb5p, krb5i} } '
+                '}\n' % (everybody, everybody))
         inside = c.ok(putrootfh(), lookup("safe"), getfh()).fh
-        for credential, want in ((auth_sys(0, 0), "WRONGSEC"), (c.cred.with_service(1), "WRONGSEC"), (c.cred.with_service(3), "OK")):
+        for credential, want in ((auth_sys(0, 0), "WRONGSEC"), (c.cred.with_service(1), "WRONGSEC"),
+                                 (c.cred.with_service(3), "OK")):
             got = c.call(putfh(inside), getattr_("type"), cred=credential)
             check(err(got.status), want)
             got = c.call(putrootfh(), lookup("safe"), getattr_("type"), cred=credential)
             check(err(got.status), want)
-            check(c.ok(putrootfh(), secinfo("safe"), cred=credential).flavors, [(6, oid, 0, 3), (6, oid, 0, 2)])
-        check(c.ok(putrootfh(), secinfo_no_name()).flavors, [1, (6, oid, 0, 1), (6, oid, 0, 2), (6, oid, 0, 3)])
+            check(c.ok(putrootfh(), secinfo("safe"), cred=credential).flavors,
+                  [(6, oid, 0, 3), (6, oid, 0, 2)])
+        check(c.ok(putrootfh(), secinfo_no_name()).flavors,
+              [1, (6, oid, 0, 1), (6, oid, 0, 2), (6, oid, 0, 3)])
         # Data behind krb5i and krb5p goes through the metadata server: the way to data servers has no such protection.
         s, f = c.open(inside, "f")
         c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s))
         c.ok(putfh(f), write(s, 0, b"data", FILE_SYNC))
         # Unless the administrator vouches for the network of the data servers.
-        exports('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{krb5p, krb5i}  layouts = yes } }\n' % (everybody, everybody))
+        exports('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{krb5p, krb5i}  '
+                'layouts = yes } }\n' % (everybody, everybody))
         c.ok(putfh(f), layoutget(s))
-        exports('export "/" { %s{krb5} } }\n' % everybody.replace("squash = none", "squash = all  anon_uid = 9  anon_gid = 9"))
-        d = c.ok(putrootfh(), lookup("safe"), create(DIR, "squashed"), getfh(), cred=c.cred.with_service(1)).fh
+        exports('export "/" { %s{krb5} } }\n'
+                % everybody.replace("squash = none", "squash = all  anon_uid = 9  anon_gid = 9"))
+        d = c.ok(putrootfh(), lookup("safe"), create(DIR, "squashed"), getfh(),
+                 cred=c.cred.with_service(1)).fh
         check(c.attrs(d, "owner", cred=c.cred.with_service(1)).owner, "news@weft.test")
     finally:
         exports(before)
@@ -476,7 +495,8 @@ def test_a_client_is_its_principals():
     boss.ok(putfh(d), setattr_(mode=0o777))
     s, f = a.open(d, "f")
     # The same principal may use another context and another service; another principal may not.
-    check(first(a.conn, "OK", exchange_id(a.owner, a.verifier), credential=cred("games", 3)).clientid, a.clientid)
+    check(first(a.conn, "OK", exchange_id(a.owner, a.verifier),
+                credential=cred("games", 3)).clientid, a.clientid)
     for other in (cred("news"), auth_sys(5, 60), auth_sys(0, 0)):
         first(a.conn, "CLID_INUSE", exchange_id(a.owner, os.urandom(8)), credential=other)
         first(a.conn, "PERM", exchange_id(a.owner, a.verifier, 0x40000000), credential=other)
@@ -498,7 +518,8 @@ def test_a_retry_is_known_by_its_principal_whatever_its_sequence_number():
     boss.ok(putfh(d), setattr_(mode=0o777))
     slot = a.free[0]
     made = a.ok(putfh(d), create(DIR, "once", mode=0o755), getfh(), cache=True)
-    ops = (sequence(a.session.sessionid, a.slots[slot], slot, slot, True), putfh(d), create(DIR, "once", mode=0o755), getfh())
+    ops = (sequence(a.session.sessionid, a.slots[slot], slot, slot, True), putfh(d),
+           create(DIR, "once", mode=0o755), getfh())
     for again in (a.cred, cred("games", 3), cred("games", 1)):
         got = a.conn.compound(*ops, cred=again)
         check((err(got.status), got.results[-1].fh), ("OK", made.fh))
@@ -510,7 +531,9 @@ def machine(enforce=LINUX[0], allow=LINUX[1], **how):
     """A client that the machine's credential protects, as Linux makes one."""
     m = GssClient(ADDR, cred=cred(MACHINE, 2), session=False, **how)
     CLIENTS.append(m)
-    got = first(m.conn, "OK", exchange_id(m.owner, m.verifier, how=1, protect=bitmap(enforce) + bitmap(allow)), credential=m.cred)
+    got = first(m.conn, "OK",
+                exchange_id(m.owner, m.verifier, how=1, protect=bitmap(enforce) + bitmap(allow)),
+                credential=m.cred)
     m.eid, m.clientid, m.cs_seq = got, got.clientid, got.seq
     return m
 
@@ -518,14 +541,18 @@ def machine(enforce=LINUX[0], allow=LINUX[1], **how):
 def test_a_machine_credential_needs_integrity():
     protect = bitmap(LINUX[0]) + bitmap(LINUX[1])
     for bad in (cred(MACHINE, 1), auth_sys(0, 0)):
-        first(conn(), "INVAL", exchange_id(os.urandom(9), os.urandom(8), how=1, protect=protect), credential=bad)
+        first(conn(), "INVAL", exchange_id(os.urandom(9), os.urandom(8), how=1, protect=protect),
+              credential=bad)
     for good in (2, 3):
-        got = first(conn(), "OK", exchange_id(os.urandom(9), os.urandom(8), how=1, protect=protect), credential=cred(MACHINE, good))
+        got = first(conn(), "OK", exchange_id(os.urandom(9), os.urandom(8), how=1, protect=protect),
+                    credential=cred(MACHINE, good))
         check(got.protect[0], LINUX[0])
         check(got.protect[1] <= LINUX[1], True)
         check({4, 14, 21, 8} <= got.protect[1], True, "what may be allowed")
-    ssv = bitmap({BIND}) + bitmap(set()) + array([opaque(b"oid")]) + array([opaque(b"oid")]) + u32(8) + u32(1)
-    first(conn(), "ENCR_ALG_UNSUPP", exchange_id(os.urandom(9), os.urandom(8), how=2, protect=ssv), credential=cred(MACHINE))
+    ssv = (bitmap({BIND}) + bitmap(set()) + array([opaque(b"oid")]) + array([opaque(b"oid")])
+           + u32(8) + u32(1))
+    first(conn(), "ENCR_ALG_UNSUPP", exchange_id(os.urandom(9), os.urandom(8), how=2, protect=ssv),
+          credential=cred(MACHINE))
 
 
 def test_only_what_may_be_enforced_is():
@@ -551,7 +578,8 @@ def test_protected_operations_are_the_machines():
         first(m.conn, "CLID_INUSE", exchange_id(m.owner, os.urandom(8)), credential=bad)
     m.ok(putrootfh(), cred=user)
     m.ok(putrootfh(), cred=m.cred)
-    check(first(m.conn, "OK", exchange_id(m.owner, m.verifier), credential=m.cred).protect is None, False)
+    check(first(m.conn, "OK", exchange_id(m.owner, m.verifier), credential=m.cred).protect is None,
+          False)
     first(m.conn, "OK", destroy_session(m.session.sessionid), credential=m.cred)
     first(m.conn, "OK", destroy_clientid(m.clientid), credential=cred(MACHINE, 3))
 
@@ -612,8 +640,10 @@ def test_sessions_and_callbacks_are_the_clients_principals():
             first(far, "ACCESS", bind_conn(a.session.sessionid, way), credential=other)
         a.no("ACCESS", nfs41.op("BACKCHANNEL_CTL", u32(0x40000000), u32(1), u32(0)), cred=other)
     for service in SERVICES:
-        check(first(far, "OK", bind_conn(a.session.sessionid, 1), credential=cred("games", service)).way, 1)
-    check(first(far, "OK", create_session(a.clientid, a.cs_seq - 1), credential=a.cred).sessionid, a.session.sessionid, "its own answer")
+        check(first(far, "OK", bind_conn(a.session.sessionid, 1),
+                    credential=cred("games", service)).way, 1)
+    check(first(far, "OK", create_session(a.clientid, a.cs_seq - 1), credential=a.cred).sessionid,
+          a.session.sessionid, "its own answer")
 
 
 def test_a_stateid_is_not_good_for_another_principal():
@@ -636,9 +666,12 @@ def test_a_principal_destroys_what_is_its_own():
         first(elsewhere, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=bad)
         first(a.conn, "WRONG_CRED", destroy_clientid(a.clientid), credential=bad)
     first(a.conn, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=auth_sys(0, 0))
-    first(elsewhere, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=cred("games"))  # while it has a connection of its own
+    # while it has a connection of its own
+    first(elsewhere, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=cred("games"))
     a.conn.close()
-    eventually(lambda: err(elsewhere.compound(destroy_session(sid), minor=2, cred=cred("games")).status) == "OK", what="the end of its connection")
+    eventually(lambda: err(elsewhere.compound(destroy_session(sid), minor=2,
+                                              cred=cred("games")).status) == "OK",
+               what="the end of its connection")
     first(elsewhere, "OK", destroy_clientid(a.clientid), credential=cred("games"))
 
 
@@ -649,7 +682,8 @@ def test_without_a_key_table_gss_is_rejected_and_sys_is_listed():
     top = tempfile.mkdtemp(prefix="weft-gss-none.")
     try:
         dev = os.path.join(BUILD, "tools/weft-dev")
-        subprocess.run([dev, "up", top + "/c", "--ds", "1", "--port", "13049"], check=True, capture_output=True, timeout=60)
+        subprocess.run([dev, "up", top + "/c", "--ds", "1", "--port", "13049"], check=True,
+                       capture_output=True, timeout=60)
         c = GssConn(("127.0.0.1", 13049))
         x = Cred(REALM.login("games"))
         try:
@@ -674,8 +708,10 @@ def test_a_key_table_without_our_keys_is_said_at_start():
             os.fchmod(f.fileno(), 0o600)
             f.write("ab" * 32 + "\n")
         store = tempfile.mkdtemp(prefix="weft-gss-bad.")
-        done = subprocess.run([os.path.join(BUILD, "weft-mds"), "-o", f"mds.store={store}/s", "-o", "mds.listen=127.0.0.1:13060",
-                               "-o", f"mds.cluster_key={REALM.dir}/key", "-o", f"mds.keytab={path}", "-o", "mds.idmap_domain=weft.test"],
+        done = subprocess.run([os.path.join(BUILD, "weft-mds"), "-o", f"mds.store={store}/s",
+                               "-o", "mds.listen=127.0.0.1:13060",
+                               "-o", f"mds.cluster_key={REALM.dir}/key", "-o", f"mds.keytab={path}",
+                               "-o", "mds.idmap_domain=weft.test"],
                               capture_output=True, text=True, timeout=30, check=False)
         shutil.rmtree(store)
         check(done.returncode, 2 if path.startswith("/nonexistent") else 1, done.stderr)
@@ -753,7 +789,8 @@ def around(name):
 
 
 def cluster(*more):
-    return Cluster(ds=1, settings=[f"mds.keytab={BOTH}", "mds.idmap_domain=weft.test", "mds.threads=2", "mds.gss_contexts=20", "mds.grace=3s", *more])
+    return Cluster(ds=1, settings=[f"mds.keytab={BOTH}", "mds.idmap_domain=weft.test",
+                                   "mds.threads=2", "mds.gss_contexts=20", "mds.grace=3s", *more])
 
 
 def main():
@@ -768,9 +805,11 @@ def main():
         return
     top = tempfile.mkdtemp(prefix="weft-gss.")
     try:
-        REALM = gss.Realm(top, "games", "news", "alice", MACHINE, "nfs/localhost", "nfs/elsewhere", "host/localhost", skew=1)
+        REALM = gss.Realm(top, "games", "news", "alice", MACHINE, "nfs/localhost", "nfs/elsewhere",
+                          "host/localhost", skew=1)
         both = os.path.join(top, "both.keytab")
-        subprocess.run(["ktutil"], input=f"rkt {REALM.keytab('nfs/localhost')}\nrkt {REALM.keytab('host/localhost')}\nwkt {both}\n",
+        subprocess.run(["ktutil"], input=f"rkt {REALM.keytab('nfs/localhost')}\nrkt "
+                       f"{REALM.keytab('host/localhost')}\nwkt {both}\n",
                        text=True, check=True, capture_output=True)
         BOTH = both
         CLUSTER = cluster()

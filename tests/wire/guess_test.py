@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Ids of clients, sessions and states: nobody guesses another's, and who has one is not taken for somebody else (docs/security.md). Prints TAP.
 
 Clients are loopback addresses.
@@ -68,7 +69,8 @@ def status(conn, *ops, cred=None):
 def shared(c, d, name, mode, *users):
     """A file of root's, or of users[0], with a stateid of each user's: the file, and the stateids."""
     _, f = c.open(d, name, attrs={"mode": 0o666})
-    sids = [c.ok(putfh(f), open_(claim_fh(), BOTH | NO_DELEG, owner=b"%d" % i), cred=user).stateid for i, user in enumerate(users)]
+    sids = [c.ok(putfh(f), open_(claim_fh(), BOTH | NO_DELEG, owner=b"%d" % i), cred=user).stateid
+            for i, user in enumerate(users)]
     c.ok(putfh(f), write(sids[0], 0, b"secret", FILE_SYNC), cred=users[0])
     c.ok(putfh(f), setattr_(mode=mode))
     return f, sids
@@ -90,7 +92,8 @@ def test_a_client_is_not_guessed_from_ones_own(w):
     victim, thief = client(HOST_A), client(HOST_B)
     near = [thief.clientid + by for by in range(-NEAR, NEAR + 1) if by] + [thief.clientid ^ 1 << 32]
     for seq in (1, 2):
-        hit = [g for g in near if status(thief.conn, create_session(g % 2**64, seq)) != "STALE_CLIENTID"]
+        hit = [g for g in near
+               if status(thief.conn, create_session(g % 2**64, seq)) != "STALE_CLIENTID"]
         check(hit, [], f"clients of others, sequence {seq}")
     victim.ok(putrootfh())
 
@@ -101,7 +104,8 @@ def test_a_stateid_is_not_guessed_from_ones_own(w):
     sids = [victim.open(d, "f", owner=b"%d" % i, attrs={"mode": 0o666})[0] for i in range(4)]
     own, _ = thief.open(d, "f", owner=b"thief", cred=BOB)
     near = list(set(guesses_of_a_stateid(own[1])) - {own[1]})
-    got = victim.ok(test_stateid(*[(0, g) for g in near])).statuses  # the victim itself tells which are its own
+    # the victim itself tells which are its own
+    got = victim.ok(test_stateid(*[(0, g) for g in near])).statuses
     check({err(s) for s in got}, {"BAD_STATEID"})
     check({err(s) for s in victim.ok(test_stateid(*sids)).statuses}, {"OK"})
 
@@ -110,9 +114,12 @@ def test_ids_have_nothing_in_common(w):
     """Half of the bits of two that were given one after the other differ, nearly, in each pair of a dozen: 64 fair coins fall so that eight or fewer are heads once in 10^9 times."""
     some = [client(HOST_A) for _ in range(12)]
     d = some[0].mkdir(some[0].root(), "common")
-    for name, ids in (("client", [c.clientid.to_bytes(8, "big") for c in some]), ("session", [c.session.sessionid[8:] for c in some]),
-                      ("stateid", [some[0].open(d, "f", owner=b"%d" % i)[0][1] for i in range(12)])):
-        few = min(sum(bin(x ^ y).count("1") for x, y in zip(a, b)) for a in ids for b in ids if a is not b)
+    for name, ids in (("client", [c.clientid.to_bytes(8, "big") for c in some]),
+                      ("session", [c.session.sessionid[8:] for c in some]),
+                      ("stateid",
+                       [some[0].open(d, "f", owner=b"%d" % i)[0][1] for i in range(12)])):
+        few = min(sum(bin(x ^ y).count("1") for x, y in zip(a, b)) for a in ids for b in ids
+                  if a is not b)
         check(few > 8, True, f"{name}s: two differ in {few} bits")
 
 
@@ -126,9 +133,11 @@ def test_a_lock_does_not_tell_whose_client_it_is(w):
     told = asks.no("DENIED", putfh(f), lock(s2, WRITE_LT, 0, 1, b"you"), cred=BOB)
     check(told.owner, b"me")
     check(told.clientid != holder.clientid, True, "the holder's client id is told")
-    check(asks.no("DENIED", putfh(f), lockt(WRITE_LT, 0, 1, b"you"), cred=BOB).clientid, told.clientid, "of one holder the same")
+    check(asks.no("DENIED", putfh(f), lockt(WRITE_LT, 0, 1, b"you"), cred=BOB).clientid,
+          told.clientid, "of one holder the same")
     check(status(asks.conn, create_session(told.clientid, holder.cs_seq)), "STALE_CLIENTID")
-    check(holder.no("DENIED", putfh(f), lockt(WRITE_LT, 0, 1, b"another of mine")).clientid, holder.clientid)
+    check(holder.no("DENIED", putfh(f), lockt(WRITE_LT, 0, 1, b"another of mine")).clientid,
+          holder.clientid)
 
 
 # ---- whoever has an id
@@ -148,12 +157,15 @@ def test_a_kept_answer_is_the_clients_own(w):
     c = client()
     own = first(c.conn, "OK", create_session(c.clientid, c.cs_seq - 1))
     check(own.sessionid, c.session.sessionid, "a retry")
-    for conn, cred, want in ((c.conn, BOB, "CLID_INUSE"), (at(HOST_B), BOB, "CLID_INUSE"), (at(HOST_B), None, "SEQ_MISORDERED")):
+    for conn, cred, want in ((c.conn, BOB, "CLID_INUSE"), (at(HOST_B), BOB, "CLID_INUSE"),
+                             (at(HOST_B), None, "SEQ_MISORDERED")):
         first(conn, want, create_session(c.clientid, c.cs_seq - 1), cred=cred)
     far = at(HOST_C)
     made = first(far, "OK", create_session(c.clientid, c.cs_seq))
-    check(first(at(HOST_C), "OK", create_session(c.clientid, c.cs_seq)).sessionid, made.sessionid, "from where it was asked")
-    check(first(c.conn, "OK", create_session(c.clientid, c.cs_seq)).sessionid, made.sessionid, "from where the client is")
+    check(first(at(HOST_C), "OK", create_session(c.clientid, c.cs_seq)).sessionid, made.sessionid,
+          "from where it was asked")
+    check(first(c.conn, "OK", create_session(c.clientid, c.cs_seq)).sessionid, made.sessionid,
+          "from where the client is")
 
 
 def test_callbacks_go_to_the_clients_principal(w):
@@ -191,9 +203,12 @@ def test_a_session_is_believed_from_anywhere(w):
 def io(sid, other_file):
     """Each way to the data, by its name: what comes after PUTFH, and whether it writes; None: Linux sends it as who calls, and not as who opened the file."""
     return {
-        "READ": ([read(sid, 0, 10)], False), "READ_PLUS": ([read_plus(sid, 0, 10)], False), "SEEK": ([seek(sid, 0, 0)], None),
-        "LAYOUTGET to read": ([layoutget(sid, IO_READ), ], False), "COPY from": ([savefh(), putfh(other_file[0]), copy(sid, other_file[1], count=6)], None),
-        "WRITE": ([write(sid, 0, b"SECRET", FILE_SYNC)], True), "SETATTR": ([setattr_(sid, size=6)], True), "ALLOCATE": ([allocate(sid, 0, 6)], None),
+        "READ": ([read(sid, 0, 10)], False), "READ_PLUS": ([read_plus(sid, 0, 10)], False),
+        "SEEK": ([seek(sid, 0, 0)], None),
+        "LAYOUTGET to read": ([layoutget(sid, IO_READ), ], False),
+        "COPY from": ([savefh(), putfh(other_file[0]), copy(sid, other_file[1], count=6)], None),
+        "WRITE": ([write(sid, 0, b"SECRET", FILE_SYNC)], True),
+        "SETATTR": ([setattr_(sid, size=6)], True), "ALLOCATE": ([allocate(sid, 0, 6)], None),
         "LAYOUTGET to write": ([layoutget(sid)], True),
     }
 
@@ -208,7 +223,9 @@ def may(c, f, sid, cred, other_file, what=""):
     """The statuses of reads and of writes with this stateid, and of what whoever has it may: each kind has one."""
     found = {False: set(), True: set(), None: set()}
     for name, (ops, writes) in io(sid, other_file).items():
-        got = c.until(lambda got: err(got.status) not in ("DELAY", "RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(f), *ops, cred=cred, tries=400)
+        got = c.until(lambda got: err(got.status) not in ("DELAY", "RECALLCONFLICT",
+                                                          "LAYOUTTRYLATER"), putfh(f), *ops,
+                      cred=cred, tries=400)
         found[writes].add((err(got.status), "" if not got.status else name))
         returns_layouts(c, f, got)
     return tuple(sorted({s for s, _ in found[w]}) for w in found), found
@@ -223,8 +240,10 @@ def test_a_stateid_is_good_for_who_opened_the_file(w):
     c = client()
     d = c.mkdir(c.root(), "openers", attrs={"mode": 0o777})
     f, (alice,) = shared(c, d, "f", 0, ALICE)
-    mine = {cred: (c.open(d, name, cred=cred)[::-1]) for cred, name in ((ALICE, "a"), (BOB, "b"), (CAROL, "c"), (auth_sys(), "r"))}
-    check_may(c, f, alice, ALICE, mine[ALICE], ("OK", "OK"), "who opened it, whatever its mode is now")
+    mine = {cred: (c.open(d, name, cred=cred)[::-1])
+            for cred, name in ((ALICE, "a"), (BOB, "b"), (CAROL, "c"), (auth_sys(), "r"))}
+    check_may(c, f, alice, ALICE, mine[ALICE], ("OK", "OK"),
+              "who opened it, whatever its mode is now")
     check_may(c, f, alice, BOB, mine[BOB], ("ACCESS", "ACCESS"), "another user")
     check(c.ok(putfh(f), read(alice, 0, 10), cred=ALICE).data, b"SECRET"[:6])
     check_may(c, f, alice, auth_sys(), mine[auth_sys()], ("OK", "OK"), "the superuser")
@@ -305,7 +324,8 @@ def main():
     with open(names, "w", encoding="utf-8") as f:
         f.write(EXPORTS)
     try:
-        mds_test.run_shared(globals(), closing=True, ds=1, settings=[f"mds.exports={names}", "mds.lease=20s"])
+        mds_test.run_shared(globals(), closing=True, ds=1,
+                            settings=[f"mds.exports={names}", "mds.lease=20s"])
     finally:
         shutil.rmtree(top)
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Records that begin and do not end, from strangers and from others (docs/security.md, "Limits"): their memory, their time, and who is let in. Prints TAP."""
 import contextlib
 import os
@@ -118,15 +119,18 @@ def hostile(daemon, addr, kinds, work):
         h.run(1)
         grown = memory(daemon) - before
         beside = min(cost_us(daemon, work) for _ in range(3))
-        tap.say(f"{MANY} half records: {grown / MB:.1f} MiB more, {h.ended} ended at once; others' work costs {alone:.0f} us, beside them {beside:.0f} us")
+        tap.say(f"{MANY} half records: {grown / MB:.1f} MiB more, {h.ended} ended at once; others' "
+                f"work costs {alone:.0f} us, beside them {beside:.0f} us")
         check(grown < 64 * MB, True, f"memory grows by {grown / MB:.0f} MiB")
         h.run(0.5)
         end = time.monotonic() + 60
         while h.conns:
-            check(time.monotonic() < end, True, f"{len(h.conns)} half records are there after a minute")
+            check(time.monotonic() < end, True,
+                  f"{len(h.conns)} half records are there after a minute")
             h.run(0.5)
         check(time.monotonic() - began >= TIME, True, "no half record had its time")
-        alone = max(alone, cost_us(daemon, work))  # the machine's other users cost it caches, now more and now less
+        # the machine's other users cost it caches, now more and now less
+        alone = max(alone, cost_us(daemon, work))
         check(beside < 2 * alone + 100, True, f"{beside:.0f} us, alone {alone:.0f} us")
     finally:
         h.close()
@@ -156,7 +160,8 @@ def test_a_first_record_of_a_mebibyte_in_a_session_is_served(c):
     s, f = c.open(c.root(), "first")
     data = os.urandom(MB)
     conn = Conn(ADDR)
-    got = conn.compound(sequence(c.session.sessionid, 1, SLOT, SLOT), putfh(f), write(s, 0, data, FILE_SYNC), cred=c.cred)
+    got = conn.compound(sequence(c.session.sessionid, 1, SLOT, SLOT), putfh(f),
+                        write(s, 0, data, FILE_SYNC), cred=c.cred)
     check(err(got.status), "OK")
     conn.close()
     check(c.ok(putfh(f), read(s, MB - 100, 100)).data, data[-100:])
@@ -165,9 +170,11 @@ def test_a_first_record_of_a_mebibyte_in_a_session_is_served(c):
 def test_a_first_record_with_a_session_that_is_gone_hears_so(c):
     f = c.root()
     conn = Conn(ADDR)
-    got = conn.compound(sequence(b"\x55" * 16, 1, 0, 0), putfh(f), write(ANON, 0, bytes(MB)), cred=c.cred)
+    got = conn.compound(sequence(b"\x55" * 16, 1, 0, 0), putfh(f), write(ANON, 0, bytes(MB)),
+                        cred=c.cred)
     check(err(got.status), "BADSESSION")
-    got = conn.compound(sequence(b"\x55" * 16, 1, 0, 0), putfh(f), write(ANON, 0, bytes(MB)), cred=c.cred)
+    got = conn.compound(sequence(b"\x55" * 16, 1, 0, 0), putfh(f), write(ANON, 0, bytes(MB)),
+                        cred=c.cred)
     check(err(got.status), "BADSESSION", "the next one on the same connection")
     check(conn.rpc(0), b"")
     conn.close()
@@ -194,7 +201,8 @@ def test_a_first_record_with_another_handle_is_badhandle(c):
 def test_half_a_record_of_a_session_ends_too(c):
     s, f = c.open(c.root(), "slow")
     conn = Conn(ADDR)
-    args = compound_args([sequence(c.session.sessionid, 1, SLOT, SLOT), putfh(f), write(ANON, 0, bytes(MB))])
+    args = compound_args([sequence(c.session.sessionid, 1, SLOT, SLOT), putfh(f),
+                          write(ANON, 0, bytes(MB))])
     record = rpc_call(5, 1, args, c.cred or auth_sys())
     began = time.monotonic()
     conn.send_raw(u32(0x80000000 | len(record)) + record[:-4])
@@ -208,7 +216,8 @@ def test_a_data_server_limits_connections_of_an_address(c):
     ds, fh = file_of(c, "many")
     refused = CLUSTER.metric('weft_ds_refused_total\\{what="connections"\\}', "ds1")
     socks = [socket.create_connection(ds.addr, 60, ("127.0.0.10", 0)) for _ in range(2110)]
-    eventually(lambda: CLUSTER.metric('weft_ds_refused_total\\{what="connections"\\}', "ds1") == refused + 10, what="ten refused")
+    eventually(lambda: CLUSTER.metric('weft_ds_refused_total\\{what="connections"\\}', "ds1")
+               == refused + 10, what="ten refused")
     check(ds.write(fh, 0, b"x").status, 0, "another address is not concerned")
     for s in socks:
         s.close()

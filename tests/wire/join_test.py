@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A data server that cannot join says why, on both sides, and takes no folder that is not its own. Prints TAP."""
 import contextlib
 import json
@@ -35,10 +36,15 @@ class Server:
         self.began = time.monotonic()
         self.log = os.path.join(self.top, "log")
         self.admin = os.path.join(self.top, "admin")
-        keys = {"name": name, "store": os.path.join(self.top, "store"), "cluster_key": os.path.join(w.dir, "cluster.key"), "listen": f"127.0.0.1:{PORT}",
-                "mds": f"127.0.0.1:{ADDR[1]}", "admin": f"unix:{self.admin}", "pool": "32M", **settings}
+        keys = {"name": name, "store": os.path.join(self.top, "store"),
+                "cluster_key": os.path.join(w.dir, "cluster.key"), "listen": f"127.0.0.1:{PORT}",
+                "mds": f"127.0.0.1:{ADDR[1]}", "admin": f"unix:{self.admin}", "pool": "32M",
+                **settings}
         with open(self.log, "w", encoding="utf-8") as f:
-            self.child = subprocess.Popen([os.path.join(BUILD, "weft-ds"), *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]], stderr=f, env=environment())
+            self.child = subprocess.Popen([os.path.join(BUILD, "weft-ds"),
+                                           *[a for k, v in keys.items()
+                                             for a in ("-o", f"ds.{k}={v}")]], stderr=f,
+                                          env=environment())
 
     def said(self):
         with open(self.log, encoding="utf-8") as f:
@@ -48,7 +54,8 @@ class Server:
         eventually(lambda: text in self.said(), seconds, f"{text!r} in {self.said()!r}")
 
     def health(self):
-        done = subprocess.run(["curl", "-s", "--unix-socket", self.admin, "http://x/v1/health"], capture_output=True, check=True, timeout=60)
+        done = subprocess.run(["curl", "-s", "--unix-socket", self.admin, "http://x/v1/health"],
+                              capture_output=True, check=True, timeout=60)
         return json.loads(done.stdout)
 
     def end(self):
@@ -74,15 +81,16 @@ def test_why_it_does_not_join_is_told_on_both_sides(w):
     os.chmod(other, 0o600)
     mds = f"127.0.0.1:{ADDR[1]}"
     cases = [
-        (Server(w, "away", mds="127.0.0.1:13999"), "127.0.0.1:13999: no connection: Connection refused", None),
+        (Server(w, "away", mds="127.0.0.1:13999"),
+         "127.0.0.1:13999: no connection: Connection refused", None),
         (Server(w, "key", cluster_key=other),
          f"{mds}: it closed the connection instead of answering the join request: "
          "another cluster key?",
          r"control: 127\.0\.0\.1:\d+: cannot decrypt a message: another cluster key\?"),
-        (Server(w, "wrong", mds="127.0.0.1:12050"), "127.0.0.1:12050: the handshake failed (", None),
-        (Server(w, "ds1"),
-         f"{mds}: another data server has this server's name: choose another one (ds.name)",
-         r"refused data server ds1 at 127\.0\.0\.1:\d+: another data server has that name"),
+        (Server(w, "wrong", mds="127.0.0.1:12050"), "127.0.0.1:12050: the handshake failed (",
+         None), (Server(w, "ds1"),
+                 f"{mds}: another data server has this server's name: choose another one (ds.name)",
+                 r"refused data server ds1 at 127\.0\.0\.1:\d+: another data server has that name"),
     ]
     try:
         for s, why, there in cases:
@@ -168,7 +176,8 @@ def test_a_folder_that_is_not_its_own_is_left_alone(w):
     os.mkdir(mine)
     with open(os.path.join(mine, "thesis.tex"), "w", encoding="ascii"):
         pass
-    for folder, why in ((os.path.join(w.dir, "mds"), "is the metadata store of a weft-mds"), (mine, "is not empty (thesis.tex)")):
+    for folder, why in ((os.path.join(w.dir, "mds"), "is the metadata store of a weft-mds"),
+                        (mine, "is not empty (thesis.tex)")):
         before = sorted(os.listdir(folder))
         s = Server(w, "thief", store=folder)
         try:

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Data servers have keys of their own: what is known of one opens no other; the cluster key moves one over, once; and it is rotated under I/O. Prints TAP."""
 import contextlib
 import os
@@ -23,7 +24,8 @@ MASK = (1 << 64) - 1
 def siphash(key, data):
     """SipHash-2-4, as a capability's MAC is."""
     k0, k1 = struct.unpack("<QQ", key)
-    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261,
+         k1 ^ 0x7465646279746573]
 
     def turn(x, n):
         return (x << n | x >> 64 - n) & MASK
@@ -77,7 +79,8 @@ def forged(path, **changes):
 
 def moved(w):
     """The cluster's own data servers, and those that others of these tests left alive, have keys of the newest number."""
-    eventually(lambda: not [s for s in weft(w, "key", "status")["servers"] if s["alive"] or s["name"] in ("ds1", "ds2")], LONG, "all have keys of their own")
+    eventually(lambda: not [s for s in weft(w, "key", "status")["servers"] if s["alive"]
+                            or s["name"] in ("ds1", "ds2")], LONG, "all have keys of their own")
 
 
 class File:
@@ -105,12 +108,14 @@ def test_a_key_of_one_server_opens_nothing_of_another(w):
         mine, other = keys[good.index(True)], keys[good.index(False)]
         # Never fenced (epoch 2^32 - 1), never barred (client 0), with every right.
         head = bytes([fh[0] | 7]) + fh[1:16] + b"\xff" * 4 + b"\0" * 4
-        check(ds.read(head + siphash(bytes.fromhex(mine), head), 0, 16).status, 0, "the forger's own server believes him")
+        check(ds.read(head + siphash(bytes.fromhex(mine), head), 0, 16).status, 0,
+              "the forger's own server believes him")
         check(ds.read(head + siphash(bytes.fromhex(other), head), 0, 16).status, 10001)
         check(ds.write(head + siphash(bytes.fromhex(other), head), 0, b"X").status, 10001)
         for number in (1, 7, 255):
             head = bytes([fh[0], number]) + head[2:]
-            check(ds.read(head + siphash(bytes.fromhex(mine), head), 0, 16).status, 10001, "of a number that is none")
+            check(ds.read(head + siphash(bytes.fromhex(mine), head), 0, 16).status, 10001,
+                  "of a number that is none")
 
 
 def test_a_key_of_one_server_is_not_another_at_the_control_port(w):
@@ -130,16 +135,20 @@ def test_a_key_file_makes_a_server_and_is_looked_at(w):
     s = Server(w, "fresh", cluster_key="", key=path)
     try:
         s.says("joined as data server", LONG)
-        check(next(d for d in weft(w, "ds", "list")["ds"] if d["name"] == "fresh")["id"].replace("-", ""), fields(read(path))["server"])
+        check(next(d for d in weft(w, "ds", "list")["ds"]
+                   if d["name"] == "fresh")["id"].replace("-", ""), fields(read(path))["server"])
         store = os.path.join(s.top, "store")
     finally:
         s.end()
     check("cluster key" in s.said(), False)
     os.chmod(path, 0o444)
-    for settings, why in (({"key": path}, "lets others read or change it"), ({"key": os.path.join(w.dir, "weft.conf")}, None),
+    for settings, why in (({"key": path}, "lets others read or change it"),
+                          ({"key": os.path.join(w.dir, "weft.conf")}, None),
                           ({"key": key_file(w, "ds1")}, "the key of another data server"),
-                          ({"key": forged(key_file(w, "fresh"), version="2")}, "a key of a newer version"),
-                          ({"key": forged(key_file(w, "fresh"), cap="00")}, "not a data server's key")):
+                          ({"key": forged(key_file(w, "fresh"), version="2")},
+                           "a key of a newer version"),
+                          ({"key": forged(key_file(w, "fresh"), cap="00")},
+                           "not a data server's key")):
         t = Server(w, "fresh", store=store, cluster_key="", **settings)
         try:
             check(t.child.wait(LONG) != 0, True)
@@ -252,14 +261,17 @@ def test_a_kill_in_the_middle_of_a_rotation_is_no_end(w):
     x = File("middle", policy="mirrors=2")
     w.dev("kill", w.dir, "ds2", "-9")
     # The second rotation takes back layouts, so the server has to know them all: that takes grace and a lease.
-    rotate = [os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", "key", "rotate", "--yes"]
+    rotate = [os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", "key", "rotate",
+              "--yes"]
     begun = f"a new cluster key, number {was + 1},"
     with Repeated(rotate, lambda: begun in mds_said(w)):
         eventually(lambda: begun in mds_said(w), LONG, "the rotation has begun")
         w.dev("kill", w.dir, "mds", "-9")
     w.dev("start", w.dir, "mds")
     w.dev("start", w.dir, "ds2")
-    eventually(lambda: {d["name"]: d["alive"] for d in weft(w, "ds", "list")["ds"] if d["name"] in ("ds1", "ds2")} == {"ds1": True, "ds2": True}, LONG, "both are back")
+    eventually(lambda: {d["name"]: d["alive"] for d in weft(w, "ds", "list")["ds"]
+                        if d["name"] in ("ds1", "ds2")} == {"ds1": True, "ds2": True}, LONG,
+               "both are back")
     moved(w)
     check(weft(w, "key", "status")["number"], was + 1)
     mds_test.CLIENTS.remove(x.c)

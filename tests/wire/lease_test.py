@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What renews a lease (RFC 8881 section 8.3), and what does not. Prints TAP."""
 import os
 import signal
@@ -17,11 +18,13 @@ LEASE = 5
 def a_lease_passes():
     """By the server's clock: it ended a client that was silent for one."""
     c = client()
-    eventually(lambda: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status) == "BADSESSION", 60, "the end of a lease")
+    eventually(lambda: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status)
+               == "BADSESSION", 60, "the end of a lease")
 
 
 def pid_of(w, name):
-    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if r["name"] == name)
+    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if r["name"] == name)
 
 
 def test_a_request_in_hand_keeps_the_lease(w):
@@ -49,8 +52,10 @@ def test_silence_ends_it(w):
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")
     other = client()
-    gone = lambda c: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status) == "BADSESSION"
-    eventually(lambda: c.ok() and gone(other), 60, "the end of another's")  # a lone SEQUENCE is enough, over more than the lease
+    gone = (lambda c: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status)
+            == "BADSESSION")
+    # a lone SEQUENCE is enough, over more than the lease
+    eventually(lambda: c.ok() and gone(other), 60, "the end of another's")
     c.ok(putfh(f), write(s, 0, b"here", FILE_SYNC))
     eventually(lambda: gone(c), 60, "the end")
 
@@ -62,7 +67,8 @@ def test_a_retry_of_a_request_in_hand_is_put_off(w):
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, b"old", FILE_SYNC))
     c.slots[0] += 1
-    ops = sequence(c.session.sessionid, c.slots[0], 0, 0, True), putfh(f), write(s, 0, b"new", FILE_SYNC)
+    ops = (sequence(c.session.sessionid, c.slots[0], 0, 0, True), putfh(f),
+           write(s, 0, b"new", FILE_SYNC))
     one, two = c.connection(), c.connection()
     pid = pid_of(w, "ds1")
     try:
@@ -77,4 +83,6 @@ def test_a_retry_of_a_request_in_hand_is_put_off(w):
 
 
 if __name__ == "__main__":
-    base.run_apart(globals(), ds=1, settings=(f"mds.lease={LEASE}s", "mds.courtesy=0s", "mds.ds_dead=60s", "mds.ds_suspect=50s", "ds.lease=60s"))
+    base.run_apart(globals(), ds=1,
+                   settings=(f"mds.lease={LEASE}s", "mds.courtesy=0s", "mds.ds_dead=60s",
+                             "mds.ds_suspect=50s", "ds.lease=60s"))

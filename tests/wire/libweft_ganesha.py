@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """libweft speaks plain NFSv4.1 and 4.2 to a server that is not ours: nfs-ganesha, where it is installed. Prints TAP."""
 import os
 import shutil
@@ -38,7 +39,8 @@ class Ganesha:
         self.started = [subprocess.Popen(["rpcbind", "-f"])]
         eventually(lambda: os.path.exists("/run/rpcbind.sock"), 5, "rpcbind's socket")
         self.log = os.path.join(self.dir, "log")
-        self.started.append(subprocess.Popen(["ganesha.nfsd", "-F", "-f", conf, "-p", "/run/ganesha.pid", "-L", self.log]))
+        self.started.append(subprocess.Popen(["ganesha.nfsd", "-F", "-f", conf,
+                                              "-p", "/run/ganesha.pid", "-L", self.log]))
         eventually(self.serves, 20, "ganesha's service")
 
     def serves(self):
@@ -90,7 +92,8 @@ def test_an_idle_client_keeps_its_lease():
 def main():
     global THE
     # A mount of ours is seen by nobody else.
-    if os.environ.get("LIBWEFT_NS") != "1" and shutil.which("ganesha.nfsd") and shutil.which("rpcbind") and os.geteuid() == 0:
+    if (os.environ.get("LIBWEFT_NS") != "1" and shutil.which("ganesha.nfsd")
+        and shutil.which("rpcbind") and os.geteuid() == 0):
         os.environ["LIBWEFT_NS"] = "1"
         os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
     if not tap.built("tests/wire/weft_client") or os.environ.get("LIBWEFT_NS") != "1":

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """libweft (client/weft.h) against a live cluster: tests/wire/weft_client does what a test's name says; here is what happens to the server meanwhile. Prints TAP."""
 import os
 import random
@@ -20,7 +21,8 @@ THE = None
 
 def libweft(name, answers=None, address=ADDR, **env):
     """Runs a test of the program. answers: what is done when it asks for something. Returns what else it said."""
-    p = subprocess.Popen([PROGRAM, f"{address[0]}:{address[1]}", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    p = subprocess.Popen([PROGRAM, f"{address[0]}:{address[1]}", name], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                          env={**os.environ, **env})
     said = []
     try:
@@ -54,7 +56,8 @@ class Proxy:
                 near, _ = self.listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self.carry, args=(near, socket.create_connection(ADDR)), daemon=True).start()
+            threading.Thread(target=self.carry, args=(near, socket.create_connection(ADDR)),
+                             daemon=True).start()
 
     def carry(self, near, far):
         while True:
@@ -139,7 +142,8 @@ def test_data_go_straight_to_striped_and_mirrored_data_servers():
     for minor in ("1", "2"):
         top = folder("striped" + minor, "stripes=2,unit=1M,mirrors=2")
         many = writes(libweft("straight", WEFT_TOP=top, WEFT_MINOR=minor))
-        check(plain >= 6 and many >= 2 * plain, True, f"{plain} writes to one server, {many} to four")
+        check(plain >= 6 and many >= 2 * plain, True,
+              f"{plain} writes to one server, {many} to four")
         libweft("content", WEFT_TOP=top)
 
 
@@ -167,9 +171,13 @@ def test_what_is_written_again_comes_over_nothing_newer():
         for name in names:
             THE.restart(name)
     servers = ("ds1", "ds2", "ds3", "ds4")
-    for top, policy, names, env in (("older1", "mirrors=2", servers, {}), ("older2", "stripes=2,unit=1M,mirrors=2", servers, {}),
-                                    ("older3", "mirrors=2", ("mds",) + servers, {}), ("older4", "mirrors=2", ("mds",) + servers, {"WEFT_NO_LAYOUTS": "1"})):
-        libweft("older", {"restart": lambda names=names: restart(*names)}, WEFT_TOP=folder(top, policy), **env)
+    for top, policy, names, env in (("older1", "mirrors=2", servers, {}),
+                                    ("older2", "stripes=2,unit=1M,mirrors=2", servers, {}),
+                                    ("older3", "mirrors=2", ("mds",) + servers, {}),
+                                    ("older4", "mirrors=2", ("mds",) + servers,
+                                     {"WEFT_NO_LAYOUTS": "1"})):
+        libweft("older", {"restart": lambda names=names: restart(*names)},
+                WEFT_TOP=folder(top, policy), **env)
 
 
 def restarting(*names):
@@ -178,13 +186,16 @@ def restarting(*names):
 
 def test_what_was_cut_off_does_not_come_back():
     servers = ("ds1", "ds2", "ds3", "ds4")
-    libweft("shorter", restarting(*servers), WEFT_TOP=folder("shorter1", "stripes=2,unit=1M,mirrors=2"))
-    libweft("shorter", restarting("mds", *servers), WEFT_TOP=folder("shorter2", "mirrors=2"), WEFT_NO_LAYOUTS="1")
+    libweft("shorter", restarting(*servers),
+            WEFT_TOP=folder("shorter1", "stripes=2,unit=1M,mirrors=2"))
+    libweft("shorter", restarting("mds", *servers), WEFT_TOP=folder("shorter2", "mirrors=2"),
+            WEFT_NO_LAYOUTS="1")
 
 
 def ops():
     return {name: THE.metric(r'weft_mds_op_total{op="%s"}' % name) for name in
-            "SEQUENCE OPEN CLOSE GETATTR LAYOUTGET LAYOUTCOMMIT LAYOUTRETURN LAYOUTERROR GETDEVICEINFO READ WRITE".split()}
+            "SEQUENCE OPEN CLOSE GETATTR LAYOUTGET LAYOUTCOMMIT LAYOUTRETURN LAYOUTERROR "
+            "GETDEVICEINFO READ WRITE".split()}
 
 
 def test_nothing_is_asked_twice():
@@ -196,13 +207,16 @@ def test_nothing_is_asked_twice():
         if not 1 <= got["GETDEVICEINFO"] <= 4:
             raise Failed(f"{got}")
         # OPEN with LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN with CLOSE; the same without LAYOUTCOMMIT; RECLAIM_COMPLETE, the limits, LOOKUP.
-        want = {"OPEN": 40, "CLOSE": 40, "LAYOUTGET": 40, "LAYOUTRETURN": 40, "LAYOUTCOMMIT": 20, "LAYOUTERROR": 0, "READ": 0, "WRITE": 0, "GETATTR": 42,
-                "SEQUENCE": 20 * 3 + 20 * 2 + 3 + got["GETDEVICEINFO"], "GETDEVICEINFO": got["GETDEVICEINFO"]}
+        want = {"OPEN": 40, "CLOSE": 40, "LAYOUTGET": 40, "LAYOUTRETURN": 40, "LAYOUTCOMMIT": 20,
+                "LAYOUTERROR": 0, "READ": 0, "WRITE": 0, "GETATTR": 42,
+                "SEQUENCE": 20 * 3 + 20 * 2 + 3 + got["GETDEVICEINFO"],
+                "GETDEVICEINFO": got["GETDEVICEINFO"]}
         check(got, want)
 
     def count_names():
         now = ops()
-        check({k: int(now[k] - was[k]) for k in ("OPEN", "CLOSE", "LAYOUTGET", "LAYOUTRETURN")}, {"OPEN": 50, "CLOSE": 50, "LAYOUTGET": 40, "LAYOUTRETURN": 40})
+        check({k: int(now[k] - was[k]) for k in ("OPEN", "CLOSE", "LAYOUTGET", "LAYOUTRETURN")},
+              {"OPEN": 50, "CLOSE": 50, "LAYOUTGET": 40, "LAYOUTRETURN": 40})
     libweft("frugal", {"count": count, "count names": count_names}, WEFT_TOP=top)
 
 
@@ -223,7 +237,9 @@ def test_a_copy_that_cannot_be_read_is_told_and_the_layout_stays():
         THE.dev("kill", THE.dir, dead[0], "-9")
     was = ops()
     try:
-        said = libweft("report", {"read": lambda: reads.update(count()), "kill what was read": kill}, WEFT_TOP=folder("report", "mirrors=2"))
+        said = libweft("report",
+                       {"read": lambda: reads.update(count()), "kill what was read": kill},
+                       WEFT_TOP=folder("report", "mirrors=2"))
     finally:
         for name in dead:
             THE.dev("start", THE.dir, name)
@@ -232,7 +248,8 @@ def test_a_copy_that_cannot_be_read_is_told_and_the_layout_stays():
 
 
 def test_a_dead_data_server_stops_nobody():
-    libweft("dead", {"kill ds": lambda: THE.dev("kill", THE.dir, "ds1", "-9")}, WEFT_TOP=folder("dead", "stripes=2,mirrors=2"))
+    libweft("dead", {"kill ds": lambda: THE.dev("kill", THE.dir, "ds1", "-9")},
+            WEFT_TOP=folder("dead", "stripes=2,mirrors=2"))
     THE.dev("start", THE.dir, "ds1")
 
 

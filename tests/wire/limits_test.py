@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What one client may take (docs/security.md, "Limits"), and ids that are never taken for another boot's or another cluster's. Prints TAP."""
 import contextlib
 import json
@@ -15,8 +16,11 @@ from mds_test import ADDR, Cluster, check, eventually, lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 
-SETTINGS = ["mds.connections=20", "mds.connections_of_address=8", "mds.clients=12", "mds.clients_of_address=5", "mds.opens_of_client=4", "mds.locks_of_client=3", "mds.layouts_of_client=2",
-            "mds.opens_of_address=6", "mds.locks_of_address=5", "mds.layouts_of_address=3", "mds.opens=8", "mds.locks=7", "mds.layouts=5", "mds.courtesy=60s", "mds.grace=10s"]
+SETTINGS = ["mds.connections=20", "mds.connections_of_address=8", "mds.clients=12",
+            "mds.clients_of_address=5", "mds.opens_of_client=4", "mds.locks_of_client=3",
+            "mds.layouts_of_client=2",
+            "mds.opens_of_address=6", "mds.locks_of_address=5", "mds.layouts_of_address=3",
+            "mds.opens=8", "mds.locks=7", "mds.layouts=5", "mds.courtesy=60s", "mds.grace=10s"]
 CLUSTER = None
 
 
@@ -29,7 +33,9 @@ def refused(what):
 
 
 def weft(*args):
-    done = subprocess.run([os.path.join(mds_test.BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "--json", *args], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([os.path.join(mds_test.BUILD, "weft"),
+                           "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "--json", *args],
+                          capture_output=True, text=True, timeout=30, check=True)
     return json.loads(done.stdout)
 
 
@@ -39,7 +45,8 @@ def vacant():
         try:
             weft("client", "evict", str(one["clientid"]))
         except subprocess.CalledProcessError:  # its lease was over meanwhile
-            check(one["clientid"] in [c["clientid"] for c in weft("client", "list")["clients"]], False)
+            check(one["clientid"] in [c["clientid"] for c in weft("client", "list")["clients"]],
+                  False)
 
 
 def connect(addr):
@@ -123,7 +130,8 @@ def test_locks_of_one_client(make):
         last = c.ok(putfh(f), locku(one)).stateid
     c.no("DELAY", putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"more"))
     c.ok(putfh(f), free_stateid((0, last[1])), lock(sid, WRITE_LT, 0, 1, owner=b"more"))
-    c.ok(putfh(f), locku(c.ok(putfh(f), lock(sid, WRITE_LT, 5, 1, owner=b"more")).stateid), close(sid))
+    c.ok(putfh(f), locku(c.ok(putfh(f), lock(sid, WRITE_LT, 5, 1, owner=b"more")).stateid),
+         close(sid))
 
 
 def test_layouts_of_one_client(make):
@@ -157,7 +165,8 @@ def test_opens_of_one_address_and_in_all(make):
     c.no("DELAY", putfh(d), open_("c1", BOTH | NO_DELEG, **guarded))
     check(refused("opens") - before, 2)
     e.ok(putfh(ef), close(es))
-    b.no("DELAY", putfh(d), open_("b1", BOTH | NO_DELEG, **guarded))  # there is room, but not for this address
+    # there is room, but not for this address
+    b.no("DELAY", putfh(d), open_("b1", BOTH | NO_DELEG, **guarded))
     b.no("NOENT", putfh(d), lookup("b1"))
     c.open(d, "c1")
     b.ok(putfh(bf), close(bs))
@@ -260,18 +269,21 @@ def test_nobody_goes_for_a_layout(make):
         time.sleep(0.2)
         a.ok(putrootfh())
         b.no("LAYOUTUNAVAILABLE", putfh(more[1][1]), layoutget(more[1][0]))
-    check(gone.clientid in [int(one["clientid"], 0) for one in weft("client", "list")["clients"]], True)
+    check(gone.clientid in [int(one["clientid"], 0) for one in weft("client", "list")["clients"]],
+          True)
 
 
 def test_one_address_does_not_take_the_room_makers_time(make):
     """It is at its limit and asks all the time; another one's dead make room there all the same."""
     vacant()
-    full, mine, gone = [make() for _ in range(5)], [make("127.0.0.3") for _ in range(4)], make("127.0.0.3")
+    full, mine, gone = ([make() for _ in range(5)], [make("127.0.0.3") for _ in range(4)],
+                        make("127.0.0.3"))
     gone.open(gone.root(), "of the dead")
     gone.conn.close()
 
     def one_more(who):
-        return err(who.conn.compound(exchange_id(b"room %f" % time.monotonic(), os.urandom(8))).status)
+        return err(who.conn.compound(exchange_id(b"room %f" % time.monotonic(),
+                                                 os.urandom(8))).status)
 
     def room():
         for _ in range(40):
@@ -287,19 +299,23 @@ def test_clients_of_one_address_and_in_all(make):
     c, other = make(), make("127.0.0.3")
 
     def one_more(who=c):
-        return err(who.conn.compound(exchange_id(b"one more %f" % time.monotonic(), os.urandom(8))).status)
-    eventually(lambda: (other.ok(putrootfh()), one_more())[1] == "DELAY", what="the limit of an address")
+        return err(who.conn.compound(exchange_id(b"one more %f" % time.monotonic(),
+                                                 os.urandom(8))).status)
+    eventually(lambda: (other.ok(putrootfh()), one_more())[1] == "DELAY",
+               what="the limit of an address")
     check(one_more(other), "OK", "another address has room")
     check([one_more(other) for _ in range(12)][-1], "DELAY")
     check(refused("clients") > 0, True)
     many = [Conn(ADDR, source=(f"127.0.3.{n}", 0)) for n in range(12)]
-    got = [err(conn.compound(exchange_id(b"from %d" % n, bytes(8))).status) for n, conn in enumerate(many)]
+    got = [err(conn.compound(exchange_id(b"from %d" % n, bytes(8))).status)
+           for n, conn in enumerate(many)]
     check(("OK" in got, got[-1]), (True, "DELAY"), "the limit of all")
     for conn in many:
         conn.close()
     check(err(c.call(putrootfh(), getattr_("type")).status), "OK", "who is in stays in")
     # What is not confirmed goes after a lease, the dead at once: there is room again.
-    eventually(lambda: (c.ok(putrootfh()), other.ok(putrootfh()), one_more())[2] == "OK", 15, "a place that was left")
+    eventually(lambda: (c.ok(putrootfh()), other.ok(putrootfh()), one_more())[2] == "OK", 15,
+               "a place that was left")
 
 
 def test_reclaims_are_held_to_the_clients_own_limit(make):
@@ -318,7 +334,8 @@ def test_reclaims_are_held_to_the_clients_own_limit(make):
         c.drop()
     CLUSTER.restart()
     a, b = (client(owner=c.owner, verifier=c.verifier, reclaim=False) for c in (a, b))
-    sids = [[c.ok(putfh(f), open_(claim_previous(), BOTH | NO_DELEG)).stateid for f in mine[:4]] for c, mine in ((a, files[:5]), (b, files[5:]))]
+    sids = [[c.ok(putfh(f), open_(claim_previous(), BOTH | NO_DELEG)).stateid for f in mine[:4]]
+            for c, mine in ((a, files[:5]), (b, files[5:]))]
     b.no("DELAY", putfh(files[9]), open_(claim_previous(), BOTH | NO_DELEG))
     for c, f, sid in ((a, files[0], sids[0][0]), (b, files[5], sids[1][0])):
         held = c.ok(putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"o", reclaim=True)).stateid
@@ -339,14 +356,16 @@ def test_ids_of_another_boot_and_cluster(make):
     sid, f = c.open(d, "f")
     lsid = c.ok(putfh(f), lock(sid, WRITE_LT, 0, 1, owner=b"o")).stateid
     layout = lay(c, f, sid)
-    root, session, clientid, ds_fh = c.root(), c.session.sessionid, c.clientid, layout.mirrors[0][0].fhs[0]
+    root, session, clientid, ds_fh = (c.root(), c.session.sessionid, c.clientid,
+                                      layout.mirrors[0][0].fhs[0])
     ours = layout.mirrors[0][0]
     where = uaddr(mds_test.device(c, ours.deviceid).addrs[0][1])
     verf = c.ok(putfh(f), write(sid, 0, b"x")).verf
     c.drop()
     CLUSTER.restart()
     c = make()
-    eventually(lambda: c.call(putfh(f), open_(claim_fh(), READ | NO_DELEG)).status != 10013, 10, "the end of grace")
+    eventually(lambda: c.call(putfh(f), open_(claim_fh(), READ | NO_DELEG)).status != 10013, 10,
+               "the end of grace")
     check(c.ok(putfh(f), getfh()).fh, f, "handles outlive a boot")
     check(c.clientid != clientid and c.session.sessionid != session, True)
     check(err(c.conn.compound(sequence(session, 9)).status), "BADSESSION")
@@ -359,7 +378,8 @@ def test_ids_of_another_boot_and_cluster(make):
         c.no("BAD_STATEID", putfh(f), close(old))
         check([err(s) for s in c.ok(test_stateid(old)).statuses], ["BAD_STATEID"])
     c.no(("BAD_STATEID", "BADLAYOUT"), putfh(f), layoutreturn(layout.stateid))
-    check(c.ok(putfh(f), write(new, 0, b"x")).verf != verf, True, "the write verifier is another boot's")
+    check(c.ok(putfh(f), write(new, 0, b"x")).verf != verf, True,
+          "the write verifier is another boot's")
     c.ok(putfh(f), close(new))
     c.drop()
     # Another cluster at the same address: it knows none of all that, and gives none of it again.
@@ -375,7 +395,8 @@ def test_ids_of_another_boot_and_cluster(make):
     check(here != d, True)
     sid2, f2 = c.open(here, "f")
     mine = lay(c, f2, sid2).mirrors[0][0]
-    check(mine.deviceid != ours.deviceid and mine.fhs[0] != ds_fh, True, "devices and capabilities are another cluster's")
+    check(mine.deviceid != ours.deviceid and mine.fhs[0] != ds_fh, True,
+          "devices and capabilities are another cluster's")
     ds = DataServer(uaddr(mds_test.device(c, mine.deviceid).addrs[0][1]))
     check(ds.write(mine.fhs[0], 0, b"y").status, 0)
     check(ds.read(ds_fh, 0, 1).status, 10001, "a capability of another cluster is a bad handle")

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """When weft-ds begins to take connections over TCP: at once; with RDMA, when that is there, or has not been for two seconds. Prints TAP."""
 import contextlib
 import os
@@ -16,7 +17,8 @@ from tap import BUILD  # noqa: E402
 PORTS = iter(range(12083, 12099))  # one that has ended may take a connection yet
 LATE = "not all addresses of ds.rdma are ready"
 WAIT_S = 0.7
-NULL = bytes.fromhex("80000028 00000001 00000000 00000002 000186a3 00000003 00000000 00000000 00000000 00000000 00000000")
+NULL = bytes.fromhex("80000028 00000001 00000000 00000002 000186a3 00000003 00000000 00000000 "
+                     "00000000 00000000 00000000")
 
 
 class Server:
@@ -29,14 +31,17 @@ class Server:
             os.fchmod(f.fileno(), 0o600)
             f.write("5a" * 32 + "\n")
         words = [os.path.join(BUILD, "weft-ds")]
-        for s in (f"store={self.top}/store", f"cluster_key={self.top}/key", "listen=%s:%d" % self.addr, "mds=127.0.0.1:1", "admin=", "name=one", *settings):
+        for s in (f"store={self.top}/store", f"cluster_key={self.top}/key",
+                  "listen=%s:%d" % self.addr, "mds=127.0.0.1:1", "admin=", "name=one", *settings):
             words += ["-o", "ds." + s]
         env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
         if held:  # sd_listen_fds(3): descriptor 3, and LISTEN_PID is whose it is
-            words = ["/bin/sh", "-c", f'exec 3<&{held.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", *words]
+            words = ["/bin/sh", "-c",
+                     f'exec 3<&{held.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", *words]
         self.begin = time.monotonic()
         with open(self.top + "/log", "w", encoding="utf-8") as f:
-            self.child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=f, env=env, pass_fds=[held.fileno()] if held else [])
+            self.child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=f, env=env,
+                                          pass_fds=[held.fileno()] if held else [])
 
     def log(self):
         with open(self.top + "/log", encoding="utf-8") as f:
@@ -92,7 +97,8 @@ def test_without_rdma_nothing_is_waited_for(_):
 
 
 def test_a_held_socket_is_served_all_along(_):
-    with socket.create_server(("127.0.0.1", next(PORTS))) as held, server("rdma=192.0.2.1", "pool=16M", held=held) as d:
+    with (socket.create_server(("127.0.0.1", next(PORTS))) as held,
+          server("rdma=192.0.2.1", "pool=16M", held=held) as d):
         _, s = d.connect()
         with s:
             answered(s)
