@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""ACLs (RFC 8881 chapter 6) by the wire: what is set, what it does to the mode, who may do what, what is inherited. Prints TAP."""
+"""ACLs (RFC 8881 chapter 6) over the wire. Prints TAP.
+
+The tests cover what a client can set, what an ACL does to the mode, who may do what, and what a new
+file inherits.
+"""
 import itertools
 import json
 import os
@@ -104,8 +108,8 @@ def test_without_an_acl_the_mode_is_told_as_one(c, d):
     check(c.attrs(d, "aclsupport").aclsupport, 3)
     f, sub = make(c, d, "f"), make(c, d, "sub", kind=DIR)
     rnd = random.Random(6)
-    for mode in [0, 0o777, 0o700, 0o070, 0o007, 0o604, 0o066, 0o755, 0o6751,
-                 0o1777] + rnd.sample(range(512), 40):
+    for mode in ([0, 0o777, 0o700, 0o070, 0o007, 0o604, 0o066, 0o755, 0o6751, 0o1777]
+                 + rnd.sample(range(512), 40)):
         for fh, is_dir in ((f, False), (sub, True)):
             c.ok(putfh(fh), setattr_(mode=mode))
             a = get(c, fh)
@@ -327,7 +331,8 @@ def test_access_follows_any_acl(c, d):
 
 
 def test_each_right_opens_its_operation_and_no_other(c, d):
-    """Everything but one right is given: what needs it fails; then it alone is given, with the search of directories."""
+    """For each right: an operation that needs it fails when the ACL grants all rights but this one.
+    It succeeds when the ACL grants this one alone, with the search of directories."""
     world(c, d)
     counter = itertools.count()
 
@@ -340,19 +345,26 @@ def test_each_right_opens_its_operation_and_no_other(c, d):
         return name
     new = lambda fh: open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
     cases = [  # right, kind, operations with the file handle
-        (R, REG, lambda f: [putfh(f), read(ANON, 0, 1)], 0), (R, DIR, lambda f: [putfh(f), readdir()], 0),
-        (W | A, REG, lambda f: [putfh(f), write(ANON, 0, b"x")], 0), (W | A, REG, lambda f: [putfh(f), setattr_(size=0)], 0),
-        (W | A, REG, lambda f: [putfh(f), op("OPEN", u32(0), u32(WRITE | NO_DELEG), u32(0), u64(0), opaque("o"), u32(0), claim_fh())], 0),
-        (W, DIR, lambda f: [putfh(f), create(FIFO, "new", mode=0o600)], X), (W, DIR, lambda f: [putfh(f), new(f)], X),
+        (R, REG, lambda f: [putfh(f), read(ANON, 0, 1)], 0),
+        (R, DIR, lambda f: [putfh(f), readdir()], 0),
+        (W | A, REG, lambda f: [putfh(f), write(ANON, 0, b"x")], 0),
+        (W | A, REG, lambda f: [putfh(f), setattr_(size=0)], 0),
+        (W | A, REG, lambda f: [putfh(f), op("OPEN", u32(0), u32(WRITE | NO_DELEG), u32(0), u64(0),
+                                             opaque("o"), u32(0), claim_fh())], 0),
+        (W, DIR, lambda f: [putfh(f), create(FIFO, "new", mode=0o600)], X),
+        (W, DIR, lambda f: [putfh(f), new(f)], X),
         (A, DIR, lambda f: [putfh(f), create(DIR, "new", mode=0o600)], X),
-        (X, DIR, lambda f: [putfh(f), lookup(child(f))], 0), (X, DIR, lambda f: [putfh(f), lookupp()], 0),
+        (X, DIR, lambda f: [putfh(f), lookup(child(f))], 0),
+        (X, DIR, lambda f: [putfh(f), lookupp()], 0),
         (DC, DIR, lambda f: [putfh(f), remove(child(f))], X),
         (RX, REG, lambda f: [putfh(f), op("LISTXATTRS", u64(0), u32(1000))], 0),
         (WX, REG, lambda f: [putfh(f), op("SETXATTR", u32(0), opaque("a"), opaque("b"))], 0),
         (WATTR, REG, lambda f: [putfh(f), setattr_(time_modify_set=(1, 1))], 0),
         (WATTR, REG, lambda f: [putfh(f), setattr_(time_create=(1, 1))], 0),
-        (RACL, REG, lambda f: [putfh(f), getattr_("acl")], 0), (RACL, REG, lambda f: [putfh(f), getattr_("dacl")], 0),
-        (WACL, REG, lambda f: [putfh(f), setattr_(mode=0o600)], 0), (WACL, REG, lambda f: [putfh(f), setattr_(acl=[])], 0),
+        (RACL, REG, lambda f: [putfh(f), getattr_("acl")], 0),
+        (RACL, REG, lambda f: [putfh(f), getattr_("dacl")], 0),
+        (WACL, REG, lambda f: [putfh(f), setattr_(mode=0o600)], 0),
+        (WACL, REG, lambda f: [putfh(f), setattr_(acl=[])], 0),
         (WOWN, REG, lambda f: [putfh(f), setattr_(owner="2000", owner_group="2000")], 0)]
     for n, (right, kind, ops, more) in enumerate(cases):
         for one in [b for b in RIGHTS if b & right]:

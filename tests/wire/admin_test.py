@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The admin API, the weft tool, the metrics and the daemons' configuration errors, with real daemons. Prints TAP."""
+"""The admin API, the weft tool, the metrics and the configuration errors of real daemons. Prints
+TAP."""
 import contextlib
 import http.client
 import json
@@ -22,7 +23,8 @@ import nfs41 as nfs  # noqa: E402
 import tap  # noqa: E402
 from tap import BUILD, SRC  # noqa: E402
 
-PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR
+PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD \
+REMOVE RMDIR RENAME LINK READDIR
     READDIRPLUS FSSTAT FSINFO PATHCONF COMMIT""".split()
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 PORT = 12049
@@ -36,7 +38,8 @@ def program(name):
 
 
 def environment(name, change=None):
-    """Daemons leave their memory to the kernel when they end, which a build with AddressSanitizer would take amiss."""
+    """The environment of a program. Daemons free no memory when they end, so AddressSanitizer must
+    not look for leaks in them."""
     env = {**os.environ, **(change or {})}
     if os.path.basename(name) in ("weft-mds", "weft-ds"):
         env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
@@ -196,8 +199,8 @@ def histograms(series):
     for (name, labels), value in series.items():
         if name.endswith("_bucket"):
             rest = tuple(x for x in labels if x[0] != "le")
-            buckets.setdefault((name[:-len("_bucket")], rest),
-                               []).append((dict(labels)["le"], value))
+            buckets.setdefault((name[:-len("_bucket")], rest), []).append(
+                (dict(labels)["le"], value))
     assert buckets
     for (name, labels), got in buckets.items():
         edges = [float(le) for le, _ in got]
@@ -380,7 +383,8 @@ def test_file_show_names_every_object(c):
         assert (set(mirror) == {"state", "efficiency", "objects"}
                 and mirror["state"] == "in-sync"), mirror
         assert mirror["efficiency"] > 0 and len(mirror["objects"]) == 4, mirror
-        # Sparse: an object ends where the file's last byte in it is. Stripe 1 has units 1 and 5, the last one with 1000 bytes.
+        # Objects are sparse: each one ends at the file's last byte in it. Stripe 1 has units 1
+        # and 5, and the latter has 1000 bytes.
         assert [o["size"] for o in mirror["objects"]] == [5 << 20, size, 3 << 20, 4 << 20], mirror
         for o in mirror["objects"]:
             assert (set(o) == {"ds", "id", "addr", "object", "size", "state"}
@@ -685,7 +689,8 @@ def wait_free(port):
 
 
 class Alone:
-    """weft-mds without data servers, on other ports, with its admin server on TCP, for who shows the token, and on a Unix socket."""
+    """A weft-mds without data servers, on other ports. It serves the admin API on a Unix socket,
+    and on TCP to clients that send the token."""
 
     def __init__(self, c, name, *sets):
         self.token, self.unix = f"{c.top}/token", f"unix:{c.top}/{name}.sock"
@@ -765,7 +770,8 @@ def test_the_token_opens_the_port_to_who_shows_it(c):
             status, text = over_tcp(a.admin, "PUT", "/v1/policy?path=/", b"stripes=2",
                                     Authorization=other)
             assert status == 403 and "WEFT_ADMIN_TOKEN" in text, (other, text)
-        # What a browser on this machine sends for others, and a name that somebody else's DNS leads here.
+        # A browser on this machine sends such headers for foreign pages, and for foreign names that
+        # DNS resolves to this machine.
         for headers in ({"Host": "evil.example"}, {"Host": "evil.example:13001"},
                         {"Host": "127.0.0.1.evil.example"}, {"Host": "128.0.0.1"},
                         {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": None}):
@@ -947,7 +953,8 @@ ds.admin=unix:{top}/sock"""
 
 
 def test_the_examples_of_the_man_pages_are_taken(c):
-    """But for files that are not here; tests/wire/units_test.py starts the daemons with them word for word."""
+    """The check replaces the files that this machine does not have. tests/wire/units_test.py starts
+    the daemons with the examples word for word."""
     with open(f"{c.top}/exports", "w", encoding="ascii") as f:
         f.write('export "/" { client "*" {} }\n')
     for daemon in ("weft-mds", "weft-ds"):
@@ -962,7 +969,8 @@ def test_the_examples_of_the_man_pages_are_taken(c):
 
 
 def sections(text):
-    """Of a page: what looks like a section of a configuration, or like an export, to its closing bracket."""
+    """Yields each piece of a page that looks like a section of a configuration, or like an export,
+    up to its closing bracket."""
     for m in re.finditer(r'\b(?:(mds|ds|log) \{|(export) "[^"\n]*" \{)', text):
         depth, at = 0, m.start()
         for at in range(m.start(), len(text)):

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Access times of what is read (mds.atime, docs/acl.md "Times"): which follow, when, and what they cost. Which operations read: perms_test.py. Prints TAP."""
+"""Access times (mds.atime, docs/acl.md "Times"): which reads move them, when, and what that costs.
+Prints TAP.
+
+perms_test.py tests which operations count as a read.
+"""
 import os
 import sys
 import time

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files are moved until data servers hold their shares: what is advised, what is done, within which limits. Prints TAP."""
+"""The balancer moves files until each data server holds its share. Prints TAP.
+
+The tests cover what it advises, what it moves, and the limits that it keeps.
+"""
 import http.client
 import json
 import os

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What data servers keep of clients that were evicted (docs/fencing.md): as many runs of numbers as clients live, and no evicted one's capability is ever good again. Prints TAP."""
+"""What a data server stores about evicted clients (docs/fencing.md). Prints TAP.
+
+It stores as many runs of numbers as there are live clients, and it never accepts an evicted
+client's capability again.
+"""
 import os
 import sys
 
@@ -56,7 +60,8 @@ class World:
         return s, self.o.mirrors[0][0].fhs[0]
 
     def evict(self):
-        """A client with a layout is restarted, and leaves then: its first number is barred, the second nobody's. The handle."""
+        """Restarts a client that has a layout, and lets it leave. The data servers bar its first
+        number; no client has the second. Returns the handle."""
         c = victim()
         _, fh = self.layout(c)
         check(self.read(fh), 0)

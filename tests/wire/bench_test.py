@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""weft-bench against a live cluster: its phases do what they say, their results add up, and what fails is told. Prints TAP."""
+"""weft-bench against a live cluster. Prints TAP.
+
+Its phases do what they say, its results add up, and it reports what fails.
+"""
 import importlib.machinery
 import json
 import os
@@ -87,7 +90,7 @@ def test_counts_tell_what_operations_cost_the_servers_threads():
     for phase, c in got.items():
         check(c["locks"] >= c["contended"] >= 0 and c["shared_lines"] >= 0, True, f"{phase}: {c}")
         check(0 < c["system_calls"] < 20, True, f"{phase}: {c}")
-    # each goes to the committer, which spends its time on something
+    # Each goes to the committer, which spends its time on something.
     for phase in ("create", "unlink"):
         check(got[phase]["by"]["messages"]["kv_submit"] >= 1, True, f"{phase}: {got[phase]}")
         check(got[phase]["committer_us"]["store"] > 0 and got[phase]["committer_us"]["commit"] > 0,
@@ -97,7 +100,9 @@ def test_counts_tell_what_operations_cost_the_servers_threads():
 
 
 def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
-    """Sessions, or connections of one session, dealt to two threads of the server. What a turn of a loop costs, and the watch over data servers, is not each operation's."""
+    """Two threads of the server share the sessions, or the connections of one session. The figures
+    leave out what a turn of a loop costs, and the watch over data servers, because no single
+    operation causes them."""
     if not counting():
         return "not built with --enable-counts"
     folder = os.path.join(THE.top, "two")
@@ -140,8 +145,8 @@ def test_reads_take_no_lock_and_write_no_line_that_other_connections_do():
                                "--phases", "create,open").stdout)["phases"][1]
         through = json.loads(run("io", *common, "--size", "4k", "--file", "1M", "--no-layouts",
                                  "--phases", "randread").stdout)["phases"][0]
-        # an OPEN with a layout, a READ that is told of, and its return; a READ through the metadata
-        # server
+        # The first works by an OPEN with a layout, a READ and the layout's return, the second by a
+        # READ through the metadata server.
         for p in (opens, through):
             asked = {(k, site): n for k in ("locks", "shared_lines")
                      for site, n in p["counts"]["by"][k].items()
@@ -187,7 +192,9 @@ def test_scaling_draws_a_curve_of_each_operation():
 
 
 def curve(phase, *points):
-    """Of points (threads, operations per second, CPU time, the committer's share, the generator's): 64 processors."""
+    """A curve of tests/bench/scaling on a machine with 64 processors. Each point has its threads,
+    its operations per second, its CPU time, and the shares of the committer and of the generator.
+    """
     scaling = importlib.machinery.SourceFileLoader("scaling", SCALING).load_module()
     counts = {"by": {"contended": {"op_open": 0.5, "kept": 0.1}, "shared_lines": {}}, "locks": 1,
               "contended": 0.6, "shared_lines": 0, "allocations": 0, "system_calls": 0,

@@ -86,7 +86,7 @@ def test_an_idle_connection_stays(w):
     c = client()
     idle = c.connection()
     idle.rpc(0)
-    # more than the lease; and, in the long run, than the minute after which others close
+    # More than the lease. The long run also waits for the minute after which other servers close.
     time.sleep(65 if os.environ.get("WEFT_SOAK") else 3)
     check((idle.rpc(0), c.conn.rpc(0)), (b"", b""))
 
@@ -163,7 +163,8 @@ def test_a_failed_sequence_renews_nothing(w):
 
 
 def test_what_names_the_client_renews_its_lease(w):
-    """C50: SEQUENCE, BIND_CONN_TO_SESSION, CREATE_SESSION and EXCHANGE_ID of a confirmed client each keep it."""
+    """C50: SEQUENCE, BIND_CONN_TO_SESSION, CREATE_SESSION and EXCHANGE_ID of a confirmed client
+    each renew the lease."""
     c, d = place("renew")
     ways = {"sequence": lambda o: o.ok(),
             "bind": lambda o: first(o, "OK", bind_conn(o.session.sessionid, 3)),

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""CLONE (RFC 7862, 15.13), on data servers whose stores have reflinks: XFS on a loop device. Prints TAP."""
+"""CLONE (RFC 7862, 15.13) on data servers whose stores have reflinks: XFS on a loop device. Prints
+TAP."""
 import os
 import re
 import subprocess
@@ -21,7 +22,8 @@ XFS = None  # a folder on it
 
 
 def mounted():
-    """A folder on an XFS with reflinks, in a mount namespace of this test's own; None: it cannot be had here."""
+    """Mounts an XFS with reflinks in a mount namespace of this test. Returns the folder, or None
+    where that is not possible."""
     if os.geteuid() or not os.path.exists("/dev/loop-control"):
         return None
     if "CLONE_TEST_NS" not in os.environ:
@@ -194,8 +196,8 @@ def test_who_only_reads_does_not_keep_writers_waiting(p):
     began, done = time.monotonic(), 0
     while time.monotonic() - began < 3.5:
         done += ask() == "OK"
-        c.ok(putfh(f), write(s, 0, b"now and then"), timeout=30) if err(
-            c.call(putfh(f), write(s, 0, b"-")).status) == "OK" else time.sleep(0.02)
+        (c.ok(putfh(f), write(s, 0, b"now and then"), timeout=30)
+         if err(c.call(putfh(f), write(s, 0, b"-")).status) == "OK" else time.sleep(0.02))
     check(1 <= done <= 4, True, f"{done} clones in 3.5 s")
     # Who may write the file waits for nobody, nor anybody where nobody writes.
     own = c.open(p.d, "own")
@@ -239,7 +241,8 @@ def known(c, s, f):
 
 
 def lose(c, *objects):
-    """Of each (stateid, filehandle, mirror) the object is gone, and its server has heard of a fence since: the size is set."""
+    """Removes the object of each (stateid, filehandle, mirror), and lets its server run a fence
+    after that, by a new size."""
     w = mds_test.THE
     for s, f, mirror in objects:
         path = object_path(w, c, f, mirror)
@@ -276,7 +279,8 @@ def test_what_is_lost_is_not_cloned(p):
 
 
 def test_a_clone_that_is_lost_is_not_empty(p):
-    """Nobody has written it, nor asked for its size: its objects are known to exist all the same, and are an error when they are gone."""
+    """No client has written the clone or asked for its size. The server still knows that its
+    objects exist, and reports an error when they are gone."""
     c, w, data = p.c, mds_test.THE, noise(3 * MB)
     src, in_place = p.file("src", "stripes=1", data), p.file("own", "stripes=1")
     dst = c.open(p.d, "dst")

@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Stores that an older program left (tests/compat), killed in the middle of things: this one's daemons have every name, byte and attribute. What is newer than
-the program is refused in one line. A data server that speaks protocol 4 joins. Prints TAP."""
+"""Stores that an older program left (tests/compat), killed in the middle of its work. Prints TAP.
+
+The daemons of this version find every name, byte and attribute. They refuse a newer store in one
+line. A data server that speaks protocol 4 joins.
+"""
 import json
 import os
 import struct
@@ -19,7 +22,8 @@ from nfs41 import err  # noqa: E402
 
 
 class Kept(Cluster):
-    """A cluster on the kept stores, which serve as soon as they are up: nobody has come back yet."""
+    """A cluster on the kept stores. It serves as soon as it is up, before any client has come back.
+    """
 
     def __init__(self):
         super().__init__(2,
@@ -107,7 +111,8 @@ def test_orders_of_before_are_done(w):
 
 
 def test_a_capability_of_before_is_known(w):
-    """A client that kept its layout over the upgrade of everybody reads on, or is fenced: it asks for another, and what it holds is no bad handle."""
+    """A client kept its layout while all servers were upgraded. It reads on, or it is fenced and
+    asks for another layout. The server never takes its capability for a bad handle."""
     c = w.up()
     c.ok(reclaim_complete())
     s, f = c.open(c.ok(putfh(c.root()), lookup("plain"), getfh()).fh, "f", READ, how=None)
@@ -134,14 +139,15 @@ def test_a_data_server_of_protocol_4_joins(w):
     check((status, op_, fs, number, lease), (0, 1, 1, 3, 10000), "JOIN")
     got = ds.ask(struct.pack(">IQQI", 2, 1 << 30, 1 << 29, 0))
     check(struct.unpack(">2IQI", got), (0, 2, epoch, 10000), "HEARTBEAT")
-    # The same message by the operation of a later protocol is refused, whatever the server could make of it.
+    # The server refuses the operation of a later protocol, although it could read the message.
     check(struct.unpack_from(">I", ds.ask(struct.pack(">I", 4) + bytes.fromhex(w.facts["join"])[4:]
                                           + struct.pack(">I", 0))), (7,), "JOIN2 in protocol 4")
 
 
 def test_version_1_for_stripes_ends_after_the_instance_that_a_server_joined(w):
-    """The kept servers join by protocol 5 for the first time: the old capability of a striped file is fenced or good. In the next instance, a grace and a
-    lease later, it is refused."""
+    """The kept servers join by protocol 5 for the first time. The old capability of a striped file
+    is fenced or good in this instance. In the next one the server refuses it, a grace period and a
+    lease later."""
     w.dev("up", w.dir, "--set", "mds.grace=1s", "--set", "mds.lease=5s")
     told = lambda: int(w.metric("weft_ds_striped_version", "ds1"))
     check(told(), 1, "in the first instance")

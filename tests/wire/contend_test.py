@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two write one mirrored file at the same time: its copies are the same in the end, and until then
-all readers have one first copy (docs/mirrors.md, "Two writers"). Prints TAP."""
+"""Two clients write one mirrored file at the same time (docs/mirrors.md, "Two writers"). Prints
+TAP.
+
+Its copies are equal in the end. Until then all readers have the same first copy.
+"""
 import os
 import sys
 import threading
@@ -10,7 +13,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from repair_test import layout_of, MB, bytes_of, equal, servers, stopped, uuid_of, whole  # noqa: E402
+from repair_test import (  # noqa: E402
+    layout_of, MB, bytes_of, equal, servers, stopped, uuid_of, whole)
 
 BLOCK = 4096
 

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client that does not reach one data server, which the metadata server reaches: it writes through the metadata server, and nothing goes round and round (docs/device-failure.md). Prints TAP."""
+"""A client cannot reach one data server, but the metadata server can (docs/device-failure.md).
+Prints TAP.
+
+The client writes through the metadata server, and no repair or recall repeats for ever.
+"""
 import os
 import signal
 import subprocess
@@ -33,7 +37,8 @@ def cluster():
 
 
 def ask(c, f, s, iomode=IO_RW):
-    """What a LAYOUTGET says when nothing is being recalled: a status, or the servers that it names."""
+    """Sends LAYOUTGET until nothing is being recalled. Returns an error status, or the servers of
+    the layout."""
     got = c.until(lambda got: err(got.status) not in ("RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(f),
                   layoutget(s, iomode), tries=400)
     return ([m[0].deviceid for m in ff_layout(got.results[-1].layouts[0].body).mirrors]
@@ -144,7 +149,7 @@ def test_after_our_start_a_server_may_join_late(w):
     stand_still(pid)
     w.dev("kill", w.dir, "mds", "-9")
     began = time.monotonic()
-    # ends when all have joined
+    # The command ends when all have joined.
     with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, "mds"],
                           stdout=subprocess.DEVNULL):
         try:
