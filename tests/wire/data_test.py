@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The data operations of RFC 7862 by the wire, on files that are striped and mirrored over data servers. Prints TAP."""
+"""The data operations of RFC 7862 on files that are striped and mirrored over data servers. Prints
+TAP."""
 import contextlib
 import json
 import os
@@ -33,7 +34,8 @@ class Place:
         self.d = self.c.mkdir(self.c.root(), f"data{Place.count}")
 
     def file(self, name="f", shape=None, data=b"", at=0, c=None):
-        """(open stateid, filehandle) of a new file that holds this, written through the metadata server."""
+        """Writes a new file with this content through the metadata server. Returns (open stateid,
+        filehandle)."""
         c = c or self.c
         if shape:
             c.ok(putfh(self.d), setxattr("weft.policy", shape))
@@ -555,7 +557,8 @@ def test_copies_end_with_their_client(p):
 
 
 def test_many_copies_take_turns(p):
-    """Twelve large ones, and small ones that do not wait for their ends, which are seconds away, or are not there yet when the machine is slow."""
+    """Twelve large copies run. Small copies do not wait for their ends, which are seconds away, or
+    later when the machine is slow."""
     c = p.c
     big, small = p.file("big", data=b"x"), p.file("small", data=noise(100000))
     c.ok(putfh(big[1]), setattr_(big[0], size=2 << 30))
@@ -656,7 +659,7 @@ def test_layout_wcc_errors(p):
         c.no("BAD_STATEID", putfh(f), layout_wcc(sid, good))
     c.no("NOFILEHANDLE", layout_wcc(o.stateid, good))
     c.no("ISDIR", putfh(p.d), layout_wcc(o.stateid, good))
-    # of nothing that is known
+    # These name nothing that the server knows.
     for triple in ((x, attrs, b"\x01" * 32), (x, attrs, x.fhs[0], s),
                    (o.mirrors[1][0], attrs, x.fhs[0])):
         c.ok(putfh(f), layout_wcc(o.stateid, wcc([triple])))

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Data servers that die: how it is noticed, what becomes of layouts, and what they are when they come back. Prints TAP."""
+"""Data servers that die. Prints TAP.
+
+The tests cover how the metadata server notices, what becomes of layouts, and what state a server
+has when it comes back.
+"""
 import json
 import os
 import signal
@@ -154,7 +158,9 @@ def test_one_that_only_a_client_does_not_reach_lives(w):
 
 
 def cut_short(w, name):
-    """A file whose new size a dead server has still to hear of, because the metadata server died before it could do without it; and a client of after that."""
+    """Makes a file whose new size one dead server has not received, because the metadata server
+    died before it could go on without it. Returns the file, the server's name and a client of the
+    next instance."""
     x = Holder(name)
     x.give_back(x.o.stateid)
     gone = x.names[1]
@@ -281,7 +287,7 @@ def test_the_administrators_word(w):
     check((state(w, name), server(w, name)["since"]), ("killed", got["since"]), "after a restart")
     check(ds.write(fh, 0, b"z" * 5000).status, 13)
     w.dev("kill", w.dir, name, "-9")
-    # ends when it has joined
+    # The command ends when the server has joined.
     with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, name],
                           stdout=subprocess.DEVNULL):
         time.sleep(1.5)

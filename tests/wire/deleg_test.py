@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Delegations by the wire alone: what RFC 8881 (chapter 10, 18.6, 18.16, 18.49, 20.1, 20.2, 20.6) and RFC 9754 say. Prints TAP.
+"""Delegations, as RFC 8881 (chapter 10, 18.6, 18.16, 18.49, 20.1, 20.2, 20.6) and RFC 9754 say.
+Prints TAP.
 
-A test gets a client, and c.d is a directory of its own. Its files are new: a file whose delegation was recalled gets none for a while.
+Each test gets a client, whose c.d is a directory of its own. A test uses new files, because the
+server gives no delegation for a while on a file whose delegation it recalled.
 """
 import contextlib
 import os
@@ -20,7 +22,8 @@ from nfs41 import err, op  # noqa: E402
 from nfs41 import Obj  # noqa: E402
 
 DELAY, BADHANDLE, BAD_STATEID = 10008, 10001, 10025
-NOT_WANTED, CONTENTION, RESOURCE, NOT_SUPP_FTYPE, WRITE_NOT_SUPP_FTYPE, NOT_UPGRADE, NOT_DOWNGRADE, CANCELLED, IS_DIR = range(9)
+(NOT_WANTED, CONTENTION, RESOURCE, NOT_SUPP_FTYPE, WRITE_NOT_SUPP_FTYPE, NOT_UPGRADE, NOT_DOWNGRADE,
+ CANCELLED, IS_DIR) = range(9)
 NO_OPEN_STATEID = 0x10
 CB_PATH_DOWN, REVOKED = 1, 0x40
 READ_TYPES, WRITE_TYPES = (D_READ, D_READ_TIMES), (D_WRITE, D_WRITE_TIMES)
@@ -64,7 +67,8 @@ def settled(c, *ops, **how):
 
 @contextlib.contextmanager
 def living(clients):
-    """These keep their leases. Gives how many seconds each round of that was late: the machine's doing, not a holder's."""
+    """Renews the leases of these clients. Yields a list of how many seconds late each round was:
+    that delay comes from the machine and not from a holder."""
     late, over = [], threading.Event()
 
     def renew():
@@ -127,7 +131,8 @@ def fresh(c, name, kind=D_READ, **how):
 
 
 def obey(c, *first_ops, before=None, answers=()):
-    """The holder answers recalls with these statuses, then OK, and returns its delegation after first_ops and before(args)."""
+    """The holder answers recalls with these statuses, then with OK. It returns its delegation after
+    before(args) and first_ops."""
     answers = list(answers)
 
     def on_callback(name, args):
@@ -145,7 +150,8 @@ def no_callback(*clients):
 
 
 def recalls(c, o, two, *ops, want="OK", to_zero=False):
-    """What two does waits until c has returned its delegation, and then ends as wanted. Its last result."""
+    """Checks that the operations of two wait until c has returned its delegation, and then end as
+    wanted. Returns their last result."""
     early, begun = [], threading.Event()
 
     def before(args):
@@ -598,8 +604,12 @@ def test_ones_own_open_for_writing_recalls_the_others(c):
 
 
 class Racer:
-    """A client that opens, writes, closes and removes what others do at the same time, and obeys recalls. .held: what it held for sure
-    (file, "deleg" or "open", writing, from when its reply was here until what ends it was sent)."""
+    """A client that opens, writes, closes and removes what other clients do at the same time, and
+    obeys recalls.
+
+    .held lists what it certainly held: (file, "deleg" or "open", writing, from, until), from the
+    arrival of the reply until it sent the operation that ends it.
+    """
 
     def __init__(self, one, files, end, seed):
         self.c, self.files, self.end, self.rand = one, files, end, random.Random(seed)
@@ -866,7 +876,8 @@ def test_layouts_with_a_delegations_stateid(c):
 
 
 def test_locks_with_a_delegations_stateid(c):
-    """9.1.2: a lock is asked for with an open's stateid; RFC 9754 lets a delegation's stand for it."""
+    """RFC 8881 (9.1.2) asks for a lock with the stateid of an open. RFC 9754 also allows that of a
+    delegation."""
     o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
     got = c.call(putfh(o.fh), lock(o.deleg_stateid, WRITE_LT, 0, 5, b"lo"))
     check(err(got.status), "OK")
@@ -901,7 +912,8 @@ def test_locks_end_with_the_delegation_they_came_by(c):
 
 
 def test_a_delegation_gives_no_rights_to_the_data(c):
-    """Who may read only writes nothing by way of a delegation, and who may write only reads nothing."""
+    """A user that may only read cannot write by way of a delegation, and a user that may only write
+    cannot read."""
     for name, mode, acc, ops, cred in (
             ("r", 0o644, READ, (lambda s: write(s, 0, b"x"), lambda s: setattr_(s, size=1)), USER),
                                        ("w", 0o622, WRITE, (lambda s: read(s, 0, 9),), USER)):
@@ -1060,7 +1072,8 @@ def test_a_claim_without_recall_is_an_open(c):
 
 
 def test_a_claim_of_a_read_delegation_does_not_write(c):
-    """An open for writing is not handled by a read delegation (10.4): the others' delegations are not passed over."""
+    """A read delegation does not cover an open for writing (10.4): the server does not pass over
+    other clients' delegations."""
     two = client()
     o = fresh(c, "f")
     other = take(two, o.fh)
@@ -1160,7 +1173,8 @@ def test_a_holder_that_does_not_return_is_revoked(c):
 
 
 def test_answers_to_a_recall(c):
-    """DELAY is asked again; a holder that does not know it yet may learn of it, and returns it in time."""
+    """The server repeats a recall after DELAY. A holder that does not know its delegation yet may
+    still learn of it, and returns it in time."""
     two = client()
     for i, answers in enumerate(([DELAY], [DELAY, DELAY], [BADHANDLE], [BAD_STATEID])):
         o = fresh(c, f"f{i}", D_WRITE)
@@ -1179,7 +1193,8 @@ def test_answers_to_a_recall(c):
 
 
 def test_holders_that_never_answer_well_are_revoked(c):
-    """Silence, DELAY, BADHANDLE for ever and a cut connection: nobody holds up the others for longer than the deadline."""
+    """Silence, endless DELAY, endless BADHANDLE and a cut connection: no holder delays other
+    clients past the deadline."""
     two, holders = client(), []
     for name, answer in (("silent", None), ("delay", DELAY), ("badhandle", BADHANDLE),
                          ("inval", 22), ("garbage", b"\1\2\3\4"), ("cut", 0)):
@@ -1239,7 +1254,8 @@ def test_a_recall_follows_the_client_to_a_new_session(c):
 
 
 def cut(c, lost):
-    """The connection is lost with a callback; lost: the callback never came, else its answer never went."""
+    """Drops the connection during a callback. lost: the callback never arrived; otherwise its
+    answer never left."""
     c.wait_callback("RECALL")
     c.drop()
     if lost:
@@ -1265,7 +1281,8 @@ def test_a_recall_that_was_lost_is_sent_again(c):
 
 
 def test_a_recall_whose_answer_was_lost_is_obeyed(c):
-    """2.10.6.2: it is sent again in its slot; the client has it already, and says RETRY_UNCACHED_REP."""
+    """2.10.6.2: the server sends it again in its slot. The client has it already, and answers
+    RETRY_UNCACHED_REP."""
     two = client()
     o = fresh(c, "f", D_WRITE)
     c.on_callback = lambda name, args: None
@@ -1281,7 +1298,8 @@ def test_a_recall_whose_answer_was_lost_is_obeyed(c):
 
 @brief
 def test_silent_holders_and_files_in_contention(c):
-    """One pause for several tests: what a client whose lease ended holds is in nobody's way; a file unfit is fit after a lease."""
+    """Several tests share one pause. State of a client whose lease ended blocks no other client. A
+    file in contention can have delegations again after a lease."""
     two, silent = client(), client()
     read_, write_ = take(silent, make(c, "r")), take(silent, make(c, "w"), D_WRITE)
     xor = take(silent, make(c, "x"), D_WRITE, WANT_XOR)
@@ -1318,7 +1336,8 @@ def test_silent_holders_and_files_in_contention(c):
 
 
 def answers(c, o, change=None, size=None, **more):
-    """The holder of a write delegation answers what is asked, as if it had this in its cache, and obeys recalls."""
+    """The holder of a write delegation answers CB_GETATTR as if its cache held these values, and
+    obeys recalls."""
     obey(c)
     recall = c.on_callback
     c.asked = []
@@ -1478,7 +1497,8 @@ def test_getattrs_at_once_are_all_answered(c):
 
 
 def test_a_holder_that_answers_nonsense_is_recalled(c):
-    """What the holder says is not taken as it comes: without what was asked for, with more, cut, or an error, it is recalled."""
+    """The server checks the answer of a holder. It recalls the delegation when the answer is an
+    error, is cut, lacks what was asked for, or has more."""
     two = client()
     for i, body in enumerate((fattr(), fattr(mode=0o777), b"", u32(1) + u32(8) + opaque(b"\1\2"),
                               BADHANDLE, 10006,
@@ -1532,7 +1552,7 @@ def test_a_holder_that_returns_instead_of_answering(c):
     began = time.monotonic()
     check(settled(two, putfh(o.fh), getattr_("size")).results[-1].attrs.size, 20)
     check(time.monotonic() - began < 2.5, True, f"took {time.monotonic() - began:.1f} s")
-    # the thread that it came to may be later than what it began
+    # The thread that got the callback may run later than the operation that caused it.
     eventually(lambda: going, what="GETATTR")
     going[0].result()
     c.ok(putrootfh())
@@ -1556,7 +1576,8 @@ def test_a_holder_that_delays_getattr_is_waited_for(c):
 
 
 def test_writing_by_the_holder_shows(c):
-    """The holder wrote its data: the server's own values are what it says, and the change of the holder is no news."""
+    """The holder wrote its data. The server reports its own values, and the holder's change
+    attribute is no news to it."""
     two = client()
     o = fresh(c, "f", D_WRITE)
     c.ok(putfh(o.fh), write(o.deleg_stateid, 0, b"x" * 50, FILE_SYNC))
@@ -1669,7 +1690,8 @@ def test_another_owner_gets_its_open(c):
 
 
 def test_what_denies_the_holder_waits_and_is_denied(c):
-    """The delegation alone is an open; its holder may make it one before another's deny is decided."""
+    """A delegation alone counts as an open. Its holder may turn it into one before the server
+    decides on another client's deny."""
     two = client()
     for i, (kind, acc, deny) in enumerate(((D_WRITE, BOTH, WRITE), (D_WRITE, BOTH, READ),
                                            (D_READ, READ, READ))):
@@ -1925,7 +1947,8 @@ def policy(c, fh, text):
 
 
 def test_a_directorys_threshold_is_that_of_its_files(c):
-    """Inherited as a policy is, and at once: also of files that were there. It goes by where a file is."""
+    """Files inherit it as they do a policy, and existing files follow at once. It depends on where
+    a file is."""
     below = c.mkdir(c.d, "below")
     other = c.mkdir(c.d, "other")
     old, deep = make(c, "old"), make(c, "deep", d=below)

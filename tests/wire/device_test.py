@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Device notifications (RFC 8881 section 20.12): a data server that comes back at another address. Prints TAP."""
+"""Device notifications (RFC 8881 section 20.12). Prints TAP.
+
+A data server comes back at another address.
+"""
 import os
 import subprocess
 import sys

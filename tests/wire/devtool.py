@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft-dev in the process of the test: most of what a command costs is the start of Python. (weft_dev.py tests the program.)"""
+"""weft-dev in the process of the test, because most of what a command costs is the start of Python.
+
+weft_dev.py tests the program.
+"""
 import builtins
 import importlib.machinery
 import importlib.util

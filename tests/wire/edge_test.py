@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who may reclaim after restarts, and lock (RFC 8881 sections 8.4.3 and 18.51.3); what is believed of a client that a callback may reach before a reply does (section
-2.10.6.3). Prints TAP. Each test has a cluster of its own."""
+"""Reclaims and locks after restarts (RFC 8881 sections 8.4.3 and 18.51.3). Prints TAP.
+
+Other tests are about a callback that may reach the client before a reply does (section 2.10.6.3).
+Each test has a cluster of its own.
+"""
 import os
 import signal
 import sys
@@ -11,7 +14,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 
-# A client that is cut off is not evicted for its silence; what is to come in the grace period comes in it, however slow the machine.
+# The lease is long, so that the server evicts no client that is cut off. The grace period is long
+# enough for what has to happen in it, however slow the machine is.
 SETTINGS = ["mds.lease=60s", "mds.grace=8s"]
 
 
@@ -21,7 +25,8 @@ def serves(c, *ops):
 
 
 def test_who_did_not_complete_its_reclaims_reclaims_nothing_after_the_next_start(w):
-    """The second edge condition: grace ends while a client is cut off, and another locks what it had."""
+    """The second edge condition: grace ends while a client is cut off, and another client locks
+    what it had."""
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
     s, f = a.open(d, "f")
@@ -38,7 +43,8 @@ def test_who_did_not_complete_its_reclaims_reclaims_nothing_after_the_next_start
     a.no("NO_GRACE", putfh(f), open_(claim_previous(), BOTH | NO_DELEG))
     a.ok(reclaim_complete())
     again(b, True)
-    # It has heard that it lost all: from here on it is as good as any other, also after the next start.
+    # The client knows that it lost its state. From here on it is like any other client, also after
+    # the next start.
     s = serves(a, putfh(d), open_("f", BOTH | NO_DELEG)).results[2].stateid
     a.ok(putfh(f), lock(s, WRITE_LT, 0, 10, b"a"))
     w.restart()
@@ -186,7 +192,9 @@ NO_LAYOUT, NO_STATEID = 10060, 10025
 
 
 def recalled_unseen(w, a, b, answers):
-    """A layout of a mirrored file is given to a, which does not use the slot again, and recalled because b finds a copy to be stale; the callbacks, and a READ by it."""
+    """The server gives a layout of a mirrored file to a, which does not use the slot again. It
+    recalls the layout because b reports a stale copy. Returns the callbacks, and a READ by the
+    layout."""
     d = a.mkdir(a.root(), "d")
     s, f, o = striped(a, d, "mirrors=2")
     servers = [data_server(a, m[0]) for m in o.mirrors]
@@ -209,7 +217,8 @@ def recalled_unseen(w, a, b, answers):
 
 
 def test_a_layout_on_its_way_is_not_forgotten(w):
-    """The recall overtakes the LAYOUTGET's reply: the client knows no such layout yet, and soon will."""
+    """The recall overtakes the reply of LAYOUTGET: the client does not know the layout yet, but
+    soon will."""
     a, b = client(), client()
     seen, at, read_by_it = recalled_unseen(w, a, b, lambda n: NO_LAYOUT)
     check((seen[0].referring, len(seen) > 1), ([at], True), "referring calls")
@@ -224,7 +233,7 @@ def test_a_layout_that_the_client_has_seen_is_believed_to_be_gone(w):
             a.ok(putrootfh())  # with the granting slot
         return NO_LAYOUT
     seen, at, _ = recalled_unseen(w, a, b, answers)
-    # of the second, the answer was overtaken
+    # The client's request overtook its answer to the second callback.
     check([x.referring for x in seen], [[at], [at], []], "referring calls")
     check(a.ok(putrootfh()) and a.status_flags & 0x40, 0, "SEQ4_STATUS_RECALLABLE_STATE_REVOKED")
 

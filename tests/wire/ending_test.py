@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""An export that is taken away, or says something else, ends every capability that was given below it,
-also those of layouts that came back long before: at a reload, at a start, and where the server stops
-in the middle (docs/security.md). Prints TAP.
+"""An export that is removed or changed ends every capability given below it (docs/security.md).
+Prints TAP.
 
-Clients are loopback addresses."""
+That includes capabilities of layouts that came back long before. It happens at a reload, at a
+start, and after a server that stops in the middle. Clients are loopback addresses.
+"""
 import contextlib
 import os
 import signal

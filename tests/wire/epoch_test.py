@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ends capabilities: a size that is set, and a right that is taken, whoever returned the layout
-before, and whoever asks (docs/fencing.md). Prints TAP."""
+"""A new size, or the loss of a right, ends capabilities (docs/fencing.md). Prints TAP.
+
+It does not matter which client returned its layout before, or which client makes the change.
+"""
 import contextlib
 import os
 import sys
@@ -22,7 +24,8 @@ def settings(name):
 
 
 class Held:
-    """A client of another user, which wrote the file straight to its data server, and returned its layout."""
+    """A client of another user. It has written the file straight to its data server and returned
+    its layout."""
 
     def __init__(self, w, name, mode=0o666, iomode=IO_RW, give_back=True):
         self.owner, self.c = client(), client()

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Exports by the wire: who sees what, from where, with which flavour (weft-exports(5), RFC 8881 chapters 2.6 and 7). Prints TAP.
+"""Exports over the wire: who sees what, from where, with which flavour. Prints TAP.
 
-Clients are loopback addresses. The test runs in a mount namespace of its own, with hosts, netgroups, users and groups of its own.
+weft-exports(5) and RFC 8881 chapters 2.6 and 7 say how. Clients are loopback addresses. The test
+runs in a mount namespace with its own hosts, netgroups, users and groups.
 """
 import contextlib
 import os
@@ -28,7 +29,8 @@ from nfs41 import err, op  # noqa: E402
 ADMIN, BOTH_C, RO, ALL, ROOTSQ, ONLY_B, STRANGER = (f"127.0.0.{n}" for n in (1, 2, 3, 4, 5, 6, 99))
 BASE = """
 # whoever administers
-export "/" { client "127.0.0.1" { access = rw squash = none privileged_port = no sec = {sys, none} } }
+export "/" { client "127.0.0.1" { access = rw squash = none privileged_port = no \
+sec = {sys, none} } }
 export "/a" {
 	create = yes
 	privileged_port = no
@@ -200,7 +202,8 @@ def test_a_handle_is_worth_nothing_where_its_export_is_not_ours(make):
         b.no("STALE", putfh(walk(b, "deep", "er", "b")), savefh(), putfh(fh))
     b.no("STALE", putfh(f))
     mine = walk(b, "deep", "er", "b")
-    # version, zero, fs, incarnation, export, cluster, inode, MAC: another export's or inode's needs the key
+    # A handle is version, zero, fs, incarnation, export, cluster, inode, MAC. It takes the key to
+    # make one of another export or inode.
     for cut in (slice(6, 8), slice(12, 20)):
         forged = bytearray(mine)
         forged[cut] = f[cut]
@@ -599,7 +602,7 @@ def test_hosts_and_netgroups(make):
                   addr)
             c.close()
     c = make("127.0.0.32")
-    # in the netgroup: rw, but root is squashed
+    # The client is in the netgroup, so it may write, but root is squashed.
     c.no("ACCESS", putrootfh(), lookup("named"), create(DIR, "x"))
     make("127.0.0.31").no("ROFS", putrootfh(), lookup("named"), create(DIR, "x"))
 
@@ -612,12 +615,12 @@ def test_groups_of_the_server(make):
     fh = a.mkdir(root, "many", attrs={"mode": 0o770, "owner_group": "3040"})
     who = auth_sys(3000, 3000, tuple(range(3001, 3017)))
     a.ok(putfh(fh), create(DIR, "x"), cred=who)  # the 40th group: only the server knows
-    # not what the client says
+    # The server does not go by the groups that the client sends.
     a.no("ACCESS", putfh(fh), create(DIR, "y"), cred=auth_sys(3001, 3001, (3040,)))
     a.ok(putfh(fh), setattr_(mode=0o700))
     a.no("ACCESS", putfh(fh), create(DIR, "z"), cred=who)
     d = a.mkdir(root, "given", attrs={"mode": 0o777})
-    # grace is over
+    # Grace is over.
     eventually(lambda: a.call(putfh(d),
                               open_("g", BOTH | NO_DELEG, how=UNCHECKED, attrs={})).status == 0)
     sid, f = a.open(d, "f", cred=who)
