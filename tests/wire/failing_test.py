@@ -25,8 +25,8 @@ EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587d, 2
 def own_mounts():
     """Mounts of this process and its children alone, gone with them."""
     libc = ctypes.CDLL(None, use_errno=True)
-    return os.geteuid() == 0 and libc.unshare(CLONE_NEWNS) == 0 and run("mount", "--make-rprivate",
-                                                                        "/")
+    return (os.geteuid() == 0 and libc.unshare(CLONE_NEWNS) == 0
+            and run("mount", "--make-rprivate", "/"))
 
 
 def run(*words):
@@ -38,7 +38,7 @@ def on_ext4(w, name, size=64 << 30):
     """The store of a data server moves to an ext4 of its own. False: this machine mounts none."""
     store, image = os.path.join(w.dir, name), os.path.join(w.top, "image")
     with open(image, "wb") as f:
-        # of 64 GiB: about as much as the other one has; files are shared out by what is free
+        # Files go where there is space, so it offers about as much as the other one: 64 GiB.
         f.truncate(size)
     w.dev("kill", w.dir, name, "-9")
     os.rename(store, store + ".old")

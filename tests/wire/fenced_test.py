@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two clients write one file, and one of them is fenced in the middle: nothing of it comes after what the other wrote. WEFT_SOAK=1: 200 rounds. Prints TAP."""
+"""Two clients write one file, and the server fences one of them in the middle. Prints TAP.
+
+No byte of the fenced client arrives after what the other one wrote. WEFT_SOAK=1 runs 200 rounds.
+"""
 import os
 import signal
 import sys
@@ -22,7 +25,8 @@ def pid_of(w, name):
 
 
 class Waiting(threading.Thread):
-    """A WRITE to a server that stands still: it waits in the socket, and is served as soon as the server goes on."""
+    """A WRITE to a stopped server: it waits in the socket, and the server runs it as soon as it
+    goes on."""
 
     def __init__(self, ds, fh, data):
         super().__init__()
@@ -34,7 +38,9 @@ class Waiting(threading.Thread):
 
 
 def one_round(w, n, frozen):
-    """(both wrote, the status of the write that waited): the first client writes the whole file with A, of which one copy takes it; the second cuts it, and writes B."""
+    """The first client writes the whole file with A, and only one copy accepts it. The second
+    client truncates the file and writes B. Returns (both wrote, the status of the write that
+    waited)."""
     x = Wide(f"f{n}", 2 * MB)
     at = n % 2
     name = next(s for s in servers(x.c, x.f) if uuid_of(x.c, x.f, s) == x.o.mirrors[at][0].deviceid)
@@ -71,7 +77,7 @@ def one_round(w, n, frozen):
 def rounds(w, frozen):
     got = [one_round(w, n, frozen) for n in range(ROUNDS)]
     check(sum(both for both, _ in got), ROUNDS, "rounds in which both wrote")
-    # the copy of one that stood still may be stale by then: what it takes is read by nobody
+    # The copy of a stopped server may be stale by then, and clients read nothing of it.
     if not frozen:
         check([late for _, late in got if late == 0], [], "late writes that were taken")
     tap.say(f"{ROUNDS} rounds; the late writes were answered {sorted({late for _, late in got})}")

@@ -1,7 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that two clients write at once may differ: which of them readers see first changes only when
-it is lost, and it does not come back before it is equal (docs/mirrors.md, "Two writers"). Prints TAP."""
+"""Two clients that write at once may leave copies that differ (docs/mirrors.md, "Two writers").
+Prints TAP.
+
+The copy that readers see first changes only when it is lost. A lost copy does not come back before
+it is equal.
+"""
 import os
 import sys
 
@@ -9,7 +13,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mds_test  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from contend_test import BLOCK, Shared, compared, contended, crossed, made, two_writers  # noqa: E402
+from contend_test import (  # noqa: E402
+    BLOCK, Shared, compared, contended, crossed, made, two_writers)
 from dead_test import server  # noqa: E402
 from repair_test import equal, servers, states, uuid_of, whole  # noqa: E402
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster in which some data servers are any NFSv3 servers (docs/generic.md): each a weft-ds of its own, which exports a folder and knows no metadata server."""
+"""A cluster in which some data servers are any NFSv3 servers (docs/generic.md).
+
+Each of these is a weft-ds of its own, which exports a folder and knows no metadata server.
+"""
 import os
 import signal
 import time
@@ -19,7 +22,8 @@ KINDS = {
 
 
 class Foreign(mds_test.Cluster):
-    """own data servers of ours (ds1, ...), and others of any kind (g1, ...). What these have is below DIR/NAME, as what ours have is."""
+    """A cluster with own data servers of ours (ds1, ...) and others of any kind (g1, ...). The
+    objects of both kinds are below DIR/NAME."""
 
     def __init__(self, own=2, others=2, settings=(), **keys):
         self.servers = {}

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies and stripes on any NFSv3 server, alone and beside ours: what repair_test, truth_test and fenced_test ask of ours, and what only these need. Prints TAP."""
+"""Copies and stripes on any NFSv3 server, alone and beside our data servers. Prints TAP.
+
+It runs tests of repair_test, truth_test and fenced_test on such servers, and tests that only such
+servers need.
+"""
 import contextlib
 import json
 import os
@@ -28,7 +32,8 @@ WIDE = Wide.__init__
 
 
 def of_kind(kind):
-    """Files of two copies are where this kind of test wants them: which copy is on a foreign server is in the name."""
+    """Puts the copies of a test's files where this kind of test wants them. Test names say which
+    copy is on a foreign server."""
     def init(self, name, size=3 * MB, policy="mirrors=2"):
         WIDE(self, name, size, policy + "," + KINDS[kind])
     return init
@@ -170,7 +175,8 @@ def test_one_that_is_dead_is_done_without_and_comes_back(w):
 
 
 def test_nothing_of_before_is_left_behind_an_end_that_a_write_moves(w):
-    """The copy is longer than the source, and the write comes when the source's end has been read."""
+    """The copy is longer than the source. The write arrives after the repair has read the source's
+    end."""
     x = Wide("behind", 3 * MB // 2, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
     name = servers(x.c, x.f)[1]
     at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
@@ -240,7 +246,8 @@ def test_nor_from_being_copied_to(w):
 
 
 def test_no_other_stripes_and_no_balance_with_what_copies_nothing(w):
-    """Files there, and policies that lead there, are refused other stripes; who is behind is told of ours alone, and nothing goes there or leaves."""
+    """Files on such servers, and policies that lead to them, cannot get other stripes. The balancer
+    reports only our servers as behind, and moves nothing to or from the others."""
     c, s, f = open_in("there", "group=kind=nfs3")
     c.ok(putfh(f), write(s, 0, bytes(range(256)) * 4096, FILE_SYNC))
     one, t, g = open_in("here", "group=kind=weft")

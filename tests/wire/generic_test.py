@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Any NFSv3 server as a data server (docs/generic.md); here it is a weft-ds that exports a folder. Prints TAP."""
+"""Any NFSv3 server as a data server (docs/generic.md). Here it is a weft-ds that exports a folder.
+Prints TAP."""
 import contextlib
 import os
 import signal
@@ -24,7 +25,8 @@ FIRST = 0x40000000
 
 
 class World:
-    """A cluster with one data server of ours and one that is any NFSv3 server; files of /g are on that."""
+    """A cluster with one data server of ours and one that is any NFSv3 server. Files of /g are on
+    the latter."""
 
     def __init__(self):
         self.foreign = nfs3.Server(mds="127.0.0.1:9")
@@ -42,7 +44,8 @@ class World:
         return weft(self.w, "ds", "add", self.url(path), f"mount-port={nfs3.PORT}", *more, rc=rc)
 
     def ready(self, name="any"):
-        made = lambda: sum(stat.S_IMODE(st.st_mode) == 0o640 for _, st in self.files())  # noqa: E731
+        made = lambda: sum(  # noqa: E731
+            stat.S_IMODE(st.st_mode) == 0o640 for _, st in self.files())
         eventually(lambda: rows(self.w)[name]["alive"] and made() >= POOL
                    and made() == len(self.files()), 20, "it lives, and files are made ahead")
         return self
@@ -210,7 +213,8 @@ def test_a_size_is_set(w):
 
 
 def test_a_size_is_set_once_also_over_a_crash(w):
-    """The order that is done is in the store still when the server dies; what was written since is not cut."""
+    """The order is done but still in the store when the server dies. It must not cut what a client
+    has written since."""
     c, d = begin(w)
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789", FILE_SYNC)
@@ -260,7 +264,8 @@ def test_the_pool_is_filled_again(w):
 def test_a_file_that_a_late_call_may_empty_is_nobodys(w):
     c, d = begin(w)
     number = lambda p: int(os.path.basename(p), 16)  # noqa: E731
-    complete = lambda: {number(p) for p, st in w.files() if stat.S_IMODE(st.st_mode) == 0o640}  # noqa: E731
+    complete = lambda: {  # noqa: E731
+        number(p) for p, st in w.files() if stat.S_IMODE(st.st_mode) == 0o640}
     last = max(complete())
     stand_still(w.foreign.child.pid)
     try:
@@ -328,7 +333,8 @@ def test_who_is_evicted_does_not_write(w):
 
 
 def test_a_fence_that_is_not_confirmed_is_none(w):
-    """The server is away: nobody gets a layout, and no size is told done, before it is back and has heard of it."""
+    """While the server is away, no client gets a layout and no size is reported as set, until it is
+    back and has the order."""
     c, d = begin(w)
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789", FILE_SYNC)
@@ -363,7 +369,8 @@ def size_is_set(c, f, s, size):
 
 
 def test_a_size_that_is_set_late_cuts_nothing(w):
-    """The call gets no answer, is sent again and done, and a client has written since when the first one is done."""
+    """A call gets no answer. The metadata server repeats it, and the data server runs it. By the time
+    the first call runs, a client has written more."""
     with holding(w) as held:
         c, d = begin(w)
         s, f, o, ds, fh = one_server(c, d)
@@ -401,7 +408,8 @@ def test_a_fence_that_is_done_late_lets_nobody_in(w):
 
 
 def test_who_writes_all_the_time_is_fenced(w):
-    """Each time that the owner is about to be changed the file is another one, as long as who is fenced has it."""
+    """A client that must be fenced changes the file each time that the metadata server is about to
+    change its owner."""
     with holding(w) as held:
         c, d = begin(w)
         s, f, o, ds, fh = one_server(c, d)

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Where files go (docs/groups.md): labels and weights of data servers, policies with groups and domains, and a file's own policy. Prints TAP."""
+"""Where files go (docs/groups.md). Prints TAP.
+
+The tests cover labels and weights of data servers, policies with groups and domains, and a file's
+own policy.
+"""
 import os
 import subprocess
 import sys
@@ -234,7 +238,7 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
         weft(w, "ds", "group", "ds3", "rack=")
         weft(w, "ds", "weight", "ds4", "0")
         create = open_("g", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
-        # a young cluster waits for a lease
+        # A young cluster waits for a lease.
         c.until(lambda got: err(got.status) != "DELAY", putfh(d), create)
         c.no("NOSPC", putfh(d), create)
         c.no("NOENT", putfh(d), lookup("g"))
@@ -314,7 +318,8 @@ def test_a_layout_that_is_out_comes_back_first(c, d):
     """And what was written under it counts."""
     for name, data, want in (("empty", None, "OK"), ("written", b"data", "EXIST")):
         s, f, o, ds, fh = one_server(c, d, name)
-        returns_when_recalled(c, f, (lambda args: ds.write(fh, 0, data)) if data else None)  # pylint: disable=cell-var-from-loop
+        # pylint: disable-next=cell-var-from-loop
+        returns_when_recalled(c, f, (lambda args: ds.write(fh, 0, data)) if data else None)
         two, gone = client(), revoked()
         got = two.until(lambda got: err(got.status) != "DELAY", putfh(f),
                         setxattr(POLICY, "mirrors=2"))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RPCSEC_GSS (RFC 2203) for the client of nfs41.py, on python3-gssapi, and a KDC of the test's own (tests/kdc)."""
+"""RPCSEC_GSS (RFC 2203) for the client of nfs41.py, on python3-gssapi, with a KDC of the test's own
+(tests/kdc)."""
 import itertools
 import os
 import subprocess
@@ -49,7 +50,8 @@ def cred_body(proc, seq, service, handle, version=1):
 
 
 class Cred:
-    """One context: what nfs41 takes for a credential. with_service() gives the same context with another protection."""
+    """One context, in the form of a credential of nfs41. with_service() gives the same context with
+    another protection."""
 
     def __init__(self, cache, service=INTEGRITY, target="nfs@localhost"):
         flags = gssapi.RequirementFlag
@@ -104,7 +106,8 @@ class GssConn(Conn):
 
     def call_bytes(self, xid, proc, args, cred, seq=None, gssproc=DATA, service=None, handle=None,
                    version=1, spoil=(), **how):
-        """A whole record. spoil: of "mic", "checksum", "within", "clear", "body" what is made wrong."""
+        """A whole record. spoil names what is made wrong in it: "mic", "checksum", "within",
+        "clear", "body"."""
         seq = next(cred.seqs) if seq is None else seq
         service = service or cred.service
         h = head(xid, proc, cred_body(gssproc, seq, service,

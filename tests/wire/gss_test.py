@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kerberos 5 on the wire (RFC 2203; RFC 8881 sections 2.10.8.3, 5.9, 18.35), with a real KDC and a real cluster. Prints TAP.
+"""Kerberos 5 (RFC 2203; RFC 8881 sections 2.10.8.3, 5.9, 18.35), with a real KDC and cluster.
+Prints TAP.
 
-Principals that have the names of users every Debian has: games (uid 5) and news (uid 9). alice is nobody here.
+The principals games (uid 5) and news (uid 9) have the names of users of every Debian. alice has no
+user here.
 """
 import contextlib
 import os
@@ -430,7 +432,7 @@ def test_owners_are_set_by_name_and_by_number():
 
 def test_secinfo_lists_what_is_live():
     oid = bytes.fromhex("2a864886f712010202")  # without DER's tag and length
-    # as the file of exports names them
+    # In the order of the exports file.
     want = [1, (6, oid, 0, 1), (6, oid, 0, 2), (6, oid, 0, 3), 0]
     for c in (client(), sys_client()):
         check(c.ok(putrootfh(), secinfo_no_name()).flavors, want)
@@ -468,7 +470,8 @@ def test_an_export_takes_the_flavours_it_names():
                   [(6, oid, 0, 3), (6, oid, 0, 2)])
         check(c.ok(putrootfh(), secinfo_no_name()).flavors,
               [1, (6, oid, 0, 1), (6, oid, 0, 2), (6, oid, 0, 3)])
-        # Data behind krb5i and krb5p goes through the metadata server: the way to data servers has no such protection.
+        # Data behind krb5i and krb5p goes through the metadata server, because the way to the data
+        # servers has no such protection.
         s, f = c.open(inside, "f")
         c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s))
         c.ok(putfh(f), write(s, 0, b"data", FILE_SYNC))
@@ -590,7 +593,8 @@ def test_connections_of_a_protected_session_are_bound():
     m.ok(reclaim_complete())
     other = m.connection()
     CLIENTS.append(other)
-    seq = lambda: sequence(m.session.sessionid, m.slots[m.free[0]] + 1, m.free[0], m.free[0])  # noqa: E731
+    seq = lambda: sequence(  # noqa: E731
+        m.session.sessionid, m.slots[m.free[0]] + 1, m.free[0], m.free[0])
     first(other, "CONN_NOT_BOUND_TO_SESSION", seq(), credential=m.cred)
     check(first(other, "OK", bind_conn(m.session.sessionid, 1), credential=m.cred).way, 1)
     m.ok(putrootfh(), conn=other)
@@ -666,7 +670,7 @@ def test_a_principal_destroys_what_is_its_own():
         first(elsewhere, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=bad)
         first(a.conn, "WRONG_CRED", destroy_clientid(a.clientid), credential=bad)
     first(a.conn, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=auth_sys(0, 0))
-    # while it has a connection of its own
+    # The session still has a connection of its own.
     first(elsewhere, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid), credential=cred("games"))
     a.conn.close()
     eventually(lambda: err(elsewhere.compound(destroy_session(sid), minor=2,

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ids of clients, sessions and states: nobody guesses another's, and who has one is not taken for somebody else (docs/security.md). Prints TAP.
+"""A client cannot guess another client's ids of clients, sessions and states (docs/security.md).
+Prints TAP.
 
-Clients are loopback addresses.
+A client that has such an id is still not taken for its owner. Clients are loopback addresses.
 """
 import os
 import shutil
@@ -67,7 +68,8 @@ def status(conn, *ops, cred=None):
 
 
 def shared(c, d, name, mode, *users):
-    """A file of root's, or of users[0], with a stateid of each user's: the file, and the stateids."""
+    """A file of root's, or of users[0], which each user has opened. Returns the file and the users'
+    stateids."""
     _, f = c.open(d, name, attrs={"mode": 0o666})
     sids = [c.ok(putfh(f), open_(claim_fh(), BOTH | NO_DELEG, owner=b"%d" % i), cred=user).stateid
             for i, user in enumerate(users)]
@@ -104,14 +106,15 @@ def test_a_stateid_is_not_guessed_from_ones_own(w):
     sids = [victim.open(d, "f", owner=b"%d" % i, attrs={"mode": 0o666})[0] for i in range(4)]
     own, _ = thief.open(d, "f", owner=b"thief", cred=BOB)
     near = list(set(guesses_of_a_stateid(own[1])) - {own[1]})
-    # the victim itself tells which are its own
+    # The victim itself says which are its own.
     got = victim.ok(test_stateid(*[(0, g) for g in near])).statuses
     check({err(s) for s in got}, {"BAD_STATEID"})
     check({err(s) for s in victim.ok(test_stateid(*sids)).statuses}, {"OK"})
 
 
 def test_ids_have_nothing_in_common(w):
-    """Half of the bits of two that were given one after the other differ, nearly, in each pair of a dozen: 64 fair coins fall so that eight or fewer are heads once in 10^9 times."""
+    """Two ids that the server gave in succession differ in about half of their bits, in each of a
+    dozen pairs. Of 64 fair coins, eight or fewer fall heads once in 10^9 times."""
     some = [client(HOST_A) for _ in range(12)]
     d = some[0].mkdir(some[0].root(), "common")
     for name, ids in (("client", [c.clientid.to_bytes(8, "big") for c in some]),
@@ -201,7 +204,8 @@ def test_a_session_is_believed_from_anywhere(w):
 
 
 def io(sid, other_file):
-    """Each way to the data, by its name: what comes after PUTFH, and whether it writes; None: Linux sends it as who calls, and not as who opened the file."""
+    """Each way to the data by its name: the operations after PUTFH, and whether they write. None:
+    Linux sends them as the calling user, and not as the user that opened the file."""
     return {
         "READ": ([read(sid, 0, 10)], False), "READ_PLUS": ([read_plus(sid, 0, 10)], False),
         "SEEK": ([seek(sid, 0, 0)], None),
@@ -220,7 +224,8 @@ def returns_layouts(c, f, got):
 
 
 def may(c, f, sid, cred, other_file, what=""):
-    """The statuses of reads and of writes with this stateid, and of what whoever has it may: each kind has one."""
+    """The statuses of reads, of writes, and of what any user with the stateid may do. Each kind has
+    one status."""
     found = {False: set(), True: set(), None: set()}
     for name, (ops, writes) in io(sid, other_file).items():
         got = c.until(lambda got: err(got.status) not in ("DELAY", "RECALLCONFLICT",
@@ -251,7 +256,8 @@ def test_a_stateid_is_good_for_who_opened_the_file(w):
     check_may(c, f, alice, BOB, mine[BOB], ("OK", "ACCESS"), "who may read it by its mode")
     c.ok(putfh(f), setattr_(mode=0, owner="2000"))
     check_may(c, f, alice, BOB, mine[BOB], ("OK", "OK"), "its owner")
-    # Who has opened it for reading is good for reading, with any stateid of the client's; a layout's is one.
+    # A user that has opened the file to read may read with any stateid of the client. The stateid
+    # of a layout is one.
     c.ok(putfh(f), setattr_(mode=0o604))
     c.ok(putfh(f), open_(claim_fh(), READ | NO_DELEG, owner=b"carol"), cred=CAROL)
     c.ok(putfh(f), setattr_(mode=0))

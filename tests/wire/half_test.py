@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Records that begin and do not end, from strangers and from others (docs/security.md, "Limits"): their memory, their time, and who is let in. Prints TAP."""
+"""Records that begin and never end, from strangers and from clients (docs/security.md, "Limits").
+Prints TAP.
+
+The tests cover the memory and the time that they take, and whether other clients can still connect.
+"""
 import contextlib
 import os
 import re
@@ -100,7 +104,8 @@ class Hostile:
 
 
 def cost_us(daemon, work, n=100):
-    """Of one, in time that the daemon has a processor: what else the machine does is no part of it."""
+    """What one call costs, in CPU time of the daemon: so what else the machine runs does not count.
+    """
     clock = ~pid_of(daemon) << 3 | 2  # CPU time of another process
     began = time.clock_gettime(clock)
     for _ in range(n):
@@ -109,7 +114,8 @@ def cost_us(daemon, work, n=100):
 
 
 def hostile(daemon, addr, kinds, work):
-    """The memory that they take, what others' work costs beside them, and the end of all of them."""
+    """Checks the memory that half records take, what other clients' work costs beside them, and
+    that all of them end."""
     cost_us(daemon, work)
     alone = cost_us(daemon, work)
     before = memory(daemon)
@@ -129,7 +135,7 @@ def hostile(daemon, addr, kinds, work):
                   f"{len(h.conns)} half records are there after a minute")
             h.run(0.5)
         check(time.monotonic() - began >= TIME, True, "no half record had its time")
-        # the machine's other users cost it caches, now more and now less
+        # Other programs on the machine push it out of caches, at times more and at times less.
         alone = max(alone, cost_us(daemon, work))
         check(beside < 2 * alone + 100, True, f"{beside:.0f} us, alone {alone:.0f} us")
     finally:

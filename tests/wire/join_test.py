@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A data server that cannot join says why, on both sides, and takes no folder that is not its own. Prints TAP."""
+"""A data server that cannot join says why, on both sides. Prints TAP.
+
+It accepts no folder that is not its own.
+"""
 import contextlib
 import json
 import os
@@ -109,7 +112,8 @@ def test_why_it_does_not_join_is_told_on_both_sides(w):
 
 
 def test_one_that_says_nothing_is_told_of_before_it_is_given_up(w):
-    """By the server's own timers, whose order no load changes: the first line is that of 2.5 s, and not that of the handshake's end, 5 s after the connection."""
+    """The server's own timers decide, and no load changes their order. The first line is that of
+    2.5 s, and not that of the handshake's end, 5 s after the connection."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         s = Server(w, "silent", mds=f"127.0.0.1:{silent.getsockname()[1]}")
         try:

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Data servers have keys of their own: what is known of one opens no other; the cluster key moves one over, once; and it is rotated under I/O. Prints TAP."""
+"""Data servers have keys of their own. Prints TAP.
+
+A known key of one server opens no other server. A server exchanges the cluster key for a key of its
+own, once. The tests rotate the cluster key under I/O.
+"""
 import contextlib
 import os
 import re
@@ -78,7 +82,8 @@ def forged(path, **changes):
 
 
 def moved(w):
-    """The cluster's own data servers, and those that others of these tests left alive, have keys of the newest number."""
+    """Waits until the cluster's own data servers, and those that other tests left alive, have keys
+    of the newest number."""
     eventually(lambda: not [s for s in weft(w, "key", "status")["servers"] if s["alive"]
                             or s["name"] in ("ds1", "ds2")], LONG, "all have keys of their own")
 
@@ -260,7 +265,8 @@ def test_a_kill_in_the_middle_of_a_rotation_is_no_end(w):
     was = weft(w, "key", "status")["number"]
     x = File("middle", policy="mirrors=2")
     w.dev("kill", w.dir, "ds2", "-9")
-    # The second rotation takes back layouts, so the server has to know them all: that takes grace and a lease.
+    # The second rotation recalls layouts, so the server has to know them all. That takes the grace
+    # period and a lease.
     rotate = [os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", "key", "rotate",
               "--yes"]
     begun = f"a new cluster key, number {was + 1},"

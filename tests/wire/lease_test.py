@@ -28,7 +28,8 @@ def pid_of(w, name):
 
 
 def test_a_request_in_hand_keeps_the_lease(w):
-    """Its client waits for the answer, and has no cause to send another: for more than a lease here, because a data server stands still."""
+    """A client waits for an answer, and has no reason to send another request. Here it waits for
+    more than a lease, because a data server is stopped."""
     c = client()
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")
@@ -54,7 +55,7 @@ def test_silence_ends_it(w):
     other = client()
     gone = (lambda c: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status)
             == "BADSESSION")
-    # a lone SEQUENCE is enough, over more than the lease
+    # A lone SEQUENCE is enough, over more than a lease.
     eventually(lambda: c.ok() and gone(other), 60, "the end of another's")
     c.ok(putfh(f), write(s, 0, b"here", FILE_SYNC))
     eventually(lambda: gone(c), 60, "the end")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""libweft speaks plain NFSv4.1 and 4.2 to a server that is not ours: nfs-ganesha, where it is installed. Prints TAP."""
+"""libweft speaks plain NFSv4.1 and 4.2 to a foreign server: nfs-ganesha, where it is installed.
+Prints TAP."""
 import os
 import shutil
 import subprocess
@@ -15,9 +16,12 @@ from mds_test import Failed, eventually  # noqa: E402
 
 PORT = 12049
 CONF = """
-NFS_CORE_PARAM { Protocols = 4; NFS_Port = %d; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
-NFSv4 { Graceless = true; Minor_Versions = 1, 2; RecoveryBackend = fs; Lease_Lifetime = 4; Allow_Numeric_Owners = true; Only_Numeric_Owners = true; }
-EXPORT { Export_Id = 1; Path = %s; Pseudo = /x; Access_Type = RW; Squash = No_Root_Squash; SecType = sys; FSAL { Name = VFS; } }
+NFS_CORE_PARAM { Protocols = 4; NFS_Port = %d; Enable_NLM = false; Enable_RQUOTA = false; \
+Enable_UDP = false; }
+NFSv4 { Graceless = true; Minor_Versions = 1, 2; RecoveryBackend = fs; Lease_Lifetime = 4; \
+Allow_Numeric_Owners = true; Only_Numeric_Owners = true; }
+EXPORT { Export_Id = 1; Path = %s; Pseudo = /x; Access_Type = RW; Squash = No_Root_Squash; \
+SecType = sys; FSAL { Name = VFS; } }
 LOG { Default_Log_Level = EVENT; }
 """
 

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""libweft (client/weft.h) against a live cluster: tests/wire/weft_client does what a test's name says; here is what happens to the server meanwhile. Prints TAP."""
+"""libweft (client/weft.h) against a live cluster. Prints TAP.
+
+tests/wire/weft_client does what a test's name says. This file does what happens to the server
+meanwhile.
+"""
 import os
 import random
 import select
@@ -20,7 +24,8 @@ THE = None
 
 
 def libweft(name, answers=None, address=ADDR, **env):
-    """Runs a test of the program. answers: what is done when it asks for something. Returns what else it said."""
+    """Runs a test of the program. answers maps a line that it prints to what is done then. Returns
+    its other lines."""
     p = subprocess.Popen([PROGRAM, f"{address[0]}:{address[1]}", name], stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                          env={**os.environ, **env})
@@ -42,7 +47,8 @@ def libweft(name, answers=None, address=ADDR, **env):
 
 
 class Proxy:
-    """Between client and server. Cutting, it closes a connection now and then instead of giving a reply on."""
+    """A proxy between client and server. When cutting, it sometimes closes a connection instead of
+    passing on a reply."""
 
     def __init__(self, seed=1):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -206,7 +212,9 @@ def test_nothing_is_asked_twice():
         got = {k: int(now[k] - was[k]) for k in now}
         if not 1 <= got["GETDEVICEINFO"] <= 4:
             raise Failed(f"{got}")
-        # OPEN with LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN with CLOSE; the same without LAYOUTCOMMIT; RECLAIM_COMPLETE, the limits, LOOKUP.
+        # 20 opens take three compounds each: OPEN with LAYOUTGET, LAYOUTCOMMIT, and LAYOUTRETURN
+        # with CLOSE. 20 take two, without LAYOUTCOMMIT. Three more are RECLAIM_COMPLETE, the limits
+        # and LOOKUP.
         want = {"OPEN": 40, "CLOSE": 40, "LAYOUTGET": 40, "LAYOUTRETURN": 40, "LAYOUTCOMMIT": 20,
                 "LAYOUTERROR": 0, "READ": 0, "WRITE": 0, "GETATTR": 42,
                 "SEQUENCE": 20 * 3 + 20 * 2 + 3 + got["GETDEVICEINFO"],

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What one client may take (docs/security.md, "Limits"), and ids that are never taken for another boot's or another cluster's. Prints TAP."""
+"""What one client may take (docs/security.md, "Limits"). Prints TAP.
+
+Other tests check that the server never takes an id for one of another boot or cluster.
+"""
 import contextlib
 import json
 import os
@@ -147,7 +150,8 @@ def test_layouts_of_one_client(make):
 
 
 def three(make):
-    """Two clients of one address, one of another and one of a third, each with a file of its own that is open."""
+    """Two clients of one address, one of another and one of a third, each with an open file of its
+    own."""
     vacant()
     clients = [make(), make(), make("127.0.0.3"), make("127.0.0.4")]
     return [(c, *c.open(c.root(), f"mine{n}")) for n, c in enumerate(clients)]
@@ -165,7 +169,7 @@ def test_opens_of_one_address_and_in_all(make):
     c.no("DELAY", putfh(d), open_("c1", BOTH | NO_DELEG, **guarded))
     check(refused("opens") - before, 2)
     e.ok(putfh(ef), close(es))
-    # there is room, but not for this address
+    # There is room, but not for this address.
     b.no("DELAY", putfh(d), open_("b1", BOTH | NO_DELEG, **guarded))
     b.no("NOENT", putfh(d), lookup("b1"))
     c.open(d, "c1")
@@ -228,7 +232,9 @@ def test_who_is_gone_makes_room(make):
 
 
 def test_what_was_had_under_a_delegation_is_held_to_the_clients_own_limit(make):
-    """Others of its address have all there may be: what it tells when its delegation is recalled is taken, or it would lose that."""
+    """Other clients of its address have used up the address's limit. The server still accepts the
+    opens and locks that a client reports when its delegation is recalled, or the client would lose
+    them."""
     vacant()
     a, b, h = make(), make(), make("127.0.0.3")
     d = a.mkdir(a.root(), "claims")

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""When weft-ds begins to take connections over TCP: at once; with RDMA, when that is there, or has not been for two seconds. Prints TAP."""
+"""When weft-ds begins to accept connections over TCP. Prints TAP.
+
+It does so at once; with RDMA, when RDMA is there, or after two seconds without it.
+"""
 import contextlib
 import os
 import shutil
@@ -22,7 +25,8 @@ NULL = bytes.fromhex("80000028 00000001 00000000 00000002 000186a3 00000003 0000
 
 
 class Server:
-    """weft-ds without a metadata server. No device has an address of 192.0.2.0/24, so that its RDMA is waited for."""
+    """A weft-ds without a metadata server. No device has an address of 192.0.2.0/24, so the server
+    waits for its RDMA."""
 
     def __init__(self, *settings, held=None):
         self.addr = held.getsockname() if held else ("127.0.0.1", next(PORTS))
