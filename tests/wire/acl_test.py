@@ -508,8 +508,8 @@ def test_a_mode_bounds_the_acl_and_leaves_the_rest(c, d):
         c.ok(putfh(f), setattr_(acl=acl), setattr_(mode=mode))
         a = get(c, f)
         check(a.mode, mode)
-        bob, grp = rights(a.acl, 2000, (1,), 1000, 50), rights([x for x in a.acl if x[3] == "77"],
-                                                               5, (77,), 1000, 50)
+        bob, grp = (rights(a.acl, 2000, (1,), 1000, 50),
+                    rights([x for x in a.acl if x[3] == "77"], 5, (77,), 1000, 50))
         bits = mode >> 3 & 7
         check(grp, (R if bits & 4 else 0) | (W | A if bits & 2 else 0) | RACL, f"{mode:o}")
         check(bob & (WATTR | D | RATTR | SYNC | W), WATTR | D | RATTR | SYNC, f"{mode:o}")

@@ -234,8 +234,8 @@ def test_status_as_table_and_as_json(c):
             and 0 < got["ds"]["available"] <= got["ds"]["capacity"]), got
     assert set(got["clients"]) == {"known", "sessions", "opens", "layouts"}, got
     assert set(got["store"]) == {"inodes", "commits", "operations", "bytes_used"}, got
-    assert got.keys() - {"health", "files_not_in_sync"} == ask(c.admin["mds"], "GET",
-                                                               "/v1/status").keys()
+    assert (got.keys() - {"health", "files_not_in_sync"}
+            == ask(c.admin["mds"], "GET", "/v1/status").keys())
     c.nfs()
     assert c.json("status")["clients"]["known"] == 1
 

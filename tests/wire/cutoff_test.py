@@ -3,7 +3,8 @@
 """A client cannot reach one data server, but the metadata server can (docs/device-failure.md).
 Prints TAP.
 
-The client writes through the metadata server, and no repair or recall repeats for ever.
+The client writes through the metadata server, so no copy becomes stale and is repaired over and
+over.
 """
 import os
 import signal

@@ -1033,8 +1033,8 @@ def test_opens_are_claimed_while_a_recall_is_under_way(c):
 
         def before(args, f=f, o=o, i=i, by_name=by_name, got=got):
             claim = ([putfh(c.d), open_(claim_delegate_cur(o.deleg_stateid, f"f{i}"),
-                                        BOTH | WANT_WRITE)] if by_name else
-                [putfh(f), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | WANT_WRITE)])
+                                        BOTH | WANT_WRITE)] if by_name
+                     else [putfh(f), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | WANT_WRITE)])
             got.append(c.ok(*claim))
             c.ok(putfh(f), write(got[0].stateid, 0, b"flushed", FILE_SYNC))
             got.append(it.done())
@@ -1599,8 +1599,8 @@ def open_arguments(c, *want):
     raw = c.conn.rpc(1, compound_args([sequence(c.session.sessionid, c.slots[0] + 1, 0, 0),
                                        putrootfh(), getattr_("open_arguments")], 2), c.cred)
     c.slots[0] += 1
-    value = words(1, 2, 3) + words(0, 1, 2, 3) + words(*want) + words(0, 1, 2, 4, 5) + words(0, 1,
-                                                                                             3)
+    value = (words(1, 2, 3) + words(0, 1, 2, 3) + words(*want) + words(0, 1, 2, 4, 5)
+             + words(0, 1, 3))
     check(raw[-len(value):].hex(), value.hex(),
           "oa_share_access, _deny, _access_want, oa_open_claim, oa_create_mode")
     check(raw[-len(value) - 4:-len(value)], u32(len(value)))
@@ -2088,8 +2088,8 @@ def test_restart_claims_in_grace(c):
     with own() as (w, c):
         two = client()
         o, p, q = fresh(c, "f", D_WRITE), make(c, "p"), make(c, "q")
-        c.ok(putfh(p), open_(claim_fh(), BOTH | NO_DELEG)), two.ok(putfh(p), open_(claim_fh(),
-                                                                                   READ | NO_DELEG))
+        (c.ok(putfh(p), open_(claim_fh(), BOTH | NO_DELEG)),
+         two.ok(putfh(p), open_(claim_fh(), READ | NO_DELEG)))
         w.restart()
         for one in (c, two):
             mds_test.again(one)

@@ -224,8 +224,8 @@ def test_a_copy_that_denies_for_good_does_not_keep_the_other_from_being_written(
                     write(x.s, 5, b"again", FILE_SYNC), tries=100)
     check(err(got.status), "OK")
     # It lacks the write, and is mended: repair gives it to its owner again.
-    check("copy-stale" in [e["kind"] for e in map(json.loads,
-                                                  weft(w, "--json", "events").splitlines())], True)
+    check("copy-stale" in [
+        e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
 
@@ -239,8 +239,8 @@ def test_nor_from_being_copied_to(w):
     x.data[7:17] = b"of another"
     r = x.c.ok(putfh(f), savefh(), putfh(x.f), copy(s, x.s, 0, 7, 10), timeout=20)
     check(r.count, 10)
-    check("copy-stale" in [e["kind"] for e in map(json.loads,
-                                                  weft(w, "--json", "events").splitlines())], True)
+    check("copy-stale" in [
+        e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
 

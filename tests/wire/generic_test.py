@@ -221,8 +221,8 @@ def test_a_size_is_set_once_also_over_a_crash(w):
     c.ok(putfh(f), layoutreturn(o.stateid))
     c.ok(putfh(f), setattr_(s, size=4))
     server = lay(c, f, s).mirrors[0][0]
-    wrote = DataServer(nfs3.ADDR, auth_sys(int(server.user),
-                                           int(server.group))).write(fh, 0, b"ABCDEFGH", FILE_SYNC)
+    wrote = DataServer(nfs3.ADDR, auth_sys(int(server.user), int(server.group))).write(
+        fh, 0, b"ABCDEFGH", FILE_SYNC)
     w.w.dev("kill", w.dir, "mds", "-9")
     check(gone(wrote.status), "OK")
     w.w.dev("start", w.dir, "mds")
@@ -369,8 +369,8 @@ def size_is_set(c, f, s, size):
 
 
 def test_a_size_that_is_set_late_cuts_nothing(w):
-    """A call gets no answer. The metadata server repeats it, and the data server runs it. By the time
-    the first call runs, a client has written more."""
+    """A call gets no answer. The metadata server repeats it, and the data server runs it. When the
+    first call runs, a client has written more."""
     with holding(w) as held:
         c, d = begin(w)
         s, f, o, ds, fh = one_server(c, d)

@@ -228,9 +228,9 @@ def may(c, f, sid, cred, other_file, what=""):
     one status."""
     found = {False: set(), True: set(), None: set()}
     for name, (ops, writes) in io(sid, other_file).items():
-        got = c.until(lambda got: err(got.status) not in ("DELAY", "RECALLCONFLICT",
-                                                          "LAYOUTTRYLATER"), putfh(f), *ops,
-                      cred=cred, tries=400)
+        got = c.until(
+            lambda got: err(got.status) not in ("DELAY", "RECALLCONFLICT", "LAYOUTTRYLATER"),
+            putfh(f), *ops, cred=cred, tries=400)
         found[writes].add((err(got.status), "" if not got.status else name))
         returns_layouts(c, f, got)
     return tuple(sorted({s for s, _ in found[w]}) for w in found), found

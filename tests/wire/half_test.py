@@ -104,8 +104,7 @@ class Hostile:
 
 
 def cost_us(daemon, work, n=100):
-    """What one call costs, in CPU time of the daemon: so what else the machine runs does not count.
-    """
+    """What one call costs, in CPU time of the daemon, so that other programs do not count."""
     clock = ~pid_of(daemon) << 3 | 2  # CPU time of another process
     began = time.clock_gettime(clock)
     for _ in range(n):

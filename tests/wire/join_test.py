@@ -91,9 +91,10 @@ def test_why_it_does_not_join_is_told_on_both_sides(w):
          "another cluster key?",
          r"control: 127\.0\.0\.1:\d+: cannot decrypt a message: another cluster key\?"),
         (Server(w, "wrong", mds="127.0.0.1:12050"), "127.0.0.1:12050: the handshake failed (",
-         None), (Server(w, "ds1"),
-                 f"{mds}: another data server has this server's name: choose another one (ds.name)",
-                 r"refused data server ds1 at 127\.0\.0\.1:\d+: another data server has that name"),
+         None),
+        (Server(w, "ds1"),
+         f"{mds}: another data server has this server's name: choose another one (ds.name)",
+         r"refused data server ds1 at 127\.0\.0\.1:\d+: another data server has that name"),
     ]
     try:
         for s, why, there in cases:
