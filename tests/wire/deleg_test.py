@@ -916,7 +916,7 @@ def test_a_delegation_gives_no_rights_to_the_data(c):
     cannot read."""
     for name, mode, acc, ops, cred in (
             ("r", 0o644, READ, (lambda s: write(s, 0, b"x"), lambda s: setattr_(s, size=1)), USER),
-                                       ("w", 0o622, WRITE, (lambda s: read(s, 0, 9),), USER)):
+            ("w", 0o622, WRITE, (lambda s: read(s, 0, 9),), USER)):
         for i, flags in enumerate((WANT_WRITE, WANT_ANY, WANT_WRITE | WANT_XOR)):
             s, f = c.open(c.d, f"{name}{i}", attrs={"mode": mode})
             c.ok(putfh(f), write(s, 0, b"0123456789", FILE_SYNC), setattr_(mode=mode), close(s))

@@ -44,7 +44,7 @@ def on_ext4(w, name, size=64 << 30):
     os.rename(store, store + ".old")
     os.mkdir(store)
     if (not run("mkfs.ext4", "-q", "-T", "largefile4", "-m", "0", image)
-        or not run("mount", "-o", "loop", image, store)):
+            or not run("mount", "-o", "loop", image, store)):
         return False
     os.rmdir(os.path.join(store, "lost+found"))
     shutil.copytree(store + ".old", store, dirs_exist_ok=True)

@@ -97,7 +97,7 @@ def main():
     global THE
     # A mount of ours is seen by nobody else.
     if (os.environ.get("LIBWEFT_NS") != "1" and shutil.which("ganesha.nfsd")
-        and shutil.which("rpcbind") and os.geteuid() == 0):
+            and shutil.which("rpcbind") and os.geteuid() == 0):
         os.environ["LIBWEFT_NS"] = "1"
         os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
     if not tap.built("tests/wire/weft_client") or os.environ.get("LIBWEFT_NS") != "1":
