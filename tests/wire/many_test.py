@@ -22,7 +22,8 @@ from nfs41 import err, op  # noqa: E402
 
 with open(os.path.join(BUILD, "weft-mds"), "rb") as program:
     SANITIZED = b"__asan_init" in program.read()
-CLIENTS_N = int(os.environ.get("MANY_CLIENTS") or (500 if SANITIZED else 10000 if os.environ.get("WEFT_SOAK") else 2000))
+CLIENTS_N = int(os.environ.get("MANY_CLIENTS")
+                or (500 if SANITIZED else 10000 if os.environ.get("WEFT_SOAK") else 2000))
 # Bytes of memory of the daemon for a client with its session, an open and a layout; for its connection; of the kernel's nothing is counted.
 STATE_MAX, CONN_MAX = 4500, 2000
 WINDOW = 400
@@ -38,7 +39,8 @@ class Swarm:
 
     def __init__(self, n, tag):
         self.n, self.tag = n, tag
-        self.ids, self.sessions, self.seqs, self.fhs, self.sids = [0] * n, [b""] * n, [0] * n, [b""] * n, [None] * n
+        self.ids, self.sessions, self.seqs, self.fhs, self.sids = ([0] * n, [b""] * n, [0] * n,
+                                                                   [b""] * n, [None] * n)
         self.poll = select.epoll()
         self.socks, self.rest, self.by_fd = [], [b""] * n, {}
         self.connect(min(n, 50))
@@ -80,7 +82,8 @@ class Swarm:
         if not got:
             raise Failed(f"connection {k} was closed")
         data = self.rest[k] + got
-        while len(data) >= 4 and len(data) >= 4 + (size := struct.unpack_from(">I", data)[0] & 0x7fffffff):
+        while (len(data) >= 4
+               and len(data) >= 4 + (size := struct.unpack_from(">I", data)[0] & 0x7fffffff)):
             yield struct.unpack_from(">I", data, 4)[0], data[28:4 + size]
             data = data[4 + size:]
         self.rest[k] = data
@@ -110,7 +113,8 @@ class Swarm:
     def open(self, d):
         def opened(i, r):
             self.sids[i], self.fhs[i] = r[2].stateid, r[3].fh
-        n = self.in_session(lambda i: [putfh(d), open_(f"{self.tag.decode()}{i}", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}),
+        n = self.in_session(lambda i: [putfh(d), open_(f"{self.tag.decode()}{i}", BOTH | NO_DELEG,
+                                                       how=GUARDED, attrs={"mode": 0o600}),
                                        getfh()], opened)
 
         def laid(i, r):
@@ -129,7 +133,8 @@ def anon(pid):
 
 
 def mds_pid(w):
-    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if r["name"] == "mds")
+    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if r["name"] == "mds")
 
 
 def clients_known(w):
@@ -156,13 +161,16 @@ def pace(c, d, pid, name, n=150):
         before = busy(pid)
         took = statistics.median(one(*ops(i)) for i in range(n))
         return (busy(pid) - before) / n, took
-    return many(lambda i: [putrootfh()]), many(lambda i: [putfh(d), create(FIFO, b"%s%d" % (name, i), mode=0o600)])
+    return (many(lambda i: [putrootfh()]),
+            many(lambda i: [putfh(d), create(FIFO, b"%s%d" % (name, i), mode=0o600)]))
 
 
 def test_each_client_costs_little_and_slows_nobody(w):
-    lease = 60 if CLIENTS_N > 2000 else 10  # longer than it takes to have them all, also where the machine has other things to do
+    # Longer than it takes to have them all, also where the machine has other things to do.
+    lease = (60 if CLIENTS_N > 2000 else 10)
     w.dev("down", w.dir)
-    w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=0s", "--set", "mds.sync=false")
+    w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=0s", "--set",
+          "mds.sync=false")
     c = client()
     d = c.mkdir(c.root(), "many")
     pid = mds_pid(w)
@@ -184,15 +192,20 @@ def test_each_client_costs_little_and_slows_nobody(w):
     crowd = pace(c, d, pid, b"crowd")
     check((many.renew(), few.renew()), (CLIENTS_N, 10))
     per_client, per_conn = (at1 - at0) / CLIENTS_N, (at2 - at1) / (CLIENTS_N - 50)
-    tap.say(f"{CLIENTS_N} clients on as many connections: {per_conn:.0f} bytes of memory a connection, {per_client:.0f} bytes a client with a "
-            f"session, an open and a layout; {(kept - kept0) / CLIENTS_N:.0f} of them for slots and kept replies")
+    tap.say(f"{CLIENTS_N} clients on as many connections: {per_conn:.0f} bytes of memory a "
+            f"connection, {per_client:.0f} bytes a client with a "
+            f"session, an open and a layout; {(kept - kept0) / CLIENTS_N:.0f} of them for slots "
+            "and kept replies")
     for what, a, b in zip(("SEQUENCE and PUTROOTFH", "CREATE"), alone, crowd):
-        tap.say(f"{what}: {a[0] * 1e6:.0f} us of the daemon with 10 clients, {b[0] * 1e6:.0f} us with {CLIENTS_N}; as the client sees it {a[1] * 1e6:.0f} and {b[1] * 1e6:.0f} us")
+        tap.say(f"{what}: {a[0] * 1e6:.0f} us of the daemon with 10 clients, {b[0] * 1e6:.0f} us "
+                f"with {CLIENTS_N}; as the client sees it {a[1] * 1e6:.0f} and {b[1] * 1e6:.0f} us")
         if b[0] > 4 * a[0] + 300e-6:
-            raise Failed(f"{what} takes {b[0] * 1e6:.0f} us of the daemon with {CLIENTS_N} clients, {a[0] * 1e6:.0f} us with 10")
+            raise Failed(f"{what} takes {b[0] * 1e6:.0f} us of the daemon with {CLIENTS_N} "
+                         f"clients, {a[0] * 1e6:.0f} us with 10")
     check(slots - slots0, CLIENTS_N, "slots in use")
     if not SANITIZED and (per_conn > CONN_MAX or per_client > STATE_MAX):
-        raise Failed(f"a connection costs {per_conn:.0f} bytes (bound {CONN_MAX}), a client {per_client:.0f} (bound {STATE_MAX})")
+        raise Failed(f"a connection costs {per_conn:.0f} bytes (bound {CONN_MAX}), a client "
+                     f"{per_client:.0f} (bound {STATE_MAX})")
     # They fall silent, their leases end: all of it comes back, while others go on.
     many.close()
     few.close()
@@ -205,7 +218,9 @@ def test_each_client_costs_little_and_slows_nobody(w):
             raise Failed(f"{w.metric('weft_mds_slots')} slots are still there")
         time.sleep(0.1)
     used = (busy(pid) - used) / CLIENTS_N
-    tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is {lease} s; {used * 1e6:.0f} us of the daemon each; the longest that another waited: {longest * 1e3:.0f} ms")
+    tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is "
+            f"{lease} s; {used * 1e6:.0f} us of the daemon each; the longest that another waited: "
+            f"{longest * 1e3:.0f} ms")
     if longest > WAIT_MAX:
         raise Failed(f"another waited {longest:.1f} s while {CLIENTS_N} clients ended")
     if used > GONE_MAX:
@@ -214,7 +229,8 @@ def test_each_client_costs_little_and_slows_nobody(w):
     most, until = at0 + (at2 - at0) // 3 + (11 << 19), time.monotonic() + 5
     while anon(pid) > most and time.monotonic() < until and not SANITIZED:
         time.sleep(0.1)
-    tap.say(f"memory: {at0 >> 10} KiB before, {at2 >> 10} KiB with them, {anon(pid) >> 10} KiB after")
+    tap.say(f"memory: {at0 >> 10} KiB before, {at2 >> 10} KiB with them, {anon(pid) >> 10} "
+            "KiB after")
     if anon(pid) > most and not SANITIZED:
         raise Failed("it did not come back")
 
@@ -235,12 +251,15 @@ def test_courteous_clients(w):
     check(w.metric("weft_mds_slots") >= slots, True, "their sessions")
     in_way = [7, 130, 299]
     for i in in_way:
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(d), open_(f"court{i}", READ | NO_DELEG, owner=b"o", deny=2))
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(d),
+                      open_(f"court{i}", READ | NO_DELEG, owner=b"o", deny=2))
         check(err(got.status), "OK", f"the open that client {i} stood in the way of")
     rest = [i for i in range(n) if i not in in_way]
-    check(many.in_session(lambda i: [putfh(many.fhs[i]), write(many.sids[i], 0, b"mine")], who=rest), n - len(in_way), "the others use what they had")
+    check(many.in_session(lambda i: [putfh(many.fhs[i]), write(many.sids[i], 0, b"mine")],
+                          who=rest), n - len(in_way), "the others use what they had")
     lost = []
-    many.each(lambda i: [sequence(many.sessions[i], many.seqs[i] + 1)], lambda i, got: lost.append((i, err(got.status))), in_way)
+    many.each(lambda i: [sequence(many.sessions[i], many.seqs[i] + 1)],
+              lambda i, got: lost.append((i, err(got.status))), in_way)
     check(sorted(lost), [(i, "BADSESSION") for i in in_way])
     many.close()
 
@@ -262,7 +281,8 @@ def test_connections_come_and_go(w):
                 time.sleep(0.002)
             conn.close()
             conn = c.connection()
-            eventually(lambda: err(conn.compound(*ops).status) != "DELAY", what="the end of the first")
+            eventually(lambda: err(conn.compound(*ops).status) != "DELAY",
+                       what="the end of the first")
         got = conn.compound(*ops)  # and a retry in any case
         check((err(got.status), len(got.results)), ("OK", 4), f"create {i}")
         check(got.results[3].fh, c.ok(putfh(d), lookup(f"n{i}"), getfh(), conn=conn).fh)
@@ -279,7 +299,8 @@ def test_trunking(w):
     d = c.mkdir(c.root(), "trunk")
     second = c.connection()
     got = second.compound(exchange_id(c.owner, c.verifier)).results[0]
-    check((got.clientid, got.scope, got.major_id, got.minor_id, got.flags & 0x80000000 != 0), (c.clientid, c.eid.scope, c.eid.major_id, c.eid.minor_id, True))
+    check((got.clientid, got.scope, got.major_id, got.minor_id, got.flags & 0x80000000 != 0),
+          (c.clientid, c.eid.scope, c.eid.major_id, c.eid.minor_id, True))
     check(err(second.compound(bind_conn(c.session.sessionid, 3)).status), "OK")
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, b"one way", FILE_SYNC))
@@ -306,7 +327,8 @@ class Slots:
     def send(self, slot, *ops, highest=None, again=False, want="OK", cache=False):
         """Sends the slot's next request, or its last one again. The result of SEQUENCE."""
         seq = self.seqs.get(slot, 0) + (not again)
-        got = self.c.conn.compound(sequence(self.c.session.sessionid, seq, slot, slot if highest is None else highest, cache), *ops)
+        got = self.c.conn.compound(sequence(self.c.session.sessionid, seq, slot,
+                                            slot if highest is None else highest, cache), *ops)
         check(err(got.status), want, f"slot {slot}")
         if got.results[0].status == 0:
             self.seqs[slot] = seq
@@ -376,26 +398,30 @@ def test_slots_not_needed_go_when_the_client_knows(w):
 
 def test_kept_replies_have_a_limit(w):
     w.dev("down", w.dir)
-    w.dev("up", w.dir, "--set", "mds.reply_cache=1M", "--set", "mds.lease=24s")  # time enough to fill it before the first slots are asked back
+    # Time enough to fill it before the first slots are asked back.
+    w.dev("up", w.dir, "--set", "mds.reply_cache=1M", "--set", "mds.lease=24s")
     c = client()
     d = c.mkdir(c.root(), "d")
     c.ok(putfh(d), setxattr("big", bytes(14000)))
     ask = putfh(d), getxattr("big")
     one, others = Slots(1024), [Slots(1024) for _ in range(10)]
     slot, n = 1, 0
-    while err(one.c.conn.compound(sequence(one.c.session.sessionid, 1, slot, slot, True), *ask).status) == "OK":
+    while err(one.c.conn.compound(sequence(one.c.session.sessionid, 1, slot, slot, True),
+                                  *ask).status) == "OK":
         one.seqs[slot] = 1
         slot, n = slot + 1, one.told(0)[0]
         if slot > 500:
             raise Failed("one session keeps without limit")
     check(20 < slot < 80, True, f"{slot} replies were kept")
-    tap.say(f"{slot} replies of 14 KB were kept, {w.metric('weft_mds_kept_bytes') / 1024:.0f} KiB, and {n} slots granted")
+    tap.say(f"{slot} replies of 14 KB were kept, {w.metric('weft_mds_kept_bytes') / 1024:.0f} KiB, "
+            f"and {n} slots granted")
     for s in [one, *others]:
         for k in range(3):
             for slot in (0, 1):
                 s.send(slot, *ask, cache=True)
     full = w.metric("weft_mds_kept_bytes")
-    check((1 << 20) < full < (1 << 20) + 12 * 2 * 16384, True, f"{full} bytes are kept, the limit is 1 MiB")
+    check((1 << 20) < full < (1 << 20) + 12 * 2 * 16384, True,
+          f"{full} bytes are kept, the limit is 1 MiB")
     one.send(9, *ask, cache=True, want="DELAY")
     one.send(9, *ask)
     others[0].send(9, *ask, cache=True)

@@ -29,9 +29,13 @@ from nfs41 import err, op  # noqa: E402
 import metric  # noqa: E402
 
 ADDR = ("127.0.0.1", 12049)
-SETTINGS = ["mds.lease=2s", "mds.grace=2s", "mds.recall_deadline=1s", "ds.lease=3s", "ds.heartbeat=300ms",
-            "mds.repair_files=0",   # what these tests find stale, stays so; repair_test.py has the rest
-            "mds.ds_unreached=0s"]  # a client that says it does not reach a server is asked again; cutoff_test.py has the rest
+SETTINGS = ["mds.lease=2s", "mds.grace=2s", "mds.recall_deadline=1s", "ds.lease=3s",
+            "ds.heartbeat=300ms",
+            # What these tests find stale, stays so; repair_test.py has the rest.
+            "mds.repair_files=0",
+            # A client that says it does not reach a server is asked again; cutoff_test.py has the
+            # rest.
+            "mds.ds_unreached=0s"]
 USER, OTHER = auth_sys(1000, 1000), auth_sys(2000, 2000)
 
 
@@ -41,7 +45,9 @@ def complaints(top):
     found = []
     for name in sorted(glob.glob(os.path.join(top, "log", "*.log"))):
         with open(name, encoding="utf-8", errors="replace") as f:
-            found += [line.strip()[:300] for line in f if re.search(r"Sanitizer|runtime error|FATAL|[Aa]ssert|read handles open", line) and not re.search(r"LeakSanitizer|leaked in \d+ alloc", line)]
+            found += [line.strip()[:300] for line in f if re.search(
+                r"Sanitizer|runtime error|FATAL|[Aa]ssert|read handles open", line)
+                      and not re.search(r"LeakSanitizer|leaked in \d+ alloc", line)]
     return found[:20]
 
 
@@ -50,11 +56,13 @@ class Cluster:
         self.top = tempfile.mkdtemp(prefix="weft-mds-test.")
         self.dir = os.path.join(self.top, "c")
         try:
-            self.dev("up", self.dir, "--ds", str(ds), *[a for s in [*SETTINGS, *settings] for a in ("--set", s)])
+            self.dev("up", self.dir, "--ds", str(ds),
+                     *[a for s in [*SETTINGS, *settings] for a in ("--set", s)])
         except BaseException:
             self.down()
             raise
-        self.where = {r["name"]: r["metrics"] for r in json.loads(self.dev("status", self.dir, "--json"))["daemons"]}
+        self.where = {r["name"]: r["metrics"]
+                      for r in json.loads(self.dev("status", self.dir, "--json"))["daemons"]}
 
     @staticmethod
     def dev(*args):
@@ -80,7 +88,9 @@ class Cluster:
 CLIENTS = []
 THE = MADE = None  # the cluster, and its settings where tests share it
 COMMON = ()  # more settings of the one that is shared
-CALM = ["mds.lease=20s"]  # where leases are not the matter: a machine under load may take longer over one request than a lease of SETTINGS is
+# Where leases are not the matter: a machine under load may take longer over one request than a
+# lease of SETTINGS is.
+CALM = ["mds.lease=20s"]
 BRIEF = set()
 
 
@@ -136,10 +146,12 @@ def stand_still(pid):
     os.kill(pid, signal.SIGSTOP)
 
     def state(thread):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as f:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(
+                f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as f:
             return f.read().rpartition(")")[2].split()[0]
         return "X"
-    eventually(lambda: all(state(t) in "TtZX" for t in os.listdir(f"/proc/{pid}/task")), 30, f"process {pid} to stand still")
+    eventually(lambda: all(state(t) in "TtZX" for t in os.listdir(f"/proc/{pid}/task")), 30,
+               f"process {pid} to stand still")
 
 
 # ---- RPC
@@ -182,7 +194,8 @@ def test_bad_auth_sys_bodies_are_denied(c, d):
     name = AUTH_SYS, u32(0) + opaque("m" * 256) + u32(0) + u32(0) + u32(0)
     longer = AUTH_SYS, auth_sys()[1] + u32(0)
     for cred in (seventeen, (AUTH_SYS, auth_sys()[1][:-4]), name, longer, (AUTH_SYS, b"")):
-        check(rejected(c.conn, 1, compound_args([]), cred=cred), ("denied", 1, 1), repr(cred[1][:24]))
+        check(rejected(c.conn, 1, compound_args([]), cred=cred), ("denied", 1, 1),
+              repr(cred[1][:24]))
 
 
 def test_a_frame_that_cannot_be_decoded_is_garbage(c, d):
@@ -315,10 +328,13 @@ def test_the_tag_comes_back(c, d):
 
 def test_a_tag_is_utf8(c, d):
     """Section 16.2.4."""
-    for tag in (b"\x7f", b"\xc2\x80", b"\xdf\xbf", b"\xe0\xa0\x80", b"\xed\x9f\xbf", b"\xee\x80\x80", b"\xef\xbf\xbd", b"\xf0\x90\x80\x80", b"\xf4\x8f\xbf\xbf"):
+    for tag in (b"\x7f", b"\xc2\x80", b"\xdf\xbf", b"\xe0\xa0\x80", b"\xed\x9f\xbf",
+                b"\xee\x80\x80", b"\xef\xbf\xbd", b"\xf0\x90\x80\x80", b"\xf4\x8f\xbf\xbf"):
         check(err(c.call(putrootfh(), tag=tag).status), "OK", repr(tag))
-    for tag in (b"\x80", b"\xbf", b"\xc0\xaf", b"\xc1\xbf", b"\xc2", b"a\xc2 ", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x98", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xef\xbf\xbe",
-                b"\xf0\x8f\xbf\xbf", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xfe", b"\xff"):
+    for tag in (b"\x80", b"\xbf", b"\xc0\xaf", b"\xc1\xbf", b"\xc2", b"a\xc2 ", b"\xe0\x80\x80",
+                b"\xe0\x9f\xbf", b"\xe2\x98", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xef\xbf\xbe",
+                b"\xf0\x8f\xbf\xbf", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80",
+                b"\xf8\x88\x80\x80\x80", b"\xfe", b"\xff"):
         got = c.conn.compound(putrootfh(), tag=tag)
         check((err(got.status), got.tag, len(got.results)), ("INVAL", tag, 0), repr(tag))
 
@@ -342,8 +358,9 @@ def test_operations_of_4_2_are_illegal_in_4_1(c, d):
 
 
 def test_operations_that_4_1_dropped_are_not_supported(c, d):
-    args = {"OPEN_CONFIRM": stateid(ANON) + u32(1), "RENEW": u64(c.clientid), "SETCLIENTID_CONFIRM": u64(1) + bytes(8),
-            "SETCLIENTID": bytes(8) + opaque("id") + u32(1) + opaque("tcp") + opaque("127.0.0.1.0.1") + u32(1),
+    args = {"OPEN_CONFIRM": stateid(ANON) + u32(1), "RENEW": u64(c.clientid),
+            "SETCLIENTID_CONFIRM": u64(1) + bytes(8), "SETCLIENTID": bytes(8) + opaque("id")
+            + u32(1) + opaque("tcp") + opaque("127.0.0.1.0.1") + u32(1),
             "RELEASE_LOCKOWNER": u64(c.clientid) + opaque("o")}
     for name, body in args.items():
         check(c.no("NOTSUPP", putrootfh(), op(name, body)).num, NUM[name])
@@ -352,10 +369,12 @@ def test_operations_that_4_1_dropped_are_not_supported(c, d):
 def test_operations_defined_and_not_served_are_not_supported(c, d):
     sid, fh = c.open(d, "f")
     both = stateid(sid) + stateid(sid)
-    args = {"OPENATTR": boolean(False), "DELEGPURGE": u64(0), "GETDEVICELIST": u32(4) + u32(1) + u64(0) + bytes(8),
+    args = {"OPENATTR": boolean(False), "DELEGPURGE": u64(0),
+            "GETDEVICELIST": u32(4) + u32(1) + u64(0) + bytes(8),
             "GET_DIR_DELEGATION": boolean(False) + bitmap([]) + bytes(24) + bitmap([]) + bitmap([]),
             "COPY_NOTIFY": stateid(sid) + u32(1) + opaque("n"), "CLONE": both + u64(0) * 3,
-            "WRITE_SAME": stateid(sid) + u32(2) + u64(0) * 3 + u32(0) + u32(0) + u32(0) + opaque("")}
+            "WRITE_SAME": stateid(sid) + u32(2) + u64(0) * 3 + u32(0) + u32(0) + u32(0)
+            + opaque("")}
     for name, body in args.items():
         got = c.no("NOTSUPP", putfh(fh), savefh(), op(name, body))
         check(got.num, NUM[name])
@@ -534,7 +553,8 @@ def test_create_session_is_replayed_byte_for_byte(c, d):
     if two.sessionid == read_compound(one).results[0].sessionid:
         raise Failed("two sessions with one id")
     check(two.seq, seq + 1)
-    check(read_compound(raw(c.conn, create_session(clientid, seq + 1))).results[0].sessionid, two.sessionid)
+    check(read_compound(raw(c.conn, create_session(clientid, seq + 1))).results[0].sessionid,
+          two.sessionid)
 
 
 def test_create_session_out_of_order_is_misordered(c, d):
@@ -552,7 +572,8 @@ def test_create_session_errors(c, d):
     first(c, "NOT_ONLY_OP", create_session(clientid, seq), putrootfh())
     first(c, "CLID_INUSE", create_session(clientid, seq), cred=USER)
     two = channel(**FORE)[:-4] + array([u32(1), u32(1)])
-    first(c, "BADXDR", op("CREATE_SESSION", u64(clientid), u32(seq), u32(0), two, channel(**BACK), u32(1), u32(0)))
+    first(c, "BADXDR", op("CREATE_SESSION", u64(clientid), u32(seq), u32(0), two, channel(**BACK),
+                          u32(1), u32(0)))
 
 
 def test_create_session_with_unknown_flags_is_inval(c, d):
@@ -562,8 +583,10 @@ def test_create_session_with_unknown_flags_is_inval(c, d):
 
 def test_create_session_clamps_the_fore_channel_down(c, d):
     clientid, seq = confirmed(c, "clamp")
-    huge = dict(maxreq=2**32 - 1, maxresp=2**32 - 1, cached=2**32 - 1, ops=2**32 - 1, reqs=2**32 - 1, pad=4096)
-    got = first(c, "OK", create_session(clientid, seq, fore=huge, back=dict(ops=3, reqs=5, maxreq=8192))).fore
+    huge = dict(maxreq=2**32 - 1, maxresp=2**32 - 1, cached=2**32 - 1, ops=2**32 - 1,
+                reqs=2**32 - 1, pad=4096)
+    got = first(c, "OK", create_session(clientid, seq, fore=huge,
+                                        back=dict(ops=3, reqs=5, maxreq=8192))).fore
     for name in ("maxreq", "maxresp", "cached", "ops", "reqs"):
         if not 0 < getattr(got, name) < 2**24:
             raise Failed(f"{name} {getattr(got, name)}")
@@ -575,7 +598,8 @@ def test_create_session_clamps_the_fore_channel_down(c, d):
 def test_create_session_raises_nothing(c, d):
     clientid, seq = confirmed(c, "small")
     small = dict(maxreq=2000, maxresp=2100, cached=1000, ops=9, reqs=3)
-    got = first(c, "OK", create_session(clientid, seq, fore=small, back=dict(maxreq=900, maxresp=901, cached=0))).fore
+    got = first(c, "OK", create_session(clientid, seq, fore=small,
+                                        back=dict(maxreq=900, maxresp=901, cached=0))).fore
     for name, value in small.items():
         if not 0 < getattr(got, name) <= value:
             raise Failed(f"{name} {getattr(got, name)}, asked {value}")
@@ -586,7 +610,8 @@ def test_create_session_leaves_the_backchannel_counts_alone(c, d):
         clientid, seq = confirmed(c, "back")
         got = first(c, "OK", create_session(clientid, seq, back=dict(ops=ops, reqs=reqs))).back
         check((got.ops, got.reqs), (ops, reqs))
-        if got.maxreq > BACK["maxreq"] or got.maxresp > BACK["maxresp"] or got.cached > BACK["cached"]:
+        if (got.maxreq > BACK["maxreq"] or got.maxresp > BACK["maxresp"]
+            or got.cached > BACK["cached"]):
             raise Failed(f"raised: {got}")
 
 
@@ -611,7 +636,8 @@ def test_create_session_inside_a_session(c, d):
 
 
 def test_the_first_operation_must_be_one_that_may(c, d):
-    for one in (putrootfh(), getfh(), getattr_("type"), reclaim_complete(), test_stateid(), open_("x")):
+    for one in (putrootfh(), getfh(), getattr_("type"), reclaim_complete(), test_stateid(),
+                open_("x")):
         first(c, "OP_NOT_IN_SESSION", one)
     first(c, "OP_NOT_IN_SESSION", putrootfh(), sequence(c.session.sessionid, 1))
 
@@ -646,11 +672,13 @@ def test_sequence_numbers_out_of_order_change_nothing(c, d):
 
 def test_sequence_tells_all_slots(c, d):
     got = first(c, "OK", sequence(c.session.sessionid, 1, 7, 7))
-    check((got.highest, got.target, got.flags), (c.session.fore.reqs - 1, c.session.fore.reqs - 1, 0))
+    check((got.highest, got.target, got.flags),
+          (c.session.fore.reqs - 1, c.session.fore.reqs - 1, 0))
 
 
 def test_a_cached_reply_is_replayed_byte_for_byte(c, d):
-    ops = sequence(c.session.sessionid, 1, 3, 3, True), putfh(d), create(DIR, "once", mode=0o700), getfh(), getattr_("fileid")
+    ops = (sequence(c.session.sessionid, 1, 3, 3, True), putfh(d), create(DIR, "once", mode=0o700),
+           getfh(), getattr_("fileid"))
     one = raw(c.conn, *ops)
     check(read_compound(one).status, 0)
     check(raw(c.conn, *ops), one)
@@ -686,7 +714,8 @@ def test_another_request_in_a_used_slot_is_a_false_retry(c, d):
 
 
 def test_a_replay_by_another_user_does_not_get_the_reply(c, d):
-    ops = sequence(c.session.sessionid, 1, 3, 3, True), putfh(d), create(DIR, "secret", mode=0o700), getfh()
+    ops = (sequence(c.session.sessionid, 1, 3, 3, True), putfh(d),
+           create(DIR, "secret", mode=0o700), getfh())
     first(c, "OK", *ops)
     got = c.conn.compound(*ops, cred=USER)
     check(err(got.status), "SEQ_FALSE_RETRY")
@@ -747,7 +776,8 @@ def test_binding_a_connection(c, d):
         conn = c.connection()
         c.conns.append(conn)
         got = first(conn, "OK", bind_conn(sid, way))
-        check((got.sessionid, got.way in want, got.rdma), (sid, True, False), f"way {way} gave {got.way}")
+        check((got.sessionid, got.way in want, got.rdma), (sid, True, False),
+              f"way {way} gave {got.way}")
     conn = c.connection()
     c.conns.append(conn)
     check(first(conn, "OK", bind_conn(sid, 3)).way, 3)
@@ -795,7 +825,8 @@ def test_a_session_with_a_connection_is_destroyed_on_one_of_its_own(c, d):
     sid = one.session.sessionid
     first(rogue, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid))
     one.conn.close()
-    eventually(lambda: err(rogue.compound(destroy_session(sid)).status) == "OK", what="the end of its connection")
+    eventually(lambda: err(rogue.compound(destroy_session(sid)).status) == "OK",
+               what="the end of its connection")
     first(rogue, "BADSESSION", sequence(sid, 2, 3))
     rogue.close()
 
@@ -855,8 +886,10 @@ def test_backchannel_ctl_counts_from_the_next_callback_on(c, d):
         c.wait_callback("LAYOUTRECALL")
         return set(c.cb_calls)
     check(recalled(), {(CB_PROGRAM, (0, 0))})
-    for program, ids in ((CB_PROGRAM + 5, (1234, 4321)), (CB_PROGRAM + 6, None), (CB_PROGRAM, (0, 7))):
-        sec = u32(AUTH_SYS) + u32(0) + opaque("test") + u32(ids[0]) + u32(ids[1]) + u32(0) if ids else u32(0)
+    for program, ids in ((CB_PROGRAM + 5, (1234, 4321)), (CB_PROGRAM + 6, None),
+                         (CB_PROGRAM, (0, 7))):
+        sec = (u32(AUTH_SYS) + u32(0) + opaque("test") + u32(ids[0]) + u32(ids[1]) + u32(0)
+               if ids else u32(0))
         c.cb_program, c.cb_ids = program, ids
         c.ok(op("BACKCHANNEL_CTL", u32(program), array([sec])))
         check(recalled(), {(program, ids)})
@@ -874,11 +907,12 @@ def test_the_lease_ends_and_is_forgotten(c, d):
 
 
 def test_operations_that_need_a_filehandle_say_so(c, d):
-    need = [getfh(), savefh(), lookup("x"), lookupp(), getattr_("type"), setattr_(mode=0o700), access(1), create(DIR, "x"),
-            remove("x"), readlink(), readdir(), open_("x"), close(ANON), read(ANON, 0, 1), write(ANON, 0, b"x"), commit(),
-            verify(type=REG), nverify(type=REG), layoutget(ANON), layoutreturn(), layoutcommit(ANON), getxattr("x"),
-            setxattr("x", "y"), listxattrs(), removexattr("x"), open_downgrade(ANON, READ), secinfo("x"), secinfo_no_name(),
-            rename("x", "y"), link("x"), layouterror(ANON, [])]
+    need = [getfh(), savefh(), lookup("x"), lookupp(), getattr_("type"), setattr_(mode=0o700),
+            access(1), create(DIR, "x"), remove("x"), readlink(), readdir(), open_("x"),
+            close(ANON), read(ANON, 0, 1), write(ANON, 0, b"x"), commit(), verify(type=REG),
+            nverify(type=REG), layoutget(ANON), layoutreturn(), layoutcommit(ANON), getxattr("x"),
+            setxattr("x", "y"), listxattrs(), removexattr("x"), open_downgrade(ANON, READ),
+            secinfo("x"), secinfo_no_name(), rename("x", "y"), link("x"), layouterror(ANON, [])]
     for one in need:
         got = c.no("NOFILEHANDLE", one)
         check(got.num, one.num)
@@ -935,15 +969,17 @@ def test_filehandles_are_the_same_on_every_way(c, d):
     check([e.attrs.filehandle for e in entries], [fh, fh])
 
 
-BAD_NAMES = [(b"", "INVAL"), (b".", "BADNAME"), (b"..", "BADNAME"), (b"a/b", "BADCHAR"), (b"/", "BADCHAR"),
-             (b"a\0b", "BADCHAR"), (b"n" * 256, "NAMETOOLONG"), (b"n" * 5000, "NAMETOOLONG")]
+BAD_NAMES = [(b"", "INVAL"), (b".", "BADNAME"), (b"..", "BADNAME"), (b"a/b", "BADCHAR"),
+             (b"/", "BADCHAR"), (b"a\0b", "BADCHAR"), (b"n" * 256, "NAMETOOLONG"),
+             (b"n" * 5000, "NAMETOOLONG")]
 
 
 def test_names_that_cannot_be(c, d):
     _, fh = c.open(d, "f")
     for name, want in BAD_NAMES:
-        for one in (lookup(name), create(DIR, name), create(LNK, name, "x"), remove(name), secinfo(name),
-                    open_(claim_null(name)), open_(claim_null(name), BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644})):
+        for one in (lookup(name), create(DIR, name), create(LNK, name, "x"), remove(name),
+                    secinfo(name), open_(claim_null(name)),
+                    open_(claim_null(name), BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644})):
             c.no(want, putfh(d), one)
         c.no(want, putfh(fh), savefh(), putfh(d), link(name))
         c.no(want, putfh(d), savefh(), rename("f", name))
@@ -951,7 +987,8 @@ def test_names_that_cannot_be(c, d):
 
 
 def test_names_of_255_bytes_and_strange_ones_are_kept(c, d):
-    names = [b"n" * 255, "\u00e4\u00f6\u2603".encode(), b" ", b"...", b"a\nb", b"-", b"A", b"a", b"\x01", b"*?"]
+    names = [b"n" * 255, "\u00e4\u00f6\u2603".encode(), b" ", b"...", b"a\nb", b"-", b"A", b"a",
+             b"\x01", b"*?"]
     for name in names:
         c.ok(putfh(d), create(DIR, name, mode=0o755))
         c.no("EXIST", putfh(d), create(DIR, name, mode=0o755))
@@ -983,9 +1020,10 @@ def test_a_directory_moved_has_a_new_parent(c, d):
 
 
 def test_create_of_every_type(c, d):
-    for kind, more in ((DIR, {}), (LNK, {"link": "a/b/c"}), (BLK, {"dev": (8, 1)}), (CHR, {"dev": (1, 3)}), (SOCK, {}),
-                       (FIFO, {})):
-        r = c.ok(putfh(d), create(kind, f"t{kind}", mode=0o640, **more), getfh(), getattr_("type", "mode", "rawdev", "size"))
+    for kind, more in ((DIR, {}), (LNK, {"link": "a/b/c"}), (BLK, {"dev": (8, 1)}),
+                       (CHR, {"dev": (1, 3)}), (SOCK, {}), (FIFO, {})):
+        r = c.ok(putfh(d), create(kind, f"t{kind}", mode=0o640, **more), getfh(),
+                 getattr_("type", "mode", "rawdev", "size"))
         check((r.attrs.type, r.attrs.mode), (kind, 0o777 if kind == LNK else 0o640))
         check(r.attrs.rawdev, more.get("dev", (0, 0)))
         check(r.all[1].attrset, set() if kind == LNK else {ATTR["mode"]})
@@ -1003,11 +1041,15 @@ def test_create_makes_no_regular_files(c, d):
 
 
 def test_create_sets_what_it_says(c, d):
-    r = c.ok(putfh(d), create(DIR, "x", mode=0o1751, owner="7", owner_group="8", time_modify_set=(5, 6),
-                              time_access_set=(3, 4)), getattr_("mode", "owner", "owner_group", "time_modify", "time_access"))
-    check(r.all[1].attrset, {ATTR[n] for n in ("mode", "owner", "owner_group", "time_modify_set", "time_access_set")})
+    r = c.ok(putfh(d),
+             create(DIR, "x", mode=0o1751, owner="7", owner_group="8", time_modify_set=(5, 6),
+                    time_access_set=(3, 4)),
+             getattr_("mode", "owner", "owner_group", "time_modify", "time_access"))
+    check(r.all[1].attrset,
+          {ATTR[n] for n in ("mode", "owner", "owner_group", "time_modify_set", "time_access_set")})
     a = r.attrs
-    check((a.mode, a.owner, a.owner_group, a.time_modify, a.time_access), (0o1751, "7", "8", (5, 6), (3, 4)))
+    check((a.mode, a.owner, a.owner_group, a.time_modify, a.time_access),
+          (0o1751, "7", "8", (5, 6), (3, 4)))
 
 
 def test_create_errors(c, d):
@@ -1030,7 +1072,8 @@ def test_change_info_is_the_directorys_change(c, d):
         if info.after <= before:
             raise Failed("the change attribute stayed")
         before = info.after
-    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), putfh(d), getattr_("change"))
+    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), putfh(d),
+             getattr_("change"))
     check((r.all[1].cinfo.before, r.all[1].cinfo.after), (before, r.attrs.change))
     r = c.ok(putfh(d), open_("f", READ | NO_DELEG))
     check(r.cinfo.before, r.cinfo.after, "an OPEN that makes nothing")
@@ -1160,7 +1203,8 @@ def test_attributes_of_4_2_are_unknown_in_4_1(c, d):
 def test_values_of_attributes(c, d):
     a = c.ok(putfh(d), getattr_(*all_readable(c, d))).attrs
     check((a.type, a.lease_time, a.rdattr_error, a.fh_expire_type), (DIR, 20, 0, 0))
-    check((a.maxname, a.fs_layout_types, a.case_insensitive, a.xattr_support), (255, [FLEX], False, True))
+    check((a.maxname, a.fs_layout_types, a.case_insensitive, a.xattr_support),
+          (255, [FLEX], False, True))
     check((a.mounted_on_fileid, a.filehandle, a.numlinks), (a.fileid, d, 2))
     if min(a.maxread, a.maxwrite) < 1 << 20 or a.fileid == 0 or a.time_metadata[0] < 1 << 30:
         raise Failed(f"{a.maxread} {a.maxwrite} {a.fileid} {a.time_metadata}")
@@ -1175,11 +1219,13 @@ def test_values_of_the_file_system(c, d):
     for name in "named_attr case_insensitive".split():
         check(getattr(a, name), False, name)
     check((a.maxfilesize, a.maxlink, a.time_delta), ((1 << 44) - 4096, 65000, (0, 1)))
-    check((a.aclsupport, a.fs_charset_cap, a.change_attr_type), (3, 1, 0))  # ALLOW and DENY; names of any bytes; it counts up
+    # ALLOW and DENY; names of any bytes; it counts up.
+    check((a.aclsupport, a.fs_charset_cap, a.change_attr_type), (3, 1, 0))
     # Space is the living data servers', files are as many as numbers go.
     check(0 < a.space_avail <= a.space_total, True, f"{a.space_avail} of {a.space_total} bytes")
     check((a.space_free, a.files_avail, a.files_total), (a.space_avail, a.files_free, 1 << 48))
-    check(0 < a.files_total - a.files_free < 1 << 20, True, f"{a.files_free} of {a.files_total} files")
+    check(0 < a.files_total - a.files_free < 1 << 20, True,
+          f"{a.files_free} of {a.files_total} files")
     # It is so.
     c.open(d, "Case"), c.open(d, "case")
     check({e.name for e in c.readdir_all(d)}, {b"Case", b"case"})
@@ -1192,7 +1238,8 @@ def test_values_of_the_file_system(c, d):
     check(c.attrs(f, "time_modify").time_modify, (1, a.time_delta[1]))
     c.ok(putfh(f), write(s, 0, bytes(100000), FILE_SYNC), cred=USER)
     used = c.attrs(f, "space_used", "size")
-    check((used.size, 100000 <= used.space_used <= 1 << 20), (100000, True), f"{used.space_used} bytes used")
+    check((used.size, 100000 <= used.space_used <= 1 << 20), (100000, True),
+          f"{used.space_used} bytes used")
     check([who for _, _, _, who in c.attrs(f, "acl").acl][:1], ["OWNER@"])
     dev = c.ok(putfh(d), create(CHR, "dev", dev=(7, 9)), getfh()).fh
     check((a.rawdev, c.attrs(dev, "rawdev").rawdev), ((0, 0), (7, 9)))
@@ -1208,8 +1255,9 @@ def test_write_only_attributes_cannot_be_read(c, d):
 
 def test_read_only_attributes_cannot_be_set(c, d):
     _, f = c.open(d, "f")
-    for raw_attr in ({1: u32(1)}, {3: u64(1)}, {20: u64(1)}, {35: u32(1)}, {45: u64(1)}, {52: nfstime((1, 1))},
-                     {0: bitmap([1])}, {10: u32(5)}, {8: u64(1) + u64(1)}, {53: nfstime((1, 1))}):
+    for raw_attr in ({1: u32(1)}, {3: u64(1)}, {20: u64(1)}, {35: u32(1)}, {45: u64(1)},
+                     {52: nfstime((1, 1))}, {0: bitmap([1])}, {10: u32(5)}, {8: u64(1) + u64(1)},
+                     {53: nfstime((1, 1))}):
         got = c.no("INVAL", putfh(f), setattr_(raw=raw_attr))
         check(got.attrset, set())
 
@@ -1217,8 +1265,8 @@ def test_read_only_attributes_cannot_be_set(c, d):
 def test_unsupported_attributes_cannot_be_set(c, d):
     _, f = c.open(d, "f")
     supported = c.attrs(f, "supported_attrs").supported_attrs
-    for num, value in ((14, u32(1)), (25, u32(1)), (32, opaque("text/plain")), (46, u32(1)), (49, u32(0)), (90, u32(0)),
-                       (12, u32(0)), (63, u32(4) + opaque(""))):
+    for num, value in ((14, u32(1)), (25, u32(1)), (32, opaque("text/plain")), (46, u32(1)),
+                       (49, u32(0)), (90, u32(0)), (12, u32(0)), (63, u32(4) + opaque(""))):
         if num not in supported:
             check(c.no("ATTRNOTSUPP", putfh(f), setattr_(raw={num: value})).attrset, set())
             c.no("ATTRNOTSUPP", putfh(f), verify(raw={num: value}))
@@ -1227,8 +1275,9 @@ def test_unsupported_attributes_cannot_be_set(c, d):
 
 def test_attribute_lists_must_fit_their_bits(c, d):
     _, f = c.open(d, "f")
-    for body in (bitmap([33]) + opaque(u32(0o600) + u32(0)), bitmap([33]) + opaque(b""), bitmap([33, 36]) + opaque(u32(0o600)),
-                 bitmap([54]) + opaque(u32(2)), bitmap([54]) + opaque(u32(1) + u64(0)), bitmap([]) + opaque(u32(0)),
+    for body in (bitmap([33]) + opaque(u32(0o600) + u32(0)), bitmap([33]) + opaque(b""),
+                 bitmap([33, 36]) + opaque(u32(0o600)), bitmap([54]) + opaque(u32(2)),
+                 bitmap([54]) + opaque(u32(1) + u64(0)), bitmap([]) + opaque(u32(0)),
                  bitmap([36]) + opaque(u32(100) + b"abcd")):
         c.no("BADXDR", putfh(f), op("SETATTR", stateid(ANON), body))
     check(c.attrs(f, "mode").mode, 0o644)
@@ -1247,10 +1296,13 @@ def test_values_that_cannot_be_set(c, d):
 def test_setattr_tells_what_it_set(c, d):
     _, f = c.open(d, "f")
     before = c.attrs(f, "change").change
-    got = c.ok(putfh(f), setattr_(mode=0o711, owner="12", owner_group="13", time_modify_set=(-5, 7), time_access_set=None))
-    check(got.attrset, {ATTR[n] for n in ("mode", "owner", "owner_group", "time_modify_set", "time_access_set")})
+    got = c.ok(putfh(f), setattr_(mode=0o711, owner="12", owner_group="13", time_modify_set=(-5, 7),
+                                  time_access_set=None))
+    check(got.attrset,
+          {ATTR[n] for n in ("mode", "owner", "owner_group", "time_modify_set", "time_access_set")})
     a = c.attrs(f, "mode", "owner", "owner_group", "time_modify", "change")
-    check((a.mode, a.owner, a.owner_group, a.time_modify, a.change > before), (0o711, "12", "13", (-5, 7), True))
+    check((a.mode, a.owner, a.owner_group, a.time_modify, a.change > before),
+          (0o711, "12", "13", (-5, 7), True))
     check(c.ok(putfh(f), setattr_()).attrset, set())
 
 
@@ -1269,8 +1321,8 @@ def test_change_rises_with_every_change(c, d):
     s, f = c.open(d, "f")
     seen = [c.attrs(f, "change").change]
     for i in range(3):
-        for one in (setattr_(mode=0o600 + i), write(s, i, b"x", FILE_SYNC), setattr_(s, size=i), setxattr("a", str(i)),
-                    setattr_(time_modify_set=(1, i))):
+        for one in (setattr_(mode=0o600 + i), write(s, i, b"x", FILE_SYNC), setattr_(s, size=i),
+                    setxattr("a", str(i)), setattr_(time_modify_set=(1, i))):
             c.ok(putfh(f), one)
             seen.append(c.attrs(f, "change").change)
     check(sorted(set(seen)), seen)
@@ -1283,7 +1335,8 @@ def test_readdir_pages_cover_all_entries_once_while_others_change(c, d):
     names = {b"%05d-%s" % (i, b"n" * (i % 40)) for i in range(2000)}
     todo = list(names)
     while todo:
-        started = [c.begin(*[putfh(d), create(FIFO, todo.pop())]) for _ in range(min(16, len(todo)))]
+        started = [c.begin(*[putfh(d), create(FIFO, todo.pop())])
+                   for _ in range(min(16, len(todo)))]
         for one in started:
             check(c.finish(one).status, 0)
     turn = iter(range(1000))
@@ -1322,7 +1375,8 @@ def test_readdir_cookies(c, d):
     check([e.name for e in mid.entries], [e.name for e in one.entries[2:]])
     c.ok(putfh(d), remove(one.entries[1].name.decode()))
     mid = c.ok(putfh(d), readdir(one.entries[1].cookie, one.verf))
-    check([e.name for e in mid.entries], [e.name for e in one.entries[2:]], "after its entry was removed")
+    check([e.name for e in mid.entries], [e.name for e in one.entries[2:]],
+          "after its entry was removed")
     if any(one.verf):
         c.no("NOT_SAME", putfh(d), readdir(one.entries[2].cookie, b"\xa5" * 8))
 
@@ -1346,7 +1400,8 @@ def test_readdir_replies_keep_to_maxcount(c, d):
     attrs = tuple(all_readable(c, d))
     for maxcount in (600, 1000, 4096, 10000):
         c.slots[9] += 1
-        body = raw(c.conn, sequence(c.session.sessionid, c.slots[9], 9, 9), putfh(d), readdir(maxcount=maxcount, attrs=attrs))
+        body = raw(c.conn, sequence(c.session.sessionid, c.slots[9], 9, 9), putfh(d),
+                   readdir(maxcount=maxcount, attrs=attrs))
         entries = len(body) - 12 - 44 - 8 - 8
         if entries > maxcount:
             raise Failed(f"{entries} bytes, maxcount {maxcount}")
@@ -1357,7 +1412,8 @@ def test_readdir_attributes_equal_getattrs(c, d):
     c.mkdir(d, "sub")
     c.ok(putfh(d), create(LNK, "l", "f"))
     names = all_readable(c, d)
-    stable = names - {ATTR["space_avail"], ATTR["space_free"], ATTR["files_avail"], ATTR["files_free"], ATTR["files_total"]}
+    stable = names - {ATTR["space_avail"], ATTR["space_free"], ATTR["files_avail"],
+                      ATTR["files_free"], ATTR["files_total"]}
     for e in c.readdir_all(d, stable):
         got = c.ok(putfh(d), lookup(e.name), getattr_(*stable)).attrs
         check(vars(e.attrs), vars(got))
@@ -1368,7 +1424,8 @@ def test_hard_links_have_cookies_of_their_own(c, d):
     for i in range(20):
         c.ok(putfh(f), savefh(), putfh(d), link(f"l{i}"))
     entries = c.readdir_all(d, ("fileid",), maxcount=500)
-    check((len(entries), len({e.cookie for e in entries}), len({e.attrs.fileid for e in entries})), (21, 21, 1))
+    check((len(entries), len({e.cookie for e in entries}), len({e.attrs.fileid for e in entries})),
+          (21, 21, 1))
 
 
 # ---- permissions
@@ -1377,8 +1434,8 @@ def test_hard_links_have_cookies_of_their_own(c, d):
 def test_access_bits_of_owner_group_and_others(c, d):
     _, f = c.open(d, "f", attrs={"mode": 0o640, "owner": "1000", "owner_group": "50"})
     file_all = 0x01 | 0x04 | 0x08 | 0x20  # READ, MODIFY, EXTEND, EXECUTE
-    for cred, want in ((auth_sys(0), 0x0d), (USER, 0x0d), (auth_sys(2000, 50), 0x01), (auth_sys(2000, 60, (70, 50)), 0x01),
-                       (OTHER, 0), (NOBODY, 0)):
+    for cred, want in ((auth_sys(0), 0x0d), (USER, 0x0d), (auth_sys(2000, 50), 0x01),
+                       (auth_sys(2000, 60, (70, 50)), 0x01), (OTHER, 0), (NOBODY, 0)):
         got = c.ok(putfh(f), access(file_all), cred=cred)
         check((got.supported, got.access), (file_all, want), str(cred))
     c.ok(putfh(f), setattr_(mode=0o711))
@@ -1389,7 +1446,8 @@ def test_access_bits_of_owner_group_and_others(c, d):
 def test_access_bits_of_a_directory(c, d):
     sub = c.mkdir(d, "sub", attrs={"mode": 0o751, "owner": "1000", "owner_group": "50"})
     dir_all = 0x01 | 0x02 | 0x04 | 0x08 | 0x10
-    for cred, want in ((auth_sys(0), dir_all), (USER, dir_all), (auth_sys(2000, 50), 0x03), (OTHER, 0x02), (NOBODY, 0x02)):
+    for cred, want in ((auth_sys(0), dir_all), (USER, dir_all), (auth_sys(2000, 50), 0x03),
+                       (OTHER, 0x02), (NOBODY, 0x02)):
         got = c.ok(putfh(sub), access(dir_all), cred=cred)
         check((got.supported, got.access), (dir_all, want), str(cred))
 
@@ -1398,11 +1456,13 @@ def test_sixteen_groups_count(c, d):
     _, f = c.open(d, "f", attrs={"mode": 0o060, "owner": "1", "owner_group": "115"})
     c.ok(putfh(d), open_("f", BOTH | NO_DELEG), cred=auth_sys(2000, 2000, range(100, 116)))
     c.no("ACCESS", putfh(d), open_("f", BOTH | NO_DELEG), cred=auth_sys(2000, 2000, range(99, 115)))
-    c.no("ACCESS", putfh(d), open_("f", BOTH | NO_DELEG), cred=auth_sys(1, 115))  # the owner's bits come first
+    # The owner's bits come first.
+    c.no("ACCESS", putfh(d), open_("f", BOTH | NO_DELEG), cred=auth_sys(1, 115))
 
 
 def test_auth_none_is_nobody(c, d):
-    private, public = c.mkdir(d, "private", attrs={"mode": 0o700}), c.mkdir(d, "public", attrs={"mode": 0o777})
+    private, public = (c.mkdir(d, "private", attrs={"mode": 0o700}),
+                       c.mkdir(d, "public", attrs={"mode": 0o777}))
     c.no("ACCESS", putfh(private), readdir(), cred=NOBODY)
     c.no("ACCESS", putfh(private), create(DIR, "x"), cred=NOBODY)
     c.no("PERM", putfh(public), setattr_(mode=0o700), cred=NOBODY)
@@ -1415,14 +1475,17 @@ def test_what_needs_permission_is_refused_without(c, d):
     s, f = c.open(d, "f", attrs={"mode": 0o600})
     closed = c.mkdir(d, "closed", attrs={"mode": 0o700})
     c.mkdir(closed, "x")
-    for ops in ([putfh(d), create(DIR, "y")], [putfh(d), remove("f")], [putfh(d), savefh(), rename("f", "g")],
-                [putfh(f), savefh(), putfh(d), link("g")], [putfh(d), open_("f")], [putfh(d), open_("f", WRITE | NO_DELEG)],
-                [putfh(d), open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600})], [putfh(closed), readdir()],
-                [putfh(closed), lookup("x")], [putfh(f), read(ANON, 0, 1)], [putfh(f), write(ANON, 0, b"x")],
-                [putfh(f), setattr_(size=0)], [putfh(f), setattr_(time_modify_set=None)], [putfh(f), getxattr("a")],
-                [putfh(f), setxattr("a", "b")]):
+    for ops in ([putfh(d), create(DIR, "y")], [putfh(d), remove("f")],
+                [putfh(d), savefh(), rename("f", "g")], [putfh(f), savefh(), putfh(d), link("g")],
+                [putfh(d), open_("f")], [putfh(d), open_("f", WRITE | NO_DELEG)],
+                [putfh(d), open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600})],
+                [putfh(closed), readdir()], [putfh(closed), lookup("x")],
+                [putfh(f), read(ANON, 0, 1)], [putfh(f), write(ANON, 0, b"x")],
+                [putfh(f), setattr_(size=0)], [putfh(f), setattr_(time_modify_set=None)],
+                [putfh(f), getxattr("a")], [putfh(f), setxattr("a", "b")]):
         c.no("ACCESS", *ops, cred=USER)
-    for attrs in ({"mode": 0o777}, {"owner": "1000"}, {"owner_group": "1000"}, {"time_modify_set": (1, 1)}):
+    for attrs in ({"mode": 0o777}, {"owner": "1000"}, {"owner_group": "1000"},
+                  {"time_modify_set": (1, 1)}):
         c.no("PERM", putfh(f), setattr_(**attrs), cred=USER)
     check(c.ok(putfh(f), access(0x3f), cred=USER).access, 0)
 
@@ -1439,24 +1502,28 @@ def test_owners_do_what_owners_may(c, d):
 
 def test_new_files_belong_to_who_made_them(c, d):
     c.ok(putfh(d), setattr_(mode=0o777))
-    a = c.ok(putfh(d), create(DIR, "x", mode=0o700), getattr_("owner", "owner_group"), cred=auth_sys(1000, 55)).attrs
+    a = c.ok(putfh(d), create(DIR, "x", mode=0o700), getattr_("owner", "owner_group"),
+             cred=auth_sys(1000, 55)).attrs
     check((a.owner, a.owner_group), ("1000", "55"))
     c.no("PERM", putfh(d), create(DIR, "y", mode=0o700, owner="2000"), cred=USER)
 
 
 def test_a_setgid_directory_hands_its_group_down(c, d):
     sub = c.mkdir(d, "sub", attrs={"mode": 0o2777, "owner_group": "77"})
-    r = c.ok(putfh(sub), create(DIR, "x", mode=0o755), getattr_("owner_group", "mode"), cred=USER).attrs
-    check((r.owner_group, r.mode), ("77", 0o2755))
-    r = c.ok(putfh(sub), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o2755}), getattr_("owner_group", "mode"),
+    r = c.ok(putfh(sub), create(DIR, "x", mode=0o755), getattr_("owner_group", "mode"),
              cred=USER).attrs
+    check((r.owner_group, r.mode), ("77", 0o2755))
+    r = c.ok(putfh(sub), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o2755}),
+             getattr_("owner_group", "mode"), cred=USER).attrs
     check((r.owner_group, r.mode), ("77", 0o755), "set-group-id of a group one is not in")
 
 
 def test_a_sticky_directory_guards_its_entries(c, d):
     sub = c.mkdir(d, "sub", attrs={"mode": 0o1777})
-    c.ok(putfh(sub), create(FIFO, "mine", mode=0o666), putfh(sub), create(DIR, "dir", mode=0o777), cred=USER)
-    for ops in ([putfh(sub), remove("mine")], [putfh(sub), remove("dir")], [putfh(sub), savefh(), rename("mine", "x")]):
+    c.ok(putfh(sub), create(FIFO, "mine", mode=0o666), putfh(sub), create(DIR, "dir", mode=0o777),
+         cred=USER)
+    for ops in ([putfh(sub), remove("mine")], [putfh(sub), remove("dir")],
+                [putfh(sub), savefh(), rename("mine", "x")]):
         c.no(("ACCESS", "PERM"), *ops, cred=OTHER)
     c.ok(putfh(sub), create(FIFO, "his", mode=0o666), cred=OTHER)
     c.no(("ACCESS", "PERM"), putfh(sub), savefh(), rename("his", "mine"), cred=OTHER)
@@ -1495,7 +1562,8 @@ def test_parents_need_no_reading_for_lookup(c, d):
 
 def opened(c, d, name, acc=BOTH, how=None, **args):
     """The result of OPEN, .fh and .attrs with it."""
-    r = c.ok(putfh(d), open_(name, acc | NO_DELEG, how=how, **args), getfh(), getattr_("size", "mode", "fileid"))
+    r = c.ok(putfh(d), open_(name, acc | NO_DELEG, how=how, **args), getfh(),
+             getattr_("size", "mode", "fileid"))
     one = r.all[1]
     one.fh, one.attrs = r.all[2].fh, r.attrs
     if one.rflags & 2:
@@ -1527,17 +1595,20 @@ def test_guarded_create_only_makes(c, d):
 
 
 def test_create_by_open_sets_what_it_says(c, d):
-    want = {"mode": 0o751, "owner": "7", "owner_group": "8", "time_modify_set": (5, 6), "time_access_set": (3, 4)}
+    want = {"mode": 0o751, "owner": "7", "owner_group": "8", "time_modify_set": (5, 6),
+            "time_access_set": (3, 4)}
     a = opened(c, d, "f", how=GUARDED, attrs=want)
     check(a.attrset, attrset(*want))
     got = c.attrs(a.fh, "mode", "owner", "owner_group", "time_modify", "time_access")
-    check((got.mode, got.owner, got.owner_group, got.time_modify, got.time_access), (0o751, "7", "8", (5, 6), (3, 4)))
+    check((got.mode, got.owner, got.owner_group, got.time_modify, got.time_access),
+          (0o751, "7", "8", (5, 6), (3, 4)))
 
 
 def test_mode_umask_is_applied(c, d):
     a = opened(c, d, "f", how=GUARDED, attrs={"mode_umask": (0o666, 0o027)})
     check((a.attrs.mode, a.attrset), (0o640, attrset("mode_umask")))
-    c.no("INVAL", putfh(d), open_("g", BOTH | NO_DELEG, how=GUARDED, attrs={"mode_umask": (0o666, 0o22), "mode": 0o600}))
+    c.no("INVAL", putfh(d), open_("g", BOTH | NO_DELEG, how=GUARDED,
+                                  attrs={"mode_umask": (0o666, 0o22), "mode": 0o600}))
     c.no("INVAL", putfh(a.fh), setattr_(mode_umask=(0o666, 0o022)))
 
 
@@ -1555,16 +1626,19 @@ def test_exclusive4_1_knows_its_verifier(c, d):
     check(attrset("mode") - b.attrset, set())
     other = client()
     check(opened(other, d, "f", **kw).fh, a.fh)
-    c.no("EXIST", putfh(d), open_("f", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"another.", attrs={"mode": 0o640}))
+    c.no("EXIST", putfh(d),
+         open_("f", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"another.", attrs={"mode": 0o640}))
     c.no("EXIST", putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o640}))
 
 
 def test_exclusive4_1_takes_what_suppattr_exclcreat_lists(c, d):
     listed = c.attrs(d, "suppattr_exclcreat").suppattr_exclcreat
     check(attrset("mode", "size") - listed, set())
-    values = {"mode": 0o600, "size": 0, "owner": "1", "owner_group": "2", "time_access_set": (1, 2), "time_modify_set": (1, 2)}
+    values = {"mode": 0o600, "size": 0, "owner": "1", "owner_group": "2", "time_access_set": (1, 2),
+              "time_modify_set": (1, 2)}
     for name, value in values.items():
-        one = open_(f"f {name}", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"verifier", attrs={name: value})
+        one = open_(f"f {name}", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"verifier",
+                    attrs={name: value})
         if ATTR[name] in listed:
             got = c.ok(putfh(d), one)
             check(ATTR[name] in got.attrset, True)
@@ -1575,7 +1649,8 @@ def test_exclusive4_1_takes_what_suppattr_exclcreat_lists(c, d):
 def test_open_for_writing_of_a_new_read_only_file(c, d):
     c.ok(putfh(d), setattr_(mode=0o777))
     for i, how in enumerate((UNCHECKED, GUARDED, EXCLUSIVE4_1)):
-        r = c.ok(putfh(d), open_(f"f{i}", BOTH | NO_DELEG, how=how, attrs={"mode": 0o444}), getfh(), cred=USER)
+        r = c.ok(putfh(d), open_(f"f{i}", BOTH | NO_DELEG, how=how, attrs={"mode": 0o444}), getfh(),
+                 cred=USER)
         c.ok(putfh(r.fh), write(r.all[1].stateid, 0, b"x"), cred=USER)
         c.no("ACCESS", putfh(d), open_(f"f{i}", BOTH | NO_DELEG, owner=b"2"), cred=USER)
 
@@ -1583,7 +1658,8 @@ def test_open_for_writing_of_a_new_read_only_file(c, d):
 def test_truncation_by_open_needs_write_permission(c, d):
     s, f = c.open(d, "f", attrs={"mode": 0o644})
     c.ok(putfh(f), write(s, 0, b"data"))
-    c.no("ACCESS", putfh(d), open_("f", READ | NO_DELEG, how=UNCHECKED, attrs={"size": 0}), cred=USER)
+    c.no("ACCESS", putfh(d), open_("f", READ | NO_DELEG, how=UNCHECKED, attrs={"size": 0}),
+         cred=USER)
     check(c.attrs(f, "size").size, 4)
 
 
@@ -1592,7 +1668,8 @@ def test_what_open_cannot_open(c, d):
     link_fh = c.ok(putfh(d), create(LNK, "link", "dir"), getfh()).fh
     fifo = c.ok(putfh(d), create(FIFO, "fifo"), getfh()).fh
     # RFC 8881 section 18.16.3 has WRONG_TYPE for the fifo. Linux makes EIO of that, and the right thing of SYMLINK.
-    for name, fh, want in (("dir", sub, "ISDIR"), ("link", link_fh, "SYMLINK"), ("fifo", fifo, "SYMLINK")):
+    for name, fh, want in (("dir", sub, "ISDIR"), ("link", link_fh, "SYMLINK"),
+                           ("fifo", fifo, "SYMLINK")):
         c.no(want, putfh(d), open_(name))
         c.no(want, putfh(d), open_(name, BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o600}))
         c.no(want, putfh(fh), open_(claim_fh()))
@@ -1613,7 +1690,8 @@ def test_open_arguments_that_make_no_sense(c, d):
     for acc, deny in ((0, 0), (4, 0), (READ, 4)):
         c.no("INVAL", putfh(d), open_("f", acc, deny))
     c.no("BADXDR", putfh(d), open_(u32(9)))
-    c.no(("BADXDR", "INVAL"), putfh(d), op("OPEN", u32(0), u32(1), u32(0), u64(0), opaque("o"), u32(2), claim_null("f")))
+    c.no(("BADXDR", "INVAL"), putfh(d),
+         op("OPEN", u32(0), u32(1), u32(0), u64(0), opaque("o"), u32(2), claim_null("f")))
     c.no("NO_GRACE", putfh(d), lookup("f"), open_(claim_previous()))
 
 
@@ -1626,7 +1704,8 @@ def test_share_reservations(c, d):
                 for deny2 in range(4):
                     conflict = acc & deny2 or acc2 & deny
                     got = two.call(putfh(d), open_("f", acc2 | NO_DELEG, deny2))
-                    check(err(got.status), "SHARE_DENIED" if conflict else "OK", f"{acc} {deny} then {acc2} {deny2}")
+                    check(err(got.status), "SHARE_DENIED" if conflict else "OK",
+                          f"{acc} {deny} then {acc2} {deny2}")
                     if not conflict:
                         two.ok(putfh(f), close(got.results[-1].stateid))
             one.ok(putfh(f), close(s))
@@ -1697,7 +1776,8 @@ def test_a_name_made_again_is_another_file(c, d):
 
 
 def test_space_and_files_add_up(c, d):
-    a = c.attrs(d, "space_total", "space_free", "space_avail", "files_total", "files_free", "files_avail")
+    a = c.attrs(d, "space_total", "space_free", "space_avail", "files_total", "files_free",
+                "files_avail")
     check(a.space_total >= a.space_free >= a.space_avail > 0, True)
     check(a.files_total >= a.files_free >= a.files_avail > 0, True)
 
@@ -1715,7 +1795,8 @@ def test_open_owners_have_a_limit(c, d):
 def test_stateid_seqids(c, d):
     s, f = c.open(d, "f")
     now, _ = c.open(d, "f")
-    for one in (read, lambda sid, o, n: write(sid, o, b"x"), lambda sid, o, n: setattr_(sid, size=5)):
+    for one in (read, lambda sid, o, n: write(sid, o, b"x"),
+                lambda sid, o, n: setattr_(sid, size=5)):
         c.no("OLD_STATEID", putfh(f), one(s, 0, 1))
         c.no("BAD_STATEID", putfh(f), one((now[0] + 1, now[1]), 0, 1))
         c.ok(putfh(f), one((0, now[1]), 0, 1))
@@ -1727,7 +1808,8 @@ def test_stateids_that_are_not_ones_own(c, d):
     _, g = c.open(d, "g")
     two = client()
     bogus = s[0], s[1][:-1] + bytes([s[1][-1] ^ 0x55])
-    for one in (lambda sid: read(sid, 0, 1), lambda sid: write(sid, 0, b"x"), lambda sid: setattr_(sid, size=5), close):
+    for one in (lambda sid: read(sid, 0, 1), lambda sid: write(sid, 0, b"x"),
+                lambda sid: setattr_(sid, size=5), close):
         c.no("BAD_STATEID", putfh(g), one(s))
         two.no("BAD_STATEID", putfh(f), one(s))
         c.no("BAD_STATEID", putfh(f), one(bogus))
@@ -1735,10 +1817,11 @@ def test_stateids_that_are_not_ones_own(c, d):
 
 def test_special_stateids(c, d):
     s, f = c.open(d, "f")
-    c.ok(putfh(f), write(ANON, 0, b"anonymous"), read(ANON, 0, 9), read(BYPASS, 0, 9), write(BYPASS, 0, b"x"),
-         setattr_(ANON, size=3), setattr_(BYPASS, size=3))
+    c.ok(putfh(f), write(ANON, 0, b"anonymous"), read(ANON, 0, 9), read(BYPASS, 0, 9),
+         write(BYPASS, 0, b"x"), setattr_(ANON, size=3), setattr_(BYPASS, size=3))
     for bad in (INVALID, (2, bytes(12)), (0, b"\xff" * 12), (7, b"\xff" * 12), CURRENT):
-        for one in (read(bad, 0, 1), write(bad, 0, b"x"), setattr_(bad, size=1), close(bad), open_downgrade(bad, READ)):
+        for one in (read(bad, 0, 1), write(bad, 0, b"x"), setattr_(bad, size=1), close(bad),
+                    open_downgrade(bad, READ)):
             c.no("BAD_STATEID", putfh(f), one)
 
 
@@ -1753,12 +1836,14 @@ def test_special_stateids_meet_share_reservations(c, d):
 
 
 def test_the_current_stateid(c, d):
-    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), write(CURRENT, 0, b"current"),
-             read(CURRENT, 0, 10), setattr_(CURRENT, size=3), getattr_("size"), close(CURRENT))
+    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}),
+             write(CURRENT, 0, b"current"), read(CURRENT, 0, 10), setattr_(CURRENT, size=3),
+             getattr_("size"), close(CURRENT))
     check((r.all[3].data, r.all[5].attrs.size), (b"current", 3))
     s, f = c.open(d, "f")
     c.no("BAD_STATEID", putfh(d), open_("f"), putfh(f), read(CURRENT, 0, 1))
-    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG), savefh(), putfh(d), restorefh(), read(CURRENT, 0, 3))
+    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG), savefh(), putfh(d), restorefh(),
+             read(CURRENT, 0, 3))
     check(r.data, b"cur")
 
 
@@ -1766,7 +1851,8 @@ def test_test_stateid_and_free_stateid(c, d):
     s, f = c.open(d, "f")
     s2, _ = c.open(d, "f")
     got = c.ok(test_stateid(s2, s, (s2[0] + 1, s2[1]), (1, b"\x01" * 12), ANON, BYPASS)).statuses
-    check([err(x) for x in got], ["OK", "OLD_STATEID", "BAD_STATEID", "BAD_STATEID", "BAD_STATEID", "BAD_STATEID"])
+    check([err(x) for x in got],
+          ["OK", "OLD_STATEID", "BAD_STATEID", "BAD_STATEID", "BAD_STATEID", "BAD_STATEID"])
     check(c.ok(test_stateid()).statuses, [])
     c.no("LOCKS_HELD", free_stateid(s2))
     c.no("BAD_STATEID", free_stateid((1, b"\x01" * 12)))
@@ -1796,8 +1882,9 @@ def test_reads_at_and_beyond_the_end(c, d):
         got = c.ok(putfh(f), read(s, offset, count))
         check((got.data, got.eof), (b"", True))
     c.ok(putfh(f), write(s, 0, b"0123456789"))
-    for offset, count, want, eof in ((0, 10, b"0123456789", True), (0, 5, b"01234", False), (5, 100, b"56789", True),
-                                     (10, 1, b"", True), (3, 0, b"", False)):
+    for offset, count, want, eof in ((0, 10, b"0123456789", True), (0, 5, b"01234", False),
+                                     (5, 100, b"56789", True), (10, 1, b"", True),
+                                     (3, 0, b"", False)):
         got = c.ok(putfh(f), read(s, offset, count))
         check((got.data, got.eof), (want, eof), f"{offset} {count}")
 
@@ -1837,7 +1924,8 @@ def test_writes_beyond_the_largest_file_are_too_big(c, d):
 def test_sizes_are_set(c, d):
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, b"0123456789", FILE_SYNC))
-    for sid, size, want in ((s, 4, b"0123"), (ANON, 8, b"0123\0\0\0\0"), (s, 0, b""), ((0, s[1]), 3, b"\0\0\0")):
+    for sid, size, want in ((s, 4, b"0123"), (ANON, 8, b"0123\0\0\0\0"), (s, 0, b""),
+                            ((0, s[1]), 3, b"\0\0\0")):
         check(c.ok(putfh(f), setattr_(sid, size=size)).attrset, attrset("size"))
         got = c.ok(putfh(f), read(s, 0, 100), getattr_("size"))
         check((got.all[1].data, got.attrs.size), (want, size))
@@ -1869,7 +1957,8 @@ def test_a_write_moves_mtime_and_change(c, d):
     a = c.attrs(f, "change", "time_metadata")
     c.ok(putfh(f), write(s, 0, b"x"))
     b = c.attrs(f, "change", "time_modify", "time_metadata")
-    check((b.change > a.change, b.time_modify > (1, 1), b.time_metadata >= a.time_metadata), (True, True, True))
+    check((b.change > a.change, b.time_modify > (1, 1), b.time_metadata >= a.time_metadata),
+          (True, True, True))
 
 
 # ---- extended attributes (RFC 8276)
@@ -1966,8 +2055,9 @@ def test_the_policy_attribute(c, d):
 
 def test_policies_that_cannot_be(c, d):
     c.ok(putfh(d), setattr_(mode=0o777))
-    for bad in ("", "x", "stripes=0", "stripes=", "unit=1", "unit=3M", "unit=512K", "unit=4G", "mirrors=0", "mirrors=5",
-                "stripes=64", "stripes=2,stripes=3", "stripes=2,,mirrors=2", "stripes=-1", "color=red"):
+    for bad in ("", "x", "stripes=0", "stripes=", "unit=1", "unit=3M", "unit=512K", "unit=4G",
+                "mirrors=0", "mirrors=5", "stripes=64", "stripes=2,stripes=3",
+                "stripes=2,,mirrors=2", "stripes=-1", "color=red"):
         c.no("INVAL", putfh(d), setxattr("weft.policy", bad))
     c.no(("PERM", "ACCESS"), putfh(d), setxattr("weft.policy", "stripes=2"), cred=USER)
     c.ok(putfh(d), setattr_(owner="1000"), setxattr("weft.policy", "stripes=1"))
@@ -2050,7 +2140,8 @@ NOT_NOW = ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY", "GRACE")
 def settled(c, f, sid, iomode=IO_RW):
     """A layout, whoever is at work on the file now; between two LAYOUTGETs it may be recalled."""
     for _ in range(20):
-        c.until(lambda got: err(got.status) not in NOT_NOW, putfh(f), layoutget(sid, iomode), tries=200)
+        c.until(lambda got: err(got.status) not in NOT_NOW, putfh(f), layoutget(sid, iomode),
+                tries=200)
         try:
             return lay(c, f, sid, iomode)
         except Failed as e:
@@ -2068,7 +2159,8 @@ def striped(c, d, policy, name="f", **how):
 def test_a_layout_is_the_whole_file_whatever_is_asked(c, d):
     s, f = c.open(d, "f")
     for iomode in (IO_READ, IO_RW):
-        for offset, length, least in ((0, MAX64, 0), (0, 4096, 4096), (4096, 8192, 1), (1 << 40, MAX64, 4096), (0, 0, 0)):
+        for offset, length, least in ((0, MAX64, 0), (0, 4096, 4096), (4096, 8192, 1),
+                                      (1 << 40, MAX64, 4096), (0, 0, 0)):
             lay(c, f, s, iomode, offset=offset, length=length, minlength=least)
 
 
@@ -2078,7 +2170,8 @@ def test_a_striped_and_mirrored_layout(c, d):
     check(len({x.deviceid for m in o.mirrors for x in m}), 4)
     check(len({x.fhs[0] for m in o.mirrors for x in m}), 4)
     again = lay(c, f, s)
-    check([[x.deviceid for x in m] for m in again.mirrors], [[x.deviceid for x in m] for m in o.mirrors])
+    check([[x.deviceid for x in m] for m in again.mirrors],
+          [[x.deviceid for x in m] for m in o.mirrors])
 
 
 def test_devices_are_named_once_and_have_addresses(c, d):
@@ -2106,10 +2199,13 @@ def test_getdeviceinfo_errors(c, d):
 def test_layoutget_errors(c, d):
     s, f = c.open(d, "f")
     r, _ = c.open(d, "f", READ, owner=b"reader", how=None)
-    for want, args in (("BADIOMODE", dict(iomode=IO_ANY)), ("BADIOMODE", dict(iomode=0)), ("BADIOMODE", dict(iomode=4)),
-                       ("UNKNOWN_LAYOUTTYPE", dict(kind=1)), ("UNKNOWN_LAYOUTTYPE", dict(kind=99)),
-                       ("INVAL", dict(length=10, minlength=11)), ("INVAL", dict(offset=MAX64, length=MAX64 - 1, minlength=2)),
-                       ("INVAL", dict(offset=MAX64 - 5, length=10, minlength=1)), ("TOOSMALL", dict(maxcount=20))):
+    for want, args in (("BADIOMODE", dict(iomode=IO_ANY)), ("BADIOMODE", dict(iomode=0)),
+                       ("BADIOMODE", dict(iomode=4)), ("UNKNOWN_LAYOUTTYPE", dict(kind=1)),
+                       ("UNKNOWN_LAYOUTTYPE", dict(kind=99)),
+                       ("INVAL", dict(length=10, minlength=11)),
+                       ("INVAL", dict(offset=MAX64, length=MAX64 - 1, minlength=2)),
+                       ("INVAL", dict(offset=MAX64 - 5, length=10, minlength=1)),
+                       ("TOOSMALL", dict(maxcount=20))):
         c.no(want, putfh(f), layoutget(s, **args))
     c.no("OPENMODE", putfh(f), layoutget(r, IO_RW))
     lay(c, f, r, IO_READ)
@@ -2120,7 +2216,8 @@ def test_layoutget_errors(c, d):
 
 
 def test_a_layout_comes_with_open(c, d):
-    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"verifier", attrs={"mode": 0o644}), getfh(),
+    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=EXCLUSIVE4_1, verf=b"verifier",
+                             attrs={"mode": 0o644}), getfh(),
              access(0x3f), getattr_("size"), layoutget(CURRENT, minlength=0))
     check((r.stateid[0], len(r.layouts), r.stateid[1] != r.all[1].stateid[1]), (1, 1, True))
 
@@ -2130,7 +2227,8 @@ def test_layout_stateids_count(c, d):
     a = lay(c, f, s)
     b = lay(c, f, a.stateid)
     check((a.stateid[0], b.stateid), (1, (2, a.stateid[1])))
-    check(lay(c, f, a.stateid, IO_READ).stateid, (3, a.stateid[1]), "requests under way together have one seqid")
+    check(lay(c, f, a.stateid, IO_READ).stateid, (3, a.stateid[1]),
+          "requests under way together have one seqid")
     c.no("BAD_STATEID", putfh(f), layoutget((0, a.stateid[1])))
     c.no("BAD_STATEID", putfh(f), layoutreturn((0, a.stateid[1])))
     c.no(("BAD_STATEID", "OLD_STATEID"), putfh(f), layoutget((99, a.stateid[1])))
@@ -2179,9 +2277,9 @@ def test_layoutreturn_of_a_file_system_and_of_all(c, d):
 def test_layoutreturn_errors(c, d):
     s, f = c.open(d, "f")
     o = lay(c, f, s)
-    for want, args in (("INVAL", dict(iomode=0)), ("INVAL", dict(iomode=7)), ("NO_GRACE", dict(reclaim=True)),
-                       ("UNKNOWN_LAYOUTTYPE", dict(kind=1)), ("BADXDR", dict(body=u32(1))),
-                       ("BADXDR", dict(body=u32(9) + u32(0)))):
+    for want, args in (("INVAL", dict(iomode=0)), ("INVAL", dict(iomode=7)),
+                       ("NO_GRACE", dict(reclaim=True)), ("UNKNOWN_LAYOUTTYPE", dict(kind=1)),
+                       ("BADXDR", dict(body=u32(1))), ("BADXDR", dict(body=u32(9) + u32(0)))):
         c.no(want, putfh(f), layoutreturn(o.stateid, **args))
     for how in (RET_ALL, RET_FSID):
         c.no("INVAL", putfh(f), layoutreturn(how=how, reclaim=True))
@@ -2195,7 +2293,8 @@ def test_layoutreturn_errors(c, d):
 def layoutupdate(server):
     """ff_layoutupdate4 (RFC 8435, 9.2.1)."""
     latency = u64(1) * 5 + nfstime((0, 5)) * 2
-    return opaque("tcp") + opaque("127.0.0.1.47.18") + opaque(server.fhs[0]) + latency * 2 + nfstime((1, 2)) + boolean(True)
+    return (opaque("tcp") + opaque("127.0.0.1.47.18") + opaque(server.fhs[0]) + latency * 2
+            + nfstime((1, 2)) + boolean(True))
 
 
 def iostats(sid, server):
@@ -2206,11 +2305,13 @@ def iostats(sid, server):
 def test_a_layoutreturn_reports_errors_and_statistics(c, d):
     s, f, o = striped(c, d, "mirrors=2")
     a, b = o.mirrors[0][0], o.mirrors[1][0]
-    errors = [(0, 4096, o.stateid, [(a.deviceid, 5, NUM["READ"])]), (0, MAX64, s, [(b.deviceid, 6, NUM["READ"])])]
+    errors = [(0, 4096, o.stateid, [(a.deviceid, 5, NUM["READ"])]),
+              (0, MAX64, s, [(b.deviceid, 6, NUM["READ"])])]
     body = ff_return(errors, array([iostats(o.stateid, a), iostats(s, b)]))
     for bad in (body[:-4], body[:8]):
         c.no("BADXDR", putfh(f), layoutreturn(o.stateid, body=bad))
-    check(c.ok(putfh(f), layoutreturn(o.stateid, body=body), getattr_("size")).all[1].present, False)
+    check(c.ok(putfh(f), layoutreturn(o.stateid, body=body), getattr_("size")).all[1].present,
+          False)
     o = lay(c, f, s)
     check(len(o.mirrors), 2)
     body = ff_return([(0, MAX64, o.stateid, [(b.deviceid, 28, NUM["WRITE"])])])
@@ -2220,14 +2321,16 @@ def test_a_layoutreturn_reports_errors_and_statistics(c, d):
 
 def layoutstats(sid, server):
     body = layoutupdate(server)
-    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(sid), u64(7) * 4, server.deviceid, u32(FLEX), opaque(body))
+    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(sid), u64(7) * 4, server.deviceid,
+              u32(FLEX), opaque(body))
 
 
 def test_reports_come_several_in_a_compound(c, d):
     s, f, o = striped(c, d, "stripes=2,mirrors=2")
     servers = [x for m in o.mirrors for x in m]
     c.ok(putfh(f), *[layoutstats(o.stateid, x) for x in servers], getattr_("size"))
-    c.ok(putfh(f), *[layouterror(o.stateid, [(x.deviceid, 5, NUM["READ"])]) for x in servers], getattr_("size"))
+    c.ok(putfh(f), *[layouterror(o.stateid, [(x.deviceid, 5, NUM["READ"])]) for x in servers],
+         getattr_("size"))
     c.no("BADXDR", putfh(f), op("LAYOUTERROR", u64(0), u64(MAX64), stateid(o.stateid), u32(1)))
 
 
@@ -2244,14 +2347,18 @@ def test_a_layout_hint_says_how_many_mirrors(c, d):
     for hint, mirrors in ((2, 2), (3, 3), (None, 1), (0, 1), (77, 1), (1 << 31, 1)):
         for how in (UNCHECKED, GUARDED, EXCLUSIVE4_1):
             name = f"h{hint}.{how}"
-            f = c.ok(putfh(d), open_(name, BOTH | NO_DELEG, how=how, attrs={"layout_hint": hint}, verf=b"12345678"), getfh()).fh
-            check(len(json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]), mirrors, f"hint {hint}")
+            f = c.ok(putfh(d), open_(name, BOTH | NO_DELEG, how=how, attrs={"layout_hint": hint},
+                                     verf=b"12345678"), getfh()).fh
+            check(len(json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]),
+                  mirrors, f"hint {hint}")
     c.no("INVAL", putfh(d), create(DIR, "hinted", layout_hint=2))
     s, f = c.open(d, "there")
     c.no("INVAL", putfh(f), setattr_(layout_hint=2))
     c.no("INVAL", putfh(f), getattr_("layout_hint"))
-    c.no("BADXDR", putfh(d), open_("bad", BOTH | NO_DELEG, how=UNCHECKED, attrs={"raw": {63: u32(4) + opaque(u32(1))}}))
-    c.ok(putfh(d), open_("other", BOTH | NO_DELEG, how=UNCHECKED, attrs={"raw": {63: u32(1) + opaque(b"x")}}))
+    c.no("BADXDR", putfh(d),
+         open_("bad", BOTH | NO_DELEG, how=UNCHECKED, attrs={"raw": {63: u32(4) + opaque(u32(1))}}))
+    c.ok(putfh(d),
+         open_("other", BOTH | NO_DELEG, how=UNCHECKED, attrs={"raw": {63: u32(1) + opaque(b"x")}}))
 
 
 def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
@@ -2260,7 +2367,8 @@ def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
     change = c.attrs(f, "change").change
     c.ok(putfh(f), layouterror(o.stateid, [(bad.deviceid, 5, NUM["WRITE"])]))
     check([[x.deviceid for x in m] for m in lay(c, f, s).mirrors], [[good.deviceid]])
-    states = [m["state"] for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]]
+    states = [m["state"]
+              for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]]
     check(sorted(states), ["in-sync", "stale"])
     check(c.attrs(f, "change").change > change, True)
     # The last copy stays; the client hears of the error.
@@ -2270,8 +2378,10 @@ def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
 
 def test_what_the_last_copy_failed_with_ends_at_the_application(c, d):
     """STALE and BADHANDLE too: the client has no guard against asking again for ever. A server that cannot be reached is waited for."""
-    for status, want in ((70, "STALE"), (10001, "IO"), (10006, "SERVERFAULT"), (69, "DQUOT"), (28, "NOSPC"),
-                         (27, "LAYOUTUNAVAILABLE"), (30, "LAYOUTUNAVAILABLE"), (6, None)):  # FBIG, ROFS: WRITE tells them
+    for status, want in ((70, "STALE"), (10001, "IO"), (10006, "SERVERFAULT"), (69, "DQUOT"),
+                         (28, "NOSPC"),
+                         # FBIG, ROFS: WRITE tells them.
+                         (27, "LAYOUTUNAVAILABLE"), (30, "LAYOUTUNAVAILABLE"), (6, None)):
         s, f, o = striped(c, d, "mirrors=1", name=f"last{status}")
         c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, status, NUM["WRITE"])]))
         if want:
@@ -2286,8 +2396,10 @@ def test_a_return_with_twenty_errors_may_have_had_more(c, d):
         s, f, _ = striped(c, d, "mirrors=2", name=name)
         o = lay(c, f, s, iomode)
         one = o.mirrors[0][0].deviceid
-        c.ok(putfh(f), layoutreturn(o.stateid, body=ff_return([(k << 20, 4096, o.stateid, [(one, 5, NUM[what])]) for k in range(n)])))
-        return sorted(m["state"] for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"])
+        c.ok(putfh(f), layoutreturn(o.stateid, body=ff_return(
+            [(k << 20, 4096, o.stateid, [(one, 5, NUM[what])]) for k in range(n)])))
+        return sorted(m["state"]
+                      for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"])
     check(returned(19, "nineteen"), ["in-sync", "in-sync"])
     check(returned(20, "twenty"), ["in-sync", "stale"])
     check(returned(100, "hundred"), ["in-sync", "stale"])
@@ -2295,7 +2407,8 @@ def test_a_return_with_twenty_errors_may_have_had_more(c, d):
     for n in range(8):
         s, f, o = striped(c, d, "mirrors=3", name=f"named{n}")
         bad = o.mirrors[n % 3][0].deviceid
-        c.ok(putfh(f), layoutreturn(o.stateid, body=ff_return([(k << 20, 4096, o.stateid, [(bad, 5, NUM["READ"])]) for k in range(20)])))
+        c.ok(putfh(f), layoutreturn(o.stateid, body=ff_return(
+            [(k << 20, 4096, o.stateid, [(bad, 5, NUM["READ"])]) for k in range(20)])))
         check([m[0].deviceid != bad for m in lay(c, f, s).mirrors], [True], n)
     s, f, o = striped(c, d, "mirrors=3", name="errors")
     # A LAYOUTERROR has as many as it says; of what finds no room here it is known that there is more.
@@ -2337,7 +2450,8 @@ def test_who_may_not_read_gets_no_layout_that_reads(c, d):
 def test_a_failed_read_changes_nothing(c, d):
     s, f, o = striped(c, d, "mirrors=2")
     for x in (o.mirrors[0][0], o.mirrors[1][0]):
-        c.ok(putfh(f), layouterror(o.stateid, [(x.deviceid, 5, NUM["READ"]), (x.deviceid, 6, 10044)]))
+        c.ok(putfh(f),
+             layouterror(o.stateid, [(x.deviceid, 5, NUM["READ"]), (x.deviceid, 6, 10044)]))
     check(len(lay(c, f, s).mirrors), 2)
 
 
@@ -2401,9 +2515,11 @@ def test_two_clients_write_one_file(c, d):
     s, f, o, ds, fh = one_server(c, d)
     two = client()
     mine = lay(two, f, two.open(d, "f")[0])
-    check((mine.mirrors[0][0].deviceid, mine.mirrors[0][0].fhs[0] != fh), (o.mirrors[0][0].deviceid, True))
+    check((mine.mirrors[0][0].deviceid, mine.mirrors[0][0].fhs[0] != fh),
+          (o.mirrors[0][0].deviceid, True))
     for i in range(10):
-        check((ds.write(fh, 2 * i, b"a").status, ds.write(mine.mirrors[0][0].fhs[0], 2 * i + 1, b"b").status), (0, 0))
+        check((ds.write(fh, 2 * i, b"a").status,
+               ds.write(mine.mirrors[0][0].fhs[0], 2 * i + 1, b"b").status), (0, 0))
     check(c.ok(putfh(f), read(s, 0, 100)).data, b"ab" * 10)
     check(ds.read(lay(two, f, mine.stateid, IO_READ).mirrors[0][0].fhs[0], 0, 4).data, b"abab")
     check((c.callbacks, two.callbacks), ([], []))
@@ -2416,7 +2532,8 @@ def test_io_through_the_metadata_server_and_layouts_mix(c, d):
     # The layout comes back once: two write the file, and all are to have the same first copy.
     returns_when_recalled(c, f)
     for i in range(4):
-        two.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s2, (i << 20) - 3 if i else 0, b"mds%d--" % i, FILE_SYNC))
+        two.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                  write(s2, (i << 20) - 3 if i else 0, b"mds%d--" % i, FILE_SYNC))
     c.wait_callback("LAYOUTRECALL")
     o = settled(c, f, s)
     for m in o.mirrors:
@@ -2467,7 +2584,8 @@ def test_old_kernels_get_no_stripes(c, d):
 def test_stripes_are_for_clients_that_are_known_to_stripe(c, d):
     """One that says nothing, as FreeBSD does, would write the whole file at the first server: its data goes through the metadata server."""
     data = random.Random(3).randbytes(2 << 20)
-    for i, impl in enumerate((None, ("freebsd.org", "FreeBSD 15"), ("kernel.org", "Linux"), ("", ""), ("weft", "libweft2"), ("weft", "x" * 1000))):
+    for i, impl in enumerate((None, ("freebsd.org", "FreeBSD 15"), ("kernel.org", "Linux"),
+                              ("", ""), ("weft", "libweft2"), ("weft", "x" * 1000))):
         other = client(impl=impl)
         s, f = other.open(d, f"f{i}")
         c.ok(putfh(d), setxattr("weft.policy", "stripes=2,unit=1M"))
@@ -2477,7 +2595,8 @@ def test_stripes_are_for_clients_that_are_known_to_stripe(c, d):
         other.ok(putfh(f), write(s, 1 << 20, data[1 << 20:], UNSTABLE), commit(), close(s))
         mine, f = c.open(d, f"striped{i}")
         o = lay(c, f, mine, IO_READ)
-        got = b"".join(data_server(c, x).read(x.fhs[0], k << 20, 1 << 20).data for k, x in enumerate(o.mirrors[0]))
+        got = b"".join(data_server(c, x).read(x.fhs[0], k << 20, 1 << 20).data for k,
+                       x in enumerate(o.mirrors[0]))
         check(got == data, True, f"{impl}: what a client that stripes reads")
         c.ok(putfh(f), layoutreturn(o.stateid), close(mine))
         c.ok(putfh(d), setxattr("weft.policy", "stripes=1"))
@@ -2486,7 +2605,8 @@ def test_stripes_are_for_clients_that_are_known_to_stripe(c, d):
     c.ok(putfh(d), setxattr("weft.policy", "stripes=2,unit=1M"))
     for impl in (("weft", "libweft"), ("kernel.org", "Linux 6.18.0 #1")):
         other = client(impl=impl)
-        check(len(lay(other, other.open(d, "striped0")[1], other.open(d, "striped0")[0]).mirrors[0]), 2, impl)
+        check(len(lay(other, other.open(d, "striped0")[1],
+                      other.open(d, "striped0")[0]).mirrors[0]), 2, impl)
 
 
 def test_a_striped_handle_is_for_its_stripe_alone(c, d):
@@ -2496,20 +2616,25 @@ def test_a_striped_handle_is_for_its_stripe_alone(c, d):
         check({x.fhs[0][0] >> 4 for m in o.mirrors for x in m}, {3}, "a capability of version 2")
         for m in o.mirrors:
             for k, x in enumerate(m):
-                check((1 << x.fhs[0][4], x.fhs[0][5], x.fhs[0][2]), (o.unit, count, k), "unit, stripes, stripe")
+                check((1 << x.fhs[0][4], x.fhs[0][5], x.fhs[0][2]), (o.unit, count, k),
+                      "unit, stripes, stripe")
                 ds = data_server(c, x)
                 for unit in range(2 * count):
                     want = 0 if unit % count == k else 22
-                    check(ds.write(x.fhs[0], unit * o.unit, b"w" * 4096).status, want, f"WRITE in unit {unit}")
+                    check(ds.write(x.fhs[0], unit * o.unit, b"w" * 4096).status, want,
+                          f"WRITE in unit {unit}")
                     check(ds.write(x.fhs[0], (unit + 1) * o.unit - 1, b"w").status, want)
-                    check(ds.read(x.fhs[0], unit * o.unit, 4096).status, want, f"READ in unit {unit}")
-                check(ds.write(x.fhs[0], (k + 1) * o.unit - 1, b"ww").status, 22, "across a unit's end")
+                    check(ds.read(x.fhs[0], unit * o.unit, 4096).status, want,
+                          f"READ in unit {unit}")
+                check(ds.write(x.fhs[0], (k + 1) * o.unit - 1, b"ww").status, 22,
+                      "across a unit's end")
         c.ok(putfh(f), layoutreturn(o.stateid), close(s))
         s, f = c.open(d, shape, BOTH, how=None)
         size = 2 * count * o.unit
         check(c.attrs(f, "size").size, size)
         check(c.ok(putfh(f), read(s, size - 3, 10)).data, b"\0\0w")
-    s, f, o, ds, fh = one_server(c, d, "plain") if c.ok(putfh(d), setxattr("weft.policy", "stripes=1")) else None
+    s, f, o, ds, fh = (one_server(c, d, "plain")
+                       if c.ok(putfh(d), setxattr("weft.policy", "stripes=1")) else None)
     check((fh[0] >> 4, fh[4], fh[5]), (3, 0, 1))
     check(ds.write(fh, 5 << 20, b"anywhere").status, 0)
 
@@ -2520,7 +2645,8 @@ def restart_an_administrator_names_clients_that_stripe(w):
     c = client()
     d = c.mkdir(c.root(), "d")
     c.ok(putfh(d), setxattr("weft.policy", "stripes=2,unit=1M"))
-    for name, want in (("FreeBSD 16.1", "OK"), ("Some NFS", "OK"), ("Some NFSv5", "OK"), ("FreeBSD 15", "LAYOUTUNAVAILABLE"), ("some NFS", "LAYOUTUNAVAILABLE")):
+    for name, want in (("FreeBSD 16.1", "OK"), ("Some NFS", "OK"), ("Some NFSv5", "OK"),
+                       ("FreeBSD 15", "LAYOUTUNAVAILABLE"), ("some NFS", "LAYOUTUNAVAILABLE")):
         other = client(impl=("x", name))
         s, f = other.open(d, "f")
         check(err(other.call(putfh(f), layoutget(s)).status), want, name)
@@ -2550,7 +2676,8 @@ def test_layoutcommit_errors(c, d):
 
 def test_who_creates_a_file_is_told_its_size_without_a_question_to_data_servers(c, d):
     def asked():
-        return sum(THE.metric("weft_rpc_calls_total", name) for name in THE.where if name.startswith("ds"))
+        return sum(THE.metric("weft_rpc_calls_total", name)
+                   for name in THE.where if name.startswith("ds"))
 
     def calm():  # what other tests have left is asked about, and deleted
         was = asked()
@@ -2559,7 +2686,8 @@ def test_who_creates_a_file_is_told_its_size_without_a_question_to_data_servers(
 
     eventually(calm, 20, "silence")
     before = asked()
-    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), getfh(), access(0x3f), getattr_("size"), layoutget(CURRENT, minlength=0))
+    r = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), getfh(),
+             access(0x3f), getattr_("size"), layoutget(CURRENT, minlength=0))
     check((asked() - before, r.all[4].attrs.size), (0, 0))
     c.ok(putfh(r.all[2].fh), getattr_("size"))
     check(asked() - before, 1, "with a layout out")
@@ -2675,7 +2803,8 @@ def test_a_truncation_by_open_recalls_too(c, d):
     ds.write(fh, 0, b"0123456789")
     returns_when_recalled(c, f)
     two = client()
-    r = two.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"size": 0}), getattr_("size"))
+    r = two.ok(putfh(d), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"size": 0}),
+               getattr_("size"))
     check(r.attrs.size, 0)
     c.wait_callback("LAYOUTRECALL")
 
@@ -2686,7 +2815,8 @@ def test_a_layoutget_during_a_recall_conflicts(c, d):
 
     def on_callback(name, args):
         seen.append(c.call(putfh(f), layoutget(o.stateid)))  # sent before the recall is answered
-        threading.Thread(target=lambda: c.ok(putfh(f), layoutreturn(args.stateid)), daemon=True).start()
+        threading.Thread(target=lambda: c.ok(putfh(f), layoutreturn(args.stateid)),
+                         daemon=True).start()
         return 0
     c.on_callback = on_callback
     client().ok(putfh(f), setattr_(ANON, size=7))
@@ -2722,7 +2852,8 @@ def test_a_client_that_delays_is_asked_again(c, d):
         answers.append(args)
         if len(answers) < 2:
             return 10008  # DELAY
-        threading.Thread(target=lambda: c.ok(putfh(f), layoutreturn(args.stateid)), daemon=True).start()
+        threading.Thread(target=lambda: c.ok(putfh(f), layoutreturn(args.stateid)),
+                         daemon=True).start()
         return 0
     c.on_callback = on_callback
     client().ok(putfh(f), setattr_(ANON, size=7))
@@ -2737,7 +2868,8 @@ def test_a_retry_tells_of_a_revoked_layout_too(c, d):
     client().ok(putfh(f), setattr_(ANON, size=7))
     flags, said = [], []
     for seq in (1, 1, 2):
-        got = read_compound(raw(c.conn, sequence(c.session.sessionid, seq, 3, 3), putfh(d), lookup("l"), readlink()))
+        got = read_compound(raw(c.conn, sequence(c.session.sessionid, seq, 3, 3), putfh(d),
+                                lookup("l"), readlink()))
         flags.append(got.results[0].flags & 0x40)
         said.append(err(got.status))
     check(said, ["OK", "RETRY_UNCACHED_REP", "OK"])
@@ -2866,10 +2998,12 @@ def test_two_truncations_at_once_recall_each_other(c, d):
     for one in (c, two):
         returns_when_recalled(one, f)
     before = revoked()
-    calls = [(one, sid, n, one.begin(putfh(f), setattr_(sid, size=n))) for one, sid, n in ((c, s, 5), (two, s2, 9)) * 3]
+    calls = [(one, sid, n, one.begin(putfh(f), setattr_(sid, size=n))) for one, sid,
+             n in ((c, s, 5), (two, s2, 9)) * 3]
     for one, sid, n, call in calls:
         if err(one.finish(call).status) == "DELAY":
-            check(one.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(sid, size=n)).status, 0)
+            check(one.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                            setattr_(sid, size=n)).status, 0)
     check(revoked(), before)
     check(c.attrs(f, "size").size in (5, 9), True)
     check(ds.write(fh, 0, b"old").status, 13)
@@ -2908,7 +3042,8 @@ def test_a_callback_that_fails_ends_in_a_fence(c, d):
 def test_a_retry_while_the_first_is_under_way_does_nothing_twice(c, d):
     s, f, o, ds, fh = one_server(c, d)
     two = client()
-    ops = sequence(two.session.sessionid, 1, 5, 5, True), putfh(f), setattr_(ANON, size=7), getattr_("change")
+    ops = (sequence(two.session.sessionid, 1, 5, 5, True), putfh(f), setattr_(ANON, size=7),
+           getattr_("change"))
     xid = two.conn.start(1, compound_args(ops), auth_sys())
     c.wait_callback("LAYOUTRECALL")
     conn = two.connection()
@@ -2927,7 +3062,8 @@ def test_a_retry_while_the_first_is_under_way_does_nothing_twice(c, d):
 def test_a_reply_lost_with_its_connection_is_cached(c, d):
     s, f, o, ds, fh = one_server(c, d)
     two = client()
-    ops = sequence(two.session.sessionid, 1, 5, 5, True), putfh(f), setattr_(ANON, size=7), putfh(d), create(DIR, "x")
+    ops = (sequence(two.session.sessionid, 1, 5, 5, True), putfh(f), setattr_(ANON, size=7),
+           putfh(d), create(DIR, "x"))
     two.conn.start(1, compound_args(ops), auth_sys())
     c.wait_callback("LAYOUTRECALL")
     two.drop()
@@ -2939,7 +3075,8 @@ def test_a_reply_lost_with_its_connection_is_cached(c, d):
 
 def test_nonsense_arguments_harm_nothing(c, d):
     rng = random.Random(1)
-    fillers = [lambda n: bytes(n), lambda n: b"\xff" * n, lambda n: bytes(rng.choice((0, 0, 0, 1, 4, 255)) for _ in range(n))]
+    fillers = [lambda n: bytes(n), lambda n: b"\xff" * n,
+               lambda n: bytes(rng.choice((0, 0, 0, 1, 4, 255)) for _ in range(n))]
     for minor in (1, 2):
         one = client(minor=minor)
         for num in range(80):
@@ -2967,10 +3104,12 @@ def test_bits_of_unknown_attributes_are_ignored_and_not_set(c, d):
 def test_creates_at_once_share_commits(c, d):
     many = [client() for _ in range(8)]
     before = THE.metric("weft_mds_kv_commits")
-    pid = next(r["pid"] for r in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"] if r["name"] == "mds")
+    pid = next(r["pid"] for r in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"]
+               if r["name"] == "mds")
     stand_still(pid)  # until all have come: a commit may be faster than this sends
     try:
-        started = [(m, [m.begin(putfh(d), create(DIR, f"{i}.{j}", mode=0o700)) for j in range(16)]) for i, m in enumerate(many)]
+        started = [(m, [m.begin(putfh(d), create(DIR, f"{i}.{j}", mode=0o700)) for j in range(16)])
+                   for i, m in enumerate(many)]
     finally:
         os.kill(pid, signal.SIGCONT)
     for m, calls in started:
@@ -3028,8 +3167,8 @@ def test_delegation_wants_are_answered(c, d):
 def test_open_keeps_its_state_when_its_reply_ends_early(c, d):
     small = client(fore=dict(maxresp=900, cached=900))
     small.ok(putfh(d), create(LNK, "l", "x" * 800))
-    got = small.call(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), getfh(), putfh(d), lookup("l"),
-                     readlink(), cache=True)
+    got = small.call(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}),
+                     getfh(), putfh(d), lookup("l"), readlink(), cache=True)
     check(err(got.status) in ("REP_TOO_BIG", "REP_TOO_BIG_TO_CACHE"), True)
     small.ok(putfh(got.results[3].fh), write(got.results[2].stateid, 0, b"x"))
 
@@ -3044,7 +3183,8 @@ def test_one_of_many_guarded_creates_wins(c, d):
     many = [client() for _ in range(6)]
     for i in range(20):
         make = open_(f"f{i}", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
-        got = at_once(*[(m, [putfh(d), make]) for m in many], (c, [putfh(d), create(DIR, f"f{i}", mode=0o700)]))
+        got = at_once(*[(m, [putfh(d), make]) for m in many],
+                      (c, [putfh(d), create(DIR, f"f{i}", mode=0o700)]))
         check(sorted(got), ["EXIST"] * 6 + ["OK"])
 
 
@@ -3065,8 +3205,10 @@ def test_a_directory_is_not_removed_while_it_fills(c, d):
     two = client()
     for i in range(30):
         sub = c.mkdir(d, "sub")
-        made, gone = at_once((c, [putfh(sub), create(FIFO, "x", mode=0o600)]), (two, [putfh(d), remove("sub")]))
-        check((made, gone) in (("OK", "NOTEMPTY"), ("STALE", "OK"), ("NOENT", "OK")), True, (made, gone))
+        made, gone = at_once((c, [putfh(sub), create(FIFO, "x", mode=0o600)]),
+                             (two, [putfh(d), remove("sub")]))
+        check((made, gone) in (("OK", "NOTEMPTY"), ("STALE", "OK"), ("NOENT", "OK")), True,
+              (made, gone))
         if made == "OK":
             c.ok(putfh(sub), remove("x"), putfh(d), remove("sub"))
     check((c.readdir_all(d), c.attrs(d, "numlinks").numlinks), ([], 2))
@@ -3076,8 +3218,10 @@ def test_links_and_removes_at_once_count_right(c, d):
     two = client()
     _, f = c.open(d, "f")
     for i in range(20):
-        at_once((c, [putfh(f), savefh(), putfh(d), link(f"l{i}")]), (two, [putfh(d), remove(f"l{i - 1}")]),
-                (c, [putfh(f), savefh(), putfh(d), link(f"m{i}")]), (two, [putfh(d), remove(f"m{i - 1}")]))
+        at_once((c, [putfh(f), savefh(), putfh(d), link(f"l{i}")]),
+                (two, [putfh(d), remove(f"l{i - 1}")]),
+                (c, [putfh(f), savefh(), putfh(d), link(f"m{i}")]),
+                (two, [putfh(d), remove(f"m{i - 1}")]))
     check(c.attrs(f, "numlinks").numlinks, len(c.readdir_all(d)))
 
 
@@ -3091,7 +3235,8 @@ def test_a_lock_keeps_others_out(c, d):
     k = c.ok(putfh(f), lock(s, WRITE_LT, 10, 20, b"me")).stateid
     check(k[0], 1)
     got = two.no("DENIED", putfh(f), lock(s2, READ_LT, 0, 11, b"you"))
-    check((got.first, got.length, got.kind, got.owner), (10, 20, WRITE_LT, b"me"))  # whose client it is: guess_test.py
+    # Whose client it is: guess_test.py.
+    check((got.first, got.length, got.kind, got.owner), (10, 20, WRITE_LT, b"me"))
     got = two.no("DENIED", putfh(f), lockt(WRITE_LT, 29, 1, b"you"))
     check((got.first, got.length), (10, 20))
     two.ok(putfh(f), lockt(WRITE_LT, 30, 1, b"you"))
@@ -3116,7 +3261,8 @@ def test_locks_are_split_and_joined(c, d):
         got = two.call(putfh(f), lockt(WRITE_LT, first, length, b"you")).results[-1]
         return (got.first, got.length, got.kind) if got.status else None
     check([held(*w) for w in ((0, 1), (40, 20), (60, 1), (85, 1), (95, 1), (100, 5))],
-          [(0, 40, WRITE_LT), None, (60, 20, WRITE_LT), (80, 10, READ_LT), (90, 10, WRITE_LT), None])
+          [(0, 40, WRITE_LT), None, (60, 20, WRITE_LT), (80, 10, READ_LT), (90, 10, WRITE_LT),
+           None])
     c.ok(putfh(f), lock(k, WRITE_LT, 40, 60))
     check(held(99, 1), (0, 100, WRITE_LT))
 
@@ -3218,7 +3364,8 @@ def test_expired_clients_yield(c, d):
     check(ds.write(fh, 0, b"late").status, 13)
     c.until(lambda got: err(got.status) != "DELAY", putfh(lf), lockt(WRITE_LT, 0, 1))
     got = silent.conn.compound(sequence(silent.session.sessionid, silent.slots[0] + 1, 0, 0))
-    check(err(got.status) == "BADSESSION" or got.results[0].flags & 0x78 != 0, True, "the silent client is not told")
+    check(err(got.status) == "BADSESSION" or got.results[0].flags & 0x78 != 0, True,
+          "the silent client is not told")
     courteous.ok(putfh(g), write(kept, 0, b"nobody was in the way"))
 
 
@@ -3238,9 +3385,11 @@ def test_what_a_dead_client_wrote_is_read(c, d):
 
     def is_read():
         for fh_, at in ((f, 0), (g, 1 << 20)):
-            got = two.until(lambda got: err(got.status) != "DELAY", putfh(fh_), getattr_("size"), read(ANON, at, 1 << 20))
+            got = two.until(lambda got: err(got.status) != "DELAY", putfh(fh_), getattr_("size"),
+                            read(ANON, at, 1 << 20))
             check(got.results[2].attrs.size, at + len(data), "the size")
-            check((got.results[3].eof, got.results[3].data == data), (True, True), "what was written")
+            check((got.results[3].eof, got.results[3].data == data), (True, True),
+                  "what was written")
     is_read()  # of one that may still be alive
     time.sleep(2.6)
     is_read()  # whose lease is over
@@ -3304,8 +3453,10 @@ def restart_keeps_what_was_answered(w):
     s, f = c.open(d, "f")
     for i in range(50):
         c.ok(putfh(d), create(FIFO, f"n{i}", mode=0o640))
-    c.ok(putfh(f), write(s, 0, b"data", FILE_SYNC), setxattr("a", b"x"), putfh(d), setxattr("weft.policy", "mirrors=2"))
-    c.ok(putfh(d), create(LNK, "l", "target"), putfh(d), remove("n7"), putfh(d), savefh(), rename("n8", "m8"))
+    c.ok(putfh(f), write(s, 0, b"data", FILE_SYNC), setxattr("a", b"x"), putfh(d),
+         setxattr("weft.policy", "mirrors=2"))
+    c.ok(putfh(d), create(LNK, "l", "target"), putfh(d), remove("n7"), putfh(d), savefh(),
+         rename("n8", "m8"))
     kw = dict(how=EXCLUSIVE4_1, verf=b"verifier", attrs={"mode": 0o640})
     x = opened(c, d, "x", **kw)
     stable = all_readable(c, d) - {ATTR[n] for n in """space_avail space_free files_avail files_free files_total space_used
@@ -3320,7 +3471,8 @@ def restart_keeps_what_was_answered(w):
     check(set(after), set(before))
     check(opened(c, d, "x", **kw).fh, x.fh)
     s, g = c.open(d, "f", how=None)
-    check((g, c.ok(putfh(f), read(s, 0, 9)).data, c.ok(putfh(f), getxattr("a")).value), (f, b"data", b"x"))
+    check((g, c.ok(putfh(f), read(s, 0, 9)).data, c.ok(putfh(f), getxattr("a")).value),
+          (f, b"data", b"x"))
     check(c.ok(putfh(d), getxattr("weft.policy")).value, b"stripes=1,unit=1M,mirrors=2")
     check(c.ok(putfh(f), commit()).verf != verf, True, "the write verifier stayed")
 
@@ -3335,9 +3487,11 @@ def restart_gives_grace_to_those_on_record(w):
     again(one)
     stranger = client(reclaim=False)
     for c in (one, stranger):
-        for ops in ([putfh(d), open_("f")], [putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})],
-                    [putfh(f), open_(claim_fh())], [putfh(d), remove("g")], [putfh(d), savefh(), rename("g", "h")],
-                    [putfh(g), setattr_(size=0)], [putfh(g), read(ANON, 0, 1)], [putfh(g), write(ANON, 0, b"x")]):
+        for ops in ([putfh(d), open_("f")],
+                    [putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})],
+                    [putfh(f), open_(claim_fh())], [putfh(d), remove("g")],
+                    [putfh(d), savefh(), rename("g", "h")], [putfh(g), setattr_(size=0)],
+                    [putfh(g), read(ANON, 0, 1)], [putfh(g), write(ANON, 0, b"x")]):
             c.no("GRACE", *ops)
         c.ok(putfh(d), lookup("f"), getattr_("type", "size"), access(0x3f), putfh(d), readdir())
     stranger.no(("RECLAIM_BAD", "NO_GRACE"), putfh(f), open_(claim_previous(), BOTH | NO_DELEG))
@@ -3409,9 +3563,11 @@ def restart_ends_grace_when_a_client_stays_away(w):
     c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_("f"))
     took = time.monotonic() - began
     check(1 < took < 3.5, True, f"grace of 2 s took {took:.1f} s")
-    eventually(lambda: ds.write(x.fhs[0], 0, b"late").status == 13, 2, "the fence of the client that stayed away")
+    eventually(lambda: ds.write(x.fhs[0], 0, b"late").status == 13, 2,
+               "the fence of the client that stayed away")
     # It told nobody, and neither boot knew: the size is what it wrote.
-    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), getattr_("size"), read(ANON, 49990, 100)).results
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), getattr_("size"),
+                  read(ANON, 49990, 100)).results
     check((got[2].attrs.size, got[3].data), (50000, bytes(10)))
     gone.conns = [gone.connection()]
     gone.exchange_id()
@@ -3433,7 +3589,8 @@ def restart_finds_sizes_and_fences_old_layouts(w):
     new = reclaim(c, f)
     c.ok(putfh(f), layoutreturn(ANON))  # as the Linux client does
     c.ok(reclaim_complete())
-    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), getattr_("size", "change")).results[-1].attrs
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                  getattr_("size", "change")).results[-1].attrs
     check((got.size, got.change > change), (100000, True))
     check(c.attrs(g, "size").size, (1 << 20) + 20)
     check(c.ok(putfh(g), read(ANON, (1 << 20) - 1, 100)).data, b"\0in the second stripe")
@@ -3493,7 +3650,9 @@ def restart_of_a_data_server_delays_what_needs_it(w):
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789")
     c.ok(putfh(f), layoutreturn(o.stateid))
-    name = next(x["ds"] for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"] for x in m["objects"])
+    name = next(x["ds"]
+                for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]
+                for x in m["objects"])
     w.dev("kill", w.dir, name, "-9")
     started = c.begin(putfh(f), setattr_(s, size=5))
     make = open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
@@ -3502,14 +3661,16 @@ def restart_of_a_data_server_delays_what_needs_it(w):
     c.no("DELAY", putfh(wide), make)
     c.until(lambda got: err(got.status) != "DELAY", putfh(wide), make, tries=120)
     c.no("NOSPC", putfh(wide), make)
-    check(1.5 < time.monotonic() - began < 4, True, f"DELAY for {time.monotonic() - began:.1f} s, the lease is 2 s")
+    check(1.5 < time.monotonic() - began < 4, True,
+          f"DELAY for {time.monotonic() - began:.1f} s, the lease is 2 s")
     first_answer = c.finish(started)
     check(err(first_answer.status) in ("OK", "DELAY"), True)
     got = c.no("LAYOUTTRYLATER", putfh(f), layoutget(s))
     check(got.will, False)
     c.no("DELAY", putfh(f), read(s, 0, 10))
     w.dev("start", w.dir, name)
-    c.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY", "RECALLCONFLICT"), putfh(f), layoutget(s))
+    c.until(lambda got: err(got.status) not in ("LAYOUTTRYLATER", "DELAY", "RECALLCONFLICT"),
+            putfh(f), layoutget(s))
     c.ok(putfh(f), setattr_(s, size=5))
     check(c.ok(putfh(f), read(s, 0, 10)).data, b"01234")
     c.ok(putfh(wide), make)
@@ -3520,7 +3681,8 @@ def restart_of_a_mirrors_server_makes_its_copy_stale(w):
     d = c.mkdir(c.root(), "d")
     s, f, o = striped(c, d, "mirrors=2")
     c.ok(putfh(f), write(s, 0, b"both", FILE_SYNC), layoutreturn(o.stateid))
-    name = json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"][0]["objects"][0]["ds"]
+    name = json.loads(c.ok(putfh(f),
+                           getxattr("weft.layout")).value)["mirrors"][0]["objects"][0]["ds"]
     lay(c, f, s)
     w.dev("kill", w.dir, name, "-9")
     began = time.monotonic()
@@ -3543,7 +3705,9 @@ def restart_of_a_data_server_is_survived(w):
     d = c.mkdir(c.root(), "d")
     s, f, o, ds, fh = one_server(c, d)
     verf = ds.write(fh, 0, b"data", FILE_SYNC).verf
-    name = next(x["ds"] for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"] for x in m["objects"])
+    name = next(x["ds"]
+                for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]
+                for x in m["objects"])
     w.dev("kill", w.dir, name, "-9")
     check(ds.conn.is_closed(), True)
     w.dev("start", w.dir, name)
@@ -3624,7 +3788,8 @@ def run_apart(names, ds=4, settings=(), beside=3):
     @contextlib.contextmanager
     def around(name):
         global THE
-        w = THE = Cluster(ds(name) if callable(ds) else ds, settings(name) if callable(settings) else settings)
+        w = THE = Cluster(ds(name) if callable(ds) else ds,
+                          settings(name) if callable(settings) else settings)
         try:
             with clients():
                 yield (w,)

@@ -31,7 +31,8 @@ class Node:
         self.names, self.xattrs, self.entries, self.change, self.fileid = 1, {}, {}, 0, 0
 
     def nlink(self):
-        return self.names if self.kind != DIR else 2 + sum(n.kind == DIR for n in self.entries.values())
+        return (self.names if self.kind != DIR
+                else 2 + sum(n.kind == DIR for n in self.entries.values()))
 
 
 class Tree:
@@ -51,7 +52,9 @@ class Tree:
         return d, self.rnd.choice(NAMES)
 
     def own(self):
-        return getattr(self, "own_" + self.rnd.choice("make make make open link rename rename rename remove remove setattr xattr list look".split()))()
+        return getattr(self,
+                       "own_" + self.rnd.choice("make make make open link rename rename rename "
+                                                "remove remove setattr xattr list look".split()))()
 
     def made(self, d, name, node, got):
         d.entries[name] = node
@@ -60,14 +63,16 @@ class Tree:
 
     def own_make(self):
         d, name = self.pick()
-        kind = DIR if self.rnd.random() < 0.4 and len(self.dirs) < 12 else self.rnd.choice([FIFO, LNK, SOCK])
+        kind = (DIR if self.rnd.random() < 0.4
+                and len(self.dirs) < 12 else self.rnd.choice([FIFO, LNK, SOCK]))
         mode = self.rnd.choice([0o600, 0o755, 0o4711])
         attrs = {} if kind == LNK else {"mode": mode}
 
         def check_it(got):
             self.expect(got, "EXIST" if name in d.entries else "OK", f"CREATE {name}")
             if not got.status:
-                self.made(d, name, Node(kind, got.results[-1].fh, 0o777 if kind == LNK else mode), got)
+                self.made(d, name, Node(kind, got.results[-1].fh, 0o777 if kind == LNK else mode),
+                          got)
         return [putfh(d.fh), create(kind, name, b"target", **attrs), getfh()], check_it
 
     def own_open(self):
@@ -78,14 +83,16 @@ class Tree:
             if not got.status:
                 self.made(d, name, Node(REG, got.results[3].fh, 0o640), got)
         owner = b"%d" % self.rnd.randrange(1 << 40)
-        return [putfh(d.fh), open_(name, BOTH | NO_DELEG, owner=owner, how=GUARDED, attrs={"mode": 0o640}), getfh(), close((1, bytes(12)))], check_it
+        return [putfh(d.fh), open_(name, BOTH | NO_DELEG, owner=owner, how=GUARDED,
+                                   attrs={"mode": 0o640}), getfh(), close((1, bytes(12)))], check_it
 
     def own_link(self):
         (a, old), (b, new) = self.pick(), self.pick()
         n = a.entries.get(old)
 
         def check_it(got):
-            want = "NOENT" if not n else "EXIST" if new in b.entries else "ISDIR" if n.kind == DIR else "OK"
+            want = ("NOENT" if not n else "EXIST" if new in b.entries else "ISDIR"
+                    if n.kind == DIR else "OK")
             self.expect(got, want, f"LINK {old} {new}")
             if not got.status:
                 b.entries[new] = n
@@ -131,7 +138,8 @@ class Tree:
         n = d.entries.get(name)
 
         def check_it(got):
-            self.expect(got, "NOENT" if not n else "NOTEMPTY" if n.entries else "OK", f"REMOVE {name}")
+            self.expect(got, "NOENT" if not n else "NOTEMPTY" if n.entries else "OK",
+                        f"REMOVE {name}")
             if n and not got.status:
                 del d.entries[name]
                 self.drop(n)
@@ -149,7 +157,8 @@ class Tree:
 
     def own_xattr(self):
         d, name = self.pick()
-        n, x, how, value = d.entries.get(name), self.rnd.choice(XATTRS), self.rnd.randrange(4), os.urandom(self.rnd.randrange(40))
+        n, x, how, value = (d.entries.get(name), self.rnd.choice(XATTRS), self.rnd.randrange(4),
+                            os.urandom(self.rnd.randrange(40)))
 
         def check_it(got):
             if not n:
@@ -171,7 +180,8 @@ class Tree:
                 del n.xattrs[x]
             else:
                 n.xattrs[x] = value
-        return [putfh(d.fh), lookup(name), removexattr(x) if how == 3 else setxattr(x, value, how)], check_it
+        return ([putfh(d.fh), lookup(name),
+                 removexattr(x) if how == 3 else setxattr(x, value, how)], check_it)
 
     def own_list(self):
         d = self.rnd.choice(self.dirs)
@@ -186,17 +196,20 @@ class Tree:
         n = d.entries.get(name)
         if not n and self.gone and self.rnd.random() < 0.5:
             fh = self.rnd.choice(self.gone)
-            return [putfh(fh), getattr_("type")], lambda got: self.expect(got, "STALE", "a handle of what is gone")
+            return ([putfh(fh), getattr_("type")],
+                    lambda got: self.expect(got, "STALE", "a handle of what is gone"))
 
         def check_it(got):
             self.expect(got, "OK" if n else "NOENT", f"LOOKUP {name}")
             if n:
                 self.compare(n, got.results[-2].fh, got.results[-1].attrs)
-        return [putfh(d.fh), lookup(name), getfh(), getattr_("type", "mode", "numlinks", "change", "fileid")], check_it
+        return ([putfh(d.fh), lookup(name), getfh(),
+                 getattr_("type", "mode", "numlinks", "change", "fileid")], check_it)
 
     def compare(self, n, fh, a):
         check((fh, a.type, a.mode, a.numlinks), (n.fh, n.kind, n.mode, n.nlink()))
-        check(a.change > n.change or (n.change, n.fileid) == (a.change, a.fileid), True, f"change {a.change} after {n.change}")
+        check(a.change > n.change or (n.change, n.fileid) == (a.change, a.fileid), True,
+              f"change {a.change} after {n.change}")
         n.change, n.fileid = a.change, a.fileid
         with self.lock:
             check(self.fileids.setdefault(a.fileid, fh), fh, "a fileid is used again")
@@ -208,21 +221,25 @@ class Tree:
 
     def compare_all(self, d=None):
         d = d or self.root
-        got = {e.name.decode(): e for e in self.c.readdir_all(d.fh, ("type", "mode", "numlinks", "change", "fileid", "filehandle"))}
+        got = {e.name.decode(): e for e in self.c.readdir_all(
+            d.fh, ("type", "mode", "numlinks", "change", "fileid", "filehandle"))}
         check(set(got), set(d.entries))
         for name, n in d.entries.items():
             self.compare(n, got[name].attrs.filehandle, got[name].attrs)
             for x in XATTRS if n.kind in (REG, DIR) else ():
                 r = self.c.call(putfh(n.fh), getxattr(x))
-                check(r.results[-1].value if not r.status else None, n.xattrs.get(x), f"xattr {x} of {name}")
+                check(r.results[-1].value if not r.status else None, n.xattrs.get(x),
+                      f"xattr {x} of {name}")
             if n.kind == DIR:
                 self.compare_all(n)
 
     # The shared directory: (kind, names, status, change_info, when it began and ended).
 
     def common(self):
-        kind, a, b = self.rnd.choice(["make", "make", "remove", "rename"]), self.rnd.choice(SHARED), self.rnd.choice(SHARED)
-        ops = {"make": create(FIFO, a, mode=0o600), "remove": remove(a), "rename": rename(a, b)}[kind]
+        kind, a, b = (self.rnd.choice(["make", "make", "remove", "rename"]),
+                      self.rnd.choice(SHARED), self.rnd.choice(SHARED))
+        ops = {"make": create(FIFO, a, mode=0o600), "remove": remove(a),
+               "rename": rename(a, b)}[kind]
         began = time.monotonic()
 
         def note(got):
@@ -322,23 +339,31 @@ def test_random_operations_of_several_clients_agree_with_their_models(w):
     log = [e for t in trees for e in t.log]
     wins = one_order(log, change, {e.name.decode() for e in first.readdir_all(shared)})
     own = sum(t.n for t in trees)
-    tap.say(f"{own} operations in trees of their own, {len(log)} in the shared directory, {wins} of them changed it")
+    tap.say(f"{own} operations in trees of their own, {len(log)} in the shared directory, {wins} "
+            "of them changed it")
     check(own >= CLIENTS_N * ROUNDS * 2 and wins > len(log) // 4, True, "too little was done")
     w.dev("down", w.dir)
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), os.path.join(w.dir, "mds")], capture_output=True, text=True, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, check=False)
     check(done.returncode, 0, done.stdout + done.stderr)
 
 
 def test_the_order_is_checked(w):
     """A checker that finds nothing proves nothing: histories that cannot be are refused."""
-    ok = [("make", "a", "b", "OK", (True, 5, 6), 1.0, 2.0), ("remove", "a", "b", "OK", (True, 6, 7), 1.5, 2.5), ("remove", "a", "b", "NOENT", None, 3.0, 4.0)]
+    ok = [("make", "a", "b", "OK", (True, 5, 6), 1.0, 2.0),
+          ("remove", "a", "b", "OK", (True, 6, 7), 1.5, 2.5),
+          ("remove", "a", "b", "NOENT", None, 3.0, 4.0)]
     check(one_order(ok, 5, set()), 2)
     wrong = [
-        (ok[:1] + ok[2:], {"a"}),                                     # NOENT after all had seen it made
+        # NOENT after all had seen it made.
+        (ok[:1] + ok[2:], {"a"}),
         (ok, {"a"}),                                                  # it is there at the end
-        ([ok[0], ("remove", "a", "b", "OK", (True, 5, 7), 1.5, 2.5)], set()),  # a change that is used twice
+        # A change that is used twice.
+        ([ok[0], ("remove", "a", "b", "OK", (True, 5, 7), 1.5, 2.5)], set()),
         ([ok[0], ("make", "a", "b", "OK", (True, 6, 7), 3.0, 4.0)], {"a"}),    # made twice
-        ([("make", "a", "b", "OK", (True, 5, 6), 3.0, 4.0), ("remove", "a", "b", "OK", (True, 6, 7), 1.0, 2.0)], set()),  # before it was there
+        # Before it was there.
+        ([("make", "a", "b", "OK", (True, 5, 6), 3.0, 4.0),
+          ("remove", "a", "b", "OK", (True, 6, 7), 1.0, 2.0)], set()),
         (ok[:2] + [("make", "a", "b", "EXIST", None, 3.0, 4.0)], set()),  # EXIST, and nothing was
     ]
     for history, listed in wrong:

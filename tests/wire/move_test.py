@@ -19,7 +19,8 @@ RACKS = {"ds1": "rack=a", "ds2": "rack=a", "ds3": "rack=b", "ds4": "rack=b"}
 
 
 def weft(w, *args, rc=0):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
+                          capture_output=True, text=True, timeout=60, check=False)
     check(done.returncode, rc, f"weft {' '.join(args)}: {done.stderr}")
     return done.stdout if not rc else done.stderr
 
@@ -36,17 +37,20 @@ def racks(w):
 def still(c, f):
     """Nothing is under way: as it is shown, and as a client sees it."""
     j = layout_of(c, f)
-    return {o["state"] for m in j["mirrors"] for o in m["objects"]} == {"in-sync"} and not any("leaving" in o or "spare" in m for m in j["mirrors"] for o in m["objects"])
+    return ({o["state"] for m in j["mirrors"] for o in m["objects"]} == {"in-sync"}
+            and not any("leaving" in o or "spare" in m for m in j["mirrors"] for o in m["objects"]))
 
 
 def objects_on(w, ds):
     """The files of a data server's store that are objects."""
-    return [os.path.join(d, p) for d, _, names in os.walk(os.path.join(w.dir, ds)) for p in names if p.count("-") == 2 or ".o" in p]
+    return [os.path.join(d, p) for d, _, names in os.walk(os.path.join(w.dir, ds))
+            for p in names if p.count("-") == 2 or ".o" in p]
 
 
 def fsck(w):
     """The store says what it should: looked at beside the running server."""
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, timeout=20, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
 
 
@@ -63,7 +67,8 @@ class Striped(Wide):
         results = []
         while data:
             n, k = min(len(data), MB - off % MB), off // MB % len(self.at[0])
-            results += [self.at[m][k].write(self.o.mirrors[m][k].fhs[0], off, data[:n]).status for m in range(len(self.at))]
+            results += [self.at[m][k].write(self.o.mirrors[m][k].fhs[0], off, data[:n]).status
+                        for m in range(len(self.at))]
             off, data = off + n, data[n:]
         return results
 
@@ -103,7 +108,8 @@ def test_a_mirror_less(w):
     x.give_back()
     with writing(x):
         weft(w, "mirror", "remove", "/remove/f", "1", "--wait")
-    check(servers(x.c, x.f), before[:2] + before[4:], "the second is gone, the others are as they were")
+    check(servers(x.c, x.f), before[:2] + before[4:],
+          "the second is gone, the others are as they were")
     check(content(x.c, x.f, x.s) == bytes(x.data), True)
     eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of its objects")
     weft(w, "mirror", "remove", "/remove/f", "0", "--wait")
@@ -155,19 +161,22 @@ def test_a_copy_that_is_replaced_keeps_to_the_policy(w):
     """Two racks of two; a server dies: the new copy is in the same rack, and where none is left in it, it waits."""
     racks(w)
     x = Wide("rack", 2 * MB, "mirrors=2,domain=rack")
-    check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value, b"stripes=1,unit=1M,mirrors=2,domain=rack")
+    check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value,
+          b"stripes=1,unit=1M,mirrors=2,domain=rack")
     before = servers(x.c, x.f)
     lost = before[1]
     (other,) = [d for d, r in RACKS.items() if r == RACKS[lost] and d != lost]
     x.give_back()
     w.dev("kill", w.dir, other, "-9")
     w.dev("kill", w.dir, lost, "-9")
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC), tries=200)
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC),
+              tries=200)
     x.data[:2] = b"on"
     time.sleep(5)  # mds.repair_wait and a lease
     weft(w, "mirror", "repair", "/rack/f")
     (one,) = ask(w, "mirror", "status", "/rack/f")["waiting"]
-    check(("no data server" in one["why"], states(x.c, x.f)), (True, ["in-sync", "stale"]), one["why"])
+    check(("no data server" in one["why"], states(x.c, x.f)), (True, ["in-sync", "stale"]),
+          one["why"])
     w.dev("start", w.dir, other)
     eventually(lambda: whole(x.c, x.f), 20, "repair")
     check(servers(x.c, x.f), [before[0], other])
@@ -187,16 +196,19 @@ def test_a_file_moves_while_a_client_writes(w):
     with writing(x):
         weft(w, "move", "/move/f", "--group", "rack=b", "--wait")
     check({RACKS[s] for s in servers(x.c, x.f)}, {"rack=b"})
-    check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value, b"stripes=2,unit=1M,mirrors=1,group=rack=b")
+    check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value,
+          b"stripes=2,unit=1M,mirrors=1,group=rack=b")
     check(content(x.c, x.f, x.s) == bytes(x.data), True)
     eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of the old objects")
     # Both mirrors, one after the other, and never fewer than two copies.
     weft(w, "mirror", "add", "/move/f", "--wait")
-    weft(w, "move", "/move/f", "--policy", "stripes=2,mirrors=2,domain=rack,group0=rack=a,group1=rack=b", "--wait")
+    weft(w, "move", "/move/f", "--policy",
+         "stripes=2,mirrors=2,domain=rack,group0=rack=a,group1=rack=b", "--wait")
     check([RACKS[s] for s in servers(x.c, x.f)], ["rack=a"] * 2 + ["rack=b"] * 2)
     weft(w, "move", "/move/f", "--from", "ds1", "--wait")
     last = json.loads(weft(w, "--json", "events", "--kind", "file-moved").splitlines()[-1])
-    check((last["path"], last["subject"], "moved to ds2" in last["text"]), ("/move/f", "ds1", True), last)
+    check((last["path"], last["subject"], "moved to ds2" in last["text"]), ("/move/f", "ds1", True),
+          last)
     check("ds1" in servers(x.c, x.f), False)
     check(content(x.c, x.f, x.s) == bytes(x.data), True)
     fsck(w)
@@ -216,7 +228,8 @@ def test_a_move_outlives_the_metadata_server(w):
     c = client()
     eventually(lambda: still(c, x.f), 40, "the move")
     check(before[0] in servers(c, x.f), False)
-    got = c.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    got = c.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
+                  open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     check(content(c, x.f, got.results[-1].stateid) == data, True)
     eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of the old objects")
     fsck(w)
@@ -235,7 +248,8 @@ def test_a_server_is_drained_while_clients_write(w):
     files = []
     for i in range(40):
         s, f = c.open(d, f"f{i}")
-        c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"%d" % i * 1000, FILE_SYNC))
+        c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                write(s, 0, b"%d" % i * 1000, FILE_SYNC))
         files.append((s, f, b"%d" % i * 1000))
     name = servers(x.c, x.f)[0]
     with writing(x):
@@ -265,9 +279,12 @@ def test_a_server_is_drained_while_clients_write(w):
 def many_on(c, name, label, n):
     """Empty files of a directory, all on the server with this label."""
     d = c.mkdir(c.root(), name)
-    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), setxattr("weft.policy", "group=rack=" + label), tries=200)
+    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d),
+            setxattr("weft.policy", "group=rack=" + label), tries=200)
     for at in range(0, n, 4):
-        ops = [o for k in range(at, at + 4) for o in (putfh(d), open_(f"f{k}", BOTH | NO_DELEG, how=UNCHECKED), op("CLOSE", u32(0), stateid(CURRENT)))]
+        ops = [o for k in range(at, at + 4)
+               for o in (putfh(d), open_(f"f{k}", BOTH | NO_DELEG, how=UNCHECKED),
+                         op("CLOSE", u32(0), stateid(CURRENT)))]
         got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), *ops, tries=200)
         check(err(got.status), "OK")
 
@@ -315,23 +332,30 @@ def test_whole_trees(w):
             files.append(f)
     tree = lambda *args: ask(w, *args[:-1], "-r", args[-1])  # noqa: E731
     check(tree("mirror", "add", "--to", "2", "/tree/a"), {"files": 4, "begun": 4, "refused": 0})
-    eventually(lambda: all(len(servers(c, f)) == 2 and whole(c, f) for f in files[4:8]), 20, "their second mirror")
+    eventually(lambda: all(len(servers(c, f)) == 2 and whole(c, f) for f in files[4:8]), 20,
+               "their second mirror")
     check(tree("mirror", "add", "--to", "2", "/tree"), {"files": 8, "begun": 8, "refused": 0})
-    eventually(lambda: all(len(servers(c, f)) == 2 and whole(c, f) for f in files), 20, "the others'")
+    eventually(lambda: all(len(servers(c, f)) == 2 and whole(c, f) for f in files), 20,
+               "the others'")
     check(tree("mirror", "add", "--to", "2", "/tree"), {"files": 0, "begun": 0, "refused": 0})
     there = sum("ds1" in servers(c, f) for f in files)
     check(there > 0, True)
     check(tree("move", "--from", "ds1", "/tree"), {"files": there, "begun": there, "refused": 0})
-    eventually(lambda: all("ds1" not in servers(c, f) and len(servers(c, f)) == 2 and whole(c, f) for f in files), 30, "the move")
+    eventually(lambda: all("ds1" not in servers(c, f) and len(servers(c, f)) == 2 and whole(c, f)
+                           for f in files), 30, "the move")
     check([content(c, f) for f in files], [b"in a tree"] * 12)
     check(tree("mirror", "repair", "/tree"), {"files": 0, "begun": 0, "refused": 0})
     # What is refused keeps no other from being done, and is told.
     x = Wide("tree2", MB, "mirrors=4")
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "add", "-r", "--to", "5", "/tree2"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "add",
+                           "-r", "--to", "5", "/tree2"], capture_output=True, text=True, timeout=20,
+                          check=False)
     check((done.returncode, done.stdout, "/tree2/f" in done.stderr),
           (1, "1 files: 0 begun, 1 refused\n", True), done.stderr)
-    for words in (("mirror", "add", "-r", "/tree"), ("mirror", "add", "--to", "2", "/tree"), ("move", "-r", "--wait", "--from", "ds1", "/tree")):
-        check(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *words], capture_output=True, timeout=20, check=False).returncode, 2, words)
+    for words in (("mirror", "add", "-r", "/tree"), ("mirror", "add", "--to", "2", "/tree"),
+                  ("move", "-r", "--wait", "--from", "ds1", "/tree")):
+        check(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *words],
+                             capture_output=True, timeout=20, check=False).returncode, 2, words)
     x.give_back()
 
 
@@ -411,14 +435,16 @@ def test_copies_are_compared_and_mended(w):
     s, f = c.open(c.mkdir(c.root(), "single"), "f")
     with writing(x):
         got = ask(w, "mirror", "verify", "/", "-r")
-        check((got["files"], got["single"], got["skipped"], got["differences"]), (1, 1, 0, []), "while a client writes")
+        check((got["files"], got["single"], got["skipped"], got["differences"]), (1, 1, 0, []),
+              "while a client writes")
     check(got["bytes"] >= 30 * MB, True)
     names = servers(x.c, x.f)
     # In the second range, and past the first page; and a hole that has zeros is the same.
     check(spoil(w, x, 1, 9 * MB + 5, b"rotten"), names[1])
     got = json.loads(verify(w, "/verify/f", rc=1))
     (d,) = got["differences"]
-    check((d["path"], d["offset"], d["kept"], [b["ds"] for b in d["differ"]], d["mended"]), ("/verify/f", 8 * MB, names[0], [names[1]], False))
+    check((d["path"], d["offset"], d["kept"], [b["ds"] for b in d["differ"]], d["mended"]),
+          ("/verify/f", 8 * MB, names[0], [names[1]], False))
     check(states(x.c, x.f), ["in-sync"] * 3, "what is only reported stays")
     # Two of three differ from the one that is believed: which that is, only the administrator can know.
     json.loads(verify(w, "/verify/f", "--mend", "--keep", "2", rc=1))
@@ -428,7 +454,8 @@ def test_copies_are_compared_and_mended(w):
     # A longer copy is another one; which is right is not guessed.
     spoil(w, x, 2, 10 * MB, b"more")
     d, *_ = json.loads(verify(w, "/verify/f", "--mend", rc=1))["differences"]
-    check((d["kept"], [b["ds"] for b in d["differ"]], d["mended"], states(x.c, x.f)), (names[2], names[:2], False, ["in-sync"] * 3))
+    check((d["kept"], [b["ds"] for b in d["differ"]], d["mended"], states(x.c, x.f)),
+          (names[2], names[:2], False, ["in-sync"] * 3))
     (d,) = json.loads(verify(w, "/verify/f", "--mend", "--keep", "0", rc=1))["differences"]
     check(([b["ds"] for b in d["differ"]], d["mended"]), ([names[2]], True))
     eventually(lambda: whole(x.c, x.f), 20, "repair")
@@ -444,22 +471,27 @@ def test_what_is_gone_is_never_what_is_believed(w):
     for name, gone in (("two", [0]), ("three", [0, 1])):
         x = Wide(name, 10 * MB, f"mirrors={len(gone) + 1}")
         x.give_back()
-        paths = [os.path.join(w.dir, m["objects"][0]["ds"], m["objects"][0]["object"]) for m in layout_of(x.c, x.f)["mirrors"]]
+        paths = [os.path.join(w.dir, m["objects"][0]["ds"], m["objects"][0]["object"])
+                 for m in layout_of(x.c, x.f)["mirrors"]]
         names = servers(x.c, x.f)
         for k in gone:
             w.dev("kill", w.dir, names[k], "-9")
             os.unlink(paths[k])
             w.dev("start", w.dir, names[k])
-        eventually(lambda: all(d["state"] == "alive" for d in ask(w, "ds", "list")["ds"]), 10, "all are back")
+        eventually(lambda: all(d["state"] == "alive" for d in ask(w, "ds", "list")["ds"]), 10,
+                   "all are back")
         (d,) = json.loads(verify(w, f"/{name}/f", rc=1))["differences"]
-        check((d["kept"], [b["ds"] for b in d["differ"]], d["mended"]), (names[-1], names[:-1], False))
-        check([os.path.exists(p) for p in paths], [k not in gone for k in range(len(paths))], "it is not made, empty, by the look at it")
+        check((d["kept"], [b["ds"] for b in d["differ"]], d["mended"]),
+              (names[-1], names[:-1], False))
+        check([os.path.exists(p) for p in paths], [k not in gone for k in range(len(paths))],
+              "it is not made, empty, by the look at it")
         check(states(x.c, x.f), ["in-sync"] * len(paths))
         if name == "three":  # a fence made them, empty: no vote for them
             for k in gone:
                 with open(paths[k], "wb"):
                     pass
-            (d,) = [f for f in json.loads(verify(w, "/three/f", "--mend", rc=1))["differences"] if f["offset"] == 0]
+            (d,) = [f for f in json.loads(verify(w, "/three/f", "--mend", rc=1))["differences"]
+                    if f["offset"] == 0]
             check((d["kept"], d["mended"], states(x.c, x.f)), (names[2], False, ["in-sync"] * 3))
             json.loads(verify(w, "/three/f", "--mend", "--keep", "2", rc=1))
         else:
@@ -470,13 +502,16 @@ def test_what_is_gone_is_never_what_is_believed(w):
 
 
 def verify(w, *args, rc=0):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json", "mirror", "verify", *args], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json",
+                           "mirror", "verify", *args], capture_output=True, text=True, timeout=60,
+                          check=False)
     check(done.returncode, rc, done.stderr)
     return done.stdout
 
 
 def settings(name):
-    return [*QUICK, *(["mds.repair_rate=8M"] if "crash" in name or "outlives" in name else []), *(["mds.repair_files=1"] if "stale_comes" in name else [])]
+    return [*QUICK, *(["mds.repair_rate=8M"] if "crash" in name or "outlives" in name else []),
+            *(["mds.repair_files=1"] if "stale_comes" in name else [])]
 
 
 if __name__ == "__main__":

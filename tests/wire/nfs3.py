@@ -18,10 +18,11 @@ from tap import BUILD
 NFS, MOUNT = 100003, 100005
 PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR READDIRPLUS
     FSSTAT FSINFO PATHCONF COMMIT""".split()
-ERRORS = {0: "OK", 1: "PERM", 2: "NOENT", 5: "IO", 6: "NXIO", 13: "ACCES", 17: "EXIST", 18: "XDEV", 19: "NODEV", 20: "NOTDIR", 21: "ISDIR", 22: "INVAL",
-          27: "FBIG", 28: "NOSPC", 30: "ROFS", 31: "MLINK", 63: "NAMETOOLONG", 66: "NOTEMPTY", 69: "DQUOT", 70: "STALE", 71: "REMOTE",
-          10001: "BADHANDLE", 10002: "NOT_SYNC", 10003: "BAD_COOKIE", 10004: "NOTSUPP", 10005: "TOOSMALL", 10006: "SERVERFAULT", 10007: "BADTYPE",
-          10008: "JUKEBOX"}
+ERRORS = {0: "OK", 1: "PERM", 2: "NOENT", 5: "IO", 6: "NXIO", 13: "ACCES", 17: "EXIST", 18: "XDEV",
+          19: "NODEV", 20: "NOTDIR", 21: "ISDIR", 22: "INVAL", 27: "FBIG", 28: "NOSPC", 30: "ROFS",
+          31: "MLINK", 63: "NAMETOOLONG", 66: "NOTEMPTY", 69: "DQUOT", 70: "STALE", 71: "REMOTE",
+          10001: "BADHANDLE", 10002: "NOT_SYNC", 10003: "BAD_COOKIE", 10004: "NOTSUPP",
+          10005: "TOOSMALL", 10006: "SERVERFAULT", 10007: "BADTYPE", 10008: "JUKEBOX"}
 REG, DIR, BLK, CHR, LNK, SOCK, FIFO = range(1, 8)
 UNCHECKED, GUARDED, EXCLUSIVE = range(3)
 UNSTABLE, DATA_SYNC, FILE_SYNC = range(3)
@@ -35,8 +36,10 @@ def sattr(mode=None, uid=None, gid=None, size=None, atime=None, mtime=None):
         return boolean(v is not None) + (put(v) if v is not None else b"")
 
     def stamp(v):
-        return u32(0) if v is None else u32(1) if v == SERVER_TIME else u32(2) + u32(v[0]) + u32(v[1])
-    return one(mode, u32) + one(uid, u32) + one(gid, u32) + one(size, u64) + stamp(atime) + stamp(mtime)
+        return (u32(0) if v is None else u32(1) if v == SERVER_TIME
+                else u32(2) + u32(v[0]) + u32(v[1]))
+    return one(mode, u32) + one(uid, u32) + one(gid,
+                                                u32) + one(size, u64) + stamp(atime) + stamp(mtime)
 
 
 def when(r):
@@ -47,8 +50,9 @@ def when(r):
 
 
 def fattr(r):
-    a = Obj(type=r.u32(), mode=r.u32(), nlink=r.u32(), uid=r.u32(), gid=r.u32(), size=r.u64(), used=r.u64(), rdev=(r.u32(), r.u32()),
-            fsid=r.u64(), fileid=r.u64(), atime=when(r), mtime=when(r), ctime=when(r))
+    a = Obj(type=r.u32(), mode=r.u32(), nlink=r.u32(), uid=r.u32(), gid=r.u32(), size=r.u64(),
+            used=r.u64(), rdev=(r.u32(), r.u32()), fsid=r.u64(), fileid=r.u64(), atime=when(r),
+            mtime=when(r), ctime=when(r))
     if not REG <= a.type <= FIFO:
         raise Malformed(f"type {a.type}")
     return a
@@ -89,19 +93,26 @@ def listing(r, plus):
 
 # What a procedure gives: when it worked, and when it did not.
 RESULTS = {
-    "GETATTR": (fattr, lambda r: None), "SETATTR": (wcc, wcc), "LOOKUP": (lambda r: Obj(fh=r.opaque(64), attr=post(r), dir=post(r)), post),
-    "ACCESS": (lambda r: Obj(attr=post(r), access=r.u32()), post), "READLINK": (lambda r: Obj(attr=post(r), data=r.opaque()), post),
+    "GETATTR": (fattr, lambda r: None), "SETATTR": (wcc, wcc),
+    "LOOKUP": (lambda r: Obj(fh=r.opaque(64), attr=post(r), dir=post(r)), post),
+    "ACCESS": (lambda r: Obj(attr=post(r), access=r.u32()), post),
+    "READLINK": (lambda r: Obj(attr=post(r), data=r.opaque()), post),
     "READ": (lambda r: Obj(attr=post(r), count=r.u32(), eof=r.boolean(), data=r.opaque()), post),
     "WRITE": (lambda r: Obj(wcc=wcc(r), count=r.u32(), committed=r.u32(), verf=r.fixed(8)), wcc),
-    "CREATE": (made, wcc), "MKDIR": (made, wcc), "SYMLINK": (made, wcc), "MKNOD": (made, wcc), "REMOVE": (wcc, wcc), "RMDIR": (wcc, wcc),
+    "CREATE": (made, wcc), "MKDIR": (made, wcc), "SYMLINK": (made, wcc), "MKNOD": (made, wcc),
+    "REMOVE": (wcc, wcc), "RMDIR": (wcc, wcc),
     "RENAME": (lambda r: Obj(src=wcc(r), dst=wcc(r)), lambda r: Obj(src=wcc(r), dst=wcc(r))),
     "LINK": (lambda r: Obj(attr=post(r), wcc=wcc(r)), lambda r: Obj(attr=post(r), wcc=wcc(r))),
-    "READDIR": (lambda r: listing(r, False), post), "READDIRPLUS": (lambda r: listing(r, True), post),
-    "FSSTAT": (lambda r: Obj(attr=post(r), tbytes=r.u64(), fbytes=r.u64(), abytes=r.u64(), tfiles=r.u64(), ffiles=r.u64(), afiles=r.u64(),
-                             invarsec=r.u32()), post),
-    "FSINFO": (lambda r: Obj(attr=post(r), rtmax=r.u32(), rtpref=r.u32(), rtmult=r.u32(), wtmax=r.u32(), wtpref=r.u32(), wtmult=r.u32(),
-                             dtpref=r.u32(), maxfilesize=r.u64(), delta=when(r), properties=r.u32()), post),
-    "PATHCONF": (lambda r: Obj(attr=post(r), linkmax=r.u32(), name_max=r.u32(), no_trunc=r.boolean(), chown_restricted=r.boolean(),
+    "READDIR": (lambda r: listing(r, False), post),
+    "READDIRPLUS": (lambda r: listing(r, True), post),
+    "FSSTAT": (lambda r: Obj(attr=post(r), tbytes=r.u64(), fbytes=r.u64(), abytes=r.u64(),
+                             tfiles=r.u64(), ffiles=r.u64(), afiles=r.u64(), invarsec=r.u32()),
+               post),
+    "FSINFO": (lambda r: Obj(attr=post(r), rtmax=r.u32(), rtpref=r.u32(), rtmult=r.u32(),
+                             wtmax=r.u32(), wtpref=r.u32(), wtmult=r.u32(), dtpref=r.u32(),
+                             maxfilesize=r.u64(), delta=when(r), properties=r.u32()), post),
+    "PATHCONF": (lambda r: Obj(attr=post(r), linkmax=r.u32(), name_max=r.u32(),
+                               no_trunc=r.boolean(), chown_restricted=r.boolean(),
                                case_insensitive=r.boolean(), case_preserving=r.boolean()), post),
     "COMMIT": (lambda r: Obj(wcc=wcc(r), verf=r.fixed(8)), wcc),
 }
@@ -114,7 +125,8 @@ class V3:
         self.conn, self.cred = Conn(addr, source=source), cred
 
     def call(self, name, args, cred=None, **how):
-        r = Reader(self.conn.rpc(PROCS.index(name), args, cred or self.cred, prog=NFS, vers=3, **how))
+        r = Reader(self.conn.rpc(PROCS.index(name), args, cred or self.cred, prog=NFS, vers=3,
+                                 **how))
         return self.decode(name, r)
 
     @staticmethod
@@ -164,16 +176,19 @@ class V3:
         return self.call("READ", opaque(fh) + u64(off) + u32(count), **how)
 
     def write(self, fh, off, data, stable=FILE_SYNC, count=None, **how):
-        return self.call("WRITE", opaque(fh) + u64(off) + u32(len(data) if count is None else count) + u32(stable) + opaque(data), **how)
+        return self.call("WRITE", opaque(fh) + u64(off) + u32(len(data) if count is None else count)
+                         + u32(stable) + opaque(data), **how)
 
     def create(self, d, name, how=UNCHECKED, verf=None, cred=None, **attrs):
-        return self.call("CREATE", opaque(d) + opaque(name) + u32(how) + (verf if how == EXCLUSIVE else sattr(**attrs)), cred=cred)
+        return self.call("CREATE", opaque(d) + opaque(name) + u32(how)
+                         + (verf if how == EXCLUSIVE else sattr(**attrs)), cred=cred)
 
     def mkdir(self, d, name, cred=None, **attrs):
         return self.call("MKDIR", opaque(d) + opaque(name) + sattr(**attrs), cred=cred)
 
     def symlink(self, d, name, target, cred=None, **attrs):
-        return self.call("SYMLINK", opaque(d) + opaque(name) + sattr(**attrs) + opaque(target), cred=cred)
+        return self.call("SYMLINK", opaque(d) + opaque(name) + sattr(**attrs) + opaque(target),
+                         cred=cred)
 
     def mknod(self, d, name, kind, dev=(0, 0), cred=None, **attrs):
         what = sattr(**attrs) if kind in (CHR, BLK, SOCK, FIFO) else b""
@@ -196,7 +211,8 @@ class V3:
         return self.call("READDIR", opaque(d) + u64(cookie) + verf + u32(count), **how)
 
     def readdirplus(self, d, cookie=0, verf=bytes(8), dircount=8192, maxcount=32768, **how):
-        return self.call("READDIRPLUS", opaque(d) + u64(cookie) + verf + u32(dircount) + u32(maxcount), **how)
+        return self.call("READDIRPLUS",
+                         opaque(d) + u64(cookie) + verf + u32(dircount) + u32(maxcount), **how)
 
     def fsstat(self, fh, **how):
         return self.call("FSSTAT", opaque(fh), **how)
@@ -322,9 +338,11 @@ class Server:
             f.write(text)
 
     def args(self):
-        keys = {"store": self.path("store"), "cluster_key": self.path("key"), "listen": f"127.0.0.1:{PORT}", "name": "one",
-                "exports": self.path("exports"), "admin": "unix:" + self.path("run/admin"), "pool": "32M", **self.keys}
-        return [os.path.join(BUILD, "weft-ds"), *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]]
+        keys = {"store": self.path("store"), "cluster_key": self.path("key"),
+                "listen": f"127.0.0.1:{PORT}", "name": "one", "exports": self.path("exports"),
+                "admin": "unix:" + self.path("run/admin"), "pool": "32M", **self.keys}
+        return [os.path.join(BUILD, "weft-ds"),
+                *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]]
 
     def start(self):
         with contextlib.suppress(FileNotFoundError):
@@ -334,7 +352,8 @@ class Server:
                                           env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         # Not by connecting: the socket of a killed one may live a little longer.
         ups = self.ups
-        eventually(lambda: self.child.poll() is not None or self.log().count(UP) > ups, 20, "weft-ds starts")
+        eventually(lambda: self.child.poll() is not None or self.log().count(UP) > ups, 20,
+                   "weft-ds starts")
         if self.child.poll() is not None:
             raise AssertionError(self.log())
         self.ups += 1
@@ -367,7 +386,8 @@ class Server:
             text = b""
             while chunk := s.recv(65536):
                 text += chunk
-        return sum(float(line.split()[1]) for line in text.decode().splitlines() if line.startswith(name))
+        return sum(float(line.split()[1]) for line in text.decode().splitlines()
+                   if line.startswith(name))
 
     def stop(self):
         if os.environ.get("WEFT_TRACE"):

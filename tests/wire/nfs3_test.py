@@ -61,9 +61,11 @@ def test_mnt_of_what_is_below_or_not_there(s):
     s.put("exp/file", "x")
     with contextlib.suppress(FileExistsError):
         os.symlink("sub", s.path("exp", "sym"))
-    check(s.c.ok("getattr", s.c.mnt(s.path("exp/sub/deep"))[1]).fileid, os.stat(s.path("exp/sub/deep")).st_ino)
+    check(s.c.ok("getattr", s.c.mnt(s.path("exp/sub/deep"))[1]).fileid,
+          os.stat(s.path("exp/sub/deep")).st_ino)
     check(s.c.mnt(s.path("exp") + "//./sub/")[0], 0)
-    for path, want in (("exp/none", 2), ("exp/file", 20), ("exp/sym/deep", 20), ("exp/sub/../..", 13), ("exp/../exp", 13), ("store", 13), ("expo", 13),
+    for path, want in (("exp/none", 2), ("exp/file", 20), ("exp/sym/deep", 20),
+                       ("exp/sub/../..", 13), ("exp/../exp", 13), ("store", 13), ("expo", 13),
                        ("elsewhere", 13), ("", 13), ("exp/" + "n" * 256, 63)):
         check(s.c.mnt(s.path(path))[0], want, path)
     check(s.c.mnt("")[0], 13)
@@ -127,10 +129,12 @@ def test_getattr_tells_what_the_file_system_says(s):
     fh = s.c.ok("create", s.d, "f", mode=0o640).fh
     s.c.ok("write", fh, 0, b"x" * 10000)
     st, a = os.stat(os.path.join(s.dir, "f")), s.c.ok("getattr", fh)
-    check((a.type, a.mode, a.nlink, a.uid, a.gid, a.size, a.used, a.fileid), (REG, 0o640, 1, 0, 0, 10000, st.st_blocks * 512, st.st_ino))
+    check((a.type, a.mode, a.nlink, a.uid, a.gid, a.size, a.used, a.fileid),
+          (REG, 0o640, 1, 0, 0, 10000, st.st_blocks * 512, st.st_ino))
     check(a.mtime, (st.st_mtime_ns // 10**9, st.st_mtime_ns % 10**9))
     check(a.fsid, s.c.ok("getattr", s.root).fsid)
-    check(a.fsid != s.c.ok("getattr", s.c.mnt(s.path("ro"))[1]).fsid, True, "exports have fsids of their own")
+    check(a.fsid != s.c.ok("getattr", s.c.mnt(s.path("ro"))[1]).fsid, True,
+          "exports have fsids of their own")
 
 
 def test_setattr_sets_each_attribute(s):
@@ -139,7 +143,8 @@ def test_setattr_sets_each_attribute(s):
     check((w.after.mode, w.before.size), (0o4751, 0))
     check(s.c.ok("setattr", fh, uid=1000, gid=7000).after.uid, 1000)
     check(s.c.ok("setattr", fh, size=5000).after.size, 5000)
-    check(s.c.ok("setattr", fh, mode=0o4755, size=10).after.mode, 0o4755, "set-id bits that are asked for survive the size")
+    check(s.c.ok("setattr", fh, mode=0o4755, size=10).after.mode, 0o4755,
+          "set-id bits that are asked for survive the size")
     a = s.c.ok("setattr", fh, atime=(1, 2), mtime=(4000000000, 999999999)).after
     check((a.atime, a.mtime), ((1, 2), (4000000000, 999999999)))
     before, now = time.time(), s.c.ok("setattr", fh, atime=SERVER_TIME, mtime=SERVER_TIME).after
@@ -165,8 +170,10 @@ def test_setattr_refuses(s):
     check(status(s.c.setattr(fh, size=2**63)), "FBIG")
     check(status(s.c.setattr(fh, cred=OTHER, atime=(1, 1))), "PERM")
     st, w = s.c.setattr(fh, cred=OTHER, mode=0o600, size=5)
-    check((st, w.after.size), ("PERM", 0), "what is not permitted comes before what cannot be taken back")
-    check(rejected(s.c.call, "SETATTR", opaque(fh) + sattr()[:-4] + u32(3) + u32(0)), ("accepted", 4))
+    check((st, w.after.size), ("PERM", 0),
+          "what is not permitted comes before what cannot be taken back")
+    check(rejected(s.c.call, "SETATTR", opaque(fh) + sattr()[:-4] + u32(3) + u32(0)),
+          ("accepted", 4))
     check(rejected(s.c.setattr, fh, atime=(1, 10**9)), ("accepted", 4))
 
 
@@ -180,8 +187,10 @@ def test_access_is_the_kernels_word(s):
     d = s.c.ok("mkdir", s.d, "d", mode=0o750, uid=1000).fh
     check(s.c.ok("access", d, cred=USER).access, A_READ | A_LOOKUP | A_MODIFY | A_EXTEND | A_DELETE)
     check(s.c.ok("access", d, cred=OTHER).access, 0)
-    acl = [(1, 7, 2**32 - 1), (2, 5, 2000), (4, 5, 2**32 - 1), (16, 5, 2**32 - 1), (32, 0, 2**32 - 1)]
-    os.setxattr(os.path.join(s.dir, "d"), "system.posix_acl_access", struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in acl))
+    acl = [(1, 7, 2**32 - 1), (2, 5, 2000), (4, 5, 2**32 - 1), (16, 5, 2**32 - 1),
+           (32, 0, 2**32 - 1)]
+    os.setxattr(os.path.join(s.dir, "d"), "system.posix_acl_access",
+                struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in acl))
     check(s.c.ok("access", d, cred=OTHER).access, A_READ | A_LOOKUP, "POSIX ACLs count")
     x = s.c.ok("create", s.d, "x", mode=0o711).fh
     check(s.c.ok("access", x, cred=USER).access, A_EXECUTE)
@@ -195,7 +204,8 @@ def test_file_system_procedures_tell_true_values(s):
     check((i.rtmax, i.wtmax, i.properties, i.delta), (1 << 20, 1 << 20, 27, (0, 1)))
     check(i.maxfilesize >= 1 << 43, True, "largest file")
     p = s.c.ok("pathconf", s.d)
-    check((p.name_max, p.no_trunc, p.chown_restricted, p.case_insensitive, p.case_preserving), (255, True, True, False, True))
+    check((p.name_max, p.no_trunc, p.chown_restricted, p.case_insensitive, p.case_preserving),
+          (255, True, True, False, True))
     check(p.linkmax, os.pathconf(s.dir, "PC_LINK_MAX"))
     f = s.c.ok("create", s.d, "f").fh
     for name in ("fsstat", "fsinfo", "pathconf"):
@@ -212,7 +222,8 @@ def test_lookup(s):
     check(s.c.ok("lookup", s.d, ".").fh, s.d)
     check(s.c.ok("lookup", s.d, "..").fh, s.root)
     check(s.c.ok("lookup", s.root, "..").fh, s.root, "the way up ends at the export")
-    for name, want in (("none", "NOENT"), ("", "ACCES"), ("a/b", "ACCES"), ("a\0b", "ACCES"), ("n" * 256, "NAMETOOLONG"), ("../..", "ACCES")):
+    for name, want in (("none", "NOENT"), ("", "ACCES"), ("a/b", "ACCES"), ("a\0b", "ACCES"),
+                       ("n" * 256, "NAMETOOLONG"), ("../..", "ACCES")):
         st, d = s.c.lookup(s.d, name)
         check((st, d.fileid), (want, os.stat(s.dir).st_ino), repr(name))
     check(status(s.c.lookup(f.fh, "x")), "NOTDIR")
@@ -244,7 +255,8 @@ def test_symlinks_are_not_followed(s):
     check(s.c.ok("setattr", out.fh, uid=1000, mtime=(5, 0)).after.uid, 1000)
     check(os.stat(s.path("key")).st_uid, 0)
     check(status(s.c.setattr(out.fh, mode=0o777)), "NOTSUPP")
-    for target, want in (("", "ACCES"), ("a\0", "ACCES"), ("x" * 4096, "NAMETOOLONG"), ("x" * 4000, "OK")):
+    for target, want in (("", "ACCES"), ("a\0", "ACCES"), ("x" * 4096, "NAMETOOLONG"),
+                         ("x" * 4000, "OK")):
         check(status(s.c.symlink(s.d, f"t{len(target)}", target)), want)
     check(status(s.c.symlink(s.d, "l", "y")), "EXIST")
 
@@ -272,7 +284,8 @@ def test_create(s):
     check((a.mode, a.uid, a.gid, a.mtime, a.size), (0o4640, 1000, 7000, (7, 8), 0))
     check(got.wcc.before is not None and got.wcc.after.mtime >= got.wcc.before.mtime, True, "wcc")
     st, w = s.c.create(s.d, "f", GUARDED, mode=0o600)
-    check((st, w.before is not None, w.after is not None), ("EXIST", True, True), "a failure has whole wcc data")
+    check((st, w.before is not None, w.after is not None), ("EXIST", True, True),
+          "a failure has whole wcc data")
     s.c.ok("write", got.fh, 0, b"12345")
     check(s.c.ok("create", s.d, "f", UNCHECKED, mode=0o777).attr.size, 5, "what is there stays")
     check(s.c.ok("create", s.d, "f", UNCHECKED, mode=0o777).attr.mode, 0o4640)
@@ -281,14 +294,17 @@ def test_create(s):
     s.c.ok("mkdir", s.d, "d")
     check(status(s.c.create(s.d, "d", UNCHECKED)), "EXIST")
     check(status(s.c.create(got.fh, "x")), "NOTDIR")
-    for name, want in ((".", "EXIST"), ("..", "EXIST"), ("", "ACCES"), ("a/b", "ACCES"), ("n" * 256, "NAMETOOLONG"), ("n" * 255, "OK")):
+    for name, want in ((".", "EXIST"), ("..", "EXIST"), ("", "ACCES"), ("a/b", "ACCES"),
+                       ("n" * 256, "NAMETOOLONG"), ("n" * 255, "OK")):
         check(status(s.c.create(s.d, name)), want, repr(name))
     check(s.c.ok("create", s.d, "sized", GUARDED, size=100).attr.size, 100)
     check(status(s.c.create(s.d, "theirs", cred=USER, uid=2000)), "PERM")
-    check(os.path.exists(os.path.join(s.dir, "theirs")), False, "what cannot be as it should is not left")
+    check(os.path.exists(os.path.join(s.dir, "theirs")), False,
+          "what cannot be as it should is not left")
     mine = s.c.ok("create", s.d, "mine", cred=USER, uid=1000, gid=1000)
     check((mine.attr.uid, mine.attr.gid, mine.attr.mode), (1000, 1000, 0o600))
-    check(rejected(s.c.call, "CREATE", opaque(s.d) + opaque("g") + u32(3) + sattr()), ("accepted", 4))
+    check(rejected(s.c.call, "CREATE", opaque(s.d) + opaque("g") + u32(3) + sattr()),
+          ("accepted", 4))
 
 
 def test_exclusive_create_keeps_its_verifier(s):
@@ -375,16 +391,21 @@ def test_rename(s):
     a, b = s.c.ok("mkdir", s.d, "a").fh, s.c.ok("mkdir", s.d, "b").fh
     f = s.c.ok("create", a, "f").fh
     w = s.c.ok("rename", a, "f", b, "g")
-    check((w.src.after.fileid, w.dst.after.fileid, w.src.before is not None, w.dst.before is not None),
-          (os.stat(os.path.join(s.dir, "a")).st_ino, os.stat(os.path.join(s.dir, "b")).st_ino, True, True))
+    check((w.src.after.fileid, w.dst.after.fileid, w.src.before is not None,
+           w.dst.before is not None),
+          (os.stat(os.path.join(s.dir, "a")).st_ino, os.stat(os.path.join(s.dir, "b")).st_ino, True,
+           True))
     check(s.c.ok("lookup", b, "g").fh, f, "its handle stays")
     over = s.c.ok("create", b, "h").fh
     s.c.ok("write", over, 0, b"x")
     s.c.ok("rename", b, "g", b, "h")
     check(status(s.c.read(over, 0, 1)), "STALE")
-    for args, want in (((b, "none", b, "x"), "NOENT"), ((s.d, "a", a, "x"), "INVAL"), ((b, "h", s.d, "a"), "EXIST"), ((s.d, "a", b, "h"), "EXIST"),
-                       ((s.d, "a", s.d, "b"), "EXIST"), ((b, ".", b, "x"), "INVAL"), ((b, "h", b, ".."), "INVAL"), ((b, "h", f, "x"), "NOTDIR"),
-                       ((f, "h", b, "x"), "NOTDIR"), ((b, "", b, "x"), "ACCES"), ((b, "h", b, "n" * 256), "NAMETOOLONG")):
+    for args, want in (((b, "none", b, "x"), "NOENT"), ((s.d, "a", a, "x"), "INVAL"),
+                       ((b, "h", s.d, "a"), "EXIST"), ((s.d, "a", b, "h"), "EXIST"),
+                       ((s.d, "a", s.d, "b"), "EXIST"), ((b, ".", b, "x"), "INVAL"),
+                       ((b, "h", b, ".."), "INVAL"), ((b, "h", f, "x"), "NOTDIR"),
+                       ((f, "h", b, "x"), "NOTDIR"), ((b, "", b, "x"), "ACCES"),
+                       ((b, "h", b, "n" * 256), "NAMETOOLONG")):
         check(status(s.c.rename(*args)), want, str(args[1::2]))
     other = s.c.mnt(s.path("all"))[1]
     check(status(s.c.rename(b, "h", other, "h")), "XDEV")
@@ -448,14 +469,17 @@ def test_readdir_keeps_to_its_counts(s):
         with open(os.path.join(s.dir, f"entry-{i:02}"), "wb"):
             pass
     for count in (180, 200, 333, 1000):
-        data = s.c.conn.rpc(16, opaque(s.d) + u64(0) + bytes(8) + u32(count), s.c.cred, prog=NFS, vers=3)
+        data = s.c.conn.rpc(16, opaque(s.d) + u64(0) + bytes(8) + u32(count), s.c.cred, prog=NFS,
+                            vers=3)
         check(len(data) - 4 <= count, True, f"{len(data) - 4} of {count} bytes")
-        data = s.c.conn.rpc(17, opaque(s.d) + u64(0) + bytes(8) + u32(8192) + u32(count + 300), s.c.cred, prog=NFS, vers=3)
+        data = s.c.conn.rpc(17, opaque(s.d) + u64(0) + bytes(8) + u32(8192) + u32(count + 300),
+                            s.c.cred, prog=NFS, vers=3)
         check(len(data) - 4 <= count + 300, True, f"{len(data) - 4} of {count + 300} bytes")
     few = s.c.ok("readdirplus", s.d, dircount=120, maxcount=30000).entries
     check(1 <= len(few) <= 5, True, f"{len(few)} entries with a dircount of 120")
     check(len(s.c.ok("readdirplus", s.d, dircount=1, maxcount=30000).entries), 1)
-    for call in (lambda: s.c.readdir(s.d, count=60), lambda: s.c.readdir(s.d, count=0), lambda: s.c.readdirplus(s.d, maxcount=60)):
+    for call in (lambda: s.c.readdir(s.d, count=60), lambda: s.c.readdir(s.d, count=0),
+                 lambda: s.c.readdirplus(s.d, maxcount=60)):
         check(status(call()), "TOOSMALL")
 
 
@@ -484,14 +508,16 @@ def test_read_and_write(s):
     f = s.c.ok("create", s.d, "f", mode=0o644).fh
     data = os.urandom(300001)
     w = s.c.ok("write", f, 0, data, FILE_SYNC)
-    check((w.count, w.committed, w.wcc.before.size, w.wcc.after.size), (300001, FILE_SYNC, 0, 300001))
+    check((w.count, w.committed, w.wcc.before.size, w.wcc.after.size),
+          (300001, FILE_SYNC, 0, 300001))
     got = s.c.ok("read", f, 0, 1 << 20)
     check((got.data, got.eof, got.attr.size), (data, True, 300001))
     got = s.c.ok("read", f, 1, 300000)
     check((got.data, got.eof), (data[1:], True))
     got = s.c.ok("read", f, 7, 4099)
     check((got.data, got.eof), (data[7:4106], False))
-    check((s.c.ok("read", f, 300001, 10).eof, s.c.ok("read", f, 2**62, 10).count, s.c.ok("read", f, 2**64 - 1, 10).eof), (True, 0, True))
+    check((s.c.ok("read", f, 300001, 10).eof, s.c.ok("read", f, 2**62, 10).count,
+           s.c.ok("read", f, 2**64 - 1, 10).eof), (True, 0, True))
     check((s.c.ok("read", f, 0, 0).count, s.c.ok("read", f, 0, 0).eof), (0, False))
     check(s.c.ok("write", f, 500000, b"end", DATA_SYNC).committed, DATA_SYNC)
     check(s.c.ok("read", f, 300001, 199999).data, bytes(199999), "a hole")
@@ -515,7 +541,8 @@ def test_unstable_writes_and_commit(s):
     s.restart()
     s.c.close()
     s.c = V3(ADDR)
-    check(s.c.ok("commit", f).verf != w.verf, True, "another life of the server has another verifier")
+    check(s.c.ok("commit", f).verf != w.verf, True,
+          "another life of the server has another verifier")
 
 
 def test_who_may_read_and_write(s):
@@ -537,7 +564,8 @@ def test_who_may_read_and_write(s):
     s.c.ok("setattr", f, mode=0o4755)
     s.c.ok("write", f, 0, b"x", cred=USER)
     check(s.c.ok("getattr", f).mode, 0o755, "writing takes set-id bits")
-    check(s.c.ok("read", f, 0, 3, cred=auth_sys(2**32 - 1, 2**32 - 1)).count, 3, "an id of all ones is nobody's")
+    check(s.c.ok("read", f, 0, 3, cred=auth_sys(2**32 - 1, 2**32 - 1)).count, 3,
+          "an id of all ones is nobody's")
 
 
 # ---- exports' rules
@@ -548,8 +576,10 @@ def test_a_read_only_export_refuses_every_change(s):
     ro = s.c.mnt(s.path("ro"))[1]
     f = s.c.ok("lookup", ro, "f").fh
     check(s.c.ok("read", f, 0, 10).data, b"text")
-    for st in (s.c.setattr(f, mode=0o600), s.c.write(f, 0, b"x"), s.c.create(ro, "g"), s.c.mkdir(ro, "g"), s.c.symlink(ro, "g", "x"),
-               s.c.mknod(ro, "g", FIFO), s.c.remove(ro, "f"), s.c.rmdir(ro, "g"), s.c.rename(ro, "f", ro, "g"), s.c.link(f, ro, "g"), s.c.commit(f)):
+    for st in (s.c.setattr(f, mode=0o600), s.c.write(f, 0, b"x"), s.c.create(ro, "g"),
+               s.c.mkdir(ro, "g"), s.c.symlink(ro, "g", "x"), s.c.mknod(ro, "g", FIFO),
+               s.c.remove(ro, "f"), s.c.rmdir(ro, "g"), s.c.rename(ro, "f", ro, "g"),
+               s.c.link(f, ro, "g"), s.c.commit(f)):
         check(status(st), "ROFS")
     check(s.c.ok("access", f).access, A_READ)
     check(os.listdir(s.path("ro")), ["f"])
@@ -571,7 +601,8 @@ def test_squash(s):
     check(status(s.c.read(f, 0, 1)), "ACCES")
     os.chown(s.path("squash/roots"), 0, 0)
     os.chmod(s.path("squash/roots"), 0o640)
-    check(status(s.c.read(f, 0, 1, cred=auth_sys(1000, 1000, (0,)))), "ACCES", "nor is group 0 one of many")
+    check(status(s.c.read(f, 0, 1, cred=auth_sys(1000, 1000, (0,)))), "ACCES",
+          "nor is group 0 one of many")
     check(status(s.c.mknod(sq, "dev", CHR, (1, 3))), "PERM")
 
 
@@ -587,7 +618,8 @@ def test_flavours_ports_and_addresses(s):
 
 
 def test_reload(s):
-    s.put("exports", EXPORTS.format(top=s.top).replace(f'"{s.top}/exp" {{ client "*"', f'"{s.top}/exp" {{ client "192.0.2.1"'))
+    s.put("exports", EXPORTS.format(top=s.top).replace(f'"{s.top}/exp" {{ client "*"',
+                                                       f'"{s.top}/exp" {{ client "192.0.2.1"'))
     s.child.send_signal(signal.SIGHUP)
     try:
         eventually(lambda: status(s.c.getattr(s.root)) == "STALE", 5, "the new table")
@@ -602,9 +634,11 @@ def test_reload(s):
 
 
 def test_hosts_by_name(s):
-    one = 'export "{top}/exp" {{ client "%s" {{ access = rw squash = none privileged_port = no }} }}\n'
+    one = ('export "{top}/exp" {{ client "%s" {{ access = rw squash = none privileged_port = no '
+           '}} }}\n')
     try:
-        for name, want in (("localhost", "OK"), ("nobody.knows.this.host", "JUKEBOX"), ("localhost nobody.knows.this.host", "OK"), ("192.0.2.1", "STALE")):
+        for name, want in (("localhost", "OK"), ("nobody.knows.this.host", "JUKEBOX"),
+                           ("localhost nobody.knows.this.host", "OK"), ("192.0.2.1", "STALE")):
             s.put("exports", (one % name).format(top=s.top))
             s.child.send_signal(signal.SIGHUP)
             eventually(lambda: status(s.c.getattr(s.root)) == want, 15, f"{want} for {name}")
@@ -636,7 +670,8 @@ def test_handles_cannot_be_made_or_changed(s):
             bad = bytearray(f)
             bad[i] ^= bit
             check(status(s.c.getattr(bytes(bad))), "BADHANDLE", f"byte {i}")
-    for bad in (b"", f[:-1], f + b"\0", bytes(64), b"\x21" + bytes(63), b"\x21", f[:8] + bytes(len(f) - 8)):
+    for bad in (b"", f[:-1], f + b"\0", bytes(64), b"\x21" + bytes(63), b"\x21",
+                f[:8] + bytes(len(f) - 8)):
         check(status(s.c.getattr(bad)), "BADHANDLE", bad.hex())
     check(rejected(s.c.getattr, f + bytes(65 - len(f))), ("accepted", 4))
 
@@ -656,7 +691,8 @@ def test_capabilities_beside_exports(s):
     """A cluster whose data server exports folders as well: a real capability, and a real handle."""
     top = s.path("exp", "cluster")
     os.makedirs(top, exist_ok=True)
-    s.put("exports.cluster", f'export "{top}" {{ client "*" {{ access = rw squash = none privileged_port = no }} }}\n')
+    s.put("exports.cluster",
+          f'export "{top}" {{ client "*" {{ access = rw squash = none privileged_port = no }} }}\n')
     cluster = mds_test.Cluster(1, ["ds.exports=" + s.path("exports.cluster")])
     try:
         m = mds_test.Client(mds_test.ADDR)
@@ -668,9 +704,13 @@ def test_capabilities_beside_exports(s):
         fh = c.ok("create", root, "f").fh
         c.ok("write", fh, 0, b"file")
         check((c.ok("read", cap, 0, 10).data, c.ok("read", fh, 0, 10).data), (b"object", b"file"))
-        for call, want in ((lambda: c.rename(root, "f", cap, "x"), "BADHANDLE"), (lambda: c.rename(cap, "f", root, "x"), "NOTSUPP"),
-                           (lambda: c.link(fh, cap, "x"), "BADHANDLE"), (lambda: c.link(cap, root, "x"), "NOTSUPP"),
-                           (lambda: c.lookup(cap, ".."), "NOTSUPP"), (lambda: c.create(cap, "x"), "NOTSUPP"), (lambda: c.readdir(cap), "NOTSUPP"),
+        for call, want in ((lambda: c.rename(root, "f", cap, "x"), "BADHANDLE"),
+                           (lambda: c.rename(cap, "f", root, "x"), "NOTSUPP"),
+                           (lambda: c.link(fh, cap, "x"), "BADHANDLE"),
+                           (lambda: c.link(cap, root, "x"), "NOTSUPP"),
+                           (lambda: c.lookup(cap, ".."), "NOTSUPP"),
+                           (lambda: c.create(cap, "x"), "NOTSUPP"),
+                           (lambda: c.readdir(cap), "NOTSUPP"),
                            (lambda: c.setattr(cap, mode=0o777), "ACCES")):
             check(status(call()), want)
         check(c.mnt(os.path.join(cluster.dir, "ds1"))[0], 13)
@@ -714,11 +754,14 @@ def test_what_was_done_is_not_done_again(s):
     check(os.path.exists(os.path.join(s.dir, "f")), True, "and removes nothing")
     check(s.metric("weft_ds_export_replays_total") - replays, 1)
     with socket.create_connection(ADDR) as b:
-        check(exchange(b, raw_call(77, 12, opaque(s.d) + opaque("f"), auth_sys(0, 1)))[24:28], u32(0), "another credential is another call")
+        check(exchange(b, raw_call(77, 12, opaque(s.d) + opaque("f"), auth_sys(0, 1)))[24:28],
+              u32(0), "another credential is another call")
         s.c.ok("create", s.d, "f")
-        check(exchange(b, raw_call(77, 12, opaque(s.d) + opaque("g")))[24:28], u32(2), "other arguments are")
+        check(exchange(b, raw_call(77, 12, opaque(s.d) + opaque("g")))[24:28], u32(2),
+              "other arguments are")
         check(os.path.exists(os.path.join(s.dir, "f")), True)
-        check(exchange(b, raw_call(78, 12, opaque(s.d) + opaque("f")))[24:28], u32(0), "and another number is")
+        check(exchange(b, raw_call(78, 12, opaque(s.d) + opaque("f")))[24:28], u32(0),
+              "and another number is")
 
 
 def test_two_at_once_are_done_once(s):
@@ -788,7 +831,8 @@ def test_a_sync_that_fails_is_told(s):
     f = s.c.ok("create", s.d, "f").fh
     flag = s.path("run", "fail")
     s.put("shim.c", SHIM)
-    cc = subprocess.run(["cc", "-shared", "-fPIC", f'-DFLAG="{flag}"', "-o", s.path("shim.so"), s.path("shim.c"), "-ldl"], capture_output=True, check=False)
+    cc = subprocess.run(["cc", "-shared", "-fPIC", f'-DFLAG="{flag}"', "-o", s.path("shim.so"),
+                         s.path("shim.c"), "-ldl"], capture_output=True, check=False)
     if cc.returncode:
         return "there is no compiler"
     with open(os.path.join(BUILD, "weft-ds"), "rb") as exe:
@@ -809,10 +853,12 @@ def test_a_sync_that_fails_is_told(s):
         check(status(s.c.commit(f)), "IO")
         check(status(s.c.write(f, 0, b"y", FILE_SYNC)), "IO")
         check(status(s.c.write(f, 0, b"y", DATA_SYNC)), "IO")
-        for st in (s.c.create(s.d, "g"), s.c.mkdir(s.d, "d"), s.c.rename(s.d, "g", s.d, "h"), s.c.link(f, s.d, "l"), s.c.remove(s.d, "h"), s.c.setattr(f, mode=0o600)):
+        for st in (s.c.create(s.d, "g"), s.c.mkdir(s.d, "d"), s.c.rename(s.d, "g", s.d, "h"),
+                   s.c.link(f, s.d, "l"), s.c.remove(s.d, "h"), s.c.setattr(f, mode=0o600)):
             check(status(st), "IO", "nothing is promised that is not durable")
         os.unlink(flag)
-        check(s.c.ok("commit", f).verf != w.verf, True, "what was not committed before is sent again")
+        check(s.c.ok("commit", f).verf != w.verf, True,
+              "what was not committed before is sent again")
     finally:
         s.restart()
 
@@ -850,10 +896,14 @@ def test_tables_that_make_no_sense(s):
     one = 'export "{top}/%s" {{ client "*" {{ %s }} }}\n'
     os.makedirs(s.path("exp/in"), exist_ok=True)
     try:
-        for text, words in ((one % ("exp", "") + one % ("exp/in", ""), "overlaps export"), (one % ("store", ""), "overlaps ds.store"),
-                            (one % ("store/objects", ""), "overlaps ds.store"), ('export "{top}" {{ client "*" {{ }} }}\n', "overlaps ds.store"),
-                            (one % ("exp", "sec = krb5"), "sys and none"), (one % ("exp", "layouts = no"), "layouts"),
-                            ('export "{top}/exp" {{ create = true client "*" {{ }} }}\n', "create"), (one % ("exp", "access = all"), "access"), ("", "no export")):
+        for text, words in ((one % ("exp", "") + one % ("exp/in", ""), "overlaps export"),
+                            (one % ("store", ""), "overlaps ds.store"),
+                            (one % ("store/objects", ""), "overlaps ds.store"),
+                            ('export "{top}" {{ client "*" {{ }} }}\n', "overlaps ds.store"),
+                            (one % ("exp", "sec = krb5"), "sys and none"),
+                            (one % ("exp", "layouts = no"), "layouts"),
+                            ('export "{top}/exp" {{ create = true client "*" {{ }} }}\n', "create"),
+                            (one % ("exp", "access = all"), "access"), ("", "no export")):
             said = s.refused(text)
             check(words in said, True, said)
         said = s.refused(one % ("exp", ""), store=s.path("run/store2") + "," + s.path("exp/in"))
@@ -869,8 +919,10 @@ def test_privileges_are_wanted_and_named(s):
     args += ["-o", "ds.store=" + s.path("run/store"), "-o", "ds.listen=127.0.0.1:9020"]
     os.chown(s.path("key"), 65534, -1)
     try:
-        done = subprocess.run([os.path.join(BUILD, "weft-ds"), *args], capture_output=True, text=True, timeout=20, check=False, user=65534, group=65534)
-        check((done.returncode, "CAP_SETUID" in done.stderr and "ds.exports" in done.stderr), (1, True), done.stderr)
+        done = subprocess.run([os.path.join(BUILD, "weft-ds"), *args], capture_output=True,
+                              text=True, timeout=20, check=False, user=65534, group=65534)
+        check((done.returncode, "CAP_SETUID" in done.stderr and "ds.exports" in done.stderr),
+              (1, True), done.stderr)
     finally:
         os.chown(s.path("key"), 0, -1)
         s.start()
@@ -892,8 +944,10 @@ def test_threads_hold_what_they_need_and_no_other_does(s):
 
 
 def registered():
-    done = subprocess.run(["rpcinfo", "-p", "127.0.0.1"], capture_output=True, text=True, timeout=20, check=False)
-    return sorted(tuple(w[i] for i in (0, 1, 2, 3)) for w in map(str.split, done.stdout.splitlines()) if w[0] in ("100003", "100005"))
+    done = subprocess.run(["rpcinfo", "-p", "127.0.0.1"], capture_output=True, text=True,
+                          timeout=20, check=False)
+    return sorted(tuple(w[i] for i in (0, 1, 2, 3))
+                  for w in map(str.split, done.stdout.splitlines()) if w[0] in ("100003", "100005"))
 
 
 def test_rpcbind_is_told(s):
@@ -902,11 +956,14 @@ def test_rpcbind_is_told(s):
         return "there is no rpcbind"
     s.kill()
     pidfile = s.path("run", "rpcbind.pid")
-    script = f"mount -t tmpfs tmpfs /run && {{ rpcbind -f & echo $! >{pidfile}; }} && while [ ! -S /run/rpcbind.sock ]; do sleep 0.05; done; exec \"$@\""
+    script = (f"mount -t tmpfs tmpfs /run && {{ rpcbind -f & echo $! >{pidfile}; }} && while [ ! "
+              "-S /run/rpcbind.sock ]; do sleep 0.05; done; exec \"$@\"")
     try:
         with open(s.path("log"), "a", encoding="utf-8") as f:
-            s.child = subprocess.Popen(["unshare", "-m", "sh", "-c", script, "sh", *s.args(), "-o", "ds.rpcbind=true"], stdin=subprocess.DEVNULL,
-                                       stdout=f, stderr=f, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+            s.child = subprocess.Popen(["unshare", "-m", "sh", "-c", script, "sh", *s.args(), "-o",
+                                        "ds.rpcbind=true"], stdin=subprocess.DEVNULL,
+                                       stdout=f, stderr=f,
+                                       env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         want = [("100003", "3", "tcp", str(PORT)), ("100005", "3", "tcp", str(PORT))]
         eventually(lambda: registered() == want, 15, "the registration")
         s.kill(signal.SIGTERM)
@@ -920,7 +977,8 @@ def test_rpcbind_is_told(s):
 
 def test_an_export_that_is_not_there_is_not_served(s):
     s.kill()
-    s.put("exports", EXPORTS.format(top=s.top) + f'export "{s.top}/later" {{ client "*" {{ access = rw squash = none privileged_port = no }} }}\n')
+    s.put("exports", EXPORTS.format(top=s.top) + f'export "{s.top}/later" {{ client "*" {{ access '
+          f'= rw squash = none privileged_port = no }} }}\n')
     s.start()
     c = V3(ADDR)
     try:
@@ -934,7 +992,8 @@ def test_an_export_that_is_not_there_is_not_served(s):
 
 
 def test_the_server_never_complained(s):
-    bad = [line for line in s.log().splitlines() if "Sanitizer" in line or "runtime error" in line or "FATAL" in line or "cannot act" in line]
+    bad = [line for line in s.log().splitlines() if "Sanitizer" in line or "runtime error" in line
+           or "FATAL" in line or "cannot act" in line]
     check(bad, [])
 
 

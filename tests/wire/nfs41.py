@@ -189,32 +189,44 @@ def _ace(r):
 
 
 ATTRS = {
-    0: ("supported_attrs", Reader.bitmap), 1: ("type", Reader.u32), 2: ("fh_expire_type", Reader.u32),
-    3: ("change", Reader.u64), 4: ("size", Reader.u64), 5: ("link_support", Reader.boolean),
-    6: ("symlink_support", Reader.boolean), 7: ("named_attr", Reader.boolean), 8: ("fsid", lambda r: (r.u64(), r.u64())),
-    9: ("unique_handles", Reader.boolean), 10: ("lease_time", Reader.u32), 11: ("rdattr_error", Reader.u32),
-    12: ("acl", lambda r: r.array(lambda: _ace(r))), 13: ("aclsupport", Reader.u32), 14: ("archive", Reader.boolean),
-    15: ("cansettime", Reader.boolean), 16: ("case_insensitive", Reader.boolean), 17: ("case_preserving", Reader.boolean),
-    18: ("chown_restricted", Reader.boolean), 19: ("filehandle", lambda r: r.opaque(128)), 20: ("fileid", Reader.u64),
-    21: ("files_avail", Reader.u64), 22: ("files_free", Reader.u64), 23: ("files_total", Reader.u64),
-    24: ("fs_locations", _fs_locations), 25: ("hidden", Reader.boolean), 26: ("homogeneous", Reader.boolean),
-    27: ("maxfilesize", Reader.u64), 28: ("maxlink", Reader.u32), 29: ("maxname", Reader.u32), 30: ("maxread", Reader.u64),
-    31: ("maxwrite", Reader.u64), 32: ("mimetype", Reader.text), 33: ("mode", Reader.u32), 34: ("no_trunc", Reader.boolean),
-    35: ("numlinks", Reader.u32), 36: ("owner", Reader.text), 37: ("owner_group", Reader.text),
-    38: ("quota_avail_hard", Reader.u64), 39: ("quota_avail_soft", Reader.u64), 40: ("quota_used", Reader.u64),
-    41: ("rawdev", lambda r: (r.u32(), r.u32())), 42: ("space_avail", Reader.u64), 43: ("space_free", Reader.u64),
+    0: ("supported_attrs", Reader.bitmap), 1: ("type", Reader.u32),
+    2: ("fh_expire_type", Reader.u32), 3: ("change", Reader.u64), 4: ("size", Reader.u64),
+    5: ("link_support", Reader.boolean), 6: ("symlink_support", Reader.boolean),
+    7: ("named_attr", Reader.boolean), 8: ("fsid", lambda r: (r.u64(), r.u64())),
+    9: ("unique_handles", Reader.boolean), 10: ("lease_time", Reader.u32),
+    11: ("rdattr_error", Reader.u32), 12: ("acl", lambda r: r.array(lambda: _ace(r))),
+    13: ("aclsupport", Reader.u32), 14: ("archive", Reader.boolean),
+    15: ("cansettime", Reader.boolean), 16: ("case_insensitive", Reader.boolean),
+    17: ("case_preserving", Reader.boolean), 18: ("chown_restricted", Reader.boolean),
+    19: ("filehandle", lambda r: r.opaque(128)), 20: ("fileid", Reader.u64),
+    21: ("files_avail", Reader.u64), 22: ("files_free", Reader.u64),
+    23: ("files_total", Reader.u64), 24: ("fs_locations", _fs_locations),
+    25: ("hidden", Reader.boolean), 26: ("homogeneous", Reader.boolean),
+    27: ("maxfilesize", Reader.u64), 28: ("maxlink", Reader.u32), 29: ("maxname", Reader.u32),
+    30: ("maxread", Reader.u64), 31: ("maxwrite", Reader.u64), 32: ("mimetype", Reader.text),
+    33: ("mode", Reader.u32), 34: ("no_trunc", Reader.boolean), 35: ("numlinks", Reader.u32),
+    36: ("owner", Reader.text), 37: ("owner_group", Reader.text),
+    38: ("quota_avail_hard", Reader.u64), 39: ("quota_avail_soft", Reader.u64),
+    40: ("quota_used", Reader.u64), 41: ("rawdev", lambda r: (r.u32(), r.u32())),
+    42: ("space_avail", Reader.u64), 43: ("space_free", Reader.u64),
     44: ("space_total", Reader.u64), 45: ("space_used", Reader.u64), 46: ("system", Reader.boolean),
-    47: ("time_access", Reader.nfstime), 48: ("time_access_set", None), 49: ("time_backup", Reader.nfstime),
-    50: ("time_create", Reader.nfstime), 51: ("time_delta", Reader.nfstime), 52: ("time_metadata", Reader.nfstime),
-    53: ("time_modify", Reader.nfstime), 54: ("time_modify_set", None), 55: ("mounted_on_fileid", Reader.u64),
-    56: ("dir_notif_delay", Reader.nfstime), 57: ("dirent_notif_delay", Reader.nfstime),
+    47: ("time_access", Reader.nfstime), 48: ("time_access_set", None),
+    49: ("time_backup", Reader.nfstime), 50: ("time_create", Reader.nfstime),
+    51: ("time_delta", Reader.nfstime), 52: ("time_metadata", Reader.nfstime),
+    53: ("time_modify", Reader.nfstime), 54: ("time_modify_set", None),
+    55: ("mounted_on_fileid", Reader.u64), 56: ("dir_notif_delay", Reader.nfstime),
+    57: ("dirent_notif_delay", Reader.nfstime),
     58: ("dacl", lambda r: (r.u32(), r.array(lambda: _ace(r)))),
-    60: ("change_policy", lambda r: (r.u64(), r.u64())), 62: ("fs_layout_types", lambda r: r.array(r.u32)),
-    63: ("layout_hint", None), 64: ("layout_types", lambda r: r.array(r.u32)), 65: ("layout_blksize", Reader.u32),
-    66: ("layout_alignment", Reader.u32), 68: ("mdsthreshold", lambda r: r.array(lambda: (r.u32(), r.bitmap(), r.opaque()))), 70: ("retention_set", None), 72: ("retentevt_set", None),
-    74: ("mode_set_masked", None), 75: ("suppattr_exclcreat", Reader.bitmap), 76: ("fs_charset_cap", Reader.u32),
-    77: ("clone_blksize", Reader.u32), 78: ("space_freed", Reader.u64), 79: ("change_attr_type", Reader.u32),
-    81: ("mode_umask", None), 82: ("xattr_support", Reader.boolean), 83: ("offline", Reader.boolean),
+    60: ("change_policy", lambda r: (r.u64(), r.u64())),
+    62: ("fs_layout_types", lambda r: r.array(r.u32)), 63: ("layout_hint", None),
+    64: ("layout_types", lambda r: r.array(r.u32)),
+    65: ("layout_blksize", Reader.u32), 66: ("layout_alignment", Reader.u32),
+    68: ("mdsthreshold", lambda r: r.array(lambda: (r.u32(), r.bitmap(), r.opaque()))),
+    70: ("retention_set", None), 72: ("retentevt_set", None), 74: ("mode_set_masked", None),
+    75: ("suppattr_exclcreat", Reader.bitmap), 76: ("fs_charset_cap", Reader.u32),
+    77: ("clone_blksize", Reader.u32), 78: ("space_freed", Reader.u64),
+    79: ("change_attr_type", Reader.u32), 81: ("mode_umask", None),
+    82: ("xattr_support", Reader.boolean), 83: ("offline", Reader.boolean),
     84: ("time_deleg_access", Reader.nfstime), 85: ("time_deleg_modify", Reader.nfstime),
     86: ("open_arguments", lambda r: tuple(r.bitmap() for _ in range(5))),
 }
@@ -241,15 +253,18 @@ def settime(t):
 
 
 def _aces(aces):
-    return array([u32(kind) + u32(flags) + u32(mask) + opaque(who) for kind, flags, mask, who in aces])
+    return array([u32(kind) + u32(flags) + u32(mask) + opaque(who) for kind, flags, mask,
+                  who in aces])
 
 
-_SETTERS = {"size": u64, "mode": u32, "owner": opaque, "owner_group": opaque, "time_access_set": settime,
-            "time_modify_set": settime, "mode_set_masked": lambda m: u32(m[0]) + u32(m[1]), "acl": _aces,
-            "dacl": lambda a: u32(a[0]) + _aces(a[1]), "change": u64,
-            "type": u32, "fileid": u64, "hidden": boolean, "mimetype": opaque, "numlinks": u32, "archive": boolean,
-            "mode_umask": lambda m: u32(m[0]) + u32(m[1]), "time_create": nfstime, "time_modify": nfstime,
-            "time_metadata": nfstime, "layout_hint": lambda mirrors: u32(4) + opaque(boolean(mirrors is not None) + (b"" if mirrors is None else u32(mirrors))),
+_SETTERS = {"size": u64, "mode": u32, "owner": opaque, "owner_group": opaque,
+            "time_access_set": settime, "time_modify_set": settime,
+            "mode_set_masked": lambda m: u32(m[0]) + u32(m[1]), "acl": _aces,
+            "dacl": lambda a: u32(a[0]) + _aces(a[1]), "change": u64, "type": u32, "fileid": u64,
+            "hidden": boolean, "mimetype": opaque, "numlinks": u32, "archive": boolean,
+            "mode_umask": lambda m: u32(m[0]) + u32(m[1]), "time_create": nfstime,
+            "time_modify": nfstime, "time_metadata": nfstime, "layout_hint": lambda mirrors: u32(4)
+            + opaque(boolean(mirrors is not None) + (b"" if mirrors is None else u32(mirrors))),
             "time_deleg_access": nfstime, "time_deleg_modify": nfstime}
 
 
@@ -322,7 +337,8 @@ def access(bits):
 
 
 def create(kind, name, link=b"", dev=(0, 0), **attrs):
-    extra = opaque(link) if kind == LNK else u32(dev[0]) + u32(dev[1]) if kind in (BLK, CHR) else b""
+    extra = (opaque(link) if kind == LNK else u32(dev[0]) + u32(dev[1]) if kind in (BLK, CHR)
+             else b"")
     return op("CREATE", u32(kind), extra, opaque(name), fattr(**attrs))
 
 
@@ -390,8 +406,10 @@ READ_LT, WRITE_LT, READW_LT, WRITEW_LT = 1, 2, 3, 4
 
 def lock(sid, kind, first=0, length=MAX64, owner=None, reclaim=False):
     """owner: the first lock of this lock-owner, sid is the open's; else sid is the lock's."""
-    new = u32(0) + stateid(sid) + u32(0) + u64(0) + opaque(owner) if owner is not None else stateid(sid) + u32(0)
-    return op("LOCK", u32(kind), boolean(reclaim), u64(first), u64(length), boolean(owner is not None), new)
+    new = (u32(0) + stateid(sid) + u32(0) + u64(0) + opaque(owner) if owner is not None
+           else stateid(sid) + u32(0))
+    return op("LOCK", u32(kind), boolean(reclaim), u64(first), u64(length),
+              boolean(owner is not None), new)
 
 
 def lockt(kind, first=0, length=MAX64, owner=b"lo"):
@@ -451,7 +469,8 @@ def bind_conn(sessionid, way):
     return op("BIND_CONN_TO_SESSION", sessionid, u32(way), boolean(False))
 
 
-def exchange_id(owner, verifier, flags=0, impl=("weft.test", "Linux 7.2.0 test"), how=0, protect=b""):
+def exchange_id(owner, verifier, flags=0, impl=("weft.test", "Linux 7.2.0 test"), how=0,
+                protect=b""):
     impl_id = array([opaque(impl[0]) + opaque(impl[1]) + nfstime((0, 0))]) if impl else u32(0)
     return op("EXCHANGE_ID", verifier, opaque(owner), u32(flags), u32(how), protect, impl_id)
 
@@ -467,8 +486,9 @@ def channel(maxreq, maxresp, cached, ops, reqs, pad=0):
 def create_session(clientid, seq, flags=2, fore=None, back=None, program=CB_PROGRAM, sec=None):
     if sec is None:
         sec = [u32(AUTH_SYS) + u32(0) + opaque("test") + u32(0) + u32(0) + u32(0)]
-    return op("CREATE_SESSION", u64(clientid), u32(seq), u32(flags), channel(**{**FORE, **(fore or {})}),
-              channel(**{**BACK, **(back or {})}), u32(program), array(sec))
+    return op("CREATE_SESSION", u64(clientid), u32(seq), u32(flags),
+              channel(**{**FORE, **(fore or {})}), channel(**{**BACK, **(back or {})}),
+              u32(program), array(sec))
 
 
 def sequence(sessionid, seq, slot=0, highest=0, cache=False):
@@ -476,22 +496,24 @@ def sequence(sessionid, seq, slot=0, highest=0, cache=False):
 
 
 def layoutget(sid, iomode=IO_RW, offset=0, length=MAX64, minlength=4096, kind=FLEX, maxcount=4096):
-    return op("LAYOUTGET", boolean(False), u32(kind), u32(iomode), u64(offset), u64(length), u64(minlength), stateid(sid),
-              u32(maxcount))
+    return op("LAYOUTGET", boolean(False), u32(kind), u32(iomode), u64(offset), u64(length),
+              u64(minlength), stateid(sid), u32(maxcount))
 
 
 FF_EMPTY = u32(0) + u32(0)
 
 
-def layoutreturn(sid=ANON, iomode=IO_ANY, offset=0, length=MAX64, how=RET_FILE, body=FF_EMPTY, kind=FLEX, reclaim=False):
+def layoutreturn(sid=ANON, iomode=IO_ANY, offset=0, length=MAX64, how=RET_FILE, body=FF_EMPTY,
+                 kind=FLEX, reclaim=False):
     rest = u64(offset) + u64(length) + stateid(sid) + opaque(body) if how == RET_FILE else b""
     return op("LAYOUTRETURN", boolean(reclaim), u32(kind), u32(iomode), u32(how), rest)
 
 
-def layoutcommit(sid, last=None, offset=0, length=MAX64, mtime=None, kind=FLEX, body=b"", reclaim=False):
+def layoutcommit(sid, last=None, offset=0, length=MAX64, mtime=None, kind=FLEX, body=b"",
+                 reclaim=False):
     return op("LAYOUTCOMMIT", u64(offset), u64(length), boolean(reclaim), stateid(sid),
-              u32(0) if last is None else u32(1) + u64(last), u32(0) if mtime is None else u32(1) + nfstime(mtime),
-              u32(kind), opaque(body))
+              u32(0) if last is None else u32(1) + u64(last),
+              u32(0) if mtime is None else u32(1) + nfstime(mtime), u32(kind), opaque(body))
 
 
 def getdeviceinfo(deviceid, maxcount=4096, notify=(1, 2), kind=FLEX):
@@ -546,9 +568,10 @@ def clone(src, dst, src_offset=0, dst_offset=0, count=0):
     return op("CLONE", stateid(src), stateid(dst), u64(src_offset), u64(dst_offset), u64(count))
 
 
-def copy(src, dst, src_offset=0, dst_offset=0, count=0, consecutive=True, synchronous=True, servers=()):
-    return op("COPY", stateid(src), stateid(dst), u64(src_offset), u64(dst_offset), u64(count), boolean(consecutive),
-              boolean(synchronous), array(servers))
+def copy(src, dst, src_offset=0, dst_offset=0, count=0, consecutive=True, synchronous=True,
+         servers=()):
+    return op("COPY", stateid(src), stateid(dst), u64(src_offset), u64(dst_offset), u64(count),
+              boolean(consecutive), boolean(synchronous), array(servers))
 
 
 def offload_status(sid):
@@ -630,7 +653,8 @@ def _delegation(r, o):
 
 def _layoutget(r, o):
     o.return_on_close, o.stateid = r.boolean(), r.stateid()
-    o.layouts = r.array(lambda: Obj(offset=r.u64(), length=r.u64(), iomode=r.u32(), kind=r.u32(), body=r.opaque()))
+    o.layouts = r.array(lambda: Obj(offset=r.u64(), length=r.u64(), iomode=r.u32(), kind=r.u32(),
+                                    body=r.opaque()))
 
 
 def _layoutreturn(r, o):
@@ -671,7 +695,8 @@ def _segment(r):
     what, offset = r.u32(), r.u64()
     if what > HOLE:
         raise Malformed(f"READ_PLUS content {what}")
-    return Obj(what=what, offset=offset, data=r.opaque()) if what == DATA else Obj(what=what, offset=offset, length=r.u64())
+    return (Obj(what=what, offset=offset, data=r.opaque()) if what == DATA
+            else Obj(what=what, offset=offset, length=r.u64()))
 
 
 def write_response(r):
@@ -691,26 +716,33 @@ _CINFO = _set(cinfo=Reader.cinfo)
 _STATEID = _set(stateid=Reader.stateid)
 _NOTHING = _set()
 DECODERS = {
-    "ACCESS": _set(supported=Reader.u32, access=Reader.u32), "CLOSE": _STATEID, "COMMIT": _set(verf=lambda r: r.fixed(8)),
-    "DELEGRETURN": _NOTHING, "WANT_DELEGATION": _delegation,
-    "CREATE": _set(cinfo=Reader.cinfo, attrset=Reader.bitmap), "GETATTR": _set(attrs=read_fattr),
-    "GETFH": _set(fh=lambda r: r.opaque(128)), "LINK": _CINFO, "LOCK": _STATEID, "LOCKT": _NOTHING, "LOCKU": _STATEID,
-    "LOOKUP": _NOTHING, "LOOKUPP": _NOTHING, "NVERIFY": _NOTHING,
-    "OPEN": _open, "OPEN_DOWNGRADE": _STATEID, "PUTFH": _NOTHING, "PUTPUBFH": _NOTHING, "PUTROOTFH": _NOTHING,
-    "READ": _set(eof=Reader.boolean, data=Reader.opaque), "READDIR": _readdir, "READLINK": _set(link=Reader.opaque),
-    "REMOVE": _CINFO, "RENAME": _set(source=Reader.cinfo, target=Reader.cinfo), "RESTOREFH": _NOTHING, "SAVEFH": _NOTHING,
-    "SECINFO": _secinfo, "VERIFY": _NOTHING, "WRITE": _set(count=Reader.u32, how=Reader.u32, verf=lambda r: r.fixed(8)),
-    "BACKCHANNEL_CTL": _NOTHING,
-    "BIND_CONN_TO_SESSION": _set(sessionid=lambda r: r.fixed(16), way=Reader.u32, rdma=Reader.boolean),
-    "EXCHANGE_ID": _exchange_id, "CREATE_SESSION": _create_session, "DESTROY_SESSION": _NOTHING, "FREE_STATEID": _NOTHING,
-    "GETDEVICEINFO": _getdeviceinfo, "LAYOUTCOMMIT": _layoutcommit, "LAYOUTGET": _layoutget, "LAYOUTRETURN": _layoutreturn,
-    "SECINFO_NO_NAME": _secinfo, "SEQUENCE": _sequence, "TEST_STATEID": _set(statuses=lambda r: r.array(r.u32)),
-    "DESTROY_CLIENTID": _NOTHING, "RECLAIM_COMPLETE": _NOTHING, "LAYOUTERROR": _NOTHING, "LAYOUTSTATS": _NOTHING,
-    "GETXATTR": _set(value=Reader.opaque), "SETXATTR": _CINFO, "REMOVEXATTR": _CINFO,
-    "ALLOCATE": _NOTHING, "DEALLOCATE": _NOTHING, "SEEK": _set(eof=Reader.boolean, offset=Reader.u64),
+    "ACCESS": _set(supported=Reader.u32, access=Reader.u32), "CLOSE": _STATEID,
+    "COMMIT": _set(verf=lambda r: r.fixed(8)), "DELEGRETURN": _NOTHING,
+    "WANT_DELEGATION": _delegation, "CREATE": _set(cinfo=Reader.cinfo, attrset=Reader.bitmap),
+    "GETATTR": _set(attrs=read_fattr), "GETFH": _set(fh=lambda r: r.opaque(128)), "LINK": _CINFO,
+    "LOCK": _STATEID, "LOCKT": _NOTHING, "LOCKU": _STATEID, "LOOKUP": _NOTHING, "LOOKUPP": _NOTHING,
+    "NVERIFY": _NOTHING, "OPEN": _open, "OPEN_DOWNGRADE": _STATEID, "PUTFH": _NOTHING,
+    "PUTPUBFH": _NOTHING, "PUTROOTFH": _NOTHING,
+    "READ": _set(eof=Reader.boolean, data=Reader.opaque), "READDIR": _readdir,
+    "READLINK": _set(link=Reader.opaque), "REMOVE": _CINFO,
+    "RENAME": _set(source=Reader.cinfo, target=Reader.cinfo), "RESTOREFH": _NOTHING,
+    "SAVEFH": _NOTHING, "SECINFO": _secinfo, "VERIFY": _NOTHING,
+    "WRITE": _set(count=Reader.u32, how=Reader.u32, verf=lambda r: r.fixed(8)),
+    "BACKCHANNEL_CTL": _NOTHING, "BIND_CONN_TO_SESSION": _set(sessionid=lambda r: r.fixed(16),
+                                                              way=Reader.u32, rdma=Reader.boolean),
+    "EXCHANGE_ID": _exchange_id, "CREATE_SESSION": _create_session, "DESTROY_SESSION": _NOTHING,
+    "FREE_STATEID": _NOTHING, "GETDEVICEINFO": _getdeviceinfo, "LAYOUTCOMMIT": _layoutcommit,
+    "LAYOUTGET": _layoutget, "LAYOUTRETURN": _layoutreturn, "SECINFO_NO_NAME": _secinfo,
+    "SEQUENCE": _sequence, "TEST_STATEID": _set(statuses=lambda r: r.array(r.u32)),
+    "DESTROY_CLIENTID": _NOTHING, "RECLAIM_COMPLETE": _NOTHING, "LAYOUTERROR": _NOTHING,
+    "LAYOUTSTATS": _NOTHING, "GETXATTR": _set(value=Reader.opaque), "SETXATTR": _CINFO,
+    "REMOVEXATTR": _CINFO, "ALLOCATE": _NOTHING, "DEALLOCATE": _NOTHING,
+    "SEEK": _set(eof=Reader.boolean, offset=Reader.u64),
     "READ_PLUS": _set(eof=Reader.boolean, segments=lambda r: r.array(lambda: _segment(r))),
-    "IO_ADVISE": _set(hints=Reader.bitmap), "CLONE": _NOTHING, "COPY": _copy, "LAYOUT_WCC": _NOTHING,
-    "OFFLOAD_STATUS": _set(count=Reader.u64, complete=lambda r: r.array(r.u32)), "OFFLOAD_CANCEL": _NOTHING,
+    "IO_ADVISE": _set(hints=Reader.bitmap), "CLONE": _NOTHING, "COPY": _copy,
+    "LAYOUT_WCC": _NOTHING,
+    "OFFLOAD_STATUS": _set(count=Reader.u64, complete=lambda r: r.array(r.u32)),
+    "OFFLOAD_CANCEL": _NOTHING,
     "LISTXATTRS": _set(cookie=Reader.u64, names=lambda r: r.array(r.opaque), eof=Reader.boolean),
 }
 
@@ -725,7 +757,8 @@ def read_result(r):
             raise Malformed(f"{o.op} succeeded, and nothing here decodes it")
         DECODERS[o.op](r, o)
     elif o.op in ("LOCK", "LOCKT") and err(o.status) == "DENIED":
-        o.first, o.length, o.kind, o.clientid, o.owner = r.u64(), r.u64(), r.u32(), r.u64(), r.opaque(1024)
+        o.first, o.length, o.kind, o.clientid, o.owner = (r.u64(), r.u64(), r.u32(), r.u64(),
+                                                          r.opaque(1024))
     elif o.op == "GETDEVICEINFO" and err(o.status) == "TOOSMALL":
         o.mincount = r.u32()
     elif o.op == "COPY" and err(o.status) == "OFFLOAD_NO_REQS":
@@ -776,7 +809,8 @@ class Conn:
         self.sock = socket.create_connection(addr, 10, source)
         self.sock.settimeout(None)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.on_call, self.cond, self.replies, self.wanted, self.closed = on_call, threading.Condition(), {}, set(), False
+        self.on_call, self.cond, self.replies, self.wanted, self.closed = (
+            on_call, threading.Condition(), {}, set(), False)
         self.stray = []
         self.sending = threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
@@ -802,7 +836,8 @@ class Conn:
                 xid, kind = struct.unpack(">II", record[:8])
                 if kind == 0 and self.on_call:
                     # Not here: what answers a callback may send a call and wait for its reply.
-                    threading.Thread(target=self.on_call, args=(self, xid, record[8:]), daemon=True).start()
+                    threading.Thread(target=self.on_call, args=(self, xid, record[8:]),
+                                     daemon=True).start()
                     continue
                 with self.cond:
                     if xid in self.wanted:
@@ -865,7 +900,8 @@ class Conn:
         return self.finish(self.start(proc, args, cred, **how), timeout)
 
     def compound(self, *ops, minor=2, tag=b"", cred=None, timeout=60):
-        return read_compound(self.rpc(1, compound_args(ops, minor, tag), cred or auth_sys(), timeout))
+        return read_compound(self.rpc(1, compound_args(ops, minor, tag), cred or auth_sys(),
+                                      timeout))
 
     def is_closed(self, timeout=5):
         with self.cond:
@@ -893,8 +929,8 @@ class Client:
 
     numbers = itertools.count(1)
 
-    def __init__(self, addr, minor=2, cred=None, owner=None, verifier=None, release="7.2.0", session=True, reclaim=True,
-                 source=None, impl=True, **session_args):
+    def __init__(self, addr, minor=2, cred=None, owner=None, verifier=None, release="7.2.0",
+                 session=True, reclaim=True, source=None, impl=True, **session_args):
         """impl: nii_domain and nii_name; None: it gives none; True: a Linux kernel's, of this release."""
         self.addr, self.minor, self.cred = addr, minor, cred or auth_sys()
         self.owner = owner or b"weft wire test %d.%d" % (os.getpid(), next(self.numbers))
@@ -903,10 +939,12 @@ class Client:
         self.impl = ("kernel.org", f"Linux {release} test") if impl is True else impl
         self.callbacks, self.cb_faults, self.cb_cond = [], [], threading.Condition()
         self.cb_thread = threading.local()
-        self.lock = threading.Lock()  # of the slot table: what answers a callback calls beside the test
+        # Of the slot table: what answers a callback calls beside the test.
+        self.lock = threading.Lock()
         self.on_callback = lambda name, args: 0
         self.cb_seqs, self.cb_conns, self.cb_again, self.session = {}, {}, 0, None
-        self.cb_program, self.cb_ids, self.cb_calls = CB_PROGRAM, (0, 0), []  # what callbacks must say; (program, user and group or None) of each
+        # What callbacks must say; (program, user and group or None) of each.
+        self.cb_program, self.cb_ids, self.cb_calls = (CB_PROGRAM, (0, 0), [])
         self.conns = [self.connection()]
         if session:
             self.exchange_id()
@@ -931,7 +969,8 @@ class Client:
         return self.eid
 
     def create_session(self, **args):
-        c = self.conn.compound(create_session(self.clientid, self.cs_seq, **args), minor=self.minor, cred=self.cred)
+        c = self.conn.compound(create_session(self.clientid, self.cs_seq, **args), minor=self.minor,
+                               cred=self.cred)
         if c.status:
             raise Failed(f"CREATE_SESSION: {err(c.status)}")
         self.cs_seq += 1
@@ -951,7 +990,8 @@ class Client:
         with self.lock:
             slot = min(self.free)
             if slot > self.target:
-                raise Failed(f"no slot is free: the server wants no more than {self.target + 1} in use")
+                raise Failed(f"no slot is free: the server wants no more than {self.target + 1} "
+                             "in use")
             self.free.remove(slot)
             self.slots[slot] += 1
             busy = set(range(len(self.slots))) - set(self.free)
@@ -1005,7 +1045,8 @@ class Client:
         c = self.call(*ops, **how)
         want = (want,) if isinstance(want, str) else want
         if err(c.status) not in want or len(c.results) != len(ops) + 1:
-            raise Failed(f"{c.results[-1].op} (operation {len(c.results) - 1} of {len(ops)}): {err(c.status)}, "
+            raise Failed(f"{c.results[-1].op} (operation {len(c.results) - 1} of {len(ops)}): "
+                         f"{err(c.status)}, "
                          f"want {' or '.join(want)} of the last")
         return c.results[-1]
 
@@ -1031,7 +1072,8 @@ class Client:
         """(stateid, filehandle)"""
         kw = {k: args.pop(k) for k in ("cred", "conn") if k in args}
         attrs = args.pop("attrs", {"mode": 0o644} if how is not None else None)
-        r = self.ok(putfh(parent), open_(name, acc | NO_DELEG, how=how, attrs=attrs, **args), getfh(), **kw)
+        r = self.ok(putfh(parent), open_(name, acc | NO_DELEG, how=how, attrs=attrs, **args),
+                    getfh(), **kw)
         return r.all[1].stateid, r.fh
 
     def attrs(self, fh, *names, **how):
@@ -1095,7 +1137,8 @@ class Client:
             a.text()
             ids, gids = (a.u32(), a.u32()), a.array(a.u32)
             if ids != self.cb_ids or gids:
-                raise Malformed(f"the callback's credential is {ids}, {gids}, not the one that was asked for")
+                raise Malformed(f"the callback's credential is {ids}, {gids}, not the one that was "
+                                "asked for")
             a.end()
         elif flavor != AUTH_NONE:
             raise Malformed(f"callback with flavour {flavor}")
@@ -1140,10 +1183,12 @@ class Client:
 
     def _cb_sequence(self, conn, r):
         sessionid, seq, slot, highest, cache = r.fixed(16), r.u32(), r.u32(), r.u32(), r.boolean()
-        calls = r.array(lambda: (r.fixed(16), r.array(lambda: (r.u32(), r.u32()))))  # (session, [(sequence, slot)])
+        # (session, [(sequence, slot)]).
+        calls = r.array(lambda: (r.fixed(16), r.array(lambda: (r.u32(), r.u32()))))
         self.cb_thread.referring = [(who, *call) for who, some in calls for call in some]
         with self.cb_cond:  # a callback may overtake the reply of CREATE_SESSION
-            if not self.cb_cond.wait_for(lambda: self.session and sessionid == self.session.sessionid, 2):
+            if not self.cb_cond.wait_for(lambda: self.session
+                                         and sessionid == self.session.sessionid, 2):
                 raise Malformed("CB_SEQUENCE of another session")
         if slot >= self.session.back.reqs or highest >= self.session.back.reqs:
             raise Malformed(f"CB_SEQUENCE slot {slot}, highest {highest}")
@@ -1156,7 +1201,8 @@ class Client:
         if cache:
             raise Malformed("csa_cachethis is set")
         self.cb_seqs[slot], self.cb_conns[slot] = seq, conn
-        return sessionid + u32(seq) + u32(slot) + u32(self.session.back.reqs - 1) + u32(self.session.back.reqs - 1)
+        return (sessionid + u32(seq) + u32(slot) + u32(self.session.back.reqs - 1)
+                + u32(self.session.back.reqs - 1))
 
     def wait_callback(self, name, timeout=30):
         """The first callback of this name, which is taken from the list."""
@@ -1229,8 +1275,8 @@ def ff_layout(body):
     r = Reader(body)
 
     def server():
-        return Obj(deviceid=r.fixed(16), efficiency=r.u32(), stateid=r.stateid(), fhs=r.array(lambda: r.opaque(128)),
-                   user=r.text(), group=r.text())
+        return Obj(deviceid=r.fixed(16), efficiency=r.u32(), stateid=r.stateid(),
+                   fhs=r.array(lambda: r.opaque(128)), user=r.text(), group=r.text())
     o = Obj(unit=r.u64(), mirrors=r.array(lambda: r.array(server)), flags=r.u32(), hint=r.u32())
     r.end()
     return o
@@ -1239,14 +1285,16 @@ def ff_layout(body):
 def ff_device(body):
     r = Reader(body)
     o = Obj(addrs=r.array(lambda: (r.text(), r.text())),
-            versions=r.array(lambda: Obj(version=r.u32(), minor=r.u32(), rsize=r.u32(), wsize=r.u32(), tight=r.boolean())))
+            versions=r.array(lambda: Obj(version=r.u32(), minor=r.u32(), rsize=r.u32(),
+                                         wsize=r.u32(), tight=r.boolean())))
     r.end()
     return o
 
 
 def ff_return(ioerrs=(), iostats=b""):
     """ioerrs: (offset, length, stateid, [(device id, status, operation)])"""
-    return array([u64(o) + u64(n) + stateid(s) + array([d + u32(st) + u32(num) for d, st, num in errors])
+    return array([u64(o) + u64(n) + stateid(s) + array([d + u32(st) + u32(num) for d, st,
+                                                        num in errors])
                   for o, n, s, errors in ioerrs]) + (iostats or u32(0))
 
 
