@@ -38,7 +38,8 @@ def on_both(name):
             time.sleep(0.2)
             continue
         if "ds1" in servers(x.c, x.f):
-            return x, next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, "ds1") == m[0].deviceid)
+            return (x, next(i for i, m in enumerate(x.o.mirrors)
+                            if uuid_of(x.c, x.f, "ds1") == m[0].deviceid))
         x.give_back()
         check(time.monotonic() < deadline, True, "no file came to ds1")
 
@@ -65,7 +66,8 @@ def kept(w, iomode, change):
     check((before, after), (0, ACCES))
     # It does its orders again, and is renewed.
     eventually(lambda: w.metric("weft_mds_orders") == 0, 60, "orders")
-    eventually(lambda: json.loads(weft(w, "--json", "ds", "list"))["ds"][0]["state"] == "alive", 60, "ds1 is alive")
+    eventually(lambda: json.loads(weft(w, "--json", "ds", "list"))["ds"][0]["state"] == "alive", 60,
+               "ds1 is alive")
 
 
 def report(x, deviceid):

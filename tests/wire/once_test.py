@@ -75,7 +75,8 @@ def things(c, d):
 def every_operation(o, d, t):
     """One request for each operation that may not be done twice. What is read behind it is nothing that another changes."""
     after = getfh(), getattr_(*MODE)
-    o.send(putfh(d), savefh(), create(DIR, "made", mode=0o750), *after, restorefh(), getattr_("fileid"))
+    o.send(putfh(d), savefh(), create(DIR, "made", mode=0o750), *after, restorefh(),
+           getattr_("fileid"))
     o.send(putfh(d), create(LNK, "symlink", link=b"to"), *after, readlink())
     o.send(putfh(d), create(FIFO, "pipe", mode=0o600), *after)
     o.send(putfh(d), create(CHR, "device", dev=(1, 3)), *after)
@@ -83,17 +84,23 @@ def every_operation(o, d, t):
     o.send(putfh(d), remove("gone"))
     o.send(putfh(d), remove("empty"), getattr_("fileid"))
     o.send(putfh(d), savefh(), rename("from", "moved"), lookup("moved"), *after)
-    o.send(putfh(d), savefh(), putfh(t.sub), rename("over", "over"), getattr_(*MODE), restorefh(), getfh())
+    o.send(putfh(d), savefh(), putfh(t.sub), rename("over", "over"), getattr_(*MODE), restorefh(),
+           getfh())
     how = BOTH | NO_DELEG
-    o.send(putfh(d), savefh(), open_("guarded", how, how=GUARDED, attrs={"mode": 0o640}), access(0x1f), *after)
-    o.send(putfh(d), open_("unchecked", how, how=UNCHECKED, attrs={"mode": 0o640, "size": 0}), *after)
-    o.send(putfh(d), open_("exclusive", how, how=EXCLUSIVE4_1, verf=b"verifier", attrs={"mode": 0o600}), *after)
+    o.send(putfh(d), savefh(), open_("guarded", how, how=GUARDED, attrs={"mode": 0o640}),
+           access(0x1f), *after)
+    o.send(putfh(d), open_("unchecked", how, how=UNCHECKED, attrs={"mode": 0o640, "size": 0}),
+           *after)
+    o.send(putfh(d), open_("exclusive", how, how=EXCLUSIVE4_1, verf=b"verifier",
+                           attrs={"mode": 0o600}), *after)
     o.send(putfh(d), open_("sized", how, how=GUARDED, attrs={"size": 5}), *after)
     o.send(putfh(d), open_("cut", how, how=UNCHECKED, attrs={"size": 0}), *after)
-    o.send(putfh(t.attrs), setattr_(mode=0o604, owner_group="7", time_modify_set=(1, 2)), getattr_(*MODE, "time_modify"))
+    o.send(putfh(t.attrs), setattr_(mode=0o604, owner_group="7", time_modify_set=(1, 2)),
+           getattr_(*MODE, "time_modify"))
     o.send(putfh(t.short), setattr_(size=3), getattr_(*MODE))
     o.send(putfh(t.xattr), setxattr("x", b"value", 1), getxattr("x"), getattr_(*MODE))
-    o.send(putfh(t.policy), setxattr("weft.policy", b"mirrors=2", 1), getxattr("weft.policy"), getattr_(*MODE))
+    o.send(putfh(t.policy), setxattr("weft.policy", b"mirrors=2", 1), getxattr("weft.policy"),
+           getattr_(*MODE))
     o.send(putfh(d), create(DIR, "one"), getfh(), putfh(d), create(DIR, "two"), getfh())
 
 
@@ -105,7 +112,8 @@ def more_operations(o, d, t):
 
 
 def state(c, d, t):
-    return [c.attrs(fh, *MODE, "time_modify", "time_metadata") for fh in (d, *(getattr(t, n) for n in ("attrs", "short", "xattr", "linked", "sub", "policy", "cut")))]
+    return [c.attrs(fh, *MODE, "time_modify", "time_metadata") for fh in (
+        d, *(getattr(t, n) for n in ("attrs", "short", "xattr", "linked", "sub", "policy", "cut")))]
 
 
 def names(c, d):
@@ -127,14 +135,16 @@ def test_every_operation_over_a_new_connection(c, d):
     check(names(c, d), [n for n in ALL if n not in ("one", "two")])
 
 
-STATE = "shut", "lock", "unlock", "free", "less", "get", "back", "size", "wrote", "loose", "room", "hole", "source", "copied"
+STATE = ("shut", "lock", "unlock", "free", "less", "get", "back", "size", "wrote", "loose", "room",
+         "hole", "source", "copied")
 SINCE = "wrote", "loose", "hole", "copied"  # another client writes there afterwards
 
 
 def held(c, d):
     """Files that the client has open, and what more the operations on state need."""
     t = Obj(**{name: Obj(**dict(zip(("sid", "fh"), c.open(d, name)))) for name in STATE})
-    c.ok(putfh(t.hole.fh), write(t.hole.sid, 0, b"before" * 20000, FILE_SYNC), putfh(t.source.fh), write(t.source.sid, 0, b"source" * 50000, FILE_SYNC))
+    c.ok(putfh(t.hole.fh), write(t.hole.sid, 0, b"before" * 20000, FILE_SYNC), putfh(t.source.fh),
+         write(t.source.sid, 0, b"source" * 50000, FILE_SYNC))
     t.locked = c.ok(putfh(t.unlock.fh), lock(t.unlock.sid, WRITE_LT, 0, 10, b"lo")).stateid
     k = c.ok(putfh(t.free.fh), lock(t.free.sid, WRITE_LT, 0, 10, b"lo")).stateid
     t.freed = c.ok(putfh(t.free.fh), locku(k, 0, 10)).stateid
@@ -166,18 +176,22 @@ def on_data(t):
 def writes_since(c, t, sids):
     """Another client writes where the first one did."""
     for name in SINCE:
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(getattr(t, name).fh), write(sids[name], 0, b"since", FILE_SYNC))
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(getattr(t, name).fh),
+                      write(sids[name], 0, b"since", FILE_SYNC))
         check(err(got.status), "OK", name)
 
 
 def data_of(c, t, sids):
     """The beginnings and the sizes."""
-    return {name: (c.until(lambda got: err(got.status) != "DELAY", putfh(getattr(t, name).fh), read(sids[name], 0, 10)).results[-1].data,
+    return {name: (c.until(lambda got: err(got.status) != "DELAY", putfh(getattr(t, name).fh),
+                           read(sids[name], 0, 10)).results[-1].data,
                    c.attrs(getattr(t, name).fh, "size").size) for name in SINCE}
 
 
-FIRST_DATA = {"wrote": (b"firstfirst", 100000), "loose": (b"first", 5), "hole": (bytes(10), 120000), "copied": (b"sourcesour", 300000)}
-SINCE_DATA = {"wrote": (b"sincefirst", 100000), "loose": (b"since", 5), "hole": (b"since" + bytes(5), 120000), "copied": (b"sinceesour", 300000)}
+FIRST_DATA = {"wrote": (b"firstfirst", 100000), "loose": (b"first", 5), "hole": (bytes(10), 120000),
+              "copied": (b"sourcesour", 300000)}
+SINCE_DATA = {"wrote": (b"sincefirst", 100000), "loose": (b"since", 5),
+              "hole": (b"since" + bytes(5), 120000), "copied": (b"sinceesour", 300000)}
 
 
 def test_state_and_data_over_a_new_connection(c, d):
@@ -214,7 +228,9 @@ def test_a_reply_that_a_broken_connection_lost(c, d):
     eventually(lambda: data_of(c, t, dict.fromkeys(SINCE, ANON)) == FIRST_DATA, what="the work")
     conn.close()
     conn = Conn(ADDR)
-    wait = lambda args: eventually(lambda: err(read_compound(conn.rpc(1, args, a.cred)).results[0].status) != "DELAY", what="the end of a request")
+    wait = lambda args: eventually(
+        lambda: err(read_compound(conn.rpc(1, args, a.cred)).results[0].status) != "DELAY",
+        what="the end of a request")
     for args in sent:
         wait(args)
     writes_since(b, t, sids)
@@ -283,20 +299,24 @@ def restart_a_reply_that_nobody_got(w):
         sid, fh = c.open(d, name)
         c.ok(putfh(fh), close(sid))
     other = client()
-    requests = [(putfh(d), remove("gone")), (putfh(d), savefh(), rename("from", "to")), (putfh(d), create(DIR, "made")),
-                (putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})), (putfh(fh), savefh(), putfh(d), link("link")),
-                (putfh(fh), setxattr("x", b"1", 1))]
-    sent = [compound_args((sequence(other.session.sessionid, 1, n + 1, 10, True), *ops)) for n, ops in enumerate(requests)]
+    requests = [(putfh(d), remove("gone")), (putfh(d), savefh(), rename("from", "to")),
+                (putfh(d), create(DIR, "made")),
+                (putfh(d), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})),
+                (putfh(fh), savefh(), putfh(d), link("link")), (putfh(fh), setxattr("x", b"1", 1))]
+    sent = [compound_args((sequence(other.session.sessionid, 1, n + 1, 10, True), *ops)) for n,
+            ops in enumerate(requests)]
     conn = Conn(ADDR)
     for args in sent:
         conn.start(1, args, other.cred)
-    eventually(lambda: names(c, d) == ["file", "link", "made", "new", "to"] and err(c.call(putfh(fh), getxattr("x")).status) == "OK", what="the work")
+    eventually(lambda: names(c, d) == ["file", "link", "made", "new", "to"]
+               and err(c.call(putfh(fh), getxattr("x")).status) == "OK", what="the work")
     conn.close()
     before = c.attrs(d, *MODE), c.attrs(fh, *MODE)
     w.restart()
     conn = Conn(ADDR)
     for args in sent:
-        check([err(r.status) for r in read_compound(conn.rpc(1, args, other.cred)).results if err(r.status) != "OK"], [])
+        check([err(r.status) for r in read_compound(conn.rpc(1, args, other.cred)).results
+               if err(r.status) != "OK"], [])
     look = back_again(c)
     check((look.attrs(d, *MODE), look.attrs(fh, *MODE)), before)
     check(names(look, d), ["file", "link", "made", "new", "to"])
@@ -306,7 +326,8 @@ def restart_an_open_is_reclaimed_with_the_stateid_it_got(w):
     c = client()
     d = c.mkdir(c.root(), "d")
     o = Once(client())
-    o.send(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), getfh(), layoutget(CURRENT))
+    o.send(putfh(d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600}), getfh(),
+           layoutget(CURRENT))
     w.restart()
     conn = Conn(ADDR)
     args, cred, reply = o.sent[0]
@@ -315,7 +336,8 @@ def restart_an_open_is_reclaimed_with_the_stateid_it_got(w):
     check(err(got.status), "DELAY", "a layout from an earlier boot's session")
     check([vars(r.cinfo) for r in (got.results[2], was[2])], [vars(was[2].cinfo)] * 2)
     check((got.results[2].stateid, got.results[3].fh), (was[2].stateid, was[3].fh))
-    bad_session(conn, compound_args((sequence(o.c.session.sessionid, 2, 0, 0), putfh(was[3].fh), close(was[2].stateid))), cred)
+    bad_session(conn, compound_args((sequence(o.c.session.sessionid, 2, 0, 0), putfh(was[3].fh),
+                                     close(was[2].stateid))), cred)
     again = back_again(o.c)
     sid = again.ok(putfh(was[3].fh), open_(claim_previous(), BOTH)).stateid
     again.ok(putfh(was[3].fh), layoutreturn(ANON))
@@ -347,7 +369,8 @@ def restart_new_and_false_requests_learn_that_the_session_is_gone(w):
     check(err(conn.compound(bind_conn(sid, 3)).status), "BADSESSION")
     check(err(conn.compound(destroy_session(sid)).status), "BADSESSION")
     # highest_slotid and cachethis may differ in a retry
-    check(read_compound(conn.rpc(1, compound_args((sequence(sid, 1, 5, 7, False), *request)), cred)).status, 0)
+    check(read_compound(conn.rpc(1, compound_args((sequence(sid, 1, 5, 7, False), *request)),
+                                 cred)).status, 0)
     same_again(conn, o.sent)
 
 
@@ -377,12 +400,14 @@ def restart_what_failed_was_not_done(w):
     conn = Conn(ADDR)
     bad_session(conn, o.sent[0][0])
     got = read_compound(conn.rpc(1, o.sent[1][0], c.cred))
-    check([(r.op, err(r.status)) for r in got.results], [("SEQUENCE", "OK"), ("PUTFH", "OK"), ("CREATE", "OK"), ("REMOVE", "DELAY")])
+    check([(r.op, err(r.status)) for r in got.results],
+          [("SEQUENCE", "OK"), ("PUTFH", "OK"), ("CREATE", "OK"), ("REMOVE", "DELAY")])
 
 
 def rows(w):
     """What the store keeps of requests: fsck counts them among the rows, and is clean."""
-    done = subprocess.run([os.path.join(base.BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, check=True)
+    done = subprocess.run([os.path.join(base.BUILD, "weft-fsck"), "--json",
+                           os.path.join(w.dir, "mds")], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["rows"]
 
 
@@ -441,7 +466,8 @@ def restart_a_truncation_is_confirmed_before_it_is_answered_again(w):
     same_again(Conn(ADDR), o.sent)
     again = back_again(c)
     again.ok(reclaim_complete())
-    got = again.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), read(ANON, 0, 100))
+    got = again.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f),
+                      read(ANON, 0, 100))
     check(got.results[-1].data, b"0123")
 
 
@@ -469,7 +495,8 @@ def restart_what_others_wrote_since_stays(w):
         w.restart()
         b = back_again(b)
         for t in made:
-            sids = {name: b.ok(putfh(getattr(t, name).fh), open_(claim_previous(), BOTH | NO_DELEG)).stateid for name in SINCE}
+            sids = {name: b.ok(putfh(getattr(t, name).fh),
+                               open_(claim_previous(), BOTH | NO_DELEG)).stateid for name in SINCE}
             if not boot:
                 writes_since(b, t, sids)
             check(data_of(b, t, sids), SINCE_DATA)
@@ -479,7 +506,8 @@ def restart_what_others_wrote_since_stays(w):
         check(w.metric("weft_mds_once_total"), len(o.sent))
         for t in made:
             check(data_of(b, t, t.sids), SINCE_DATA)
-            check((b.attrs(t.room.fh, "size").size, b.attrs(t.room.fh, "space_used").space_used >= 70000), (70000, True))
+            check((b.attrs(t.room.fh, "size").size,
+                   b.attrs(t.room.fh, "space_used").space_used >= 70000), (70000, True))
         # Another request in the same place: a byte of its data differs.
         args, cred, _ = o.sent[0]
         at = len(args) // 2
@@ -502,7 +530,8 @@ def restart_what_another_wrote_over_a_reply_that_nobody_got(w):
     conn.close()
     w.restart()
     b = back_again(b)
-    sids = {name: b.ok(putfh(getattr(t, name).fh), open_(claim_previous(), BOTH | NO_DELEG)).stateid for name in SINCE}
+    sids = {name: b.ok(putfh(getattr(t, name).fh), open_(claim_previous(), BOTH | NO_DELEG)).stateid
+            for name in SINCE}
     writes_since(b, t, sids)
     conn = Conn(ADDR)
     for args in sent:
@@ -521,13 +550,17 @@ def restart_a_write_that_a_size_overtook_was_not_done(w):
     other, _ = b.open(d, "f")
     a.attrs(f, "size"), b.attrs(f, "size")
     daemons = {r["name"]: r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]}
-    first, last = ((daemons[o["ds"]], os.path.join(w.dir, o["ds"], o["object"])) for m in json.loads(a.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"] for o in m["objects"])
+    first, last = ((daemons[o["ds"]], os.path.join(w.dir, o["ds"], o["object"]))
+                   for m in json.loads(a.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]
+                   for o in m["objects"])
     conn = a.connection()
-    args = compound_args((sequence(a.session.sessionid, 1, 3, 20, True), putfh(f), write(sid, 20, b"overtaken", FILE_SYNC)))
+    args = compound_args((sequence(a.session.sessionid, 1, 3, 20, True), putfh(f),
+                          write(sid, 20, b"overtaken", FILE_SYNC)))
     try:
         stand_still(last[0])
         writing = conn.start(1, args, a.cred)
-        eventually(lambda: open(first[1], "rb").read()[20:] == b"overtaken", what="the copy that has it")
+        eventually(lambda: open(first[1], "rb").read()[20:] == b"overtaken",
+                   what="the copy that has it")
         time.sleep(0.1)
         stand_still(first[0])
         cutting = b.begin(putfh(f), setattr_(other, size=5))
@@ -539,10 +572,12 @@ def restart_a_write_that_a_size_overtook_was_not_done(w):
         os.kill(first[0], signal.SIGCONT)
     check(err(b.finish(cutting).status), "OK")
     w.restart()
-    check(err(read_compound(Conn(ADDR).rpc(1, args, a.cred)).status) != "OK", True, "nobody is told that it was done")
+    check(err(read_compound(Conn(ADDR).rpc(1, args, a.cred)).status) != "OK", True,
+          "nobody is told that it was done")
     again = back_again(a)
     again.ok(reclaim_complete())
-    got = again.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), read(ANON, 0, 100))
+    got = again.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f),
+                      read(ANON, 0, 100))
     check(got.results[-1].data, b"01234")
 
 
@@ -552,7 +587,9 @@ def restart_a_layoutcommit_by_the_clients_word_is_kept(w):
     d = c.mkdir(c.root(), "d")
     sid, f = c.open(d, "f")
     layout = c.ok(putfh(f), layoutget(sid)).stateid
-    name = next(x["ds"] for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"] for x in m["objects"])
+    name = next(x["ds"]
+                for m in json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"]
+                for x in m["objects"])
     w.dev("kill", w.dir, name, "-9")
     o = Once(c)
     o.slot = 3
@@ -573,14 +610,16 @@ def restart_a_long_compound_is_kept_too(w):
     c.ok(putfh(f), write(sid, 0, b"x" * 3001, FILE_SYNC))
     listing = readdir(maxcount=8000, attrs=["fileid", "change", "size"])
     o.send(putfh(d), listing, create(DIR, "new"), getfh(), putfh(d), getattr_("change"))
-    o.send(putfh(f), read(sid, 0, 3001), putfh(d), create(DIR, "newer"), getfh(), putfh(d), getattr_("change"))
+    o.send(putfh(f), read(sid, 0, 3001), putfh(d), create(DIR, "newer"), getfh(), putfh(d),
+           getattr_("change"))
     w.restart()
     conn = Conn(ADDR)
     at = len(o.sent[0][2]) - 8
     for n, (args, cred, reply) in enumerate(o.sent):
         again = seq_flags(conn.rpc(1, args, cred))[0]
         # The directory has changed since the first of them, whose last result tells so.
-        check(again == seq_flags(reply)[0] if n else again[:at] == seq_flags(reply)[0][:at], True, f"request {n}")
+        check(again == seq_flags(reply)[0] if n else again[:at] == seq_flags(reply)[0][:at], True,
+              f"request {n}")
 
 
 def restart_a_listening_socket_that_is_held_outlives_the_server(w):
@@ -594,7 +633,8 @@ def restart_a_listening_socket_that_is_held_outlives_the_server(w):
     script = f'exec 3<&{held.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
 
     def start():
-        return subprocess.Popen(["bash", "-c", script, "bash", os.path.join(base.BUILD, "weft-mds"), "-c", os.path.join(w.dir, "weft.conf")],
+        return subprocess.Popen(["bash", "-c", script, "bash", os.path.join(base.BUILD, "weft-mds"),
+                                 "-c", os.path.join(w.dir, "weft.conf")],
                                 pass_fds=[held.fileno()], stderr=subprocess.DEVNULL)
     server = start()
     try:
@@ -625,7 +665,9 @@ def test_the_socket_units_are_sound(c, d):
             with open(os.path.join(top, f"weft-{name}.service"), "w", encoding="ascii") as f:
                 f.write(f"[Service]\nExecStart={base.BUILD}/weft-{name}\n")
             shutil.copy(os.path.join(base.SRC, f"dist/systemd/weft-{name}.socket"), top)
-            done = subprocess.run(["systemd-analyze", "verify", "--man=no", os.path.join(top, f"weft-{name}.socket")], capture_output=True, text=True, check=False)
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no",
+                                   os.path.join(top, f"weft-{name}.socket")], capture_output=True,
+                                  text=True, check=False)
             check((done.returncode, done.stdout + done.stderr), (0, ""))
 
 

@@ -31,7 +31,8 @@ class Paused:
 def test_who_called_meanwhile_keeps_what_it_has(w):
     c, other = client(), client()
     d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
-    got = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, deny=WRITE, how=UNCHECKED, attrs={"mode": 0o666}), getfh())
+    got = c.ok(putfh(d), open_("f", BOTH | NO_DELEG, deny=WRITE, how=UNCHECKED,
+                               attrs={"mode": 0o666}), getfh())
     s, f = got.all[1].stateid, got.fh
     with Paused(w):
         # Both requests wait in their sockets. The other's is in the way of what the first has.
@@ -57,7 +58,8 @@ def test_a_recall_goes_on_where_it_stood(w):
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")
     lay(c, f, s)
-    c.on_callback = lambda name, args: 0  # it says yes, and returns the layout when it is asked here
+    # It says yes, and returns the layout when it is asked here.
+    c.on_callback = (lambda name, args: 0)
     cut = other.begin(putfh(f), setattr_(ANON, size=0))
     got = c.wait_callback("LAYOUTRECALL")
     with Paused(w):
@@ -71,10 +73,12 @@ def test_silence_still_ends_a_lease(w):
     c, other = client(), client()
     d = c.mkdir(c.root(), "d")
     c.open(d, "f")
-    eventually(lambda: other.ok() and err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status) == "BADSESSION",
+    eventually(lambda: other.ok() and err(c.conn.compound(sequence(c.session.sessionid, 99),
+                                                          minor=2).status) == "BADSESSION",
                12 * LEASE, "the end of the lease")
 
 
 if __name__ == "__main__":
-    run_apart(globals(), ds=1, beside=4, settings=(f"mds.lease={LEASE}s", "mds.courtesy=0s", f"mds.recall_deadline={RECALL}s",
-                                         "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"))
+    run_apart(globals(), ds=1, beside=4,
+              settings=(f"mds.lease={LEASE}s", "mds.courtesy=0s", f"mds.recall_deadline={RECALL}s",
+              "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"))

@@ -18,7 +18,8 @@ from tap import SRC  # noqa: E402
 TREE = os.path.join(SRC, "tests/topo/two-nodes.topo")
 PORT = 12070
 NEAR0, NEAR1 = f"127.0.0.10:{PORT}", f"127.0.0.11:{PORT}"
-TWO = (f"ds.topology={TREE}", "ds.threads=2", "ds.pool=32M", f"ds.listen={NEAR0},{NEAR1}", "ds.advertise=")
+TWO = (f"ds.topology={TREE}", "ds.threads=2", "ds.pool=32M", f"ds.listen={NEAR0},{NEAR1}",
+       "ds.advertise=")
 MIB = 1 << 20
 
 
@@ -32,7 +33,8 @@ class Placed:
         os.sched_setaffinity(0, cpus or before)
         try:
             with open(self.log, "w", encoding="utf-8") as f:
-                self.child = subprocess.Popen([os.path.join(BUILD, "weft-ds"), *words, *args], stderr=f)
+                self.child = subprocess.Popen([os.path.join(BUILD, "weft-ds"), *words, *args],
+                                              stderr=f)
         finally:
             os.sched_setaffinity(0, before)
 
@@ -44,7 +46,8 @@ class Placed:
         """(thread's name, processors it may run on, times it slept) by thread id."""
         got = {}
         for tid in os.listdir(f"/proc/{self.child.pid}/task"):
-            with contextlib.suppress(FileNotFoundError), open(f"/proc/{self.child.pid}/task/{tid}/status", encoding="utf-8") as f:
+            with contextlib.suppress(FileNotFoundError), open(
+                    f"/proc/{self.child.pid}/task/{tid}/status", encoding="utf-8") as f:
                 s = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
                 got[int(tid)] = s["Name"], s["Cpus_allowed_list"], int(s["voluntary_ctxt_switches"])
         return got
@@ -54,7 +57,8 @@ class Placed:
 
     def workers(self):
         """Where the store's threads may run."""
-        return {c for tid, (n, c, _) in self.tasks().items() if n == "weft-ds" and tid != self.child.pid}
+        return {c for tid, (n, c, _) in self.tasks().items() if n == "weft-ds"
+                and tid != self.child.pid}
 
     def slept(self, name):
         return next(s for n, _, s in self.tasks().values() if n == name)
@@ -70,7 +74,8 @@ def placed(*settings, cpus=None):
     w.dev("kill", w.dir, "ds1", "-9")
     p = Placed(w, words, settings, cpus)
     try:
-        eventually(lambda: "joined as data server" in p.text() or p.child.poll() is not None, 20, "joining")
+        eventually(lambda: "joined as data server" in p.text() or p.child.poll() is not None, 20,
+                   "joining")
         check(p.child.poll(), None, p.text())
         eventually(lambda: w.metric("weft_ds_lease_seconds", "ds1") > 0, 20, "the lease")
         yield p
@@ -86,7 +91,8 @@ def placed(*settings, cpus=None):
 def nodes(name="weft_pool_node_bytes"):
     """Of each node."""
     got = {}
-    for label, value in re.findall(rf'^{name}\{{node="([^"]+)"[^}}]*\}} (\S+)', metric.fetch(mds_test.THE.where["ds1"]), re.M):
+    for label, value in re.findall(rf'^{name}\{{node="([^"]+)"[^}}]*\}} (\S+)',
+                                   metric.fetch(mds_test.THE.where["ds1"]), re.M):
         got[label] = got.get(label, 0) + int(float(value))
     return got
 
@@ -106,7 +112,8 @@ def counter(name):
 
 
 def has_both():
-    return None if {0, 1} <= os.sched_getaffinity(0) else "this machine's processors are not 0 and 1"
+    return (None if {0, 1} <= os.sched_getaffinity(0) else "this machine's processors are not "
+            "0 and 1")
 
 
 def told(c):
@@ -149,7 +156,8 @@ def test_threads_and_memory_are_of_the_nodes(_):
 def test_each_address_is_served_by_its_node(_):
     if has_both():
         return has_both()
-    names = ("weft_ds_disk_io_total{path=\"direct\"}", "weft_ds_fixed_io_total", "weft_pool_borrowed_total")
+    names = ("weft_ds_disk_io_total{path=\"direct\"}", "weft_ds_fixed_io_total",
+             "weft_pool_borrowed_total")
     with placed(*TWO, "ds.disks=nvme1n1") as p:
         c = client()
         _, _, o, ds, fh = one_server(c, c.root(), "both")
@@ -157,7 +165,8 @@ def test_each_address_is_served_by_its_node(_):
         server = o.mirrors[0][0]
         cred = auth_sys(int(server.user), int(server.group))
         settled()
-        for host, loop, other in (("127.0.0.10", "weft-loop-1", "weft-loop-0"), ("127.0.0.11", "weft-loop-0", "weft-loop-1")):
+        for host, loop, other in (("127.0.0.10", "weft-loop-1", "weft-loop-0"),
+                                  ("127.0.0.11", "weft-loop-0", "weft-loop-1")):
             node = "0" if host == "127.0.0.10" else "1"
             conns, before = nodes("weft_ds_node_connections_total"), [counter(n) for n in names]
             mine, others = p.slept(loop), p.slept(other)
@@ -170,20 +179,25 @@ def test_each_address_is_served_by_its_node(_):
                 check(ds.commit(fh).status, 0)
                 ds.close()
             after = nodes("weft_ds_node_connections_total")
-            check({n: after[n] - conns[n] for n in after}, {"0": 3 if node == "0" else 0, "1": 3 if node == "1" else 0})
+            check({n: after[n] - conns[n] for n in after},
+                  {"0": 3 if node == "0" else 0, "1": 3 if node == "1" else 0})
             mine, others = p.slept(loop) - mine, p.slept(other) - others
-            check(mine > 20 and mine > 2 * others, True, f"{loop} slept {mine} times, {other} {others}")
+            check(mine > 20 and mine > 2 * others, True,
+                  f"{loop} slept {mine} times, {other} {others}")
             direct, fixed, borrowed = [counter(n) - b for n, b in zip(names, before)]
             if direct:  # else the file system has no direct I/O
                 # The first write of each connection came with a header that was not expected.
-                check(fixed >= 21, True, f"{fixed} of {direct} from memory that the thread's ring has")
+                check(fixed >= 21, True,
+                      f"{fixed} of {direct} from memory that the thread's ring has")
             check(borrowed, 0, "blocks of the other node")
     return None
 
 
 def test_addresses_are_told_in_the_order_that_suits_the_drive(_):
-    for settings, want in ((["ds.disks=nvme1n1"], [NEAR1, NEAR0]), (["ds.disks=nvme0n1"], [NEAR0, NEAR1]),
-                           (["ds.disks=nvme1n1", "ds.order=config"], [NEAR0, NEAR1]), ([], [NEAR0, NEAR1]),
+    for settings, want in ((["ds.disks=nvme1n1"], [NEAR1, NEAR0]),
+                           (["ds.disks=nvme0n1"], [NEAR0, NEAR1]),
+                           (["ds.disks=nvme1n1", "ds.order=config"], [NEAR0, NEAR1]),
+                           ([], [NEAR0, NEAR1]),
                            (["ds.disks=nvme0n1", f"ds.advertise={NEAR1},{NEAR0}"], [NEAR0, NEAR1]),
                            (["ds.disks=nvme1n1", "ds.placement=off"], [NEAR1, NEAR0])):
         with placed(*TWO, *settings):
@@ -208,7 +222,8 @@ def test_processors_by_hand(_):
         check({c for _, c, _ in p.tasks().values()}, {"1"}, str(p.tasks()))
         check(nodes(), {"1": 32 * MIB})
     with placed(*TWO, "ds.disks=nvme1n1", "ds.placement=off") as p:
-        check({c for n, c, _ in p.tasks().values() if not n.startswith("iou-")}, {"0-1"}, str(p.tasks()))
+        check({c for n, c, _ in p.tasks().values() if not n.startswith("iou-")}, {"0-1"},
+              str(p.tasks()))
         check(sum(nodes().values()), 32 * MIB)
         check(list(nodes("weft_ds_node_connections_total")), ["any"])
     return None
@@ -219,19 +234,23 @@ def test_on_a_machine_of_one_node_nothing_is_bound(_):
     tree = os.path.join(SRC, "tests/topo/vm.topo")
     with open("/proc/self/status", encoding="utf-8") as f:
         mine = re.search(r"Cpus_allowed_list:\t(\S+)", f.read())[1]
-    with placed(f"ds.topology={tree}", "ds.threads=2", "ds.pool=32M", f"ds.listen={NEAR0}", "ds.advertise=") as p:
-        check({c for n, c, _ in p.tasks().values() if not n.startswith("iou-")}, {mine}, str(p.tasks()))
+    with placed(f"ds.topology={tree}", "ds.threads=2", "ds.pool=32M", f"ds.listen={NEAR0}",
+                "ds.advertise=") as p:
+        check({c for n, c, _ in p.tasks().values() if not n.startswith("iou-")}, {mine},
+              str(p.tasks()))
         check("nodes are not distinguished" in p.text(), True, p.text())
         check((sum(nodes().values()), counter("weft_pool_borrowed_total")), (32 * MIB, 0))
         got = nodes("weft_ds_node_connections_total")
         check(list(got), ["any"])
         for host in range(4):
             DataServer(("127.0.0.10", PORT)).close()
-        eventually(lambda: sum(nodes("weft_ds_node_connections_total").values()) >= 4 + got["any"], 5, "connections")
+        eventually(lambda: sum(nodes("weft_ds_node_connections_total").values()) >= 4 + got["any"],
+                   5, "connections")
 
 
 def daemon(*args):
-    return subprocess.run([os.path.join(BUILD, "weft-ds"), *args], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([os.path.join(BUILD, "weft-ds"), *args], capture_output=True, text=True,
+                          timeout=30, check=False)
 
 
 def test_what_makes_no_sense_is_refused_with_one_line(_):
@@ -241,16 +260,22 @@ def test_what_makes_no_sense_is_refused_with_one_line(_):
                            (["ds.disks=sdz"], 'ds.disks: no such block device: "sdz"'),
                            (["ds.disks=nvme0n1,nvme1n1"],
                             "ds.disks: names 2 block devices, but ds.store names 1 folders"),
-                           (["ds.topology=/nowhere"], "ds.topology: /nowhere: No such file or directory"),
-                           (["ds.placement=yes"], 'ds.placement: expected one of auto|off, got "yes"'),
-                           (["ds.order=best"], 'ds.order: expected one of topology|config, got "best"'),
-                           (["ds.threads=2", "ds.rdma=127.0.0.10", "ds.pool=16M", f"ds.listen={NEAR0},{NEAR1}"],
+                           (["ds.topology=/nowhere"],
+                            "ds.topology: /nowhere: No such file or directory"),
+                           (["ds.placement=yes"],
+                            'ds.placement: expected one of auto|off, got "yes"'),
+                           (["ds.order=best"],
+                            'ds.order: expected one of topology|config, got "best"'),
+                           (["ds.threads=2", "ds.rdma=127.0.0.10", "ds.pool=16M",
+                             f"ds.listen={NEAR0},{NEAR1}"],
                             "ds.pool: RDMA needs at least 16 MiB for each NUMA node with threads; "
                             "there are 2 such nodes")):
         if "ds.rdma=127.0.0.10" in settings and has_both():
             continue
-        done = daemon("--check", "-o", "ds.store=/tmp/none", *[a for s in [f"ds.topology={TREE}", *settings] for a in ("-o", s)])
-        check((done.returncode, done.stderr.count("\n"), done.stderr.startswith("ERROR weft-ds: " + want)), (2, 1, True), done.stderr)
+        done = daemon("--check", "-o", "ds.store=/tmp/none",
+                      *[a for s in [f"ds.topology={TREE}", *settings] for a in ("-o", s)])
+        check((done.returncode, done.stderr.count("\n"),
+               done.stderr.startswith("ERROR weft-ds: " + want)), (2, 1, True), done.stderr)
 
 
 PLAN = """\
@@ -271,14 +296,18 @@ NODE  THREADS    CLASS    ADDRESS
 
 def test_the_plan_for_another_machine_is_shown(_):
     tree = os.path.join(SRC, "tests/topo/two-sockets.topo")
-    done = daemon("--plan", "-o", f"ds.topology={tree}", "-o", "ds.store=/srv/a", "-o", "ds.disks=nvme7n1", "-o", "ds.threads=4",
-                  "-o", "ds.listen=[fd00:1::11],10.9.9.9,10.1.0.12,10.1.0.12:99", "-o", "ds.rdma=10.2.0.11,0.0.0.0:99")
+    done = daemon("--plan", "-o", f"ds.topology={tree}", "-o", "ds.store=/srv/a", "-o",
+                  "ds.disks=nvme7n1", "-o", "ds.threads=4", "-o",
+                  "ds.listen=[fd00:1::11],10.9.9.9,10.1.0.12,10.1.0.12:99", "-o",
+                  "ds.rdma=10.2.0.11,0.0.0.0:99")
     check((done.returncode, done.stdout, done.stderr), (0, PLAN, ""))
     # Of several stores the sum counts.
-    for drives, want in (("nvme1n1,nvme2n1,nvme7n1", ["10.1.0.11", "10.1.0.12"]), ("nvme1n1,nvme5n1,nvme7n1", ["10.1.0.12", "10.1.0.11"])):
-        done = daemon("--plan", "-o", f"ds.topology={tree}", "-o", "ds.store=/srv/a, /srv/b,/srv/c", "-o", f"ds.disks={drives}",
-                      "-o", "ds.listen=10.1.0.11,10.1.0.12")
-        check((done.returncode, [line.split()[-1] for line in done.stdout.splitlines()[-2:]]), (0, want), done.stderr)
+    for drives, want in (("nvme1n1,nvme2n1,nvme7n1", ["10.1.0.11", "10.1.0.12"]),
+                         ("nvme1n1,nvme5n1,nvme7n1", ["10.1.0.12", "10.1.0.11"])):
+        done = daemon("--plan", "-o", f"ds.topology={tree}", "-o", "ds.store=/srv/a, /srv/b,/srv/c",
+                      "-o", f"ds.disks={drives}", "-o", "ds.listen=10.1.0.11,10.1.0.12")
+        check((done.returncode, [line.split()[-1] for line in done.stdout.splitlines()[-2:]]),
+              (0, want), done.stderr)
 
 
 def before():

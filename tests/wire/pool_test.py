@@ -56,8 +56,8 @@ def cluster(*settings):
     return mds_test.THE
 
 
-COUNTS = ("weft_ds_copied_bytes_total", 'weft_ds_disk_io_total{path="direct"}', 'weft_ds_disk_io_total{path="buffered"}',
-          "weft_ds_fixed_io_total")
+COUNTS = ("weft_ds_copied_bytes_total", 'weft_ds_disk_io_total{path="direct"}',
+          'weft_ds_disk_io_total{path="buffered"}', "weft_ds_fixed_io_total")
 
 
 def test_payload_of_aligned_calls_is_not_copied(_):
@@ -74,7 +74,8 @@ def test_payload_of_aligned_calls_is_not_copied(_):
         if i % 5 == 0:
             calls.append(ds.conn.start(1, opaque(fh), auth_sys(), vers=3))
         if i % 7 == 0:
-            calls.append(ds.conn.start(6, read_args(fh, i * MIB, 4096), auth_sys(0, 0, range(7)), vers=3))
+            calls.append(ds.conn.start(6, read_args(fh, i * MIB, 4096), auth_sys(0, 0, range(7)),
+                                       vers=3))
         if i % 8 == 7:
             check([status(ds.conn.finish(x)) for x in calls], [0] * len(calls))
             calls.clear()
@@ -82,7 +83,8 @@ def test_payload_of_aligned_calls_is_not_copied(_):
     for i in range(64):
         check(ds.read(fh, i * MIB, MIB).data == data(i), True, f"megabyte {i}")
     copied, direct, buffered, fixed = [b - a for a, b in zip(before, counters(w, *COUNTS))]
-    tap.say(f"{copied:.0f} of {128 * MIB} bytes of payload were copied; direct {direct:.0f}, buffered {buffered:.0f}, fixed {fixed:.0f}")
+    tap.say(f"{copied:.0f} of {128 * MIB} bytes of payload were copied; direct {direct:.0f}, "
+            f"buffered {buffered:.0f}, fixed {fixed:.0f}")
     check(copied < 128 * MIB / 1000, True, f"{copied} bytes were copied")
     # But for the first one, which nothing was known of.
     check((direct >= 127, buffered, fixed >= 127), (True, 1, True))
@@ -152,19 +154,23 @@ def used_up(w, threads):
     _, f, o, ds, fh = one_server(c, c.root())
     addr = ds.conn.sock.getpeername()
     check(ds.write(fh, 0, data(0)).status, 0)
-    idle = [stalled_write(addr, fh) for _ in range(2 * threads)] + [deaf_reader(addr, fh, 24) for _ in range(2 * threads)]
+    idle = [stalled_write(addr, fh) for _ in range(2 * threads)] + [deaf_reader(addr, fh, 24)
+                                                                    for _ in range(2 * threads)]
     time.sleep(0.3)
     missed = counters(w, "weft_pool_misses_total")[0]
     others = [data_server(c, o.mirrors[0][0]) for _ in range(6)]
     for turn in range(2):
-        calls = [(d, n, i, d.conn.start(7, write_args(fh, (8 + n * 6 + i) * MIB, data(n * 6 + i + turn)), auth_sys(), vers=3))
+        calls = [(d, n, i, d.conn.start(7, write_args(fh, (8 + n * 6 + i) * MIB,
+                                                      data(n * 6 + i + turn)), auth_sys(), vers=3))
                  for i in range(6) for n, d in enumerate(others)]
         for d, n, i, x in calls:
             check(status(d.conn.finish(x)), 0)
-        calls = [(d, n, i, d.conn.start(6, read_args(fh, (8 + n * 6 + i) * MIB, MIB), auth_sys(), vers=3))
+        calls = [(d, n, i,
+                  d.conn.start(6, read_args(fh, (8 + n * 6 + i) * MIB, MIB), auth_sys(), vers=3))
                  for i in range(6) for n, d in enumerate(others)]
         for d, n, i, x in calls:
-            check(read_data(d.conn.finish(x)) == data(n * 6 + i + turn), True, f"megabyte {n * 6 + i}")
+            check(read_data(d.conn.finish(x)) == data(n * 6 + i + turn), True,
+                  f"megabyte {n * 6 + i}")
     missed = counters(w, "weft_pool_misses_total")[0] - missed
     tap.say(f"the pool had nothing {missed:.0f} times")
     check(missed > 0, True, "the pool was never used up")
@@ -227,7 +233,8 @@ def test_too_little_memory_may_be_locked(_):
     words[0] = os.path.join(BUILD, "weft-ds")
     log = os.path.join(w.top, "locked.log")
     with open(log, "w", encoding="utf-8") as out:
-        child = subprocess.Popen(["setpriv", "--bounding-set", "-ipc_lock", "prlimit", "--memlock=1048576:1048576", *words], stderr=out)
+        child = subprocess.Popen(["setpriv", "--bounding-set", "-ipc_lock", "prlimit",
+                                  "--memlock=1048576:1048576", *words], stderr=out)
     try:
         eventually(lambda: answers(w), 10, "the server with little memory")
         c = client()
@@ -265,7 +272,8 @@ def test_pages_handed_to_the_kernel_come_back(_):
     for i in range(8):
         check(ds.write(fh, i * MIB, data(i)).status, 0)
     for turn in range(4):
-        calls = [ds.conn.start(6, read_args(fh, i * MIB, MIB), auth_sys(), vers=3) for i in range(8)]
+        calls = [ds.conn.start(6, read_args(fh, i * MIB, MIB), auth_sys(), vers=3)
+                 for i in range(8)]
         calls += [ds.conn.start(1, opaque(fh), auth_sys(), vers=3)]
         for i, x in enumerate(calls[:8]):
             check(read_data(ds.conn.finish(x)) == data(i), True, f"megabyte {i}, turn {turn}")
@@ -280,7 +288,8 @@ def test_pages_handed_to_the_kernel_come_back(_):
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         time.sleep(0.02)
         s.close()
-    check(read_data(ds.conn.finish(ds.conn.start(6, read_args(fh, 0, MIB), auth_sys(), vers=3))) == data(0), True)
+    check(read_data(ds.conn.finish(ds.conn.start(6, read_args(fh, 0, MIB), auth_sys(), vers=3)))
+          == data(0), True)
     pool_comes_back(w)
     ds.close()
 
@@ -325,7 +334,8 @@ def test_short_replies_do_not_take_all_memory(_):
     s = deaf_reader(addr, fh, 80000, MIB - 4)
     d = data_server(c, o.mirrors[0][0])
     for _ in range(4):
-        check(read_data(d.conn.finish(d.conn.start(6, read_args(fh, 0, MIB), auth_sys(), vers=3))) == data(0), True)
+        check(read_data(d.conn.finish(d.conn.start(6, read_args(fh, 0, MIB), auth_sys(), vers=3)))
+              == data(0), True)
     s.close()
     d.close()
     pool_comes_back(w)

@@ -35,15 +35,18 @@ class Daemon:
         for key, value in settings.items():
             args += ["-o", f"{key}={value}"]
         with open(self.log, "w", encoding="utf-8") as f:
-            self.child = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=f, stderr=f, user=run_as,
-                                          env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **(env or {})})
+            self.child = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=f, stderr=f,
+                                          user=run_as,
+                                          env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0",
+                                               **(env or {})})
 
     def text(self):
         with open(self.log, encoding="utf-8") as f:
             return f.read()
 
     def wait(self, want, seconds=10):
-        eventually(lambda: want in self.text() or self.child.poll() is not None, seconds, f"a line with {want!r}")
+        eventually(lambda: want in self.text() or self.child.poll() is not None, seconds,
+                   f"a line with {want!r}")
         check(want in self.text(), True, f"{want!r} in {self.text()}")
 
     def ended(self):
@@ -73,10 +76,13 @@ def folder():
 
     def start(section, run_as=None, env=None, **keys):
         """keys: configuration keys of its section."""
-        other = {"ds": {"ds.mds": f"127.0.0.1:{MDS_PORT}", "ds.name": "one"}, "mds": {"mds.grace": "0s", "mds.exports": os.path.join(top, "exports")}}[section]
+        other = {"ds": {"ds.mds": f"127.0.0.1:{MDS_PORT}", "ds.name": "one"},
+                 "mds": {"mds.grace": "0s", "mds.exports": os.path.join(top, "exports")}}[section]
         port = MDS_PORT if section == "mds" else DS_PORT
-        settings = {f"{section}.store": os.path.join(top, section), f"{section}.cluster_key": os.path.join(top, "key"),
-                    f"{section}.listen": f"127.0.0.1:{port}", **other, **{f"{section}.{k}": v for k, v in keys.items()}}
+        settings = {f"{section}.store": os.path.join(top, section),
+                    f"{section}.cluster_key": os.path.join(top, "key"),
+                    f"{section}.listen": f"127.0.0.1:{port}", **other,
+                    **{f"{section}.{k}": v for k, v in keys.items()}}
         daemons.append(Daemon(top, section, settings, run_as, env))
         return daemons[-1]
     try:
@@ -101,11 +107,14 @@ def powerless(daemon):
     check(len(threads) > 1, True, "threads")
     for t in threads:
         for field in ("Uid", "Gid"):
-            check(set(t[field].split()), {str(USER.pw_uid if field == "Uid" else USER.pw_gid)}, f"{t['Name']} {field}")
+            check(set(t[field].split()), {str(USER.pw_uid if field == "Uid" else USER.pw_gid)},
+                  f"{t['Name']} {field}")
         for field in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
             check(int(t[field], 16), 0, f"{t['Name']} {field}")
         check(t["NoNewPrivs"], "1", t["Name"])
-        check(set(t["Groups"].split()) <= {str(g) for g in os.getgrouplist(USER.pw_name, USER.pw_gid)}, True, "groups of root's are left")
+        check(set(t["Groups"].split())
+              <= {str(g) for g in os.getgrouplist(USER.pw_name, USER.pw_gid)}, True,
+              "groups of root's are left")
 
 
 def test_daemons_of_root_become_the_user_and_serve():
@@ -116,7 +125,8 @@ def test_daemons_of_root_become_the_user_and_serve():
         os.chmod(certs.dir, 0o755)
         tls = dict(tls="optional", tls_cert=certs["server"], tls_key=certs["server.key"])
         stores = {"mds": top + "/mds", "ds": top + "/ds," + top + "/ds.v2"}
-        mds, ds = (start(section, user=USER.pw_name, store=store, **tls) for section, store in stores.items())
+        mds, ds = (start(section, user=USER.pw_name, store=store, **tls) for section,
+                   store in stores.items())
         mds.wait("joined for the first time")
         for d in (mds, ds):
             d.wait(f"running as {USER.pw_name}")
@@ -124,7 +134,9 @@ def test_daemons_of_root_become_the_user_and_serve():
         c = Client(("127.0.0.1", MDS_PORT))
         d = c.mkdir(c.root(), "d")
         s, f = c.open(d, "f")
-        done = c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"by nobody", FILE_SYNC), tries=50)  # it has just joined
+        # It has just joined.
+        done = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                       write(s, 0, b"by nobody", FILE_SYNC), tries=50)
         check(err(done.status), "OK")
         check(c.ok(putfh(f), read(s, 0, 100)).data, b"by nobody")
         c.ok(putfh(d), setxattr("user.a", b"b"))
@@ -135,12 +147,14 @@ def test_daemons_of_root_become_the_user_and_serve():
             for path, folders, files in os.walk(store):
                 for name in [".", *folders, *files]:
                     st = os.lstat(os.path.join(path, name))
-                    check((st.st_uid, st.st_gid), (USER.pw_uid, USER.pw_gid), os.path.join(path, name))
+                    check((st.st_uid, st.st_gid), (USER.pw_uid, USER.pw_gid),
+                          os.path.join(path, name))
                     check(stat.S_IMODE(st.st_mode) & 0o077, 0, os.path.join(path, name))
         for d in (mds, ds):
             powerless(d)
             os.kill(d.child.pid, signal.SIGHUP)
-            d.wait(f"server.pem: Permission denied, as user {USER.pw_name}; the certificates loaded before stay in use")
+            d.wait(f"server.pem: Permission denied, as user {USER.pw_name}; the certificates "
+                   "loaded before stay in use")
         check(tls_test.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
         for name in ("server", "server.key"):
             os.chown(certs[name], USER.pw_uid, -1)
@@ -167,7 +181,8 @@ def test_a_daemon_that_is_the_user_already_serves():
         for keys in ({"user": USER.pw_name}, {}):
             mds = start("mds", run_as=USER.pw_uid, listen="127.0.0.1:12049", **keys)
             mds.wait("serving")
-            check({(t["Uid"].split()[0], t["NoNewPrivs"], int(t["CapEff"], 16)) for t in status(mds.child.pid)}, {(str(USER.pw_uid), "1", 0)})
+            check({(t["Uid"].split()[0], t["NoNewPrivs"], int(t["CapEff"], 16))
+                   for t in status(mds.child.pid)}, {(str(USER.pw_uid), "1", 0)})
             mds.stop()
 
 
@@ -180,8 +195,10 @@ def test_errors_say_what_is_wrong():
                 check(rc != 0 and want in text, True, text)
         os.chown(os.path.join(top, "key"), USER.pw_uid, -1)
         for section in ("mds", "ds"):
-            rc, text = start(section, run_as=USER.pw_uid, user="daemon", listen="127.0.0.1:12049").ended()
-            check(rc != 0 and f"{section}.user: daemon: only root can become another user" in text, True, text)
+            rc, text = start(section, run_as=USER.pw_uid, user="daemon",
+                             listen="127.0.0.1:12049").ended()
+            check(rc != 0 and f"{section}.user: daemon: only root can become another user" in text,
+                  True, text)
 
 
 def test_a_store_of_somebody_else_is_left_alone():
@@ -208,7 +225,8 @@ def test_systemd_is_told_when_the_daemon_serves_and_when_it_stops():
         sock.settimeout(10)
         for section, port in (("mds", MDS_PORT), ("ds", DS_PORT)):
             d = start(section, user=USER.pw_name, env={"NOTIFY_SOCKET": path})
-            while b"READY=1" not in sock.recv(1000).splitlines():  # a STATUS of the one before may come first
+            # A STATUS of the one before may come first.
+            while b"READY=1" not in sock.recv(1000).splitlines():
                 pass
             check(Conn(("127.0.0.1", port)).rpc(0, vers=4 if section == "mds" else 3), b"")
             if section == "ds":
@@ -222,9 +240,11 @@ def units(top):
     """The units as they are installed, with programs and users that are here."""
     out = []
     for section in ("mds", "ds"):
-        with open(os.path.join(BUILD, f"dist/systemd/weft-{section}.service"), encoding="utf-8") as f:
+        with open(os.path.join(BUILD, f"dist/systemd/weft-{section}.service"),
+                  encoding="utf-8") as f:
             text = f.read()
-        text, n = re.subn(r"^ExecStart=\S+", f"ExecStart={os.path.join(BUILD, 'weft-' + section)}", text, flags=re.M)
+        text, n = re.subn(r"^ExecStart=\S+", f"ExecStart={os.path.join(BUILD, 'weft-' + section)}",
+                          text, flags=re.M)
         check(n, 1)
         out.append(os.path.join(top, f"weft-{section}.service"))
         with open(out[-1], "w", encoding="utf-8") as f:
@@ -233,7 +253,8 @@ def units(top):
 
 
 def analyze(*args):
-    done = subprocess.run(["systemd-analyze", *args], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(["systemd-analyze", *args], capture_output=True, text=True, timeout=30,
+                          check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -248,7 +269,8 @@ def test_the_units_are_sound_and_confined():
             check(rc, 0, text[-400:])
         with open(unit, "a", encoding="utf-8") as f:
             f.write("[Service]\nNoSuchKey=perhaps\n")
-        check("NoSuchKey" in analyze("verify", "--man=no", unit)[1], True, "a wrong unit is not found")
+        check("NoSuchKey" in analyze("verify", "--man=no", unit)[1], True,
+              "a wrong unit is not found")
     return None
 
 

@@ -78,7 +78,9 @@ class Wide:
             ds.close()
 
     def report(self, mirror, status=5, what="WRITE"):
-        self.c.ok(putfh(self.f), layouterror(self.o.stateid, [(self.o.mirrors[mirror][0].deviceid, status, NUM[what])]))
+        self.c.ok(putfh(self.f),
+                  layouterror(self.o.stateid,
+                              [(self.o.mirrors[mirror][0].deviceid, status, NUM[what])]))
 
 
 def test_a_copy_that_missed_a_write_heals_in_place(w):
@@ -92,7 +94,8 @@ def test_a_copy_that_missed_a_write_heals_in_place(w):
     eventually(lambda: whole(x.c, x.f), 10, "repair")
     check(servers(x.c, x.f)[1], name, "in place")
     equal(w, x.c, x.f, bytes(x.data))
-    check(w.metric("weft_mds_repair_equal_bytes_total") >= 2 * MB, True, "what was equal was not written")
+    check(w.metric("weft_mds_repair_equal_bytes_total") >= 2 * MB, True,
+          "what was equal was not written")
     check(w.metric("weft_mds_repair_files"), 0)
     mtime = x.c.attrs(x.f, "time_modify").time_modify
     check(len(settled(x.c, x.f, x.s).mirrors), 2)
@@ -102,7 +105,8 @@ def test_a_copy_that_missed_a_write_heals_in_place(w):
 
 def uuid_of(c, f, name):
     import uuid
-    return next(uuid.UUID(o["id"]).bytes for m in layout_of(c, f)["mirrors"] for o in m["objects"] if o["ds"] == name)
+    return next(uuid.UUID(o["id"]).bytes for m in layout_of(c, f)["mirrors"]
+                for o in m["objects"] if o["ds"] == name)
 
 
 def test_a_server_that_comes_back_gets_what_it_missed(w):
@@ -138,7 +142,8 @@ def test_one_that_stays_away_is_replaced(w):
     before = servers(x.c, x.f)
     name = before[0]
     w.dev("kill", w.dir, name, "-9")
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC), tries=200)
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC),
+              tries=200)
     x.data[:2] = b"on"
     eventually(lambda: whole(x.c, x.f) or name not in servers(x.c, x.f), 20, "repair")
     eventually(lambda: states(x.c, x.f)[0] == "in-sync", 10, "repair of the object")
@@ -150,7 +155,8 @@ def test_one_that_stays_away_is_replaced(w):
     check(got[0] == got[2], True, "equal")
     w.dev("start", w.dir, name)
     eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of the old object")
-    old = [p for _, _, names in os.walk(os.path.join(w.dir, name, "objects")) for p in names if p.startswith(f"{x_ino(x):016x}.")]
+    old = [p for _, _, names in os.walk(os.path.join(w.dir, name, "objects"))
+           for p in names if p.startswith(f"{x_ino(x):016x}.")]
     check(old, [], "the old object is deleted")
 
 
@@ -230,12 +236,14 @@ def test_a_restart_of_either_data_server_in_the_middle(w):
     for which in (0, 1):
         x = Wide(f"ds{which}", 12 * MB)
         names = servers(x.c, x.f)
-        at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, names[1]) == m[0].deviceid)
+        at = next(i for i,
+                  m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, names[1]) == m[0].deviceid)
         x.report(at)
         x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
         eventually(lambda: "rebuilding" in states(x.c, x.f), 8, "the beginning of the repair")
         w.restart(names[which])
-        eventually(lambda: whole(x.c, x.f), 40, f"repair after a restart of the {('source', 'target')[which]}")
+        eventually(lambda: whole(x.c, x.f), 40,
+                   f"repair after a restart of the {('source', 'target')[which]}")
         equal(w, x.c, x.f, bytes(x.data))
 
 
@@ -254,10 +262,12 @@ def half_done(w, x, off, data, begin, end):
     What writes this to a file through the metadata server is taken by one copy and refused by the other, because the file is fenced meanwhile, by who cuts it. The other's server has heard
     of that fence; the one whose copy has the write has not done it yet when end() is called with what begin() gave.
     """
-    objects = [(o["ds"], os.path.join(w.dir, o["ds"], o["object"])) for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
+    objects = [(o["ds"], os.path.join(w.dir, o["ds"], o["object"]))
+               for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
     (has, has_path), (name, path) = objects
     w.dev("kill", w.dir, name, "-9")
-    os.setxattr(path, "user.weft", struct.pack(">BBHIQII", 2, 0, 0, 2, 0, 0, 0))  # the file's epoch is 1, and will be 2
+    # The file's epoch is 1, and will be 2.
+    os.setxattr(path, "user.weft", struct.pack(">BBHIQII", 2, 0, 0, 2, 0, 0, 0))
     w.dev("start", w.dir, name)
     eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 15, "the server")
     eventually(lambda: w.metric("weft_mds_orders") == 0, 15, "what it was to do")
@@ -266,7 +276,8 @@ def half_done(w, x, off, data, begin, end):
     s = other.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
     with stopped(w, name) as refuse:
         writing = begin()
-        eventually(lambda: open(has_path, "rb").read()[off:off + len(data)] == data, 5, "the copy that takes it")
+        eventually(lambda: open(has_path, "rb").read()[off:off + len(data)] == data, 5,
+                   "the copy that takes it")
         with stopped(w, has):
             cut = putfh(x.f), setattr_(s, size=len(x.data))
             cutting = [other.begin(*cut)]
@@ -281,14 +292,16 @@ def half_done(w, x, off, data, begin, end):
             refuse()
             end(writing)
     check(err(other.finish(cutting[0]).status) in ("OK", "DELAY"), True)
-    other.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(s, size=len(x.data)), tries=200)
+    other.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(s, size=len(x.data)),
+                tries=200)
     other.ok(putfh(x.f), close(s))
 
 
 def fenced_off(w, x, off, data):
     """A WRITE that one copy has; nobody has given it up yet."""
     half_done(w, x, off, data, lambda: x.c.begin(putfh(x.f), write(x.s, off, data, FILE_SYNC)),
-              lambda writing: check(err(x.c.finish(writing).status), "DELAY", "a write that is not on all copies"))
+              lambda writing: check(err(x.c.finish(writing).status), "DELAY",
+                                    "a write that is not on all copies"))
     got = bytes_of(w, x.c, x.f)
     check([g[off:off + len(data)] == data for g in got], [True, False], "one has it")
     check(whole(x.c, x.f), True, "and may get it from the client still")
@@ -336,10 +349,13 @@ def test_a_copy_that_is_cancelled_in_the_middle_of_such_a_piece_does_too(w):
         cancelled.append(x.c.begin(putfh(x.f), offload_cancel(done.callback)))
         time.sleep(0.5)
     cancelled = []
-    stale = lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "events", "--kind", "copy-stale"], capture_output=True, text=True, timeout=20,
+    stale = lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"],
+                                    "events", "--kind", "copy-stale"], capture_output=True,
+                                   text=True, timeout=20,
                                    check=True).stdout.count("/copied/f")  # noqa: E731
     check(stale(), 0)
-    half_done(w, x, 0, b"half of a piece", lambda: x.c.ok(putfh(f), savefh(), putfh(x.f), copy(s, x.s, synchronous=False)), cancel)
+    half_done(w, x, 0, b"half of a piece", lambda: x.c.ok(putfh(f), savefh(), putfh(x.f),
+                                                          copy(s, x.s, synchronous=False)), cancel)
     check(err(x.c.finish(cancelled[0]).status), "OK")
     check(stale(), 1, "one is believed")
     eventually(lambda: whole(x.c, x.f), 15, "repair")
@@ -353,7 +369,8 @@ def test_one_that_is_given_up_does_too(w):
     before = w.metric("weft_mds_repaired_total")
     x.c.conn.close()
     other = client()
-    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(other, x.f), 25, "eviction and repair")
+    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(other, x.f), 25,
+               "eviction and repair")
     equal(w, other, x.f)
 
 
@@ -363,8 +380,10 @@ def test_a_writer_that_is_fenced_does_too(w):
     other = client()
     before = w.metric("weft_mds_repaired_total")
     got = other.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG))
-    other.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(got.stateid, size=2 * MB), tries=200)
-    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(other, x.f), 15, "repair")
+    other.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                setattr_(got.stateid, size=2 * MB), tries=200)
+    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(other, x.f), 15,
+               "repair")
     equal(w, other, x.f)
 
 
@@ -374,9 +393,11 @@ def test_one_that_does_not_come_back_after_a_restart_does_too(w):
     w.restart()
     back = Client(ADDR, owner=there.owner, verifier=there.verifier)
     mds_test.CLIENTS.append(back)
-    back.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    back.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
+               open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     # Judged before it is read or given out: one copy is left at once.
-    got = back.until(lambda got: err(got.status) != "DELAY", putfh(x.f), read(ANON, 0, 1), getxattr("weft.layout"))
+    got = back.until(lambda got: err(got.status) != "DELAY", putfh(x.f), read(ANON, 0, 1),
+                     getxattr("weft.layout"))
     now = [o["state"] for m in json.loads(got.results[-1].value)["mirrors"] for o in m["objects"]]
     check(now.count("in-sync"), 1, now)
     eventually(lambda: w.metric("weft_mds_repaired_total") == 1 and whole(back, x.f), 20, "repair")
@@ -385,7 +406,8 @@ def test_one_that_does_not_come_back_after_a_restart_does_too(w):
     w.restart()
     again = Client(ADDR, owner=there.owner, verifier=there.verifier)
     mds_test.CLIENTS.append(again)
-    again.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    again.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
+                open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     time.sleep(0.6)
     check((whole(again, x.f), w.metric("weft_mds_repair_files")), (True, 0))
 
@@ -395,7 +417,8 @@ def test_one_that_comes_back_after_a_restart_is_trusted(w):
     w.restart()
     back = Client(ADDR, owner=x.c.owner, verifier=x.c.verifier)
     mds_test.CLIENTS.append(back)
-    got = back.until(lambda got: err(got.status) != "GRACE", putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    got = back.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
+                     open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     settled(back, x.f, got.results[-1].stateid)
     time.sleep(0.6)
     check((whole(back, x.f), w.metric("weft_mds_repair_files")), (True, 0))
@@ -441,7 +464,8 @@ def test_a_read_that_no_copy_answers_ends(w):
 
 
 def weft(w, *args):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
+                          capture_output=True, text=True, timeout=20, check=False)
     check(done.returncode, 0, done.stderr)
     return done.stdout
 
@@ -453,29 +477,37 @@ def test_the_tool_shows_it_and_hurries(w):
     names = servers(x.c, x.f)
     x.give_back()
     w.dev("kill", w.dir, names[0], "-9")
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC), tries=200)
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC),
+              tries=200)
     x.data[:2] = b"on"
     got = json.loads(weft(w, "--json", "mirror", "status"))
     check((got["files"], got["running"], len(got["waiting"])), (1, [], 1))
     (one,) = json.loads(weft(w, "--json", "mirror", "status", "/tool/f"))["waiting"]
-    check((one["inode"], one["ds"], one["state"], "may come back" in one["why"]), (x_ino(x), names[0], "stale", True))
+    check((one["inode"], one["ds"], one["state"], "may come back" in one["why"]),
+          (x_ino(x), names[0], "stale", True))
     check(1 <= one["seconds_left"] <= 60, True)
     check("waits" in weft(w, "mirror", "status"), True)
     weft(w, "mirror", "repair", "/tool/f")  # elsewhere, at once: the wait is 60 s here
-    eventually(lambda: json.loads(weft(w, "--json", "mirror", "status"))["running"], 10, "the repair")
+    eventually(lambda: json.loads(weft(w, "--json", "mirror", "status"))["running"], 10,
+               "the repair")
     seen = []
 
     def copying():
-        seen.extend(r for r in json.loads(weft(w, "--json", "mirror", "status", "/tool/f"))["running"] if r["step"] == "copy" and r["size"])
+        seen.extend(r
+                    for r in json.loads(weft(w, "--json", "mirror", "status", "/tool/f"))["running"]
+                    if r["step"] == "copy" and r["size"])
         return seen
 
     eventually(copying, 10, "progress")
-    check((seen[0]["size"], seen[0]["from"] in names[1:], seen[0]["ds"] not in names), (24 * MB, True, True))
+    check((seen[0]["size"], seen[0]["from"] in names[1:], seen[0]["ds"] not in names),
+          (24 * MB, True, True))
     check("%" in weft(w, "mirror", "status"), True)
     eventually(lambda: whole(x.c, x.f), 40, "repair")
     equal(w, x.c, x.f, bytes(x.data))
-    for args, why in ((("mirror", "repair", "/tool"), "not a regular file"), (("mirror", "status", "/none"), "no such file")):
-        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=20, check=False)
+    for args, why in ((("mirror", "repair", "/tool"), "not a regular file"),
+                      (("mirror", "status", "/none"), "no such file")):
+        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
+                              capture_output=True, text=True, timeout=20, check=False)
         check((done.returncode, why in done.stderr), (1, True), done.stderr)
 
 
@@ -489,17 +521,23 @@ def test_what_is_not_repaired_stays_stale(w):
     check(sorted(states(x.c, x.f)), ["in-sync", "stale"])
     check(w.metric("weft_mds_repair_files"), 1)
     w.dev("down", w.dir)
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, timeout=20, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
     w.dev("up", w.dir)
 
 
 def settings(name):
-    return [*QUICK, *(["mds.io_error_after=4s"] if "no_copy_answers" in name else []), *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
+    return [*QUICK, *(["mds.io_error_after=4s"] if "no_copy_answers" in name else []),
+            *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
             *(["mds.repair_rate=2M"] if "tool" in name else []),
-            *(["mds.repair_wait=60s"] if "tool" in name or "comes_back" in name or "data_server" in name else []),  # in place, however slow the machine
+            # In place, however slow the machine.
+            *(["mds.repair_wait=60s"] if "tool" in name or "comes_back" in name
+              or "data_server" in name else []),
             *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else []),
-            *(["ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"] if "of_a_write" in name or "such_a_write" in name else [])]  # nobody does without a server that stands still
+            # Nobody does without a server that stands still.
+            *(["ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"] if "of_a_write" in name
+              or "such_a_write" in name else [])]
 
 
 if __name__ == "__main__":

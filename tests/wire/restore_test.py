@@ -21,7 +21,8 @@ MB = 1 << 20
 SOAK = os.environ.get("WEFT_SOAK")
 FILES = 10000 if SOAK else 20
 PATIENCE = 1200 if SOAK else 60  # seconds that a command may take
-SETTINGS_HERE = ["mds.repair_files=4", "mds.scrub_delay=200ms", "mds.lease=20s", "mds.grace=1s", "ds.lease=20s", "mds.recall_deadline=2s", "mds.repair_wait=4s"]
+SETTINGS_HERE = ["mds.repair_files=4", "mds.scrub_delay=200ms", "mds.lease=20s", "mds.grace=1s",
+                 "ds.lease=20s", "mds.recall_deadline=2s", "mds.repair_wait=4s"]
 
 
 def store(w):
@@ -104,7 +105,8 @@ def made_whole(w):
 
 def health(w, name="mds"):
     try:
-        at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == name)
+        at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                  if d["name"] == name)
         got = devtool.MODULE.answer(*devtool.MODULE.ask(at, "/v1/health"))
         return got if "status" in got else {"status": repr(got)}
     except Exception as e:  # between the one that makes it whole and the one that serves
@@ -112,7 +114,8 @@ def health(w, name="mds"):
 
 
 def mds_pid(w):
-    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
+    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if d["name"] == "mds")
 
 
 def log_of(w, name="mds"):
@@ -121,11 +124,14 @@ def log_of(w, name="mds"):
 
 
 def write_file(c, d, name, data, mode=0o600, cred=None):
-    got = c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_(name, BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": mode}), getfh(), tries=300)
+    got = c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d),
+                  open_(name, BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": mode}), getfh(),
+                  tries=300)
     check(err(got.status), "OK")
     s, f = got.results[-2].stateid, got.results[-1].fh
     if data:
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, data, FILE_SYNC), tries=300)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                      write(s, 0, data, FILE_SYNC), tries=300)
         check(err(got.status), "OK")
     return s, f
 
@@ -138,12 +144,15 @@ def refused(w):
 
 
 def objects(w):
-    return sum(len(files) for n in range(1, 4) for _, _, files in os.walk(os.path.join(w.dir, f"ds{n}", "objects")))
+    return sum(len(files) for n in range(1, 4) for _, _,
+               files in os.walk(os.path.join(w.dir, f"ds{n}", "objects")))
 
 
 def scrub(w, *how):
-    at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "scrub", *how], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+              if d["name"] == "mds")
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "scrub", *how],
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
     check(done.returncode in (0, 1), True, done.stderr)
     tap.say(done.stdout.splitlines()[-1])
 
@@ -178,7 +187,8 @@ def scenario(w, between, away=None):
     for n in range(3):
         s, _ = write_file(c, d, "cut", b"C" * 70000)
         o = settled(c, fh, s)
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(fh), setattr_(ANON, size=10), tries=300)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(fh), setattr_(ANON, size=10),
+                      tries=300)
         check(err(got.status), "OK")
         c.ok(putfh(fh), close(s))
     c.drop()
@@ -209,7 +219,8 @@ def verify(w, was_d, kept, old, of):
     # New files are empty, and what is not written of them is zeros.
     for n in range(FILES):
         s, f = write_file(c, d, f"new{n}", b"")
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=7000), tries=300)
+        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=7000),
+                      tries=300)
         check(err(got.status), "OK")
         if n < 50:
             check(content(c, f, s), bytes(7000), f"new file {n}")
@@ -219,7 +230,8 @@ def verify(w, was_d, kept, old, of):
     first = content(c, f)
     check(first in [bytes([b]) * 70000 for b in of], True, "what was written before, or since")
     if len(of) > 1:  # and its copies are the same in the end
-        eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 60, "repair")
+        eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"]
+                               for o in m["objects"]), 60, "repair")
         s, f = c.open(d, "kept", how=UNCHECKED)
         check(on_every_mirror(c, f, s, 70000), [first, first])
     # Cut and fence are obeyed.
@@ -231,9 +243,11 @@ def verify(w, was_d, kept, old, of):
     check([ds.write(fh, 0, b"E" * 10).status for ds, fh in copies], [0] * len(copies))
     two = client()
     c.on_callback = lambda name, args: 0  # it keeps its layout
-    got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(ANON, size=10), tries=400)
+    got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(ANON, size=10),
+                    tries=400)
     check(err(got.status), "OK")
-    check([ds.write(fh, 20, b"late").status == 0 for ds, fh in copies], [False] * len(copies), "it is fenced")
+    check([ds.write(fh, 20, b"late").status == 0 for ds, fh in copies], [False] * len(copies),
+          "it is fenced")
     check(content(two, f), b"E" * 10)
     check(err(c.call(putfh(d), lookup("secret0")).status), "NOENT")
     # What the lost files left is kept until the administrator decides.
@@ -278,7 +292,8 @@ def test_who_has_seen_less_lets_it_serve_until_the_other_comes(w):
     spawn(w, "ds2")
     eventually(lambda: ended(mds), 60, "the end")
     line = [x for x in log_of(w).split("\n") if "is ahead of this store" in x][-1]
-    check("data server ds2" in line and "another one" in line and line.endswith("weft ds forget"), True, line)
+    check("data server ds2" in line and "another one" in line and line.endswith("weft ds forget"),
+          True, line)
     # It is wrong, says the administrator.
     stop(w, "ds1")
     start(w)
@@ -290,7 +305,8 @@ def test_who_has_seen_less_lets_it_serve_until_the_other_comes(w):
 
 
 def read_status(c, f):
-    return err(c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 100), tries=300).status)
+    return err(c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 100),
+                       tries=300).status)
 
 
 def write_by_layout(c, d, name, data):
@@ -329,7 +345,8 @@ def test_a_copy_that_moved_away_since_is_not_believed(w):
     d = c.ok(putrootfh(), lookup("d"), getfh()).fh
     for n in range(12):
         f = c.ok(putfh(d), lookup(f"f{n}"), getfh()).fh
-        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), read(ANON, 0, 1), tries=600)
+        c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), read(ANON, 0, 1),
+                tries=600)
         check(content(c, f), b"%02d" % n * 30000, f"f{n}")
 
     def left():
@@ -357,7 +374,8 @@ def test_what_was_removed_since_keeps_no_repair_busy(w):
     c = client()
     d = c.ok(putrootfh(), lookup("d"), getfh()).fh
     for name in ("empty0", "empty1", "empty2", "lost"):
-        got = c.until(lambda got, name=name: err(got.status) not in ("GRACE", "DELAY"), putfh(d), remove(name), tries=300)
+        got = c.until(lambda got, name=name: err(got.status) not in ("GRACE", "DELAY"), putfh(d),
+                      remove(name), tries=300)
         check(err(got.status), "OK")
     eventually(lambda: objects(w) == 2, 60, "they are deleted")
     c.drop()
@@ -420,13 +438,16 @@ def test_honest_ends_are_no_restoration(w):
 def restorations(w):
     """Of whom the journal says so."""
     out = []
-    eventually(lambda: out.extend(e["subject"] for e in weft_lines(w, "events") if e["kind"] == "restored") or out, 60, "event")
+    eventually(lambda: out.extend(e["subject"] for e in weft_lines(w, "events")
+                                  if e["kind"] == "restored") or out, 60, "event")
     return out
 
 
 def weft_lines(w, *args):
-    at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if d["name"] == "mds")
-    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "--json", *args], capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+              if d["name"] == "mds")
+    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", at, "--json", *args],
+                         capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -444,7 +465,8 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
     start(w, "ds1")
     c = client()
     s, f = write_file(c, c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", b"NEW " * 5000)
-    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 60, "repair")
+    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"]
+                           for o in m["objects"]), 60, "repair")
     stop(w, "ds1")
     put_back(w, "ds1", "ds1.backup")
     spawn(w, "ds1")
@@ -457,7 +479,8 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
     check(content(c, f, s), b"NEW " * 5000)
     weft(w, "ds", "admit", "ds1")
     eventually(lambda: ds_of(w, "ds1")["alive"], 60, "it has joined")
-    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 60, "repair")
+    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"]
+                           for o in m["objects"]), 60, "repair")
     s, f = c.open(c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", how=UNCHECKED)
     check(on_every_mirror(c, f, s, 20000), [b"NEW " * 5000] * 2)
 
@@ -485,8 +508,10 @@ def start_alone(w, name, times):
         with open(os.path.join(w.top, "alone.log"), "w", encoding="utf-8") as log:
             settings = [f"ds.store={w.dir}/{name}", f"ds.name={name}", "ds.mds=127.0.0.1:1",
                         "ds.listen=127.0.0.1:12098", f"ds.admin=unix:{admin}"]
-            alone = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf")]
-                                     + [x for s in settings for x in ("-o", s)], stdout=log, stderr=log)
+            alone = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c",
+                                      os.path.join(w.dir, "weft.conf")]
+                                     + [x for s in settings for x in ("-o", s)], stdout=log,
+                                     stderr=log)
         eventually(lambda: devtool.MODULE.ask("unix:" + admin, "/v1/health")[0], 60, "it runs")
         alone.terminate()
         check(alone.wait(), 0)
@@ -542,7 +567,8 @@ def test_joins_show_a_snapshot_of_the_newest_start(w):
     stop(w, "ds1", hard=True)
     put_back(w, "ds1", "ds1.backup")
     put_back_is_noticed(w, "ds1", "it joined again after")
-    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"] for o in m["objects"]), 60, "repair")
+    eventually(lambda: all(o["state"] == "in-sync" for m in layout_of(c, f)["mirrors"]
+                           for o in m["objects"]), 60, "repair")
     s, f = c.open(c.ok(putrootfh(), lookup("d"), getfh()).fh, "f", how=UNCHECKED)
     check(on_every_mirror(c, f, s, 20000), [b"NEW " * 5000] * 2)
 
@@ -601,14 +627,17 @@ def test_of_two_processes_with_one_store_the_second_is_refused(w):
     backup(w, "ds1", "ds1.copy")
     start(w, "ds1")
     log = open(os.path.join(w.top, "copy.log"), "w", encoding="utf-8")
-    copy = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"), "-o", f"ds.store={w.top}/ds1.copy", "-o", "ds.name=ds1",
-                             "-o", "ds.listen=127.0.0.1:12099", "-o", f"ds.admin=unix:{w.top}/copy.sock"], stdout=log, stderr=log)
+    copy = subprocess.Popen([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"),
+                             "-o", f"ds.store={w.top}/ds1.copy", "-o", "ds.name=ds1", "-o",
+                             "ds.listen=127.0.0.1:12099", "-o", f"ds.admin=unix:{w.top}/copy.sock"],
+                            stdout=log, stderr=log)
     try:
         eventually(lambda: "runs twice" in log_of(w), 60, "it is noticed")
         check("second process" in ds_of(w, "ds1")["why"], True)
         eventually(lambda: "second process" in health(w).get("ds", {}).get("ds1", ""), 60, "health")
         check(restorations(w), ["ds1"])
-        check((ds_of(w, "ds1")["alive"], [a.split(":")[1] for a in ds_of(w, "ds1")["addr"]]), (True, ["12050"]))
+        check((ds_of(w, "ds1")["alive"], [a.split(":")[1] for a in ds_of(w, "ds1")["addr"]]),
+              (True, ["12050"]))
         # The first goes: the second has what was copied, and is not taken for it.
         stop(w, "ds1", hard=True)
         eventually(lambda: ds_of(w, "ds1")["state"] == "waiting", 60, "it waits")
@@ -620,4 +649,5 @@ def test_of_two_processes_with_one_store_the_second_is_refused(w):
 
 if __name__ == "__main__":
     run_apart(globals(), ds=lambda name: 3 if "away" in name else 2,
-              settings=lambda name: SETTINGS_HERE + (["log.level=debug"] if "joins" in name else []))
+              settings=lambda name: SETTINGS_HERE + (["log.level=debug"]
+                                                     if "joins" in name else []))

@@ -30,7 +30,8 @@ def compared(w, path):
 
 def read_all(c, f, size):
     """By a stateid of its own, as another client would."""
-    s = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
+    s = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f),
+                open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
     data = content(c, f, s)
     c.ok(putfh(f), op("CLOSE", u32(0), stateid(s)))
     check(len(data), size)
@@ -90,8 +91,10 @@ def test_units_sizes_and_holes_are_kept(w):
         weft(w, "move", "/holes/f", "--stripes", stripes, "--unit", unit, "--wait")
         check(shape(c, f), (int(stripes), int(unit[0]) * MB, 1))
         check(content(c, f, s) == bytes(want), True)
-        check((c.attrs(f, "size").size, c.attrs(f, "time_modify").time_modify), (size, before), "it is as it was for who looks at it")
-        held = sum(os.stat(os.path.join(w.dir, o["ds"], o["object"])).st_blocks for o in layout_of(c, f)["mirrors"][0]["objects"])
+        check((c.attrs(f, "size").size, c.attrs(f, "time_modify").time_modify), (size, before),
+              "it is as it was for who looks at it")
+        held = sum(os.stat(os.path.join(w.dir, o["ds"], o["object"])).st_blocks
+                   for o in layout_of(c, f)["mirrors"][0]["objects"])
         check(held * 512 < MB, True, "holes are holes")
     empty = c.open(d, "empty")[1]
     weft(w, "move", "/holes/empty", "--unit", "8M", "--wait")
@@ -108,7 +111,8 @@ def test_what_cannot_be_is_refused(w):
                       (("--stripes", "45"), "expected a number"),
                       (("--stripes", "1"), "already has these stripes"),
                       (("--unit", "3M"), "power of two"),
-                      (("--stripes", "2", "--group", "rack=a"), "one after the other"), (("--unit", "1M,mirrors=2"), "power of two")):
+                      (("--stripes", "2", "--group", "rack=a"), "one after the other"),
+                      (("--unit", "1M,mirrors=2"), "power of two")):
         check(why in weft(w, "move", "/no/f", *args, rc=1), True, args)
     check("not a regular file" in weft(w, "move", "/no", "--stripes", "2", rc=1), True)
     w.dev("down", w.dir)
@@ -119,7 +123,8 @@ def test_what_cannot_be_is_refused(w):
     check(restriping(w, "/no/f")["step"], "waits")
     weft(w, "move", "/no/f", "--cancel")
     check(restriping(w, "/no/f"), None)
-    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of objects that were never made")
+    eventually(lambda: w.metric("weft_mds_orders") == 0, 10,
+               "deletion of objects that were never made")
     weft(w, "move", "/no/f", "--stripes", "2")
     c = client()
     c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(d), remove("f"), tries=200)
@@ -135,7 +140,8 @@ def test_it_outlives_kills(w):
     time.sleep(0.5)
     amid = restriping(w, "/kill/f") is not None
     w.restart()
-    check((amid, restriping(w, "/kill/f") is not None), (True, True), "it was under way when the kill came, and is after it")
+    check((amid, restriping(w, "/kill/f") is not None), (True, True),
+          "it was under way when the kill came, and is after it")
     for ds in ("ds1", "ds4"):
         eventually(lambda: restriping(w, "/kill/f")["step"] == "copy", 30, "it goes on")
         time.sleep(0.3)
@@ -159,9 +165,11 @@ def test_a_file_that_is_cut_and_grown_meanwhile(w):
     weft(w, "move", "/cut/f", "--stripes", "2")
     eventually(lambda: (restriping(w, "/cut/f") or {}).get("done", 0) >= 4 * MB, 30, "some of it")
     for size in (3 * MB + 5, 7 * MB):
-        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), op("SETATTR", stateid(x.s), fattr(size=size)), tries=200)
+        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                  op("SETATTR", stateid(x.s), fattr(size=size)), tries=200)
         want = want[:size] + bytes(max(0, size - len(want)))
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 2 * MB - 10, b"n" * 5000, FILE_SYNC), tries=200)
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+              write(x.s, 2 * MB - 10, b"n" * 5000, FILE_SYNC), tries=200)
     want[2 * MB - 10:2 * MB - 10 + 5000] = b"n" * 5000
     check(restriping(w, "/cut/f") is not None, True, "it was under way")
     eventually(lambda: restriping(w, "/cut/f") is None, 60, "its end")
@@ -177,7 +185,8 @@ def cut_and_written(w, name):
     x.give_back()
     weft(w, "move", f"/{name}/f", "--stripes", "1")
     eventually(lambda: (restriping(w, f"/{name}/f") or {}).get("step") == "copy", 30, "the copy")
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), op("SETATTR", stateid(x.s), fattr(size=0)), tries=200)
+    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+              op("SETATTR", stateid(x.s), fattr(size=0)), tries=200)
     # Small, so that they are written while the copy waits for its next second.
     want, small = bytearray(16 * MB), 16384
     pieces = {at: bytes([at * 2 // MB + 1]) * small for at in range(0, 16 * MB, MB // 2)}
@@ -185,7 +194,8 @@ def cut_and_written(w, name):
     for at, piece in pieces.items():
         want[at:at + len(piece)] = piece
     while pieces:  # many at once: all before the first is copied
-        some = [(at, x.c.begin(putfh(x.f), write(x.s, at, pieces[at], FILE_SYNC))) for at in sorted(pieces)[:8]]
+        some = [(at, x.c.begin(putfh(x.f), write(x.s, at, pieces[at], FILE_SYNC)))
+                for at in sorted(pieces)[:8]]
         done = {at: err(x.c.finish(one).status) for at, one in some}
         check(set(done.values()) <= {"OK", "DELAY"}, True, done)
         for at in done:
@@ -237,7 +247,8 @@ def test_what_waits_for_its_commit_is_kept_before_the_old_objects_go(w):
     for words in (("--stripes", "2"), ("--stripes", "1"), ("--from",)):
         old = servers(x.c, x.f)
         before = {name: commits(w, name) for name in old}
-        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 4096, b"unstable", UNSTABLE), tries=200)
+        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                  write(x.s, 4096, b"unstable", UNSTABLE), tries=200)
         x.data[4096:4104] = b"unstable"
         check({name: commits(w, name) for name in old}, before)
         weft(w, "move", "/kept/f", *words, *(old if words == ("--from",) else ()), "--wait")
@@ -252,17 +263,21 @@ def test_no_server_is_forgotten_that_a_layout_to_come_needs(w):
     w.dev("up", w.dir, "--set", "mds.repair_files=0")
     weft(w, "move", "/needs/f", "--stripes", "2")
     c = client()
-    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG), tries=200)
+    c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f),
+            open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     others = {f"ds{n}" for n in range(1, 5)} - set(servers(c, x.f))
     for name in others:
         weft(w, "ds", "kill", name)
     time.sleep(4)  # their leases
     said = {}
     for name in others:
-        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "ds", "forget", name], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "ds",
+                               "forget", name], capture_output=True, text=True, timeout=20,
+                              check=False)
         said[name] = (done.returncode, done.stderr)
     needed = [name for name in others if "are being restriped" in said[name][1]]
-    check(needed != [] and all(said[name][0] == 0 for name in others if name not in needed), True, said)
+    check(needed != [] and all(said[name][0] == 0 for name in others if name not in needed), True,
+          said)
     with open(os.path.join(w.dir, "weft.conf"), "r+", encoding="utf-8") as f:
         text = re.sub(r"(repair_files = \W*)0", r"\g<1>4", f.read())
         f.seek(0)
@@ -279,7 +294,9 @@ def test_no_server_is_forgotten_that_a_layout_to_come_needs(w):
 
 
 def settings(name):
-    return [*QUICK, "mds.grace=1s", *(["mds.repair_rate=3M"] if any(part in name for part in ("kills", "cut_and_grown", "times")) else []),
+    return [*QUICK, "mds.grace=1s",
+            *(["mds.repair_rate=3M"]
+              if any(part in name for part in ("kills", "cut_and_grown", "times")) else []),
             *(["mds.repair_rate=1M"] if "cut_and_written" in name else [])]
 
 
