@@ -22,7 +22,8 @@ SETTINGS = ["mds.repair_files=4", "mds.repair_wait=20s", "mds.lease=5s"]
 
 
 def weft(w, *args, rc=0):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
+                          capture_output=True, text=True, timeout=60, check=False)
     check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout} {done.stderr}")
     return done.stdout if rc < 2 else done.stderr
 
@@ -54,7 +55,8 @@ def without(w, ds):
     w.dev("kill", w.dir, ds, "-9")
     yield
     w.dev("start", w.dir, ds)
-    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"] if d["name"] == ds)["state"] == "alive", 10, f"{ds} is back")
+    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"]
+                            if d["name"] == ds)["state"] == "alive", 10, f"{ds} is back")
 
 
 def plain(name, size=MB, policy="mirrors=1"):
@@ -93,7 +95,9 @@ def removed_inode(c, name="was"):
     c.ok(putfh(f), close(s))
     c.ok(putfh(d), remove("f"))
     # An object that is being deleted is passed over.
-    eventually(lambda: sum(map(float, re.findall(r"^weft_mds_orders(?:\{.*\})? (\S+)", metric.fetch(mds_test.THE.where["mds"]), re.M))) == 0, 10, "its deletion")
+    eventually(lambda: sum(map(float, re.findall(r"^weft_mds_orders(?:\{.*\})? (\S+)",
+                                                 metric.fetch(mds_test.THE.where["mds"]), re.M)))
+               == 0, 10, "its deletion")
     return ino
 
 
@@ -102,11 +106,14 @@ def test_what_is_in_order_is_found_so(w):
     x.give_back()
     quiet(x.c, x.f)
     got = fsck(w)
-    check((got["found"], got["findings"], got["what"], got["running"], got["phase"], got["objects"], got["files"]), (0, [], "fsck", False, "over", 2, 1))
+    check((got["found"], got["findings"], got["what"], got["running"], got["phase"], got["objects"],
+           got["files"]), (0, [], "fsck", False, "over", 2, 1))
     got = scrub(w)
     check((got["found"], got["what"], got["bytes"] >= 6 * MB), (0, "scrub", True))
     check(weft(w, "scrub", "--status").startswith("scrub: 2 objects and 1 files checked"), True)
-    eventually(lambda: [e["text"] for e in map(json.loads, weft(w, "--json", "events", "--kind", "scrub").splitlines())][-1].startswith("over: 2 objects"), 3, "its event")
+    eventually(lambda: [e["text"] for e in map(json.loads, weft(
+        w, "--json", "events", "--kind", "scrub").splitlines())][-1].startswith("over: 2 objects"),
+               3, "its event")
     check("take no other option" in weft(w, "scrub", "--status", "--stop", rc=2), True)
     check("takes only" in weft(w, "fsck", "--online", "/somewhere", rc=2), True)
 
@@ -162,7 +169,8 @@ def test_an_orphan_is_removed_at_the_second_look(w):
     check("(inode" in weft(w, "scrub", "--status"), True)
     got = fsck(w, rc=1)
     check((kinds(got), got["removed"]), ([("orphan", "removed")] * 3, 3))
-    check({(f["ds"], f["inode"], f["stripe"], f["copy"]) for f in got["findings"]} >= {("ds1", ino, 0, 7), ("ds2", ino, 3, 7)}, True)
+    check({(f["ds"], f["inode"], f["stripe"], f["copy"]) for f in got["findings"]}
+          >= {("ds1", ino, 0, 7), ("ds2", ino, 3, 7)}, True)
     eventually(lambda: not any(map(os.path.exists, (a, b, mine))), 5, "deletion")
     check(fsck(w)["found"], 0)
     equal(w, x.c, x.f, bytes(x.data))
@@ -182,7 +190,8 @@ def test_what_may_be_needed_is_not_removed(w):
     # The store is older than an object: then nothing at all is garbage.
     garbage, later = plant(w, "ds1", ino), plant(w, "ds2", 1 << 40)
     got = fsck(w, rc=1)
-    check([k for k in kinds(got) if k[0] in ("orphan", "not-yet")], [("not-yet", "left"), ("orphan", "left")])
+    check([k for k in kinds(got) if k[0] in ("orphan", "not-yet")],
+          [("not-yet", "left"), ("orphan", "left")])
     check(os.path.exists(garbage), True)
     os.unlink(later)
     check(fsck(w, rc=1)["removed"], 1)
@@ -211,10 +220,12 @@ def test_an_object_that_is_gone_is_made_anew_or_told(w):
     with without(w, name_of(w, only)):
         os.unlink(only)
     got = fsck(w, "--dry-run", rc=1)
-    check((kinds(got), states(x.c, x.f)), ([("lost", "left"), ("missing", "left")], ["in-sync"] * 2))
+    check((kinds(got), states(x.c, x.f)),
+          ([("lost", "left"), ("missing", "left")], ["in-sync"] * 2))
     got = fsck(w, rc=1)
     check(kinds(got), [("lost", "left"), ("missing", "stale")])
-    check({(f["kind"], f["path"], f["ds"]) for f in got["findings"]}, {("missing", "/gone/f", name_of(w, path)), ("lost", "/only/f", name_of(w, only))})
+    check({(f["kind"], f["path"], f["ds"]) for f in got["findings"]},
+          {("missing", "/gone/f", name_of(w, path)), ("lost", "/only/f", name_of(w, only))})
     eventually(lambda: whole(x.c, x.f) and os.path.exists(path), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
     got = y.c.call(putfh(y.f), read(y.s, 0, 10))
@@ -223,7 +234,8 @@ def test_an_object_that_is_gone_is_made_anew_or_told(w):
 
 def test_what_a_fence_finds_gone_is_lost_and_not_empty(w):
     x, y, z = plain("gone", 3 * MB, "mirrors=2"), plain("only"), plain("emptied")
-    path, only, cut = object_path(w, x.c, x.f, 0), object_path(w, y.c, y.f), object_path(w, z.c, z.f)
+    path, only, cut = (object_path(w, x.c, x.f, 0), object_path(w, y.c, y.f),
+                       object_path(w, z.c, z.f))
     with contextlib.ExitStack() as away:
         for name in sorted({name_of(w, p) for p in (path, only, cut)}):
             away.enter_context(without(w, name))
@@ -231,10 +243,12 @@ def test_what_a_fence_finds_gone_is_lost_and_not_empty(w):
             os.unlink(p)
     for f in (x, y, z):  # a size that is set fences
         del f.data[-1:]
-        f.c.until(lambda got: err(got.status) != "DELAY", putfh(f.f), setattr_(f.s, size=len(f.data)), tries=200)
+        f.c.until(lambda got: err(got.status) != "DELAY", putfh(f.f),
+                  setattr_(f.s, size=len(f.data)), tries=200)
     eventually(lambda: all(map(os.path.exists, (path, only, cut))), 10, "the fence's place")
     for f in (y, z):
-        got = f.c.until(lambda got: err(got.status) != "DELAY", putfh(f.f), read(ANON, 0, 10), tries=200)
+        got = f.c.until(lambda got: err(got.status) != "DELAY", putfh(f.f), read(ANON, 0, 10),
+                        tries=200)
         check(err(got.status), "IO", "what is lost is not read as zeros")
     check(content(x.c, x.f) == bytes(x.data), True, "the other copy is read")
     got = fsck(w, "--dry-run", rc=1)
@@ -242,13 +256,15 @@ def test_what_a_fence_finds_gone_is_lost_and_not_empty(w):
     # Its server knows it when it was started anew, too.
     with without(w, name_of(w, only)):
         pass
-    check(err(y.c.until(lambda got: err(got.status) != "DELAY", putfh(y.f), read(ANON, 0, 10), tries=200).status), "IO")
+    check(err(y.c.until(lambda got: err(got.status) != "DELAY", putfh(y.f), read(ANON, 0, 10),
+                        tries=200).status), "IO")
     check(kinds(fsck(w, rc=1)), [("lost", "left"), ("lost", "left"), ("missing", "stale")])
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
     # Who empties a file wants nothing of what was in it.
     z.c.until(lambda got: err(got.status) != "DELAY", putfh(z.f), setattr_(size=0), tries=200)
-    z.c.until(lambda got: err(got.status) != "DELAY", putfh(z.f), write(ANON, 0, b"again", FILE_SYNC), tries=200)
+    z.c.until(lambda got: err(got.status) != "DELAY", putfh(z.f),
+              write(ANON, 0, b"again", FILE_SYNC), tries=200)
     check(content(z.c, z.f), b"again")
     check([(f["kind"], f["path"]) for f in fsck(w, rc=1)["findings"]], [("lost", "/only/f")])
 
@@ -263,7 +279,9 @@ def test_a_wrong_size_is_found_and_mended_where_the_right_one_is_known(w):
     by = {}
     for f in got["findings"]:
         by.setdefault(f["path"], []).append((f["kind"], f["done"], f["size"], f["want"]))
-    check(by, {"/cut/f": [("size", "stale", 2 * MB, 3 * MB)], "/short/f": [("size", "left", 1000, MB)], "/long/f": [("size", "left", 2 * MB, MB)] * 2})
+    check(by,
+          {"/cut/f": [("size", "stale", 2 * MB, 3 * MB)], "/short/f": [("size", "left", 1000, MB)],
+           "/long/f": [("size", "left", 2 * MB, MB)] * 2})
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
 
@@ -308,7 +326,8 @@ def test_flipped_bits_are_outvoted_or_told(w):
     check((kinds(got), states(x.c, x.f)), ([("differs", "left")] * 2, ["in-sync"] * 3))
     got = scrub(w, rc=1)
     check(kinds(got), [("differs", "left"), ("differs", "stale")])
-    check([(f["path"], f["ds"], f["size"]) for f in got["findings"] if f["done"] == "stale"], [("/three/f", servers(x.c, x.f)[1], 8 * MB)])
+    check([(f["path"], f["ds"], f["size"]) for f in got["findings"] if f["done"] == "stale"],
+          [("/three/f", servers(x.c, x.f)[1], 8 * MB)])
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
     check(states(y.c, y.f), ["in-sync"] * 2, "of two that differ none is believed")
@@ -320,11 +339,15 @@ def test_flipped_bits_are_outvoted_or_told(w):
 
 def test_a_crash_in_the_middle(w):
     x = plain("crash", policy="mirrors=2")
-    garbage = plant(w, "ds1", removed_inode(x.c), stripe=3)  # a restart may do an order for what was the file's again
+    # A restart may do an order for what was the file's again.
+    garbage = plant(w, "ds1", removed_inode(x.c), stripe=3)
     got = fsck(w, "--background")
     check(got["running"], True)
-    check("another check" in subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "scrub", "--background"], capture_output=True, text=True, check=False).stderr, True)
-    eventually(lambda: scrub(w, "--status")["phase"] == "second-look", 5, "the second look is waited for")
+    check("another check" in subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"],
+                                             "scrub", "--background"], capture_output=True,
+                                            text=True, check=False).stderr, True)
+    eventually(lambda: scrub(w, "--status")["phase"] == "second-look", 5,
+               "the second look is waited for")
     w.restart()
     got = scrub(w, "--status")
     check((got["running"], got["number"], got["phase"]), (True, 1, "second-look"))
@@ -348,16 +371,22 @@ def test_a_server_that_is_away_is_said_to_be(w):
     name = servers(x.c, x.f)[0]
     next(y for y in (plain(f"alone{k}") for k in range(8)) if servers(y.c, y.f) == [name])
     w.dev("kill", w.dir, name, "-9")
-    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"] if d["name"] == name)["state"] == "dead", 10, "its death")
+    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"]
+                            if d["name"] == name)["state"] == "dead", 10, "its death")
     got = fsck(w, rc=1)
-    check((("away", "left") in kinds(got), ("cut-off", "left") in kinds(got), got["degraded"] >= 1), (True, True, True), got)
+    check((("away", "left") in kinds(got), ("cut-off", "left") in kinds(got), got["degraded"] >= 1),
+          (True, True, True), got)
     lost = [f["path"] for f in got["findings"] if f["kind"] == "cut-off"]
     check(all(p.startswith("/alone") for p in lost), True)
     # File by file: what has no copy left, and what has fewer.
-    check((weft(w, "find", "/", "--lost").split(), weft(w, "find", "--on-ds", name, "--degraded").split()), (lost, ["/away/f"]))
-    check("--on-ds" in weft(w, "find", rc=2) and not weft(w, "find", "--on-ds", "ds1" if name != "ds1" else "ds2", "--lost"), True)
+    check((weft(w, "find", "/", "--lost").split(),
+           weft(w, "find", "--on-ds", name, "--degraded").split()), (lost, ["/away/f"]))
+    check("--on-ds" in weft(w, "find", rc=2)
+          and not weft(w, "find", "--on-ds", "ds1" if name != "ds1" else "ds2", "--lost"), True)
     weft(w, "ds", "kill", name)
-    eventually(lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "ds", "forget", name, "--force"], capture_output=True, check=False).returncode == 0, 10, "its end")
+    eventually(lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"],
+                                       "ds", "forget", name, "--force"], capture_output=True,
+                                      check=False).returncode == 0, 10, "its end")
     check(weft(w, "find", "/", "--lost").split(), lost, "of one that is forgotten, too")
     r = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), read(x.s, 0, 10), tries=200)
     check(r.status, 0)
@@ -374,8 +403,11 @@ def test_the_administrator_says_which_copy_is_good(w):
     (stale,) = [i for i, s in enumerate(states(x.c, x.f)) if s == "stale"]
     x.c.ok(putfh(x.f), write(x.s, 0, b"the stale one lacks it", FILE_SYNC))
     got = json.loads(weft(w, "--json", "mirror", "choose", "/choose/f"))
-    check([(c["mirror"], c["state"], c["has"], c["size"]) for c in got["copies"]], [(m, "stale" if m == stale else "in-sync", "it", 3 * MB) for m in (0, 1)])
-    check((got["copies"][0]["sum"] != got["copies"][1]["sum"], all(abs(c["changed_ns"] / 1e9 - time.time()) < 600 for c in got["copies"]), got["chosen"]), (True, True, False))
+    check([(c["mirror"], c["state"], c["has"], c["size"]) for c in got["copies"]],
+          [(m, "stale" if m == stale else "in-sync", "it", 3 * MB) for m in (0, 1)])
+    check((got["copies"][0]["sum"] != got["copies"][1]["sum"],
+           all(abs(c["changed_ns"] / 1e9 - time.time()) < 600 for c in got["copies"]),
+           got["chosen"]), (True, True, False))
     check("LAST CHANGE" in weft(w, "mirror", "choose", "/choose/f"), True)
     args = ("mirror", "choose", "/choose/f", "--copy", str(stale))
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
@@ -388,7 +420,9 @@ def test_the_administrator_says_which_copy_is_good(w):
     path = object_path(w, x.c, x.f, 1 - stale)
     with without(w, name):
         # Its server may be back at any time, and it with it.
-        why = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "choose", "/choose/f", "--copy", str(stale)], capture_output=True, text=True, check=False).stderr
+        why = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror",
+                              "choose", "/choose/f", "--copy", str(stale)], capture_output=True,
+                             text=True, check=False).stderr
         check(("away but not dead" in why, states(x.c, x.f)[1 - stale]), (True, "in-sync"), why)
         os.unlink(path)
     check(err(x.c.call(putfh(x.f), read(x.s, 0, 10)).status), "IO")
@@ -397,7 +431,9 @@ def test_the_administrator_says_which_copy_is_good(w):
     check({c["mirror"]: c["has"] for c in got["copies"]}, {stale: "it", 1 - stale: "nothing"})
     weft(w, "mirror", "choose", "/choose/f", "--copy", str(1 - stale), rc=1)
     w.restart()
-    eventually(lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "choose", "/choose/f", "--copy", str(stale)], capture_output=True, check=False).returncode == 0,
+    eventually(lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"],
+                                       "mirror", "choose", "/choose/f", "--copy", str(stale)],
+                                      capture_output=True, check=False).returncode == 0,
                10, "the choice, when the data servers are back")
     w.restart()
     c = client()
@@ -405,7 +441,8 @@ def test_the_administrator_says_which_copy_is_good(w):
     check(states(c, f)[stale], "in-sync")
     eventually(lambda: c.call(putfh(f), read(ANON, 0, 10)).status == 0, 10, "it is read again")
     check(content(c, f) == good, True)
-    check([e["kind"] for e in map(json.loads, weft(w, "--json", "events", "--kind", "copy-chosen").splitlines())], ["copy-chosen"])
+    check([e["kind"] for e in map(json.loads, weft(w, "--json", "events", "--kind",
+                                                   "copy-chosen").splitlines())], ["copy-chosen"])
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", "mds.repair_files=4")
     c = client()
@@ -435,8 +472,10 @@ def test_a_choice_leaves_stripes_that_have_a_good_copy(w):
     with without(w, name_of(w, path)):
         os.unlink(path)
     weft(w, "mirror", "choose", "/striped/f", "--copy", str(stale))
-    check((now()[stale], now()[1 - stale]), (["in-sync"] * 2, ["stale", "in-sync"]), "of the second stripe both stay")
+    check((now()[stale], now()[1 - stale]), (["in-sync"] * 2, ["stale", "in-sync"]),
+          "of the second stripe both stay")
 
 
 if __name__ == "__main__":
-    run_apart(globals(), settings=lambda name: [*SETTINGS, f"mds.scrub_delay={'2s' if 'crash' in name else '200ms'}"])
+    run_apart(globals(), settings=lambda name:
+              [*SETTINGS, f"mds.scrub_delay={'2s' if 'crash' in name else '200ms'}"])

@@ -19,7 +19,8 @@ MIB = 1 << 20
 
 
 def pid_of(w, name):
-    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if r["name"] == name)
+    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if r["name"] == name)
 
 
 def done(w, name):
@@ -59,9 +60,11 @@ class Pace:
             late = now[0] > 8 * before[0] + more or now[1] > before[1] + 0.7
             if not late:
                 break
-        tap.say(f"{what}: five operations in {now[0] * 1000:.1f} ms (longest {now[1] * 1000:.0f}), before in {before[0] * 1000:.1f}")
+        tap.say(f"{what}: five operations in {now[0] * 1000:.1f} ms (longest {now[1] * 1000:.0f}), "
+                f"before in {before[0] * 1000:.1f}")
         if late:
-            raise Failed(f"{what}: {now[0] * 1000:.1f} ms, longest {now[1] * 1000:.0f} ms; before {before[0] * 1000:.1f} ms")
+            raise Failed(f"{what}: {now[0] * 1000:.1f} ms, longest {now[1] * 1000:.0f} ms; before "
+                         f"{before[0] * 1000:.1f} ms")
 
 
 def raw_call(xid, *ops):
@@ -102,10 +105,12 @@ def test_a_client_that_does_not_read_its_replies(w):
     lists = deaf()
     seq = c.slots[5]
     taken = done(w, "READDIR")
-    sent = pour(lists, lambda i: raw_call(i, sequence(c.session.sessionid, seq + 1 + i, 5, 5), putfh(d),
-                                          readdir(attrs=("type", "size", "change"), maxcount=30000)), 5000)
+    sent = pour(lists,
+                lambda i: raw_call(i, sequence(c.session.sessionid, seq + 1 + i, 5, 5), putfh(d),
+                                   readdir(attrs=("type", "size", "change"), maxcount=30000)), 5000)
     taken, grown = done(w, "READDIR") - taken, anon(pid) - memory
-    tap.say(f"READDIR: {taken} of {sent} calls were taken of a client that reads nothing, {grown / MIB:.1f} MiB")
+    tap.say(f"READDIR: {taken} of {sent} calls were taken of a client that reads nothing, "
+            f"{grown / MIB:.1f} MiB")
     check(100 < taken < 2500, True, f"{taken} calls were taken")
     pace.beside("one reads no READDIR", before)
     check(SANITIZED or grown < 8 * MIB, True, f"{grown / MIB:.1f} MiB")
@@ -116,12 +121,14 @@ def test_a_client_that_does_not_read_its_replies(w):
         n = many.told(n - 1)[0]
     memory, taken = anon(pid), done(w, "READ")
     reads = deaf()
-    sent = pour(reads, lambda i: raw_call(i, sequence(many.c.session.sessionid, many.seqs.get(i, 0) + 1, i, 255), putfh(f), read(s, 0, MIB)), 256)
+    sent = pour(reads, lambda i: raw_call(i, sequence(many.c.session.sessionid, many.seqs.get(i, 0)
+                                                      + 1, i, 255), putfh(f), read(s, 0, MIB)), 256)
     most, until = 0, time.monotonic() + 1.5
     while time.monotonic() < until:
         pace.turn()
         most = max(most, anon(pid) - memory)
-    tap.say(f"READ: {done(w, 'READ') - taken} of {sent} calls of 1 MiB were taken, {most / MIB:.1f} MiB of memory")
+    tap.say(f"READ: {done(w, 'READ') - taken} of {sent} calls of 1 MiB were taken, "
+            f"{most / MIB:.1f} MiB of memory")
     pace.beside("one reads no READ", before)
     check((sent, 20 < done(w, "READ") - taken < 60), (256, True))
     check(SANITIZED or most < 48 * MIB, True, f"{most / MIB:.1f} MiB")
@@ -158,7 +165,8 @@ def flood(addr, n, call):
 def pipelined(c, fh, n, slot=5):
     """Sends n calls of a client at once, on a connection of their own, and waits for all replies."""
     seq, s = c.slots[slot], socket.create_connection(ADDR, 10)
-    calls = b"".join(raw_call(i, sequence(c.session.sessionid, seq + 1 + i, slot, len(c.slots) - 1), putfh(fh), getattr_("type")) for i in range(n))
+    calls = b"".join(raw_call(i, sequence(c.session.sessionid, seq + 1 + i, slot, len(c.slots) - 1),
+                              putfh(fh), getattr_("type")) for i in range(n))
     with s, s.makefile("rb") as replies:
         s.settimeout(30)
         s.sendall(calls)
@@ -193,7 +201,8 @@ def test_a_flood_on_many_connections(w):
         pipelined(pace.c, pace.f, 400)
         taken = (done(w, "LOOKUPP") - taken) // 29
         # What runs while the numbers are asked for comes on top. Without turns of addresses it is one of each connection for each: 200.
-        tap.say(f"{taken} calls of a flood on 200 connections were taken, besides 400 of another address")
+        tap.say(f"{taken} calls of a flood on 200 connections were taken, besides 400 of another "
+                "address")
         check(100 < taken < 400 * 64 + 10000, True, f"{taken} calls")
     finally:
         os.kill(child, signal.SIGKILL)
@@ -222,7 +231,8 @@ def test_readers_of_a_data_server_that_do_not_read_their_replies(w):
         if max(took) < 2:
             break
     grown = (anon(pid) - memory) / MIB
-    tap.say(f"READ beside 1,200 whose replies are not read: {statistics.median(took) * 1000:.1f} ms, {grown:.0f} MiB")
+    tap.say(f"READ beside 1,200 whose replies are not read: {statistics.median(took) * 1000:.1f} "
+            f"ms, {grown:.0f} MiB")
     check(max(took) < 2, True, f"{max(took):.1f} s")
     check(SANITIZED or 64 < grown < 240, True, f"{grown:.0f} MiB")
     for one in silent:
@@ -271,7 +281,8 @@ def test_a_client_that_does_not_answer_recalls(w):
 
 
 def holder(c, f):
-    return json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)["mirrors"][0]["objects"][0]["ds"]
+    return json.loads(c.ok(putfh(f),
+                           getxattr("weft.layout")).value)["mirrors"][0]["objects"][0]["ds"]
 
 
 def test_a_data_server_that_stands_still(w):
@@ -299,13 +310,15 @@ def test_a_data_server_that_stands_still(w):
     try:
         # Asked of the server that stands still: they wait, each for itself.
         waiting = [two.begin(putfh(f), read(ANON, 0, 10)) for s, f, n in stopped[:3]]
-        waiting += [two.begin(putfh(stopped[0][1]), write(ANON, 0, b"z", FILE_SYNC)) for _ in range(2)]
+        waiting += [two.begin(putfh(stopped[0][1]), write(ANON, 0, b"z", FILE_SYNC))
+                    for _ in range(2)]
         pace.beside("a data server stands still", before)
         for _ in range(3):
             now = list(rounds(40))
             if statistics.median(now) < 8 * io + 0.02 and max(now) < 1.5:
                 break
-        tap.say(f"WRITE and READ at the others: {statistics.median(now) * 1000:.1f} ms, before {io * 1000:.1f}, longest {max(now) * 1000:.0f}")
+        tap.say(f"WRITE and READ at the others: {statistics.median(now) * 1000:.1f} ms, before "
+                f"{io * 1000:.1f}, longest {max(now) * 1000:.0f}")
         check(statistics.median(now) < 8 * io + 0.02 and max(now) < 1.5, True, f"{now}")
         # Names need no data server: what it holds is removed, and new files are made and opened.
         for s, f, n in stopped[3:]:
@@ -321,7 +334,8 @@ def test_a_data_server_that_stands_still(w):
     for one in waiting:
         check(err(two.finish(one, 30).status) in ("OK", "DELAY", "IO"), True)
     for s, f, n in stopped[:3]:
-        got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 4), tries=200)
+        got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 4),
+                        tries=200)
         check(err(got.status), "OK")
 
 

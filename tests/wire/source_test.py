@@ -30,7 +30,8 @@ def settings(name):
     if "verified" in name:
         return ["mds.lease=60s", "mds.repair_files=4", "mds.repair_rate=512K"]
     quiet = ["mds.ds_suspect=100s", "mds.ds_dead=300s", "ds.lease=60s"]
-    return ["mds.lease=60s", *quiet, "mds.repair_files=4", "mds.recall_deadline=20s", "mds.repair_wait=300s"]
+    return ["mds.lease=60s", *quiet, "mds.repair_files=4", "mds.recall_deadline=20s",
+            "mds.repair_wait=300s"]
 
 
 def ended(w, path):
@@ -63,7 +64,8 @@ def test_two_begin_to_write_while_other_stripes_are_made(w):
             still.enter_context(stopped(w, s))
         with stopped(w, one):
             weft(w, "move", "/amid/f", "--stripes", "2")
-            eventually(lambda: restriping(w, "/amid/f")["step"] == "copy", 60, "a copy from the second")
+            eventually(lambda: restriping(w, "/amid/f")["step"] == "copy", 60,
+                       "a copy from the second")
         # The new objects' servers take nothing yet.
         a, b = two_writers(f)
         cross(w, f, a, b)
@@ -125,7 +127,8 @@ def test_a_clone_takes_what_readers_have(w):
     for _ in range(2):  # to an empty file, and over what is there
         for to in (placed_again, beside):
             taken(c, clone, f, s, to)
-            check(c.ok(putfh(to[1]), read(ANON, 0, 4 * BLOCK)).data == WANT, True, "what was cloned")
+            check(c.ok(putfh(to[1]), read(ANON, 0, 4 * BLOCK)).data == WANT, True,
+                  "what was cloned")
             eventually(lambda to=to: whole(c, to[1]), 60, "a repair")
             equal(w, c, to[1], WANT)
     # Within the file each copy has its own, as before.

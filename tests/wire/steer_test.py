@@ -55,11 +55,13 @@ def told(server, ops, size, us):
     total = (ops * us // 1000000, ops * us % 1000000 * 1000)
     read_ = u64(ops) + u64(ops * size) + u64(ops) + u64(ops * size) + u64(0) + nfstime(total) * 2
     none = u64(0) * 5 + nfstime((0, 0)) * 2
-    return opaque("tcp") + opaque("127.0.0.1.47.18") + opaque(server.fhs[0]) + read_ + none + nfstime((1, 0)) + boolean(False)
+    return (opaque("tcp") + opaque("127.0.0.1.47.18") + opaque(server.fhs[0]) + read_ + none
+            + nfstime((1, 0)) + boolean(False))
 
 
 def stats(sid, server, ops, size, us):
-    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(sid), u64(0) * 4, server.deviceid, u32(FLEX), opaque(told(server, ops, size, us)))
+    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(sid), u64(0) * 4, server.deviceid,
+              u32(FLEX), opaque(told(server, ops, size, us)))
 
 
 def test_clients_are_spread_by_weight(w):
@@ -69,7 +71,8 @@ def test_clients_are_spread_by_weight(w):
     for name, want in (("ds1", 1 / 6), ("ds2", 1 / 6), ("ds3", 4 / 6)):
         part(got.get(name, 0), want)
     weft(w, "ds", "weight", "ds3", "0")
-    check(first_copies(names, 20).get("ds3", 0), 0, "one that has no weight is the last that is read")
+    check(first_copies(names, 20).get("ds3", 0), 0,
+          "one that has no weight is the last that is read")
 
 
 def test_what_clients_tell_of_their_reads_steers(w):
@@ -77,20 +80,27 @@ def test_what_clients_tell_of_their_reads_steers(w):
     o = lay(c, f, s)
     by = {names[m[0].deviceid]: m[0] for m in o.mirrors}
     check({r["latency_us"] for r in rows(w).values()}, {0})
-    c.ok(putfh(f), stats(o.stateid, by["ds1"], 100, 4096, 500), stats(o.stateid, by["ds2"], 10, 1 << 20, 16 * 500), stats(o.stateid, by["ds3"], 10, 4096, 98000))
-    eventually(lambda: {n: r["latency_us"] for n, r in rows(w).items()} == {"ds1": 500, "ds2": 500, "ds3": 98000}, 5, "what they told")
+    c.ok(putfh(f), stats(o.stateid, by["ds1"], 100, 4096, 500),
+         stats(o.stateid, by["ds2"], 10, 1 << 20, 16 * 500),
+         stats(o.stateid, by["ds3"], 10, 4096, 98000))
+    eventually(lambda: {n: r["latency_us"] for n, r in rows(w).items()}
+               == {"ds1": 500, "ds2": 500, "ds3": 98000}, 5, "what they told")
     table = [line.split() for line in weft(w, "ds", "list").splitlines()]
-    check({line[1]: line[table[0].index("LATENCY")] for line in table[1:]}, {"ds1": "500us", "ds2": "500us", "ds3": "98ms"})
+    check({line[1]: line[table[0].index("LATENCY")] for line in table[1:]},
+          {"ds1": "500us", "ds2": "500us", "ds3": "98ms"})
     got = first_copies(names)
     part(got.get("ds3", 0), 0.25 / 2.25)
     # One word of many changes little; a broken one nothing. A LAYOUTRETURN tells as well.
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 1, 4096, 8500))
     eventually(lambda: rows(w)["ds1"]["latency_us"] == 1500, 5, "one word of many")
-    c.ok(putfh(f), stats(o.stateid, by["ds1"], 0, 0, 0), stats(o.stateid, by["ds1"], MAX64 >> 1, 0, 0))
-    c.no("BADXDR", putfh(f), op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, by["ds1"].deviceid, u32(FLEX), opaque(b"\0" * 8)))
+    c.ok(putfh(f), stats(o.stateid, by["ds1"], 0, 0, 0),
+         stats(o.stateid, by["ds1"], MAX64 >> 1, 0, 0))
+    c.no("BADXDR", putfh(f), op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4,
+                                by["ds1"].deviceid, u32(FLEX), opaque(b"\0" * 8)))
     time.sleep(0.5)
     check(rows(w)["ds1"]["latency_us"], 1500)
-    body = u32(0) + u32(1) + u64(0) + u64(MAX64) + stateid(o.stateid) + u64(0) * 4 + by["ds2"].deviceid + told(by["ds2"], 1, 4096, 8500)
+    body = (u32(0) + u32(1) + u64(0) + u64(MAX64) + stateid(o.stateid) + u64(0) * 4
+            + by["ds2"].deviceid + told(by["ds2"], 1, 4096, 8500))
     c.ok(putfh(f), layoutreturn(o.stateid, body=body))
     eventually(lambda: rows(w)["ds2"]["latency_us"] == 1500, 5, "the LAYOUTRETURN's")
 
@@ -108,7 +118,8 @@ def test_who_is_near_is_read(w):
 
 def test_a_bad_map_is_refused(w):
     w.dev("kill", w.dir, "mds", "-9")
-    done = subprocess.run([os.path.join(BUILD, "weft-mds"), "-c", os.path.join(w.dir, "weft.conf"), "-o", "mds.near=127.0.0.0/99 rack=r1"], capture_output=True, text=True,
+    done = subprocess.run([os.path.join(BUILD, "weft-mds"), "-c", os.path.join(w.dir, "weft.conf"),
+                           "-o", "mds.near=127.0.0.0/99 rack=r1"], capture_output=True, text=True,
                           timeout=30, check=False)
     check((done.returncode != 0, "mds.near: 127.0.0.0/99 is neither an address" in done.stderr),
           (True, True), done.stderr)

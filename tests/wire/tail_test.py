@@ -27,7 +27,8 @@ class Tail:
         self.c.ok(putfh(self.d), setxattr("weft.policy", f"{policy},unit=1M"))
         self.s, self.f = self.c.open(self.d, "f")
         self.c.ok(putfh(self.f), write(self.s, MB, b"t" * TAIL, FILE_SYNC))
-        self.o = settled(self.c, self.f, self.s)  # for writing: what is committed may not be the end
+        # For writing: what is committed may not be the end.
+        self.o = settled(self.c, self.f, self.s)
 
     def server(self, name):
         at = uuid_of(self.c, self.f, name)

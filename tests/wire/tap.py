@@ -12,7 +12,8 @@ import tempfile
 import time
 import traceback
 
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SRC = (os.environ.get("top_srcdir")
+       or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BUILD = os.environ.get("top_builddir") or os.getcwd()
 
 
@@ -27,14 +28,16 @@ def skip(why):
 
 
 def built(*programs):
-    return all(os.access(os.path.join(BUILD, p), os.X_OK) for p in programs or ("weft-mds", "weft-ds"))
+    return all(os.access(os.path.join(BUILD, p), os.X_OK) for p in programs
+               or ("weft-mds", "weft-ds"))
 
 
 def named(module, *prefixes):
     """The (name, test) pairs that the command line chooses, of those that the file itself has; by prefix, then in their order. test_ is no part of a name."""
     tests = [(n.removeprefix("test_"), f) for p in prefixes or ("test_",) for n, f in module.items()
              if n.startswith(p) and getattr(f, "__module__", None) == "__main__"]
-    return [t for t in tests if not sys.argv[1:] or any(re.search(a.replace(" ", "_"), t[0]) for a in sys.argv[1:])]
+    return [t for t in tests if not sys.argv[1:]
+            or any(re.search(a.replace(" ", "_"), t[0]) for a in sys.argv[1:])]
 
 
 def giving(*args):
@@ -106,7 +109,8 @@ def parts(text, unit):
     out = {i: "" for i, _, _ in unit}
     for i, said in re.findall(r"\0(\d+)\n([^\0]*)", text):
         out[int(i)] = said
-    return {i: out[i] if re.search(r"^(not )?ok ", out[i], re.M) else f"{out[i]}\nnot ok {i} - {name.replace('_', ' ')}\n# its process ended\n" for i, name, _ in unit}
+    return {i: out[i] if re.search(r"^(not )?ok ", out[i], re.M) else f"{out[i]}\nnot ok {i} - "
+            f"{name.replace('_', ' ')}\n# its process ended\n" for i, name, _ in unit}
 
 
 def run_beside(units, around, beside, after):

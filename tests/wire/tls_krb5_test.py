@@ -47,8 +47,11 @@ def cluster(ds_tls):
     W, KIND = None, ds_tls
     tls_test.live()
     certs = tls_test.CERTS
-    settings = [f"mds.keytab={REALM.keytab('nfs/localhost')}", "mds.idmap_domain=weft.test", "mds.tls=optional", f"ds.tls={ds_tls}"]
-    settings += [s for d in ("mds", "ds") for s in (f"{d}.tls_cert={certs['live']}", f"{d}.tls_key={certs['live.key']}", f"{d}.tls_ca={certs['trusted']}")]
+    settings = [f"mds.keytab={REALM.keytab('nfs/localhost')}", "mds.idmap_domain=weft.test",
+                "mds.tls=optional", f"ds.tls={ds_tls}"]
+    settings += [s for d in ("mds", "ds") for s in (f"{d}.tls_cert={certs['live']}",
+                                                    f"{d}.tls_key={certs['live.key']}",
+                                                    f"{d}.tls_ca={certs['trusted']}")]
     W = Cluster(1, settings)
     boss = GssClient(ADDR, cred=auth_sys(0, 0))
     boss.ok(putfh(boss.mkdir(boss.root(), "safe")), setattr_(mode=0o777))
@@ -60,8 +63,10 @@ def layouts(ds_tls, kind, layouts="", safe="krb5i, krb5p", service=2):
     """What LAYOUTGET says, and fs_layout_types, of an export with these flavours, where data servers take this of TLS, for a client of this kind."""
     w = cluster(ds_tls)
     with open(w.dir + "/exports", "w", encoding="utf-8") as f:
-        f.write('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{%s} %s } }\n' % (EVERYBODY, EVERYBODY, safe, layouts))
-    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "exports", "reload"], check=True, capture_output=True)
+        f.write('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{%s} '
+                '%s } }\n' % (EVERYBODY, EVERYBODY, safe, layouts))
+    subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock", "exports",
+                    "reload"], check=True, capture_output=True)
     conn = GssConn(ADDR)
     c = kind(ADDR, cred=conn.init(Cred(REALM.login("games"), service)))
     try:
@@ -69,7 +74,9 @@ def layouts(ds_tls, kind, layouts="", safe="krb5i, krb5p", service=2):
         s, f = c.open(inside, f"{ds_tls} {kind.__name__} {layouts} {safe} {service}")
         got = err(c.call(putfh(f), layoutget(s)).status)
         types = c.attrs(inside, "fs_layout_types").fs_layout_types
-        check(err(c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(s, 0, b"data", FILE_SYNC)).status), "OK")  # its layout is recalled, where there is one
+        # Its layout is recalled, where there is one.
+        check(err(c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                          write(s, 0, b"data", FILE_SYNC)).status), "OK")
         check(c.ok(putfh(f), read(s, 0, 9)).data, b"data")
     finally:
         c.drop()
@@ -87,17 +94,23 @@ def test_krb5_alone_demands_nothing_of_the_data():
 
 def test_what_a_request_has_its_data_has_where_the_export_takes_less():
     every = "sys, krb5, krb5i, krb5p"
-    for service, want in ((1, ("OK", [FLEX])), (2, ("LAYOUTUNAVAILABLE", [])), (3, ("LAYOUTUNAVAILABLE", []))):
-        check(layouts("optional", GssClient, safe=every, service=service), want, f"service {service}")
+    for service, want in ((1, ("OK", [FLEX])), (2, ("LAYOUTUNAVAILABLE", [])),
+                          (3, ("LAYOUTUNAVAILABLE", []))):
+        check(layouts("optional", GssClient, safe=every, service=service), want,
+              f"service {service}")
     for service in (1, 3):
-        check(layouts("optional", BothClient, safe=every, service=service), ("OK", [FLEX]), f"over TLS, which it speaks to data servers as well, service {service}")
-        check(layouts("off", BothClient, safe=every, service=service), ("LAYOUTUNAVAILABLE", []), f"over TLS, which they do not take, service {service}")
-    check(layouts("optional", GssClient, "layouts = yes", every, 3), ("OK", [FLEX]), "the administrator vouches")
+        check(layouts("optional", BothClient, safe=every, service=service), ("OK", [FLEX]),
+              f"over TLS, which it speaks to data servers as well, service {service}")
+        check(layouts("off", BothClient, safe=every, service=service), ("LAYOUTUNAVAILABLE", []),
+              f"over TLS, which they do not take, service {service}")
+    check(layouts("optional", GssClient, "layouts = yes", every, 3), ("OK", [FLEX]),
+          "the administrator vouches")
 
 
 def test_over_tls_where_data_servers_demand_it():
     check(layouts("required", BothClient), ("OK", [FLEX]))
-    check(layouts("required", BothClient, safe="sys, krb5, krb5i, krb5p", service=3), ("OK", [FLEX]))
+    check(layouts("required", BothClient, safe="sys, krb5, krb5i, krb5p", service=3),
+          ("OK", [FLEX]))
 
 
 def test_none_for_a_client_without_tls():

@@ -46,8 +46,9 @@ class Certs:
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="weft-tls-test.")
         for ca in ("ca", "other"):
-            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
-                         "-keyout", self[ca + ".key"], "-out", self[ca], "-subj", f"/CN=weft test {ca}")
+            self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                         "-nodes", "-days", "30", "-keyout", self[ca + ".key"], "-out", self[ca],
+                         "-subj", f"/CN=weft test {ca}")
         self.serial = {}
         self.make("server", "ca", "subjectAltName=DNS:server.test,IP:127.0.0.1")
         self.make("server2", "ca", "subjectAltName=DNS:server2.test,IP:127.0.0.1")
@@ -62,7 +63,8 @@ class Certs:
 
     @staticmethod
     def openssl(*args):
-        done = subprocess.run(["openssl", *args], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(["openssl", *args], capture_output=True, text=True, timeout=30,
+                              check=False)
         assert done.returncode == 0, f"openssl {args[0]}: {done.stderr}"
         return done.stdout
 
@@ -70,11 +72,13 @@ class Certs:
         request, ext = self[name] + ".csr", self[name] + ".ext"
         with open(ext, "w", encoding="ascii") as f:
             f.write(extension + "\nkeyUsage=digitalSignature\n")
-        self.openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self[name + ".key"],
-                     "-out", request, "-subj", f"/CN={name}")
+        self.openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                     "-nodes", "-keyout", self[name + ".key"], "-out", request, "-subj",
+                     f"/CN={name}")
         self.serial[name] = f"{0x5EED0000 + len(self.serial):X}"
-        self.openssl("x509", "-req", "-in", request, "-CA", self[ca], "-CAkey", self[ca + ".key"], "-days", days, "-extfile", ext,
-                     "-set_serial", "0x" + self.serial[name], "-out", self[name])
+        self.openssl("x509", "-req", "-in", request, "-CA", self[ca], "-CAkey", self[ca + ".key"],
+                     "-days", days, "-extfile", ext, "-set_serial", "0x" + self.serial[name],
+                     "-out", self[name])
 
 
 # ---- TLS over a socket
@@ -201,7 +205,8 @@ class TlsConn(Conn):
         sock = TlsSocket(probed(addr, vers), ctx or context(), chop=chop)
         sock.sock.settimeout(None)
         self.sock = sock
-        self.on_call, self.cond, self.replies, self.wanted, self.closed = on_call, threading.Condition(), {}, set(), False
+        self.on_call, self.cond, self.replies, self.wanted, self.closed = (
+            on_call, threading.Condition(), {}, set(), False)
         self.stray = []
         self.sending = threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
@@ -229,7 +234,8 @@ def refused(ctx, addr=ADDR):
         raise Failed("the handshake was accepted")
     except (ssl.SSLError, OSError, Closed) as e:
         why = str(e)
-    eventually(lambda: THE.metric("weft_rpc_tls_failed_total") == before + 1, 5, "the count of failures")
+    eventually(lambda: THE.metric("weft_rpc_tls_failed_total") == before + 1, 5,
+               "the count of failures")
     sock.close()
     return why
 
@@ -275,7 +281,8 @@ class Stalled:
 
     def __init__(self):
         self.faults = []
-        self.threads = [threading.Thread(target=self.stall, args=(b,), daemon=True) for b in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01")]
+        self.threads = [threading.Thread(target=self.stall, args=(b,), daemon=True)
+                        for b in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01")]
         for t in self.threads:
             t.start()
 
@@ -329,7 +336,8 @@ def test_the_probe_behind_a_call_in_the_clear_is_denied():
     for xid in (1, 2):
         check(ask(sock, rpc_call(xid, 0, b"", NOBODY))[8:12], u32(0))
     ask(sock, rpc_call(3, 1, compound_args([]), auth_sys()))
-    check(ask(sock, rpc_call(4, 0, b"", PROBE)), u32(4) + u32(1) + u32(1) + u32(1) + u32(BADCRED[2]))
+    check(ask(sock, rpc_call(4, 0, b"", PROBE)),
+          u32(4) + u32(1) + u32(1) + u32(1) + u32(BADCRED[2]))
 
 
 def test_the_probe_behind_null_is_taken():
@@ -358,7 +366,8 @@ def test_a_call_behind_the_probe_is_dropped_without_an_answer():
 
 
 def test_bytes_that_are_no_handshake_are_dropped_without_an_answer():
-    for data in (b"GET / HTTP/1.0\r\n\r\n", b"\x16\x02\x00\x01\x01", bytes(100), b"\x17\x03\x03\x00\x01\x00"):
+    for data in (b"GET / HTTP/1.0\r\n\r\n", b"\x16\x02\x00\x01\x01", bytes(100),
+                 b"\x17\x03\x03\x00\x01\x00"):
         sock = probed()
         sock.sendall(data)
         check(to_end(sock), b"", repr(data))
@@ -366,7 +375,8 @@ def test_bytes_that_are_no_handshake_are_dropped_without_an_answer():
 
 def test_a_broken_handshake_gets_an_alert():
     before = THE.metric("weft_rpc_tls_failed_total")
-    for data in (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16\x03\x01\xff\xff" + bytes(100), b"\x16\x03\x03\x00\x04\x02\x00\x00\x00"):
+    for data in (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16\x03\x01\xff\xff" + bytes(100),
+                 b"\x16\x03\x03\x00\x04\x02\x00\x00\x00"):
         sock = probed()
         sock.sendall(data)
         got = to_end(sock)
@@ -395,7 +405,8 @@ def test_tls_1_2_is_refused():
 def test_alpn_must_have_sunrpc():
     got = refused(context(alpn=("http/1.1", "sunrp", "sunrpcs")))
     check("no application protocol" in got.lower().replace("_", " "), True, got)
-    check(TlsSocket(probed(), context(alpn=("http/1.1", "sunrpc"))).tls.selected_alpn_protocol(), "sunrpc")
+    check(TlsSocket(probed(), context(alpn=("http/1.1", "sunrpc"))).tls.selected_alpn_protocol(),
+          "sunrpc")
 
 
 def test_a_client_without_alpn_is_let_in():
@@ -412,11 +423,13 @@ def test_a_client_without_a_certificate_is_anonymous():
 def test_a_client_with_a_good_certificate_is_known_by_serial_and_issuer():
     for name in ("client", "rpcclient"):
         check(TlsConn(ctx=context(name)).rpc(0), b"")
-        check(re.search(rf'over TLS .*certificate {CERTS.serial[name]} of "/CN=weft test ca"', log()) is not None, True, name)
+        check(re.search(rf'over TLS .*certificate {CERTS.serial[name]} of "/CN=weft test ca"',
+                        log()) is not None, True, name)
 
 
 def test_a_client_with_a_wrong_certificate_is_refused():
-    for name, why in (("stranger", "unknown ca"), ("serveronly", "certificate"), ("old", "certificate expired")):
+    for name, why in (("stranger", "unknown ca"), ("serveronly", "certificate"),
+                      ("old", "certificate expired")):
         got = refused(context(name))
         check(why in got.lower().replace("_", " "), True, f"{name}: {got}")
 
@@ -569,7 +582,8 @@ def test_many_connections():
         for t in threads:
             t.join()
     check(faults, [])
-    eventually(lambda: THE.metric("weft_rpc_tls_connections") <= before, 5, "the end of all connections")
+    eventually(lambda: THE.metric("weft_rpc_tls_connections") <= before, 5,
+               "the end of all connections")
 
 
 def test_many_handshakes_at_once_leave_turns_to_others():
@@ -615,7 +629,8 @@ def test_certificates_are_loaded_anew_and_nobody_is_dropped():
         for name in ("server2", "server2.key"):
             shutil.copy(CERTS[name], CERTS[name.replace("server2", "live")])
         hup('certificate "/CN=server2"')
-        check(TlsSocket(probed(), context(), "server2.test").tls.getpeercert()["subject"], ((("commonName", "server2"),),))
+        check(TlsSocket(probed(), context(), "server2.test").tls.getpeercert()["subject"],
+              ((("commonName", "server2"),),))
         with open(CERTS["live"], "w", encoding="ascii") as f:
             f.write("no certificate\n")
         hup("stay in use")
@@ -654,7 +669,8 @@ def test_a_revoked_certificate_is_refused():
     conf = os.path.join(top, "ca.cnf")
     with open(conf, "w", encoding="ascii") as f:
         f.write(f"[ca]\ndefault_ca=x\n[x]\ndatabase={top}/index.txt\ndefault_md=sha256\ndefault_crl_days=30\n")
-    crl = CERTS.openssl("ca", "-config", conf, "-gencrl", "-cert", CERTS["ca"], "-keyfile", CERTS["ca.key"])
+    crl = CERTS.openssl("ca", "-config", conf, "-gencrl", "-cert", CERTS["ca"], "-keyfile",
+                        CERTS["ca.key"])
     known = TlsConn(ctx=context("rpcclient"))
     try:
         with open(CERTS["trusted"], "a", encoding="ascii") as f:
@@ -676,7 +692,8 @@ def test_a_revoked_certificate_is_refused():
 def write_exports(text):
     with open(os.path.join(THE.dir, "exports"), "w", encoding="utf-8") as f:
         f.write(text)
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{THE.dir}/run/mds.sock", "exports", "reload"],
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{THE.dir}/run/mds.sock",
+                           "exports", "reload"],
                           capture_output=True, text=True, timeout=20, check=False)
     check(done.returncode, 0, done.stderr)
 
@@ -707,7 +724,8 @@ def laid(level, cert=None):
 
 def test_no_layouts_where_data_servers_take_less_than_the_export():
     check(laid("tls"), "LAYOUTUNAVAILABLE")
-    check(laid("none"), "OK", "the client has TLS by its own will, and to data servers that take it as well")
+    check(laid("none"), "OK",
+          "the client has TLS by its own will, and to data servers that take it as well")
     check(laid("none\n\tlayouts = yes"), "OK", "the administrator vouches")
 
 
@@ -727,11 +745,13 @@ def test_a_session_is_destroyed_as_protected_as_it_was_made():
     c = TlsClient(ctx=context("client"))
     sid = c.session.sessionid
     for conn in (Conn(ADDR), TlsConn(ADDR, ctx=context())):
-        for want, one in (("CONN_NOT_BOUND_TO_SESSION", destroy_session(sid)), ("WRONG_CRED", destroy_clientid(c.clientid))):
+        for want, one in (("CONN_NOT_BOUND_TO_SESSION", destroy_session(sid)),
+                          ("WRONG_CRED", destroy_clientid(c.clientid))):
             check(err(conn.compound(one).status), want)
         conn.close()
     conn = TlsConn(ADDR, ctx=context("client"))
-    check([err(conn.compound(one).status) for one in (sequence(sid, 1, 5), destroy_session(sid), destroy_clientid(c.clientid))], ["OK"] * 3)
+    check([err(conn.compound(one).status) for one in (sequence(sid, 1, 5), destroy_session(sid),
+                                                      destroy_clientid(c.clientid))], ["OK"] * 3)
     conn.close()
     c.close()
 
@@ -764,7 +784,8 @@ def required_calls_in_the_clear_are_too_weak():
         check(rejected(conn, 1, compound_args([]), cred=cred), TOOWEAK)
     check(conn.rpc(0), b"")
     sock = connect()
-    check(ask(sock, rpc_call(1, 1, compound_args([]), auth_sys()))[8:], u32(1) + u32(1) + u32(TOOWEAK[2]))
+    check(ask(sock, rpc_call(1, 1, compound_args([]), auth_sys()))[8:],
+          u32(1) + u32(1) + u32(TOOWEAK[2]))
     check(ask(sock, rpc_call(2, 0, b"", PROBE))[16:], opaque(b"STARTTLS") + u32(0))
     TlsSocket(sock, context()).close()
 
@@ -809,26 +830,34 @@ def start_errors_name_the_file_and_what_is_wrong():
             os.fchmod(f.fileno(), 0o600)
             f.write("ab" * 32 + "\n")
         locked = os.path.join(top, "locked")
-        CERTS.openssl("ec", "-in", CERTS["server.key"], "-aes128", "-passout", "pass:secret", "-out", locked)
+        CERTS.openssl("ec", "-in", CERTS["server.key"], "-aes128", "-passout", "pass:secret",
+                      "-out", locked)
         empty = os.path.join(top, "empty")
         open(empty, "w", encoding="ascii").close()
         good = dict(tls="optional", tls_cert=CERTS["server"], tls_key=CERTS["server.key"])
         cases = [
-            (dict(tls="maybe"), "tls"), (dict(tls_cert=""), "tls_cert: names no file"), (dict(tls_key=""), "tls_key: names no file"),
-            (dict(tls_cert="/nowhere/c.pem"), "tls_cert: /nowhere/c.pem: No such file or directory"),
+            (dict(tls="maybe"), "tls"), (dict(tls_cert=""), "tls_cert: names no file"),
+            (dict(tls_key=""), "tls_key: names no file"),
+            (dict(tls_cert="/nowhere/c.pem"),
+             "tls_cert: /nowhere/c.pem: No such file or directory"),
             (dict(tls_key="/nowhere/k.pem"), "tls_key: /nowhere/k.pem: No such file or directory"),
             (dict(tls_ca="/nowhere/a.pem"), "tls_ca: /nowhere/a.pem: No such file or directory"),
-            (dict(tls_cert=empty), f"tls_cert: {empty}: "), (dict(tls_key=empty), f"tls_key: {empty}: "),
-            (dict(tls_ca=empty), f"tls_ca: {empty}: "), (dict(tls_key=locked), f"tls_key: {locked}: "),
+            (dict(tls_cert=empty), f"tls_cert: {empty}: "),
+            (dict(tls_key=empty), f"tls_key: {empty}: "),
+            (dict(tls_ca=empty), f"tls_ca: {empty}: "),
+            (dict(tls_key=locked), f"tls_key: {locked}: "),
             (dict(tls_key=CERTS["client.key"]), "is not the key of the certificate in"),
             (dict(tls="mutual"), "tls_ca: names no file"),
         ]
         for program, section in (("weft-mds", "mds"), ("weft-ds", "ds")):
             for change, want in cases:
-                args = {**good, **change, "store": os.path.join(top, "store"), "cluster_key": key, "listen": "127.0.0.1:13000"}
-                done = subprocess.run([os.path.join(BUILD, program), *(a for k, v in args.items() for a in ("-o", f"{section}.{k}={v}"))],
+                args = {**good, **change, "store": os.path.join(top, "store"), "cluster_key": key,
+                        "listen": "127.0.0.1:13000"}
+                done = subprocess.run([os.path.join(BUILD, program), *(
+                    a for k, v in args.items() for a in ("-o", f"{section}.{k}={v}"))],
                                       capture_output=True, text=True, timeout=10, check=False)
-                check(done.returncode != 0 and want in done.stderr, True, f"{program} {change}: {done.stderr}")
+                check(done.returncode != 0 and want in done.stderr, True,
+                      f"{program} {change}: {done.stderr}")
 
 
 # ---- harness
@@ -842,8 +871,9 @@ def live():
 
 def cluster(mode):
     live()
-    return Cluster(2, [s for d in ("mds", "ds") for s in (f"{d}.tls={mode}", f"{d}.tls_cert={CERTS['live']}", f"{d}.tls_key={CERTS['live.key']}",
-                                                         f"{d}.tls_ca={CERTS['trusted']}")])
+    return Cluster(2, [s for d in ("mds", "ds") for s in (
+        f"{d}.tls={mode}", f"{d}.tls_cert={CERTS['live']}", f"{d}.tls_key={CERTS['live.key']}",
+        f"{d}.tls_ca={CERTS['trusted']}")])
 
 
 @contextlib.contextmanager

@@ -31,7 +31,8 @@ def serving(answers):
             url = urlparse(self.path)
             ASKED.append(f"{self.command} {self.path}")
             got = answers.get(url.path)
-            body = json.dumps(got(parse_qs(url.query)) if callable(got) else got if got is not None else {"error": f"no {url.path}"}).encode()
+            body = json.dumps(got(parse_qs(url.query)) if callable(got) else got
+                              if got is not None else {"error": f"no {url.path}"}).encode()
             self.send_response(200 if got is not None else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -52,27 +53,32 @@ def serving(answers):
 
 def weft(answers, *args, want=0):
     with serving(answers) as addr:
-        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", addr, *args], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", addr, *args],
+                              capture_output=True, text=True, timeout=120, check=False)
     check(done.returncode, want, f"weft {args}: {done.stdout}{done.stderr}")
     return done.stdout
 
 
-RUNNING = {"inode": 7, "object": 1, "ds": "ds2", "from": "ds4", "step": "copy", "done": 72 * MIB, "size": 272 * MIB, "written": 0, "equal": 0,
-           "rate": 20 * MIB, "seconds_left": 10}
-REPAIR = {"files_at_a_time": 4, "rate": 20 * MIB, "wait_seconds": 60, "files": 1, "running": [RUNNING], "waiting": [], "moving": []}
+RUNNING = {"inode": 7, "object": 1, "ds": "ds2", "from": "ds4", "step": "copy", "done": 72 * MIB,
+           "size": 272 * MIB, "written": 0, "equal": 0, "rate": 20 * MIB, "seconds_left": 10}
+REPAIR = {"files_at_a_time": 4, "rate": 20 * MIB, "wait_seconds": 60, "files": 1,
+          "running": [RUNNING], "waiting": [], "moving": []}
 
 
 def servers(**states):
-    return {"ds": [{"number": i, "name": name, "state": state} for i, (name, state) in enumerate(states.items(), 1)]}
+    return {"ds": [{"number": i, "name": name, "state": state} for i,
+                   (name, state) in enumerate(states.items(), 1)]}
 
 
 def test_each_size_of_a_line_is_its_own():
-    said = weft({"/v1/repair": REPAIR, "/v1/ds": servers(ds2="alive", ds4="alive"), "/v1/find": {"found": [], "looked": 1, "cursor": None}}, "mirror", "status", "/f")
+    said = weft({"/v1/repair": REPAIR, "/v1/ds": servers(ds2="alive", ds4="alive"),
+                 "/v1/find": {"found": [], "looked": 1, "cursor": None}}, "mirror", "status", "/f")
     check("72M of 272M from ds4, 20M/s, 10 s left" in said, True, said)
 
 
 QUIET = {**REPAIR, "files": 0, "running": []}
-STATUS = {"version": 1, "cluster": "c", "boot_epoch": 3, "grace": False, "ds": {"known": 2, "alive": 1}, "clients": {}, "orders": 0, "store": {}}
+STATUS = {"version": 1, "cluster": "c", "boot_epoch": 3, "grace": False,
+          "ds": {"known": 2, "alive": 1}, "clients": {}, "orders": 0, "store": {}}
 
 
 def pages(*counts):
@@ -81,24 +87,28 @@ def pages(*counts):
         i = int(query.get("cursor", ["0"])[0])
         check(query["count"], ["1"])
         lost, degraded = counts[min(i, len(counts) - 1)]
-        return {"files": 100, "lost": lost, "degraded": degraded, "too_deep": 0, "cursor": str(i + 1) if i + 1 < len(counts) else None}
+        return {"files": 100, "lost": lost, "degraded": degraded, "too_deep": 0,
+                "cursor": str(i + 1) if i + 1 < len(counts) else None}
     return answer
 
 
 def test_a_server_that_is_dead_is_told_with_the_files_that_lack_a_copy():
-    answers = {"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive", ds2="dead"), "/v1/find": pages((0, 5), (1, 7))}
+    answers = {"/v1/status": STATUS, "/v1/repair": QUIET,
+               "/v1/ds": servers(ds1="alive", ds2="dead"), "/v1/find": pages((0, 5), (1, 7))}
     line = "PROBLEMS FOUND: ds2 is dead; 1 files lost, 12 degraded, of all 200 examined just now"
     for args in (("status",), ("mirror", "status")):
         said = weft(answers, *args)
         check(line in said, True, said)
         check("all copies are in sync" in said, False, said)
     got = json.loads(weft(answers, "--json", "mirror", "status"))
-    check(got["health"], {"servers": [{"name": "ds2", "state": "dead"}], "lost": 1, "degraded": 12, "looked": 200, "too_deep": 0, "all": True})
+    check(got["health"], {"servers": [{"name": "ds2", "state": "dead"}], "lost": 1, "degraded": 12,
+                          "looked": 200, "too_deep": 0, "all": True})
 
 
 def test_what_was_not_looked_at_is_not_spoken_of():
     endless = {"files": 100, "lost": 0, "degraded": 0, "too_deep": 0, "cursor": "x"}
-    said = weft({"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive"), "/v1/find": endless}, "status")
+    said = weft({"/v1/status": STATUS, "/v1/repair": QUIET, "/v1/ds": servers(ds1="alive"),
+                 "/v1/find": endless}, "status")
     head = "no known problems: all data servers are alive; 0 files lost, 0 degraded, of the first "
     check(head in said, True, said)
     check("examines all)" in said, True, said)
@@ -108,7 +118,8 @@ def on_a_terminal(answers, answer, *args):
     """What weft says there, and how it ends."""
     ours, its = os.openpty()
     with serving(answers) as addr:
-        child = subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", addr, *args], stdin=its, stdout=its, stderr=its)
+        child = subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", addr, *args], stdin=its,
+                                 stdout=its, stderr=its)
         os.close(its)
         os.write(ours, answer)
         said = b""
@@ -122,9 +133,11 @@ def on_a_terminal(answers, answer, *args):
 
 def test_what_loses_something_says_so_and_asks_on_a_terminal_only():
     ds = {"number": 1, "name": "ds1", "state": "killed"}
-    answers = {"/v1/ds/kill": {"ds": [ds]}, "/v1/ds/forget": {"forgotten": "ds1", "lost": []}, "/v1/mirror/remove": QUIET, "/v1/choose": {"running": False},
+    answers = {"/v1/ds/kill": {"ds": [ds]}, "/v1/ds/forget": {"forgotten": "ds1", "lost": []},
+               "/v1/mirror/remove": QUIET, "/v1/choose": {"running": False},
                "/v1/clients": {"clients": [], "clientid": "1", "number": 1, "name": "c"},
-               "/v1/scrub": {"running": False, "findings": []}, "/v1/verify": {"running": False, "different": 0, "skipped": 0, "differences": []}}
+               "/v1/scrub": {"running": False, "findings": []},
+               "/v1/verify": {"running": False, "different": 0, "skipped": 0, "differences": []}}
     for args, warning in ((("ds", "kill", "ds1"), "cannot be read or written until"),
                           (("ds", "forget", "ds1"), "removed for good"),
                           (("ds", "forget", "--force", "ds1"), "ONLY COPY IS THERE ARE LOST"),

@@ -19,7 +19,8 @@ admin = None
 
 
 def weft(*args, rc=0, **how):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args], capture_output=True, text=True, timeout=40, check=False, **how)
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args],
+                          capture_output=True, text=True, timeout=40, check=False, **how)
     check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout[-300:]} {done.stderr[-300:]}")
     return done.stdout if rc == 0 else done.stderr
 
@@ -58,10 +59,14 @@ def test_client_list_tells_what_each_holds(w):
     lay(c, fh, sid)
     c.ok(putfh(fh), lock(sid, 2, 0, 10, owner=b"lo"))
     got = listed(c)
-    check({k: got[k] for k in ("name", "owner", "state", "minor", "opens", "locks", "delegations", "layouts", "sessions", "backchannels", "flavour", "tls", "addr", "principal")},
-          {"name": "node7", "owner": "Linux NFSv4.2 rack1/node7", "state": "active", "minor": 2, "opens": 1, "locks": 1, "delegations": 0, "layouts": 1, "sessions": 1,
-           "backchannels": 1, "flavour": "sys", "tls": "no", "addr": ["127.0.0.1"], "principal": None})
-    check(got["number"] > 0 and 0 < got["lease_left"] <= asked("client", "list")["lease"], True, got)
+    check({k: got[k] for k in ("name", "owner", "state", "minor", "opens", "locks", "delegations",
+                               "layouts", "sessions", "backchannels", "flavour", "tls", "addr",
+                               "principal")},
+          {"name": "node7", "owner": "Linux NFSv4.2 rack1/node7", "state": "active", "minor": 2,
+           "opens": 1, "locks": 1, "delegations": 0, "layouts": 1, "sessions": 1, "backchannels": 1,
+           "flavour": "sys", "tls": "no", "addr": ["127.0.0.1"], "principal": None})
+    check(got["number"] > 0 and 0 < got["lease_left"] <= asked("client", "list")["lease"], True,
+          got)
     line = next(line for line in weft("client", "list").splitlines() if " node7 " in line)
     check(line.split()[:3], [str(got["number"]), "node7", "active"])
     check(line.split()[-2:], ["sys", "127.0.0.1"])
@@ -76,7 +81,8 @@ def test_an_expired_client_is_courteous(w):
     c, d, fh, sid = made("late")
     eventually(lambda: listed(c)["state"] == "courteous", 15, "the end of its lease")
     check(listed(c)["lease_left"], 0)
-    check(re.search(rf"^ *{listed(c)['number']} .* courteous +-\d+s ", weft("client", "list"), re.M) is not None, True)
+    check(re.search(rf"^ *{listed(c)['number']} .* courteous +-\d+s ", weft("client", "list"),
+                    re.M) is not None, True)
     c.ok(putfh(fh), getattr_("size"))
     check(listed(c)["state"], "active", "it lives on")
 
@@ -87,9 +93,11 @@ def test_evict_takes_everything_and_fences(w):
     ds = data_server(c, got.mirrors[0][0])
     check(ds.write(got.mirrors[0][0].fhs[0], 0, b"before").status, 0)
     number = listed(c)["number"]
-    check(re.search(rf"client {number} .* is evicted", weft("client", "evict", str(number))) is not None, True)
+    check(re.search(rf"client {number} .* is evicted",
+                    weft("client", "evict", str(number))) is not None, True)
     check(numbered(c), None)
-    check(err_nfs3(ds.write(got.mirrors[0][0].fhs[0], 0, b"after").status), "ACCES", "its capabilities are worth nothing")
+    check(err_nfs3(ds.write(got.mirrors[0][0].fhs[0], 0, b"after").status), "ACCES",
+          "its capabilities are worth nothing")
     check(err(c.call(putfh(fh)).status), "BADSESSION")
     check("no such client" in weft("client", "evict", str(number), rc=1), True)
     again(w)
@@ -109,7 +117,9 @@ def err_nfs3(status):
 
 def test_clients_are_named_in_several_ways(w):
     # Who holds something is not forgotten, however long the commands take.
-    c, d, e = (made(name, owner=owner)[0] for name, owner in (("solo", b"Linux NFSv4.2 solo"), ("twin1", b"Linux NFSv4.1 a/twin"), ("twin2", b"Linux NFSv4.1 b/twin")))
+    c, d, e = (made(name, owner=owner)[0] for name,
+               owner in (("solo", b"Linux NFSv4.2 solo"), ("twin1", b"Linux NFSv4.1 a/twin"),
+                         ("twin2", b"Linux NFSv4.1 b/twin")))
     told = weft("client", "evict", "twin", rc=1)
     check("2 clients have that name" in told, True, told)
     check("clients have that name" in weft("client", "evict", "127.0.0.1", rc=1), True)
@@ -139,12 +149,14 @@ def test_layout_list_by_file_client_and_server(w):
           [("lists", "write", "/lists/f", False), ("reader", "read", "/lists/f", False)])
     check(all(len(x["ds"]) == 2 for x in rows), True, rows)
     mine = asked("layout", "list", "--client", "lists")["layouts"]
-    check(sorted((x["path"], x["mode"]) for x in mine), [("/lists/f", "write"), ("/lists/g", "read")])
+    check(sorted((x["path"], x["mode"]) for x in mine),
+          [("/lists/f", "write"), ("/lists/g", "read")])
     on = rows[0]["ds"][0]
     check({x["path"] for x in asked("layout", "list", "--ds", on)["layouts"]} >= {"/lists/f"}, True)
     off = next(s["name"] for s in asked("ds", "list")["ds"] if s["name"] not in rows[0]["ds"])
     check(asked("layout", "list", "--ds", off, "/lists/f")["known"], 0)
-    check(re.search(r"^ *\d+ +reader +read +no +\d+ +ds\d,ds\d +/lists/f$", weft("layout", "list"), re.M) is not None, True)
+    check(re.search(r"^ *\d+ +reader +read +no +\d+ +ds\d,ds\d +/lists/f$", weft("layout", "list"),
+                    re.M) is not None, True)
     check("no such client" in weft("layout", "list", "--client", "nobody", rc=1), True)
     check("no such data server" in weft("layout", "list", "--ds", "ds99", rc=1), True)
     check("no such file" in weft("layout", "list", "/lists/none", rc=1), True)
@@ -156,7 +168,8 @@ def test_a_renamed_file_is_listed_where_it_is(w):
     to = c.mkdir(c.root(), "to")
     lay(c, fh, sid)
     c.ok(putfh(d), savefh(), putfh(to), rename("f", "elsewhere"))
-    check([x["path"] for x in asked("layout", "list", "--client", f"0x{c.clientid:016x}")["layouts"]], ["/to/elsewhere"])
+    check([x["path"] for x in asked("layout", "list", "--client",
+                                    f"0x{c.clientid:016x}")["layouts"]], ["/to/elsewhere"])
 
 
 def test_recall_asks_and_then_fences(w):
@@ -204,11 +217,14 @@ def test_events_tell_of_starts_servers_and_policies(w):
     weft("ds", "weight", "ds1", "1")
     weft("exports", "reload")
     eventually(lambda: seen("exports-reloaded"), 3, "the reload")
-    check([(e["subject"], e["text"]) for e in seen("policy-set")][-1], ("/noted", "stripes=2,unit=1M,mirrors=1"))
+    check([(e["subject"], e["text"]) for e in seen("policy-set")][-1],
+          ("/noted", "stripes=2,unit=1M,mirrors=1"))
     check([e["text"] for e in seen("ds-changed")][-2:], ["weight 2", "weight 1"])
     rows = events()
     check([e["seq"] for e in rows], sorted(e["seq"] for e in rows))
-    check(re.search(r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  policy-set +/noted +stripes=2,unit=1M,mirrors=1$", weft("events"), re.M) is not None, True)
+    check(re.search(
+        r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  policy-set +/noted +stripes=2,unit=1M,mirrors=1$",
+        weft("events"), re.M) is not None, True)
 
 
 def test_events_are_chosen_by_time_kind_and_number(w):
@@ -228,7 +244,8 @@ def test_events_are_chosen_by_time_kind_and_number(w):
 
 
 def test_events_follow(w):
-    with subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", admin, "--json", "events", "-f", "-n", "1"], stdout=subprocess.PIPE, text=True) as p:
+    with subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", admin, "--json", "events", "-f",
+                           "-n", "1"], stdout=subprocess.PIPE, text=True) as p:
         try:
             json.loads(p.stdout.readline())
             weft("ds", "weight", "ds2", "3")
@@ -252,8 +269,10 @@ def test_a_stale_copy_is_in_the_journal_before_its_report_is_answered(w):
     w.dev("start", w.dir, "mds")
     stale = seen("copy-stale")
     check([(e["path"], e["text"]) for e in stale][-1], ("/journal/f", "1 object became stale"))
-    check(stale[-1]["subject"] in {m["objects"][0]["ds"] for m in asked("file", "show", "/journal/f")["mirrors"]} | {name}, True)
-    eventually(lambda: [e for e in seen("copy-repaired") if e["path"] == "/journal/f"], 15, "the repair")
+    check(stale[-1]["subject"] in {m["objects"][0]["ds"] for m in asked(
+        "file", "show", "/journal/f")["mirrors"]} | {name}, True)
+    eventually(lambda: [e for e in seen("copy-repaired") if e["path"] == "/journal/f"], 15,
+               "the repair")
     eventually(lambda: seen("grace-ended", "--since", "20s"), 5, "the end of grace")
 
 
@@ -285,17 +304,20 @@ def test_find_by_server_state_and_policy(w):
         for i in range(3):
             c.open(d, f"f{i}")
             want[f"{path}/f{i}"] = None
-    rows = [json.loads(line) for line in weft("--json", "find", "/find", "--policy", "unit=1M").splitlines()]
+    rows = [json.loads(line) for line in weft("--json", "find", "/find", "--policy",
+                                              "unit=1M").splitlines()]
     check(sorted(r["path"] for r in rows if r["type"] == "file"), sorted(want), "every file")
     check([r["path"] for r in rows if r["type"] == "directory"], ["/find/many"])
     for s in ("ds1", "ds2", "ds3", "ds4"):
         on = {r["path"] for r in rows if s in {o["ds"] for o in r["objects"]}}
         check(set(weft("find", "/find", "--on-ds", s).splitlines()), on, s)
     check(weft("find", "/find", "--stale"), "")
-    check(sorted(weft("find", "--policy", "mirrors=2,stripes=2", "/find").splitlines()), ["/find/many"] + [f"/find/many/f{i}" for i in range(3)])
+    check(sorted(weft("find", "--policy", "mirrors=2,stripes=2", "/find").splitlines()),
+          ["/find/many"] + [f"/find/many/f{i}" for i in range(3)])
     check(weft("find", "/find", "--policy", "mirrors=2,stripes=3"), "")
     check(weft("find", "/find/many/f1", "--policy", "mirrors=2"), "/find/many/f1\n")
-    check(set(weft("find", "/find", "--policy", "mirrors=2", "--on-ds", "ds1").splitlines()) <= {f"/find/many/f{i}" for i in range(3)}, True, "directories lie on no server")
+    check(set(weft("find", "/find", "--policy", "mirrors=2", "--on-ds", "ds1").splitlines())
+          <= {f"/find/many/f{i}" for i in range(3)}, True, "directories lie on no server")
     sid, fh = c.open(many, "f0")
     got = lay(c, fh, sid)
     c.ok(putfh(fh), layouterror(got.stateid, [(got.mirrors[0][0].deviceid, 5, NUM["WRITE"])]))
@@ -325,7 +347,8 @@ def test_find_goes_on_from_a_cursor_and_over_changes(w):
     dirs = [c.mkdir(top, f"d{i}") for i in range(3)]
     for d in dirs:
         for i in range(300):
-            c.ok(putfh(d), open_(f"f{i}", BOTH, how=UNCHECKED, attrs={"mode": 0o644}, owner=b"o"), getfh())
+            c.ok(putfh(d), open_(f"f{i}", BOTH, how=UNCHECKED, attrs={"mode": 0o644}, owner=b"o"),
+                 getfh())
     page = ask("/v1/find?path=/walk&policy=mirrors=1")
     check((len(page["found"]), page["cursor"] is not None), (500, True), "an answer is bounded")
     rest = ask(f"/v1/find?path=/walk&policy=mirrors=1&cursor={page['cursor']}")
@@ -350,9 +373,11 @@ def test_file_show_tells_who_has_it_and_what_waits(w):
     check("layouts: holder (write)\n" in weft("file", "show", "/shows/f"), True)
     ds = asked("file", "show", "/shows/f")["mirrors"][1]["objects"][0]["ds"]
     w.dev("kill", w.dir, ds, "-9")
-    c.ok(putfh(fh), layouterror(got.stateid, [(m[0].deviceid, 6, NUM["WRITE"]) for m in got.mirrors if uuid_of("/shows/f", ds) == m[0].deviceid]))
+    c.ok(putfh(fh), layouterror(got.stateid, [(m[0].deviceid, 6, NUM["WRITE"]) for m in got.mirrors
+                                              if uuid_of("/shows/f", ds) == m[0].deviceid]))
     c.ok(putfh(fh), layoutreturn(got.stateid))
-    eventually(lambda: f"object 1 on {ds} waits: its data server is away" in weft("file", "show", "/shows/f"), 5, "what it waits for")
+    eventually(lambda: f"object 1 on {ds} waits: its data server is away"
+               in weft("file", "show", "/shows/f"), 5, "what it waits for")
     check("layouts: " in weft("file", "show", "/shows/f"), False)
     w.dev("start", w.dir, ds)
     eventually(lambda: "waits" not in weft("file", "show", "/shows/f"), 15, "the repair")
@@ -360,14 +385,16 @@ def test_file_show_tells_who_has_it_and_what_waits(w):
 
 def uuid_of(path, ds):
     import uuid
-    return next(uuid.UUID(o["id"]).bytes for m in asked("file", "show", path)["mirrors"] for o in m["objects"] if o["ds"] == ds)
+    return next(uuid.UUID(o["id"]).bytes for m in asked("file", "show", path)["mirrors"]
+                for o in m["objects"] if o["ds"] == ds)
 
 
 # ---- extended attributes
 
 
 def shown(path, *name):
-    return {x["name"]: x.get("text", "0x" + x.get("hex", "")) for x in asked("xattr", "show", path, *name)["xattrs"]}
+    return {x["name"]: x.get("text", "0x" + x.get("hex", ""))
+            for x in asked("xattr", "show", path, *name)["xattrs"]}
 
 
 def test_xattr_show_set_and_remove(w):
@@ -375,8 +402,10 @@ def test_xattr_show_set_and_remove(w):
     c.ok(putfh(fh), setxattr("plain", "text of\nlines"))
     c.ok(putfh(fh), setxattr("bytes", b"\x00\xff"))
     got = shown("/xattrs/f")
-    check(json.loads(got.pop("user.weft.layout"))["inode"], asked("file", "show", "/xattrs/f")["inode"])
-    check(got, {"user.weft.policy": "stripes=2,unit=1M,mirrors=1", "user.plain": "text of\nlines", "user.bytes": "0x00ff"})
+    check(json.loads(got.pop("user.weft.layout"))["inode"],
+          asked("file", "show", "/xattrs/f")["inode"])
+    check(got, {"user.weft.policy": "stripes=2,unit=1M,mirrors=1", "user.plain": "text of\nlines",
+                "user.bytes": "0x00ff"})
     check(shown("/xattrs"), {"user.weft.policy": "stripes=2,unit=1M,mirrors=1"})
     check(weft("xattr", "show", "/xattrs/f", "user.bytes"), "user.bytes = 0x00ff\n")
     check(weft("xattr", "set", "/xattrs/f", "plain", "\u00e4"), "user.plain = \u00e4\n")
@@ -389,7 +418,8 @@ def test_xattr_show_set_and_remove(w):
     check("user.plain" in weft("xattr", "remove", "/xattrs/f", "plain"), False)
     check(c.attrs(fh, "change").change > before, True, "clients see that it has changed")
     c.no("NOXATTR", putfh(fh), getxattr("plain"))
-    check("has no attribute user.plain" in weft("xattr", "remove", "/xattrs/f", "plain", rc=1), True)
+    check("has no attribute user.plain" in weft("xattr", "remove", "/xattrs/f", "plain", rc=1),
+          True)
     check("has no attribute" in weft("xattr", "show", "/xattrs/f", "none", rc=1), True)
     check("no such file" in weft("xattr", "show", "/xattrs/none", rc=1), True)
     check("hexadecimal" in weft("xattr", "set", "/xattrs/f", "x", "0x123", rc=1), True)
@@ -410,7 +440,8 @@ def test_a_delegation_comes_back_before_an_attribute_changes(w):
     told = []
 
     def give_back():
-        told.append(c.call(putfh(fh), getxattr("new"), delegreturn(held)).status == 0)  # is it there before? Then this succeeds
+        # Is it there before? Then this succeeds.
+        told.append(c.call(putfh(fh), getxattr("new"), delegreturn(held)).status == 0)
         c.ok(putfh(fh), delegreturn(held))
 
     def recalled(name, args):
@@ -432,9 +463,12 @@ def test_a_delegation_comes_back_before_an_attribute_changes(w):
 def told(o, server, read=(0, 0), written=(0, 0)):
     """LAYOUTSTATS: operations and bytes since the layout was made."""
     def latency(ops, size):
-        return u64(ops) + u64(size) + u64(ops) + u64(size) + u64(0) + (u64(0) + u32(0)) + u64(ops // 1000) + u32(ops % 1000 * 1000000)
-    body = opaque("tcp") + opaque("127.0.0.1.8.1") + opaque(server.fhs[0]) + latency(*read) + latency(*written) + u64(1) + u32(0) + boolean(True)
-    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, server.deviceid, u32(FLEX), opaque(body))
+        return (u64(ops) + u64(size) + u64(ops) + u64(size) + u64(0) + (u64(0) + u32(0))
+                + u64(ops // 1000) + u32(ops % 1000 * 1000000))
+    body = (opaque("tcp") + opaque("127.0.0.1.8.1") + opaque(server.fhs[0]) + latency(*read)
+            + latency(*written) + u64(1) + u32(0) + boolean(True))
+    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, server.deviceid,
+              u32(FLEX), opaque(body))
 
 
 def row(rows, **want):
@@ -450,13 +484,15 @@ def test_top_tells_who_does_how_much_where(w):
     got = asked("top", "-n", "1")
     me, here = row(got["clients"], name="busy"), row(got["directories"], path="/busy")
     for r in me, here:
-        check(r["written"] > 10 * r["read"] > 0 and r["ops"] > 1 and 0 < r["p50_us"] <= r["p99_us"] and r["mean_us"] > 0, True, r)
+        check(r["written"] > 10 * r["read"] > 0 and r["ops"] > 1 and 0 < r["p50_us"] <= r["p99_us"]
+              and r["mean_us"] > 0, True, r)
     check(me["number"], listed(c)["number"])
     # A megabyte a second for 10 s is what 10 MB in no time look like: less than 2 MB a second, with this half-life.
     check(MB / 2 < me["written"] < 2 * MB, True, me)
     text = weft("top", "-n", "2", "--rows", "5")
     check(text.count("CLIENT"), 2)
-    check(re.search(r"^ *[\d.]+ +\S+/s +\S+/s +\d+[um]s +\d+[um]s +\d+[um]s +/busy$", text, re.M) is not None, True, text)
+    check(re.search(r"^ *[\d.]+ +\S+/s +\S+/s +\d+[um]s +\d+[um]s +\d+[um]s +/busy$", text,
+                    re.M) is not None, True, text)
     for bad in ("0", "x", "-1", ""):
         check("N is a number" in weft("top", f"-n{bad}" if bad else "--times=", rc=2), True, bad)
     check("rows: expected" in weft("top", "--rows", "0", rc=1), True)
@@ -467,21 +503,25 @@ def test_data_past_the_metadata_server_is_known_from_the_clients_word(w):
     o = lay(c, fh, sid)
     server = o.mirrors[0][0]
     for times in (1, 1, 2):  # the same again is nothing new, and sums grow
-        c.ok(putfh(fh), told(o, server, (100 * times, 100 * MB * times), (50 * times, 10 * MB * times)))
+        c.ok(putfh(fh),
+             told(o, server, (100 * times, 100 * MB * times), (50 * times, 10 * MB * times)))
     got = asked("top")
     name = asked("file", "show", "/past/f")["mirrors"][0]["objects"][0]["ds"]
     rate = 200 * MB * 0.693 / got["half_life"]
-    for r in row(got["servers"], name=name), row(got["clients"], name="past"), row(got["directories"], path="/past"):
+    for r in row(got["servers"], name=name), row(got["clients"], name="past"), row(
+            got["directories"], path="/past"):
         check(rate / 2 < r["read"] < rate * 1.1, True, r)
         check(r["read"] / 12 < r["written"] < r["read"] / 8, True, r)
     check(row(got["servers"], name=name)["mean_us"], 1000)
     hot = asked("heat", "/past")
     check([(f["path"], f["heat"] > 3000) for f in hot["files"]], [("/past/f", True)])
     check([f["path"] for f in hot["directories"]], ["/past"])
-    check(re.search(r"^ *\d+ +[\d.]+ +\S+/s +\S+/s +/past/f$", weft("heat"), re.M) is not None, True)
+    check(re.search(r"^ *\d+ +[\d.]+ +\S+/s +\S+/s +/past/f$", weft("heat"), re.M) is not None,
+          True)
     check(asked("heat", "/")["files"][0]["path"], "/past/f", "the hottest first")
     check("no such file" in weft("heat", "/none", rc=1), True)
-    c.no("BADXDR", putfh(fh), op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4, server.deviceid, u32(FLEX), opaque(b"abc")))
+    c.no("BADXDR", putfh(fh), op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(o.stateid), u64(0) * 4,
+                                 server.deviceid, u32(FLEX), opaque(b"abc")))
 
 
 SETTINGS_HERE = ["mds.lease=5s", "mds.recall_deadline=1s", "mds.grace=1s", "mds.repair_files=2"]

@@ -19,7 +19,8 @@ import time
 
 if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
     os.environ["WEFT_EXPORTS_TEST"] = "inside"
-    os.execvp("unshare", ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
+    os.execvp("unshare",
+              ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import exports_test  # noqa: E402
@@ -70,8 +71,10 @@ class Dns(threading.Thread):
             elif has and kind == 12:
                 data = b"".join(bytes([len(p)]) + p.encode() for p in has.split(".")) + b"\0"
             rcode = 2 if has is False else 3 if has is None else 0
-            answer = b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(data)) + data if data else b""
-            self.sock.sendto(query[:2] + struct.pack(">HHHHH", 0x8180 | rcode, 1, int(bool(data)), 0, 0) + query[12:at + 5] + answer, peer)
+            answer = (b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(data)) + data
+                      if data else b"")
+            self.sock.sendto(query[:2] + struct.pack(">HHHHH", 0x8180 | rcode, 1, int(bool(data)),
+                                                     0, 0) + query[12:at + 5] + answer, peer)
 
 
 DNS = None
@@ -138,9 +141,12 @@ def test_a_user_whose_groups_cannot_be_told_waits():
         a.ok(putfh(shut), getattr_("type"))  # root has no groups
         alive(a, 1.2)
         check(1 <= log_lines("cannot look up") <= 2, True, "the log has a line now and then")
-    got = a.until(lambda got: err(got.status) != "DELAY", putfh(shut), create(DIR, "x"), cred=MANY, tries=40)
+    got = a.until(lambda got: err(got.status) != "DELAY", putfh(shut), create(DIR, "x"), cred=MANY,
+                  tries=40)
     check(err(got.status), "ACCESS")
-    a.until(lambda got: got.status == 0, putfh(shut), create(DIR, "by one more"), cred=auth_sys(4712, 4712), tries=40)  # nobody waits for the next try
+    # Nobody waits for the next try.
+    a.until(lambda got: got.status == 0, putfh(shut), create(DIR, "by one more"),
+            cred=auth_sys(4712, 4712), tries=40)
 
 
 def test_nobody_has_no_groups_to_tell():
@@ -208,7 +214,8 @@ def test_a_peer_whose_name_cannot_be_told_waits():
     conn.close()
     DNS.names[reverse_of("127.0.0.42")] = None
     conn = Conn(mds_test.ADDR, source=("127.0.0.42", 0))
-    check(rejected(conn, 1, compound_args([exchange_id(b"a stranger", bytes(8))]), cred=auth_sys()), ("denied", 1, 5))
+    check(rejected(conn, 1, compound_args([exchange_id(b"a stranger", bytes(8))]), cred=auth_sys()),
+          ("denied", 1, 5))
     conn.close()
 
 
@@ -225,7 +232,8 @@ export "/q" {{ create = yes privileged_port = no client "{' '.join(hosts)}" {{ a
     for host in hosts:
         DNS.names[host] = SILENT
     worst, began = 0.0, time.monotonic()
-    while time.monotonic() - began < 9:  # what was known grows old, a try fails, the next one is made
+    # What was known grows old, a try fails, the next one is made.
+    while time.monotonic() - began < 9:
         before = time.monotonic()
         c.ok()
         worst = max(worst, time.monotonic() - before)
@@ -235,7 +243,8 @@ export "/q" {{ create = yes privileged_port = no client "{' '.join(hosts)}" {{ a
     c.ok(putfh(f), write(sid, 0, b"words", FILE_SYNC))
     before = time.monotonic()
     walk(make(ONLY_B), "deep", "er", "b")  # its first question: not for long either
-    check(time.monotonic() - before < 5, True, f"a new client waited for {time.monotonic() - before:.1f} s")
+    check(time.monotonic() - before < 5, True,
+          f"a new client waited for {time.monotonic() - before:.1f} s")
     c.ok(putfh(f), close(sid))
     for host in hosts:
         DNS.names[host] = None
@@ -256,7 +265,8 @@ def objects():
         except FileNotFoundError:
             return 0
 
-    return sum(size(p) > 0 for p in glob.glob(f"{exports_test.CLUSTER.dir}/ds*/objects/**", recursive=True))
+    return sum(size(p) > 0 for p in glob.glob(f"{exports_test.CLUSTER.dir}/ds*/objects/**",
+                                              recursive=True))
 
 
 def test_what_is_held_of_an_export_that_goes_is_given_back():
@@ -281,14 +291,18 @@ def test_what_is_held_of_an_export_that_goes_is_given_back():
     exports(WITHOUT_B)
     eventually(lambda: {"RECALL", "LAYOUTRECALL"} <= set(recalls), what="recalls")
     # It is good for nothing else.
-    for ops in ([getattr_("type")], [read(sid, 0, 1)], [write(sid, 0, b"x")], [savefh()], [lookup("x")], [open_(claim_fh(), READ | NO_DELEG)],
+    for ops in ([getattr_("type")], [read(sid, 0, 1)], [write(sid, 0, b"x")], [savefh()],
+                [lookup("x")], [open_(claim_fh(), READ | NO_DELEG)],
                 [lock(sid, WRITE_LT, 20, 1, owner=b"l")], [layoutget(s3)], [commit()], []):
         got = c.call(putfh(f), *ops)
         check((err(got.status), len(got.results)), ("STALE", 2), ops)
-    for first, name in ((getattr_("type"), "GETATTR"), (setattr_(deleg.deleg_stateid, mode=0o777), "SETATTR")):
+    for first, name in ((getattr_("type"), "GETATTR"),
+                        (setattr_(deleg.deleg_stateid, mode=0o777), "SETATTR")):
         got = c.call(putfh(f), first, close(sid))
-        check((err(got.status), got.results[-1].op), ("ACCESS", name), "attributes are not told or set")
-    for ops in ([read(lk, 0, 1)], [savefh()], [getfh()], [open_(claim_fh(), READ | NO_DELEG)], [commit()]):
+        check((err(got.status), got.results[-1].op), ("ACCESS", name),
+              "attributes are not told or set")
+    for ops in ([read(lk, 0, 1)], [savefh()], [getfh()], [open_(claim_fh(), READ | NO_DELEG)],
+                [commit()]):
         lk = c.ok(putfh(f), locku(lk, 5, 1)).stateid
         got = c.call(putfh(f), locku(lk, 5, 1), *ops)
         check((err(got.status), len(got.results)), ("STALE", 4), ops)
@@ -308,7 +322,8 @@ def test_what_is_held_of_an_export_that_goes_is_given_back():
     c.ok(putfh(f3), layoutreturn(recalls["LAYOUTRECALL"].stateid), close(s3))
     c.ok(putfh(f4), close(s4))
     eventually(lambda: objects() == before, what="the end of the unlinked file's object")
-    check([err(n) for n in c.ok(test_stateid(deleg.deleg_stateid, layout.stateid, sid)).statuses], ["BAD_STATEID"] * 3)
+    check([err(n) for n in c.ok(test_stateid(deleg.deleg_stateid, layout.stateid, sid)).statuses],
+          ["BAD_STATEID"] * 3)
     check(c.ok().flags, 0)
 
 
@@ -325,7 +340,9 @@ def test_what_goes_is_given_back_by_its_client_alone():
     deleg = c.ok(putfh(f3), open_(claim_fh(), READ | WANT_READ)).all[1]
     check(deleg.deleg in (D_READ, D_READ_TIMES), True)
     exports(WITHOUT_B)
-    asks = ((f, locku(lk)), (f, open_downgrade(sid, READ)), (f, close(sid)), (f2, layoutreturn(layout.stateid)), (f3, delegreturn(deleg.deleg_stateid)), (f2, close(s2)))
+    asks = ((f, locku(lk)), (f, open_downgrade(sid, READ)), (f, close(sid)),
+            (f2, layoutreturn(layout.stateid)), (f3, delegreturn(deleg.deleg_stateid)),
+            (f2, close(s2)))
     for addr, cred in ((exports_test.RO, None), (ADMIN, None), (BOTH_C, mds_test.NOBODY)):
         conn = Conn(mds_test.ADDR, source=(addr, 0))
         for fh, ask in asks:
@@ -364,7 +381,8 @@ def test_who_may_use_nothing_any_more_loses_it_with_its_lease():
     except Rejected:
         pass
     other.no("SHARE_DENIED", putfh(b), open_("denied", BOTH | NO_DELEG))
-    other.until(lambda got: got.status == 0, putfh(b), open_("denied", BOTH | NO_DELEG), tries=80, pause=0.1)
+    other.until(lambda got: got.status == 0, putfh(b), open_("denied", BOTH | NO_DELEG), tries=80,
+                pause=0.1)
 
 
 # ---- a copy that goes on
@@ -373,14 +391,16 @@ def test_who_may_use_nothing_any_more_loses_it_with_its_lease():
 def two_files(c, d):
     c.ok(putfh(d), setxattr("weft.policy", "stripes=1"))
     src = c.open(d, "src")
-    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))  # no server has both: the copy goes through the metadata server
+    # No server has both: the copy goes through the metadata server.
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
     dst = c.open(d, "dst")
     c.ok(putfh(src[1]), write(src[0], 0, b"x", FILE_SYNC), setattr_(src[0], size=4 << 30))
     return src, dst
 
 
 def begin_copy(c, src, dst):
-    job = c.ok(putfh(src[1]), savefh(), putfh(dst[1]), copy(src[0], dst[0], synchronous=False)).callback
+    job = c.ok(putfh(src[1]), savefh(), putfh(dst[1]),
+               copy(src[0], dst[0], synchronous=False)).callback
     eventually(lambda: c.ok(putfh(dst[1]), offload_status(job)).count, 10, "progress")
     return job
 
@@ -400,7 +420,8 @@ def copy_stops(c, want, table):
 
 
 def test_a_copy_stops_when_its_export_becomes_read_only():
-    copy_stops(make(BOTH_C), "ROFS", BASE.replace('127.0.0.6" { access = rw', '127.0.0.6" { access = ro'))
+    copy_stops(make(BOTH_C), "ROFS",
+               BASE.replace('127.0.0.6" { access = rw', '127.0.0.6" { access = ro'))
 
 
 def test_a_copy_stops_when_its_export_is_no_more_the_clients():
@@ -408,25 +429,30 @@ def test_a_copy_stops_when_its_export_is_no_more_the_clients():
 
 
 def test_a_copy_stops_when_its_flavour_is_not_taken_any_more():
-    copy_stops(make(BOTH_C), "ACCESS", BASE.replace('127.0.0.6" { access = rw', '127.0.0.6" { access = rw sec = {none}'))
+    copy_stops(make(BOTH_C), "ACCESS",
+               BASE.replace('127.0.0.6" { access = rw', '127.0.0.6" { access = rw sec = {none}'))
 
 
 def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right():
     c = make(BOTH_C)
     src, dst, job = big_copy(c, walk(c, "deep", "er", "b"))
-    for n, more in enumerate(('client "127.0.0.77" { }', 'client "named.weft.test" { }')):  # the second has names to be asked
+    # The second has names to be asked.
+    for n, more in enumerate(('client "127.0.0.77" { }', 'client "named.weft.test" { }')):
         exports(BASE.replace('export "/deep/er/b" {', 'export "/deep/er/b" { ' + more))
         count = c.ok(putfh(dst[1]), offload_status(job)).count
-        eventually(lambda: c.ok(putfh(dst[1]), offload_status(job)).count > count + 20 * MB, 10, f"progress after reload {n}")
+        eventually(lambda: c.ok(putfh(dst[1]), offload_status(job)).count > count + 20 * MB, 10,
+                   f"progress after reload {n}")
     check(c.ok(putfh(dst[1]), offload_status(job)).complete, [])
     # A name in the way that cannot be told: it waits, and goes on.
     DNS.names["flaky.weft.test"] = False
-    exports(BASE.replace('export "/deep/er/b" {', 'export "/deep/er/b" { client "flaky.weft.test" { access = ro }'))
+    exports(BASE.replace('export "/deep/er/b" {',
+                         'export "/deep/er/b" { client "flaky.weft.test" { access = ro }'))
     c.no("DELAY", putfh(dst[1]))
     DNS.names["flaky.weft.test"] = None
     c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), tries=60)
     count = c.ok(putfh(dst[1]), offload_status(job)).count
-    eventually(lambda: c.ok(putfh(dst[1]), offload_status(job)).count > count, 10, "progress after a wait")
+    eventually(lambda: c.ok(putfh(dst[1]), offload_status(job)).count > count, 10,
+               "progress after a wait")
     c.ok(putfh(dst[1]), offload_cancel(job), close(dst[0]), putfh(src[1]), close(src[0]))
 
 
@@ -439,7 +465,8 @@ def test_copies_that_wait_for_a_name_leave_their_place():
     DNS.names[reverse_of(BOTH_C)], DNS.names[reverse_of(ONLY_B)] = SILENT, None
     resolver(5)
     try:
-        exports(BASE.replace('export "/deep/er/b" {', 'export "/deep/er/b" { client "*.wild.test" { access = rw squash = none }'))
+        exports(BASE.replace('export "/deep/er/b" {', 'export "/deep/er/b" { client "*.wild.test" '
+                             '{ access = rw squash = none }'))
         began = time.monotonic()
         job = begin_copy(o, *its)
         check(time.monotonic() - began < 1.8, True, f"held up for {time.monotonic() - began:.1f} s")
@@ -462,7 +489,8 @@ def test_commit_is_for_those_who_write():
     s, f = c.open(d, "f", cred=owner, attrs={"mode": 0o644})
     c.ok(putfh(f), write(s, 0, b"words"), cred=owner)
     c.ok(putfh(f), commit(), cred=owner)
-    c.ok(putfh(f), commit(), cred=other)  # of this client, which has it open for writing: who wrote what is the client's to know
+    # Of this client, which has it open for writing: who wrote what is the client's to know.
+    c.ok(putfh(f), commit(), cred=other)
     c.ok(putfh(f), setattr_(s, mode=0o444), cred=owner)
     c.ok(putfh(f), commit(), cred=owner)
     c.ok(putfh(f), close(s), cred=owner)
@@ -478,7 +506,8 @@ def test_commit_is_for_those_who_write():
     s, f = two.open(a, "commit")
     two.ok(putfh(f), write(s, 0, b"words"))
     make(exports_test.RO).no("ACCESS", putfh(f), commit())
-    exports(BASE.replace('client "127.0.0.2" { access = rw squash', 'client "127.0.0.2" { access = ro squash'))
+    exports(BASE.replace('client "127.0.0.2" { access = rw squash',
+                         'client "127.0.0.2" { access = ro squash'))
     two.no("ROFS", putfh(f), write(s, 0, b"words"))
     two.ok(putfh(f), commit(), close(s))
     two.no("ACCESS", putfh(f), commit())
@@ -490,7 +519,8 @@ def test_many_stateids_are_tested():
     s, f = c.open(d, "f")
     n = min(c.session.fore.maxreq // 16, c.session.fore.maxresp // 4) - 100
     check(n > 10000, True, n)
-    got = c.ok(test_stateid(*[s if i % 3 == 0 else (1, bytes([i % 251 + 1]) * 12) for i in range(n)]))
+    got = c.ok(test_stateid(*[s if i % 3 == 0 else (1, bytes([i % 251 + 1]) * 12)
+                              for i in range(n)]))
     check([err(x) for x in got.statuses], ["OK" if i % 3 == 0 else "BAD_STATEID" for i in range(n)])
     c.ok(putfh(f), close(s))
     small = make(ADMIN, fore={"maxresp": 2000, "cached": 2000})
@@ -519,7 +549,8 @@ def test_a_peer_that_is_gone_ends_its_connection_in_a_minute():
             raise OSError(ctypes.get_errno(), "pidfd_getfd")
         with socket.socket(fileno=mine) as s, contextlib.suppress(OSError):
             if s.getpeername()[:2] == c.conn.sock.getsockname()[:2]:
-                found.append((s.getsockopt(socket.IPPROTO_TCP, 18), s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)))
+                found.append((s.getsockopt(socket.IPPROTO_TCP, 18),
+                              s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)))
     os.close(pidfd)
     check(found, [(60000, 1)])
 
@@ -547,7 +578,9 @@ def main():
     resolver(1)
     try:
         DNS = Dns()
-        exports_test.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exports_test.FILE}", "mds.groups=server", "mds.names_keep=1s", "mds.lease=5s", "mds.recall_deadline=5s"])
+        exports_test.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exports_test.FILE}",
+                                                       "mds.groups=server", "mds.names_keep=1s",
+                                                       "mds.lease=5s", "mds.recall_deadline=5s"])
         mds_test.THE = exports_test.CLUSTER
         tap.run(tap.named(globals()), around)
     finally:

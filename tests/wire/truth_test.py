@@ -59,7 +59,8 @@ def test_a_copy_that_its_server_cannot_open_is_made_elsewhere(w):
     check(time.monotonic() - began < 2, True, "a size is set without it")
     os.rmdir(path)
     os.rename(path + ".was", path)
-    eventually(lambda: w.metric("weft_mds_orders") == 0 and not os.path.exists(path), 10, "its deletion")
+    eventually(lambda: w.metric("weft_mds_orders") == 0 and not os.path.exists(path), 10,
+               "its deletion")
 
 
 def test_one_that_fails_does_not_keep_the_others_from_repair(w):
@@ -70,7 +71,8 @@ def test_one_that_fails_does_not_keep_the_others_from_repair(w):
     os.unlink(path)
     os.mkdir(path)
     w.dev("start", w.dir, names[0])
-    x.c.ok(putfh(x.f), layouterror(x.o.stateid, [(x.o.mirrors[at_of(x, n)][0].deviceid, 5, NUM["WRITE"]) for n in names[:2]]))
+    x.c.ok(putfh(x.f), layouterror(x.o.stateid, [(x.o.mirrors[at_of(x, n)][0].deviceid, 5,
+                                                  NUM["WRITE"]) for n in names[:2]]))
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
     eventually(lambda: states(x.c, x.f)[1] == "in-sync", 30, "repair of the second")
     check(states(x.c, x.f)[0] in ("stale", "rebuilding"), True)
@@ -89,7 +91,8 @@ def test_nothing_is_written_while_layouts_with_a_stale_copy_come_back(w):
     reader.ok(putfh(x.f), layoutreturn(held.stateid))
     t.join()
     x.give_back()
-    writer.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(ws, 0, b"new", FILE_SYNC), tries=200)
+    writer.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                 write(ws, 0, b"new", FILE_SYNC), tries=200)
 
 
 def test_who_reports_has_a_newer_layout_taken_back(w):
@@ -111,7 +114,8 @@ def test_who_reports_has_a_newer_layout_taken_back(w):
 
 def created(c, d, name, mode, *then):
     """Creates name, which its COMPOUND asks a layout for, writes it through the MDS and closes it."""
-    r = c.call(putfh(d), open_(name, BOTH | NO_DELEG, how=GUARDED, attrs={"mode": mode}), getfh(), *then)
+    r = c.call(putfh(d), open_(name, BOTH | NO_DELEG, how=GUARDED, attrs={"mode": mode}), getfh(),
+               *then)
     s, f = r.results[2].stateid, r.results[3].fh
     c.ok(putfh(f), write(s, 0, b"x" * 1000, FILE_SYNC))
     c.ok(putfh(f), close(s))
@@ -125,13 +129,15 @@ def test_who_created_a_file_and_got_no_layout_leaves_no_mark(w):
     ask, held = layoutget(CURRENT, minlength=0), gone.open(d, "held")
     made = [created(gone, d, f"set-id {i}", 0o4755, ask) for i in range(4)]
     made += [created(gone, d, f"ended {i}", 0o644, lookup("none"), ask) for i in range(4)]
-    made += [created(gone, d, f"small {i}", 0o644, layoutget(CURRENT, minlength=0, maxcount=8)) for i in range(4)]
+    made += [created(gone, d, f"small {i}", 0o644, layoutget(CURRENT, minlength=0, maxcount=8))
+             for i in range(4)]
     check([m[0] for m in made], ["LAYOUTUNAVAILABLE"] * 4 + ["NOTDIR"] * 4 + ["TOOSMALL"] * 4)
     files = [m[1] for m in made]
 
 
     def calls():
-        return sum(w.metric("weft_rpc_calls_total", name) for name in w.where if name.startswith("ds"))
+        return sum(w.metric("weft_rpc_calls_total", name)
+                   for name in w.where if name.startswith("ds"))
     time.sleep(1)
     before = calls()
     for f in files:
@@ -140,16 +146,19 @@ def test_who_created_a_file_and_got_no_layout_leaves_no_mark(w):
     gone.drop()
     w.restart()
     again(c, True)
-    c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_("held"), tries=400)
+    c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_("held"),
+            tries=400)
     time.sleep(2)
     for f in files:
         check(states(c, f), ["in-sync", "in-sync"])
 
 
 SETTINGS = {
-    "who_created_a_file_and_got_no_layout_leaves_no_mark": ["mds.repair_files=0", "mds.grace=3s", "mds.lease=2s"],
+    "who_created_a_file_and_got_no_layout_leaves_no_mark": ["mds.repair_files=0", "mds.grace=3s",
+                                                            "mds.lease=2s"],
     "who_reports_has_a_newer_layout_taken_back": ["mds.repair_files=0"],
-    "nothing_is_written_while_layouts_with_a_stale_copy_come_back": ["mds.recall_deadline=4s", "mds.repair_files=0"],
+    "nothing_is_written_while_layouts_with_a_stale_copy_come_back": ["mds.recall_deadline=4s",
+                                                                     "mds.repair_files=0"],
     "no_size_is_set_while_a_repair_is_about_to_copy": ["mds.recall_deadline=4s"],
 }
 

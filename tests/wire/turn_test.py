@@ -19,8 +19,10 @@ from slow_test import Pace, raw_call  # noqa: E402
 MIB = 1 << 20
 CALLS = 16  # in hand of an address
 RATE = 40
-WAITING = [f"mds.calls_of_address={CALLS}", "mds.recall_deadline=12s", "mds.lease=60s", "mds.threads=1"]
-FLOODED = [f"mds.rate_of_address={RATE}", "mds.ds_suspect=1500ms", "mds.ds_dead=3s", "mds.threads=1"]
+WAITING = [f"mds.calls_of_address={CALLS}", "mds.recall_deadline=12s", "mds.lease=60s",
+           "mds.threads=1"]
+FLOODED = [f"mds.rate_of_address={RATE}", "mds.ds_suspect=1500ms", "mds.ds_dead=3s",
+           "mds.threads=1"]
 
 
 def holder(d, name, addr):
@@ -38,7 +40,8 @@ def test_calls_that_wait_for_a_client_do_not_keep_its_answer_out(w):
     d = client().root()
     pair = [holder(d, f"f{i}", "127.0.0.2") for i in range(2)]
     began = time.monotonic()
-    waiting = [[c.begin(putfh(other[1]), setattr_(ANON, mode=0o600)) for _ in range(CALLS - 4)] for (c, f, o), other in zip(pair, pair[::-1])]
+    waiting = [[c.begin(putfh(other[1]), setattr_(ANON, mode=0o600)) for _ in range(CALLS - 4)]
+               for (c, f, o), other in zip(pair, pair[::-1])]
     for c, _, _ in pair:
         c.wait_callback("RECALL", 1)
     time.sleep(0.3)
@@ -65,13 +68,17 @@ def test_nor_do_copies_that_wait_for_layouts(w):
         c.ok(putfh(f), write(s, 0, b"before", FILE_SYNC))
     w.dev("kill", w.dir, "ds2", "-9")
     for _, f in targets:
-        object_ = next(o["object"] for m in layout_of(c, f)["mirrors"] for o in m["objects"] if o["ds"] == "ds2")
-        os.setxattr(os.path.join(w.dir, "ds2", object_), "user.weft", struct.pack(">BBHIQII", 2, 0, 0, 1000, 0, 0, 0))  # as if fenced for good
+        object_ = next(o["object"] for m in layout_of(c, f)["mirrors"]
+                       for o in m["objects"] if o["ds"] == "ds2")
+        # As if fenced for good.
+        os.setxattr(os.path.join(w.dir, "ds2", object_), "user.weft",
+                    struct.pack(">BBHIQII", 2, 0, 0, 1000, 0, 0, 0))
     w.dev("start", w.dir, "ds2")
     eventually(lambda: w.metric("weft_mds_ds_alive") == 2, 20, "the server")
     held = []
     for _, f in targets:
-        s = other.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
+        s = other.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                        open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
         held.append(settled(other, f, s, IO_READ))
     begin = lambda one, to: one.begin(putfh(src[1]), savefh(), putfh(to[1]), copy(ANON, ANON, 0, 0, 10))  # noqa: E731
     began = time.monotonic()
@@ -84,13 +91,15 @@ def test_nor_do_copies_that_wait_for_layouts(w):
     for (_, f), o in zip(targets, held):
         other.ok(putfh(f), layoutreturn(o.stateid))
     took = time.monotonic() - began
-    check({err(c.finish(one).status) for one in first + late} | {err(other.finish(one).status) for one in more}, {"OK"})
+    check({err(c.finish(one).status) for one in first + late}
+          | {err(other.finish(one).status) for one in more}, {"OK"})
     check(took < 8, True, f"it took {took:.1f} s, of a deadline of 12")
 
 
 def pour(socks, data, seconds):
     """Sends each its data, as far as they are read. How many bytes of all went out."""
-    left, sent, until = {s.fileno(): [s, memoryview(x)] for s, x in zip(socks, data)}, 0, time.monotonic() + seconds
+    left, sent, until = ({s.fileno(): [s, memoryview(x)] for s, x in zip(socks, data)}, 0,
+                         time.monotonic() + seconds)
     while left and time.monotonic() < until:
         for fd in select.select([], list(left), [], 0.2)[1]:
             one = left[fd]
@@ -114,13 +123,16 @@ def test_one_address_has_no_more_waiting_than_its_share(w):
         s = socket.create_connection(ADDR, 5, ("127.0.0.2", 0))
         s.setblocking(False)
         socks.append(s)
-        data.append(b"".join(raw_call(slot, sequence(one.session.sessionid, one.slots[slot] + 1, slot, len(one.slots) - 1), putfh(f), setattr_(ANON, mode=0o600),
-                                      write(ANON, 0, bytes(size))) for slot in range(len(one.slots))))
+        data.append(b"".join(raw_call(slot, sequence(one.session.sessionid, one.slots[slot] + 1,
+                                                     slot, len(one.slots) - 1), putfh(f),
+                                      setattr_(ANON, mode=0o600), write(ANON, 0, bytes(size)))
+                             for slot in range(len(one.slots))))
     memory = anon(pid)
     sent = pour(socks, data, 2.5)
     grown, asked = anon(pid) - memory, sum(map(len, data))
     pace.beside("an address has what waits", before)
-    tap.say(f"{sent / MIB:.0f} of {asked / MIB:.0f} MiB were taken of one address, {grown / MIB:.0f} MiB of memory")
+    tap.say(f"{sent / MIB:.0f} of {asked / MIB:.0f} MiB were taken of one address, "
+            f"{grown / MIB:.0f} MiB of memory")
     # 2 MiB in hand, four times that waiting, and of each connection 1 MiB, one more call, and one that is on its way, with its room.
     most = CALLS * (128 << 10) * 5 + n * (MIB + 3 * size)
     check(asked > 2 * most, True, "calls enough")
@@ -155,4 +167,5 @@ def test_a_data_server_is_not_behind_the_flood_of_its_address(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_apart(globals(), lambda name: 2 if "copies" in name else 1, lambda name: FLOODED if "flood" in name else WAITING)
+    mds_test.run_apart(globals(), lambda name: 2 if "copies" in name else 1,
+                       lambda name: FLOODED if "flood" in name else WAITING)

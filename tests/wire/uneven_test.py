@@ -15,7 +15,8 @@ from repair_test import bytes_of, equal, layout_of, servers, stopped, uuid_of, w
 
 
 def events(w, kind):
-    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json", "events", "--kind", kind],
+    out = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "--json",
+                          "events", "--kind", kind],
                          capture_output=True, text=True, timeout=60, check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
 
@@ -32,7 +33,8 @@ def told(w, c, f):
 def marked(w, c, f):
     """Each GETATTR of a marked file asks the data servers; they have other calls as well, but few."""
     def calls():
-        return sum(w.metric("weft_rpc_calls_total", name) for name in w.where if name.startswith("ds"))
+        return sum(w.metric("weft_rpc_calls_total", name)
+                   for name in w.where if name.startswith("ds"))
     before = calls()
     for _ in range(20):
         c.attrs(f, "size")
@@ -76,7 +78,8 @@ def test_an_end_past_a_size_that_was_set_is_no_end(w):
     a, c = Shared(f).lay(), client()
     both(a, 0, b"b" * BLOCK)
     a.c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(a.s, size=BLOCK))
-    late = os.path.join(w.dir, servers(c, f)[1], layout_of(c, f)["mirrors"][1]["objects"][0]["object"])
+    late = os.path.join(w.dir, servers(c, f)[1],
+                        layout_of(c, f)["mirrors"][1]["objects"][0]["object"])
     with open(late, "ab") as o:
         o.write(b"late" * BLOCK)
     check(c.attrs(f, "size").size, BLOCK)
@@ -109,7 +112,8 @@ def test_what_is_written_to_both_is_no_difference(w):
         both(a, n * 3000, b"x" * 10000)
         a.c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(a.s, size=2000 + n))
         both(a.lay(), n, b"y" * 5000)
-        a.c.until(lambda got: err(got.status) != "DELAY", putfh(f), write(a.s, 90000, b"m" * 5000, FILE_SYNC))
+        a.c.until(lambda got: err(got.status) != "DELAY", putfh(f),
+                  write(a.s, 90000, b"m" * 5000, FILE_SYNC))
         a.give_back()
         calm(w, c, f)
     check(len(set(bytes_of(w, c, f))), 1)

@@ -78,7 +78,8 @@ ds {
 	mds = "127.0.0.1:2049"
 }
 """
-EXPORTS = 'export "/" { squash = none privileged_port = false client "127.0.0.0/8" { access = %s } }\n'
+EXPORTS = ('export "/" { squash = none privileged_port = false client "127.0.0.0/8" { access = '
+           '%s } }\n')
 
 
 class Box:
@@ -96,7 +97,8 @@ class Box:
 
     def boot(self):
         """None, or why it cannot be."""
-        if subprocess.run(["mount", "-t", "cgroup2", "cgroup2", os.path.join(self.top, "cg")], check=False, stderr=subprocess.DEVNULL).returncode:
+        if subprocess.run(["mount", "-t", "cgroup2", "cgroup2", os.path.join(self.top, "cg")],
+                          check=False, stderr=subprocess.DEVNULL).returncode:
             return "cgroup2 cannot be mounted here"
         os.mkdir(self.group)
         group, (ours, its) = self.group, os.openpty()
@@ -126,9 +128,12 @@ class Box:
         return self.run("systemctl", "is-active", "lab.target", want=None) == "active"
 
     def run(self, *args, want=0):
-        done = subprocess.run(["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-p", "-C", "-r", "-w", *args], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-p", "-C",
+                               "-r", "-w", *args], capture_output=True, text=True, timeout=60,
+                              check=False)
         if want is not None:
-            check(done.returncode, want, f"{' '.join(args)}: {done.stdout[-800:]}{done.stderr[-800:]}{self.logs()}")
+            check(done.returncode, want,
+                  f"{' '.join(args)}: {done.stdout[-800:]}{done.stderr[-800:]}{self.logs()}")
         return done.stdout.strip()
 
     def show(self, unit, what):
@@ -140,7 +145,8 @@ class Box:
     def logs(self):
         text = self.said[-1500:]
         for n in ("mds", "ds"):
-            with contextlib.suppress(OSError), open(self.path("run", n + ".log"), encoding="utf-8", errors="replace") as f:
+            with contextlib.suppress(OSError), open(self.path("run", n + ".log"), encoding="utf-8",
+                                                    errors="replace") as f:
                 text += f.read()[-4000:]
         return text
 
@@ -154,14 +160,16 @@ class Box:
                     os.rmdir(folder)
                     break
                 time.sleep(0.05)
-        subprocess.run(["umount", os.path.join(self.top, "cg")], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["umount", os.path.join(self.top, "cg")], check=False,
+                       stderr=subprocess.DEVNULL)
         shutil.rmtree(self.top)
 
 
 def test_they_start_and_serve(box):
     box.run("systemctl", "start", "weft-mds.socket", "weft-ds.socket")
     box.run("systemctl", "start", "weft-mds", "weft-ds")
-    check([box.run("systemctl", "is-active", f"weft-{n}.{k}") for n in ("mds", "ds") for k in ("service", "socket")], ["active"] * 4)
+    check([box.run("systemctl", "is-active", f"weft-{n}.{k}") for n in ("mds", "ds")
+           for k in ("service", "socket")], ["active"] * 4)
     eventually(lambda: re.search(r"data server 1 .*joined", box.logs()), 20, "a data server")
     c = Client(MDS)
     root = c.root()
@@ -171,7 +179,8 @@ def test_they_start_and_serve(box):
 
 def test_nothing_that_they_do_is_forbidden(box):
     """Locked memory apart, whose limit systemd itself may not raise in every container."""
-    bad = [line for line in box.logs().splitlines() if re.match("(WARN|ERROR|FATAL) ", line) and "RLIMIT_MEMLOCK" not in line
+    bad = [line for line in box.logs().splitlines() if re.match("(WARN|ERROR|FATAL) ", line)
+           and "RLIMIT_MEMLOCK" not in line
            # The example has one key for both daemons, and the log says so.
            and not re.search("the cluster key|its own keys", line)]
     check(bad, [])
@@ -188,17 +197,20 @@ def status(box, section):
     pid = box.show(f"weft-{section}", "MainPID")
     text = box.run("cat", f"/proc/{pid}/status")
     user = box.run("id", "-u", "weft")
-    return {k: re.search(rf"^{k}:\s*(\S+)", text, re.M)[1] for k in ("Uid", "NoNewPrivs", "Seccomp", "CapEff", "CapBnd")}, user, pid
+    return ({k: re.search(rf"^{k}:\s*(\S+)", text, re.M)[1]
+             for k in ("Uid", "NoNewPrivs", "Seccomp", "CapEff", "CapBnd")}, user, pid)
 
 
 def test_they_are_confined(box):
     for section in ("mds", "ds"):
         got, user, pid = status(box, section)
-        check(got, {"Uid": user, "NoNewPrivs": "1", "Seccomp": "2", "CapEff": "0" * 16, "CapBnd": "0" * 16}, section)
+        check(got, {"Uid": user, "NoNewPrivs": "1", "Seccomp": "2", "CapEff": "0" * 16,
+                    "CapBnd": "0" * 16}, section)
         mounts = box.run("cat", f"/proc/{pid}/mountinfo")
         check(re.search(r" / / (ro|rw)", mounts)[1], "ro", f"{section}: its root")
         check(box.run("nsenter", "-t", pid, "-m", "test", "-w", "/home", want=None), "")
-        check(box.run("nsenter", "-t", pid, "-m", "ls", "/home", want=None), "", f"{section}: what it sees of homes")
+        check(box.run("nsenter", "-t", pid, "-m", "ls", "/home", want=None), "",
+              f"{section}: what it sees of homes")
         check(box.run("stat", "-c", "%U %a", f"/run/weft-{section}"), "weft 750")
     check(box.run("stat", "-c", "%U %a", "/var/lib/weft"), "weft 700")
 
@@ -239,19 +251,25 @@ def test_one_that_is_killed_is_started_again_and_its_clients_are_not_refused(box
         raise AssertionError("a session outlived the server")
     except (Closed, OSError):
         pass
-    eventually(lambda: box.run("systemctl", "is-active", "weft-mds", want=None) == "active", 20, "the restart")
-    check((box.show("weft-mds", "NRestarts"), box.show("weft-mds", "MainPID") != before), ("1", True))
+    eventually(lambda: box.run("systemctl", "is-active", "weft-mds", want=None) == "active", 20,
+               "the restart")
+    check((box.show("weft-mds", "NRestarts"), box.show("weft-mds", "MainPID") != before),
+          ("1", True))
     c = Client(MDS)
     d = c.root()
     c.until(lambda got: err(got.status) != "GRACE", putfh(d), open_("again", BOTH | NO_DELEG))
-    check(c.ok(putfh(c.ok(putfh(d), lookup("f"), getfh()).fh), read(ANON, 0, 99)).data, b"under systemd")
+    check(c.ok(putfh(c.ok(putfh(d), lookup("f"), getfh()).fh), read(ANON, 0, 99)).data,
+          b"under systemd")
     c.close()
 
 
 def test_one_that_is_stopped_ends_well(box):
     for section in ("mds", "ds"):
-        box.run("systemctl", "stop", f"weft-{section}.socket", f"weft-{section}")  # who calls while systemd listens has it started
-        check((box.show(f"weft-{section}", "ActiveState"), box.show(f"weft-{section}", "Result"), box.show(f"weft-{section}", "ExecMainStatus")), ("inactive", "success", "0"), section)
+        # Who calls while systemd listens has it started.
+        box.run("systemctl", "stop", f"weft-{section}.socket", f"weft-{section}")
+        check((box.show(f"weft-{section}", "ActiveState"), box.show(f"weft-{section}", "Result"),
+               box.show(f"weft-{section}", "ExecMainStatus")), ("inactive", "success", "0"),
+              section)
     check("stopped" in box.logs(), True)
 
 
@@ -288,22 +306,28 @@ def boots(box):
 def test_the_examples_of_the_man_pages_are_all_it_takes(box):
     """What stands in EXAMPLES, word for word: files, key, start, and the command without a word of where the server is."""
     for addr in ("192.0.2.1/32", "192.0.2.11/32", "198.51.100.11/32", "2001:db8::1/128"):
-        done = subprocess.run(["ip", "addr", "add", addr, "dev", "lo", *(["nodad"] if ":" in addr else [])], capture_output=True, text=True, check=False)
+        done = subprocess.run(["ip", "addr", "add", addr, "dev", "lo",
+                               *(["nodad"] if ":" in addr else [])], capture_output=True, text=True,
+                              check=False)
         check((done.returncode, addr), (0, addr), done.stderr)
     shutil.rmtree(box.path("var/lib/weft/mds"))
     shutil.rmtree(box.path("var/lib/weft/ds"))
     os.unlink(box.path("usr/local/etc/weft/cluster.key"))
-    put(box, "usr/local/etc/weft/weft.conf", example("weft-mds.8", "# /etc/weft/weft.conf") + example("weft-ds.8", "# /etc/weft/weft.conf"))
+    put(box, "usr/local/etc/weft/weft.conf", example("weft-mds.8", "# /etc/weft/weft.conf")
+        + example("weft-ds.8", "# /etc/weft/weft.conf"))
     put(box, "usr/local/etc/weft/exports", example("weft-exports.5", "# /etc/weft/exports"))
     box.run("sh", "-ec", example("weft-mds.8", "(umask"))
     check(box.run("stat", "-c", "%U %G %a", "/etc/weft/cluster.key"), "root weft 440")
     for section in ("mds", "ds"):
         box.run("systemctl", "reset-failed", f"weft-{section}.service", want=None)
         box.run("systemctl", "start", f"weft-{section}.service")
-    eventually(lambda: re.search(r"data servers +1 known, 1 alive", box.run("weft", "status")), 20, "weft status")
+    eventually(lambda: re.search(r"data servers +1 known, 1 alive", box.run("weft", "status")), 20,
+               "weft status")
     for section in ("mds", "ds"):
         check(box.run("stat", "-c", "%U %G %a", f"/run/weft-{section}/admin"), "weft weft 660")
-    check("weft_ds_joined 1" in box.run("sh", "-c", example("weft-ds.8", "weft-ds").splitlines()[-1]), True, "the example of curl")
+    check("weft_ds_joined 1" in box.run("sh", "-c",
+                                        example("weft-ds.8", "weft-ds").splitlines()[-1]), True,
+          "the example of curl")
 
 
 def said_by(box, section):
@@ -329,8 +353,10 @@ def test_a_bad_configuration_is_tried_once_and_counts_no_boot(box):
     with open(conf, encoding="utf-8") as f:
         good = f.read()
     box.run("chmod", "0400", "/etc/weft/cluster.key")
-    fails(box, "mds", "/etc/weft/cluster.key: Permission denied: user weft (User= of the unit) must be able to read it")
-    fails(box, "ds", "/etc/weft/cluster.key: Permission denied: user weft (User= of the unit) must be able to read it")
+    fails(box, "mds", "/etc/weft/cluster.key: Permission denied: user weft (User= of the unit) "
+          "must be able to read it")
+    fails(box, "ds", "/etc/weft/cluster.key: Permission denied: user weft (User= of the unit) must "
+          "be able to read it")
     box.run("chmod", "0440", "/etc/weft/cluster.key")
     box.run("mv", "/etc/weft/exports", "/etc/weft/away")
     fails(box, "mds", "/etc/weft/exports: No such file")
@@ -339,7 +365,8 @@ def test_a_bad_configuration_is_tried_once_and_counts_no_boot(box):
     box.run("mkdir", "-p", "/srv/elsewhere")
     fails(box, "ds", "[Service] ReadWritePaths=/srv/elsewhere")
     box.run("mkdir", "-m", "0700", "/var/lib/weft/roots")
-    put(box, "usr/local/etc/weft/weft.conf", good.replace("/var/lib/weft/ds", "/var/lib/weft/roots"))
+    put(box, "usr/local/etc/weft/weft.conf",
+        good.replace("/var/lib/weft/ds", "/var/lib/weft/roots"))
     fails(box, "ds", "Permission denied: user weft (User= of the unit) must own it: "
                      "chown -R weft: /var/lib/weft/roots")
     put(box, "usr/local/etc/weft/weft.conf", good)
@@ -357,7 +384,8 @@ def main():
         return
     with open(os.path.join(BUILD, "weft-mds"), "rb") as program:
         if b"__asan_init" in program.read():
-            tap.skip("a build with sanitizers is judged by its leaks at the end, and is not what the units start")
+            tap.skip("a build with sanitizers is judged by its leaks at the end, and is not what "
+                     "the units start")
             return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     box = Box()

@@ -16,7 +16,8 @@ from nfs41 import err, op  # noqa: E402
 
 
 def objects(w):
-    return len([p for p in glob.glob(os.path.join(w.dir, "ds*/objects/**"), recursive=True) if os.path.isfile(p)])
+    return len([p for p in glob.glob(os.path.join(w.dir, "ds*/objects/**"), recursive=True)
+                if os.path.isfile(p)])
 
 
 def gone(w, f, c, seconds=8):
@@ -131,7 +132,8 @@ def test_a_crash_of_the_server_keeps_it_for_its_holder(w):
         s = reclaim(holder, f)
         holder.ok(reclaim_complete())
         stays(w, 0.5)
-        got = holder.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f), read(s, 0, 99))
+        got = holder.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f),
+                           read(s, 0, 99))
         check(got.results[-1].data, b"0123456789")
     holder.ok(putfh(f), close(s))
     gone(w, f, other)
@@ -157,7 +159,8 @@ def test_after_a_crash_nobody_comes_back_for_it(w):
     stays(w, 1)  # grace: the holder may come
     eventually(lambda: other.ok(putfh(d)) and objects(w) == 0, 12, "the end of the object")
     w.dev("down", w.dir)
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), os.path.join(w.dir, "mds")], capture_output=True, text=True, check=False)
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, check=False)
     check(done.returncode, 0, done.stdout + done.stderr)
 
 
@@ -177,16 +180,19 @@ def test_removals_one_after_the_other_go_to_a_data_server_together(w):
     for i in range(n):
         s, f = c.open(d, f"f{i}")
         c.ok(putfh(f), close(s))
-    orders, commits = sum(w.metric("weft_rpc_calls_total", s) for s in servers), w.metric("weft_mds_kv_commits")
+    orders, commits = (sum(w.metric("weft_rpc_calls_total", s) for s in servers),
+                       w.metric("weft_mds_kv_commits"))
     began = time.monotonic()
     for i in range(n):
         c.ok(putfh(d), remove(f"f{i}"))
     eventually(lambda: w.metric("weft_mds_orders") == 0, 5, "the end of the deletions")
     rounds = (time.monotonic() - began) / 0.1 + 2
-    check(sum(w.metric("weft_rpc_calls_total", s) for s in servers) - orders <= len(servers) * rounds + n / 128, True, "messages to data servers")
+    check(sum(w.metric("weft_rpc_calls_total", s) for s in servers) - orders
+          <= len(servers) * rounds + n / 128, True, "messages to data servers")
     time.sleep(0.3)  # the rows of what is done go 0.1 s later
     check(w.metric("weft_mds_kv_commits") - commits <= n + 2 * rounds + 5, True, "commits")
 
 
 if __name__ == "__main__":
-    mds_test.run_apart(globals(), ds=2, settings=["mds.lease=1s", "mds.courtesy=1s", "mds.sync=false"])
+    mds_test.run_apart(globals(), ds=2,
+                       settings=["mds.lease=1s", "mds.courtesy=1s", "mds.sync=false"])

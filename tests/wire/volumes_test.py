@@ -32,13 +32,15 @@ class Volumes(Cluster):
         return os.path.join(self.dir, server + ("" if i == 1 else f".v{i}"))
 
     def start_fails(self, name):
-        done = subprocess.run([os.path.join(BUILD, "tools/weft-dev"), "start", self.dir, name], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([os.path.join(BUILD, "tools/weft-dev"), "start", self.dir, name],
+                              capture_output=True, text=True, timeout=60, check=False)
         check(done.returncode, 1)
         return done.stderr
 
     def volume(self, what, i, label="", server="ds1"):
         """A metric of a volume."""
-        return self.metric(rf"{what}{{volume=\"{re.escape(self.folder(i, server))}\"{label}}}", server)
+        return self.metric(rf"{what}{{volume=\"{re.escape(self.folder(i, server))}\"{label}}}",
+                           server)
 
     def down(self):
         if os.path.exists(os.path.join(self.dir, "cluster.json")):
@@ -102,7 +104,8 @@ def test_files_are_spread_found_and_removed(_):
         check(len(held["ds1", i] | held["ds2", i]) >= 8, True, f"objects in volume {i}: {held}")
     check(sum(len(h) for h in held.values()), 90)
     check([w.volume("weft_ds_volume_failing", i) for i in (1, 2, 3)], [0] * 3)
-    total, free = (w.volume("weft_ds_volume_bytes", 2, f',space="{what}"') for what in ("total", "free"))
+    total, free = (w.volume("weft_ds_volume_bytes", 2, f',space="{what}"')
+                   for what in ("total", "free"))
     check(0 < free < total, True)
     for name in ("ds1", "ds2"):
         w.restart(name)
@@ -144,8 +147,11 @@ def test_a_volume_whose_disk_fails(_):
     if not on_file_system(w, 2, 64 << 30, "mkfs.ext4", "-q", "-T", "largefile4"):
         return "no ext4 on a loop device here"
     w.dev("start", w.dir, "ds1")
-    capacity = lambda: json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin", "unix:" + w.dir + "/run/mds.sock", "--json", "ds", "list"],
-                                                 capture_output=True, text=True, check=True).stdout)["ds"][0]["capacity"]
+    capacity = lambda: json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin",
+                                                  "unix:" + w.dir + "/run/mds.sock", "--json", "ds",
+                                                  "list"],
+                                                 capture_output=True, text=True,
+                                                 check=True).stdout)["ds"][0]["capacity"]
     before = capacity()
     n = 0
     while not files[2] or n < 12:
@@ -228,7 +234,8 @@ def test_clones_stay_in_the_volume_of_their_source(_):
         was = where(w, c, b[1])
         clone_to(a, b, 0, 4096, 2 * MIB)
         apart += was != where(w, c, a[1])
-        check((where(w, c, b[1]), whole(b, 2 * MIB + 4096) == b"x" * 4096 + data[:2 * MIB]), (was, True))
+        check((where(w, c, b[1]), whole(b, 2 * MIB + 4096) == b"x" * 4096 + data[:2 * MIB]),
+              (was, True))
     check(apart > 0, True, "clones from one volume to another")
 
 

@@ -34,8 +34,8 @@ def status(d):
 
 
 def metrics(where):
-    return subprocess.run([sys.executable, os.path.join(SRC, "tests/lab/metric.py"), *where], capture_output=True,
-                          text=True, check=True).stdout.strip()
+    return subprocess.run([sys.executable, os.path.join(SRC, "tests/lab/metric.py"), *where],
+                          capture_output=True, text=True, check=True).stdout.strip()
 
 
 @contextlib.contextmanager
@@ -57,7 +57,8 @@ def test_a_cluster_from_up_to_purge():
         told, rows = status(d)
         assert told == mount
         assert [(n, r["addr"], r["port"]) for n, r in rows.items()] == [
-            ("mds", "127.0.0.1", 12049), ("ds1", "127.0.0.1", 12050), ("ds2", "127.0.0.1", 12051)], rows
+            ("mds", "127.0.0.1", 12049), ("ds1", "127.0.0.1", 12050),
+            ("ds2", "127.0.0.1", 12051)], rows
         for row in rows.values():
             os.kill(row["pid"], 0)
             socket.create_connection((row["addr"], row["port"]), 5).close()
@@ -155,7 +156,9 @@ def test_the_address_may_appear_later():
         assert dev("up", d, "--ds", "2", "--addr", "10.77.9.9", "--port", "13000").strip() == \
             "mount -t nfs4 -o vers=4.2,port=13000 10.77.9.9:/"
         # Only in a network of its own, which tests/netns gives where it can.
-        if [name for _, name in socket.if_nameindex()] == ["lo"] and subprocess.run(["ip", "addr", "add", "10.77.9.9/32", "dev", "lo"], check=False).returncode == 0:
+        if ([name for _, name in socket.if_nameindex()] == ["lo"]
+            and subprocess.run(["ip", "addr", "add", "10.77.9.9/32", "dev", "lo"],
+                               check=False).returncode == 0):
             for port in (13000, 13001, 13002):
                 socket.create_connection(("10.77.9.9", port), 5).close()
             subprocess.run(["ip", "addr", "del", "10.77.9.9/32", "dev", "lo"], check=True)
@@ -163,7 +166,8 @@ def test_the_address_may_appear_later():
 
 def test_ipv6():
     with folder() as d:
-        assert dev("up", d, "--ds", "1", "--addr", "::1").strip() == "mount -t nfs4 -o vers=4.2,port=12049 [::1]:/"
+        assert dev("up", d, "--ds", "1", "--addr",
+                   "::1").strip() == "mount -t nfs4 -o vers=4.2,port=12049 [::1]:/"
         socket.create_connection(("::1", 12050), 5).close()
 
 

@@ -46,4 +46,5 @@ def test_who_is_silent_as_well_dies_after_it(w):
 if __name__ == "__main__":
     # With one thread the answer happens to be read before the watch looks.
     run_apart(globals(), ds=1, beside=2,
-              settings=("mds.threads=4", "ds.lease=120s", f"mds.ds_dead={DEAD}s", "mds.ds_suspect=2s"))
+              settings=("mds.threads=4", "ds.lease=120s", f"mds.ds_dead={DEAD}s",
+                        "mds.ds_suspect=2s"))
