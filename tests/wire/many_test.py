@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Many clients: what each costs, that none slows another, and that all of it comes back. Slot tables that grow and shrink. Prints TAP.
 
 2,000 clients on as many connections; 10,000 with WEFT_SOAK=1 or MANY_CLIENTS=10000; 500 of a build with sanitizers, whose memory is not judged.

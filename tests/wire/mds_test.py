@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The metadata server by its wire alone: what RFC 8881, 7862, 8276 and 8435 say, with a real cluster. Prints TAP.
 
 A test gets a client and the filehandle of a directory of its own; a test called restart_... gets a cluster of its own.
@@ -45,8 +46,9 @@ def complaints(top):
     found = []
     for name in sorted(glob.glob(os.path.join(top, "log", "*.log"))):
         with open(name, encoding="utf-8", errors="replace") as f:
-            found += [line.strip()[:300] for line in f if re.search(
-                r"Sanitizer|runtime error|FATAL|[Aa]ssert|read handles open", line)
+            found += [line.strip()[:300] for line in f
+                      if re.search(r"Sanitizer|runtime error|FATAL|[Aa]ssert|"
+                                   r"read handles open", line)
                       and not re.search(r"LeakSanitizer|leaked in \d+ alloc", line)]
     return found[:20]
 
@@ -1186,10 +1188,13 @@ def test_supported_attributes_are_exactly_what_comes(c, d):
 def test_required_attributes_and_those_a_client_needs_are_there(c, d):
     got = c.attrs(d, "supported_attrs").supported_attrs
     required = set(range(12)) | {19, 75}  # RFC 8881 section 5.6
-    need = {ATTR[n] for n in """acl aclsupport dacl cansettime case_insensitive case_preserving chown_restricted fileid files_avail files_free files_total
-        fs_charset_cap fs_layout_types homogeneous layout_blksize layout_types maxfilesize maxlink maxname maxread maxwrite mode mode_set_masked mode_umask
-        mounted_on_fileid no_trunc numlinks owner owner_group rawdev space_avail space_free space_total space_used time_access time_access_set time_create
-        time_delta time_metadata time_modify time_modify_set change_attr_type xattr_support open_arguments""".split()}
+    need = {ATTR[n] for n in """acl aclsupport dacl cansettime case_insensitive case_preserving
+        chown_restricted fileid files_avail files_free files_total fs_charset_cap fs_layout_types
+        homogeneous layout_blksize layout_types maxfilesize maxlink maxname maxread maxwrite mode
+        mode_set_masked mode_umask mounted_on_fileid no_trunc numlinks owner owner_group rawdev
+        space_avail space_free space_total space_used time_access time_access_set time_create
+        time_delta time_metadata time_modify time_modify_set change_attr_type xattr_support
+        open_arguments""".split()}
     check((required | need) - got, set())
 
 
@@ -1214,7 +1219,8 @@ def test_values_of_attributes(c, d):
 def test_values_of_the_file_system(c, d):
     """RFC 8881 section 5.8.2: what the server is, and says that it is."""
     a = c.ok(putfh(d), getattr_(*all_readable(c, d))).attrs
-    for name in "link_support symlink_support unique_handles cansettime case_preserving chown_restricted homogeneous no_trunc".split():
+    for name in """link_support symlink_support unique_handles cansettime case_preserving
+                chown_restricted homogeneous no_trunc""".split():
         check(getattr(a, name), True, name)
     for name in "named_attr case_insensitive".split():
         check(getattr(a, name), False, name)
@@ -3459,8 +3465,8 @@ def restart_keeps_what_was_answered(w):
          rename("n8", "m8"))
     kw = dict(how=EXCLUSIVE4_1, verf=b"verifier", attrs={"mode": 0o640})
     x = opened(c, d, "x", **kw)
-    stable = all_readable(c, d) - {ATTR[n] for n in """space_avail space_free files_avail files_free files_total space_used
-        time_access""".split()}
+    stable = all_readable(c, d) - {ATTR[n] for n in """space_avail space_free files_avail files_free
+        files_total space_used time_access""".split()}
     before = {e.name: (e.cookie, vars(e.attrs)) for e in c.readdir_all(d, stable)}
     verf = c.ok(putfh(f), write(s, 9, b"", UNSTABLE)).verf
     w.restart()

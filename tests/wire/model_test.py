@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Random name space operations of several clients at once, over the wire, against models. Prints TAP, and the seed (WEFT_SEED repeats the choices).
 
 Each client has a tree of its own, which nobody else changes: every result and attribute is compared with a model of it. All share one directory: there, the

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Mirrors that come and go, files that move to other servers, and servers that are drained: while clients write, and over kills of the metadata server. Prints TAP."""
 import contextlib
 import json
@@ -13,7 +14,8 @@ import tap  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import MB, QUICK, Wide, Writer, bytes_of, equal, servers, settled, states, whole  # noqa: E402
+from repair_test import (MB, QUICK, Wide, Writer, bytes_of, equal, servers,  # noqa: E402
+                         settled, states, whole)
 
 RACKS = {"ds1": "rack=a", "ds2": "rack=a", "ds3": "rack=b", "ds4": "rack=b"}
 

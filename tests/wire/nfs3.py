@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small NFSv3 and MOUNT v3 client for tests, from RFC 1813 alone: every reply is read to its last byte. And a weft-ds that exports folders."""
 import contextlib
 import os
@@ -16,8 +17,8 @@ from nfs41 import Closed, Conn, Malformed, Reader, auth_sys, boolean, opaque, u3
 from tap import BUILD
 
 NFS, MOUNT = 100003, 100005
-PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE RMDIR RENAME LINK READDIR READDIRPLUS
-    FSSTAT FSINFO PATHCONF COMMIT""".split()
+PROCS = """NULL GETATTR SETATTR LOOKUP ACCESS READLINK READ WRITE CREATE MKDIR SYMLINK MKNOD REMOVE
+    RMDIR RENAME LINK READDIR READDIRPLUS FSSTAT FSINFO PATHCONF COMMIT""".split()
 ERRORS = {0: "OK", 1: "PERM", 2: "NOENT", 5: "IO", 6: "NXIO", 13: "ACCES", 17: "EXIST", 18: "XDEV",
           19: "NODEV", 20: "NOTDIR", 21: "ISDIR", 22: "INVAL", 27: "FBIG", 28: "NOSPC", 30: "ROFS",
           31: "MLINK", 63: "NAMETOOLONG", 66: "NOTEMPTY", 69: "DQUOT", 70: "STALE", 71: "REMOTE",
@@ -307,8 +308,15 @@ ADDR = ("127.0.0.1", PORT)
 UP = "NFSv3 over tcp at"
 EXPORTS = """
 export "{top}/exp" {{ client "*" {{ access = rw  squash = none  privileged_port = no }} }}
-export "{top}/ro" {{ client "*" {{ access = ro  squash = none  privileged_port = no  sec = {{sys, none}} }} }}
-export "{top}/squash" {{ client "*" {{ access = rw  privileged_port = no  anon_uid = 5555  anon_gid = 6666  sec = {{none, sys}} }} }}
+export "{top}/ro" {{
+	client "*" {{ access = ro  squash = none  privileged_port = no  sec = {{sys, none}} }}
+}}
+export "{top}/squash" {{
+	client "*" {{
+		access = rw  privileged_port = no  sec = {{none, sys}}
+		anon_uid = 5555  anon_gid = 6666
+	}}
+}}
 export "{top}/all" {{ client "*" {{ access = rw  squash = all  privileged_port = no }} }}
 export "{top}/low" {{ client "*" {{ access = rw }} }}
 export "{top}/elsewhere" {{ client "192.0.2.0/24" {{ access = rw }} }}

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Folders of a data server, exported by path: NFSv3 and MOUNT v3 from outside, after RFC 1813. Prints TAP. As root."""
 import contextlib
 import os
@@ -16,9 +17,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from nfs41 import NOBODY, Rejected, auth_sys, opaque, u32, u64  # noqa: E402
 import mds_test  # noqa: E402
 from mds_test import check, eventually  # noqa: E402
-from nfs3 import (A_DELETE, A_EXECUTE, A_EXTEND, A_LOOKUP, A_MODIFY, A_READ, BLK, CHR, DATA_SYNC, DIR, EXCLUSIVE, FIFO, FILE_SYNC, GUARDED, LNK, MOUNT,  # noqa: E402
-                  NFS, REG, SERVER_TIME, SOCK, UNCHECKED, UNSTABLE, V3, ADDR, EXPORTS, PORT, UP, Server, exchange, raw_call, receive,
-                  sattr)
+from nfs3 import (A_DELETE, A_EXECUTE, A_EXTEND, A_LOOKUP, A_MODIFY, A_READ,  # noqa: E402
+                  BLK, CHR, DATA_SYNC, DIR, EXCLUSIVE, FIFO, FILE_SYNC, GUARDED, LNK, MOUNT, NFS,
+                  REG, SERVER_TIME, SOCK, UNCHECKED, UNSTABLE, V3, ADDR, EXPORTS, PORT, UP, Server,
+                  exchange, raw_call, receive, sattr)
 import tap  # noqa: E402
 from tap import BUILD  # noqa: E402
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A data server that lives and does not do its orders: no fence is over before its lease is. Its drive hangs (a file system that is frozen). Prints TAP."""
 import contextlib
 import os

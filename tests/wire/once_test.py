@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Exactly once: retries in a boot, over connections, and of what an earlier boot did. Prints TAP.
 
 A test called restart_... kills the metadata server; its requests are sent as bytes, and sent again as the same bytes.
@@ -120,7 +121,8 @@ def names(c, d):
     return sorted(e.name.decode() for e in c.ok(putfh(d), readdir(attrs=["fileid"])).entries)
 
 
-ALL = sorted("""attrs cut device exclusive guarded link linked made moved one pipe policy short sized sub symlink two unchecked xattr""".split())
+ALL = sorted("""attrs cut device exclusive guarded link linked made moved one pipe policy
+    short sized sub symlink two unchecked xattr""".split())
 
 
 def test_every_operation_over_a_new_connection(c, d):
@@ -161,16 +163,25 @@ def held(c, d):
 
 def on_state(t):
     """One request for each operation that changes state."""
-    return (putfh(t.shut.fh), close(t.shut.sid)), (putfh(t.lock.fh), lock(t.lock.sid, WRITE_LT, 0, 10, b"lo")), (putfh(t.unlock.fh), locku(t.locked, 0, 10)), \
-        (free_stateid(t.freed),), (putfh(t.less.fh), open_downgrade((0, t.less.sid[1]), READ)), (putfh(t.deleg), delegreturn(t.delegation)), \
-        (putfh(t.get.fh), layoutget(t.get.sid)), (putfh(t.back.fh), layoutreturn(t.layout)), (putfh(t.size.fh), layoutcommit(t.writer, last=4999, length=5000))
+    return ((putfh(t.shut.fh), close(t.shut.sid)),
+            (putfh(t.lock.fh), lock(t.lock.sid, WRITE_LT, 0, 10, b"lo")),
+            (putfh(t.unlock.fh), locku(t.locked, 0, 10)),
+            (free_stateid(t.freed),),
+            (putfh(t.less.fh), open_downgrade((0, t.less.sid[1]), READ)),
+            (putfh(t.deleg), delegreturn(t.delegation)),
+            (putfh(t.get.fh), layoutget(t.get.sid)),
+            (putfh(t.back.fh), layoutreturn(t.layout)),
+            (putfh(t.size.fh), layoutcommit(t.writer, last=4999, length=5000)))
 
 
 def on_data(t):
     """And one for each that changes a file's data."""
-    return (putfh(t.wrote.fh), write(t.wrote.sid, 0, b"first" * 20000, FILE_SYNC), getattr_("fileid")), (putfh(t.loose.fh), write(t.loose.sid, 0, b"first", UNSTABLE)), \
-        (putfh(t.room.fh), allocate(t.room.sid, 0, 70000)), (putfh(t.hole.fh), deallocate(t.hole.sid, 0, 65536)), \
-        (putfh(t.source.fh), savefh(), putfh(t.copied.fh), copy(t.source.sid, t.copied.sid))
+    return ((putfh(t.wrote.fh), write(t.wrote.sid, 0, b"first" * 20000, FILE_SYNC),
+             getattr_("fileid")),
+            (putfh(t.loose.fh), write(t.loose.sid, 0, b"first", UNSTABLE)),
+            (putfh(t.room.fh), allocate(t.room.sid, 0, 70000)),
+            (putfh(t.hole.fh), deallocate(t.hole.sid, 0, 65536)),
+            (putfh(t.source.fh), savefh(), putfh(t.copied.fh), copy(t.source.sid, t.copied.sid)))
 
 
 def writes_since(c, t, sids):

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A fence that a generic data server has not done (docs/generic.md). Prints TAP.
 
 Such a server has no lease that would end: nobody goes on by time alone.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Attributes, times and POSIX permissions by the wire: every attribute of every kind of file, which times every operation moves, and who may do what. Prints TAP."""
 import itertools
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Placement: threads, memory and connections go by a recorded machine of two nodes, each of one processor that is here as well; the order of the
 addresses that clients are told; what is configured by hand. Prints TAP."""
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Payload over TCP: it is not copied, it goes through the memory pool, and all calls are answered when that is used up. Prints TAP."""
 import contextlib
 import hashlib
@@ -314,7 +315,8 @@ def test_what_nobody_acknowledges_is_not_the_others_memory(_):
             calls = [d.conn.start(6, read_args(fh, MIB, MIB), auth_sys(), vers=3) for _ in range(6)]
             for x in calls:
                 check(read_data(d.conn.finish(x)) == data(1), True)
-        tap.say(f"reads beside {len(idle)} deaf readers of {n} bytes took {time.monotonic() - started:.2f} s")
+        tap.say(f"reads beside {len(idle)} deaf readers of {n} bytes took "
+                f"{time.monotonic() - started:.2f} s")
         for s in idle:
             take(s, 2 * MIB)
             s.close()

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Daemons started by root become a user for good and still work; what systemd is told. Prints TAP. As root."""
 import contextlib
 import glob
@@ -161,7 +162,8 @@ def test_daemons_of_root_become_the_user_and_serve():
         for d in (mds, ds):
             before = d.text().count("TLS 1.3 is optional")
             os.kill(d.child.pid, signal.SIGHUP)
-            eventually(lambda: d.text().count("TLS 1.3 is optional") > before, 5, "certificates loaded anew")  # noqa: B023
+            eventually(lambda: d.text().count("TLS 1.3 is optional") > before,  # noqa: B023
+                       5, "certificates loaded anew")
         shutil.rmtree(certs.dir)
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """mds.rate_of_address: what one address may ask in a second, over all of its connections, and what that leaves the others. Prints TAP."""
 import os
 import sys

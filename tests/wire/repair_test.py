@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Copies that miss a write are made equal again: in place, elsewhere, over restarts of everybody, and while clients write. Prints TAP."""
 import contextlib
 import json
@@ -349,10 +350,9 @@ def test_a_copy_that_is_cancelled_in_the_middle_of_such_a_piece_does_too(w):
         cancelled.append(x.c.begin(putfh(x.f), offload_cancel(done.callback)))
         time.sleep(0.5)
     cancelled = []
-    stale = lambda: subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"],
-                                    "events", "--kind", "copy-stale"], capture_output=True,
-                                   text=True, timeout=20,
-                                   check=True).stdout.count("/copied/f")  # noqa: E731
+    stale = lambda: subprocess.run(  # noqa: E731
+        [os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "events", "--kind", "copy-stale"],
+        capture_output=True, text=True, timeout=20, check=True).stdout.count("/copied/f")
     check(stale(), 0)
     half_done(w, x, 0, b"half of a piece", lambda: x.c.ok(putfh(f), savefh(), putfh(x.f),
                                                           copy(s, x.s, synchronous=False)), cancel)

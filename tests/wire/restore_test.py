@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Time goes one way (docs/recovery.md): stores that were put back are noticed, and made whole. WEFT_SOAK=1: 10,000 files. Prints TAP."""
 import json
 import os

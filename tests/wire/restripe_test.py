@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Files that get other stripes or another unit: while clients write, and over kills of the metadata server and of data servers. Prints TAP."""
 import http.client
 import json

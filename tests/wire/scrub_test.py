@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """weft fsck --online and weft scrub: stores are damaged on purpose, and what is found, what is mended, and what is left alone is what docs/scrub.md says. Prints TAP."""
 import contextlib
 import json
@@ -464,7 +465,8 @@ def test_a_choice_leaves_stripes_that_have_a_good_copy(w):
     c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[1][0].deviceid, 5, NUM["WRITE"])]))
     c.ok(putfh(f), layoutreturn(o.stateid))
     quiet(c, f)
-    now = lambda: [[x["state"] for x in m["objects"]] for m in layout_of(c, f)["mirrors"]]  # noqa: E731
+    now = lambda: [[x["state"] for x in m["objects"]]  # noqa: E731
+                   for m in layout_of(c, f)["mirrors"]]
     was = now()
     (stale,) = [m for m in (0, 1) if was[m][0] == "stale"]
     check(was[1 - stale] + was[stale][1:], ["in-sync"] * 3)

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A slow or dead client or data server delays nobody else, and takes no more memory than its share. Prints TAP."""
 import os
 import select

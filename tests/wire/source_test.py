@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What a file that two write is copied from: other stripes, COPY and CLONE take the bytes that its
 readers have, and not another copy's (docs/mirrors.md, "Two writers"). Prints TAP."""
 import http.client

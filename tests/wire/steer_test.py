@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Which copy a client reads (docs/mirrors.md, "Reading"): weights, nearness, and what clients tell of their reads. Prints TAP."""
 import os
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the functions of a module whose names begin with test_, in their order, and prints TAP."""
 import contextlib
 import ctypes

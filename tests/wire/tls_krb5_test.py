@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Layouts of an export that demands krb5i or krb5p, for a client that has both Kerberos and TLS: over a way to the data that is protected as well, or none. Prints TAP."""
 import os
 import shutil

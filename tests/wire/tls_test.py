@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """RPC-with-TLS (RFC 9289) on both daemons, by Python's ssl module. Prints TAP. Certificates are made here, with openssl.
 
 A test gets the cluster whose daemons offer TLS; one called required_... that whose daemons demand it; mutual_...: and a
@@ -26,7 +27,8 @@ from tap import BUILD  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from many_test import SANITIZED, anon  # noqa: E402
-from mds_test import ADDR, Cluster, check, device, eventually, lay, rejected, returns_when_recalled, uaddr  # noqa: E402
+from mds_test import (ADDR, Cluster, check, device, eventually, lay, rejected,  # noqa: E402
+                      returns_when_recalled, uaddr)
 
 AUTH_TLS = 7
 PROBE = AUTH_TLS, b""
@@ -665,10 +667,12 @@ def test_a_client_whose_authority_is_taken_away_is_judged_again():
 def test_a_revoked_certificate_is_refused():
     top = CERTS.dir
     with open(os.path.join(top, "index.txt"), "w", encoding="ascii") as f:
-        f.write(f"R\t351231235959Z\t250101000000Z\t{CERTS.serial['rpcclient']}\tunknown\t/CN=rpcclient\n")
+        f.write(f"R\t351231235959Z\t250101000000Z\t{CERTS.serial['rpcclient']}\tunknown\t"
+                "/CN=rpcclient\n")
     conf = os.path.join(top, "ca.cnf")
     with open(conf, "w", encoding="ascii") as f:
-        f.write(f"[ca]\ndefault_ca=x\n[x]\ndatabase={top}/index.txt\ndefault_md=sha256\ndefault_crl_days=30\n")
+        f.write(f"[ca]\ndefault_ca=x\n[x]\ndatabase={top}/index.txt\n"
+                "default_md=sha256\ndefault_crl_days=30\n")
     crl = CERTS.openssl("ca", "-config", conf, "-gencrl", "-cert", CERTS["ca"], "-keyfile",
                         CERTS["ca.key"])
     known = TlsConn(ctx=context("rpcclient"))

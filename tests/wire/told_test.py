@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What weft says of answers that a server would seldom give: the server is this script. Prints TAP."""
 import contextlib
 import http.server

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What administrators look at and take away: clients, layouts, files, attributes, events, load. Real daemons; prints TAP."""
 import contextlib
 import json

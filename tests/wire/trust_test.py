@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What is not known is not taken for "no", and what is no more allowed can still be given back. Prints TAP.
 
 Name services that fail (users and groups, hosts of the exports), exports that go or become read only under what is held and what is under way, COMMIT's permission,
@@ -161,8 +162,16 @@ def test_nobody_has_no_groups_to_tell():
 def test_an_export_whose_host_cannot_be_told_waits():
     DNS.names["flaky.weft.test"] = False
     exports(BASE + """
-export "/n" { create = yes privileged_port = no client "flaky.weft.test" { access = rw squash = none } client "127.0.0.0/8" { } }
-export "/sure" { create = yes privileged_port = no client "127.0.0.2" { } client "flaky.weft.test" { access = rw } }
+export "/n" {
+	create = yes privileged_port = no
+	client "flaky.weft.test" { access = rw squash = none }
+	client "127.0.0.0/8" { }
+}
+export "/sure" {
+	create = yes privileged_port = no
+	client "127.0.0.2" { }
+	client "flaky.weft.test" { access = rw }
+}
 export "/same" { create = yes privileged_port = no client "flaky.weft.test 127.0.0.2" { } }
 """)
     c, a = make(BOTH_C), make(ADMIN)
@@ -223,7 +232,11 @@ def test_sessions_go_on_while_name_servers_say_nothing():
     """One look-up of all these takes longer than the lease; each try does."""
     hosts = [f"silent{n}.weft.test" for n in range(7)]
     exports(BASE + f"""
-export "/q" {{ create = yes privileged_port = no client "{' '.join(hosts)}" {{ access = rw }} client "127.0.0.0/8" {{ }} }}
+export "/q" {{
+	create = yes privileged_port = no
+	client "{' '.join(hosts)}" {{ access = rw }}
+	client "127.0.0.0/8" {{ }}
+}}
 """)
     c = make(BOTH_C)
     walk(c, "q")

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Copies are equal and only read when they are, whatever else happens to the file at that moment. Prints TAP."""
 import os
 import sys
@@ -9,7 +10,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from mds_test import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import MB, QUICK, Wide, equal, servers, settled, states, uuid_of, weft, whole, x_ino  # noqa: E402
+from repair_test import (MB, QUICK, Wide, equal, servers, settled, states, uuid_of,  # noqa: E402
+                         weft, whole, x_ino)
 
 
 def at_of(x, name):

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What the connections of one address share (docs/security.md, "Limits"): calls in hand, of which those that wait for a client are not, and a rate. Prints TAP."""
 import os
 import select
@@ -80,7 +81,8 @@ def test_nor_do_copies_that_wait_for_layouts(w):
         s = other.until(lambda got: err(got.status) != "DELAY", putfh(f),
                         open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
         held.append(settled(other, f, s, IO_READ))
-    begin = lambda one, to: one.begin(putfh(src[1]), savefh(), putfh(to[1]), copy(ANON, ANON, 0, 0, 10))  # noqa: E731
+    begin = lambda one, to: one.begin(putfh(src[1]), savefh(), putfh(to[1]),  # noqa: E731
+                                      copy(ANON, ANON, 0, 0, 10))
     began = time.monotonic()
     first = [begin(c, to) for to in targets]
     for _ in targets:

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Copies are compared in passing, when the last write layout is back: a difference is told and repaired, and
 what only looks like one is neither (docs/mirrors.md, "Compared in passing"). Prints TAP."""
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The units under a systemd that runs: it is process 1 of a container of namespaces, whose file system is this machine's with what is written kept in memory. Prints TAP. As root."""
 import contextlib
 import os
@@ -14,14 +15,15 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from mds_test import check, eventually  # noqa: E402
-from nfs41 import (ANON, BOTH, DIR, FILE_SYNC, NO_DELEG, Client, Closed, Conn, create, err, getfh, lookup, open_, putfh, putrootfh, read,  # noqa: E402
-                   write)
+from nfs41 import (ANON, BOTH, DIR, FILE_SYNC, NO_DELEG, Client, Closed, Conn,  # noqa: E402
+                   create, err, getfh, lookup, open_, putfh, putrootfh, read, write)
 import tap  # noqa: E402
 from tap import BUILD, SRC  # noqa: E402
 
 SYSTEMD = "/lib/systemd/systemd"
 MDS = ("127.0.0.1", 2049)
-# Sourced with T, the folder, and CGROUP, the group. The machine's own units are not there: only what is named here starts.
+# Runs with T, the folder, and CGROUP, the group, set. The machine's own units are not there: only
+# the units named here start.
 BOOT = r"""
 set -e
 R=$T/root
@@ -33,20 +35,28 @@ mount -t sysfs -o ro sys $R/sys
 mount -t cgroup2 cgroup2 $R/sys/fs/cgroup
 for d in run tmp var/lib dev; do mount -t tmpfs -o mode=0755 tmpfs $R/$d; done
 chmod 1777 $R/tmp
-for d in null zero full random urandom tty ptmx; do : >$R/dev/$d; mount --bind /dev/$d $R/dev/$d; done
+for d in null zero full random urandom tty ptmx; do
+	: >$R/dev/$d
+	mount --bind /dev/$d $R/dev/$d
+done
 : >$R/dev/console
 mount --bind $CONSOLE $R/dev/console
-mkdir -p $R/dev/shm $R/dev/pts $R/dev/mqueue $R/dev/hugepages $R/usr/local/sbin $R/usr/local/etc/weft
+mkdir -p $R/dev/shm $R/dev/pts $R/dev/mqueue $R/dev/hugepages
+mkdir -p $R/usr/local/sbin $R/usr/local/etc/weft
 rm -rf $R/etc/systemd/system $R/usr/local/etc/weft/*
 mkdir -p $R/etc/systemd/system
-for t in sysinit basic shutdown network-online sockets lab; do printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' $t >$R/etc/systemd/system/$t.target; done
+for t in sysinit basic shutdown network-online sockets lab; do
+	printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' $t \
+		>$R/etc/systemd/system/$t.target
+done
 cp $B/weft-mds $B/weft-ds $B/weft $R/usr/local/sbin/
 rm -rf $R/etc/weft
 ln -s /usr/local/etc/weft $R/etc/weft
 for n in mds ds; do
 	cp $B/dist/systemd/weft-$n.service $S/dist/systemd/weft-$n.socket $R/etc/systemd/system/
 	mkdir $R/etc/systemd/system/weft-$n.service.d
-	printf '[Service]\nStandardOutput=append:/run/%s.log\nStandardError=append:/run/%s.log\n' $n $n >$R/etc/systemd/system/weft-$n.service.d/log.conf
+	printf '[Service]\nStandardOutput=append:/run/%s.log\nStandardError=append:/run/%s.log\n' \
+		$n $n >$R/etc/systemd/system/weft-$n.service.d/log.conf
 done
 systemd-sysusers --root=$R $S/dist/systemd/weft.conf
 cp $T/weft.conf $T/exports $R/usr/local/etc/weft/
@@ -56,8 +66,12 @@ chmod 0400 $R/usr/local/etc/weft/cluster.key
 cd $R
 mount --move . /
 # The kernel gives no user namespace to who is in a chroot, and this machine may be one.
-chroot . unshare -U true || for n in mds ds; do printf 'PrivateUsers=no\n' >>etc/systemd/system/weft-$n.service.d/log.conf; done
-exec env -i container=lab PATH="$PATH" ASAN_OPTIONS=detect_leaks=0 chroot . /lib/systemd/systemd --system --unit=lab.target --log-target=console --show-status=false
+chroot . unshare -U true || for n in mds ds; do
+	printf 'PrivateUsers=no\n' >>etc/systemd/system/weft-$n.service.d/log.conf
+done
+exec env -i container=lab PATH="$PATH" ASAN_OPTIONS=detect_leaks=0 \
+	chroot . /lib/systemd/systemd --system --unit=lab.target --log-target=console \
+	--show-status=false
 """
 CONF = """
 mds {
@@ -106,9 +120,11 @@ class Box:
         def enter():
             with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as f:
                 f.write(str(os.getpid()))
-        self.child = subprocess.Popen(["unshare", "--pid", "--mount", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child", "--propagation", "private", "bash", os.path.join(self.top, "boot")],
-                                      stdin=subprocess.DEVNULL, stdout=its, stderr=its, preexec_fn=enter,  # noqa: PLW1509
-                                      env={**os.environ, "T": self.top, "B": BUILD, "S": SRC, "CONSOLE": os.ttyname(its)})
+        self.child = subprocess.Popen(  # noqa: PLW1509
+            ["unshare", "--pid", "--mount", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child",
+             "--propagation", "private", "bash", os.path.join(self.top, "boot")],
+            stdin=subprocess.DEVNULL, stdout=its, stderr=its, preexec_fn=enter,  # noqa: PLW1509
+            env={**os.environ, "T": self.top, "B": BUILD, "S": SRC, "CONSOLE": os.ttyname(its)})
         threading.Thread(target=self.listen, args=(ours,), daemon=True).start()
         eventually(lambda: self.child.poll() is not None or self.up(), 60, "systemd")
         check(self.child.poll(), None, self.said[-1500:])

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Data servers with several volumes: files are spread, found, removed and cloned; a volume that is missing or fails. Prints TAP."""
 import fcntl
 import glob

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """weft-dev with the real daemons: what its man page promises. Prints TAP."""
 import contextlib
 import json

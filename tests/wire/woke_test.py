@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The metadata server's own pause is no data server's silence. Prints TAP."""
 import json
 import os
