@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Many clients: what each costs, that none slows another, and that all of it comes back. Slot tables that grow and shrink. Prints TAP.
+"""Many clients: what each one costs, that none slows another, and that the server gets all of it
+back. Slot tables grow and shrink. Prints TAP.
 
-2,000 clients on as many connections; 10,000 with WEFT_SOAK=1 or MANY_CLIENTS=10000; 500 of a build with sanitizers, whose memory is not judged.
+There are 2,000 clients on as many connections, 10,000 with WEFT_SOAK=1 or MANY_CLIENTS=10000, and
+500 with a build that has sanitizers. The test does not judge the memory of such a build.
 """
 import glob
 import os
@@ -25,18 +27,21 @@ with open(os.path.join(BUILD, "weft-mds"), "rb") as program:
     SANITIZED = b"__asan_init" in program.read()
 CLIENTS_N = int(os.environ.get("MANY_CLIENTS")
                 or (500 if SANITIZED else 10000 if os.environ.get("WEFT_SOAK") else 2000))
-# Bytes of memory of the daemon for a client with its session, an open and a layout; for its connection; of the kernel's nothing is counted.
+# Bounds of the daemon's memory in bytes: for a client with its session, an open and a layout, and
+# for its connection. Memory of the kernel does not count.
 STATE_MAX, CONN_MAX = 4500, 2000
 WINDOW = 400
-# While they end, another client waits no longer than this many seconds for the answer to a SEQUENCE. It is 0.15 s with 10,000; the rest is for a machine that runs other
-# tests beside this one. What the daemon may need of its processor is GONE_MAX.
+# While the clients end, another client waits no longer than this many seconds for the answer to a
+# SEQUENCE. It is 0.15 s with 10,000; the rest is for a machine that runs other tests beside this
+# one. GONE_MAX bounds the processor time of the daemon.
 WAIT_MAX = 8.0 if SANITIZED else 2.0
 # Seconds of the daemon, from a client's lease's end to its files having been judged.
 GONE_MAX = 0.002 if SANITIZED else 0.0006
 
 
 class Swarm:
-    """Clients with a session each, in one thread, at first on a few connections. each() has all do one COMPOUND, WINDOW of them at a time."""
+    """Clients with a session each, in one thread, at first on a few connections. each() has every
+    client do one COMPOUND, with WINDOW of them under way at a time."""
 
     def __init__(self, n, tag):
         self.n, self.tag = n, tag
@@ -152,7 +157,8 @@ def busy(pid):
 
 
 def pace(c, d, pid, name, n=150):
-    """Of a lone SEQUENCE, and of a create: seconds of the daemon's processor time, which the machine's other work does not change much, and how long it took in the median."""
+    """Measures a lone SEQUENCE and a create: the seconds of the daemon's processor time, which
+    other work of the machine hardly changes, and the median time of a reply."""
     def one(*ops):
         began = time.perf_counter()
         c.ok(*ops)
@@ -237,7 +243,8 @@ def test_each_client_costs_little_and_slows_nobody(w):
 
 
 def test_courteous_clients(w):
-    """Many whose leases have run out keep their state while nobody wants it; whoever stands in somebody's way goes, and nobody else."""
+    """Many clients whose leases ran out keep their state while no other client needs it. A client
+    whose state is in the way loses it, and no other client does."""
     n, lease = 300, 2
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=600s")
@@ -266,7 +273,8 @@ def test_courteous_clients(w):
 
 
 def test_connections_come_and_go(w):
-    """A session lives on whatever connections there are; one that breaks takes nothing along but replies, which a retry gets."""
+    """A session lives on whatever connections there are. A connection that breaks loses only
+    replies, and a retry gets those."""
     c = client()
     d = c.mkdir(c.root(), "go")
     base = w.metric("weft_rpc_connections")
@@ -295,7 +303,8 @@ def test_connections_come_and_go(w):
 
 
 def test_trunking(w):
-    """One client by two ways (RFC 8881 section 2.10.5): the same server, the same client; a session on both, and two sessions."""
+    """One client by two addresses (RFC 8881 section 2.10.5) finds the same server and is the same
+    client. One session has connections to both, and two sessions work too."""
     c = client()
     d = c.mkdir(c.root(), "trunk")
     second = c.connection()
@@ -383,7 +392,8 @@ def test_slots_not_needed_go_when_the_client_knows(w):
     check(w.metric("weft_mds_slots") - before, 4)
     s.send(4, want="BADSLOT")
     s.send(15, want="BADSLOT", again=True)
-    # Used again, it grows again. A slot that was gone begins at 1, or where a client that kept it is: Linux may, and would try its next number for ever.
+    # Used again, it grows again. A slot that was gone begins at 1, or where a client that kept it
+    # is: Linux may, and would try its next number for ever.
     check(s.told(3), (8, 8))
     s.send(7, again=True, want="SEQ_MISORDERED")
     s.seqs[7] += 1
@@ -426,7 +436,8 @@ def test_kept_replies_have_a_limit(w):
     one.send(9, *ask, cache=True, want="DELAY")
     one.send(9, *ask)
     others[0].send(9, *ask, cache=True)
-    # It is asked for half of its slots every lease / 8, until what is kept is under half of the limit.
+    # The server asks it for half of its slots every lease / 8, until the kept replies are under
+    # half of the limit.
     until = time.monotonic() + 30
     while w.metric("weft_mds_kept_bytes") > 1 << 19:
         if time.monotonic() > until:

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The metadata server by its wire alone: what RFC 8881, 7862, 8276 and 8435 say, with a real cluster. Prints TAP.
+"""The metadata server over the wire alone: what RFC 8881, 7862, 8276 and 8435 say, with a real
+cluster. Prints TAP.
 
-A test gets a client and the filehandle of a directory of its own; a test called restart_... gets a cluster of its own.
+A test gets a client and the filehandle of a directory of its own. A test whose name begins with
+restart_ gets a cluster of its own.
 """
 import contextlib
 import glob
@@ -41,8 +43,8 @@ USER, OTHER = auth_sys(1000, 1000), auth_sys(2000, 2000)
 
 
 def complaints(top):
-    """What no daemon may write to its log: it is a fault of the test that runs then, whatever else it found. But for what was not freed at the end: the end of
-    the process does that."""
+    """Lines that no daemon may write to its log. They fail the test that runs then, whatever else
+    it found. Memory that is not freed at exit does not count: the end of the process frees it."""
     found = []
     for name in sorted(glob.glob(os.path.join(top, "log", "*.log"))):
         with open(name, encoding="utf-8", errors="replace") as f:
@@ -104,7 +106,8 @@ def client(**how):
 
 
 def brief(test):
-    """A lease has to end in it: it is on a cluster with SETTINGS alone, whatever those beside it have."""
+    """Marks a test in which a lease has to end: it runs on a cluster with SETTINGS alone, whatever
+    its neighbours have."""
     BRIEF.add(test.__name__.removeprefix("test_"))
     return test
 
@@ -144,7 +147,8 @@ def eventually(done, seconds=30, what="it"):
 
 
 def stand_still(pid):
-    """SIGSTOP; returns when no thread of it runs any more. Until it has its turn on a processor, each goes on."""
+    """Sends SIGSTOP and returns when no thread of the process runs any more. A thread goes on until
+    it has its turn on a processor."""
     os.kill(pid, signal.SIGSTOP)
 
     def state(thread):
@@ -800,7 +804,8 @@ def test_a_session_is_destroyed(c, d):
 
 
 def test_ids_alone_destroy_nothing(c, d):
-    """Who has read them off the wire elsewhere: sections 18.37.3 and 18.50.3 leave open who may, where no machine credential says it."""
+    """A stranger has read the ids off the wire. Sections 18.37.3 and 18.50.3 leave open who may use
+    them where no machine credential says it."""
     one, other = client(), client(source=("127.0.0.2", 0))
     sid = one.session.sessionid
     for conn, cred in ((other.conn, None), (one.conn, NOBODY)):
@@ -817,7 +822,8 @@ def test_ids_alone_destroy_nothing(c, d):
 
 
 def test_a_session_with_a_connection_is_destroyed_on_one_of_its_own(c, d):
-    """Section 18.37.3; where it has none left, any of the client's will do, as when a client unmounts after a long while."""
+    """Section 18.37.3. Where the session has no connection left, any connection of the client will
+    do, as when a client unmounts after a long while."""
     one, rogue = client(), Conn(ADDR)
     sid = one.session.sessionid
     first(rogue, "CONN_NOT_BOUND_TO_SESSION", destroy_session(sid))
@@ -1673,7 +1679,8 @@ def test_what_open_cannot_open(c, d):
     sub = c.mkdir(d, "dir")
     link_fh = c.ok(putfh(d), create(LNK, "link", "dir"), getfh()).fh
     fifo = c.ok(putfh(d), create(FIFO, "fifo"), getfh()).fh
-    # RFC 8881 section 18.16.3 has WRONG_TYPE for the fifo. Linux makes EIO of that, and the right thing of SYMLINK.
+    # RFC 8881 section 18.16.3 has WRONG_TYPE for the fifo. Linux makes EIO of that, and the right
+    # thing of SYMLINK.
     for name, fh, want in (("dir", sub, "ISDIR"), ("link", link_fh, "SYMLINK"),
                            ("fifo", fifo, "SYMLINK")):
         c.no(want, putfh(d), open_(name))
@@ -2133,7 +2140,8 @@ def data_server(c, server):
 
 
 def one_server(c, d, name="f", iomode=IO_RW):
-    """A file of one object: (open stateid, filehandle, layout, its data server, the handle there)."""
+    """A file of one object: (open stateid, filehandle, layout, its data server, the handle
+    there)."""
     s, f = c.open(d, name)
     o = lay(c, f, s, iomode)
     server = o.mirrors[0][0]
@@ -2383,7 +2391,8 @@ def test_a_failed_write_to_a_mirror_makes_it_stale(c, d):
 
 
 def test_what_the_last_copy_failed_with_ends_at_the_application(c, d):
-    """STALE and BADHANDLE too: the client has no guard against asking again for ever. A server that cannot be reached is waited for."""
+    """This holds for STALE and BADHANDLE too: the client has no guard against asking again for
+    ever. The server waits for a data server that it cannot reach."""
     for status, want in ((70, "STALE"), (10001, "IO"), (10006, "SERVERFAULT"), (69, "DQUOT"),
                          (28, "NOSPC"),
                          # FBIG, ROFS: WRITE tells them.
@@ -2397,7 +2406,8 @@ def test_what_the_last_copy_failed_with_ends_at_the_application(c, d):
 
 
 def test_a_return_with_twenty_errors_may_have_had_more(c, d):
-    """Linux cuts the list off there, those of READ come first: one copy is believed, and made the others from."""
+    """Linux cuts the list off there, those of READ come first: one copy is believed, and made the
+    others from."""
     def returned(n, name, what="READ", iomode=IO_RW):
         s, f, _ = striped(c, d, "mirrors=2", name=name)
         o = lay(c, f, s, iomode)
@@ -2417,7 +2427,8 @@ def test_a_return_with_twenty_errors_may_have_had_more(c, d):
             [(k << 20, 4096, o.stateid, [(bad, 5, NUM["READ"])]) for k in range(20)])))
         check([m[0].deviceid != bad for m in lay(c, f, s).mirrors], [True], n)
     s, f, o = striped(c, d, "mirrors=3", name="errors")
-    # A LAYOUTERROR has as many as it says; of what finds no room here it is known that there is more.
+    # A LAYOUTERROR has as many as it says; of what finds no room here it is known that there is
+    # more.
     a, b = (m[0].deviceid for m in o.mirrors[:2])
     c.ok(putfh(f), layouterror(o.stateid, [(a, 5, NUM["READ"])] * 64))
     o = lay(c, f, s)
@@ -2588,7 +2599,8 @@ def test_old_kernels_get_no_stripes(c, d):
 
 
 def test_stripes_are_for_clients_that_are_known_to_stripe(c, d):
-    """One that says nothing, as FreeBSD does, would write the whole file at the first server: its data goes through the metadata server."""
+    """A client that says nothing of itself, as FreeBSD does, would write the whole file at the
+    first server, so its data goes through the metadata server."""
     data = random.Random(3).randbytes(2 << 20)
     for i, impl in enumerate((None, ("freebsd.org", "FreeBSD 15"), ("kernel.org", "Linux"),
                               ("", ""), ("weft", "libweft2"), ("weft", "x" * 1000))):
@@ -2616,7 +2628,8 @@ def test_stripes_are_for_clients_that_are_known_to_stripe(c, d):
 
 
 def test_a_striped_handle_is_for_its_stripe_alone(c, d):
-    """Also a client that is known to stripe and does not: its data server refuses it what is another's, and nothing of it is lost to others."""
+    """A client that is known to stripe may still not do it. A data server refuses it what belongs
+    to another server, and others lose nothing of it."""
     for shape, count in (("stripes=4,unit=1M", 4), ("stripes=2,mirrors=2,unit=2M", 2)):
         s, f, o = striped(c, d, shape, shape)
         check({x.fhs[0][0] >> 4 for m in o.mirrors for x in m}, {3}, "a capability of version 2")
@@ -2792,7 +2805,8 @@ def test_a_truncation_recalls_the_layouts_of_others(c, d):
 
 
 def test_ones_own_truncation_takes_ones_own_layout_back(c, d):
-    """Its capabilities end: a client that heard of that by a refused WRITE would write again when its file is closed."""
+    """Its capabilities end: a client that heard of that by a refused WRITE would write again when
+    its file is closed."""
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789")
     returns_when_recalled(c, f)
@@ -2868,7 +2882,8 @@ def test_a_client_that_delays_is_asked_again(c, d):
 
 
 def test_a_retry_tells_of_a_revoked_layout_too(c, d):
-    """RFC 8881, 8.4.2.4 and 2.10.6.1.3: the reply that told it is lost, and was too long to be cached unasked."""
+    """RFC 8881, 8.4.2.4 and 2.10.6.1.3: the reply that told it is lost, and was too long to be
+    cached unasked."""
     c.ok(putfh(d), create(LNK, "l", "x" * 1000))
     s, f, o, ds, fh = one_server(c, d)
     client().ok(putfh(f), setattr_(ANON, size=7))
@@ -3319,7 +3334,8 @@ def test_one_lock_owner_has_one_stateid(c, d):
 
 
 def test_who_waits_for_a_lock_is_told_when_it_may_be_had(c, d):
-    """CB_NOTIFY_LOCK (section 20.11), which OPEN promises: once, and who did not say that it waits not at all."""
+    """CB_NOTIFY_LOCK (section 20.11), which OPEN promises: once, and who did not say that it waits
+    not at all."""
     s, f = c.open(d, "f")
     two = client()
     o = opened(two, d, "f")
@@ -3437,7 +3453,8 @@ def restart_ends_ids_of_before(w):
     again(c)
     check((c.clientid != clientid, c.session.sessionid != session), (True, True))
     check((c.eid.scope, c.eid.major_id), (scope, major))
-    # SEQ4_STATUS_RESTART_RECLAIM_NEEDED (section 18.46.3) is not shown: it would tell a client that has just made its session what that session told it.
+    # SEQ4_STATUS_RESTART_RECLAIM_NEEDED (section 18.46.3) is not shown: it would tell a client that
+    # has just made its session what that session told it.
     first(c, "OK", sequence(c.session.sessionid, 1, 5, 5))
     check(err(c.ok(test_stateid(s)).statuses[0]), "BAD_STATEID")
     new = reclaim(c, f)
@@ -3523,7 +3540,8 @@ def restart_gives_grace_to_those_on_record(w):
 
 
 def restart_one_file_system_complete_ends_nothing(w):
-    """RECLAIM_COMPLETE with rca_one_fs (section 18.51.3): neither grace nor what the client may reclaim."""
+    """RECLAIM_COMPLETE with rca_one_fs (section 18.51.3): neither grace nor what the client may
+    reclaim."""
     one, two = client(), client()
     d = one.mkdir(one.root(), "d")
     _, f = one.open(d, "f")
@@ -3648,7 +3666,8 @@ def restart_without_return_on_close(w):
 
 
 def restart_of_a_data_server_delays_what_needs_it(w):
-    """LAYOUTTRYLATER while an order to the only copy waits; no room for a policy wider than the living servers."""
+    """LAYOUTTRYLATER while an order to the only copy waits; no room for a policy wider than the
+    living servers."""
     c = client()
     d = c.mkdir(c.root(), "d")
     wide = c.mkdir(d, "wide")
@@ -3739,7 +3758,8 @@ def own_cluster(w):
 
 @contextlib.contextmanager
 def clients(closing=False):
-    """The clients of a test end with it. closing: where it went well, breaches of the callback rules count."""
+    """The clients of a test end with it. closing: where it went well, breaches of the callback
+    rules count."""
     try:
         yield
         if closing:
@@ -3777,7 +3797,8 @@ def in_parts(tests, parts, alone="restart"):
 
 
 def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4, parts=1, settings=()):
-    """The tests among these names on one cluster, or so many beside one another; given(cluster, name): what a test gets."""
+    """Runs these tests on one cluster, or so many of them beside one another. given(cluster, name)
+    yields what a test gets."""
     @contextlib.contextmanager
     def around(name):
         with clients(closing):
@@ -3790,7 +3811,8 @@ def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4, parts=1, 
 
 
 def run_apart(names, ds=4, settings=(), beside=3):
-    """Each of the tests among these names with a cluster of its own; ds, the number of its data servers, and settings may be functions of the name."""
+    """Runs each of these tests with a cluster of its own. ds, the number of its data servers, and
+    settings may be functions of the name."""
     @contextlib.contextmanager
     def around(name):
         global THE
@@ -3807,7 +3829,8 @@ def run_apart(names, ds=4, settings=(), beside=3):
 
 @contextlib.contextmanager
 def around(name):
-    """A test gets a client and a directory of the test's own on the shared cluster; restart_...: a cluster of its own."""
+    """A test gets a client and a directory of its own on the shared cluster. A restart_ test gets a
+    cluster of its own."""
     if name.startswith("restart"):
         down()
         with clients():
@@ -3824,7 +3847,8 @@ def around(name):
 
 
 def main(names=None, parts=1, settings=()):
-    """The tests among these names, which are another file's where it says so; the settings are of the cluster that they share."""
+    """Runs these tests, or another file's where the caller names it. The settings are those of the
+    cluster that the tests share."""
     global COMMON
     COMMON = settings
     tests = tap.named(names or globals(), "test_", "restart_")

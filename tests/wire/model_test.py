@@ -1,10 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random name space operations of several clients at once, over the wire, against models. Prints TAP, and the seed (WEFT_SEED repeats the choices).
+"""Random name space operations of several clients at once, over the wire, against models. Prints
+TAP and the seed (WEFT_SEED repeats the choices).
 
-Each client has a tree of its own, which nobody else changes: every result and attribute is compared with a model of it. All share one directory: there, the
-change attributes that come with each mutation (change_info4, atomic) put all that succeeded in one order, and every failure must be right at some moment
-between its call and its reply. The server is killed and started again in the middle, and its store is checked at the end.
+Each client has a tree of its own that no other client changes. The test compares every result and
+attribute with a model of the tree. All clients share one directory. There, the change attributes
+that come with each mutation (change_info4, atomic) put all mutations that succeeded in one order,
+and every failure must be right at some moment between its call and its reply. The test kills the
+server and starts it again in the middle, and checks its store at the end.
 """
 import os
 import random
@@ -262,7 +265,8 @@ class Tree:
 
 
 def apply(entries, kind, a, b):
-    """(status, the names afterwards). RENAME of a name to itself, or onto another, is fine when it is there."""
+    """(status, the names afterwards). RENAME of a name to itself, or onto another, is fine when it
+    is there."""
     if kind == "make":
         return ("EXIST", entries) if a in entries else ("OK", entries | {a})
     if a not in entries:
@@ -285,7 +289,8 @@ def one_order(log, first_change, listed):
         at.append((began, ended))
         change = after
     check(states[-1], frozenset(listed), "what is there at the end")
-    # What changed nothing: right in some state that was, or could have been, between its call and its reply.
+    # What changed nothing: right in some state that was, or could have been, between its call and
+    # its reply.
     for kind, a, b, status, ci, began, ended in log:
         if status == "OK" and ci[1] != ci[2]:
             continue

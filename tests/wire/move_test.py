@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Mirrors that come and go, files that move to other servers, and servers that are drained: while clients write, and over kills of the metadata server. Prints TAP."""
+"""Mirrors that come and go, files that move to other servers, and servers that are drained, while
+clients write and across kills of the metadata server. Prints TAP."""
 import contextlib
 import json
 import os
@@ -160,7 +161,8 @@ def test_what_cannot_be_is_refused(w):
 
 
 def test_a_copy_that_is_replaced_keeps_to_the_policy(w):
-    """Two racks of two; a server dies: the new copy is in the same rack, and where none is left in it, it waits."""
+    """Two racks of two servers. When a server dies, the new copy is made in the same rack. Where
+    that rack has no server left, the copy waits."""
     racks(w)
     x = Wide("rack", 2 * MB, "mirrors=2,domain=rack")
     check(x.c.ok(putfh(x.f), getxattr("weft.policy")).value,
@@ -304,7 +306,8 @@ def test_a_drain_queues_no_more_than_it_can_do(w):
 
 
 def test_what_cannot_leave_keeps_nothing_else_from_the_queue(w):
-    """More than 1,024 files cannot leave the first server; those of the second, which can, are all queued."""
+    """More than 1,024 files cannot leave the first server; those of the second, which can, are all
+    queued."""
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", "mds.repair_files=0")
     weft(w, "ds", "group", "ds1", "rack=full")
@@ -448,7 +451,8 @@ def test_copies_are_compared_and_mended(w):
     check((d["path"], d["offset"], d["kept"], [b["ds"] for b in d["differ"]], d["mended"]),
           ("/verify/f", 8 * MB, names[0], [names[1]], False))
     check(states(x.c, x.f), ["in-sync"] * 3, "what is only reported stays")
-    # Two of three differ from the one that is believed: which that is, only the administrator can know.
+    # Two of three differ from the one that is believed: which that is, only the administrator can
+    # know.
     json.loads(verify(w, "/verify/f", "--mend", "--keep", "2", rc=1))
     eventually(lambda: whole(x.c, x.f), 20, "repair")
     check(json.loads(verify(w, "/verify/f"))["differences"], [])

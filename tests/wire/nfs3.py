@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small NFSv3 and MOUNT v3 client for tests, from RFC 1813 alone: every reply is read to its last byte. And a weft-ds that exports folders."""
+"""A small NFSv3 and MOUNT v3 client for tests, written from RFC 1813 alone: it reads every reply to
+its last byte. And a weft-ds that exports folders."""
 import contextlib
 import os
 import shutil
@@ -120,7 +121,8 @@ RESULTS = {
 
 
 class V3:
-    """One connection. A procedure's method gives (status name, result); ok() of its name gives the result of one that must work."""
+    """One connection. The method of a procedure gives (status name, result); ok() gives the result
+    of a call that must work."""
 
     def __init__(self, addr, cred=ROOT, source=None):
         self.conn, self.cred = Conn(addr, source=source), cred
@@ -255,7 +257,8 @@ def receive(sock):
 
 
 class Holding:
-    """Between somebody and a server: SETATTRs of NFSv3 while hold() is true are kept instead of given on, to be let go later, as if the network had been slow."""
+    """A proxy in front of a server. While hold() is true it keeps the SETATTRs of NFSv3 and passes
+    them on later, as if the network had been slow."""
 
     def __init__(self, port, to):
         self.to, self.hold, self.kept = to, lambda: False, []

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of a data server, exported by path: NFSv3 and MOUNT v3 from outside, after RFC 1813. Prints TAP. As root."""
+"""Folders of a data server, exported by path: NFSv3 and MOUNT v3 from outside, after RFC 1813.
+Prints TAP. As root."""
 import contextlib
 import os
 import shutil
@@ -869,7 +870,8 @@ def test_a_sync_that_fails_is_told(s):
 
 
 def test_wcc_data_has_nothing_of_others_between(s):
-    """Many make files in one directory: what one's reply says was before is what another's says was after."""
+    """Many clients make files in one directory: the state before, in one client's reply, is the
+    state after, in another's."""
     seen, lock = [], threading.Lock()
 
     def work(n):

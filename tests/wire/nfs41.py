@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small NFSv4.1/4.2 client for tests: ONC RPC over TCP, XDR, sessions, a backchannel, COMPOUNDs.
 
-It is written from the RFCs alone and decodes strictly: every reply is read to its last byte, every attribute to the end of
-its list, and what the protocol does not allow raises Malformed. It sends what it is told, also nonsense.
+It is written from the RFCs alone and decodes strictly: it reads every reply to its last byte and
+every attribute to the end of its list, and raises Malformed on what the protocol does not allow. It
+sends whatever the test asks for, nonsense too.
 """
 import collections
 import itertools
@@ -74,7 +75,8 @@ class Malformed(Exception):
 
 
 class Rejected(Exception):
-    """The RPC was not accepted, or accepted without success: .why is ("denied", ...) or ("accepted", status, ...)."""
+    """The RPC was not accepted, or accepted without success: .why is ("denied", ...) or
+    ("accepted", status, ...)."""
 
     def __init__(self, *why):
         super().__init__(f"RPC rejected: {why}")
@@ -602,7 +604,8 @@ def secinfo(name):
     return op("SECINFO", opaque(name))
 
 
-# Results. A decoder is given the reader after the status and the result to fill; it is called when the status is 0.
+# Results. A decoder is given the reader after the status and the result to fill; it is called when
+# the status is 0.
 
 
 def _channel(r):
@@ -809,7 +812,8 @@ def rpc_call(xid, proc, args, cred, prog=NFS, vers=4, rpcvers=2):
 
 
 class Conn:
-    """One TCP connection. A thread of its own reads it: replies wake their caller, calls go to on_call."""
+    """One TCP connection. A thread of its own reads it: replies wake their caller, calls go to
+    on_call."""
 
     xids = itertools.count(0x5eed0000)
 
@@ -929,18 +933,21 @@ class Failed(AssertionError):
 
 
 class Client:
-    """A client with one session. call() sends SEQUENCE and what is asked on a free slot.
+    """A client with one session. call() sends SEQUENCE and the given operations on a free slot.
 
-    Callbacks are checked against the rules for CB_SEQUENCE, put in .callbacks, and answered by .on_callback(name, args), which
-    returns a status, bytes to come after the status OK, or None for no answer; breaches are in .cb_faults, and close() raises them.
-    A callback sent again on another connection counts in .cb_again, and is answered RETRY_UNCACHED_REP.
+    The client checks callbacks against the rules for CB_SEQUENCE, puts them in .callbacks, and
+    answers them by .on_callback(name, args). That returns a status, or bytes that follow the status
+    OK, or None for no answer. Breaches are in .cb_faults, and close() raises them. A callback that
+    comes again on another connection counts in .cb_again, and the client answers
+    RETRY_UNCACHED_REP.
     """
 
     numbers = itertools.count(1)
 
     def __init__(self, addr, minor=2, cred=None, owner=None, verifier=None, release="7.2.0",
                  session=True, reclaim=True, source=None, impl=True, **session_args):
-        """impl: nii_domain and nii_name; None: it gives none; True: a Linux kernel's, of this release."""
+        """impl: nii_domain and nii_name; None: it gives none; True: a Linux kernel's, of this
+        release."""
         self.addr, self.minor, self.cred = addr, minor, cred or auth_sys()
         self.owner = owner or b"weft wire test %d.%d" % (os.getpid(), next(self.numbers))
         self.verifier = verifier or os.urandom(8)
@@ -1029,7 +1036,8 @@ class Client:
             self._heed(seq)
 
     def _heed(self, seq):
-        """The table follows what SEQUENCE says (RFC 8881 section 2.10.6.1): a slot that comes again begins at 1."""
+        """The table follows what SEQUENCE says (RFC 8881 section 2.10.6.1): a slot that comes again
+        begins at 1."""
         self.target = seq.target
         last, busy = seq.highest + 1, set(range(len(self.slots))) - set(self.free)
         if last < len(self.slots) and (not busy or max(busy) < last):
@@ -1133,7 +1141,8 @@ class Client:
         flavor, cred = r.u32(), r.opaque(400)
         r.u32()
         r.opaque(400)
-        # RFC 8881, 18.36.3 says version 4; its XDR, RFC 7863 and all implementations say 1. The Linux client takes both.
+        # RFC 8881, 18.36.3 says version 4; its XDR, RFC 7863 and all implementations say 1. The
+        # Linux client takes both.
         if (rpcvers, prog) != (2, self.cb_program) or vers not in (1, 4):
             raise Malformed(f"callback to RPC {rpcvers}, program {prog}, version {vers}")
         if proc == 0:

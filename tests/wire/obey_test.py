@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A data server that lives and does not do its orders: no fence is over before its lease is. Its drive hangs (a file system that is frozen). Prints TAP."""
+"""A data server that lives but does not do its orders: no fence is over before its lease is. Its
+drive hangs (a frozen file system). Prints TAP."""
 import contextlib
 import os
 import sys
@@ -46,7 +47,8 @@ def on_both(name):
 
 
 def kept(w, iomode, change):
-    """What a client that keeps its layout is told at ds1, before and when the other's change is answered, and how long that took."""
+    """What a client that keeps its layout is told at ds1, before and when the other's change is
+    answered, and how long that took."""
     x, at = on_both(f"kept{iomode}-")
     ds1 = x.o.mirrors[at][0]
     if iomode == IO_RW:

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exactly once: retries in a boot, over connections, and of what an earlier boot did. Prints TAP.
 
-A test called restart_... kills the metadata server; its requests are sent as bytes, and sent again as the same bytes.
+A test called restart_... kills the metadata server; its requests are sent as bytes, and sent again
+as the same bytes.
 """
 import os
 import signal
@@ -27,7 +28,8 @@ class Once:
         self.c, self.cache, self.sent, self.slot = c, cache, [], 1  # 0 had RECLAIM_COMPLETE
 
     def send(self, *ops, cred=None, want="OK"):
-        """Each on a slot of its own, so that every one is the last of its slot; in another session when these are used up."""
+        """Sends each on a slot of its own, so that every one is the last of its slot, and uses
+        another session when the slots are used up."""
         if self.slot == len(self.c.slots):
             self.c, self.slot = client(), 1
         slot, self.slot = self.slot, self.slot + 1
@@ -74,7 +76,8 @@ def things(c, d):
 
 
 def every_operation(o, d, t):
-    """One request for each operation that may not be done twice. What is read behind it is nothing that another changes."""
+    """One request for each operation that may not be done twice. What is read behind it is nothing
+    that another changes."""
     after = getfh(), getattr_(*MODE)
     o.send(putfh(d), savefh(), create(DIR, "made", mode=0o750), *after, restorefh(),
            getattr_("fileid"))
@@ -369,7 +372,8 @@ def restart_new_and_false_requests_learn_that_the_session_is_gone(w):
     request = putfh(d), create(DIR, "x")
     for seq, slot in ((2, 5), (0, 5), (1, 6), (1, 2**32 - 1)):
         bad_session(conn, compound_args((sequence(sid, seq, slot, slot, True), *request)))
-    # The same place in the session, another request: other bytes, fewer of them, more of them, another minor version, another user.
+    # The same place in the session, another request: other bytes, fewer of them, more of them,
+    # another minor version, another user.
     for ops in ((putfh(d), create(DIR, "y")), (putfh(d),), (*request, getfh())):
         bad_session(conn, compound_args((sequence(sid, 1, 5, 5, True), *ops)))
     bad_session(conn, compound_args((sequence(sid, 1, 5, 5, True), *request), minor=1))
@@ -488,7 +492,8 @@ def longer_grace(w):
 
 
 def restart_what_others_wrote_since_stays(w):
-    """WRITE, ALLOCATE, DEALLOCATE, COPY, of files with one copy and with two: asked again, they are answered, and not done."""
+    """WRITE, ALLOCATE, DEALLOCATE and COPY of files with one copy and with two: the server answers
+    a retry and does not do it again."""
     longer_grace(w)
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
@@ -552,7 +557,8 @@ def restart_what_another_wrote_over_a_reply_that_nobody_got(w):
 
 
 def restart_a_write_that_a_size_overtook_was_not_done(w):
-    """The size is set while the data is on its way to one of two copies: the WRITE is told to come again, and so it is after a crash."""
+    """The size is set while the data is on its way to one of two copies: the WRITE is told to come
+    again, and so it is after a crash."""
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
     a.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
@@ -593,7 +599,8 @@ def restart_a_write_that_a_size_overtook_was_not_done(w):
 
 
 def restart_a_layoutcommit_by_the_clients_word_is_kept(w):
-    """The data server cannot be asked, so the size is what the client says: a truncation afterwards must not be undone by a retry."""
+    """The data server cannot be asked, so the size is what the client says. A retry must not undo a
+    truncation that comes afterwards."""
     c = client()
     d = c.mkdir(c.root(), "d")
     sid, f = c.open(d, "f")

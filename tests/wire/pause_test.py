@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The metadata server's own pause is nobody's silence: a client that never stopped calling keeps what it has. Prints TAP."""
+"""The metadata server's own pause is no silence of its clients: a client that never stopped calling
+keeps what it has. Prints TAP."""
 import os
 import signal
 import sys

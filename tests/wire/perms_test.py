@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes, times and POSIX permissions by the wire: every attribute of every kind of file, which times every operation moves, and who may do what. Prints TAP."""
+"""Attributes, times and POSIX permissions over the wire: every attribute of every kind of file,
+which times every operation moves, and who may do what. Prints TAP."""
 import itertools
 import os
 import sys
@@ -45,7 +46,8 @@ def may(c, cred, *ops):
 
 
 def test_every_attribute_of_every_kind_of_file(c, d):
-    """Read one at a time and all together, each byte decoded; compared by VERIFY; what is not there is not there."""
+    """Read one at a time and all together, each byte decoded; compared by VERIFY; what is not there
+    is not there."""
     read_only = 0
     for kind in KINDS:
         fh = make(c, d, f"x{kind}", kind)
@@ -125,7 +127,8 @@ def stat(c, fh):
 
 
 class Scene:
-    """A directory d with f (regular, 8 bytes, also named f2), e (a directory with g in it), s (a symlink), and an open of f."""
+    """A directory d with f (regular, 8 bytes, also named f2), e (a directory with g in it), s (a
+    symlink), and an open of f."""
 
     def __init__(self, c, parent, name):
         self.c = c
@@ -427,7 +430,8 @@ def test_groups_of_new_files(c, d):
 
 
 def test_what_links_and_renames_need(c, d):
-    """(modes of the two directories and of what is moved; its kind and owner; in one directory or across) for user 1000, who owns neither directory."""
+    """(modes of the two directories and of what is moved; its kind and owner; in one directory or
+    across) for user 1000, who owns neither directory."""
     cases = [
         (0o777, 0o777, 0o000, FIFO, 2000, True), (0o777, 0o775, 0o777, FIFO, 1000, "ACCESS"),
         (0o775, 0o777, 0o777, FIFO, 1000, "ACCESS"), (0o776, 0o777, 0o777, FIFO, 1000, "ACCESS"),

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Placement: threads, memory and connections go by a recorded machine of two nodes, each of one processor that is here as well; the order of the
-addresses that clients are told; what is configured by hand. Prints TAP."""
+"""Placement: threads, memory and connections follow a recorded machine of two nodes, each with one
+processor that this machine has as well. Also the order of the addresses that clients get, and
+settings made by hand. Prints TAP."""
 import contextlib
 import os
 import re

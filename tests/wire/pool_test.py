@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Payload over TCP: it is not copied, it goes through the memory pool, and all calls are answered when that is used up. Prints TAP."""
+"""Payload over TCP: the data server does not copy it, takes its memory from the pool, and answers
+all calls when the pool is used up. Prints TAP."""
 import contextlib
 import hashlib
 import os
@@ -66,8 +67,8 @@ def test_payload_of_aligned_calls_is_not_copied(_):
     c = client()
     _, _, _, ds, fh = one_server(c, c.root())
     before = counters(w, *COUNTS)
-    # What the connection predicts is put to the test: users with credentials of other lengths, small calls in between, several
-    # calls at a time.
+    # What the connection predicts is put to the test: users with credentials of other lengths,
+    # small calls in between, several calls at a time.
     calls = []
     for i in range(64):
         cred = auth_sys(1000 + i, 1000, range(i % 3 * 5))
@@ -296,7 +297,8 @@ def test_pages_handed_to_the_kernel_come_back(_):
 
 
 def test_what_nobody_acknowledges_is_not_the_others_memory(_):
-    """Many read most of what they have asked for, and no more, so that all has been sent; the last of it, and what was sent along with it, is the kernel's."""
+    """Many read most of what they have asked for, and no more, so that all has been sent; the last
+    of it, and what was sent along with it, is the kernel's."""
     w = cluster("ds.pool=2M", "mds.pool=2M", "ds.zerocopy=yes")
     c = client()
     _, _, o, ds, fh = one_server(c, c.root())

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons started by root become a user for good and still work; what systemd is told. Prints TAP. As root."""
+"""Daemons that root starts become a user for good and still work; what they tell systemd. Prints
+TAP. As root."""
 import contextlib
 import glob
 import os

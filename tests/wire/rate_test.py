@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""mds.rate_of_address: what one address may ask in a second, over all of its connections, and what that leaves the others. Prints TAP."""
+"""mds.rate_of_address: what one address may ask in a second over all of its connections, and what
+that leaves for others. Prints TAP."""
 import os
 import sys
 import threading
@@ -46,7 +47,8 @@ def test_an_address_has_its_rate_and_no_more(w):
 
 
 def test_others_have_their_own(w):
-    """Beside a flood that has far more connections, another address gets what it asks for within its rate."""
+    """Beside a flood that has far more connections, another address gets what it asks for within
+    its rate."""
     many = [Conn(ADDR, source=("127.0.0.3", 0)) for _ in range(100)]
     one = Conn(ADDR, source=("127.0.0.4", 0))
     flooding = threading.Thread(target=flood, args=(many, time.monotonic() + SECONDS))

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that miss a write are made equal again: in place, elsewhere, over restarts of everybody, and while clients write. Prints TAP."""
+"""Copies that miss a write become equal again: in place, elsewhere, across restarts of every
+daemon, and while clients write. Prints TAP."""
 import contextlib
 import json
 import os
@@ -115,7 +116,8 @@ def test_a_server_that_comes_back_gets_what_it_missed(w):
     name = servers(x.c, x.f)[0]
     at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, name) == m[0].deviceid)
     w.dev("kill", w.dir, name, "-9")
-    # A client's mirrored write: one copy takes it, and it says of the other that it does not reach it.
+    # A client's mirrored write: one copy takes it, and it says of the other that it does not reach
+    # it.
     x.data[MB:MB + 9] = b"on one of"
     check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], MB, b"on one of").status, 0)
     x.report(at, 6)
@@ -166,7 +168,8 @@ def x_ino(x):
 
 
 class Writer(threading.Thread):
-    """Writes through layouts, or the metadata server, until it is told to stop; what was acknowledged is in x.data."""
+    """Writes through layouts, or the metadata server, until it is told to stop; what was
+    acknowledged is in x.data."""
 
     def __init__(self, x):
         super().__init__()
@@ -259,10 +262,10 @@ def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
 
 
 def half_done(w, x, off, data, begin, end):
-    """
-    What writes this to a file through the metadata server is taken by one copy and refused by the other, because the file is fenced meanwhile, by who cuts it. The other's server has heard
-    of that fence; the one whose copy has the write has not done it yet when end() is called with what begin() gave.
-    """
+    """What writes this to a file through the metadata server is taken by one copy and refused by
+    the other, because the file is fenced meanwhile, by who cuts it. The other's server has heard of
+    that fence; the one whose copy has the write has not done it yet when end() is called with what
+    begin() gave."""
     objects = [(o["ds"], os.path.join(w.dir, o["ds"], o["object"]))
                for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
     (has, has_path), (name, path) = objects

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Time goes one way (docs/recovery.md): stores that were put back are noticed, and made whole. WEFT_SOAK=1: 10,000 files. Prints TAP."""
+"""Time goes one way (docs/recovery.md): the daemons notice stores that were put back, and make them
+whole. WEFT_SOAK=1: 10,000 files. Prints TAP."""
 import json
 import os
 import random
@@ -311,7 +312,8 @@ def read_status(c, f):
 
 
 def write_by_layout(c, d, name, data):
-    """The question for the size, which the return of the layout makes one for the data servers, tells the metadata server that the objects are there."""
+    """The question for the size, which the return of the layout makes one for the data servers,
+    tells the metadata server that the objects are there."""
     s, f = write_file(c, d, name, b"")
     o = settled(c, f, s)
     check([data_server(c, m[0]).write(m[0].fhs[0], 0, data).status for m in o.mirrors], [0, 0])
@@ -325,7 +327,8 @@ def objects_at(w, name):
 
 
 def test_a_copy_that_moved_away_since_is_not_believed(w):
-    """The backup names a server that has deleted its object since: the other copy of the file is whole, and is the one that stays."""
+    """The backup names a server that has deleted its object since. The other copy of the file is
+    whole, and it is the one that stays."""
     c = client()
     d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
     c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files that get other stripes or another unit: while clients write, and over kills of the metadata server and of data servers. Prints TAP."""
+"""Files that get other stripes or another unit, while clients write and across kills of the
+metadata server and of data servers. Prints TAP."""
 import http.client
 import json
 import os
@@ -133,7 +134,8 @@ def test_what_cannot_be_is_refused(w):
 
 
 def test_it_outlives_kills(w):
-    """Slow enough to be hit: the metadata server, a data server that is read, one that is filled."""
+    """Slow enough to be hit: the metadata server, a data server that is read, one that is
+    filled."""
     x = Striped("kill", 8 * MB, "stripes=2,mirrors=2")
     x.give_back()
     data = bytes(x.data)
@@ -212,8 +214,9 @@ def cut_and_written(w, name):
 
 
 def test_a_file_that_is_cut_and_written_far_behind_meanwhile(w):
-    """A cut is noted up to the end of all there is, and what is written behind it later is the same note. What is cut is copied at once, so the copy may be quicker
-    than who writes: then it is right all the same, and shows nothing of that note."""
+    """The note of a cut reaches to the end of the file, and later writes behind it are the same
+    note. The server copies what is cut at once, so the copy may be quicker than the writer. Then
+    the result is right all the same, and shows nothing of that note."""
     if not any(cut_and_written(w, f"cutfar{n}") for n in range(8)):
         return "the copy was quicker than the writes each time"
     return None
@@ -242,7 +245,8 @@ def commits(w, ds):
 
 
 def test_what_waits_for_its_commit_is_kept_before_the_old_objects_go(w):
-    """The client says COMMIT to the new ones then: nobody would hear that an old one could not keep it."""
+    """The client says COMMIT to the new ones then: nobody would hear that an old one could not keep
+    it."""
     x = Striped("kept", 2 * MB, "stripes=1")
     x.give_back()
     for words in (("--stripes", "2"), ("--stripes", "1"), ("--from",)):

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""weft fsck --online and weft scrub: stores are damaged on purpose, and what is found, what is mended, and what is left alone is what docs/scrub.md says. Prints TAP."""
+"""weft fsck --online and weft scrub. The test damages stores on purpose; what is found, what is
+mended, and what is left alone is what docs/scrub.md says. Prints TAP."""
 import contextlib
 import json
 import os
@@ -79,7 +80,8 @@ def folder(ino):
 
 
 def plant(w, ds, ino, incarnation=1, stripe=0, copy=7, data=b"garbage"):
-    """An object that no file has, nor had: what was deleted its server says it does not have, whatever is under the name."""
+    """An object that no file has, nor had: what was deleted its server says it does not have,
+    whatever is under the name."""
     d = os.path.join(w.dir, ds, folder(ino))
     os.makedirs(d, exist_ok=True)
     path = os.path.join(d, f"{ino:016x}.{incarnation:04x}.{stripe:02x}.{copy:02x}")
@@ -199,7 +201,8 @@ def test_what_may_be_needed_is_not_removed(w):
 
 
 def test_all_lists_tell_how_old_the_store_is_before_anything_is_removed(w):
-    """More garbage than is remembered at a time, and what makes it doubtful is in the list that comes last."""
+    """More garbage than is remembered at a time, and what makes it doubtful is in the list that
+    comes last."""
     x = plain("old")
     ino = removed_inode(x.c)
     first = plant(w, "ds1", ino)

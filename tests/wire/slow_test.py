@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A slow or dead client or data server delays nobody else, and takes no more memory than its share. Prints TAP."""
+"""A slow or dead client or data server delays no other, and takes no more memory than its share.
+Prints TAP."""
 import os
 import select
 import signal
@@ -29,7 +30,8 @@ def done(w, name):
 
 
 class Pace:
-    """The operations of a client in a directory of its own, one after the other; how long each takes, and how many were done."""
+    """The operations of a client in a directory of its own, one after the other; how long each
+    takes, and how many were done."""
 
     def __init__(self):
         self.c = client()
@@ -83,7 +85,8 @@ def deaf(addr=ADDR):
 
 
 def pour(s, data, most, patience=0.4):
-    """Sends data(i) until most are sent, or the peer takes no more for a while. How many went out whole."""
+    """Sends data(i) until most are sent, or the peer takes no more for a while. How many went out
+    whole."""
     for i in range(most):
         left = data(i)
         while left:
@@ -138,7 +141,8 @@ def test_a_client_that_does_not_read_its_replies(w):
 
 
 def flood(addr, n, call):
-    """A process: sends call(i, k) on n connections i from addr, for k = 0, 1.., as fast as they go, and reads what comes back."""
+    """A process: sends call(i, k) on n connections i from addr, for k = 0, 1.., as fast as they go,
+    and reads what comes back."""
     child = os.fork()
     if child:
         return child
@@ -164,7 +168,8 @@ def flood(addr, n, call):
 
 
 def pipelined(c, fh, n, slot=5):
-    """Sends n calls of a client at once, on a connection of their own, and waits for all replies."""
+    """Sends n calls of a client at once, on a connection of their own, and waits for all
+    replies."""
     seq, s = c.slots[slot], socket.create_connection(ADDR, 10)
     calls = b"".join(raw_call(i, sequence(c.session.sessionid, seq + 1 + i, slot, len(c.slots) - 1),
                               putfh(fh), getattr_("type")) for i in range(n))
@@ -178,7 +183,8 @@ def pipelined(c, fh, n, slot=5):
 
 
 def test_a_flood_on_many_connections(w):
-    """Calls of 60 operations, as fast as the server takes them: one address has one turn, however many its connections are."""
+    """Calls of 60 operations, as fast as the server takes them: one address has one turn, however
+    many its connections are."""
     pace = Pace()
     c = client(source=("127.0.0.9", 0))
     d = c.mkdir(c.root(), "flooded")
@@ -201,7 +207,8 @@ def test_a_flood_on_many_connections(w):
         taken = done(w, "LOOKUPP")
         pipelined(pace.c, pace.f, 400)
         taken = (done(w, "LOOKUPP") - taken) // 29
-        # What runs while the numbers are asked for comes on top. Without turns of addresses it is one of each connection for each: 200.
+        # Calls that run while the test asks for the numbers come on top. Without turns of addresses
+        # each connection would do one for each: 200.
         tap.say(f"{taken} calls of a flood on 200 connections were taken, besides 400 of another "
                 "address")
         check(100 < taken < 400 * 64 + 10000, True, f"{taken} calls")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which copy a client reads (docs/mirrors.md, "Reading"): weights, nearness, and what clients tell of their reads. Prints TAP."""
+"""Which copy a client reads (docs/mirrors.md, "Reading"): weights, nearness, and what clients tell
+of their reads. Prints TAP."""
 import os
 import subprocess
 import sys
@@ -26,7 +27,8 @@ def file_on(w, n):
 
 
 def first_copies(names, n=N):
-    """How many of n clients have which server first; it has the highest efficiency, and the same client gets it again."""
+    """How many of n clients have which server first; it has the highest efficiency, and the same
+    client gets it again."""
     got = {}
     for _ in range(n):
         c = client()

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""READs of the tail of a striped file, whose end only the metadata server knows: while that stands still, and
-beside a data server that does (docs/size.md, "The end of a striped file"). Prints TAP."""
+"""READs of the tail of a striped file, whose end only the metadata server knows: while that stands
+still, and beside a data server that does (docs/size.md, "The end of a striped file"). Prints
+TAP."""
 import os
 import sys
 import threading
@@ -20,7 +21,8 @@ CALM = ["mds.lease=60s", "mds.recall_deadline=60s", "ds.lease=60s", "mds.ds_dead
 
 
 class Tail:
-    """A striped file whose last bytes are in one stripe, read from the other's server beyond them."""
+    """A striped file whose last bytes are in one stripe, read from the other's server beyond
+    them."""
 
     def __init__(self, name, policy):
         self.c = client()

@@ -34,7 +34,8 @@ def built(*programs):
 
 
 def named(module, *prefixes):
-    """The (name, test) pairs that the command line chooses, of those that the file itself has; by prefix, then in their order. test_ is no part of a name."""
+    """The (name, test) pairs that the command line chooses, of the tests that the file itself has,
+    by prefix and then in their order. test_ is no part of a name."""
     tests = [(n.removeprefix("test_"), f) for p in prefixes or ("test_",) for n, f in module.items()
              if n.startswith(p) and getattr(f, "__module__", None) == "__main__"]
     return [t for t in tests if not sys.argv[1:]
@@ -65,7 +66,8 @@ def one(i, name, test, around):
 
 
 def apart():
-    """The calling process gets a network of its own: ports that are in use elsewhere are free here. False: it may not."""
+    """Gives the calling process a network of its own, where ports that other processes use are
+    free. Returns False where it may not."""
     if ctypes.CDLL(None, use_errno=True).unshare(0x40000000):  # CLONE_NEWNET
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -81,7 +83,8 @@ def may_be_apart():
 
 
 def begin(unit, around, after):
-    """Starts a process that does these (number, name, test) in a network of its own; (its pid, the file with what it says)."""
+    """Starts a process that does these (number, name, test) in a network of its own. Returns its
+    pid and the file with its output."""
     said = tempfile.TemporaryFile()
     pid = os.fork()
     if pid == 0:
@@ -115,7 +118,8 @@ def parts(text, unit):
 
 
 def run_beside(units, around, beside, after):
-    """So many units at once; what they say is told in the order of the tests. False: one ended badly, whatever its tests said."""
+    """So many units at once; what they say is told in the order of the tests. False: one ended
+    badly, whatever its tests said."""
     left, running, said, told, good = list(units), {}, {}, 1, True
 
     def take(unit, file):
@@ -144,10 +148,13 @@ def run_beside(units, around, beside, after):
 
 
 def run(tests, around=giving(), beside=1, together=lambda name: name, after=None):
-    """around(name) is entered before each test and left after it: it gives the test's arguments, and what fails in it is the test's failure.
-    A test that returns a text was skipped for that reason.
-    Tests that share nothing, and wait more than they work, may run beside one another: so many. Those for which together() gives the same share a
-    process, in their order, at the end of which is after()."""
+    """The test runs within around(name), which gives the test's arguments; what fails in around is
+    the test's failure. A test that returns a text was skipped for that reason.
+
+    So many tests may run beside one another if they share nothing and wait more than they work.
+    Those for which together() gives the same value share a process, in their order; after() runs at
+    its end.
+    """
     if not built():
         skip("the daemons are not built")
         return

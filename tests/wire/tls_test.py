@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""RPC-with-TLS (RFC 9289) on both daemons, by Python's ssl module. Prints TAP. Certificates are made here, with openssl.
+"""RPC-with-TLS (RFC 9289) on both daemons, by Python's ssl module. Prints TAP. The test makes its
+certificates with openssl.
 
-A test gets the cluster whose daemons offer TLS; one called required_... that whose daemons demand it; mutual_...: and a
-certificate with it; start_...: none.
+A test gets the cluster whose daemons offer TLS. A required_ test gets one whose daemons demand it,
+a mutual_ test one whose daemons demand a certificate with it, and a start_ test none.
 """
 import contextlib
 import os
@@ -43,7 +44,8 @@ STALLED = None
 
 
 class Certs:
-    """Two authorities that do not know each other; "ca" vouches for the servers and for good clients."""
+    """Two authorities that do not know each other; "ca" vouches for the servers and for good
+    clients."""
 
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="weft-tls-test.")
@@ -226,7 +228,8 @@ class TlsClient(Client):
 
 
 def refused(ctx, addr=ADDR):
-    """The handshake must fail on both sides; what the client was told. TLS 1.3 tells a client about its certificate afterwards."""
+    """The handshake must fail on both sides; what the client was told. TLS 1.3 tells a client about
+    its certificate afterwards."""
     before = THE.metric("weft_rpc_tls_failed_total")
     sock = probed(addr)
     try:
@@ -493,7 +496,8 @@ def test_a_client_that_does_not_read_is_not_read_either():
     sock = TlsSocket(probed(), context())
     sock.sock.settimeout(1)
     before, sent = anon(pid()), 0
-    # A COMPOUND without a session has a small answer, which its tag makes larger: so many that they fill every buffer on the way.
+    # A COMPOUND without a session has a small answer, which its tag makes larger: so many that they
+    # fill every buffer on the way.
     call = record(rpc_call(1, 1, compound_args([putrootfh()], tag=b"x" * 900), auth_sys()))
     with contextlib.suppress(TimeoutError):
         for sent in range(most):

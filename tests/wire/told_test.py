@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What weft says of answers that a server would seldom give: the server is this script. Prints TAP."""
+"""What weft says of answers that a server would seldom give: the server is this script. Prints
+TAP."""
 import contextlib
 import http.server
 import json
@@ -26,7 +27,8 @@ def check(got, want, what=""):
 
 @contextlib.contextmanager
 def serving(answers):
-    """The address of a server that answers each path with JSON, or with what a function makes of the query."""
+    """The address of a server that answers each path with JSON, or with what a function makes of
+    the query."""
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             url = urlparse(self.path)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What administrators look at and take away: clients, layouts, files, attributes, events, load. Real daemons; prints TAP."""
+"""What administrators look at and take away: clients, layouts, files, attributes, events, load.
+Uses real daemons; prints TAP."""
 import contextlib
 import json
 import os
@@ -43,7 +44,8 @@ def listed(c):
 
 
 def made(name, policy=None, **how):
-    """A client with a file in a directory of its own: client, directory, file handle, open stateid."""
+    """A client with a file in a directory of its own: client, directory, file handle, open
+    stateid."""
     c = client(**how)
     d = c.mkdir(c.root(), name)
     if policy:
@@ -488,7 +490,8 @@ def test_top_tells_who_does_how_much_where(w):
         check(r["written"] > 10 * r["read"] > 0 and r["ops"] > 1 and 0 < r["p50_us"] <= r["p99_us"]
               and r["mean_us"] > 0, True, r)
     check(me["number"], listed(c)["number"])
-    # A megabyte a second for 10 s is what 10 MB in no time look like: less than 2 MB a second, with this half-life.
+    # A megabyte a second for 10 s is what 10 MB in no time look like: less than 2 MB a second, with
+    # this half-life.
     check(MB / 2 < me["written"] < 2 * MB, True, me)
     text = weft("top", "-n", "2", "--rows", "5")
     check(text.count("CLIENT"), 2)

@@ -1,9 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What is not known is not taken for "no", and what is no more allowed can still be given back. Prints TAP.
+"""The server does not take what it does not know for "no", and a client can still give back what it
+may no longer use. Prints TAP.
 
-Name services that fail (users and groups, hosts of the exports), exports that go or become read only under what is held and what is under way, COMMIT's permission,
-TEST_STATEID's size. As exports_test.py the test has a mount namespace and names of its own; DNS is answered by a thread of it.
+Name services that fail (users and groups, hosts of the exports); exports that go or become read
+only while clients hold state or have calls under way; COMMIT's permission; TEST_STATEID's size.
+Like exports_test.py, the test has a mount namespace and names of its own; a thread of it answers
+DNS.
 """
 import contextlib
 import ctypes
@@ -44,7 +47,8 @@ SILENT = object()
 
 
 class Dns(threading.Thread):
-    """UDP on 127.0.0.1: what it says of a name, by its first label's state: an address, None (there is no such name), False (it fails), or SILENT."""
+    """A DNS server on 127.0.0.1. It answers for a name by the state of its first label: an address,
+    None (there is no such name), False (it fails), or SILENT."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -137,7 +141,8 @@ def test_a_user_whose_groups_cannot_be_told_waits():
         check(time.monotonic() - began < 2, True)
         a.no("DELAY", putrootfh(), cred=MANY)
         a.no("DELAY", putrootfh(), cred=auth_sys(4712, 4712))
-        # What needs no user goes on: SEQUENCE keeps the lease, and its slot is used; stateids are tested.
+        # What needs no user goes on: SEQUENCE renews the lease and its slot is used, and
+        # TEST_STATEID works.
         check(err(a.ok(test_stateid(sid), cred=MANY).statuses[0]), "OK")
         a.ok(putfh(shut), getattr_("type"))  # root has no groups
         alive(a, 1.2)
@@ -341,7 +346,8 @@ def test_what_is_held_of_an_export_that_goes_is_given_back():
 
 
 def test_what_goes_is_given_back_by_its_client_alone():
-    """Who has read the ids off the wire, on another host, is no client; nor is who comes without a user."""
+    """Who has read the ids off the wire, on another host, is no client; nor is who comes without a
+    user."""
     c = make(BOTH_C)
     b = walk(c, "deep", "er", "b")
     sid, f = c.open(b, "held")
@@ -470,7 +476,8 @@ def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right():
 
 
 def test_copies_that_wait_for_a_name_leave_their_place():
-    """As many as run at a time wait to hear who their client is; another client's goes on. (There is one loop.)"""
+    """As many as run at a time wait to hear who their client is; another client's goes on. (There
+    is one loop.)"""
     c, o = make(BOTH_C), make(ONLY_B)
     b = walk(c, "deep", "er", "b")
     its, *files = [two_files(who, c.mkdir(b, f"copy{n}")) for n, who in enumerate((o, c, c, c, c))]

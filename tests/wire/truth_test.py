@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies are equal and only read when they are, whatever else happens to the file at that moment. Prints TAP."""
+"""Copies are equal, and clients read them only when they are, whatever else happens to the file at
+that moment. Prints TAP."""
 import os
 import sys
 import threading
@@ -31,7 +32,8 @@ def test_no_size_is_set_while_a_repair_is_about_to_copy(w):
     x = Wide("cut")
     x.report(1)
     eventually(lambda: [r["step"] for r in running(w)] == ["recall"], 5, "the freeze")
-    # It keeps its layout. Were it cut now, the source might be copied before its order, and the target be cut already.
+    # The client keeps its layout. If the target were cut now, the source might be copied before its
+    # order.
     x.c.no("DELAY", putfh(x.f), setattr_(x.s, size=MB))
     x.give_back()
     x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(x.s, size=MB), tries=200)
@@ -98,7 +100,8 @@ def test_nothing_is_written_while_layouts_with_a_stale_copy_come_back(w):
 
 
 def test_who_reports_has_a_newer_layout_taken_back(w):
-    """It spoke of the older one, and would read from the newer one what it knows to lack a write."""
+    """It spoke of the older one, and would read from the newer one what it knows to lack a
+    write."""
     x = Wide("newer", MB, "mirrors=3")
     recalls = []
     x.c.on_callback = lambda name, args: recalls.append(name) or 0
@@ -115,7 +118,8 @@ def test_who_reports_has_a_newer_layout_taken_back(w):
 
 
 def created(c, d, name, mode, *then):
-    """Creates name, which its COMPOUND asks a layout for, writes it through the MDS and closes it."""
+    """Creates name, which its COMPOUND asks a layout for, writes it through the MDS and closes
+    it."""
     r = c.call(putfh(d), open_(name, BOTH | NO_DELEG, how=GUARDED, attrs={"mode": mode}), getfh(),
                *then)
     s, f = r.results[2].stateid, r.results[3].fh

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the connections of one address share (docs/security.md, "Limits"): calls in hand, of which those that wait for a client are not, and a rate. Prints TAP."""
+"""What the connections of one address share (docs/security.md, "Limits"): calls in hand, of which
+those that wait for a client are not, and a rate. Prints TAP."""
 import os
 import select
 import socket
@@ -27,7 +28,8 @@ FLOODED = [f"mds.rate_of_address={RATE}", "mds.ds_suspect=1500ms", "mds.ds_dead=
 
 
 def holder(d, name, addr):
-    """A client with a delegation for writing of a file of its own; what it is told to give back it gives back later."""
+    """A client with a delegation for writing of a file of its own; what it is told to give back it
+    gives back later."""
     c = client(source=(addr, 0))
     s, f = c.open(d, name)
     c.ok(putfh(f), close(s))
@@ -37,7 +39,8 @@ def holder(d, name, addr):
 
 
 def test_calls_that_wait_for_a_client_do_not_keep_its_answer_out(w):
-    """Two clients of one address, each with a delegation that many calls of the other's wait for: on their own connections, DELEGRETURN must get in."""
+    """Two clients of one address each hold a delegation that many calls of the other wait for.
+    DELEGRETURN must get in, on the clients' own connections."""
     d = client().root()
     pair = [holder(d, f"f{i}", "127.0.0.2") for i in range(2)]
     began = time.monotonic()
@@ -55,8 +58,9 @@ def test_calls_that_wait_for_a_client_do_not_keep_its_answer_out(w):
 
 
 def test_nor_do_copies_that_wait_for_layouts(w):
-    """Copies find one of their target's objects denied, and wait until another client has given back what names it; more of them wait behind. LAYOUTRETURN must get in, on a connection that has
-    calls in hand itself."""
+    """Copies find that an object of their target is denied, and wait until another client has
+    returned the layout that names it; more of them wait behind. LAYOUTRETURN must get in, on a
+    connection that has calls in hand itself."""
     pair = [client(source=("127.0.0.2", 0)) for _ in range(2)]
     c, other = pair
     d = c.mkdir(c.root(), "copies")
@@ -114,7 +118,8 @@ def pour(socks, data, seconds):
 
 
 def test_one_address_has_no_more_waiting_than_its_share(w):
-    """As many calls as possible that wait for a client which is silent: what they hold is bounded, and nobody else is late."""
+    """As many calls as possible wait for a silent client: what they hold is bounded, and no other
+    client is late."""
     pace, d = Pace(), client().root()
     c, f, _ = holder(d, "kept", "127.0.0.3")
     c.on_callback = lambda name, args: time.sleep(60)
@@ -135,7 +140,8 @@ def test_one_address_has_no_more_waiting_than_its_share(w):
     pace.beside("an address has what waits", before)
     tap.say(f"{sent / MIB:.0f} of {asked / MIB:.0f} MiB were taken of one address, "
             f"{grown / MIB:.0f} MiB of memory")
-    # 2 MiB in hand, four times that waiting, and of each connection 1 MiB, one more call, and one that is on its way, with its room.
+    # 2 MiB in hand, four times that waiting, and of each connection 1 MiB, one more call, and one
+    # that is on its way, with its room.
     most = CALLS * (128 << 10) * 5 + n * (MIB + 3 * size)
     check(asked > 2 * most, True, "calls enough")
     check(SANITIZED or grown < most, True, f"{grown / MIB:.1f} MiB, of {most / MIB:.1f}")

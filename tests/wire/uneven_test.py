@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies are compared in passing, when the last write layout is back: a difference is told and repaired, and
-what only looks like one is neither (docs/mirrors.md, "Compared in passing"). Prints TAP."""
+"""The server compares copies in passing, when the last write layout is back. It reports and repairs
+a difference, and does neither for what only looks like one (docs/mirrors.md, "Compared in
+passing"). Prints TAP."""
 import json
 import os
 import subprocess
@@ -32,7 +33,8 @@ def told(w, c, f):
 
 
 def marked(w, c, f):
-    """Each GETATTR of a marked file asks the data servers; they have other calls as well, but few."""
+    """Each GETATTR of a marked file asks the data servers; they have other calls as well, but
+    few."""
     def calls():
         return sum(w.metric("weft_rpc_calls_total", name)
                    for name in w.where if name.startswith("ds"))

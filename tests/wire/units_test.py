@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The units under a systemd that runs: it is process 1 of a container of namespaces, whose file system is this machine's with what is written kept in memory. Prints TAP. As root."""
+"""The units under a running systemd. It is process 1 of a container of namespaces; the container's
+file system is this machine's, and what it writes stays in memory. Prints TAP. As root."""
 import contextlib
 import os
 import re
@@ -320,7 +321,8 @@ def boots(box):
 
 
 def test_the_examples_of_the_man_pages_are_all_it_takes(box):
-    """What stands in EXAMPLES, word for word: files, key, start, and the command without a word of where the server is."""
+    """What stands in EXAMPLES, word for word: files, key, start, and the command without a word of
+    where the server is."""
     for addr in ("192.0.2.1/32", "192.0.2.11/32", "198.51.100.11/32", "2001:db8::1/128"):
         done = subprocess.run(["ip", "addr", "add", addr, "dev", "lo",
                                *(["nodad"] if ":" in addr else [])], capture_output=True, text=True,

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Data servers with several volumes: files are spread, found, removed and cloned; a volume that is missing or fails. Prints TAP."""
+"""Data servers with several volumes: files are spread, found, removed and cloned; a volume is
+missing or fails. Prints TAP."""
 import fcntl
 import glob
 import os
@@ -78,7 +79,8 @@ def where(w, c, f):
 
 
 def on_file_system(w, i, size, *mkfs):
-    """A volume of ds1 moves to a file system of its own; ds1 is down. False: this machine mounts none."""
+    """A volume of ds1 moves to a file system of its own; ds1 is down. False: this machine mounts
+    none."""
     folder, image = w.folder(i), os.path.join(w.top, f"image{i}")
     with open(image, "wb") as f:
         f.truncate(size)
