@@ -116,8 +116,9 @@ def more_operations(o, d, t):
 
 
 def state(c, d, t):
-    return [c.attrs(fh, *MODE, "time_modify", "time_metadata") for fh in (
-        d, *(getattr(t, n) for n in ("attrs", "short", "xattr", "linked", "sub", "policy", "cut")))]
+    return [c.attrs(fh, *MODE, "time_modify", "time_metadata")
+            for fh in (d, *(getattr(t, n) for n in ("attrs", "short", "xattr", "linked", "sub",
+                                                    "policy", "cut")))]
 
 
 def names(c, d):

@@ -159,27 +159,30 @@ TABLE = {
     "open for reading": (lambda w: [putfh(w.d), open_("f", READ | NO_DELEG, owner=b"o1")],
                          {"f": "a"}),
     "open for writing": (lambda w: [putfh(w.d), open_("f", WRITE | NO_DELEG, owner=b"o1")], {}),
-    "open that creates, for reading": (lambda w: [putfh(w.d), open_(
-        "n", READ | NO_DELEG, owner=b"o1", how=GUARDED, attrs={"mode": 0o600})], {"d": NEW}),
+    "open that creates, for reading": (
+        lambda w: [putfh(w.d), open_("n", READ | NO_DELEG, owner=b"o1", how=GUARDED,
+                                     attrs={"mode": 0o600})], {"d": NEW}),
     "copy": (lambda w: [putfh(w.f), savefh(), putfh(w.g), copy(w.sid, ANON, count=8)],
              {"f": "a", "g": NEW}),
     "write": (lambda w: [putfh(w.f), write(w.sid, 0, b"x", FILE_SYNC)], {"f": NEW}),
     "write of nothing": (lambda w: [putfh(w.f), write(w.sid, 0, b"", FILE_SYNC)], {}),
     "commit": (lambda w: [putfh(w.f), commit()], {}),
     "open": (lambda w: [putfh(w.d), open_("f", BOTH | NO_DELEG, owner=b"o2")], {}),
-    "open that creates nothing": (lambda w: [putfh(w.d), open_(
-        "f", BOTH | NO_DELEG, owner=b"o3", how=UNCHECKED, attrs={"mode": 0o600})], {}),
-    "open that truncates": (lambda w: [putfh(w.d), open_("f", BOTH | NO_DELEG, owner=b"o4",
-                                                         how=UNCHECKED, attrs={"size": 0})],
-                            {"f": NEW}),
+    "open that creates nothing": (
+        lambda w: [putfh(w.d), open_("f", BOTH | NO_DELEG, owner=b"o3", how=UNCHECKED,
+                                     attrs={"mode": 0o600})], {}),
+    "open that truncates": (
+        lambda w: [putfh(w.d), open_("f", BOTH | NO_DELEG, owner=b"o4", how=UNCHECKED,
+                                     attrs={"size": 0})], {"f": NEW}),
     "open that truncates what is empty": (
         lambda w: [putfh(w.e), open_("g", BOTH | NO_DELEG, owner=b"o4", how=UNCHECKED,
                                      attrs={"size": 0})], {"g": NEW}),
-    "open that creates": (lambda w: [putfh(w.d), open_("n", BOTH | NO_DELEG, owner=b"o5",
-                                                       how=GUARDED, attrs={"mode": 0o600})],
-                          {"d": NEW}),
-    "open that cannot create":
-    (lambda w: [putfh(w.d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})], {}),
+    "open that creates": (
+        lambda w: [putfh(w.d), open_("n", BOTH | NO_DELEG, owner=b"o5", how=GUARDED,
+                                     attrs={"mode": 0o600})], {"d": NEW}),
+    "open that cannot create": (
+        lambda w: [putfh(w.d), open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})],
+        {}),
     "lock and unlock": (lambda w: [putfh(w.f), lock(w.sid, WRITE_LT, owner=b"l")], {}),
     "open downgrade": (lambda w: [putfh(w.f), open_downgrade(w.sid, READ)], {}),
     "close": (lambda w: [putfh(w.f), close(w.sid)], {}),
@@ -223,9 +226,9 @@ TABLE = {
     "modify time": (lambda w: [putfh(w.f), setattr_(time_modify_set=(1, 2))], {"f": "m c v"}),
     "modify time of a directory": (lambda w: [putfh(w.e), setattr_(time_modify_set=None)],
                                    {"e": "m c v"}),
-    "both times of a symlink":
-    (lambda w: [putfh(w.s), setattr_(time_modify_set=(1, 2), time_access_set=(1, 2))],
-     {"s": "a m c v"}),
+    "both times of a symlink": (
+        lambda w: [putfh(w.s), setattr_(time_modify_set=(1, 2), time_access_set=(1, 2))],
+        {"s": "a m c v"}),
     "creation time": (lambda w: [putfh(w.f), setattr_(time_create=(1, 2))], {"f": "b c v"}),
     "a refused change": (lambda w: [putfh(w.f), setattr_(mode=0o10000)], {}),
     "xattr set": (lambda w: [putfh(w.f), setxattr("y", "2")], {"f": CHANGED}),

@@ -114,9 +114,10 @@ def test_what_is_in_order_is_found_so(w):
     got = scrub(w)
     check((got["found"], got["what"], got["bytes"] >= 6 * MB), (0, "scrub", True))
     check(weft(w, "scrub", "--status").startswith("scrub: 2 objects and 1 files checked"), True)
-    eventually(lambda: [e["text"] for e in map(json.loads, weft(
-        w, "--json", "events", "--kind", "scrub").splitlines())][-1].startswith("over: 2 objects"),
-               3, "its event")
+    eventually(
+        lambda: [e["text"] for e in map(
+            json.loads, weft(w, "--json", "events", "--kind", "scrub").splitlines()
+        )][-1].startswith("over: 2 objects"), 3, "its event")
     check("take no other option" in weft(w, "scrub", "--status", "--stop", rc=2), True)
     check("takes only" in weft(w, "fsck", "--online", "/somewhere", rc=2), True)
 

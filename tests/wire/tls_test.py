@@ -861,9 +861,10 @@ def start_errors_name_the_file_and_what_is_wrong():
             for change, want in cases:
                 args = {**good, **change, "store": os.path.join(top, "store"), "cluster_key": key,
                         "listen": "127.0.0.1:13000"}
-                done = subprocess.run([os.path.join(BUILD, program), *(
-                    a for k, v in args.items() for a in ("-o", f"{section}.{k}={v}"))],
-                                      capture_output=True, text=True, timeout=10, check=False)
+                done = subprocess.run(
+                    [os.path.join(BUILD, program),
+                     *(a for k, v in args.items() for a in ("-o", f"{section}.{k}={v}"))],
+                    capture_output=True, text=True, timeout=10, check=False)
                 check(done.returncode != 0 and want in done.stderr, True,
                       f"{program} {change}: {done.stderr}")
 
@@ -879,9 +880,10 @@ def live():
 
 def cluster(mode):
     live()
-    return Cluster(2, [s for d in ("mds", "ds") for s in (
-        f"{d}.tls={mode}", f"{d}.tls_cert={CERTS['live']}", f"{d}.tls_key={CERTS['live.key']}",
-        f"{d}.tls_ca={CERTS['trusted']}")])
+    return Cluster(2, [s for d in ("mds", "ds")
+                       for s in (f"{d}.tls={mode}", f"{d}.tls_cert={CERTS['live']}",
+                                 f"{d}.tls_key={CERTS['live.key']}",
+                                 f"{d}.tls_ca={CERTS['trusted']}")])
 
 
 @contextlib.contextmanager

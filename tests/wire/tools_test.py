@@ -512,8 +512,8 @@ def test_data_past_the_metadata_server_is_known_from_the_clients_word(w):
     got = asked("top")
     name = asked("file", "show", "/past/f")["mirrors"][0]["objects"][0]["ds"]
     rate = 200 * MB * 0.693 / got["half_life"]
-    for r in row(got["servers"], name=name), row(got["clients"], name="past"), row(
-            got["directories"], path="/past"):
+    for r in (row(got["servers"], name=name), row(got["clients"], name="past"),
+              row(got["directories"], path="/past")):
         check(rate / 2 < r["read"] < rate * 1.1, True, r)
         check(r["read"] / 12 < r["written"] < r["read"] / 8, True, r)
     check(row(got["servers"], name=name)["mean_us"], 1000)
