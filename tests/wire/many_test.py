@@ -173,8 +173,8 @@ def pace(c, d, pid, name, n=150):
 
 
 def test_each_client_costs_little_and_slows_nobody(w):
-    # Longer than it takes to have them all, also where the machine has other things to do.
-    lease = (60 if CLIENTS_N > 2000 else 10)
+    # Longer than it takes to start them all, even on a busy machine.
+    lease = 60 if CLIENTS_N > 2000 else 10
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=0s", "--set",
           "mds.sync=false")
@@ -392,8 +392,8 @@ def test_slots_not_needed_go_when_the_client_knows(w):
     check(w.metric("weft_mds_slots") - before, 4)
     s.send(4, want="BADSLOT")
     s.send(15, want="BADSLOT", again=True)
-    # Used again, it grows again. A slot that was gone begins at 1, or where a client that kept it
-    # is: Linux may, and would try its next number for ever.
+    # When it is used again it grows again. A slot that was gone begins at 1, or at the number that
+    # the client kept: Linux may keep it, and would try its next number for ever.
     check(s.told(3), (8, 8))
     s.send(7, again=True, want="SEQ_MISORDERED")
     s.seqs[7] += 1

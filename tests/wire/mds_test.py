@@ -34,10 +34,10 @@ import metric  # noqa: E402
 ADDR = ("127.0.0.1", 12049)
 SETTINGS = ["mds.lease=2s", "mds.grace=2s", "mds.recall_deadline=1s", "ds.lease=3s",
             "ds.heartbeat=300ms",
-            # What these tests find stale, stays so; repair_test.py has the rest.
+            # What these tests find stale stays stale; repair_test.py tests repairs.
             "mds.repair_files=0",
-            # A client that says it does not reach a server is asked again; cutoff_test.py has the
-            # rest.
+            # The metadata server asks again when a client reports that it cannot reach a server;
+            # cutoff_test.py tests the rest.
             "mds.ds_unreached=0s"]
 USER, OTHER = auth_sys(1000, 1000), auth_sys(2000, 2000)
 
@@ -92,8 +92,8 @@ class Cluster:
 CLIENTS = []
 THE = MADE = None  # the cluster, and its settings where tests share it
 COMMON = ()  # more settings of the one that is shared
-# Where leases are not the matter: a machine under load may take longer over one request than a
-# lease of SETTINGS is.
+# For tests that are not about leases: a loaded machine may take longer over one request than a
+# lease of SETTINGS lasts.
 CALM = ["mds.lease=20s"]
 BRIEF = set()
 
@@ -1679,8 +1679,8 @@ def test_what_open_cannot_open(c, d):
     sub = c.mkdir(d, "dir")
     link_fh = c.ok(putfh(d), create(LNK, "link", "dir"), getfh()).fh
     fifo = c.ok(putfh(d), create(FIFO, "fifo"), getfh()).fh
-    # RFC 8881 section 18.16.3 has WRONG_TYPE for the fifo. Linux makes EIO of that, and the right
-    # thing of SYMLINK.
+    # RFC 8881 section 18.16.3 has WRONG_TYPE for the fifo. Linux turns that into EIO, and handles
+    # SYMLINK correctly.
     for name, fh, want in (("dir", sub, "ISDIR"), ("link", link_fh, "SYMLINK"),
                            ("fifo", fifo, "SYMLINK")):
         c.no(want, putfh(d), open_(name))
@@ -2406,8 +2406,8 @@ def test_what_the_last_copy_failed_with_ends_at_the_application(c, d):
 
 
 def test_a_return_with_twenty_errors_may_have_had_more(c, d):
-    """Linux cuts the list off there, those of READ come first: one copy is believed, and made the
-    others from."""
+    """Linux cuts the list off there, and READ errors come first. The server believes one copy and
+    makes the others from it."""
     def returned(n, name, what="READ", iomode=IO_RW):
         s, f, _ = striped(c, d, "mirrors=2", name=name)
         o = lay(c, f, s, iomode)
@@ -2427,8 +2427,8 @@ def test_a_return_with_twenty_errors_may_have_had_more(c, d):
             [(k << 20, 4096, o.stateid, [(bad, 5, NUM["READ"])]) for k in range(20)])))
         check([m[0].deviceid != bad for m in lay(c, f, s).mirrors], [True], n)
     s, f, o = striped(c, d, "mirrors=3", name="errors")
-    # A LAYOUTERROR has as many as it says; of what finds no room here it is known that there is
-    # more.
+    # A LAYOUTERROR carries as many errors as it says. Of those that find no room, the server knows
+    # only that there are more.
     a, b = (m[0].deviceid for m in o.mirrors[:2])
     c.ok(putfh(f), layouterror(o.stateid, [(a, 5, NUM["READ"])] * 64))
     o = lay(c, f, s)
@@ -2805,8 +2805,8 @@ def test_a_truncation_recalls_the_layouts_of_others(c, d):
 
 
 def test_ones_own_truncation_takes_ones_own_layout_back(c, d):
-    """Its capabilities end: a client that heard of that by a refused WRITE would write again when
-    its file is closed."""
+    """Its capabilities end. A client that learns this only from a refused WRITE would write again
+    when its file is closed."""
     s, f, o, ds, fh = one_server(c, d)
     ds.write(fh, 0, b"0123456789")
     returns_when_recalled(c, f)
@@ -2882,8 +2882,8 @@ def test_a_client_that_delays_is_asked_again(c, d):
 
 
 def test_a_retry_tells_of_a_revoked_layout_too(c, d):
-    """RFC 8881, 8.4.2.4 and 2.10.6.1.3: the reply that told it is lost, and was too long to be
-    cached unasked."""
+    """RFC 8881, 8.4.2.4 and 2.10.6.1.3: the reply that carried it is lost, and was too long to be
+    cached without a request for that."""
     c.ok(putfh(d), create(LNK, "l", "x" * 1000))
     s, f, o, ds, fh = one_server(c, d)
     client().ok(putfh(f), setattr_(ANON, size=7))
@@ -3256,7 +3256,7 @@ def test_a_lock_keeps_others_out(c, d):
     k = c.ok(putfh(f), lock(s, WRITE_LT, 10, 20, b"me")).stateid
     check(k[0], 1)
     got = two.no("DENIED", putfh(f), lock(s2, READ_LT, 0, 11, b"you"))
-    # Whose client it is: guess_test.py.
+    # guess_test.py tests whose client it is.
     check((got.first, got.length, got.kind, got.owner), (10, 20, WRITE_LT, b"me"))
     got = two.no("DENIED", putfh(f), lockt(WRITE_LT, 29, 1, b"you"))
     check((got.first, got.length), (10, 20))
@@ -3334,8 +3334,8 @@ def test_one_lock_owner_has_one_stateid(c, d):
 
 
 def test_who_waits_for_a_lock_is_told_when_it_may_be_had(c, d):
-    """CB_NOTIFY_LOCK (section 20.11), which OPEN promises: once, and who did not say that it waits
-    not at all."""
+    """CB_NOTIFY_LOCK (section 20.11), which OPEN promises, comes once. A client that did not say it
+    waits gets none."""
     s, f = c.open(d, "f")
     two = client()
     o = opened(two, d, "f")
@@ -3453,8 +3453,8 @@ def restart_ends_ids_of_before(w):
     again(c)
     check((c.clientid != clientid, c.session.sessionid != session), (True, True))
     check((c.eid.scope, c.eid.major_id), (scope, major))
-    # SEQ4_STATUS_RESTART_RECLAIM_NEEDED (section 18.46.3) is not shown: it would tell a client that
-    # has just made its session what that session told it.
+    # SEQUENCE does not set SEQ4_STATUS_RESTART_RECLAIM_NEEDED (section 18.46.3). It would tell a
+    # client that has just made its session what making the session told it already.
     first(c, "OK", sequence(c.session.sessionid, 1, 5, 5))
     check(err(c.ok(test_stateid(s)).statuses[0]), "BAD_STATEID")
     new = reclaim(c, f)
@@ -3758,8 +3758,8 @@ def own_cluster(w):
 
 @contextlib.contextmanager
 def clients(closing=False):
-    """The clients of a test end with it. closing: where it went well, breaches of the callback
-    rules count."""
+    """The clients of a test end with it. With closing, breaches of the callback rules count where
+    the test went well."""
     try:
         yield
         if closing:

@@ -361,7 +361,7 @@ def test_the_order_is_checked(w):
           ("remove", "a", "b", "NOENT", None, 3.0, 4.0)]
     check(one_order(ok, 5, set()), 2)
     wrong = [
-        # NOENT after all had seen it made.
+        # NOENT after all had seen that it was made.
         (ok[:1] + ok[2:], {"a"}),
         (ok, {"a"}),                                                  # it is there at the end
         # A change that is used twice.

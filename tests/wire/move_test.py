@@ -306,8 +306,8 @@ def test_a_drain_queues_no_more_than_it_can_do(w):
 
 
 def test_what_cannot_leave_keeps_nothing_else_from_the_queue(w):
-    """More than 1,024 files cannot leave the first server; those of the second, which can, are all
-    queued."""
+    """More than 1,024 files cannot leave the first server. The files of the second, which can
+    leave, are all queued."""
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", "mds.repair_files=0")
     weft(w, "ds", "group", "ds1", "rack=full")
@@ -451,8 +451,8 @@ def test_copies_are_compared_and_mended(w):
     check((d["path"], d["offset"], d["kept"], [b["ds"] for b in d["differ"]], d["mended"]),
           ("/verify/f", 8 * MB, names[0], [names[1]], False))
     check(states(x.c, x.f), ["in-sync"] * 3, "what is only reported stays")
-    # Two of three differ from the one that is believed: which that is, only the administrator can
-    # know.
+    # Two of three copies differ from the one that is believed. Only the administrator can know
+    # which is right.
     json.loads(verify(w, "/verify/f", "--mend", "--keep", "2", rc=1))
     eventually(lambda: whole(x.c, x.f), 20, "repair")
     check(json.loads(verify(w, "/verify/f"))["differences"], [])

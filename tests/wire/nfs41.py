@@ -955,7 +955,7 @@ class Client:
         self.impl = ("kernel.org", f"Linux {release} test") if impl is True else impl
         self.callbacks, self.cb_faults, self.cb_cond = [], [], threading.Condition()
         self.cb_thread = threading.local()
-        # Of the slot table: what answers a callback calls beside the test.
+        # Guards the slot table: the answer to a callback may make calls beside the test's.
         self.lock = threading.Lock()
         self.on_callback = lambda name, args: 0
         self.cb_seqs, self.cb_conns, self.cb_again, self.session = {}, {}, 0, None

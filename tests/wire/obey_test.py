@@ -47,7 +47,7 @@ def on_both(name):
 
 
 def kept(w, iomode, change):
-    """What a client that keeps its layout is told at ds1, before and when the other's change is
+    """What ds1 answers to a client that keeps its layout, before and when the other's change is
     answered, and how long that took."""
     x, at = on_both(f"kept{iomode}-")
     ds1 = x.o.mirrors[at][0]

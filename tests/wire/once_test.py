@@ -76,8 +76,8 @@ def things(c, d):
 
 
 def every_operation(o, d, t):
-    """One request for each operation that may not be done twice. What is read behind it is nothing
-    that another changes."""
+    """One request for each operation that the server must not do twice. Other requests do not
+    change what it reads afterwards."""
     after = getfh(), getattr_(*MODE)
     o.send(putfh(d), savefh(), create(DIR, "made", mode=0o750), *after, restorefh(),
            getattr_("fileid"))
@@ -373,7 +373,7 @@ def restart_new_and_false_requests_learn_that_the_session_is_gone(w):
     request = putfh(d), create(DIR, "x")
     for seq, slot in ((2, 5), (0, 5), (1, 6), (1, 2**32 - 1)):
         bad_session(conn, compound_args((sequence(sid, seq, slot, slot, True), *request)))
-    # The same place in the session, another request: other bytes, fewer of them, more of them,
+    # The same slot and sequence with another request: other bytes, fewer of them, more of them,
     # another minor version, another user.
     for ops in ((putfh(d), create(DIR, "y")), (putfh(d),), (*request, getfh())):
         bad_session(conn, compound_args((sequence(sid, 1, 5, 5, True), *ops)))
@@ -558,8 +558,8 @@ def restart_what_another_wrote_over_a_reply_that_nobody_got(w):
 
 
 def restart_a_write_that_a_size_overtook_was_not_done(w):
-    """The size is set while the data is on its way to one of two copies: the WRITE is told to come
-    again, and so it is after a crash."""
+    """A client sets the size while data is on its way to one of two copies. The WRITE gets an error
+    that asks for a retry, also after a crash."""
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
     a.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))

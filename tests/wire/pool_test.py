@@ -67,8 +67,8 @@ def test_payload_of_aligned_calls_is_not_copied(_):
     c = client()
     _, _, _, ds, fh = one_server(c, c.root())
     before = counters(w, *COUNTS)
-    # What the connection predicts is put to the test: users with credentials of other lengths,
-    # small calls in between, several calls at a time.
+    # The connection predicts what comes. The test varies that: users with credentials of other
+    # lengths, small calls in between, several calls at a time.
     calls = []
     for i in range(64):
         cred = auth_sys(1000 + i, 1000, range(i % 3 * 5))

@@ -136,7 +136,7 @@ def test_daemons_of_root_become_the_user_and_serve():
         c = Client(("127.0.0.1", MDS_PORT))
         d = c.mkdir(c.root(), "d")
         s, f = c.open(d, "f")
-        # It has just joined.
+        # The data server has just joined.
         done = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
                        write(s, 0, b"by nobody", FILE_SYNC), tries=50)
         check(err(done.status), "OK")

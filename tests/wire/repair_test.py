@@ -116,8 +116,8 @@ def test_a_server_that_comes_back_gets_what_it_missed(w):
     name = servers(x.c, x.f)[0]
     at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, name) == m[0].deviceid)
     w.dev("kill", w.dir, name, "-9")
-    # A client's mirrored write: one copy takes it, and it says of the other that it does not reach
-    # it.
+    # A client's mirrored write: one copy takes it, and the client reports that it cannot reach the
+    # other.
     x.data[MB:MB + 9] = b"on one of"
     check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], MB, b"on one of").status, 0)
     x.report(at, 6)
@@ -168,8 +168,8 @@ def x_ino(x):
 
 
 class Writer(threading.Thread):
-    """Writes through layouts, or the metadata server, until it is told to stop; what was
-    acknowledged is in x.data."""
+    """Writes through layouts or the metadata server until the test stops it. x.data has the
+    acknowledged writes."""
 
     def __init__(self, x):
         super().__init__()
@@ -538,7 +538,7 @@ def settings(name):
             *(["mds.repair_wait=60s"] if "tool" in name or "comes_back" in name
               or "data_server" in name else []),
             *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else []),
-            # Nobody does without a server that stands still.
+            # The metadata server does not give up a server that stands still.
             *(["ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"] if "of_a_write" in name
               or "such_a_write" in name else [])]
 

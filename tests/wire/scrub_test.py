@@ -80,7 +80,7 @@ def folder(ino):
 
 
 def plant(w, ds, ino, incarnation=1, stripe=0, copy=7, data=b"garbage"):
-    """An object that no file has, nor had: what was deleted its server says it does not have,
+    """An object that no file has, nor had: a server reports that it lacks a deleted object,
     whatever is under the name."""
     d = os.path.join(w.dir, ds, folder(ino))
     os.makedirs(d, exist_ok=True)
@@ -202,8 +202,8 @@ def test_what_may_be_needed_is_not_removed(w):
 
 
 def test_all_lists_tell_how_old_the_store_is_before_anything_is_removed(w):
-    """More garbage than is remembered at a time, and what makes it doubtful is in the list that
-    comes last."""
+    """There is more garbage than the scrub remembers at a time, and the list that comes last has
+    what makes it doubtful."""
     x = plain("old")
     ino = removed_inode(x.c)
     first = plant(w, "ds1", ino)

@@ -77,7 +77,7 @@ def layouts(ds_tls, kind, layouts="", safe="krb5i, krb5p", service=2):
         s, f = c.open(inside, f"{ds_tls} {kind.__name__} {layouts} {safe} {service}")
         got = err(c.call(putfh(f), layoutget(s)).status)
         types = c.attrs(inside, "fs_layout_types").fs_layout_types
-        # Its layout is recalled, where there is one.
+        # The server recalls its layout where there is one.
         check(err(c.until(lambda got: err(got.status) != "DELAY", putfh(f),
                           write(s, 0, b"data", FILE_SYNC)).status), "OK")
         check(c.ok(putfh(f), read(s, 0, 9)).data, b"data")

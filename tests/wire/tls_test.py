@@ -44,7 +44,7 @@ STALLED = None
 
 
 class Certs:
-    """Two authorities that do not know each other; "ca" vouches for the servers and for good
+    """Two authorities that do not know each other. "ca" signs for the servers and for good
     clients."""
 
     def __init__(self):
@@ -496,7 +496,7 @@ def test_a_client_that_does_not_read_is_not_read_either():
     sock = TlsSocket(probed(), context())
     sock.sock.settimeout(1)
     before, sent = anon(pid()), 0
-    # A COMPOUND without a session has a small answer, which its tag makes larger: so many that they
+    # A COMPOUND without a session has a small reply, which its tag makes larger: enough of them
     # fill every buffer on the way.
     call = record(rpc_call(1, 1, compound_args([putrootfh()], tag=b"x" * 900), auth_sys()))
     with contextlib.suppress(TimeoutError):

@@ -150,7 +150,7 @@ def test_a_user_whose_groups_cannot_be_told_waits():
     got = a.until(lambda got: err(got.status) != "DELAY", putfh(shut), create(DIR, "x"), cred=MANY,
                   tries=40)
     check(err(got.status), "ACCESS")
-    # Nobody waits for the next try.
+    # No caller waits for the next try.
     a.until(lambda got: got.status == 0, putfh(shut), create(DIR, "by one more"),
             cred=auth_sys(4712, 4712), tries=40)
 
@@ -250,7 +250,7 @@ export "/q" {{
     for host in hosts:
         DNS.names[host] = SILENT
     worst, began = 0.0, time.monotonic()
-    # What was known grows old, a try fails, the next one is made.
+    # The cached answer grows old, a try fails, and the server makes the next one.
     while time.monotonic() - began < 9:
         before = time.monotonic()
         c.ok()
@@ -346,8 +346,8 @@ def test_what_is_held_of_an_export_that_goes_is_given_back():
 
 
 def test_what_goes_is_given_back_by_its_client_alone():
-    """Who has read the ids off the wire, on another host, is no client; nor is who comes without a
-    user."""
+    """A stranger on another host that has read the ids off the wire is no client, and neither is a
+    caller without a user."""
     c = make(BOTH_C)
     b = walk(c, "deep", "er", "b")
     sid, f = c.open(b, "held")
@@ -455,7 +455,7 @@ def test_a_copy_stops_when_its_flavour_is_not_taken_any_more():
 def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right():
     c = make(BOTH_C)
     src, dst, job = big_copy(c, walk(c, "deep", "er", "b"))
-    # The second has names to be asked.
+    # The second has a name to look up.
     for n, more in enumerate(('client "127.0.0.77" { }', 'client "named.weft.test" { }')):
         exports(BASE.replace('export "/deep/er/b" {', 'export "/deep/er/b" { ' + more))
         count = c.ok(putfh(dst[1]), offload_status(job)).count
@@ -476,8 +476,8 @@ def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right():
 
 
 def test_copies_that_wait_for_a_name_leave_their_place():
-    """As many as run at a time wait to hear who their client is; another client's goes on. (There
-    is one loop.)"""
+    """As many copies as run at a time wait to learn who their client is. Another client's copy goes
+    on. (There is one loop.)"""
     c, o = make(BOTH_C), make(ONLY_B)
     b = walk(c, "deep", "er", "b")
     its, *files = [two_files(who, c.mkdir(b, f"copy{n}")) for n, who in enumerate((o, c, c, c, c))]
@@ -509,7 +509,8 @@ def test_commit_is_for_those_who_write():
     s, f = c.open(d, "f", cred=owner, attrs={"mode": 0o644})
     c.ok(putfh(f), write(s, 0, b"words"), cred=owner)
     c.ok(putfh(f), commit(), cred=owner)
-    # Of this client, which has it open for writing: who wrote what is the client's to know.
+    # From the client that has it open for writing. Which of its users wrote is for the client to
+    # know.
     c.ok(putfh(f), commit(), cred=other)
     c.ok(putfh(f), setattr_(s, mode=0o444), cred=owner)
     c.ok(putfh(f), commit(), cred=owner)

@@ -28,8 +28,8 @@ FLOODED = [f"mds.rate_of_address={RATE}", "mds.ds_suspect=1500ms", "mds.ds_dead=
 
 
 def holder(d, name, addr):
-    """A client with a delegation for writing of a file of its own; what it is told to give back it
-    gives back later."""
+    """A client with a write delegation of a file of its own. It returns a recalled delegation
+    later."""
     c = client(source=(addr, 0))
     s, f = c.open(d, name)
     c.ok(putfh(f), close(s))

@@ -321,8 +321,8 @@ def boots(box):
 
 
 def test_the_examples_of_the_man_pages_are_all_it_takes(box):
-    """What stands in EXAMPLES, word for word: files, key, start, and the command without a word of
-    where the server is."""
+    """The text of EXAMPLES, word for word: files, key, start, and the command without an address of
+    the server."""
     for addr in ("192.0.2.1/32", "192.0.2.11/32", "198.51.100.11/32", "2001:db8::1/128"):
         done = subprocess.run(["ip", "addr", "add", addr, "dev", "lo",
                                *(["nodad"] if ":" in addr else [])], capture_output=True, text=True,

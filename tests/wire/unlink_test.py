@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A file that is removed while it is open keeps its data until the last close, or until those who
-had it open are gone for good (OPEN4_RESULT_PRESERVE_UNLINKED), whoever dies in between. Prints TAP.
-Every test has a cluster of its own."""
+"""A file that is removed while it is open keeps its data until the last close, or until the clients
+that had it open are gone for good (OPEN4_RESULT_PRESERVE_UNLINKED), whichever daemon or client dies
+in between. Prints TAP. Every test has a cluster of its own."""
 import glob
 import os
 import subprocess
