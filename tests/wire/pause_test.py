@@ -61,7 +61,7 @@ def test_a_recall_goes_on_where_it_stood(w):
     s, f = c.open(d, "f")
     lay(c, f, s)
     # It says yes, and returns the layout when it is asked here.
-    c.on_callback = (lambda name, args: 0)
+    c.on_callback = lambda name, args: 0
     cut = other.begin(putfh(f), setattr_(ANON, size=0))
     got = c.wait_callback("LAYOUTRECALL")
     with Paused(w):
