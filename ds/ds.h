@@ -5,7 +5,7 @@
  *   main.c      configuration, threads, the admin server
  *   nfs3.c      NFSv3: file handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
  *   conn.c      how many connections there are, and which may send long records
- *   control.c   the connection to the MDS: joining, the lease, orders
+ *   control.c   the connection to the MDS: joining, the lease; control_serve.c: its requests
  *   rdma.c      NFSv3 over RDMA
  *   place.c     what runs where
  *   peer.c      serves reads of other data servers; pull.c: reads from them, for rebuilds
@@ -108,6 +108,9 @@ unsigned ds_subnet_bits(const struct sockaddr_storage *a);
 struct ctl_chan;
 /* NULL while the MDS is not connected. */
 struct ctl_chan *ds_control_chan(struct ds *d);
+/* control_serve.c: serves a request of the MDS. On loop 0. */
+struct ctl_incoming;
+void ds_control_serve(struct ds *d, struct ctl_incoming *in);
 
 /* rdma.c */
 struct ds_addr_text {
