@@ -2,7 +2,7 @@
 /*
  * repair_row.h - repair makes objects in sync again (docs/repair.md). Here: its durable rows, the
  * place where an object is made again, and the data servers' steps. mds/jobs/repair.c decides what
- * happens to the file's layouts meanwhile, and which file is next.
+ * happens to the file's layouts meanwhile, and mds/jobs/repair_queue.c which file is next.
  */
 #ifndef MDS_LO_REPAIR_H
 #define MDS_LO_REPAIR_H

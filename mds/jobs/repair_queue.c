@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * repair_queue.c - which file is repaired when (docs/repair.md), and what the administrator sees of
+ * that.
+ *
+ * The table of repairs is the queue. A tick reads on in the table where the last tick ended, and
+ * takes what can be done now. So while a file waits, its row is all that is remembered of it. A job
+ * (repair.c) does one object of the file after the other.
+ */
+#include "mds/jobs/repair_int.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include <errno.h>
+
+#define SCAN_ROWS  4096 /* rows of the table that a tick reads */
+#define SCAN_MOVES 512	/* rows that a tick checks for files that can move */
+#define REST_MS	   1000
+
+static unsigned room(const struct job_repair *r);
+static int repair_scan_row(void *arg, uint64_t ino, const struct lo_repair *row);
+static bool under_way(const struct job_repair *r, uint64_t ino);
+static bool rests(const struct job_repair *r, uint64_t ino);
+static void repair_rest(struct job_repair *r, uint64_t ino);
+static void job_start(struct job_repair *r, uint64_t ino);
+
+/* ---- the table ---- */
+
+struct scan {
+	struct job_repair *r;
+	struct kv_txn *t;
+	unsigned rows, looks, n, nmove, room;
+	/* move: files that only move come last, as a drain has very many */
+	uint64_t last, ino[REPAIR_FILES_MAX], move[REPAIR_FILES_MAX];
+	bool more;
+};
+
+void job_repair_tick(struct mds *m)
+{
+	struct job_repair *r = m->m_repair;
+	struct scan s = {.r = r, .room = room(r)};
+	int err;
+
+	if (!s.room || st_in_grace(m->m_st) || kv_read_begin(m->m_kv, &s.t))
+		return;
+	err = lo_repairs(s.t, r->r_cursor, repair_scan_row, &s);
+	kv_read_end(s.t);
+	if (err < 0)
+		log_error("cannot read the table of repairs: %s", strerror(-err));
+	r->r_cursor = s.more ? s.last + 1 : 1;
+	for (unsigned i = 0; i < s.n; i++)
+		job_start(r, s.ino[i]);
+	for (unsigned i = 0; i < s.nmove && s.n + i < s.room; i++)
+		job_start(r, s.move[i]);
+}
+
+/* Repair is off: one job at a time, which only makes objects stale that nothing rebuilds. */
+static unsigned room(const struct job_repair *r)
+{
+	unsigned busy = 0, most = r->r_opts.ro_files ? r->r_opts.ro_files : 1;
+
+	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
+		busy += r->r_job[i] != NULL;
+	return busy < most ? most - busy : 0;
+}
+
+static int repair_scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
+{
+	struct scan *s = arg;
+	struct repair_pick p;
+	bool moves;
+	int err;
+
+	if (s->n == s->room || s->rows++ == SCAN_ROWS) {
+		s->more = true;
+		return 1;
+	}
+	s->last = ino;
+	if (under_way(s->r, ino) || rests(s->r, ino))
+		return 0;
+	moves = s->nmove < s->room && s->looks < SCAN_MOVES;
+	s->looks += moves;
+	err = repair_pick(s->r, s->t, ino, row, moves, &p);
+	if (!err && p.move > OP_MOVE_WAITS)
+		s->move[s->nmove++] = ino;
+	else if (!err || err == -ENOENT)
+		s->ino[s->n++] = ino;
+	else if (p.vain)
+		repair_rest(s->r, ino);
+	return 0;
+}
+
+static bool under_way(const struct job_repair *r, uint64_t ino)
+{
+	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
+		if (r->r_job[i] && r->r_job[i]->ino == ino)
+			return true;
+	return false;
+}
+
+/* The file waits: places are not looked for again and again while there are none. */
+static bool rests(const struct job_repair *r, uint64_t ino)
+{
+	return r->r_rest[ino % REPAIR_RESTS].ino == ino &&
+	       clock_mono_ms() < r->r_rest[ino % REPAIR_RESTS].until_ms;
+}
+
+static void repair_rest(struct job_repair *r, uint64_t ino)
+{
+	r->r_rest[ino % REPAIR_RESTS].ino = ino;
+	r->r_rest[ino % REPAIR_RESTS].until_ms = clock_mono_ms() + REST_MS;
+}
+
+int repair_pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row,
+		bool moves, struct repair_pick *p)
+{
+	int err = ns_get(r->r_m->m_ns, t, ino, &p->i);
+	bool waits = false, off = !r->r_opts.ro_files;
+	enum lo_where where;
+	const char *why;
+	uint64_t left;
+
+	p->resume = p->demote = p->vain = false;
+	p->move = OP_MOVE_NOTHING;
+	if (!err)
+		err = lo_map_decode(p->i.i_blob, &p->map);
+	if (err)
+		return err == -ESTALE ? -ENOENT : err;
+	for (unsigned n = 0; n < (unsigned)p->map.lm_stripes * p->map.lm_mirrors; n++) {
+		unsigned k = (lo_repair_first(row) + n) %
+			     ((unsigned)p->map.lm_stripes * p->map.lm_mirrors);
+		const struct lo_object *o = &p->map.lm_obj[k];
+		bool later = off || lo_repair_waits(row, repair_wall_s());
+
+		if (o->ob_state == LO_IN_SYNC || o->ob_state == LO_ABSENT ||
+		    (o->ob_leaving && o->ob_state == LO_STALE))
+			continue;
+		waits = true;
+		p->obj = k;
+		p->ds = o->ob_ds;
+		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session &&
+			    row->rr_object == k &&
+			    !ds_reg_since_heartbeat_ms(r->r_m->m_dsc, o->ob_ds);
+		if (p->resume)
+			return 0;
+		where = later ? LO_WAIT_SERVER
+			      : lo_repair_where(r->r_m->m_lo, &p->map, k, row, r->r_opts.ro_wait_ms,
+						&p->ds, &left);
+		if (where <= LO_ELSEWHERE)
+			return 0;
+		p->vain |= where == LO_WAIT_SPACE;
+		if (o->ob_state == LO_REBUILDING &&
+		    clock_mono_ms() - r->r_started_ms > r->r_m->m_ds_lease_ms) {
+			p->demote = true;
+			p->ds = o->ob_ds;
+			return 0;
+		}
+	}
+	if (!moves)
+		return -EAGAIN;
+	p->move = job_move_look(r->r_m, ino, &p->map, &why);
+	p->vain |= p->move == OP_MOVE_WAITS;
+	waits |= p->move != OP_MOVE_NOTHING;
+	if (p->move > OP_MOVE_WAITS && !off && !lo_repair_waits(row, repair_wall_s())) {
+		p->obj = lo_objects(&p->map) - p->map.lm_stripes;
+		return 0;
+	}
+	return waits ? -EAGAIN : -ENOENT;
+}
+
+static void job_start(struct job_repair *r, uint64_t ino)
+{
+	struct repair_job *j = calloc(1, sizeof(*j));
+	unsigned i = 0;
+
+	if (!j)
+		return; /* no memory: the next scan finds the file again */
+	j->r = r;
+	j->m = r->r_m;
+	j->loop = r->r_loop;
+	j->ino = j->view.rv_ino = ino;
+	pthread_mutex_lock(&r->r_lock);
+	while (r->r_job[i])
+		i++;
+	r->r_job[i] = j;
+	pthread_mutex_unlock(&r->r_lock);
+	repair_object(j);
+}
+
+void repair_job_end(struct repair_job *j)
+{
+	struct job_repair *r = j->r;
+
+	excl_end(&j->freeze, 0);
+	pthread_mutex_lock(&r->r_lock);
+	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
+		if (r->r_job[i] == j)
+			r->r_job[i] = NULL;
+	pthread_mutex_unlock(&r->r_lock);
+	/* The next jobs of very many small files do not wait for a tick. */
+	if (j->repaired && !r->r_next.t_pos)
+		loop_timer_start(r->r_loop, &r->r_next, 1);
+	free(j);
+}
+
+/* ---- for the administrator ---- */
+
+unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned max)
+{
+	struct job_repair *r = m->m_repair;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&r->r_lock);
+	for (unsigned i = 0; i < REPAIR_FILES_MAX && n < max; i++) {
+		if (!r->r_job[i])
+			continue;
+		out[n] = r->r_job[i]->view;
+		out[n].rv_ms =
+			r->r_job[i]->started_ms ? clock_mono_ms() - r->r_job[i]->started_ms : 0;
+		n++;
+	}
+	pthread_mutex_unlock(&r->r_lock);
+	return n;
+}
+
+struct job_repair_opts job_repair_opts(const struct mds *m)
+{
+	return m->m_repair->r_opts;
+}
+
+static double repair_gauge_running(void *arg)
+{
+	struct job_repair_view v[REPAIR_FILES_MAX];
+
+	return job_repair_list(arg, v, REPAIR_FILES_MAX);
+}
+
+static int repair_count_row(void *arg, uint64_t ino, const struct lo_repair *row)
+{
+	(void)ino;
+	(void)row;
+	++*(uint64_t *)arg;
+	return 0;
+}
+
+static double gauge_files(void *arg)
+{
+	struct mds *m = arg;
+	struct kv_txn *t;
+	uint64_t n = 0;
+
+	if (kv_read_begin(m->m_kv, &t))
+		return 0;
+	lo_repairs(t, 1, repair_count_row, &n);
+	kv_read_end(t);
+	return (double)n;
+}
+
+static void next_fire(struct loop_timer *t)
+{
+	job_repair_tick(hash_entry(t, struct job_repair, r_next)->r_m);
+}
+
+int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_opts *o)
+{
+	struct job_repair *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->r_m = m;
+	r->r_loop = loop;
+	r->r_opts = *o;
+	r->r_cursor = 1;
+	r->r_next.t_fire = next_fire;
+	r->r_started_ms = clock_mono_ms();
+	pthread_mutex_init(&r->r_lock, NULL);
+	r->r_repaired = metric_counter("weft_mds_repaired_total",
+				       "Objects that were made equal to a copy in sync again", "");
+	r->r_failed = metric_counter(
+		"weft_mds_repair_failures_total",
+		"Repairs of an object that did not come to an end, and are tried again", "");
+	r->r_copied = metric_counter("weft_mds_repair_written_bytes_total",
+				     "Bytes that data servers wrote to repair objects", "");
+	r->r_same = metric_counter(
+		"weft_mds_repair_equal_bytes_total",
+		"Bytes that data servers compared to repair objects, and found equal", "");
+	metric_gauge("weft_mds_repairs", "Files being repaired now", "", repair_gauge_running, m);
+	metric_gauge("weft_mds_repair_files",
+		     "Files with objects that are not in sync, or that are being moved", "",
+		     gauge_files, m);
+	m->m_repair = r;
+	return 0;
+}
