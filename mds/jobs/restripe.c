@@ -10,13 +10,14 @@
  *	freeze   all layouts are back, every older capability is fenced, nothing is written; what
  *	         was noted last is copied; the new objects get their end, and are durable
  *	commit   the new map is the file's, the old objects are deleted
+ * restripe_list.c has the list of what is still to be copied.
  *
  * Only this job has the new objects. So after a failure before the commit the job begins again, and
  * the file is as it was.
  */
 #include "mds/file/file_size.h"
 #include "mds/file/mirror_state.h"
-#include "mds/jobs/restripe.h"
+#include "mds/jobs/restripe_int.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/journal/event_journal.h"
@@ -27,7 +28,6 @@
 #include <sodium.h>
 #include <urcu/compiler.h>
 
-#define BATCH_BYTES (16u << 20)
 /* When this much is left, it is copied, and then the freeze comes. It copies only what was changed
  * during that copying. */
 #define FINAL_BYTES (32u << 20)
@@ -36,49 +36,46 @@
 #define AGAIN_MS    500
 #define PATIENCE_MS 70000
 #define REST_MS	    5000 /* after a job that did not reach its end */
-#define ALL_STRIPES UINT32_MAX
 
-struct range {
-	uint64_t off, end;
-	unsigned stripe; /* of the old layout, or ALL_STRIPES */
-};
-
-struct job_restripe {
-	struct mds *rs_m;
-	struct loop *rs_loop;
-	struct loop_timer rs_timer;
-	void (*rs_wake)(struct job_restripe *r);
-	pthread_mutex_t rs_lock; /* protects rs_view: any thread reads it */
-	struct job_restripe_view rs_view;
-	uint64_t rs_cursor, rs_rest_ms;
-	/* the file in hand */
-	/* most: no source ever ended past this offset */
-	uint64_t rs_ino, rs_session, rs_size, rs_most, rs_since_ms;
-	struct ns_inode rs_inode;
-	struct lo_map rs_map;
-	struct lo_pending rs_twin;
-	struct lo_object rs_source[LO_MAX_OBJECTS]; /* by stripe */
-	uint64_t rs_writes[LO_MAX_OBJECTS];
-	struct range *rs_list;
-	size_t rs_n, rs_cap, rs_at, rs_back_at;
-	/* pos: in rs_list[rs_at]; back: where the batch under way began */
-	uint64_t rs_pos, rs_back_pos;
-	unsigned rs_round, rs_takes;
-	bool rs_last, rs_frozen;
-	struct excl rs_freeze;
-	struct kv_op rs_op;
-	struct lo_stat rs_stat;
-	struct lo_io rs_io;
-	/* questions under way */
-	struct lo_restripe_io **rs_call;
-	unsigned rs_ncall, rs_ccap, rs_left;
-	int rs_err;
-	void (*rs_then)(struct job_restripe *r, int err);
-};
-
+/* The steps, in the order of time. */
+static void unwatched(struct lo_restripe_io *an, int err);
+static int first(void *arg, uint64_t ino, const struct lo_pending *tw);
 static void restripe_begin(struct job_restripe *r);
+static void restripe_looked(struct lo_stat *ls, int err);
+static bool choose_sources(struct job_restripe *r);
+static bool watch_all(struct job_restripe *r, int what,
+		      void (*then)(struct job_restripe *r, int err));
+static void watched(struct job_restripe *r, int err);
+static void first_size(struct lo_stat *ls, int err);
 static void restripe_copy(struct job_restripe *r);
+static void filled(struct job_restripe *r, int err);
+static void restripe_list_done(struct job_restripe *r);
 static void restripe_take(struct job_restripe *r);
+static void take_more(struct job_restripe *r);
+static void restripe_taken(struct job_restripe *r, int err);
+static void taken_size(struct lo_stat *ls, int err);
+static void taken_all(struct job_restripe *r);
+static void restripe_freeze(struct job_restripe *r);
+static void restripe_frozen(void *arg, int err);
+static void old_keep(struct job_restripe *r);
+static void old_kept(struct lo_io *io, int err);
+static int restripe_unkept_run(struct kv_op *op, struct kv_txn *t);
+static void restripe_unkept_done(struct kv_op *op, int err);
+static void frozen_size(struct lo_stat *ls, int err);
+static void restripe_finish(struct job_restripe *r);
+static void restripe_ended(struct job_restripe *r, int err);
+static int restripe_commit_run(struct kv_op *op, struct kv_txn *t);
+static bool news(const struct job_restripe *r, const struct ns_inode *i, const struct lo_map *was);
+static void outdated(struct job_restripe *r);
+static void restripe_committed(struct kv_op *op, int err);
+static void anew(struct job_restripe *r, int err);
+static void restripe_fail(struct job_restripe *r, int err);
+static int restripe_replace_run(struct kv_op *op, struct kv_txn *t);
+static void replaced(struct kv_op *op, int err);
+static int restripe_gone_run(struct kv_op *op, struct kv_txn *t);
+static void gone_done(struct kv_op *op, int err);
+
+/* ---- the parts of a job ---- */
 
 static void restripe_step(struct job_restripe *r, const char *what)
 {
@@ -102,23 +99,24 @@ static void restripe_later(struct job_restripe *r, uint64_t ms,
 	loop_timer_start(r->rs_loop, &r->rs_timer, ms);
 }
 
+static void restripe_submit(struct job_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
+			    void (*done)(struct kv_op *op, int err))
+{
+	r->rs_op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = r->rs_loop};
+	kv_submit(r->rs_m->m_kv, &r->rs_op);
+}
+
+static bool patient(struct job_restripe *r)
+{
+	if (!r->rs_since_ms)
+		r->rs_since_ms = clock_mono_ms();
+	return clock_mono_ms() - r->rs_since_ms < PATIENCE_MS;
+}
+
 static void restripe_thaw(struct job_restripe *r)
 {
 	excl_end(&r->rs_freeze, 0);
 	r->rs_frozen = false;
-}
-
-static void calls_free(struct job_restripe *r)
-{
-	for (unsigned i = 0; i < r->rs_ncall; i++)
-		free(r->rs_call[i]);
-	r->rs_ncall = 0;
-}
-
-static void unwatched(struct lo_restripe_io *an, int err)
-{
-	(void)err; /* on error the server keeps the notes until it has many */
-	free(an);
 }
 
 /* Ends the notes of a session that is over, which take memory. Nothing waits for the answers. */
@@ -136,125 +134,22 @@ static void restripe_unwatch(struct job_restripe *r)
 	}
 }
 
+static void unwatched(struct lo_restripe_io *an, int err)
+{
+	(void)err; /* on error the server keeps the notes until it has many */
+	free(an);
+}
+
 static void restripe_rest(struct job_restripe *r, uint64_t ms)
 {
 	restripe_thaw(r);
 	restripe_unwatch(r);
-	calls_free(r);
+	restripe_calls_free(r);
 	r->rs_ino = 0;
 	r->rs_rest_ms = ms ? clock_mono_ms() + ms : 0;
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view = (struct job_restripe_view){0};
 	pthread_mutex_unlock(&r->rs_lock);
-}
-
-/* ---- failures ---- */
-
-static bool patient(struct job_restripe *r)
-{
-	if (!r->rs_since_ms)
-		r->rs_since_ms = clock_mono_ms();
-	return clock_mono_ms() - r->rs_since_ms < PATIENCE_MS;
-}
-
-/* The row is gone. The transaction that removed the row ordered the deletion of the new objects,
- * but a server may have made an object since: their deletion is ordered again. */
-static int restripe_gone_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
-	struct ns_inode i = r->rs_inode;
-	int err = 0;
-
-	i.i_incarnation = r->rs_twin.tw_incarnation;
-	for (unsigned k = 0; !err && k < lo_objects(&r->rs_twin.tw_map); k++)
-		err = lo_order_free_object(r->rs_m->m_lo, t, &i, &r->rs_twin.tw_map, k);
-	return err;
-}
-
-static void gone_done(struct kv_op *op, int err)
-{
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
-
-	if (err)
-		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
-			  (unsigned long)r->rs_ino, strerror(-err));
-	lo_orders_wake(r->rs_m->m_lo);
-	restripe_rest(r, 0);
-}
-
-/* Places the new objects again: the server of one is gone, or fails. */
-static int restripe_replace_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
-	struct mds *m = r->rs_m;
-	struct lo_pending was, tw;
-	struct ns_inode i;
-	struct lo_map map;
-	char why[256];
-	int err = ns_get(m->m_ns, t, r->rs_ino, &i);
-
-	if (!err)
-		err = lo_map_decode(i.i_blob, &map);
-	if (!err)
-		err = lo_pending_get(t, r->rs_ino, &was);
-	if (!err)
-		err = lo_pending_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit,
-				       64 + randombytes_uniform(128), m->m_lease_ms, &tw, why,
-				       sizeof(why));
-	if (!err && lo_pending_same(&was, &tw))
-		err = -EAGAIN;
-	if (!err)
-		err = lo_pending_free(m->m_lo, t, &i);
-	return err ? err : lo_pending_put(t, r->rs_ino, &tw);
-}
-
-static void replaced(struct kv_op *op, int err)
-{
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
-
-	lo_orders_wake(r->rs_m->m_lo);
-	if (err && err != -EAGAIN && err != -ENOENT && err != -ESTALE)
-		log_warn("inode %lu: cannot place its new layout again: %s",
-			 (unsigned long)r->rs_ino, strerror(-err));
-	restripe_rest(r, REST_MS);
-}
-
-static void restripe_submit(struct job_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
-			    void (*done)(struct kv_op *op, int err))
-{
-	r->rs_op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = r->rs_loop};
-	kv_submit(r->rs_m->m_kv, &r->rs_op);
-}
-
-/* If a server of the new objects fails or does not come back, they are placed again. Otherwise the
- * job begins again later. */
-static void restripe_fail(struct job_restripe *r, int err)
-{
-	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
-
-	restripe_thaw(r);
-	log_warn("inode %lu: cannot restripe it now: %s", (unsigned long)r->rs_ino, strerror(-err));
-	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
-		lost |= ds_reg_since_heartbeat_ms(r->rs_m->m_dsc,
-						  r->rs_twin.tw_map.lm_obj[k].ob_ds) >
-			job_repair_opts(r->rs_m).ro_wait_ms;
-	if (lost)
-		restripe_submit(r, restripe_replace_run, replaced);
-	else
-		restripe_rest(r, REST_MS);
-}
-
-/* Begins again: notes are lost, or a source cannot be used any more. */
-static void anew(struct job_restripe *r, int err)
-{
-	restripe_thaw(r);
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_restarts++;
-	pthread_mutex_unlock(&r->rs_lock);
-	if (patient(r))
-		restripe_later(r, AGAIN_MS, restripe_begin);
-	else
-		restripe_fail(r, err);
 }
 
 /* Reads the file, its map and its pending layout as they are now. False: the job is over, or put
@@ -296,56 +191,6 @@ static bool restripe_load(struct job_restripe *r)
 	return false;
 }
 
-/* ---- questions to data servers, some at a time ---- */
-
-static struct lo_restripe_io *restripe_call_new(struct job_restripe *r)
-{
-	struct lo_restripe_io *an;
-
-	if (r->rs_ncall == r->rs_ccap) {
-		unsigned cap = r->rs_ccap ? 2 * r->rs_ccap : 64;
-		struct lo_restripe_io **more =
-			realloc(r->rs_call, cap * sizeof(struct lo_restripe_io *));
-
-		if (!more)
-			return NULL;
-		r->rs_call = more;
-		r->rs_ccap = cap;
-	}
-	an = calloc(1, sizeof(*an));
-	if (an)
-		r->rs_call[r->rs_ncall++] = an;
-	return an;
-}
-
-static void restripe_answered(struct lo_restripe_io *an, int err)
-{
-	struct job_restripe *r = an->an_priv;
-
-	if (err && !r->rs_err)
-		r->rs_err = err;
-	if (!--r->rs_left)
-		r->rs_then(r, r->rs_err);
-}
-
-static void ask_begin(struct job_restripe *r, void (*then)(struct job_restripe *r, int err))
-{
-	r->rs_err = 0;
-	r->rs_left = r->rs_ncall;
-	r->rs_then = then;
-	for (unsigned i = 0; i < r->rs_ncall; i++) {
-		r->rs_call[i]->an_priv = r;
-		r->rs_call[i]->an_done = restripe_answered;
-	}
-}
-
-static int source_at(const struct job_restripe *r, const struct lo_map *map, unsigned stripe)
-{
-	int k = lo_object_of(map, r->rs_source[stripe].ob_ds, stripe, r->rs_source[stripe].ob_copy);
-
-	return k >= 0 && map->lm_obj[k].ob_state == LO_IN_SYNC ? k : -1;
-}
-
 /* Whether all sources can still be used. If two clients have begun to write the file, the sources
  * must be the copies that all readers use. */
 static bool sources_stand(const struct job_restripe *r, const struct lo_map *map)
@@ -353,7 +198,7 @@ static bool sources_stand(const struct job_restripe *r, const struct lo_map *map
 	bool taking, same = file_is_contended(r->rs_m, r->rs_ino, map, &taking);
 
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
-		int k = source_at(r, map, s), may;
+		int k = restripe_source_at(r, map, s), may;
 
 		for (unsigned n = 0; (may = lo_source(map, s, n, same)) >= 0 && may != k; n++)
 			;
@@ -395,147 +240,143 @@ static void size_is(struct job_restripe *r)
 	r->rs_most = r->rs_size > r->rs_most ? r->rs_size : r->rs_most;
 }
 
-/* ---- the list ---- */
+/* ---- watch ---- */
 
-static bool restripe_list_add(struct job_restripe *r, uint64_t off, uint64_t end, unsigned stripe)
+void job_restripe_tick(struct mds *m)
 {
-	if (r->rs_n == r->rs_cap) {
-		size_t cap = r->rs_cap ? 2 * r->rs_cap : 256;
-		struct range *more = realloc(r->rs_list, cap * sizeof(*more));
+	struct job_restripe *r = m->m_restripe;
+	struct kv_txn *t;
+	uint64_t ino = 0;
+	int err;
 
-		if (!more)
-			return false;
-		r->rs_list = more;
-		r->rs_cap = cap;
+	if (r->rs_ino || st_in_grace(m->m_st) || !job_repair_opts(m).ro_files ||
+	    clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
+		return;
+	err = lo_pendings(t, r->rs_cursor, first, &ino);
+	if (!err && !ino)
+		err = lo_pendings(t, 1, first, &ino);
+	kv_read_end(t);
+	r->rs_cursor = ino + 1;
+	if (err || !ino)
+		return;
+	r->rs_ino = ino;
+	r->rs_session = r->rs_since_ms = r->rs_most = 0;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view = (struct job_restripe_view){.rv_ino = ino, .rv_step = "watch"};
+	pthread_mutex_unlock(&r->rs_lock);
+	restripe_begin(r);
+}
+
+static int first(void *arg, uint64_t ino, const struct lo_pending *tw)
+{
+	(void)tw;
+	*(uint64_t *)arg = ino;
+	return 1;
+}
+
+static void restripe_begin(struct job_restripe *r)
+{
+	restripe_step(r, "watch");
+	if (restripe_load(r))
+		stat_ask(r, restripe_looked);
+}
+
+static void restripe_looked(struct lo_stat *ls, int err)
+{
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
+
+	restripe_unwatch(r);
+	if (err || !choose_sources(r)) {
+		anew(r, err ? err : -EREMOTEIO);
+		return;
 	}
-	r->rs_list[r->rs_n++] = (struct range){off, end, stripe};
+	randombytes_buf(&r->rs_session, sizeof(r->rs_session));
+	r->rs_session |= 1;
+	if (!watch_all(r, CTL_WATCH_BEGIN, watched))
+		restripe_fail(r, -ENOMEM);
+}
+
+/* Chooses for each stripe a copy in sync whose server lives, that is there if it ever was, and that
+ * has no order to be truncated before it is read. A copy that is lost must not be watched: that
+ * would create it, and it would then read as zeros. */
+static bool choose_sources(struct job_restripe *r)
+{
+	uint64_t held = lo_objects_with_orders(r->rs_m->m_lo, r->rs_ino, &r->rs_map) |
+			r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
+	bool taking, same = file_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
+
+	/* A first copy that cannot be read is waited for, or another copy is first at the next
+	 * try. */
+	if (same &&
+	    !file_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
+		return false;
+	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
+		int k, found = -1;
+
+		for (unsigned n = 0; found < 0 && (k = lo_source(&r->rs_map, s, n, same)) >= 0; n++)
+			if (!(held >> k & 1) &&
+			    !ds_reg_since_heartbeat_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
+				found = k;
+		if (found < 0)
+			return false;
+		r->rs_source[s] = r->rs_map.lm_obj[found];
+	}
 	return true;
 }
 
-static void list_reset(struct job_restripe *r)
+/* Here an_source is the stripe. */
+static bool watch_all(struct job_restripe *r, int what,
+		      void (*then)(struct job_restripe *r, int err))
 {
-	r->rs_n = r->rs_at = 0;
-	r->rs_pos = 0;
-}
-
-static uint64_t restripe_least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-/* The next piece that is in one stripe of both layouts. False: the list is done. */
-static bool next_piece(struct job_restripe *r, uint64_t *off, uint64_t *len, unsigned *from)
-{
-	while (r->rs_at < r->rs_n) {
-		const struct range *g = &r->rs_list[r->rs_at];
-		uint64_t at = r->rs_pos > g->off ? r->rs_pos : g->off, end;
-
-		if (at >= g->end) {
-			r->rs_at++;
-			r->rs_pos = 0;
-			continue;
-		}
-		end = restripe_least(
-			restripe_least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit),
-			(at / r->rs_twin.tw_map.lm_unit + 1) * r->rs_twin.tw_map.lm_unit);
-		end = restripe_least(end, at + BATCH_BYTES);
-		r->rs_pos = end;
-		*from = lo_stripe_of(&r->rs_map, at);
-		if (g->stripe != ALL_STRIPES && g->stripe != *from)
-			continue;
-		*off = at;
-		*len = end - at;
-		return true;
-	}
-	return false;
-}
-
-/* ---- copying ---- */
-
-static struct lo_restripe_io *call_for(struct job_restripe *r, unsigned source, unsigned target)
-{
-	struct lo_restripe_io *an;
-
-	for (unsigned i = 0; i < r->rs_ncall; i++)
-		if (r->rs_call[i]->an_source == source && r->rs_call[i]->an_target == target)
-			return r->rs_call[i];
-	an = restripe_call_new(r);
-	if (an) {
-		an->an_source = source;
-		an->an_target = target;
-	}
-	return an;
-}
-
-/* Adds a piece to the calls, for each copy of it. */
-static bool call_add(struct job_restripe *r, uint64_t off, uint64_t len, unsigned from)
-{
-	unsigned source = (unsigned)source_at(r, &r->rs_map, from),
-		 stripe = lo_stripe_of(&r->rs_twin.tw_map, off);
-
-	for (unsigned k = stripe; k < lo_objects(&r->rs_twin.tw_map);
-	     k += r->rs_twin.tw_map.lm_stripes) {
-		struct lo_restripe_io *an = call_for(r, source, k);
-		ctl_span *last = an && an->an_nspan ? &an->an_span[an->an_nspan - 1] : NULL;
+	restripe_calls_free(r);
+	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
+		struct lo_restripe_io *an = restripe_call_new(r);
 
 		if (!an)
 			return false;
-		if (last && last->offset + last->length == off)
-			last->length += len;
-		else
-			an->an_span[an->an_nspan++] = (ctl_span){.offset = off, .length = len};
+		an->an_source = s;
 	}
+	restripe_ask(r, then);
+	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
+		lo_watch(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map,
+			 (unsigned)restripe_source_at(r, &r->rs_map, r->rs_call[i]->an_source),
+			 what, r->rs_session);
 	return true;
 }
 
-/* Collects what takes at most a second at the configured rate. Returns how many bytes of the file
- * that is; *err: no memory. */
-static uint64_t restripe_batch(struct job_restripe *r, bool *err)
+static void watched(struct job_restripe *r, int err)
 {
-	uint64_t bytes = 0, off, len, rate = job_repair_opts(r->rs_m).ro_rate,
-		 most = rate && rate < BATCH_BYTES && !r->rs_frozen ? rate : BATCH_BYTES;
-	unsigned pieces = 0, from;
-
-	r->rs_back_at = r->rs_at;
-	r->rs_back_pos = r->rs_pos;
-	calls_free(r);
-	*err = false;
-	while (!*err && bytes < most && pieces < CTL_FILL_SPANS &&
-	       next_piece(r, &off, &len, &from)) {
-		*err = !call_add(r, off, len, from);
-		bytes += len;
-		pieces++;
-	}
-	return bytes;
+	restripe_calls_free(r);
+	if (err)
+		anew(r, err);
+	else
+		stat_ask(r, first_size);
 }
 
-static void restripe_list_done(struct job_restripe *r);
-
-static void filled(struct job_restripe *r, int err)
+static void first_size(struct lo_stat *ls, int err)
 {
-	uint64_t copied = 0;
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
-	for (unsigned i = 0; i < r->rs_ncall; i++)
-		copied += r->rs_call[i]->an_filled.copied;
-	calls_free(r);
-	if (err && (r->rs_frozen || err == -EIO || err == -ENOSPC || !patient(r))) {
-		restripe_fail(r, err);
-		return;
-	}
 	if (err) {
-		r->rs_at = r->rs_back_at;
-		r->rs_pos = r->rs_back_pos;
-		restripe_later(r, AGAIN_MS, restripe_copy);
+		anew(r, err);
 		return;
 	}
-	r->rs_since_ms = 0;
+	size_is(r);
+	restripe_list_reset(r);
+	r->rs_round = 0;
+	r->rs_last = false;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_copied += copied;
-	if (!r->rs_round)
-		r->rs_view.rv_done = r->rs_pos;
+	r->rs_view.rv_size = r->rs_size;
+	r->rs_view.rv_done = 0;
 	pthread_mutex_unlock(&r->rs_lock);
-	restripe_later(r, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied), restripe_copy);
+	restripe_step(r, "copy");
+	if (restripe_list_add(r, 0, r->rs_most, ALL_STRIPES))
+		restripe_copy(r);
+	else
+		restripe_fail(r, -ENOMEM);
 }
+
+/* ---- copy ---- */
 
 static void restripe_copy(struct job_restripe *r)
 {
@@ -559,43 +400,246 @@ static void restripe_copy(struct job_restripe *r)
 		restripe_fail(r, -ENOMEM);
 		return;
 	}
-	ask_begin(r, filled);
+	restripe_ask(r, filled);
 	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
 		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, false,
 			0);
 }
 
-/* ---- the end ---- */
-
-static void outdated(struct job_restripe *r)
+static void filled(struct job_restripe *r, int err)
 {
-	struct st *st = r->rs_m->m_st;
-	struct st_file *f;
+	uint64_t copied = 0;
 
-	st_file_lock(st, r->rs_ino);
-	f = st_file_get(st, r->rs_ino, false); /* the freeze keeps it */
-	f->f_sizegen++;
-	f->f_unread = f->f_unreached = 0; /* bits by object index, which changes */
-	st_file_unlock(st, r->rs_ino);
+	for (unsigned i = 0; i < r->rs_ncall; i++)
+		copied += r->rs_call[i]->an_filled.copied;
+	restripe_calls_free(r);
+	if (err && (r->rs_frozen || err == -EIO || err == -ENOSPC || !patient(r))) {
+		restripe_fail(r, err);
+		return;
+	}
+	if (err) {
+		r->rs_at = r->rs_back_at;
+		r->rs_pos = r->rs_back_pos;
+		restripe_later(r, AGAIN_MS, restripe_copy);
+		return;
+	}
+	r->rs_since_ms = 0;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_copied += copied;
+	if (!r->rs_round)
+		r->rs_view.rv_done = r->rs_pos;
+	pthread_mutex_unlock(&r->rs_lock);
+	restripe_later(r, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied), restripe_copy);
 }
 
-/* Whether there are writes by layout that the file's times do not show yet. The counts of the old
- * objects go with the objects. */
-static bool news(const struct job_restripe *r, const struct ns_inode *i, const struct lo_map *was)
+static void restripe_list_done(struct job_restripe *r)
 {
-	const struct lo_stat *ls = &r->rs_stat;
-
-	if (!file_refresh_needed(r->rs_m, r->rs_ino))
-		return false;
-	if (r->rs_size > i->i_size)
-		return true;
-	for (unsigned k = 0; k < lo_objects(was); k++)
-		if (was->lm_obj[k].ob_ds == ls->ls_map.lm_obj[k].ob_ds &&
-		    was->lm_obj[k].ob_copy == ls->ls_map.lm_obj[k].ob_copy &&
-		    (ls->ls_answered >> k & 1) && ls->ls_writes[k] != was->lm_obj[k].ob_writes)
-			return true;
-	return false;
+	if (r->rs_frozen)
+		restripe_finish(r);
+	else if (r->rs_last)
+		restripe_freeze(r);
+	else
+		restripe_take(r);
 }
+
+/* ---- take: what was changed meanwhile ---- */
+
+static void restripe_take(struct job_restripe *r)
+{
+	restripe_list_reset(r);
+	r->rs_takes = 0;
+	if (!restripe_load(r))
+		return;
+	if (sources_stand(r, &r->rs_map))
+		take_more(r);
+	else
+		anew(r, -EREMOTEIO);
+}
+
+static void take_more(struct job_restripe *r)
+{
+	if (!watch_all(r, CTL_WATCH_TAKE, restripe_taken))
+		restripe_fail(r, -ENOMEM);
+}
+
+static void restripe_taken(struct job_restripe *r, int err)
+{
+	bool fine = true, more = false;
+
+	for (unsigned i = 0; i < r->rs_ncall && !err; i++) {
+		struct lo_restripe_io *an = r->rs_call[i];
+
+		for (unsigned k = 0; k < an->an_nspan && fine; k++) {
+			const ctl_span *sp = &an->an_span[k];
+
+			fine = restripe_list_add(r, sp->offset,
+						 sp->length > UINT64_MAX - sp->offset
+							 ? UINT64_MAX
+							 : sp->offset + sp->length,
+						 an->an_source);
+		}
+		more |= an->an_taken.more;
+	}
+	restripe_calls_free(r);
+	if (err) /* notes that were taken may be lost */
+		anew(r, err);
+	else if (!fine)
+		restripe_fail(r, -ENOMEM);
+	else if (more && (r->rs_frozen || ++r->rs_takes < TAKES))
+		take_more(r);
+	else
+		stat_ask(r, taken_size);
+}
+
+/* A note of a truncation reaches up to the largest offset. It is limited to the farthest end that
+ * the file has had, its end now included: a client may have truncated the file and then written far
+ * beyond that. */
+static void taken_size(struct lo_stat *ls, int err)
+{
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
+
+	if (err) { /* the servers report a note only once */
+		anew(r, err);
+		return;
+	}
+	size_is(r);
+	taken_all(r);
+}
+
+static void taken_all(struct job_restripe *r)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < r->rs_n; i++)
+		if (r->rs_list[i].end != UINT64_MAX && r->rs_list[i].end > r->rs_most)
+			r->rs_most = r->rs_list[i].end;
+	for (size_t i = 0; i < r->rs_n; i++) {
+		struct restripe_range *g = &r->rs_list[i];
+
+		g->end = restripe_least(g->end, r->rs_most);
+		bytes += g->end > g->off ? g->end - g->off : 0;
+	}
+	r->rs_last = bytes <= FINAL_BYTES || ++r->rs_round >= ROUNDS;
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_round = r->rs_round;
+	pthread_mutex_unlock(&r->rs_lock);
+	restripe_step(r, r->rs_frozen ? "freeze" : "changes");
+	restripe_copy(r);
+}
+
+/* ---- freeze ---- */
+
+static void restripe_freeze(struct job_restripe *r)
+{
+	restripe_step(r, "freeze");
+	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS,
+		   restripe_frozen, r);
+}
+
+/* The earlier epoch is fenced: calls from here on carry the new one. */
+static void restripe_frozen(void *arg, int err)
+{
+	struct job_restripe *r = arg;
+
+	if (err) {
+		excl_end(&r->rs_freeze, 0);
+		if (patient(r))
+			restripe_later(r, AGAIN_MS, restripe_freeze);
+		else
+			restripe_fail(r, err);
+		return;
+	}
+	r->rs_frozen = true;
+	if (restripe_load(r))
+		old_keep(r);
+}
+
+/* A client that wrote through the MDS sends COMMIT later, and that reaches the new objects. So its
+ * writes must be on stable storage before, or our verifier changes. */
+static void old_keep(struct job_restripe *r)
+{
+	memset(&r->rs_io, 0, sizeof(r->rs_io));
+	lo_io_fill(&r->rs_io, r->rs_loop, &r->rs_inode, 0, 0, old_kept);
+	r->rs_io.io_map = r->rs_map;
+	lo_commit(r->rs_m->m_lo, &r->rs_io);
+}
+
+static void old_kept(struct lo_io *io, int err)
+{
+	struct job_restripe *r = caa_container_of(io, struct job_restripe, rs_io);
+
+	if (err || io->io_failed_map)
+		lo_may_have_lost(r->rs_m->m_lo);
+	io->io_failed_map &= lo_map_alive(r->rs_m->m_lo, &io->io_map); /* as in move.c */
+	if (err)
+		anew(r, err);
+	else if (io->io_failed_map)
+		restripe_submit(r, restripe_unkept_run, restripe_unkept_done);
+	else
+		stat_ask(r, frozen_size);
+}
+
+/* A copy that could not keep what was written lacks it for every reader: it becomes stale. */
+static int restripe_unkept_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+
+	return file_make_stale(&r->rs_m->m_file, t, r->rs_ino, &r->rs_map, r->rs_io.io_failed_map);
+}
+
+static void restripe_unkept_done(struct kv_op *op, int err)
+{
+	anew(caa_container_of(op, struct job_restripe, rs_op), err ? err : -EREMOTEIO);
+}
+
+static void frozen_size(struct lo_stat *ls, int err)
+{
+	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
+
+	if (err) {
+		restripe_fail(r, err);
+		return;
+	}
+	size_is(r);
+	restripe_take(r);
+}
+
+static void restripe_finish(struct job_restripe *r)
+{
+	struct lo_restripe_io *an = NULL;
+
+	restripe_step(r, "end");
+	restripe_calls_free(r);
+	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
+		an = restripe_call_new(r);
+		if (!an)
+			break;
+		an->an_target = k;
+	}
+	if (!an) {
+		restripe_fail(r, -ENOMEM);
+		return;
+	}
+	restripe_ask(r, restripe_ended);
+	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
+		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, true,
+			r->rs_size);
+}
+
+static void restripe_ended(struct job_restripe *r, int err)
+{
+	for (unsigned i = 0; i < r->rs_ncall; i++)
+		r->rs_writes[r->rs_call[i]->an_target] = r->rs_call[i]->an_filled.writes;
+	restripe_calls_free(r);
+	if (err) {
+		restripe_fail(r, err);
+		return;
+	}
+	job_drain_placing(r->rs_m);
+	restripe_submit(r, restripe_commit_run, restripe_committed);
+}
+
+/* ---- commit ---- */
 
 static int restripe_commit_run(struct kv_op *op, struct kv_txn *t)
 {
@@ -646,6 +690,36 @@ static int restripe_commit_run(struct kv_op *op, struct kv_txn *t)
 				 was.lm_unit >> 20);
 }
 
+/* Whether there are writes by layout that the file's times do not show yet. The counts of the old
+ * objects go with the objects. */
+static bool news(const struct job_restripe *r, const struct ns_inode *i, const struct lo_map *was)
+{
+	const struct lo_stat *ls = &r->rs_stat;
+
+	if (!file_refresh_needed(r->rs_m, r->rs_ino))
+		return false;
+	if (r->rs_size > i->i_size)
+		return true;
+	for (unsigned k = 0; k < lo_objects(was); k++)
+		if (was->lm_obj[k].ob_ds == ls->ls_map.lm_obj[k].ob_ds &&
+		    was->lm_obj[k].ob_copy == ls->ls_map.lm_obj[k].ob_copy &&
+		    (ls->ls_answered >> k & 1) && ls->ls_writes[k] != was->lm_obj[k].ob_writes)
+			return true;
+	return false;
+}
+
+static void outdated(struct job_restripe *r)
+{
+	struct st *st = r->rs_m->m_st;
+	struct st_file *f;
+
+	st_file_lock(st, r->rs_ino);
+	f = st_file_get(st, r->rs_ino, false); /* the freeze keeps it */
+	f->f_sizegen++;
+	f->f_unread = f->f_unreached = 0; /* bits by object index, which changes */
+	st_file_unlock(st, r->rs_ino);
+}
+
 static void restripe_committed(struct kv_op *op, int err)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
@@ -665,350 +739,102 @@ static void restripe_committed(struct kv_op *op, int err)
 	restripe_rest(r, 0);
 }
 
-static void restripe_ended(struct job_restripe *r, int err)
+/* ---- failures ---- */
+
+/* Begins again: notes are lost, or a source cannot be used any more. */
+static void anew(struct job_restripe *r, int err)
 {
-	for (unsigned i = 0; i < r->rs_ncall; i++)
-		r->rs_writes[r->rs_call[i]->an_target] = r->rs_call[i]->an_filled.writes;
-	calls_free(r);
-	if (err) {
+	restripe_thaw(r);
+	pthread_mutex_lock(&r->rs_lock);
+	r->rs_view.rv_restarts++;
+	pthread_mutex_unlock(&r->rs_lock);
+	if (patient(r))
+		restripe_later(r, AGAIN_MS, restripe_begin);
+	else
 		restripe_fail(r, err);
-		return;
-	}
-	job_drain_placing(r->rs_m);
-	restripe_submit(r, restripe_commit_run, restripe_committed);
 }
 
-static void restripe_finish(struct job_restripe *r)
+/* If a server of the new objects fails or does not come back, they are placed again. Otherwise the
+ * job begins again later. */
+static void restripe_fail(struct job_restripe *r, int err)
 {
-	struct lo_restripe_io *an = NULL;
+	bool lost = err == -ENOSPC || err == -EIO || err == -ENXIO;
 
-	restripe_step(r, "end");
-	calls_free(r);
-	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
-		an = restripe_call_new(r);
-		if (!an)
-			break;
-		an->an_target = k;
-	}
-	if (!an) {
-		restripe_fail(r, -ENOMEM);
-		return;
-	}
-	ask_begin(r, restripe_ended);
-	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
-		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, true,
-			r->rs_size);
+	restripe_thaw(r);
+	log_warn("inode %lu: cannot restripe it now: %s", (unsigned long)r->rs_ino, strerror(-err));
+	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
+		lost |= ds_reg_since_heartbeat_ms(r->rs_m->m_dsc,
+						  r->rs_twin.tw_map.lm_obj[k].ob_ds) >
+			job_repair_opts(r->rs_m).ro_wait_ms;
+	if (lost)
+		restripe_submit(r, restripe_replace_run, replaced);
+	else
+		restripe_rest(r, REST_MS);
 }
 
-static void frozen_size(struct lo_stat *ls, int err)
+/* Places the new objects again: the server of one is gone, or fails. */
+static int restripe_replace_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct mds *m = r->rs_m;
+	struct lo_pending was, tw;
+	struct ns_inode i;
+	struct lo_map map;
+	char why[256];
+	int err = ns_get(m->m_ns, t, r->rs_ino, &i);
 
-	if (err) {
-		restripe_fail(r, err);
-		return;
-	}
-	size_is(r);
-	restripe_take(r);
+	if (!err)
+		err = lo_map_decode(i.i_blob, &map);
+	if (!err)
+		err = lo_pending_get(t, r->rs_ino, &was);
+	if (!err)
+		err = lo_pending_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit,
+				       64 + randombytes_uniform(128), m->m_lease_ms, &tw, why,
+				       sizeof(why));
+	if (!err && lo_pending_same(&was, &tw))
+		err = -EAGAIN;
+	if (!err)
+		err = lo_pending_free(m->m_lo, t, &i);
+	return err ? err : lo_pending_put(t, r->rs_ino, &tw);
 }
 
-/* A copy that could not keep what was written lacks it for every reader: it becomes stale. */
-static int restripe_unkept_run(struct kv_op *op, struct kv_txn *t)
+static void replaced(struct kv_op *op, int err)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
-	return file_make_stale(&r->rs_m->m_file, t, r->rs_ino, &r->rs_map, r->rs_io.io_failed_map);
+	lo_orders_wake(r->rs_m->m_lo);
+	if (err && err != -EAGAIN && err != -ENOENT && err != -ESTALE)
+		log_warn("inode %lu: cannot place its new layout again: %s",
+			 (unsigned long)r->rs_ino, strerror(-err));
+	restripe_rest(r, REST_MS);
 }
 
-static void restripe_unkept_done(struct kv_op *op, int err)
+/* The row is gone. The transaction that removed the row ordered the deletion of the new objects,
+ * but a server may have made an object since: their deletion is ordered again. */
+static int restripe_gone_run(struct kv_op *op, struct kv_txn *t)
 {
-	anew(caa_container_of(op, struct job_restripe, rs_op), err ? err : -EREMOTEIO);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct ns_inode i = r->rs_inode;
+	int err = 0;
+
+	i.i_incarnation = r->rs_twin.tw_incarnation;
+	for (unsigned k = 0; !err && k < lo_objects(&r->rs_twin.tw_map); k++)
+		err = lo_order_free_object(r->rs_m->m_lo, t, &i, &r->rs_twin.tw_map, k);
+	return err;
 }
 
-static void old_kept(struct lo_io *io, int err)
+static void gone_done(struct kv_op *op, int err)
 {
-	struct job_restripe *r = caa_container_of(io, struct job_restripe, rs_io);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
 
-	if (err || io->io_failed_map)
-		lo_may_have_lost(r->rs_m->m_lo);
-	io->io_failed_map &= lo_map_alive(r->rs_m->m_lo, &io->io_map); /* as in move.c */
 	if (err)
-		anew(r, err);
-	else if (io->io_failed_map)
-		restripe_submit(r, restripe_unkept_run, restripe_unkept_done);
-	else
-		stat_ask(r, frozen_size);
+		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
+			  (unsigned long)r->rs_ino, strerror(-err));
+	lo_orders_wake(r->rs_m->m_lo);
+	restripe_rest(r, 0);
 }
 
-/* A client that wrote through the MDS sends COMMIT later, and that reaches the new objects. So its
- * writes must be on stable storage before, or our verifier changes. */
-static void old_keep(struct job_restripe *r)
-{
-	memset(&r->rs_io, 0, sizeof(r->rs_io));
-	lo_io_fill(&r->rs_io, r->rs_loop, &r->rs_inode, 0, 0, old_kept);
-	r->rs_io.io_map = r->rs_map;
-	lo_commit(r->rs_m->m_lo, &r->rs_io);
-}
-
-static void restripe_freeze(struct job_restripe *r);
-
-/* The earlier epoch is fenced: calls from here on carry the new one. */
-static void restripe_frozen(void *arg, int err)
-{
-	struct job_restripe *r = arg;
-
-	if (err) {
-		excl_end(&r->rs_freeze, 0);
-		if (patient(r))
-			restripe_later(r, AGAIN_MS, restripe_freeze);
-		else
-			restripe_fail(r, err);
-		return;
-	}
-	r->rs_frozen = true;
-	if (restripe_load(r))
-		old_keep(r);
-}
-
-static void restripe_freeze(struct job_restripe *r)
-{
-	restripe_step(r, "freeze");
-	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS,
-		   restripe_frozen, r);
-}
-
-static void restripe_list_done(struct job_restripe *r)
-{
-	if (r->rs_frozen)
-		restripe_finish(r);
-	else if (r->rs_last)
-		restripe_freeze(r);
-	else
-		restripe_take(r);
-}
-
-/* ---- what was changed meanwhile ---- */
-
-static void take_more(struct job_restripe *r);
-
-static void taken_all(struct job_restripe *r)
-{
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < r->rs_n; i++)
-		if (r->rs_list[i].end != UINT64_MAX && r->rs_list[i].end > r->rs_most)
-			r->rs_most = r->rs_list[i].end;
-	for (size_t i = 0; i < r->rs_n; i++) {
-		struct range *g = &r->rs_list[i];
-
-		g->end = restripe_least(g->end, r->rs_most);
-		bytes += g->end > g->off ? g->end - g->off : 0;
-	}
-	r->rs_last = bytes <= FINAL_BYTES || ++r->rs_round >= ROUNDS;
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_round = r->rs_round;
-	pthread_mutex_unlock(&r->rs_lock);
-	restripe_step(r, r->rs_frozen ? "freeze" : "changes");
-	restripe_copy(r);
-}
-
-/* A note of a truncation reaches up to the largest offset. It is limited to the farthest end that
- * the file has had, its end now included: a client may have truncated the file and then written far
- * beyond that. */
-static void taken_size(struct lo_stat *ls, int err)
-{
-	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
-
-	if (err) { /* the servers report a note only once */
-		anew(r, err);
-		return;
-	}
-	size_is(r);
-	taken_all(r);
-}
-
-static void restripe_taken(struct job_restripe *r, int err)
-{
-	bool fine = true, more = false;
-
-	for (unsigned i = 0; i < r->rs_ncall && !err; i++) {
-		struct lo_restripe_io *an = r->rs_call[i];
-
-		for (unsigned k = 0; k < an->an_nspan && fine; k++) {
-			const ctl_span *sp = &an->an_span[k];
-
-			fine = restripe_list_add(r, sp->offset,
-						 sp->length > UINT64_MAX - sp->offset
-							 ? UINT64_MAX
-							 : sp->offset + sp->length,
-						 an->an_source);
-		}
-		more |= an->an_taken.more;
-	}
-	calls_free(r);
-	if (err) /* notes that were taken may be lost */
-		anew(r, err);
-	else if (!fine)
-		restripe_fail(r, -ENOMEM);
-	else if (more && (r->rs_frozen || ++r->rs_takes < TAKES))
-		take_more(r);
-	else
-		stat_ask(r, taken_size);
-}
-
-/* Here an_source is the stripe. */
-static bool watch_all(struct job_restripe *r, int what,
-		      void (*then)(struct job_restripe *r, int err))
-{
-	calls_free(r);
-	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
-		struct lo_restripe_io *an = restripe_call_new(r);
-
-		if (!an)
-			return false;
-		an->an_source = s;
-	}
-	ask_begin(r, then);
-	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
-		lo_watch(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map,
-			 (unsigned)source_at(r, &r->rs_map, r->rs_call[i]->an_source), what,
-			 r->rs_session);
-	return true;
-}
-
-static void take_more(struct job_restripe *r)
-{
-	if (!watch_all(r, CTL_WATCH_TAKE, restripe_taken))
-		restripe_fail(r, -ENOMEM);
-}
-
-static void restripe_take(struct job_restripe *r)
-{
-	list_reset(r);
-	r->rs_takes = 0;
-	if (!restripe_load(r))
-		return;
-	if (sources_stand(r, &r->rs_map))
-		take_more(r);
-	else
-		anew(r, -EREMOTEIO);
-}
-
-/* ---- the beginning ---- */
-
-static void first_size(struct lo_stat *ls, int err)
-{
-	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
-
-	if (err) {
-		anew(r, err);
-		return;
-	}
-	size_is(r);
-	list_reset(r);
-	r->rs_round = 0;
-	r->rs_last = false;
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_size = r->rs_size;
-	r->rs_view.rv_done = 0;
-	pthread_mutex_unlock(&r->rs_lock);
-	restripe_step(r, "copy");
-	if (restripe_list_add(r, 0, r->rs_most, ALL_STRIPES))
-		restripe_copy(r);
-	else
-		restripe_fail(r, -ENOMEM);
-}
-
-static void watched(struct job_restripe *r, int err)
-{
-	calls_free(r);
-	if (err)
-		anew(r, err);
-	else
-		stat_ask(r, first_size);
-}
-
-/* Chooses for each stripe a copy in sync whose server lives, that is there if it ever was, and that
- * has no order to be truncated before it is read. A copy that is lost must not be watched: that
- * would create it, and it would then read as zeros. */
-static bool choose_sources(struct job_restripe *r)
-{
-	uint64_t held = lo_objects_with_orders(r->rs_m->m_lo, r->rs_ino, &r->rs_map) |
-			r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
-	bool taking, same = file_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
-
-	/* A first copy that cannot be read is waited for, or another copy is first at the next
-	 * try. */
-	if (same &&
-	    !file_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
-		return false;
-	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
-		int k, found = -1;
-
-		for (unsigned n = 0; found < 0 && (k = lo_source(&r->rs_map, s, n, same)) >= 0; n++)
-			if (!(held >> k & 1) &&
-			    !ds_reg_since_heartbeat_ms(r->rs_m->m_dsc, r->rs_map.lm_obj[k].ob_ds))
-				found = k;
-		if (found < 0)
-			return false;
-		r->rs_source[s] = r->rs_map.lm_obj[found];
-	}
-	return true;
-}
-
-static void restripe_looked(struct lo_stat *ls, int err)
-{
-	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
-
-	restripe_unwatch(r);
-	if (err || !choose_sources(r)) {
-		anew(r, err ? err : -EREMOTEIO);
-		return;
-	}
-	randombytes_buf(&r->rs_session, sizeof(r->rs_session));
-	r->rs_session |= 1;
-	if (!watch_all(r, CTL_WATCH_BEGIN, watched))
-		restripe_fail(r, -ENOMEM);
-}
-
-static void restripe_begin(struct job_restripe *r)
-{
-	restripe_step(r, "watch");
-	if (restripe_load(r))
-		stat_ask(r, restripe_looked);
-}
-
-static int first(void *arg, uint64_t ino, const struct lo_pending *tw)
-{
-	(void)tw;
-	*(uint64_t *)arg = ino;
-	return 1;
-}
-
-void job_restripe_tick(struct mds *m)
-{
-	struct job_restripe *r = m->m_restripe;
-	struct kv_txn *t;
-	uint64_t ino = 0;
-	int err;
-
-	if (r->rs_ino || st_in_grace(m->m_st) || !job_repair_opts(m).ro_files ||
-	    clock_mono_ms() < r->rs_rest_ms || kv_read_begin(m->m_kv, &t))
-		return;
-	err = lo_pendings(t, r->rs_cursor, first, &ino);
-	if (!err && !ino)
-		err = lo_pendings(t, 1, first, &ino);
-	kv_read_end(t);
-	r->rs_cursor = ino + 1;
-	if (err || !ino)
-		return;
-	r->rs_ino = ino;
-	r->rs_session = r->rs_since_ms = r->rs_most = 0;
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view = (struct job_restripe_view){.rv_ino = ino, .rv_step = "watch"};
-	pthread_mutex_unlock(&r->rs_lock);
-	restripe_begin(r);
-}
+/* ---- for the administrator ---- */
 
 void job_restripe_look(struct mds *m, struct job_restripe_view *out)
 {
