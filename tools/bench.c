@@ -237,6 +237,49 @@ static const struct option options[] = {{"server", 1, NULL, O_SERVER},
 					{"help", 0, NULL, O_HELP},
 					{0}};
 
+/* An option without a value. */
+static void option_flag(int o)
+{
+	switch (o) {
+	case O_SHARED:
+		bench.bo_shared = true;
+		break;
+	case O_RANDOM:
+		bench.bo_random = true;
+		break;
+	case O_STABLE:
+		bench.bo_stable = true;
+		break;
+	case O_VERIFY:
+		bench.bo_verify = true;
+		break;
+	case O_NFS3:
+		bench.bo_client.wo_nfs3 = true;
+		break;
+	case O_KEEP:
+		bench.bo_keep = true;
+		break;
+	case O_LAYOUTS:
+		bench.bo_client.wo_no_layouts = true;
+		break;
+	case O_RDMA:
+		bench.bo_client.wo_rdma = true;
+		break;
+	case O_REGISTERED:
+		bench.bo_registered = true;
+		break;
+	case O_QUIET:
+		bench.bo_quiet = true;
+		break;
+	case O_HELP:
+		usage(stdout);
+		exit(0);
+	default:
+		usage(stderr);
+		exit(2);
+	}
+}
+
 static void option(int o)
 {
 	switch (o) {
@@ -265,12 +308,6 @@ static void option(int o)
 	case O_PHASES:
 		bench.bo_phases = optarg;
 		break;
-	case O_SHARED:
-		bench.bo_shared = true;
-		break;
-	case O_RANDOM:
-		bench.bo_random = true;
-		break;
 	case O_BODY:
 		bench.bo_body = (uint32_t)bench_number(optarg, 0, MAX_PIECE, "body");
 		break;
@@ -279,12 +316,6 @@ static void option(int o)
 		break;
 	case O_SIZE:
 		bench.bo_size = (uint32_t)bench_number(optarg, 1, MAX_PIECE, "size");
-		break;
-	case O_STABLE:
-		bench.bo_stable = true;
-		break;
-	case O_VERIFY:
-		bench.bo_verify = true;
 		break;
 	case O_PID:
 		pids(optarg);
@@ -295,26 +326,11 @@ static void option(int o)
 	case O_MINOR:
 		bench.bo_client.wo_minor = (unsigned)bench_number(optarg, 1, 2, "minor");
 		break;
-	case O_NFS3:
-		bench.bo_client.wo_nfs3 = true;
-		break;
 	case O_UID:
 		bench.bo_client.wo_uid = (uint32_t)bench_number(optarg, 0, UINT32_MAX, "uid");
 		break;
 	case O_GID:
 		bench.bo_client.wo_gid = (uint32_t)bench_number(optarg, 0, UINT32_MAX, "gid");
-		break;
-	case O_KEEP:
-		bench.bo_keep = true;
-		break;
-	case O_LAYOUTS:
-		bench.bo_client.wo_no_layouts = true;
-		break;
-	case O_RDMA:
-		bench.bo_client.wo_rdma = true;
-		break;
-	case O_REGISTERED:
-		bench.bo_registered = true;
 		break;
 	case O_TIME:
 		bench.bo_seconds = bench_number(optarg, 1, 1000000, "time");
@@ -331,15 +347,8 @@ static void option(int o)
 	case O_JSON:
 		bench.bo_json = optarg;
 		break;
-	case O_QUIET:
-		bench.bo_quiet = true;
-		break;
-	case O_HELP:
-		usage(stdout);
-		exit(0);
 	default:
-		usage(stderr);
-		exit(2);
+		option_flag(o);
 	}
 }
 
