@@ -142,6 +142,45 @@ static void skip_copy(struct xdr_in *x)
 	xdr_get_bool(x);
 }
 
+/* The results of NFSv4.2 operations (RFC 7862) and of extended attributes (RFC 8276). */
+static void nfs4_skip_result42(struct xdr_in *x, uint32_t op)
+{
+	switch (op) {
+	case OP_SEEK:
+		xdr_get_bool(x);
+		skip(x, 8);
+		break;
+	case OP_READ_PLUS:
+		skip_read_plus(x);
+		break;
+	case OP_IO_ADVISE:
+		skip_bitmap(x);
+		break;
+	case OP_COPY:
+		skip_copy(x);
+		break;
+	case OP_OFFLOAD_STATUS:
+		skip(x, 8);
+		skip(x, 4 * (size_t)xdr_get_u32(x));
+		break;
+	case OP_SETXATTR:
+	case OP_REMOVEXATTR:
+		skip(x, 20);
+		break;
+	case OP_GETXATTR:
+		skip_opaque(x, KV_VALUE_MAX);
+		break;
+	case OP_LISTXATTRS:
+		skip(x, 8);
+		for (uint32_t n = xdr_get_u32(x); n && !x->bad; n--)
+			skip_opaque(x, NS_XATTR_NAME_MAX);
+		xdr_get_bool(x);
+		break;
+	default:
+		break; /* nothing but the status */
+	}
+}
+
 /* The results after an NFS4_OK. What is not allowed by the RFCs, or never said by this server, sets
  * x->bad. */
 static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
@@ -170,8 +209,6 @@ static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 		break;
 	case OP_LINK:
 	case OP_REMOVE:
-	case OP_SETXATTR:
-	case OP_REMOVEXATTR:
 		skip(x, 20);
 		break;
 	case OP_RENAME:
@@ -191,7 +228,6 @@ static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 		skip_readdir(x);
 		break;
 	case OP_READLINK:
-	case OP_GETXATTR:
 		skip_opaque(x, KV_VALUE_MAX);
 		break;
 	case OP_SECINFO:
@@ -231,31 +267,8 @@ static void nfs4_skip_result(struct xdr_in *x, uint32_t op)
 	case OP_SEQUENCE:
 		skip(x, 36);
 		break;
-	case OP_SEEK:
-		xdr_get_bool(x);
-		skip(x, 8);
-		break;
-	case OP_READ_PLUS:
-		skip_read_plus(x);
-		break;
-	case OP_IO_ADVISE:
-		skip_bitmap(x);
-		break;
-	case OP_COPY:
-		skip_copy(x);
-		break;
-	case OP_OFFLOAD_STATUS:
-		skip(x, 8);
-		skip(x, 4 * (size_t)xdr_get_u32(x));
-		break;
-	case OP_LISTXATTRS:
-		skip(x, 8);
-		for (uint32_t n = xdr_get_u32(x); n && !x->bad; n--)
-			skip_opaque(x, NS_XATTR_NAME_MAX);
-		xdr_get_bool(x);
-		break;
 	default:
-		break; /* nothing but the status */
+		nfs4_skip_result42(x, op);
 	}
 }
 
