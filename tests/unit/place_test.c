@@ -817,6 +817,8 @@ int main(void)
 	Suite *s = suite_create("place");
 	TCase *plain = tcase_create("plain"), *live = tcase_create("servers");
 
+	tcase_set_timeout(plain, 60);
+	tcase_set_timeout(live, 60);
 	tcase_add_test(plain, labels_have_a_normal_form);
 	tcase_add_test(plain, labels_of_every_length_fit);
 	tcase_add_test(plain, rows_keep_weights_and_labels_and_old_rows_are_read);

@@ -228,6 +228,7 @@ int main(void)
 	Suite *s = suite_create("prefer");
 	TCase *live = tcase_create("servers");
 
+	tcase_set_timeout(live, 60);
 	tcase_add_checked_fixture(live, setup, teardown);
 	tcase_add_test(live, reads_of_one_file_spread_over_its_copies_by_weight);
 	tcase_add_test(live, stripes_of_one_file_are_read_from_as_many_servers_as_can_be);
