@@ -94,7 +94,7 @@ static void usage(FILE *f)
 		"  --policy TEXT      policy for everything that is made "
 		"(stripes=2,unit=1M,mirrors=2)\n"
 		"  --reread TEXT      small: read the files once more, under this policy\n"
-		"  --shared           md: all sessions work in one folder\n"
+		"  --shared           md: all sessions work in one folder; io: on one file\n"
 		"  --random           md: stat and open take the files in random order\n"
 		"  --body BYTES       md, small: size of each file, written by create and read by "
 		"open\n"

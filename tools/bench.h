@@ -148,6 +148,8 @@ const uint8_t *bench_content(uint64_t off);
 /* bench_small.c: maps each i below n to another number below n, in no order. The same in each
  * run. */
 uint64_t bench_shuffled(uint64_t i, uint64_t n, uint64_t key);
+/* "io" with --shared: all sessions use the first session's file, and it alone removes the file. */
+bool bench_one_file(void);
 void bench_file_name(const struct bench_session *s, char *name, size_t len);
 bool bench_step_write(struct bench_job *j);
 bool bench_step_remove(struct bench_job *j);

@@ -20,9 +20,14 @@ static uint64_t offset(const struct bench_job *j, bool random)
 	return (random ? x % n : i) * bench.bo_size;
 }
 
+bool bench_one_file(void)
+{
+	return bench.bo_shared && bench.bo_what[0] == 'i';
+}
+
 void bench_file_name(const struct bench_session *s, char *name, size_t len)
 {
-	snprintf(name, len, "io.%u", s->s_id);
+	snprintf(name, len, "io.%u", bench_one_file() ? 0 : s->s_id);
 }
 
 static void bench_io_file_open(struct bench_session *s)

@@ -61,7 +61,7 @@ static void bench_run_job_done(struct weft_op *op)
 static bool piece_next(struct bench_job *j)
 {
 	struct bench_session *s = j->j_s;
-	uint64_t n = bench_now->p_once			       ? 1
+	uint64_t n = bench_now->p_once			       ? !(bench_one_file() && s->s_id)
 		     : bench.bo_seconds && bench_now->p_pieces ? bench_now->p_pieces(s)
 							       : bench.bo_count;
 
@@ -376,7 +376,9 @@ static double cpu_own(void)
 static void *bench_run_progress(void *arg)
 {
 	const struct bench_phase *p = arg;
-	uint64_t all = (p->p_once ? 1 : bench.bo_count) * bench.bo_sessions, last = 0;
+	uint64_t last = 0, all = p->p_once && bench_one_file()
+					 ? 1
+					 : (p->p_once ? 1 : bench.bo_count) * bench.bo_sessions;
 
 	for (;;) {
 		uint64_t now = 0;
