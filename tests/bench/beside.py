@@ -1,18 +1,22 @@
 #!/usr/bin/python3
-"""CPU time of several servers for the same work of the same client, in rounds that alternate between them.
+"""CPU time of several servers for the same work of the same client, in rounds that alternate
+between them.
 
     beside.py SHARED FILE [json]
 
-The client's side (tests/lab/guest/ganesha.sh) does what SHARED says, one piece of work at a time; here the servers' time is read before and
-after. FILE, JSON:
+The client's side (tests/lab/guest/ganesha.sh) does what SHARED says, one piece of work at a time;
+here the servers' time is read before and after. FILE, JSON:
 
-    rounds, mib, ops, syncs    how much: rounds, MiB of bulk work, calls of 4 KiB, calls of 4 KiB that are stable each
-    servers    {name: {"pid": N, "metrics": WHERE or null}}    the first is what the others are divided by
+    rounds, mib, ops, syncs how much: rounds, MiB of bulk work, calls of 4 KiB, calls of 4 KiB that
+        are stable each
+    servers {name: {"pid": N, "metrics": WHERE or null}} the first is what the others are divided by
     works      which of WORK below; none: all
-    perf       a folder for a profile of each server and work, taken in a round of its own before; "": none
+    perf a folder for a profile of each server and work, taken in a round of its own before; "":
+        none
 
-Time is that of the process in all its threads, in the kernel and outside, of those that have ended as well (its CPU clock). What the kernel's own
-threads do on its behalf is nobody's: writing back later what nobody has synced, completions of the disk.
+Time is that of the process in all its threads, in the kernel and outside, of those that have ended
+as well (its CPU clock). What the kernel's own threads do on its behalf is nobody's: writing back
+later what nobody has synced, completions of the disk.
 """
 import json
 import os
@@ -27,7 +31,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from metric import fetch  # noqa: E402
 
 LIMIT = 120  # seconds for one piece of work
-CPUCLOCK_SCHED = 2  # of another process, see clock_getcpuclockid(3): ~PID << 3 and the kind of clock
+# of another process, see clock_getcpuclockid(3): ~PID << 3 and the kind of clock
+CPUCLOCK_SCHED = 2
 
 # What is done, what one of it is, and how many of them, by the names of the counts.
 WORK = {
@@ -49,7 +54,9 @@ def switches(pid):
     for t in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{t}/status", encoding="ascii") as f:
-                total += sum(int(n) for n in re.findall(r"^(?:non)?voluntary_ctxt_switches:\s*(\d+)", f.read(), re.M))
+                total += sum(int(n)
+                             for n in re.findall(r"^(?:non)?voluntary_ctxt_switches:\s*(\d+)",
+                                                 f.read(), re.M))
         except (FileNotFoundError, ProcessLookupError):
             pass  # it has ended meanwhile
     return total
@@ -61,8 +68,9 @@ def copied(where):
 
     def total(name):
         return sum(float(v) for v in re.findall(rf"^{name}(?:{{.*?}})? (\S+)", text, re.M))
-    return total("weft_ds_copied_bytes_total"), total("weft_ds_bytes_total") + total("weft_ds_export_bytes_total"), {
-        proc: total(f'weft_ds_op_total{{proc="{proc}"}}') for proc in ("READ", "WRITE", "COMMIT")}
+    return (total("weft_ds_copied_bytes_total"),
+            total("weft_ds_bytes_total") + total("weft_ds_export_bytes_total"), {
+        proc: total(f'weft_ds_op_total{{proc="{proc}"}}') for proc in ("READ", "WRITE", "COMMIT")})
 
 
 class Client:
@@ -122,7 +130,8 @@ class Bench:
 
     def profile(self, server, work):
         out = os.path.join(self.spec["perf"], f"{work}.{server}")
-        perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock", "-F", "5000", "-g", "-o", out, "-p", str(self.servers[server]["pid"])])
+        perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock", "-F", "5000", "-g",
+                                 "-o", out, "-p", str(self.servers[server]["pid"])])
         time.sleep(0.5)
         self.client.do(server, work, self.spec[WORK[work][2]])
         perf.send_signal(signal.SIGINT)
@@ -145,13 +154,16 @@ class Bench:
         names, first = list(self.servers), next(iter(self.servers))
         for work in self.works:
             title, unit, _ = WORK[work]
-            print(f"# {title}: us of the server's CPU per {unit}, median (least to most of {self.spec['rounds']}), against {first}; context switches; "
+            print(f"# {title}: us of the server's CPU per {unit}, median (least to most of "
+                  f"{self.spec['rounds']}), against {first}; context switches; "
                   "calls of the last round; payload bytes that the daemon copied, of each")
             base = statistics.median(self.us[work, first])
             for server in names:
                 us = self.us[work, server]
-                line = f"#   {server:12}{statistics.median(us):9.1f} ({min(us):.1f} to {max(us):.1f})".ljust(50)
-                line += f" {statistics.median(us) / base:6.2f}  switches {statistics.median(self.switched[work, server]):5.2f}"
+                line = (f"#   {server:12}{statistics.median(us):9.1f} ({min(us):.1f} to "
+                        f"{max(us):.1f})".ljust(50))
+                line += (f" {statistics.median(us) / base:6.2f}  switches "
+                         f"{statistics.median(self.switched[work, server]):5.2f}")
                 if self.calls[work, server]:
                     line += "  READ %d WRITE %d COMMIT %d" % tuple(self.calls[work, server])
                 if (work, server) in self.copies:

@@ -1,5 +1,6 @@
-"""NFSv3 READ and WRITE over TCP by nfs3_load, of one file at each server: an object of weft by the handle of its layout (direct I/O), a file of a folder that weft-ds
-exports and the same file by nfs-ganesha (both through the page cache)."""
+"""NFSv3 READ and WRITE over TCP by nfs3_load, of one file at each server: an object of weft by the
+handle of its layout (direct I/O), a file of a folder that weft-ds exports and the same file by
+nfs-ganesha (both through the page cache)."""
 import os
 import subprocess
 import sys
@@ -10,8 +11,10 @@ sys.path.insert(0, os.path.join(peers.SRC, "tests/wire"))
 
 FILE = 16 << 20
 # name: what, size, COUNT for each unit of scale, WINDOW
-CALLS = {"write-1m": ("write", 1 << 20, 32, 8), "read-1m": ("read", 1 << 20, 32, 8), "randread-4k": ("randread", 4096, 2000, 16)}
-TITLES = {"weft": "by layout", "weft-path": "a folder of weft-ds", "ganesha-vfs": "nfs-ganesha, the same folder"}
+CALLS = {"write-1m": ("write", 1 << 20, 32, 8), "read-1m": ("read", 1 << 20, 32, 8),
+         "randread-4k": ("randread", 4096, 2000, 16)}
+TITLES = {"weft": "by layout", "weft-path": "a folder of weft-ds",
+          "ganesha-vfs": "nfs-ganesha, the same folder"}
 
 
 class Data:
@@ -27,9 +30,11 @@ class Data:
         self.keep, layout = self.layout(self.client)
         pid = weft.pid("ds1")
         self.files = {"weft": (layout.port, layout.fh, layout.uid, pid)}
-        self.held = [V3(("127.0.0.1", port)), V3(("127.0.0.1", peers.GANESHA_PORT + 1)), V3(("127.0.0.1", peers.GANESHA_PORT))]
+        self.held = [V3(("127.0.0.1", port)), V3(("127.0.0.1", peers.GANESHA_PORT + 1)),
+                     V3(("127.0.0.1", peers.GANESHA_PORT))]
         self.files["weft-path"] = (port, self.by_path(self.held[0], self.held[0], tree), 0, pid)
-        self.files["ganesha-vfs"] = (peers.GANESHA_PORT, self.by_path(self.held[1], self.held[2], tree), 0, ganesha.pid)
+        self.files["ganesha-vfs"] = (peers.GANESHA_PORT,
+                                     self.by_path(self.held[1], self.held[2], tree), 0, ganesha.pid)
         for name in self.files:
             self.call(name, "write", 1 << 20, FILE >> 20, 8)
 
@@ -39,7 +44,8 @@ class Data:
         import mds_test
         from types import SimpleNamespace
         stateid, _, o, ds, fh = mds_test.one_server(c, c.root(), "nfs3_load")
-        where = SimpleNamespace(port=ds.conn.sock.getpeername()[1], fh=fh, uid=int(o.mirrors[0][0].user))
+        where = SimpleNamespace(port=ds.conn.sock.getpeername()[1], fh=fh,
+                                uid=int(o.mirrors[0][0].user))
         return (stateid, ds), where
 
     @staticmethod
@@ -51,7 +57,9 @@ class Data:
 
     def call(self, name, what, size, count, window):
         port, fh, uid, _ = self.files[name]
-        done = subprocess.run([self.program, "127.0.0.1", *map(str, (port, fh.hex(), what, size, count, window, FILE, uid))], capture_output=True, text=True,
+        done = subprocess.run([self.program, "127.0.0.1",
+                               *map(str, (port, fh.hex(), what, size, count, window, FILE, uid))],
+                              capture_output=True, text=True,
                               timeout=peers.LIMIT, check=False)
         if done.returncode:
             raise peers.Trouble(f"{name}: {what} by NFSv3: {done.stderr.strip()[-200:]}")
@@ -65,7 +73,9 @@ class Data:
             for name in names[first:] + names[:first]:
                 before = peers.cpu_ns(self.files[name][3])
                 self.call(name, what, size, n, window)
-                results.add(r, "nfs3", name, {phase: {"server_cpu_us_per_op": (peers.cpu_ns(self.files[name][3]) - before) / n / 1000}})
+                results.add(r, "nfs3", name,
+                            {phase: {"server_cpu_us_per_op": (peers.cpu_ns(self.files[name][3])
+                                                              - before) / n / 1000}})
 
     def down(self):
         self.client.drop()

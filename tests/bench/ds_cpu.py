@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""CPU time of a data server per MiB and per 4 KiB over TCP, for several settings side by side: rounds of all in turn, so that what the
-machine does besides falls on all. Prints the least of all rounds, which is what it takes undisturbed, and ratios to the first.
+"""CPU time of a data server per MiB and per 4 KiB over TCP, for several settings side by side:
+rounds of all in turn, so that what the machine does besides falls on all. Prints the least of all
+rounds, which is what it takes undisturbed, and ratios to the first.
 
-    ds_cpu.py [--mib N] [--rounds N] [--sizes BYTES... --] NAME:KEY=VALUE,KEY=VALUE... NAME:...        (in a built tree)
+    ds_cpu.py [--mib N] [--rounds N] [--sizes BYTES... --] NAME:KEY=VALUE,KEY=VALUE... NAME:... (in
+        a built tree)
     ds_cpu.py plain:ds.pool=0 pool:ds.pool=64M
     ds_cpu.py old@/path/to/another/build: new:
 """
@@ -49,7 +51,8 @@ class Variant:
             w.down()
 
     def measure(self, w, mib, sizes):
-        pid = next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if r["name"] == "ds1")
+        pid = next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                   if r["name"] == "ds1")
         c = client()
         _, _, _, ds, fh = one_server(c, c.root())
         for size in sizes:
@@ -78,7 +81,8 @@ class Variant:
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--mib", type=int, default=128)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--sizes", type=int, nargs="+", default=[MIB, 4096])

@@ -1,12 +1,17 @@
 #!/usr/bin/python3
-"""instructions.py [BUILD] - instructions and allocations of weft-mds for one stat, beside the figures that are kept (instructions.base).
+"""instructions.py [BUILD] - instructions and allocations of weft-mds for one stat, beside the
+figures that are kept (instructions.base).
 
-Run in the build tree, as bash tests/netns /usr/bin/python3 .../tests/bench/instructions.py; BUILD is another one whose weft-mds is measured. It runs under
-valgrind's callgrind, on one thread, with a data server beside it. What one COMPOUND costs from its first byte to its reply's (op_dispatch) is counted; a stat is SEQUENCE,
-PUTFH, LOOKUP, GETFH, GETATTR of what a Linux client asks for. The cheapest of several turns counts, less an empty one: what the server
-does besides, by the clock, only adds. BIND_CONN_TO_SESSION is the mark between them. So the figure is nearly the same each time, on any machine, however busy.
+Run in the build tree, as bash tests/netns /usr/bin/python3 .../tests/bench/instructions.py; BUILD
+is another one whose weft-mds is measured. It runs under valgrind's callgrind, on one thread, with a
+data server beside it. What one COMPOUND costs from its first byte to its reply's (op_dispatch) is
+counted; a stat is SEQUENCE, PUTFH, LOOKUP, GETFH, GETATTR of what a Linux client asks for. The
+cheapest of several turns counts, less an empty one: what the server does besides, by the clock,
+only adds. BIND_CONN_TO_SESSION is the mark between them. So the figure is nearly the same each
+time, on any machine, however busy.
 
-Figures are kept for one compiler (gcc's major version and -O2): beside another they say nothing. They are a bound. Who makes a stat dearer for a reason writes the new ones down.
+Figures are kept for one compiler (gcc's major version and -O2): beside another they say nothing.
+They are a bound. Who makes a stat dearer for a reason writes the new ones down.
 """
 import contextlib
 import json
@@ -20,7 +25,8 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-SRC = os.environ.get("top_srcdir") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SRC = (os.environ.get("top_srcdir")
+       or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BUILD = os.environ.get("top_builddir") or os.getcwd()
 for folder in ("tests/wire", "tests/lab"):
     sys.path.insert(0, os.path.join(SRC, folder))
@@ -28,8 +34,10 @@ import devtool  # noqa: E402 (after the path)
 from nfs41 import BOTH, Client, Closed, Conn, bind_conn, getattr_, getfh, lookup, putfh  # noqa: E402
 
 STATS, TURNS = 200, 8
-DEV = {"mds.threads": 1, "mds.lease": "60s", "mds.grace": "1s", "ds.lease": "60s", "mds.ds_dead": "600s", "mds.ds_suspect": "500s"}
-ATTRS = ("type", "change", "size", "fsid", "fileid", "mode", "numlinks", "owner", "owner_group", "rawdev", "space_used", "time_access", "time_metadata",
+DEV = {"mds.threads": 1, "mds.lease": "60s", "mds.grace": "1s", "ds.lease": "60s",
+       "mds.ds_dead": "600s", "mds.ds_suspect": "500s"}
+ATTRS = ("type", "change", "size", "fsid", "fileid", "mode", "numlinks", "owner", "owner_group",
+         "rawdev", "space_used", "time_access", "time_metadata",
          "time_modify", "mounted_on_fileid")
 ALLOCATES = ("malloc", "calloc", "realloc", "aligned_alloc", "memalign", "posix_memalign")
 
@@ -43,7 +51,8 @@ def counted(path):
             if name:
                 names.setdefault(name[1], name[2])
                 callee = names[name[1]] if line.startswith("c") else None
-            elif line.startswith("calls=") and callee and callee.split("@")[0].split("'")[0] in ALLOCATES:
+            elif (line.startswith("calls=") and callee
+                  and callee.split("@")[0].split("'")[0] in ALLOCATES):
                 calls += int(line[6:].split()[0])
             elif line.startswith(("summary:", "totals:")):
                 total = int(line.split()[1])
@@ -70,8 +79,10 @@ def run(build):
     cluster, out = os.path.join(top, "c"), os.path.join(top, "out")
     mds = None
     try:
-        devtool.command("up", cluster, "--ds", "1", *[a for k, v in DEV.items() for a in ("--set", f"{k}={v}")])
-        daemons = {d["name"]: d for d in json.loads(devtool.command("status", cluster, "--json"))["daemons"]}
+        devtool.command("up", cluster, "--ds", "1",
+                        *[a for k, v in DEV.items() for a in ("--set", f"{k}={v}")])
+        daemons = {d["name"]: d
+                   for d in json.loads(devtool.command("status", cluster, "--json"))["daemons"]}
         where = daemons["mds"]["addr"], daemons["mds"]["port"]
         with open(f"/proc/{daemons['mds']['pid']}/cmdline", "rb") as f:
             args = [os.fsdecode(a) for a in f.read().split(b"\0")[1:-1]]
@@ -81,12 +92,16 @@ def run(build):
                 c.open(d, f"f{i}", BOTH)
         devtool.command("kill", cluster, "mds")
         with open(os.path.join(top, "valgrind.log"), "w", encoding="ascii") as log:
-            mds = subprocess.Popen(["valgrind", "--tool=callgrind", "--toggle-collect=op_dispatch", "--dump-before=op_bind_conn", f"--callgrind-out-file={out}", "--compress-pos=no",
-                                    os.path.join(build, "weft-mds"), *args], stdout=log, stderr=log, cwd=cluster)
+            mds = subprocess.Popen(["valgrind", "--tool=callgrind", "--toggle-collect=op_dispatch",
+                                    "--dump-before=op_bind_conn", f"--callgrind-out-file={out}",
+                                    "--compress-pos=no",
+                                    os.path.join(build, "weft-mds"), *args], stdout=log, stderr=log,
+                                   cwd=cluster)
         serving(where, mds)
         with Client(where) as c:
             d = c.ok(putfh(c.root()), lookup("d"), getfh()).fh
-            for stats in [STATS] * (1 + TURNS) + [0] * (1 + TURNS):  # the first one, and what is behind the last mark, are not looked at
+            # the first one, and what is behind the last mark, are not looked at
+            for stats in [STATS] * (1 + TURNS) + [0] * (1 + TURNS):
                 c.conn.compound(bind_conn(c.session.sessionid, 1), cred=c.cred)
                 for i in range(stats):
                     c.ok(putfh(d), lookup(f"f{i % 10}"), getfh(), getattr_(*ATTRS))
@@ -119,8 +134,10 @@ def made_with(build=BUILD):
     """What the figures depend on: the compiler and its flags; or why they say nothing."""
     with open(os.path.join(build, "config.log"), encoding="utf-8", errors="replace") as f:
         said = dict(re.findall(r"^([A-Z_]+)='(.*)'$", f.read(), re.M))
-    version = subprocess.run([*said["CC"].split(), "-dumpversion"], capture_output=True, text=True, check=False).stdout.strip().split(".")[0]
-    flags = [f for f in said["CFLAGS"].split() if not re.fullmatch(r"-g\d?", f)] + said.get("SANITIZE_CFLAGS", "").split() + said.get("COUNT_CPPFLAGS", "").split()
+    version = subprocess.run([*said["CC"].split(), "-dumpversion"], capture_output=True, text=True,
+                             check=False).stdout.strip().split(".")[0]
+    flags = ([f for f in said["CFLAGS"].split() if not re.fullmatch(r"-g\d?", f)]
+             + said.get("SANITIZE_CFLAGS", "").split() + said.get("COUNT_CPPFLAGS", "").split())
     return f"{said['CC'].split()[-1]} {version} {' '.join(flags)}"
 
 
@@ -129,7 +146,8 @@ def main():
     instructions, allocations = measure(build)
     base = kept()
     print(f"a stat: {instructions:.1f} instructions, {allocations:.2f} allocations")
-    print(f"kept:   {base['instructions']} instructions, {base['allocations']} allocations ({base['made_with']})")
+    print(f"kept:   {base['instructions']} instructions, {base['allocations']} allocations "
+          f"({base['made_with']})")
     print(f"ratio:  {instructions / base['instructions']:.4f}")
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A stat costs weft-mds no more instructions and allocations than instructions.base has. Prints TAP."""
+"""A stat costs weft-mds no more instructions and allocations than instructions.base has. Prints
+TAP."""
 import os
 import shutil
 import sys
@@ -13,7 +14,8 @@ import tap  # noqa: E402
 from mds_test import check  # noqa: E402
 
 MORE = 1.02
-STORES = 3  # where keys lie in pages is another in each, and makes a hundredth or so: the cheapest counts
+# where keys lie in pages is another in each, and makes a hundredth or so: the cheapest counts
+STORES = 3
 
 
 def test_a_stat_costs_no_more_than_is_kept():
@@ -22,10 +24,13 @@ def test_a_stat_costs_no_more_than_is_kept():
     for _ in range(1, STORES):
         if got[0] > base["instructions"] * MORE:
             got = min(got, instructions.measure())
-    print(f"# {got[0]:.1f} instructions, {got[1]:.2f} allocations; kept: {base['instructions']}, {base['allocations']}", flush=True)
+    print(f"# {got[0]:.1f} instructions, {got[1]:.2f} allocations; kept: {base['instructions']}, "
+          f"{base['allocations']}", flush=True)
     check(got[0] > base["instructions"] / 4, True, f"{got[0]} instructions: too few to be a stat's")
-    check(got[0] <= base["instructions"] * MORE, True, f"{got[0]:.1f} instructions, kept: {base['instructions']}")
-    check(got[1] < base["allocations"] + 0.1, True, f"{got[1]:.2f} allocations, kept: {base['allocations']}")
+    check(got[0] <= base["instructions"] * MORE, True, f"{got[0]:.1f} instructions, kept: "
+          f"{base['instructions']}")
+    check(got[1] < base["allocations"] + 0.1, True, f"{got[1]:.2f} allocations, kept: "
+          f"{base['allocations']}")
 
 
 def main():
@@ -35,7 +40,8 @@ def main():
         return tap.skip("valgrind is missing")
     made = instructions.made_with()
     if made != instructions.kept()["made_with"]:
-        return tap.skip(f"the figures that are kept are of {instructions.kept()['made_with']}, this is {made}")
+        return tap.skip(f"the figures that are kept are of {instructions.kept()['made_with']}, "
+                        f"this is {made}")
     return tap.run(tap.named(globals()))
 
 

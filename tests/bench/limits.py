@@ -1,4 +1,5 @@
-"""What the machine itself allows, measured in the same run as the servers: messages over TCP without a server behind, and its memory, disk and LMDB alone."""
+"""What the machine itself allows, measured in the same run as the servers: messages over TCP
+without a server behind, and its memory, disk and LMDB alone."""
 import os
 import shutil
 import subprocess
@@ -6,9 +7,11 @@ import subprocess
 import peers
 
 PORT = 24049
-# name: REQUEST, REPLY (bytes of payload; a message has 128 besides), COUNT for each unit of scale, WINDOW of a connection, connections.
-# The sizes of echo are about those of a LOOKUP with attributes and its reply.
-MESSAGES = {"echo-64": (72, 172, 4000, 16, 4), "echo-1": (72, 172, 1000, 1, 1), "receive": (1 << 20, 0, 48, 8, 1), "send": (0, 1 << 20, 48, 8, 1),
+# name: REQUEST, REPLY (bytes of payload; a message has 128 besides), COUNT for each unit of scale,
+# WINDOW of a connection, connections. The sizes of echo are about those of a LOOKUP with attributes
+# and its reply.
+MESSAGES = {"echo-64": (72, 172, 4000, 16, 4), "echo-1": (72, 172, 1000, 1, 1),
+            "receive": (1 << 20, 0, 48, 8, 1), "send": (0, 1 << 20, 48, 8, 1),
             "send-4k": (0, 4096, 2000, 16, 1)}
 
 
@@ -21,7 +24,8 @@ class Floor:
         peers.eventually(self.listens, 5, "tcp_floor")
 
     def call(self, *args):
-        return subprocess.Popen([self.program, "call", "127.0.0.1", str(PORT), *map(str, args), "0"], stderr=subprocess.DEVNULL)
+        return subprocess.Popen([self.program, "call", "127.0.0.1", str(PORT), *map(str, args),
+                                 "0"], stderr=subprocess.DEVNULL)
 
     def listens(self):
         return self.call(72, 172, 1, 1).wait() == 0
@@ -36,26 +40,32 @@ class Floor:
             callers = [self.call(request, reply, n, window) for _ in range(conns)]
             if any([c.wait(peers.LIMIT) for c in callers]):
                 raise peers.Trouble(f"tcp_floor: {name}")
-            results.add(r, "floor", "floor", {name: {"server_cpu_us_per_op": (peers.cpu_ns(self.daemon.pid) - before) / n / conns / 1000}})
+            results.add(r, "floor", "floor",
+                        {name: {"server_cpu_us_per_op": (peers.cpu_ns(self.daemon.pid) - before) / n
+                                / conns / 1000}})
 
 
 def floor(*args):
-    done = subprocess.run([os.path.join(peers.BUILD, "tests/bench/floor"), *map(str, args)], capture_output=True, text=True, timeout=peers.LIMIT, check=False)
+    done = subprocess.run([os.path.join(peers.BUILD, "tests/bench/floor"), *map(str, args)],
+                          capture_output=True, text=True, timeout=peers.LIMIT, check=False)
     if done.returncode:
         raise peers.Trouble(done.stderr.strip())
-    return {name: float(value) for name, value in (line.split() for line in done.stdout.splitlines())}
+    return {name: float(value)
+            for name, value in (line.split() for line in done.stdout.splitlines())}
 
 
 def machine(folder, seconds):
     """Of its memory, the disk under the folder, and LMDB there; each for so long."""
     folder = os.path.join(folder, "floor")
     os.mkdir(folder)
-    out = {**floor("memory"), **floor("disk", folder, seconds), **floor("reads", folder, seconds), **floor("lmdb", os.path.join(folder, "lmdb"), seconds, 64)}
+    out = {**floor("memory"), **floor("disk", folder, seconds), **floor("reads", folder, seconds),
+           **floor("lmdb", os.path.join(folder, "lmdb"), seconds, 64)}
     shutil.rmtree(folder)
     return out
 
 
-STORE = ("kv-commit", "kv-checkpoint")  # the threads that make commits and write them to the store's own file
+# the threads that make commits and write them to the store's own file
+STORE = ("kv-commit", "kv-checkpoint")
 
 
 def store_us(weft):
@@ -63,8 +73,8 @@ def store_us(weft):
 
 
 def checkpointed(weft):
-    """Waits until all that was committed is in the store's own file: a checkpoint begins 2 s after the first commit that none has, and the second one from here on
-    began after this."""
+    """Waits until all that was committed is in the store's own file: a checkpoint begins 2 s after
+    the first commit that none has, and the second one from here on began after this."""
     def made():
         return weft.metric("weft_mds_kv_checkpoints")
     before = made()
@@ -75,11 +85,14 @@ def checkpointed(weft):
 
 
 def creates(folder, name, count, settings):
-    """256 in flight at a weft-mds of its own: CPU time of the store's threads, commits and checkpoints."""
+    """256 in flight at a weft-mds of its own: CPU time of the store's threads, commits and
+    checkpoints."""
     weft = peers.Weft(name, name, folder, 25049, settings)
     try:
-        before, commits, checkpoints = store_us(weft), weft.metric("weft_mds_kv_commits"), weft.metric("weft_mds_kv_checkpoints")
-        weft.target.bench("md", "--sessions", 16, "--depth", 16, "--count", count, "--phases", "create")
+        before, commits, checkpoints = store_us(weft), weft.metric(
+            "weft_mds_kv_commits"), weft.metric("weft_mds_kv_checkpoints")
+        weft.target.bench("md", "--sessions", 16, "--depth", 16, "--count", count, "--phases",
+                          "create")
         if not settings:
             checkpointed(weft)
         commits = weft.metric("weft_mds_kv_commits") - commits
@@ -108,7 +121,8 @@ def recorded(folder, name, count, settings):
 
 
 def replayed(folder, name, count, settings, *how):
-    """CPU time of LMDB alone for the batches of such a weft-mds, and how many they are and were synced."""
+    """CPU time of LMDB alone for the batches of such a weft-mds, and how many they are and were
+    synced."""
     record, store = recorded(folder, name, count, settings), os.path.join(folder, name + ".lmdb")
     got = floor("replay", record, store, *how)
     shutil.rmtree(store)
@@ -117,20 +131,28 @@ def replayed(folder, name, count, settings, *how):
 
 
 def committer(folder, count):
-    """LMDB alone over weft's store, for the CPU time of the same batches: creates, 256 in flight. Durable: LMDB syncs each batch, weft logs it (kv-commit) and writes
-    pages at checkpoints (kv-checkpoint), whose time counts as well, with the last one's. And with neither log nor sync on either side, which leaves LMDB's own work
-    and weft's mutations."""
+    """LMDB alone over weft's store, for the CPU time of the same batches: creates, 256 in flight.
+    Durable: LMDB syncs each batch, weft logs it (kv-commit) and writes pages at checkpoints
+    (kv-checkpoint), whose time counts as well, with the last one's. And with neither log nor sync
+    on either side, which leaves LMDB's own work and weft's mutations."""
     nosync = ["mds.sync=false"]
     (commit, checkpoint), commits, checkpoints = creates(folder, "plain", count, [])
     (bare, none), bare_commits, _ = creates(folder, "plain-nosync", count, nosync)
     if not checkpoints or none:
-        raise peers.Trouble(f"the committer: {checkpoints} checkpoints, and {none} us of them without a log")
-    durable, quick = replayed(folder, "record", count, []), replayed(folder, "record-nosync", count, nosync, "nosync")
+        raise peers.Trouble(f"the committer: {checkpoints} checkpoints, and {none} us of them "
+                            "without a log")
+    durable, quick = replayed(folder, "record", count,
+                              []), replayed(folder, "record-nosync", count, nosync, "nosync")
     done = count * 16
-    return {"committer_us_per_create": commit / done, "checkpoint_us_per_create": checkpoint / done, "committer_commits": commits,
+    return {"committer_us_per_create": commit / done, "checkpoint_us_per_create": checkpoint / done,
+            "committer_commits": commits,
             "committer_checkpoints": checkpoints,
-            "lmdb_us_per_create": durable["replay_cpu_us"] / done, "lmdb_batches": durable["replay_batches"], "lmdb_syncs": durable["replay_syncs"],
+            "lmdb_us_per_create": durable["replay_cpu_us"] / done,
+            "lmdb_batches": durable["replay_batches"], "lmdb_syncs": durable["replay_syncs"],
             "lmdb_share": durable["replay_cpu_us"] / (commit + checkpoint),
-            "committer_nosync_us_per_create": bare / done, "lmdb_nosync_us_per_create": quick["replay_cpu_us"] / done, "committer_nosync_commits": bare_commits,
-            "lmdb_nosync_batches": quick["replay_batches"], "lmdb_nosync_syncs": quick["replay_syncs"],
+            "committer_nosync_us_per_create": bare / done,
+            "lmdb_nosync_us_per_create": quick["replay_cpu_us"] / done,
+            "committer_nosync_commits": bare_commits,
+            "lmdb_nosync_batches": quick["replay_batches"],
+            "lmdb_nosync_syncs": quick["replay_syncs"],
             "lmdb_nosync_share": quick["replay_cpu_us"] / bare}

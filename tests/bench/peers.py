@@ -1,6 +1,8 @@
-"""Servers to measure beside one another: weft clusters of this build, and nfs-ganesha of Debian. And weft-bench, which drives them all.
+"""Servers to measure beside one another: weft clusters of this build, and nfs-ganesha of Debian.
+And weft-bench, which drives them all.
 
-All run in the network and mount namespaces of the one who starts them (side-by-side makes them), so that fixed ports meet nobody.
+All run in the network and mount namespaces of the one who starts them (side-by-side makes them), so
+that fixed ports meet nobody.
 """
 import json
 import os
@@ -47,19 +49,25 @@ def own_namespaces():
     if os.geteuid():
         raise Trouble("root is wanted")
     # Whatever ends this ends all that it has started.
-    os.execvpe("unshare", ["unshare", "-nmpf", "--mount-proc", "--kill-child", "sh", "-c", 'ip link set lo up && "$@"', "sh", sys.executable, *sys.argv],
+    os.execvpe("unshare", ["unshare", "-nmpf", "--mount-proc", "--kill-child", "sh", "-c",
+                           'ip link set lo up && "$@"', "sh", sys.executable, *sys.argv],
                {**os.environ, "SIDE_BY_SIDE_NET": here})
 
 
 def missing():
     """Debian packages that are not here and that the peer needs."""
     packages = [p for program, p in PROGRAMS.items() if not shutil.which(program)]
-    folders = [os.path.join(f, "ganesha") for f in ("/usr/lib/x86_64-linux-gnu", f"/usr/lib/{os.uname().machine}-linux-gnu", "/usr/lib64", "/usr/lib")]
-    return packages + [p for m, p in MODULES.items() if not any(os.path.exists(os.path.join(f, f"libfsal{m.lower()}.so")) for f in folders)]
+    folders = [os.path.join(f, "ganesha") for f in ("/usr/lib/x86_64-linux-gnu",
+                                                    f"/usr/lib/{os.uname().machine}-linux-gnu",
+                                                    "/usr/lib64", "/usr/lib")]
+    return (packages + [p for m, p in MODULES.items()
+                        if not any(os.path.exists(os.path.join(f, f"libfsal{m.lower()}.so"))
+                                   for f in folders)])
 
 
 def cpu_ns(pid):
-    """Of a process: all its threads, those that have ended as well, in the kernel and outside (clock_getcpuclockid(3))."""
+    """Of a process: all its threads, those that have ended as well, in the kernel and outside
+    (clock_getcpuclockid(3))."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
@@ -82,7 +90,8 @@ def thread_ns(pid, name):
 def resident(pid):
     """Bytes of memory that are its own."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
-        return sum(int(line.split()[1]) for line in f if line.startswith(("Private_Dirty:", "Private_Clean:"))) * 1024
+        return sum(int(line.split()[1]) for line in f
+                   if line.startswith(("Private_Dirty:", "Private_Clean:"))) * 1024
 
 
 def drop(children):
@@ -104,14 +113,17 @@ class Target:
 
     def bench(self, what, *args, limit=LIMIT):
         """The figures of each phase, by name."""
-        command = [os.path.join(BUILD, "weft-bench"), what, "--server", f"127.0.0.1:{self.port}", "--dir", self.folder, "--pid", ",".join(map(str, self.pids)),
+        command = [os.path.join(BUILD, "weft-bench"), what, "--server", f"127.0.0.1:{self.port}",
+                   "--dir", self.folder, "--pid", ",".join(map(str, self.pids)),
                    "--quiet", "--json", "-", *map(str, args)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit,
+                                  check=False)
         except subprocess.TimeoutExpired:
             raise Trouble(f"{self.name}: weft-bench {what} within {limit} s") from None
         if done.returncode:
-            raise Trouble(f"{self.name}: weft-bench {what} {' '.join(map(str, args))}: {done.stderr.strip()[-300:]}")
+            raise Trouble(f"{self.name}: weft-bench {what} {' '.join(map(str, args))}: "
+                          f"{done.stderr.strip()[-300:]}")
         return {p["phase"]: p for p in json.loads(done.stdout)["phases"]}
 
 
@@ -119,7 +131,8 @@ def exports_of(folder, tree):
     """A file for ds.exports: what a weft-ds serves by path."""
     path = os.path.join(folder, "exports")
     with open(path, "w", encoding="utf-8") as f:
-        f.write(f'export "{tree}" {{\n\tclient "*" {{ access = rw  squash = none  privileged_port = false }}\n}}\n')
+        f.write(f'export "{tree}" {{\n\tclient "*" {{ access = rw  squash = none  privileged_port '
+                f'= false }}\n}}\n')
     return path
 
 
@@ -130,7 +143,8 @@ class Weft:
         sets = [a for s in settings for a in ("--set", s)]
         self.dev("up", self.dir, "--ds", str(ds), "--port", str(port), *sets)
         self.port = port
-        self.daemons = {d["name"]: d for d in json.loads(self.dev("status", self.dir, "--json"))["daemons"]}
+        self.daemons = {d["name"]: d
+                        for d in json.loads(self.dev("status", self.dir, "--json"))["daemons"]}
         self.target = Target(name, title, port, [d["pid"] for d in self.daemons.values()])
 
     def pid(self, name="mds"):
@@ -141,11 +155,13 @@ class Weft:
         sys.path.insert(0, os.path.join(SRC, "tests/lab"))
         from metric import fetch
         text = fetch(self.daemons[daemon]["metrics"])
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith((name + " ", name + "{")))
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
+                   if line.startswith((name + " ", name + "{")))
 
     @staticmethod
     def dev(*args):
-        done = subprocess.run([os.path.join(BUILD, "tools/weft-dev"), *args], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([os.path.join(BUILD, "tools/weft-dev"), *args], capture_output=True,
+                              text=True, timeout=120, check=False)
         if done.returncode:
             raise Trouble(f"weft-dev {args[0]}: {done.stderr.strip()[-500:]}")
         return done.stdout
@@ -156,8 +172,10 @@ class Weft:
 
 
 class Ganesha:
-    """One daemon with an export for each: a folder of the disk (VFS), its own memory (MEM), and with synced a folder of a file system that writes every change
-    through to that disk at once, since no option of the daemon's does. Its files, rpcbind's socket among them, are in memory of this mount namespace's own."""
+    """One daemon with an export for each: a folder of the disk (VFS), its own memory (MEM), and
+    with synced a folder of a file system that writes every change through to that disk at once,
+    since no option of the daemon's does. Its files, rpcbind's socket among them, are in memory of
+    this mount namespace's own."""
 
     def __init__(self, folder, tree, synced=False):
         """tree: what it exports of the disk."""
@@ -179,14 +197,19 @@ class Ganesha:
         self.started = [subprocess.Popen(["rpcbind", "-f"])]
         try:
             eventually(lambda: os.path.exists("/run/rpcbind.sock"), 5, "rpcbind's socket")
-            daemon = subprocess.Popen(["ganesha.nfsd", "-F", "-f", conf, "-p", "/run/ganesha.pid", "-L", self.log], stdout=subprocess.DEVNULL,
+            daemon = subprocess.Popen(["ganesha.nfsd", "-F", "-f", conf, "-p", "/run/ganesha.pid",
+                                       "-L", self.log], stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL)
             self.started.append(daemon)
             self.pid = daemon.pid
-            self.targets = [Target("ganesha-vfs", "nfs-ganesha on the same disk, which syncs no create", GANESHA_PORT, [self.pid], "vfs"),
-                            Target("ganesha-mem", "nfs-ganesha in its memory", GANESHA_PORT, [self.pid], "mem")]
+            self.targets = [Target("ganesha-vfs", "nfs-ganesha on the same disk, which syncs no "
+                                   "create", GANESHA_PORT, [self.pid], "vfs"),
+                            Target("ganesha-mem", "nfs-ganesha in its memory", GANESHA_PORT,
+                                   [self.pid], "mem")]
             if self.synced:
-                self.targets.append(Target("ganesha-sync", "nfs-ganesha on the same disk, every change synced by its file system", GANESHA_PORT, [self.pid], "sync"))
+                self.targets.append(Target("ganesha-sync", "nfs-ganesha on the same disk, every "
+                                           "change synced by its file system", GANESHA_PORT,
+                                           [self.pid], "sync"))
             eventually(self.serves, 20, "nfs-ganesha's service")
         except BaseException:
             self.down()
@@ -197,7 +220,8 @@ class Ganesha:
         with open(image, "wb") as f:
             f.truncate(1 << 30)
         env = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/sbin:/usr/sbin"}
-        for command in (["mkfs.ext4", "-q", "-E", "lazy_itable_init=1", image], ["mount", "-o", "loop,sync,dirsync", image, self.sync]):
+        for command in (["mkfs.ext4", "-q", "-E", "lazy_itable_init=1", image],
+                        ["mount", "-o", "loop,sync,dirsync", image, self.sync]):
             if subprocess.run(command, env=env, capture_output=True, check=False).returncode:
                 return False
         return True

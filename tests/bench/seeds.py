@@ -1,15 +1,22 @@
 #!/usr/bin/python3
-"""seeds.py - two loads of machine learning on a weft cluster of this build: many small files read in random order, and checkpoints written at once.
+"""seeds.py - two loads of machine learning on a weft cluster of this build: many small files read
+in random order, and checkpoints written at once.
 
-    seeds.py small [--once] [--files N] [--most BYTES] [--bytes A,B,...] [--rounds N] [--ds N] [--dir FOLDER] [--json FILE]
+    seeds.py small [--once] [--files N] [--most BYTES] [--bytes A,B,...] [--rounds N] [--ds N]
+        [--dir FOLDER] [--json FILE]
     seeds.py storm [--writers N] [--file BYTES] [--rounds N] [--ds N] [--dir FOLDER] [--json FILE]
 
-Run as root in the build tree (or with its folder in WEFT_BUILD). small: for each size it makes N files (fewer where they would have more than --most bytes) in a directory whose policy
-has threshold=0, so that clients use layouts, and in one with threshold=1G, so that they go through the metadata server, and reads each file once in random order: looked up, opened,
-read, closed. Told are files for each CPU second of all servers, and how much more the metadata server's way costs: a threshold belongs at the size where that is 1. --once: files are made once, through the
-metadata server, and read both ways: half the disk, and no figure for making them by layout. storm: N writers each
-write a file at once, OPEN to CLOSE with a COMMIT, striped over four data servers, and over two with two mirrors: throughput, how much longer the slowest writer takes than the fastest
-(slow/fast), and the metadata server's CPU time for a GiB and share of a processor. Figures: median (least-most) of the rounds.
+Run as root in the build tree (or with its folder in WEFT_BUILD). small: for each size it makes N
+files (fewer where they would have more than --most bytes) in a directory whose policy has
+threshold=0, so that clients use layouts, and in one with threshold=1G, so that they go through the
+metadata server, and reads each file once in random order: looked up, opened, read, closed. Told are
+files for each CPU second of all servers, and how much more the metadata server's way costs: a
+threshold belongs at the size where that is 1. --once: files are made once, through the metadata
+server, and read both ways: half the disk, and no figure for making them by layout. storm: N writers
+each write a file at once, OPEN to CLOSE with a COMMIT, striped over four data servers, and over two
+with two mirrors: throughput, how much longer the slowest writer takes than the fastest (slow/fast),
+and the metadata server's CPU time for a GiB and share of a processor. Figures: median (least-most)
+of the rounds.
 """
 import argparse
 import json
@@ -33,7 +40,8 @@ def size_of(text):
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("small", "storm"))
     p.add_argument("--once", action="store_true")
     p.add_argument("--files", type=int, default=4000)
@@ -53,18 +61,25 @@ def small(a, weft):
     for r in range(a.rounds):
         for size in a.bytes.split(","):
             count = max(SESSIONS, min(a.files, a.most // size_of(size))) // SESSIONS
-            work = ("small", "--sessions", SESSIONS, "--depth", DEPTH, "--count", count, "--body", size)
+            work = ("small", "--sessions", SESSIONS, "--depth", DEPTH, "--count", count, "--body",
+                    size)
             if a.once:
-                got = weft.target.bench(*work, "--policy", WAYS["mds"], "--reread", WAYS["layout"], limit=LIMIT)
+                got = weft.target.bench(*work, "--policy", WAYS["mds"], "--reread", WAYS["layout"],
+                                        limit=LIMIT)
                 runs = {"mds": {"read": got["read"]}, "layout": {"read": got["reread"]}}
                 made = got["create"]
-                print(f"seeds: round {r + 1}, {size}: {1e6 / made['server_cpu_us_per_op']:.0f} files made for a CPU second, {made['ops_per_s']:.0f} a second", file=sys.stderr)
+                print(f"seeds: round {r + 1}, {size}: {1e6 / made['server_cpu_us_per_op']:.0f} "
+                      f"files made for a CPU second, {made['ops_per_s']:.0f} a second",
+                      file=sys.stderr)
             else:
-                runs = {way: weft.target.bench(*work, "--policy", WAYS[way], limit=LIMIT) for way in list(WAYS)[::-1 if r % 2 else 1]}
+                runs = {way: weft.target.bench(*work, "--policy", WAYS[way], limit=LIMIT)
+                        for way in list(WAYS)[::-1 if r % 2 else 1]}
             for way, got in runs.items():
                 for phase in {"create", "read"} & set(got):
-                    figures.setdefault((phase, size, count * SESSIONS), {}).setdefault(way, []).append(got[phase])
-                print(f"seeds: round {r + 1}, {size}, {way}: {got['read']['ops_per_s']:.0f} files read a second", file=sys.stderr)
+                    figures.setdefault((phase, size, count * SESSIONS),
+                                       {}).setdefault(way, []).append(got[phase])
+                print(f"seeds: round {r + 1}, {size}, {way}: {got['read']['ops_per_s']:.0f} files "
+                      "read a second", file=sys.stderr)
     for (phase, size, files), ways in sorted(figures.items(), reverse=True, key=lambda f: f[0][0]):
         cpu = {w: [g["server_cpu_us_per_op"] for g in got] for w, got in ways.items()}
         yield {"phase": phase, "bytes": size, "files": files,
@@ -75,21 +90,26 @@ def small(a, weft):
 
 
 def storm(a, weft):
-    servers, writers = [pid for name, pid in ((n, weft.pid(n)) for n in weft.daemons) if name != "mds"], {}
+    servers, writers = [pid for name, pid in ((n, weft.pid(n)) for n in weft.daemons)
+                        if name != "mds"], {}
     weft.target.pids = [weft.pid()]
     for r in range(a.rounds):
         for shape in list(SHAPES)[::-1 if r % 2 else 1]:
             before = sum(map(peers.cpu_ns, servers))
-            got = weft.target.bench("storm", "--sessions", a.writers, "--depth", 2, "--file", a.file, "--policy", SHAPES[shape], limit=LIMIT)["write"]
+            got = weft.target.bench("storm", "--sessions", a.writers, "--depth", 2, "--file",
+                                    a.file, "--policy", SHAPES[shape], limit=LIMIT)["write"]
             got["ds_s"] = (sum(map(peers.cpu_ns, servers)) - before) / 1e9
             writers.setdefault(shape, []).append(got)
             print(f"seeds: round {r + 1}, {shape}: {got['mib_per_s']:.0f} MiB/s", file=sys.stderr)
     gib = a.writers * a.file / 2**30
     for shape, rounds in writers.items():
         mds = [g["server_cpu_us_per_op"] * g["ops"] / 1e6 for g in rounds]
-        yield {"shape": shape, "writers": a.writers, "MiB each": a.file >> 20, "MiB/s": Spread(g["mib_per_s"] for g in rounds),
-               "slow/fast": Spread(g["slowest_over_fastest"] for g in rounds), "MDS CPU ms/GiB": Spread(s * 1000 / gib for s in mds),
-               "MDS share of a CPU": Spread(s / g["seconds"] for s, g in zip(mds, rounds)), "DS CPU s/GiB": Spread(g["ds_s"] / gib for g in rounds)}
+        yield {"shape": shape, "writers": a.writers, "MiB each": a.file >> 20,
+               "MiB/s": Spread(g["mib_per_s"] for g in rounds),
+               "slow/fast": Spread(g["slowest_over_fastest"] for g in rounds),
+               "MDS CPU ms/GiB": Spread(s * 1000 / gib for s in mds),
+               "MDS share of a CPU": Spread(s / g["seconds"] for s, g in zip(mds, rounds)),
+               "DS CPU s/GiB": Spread(g["ds_s"] / gib for g in rounds)}
 
 
 def tell(a, table):
@@ -98,7 +118,8 @@ def tell(a, table):
         print("  ".join(f"{str(row[k]):>{w}}" for k, w in width.items()), flush=True)
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
-            json.dump([{k: v.json() if isinstance(v, Spread) else v for k, v in row.items()} for row in table], f, indent=1)
+            json.dump([{k: v.json() if isinstance(v, Spread) else v for k, v in row.items()}
+                       for row in table], f, indent=1)
             f.write("\n")
 
 

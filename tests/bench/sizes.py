@@ -1,4 +1,5 @@
-"""What weft takes and how it does as things get many: memory of open files and idle clients, cost in large directories, time to start with many files."""
+"""What weft takes and how it does as things get many: memory of open files and idle clients, cost
+in large directories, time to start with many files."""
 import os
 import statistics
 import subprocess
@@ -15,7 +16,8 @@ def held(weft, what, n):
     command = [os.path.join(peers.BUILD, "tests/bench/hold"), f"127.0.0.1:{weft.port}", what]
 
     def one(count):
-        with subprocess.Popen([*command, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
+        with subprocess.Popen([*command, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as p:
             if p.stdout.readline() != "held\n":
                 raise peers.Trouble(f"hold {what} {count}")
             got = peers.resident(weft.pid())
@@ -29,25 +31,32 @@ def held(weft, what, n):
 
 
 def names(weft, entries, *more):
-    return weft.target.bench("md", "--sessions", 4, "--depth", 16, "--count", entries // 4, *more, limit=peers.LIMIT + entries // 2000)
+    return weft.target.bench("md", "--sessions", 4, "--depth", 16, "--count", entries // 4, *more,
+                             limit=peers.LIMIT + entries // 2000)
 
 
 def directories(weft, entries):
-    """Cost in a directory of so many over that in a small one, by phase; for creates it is the mean while it grows."""
+    """Cost in a directory of so many over that in a small one, by phase; for creates it is the mean
+    while it grows."""
     phases, ratios = ",".join(PHASES), {p: [] for p in PHASES}
     for _ in range(3 if entries <= 50000 else 1):
         few = [names(weft, SMALL, "--shared", "--phases", phases) for _ in range(5)]
         big = names(weft, entries, "--shared", "--phases", phases)
         few += [names(weft, SMALL, "--shared", "--phases", phases) for _ in range(5)]
         for p in PHASES:
-            ratios[p].append(big[p]["server_cpu_us_per_op"] / statistics.median(f[p]["server_cpu_us_per_op"] for f in few))
+            ratios[p].append(big[p]["server_cpu_us_per_op"]
+                             / statistics.median(f[p]["server_cpu_us_per_op"] for f in few))
     return {p: statistics.median(v) for p, v in ratios.items()}
 
 
 def start(weft, files):
-    """Seconds that the metadata server takes to serve again with so many files, from the call that starts it. And the cost of a stat with so many over that with few."""
-    few = statistics.median(names(weft, FEW, "--random", "--phases", "create,stat,unlink")["stat"]["server_cpu_us_per_op"] for _ in range(5))
-    many = names(weft, files, "--random", "--phases", "create,stat", "--keep")["stat"]["server_cpu_us_per_op"]
+    """Seconds that the metadata server takes to serve again with so many files, from the call that
+    starts it. And the cost of a stat with so many over that with few."""
+    few = statistics.median(names(weft, FEW, "--random", "--phases",
+                                  "create,stat,unlink")["stat"]["server_cpu_us_per_op"]
+                            for _ in range(5))
+    many = names(weft, files, "--random", "--phases", "create,stat",
+                 "--keep")["stat"]["server_cpu_us_per_op"]
     weft.dev("kill", weft.dir, "mds")
     began = time.monotonic()
     weft.dev("start", weft.dir, "mds")
@@ -56,7 +65,8 @@ def start(weft, files):
 
 def measure(weft, entries, files):
     """weft: one that does not sync, or it would take long. files: they stay."""
-    out = {"open_file_bytes": held(weft, "opens", OPENS), "idle_client_bytes": held(weft, "clients", CLIENTS)}
+    out = {"open_file_bytes": held(weft, "opens", OPENS),
+           "idle_client_bytes": held(weft, "clients", CLIENTS)}
     if entries:
         out["entries"] = entries
         out.update({f"big_{p}_ratio": v for p, v in directories(weft, entries).items()})

@@ -7,15 +7,19 @@ from data3 import TITLES
 from works import CPU, LATENCY, RATE, SHOWN
 
 # Columns of ratios: whose figure over whose.
-RATIOS = [("weft", "ganesha-vfs"), ("weft", "ganesha-mem"), ("weft-nosync", "ganesha-vfs"), ("weft-nosync", "ganesha-mem")]
-NOTE = """nfs-ganesha syncs no create, rename or unlink: a crash loses what it has answered. weft answers when the change is on the disk. The rows of weft-nosync
-(mds.sync=false) are the like-for-like; ganesha-sync, where it is, is Ganesha on a file system that syncs each change."""
+RATIOS = [("weft", "ganesha-vfs"), ("weft", "ganesha-mem"), ("weft-nosync", "ganesha-vfs"),
+          ("weft-nosync", "ganesha-mem")]
+NOTE = ((
+    """nfs-ganesha syncs no create, rename or unlink: a crash loses what it has answered. weft answers when the change is on the disk. The rows of weft-nosync
+(mds.sync=false) are the like-for-like; ganesha-sync, where it is, is Ganesha on a file system that syncs each change."""))
 
 
 def machine(folder):
     with open("/proc/cpuinfo", encoding="utf-8") as f:
-        model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), platform.machine())
-    return {"cpus": os.cpu_count(), "cpu": model, "kernel": platform.release(), "folder": folder, "load": os.getloadavg()[0]}
+        model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")),
+                     platform.machine())
+    return {"cpus": os.cpu_count(), "cpu": model, "kernel": platform.release(), "folder": folder,
+            "load": os.getloadavg()[0]}
 
 
 def line(name, cells, width=23):
@@ -34,7 +38,8 @@ def operations(results, work):
         print()
         line(f"ratio of {title}", [f"{a}/{b.removeprefix('ganesha-')}" for a, b in ratios])
         for p in rows:
-            line(SHOWN.get(p, p), [str(results.ratio(work.name, p, a, b, figure) or "-") for a, b in ratios])
+            line(SHOWN.get(p, p),
+                 [str(results.ratio(work.name, p, a, b, figure) or "-") for a, b in ratios])
 
 
 def data(results):
@@ -65,7 +70,9 @@ def show_bars(results, fixed):
 
 
 def show(results, fixed, setup, works):
-    print(f"{setup['cpus']} processors ({setup['cpu']}), Linux {setup['kernel']}, {setup['rounds']} rounds, load {setup['load']:.1f}; each figure: median (least-most)\n{NOTE}")
+    print(f"{setup['cpus']} processors ({setup['cpu']}), Linux {setup['kernel']}, "
+          f"{setup['rounds']} rounds, load {setup['load']:.1f}; each figure: median "
+          f"(least-most)\n{NOTE}")
     for w in works:
         operations(results, w)
     data(results)
@@ -74,13 +81,15 @@ def show(results, fixed, setup, works):
 
 
 def everything(results, fixed, setup):
-    figures = [{"work": w, "phase": p, "server": s, "rounds": list(r.values())} for (w, p, s), r in results.figures.items()]
+    figures = [{"work": w, "phase": p, "server": s, "rounds": list(r.values())}
+               for (w, p, s), r in results.figures.items()]
     ratios = []
     for w, p in results.phases():
         for a, b in RATIOS:
             for figure in (CPU, LATENCY, RATE):
                 r = results.ratio(w, p, a, b, figure)
                 if r:
-                    ratios.append({"work": w, "phase": p, "of": a, "over": b, "figure": figure, **r.json()})
+                    ratios.append({"work": w, "phase": p, "of": a, "over": b, "figure": figure,
+                                   **r.json()})
     return {"version": 1, "setup": setup, "figures": figures, "ratios": ratios, "limits": fixed,
             "bars": [b.json() for b in bars(results, fixed)]}

@@ -1,16 +1,21 @@
-"""What side-by-side has its servers do, and what came of it: figures by work, phase, server and round, and their ratios."""
+"""What side-by-side has its servers do, and what came of it: figures by work, phase, server and
+round, and their ratios."""
 import statistics
 
-# RPCs of one piece of work, by phase: those that change something, and others. libweft sends one compound for each, and an OPEN has its CLOSE.
-RPCS = {"mkdir": (1, 0), "rmdir": (1, 0), "create": (1, 1), "stat": (0, 1), "open": (0, 2), "rename": (1, 0), "unlink": (1, 0), "null": (0, 1)}
+# RPCs of one piece of work, by phase: those that change something, and others. libweft sends one
+# compound for each, and an OPEN has its CLOSE.
+RPCS = {"mkdir": (1, 0), "rmdir": (1, 0), "create": (1, 1), "stat": (0, 1), "open": (0, 2),
+        "rename": (1, 0), "unlink": (1, 0), "null": (0, 1)}
 SHOWN = {"create": "create+close", "open": "open+close", "readdir": "readdir, per entry"}
 CPU, LATENCY, RATE = "server_cpu_us_per_op", "p50_us", "ops_per_s"
 
 
 class Work:
     def __init__(self, name, title, what, count, *args, only=None):
-        """count: pieces of a session, for each unit of --scale. only: the servers that do it; None: all but ganesha-sync."""
-        self.name, self.title, self.what, self.count, self.args, self.only = name, title, what, count, args, only
+        """count: pieces of a session, for each unit of --scale. only: the servers that do it; None:
+        all but ganesha-sync."""
+        self.name, self.title, self.what, self.count, self.args, self.only = (
+            name, title, what, count, args, only)
 
     def takes(self, target):
         return target.name in self.only if self.only else target.name != "ganesha-sync"
@@ -25,14 +30,19 @@ class Work:
 
 NAMES = "create,stat,open,readdir,rename,unlink"
 WORKS = [
-    Work("names", "names, 64 in flight", "md", 100, "--sessions", 4, "--depth", 16, "--phases", NAMES),
+    Work("names", "names, 64 in flight", "md", 100, "--sessions", 4, "--depth", 16, "--phases",
+         NAMES),
     Work("names-1", "names, one at a time", "md", 100, "--phases", NAMES),
-    Work("many", "names, 256 in flight", "md", 25, "--sessions", 16, "--depth", 16, "--phases", "create,rename,unlink",
+    Work("many", "names, 256 in flight", "md", 25, "--sessions", 16, "--depth", 16, "--phases",
+         "create,rename,unlink",
          only=("weft", "weft-nosync", "ganesha-vfs", "ganesha-sync")),
-    Work("shared", "names in one folder, 64 in flight", "md", 100, "--sessions", 4, "--depth", 16, "--shared", "--phases", NAMES.replace("readdir,", ""),
+    Work("shared", "names in one folder, 64 in flight", "md", 100, "--sessions", 4, "--depth", 16,
+         "--shared", "--phases", NAMES.replace("readdir,", ""),
          only=("weft", "ganesha-vfs")),
-    Work("bulk", "1 MiB, 8 in flight, NFSv4.1 and layouts", "io", 32, "--size", "1024k", "--depth", 8, "--phases", "write,read,remove"),
-    Work("small", "4 KiB at random, 16 in flight, NFSv4.1 and layouts", "io", 1000, "--size", "4k", "--depth", 16, "--phases", "randread,remove"),
+    Work("bulk", "1 MiB, 8 in flight, NFSv4.1 and layouts", "io", 32, "--size", "1024k", "--depth",
+         8, "--phases", "write,read,remove"),
+    Work("small", "4 KiB at random, 16 in flight, NFSv4.1 and layouts", "io", 1000, "--size", "4k",
+         "--depth", 16, "--phases", "randread,remove"),
     Work("null", "NULL calls, 64 in flight", "null", 500, "--sessions", 4, "--depth", 16),
 ]
 
@@ -42,7 +52,8 @@ class Spread:
 
     def __init__(self, values):
         self.values = list(values)
-        self.median, self.least, self.most = statistics.median(self.values), min(self.values), max(self.values)
+        self.median, self.least, self.most = statistics.median(self.values), min(self.values), max(
+            self.values)
 
     def __str__(self):
         def short(v):
@@ -73,8 +84,10 @@ class Results:
         return Spread(values) if values else None
 
     def ratio(self, work, phase, server, other, figure=CPU, over=None, factor=1.0):
-        """server's figure over other's, and over's work and phase for that where it is another one; None where one of them was not measured."""
+        """server's figure over other's, and over's work and phase for that where it is another one;
+        None where one of them was not measured."""
         a = self.figures.get((work, phase, server), {})
         b = self.figures.get((*(over or (work, phase)), other), {})
-        values = [a[r][figure] / b[r][figure] * factor for r in a if r in b and b[r].get(figure) and figure in a[r]]
+        values = [a[r][figure] / b[r][figure] * factor for r in a if r in b and b[r].get(figure)
+                  and figure in a[r]]
         return Spread(values) if values else None

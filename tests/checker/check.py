@@ -1,37 +1,55 @@
 #!/usr/bin/python3
-"""check.py - decides whether what clients were told (history.py has the format) can be explained by a file system that keeps its promises.
+"""check.py - decides whether what clients were told (history.py has the format) can be explained by
+a file system that keeps its promises.
 
-    check.py [--to-open] [--flips] [--power] [--lease SECONDS] HISTORY...        status 0: it can; 1: it cannot, and each reason is a line; 2: no history
+    check.py [--to-open] [--flips] [--power] [--lease SECONDS] HISTORY... status 0: it can; 1: it
+        cannot, and each reason is a line; 2: no history
 
 What is held:
-- Each byte of each file, and each name of each folder, is a register that all see change at single moments (linearizable): an operation takes effect once, at one
-  moment between its call and its done; one of unknown outcome at any moment after its call, or never. With values that are written once this is decided
+- Each byte of each file, and each name of each folder, is a register that all see change at single
+moments (linearizable): an operation takes effect once, at one
+  moment between its call and its done; one of unknown outcome at any moment after its call, or
+      never. With values that are written once this is decided
   exactly and in O(n log n) (Gibbons and Korach, Testing Shared Memories, 1997: "zones").
-- So an acknowledged write, truncation or change of a name is there until another one, nobody sees a byte or name go back, nothing is seen that was not asked for,
-  and no bytes are seen beyond a size or missing below it. What was written through a cache counts from its fsync or close on.
+- So an acknowledged write, truncation or change of a name is there until another one, nobody sees a
+byte or name go back, nothing is seen that was not asked for,
+  and no bytes are seen beyond a size or missing below it. What was written through a cache counts
+      from its fsync or close on.
 - A client sees its own writes from the moment they return, whatever its cache does.
-- A size that is told is one that a write or truncation made. A rename is one change of two names. An exclusive create, link or unlink is one change: two of them do not both succeed.
-- Between the done of lock and the call of unlock nobody else has a lock that conflicts; EAGAIN has a lock that may be the reason, or a grace period.
+- A size that is told is one that a write or truncation made. A rename is one change of two names.
+An exclusive create, link or unlink is one change: two of them do not both succeed.
+- Between the done of lock and the call of unlock nobody else has a lock that conflicts; EAGAIN has
+a lock that may be the reason, or a grace period.
 
 Options, each a promise that is weaker:
-- to_open: cached reads of a process are as new as its last open of the file, not as new as themselves (NFS close-to-open).
-- flips: a byte that two clients wrote at the same time may change once, for each client that reads, to the other writer's byte, if a data server was lost (mark "lost") between.
-- power: what is not yet durable may be seen, and be gone again: data servers lose what they had not synced.
-- lease: seconds that a client which is away keeps its locks. With one that is away for longer its sessions go, and with them what the server knows of its requests (RFC 8881,
-  section 2.10.6.1): it asks again, and a change of bytes that it asked for takes effect once or twice between its call and its done.
+- to_open: cached reads of a process are as new as its last open of the file, not as new as
+themselves (NFS close-to-open).
+- flips: a byte that two clients wrote at the same time may change once, for each client that reads,
+to the other writer's byte, if a data server was lost (mark "lost") between.
+- power: what is not yet durable may be seen, and be gone again: data servers lose what they had not
+synced.
+- lease: seconds that a client which is away keeps its locks. With one that is away for longer its
+sessions go, and with them what the server knows of its requests (RFC 8881,
+  section 2.10.6.1): it asks again, and a change of bytes that it asked for takes effect once or
+      twice between its call and its done.
 
 What it does not see (write the test so that it does not matter, or look elsewhere):
-- Operations of several bytes or names are judged byte by byte: half a write that is seen is no violation (POSIX wants more, NFS does not give it).
-- A value that is written more than once to one register (a file that is renamed away and back; zeros of several truncations) is given to the earliest operation that explains it,
+- Operations of several bytes or names are judged byte by byte: half a write that is seen is no
+violation (POSIX wants more, NFS does not give it).
+- A value that is written more than once to one register (a file that is renamed away and back;
+zeros of several truncations) is given to the earliest operation that explains it,
   then to the latest (one that was asked for again, if there is one). Where neither can be
   explained, all orders are searched, in which nothing takes effect twice (flips and lease allow
   that). A history is refused where none of them explains it, and where the search takes more than
   SEARCH steps (many operations of unknown outcome).
-- rename believes f: who renames must know what it moves (give each process names of its own to rename from). link counts, times, modes are not judged.
-- After a "restore" bytes written since the backup may be there or not, each by itself; names are those of one moment of the backup's time, each by itself.
+- rename believes f: who renames must know what it moves (give each process names of its own to
+rename from). link counts, times, modes are not judged.
+- After a "restore" bytes written since the backup may be there or not, each by itself; names are
+those of one moment of the backup's time, each by itself.
 - Operations it does not know are an error, so that nobody believes they were judged.
 
-Cost: 10 to 30 us a line (more where operations are large and cut across each other), and about 1 KiB of memory: a million lines take up to half a minute and 1 GB.
+Cost: 10 to 30 us a line (more where operations are large and cut across each other), and about 1
+KiB of memory: a million lines take up to half a minute and 1 GB.
 """
 import argparse
 import bisect
@@ -42,26 +60,30 @@ import os
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from history import ALIEN, INF, NOTHING, History, Malformed  # noqa: E402
 
-Options = collections.namedtuple("Options", "to_open flips power lease", defaults=(False, False, False, 0.0))
+Options = collections.namedtuple("Options", "to_open flips power lease",
+                                 defaults=(False, False, False, 0.0))
 MOST = 50  # violations of one kind that are told
 SEARCH = 200000  # steps of a search, some seconds
 
 
 class Violation(Exception):
-    """kind is one word (tests/unit/checker_test.py has all), what the register and how it broke, ops the operations that show it."""
+    """kind is one word (tests/unit/checker_test.py has all), what the register and how it broke,
+    ops the operations that show it."""
 
     def __init__(self, kind, what, *ops):
         super().__init__(kind, what)
         self.kind, self.what, self.ops = kind, what, ops
 
     def __str__(self):
-        return "\n    ".join([f"{self.kind}: {self.what}"] + [str(o) for o in self.ops if o is not None])
+        return "\n    ".join([f"{self.kind}: {self.what}"]
+                             + [str(o) for o in self.ops if o is not None])
 
 
 # ---- one register
 
 class Write:
-    """A value, when it came into the register at the earliest and at the latest; op is None for what was there at the start."""
+    """A value, when it came into the register at the earliest and at the latest; op is None for
+    what was there at the start."""
     __slots__ = ("inv", "res", "val", "op", "reads")
 
     def __init__(self, inv, res, val, op):
@@ -76,7 +98,8 @@ class Read:
 
 
 def give_reads(writes, reads, latest):
-    """Each read to the write that it saw; the first violation, or None. Reads of a value that several wrote go to the earliest (latest) that can be meant."""
+    """Each read to the write that it saw; the first violation, or None. Reads of a value that
+    several wrote go to the earliest (latest) that can be meant."""
     by_val = {}
     for w in writes:
         w.reads = []
@@ -86,12 +109,14 @@ def give_reads(writes, reads, latest):
         have = by_val.get(r.val)
         if have is None:
             if r.val is None:
-                return Violation("lost", "nothing is seen, and something must be there", writes[0].op, r.op)
+                return Violation("lost", "nothing is seen, and something must be there",
+                                 writes[0].op, r.op)
             return Violation("unwritten", "a value is seen that nothing put there", r.op)
         if len(have) > 1:
             several.append((r, have))
         elif have[0].inv > r.res:
-            return Violation("early", "a value is seen before the operation that makes it began", r.op, have[0].op)
+            return Violation("early", "a value is seen before the operation that makes it began",
+                             r.op, have[0].op)
         else:
             have[0].reads.append(r)
     if not several:
@@ -103,12 +128,15 @@ def give_reads(writes, reads, latest):
         newest.append(max(d[1], newest[-1] if newest else -INF))
     for r, have in several:
         at = bisect.bisect_left(ends, r.inv) - 1
-        floor = newest[at] if at >= 0 else -INF  # something that began then was over before the read began
+        # something that began then was over before the read began
+        floor = newest[at] if at >= 0 else -INF
         can = [w for w in have if w.inv <= r.res]
         if not can:
-            return Violation("early", "a value is seen before the operation that makes it began", r.op, have[0].op)
+            return Violation("early", "a value is seen before the operation that makes it began",
+                             r.op, have[0].op)
         good = [w for w in can if w.res >= floor] or can[-1:]
-        pick = next((w for w in reversed(good) if w.op is not None and w.op.again), good[-1]) if latest else good[0]
+        pick = next((w for w in reversed(good) if w.op is not None and w.op.again),
+                    good[-1]) if latest else good[0]
         pick.reads.append(r)
     return None
 
@@ -121,7 +149,8 @@ def by_client(reads):
 
 
 def is_flip(a, b, lost):
-    """Two that were written at the same time, and a server was lost: each client's reads change once from one to the other."""
+    """Two that were written at the same time, and a server was lost: each client's reads change
+    once from one to the other."""
     if a.inv > b.res or b.inv > a.res or a.op is None or b.op is None:
         return False
     xs, ys = by_client(a.reads), by_client(b.reads)
@@ -137,7 +166,8 @@ def is_flip(a, b, lost):
 
 def is_again(a, b):
     """One was asked for again, and the other came between."""
-    return any(w.op is not None and w.op.again for w in (a, b)) and a.inv <= b.res and b.inv <= a.res
+    return (any(w.op is not None and w.op.again for w in (a, b)) and a.inv <= b.res
+            and b.inv <= a.res)
 
 
 def told(a, b):
@@ -146,13 +176,16 @@ def told(a, b):
     seen = min(b.reads, key=lambda r: r.res).op if b.reads else None
     if a.res < b.inv:
         if b.op is not None and b.res < b.op.res or seen is not None and seen.res < b.res:
-            return Violation("back", "an older value is seen after a newer one was seen", a.op, b.op, seen, last)
-        return Violation("lost", "an older value is seen after a newer one was acknowledged", a.op, b.op, last)
+            return Violation("back", "an older value is seen after a newer one was seen", a.op,
+                             b.op, seen, last)
+        return Violation("lost", "an older value is seen after a newer one was acknowledged", a.op,
+                         b.op, last)
     return Violation("back", "two values are seen in turns", a.op, b.op, seen, last)
 
 
 def zones(writes, lost, flips):
-    """The first violation, or None. Every value's time from when it surely was there to when it surely still was must exclude every other's."""
+    """The first violation, or None. Every value's time from when it surely was there to when it
+    surely still was must exclude every other's."""
     forward, backward = [], []
     for w in writes:
         lo, hi = w.res, w.inv
@@ -278,10 +311,13 @@ def in_some_order(writes, reads):
 # ---- bytes
 
 def settle(ops, crashes):
-    """When each buffered write was visible at the latest: {op: time}. A fsync or close covers what the client wrote to the file before, but not what an earlier one failed for."""
+    """When each buffered write was visible at the latest: {op: time}. A fsync or close covers what
+    the client wrote to the file before, but not what an earlier one failed for."""
     due, out, closed = {}, {}, {}
-    events = [(o.until if o.op == "write" else o.res, 0, o) for o in ops if o.op in ("write", "fsync", "close") and not (o.op == "write" and o.a["sync"])]
-    events += [(o.until, 1, o) for o in ops if o.op in ("fsync", "close") and o.res == INF and o.until < INF]
+    events = [(o.until if o.op == "write" else o.res, 0, o) for o in ops
+              if o.op in ("write", "fsync", "close") and not (o.op == "write" and o.a["sync"])]
+    events += [(o.until, 1, o) for o in ops if o.op in ("fsync", "close") and o.res == INF
+               and o.until < INF]
     events += [(m["t"], 2, m) for m in crashes]
     for _, kind, o in sorted(events, key=lambda e: (e[0], e[1])):
         if kind == 2:
@@ -320,7 +356,8 @@ class File:
         self.ops = []
 
     def makers(self):
-        """(from, to, earliest, latest, value, op) of all that changes bytes. A truncation or hole puts NOTHING."""
+        """(from, to, earliest, latest, value, op) of all that changes bytes. A truncation or hole
+        puts NOTHING."""
         crashes = [m for m in self.marks if m["what"] == "crash"]
         visible = settle(self.ops, crashes)
         restores = [(m["since"], m["t"]) for m in self.marks if m["what"] == "restore"]
@@ -352,7 +389,8 @@ class File:
             elif o.op == "stat":
                 yield o.got["size"], INF, o.inv, o.res, NOTHING, o
             elif o.op == "read":
-                inv = opened.get(o.p, o.inv) if self.options.to_open and not o.a.get("direct") else o.inv
+                inv = (opened.get(o.p, o.inv) if self.options.to_open and not o.a.get("direct")
+                       else o.inv)
                 at, end = o.a["off"], o.a["off"] + o.a["len"]
                 for n, tag in o.got["runs"]:
                     yield at, at + n, inv, o.res, tag, o
@@ -365,9 +403,11 @@ class File:
         tags = {m[4]: m for m in made if m[4] != NOTHING}
         for s in seen:
             if s[4] == ALIEN:
-                yield Violation("alien", f"{self.name}: bytes {s[0]} to {s[1]} are nothing that was written there", s[5])
+                yield Violation("alien", f"{self.name}: bytes {s[0]} to {s[1]} are nothing that "
+                                "was written there", s[5])
             elif s[4] != NOTHING and s[4] not in tags:
-                yield Violation("unwritten", f"{self.name}: bytes {s[0]} to {s[1]} are of no write to this file", s[5])
+                yield Violation("unwritten", f"{self.name}: bytes {s[0]} to {s[1]} are of no "
+                                "write to this file", s[5])
         seen = [s for s in seen if s[4] == NOTHING or s[4] in tags]
         yield from self.check_bytes(made, seen)
         yield from self.check_own(made, seen)
@@ -383,7 +423,8 @@ class File:
             w = writer.get(s[4])
             if any(s[3] >= since and s[2] <= t for since, t in restores):
                 continue
-            if w is not None and w.op == "write" and not w.a["sync"] and visible[w] > s[3] and (self.options.power or w.client == s[5].client and not s[5].a.get("direct")):
+            if (w is not None and w.op == "write" and not w.a["sync"] and visible[w] > s[3]
+                and (self.options.power or w.client == s[5].client and not s[5].a.get("direct"))):
                 continue
             bind.append(s)
         yield from self.segments(made, bind, self.options.flips)
@@ -394,19 +435,23 @@ class File:
         crashes = {m["who"] for m in self.marks if m["what"] == "crash"}
         for c in sorted(clients - crashes):
             # After a fsync or close that failed the client may have dropped what it had.
-            bad = max((o.until for o in self.ops if o.op in ("fsync", "close") and o.client == c and o.res == INF), default=-INF)
-            own = [(a, b, inv + o.slack, INF if o.op == "write" and inv < bad else o.res - o.slack, v, o) for a, b, inv, _, v, o in made if o.client == c]
+            bad = max((o.until for o in self.ops if o.op in ("fsync", "close") and o.client == c
+                       and o.res == INF), default=-INF)
+            own = [(a, b, inv + o.slack, INF if o.op == "write" and inv < bad else o.res - o.slack,
+                    v, o) for a, b, inv, _, v, o in made if o.client == c]
             tags = {m[4] for m in own}
             if any(o.client != c and v == NOTHING for *_, v, o in made):
                 continue  # another one's truncation may explain any nothing
-            mine = [(a, b, o.inv + o.slack, o.res - o.slack, v, o) for a, b, _, _, v, o in seen if o.client == c and v in tags and v != NOTHING]
+            mine = [(a, b, o.inv + o.slack, o.res - o.slack, v, o) for a, b, _, _, v, o in seen
+                    if o.client == c and v in tags and v != NOTHING]
             yield from self.segments(own, mine, False)
 
     def segments(self, made, seen, flips):
         """Bytes that every operation treats alike are one register."""
         if not seen:
             return
-        cuts = sorted({x for m in made for x in m[:2]} | {x for s in seen for x in s[:2]} | {0, INF})
+        cuts = sorted({x for m in made for x in m[:2]} | {x for s in seen for x in s[:2]}
+                      | {0, INF})
         where = {x: i for i, x in enumerate(cuts)}
         writes, reads = [[] for _ in cuts], [[] for _ in cuts]
         for a, b, inv, res, v, o in made:
@@ -420,7 +465,8 @@ class File:
         told_of = set()
         for i in range(len(cuts) - 1):
             if reads[i]:
-                bad = register([Write(-INF, -INF, NOTHING, None)] + writes[i], reads[i], lost, flips)
+                bad = register([Write(-INF, -INF, NOTHING, None)] + writes[i], reads[i], lost,
+                               flips)
                 if bad is not None and (bad.kind, bad.ops) not in told_of:
                     told_of.add((bad.kind, bad.ops))
                     bad.what = f"{self.name}, bytes {cuts[i]} to {cuts[i + 1]}: {bad.what}"
@@ -439,11 +485,14 @@ class File:
             if o.op != "stat" or o.res == INF or o.err:
                 continue
             size = o.got["size"]
-            partial = any(a < size < b and w.op == "write" and inv <= o.res for a, b, inv, _, _, w in made)
+            partial = any(a < size < b and w.op == "write" and inv <= o.res
+                          for a, b, inv, _, _, w in made)
             can = [m for m in ends.get(size, ()) if m[0] <= o.res]
             if not can and not partial:
                 yield Violation("size", f"{self.name}: no operation made its size {size}", o)
-            elif not partial and not any(all(not (res < i and r < o.inv and n < size) for i, r, n in cut) for _, res in can):
+            elif (not partial
+                  and not any(all(not (res < i and r < o.inv and n < size) for i, r, n in cut)
+                              for _, res in can)):
                 yield Violation("size", f"{self.name}: its size {size} had been cut away", o)
 
 
@@ -504,12 +553,14 @@ class Names:
                 if name in listed:
                     yield Violation("listing", f"{name} is twice in one listing of {o.a['dir']}", o)
                 listed[name] = f
-            names = {name for name, born, gone in of_dir.get(o.a["dir"], ()) if born <= o.res and gone >= o.inv}
+            names = {name for name, born, gone in of_dir.get(o.a["dir"], ()) if born <= o.res
+                     and gone >= o.inv}
             for name in names | set(listed):
                 self.see((o.a["dir"], name), o, listed.get(name))
 
     def life(self, key):
-        """Before the first time and after the second one nothing could be there, and that it is not there needs no judge."""
+        """Before the first time and after the second one nothing could be there, and that it is not
+        there needs no judge."""
         writes = self.writes.get(key)
         if not writes:
             return INF, INF
@@ -518,7 +569,8 @@ class Names:
         return min(w.inv for w in writes), last.res if over else INF
 
     def bind_unknown(self, key):
-        """An identity that nobody is known to have made is that of a create whose answer did not come, if there is one."""
+        """An identity that nobody is known to have made is that of a create whose answer did not
+        come, if there is one."""
         writes = self.writes.get(key, [])
         open_ones = [w for w in writes if isinstance(w.val, tuple)]
         if not open_ones:
@@ -558,7 +610,8 @@ class Names:
         if not made:
             return INF
         since = min(w.res for w in made)
-        return min((r.res for r in self.reads.get(key, ()) if r.val is None and r.inv > since), default=INF)
+        return min((r.res for r in self.reads.get(key, ()) if r.val is None and r.inv > since),
+                   default=INF)
 
     def check(self):
         yield from self.expand()
@@ -577,7 +630,8 @@ class Names:
             yield from self.check_present(key, ops, restores)
 
     def one(self, key, restores):
-        """Each time between restores by itself; a restore begins with what the name may have been in the backup's time."""
+        """Each time between restores by itself; a restore begins with what the name may have been
+        in the backup's time."""
         writes, reads = self.writes.get(key, []), self.reads.get(key, [])
         begin = [Write(-INF, -INF, None, None)]
         start = -INF
@@ -591,12 +645,14 @@ class Names:
             floor = max((w.inv for w in sure), default=-INF)
             can = [w for w in here if w.inv <= m["before"] and w.res >= floor]
             if t < INF:
-                begin = [Write(t, t if len({w.val for w in can}) == 1 else INF, w.val, w.op) for w in can]
+                begin = [Write(t, t if len({w.val for w in can}) == 1 else INF, w.val, w.op)
+                         for w in can]
             start = t
         return None
 
     def check_changes(self, key, restores):
-        """Of two that need the name not to be there (to be there), and both succeeded, something came between."""
+        """Of two that need the name not to be there (to be there), and both succeeded, something
+        came between."""
         acts = sorted(((o, n, v) for o, n, v in self.changes.get(key, ())), key=lambda c: c[0].inv)
         for i, (o, needs, _) in enumerate(acts):
             if needs is None or o.res == INF:
@@ -607,8 +663,10 @@ class Names:
                 if also != needs or p.res == INF or any(o.inv <= m["t"] <= p.res for m in restores):
                     continue
                 lo, hi = min(o.inv, p.inv), max(o.res, p.res)
-                if not any(q is not o and q is not p and (v is None) != needs and q.inv <= hi and q.res >= lo for q, _, v in acts):
-                    yield Violation("name-twice", f"name {key[1]} in {key[0]}: both succeeded, and only one can", o, p)
+                if not any(q is not o and q is not p and (v is None) != needs and q.inv <= hi
+                           and q.res >= lo for q, _, v in acts):
+                    yield Violation("name-twice", f"name {key[1]} in {key[0]}: both succeeded, "
+                                    "and only one can", o, p)
 
     def check_present(self, key, ops, restores):
         """EEXIST: something may have been there."""
@@ -618,11 +676,13 @@ class Names:
                 continue
             good = False
             for w in writes:
-                if w.val is not None and w.inv <= o.res and not any(v.val is None and w.res < v.inv and v.res < o.inv for v in writes):
+                if (w.val is not None and w.inv <= o.res
+                    and not any(v.val is None and w.res < v.inv and v.res < o.inv for v in writes)):
                     good = True
                     break
             if not good:
-                yield Violation("name-answer", f"name {key[1]} in {key[0]}: EEXIST, and it was not there", o)
+                yield Violation("name-answer", f"name {key[1]} in {key[0]}: EEXIST, and it was "
+                                "not there", o)
 
 
 # ---- locks
@@ -638,16 +698,21 @@ class Locks:
         for h in held:
             active = [g for g in active if g[1] > h[0]]
             for g in active:
-                if g[5] != h[5] and "w" in (g[4], h[4]) and g[2] < h[3] and h[2] < g[3] and h[0] < h[1]:
-                    yield Violation("lock-twice", f"{self.name}: two have locks that exclude each other", g[6], h[6])
+                if (g[5] != h[5] and "w" in (g[4], h[4]) and g[2] < h[3] and h[2] < g[3]
+                    and h[0] < h[1]):
+                    yield Violation("lock-twice", f"{self.name}: two have locks that exclude each "
+                                    "other", g[6], h[6])
             active.append(h)
         possible, ends = self.possible()
         for o in refused:
             if not self.explained(o, possible, ends):
-                yield Violation("lock-refused", f"{self.name}: refused, and nobody can have a lock in its way", o)
+                yield Violation("lock-refused", f"{self.name}: refused, and nobody can have a "
+                                "lock in its way", o)
 
     def holds(self):
-        """[sure from, sure to, first byte, end, kind, owner, op] of each piece; and the refusals. A restart keeps locks (they are reclaimed); being away longer than the lease, or a crash, ends them."""
+        """[sure from, sure to, first byte, end, kind, owner, op] of each piece; and the refusals. A
+        restart keeps locks (they are reclaimed); being away longer than the lease, or a crash, ends
+        them."""
         held, refused, mine = [], [], {}
         for o in self.ops:
             if o.err:
@@ -676,11 +741,13 @@ class Locks:
                 if m["what"] == "crash" and m["who"] == client and m["t"] >= h[6].inv:
                     h[1] = min(h[1], m["t"])
                 elif m["what"] == "away" and m["who"] == client and h[0] <= m.get("until", INF):
-                    h[1] = min(h[1], max(m["t"] + self.options.lease, h[0])) if m["t"] + self.options.lease < m.get("until", INF) else h[1]
+                    h[1] = (min(h[1], max(m["t"] + self.options.lease, h[0]))
+                            if m["t"] + self.options.lease < m.get("until", INF) else h[1])
         return held, refused
 
     def possible(self):
-        """[(from, to, first byte, end, kind, owner)] of locks that may have been, by time; and the latest end so far."""
+        """[(from, to, first byte, end, kind, owner)] of locks that may have been, by time; and the
+        latest end so far."""
         out, ends = [], []
         after = {}
         for o in reversed(self.ops):
@@ -688,7 +755,9 @@ class Locks:
             if o.op == "unlock" and o.res < INF:
                 after.setdefault(o.p, []).append((a, b, o.res))
             elif o.op == "lock" and not o.err:
-                out.append((o.inv, next((t for lo, hi, t in reversed(after.get(o.p, ())) if lo <= a and b <= hi), INF), a, b, o.a["kind"], o.p))
+                out.append((o.inv,
+                            next((t for lo, hi, t in reversed(after.get(o.p, ())) if lo <= a
+                                  and b <= hi), INF), a, b, o.a["kind"], o.p))
         out.reverse()
         for h in out:
             ends.append(max(h[1], ends[-1] if ends else -INF))
@@ -696,13 +765,15 @@ class Locks:
 
     def explained(self, o, possible, ends):
         """A lock of another that may have been there, or a grace period."""
-        if any(m["what"] == "grace" and m["t"] <= o.res and m.get("until", INF) >= o.inv for m in self.marks):
+        if any(m["what"] == "grace" and m["t"] <= o.res and m.get("until", INF) >= o.inv
+               for m in self.marks):
             return True
         a, b = o.a["off"], o.a["off"] + o.a["len"] if o.a["len"] else INF
         at = bisect.bisect_right(possible, o.res, key=lambda h: h[0]) - 1
         while at >= 0 and ends[at] >= o.inv:
             h = possible[at]
-            if h[1] >= o.inv and h[5] != o.p and "w" in (h[4], o.a["kind"]) and h[2] < b and a < h[3]:
+            if (h[1] >= o.inv and h[5] != o.p and "w" in (h[4], o.a["kind"]) and h[2] < b
+                and a < h[3]):
                 return True
             at -= 1
         return False
@@ -771,7 +842,8 @@ def main():
     for b in bad:
         print(b)
     kinds = collections.Counter(o.op for o in h.ops)
-    print(f"{h.records} lines, {len(h.ops)} operations ({', '.join(f'{n} {k}' for k, n in sorted(kinds.items()))}), "
+    print(f"{h.records} lines, {len(h.ops)} operations "
+          f"({', '.join(f'{n} {k}' for k, n in sorted(kinds.items()))}), "
           f"{sum(o.res == INF for o in h.ops)} of unknown outcome, {len(bad)} violations")
     return 1 if bad else 0
 

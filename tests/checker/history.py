@@ -1,55 +1,74 @@
-"""history.py - the format of a history: what clients of a file system asked, when, and what they were told. This is its manual.
+"""history.py - the format of a history: what clients of a file system asked, when, and what they
+were told. This is its manual.
 
-A history is one or more files of lines, each line a JSON object. Order does not matter; times do. Three kinds of lines:
+A history is one or more files of lines, each line a JSON object. Order does not matter; times do.
+Three kinds of lines:
 
-    {"e": "call", "p": "g1/0", "n": 7, "t": 12.5, "op": "write", ...}     process p begins its operation n
-    {"e": "done", "p": "g1/0", "n": 7, "t": 12.6, ...}                    and ends it; with "err" (an errno's name) it failed
-    {"e": "mark", "t": 13.0, "what": "lost", "who": "ds1"}                something happened that the judge has to know
+    {"e": "call", "p": "g1/0", "n": 7, "t": 12.5, "op": "write", ...} process p begins its operation
+        n
+    {"e": "done", "p": "g1/0", "n": 7, "t": 12.6, ...} and ends it; with "err" (an errno's name) it
+        failed
+    {"e": "mark", "t": 13.0, "what": "lost", "who": "ds1"} something happened that the judge has to
+        know
 
-p is CLIENT/NUMBER: a client is one cache (a mounted kernel, a library), a number one thread of it, which does one thing at a time. A call without
-a done has an unknown outcome: it happened, or did not, or happens yet. So has one that failed with an error that says nothing (EIO, ETIMEDOUT, EINTR, ESTALE, ...):
-only the errors below, where an operation says so, are answers. Times are seconds of one clock, or of each client's own with a mark "clock".
+p is CLIENT/NUMBER: a client is one cache (a mounted kernel, a library), a number one thread of it,
+which does one thing at a time. A call without a done has an unknown outcome: it happened, or did
+not, or happens yet. So has one that failed with an error that says nothing (EIO, ETIMEDOUT, EINTR,
+ESTALE, ...): only the errors below, where an operation says so, are answers. Times are seconds of
+one clock, or of each client's own with a mark "clock".
 
-Files and folders are told by identity (f, dir: a string, never used again), not by name. Bytes are told by the tag of the write that they come from: a
-positive number that no other write of the history has; 0 is no byte (a hole, or past the end) and -1 bytes that no recorded write can have made.
+Files and folders are told by identity (f, dir: a string, never used again), not by name. Bytes are
+told by the tag of the write that they come from: a positive number that no other write of the
+history has; 0 is no byte (a hole, or past the end) and -1 bytes that no recorded write can have
+made.
 
-    op        what the call has                       what the done has, and the errors that are answers
+    op what the call has what the done has, and the errors that are answers
     create    dir name                                f: always exclusive; mkdir is the same. EEXIST
     lookup    dir name                                f. ENOENT
     link      f dir name                              EEXIST
     unlink    dir name                                rmdir is the same. ENOENT
     rename    f dir name todir toname                 f is what the caller knows to be there. ENOENT
     readdir   dir                                     names: [[name, f], ...], all of them
-    open      f                                       from here on the process' cached reads are not older than this
+    open f from here on the process' cached reads are not older than this
     close     f                                       what the client wrote is visible from now on
     fsync     f                                       and from now on it is durable as well
-    write     f off len tag sync                      len: how many bytes (all, if not told). sync: visible and durable when it is done
-    zero      f off len                               these are no bytes any more (a hole); always sync
+    write f off len tag sync len: how many bytes (all, if not told). sync: visible and durable when
+        it is done
+    zero f off len these are no bytes any more (a hole); always sync
     truncate  f size                                  always sync
-    read      f off len direct                        runs: [[length, tag], ...] from off on; less than len is the end of the file. direct: past the client's cache
+    read f off len direct runs: [[length, tag], ...] from off on; less than len is the end of the
+        file. direct: past the client's cache
     stat      f                                       size
     lock      f off len kind                          kind: "r" or "w"; len 0: to the end. EAGAIN
     unlock    f off len
 
     mark      what it has                             what it means
-    clock     who offset error                        client who: add offset to its times; they are right to within error
-    crash     who                                     client who lost its cache, its locks and what it had not made durable
-    lost      who, until (a time)                     a data server did not answer (killed, stopped, cut off); see Options.flips in check.py
-    away      who, until                              client who could not reach the metadata server: its lease may have run out
-    grace     until                                   a metadata server was down, or gave no new locks
-    restore   since, before                           the metadata is as it was at some moment between these two times (a backup), from t on; nothing was under way at t
+    clock who offset error client who: add offset to its times; they are right to within error
+    crash who client who lost its cache, its locks and what it had not made durable
+    lost who, until (a time) a data server did not answer (killed, stopped, cut off); see
+        Options.flips in check.py
+    away who, until client who could not reach the metadata server: its lease may have run out
+    grace until a metadata server was down, or gave no new locks
+    restore since, before the metadata is as it was at some moment between these two times (a
+        backup), from t on; nothing was under way at t
 """
 import json
 
 INF = float("inf")
 NOTHING, ALIEN = 0, -1
-ANSWERS = {"create": "EEXIST", "mkdir": "EEXIST", "link": "EEXIST", "lookup": "ENOENT", "unlink": "ENOENT", "rmdir": "ENOENT", "rename": "ENOENT", "lock": "EAGAIN"}
-NEEDS = {"create": "dir name", "mkdir": "dir name", "lookup": "dir name", "link": "f dir name", "unlink": "dir name", "rmdir": "dir name",
-         "rename": "f dir name todir toname", "readdir": "dir", "open": "f", "close": "f", "fsync": "f", "write": "f off len tag sync", "zero": "f off len",
-         "truncate": "f size", "read": "f off len", "stat": "f", "lock": "f off len kind", "unlock": "f off len"}
+ANSWERS = {"create": "EEXIST", "mkdir": "EEXIST", "link": "EEXIST", "lookup": "ENOENT",
+           "unlink": "ENOENT", "rmdir": "ENOENT", "rename": "ENOENT", "lock": "EAGAIN"}
+NEEDS = {"create": "dir name", "mkdir": "dir name", "lookup": "dir name", "link": "f dir name",
+         "unlink": "dir name", "rmdir": "dir name",
+         "rename": "f dir name todir toname", "readdir": "dir", "open": "f", "close": "f",
+         "fsync": "f", "write": "f off len tag sync", "zero": "f off len",
+         "truncate": "f size", "read": "f off len", "stat": "f", "lock": "f off len kind",
+         "unlock": "f off len"}
 NEEDS = {op: tuple(keys.split()) for op, keys in NEEDS.items()}
-GIVES = {"create": "f", "mkdir": "f", "lookup": "f", "readdir": "names", "read": "runs", "stat": "size"}
-MARKS = {"clock": ("who", "offset", "error"), "crash": ("who",), "lost": ("who",), "away": ("who",), "grace": (), "restore": ("since", "before")}
+GIVES = {"create": "f", "mkdir": "f", "lookup": "f", "readdir": "names", "read": "runs",
+         "stat": "size"}
+MARKS = {"clock": ("who", "offset", "error"), "crash": ("who",), "lost": ("who",), "away": ("who",),
+         "grace": (), "restore": ("since", "before")}
 
 
 class Malformed(Exception):
@@ -57,9 +76,13 @@ class Malformed(Exception):
 
 
 class Op:
-    """One operation. inv and res are widened by the error of the client's clock; res is INF where the outcome is unknown, and until is when the call returned
-    all the same. err: an answer that is an error. again: it may have taken effect more than once between inv and res (check.py says when). slack is what the interval grew by: times of one client among themselves are right without it."""
-    __slots__ = ("p", "client", "n", "op", "inv", "res", "a", "got", "err", "until", "slack", "again")
+    """One operation. inv and res are widened by the error of the client's clock; res is INF where
+    the outcome is unknown, and until is when the call returned all the same. err: an answer that is
+    an error. again: it may have taken effect more than once between inv and res (check.py says
+    when). slack is what the interval grew by: times of one client among themselves are right
+    without it."""
+    __slots__ = ("p", "client", "n", "op", "inv", "res", "a", "got", "err", "until", "slack",
+                 "again")
 
     def __init__(self, p, n, call):
         self.p, self.n, self.a, self.op = p, n, call, call["op"]
@@ -68,9 +91,11 @@ class Op:
         self.slack, self.again = 0, False
 
     def __str__(self):
-        what = " ".join(f"{k}={v}" for k, v in self.a.items() if k not in ("e", "p", "n", "t", "op"))
+        what = " ".join(f"{k}={v}" for k, v in self.a.items()
+                        if k not in ("e", "p", "n", "t", "op"))
         end = "no answer" if self.res == INF else f"{self.res:.6f}"
-        return f"{self.p}#{self.n} {self.op}({what}) {self.inv:.6f}..{end}" + (f" {self.err}" if self.err else "")
+        return (f"{self.p}#{self.n} {self.op}({what}) {self.inv:.6f}..{end}"
+                + (f" {self.err}" if self.err else ""))
 
 
 class History:
@@ -123,7 +148,8 @@ class History:
             raise ValueError("neither call, done nor mark")
 
     def set_clocks(self):
-        """Each client's time becomes the one clock's; an interval grows by what may be wrong with it."""
+        """Each client's time becomes the one clock's; an interval grows by what may be wrong with
+        it."""
         clocks = {m["who"]: (m["offset"], m["error"]) for m in self.marks if m["what"] == "clock"}
         for op in self.ops if clocks else ():
             offset, error = clocks.get(op.client, (0, 0))

@@ -1,11 +1,16 @@
 #!/usr/bin/python3
-"""record.py - works on a mounted folder at random and writes what it asked and was told: a history (history.py).
+"""record.py - works on a mounted folder at random and writes what it asked and was told: a history
+(history.py).
 
 record.py clock PORT
-    on the machine that gives all clients their time: answers each datagram with its clock, until it is ended
-record.py work FOLDER OUT CLIENT [--number N] [--phase N] [--seed S] [--seconds S] [--clock HOST:PORT] [--flags PATH] [--limit S] [--roles LETTERS]
-    CLIENT works on FOLDER, and the histories of its processes are OUT.0, OUT.1, ... It ends after --seconds or when the file PATH.stop is there. While PATH.pause is there
-    it holds nothing open and does nothing, and shows that by PATH.paused. An operation that takes longer than --limit is a complaint and the end. --number (1 to 15) is the client's own,
+    on the machine that gives all clients their time: answers each datagram with its clock, until it
+        is ended
+record.py work FOLDER OUT CLIENT [--number N] [--phase N] [--seed S] [--seconds S] [--clock
+HOST:PORT] [--flags PATH] [--limit S] [--roles LETTERS]
+    CLIENT works on FOLDER, and the histories of its processes are OUT.0, OUT.1, ... It ends after
+        --seconds or when the file PATH.stop is there. While PATH.pause is there
+    it holds nothing open and does nothing, and shows that by PATH.paused. An operation that takes
+        longer than --limit is a complaint and the end. --number (1 to 15) is the client's own,
     --phase counts the times it works on the same folder.
     What failed, the longest wait, and the seed are lines at the end.
 record.py read FOLDER OUT CLIENT [--clock HOST:PORT]
@@ -13,13 +18,16 @@ record.py read FOLDER OUT CLIENT [--clock HOST:PORT]
 
 Roles, a process for each letter:
     b   blocks of files that all clients write, past the cache: reads, writes, truncations, sizes
-    c   a file of its own through the cache, with fsync and close; and the other clients' files, opened anew each time
-    n   names in a folder that all use: creates, renames over another, links, unlinks, look-ups, listings
+    c a file of its own through the cache, with fsync and close; and the other clients' files,
+        opened anew each time
+    n names in a folder that all use: creates, renames over another, links, unlinks, look-ups,
+        listings
     l   locks on parts of one file
-Mount with actimeo=0,lookupcache=none: names and sizes are judged as the servers tell them, and a client's caches of attributes promise less.
+Mount with actimeo=0,lookupcache=none: names and sizes are judged as the servers tell them, and a
+client's caches of attributes promise less.
 
-Every 16 bytes that are written name their write and where they belong, so what is read needs no table. Each process
-renames only what it made, and holds no lock while it waits for another.
+Every 16 bytes that are written name their write and where they belong, so what is read needs no
+table. Each process renames only what it made, and holds no lock while it waits for another.
 """
 import argparse
 import array
@@ -94,7 +102,8 @@ class Process:
         os.write(self.out, (json.dumps(r) + "\n").encode())
 
     def do(self, op, fn, got=None, **a):
-        """fn() does it. got(its value) is what the end tells. Gives fn's value, or None where it failed."""
+        """fn() does it. got(its value) is what the end tells. Gives fn's value, or None where it
+        failed."""
         self.n += 1
         self.state.began = begin = now()
         self.line(e="call", p=self.p, n=self.n, t=begin, op=op, **a)
@@ -134,7 +143,8 @@ class Process:
     cached = ()
 
     def fd_of(self, name, flags):
-        """(identity, descriptor) of a file of the folder, kept open. A descriptor that is stale is opened anew."""
+        """(identity, descriptor) of a file of the folder, kept open. A descriptor that is stale is
+        opened anew."""
         if name not in self.fds:
             fd = os.open(os.path.join(self.a.folder, name), flags, 0o666)
             self.fds[name] = f"i{os.fstat(fd).st_ino}", fd
@@ -158,7 +168,8 @@ class Process:
     def role_b(self):
         r = self.rng
         try:
-            f, fd = self.fd_of(f"s{r.randrange(SHARED_FILES)}", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+            f, fd = self.fd_of(f"s{r.randrange(SHARED_FILES)}",
+                               os.O_RDWR | os.O_CREAT | os.O_DIRECT)
         except OSError:
             return time.sleep(0.1)
         first = r.randrange(BLOCKS)
@@ -167,9 +178,11 @@ class Process:
         if what < 0.5:
             tag = self.next_tag()
             buf[:] = pattern(tag, off, n)
-            self.do("write", lambda: os.pwrite(fd, buf, off), lambda v: {"len": v}, f=f, off=off, len=n, tag=tag, sync=True)
+            self.do("write", lambda: os.pwrite(fd, buf, off), lambda v: {"len": v}, f=f, off=off,
+                    len=n, tag=tag, sync=True)
         elif what < 0.96:
-            self.do("read", lambda: os.preadv(fd, [buf], off), lambda v: {"runs": runs_of(buf[:v], off)}, f=f, off=off, len=n, direct=True)
+            self.do("read", lambda: os.preadv(fd, [buf], off),
+                    lambda v: {"runs": runs_of(buf[:v], off)}, f=f, off=off, len=n, direct=True)
         elif what < 0.97:
             self.do("truncate", lambda: os.ftruncate(fd, off), f=f, size=off)
         else:
@@ -179,7 +192,9 @@ class Process:
     def role_c(self):
         r = self.rng
         mine = r.random() < 0.6
-        name = f"c{self.a.number}" if mine else f"c{r.choice([n for n in range(1, self.a.clients + 1) if n != self.a.number] or [self.a.number])}"
+        name = (f"c{self.a.number}"
+                if mine
+                else f"c{r.choice([n for n in range(1, self.a.clients + 1) if n != self.a.number] or [self.a.number])}")
         path = os.path.join(self.a.folder, name)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT if mine else os.O_RDONLY, 0o666)
@@ -197,11 +212,14 @@ class Process:
                 if mine and r.random() < 0.6:
                     tag = self.next_tag()
                     data = pattern(tag, off, n)
-                    self.do("write", lambda data=data, off=off: os.pwrite(fd, data, off), lambda v: {"len": v}, f=f, off=off, len=n, tag=tag, sync=False)
+                    self.do("write", lambda data=data, off=off: os.pwrite(fd, data, off),
+                            lambda v: {"len": v}, f=f, off=off, len=n, tag=tag, sync=False)
                 elif mine and r.random() < 0.2:
                     self.do("fsync", lambda: os.fsync(fd), f=f)
                 else:
-                    self.do("read", lambda off=off, n=n: os.pread(fd, n, off), lambda v, off=off: {"runs": runs_of(v, off)}, f=f, off=off, len=n, direct=False)
+                    self.do("read", lambda off=off, n=n: os.pread(fd, n, off),
+                            lambda v, off=off: {"runs": runs_of(v, off)}, f=f, off=off, len=n,
+                            direct=False)
         # A close alone leaves it to a write delegation when it is written.
         if mine:
             self.do("fsync", lambda: os.fsync(fd), f=f)
@@ -228,17 +246,20 @@ class Process:
         if what < 0.25 and len(self.own) < 4 or not self.own:
             self.made += 1
             name = f"n{self.a.phase}-{self.a.number}-{self.p.split('/')[1]}-{self.made}"
-            f = self.do("create", lambda: create(f"{top}/{name}"), lambda v: {"f": v}, dir=d, name=name)
+            f = self.do("create", lambda: create(f"{top}/{name}"), lambda v: {"f": v}, dir=d,
+                        name=name)
             if f:
                 self.own[name] = f
         elif what < 0.45:
             name = r.choice(sorted(self.own))
             f, to = self.own.pop(name), f"t{r.randrange(NAMES)}"
-            self.do("rename", lambda: os.rename(f"{top}/{name}", f"{top}/{to}"), f=f, dir=d, name=name, todir=d, toname=to)
+            self.do("rename", lambda: os.rename(f"{top}/{name}", f"{top}/{to}"), f=f, dir=d,
+                    name=name, todir=d, toname=to)
         elif what < 0.52:
             name = r.choice(sorted(self.own))
             to = f"l{r.randrange(NAMES)}"
-            self.do("link", lambda: os.link(f"{top}/{name}", f"{top}/{to}"), f=self.own[name], dir=d, name=to)
+            self.do("link", lambda: os.link(f"{top}/{name}", f"{top}/{to}"), f=self.own[name],
+                    dir=d, name=to)
         elif what < 0.66:
             self.do("unlink", lambda: os.unlink(f"{top}/{common}"), dir=d, name=common)
         elif what < 0.92:
@@ -258,7 +279,8 @@ class Process:
         kind = r.choice("rw")
         how = fcntl.LOCK_SH if kind == "r" else fcntl.LOCK_EX
         wait = 0 if r.random() < 0.4 else fcntl.LOCK_NB
-        if self.do("lock", lambda: fcntl.lockf(fd, how | wait, n, off) or True, lambda v: {}, f=f, off=off, len=n, kind=kind):
+        if self.do("lock", lambda: fcntl.lockf(fd, how | wait, n, off) or True, lambda v: {}, f=f,
+                   off=off, len=n, kind=kind):
             time.sleep(r.choice((0, 0.01, 0.05)))
         # Also after one whose outcome is unknown.
         self.do("unlock", lambda: fcntl.lockf(fd, fcntl.LOCK_UN, n, off), f=f, off=off, len=n)
@@ -270,7 +292,8 @@ class Process:
         """Everything, once."""
         top = self.a.folder
         d = f"i{os.stat(top + '/names').st_ino}"
-        self.do("readdir", lambda: [(e.name, f"i{e.inode()}") for e in os.scandir(top + "/names")], lambda v: {"names": [e for e in v if not e[0].startswith(".nfs")]}, dir=d)
+        self.do("readdir", lambda: [(e.name, f"i{e.inode()}") for e in os.scandir(top + "/names")],
+                lambda v: {"names": [e for e in v if not e[0].startswith(".nfs")]}, dir=d)
         for name in sorted(os.listdir(top)):
             if name[0] not in "sc":
                 continue
@@ -279,7 +302,9 @@ class Process:
             self.do("stat", lambda fd=fd: os.fstat(fd).st_size, lambda v: {"size": v}, f=f)
             for off in range(0, BLOCKS * APART + (1 << 18), 1 << 18):
                 buf = mmap.mmap(-1, 1 << 18)
-                self.do("read", lambda fd=fd, buf=buf, off=off: os.preadv(fd, [buf], off), lambda v, buf=buf, off=off: {"runs": runs_of(buf[:v], off)}, f=f, off=off, len=1 << 18, direct=True)
+                self.do("read", lambda fd=fd, buf=buf, off=off: os.preadv(fd, [buf], off),
+                        lambda v, buf=buf, off=off: {"runs": runs_of(buf[:v], off)}, f=f, off=off,
+                        len=1 << 18, direct=True)
             os.close(fd)
         raise Ended
 
@@ -291,7 +316,8 @@ class State:
         self.m = mmap.mmap(-1, 4096)
 
     def of(at):  # noqa: N805
-        return property(lambda self: struct.unpack_from("d", self.m, at)[0], lambda self, v: struct.pack_into("d", self.m, at, v))
+        return property(lambda self: struct.unpack_from("d", self.m, at)[0],
+                        lambda self, v: struct.pack_into("d", self.m, at, v))
     began, worst, paused = of(0), of(8), of(16)
 
 
@@ -349,7 +375,8 @@ def cmd_work(*args):
         offset, error = measure_clock(a.clock)
         # Read by check.py with the others.
         with open(a.out + ".clock", "w", encoding="ascii") as f:
-            f.write(json.dumps({"e": "mark", "what": "clock", "t": now(), "who": a.client, "offset": offset, "error": error}) + "\n")
+            f.write(json.dumps({"e": "mark", "what": "clock", "t": now(), "who": a.client,
+                                "offset": offset, "error": error}) + "\n")
     children = {}
     for k in range(len(a.roles)):
         state = State()
@@ -387,7 +414,8 @@ def watch(a, children):
             for pid in children:
                 os.kill(pid, 9)
             return 1
-    print(f"# {a.client}: seed {a.seed}, the longest wait {max(s.worst for s in states):.1f} s", flush=True)
+    print(f"# {a.client}: seed {a.seed}, the longest wait {max(s.worst for s in states):.1f} s",
+          flush=True)
     return status
 
 

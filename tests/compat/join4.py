@@ -1,4 +1,5 @@
-"""Protocol 4 of the control protocol, both ends of its seal (proto/ctl_chan.c), in as much as a test needs it; by libsodium."""
+"""Protocol 4 of the control protocol, both ends of its seal (proto/ctl_chan.c), in as much as a
+test needs it; by libsodium."""
 import ctypes
 import os
 import socket
@@ -19,7 +20,8 @@ def sodium():
 def keys(cluster, uuid, ds_nonce, mds_nonce):
     """(to the metadata server, to the data server)"""
     out, msg = ctypes.create_string_buffer(64), b"weft control v1\0" + uuid + ds_nonce + mds_nonce
-    sodium().crypto_generichash(out, ctypes.c_size_t(64), msg, ctypes.c_ulonglong(len(msg)), cluster, ctypes.c_size_t(32))
+    sodium().crypto_generichash(out, ctypes.c_size_t(64), msg, ctypes.c_ulonglong(len(msg)),
+                                cluster, ctypes.c_size_t(32))
     return out.raw[:32], out.raw[32:]
 
 
@@ -28,10 +30,13 @@ def beside(direction, kind, answers):
 
 
 def seal(key, direction, kind, counter, answers, plain):
-    out, n, ad = ctypes.create_string_buffer(len(plain) + 16), ctypes.c_ulonglong(), beside(direction, kind, answers)
+    out, n, ad = ctypes.create_string_buffer(len(plain) + 16), ctypes.c_ulonglong(), beside(
+        direction, kind, answers)
     nonce = bytes(16) + struct.pack(">Q", counter)
-    sodium().crypto_aead_xchacha20poly1305_ietf_encrypt(out, ctypes.byref(n), plain, ctypes.c_ulonglong(len(plain)), ad,
-                                                        ctypes.c_ulonglong(len(ad)), None, nonce, key)
+    sodium().crypto_aead_xchacha20poly1305_ietf_encrypt(out, ctypes.byref(n), plain,
+                                                        ctypes.c_ulonglong(len(plain)), ad,
+                                                        ctypes.c_ulonglong(len(ad)), None, nonce,
+                                                        key)
     body = struct.pack(">Q", counter) + out.raw
     return struct.pack(">I", len(body)) + body + bytes(-len(body) % 4)
 
@@ -41,9 +46,11 @@ def unseal(key, direction, kind, answers, args):
     n, = struct.unpack_from(">I", args)
     body = args[4:4 + n]
     counter, = struct.unpack_from(">Q", body)
-    out, got, ad = ctypes.create_string_buffer(n), ctypes.c_ulonglong(), beside(direction, kind, answers)
+    out, got, ad = ctypes.create_string_buffer(n), ctypes.c_ulonglong(), beside(
+        direction, kind, answers)
     nonce = bytes(16) + struct.pack(">Q", counter)
-    if sodium().crypto_aead_xchacha20poly1305_ietf_decrypt(out, ctypes.byref(got), None, body[8:], ctypes.c_ulonglong(n - 8), ad,
+    if sodium().crypto_aead_xchacha20poly1305_ietf_decrypt(out, ctypes.byref(got), None, body[8:],
+                                                           ctypes.c_ulonglong(n - 8), ad,
                                                            ctypes.c_ulonglong(len(ad)), nonce, key):
         raise AssertionError("a message that does not open")
     return counter, out.raw[:got.value]
@@ -104,7 +111,10 @@ class DataServer:
         if (op, orders) != (ORDERS, 0):
             raise AssertionError(f"asked for {op}")
         self.counter += 1
-        send(self.s, struct.pack(">6I", xid, 1, 0, 0, 0, 0) + seal(self.tx, TO_MDS, REPLY, self.counter, counter, struct.pack(">3I", 0, ORDERS, 0)))
+        send(self.s,
+             struct.pack(">6I", xid, 1, 0, 0, 0, 0) + seal(self.tx, TO_MDS, REPLY, self.counter,
+                                                           counter,
+                                                           struct.pack(">3I", 0, ORDERS, 0)))
 
     def ask(self, plain):
         """The XDR of the ctl_response to this ctl_request."""
@@ -115,7 +125,8 @@ class DataServer:
 
 
 def heard(listener, cluster):
-    """(uuid, the XDR of the first request) of the data server that connects to this socket: HELLO is answered, the request is not."""
+    """(uuid, the XDR of the first request) of the data server that connects to this socket: HELLO
+    is answered, the request is not."""
     s = listener.accept()[0]
     with s:
         s.settimeout(20)

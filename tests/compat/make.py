@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """make.py BUILD - makes 69a6aeb.tar.xz with the programs of that build, which is one of 69a6aeb.
 
-Inside: the stores of a metadata server and two data servers as a kill leaves them, the cluster's key, a data server's JOIN, and facts.json: what
-only the server knew (handles, inode numbers). A later store is added beside this one, never in its place.
+Inside: the stores of a metadata server and two data servers as a kill leaves them, the cluster's
+key, a data server's JOIN, and facts.json: what only the server knew (handles, inode numbers). A
+later store is added beside this one, never in its place.
 """
 import json
 import os
@@ -51,7 +52,8 @@ def names(c):
     s, f = c.open(d, "attributes")
     c.ok(putfh(f), close(s))
     c.ok(putfh(f), setxattr(*XATTR))
-    c.ok(putfh(f), setattr_(owner="1000", owner_group="50"), setattr_(acl=ACL), setattr_(time_modify_set=TIME))
+    c.ok(putfh(f), setattr_(owner="1000", owner_group="50"), setattr_(acl=ACL),
+         setattr_(time_modify_set=TIME))
     facts["mode"] = c.attrs(f, "mode").mode
     return facts
 
@@ -78,7 +80,8 @@ def client_of_before(c):
     f = bytes.fromhex(FACTS["files"]["plain"])
     s = c.ok(putfh(f), open_(claim_fh(), BOTH | NO_DELEG, 0, b"kept")).stateid
     o = lay(c, f, s, IO_READ)
-    facts = {"capability": o.mirrors[0][0].fhs[0].hex(), "user": [o.mirrors[0][0].user, o.mirrors[0][0].group]}
+    facts = {"capability": o.mirrors[0][0].fhs[0].hex(),
+             "user": [o.mirrors[0][0].user, o.mirrors[0][0].group]}
     c.ok(putfh(f), lock(s, WRITE_LT, 0, 100, owner=LOCK_OWNER))
     return facts
 
@@ -86,9 +89,12 @@ def client_of_before(c):
 def join_of(top):
     key = open(os.path.join(top, "c/cluster.key"), "rb").read()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        keys = {"store": f"{top}/other", "listen": "127.0.0.1:12070", "mds": "127.0.0.1:%d" % listener.getsockname()[1], "name": JOIN_NAME,
-                "cluster_key": f"{top}/c/cluster.key", "labels": "rack=r1", "admin": f"unix:{top}/other.sock"}
-        ds = subprocess.Popen([os.path.join(sys.argv[1], "weft-ds"), *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]])
+        keys = {"store": f"{top}/other", "listen": "127.0.0.1:12070",
+                "mds": "127.0.0.1:%d" % listener.getsockname()[1], "name": JOIN_NAME,
+                "cluster_key": f"{top}/c/cluster.key", "labels": "rack=r1",
+                "admin": f"unix:{top}/other.sock"}
+        ds = subprocess.Popen([os.path.join(sys.argv[1], "weft-ds"),
+                               *[a for k, v in keys.items() for a in ("-o", f"ds.{k}={v}")]])
         try:
             listener.settimeout(20)
             return join4.heard(listener, bytes.fromhex(key.decode().strip()))
@@ -110,8 +116,11 @@ try:
     with open(os.path.join(w.dir, "facts.json"), "w", encoding="utf-8") as f:
         json.dump(FACTS, f, indent=1)
     for name in TOPS:
-        subprocess.run(["find", os.path.join(w.dir, name), "-name", "lock.mdb", "-delete"], check=True)
-    subprocess.run(["tar", "--xattrs", "--sparse", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C", w.dir, "-cJf", STORE, *TOPS, "cluster.key", "facts.json"],
+        subprocess.run(["find", os.path.join(w.dir, name), "-name", "lock.mdb", "-delete"],
+                       check=True)
+    subprocess.run(["tar", "--xattrs", "--sparse", "--sort=name", "--owner=0", "--group=0",
+                    "--numeric-owner", "-C", w.dir, "-cJf", STORE, *TOPS, "cluster.key",
+                    "facts.json"],
                    check=True, env={**os.environ, "XZ_OPT": "-9e"})
     print(STORE, os.path.getsize(STORE), "bytes")
 finally:

@@ -1,4 +1,5 @@
-"""What the kept store holds: make.py made it so, by the wire; tests/wire/compat_test.py looks whether it is so."""
+"""What the kept store holds: make.py made it so, by the wire; tests/wire/compat_test.py looks
+whether it is so."""
 import os
 import sys
 
@@ -11,14 +12,16 @@ TOPS = ("mds", "ds1", "ds2")
 OWNER, VERIFIER = b"the client of the kept store", b"kept one"
 LOCK_OWNER = b"its process"
 JOIN_NAME = "ds-of-protocol-4"
-ACL = [(0, 0, 0x1, "2000"), (1, 0, 0x2, "2001"), (0, 0, 0x1601bf, "OWNER@"), (0, 0, 0x120089, "GROUP@"), (0, 0, 0x120080, "EVERYONE@")]
+ACL = [(0, 0, 0x1, "2000"), (1, 0, 0x2, "2001"), (0, 0, 0x1601bf, "OWNER@"),
+       (0, 0, 0x120089, "GROUP@"), (0, 0, 0x120080, "EVERYONE@")]
 XATTR = "colour", "blue and \u00fcmlauts".encode()
 TIME = (1234567890, 123456789)
 
 
 def text(n, what):
     """n bytes that say where they are."""
-    line = lambda k: b"%-8s %8d of a file that an older program wrote.............\n" % (what.encode()[:8], k * 64)
+    line = (lambda k: b"%-8s %8d of a file that an older program wrote.............\n"
+            % (what.encode()[:8], k * 64))
     return b"".join(line(k)[-64:] for k in range((n + 63) // 64))[:n]
 
 

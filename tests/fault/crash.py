@@ -1,9 +1,12 @@
 #!/usr/bin/python3
-"""kill -9 of the metadata server under load, at random and at named points (base/crash.h, tests/fault/crash.c). Prints TAP.
+"""kill -9 of the metadata server under load, at random and at named points (base/crash.h,
+tests/fault/crash.c). Prints TAP.
 
-Clients change directories of their own on many slots, and each knows what must be there: an operation is drawn so that it can only succeed. What was on
-the wire at a kill is sent again, the same bytes on the same session: either the answer comes that it would have got, or BADSESSION, and then it is done in a new session,
-where it must succeed for the first time. After every kill the store is checked by weft-fsck, and everything that was acknowledged is looked up.
+Clients change directories of their own on many slots, and each knows what must be there: an
+operation is drawn so that it can only succeed. What was on the wire at a kill is sent again, the
+same bytes on the same session: either the answer comes that it would have got, or BADSESSION, and
+then it is done in a new session, where it must succeed for the first time. After every kill the
+store is checked by weft-fsck, and everything that was acknowledged is looked up.
 
 CRASH_ROUNDS: kills at each point (1; make soak: 20); WEFT_SEED.
 """
@@ -17,22 +20,29 @@ import time
 import traceback
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "wire"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "wire"))
 import mds_test as base  # noqa: E402
 import tap  # noqa: E402
 from mds_test import ADDR, Cluster, check  # noqa: E402
 from nfs41 import (BOTH, CURRENT, DIR, FIFO, GUARDED, LNK, NO_DELEG, Client, Closed, Failed, close, compound_args, create, err, getfh,  # noqa: E402
-                   getxattr, link, listxattrs, open_, putfh, read_compound, readdir, reclaim_complete, remove, removexattr, rename,
+                   getxattr, link, listxattrs, open_, putfh, read_compound, readdir,
+                   reclaim_complete, remove, removexattr, rename,
                    savefh, sequence, setattr_, setxattr)
 import json  # noqa: E402
 import subprocess  # noqa: E402
 
-CLIENTS, LANES, MOST = 3, 6, 12  # lanes: slots of a client, each with a directory; most entries in it
+# lanes: slots of a client, each with a directory; most entries in it
+CLIENTS, LANES, MOST = 3, 6, 12
 # Where, and at which passes of it: some come seldom, others with every operation.
 POINTS = {
-    "kv-run": (1, 300), "kv-commit": (1, 60), "log": (1, 60), "halflog": (1, 60), "kv-logged": (1, 60), "write": (1, 200), "half": (1, 200), "kv-committed": (1, 60), "kv-answer": (1, 60),
-    "sync": (1, 2), "synced": (1, 2), "kv-pinned": (1, 3), "kv-synced": (1, 3), "kv-checkpoint": (1, 3), "kv-restore": (1, 2), "kv-redo": (1, 1), "kv-redone": (1, 1),
-    "kv-done": (1, 300), "reply": (1, 300), "replied": (1, 300), "once-again": (1, 1), "once-sweep": (1, 1), "grace-over": (1, 1), "orders-send": (1, 10),
+    "kv-run": (1, 300), "kv-commit": (1, 60), "log": (1, 60), "halflog": (1, 60),
+    "kv-logged": (1, 60), "write": (1, 200), "half": (1, 200), "kv-committed": (1, 60),
+    "kv-answer": (1, 60),
+    "sync": (1, 2), "synced": (1, 2), "kv-pinned": (1, 3), "kv-synced": (1, 3),
+    "kv-checkpoint": (1, 3), "kv-restore": (1, 2), "kv-redo": (1, 1), "kv-redone": (1, 1),
+    "kv-done": (1, 300), "reply": (1, 300), "replied": (1, 300), "once-again": (1, 1),
+    "once-sweep": (1, 1), "grace-over": (1, 1), "orders-send": (1, 10),
     "orders-done": (1, 10), "orders-delete": (1, 3), "boot": (1, 1),
 }
 ROUNDS = int(os.environ.get("CRASH_ROUNDS") or (20 if os.environ.get("WEFT_SOAK") else 1))
@@ -54,12 +64,14 @@ class Lane:
         self.seq, self.pending = 0, None  # pending: (bytes as sent, operation), not answered
 
     def draw(self):
-        """(operations, index of the one that counts, what it makes of the model given its results)."""
+        """(operations, index of the one that counts, what it makes of the model given its results).
+        """
         r, names = self.rng, self.names
         files = [n for n, t in names.items() if t.kind != DIR]
         new = f"n{self.made}"
         self.made += 1
-        what = r.choice(["open", "mkdir", "symlink", "fifo", "link", "rename", "over", "unlink", "rmdir", "setattr", "setxattr", "removexattr"])
+        what = r.choice(["open", "mkdir", "symlink", "fifo", "link", "rename", "over", "unlink",
+                         "rmdir", "setattr", "setxattr", "removexattr"])
         if not names or (len(names) < 4 and r.random() < 0.7):
             what = "open"
         if len(names) >= MOST:
@@ -70,11 +82,14 @@ class Lane:
         if what in ("link", "unlink", "over") and not files:
             what = "open"
         if what == "open":
-            return self.makes(new, Thing(1, mode), (here, open_(new, BOTH | NO_DELEG, how=GUARDED, attrs={"mode": mode}), getfh(), close(CURRENT)))
+            return self.makes(new, Thing(1, mode),
+                              (here, open_(new, BOTH | NO_DELEG, how=GUARDED, attrs={"mode": mode}),
+                               getfh(), close(CURRENT)))
         if what == "mkdir":
             return self.makes(new, Thing(DIR, mode), (here, create(DIR, new, mode=mode), getfh()))
         if what == "symlink":
-            return self.makes(new, Thing(LNK, None), (here, create(LNK, new, link=b"to " + new.encode()), getfh()))
+            return self.makes(new, Thing(LNK, None),
+                              (here, create(LNK, new, link=b"to " + new.encode()), getfh()))
         if what == "fifo":
             return self.makes(new, Thing(FIFO, mode), (here, create(FIFO, new, mode=mode), getfh()))
         if what == "link":
@@ -85,7 +100,8 @@ class Lane:
                 names[one].links += 1
             return (putfh(names[one].fh), savefh(), here, link(new)), 4, linked
         if what in ("rename", "over"):
-            others = sorted(n for n in files if names[n] is not names[one] and names[one].kind != DIR)
+            others = sorted(n for n in files if names[n] is not names[one]
+                            and names[one].kind != DIR)
             to = r.choice(others) if what == "over" and others else new
 
             def renamed(_):
@@ -94,7 +110,8 @@ class Lane:
                 names[to] = names.pop(one)
             return (here, savefh(), rename(one, to)), 3, renamed
         if what in ("unlink", "rmdir", "remove"):
-            some = sorted(n for n, t in names.items() if what == "remove" or (t.kind == DIR) == (what == "rmdir"))
+            some = sorted(n for n, t in names.items() if what == "remove"
+                          or (t.kind == DIR) == (what == "rmdir"))
             one = r.choice(some or sorted(names))
 
             def removed(_):
@@ -109,7 +126,10 @@ class Lane:
             name = r.choice(sorted(thing.xattrs))
             return (putfh(thing.fh), removexattr(name)), 2, lambda _: thing.xattrs.pop(name)
         name, value = f"x{r.randrange(3)}", b"%d" % r.randrange(10**6)
-        return (putfh(thing.fh), setxattr(name, value, 2 if name in thing.xattrs else 1)), 2, lambda _: thing.xattrs.update({name: value})
+        return (putfh(thing.fh),
+                setxattr(name, value,
+                         2 if name in thing.xattrs else 1)), 2, lambda _: thing.xattrs.update(
+                             {name: value})
 
     def makes(self, name, thing, ops):
         def made(results):
@@ -126,7 +146,8 @@ class Worker(threading.Thread):
         self.ending = threading.Event()
         self.c = Client(ADDR, owner=b"crash test %d.%d" % (os.getpid(), number), fore={"reqs": 16})
         top = self.c.mkdir(self.c.root(), f"client{number}")
-        self.lanes = [Lane(self.c.mkdir(top, f"lane{i}"), f"{SEED}.{number}.{i}") for i in range(LANES)]
+        self.lanes = [Lane(self.c.mkdir(top, f"lane{i}"), f"{SEED}.{number}.{i}")
+                      for i in range(LANES)]
         self.take_slots()
 
     def take_slots(self):
@@ -161,7 +182,8 @@ class Worker(threading.Thread):
     def ask(self, lane, slot):
         ops, at, then = lane.pending[1] if lane.pending else lane.draw()
         lane.seq += 1
-        args = compound_args((sequence(self.c.session.sessionid, lane.seq, slot, LANES, True), *ops))
+        args = compound_args((sequence(self.c.session.sessionid, lane.seq, slot, LANES, True),
+                              *ops))
         lane.pending = args, (ops, at, then)
         return self.c.conn.start(1, args, self.c.cred)
 
@@ -177,7 +199,8 @@ class Worker(threading.Thread):
             return True
         status = err(got.status)
         if status not in ("DELAY", "GRACE", "BADSESSION"):
-            raise Failed(f"{got.results[-1].op} of {[o.num for o in ops]}: {status}; it can only succeed once")
+            raise Failed(f"{got.results[-1].op} of {[o.num for o in ops]}: {status}; it can only "
+                         "succeed once")
         if status == "BADSESSION" or len(got.results) < 2:
             return False
         time.sleep(0.01)
@@ -193,7 +216,8 @@ class Worker(threading.Thread):
                 time.sleep(0.01)
 
     def recover(self):
-        """Whatever was on the wire is sent again as it was; then a new session, and a look at everything."""
+        """Whatever was on the wire is sent again as it was; then a new session, and a look at
+        everything."""
         while True:
             try:
                 self.connect()
@@ -202,7 +226,8 @@ class Worker(threading.Thread):
                         if self.answered(lane, self.c.conn.rpc(1, lane.pending[0], self.c.cred)):
                             self.again += 1
                         else:
-                            lane.pending = None, lane.pending[1]  # not done, and asked in no session now
+                            # not done, and asked in no session now
+                            lane.pending = None, lane.pending[1]
                             self.undone += 1
                 self.c.exchange_id()
                 self.c.create_session(fore={"reqs": 16})
@@ -216,7 +241,10 @@ class Worker(threading.Thread):
 
     def look(self):
         for i, lane in enumerate(self.lanes):
-            got = {e.name.decode(): e.attrs for e in self.c.ok(putfh(lane.fh), readdir(attrs=["type", "mode", "numlinks", "filehandle"])).entries}
+            got = {e.name.decode(): e.attrs
+                   for e in self.c.ok(putfh(lane.fh),
+                                      readdir(attrs=["type", "mode", "numlinks",
+                                                     "filehandle"])).entries}
             check(sorted(got), sorted(lane.names), f"names of client {self.number}, lane {i}")
             for name, t in lane.names.items():
                 a = got[name]
@@ -226,17 +254,20 @@ class Worker(threading.Thread):
                 for x, value in t.xattrs.items():
                     check(self.c.ok(putfh(t.fh), getxattr(x)).value, value, f"{name}: {x}")
                 if t.xattrs:
-                    check(sorted(self.c.ok(putfh(t.fh), listxattrs()).names), sorted(n.encode() for n in t.xattrs))
+                    check(sorted(self.c.ok(putfh(t.fh), listxattrs()).names),
+                          sorted(n.encode() for n in t.xattrs))
                 self.looked += 1
 
 
 class Server:
     def __init__(self, *settings):
         self.bin = base.tempfile.mkdtemp(prefix="weft-crash-bin.")
-        os.symlink(os.path.join(base.BUILD, "tests/fault/weft-mds"), os.path.join(self.bin, "weft-mds"))
+        os.symlink(os.path.join(base.BUILD, "tests/fault/weft-mds"),
+                   os.path.join(self.bin, "weft-mds"))
         os.symlink(os.path.join(base.BUILD, "weft-ds"), os.path.join(self.bin, "weft-ds"))
         os.environ["WEFT_BUILD"] = self.bin
-        self.w = Cluster(ds=2, settings=["mds.threads=2", "mds.lease=10s", "mds.grace=10s", *settings])
+        self.w = Cluster(ds=2, settings=["mds.threads=2", "mds.lease=10s", "mds.grace=10s",
+                                         *settings])
 
     def installed(self):
         """The next start is of weft-mds itself."""
@@ -257,7 +288,9 @@ class Server:
     def start(self, at=None):
         """False: it killed itself before it served."""
         env = {**os.environ, "WEFT_CRASH_AT": at} if at else os.environ
-        done = subprocess.run([os.path.join(base.BUILD, "tools/weft-dev"), "start", self.w.dir, "mds"], capture_output=True, text=True, env=env, timeout=60, check=False)
+        done = subprocess.run([os.path.join(base.BUILD, "tools/weft-dev"), "start", self.w.dir,
+                               "mds"], capture_output=True, text=True, env=env, timeout=60,
+                              check=False)
         if done.returncode and (not at or self.alive()):
             raise Failed(f"the server does not start: {done.stderr}")
         return done.returncode == 0
@@ -277,8 +310,10 @@ class Server:
     def fsck(self):
         """Of a copy: the store's log is the server's to do again."""
         copy = os.path.join(self.bin, "store")
-        subprocess.run(["cp", "-RL", "--sparse=always", os.path.join(self.w.dir, "mds"), copy], check=True)
-        done = subprocess.run([os.path.join(base.BUILD, "weft-fsck"), "--json", copy], capture_output=True, text=True, check=False)
+        subprocess.run(["cp", "-RL", "--sparse=always", os.path.join(self.w.dir, "mds"), copy],
+                       check=True)
+        done = subprocess.run([os.path.join(base.BUILD, "weft-fsck"), "--json", copy],
+                              capture_output=True, text=True, check=False)
         base.shutil.rmtree(copy)
         check(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(done.stdout)
@@ -291,7 +326,8 @@ class Server:
 class Test:
     def __init__(self, rng, server):
         self.rng, self.s, self.kills, self.checked = rng, server, 0, 0
-        self.log = open(os.path.join(self.s.w.top, "acknowledged"), "w", buffering=1, encoding="ascii")
+        self.log = open(os.path.join(self.s.w.top, "acknowledged"), "w", buffering=1,
+                        encoding="ascii")
         self.workers = [Worker(n, self.log) for n in range(CLIENTS)]
         for worker in self.workers:
             worker.start()
@@ -364,13 +400,18 @@ class Test:
             w.look()
             w.c.drop()
         lines = sum(1 for _ in open(self.log.name, encoding="ascii"))
-        total = {k: sum(getattr(w, k) for w in self.workers) for k in ("acked", "again", "undone", "looked")}
+        total = {k: sum(getattr(w, k) for w in self.workers)
+                 for k in ("acked", "again", "undone", "looked")}
         check(lines, total["acked"], "lines in the log of what was acknowledged")
-        check(total["acked"] > 100 and total["again"] > 0 and total["undone"] > 0, True, f"{total}: too little happened")
+        check(total["acked"] > 100 and total["again"] > 0 and total["undone"] > 0, True,
+              f"{total}: too little happened")
         base.Cluster.dev("kill", self.s.w.dir, "mds")
         self.s.fsck()
-        print(f"# {self.kills} kills, {self.checked + 1} clean checks of the store; {total['acked']} operations acknowledged, {total['looked']} entries found as they were "
-              f"told; {total['again']} answered again after a kill, {total['undone']} not done by then and done once after it", flush=True)
+        print(f"# {self.kills} kills, {self.checked + 1} clean checks of the store; "
+              f"{total['acked']} operations acknowledged, {total['looked']} entries found as "
+              "they were "
+              f"told; {total['again']} answered again after a kill, {total['undone']} not done by "
+              "then and done once after it", flush=True)
 
 
 @contextlib.contextmanager
@@ -391,7 +432,8 @@ def main():
         return
     rng = random.Random(SEED)
     tests = [(f"killed at random {n + 1}", lambda t: t.at_random()) for n in range(3 * ROUNDS)]
-    tests += [(f"killed at {p} {n + 1}", lambda t, p=p: t.at(p)) for p in POINTS for n in range(ROUNDS)]
+    tests += [(f"killed at {p} {n + 1}", lambda t, p=p: t.at(p)) for p in POINTS
+              for n in range(ROUNDS)]
     rng.shuffle(tests)
     tests.append(("everything acknowledged is there, once", lambda t: t.end()))
     tap.say(f"seed {SEED}")

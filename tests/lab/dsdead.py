@@ -1,4 +1,5 @@
-"""What t_dsdead.sh's clients logged: calls that failed, the longest stall after each event, and when all went on as before."""
+"""What t_dsdead.sh's clients logged: calls that failed, the longest stall after each event, and
+when all went on as before."""
 import glob
 import os
 import statistics
@@ -10,7 +11,8 @@ CALM = 2  # seconds: what is late after so many without a late call is not of th
 
 
 def stall(late, at):
-    """When the calls that are late from then on are over, and how long some were under way in all; seconds. late: (begin, end)."""
+    """When the calls that are late from then on are over, and how long some were under way in all;
+    seconds. late: (begin, end)."""
     over = lost = 0
     reached, going = at, True
     for a, b in sorted(late):
@@ -30,7 +32,8 @@ logs = {os.path.basename(p)[:-4]: calls(p) for p in sorted(glob.glob(f"{shared}/
 with open(f"{shared}/events", encoding="ascii") as f:
     events = [(n, float(t)) for n, t in (line.split() for line in f)]
 failed = [(n, c) for n, got in logs.items() for c in got if c[2] != 1]
-print(f"{'not ok' if failed else 'ok'} - no call failed of {sum(map(len, logs.values()))} ({failed[:3]})")
+print(f"{'not ok' if failed else 'ok'} - no call failed of {sum(map(len, logs.values()))} "
+      f"({failed[:3]})")
 for i, (event, at) in enumerate(events):
     if event not in LIMIT:  # a server is back: what is repaired then is another matter
         continue
@@ -43,9 +46,14 @@ for i, (event, at) in enumerate(events):
         stalls[name] = max((b - a for a, b, _ in got if a < end and b > at), default=end - at)
         again[name], lost[name] = stall(late, at)
     worst = max(stalls, key=stalls.get)
-    reads, writes = (max(v for n, v in again.items() if n.startswith(kind)) for kind in ("read", "write"))
-    before, after = (sum(1 for got in logs.values() for _, b, _ in got if lo < b < lo + 3) for lo in (at - 3, at + max(reads, writes)))
-    print(f"# {event}: reads as before after {reads:.2f} s, writes after {writes:.2f} s; longest call {stalls[worst]:.2f} s ({worst}); "
+    reads, writes = (max(v for n, v in again.items() if n.startswith(kind))
+                     for kind in ("read", "write"))
+    before, after = (sum(1 for got in logs.values() for _, b, _ in got if lo < b < lo + 3)
+                     for lo in (at - 3, at + max(reads, writes)))
+    print(f"# {event}: reads as before after {reads:.2f} s, writes after {writes:.2f} s; longest "
+          f"call {stalls[worst]:.2f} s ({worst}); "
           f"{before / 3:.0f} calls a second before, {after / 3:.0f} then")
-    ok = max(again.values()) < LIMIT[event] and max(lost.values()) < LIMIT[event] and after > before / 3
-    print(f"{'ok' if ok else 'not ok'} - {event}: all go on within {LIMIT[event]} s, at the speed of before")
+    ok = (max(again.values()) < LIMIT[event] and max(lost.values()) < LIMIT[event]
+          and after > before / 3)
+    print(f"{'ok' if ok else 'not ok'} - {event}: all go on within {LIMIT[event]} s, at the speed "
+          "of before")

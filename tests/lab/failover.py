@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""failover.py CLUSTER SHARED RUNS [held] - kills the metadata server and starts it again, so many times; what the guest's logs in SHARED say of it is added to SHARED/figures.
+"""failover.py CLUSTER SHARED RUNS [held] - kills the metadata server and starts it again, so many
+times; what the guest's logs in SHARED say of it is added to SHARED/figures.
 
 held: its listening sockets are held here, as a service manager does, and handed to each."""
 import json
@@ -74,14 +75,20 @@ def wait_listening(addr):
 def server(sockets):
     """The command that starts it, with its sockets from descriptor 3 on."""
     moves = " ".join(f"{3 + i}<&{s.fileno()}" for i, s in enumerate(sockets))
-    script = f'exec {moves}; LISTEN_PID=$$ LISTEN_FDS={len(sockets)} exec "$@"' if sockets else 'exec "$@"'
+    script = (f'exec {moves}; LISTEN_PID=$$ LISTEN_FDS={len(sockets)} exec "$@"'
+              if sockets else 'exec "$@"')
     with open(f"{cluster}/log/mds.log", "a", encoding="ascii") as log:
-        return subprocess.Popen(["bash", "-c", script, "bash", os.path.join(BUILD, "weft-mds"), "-c", f"{cluster}/weft.conf"], stdin=subprocess.DEVNULL, stdout=log,
-                                stderr=log, cwd=cluster, start_new_session=True, pass_fds=[s.fileno() for s in sockets])
+        return subprocess.Popen(["bash", "-c", script, "bash", os.path.join(BUILD, "weft-mds"),
+                                 "-c", f"{cluster}/weft.conf"], stdin=subprocess.DEVNULL,
+                                stdout=log,
+                                stderr=log, cwd=cluster, start_new_session=True,
+                                pass_fds=[s.fileno() for s in sockets])
 
 
 def main():
-    mds = next(d for d in json.loads(subprocess.run([DEV, "status", cluster, "--json"], capture_output=True, check=True).stdout)["daemons"]
+    mds = next(d for d in json.loads(subprocess.run([DEV, "status", cluster, "--json"],
+                                                    capture_output=True,
+                                                    check=True).stdout)["daemons"]
                if d["name"] == "mds")
     found = {k: [] for k in ("serves", "reclaim", "complete", "look", "open", "create")}
     pid, sockets = mds["pid"], []
@@ -91,7 +98,8 @@ def main():
         os.kill(pid, signal.SIGKILL)
         wait(lambda p=pid: gone(p), 5, "death")  # the port and the store are free then
         if held and not sockets:
-            sockets = [wait_listening(addr) for addr in ((mds["addr"], mds["port"]), ("127.0.0.1", mds["port"]))]
+            sockets = [wait_listening(addr) for addr in ((mds["addr"], mds["port"]),
+                                                         ("127.0.0.1", mds["port"]))]
         pid = server(sockets).pid
         with open(f"{cluster}/run/mds.pid", "w", encoding="ascii") as f:
             f.write(f"{pid}\n")
@@ -115,13 +123,17 @@ def main():
         found["complete"].append(time.time() - killed)
         for what in ("look", "open", "create"):
             found[what].append(wait(lambda w=what: ended(w, killed + 0.02), 60, what) - killed)
-    names = {"serves": "the server serves", "reclaim": "the first reclaim", "complete": "RECLAIM_COMPLETE", "look": "a LOOKUP that waits", "open": "an OPEN that waits",
+    names = {"serves": "the server serves", "reclaim": "the first reclaim",
+             "complete": "RECLAIM_COMPLETE", "look": "a LOOKUP that waits",
+             "open": "an OPEN that waits",
              "create": "a create that waits"}
     with open(f"{shared}/figures", "a", encoding="ascii") as out:
-        out.write("sockets held by who starts the server:\n" if held else "sockets of the server's own:\n")
+        out.write("sockets held by who starts the server:\n"
+                  if held else "sockets of the server's own:\n")
         for k, v in found.items():
             v.sort()
-            out.write(f"  {names[k]}: median {statistics.median(v):.2f} s, {v[0]:.2f} .. {v[-1]:.2f} s, {len(v)} kills\n")
+            out.write(f"  {names[k]}: median {statistics.median(v):.2f} s, {v[0]:.2f} .. "
+                      f"{v[-1]:.2f} s, {len(v)} kills\n")
 
 
 main()

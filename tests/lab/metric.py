@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""metric.py CLUSTER DAEMON[,DAEMON...] NAME [LABEL=VALUE]... - prints the sum of the daemons' series that have these labels.
+"""metric.py CLUSTER DAEMON[,DAEMON...] NAME [LABEL=VALUE]... - prints the sum of the daemons'
+series that have these labels.
 
-CLUSTER is weft-dev's folder. Fails when no series of a daemon matches: every series exists from the start. Little is imported, for tests call this often.
+CLUSTER is weft-dev's folder. Fails when no series of a daemon matches: every series exists from the
+start. Little is imported, for tests call this often.
 """
 import os
 import re
@@ -35,7 +37,8 @@ def place(cluster, daemon):
     import json
     import subprocess
     tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/weft-dev")
-    status = json.loads(subprocess.run([tool, "status", cluster, "--json"], capture_output=True, check=True).stdout)
+    status = json.loads(subprocess.run([tool, "status", cluster, "--json"], capture_output=True,
+                                       check=True).stdout)
     return next(d["metrics"] for d in status["daemons"] if d["name"] == daemon)
 
 
@@ -51,7 +54,8 @@ def main():
                 total += float(m[3])
                 found = True
         if not found:
-            raise SystemExit(f"metric.py: {daemon} has no series {name} with {' '.join(labels) or 'any labels'}")
+            raise SystemExit(f"metric.py: {daemon} has no series {name} with "
+                             f"{' '.join(labels) or 'any labels'}")
     print(int(total) if total == int(total) else total)
 
 

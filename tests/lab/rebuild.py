@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""rebuild.py CLUSTER LAYOUT OUT - puts each mirror of a file together from the data servers' stores, as OUT.0, OUT.1, ...
+"""rebuild.py CLUSTER LAYOUT OUT - puts each mirror of a file together from the data servers'
+stores, as OUT.0, OUT.1, ...
 
 LAYOUT is the JSON of user.weft.layout. Mapping is sparse: an object's offset is the file's offset.
 """
@@ -16,7 +17,8 @@ def main():
         objects = mirror["objects"]
         servers = [o["ds"] for o in objects]
         good = len(set(servers)) == len(servers) or len(servers) > 4
-        print(f"{'ok' if good else 'not ok'} - the stripes of mirror {number} are on servers of their own: {servers}")
+        print(f"{'ok' if good else 'not ok'} - the stripes of mirror {number} are on servers of "
+              f"their own: {servers}")
         files = [open(os.path.join(cluster, o["ds"], o["object"]), "rb") for o in objects]
         with open(f"{out}.{number}", "wb") as f:
             for offset in range(0, lay["size"], lay["unit"]):

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""sniff.py INTERFACE OUT - until it is ended: packets on INTERFACE, and how often each of the marks below was in them, into OUT."""
+"""sniff.py INTERFACE OUT - until it is ended: packets on INTERFACE, and how often each of the marks
+below was in them, into OUT."""
 import os
 import socket
 import sys
 
-MARKS = {b"weft-marks-the-clear-bytes-of-a-file": "clear", b"weft-marks-the-secret-bytes-of-a-file": "secret"}
+MARKS = {b"weft-marks-the-clear-bytes-of-a-file": "clear",
+         b"weft-marks-the-secret-bytes-of-a-file": "secret"}
 sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 sock.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
 sock.bind((sys.argv[1], 0))

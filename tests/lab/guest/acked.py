@@ -2,16 +2,22 @@
 """acked.py - writes a file, and knows which bytes of it must be there.
 
 acked.py write FILE LOG SHARED NAME [SECONDS]
-    writes blocks of FILE and notes in LOG what it began and what was acknowledged, until SHARED has the flag NAME.stop. FILE is made at once. While there is NAME.pause it holds nothing open
-    and shows that by NAME.paused. An error is noted, and the block written again. SECONDS bounds each block: who waits longer ends with a complaint.
+    writes blocks of FILE and notes in LOG what it began and what was acknowledged, until SHARED has
+        the flag NAME.stop. FILE is made at once. While there is NAME.pause it holds nothing open
+    and shows that by NAME.paused. An error is noted, and the block written again. SECONDS bounds
+        each block: who waits longer ends with a complaint.
 acked.py verify FILE LOG...
-    every page holds a version that is not older than the last that was acknowledged, and that was written at all
+    every page holds a version that is not older than the last that was acknowledged, and that was
+        written at all
 acked.py mirrors CLUSTER DIR SHARED NAME...
-    the same of each copy in the data servers' stores, and that the copies of a stripe are equal. DIR/NAME.layout is what weft --json file show prints, SHARED/NAME.log the log.
+    the same of each copy in the data servers' stores, and that the copies of a stripe are equal.
+        DIR/NAME.layout is what weft --json file show prints, SHARED/NAME.log the log.
 acked.py count LOG
-    how many blocks were acknowledged, how many errors there were, and the longest wait for one block
+    how many blocks were acknowledged, how many errors there were, and the longest wait for one
+        block
 
-A block of 64 KiB is 16 pages, and each names the log's number (from its name), block, page and version, and is filled by them.
+A block of 64 KiB is 16 pages, and each names the log's number (from its name), block, page and
+version, and is filled by them.
 """
 import hashlib
 import json
@@ -30,7 +36,8 @@ HEAD = struct.Struct("<IIIQI")
 
 def page(seed, block, n, version):
     head = HEAD.pack(seed, block, n, version, 0x77656674)
-    return head + hashlib.blake2b(head, digest_size=PAGE // 64 - 1).digest() * 64 + bytes(PAGE - HEAD.size - (PAGE // 64 - 1) * 64)
+    return (head + hashlib.blake2b(head, digest_size=PAGE // 64 - 1).digest() * 64
+            + bytes(PAGE - HEAD.size - (PAGE // 64 - 1) * 64))
 
 
 def data_of(seed, block, version):
@@ -42,7 +49,8 @@ def seed_of(log):
 
 
 class Log:
-    """Lines: "i BLOCK VERSION TIME" before a write, "a ..." when it is acknowledged, "e ERRNO TEXT TIME". The file is the host's, so it outlives the guest."""
+    """Lines: "i BLOCK VERSION TIME" before a write, "a ..." when it is acknowledged, "e ERRNO TEXT
+    TIME". The file is the host's, so it outlives the guest."""
 
     def __init__(self, path):
         self.f = open(path, "a", encoding="ascii", buffering=1)
@@ -88,7 +96,8 @@ class Writer(threading.Thread):
         while True:
             self.began = time.time()
             try:
-                fd = os.open(self.path, os.O_CREAT | os.O_WRONLY | (os.O_DIRECT if direct else 0), 0o666)
+                fd = os.open(self.path, os.O_CREAT | os.O_WRONLY | (os.O_DIRECT if direct else 0),
+                             0o666)
                 try:
                     self.put(fd, blocks, direct)
                 finally:
@@ -149,7 +158,8 @@ def read_log(path):
 
 
 def look(data, logs):
-    """What is wrong with these bytes of a file that the logs are of. Each block belongs to the one log that has it."""
+    """What is wrong with these bytes of a file that the logs are of. Each block belongs to the one
+    log that has it."""
     wrong, pages = [], 0
     for log in logs:
         seed = seed_of(log)
@@ -160,9 +170,11 @@ def look(data, logs):
                 pages += 1
                 version = HEAD.unpack_from(got)[3] if any(got) else 0
                 if any(got) and got != page(seed, b, n, version):
-                    wrong.append(f"block {b} page {n}: {got[:24].hex()} is nothing that was written there")
+                    wrong.append(f"block {b} page {n}: {got[:24].hex()} is nothing that was "
+                                 "written there")
                 elif not acked <= version <= begun:
-                    wrong.append(f"block {b} page {n}: version {version}, acknowledged {acked}, begun {begun}")
+                    wrong.append(f"block {b} page {n}: version {version}, acknowledged {acked}, "
+                                 f"begun {begun}")
     return wrong, pages
 
 
@@ -203,12 +215,16 @@ def mirrors(cluster, layout, log):
         for m, row in enumerate(objects[1:], 1):
             a, b = objects[0][s], row[s]
             if stripes > 1 and "g" in {objects_on(lay, 0, s)[0], objects_on(lay, m, s)[0]}:
-                # On any NFSv3 server an object of a striped file goes on to where the file was seen to end (docs/generic.md).
+                # On any NFSv3 server an object of a striped file goes on to where the file was seen
+                # to end (docs/generic.md).
                 a, b = (x.ljust(max(len(a), len(b)), b"\0") for x in (a, b))
             if a != b:
                 at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-                sys.exit(f"stripe {s}: mirror {m} ({len(b)} bytes, {lay['mirrors'][m]['objects'][s]['ds']}) differs from mirror 0 ({len(a)} bytes, "
-                         f"{lay['mirrors'][0]['objects'][s]['ds']}) at {at}: {b[at:at + 24].hex()} for {a[at:at + 24].hex()}")
+                sys.exit(f"stripe {s}: mirror {m} ({len(b)} bytes, "
+                         f"{lay['mirrors'][m]['objects'][s]['ds']}) differs from mirror 0 "
+                         f"({len(a)} bytes, "
+                         f"{lay['mirrors'][0]['objects'][s]['ds']}) at {at}: "
+                         f"{b[at:at + 24].hex()} for {a[at:at + 24].hex()}")
     size = max(len(o) for o in objects[0])
     whole = bytearray(size)
     for off in range(0, size, unit):
@@ -222,7 +238,8 @@ def mirrors(cluster, layout, log):
 
 def cmd_mirrors(cluster, folder, shared, *names):
     for name in names:
-        mirrors(cluster, os.path.join(folder, name + ".layout"), os.path.join(shared, name + ".log"))
+        mirrors(cluster, os.path.join(folder, name + ".layout"),
+                os.path.join(shared, name + ".log"))
 
 
 def acks(log):

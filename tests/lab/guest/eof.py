@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""eof.py open|... - files with tails whose end is in another stripe than their first byte. eof.py FOLDER SHARED PAUSE:
-opens them, reads their heads, says so, and reads their tails while the metadata server stands still."""
+"""eof.py open|... - files with tails whose end is in another stripe than their first byte. eof.py
+FOLDER SHARED PAUSE: opens them, reads their heads, says so, and reads their tails while the
+metadata server stands still."""
 import mmap
 import os
 import sys
@@ -39,7 +40,8 @@ def tail(fd, n, direct, out):
 
 
 def main(folder, shared, pause, limit):
-    fds = [os.open(f"{folder}/f{n}", os.O_RDONLY | (os.O_DIRECT if n % 2 else 0)) for n in range(FILES)]
+    fds = [os.open(f"{folder}/f{n}", os.O_RDONLY | (os.O_DIRECT if n % 2 else 0))
+           for n in range(FILES)]
     page = mmap.mmap(-1, 4096)
     for n, fd in enumerate(fds):  # layouts and devices are there
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -60,8 +62,10 @@ def main(folder, shared, pause, limit):
         back = began
     bad = {n: r[:2] for n, r in out.items() if not r[0]}
     last = max(r[2] for r in out.values()) - back
-    late = {n: round(r[2] - back, 2) for n, r in sorted(out.items()) if r[2] - back > float(limit) / 2}
-    print(f"# {len(out)} tails, {len(bad)} short or failed {bad}; the last {last:.2f} s after its time; late {late}")
+    late = {n: round(r[2] - back, 2) for n, r in sorted(out.items())
+            if r[2] - back > float(limit) / 2}
+    print(f"# {len(out)} tails, {len(bad)} short or failed {bad}; the last {last:.2f} s after its "
+          f"time; late {late}")
     return 1 if bad or len(out) != FILES or last > float(limit) else 0
 
 

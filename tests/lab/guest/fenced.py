@@ -2,7 +2,8 @@
 """fenced.py - one of two clients that write the same file, round by round (t_fenced.sh).
 
 fenced.py first FOLDER SHARED ROUNDS
-    in round N writes A over FOLDER/fN, again and again, by direct I/O, from the flag first.N to the flag stop.N; each block that is acknowledged adds a byte to SHARED/acked.N. What
+    in round N writes A over FOLDER/fN, again and again, by direct I/O, from the flag first.N to the
+        flag stop.N; each block that is acknowledged adds a byte to SHARED/acked.N. What
     fails is tried again, for it is fenced meanwhile. Then it shows the flag over.N.
 fenced.py second FOLDER SHARED ROUNDS
     at the flag second.N cuts the file to nothing, writes B all over it, and shows the flag wrote.N
@@ -53,9 +54,13 @@ def cmd_first(folder, shared, rounds):
     for n in range(1, int(rounds) + 1):
         path = os.path.join(folder, f"f{n}")
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
-        acked = os.open(os.path.join(shared, f"acked.{n}"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
+        acked = os.open(os.path.join(shared, f"acked.{n}"), os.O_CREAT | os.O_WRONLY | os.O_APPEND,
+                        0o666)
         wait(os.path.join(shared, f"first.{n}"))
-        writers = [threading.Thread(target=put, args=(path, range(w, BLOCKS, WRITERS), b"A", acked, os.path.join(shared, f"stop.{n}"))) for w in range(WRITERS)]
+        writers = [threading.Thread(target=put,
+                                    args=(path, range(w, BLOCKS, WRITERS), b"A", acked,
+                                          os.path.join(shared, f"stop.{n}")))
+                   for w in range(WRITERS)]
         for w in writers:
             w.start()
         for w in writers:
@@ -67,7 +72,8 @@ def cmd_first(folder, shared, rounds):
 def cmd_second(folder, shared, rounds):
     for n in range(1, int(rounds) + 1):
         path = os.path.join(folder, f"f{n}")
-        acked = os.open(os.path.join(shared, f"second-acked.{n}"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
+        acked = os.open(os.path.join(shared, f"second-acked.{n}"),
+                        os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
         wait(os.path.join(shared, f"second.{n}"))
         os.truncate(path, 0)
         put(path, range(BLOCKS), b"B", acked, None)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Every way to read and write. Each test runs on a weft directory with one policy after the other."""
+"""Every way to read and write. Each test runs on a weft directory with one policy after the other.
+"""
 import errno
 import mmap
 import os
@@ -12,7 +13,8 @@ import traceback
 
 M = "/mnt/weft"
 MIB = 1 << 20
-POLICIES = ("stripes=1,mirrors=1", "stripes=4,unit=1M,mirrors=1", "stripes=4,unit=1M,mirrors=2", "stripes=3,unit=2M,mirrors=1")
+POLICIES = ("stripes=1,mirrors=1", "stripes=4,unit=1M,mirrors=1", "stripes=4,unit=1M,mirrors=2",
+            "stripes=3,unit=2M,mirrors=1")
 
 
 def cold():
@@ -84,7 +86,8 @@ def t_odirect(d):
     equal(whole(f"{d}/f"), data, "buffered read")
     cold()
     equal(direct_read(f"{d}/f", 0, size), data, "direct read")
-    equal(direct_read(f"{d}/f", 4096 * 300, 4096 * 700), data[4096 * 300:4096 * 1000], "direct read across stripes")
+    equal(direct_read(f"{d}/f", 4096 * 300, 4096 * 700), data[4096 * 300:4096 * 1000],
+          "direct read across stripes")
 
 
 def t_odirect_ends_where_the_file_ends(d):
@@ -94,7 +97,8 @@ def t_odirect_ends_where_the_file_ends(d):
             f.write(data)
         cold()
         equal(direct_read(f"{d}/f{size}", 0, 8 * MIB), data, f"size {size}")
-        equal(direct_read(f"{d}/f{size}", size // 4096 * 4096, MIB), data[size // 4096 * 4096:], f"tail of {size}")
+        equal(direct_read(f"{d}/f{size}", size // 4096 * 4096, MIB), data[size // 4096 * 4096:],
+              f"tail of {size}")
         equal(direct_read(f"{d}/f{size}", 16 * MIB, MIB), b"", f"beyond {size}")
 
 
@@ -217,7 +221,8 @@ def t_100_gib_sparse(d):
 
 
 def t_beyond_the_maximum(d):
-    """A size that no data server's file system has: taken or refused, but at once (and what is left of it goes with rm)."""
+    """A size that no data server's file system has: taken or refused, but at once (and what is left
+    of it goes with rm)."""
     began = time.monotonic()
     with open(f"{d}/f", "wb") as f:
         try:
@@ -271,7 +276,8 @@ def t_name_of_255_bytes(d):
 def main():
     os.makedirs(M, exist_ok=True)
     subprocess.run(shlex.split(os.environ["WEFT_MOUNT"]) + [M], check=True, timeout=60)
-    tests = [(name[2:].replace("_", " "), f) for name, f in globals().items() if name.startswith("t_")]
+    tests = [(name[2:].replace("_", " "), f) for name, f in globals().items()
+             if name.startswith("t_")]
     only = sys.argv[1:]
     for n, policy in enumerate(POLICIES):
         for name, test in tests:
@@ -289,7 +295,8 @@ def main():
                 for line in traceback.format_exc().splitlines()[-3:]:
                     print(f"#   {line}", flush=True)
     done = subprocess.run(f"rm -rf {M}/*", shell=True, capture_output=True, text=True, check=False)
-    print(f"{'ok' if done.returncode == 0 else 'not ok'} - rm -rf of it all {done.stderr}", flush=True)
+    print(f"{'ok' if done.returncode == 0 else 'not ok'} - rm -rf of it all {done.stderr}",
+          flush=True)
     subprocess.run(["umount", M], check=True, timeout=60)
 
 

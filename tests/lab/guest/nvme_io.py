@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""nvme_io.py FILE STATE [OLD] - writes random data to FILE, with fsync, and reads it back past the cache, until STATE.stop is there.
+"""nvme_io.py FILE STATE [OLD] - writes random data to FILE, with fsync, and reads it back past the
+cache, until STATE.stop is there.
 
-Compares every byte with a copy in memory (at first OLD's), which it leaves in STATE.copy. STATE.rounds counts the rounds, STATE.slowest is the
-longest in seconds. Any error ends it with status 1.
+Compares every byte with a copy in memory (at first OLD's), which it leaves in STATE.copy.
+STATE.rounds counts the rounds, STATE.slowest is the longest in seconds. Any error ends it with
+status 1.
 """
 import os
 import random
@@ -30,7 +32,8 @@ while not os.path.exists(state + ".stop"):
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     at = rng.randrange(0, SIZE - (1 << 20)) & ~4095
-    assert os.pread(fd, 1 << 20, at) == copy[at:at + (1 << 20)], f"1 MiB at {at} is not what was written"
+    assert (os.pread(fd, 1 << 20,
+                     at) == copy[at:at + (1 << 20)]), f"1 MiB at {at} is not what was written"
     rounds += 1
     slowest = max(slowest, time.monotonic() - begin)
     with open(state + ".rounds", "w", encoding="ascii") as f:

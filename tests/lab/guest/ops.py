@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""ops.py FOLDER FILES SEED - random changes of fresh files, each compared with a picture of its own in
-memory: writes with and without a map, cuts, holes, zeroed ranges, reads. Says what differs, and where."""
+"""ops.py FOLDER FILES SEED - random changes of fresh files, each compared with a picture of its own
+in memory: writes with and without a map, cuts, holes, zeroed ranges, reads. Says what differs, and
+where."""
 import ctypes
 import mmap
 import os
@@ -85,7 +86,8 @@ class File:
         want = bytes(self.want[off:off + len(got)])
         if got != want:
             at = next(k for k in range(len(got)) if got[k:k + 1] != want[k:k + 1])
-            raise ValueError(f"byte {off + at} is {got[at]}, want {want[at] if at < len(want) else 'the end'}")
+            raise ValueError(f"byte {off + at} is {got[at]}, want "
+                             f"{want[at] if at < len(want) else 'the end'}")
 
     def check(self):
         size = os.fstat(self.fd).st_size
@@ -94,7 +96,8 @@ class File:
 
     def run(self):
         for _ in range(OPS):
-            op = self.r.choice((self.write, self.write, self.mapped, self.cut, self.punch, self.zero, self.read))
+            op = self.r.choice((self.write, self.write, self.mapped, self.cut, self.punch,
+                                self.zero, self.read))
             self.log.append((op.__name__, *op()))
             self.check()
         os.fsync(self.fd)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""powercut.py LOOPDEV - the crash test (tests/fault/crash.py), with a power cut at each kill: what the page cache had not written is lost."""
+"""powercut.py LOOPDEV - the crash test (tests/fault/crash.py), with a power cut at each kill: what
+the page cache had not written is lost."""
 import os
 import random
 import subprocess
@@ -78,7 +79,8 @@ def main():
         cuts(8)
         print("ok - everything acknowledged is there after each of 8 power cuts", flush=True)
     except (Failed, OSError) as e:
-        print(f"not ok - everything acknowledged is there after each power cut\n#   {e}", flush=True)
+        print(f"not ok - everything acknowledged is there after each power cut\n#   {e}",
+              flush=True)
         os._exit(1)
     try:  # the test sees what is lost where nothing is synced
         cuts(8, "mds.sync=false")

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""rdma_odd.py FILE - lengths and offsets that no page fits, each synchronous and each past the cache, against a copy in memory."""
+"""rdma_odd.py FILE - lengths and offsets that no page fits, each synchronous and each past the
+cache, against a copy in memory."""
 import mmap
 import os
 import random
@@ -8,7 +9,8 @@ import sys
 path = sys.argv[1]
 rng = random.Random(7)
 model = bytearray()
-sizes = [1, 2, 3, 4, 5, 63, 100, 511, 1000, 1023, 1025, 3700, 3779, 3780, 3781, 3884, 3885, 4000, 4093, 4094, 4095, 4096, 4097, 4098, 4099,
+sizes = [1, 2, 3, 4, 5, 63, 100, 511, 1000, 1023, 1025, 3700, 3779, 3780, 3781, 3884, 3885, 4000,
+         4093, 4094, 4095, 4096, 4097, 4098, 4099,
          8191, 16385, 65537, 131071, 1048575, 1048576]
 
 

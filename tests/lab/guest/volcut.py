@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""volcut.py LOOPDEV LOOPDEV - kills a data server of two volumes and cuts the power of both. Prints TAP."""
+"""volcut.py LOOPDEV LOOPDEV - kills a data server of two volumes and cuts the power of both. Prints
+TAP."""
 import os
 import random
 import signal
@@ -27,13 +28,16 @@ def table(i, kind, *rest):
     """From here on the device is this; what is on its way to it is not waited for."""
     size = run("blockdev", "--getsz", LOOPS[i - 1]).strip()
     run("dmsetup", "suspend", "--noflush", "--nolockfs", f"cut{i}")
-    run("dmsetup", "load", f"cut{i}", "--table", " ".join(["0", size, kind, LOOPS[i - 1], "0", *rest]))
+    run("dmsetup", "load", f"cut{i}", "--table",
+        " ".join(["0", size, kind, LOOPS[i - 1], "0", *rest]))
     run("dmsetup", "resume", f"cut{i}")
 
 
 def cut(w):
     with open(os.path.join(w.dir, "run", "ds1.pid"), encoding="ascii") as f:
-        os.kill(int(f.read()), signal.SIGSTOP)  # a device that drops what it is told to keep is told nothing: a machine stops with its disks
+        # a device that drops what it is told to keep is told nothing: a machine stops with its
+        # disks
+        os.kill(int(f.read()), signal.SIGSTOP)
     for i in (1, 2):
         table(i, "flakey", "0", "3600", "1", "drop_writes")
     w.dev("kill", w.dir, "ds1", "-9")
@@ -98,8 +102,10 @@ def main():
     held = [len(vt.objects(w.folder(i))) for i in (1, 2)]
     print(f"{'ok' if min(held) > 0 else 'not ok'} - both volumes have objects ({held})")
     print(f"ok - everything acknowledged is there after each of {CUTS} power cuts")
-    print(f"{'ok' if lost else 'not ok'} - and what was not, is lost ({lost} of {CUTS})", flush=True)
-    eventually(lambda: sum(len(vt.objects(w.folder(i))) for i in (1, 2)) <= len(files) + CUTS, 10, "the objects of removed files are gone")
+    print(f"{'ok' if lost else 'not ok'} - and what was not, is lost ({lost} of {CUTS})",
+          flush=True)
+    eventually(lambda: sum(len(vt.objects(w.folder(i))) for i in (1, 2)) <= len(files) + CUTS, 10,
+               "the objects of removed files are gone")
     print("ok - removed files stay removed", flush=True)
 
 
