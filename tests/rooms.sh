@@ -1,12 +1,14 @@
 #!/bin/bash
-# The import rules of the house: which folder may include which. Also: every source file is listed in Makefile.am.
-# Prints TAP. A checker that finds nothing proves nothing: it is tried on planted bad includes first.
+# The import rules of the house: which folder may include which. Also: every source file is listed
+# in Makefile.am. Prints TAP. A checker that finds nothing proves nothing: it is tried on planted
+# bad includes first.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
 
 # bad_includes TREE: prints "file: include" for every include that breaks a rule.
 bad_includes() {
-	(cd "$1" && find base proto kv mds ds client tools -name '*.[chx]' 2>/dev/null | sort | xargs -r grep -HoE '^[[:space:]]*%?#[[:space:]]*include[[:space:]]+"[^"]+"') |
+	(cd "$1" && find base proto kv mds ds client tools -name '*.[chx]' 2>/dev/null | sort |
+		xargs -r grep -HoE '^[[:space:]]*%?#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*%?#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' | awk '
 	function room(path,   p, n) {
 		if (path == "mds/mds.h")
@@ -62,15 +64,16 @@ bad_includes() {
 
 # unlisted TREE: prints the source files that its Makefile.am does not name.
 unlisted() {
-	(cd "$1" && find base proto kv mds ds client tools tests \( -name '*.[chx]' -o -path 'tests/wire/*.py' \) 2>/dev/null | sort) |
+	(cd "$1" && find base proto kv mds ds client tools tests \( -name '*.[chx]' -o -path \
+		'tests/wire/*.py' \) 2>/dev/null | sort) |
 		awk -v am="$1/Makefile.am" '
 		BEGIN { while ((getline line < am) > 0) { n = split(line, w, /[ \t]+/); for (i = 1; i <= n; i++) named[w[i]] = 1 } }
 		# A test program lists itself by its name without .c.
 		{ stem = $1; sub(/\.c$/, "", stem); if (!($1 in named) && !(stem in named)) print $1 }'
 }
 
-# strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's layouts, or write what
-# keeps others away from it.
+# strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's
+# layouts, or write what keeps others away from it.
 strangers() {
 	local fields='f_n(excl|recalling|frozen|hidden|sizing|cutting)'
 

@@ -1,4 +1,5 @@
-# Not a test, a measurement (tests/lab/run b_costs): what the stock client's operations cost the daemons in CPU time.
+# Not a test, a measurement (tests/lab/run b_costs): what the stock client's operations cost the
+# daemons in CPU time.
 cluster_up
 files=2000
 ticks() { # DAEMON: user and system time, in ticks
@@ -6,7 +7,8 @@ ticks() { # DAEMON: user and system time, in ticks
 	pid=$(daemon "$1" pid)
 	awk '{print $14 + $15}' "/proc/$pid/stat"
 }
-# The guest says when a phase begins and ends; DAEMON... are charged. cost PHASE UNIT COUNT DAEMON...
+# The guest says when a phase begins and ends; DAEMON... are charged. cost PHASE UNIT COUNT
+# DAEMON...
 cost() {
 	local phase=$1 unit=$2 count=$3 before=0 after=0 d commits
 	shift 3
@@ -17,7 +19,8 @@ cost() {
 	wait_flag "$phase.end" 300
 	for d in "$@"; do after=$((after + $(ticks $d))); done
 	commits=$(($(metric mds weft_mds_kv_commits) - commits))
-	echo "# $phase: $(((after - before) * 1000000 / $(getconf CLK_TCK) / count)) us of CPU ($*) per $unit; $commits commits for $count"
+	echo "# $phase: $(((after - before) * 1000000 / $(getconf \
+		CLK_TCK) / count)) us of CPU ($*) per $unit; $commits commits for $count"
 	flag "$phase.seen"
 }
 guest -t 400 1 costs.sh $files &

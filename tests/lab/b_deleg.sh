@@ -1,5 +1,5 @@
-# Not a test, a measurement (tests/lab/run b_deleg): the requests that delegations save and cost the stock client, how many are wasted, and how many files a
-# second client finds changed.
+# Not a test, a measurement (tests/lab/run b_deleg): the requests that delegations save and cost the
+# stock client, how many are wasted, and how many files a second client finds changed.
 files=500
 ops="OPEN CLOSE ACCESS GETATTR LAYOUTGET DELEGRETURN"
 counts() {
@@ -23,7 +23,9 @@ measure() { # OPTION...
 		wait_flag $phase.end
 		mapfile -t after < <(counts)
 		line=
-		for i in "${!after[@]}"; do line="$line $(printf '%7d' $((${after[i]%.*} - ${before[i]%.*})))"; done
+		for i in "${!after[@]}"; do
+			line="$line $(printf '%7d' $((${after[i]%.*} - ${before[i]%.*})))"
+		done
 		printf '# %-10s%s  %s s\n' $phase "$line" "$(cat "$SHARED/$phase.end")"
 		flag $phase.seen
 	done

@@ -1,15 +1,23 @@
-# Not a test, a measurement (tests/lab/run b_ganesha): the CPU time of weft-ds beside that of Debian's nfs-ganesha, for the same work of the stock client over
-# TCP, and beside a program that does nothing but send and receive. It needs two packages more than the lab (ganesha's daemon is to stay stopped):
-#     apt-get install --no-install-recommends nfs-ganesha nfs-ganesha-vfs && systemctl disable --now nfs-ganesha
+# Not a test, a measurement (tests/lab/run b_ganesha): the CPU time of weft-ds beside that of
+# Debian's nfs-ganesha, for the same work of the stock client over TCP, and beside a program that
+# does nothing but send and receive. It needs two packages more than the lab (ganesha's daemon is to
+# stay stopped):
+#     apt-get install --no-install-recommends nfs-ganesha nfs-ganesha-vfs && systemctl disable --now
+#         nfs-ganesha
 #
-# One folder is exported by both servers, one file of it is read and written: layout is the same amount in an object, by the handles of a layout. Writes are UNSTABLE with a
-# COMMIT in the end, but for those that the client sends as stable because they are direct: then each ends in a sync, by all three.
-# What reads come from: layout from the disk (direct I/O), all others from the page cache, where their writes go as well until the COMMIT.
-# BESIDE_ROUNDS (3) rounds of BESIDE_MIB (192) MiB, BESIDE_OPS (8192) calls of 4 KiB and BESIDE_SYNCS (512) stable ones; BESIDE_JSON=1 prints all figures,
-# BESIDE_PERF=FOLDER leaves profiles of perf there; BESIDE_OLD=BUILD measures another build beside this one, BESIDE_WORKS="WORK..."
-# only some of the work (see beside.py).
+# One folder is exported by both servers, one file of it is read and written: layout is the same
+# amount in an object, by the handles of a layout. Writes are UNSTABLE with a COMMIT in the end, but
+# for those that the client sends as stable because they are direct: then each ends in a sync, by
+# all three. What reads come from: layout from the disk (direct I/O), all others from the page
+# cache, where their writes go as well until the COMMIT. BESIDE_ROUNDS (3) rounds of BESIDE_MIB
+# (192) MiB, BESIDE_OPS (8192) calls of 4 KiB and BESIDE_SYNCS (512) stable ones; BESIDE_JSON=1
+# prints all figures, BESIDE_PERF=FOLDER leaves profiles of perf there; BESIDE_OLD=BUILD measures
+# another build beside this one, BESIDE_WORKS="WORK..." only some of the work (see beside.py).
 . "$LAB_HERE/ganesha.sh"
-ganesha_there && command -v fio >/dev/null || { skip "there is no ganesha.nfsd, rpcbind or fio here: see the head of b_ganesha.sh"; exit 0; }
+ganesha_there && command -v fio >/dev/null || {
+	skip "there is no ganesha.nfsd, rpcbind or fio here: see the head of b_ganesha.sh"
+	exit 0
+}
 mib=${BESIDE_MIB:-192}
 tree=$LAB_DIR/tree
 mkdir -m 777 "$tree"
@@ -68,7 +76,8 @@ weft_servers "" "$WEFT_MOUNT"
 if [ -n "${BESIDE_OLD:-}" ]; then
 	old=$(
 		json= CLUSTER=$LAB_DIR/old WEFT_BUILD=$BESIDE_OLD
-		cluster_up --ds 1 --port 14049 --set ds.exports="$LAB_DIR/exports.v3" ${BESIDE_OPTIONS:-} >&2
+		cluster_up --ds 1 --port 14049 --set ds.exports="$LAB_DIR/exports.v3" \
+			${BESIDE_OPTIONS:-} >&2
 		weft_servers -old "$WEFT_MOUNT"
 		echo "$json"
 	) || exit 1

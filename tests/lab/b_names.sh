@@ -1,6 +1,8 @@
-# Not a test, a measurement (tests/lab/run b_names, or tests/bench/side-by-side --lab): CPU time of weft and of nfs-ganesha for the same operations on names of the stock
-# client, by NFSv4.2: create and close, cold stat, open and close, rename, unlink. NAMES_ROUNDS (3) rounds of NAMES_FILES (500) files, by NAMES_AT_ONCE (1) processes.
-# Ganesha syncs nothing of this (but see weft-nosync, which does not either). Packages: nfs-ganesha, nfs-ganesha-vfs, nfs-ganesha-mem.
+# Not a test, a measurement (tests/lab/run b_names, or tests/bench/side-by-side --lab): CPU time of
+# weft and of nfs-ganesha for the same operations on names of the stock client, by NFSv4.2: create
+# and close, cold stat, open and close, rename, unlink. NAMES_ROUNDS (3) rounds of NAMES_FILES (500)
+# files, by NAMES_AT_ONCE (1) processes. Ganesha syncs nothing of this (but see weft-nosync, which
+# does not either). Packages: nfs-ganesha, nfs-ganesha-vfs, nfs-ganesha-mem.
 . "$LAB_HERE/ganesha.sh"
 ganesha_there || { skip "there is no ganesha.nfsd or rpcbind here"; exit 0; }
 tree=$LAB_DIR/tree
@@ -25,14 +27,16 @@ json=$(
 ) || exit 1
 echo "weft $WEFT_MOUNT" >>"$SHARED/servers"
 for name in vfs mem; do
-	echo "ganesha-$name mount -t nfs4 -o vers=4.2,port=21049 10.77.0.1:/$name" >>"$SHARED/servers"
+	echo "ganesha-$name mount -t nfs4 -o vers=4.2,port=21049 10.77.0.1:/$name" \
+		>>"$SHARED/servers"
 done
 cat >"$LAB_DIR/names.json" <<END
 {"rounds": ${NAMES_ROUNDS:-3}, "files": ${NAMES_FILES:-500}, "servers": {"ganesha-vfs": [$ganesha], "ganesha-mem": [$ganesha], "weft": [$(daemon mds pid), $(daemon ds1 pid)]$json}}
 END
 guest -t 500 1 names.sh "${NAMES_FILES:-500}" "${NAMES_AT_ONCE:-1}" &
 guest=$!
-python3 "$LAB_HERE/../bench/beside_names.py" "$SHARED" "$LAB_DIR/names.json" ${NAMES_JSON:+"$NAMES_JSON"}
+python3 "$LAB_HERE/../bench/beside_names.py" "$SHARED" "$LAB_DIR/names.json" \
+	${NAMES_JSON:+"$NAMES_JSON"}
 wait $guest
 kill $ganesha $rpcbind
 wait $ganesha $rpcbind

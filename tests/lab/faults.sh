@@ -7,7 +7,8 @@ tell() {
 	"$WEFT_BUILD/weft" --admin "$mds_admin" "$@"
 }
 now() { date +%s.%N; }
-# objects_of LAYOUT: a line "SERVER OBJECT" for each object of a file, from what file show told as JSON
+# objects_of LAYOUT: a line "SERVER OBJECT" for each object of a file, from what file show told as
+# JSON
 objects_of() { awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$1"; }
 stop_writers() { local n; for n; do flag "$n.stop"; done; }
 # Nothing is under way between pause and go_on.
@@ -25,14 +26,18 @@ first_after() {
 		$1 == "a" && begun[$2, $3] > at && (!best || $4 < best) { best = $4 }
 		END { if (!best) exit 1; printf "%.2f\n", best - at }' "$1"
 }
-# wrote FAULT-TIME SECONDS WHAT NAME...: each writer's first block that was begun after FAULT-TIME is acknowledged within SECONDS; the time is told.
+# wrote FAULT-TIME SECONDS WHAT NAME...: each writer's first block that was begun after FAULT-TIME
+# is acknowledged within SECONDS; the time is told.
 wrote() {
 	local at=$1 limit=$2 what=$3 n end took
 	shift 3
 	end=$(($(date +%s) + limit))
 	for n; do
 		until took=$(first_after "$SHARED/$n.log" "$at"); do
-			[ "$(date +%s)" -le "$end" ] || { not_ok "$what: $n writes again within $limit s"; return 1; }
+			[ "$(date +%s)" -le "$end" ] || {
+				not_ok "$what: $n writes again within $limit s"
+				return 1
+			}
 			sleep 0.1
 		done
 		ok "$what: $n writes again, after $took s"
@@ -60,7 +65,8 @@ whole() {
 	local what=$1 n
 	shift
 	for n; do tell --json file show "/$n/f" >"$LAB_DIR/$n.layout"; done
-	check "$what: copies are equal, and hold what was acknowledged ($*)" python3 "$acked" mirrors "$CLUSTER" "$LAB_DIR" "$SHARED" "$@"
+	check "$what: copies are equal, and hold what was acknowledged ($*)" python3 "$acked" \
+		mirrors "$CLUSTER" "$LAB_DIR" "$SHARED" "$@"
 }
 # told NAME...: figures of the whole run
 told() {
@@ -88,7 +94,8 @@ slow() {
 	timeout "$2" bash -c "while kill -STOP $pid; do sleep 0.04; kill -CONT $pid; sleep 0.01; done"
 	kill -CONT "$pid"
 }
-# Partitions, by nftables: a packet that is dropped is told to nobody. The daemons are told apart by their groups, and their connections' ports are remembered.
+# Partitions, by nftables: a packet that is dropped is told to nobody. The daemons are told apart by
+# their groups, and their connections' ports are remembered.
 MDS_GID=4445 DS_GID=4444
 cuts_up() { # PORT: of the data server that is cut off
 	cut_port=$1
@@ -109,8 +116,10 @@ cuts_up() { # PORT: of the data server that is cut off
 # cut client|mds to|from|both: what does not come through any more, seen from the data server
 cut() {
 	local here='ip daddr { 127.0.0.1, 10.77.0.1 }'
-	case $1.$2 in client.to | client.both) nft add rule inet weft in iifname labbr tcp dport "$cut_port" drop ;; esac
-	case $1.$2 in client.from | client.both) nft add rule inet weft out oifname labbr tcp sport "$cut_port" drop ;; esac
+	case $1.$2 in client.to | client.both) nft add rule inet weft in iifname labbr tcp dport \
+		"$cut_port" drop ;; esac
+	case $1.$2 in client.from | client.both) nft add rule inet weft out oifname labbr tcp \
+		sport "$cut_port" drop ;; esac
 	case $1.$2 in mds.to | mds.both)
 		nft add rule inet weft out $here tcp sport 12049 tcp dport @of_ds drop
 		nft add rule inet weft out meta skgid $MDS_GID tcp dport "$cut_port" drop

@@ -1,11 +1,13 @@
-# foreign.sh - data servers that are any NFSv3 server (docs/generic.md), for tests that are run by kind; sourced by them, after faults.sh.
+# foreign.sh - data servers that are any NFSv3 server (docs/generic.md), for tests that are run by
+# kind; sourced by them, after faults.sh.
 #
 # WEFT_KIND says where a test's files are:
 #	weft     on ours (the default)
 #	folder   on weft-ds that are no part of the cluster and export a folder
 #	ganesha  on Debian's nfs-ganesha
 #	foreign  on that where it is installed, else on folders
-# In the last two files of three copies are mixed: one is on ours. knfsd is one machine in the lab, and cannot be killed apart from it: t_generic has it.
+# In the last two files of three copies are mixed: one is on ours. knfsd is one machine in the lab,
+# and cannot be killed apart from it: t_generic has it.
 . "$LAB_HERE/ganesha.sh"
 kind=${WEFT_KIND:-weft}
 if [ "$kind" = foreign ]; then
@@ -14,7 +16,8 @@ if [ "$kind" = foreign ]; then
 fi
 FOREIGN_PORT=21049
 
-# foreign_up N: g1 .. gN, of that kind, or none. Sets: ds, what the names of the servers begin with; where and mixed, what policies of files have more.
+# foreign_up N: g1 .. gN, of that kind, or none. Sets: ds, what the names of the servers begin with;
+# where and mixed, what policies of files have more.
 foreign_up() {
 	local n
 	ds=ds where='' mixed=''
@@ -31,12 +34,20 @@ foreign_up() {
 		ln -s "$LAB_DIR/g$n" "$CLUSTER/g$n"
 		foreign_conf $n
 		start_ds g$n
-		check "g$n ($kind) is taken in" weft ds add "nfs3://10.77.0.1:$((FOREIGN_PORT + n))$LAB_DIR/g$n" mount-port="$(foreign_mount $n)" name=g$n || exit 1
+		check "g$n ($kind) is taken in" weft ds add \
+			"nfs3://10.77.0.1:$((FOREIGN_PORT + n))$LAB_DIR/g$n" \
+			mount-port="$(foreign_mount $n)" name=g$n || exit 1
 	done
-	for ((n = 1; n <= $1; n++)); do foreign_ready g$n 20 || not_ok "g$n: files are made ahead"; done
+	for ((n = 1; n <= $1; n++)); do
+		foreign_ready g$n 20 || not_ok "g$n: files are made ahead"
+	done
 }
 foreign_mount() { # N: the port of MOUNT
-	if [ "$kind" = ganesha ]; then echo $((FOREIGN_PORT + 100 + $1)); else echo $((FOREIGN_PORT + $1)); fi
+	if [ "$kind" = ganesha ]; then
+		echo $((FOREIGN_PORT + 100 + $1))
+	else
+		echo $((FOREIGN_PORT + $1))
+	fi
 }
 foreign_conf() { # N
 	if [ "$kind" = ganesha ]; then
@@ -59,10 +70,15 @@ start_ds() { # NAME: one of ours as well
 		ds*) dev start "$1"; return ;;
 	esac
 	if [ "$kind" = ganesha ]; then
-		ganesha_up "g$n" $((FOREIGN_PORT + n)) && echo $ganesha >"$CLUSTER/run/g$n.pid" && disown # what is killed is not told
+		# what is killed is not told
+		ganesha_up "g$n" $((FOREIGN_PORT + n)) && echo $ganesha >"$CLUSTER/run/g$n.pid" &&
+			disown
 		return
 	fi
-	"$WEFT_BUILD/weft-ds" -o ds.store="$LAB_DIR/g$n.store" -o ds.cluster_key="$LAB_DIR/g$n.key" -o ds.listen="10.77.0.1:$((FOREIGN_PORT + n))" -o ds.name="g$n" -o ds.exports="$LAB_DIR/g$n.conf" </dev/null >/dev/null 2>>"$LAB_DIR/g$n.log" &
+	"$WEFT_BUILD/weft-ds" -o ds.store="$LAB_DIR/g$n.store" \
+		-o ds.cluster_key="$LAB_DIR/g$n.key" \
+		-o ds.listen="10.77.0.1:$((FOREIGN_PORT + n))" -o ds.name="g$n" \
+		-o ds.exports="$LAB_DIR/g$n.conf" </dev/null >/dev/null 2>>"$LAB_DIR/g$n.log" &
 	echo $! >"$CLUSTER/run/g$n.pid"
 	disown
 	for ((n = 0; n < 300; n++)); do
@@ -74,7 +90,8 @@ start_ds() { # NAME: one of ours as well
 }
 foreign_ready() { # NAME SECONDS: it lives, and its files are made ahead
 	local end=$((SECONDS + $2))
-	until weft ds list | grep -q "$1 *alive" && [ "$(find "$LAB_DIR/$1" -type f | wc -l)" -ge 24 ]; do
+	until weft ds list | grep -q "$1 *alive" &&
+		[ "$(find "$LAB_DIR/$1" -type f | wc -l)" -ge 24 ]; do
 		[ $SECONDS -lt $end ] || return 1
 		sleep 0.1
 	done

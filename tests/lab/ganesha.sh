@@ -2,7 +2,8 @@
 
 # ganesha_there: whether it can be started.
 ganesha_there() { command -v ganesha.nfsd >/dev/null && command -v rpcbind >/dev/null; }
-# ganesha_room: /run and /var/lib/nfs of this run's own, and the rpcbind that it registers with. Sets rpcbind, its pid.
+# ganesha_room: /run and /var/lib/nfs of this run's own, and the rpcbind that it registers with.
+# Sets rpcbind, its pid.
 ganesha_room() {
 	mount -t tmpfs tmpfs /run
 	mount -t tmpfs tmpfs /var/lib/nfs
@@ -11,10 +12,12 @@ ganesha_room() {
 	rpcbind=$!
 	until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
 }
-# ganesha_up NAME PORT: starts it with $LAB_DIR/NAME.conf; returns when it listens, or says what it logged. Sets ganesha, its pid.
+# ganesha_up NAME PORT: starts it with $LAB_DIR/NAME.conf; returns when it listens, or says what it
+# logged. Sets ganesha, its pid.
 ganesha_up() {
 	local n
-	ganesha.nfsd -F -L "$LAB_DIR/$1.log" -f "$LAB_DIR/$1.conf" -p "/run/$1.pid" -N EVENT </dev/null >/dev/null 2>&1 &
+	ganesha.nfsd -F -L "$LAB_DIR/$1.log" -f "$LAB_DIR/$1.conf" -p "/run/$1.pid" -N EVENT \
+		</dev/null >/dev/null 2>&1 &
 	ganesha=$!
 	for ((n = 0; n < 300; n++)); do
 		! ss -ltnH "sport = :$2" | grep -q . || return 0

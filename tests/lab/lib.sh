@@ -1,6 +1,7 @@
 # lib.sh - what the host side of a lab test (t_*.sh) is written with; run sources it, then the test.
 #
-# LAB_DIR is the test's folder, CLUSTER the cluster's in it, SHARED one that guests and host both use for flags.
+# LAB_DIR is the test's folder, CLUSTER the cluster's in it, SHARED one that guests and host both
+# use for flags.
 CLUSTER=$LAB_DIR/c
 SHARED=$LAB_DIR/shared
 weft_dev=$LAB_HERE/../../tools/weft-dev
@@ -31,9 +32,11 @@ same() {
 	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: got '$2', want '$3'"; fi
 }
 
-# cluster_up [OPTION...]: four data servers at the lab's address; short leases, so that recovery takes seconds.
+# cluster_up [OPTION...]: four data servers at the lab's address; short leases, so that recovery
+# takes seconds.
 cluster_up() {
-	WEFT_MOUNT=$("$weft_dev" up "$CLUSTER" --ds 4 --addr 10.77.0.1 --set mds.lease=10s --set mds.grace=10s "$@") || {
+	WEFT_MOUNT=$("$weft_dev" up "$CLUSTER" --ds 4 --addr 10.77.0.1 --set mds.lease=10s --set \
+		mds.grace=10s "$@") || {
 		not_ok "the cluster starts"
 		exit 1
 	}
@@ -49,14 +52,20 @@ weft() {
 	admin=$(daemon mds admin)
 	"$WEFT_BUILD/weft" --admin "$admin" "$@"
 }
-daemon() { # NAME FIELD: of weft-dev status. What is asked often is found by itself: where weft-dev puts it.
+# NAME FIELD: of weft-dev status. What is asked often is found by itself: where weft-dev puts it.
+daemon() {
 	local pid
 	case $2 in
 		pid)
 			pid=$(cat "$CLUSTER/run/$1.pid" 2>/dev/null)
-			case $(readlink "/proc/${pid:-none}/exe") in */weft-* | */ganesha.nfsd) echo "$pid"; return ;; esac
+			case $(readlink "/proc/${pid:-none}/exe") in */weft-* | */ganesha.nfsd) \
+				echo "$pid"
+			return ;; esac
 			;;
-		admin) [ ! -S "$CLUSTER/run/$1.sock" ] || { echo "unix:$(realpath "$CLUSTER")/run/$1.sock"; return; } ;;
+		admin) [ ! -S "$CLUSTER/run/$1.sock" ] || {
+			echo "unix:$(realpath "$CLUSTER")/run/$1.sock"
+			return
+		} ;;
 	esac
 	dev status --json | python3 -c '
 import json, sys
@@ -72,20 +81,25 @@ metric() {
 	fi
 }
 
-# Ends the cluster (also at the end of every test): the daemons must have lived to here without a complaint, and the store be sound.
+# Ends the cluster (also at the end of every test): the daemons must have lived to here without a
+# complaint, and the store be sound.
 cluster_down() {
 	local d alive=1
-	for d in $(dev status --json | python3 -c 'import json, sys; print(*[d["name"] for d in json.load(sys.stdin)["daemons"] if not d["pid"]])'); do
+	for d in $(dev status --json |
+		python3 -c 'import json, sys; print(*[d["name"] for d in json.load(sys.stdin)["daemons"] if not d["pid"]])'); do
 		not_ok "$d still runs at the end"
 		tail -20 "$CLUSTER/log/$d.log" | sed 's/^/#   /'
 		alive=
 	done
 	[ -z "$alive" ] || ok "every daemon still runs at the end"
 	check "the cluster stops" dev down
-	if grep -nE 'Sanitizer|runtime error|[Aa]ssert|FATAL|SUMMARY|read handles open' "$CLUSTER"/log/*.log >"$LAB_DIR/complaints"; then
+	if grep -nE 'Sanitizer|runtime error|[Aa]ssert|FATAL|SUMMARY|read handles open' \
+		"$CLUSTER"/log/*.log >"$LAB_DIR/complaints"; then
 		not_ok "no daemon complains"
 		for d in "$CLUSTER"/log/*.log; do
-			grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' "$d" && grep -E -A40 'Sanitizer|runtime error|[Aa]ssert|FATAL' "$d" | head -60 | sed "s|^|#   $(basename "$d"): |"
+			grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' "$d" &&
+				grep -E -A40 'Sanitizer|runtime error|[Aa]ssert|FATAL' "$d" |
+				head -60 | sed "s|^|#   $(basename "$d"): |"
 		done
 	else
 		ok "no daemon complains"
@@ -96,7 +110,8 @@ cluster_end() {
 	[ ! -e "$CLUSTER/cluster.json" ] || cluster_down
 }
 
-# guest [-m MEM] [-t SECONDS] N SCRIPT [ARG...]: boots guest N and runs guest/SCRIPT in it; a status that is not 0 is a failure.
+# guest [-m MEM] [-t SECONDS] N SCRIPT [ARG...]: boots guest N and runs guest/SCRIPT in it; a status
+# that is not 0 is a failure.
 guest() {
 	local mem=1G limit=300 rc n script
 	while :; do case $1 in
@@ -106,13 +121,15 @@ guest() {
 	esac; done
 	n=$1 script=$2
 	shift 2
-	"$LAB_HERE/lab" -m "$mem" -t "$limit" -n "$n" /usr/bin/env "WEFT_MOUNT=$WEFT_MOUNT" "WEFT_SHARED=$SHARED" \
+	"$LAB_HERE/lab" -m "$mem" -t "$limit" -n "$n" /usr/bin/env "WEFT_MOUNT=$WEFT_MOUNT" \
+		"WEFT_SHARED=$SHARED" \
 		"LAB_MANY=${LAB_MANY:-}" "$LAB_HERE/guest/$script" "$@"
 	rc=$?
 	case $rc in
 		0) ;;
 		124) not_ok "guest $n ends $script within $limit s" ;;
-		125) [ -e "$SHARED/hang" ] || not_ok "guest $n runs $script to its end" ;; # it ended itself, and says why
+		# it ended itself, and says why
+		125) [ -e "$SHARED/hang" ] || not_ok "guest $n runs $script to its end" ;;
 		*) not_ok "guest $n runs $script to its end (status $rc)" ;;
 	esac
 	return $rc
@@ -126,7 +143,8 @@ wait_flag() { # NAME [SECONDS]
 		sleep 0.05
 	done
 }
-# stand_still PID: SIGSTOP; returns when no thread of it runs any more: until it has its turn on a processor, each goes on.
+# stand_still PID: SIGSTOP; returns when no thread of it runs any more: until it has its turn on a
+# processor, each goes on.
 stand_still() {
 	local end=$((SECONDS + 30))
 	kill -STOP "$1" || return 1
@@ -140,7 +158,11 @@ objects() { find "$CLUSTER"/ds*/objects -type f 2>/dev/null | wc -l; }
 no_objects() { # SECONDS
 	local end=$((SECONDS + $1))
 	while [ "$(objects)" != 0 ]; do
-		[ $SECONDS -lt $end ] || { echo "$(objects) objects are left:"; find "$CLUSTER"/ds*/objects -type f | head -5; return 1; }
+		[ $SECONDS -lt $end ] || {
+			echo "$(objects) objects are left:"
+			find "$CLUSTER"/ds*/objects -type f | head -5
+			return 1
+		}
 		sleep 0.2
 	done
 }

@@ -1,5 +1,7 @@
-# seams.sh - one round at the seams: two guests write, rename and lock on one folder while what holds the cluster up is stopped, killed, cut off and put back, at random from
-# SEAMS_SEED; then tests/checker judges all that they saw. Sourced by a test, after faults.sh, which calls seams_round.
+# seams.sh - one round at the seams: two guests write, rename and lock on one folder while what
+# holds the cluster up is stopped, killed, cut off and put back, at random from SEAMS_SEED; then
+# tests/checker judges all that they saw. Sourced by a test, after faults.sh, which calls
+# seams_round.
 #
 # A seed gives the same faults; what they meet depends on the machine. Bash draws anew in each
 # subshell, so draws are made in this shell only, and $(...) of one is none of the seed's.
@@ -10,7 +12,8 @@ RANDOM=$((SEAMS_SEED % 32768))
 clock() { python3 -S -c 'import time; print(f"{time.monotonic():.6f}")'; }
 # mark WHAT FROM UNTIL [WHO]
 mark() {
-	printf '{"e": "mark", "what": "%s", "t": %s, "until": %s, "who": "%s"}\n' "$1" "$2" "$3" "${4:-}" >>"$SHARED/h.marks"
+	printf '{"e": "mark", "what": "%s", "t": %s, "until": %s, "who": "%s"}\n' "$1" "$2" "$3" \
+		"${4:-}" >>"$SHARED/h.marks"
 }
 counted() { echo "$1" >>"$LAB_DIR/counts"; }
 
@@ -23,7 +26,9 @@ start_one() { # NAME
 }
 seams_up() {
 	# The client's own lease starts up to two thirds of it before a cut.
-	cluster_up --set mds.lease=6s --set mds.grace=6s --set mds.recall_deadline=2s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s --set mds.ds_suspect=1s \
+	cluster_up --set mds.lease=6s --set mds.grace=6s --set mds.recall_deadline=2s \
+		--set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s \
+		--set mds.ds_suspect=1s \
 		--set mds.ds_dead=2s --set mds.repair_files=4
 	local d
 	for d in ds3 mds; do
@@ -148,7 +153,8 @@ fault_exports_change() {
 guests_join() { nft flush chain inet weft guests_in; nft flush chain inet weft guests_out; }
 SEAMS_FAULTS=${SEAMS_FAULTS:-ds_stops ds_dies mds_stops mds_dies both_die guest_and_ds_are_cut guest_and_mds_are_cut mds_and_ds_are_cut}
 
-# What was acknowledged between the backup and its return is taken back, and the judge is told. Nothing is mounted.
+# What was acknowledged between the backup and its return is taken back, and the judge is told.
+# Nothing is mounted.
 back_up() {
 	local d
 	since=$(clock)
@@ -164,24 +170,31 @@ put_back() {
 	said=$(stat -c %s "$CLUSTER/log/mds.log")
 	rm -rf "$CLUSTER/mds"
 	cp -a "$LAB_DIR/backup" "$CLUSTER/mds"
-	setpriv --regid $MDS_GID --clear-groups "$WEFT_BUILD/weft-mds" -c "$CLUSTER/weft.conf" --restored >>"$CLUSTER/log/mds.log" 2>&1 &
+	setpriv --regid $MDS_GID --clear-groups "$WEFT_BUILD/weft-mds" -c "$CLUSTER/weft.conf" \
+		--restored >>"$CLUSTER/log/mds.log" 2>&1 &
 	pid=$!
 	local end=$((SECONDS + 60))
 	until tail -c "+$said" "$CLUSTER/log/mds.log" | grep -q serving; do
-		[ $SECONDS -lt $end ] && kill -0 $pid 2>/dev/null || { not_ok "a store that was put back is made whole"; tail -5 "$CLUSTER/log/mds.log" | sed 's/^/#   /'; break; }
+		[ $SECONDS -lt $end ] && kill -0 $pid 2>/dev/null || {
+			not_ok "a store that was put back is made whole"
+			tail -5 "$CLUSTER/log/mds.log" | sed 's/^/#   /'
+			break
+		}
 		sleep 0.2
 	done
 	kill -TERM $pid 2>/dev/null
 	wait $pid
 	start_one mds >/dev/null || not_ok "the MDS starts after a restore"
-	printf '{"e": "mark", "what": "restore", "t": %s, "since": %s, "before": %s}\n' "$(clock)" "$since" "$before" >>"$SHARED/h.marks"
+	printf '{"e": "mark", "what": "restore", "t": %s, "since": %s, "before": %s}\n' "$(clock)" \
+		"$since" "$before" >>"$SHARED/h.marks"
 	counted restores
 }
 still() { # NAME: both guests have shown it
 	wait_flag "g1.$phase.$1" 200 && wait_flag "g2.$phase.$1" 200
 }
 
-# seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second and the third, and so on.
+# seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second
+# and the third, and so on.
 seams_round() {
 	local phases=$1 faults=$2 f since='' before='' policy phase n guests=() all=($SEAMS_FAULTS)
 	local policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3")
@@ -190,7 +203,8 @@ seams_round() {
 	: >"$SHARED/h.marks"
 	seams_up
 	for n in 1 2; do
-		guest -t $((200 + phases * (faults * 25 + 420))) $n seams.sh g$n $n "$phases" "$SEAMS_SEED" "$policy" &
+		guest -t $((200 + phases * (faults * 25 + 420))) $n seams.sh g$n $n "$phases" \
+			"$SEAMS_SEED" "$policy" &
 		guests+=($!)
 	done
 	for ((phase = 1; phase <= phases; phase++)); do
@@ -213,7 +227,12 @@ seams_round() {
 		still over || break
 		echo "# $(clock) all is read"
 		# Between a backup and its return there is one phase.
-		if [ -n "$since" ]; then put_back; since=; elif [ $((phase + 1)) -lt "$phases" ] && [ -n "${SEAMS_RESTORE:-}" ]; then back_up; fi
+		if [ -n "$since" ]; then
+			put_back
+			since=
+		elif [ $((phase + 1)) -lt "$phases" ] && [ -n "${SEAMS_RESTORE:-}" ]; then
+			back_up
+		fi
 	done
 	wait "${guests[@]}"
 	kill $clock_pid
@@ -227,7 +246,9 @@ judge() {
 	else
 		not_ok "all that was seen can be explained (seed $SEAMS_SEED)"
 		printf '%s\n' "$out" | head -60 | sed 's/^/#   /'
-		mkdir -p "${SEAMS_KEEP:-/var/tmp}" && tar -czf "${SEAMS_KEEP:-/var/tmp}/seams-$SEAMS_SEED.tar.gz" -C "$LAB_DIR" shared -C "$CLUSTER" log
+		mkdir -p "${SEAMS_KEEP:-/var/tmp}" &&
+			tar -czf "${SEAMS_KEEP:-/var/tmp}/seams-$SEAMS_SEED.tar.gz" -C "$LAB_DIR" \
+			shared -C "$CLUSTER" log
 	fi
 	sed -n '$s/^/# judged: /p' <<<"$out"
 	sort "$LAB_DIR/counts" | uniq -c | awk '{ print "# count: " $2, $1 }'

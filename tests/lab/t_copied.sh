@@ -1,5 +1,6 @@
-# A data server copies none of the payload of aligned calls, but for what came with the first header of a connection.
-# Memory enough, however late the machine is: what finds none in the pool lies elsewhere.
+# A data server copies none of the payload of aligned calls, but for what came with the first header
+# of a connection. Memory enough, however late the machine is: what finds none in the pool lies
+# elsewhere.
 cluster_up --set ds.pool=128M
 all() { # METRIC [LABEL=VALUE]: of all data servers
 	local sum=0 d
@@ -10,8 +11,11 @@ payload() { echo $(($(all weft_ds_bytes_total dir=write) + $(all weft_ds_bytes_t
 guest 1 copied.sh
 moved=$(payload)
 copied=$(all weft_ds_copied_bytes_total)
-echo "# $copied of $moved bytes of payload were copied; I/O direct: $(all weft_ds_disk_io_total path=direct), buffered: $(all weft_ds_disk_io_total path=buffered), fixed: $(all weft_ds_fixed_io_total)"
+echo "# $copied of $moved bytes of payload were copied; I/O direct: $(all weft_ds_disk_io_total \
+	path=direct), buffered: $(all weft_ds_disk_io_total path=buffered), fixed: $(all weft_ds_fixed_io_total)"
 check "the data servers saw all of it" test "$moved" -ge $((6 * 64 << 20))
 check "below 1 % of the payload is copied" test $((copied * 100)) -lt "$moved"
-check "nearly all goes past the page cache" test $(($(all weft_ds_disk_io_total path=buffered) * 20)) -lt "$(all weft_ds_disk_io_total path=direct)"
-check "and through the memory that the rings know" test $(($(all weft_ds_fixed_io_total) * 100)) -ge $(($(all weft_ds_disk_io_total path=direct) * 99))
+check "nearly all goes past the page cache" test $(($(all weft_ds_disk_io_total \
+	path=buffered) * 20)) -lt "$(all weft_ds_disk_io_total path=direct)"
+check "and through the memory that the rings know" test $(($(all weft_ds_fixed_io_total) * 100)) \
+	-ge $(($(all weft_ds_disk_io_total path=direct) * 99))

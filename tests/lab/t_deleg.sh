@@ -1,5 +1,5 @@
-# Delegations between two stock clients: read and write, recalls, sizes and times that a holder keeps, a restart of the MDS.
-# Twice: with times kept by the server, and by holders (RFC 9754).
+# Delegations between two stock clients: read and write, recalls, sizes and times that a holder
+# keeps, a restart of the MDS. Twice: with times kept by the server, and by holders (RFC 9754).
 for times in false true; do
 	cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.delegated_times=$times
 	rm -f "$SHARED"/*
@@ -9,10 +9,13 @@ for times in false true; do
 	opens=$(metric mds weft_mds_op_total op=OPEN)
 	flag reopen
 	wait_flag reopened
-	same "files with a delegation are opened without the server" "$(metric mds weft_mds_op_total op=OPEN)" "$opens"
+	same "files with a delegation are opened without the server" \
+		"$(metric mds weft_mds_op_total op=OPEN)" "$opens"
 	flag counted
 	wait_flag asked
-	same "the holder was asked for the size" "$(python3 -c 'import sys; print(float(sys.argv[1]) > 0)' "$(metric mds weft_mds_delegation_getattrs_total)")" True
+	same "the holder was asked for the size" \
+		"$(python3 -c 'import sys; print(float(sys.argv[1]) > 0)' \
+		"$(metric mds weft_mds_delegation_getattrs_total)")" True
 	wait_flag restart
 	dev kill mds -9
 	check "the MDS starts again" dev start mds

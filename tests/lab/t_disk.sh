@@ -1,10 +1,14 @@
-# A data server whose disk is slow (dm-delay) or fails (dm-flakey, dm-error), or whose network is slow and loses packets (netem), in the middle of mirrored and striped writes: it and a client share a
-# guest, which has all that. No call fails, nothing that was acknowledged is lost, and the copies are equal at the end. WEFT_SOAK=1: many rounds.
+# A data server whose disk is slow (dm-delay) or fails (dm-flakey, dm-error), or whose network is
+# slow and loses packets (netem), in the middle of mirrored and striped writes: it and a client
+# share a guest, which has all that. No call fails, nothing that was acknowledged is lost, and the
+# copies are equal at the end. WEFT_SOAK=1: many rounds.
 . "$LAB_HERE/faults.sh"
-cluster_up --ds 2 --set mds.lease=10s --set mds.grace=5s --set mds.recall_deadline=3s --set ds.lease=10s
+cluster_up --ds 2 --set mds.lease=10s --set mds.grace=5s --set mds.recall_deadline=3s \
+	--set ds.lease=10s
 rounds=1
 [ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-20}
-guest -m 1500M -t $((120 + rounds * 120)) 1 disk.sh "$WEFT_BUILD" "$CLUSTER/cluster.key" "10.77.0.1:12049" &
+guest -m 1500M -t $((120 + rounds * 120)) 1 disk.sh "$WEFT_BUILD" "$CLUSTER/cluster.key" \
+	"10.77.0.1:12049" &
 # in_guest COMMAND...: its status; what it prints
 in_guest() {
 	local turn=1
@@ -22,7 +26,8 @@ for n in $both; do wait_flag "$n.log" 30 || { cat "$SHARED/writers"; exit 1; }; 
 copies() { # WHAT: the same as whole(), where a guest has one of the stores
 	local n
 	for n in $both; do tell --json file show "/$n/f" >"$LAB_DIR/$n.layout"; done
-	check "$1: copies are equal, and hold what was acknowledged" in_guest whole "$CLUSTER" "$LAB_DIR" $both
+	check "$1: copies are equal, and hold what was acknowledged" in_guest whole "$CLUSTER" \
+		"$LAB_DIR" $both
 }
 # fault WHAT SECONDS BEGIN... -- END...
 fault() {

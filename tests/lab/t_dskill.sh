@@ -1,5 +1,5 @@
-# A data server dies while a mirrored file is read, then while one is written: no error reaches the application, what was
-# acknowledged is there, and a copy that missed a write is never read.
+# A data server dies while a mirrored file is read, then while one is written: no error reaches the
+# application, what was acknowledged is there, and a copy that missed a write is never read.
 cluster_up --set mds.repair_files=0 # what is stale stays so until it was looked at
 guest -t 400 1 dskill.sh &
 wait_flag reading

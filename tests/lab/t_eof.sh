@@ -1,8 +1,8 @@
-# Where a striped file ends only the metadata server knows. It stands still while stock clients read the
-# tails of files: no read fails, and none ends early. Then a data server stands still beside a writer: one
-# copy of two, which nobody waits for, and the only one, which is waited for.
-# WEFT_SOAK=1: 420 reads, over pauses of 5, 10 and 30 seconds, LAB_ROUNDS (7) times, on a machine of its own:
-# all are there 6 s after the pause, and 3 s after a data server of two stands still.
+# Where a striped file ends only the metadata server knows. It stands still while stock clients read
+# the tails of files: no read fails, and none ends early. Then a data server stands still beside a
+# writer: one copy of two, which nobody waits for, and the only one, which is waited for.
+# WEFT_SOAK=1: 420 reads, over pauses of 5, 10 and 30 seconds, LAB_ROUNDS (7) times, on a machine of
+# its own: all are there 6 s after the pause, and 3 s after a data server of two stands still.
 pauses='5 10' after=30 limit=60 dead=
 if [ -n "${WEFT_SOAK:-}" ]; then
 	pauses= after=6 limit=3 dead='--set mds.ds_suspect=500ms --set mds.ds_dead=1500ms'

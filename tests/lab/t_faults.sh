@@ -1,9 +1,13 @@
-# Every kind of fault in the middle of mirrored and striped writes: daemons killed, frozen and slow, cut off from clients or from each other (one way or both), and full. Nothing
-# that was acknowledged is lost, no client hangs, and the copies are equal at the end. WEFT_SOAK=1: many rounds; WEFT_FAULTS: patterns with | between them, for those faults alone; WEFT_KIND: on which kind of data
-# servers (foreign.sh).
+# Every kind of fault in the middle of mirrored and striped writes: daemons killed, frozen and slow,
+# cut off from clients or from each other (one way or both), and full. Nothing that was acknowledged
+# is lost, no client hangs, and the copies are equal at the end. WEFT_SOAK=1: many rounds;
+# WEFT_FAULTS: patterns with | between them, for those faults alone; WEFT_KIND: on which kind of
+# data servers (foreign.sh).
 . "$LAB_HERE/faults.sh"
 . "$LAB_HERE/foreign.sh"
-cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadline=2s --set ds.lease=3s --set mds.repair_wait=60s --set mds.courtesy=0s --set mds.ds_suspect=1s --set mds.ds_dead=2s --set mds.generic_pool=24
+cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadline=2s --set ds.lease=3s \
+	--set mds.repair_wait=60s --set mds.courtesy=0s --set mds.ds_suspect=1s \
+	--set mds.ds_dead=2s --set mds.generic_pool=24
 both="two three" names=$both
 # A small disk for the fourth.
 small=$CLUSTER/ds4
@@ -11,7 +15,8 @@ small=$CLUSTER/ds4
 [ "$kind" != weft ] || dev kill ds4
 truncate -s 200M "$LAB_DIR/disk"
 mkdir -p "$LAB_DIR/new" "$small"
-if mkfs.ext4 -q -O ^has_journal -m 0 "$LAB_DIR/disk" && mount -o loop "$LAB_DIR/disk" "$LAB_DIR/new"; then
+if mkfs.ext4 -q -O ^has_journal -m 0 "$LAB_DIR/disk" &&
+	mount -o loop "$LAB_DIR/disk" "$LAB_DIR/new"; then
 	rmdir "$LAB_DIR/new/lost+found"
 	cp -a "$small/." "$LAB_DIR/new/"
 	mount --move "$LAB_DIR/new" "$small"
@@ -27,7 +32,11 @@ victim=${ds}3 victim_port=12052
 [ "$kind" != weft ] || dev kill $victim
 dev kill mds
 cuts=
-if ! command -v nft >/dev/null || ! cuts_up $victim_port; then skip "needs nftables"; else cuts=1; fi
+if ! command -v nft >/dev/null || ! cuts_up $victim_port; then
+	skip "needs nftables"
+else
+	cuts=1
+fi
 start_mds() { setpriv --regid $MDS_GID --clear-groups "$weft_dev" start "$CLUSTER" mds; }
 start_mds
 [ "$kind" != weft ] || setpriv --regid $DS_GID --clear-groups "$weft_dev" start "$CLUSTER" $victim
@@ -41,8 +50,10 @@ print(sum(e["seq"] > int(sys.argv[1]) and sys.argv[2] in (e["subject"] or "").sp
 }
 fill() {
 	local end=$((SECONDS + 30))
-	full_since=$(tell --json events --last 1 | sed -n 's/.*"seq": *\([0-9]*\).*/\1/p') full_repaired=$(metric mds weft_mds_repaired_total)
-	# What moves away from it leaves room, which is filled as well; another file's copy may be quicker, and stay.
+	full_since=$(tell --json events --last 1 | sed -n 's/.*"seq": *\([0-9]*\).*/\1/p') \
+		full_repaired=$(metric mds weft_mds_repaired_total)
+	# What moves away from it leaves room, which is filled as well; another file's copy may be
+	# quicker, and stay.
 	flag filling
 	dd if=/dev/zero bs=1M status=none >>"$small/ballast" 2>"$LAB_DIR/dd"
 	while [ -e "$SHARED/filling" ]; do
@@ -56,7 +67,8 @@ fill() {
 }
 is_full() {
 	check "${ds}4 is full: copies missed writes" test "$(missed)" -gt 0
-	check "${ds}4 is full: what they missed was made good" test "$(metric mds weft_mds_repaired_total)" -gt "$full_repaired"
+	check "${ds}4 is full: what they missed was made good" \
+		test "$(metric mds weft_mds_repaired_total)" -gt "$full_repaired"
 	rm "$SHARED/filling"
 	wait $filler
 	rm "$small/ballast"
@@ -65,22 +77,31 @@ is_full() {
 client_dies() {
 	local lab before
 	before=$(metric mds weft_mds_repaired_total)
-	"$LAB_HERE/lab" -t 120 -n 2 /usr/bin/env "WEFT_MOUNT=$WEFT_MOUNT" "WEFT_SHARED=$SHARED" "$LAB_HERE/guest/acked.sh" 60 600 "$1=stripes=2,unit=1M,mirrors=2$where" 2>/dev/null &
+	"$LAB_HERE/lab" -t 120 -n 2 /usr/bin/env "WEFT_MOUNT=$WEFT_MOUNT" "WEFT_SHARED=$SHARED" \
+		"$LAB_HERE/guest/acked.sh" 60 600 "$1=stripes=2,unit=1M,mirrors=2$where" \
+		2>/dev/null &
 	lab=$!
 	wait_flag "$1.log" 60 && sleep "1.$((RANDOM % 9))"
 	kill -TERM $lab
 	wait $lab
 	# Its lease runs out, its files are judged: copies become stale, and are made equal.
-	for ((i = 0; i < 150; i++)); do [ "$(metric mds weft_mds_repaired_total)" = "$before" ] || break; sleep 0.1; done
-	check "a client is killed: its copies are not trusted" test "$(metric mds weft_mds_repaired_total)" -gt "$before"
+	for ((i = 0; i < 150; i++)); do
+		[ "$(metric mds weft_mds_repaired_total)" = "$before" ] || break
+		sleep 0.1
+	done
+	check "a client is killed: its copies are not trusted" \
+		test "$(metric mds weft_mds_repaired_total)" -gt "$before"
 	repaired 30 "a client is killed"
 	whole "a client is killed" "$1"
 	told "$1"
 }
 rounds=1 client_ways="to from" mds_ways="both from"
-[ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-10} client_ways="both to from" mds_ways="both to from"
+[ -z "${WEFT_SOAK:-}" ] ||
+	rounds=${WEFT_ROUNDS:-10} client_ways="both to from" mds_ways="both to from"
 flag full.pause
-guest -t $((120 + rounds * 240)) 1 acked.sh 60 "${WEFT_TIMEO:-30}" "two=stripes=2,unit=1M,mirrors=2$where" "three=mirrors=3$mixed" "full=stripes=2,unit=1M,mirrors=2$where" &
+guest -t $((120 + rounds * 240)) 1 acked.sh 60 "${WEFT_TIMEO:-30}" \
+	"two=stripes=2,unit=1M,mirrors=2$where" "three=mirrors=3$mixed" \
+	"full=stripes=2,unit=1M,mirrors=2$where" &
 for n in $both; do wait_flag "$n.log" 60; done
 sleep 1
 
@@ -91,8 +112,9 @@ chosen() { # WHAT
 	for pattern in "${patterns[@]}"; do [[ $1 != $pattern ]] || return 0; done
 	return 1
 }
-# fault WHAT SECONDS BEGIN... -- END...: the fault lasts until the writers write again, and SECONDS at least. In passing: it lasts SECONDS, and they write again when it is over, if
-# not before: who is cut off, or waits for a server that is frozen, is helped by nobody but his own long timers.
+# fault WHAT SECONDS BEGIN... -- END...: the fault lasts until the writers write again, and SECONDS
+# at least. In passing: it lasts SECONDS, and they write again when it is over, if not before: who
+# is cut off, or waits for a server that is frozen, is helped by nobody but his own long timers.
 passing() {
 	fault_ends=first fault "$@"
 }
@@ -146,7 +168,8 @@ wait
 repaired 30 "at the end"
 whole "at the end" $both
 told $both
-check "objects were repaired since the MDS was killed" test "$(metric mds weft_mds_repaired_total)" -gt 0
+check "objects were repaired since the MDS was killed" \
+	test "$(metric mds weft_mds_repaired_total)" -gt 0
 cluster_down
 foreign_down
 [ -z "$small" ] || umount -l "$small"

@@ -1,10 +1,13 @@
-# Two stock clients write one file. In every round the first is cut off from the metadata server only, or its machine stands still, in the middle of its writes; the second one cuts the
-# file and writes all of it. Then the first, which still reaches the data servers, must have written nothing more: no byte of it is in any copy. WEFT_SOAK=1: 200 rounds. WEFT_KIND: on which kind
-# of data servers (foreign.sh); only ours count what they refuse.
+# Two stock clients write one file. In every round the first is cut off from the metadata server
+# only, or its machine stands still, in the middle of its writes; the second one cuts the file and
+# writes all of it. Then the first, which still reaches the data servers, must have written nothing
+# more: no byte of it is in any copy. WEFT_SOAK=1: 200 rounds. WEFT_KIND: on which kind of data
+# servers (foreign.sh); only ours count what they refuse.
 . "$LAB_HERE/faults.sh"
 . "$LAB_HERE/foreign.sh"
 command -v nft >/dev/null || { skip "needs nftables"; exit 0; }
-cluster_up --set mds.lease=20s --set mds.grace=5s --set mds.recall_deadline=700ms --set mds.courtesy=60s --set ds.lease=5s --set mds.generic_pool=24
+cluster_up --set mds.lease=20s --set mds.grace=5s --set mds.recall_deadline=700ms \
+	--set mds.courtesy=60s --set ds.lease=5s --set mds.generic_pool=24
 foreign_up 4
 rounds=3
 [ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-200}
@@ -26,20 +29,31 @@ freeze_first() {
 	: "${first_pid:=$(pgrep -o -f 'umid=lab1\.')}"
 	kill -STOP "$first_pid"
 }
-fenced() { if [ "$kind" = weft ]; then metric ds1,ds2,ds3,ds4 weft_ds_fenced_total; else echo 0; fi; }
+fenced() {
+	if [ "$kind" = weft ]; then
+		metric ds1,ds2,ds3,ds4 weft_ds_fenced_total
+	else
+		echo 0
+	fi
+}
 acked() { stat -c %s "$SHARED/$1" 2>/dev/null || echo 0; }
 # What an object of each stripe holds: the units of 1 MiB that the file has there.
 head -c 1M /dev/zero | tr '\0' B >"$LAB_DIR/unit"
 for stripe in 0 1; do
-	for unit in 0 1; do dd if="$LAB_DIR/unit" of="$LAB_DIR/stripe$stripe" bs=1M seek=$((2 * unit + stripe)) conv=notrunc status=none; done
+	for unit in 0 1; do
+		dd if="$LAB_DIR/unit" of="$LAB_DIR/stripe$stripe" bs=1M \
+			seek=$((2 * unit + stripe)) conv=notrunc status=none
+	done
 done
 pure() { # FILE: each copy
 	local k=0 ds object
 	tell --json file show "$1" >"$LAB_DIR/layout" || return 1
-	[ "$(grep -c '"in-sync"' "$LAB_DIR/layout")" = 6 ] || { cat "$LAB_DIR/layout"; return 1; } # 2 mirrors, and their objects
+	# 2 mirrors, and their objects
+	[ "$(grep -c '"in-sync"' "$LAB_DIR/layout")" = 6 ] || { cat "$LAB_DIR/layout"; return 1; }
 	objects_of "$LAB_DIR/layout" >"$LAB_DIR/objects"
 	while read -r ds object; do
-		cmp -n $((3 + k % 2 << 20)) "$LAB_DIR/stripe$((k % 2))" "$CLUSTER/$ds/$object" || return 1
+		cmp -n $((3 + k % 2 << 20)) "$LAB_DIR/stripe$((k % 2))" "$CLUSTER/$ds/$object" ||
+			return 1
 		k=$((k + 1))
 	done <"$LAB_DIR/objects"
 	[ $k = 4 ]
@@ -60,7 +74,10 @@ one_round() {
 	[ $((n % 2)) = 1 ] || kill -CONT "$first_pid"
 	until_repaired 30 || return 1
 	sleep 0.3
-	pure "/d/f$n" >"$LAB_DIR/mixed" 2>&1 || { mixed=$((mixed + 1)); sed "s/^/# round $n: /" "$LAB_DIR/mixed"; }
+	pure "/d/f$n" >"$LAB_DIR/mixed" 2>&1 || {
+		mixed=$((mixed + 1))
+		sed "s/^/# round $n: /" "$LAB_DIR/mixed"
+	}
 	[ "$before" -lt 1 ] || [ "$(acked "second-acked.$n")" -lt 16 ] || both=$((both + 1))
 	now=$(fenced)
 	[ "$now" -le "$was" ] || late=$((late + 1))
@@ -75,7 +92,9 @@ for ((round = 1; round <= rounds; round++)); do
 done
 same "rounds in which both wrote" $both $rounds
 same "rounds with data of both, after the first was fenced" $mixed 0
-[ "$kind" != weft ] || same "rounds in which writes of the first came after the fence, and were refused" $late $rounds
+[ "$kind" != weft ] ||
+	same "rounds in which writes of the first came after the fence, and were refused" $late \
+	$rounds
 wait
 repaired 30 "at the end"
 foreign_down

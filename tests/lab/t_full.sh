@@ -1,10 +1,12 @@
-# Data servers on small file systems: a full one is an error that the application gets, and deletes make room.
+# Data servers on small file systems: a full one is an error that the application gets, and deletes
+# make room.
 cluster_up --ds 2
 for d in 1 2; do
 	dev kill ds$d
 	truncate -s 96M "$LAB_DIR/disk$d"
 	mkdir "$LAB_DIR/new"
-	mkfs.ext4 -q -O ^has_journal -m 0 "$LAB_DIR/disk$d" && mount -o loop "$LAB_DIR/disk$d" "$LAB_DIR/new" || {
+	mkfs.ext4 -q -O ^has_journal -m 0 "$LAB_DIR/disk$d" &&
+		mount -o loop "$LAB_DIR/disk$d" "$LAB_DIR/new" || {
 		skip "needs loop devices"
 		return
 	}

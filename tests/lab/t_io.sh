@@ -1,4 +1,5 @@
-# Every way to read and write, on each kind of layout; the expected bytes come from a plain file that gets the same I/O.
+# Every way to read and write, on each kind of layout; the expected bytes come from a plain file
+# that gets the same I/O.
 cluster_up
 guest -t 400 1 io.py
 same "the MDS saw no WRITE" "$(metric mds weft_mds_op_total op=WRITE)" 0

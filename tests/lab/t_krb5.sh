@@ -1,6 +1,10 @@
-# Kerberos with the stock client: a real KDC here, rpc.gssd in the guest; krb5, krb5i and krb5p, users, owners' names, nobody, a restart of the MDS.
+# Kerberos with the stock client: a real KDC here, rpc.gssd in the guest; krb5, krb5i and krb5p,
+# users, owners' names, nobody, a restart of the MDS.
 for program in krb5kdc kadmin.local kinit rpc.gssd nfsidmap; do
-	PATH=$PATH:/usr/sbin command -v $program >/dev/null || { skip "needs the program $program (tools/setup installs it)"; exit 0; }
+	PATH=$PATH:/usr/sbin command -v $program >/dev/null || {
+		skip "needs the program $program (tools/setup installs it)"
+		exit 0
+	}
 done
 # Users of the test's own, for the server and the guest alike: this mount namespace is the test's.
 users=$LAB_DIR/users
@@ -19,9 +23,11 @@ printf '[General]\nDomain = weft.test\n[Translation]\nMethod = nsswitch\n' >"$us
 for f in passwd group idmapd.conf; do mount --bind "$users/$f" /etc/$f; done
 echo '10.77.0.1 labhost' >"$users/hosts"
 
-check "a KDC starts" bash "$LAB_HERE/../kdc" up "$LAB_DIR/kdc" -a 10.77.0.1 alice bob mallory host/lab1 nfs/labhost
+check "a KDC starts" bash "$LAB_HERE/../kdc" up "$LAB_DIR/kdc" -a 10.77.0.1 alice bob mallory \
+	host/lab1 nfs/labhost
 export KRB5_CONFIG=$LAB_DIR/kdc/krb5.conf
-cluster_up --set mds.keytab="$LAB_DIR/kdc/nfs-labhost.keytab" --set mds.idmap_domain=weft.test --set mds.lease=5s --set mds.grace=5s
+cluster_up --set mds.keytab="$LAB_DIR/kdc/nfs-labhost.keytab" --set mds.idmap_domain=weft.test \
+	--set mds.lease=5s --set mds.grace=5s
 guest -t 200 1 krb5.sh "$LAB_DIR/kdc" &
 wait_flag writing 150
 made=$(metric mds weft_rpc_gss_made_total)

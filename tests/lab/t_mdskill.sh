@@ -1,4 +1,5 @@
-# kill -9 of the MDS, again and again, during the copy of a large tree: the copy ends without an error and compares equal.
+# kill -9 of the MDS, again and again, during the copy of a large tree: the copy ends without an
+# error and compares equal.
 cluster_up --set mds.lease=5s --set mds.grace=5s
 guest -t 500 1 mdskill.sh &
 wait_flag copying 120

@@ -1,18 +1,25 @@
-# What each of the stock client's operations on names asks of the servers, one at a time, counted: its requests, commits, and messages to the data server.
+# What each of the stock client's operations on names asks of the servers, one at a time, counted:
+# its requests, commits, and messages to the data server.
 cluster_up --ds 1
 files=200
 echo "weft $WEFT_MOUNT" >"$SHARED/servers"
 guest -t 250 1 names.sh $files 1 &
 guest=$!
 turn=0
-counts() { echo "$(metric mds weft_mds_op_total op=SEQUENCE) $(metric mds weft_mds_kv_commits) $(metric ds1 weft_rpc_calls_total)"; }
+counts() {
+	echo "$(metric mds weft_mds_op_total op=SEQUENCE) $(metric mds \
+		weft_mds_kv_commits) $(metric ds1 weft_rpc_calls_total)"
+}
 ask() { # WORK: the guest does it with each file
 	echo "weft $1 $files" >"$SHARED/todo.$turn.new"
 	mv "$SHARED/todo.$turn.new" "$SHARED/todo.$turn"
 	wait_flag done.$turn && [ "$(cat "$SHARED/done.$turn")" = 0 ]
 }
-costs() { # WORK REQUESTS COMMITS MESSAGES: the most, for a hundred files; and what is put off takes a commit and two messages 20 times a second at most
-	local before after began most n put_off i=0 what=(requests commits "messages to the data server")
+# WORK REQUESTS COMMITS MESSAGES: the most, for a hundred files; and what is put off takes a commit
+# and two messages 20 times a second at most
+costs() {
+	local before after began most n put_off i=0 \
+		what=(requests commits "messages to the data server")
 	read -ra before <<<"$(counts)"
 	turn=$((turn + 1))
 	began=${EPOCHREALTIME/.}

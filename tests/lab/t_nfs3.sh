@@ -1,4 +1,5 @@
-# A stock client mounts a folder that a data server exports by path (vers=3) and works in it; the server is killed while it writes.
+# A stock client mounts a folder that a data server exports by path (vers=3) and works in it; the
+# server is killed while it writes.
 mkdir -m 777 "$LAB_DIR/tree"
 cat >"$LAB_DIR/exports.v3" <<END
 export "$LAB_DIR/tree" {
@@ -11,7 +12,10 @@ PATH=$PATH:/usr/sbin:/sbin
 rpcbind -f &
 rpcbind=$!
 until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
-known() { rpcinfo -p 127.0.0.1 | awk '$1 == 100003 || $1 == 100005 { print $1, $2, $3, $4 }' | sort | tr '\n' ','; }
+known() {
+	rpcinfo -p 127.0.0.1 | awk '$1 == 100003 || $1 == 100005 { print $1, $2, $3, $4 }' | sort |
+		tr '\n' ','
+}
 cluster_up --ds 1 --set ds.exports="$LAB_DIR/exports.v3" --set ds.rpcbind=true
 port=$(daemon ds1 port)
 for i in {1..50}; do [ -z "$(known)" ] || break; sleep 0.1; done
@@ -25,7 +29,8 @@ sleep 1
 check "the server starts again" dev start ds1
 flag restarted
 wait $guest
-same "what the client made is here" "$(cd "$LAB_DIR/tree" && find copy -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)" "$(cat "$SHARED/tree.sum")"
+same "what the client made is here" "$(cd "$LAB_DIR/tree" && find copy -type f -print0 | sort -z |
+	xargs -0 sha256sum | sha256sum)" "$(cat "$SHARED/tree.sum")"
 same "and belongs to who made it" "$(stat -c '%u:%g %a' "$LAB_DIR/tree/user/mine")" "1000:1000 640"
 check "calls came by path" test "$(metric ds1 weft_ds_export_bytes_total dir=write)" -gt 50000000
 same "none was refused" "$(metric ds1 weft_ds_export_denied_total)" 0

@@ -1,4 +1,5 @@
-# The metadata server dies again and again between a commit and its answer: the stock client asks again and is answered as it would have been. No call fails that was done the first time.
+# The metadata server dies again and again between a commit and its answer: the stock client asks
+# again and is answered as it would have been. No call fails that was done the first time.
 cluster_up --set mds.lease=5s --set mds.grace=5s
 bin=$LAB_DIR/bin
 mkdir "$bin"
@@ -27,7 +28,8 @@ guest=$!
 wait_flag going 60
 dev kill mds -9
 for round in 1 2 3 4 5 6; do
-	check "the MDS starts (round $round)" env WEFT_BUILD="$bin" WEFT_CRASH_AT=kv-committed:$((30 + RANDOM % 50)) "$weft_dev" start "$CLUSTER" mds
+	check "the MDS starts (round $round)" env WEFT_BUILD="$bin" \
+		WEFT_CRASH_AT=kv-committed:$((30 + RANDOM % 50)) "$weft_dev" start "$CLUSTER" mds
 	for ((i = 0; i < 600 && $(daemon mds pid) > 0; i++)); do sleep 0.05; done
 	same "it dies with a commit that is not answered (round $round)" "$(daemon mds pid)" 0
 done

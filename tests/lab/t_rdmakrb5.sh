@@ -1,7 +1,11 @@
-# Kerberos over RDMA: a real KDC here, servers and client on one soft RoCE device in the guest. Calls whose results are signed or encrypted come whole in a
-# position-zero chunk, and their replies go whole into the Reply chunk (RFC 8166 section 8.2.2.3: nothing is placed by itself then).
+# Kerberos over RDMA: a real KDC here, servers and client on one soft RoCE device in the guest.
+# Calls whose results are signed or encrypted come whole in a position-zero chunk, and their replies
+# go whole into the Reply chunk (RFC 8166 section 8.2.2.3: nothing is placed by itself then).
 for program in rdma krb5kdc kadmin.local kinit rpc.gssd nfsidmap; do
-	PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null || { skip "needs the program $program (tools/setup installs it)"; exit 0; }
+	PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null || {
+		skip "needs the program $program (tools/setup installs it)"
+		exit 0
+	}
 done
 users=$LAB_DIR/users
 mkdir "$users"

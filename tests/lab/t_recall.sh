@@ -1,4 +1,5 @@
-# A client holds a write layout when its connection to the MDS breaks; another cuts the file. The recall reaches the first on its new connection, nobody is fenced.
+# A client holds a write layout when its connection to the MDS breaks; another cuts the file. The
+# recall reaches the first on its new connection, nobody is fenced.
 cluster_up
 guest 1 recall.sh a &
 wait_flag holding

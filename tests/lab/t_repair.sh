@@ -1,12 +1,16 @@
-# Mirrored and striped files are written while data servers are killed (-9): one that comes back is repaired in place, one that stays away is replaced. The copies are equal
-# at the end, and hold everything that was acknowledged. WEFT_SOAK=1: many rounds. WEFT_KIND: on which kind of data servers (foreign.sh).
+# Mirrored and striped files are written while data servers are killed (-9): one that comes back is
+# repaired in place, one that stays away is replaced. The copies are equal at the end, and hold
+# everything that was acknowledged. WEFT_SOAK=1: many rounds. WEFT_KIND: on which kind of data
+# servers (foreign.sh).
 . "$LAB_HERE/faults.sh"
 . "$LAB_HERE/foreign.sh"
-cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadline=5s --set mds.repair_wait=6s --set ds.lease=5s --set mds.generic_pool=24
+cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.recall_deadline=5s \
+	--set mds.repair_wait=6s --set ds.lease=5s --set mds.generic_pool=24
 foreign_up 4
 rounds=1
 [ -z "${WEFT_SOAK:-}" ] || rounds=${WEFT_ROUNDS:-20}
-guest -t $((100 + rounds * 60)) 1 acked.sh 60 600 "two=stripes=2,unit=1M,mirrors=2$where" "three=mirrors=3$mixed" &
+guest -t $((100 + rounds * 60)) 1 acked.sh 60 600 "two=stripes=2,unit=1M,mirrors=2$where" \
+	"three=mirrors=3$mixed" &
 both="two three"
 for n in $both; do wait_flag "$n.log" 60; done
 sleep 1
@@ -31,7 +35,8 @@ away() {
 	at=$(now)
 	wrote "$at" 30 "$what" $both
 	repaired 40 "$what"
-	same "$what: no file is on it" "$(for n in $both; do tell --json file show /"$n"/f; done | grep -c "\"$1\"")" 0
+	same "$what: no file is on it" "$(for n in $both; do tell --json file show /"$n"/f; done |
+		grep -c "\"$1\"")" 0
 	check "$what: it starts" start_ds "$1"
 	pause $both && until_repaired 30 && whole "$what" $both
 	go_on $both

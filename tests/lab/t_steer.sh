@@ -1,5 +1,7 @@
-# One hot file with a copy on each of two data servers, read by several clients: by weight, and the near copy first. The data servers' counters tell.
-cluster_up --ds 2 --set "mds.near=10.77.1.0/24 rack=r1, 10.77.2.0/24 rack=r2" --set mds.near_factor=1000
+# One hot file with a copy on each of two data servers, read by several clients: by weight, and the
+# near copy first. The data servers' counters tell.
+cluster_up --ds 2 --set "mds.near=10.77.1.0/24 rack=r1, 10.77.2.0/24 rack=r2" \
+	--set mds.near_factor=1000
 size=$((8 << 20))
 read_by() { metric "$1" weft_ds_bytes_total dir=read; }
 guest 9 steer.sh write $size

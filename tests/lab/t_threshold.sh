@@ -1,6 +1,10 @@
-# A directory's threshold (mdsthreshold): a stock client reads and writes its small files through the MDS, and all others straight.
+# A directory's threshold (mdsthreshold): a stock client reads and writes its small files through
+# the MDS, and all others straight.
 cluster_up --ds 2
-counts() { echo "$(metric mds weft_mds_op_total op=WRITE) $(($(metric mds weft_mds_op_total op=READ) + $(metric mds weft_mds_op_total op=READ_PLUS)))"; }
+counts() {
+	echo "$(metric mds weft_mds_op_total \
+		op=WRITE) $(($(metric mds weft_mds_op_total op=READ) + $(metric mds weft_mds_op_total op=READ_PLUS)))"
+}
 guest 1 threshold.sh write plain 4096
 guest 1 threshold.sh read plain 4096
 same "without a threshold the MDS sees no WRITE and no READ" "$(counts)" "0 0"

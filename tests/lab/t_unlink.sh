@@ -1,8 +1,10 @@
-# A client has a file open that another removes: it reads and writes on, through a crash of the MDS, until it closes it. Then the same with a holder that dies.
+# A client has a file open that another removes: it reads and writes on, through a crash of the MDS,
+# until it closes it. Then the same with a holder that dies.
 cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.courtesy=2s
 guest 2 unlink.sh other &
 other=$!
-"$LAB_HERE/lab" -t 200 -n 1 /usr/bin/env "WEFT_MOUNT=$WEFT_MOUNT" "WEFT_SHARED=$SHARED" "$LAB_HERE/guest/unlink.sh" holder &
+"$LAB_HERE/lab" -t 200 -n 1 /usr/bin/env "WEFT_MOUNT=$WEFT_MOUNT" "WEFT_SHARED=$SHARED" \
+	"$LAB_HERE/guest/unlink.sh" holder &
 holder=$!
 wait_flag used
 check "its object is there" test "$(objects)" -ge 1

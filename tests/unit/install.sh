@@ -1,5 +1,6 @@
 #!/bin/bash
-# What is installed of libweft is enough for a program outside of the tree: header, library and pkg-config file, as docs/libweft.md says. Prints TAP.
+# What is installed of libweft is enough for a program outside of the tree: header, library and
+# pkg-config file, as docs/libweft.md says. Prints TAP.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 build=${top_builddir:-$PWD}
@@ -16,12 +17,18 @@ try() { # NAME COMMAND...
 	local name=$1
 	shift
 	n=$((n + 1))
-	if "$@" >"$work/out" 2>&1; then echo "ok $n - $name"; else echo "not ok $n - $name"; tail -20 "$work/out" | sed 's/^/# /'; fi
+	if "$@" >"$work/out" 2>&1; then
+		echo "ok $n - $name"
+	else
+		echo "not ok $n - $name"
+		tail -20 "$work/out" | sed 's/^/# /'
+	fi
 }
 
 # The file that is installed names the folders where it is to be in the end.
 install_it() {
-	env -u MAKEFLAGS -u MFLAGS "${MAKE:-make}" -s -C "$build" install-libLIBRARIES install-weftincludeHEADERS install-pkgconfigDATA DESTDIR="$work/root" || return 1
+	env -u MAKEFLAGS -u MFLAGS "${MAKE:-make}" -s -C "$build" install-libLIBRARIES \
+		install-weftincludeHEADERS install-pkgconfigDATA DESTDIR="$work/root" || return 1
 	pc=$(find "$work/root" -name libweft.pc)
 	[ -n "$pc" ] && sed -i "s,=/,=$work/root/," "$pc" && export PKG_CONFIG_PATH=${pc%/*}
 }
@@ -63,13 +70,15 @@ int main(void)
 }
 END
 other_names() {
-	nm -g --defined-only "$1" | awk 'NF == 3 { n++; if ($3 !~ /^weft_/) { print; bad = 1 } } END { exit bad || n < 10 }'
+	nm -g --defined-only "$1" |
+		awk 'NF == 3 { n++; if ($3 !~ /^weft_/) { print; bad = 1 } } END { exit bad || n < 10 }'
 }
 
 cd "$work" || exit 1
 try "header, library and pkg-config file are installed" install_it
 try "they are found by pkg-config alone" elsewhere
-try "the example of the guide is built with what pkg-config says" compile "$top/docs/examples/weft_ls.c" "$work/ls"
+try "the example of the guide is built with what pkg-config says" compile \
+	"$top/docs/examples/weft_ls.c" "$work/ls"
 try "a program that has names of its own, which the library has inside, is built" compile own.c own
 try "and runs" ./own
 try "the library has no global names but weft_" other_names "$(find "$work/root" -name libweft.a)"

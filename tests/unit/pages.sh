@@ -8,7 +8,7 @@ export LC_ALL=C
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 
 # Pages of which some lines are longer still. Take one off when it is mended; none joins.
-long_pages=" docs/formats.md "
+long_pages=" "
 
 pages() {
 	(cd "$1" && ls README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md 2>/dev/null)
@@ -47,7 +47,8 @@ scan() {
 unlinked() {
 	(
 		cd "$1" || exit
-		scan docs/README.md | sed -nE 's/^link [^ ]+ [0-9]+ /docs\//; s/#.*//; /^docs/p' >"$plant/linked"
+		scan docs/README.md |
+			sed -nE 's/^link [^ ]+ [0-9]+ /docs\//; s/#.*//; /^docs/p' >"$plant/linked"
 		find docs -name '*.md' ! -path docs/README.md -o -path 'docs/*.[1-8]' |
 			grep -vxFf "$plant/linked" | sort
 	)
@@ -66,7 +67,9 @@ broken() {
 		[[ $page != */* ]] || folder=${page%/*}/
 		file=$folder${target%%#*}
 		[[ $target != '#'* ]] || file=$page
-		while [[ $file =~ ^(.*/)?[^/.]+/\.\./(.*)$ ]]; do file=${BASH_REMATCH[1]}${BASH_REMATCH[2]}; done
+		while [[ $file =~ ^(.*/)?[^/.]+/\.\./(.*)$ ]]; do
+			file=${BASH_REMATCH[1]}${BASH_REMATCH[2]}
+		done
 		if [ ! -e "$1/$file" ]; then
 			echo "$page:$n: no file: $target"
 		elif [[ $target == *'#'* && $heads != *"head $file ${target#*#}"$'\n'* ]]; then
@@ -102,7 +105,8 @@ unknown() {
 			[ -e "$page" ] || continue
 			grep -oE '`[a-z_][a-z0-9_]*\(\)`' "$page" | tr -d '`()' | sort -u |
 				comm -23 - "$plant/words" | sed "s,^,$page: no function ,"
-			grep -oE '`[A-Za-z0-9_/.-]*[a-z0-9_]\.([chx]|py|sh)`' "$page" | tr -d '`' | sort -u |
+			grep -oE '`[A-Za-z0-9_/.-]*[a-z0-9_]\.([chx]|py|sh)`' "$page" | tr -d '`' |
+				sort -u |
 				awk -v page="$page" -v files="$plant/files" '
 				BEGIN {
 					while ((getline f < files) > 0)

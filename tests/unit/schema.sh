@@ -15,7 +15,8 @@ natural="ds_meta marks meta stamp kv_log_head kv_log_rec"
 
 # "constant byte" of NS_K_* and NS_T_*, "constant value" of NS_F_*.
 code_keys() { # TREE
-	(cd "$1" && cat "$keys" "$table") | grep -oE "NS_[KT]_[A-Z0-9_]+ = '.'|NS_F_[A-Z0-9_]+ = [0-9]+" |
+	(cd "$1" && cat "$keys" "$table") |
+		grep -oE "NS_[KT]_[A-Z0-9_]+ = '.'|NS_F_[A-Z0-9_]+ = [0-9]+" |
 		sed 's/ = / /' | sort -u
 }
 page_keys() { # FILE
@@ -27,7 +28,8 @@ page_keys() { # FILE
 }
 # The head of keys.h: "constant byte".
 head_keys() { # TREE
-	sed -n '1,/\*\//p' "$1/$keys" | sed -nE "s/^ \*   ('.')   (NS_[KT]_[A-Z0-9_]+) .*/\2 \1/p" | sort
+	sed -n '1,/\*\//p' "$1/$keys" | sed -nE "s/^ \*   ('.')   (NS_[KT]_[A-Z0-9_]+) .*/\2 \1/p" |
+		sort
 }
 
 # ---- records ----
@@ -110,7 +112,8 @@ fields() { # FILE CONSTANTS
 # Constants: of #define, and those whose number an assertion of the file holds.
 constants() { # TREE
 	cd "$1" || return
-	grep -rhE --include='*.[ch]' '^#define [A-Z0-9_]+[ 	]+[0-9]+u?([ 	]|$)' mds kv ds proto base |
+	grep -rhE --include='*.[ch]' '^#define [A-Z0-9_]+[ 	]+[0-9]+u?([ 	]|$)' mds kv ds \
+		proto base |
 		sed -E 's/^#define ([A-Z0-9_]+)[ 	]+([0-9]+).*/\1 \2/'
 	grep -rhoE --include='*.c' '[A-Z_]+ == [0-9]+' mds kv ds | sed 's/ == / /'
 }

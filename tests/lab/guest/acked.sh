@@ -1,6 +1,8 @@
 #!/bin/bash
-# acked.sh LIMIT TIMEO NAME=POLICY...: writes a file for each NAME until its flag NAME.stop; then reads all back. LIMIT bounds the wait for one block, in seconds;
-# TIMEO is how long the client waits for a data server that does not answer, in tenths of a second (600 is what it does by itself).
+# acked.sh LIMIT TIMEO NAME=POLICY...: writes a file for each NAME until its flag NAME.stop; then
+# reads all back. LIMIT bounds the wait for one block, in seconds; TIMEO is how long the client
+# waits for a data server that does not answer, in tenths of a second (600 is what it does by
+# itself).
 . "$(dirname "$0")/lib.sh"
 limit=$1 timeo=$2
 shift 2
@@ -12,7 +14,8 @@ for arg; do
 	names="$names $name"
 	mkdir "$M/$name"
 	policy "$M/$name" "${arg#*=}"
-	python3 "${0%/*}/acked.py" write "$M/$name/f" "$WEFT_SHARED/$name.log" "$WEFT_SHARED" "$name" "$limit" 2>"$WEFT_SHARED/$name.err" || {
+	python3 "${0%/*}/acked.py" write "$M/$name/f" "$WEFT_SHARED/$name.log" "$WEFT_SHARED" \
+		"$name" "$limit" 2>"$WEFT_SHARED/$name.err" || {
 		not_ok "$name: no client loops: $(tail -1 "$WEFT_SHARED/$name.err")"
 		dmesg | tail -60 | sed 's/^/#   /'
 	} &
@@ -20,6 +23,7 @@ done
 wait
 cold
 for name in $names; do
-	check "$name: what was acknowledged is read" python3 "${0%/*}/acked.py" verify "$M/$name/f" "$WEFT_SHARED/$name.log"
+	check "$name: what was acknowledged is read" python3 "${0%/*}/acked.py" verify \
+		"$M/$name/f" "$WEFT_SHARED/$name.log"
 done
 umount_weft

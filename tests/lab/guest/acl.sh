@@ -19,27 +19,32 @@ check "a mode is shown as an ACL" bash -c "nfs4_getfacl -c $d/f | grep -q '^A::O
 same "nobody else reads" "$(reads 1001 $d/f) $(reads 1002,500 $d/f)" "no no"
 check "a user is let in" nfs4_setfacl -a A::1001:r $d/f
 check "a group is let in" nfs4_setfacl -a A:g:500:rwa $d/f
-same "both read, others do not" "$(reads 1001 $d/f) $(reads 1002,500 $d/f) $(reads 1002 $d/f)" "yes yes no"
+same "both read, others do not" "$(reads 1001 $d/f) $(reads 1002,500 $d/f) $(reads 1002 $d/f)" \
+	"yes yes no"
 same "the group writes, the user does not" "$(writes 1001 $d/f) $(writes 1002,500 $d/f)" "no yes"
 same "the mode is its owner's and group's" "$(stat -c %a $d/f)" 640
 check "a user is kept out" nfs4_setfacl -a D::1003:r $d/f
 same "though the group is let in" "$(reads 1003,500 $d/f) $(reads 1004,500 $d/f)" "no yes"
 check "the ACL is shown as it was set" bash -c "nfs4_getfacl -c $d/f | grep -q '^D::1003:r$'"
 chmod 600 $d/f
-same "chmod 600 keeps everybody out" "$(reads 1001 $d/f) $(reads 1002,500 $d/f) $(writes 1002,500 $d/f)" "no no no"
+same "chmod 600 keeps everybody out" "$(reads 1001 $d/f) $(reads 1002,500 $d/f) $(writes 1002,500 \
+	$d/f)" "no no no"
 check "and the ACL shows it" test "$(acl $d/f | grep -c '^A.*:\(1001\|500\):.*r')" = 0
 nfs4_setfacl -a A::1001:r $d/f
 same "a new ACL opens it again" "$(reads 1001 $d/f) $(stat -c %a $d/f)" "yes 600"
 fails "others do not set it" "not permitted|denied" as 1001 nfs4_setfacl -a A::1001:rw $d/f
-fails "an audit entry is refused" "[Ee]rror|not supported|[Ii]nvalid" nfs4_setfacl -a U:S:1001:r $d/f
-check "an ACL is removed by setting the mode's" bash -c "touch $d/new && chmod 600 $d/new && nfs4_getfacl -c $d/new >/run/plain && nfs4_setfacl -S /run/plain $d/f"
+fails "an audit entry is refused" "[Ee]rror|not supported|[Ii]nvalid" nfs4_setfacl -a U:S:1001:r \
+	$d/f
+check "an ACL is removed by setting the mode's" \
+	bash -c "touch $d/new && chmod 600 $d/new && nfs4_getfacl -c $d/new >/run/plain && nfs4_setfacl -S /run/plain $d/f"
 same "then it keeps others out" "$(reads 1001 $d/f)" no
 
 # Inheritance, with the umask of a careful user.
 mkdir $d/tree
 check "a directory hands its entries down" nfs4_setfacl -a A:fd:1001:rwaxdD $d/tree
 (umask 077; echo inside >$d/tree/file; mkdir $d/tree/sub; echo deeper >$d/tree/sub/file)
-same "to files, whatever the umask" "$(reads 1001 $d/tree/file) $(reads 1002 $d/tree/file) $(writes 1001 $d/tree/file)" "yes no yes"
+same "to files, whatever the umask" "$(reads 1001 $d/tree/file) $(reads 1002 \
+	$d/tree/file) $(writes 1001 $d/tree/file)" "yes no yes"
 same "and to what is below" "$(reads 1001 $d/tree/sub/file) $(reads 1002 $d/tree/sub/file)" "yes no"
 check "who inherits may make files" as 1001 touch $d/tree/sub/mine
 fails "others may not" denied as 1002 touch $d/tree/sub/theirs
@@ -48,7 +53,8 @@ chmod 700 $d/tree
 fails "chmod of the directory binds" denied as 1001 ls $d/tree
 nfs4_setfacl -a A:g:600:x $d/tree
 echo later >$d/tree/later
-same "but not what new files inherit" "$(reads 1001,600 $d/tree/later) $(reads 1002,600 $d/tree/later)" "yes no"
+same "but not what new files inherit" "$(reads 1001,600 $d/tree/later) $(reads 1002,600 \
+	$d/tree/later)" "yes no"
 
 # Deleting by the file's own ACL.
 echo x >$d/one
@@ -72,6 +78,7 @@ umount_weft
 mount_weft vers=4.1
 acl $d/kept >/run/after
 check "NFSv4.1 shows the same" diff /run/before /run/after
-check "cp -a and rm -r work on such a tree" bash -c "cp -a $d /run/copy && cp -a $d $M/again && rm -r $M/again"
+check "cp -a and rm -r work on such a tree" \
+	bash -c "cp -a $d /run/copy && cp -a $d $M/again && rm -r $M/again"
 umount_weft
 no_complaint

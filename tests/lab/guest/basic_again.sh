@@ -6,7 +6,8 @@ cd $M/basic || exit 1
 same "a file is as it was" "$(stat -c '%a %u %g %h' file)" "600 1234 5678 1"
 same "its xattrs are" "$(getfattr --only-values -n user.big file | wc -c)" 3000
 same "its data is" "$(cat file)" new
-same "special files are" "$(stat -c '%F %t %T' char block)" $'character special file 1 3\nblock special file 7 12c'
+same "special files are" "$(stat -c '%F %t %T' char block)" \
+	$'character special file 1 3\nblock special file 7 12c'
 same "policies are" "$(get_policy p)" "stripes=2,unit=1M,mirrors=2"
 check "the copy equals" cmp data copy
 cd /

@@ -1,5 +1,6 @@
 #!/bin/bash
-# contend.sh a|b ROUNDS - the same blocks of a mirrored file, again and again, until the host says stop.
+# contend.sh a|b ROUNDS - the same blocks of a mirrored file, again and again, until the host says
+# stop.
 . "$(dirname "$0")/lib.sh"
 me=$1 rounds=$2
 mount_weft

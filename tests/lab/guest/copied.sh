@@ -1,5 +1,6 @@
 #!/bin/bash
-# 64 MiB in calls of 1 MiB each way: through the client's page cache, past it, and by several users on a connection.
+# 64 MiB in calls of 1 MiB each way: through the client's page cache, past it, and by several users
+# on a connection.
 . "$(dirname "$0")/lib.sh"
 mount_weft
 d=$M/copied
@@ -16,7 +17,8 @@ wait
 cold
 check "read through the cache" cmp /run/data cached
 check "read past the cache" bash -c 'dd if=direct bs=1M iflag=direct status=none | cmp - /run/data'
-check "what two users wrote" bash -c 'cmp -n 33554432 user1 /run/data && cmp -n 33554432 user2 /run/data'
+check "what two users wrote" \
+	bash -c 'cmp -n 33554432 user1 /run/data && cmp -n 33554432 user2 /run/data'
 cd /
 umount_weft
 no_complaint

@@ -5,7 +5,8 @@ d=$M/copy
 mkdir $d && cd $d || exit 1
 policy . stripes=2,unit=1M,mirrors=2
 head -c 24M /dev/urandom >"$WEFT_SHARED/random"
-check "a file of 48 MiB with a hole" bash -c "dd if=$WEFT_SHARED/random of=src bs=1M count=20 conv=fsync status=none && dd if=$WEFT_SHARED/random of=src bs=1M seek=44 count=4 conv=notrunc,fsync status=none"
+check "a file of 48 MiB with a hole" \
+	bash -c "dd if=$WEFT_SHARED/random of=src bs=1M count=20 conv=fsync status=none && dd if=$WEFT_SHARED/random of=src bs=1M seek=44 count=4 conv=notrunc,fsync status=none"
 sum=$(sha256sum <src)
 
 copy_range() { # FROM TO BYTES: all of it by copy_file_range alone
@@ -29,12 +30,14 @@ check "a small copy" cmp small small2
 if [ -n "${1:-}" ]; then
 	check "cp --reflink=always" cp --reflink=always src cloned
 	same "the clone's bytes" "$(sha256sum <cloned)" "$sum"
-	check "a write to the clone" bash -c 'printf mine | dd of=cloned bs=1 seek=1500000 conv=notrunc status=none'
+	check "a write to the clone" \
+		bash -c 'printf mine | dd of=cloned bs=1 seek=1500000 conv=notrunc status=none'
 	same "leaves the source alone" "$(sha256sum <src)" "$sum"
 	check "xfs_io reflinks a range" xfs_io -c "reflink src 4194304 8388608 2097152" cloned
 	check "and it is there" cmp -i 4194304:8388608 -n 2097152 src cloned
 else
-	fails "cp --reflink=always without reflinks" "not supported|Invalid" cp --reflink=always src cloned
+	fails "cp --reflink=always without reflinks" "not supported|Invalid" cp --reflink=always \
+		src cloned
 	rm -f cloned
 fi
 check "cp --reflink=auto" cp --reflink=auto src auto

@@ -68,7 +68,8 @@ else
 	rm $M/d/r4
 	meet changed
 	meet timed
-	# A holder that keeps the times may not set them back (RFC 9754 section 5): docs/delegations.md.
+	# A holder that keeps the times may not set them back (RFC 9754 section 5):
+	# docs/delegations.md.
 	if [ $times = false ]; then
 		same "a time that a holder set" "$(stat -c %Y $M/d/t)" 981173106
 		same "a time that cp -p set" "$(stat -c %Y $M/d/p)" 1012709106

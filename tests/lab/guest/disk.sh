@@ -1,5 +1,6 @@
 #!/bin/bash
-# disk.sh BUILD KEY MDS: the data server ds3 in the guest, on ext4 on a device that is made slow or fails, and a client beside it, whose way to it (lo) is made slow. Does what the test tells it, by
+# disk.sh BUILD KEY MDS: the data server ds3 in the guest, on ext4 on a device that is made slow or
+# fails, and a client beside it, whose way to it (lo) is made slow. Does what the test tells it, by
 # files: do.N is a command, did.N what it printed, done.N its status.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"
@@ -7,11 +8,20 @@ BUILD=$1 KEY=$2 MDS=$3
 mkdir -p /run/disks /mnt/ds3
 truncate -s 300M /run/disks/ds3
 loop=$(losetup --show -f /run/disks/ds3) && sectors=$(blockdev --getsz "$loop") &&
-	dmsetup create disk --table "0 $sectors linear $loop 0" && dmsetup mknodes disk || { not_ok "a device-mapper device"; exit 1; }
+	dmsetup create disk --table "0 $sectors linear $loop 0" && dmsetup mknodes disk || {
+		not_ok "a device-mapper device"
+		exit 1
+	}
 # Without a journal: it is not the file system that is to give up.
-mkfs.ext4 -q -O ^has_journal -E lazy_itable_init=0 /dev/mapper/disk && mount -o errors=continue /dev/mapper/disk /mnt/ds3 || { not_ok "its file system"; exit 1; }
+mkfs.ext4 -q -O ^has_journal -E lazy_itable_init=0 /dev/mapper/disk &&
+	mount -o errors=continue /dev/mapper/disk /mnt/ds3 || {
+	not_ok "its file system"
+	exit 1
+}
 mkdir /mnt/ds3/store
-table() { dmsetup suspend --nolockfs disk && dmsetup load disk --table "$*" && dmsetup resume disk; }
+table() {
+	dmsetup suspend --nolockfs disk && dmsetup load disk --table "$*" && dmsetup resume disk
+}
 well() { table "0 $sectors linear $loop 0"; }
 slow_disk() { # MS
 	table "0 $sectors delay $loop 0 $1" && python3 - "$1" <<-PY
@@ -28,7 +38,10 @@ slow_net() { tc qdisc add dev lo root netem "$@"; }
 well_net() {
 	local felt=1 i
 	for i in {1..150}; do
-		tc -s qdisc show dev lo | grep -E 'Sent [0-9]{6,} .*dropped [1-9]' && { felt=0; break; }
+		tc -s qdisc show dev lo | grep -E 'Sent [0-9]{6,} .*dropped [1-9]' && {
+			felt=0
+			break
+		}
 		sleep 0.2
 	done
 	[ $felt = 0 ] || tc -s qdisc show dev lo
@@ -37,12 +50,17 @@ well_net() {
 }
 well_again() {
 	well
-	[ "$(ds_metric ds3 weft_ds_disk_errors_total)" -gt "$errors" ] || { echo "no error of the disk since $errors"; return 1; }
+	[ "$(ds_metric ds3 weft_ds_disk_errors_total)" -gt "$errors" ] || {
+		echo "no error of the disk since $errors"
+		return 1
+	}
 	errors=$(ds_metric ds3 weft_ds_disk_errors_total)
 }
 writers() { "${0%/*}/acked.sh" 60 600 "$@" >"$WEFT_SHARED/writers" 2>&1 & writers=$!; }
 start_ds() { # PORT
-	"$BUILD/weft-ds" -o ds.name=ds3 -o ds.store=/mnt/ds3/store -o ds.cluster_key="$KEY" -o ds.mds="$MDS" -o ds.listen="$LAB_SELF:$1" -o ds.admin=unix:/run/ds3.sock 2>>/run/ds3.log &
+	"$BUILD/weft-ds" -o ds.name=ds3 -o ds.store=/mnt/ds3/store -o ds.cluster_key="$KEY" \
+		-o ds.mds="$MDS" -o ds.listen="$LAB_SELF:$1" -o ds.admin=unix:/run/ds3.sock \
+		2>>/run/ds3.log &
 	ds_pid[ds3]=$!
 	for i in {1..150}; do
 		! ds_get ds3 /v1/health | grep -q '"joined": *true' || return 0

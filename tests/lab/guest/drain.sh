@@ -1,5 +1,6 @@
 #!/bin/bash
-# drain.sh [POLICY] - rounds of fio, each written, read back and compared, in a plain, a mirrored and a striped file at once; POLICY: what all of them have more.
+# drain.sh [POLICY] - rounds of fio, each written, read back and compared, in a plain, a mirrored
+# and a striped file at once; POLICY: what all of them have more.
 . "$(dirname "$0")/lib.sh"
 mount_weft
 mkdir -p $M/d/one $M/d/two $M/d/wide $M/d/many
@@ -9,8 +10,14 @@ policy $M/d/wide "stripes=2,mirrors=2${1:+,$1}"
 # Files that nobody uses meanwhile: these move too.
 for i in $(seq 60); do echo "file $i" >$M/d/many/$i; done
 one_round() {
-	timeout 100 fio --output=/run/fio.out --randseed="$1" --verify=crc32c --verify_fatal=1 --do_verify=1 --fallocate=none --ioengine=psync --thread --rw=randwrite --bs=64k --size=12M \
-		--fsync=32 --name=plain --directory=$M/d/one --name=mirrored --directory=$M/d/two --name=striped --directory=$M/d/wide >/dev/null || { tail -25 /run/fio.out; return 1; }
+	timeout 100 fio --output=/run/fio.out --randseed="$1" --verify=crc32c --verify_fatal=1 \
+		--do_verify=1 --fallocate=none --ioengine=psync --thread --rw=randwrite --bs=64k \
+		--size=12M \
+		--fsync=32 --name=plain --directory=$M/d/one --name=mirrored --directory=$M/d/two \
+		--name=striped --directory=$M/d/wide >/dev/null || {
+			tail -25 /run/fio.out
+			return 1
+		}
 }
 rounds() { # FLAG: until it is there, and one more
 	local n=0 bad=0 last=
@@ -33,6 +40,7 @@ good=0
 for i in $(seq 60); do [ "$(cat $M/d/many/$i)" != "file $i" ] || good=$((good + 1)); done
 same "every other file is whole" $good 60
 remount_weft
-check "and after a new mount" bash -c 'for i in $(seq 60); do [ "$(cat '$M'/d/many/$i)" = "file $i" ] || exit 1; done'
+check "and after a new mount" \
+	bash -c 'for i in $(seq 60); do [ "$(cat '$M'/d/many/$i)" = "file $i" ] || exit 1; done'
 umount_weft
 no_complaint

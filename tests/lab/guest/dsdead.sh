@@ -5,7 +5,8 @@ mkdir $M/d
 policy $M/d mirrors=2
 for f in 1 2 3 4; do head -c 16M /dev/urandom >$M/d/r$f; done
 cold
-# Each reads or writes one file again and again, past the cache or synced, and logs every call (the clock is the host's).
+# Each reads or writes one file again and again, past the cache or synced, and logs every call (the
+# clock is the host's).
 python='import mmap, os, sys, time
 what, path, log = sys.argv[1:]
 stop = os.environ["WEFT_SHARED"] + "/stop"

@@ -8,14 +8,19 @@ sum=$(sha256sum </run/src)
 for f in 1 2 3 4; do cp /run/src $M/d/r$f; done
 remount_weft
 
-# Reads, cold each time, before, during and after the death. Four files, so that every server holds a first mirror.
+# Reads, cold each time, before, during and after the death. Four files, so that every server holds
+# a first mirror.
 flag reading
 good=0 bad=0
 while [ ! -e "$WEFT_SHARED/killed" ] || [ "${after:=0}" -lt 4 ]; do
 	[ ! -e "$WEFT_SHARED/killed" ] || after=$((after + 1))
 	for f in 1 2 3 4; do
 		cold
-		if [ "$(sha256sum <$M/d/r$f)" = "$sum" ]; then good=$((good + 1)); else bad=$((bad + 1)); fi
+		if [ "$(sha256sum <$M/d/r$f)" = "$sum" ]; then
+			good=$((good + 1))
+		else
+			bad=$((bad + 1))
+		fi
 	done
 	[ $((good + bad)) -lt 200 ] || break
 done
@@ -44,7 +49,8 @@ PY
 flag written
 wait_flag back 200
 remount_weft
-check "every acknowledged block is there, with the old copies back" timeout 200 python3 - $M/d/w "$(cat "$WEFT_SHARED/blocks")" <<'PY'
+check "every acknowledged block is there, with the old copies back" timeout 200 python3 - $M/d/w \
+	"$(cat "$WEFT_SHARED/blocks")" <<'PY'
 import os, sys
 path, blocks = sys.argv[1], int(sys.argv[2])
 assert os.path.getsize(path) == blocks << 20, (os.path.getsize(path), blocks << 20)
@@ -52,7 +58,8 @@ with open(path, "rb") as f:
     for b in range(blocks):
         assert f.read(1 << 20) == bytes([b % 251 + 1]) * (1 << 20), f"block {b}"
 PY
-check "the layout tells which copies are stale" bash -c 'getfattr --absolute-names --only-values -n user.weft.layout /mnt/weft/d/w | grep -q "\"stale\""'
+check "the layout tells which copies are stale" \
+	bash -c 'getfattr --absolute-names --only-values -n user.weft.layout /mnt/weft/d/w | grep -q "\"stale\""'
 for f in 1 2 3 4; do
 	check "r$f is whole" test "$(sha256sum <$M/d/r$f)" = "$sum"
 done

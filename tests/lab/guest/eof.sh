@@ -1,6 +1,6 @@
 #!/bin/bash
-# eof.sh AFTER LIMIT PAUSE... - tails of striped files, while the metadata server stands still so many seconds (N or
-# N-ROUND), or a data server does.
+# eof.sh AFTER LIMIT PAUSE... - tails of striped files, while the metadata server stands still so
+# many seconds (N or N-ROUND), or a data server does.
 . "$(dirname "$0")/lib.sh"
 here=$(dirname "$0") after=$1 limit=$2
 shift 2

@@ -6,14 +6,16 @@ flag filled
 wait_flag two
 umount_weft
 mount_weft
-same "the root shows the exports and what leads to them" "$(ls $M | tr '\n' ' ')" "deep home squashed "
+same "the root shows the exports and what leads to them" "$(ls $M | tr '\n' ' ')" \
+	"deep home squashed "
 same "and no other's" "$(ls $M/deep)" pub
 fails "what is on the way is nobody's to write" "Read-only file system" mkdir $M/x
 fails "also deeper" "Read-only file system" touch $M/deep/x
 fails "an export of others is not there" "No such file" ls $M/deep/secret
 check "a file in one export" dd if=/dev/urandom of=$M/home/data bs=1M count=8 conv=fsync status=none
 same "its owner is root" "$(stat -c %u:%g $M/home/data)" 0:0
-check "it lies on the data servers" sh -c "getfattr --only-values -n user.weft.layout $M/home/data | grep -q '\"size\":8388608'"
+check "it lies on the data servers" sh \
+	-c "getfattr --only-values -n user.weft.layout $M/home/data | grep -q '\"size\":8388608'"
 same "a read-only export is read" "$(cat $M/deep/pub/text)" words
 fails "and not written" "Read-only file system" sh -c "echo more >>$M/deep/pub/text"
 fails "nor made in" "Read-only file system" mkdir $M/deep/pub/d
@@ -22,8 +24,10 @@ same "as nobody" "$(stat -c %u:%g $M/squashed/copy)" 1234:4321
 check "the copy is whole" cmp $M/home/data $M/squashed/copy
 fails "and owns nothing else" "not permitted" chown 7 $M/squashed/copy
 fails "no link crosses exports" "cross-device" ln $M/home/data $M/squashed/link
-check "mv does, by a copy" sh -c "cp $M/home/data $M/home/other && mv $M/home/other $M/squashed/moved && cmp $M/home/data $M/squashed/moved"
-same "each export is a mount of its own" "$(awk -v m=$M/ 'index($2, m) == 1 { print substr($2, length(m) + 1) }' /proc/self/mounts | sort | tr '\n' ' ')" "deep/pub home squashed "
+check "mv does, by a copy" sh \
+	-c "cp $M/home/data $M/home/other && mv $M/home/other $M/squashed/moved && cmp $M/home/data $M/squashed/moved"
+same "each export is a mount of its own" "$(awk -v m=$M/ \
+	'index($2, m) == 1 { print substr($2, length(m) + 1) }' /proc/self/mounts | sort | tr '\n' ' ')" "deep/pub home squashed "
 fails "what exports lie in cannot be moved" "Read-only|busy|cross-device" mv $M/deep $M/elsewhere
 
 # A reload while it is mounted, with a file open for writing in the export that changes.

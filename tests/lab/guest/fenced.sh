@@ -9,5 +9,6 @@ if [ "$1" = first ]; then
 else
 	wait_flag there
 fi
-check "the $1 client writes its part of $2 rounds" timeout "${LIMIT:-3000}" python3 "${0%/*}/fenced.py" "$1" $M/d "$WEFT_SHARED" "$2"
+check "the $1 client writes its part of $2 rounds" timeout "${LIMIT:-3000}" \
+	python3 "${0%/*}/fenced.py" "$1" $M/d "$WEFT_SHARED" "$2"
 umount_weft

@@ -13,7 +13,8 @@ for ((b = 1; b <= batches; b++)); do
 	policy "$M/b$b/s" stripes=2,mirrors=2
 	for ((i = 0; i < files; i++)); do
 		f=$M/b$b/$([ $((i % 2)) = 0 ] && echo m || echo s)/f$i
-		/run/fsx.bin -q -N 48 -S $((seed + (b - 1) * files + i)) -l 4194304 -o 262144 -P /run/fsx "$f" \
+		/run/fsx.bin -q -N 48 -S $((seed + (b - 1) * files + i)) -l 4194304 -o 262144 -P \
+			/run/fsx "$f" \
 			>/run/fsx.out 2>&1 && continue
 		bad=$((bad + 1))
 		not_ok "seed $((seed + (b - 1) * files + i)): $f is what fsx made of it"

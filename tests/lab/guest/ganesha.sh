@@ -1,5 +1,6 @@
 #!/bin/bash
-# ganesha.sh FLOOR-PROGRAM MIB - the client's side of tests/bench/beside.py. What to use is in $WEFT_SHARED/servers, a line for each:
+# ganesha.sh FLOOR-PROGRAM MIB - the client's side of tests/bench/beside.py. What to use is in
+# $WEFT_SHARED/servers, a line for each:
 #   NAME v3 FOLDER PORT MOUNT-PORT | NAME weft MOUNT-COMMAND... | NAME bare PORT
 . "$(dirname "$0")/lib.sh"
 floor=$1 mib=$2
@@ -30,16 +31,19 @@ calls() {
 		END { print r + 0, w + 0, c + 0 }' /proc/self/mountstats
 }
 load() { # FILE COUNT RW BS [OPTION...]: count of BS bytes
-	fio --name=x --filename="$1" --size="$size" --rw="$3" --bs="$4" --io_size="$(($2 * $4))" --norandommap --randrepeat=0 --thread --eta=never \
+	fio --name=x --filename="$1" --size="$size" --rw="$3" --bs="$4" --io_size="$(($2 * $4))" \
+		--norandommap --randrepeat=0 --thread --eta=never \
 		--output=/run/fio "${@:5}"
 }
 stock() { # FILE WORK COUNT
 	case $2 in
-		read-1m) load "$1" "$3" read $((1 << 20)) --direct=1 --ioengine=libaio --iodepth=8 ;;
+		read-1m) load "$1" "$3" read $((1 << 20)) --direct=1 --ioengine=libaio --iodepth=8 \
+			;;
 		write-1m) dd if=/dev/zero of="$1" bs=1M count="$3" conv=notrunc,fsync status=none ;;
 		read-4k) load "$1" "$3" randread 4096 --direct=1 --ioengine=libaio --iodepth=16 ;;
 		# Every other page, so that the client joins no two of them.
-		write-4k) load "$1" "$3" randwrite 4096 --blockalign=8192 --ioengine=psync --end_fsync=1 ;;
+		write-4k) load "$1" "$3" randwrite 4096 --blockalign=8192 --ioengine=psync \
+			--end_fsync=1 ;;
 		sync-4k) load "$1" "$3" randwrite 4096 --direct=1 --ioengine=libaio --iodepth=16 ;;
 	esac
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# knfsd.sh - Linux's own NFS server in this guest, with a file system in memory. No daemon of nfs-utils: what they would tell the kernel is told it here, and the handle that MOUNT
-# would give is left in $WEFT_SHARED/knfsd.handle.
+# knfsd.sh - Linux's own NFS server in this guest, with a file system in memory. No daemon of
+# nfs-utils: what they would tell the kernel is told it here, and the handle that MOUNT would give
+# is left in $WEFT_SHARED/knfsd.handle.
 . "$(dirname "$0")/lib.sh"
 e=/run/export
 mkdir $e
@@ -12,7 +13,9 @@ mount -t nfsd nfsd /proc/fs/nfsd
 r=/proc/net/rpc
 never=2147483647
 # insecure, no_subtree_check, fsid=0; root is root, and SETATTR is synchronous.
-for who in 10.77.0.1 10.77.1.2 10.77.2.2; do echo "nfsd $who $never weft" >$r/auth.unix.ip/channel; done
+for who in 10.77.0.1 10.77.1.2 10.77.2.2; do
+	echo "nfsd $who $never weft" >$r/auth.unix.ip/channel
+done
 echo "weft $e $never $((0x2402)) 65534 65534 0" >$r/nfsd.export/channel
 echo "weft 1 \\x00000000 $never $e" >$r/nfsd.fh/channel
 echo -2 -3 +4 >/proc/fs/nfsd/versions 2>/dev/null
@@ -26,8 +29,11 @@ exec 3>&-
 echo "$handle" | tr -d '\\x\n' >"$WEFT_SHARED/knfsd.handle"
 flag knfsd.up
 wait_flag settled 200
-same "knfsd: files are of owners that nobody is" "$(find $e -type f -size +0 -printf '%m %U\n' | awk '$1 == 640 && $2 >= 1073741824' | wc -l)" "$(find $e -type f -size +0 | wc -l)"
-same "knfsd: nothing of who was fenced is in the file" "$(find $e -type f -size +0 -exec cat {} + | tr -d B | wc -c)" 0
+same "knfsd: files are of owners that nobody is" \
+	"$(find $e -type f -size +0 -printf '%m %U\n' | awk '$1 == 640 && $2 >= 1073741824' |
+	wc -l)" "$(find $e -type f -size +0 | wc -l)"
+same "knfsd: nothing of who was fenced is in the file" \
+	"$(find $e -type f -size +0 -exec cat {} + | tr -d B | wc -c)" 0
 no_complaint
 flag knfsd.looked
 wait_flag knfsd.over 100

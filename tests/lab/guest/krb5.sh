@@ -7,11 +7,13 @@ export KRB5_CONFIG=/run/krb5.conf
 WEFT_MOUNT=${WEFT_MOUNT/10.77.0.1/labhost}
 mkdir -p /run/cc
 chmod 1777 /run/cc
-as() { # USER COMMAND...: alice, bob, mallory (whom the server does not know), or a uid without a ticket
+# USER COMMAND...: alice, bob, mallory (whom the server does not know), or a uid without a ticket
+as() {
 	local user=$1 uid gid groups
 	shift
 	case $user in
-		alice) uid=3001 gid=3001 ;; bob) uid=3002 gid=3002 ;; mallory) uid=3003 gid=3003 ;; *) uid=$user gid=$user ;;
+		alice) uid=3001 gid=3001 ;; bob) uid=3002 gid=3002 ;; mallory) uid=3003 gid=3003 \
+			;; *) uid=$user gid=$user ;;
 	esac
 	KRB5CCNAME=FILE:/run/cc/krb5cc_$uid setpriv --reuid $uid --regid $gid --clear-groups "$@"
 }
@@ -49,7 +51,8 @@ mount_weft sec=krb5p
 check "mallory may make a file" as mallory touch $M/k/mallory
 same "who the server does not know is nobody" "$(stat -c %U:%G $M/k/mallory)" nobody:nogroup
 touch $M/k/root
-same "and so is the client's root, with the machine's ticket" "$(stat -c %U:%G $M/k/root)" nobody:nogroup
+same "and so is the client's root, with the machine's ticket" "$(stat -c %U:%G $M/k/root)" \
+	nobody:nogroup
 fails "who has no ticket is refused" 'Permission denied|Required key' as 4000 ls $M/k
 check "alice gives her file to a group of hers, by name" as alice chgrp crew $M/k/krb5
 same "and it has it" "$(stat -c %U:%G $M/k/krb5)" alice:crew

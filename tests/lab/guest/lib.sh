@@ -1,4 +1,5 @@
-# lib.sh - what a guest's script is written with. WEFT_MOUNT is the mount command, M the mount point.
+# lib.sh - what a guest's script is written with. WEFT_MOUNT is the mount command, M the mount
+# point.
 M=/mnt/weft
 # What Python's scripts import (flags.py); the folder is the host's, and nothing is written there.
 export PYTHONPATH=${BASH_SOURCE%/*} PYTHONDONTWRITEBYTECODE=1
@@ -24,7 +25,11 @@ fails() { # NAME ERROR COMMAND...: must fail, and say ERROR (a pattern of grep -
 	local name=$1 error=$2 out
 	shift 2
 	if out=$("$@" 2>&1); then not_ok "$name: it worked"; return 1; fi
-	if grep -qE -- "$error" <<<"$out"; then ok "$name"; else not_ok "$name: $(tail -1 <<<"$out")"; fi
+	if grep -qE -- "$error" <<<"$out"; then
+		ok "$name"
+	else
+		not_ok "$name: $(tail -1 <<<"$out")"
+	fi
 }
 same() { # NAME GOT WANT
 	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: got '$2', want '$3'"; fi
@@ -37,7 +42,11 @@ mount_weft() { # [OPTION,...]: may be called again after umount: a cold mount
 		*) command=${command/ -o / -o $1,} ;;
 	esac
 	mkdir -p $M
-	timeout 60 $command $M || { not_ok "mount: $command $M"; dmesg | tail -20 | sed 's/^/#   /'; exit 1; }
+	timeout 60 $command $M || {
+		not_ok "mount: $command $M"
+		dmesg | tail -20 | sed 's/^/#   /'
+		exit 1
+	}
 }
 umount_weft() { timeout "${UMOUNT_LIMIT:-60}" umount $M || { not_ok "umount"; exit 1; }; }
 remount_weft() { umount_weft; mount_weft "$@"; }
@@ -54,13 +63,18 @@ wait_flag() { # NAME [SECONDS]
 		sleep 0.05
 	done
 }
-# no_complaint [KNOWN [MADE]]: lines that match MADE tell of what the test itself did. KNOWN is where a warning comes from that is the client's own; that one, to the end of its trace, is told and does not count.
+# no_complaint [KNOWN [MADE]]: lines that match MADE tell of what the test itself did. KNOWN is
+# where a warning comes from that is the client's own; that one, to the end of its trace, is told
+# and does not count.
 no_complaint() {
 	local out
 	[ -z "${1:-}" ] || dmesg | sed -nE "s,.*(WARNING: $1.*),# the client's own: \\1,p"
 	out=$(dmesg | awk -v known="${1:-}" 'known != "" && $0 ~ ("WARNING: " known) { own = 1 } !own; /end trace/ { own = 0 }' |
 		awk -v made="${2:-}" 'made == "" || $0 !~ made' |
 		grep -E 'BUG:|WARNING:|Oops|general protection|nfs.*(bad|error|invalid)|NFS:.*(fail|error)') &&
-		{ not_ok "the client's kernel has nothing to complain of"; printf '%s\n' "$out" | head -20 | sed 's/^/#   /'; } ||
+		{
+			not_ok "the client's kernel has nothing to complain of"
+			printf '%s\n' "$out" | head -20 | sed 's/^/#   /'
+		} ||
 		ok "the client's kernel has nothing to complain of"
 }

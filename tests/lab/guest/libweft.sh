@@ -1,5 +1,6 @@
 #!/bin/bash
-# libweft.sh BUILD - knfsd as in knfsd.sh, with NFSv4 as well, and libweft's programs beside it. Two folders: one plain, one with layouts.
+# libweft.sh BUILD - knfsd as in knfsd.sh, with NFSv4 as well, and libweft's programs beside it. Two
+# folders: one plain, one with layouts.
 . "$(dirname "$0")/lib.sh"
 BUILD=$1
 e=/run/export
@@ -32,7 +33,8 @@ ops() { awk -v n="$1" '$1 == "proc4ops" { print $(n + 3) }' /proc/net/rpc/nfsd; 
 speaks() { # MINOR TEST [VARIABLE...]
 	local minor=$1 name=$2
 	shift 2
-	check "4.$minor: $name" env WEFT_MINOR="$minor" "$@" timeout 60 "$BUILD/tests/wire/weft_client" "$LAB_SELF" "$name"
+	check "4.$minor: $name" env WEFT_MINOR="$minor" "$@" \
+		timeout 60 "$BUILD/tests/wire/weft_client" "$LAB_SELF" "$name"
 }
 for minor in 1 2; do
 	for name in names paths data many null; do
@@ -53,5 +55,6 @@ for minor in 1 2; do
 	rm -f $e/flex/*
 done
 check "knfsd gave layouts ($(($(ops 50) - gets)))" test "$(ops 50)" -gt "$gets"
-check "weft-bench io by layouts" bench io --dir flex --sessions 2 --depth 4 --file 4M --size 64k --verify
+check "weft-bench io by layouts" bench io --dir flex --sessions 2 --depth 4 --file 4M --size 64k \
+	--verify
 no_complaint

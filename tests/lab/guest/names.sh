@@ -1,5 +1,6 @@
 #!/bin/bash
-# names.sh FILES AT-ONCE - the client's side of tests/bench/beside_names.py: $WEFT_SHARED/servers has a line for each, NAME MOUNT-COMMAND...
+# names.sh FILES AT-ONCE - the client's side of tests/bench/beside_names.py: $WEFT_SHARED/servers
+# has a line for each, NAME MOUNT-COMMAND...
 . "$(dirname "$0")/lib.sh"
 files=$1 at_once=$2
 while read -r name what; do

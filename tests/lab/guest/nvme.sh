@@ -19,7 +19,8 @@ within() {
 
 # ---- the target, and its paths: 1 is loop, 2 and 3 are TCP
 
-# Of a file: a loop device takes memory on sector boundaries only, the loop transport hands it the host's, and NVMe is good for any fourth byte.
+# Of a file: a loop device takes memory on sector boundaries only, the loop transport hands it the
+# host's, and NVMe is good for any fourth byte.
 namespace() { # FILE
 	mkdir $target/subsystems/$NQN
 	echo 1 >$target/subsystems/$NQN/attr_allow_any_host
@@ -45,7 +46,8 @@ ana() { echo "$2" >$target/ports/$1/ana_groups/1/ana_state; } # PATH STATE
 # For ten minutes a path that was lost is tried again, each second.
 connect() { # PATH
 	local how=transport=loop
-	[ "$1" = 1 ] || how=transport=tcp,traddr=127.0.0.1,trsvcid=$((4420 + $1)),reconnect_delay=1,ctrl_loss_tmo=600
+	[ "$1" = 1 ] ||
+		how=transport=tcp,traddr=127.0.0.1,trsvcid=$((4420 + $1)),reconnect_delay=1,ctrl_loss_tmo=600
 	exec 9<>/dev/nvme-fabrics
 	echo "nqn=$NQN,$how" >&9
 	exec 9>&-
@@ -63,7 +65,8 @@ state() { cat "/sys/class/nvme/$(controller $1)/state" 2>/dev/null; }
 live() { [ "$(state $1)" = live ] && [ -e "$(echo /sys/class/nvme/$(controller $1)/nvme*c*n1)" ]; }
 delete() { echo 1 >/sys/class/nvme/$(controller $1)/delete_controller; }
 carried() { # PATH: how many reads and writes so far
-	awk '{ print $1 + $5 }' /sys/class/nvme/$(controller $1)/nvme*c*n1/stat 2>/dev/null || echo 0
+	awk '{ print $1 + $5 }' /sys/class/nvme/$(controller $1)/nvme*c*n1/stat 2>/dev/null ||
+		echo 0
 }
 
 # ---- the application
@@ -86,7 +89,11 @@ app_lives() { # or the rest makes no sense
 }
 app_stop() { # NAME
 	: >$app.stop
-	if wait $app_pid; then ok "$1 ($(app_rounds) rounds, the longest took $(cat $app.slowest) s)"; else not_ok "$1"; fi
+	if wait $app_pid; then
+		ok "$1 ($(app_rounds) rounds, the longest took $(cat $app.slowest) s)"
+	else
+		not_ok "$1"
+	fi
 }
 moved() { [ "$(carried $1)" -ge "$2" ]; }
 # The application goes on, and this path carries it.
@@ -163,8 +170,15 @@ all_paths() {
 
 # ---- the drive goes for good; files of d/ have a copy elsewhere, those of single/ have not
 
-server() { layout "$1" | python3 -c 'import re, sys; print(*sorted(set(re.findall(r"\"ds\": *\"(\w+)\"", sys.stdin.read()))))'; } # FILE: who holds it
-available() { "$WEFT_BUILD/weft" --admin unix:$CLUSTER/run/mds.sock --json ds list | python3 -c 'import json, sys; print(*[d["available"] for d in json.load(sys.stdin)["ds"] if d["name"] == sys.argv[1]])' "$1"; }
+# FILE: who holds it
+server() {
+	layout "$1" |
+		python3 -c 'import re, sys; print(*sorted(set(re.findall(r"\"ds\": *\"(\w+)\"", sys.stdin.read()))))'
+}
+available() {
+	"$WEFT_BUILD/weft" --admin unix:$CLUSTER/run/mds.sock --json ds list |
+		python3 -c 'import json, sys; print(*[d["available"] for d in json.load(sys.stdin)["ds"] if d["name"] == sys.argv[1]])' "$1"
+}
 failed() { [ "$(metric ds1 weft_ds_store_failing)" = "$1" ]; }
 only_on() { # DAEMON: the files of single/ that it holds
 	local f
@@ -186,7 +200,8 @@ gone() {
 	check "without it the application goes on with the other copy" app_goes_on 40
 	check "the errors are counted" test "$(metric ds1 weft_ds_disk_errors_total)" -gt 0
 	cold
-	fails "what was there alone cannot be written" "Input/output error" timeout -s KILL 20 dd if=/run/src of="$written" bs=1M conv=notrunc,fsync
+	fails "what was there alone cannot be written" "Input/output error" timeout -s KILL 20 dd \
+		if=/run/src of="$written" bs=1M conv=notrunc,fsync
 	check "what is elsewhere can" cmp "$kept" /run/src
 	# A reader may be kept waiting for the drive, but gets no data.
 	same "what was there alone is not read" "$(timeout 3 cat "$lost" 2>/dev/null | wc -c)" 0
@@ -203,7 +218,8 @@ gone() {
 	remount_weft
 	check "all data is there, from the copy" cmp $M/d/f $app.copy
 	check "and the new file's" cmp $M/d/new /run/src
-	same "the data server ends in order" "$(timeout 20 python3 "$WEFT_BUILD/tools/weft-dev" kill $CLUSTER ds1 2>&1)" ""
+	same "the data server ends in order" "$(timeout 20 python3 "$WEFT_BUILD/tools/weft-dev" \
+		kill $CLUSTER ds1 2>&1)" ""
 
 	umount $CLUSTER/ds1
 	for f in 1 2 3; do connect $f; done
@@ -225,10 +241,16 @@ for p in 1 2 3; do
 	link $p && connect $p || { not_ok "path $p"; exit 1; }
 done
 mkfs.xfs -q /dev/nvme0n1 || { not_ok "XFS on the multipath device"; exit 1; }
-WEFT_MOUNT=$(dev up --ds 1 --addr "$LAB_SELF" --set mds.lease=10s --set mds.grace=2s) || { not_ok "the cluster starts"; exit 1; }
+WEFT_MOUNT=$(dev up --ds 1 --addr "$LAB_SELF" --set mds.lease=10s --set mds.grace=2s) || {
+	not_ok "the cluster starts"
+	exit 1
+}
 dev kill ds1
 cp -a $CLUSTER/ds1 /run/empty
-mount /dev/nvme0n1 $CLUSTER/ds1 && cp -a /run/empty/. $CLUSTER/ds1 || { not_ok "the store moves to the drive"; exit 1; }
+mount /dev/nvme0n1 $CLUSTER/ds1 && cp -a /run/empty/. $CLUSTER/ds1 || {
+	not_ok "the store moves to the drive"
+	exit 1
+}
 dev start ds1 || { not_ok "ds1 starts"; exit 1; }
 same "weft topo knows the drive's paths" "$("$WEFT_BUILD/weft" topo --near $CLUSTER/ds1 --json |
 	python3 -c 'import json, sys; print(*json.load(sys.stdin)["drives"])')" "$(controller 1) $(controller 2) $(controller 3)"
@@ -240,8 +262,11 @@ all_paths
 app_stop "no error reaches the application"
 remount_weft
 check "from a cold cache all data is there" cmp $M/f $app.copy
-direct=$(metric ds1 weft_ds_disk_io_total path=direct) buffered=$(metric ds1 weft_ds_disk_io_total path=buffered) fixed=$(metric ds1 weft_ds_fixed_io_total)
-check "most of the I/O is direct ($direct; buffered: $buffered)" test "$direct" -gt $((2 * buffered))
+direct=$(metric ds1 weft_ds_disk_io_total path=direct) \
+	buffered=$(metric ds1 weft_ds_disk_io_total path=buffered) \
+	fixed=$(metric ds1 weft_ds_fixed_io_total)
+check "most of the I/O is direct ($direct; buffered: $buffered)" test "$direct" \
+	-gt $((2 * buffered))
 check "and from and to memory that the ring knows ($fixed)" test $((fixed * 2)) -gt "$direct"
 umount_weft
 log_clean "the data server has nothing to complain of" ds1
@@ -259,6 +284,7 @@ head -c 1M /dev/urandom >/run/src
 app_start drive $M/d/f
 gone
 log_clean "the other data server has nothing to complain of" ds2
-grep -hE 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log | head -20 | sed 's/^/not ok - a daemon complains: /'
+grep -hE 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log | head -20 |
+	sed 's/^/not ok - a daemon complains: /'
 check "the daemons stop" timeout 30 python3 "$WEFT_BUILD/tools/weft-dev" down $CLUSTER
 

@@ -11,6 +11,7 @@ echo 0 >/proc/sys/fs/protected_regular
 echo 0 >/proc/sys/fs/protected_fifos
 umask 0
 mkdir $M/p.$1 /run/ext4/p
-check "$2 random calls with seed $1 do the same as on ext4" timeout 180 python3 "$(dirname "$0")/posix.py" $M/p.$1 /run/ext4/p "$1" "$2"
+check "$2 random calls with seed $1 do the same as on ext4" \
+	timeout 180 python3 "$(dirname "$0")/posix.py" $M/p.$1 /run/ext4/p "$1" "$2"
 umount_weft
 no_complaint

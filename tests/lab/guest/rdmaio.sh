@@ -1,5 +1,6 @@
 #!/bin/bash
-# rdmaio.sh rxe|siw|tcp BUILD SECONDS kills|none: rounds of fio until the time is over, two at least.
+# rdmaio.sh rxe|siw|tcp BUILD SECONDS kills|none: rounds of fio until the time is over, two at
+# least.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"
 kind=$1 BUILD=$2 seconds=$3 kills=$4
@@ -12,28 +13,41 @@ metric() { "$BUILD/tests/lab/metric" $CLUSTER "$@"; }
 total() { metric ds1,ds2,ds3 "$@"; } # of the data servers
 # verified DIR SEED: three kinds of I/O at once, each block with its checksum, read back at the end.
 verified() {
-	timeout 300 fio --output=/run/fio.out --directory="$1" --randseed="$2" --verify=crc32c --verify_fatal=1 --do_verify=1 --fallocate=none \
-		--name=direct --rw=randwrite --bsrange=4k-1m --size=24m --direct=1 --ioengine=libaio --iodepth=16 \
-		--name=small --rw=randrw --bs=4k --size=4m --direct=1 --ioengine=libaio --iodepth=64 \
-		--name=cached --rw=randwrite --bsrange=512-200k --bs_unaligned=1 --size=12m --ioengine=psync --fsync=50 ||
+	timeout 300 fio --output=/run/fio.out --directory="$1" --randseed="$2" --verify=crc32c \
+		--verify_fatal=1 --do_verify=1 --fallocate=none \
+		--name=direct --rw=randwrite --bsrange=4k-1m --size=24m --direct=1 \
+		--ioengine=libaio --iodepth=16 \
+		--name=small --rw=randrw --bs=4k --size=4m --direct=1 --ioengine=libaio \
+		--iodepth=64 \
+		--name=cached --rw=randwrite --bsrange=512-200k --bs_unaligned=1 --size=12m \
+		--ioengine=psync --fsync=50 ||
 		{ tail -25 /run/fio.out; return 1; }
 }
-# Workers of rpciod that wait for an invalidation for a call that was cancelled, or for one that was answered to be let go, which such an invalidation does: what the
-# stock client does for ever where the connection went meanwhile (docs/rdma.md).
-hung() { grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free|xprt_request_dequeue_xprt' /proc/[0-9]*/stack 2>/dev/null; }
+# Workers of rpciod that wait for an invalidation for a call that was cancelled, or for one that was
+# answered to be let go, which such an invalidation does: what the stock client does for ever where
+# the connection went meanwhile (docs/rdma.md).
+hung() {
+	grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free|xprt_request_dequeue_xprt' \
+		/proc/[0-9]*/stack 2>/dev/null
+}
 # Calls to data servers that wait for their answers.
-unanswered() { grep -h 'nfsv3.*q:xprt_pending' /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks | awk '{ print $1 }' | sort; }
+unanswered() {
+	grep -h 'nfsv3.*q:xprt_pending' /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks |
+		awk '{ print $1 }' | sort
+}
 answer() {
 	timeout 10 "$BUILD/tests/lab/metric" $CLUSTER mds,ds1,ds2,ds3 \
 		weft_rpc_received_bytes_total >/dev/null
 }
-# Ends this guest where its kernel hangs so, and only where no server owes it an answer: nothing but a fresh client can go on then. The test counts it.
+# Ends this guest where its kernel hangs so, and only where no server owes it an answer: nothing but
+# a fresh client can go on then. The test counts it.
 hang() {
 	local workers calls
 	workers=$(hung) calls=$(unanswered)
 	[ -n "$workers" ] && sleep 15 && [ "$(hung)" = "$workers" ] || return
 	[ -z "$(comm -12 <(echo "$calls") <(unanswered) | grep .)" ] && answer || return
-	echo "# $kind: round $round: the client's kernel hangs, $(wc -w <<<"$workers") worker(s) of rpciod; all servers answer, and owe it nothing:"
+	echo "# $kind: round $round: the client's kernel hangs, $(wc -w \
+		<<<"$workers") worker(s) of rpciod; all servers answer, and owe it nothing:"
 	sed 's/^/#   /' $(head -1 <<<"$workers") /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks
 	: >"$WEFT_SHARED/hang"
 	sleep 1
@@ -52,10 +66,18 @@ stuck() {
 	tail -n 12 $CLUSTER/log/*.log | sed 's/^/#   /'
 	ss -tnp | sed 's/^/#   /'
 	rdma resource show qp | sed 's/^/#   /'
-	for d in ds1 ds2 ds3 mds; do echo "#   $d: $(curl -s --max-time 3 --unix-socket "$(ls $CLUSTER/run/$d*sock | head -1)" http://x/metrics | grep -E '^weft_(rdma|pool)' | grep -v ' 0$' | tr '\n' ' ')"; done
+	for d in ds1 ds2 ds3 mds; do
+		echo "#   $d: $(curl -s --max-time 3 --unix-socket "$(ls $CLUSTER/run/$d*sock |
+			head -1)" http://x/metrics | grep -E '^weft_(rdma|pool)' | grep -v ' 0$' | tr '\n' ' ')"
+	done
 	for i in 1 2; do
-		echo "#   $(grep -H . /sys/class/infiniband/*/ports/1/hw_counters/* | sed 's|.*hw_counters/||' | grep -v ':0$' | tr '\n' ' ')"
-		for f in /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks /sys/kernel/debug/sunrpc/rpc_xprt/*/info; do echo "#   $f"; head -20 "$f" | sed 's/^/#     /'; done
+		echo "#   $(grep -H . /sys/class/infiniband/*/ports/1/hw_counters/* |
+			sed 's|.*hw_counters/||' | grep -v ':0$' | tr '\n' ' ')"
+		for f in /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks \
+			/sys/kernel/debug/sunrpc/rpc_xprt/*/info; do
+			echo "#   $f"
+			head -20 "$f" | sed 's/^/#     /'
+		done
 		sleep 5
 	done
 	grep -A12 'fstype nfs' /proc/self/mountstats | grep -E 'xprt|device' | sed 's/^/#   /'
@@ -65,8 +87,16 @@ rdma=(--rdma 20049) proto=proto=rdma,port=20049
 [ "$kind" != tcp ] || rdma=() proto=proto=tcp,port=12049
 [ "$kind" = tcp ] || rdma_up "$kind"
 export WEFT_BUILD=$BUILD
-dev up --ds 3 --addr "$LAB_SELF" "${rdma[@]}" --set mds.lease=10s --set mds.grace=5s >/run/up.log 2>&1 || { not_ok "the cluster starts: $(tail -3 /run/up.log)"; exit 1; }
-for i in {1..100}; do [ "$kind" = tcp ] || [ "$(grep -l 'NFS over RDMA at' $CLUSTER/log/*.log | wc -l)" != 4 ] || break; sleep 0.1; done
+dev up --ds 3 --addr "$LAB_SELF" "${rdma[@]}" --set mds.lease=10s --set mds.grace=5s >/run/up.log \
+	2>&1 || {
+	not_ok "the cluster starts: $(tail -3 /run/up.log)"
+	exit 1
+}
+for i in {1..100}; do
+	[ "$kind" = tcp ] || [ "$(grep -l 'NFS over RDMA at' $CLUSTER/log/*.log | wc -l)" != 4 ] ||
+		break
+	sleep 0.1
+done
 sleep 1
 WEFT_MOUNT="mount -t nfs4 -o vers=4.2,$proto $LAB_SELF:/"
 mount_weft
@@ -79,7 +109,10 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 	if [ $((round % 2)) = 0 ] || [ $kills = none ]; then
 		policy $M/d stripes=2,unit=1M,mirrors=1
 		check "round $round: what fio wrote is what it reads" verified $M/d $RANDOM || break
-		[ $round != 0 ] || same "the metadata server moved none of it" "$(metric mds weft_mds_op_total op=WRITE) $(metric mds weft_mds_op_total op=READ)" "0 0"
+		[ $round != 0 ] ||
+			same "the metadata server moved none of it" \
+			"$(metric mds weft_mds_op_total op=WRITE) $(metric mds weft_mds_op_total \
+			op=READ)" "0 0"
 	else
 		policy $M/d stripes=1,mirrors=2
 		victim=ds$((1 + RANDOM % 3))
@@ -94,7 +127,8 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 		dev kill $victim -9
 		echo kill >>"$WEFT_SHARED/rounds"
 		sleep 1
-		dev start $victim >/run/start.log 2>&1 || not_ok "$victim starts again: $(tail -1 /run/start.log)"
+		dev start $victim >/run/start.log 2>&1 ||
+			not_ok "$victim starts again: $(tail -1 /run/start.log)"
 		if wait $fio; then
 			ok "round $round: what fio wrote is what it reads, and $victim was killed meanwhile"
 		else
@@ -106,10 +140,14 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 	rm -r $M/d
 	kill $watch
 	echo round >>"$WEFT_SHARED/rounds"
-	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] || echo "# $kind: round $round: by RDMA since they started last, the data servers: $(($(total weft_rdma_bytes_total) >> 20)) MiB"
+	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] ||
+		echo "# $kind: round $round: by RDMA since they started last, the data servers: $(($(total weft_rdma_bytes_total) >> 20)) MiB"
 	round=$((round + 1))
 done
-[ "$kind" = tcp ] || check "data came by RDMA Read and went by RDMA Write" test "$(total weft_rdma_bytes_total dir=read)" -gt 1000000 -a "$(total weft_rdma_bytes_total dir=write)" -gt 1000000 ||
+[ "$kind" = tcp ] ||
+	check "data came by RDMA Read and went by RDMA Write" \
+	test "$(total weft_rdma_bytes_total dir=read)" -gt 1000000 \
+	-a "$(total weft_rdma_bytes_total dir=write)" -gt 1000000 ||
 	for d in mds ds1 ds2 ds3; do tail -6 $CLUSTER/log/$d.log | sed "s/^/#   $d: /"; done
 # A client that comes back meanwhile would go on over TCP. Or the daemon says that RDMA takes long.
 [ "$kind" = tcp ] || same "no data server took connections over TCP before those over RDMA" \
@@ -120,7 +158,8 @@ umount_weft
 dev down >/run/down.log 2>&1 || not_ok "the daemons stop: $(tail -3 /run/down.log)"
 if grep -qE 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log; then
 	not_ok "no daemon complains"
-	grep -hE -A30 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log | head -50 | sed 's/^/#   /'
+	grep -hE -A30 'Sanitizer|runtime error|[Aa]ssert|FATAL' $CLUSTER/log/*.log | head -50 |
+		sed 's/^/#   /'
 else
 	ok "no daemon complains"
 fi

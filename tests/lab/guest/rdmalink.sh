@@ -36,18 +36,21 @@ until_held() { # SECONDS: what it holds when it is what it was before, or when t
 }
 server() {
 	local pid before now began n=2
-	# On iWARP it is TCP that gives a peer up: siw has done what TCP's buffer holds. After half a minute instead of a quarter of an hour.
+	# On iWARP it is TCP that gives a peer up: siw has done what TCP's buffer holds. After half
+	# a minute instead of a quarter of an hour.
 	[ "$kind" != siw ] || echo 5 >/proc/sys/net/ipv4/tcp_retries2
 	ds_disk link 300
 	ds_start link 12100 20049 -o rdma.quiet=10s
 	pid=${ds_pid[link]}
-	grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' /mnt/link/store/identity | head -1 >"$WEFT_SHARED/uuid.new"
+	grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' /mnt/link/store/identity |
+		head -1 >"$WEFT_SHARED/uuid.new"
 	mv "$WEFT_SHARED/uuid.new" "$WEFT_SHARED/uuid"
 	wait_flag used
 	sleep 2
 	before=$(held "$pid" link | but_tcp)
 	descriptors >/run/fd.before
-	check "what it holds is seen: $before" grep -qE ' mr=[1-9].* cm_id=[1-9].* connections=0 ' <<<"$before"
+	check "what it holds is seen: $before" grep -qE ' mr=[1-9].* cm_id=[1-9].* connections=0 ' \
+		<<<"$before"
 	flag seen
 	wait_flag cut
 	began=$SECONDS
@@ -89,4 +92,5 @@ client() {
 	flag done
 }
 $part
-[ "$part" = client ] || no_complaint # rxe may complain of a queue pair that was cut off from its peer
+# rxe may complain of a queue pair that was cut off from its peer
+[ "$part" = client ] || no_complaint

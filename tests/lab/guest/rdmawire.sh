@@ -7,11 +7,13 @@ kind=$1 BUILD=$2 KEY=$3 MDS=$4 soak=${5:-}
 ds_name=$kind
 rdma_up "$kind"
 ds_disk wire 600
-# In a long run a guest has no room for all that the sanitizer keeps of what was freed, and then goes on for ever with the first page that it lacks.
+# In a long run a guest has no room for all that the sanitizer keeps of what was freed, and then
+# goes on for ever with the first page that it lacks.
 export ASAN_OPTIONS=quarantine_size_mb=8:thread_local_quarantine_size_kb=64
 ds_start wire 12100 20049 -o log.level=warn
 pid=${ds_pid[wire]}
-uuid=$(grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' /mnt/wire/store/identity | head -1)
+uuid=$(grep -oE '[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' \
+	/mnt/wire/store/identity | head -1)
 args=(-k "$KEY" -u "$uuid" -S $RANDOM$RANDOM)
 [ "$kind" != siw ] || args+=(-i)
 wire_limit=200
@@ -21,7 +23,8 @@ wire() {
 	local rc
 	local more=()
 	[ "$1" != -n ] || { more=(-n "$2"); shift 2; }
-	timeout "${WIRE_LIMIT:-$wire_limit}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" "${more[@]}" "$LAB_SELF" "$@"
+	timeout "${WIRE_LIMIT:-$wire_limit}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" \
+		"${more[@]}" "$LAB_SELF" "$@"
 	rc=$?
 	[ $rc -le 1 ] || not_ok "rdma_wire $*: status $rc" # 1: it has said so
 }
@@ -30,10 +33,12 @@ wire() {
 wire "private data is exchanged"
 wire @conn @data @load
 same "no message found the peer without a Receive" "$(rnr)" 0
-# From and to the memory that the device knows, past the page cache, and without a look-up of its pages: one block of memory all the way.
+# From and to the memory that the device knows, past the page cache, and without a look-up of its
+# pages: one block of memory all the way.
 direct=$(ds_metric wire weft_ds_disk_io_total direct) fixed=$(ds_metric wire weft_ds_fixed_io_total)
 wire "WRITE of 1 MiB from nine segments"
-direct=$(($(ds_metric wire weft_ds_disk_io_total direct) - direct)) fixed=$(($(ds_metric wire weft_ds_fixed_io_total) - fixed))
+direct=$(($(ds_metric wire weft_ds_disk_io_total direct) - direct)) \
+	fixed=$(($(ds_metric wire weft_ds_fixed_io_total) - fixed))
 check "what comes and goes by RDMA goes directly to and from the disk ($direct), and from and to registered memory ($fixed)" test "$direct" -ge 2 -a "$fixed" -ge "$direct"
 sleep 2
 before=$(held "$pid" wire)
@@ -43,11 +48,13 @@ srqs=$(grep -oE 'srq=[0-9]+' <<<"$before")
 [ "$kind" = siw ] || check "connections share receives ($srqs)" test "${srqs#srq=}" -ge 1
 [ "$kind" = rxe ] || same "on iWARP each connection has receives of its own" "$srqs" srq=0
 wire @error
-[ "$kind" = siw ] || check "a client without Receives is seen in the device's counters" test "$(rnr)" -gt 0
+[ "$kind" = siw ] ||
+	check "a client without Receives is seen in the device's counters" test "$(rnr)" -gt 0
 same "what connections of all kinds held is given back" "$(settled "$pid" wire "$before")" "$before"
 WIRE_LIMIT=1800 wire connects
 same "what many connections held is given back" "$(settled "$pid" wire "$before")" "$before"
-same "the device said of each queue pair that it used no more receives" "$(ds_metric wire weft_rdma_undrained_total)" 0
+same "the device said of each queue pair that it used no more receives" \
+	"$(ds_metric wire weft_rdma_undrained_total)" 0
 WIRE_LIMIT=1800 wire fuzz
 same "what broken headers held is given back" "$(settled "$pid" wire "$before")" "$before"
 # What is registered is listed by thread.
@@ -55,7 +62,9 @@ wire -n 24 "connections that stand" &
 sleep 2
 standing=$(mr_bytes) n=$(ds_metric wire weft_rdma_connections)
 wait $!
-same "one thread registers all memory, and it is none that serves clients" "$(rdma resource show mr | grep 'comm weft-ds' | grep -oE ' pid [0-9]+' | sort -u | wc -l)" 1
+same "one thread registers all memory, and it is none that serves clients" \
+	"$(rdma resource show mr | grep 'comm weft-ds' | grep -oE ' pid [0-9]+' | sort -u |
+	wc -l)" 1
 beside=$((256 << 20)) # the pool, and on iWARP what is read into
 [ "$kind" != siw ] || beside=$(((256 + 32) << 20))
 echo "# $kind: with $n connections $(((standing - beside) / 1024)) KiB are registered for messages, $(((standing - beside) / 1024 / n)) for each"
@@ -88,12 +97,14 @@ ds_start wire 12100 20049 -o log.level=warn -o rdma.poll=0
 before=$(counts)
 wire -n 2000 "128 at once"
 read -r completions sleeps vain _ <<<"$(since "$before")"
-check "without rdma.poll a look in vain ends in sleep ($completions completions, $sleeps events, $vain looks in vain)" test "$completions" -ge 4000 -a "$vain" -le $((4 * sleeps)) # one more to be sure, in two queues
+# one more to be sure, in two queues
+check "without rdma.poll a look in vain ends in sleep ($completions completions, $sleeps events, $vain looks in vain)" test "$completions" -ge 4000 -a "$vain" -le $((4 * sleeps))
 before=$(counts)
 wire "READ into 256 segments"
 read -r _ _ _ requests tell <<<"$(since "$before")"
 if [ "$kind" = siw ]; then
-	check "on iWARP all tell that they are done ($tell of $requests work requests)" test $((10 * tell)) -ge $((9 * requests))
+	check "on iWARP all tell that they are done ($tell of $requests work requests)" \
+		test $((10 * tell)) -ge $((9 * requests))
 else
 	check "few tell that they are done, and one in 64 at least ($tell of $requests work requests)" test "$requests" -ge 1000 -a $((10 * tell)) -le "$requests" -a $((64 * tell)) -ge "$requests"
 fi
@@ -113,23 +124,28 @@ same "where a connection is idle nobody looks for completions" "$(since "$before
 wait $!
 ds_stop wire
 ds_complaints wire
-# Any address, of IPv4 and of IPv6. The device goes and comes back: the listeners come back by themselves.
+# Any address, of IPv4 and of IPv6. The device goes and comes back: the listeners come back by
+# themselves.
 : >/run/wire.log
-self6=$(ip -6 -o addr show dev "$LAB_DEV" scope global | awk '{ sub("/.*", "", $4); print $4; exit }')
+self6=$(ip -6 -o addr show dev "$LAB_DEV" scope global |
+	awk '{ sub("/.*", "", $4); print $4; exit }')
 ds_rdma='0.0.0.0:20049,[::]:20049' ds_start wire 12100 20049
 anywhere() { # WHEN
 	for LAB_SELF in "$LAB_SELF" "$self6"; do
-		wire "private data is exchanged" "WRITE of 1 MiB" | sed "s/^\(ok\|not ok\) - /\1 - at $LAB_SELF, $1: /"
+		wire "private data is exchanged" "WRITE of 1 MiB" |
+			sed "s/^\(ok\|not ok\) - /\1 - at $LAB_SELF, $1: /"
 	done
 }
 (anywhere "listening at any address")
 check "the device is taken away" timeout 30 rdma link delete "${kind}0"
 for i in {1..100}; do grep -q 'has gone' /run/wire.log && break; sleep 0.1; done
 same "the server says so" "$(grep -c "${kind}0 has gone" /run/wire.log)" 1
-same "and holds nothing of it" "$(held "${ds_pid[wire]}" | sed 's/fd=[0-9]* //')" "qp=0 cq=0 mr=0 pd=0 cm_id=0 srq=0"
+same "and holds nothing of it" "$(held "${ds_pid[wire]}" | sed 's/fd=[0-9]* //')" \
+	"qp=0 cq=0 mr=0 pd=0 cm_id=0 srq=0"
 told() { # TIMES: since the device went it has joined so often, with other addresses
 	for i in {1..100}; do
-		[ "$(sed -n '/has gone/,$p' /run/wire.log | grep -c 'joined as')" -lt "$1" ] || return 0
+		[ "$(sed -n '/has gone/,$p' /run/wire.log | grep -c 'joined as')" -lt "$1" ] ||
+			return 0
 		sleep 0.1
 	done
 	return 1
@@ -151,8 +167,10 @@ ds_complaints wire
 ds_start wire 12100 20049 -o log.level=warn -o rdma.srq=false
 same "without rdma.srq nothing is shared" "$(held "${ds_pid[wire]}" | grep -oE 'srq=[0-9]+')" srq=0
 wire "vanish"
-receives=$(ds_metric wire weft_rdma_receives_total) chains=$(ds_metric wire weft_rdma_receive_doorbells_total)
-check "receives are posted in chains ($receives in $chains)" test "$receives" -ge 1000 -a "$receives" -ge $((8 * chains))
+receives=$(ds_metric wire weft_rdma_receives_total) \
+	chains=$(ds_metric wire weft_rdma_receive_doorbells_total)
+check "receives are posted in chains ($receives in $chains)" test "$receives" -ge 1000 \
+	-a "$receives" -ge $((8 * chains))
 wire "all credits" "as many calls" "RDMA_DONE" "128 at once"
 same "no message found a server without shared Receives without one" "$(rnr)" "$before"
 wire "more calls than granted" "are thrown away" "fuzz"
@@ -184,7 +202,9 @@ done
 : >/run/wire.log
 ds_by=(setpriv --bounding-set -ipc_lock,-sys_resource prlimit --memlock=8388608:8388608)
 ds_start wire 12100 20049 -o log.level=warn
-same "a registration that is refused is told once, with the limit" "$(grep -c "rdma: ${kind}0: registering 256 MiB of the pool: .*RLIMIT_MEMLOCK" /run/wire.log)" 1
+same "a registration that is refused is told once, with the limit" \
+	"$(grep -c "rdma: ${kind}0: registering 256 MiB of the pool: .*RLIMIT_MEMLOCK" \
+	/run/wire.log)" 1
 ds_by=()
 ds_stop wire
 ds_complaints wire
@@ -194,21 +214,29 @@ if [ "$kind" = siw ]; then
 	ds_by=(prlimit --memlock=62914560:62914560 setpriv --bounding-set -ipc_lock,-sys_resource)
 	ds_start wire 12100 20049 -o ds.threads=1 -o ds.pool=16M
 	sleep 2 # it is tried each second
-	same "so is that of the memory that is fetched into" "$(grep -c "rdma: siw0: registering 32 MiB for what is fetched: .*RLIMIT_MEMLOCK" /run/wire.log) $(grep -c "siw0 cannot be used: Cannot allocate memory" /run/wire.log)" "1 1"
+	same "so is that of the memory that is fetched into" \
+		"$(grep -c "rdma: siw0: registering 32 MiB for what is fetched: .*RLIMIT_MEMLOCK" \
+		/run/wire.log) $(grep -c "siw0 cannot be used: Cannot allocate memory" /run/wire.log)" "1 1"
 	ds_by=()
 	ds_stop wire
 	ds_complaints wire
 fi
-# The stock client mounts a folder that is exported by path without a word of ports: rpcbind knows MOUNT over TCP, and NFS over RDMA is at its own port.
+# The stock client mounts a folder that is exported by path without a word of ports: rpcbind knows
+# MOUNT over TCP, and NFS over RDMA is at its own port.
 if [ "$kind" = rxe ] && command -v rpcbind >/dev/null; then
 	rpcbind -f &
 	rpcbind=$!
 	mkdir -m 777 /run/x /mnt/v3
 	printf 'export "/run/x" {\n\tclient "*" { access = rw  squash = none  privileged_port = false }\n}\n' >/run/exports.v3
 	ds_start wire 12100 20049 -o ds.exports=/run/exports.v3 -o ds.rpcbind=true
-	for i in {1..100}; do rpcinfo -p 127.0.0.1 | grep -q ' 100005 .* 12100 ' && break; sleep 0.1; done
-	check "an exported folder is mounted over RDMA without its ports" timeout 30 mount -t nfs -o vers=3,proto=rdma,nolock "$LAB_SELF:/run/x" /mnt/v3
-	same "and it is RDMA" "$(sed -n 's|.* /mnt/v3 nfs .*proto=\([a-z]*\),port=\([0-9]*\).*|\1 \2|p' /proc/mounts)" "rdma 20049"
+	for i in {1..100}; do
+		rpcinfo -p 127.0.0.1 | grep -q ' 100005 .* 12100 ' && break
+		sleep 0.1
+	done
+	check "an exported folder is mounted over RDMA without its ports" timeout 30 mount -t nfs \
+		-o vers=3,proto=rdma,nolock "$LAB_SELF:/run/x" /mnt/v3
+	same "and it is RDMA" "$(sed -n \
+		's|.* /mnt/v3 nfs .*proto=\([a-z]*\),port=\([0-9]*\).*|\1 \2|p' /proc/mounts)" "rdma 20049"
 	head -c 1000000 /dev/urandom >/run/data
 	check "it takes data" cp /run/data /mnt/v3/data
 	umount /mnt/v3
@@ -217,7 +245,8 @@ if [ "$kind" = rxe ] && command -v rpcbind >/dev/null; then
 	ds_stop wire
 	ds_complaints wire
 fi
-# A pool of two pieces, which a region each stands for, in a daemon that is root's only until it may lock them. The kernel here has no huge pages.
+# A pool of two pieces, which a region each stands for, in a daemon that is root's only until it may
+# lock them. The kernel here has no huge pages.
 if [ "$kind" = rxe ]; then
 	: >/run/wire.log
 	chmod 1777 /run
@@ -225,9 +254,12 @@ if [ "$kind" = rxe ]; then
 	ds_by=(prlimit --memlock=8388608:8388608)
 	ds_start wire 12100 20049 -o ds.user=nobody -o ds.pool=1026M
 	ds_by=()
-	same "it is nobody's, and has no rights" "$(awk '/^Uid|^CapPrm/ { print $2 }' "/proc/${ds_pid[wire]}/status" | tr '\n' ' ')" "$(id -u nobody) 0000000000000000 "
+	same "it is nobody's, and has no rights" \
+		"$(awk '/^Uid|^CapPrm/ { print $2 }' "/proc/${ds_pid[wire]}/status" |
+		tr '\n' ' ')" "$(id -u nobody) 0000000000000000 "
 	for i in {1..100}; do grep -q 'NFS over RDMA at' /run/wire.log && break; sleep 0.1; done
-	same "each piece of the pool is a region" "$(grep -c "rdma: rxe0: .* 1026 MiB of memory in 2 regions" /run/wire.log)" 1
+	same "each piece of the pool is a region" \
+		"$(grep -c "rdma: rxe0: .* 1026 MiB of memory in 2 regions" /run/wire.log)" 1
 	check "and is registered" test "$(mr_bytes)" -ge $((1026 << 20))
 	wire "WRITE of 1 MiB from nine segments" "READ into 256 segments" "all credits"
 	ds_stop wire

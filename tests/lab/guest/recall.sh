@@ -18,7 +18,8 @@ else
 	wait_flag broken
 	began=$SECONDS
 	check "the other cuts the file" truncate -s 100 $M/f
-	check "and does not wait for the deadline (took $((SECONDS - began)) s)" test $((SECONDS - began)) -lt 13
+	check "and does not wait for the deadline (took $((SECONDS - began)) s)" \
+		test $((SECONDS - began)) -lt 13
 	flag cut
 	wait_flag grown
 	same "then it sees what the first wrote" "$(tail -c 5 $M/f)" more

@@ -1,7 +1,9 @@
 #!/bin/bash
 . "$(dirname "$0")/lib.sh"
 mount_weft
-crowd() { # NAME: 100 processes make directories, each in one of its own and one after the other; they begin together, when all are there
+# NAME: 100 processes make directories, each in one of its own and one after the other; they begin
+# together, when all are there
+crowd() {
 	python3 - "$M/$1" "$WEFT_SHARED/begins" <<'PY'
 import os, sys
 ready, told = os.pipe()

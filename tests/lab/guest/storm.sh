@@ -26,8 +26,9 @@ with open("/run/wrote", "w", encoding="ascii") as log:
         print(n, whole, size, mtime, file=log)
         n += 1
 PY
-# Each reads what both wrote. (Linux' close returns before pages that a failed data server made dirty again are written; its fsync does not. So sync
-# comes first, and only times that were set after an fsync must stay.)
+# Each reads what both wrote. (Linux' close returns before pages that a failed data server made
+# dirty again are written; its fsync does not. So sync comes first, and only times that were set
+# after an fsync must stay.)
 sync
 flag done$me
 wait_flag done1 400
@@ -38,7 +39,8 @@ flag read$me
 wait_flag read1 200
 wait_flag read2 200
 for who in 1 2; do
-	check "client $me reads what client $who wrote" timeout 300 python3 - $M/s $who "$WEFT_SHARED/wrote$who" <<'PY'
+	check "client $me reads what client $who wrote" timeout 300 python3 - $M/s $who \
+		"$WEFT_SHARED/wrote$who" <<'PY'
 import os, random, sys
 top, who, log = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 bad = []

@@ -1,5 +1,6 @@
 #!/bin/bash
-# tls.sh PHASE TLSHD CERTS: the stock client with tlshd, TLS with and without a certificate of the client's.
+# tls.sh PHASE TLSHD CERTS: the stock client with tlshd, TLS with and without a certificate of the
+# client's.
 . "$(dirname "$0")/lib.sh"
 phase=$1 tlshd=$2 certs=$3
 start_tlshd() { # CA
@@ -41,7 +42,8 @@ clear)
 	mkdir $M/s
 	policy $M/s stripes=4,unit=1M,mirrors=1
 	fill /run/clear $clear 4
-	told "a file is written in the clear" dd if=/run/clear of=$M/s/clear bs=1M conv=fsync status=none
+	told "a file is written in the clear" dd if=/run/clear of=$M/s/clear bs=1M conv=fsync \
+		status=none
 	umount_weft
 	;;
 tls)
@@ -49,15 +51,19 @@ tls)
 		mount_weft xprtsec=$how
 		check "the mount says xprtsec=$how" grep -q "xprtsec=$how" /proc/mounts
 		fill /run/secret $secret 20
-		told "20 MiB are written with $how" dd if=/run/secret of=$M/s/$how bs=1M conv=fsync status=none
+		told "20 MiB are written with $how" dd if=/run/secret of=$M/s/$how bs=1M \
+			conv=fsync status=none
 		remount_weft xprtsec=$how
 		told "and are the same after a cold re-mount" cmp $M/s/$how /run/secret
-		same "no layout was refused with $how" "$(awk '/LAYOUTGET:/ {print $9 + 0; exit}' /proc/self/mountstats)" 0
-		told "small files and names with $how" bash -c "for i in \$(seq 50); do echo \$i >$M/s/$how.\$i || exit 1; done; [ \$(cat $M/s/$how.* | wc -l) = 50 ]"
+		same "no layout was refused with $how" \
+			"$(awk '/LAYOUTGET:/ {print $9 + 0; exit}' /proc/self/mountstats)" 0
+		told "small files and names with $how" \
+			bash -c "for i in \$(seq 50); do echo \$i >$M/s/$how.\$i || exit 1; done; [ \$(cat $M/s/$how.* | wc -l) = 50 ]"
 		umount_weft
 	done
 	start_tlshd other
-	fails "a server of an unknown authority is not mounted" . timeout 60 ${WEFT_MOUNT/ -o / -o xprtsec=tls,} $M
+	fails "a server of an unknown authority is not mounted" . \
+		timeout 60 ${WEFT_MOUNT/ -o / -o xprtsec=tls,} $M
 	;;
 required)
 	fails "a mount in the clear is refused" . timeout 60 $WEFT_MOUNT $M

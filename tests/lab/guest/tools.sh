@@ -14,4 +14,5 @@ same "after a recall it writes on" "$(stat -c %s $M/tools/f)" 8388608
 flag again
 wait_flag evicted
 exec 3>&-
-check "after an eviction it makes and reads files as a new client" sh -c "echo new >$M/tools/g && sync $M/tools/g && echo 3 >/proc/sys/vm/drop_caches && grep -q new $M/tools/g"
+check "after an eviction it makes and reads files as a new client" sh \
+	-c "echo new >$M/tools/g && sync $M/tools/g && echo 3 >/proc/sys/vm/drop_caches && grep -q new $M/tools/g"

@@ -32,7 +32,8 @@ flag("closed")
 PY
 case $1 in
 holder)
-	check "a removed file is read and written through a crash of the MDS" python3 /run/hold.py $M/f
+	check "a removed file is read and written through a crash of the MDS" python3 /run/hold.py \
+		$M/f
 	no_complaint
 	wait_flag second
 	exec 7<>$M/g
@@ -40,7 +41,8 @@ holder)
 	sync $M/g
 	flag held2
 	wait_flag removed2
-	check "before its holder dies it is written" python3 -c 'import os; os.write(7, b"more"); os.fsync(7)'
+	check "before its holder dies it is written" \
+		python3 -c 'import os; os.write(7, b"more"); os.fsync(7)'
 	flag written2
 	wait_flag die
 	echo o >/proc/sysrq-trigger

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The cluster and its client run in the guest; each volume is on ext4 on a device that the test takes its last writes from.
+# The cluster and its client run in the guest; each volume is on ext4 on a device that the test
+# takes its last writes from.
 . "$(dirname "$0")/lib.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 export top_builddir=$1 top_srcdir=$here/../../.. TMPDIR=/run
@@ -7,7 +8,11 @@ ip link set lo up
 for v in 1 2; do
 	truncate -s 160M /run/disk$v
 	loop=$(losetup --show -f /run/disk$v) || { not_ok "a loop device"; exit 1; }
-	dmsetup create cut$v --table "0 $(blockdev --getsz "$loop") linear $loop 0" && dmsetup mknodes cut$v || { not_ok "a device-mapper device"; exit 1; }
+	dmsetup create cut$v --table "0 $(blockdev --getsz "$loop") linear $loop 0" &&
+		dmsetup mknodes cut$v || {
+		not_ok "a device-mapper device"
+		exit 1
+	}
 	mkfs.ext4 -q /dev/mapper/cut$v
 	loops+=("$loop")
 done
