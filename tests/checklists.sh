@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Every test that tests/CHECKLISTS.md names exists, and it has every line of both lists with a test,
 # or a word on why there is none. Prints TAP.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The import rules of the house: which folder may include which. Also: every source file is listed
 # in Makefile.am. Prints TAP. A checker that finds nothing proves nothing: it is tried on planted
 # bad includes first.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of weft's figures. A bar is met when the median is."""
 from works import CPU, LATENCY, RATE, RPCS, SHOWN, Spread  # noqa: F401
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of several servers for the same work of the same client, in rounds that alternate
 between them.
 

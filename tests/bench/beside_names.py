@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of servers for the same operations on names by the stock client, in rounds that
 alternate between them: the host's side of tests/lab/b_names.sh.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """creates.py [IN_FLIGHT [COUNT]] - durable creates in flight together at a weft-mds of this build:
 how many share a commit, and what one costs.
 

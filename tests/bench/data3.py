@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NFSv3 READ and WRITE over TCP by nfs3_load, of one file at each server: an object of weft by the
 handle of its layout (direct I/O), a file of a folder that weft-ds exports and the same file by
 nfs-ganesha (both through the page cache)."""

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of a data server per MiB and per 4 KiB over TCP, for several settings side by side:
 rounds of all in turn, so that what the machine does besides falls on all. Prints the least of all
 rounds, which is what it takes undisturbed, and ratios to the first.

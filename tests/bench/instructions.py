@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """instructions.py [BUILD] - instructions and allocations of weft-mds for one stat, beside the
 figures that are kept (instructions.base).
 

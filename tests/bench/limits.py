@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the machine itself allows, measured in the same run as the servers: messages over TCP
 without a server behind, and its memory, disk and LMDB alone."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers to measure beside one another: weft clusters of this build, and nfs-ganesha of Debian.
 And weft-bench, which drives them all.
 

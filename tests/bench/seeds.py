@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """seeds.py - two loads of machine learning on a weft cluster of this build: many small files read
 in random order, and checkpoints written at once.
 

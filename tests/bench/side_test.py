@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """side-by-side in its smallest size, where nfs-ganesha is installed: its table and its JSON have
 what they should, and the figures agree. Prints TAP."""
 import json

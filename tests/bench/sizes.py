@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What weft takes and how it does as things get many: memory of open files and idle clients, cost
 in large directories, time to start with many files."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How side-by-side shows what it has measured: tables, and all of it as JSON."""
 import os
 import platform

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What side-by-side has its servers do, and what came of it: figures by work, phase, server and
 round, and their ratios."""
 import statistics

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """check.py - decides whether what clients were told (history.py has the format) can be explained by
 a file system that keeps its promises.
 

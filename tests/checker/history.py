@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """history.py - the format of a history: what clients of a file system asked, when, and what they
 were told. This is its manual.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """record.py - works on a mounted folder at random and writes what it asked and was told: a history
 (history.py).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Protocol 4 of the control protocol, both ends of its seal (proto/ctl_chan.c), in as much as a
 test needs it; by libsodium."""
 import ctypes

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """make.py BUILD - makes 69a6aeb.tar.xz with the programs of that build, which is one of 69a6aeb.
 
 Inside: the stores of a metadata server and two data servers as a kill leaves them, the cluster's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kept store holds: make.py made it so, by the wire; tests/wire/compat_test.py looks
 whether it is so."""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """kill -9 of the metadata server under load, at random and at named points (base/crash.h,
 tests/fault/crash.c). Prints TAP.
 

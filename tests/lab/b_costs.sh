@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Not a test, a measurement (tests/lab/run b_costs): what the stock client's operations cost the
 # daemons in CPU time.
 cluster_up

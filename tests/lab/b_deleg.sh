@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Not a test, a measurement (tests/lab/run b_deleg): the requests that delegations save and cost the
 # stock client, how many are wasted, and how many files a second client finds changed.
 files=500

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Not a test, a measurement (tests/lab/run b_failover): seconds from kill -9 of the metadata server,
 # which is started again at once, until it serves, until the client reclaims, and until operations
 # that wait go on. FAILOVER_RUNS kills (10).

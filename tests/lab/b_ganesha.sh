@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Not a test, a measurement (tests/lab/run b_ganesha): the CPU time of weft-ds beside that of
 # Debian's nfs-ganesha, for the same work of the stock client over TCP, and beside a program that
 # does nothing but send and receive. It needs two packages more than the lab (ganesha's daemon is to

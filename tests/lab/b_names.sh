@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Not a test, a measurement (tests/lab/run b_names, or tests/bench/side-by-side --lab): CPU time of
 # weft and of nfs-ganesha for the same operations on names of the stock client, by NFSv4.2: create
 # and close, cold stat, open and close, rename, unlink. NAMES_ROUNDS (3) rounds of NAMES_FILES (500)

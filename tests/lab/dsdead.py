@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What t_dsdead.sh's clients logged: calls that failed, the longest stall after each event, and
 when all went on as before."""
 import glob

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """failover.py CLUSTER SHARED RUNS [held] - kills the metadata server and starts it again, so many
 times; what the guest's logs in SHARED say of it is added to SHARED/figures.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # faults.sh - for tests that hurt a cluster while guest/acked.sh writes; sourced by them.
 acked=$LAB_HERE/guest/acked.py
 

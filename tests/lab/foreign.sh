@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # foreign.sh - data servers that are any NFSv3 server (docs/generic.md), for tests that are run by
 # kind; sourced by them, after faults.sh.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Fresh mirrored files, with and without stripes. fsx changes each at random and knows what it must
 # hold (tests/lab/soak_fsx runs this). After each batch of 25 files the copies are compared.
 . "$LAB_HERE/faults.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ganesha.sh - Debian's nfs-ganesha on the host's side, for lab tests; sourced by them.
 
 # ganesha_there: whether it can be started.

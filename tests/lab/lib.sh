@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # lib.sh - what the host side of a lab test (t_*.sh) is written with; run sources it, then the test.
 #
 # LAB_DIR is the test's folder, CLUSTER the cluster's in it, SHARED one that guests and host both

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """metric.py CLUSTER DAEMON[,DAEMON...] NAME [LABEL=VALUE]... - prints the sum of the daemons'
 series that have these labels.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """rebuild.py CLUSTER LAYOUT OUT - puts each mirror of a file together from the data servers'
 stores, as OUT.0, OUT.1, ...
 

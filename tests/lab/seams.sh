@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # seams.sh - one round at the seams: two guests write, rename and lock on one folder while what
 # holds the cluster up is stopped, killed, cut off and put back, at random from SEAMS_SEED; then
 # tests/checker judges all that they saw. Sourced by a test, after faults.sh, which calls

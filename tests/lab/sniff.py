@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """sniff.py INTERFACE OUT - until it is ended: packets on INTERFACE, and how often each of the marks
 below was in them, into OUT."""
 import os

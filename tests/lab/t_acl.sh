@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ACLs by nfs4-acl-tools and the stock client: set, enforced for other users, changed by chmod,
 # inherited, and there after a restart of the MDS.
 command -v nfs4_setfacl >/dev/null || { skip "needs the package nfs4-acl-tools"; return; }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Daily work of one client, with a second connection count and subdirectory mounts.
 cluster_up
 guest 1 basic.sh

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Two stock clients write the same blocks of one mirrored file, without a cache, while a data server
 # stands still or is killed. When both have closed it, its copies are compared and made the same: no
 # file stays that differs. WEFT_SOAK=1: WEFT_ROUNDS rounds, or 200.

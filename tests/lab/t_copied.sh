@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A data server copies none of the payload of aligned calls, but for what came with the first header
 # of a connection. Memory enough, however late the machine is: what finds none in the pool lies
 # elsewhere.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The data operations of a stock client on striped and mirrored files: copy_file_range, reflinks,
 # fallocate, SEEK_HOLE and SEEK_DATA; by checksum after a cold mount, and on both mirrors.
 reflinks=

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Delegations between two stock clients: read and write, recalls, sizes and times that a holder
 # keeps, a restart of the MDS. Twice: with times kept by the server, and by holders (RFC 9754).
 for times in false true; do

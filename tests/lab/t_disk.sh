@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A data server whose disk is slow (dm-delay) or fails (dm-flakey, dm-error), or whose network is
 # slow and loses packets (netem), in the middle of mirrored and striped writes: it and a client
 # share a guest, which has all that. No call fails, nothing that was acknowledged is lost, and the

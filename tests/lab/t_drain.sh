@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A data server is drained while a stock client writes, reads back and compares, by layouts: no
 # error, and nothing is left on it. Then the same client's file gets a mirror, moves and loses the
 # mirror again under it. WEFT_KIND: on which kind of data servers (foreign.sh).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A data server is killed, and later another one frozen, while mirrored files are read and written:
 # no error reaches an application, and all go on at full speed within seconds. Prints how long it
 # took, from the kill and from the freeze. A client alone would wait 60 s for the frozen one.

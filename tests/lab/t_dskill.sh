@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A data server dies while a mirrored file is read, then while one is written: no error reaches the
 # application, what was acknowledged is there, and a copy that missed a write is never read.
 cluster_up --set mds.repair_files=0 # what is stale stays so until it was looked at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Where a striped file ends only the metadata server knows. It stands still while stock clients read
 # the tails of files: no read fails, and none ends early. Then a data server stands still beside a
 # writer: one copy of two, which nobody waits for, and the only one, which is waited for.

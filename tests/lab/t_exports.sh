@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Several exports with rules of their own, seen by a stock client; a reload while they are mounted.
 exports() { # NAME=TEXT...: what clients of the lab may do under each
 	local one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every kind of fault in the middle of mirrored and striped writes: daemons killed, frozen and slow,
 # cut off from clients or from each other (one way or both), and full. Nothing that was acknowledged
 # is lost, no client hangs, and the copies are equal at the end. WEFT_SOAK=1: many rounds;

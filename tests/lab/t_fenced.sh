@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Two stock clients write one file. In every round the first is cut off from the metadata server
 # only, or its machine stands still, in the middle of its writes; the second one cuts the file and
 # writes all of it. Then the first, which still reaches the data servers, must have written nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Data servers on small file systems: a full one is an error that the application gets, and deletes
 # make room.
 cluster_up --ds 2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Any NFSv3 server as a data server (docs/generic.md), beside one of ours: Debian's nfs-ganesha,
 # Linux's knfsd, and a weft-ds that is no part of the cluster and exports a folder. A stock client
 # writes and reads by layouts with synthetic owners; another is cut off from the metadata server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every way to read and write, on each kind of layout; the expected bytes come from a plain file
 # that gets the same I/O.
 cluster_up

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The same over IPv6, with daemons of several threads.
 cluster_up --addr fd77::1 --set mds.threads=2 --set ds.threads=2
 guest 1 ipv6.sh

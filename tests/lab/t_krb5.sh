@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Kerberos with the stock client: a real KDC here, rpc.gssd in the guest; krb5, krb5i and krb5p,
 # users, owners' names, nobody, a restart of the MDS.
 for program in krb5kdc kadmin.local kinit rpc.gssd nfsidmap; do

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libweft reaches data servers by RDMA, in a guest with a soft device; and by TCP where there is no
 # device, which is here.
 if ! PATH=$PATH:/usr/sbin:/sbin command -v rdma >/dev/null ||

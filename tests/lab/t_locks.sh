@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Byte-range locks between two clients, through a restart of the MDS.
 cluster_up --set mds.lease=5s --set mds.grace=5s
 guest 1 locks.sh a &

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # kill -9 of the MDS, again and again, during the copy of a large tree: the copy ends without an
 # error and compares equal.
 cluster_up --set mds.lease=5s --set mds.grace=5s

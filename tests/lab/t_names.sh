@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What each of the stock client's operations on names asks of the servers, one at a time, counted:
 # its requests, commits, and messages to the data server.
 cluster_up --ds 1

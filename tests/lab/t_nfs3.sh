@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A stock client mounts a folder that a data server exports by path (vers=3) and works in it; the
 # server is killed while it writes.
 mkdir -m 777 "$LAB_DIR/tree"

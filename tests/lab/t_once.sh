@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The metadata server dies again and again between a commit and its answer: the stock client asks
 # again and is answered as it would have been. No call fails that was done the first time.
 cluster_up --set mds.lease=5s --set mds.grace=5s

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One stock client changes mirrored files: writes, cuts, punches, zeroes. Each file is what the
 # client made of it, and its copies are equal. A late WRITE must not undo a cut that came after it.
 # WEFT_SOAK=1: LAB_FILES files of each kind, or 1000.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The same random system calls, by several users, on weft and on a local ext4: the same errors,
 # modes, owners, links and times.
 cluster_up --set mds.atime=off # as noatime there

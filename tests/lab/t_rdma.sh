@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # NFS over RDMA, on soft RoCE and on soft iWARP: daemons and client share a guest, for this machine
 # has no RDMA device. Here the stock client mounts over soft iWARP with WEFT_SOAK=1 only. t_rdmaio
 # mounts so always, and our own client works over it here and in t_rdmawire.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # fio with verification over layouts whose data servers are reached by RDMA, metadata over RDMA as
 # well, on soft RoCE and on soft iWARP: striped files, and mirrored ones while a data server is
 # killed. WEFT_SOAK=1: ten minutes of it on each, and over TCP to compare; or on those named, as

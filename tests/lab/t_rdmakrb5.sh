@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Kerberos over RDMA: a real KDC here, servers and client on one soft RoCE device in the guest.
 # Calls whose results are signed or encrypted come whole in a position-zero chunk, and their replies
 # go whole into the Reply chunk (RFC 8166 section 8.2.2.3: nothing is placed by itself then).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The link between an RDMA client and a data server is lost while much is under way, and comes back:
 # what the server held for the client goes, the listener stays, and the client connects again. On
 # soft RoCE; on soft iWARP, with a TCP that gives up sooner than it usually does, in the long run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # RPC over RDMA on the wire: a client of our own that puts every field there by itself, against a
 # data server in the guest, on soft RoCE and on soft iWARP. Nothing is left behind by its
 # connections. Of the odd lengths 1 to 4099 it takes the first 17, the last 9 and some 300 by

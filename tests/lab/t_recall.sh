@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A client holds a write layout when its connection to the MDS breaks; another cuts the file. The
 # recall reaches the first on its new connection, nobody is fenced.
 cluster_up

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Mirrored and striped files are written while data servers are killed (-9): one that comes back is
 # repaired in place, one that stays away is replaced. The copies are equal at the end, and hold
 # everything that was acknowledged. WEFT_SOAK=1: many rounds. WEFT_KIND: on which kind of data

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Two stock clients on one folder while servers are stopped, killed and cut off, and the checker
 # judges all they saw. Here the faults are always the same; make soak ISSUE=16 draws them for an
 # hour.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The stock client's slot table follows the server: it grows while a hundred processes make
 # directories (the server stands still now and then, so that they fill it), shrinks when the client
 # is idle, and grows again.

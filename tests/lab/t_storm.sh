@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Two clients write large mirrored files while the MDS and then a data server are killed (-9) and
 # started again: no error, and every byte that fsync or close acknowledged is there.
 cluster_up --set mds.lease=5s --set mds.grace=5s

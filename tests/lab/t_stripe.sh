@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # 256 MiB on stripes=4,mirrors=2: the data goes straight to and comes straight from all four data
 # servers, and the pieces lie where the layout says.
 cluster_up

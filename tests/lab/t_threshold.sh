@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A directory's threshold (mdsthreshold): a stock client reads and writes its small files through
 # the MDS, and all others straight.
 cluster_up --ds 2

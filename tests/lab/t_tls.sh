@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # RPC-with-TLS with the stock client: tlshd in the guest, xprtsec=tls and mtls, data striped over
 # the data servers, nothing in the clear.
 if [ -z "${LAB_TLSHD:-}" ]; then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The administrator's tools against the stock client: who it is, what it holds, a recall that it
 # answers, an eviction that it survives, and what it tells of its I/O.
 cluster_up

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A client has a file open that another removes: it reads and writes on, through a crash of the MDS,
 # until it closes it. Then the same with a holder that dies.
 cluster_up --set mds.lease=5s --set mds.grace=5s --set mds.courtesy=2s

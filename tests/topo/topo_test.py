@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """weft topo as its man page says: the table, the JSON, what is near a store, recordings. Prints
 TAP."""
 import json

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What tools/check-all makes of a test file's runs (tools/check-count): who passes once is no
 # failure, and nobody is let off who never did. Prints TAP.
 set -u

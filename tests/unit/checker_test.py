@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """tests/checker against histories with planted violations, each found for its reason, and against
 good ones. Prints TAP."""
 import os

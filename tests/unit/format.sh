@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The format of C code. clang-format has nothing to change (.clang-format). No line has more than
 # 100 columns, with a tab every 8. The first line of each file names its licence. Prints TAP.
 # A checker that finds nothing proves nothing: it is tried on planted faults first.

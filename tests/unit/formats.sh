@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/formats.md and the code say the same of each byte: a table whose heading names a struct has
 # the rows that FORMAT_AT has of it. Prints TAP.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What is installed of libweft is enough for a program outside of the tree: header, library and
 # pkg-config file, as docs/libweft.md says. Prints TAP.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The man pages list every configuration key with its default, and no other: weft-dev(1) all of
 # them, weft-mds(8) and weft-ds(8) those of their daemon and of both. No page and no guide names a
 # key that is none. Prints TAP.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # pages.sh - the pages hang together: docs/README.md links every page and man page, links lead
 # somewhere, lines have at most 100 columns, nothing refers to a folder beside this tree, and what
 # docs/architecture.md and CONTRIBUTING.md name in the code is there. Prints TAP.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/schema.md and the code say the same: of the keys of the metadata store, of the flags of an
 # inode, and of each field of a record that is stored. Prints TAP. The comparison is first tried on
 # planted faults. docs/formats.md has the records that FORMAT_AT names, and formats.sh compares it.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """acked.py - writes a file, and knows which bytes of it must be there.
 
 acked.py write FILE LOG SHARED NAME [SECONDS]

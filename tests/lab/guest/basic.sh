@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Every kind of object and every daily operation.
 . "$(dirname "$0")/lib.sh"
 mount_weft

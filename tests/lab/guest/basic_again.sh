@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What basic.sh left, after a restart of the MDS; then all of it goes.
 . "$(dirname "$0")/lib.sh"
 mount_weft

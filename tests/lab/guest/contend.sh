@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # contend.sh a|b ROUNDS - the same blocks of a mirrored file, again and again, until the host says
 # stop.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # 64 MiB in calls of 1 MiB each way: through the client's page cache, past it, and by several users
 # on a connection.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # disk.sh BUILD KEY MDS: the data server ds3 in the guest, on ext4 on a device that is made slow or
 # fails, and a client beside it, whose way to it (lo) is made slow. Does what the test tells it, by
 # files: do.N is a command, did.N what it printed, done.N its status.

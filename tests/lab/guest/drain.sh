@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # drain.sh [POLICY] - rounds of fio, each written, read back and compared, in a plain, a mirrored
 # and a striped file at once; POLICY: what all of them have more.
 . "$(dirname "$0")/lib.sh"

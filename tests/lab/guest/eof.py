@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """eof.py open|... - files with tails whose end is in another stripe than their first byte. eof.py
 FOLDER SHARED PAUSE: opens them, reads their heads, says so, and reads their tails while the
 metadata server stands still."""

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # eof.sh AFTER LIMIT PAUSE... - tails of striped files, while the metadata server stands still so
 # many seconds (N or N-ROUND), or a data server does.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """fenced.py - one of two clients that write the same file, round by round (t_fenced.sh).
 
 fenced.py first FOLDER SHARED ROUNDS

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # fenced.sh first|second ROUNDS [POLICY]
 . "$(dirname "$0")/lib.sh"
 mount_weft

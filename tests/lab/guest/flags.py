@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags: files in the folder that guests and host share."""
 import os
 import time

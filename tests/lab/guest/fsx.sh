@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # fsx.sh FSX SEED BATCHES FILES - each file of each batch is fresh, and fsx changes it 48 times.
 . "$(dirname "$0")/lib.sh"
 fsx=$1 seed=$2 batches=$3 files=$4

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # ganesha.sh FLOOR-PROGRAM MIB - the client's side of tests/bench/beside.py. What to use is in
 # $WEFT_SHARED/servers, a line for each:
 #   NAME v3 FOLDER PORT MOUNT-PORT | NAME weft MOUNT-COMMAND... | NAME bare PORT

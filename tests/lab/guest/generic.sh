@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # generic.sh one|two KINDS - clients of generic data servers: one works in a folder of each, then is
 # cut off from the metadata server while it writes; two takes over.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Every way to read and write. Each test runs on a weft directory with one policy after the other.
 """
 import errno

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/lib.sh"
 export WEFT_BUILD=$1
 NQN=nqn.2014-08.org.example:weft

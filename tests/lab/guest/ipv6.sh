@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/lib.sh"
 case $WEFT_MOUNT in
 	*'[fd77::1]:/'*) ok "the mount command names an IPv6 address" ;;

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # knfsd.sh - Linux's own NFS server in this guest, with a file system in memory. No daemon of
 # nfs-utils: what they would tell the kernel is told it here, and the handle that MOUNT would give
 # is left in $WEFT_SHARED/knfsd.handle.

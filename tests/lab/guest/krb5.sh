@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/lib.sh"
 kdc=$1
 cp "$kdc/krb5.conf" /run/krb5.conf # where users can read it

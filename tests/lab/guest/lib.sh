@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # lib.sh - what a guest's script is written with. WEFT_MOUNT is the mount command, M the mount
 # point.
 M=/mnt/weft

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # libweft.sh BUILD - knfsd as in knfsd.sh, with NFSv4 as well, and libweft's programs beside it. Two
 # folders: one plain, one with layouts.
 . "$(dirname "$0")/lib.sh"

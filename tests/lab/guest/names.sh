@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # names.sh FILES AT-ONCE - the client's side of tests/bench/beside_names.py: $WEFT_SHARED/servers
 # has a line for each, NAME MOUNT-COMMAND...
 . "$(dirname "$0")/lib.sh"

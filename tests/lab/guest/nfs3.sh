@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # nfs3.sh FOLDER PORT: the folder of labhost by NFSv3.
 . "$(dirname "$0")/lib.sh"
 opts=vers=3,proto=tcp,port=$2,mountport=$2,mountproto=tcp,nolock,hard

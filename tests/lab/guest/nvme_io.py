@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """nvme_io.py FILE STATE [OLD] - writes random data to FILE, with fsync, and reads it back past the
 cache, until STATE.stop is there.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """ops.py FOLDER FILES SEED - random changes of fresh files, each compared with a picture of its own
 in memory: writes with and without a map, cuts, holes, zeroed ranges, reads. Says what differs, and
 where."""

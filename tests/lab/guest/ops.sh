@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # ops.sh FILES - random changes of fresh mirrored files, with and without stripes.
 . "$(dirname "$0")/lib.sh"
 mount_weft

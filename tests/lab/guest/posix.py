@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """posix.py WEFT LOCAL SEED STEPS: random calls by several users on both folders; ends with 1 at the
 first difference."""
 import errno

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/lib.sh"
 mount_weft noac
 command -v mkfs.ext4 >/dev/null || { echo "skip - needs mkfs.ext4"; exit 0; }

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """powercut.py LOOPDEV - the crash test (tests/fault/crash.py), with a power cut at each kill: what
 the page cache had not written is lost."""
 import os

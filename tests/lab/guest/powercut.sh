@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The metadata server and its clients run in the guest; its store is on ext4 on a device that the
 # test takes its last writes from.
 . "$(dirname "$0")/lib.sh"

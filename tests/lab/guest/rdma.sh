@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # rdma.sh KIND PART BUILD: a cluster in this guest, on a device of this kind, and its client.
 . "$(dirname "$0")/lib.sh"
 kind=$1 part=$2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # rdma_lib.sh - data servers in a guest, on its RDMA device. BUILD, KEY and MDS say where the
 # programs, the cluster's key and the MDS are.
 PATH=$PATH:/usr/sbin:/sbin

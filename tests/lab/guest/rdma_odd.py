@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """rdma_odd.py FILE - lengths and offsets that no page fits, each synchronous and each past the
 cache, against a copy in memory."""
 import mmap

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # rdmaio.sh rxe|siw|tcp BUILD SECONDS kills|none: rounds of fio until the time is over, two at
 # least.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # rdmalink.sh server KIND BUILD KEY MDS; rdmalink.sh client KIND BUILD KEY SERVER
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # seams.sh CLIENT NUMBER PHASES SEED POLICY: works on one folder with the recorder
 # (tests/checker/record.py) until the host says stop.N, in each phase on a mount of its own.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/lib.sh"
 mount_weft
 check "256 MiB are the same after a cold re-mount" cmp $M/s/big "$WEFT_SHARED/big"

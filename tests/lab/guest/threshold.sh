@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # threshold.sh write|read FOLDER SIZE
 . "$(dirname "$0")/lib.sh"
 mount_weft

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # tls.sh PHASE TLSHD CERTS: the stock client with tlshd, TLS with and without a certificate of the
 # client's.
 . "$(dirname "$0")/lib.sh"

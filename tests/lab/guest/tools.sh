@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # tools.sh: writes, gives back, is evicted, and goes on
 . "$(dirname "$0")/lib.sh"
 mount_weft

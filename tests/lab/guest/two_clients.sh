@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Client a and client b take turns; turn N ends with flag tN.
 . "$(dirname "$0")/lib.sh"
 me=$1

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """volcut.py LOOPDEV LOOPDEV - kills a data server of two volumes and cuts the power of both. Prints
 TAP."""
 import os

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The cluster and its client run in the guest; each volume is on ext4 on a device that the test
 # takes its last writes from.
 . "$(dirname "$0")/lib.sh"
