@@ -26,7 +26,8 @@ done < <(
 			split("", words)
 		}
 		FNR == 1 { flush(); file = FILENAME }
-		match($0, /^START_TEST\([a-zA-Z0-9_]+\)/) { added[substr($0, 12, RLENGTH - 12)] = 1 }
+		match($0, /^START_TEST\([a-zA-Z0-9_]+\)/) {
+			added[substr($0, 12, RLENGTH - 12)] = 1 }
 		{ n = split($0, w, /[^a-zA-Z0-9_]+/); for (i = 1; i <= n; i++) words[w[i]]++ }
 		END { flush() }' {} +
 	find "$top/tests" -name '*.py' -exec grep -HoE '^def [a-zA-Z0-9_]+\(' {} + |

@@ -68,9 +68,11 @@ unlisted() {
 	(cd "$1" && find base proto kv mds ds client tools tests \( -name '*.[chx]' -o -path \
 		'tests/wire/*.py' \) 2>/dev/null | sort) |
 		awk -v am="$1/Makefile.am" '
-		BEGIN { while ((getline line < am) > 0) { n = split(line, w, /[ \t]+/); for (i = 1; i <= n; i++) named[w[i]] = 1 } }
+		BEGIN { while ((getline line < am) > 0) { n = split(line, w, /[ \t]+/); for (i = 1;
+			i <= n; i++) named[w[i]] = 1 } }
 		# A test program lists itself by its name without .c.
-		{ stem = $1; sub(/\.c$/, "", stem); if (!($1 in named) && !(stem in named)) print $1 }'
+		{ stem = $1; sub(/\.c$/, "", stem); if (!($1 in named) &&
+			!(stem in named)) print $1 }'
 }
 
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's

@@ -10,11 +10,15 @@ tree=$LAB_DIR/tree
 mkdir -m 777 "$tree"
 ganesha_room
 export_of() { # ID PATH NAME FSAL
-	echo "EXPORT { Export_Id = $1; Path = \"$2\"; Pseudo = \"/$3\"; Protocols = 4; Transports = TCP; Access_Type = RW; Squash = none; SecType = sys; FSAL { Name = $4; } }"
+	echo "EXPORT { Export_Id = $1; Path = \"$2\"; Pseudo = \"/$3\"; Protocols = 4;
+		Transports = TCP; Access_Type = RW; Squash = none; SecType = sys; FSAL { Name = $4;
+			} }"
 }
 {
-	echo "NFS_CORE_PARAM { NFS_Port = 21049; Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }"
-	echo "NFSv4 { Graceless = true; Minor_Versions = 1, 2; RecoveryBackend = fs; Allow_Numeric_Owners = true; Only_Numeric_Owners = true; }"
+	echo "NFS_CORE_PARAM { NFS_Port = 21049; Protocols = 4; Enable_NLM = false;
+		Enable_RQUOTA = false; Enable_UDP = false; }"
+	echo "NFSv4 { Graceless = true; Minor_Versions = 1, 2; RecoveryBackend = fs;
+		Allow_Numeric_Owners = true; Only_Numeric_Owners = true; }"
 	export_of 1 "$tree" vfs VFS
 	export_of 2 /mem mem MEM
 } >"$LAB_DIR/ganesha.conf"

@@ -92,7 +92,8 @@ unfreeze() { kill -CONT "$(daemon "$1" pid)"; }
 slow() {
 	local pid
 	pid=$(daemon "$1" pid)
-	timeout "$2" bash -c "while kill -STOP $pid; do sleep 0.04; kill -CONT $pid; sleep 0.01; done"
+	timeout "$2" bash -c "while kill -STOP $pid; do sleep 0.04; kill -CONT $pid; sleep 0.01;
+		done"
 	kill -CONT "$pid"
 }
 # Partitions, by nftables: a packet that is dropped is told to nobody. The daemons are told apart by

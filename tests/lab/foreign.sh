@@ -53,9 +53,13 @@ foreign_mount() { # N: the port of MOUNT
 foreign_conf() { # N
 	if [ "$kind" = ganesha ]; then
 		cat >"$LAB_DIR/g$1.conf" <<-END2
-			NFS_CORE_PARAM { NFS_Port = $((FOREIGN_PORT + $1)); MNT_Port = $(foreign_mount "$1"); Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
+			NFS_CORE_PARAM { NFS_Port = $((FOREIGN_PORT + $1));
+				MNT_Port = $(foreign_mount "$1"); Protocols = 3; Enable_NLM = false;
+					Enable_RQUOTA = false; Enable_UDP = false; }
 			EXPORT {
-				Export_Id = 1; Path = "$LAB_DIR/g$1"; Pseudo = "/g$1"; Protocols = 3; Transports = TCP; Access_Type = RW; Squash = none; SecType = sys;
+				Export_Id = 1; Path = "$LAB_DIR/g$1"; Pseudo = "/g$1";
+					Protocols = 3; Transports = TCP; Access_Type = RW;
+						Squash = none; SecType = sys;
 				FSAL { Name = VFS; }
 			}
 		END2

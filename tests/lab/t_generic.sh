@@ -38,9 +38,11 @@ ganesha=
 if ganesha_there; then
 	ganesha_room
 	cat >"$LAB_DIR/ganesha.conf" <<END2
-NFS_CORE_PARAM { NFS_Port = 21049; MNT_Port = 21050; Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
+NFS_CORE_PARAM { NFS_Port = 21049; MNT_Port = 21050; Protocols = 3; Enable_NLM = false;
+	Enable_RQUOTA = false; Enable_UDP = false; }
 EXPORT {
-	Export_Id = 1; Path = "$LAB_DIR/ganesha"; Pseudo = "/ganesha"; Protocols = 3; Transports = TCP; Access_Type = RW; Squash = none; SecType = sys;
+	Export_Id = 1; Path = "$LAB_DIR/ganesha"; Pseudo = "/ganesha"; Protocols = 3;
+		Transports = TCP; Access_Type = RW; Squash = none; SecType = sys;
 	FSAL { Name = VFS; }
 }
 END2

@@ -20,8 +20,10 @@ page() { # FILE
 # Tables without a hole: a row begins where the one before it ended.
 holes() {
 	awk '
-	/^#/ { end = 0; s = ""; if (match($0, /`struct [a-z0-9_]+`/)) s = substr($0, RSTART + 8, RLENGTH - 9) }
-	s && /^\| [0-9]+ \|/ { if ($2 != end) print s ": nothing says what is at " end; end = $2 + $4 }
+	/^#/ { end = 0; s = "";
+		if (match($0, /`struct [a-z0-9_]+`/)) s = substr($0, RSTART + 8, RLENGTH - 9) }
+	s && /^\| [0-9]+ \|/ { if ($2 != end) print s ": nothing says what is at " end;
+		end = $2 + $4 }
 	' "$1"
 }
 n=0

@@ -72,7 +72,8 @@ int main(void)
 END
 other_names() {
 	nm -g --defined-only "$1" |
-		awk 'NF == 3 { n++; if ($3 !~ /^weft_/) { print; bad = 1 } } END { exit bad || n < 10 }'
+		awk 'NF == 3 { n++; if ($3 !~ /^weft_/) { print; bad = 1 } } END { exit bad ||
+			n < 10 }'
 }
 
 cd "$work" || exit 1

@@ -12,7 +12,8 @@ page() {
 	/^\.SH/ { keys = $2 == section }
 	keys && /^\.B [a-z]+\.[a-z_]+$/ { key = $2 }
 	keys && /o default\.$/ { print key "=" }
-	keys && match($0, /[Dd]efault .*\.$/) { v = substr($0, RSTART + 8, RLENGTH - 9); gsub(/\\/, "", v); print key "=" v }
+	keys && match($0, /[Dd]efault .*\.$/) { v = substr($0, RSTART + 8, RLENGTH - 9);
+		gsub(/\\/, "", v); print key "=" v }
 	' "$1"
 }
 table() { sed -nE 's/^\t\{ "([^"]+)", CONF_[A-Z]+, "([^"]*)".*/\1=\2/p' "$top/base/conf_keys.c"; }

@@ -37,7 +37,8 @@ fails "others do not set it" "not permitted|denied" as 1001 nfs4_setfacl -a A::1
 fails "an audit entry is refused" "[Ee]rror|not supported|[Ii]nvalid" nfs4_setfacl -a U:S:1001:r \
 	$d/f
 check "an ACL is removed by setting the mode's" \
-	bash -c "touch $d/new && chmod 600 $d/new && nfs4_getfacl -c $d/new >/run/plain && nfs4_setfacl -S /run/plain $d/f"
+	bash -c "touch $d/new && chmod 600 $d/new && nfs4_getfacl -c $d/new >/run/plain &&
+		nfs4_setfacl -S /run/plain $d/f"
 same "then it keeps others out" "$(reads 1001 $d/f)" no
 
 # Inheritance, with the umask of a careful user.

@@ -43,7 +43,8 @@ check "a device works" bash -c 'echo gone >char'
 cold
 check "and opens when nothing of it is cached" bash -c 'echo gone >char'
 cold
-check "a fifo works" timeout 20 bash -c 'cat fifo >/run/fifo & echo through >fifo; wait; [ "$(cat /run/fifo)" = through ]'
+check "a fifo works" timeout 20 bash -c 'cat fifo >/run/fifo & echo through >fifo; wait;
+	[ "$(cat /run/fifo)" = through ]'
 check "unix socket" python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'
 
 mkdir a b
@@ -107,7 +108,8 @@ fails "XATTR_CREATE of what exists" "File exists" \
 fails "XATTR_REPLACE of what does not" "No data available" \
 	python3 -c 'import os; os.setxattr("file", "user.none", b"", os.XATTR_REPLACE)'
 check "xattrs of a directory" \
-	bash -c 'setfattr -n user.d -v 1 sticky && [ "$(getfattr --only-values -n user.d sticky)" = 1 ]'
+	bash -c 'setfattr -n user.d -v 1 sticky &&
+		[ "$(getfattr --only-values -n user.d sticky)" = 1 ]'
 
 # Permissions: numeric ids, supplementary groups.
 mkdir -m 750 team
@@ -175,7 +177,8 @@ same "on four servers" "$(getfattr --only-values -n user.weft.layout p/open |
 	grep -o '"ds":"[a-z0-9]*"' | sort -u | wc -l)" 4
 fails "one with data does not" "File exists" policy p/open stripes=1
 check "cp -a does not copy them" \
-	bash -c 'cp -a p p2 && [ "$(getfattr --only-values -n user.weft.policy p2)" != "stripes=2,unit=1M,mirrors=2" ]'
+	bash -c 'cp -a p p2 &&
+		[ "$(getfattr --only-values -n user.weft.policy p2)" != "stripes=2,unit=1M,mirrors=2" ]'
 
 cd /
 umount_weft

@@ -60,7 +60,8 @@ with open(path, "rb") as f:
         assert f.read(1 << 20) == bytes([b % 251 + 1]) * (1 << 20), f"block {b}"
 PY
 check "the layout tells which copies are stale" \
-	bash -c 'getfattr --absolute-names --only-values -n user.weft.layout /mnt/weft/d/w | grep -q "\"stale\""'
+	bash -c 'getfattr --absolute-names --only-values -n user.weft.layout /mnt/weft/d/w |
+		grep -q "\"stale\""'
 for f in 1 2 3 4; do
 	check "r$f is whole" test "$(sha256sum <$M/d/r$f)" = "$sum"
 done

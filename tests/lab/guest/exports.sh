@@ -26,9 +26,11 @@ check "the copy is whole" cmp $M/home/data $M/squashed/copy
 fails "and owns nothing else" "not permitted" chown 7 $M/squashed/copy
 fails "no link crosses exports" "cross-device" ln $M/home/data $M/squashed/link
 check "mv does, by a copy" sh \
-	-c "cp $M/home/data $M/home/other && mv $M/home/other $M/squashed/moved && cmp $M/home/data $M/squashed/moved"
+	-c "cp $M/home/data $M/home/other && mv $M/home/other $M/squashed/moved &&
+		cmp $M/home/data $M/squashed/moved"
 same "each export is a mount of its own" "$(awk -v m=$M/ \
-	'index($2, m) == 1 { print substr($2, length(m) + 1) }' /proc/self/mounts | sort | tr '\n' ' ')" "deep/pub home squashed "
+	'index($2, m) == 1 { print substr($2, length(m) + 1) }' /proc/self/mounts | sort |
+		tr '\n' ' ')" "deep/pub home squashed "
 fails "what exports lie in cannot be moved" "Read-only|busy|cross-device" mv $M/deep $M/elsewhere
 
 # A reload while it is mounted, with a file open for writing in the export that changes.

@@ -15,7 +15,9 @@ for p in one two; do
 	check "$p: what was there is readable" cmp -n 8388608 /dev/zero $M/$p/fits
 	check "$p: rm of the large one" rm $M/$p/big
 	check "$p: then there is room" \
-		bash -c 'for i in {1..50}; do dd if=/dev/zero of='$M/$p'/again bs=1M count=20 conv=fsync status=none 2>/run/err && exit 0; sleep 0.5; done; cat /run/err; exit 1'
+		bash -c 'for i in {1..50};
+			do dd if=/dev/zero of='$M/$p'/again bs=1M count=20 conv=fsync status=none 2>/run/err &&
+				exit 0; sleep 0.5; done; cat /run/err; exit 1'
 	rm $M/$p/again
 done
 same "a small file kept its bytes" "$(cat $M/one/kept)" kept

@@ -28,7 +28,8 @@ sync
 
 # calls NAME: how many READs, WRITEs and COMMITs its mount has sent, but for those to data servers.
 calls() {
-	awk -v m="/mnt/$1" '$1 == "device" { here = $5 == m } here && $1 == "READ:" { r = $2 } here && $1 == "WRITE:" { w = $2 } here && $1 == "COMMIT:" { c = $2 }
+	awk -v m="/mnt/$1" '$1 == "device" { here = $5 == m } here &&
+		$1 == "READ:" { r = $2 } here && $1 == "WRITE:" { w = $2 } here && $1 == "COMMIT:" { c = $2 }
 		END { print r + 0, w + 0, c + 0 }' /proc/self/mountstats
 }
 load() { # FILE COUNT RW BS [OPTION...]: count of BS bytes

@@ -33,7 +33,8 @@ if [ "$me" = one ]; then
 		same "$kind: reads as zeros" "$(tail -c 1000 $d/f | tr -d '\0' |
 			wc -c) $(stat -c %s $d/f)" "0 9000000"
 		check "$kind: many files" \
-			bash -c "for n in {1..40}; do echo \$n >$d/n\$n; done; [ \$(cat $d/n* | sort -nu | wc -l) = 40 ]"
+			bash -c "for n in {1..40}; do echo \$n >$d/n\$n; done;
+				[ \$(cat $d/n* | sort -nu | wc -l) = 40 ]"
 		check "$kind: copy and remove" \
 			bash -c "cp $d/f $d/f2 && cmp $d/f $d/f2 && rm $d/f $d/f2 $d/n*"
 		python3 - $d/fenced "$WEFT_SHARED" $kind <<'PY' &

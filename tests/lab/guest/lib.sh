@@ -70,7 +70,8 @@ wait_flag() { # NAME [SECONDS]
 no_complaint() {
 	local out
 	[ -z "${1:-}" ] || dmesg | sed -nE "s,.*(WARNING: $1.*),# the client's own: \\1,p"
-	out=$(dmesg | awk -v known="${1:-}" 'known != "" && $0 ~ ("WARNING: " known) { own = 1 } !own; /end trace/ { own = 0 }' |
+	out=$(dmesg | awk -v known="${1:-}" 'known != "" &&
+		$0 ~ ("WARNING: " known) { own = 1 } !own; /end trace/ { own = 0 }' |
 		awk -v made="${2:-}" 'made == "" || $0 !~ made' |
 		grep -E 'BUG:|WARNING:|Oops|general protection|nfs.*(bad|error|invalid)|NFS:.*(fail|error)') &&
 		{

@@ -174,7 +174,8 @@ all_paths() {
 # FILE: who holds it
 server() {
 	layout "$1" |
-		python3 -c 'import re, sys; print(*sorted(set(re.findall(r"\"ds\": *\"(\w+)\"", sys.stdin.read()))))'
+		python3 -c 'import re, sys; print(*sorted(set(re.findall(r"\"ds\": *\"(\w+)\"",
+			sys.stdin.read()))))'
 }
 available() {
 	"$WEFT_BUILD/weft" --admin unix:$CLUSTER/run/mds.sock --json ds list |

@@ -40,7 +40,8 @@ grown() {
 	local now i
 	for i in {1..50}; do
 		now=$({ echo "$1"; resources; } |
-			awk '!($1 in was) { was[$1] = $2; next } $2 > was[$1] + ($1 == "mr") * 2 { print $1, was[$1] " -> " $2 }')
+			awk '!($1 in was) { was[$1] = $2;
+				next } $2 > was[$1] + ($1 == "mr") * 2 { print $1, was[$1] " -> " $2 }')
 		[ -n "$now" ] || break
 		sleep 0.2
 	done

@@ -46,7 +46,8 @@ ds_get() { "$BUILD/tests/lab/metric" -g "/run/$1.sock" "$2" 2>/dev/null; } # NAM
 ds_metric() { # NAME METRIC [LABELS-PATTERN]: the sum of its series
 	ds_get "$1" /metrics |
 		awk -v n="$2" -v l="${3:-}" \
-		'{ split($1, a, "{") } a[1] == n && $1 ~ l { s += $2; seen = 1 } END { if (seen) printf "%d\n", s; else print "no metric " n }'
+		'{ split($1, a, "{") } a[1] == n && $1 ~ l { s += $2;
+			seen = 1 } END { if (seen) printf "%d\n", s; else print "no metric " n }'
 }
 # ds_stop NAME: it must end by itself, with nothing to complain of.
 ds_stop() {
@@ -86,7 +87,8 @@ held() { # PID [NAME]
 }
 mr_bytes() { # that data servers have registered
 	rdma resource show mr 2>/dev/null |
-		awk '/comm weft-ds/ { for (i = 1; i < NF; i++) if ($i == "mrlen") n += $(i + 1) } END { print n + 0 }'
+		awk '/comm weft-ds/ { 
+			for (i = 1; i < NF; i++) if ($i == "mrlen") n += $(i + 1) } END { print n + 0 }'
 }
 # settled PID NAME WANT: waits until the process holds this again, 20 s at most; prints what it
 # holds.

@@ -91,7 +91,8 @@ counts() { # completions, events, looks that found none; work requests, those th
 		END { print n["weft_rdma_completions_total"], n["weft_rdma_events_total"], n["weft_rdma_polls_total{found=\"none\"}"], n["weft_rdma_work_requests_total"], n["weft_rdma_signaled_total"] }'
 }
 since() { # BEFORE: what there is more of than then
-	awk 'NR == 1 { split($0, was) } NR == 2 { print $1 - was[1], $2 - was[2], $3 - was[3], $4 - was[4], $5 - was[5] }' <<<"$1
+	awk 'NR == 1 { split($0, was) } NR == 2 {
+		print $1 - was[1], $2 - was[2], $3 - was[3], $4 - was[4], $5 - was[5] }' <<<"$1
 $(counts)"
 }
 ds_start wire 12100 20049 -o log.level=warn -o rdma.poll=0

@@ -59,7 +59,8 @@ tls)
 		same "no layout was refused with $how" \
 			"$(awk '/LAYOUTGET:/ {print $9 + 0; exit}' /proc/self/mountstats)" 0
 		told "small files and names with $how" \
-			bash -c "for i in \$(seq 50); do echo \$i >$M/s/$how.\$i || exit 1; done; [ \$(cat $M/s/$how.* | wc -l) = 50 ]"
+			bash -c "for i in \$(seq 50); do echo \$i >$M/s/$how.\$i || exit 1; done;
+				[ \$(cat $M/s/$how.* | wc -l) = 50 ]"
 		umount_weft
 	done
 	start_tlshd other

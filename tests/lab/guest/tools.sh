@@ -16,4 +16,5 @@ flag again
 wait_flag evicted
 exec 3>&-
 check "after an eviction it makes and reads files as a new client" sh \
-	-c "echo new >$M/tools/g && sync $M/tools/g && echo 3 >/proc/sys/vm/drop_caches && grep -q new $M/tools/g"
+	-c "echo new >$M/tools/g && sync $M/tools/g && echo 3 >/proc/sys/vm/drop_caches &&
+		grep -q new $M/tools/g"
