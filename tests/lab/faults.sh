@@ -74,7 +74,7 @@ told() {
 	local n count errors longest
 	for n; do
 		read -r count errors longest <<<"$(python3 "$acked" count "$SHARED/$n.log")"
-		echo "# $n: $count blocks acknowledged, $errors errors, the longest wait for one $longest s"
+		echo "# $n: $count blocks acknowledged, $errors errors, longest wait $longest s"
 	done
 }
 

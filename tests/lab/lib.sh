@@ -70,7 +70,8 @@ daemon() {
 	esac
 	dev status --json | python3 -c '
 import json, sys
-print(next(d[sys.argv[2]] for d in json.load(sys.stdin)["daemons"] if d["name"] == sys.argv[1]))' "$1" "$2"
+print(next(d[sys.argv[2]] for d in json.load(sys.stdin)["daemons"]
+		if d["name"] == sys.argv[1]))' "$1" "$2"
 }
 # metric DAEMON[,DAEMON...] NAME [LABEL=VALUE]...: the sum of the series that have these labels.
 metric() {
@@ -87,7 +88,8 @@ metric() {
 cluster_down() {
 	local d alive=1
 	for d in $(dev status --json |
-		python3 -c 'import json, sys; print(*[d["name"] for d in json.load(sys.stdin)["daemons"] if not d["pid"]])'); do
+		python3 -c 'import json, sys; print(*[d["name"] for d in json.load(sys.stdin)["daemons"]
+		if not d["pid"]])'); do
 		not_ok "$d still runs at the end"
 		tail -20 "$CLUSTER/log/$d.log" | sed 's/^/#   /'
 		alive=

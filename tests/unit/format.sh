@@ -54,7 +54,8 @@ long() {
 unlicensed() {
 	(cd "$1" && {
 		sources . | tr '\n' '\0' | xargs -0 -r awk '
-			FNR == 1 && $0 != "/* SPDX-License-Identifier: Apache-2.0 */" { print FILENAME }'
+			BEGIN { licence = "/* SPDX-License-Identifier: Apache-2.0 */" }
+			FNR == 1 && $0 != licence { print FILENAME }'
 		scripts . | tr '\n' '\0' | xargs -0 -r awk '
 			FNR == 1 && /^#!/ { next }
 			$0 != "# SPDX-License-Identifier: Apache-2.0" { print FILENAME }

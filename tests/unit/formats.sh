@@ -13,7 +13,8 @@ code() {
 }
 page() { # FILE
 	awk '
-	/^#/ { s = ""; if (match($0, /`struct [a-z0-9_]+`/)) s = substr($0, RSTART + 8, RLENGTH - 9) }
+	/^#/ { s = "";
+		if (match($0, /`struct [a-z0-9_]+`/)) s = substr($0, RSTART + 8, RLENGTH - 9) }
 	s && /^\| [0-9]+ \|/ { gsub(/`/, ""); print s, $6, $2, $4 }
 	' "$1"
 }

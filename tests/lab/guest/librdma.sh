@@ -46,7 +46,8 @@ check "weft-bench from and to registered memory: every call to a data server wit
 	python3 - <<'END'
 import json
 p = {p["phase"]: p for p in json.load(open("/run/direct.json"))["phases"]}
-assert all(p[n]["rdma_calls"] >= p[n]["direct_calls"] >= p[n]["ops"] > 0 for n in ("write", "read", "randread")), p
+assert all(p[n]["rdma_calls"] >= p[n]["direct_calls"] >= p[n]["ops"] > 0
+           for n in ("write", "read", "randread")), p
 END
 flag up
 wait_flag over 100

@@ -179,7 +179,8 @@ server() {
 }
 available() {
 	"$WEFT_BUILD/weft" --admin unix:$CLUSTER/run/mds.sock --json ds list |
-		python3 -c 'import json, sys; print(*[d["available"] for d in json.load(sys.stdin)["ds"] if d["name"] == sys.argv[1]])' "$1"
+		python3 -c 'import json, sys; print(*[d["available"] for d in json.load(sys.stdin)["ds"]
+			if d["name"] == sys.argv[1]])' "$1"
 }
 failed() { [ "$(metric ds1 weft_ds_store_failing)" = "$1" ]; }
 only_on() { # DAEMON: the files of single/ that it holds

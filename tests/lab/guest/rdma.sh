@@ -73,7 +73,8 @@ per_mib() { # WHAT: of the data servers, since posted
 	echo "$(both weft_rdma_work_requests_total) $requests $(both \
 		weft_rdma_doorbells_total) $chains" |
 		awk -v what="$kind: for each MiB that is $1" \
-		'{ printf "# %s: %.2f work requests in %.2f chains\n", what, ($1 - $2) / 64, ($3 - $4) / 64; exit $3 - $4 > 64 * 4 }' &&
+		'{ printf "# %s: %.2f work requests in %.2f chains\n",
+			what, ($1 - $2) / 64, ($3 - $4) / 64; exit $3 - $4 > 64 * 4 }' &&
 		ok "$kind: posted in few chains ($1)" || not_ok "$kind: posted in few chains ($1)"
 }
 io() {

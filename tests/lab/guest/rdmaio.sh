@@ -131,9 +131,9 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 		dev start $victim >/run/start.log 2>&1 ||
 			not_ok "$victim starts again: $(tail -1 /run/start.log)"
 		if wait $fio; then
-			ok "round $round: what fio wrote is what it reads, and $victim was killed meanwhile"
+			ok "round $round: what fio wrote is what it reads, and $victim was killed"
 		else
-			not_ok "round $round: what fio wrote is what it reads, and $victim was killed meanwhile"
+			not_ok "round $round: what fio wrote is what it reads, and $victim was killed"
 			sed 's/^/#   /' /run/verified
 			break
 		fi
