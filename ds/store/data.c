@@ -335,6 +335,8 @@ static int change_noted(struct ds_obj *o, int fd, int from, ctl_change_type type
 		err = ds_change_begin(&c, o, sp->offset, end, type == CTL_CHANGE_COPY ? end : 0);
 	if (!err)
 		err = change_span(fd, from, type, sp);
+	if (err && c.dc_obj)
+		ds_obj_note_failed(o);
 	ds_change_end(&c);
 	return err;
 }

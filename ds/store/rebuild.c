@@ -120,6 +120,16 @@ int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 	return err == -ENOBUFS ? -EIO : -EAGAIN;
 }
 
+void ds_obj_note_failed(struct ds_obj *o)
+{
+	if (!ds_obj_rebuilding(o))
+		return;
+	pthread_mutex_lock(&o->ob_lock);
+	if (o->ob_session)
+		o->ob_session->ss_failed = true;
+	pthread_mutex_unlock(&o->ob_lock);
+}
+
 int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
 		    uint64_t least)
 {
@@ -450,6 +460,18 @@ ctl_status ds_rebuild_abort(struct ds_store *s, const ctl_rebuild_args *a)
 	return CTL_OK;
 }
 
+/* Waits for changes that were noted ahead of the pull. Whether all of them are in the file. */
+static bool noted_are_done(struct ds_session *ss)
+{
+	bool failed;
+
+	ds_write_drain(ss->ss_obj->ob_store);
+	pthread_mutex_lock(&ss->ss_obj->ob_lock);
+	failed = ss->ss_failed;
+	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
+	return !failed;
+}
+
 ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a)
 {
 	struct ds_session *ss = ds_session_get(s, a);
@@ -461,7 +483,13 @@ ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a)
 		ds_session_put(ss);
 		return CTL_INVAL;
 	}
-	if (fsync(ss->ss_fd) < 0) {
+	if (!noted_are_done(ss)) {
+		err = -EIO;
+		log_error("store: object %016" PRIx64
+			  ": its rebuild starts over: a write to it failed",
+			  ss->ss_obj->ob_key.co_ino);
+		ds_session_drop(s, &ss->ss_obj->ob_key);
+	} else if (fsync(ss->ss_fd) < 0) {
 		err = -errno;
 		log_error("store: object %016" PRIx64
 			  ": its rebuild starts over: cannot sync it: %s",

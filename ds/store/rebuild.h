@@ -20,6 +20,9 @@
  * The time of the fetch does not matter, so the fetch takes no lock. A change that reaches one
  * server and never the other is not acknowledged, or the metadata server knows that this copy is
  * stale.
+ *
+ * Where a noted change has not reached the file yet, the file has bytes from before BEGIN. So END
+ * waits for such changes, and fails where one of them failed.
  */
 #ifndef DS_STORE_REBUILD_H
 #define DS_STORE_REBUILD_H
@@ -55,6 +58,9 @@ bool ds_obj_writable(struct ds_obj *o);
 /* On a loop, between ds_write_begin and ds_write_end: notes a write that a client will do. -EAGAIN:
  * not now; -EIO: there is no room for the note. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len);
+/* A change that was noted did not reach the file, or not all of it. The session does not make these
+ * bytes equal to the source's any more, so it cannot end well. Call it before ds_write_end. */
+void ds_obj_note_failed(struct ds_obj *o);
 
 /* As ds_obj_note, for a change on a worker. The pull stays out until the change ends. */
 struct ds_change {

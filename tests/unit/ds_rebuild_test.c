@@ -108,6 +108,63 @@ START_TEST(a_write_without_room_for_a_note_fails_and_waits_for_nothing)
 }
 END_TEST
 
+/* The pull leaves these bytes alone, so the object has older ones than its source. */
+START_TEST(a_noted_write_that_failed_keeps_the_object_out)
+{
+	struct ds_obj *o;
+
+	put_bytes(SOURCE, 0, 's', 100);
+	touch(TARGET);
+	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
+	ck_assert_int_eq(note_as(TARGET, 0, 10), 0);
+	o = get(TARGET);
+	ds_obj_note_failed(o);
+	ds_obj_put(o);
+	pull_all(7);
+	ck_assert_int_eq(end_as(7), CTL_IO);
+	ck_assert(flagged(TARGET));
+	ck_assert_uint_eq(ds_store_sessions(S), 0);
+	ck_assert_int_eq(begin_as(8, 3), CTL_OK);
+	pull_all(8);
+	ck_assert_int_eq(end_as(8), CTL_OK);
+	ck_assert(!flagged(TARGET));
+}
+END_TEST
+
+static void *end_of_7(void *arg)
+{
+	*(ctl_status *)arg = end_as(7);
+	return NULL;
+}
+
+START_TEST(end_waits_for_writes_that_were_noted)
+{
+	ctl_status status = CTL_OK;
+	unsigned token, gen;
+	struct ds_obj *o;
+	pthread_t thread;
+
+	put_bytes(SOURCE, 0, 's', 100);
+	touch(TARGET);
+	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
+	token = ds_write_begin(S);
+	o = get(TARGET);
+	ck_assert_int_eq(ds_obj_note(o, 0, 10), 0);
+	pull_all(7);
+	gen = atomic_load(&S->s_gen);
+	ck_assert_int_eq(pthread_create(&thread, NULL, end_of_7, &status), 0);
+	/* It waits, or it is over, and then the session is. */
+	while (atomic_load(&S->s_gen) == gen && ds_store_sessions(S))
+		sched_yield();
+	ds_obj_note_failed(o);
+	ds_write_end(S, token);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(status, CTL_IO);
+	ck_assert(flagged(TARGET));
+	ds_obj_put(o);
+}
+END_TEST
+
 START_TEST(another_session_needs_a_fence)
 {
 	ck_assert_int_eq(begin_as(7, 0), CTL_INVAL);
@@ -626,6 +683,8 @@ static Suite *suite(void)
 	n = 0;
 	sessions[n++] = flag_survives_and_the_session_does_not;
 	sessions[n++] = a_write_without_room_for_a_note_fails_and_waits_for_nothing;
+	sessions[n++] = a_noted_write_that_failed_keeps_the_object_out;
+	sessions[n++] = end_waits_for_writes_that_were_noted;
 	sessions[n++] = another_session_needs_a_fence;
 	sessions[n++] = a_rebuild_makes_what_is_lost_whole;
 	sessions[n++] = repeated_begin_keeps_the_notes;
