@@ -372,6 +372,7 @@ struct ds_reg_io {
 	struct loop_msg di_msg;
 	struct ds_reg_io *di_next;
 	uint32_t di_id, di_timeout_ms;
+	uint64_t di_noted; /* a write: the session of the copy that noted it, or 0 */
 };
 /* The file handle of an object for NFSv3, and the credential to use: a capability and root; or a
  * generic server's file handle and its owner in the file's epoch. */

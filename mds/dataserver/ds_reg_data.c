@@ -258,8 +258,11 @@ static int data_errno(uint32_t st)
 
 static void io_release(struct ds_reg_io *io)
 {
-	if (--io->di_holds == 0)
-		io->di_done(io, io->di_err);
+	if (--io->di_holds)
+		return;
+	if (io->di_noted)
+		nfs3ds_copy_noted(io);
+	io->di_done(io, io->di_err);
 }
 
 static void io_sent(void *arg)
@@ -363,6 +366,7 @@ static struct xdr_out *io_begin(struct ds_reg_io *io, uint32_t proc, const struc
 	io->di_asked = io->di_count;
 	io->di_holds = 1;
 	io->di_err = 0;
+	io->di_noted = 0;
 	rpc_req_init(&io->di_rpc, NFS3_PROGRAM, NFS3_VERSION, proc, &cred, limit, done);
 	xdr_put_opaque(&io->di_rpc.q_args, h->dh_data, h->dh_len);
 	xdr_put_u64(&io->di_rpc.q_args, io->di_off);
@@ -400,6 +404,7 @@ void ds_reg_ping(struct ds_reg *d, uint32_t id, struct ds_reg_io *io, uint32_t t
 {
 	io->di_holds = 1;
 	io->di_err = 0;
+	io->di_noted = 0;
 	io->di_clear = true;
 	rpc_req_init(&io->di_rpc, NFS3_PROGRAM, NFS3_VERSION, NFS3_NULL, NULL, 64, ping_reply);
 	io_send(d, id, io, timeout_ms);

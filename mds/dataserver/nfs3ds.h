@@ -178,6 +178,8 @@ bool nfs3ds_copies_busy(const struct gen *g); /* a step is under way */
 /* Any loop: call it for each write. True: the write waits for a window, and is sent after it. */
 bool nfs3ds_copy_note(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
 		      struct ds_reg_io *io);
+/* A write that was noted ahead of the copy is over. Any loop. */
+void nfs3ds_copy_noted(struct ds_reg_io *io);
 /* ds_reg_data.c: sends a write of the copy itself; sends a write that has waited. */
 void nfs3ds_copy_write(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
 		       struct ds_reg_io *io, uint32_t timeout_ms);

@@ -42,6 +42,7 @@ struct nfs3ds_copy {
 	uint64_t cy_cursor, cy_least;	   /* cy_least: the end of what was written since BEGIN */
 	uint64_t cy_lock_from, cy_lock_to; /* the locked window; equal: none */
 	struct ds_reg_io *cy_waits;
+	unsigned cy_noted; /* writes that were noted ahead of the copy, and are not over */
 	_Atomic bool cy_dead;
 	/* The step in progress: */
 	struct ds_reg_ctl *cy_ctl;
@@ -139,17 +140,18 @@ bool nfs3ds_copy_end(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY])
 
 /* ---- notes ---- */
 
-static void note_add(struct nfs3ds_copy *cy, uint64_t from, uint64_t to)
+/* False: all of it is behind the copy. */
+static bool note_add(struct nfs3ds_copy *cy, uint64_t from, uint64_t to)
 {
 	struct note *last = cy->cy_nnotes ? &cy->cy_note[cy->cy_nnotes - 1] : NULL;
 
 	from = from > cy->cy_cursor ? from : cy->cy_cursor;
 	if (from >= to)
-		return;
+		return false;
 	if (last && from <= last->n_to && to >= last->n_from) {
 		last->n_from = from < last->n_from ? from : last->n_from;
 		last->n_to = to > last->n_to ? to : last->n_to;
-		return;
+		return true;
 	}
 	if (cy->cy_nnotes == cy->cy_cap) {
 		unsigned cap = cy->cy_cap ? cy->cy_cap * 2 : 64;
@@ -157,12 +159,13 @@ static void note_add(struct nfs3ds_copy *cy, uint64_t from, uint64_t to)
 
 		if (!v) {
 			atomic_store(&cy->cy_dead, true); /* the copy begins again */
-			return;
+			return true;
 		}
 		cy->cy_note = v;
 		cy->cy_cap = cap;
 	}
 	cy->cy_note[cy->cy_nnotes++] = (struct note){from, to};
+	return true;
 }
 
 bool nfs3ds_copy_note(struct ds_reg *d, uint32_t id, const struct ds_reg_handle *h,
@@ -185,7 +188,10 @@ bool nfs3ds_copy_note(struct ds_reg *d, uint32_t id, const struct ds_reg_handle 
 	if (cy) {
 		uint64_t end = io->di_off + io->di_asked;
 
-		note_add(cy, io->di_off, end);
+		if (note_add(cy, io->di_off, end)) {
+			io->di_noted = cy->cy_session;
+			cy->cy_noted++;
+		}
 		cy->cy_least = end > cy->cy_least ? end : cy->cy_least;
 		waits = io->di_off < cy->cy_lock_to && end > cy->cy_lock_from;
 		if (waits) {
@@ -195,6 +201,25 @@ bool nfs3ds_copy_note(struct ds_reg *d, uint32_t id, const struct ds_reg_handle 
 	}
 	pthread_mutex_unlock(&g->gn_copy_lock);
 	return waits;
+}
+
+void nfs3ds_copy_noted(struct ds_reg_io *io)
+{
+	struct gen *g = ds_reg_nfs3_of(io->di_dsc, io->di_id);
+	struct nfs3ds_copy *cy;
+
+	if (!g)
+		return;
+	pthread_mutex_lock(&g->gn_copy_lock);
+	for (cy = g->gn_copies; cy && cy->cy_session != io->di_noted; cy = cy->cy_next)
+		;
+	if (cy) {
+		cy->cy_noted--;
+		/* What the copy left to this write is not there. */
+		if (io->di_err || io->di_count < io->di_asked)
+			atomic_store(&cy->cy_dead, true);
+	}
+	pthread_mutex_unlock(&g->gn_copy_lock);
 }
 
 /* ---- a window ---- */
@@ -608,8 +633,18 @@ static void nfs3ds_copy_committed(struct ds_reg_io *io, int err)
 
 static void end(struct nfs3ds_copy *cy)
 {
+	unsigned noted;
+
 	if (cy->cy_cursor != WHOLE) {
 		step_end(cy, CTL_INVAL);
+		return;
+	}
+	/* Where such a write is not at the target yet, the target has older bytes. */
+	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
+	noted = cy->cy_noted;
+	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
+	if (noted) {
+		step_end(cy, CTL_NOT_JOINED); /* asked again in a moment */
 		return;
 	}
 	nfs3ds_copy_commit(cy, nfs3ds_copy_committed);

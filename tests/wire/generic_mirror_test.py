@@ -9,17 +9,20 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fenced_test  # noqa: E402
 import mds_test  # noqa: E402
+import nfs3  # noqa: E402
 import repair_test  # noqa: E402
 import tap  # noqa: E402
 import truth_test  # noqa: E402
-from foreign import KINDS, Foreign  # noqa: E402
+from foreign import FIRST_PORT, KINDS, Foreign  # noqa: E402
 from mds_test import *  # noqa: E402,F403
 from contend_test import BLOCK, Shared  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
@@ -394,9 +397,116 @@ def test_who_writes_beside_another_reads_by_a_layout_of_its_own(w):
     check(Shared(f).lay().o.flags, 0, "one writes it again")
 
 
+class Holds:
+    """In front of a server: lets calls by, but for the first one that has the mark in it."""
+
+    def __init__(self, to, mark):
+        self.to, self.mark, self.held, self.go = to, mark, threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            one, _ = self.listener.accept()
+            two = socket.create_connection(("127.0.0.1", self.to))
+            for run, a, b in ((self.calls, one, two), (self.replies, two, one)):
+                threading.Thread(target=run, args=(a, b), daemon=True).start()
+
+    def calls(self, a, b):
+        lock = threading.Lock()
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                call, last = b"", False
+                while not last:
+                    head = self.exactly(a, 4)
+                    last = head[0] >> 7
+                    call += head + self.exactly(a, int.from_bytes(head, "big") & 0x7FFFFFFF)
+                if self.mark in call and not self.held.is_set():
+                    threading.Thread(target=self.later, args=(b, call, lock), daemon=True).start()
+                    self.held.set()
+                    continue
+                with lock:
+                    b.sendall(call)
+        self.end(a, b)
+
+    def later(self, b, call, lock):
+        self.go.wait(60)
+        with lock, contextlib.suppress(OSError):
+            b.sendall(call)
+
+    def replies(self, a, b):
+        with contextlib.suppress(OSError):
+            while got := a.recv(1 << 18):
+                b.sendall(got)
+        self.end(a, b)
+
+    @staticmethod
+    def end(*socks):
+        for s in socks:
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    @staticmethod
+    def exactly(s, n):
+        got = b""
+        while len(got) < n:
+            more = s.recv(n - len(got))
+            if not more:
+                raise EOFError
+            got += more
+        return got
+
+
+def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
+    """The write is under way to the copy, which has older bytes there than the source. Until the
+    write is over the copy counts for nothing."""
+    port, mark = FIRST_PORT + 9, b"a write that is held"
+    one = w.servers["g9"] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9")
+    held = Holds(port, mark)
+    os.symlink(one.path("exp"), os.path.join(w.dir, "g9"))
+    w.note("g9")
+    weft(w, "ds", "add", f"nfs3://127.0.0.1:{held.port}{one.path('exp')}", f"mount-port={port}", "name=g9")
+    weft(w, "ds", "group", "g9", "rack=held")
+    w.alive("g9")
+    policy = "mirrors=2,group0=kind=weft,group1=rack=held"
+    two = client()
+    d = two.mkdir(two.root(), "ready")
+    two.ok(putfh(d), setxattr("weft.policy", policy))
+    # Until it has objects for new files.
+    two.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), tries=200)
+    x = Wide("held", 4 * MB, policy)
+    at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
+    total = lambda: w.metric("weft_mds_repair_equal_bytes_total") + w.metric("weft_mds_repair_written_bytes_total")  # noqa: E731
+    # An acknowledged write that the copy missed.
+    x.data[3 * MB:3 * MB + 4096] = b"n" * 4096
+    check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], 3 * MB, b"n" * 4096, FILE_SYNC).status, 0)
+    s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
+    before = total()
+    x.report(at)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: total() >= before + MB, 20, "the first window")
+    data = mark.ljust(4096, b".")
+    done = two.begin(putfh(x.f), write(s, 3 * MB, data, FILE_SYNC))
+    check(held.held.wait(60), True, "the write is under way")
+
+    def step():
+        status = json.loads(weft(w, "--json", "mirror", "status"))
+        return [f["step"] for f in status["running"]]
+
+    eventually(lambda: step() == ["end"] or whole(x.c, x.f), 60, "all windows")
+    check(whole(x.c, x.f), False, "it has not what was acknowledged")
+    held.go.set()
+    check(err(two.finish(done).status), "OK")
+    x.data[3 * MB:3 * MB + 4096] = data
+    eventually(lambda: whole(x.c, x.f), 60, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
 SETTINGS = {**truth_test.SETTINGS,
             "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
-            "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"]}
+            "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"],
+            "a_copy_waits_for_a_write_that_it_left_to_its": ["mds.repair_rate=2M"]}
 
 
 @contextlib.contextmanager
