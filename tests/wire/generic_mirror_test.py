@@ -466,7 +466,8 @@ def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
     held = Holds(port, mark)
     os.symlink(one.path("exp"), os.path.join(w.dir, "g9"))
     w.note("g9")
-    weft(w, "ds", "add", f"nfs3://127.0.0.1:{held.port}{one.path('exp')}", f"mount-port={port}", "name=g9")
+    weft(w, "ds", "add", f"nfs3://127.0.0.1:{held.port}{one.path('exp')}", f"mount-port={port}",
+         "name=g9")
     weft(w, "ds", "group", "g9", "rack=held")
     w.alive("g9")
     policy = "mirrors=2,group0=kind=weft,group1=rack=held"
@@ -474,18 +475,24 @@ def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
     d = two.mkdir(two.root(), "ready")
     two.ok(putfh(d), setxattr("weft.policy", policy))
     # Until it has objects for new files.
-    two.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), tries=200)
+    two.until(lambda got: err(got.status) != "DELAY", putfh(d),
+              open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), tries=200)
     x = Wide("held", 4 * MB, policy)
     at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
-    total = lambda: w.metric("weft_mds_repair_equal_bytes_total") + w.metric("weft_mds_repair_written_bytes_total")  # noqa: E731
+
+    def total():
+        return (w.metric("weft_mds_repair_equal_bytes_total") +
+                w.metric("weft_mds_repair_written_bytes_total"))
+
     # An acknowledged write that the copy missed.
     x.data[3 * MB:3 * MB + 4096] = b"n" * 4096
-    check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], 3 * MB, b"n" * 4096, FILE_SYNC).status, 0)
+    check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], 3 * MB, b"n" * 4096,
+                             FILE_SYNC).status, 0)
     s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
     before = total()
     x.report(at)
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
-    eventually(lambda: total() >= before + MB, 20, "the first window")
+    eventually(lambda: total() >= before + MB, 60, "the first window")
     data = mark.ljust(4096, b".")
     done = two.begin(putfh(x.f), write(s, 3 * MB, data, FILE_SYNC))
     check(held.held.wait(60), True, "the write is under way")
