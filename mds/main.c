@@ -264,69 +264,10 @@ static void on_tick(struct loop_timer *t)
 	loop_timer_start(loops[0], t, TICK_MS);
 }
 
-struct expire {
-	struct kv_op op;
-	int n; /* clients whose records were deleted */
-	bool more;
-};
-
-/* A client that did not come back may be cut off from this server only, and may still write. */
-static int evict(void *lo, struct kv_txn *t, uint32_t number)
-{
-	log_warn(
-		"client %u did not come back in the grace period: barring it from the data servers",
-		number);
-	journal_add(EV_CLIENT_EVICTED, "", 0, "client %u did not come back in the grace period",
-		    number);
-	return lo_order_bar(lo, t, number);
-}
-
-static int expire_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct expire *e = (struct expire *)op;
-
-	crash_point("grace-over");
-	e->n = st_records_close(mds.m_st, t, evict, mds.m_lo, &e->more);
-	/* The records go, and the files that these clients were writing must be resolved: the next
-	 * boot must know. */
-	return e->n > 0 ? lo_lost_writers_put(t) : e->n;
-}
-
-static void expire_done(struct kv_op *op, int err)
-{
-	struct expire *e = (struct expire *)op;
-	static _Atomic uint64_t last;
-	bool more = !err && e->more;
-
-	if (err && log_due(&last))
-		log_error("cannot record the end of the grace period, retrying: %s",
-			  strerror(-err));
-	lo_orders_wake(mds.m_lo);
-	if (e->n)
-		atomic_store(&mds.m_lost, true);
-	st_records_closed(mds.m_st, err, more);
-	if (more) {
-		kv_submit(mds.m_kv, op);
-		return;
-	}
-	file_lost_writers_end(&mds);
-	if (!err)
-		journal_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and get layouts again");
-	free(op);
-}
-
 static void grace_over(void *arg)
 {
-	struct expire *e = calloc(1, sizeof(*e));
-
 	(void)arg;
-	if (!e) {
-		st_records_closed(mds.m_st, -ENOMEM, false);
-		return;
-	}
-	file_lost_writers_begin(&mds);
-	e->op = (struct kv_op){.o_run = expire_run, .o_done = expire_done, .o_loop = loops[0]};
-	kv_submit(mds.m_kv, &e->op);
+	file_grace_over(&mds, loops[0]);
 }
 
 static void expired(void *arg, uint64_t clientid)

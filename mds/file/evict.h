@@ -18,4 +18,7 @@ int file_evict_now(struct mds *m, struct loop *loop, uint64_t clientid);
  * file. */
 void file_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access,
 		       uint32_t deny);
+/* The grace period is over: evicts the clients that did not come back (grace.c). loop does the
+ * work. */
+void file_grace_over(struct mds *m, struct loop *loop);
 #endif
