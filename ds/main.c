@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "base/priv.h"
 #include "base/topo_plan.h"
+#include "base/version.h"
 #include "ds/ds.h"
 #include "ds/path/path.h"
 #include "ds/place.h"
@@ -85,7 +86,8 @@ static int usage(FILE *f)
 		   "  -c, --config FILE   configuration file\n"
 		   "  -o KEY=VALUE        set a key, overriding the file\n"
 		   "      --check         check the configuration and exit\n"
-		   "      --plan          show what would run where, and exit\n");
+		   "      --plan          show what would run where, and exit\n"
+		   "      --version       print the version and exit\n");
 	return f == stdout ? 0 : EXIT_USAGE;
 }
 
@@ -443,6 +445,7 @@ static double bars_gauge(void *arg)
 
 static void metrics_init(void)
 {
+	version_metric();
 	ds_store_metrics_init();
 	ds_nfs3_init();
 	ds_conn_metrics_init();
@@ -625,11 +628,9 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 static int settings_load(struct settings *se, int argc, char **argv)
 {
 	static const struct option longs[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"check", optional_argument, NULL, 'k'},
-		{"plan", no_argument, NULL, 'p'},
-		{"help", no_argument, NULL, 'h'},
-		{0},
+		{"config", required_argument, NULL, 'c'}, {"check", optional_argument, NULL, 'k'},
+		{"plan", no_argument, NULL, 'p'},	  {"version", no_argument, NULL, 'V'},
+		{"help", no_argument, NULL, 'h'},	  {0},
 	};
 	const char *file = NULL, *sets[256];
 	unsigned nsets = 0;
@@ -645,6 +646,8 @@ static int settings_load(struct settings *se, int argc, char **argv)
 			se->se_check = true, se->se_values = optarg && !strcmp(optarg, "values");
 		else if (c == 'p')
 			se->se_plan = true;
+		else if (c == 'V')
+			return version_print("weft-ds");
 		else
 			return usage(c == 'h' ? stdout : stderr);
 	}
@@ -882,8 +885,10 @@ int main(int argc, char **argv)
 	}
 	metrics_init();
 	rc = settings_load(&se, argc, argv);
-	if (rc < 0)
+	if (rc < 0) {
+		version_log();
 		rc = main_serve(&se, &signals);
+	}
 	/* Not exit(): connections are open, and their memory needs no tidying. The file system
 	 * already has all data. */
 	fflush(NULL);

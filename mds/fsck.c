@@ -10,6 +10,7 @@
  * it checks what was committed when it began.
  */
 #include "base/log.h"
+#include "base/version.h"
 #include "mds/layout/repair_row.h"
 #include "mds/layout/relocate.h"
 #include "mds/layout/pending_layout.h"
@@ -29,6 +30,7 @@ struct report {
 static void usage(FILE *f)
 {
 	fputs("usage: weft-fsck [--json] STORE\n"
+	      "       weft-fsck --version\n"
 	      "Checks the metadata store in the folder STORE. Changes nothing.\n"
 	      "Exit status: 0 clean, 1 violations, 2 usage error, 3 the store cannot be read.\n",
 	      f);
@@ -252,8 +254,10 @@ static int fsck_check(struct kv *kv, const char *path, bool json)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+	static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+						{"help", no_argument, NULL, 'h'},
+						{"version", no_argument, NULL, 'V'},
+						{0}};
 	struct kv_opts o = {.ko_readonly = true};
 	bool json = false;
 	char err[256] = "";
@@ -265,6 +269,8 @@ int main(int argc, char **argv)
 			usage(stdout);
 			return EXIT_CLEAN;
 		}
+		if (opt == 'V')
+			return version_print("weft-fsck") ? EXIT_UNREADABLE : EXIT_CLEAN;
 		if (opt != 'j') {
 			usage(stderr);
 			return EXIT_USAGE;

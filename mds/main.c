@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
+#include "base/version.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
@@ -63,7 +64,8 @@ static void usage(bool asked)
 	      "  -o KEY=VALUE        set a key, overriding the file\n"
 	      "      --restored      the store was restored from a backup: make it consistent\n"
 	      "                      with the data servers before serving\n"
-	      "      --check         check the configuration and exit\n",
+	      "      --check         check the configuration and exit\n"
+	      "      --version       print the version and exit\n",
 	      asked ? stdout : stderr);
 	exit(asked ? 0 : 2);
 }
@@ -849,6 +851,7 @@ static void main_settings(const struct conf *conf)
 
 static void main_gauges(void)
 {
+	version_metric();
 	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits,
 		     mds.m_kv);
 	metric_gauge("weft_mds_kv_checkpoints", "Checkpoints of the store since start", "",
@@ -867,7 +870,8 @@ int main(int argc, char **argv)
 {
 	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'},
 					      {"check", 2, NULL, 'C'},	{"restored", 0, NULL, 'R'},
-					      {"help", 0, NULL, 'h'},	{NULL, 0, NULL, 0}};
+					      {"help", 0, NULL, 'h'},	{"version", 0, NULL, 'V'},
+					      {NULL, 0, NULL, 0}};
 	const char *path = NULL, *sets[256];
 	unsigned nsets = 0;
 	struct conf *conf;
@@ -884,6 +888,8 @@ int main(int argc, char **argv)
 			check = true, values = optarg && !strcmp(optarg, "values");
 		else if (o == 'R')
 			whole = true;
+		else if (o == 'V')
+			exit(version_print("weft-mds"));
 		else
 			usage(o == 'h');
 	}
@@ -915,6 +921,7 @@ int main(int argc, char **argv)
 		conf_free(conf);
 		return 0;
 	}
+	version_log();
 	if (whole)
 		make_whole_first();
 	main_settings(conf);

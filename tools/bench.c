@@ -3,6 +3,7 @@
  * docs/weft-bench.1 is its manual. */
 #include "tools/bench.h"
 #include "base/log.h"
+#include "base/version.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -73,6 +74,7 @@ static void usage(FILE *f)
 	fprintf(f,
 		"usage: weft-bench null|md|io|small|storm [options]\n"
 		"       weft-bench compare A.json B.json\n"
+		"       weft-bench --version\n"
 		"options:\n"
 		"  --server ADDRESS   the server (127.0.0.1:2049)\n"
 		"  --dir PATH         existing folder on the server to work in (its root)\n"
@@ -503,6 +505,8 @@ int main(int argc, char **argv)
 		usage(stdout);
 		return 0;
 	}
+	if (argc == 2 && !strcmp(argv[1], "--version"))
+		return version_print("weft-bench");
 	kind = argc < 2 ? NULL : kind_find(argv[1]);
 	if (!kind) {
 		usage(stderr);

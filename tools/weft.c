@@ -6,6 +6,7 @@
  */
 #include "tools/weft.h"
 #include "tools/topo.h"
+#include "base/version.h"
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -217,7 +218,9 @@ static void put_text(FILE *f, int column, const char *what)
 
 static void usage(FILE *f)
 {
-	fputs("usage: weft [--admin ADDR] [--json] COMMAND\n", f);
+	fputs("usage: weft [--admin ADDR] [--json] COMMAND\n"
+	      "       weft --version\n",
+	      f);
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const struct command *c = &commands[i];
 		char left[200];
@@ -358,7 +361,7 @@ static int weft_dispatch(int argc, char **argv)
 	return weft_usage_error(what);
 }
 
-enum { OPT_ADMIN = 256, OPT_JSON, OPT_HELP, OPT_COMMAND };
+enum { OPT_ADMIN = 256, OPT_JSON, OPT_HELP, OPT_VERSION, OPT_COMMAND };
 
 static void take_option(int opt)
 {
@@ -373,6 +376,8 @@ static void take_option(int opt)
 	case 'h':
 		usage(stdout);
 		exit(EXIT_DONE);
+	case OPT_VERSION:
+		exit(version_print("weft") ? EXIT_FAILED : EXIT_DONE);
 	}
 	if (opt >= OPT_COMMAND) {
 		given[opt - OPT_COMMAND].g_value = optarg ? optarg : "";
@@ -391,16 +396,17 @@ static void take_option(int opt)
 /* mode: "+" ends at the first word that is no option. */
 static void parse_options(int argc, char **argv, const char *mode)
 {
-	struct option longs[OPTIONS + 4] = {{"admin", required_argument, NULL, OPT_ADMIN},
+	struct option longs[OPTIONS + 5] = {{"admin", required_argument, NULL, OPT_ADMIN},
 					    {"json", no_argument, NULL, OPT_JSON},
-					    {"help", no_argument, NULL, OPT_HELP}};
+					    {"help", no_argument, NULL, OPT_HELP},
+					    {"version", no_argument, NULL, OPT_VERSION}};
 	char shorts[4 + 2 * OPTIONS], *p = shorts + sprintf(shorts, "%sh", mode);
 	int opt;
 
 	for (unsigned i = 0; i < n_given; i++) {
 		const struct weft_opt *o = given[i].g_opt;
 
-		longs[3 + i] =
+		longs[4 + i] =
 			(struct option){o->o_name, o->o_arg ? required_argument : no_argument, NULL,
 					(int)(OPT_COMMAND + i)};
 		if (o->o_short)

@@ -12,6 +12,7 @@ static void status_table(const json_t *j)
 			     ? (double)j_num(st, "operations") / (double)j_num(st, "commits")
 			     : 0;
 
+	printf("version       %s\n", j_str(j, "version"));
 	printf("cluster       %s\n", j_str(j, "cluster"));
 	printf("boot epoch    %lld%s\n", j_num(j, "boot_epoch"),
 	       json_is_true(json_object_get(j, "grace")) ? " (in grace)" : "");

@@ -5,6 +5,7 @@
 #include "mds/admin/admin_holders.h"
 #include "mds/journal/event_journal.h"
 #include "mds/jobs/revoke_exports.h"
+#include "base/version.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <time.h>
@@ -142,10 +143,10 @@ static void get_status(void *arg, const struct http_req *rq, struct http_reply *
 	lo_uuid_text(su->su_uuid, cluster);
 	admin_reply_json(
 		rp, 200,
-		json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
-			  "version", 1, "cluster", cluster, "fs", su->su_fs, "boot_epoch",
-			  (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds", status_ds(a),
-			  "clients", "known", (json_int_t)ac.ac_clients, "sessions",
+		json_pack("{s:s, s:s, s:i, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
+			  "version", version_text, "cluster", cluster, "fs", su->su_fs,
+			  "boot_epoch", (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds",
+			  status_ds(a), "clients", "known", (json_int_t)ac.ac_clients, "sessions",
 			  (json_int_t)ac.ac_sessions, "opens", (json_int_t)ac.ac_opens, "layouts",
 			  (json_int_t)ac.ac_layouts, "orders",
 			  (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store", status_store(a)));

@@ -30,6 +30,15 @@ UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 PORT = 12049
 
 
+def version_of_configure():
+    """The one place where the version is."""
+    with open(os.path.join(SRC, "configure.ac"), encoding="utf-8") as f:
+        return re.search(r"^AC_INIT\(\[weft\], \[([^]]+)\]\)$", f.read(), re.M)[1]
+
+
+VERSION = version_of_configure()
+
+
 # ---- running things
 
 
@@ -220,7 +229,8 @@ def labelled(series, name):
 
 def test_status_as_table_and_as_json(c):
     text = c.weft("status")
-    for line in (rf"cluster +{UUID}", r"boot epoch +1", r"data servers +4 known, 4 alive",
+    for line in (rf"version +{re.escape(VERSION)}", rf"cluster +{UUID}",
+                 r"boot epoch +1", r"data servers +4 known, 4 alive",
                  r"space +\S+[KMGT] available of \S+[KMGT]",
                  r"clients +\d+ \(\d+ sessions, \d+ opens, \d+ layouts\)", r"orders +\d+ pending",
                  r"store +\d+ inodes, \S+, \d+ commits, [\d.]+ operations each"):
@@ -228,7 +238,7 @@ def test_status_as_table_and_as_json(c):
     got = c.json("status")
     assert set(got) == {"version", "cluster", "fs", "boot_epoch", "grace", "ds", "clients",
                         "orders", "store", "health", "files_not_in_sync"}, got
-    assert got["version"] == 1 and got["boot_epoch"] == 1 and got["grace"] is False, got
+    assert got["version"] == VERSION and got["boot_epoch"] == 1 and got["grace"] is False, got
     assert re.fullmatch(UUID, got["cluster"]), got
     assert (got["ds"]["known"] == got["ds"]["alive"] == 4
             and 0 < got["ds"]["available"] <= got["ds"]["capacity"]), got
@@ -596,15 +606,16 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
     told, both = {}, set()
     for daemon in ("mds", "ds"):
         with open(os.path.join(SRC, f"docs/weft-{daemon}.8"), encoding="utf-8") as f:
-            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool)_[a-z_]*[a-z]", f.read()))
+            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool|build)_[a-z_]*[a-z]", f.read()))
     for daemon, name in (("mds", "mds"), ("ds", "ds1")):
         served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
         own = {m for m in served if m.startswith(f"weft_{daemon}_")}
         both |= served - own
         assert ({m for m in told[daemon] if m.startswith(f"weft_{daemon}_")}
                 == own), told[daemon] ^ own
-    assert told["mds"] >= both and all(m.startswith(("weft_rpc_", "weft_rdma_", "weft_pool_"))
-                                       for m in both), both - told["mds"]
+    assert told["mds"] >= both and all(
+        m.startswith(("weft_rpc_", "weft_rdma_", "weft_pool_", "weft_build_"))
+        for m in both), both - told["mds"]
 
 
 def test_metrics_count(c):
@@ -628,6 +639,33 @@ def test_metrics_count(c):
     after = get_metrics(c.admin["mds"])
     assert after["weft_rpc_garbage_total", ()] == mds["weft_rpc_garbage_total", ()] + 1
     assert after["weft_mds_garbage_total", ()] == mds["weft_mds_garbage_total", ()] + 1
+
+
+def test_the_version_is_in_metrics_and_first_in_the_log(c):
+    for name, first in c.first.items():
+        assert {k: v for k, v in first.items() if k[0] == "weft_build_info"} == {("weft_build_info", (("version", VERSION),)): 1}, name
+        with open(os.path.join(c.dir, "log", name + ".log"), encoding="utf-8") as f:
+            program_name = "weft-mds" if name == "mds" else "weft-ds"
+            assert f.readline() == f"INFO {program_name}: version {VERSION}\n", name
+
+
+def test_every_installed_program_prints_its_version(c):
+    """What make install puts into the folders of programs: none may be missing here."""
+    with open(os.path.join(BUILD, "Makefile"), encoding="utf-8") as f:
+        made = f.read().replace("\\\n", " ")
+    lists = [re.search(rf"^{name} = (.*)$", made, re.M)[1].split() for name in ("bin_PROGRAMS", "sbin_PROGRAMS", "dist_bin_SCRIPTS")]
+    programs = [p.removesuffix("$(EXEEXT)") for some in lists for p in some]
+    assert {"weft", "weft-bench", "weft-mds", "weft-ds", "weft-fsck", "tools/weft-dev"} <= set(programs), programs
+    for p in programs:
+        assert run(program(p), "--version") == f"{os.path.basename(p)} {VERSION}\n", p
+    # An installation: the programs beside each other in bin, the daemons in sbin.
+    top = os.path.join(c.top, "installed")
+    os.makedirs(os.path.join(top, "bin"))
+    shutil.copy(os.path.join(SRC, "tools/weft-dev"), os.path.join(top, "bin"))
+    shutil.copy(program("weft"), os.path.join(top, "bin"))
+    assert run(os.path.join(top, "bin/weft-dev"), "--version", env={"WEFT_BUILD": None}) == f"weft-dev {VERSION}\n"
+    with open("/dev/full", "w", encoding="ascii") as full:
+        assert subprocess.run([program("weft-mds"), "--version"], stdout=full, check=False).returncode == 1
 
 
 # ---- HTTP

@@ -80,7 +80,7 @@ def test_each_size_of_a_line_is_its_own():
 
 
 QUIET = {**REPAIR, "files": 0, "running": []}
-STATUS = {"version": 1, "cluster": "c", "boot_epoch": 3, "grace": False,
+STATUS = {"version": "1.2.3", "cluster": "c", "boot_epoch": 3, "grace": False,
           "ds": {"known": 2, "alive": 1}, "clients": {}, "orders": 0, "store": {}}
 
 
