@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "kv/kv_int.h"
 #include "kv/kv_log.h"
+#include "kv/kv_meta.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,15 +30,13 @@
 /* How long a reader from before the crash may take to end. */
 #define KV_READER_WAIT_MS 5000
 
-/* The stamp's place in meta page 0, behind the bytes that LMDB uses. The stamp lies within one
- * sector, so that a crash leaves either this stamp or the one before. */
-#define KV_STAMP_AT 2048
+/* Where it lies: kv_meta.h. */
 struct stamp {
 	char sp_magic[8];
 	uint8_t sp_id[KV_LOG_ID];
 	uint64_t sp_gen;
 };
-_Static_assert(sizeof(struct stamp) == 32, "format");
+_Static_assert(sizeof(struct stamp) == KV_STAMP_LEN, "format");
 static const char stamp_magic[8] = {'W', 'E', 'F', 'T', 'D', 'A', 'T', 1};
 
 static int kv_checkpoint_open_in(const char *folder, const char *name, int flags)
@@ -588,6 +587,8 @@ static int restore(struct kv *kv, const struct kv_log_head *h, struct kv_failure
 	struct replay rp = {.rp_look = true};
 	int rc = check_stamp(kv, le64toh(h->lh_gen), f), fd;
 
+	if (rc == 0)
+		rc = kv_layout_head(kv->k_path, h, f);
 	if (rc == 0)
 		rc = replay(kv, &rp, f);
 	if (rc == 0)

@@ -2,7 +2,7 @@
 /*
  * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
  * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery),
- * kv_space.c (space on the disk). No file outside kv/ includes it.
+ * kv_layout.c (LMDB's pages are those that the log knows), kv_space.c (space on the disk). No file outside kv/ includes it.
  */
 #ifndef KV_KV_INT_H
 #define KV_KV_INT_H
@@ -180,6 +180,16 @@ void kv_log_free(struct kv *kv);
 /* On the committer thread. Makes a checkpoint of all that was committed; returns when it is
  * complete. */
 void kv_log_checkpoint(struct kv *kv);
+
+/* kv_layout.c: refuse an LMDB that the log does not know (-EPROTO). */
+struct kv_log_head;
+/* Before anything of the store is read or written: the library, and the data version of data.mdb,
+ * where there is one. */
+int kv_layout_look(const char *path, struct kv_failure *f);
+/* Before a checkpoint is put back: the meta pages that it has. */
+int kv_layout_head(const char *path, const struct kv_log_head *h, struct kv_failure *f);
+/* After LMDB has opened the store for writing: what it says against its meta pages. */
+int kv_layout_check(struct kv *kv, struct kv_failure *f);
 
 /* kv_commit.c */
 int kv_committer_start(struct kv *kv);

@@ -438,12 +438,15 @@ static int kv_lmdb_open_store(struct kv *kv, const struct kv_opts *o, int wait_m
 	found = find_store(kv->k_path, o, f);
 	if (found < 0)
 		return found;
-	if (!o->ko_readonly)
+	rc = kv_layout_look(kv->k_path, f);
+	if (rc == 0 && !o->ko_readonly)
 		rc = lock_store(kv, wait_ms, f);
 	if (rc == 0 && !o->ko_readonly)
 		rc = kv_log_restore(kv, f);
 	if (rc == 0)
 		rc = open_env(kv, o, f);
+	if (rc == 0 && !o->ko_readonly)
+		rc = kv_layout_check(kv, f);
 	if (rc == 0)
 		rc = open_meta(kv, o, f);
 	if (rc == 0 && !o->ko_readonly)
