@@ -2,7 +2,8 @@
 /*
  * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
  * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery),
- * kv_layout.c (LMDB's pages are those that the log knows), kv_space.c (space on the disk). No file outside kv/ includes it.
+ * kv_layout.c (LMDB's meta pages are those that the log knows), kv_space.c (space on the disk). No
+ * file outside kv/ includes it.
  */
 #ifndef KV_KV_INT_H
 #define KV_KV_INT_H
