@@ -5,7 +5,7 @@
  *	decode		op_dispatch: the frame of the request
  *	caller		op_cred finds the caller's exports and groups; it may park
  *	run		compound_run: op_start begins each operation, op_end closes its result; an
- *			operation may park, and op_resume goes on
+ *			operation may wait (await.h), and op_resume goes on
  *	finish		compound_finish: keeps the reply for a retry, and sends it
  */
 #include "mds/nfs4/state_protect.h"
@@ -282,13 +282,7 @@ void *op_scratch(struct compound *c, size_t size, void (*fini)(void *))
 
 static void mutate_done(struct kv_op *op, int err)
 {
-	struct compound *c = op_of(op);
-	nfsstat4 st;
-
-	op_txn_stale(c->th);
-	st = c->then(c, err);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	op_wake(op_of(op), err);
 }
 
 static int mutate_run(struct kv_op *op, struct kv_txn *t)
@@ -300,7 +294,7 @@ static int mutate_run(struct kv_op *op, struct kv_txn *t)
 }
 
 static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *),
-		       op_put_fn put, nfsstat4 (*then)(struct compound *, int))
+		       op_put_fn put, op_step then)
 {
 	c->run = run;
 	c->put = put;
@@ -309,14 +303,13 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 	c->kop.o_run = mutate_run;
 	c->kop.o_done = mutate_done;
 	c->kop.o_loop = c->th->mt_loop;
-	c->then = then;
 	c->names_tries = NAMES_TRIES; /* from now on the operation must not run again */
 	kv_submit(c->m->m_kv, &c->kop);
-	return OP_PARKED;
+	return op_await(c, then);
 }
 
 nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put,
-		   nfsstat4 (*then)(struct compound *, int))
+		   op_step then)
 {
 	if (!atomic_load_explicit(&c->session->se_rows, memory_order_relaxed))
 		atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
@@ -326,7 +319,7 @@ nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn 
 }
 
 nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *),
-			 nfsstat4 (*then)(struct compound *, int))
+			 op_step then)
 {
 	return mutate(c, run, NULL, then);
 }

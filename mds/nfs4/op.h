@@ -4,10 +4,10 @@
  * receive buffer into the reply buffer.
  *
  * An operation is one function. It decodes its arguments from c->in, puts its result body into
- * c->out, where opnum and status already are, and returns its status. Or it parks: it returns
- * OP_PARKED, and a completion later calls op_resume(c, status) on the compound's loop. While an
- * operation is parked, c->in and c->out keep their positions. If the status is an error, the frame
- * cuts what the operation put, unless the operation set c->keep_body.
+ * c->out, where opnum and status already are, and returns its status. Or it waits (await.h): then
+ * it returns OP_PARKED, and a later step returns the status. Meanwhile c->in and c->out keep their
+ * positions. If the status is an error, the frame cuts what the operation put, unless the operation
+ * set c->keep_body.
  */
 #ifndef MDS_OP_H
 #define MDS_OP_H
@@ -17,8 +17,8 @@
 #include "mds/jobs/contended.h"
 #include "mds/jobs/dead_server.h"
 #include "mds/mds.h"
+#include "mds/nfs4/await.h"
 
-#define OP_PARKED  0xffffffffu
 #define OP_MAX_OPS 64
 #define OP_MAX_IO  (1u << 20)
 
@@ -110,7 +110,9 @@ struct compound {
 	struct kv_op kop;
 	void *scratch;
 	void (*scratch_fini)(void *scratch);
-	nfsstat4 (*then)(struct compound *c, int err);
+	op_step then; /* await.c: the step that runs when what is waited for is over; or NULL */
+	bool woken;   /* await.c: it was over before the operation waited for it, with woken_err */
+	int woken_err;
 	nfsstat4 (*refreshed)(struct compound *c, int err); /* see op_refresh */
 	int (*run)(struct kv_op *op, struct kv_txn *t);
 	op_put_fn put;
@@ -135,7 +137,8 @@ void op_serve(struct mds *m);
 void op_metrics_init(struct mds *m);
 /* Returns the RFC's name of an operation number, or NULL if none is defined. */
 const char *op_name(unsigned opnum);
-/* Resumes a parked compound. Call it on the compound's loop. */
+/* Closes the result of a parked operation and runs the next ones. Call it on the compound's
+ * loop. */
 void op_resume(struct compound *c, nfsstat4 status);
 /* waits: the compound parks until a client has given something back, and meanwhile does not keep
  * that client's requests from being read (rpc_call_waits). This ends when the compound is resumed,
@@ -156,16 +159,15 @@ void op_txn_stale(struct mds_thread *th);
 /* Releases what the thread holds of the store and of the exports. Call it after its loop has
  * ended. */
 void op_thread_end(struct mds_thread *th);
-/* Submits a mutation and parks. After the commit, then(c, err) is called on the loop and returns
- * the operation's status (or OP_PARKED). The same transaction stores the result that put makes, so
- * that a retry after a restart gets the same answer: what the operation answers if nothing more of
- * it is done. Returns OP_PARKED. */
+/* Submits a mutation and awaits its commit; the step then gets the error. The same transaction
+ * stores the result that put makes, so that a retry after a restart gets the same answer: what the
+ * operation answers if nothing more of it is done. */
 nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t),
-		   op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
+		   op_put_fn put, op_step then);
 /* The same without a stored result, for mutations that may be done again after a restart. Each
  * caller has a comment that says why its mutation may. */
 nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t),
-			 nfsstat4 (*then)(struct compound *c, int err));
+			 op_step then);
 /* Puts the result of the current mutation, or any other that an op_put_fn makes, into the reply.
  * Returns NFS4_OK. */
 nfsstat4 op_result(struct compound *c, op_put_fn put);

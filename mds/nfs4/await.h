@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * await.h - how an operation waits (docs/decisions/async.md).
+ *
+ * An operation that waits consists of steps. A step is a function
+ *
+ *	nfsstat4 step(struct compound *c, int err)
+ *
+ * that runs on the compound's loop. err is what came of the thing that was waited for: 0, or a
+ * negative errno. A step returns the operation's status, or OP_PARKED if the operation waits.
+ *
+ * A step waits in one way: it begins something that calls op_wake(c, err) once, on the same loop,
+ * when it is over, and returns op_await(c, next):
+ *
+ *	if (excl_resolve(&c->m->m_file, c->th->mt_loop, ino, op_wake, c))
+ *		return op_await(c, layoutget_resolved);
+ *	return layoutget_rights(c, 0);
+ *
+ * Where the completion has another signature, a function of two lines turns it into op_wake. What
+ * the steps share is in c->scratch (op_scratch). op_mutate begins and waits in one call.
+ */
+#ifndef MDS_NFS4_AWAIT_H
+#define MDS_NFS4_AWAIT_H
+#include "proto/nfs4.h"
+#include <stdbool.h>
+
+struct compound;
+
+#define OP_PARKED 0xffffffffu
+
+typedef nfsstat4 (*op_step)(struct compound *c, int err);
+
+/* Parks the operation: next runs when what was begun calls op_wake. Returns OP_PARKED. If op_wake
+ * was called already, next runs at once, and its status is returned. */
+nfsstat4 op_await(struct compound *c, op_step next);
+/* The same, where a client has to give something back: meanwhile this call does not keep that
+ * client's requests from being read (rpc_call_waits). */
+nfsstat4 op_await_client(struct compound *c, op_step next);
+/* What was begun is over. Runs the step that awaits it, with a new snapshot, and resumes the
+ * COMPOUND if that step ends the operation; then the compound may be freed. Call it once for each
+ * op_await, on the compound's loop. The compound comes as a void pointer, so that this is a
+ * completion as other rooms call them. */
+void op_wake(void *compound, int err);
+/* The same for completions without an error. */
+void op_wake_ok(void *compound);
+/* What the parked operation waits for now depends on a client. It ends with op_wake. */
+void op_client_waits(void *compound);
+
+/* Last steps: the status of err; NFS4_OK, whatever err is. */
+nfsstat4 op_step_status(struct compound *c, int err);
+nfsstat4 op_step_ok(struct compound *c, int err);
+#endif
