@@ -584,7 +584,7 @@ static void clone_both_frozen(void *arg, int err)
 	if (err)
 		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
 	else
-		st = op_refresh(c, k->dst, false, false, clone_go) ? OP_PARKED : clone_go(c, 0);
+		st = op_refresh(c, k->dst, false, clone_go);
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -630,9 +630,7 @@ static nfsstat4 clone_src_fresh(struct compound *c, int err)
 	struct clone *k = c->scratch;
 
 	(void)err;
-	return k->src != k->dst && op_refresh(c, k->dst, false, false, clone_begin)
-		       ? OP_PARKED
-		       : clone_begin(c, 0);
+	return k->src != k->dst ? op_refresh(c, k->dst, false, clone_begin) : clone_begin(c, 0);
 }
 
 nfsstat4 op_clone(struct compound *c)
@@ -659,6 +657,5 @@ nfsstat4 op_clone(struct compound *c)
 	k->reader = ns_permission(&src, &c->cred, 2);
 	k->src = c->saved;
 	k->dst = c->cur;
-	return op_refresh(c, k->src, false, false, clone_src_fresh) ? OP_PARKED
-								    : clone_src_fresh(c, 0);
+	return op_refresh(c, k->src, false, clone_src_fresh);
 }

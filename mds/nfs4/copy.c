@@ -800,7 +800,7 @@ nfsstat4 op_copy(struct compound *c)
 		return st;
 	op_accessed(c, &src);
 	a->src = c->saved;
-	return op_refresh(c, a->src, false, false, copy_go) ? OP_PARKED : copy_go(c, 0);
+	return op_refresh(c, a->src, false, copy_go);
 }
 
 /* ---- OFFLOAD_STATUS, OFFLOAD_CANCEL ---- */

@@ -103,7 +103,7 @@ nfsstat4 op_seek(struct compound *c)
 		st = op_any_io_access(c, &sid, &i, false);
 	if (st)
 		return st;
-	return op_refresh(c, i.i_ino, false, false, seek_go) ? OP_PARKED : seek_go(c, 0);
+	return op_refresh(c, i.i_ino, false, seek_go);
 }
 
 /* ---- ALLOCATE and DEALLOCATE ---- */
@@ -144,22 +144,13 @@ static void change_fini(void *scratch)
 	op_unpin(&k->pin);
 }
 
-static nfsstat4 change_counted(struct compound *c, int err)
-{
-	(void)c;
-	(void)err; /* the change is done; a later query counts its space */
-	return NFS4_OK;
-}
-
 /* Queries the space that the file takes before the reply: space_used must show the change (sections
- * 15.1.3 and 15.4.3). */
+ * 15.1.3 and 15.4.3). If a server does not answer, a later query counts it. */
 static nfsstat4 change_count(struct compound *c, int err)
 {
 	struct change *k = c->scratch;
 
-	if (err)
-		return op_status(err);
-	return op_refresh(c, k->ino, true, false, change_counted) ? OP_PARKED : NFS4_OK;
+	return err ? op_status(err) : op_refresh(c, k->ino, true, op_step_ok);
 }
 
 static void change_taken_back(void *arg, int err)
@@ -378,8 +369,7 @@ static nfsstat4 change_op(struct compound *c)
 	}
 	k->c = c;
 	k->ino = i.i_ino;
-	return op_refresh(c, k->ino, false, false, change_refreshed) ? OP_PARKED
-								     : change_begin(c, k);
+	return op_refresh(c, k->ino, false, change_refreshed);
 }
 
 nfsstat4 op_allocate(struct compound *c)
@@ -612,7 +602,7 @@ nfsstat4 op_read_plus(struct compound *c)
 	if (st)
 		return st;
 	k->locked = st_sid_ours(c->m->m_st, &sid, ST_SID_LOCK);
-	return op_refresh(c, c->cur, false, false, read_plus_go) ? OP_PARKED : read_plus_go(c, 0);
+	return op_refresh(c, c->cur, false, read_plus_go);
 }
 
 /* ---- IO_ADVISE ---- */

@@ -157,7 +157,8 @@ static void again_frozen(void *arg, int err)
 	if (err)
 		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
 	else
-		st = op_refresh(c, c->cur, true, false, again_go) ? OP_PARKED : NFS4ERR_DELAY;
+		st = op_refresh_begin(c, c->cur, true, false) ? op_await(c, again_go)
+							      : NFS4ERR_DELAY;
 	if (st != OP_PARKED)
 		op_resume(c, st);
 }
@@ -181,5 +182,5 @@ static nfsstat4 again_begin(struct compound *c, int err)
 
 nfsstat4 op_place_again(struct compound *c)
 {
-	return op_refresh(c, c->cur, false, false, again_begin) ? OP_PARKED : again_begin(c, 0);
+	return op_refresh(c, c->cur, false, again_begin);
 }

@@ -347,8 +347,8 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 		return return_reply(c, 0);
 	/* The last write layout is back. A GETATTR of a file with a write intent queries the size,
 	 * also later in this COMPOUND. With OP_SIZE_NEVER it does not: then query the size now. */
-	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh(c, r->ino, true, true, return_reply))
-		return OP_PARKED;
+	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh_begin(c, r->ino, true, true))
+		return op_await(c, return_reply);
 	file_intent_clear_later(c->th, r->ino);
 	return return_reply(c, 0);
 }

@@ -255,9 +255,8 @@ nfsstat4 op_layout_wcc(struct compound *c)
 		return st;
 	/* Only the holder of a layout for writing knows of writes. */
 	k->have_size &= k->write && k->size <= OP_MAX_FILE;
-	if (k->write && (k->have_size || k->have_mtime) &&
-	    op_refresh(c, k->ino, true, false, wcc_asked))
-		return OP_PARKED;
+	if (k->write && (k->have_size || k->have_mtime) && op_refresh_begin(c, k->ino, true, false))
+		return op_await(c, wcc_asked);
 	k->have_size = false; /* a size is being set, and that size counts */
 	return k->have_atime ? op_mutate_again(c, wcc_run, wcc_done) : NFS4_OK;
 }

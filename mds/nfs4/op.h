@@ -113,7 +113,6 @@ struct compound {
 	op_step then; /* await.c: the step that runs when what is waited for is over; or NULL */
 	bool woken;   /* await.c: it was over before the operation waited for it, with woken_err */
 	int woken_err;
-	nfsstat4 (*refreshed)(struct compound *c, int err); /* see op_refresh */
 	int (*run)(struct kv_op *op, struct kv_txn *t);
 	op_put_fn put;
 	/* op_deleg.c: the size that the holder of a write delegation reported for this file */

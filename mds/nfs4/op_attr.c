@@ -689,7 +689,7 @@ static nfsstat4 getattr_asked(struct compound *c, int err)
 	struct getattr *g = c->scratch;
 
 	(void)err;
-	return op_refresh(c, g->ino, false, false, getattr_reply) ? OP_PARKED : getattr_reply(c, 0);
+	return op_refresh(c, g->ino, false, getattr_reply);
 }
 
 static bool needs_holder(const struct op_bitmap *b)
@@ -718,10 +718,10 @@ nfsstat4 op_getattr(struct compound *c)
 			return NFS4ERR_DELAY;
 		g->want = want;
 		g->ino = i.i_ino;
-		if (op_deleg_ask(c, i.i_ino, getattr_asked) ||
-		    (op_attrs_need_ds(&want) &&
-		     op_refresh(c, i.i_ino, false, false, getattr_reply)))
+		if (op_deleg_ask(c, i.i_ino, getattr_asked))
 			return OP_PARKED;
+		if (op_attrs_need_ds(&want) && op_refresh_begin(c, i.i_ino, false, false))
+			return op_await(c, getattr_reply);
 	}
 	return op_attr_getattr_put(c, &want, &i);
 }
@@ -807,7 +807,7 @@ static nfsstat4 verify_fresh(struct compound *c, int err)
 static nfsstat4 verify_asked(struct compound *c, int err)
 {
 	(void)err;
-	return op_refresh(c, c->cur, false, false, verify_fresh) ? OP_PARKED : verify_fresh(c, 0);
+	return op_refresh(c, c->cur, false, verify_fresh);
 }
 
 /* As in GETATTR: the data servers know the attributes while a write layout is out, and the holder
@@ -826,11 +826,11 @@ nfsstat4 op_verify(struct compound *c)
 	xdr_get_opaque(c->in, UINT32_MAX - 3, &len);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
-	if (needs_holder(&b) && op_cur_inode(c, &i) == NFS4_OK && i.i_type == NS_REG &&
-	    (op_deleg_ask(c, i.i_ino, verify_asked) ||
-	     op_refresh(c, i.i_ino, false, false, verify_fresh)))
+	if (!needs_holder(&b) || op_cur_inode(c, &i) != NFS4_OK || i.i_type != NS_REG)
+		return verify_fresh(c, 0);
+	if (op_deleg_ask(c, i.i_ino, verify_asked))
 		return OP_PARKED;
-	return verify_fresh(c, 0);
+	return op_refresh(c, i.i_ino, false, verify_fresh);
 }
 
 nfsstat4 op_nverify(struct compound *c)

@@ -59,11 +59,13 @@ bool op_attrs_need_ds(const struct op_bitmap *b);
 void op_atime_init(struct mds *m, bool on);
 void op_atime_tick(struct loop *loop);
 void op_accessed(struct compound *c, const struct ns_inode *i);
-/* setattr.c: brings the inode's size, change attribute and mtime up to date from the data servers.
- * True: parked, and then(c, err) is called. False: there was nothing to do, and then is not called.
- * force: even if no write layout is out. unmark: see file_refresh. */
-bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark,
-		nfsstat4 (*then)(struct compound *c, int err));
+/* setattr.c: brings the inode's size, change attribute and mtime up to date from the data servers,
+ * and goes on with next: at once, with err 0, if there is nothing to ask. force: even if no write
+ * layout is out. */
+nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step next);
+/* The same for a caller that goes on in another way where nothing is asked. True: it has begun, and
+ * calls op_wake. unmark: see file_refresh. */
+bool op_refresh_begin(struct compound *c, uint64_t ino, bool force, bool unmark);
 /* setattr.c: sets attributes of ino. If the size shrinks or a right is taken, recalls and fences
  * layouts and waits for orders. Then calls then(c, err). */
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,

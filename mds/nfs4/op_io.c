@@ -356,7 +356,7 @@ nfsstat4 op_read(struct compound *c)
 	st = op_read_args(c, &sid, &k->off, &k->count);
 	if (st)
 		return st;
-	return op_refresh(c, c->cur, false, false, read_go) ? OP_PARKED : read_go(c, 0);
+	return op_refresh(c, c->cur, false, read_go);
 }
 
 /* ---- WRITE ---- */

@@ -724,6 +724,6 @@ nfsstat4 op_layoutcommit(struct compound *c)
 		return status;
 	/* op_refresh queries no data server while a size is being set: then that size counts. */
 	k->size = i.i_size;
-	return op_refresh(c, i.i_ino, true, false, layoutcommit_asked) ? OP_PARKED
-								       : layoutcommit_done(c, 0);
+	return op_refresh_begin(c, i.i_ino, true, false) ? op_await(c, layoutcommit_asked)
+							 : layoutcommit_done(c, 0);
 }

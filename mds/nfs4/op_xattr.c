@@ -134,9 +134,8 @@ nfsstat4 op_getxattr(struct compound *c)
 	if (op_xattr_name_is(k.name, k.len, "weft.policy"))
 		return op_xattr_get_policy(c, &i);
 	if (op_xattr_name_is(k.name, k.len, "weft.layout")) {
-		if (i.i_type == NS_REG && op_refresh(c, i.i_ino, false, false, layout_fresh))
-			return OP_PARKED;
-		return op_xattr_get_layout(c, i.i_ino);
+		return i.i_type == NS_REG ? op_refresh(c, i.i_ino, false, layout_fresh)
+					  : layout_fresh(c, 0);
 	}
 	err = ns_xattr_get(c->m->m_ns, op_txn(c), i.i_ino, k.name, k.len, &val);
 	if (err)

@@ -176,18 +176,11 @@ static bool once_known(const struct compound *c, const struct ns_reply *o)
 	return saved != &exp_unknown && (!cur || op_enterable(c, cur));
 }
 
-static nfsstat4 space_counted(struct compound *c, int err)
-{
-	(void)c;
-	(void)err; /* as when the request came first */
-	return NFS4_OK;
-}
-
 /* Does what was to be done between the commit and the reply. */
 static nfsstat4 once_settle(struct compound *c, const struct ns_reply *o)
 {
 	if ((c->opnum == OP_ALLOCATE || c->opnum == OP_DEALLOCATE) && c->cur)
-		return op_refresh(c, c->cur, true, false, space_counted) ? OP_PARKED : NFS4_OK;
+		return op_refresh(c, c->cur, true, op_step_ok); /* as when the request came first */
 	if (!o->on_orders)
 		return NFS4_OK;
 	lo_orders_wake(c->m->m_lo);

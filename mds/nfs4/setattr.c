@@ -16,24 +16,15 @@
 #include "mds/nfs4/op_state.h"
 #include <errno.h>
 
-static void refreshed(void *arg, int err)
+bool op_refresh_begin(struct compound *c, uint64_t ino, bool force, bool unmark)
 {
-	struct compound *c = arg;
-	nfsstat4 st;
-
-	op_txn_stale(c->th);
-	st = c->refreshed(c, err);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	return (force || file_refresh_needed(c->m, ino)) &&
+	       file_refresh(c->m, c->th->mt_loop, op_txn(c), ino, unmark, op_wake, c);
 }
 
-bool op_refresh(struct compound *c, uint64_t ino, bool force, bool unmark,
-		nfsstat4 (*then)(struct compound *c, int err))
+nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step next)
 {
-	if (!force && !file_refresh_needed(c->m, ino))
-		return false;
-	c->refreshed = then;
-	return file_refresh(c->m, c->th->mt_loop, op_txn(c), ino, unmark, refreshed, c);
+	return op_refresh_begin(c, ino, force, false) ? op_await(c, next) : next(c, 0);
 }
 
 void op_intent_doubt(struct compound *c, uint64_t ino)
@@ -247,8 +238,8 @@ static nfsstat4 setattr_start(struct setattr *j)
 	/* A time that is set replaces the time of earlier writes. Those are counted first, so that
 	 * no later query takes them for new ones. */
 	if ((j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) &&
-	    op_refresh(c, j->ino, false, false, setattr_counted))
-		return OP_PARKED;
+	    op_refresh_begin(c, j->ino, false, false))
+		return op_await(c, setattr_counted);
 	setattr_commit(j);
 	return OP_PARKED;
 }
