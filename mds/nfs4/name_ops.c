@@ -630,9 +630,7 @@ nfsstat4 op_link(struct compound *c)
 		return link_go(c, 0);
 	if (op_deleg_grace(c, c->saved))
 		return NFS4ERR_GRACE;
-	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go)
-		       ? OP_PARKED
-		       : link_go(c, 0);
+	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go);
 }
 
 /* On the committer thread: is the name an export's root, or a directory above one? */
@@ -760,8 +758,7 @@ static nfsstat4 unlink_start(struct compound *c)
 		return unlink_go(c, 0);
 	file[0] = name_file(c, c->opnum == OP_REMOVE ? c->cur : c->saved, k->name, k->len);
 	file[1] = c->opnum == OP_REMOVE ? 0 : name_file(c, c->cur, k->to, k->tolen);
-	return op_deleg_clear(c, file, 2, OPEN4_SHARE_ACCESS_WRITE, 0, unlink_go) ? OP_PARKED
-										  : unlink_go(c, 0);
+	return op_deleg_clear(c, file, 2, OPEN4_SHARE_ACCESS_WRITE, 0, unlink_go);
 }
 
 nfsstat4 op_remove(struct compound *c)

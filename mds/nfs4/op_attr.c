@@ -718,8 +718,8 @@ nfsstat4 op_getattr(struct compound *c)
 			return NFS4ERR_DELAY;
 		g->want = want;
 		g->ino = i.i_ino;
-		if (op_deleg_ask(c, i.i_ino, getattr_asked))
-			return OP_PARKED;
+		if (op_deleg_ask(c, i.i_ino))
+			return op_await_client(c, getattr_asked);
 		if (op_attrs_need_ds(&want) && op_refresh_begin(c, i.i_ino, false, false))
 			return op_await(c, getattr_reply);
 	}
@@ -828,8 +828,8 @@ nfsstat4 op_verify(struct compound *c)
 		return NFS4ERR_BADXDR;
 	if (!needs_holder(&b) || op_cur_inode(c, &i) != NFS4_OK || i.i_type != NS_REG)
 		return verify_fresh(c, 0);
-	if (op_deleg_ask(c, i.i_ino, verify_asked))
-		return OP_PARKED;
+	if (op_deleg_ask(c, i.i_ino))
+		return op_await_client(c, verify_asked);
 	return op_refresh(c, i.i_ino, false, verify_fresh);
 }
 

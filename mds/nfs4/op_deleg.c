@@ -292,20 +292,14 @@ struct clear {
 	uint64_t ino[2];
 	unsigned n, at;
 	uint32_t access, deny;
-	nfsstat4 (*then)(struct compound *c, int err);
 };
 
 static void clear_end(struct clear *j)
 {
 	struct compound *c = j->c;
-	nfsstat4 st;
 
-	op_set_parked(c, false);
-	op_txn_stale(c->th);
-	st = j->then(c, 0);
 	free(j);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	op_wake(c, 0);
 }
 
 /* Recalls the conflicting delegations of the next file that has some. False: no file is left. */
@@ -360,8 +354,8 @@ bool op_delegs_out(struct compound *c)
 	return st_others_have(c->client, ST_N_DELEGS);
 }
 
-bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
-		    uint32_t deny, nfsstat4 (*then)(struct compound *c, int err))
+bool op_deleg_clear_begin(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
+			  uint32_t deny)
 {
 	struct clear *j;
 
@@ -375,12 +369,18 @@ bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_
 	j->n = n;
 	j->access = access;
 	j->deny = deny;
-	j->then = then;
 	j->wait.w_then = clear_recalled;
 	if (clear_next(j))
-		return op_set_parked(c, true);
+		return true;
 	free(j);
 	return false;
+}
+
+nfsstat4 op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
+			uint32_t deny, op_step next)
+{
+	return op_deleg_clear_begin(c, ino, n, access, deny) ? op_await_client(c, next)
+							     : next(c, 0);
 }
 
 bool op_deleg_grace(struct compound *c, uint64_t ino)
@@ -449,19 +449,14 @@ struct ask {
 	struct kv_op op;
 	struct compound *c;
 	uint64_t ino;
-	nfsstat4 (*then)(struct compound *c, int err);
 };
 
 static void ask_end(struct ask *k, int err)
 {
 	struct compound *c = k->c;
-	nfsstat4 st;
 
-	op_txn_stale(c->th);
-	st = k->then(c, err);
 	free(k);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	op_wake(c, err);
 }
 
 /* The holder has written: moves change attribute and times, as its writes would have done. */
@@ -489,13 +484,11 @@ static void ask_answered(struct st_deleg_query *a)
 	struct compound *c = k->c;
 	struct ns_inode i = {0};
 
-	op_set_parked(c, false);
 	if (a->a_err) { /* no answer: its delegation is recalled, or revoked at the deadline */
-		if (!op_deleg_clear(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0, k->then)) {
+		if (op_deleg_clear_begin(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0))
+			free(k);
+		else
 			ask_end(k, 0);
-			return;
-		}
-		free(k);
 		return;
 	}
 	c->told_ino = k->ino;
@@ -513,7 +506,7 @@ static void ask_answered(struct st_deleg_query *a)
 	kv_submit(c->m->m_kv, &k->op);
 }
 
-bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct compound *c, int err))
+bool op_deleg_ask(struct compound *c, uint64_t ino)
 {
 	struct st *st = c->m->m_st;
 	struct st_open *o = NULL;
@@ -528,7 +521,6 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 		return false; /* the caller answers with what is committed */
 	k->c = c;
 	k->ino = ino;
-	k->then = then;
 	k->a.a_loop = c->th->mt_loop;
 	k->a.a_then = ask_answered;
 	do {
@@ -544,7 +536,7 @@ bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct comp
 	} while (st_work_again(&w));
 	if (!o)
 		free(k);
-	return o && op_set_parked(c, true);
+	return o;
 }
 
 /* ---- DELEGRETURN ---- */

@@ -310,8 +310,8 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	if (o->dead)
 		file_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
 	if (status == NFS4ERR_DELAY && o->delegs &&
-	    op_deleg_clear(c, &o->ino, 1, o->recalls, o->deny, open_again))
-		return OP_PARKED;
+	    op_deleg_clear_begin(c, &o->ino, 1, o->recalls, o->deny))
+		return op_await_client(c, open_again);
 	return status;
 }
 

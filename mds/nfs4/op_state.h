@@ -151,10 +151,13 @@ nfsstat4 op_deleg_by_sid(struct compound *c, const struct st_stateid *sid, struc
 /* Does another client hold any delegation? If not, there is nothing to look for. */
 bool op_delegs_out(struct compound *c);
 /* Recalls other clients' delegations on up to two files (ino 0: none) that conflict with such an
- * access, and revokes them at the deadline; then calls then(c, err). False: there are none, and
- * then is not called. */
-bool op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
-		    uint32_t deny, nfsstat4 (*then)(struct compound *c, int err));
+ * access, revokes them at the deadline, and goes on with next: at once if there are none. */
+nfsstat4 op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
+			uint32_t deny, op_step next);
+/* The same for a caller that goes on in another way where there are none. True: it has begun, and
+ * calls op_wake. */
+bool op_deleg_clear_begin(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
+			  uint32_t deny);
 /* In grace: may another client have a delegation on this file that it has not reclaimed yet, and
  * that we therefore cannot recall (RFC 8881 section 8.4.2.1)? Not if the caller's client has an
  * open or a delegation for writing: then no other client has a delegation. */
@@ -168,8 +171,8 @@ void op_deleg_overdue(struct mds *m, struct loop *loop, uint64_t ino);
  * none. */
 void op_deleg_late(struct compound *c, uint64_t ino);
 /* Asks another client that holds a write delegation for the file's size and times, commits what is
- * new, then calls then(c, err). False: no client has one, and then is not called. */
-bool op_deleg_ask(struct compound *c, uint64_t ino, nfsstat4 (*then)(struct compound *c, int err));
+ * new, then calls op_wake: await it with op_await_client. False: no client has one. */
+bool op_deleg_ask(struct compound *c, uint64_t ino);
 /* op_lock.c; locked: locks of the file were released or became weaker. Notifies clients that wait
  * for one. */
 void op_locks_gone(struct mds *m, struct st_file *f);

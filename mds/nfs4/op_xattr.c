@@ -235,9 +235,7 @@ static nfsstat4 xattr_recall(struct compound *c)
 		return xattr_change(c, 0);
 	if (op_deleg_grace(c, c->cur))
 		return NFS4ERR_DELAY; /* GRACE is not allowed here (RFC 8276 section 8.4.5) */
-	if (op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change))
-		return OP_PARKED;
-	return xattr_change(c, 0);
+	return op_deleg_clear(c, &c->cur, 1, OPEN4_SHARE_ACCESS_WRITE, 0, xattr_change);
 }
 
 nfsstat4 op_setxattr(struct compound *c)

@@ -303,9 +303,7 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	j->have_write = have_write;
 	j->put = put;
 	j->then = then;
-	if (op_deleg_clear(c, &ino, 1, OPEN4_SHARE_ACCESS_WRITE, 0, setattr_cleared))
-		return OP_PARKED;
-	return setattr_cleared(c, 0);
+	return op_deleg_clear(c, &ino, 1, OPEN4_SHARE_ACCESS_WRITE, 0, setattr_cleared);
 }
 
 struct op_setattr_args {
