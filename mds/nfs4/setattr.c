@@ -50,12 +50,11 @@ void op_intent_unused(struct compound *c)
 
 struct setattr {
 	struct excl excl;
-	struct compound *c;
 	struct op_sattr a;
 	uint64_t ino;
 	bool have_write, orders;
 	op_put_fn put;
-	nfsstat4 (*then)(struct compound *c, int err);
+	op_step then;
 };
 
 /* The last write layout came back during the change, which kept the file's write intent (mark) from
@@ -72,38 +71,26 @@ static bool setattr_unmarks(struct st *st, uint64_t ino)
 	return unmark;
 }
 
-static void setattr_end(struct setattr *j, int err)
+static nfsstat4 setattr_end(struct compound *c, int err)
 {
-	struct compound *c = j->c;
+	struct setattr *j = c->sub;
 	bool had = j->excl.ex_held;
-	nfsstat4 status;
 
 	excl_end(&j->excl, err);
 	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a LAYOUTRETURN could not do this */
 		file_intent_clear_later(c->th, j->ino);
 	if (!err)
 		op_deleg_late(c, j->ino);
-	op_txn_stale(c->th);
-	status = j->then(c, err);
-	if (status != OP_PARKED)
-		op_resume(c, status);
+	return j->then(c, err);
 }
 
 /* Every data server has confirmed, or its lease has run out. */
-static void setattr_ordered(void *arg, int err)
+static nfsstat4 setattr_ordered(struct compound *c, int err)
 {
 	/* The change is committed. A data server that could not store its order enforces it from
 	 * memory. */
 	(void)err;
-	setattr_end(arg, 0);
-}
-
-/* Layouts that name copies without the change come back. */
-static void setattr_recalls(void *arg)
-{
-	struct setattr *j = arg;
-
-	op_set_parked(j->c, true);
+	return setattr_end(c, 0);
 }
 
 /* May some user do less with the file than before? If none may, the capabilities stay good: they
@@ -162,33 +149,16 @@ static nfsstat4 setattr_committed(struct compound *c, int err)
 	struct setattr *j = c->sub;
 
 	if (err || !j->orders)
-		setattr_end(j, err);
-	else
-		excl_order(&j->excl, setattr_recalls, setattr_ordered, j);
-	return OP_PARKED;
+		return setattr_end(c, err);
+	/* Layouts that name copies without the change may have to come back. */
+	excl_order(&j->excl, op_client_waits, op_wake, c);
+	return op_await(c, setattr_ordered);
 }
 
-static void setattr_commit(struct setattr *j)
-{
-	struct compound *c = j->c;
-
-	op_mutate(c, setattr_run, j->put, setattr_committed);
-}
-
-static nfsstat4 setattr_counted(struct compound *c, int err)
+static nfsstat4 setattr_commit(struct compound *c, int err)
 {
 	(void)err;
-	setattr_commit(c->sub);
-	return OP_PARKED;
-}
-
-static void setattr_recalled(void *arg, int err)
-{
-	struct setattr *j = arg;
-
-	(void)err;
-	op_set_parked(j->c, false);
-	setattr_commit(j);
+	return op_mutate(c, setattr_run, ((struct setattr *)c->sub)->put, setattr_committed);
 }
 
 /*
@@ -197,10 +167,9 @@ static void setattr_recalled(void *arg, int err)
  * have had them written. Yes if set-id bits are set: the next write must clear them, so the
  * caller's client must have no layout by which it could write unseen (layoutget_rights).
  */
-static bool setattr_own(struct setattr *j)
+static bool setattr_own(struct compound *c, const struct setattr *j)
 {
 	const struct ns_setattr *s = &j->a.s;
-	struct compound *c = j->c;
 	struct ns_inode old, now;
 
 	if (j->a.has_size || ns_get(c->m->m_ns, op_txn(c), j->ino, &old))
@@ -218,46 +187,33 @@ static bool setattr_own(struct setattr *j)
 }
 
 /* Recalls the layouts that conflict with the change, counts the writes before it, and commits. */
-static nfsstat4 setattr_start(struct setattr *j)
+static nfsstat4 setattr_start(struct compound *c)
 {
-	struct compound *c = j->c;
+	struct setattr *j = c->sub;
 	/* A change of mode, ACL or owner recalls what was granted under the old one. */
 	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
 	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
 
 	if (j->a.has_size || rights) {
-		int waits = excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino,
-					setattr_own(j) ? NULL : c->client, how, !rights,
-					setattr_recalled, j);
+		int waits =
+			excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino,
+				    setattr_own(c, j) ? NULL : c->client, how, !rights, op_wake, c);
 
-		if (waits < 0)
-			return j->then(c, waits);
-		if (waits && op_set_parked(c, true))
-			return OP_PARKED;
+		if (waits)
+			return waits < 0 ? j->then(c, waits) : op_await_client(c, setattr_commit);
 	}
 	/* A time that is set replaces the time of earlier writes. Those are counted first, so that
 	 * no later query takes them for new ones. */
-	if ((j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)) &&
-	    op_refresh_begin(c, j->ino, false, false))
-		return op_await(c, setattr_counted);
-	setattr_commit(j);
-	return OP_PARKED;
+	return j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)
+		       ? op_refresh(c, j->ino, false, setattr_commit)
+		       : setattr_commit(c, 0);
 }
 
-static void setattr_settled(void *arg, int err)
+static nfsstat4 setattr_settled(struct compound *c, int err)
 {
-	struct setattr *j = arg;
-	struct compound *c = j->c;
-	nfsstat4 st;
-
-	op_txn_stale(c->th);
-	if (err) {
-		setattr_end(j, err == -ETIMEDOUT ? -EAGAIN : err);
-		return;
-	}
-	st = setattr_start(j);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	if (err)
+		return setattr_end(c, err == -ETIMEDOUT ? -EAGAIN : err);
+	return setattr_start(c);
 }
 
 /* Other clients' delegations are back. */
@@ -266,13 +222,13 @@ static nfsstat4 setattr_cleared(struct compound *c, int err)
 	struct setattr *j = c->sub;
 
 	(void)err;
-	return excl_resolve(&c->m->m_file, c->th->mt_loop, j->ino, setattr_settled, j)
-		       ? OP_PARKED
-		       : setattr_start(j);
+	return excl_resolve(&c->m->m_file, c->th->mt_loop, j->ino, op_wake, c)
+		       ? op_await(c, setattr_settled)
+		       : setattr_start(c);
 }
 
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,
-		       op_put_fn put, nfsstat4 (*then)(struct compound *c, int err))
+		       op_put_fn put, op_step then)
 {
 	struct setattr *j;
 	struct ns_setattr s = a->s;
@@ -297,7 +253,6 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	if (!j)
 		return NFS4ERR_DELAY;
 	c->sub = j;
-	j->c = c;
 	j->a = *a;
 	j->ino = ino;
 	j->have_write = have_write;
