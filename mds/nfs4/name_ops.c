@@ -687,21 +687,15 @@ static nfsstat4 rename_go(struct compound *c);
  * be granted after that, or the name may be another file's when the mutation commits. Then
  * op_free_done recalls the layouts, and nothing waits for that.
  */
-static void unlink_taken_back(void *arg, int err)
+static nfsstat4 unlink_taken_back(struct compound *c, int err)
 {
-	struct compound *c = arg;
-	nfsstat4 st;
-
 	/* A data server that does not confirm deletes the object later, and then needs no fence. */
 	(void)err;
-	op_set_parked(c, false);
-	op_txn_stale(c->th);
-	st = c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	return c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
 }
 
-/* True: parked until other clients' layouts of the file that the name leads to are back. */
+/* Recalls other clients' layouts of the file that the name leads to. True: it has begun, and calls
+ * op_wake. */
 static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 {
 	struct ns_inode d, i;
@@ -717,9 +711,7 @@ static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 	    ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
 	    ns_may_unlink(&d, &i, &c->cred))
 		return false;
-	return excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino, c->client,
-				     unlink_taken_back, c) &&
-	       op_set_parked(c, true);
+	return excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino, c->client, op_wake, c);
 }
 
 /* The regular file of a name. 0: there is none, or the caller may not remove the name. */
@@ -740,12 +732,13 @@ static uint64_t name_file(struct compound *c, uint64_t dir, const char *name, si
 
 static nfsstat4 unlink_go(struct compound *c, int err)
 {
-	struct names *k = c->scratch;
+	const struct names *k = c->scratch;
+	bool removes = c->opnum == OP_REMOVE;
 
 	(void)err;
-	if (c->opnum == OP_REMOVE)
-		return unlink_takes_back(c, k->name, k->len) ? OP_PARKED : remove_go(c);
-	return unlink_takes_back(c, k->to, k->tolen) ? OP_PARKED : rename_go(c);
+	return unlink_takes_back(c, removes ? k->name : k->to, removes ? k->len : k->tolen)
+		       ? op_await_client(c, unlink_taken_back)
+		       : unlink_taken_back(c, 0);
 }
 
 /* Other clients' delegations on the files come back first (sections 18.25.4 and 18.26.4). */
@@ -822,7 +815,6 @@ static nfsstat4 rename_done(struct compound *c, int err)
 	if (err)
 		return op_status(err);
 	if (op_delegs_out(c)) {
-		op_txn_stale(c->th);
 		op_deleg_late(c, k->gone.i_ino);
 		op_deleg_late(c, name_file(c, c->cur, k->to, k->tolen));
 	}
