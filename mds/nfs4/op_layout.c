@@ -474,15 +474,9 @@ static nfsstat4 layoutget_go(struct compound *c)
 
 /* Copies became stale. While others' layouts that name them come back, layoutget_go answers
  * RECALLCONFLICT and the client asks again. */
-static void layoutget_without(void *arg, int err)
+static nfsstat4 layoutget_without(struct compound *c, int err)
 {
-	struct compound *c = arg;
-	nfsstat4 status;
-
-	op_txn_stale(c->th);
-	status = err ? op_status(err) : layoutget_go(c);
-	if (status != OP_PARKED)
-		op_resume(c, status);
+	return err ? op_status(err) : layoutget_go(c);
 }
 
 /* Writes under a layout do not pass this server, and a write must clear the set-id bits. So clients
@@ -504,22 +498,16 @@ static nfsstat4 layoutget_rights(struct compound *c)
 	/* The lost first copy becomes stale. This LAYOUTGET waits until layouts that name it are
 	 * back. */
 	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 &&
-	    file_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, layoutget_without, c))
-		return OP_PARKED;
-	if (looks && job_without_dead(c->m, c->th->mt_loop, g->ino, &i, layoutget_without, c))
-		return OP_PARKED;
+	    file_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, op_wake, c))
+		return op_await(c, layoutget_without);
+	if (looks && job_without_dead(c->m, c->th->mt_loop, g->ino, &i, op_wake, c))
+		return op_await(c, layoutget_without);
 	return layoutget_go(c);
 }
 
-static void layoutget_settled(void *arg, int err)
+static nfsstat4 layoutget_settled(struct compound *c, int err)
 {
-	struct compound *c = arg;
-	nfsstat4 status;
-
-	op_txn_stale(c->th);
-	status = err ? try_later(c) : layoutget_rights(c);
-	if (status != OP_PARKED)
-		op_resume(c, status);
+	return err ? try_later(c) : layoutget_rights(c);
 }
 
 nfsstat4 op_layoutget(struct compound *c)
@@ -591,9 +579,9 @@ nfsstat4 op_layoutget(struct compound *c)
 	/* The client reads from the data servers, which do not report reads: count one now. */
 	if (g->iomode == LAYOUTIOMODE4_READ)
 		op_accessed(c, &i);
-	if (excl_resolve(&c->m->m_file, c->th->mt_loop, g->ino, layoutget_settled, c))
-		return OP_PARKED;
-	return layoutget_rights(c);
+	return excl_resolve(&c->m->m_file, c->th->mt_loop, g->ino, op_wake, c)
+		       ? op_await(c, layoutget_settled)
+		       : layoutget_rights(c);
 }
 
 /* ---- LAYOUTCOMMIT ---- */
