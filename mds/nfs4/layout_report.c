@@ -7,7 +7,7 @@
  *	record		report_run: objects that failed to take a write become stale
  *	return		return_reported: the layout goes (LAYOUTRETURN only)
  *	take back	report_takes_back: layouts that name stale objects come back
- *	answer		layouterror_taken_back; return_refresh, return_reply
+ *	answer		layouterror_done; return_refresh, return_reply
  *
  * unread.c remembers errors of READ and data servers that a client does not reach. */
 #include "base/clock.h"
@@ -224,10 +224,9 @@ static bool report_is_older(struct compound *c)
 
 /* Other clients' layouts may name objects that became stale. They come back before the report is
  * answered: no client may read such an object after the write is done elsewhere. */
-static bool report_takes_back(struct compound *c, int err, void (*then)(void *arg, int err))
+static nfsstat4 report_takes_back(struct compound *c, int err, op_step next)
 {
 	struct report *r = c->scratch;
-
 	bool stale = !err && r->stale, waits;
 
 	report_fatal(c);
@@ -235,22 +234,15 @@ static bool report_takes_back(struct compound *c, int err, void (*then)(void *ar
 	 * before it has this reply. */
 	if (stale && report_is_older(c))
 		excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, r->ino, NULL, NULL, NULL);
-	waits = stale &&
-		excl_recall_stale(&r->hold, &c->m->m_file, c->th->mt_loop, r->ino, c->client, then,
-				  c) &&
-		op_set_parked(c, true);
+	waits = stale && excl_recall_stale(&r->hold, &c->m->m_file, c->th->mt_loop, r->ino,
+					   c->client, op_wake, c);
 	excl_unblock(&r->hold);
-	return waits;
-}
-
-static void layouterror_taken_back(void *arg, int err)
-{
-	op_resume(arg, op_status(err));
+	return waits ? op_await_client(c, next) : next(c, err);
 }
 
 static nfsstat4 layouterror_done(struct compound *c, int err)
 {
-	return report_takes_back(c, err, layouterror_taken_back) ? OP_PARKED : op_status(err);
+	return report_takes_back(c, err, op_step_status);
 }
 
 nfsstat4 op_layouterror(struct compound *c)
@@ -353,18 +345,6 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 	return return_reply(c, 0);
 }
 
-static void return_taken_back(void *arg, int err)
-{
-	struct compound *c = arg;
-	nfsstat4 status;
-
-	op_set_parked(c, false);
-	op_txn_stale(c->th);
-	status = return_refresh(c, err);
-	if (status != OP_PARKED)
-		op_resume(c, status);
-}
-
 /* locked: drops the returned iomodes of the layout. */
 static void return_drop(struct st *st, struct report *r, struct st_layout *l)
 {
@@ -397,7 +377,7 @@ static nfsstat4 return_reported(struct compound *c, int err)
 	if (l)
 		return_drop(st, r, l);
 	st_file_unlock(st, r->ino);
-	return report_takes_back(c, err, return_taken_back) ? OP_PARKED : return_refresh(c, err);
+	return report_takes_back(c, err, return_refresh);
 }
 
 /* locked */
