@@ -104,23 +104,22 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 }
 
 /* The old objects are gone, or their server's lease is: no client writes to them any more. */
-static void again_ordered(void *arg, int err)
+static nfsstat4 again_ordered(struct compound *c, int err)
 {
-	struct compound *c = arg;
 	struct op_again *a = c->scratch;
 
 	(void)err;
 	excl_end(&a->ag_freeze, 0);
 	op_deleg_late(c, c->cur);
-	op_resume(c, op_result(c, a->ag_put));
+	return op_result(c, a->ag_put);
 }
 
 static nfsstat4 again_committed(struct compound *c, int err)
 {
 	if (err)
 		return op_status(err);
-	excl_order(&((struct op_again *)c->scratch)->ag_freeze, NULL, again_ordered, c);
-	return OP_PARKED;
+	excl_order(&((struct op_again *)c->scratch)->ag_freeze, NULL, op_wake, c);
+	return op_await(c, again_ordered);
 }
 
 /* Counts writes by clients that returned their layouts: the file must be empty to be placed
@@ -131,7 +130,6 @@ static nfsstat4 again_go(struct compound *c, int err)
 	struct ns_inode i;
 	struct lo_map map;
 
-	op_txn_stale(c->th);
 	if (err)
 		/* A data server did not answer: the file may not be empty. */
 		return NFS4ERR_DELAY;
@@ -147,20 +145,11 @@ static nfsstat4 again_go(struct compound *c, int err)
 	return op_mutate(c, again_run, a->ag_put, again_committed);
 }
 
-static void again_frozen(void *arg, int err)
+static nfsstat4 again_frozen(struct compound *c, int err)
 {
-	struct compound *c = arg;
-	nfsstat4 st;
-
-	op_set_parked(c, false);
-	op_txn_stale(c->th);
 	if (err)
-		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
-	else
-		st = op_refresh_begin(c, c->cur, true, false) ? op_await(c, again_go)
-							      : NFS4ERR_DELAY;
-	if (st != OP_PARKED)
-		op_resume(c, st);
+		return op_status(err == -ETIMEDOUT ? -EAGAIN : err);
+	return op_refresh_begin(c, c->cur, true, false) ? op_await(c, again_go) : NFS4ERR_DELAY;
 }
 
 /* No layout is recalled for a request that would be refused. */
@@ -174,10 +163,9 @@ static nfsstat4 again_begin(struct compound *c, int err)
 		err = again_check(c, &i);
 	if (err)
 		return op_status(err);
-	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL,
-		   again_frozen, c);
-	op_set_parked(c, true);
-	return OP_PARKED;
+	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL, op_wake,
+		   c);
+	return op_await_client(c, again_frozen);
 }
 
 nfsstat4 op_place_again(struct compound *c)
