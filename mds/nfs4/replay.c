@@ -115,22 +115,17 @@ int op_replay_put(struct compound *c, struct kv_txn *t)
 
 /* ---- a retry ---- */
 
-static void orders_wait(struct compound *c);
+static nfsstat4 orders_wait(struct compound *c);
 
-static void orders_confirmed(void *arg, int err)
+static nfsstat4 orders_confirmed(struct compound *c, int err)
 {
-	struct compound *c = arg;
-
-	op_txn_stale(c->th);
-	if (err == -EBUSY) /* an NFSv3 data server may take earlier writes: wait, as at first */
-		orders_wait(c);
-	else
-		op_resume(c, NFS4_OK);
+	/* -EBUSY: an NFSv3 data server may take earlier writes. Wait, as at first. */
+	return err == -EBUSY ? orders_wait(c) : NFS4_OK;
 }
 
 /* Waits for the orders of the file once_orders. No layout names its stale objects: layouts of
  * earlier boots are fenced where they are known (excl_resolve). */
-static void orders_wait(struct compound *c)
+static nfsstat4 orders_wait(struct compound *c)
 {
 	uint64_t ino = c->once_orders;
 	struct lo_map map;
@@ -138,7 +133,8 @@ static void orders_wait(struct compound *c)
 	bool known = !ns_get(c->m->m_ns, op_txn(c), ino, &i) && !lo_map_decode(i.i_blob, &map);
 
 	lo_orders_wait_used(c->m->m_lo, ino, known ? &map : NULL, c->th->mt_loop,
-			    op_confirm_ms(c->m), orders_confirmed, c);
+			    op_confirm_ms(c->m), op_wake, c);
+	return op_await(c, orders_confirmed);
 }
 
 static void replay_put_sequence(struct compound *c, const uint8_t *id, uint32_t slot,
@@ -185,8 +181,7 @@ static nfsstat4 once_settle(struct compound *c, const struct ns_reply *o)
 		return NFS4_OK;
 	lo_orders_wake(c->m->m_lo);
 	c->once_orders = o->on_orders;
-	orders_wait(c);
-	return OP_PARKED;
+	return orders_wait(c);
 }
 
 /* Goes on as if the mutation had just been done: op_end closes its result, and the operations
