@@ -243,30 +243,27 @@ static nfsstat4 record_confirm(struct compound *c)
 	return status;
 }
 
-static void record_wait_barred(struct compound *c);
+static nfsstat4 record_wait_barred(struct compound *c);
 
 /* A data server with a lease that has not revoked the client's old number may still take writes
  * under it. So the client gets no session until each data server has confirmed, or its lease is
  * over. */
-static void record_barred(void *arg, int err)
+static nfsstat4 record_barred(struct compound *c, int err)
 {
-	struct compound *c = arg;
 	struct create_session *a = c->scratch;
 
-	if (err) {
-		log_error("client %u: a live data server does not bar its number from before its "
-			  "reboot: %s",
-			  a->number, strerror(-err));
-		record_wait_barred(c);
-		return;
-	}
-	op_txn_stale(c->th);
-	op_resume(c, record_confirm(c));
+	if (!err)
+		return record_confirm(c);
+	log_error("client %u: a live data server does not bar its number from before its reboot: "
+		  "%s",
+		  a->number, strerror(-err));
+	return record_wait_barred(c);
 }
 
-static void record_wait_barred(struct compound *c)
+static nfsstat4 record_wait_barred(struct compound *c)
 {
-	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), record_barred, c);
+	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), op_wake, c);
+	return op_await(c, record_barred);
 }
 
 static nfsstat4 op_session_record_done(struct compound *c, int err)
@@ -289,8 +286,7 @@ static nfsstat4 op_session_record_done(struct compound *c, int err)
 	if (!a->barred)
 		return record_confirm(c);
 	lo_orders_wake(c->m->m_lo);
-	record_wait_barred(c);
-	return OP_PARKED;
+	return record_wait_barred(c);
 }
 
 /* The kept answer names the session. Only the address that asked for it gets it, or the client
@@ -667,12 +663,6 @@ static int op_session_forget_run(struct kv_op *op, struct kv_txn *t)
 	return st_record_del(c->m->m_st, t, a->key, a->number);
 }
 
-static nfsstat4 op_session_forget_done(struct compound *c, int err)
-{
-	(void)c;
-	return op_status(err);
-}
-
 /* Do the client's sessions keep it busy (section 18.50.3)? Linux's trunking discovery leaves unused
  * sessions behind. Once the client has destroyed a session, unused ones do not count: they go with
  * the client. */
@@ -719,8 +709,7 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	}
 	st_all_unlock(st);
 	/* Idempotent: after a restart the clientid is stale. */
-	return recorded ? op_mutate_again(c, op_session_forget_run, op_session_forget_done)
-			: status;
+	return recorded ? op_mutate_again(c, op_session_forget_run, op_step_status) : status;
 }
 
 static int complete_run(struct kv_op *op, struct kv_txn *t)
