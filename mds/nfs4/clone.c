@@ -386,52 +386,30 @@ static void make_known(struct compound *c, uint64_t ino)
 
 /* ---- the end ---- */
 
-static nfsstat4 clone_end(struct compound *c)
+static nfsstat4 clone_end(struct compound *c, int err)
 {
 	struct clone *k = c->scratch;
 
-	op_txn_stale(c->th);
+	(void)err;
 	make_known(c, k->dst);
 	clone_thaw(k);
 	return NFS4_OK;
 }
 
-static void clone_src_taken_back(void *arg, int err)
-{
-	(void)err;
-	op_resume(arg, clone_end(arg));
-}
-
-/* Layouts for reading may name copies of the source that became stale: those layouts come back. */
-static nfsstat4 clone_done(struct compound *c)
+/* Each data server has run its orders, or its lease has run out: then it runs them before it serves
+ * again. Layouts for reading may name copies of the source that became stale: those layouts come
+ * back. */
+static nfsstat4 clone_ordered(struct compound *c, int err)
 {
 	struct clone *k = c->scratch;
-
-	if (k->src_freeze.ex_silent &&
-	    excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, k->src, NULL, clone_src_taken_back,
-				  c) &&
-	    op_set_parked(c, true))
-		return OP_PARKED;
-	return clone_end(c);
-}
-
-static void clone_recalls(void *arg)
-{
-	op_set_parked(arg, true);
-}
-
-/* Each data server has run its orders, or its lease has run out: then it runs them before it serves
- * again. */
-static void clone_ordered(void *arg, int err)
-{
-	nfsstat4 st;
 
 	/* Ignore the error: the clone is committed. A client that still holds a layout is fenced
 	 * when its data servers run the order. */
 	(void)err;
-	st = clone_done(arg);
-	if (st != OP_PARKED)
-		op_resume(arg, st);
+	return k->src_freeze.ex_silent && excl_recall_and_fence(&c->m->m_file, c->th->mt_loop,
+								k->src, NULL, op_wake, c)
+		       ? op_await_client(c, clone_end)
+		       : clone_end(c, 0);
 }
 
 static nfsstat4 clone_committed(struct compound *c, int err)
@@ -448,8 +426,8 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 		return NFS4ERR_DELAY;
 	if (err)
 		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
-	excl_order(clone_target(k), clone_recalls, clone_ordered, c);
-	return OP_PARKED;
+	excl_order(clone_target(k), op_client_waits, op_wake, c);
+	return op_await(c, clone_ordered);
 }
 
 /* ---- the transaction ---- */
@@ -531,28 +509,28 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 
 /* ---- freezing ---- */
 
-static void clone_answered(struct clone *k)
+static nfsstat4 clone_answered(struct compound *c, int err)
 {
-	nfsstat4 st;
+	(void)err; /* a server that did not answer is taken to have its objects */
+	return op_mutate(c, clone_run, op_put_nothing, clone_committed);
+}
 
-	if (--k->asking)
-		return;
-	op_txn_stale(k->c->th);
-	st = op_mutate(k->c, clone_run, op_put_nothing, clone_committed);
-	if (st != OP_PARKED)
-		op_resume(k->c, st);
+static void clone_told(struct clone *k)
+{
+	if (!--k->asking)
+		op_wake(k->c, 0);
 }
 
 static void clone_src_told(struct lo_stat *ls, int err)
 {
-	(void)err; /* a server that did not answer is taken to have its objects */
-	clone_answered(hash_entry(ls, struct clone, src_stat));
+	(void)err;
+	clone_told(hash_entry(ls, struct clone, src_stat));
 }
 
 static void clone_dst_told(struct lo_stat *ls, int err)
 {
 	(void)err;
-	clone_answered(hash_entry(ls, struct clone, dst_stat));
+	clone_told(hash_entry(ls, struct clone, dst_stat));
 }
 
 static nfsstat4 clone_go(struct compound *c, int err)
@@ -568,44 +546,35 @@ static nfsstat4 clone_go(struct compound *c, int err)
 	k->asking = 2;
 	lo_stat(c->m->m_lo, &k->src_stat);
 	lo_stat(c->m->m_lo, &k->dst_stat);
-	return OP_PARKED;
+	return op_await(c, clone_answered);
 }
 
 /* Both files are frozen. Counts the writes of clients that returned their layouts: the target must
  * still be empty. */
-static void clone_both_frozen(void *arg, int err)
+static nfsstat4 clone_both_frozen(struct compound *c, int err)
 {
-	struct clone *k = arg;
-	struct compound *c = k->c;
-	nfsstat4 st;
+	struct clone *k = c->scratch;
 
-	op_set_parked(c, false);
-	op_txn_stale(c->th);
 	if (err)
-		st = op_status(err == -ETIMEDOUT ? -EAGAIN : err);
-	else
-		st = op_refresh(c, k->dst, false, clone_go);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+		return op_status(err == -ETIMEDOUT ? -EAGAIN : err);
+	return op_refresh(c, k->dst, false, clone_go);
 }
 
-static void clone_src_frozen(void *arg, int err)
+static nfsstat4 clone_src_frozen(struct compound *c, int err)
 {
-	struct clone *k = arg;
-	struct compound *c = k->c;
+	struct clone *k = c->scratch;
 
-	if (err || k->src == k->dst) {
-		clone_both_frozen(k, err);
-		return;
-	}
+	if (err || k->src == k->dst)
+		return clone_both_frozen(c, err);
 	/*
 	 * Recall the caller's layouts as well: a fence would make the data servers refuse the
 	 * caller's next write in the middle of its work. Where the target gets new objects the old
 	 * ones are fenced too, although they are deleted: the deletes wait behind other orders, and
 	 * a write to an old object until then would be lost.
 	 */
-	excl_begin(&k->dst_freeze, &c->m->m_file, c->th->mt_loop, k->dst, NULL, EXCL_ALL,
-		   clone_both_frozen, k);
+	excl_begin(&k->dst_freeze, &c->m->m_file, c->th->mt_loop, k->dst, NULL, EXCL_ALL, op_wake,
+		   c);
+	return op_await_client(c, clone_both_frozen);
 }
 
 static nfsstat4 clone_begin(struct compound *c, int err)
@@ -620,9 +589,8 @@ static nfsstat4 clone_begin(struct compound *c, int err)
 		return NFS4ERR_DELAY;
 	k->c = c;
 	excl_begin(&k->src_freeze, &c->m->m_file, c->th->mt_loop, k->src, NULL,
-		   k->src == k->dst ? EXCL_ALL : EXCL_WRITES, clone_src_frozen, k);
-	op_set_parked(c, true);
-	return OP_PARKED;
+		   k->src == k->dst ? EXCL_ALL : EXCL_WRITES, op_wake, c);
+	return op_await_client(c, clone_src_frozen);
 }
 
 static nfsstat4 clone_src_fresh(struct compound *c, int err)
