@@ -44,15 +44,21 @@ static nfsstat4 seek_reply(struct compound *c, struct seek *k)
 	return NFS4_OK;
 }
 
-static void data_ops_seek_done(struct lo_seek *lk, int err)
+static nfsstat4 seek_done(struct compound *c, int err)
 {
-	struct seek *k = hash_entry(lk, struct seek, lk);
+	struct seek *k = c->scratch;
+	const struct lo_seek *lk = &k->lk;
 
 	if (err && lk->lk_same &&
-	    file_first_lost(k->c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed,
-			    NULL, NULL))
+	    file_first_lost(c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL,
+			    NULL))
 		err = -ETIMEDOUT;
-	op_resume(k->c, err ? op_read_status(k->c->m, &lk->lk_map, err) : seek_reply(k->c, k));
+	return err ? op_read_status(c->m, &lk->lk_map, err) : seek_reply(c, k);
+}
+
+static void seek_wake(struct lo_seek *lk, int err)
+{
+	op_wake(hash_entry(lk, struct seek, lk)->c, err);
 }
 
 static nfsstat4 seek_go(struct compound *c, int err)
@@ -75,9 +81,9 @@ static nfsstat4 seek_go(struct compound *c, int err)
 	k->lk.lk_loop = c->th->mt_loop;
 	k->lk.lk_ino = i.i_ino;
 	k->lk.lk_incarnation = i.i_incarnation;
-	k->lk.lk_done = data_ops_seek_done;
+	k->lk.lk_done = seek_wake;
 	lo_seek(c->m->m_lo, &k->lk);
-	return OP_PARKED;
+	return op_await(c, seek_done);
 }
 
 nfsstat4 op_seek(struct compound *c)
@@ -133,7 +139,7 @@ struct change {
 	nfsstat4 status;
 };
 
-static nfsstat4 change_begin(struct compound *c, struct change *k);
+static nfsstat4 change_begin(struct compound *c, int err);
 
 static void change_fini(void *scratch)
 {
@@ -153,22 +159,10 @@ static nfsstat4 change_count(struct compound *c, int err)
 	return err ? op_status(err) : op_refresh(c, k->ino, true, op_step_ok);
 }
 
-static void change_taken_back(void *arg, int err)
+static nfsstat4 change_failed(struct compound *c, int err)
 {
-	struct compound *c = arg;
-	nfsstat4 st;
-
-	op_set_parked(c, false);
-	st = change_count(c, err);
-	if (st != OP_PARKED)
-		op_resume(c, st);
-}
-
-static void data_ops_change_failed(void *arg)
-{
-	struct change *k = arg;
-
-	op_resume(k->c, k->status);
+	(void)err;
+	return ((struct change *)c->scratch)->status;
 }
 
 static nfsstat4 change_committed(struct compound *c, int err)
@@ -176,7 +170,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	struct change *k = c->scratch;
 
 	if (!err && k->outdated)
-		return change_begin(c, k);
+		return change_begin(c, 0);
 	excl_end(&k->freeze, 0);
 	if (!err && c->opnum == OP_DEALLOCATE)
 		op_partial_over(c, k->ino, k->off, k->off + k->len);
@@ -184,14 +178,12 @@ static nfsstat4 change_committed(struct compound *c, int err)
 	if (err && k->failed &&
 	    file_partial_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
 			      c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
-			      data_ops_change_failed, k))
-		return OP_PARKED;
+			      op_wake_ok, c))
+		return op_await(c, change_failed);
 	/* Clients' layouts may name copies that became stale: those layouts come back. */
 	if (!err && (k->failed | k->stale) &&
-	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL,
-			      change_taken_back, c) &&
-	    op_set_parked(c, true))
-		return OP_PARKED;
+	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL, op_wake, c))
+		return op_await_client(c, change_count);
 	return change_count(c, err);
 }
 
@@ -207,13 +199,14 @@ static int data_ops_change_run(struct kv_op *op, struct kv_txn *t)
 					     k->failed, &k->lc.lc_map, &k->hold);
 }
 
-/* Some copies may have the hole, others not. */
-static bool change_half(struct compound *c, struct change *k, const struct lo_map *map,
-			uint64_t half, int err)
+/* Ends with k->status. Some copies may have the hole, others not: those are judged before. */
+static nfsstat4 change_half(struct compound *c, struct change *k, const struct lo_map *map,
+			    uint64_t half, int err)
 {
-	return c->opnum == OP_DEALLOCATE &&
-	       op_partial_reported(c, k->ino, k->off, k->off + k->len, map, half, k->status, err,
-				   data_ops_change_failed, k);
+	return c->opnum == OP_DEALLOCATE && op_partial_reported(c, k->ino, k->off, k->off + k->len,
+								map, half, k->status, err)
+		       ? op_await(c, change_failed)
+		       : k->status;
 }
 
 static nfsstat4 change_redo(struct compound *c, struct change *k)
@@ -221,24 +214,27 @@ static nfsstat4 change_redo(struct compound *c, struct change *k)
 	struct lo_map was = k->lc.lc_map;
 	uint64_t half = k->lc.lc_half_map;
 
-	k->status = change_begin(c, k);
-	return k->status != OP_PARKED && change_half(c, k, &was, half, -EACCES) ? OP_PARKED
-										: k->status;
+	k->status = change_begin(c, 0);
+	return k->status == OP_PARKED ? OP_PARKED : change_half(c, k, &was, half, -EACCES);
 }
 
-static void data_ops_change_done(struct lo_change *lc, int err)
+static void change_wake(struct lo_change *lc, int err)
 {
-	struct change *k = hash_entry(lc, struct change, lc);
-	struct compound *c = k->c;
-	nfsstat4 st;
+	op_wake(hash_entry(lc, struct change, lc)->c, err);
+}
 
-	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map))) {
-		st = change_redo(c, k);
-	} else if (err) {
-		st = k->status = op_data_status(err);
-		if (change_half(c, k, &lc->lc_map, lc->lc_half_map, err))
-			return;
-	} else if (lc->lc_kind == LO_ALLOCATE && k->grows) {
+static nfsstat4 change_done(struct compound *c, int err)
+{
+	struct change *k = c->scratch;
+	struct lo_change *lc = &k->lc;
+
+	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map)))
+		return change_redo(c, k);
+	if (err) {
+		k->status = op_data_status(err);
+		return change_half(c, k, &lc->lc_map, lc->lc_half_map, err);
+	}
+	if (lc->lc_kind == LO_ALLOCATE && k->grows) {
 		/* ALLOCATE beyond the end also moves the objects' ends. A data server reports the
 		 * end of an unstriped file from its object. And a scrub takes a last byte that is
 		 * in no object for lost. */
@@ -252,13 +248,10 @@ static void data_ops_change_done(struct lo_change *lc, int err)
 		lc->lc_off = k->off + k->len - 1;
 		lc->lc_len = 1;
 		lo_change(c->m->m_lo, lc);
-		return;
-	} else {
-		k->failed |= lc->lc_failed_map;
-		st = op_mutate(c, data_ops_change_run, op_put_nothing, change_committed);
+		return op_await(c, change_done);
 	}
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	k->failed |= lc->lc_failed_map;
+	return op_mutate(c, data_ops_change_run, op_put_nothing, change_committed);
 }
 
 static nfsstat4 data_ops_change_start(struct compound *c, struct change *k)
@@ -277,22 +270,15 @@ static nfsstat4 data_ops_change_start(struct compound *c, struct change *k)
 	k->lc.lc_kind = c->opnum == OP_ALLOCATE ? LO_ALLOCATE : LO_DEALLOCATE;
 	k->lc.lc_off = k->off;
 	k->lc.lc_len = k->len;
-	k->lc.lc_done = data_ops_change_done;
+	k->lc.lc_done = change_wake;
 	k->grows = c->opnum == OP_ALLOCATE && k->off + k->len > i.i_size;
 	lo_change(c->m->m_lo, &k->lc);
-	return OP_PARKED;
+	return op_await(c, change_done);
 }
 
-static void change_frozen(void *arg, int err)
+static nfsstat4 change_frozen(struct compound *c, int err)
 {
-	struct change *k = arg;
-	struct compound *c = k->c;
-	nfsstat4 st;
-
-	op_set_parked(c, false);
-	st = err ? op_data_status(err) : data_ops_change_start(c, k);
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	return err ? op_data_status(err) : data_ops_change_start(c, c->scratch);
 }
 
 static unsigned copies(const struct lo_map *map)
@@ -309,12 +295,14 @@ static unsigned copies(const struct lo_map *map)
 	return most;
 }
 
-static nfsstat4 change_begin(struct compound *c, struct change *k)
+static nfsstat4 change_begin(struct compound *c, int err)
 {
+	struct change *k = c->scratch;
 	struct ns_inode i;
 	struct lo_map map;
 	nfsstat4 st;
 
+	(void)err;
 	if (k->tries++ >= DATA_TRIES)
 		return NFS4ERR_DELAY;
 	st = data_inode(c, &i, &map);
@@ -323,17 +311,10 @@ static nfsstat4 change_begin(struct compound *c, struct change *k)
 	excl_end(&k->freeze, 0);
 	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
 		excl_begin(&k->freeze, &c->m->m_file, c->th->mt_loop, k->ino, NULL, EXCL_WRITES,
-			   change_frozen, k);
-		op_set_parked(c, true);
-		return OP_PARKED;
+			   op_wake, c);
+		return op_await_client(c, change_frozen);
 	}
 	return op_pin(&k->pin, c->m, k->ino) ? data_ops_change_start(c, k) : NFS4ERR_DELAY;
-}
-
-static nfsstat4 change_refreshed(struct compound *c, int err)
-{
-	(void)err;
-	return change_begin(c, c->scratch);
 }
 
 static nfsstat4 change_op(struct compound *c)
@@ -369,7 +350,7 @@ static nfsstat4 change_op(struct compound *c)
 	}
 	k->c = c;
 	k->ino = i.i_ino;
-	return op_refresh(c, k->ino, false, change_refreshed);
+	return op_refresh(c, k->ino, false, change_begin);
 }
 
 nfsstat4 op_allocate(struct compound *c)
@@ -514,44 +495,43 @@ static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, ui
 	return NFS4_OK;
 }
 
-static void read_plus_sought(struct lo_seek *lk, int err)
+static nfsstat4 read_plus_sought(struct compound *c, int err)
 {
-	struct read_plus *k = hash_entry(lk, struct read_plus, lk);
+	const struct read_plus *k = c->scratch;
+	const struct lo_seek *lk = &k->lk;
 	uint64_t end = k->off + k->io.io_count,
 		 next = lk->lk_found && lk->lk_at < k->inode.i_size ? lk->lk_at : k->inode.i_size;
 
 	/* Zeros in allocated blocks are data to the servers, and a hole to the client: so the hole
 	 * ends behind the bytes read at the earliest. */
-	op_resume(k->c, read_plus_hole(k->c, k, !err && next > end ? next : end));
+	return read_plus_hole(c, k, !err && next > end ? next : end);
+}
+
+static void read_plus_seek_wake(struct lo_seek *lk, int err)
+{
+	op_wake(hash_entry(lk, struct read_plus, lk)->c, err);
 }
 
 static nfsstat4 read_plus_go(struct compound *c, int err);
 
-static void read_plus_done(struct lo_io *io, int err)
+static nfsstat4 read_plus_done(struct compound *c, int err)
 {
-	struct read_plus *k = hash_entry(io, struct read_plus, io);
-	struct compound *c = k->c;
-	nfsstat4 st;
+	struct read_plus *k = c->scratch;
+	struct lo_io *io = &k->io;
 
 	if ((err == -EACCES ||
 	     ((err == -ESTALE || !err) && op_io_outdated(c, &k->inode, &k->io.io_map))) &&
 	    k->tries++ < DATA_TRIES) {
 		lo_buf_free(io->io_buf);
 		io->io_buf = NULL;
-		st = read_plus_go(c, 0);
-		if (st != OP_PARKED)
-			op_resume(c, st);
-		return;
+		return read_plus_go(c, 0);
 	}
 	if (err && io->io_same &&
 	    file_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map,
 			    NULL, NULL))
 		err = -ETIMEDOUT;
-	if (err) {
-		op_resume(c,
-			  op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err)));
-		return;
-	}
+	if (err)
+		return op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err));
 	if (io->io_count && !k->locked && all_zero(io->io_buf, io->io_count)) {
 		k->lk.lk_loop = io->io_loop;
 		k->lk.lk_ino = k->inode.i_ino;
@@ -559,11 +539,16 @@ static void read_plus_done(struct lo_io *io, int err)
 		k->lk.lk_map = io->io_map;
 		k->lk.lk_same = io->io_same;
 		k->lk.lk_off = k->off + io->io_count;
-		k->lk.lk_done = read_plus_sought;
+		k->lk.lk_done = read_plus_seek_wake;
 		lo_seek(c->m->m_lo, &k->lk);
-		return;
+		return op_await(c, read_plus_sought);
 	}
-	op_resume(c, read_plus_segments(c, k));
+	return read_plus_segments(c, k);
+}
+
+static void read_plus_wake(struct lo_io *io, int err)
+{
+	op_wake(hash_entry(io, struct read_plus, io)->c, err);
 }
 
 static nfsstat4 read_plus_go(struct compound *c, int err)
@@ -584,10 +569,10 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 		return NFS4_OK;
 	}
 	k->c = c;
-	lo_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, read_plus_done);
+	lo_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, read_plus_wake);
 	k->io.io_clear = !op_protected(c);
 	lo_read(c->m->m_lo, &k->io);
-	return OP_PARKED;
+	return op_await(c, read_plus_done);
 }
 
 nfsstat4 op_read_plus(struct compound *c)

@@ -67,9 +67,9 @@ nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step next);
  * calls op_wake. unmark: see file_refresh. */
 bool op_refresh_begin(struct compound *c, uint64_t ino, bool force, bool unmark);
 /* setattr.c: sets attributes of ino. If the size shrinks or a right is taken, recalls and fences
- * layouts and waits for orders. Then calls then(c, err). */
+ * layouts and waits for orders. Then goes on with the step then. */
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,
-		       op_put_fn put, nfsstat4 (*then)(struct compound *c, int err));
+		       op_put_fn put, op_step then);
 /* Returns the file system's space in bytes, summed over the data servers that live. */
 void op_space(struct mds *m, uint64_t *total, uint64_t *avail);
 void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci);

@@ -123,7 +123,8 @@ nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const stru
 	return sid_access(c, sid, i, write, true);
 }
 
-static void io_done(struct lo_io *lio, int err);
+static void io_wake(struct lo_io *io, int err);
+static nfsstat4 io_done(struct compound *c, int err);
 
 bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 {
@@ -180,7 +181,6 @@ bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct l
 	struct ns_inode now;
 	struct lo_map is;
 
-	op_txn_stale(c->th);
 	return ns_get(c->m->m_ns, op_txn(c), i->i_ino, &now) == 0 &&
 	       lo_map_decode(now.i_blob, &is) == 0 &&
 	       (now.i_incarnation != i->i_incarnation || is.lm_epoch != map->lm_epoch);
@@ -204,8 +204,7 @@ nfsstat4 op_data_status(int err)
 }
 
 bool op_partial_reported(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
-			 const struct lo_map *map, uint64_t objects, nfsstat4 told, int why,
-			 void (*then)(void *arg), void *arg)
+			 const struct lo_map *map, uint64_t objects, nfsstat4 told, int why)
 {
 	struct st *st = c->m->m_st;
 	bool noted = false;
@@ -216,7 +215,7 @@ bool op_partial_reported(struct compound *c, uint64_t ino, uint64_t off, uint64_
 		st_all_unlock(st);
 	}
 	return file_partial_done(c->m, c->th->mt_loop, c->call, ino, map, objects,
-				 noted ? why : -EIO, then, arg);
+				 noted ? why : -EIO, op_wake_ok, c);
 }
 
 void op_partial_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end)
@@ -261,12 +260,12 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	if (k->io.io_same && taking)
 		return NFS4ERR_DELAY;
 	k->c = c;
-	lo_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, io_done);
+	lo_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, io_wake);
 	k->io.io_clear = !op_protected(c);
 	return NFS4_OK;
 }
 
-static void op_io_io_start(struct compound *c, struct io *k)
+static nfsstat4 op_io_io_start(struct compound *c, struct io *k)
 {
 	if (c->opnum == OP_READ) {
 		if (k->off < k->inode.i_size && k->count > k->inode.i_size - k->off)
@@ -277,6 +276,7 @@ static void op_io_io_start(struct compound *c, struct io *k)
 	} else {
 		lo_commit(c->m->m_lo, &k->io);
 	}
+	return op_await(c, io_done);
 }
 
 static void io_fini(void *scratch)
@@ -318,8 +318,7 @@ static nfsstat4 read_go(struct compound *c, int err)
 		op_io_read_reply(c, k, 0);
 		return NFS4_OK;
 	}
-	op_io_io_start(c, k);
-	return OP_PARKED;
+	return op_io_io_start(c, k);
 }
 
 nfsstat4 op_read_args(struct compound *c, struct st_stateid *sid, uint64_t *off, uint32_t *count)
@@ -436,16 +435,10 @@ static nfsstat4 op_io_write_reply(struct compound *c, int err)
 	return NFS4_OK;
 }
 
-static void write_taken_back(void *arg, int err)
+static nfsstat4 io_failed(struct compound *c, int err)
 {
-	op_resume(arg, op_io_write_reply(arg, err));
-}
-
-static void io_failed(void *arg)
-{
-	struct io *k = arg;
-
-	op_resume(k->c, k->failed);
+	(void)err;
+	return ((struct io *)c->scratch)->failed;
 }
 
 /* Clients' layouts may name copies that became stale: those layouts come back before the WRITE is
@@ -461,13 +454,11 @@ static nfsstat4 write_committed(struct compound *c, int err)
 	k->failed = op_status(err);
 	if (err && k->io.io_failed_map &&
 	    file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
-			      lo_writers(&k->io.io_map), err, io_failed, k))
-		return OP_PARKED;
+			      lo_writers(&k->io.io_map), err, op_wake_ok, c))
+		return op_await(c, io_failed);
 	if (!err && k->io.io_failed_map &&
-	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL,
-			      write_taken_back, c) &&
-	    op_set_parked(c, true))
-		return OP_PARKED;
+	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL, op_wake, c))
+		return op_await_client(c, op_io_write_reply);
 	return op_io_write_reply(c, err);
 }
 
@@ -510,8 +501,7 @@ nfsstat4 op_write(struct compound *c)
 	}
 	k->io.io_data = data;
 	k->io.io_stable = stable;
-	op_io_io_start(c, k);
-	return OP_PARKED;
+	return op_io_io_start(c, k);
 }
 
 /* ---- COMMIT ---- */
@@ -559,10 +549,7 @@ nfsstat4 op_commit(struct compound *c)
 	if (st)
 		return st;
 	st = io_prepare(c, k);
-	if (st)
-		return st;
-	op_io_io_start(c, k);
-	return OP_PARKED;
+	return st ? st : op_io_io_start(c, k);
 }
 
 /* Does the I/O once more, with the present map, epoch and size. */
@@ -573,12 +560,8 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 	if (k->tries++ >= IO_TRIES)
 		return NFS4ERR_DELAY;
 	k->again = false;
-	op_txn_stale(c->th);
 	st = io_prepare(c, k);
-	if (st)
-		return st;
-	op_io_io_start(c, k);
-	return OP_PARKED;
+	return st ? st : op_io_io_start(c, k);
 }
 
 /* half: objects of the map that may have the write already, while others do not. If it is not done
@@ -591,27 +574,35 @@ static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 	if (k->failed == OP_PARKED || c->opnum != OP_WRITE)
 		return k->failed;
 	return op_partial_reported(c, c->cur, k->off, k->off + k->count, &was, half, k->failed,
-				   -EACCES, io_failed, k)
-		       ? OP_PARKED
+				   -EACCES)
+		       ? op_await(c, io_failed)
 		       : k->failed;
 }
 
-static void read_first_left(void *arg, int err)
+static nfsstat4 read_first_left(struct compound *c, int err)
 {
-	struct io *k = arg;
-	nfsstat4 st = err ? op_status(err) : io_redo(k->c, k, 0);
-
-	if (st != OP_PARKED)
-		op_resume(k->c, st);
+	return err ? op_status(err) : io_redo(c, c->scratch, 0);
 }
 
-static void io_done(struct lo_io *lio, int err)
+/* The I/O failed: some copies may have the change, others not. */
+static bool io_partial(struct compound *c, struct io *k, int err)
 {
-	struct io *k = hash_entry(lio, struct io, io);
-	struct compound *c = k->c;
-	nfsstat4 st;
+	if (c->opnum == OP_WRITE)
+		return op_partial_reported(c, c->cur, k->off, k->off + k->count, &k->io.io_map,
+					   k->io.io_half_map, k->failed, err);
+	return file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
+				 c->opnum == OP_READ ? 0 : k->io.io_half_map, err, op_wake_ok, c);
+}
 
-	op_txn_stale(c->th);
+static void io_wake(struct lo_io *io, int err)
+{
+	op_wake(hash_entry(io, struct io, io)->c, err);
+}
+
+static nfsstat4 io_done(struct compound *c, int err)
+{
+	struct io *k = c->scratch;
+
 	/* The file was fenced after its map was read: the servers that denied the write are not to
 	 * blame. Other servers took it. */
 	if (!err && k->io.io_denied && k->io.io_failed_map &&
@@ -630,45 +621,30 @@ static void io_done(struct lo_io *lio, int err)
 			       op_io_outdated(c, &k->inode, &k->io.io_map))) {
 		lo_buf_free(k->io.io_buf);
 		k->io.io_buf = NULL;
-		st = io_redo(c, k, k->io.io_half_map);
-		if (st != OP_PARKED)
-			op_resume(c, st);
-		return;
+		return io_redo(c, k, k->io.io_half_map);
 	}
 	if (err && k->io.io_same &&
 	    file_first_lost(c->m, c->th->mt_loop, c->call, k->inode.i_ino, &k->io.io_map,
-			    lio->io_failed_map, read_first_left, k))
-		return;
+			    k->io.io_failed_map, op_wake, c))
+		return op_await(c, read_first_left);
 	err = op_lost_err(c, k->inode.i_ino, err);
 	if (err) {
 		k->failed = op_read_status(c->m, &k->io.io_map, err);
 		/* The client does not retry after NFS4ERR_IO: the write failed for good. */
 		err = k->failed == NFS4ERR_IO ? -EIO : err;
-		if (c->opnum == OP_WRITE
-			    ? !op_partial_reported(c, c->cur, k->off, k->off + k->count,
-						   &k->io.io_map, k->io.io_half_map, k->failed, err,
-						   io_failed, k)
-			    : !file_partial_done(c->m, c->th->mt_loop, c->call, c->cur,
-						 &k->io.io_map,
-						 c->opnum == OP_READ ? 0 : k->io.io_half_map, err,
-						 io_failed, k))
-			op_resume(c, k->failed);
-		return;
+		return io_partial(c, k, err) ? op_await(c, io_failed) : k->failed;
 	}
 	if (c->opnum == OP_READ || c->opnum == OP_WRITE)
-		op_heat_io(c, &k->inode, lio->io_count, c->opnum == OP_WRITE);
+		op_heat_io(c, &k->inode, k->io.io_count, c->opnum == OP_WRITE);
 	if (c->opnum == OP_READ) {
-		op_io_read_reply(c, k, lio->io_count);
-		st = NFS4_OK;
-	} else if (c->opnum == OP_WRITE) {
-		st = op_mutate(c, op_io_write_run, op_io_write_put, write_committed);
-	} else if (lio->io_failed_map) {
-		/* grows nothing, records the stale copies; idempotent: no durable reply */
-		k->off = k->count = 0;
-		st = op_mutate_again(c, op_io_write_run, write_committed);
-	} else {
-		st = op_io_write_reply(c, 0);
+		op_io_read_reply(c, k, k->io.io_count);
+		return NFS4_OK;
 	}
-	if (st != OP_PARKED)
-		op_resume(c, st);
+	if (c->opnum == OP_WRITE)
+		return op_mutate(c, op_io_write_run, op_io_write_put, write_committed);
+	if (!k->io.io_failed_map)
+		return op_io_write_reply(c, 0);
+	/* grows nothing, records the stale copies; idempotent: no durable reply */
+	k->off = k->count = 0;
+	return op_mutate_again(c, op_io_write_run, write_committed);
 }
