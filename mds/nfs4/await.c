@@ -53,6 +53,11 @@ void op_client_waits(void *compound)
 	rpc_call_waits(((struct compound *)compound)->call, true);
 }
 
+void op_client_came(void *compound)
+{
+	rpc_call_waits(((struct compound *)compound)->call, false);
+}
+
 nfsstat4 op_step_status(struct compound *c, int err)
 {
 	(void)c;

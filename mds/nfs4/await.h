@@ -43,8 +43,10 @@ nfsstat4 op_await_client(struct compound *c, op_step next);
 void op_wake(void *compound, int err);
 /* The same for completions without an error. */
 void op_wake_ok(void *compound);
-/* What the parked operation waits for now depends on a client. It ends with op_wake. */
+/* What the parked operation waits for now depends on a client. It ends with op_wake, or before that
+ * with op_client_came. */
 void op_client_waits(void *compound);
+void op_client_came(void *compound);
 
 /* Last steps: the status of err; NFS4_OK, whatever err is. */
 nfsstat4 op_step_status(struct compound *c, int err);

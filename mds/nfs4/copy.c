@@ -11,9 +11,13 @@
  *	writes		to all copies in sync (copy_written)
  *	records		size, change attribute and stale copies, as a WRITE does (copy_recorded)
  *
- * At the end the data servers commit (copy_commit), the answer becomes durable (copy_answer), and
- * the client gets it (copy_end). The size of a piece is bounded, and so is the number of a loop's
- * jobs with a piece in hand. The other jobs wait in a queue, round robin.
+ * At the end the data servers commit (copy_commit). The compound of a synchronous copy waits until
+ * then: its answer becomes durable (copy_durable), layouts that name stale copies come back
+ * (copy_answered), and the client gets the answer (copy_reply). An asynchronous copy has no compound
+ * any more, and ends with CB_OFFLOAD (copy_end).
+ *
+ * The size of a piece is bounded, and so is the number of a loop's jobs with a piece in hand. The
+ * other jobs wait in a queue, round robin.
  */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
@@ -115,31 +119,40 @@ static void copy_put(struct compound *c, struct xdr_out *x, struct op_after *aft
 	xdr_put_bool(x, true); /* synchronous */
 }
 
-static void copy_end(struct op_copy *j)
+/* The job of the compound, which waits for it. */
+static struct op_copy *copy_of(struct compound *c)
 {
-	struct compound *c = j->c;
+	return ((struct copy_args *)c->scratch)->job;
+}
+
+static nfsstat4 copy_reply(struct compound *c, int err)
+{
+	struct op_copy *j = copy_of(c);
 	/* After a failure the client gets a short copy of what was done. It meets the failure when
 	 * it goes on (section 15.2.3). */
 	nfsstat4 st = j->done ? NFS4_OK : op_data_status(j->err);
 
+	(void)err;
 	metric_add(j->m->m_copied, j->done);
-	if (!c) {
-		/* No DELAY: the client cannot retry a job that has ended. */
-		nfsstat4 over = j->err == -ETIMEDOUT ? NFS4ERR_IO : op_status(j->err);
-		struct st_offload_end end = {.oe_status = over,
-					     .oe_count = j->done,
-					     .oe_how = j->committed,
-					     .oe_verifier = j->verifier};
-
-		st_offload_end(j->m->m_st, j->of, &end);
-		copy_free(j);
-		return;
-	}
 	if (!st)
 		op_result(c, copy_put);
 	copy_free(j);
-	op_txn_stale(c->th);
-	op_resume(c, st);
+	return st;
+}
+
+/* An asynchronous copy is over: CB_OFFLOAD has its result. */
+static void copy_end(struct op_copy *j)
+{
+	/* No DELAY: the client cannot retry a job that has ended. */
+	nfsstat4 over = j->err == -ETIMEDOUT ? NFS4ERR_IO : op_status(j->err);
+	struct st_offload_end end = {.oe_status = over,
+				     .oe_count = j->done,
+				     .oe_how = j->committed,
+				     .oe_verifier = j->verifier};
+
+	metric_add(j->m->m_copied, j->done);
+	st_offload_end(j->m->m_st, j->of, &end);
+	copy_free(j);
 }
 
 /* ---- the data servers' commit ---- */
@@ -158,14 +171,18 @@ static int copy_stale_run(struct kv_op *op, struct kv_txn *t)
 
 static int copy_answer_run(struct kv_op *op, struct kv_txn *t)
 {
-	return copy_stale(((struct copy_args *)op_of(op)->scratch)->job, t);
+	return copy_stale(copy_of(op_of(op)), t);
 }
 
-/* A compound that waits for the copy waits for layouts of other clients. */
-static void copy_waits(const struct op_copy *j, bool waits)
+/* Recalls the layouts that name the copies which became stale. False: there are none. */
+static bool copy_recalls(struct op_copy *j, int err, void (*then)(void *arg, int err), void *arg)
 {
-	if (j->c)
-		op_set_parked(j->c, waits);
+	if (err) { /* the store could not record a stale copy or the answer */
+		j->err = err;
+		j->done = 0;
+	}
+	return !err && j->missed &&
+	       excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL, then, arg);
 }
 
 static void copy_taken_back(void *arg, int err)
@@ -174,38 +191,39 @@ static void copy_taken_back(void *arg, int err)
 	copy_end(arg);
 }
 
-static void copy_told(struct op_copy *j, int err)
-{
-	if (err) { /* the store could not record a stale copy or the answer */
-		j->err = err;
-		j->done = 0;
-	}
-	if (err || !j->missed ||
-	    !excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL,
-			       copy_taken_back, j))
-		copy_end(j);
-	else
-		copy_waits(j, true);
-}
-
 static void copy_stale_done(struct kv_op *op, int err)
 {
-	copy_told(hash_entry(op, struct op_copy, op), err);
+	struct op_copy *j = hash_entry(op, struct op_copy, op);
+
+	if (!copy_recalls(j, err, copy_taken_back, j))
+		copy_end(j);
 }
 
-static nfsstat4 copy_answer_done(struct compound *c, int err)
+static nfsstat4 copy_answered(struct compound *c, int err)
 {
-	copy_told(((struct copy_args *)c->scratch)->job, err);
-	return OP_PARKED; /* copy_end resumes the compound */
+	return copy_recalls(copy_of(c), err, op_wake, c) ? op_await_client(c, copy_reply)
+							 : copy_reply(c, 0);
 }
 
 /* The data is on the disks, or the answer says that it may not be (UNSTABLE). The answer becomes
  * durable before the client gets it: otherwise a client that retries after a crash would copy over
  * what others have written since. */
+static nfsstat4 copy_durable(struct compound *c, int err)
+{
+	const struct op_copy *j = copy_of(c);
+
+	(void)err;
+	if (j->done)
+		return op_mutate(c, copy_answer_run, copy_put, copy_answered);
+	/* It failed, which needs no durable reply. */
+	return j->missed ? op_mutate_again(c, copy_answer_run, copy_answered) : copy_reply(c, 0);
+}
+
+/* The job has no more to copy. */
 static void copy_answer(struct op_copy *j)
 {
-	if (j->c && j->done) {
-		op_mutate(j->c, copy_answer_run, copy_put, copy_answer_done);
+	if (j->c) {
+		op_wake(j->c, 0);
 		return;
 	}
 	if (!j->missed) {
@@ -372,19 +390,22 @@ static void copy_piece_done(struct op_copy *j)
 
 static void copy_piece_taken_back(void *arg, int err)
 {
+	struct op_copy *j = arg;
+
 	(void)err;
-	copy_waits(arg, false);
-	copy_piece_done(arg);
+	if (j->c)
+		op_client_came(j->c);
+	copy_piece_done(j);
 }
 
 /* Clients' layouts may name the copies that did not take the piece: those layouts come back. */
 static void copy_piece_stale(struct op_copy *j)
 {
-	if (excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL,
-			      copy_piece_taken_back, j))
-		copy_waits(j, true);
-	else
+	if (!excl_recall_stale(&j->hold, &j->m->m_file, j->th->mt_loop, j->dst, NULL,
+			       copy_piece_taken_back, j))
 		copy_piece_done(j);
+	else if (j->c)
+		op_client_waits(j->c);
 }
 
 static int copy_run(struct kv_op *op, struct kv_txn *t)
@@ -649,8 +670,7 @@ static void copy_wake(struct loop_timer *t)
 	copy_queue(hash_entry(t, struct op_copy, timer));
 }
 
-/* Begins in a later pass of the loop: a job that ends at once must not resume a compound that has
- * not parked. */
+/* Begins in a later pass of the loop: the request is parked or answered first. */
 static void copy_start(struct op_copy *j)
 {
 	loop_timer_start(j->th->mt_loop, &j->timer, 0);
@@ -774,7 +794,7 @@ static nfsstat4 copy_go(struct compound *c, int err)
 		j->c = c;
 		a->job = j;
 		copy_start(j);
-		return OP_PARKED;
+		return op_await(c, copy_durable);
 	}
 	copy_put_response(c->out, &sid, 0, UNSTABLE4, c->m->m_st->st_verifier);
 	xdr_put_bool(c->out, true);
@@ -829,11 +849,9 @@ nfsstat4 op_offload_status(struct compound *c)
 	return status;
 }
 
-static void cancel_ended(struct loop_msg *m)
+static void cancel_wake(struct loop_msg *m)
 {
-	struct st_offload_wait *w = hash_entry(m, struct st_offload_wait, ow_msg);
-
-	op_resume(w->ow_arg, NFS4_OK);
+	op_wake(hash_entry(m, struct st_offload_wait, ow_msg)->ow_arg, 0);
 }
 
 /* Answers when no part of the copy is under way any more. */
@@ -854,11 +872,12 @@ nfsstat4 op_offload_cancel(struct compound *c)
 		return NFS4ERR_NOFILEHANDLE;
 	w->ow_arg = c;
 	w->ow_loop = c->th->mt_loop;
-	w->ow_msg.m_run = cancel_ended;
+	w->ow_msg.m_run = cancel_wake;
 	st_all_lock(st);
 	status = st_offload_find(c->client, &sid, c->cur, c->cred.cr_uid, &of);
 	if (!status)
-		status = st_offload_cancel(of, w) ? OP_PARKED : NFS4ERR_COMPLETE_ALREADY;
+		status = st_offload_cancel(of, w) ? op_await(c, op_step_ok)
+						  : NFS4ERR_COMPLETE_ALREADY;
 	st_all_unlock(st);
 	return status;
 }
