@@ -85,6 +85,15 @@ strangers() {
 		grep -vE '^mds/(file/exclusive\.c|state/[a-z_]+\.[ch]):'
 }
 
+# resumers TREE: prints the lines of mds/nfs4 outside of await.c that resume an operation, say whether its call waits for a
+# client, or set what it waits for. compound.c runs operations again that waited for a name (names_again), and has no other
+# part in it.
+resumers() {
+	(cd "$1" && grep -rnE --include='*.[ch]' -e '\bop_resume\(|\brpc_call_waits\(|\bc->(then|woken|woken_err)[[:space:]]*=[^=]' \
+		mds/nfs4 2>/dev/null) |
+		grep -vE '^mds/nfs4/await\.c:|^mds/nfs4/(op\.h|compound\.c):[0-9]+:void op_resume\(|^mds/nfs4/compound\.c:[0-9]+:[[:space:]]+op_resume\(c, st\);'
+}
+
 n=0 failed=0
 report() { # STATUS NAME: 0 is ok
 	n=$((n + 1))
@@ -164,6 +173,15 @@ echo 'f->f_nexcl += by;' >"$plant/t/mds/file/exclusive.c"
 echo 'if (f->f_nexcl == 1 || f->f_nsizing) f->f_nfrozen--;' >"$plant/t/mds/nfs4/a.c"
 [ "$(strangers "$plant/t" | cut -d: -f1)" = mds/nfs4/a.c ]
 report $? "who takes a file for himself outside of mds/file/exclusive.c is found"
+echo 'op_resume(c, st); rpc_call_waits(c->call, true); c->then = next; if (c->then == next) j->then = next;' >"$plant/t/mds/nfs4/await.c"
+for fault in 'op_resume(c, st);' 'rpc_call_waits(c->call, false);' 'c->then = next;' 'c->woken = true;'; do
+	echo "$fault" >"$plant/t/mds/nfs4/a.c"
+	[ "$(resumers "$plant/t" | cut -d: -f1)" = mds/nfs4/a.c ]
+	report $? "an operation that waits in another way is found: $fault"
+done
+echo 'if (c->then == next) j->then = next; op_wake(c, 0); return op_await(c, next);' >"$plant/t/mds/nfs4/a.c"
+[ -z "$(resumers "$plant/t")" ]
+report $? "and one that waits as it should is not"
 found=$(bad_includes "$top")
 [ -z "$found" ]
 report $? "every include of the tree keeps to the rules"
@@ -171,6 +189,10 @@ report $? "every include of the tree keeps to the rules"
 found=$(strangers "$top")
 [ -z "$found" ]
 report $? "mds/file/exclusive.c alone recalls, revokes, and keeps others away"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(resumers "$top")
+[ -z "$found" ]
+report $? "mds/nfs4/await.c alone resumes operations"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(unlisted "$top")
 [ -z "$found" ]

@@ -17,7 +17,9 @@
  *	return layoutget_rights(c, 0);
  *
  * Where the completion has another signature, a function of two lines turns it into op_wake. What
- * the steps share is in c->scratch (op_scratch). op_mutate begins and waits in one call.
+ * the steps share is in c->scratch (op_scratch). op_mutate, op_refresh and op_deleg_clear begin and
+ * wait in one call. Nothing else resumes an operation: await.c alone calls op_resume, and says
+ * whether a call waits for a client; tests/rooms.sh holds that.
  */
 #ifndef MDS_NFS4_AWAIT_H
 #define MDS_NFS4_AWAIT_H

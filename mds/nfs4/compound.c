@@ -15,6 +15,7 @@
 #include "base/crash.h"
 #include "mds/nfs4/op_heat.h"
 #include "base/log.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
@@ -471,6 +472,7 @@ static void scratch_free(struct compound *c)
 /* The operation in hand ended with st: closes its result. False: the compound is over. */
 static bool op_end(struct compound *c, nfsstat4 st)
 {
+	assert(!c->woken); /* whatever it has begun, it has waited for */
 	scratch_free(c);
 	if (c->in->bad && st == NFS4_OK)
 		st = NFS4ERR_BADXDR;
@@ -624,7 +626,6 @@ static void names_again(struct compound *c)
 
 void op_resume(struct compound *c, nfsstat4 st)
 {
-	op_set_parked(c, false);
 	if (names_park(c))
 		return;
 	if (op_end(c, st))

@@ -13,8 +13,8 @@
  *
  * At the end the data servers commit (copy_commit). The compound of a synchronous copy waits until
  * then: its answer becomes durable (copy_durable), layouts that name stale copies come back
- * (copy_answered), and the client gets the answer (copy_reply). An asynchronous copy has no compound
- * any more, and ends with CB_OFFLOAD (copy_end).
+ * (copy_answered), and the client gets the answer (copy_reply). An asynchronous copy has no
+ * compound any more, and ends with CB_OFFLOAD (copy_end).
  *
  * The size of a piece is bounded, and so is the number of a loop's jobs with a piece in hand. The
  * other jobs wait in a queue, round robin.

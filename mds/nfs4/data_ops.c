@@ -213,9 +213,12 @@ static nfsstat4 change_redo(struct compound *c, struct change *k)
 {
 	struct lo_map was = k->lc.lc_map;
 	uint64_t half = k->lc.lc_half_map;
+	nfsstat4 st = change_begin(c, 0);
 
-	k->status = change_begin(c, 0);
-	return k->status == OP_PARKED ? OP_PARKED : change_half(c, k, &was, half, -EACCES);
+	if (st == OP_PARKED)
+		return st;
+	k->status = st;
+	return change_half(c, k, &was, half, -EACCES);
 }
 
 static void change_wake(struct lo_change *lc, int err)

@@ -136,17 +136,9 @@ void op_serve(struct mds *m);
 void op_metrics_init(struct mds *m);
 /* Returns the RFC's name of an operation number, or NULL if none is defined. */
 const char *op_name(unsigned opnum);
-/* Closes the result of a parked operation and runs the next ones. Call it on the compound's
- * loop. */
+/* Closes the result of a parked operation and runs the next ones. Only await.c calls it, on the
+ * compound's loop. */
 void op_resume(struct compound *c, nfsstat4 status);
-/* waits: the compound parks until a client has given something back, and meanwhile does not keep
- * that client's requests from being read (rpc_call_waits). This ends when the compound is resumed,
- * or with waits false. Returns true. */
-static inline bool op_set_parked(struct compound *c, bool waits)
-{
-	rpc_call_waits(c->call, waits);
-	return true;
-}
 /* Allocates zeroed memory that lives until the operation ends; fini (may be NULL) is called before
  * it is freed. NULL: no memory. */
 void *op_scratch(struct compound *c, size_t size, void (*fini)(void *));

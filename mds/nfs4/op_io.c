@@ -569,10 +569,11 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 {
 	struct lo_map was = k->io.io_map;
+	nfsstat4 st = io_again(c, k);
 
-	k->failed = io_again(c, k);
-	if (k->failed == OP_PARKED || c->opnum != OP_WRITE)
-		return k->failed;
+	if (st == OP_PARKED || c->opnum != OP_WRITE)
+		return st;
+	k->failed = st;
 	return op_partial_reported(c, c->cur, k->off, k->off + k->count, &was, half, k->failed,
 				   -EACCES)
 		       ? op_await(c, io_failed)
