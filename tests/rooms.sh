@@ -94,6 +94,25 @@ resumers() {
 		grep -vE '^mds/nfs4/await\.c:|^mds/nfs4/(op\.h|compound\.c):[0-9]+:void op_resume\(|^mds/nfs4/compound\.c:[0-9]+:[[:space:]]+op_resume\(c, st\);'
 }
 
+# untabled TREE: prints "file: step" for each step of mds/nfs4 that its operation goes on with and that the table of steps
+# at the head of its file does not name, and for each name that stands first in a row there and is no function of the file.
+untabled() {
+	local f step
+
+	for f in "$1"/mds/nfs4/*.c; do
+		tr '\n\t' '  ' <"$f" |
+			grep -oP '\bop_(await|await_client|refresh|mutate|mutate_again|deleg_clear|do_setattr)(\((?:[^()]++|(?2))*\))' |
+			sed -nE 's/.*[ ,]([a-z0-9_]+)\)$/\1/p' | grep -vxE 'next|then|op_step_(ok|status)' | sort -u |
+			while read -r step; do
+				sed '/\*\//q' <(sed 1d "$f") | grep -qw "$step" || echo "${f#"$1"/}: $step"
+			done
+		sed '/\*\//q' <(sed 1d "$f") | sed -nE 's/^ \*\t((op_)?[a-z0-9]+_[a-z0-9_]+)[,\t].*/\1/p' | sort -u |
+			while read -r step; do
+				grep -qE "^[a-z].*\b$step\(" "$f" || echo "${f#"$1"/}: $step"
+			done
+	done
+}
+
 n=0 failed=0
 report() { # STATUS NAME: 0 is ok
 	n=$((n + 1))
@@ -182,6 +201,19 @@ done
 echo 'if (c->then == next) j->then = next; op_wake(c, 0); return op_await(c, next);' >"$plant/t/mds/nfs4/a.c"
 [ -z "$(resumers "$plant/t")" ]
 report $? "and one that waits as it should is not"
+printf '/* L */\n/*\n *\ta_begin\tit begins\n *\ta_done\tthe answer\n */\n' >"$plant/t/mds/nfs4/a.c"
+cat >>"$plant/t/mds/nfs4/a.c" <<'END'
+static nfsstat4 a_begin(struct compound *c)
+{
+	return op_mutate(c, run, ((struct a *)c->sub)->put,
+			 a_done);
+}
+END
+[ "$(untabled "$plant/t")" = "mds/nfs4/a.c: a_done" ]
+report $? "a row of the table of steps that names no function is found"
+echo 'static nfsstat4 a_done(struct compound *c, int err) { return op_await(c, a_late); }' >>"$plant/t/mds/nfs4/a.c"
+[ "$(untabled "$plant/t")" = "mds/nfs4/a.c: a_late" ]
+report $? "a step that the table does not name is found"
 found=$(bad_includes "$top")
 [ -z "$found" ]
 report $? "every include of the tree keeps to the rules"
@@ -193,6 +225,10 @@ report $? "mds/file/exclusive.c alone recalls, revokes, and keeps others away"
 found=$(resumers "$top")
 [ -z "$found" ]
 report $? "mds/nfs4/await.c alone resumes operations"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(untabled "$top")
+[ -z "$found" ]
+report $? "the head of each file of mds/nfs4 has the table of its steps"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(unlisted "$top")
 [ -z "$found" ]

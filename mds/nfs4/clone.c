@@ -3,14 +3,20 @@
  * clone.c - CLONE (RFC 7862 section 15.13): reflinks on the data servers. docs/copy.md says when a
  * file can be cloned.
  *
- *	look		clone_look: may the range be cloned, and where is the target's new place?
- *	freeze		clone_begin, clone_src_frozen: both files, so that every earlier write is
- *			over on every data server and no later one begins
- *	query		clone_go: do the objects of both files exist on the data servers?
- *	commit		clone_run: one transaction has the target's size and attributes, and an
- *			order for each of its objects (layout/order_int.h)
- *	order		clone_ordered: each data server has run its orders, or lost its lease
- *	end		clone_end: both files thaw; later the objects are recorded as known
+ *	op_clone		may the caller? The sizes of both files are asked for
+ *				(clone_src_fresh)
+ *	clone_begin		clone_look: may the range be cloned, and where is the target's new
+ *				place? Freezes the source, so that every earlier write is over on
+ *				every data server and no later one begins
+ *	clone_src_frozen	freezes the target as well
+ *	clone_both_frozen	counts the writes of clients that returned their layouts
+ *	clone_go		looks again. Do the objects of both files exist on the data
+ *				servers?
+ *	clone_answered		clone_run: one transaction has the target's size and attributes,
+ *				and an order for each of its objects (layout/order_int.h)
+ *	clone_committed		each data server runs its orders, or loses its lease
+ *	clone_ordered		layouts that name copies of the source which became stale come back
+ *	clone_end		both files thaw; later the objects are recorded as known
  *
  * After the commit the clone is done, whatever crashes: no client sees the target before the orders
  * have run. A reflink does not leave a data server. So an empty target gets new objects on the

@@ -3,21 +3,26 @@
  * copy.c - COPY inside this server, OFFLOAD_STATUS, OFFLOAD_CANCEL (RFC 7862 sections 4, 15.2,
  * 15.8, 15.9). docs/copy.md says what a client may rely on.
  *
- * A copy is a job on one loop. For each piece of the range, copy_step
+ * The steps of the COMPOUND:
+ *
+ *	op_copy		may the caller? The source's size is asked for
+ *	copy_go		makes the job. An asynchronous copy is answered; a synchronous one waits
+ *			for it
+ *	copy_durable	the job has no more to copy: its answer becomes durable
+ *	copy_answered	layouts that name copies which became stale come back
+ *	copy_reply	the answer; the job is freed
+ *
+ * The job runs on one loop. An asynchronous one ends with CB_OFFLOAD (copy_end). For each piece of
+ * the range, copy_step
  *
  *	checks		that the caller may still do this (copy_stands)
- *	reads		from a copy in sync (copy_read), or lets the data servers copy the piece
- *			by themselves (copy_local, copy_changed)
+ *	reads		from a copy in sync (copy_read), or lets the data servers copy the piece by
+ *			themselves (copy_local, copy_changed)
  *	writes		to all copies in sync (copy_written)
  *	records		size, change attribute and stale copies, as a WRITE does (copy_recorded)
  *
- * At the end the data servers commit (copy_commit). The compound of a synchronous copy waits until
- * then: its answer becomes durable (copy_durable), layouts that name stale copies come back
- * (copy_answered), and the client gets the answer (copy_reply). An asynchronous copy has no
- * compound any more, and ends with CB_OFFLOAD (copy_end).
- *
- * The size of a piece is bounded, and so is the number of a loop's jobs with a piece in hand. The
- * other jobs wait in a queue, round robin.
+ * At the end the data servers commit (copy_commit). The size of a piece is bounded, and so is the
+ * number of a loop's jobs with a piece in hand. The other jobs wait in a queue, round robin.
  */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"

@@ -1,6 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SEEK, ALLOCATE, DEALLOCATE, READ_PLUS, IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10,
- * 15.11); docs/copy.md says what each does to stripes and mirrors. */
+/*
+ * data_ops.c - SEEK, ALLOCATE, DEALLOCATE, READ_PLUS, IO_ADVISE (RFC 7862 sections 15.1, 15.4,
+ * 15.5, 15.10, 15.11); docs/copy.md says what each does to stripes and mirrors.
+ *
+ *	op_seek			may the caller? The file's size is asked for
+ *	seek_go			the data servers look for data or a hole
+ *	seek_done		the answer
+ *
+ *	change_op		ALLOCATE, DEALLOCATE: may the caller? The file's size is asked for
+ *	change_begin		reads the file, and freezes it where needed
+ *	change_frozen		data_ops_change_start: the data servers do it in every copy
+ *	change_done		data_ops_change_run: size, change attribute and stale copies
+ *	change_committed	layouts that name stale copies come back
+ *	change_count		the space that the file takes is asked for, and the answer is given
+ *	change_failed		the copies that may differ after a failure are judged: the answer
+ *
+ *	op_read_plus		may the caller? The file's size is asked for
+ *	read_plus_go		the data servers read
+ *	read_plus_done		the answer, or only zeros came: where is the next data?
+ *	read_plus_sought	the answer: a hole
+ */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
@@ -115,12 +134,6 @@ nfsstat4 op_seek(struct compound *c)
 /* ---- ALLOCATE and DEALLOCATE ---- */
 
 /*
- *	begin		change_begin: reads the file, and freezes it where needed (change_frozen)
- *	change		change_start: the data servers do it in every copy (change_done)
- *	commit		change_run: size, change attribute and stale copies
- *	take back	change_committed: layouts that name stale copies come back
- *	count		change_count: space_used is queried
- *
  * ALLOCATE changes no byte, so it conflicts with nothing: it reserves space in every copy, then
  * commits the size. DEALLOCATE of a mirrored file must come in the same order among the writes in
  * each copy: so it freezes the file. A single copy has one order anyway.

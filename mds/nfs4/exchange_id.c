@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* EXCHANGE_ID (RFC 8881 section 18.35): which client this is, and what becomes of its earlier
- * state. */
+/*
+ * exchange_id.c - EXCHANGE_ID (RFC 8881 section 18.35): which client this is, and what becomes of
+ * its earlier state.
+ *
+ *	op_exchange_id		exchange_id_go: finds the case. drop_run deletes the record of a
+ *				client that is replaced
+ *	drop_done		it is deleted: exchange_id_go again
+ */
 #include "mds/nfs4/state_protect.h"
 #include "mds/nfs4/credentials.h"
 

@@ -3,10 +3,15 @@
  * file_place.c - where a file's data goes: when it is created, and again while it is empty
  * (docs/groups.md).
  *
- *	begin		again_begin: may the file be placed again? Freezes it (again_frozen)
- *	check		again_go: counts earlier writes: the file must be empty
- *	commit		again_run: new objects in the map, deletes of the old ones
- *	order		again_ordered: the old objects are gone; thaws the file
+ * The steps of a new placement:
+ *
+ *	op_place_again		the size is asked for
+ *	again_begin		may the file be placed again? Freezes it
+ *	again_frozen		counts earlier writes
+ *	again_go		the file must still be empty. again_run: new objects in the map,
+ *				deletes of the old ones
+ *	again_committed		the data servers delete the old objects
+ *	again_ordered		the old objects are gone; thaws the file
  */
 #include "mds/layout/pending_layout.h"
 #include "mds/nfs4/op.h"

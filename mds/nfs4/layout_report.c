@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_report.c - what clients report about layouts, and what they return: LAYOUTERROR (RFC 7862
+/*
+ * layout_report.c - what clients report about layouts, and what they return: LAYOUTERROR (RFC 7862
  * section 15.6), LAYOUTRETURN (RFC 8881 section 18.44), and the data servers' errors in both (RFC
- * 8435).
+ * 8435). unread.c remembers errors of READ and data servers that a client does not reach.
  *
- *	decode		the errors (put_dev_error)
- *	record		report_run: objects that failed to take a write become stale
- *	return		return_reported: the layout goes (LAYOUTRETURN only)
- *	take back	report_takes_back: layouts that name stale objects come back
- *	answer		layouterror_done; return_refresh, return_reply
+ *	op_layouterror		decodes the errors. report_run: objects that failed to take a write
+ *				become stale
+ *	layouterror_done	report_takes_back: layouts that name stale objects come back
  *
- * unread.c remembers errors of READ and data servers that a client does not reach. */
+ *	op_layoutreturn		decodes the errors, and records them by report_run
+ *	return_reported		the layout goes; report_takes_back
+ *	return_refresh		the last write layout is back: the size is asked for, now or later
+ *	return_reply		the answer
+ */
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"

@@ -2,10 +2,15 @@
 /*
  * layout_wcc.c - LAYOUT_WCC (RFC 9766): a client hands on the attributes that data servers sent it.
  *
- * Decodes and checks all of it, and ignores unknown objects. A client may err or lie. So sizes and
- * modification times only lead to the query of the data servers that LAYOUTCOMMIT makes. Where no
- * data server can be queried, the client's size counts if the file grows by it. Owners and modes of
- * objects do not become the file's: capabilities guard objects here, not user ids.
+ *	op_layout_wcc	decodes and checks all of it. The data servers are asked for size and times
+ *	wcc_asked	wcc_run: the size that the client names, if none answered, and the access
+ *			time
+ *	wcc_done	the answer
+ *
+ * Ignores unknown objects. A client may err or lie. So sizes and modification times only lead to
+ * the query of the data servers that LAYOUTCOMMIT makes. Where no data server can be queried, the
+ * client's size counts if the file grows by it. Owners and modes of objects do not become the
+ * file's: capabilities guard objects here, not user ids.
  */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_attr.h"

@@ -1,6 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on file handles and names: PUTFH to SECINFO_NO_NAME, without OPEN and the
- * attributes. */
+/*
+ * name_ops.c - operations on file handles and names: PUTFH to SECINFO_NO_NAME, without OPEN and the
+ * attributes.
+ *
+ *	op_create			decodes and checks; name_ops_create_run
+ *	create_done			the answer
+ *
+ *	op_link				other clients' delegations on the file come back
+ *	link_go				link_run
+ *	link_done			the answer
+ *
+ *	op_remove, op_rename		unlink_start: other clients' delegations on the files come
+ *					back
+ *	unlink_go			other clients' layouts of a file that loses its last name
+ *					come back
+ *	unlink_taken_back		remove_run, or rename_run
+ *	remove_done			the answer; the file goes, or becomes an orphan
+ *					(op_free_done)
+ *	rename_done			the same
+ */
 #include "mds/jobs/revoke_exports.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"

@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes on the wire (RFC 8881 chapter 5, RFC 7862 section 12, RFC 8276 section 8.2). */
+/*
+ * op_attr.c - attributes on the wire (RFC 8881 chapter 5, RFC 7862 section 12, RFC 8276 section
+ * 8.2).
+ *
+ *	op_getattr		asks the holder of a write delegation (op_deleg_ask), else the data
+ *				servers
+ *	getattr_asked		it has answered: asks the data servers
+ *	getattr_reply		the answer
+ *
+ *	op_verify, op_nverify	the same
+ *	verify_asked		asks the data servers
+ *	verify_fresh		compares
+ */
 #include "mds/nfs4/state_protect.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"

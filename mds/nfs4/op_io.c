@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* READ, WRITE and COMMIT through the metadata server, for clients without a layout. They use the
- * same map as clients with a layout: otherwise the two would not see the same file. */
+/*
+ * op_io.c - READ, WRITE and COMMIT through the metadata server, for clients without a layout. They
+ * use the same map as clients with a layout: otherwise the two would not see the same file.
+ *
+ *	op_read				may the caller? The file's size is asked for
+ *	op_write, op_commit		may the caller? The I/O begins (io_prepare, op_io_io_start)
+ *	read_go				the I/O begins
+ *	io_done				READ: the answer. Else op_io_write_run: size, change
+ *					attribute and stale copies. If the file was fenced
+ *					meanwhile, the I/O is done again (io_redo)
+ *	read_first_left			the first copy of a contended file was lost: the read is
+ *					done again
+ *	write_committed			layouts that name copies which became stale come back
+ *	op_io_write_reply		the answer
+ *	io_failed			the copies that may differ after a failure are judged: the
+ *					answer
+ */
 #include "base/log.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"

@@ -1,6 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GETDEVICEINFO, LAYOUTGET and LAYOUTCOMMIT (RFC 8881 sections 18.40, 18.43 and 18.42, RFC 8435).
- * layout_report.c has LAYOUTRETURN and the reports of clients about layouts. */
+/*
+ * op_layout.c - GETDEVICEINFO, LAYOUTGET and LAYOUTCOMMIT (RFC 8881 sections 18.40, 18.43 and
+ * 18.42, RFC 8435). layout_report.c has LAYOUTRETURN and the reports of clients about layouts.
+ *
+ *	op_layoutget		may the caller have it? What an earlier boot or a lost writer left
+ *				is resolved
+ *	layoutget_resolved	layoutget_rights: copies on dead servers, or a lost first copy,
+ *				become stale
+ *	layoutget_without	they are: layoutget_go registers the layout (layout_grant)
+ *	layoutget_marked	the store has the write intent, which it must have first:
+ *				layoutget_go again
+ *	layoutget_given		the store knows that capabilities are out: layoutget_go again
+ *	layoutget_reply		encodes the layout from a snapshot that is younger than the
+ *				registration
+ *
+ *	op_layoutcommit		may the caller? The data servers are asked for size and times
+ *	layoutcommit_asked	if one did not answer, the client's size counts (layoutcommit_run)
+ *	layoutcommit_done	the answer
+ */
 #include "base/clock.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
@@ -133,8 +150,11 @@ static bool layout_contends(const struct st_file *f, const struct st_client *by)
 	return writes || job_contends(f, by);
 }
 
-/* The file, or all, is locked. Registers the layout: a recall from now on finds it. OP_PARKED: the
- * store must first record a write intent (then the file is pinned), or that capabilities are
+/* What layout_grant returns, and no status: the store must first record something. */
+#define NOT_RECORDED UINT32_MAX
+
+/* The file, or all, is locked. Registers the layout: a recall from now on finds it. NOT_RECORDED:
+ * the store must first record a write intent (then the file is pinned), or that capabilities are
  * out. */
 static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_stateid *sid)
 {
@@ -171,11 +191,11 @@ static nfsstat4 layout_grant(struct compound *c, struct layoutget *g, struct st_
 	g->pinned = g->iomode == LAYOUTIOMODE4_RW && !f->f_intent_durable;
 	if (g->pinned) {
 		f->f_pins++;
-		return OP_PARKED;
+		return NOT_RECORDED;
 	}
 	if (g->clean) {
 		st_file_put(st, f);
-		return OP_PARKED;
+		return NOT_RECORDED;
 	}
 	g->contends = g->mirrored && g->iomode == LAYOUTIOMODE4_RW && layout_contends(f, c->client);
 	if (g->contends) {
@@ -396,7 +416,7 @@ int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i)
 				   lo_map_encode(&map, blob, sizeof(blob)));
 }
 
-static int given_run(struct kv_op *op, struct kv_txn *t)
+static int layoutget_given_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct layoutget *g = c->scratch;
@@ -406,7 +426,7 @@ static int given_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : op_map_given(c->m, t, &i);
 }
 
-static nfsstat4 given_done(struct compound *c, int err)
+static nfsstat4 layoutget_given(struct compound *c, int err)
 {
 	struct layoutget *g = c->scratch;
 
@@ -431,7 +451,7 @@ static int op_layout_mark_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : file_intent_put(t, g->ino);
 }
 
-static nfsstat4 op_layout_mark_done(struct compound *c, int err)
+static nfsstat4 layoutget_marked(struct compound *c, int err)
 {
 	struct layoutget *g = c->scratch;
 	struct st *st = c->m->m_st;
@@ -463,10 +483,10 @@ static nfsstat4 layoutget_go(struct compound *c)
 	} while (st_work_again(&w));
 	/* The store records that capabilities are out before the first one goes out. Both mutations
 	 * are idempotent: their result needs no durable reply. */
-	if (status == OP_PARKED && g->pinned)
-		return op_mutate_again(c, op_layout_mark_run, op_layout_mark_done);
-	if (status == OP_PARKED)
-		return op_mutate_again(c, given_run, given_done);
+	if (status == NOT_RECORDED && g->pinned)
+		return op_mutate_again(c, op_layout_mark_run, layoutget_marked);
+	if (status == NOT_RECORDED)
+		return op_mutate_again(c, layoutget_given_run, layoutget_given);
 	if (status && g->contends)
 		job_contend(c->m, c->th->mt_loop, g->ino);
 	return status ? status : layoutget_reply(c, &sid);
@@ -505,7 +525,7 @@ static nfsstat4 layoutget_rights(struct compound *c)
 	return layoutget_go(c);
 }
 
-static nfsstat4 layoutget_settled(struct compound *c, int err)
+static nfsstat4 layoutget_resolved(struct compound *c, int err)
 {
 	return err ? try_later(c) : layoutget_rights(c);
 }
@@ -580,7 +600,7 @@ nfsstat4 op_layoutget(struct compound *c)
 	if (g->iomode == LAYOUTIOMODE4_READ)
 		op_accessed(c, &i);
 	return excl_resolve(&c->m->m_file, c->th->mt_loop, g->ino, op_wake, c)
-		       ? op_await(c, layoutget_settled)
+		       ? op_await(c, layoutget_resolved)
 		       : layoutget_rights(c);
 }
 

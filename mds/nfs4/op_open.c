@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OPEN, CLOSE, OPEN_DOWNGRADE (RFC 8881 sections 18.16, 18.2, 18.18). */
+/*
+ * op_open.c - OPEN, CLOSE, OPEN_DOWNGRADE (RFC 8881 sections 18.16, 18.2, 18.18).
+ *
+ *	op_open			decodes and checks; open_by_name or open_by_fh finds the file
+ *	open_create		no such name: op_open_create_run makes the file
+ *	open_created		it is made, or another was faster (exclusive_same, open_existing)
+ *	open_finish		registers the open (open_register), and reads the inode again
+ *				(open_confirm)
+ *	open_again		the delegations of others that conflict are back: once more
+ *	open_size		sets a size under the open, which was registered before
+ *				(op_do_setattr)
+ *	open_sized		it is set: open_confirm
+ */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
@@ -363,7 +375,7 @@ static nfsstat4 open_finish(struct compound *c, struct open *o)
 	return status ? status : open_confirm(c, o);
 }
 
-static nfsstat4 op_open_sized(struct compound *c, int err)
+static nfsstat4 open_sized(struct compound *c, int err)
 {
 	struct open *o = c->scratch;
 
@@ -374,7 +386,7 @@ static nfsstat4 op_open_sized(struct compound *c, int err)
 }
 
 /* Sets the size under the open, not before it: an OPEN that is refused must change nothing. */
-static nfsstat4 open_sized(struct compound *c, struct open *o)
+static nfsstat4 open_size(struct compound *c, struct open *o)
 {
 	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = o->sa.s.s_size},
 			     .has_size = true};
@@ -384,7 +396,7 @@ static nfsstat4 open_sized(struct compound *c, struct open *o)
 	status = open_register(c, o);
 	if (status)
 		return status;
-	status = op_do_setattr(c, o->ino, &a, true, op_open_open_put, op_open_sized);
+	status = op_do_setattr(c, o->ino, &a, true, op_open_open_put, open_sized);
 	if (status != OP_PARKED)
 		open_undo(c, o);
 	return status;
@@ -396,7 +408,7 @@ static nfsstat4 open_again(struct compound *c, int err)
 	struct open *o = c->scratch;
 
 	(void)err;
-	return o->sizes ? open_sized(c, o) : open_finish(c, o);
+	return o->sizes ? open_size(c, o) : open_finish(c, o);
 }
 
 /* ---- existing files ---- */
@@ -447,7 +459,7 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 		if (st)
 			return st;
 		op_bit_set(&o->set, FATTR4_SIZE);
-		return open_sized(c, o);
+		return open_size(c, o);
 	}
 	return open_finish(c, o);
 }
@@ -533,7 +545,7 @@ static nfsstat4 exclusive_same(struct compound *c, struct open *o)
 	return open_existing(c, o, &i);
 }
 
-static nfsstat4 created(struct compound *c, int err)
+static nfsstat4 open_created(struct compound *c, int err)
 {
 	struct open *o = c->scratch;
 
@@ -548,7 +560,7 @@ static nfsstat4 created(struct compound *c, int err)
 	if (o->mark)
 		op_intent_doubt(c, o->ino);
 	/* With a size: the data servers' objects get that size too. */
-	return o->sa.has_size && o->sa.s.s_size ? open_sized(c, o) : open_finish(c, o);
+	return o->sa.has_size && o->sa.s.s_size ? open_size(c, o) : open_finish(c, o);
 }
 
 static nfsstat4 open_create(struct compound *c, struct open *o)
@@ -575,7 +587,7 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 	o->a.a_map_arg = &o->place;
 	o->set = o->sa.set;
 	o->mark = o->place.given = layoutget_follows(c);
-	return op_mutate(c, op_open_create_run, created_put, created);
+	return op_mutate(c, op_open_create_run, created_put, open_created);
 }
 
 static nfsstat4 open_by_name(struct compound *c, struct open *o)

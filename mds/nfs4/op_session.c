@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions, SEQUENCE, and the other operations on clients and stateids (RFC 8881 chapter 18.35 and
- * on). EXCHANGE_ID is in exchange_id.c. */
+/*
+ * op_session.c - sessions, SEQUENCE, and the other operations on clients and stateids (RFC 8881
+ * chapter 18.35 and on). EXCHANGE_ID is in exchange_id.c.
+ *
+ *	op_create_session		checks, and makes the session of a client that is recorded
+ *	op_session_record_done		the client is recorded (op_session_record_run): data
+ *					servers revoke the number that it had before its reboot
+ *	record_barred			they have, or their leases are over: record_confirm makes
+ *					the session
+ *
+ *	op_reclaim_complete		checks; complete_run
+ *	complete_done			the answer
+ */
 #include "base/log.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_state.h"

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extended attributes (RFC 8276), and two virtual ones: weft.policy of directories and files,
- * weft.layout of files. LISTXATTRS does not list the virtual ones. */
+/*
+ * op_xattr.c - extended attributes (RFC 8276), and two virtual ones: weft.policy of directories and
+ * files, weft.layout of files. LISTXATTRS does not list the virtual ones.
+ *
+ *	op_getxattr			weft.layout: the file's size is asked for
+ *	layout_fresh			the answer
+ *
+ *	op_setxattr, op_removexattr	xattr_recall: other clients' delegations come back
+ *	xattr_change			the mutation, or op_place_again (file_place.c)
+ *	xattr_done			the answer
+ */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"

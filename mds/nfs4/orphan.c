@@ -3,6 +3,10 @@
  * orphan.c - freeing files. A file whose last name is removed while a client has it open is an
  * orphan, until the last such client gives its opens and delegations up. The sweep frees orphans of
  * clients that are gone, and those that a crash left.
+ *
+ *	op_give_up	CLOSE, DELEGRETURN: the open or delegation goes. give_up_run frees an
+ *			orphan
+ *	give_up_done	the answer
  */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_state.h"

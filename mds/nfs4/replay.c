@@ -14,6 +14,9 @@
  *			session of this boot.
  *	otherwise	Nothing of the request was done. The answer is NFS4ERR_BADSESSION, as for
  *			every new request.
+ *
+ * A row that says that the mutation had orders is answered when they are done (orders_wait,
+ * orders_confirmed).
  */
 #include "base/crash.h"
 #include "base/hash.h"

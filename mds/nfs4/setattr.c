@@ -2,13 +2,19 @@
 /*
  * setattr.c - SETATTR, and what a COMPOUND needs to know of a size (docs/size.md).
  *
- *	check		op_do_setattr: may the caller make the change?
- *	clear		other clients' delegations come back (setattr_cleared)
- *	settle		state of an earlier boot or a lost writer is resolved (setattr_settled)
- *	recall		setattr_start: conflicting layouts come back (setattr_recalled)
- *	commit		setattr_run: one transaction has the change, the fence and the orders
- *	order		setattr_committed: the data servers confirm (setattr_ordered)
- *	answer		setattr_end
+ * The steps of a change (op_do_setattr; OPEN uses it too):
+ *
+ *	op_do_setattr		may the caller make the change? Other clients' delegations come
+ *				back
+ *	setattr_cleared		they are back: what an earlier boot or a lost writer left is
+ *				resolved
+ *	setattr_resolved	setattr_start: conflicting layouts come back, or earlier writes are
+ *				counted
+ *	setattr_commit		setattr_run: one transaction has the change, the fence and the
+ *				orders
+ *	setattr_committed	the data servers run the orders
+ *	setattr_ordered		they have, or their leases are over: setattr_end lets go, and the
+ *				caller's step follows (setattr_done)
  */
 #include "base/log.h"
 #include "mds/nfs4/op.h"
@@ -209,7 +215,7 @@ static nfsstat4 setattr_start(struct compound *c)
 		       : setattr_commit(c, 0);
 }
 
-static nfsstat4 setattr_settled(struct compound *c, int err)
+static nfsstat4 setattr_resolved(struct compound *c, int err)
 {
 	if (err)
 		return setattr_end(c, err == -ETIMEDOUT ? -EAGAIN : err);
@@ -223,7 +229,7 @@ static nfsstat4 setattr_cleared(struct compound *c, int err)
 
 	(void)err;
 	return excl_resolve(&c->m->m_file, c->th->mt_loop, j->ino, op_wake, c)
-		       ? op_await(c, setattr_settled)
+		       ? op_await(c, setattr_resolved)
 		       : setattr_start(c);
 }
 
