@@ -3,7 +3,7 @@
 #include "mds/nfs4/op.h"
 #include <assert.h>
 
-nfsstat4 op_await(struct compound *c, op_step next)
+nfsstat4 op_await(struct compound *c, op_step *next)
 {
 	assert(!c->then);
 	if (c->woken) {
@@ -15,7 +15,7 @@ nfsstat4 op_await(struct compound *c, op_step next)
 	return OP_PARKED;
 }
 
-nfsstat4 op_await_client(struct compound *c, op_step next)
+nfsstat4 op_await_client(struct compound *c, op_step *next)
 {
 	if (!c->woken)
 		op_client_waits(c);
@@ -25,7 +25,7 @@ nfsstat4 op_await_client(struct compound *c, op_step next)
 void op_wake(void *compound, int err)
 {
 	struct compound *c = compound;
-	op_step next = c->then;
+	op_step *next = c->then;
 	nfsstat4 st;
 
 	if (!next) { /* it was over before the step that began it has returned */

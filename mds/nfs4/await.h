@@ -30,14 +30,15 @@ struct compound;
 
 #define OP_PARKED 0xffffffffu
 
-typedef nfsstat4 (*op_step)(struct compound *c, int err);
+/* A file declares its steps by it: static op_step a_begun, a_done; */
+typedef nfsstat4 op_step(struct compound *c, int err);
 
 /* Parks the operation: next runs when what was begun calls op_wake. Returns OP_PARKED. If op_wake
  * was called already, next runs at once, and its status is returned. */
-nfsstat4 op_await(struct compound *c, op_step next);
+nfsstat4 op_await(struct compound *c, op_step *next);
 /* The same, where a client has to give something back: meanwhile this call does not keep that
  * client's requests from being read (rpc_call_waits). */
-nfsstat4 op_await_client(struct compound *c, op_step next);
+nfsstat4 op_await_client(struct compound *c, op_step *next);
 /* What was begun is over. Runs the step that awaits it, with a new snapshot, and resumes the
  * COMPOUND if that step ends the operation; then the compound may be freed. Call it once for each
  * op_await, on the compound's loop. The compound comes as a void pointer, so that this is a

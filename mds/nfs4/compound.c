@@ -295,7 +295,7 @@ static int mutate_run(struct kv_op *op, struct kv_txn *t)
 }
 
 static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *),
-		       op_put_fn put, op_step then)
+		       op_put_fn put, op_step *then)
 {
 	c->run = run;
 	c->put = put;
@@ -310,7 +310,7 @@ static nfsstat4 mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_
 }
 
 nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *), op_put_fn put,
-		   op_step then)
+		   op_step *then)
 {
 	if (!atomic_load_explicit(&c->session->se_rows, memory_order_relaxed))
 		atomic_store_explicit(&c->session->se_rows, true, memory_order_relaxed);
@@ -320,7 +320,7 @@ nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *, struct kv_txn 
 }
 
 nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *, struct kv_txn *),
-			 op_step then)
+			 op_step *then)
 {
 	return mutate(c, run, NULL, then);
 }

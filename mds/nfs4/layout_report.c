@@ -227,7 +227,7 @@ static bool report_is_older(struct compound *c)
 
 /* Other clients' layouts may name objects that became stale. They come back before the report is
  * answered: no client may read such an object after the write is done elsewhere. */
-static nfsstat4 report_takes_back(struct compound *c, int err, op_step next)
+static nfsstat4 report_takes_back(struct compound *c, int err, op_step *next)
 {
 	struct report *r = c->scratch;
 	bool stale = !err && r->stale, waits;

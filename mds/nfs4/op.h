@@ -110,8 +110,8 @@ struct compound {
 	struct kv_op kop;
 	void *scratch;
 	void (*scratch_fini)(void *scratch);
-	op_step then; /* await.c: the step that runs when what is waited for is over; or NULL */
-	bool woken;   /* await.c: it was over before the operation waited for it, with woken_err */
+	op_step *then; /* await.c: the step that runs when what is waited for is over; or NULL */
+	bool woken;    /* await.c: it was over before the operation waited for it, with woken_err */
 	int woken_err;
 	int (*run)(struct kv_op *op, struct kv_txn *t);
 	op_put_fn put;
@@ -154,11 +154,11 @@ void op_thread_end(struct mds_thread *th);
  * stores the result that put makes, so that a retry after a restart gets the same answer: what the
  * operation answers if nothing more of it is done. */
 nfsstat4 op_mutate(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t),
-		   op_put_fn put, op_step then);
+		   op_put_fn put, op_step *then);
 /* The same without a stored result, for mutations that may be done again after a restart. Each
  * caller has a comment that says why its mutation may. */
 nfsstat4 op_mutate_again(struct compound *c, int (*run)(struct kv_op *op, struct kv_txn *t),
-			 op_step then);
+			 op_step *then);
 /* Puts the result of the current mutation, or any other that an op_put_fn makes, into the reply.
  * Returns NFS4_OK. */
 nfsstat4 op_result(struct compound *c, op_put_fn put);

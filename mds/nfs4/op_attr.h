@@ -62,14 +62,14 @@ void op_accessed(struct compound *c, const struct ns_inode *i);
 /* setattr.c: brings the inode's size, change attribute and mtime up to date from the data servers,
  * and goes on with next: at once, with err 0, if there is nothing to ask. force: even if no write
  * layout is out. */
-nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step next);
+nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step *next);
 /* The same for a caller that goes on in another way where nothing is asked. True: it has begun, and
  * calls op_wake. unmark: see file_refresh. */
 bool op_refresh_begin(struct compound *c, uint64_t ino, bool force, bool unmark);
 /* setattr.c: sets attributes of ino. If the size shrinks or a right is taken, recalls and fences
  * layouts and waits for orders. Then goes on with the step then. */
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,
-		       op_put_fn put, op_step then);
+		       op_put_fn put, op_step *then);
 /* Returns the file system's space in bytes, summed over the data servers that live. */
 void op_space(struct mds *m, uint64_t *total, uint64_t *avail);
 void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci);

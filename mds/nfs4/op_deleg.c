@@ -377,7 +377,7 @@ bool op_deleg_clear_begin(struct compound *c, const uint64_t *ino, unsigned n, u
 }
 
 nfsstat4 op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
-			uint32_t deny, op_step next)
+			uint32_t deny, op_step *next)
 {
 	return op_deleg_clear_begin(c, ino, n, access, deny) ? op_await_client(c, next)
 							     : next(c, 0);

@@ -153,7 +153,7 @@ bool op_delegs_out(struct compound *c);
 /* Recalls other clients' delegations on up to two files (ino 0: none) that conflict with such an
  * access, revokes them at the deadline, and goes on with next: at once if there are none. */
 nfsstat4 op_deleg_clear(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,
-			uint32_t deny, op_step next);
+			uint32_t deny, op_step *next);
 /* The same for a caller that goes on in another way where there are none. True: it has begun, and
  * calls op_wake. */
 bool op_deleg_clear_begin(struct compound *c, const uint64_t *ino, unsigned n, uint32_t access,

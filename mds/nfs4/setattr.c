@@ -28,7 +28,7 @@ bool op_refresh_begin(struct compound *c, uint64_t ino, bool force, bool unmark)
 	       file_refresh(c->m, c->th->mt_loop, op_txn(c), ino, unmark, op_wake, c);
 }
 
-nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step next)
+nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step *next)
 {
 	return op_refresh_begin(c, ino, force, false) ? op_await(c, next) : next(c, 0);
 }
@@ -60,7 +60,7 @@ struct setattr {
 	uint64_t ino;
 	bool have_write, orders;
 	op_put_fn put;
-	op_step then;
+	op_step *then;
 };
 
 /* The last write layout came back during the change, which kept the file's write intent (mark) from
@@ -234,7 +234,7 @@ static nfsstat4 setattr_cleared(struct compound *c, int err)
 }
 
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,
-		       op_put_fn put, op_step then)
+		       op_put_fn put, op_step *then)
 {
 	struct setattr *j;
 	struct ns_setattr s = a->s;

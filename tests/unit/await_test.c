@@ -12,7 +12,7 @@ static nfsstat4 resumed[4], answer;
 static unsigned nresumed, nsteps, nstale, nwaits;
 static int step_err;
 static bool waits, waits_in_step;
-static op_step again;
+static op_step *again;
 
 /* ---- what await.c calls ---- */
 
@@ -53,7 +53,7 @@ static void begin(void)
 
 static nfsstat4 step(struct compound *of, int err)
 {
-	op_step next = again;
+	op_step *next = again;
 
 	nsteps++;
 	step_err = err;
