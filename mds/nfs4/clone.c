@@ -390,52 +390,6 @@ static void make_known(struct compound *c, uint64_t ino)
 	known_wait(kn);
 }
 
-/* ---- the end ---- */
-
-static nfsstat4 clone_end(struct compound *c, int err)
-{
-	struct clone *k = c->scratch;
-
-	(void)err;
-	make_known(c, k->dst);
-	clone_thaw(k);
-	return NFS4_OK;
-}
-
-/* Each data server has run its orders, or its lease has run out: then it runs them before it serves
- * again. Layouts for reading may name copies of the source that became stale: those layouts come
- * back. */
-static nfsstat4 clone_ordered(struct compound *c, int err)
-{
-	struct clone *k = c->scratch;
-
-	/* Ignore the error: the clone is committed. A client that still holds a layout is fenced
-	 * when its data servers run the order. */
-	(void)err;
-	return k->src_freeze.ex_silent && excl_recall_and_fence(&c->m->m_file, c->th->mt_loop,
-								k->src, NULL, op_wake, c)
-		       ? op_await_client(c, clone_end)
-		       : clone_end(c, 0);
-}
-
-static nfsstat4 clone_committed(struct compound *c, int err)
-{
-	struct clone *k = c->scratch;
-
-	if (k->placing)
-		job_drain_placed(c->m);
-	k->placing = false;
-	/* The first copy is lost. Another copy is the first when the client retries. */
-	if (err == -EIO && k->same &&
-	    !file_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map,
-			      k->src_stat.ls_lost))
-		return NFS4ERR_DELAY;
-	if (err)
-		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
-	excl_order(clone_target(k), op_client_waits, op_wake, c);
-	return op_await(c, clone_ordered);
-}
-
 /* ---- the transaction ---- */
 
 /* Puts the target's map into the store and fences every earlier capability. Where the target gets
@@ -513,12 +467,88 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 	return err;
 }
 
-/* ---- freezing ---- */
+/* ---- the steps ---- */
 
-static nfsstat4 clone_answered(struct compound *c, int err)
+static op_step clone_src_fresh, clone_begin, clone_src_frozen, clone_both_frozen, clone_go,
+	clone_answered, clone_committed, clone_ordered, clone_end;
+
+nfsstat4 op_clone(struct compound *c)
 {
-	(void)err; /* a server that did not answer is taken to have its objects */
-	return op_mutate(c, clone_run, op_put_nothing, clone_committed);
+	struct clone *k = op_scratch(c, sizeof(*k), clone_fini);
+	struct ns_inode src;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &k->src_sid);
+	op_get_stateid(c->in, &k->dst_sid);
+	k->from = xdr_get_u64(c->in);
+	k->to = xdr_get_u64(c->in);
+	k->len = xdr_get_u64(c->in);
+	k->to_end = !k->len;
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (!ds_reg_clone_block(c->m->m_dsc))
+		return NFS4ERR_NOTSUPP;
+	st = op_two_files(c, &k->src_sid, &k->dst_sid, &src);
+	if (st)
+		return st;
+	k->reader = ns_permission(&src, &c->cred, 2);
+	k->src = c->saved;
+	k->dst = c->cur;
+	return op_refresh(c, k->src, false, clone_src_fresh);
+}
+
+static nfsstat4 clone_src_fresh(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+
+	(void)err;
+	return k->src != k->dst ? op_refresh(c, k->dst, false, clone_begin) : clone_begin(c, 0);
+}
+
+static nfsstat4 clone_begin(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+	nfsstat4 st = clone_look(c, k);
+
+	(void)err;
+	if (st || !k->len)
+		return st;
+	if (!reader_may_freeze(c, k))
+		return NFS4ERR_DELAY;
+	k->c = c;
+	excl_begin(&k->src_freeze, &c->m->m_file, c->th->mt_loop, k->src, NULL,
+		   k->src == k->dst ? EXCL_ALL : EXCL_WRITES, op_wake, c);
+	return op_await_client(c, clone_src_frozen);
+}
+
+static nfsstat4 clone_src_frozen(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+
+	if (err || k->src == k->dst)
+		return clone_both_frozen(c, err);
+	/*
+	 * Recall the caller's layouts as well: a fence would make the data servers refuse the
+	 * caller's next write in the middle of its work. Where the target gets new objects the old
+	 * ones are fenced too, although they are deleted: the deletes wait behind other orders, and
+	 * a write to an old object until then would be lost.
+	 */
+	excl_begin(&k->dst_freeze, &c->m->m_file, c->th->mt_loop, k->dst, NULL, EXCL_ALL, op_wake,
+		   c);
+	return op_await_client(c, clone_both_frozen);
+}
+
+/* Both files are frozen. Counts the writes of clients that returned their layouts: the target must
+ * still be empty. */
+static nfsstat4 clone_both_frozen(struct compound *c, int err)
+{
+	struct clone *k = c->scratch;
+
+	if (err)
+		return op_status(err == -ETIMEDOUT ? -EAGAIN : err);
+	return op_refresh(c, k->dst, false, clone_go);
 }
 
 static void clone_told(struct clone *k)
@@ -555,81 +585,52 @@ static nfsstat4 clone_go(struct compound *c, int err)
 	return op_await(c, clone_answered);
 }
 
-/* Both files are frozen. Counts the writes of clients that returned their layouts: the target must
- * still be empty. */
-static nfsstat4 clone_both_frozen(struct compound *c, int err)
+static nfsstat4 clone_answered(struct compound *c, int err)
+{
+	(void)err; /* a server that did not answer is taken to have its objects */
+	return op_mutate(c, clone_run, op_put_nothing, clone_committed);
+}
+
+static nfsstat4 clone_committed(struct compound *c, int err)
 {
 	struct clone *k = c->scratch;
 
+	if (k->placing)
+		job_drain_placed(c->m);
+	k->placing = false;
+	/* The first copy is lost. Another copy is the first when the client retries. */
+	if (err == -EIO && k->same &&
+	    !file_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map,
+			      k->src_stat.ls_lost))
+		return NFS4ERR_DELAY;
 	if (err)
-		return op_status(err == -ETIMEDOUT ? -EAGAIN : err);
-	return op_refresh(c, k->dst, false, clone_go);
+		return err == -EMFILE ? NFS4ERR_XDEV : op_status(err);
+	excl_order(clone_target(k), op_client_waits, op_wake, c);
+	return op_await(c, clone_ordered);
 }
 
-static nfsstat4 clone_src_frozen(struct compound *c, int err)
+/* Each data server has run its orders, or its lease has run out: then it runs them before it serves
+ * again. Layouts for reading may name copies of the source that became stale: those layouts come
+ * back. */
+static nfsstat4 clone_ordered(struct compound *c, int err)
 {
 	struct clone *k = c->scratch;
 
-	if (err || k->src == k->dst)
-		return clone_both_frozen(c, err);
-	/*
-	 * Recall the caller's layouts as well: a fence would make the data servers refuse the
-	 * caller's next write in the middle of its work. Where the target gets new objects the old
-	 * ones are fenced too, although they are deleted: the deletes wait behind other orders, and
-	 * a write to an old object until then would be lost.
-	 */
-	excl_begin(&k->dst_freeze, &c->m->m_file, c->th->mt_loop, k->dst, NULL, EXCL_ALL, op_wake,
-		   c);
-	return op_await_client(c, clone_both_frozen);
-}
-
-static nfsstat4 clone_begin(struct compound *c, int err)
-{
-	struct clone *k = c->scratch;
-	nfsstat4 st = clone_look(c, k);
-
+	/* Ignore the error: the clone is committed. A client that still holds a layout is fenced
+	 * when its data servers run the order. */
 	(void)err;
-	if (st || !k->len)
-		return st;
-	if (!reader_may_freeze(c, k))
-		return NFS4ERR_DELAY;
-	k->c = c;
-	excl_begin(&k->src_freeze, &c->m->m_file, c->th->mt_loop, k->src, NULL,
-		   k->src == k->dst ? EXCL_ALL : EXCL_WRITES, op_wake, c);
-	return op_await_client(c, clone_src_frozen);
+	return k->src_freeze.ex_silent && excl_recall_and_fence(&c->m->m_file, c->th->mt_loop,
+								k->src, NULL, op_wake, c)
+		       ? op_await_client(c, clone_end)
+		       : clone_end(c, 0);
 }
 
-static nfsstat4 clone_src_fresh(struct compound *c, int err)
+static nfsstat4 clone_end(struct compound *c, int err)
 {
 	struct clone *k = c->scratch;
 
 	(void)err;
-	return k->src != k->dst ? op_refresh(c, k->dst, false, clone_begin) : clone_begin(c, 0);
-}
-
-nfsstat4 op_clone(struct compound *c)
-{
-	struct clone *k = op_scratch(c, sizeof(*k), clone_fini);
-	struct ns_inode src;
-	nfsstat4 st;
-
-	if (!k)
-		return NFS4ERR_DELAY;
-	op_get_stateid(c->in, &k->src_sid);
-	op_get_stateid(c->in, &k->dst_sid);
-	k->from = xdr_get_u64(c->in);
-	k->to = xdr_get_u64(c->in);
-	k->len = xdr_get_u64(c->in);
-	k->to_end = !k->len;
-	if (c->in->bad)
-		return NFS4ERR_BADXDR;
-	if (!ds_reg_clone_block(c->m->m_dsc))
-		return NFS4ERR_NOTSUPP;
-	st = op_two_files(c, &k->src_sid, &k->dst_sid, &src);
-	if (st)
-		return st;
-	k->reader = ns_permission(&src, &c->cred, 2);
-	k->src = c->saved;
-	k->dst = c->cur;
-	return op_refresh(c, k->src, false, clone_src_fresh);
+	make_known(c, k->dst);
+	clone_thaw(k);
+	return NFS4_OK;
 }

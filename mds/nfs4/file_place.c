@@ -108,23 +108,35 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	return err;
 }
 
-/* The old objects are gone, or their server's lease is: no client writes to them any more. */
-static nfsstat4 again_ordered(struct compound *c, int err)
-{
-	struct op_again *a = c->scratch;
+/* The steps, in the order of time. */
+static op_step again_begin, again_frozen, again_go, again_committed, again_ordered;
 
-	(void)err;
-	excl_end(&a->ag_freeze, 0);
-	op_deleg_late(c, c->cur);
-	return op_result(c, a->ag_put);
+nfsstat4 op_place_again(struct compound *c)
+{
+	return op_refresh(c, c->cur, false, again_begin);
 }
 
-static nfsstat4 again_committed(struct compound *c, int err)
+/* No layout is recalled for a request that would be refused. */
+static nfsstat4 again_begin(struct compound *c, int err)
 {
+	struct op_again *a = c->scratch;
+	struct ns_inode i;
+
+	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
+	if (!err)
+		err = again_check(c, &i);
 	if (err)
 		return op_status(err);
-	excl_order(&((struct op_again *)c->scratch)->ag_freeze, NULL, op_wake, c);
-	return op_await(c, again_ordered);
+	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL, op_wake,
+		   c);
+	return op_await_client(c, again_frozen);
+}
+
+static nfsstat4 again_frozen(struct compound *c, int err)
+{
+	if (err)
+		return op_status(err == -ETIMEDOUT ? -EAGAIN : err);
+	return op_refresh_begin(c, c->cur, true, false) ? op_await(c, again_go) : NFS4ERR_DELAY;
 }
 
 /* Counts writes by clients that returned their layouts: the file must be empty to be placed
@@ -150,30 +162,21 @@ static nfsstat4 again_go(struct compound *c, int err)
 	return op_mutate(c, again_run, a->ag_put, again_committed);
 }
 
-static nfsstat4 again_frozen(struct compound *c, int err)
+static nfsstat4 again_committed(struct compound *c, int err)
 {
-	if (err)
-		return op_status(err == -ETIMEDOUT ? -EAGAIN : err);
-	return op_refresh_begin(c, c->cur, true, false) ? op_await(c, again_go) : NFS4ERR_DELAY;
-}
-
-/* No layout is recalled for a request that would be refused. */
-static nfsstat4 again_begin(struct compound *c, int err)
-{
-	struct op_again *a = c->scratch;
-	struct ns_inode i;
-
-	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
-	if (!err)
-		err = again_check(c, &i);
 	if (err)
 		return op_status(err);
-	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL, op_wake,
-		   c);
-	return op_await_client(c, again_frozen);
+	excl_order(&((struct op_again *)c->scratch)->ag_freeze, NULL, op_wake, c);
+	return op_await(c, again_ordered);
 }
 
-nfsstat4 op_place_again(struct compound *c)
+/* The old objects are gone, or their server's lease is: no client writes to them any more. */
+static nfsstat4 again_ordered(struct compound *c, int err)
 {
-	return op_refresh(c, c->cur, false, again_begin);
+	struct op_again *a = c->scratch;
+
+	(void)err;
+	excl_end(&a->ag_freeze, 0);
+	op_deleg_late(c, c->cur);
+	return op_result(c, a->ag_put);
 }
