@@ -8,8 +8,7 @@
  *				back
  *	setattr_cleared		they are back: what an earlier boot or a lost writer left is
  *				resolved
- *	setattr_resolved	setattr_start: conflicting layouts come back, or earlier writes are
- *				counted
+ *	setattr_resolved	conflicting layouts come back, or earlier writes are counted
  *	setattr_commit		setattr_run: one transaction has the change, the fence and the
  *				orders
  *	setattr_committed	the data servers run the orders
@@ -77,28 +76,6 @@ static bool setattr_unmarks(struct st *st, uint64_t ino)
 	return unmark;
 }
 
-static nfsstat4 setattr_end(struct compound *c, int err)
-{
-	struct setattr *j = c->sub;
-	bool had = j->excl.ex_held;
-
-	excl_end(&j->excl, err);
-	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a LAYOUTRETURN could not do this */
-		file_intent_clear_later(c->th, j->ino);
-	if (!err)
-		op_deleg_late(c, j->ino);
-	return j->then(c, err);
-}
-
-/* Every data server has confirmed, or its lease has run out. */
-static nfsstat4 setattr_ordered(struct compound *c, int err)
-{
-	/* The change is committed. A data server that could not store its order enforces it from
-	 * memory. */
-	(void)err;
-	return setattr_end(c, 0);
-}
-
 /* May some user do less with the file than before? If none may, the capabilities stay good: they
  * allow no more than their users could get again. */
 static bool setattr_takes(const struct ns_setattr *s, const struct ns_inode *old,
@@ -106,6 +83,31 @@ static bool setattr_takes(const struct ns_setattr *s, const struct ns_inode *old
 {
 	return (s->s_mask & NS_S_ACL) || now->i_uid != old->i_uid || now->i_gid != old->i_gid ||
 	       (old->i_mode & ~now->i_mode & 0777);
+}
+
+/*
+ * Must the caller's own layout come back as well? Yes if its capabilities are about to be fenced: a
+ * stock client whose WRITE is refused writes those pages again later, after the close that should
+ * have had them written. Yes if set-id bits are set: the next write must clear them, so the
+ * caller's client must have no layout by which it could write unseen (layoutget_rights).
+ */
+static bool setattr_own(struct compound *c, const struct setattr *j)
+{
+	const struct ns_setattr *s = &j->a.s;
+	struct ns_inode old, now;
+
+	if (j->a.has_size || ns_get(c->m->m_ns, op_txn(c), j->ino, &old))
+		return true;
+	now = old;
+	if (s->s_mask & NS_S_MODE)
+		now.i_mode =
+			(uint16_t)((old.i_mode & s->s_mode_keep) | (s->s_mode & ~s->s_mode_keep));
+	if (s->s_mask & NS_S_UID)
+		now.i_uid = s->s_uid;
+	if (s->s_mask & NS_S_GID)
+		now.i_gid = s->s_gid;
+	return ((s->s_mask & NS_S_MODE) && (s->s_mode & ~s->s_mode_keep & 06000)) ||
+	       setattr_takes(s, &old, &now);
 }
 
 static int setattr_run(struct kv_op *op, struct kv_txn *t)
@@ -150,88 +152,9 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	return err;
 }
 
-static nfsstat4 setattr_committed(struct compound *c, int err)
-{
-	struct setattr *j = c->sub;
-
-	if (err || !j->orders)
-		return setattr_end(c, err);
-	/* Layouts that name copies without the change may have to come back. */
-	excl_order(&j->excl, op_client_waits, op_wake, c);
-	return op_await(c, setattr_ordered);
-}
-
-static nfsstat4 setattr_commit(struct compound *c, int err)
-{
-	(void)err;
-	return op_mutate(c, setattr_run, ((struct setattr *)c->sub)->put, setattr_committed);
-}
-
-/*
- * Must the caller's own layout come back as well? Yes if its capabilities are about to be fenced: a
- * stock client whose WRITE is refused writes those pages again later, after the close that should
- * have had them written. Yes if set-id bits are set: the next write must clear them, so the
- * caller's client must have no layout by which it could write unseen (layoutget_rights).
- */
-static bool setattr_own(struct compound *c, const struct setattr *j)
-{
-	const struct ns_setattr *s = &j->a.s;
-	struct ns_inode old, now;
-
-	if (j->a.has_size || ns_get(c->m->m_ns, op_txn(c), j->ino, &old))
-		return true;
-	now = old;
-	if (s->s_mask & NS_S_MODE)
-		now.i_mode =
-			(uint16_t)((old.i_mode & s->s_mode_keep) | (s->s_mode & ~s->s_mode_keep));
-	if (s->s_mask & NS_S_UID)
-		now.i_uid = s->s_uid;
-	if (s->s_mask & NS_S_GID)
-		now.i_gid = s->s_gid;
-	return ((s->s_mask & NS_S_MODE) && (s->s_mode & ~s->s_mode_keep & 06000)) ||
-	       setattr_takes(s, &old, &now);
-}
-
-/* Recalls the layouts that conflict with the change, counts the writes before it, and commits. */
-static nfsstat4 setattr_start(struct compound *c)
-{
-	struct setattr *j = c->sub;
-	/* A change of mode, ACL or owner recalls what was granted under the old one. */
-	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
-	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
-
-	if (j->a.has_size || rights) {
-		int waits =
-			excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino,
-				    setattr_own(c, j) ? NULL : c->client, how, !rights, op_wake, c);
-
-		if (waits)
-			return waits < 0 ? j->then(c, waits) : op_await_client(c, setattr_commit);
-	}
-	/* A time that is set replaces the time of earlier writes. Those are counted first, so that
-	 * no later query takes them for new ones. */
-	return j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)
-		       ? op_refresh(c, j->ino, false, setattr_commit)
-		       : setattr_commit(c, 0);
-}
-
-static nfsstat4 setattr_resolved(struct compound *c, int err)
-{
-	if (err)
-		return setattr_end(c, err == -ETIMEDOUT ? -EAGAIN : err);
-	return setattr_start(c);
-}
-
-/* Other clients' delegations are back. */
-static nfsstat4 setattr_cleared(struct compound *c, int err)
-{
-	struct setattr *j = c->sub;
-
-	(void)err;
-	return excl_resolve(&c->m->m_file, c->th->mt_loop, j->ino, op_wake, c)
-		       ? op_await(c, setattr_resolved)
-		       : setattr_start(c);
-}
+/* The steps, in the order of time. */
+static op_step setattr_cleared, setattr_resolved, setattr_commit, setattr_committed,
+	setattr_ordered, setattr_end;
 
 nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *a, bool have_write,
 		       op_put_fn put, op_step *then)
@@ -265,6 +188,81 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	j->put = put;
 	j->then = then;
 	return op_deleg_clear(c, &ino, 1, OPEN4_SHARE_ACCESS_WRITE, 0, setattr_cleared);
+}
+
+/* Other clients' delegations are back. */
+static nfsstat4 setattr_cleared(struct compound *c, int err)
+{
+	struct setattr *j = c->sub;
+
+	(void)err;
+	return excl_resolve(&c->m->m_file, c->th->mt_loop, j->ino, op_wake, c)
+		       ? op_await(c, setattr_resolved)
+		       : setattr_resolved(c, 0);
+}
+
+/* Recalls the layouts that conflict with the change, counts the writes before it, and commits. */
+static nfsstat4 setattr_resolved(struct compound *c, int err)
+{
+	struct setattr *j = c->sub;
+	/* A change of mode, ACL or owner recalls what was granted under the old one. */
+	bool rights = j->a.s.s_mask & (NS_S_MODE | NS_S_ACL | NS_S_UID | NS_S_GID);
+	enum excl_how how = j->a.has_size ? EXCL_SIZE : EXCL_RIGHTS;
+
+	if (err)
+		return setattr_end(c, err == -ETIMEDOUT ? -EAGAIN : err);
+	if (j->a.has_size || rights) {
+		int waits =
+			excl_change(&j->excl, &c->m->m_file, c->th->mt_loop, j->ino,
+				    setattr_own(c, j) ? NULL : c->client, how, !rights, op_wake, c);
+
+		if (waits)
+			return waits < 0 ? j->then(c, waits) : op_await_client(c, setattr_commit);
+	}
+	/* A time that is set replaces the time of earlier writes. Those are counted first, so that
+	 * no later query takes them for new ones. */
+	return j->a.s.s_mask & (NS_S_MTIME | NS_S_MTIME_NOW)
+		       ? op_refresh(c, j->ino, false, setattr_commit)
+		       : setattr_commit(c, 0);
+}
+
+static nfsstat4 setattr_commit(struct compound *c, int err)
+{
+	(void)err;
+	return op_mutate(c, setattr_run, ((struct setattr *)c->sub)->put, setattr_committed);
+}
+
+static nfsstat4 setattr_committed(struct compound *c, int err)
+{
+	struct setattr *j = c->sub;
+
+	if (err || !j->orders)
+		return setattr_end(c, err);
+	/* Layouts that name copies without the change may have to come back. */
+	excl_order(&j->excl, op_client_waits, op_wake, c);
+	return op_await(c, setattr_ordered);
+}
+
+/* Every data server has confirmed, or its lease has run out. */
+static nfsstat4 setattr_ordered(struct compound *c, int err)
+{
+	/* The change is committed. A data server that could not store its order enforces it from
+	 * memory. */
+	(void)err;
+	return setattr_end(c, 0);
+}
+
+static nfsstat4 setattr_end(struct compound *c, int err)
+{
+	struct setattr *j = c->sub;
+	bool had = j->excl.ex_held;
+
+	excl_end(&j->excl, err);
+	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a LAYOUTRETURN could not do this */
+		file_intent_clear_later(c->th, j->ino);
+	if (!err)
+		op_deleg_late(c, j->ino);
+	return j->then(c, err);
 }
 
 struct op_setattr_args {
