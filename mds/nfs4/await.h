@@ -14,7 +14,7 @@
  *
  *	if (excl_resolve(&c->m->m_file, c->th->mt_loop, ino, op_wake, c))
  *		return op_await(c, layoutget_resolved);
- *	return layoutget_rights(c, 0);
+ *	return layoutget_resolved(c, 0);
  *
  * Where the completion has another signature, a function of two lines turns it into op_wake. What
  * the steps share is in c->scratch (op_scratch). op_mutate, op_refresh and op_deleg_clear begin and

@@ -7,7 +7,7 @@
  *				is resolved
  *	layoutget_resolved	layoutget_rights: copies on dead servers, or a lost first copy,
  *				become stale
- *	layoutget_without	they are: layoutget_go registers the layout (layout_grant)
+ *	layoutget_go		registers the layout (layout_grant)
  *	layoutget_marked	the store has the write intent, which it must have first:
  *				layoutget_go again
  *	layoutget_given		the store knows that capabilities are out: layoutget_go again
@@ -319,6 +319,208 @@ static uint32_t layout_flags(struct compound *c, const struct lo_map *map, bool 
 	return contended && lo_generic(c->m->m_lo, map) ? FF_FLAGS_NO_READ_IO : 0;
 }
 
+int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i)
+{
+	uint8_t blob[NS_BLOB_MAX];
+	struct lo_map map;
+	int err = lo_map_decode(i->i_blob, &map);
+
+	if (err || !map.lm_clean)
+		return err;
+	map.lm_clean = false;
+	return ns_set_blob_quietly(m->m_ns, t, i->i_ino, blob,
+				   lo_map_encode(&map, blob, sizeof(blob)));
+}
+
+static int layoutget_given_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct layoutget *g = c->scratch;
+	struct ns_inode i;
+	int err = ns_get(c->m->m_ns, t, g->ino, &i);
+
+	return err ? err : op_map_given(c->m, t, &i);
+}
+
+static int op_layout_mark_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct layoutget *g = c->scratch;
+	struct st *st = c->m->m_st;
+	struct ns_inode i;
+	int err = ns_get(c->m->m_ns, t, g->ino, &i);
+
+	if (err)
+		return err;
+	st_file_lock(st, g->ino);
+	g->mark_gen = st_file_get(st, g->ino, false)->f_intent_gen; /* the pin keeps the file */
+	st_file_unlock(st, g->ino);
+	err = op_map_given(c->m, t, &i);
+	return err ? err : file_intent_put(t, g->ino);
+}
+
+/* The steps, in the order of time. */
+static op_step layoutget_resolved, layoutget_go, layoutget_marked, layoutget_given;
+static nfsstat4 layoutget_reply(struct compound *c, const struct st_stateid *sid);
+
+nfsstat4 op_layoutget(struct compound *c)
+{
+	struct layoutget *g = op_scratch(c, sizeof(*g), NULL);
+	struct st *st = c->m->m_st;
+	struct ns_inode i;
+	struct lo_map map;
+	uint32_t type;
+	nfsstat4 status;
+	bool taking;
+
+	if (!g)
+		return NFS4ERR_DELAY;
+	xdr_get_bool(c->in);
+	type = xdr_get_u32(c->in);
+	g->iomode = xdr_get_u32(c->in);
+	g->off = xdr_get_u64(c->in);
+	g->len = xdr_get_u64(c->in);
+	g->minlen = xdr_get_u64(c->in);
+	op_get_stateid(c->in, &g->sid);
+	g->maxcount = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (type != LAYOUT4_FLEX_FILES)
+		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
+	if (g->iomode != LAYOUTIOMODE4_READ && g->iomode != LAYOUTIOMODE4_RW)
+		return NFS4ERR_BADIOMODE;
+	if (g->len < g->minlen ||
+	    (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off) ||
+	    (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
+		return NFS4ERR_INVAL;
+	/* Seqid 0 is invalid in a layout stateid here (section 12.5.5.2.1.4); an open stateid may
+	 * have it. */
+	if (g->sid.seqid == 0 && st_sid_ours(st, &g->sid, ST_SID_LAYOUT))
+		return NFS4ERR_BAD_STATEID;
+	status = op_resolve_sid(c, &g->sid);
+	if (!status)
+		status = op_cur_inode(c, &i);
+	if (status)
+		return status;
+	if (i.i_type != NS_REG)
+		return NFS4ERR_WRONG_TYPE;
+	/* Writes to a read-only export come to the metadata server, which answers NFS4ERR_ROFS. */
+	if (!op_layouts_ok(c) || (g->iomode == LAYOUTIOMODE4_RW && c->exp->g_ro))
+		return NFS4ERR_LAYOUTUNAVAILABLE;
+	g->ino = i.i_ino;
+	if (g->iomode == LAYOUTIOMODE4_RW)
+		op_intent_doubt(c, g->ino);
+	if (lo_map_decode(i.i_blob, &map))
+		return NFS4ERR_IO;
+	if (map.lm_stripes > 1 && !c->client->cl_stripes)
+		return NFS4ERR_LAYOUTUNAVAILABLE;
+	g->mirrored = map.lm_mirrors > 1;
+	g->clean = map.lm_clean;
+	g->contended = file_is_contended(c->m, g->ino, &map, &taking);
+	st_file_lock(st, g->ino);
+	status = op_lock_grace(c) ? NFS4ERR_GRACE : layout_stateid(c, g);
+	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
+	if (!status && !g->read && g->iomode == LAYOUTIOMODE4_READ)
+		status = NFS4ERR_OPENMODE;
+	if (!status)
+		status = op_user_access(c, &i,
+					g->iomode == LAYOUTIOMODE4_RW ? OPEN4_SHARE_ACCESS_WRITE
+								      : OPEN4_SHARE_ACCESS_READ);
+	st_file_unlock(st, g->ino);
+	if (status)
+		return status;
+	/* The client reads from the data servers, which do not report reads: count one now. */
+	if (g->iomode == LAYOUTIOMODE4_READ)
+		op_accessed(c, &i);
+	return excl_resolve(&c->m->m_file, c->th->mt_loop, g->ino, op_wake, c)
+		       ? op_await(c, layoutget_resolved)
+		       : layoutget_resolved(c, 0);
+}
+
+/* Writes under a layout do not pass this server, and a write must clear the set-id bits. So clients
+ * write a file with set-id bits through the metadata server. */
+static nfsstat4 layoutget_rights(struct compound *c)
+{
+	struct layoutget *g = c->scratch;
+	/* A reader, too: a dead data server of the file may have had a truncate to run. */
+	bool looks = g->iomode == LAYOUTIOMODE4_RW || g->contended ||
+		     file_held(&c->m->m_file, op_txn(c), g->ino);
+	struct ns_inode i;
+	struct lo_map map;
+	int err = looks ? ns_get(c->m->m_ns, op_txn(c), g->ino, &i) : 0;
+
+	if (err)
+		return op_status(err);
+	if (g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000))
+		return NFS4ERR_LAYOUTUNAVAILABLE;
+	/* The lost first copy becomes stale. This LAYOUTGET waits until layouts that name it are
+	 * back. */
+	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 &&
+	    file_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, op_wake, c))
+		return op_await(c, layoutget_go);
+	if (looks && job_without_dead(c->m, c->th->mt_loop, g->ino, &i, op_wake, c))
+		return op_await(c, layoutget_go);
+	return layoutget_go(c, 0);
+}
+
+static nfsstat4 layoutget_resolved(struct compound *c, int err)
+{
+	return err ? try_later(c) : layoutget_rights(c);
+}
+
+/* A layout for writing goes out only when the store has the file's write intent. If copies have
+ * just become stale, and others' layouts that name them are still coming back, the answer is
+ * RECALLCONFLICT, and the client asks again. */
+static nfsstat4 layoutget_go(struct compound *c, int err)
+{
+	struct layoutget *g = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_work w = {0};
+	struct st_stateid sid;
+	nfsstat4 status;
+
+	if (err)
+		return op_status(err);
+	do {
+		st_work_lock(&w, st, g->ino);
+		status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
+	} while (st_work_again(&w));
+	/* The store records that capabilities are out before the first one goes out. Both mutations
+	 * are idempotent: their result needs no durable reply. */
+	if (status == NOT_RECORDED && g->pinned)
+		return op_mutate_again(c, op_layout_mark_run, layoutget_marked);
+	if (status == NOT_RECORDED)
+		return op_mutate_again(c, layoutget_given_run, layoutget_given);
+	if (status && g->contends)
+		job_contend(c->m, c->th->mt_loop, g->ino);
+	return status ? status : layoutget_reply(c, &sid);
+}
+
+static nfsstat4 layoutget_marked(struct compound *c, int err)
+{
+	struct layoutget *g = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+
+	st_file_lock(st, g->ino);
+	f = st_file_get(st, g->ino, false);
+	f->f_pins--;
+	g->clean &= !!err;
+	if (!err) /* unless another mutation deleted the intent after this one put it */
+		f->f_intent_durable |= f->f_intent_gen == g->mark_gen;
+	st_file_put(st, f);
+	st_file_unlock(st, g->ino);
+	return layoutget_go(c, err);
+}
+
+static nfsstat4 layoutget_given(struct compound *c, int err)
+{
+	struct layoutget *g = c->scratch;
+
+	g->clean = false;
+	return layoutget_go(c, err);
+}
+
 static nfsstat4 layoutget_encode(struct compound *c, const struct st_stateid *sid)
 {
 	struct layoutget *g = c->scratch;
@@ -401,209 +603,6 @@ static nfsstat4 layoutget_reply(struct compound *c, const struct st_stateid *sid
 	return try_later(c);
 }
 
-static nfsstat4 layoutget_go(struct compound *c);
-
-int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i)
-{
-	uint8_t blob[NS_BLOB_MAX];
-	struct lo_map map;
-	int err = lo_map_decode(i->i_blob, &map);
-
-	if (err || !map.lm_clean)
-		return err;
-	map.lm_clean = false;
-	return ns_set_blob_quietly(m->m_ns, t, i->i_ino, blob,
-				   lo_map_encode(&map, blob, sizeof(blob)));
-}
-
-static int layoutget_given_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct layoutget *g = c->scratch;
-	struct ns_inode i;
-	int err = ns_get(c->m->m_ns, t, g->ino, &i);
-
-	return err ? err : op_map_given(c->m, t, &i);
-}
-
-static nfsstat4 layoutget_given(struct compound *c, int err)
-{
-	struct layoutget *g = c->scratch;
-
-	g->clean = false;
-	return err ? op_status(err) : layoutget_go(c);
-}
-
-static int op_layout_mark_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct layoutget *g = c->scratch;
-	struct st *st = c->m->m_st;
-	struct ns_inode i;
-	int err = ns_get(c->m->m_ns, t, g->ino, &i);
-
-	if (err)
-		return err;
-	st_file_lock(st, g->ino);
-	g->mark_gen = st_file_get(st, g->ino, false)->f_intent_gen; /* the pin keeps the file */
-	st_file_unlock(st, g->ino);
-	err = op_map_given(c->m, t, &i);
-	return err ? err : file_intent_put(t, g->ino);
-}
-
-static nfsstat4 layoutget_marked(struct compound *c, int err)
-{
-	struct layoutget *g = c->scratch;
-	struct st *st = c->m->m_st;
-	struct st_file *f;
-
-	st_file_lock(st, g->ino);
-	f = st_file_get(st, g->ino, false);
-	f->f_pins--;
-	g->clean &= !!err;
-	if (!err) /* unless another mutation deleted the intent after this one put it */
-		f->f_intent_durable |= f->f_intent_gen == g->mark_gen;
-	st_file_put(st, f);
-	st_file_unlock(st, g->ino);
-	return err ? op_status(err) : layoutget_go(c);
-}
-
-/* A layout for writing goes out only when the store has the file's write intent. */
-static nfsstat4 layoutget_go(struct compound *c)
-{
-	struct layoutget *g = c->scratch;
-	struct st *st = c->m->m_st;
-	struct st_work w = {0};
-	struct st_stateid sid;
-	nfsstat4 status;
-
-	do {
-		st_work_lock(&w, st, g->ino);
-		status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : layout_grant(c, g, &sid);
-	} while (st_work_again(&w));
-	/* The store records that capabilities are out before the first one goes out. Both mutations
-	 * are idempotent: their result needs no durable reply. */
-	if (status == NOT_RECORDED && g->pinned)
-		return op_mutate_again(c, op_layout_mark_run, layoutget_marked);
-	if (status == NOT_RECORDED)
-		return op_mutate_again(c, layoutget_given_run, layoutget_given);
-	if (status && g->contends)
-		job_contend(c->m, c->th->mt_loop, g->ino);
-	return status ? status : layoutget_reply(c, &sid);
-}
-
-/* Copies became stale. While others' layouts that name them come back, layoutget_go answers
- * RECALLCONFLICT and the client asks again. */
-static nfsstat4 layoutget_without(struct compound *c, int err)
-{
-	return err ? op_status(err) : layoutget_go(c);
-}
-
-/* Writes under a layout do not pass this server, and a write must clear the set-id bits. So clients
- * write a file with set-id bits through the metadata server. */
-static nfsstat4 layoutget_rights(struct compound *c)
-{
-	struct layoutget *g = c->scratch;
-	/* A reader, too: a dead data server of the file may have had a truncate to run. */
-	bool looks = g->iomode == LAYOUTIOMODE4_RW || g->contended ||
-		     file_held(&c->m->m_file, op_txn(c), g->ino);
-	struct ns_inode i;
-	struct lo_map map;
-	int err = looks ? ns_get(c->m->m_ns, op_txn(c), g->ino, &i) : 0;
-
-	if (err)
-		return op_status(err);
-	if (g->iomode == LAYOUTIOMODE4_RW && (i.i_mode & 06000))
-		return NFS4ERR_LAYOUTUNAVAILABLE;
-	/* The lost first copy becomes stale. This LAYOUTGET waits until layouts that name it are
-	 * back. */
-	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 &&
-	    file_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, op_wake, c))
-		return op_await(c, layoutget_without);
-	if (looks && job_without_dead(c->m, c->th->mt_loop, g->ino, &i, op_wake, c))
-		return op_await(c, layoutget_without);
-	return layoutget_go(c);
-}
-
-static nfsstat4 layoutget_resolved(struct compound *c, int err)
-{
-	return err ? try_later(c) : layoutget_rights(c);
-}
-
-nfsstat4 op_layoutget(struct compound *c)
-{
-	struct layoutget *g = op_scratch(c, sizeof(*g), NULL);
-	struct st *st = c->m->m_st;
-	struct ns_inode i;
-	struct lo_map map;
-	uint32_t type;
-	nfsstat4 status;
-	bool taking;
-
-	if (!g)
-		return NFS4ERR_DELAY;
-	xdr_get_bool(c->in);
-	type = xdr_get_u32(c->in);
-	g->iomode = xdr_get_u32(c->in);
-	g->off = xdr_get_u64(c->in);
-	g->len = xdr_get_u64(c->in);
-	g->minlen = xdr_get_u64(c->in);
-	op_get_stateid(c->in, &g->sid);
-	g->maxcount = xdr_get_u32(c->in);
-	if (c->in->bad)
-		return NFS4ERR_BADXDR;
-	if (type != LAYOUT4_FLEX_FILES)
-		return NFS4ERR_UNKNOWN_LAYOUTTYPE;
-	if (g->iomode != LAYOUTIOMODE4_READ && g->iomode != LAYOUTIOMODE4_RW)
-		return NFS4ERR_BADIOMODE;
-	if (g->len < g->minlen ||
-	    (g->len != NFS4_UINT64_MAX && g->len > NFS4_UINT64_MAX - g->off) ||
-	    (g->minlen != NFS4_UINT64_MAX && g->minlen > NFS4_UINT64_MAX - g->off))
-		return NFS4ERR_INVAL;
-	/* Seqid 0 is invalid in a layout stateid here (section 12.5.5.2.1.4); an open stateid may
-	 * have it. */
-	if (g->sid.seqid == 0 && st_sid_ours(st, &g->sid, ST_SID_LAYOUT))
-		return NFS4ERR_BAD_STATEID;
-	status = op_resolve_sid(c, &g->sid);
-	if (!status)
-		status = op_cur_inode(c, &i);
-	if (status)
-		return status;
-	if (i.i_type != NS_REG)
-		return NFS4ERR_WRONG_TYPE;
-	/* Writes to a read-only export come to the metadata server, which answers NFS4ERR_ROFS. */
-	if (!op_layouts_ok(c) || (g->iomode == LAYOUTIOMODE4_RW && c->exp->g_ro))
-		return NFS4ERR_LAYOUTUNAVAILABLE;
-	g->ino = i.i_ino;
-	if (g->iomode == LAYOUTIOMODE4_RW)
-		op_intent_doubt(c, g->ino);
-	if (lo_map_decode(i.i_blob, &map))
-		return NFS4ERR_IO;
-	if (map.lm_stripes > 1 && !c->client->cl_stripes)
-		return NFS4ERR_LAYOUTUNAVAILABLE;
-	g->mirrored = map.lm_mirrors > 1;
-	g->clean = map.lm_clean;
-	g->contended = file_is_contended(c->m, g->ino, &map, &taking);
-	st_file_lock(st, g->ino);
-	status = op_lock_grace(c) ? NFS4ERR_GRACE : layout_stateid(c, g);
-	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
-	if (!status && !g->read && g->iomode == LAYOUTIOMODE4_READ)
-		status = NFS4ERR_OPENMODE;
-	if (!status)
-		status = op_user_access(c, &i,
-					g->iomode == LAYOUTIOMODE4_RW ? OPEN4_SHARE_ACCESS_WRITE
-								      : OPEN4_SHARE_ACCESS_READ);
-	st_file_unlock(st, g->ino);
-	if (status)
-		return status;
-	/* The client reads from the data servers, which do not report reads: count one now. */
-	if (g->iomode == LAYOUTIOMODE4_READ)
-		op_accessed(c, &i);
-	return excl_resolve(&c->m->m_file, c->th->mt_loop, g->ino, op_wake, c)
-		       ? op_await(c, layoutget_resolved)
-		       : layoutget_rights(c);
-}
-
 /* ---- LAYOUTCOMMIT ---- */
 
 /*
@@ -651,23 +650,8 @@ static void layoutcommit_put(struct compound *c, struct xdr_out *x, struct op_af
 		xdr_put_u64(x, k->size);
 }
 
-static nfsstat4 layoutcommit_done(struct compound *c, int err)
-{
-	return err ? op_status(err) : op_result(c, layoutcommit_put);
-}
-
-static nfsstat4 layoutcommit_asked(struct compound *c, int err)
-{
-	struct layoutcommit *k = c->scratch;
-	struct ns_inode i;
-
-	if (err && k->have_last)
-		return op_mutate(c, layoutcommit_run, layoutcommit_put, layoutcommit_done);
-	/* The data servers' size is committed already. A retry queries them again. */
-	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
-	k->size = err ? 0 : i.i_size;
-	return layoutcommit_done(c, err);
-}
+/* The steps, in the order of time. */
+static op_step layoutcommit_asked, layoutcommit_done;
 
 nfsstat4 op_layoutcommit(struct compound *c)
 {
@@ -734,4 +718,22 @@ nfsstat4 op_layoutcommit(struct compound *c)
 	k->size = i.i_size;
 	return op_refresh_begin(c, i.i_ino, true, false) ? op_await(c, layoutcommit_asked)
 							 : layoutcommit_done(c, 0);
+}
+
+static nfsstat4 layoutcommit_asked(struct compound *c, int err)
+{
+	struct layoutcommit *k = c->scratch;
+	struct ns_inode i;
+
+	if (err && k->have_last)
+		return op_mutate(c, layoutcommit_run, layoutcommit_put, layoutcommit_done);
+	/* The data servers' size is committed already. A retry queries them again. */
+	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
+	k->size = err ? 0 : i.i_size;
+	return layoutcommit_done(c, err);
+}
+
+static nfsstat4 layoutcommit_done(struct compound *c, int err)
+{
+	return err ? op_status(err) : op_result(c, layoutcommit_put);
 }
