@@ -12,10 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOG_LINE 1024
+#define LOG_LINE    1024
+#define LOG_REQUEST 40 /* of them for the request's id */
 
 static _Atomic int log_level = LOG_L_INFO;
 static char log_name[32] = "weft";
+_Thread_local uint64_t log_request;
 
 void log_set_level(enum log_level level)
 {
@@ -47,7 +49,7 @@ static void log_write(const char *level, const char *fmt, va_list ap)
 {
 	char line[LOG_LINE];
 	int at = snprintf(line, sizeof line - 1, "%s %s: ", level, log_name);
-	int n = vsnprintf(line + at, sizeof line - 1 - (size_t)at, fmt, ap);
+	int n = vsnprintf(line + at, sizeof line - 1 - LOG_REQUEST - (size_t)at, fmt, ap);
 	size_t len = (size_t)at;
 
 	if (n > 0)
@@ -56,6 +58,10 @@ static void log_write(const char *level, const char *fmt, va_list ap)
 	for (size_t i = 0; i < len; i++)
 		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
 			line[i] = '?';
+	if (log_request)
+		len += (size_t)snprintf(line + len, LOG_REQUEST,
+					" [request " LOG_REQUEST_FORMAT "]",
+					LOG_REQUEST_ARGS(log_request));
 	line[len++] = '\n';
 	if (write(STDERR_FILENO, line, len) < 0)
 		return; /* there is nowhere else to report it */

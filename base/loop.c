@@ -15,6 +15,7 @@
 #include "base/count.h"
 #include "base/loop.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
@@ -122,6 +123,7 @@ static void run_messages(struct loop *l)
 		struct loop_msg *m = caa_container_of(node, struct loop_msg, m_node);
 
 		TAKEN_OVER(m);
+		log_request = 0;
 		m->m_run(m);
 	}
 	cds_wfcq_destroy(&head, &tail);
@@ -215,6 +217,7 @@ static void run_timers(struct loop *l)
 		struct loop_timer *t = l->l_heap[0];
 
 		loop_timer_stop(l, t);
+		log_request = 0;
 		t->t_fire(t);
 	}
 }
@@ -361,6 +364,7 @@ static void poll_turn(struct loop *l)
 
 		io_uring_cq_advance(&l->l_poll, 1);
 		l->l_polling--;
+		log_request = 0;
 		io->io_done(io, res, 0);
 	}
 }
@@ -381,6 +385,7 @@ static void loop_reap(struct loop *l)
 		res = cqe->res;
 		flags = cqe->flags;
 		io_uring_cqe_seen(&l->l_ring, cqe);
+		log_request = 0;
 		if (io)
 			io->io_done(io, res, flags);
 	}
@@ -434,11 +439,12 @@ void loop_run(struct loop *l)
 		l->l_disabled = false;
 	}
 	while (!atomic_load(&l->l_stop)) {
-		l->l_now_ns = clock_mono_ns();
+		l->l_now_ns = trace_now_ns();
 		loop_reap(l);
 		poll_turn(l);
 		run_messages(l);
 		run_timers(l);
+		log_request = 0;
 		for (struct loop_hook *h = l->l_hooks; h; h = h->h_next)
 			h->h_run(h);
 		submit_and_wait(l);
