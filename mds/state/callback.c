@@ -4,6 +4,7 @@
 #include "mds/state/st.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/trace.h"
 #include <errno.h>
 
 #define CB_TIMEOUT_MS 10000
@@ -416,6 +417,7 @@ void st_recall_queue(struct st *st, struct st_layout *l)
 	if (!l->l_recalled)
 		l->l_sid.seqid++;
 	l->l_recalled = true;
+	TRACE(recall, l->l_file->f_ino, l->l_client->cl_number, l->l_iomode, 0);
 	cb = st_cb_new(l->l_client, &recall_kind, l->l_fh, l->l_fhlen, &s);
 	if (!cb) {
 		/* The client's next session carries the recall, or the deadline ends the wait. */
