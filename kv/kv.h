@@ -124,6 +124,7 @@ struct kv_op {
 	struct loop *o_loop;
 	/* The engine's own: */
 	int o_err;
+	uint64_t o_request, o_batch; /* log_request of the submitter; number of its batch */
 	struct loop_msg o_msg;
 	struct cds_wfcq_node o_node;
 };

@@ -16,6 +16,7 @@
 #include "base/count.h"
 #include "base/crash.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "kv/kv_int.h"
 #include <errno.h>
 #include <limits.h>
@@ -40,9 +41,13 @@ static void run_done(struct loop_msg *m)
 {
 	struct kv_op *op = caa_container_of(m, struct kv_op, o_msg);
 
+	trace_now_ns(); /* the committer's events are before these */
 	while (op) {
 		struct cds_wfcq_node *next = op->o_node.next;
 
+		log_request = op->o_request;
+		if (log_request)
+			TRACE_TURN(mutation_done, 0, op->o_batch, -op->o_err, 0);
 		op->o_done(op, op->o_err);
 		crash_point("kv-done");
 		op = next ? caa_container_of(next, struct kv_op, o_node) : NULL;
@@ -80,6 +85,7 @@ static void answer_batch(struct kv *kv, int batch_err)
 
 		if (batch_err)
 			op->o_err = batch_err;
+		op->o_batch = kv->k_batches;
 		op->o_node.next = NULL;
 		if (!op->o_loop) { /* kv_run_sync */
 			op->o_done(op, op->o_err);
@@ -161,6 +167,7 @@ static int run_one(struct kv *kv, struct kv_op *op)
 	int rc;
 
 	t->t_wrote = false;
+	log_request = op->o_request;
 	rc = op->o_run(op, t);
 	crash_point("kv-run");
 	if (rc > 0) {
@@ -195,6 +202,7 @@ static int run_ops(struct kv *kv)
 		kv->k_batch[kv->k_batch_n++] = op;
 		rc = run_one(kv, op);
 	}
+	log_request = 0;
 	return rc;
 }
 
@@ -214,9 +222,16 @@ static int show_hook(struct kv *kv)
 	return kv->k_hook(kv->k_hook_arg, &ws);
 }
 
+static void commit_trace(struct kv *kv, uint64_t now, int rc, uint64_t run_ns, uint64_t commit_ns)
+{
+	TRACE_AT(now, commit_batch, 0, ++kv->k_batches,
+		 (uint64_t)kv->k_batch_n << 32 | (uint32_t)-rc,
+		 run_ns / 1000 << 32 | (uint32_t)(commit_ns / 1000));
+}
+
 static int run_batch(struct kv *kv)
 {
-	uint64_t start = clock_mono_ns(), ran;
+	uint64_t start = clock_mono_ns(), ran, now;
 	bool dirty;
 	int rc;
 
@@ -229,15 +244,18 @@ static int run_batch(struct kv *kv)
 	dirty = kv->k_dirty;
 	if (rc || !dirty) {
 		kv_txn_abort(kv);
+		commit_trace(kv, ran, rc, ran - start, 0);
 		return rc;
 	}
 	crash_point("kv-commit");
 	rc = kv->k_log.lg_on ? kv_log_commit(kv) : kv_txn_commit(kv);
+	now = clock_mono_ns();
 	if (rc == 0) {
 		crash_point("kv-committed");
 		kv_commit_count(&kv->k_commits, 1);
-		kv_commit_count(&kv->k_sync_ns, clock_mono_ns() - ran);
+		kv_commit_count(&kv->k_sync_ns, now - ran);
 	}
+	commit_trace(kv, now, rc, ran - start, now - ran);
 	return rc;
 }
 
@@ -311,6 +329,7 @@ void kv_submit(struct kv *kv, struct kv_op *op)
 	if (kv->k_readonly) {
 		op->o_err = -EROFS;
 		op->o_node.next = NULL;
+		op->o_request = op->o_batch = 0;
 		op->o_msg.m_run = run_done;
 		if (op->o_loop)
 			loop_post(op->o_loop, &op->o_msg);
@@ -320,6 +339,7 @@ void kv_submit(struct kv *kv, struct kv_op *op)
 	}
 	COUNT(COUNT_MESSAGES);
 	COUNT_LINE(&kv->k_tail);
+	op->o_request = log_request;
 	cds_wfcq_node_init(&op->o_node);
 	cds_wfcq_enqueue(&kv->k_head, &kv->k_tail, &op->o_node);
 	wake(kv);

@@ -117,6 +117,7 @@ struct kv {
 	struct cds_wfcq_tail k_own_tail;
 	struct kv_op *k_batch[KV_BATCH_OPS];
 	size_t k_batch_n;
+	uint64_t k_batches; /* so many have run */
 	struct kv_answer k_answers[KV_BATCH_LOOPS];
 	struct kv_txn k_txn;
 	bool k_dirty; /* the batch has written */

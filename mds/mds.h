@@ -60,6 +60,7 @@ struct mds_thread {
 	struct kv_txn *mt_txn;
 	bool mt_fresh;	       /* mt_txn holds a snapshot of this turn of the loop */
 	uint32_t mt_unwatches; /* st_unwatches() when a request last began */
+	uint32_t mt_opnum;     /* of the operation that was called last (base/trace.h) */
 	struct loop_hook mt_hook;
 	/* file_size.c: files whose last write layout is back. Their marks are deleted in
 	 * batches. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctl_more.h - what a JOIN2 and its answer carry beside their fields (ctl.x, CTL_MORE_...): lists
- * of 8-byte numbers. */
+ * of 8-byte numbers. And the names of orders. */
 #ifndef PROTO_CTL_MORE_H
 #define PROTO_CTL_MORE_H
 #include "proto/ctl.h"
@@ -10,6 +10,17 @@
 #include <string.h>
 
 #define CTL_MORE_NUMBERS 4 /* the most that a kind has */
+
+static inline const char *ctl_order_name(uint32_t type)
+{
+	static const char *const names[] = {
+		[CTL_TRUNCATE] = "truncate",	   [CTL_EXTEND] = "extend",
+		[CTL_DELETE] = "delete",	   [CTL_FENCE] = "fence",
+		[CTL_BAR_CLIENT] = "bar a client", [CTL_CLONE] = "clone"};
+	const char *name = type < sizeof(names) / sizeof(names[0]) ? names[type] : NULL;
+
+	return name ? name : "unknown";
+}
 
 /* Fills m; its data is in buf. */
 static inline void ctl_more_put(ctl_more *m, unsigned kind, const uint64_t *numbers, unsigned n,

@@ -477,6 +477,7 @@ static const struct http_route routes[] = {
 	{"PUT", "/v1/xattr", admin_put_xattr},
 	{"DELETE", "/v1/xattr", admin_delete_xattr},
 	{"GET", "/v1/events", admin_get_events},
+	{"GET", "/v1/trace", admin_get_trace},
 	{"GET", "/v1/clients", admin_get_clients},
 	{"DELETE", "/v1/clients", admin_delete_client},
 	{"GET", "/v1/layouts", admin_get_layouts},

@@ -97,6 +97,8 @@ void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *r
 int admin_ds_stale(struct admin *a, uint32_t ds);
 /* the caller owns the reference */
 json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv);
+/* admin_trace.c: what was done for requests */
+void admin_get_trace(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_nfs3ds.c: adds an NFSv3 server as a data server */
 void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 #endif

@@ -3,6 +3,7 @@
  * wait for the orders, release. exclusive.h has the picture of the states. */
 #include "mds/file/exclusive.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "mds/journal/event_journal.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +12,12 @@
 #ifndef EXCL_FAULT
 #define EXCL_FAULT(what) false
 #endif
+
+static void exclusive_phase(struct excl *x, enum excl_phase phase)
+{
+	x->ex_phase = phase;
+	TRACE(file_phase, x->ex_ino, phase, x->ex_how, x->ex_left);
+}
 
 /* ---- what is kept away ---- */
 
@@ -174,13 +181,14 @@ static void excl_told(struct loop_msg *m)
 {
 	struct excl *x = hash_entry(m, struct excl, ex_msg);
 
+	log_request = x->ex_request;
 	x->ex_then(x->ex_arg, x->ex_err);
 }
 
 static void excl_answer(struct excl *x, int err)
 {
 	if (!is_change(x) || x->ex_changed)
-		x->ex_phase = err && !x->ex_changed ? EXCL_OPEN : EXCL_EXCLUSIVE;
+		exclusive_phase(x, err && !x->ex_changed ? EXCL_OPEN : EXCL_EXCLUSIVE);
 	if (x->ex_how <= EXCL_RESOLVE) {
 		detached_end(x, err);
 	} else if (x->ex_changed || x->ex_how <= EXCL_SIZE) {
@@ -300,7 +308,7 @@ static void silenced(struct kv_op *op, int err)
 
 static void silence(struct excl *x)
 {
-	x->ex_phase = EXCL_SILENCING;
+	exclusive_phase(x, EXCL_SILENCING);
 	x->ex_op = (struct kv_op){.o_run = silence_run, .o_done = silenced, .o_loop = x->ex_loop};
 	kv_submit(x->ex_env->fe_kv, &x->ex_op);
 }
@@ -328,6 +336,7 @@ static void excl_ordered(void *arg, int err)
 {
 	struct excl *x = arg;
 
+	log_request = x->ex_request;
 	if (EXCL_FAULT(TIMEOUT_IS_CONFIRMED))
 		err = 0;
 	if (x->ex_changed) {
@@ -378,7 +387,7 @@ static void exclusive_order(struct excl *x)
 {
 	const struct file_env *fe = x->ex_env;
 
-	x->ex_phase = EXCL_ORDERING;
+	exclusive_phase(x, EXCL_ORDERING);
 	lo_orders_wake(fe->fe_lo);
 	if (EXCL_FAULT(NOT_CONFIRMED))
 		excl_ordered(x, 0);
@@ -394,6 +403,7 @@ static int raise_alone(const struct file_env *fe, struct kv_txn *t, const struct
 {
 	map->lm_epoch = EXCL_FAULT(EPOCH_GOES_BACK) ? 0 : map->lm_epoch + 1;
 	map->lm_clean = true;
+	TRACE(fence, i->i_ino, map->lm_epoch, 0, 0);
 	return file_set_map(fe, t, i->i_ino, map, now);
 }
 
@@ -455,6 +465,7 @@ static void exclusive_asked(void *arg, uint64_t objects)
 {
 	struct excl *x = arg;
 
+	log_request = x->ex_request;
 	x->ex_asked = true;
 	x->ex_lost = objects;
 	fence(x);
@@ -542,7 +553,7 @@ static void fence_committed(struct kv_op *op, int err)
 
 static void fence(struct excl *x)
 {
-	x->ex_phase = EXCL_FENCING;
+	exclusive_phase(x, EXCL_FENCING);
 	x->ex_op =
 		(struct kv_op){.o_run = fence_run, .o_done = fence_committed, .o_loop = x->ex_loop};
 	kv_submit(x->ex_env->fe_kv, &x->ex_op);
@@ -581,7 +592,7 @@ static bool needs_fence(const struct excl *x)
 static void exclusive_all_back(struct excl *x)
 {
 	if (is_change(x)) {
-		x->ex_phase = EXCL_FENCING; /* the caller fences with its own change */
+		exclusive_phase(x, EXCL_FENCING); /* the caller fences with its own change */
 		excl_answer(x, 0);
 	} else if (needs_fence(x)) {
 		fence(x);
@@ -594,6 +605,7 @@ static void exclusive_recalled(struct st_wait *w, unsigned left)
 {
 	struct excl *x = hash_entry(w, struct excl, ex_wait);
 
+	log_request = x->ex_request;
 	x->ex_left = left;
 	exclusive_all_back(x);
 }
@@ -601,7 +613,7 @@ static void exclusive_recalled(struct st_wait *w, unsigned left)
 /* False: no layout has to come back. */
 static bool exclusive_recall(struct excl *x)
 {
-	x->ex_phase = EXCL_RECALLING;
+	exclusive_phase(x, EXCL_RECALLING);
 	x->ex_wait.w_then = exclusive_recalled;
 	return st_recall_file(x->ex_env->fe_st, x->ex_ino, x->ex_except, x->ex_rw_only, x->ex_loop,
 			      x->ex_env->fe_recall_ms, &x->ex_wait);
@@ -612,6 +624,7 @@ static void excl_init(struct excl *x, const struct file_env *fe, struct loop *lo
 		      void *arg)
 {
 	memset(x, 0, sizeof(*x));
+	x->ex_request = log_request;
 	x->ex_env = fe;
 	x->ex_loop = loop;
 	x->ex_ino = ino;
@@ -729,7 +742,7 @@ void excl_begin(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 		excl_answer(x, -EAGAIN);
 		return;
 	}
-	x->ex_phase = EXCL_RESOLVING;
+	exclusive_phase(x, EXCL_RESOLVING);
 	if (!excl_resolve(fe, loop, ino, exclusive_settled, x))
 		exclusive_settled(x, 0);
 }
@@ -747,7 +760,7 @@ int excl_change(struct excl *x, const struct file_env *fe, struct loop *loop, ui
 		return err;
 	if (!err && exclusive_recall(x))
 		return 1;
-	x->ex_phase = EXCL_FENCING;
+	exclusive_phase(x, EXCL_FENCING);
 	return 0;
 }
 
@@ -810,5 +823,5 @@ void excl_end(struct excl *x, int err)
 		st_revoke_file(x->ex_env->fe_st, x->ex_ino, x->ex_except, x->ex_rw_only);
 	x->ex_left = 0;
 	excl_leave(x);
-	x->ex_phase = EXCL_OPEN;
+	exclusive_phase(x, EXCL_OPEN);
 }

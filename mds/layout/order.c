@@ -297,6 +297,7 @@ static int order_scan_row(void *arg, struct kv_slice id, struct kv_slice val)
 		/* os_seen stays when memory is short, so that the next refresh tries again. */
 		return number > os->os_seen[ds] ? (sc->sc_err = -ENOMEM) : 0;
 	}
+	o->or_request = lo_order_origin(os, number);
 	os->os_seen[ds] = number;
 	os->os_high = number > os->os_high ? number : os->os_high;
 	order_link(os, oq, of, o);

@@ -29,9 +29,17 @@
 
 #define ORDER_KEY_LEN 12
 
+/* The requests that put the last rows, so that their orders' events carry their ids: the committer
+ * writes an entry, the orders' loop reads it. */
+#define ORDER_ORIGINS 1024 /* a power of two */
+struct order_origin {
+	_Atomic uint64_t oo_number, oo_request;
+};
+
 struct order_file;
 struct order {
 	uint64_t or_number, or_size;
+	uint64_t or_request; /* that put the row (base/trace.h); 0: none, or not known any more */
 	uint64_t or_src, or_from, or_offset; /* CLONE */
 	uint16_t or_src_incarnation;
 	uint8_t or_src_mirror, or_src_known;
@@ -51,6 +59,10 @@ struct order {
 	struct order *or_file_next, **or_file_prevp; /* of the inode */
 	struct order_file *or_file;
 };
+
+/* order_row.c: the request that put the row of this number, or 0. */
+struct lo_orders;
+uint64_t lo_order_origin(struct lo_orders *os, uint64_t number);
 
 /* Decodes a row's value into malloc'd memory. NULL: it is damaged, or no memory. */
 struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val, uint64_t *ino);
@@ -118,7 +130,8 @@ struct lo_orders {
 	struct order_queue *os_queue[DS_REG_MAX + 1];
 	/* the highest number that a mutation put, committed or not */
 	_Atomic uint64_t os_put[DS_REG_MAX + 1];
-	uint64_t os_seen[DS_REG_MAX + 1]; /* the highest number read from the store */
+	struct order_origin os_origin[ORDER_ORIGINS]; /* by number */
+	uint64_t os_seen[DS_REG_MAX + 1];	      /* the highest number read from the store */
 	/* Refreshes: how many began, and the last one that read everything. */
 	_Atomic uint64_t os_begun, os_ended;
 	bool os_loaded;

@@ -3,6 +3,7 @@
  * order_int.h. */
 #include "base/format.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "mds/layout/order_int.h"
 #include "mds/layout/pending_layout.h"
 #include <errno.h>
@@ -73,6 +74,27 @@ uint32_t lo_order_key_read(struct kv_slice id, uint64_t *number)
 
 /* ---- rows: in a mutation ---- */
 
+/* As a ring's event (base/trace.c): a reader that sees a newer request sees no number. */
+static void origin_put(struct lo_orders *os, uint64_t number)
+{
+	struct order_origin *oo = &os->os_origin[number % ORDER_ORIGINS];
+
+	atomic_store_explicit(&oo->oo_number, 0, memory_order_relaxed);
+	atomic_store_explicit(&oo->oo_request, log_request, memory_order_release);
+	atomic_store_explicit(&oo->oo_number, number, memory_order_release);
+}
+
+uint64_t lo_order_origin(struct lo_orders *os, uint64_t number)
+{
+	struct order_origin *oo = &os->os_origin[number % ORDER_ORIGINS];
+	uint64_t request;
+
+	if (atomic_load_explicit(&oo->oo_number, memory_order_acquire) != number)
+		return 0;
+	request = atomic_load_explicit(&oo->oo_request, memory_order_acquire);
+	return atomic_load_explicit(&oo->oo_number, memory_order_relaxed) == number ? request : 0;
+}
+
 static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r, size_t len)
 {
 	struct order_key key;
@@ -90,9 +112,13 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 		return err;
 	lo_order_key(&key, ds, number);
 	err = ns_row_put(t, NS_T_ORDER, key.k, sizeof(key.k), r, len);
-	if (!err)
-		atomic_store(&lo->l_orders->os_put[ds], number);
-	return err;
+	if (err)
+		return err;
+	origin_put(lo->l_orders, number);
+	TRACE(order_put, le64toh(((const struct order_rec *)r)->r_ino), ds, number,
+	      ((const struct order_rec *)r)->r_type);
+	atomic_store(&lo->l_orders->os_put[ds], number);
+	return 0;
 }
 
 static int order_row_row_put(struct lo *lo, struct kv_txn *t, uint32_t ds,

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/crash.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "mds/layout/order_int.h"
 #include "proto/ctl_chan.h"
 #include <errno.h>
@@ -234,6 +235,7 @@ static void batch_results(struct order_batch *ol)
 {
 	struct order_queue *oq = ol->ol_queue;
 	bool in_force = forces(oq);
+	uint64_t now = clock_mono_ns();
 
 	crash_point("orders-done");
 	for (unsigned i = 0; i < ol->ol_n; i++) {
@@ -241,6 +243,9 @@ static void batch_results(struct order_batch *ol)
 
 		if (!o)
 			continue;
+		log_request = o->or_request;
+		TRACE_AT(now, order_done, o->or_file->of_ino, oq->oq_ds, o->or_number,
+			 (uint64_t)ol->ol_wire[i].type << 32 | ol->ol_result[i]);
 		o->or_in_force = in_force;
 		if (ol->ol_wire[i].type != (ctl_order_type)o->or_type)
 			/* Only a fence ahead of this order was sent. The order itself is still to
@@ -251,6 +256,7 @@ static void batch_results(struct order_batch *ol)
 		else
 			order_run_order_failed(oq, o, ol->ol_result[i]);
 	}
+	log_request = 0;
 	ol->ol_n = 0;
 	ol->ol_answered_ms = clock_mono_ms();
 	lo_order_owe(oq);
@@ -318,10 +324,18 @@ static void lane_send(struct order_batch *ol)
 {
 	struct lo_orders *os = ol->ol_queue->oq_orders;
 	ctl_orders_args *a = &ol->ol_ctl.dc_req.ctl_request_u.orders;
+	uint64_t now;
 
 	if (ol->ol_busy || !ol->ol_n)
 		return;
+	now = clock_mono_ns();
 	ol->ol_busy = true;
+	for (unsigned i = 0; i < ol->ol_n; i++) {
+		log_request = ol->ol_batch[i]->or_request;
+		TRACE_AT(now, order_send, ol->ol_batch[i]->or_file->of_ino, ol->ol_queue->oq_ds,
+			 ol->ol_batch[i]->or_number, ol->ol_wire[i].type);
+	}
+	log_request = 0;
 	ol->ol_ctl.dc_req.op = CTL_OP_ORDERS;
 	crash_point("orders-send");
 	a->instance_epoch = ns_super(os->os_lo->l_ns)->su_boot;

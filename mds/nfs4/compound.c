@@ -15,6 +15,7 @@
 #include "base/crash.h"
 #include "mds/nfs4/op_heat.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -432,9 +433,22 @@ static void compound_free(struct compound *c)
 	free(c);
 }
 
+static void trace_finish(const struct compound *c)
+{
+	uint64_t ops[2];
+
+	memcpy(ops, c->traced, sizeof(ops));
+	log_request = c->request;
+	TRACE_TURN(request_end, c->cur,
+		   trace_end(c->slot ? c->client->cl_number : 0, c->at, c->status), be64toh(ops[0]),
+		   be64toh(ops[1]));
+}
+
 static void compound_finish(struct compound *c)
 {
 	struct rpc_call *call = c->call;
+
+	trace_finish(c);
 
 	xdr_patch_u32(c->out, call->c_body, c->status);
 	xdr_patch_u32(c->out, c->numres_at, c->at);
@@ -559,6 +573,9 @@ static nfsstat4 op_start(struct compound *c)
 	xdr_put_u32(c->out, 0);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
+	c->th->mt_opnum = c->opnum;
+	if (c->at < sizeof(c->traced))
+		c->traced[c->at] = d ? (uint8_t)c->opnum : UINT8_MAX;
 	c->args_at = c->in->p;
 	c->names_tries = 0;
 	metric_add(d ? c->m->m_op_count[c->opnum] : c->m->m_op_illegal, 1);
@@ -600,11 +617,17 @@ static bool names_park(struct compound *c)
 
 static void compound_run(struct compound *c)
 {
+	const struct mds_thread *th = c->th;
+
+	log_request = c->request;
 	while (c->at < c->nops) {
 		nfsstat4 st = op_start(c);
 
-		if (st == OP_PARKED || names_park(c))
+		/* A compound that has parked is not looked at any more. */
+		if (st == OP_PARKED || names_park(c)) {
+			TRACE_TURN(request_wait, 0, th->mt_opnum, 0, 0);
 			return;
+		}
 		if (!op_end(c, st))
 			break;
 	}
@@ -619,6 +642,7 @@ static void names_again(struct compound *c)
 	xdr_truncate(c->out, c->status_at + 4);
 	c->in->p = c->args_at;
 	c->in->bad = c->keep_body = false;
+	log_request = c->request;
 	st = ops[c->opnum].fn(c);
 	if (st != OP_PARKED && !names_park(c))
 		op_resume(c, st);
@@ -626,6 +650,8 @@ static void names_again(struct compound *c)
 
 void op_resume(struct compound *c, nfsstat4 st)
 {
+	log_request = c->request;
+	TRACE_TURN(request_resume, c->cur, c->opnum, st, 0);
 	if (names_park(c))
 		return;
 	if (op_end(c, st))
@@ -654,6 +680,8 @@ static void compound_begin(struct compound *c)
 		return;
 	}
 	op_limited(c->m, OP_LIMIT_STRANGERS);
+	c->status = NFS4ERR_ACCESS;
+	trace_finish(c);
 	compound_free(c);
 	rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
 }
@@ -682,6 +710,15 @@ static bool is_utf8(const uint8_t *p, uint32_t len)
 			return false;
 	}
 	return true;
+}
+
+static void trace_begin(struct compound *c)
+{
+	uint64_t from[2];
+	uint16_t port = trace_address(rpc_conn_peer(c->call->c_conn), from);
+
+	c->request = log_request = trace_request();
+	TRACE_TURN(request_start, 0, from[0], from[1], trace_call(c->call->c_xid, c->nops, port));
 }
 
 void op_dispatch(struct rpc_call *call, void *arg)
@@ -718,6 +755,7 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 		return;
 	}
+	trace_begin(c);
 	snapshot_check(c->th);
 	xdr_put_u32(c->out, 0); /* status, patched at the end: call->c_body */
 	xdr_put_opaque(c->out, tag, taglen);
@@ -727,8 +765,12 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		c->status =
 			c->minor < 1 || c->minor > 2 ? NFS4ERR_MINOR_VERS_MISMATCH : NFS4ERR_INVAL;
 		compound_finish(c);
+		log_request = 0;
 		return;
 	}
 	if (op_cred(c, compound_begin))
 		compound_begin(c);
+	else
+		TRACE_TURN(request_wait, 0, 0, 0, 0);
+	log_request = 0; /* more of its connection's requests may follow in this turn */
 }

@@ -46,6 +46,8 @@ struct compound {
 	nfsstat4 status;
 	bool keep_body;
 	uint64_t started_ns;
+	uint64_t request;   /* its id (base/trace.h) */
+	uint8_t traced[16]; /* numbers of the first operations; of an undefined one 255 */
 
 	struct st_session *session;
 	struct st_slot *slot;
