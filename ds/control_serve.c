@@ -4,6 +4,7 @@
  * orders, questions, changes, the steps of a rebuild and of a restripe. A worker of the store or a
  * puller does each; loop 0 answers.
  */
+#include "base/trace.h"
 #include "ds/ds.h"
 #include "ds/peer.h"
 #include "proto/ctl_chan.h"
@@ -55,6 +56,9 @@ static void serve_orders(struct serve_work *sw)
 		sw->sw_results);
 	r->results.results_len = a->orders.orders_len;
 	r->results.results_val = sw->sw_results;
+	for (unsigned i = 0; sw->sw_status == CTL_OK && i < a->orders.orders_len; i++)
+		TRACE(order_run, a->orders.orders_val[i].object.ino, a->orders.orders_val[i].number,
+		      a->orders.orders_val[i].type, sw->sw_results[i]);
 }
 
 static void serve_stat(struct serve_work *sw)

@@ -91,6 +91,9 @@ static inline bool ds_cap_open(struct ds *d, const uint8_t fh[CAP_LEN], struct c
 void ds_nfs3_init(void); /* Makes the metrics; before other threads run. */
 /* Microseconds that all calls took so far, together. */
 uint64_t ds_nfs3_busy_us(void);
+/* trace_text.c: puts an event into words (trace_get). */
+struct trace_event;
+void ds_trace_text(const struct trace_event *e, char out[512]);
 void ds_nfs3_dispatch(struct rpc_call *call, void *arg /* struct ds */);
 /* conn.c: rs_opened, rs_closed and rs_first of rpc.h. arg: struct ds. */
 void ds_conn_metrics_init(void);

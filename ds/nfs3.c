@@ -13,6 +13,7 @@
 #include "ds/peer.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "ds/path/path.h"
 #include "proto/objname.h"
 #include <errno.h>
@@ -25,6 +26,11 @@ static const char *const proc_names[NFS3_NPROCS] = {
 	"CREATE",  "MKDIR",	  "SYMLINK", "MKNOD",  "REMOVE",   "RMDIR",    "RENAME", "LINK",
 	"READDIR", "READDIRPLUS", "FSSTAT",  "FSINFO", "PATHCONF", "COMMIT",
 };
+
+const char *ds_nfs3_proc_name(unsigned proc)
+{
+	return proc < NFS3_NPROCS ? proc_names[proc] : "?";
+}
 
 struct metric *ds_m_read_bytes, *ds_m_write_bytes, *ds_m_copied_bytes;
 static struct metric *m_ops[NFS3_NPROCS], *m_seconds[NFS3_NPROCS];
@@ -224,12 +230,41 @@ struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call)
 		return NULL;
 	op->op_ds = d;
 	op->op_call = call;
-	op->op_start_ns = clock_boot_ns();
+	op->op_start_ns = clock_mono_ns();
 	op->op_hold = NULL;
 	op->op_obj = NULL;
 	op->op_buf = NULL;
 	op->op_bracket = false;
+	op->op_count = 0;
+	op->op_off = 0;
+	op->op_cap = (struct cap){0};
 	return op;
+}
+
+static void trace_begin(struct ds_op *op)
+{
+	const struct rpc_call *call = op->op_call;
+	uint64_t from[2];
+	uint16_t port = trace_address(rpc_conn_peer(call->c_conn), from);
+
+	op->op_request = log_request = trace_request();
+	TRACE_TURN(request_start, 0, from[0], from[1], trace_call(call->c_xid, call->c_proc, port));
+}
+
+/* Every result but NULL's begins with its status. */
+static void trace_finish(const struct ds_op *op, uint64_t now, bool garbage)
+{
+	const struct rpc_call *call = op->op_call;
+	uint32_t st = 0;
+
+	if (garbage)
+		st = htobe32(DS_TRACE_GARBAGE);
+	else if (call->c_reply.x_len >= call->c_body + sizeof(st))
+		memcpy(&st, call->c_reply.x_head + call->c_body, sizeof(st));
+	log_request = op->op_request;
+	TRACE_AT(now, request_end, op->op_cap.cp_obj.co_ino,
+		 trace_end(op->op_cap.cp_client, call->c_proc, be32toh(st)), op->op_off,
+		 op->op_count);
 }
 
 static void op_free(struct ds_op *op)
@@ -246,10 +281,12 @@ static void op_free(struct ds_op *op)
 void ds_op_reply(struct ds_op *op)
 {
 	struct rpc_call *call = op->op_call;
+	uint64_t now = clock_mono_ns();
 
 	if (op->op_hold)
 		rpc_conn_proven(call->c_conn);
-	metric_observe_us(m_seconds[call->c_proc], (clock_boot_ns() - op->op_start_ns) / 1000);
+	metric_observe_us(m_seconds[call->c_proc], (now - op->op_start_ns) / 1000);
+	trace_finish(op, now, false);
 	op_free(op);
 	rpc_reply(call);
 }
@@ -259,6 +296,7 @@ void ds_op_garbage(struct ds_op *op)
 	struct rpc_call *call = op->op_call;
 
 	metric_add(m_garbage, 1);
+	trace_finish(op, clock_mono_ns(), true);
 	op_free(op);
 	rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 }
@@ -410,10 +448,14 @@ void ds_nfs3_dispatch(struct rpc_call *call, void *arg)
 		return;
 	}
 	op = ds_op_new(d, call);
-	if (!op)
+	if (!op) {
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
-	else if (procs[call->c_proc])
+		return;
+	}
+	trace_begin(op);
+	if (procs[call->c_proc])
 		procs[call->c_proc](op);
 	else
 		nfs3_notsupp(op);
+	log_request = 0; /* more of its connection's requests may follow in this turn */
 }

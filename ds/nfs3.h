@@ -7,7 +7,7 @@
 struct ds_op {
 	struct ds *op_ds;
 	struct rpc_call *op_call;
-	uint64_t op_start_ns;
+	uint64_t op_start_ns, op_request; /* CLOCK_MONOTONIC; its id (base/trace.h) */
 	struct cap op_cap;
 	struct ds_hold *op_hold; /* NULL: no object, reads as empty */
 	struct ds_obj *op_obj;	 /* the object of op_hold, or NULL */
@@ -54,6 +54,10 @@ struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call);
 void ds_op_reply(struct ds_op *op);
 /* Replies that the arguments are malformed, and frees the op. */
 void ds_op_garbage(struct ds_op *op);
+
+const char *ds_nfs3_proc_name(unsigned proc);
+/* A call whose arguments are malformed, where a trace has the status of others. */
+#define DS_TRACE_GARBAGE 0xffffu
 
 void ds_nfs3_read(struct ds_op *op);
 void ds_nfs3_write(struct ds_op *op);

@@ -9,6 +9,7 @@
  * the end of the last page, since the memory is there; else it is buffered.
  */
 #include "base/log.h"
+#include "base/trace.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -36,6 +37,9 @@ static void piece_end(struct ds_piece *pc, int err)
 		total += rw->rw_piece[i].pc_done;
 	if (!rw->rw_write && total > rw->rw_len)
 		total = rw->rw_len;
+	log_request = rw->rw_request;
+	TRACE_TURN(io_done, rw->rw_obj->ob_key.co_ino, rw->rw_off,
+		   (uint64_t)(rw->rw_err ? rw->rw_err : (int)total), rw->rw_write);
 	rw->rw_done(rw, rw->rw_err ? rw->rw_err : (int)total);
 }
 
@@ -152,6 +156,8 @@ static void rw_start(struct ds_rw *rw)
 
 	rw->rw_left = n;
 	rw->rw_err = 0;
+	rw->rw_request = log_request;
+	TRACE_TURN(io_start, rw->rw_obj->ob_key.co_ino, rw->rw_off, rw->rw_len, rw->rw_write);
 	for (unsigned i = 0; i < n; i++)
 		if (ds_range_lock(rw->rw_obj, &rw->rw_piece[i].pc_range, rw->rw_hold))
 			piece_submit(&rw->rw_piece[i]);
@@ -225,6 +231,8 @@ static void sync_tell(struct loop_msg *m)
 {
 	struct ds_sync *sy = caa_container_of(m, struct ds_sync, sy_msg);
 
+	log_request = sy->sy_request;
+	TRACE_TURN(sync_done, sy->sy_obj->ob_key.co_ino, -sy->sy_err, 0, 0);
 	sy->sy_done(sy, sy->sy_err);
 }
 
@@ -339,6 +347,8 @@ void ds_obj_sync(struct ds_sync *sy)
 	struct sync_run *sr = NULL;
 	bool start;
 
+	sy->sy_request = log_request;
+	TRACE_TURN(sync_start, o->ob_key.co_ino, sy->sy_full, 0, 0);
 	sy->sy_loop = loop_self();
 	sy->sy_msg.m_run = sync_tell;
 	pthread_mutex_lock(&o->ob_lock);

@@ -216,6 +216,7 @@ struct ds_rw {
 	unsigned rw_npieces, rw_left;
 	int rw_err;
 	bool rw_write;
+	uint64_t rw_request; /* log_request of the caller */
 };
 void ds_obj_read(struct ds_rw *rw);
 /* All bytes or an error. The write is counted in the object before rw_done. */
@@ -230,6 +231,7 @@ struct ds_sync {
 	struct loop *sy_loop;
 	struct ds_sync *sy_next;
 	int sy_err;
+	uint64_t sy_request; /* log_request of the caller */
 };
 /* Makes durable all that was written before the call, and that the object exists. Concurrent calls
  * share one fsync. */
