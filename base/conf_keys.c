@@ -232,6 +232,8 @@ const struct conf_key conf_keys[] = {
 	  "come thick and fast; 0: never." },
 	{ "log.level", CONF_ENUM, "info", "error|warn|info|debug",
 	  "The least important messages that are written." },
+	{ "log.trace", CONF_INT, "16384", "0..1048576",
+	  "Events that each thread keeps for weft trace, rounded up to a power of two; 0: none." },
 };
 /* clang-format on */
 const size_t conf_nkeys = sizeof conf_keys / sizeof conf_keys[0];

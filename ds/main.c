@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "base/priv.h"
 #include "base/topo_plan.h"
+#include "base/trace.h"
 #include "base/version.h"
 #include "ds/ds.h"
 #include "ds/path/path.h"
@@ -385,8 +386,15 @@ static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
 		rp->rp_body = NULL;
 }
 
+static void main_trace(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)arg;
+	trace_get(rq, rp, ds_trace_text);
+}
+
 static const struct http_route routes[] = {
 	{"GET", "/v1/health", health},
+	{"GET", "/v1/trace", main_trace},
 };
 
 static double joined_gauge(void *arg)
@@ -659,6 +667,7 @@ static int settings_load(struct settings *se, int argc, char **argv)
 		if (conf_set(se->se_conf, sets[i], err, sizeof(err)))
 			goto bad;
 	log_set_level_name(conf_str(se->se_conf, "log.level"));
+	trace_open((unsigned)conf_int(se->se_conf, "log.trace"));
 	if (!se->se_check && !se->se_plan &&
 	    priv_prepare("ds.user", conf_str(se->se_conf, "ds.user"), err, sizeof(err)))
 		goto bad;

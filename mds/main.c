@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
+#include "base/trace.h"
 #include "base/version.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
@@ -907,6 +908,7 @@ int main(int argc, char **argv)
 		}
 	}
 	log_set_level_name(conf_str(conf, "log.level"));
+	trace_open((unsigned)conf_int(conf, "log.trace"));
 	if (sodium_init() < 0)
 		die("libsodium", "cannot initialize it");
 	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);

@@ -32,6 +32,9 @@ struct command {
 static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "DS"}, {0}};
 static const struct weft_opt events_options[] = {
 	{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
+static const struct weft_opt trace_options[] = {{"follow", 'f', NULL},	  {"id", 0, "ID"},
+						{"client", 0, "ADDRESS"}, {"inode", 0, "N"},
+						{"last", 'n', "N"},	  {0}};
 static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"},
 					      {"wait", 'w', NULL},
 					      {"recursive", 'r', NULL},
@@ -179,6 +182,10 @@ static const struct command commands[] = {
 	 "move no more"},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "",
 	 "print the journal of events; -f: keep printing new ones"},
+	{"trace", NULL, 0, 0, false, cmd_trace, trace_options, "",
+	 "print what the server did for its last requests, step by step; --id: the one that a log "
+	 "line names; -f: keep printing those that are answered. With --admin of a data server: "
+	 "its NFSv3 calls"},
 	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "",
 	 "compare what the data servers hold, content included, with the metadata, and repair "
 	 "what is safe to repair. After a restore, --remove-newer also deletes the data of "
