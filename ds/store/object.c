@@ -4,12 +4,12 @@
  *
  * Connections, not objects, are spread over the loops, so any loop may need any object. The table
  * is cut into shards, each with a lock that is held for a few dozen instructions. A call comes here
- * only for an object that its loop has not used lately (hold.c).
+ * only for an object that no other call of its loop uses (hold.c).
  *
- * Unused objects stay open. A shard that has too many closes its oldest one; half of so_max_open is
- * for the shards, half for the loops' holds. Before a worker closes the file of an object with
- * unstable data, it syncs the file. The kernel reports a failed write-back only on descriptors that
- * are open then, and that failure must change the verifier.
+ * Unused objects stay open. A shard that has more of them than its part of so_max_open closes the
+ * oldest one. Before a worker closes the file of an object with unstable data, it syncs the file.
+ * The kernel reports a failed write-back only on descriptors that are open then, and that failure
+ * must change the verifier.
  *
  * Known cost: the loop itself opens an object that is not in memory, under its shard's lock
  * (openat, in one volume after another, and fgetxattr; for the first object of a folder, also a
@@ -58,10 +58,9 @@ int ds_objects_init(struct ds_store *s, unsigned max_idle)
 		struct ds_shard *sh = &s->s_shard[i];
 
 		pthread_mutex_init(&sh->sh_lock, NULL);
-		sh->sh_max_idle = (max_idle / 2 + DS_SHARDS - 1) / DS_SHARDS;
+		sh->sh_max_idle = (max_idle + DS_SHARDS - 1) / DS_SHARDS;
 		sh->sh_max_idle += !sh->sh_max_idle;
 	}
-	s->s_max_open = max_idle;
 	return ds_claims_init(s);
 }
 
@@ -574,7 +573,6 @@ static int load_hashed(struct ds_store *s, struct ds_shard *sh, const struct cap
 /* Out of descriptors: closes the oldest unused object of each shard. */
 static void room_make(struct ds_store *s)
 {
-	ds_holds_give(s);
 	for (unsigned i = 0; i < DS_SHARDS; i++) {
 		struct ds_shard *sh = &s->s_shard[i];
 		struct ds_obj *gone;
@@ -613,12 +611,10 @@ static inline __attribute__((always_inline)) int obj_get(struct ds_store *s,
 	uint64_t hash = ds_key_hash(key);
 	struct ds_shard *sh = shard_of(s, hash);
 	struct ds_obj *o;
-	bool loads;
 	int err = 0;
 
 	pthread_mutex_lock(&sh->sh_lock);
 	o = lookup(sh, key, hash);
-	loads = !o;
 	if (!o)
 		err = load_hashed(s, sh, key, hash, make, at, any, &o);
 	else if (!o->ob_refs++)
@@ -626,8 +622,6 @@ static inline __attribute__((always_inline)) int obj_get(struct ds_store *s,
 	pthread_mutex_unlock(&sh->sh_lock);
 	if (err == -EMFILE || err == -ENFILE)
 		err = obj_load_again(s, sh, key, hash, make, at, any, &o);
-	else if (loads && !err && atomic_load(&s->s_open) > s->s_max_open)
-		ds_holds_trim(s);
 	if (!err && !any && atomic_load(&o->ob_lost)) {
 		ds_obj_put(o);
 		err = -ESTALE;
@@ -700,10 +694,8 @@ int ds_obj_kill(struct ds_store *s, const struct cap_object *key, uint64_t order
 		unhash(sh, o);
 	}
 	pthread_mutex_unlock(&sh->sh_lock);
-	if (o) {
-		ds_holds_drop(o);
+	if (o)
 		ds_obj_put(o);
-	}
 	return err;
 }
 
@@ -777,8 +769,6 @@ int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_
 	pthread_mutex_lock(&o->ob_shard->sh_lock);
 	err = remake(o, v, epoch, out);
 	pthread_mutex_unlock(&o->ob_shard->sh_lock);
-	if (ds_obj_deleted(o))
-		ds_holds_drop(o);
 	if (err && err != -EALREADY)
 		ds_health_note(*out ? v : o->ob_vol, true, err);
 	if (err && *out)

@@ -547,7 +547,6 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	pthread_mutex_init(&s->s_state_lock, NULL);
 	pthread_mutex_init(&s->s_owed_lock, NULL);
 	pthread_mutex_init(&s->s_sessions_lock, NULL);
-	pthread_mutex_init(&s->s_holds_lock, NULL);
 	ds_verifier_change(s);
 	randombytes_buf(&s->s_start_id, sizeof(s->s_start_id));
 	raise_nofile();

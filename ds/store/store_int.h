@@ -43,13 +43,7 @@ struct ds_hold {
 	unsigned h_uses;
 	/* ranges that are held without ob_lock; of these, from bit 32 on, writes */
 	_Atomic uint64_t h_fast;
-	/* the object is deleted: the hold ends with its last use */
-	bool h_gone;
-	/* a message about the delete is on its way to the loop, or the loop knows */
-	bool h_told;
-	struct ds_hold *h_newer, *h_older; /* LRU, when h_uses is 0 */
 	struct ds_hold *h_next, **h_prevp; /* ob_holds */
-	struct ds_hold *h_gone_next;
 };
 
 struct ds_obj {
@@ -221,10 +215,7 @@ struct ds_store {
 	struct ds_session *s_sessions;
 	struct ds_watch *s_watches; /* the orders worker's */
 	_Atomic unsigned s_nsessions;
-	_Atomic unsigned s_open; /* objects in memory */
-	unsigned s_max_open;
-	pthread_mutex_t s_holds_lock; /* taken alone */
-	struct ds_holds *s_holds;
+	_Atomic unsigned s_open;    /* objects in memory */
 	_Atomic unsigned s_gen;	    /* of ds_write_begin */
 	_Atomic uint64_t *s_claims; /* range.c */
 	uint64_t s_claims_mask;
@@ -441,13 +432,6 @@ int ds_owe(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
 void ds_owe_done(struct ds_store *s, const struct cap_object *key, uint32_t epoch);
 uint32_t ds_owed_epoch(struct ds_store *s, const struct cap_object *key);
 void ds_owed_close(struct ds_store *s);
-
-/* hold.c. The object is deleted: loops release it. */
-void ds_holds_drop(struct ds_obj *o);
-/* ds_holds_trim: loops release half of the objects that they do not use, soon. ds_holds_give: the
- * same, and the calling loop at once. */
-void ds_holds_trim(struct ds_store *s);
-void ds_holds_give(struct ds_store *s);
 
 /* range.c */
 int ds_claims_init(struct ds_store *s);

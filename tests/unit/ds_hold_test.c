@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ds_hold_test.c - objects that loops keep (hold.c), and ranges that they lock without a lock
+/* ds_hold_test.c - objects that loops use (hold.c), and ranges that they lock without a lock
  * (range.c): alone, and all at once with fences and deletes. */
 #include "base/clock.h"
 #include "tests/unit/ds_store.h"
 #include "tests/unit/on_loop.h"
 
-/* ---- objects that loops keep ---- */
+/* ---- objects that loops use ---- */
 
 struct held {
 	uint64_t he_ino;
@@ -52,7 +52,7 @@ static bool open_at_most(unsigned n)
 	return ds_store_open_objects(S) <= n;
 }
 
-START_TEST(all_uses_of_a_loop_are_one_reference)
+START_TEST(all_uses_of_a_loop_at_a_time_are_one_reference)
 {
 	struct held he[4] = {
 		{.he_ino = 1, .he_create = true}, {.he_ino = 1}, {.he_ino = 1}, {.he_ino = 2}};
@@ -67,16 +67,21 @@ START_TEST(all_uses_of_a_loop_are_one_reference)
 	o = ds_hold_obj(he[0].he_hold);
 	ck_assert_ptr_eq(o, ds_hold_obj(he[2].he_hold));
 	ck_assert_uint_eq(o->ob_refs, 2);
-	for (unsigned i = 0; i < 3; i++)
-		on_loop(loops[i == 2 ? 1 : 0], put, &he[i]);
-	/* kept */
+	on_loop(loops[0], put, &he[0]);
 	ck_assert_uint_eq(o->ob_refs, 2);
+	on_loop(loops[0], put, &he[1]);
+	ck_assert_uint_eq(o->ob_refs, 1);
+	on_loop(loops[1], put, &he[2]);
+	/* The last use ends the hold. The object stays in memory. */
+	ck_assert_uint_eq(o->ob_refs, 0);
+	ck_assert_ptr_null(o->ob_holds);
+	ck_assert_uint_eq(ds_store_open_objects(S), 1);
 	on_loop(loops[0], hold_and_put, &he[1]);
-	ck_assert_uint_eq(o->ob_refs, 2);
+	ck_assert_uint_eq(o->ob_refs, 0);
 }
 END_TEST
 
-START_TEST(what_is_deleted_is_let_go_by_loops_that_keep_it)
+START_TEST(what_is_deleted_goes_with_its_last_use)
 {
 	struct held he = {.he_ino = 1, .he_create = true}, used = {.he_ino = 2, .he_create = true},
 		    again = {.he_ino = 2, .he_create = true};
@@ -106,7 +111,7 @@ START_TEST(what_is_deleted_is_let_go_by_loops_that_keep_it)
 }
 END_TEST
 
-START_TEST(objects_that_loops_keep_are_bounded)
+START_TEST(unused_objects_in_memory_are_bounded)
 {
 	opts.so_max_open = 64;
 	reopen();
@@ -117,7 +122,7 @@ START_TEST(objects_that_loops_keep_are_bounded)
 		on_loop(loops[ino % LOOPS], hold_and_put, &he);
 		ck_assert_int_eq(he.he_err, 0);
 	}
-	ck_assert(open_at_most(128));
+	ck_assert(open_at_most(64));
 }
 END_TEST
 
@@ -466,7 +471,7 @@ START_TEST(objects_are_used_fenced_deleted_and_evicted_at_once)
 	uint64_t until;
 
 	printf("# seed %u\n", seed);
-	opts.so_max_open = 4; /* of a table of 64 shards, so loops let go of theirs all the time */
+	opts.so_max_open = 4; /* one unused object for each of the 64 shards */
 	reopen();
 	opts.so_max_open = 0;
 	for (unsigned i = 0; i < SLOTS; i++)
@@ -509,9 +514,9 @@ int main(void)
 	static const TTest *tests[7];
 	Suite *s = suite_create("ds_hold");
 
-	tests[0] = all_uses_of_a_loop_are_one_reference;
-	tests[1] = what_is_deleted_is_let_go_by_loops_that_keep_it;
-	tests[2] = objects_that_loops_keep_are_bounded;
+	tests[0] = all_uses_of_a_loop_at_a_time_are_one_reference;
+	tests[1] = what_is_deleted_goes_with_its_last_use;
+	tests[2] = unused_objects_in_memory_are_bounded;
 	tests[3] = ranges_of_another_kind_wait_for_those_that_took_no_lock;
 	tests[5] = writes_of_the_same_bytes_wait_for_each_other;
 	tests[4] = objects_are_used_fenced_deleted_and_evicted_at_once;
