@@ -267,6 +267,19 @@ def test_io_reads_what_it_wrote():
     check(got["randread"]["ops"], 3)
 
 
+def test_io_of_all_sessions_on_one_file():
+    args = ("--sessions", "3", "--depth", "2", "--file", "1M", "--size", "128k", "--verify",
+            "--phases", "write,read,randwrite,randread,remove")
+    for how, files in (["--shared"], 1), ([], 3):
+        got, whole = bench("io", *args, *how)
+        check(whole["shared"], bool(how))
+        for name in ("write", "read", "randwrite", "randread"):
+            check(got[name]["ops"], 3 * 8, f"{how} {name}")
+            sound(got[name])
+        check(got["remove"]["ops"], files, "one file, which one session removes")
+        check(left(), [], "and no other is left")
+
+
 def left():
     """What weft-bench left."""
     c = Client(ADDR)
