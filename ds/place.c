@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place.c - see place.h. base/topo_plan.c decides; this file reads the machine and applies the
+/* place.c - see place.h. topo/topo_plan.c decides; this file reads the machine and applies the
  * plan. */
 #include "ds/place.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/pool.h"
-#include "base/topo_plan.h"
+#include "topo/topo_plan.h"
 #include "proto/rpc.h"
 #include <arpa/inet.h>
 #include <errno.h>

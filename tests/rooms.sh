@@ -8,7 +8,7 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
 
 # bad_includes TREE: prints "file: include" for every include that breaks a rule.
 bad_includes() {
-	(cd "$1" && find base proto kv mds ds client tools -name '*.[chx]' 2>/dev/null | sort |
+	(cd "$1" && find base topo proto kv mds ds client tools -name '*.[chx]' 2>/dev/null | sort |
 		xargs -r grep -HoE '^[[:space:]]*%?#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*%?#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' | awk '
 	function room(path,   p, n) {
@@ -23,9 +23,10 @@ bad_includes() {
 		may["base"] = "base"
 		may["proto"] = "proto base"
 		may["kv"] = "kv base"
-		may["ds"] = "ds proto base"
+		may["topo"] = "topo base"
+		may["ds"] = "ds topo proto base"
 		may["client"] = "client proto base"
-		may["tools"] = "tools client proto base"
+		may["tools"] = "tools client topo proto base"
 		# Inside mds, from the ground up; each may also use itself and base.
 		may["mds/namespace"] = "kv"
 		may["mds/journal"] = "mds/namespace kv"
@@ -65,14 +66,23 @@ bad_includes() {
 
 # unlisted TREE: prints the source files that its Makefile.am does not name.
 unlisted() {
-	(cd "$1" && find base proto kv mds ds client tools tests \( -name '*.[chx]' -o -path \
-		'tests/wire/*.py' \) 2>/dev/null | sort) |
+	(cd "$1" && find base topo proto kv mds ds client tools tests \
+		\( -name '*.[chx]' -o -path 'tests/wire/*.py' \) 2>/dev/null | sort) |
 		awk -v am="$1/Makefile.am" '
-		BEGIN { while ((getline line < am) > 0) { n = split(line, w, /[ \t]+/); for (i = 1;
-			i <= n; i++) named[w[i]] = 1 } }
+		BEGIN {
+			while ((getline line < am) > 0) {
+				n = split(line, w, /[ \t]+/)
+				for (i = 1; i <= n; i++)
+					named[w[i]] = 1
+			}
+		}
 		# A test program lists itself by its name without .c.
-		{ stem = $1; sub(/\.c$/, "", stem); if (!($1 in named) &&
-			!(stem in named)) print $1 }'
+		{
+			stem = $1
+			sub(/\.c$/, "", stem)
+			if (!($1 in named) && !(stem in named))
+				print $1
+		}'
 }
 
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's
@@ -132,6 +142,14 @@ try() {
 }
 try base/a.c proto/xdr.h bad
 try base/a.c base/log.h good
+try base/a.c topo/topo.h bad
+try topo/a.c base/log.h good
+try topo/a.c proto/rpc.h bad
+try ds/a.c topo/topo_plan.h good
+try tools/a.c topo/topo.h good
+try mds/nfs4/a.c topo/topo.h bad
+try client/a.c topo/topo.h bad
+try proto/a.c topo/topo.h bad
 try proto/a.c base/log.h good
 try proto/a.h kv/kv.h bad
 try proto/ctl.x mds/namespace/ns.h bad

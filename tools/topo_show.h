@@ -2,8 +2,8 @@
 /* topo_show.h - what the table and the JSON of weft topo have in common. */
 #ifndef TOOLS_TOPO_SHOW_H
 #define TOOLS_TOPO_SHOW_H
-#include "base/topo.h"
-#include "base/topo_plan.h"
+#include "topo/topo.h"
+#include "topo/topo_plan.h"
 #include <jansson.h>
 #include <netinet/in.h>
 

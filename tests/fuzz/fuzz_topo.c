@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_topo.c - a recorded tree is refused with one line, or gives a topology that keeps its
  * promises and is recorded as it was read. */
-#include "base/topo_plan.h"
+#include "topo/topo_plan.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What runs where (base/topo_plan.c): threads by node, who serves what comes by which network card,
+/* What runs where (topo/topo_plan.c): threads by node, who serves what comes by which network card,
  * processors that may be used. */
-#include "base/topo_plan.h"
+#include "topo/topo_plan.h"
 #include <arpa/inet.h>
 #include <check.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Topology: distance classes, where stores and addresses are, what is ranked first, recorded trees
  * and damaged ones. */
-#include "base/topo.h"
+#include "topo/topo.h"
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>

@@ -7,8 +7,8 @@
  * turns a link into the path that it means, as text, and looking there finds files or nothing. So
  * there are no loops to guard against.
  */
-#ifndef BASE_TOPO_TREE_H
-#define BASE_TOPO_TREE_H
+#ifndef TOPO_TOPO_TREE_H
+#define TOPO_TOPO_TREE_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /*
  * topo_tree.c - see topo_tree.h: the tree in memory, and its text form.
  */
-#include "base/topo_tree.h"
+#include "topo/topo_tree.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

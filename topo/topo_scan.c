@@ -6,7 +6,7 @@
  * The folder may come from anyone. So everything is opened beneath it (openat2(2)), through no
  * link, and read up to a bound.
  */
-#include "base/topo_tree.h"
+#include "topo/topo_tree.h"
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* topo_plan.c - see topo_plan.h. */
-#include "base/topo_plan.h"
+#include "topo/topo_plan.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

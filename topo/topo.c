@@ -2,8 +2,8 @@
 /*
  * topo.c - see topo.h: turns the files of sysfs into devices.
  */
-#include "base/topo.h"
-#include "base/topo_tree.h"
+#include "topo/topo.h"
+#include "topo/topo_tree.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>

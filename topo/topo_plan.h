@@ -15,9 +15,9 @@
  * the threads of the nearest node that has some do. The threads of a node without network cards of
  * ours would have nothing to do: they help those of the nearest node that has one.
  */
-#ifndef BASE_TOPO_PLAN_H
-#define BASE_TOPO_PLAN_H
-#include "base/topo.h"
+#ifndef TOPO_TOPO_PLAN_H
+#define TOPO_TOPO_PLAN_H
+#include "topo/topo.h"
 
 enum { TOPO_PLAN_THREADS = 64, TOPO_PLAN_NODES = 64 };
 

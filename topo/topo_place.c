@@ -3,8 +3,8 @@
  * topo_place.c - see topo.h: how far devices are apart, where a store or an address is, and what
  * suits what.
  */
-#include "base/topo.h"
-#include "base/topo_tree.h"
+#include "topo/topo.h"
+#include "topo/topo_tree.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -13,8 +13,8 @@
  *
  * Strings belong to the topo and are printable ASCII (file contents: also tab and newline).
  */
-#ifndef BASE_TOPO_H
-#define BASE_TOPO_H
+#ifndef TOPO_TOPO_H
+#define TOPO_TOPO_H
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
