@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/exports.h"
-#include "base/held.h"
+#include "base/socket_activation.h"
 #include "base/http.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -240,7 +240,7 @@ static int main_listen_all(struct start *st)
 
 	for (int i = 0; i < st->st_nlisten && !err; i++) {
 		const struct sockaddr *addr = (struct sockaddr *)&st->st_listen[i].a_ss;
-		int fd = held_socket(addr, st->st_listen[i].a_len);
+		int fd = activation_socket(addr, st->st_listen[i].a_len);
 
 		err = fd >= 0 ? rpc_listen_fd(&st->st_listener[i], ds.d_loops[0], fd, &svc,
 					      ds.d_loops, ds.d_nloops)

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/crash.h"
-#include "base/held.h"
+#include "base/socket_activation.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
@@ -146,7 +146,7 @@ static void listen_check(const char *key, const char *list, uint16_t port)
 
 static int listen_one(struct rpc_listener **out, const struct sockaddr *addr, socklen_t len)
 {
-	int fd = held_socket(addr, len);
+	int fd = activation_socket(addr, len);
 
 	return fd >= 0 ? rpc_listen_fd(out, loops[0], fd, &service, loops, nloops)
 		       : rpc_listen(out, loops[0], addr, len, &service, loops, nloops);

@@ -181,7 +181,8 @@ int rpc_listen(struct rpc_listener **out, struct loop *l, const struct sockaddr 
 int rpc_bind(struct rpc_listener **out, struct loop *l, const struct sockaddr *addr, socklen_t len,
 	     const struct rpc_service *svc, struct loop *const *loops, unsigned nloops);
 int rpc_listener_open(struct rpc_listener *ls); /* the second call does nothing */
-/* rpc_listen on a socket that listens already (base/held.h); the listener then owns it. */
+/* rpc_listen on a socket that listens already (base/socket_activation.h); the listener then owns
+ * it. */
 int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struct rpc_service *svc,
 		  struct loop *const *loops, unsigned nloops);
 /* The bound port in host order, for a listener on port 0. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* held.c - see held.h */
-#include "base/held.h"
+/* socket_activation.c - see socket_activation.h */
+#include "base/socket_activation.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <systemd/sd-daemon.h>
 
 #define HELD_MAX 64
 
-int held_socket(const struct sockaddr *addr, socklen_t len)
+int activation_socket(const struct sockaddr *addr, socklen_t len)
 {
 	static uint64_t taken;
 	int n = sd_listen_fds(0);
