@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* back.c - answers calls of the server (RFC 8881 section 20). Each slot keeps its last reply, for a
  * server that retries. */
-#include "client/int.h"
+#include "client/back.h"
+#include "client/layout.h"
+#include "client/res.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
 
 enum {
 	CB_NOTIFY = 6,

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - the data servers that layouts name: GETDEVICEINFO (RFC 8881 section 18.40),
  * ff_device_addr4 (RFC 8435 section 4.1), and a connection to each, which the client keeps. */
-#include "client/int.h"
+#include "client/device.h"
+#include "client/layout.h"
+#include "client/res.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
 #include "proto/nfs3.h"
 #include <stdlib.h>
 

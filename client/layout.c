@@ -13,7 +13,15 @@
  * the data servers have unstable, then it reports to the server (LAYOUTCOMMIT), then LAYOUTRETURN
  * follows.
  */
-#include "client/int.h"
+#include "client/device.h"
+#include "client/layout.h"
+#include "client/open.h"
+#include "client/report.h"
+#include "client/res.h"
+#include "client/session.h"
+#include "client/weft_call.h"
+#include "client/weft_ds_io.h"
+#include "client/weft_io.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <urcu/compiler.h>

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - open files: OPEN and CLOSE (RFC 8881 sections 18.16 and 18.2), and getting their state
  * back when a server lost it. */
-#include "client/int.h"
+#include "client/layout.h"
+#include "client/open.h"
+#include "client/res.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
+#include "client/weft_io.h"
 #include <errno.h>
 #include <stdlib.h>
 

@@ -4,7 +4,13 @@
  * 15.6, and with LAYOUTRETURN) and statistics (LAYOUTSTATS, section 15.7, and with LAYOUTRETURN;
  * RFC 8435 section 9).
  */
-#include "client/int.h"
+#include "client/device.h"
+#include "client/layout.h"
+#include "client/open.h"
+#include "client/report.h"
+#include "client/res.h"
+#include "client/session.h"
+#include "client/weft_call.h"
 #include <stdlib.h>
 
 #define LOOK_NS	      2000000000ull

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* res.c - results and attributes, by cursor (RFC 8881 section 5, RFC 5662); errors. Nothing here
  * trusts a server. */
-#include "client/int.h"
+#include "client/res.h"
+#include "client/weft_call.h"
 #include <errno.h>
 #include <stdio.h>
 #include <urcu/compiler.h>

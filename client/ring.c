@@ -2,7 +2,9 @@
 /* ring.c - rings: operations go in and come back. */
 #include "base/clock.h"
 #include "base/pool.h"
-#include "client/int.h"
+#include "client/weft_op.h"
+#include "client/ring.h"
+#include "client/session.h"
 #include "proto/rpc_rdma.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -10,7 +10,14 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "client/int.h"
+#include "client/back.h"
+#include "client/device.h"
+#include "client/open.h"
+#include "client/report.h"
+#include "client/res.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -64,6 +64,13 @@ bad_includes() {
 	}'
 }
 
+# circles TREE: prints the headers of libweft and of topo/ that include each other in a circle.
+circles() {
+	(cd "$1" && find client topo -name '*.h' 2>/dev/null | sort |
+		xargs -r grep -HoE '^#include "[^"]+"') |
+		sed -E 's/:#include "([^"]+)"/ \1/' | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^-].*\.h\)$/\1/p'
+}
+
 # unlisted TREE: prints the source files that its Makefile.am does not name.
 unlisted() {
 	(cd "$1" && find base topo proto kv mds ds client tools tests \
@@ -195,6 +202,16 @@ try tools/a.c kv/kv.h bad
 try tools/a.c mds/namespace/ns.h bad
 try client/a.c base/loop.h good
 
+mkdir -p "$plant/t/client"
+echo '#include "client/b.h"' >"$plant/t/client/a.h"
+echo '#include "client/c.h"' >"$plant/t/client/b.h"
+[ -z "$(circles "$plant/t")" ]
+report $? "headers that include one another without a circle are good"
+echo '#include "client/a.h"' >"$plant/t/client/c.h"
+[ "$(circles "$plant/t" | sort | tr '\n' ' ')" = "client/a.h client/b.h client/c.h " ]
+report $? "a circle of three headers is found"
+rm -rf "$plant/t"
+
 mkdir -p "$plant/t/base"
 : >"$plant/t/base/lost.c"
 echo 'x = base/found.c' >"$plant/t/Makefile.am"
@@ -235,6 +252,10 @@ report $? "a step that the table does not name is found"
 found=$(bad_includes "$top")
 [ -z "$found" ]
 report $? "every include of the tree keeps to the rules"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(circles "$top")
+[ -z "$found" ]
+report $? "no headers of libweft or topo/ include each other in a circle"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(strangers "$top")
 [ -z "$found" ]

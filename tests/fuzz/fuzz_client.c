@@ -4,6 +4,12 @@
  * and calls of the server. An input is pieces of a two-byte length and so many bytes; the first
  * byte says what is called. Every operation ends at most once, and what it gives fits.
  */
+#include "client/back.h"
+#include "client/layout.h"
+#include "client/open.h"
+#include "client/report.h"
+#include "client/weft_io.h"
+#include "client/weft_op.h"
 #include "tests/unit/weft_alone.h"
 #include <stdlib.h>
 

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libweft_test.c - libweft without a server: what it makes of replies that no server of ours gives,
  * and of a lack of memory. */
+#include "client/layout.h"
+#include "client/report.h"
+#include "client/weft_op.h"
+#include "client/weft_io.h"
+#include "client/back.h"
+#include "client/device.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/weft_alone.h"
 #include <stdlib.h>

@@ -4,7 +4,11 @@
 #ifndef WEFT_TESTS_UNIT_WEFT_ALONE_H
 #define WEFT_TESTS_UNIT_WEFT_ALONE_H
 
-#include "client/int.h"
+#include "client/device.h"
+#include "client/open.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
 #include <errno.h>
 
 /* A client with a session of 8 slots on the ring r. A test that needs other values sets them

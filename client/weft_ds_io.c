@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ds.c - data straight to and from data servers: NFSv3 READ, WRITE and COMMIT (RFC 1813).
+ * weft_ds_io.c - data straight to and from data servers: NFSv3 READ, WRITE and COMMIT (RFC 1813).
  *
  * A READ goes to the copy that the server prefers, and on to the others if it fails. A WRITE goes
  * to all copies. What fails on all copies, or on one that is to be written, goes through the
  * metadata server. The client reports the error to that server when the layout goes back (RFC 8435
  * section 9.1).
  */
-#include "client/int.h"
+#include "client/device.h"
+#include "client/layout.h"
+#include "client/open.h"
+#include "client/report.h"
+#include "client/session.h"
+#include "client/weft_ds_io.h"
+#include "client/weft_io.h"
 #include "proto/nfs3.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.c - operations on names and attributes. */
-#include "client/int.h"
+/* weft_op.c - operations on names and attributes. */
+#include "client/weft_op.h"
+#include "client/open.h"
+#include "client/res.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
+#include "client/weft_io.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

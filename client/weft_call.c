@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.c - one COMPOUND: takes its slot, sends it until it is answered, and applies what the answer
- * means for the session (RFC 8881 section 2.10.6).
+ * weft_call.c - one COMPOUND: takes its slot, sends it until it is answered, and applies what
+ * the answer means for the session (RFC 8881 section 2.10.6).
  *
  * A slot's sequence id rises when its SEQUENCE was answered with OK, and only then. A call whose
  * connection is lost keeps its slot and sequence id, and goes again on the next connection: the
  * server does it once. When the session itself is lost, the call has no slot any more.
  */
-#include "client/int.h"
+#include "client/res.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
 #include "proto/nfs3.h"
 #include <errno.h>
 #include <stdlib.h>

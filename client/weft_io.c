@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as many calls
+ * weft_io.c - data: READ, WRITE and COMMIT (RFC 8881 sections 18.22, 18.32 and 18.3), in as
+ * many calls
  * as the server's limits make of an operation.
  *
  * A WRITE that leaves data unstable leaves a record (wc_dirty), with the server's verifier. A
@@ -9,7 +10,13 @@
  * taken out of the records: older data must not overwrite it. Data that is stable, or that the
  * server still has, has no record, or a record that is not written again.
  */
-#include "client/int.h"
+#include "client/layout.h"
+#include "client/open.h"
+#include "client/res.h"
+#include "client/ring.h"
+#include "client/session.h"
+#include "client/weft_call.h"
+#include "client/weft_io.h"
 #include <errno.h>
 #include <stdlib.h>
 
