@@ -194,6 +194,7 @@ static int value_set(struct conf *c, size_t i, const char *text, char *err, size
 	}
 	free(c->c_values[i].v_str);
 	c->c_values[i] = (struct conf_value){copy, num};
+	/* cppcheck-suppress memleak ; it does not see that the compound literal keeps the pointer */
 	return 0;
 }
 
@@ -395,7 +396,7 @@ static int schema_make(struct schema *s)
 	memset(s, 0, sizeof *s);
 	for (size_t i = 0; i < conf_nkeys; i++) {
 		const char *name = conf_keys[i].ck_name, *dot = strchr(name, '.');
-		size_t len = (size_t)(dot - name);
+		size_t len = strcspn(name, ".");
 		unsigned j = 0;
 
 		assert(dot && strlen(name) < CONF_MAX_NAME);

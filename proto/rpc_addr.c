@@ -49,7 +49,7 @@ int rpc_uaddr(const struct sockaddr *addr, char *netid, size_t nlen, char *uaddr
 	const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
 	bool v6 = addr->sa_family == AF_INET6;
 	char host[INET6_ADDRSTRLEN];
-	uint16_t port;
+	unsigned port;
 
 	if (!v6 && addr->sa_family != AF_INET)
 		return -EAFNOSUPPORT;
@@ -58,7 +58,7 @@ int rpc_uaddr(const struct sockaddr *addr, char *netid, size_t nlen, char *uaddr
 		       sizeof host))
 		return -errno;
 	if (snprintf(netid, nlen, "%s", v6 ? "tcp6" : "tcp") >= (int)nlen ||
-	    snprintf(uaddr, ulen, "%s.%u.%u", host, port >> 8, port & 255u) >= (int)ulen)
+	    snprintf(uaddr, ulen, "%s.%u.%u", host, port >> 8, port & 255) >= (int)ulen)
 		return -ENOSPC;
 	return 0;
 }

@@ -117,6 +117,7 @@ static int post_chain(struct rd_port *p, struct rd_conn *r, unsigned n)
 
 int rd_post_receives(struct rd_port *p, struct rd_conn *r)
 {
+	/* cppcheck-suppress nullPointer ; r is NULL only where the port has a shared queue */
 	unsigned want = p->pt_srq ? p->pt_recv_want : r->r_reserved;
 	int err = 0;
 

@@ -160,12 +160,13 @@ static int rpc_rdma_recv_fetch(struct rd_conn *r, const struct rd_hdr *h, struct
 	size_t nreads = RD_PLAN_READS(h), ncopies = RD_PLAN_COPIES(h),
 	       max = r->r_c->c_svc.rs_max_record;
 	struct rd_read *reads = malloc(nreads * sizeof *reads + ncopies * sizeof(struct rd_copy));
-	struct rd_copy *copies = (struct rd_copy *)(reads + nreads);
+	struct rd_copy *copies;
 	struct rd_plan pl;
 	int err;
 
 	if (!reads)
 		return -EAGAIN;
+	copies = (struct rd_copy *)(reads + nreads);
 	err = r->r_ord ? rd_plan(h, max < POOL_MOST ? max : POOL_MOST, &pl, reads, copies)
 		       : -EOPNOTSUPP;
 	if (!err)

@@ -41,8 +41,10 @@ static void bench_clean_found(struct weft_op *op, const struct weft_entry *en)
 		size_t room = f->f_room ? f->f_room * 2 : 256;
 		struct entry **more = realloc(f->f_entry, room * sizeof(*more));
 
-		f->f_entry = more ? more : f->f_entry;
-		f->f_room = more ? room : f->f_room;
+		if (more) {
+			f->f_entry = more;
+			f->f_room = room;
+		}
 	}
 	if (!e || f->f_n == f->f_room) {
 		free(e);

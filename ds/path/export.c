@@ -223,11 +223,11 @@ static int overlaps_check(struct path *p, struct path_table *t, char *err, size_
 int path_table_load(struct path *p, struct path_table **out, char *err, size_t errlen)
 {
 	struct path_table *t = calloc(1, sizeof(*t));
-	int rc = t ? 0 : -ENOMEM;
+	int rc;
 
-	if (rc) {
+	if (!t) {
 		snprintf(err, errlen, "exports: out of memory");
-		return rc;
+		return -ENOMEM;
 	}
 	atomic_init(&t->t_refs, 1);
 	for (unsigned i = 0; i < EXP_MAX; i++)

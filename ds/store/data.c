@@ -245,10 +245,8 @@ static int clone_data(int from, int to, const ctl_order *o, uint64_t len, uint32
 		      bool apart)
 {
 	uint64_t end = o->offset + o->size + (block - (o->offset + o->size) % block) % block;
-	int err =
-		apart ? data_copy(from, to,
-				  &(ctl_span){.offset = o->offset, .from = o->from, .length = len})
-		      : reflink(from, to, o, len, block);
+	const ctl_span span = {.offset = o->offset, .from = o->from, .length = len};
+	int err = apart ? data_copy(from, to, &span) : reflink(from, to, o, len, block);
 
 	if (err)
 		return err;
