@@ -1,0 +1,75 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cppcheck finds no mistake in the programs' C code, codespell no misspelt word in code, tests and
+# pages. A finding that is false has "cppcheck-suppress ID" above its line, with the reason.
+# tests/codespell-ignore lists names that codespell takes for misspelt words. Prints TAP.
+# A checker that finds nothing proves nothing: each is tried on a planted fault first.
+set -u
+top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
+
+# Off are: varFuncNullUB, because NULL is a pointer in C; uninitvar and uninitStructMember, because
+# cppcheck does not see that "if (!err)" guards the use; gcc -Wall -Werror sees it, and checks both.
+# unknownMacro is a finding: say here what the macro is like, or cppcheck skips the rest of the file.
+options=(-q "-j$(nproc)" --enable=warning,portability --inline-suppr --std=c11 -I. -D_GNU_SOURCE
+	--suppress=varFuncNullUB --suppress=uninitvar --suppress=uninitStructMember
+	'-Djson_array_foreach(a,i,v)=while((v=next_value(a,&i)))'
+	'-Djson_object_foreach(o,k,v)=while((v=next_value(o,&k)))'
+	'--template={file}:{line}: {id}: {message}')
+# mistakes TREE: prints what cppcheck finds.
+mistakes() {
+	(cd "$1" && find base proto kv mds ds client tools -name '*.c' 2>/dev/null | sort |
+		cppcheck "${options[@]}" --file-list=- 2>&1)
+}
+# misspelt TREE: prints what codespell finds. Corpora and archives are not text.
+misspelt() {
+	(cd "$1" && find base proto kv mds ds client tools tests docs ./*.md Makefile.am configure.ac \
+		-type f 2>/dev/null | grep -vE '/corpus/|\.xz$|/__pycache__/|/codespell-ignore$|/unit/lint\.sh$' |
+		xargs -r codespell -I "$top/tests/codespell-ignore" 2>&1)
+}
+
+n=0
+failed=0
+report() { # STATUS NAME: 0 is ok
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; failed=1; fi
+}
+skip() { # NAME PROGRAM
+	n=$((n + 1))
+	echo "ok $n - $1 # SKIP no $2 (tools/setup tests)"
+}
+nothing() { # FUNCTION NAME
+	local found
+	found=$("$1" "$top")
+	[ -z "$found" ]
+	report $? "$2"
+	[ -z "$found" ] || echo "$found" | head -40 | sed 's/^/# /'
+}
+plant=$(mktemp -d)
+trap 'rm -rf "$plant"' EXIT
+mkdir "$plant/base"
+printf '/* One is received. */\nint one(const int *p)\n{\n\treturn p ? *p : 1;\n}\n' \
+	>"$plant/base/good.c"
+
+if command -v cppcheck >/dev/null; then
+	[ -z "$(mistakes "$plant")" ]
+	report $? "cppcheck has nothing against good code"
+	printf 'int two(void)\n{\n\tint *p = 0;\n\n\treturn *p;\n}\n' >"$plant/base/null.c"
+	[ "$(mistakes "$plant" | cut -d: -f1-3 | sort -u)" = "base/null.c:5: nullPointer" ]
+	report $? "cppcheck finds a null dereference"
+	nothing mistakes "cppcheck finds no mistake"
+else
+	skip "cppcheck finds no mistake" cppcheck
+fi
+rm -f "$plant/base/null.c"
+if command -v codespell >/dev/null; then
+	[ -z "$(misspelt "$plant")" ]
+	report $? "codespell has nothing against good words"
+	printf '/* One is recieved. */\n' >"$plant/base/word.c"
+	[ "$(misspelt "$plant" | cut -d: -f1,2)" = "base/word.c:1" ]
+	report $? "codespell finds a misspelt word"
+	nothing misspelt "codespell finds no misspelt word"
+else
+	skip "codespell finds no misspelt word" codespell
+fi
+echo "1..$n"
+exit $failed
