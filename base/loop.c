@@ -13,6 +13,7 @@
  */
 #include "base/clock.h"
 #include "base/count.h"
+#include "base/handover.h"
 #include "base/loop.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -28,16 +29,6 @@
 #include <urcu/urcu-memb.h>
 
 #define LOOP_MIN_ENTRIES 256
-
-/* The hand-over happens inside liburcu, where ThreadSanitizer does not look. */
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#define HANDED_OVER(m) __tsan_release(m)
-#define TAKEN_OVER(m)  __tsan_acquire(m)
-#else
-#define HANDED_OVER(m) ((void)0)
-#define TAKEN_OVER(m)  ((void)0)
-#endif
 
 struct loop {
 	struct io_uring l_ring;

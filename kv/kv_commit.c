@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/count.h"
 #include "base/crash.h"
+#include "base/handover.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "kv/kv_int.h"
@@ -120,7 +121,10 @@ static struct kv_op *next_op(struct kv *kv)
 		__cds_wfcq_splice_blocking(&kv->k_own_head, &kv->k_own_tail, &kv->k_head,
 					   &kv->k_tail);
 	node = __cds_wfcq_dequeue_blocking(&kv->k_own_head, &kv->k_own_tail);
-	return node ? caa_container_of(node, struct kv_op, o_node) : NULL;
+	if (!node)
+		return NULL;
+	TAKEN_OVER(caa_container_of(node, struct kv_op, o_node));
+	return caa_container_of(node, struct kv_op, o_node);
 }
 
 static void futex(_Atomic uint32_t *word, int what, uint32_t val)
@@ -341,6 +345,7 @@ void kv_submit(struct kv *kv, struct kv_op *op)
 	COUNT_LINE(&kv->k_tail);
 	op->o_request = log_request;
 	cds_wfcq_node_init(&op->o_node);
+	HANDED_OVER(op);
 	cds_wfcq_enqueue(&kv->k_head, &kv->k_tail, &op->o_node);
 	wake(kv);
 }
