@@ -45,7 +45,8 @@ struct loop_hook {
 
 /* entries: size of the submission queue, a power of two. Returns 0 or a negative errno. */
 int loop_create(struct loop **out, unsigned entries);
-/* After loop_run has returned, or before it was called. */
+/* After loop_run has returned, or before it was called. No other thread may be in loop_post() or
+ * loop_stop(): a message may run before the thread that posted it leaves loop_post(). */
 void loop_destroy(struct loop *l);
 /* Runs until loop_stop(); the calling thread becomes the owner. Registers the thread with RCU
  * (urcu-memb). */

@@ -255,8 +255,8 @@ START_TEST(mutations_commit_in_groups_and_in_order)
 		ck_assert_ptr_eq(f.f_jobs[i]->j_on, r.r_loop);
 		free(f.f_jobs[i]);
 	}
+	kv_close(kv); /* the committer may still be waking the loop */
 	runner_stop(&r);
-	kv_close(kv);
 }
 END_TEST
 
@@ -287,9 +287,10 @@ START_TEST(every_loop_gets_its_answers)
 			ck_assert_ptr_eq(jobs[l][i]->j_on, r[l].r_loop);
 			free(jobs[l][i]);
 		}
-		runner_stop(&r[l]);
 	}
-	kv_close(kv);
+	kv_close(kv); /* the committer may still be waking the loops */
+	for (int l = 0; l < LOOPS; l++)
+		runner_stop(&r[l]);
 }
 END_TEST
 
