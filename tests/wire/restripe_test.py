@@ -161,12 +161,14 @@ def test_it_outlives_kills(w):
     clean(w)
 
 
-def test_a_file_that_is_cut_and_grown_meanwhile(w):
-    x = Striped("cut", 12 * MB, "stripes=3")
+def cut_and_grown(w, name):
+    """True: the file was being restriped until its last change was done."""
+    x = Striped(name, 12 * MB, "stripes=3")
     x.give_back()
     want = bytearray(x.data)
-    weft(w, "move", "/cut/f", "--stripes", "2")
-    eventually(lambda: (restriping(w, "/cut/f") or {}).get("done", 0) >= 4 * MB, 30, "some of it")
+    weft(w, "move", f"/{name}/f", "--stripes", "2")
+    eventually(lambda: (restriping(w, f"/{name}/f") or {"done": 12 * MB})["done"] >= 4 * MB, 60,
+               "some of it")
     for size in (3 * MB + 5, 7 * MB):
         x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
                   op("SETATTR", stateid(x.s), fattr(size=size)), tries=200)
@@ -174,12 +176,20 @@ def test_a_file_that_is_cut_and_grown_meanwhile(w):
     x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
               write(x.s, 2 * MB - 10, b"n" * 5000, FILE_SYNC), tries=200)
     want[2 * MB - 10:2 * MB - 10 + 5000] = b"n" * 5000
-    check(restriping(w, "/cut/f") is not None, True, "it was under way")
-    eventually(lambda: restriping(w, "/cut/f") is None, 60, "its end")
+    under_way = restriping(w, f"/{name}/f") is not None
+    eventually(lambda: restriping(w, f"/{name}/f") is None, 60, "its end")
     check(shape(x.c, x.f), (2, MB, 1))
     check(content(x.c, x.f, x.s) == bytes(want), True)
     check(x.c.attrs(x.f, "size").size, 7 * MB)
     clean(w)
+    return under_way
+
+
+def test_a_file_that_is_cut_and_grown_meanwhile(w):
+    """The copy may be quicker than the changes. Then the result is right all the same."""
+    if not any(cut_and_grown(w, f"cut{n}") for n in range(8)):
+        return "the copy was quicker than the changes each time"
+    return None
 
 
 def cut_and_written(w, name):
@@ -198,7 +208,7 @@ def cut_and_written(w, name):
         want[at:at + len(piece)] = piece
     while pieces:  # many at once: all before the first is copied
         some = [(at, x.c.begin(putfh(x.f), write(x.s, at, pieces[at], FILE_SYNC)))
-                for at in sorted(pieces)[:8]]
+                for at in sorted(pieces)[:min(8, x.c.target + 1)]]
         done = {at: err(x.c.finish(one).status) for at, one in some}
         check(set(done.values()) <= {"OK", "DELAY"}, True, done)
         for at in done:
