@@ -19,7 +19,9 @@ import time
 SRC = (os.environ.get("top_srcdir")
        or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(SRC, "tests/wire"))
-from nfs41 import BOTH, NO_DELEG, UNCHECKED, Client, claim_null, compound_args, getfh, open_, putfh, read_compound, sequence  # noqa: E402 (after the path)
+from nfs41 import (  # noqa: E402 (after the path)
+    BOTH, NO_DELEG, UNCHECKED, Client, claim_null, compound_args, getfh, open_, putfh,
+    read_compound, sequence)
 
 DEV = os.path.join(os.environ.get("top_builddir") or os.getcwd(), "tools/weft-dev")
 SLOTS = 16  # a new session has so many

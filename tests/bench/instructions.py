@@ -32,7 +32,8 @@ BUILD = os.environ.get("top_builddir") or os.getcwd()
 for folder in ("tests/wire", "tests/lab"):
     sys.path.insert(0, os.path.join(SRC, folder))
 import devtool  # noqa: E402 (after the path)
-from nfs41 import BOTH, Client, Closed, Conn, bind_conn, getattr_, getfh, lookup, putfh  # noqa: E402
+from nfs41 import (  # noqa: E402
+    BOTH, Client, Closed, Conn, bind_conn, getattr_, getfh, lookup, putfh)
 
 STATS, TURNS = 200, 8
 DEV = {"mds.threads": 1, "mds.lease": "60s", "mds.grace": "1s", "ds.lease": "60s",

@@ -18,12 +18,15 @@ BUILD = os.environ.get("top_builddir") or os.environ.get("WEFT_BUILD") or os.get
 LIMIT = 300  # seconds for one piece of work
 GANESHA_PORT = 21049
 GANESHA = """
-NFS_CORE_PARAM { Protocols = 3, 4; NFS_Port = %(port)d; MNT_Port = %(mount)d; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
-NFSv4 { Graceless = true; Minor_Versions = 1, 2; RecoveryBackend = fs; Allow_Numeric_Owners = true; Only_Numeric_Owners = true; }
+NFS_CORE_PARAM { Protocols = 3, 4; NFS_Port = %(port)d; MNT_Port = %(mount)d; \
+Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; }
+NFSv4 { Graceless = true; Minor_Versions = 1, 2; RecoveryBackend = fs; \
+Allow_Numeric_Owners = true; Only_Numeric_Owners = true; }
 LOG { Default_Log_Level = EVENT; }
 """
 EXPORT = """
-EXPORT { Export_Id = %d; Path = "%s"; Pseudo = "/%s"; Protocols = 3, 4; Transports = TCP; Access_Type = RW; Squash = No_Root_Squash; SecType = sys;
+EXPORT { Export_Id = %d; Path = "%s"; Pseudo = "/%s"; Protocols = 3, 4; \
+Transports = TCP; Access_Type = RW; Squash = No_Root_Squash; SecType = sys;
 	FSAL { Name = %s; } }
 """
 PROGRAMS = {"ganesha.nfsd": "nfs-ganesha", "rpcbind": "rpcbind"}

@@ -11,8 +11,10 @@ from works import CPU, LATENCY, RATE, SHOWN
 RATIOS = [("weft", "ganesha-vfs"), ("weft", "ganesha-mem"), ("weft-nosync", "ganesha-vfs"),
           ("weft-nosync", "ganesha-mem")]
 NOTE = ((
-    """nfs-ganesha syncs no create, rename or unlink: a crash loses what it has answered. weft answers when the change is on the disk. The rows of weft-nosync
-(mds.sync=false) are the like-for-like; ganesha-sync, where it is, is Ganesha on a file system that syncs each change."""))
+    """nfs-ganesha syncs no create, rename or unlink: a crash loses what it has answered. \
+weft answers when the change is on the disk. The rows of weft-nosync
+(mds.sync=false) are the like-for-like; ganesha-sync, where it is, is \
+Ganesha on a file system that syncs each change."""))
 
 
 def machine(folder):

@@ -193,9 +193,8 @@ class Process:
     def role_c(self):
         r = self.rng
         mine = r.random() < 0.6
-        name = (f"c{self.a.number}"
-                if mine
-                else f"c{r.choice([n for n in range(1, self.a.clients + 1) if n != self.a.number] or [self.a.number])}")
+        others = [n for n in range(1, self.a.clients + 1) if n != self.a.number]
+        name = f"c{self.a.number if mine else r.choice(others or [self.a.number])}"
         path = os.path.join(self.a.folder, name)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT if mine else os.O_RDONLY, 0o666)

@@ -211,13 +211,9 @@ GOOD = [
     ("what was closed and not synced is lost with its client", OPEN,
      S().write(A, 1, sync=False).op(A, "close", f="F").mark("crash", who="a").read(B)),
     ("a cache is as old as its open", OPEN,
-     S().write(A, 1).op(B, "open", f="F").read(B, (100, 1),
-                                               direct=False).write(A, 2).read(B, (100, 1),
-                                                                              direct=False).op(
-                                                                                  B, "open",
-                                                                                  f="F").read(
-                                                                                      B, (100, 2),
-                                                                                      direct=False)),
+     S().write(A, 1).op(B, "open", f="F").read(B, (100, 1), direct=False)
+     .write(A, 2).read(B, (100, 1), direct=False)
+     .op(B, "open", f="F").read(B, (100, 2), direct=False)),
     ("what a fsync that failed left behind", OPEN,
      S().write(A, 1).write(A, 2, sync=False).op(A, "fsync", f="F",
                                                 err="EIO").read(A, (100, 1),
@@ -244,14 +240,9 @@ GOOD = [
                                                err="EEXIST").op(A, "unlink", dir="D", name="x",
                                                                 err="ENOENT")),
     ("a file is renamed away and back", STRICT,
-     S().make(A, "x", "i1").rename(A, "i1", "x",
-                                   "y").look(B, "y",
-                                             "i1").rename(A, "i1", "y",
-                                                          "x").look(B, "x",
-                                                                    "i1").look(B, "y",
-                                                                               None).rename(B, "i1",
-                                                                                            "x",
-                                                                                            "y").look(A, "x", None)),
+     S().make(A, "x", "i1").rename(A, "i1", "x", "y").look(B, "y", "i1")
+     .rename(A, "i1", "y", "x").look(B, "x", "i1").look(B, "y", None)
+     .rename(B, "i1", "x", "y").look(A, "x", None)),
     ("a rename under way is seen from one side only", STRICT,
      S().make(A, "x", "i1").rename(A, "i1", "x", "y",
                                    at=(4, 20)).look(B, "x", "i1",

@@ -606,7 +606,8 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
     told, both = {}, set()
     for daemon in ("mds", "ds"):
         with open(os.path.join(SRC, f"docs/weft-{daemon}.8"), encoding="utf-8") as f:
-            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool|build)_[a-z_]*[a-z]", f.read()))
+            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool|build)_[a-z_]*[a-z]",
+                                          f.read()))
     for daemon, name in (("mds", "mds"), ("ds", "ds1")):
         served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
         own = {m for m in served if m.startswith(f"weft_{daemon}_")}
@@ -643,7 +644,8 @@ def test_metrics_count(c):
 
 def test_the_version_is_in_metrics_and_first_in_the_log(c):
     for name, first in c.first.items():
-        assert {k: v for k, v in first.items() if k[0] == "weft_build_info"} == {("weft_build_info", (("version", VERSION),)): 1}, name
+        assert {k: v for k, v in first.items() if k[0] == "weft_build_info"} == {
+            ("weft_build_info", (("version", VERSION),)): 1}, name
         with open(os.path.join(c.dir, "log", name + ".log"), encoding="utf-8") as f:
             program_name = "weft-mds" if name == "mds" else "weft-ds"
             assert f.readline() == f"INFO {program_name}: version {VERSION}\n", name
@@ -653,9 +655,11 @@ def test_every_installed_program_prints_its_version(c):
     """What make install puts into the folders of programs: none may be missing here."""
     with open(os.path.join(BUILD, "Makefile"), encoding="utf-8") as f:
         made = f.read().replace("\\\n", " ")
-    lists = [re.search(rf"^{name} = (.*)$", made, re.M)[1].split() for name in ("bin_PROGRAMS", "sbin_PROGRAMS", "dist_bin_SCRIPTS")]
+    lists = [re.search(rf"^{name} = (.*)$", made, re.M)[1].split()
+             for name in ("bin_PROGRAMS", "sbin_PROGRAMS", "dist_bin_SCRIPTS")]
     programs = [p.removesuffix("$(EXEEXT)") for some in lists for p in some]
-    assert {"weft", "weft-bench", "weft-mds", "weft-ds", "weft-fsck", "tools/weft-dev"} <= set(programs), programs
+    assert {"weft", "weft-bench", "weft-mds", "weft-ds", "weft-fsck", "tools/weft-dev"} <= \
+            set(programs), programs
     for p in programs:
         assert run(program(p), "--version") == f"{os.path.basename(p)} {VERSION}\n", p
     # An installation: the programs beside each other in bin, the daemons in sbin.
@@ -663,9 +667,11 @@ def test_every_installed_program_prints_its_version(c):
     os.makedirs(os.path.join(top, "bin"))
     shutil.copy(os.path.join(SRC, "tools/weft-dev"), os.path.join(top, "bin"))
     shutil.copy(program("weft"), os.path.join(top, "bin"))
-    assert run(os.path.join(top, "bin/weft-dev"), "--version", env={"WEFT_BUILD": None}) == f"weft-dev {VERSION}\n"
+    assert run(os.path.join(top, "bin/weft-dev"), "--version", env={"WEFT_BUILD": None}) == \
+        f"weft-dev {VERSION}\n"
     with open("/dev/full", "w", encoding="ascii") as full:
-        assert subprocess.run([program("weft-mds"), "--version"], stdout=full, check=False).returncode == 1
+        assert subprocess.run([program("weft-mds"), "--version"],
+                              stdout=full, check=False).returncode == 1
 
 
 # ---- HTTP

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What weft trace shows of a request, in both daemons, and the probes beside it (docs/tracing.md).
 Prints TAP."""
 import contextlib
@@ -197,7 +198,8 @@ def test_a_fence_is_shown_with_the_id_that_log_lines_have(w):
              r"^set the size: waits for data servers; 1 layout",
              r"^order \d+ for data server \d+, truncate: sent$",
              r"^order \d+ for data server \d+, truncate: done",
-             "^set the size: the file is exclusive; 1 layout", "^set the size: the file is released",
+             "^set the size: the file is exclusive; 1 layout",
+             "^set the size: the file is released",
              "^SETATTR goes on: ", "^reply ")
     # Both daemons show an order by its number.
     number = next(m[1] for t in texts(r) for m in [re.match(r"order (\d+) .*: done", t)] if m)

@@ -44,7 +44,9 @@ def cut(w):
     w.dev("kill", w.dir, "ds1", "-9")
     for i in (1, 2):
         # The dead server's rings end late.
-        eventually(lambda: not subprocess.run(["umount", w.folder(i)], capture_output=True, check=False).returncode, 10, "umount")  # noqa: B023
+        eventually(lambda: not subprocess.run(
+            ["umount", w.folder(i)], capture_output=True,  # noqa: B023
+            check=False).returncode, 10, "umount")
     with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
         f.write("3\n")
     for i in (1, 2):
