@@ -35,7 +35,8 @@ bad_includes() {
 		may["mds/dataserver"] = "mds/namespace mds/journal kv proto"
 		may["mds/layout"] = "mds/namespace mds/dataserver kv proto"
 		ground = "mds/namespace mds/journal mds/state mds/dataserver mds/layout kv proto"
-		# mds.h names the parts of the server. What is below jobs and the protocol may use it.
+		# mds.h names the parts of the server. What is below jobs and the
+		# protocol may use it.
 		may["mds/mds.h"] = "mds/export mds/file " ground
 		may["mds/file"] = "mds/mds.h " ground
 		may["mds/jobs"] = "mds/mds.h mds/file mds/export " ground
@@ -102,28 +103,37 @@ strangers() {
 		grep -vE '^mds/(file/exclusive\.c|state/[a-z_]+\.[ch]):'
 }
 
-# resumers TREE: prints the lines of mds/nfs4 outside of await.c that resume an operation, say whether its call waits for a
-# client, or set what it waits for. compound.c runs operations again that waited for a name (names_again), and has no other
-# part in it.
+# resumers TREE: prints the lines of mds/nfs4 outside of await.c that resume an operation, say
+# whether its call waits for a client, or set what it waits for. compound.c runs operations again
+# that waited for a name (names_again), and has no other part in it.
 resumers() {
-	(cd "$1" && grep -rnE --include='*.[ch]' -e '\bop_resume\(|\brpc_call_waits\(|\bc->(then|woken|woken_err)[[:space:]]*=[^=]' \
+	(cd "$1" && grep -rnE --include='*.[ch]' -e '\bop_resume\(|\brpc_call_waits\(' \
+		-e '\bc->(then|woken|woken_err)[[:space:]]*=[^=]' \
 		mds/nfs4 2>/dev/null) |
-		grep -vE '^mds/nfs4/await\.c:|^mds/nfs4/(op\.h|compound\.c):[0-9]+:void op_resume\(|^mds/nfs4/compound\.c:[0-9]+:[[:space:]]+op_resume\(c, st\);'
+		grep -vE -e '^mds/nfs4/await\.c:' \
+			-e '^mds/nfs4/(op\.h|compound\.c):[0-9]+:void op_resume\(' \
+			-e '^mds/nfs4/compound\.c:[0-9]+:[[:space:]]+op_resume\(c, st\);'
 }
 
-# untabled TREE: prints "file: step" for each step of mds/nfs4 that its operation goes on with and that the table of steps
-# at the head of its file does not name, and for each name that stands first in a row there and is no function of the file.
+# untabled TREE: prints "file: step" for each step of mds/nfs4 that its operation goes on with and
+# that the table of steps at the head of its file does not name, and for each name that stands first
+# in a row there and is no function of the file.
 untabled() {
 	local f step
 
 	for f in "$1"/mds/nfs4/*.c; do
 		tr '\n\t' '  ' <"$f" |
-			grep -oP '\bop_(await|await_client|refresh|mutate|mutate_again|deleg_clear|do_setattr)(\((?:[^()]++|(?2))*\))' |
-			sed -nE 's/.*[ ,]([a-z0-9_]+)\)$/\1/p' | grep -vxE 'next|then|op_step_(ok|status)' | sort -u |
+			grep -oP '\bop_(await|await_client|refresh|'\
+'mutate|mutate_again|deleg_clear|do_setattr)(\((?:[^()]++|(?2))*\))' |
+			sed -nE 's/.*[ ,]([a-z0-9_]+)\)$/\1/p' |
+			grep -vxE 'next|then|op_step_(ok|status)' | sort -u |
 			while read -r step; do
-				sed '/\*\//q' <(sed 1d "$f") | grep -qw "$step" || echo "${f#"$1"/}: $step"
+				sed '/\*\//q' <(sed 1d "$f") | grep -qw "$step" ||
+					echo "${f#"$1"/}: $step"
 			done
-		sed '/\*\//q' <(sed 1d "$f") | sed -nE 's/^ \*\t((op_)?[a-z0-9]+_[a-z0-9_]+)[,\t].*/\1/p' | sort -u |
+		sed '/\*\//q' <(sed 1d "$f") |
+			sed -nE 's/^ \*\t((op_)?[a-z0-9]+_[a-z0-9_]+)[,\t].*/\1/p' |
+			sort -u |
 			while read -r step; do
 				grep -qE "^[a-z].*\b$step\(" "$f" || echo "${f#"$1"/}: $step"
 			done
@@ -227,13 +237,17 @@ echo 'f->f_nexcl += by;' >"$plant/t/mds/file/exclusive.c"
 echo 'if (f->f_nexcl == 1 || f->f_nsizing) f->f_nfrozen--;' >"$plant/t/mds/nfs4/a.c"
 [ "$(strangers "$plant/t" | cut -d: -f1)" = mds/nfs4/a.c ]
 report $? "who takes a file for himself outside of mds/file/exclusive.c is found"
-echo 'op_resume(c, st); rpc_call_waits(c->call, true); c->then = next; if (c->then == next) j->then = next;' >"$plant/t/mds/nfs4/await.c"
-for fault in 'op_resume(c, st);' 'rpc_call_waits(c->call, false);' 'c->then = next;' 'c->woken = true;'; do
+echo 'op_resume(c, st); rpc_call_waits(c->call, true); c->then = next;' \
+	'if (c->then == next) j->then = next;' \
+	>"$plant/t/mds/nfs4/await.c"
+for fault in 'op_resume(c, st);' 'rpc_call_waits(c->call, false);' \
+	'c->then = next;' 'c->woken = true;'; do
 	echo "$fault" >"$plant/t/mds/nfs4/a.c"
 	[ "$(resumers "$plant/t" | cut -d: -f1)" = mds/nfs4/a.c ]
 	report $? "an operation that waits in another way is found: $fault"
 done
-echo 'if (c->then == next) j->then = next; op_wake(c, 0); return op_await(c, next);' >"$plant/t/mds/nfs4/a.c"
+echo 'if (c->then == next) j->then = next; op_wake(c, 0); return op_await(c, next);' \
+	>"$plant/t/mds/nfs4/a.c"
 [ -z "$(resumers "$plant/t")" ]
 report $? "and one that waits as it should is not"
 printf '/* L */\n/*\n *\ta_begin\tit begins\n *\ta_done\tthe answer\n */\n' >"$plant/t/mds/nfs4/a.c"
@@ -246,7 +260,8 @@ static nfsstat4 a_begin(struct compound *c)
 END
 [ "$(untabled "$plant/t")" = "mds/nfs4/a.c: a_done" ]
 report $? "a row of the table of steps that names no function is found"
-echo 'static nfsstat4 a_done(struct compound *c, int err) { return op_await(c, a_late); }' >>"$plant/t/mds/nfs4/a.c"
+echo 'static nfsstat4 a_done(struct compound *c, int err) { return op_await(c, a_late); }' \
+	>>"$plant/t/mds/nfs4/a.c"
 [ "$(untabled "$plant/t")" = "mds/nfs4/a.c: a_late" ]
 report $? "a step that the table does not name is found"
 found=$(bad_includes "$top")

@@ -87,7 +87,9 @@ fi
 server bare+file $file "" bare 21052
 server bare $bare "" bare 21051
 cat >"$LAB_DIR/beside.json" <<END
-{"rounds": ${BESIDE_ROUNDS:-3}, "mib": $mib, "ops": ${BESIDE_OPS:-8192}, "syncs": ${BESIDE_SYNCS:-512}, "works": "${BESIDE_WORKS:-}", "perf": "${BESIDE_PERF:-}", "servers": {$json}}
+{"rounds": ${BESIDE_ROUNDS:-3}, "mib": $mib, "ops": ${BESIDE_OPS:-8192}, \
+"syncs": ${BESIDE_SYNCS:-512}, "works": "${BESIDE_WORKS:-}", \
+"perf": "${BESIDE_PERF:-}", "servers": {$json}}
 END
 guest -t 600 1 ganesha.sh "$WEFT_BUILD/tests/bench/tcp_floor" "$mib" &
 guest=$!

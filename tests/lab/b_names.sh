@@ -36,7 +36,9 @@ for name in vfs mem; do
 		>>"$SHARED/servers"
 done
 cat >"$LAB_DIR/names.json" <<END
-{"rounds": ${NAMES_ROUNDS:-3}, "files": ${NAMES_FILES:-500}, "servers": {"ganesha-vfs": [$ganesha], "ganesha-mem": [$ganesha], "weft": [$(daemon mds pid), $(daemon ds1 pid)]$json}}
+{"rounds": ${NAMES_ROUNDS:-3}, "files": ${NAMES_FILES:-500}, \
+"servers": {"ganesha-vfs": [$ganesha], "ganesha-mem": [$ganesha], \
+"weft": [$(daemon mds pid), $(daemon ds1 pid)]$json}}
 END
 guest -t 500 1 names.sh "${NAMES_FILES:-500}" "${NAMES_AT_ONCE:-1}" &
 guest=$!

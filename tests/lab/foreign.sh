@@ -66,7 +66,9 @@ foreign_conf() { # N
 	else
 		echo "$(printf '5a%.0s' {1..32})" >"$LAB_DIR/g$1.key"
 		chmod 0400 "$LAB_DIR/g$1.key"
-		echo "export \"$LAB_DIR/g$1\" { client \"10.77.0.0/16\" { access = rw  squash = none  privileged_port = no } }" >"$LAB_DIR/g$1.conf"
+		echo "export \"$LAB_DIR/g$1\" { client \"10.77.0.0/16\" {" \
+			"access = rw  squash = none  privileged_port = no } }" \
+			>"$LAB_DIR/g$1.conf"
 	fi
 }
 start_ds() { # NAME: one of ours as well

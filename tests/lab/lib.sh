@@ -88,7 +88,8 @@ metric() {
 cluster_down() {
 	local d alive=1
 	for d in $(dev status --json |
-		python3 -c 'import json, sys; print(*[d["name"] for d in json.load(sys.stdin)["daemons"]
+		python3 -c 'import json, sys
+print(*[d["name"] for d in json.load(sys.stdin)["daemons"]
 		if not d["pid"]])'); do
 		not_ok "$d still runs at the end"
 		tail -20 "$CLUSTER/log/$d.log" | sed 's/^/#   /'

@@ -152,7 +152,8 @@ fault_exports_change() {
 	weft exports reload >"$LAB_DIR/reload" 2>&1 || told "the exports are read" reload
 }
 guests_join() { nft flush chain inet weft guests_in; nft flush chain inet weft guests_out; }
-SEAMS_FAULTS=${SEAMS_FAULTS:-ds_stops ds_dies mds_stops mds_dies both_die guest_and_ds_are_cut guest_and_mds_are_cut mds_and_ds_are_cut}
+SEAMS_FAULTS=${SEAMS_FAULTS:-ds_stops ds_dies mds_stops mds_dies both_die
+	guest_and_ds_are_cut guest_and_mds_are_cut mds_and_ds_are_cut}
 
 # What was acknowledged between the backup and its return is taken back, and the judge is told.
 # Nothing is mounted.

@@ -13,7 +13,8 @@ guest 1 copied.sh
 moved=$(payload)
 copied=$(all weft_ds_copied_bytes_total)
 echo "# $copied of $moved bytes of payload were copied; I/O direct: $(all weft_ds_disk_io_total \
-	path=direct), buffered: $(all weft_ds_disk_io_total path=buffered), fixed: $(all weft_ds_fixed_io_total)"
+	path=direct), buffered: $(all weft_ds_disk_io_total \
+	path=buffered), fixed: $(all weft_ds_fixed_io_total)"
 check "the data servers saw all of it" test "$moved" -ge $((6 * 64 << 20))
 check "below 1 % of the payload is copied" test $((copied * 100)) -lt "$moved"
 check "nearly all goes past the page cache" test $(($(all weft_ds_disk_io_total \

@@ -30,7 +30,8 @@ flag drained
 wait_flag settled
 check "one mirror more" timeout 20 "$WEFT_BUILD/weft" --admin "$(daemon mds admin)" mirror add \
 	/d/one/plain.0.0 --wait
-check "it moves" timeout 20 "$WEFT_BUILD/weft" --admin "$(daemon mds admin)" move /d/one/plain.0.0 --from "$(weft file show /d/one/plain.0.0 --json | python3 -c '
+check "it moves" timeout 20 "$WEFT_BUILD/weft" --admin "$(daemon mds admin)" move /d/one/plain.0.0 \
+	--from "$(weft file show /d/one/plain.0.0 --json | python3 -c '
 import json, sys
 print(json.load(sys.stdin)["mirrors"][0]["objects"][0]["ds"])')" --wait
 check "one mirror less" timeout 20 "$WEFT_BUILD/weft" --admin "$(daemon mds admin)" mirror remove \

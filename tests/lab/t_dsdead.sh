@@ -6,7 +6,8 @@ cluster_up
 guest -t 150 1 dsdead.sh &
 state() {
 	weft --json ds list |
-		python3 -c 'import json, sys; print(next(d["state"] for d in json.load(sys.stdin)["ds"]
+		python3 -c 'import json, sys
+print(next(d["state"] for d in json.load(sys.stdin)["ds"]
 		if d["name"] == sys.argv[1]))' "$1"
 }
 until_state() { # NAME STATE SECONDS

@@ -47,7 +47,8 @@ start_mds
 missed() {
 	tell --json events --kind copy-stale --last 1000 | python3 -c '
 import json, sys
-print(sum(e["seq"] > int(sys.argv[1]) and sys.argv[2] in (e["subject"] or "").split(",") for e in map(json.loads, sys.stdin)))' "$full_since" "${ds}4"
+print(sum(e["seq"] > int(sys.argv[1]) and sys.argv[2] in (e["subject"] or "").split(",")
+    for e in map(json.loads, sys.stdin)))' "$full_since" "${ds}4"
 }
 fill() {
 	local end=$((SECONDS + 30))

@@ -14,10 +14,12 @@ import metric
 total = last = 0
 while not os.path.exists(sys.argv[3] + "/counted"):
     try:
-        now = int(float(re.search(r"^weft_mds_once_total (\S+)", metric.fetch(sys.argv[2]), re.M)[1]))
+        now = int(float(re.search(r"^weft_mds_once_total (\S+)",
+                                  metric.fetch(sys.argv[2]), re.M)[1]))
         total += last if now < last else 0
         last = now
-    except (OSError, TypeError, SystemExit):  # it is down just now; what metric says of it goes nowhere
+    except (OSError, TypeError, SystemExit):
+        # It is down just now. What metric says of it goes nowhere.
         pass
     time.sleep(0.02)
 with open(sys.argv[3] + "/again", "w") as out:

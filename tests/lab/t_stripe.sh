@@ -44,5 +44,6 @@ check "weft file show tells the same placement" bash -c '
 import json, sys
 a, b = json.load(sys.stdin), json.load(open(sys.argv[1]))
 assert a[\"inode\"] == b[\"inode\"] and a[\"size\"] == b[\"size\"] == 256 << 20, (a, b)
-assert [[o[\"object\"] for o in m[\"objects\"]] for m in a[\"mirrors\"]] == [[o[\"object\"] for o in m[\"objects\"]] for m in b[\"mirrors\"]]
+assert [[o[\"object\"] for o in m[\"objects\"]] for m in a[\"mirrors\"]] == [
+    [o[\"object\"] for o in m[\"objects\"]] for m in b[\"mirrors\"]]
 " "$3"' - "$WEFT_BUILD" "$(daemon mds admin)" "$SHARED/layout.json"

@@ -4,7 +4,8 @@
 cluster_up --ds 2
 counts() {
 	echo "$(metric mds weft_mds_op_total \
-		op=WRITE) $(($(metric mds weft_mds_op_total op=READ) + $(metric mds weft_mds_op_total op=READ_PLUS)))"
+		op=WRITE) $(($(metric mds weft_mds_op_total op=READ) +
+		$(metric mds weft_mds_op_total op=READ_PLUS)))"
 }
 guest 1 threshold.sh write plain 4096
 guest 1 threshold.sh read plain 4096

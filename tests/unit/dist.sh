@@ -16,7 +16,10 @@ trap 'rm -rf "$work"' EXIT
 n=0
 report() { # STATUS NAME [FILE]: 0 is ok; the lines of the file say what is wrong
 	n=$((n + 1))
-	if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; [ -z "${3:-}" ] || head -20 "$3" | sed 's/^/# /'; fi
+	if [ "$1" = 0 ]; then echo "ok $n - $2"; else
+		echo "not ok $n - $2"
+		[ -z "${3:-}" ] || head -20 "$3" | sed 's/^/# /'
+	fi
 }
 
 # Tracked files that a tarball need not have.
@@ -24,7 +27,8 @@ exceptions='^\.gitignore$'
 # What the tarball has beside tracked files.
 made='^(aclocal\.m4|configure|Makefile\.in|build-aux/[a-z-]+(\.sh)?)$'
 
-# lacks TRACKED LISTED: tracked files that the tarball lacks. extra TRACKED LISTED: what else it has.
+# lacks TRACKED LISTED: tracked files that the tarball lacks.
+# extra TRACKED LISTED: what else it has.
 lacks() { comm -23 <(grep -vE "$exceptions" "$1" | sort) <(sort "$2"); }
 extra() { comm -13 <(sort "$1") <(sort "$2") | grep -vE "$made"; }
 
@@ -40,7 +44,8 @@ printf '%s\n' README.md base/a.c base/a.o >"$work/more"
 [ "$(extra "$work/tracked" "$work/more")" = base/a.o ]; report $? "what a build made is found"
 
 git -C "$top" ls-files >"$work/tracked"
-env -u MAKEFLAGS -u MFLAGS "${MAKE:-make}" -s -C "$build" distdir distdir="$work/weft" >"$work/log" 2>&1
+env -u MAKEFLAGS -u MFLAGS "${MAKE:-make}" -s -C "$build" distdir distdir="$work/weft" \
+	>"$work/log" 2>&1
 report $? "make distdir" "$work/log"
 (cd "$work/weft" && find . -type f -o -type l) | sed 's,^\./,,' >"$work/listed"
 lacks "$work/tracked" "$work/listed" >"$work/out"

@@ -72,7 +72,8 @@ try "a key that its page lacks is found" weft-mds.8 '/^\.B mds\.grace/,/^No defa
 	"not listed: mds.grace=45s" 'mds|log'
 try "a wrong default is found" weft-ds.8 's/default 1s\./default 2s./' "not listed: ds.heartbeat=1s
 not in the table: ds.heartbeat=2s" 'ds|log'
-try "a key that is none is found" weft-ds.8 's/ds\.heartbeat/ds.heartbeats/' "not listed: ds.heartbeat=1s
+try "a key that is none is found" weft-ds.8 's/ds\.heartbeat/ds.heartbeats/' \
+	"not listed: ds.heartbeat=1s
 not in the table: ds.heartbeats=1s
 ds.heartbeats" 'ds|log'
 echo "1..$n"

@@ -178,7 +178,8 @@ same "on four servers" "$(getfattr --only-values -n user.weft.layout p/open |
 fails "one with data does not" "File exists" policy p/open stripes=1
 check "cp -a does not copy them" \
 	bash -c 'cp -a p p2 &&
-		[ "$(getfattr --only-values -n user.weft.policy p2)" != "stripes=2,unit=1M,mirrors=2" ]'
+		[ "$(getfattr --only-values -n user.weft.policy p2)" != \
+			"stripes=2,unit=1M,mirrors=2" ]'
 
 cd /
 umount_weft

@@ -8,7 +8,8 @@ policy . stripes=2,unit=1M,mirrors=2
 head -c 24M /dev/urandom >"$WEFT_SHARED/random"
 check "a file of 48 MiB with a hole" \
 	bash -c "dd if=$WEFT_SHARED/random of=src bs=1M count=20 conv=fsync status=none &&
-		dd if=$WEFT_SHARED/random of=src bs=1M seek=44 count=4 conv=notrunc,fsync status=none"
+		dd if=$WEFT_SHARED/random of=src bs=1M seek=44 \
+			count=4 conv=notrunc,fsync status=none"
 sum=$(sha256sum <src)
 
 copy_range() { # FROM TO BYTES: all of it by copy_file_range alone

@@ -27,7 +27,8 @@ well() { table "0 $sectors linear $loop 0"; }
 slow_disk() { # MS
 	table "0 $sectors delay $loop 0 $1" && python3 - "$1" <<-PY
 		import os, sys, time
-		fd, began = os.open("/mnt/ds3/probe", os.O_CREAT | os.O_WRONLY | os.O_DSYNC), time.time()
+		fd, began = os.open("/mnt/ds3/probe",
+		                    os.O_CREAT | os.O_WRONLY | os.O_DSYNC), time.time()
 		os.write(fd, b"x")
 		sys.exit(time.time() - began < float(sys.argv[1]) / 1000)
 	PY

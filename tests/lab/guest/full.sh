@@ -16,7 +16,8 @@ for p in one two; do
 	check "$p: rm of the large one" rm $M/$p/big
 	check "$p: then there is room" \
 		bash -c 'for i in {1..50};
-			do dd if=/dev/zero of='$M/$p'/again bs=1M count=20 conv=fsync status=none 2>/run/err &&
+			do dd if=/dev/zero of='$M/$p'/again bs=1M count=20 \
+				conv=fsync status=none 2>/run/err &&
 				exit 0; sleep 0.5; done; cat /run/err; exit 1'
 	rm $M/$p/again
 done

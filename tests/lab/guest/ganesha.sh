@@ -29,7 +29,8 @@ sync
 # calls NAME: how many READs, WRITEs and COMMITs its mount has sent, but for those to data servers.
 calls() {
 	awk -v m="/mnt/$1" '$1 == "device" { here = $5 == m } here &&
-		$1 == "READ:" { r = $2 } here && $1 == "WRITE:" { w = $2 } here && $1 == "COMMIT:" { c = $2 }
+		$1 == "READ:" { r = $2 } here && $1 == "WRITE:" { w = $2 }
+		here && $1 == "COMMIT:" { c = $2 }
 		END { print r + 0, w + 0, c + 0 }' /proc/self/mountstats
 }
 load() { # FILE COUNT RW BS [OPTION...]: count of BS bytes
@@ -76,7 +77,8 @@ for ((i = 1; ; i++)); do
 	stock "${point[$server]}/file" "$work" "$count"
 	status=$?
 	after=($(calls "$server"))
-	answer $i "$status $((after[0] - before[0])) $((after[1] - before[1])) $((after[2] - before[2]))"
+	answer $i "$status $((after[0] - before[0])) $((after[1] - before[1])) "\
+"$((after[2] - before[2]))"
 done
 answer $i 0
 for name in "${!point[@]}"; do umount "/mnt/$name"; done

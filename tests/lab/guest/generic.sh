@@ -72,11 +72,13 @@ PY
 		cold
 		check "mixed: read" cmp /run/data $d/f
 		check "mixed: a hole, and then data" \
-			bash -c "dd if=/run/data of=$d/h bs=1M count=1 seek=7 oflag=direct status=none; sync $d/h"
+			bash -c "dd if=/run/data of=$d/h bs=1M count=1 seek=7 \
+				oflag=direct status=none; sync $d/h"
 		cold
 		same "mixed: its hole, read directly" \
 			"$(dd if=$d/h bs=7M count=1 iflag=direct status=none | tr -d '\0' |
-			wc -c) $(dd if=$d/h bs=8M count=1 iflag=direct status=none | wc -c)" "0 8388608"
+			wc -c) $(dd if=$d/h bs=8M count=1 iflag=direct status=none |
+			wc -c)" "0 8388608"
 		flag mixed.written
 		wait_flag mixed.seen
 		rm -r $d

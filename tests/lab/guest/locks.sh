@@ -59,12 +59,14 @@ else:
     # A lock of the whole file, waited for by nobody; flock() is one of these on NFS.
     os.close(fd)
     flag("l8")
-    # One that is waited for comes when it can, not at the client's next try (that is seconds away by then).
+    # One that is waited for comes when it can, not at the client's next try (that is
+    # seconds away by then).
     fd = os.open(path, os.O_RDWR)
     wait("l9")
     fcntl.lockf(fd, fcntl.LOCK_EX, 10, 500)
     flag("got")
-    # By the host's clock, of which both guests' files have their times: the guests' own may differ by half a second.
+    # By the host's clock, of which both guests' files have their times: the guests'
+    # own may differ by half a second.
     late = os.stat(f"{SHARED}/got").st_mtime - os.stat(f"{SHARED}/unlocks").st_mtime
     assert 0 <= late < 0.7, f"{late:.2f} s after it was free"
     flag("l10")

@@ -10,7 +10,8 @@ while read -r name what; do
 	mkdir "/mnt/$name/names"
 done <"$WEFT_SHARED/servers"
 python='import os, sys
-top, n, what, me, step = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+top, n, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+me, step = int(sys.argv[4]), int(sys.argv[5])
 for i in range(me, n, step):
     p = f"{top}/f{i}"
     if what == "create":

@@ -75,7 +75,8 @@ head -c 48M /dev/urandom >/run/big
 flag writing
 check "a big file is written" \
 	timeout 200 bash -c 'for i in $(seq 40); do cp /run/big big$((i % 3)) || exit 1;
-		sync big$((i % 3)); [ -e "$WEFT_SHARED/restarted" ] && [ $i -gt 2 ] && exit 0; done; exit 1'
+		sync big$((i % 3)); [ -e "$WEFT_SHARED/restarted" ] && [ $i -gt 2 ] && exit 0;
+		done; exit 1'
 wait_flag restarted
 check "another after the death" cp /run/big again
 cold

@@ -48,7 +48,8 @@ ana() { echo "$2" >$target/ports/$1/ana_groups/1/ana_state; } # PATH STATE
 connect() { # PATH
 	local how=transport=loop
 	[ "$1" = 1 ] ||
-		how=transport=tcp,traddr=127.0.0.1,trsvcid=$((4420 + $1)),reconnect_delay=1,ctrl_loss_tmo=600
+		how=transport=tcp,traddr=127.0.0.1,trsvcid=$((4420 + $1))\
+,reconnect_delay=1,ctrl_loss_tmo=600
 	exec 9<>/dev/nvme-fabrics
 	echo "nqn=$NQN,$how" >&9
 	exec 9>&-
@@ -179,7 +180,8 @@ server() {
 }
 available() {
 	"$WEFT_BUILD/weft" --admin unix:$CLUSTER/run/mds.sock --json ds list |
-		python3 -c 'import json, sys; print(*[d["available"] for d in json.load(sys.stdin)["ds"]
+		python3 -c 'import json, sys
+print(*[d["available"] for d in json.load(sys.stdin)["ds"]
 			if d["name"] == sys.argv[1]])' "$1"
 }
 failed() { [ "$(metric ds1 weft_ds_store_failing)" = "$1" ]; }
@@ -256,7 +258,8 @@ mount /dev/nvme0n1 $CLUSTER/ds1 && cp -a /run/empty/. $CLUSTER/ds1 || {
 }
 dev start ds1 || { not_ok "ds1 starts"; exit 1; }
 same "weft topo knows the drive's paths" "$("$WEFT_BUILD/weft" topo --near $CLUSTER/ds1 --json |
-	python3 -c 'import json, sys; print(*json.load(sys.stdin)["drives"])')" "$(controller 1) $(controller 2) $(controller 3)"
+	python3 -c 'import json, sys; print(*json.load(sys.stdin)["drives"])')" \
+	"$(controller 1) $(controller 2) $(controller 3)"
 
 mount_weft
 app_start paths $M/f

@@ -41,7 +41,8 @@ grown() {
 	for i in {1..50}; do
 		now=$({ echo "$1"; resources; } |
 			awk '!($1 in was) { was[$1] = $2;
-				next } $2 > was[$1] + ($1 == "mr") * 2 { print $1, was[$1] " -> " $2 }')
+				next }
+				$2 > was[$1] + ($1 == "mr") * 2 { print $1, was[$1] " -> " $2 }')
 		[ -n "$now" ] || break
 		sleep 0.2
 	done
@@ -143,7 +144,8 @@ io() {
 	sleep 3
 	n=$(($(ticks) - before)) polls=$(($(metric mds,ds1,ds2 weft_rdma_polls_total) - polls))
 	# A spin: 300. What others take of the machine counts for whoever runs in the guest.
-	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s, $polls looks for completions)" test $n -le 120 -a $polls = 0
+	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s, "\
+"$polls looks for completions)" test $n -le 120 -a $polls = 0
 }
 
 # Data through the metadata server, which gets it by TCP into memory that it sends it from.
@@ -167,7 +169,8 @@ without_layouts() {
 
 # A folder that a data server exports, without any metadata server.
 plain() {
-	local before n mount="mount -t nfs -o vers=3,proto=rdma,port=20050,mountproto=tcp,mountport=12050,nolock $LAB_SELF:/run/x /mnt/v3"
+	local before n mount="mount -t nfs -o vers=3,proto=rdma,port=20050"
+	mount+=",mountproto=tcp,mountport=12050,nolock $LAB_SELF:/run/x /mnt/v3"
 	mkdir -p /mnt/v3
 	before=$(metric ds1 weft_rdma_bytes_total dir=write)
 	check "$kind: an exported folder is mounted by NFSv3" timeout 30 $mount || return
@@ -209,7 +212,8 @@ backchannel() {
 	exec 7>$M/held
 	echo one >&7
 	mkdir -p /mnt/other
-	check "$kind: another client is not kept waiting" timeout 20 unshare --uts --mount bash -c "hostname other
+	check "$kind: another client is not kept waiting" \
+		timeout 20 unshare --uts --mount bash -c "hostname other
 		$tcp_mount /mnt/other || exit 1
 		truncate -s 2 /mnt/other/held && umount /mnt/other"
 	same "$kind: and what it changed is seen" "$(cat $M/held | wc -c)" 2
@@ -306,7 +310,8 @@ calls() {
 
 link_add || { skip "$kind: no such device here"; exit 0; }
 mkdir -m 777 /run/x
-printf 'export "/run/x" {\n\tclient "*" { access = rw  squash = none  privileged_port = false }\n}\n' >/run/exports.v3
+printf 'export "/run/x" {\n\tclient "*" { access = rw  squash = none  '\
+'privileged_port = false }\n}\n' >/run/exports.v3
 [ "$part" != calls ] || { calls; no_complaint; exit 0; }
 self6=$(ip -6 -o addr show dev "$LAB_DEV" scope global |
 	awk '{ sub("/.*", "", $4); print $4; exit }')

@@ -88,7 +88,8 @@ held() { # PID [NAME]
 mr_bytes() { # that data servers have registered
 	rdma resource show mr 2>/dev/null |
 		awk '/comm weft-ds/ {
-			for (i = 1; i < NF; i++) if ($i == "mrlen") n += $(i + 1) } END { print n + 0 }'
+			for (i = 1; i < NF; i++) if ($i == "mrlen") n += $(i + 1) }
+			END { print n + 0 }'
 }
 # settled PID NAME WANT: waits until the process holds this again, 20 s at most; prints what it
 # holds.

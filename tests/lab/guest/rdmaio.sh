@@ -60,7 +60,8 @@ stuck() {
 	sleep 60
 	hang
 	sleep 60
-	echo "# round $round takes more than 120 s: the tasks that wait, and what the daemons said last"
+	echo "# round $round takes more than 120 s: the tasks that wait," \
+		"and what the daemons said last"
 	dmesg -C
 	echo w >/proc/sysrq-trigger
 	dmesg | head -150 | sed 's/^/#   /'
@@ -69,7 +70,8 @@ stuck() {
 	rdma resource show qp | sed 's/^/#   /'
 	for d in ds1 ds2 ds3 mds; do
 		echo "#   $d: $(curl -s --max-time 3 --unix-socket "$(ls $CLUSTER/run/$d*sock |
-			head -1)" http://x/metrics | grep -E '^weft_(rdma|pool)' | grep -v ' 0$' | tr '\n' ' ')"
+			head -1)" http://x/metrics |
+			grep -E '^weft_(rdma|pool)' | grep -v ' 0$' | tr '\n' ' ')"
 	done
 	for i in 1 2; do
 		echo "#   $(grep -H . /sys/class/infiniband/*/ports/1/hw_counters/* |
@@ -133,7 +135,8 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 		if wait $fio; then
 			ok "round $round: what fio wrote is what it reads, and $victim was killed"
 		else
-			not_ok "round $round: what fio wrote is what it reads, and $victim was killed"
+			not_ok "round $round: what fio wrote is what it reads, "\
+"and $victim was killed"
 			sed 's/^/#   /' /run/verified
 			break
 		fi
@@ -142,7 +145,8 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 	kill $watch
 	echo round >>"$WEFT_SHARED/rounds"
 	[ "$kind" = tcp ] || [ $((round % 10)) != 0 ] ||
-		echo "# $kind: round $round: by RDMA since they started last, the data servers: $(($(total weft_rdma_bytes_total) >> 20)) MiB"
+		echo "# $kind: round $round: by RDMA since they started last," \
+			"the data servers: $(($(total weft_rdma_bytes_total) >> 20)) MiB"
 	round=$((round + 1))
 done
 [ "$kind" = tcp ] ||

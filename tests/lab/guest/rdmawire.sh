@@ -40,7 +40,9 @@ direct=$(ds_metric wire weft_ds_disk_io_total direct) fixed=$(ds_metric wire wef
 wire "WRITE of 1 MiB from nine segments"
 direct=$(($(ds_metric wire weft_ds_disk_io_total direct) - direct)) \
 	fixed=$(($(ds_metric wire weft_ds_fixed_io_total) - fixed))
-check "what comes and goes by RDMA goes directly to and from the disk ($direct), and from and to registered memory ($fixed)" test "$direct" -ge 2 -a "$fixed" -ge "$direct"
+check "what comes and goes by RDMA goes directly to and from the disk ($direct), "\
+"and from and to registered memory ($fixed)" \
+	test "$direct" -ge 2 -a "$fixed" -ge "$direct"
 sleep 2
 before=$(held "$pid" wire)
 check "what it holds is seen: $before" grep -qE ' mr=[1-9].* cm_id=[1-9]' <<<"$before"
@@ -68,7 +70,8 @@ same "one thread registers all memory, and it is none that serves clients" \
 	wc -l)" 1
 beside=$((256 << 20)) # the pool, and on iWARP what is read into
 [ "$kind" != siw ] || beside=$(((256 + 32) << 20))
-echo "# $kind: with $n connections $(((standing - beside) / 1024)) KiB are registered for messages, $(((standing - beside) / 1024 / n)) for each"
+echo "# $kind: with $n connections $(((standing - beside) / 1024)) KiB are registered" \
+	"for messages, $(((standing - beside) / 1024 / n)) for each"
 if [ "$kind" = rxe ]; then
 	before=$(ds_metric wire weft_pool_bytes 'state="used"')
 	wire "announces much, and answers nothing" &
@@ -79,7 +82,9 @@ if [ "$kind" = rxe ]; then
 		sleep 0.1
 	done
 	wait $!
-	check "what a client announces and does not give costs little memory ($(((most - before) / 1024)) KiB)" test $((most - before)) -le $((8 << 20)) -a "$most" -gt "$before"
+	check "what a client announces and does not give costs little memory "\
+"($(((most - before) / 1024)) KiB)" \
+		test $((most - before)) -le $((8 << 20)) -a "$most" -gt "$before"
 fi
 ds_stop wire
 ds_complaints wire
@@ -88,7 +93,9 @@ same "all RDMA objects went with it" "$(held "$pid")" "fd=0 qp=0 cq=0 mr=0 pd=0 
 # How completions are found, and of which work requests.
 counts() { # completions, events, looks that found none; work requests, those that tell
 	ds_get wire /metrics | awk '/^weft_rdma_/ { n[$1] = $2 }
-		END { print n["weft_rdma_completions_total"], n["weft_rdma_events_total"], n["weft_rdma_polls_total{found=\"none\"}"], n["weft_rdma_work_requests_total"], n["weft_rdma_signaled_total"] }'
+		END { print n["weft_rdma_completions_total"], n["weft_rdma_events_total"],
+			n["weft_rdma_polls_total{found=\"none\"}"],
+			n["weft_rdma_work_requests_total"], n["weft_rdma_signaled_total"] }'
 }
 since() { # BEFORE: what there is more of than then
 	awk 'NR == 1 { split($0, was) } NR == 2 {
@@ -100,7 +107,9 @@ before=$(counts)
 wire -n 2000 "128 at once"
 read -r completions sleeps vain _ <<<"$(since "$before")"
 # one more to be sure, in two queues
-check "without rdma.poll a look in vain ends in sleep ($completions completions, $sleeps events, $vain looks in vain)" test "$completions" -ge 4000 -a "$vain" -le $((4 * sleeps))
+check "without rdma.poll a look in vain ends in sleep "\
+"($completions completions, $sleeps events, $vain looks in vain)" \
+	test "$completions" -ge 4000 -a "$vain" -le $((4 * sleeps))
 before=$(counts)
 wire "READ into 256 segments"
 read -r _ _ _ requests tell <<<"$(since "$before")"
@@ -108,7 +117,10 @@ if [ "$kind" = siw ]; then
 	check "on iWARP all tell that they are done ($tell of $requests work requests)" \
 		test $((10 * tell)) -ge $((9 * requests))
 else
-	check "few tell that they are done, and one in 64 at least ($tell of $requests work requests)" test "$requests" -ge 1000 -a $((10 * tell)) -le "$requests" -a $((64 * tell)) -ge "$requests"
+	check "few tell that they are done, and one in 64 at least "\
+"($tell of $requests work requests)" \
+		test "$requests" -ge 1000 -a $((10 * tell)) -le "$requests" \
+		-a $((64 * tell)) -ge "$requests"
 fi
 ds_stop wire
 ds_complaints wire
@@ -116,7 +128,9 @@ ds_start wire 12100 20049 -o log.level=warn -o rdma.poll=10000
 before=$(counts)
 wire -n 2000 "128 at once"
 read -r completions events vain _ <<<"$(since "$before")"
-check "under load there is polling instead of events ($completions completions, $events events, $vain looks in vain)" test "$completions" -ge 4000 -a "$vain" -ge $((8 * events))
+check "under load there is polling instead of events "\
+"($completions completions, $events events, $vain looks in vain)" \
+	test "$completions" -ge 4000 -a "$vain" -ge $((8 * events))
 wire -n 6 "a connection that is idle" &
 for i in {1..50}; do [ "$(ds_metric wire weft_rdma_connections)" != 1 ] || break; sleep 0.1; done
 sleep 1.5
@@ -182,14 +196,17 @@ ds_start wire 12100 20049 -o log.level=warn -o rdma.connections_of_address=5 -o 
 posted=$(ds_metric wire weft_rdma_work_requests_total)
 wire -n 4 "connections that stand"
 posted=$(($(ds_metric wire weft_rdma_work_requests_total) - posted))
-check "peers that are silent are tried, and that harms none: $posted work requests, 8 of them replies" test $posted -ge 12 -a "$(ds_metric wire weft_rdma_failed_operations_total)" = 0
+check "peers that are silent are tried, and that harms none: "\
+"$posted work requests, 8 of them replies" \
+	test $posted -ge 12 -a "$(ds_metric wire weft_rdma_failed_operations_total)" = 0
 posted=$(ds_metric wire weft_rdma_work_requests_total)
 wire -n 3 "a connection that is silent at first"
 posted=$(($(ds_metric wire weft_rdma_work_requests_total) - posted))
 if [ "$kind" = siw ]; then
 	same "on iWARP nobody is sent to who has sent nothing" "$posted" 1
 else
-	check "who has connected and says nothing is tried ($posted work requests, 1 of them a reply)" test $posted -ge 2
+	check "who has connected and says nothing is tried "\
+"($posted work requests, 1 of them a reply)" test $posted -ge 2
 fi
 wire -n 5 "until an address has no more"
 ds_stop wire
@@ -218,7 +235,8 @@ if [ "$kind" = siw ]; then
 	sleep 2 # it is tried each second
 	same "so is that of the memory that is fetched into" \
 		"$(grep -c "rdma: siw0: registering 32 MiB for what is fetched: .*RLIMIT_MEMLOCK" \
-		/run/wire.log) $(grep -c "siw0 cannot be used: Cannot allocate memory" /run/wire.log)" "1 1"
+		/run/wire.log) $(grep -c \
+		"siw0 cannot be used: Cannot allocate memory" /run/wire.log)" "1 1"
 	ds_by=()
 	ds_stop wire
 	ds_complaints wire
@@ -229,7 +247,8 @@ if [ "$kind" = rxe ] && command -v rpcbind >/dev/null; then
 	rpcbind -f &
 	rpcbind=$!
 	mkdir -m 777 /run/x /mnt/v3
-	printf 'export "/run/x" {\n\tclient "*" { access = rw  squash = none  privileged_port = false }\n}\n' >/run/exports.v3
+	printf 'export "/run/x" {\n\tclient "*" { access = rw  squash = none  '\
+'privileged_port = false }\n}\n' >/run/exports.v3
 	ds_start wire 12100 20049 -o ds.exports=/run/exports.v3 -o ds.rpcbind=true
 	for i in {1..100}; do
 		rpcinfo -p 127.0.0.1 | grep -q ' 100005 .* 12100 ' && break
@@ -238,7 +257,8 @@ if [ "$kind" = rxe ] && command -v rpcbind >/dev/null; then
 	check "an exported folder is mounted over RDMA without its ports" timeout 30 mount -t nfs \
 		-o vers=3,proto=rdma,nolock "$LAB_SELF:/run/x" /mnt/v3
 	same "and it is RDMA" "$(sed -n \
-		's|.* /mnt/v3 nfs .*proto=\([a-z]*\),port=\([0-9]*\).*|\1 \2|p' /proc/mounts)" "rdma 20049"
+		's|.* /mnt/v3 nfs .*proto=\([a-z]*\),port=\([0-9]*\).*|\1 \2|p' /proc/mounts)" \
+		"rdma 20049"
 	head -c 1000000 /dev/urandom >/run/data
 	check "it takes data" cp /run/data /mnt/v3/data
 	umount /mnt/v3

@@ -52,7 +52,8 @@ for line in open(log, encoding="ascii"):
     whole = random.Random(who * 1000 + n).randbytes(whole)[:size]
     got = open(path, "rb").read()
     if st.st_size != size or got != whole:
-        where = next((i for i, (a, b) in enumerate(zip(got, whole)) if a != b), min(len(got), len(whole)))
+        where = next((i for i, (a, b) in enumerate(zip(got, whole)) if a != b),
+                     min(len(got), len(whole)))
         bad.append(f"{path}: size {st.st_size}, read {len(got)}, wrote {size}, differs at {where}")
     elif n % 2 and int(st.st_mtime) != mtime:
         bad.append(f"{path}: mtime {st.st_mtime}, set {mtime}")
