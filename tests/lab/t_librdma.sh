@@ -3,8 +3,8 @@
 # device, which is here.
 if ! PATH=$PATH:/usr/sbin:/sbin command -v rdma >/dev/null ||
 	[ ! -x "$WEFT_BUILD/tests/wire/weft_client" ]; then
-	skip "needs the program rdma (tools/setup installs it), "\
-"and tests/wire/weft_client (make check)"
+	skip "needs the program rdma (tools/setup installs it), \
+and tests/wire/weft_client (make check)"
 else
 	guest -m 1G 1 librdma.sh "$WEFT_BUILD" &
 	guest=$!

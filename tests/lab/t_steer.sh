@@ -26,8 +26,8 @@ readers 19 20 21 22
 readers_one=$((readers_one + n1)) readers_two=$((readers_two + n2))
 same "each of 12 clients reads the whole file from one copy" $((readers_one + readers_two)) 12
 # 3 of 4 want ds1. Fewer than 4 of 12 there has a chance of 1 in 2,500.
-check "clients are spread over both copies, more of them where the weight is "\
-"($readers_one and $readers_two)" \
+check "clients are spread over both copies, more of them where the weight is \
+($readers_one and $readers_two)" \
 	test "$readers_one" -ge 4
 weft ds weight ds1 1 >/dev/null
 weft ds group ds1 rack=r1 >/dev/null

@@ -13,8 +13,8 @@ for tag; do
 	rm -f $M/d/*
 	python3 "$here/eof.py" make $M/d
 	cold
-	check "no tail is short or fails, and all are there $after s after "\
-"${tag%-*} s without metadata server" \
+	check "no tail is short or fails, and all are there $after s after \
+${tag%-*} s without metadata server" \
 		python3 "$here/eof.py" $M/d "$WEFT_SHARED" "$tag" $after
 done
 # beside FOLDER TAG LIMIT: a server of f0 stands still, which is marked while it is written.
@@ -29,8 +29,8 @@ beside() {
 	getfattr --absolute-names --only-values -n user.weft.layout $1/f0 |
 		python3 -c 'import json, sys
 print(json.load(sys.stdin)["mirrors"][-1]["objects"][0]["ds"])' >"$WEFT_SHARED/server.$2"
-	check "no tail is short or fails beside $4 that stands still, "\
-"and all are there within $3 s" \
+	check "no tail is short or fails beside $4 that stands still, \
+and all are there within $3 s" \
 		python3 "$here/eof.py" $1 "$WEFT_SHARED" $2 $3
 	exec 7>&-
 }

@@ -77,8 +77,8 @@ for ((i = 1; ; i++)); do
 	stock "${point[$server]}/file" "$work" "$count"
 	status=$?
 	after=($(calls "$server"))
-	answer $i "$status $((after[0] - before[0])) $((after[1] - before[1])) "\
-"$((after[2] - before[2]))"
+	answer $i "$status $((after[0] - before[0])) $((after[1] - before[1])) \
+$((after[2] - before[2]))"
 done
 answer $i 0
 for name in "${!point[@]}"; do umount "/mnt/$name"; done

@@ -144,8 +144,8 @@ io() {
 	sleep 3
 	n=$(($(ticks) - before)) polls=$(($(metric mds,ds1,ds2 weft_rdma_polls_total) - polls))
 	# A spin: 300. What others take of the machine counts for whoever runs in the guest.
-	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s, "\
-"$polls looks for completions)" test $n -le 120 -a $polls = 0
+	check "$kind: idle daemons do not spin ($n ticks of CPU in 3 s, \
+$polls looks for completions)" test $n -le 120 -a $polls = 0
 }
 
 # Data through the metadata server, which gets it by TCP into memory that it sends it from.

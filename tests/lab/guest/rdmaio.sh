@@ -135,8 +135,8 @@ while [ $SECONDS -lt $end ] || [ $round -lt 2 ]; do
 		if wait $fio; then
 			ok "round $round: what fio wrote is what it reads, and $victim was killed"
 		else
-			not_ok "round $round: what fio wrote is what it reads, "\
-"and $victim was killed"
+			not_ok "round $round: what fio wrote is what it reads, \
+and $victim was killed"
 			sed 's/^/#   /' /run/verified
 			break
 		fi

@@ -40,8 +40,8 @@ direct=$(ds_metric wire weft_ds_disk_io_total direct) fixed=$(ds_metric wire wef
 wire "WRITE of 1 MiB from nine segments"
 direct=$(($(ds_metric wire weft_ds_disk_io_total direct) - direct)) \
 	fixed=$(($(ds_metric wire weft_ds_fixed_io_total) - fixed))
-check "what comes and goes by RDMA goes directly to and from the disk ($direct), "\
-"and from and to registered memory ($fixed)" \
+check "what comes and goes by RDMA goes directly to and from the disk ($direct), \
+and from and to registered memory ($fixed)" \
 	test "$direct" -ge 2 -a "$fixed" -ge "$direct"
 sleep 2
 before=$(held "$pid" wire)
@@ -82,8 +82,8 @@ if [ "$kind" = rxe ]; then
 		sleep 0.1
 	done
 	wait $!
-	check "what a client announces and does not give costs little memory "\
-"($(((most - before) / 1024)) KiB)" \
+	check "what a client announces and does not give costs little memory \
+($(((most - before) / 1024)) KiB)" \
 		test $((most - before)) -le $((8 << 20)) -a "$most" -gt "$before"
 fi
 ds_stop wire
@@ -107,8 +107,8 @@ before=$(counts)
 wire -n 2000 "128 at once"
 read -r completions sleeps vain _ <<<"$(since "$before")"
 # one more to be sure, in two queues
-check "without rdma.poll a look in vain ends in sleep "\
-"($completions completions, $sleeps events, $vain looks in vain)" \
+check "without rdma.poll a look in vain ends in sleep \
+($completions completions, $sleeps events, $vain looks in vain)" \
 	test "$completions" -ge 4000 -a "$vain" -le $((4 * sleeps))
 before=$(counts)
 wire "READ into 256 segments"
@@ -117,8 +117,8 @@ if [ "$kind" = siw ]; then
 	check "on iWARP all tell that they are done ($tell of $requests work requests)" \
 		test $((10 * tell)) -ge $((9 * requests))
 else
-	check "few tell that they are done, and one in 64 at least "\
-"($tell of $requests work requests)" \
+	check "few tell that they are done, and one in 64 at least \
+($tell of $requests work requests)" \
 		test "$requests" -ge 1000 -a $((10 * tell)) -le "$requests" \
 		-a $((64 * tell)) -ge "$requests"
 fi
@@ -128,8 +128,8 @@ ds_start wire 12100 20049 -o log.level=warn -o rdma.poll=10000
 before=$(counts)
 wire -n 2000 "128 at once"
 read -r completions events vain _ <<<"$(since "$before")"
-check "under load there is polling instead of events "\
-"($completions completions, $events events, $vain looks in vain)" \
+check "under load there is polling instead of events \
+($completions completions, $events events, $vain looks in vain)" \
 	test "$completions" -ge 4000 -a "$vain" -ge $((8 * events))
 wire -n 6 "a connection that is idle" &
 for i in {1..50}; do [ "$(ds_metric wire weft_rdma_connections)" != 1 ] || break; sleep 0.1; done
@@ -196,8 +196,8 @@ ds_start wire 12100 20049 -o log.level=warn -o rdma.connections_of_address=5 -o 
 posted=$(ds_metric wire weft_rdma_work_requests_total)
 wire -n 4 "connections that stand"
 posted=$(($(ds_metric wire weft_rdma_work_requests_total) - posted))
-check "peers that are silent are tried, and that harms none: "\
-"$posted work requests, 8 of them replies" \
+check "peers that are silent are tried, and that harms none: \
+$posted work requests, 8 of them replies" \
 	test $posted -ge 12 -a "$(ds_metric wire weft_rdma_failed_operations_total)" = 0
 posted=$(ds_metric wire weft_rdma_work_requests_total)
 wire -n 3 "a connection that is silent at first"
@@ -205,8 +205,8 @@ posted=$(($(ds_metric wire weft_rdma_work_requests_total) - posted))
 if [ "$kind" = siw ]; then
 	same "on iWARP nobody is sent to who has sent nothing" "$posted" 1
 else
-	check "who has connected and says nothing is tried "\
-"($posted work requests, 1 of them a reply)" test $posted -ge 2
+	check "who has connected and says nothing is tried \
+($posted work requests, 1 of them a reply)" test $posted -ge 2
 fi
 wire -n 5 "until an address has no more"
 ds_stop wire
