@@ -194,7 +194,7 @@ static int value_set(struct conf *c, size_t i, const char *text, char *err, size
 	}
 	free(c->c_values[i].v_str);
 	c->c_values[i] = (struct conf_value){copy, num};
-	/* cppcheck-suppress memleak ; it does not see that the compound literal keeps the pointer */
+	/* cppcheck-suppress memleak ; the compound literal keeps the pointer */
 	return 0;
 }
 

@@ -74,7 +74,8 @@ static struct ring *ring_new(void)
 	r->r_slot = slots;
 	r->r_number = ++nrings;
 	r->r_next = rings;
-	return rings = r;
+	rings = r;
+	return r;
 }
 
 static __attribute__((noinline, cold)) struct ring *ring_take(void)

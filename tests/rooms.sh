@@ -69,7 +69,8 @@ bad_includes() {
 circles() {
 	(cd "$1" && find client topo -name '*.h' 2>/dev/null | sort |
 		xargs -r grep -HoE '^#include "[^"]+"') |
-		sed -E 's/:#include "([^"]+)"/ \1/' | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^-].*\.h\)$/\1/p'
+		sed -E 's/:#include "([^"]+)"/ \1/' | tsort 2>&1 >/dev/null |
+		sed -n 's/^tsort: \([^-].*\.h\)$/\1/p'
 }
 
 # unlisted TREE: prints the source files that its Makefile.am does not name.
@@ -250,7 +251,7 @@ echo 'if (c->then == next) j->then = next; op_wake(c, 0); return op_await(c, nex
 	>"$plant/t/mds/nfs4/a.c"
 [ -z "$(resumers "$plant/t")" ]
 report $? "and one that waits as it should is not"
-printf '/* L */\n/*\n *\ta_begin\tit begins\n *\ta_done\tthe answer\n */\n' >"$plant/t/mds/nfs4/a.c"
+printf '/* L */\n/*\n *\ta_begin\tit begins\n *\ta_done\tan answer\n */\n' >"$plant/t/mds/nfs4/a.c"
 cat >>"$plant/t/mds/nfs4/a.c" <<'END'
 static nfsstat4 a_begin(struct compound *c)
 {

@@ -9,7 +9,8 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 
 # Off are: varFuncNullUB, because NULL is a pointer in C; uninitvar and uninitStructMember, because
 # cppcheck does not see that "if (!err)" guards the use; gcc -Wall -Werror sees it, and checks both.
-# unknownMacro is a finding: say here what the macro is like, or cppcheck skips the rest of the file.
+# unknownMacro is a finding: say here what the macro is like, or cppcheck skips the rest of the
+# file.
 options=(-q "-j$(nproc)" --enable=warning,portability --inline-suppr --std=c11 -I. -D_GNU_SOURCE
 	--suppress=varFuncNullUB --suppress=uninitvar --suppress=uninitStructMember
 	'-Djson_array_foreach(a,i,v)=while((v=next_value(a,&i)))'
@@ -17,12 +18,12 @@ options=(-q "-j$(nproc)" --enable=warning,portability --inline-suppr --std=c11 -
 	'--template={file}:{line}: {id}: {message}')
 # mistakes TREE: prints what cppcheck finds.
 mistakes() {
-	(cd "$1" && find base proto kv mds ds client tools -name '*.c' 2>/dev/null | sort |
+	(cd "$1" && find base topo proto kv mds ds client tools -name '*.c' 2>/dev/null | sort |
 		cppcheck "${options[@]}" --file-list=- 2>&1)
 }
 # misspelt TREE: prints what codespell finds. Corpora and archives are not text.
 misspelt() {
-	(cd "$1" && find base proto kv mds ds client tools tests docs ./*.md Makefile.am configure.ac \
+	(cd "$1" && find base topo proto kv mds ds client tools tests docs ./*.md Makefile.am configure.ac \
 		-type f 2>/dev/null | grep -vE '/corpus/|\.xz$|/__pycache__/|/codespell-ignore$|/unit/lint\.sh$' |
 		xargs -r codespell -I "$top/tests/codespell-ignore" 2>&1)
 }
