@@ -7,6 +7,7 @@
  * the record until the reply), and sends a READ from the buffer into which it was read.
  * ds_m_copied_bytes counts what the transport copied before.
  */
+#include "base/log.h"
 #include "ds/nfs3.h"
 #include "ds/store/rebuild.h"
 #include "proto/rpc_rdma.h"
@@ -127,12 +128,14 @@ static void read_done(struct ds_rw *rw, int res)
 static void read_buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 {
 	struct ds_op *op = caa_container_of(w, struct ds_op, op_wait);
+	uint64_t before = log_request; /* another call's, if it gave its buffer back */
 
 	op->op_buf = b;
 	if (!op->op_obj) {
 		nfs3_io_read_got(op, 0);
 		return;
 	}
+	log_request = op->op_request;
 	op->op_rw.rw_obj = op->op_obj;
 	op->op_rw.rw_hold = op->op_hold;
 	op->op_rw.rw_off = op->op_off;
@@ -140,6 +143,7 @@ static void read_buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 	op->op_rw.rw_mem = b->b_data;
 	op->op_rw.rw_done = read_done;
 	ds_obj_read(&op->op_rw);
+	log_request = before;
 }
 
 void ds_nfs3_read(struct ds_op *op)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* await.c - how an operation waits: see await.h. */
+#include "base/log.h"
 #include "mds/nfs4/op.h"
 #include <assert.h>
 
@@ -38,6 +39,7 @@ void op_wake(void *compound, int err)
 	rpc_call_waits(c->call, false);
 	/* What was waited for may have changed the file. */
 	op_txn_stale(c->th);
+	log_request = c->request; /* what the step begins carries it */
 	st = next(c, err);
 	if (st != OP_PARKED)
 		op_resume(c, st);

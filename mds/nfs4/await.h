@@ -18,8 +18,9 @@
  *
  * Where the completion has another signature, a function of two lines turns it into op_wake. What
  * the steps share is in c->scratch (op_scratch). op_mutate, op_refresh and op_deleg_clear begin and
- * wait in one call. Nothing else resumes an operation: await.c alone calls op_resume, and says
- * whether a call waits for a client; tests/rooms.sh holds that.
+ * wait in one call. In mds/nfs4, await.c alone resumes an operation and says whether a call waits
+ * for a client, except that compound.c runs an operation again that waited for names (names_again);
+ * tests/rooms.sh holds that.
  */
 #ifndef MDS_NFS4_AWAIT_H
 #define MDS_NFS4_AWAIT_H

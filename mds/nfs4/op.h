@@ -138,8 +138,8 @@ void op_serve(struct mds *m);
 void op_metrics_init(struct mds *m);
 /* Returns the RFC's name of an operation number, or NULL if none is defined. */
 const char *op_name(unsigned opnum);
-/* Closes the result of a parked operation and runs the next ones. Only await.c calls it, on the
- * compound's loop. */
+/* Closes the result of a parked operation and runs the next ones. Only await.c and compound.c call
+ * it, on the compound's loop. */
 void op_resume(struct compound *c, nfsstat4 status);
 /* Allocates zeroed memory that lives until the operation ends; fini (may be NULL) is called before
  * it is freed. NULL: no memory. */

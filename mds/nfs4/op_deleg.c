@@ -503,6 +503,7 @@ static void ask_answered(struct st_deleg_query *a)
 	}
 	k->op = (struct kv_op){
 		.o_run = op_deleg_ask_run, .o_done = ask_committed, .o_loop = c->th->mt_loop};
+	op_client_came(c); /* from here on the call waits for the store */
 	kv_submit(c->m->m_kv, &k->op);
 }
 

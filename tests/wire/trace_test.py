@@ -99,6 +99,15 @@ def test_a_create_is_shown_from_its_call_to_its_reply(w):
     check(all(re.match(r" +-?\d+\.\d us  thread \d+ +\S", x) for x in lines), True, lines)
 
 
+def test_a_write_keeps_its_number_while_data_servers_answer(w):
+    """The answer comes on a connection that belongs to no request."""
+    c, _, fh, sid = made("through")
+    c.ok(putfh(fh), write(sid, 0, bytes(5000), FILE_SYNC))
+    r = with_ops(traced("-n", "20"), "SEQUENCE PUTFH WRITE")
+    in_order(r, "^WRITE waits$", r"^mutation done in batch \d+$", "^WRITE goes on: NFS4_OK",
+             "^reply NFS4_OK: SEQUENCE PUTFH WRITE")
+
+
 def test_a_request_that_only_reads_is_two_steps(w):
     c = client()
     c.ok(putfh(c.root()), getattr_("size"))
