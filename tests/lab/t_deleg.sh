@@ -6,6 +6,15 @@ for times in false true; do
 	rm -f "$SHARED"/*
 	guest 1 deleg.sh a $times &
 	guest 2 deleg.sh b $times &
+	wait_flag made 120
+	# A client sends CLOSE after the file's last user has gone on. A file that is still open for
+	# writing gives no delegation for reading.
+	end=$((SECONDS + 60))
+	until [ "$(metric mds weft_mds_op_total op=CLOSE)" = \
+		"$(metric mds weft_mds_op_total op=OPEN)" ] || [ $SECONDS -ge $end ]; do
+		sleep 0.1
+	done
+	flag closed
 	wait_flag held 120
 	opens=$(metric mds weft_mds_op_total op=OPEN)
 	flag reopen

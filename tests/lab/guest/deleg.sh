@@ -17,6 +17,8 @@ meet() { # NAME: both are here
 if [ $me = a ]; then
 	mkdir $M/d
 	for i in 1 2 3 4 5; do echo $i >$M/d/r$i; done
+	flag made
+	wait_flag closed
 	cat $M/d/r* >/dev/null
 	flag held
 	wait_flag reopen
