@@ -47,8 +47,8 @@ nfsstat4 op_await_client(struct compound *c, op_step *next);
 void op_wake(void *compound, int err);
 /* The same for completions without an error. */
 void op_wake_ok(void *compound);
-/* What the parked operation waits for now depends on a client. It ends with op_wake, or before that
- * with op_client_came. */
+/* From here on the parked operation waits for a client. It ends with op_wake, or before that with
+ * op_client_came. */
 void op_client_waits(void *compound);
 void op_client_came(void *compound);
 
