@@ -554,6 +554,11 @@ static void fake_gone(void *arg)
 	loop_timer_stop(fake_loop, &f->f_beat);
 }
 
+static void watch_stop(void *arg)
+{
+	loop_timer_stop(loops[0], arg);
+}
+
 static void mds_unlisten(void *arg)
 {
 	(void)arg;
@@ -566,18 +571,35 @@ static void mds_close(void *arg)
 	ds_reg_data_close(dsc);
 }
 
+static void pass(void *arg)
+{
+	(void)arg;
+}
+
+/* Waits until each loop has run the messages that it had, and those that came of them. */
+static void loops_settle(void)
+{
+	for (unsigned round = 0; round < 4; round++) {
+		on_loop(loops[0], pass, NULL);
+		on_loop(loops[1], pass, NULL);
+		on_loop(fake_loop, pass, NULL);
+	}
+}
+
 /* A clean end, so that the leak checker sees what is really lost. */
 static void teardown(void)
 {
 	char cmd[100];
 
+	/* While the registry watches, it asks the data servers and judges them. */
+	on_loop(loops[0], watch_stop, &dsc->d_timer);
 	for (unsigned i = 0; i < FAKES; i++)
 		on_loop(fake_loop, fake_gone, &fakes[i]);
 	on_loop(loops[0], mds_unlisten, NULL);
 	on_loop(loops[0], mds_close, NULL);
 	on_loop(loops[1], mds_close, NULL);
 	eventually(!dsc->d_nlinks);
-	nap(50);
+	loops_settle();
 	loop_stop(loops[0]);
 	loop_stop(loops[1]);
 	loop_stop(fake_loop);
