@@ -29,6 +29,7 @@
 
 static uint8_t cluster_key[32] = "the cluster's key of this test..";
 static char dir[64];
+static uint32_t lease_ms = LEASE_MS;
 static struct kv *kv;
 static struct ns *ns;
 static struct ds_reg *dsc;
@@ -318,7 +319,7 @@ static void fake_joined(void *arg, int err, const ctl_response *res)
 		return;
 	if (res->status == CTL_OK) {
 		f->f_id = res->result.ctl_result_u.join2.join.ds_id;
-		ck_assert_uint_eq(res->result.ctl_result_u.join2.join.lease_ms, LEASE_MS);
+		ck_assert_uint_eq(res->result.ctl_result_u.join2.join.lease_ms, lease_ms);
 		ck_assert_uint_eq(res->result.ctl_result_u.join2.join.instance_epoch,
 				  ns_super(ns)->su_boot);
 	}
@@ -521,7 +522,7 @@ static void setup(void)
 {
 	struct kv_opts ko = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 30};
 	struct ds_reg_opts o = {.do_cluster_key = cluster_key,
-				.do_lease_ms = LEASE_MS,
+				.do_lease_ms = lease_ms,
 				.do_loops = loops,
 				.do_nloops = 2};
 	char err[256] = "";

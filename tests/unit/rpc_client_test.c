@@ -116,7 +116,7 @@ START_TEST(a_client_connects_on_its_first_call)
 	ck_assert_int_eq(ups, 0);
 	left = 1;
 	rpc_req_init(q, PROG, 3, P_CRED, &cred, 100, done);
-	rpc_client_send(cl, q, 5000);
+	rpc_client_send(cl, q, 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 	ck_assert_int_eq(ups, 1);
@@ -135,7 +135,7 @@ START_TEST(a_call_without_answer_times_out_and_its_late_reply_is_counted)
 	rpc_client_send(cl, req(P_BLACKHOLE), 50);
 	loop_run(S);
 	ck_assert_int_eq(last_err, -ETIMEDOUT);
-	rpc_client_send(cl, req(P_WAKE), 5000);
+	rpc_client_send(cl, req(P_WAKE), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 	for (int i = 0; i < 500 && metric_value(rpc_m_bad_replies) == before; i++)
@@ -148,16 +148,16 @@ END_TEST
 START_TEST(rejected_calls_end_with_eproto)
 {
 	client_make(NULL);
-	rpc_client_send(cl, req(P_GARBAGE), 5000);
+	rpc_client_send(cl, req(P_GARBAGE), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, -EPROTO);
-	rpc_client_send(cl, req(P_TOOWEAK), 5000);
+	rpc_client_send(cl, req(P_TOOWEAK), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, -EPROTO);
-	rpc_client_send(cl, req(P_N + 1), 5000);
+	rpc_client_send(cl, req(P_N + 1), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, -EPROTO);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 }
@@ -168,14 +168,14 @@ START_TEST(calls_lost_with_the_connection_end_with_econnreset_and_it_is_made_aga
 	client_make(NULL);
 	rpc_client_start(cl);
 	for (int i = 0; i < 100; i++)
-		rpc_client_send(cl, req(P_BLACKHOLE), 5000);
-	rpc_client_send(cl, req(P_CLOSE), 5000);
+		rpc_client_send(cl, req(P_BLACKHOLE), 60000);
+	rpc_client_send(cl, req(P_CLOSE), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, -ECONNRESET);
 	run_ms(300);
 	ck_assert_int_eq(downs, 1);
 	ck_assert_int_eq(ups, 2);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 }
@@ -187,12 +187,12 @@ static uint64_t lose_five(bool proven)
 	uint64_t began = loop_now_ns(S);
 
 	for (int i = 0; i < 5; i++) {
-		rpc_client_send(cl, req(P_CLOSE), 5000);
+		rpc_client_send(cl, req(P_CLOSE), 60000);
 		loop_run(S);
 		if (proven)
 			rpc_client_proven(cl);
 	}
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 	return (loop_now_ns(S) - began) / 1000000;
@@ -216,8 +216,8 @@ START_TEST(a_refused_connection_ends_the_calls_that_wait)
 	listener = NULL;
 	run_ms(30);
 	client_make(NULL);
-	rpc_client_send(cl, req(P_NULL), 5000);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, -ECONNREFUSED);
 	ck_assert_int_eq(downs, 1);
@@ -231,7 +231,7 @@ START_TEST(a_refused_connection_ends_the_calls_that_wait)
 	/* Before that, the end of a try that began too early would be a call's. */
 	for (int i = 0; i < 500 && !ups; i++)
 		run_ms(20);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 	ck_assert_int_eq(ups, 1);
@@ -247,7 +247,7 @@ START_TEST(arguments_over_the_limit_end_with_emsgsize)
 	rpc_req_init(q, PROG, 3, P_ECHO, &cred, 8, done);
 	xdr_put_u64(&q->q_args, 0);
 	xdr_put_u32(&q->q_args, 0);
-	rpc_client_send(cl, q, 5000);
+	rpc_client_send(cl, q, 60000);
 	ck_assert_int_eq(left, 1); /* not from inside */
 	loop_run(S);
 	ck_assert_int_eq(last_err, -EMSGSIZE);
@@ -257,9 +257,9 @@ END_TEST
 START_TEST(destroying_a_client_ends_its_calls_later)
 {
 	client_make(NULL);
-	rpc_client_send(cl, req(P_BLACKHOLE), 5000);
+	rpc_client_send(cl, req(P_BLACKHOLE), 60000);
 	run_ms(30);
-	rpc_client_send(cl, req(P_BLACKHOLE), 5000);
+	rpc_client_send(cl, req(P_BLACKHOLE), 60000);
 	rpc_client_destroy(cl);
 	cl = NULL;
 	ck_assert_int_eq(left, 2);
@@ -268,7 +268,7 @@ START_TEST(destroying_a_client_ends_its_calls_later)
 	ck_assert_int_eq(left, 0);
 	/* And one that has not connected yet. */
 	client_make(NULL);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	rpc_client_destroy(cl);
 	cl = NULL;
 	loop_run(S);
@@ -291,7 +291,7 @@ START_TEST(the_server_calls_back_on_the_same_connection)
 		.rs_progs = &back, .rs_nprogs = 1, .rs_max_record = 65536, .rs_max_reply = 65536};
 
 	client_make(&svc);
-	rpc_client_send(cl, req(P_CALLBACK), 5000);
+	rpc_client_send(cl, req(P_CALLBACK), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 	ck_assert_uint_eq(got_words[0], 42);
@@ -302,7 +302,7 @@ END_TEST
 START_TEST(a_client_without_service_rejects_callbacks)
 {
 	client_make(NULL);
-	rpc_client_send(cl, req(P_CALLBACK), 5000);
+	rpc_client_send(cl, req(P_CALLBACK), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 	ck_assert_uint_eq(got_words[0], 0);
@@ -365,14 +365,14 @@ START_TEST(a_server_that_does_not_know_the_key_gets_no_call)
 
 	client_make(NULL);
 	rpc_client_use_tls(cl, PROG, 3, other);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_lt(last_err, 0);
 	ck_assert_int_eq(ups, 0);
 	ck_assert_int_ge(downs, 1);
 	ck_assert_int_eq(atomic_load(&dispatched), 0);
 	rpc_client_use_tls(cl, PROG, 3, peer_key);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 }
@@ -384,7 +384,7 @@ START_TEST(a_server_without_tls_gets_no_call)
 	service.rs_tls = NULL;
 	listen_on(S, "127.0.0.1:0");
 	client_make(NULL);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, -ECONNREFUSED);
 	ck_assert_int_eq(ups, 0);
@@ -415,7 +415,7 @@ START_TEST(destroying_a_client_in_its_handshake_ends_its_calls)
 {
 	for (uint64_t us = 0; us < 40; us++) {
 		client_make(NULL);
-		rpc_client_send(cl, req(P_NULL), 5000);
+		rpc_client_send(cl, req(P_NULL), 60000);
 		run_ms(us / 8);
 		if (left) {
 			rpc_client_destroy(cl);
@@ -427,7 +427,7 @@ START_TEST(destroying_a_client_in_its_handshake_ends_its_calls)
 		}
 	}
 	client_make(NULL);
-	rpc_client_send(cl, req(P_NULL), 5000);
+	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
 }

@@ -71,7 +71,7 @@ class Cluster:
     def __init__(self):
         self.top = tempfile.mkdtemp(prefix="weft-admin-test.")
         self.dir = os.path.join(self.top, "c")
-        self.dev("up", self.dir, "--ds", "4")
+        self.dev("up", self.dir, "--ds", "4", "--set", "mds.lease=60s")
         rows = json.loads(self.dev("status", self.dir, "--json"))["daemons"]
         self.admin = {r["name"]: r["admin"] for r in rows}
         self.pid = {r["name"]: r["pid"] for r in rows}

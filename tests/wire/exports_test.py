@@ -664,7 +664,7 @@ def main():
     FILE = os.path.join(top, "exports")
     write_file(BASE)
     own_files(top)
-    mds_test.THE = CLUSTER = Cluster(ds=1, settings=[f"mds.exports={FILE}"])
+    mds_test.THE = CLUSTER = Cluster(ds=1, settings=[f"mds.exports={FILE}", "mds.lease=60s"])
     try:
         tap.run(tap.named(globals()), around)
     finally:
