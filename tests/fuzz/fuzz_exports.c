@@ -3,6 +3,7 @@
  * keeps its promises. */
 #include "mds/export/export_table.h"
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
