@@ -676,6 +676,7 @@ int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 	if (err == -EIO)
 		log_error("cannot read the state of a scrub: it does not continue");
 	c->c_view = c->c_s;
+	c->c_continue = c->c_s.ss_running;
 	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++) {
 		char label[40];
 
@@ -692,7 +693,8 @@ int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 
 void job_scrub_resume(struct mds *m)
 {
-	if (!m->m_scrub->c_s.ss_running)
+	/* The admin API may have begun one meanwhile: that runs by itself. */
+	if (!m->m_scrub->c_continue)
 		return;
 	m->m_scrub->c_msg.m_run = resume;
 	loop_post(m->m_scrub->c_loop, &m->m_scrub->c_msg);

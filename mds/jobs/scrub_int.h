@@ -62,6 +62,7 @@ struct job_scrub {
 	pthread_mutex_t c_lock; /* guards c_view, c_stop, c_ask, for any thread */
 	struct job_scrub_state c_view;
 	bool c_stop, c_starting;
+	bool c_continue; /* one was running when the store was opened; constant */
 	struct job_scrub_ask c_ask;
 	/* only for the loop: */
 	/* as stored; as it is after the current transaction */

@@ -397,6 +397,22 @@ def test_a_server_that_is_away_is_said_to_be(w):
     check(r.status, 0)
 
 
+def test_a_check_that_begins_before_the_server_serves_runs_once(w):
+    plain("early")
+    names = {f"ds{k}" for k in range(1, 5)}
+    w.dev("kill", w.dir, "mds", "-9")
+    for name in names:
+        w.dev("kill", w.dir, name, "-9")
+    w.dev("start", w.dir, "mds")
+    weft(w, "fsck", "--online", "--background")
+    for name in names:
+        w.dev("start", w.dir, name)
+    eventually(lambda: not scrub(w, "--status")["running"], 60, "its end")
+    with open(os.path.join(w.dir, "log", "mds.log"), encoding="utf-8") as f:
+        log = f.read()
+    check(("scrub 1 continues" in log, log.count("serving: boot")), (False, 2), log[-2000:])
+
+
 def test_the_administrator_says_which_copy_is_good(w):
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", "mds.repair_files=0")
