@@ -8,44 +8,42 @@
  * field, with the code that writes and deletes each row; tests/unit/schema.sh compares that page
  * with the code.
  *
- *   byte  constant       id (bytes)                       a row is
- *   ----  -------------  -------------------------------  -----------------------------------------
- *   'S'   NS_K_SUPER     none                             the super record
- *   'i'   NS_K_INODE     inode (8)                        an inode; its ACL, if it has one, and its
- *                                                         map, policy or symlink target follow
- *   'd'   NS_K_DIRENT    directory (8), slot (8)          a directory entry
- *   'x'   NS_K_XATTR     inode (8), name (1 to 255)       an extended attribute
- *   'O'   NS_K_ORPHAN    inode (8)                        an inode without links that is still open
- *   'B'   NS_T_BOOT      boot (8)                         the random identity of a boot
- *   'q'   NS_T_REPLY      session (16), slot (4)           the reply of a slot's last mutation
+ *   byte  constant           id (bytes)                       a row is
+ *   ----  -----------------  -------------------------------  -------------------------------------
+ *   'S'   NS_K_SUPER         none                             the super record
+ *   'i'   NS_K_INODE         inode (8)                        an inode; ACL, map, policy or target
+ *                                                             follow
+ *   'd'   NS_K_DIRENT        directory (8), slot (8)          a directory entry
+ *   'x'   NS_K_XATTR         inode (8), name (1 to 255)       an extended attribute
+ *   'O'   NS_K_ORPHAN        inode (8)                        an open inode without links
+ *   'B'   NS_T_BOOT          boot (8)                         the random identity of a boot
+ *   'q'   NS_T_REPLY         session (16), slot (4)           the reply of a slot's last mutation
  *
  * ns reads and writes the tables above. It keeps the rows of the tables below for other rooms,
  * and does not look into them.
  *
- *   'C'   NS_T_CLIENT    hash of owner, principal (32)    a client that may reclaim
- *   'm'   NS_T_WRITE_INTENT      inode (8)                        a file that clients may be
- *         writing
- *   'D'   NS_T_DS        uuid (16)                        a data server
- *   'g'   NS_T_NFS3DS       'S', uuid (16)                   a generic data server
- *                        'P', server (4), number (8)      a file made ahead on one
- *                        'O', server (4), inode (8),      an object on one
- *                          incarnation (2), stripe (1),
- *                          copy (1)
- *   'k'   NS_T_KEY       0 (1)                            the cluster keys
- *   'o'   NS_T_ORDER     server (4), order (8)            work for a data server
- *   'r'   NS_T_REPAIR    inode (8); 0 is a flag           a file with objects that are not in sync
- *   'b'   NS_T_RELOCATED   inode (8)                        a file that balance moved lately
- *   't'   NS_T_PENDING      inode (8)                        the map that a restripe fills
- *   'h'   NS_T_HINT      1 (1)                            a flag: some policy has a threshold
- *   's'   NS_T_SCRUB     0 (1)                            the state of the scrub
- *                        1 (1), index (4)                 a finding of the scrub
- *                        2 (1), server (4), inode (8),    an object without a file, seen once
- *                          incarnation (2), stripe (1),
- *                          copy (1)
- *   'e'   NS_T_EVENT     ring (1), number (8)             an event
- *   'E'   NS_T_EXPORT    export (2)                       what an export said last
- *   'X'   NS_T_REVOCATION    directory (8)                    capabilities that have to end below
- *         it
+ *   'C'   NS_T_CLIENT        hash of owner, principal (32)    a client that may reclaim
+ *   'm'   NS_T_WRITE_INTENT  inode (8)                        a file that clients may be writing
+ *   'D'   NS_T_DS            uuid (16)                        a data server
+ *   'g'   NS_T_NFS3DS        'S', uuid (16)                   a generic data server
+ *                            'P', server (4), number (8)      a file made ahead on one
+ *                            'O', server (4), inode (8),      an object on one
+ *                              incarnation (2), stripe (1),
+ *                              copy (1)
+ *   'k'   NS_T_KEY           0 (1)                            the cluster keys
+ *   'o'   NS_T_ORDER         server (4), order (8)            work for a data server
+ *   'r'   NS_T_REPAIR        inode (8); 0 is a flag           a file with objects not in sync
+ *   'b'   NS_T_RELOCATED     inode (8)                        a file that balance moved lately
+ *   't'   NS_T_PENDING       inode (8)                        the map that a restripe fills
+ *   'h'   NS_T_HINT          1 (1)                            a flag: a policy has a threshold
+ *   's'   NS_T_SCRUB         0 (1)                            the state of the scrub
+ *                            1 (1), index (4)                 a finding of the scrub
+ *                            2 (1), server (4), inode (8),    an object without a file, seen once
+ *                              incarnation (2), stripe (1),
+ *                              copy (1)
+ *   'e'   NS_T_EVENT         ring (1), number (8)             an event
+ *   'E'   NS_T_EXPORT        export (2)                       what an export said last
+ *   'X'   NS_T_REVOCATION    directory (8)                    capabilities that end below it
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *
