@@ -169,8 +169,8 @@ START_TEST(a_session_ends_when_its_last_request_is_answered)
 END_TEST
 
 /* Be its session alive, or destroyed meanwhile. */
-/* Longer than a lease of 1000 ms. The clock is read as the server's tick reads it, because a process
- * that stands still counts no time. */
+/* Longer than a lease of 1000 ms. The clock is read as the server's tick reads it, because a
+ * process that stands still counts no time. */
 static void stay_silent(void)
 {
 	for (unsigned i = 0; i < 12; i++) {
