@@ -4,8 +4,8 @@
  * use the same map as clients with a layout: otherwise the two would not see the same file.
  *
  *	op_read				may the caller? The file's size is asked for
- *	op_write, op_commit		may the caller? The I/O begins (io_prepare, op_io_io_start)
- *	read_go				the I/O begins
+ *	read_go				the I/O begins (io_prepare, op_io_io_start)
+ *	op_write, op_commit		may the caller? The I/O begins
  *	io_done				READ: the answer. Else op_io_write_run: size, change
  *					attribute and stale copies. If the file was fenced
  *					meanwhile, the I/O is done again (io_redo)
@@ -38,6 +38,8 @@ struct io {
 };
 
 #define IO_TRIES 3
+
+static op_step read_go, io_done, read_first_left, write_committed, op_io_write_reply, io_failed;
 
 nfsstat4 op_regular(const struct ns_inode *i)
 {
@@ -137,9 +139,6 @@ nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const stru
 {
 	return sid_access(c, sid, i, write, true);
 }
-
-static void io_wake(struct lo_io *io, int err);
-static nfsstat4 io_done(struct compound *c, int err);
 
 bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 {
@@ -244,6 +243,11 @@ void op_partial_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t en
 	st_all_unlock(st);
 }
 
+static void io_wake(struct lo_io *io, int err)
+{
+	op_wake(hash_entry(io, struct io, io)->c, err);
+}
+
 static nfsstat4 io_prepare(struct compound *c, struct io *k)
 {
 	nfsstat4 st = op_cur_inode(c, &k->inode);
@@ -306,36 +310,6 @@ static void io_fini(void *scratch)
 
 /* ---- READ ---- */
 
-static void op_io_read_reply(struct compound *c, struct io *k, uint32_t n)
-{
-	xdr_put_bool(c->out, k->off + n >= k->inode.i_size);
-	xdr_put_u32(c->out, n);
-	if (n) {
-		uint8_t *buf = k->io.io_buf;
-
-		k->io.io_buf = NULL;
-		xdr_put_ref(c->out, buf, n, lo_buf_free, buf);
-	} else {
-		xdr_put_ref(c->out, "", 0, NULL, NULL);
-	}
-}
-
-static nfsstat4 read_go(struct compound *c, int err)
-{
-	struct io *k = c->scratch;
-	nfsstat4 st;
-
-	(void)err;
-	st = io_prepare(c, k);
-	if (st)
-		return st;
-	if (k->off >= k->inode.i_size || k->count == 0) {
-		op_io_read_reply(c, k, 0);
-		return NFS4_OK;
-	}
-	return op_io_io_start(c, k);
-}
-
 nfsstat4 op_read_args(struct compound *c, struct st_stateid *sid, uint64_t *off, uint32_t *count)
 {
 	struct ns_inode i;
@@ -373,109 +347,37 @@ nfsstat4 op_read(struct compound *c)
 	return op_refresh(c, c->cur, false, read_go);
 }
 
-/* ---- WRITE ---- */
-
-int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred,
-		    uint64_t end, uint64_t failed, const struct lo_map *by,
-		    struct excl_layout_block *hold)
+static void op_io_read_reply(struct compound *c, struct io *k, uint32_t n)
 {
-	struct ns_setattr s = {.s_mask =
-				       NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE,
-			       .s_size = end};
-	struct ns *ns = m->m_ns;
-	struct ns_inode i;
-	struct lo_map map;
-	uint64_t last;
-	struct ns_time now = file_now();
-	int err = ns_get(ns, t, ino, &i);
+	xdr_put_bool(c->out, k->off + n >= k->inode.i_size);
+	xdr_put_u32(c->out, n);
+	if (n) {
+		uint8_t *buf = k->io.io_buf;
 
-	if (err)
-		return err;
-	if (ns_mode_written(&i, cred) != i.i_mode) {
-		s.s_mask |= NS_S_MODE;
-		s.s_mode = ns_mode_written(&i, cred);
-		s.s_mode_keep = 0777;
+		k->io.io_buf = NULL;
+		xdr_put_ref(c->out, buf, n, lo_buf_free, buf);
+	} else {
+		xdr_put_ref(c->out, "", 0, NULL, NULL);
 	}
-	if (!failed)
-		return ns_setattr(ns, t, ino, &s, NULL, now, &i);
-	err = lo_map_decode(i.i_blob, &map);
-	if (err)
-		return err;
-	/* A copy that did not take the change becomes stale before the client hears that the
-	 * change succeeded. */
-	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
-	if (last) /* the copies that took the change have become stale meanwhile */
-		return -EIO;
-	err = excl_block(hold, &m->m_file, ino); /* may fail: so before anything is written */
-	if (err)
-		return err;
-	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
-	return err ? err : excl_stale(hold, &m->m_file, t, ino, &map, file_now());
 }
 
-static int op_io_write_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct io *k = c->scratch;
-
-	k->again = c->once_none = op_pin_outdated(&k->pin);
-	return k->again ? 0
-			: op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count,
-					  k->io.io_failed_map, &k->io.io_map, &k->hold);
-}
-
-static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half);
-
-static void op_io_write_put(struct compound *c, struct xdr_out *x, struct op_after *after)
-{
-	const struct io *k = c->scratch;
-
-	(void)after;
-	xdr_put_u32(x, k->count);
-	xdr_put_u32(x, k->io.io_committed);
-	xdr_put_u64(x, k->io.io_verifier);
-}
-
-static nfsstat4 op_io_write_reply(struct compound *c, int err)
+static nfsstat4 read_go(struct compound *c, int err)
 {
 	struct io *k = c->scratch;
+	nfsstat4 st;
 
-	if (err)
-		return op_status(err);
-	if (c->opnum == OP_WRITE) {
-		op_partial_over(c, c->cur, k->off, k->off + k->count);
-		return op_result(c, op_io_write_put);
-	}
-	xdr_put_u64(c->out, k->io.io_verifier);
-	return NFS4_OK;
-}
-
-static nfsstat4 io_failed(struct compound *c, int err)
-{
 	(void)err;
-	return ((struct io *)c->scratch)->failed;
+	st = io_prepare(c, k);
+	if (st)
+		return st;
+	if (k->off >= k->inode.i_size || k->count == 0) {
+		op_io_read_reply(c, k, 0);
+		return NFS4_OK;
+	}
+	return op_io_io_start(c, k);
 }
 
-/* Clients' layouts may name copies that became stale: those layouts come back before the WRITE is
- * answered. */
-static nfsstat4 write_committed(struct compound *c, int err)
-{
-	struct io *k = c->scratch;
-
-	if (!err && k->again)
-		return io_redo(c, k, k->io.io_failed_map ? lo_writers(&k->io.io_map) : 0);
-	/* The copies that took the write became stale, or the store cannot record the copies that
-	 * did not take it: the copies differ. */
-	k->failed = op_status(err);
-	if (err && k->io.io_failed_map &&
-	    file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
-			      lo_writers(&k->io.io_map), err, op_wake_ok, c))
-		return op_await(c, io_failed);
-	if (!err && k->io.io_failed_map &&
-	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL, op_wake, c))
-		return op_await_client(c, op_io_write_reply);
-	return op_io_write_reply(c, err);
-}
+/* ---- WRITE ---- */
 
 nfsstat4 op_write(struct compound *c)
 {
@@ -567,6 +469,67 @@ nfsstat4 op_commit(struct compound *c)
 	return st ? st : op_io_io_start(c, k);
 }
 
+/* ---- the I/O is over ---- */
+
+int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct ns_cred *cred,
+		    uint64_t end, uint64_t failed, const struct lo_map *by,
+		    struct excl_layout_block *hold)
+{
+	struct ns_setattr s = {.s_mask =
+				       NS_S_SIZE | NS_S_GROW_ONLY | NS_S_MTIME_NOW | NS_S_HAS_WRITE,
+			       .s_size = end};
+	struct ns *ns = m->m_ns;
+	struct ns_inode i;
+	struct lo_map map;
+	uint64_t last;
+	struct ns_time now = file_now();
+	int err = ns_get(ns, t, ino, &i);
+
+	if (err)
+		return err;
+	if (ns_mode_written(&i, cred) != i.i_mode) {
+		s.s_mask |= NS_S_MODE;
+		s.s_mode = ns_mode_written(&i, cred);
+		s.s_mode_keep = 0777;
+	}
+	if (!failed)
+		return ns_setattr(ns, t, ino, &s, NULL, now, &i);
+	err = lo_map_decode(i.i_blob, &map);
+	if (err)
+		return err;
+	/* A copy that did not take the change becomes stale before the client hears that the
+	 * change succeeded. */
+	lo_map_make_stale(&map, lo_map_same(by, failed, &map), &last);
+	if (last) /* the copies that took the change have become stale meanwhile */
+		return -EIO;
+	err = excl_block(hold, &m->m_file, ino); /* may fail: so before anything is written */
+	if (err)
+		return err;
+	err = ns_setattr(ns, t, ino, &s, NULL, now, &i);
+	return err ? err : excl_stale(hold, &m->m_file, t, ino, &map, file_now());
+}
+
+static int op_io_write_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct io *k = c->scratch;
+
+	k->again = c->once_none = op_pin_outdated(&k->pin);
+	return k->again ? 0
+			: op_data_changed(c->m, t, c->cur, &c->cred, k->off + k->count,
+					  k->io.io_failed_map, &k->io.io_map, &k->hold);
+}
+
+static void op_io_write_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	const struct io *k = c->scratch;
+
+	(void)after;
+	xdr_put_u32(x, k->count);
+	xdr_put_u32(x, k->io.io_committed);
+	xdr_put_u64(x, k->io.io_verifier);
+}
+
 /* Does the I/O once more, with the present map, epoch and size. */
 static nfsstat4 io_again(struct compound *c, struct io *k)
 {
@@ -595,11 +558,6 @@ static nfsstat4 io_redo(struct compound *c, struct io *k, uint64_t half)
 		       : k->failed;
 }
 
-static nfsstat4 read_first_left(struct compound *c, int err)
-{
-	return err ? op_status(err) : io_redo(c, c->scratch, 0);
-}
-
 /* The I/O failed: some copies may have the change, others not. */
 static bool io_partial(struct compound *c, struct io *k, int err)
 {
@@ -608,11 +566,6 @@ static bool io_partial(struct compound *c, struct io *k, int err)
 					   k->io.io_half_map, k->failed, err);
 	return file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
 				 c->opnum == OP_READ ? 0 : k->io.io_half_map, err, op_wake_ok, c);
-}
-
-static void io_wake(struct lo_io *io, int err)
-{
-	op_wake(hash_entry(io, struct io, io)->c, err);
 }
 
 static nfsstat4 io_done(struct compound *c, int err)
@@ -663,4 +616,50 @@ static nfsstat4 io_done(struct compound *c, int err)
 	/* grows nothing, records the stale copies; idempotent: no durable reply */
 	k->off = k->count = 0;
 	return op_mutate_again(c, op_io_write_run, write_committed);
+}
+
+static nfsstat4 read_first_left(struct compound *c, int err)
+{
+	return err ? op_status(err) : io_redo(c, c->scratch, 0);
+}
+
+/* Clients' layouts may name copies that became stale: those layouts come back before the WRITE is
+ * answered. */
+static nfsstat4 write_committed(struct compound *c, int err)
+{
+	struct io *k = c->scratch;
+
+	if (!err && k->again)
+		return io_redo(c, k, k->io.io_failed_map ? lo_writers(&k->io.io_map) : 0);
+	/* The copies that took the write became stale, or the store cannot record the copies that
+	 * did not take it: the copies differ. */
+	k->failed = op_status(err);
+	if (err && k->io.io_failed_map &&
+	    file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
+			      lo_writers(&k->io.io_map), err, op_wake_ok, c))
+		return op_await(c, io_failed);
+	if (!err && k->io.io_failed_map &&
+	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL, op_wake, c))
+		return op_await_client(c, op_io_write_reply);
+	return op_io_write_reply(c, err);
+}
+
+static nfsstat4 op_io_write_reply(struct compound *c, int err)
+{
+	struct io *k = c->scratch;
+
+	if (err)
+		return op_status(err);
+	if (c->opnum == OP_WRITE) {
+		op_partial_over(c, c->cur, k->off, k->off + k->count);
+		return op_result(c, op_io_write_put);
+	}
+	xdr_put_u64(c->out, k->io.io_verifier);
+	return NFS4_OK;
+}
+
+static nfsstat4 io_failed(struct compound *c, int err)
+{
+	(void)err;
+	return ((struct io *)c->scratch)->failed;
 }
