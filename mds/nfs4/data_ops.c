@@ -53,26 +53,32 @@ struct seek {
 	uint64_t size;
 };
 
-static nfsstat4 seek_reply(struct compound *c, struct seek *k)
+static op_step seek_go, seek_done;
+
+nfsstat4 op_seek(struct compound *c)
 {
-	bool found = k->lk.lk_found && k->lk.lk_at < k->size;
+	struct seek *k = op_scratch(c, sizeof(*k), NULL);
+	struct st_stateid sid;
+	struct ns_inode i;
+	uint32_t what;
+	nfsstat4 st;
 
-	/* Behind the end every file has a hole (section 15.11.3). */
-	xdr_put_bool(c->out, !found);
-	xdr_put_u64(c->out, found ? k->lk.lk_at : k->size);
-	return NFS4_OK;
-}
-
-static nfsstat4 seek_done(struct compound *c, int err)
-{
-	struct seek *k = c->scratch;
-	const struct lo_seek *lk = &k->lk;
-
-	if (err && lk->lk_same &&
-	    file_first_lost(c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL,
-			    NULL))
-		err = -ETIMEDOUT;
-	return err ? op_read_status(c->m, &lk->lk_map, err) : seek_reply(c, k);
+	if (!k)
+		return NFS4ERR_DELAY;
+	op_get_stateid(c->in, &sid);
+	k->lk.lk_off = xdr_get_u64(c->in);
+	what = xdr_get_u32(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	if (what != CONTENT_DATA && what != CONTENT_HOLE)
+		return NFS4ERR_UNION_NOTSUPP;
+	k->lk.lk_hole = what == CONTENT_HOLE;
+	st = op_cur_inode(c, &i);
+	if (!st)
+		st = op_any_io_access(c, &sid, &i, false);
+	if (st)
+		return st;
+	return op_refresh(c, i.i_ino, false, seek_go);
 }
 
 static void seek_wake(struct lo_seek *lk, int err)
@@ -105,30 +111,26 @@ static nfsstat4 seek_go(struct compound *c, int err)
 	return op_await(c, seek_done);
 }
 
-nfsstat4 op_seek(struct compound *c)
+static nfsstat4 seek_reply(struct compound *c, struct seek *k)
 {
-	struct seek *k = op_scratch(c, sizeof(*k), NULL);
-	struct st_stateid sid;
-	struct ns_inode i;
-	uint32_t what;
-	nfsstat4 st;
+	bool found = k->lk.lk_found && k->lk.lk_at < k->size;
 
-	if (!k)
-		return NFS4ERR_DELAY;
-	op_get_stateid(c->in, &sid);
-	k->lk.lk_off = xdr_get_u64(c->in);
-	what = xdr_get_u32(c->in);
-	if (c->in->bad)
-		return NFS4ERR_BADXDR;
-	if (what != CONTENT_DATA && what != CONTENT_HOLE)
-		return NFS4ERR_UNION_NOTSUPP;
-	k->lk.lk_hole = what == CONTENT_HOLE;
-	st = op_cur_inode(c, &i);
-	if (!st)
-		st = op_any_io_access(c, &sid, &i, false);
-	if (st)
-		return st;
-	return op_refresh(c, i.i_ino, false, seek_go);
+	/* Behind the end every file has a hole (section 15.11.3). */
+	xdr_put_bool(c->out, !found);
+	xdr_put_u64(c->out, found ? k->lk.lk_at : k->size);
+	return NFS4_OK;
+}
+
+static nfsstat4 seek_done(struct compound *c, int err)
+{
+	struct seek *k = c->scratch;
+	const struct lo_seek *lk = &k->lk;
+
+	if (err && lk->lk_same &&
+	    file_first_lost(c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL,
+			    NULL))
+		err = -ETIMEDOUT;
+	return err ? op_read_status(c->m, &lk->lk_map, err) : seek_reply(c, k);
 }
 
 /* ---- ALLOCATE and DEALLOCATE ---- */
@@ -152,7 +154,9 @@ struct change {
 	nfsstat4 status;
 };
 
-static nfsstat4 change_begin(struct compound *c, int err);
+static op_step change_begin, change_frozen, change_done, change_committed, change_count,
+	change_failed;
+static nfsstat4 data_ops_change_start(struct compound *c, struct change *k);
 
 static void change_fini(void *scratch)
 {
@@ -161,176 +165,6 @@ static void change_fini(void *scratch)
 	excl_end(&k->freeze, 0);
 	excl_unblock(&k->hold);
 	op_unpin(&k->pin);
-}
-
-/* Queries the space that the file takes before the reply: space_used must show the change (sections
- * 15.1.3 and 15.4.3). If a server does not answer, a later query counts it. */
-static nfsstat4 change_count(struct compound *c, int err)
-{
-	struct change *k = c->scratch;
-
-	return err ? op_status(err) : op_refresh(c, k->ino, true, op_step_ok);
-}
-
-static nfsstat4 change_failed(struct compound *c, int err)
-{
-	(void)err;
-	return ((struct change *)c->scratch)->status;
-}
-
-static nfsstat4 change_committed(struct compound *c, int err)
-{
-	struct change *k = c->scratch;
-
-	if (!err && k->outdated)
-		return change_begin(c, 0);
-	excl_end(&k->freeze, 0);
-	if (!err && c->opnum == OP_DEALLOCATE)
-		op_partial_over(c, k->ino, k->off, k->off + k->len);
-	k->status = op_status(err);
-	if (err && k->failed &&
-	    file_partial_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
-			      c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
-			      op_wake_ok, c))
-		return op_await(c, change_failed);
-	/* Clients' layouts may name copies that became stale: those layouts come back. */
-	if (!err && (k->failed | k->stale) &&
-	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL, op_wake, c))
-		return op_await_client(c, change_count);
-	return change_count(c, err);
-}
-
-static int data_ops_change_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct change *k = c->scratch;
-
-	k->outdated = c->once_none = op_pin_outdated(&k->pin);
-	return k->outdated ? 0
-			   : op_data_changed(c->m, t, k->ino, &c->cred,
-					     c->opnum == OP_ALLOCATE ? k->off + k->len : 0,
-					     k->failed, &k->lc.lc_map, &k->hold);
-}
-
-/* Ends with k->status. Some copies may have the hole, others not: those are judged before. */
-static nfsstat4 change_half(struct compound *c, struct change *k, const struct lo_map *map,
-			    uint64_t half, int err)
-{
-	return c->opnum == OP_DEALLOCATE && op_partial_reported(c, k->ino, k->off, k->off + k->len,
-								map, half, k->status, err)
-		       ? op_await(c, change_failed)
-		       : k->status;
-}
-
-static nfsstat4 change_redo(struct compound *c, struct change *k)
-{
-	struct lo_map was = k->lc.lc_map;
-	uint64_t half = k->lc.lc_half_map;
-	nfsstat4 st = change_begin(c, 0);
-
-	if (st == OP_PARKED)
-		return st;
-	k->status = st;
-	return change_half(c, k, &was, half, -EACCES);
-}
-
-static void change_wake(struct lo_change *lc, int err)
-{
-	op_wake(hash_entry(lc, struct change, lc)->c, err);
-}
-
-static nfsstat4 change_done(struct compound *c, int err)
-{
-	struct change *k = c->scratch;
-	struct lo_change *lc = &k->lc;
-
-	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map)))
-		return change_redo(c, k);
-	if (err) {
-		k->status = op_data_status(err);
-		return change_half(c, k, &lc->lc_map, lc->lc_half_map, err);
-	}
-	if (lc->lc_kind == LO_ALLOCATE && k->grows) {
-		/* ALLOCATE beyond the end also moves the objects' ends. A data server reports the
-		 * end of an unstriped file from its object. And a scrub takes a last byte that is
-		 * in no object for lost. */
-		uint64_t failed = lc->lc_failed_map;
-
-		for (unsigned i = 0; i < lo_objects(&lc->lc_map); i++)
-			if (failed >> i & 1)
-				lc->lc_map.lm_obj[i].ob_state = LO_STALE;
-		k->failed = failed;
-		lc->lc_kind = LO_EXTEND;
-		lc->lc_off = k->off + k->len - 1;
-		lc->lc_len = 1;
-		lo_change(c->m->m_lo, lc);
-		return op_await(c, change_done);
-	}
-	k->failed |= lc->lc_failed_map;
-	return op_mutate(c, data_ops_change_run, op_put_nothing, change_committed);
-}
-
-static nfsstat4 data_ops_change_start(struct compound *c, struct change *k)
-{
-	struct ns_inode i;
-	nfsstat4 st = data_inode(c, &i, &k->lc.lc_map);
-
-	if (st)
-		return st;
-	k->inode = i;
-	k->failed = 0;
-	k->stale |= k->freeze.ex_silent;
-	k->lc.lc_loop = c->th->mt_loop;
-	k->lc.lc_ino = i.i_ino;
-	k->lc.lc_incarnation = i.i_incarnation;
-	k->lc.lc_kind = c->opnum == OP_ALLOCATE ? LO_ALLOCATE : LO_DEALLOCATE;
-	k->lc.lc_off = k->off;
-	k->lc.lc_len = k->len;
-	k->lc.lc_done = change_wake;
-	k->grows = c->opnum == OP_ALLOCATE && k->off + k->len > i.i_size;
-	lo_change(c->m->m_lo, &k->lc);
-	return op_await(c, change_done);
-}
-
-static nfsstat4 change_frozen(struct compound *c, int err)
-{
-	return err ? op_data_status(err) : data_ops_change_start(c, c->scratch);
-}
-
-static unsigned copies(const struct lo_map *map)
-{
-	unsigned most = 0;
-
-	for (unsigned s = 0; s < map->lm_stripes; s++) {
-		unsigned n = 0;
-
-		while (lo_writer(map, s, n) >= 0)
-			n++;
-		most = n > most ? n : most;
-	}
-	return most;
-}
-
-static nfsstat4 change_begin(struct compound *c, int err)
-{
-	struct change *k = c->scratch;
-	struct ns_inode i;
-	struct lo_map map;
-	nfsstat4 st;
-
-	(void)err;
-	if (k->tries++ >= DATA_TRIES)
-		return NFS4ERR_DELAY;
-	st = data_inode(c, &i, &map);
-	if (st)
-		return st;
-	excl_end(&k->freeze, 0);
-	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
-		excl_begin(&k->freeze, &c->m->m_file, c->th->mt_loop, k->ino, NULL, EXCL_WRITES,
-			   op_wake, c);
-		return op_await_client(c, change_frozen);
-	}
-	return op_pin(&k->pin, c->m, k->ino) ? data_ops_change_start(c, k) : NFS4ERR_DELAY;
 }
 
 static nfsstat4 change_op(struct compound *c)
@@ -379,11 +213,177 @@ nfsstat4 op_deallocate(struct compound *c)
 	return change_op(c);
 }
 
-/* ---- READ_PLUS ---- */
+static unsigned copies(const struct lo_map *map)
+{
+	unsigned most = 0;
 
-/* Shorter runs of zeros go out as data: a segment costs more than they do. */
-#define HOLE_MIN  65536u
-#define ZERO_STEP 4096u
+	for (unsigned s = 0; s < map->lm_stripes; s++) {
+		unsigned n = 0;
+
+		while (lo_writer(map, s, n) >= 0)
+			n++;
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+static nfsstat4 change_begin(struct compound *c, int err)
+{
+	struct change *k = c->scratch;
+	struct ns_inode i;
+	struct lo_map map;
+	nfsstat4 st;
+
+	(void)err;
+	if (k->tries++ >= DATA_TRIES)
+		return NFS4ERR_DELAY;
+	st = data_inode(c, &i, &map);
+	if (st)
+		return st;
+	excl_end(&k->freeze, 0);
+	if (c->opnum == OP_DEALLOCATE && copies(&map) > 1) {
+		excl_begin(&k->freeze, &c->m->m_file, c->th->mt_loop, k->ino, NULL, EXCL_WRITES,
+			   op_wake, c);
+		return op_await_client(c, change_frozen);
+	}
+	return op_pin(&k->pin, c->m, k->ino) ? data_ops_change_start(c, k) : NFS4ERR_DELAY;
+}
+
+static nfsstat4 change_frozen(struct compound *c, int err)
+{
+	return err ? op_data_status(err) : data_ops_change_start(c, c->scratch);
+}
+
+static void change_wake(struct lo_change *lc, int err)
+{
+	op_wake(hash_entry(lc, struct change, lc)->c, err);
+}
+
+static nfsstat4 data_ops_change_start(struct compound *c, struct change *k)
+{
+	struct ns_inode i;
+	nfsstat4 st = data_inode(c, &i, &k->lc.lc_map);
+
+	if (st)
+		return st;
+	k->inode = i;
+	k->failed = 0;
+	k->stale |= k->freeze.ex_silent;
+	k->lc.lc_loop = c->th->mt_loop;
+	k->lc.lc_ino = i.i_ino;
+	k->lc.lc_incarnation = i.i_incarnation;
+	k->lc.lc_kind = c->opnum == OP_ALLOCATE ? LO_ALLOCATE : LO_DEALLOCATE;
+	k->lc.lc_off = k->off;
+	k->lc.lc_len = k->len;
+	k->lc.lc_done = change_wake;
+	k->grows = c->opnum == OP_ALLOCATE && k->off + k->len > i.i_size;
+	lo_change(c->m->m_lo, &k->lc);
+	return op_await(c, change_done);
+}
+
+/* Ends with k->status. Some copies may have the hole, others not: those are judged before. */
+static nfsstat4 change_half(struct compound *c, struct change *k, const struct lo_map *map,
+			    uint64_t half, int err)
+{
+	return c->opnum == OP_DEALLOCATE && op_partial_reported(c, k->ino, k->off, k->off + k->len,
+								map, half, k->status, err)
+		       ? op_await(c, change_failed)
+		       : k->status;
+}
+
+static nfsstat4 change_redo(struct compound *c, struct change *k)
+{
+	struct lo_map was = k->lc.lc_map;
+	uint64_t half = k->lc.lc_half_map;
+	nfsstat4 st = change_begin(c, 0);
+
+	if (st == OP_PARKED)
+		return st;
+	k->status = st;
+	return change_half(c, k, &was, half, -EACCES);
+}
+
+static int data_ops_change_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct change *k = c->scratch;
+
+	k->outdated = c->once_none = op_pin_outdated(&k->pin);
+	return k->outdated ? 0
+			   : op_data_changed(c->m, t, k->ino, &c->cred,
+					     c->opnum == OP_ALLOCATE ? k->off + k->len : 0,
+					     k->failed, &k->lc.lc_map, &k->hold);
+}
+
+static nfsstat4 change_done(struct compound *c, int err)
+{
+	struct change *k = c->scratch;
+	struct lo_change *lc = &k->lc;
+
+	if (err == -EACCES || (err == -ESTALE && op_io_outdated(c, &k->inode, &lc->lc_map)))
+		return change_redo(c, k);
+	if (err) {
+		k->status = op_data_status(err);
+		return change_half(c, k, &lc->lc_map, lc->lc_half_map, err);
+	}
+	if (lc->lc_kind == LO_ALLOCATE && k->grows) {
+		/* ALLOCATE beyond the end also moves the objects' ends. A data server reports the
+		 * end of an unstriped file from its object. And a scrub takes a last byte that is
+		 * in no object for lost. */
+		uint64_t failed = lc->lc_failed_map;
+
+		for (unsigned i = 0; i < lo_objects(&lc->lc_map); i++)
+			if (failed >> i & 1)
+				lc->lc_map.lm_obj[i].ob_state = LO_STALE;
+		k->failed = failed;
+		lc->lc_kind = LO_EXTEND;
+		lc->lc_off = k->off + k->len - 1;
+		lc->lc_len = 1;
+		lo_change(c->m->m_lo, lc);
+		return op_await(c, change_done);
+	}
+	k->failed |= lc->lc_failed_map;
+	return op_mutate(c, data_ops_change_run, op_put_nothing, change_committed);
+}
+
+static nfsstat4 change_committed(struct compound *c, int err)
+{
+	struct change *k = c->scratch;
+
+	if (!err && k->outdated)
+		return change_begin(c, 0);
+	excl_end(&k->freeze, 0);
+	if (!err && c->opnum == OP_DEALLOCATE)
+		op_partial_over(c, k->ino, k->off, k->off + k->len);
+	k->status = op_status(err);
+	if (err && k->failed &&
+	    file_partial_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
+			      c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
+			      op_wake_ok, c))
+		return op_await(c, change_failed);
+	/* Clients' layouts may name copies that became stale: those layouts come back. */
+	if (!err && (k->failed | k->stale) &&
+	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, k->ino, NULL, op_wake, c))
+		return op_await_client(c, change_count);
+	return change_count(c, err);
+}
+
+/* Queries the space that the file takes before the reply: space_used must show the change (sections
+ * 15.1.3 and 15.4.3). If a server does not answer, a later query counts it. */
+static nfsstat4 change_count(struct compound *c, int err)
+{
+	struct change *k = c->scratch;
+
+	return err ? op_status(err) : op_refresh(c, k->ino, true, op_step_ok);
+}
+
+static nfsstat4 change_failed(struct compound *c, int err)
+{
+	(void)err;
+	return ((struct change *)c->scratch)->status;
+}
+
+/* ---- READ_PLUS ---- */
 
 struct read_plus {
 	struct lo_io io;
@@ -395,6 +395,61 @@ struct read_plus {
 	bool locked; /* the stateid is a lock's: the reply must not go beyond the request's range */
 	unsigned tries;
 };
+
+static op_step read_plus_go, read_plus_done, read_plus_sought;
+
+static void read_plus_fini(void *scratch)
+{
+	lo_buf_free(((struct read_plus *)scratch)->io.io_buf);
+}
+
+nfsstat4 op_read_plus(struct compound *c)
+{
+	struct read_plus *k = op_scratch(c, sizeof(*k), read_plus_fini);
+	struct st_stateid sid;
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_read_args(c, &sid, &k->off, &k->count);
+	if (st)
+		return st;
+	k->locked = st_sid_ours(c->m->m_st, &sid, ST_SID_LOCK);
+	return op_refresh(c, c->cur, false, read_plus_go);
+}
+
+static void read_plus_wake(struct lo_io *io, int err)
+{
+	op_wake(hash_entry(io, struct read_plus, io)->c, err);
+}
+
+static nfsstat4 read_plus_go(struct compound *c, int err)
+{
+	struct read_plus *k = c->scratch;
+	nfsstat4 st = data_inode(c, &k->inode, &k->io.io_map);
+	bool taking;
+
+	(void)err;
+	if (st)
+		return st;
+	k->io.io_same = file_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+	if (taking || excl_hidden(&c->m->m_file, k->inode.i_ino))
+		return NFS4ERR_DELAY;
+	if (k->off >= k->inode.i_size || !k->count) {
+		xdr_put_bool(c->out, k->off >= k->inode.i_size);
+		xdr_put_u32(c->out, 0);
+		return NFS4_OK;
+	}
+	k->c = c;
+	lo_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, read_plus_wake);
+	k->io.io_clear = !op_protected(c);
+	lo_read(c->m->m_lo, &k->io);
+	return op_await(c, read_plus_done);
+}
+
+/* Shorter runs of zeros go out as data: a segment costs more than they do. */
+#define HOLE_MIN  65536u
+#define ZERO_STEP 4096u
 
 /* The buffer of one reply, to which its segments refer. */
 struct shared_buf {
@@ -410,11 +465,6 @@ static void shared_put(void *arg)
 		return;
 	lo_buf_free(sb->sb_data);
 	free(sb);
-}
-
-static void read_plus_fini(void *scratch)
-{
-	lo_buf_free(((struct read_plus *)scratch)->io.io_buf);
 }
 
 static bool all_zero(const uint8_t *p, size_t n)
@@ -502,33 +552,10 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 	return NFS4_OK;
 }
 
-/* All that was read is zeros: one hole, up to the next data. */
-static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, uint64_t end)
-{
-	xdr_put_bool(c->out, k->off + k->count >= k->inode.i_size);
-	xdr_put_u32(c->out, 1);
-	data_ops_put_hole(c->out, k->off, end - k->off);
-	return NFS4_OK;
-}
-
-static nfsstat4 read_plus_sought(struct compound *c, int err)
-{
-	const struct read_plus *k = c->scratch;
-	const struct lo_seek *lk = &k->lk;
-	uint64_t end = k->off + k->io.io_count,
-		 next = lk->lk_found && lk->lk_at < k->inode.i_size ? lk->lk_at : k->inode.i_size;
-
-	/* Zeros in allocated blocks are data to the servers, and a hole to the client: so the hole
-	 * ends behind the bytes read at the earliest. */
-	return read_plus_hole(c, k, !err && next > end ? next : end);
-}
-
 static void read_plus_seek_wake(struct lo_seek *lk, int err)
 {
 	op_wake(hash_entry(lk, struct read_plus, lk)->c, err);
 }
-
-static nfsstat4 read_plus_go(struct compound *c, int err);
 
 static nfsstat4 read_plus_done(struct compound *c, int err)
 {
@@ -562,48 +589,25 @@ static nfsstat4 read_plus_done(struct compound *c, int err)
 	return read_plus_segments(c, k);
 }
 
-static void read_plus_wake(struct lo_io *io, int err)
+/* All that was read is zeros: one hole, up to the next data. */
+static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, uint64_t end)
 {
-	op_wake(hash_entry(io, struct read_plus, io)->c, err);
+	xdr_put_bool(c->out, k->off + k->count >= k->inode.i_size);
+	xdr_put_u32(c->out, 1);
+	data_ops_put_hole(c->out, k->off, end - k->off);
+	return NFS4_OK;
 }
 
-static nfsstat4 read_plus_go(struct compound *c, int err)
+static nfsstat4 read_plus_sought(struct compound *c, int err)
 {
-	struct read_plus *k = c->scratch;
-	nfsstat4 st = data_inode(c, &k->inode, &k->io.io_map);
-	bool taking;
+	const struct read_plus *k = c->scratch;
+	const struct lo_seek *lk = &k->lk;
+	uint64_t end = k->off + k->io.io_count,
+		 next = lk->lk_found && lk->lk_at < k->inode.i_size ? lk->lk_at : k->inode.i_size;
 
-	(void)err;
-	if (st)
-		return st;
-	k->io.io_same = file_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
-	if (taking || excl_hidden(&c->m->m_file, k->inode.i_ino))
-		return NFS4ERR_DELAY;
-	if (k->off >= k->inode.i_size || !k->count) {
-		xdr_put_bool(c->out, k->off >= k->inode.i_size);
-		xdr_put_u32(c->out, 0);
-		return NFS4_OK;
-	}
-	k->c = c;
-	lo_io_fill(&k->io, c->th->mt_loop, &k->inode, k->off, k->count, read_plus_wake);
-	k->io.io_clear = !op_protected(c);
-	lo_read(c->m->m_lo, &k->io);
-	return op_await(c, read_plus_done);
-}
-
-nfsstat4 op_read_plus(struct compound *c)
-{
-	struct read_plus *k = op_scratch(c, sizeof(*k), read_plus_fini);
-	struct st_stateid sid;
-	nfsstat4 st;
-
-	if (!k)
-		return NFS4ERR_DELAY;
-	st = op_read_args(c, &sid, &k->off, &k->count);
-	if (st)
-		return st;
-	k->locked = st_sid_ours(c->m->m_st, &sid, ST_SID_LOCK);
-	return op_refresh(c, c->cur, false, read_plus_go);
+	/* Zeros in allocated blocks are data to the servers, and a hole to the client: so the hole
+	 * ends behind the bytes read at the earliest. */
+	return read_plus_hole(c, k, !err && next > end ? next : end);
 }
 
 /* ---- IO_ADVISE ---- */
