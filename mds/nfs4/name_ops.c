@@ -489,31 +489,7 @@ struct create {
 	struct op_bitmap set;
 };
 
-static int name_ops_create_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct create *k = c->scratch;
-
-	return ns_create(c->m->m_ns, t, &k->a, &k->out, k->blob, &k->ci);
-}
-
-static void name_ops_create_put(struct compound *c, struct xdr_out *x, struct op_after *after)
-{
-	struct create *k = c->scratch;
-
-	op_put_cinfo(x, &k->ci);
-	op_put_bitmap(x, &k->set);
-	after->cur = k->out.i_ino;
-	after->have_sid = false;
-}
-
-static nfsstat4 create_done(struct compound *c, int err)
-{
-	if (err)
-		return op_status(err);
-	metric_add(c->m->m_creates, 1);
-	return op_result(c, name_ops_create_put);
-}
+static op_step create_done;
 
 static nfsstat4 create_decode(struct compound *c, struct create *k)
 {
@@ -566,6 +542,24 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 	return op_sattr_create(c, &sa, type == NS_LNK || type == NS_DIR ? 0777 : 0666, &k->a);
 }
 
+static int name_ops_create_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct create *k = c->scratch;
+
+	return ns_create(c->m->m_ns, t, &k->a, &k->out, k->blob, &k->ci);
+}
+
+static void name_ops_create_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	struct create *k = c->scratch;
+
+	op_put_cinfo(x, &k->ci);
+	op_put_bitmap(x, &k->set);
+	after->cur = k->out.i_ino;
+	after->have_sid = false;
+}
+
 nfsstat4 op_create(struct compound *c)
 {
 	struct create *k = op_scratch(c, sizeof(*k), NULL);
@@ -584,6 +578,14 @@ nfsstat4 op_create(struct compound *c)
 	return op_mutate(c, name_ops_create_run, name_ops_create_put, create_done);
 }
 
+static nfsstat4 create_done(struct compound *c, int err)
+{
+	if (err)
+		return op_status(err);
+	metric_add(c->m->m_creates, 1);
+	return op_result(c, name_ops_create_put);
+}
+
 /* ---- LINK, REMOVE, RENAME ---- */
 
 struct names {
@@ -597,35 +599,7 @@ struct names {
 	bool pinned; /* the name leads to an export's root */
 };
 
-static int link_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct names *k = c->scratch;
-
-	return ns_link(c->m->m_ns, t, c->saved, c->cur, k->name, k->len, &c->cred, k->now, &k->ci);
-}
-
-static void cinfo_put(struct compound *c, struct xdr_out *x, struct op_after *after)
-{
-	struct names *k = c->scratch;
-
-	(void)after;
-	op_put_cinfo(x, &k->ci);
-}
-
-static nfsstat4 link_done(struct compound *c, int err)
-{
-	if (err)
-		return op_status(err);
-	op_deleg_late(c, c->saved);
-	return op_result(c, cinfo_put);
-}
-
-static nfsstat4 link_go(struct compound *c, int err)
-{
-	(void)err;
-	return op_mutate(c, link_run, cinfo_put, link_done);
-}
+static op_step link_go, link_done, unlink_go, unlink_taken_back, remove_done, rename_done;
 
 nfsstat4 op_link(struct compound *c)
 {
@@ -649,6 +623,140 @@ nfsstat4 op_link(struct compound *c)
 	if (op_deleg_grace(c, c->saved))
 		return NFS4ERR_GRACE;
 	return op_deleg_clear(c, &c->saved, 1, OPEN4_SHARE_ACCESS_WRITE, 0, link_go);
+}
+
+static int link_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct names *k = c->scratch;
+
+	return ns_link(c->m->m_ns, t, c->saved, c->cur, k->name, k->len, &c->cred, k->now, &k->ci);
+}
+
+static void cinfo_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	struct names *k = c->scratch;
+
+	(void)after;
+	op_put_cinfo(x, &k->ci);
+}
+
+static nfsstat4 link_go(struct compound *c, int err)
+{
+	(void)err;
+	return op_mutate(c, link_run, cinfo_put, link_done);
+}
+
+static nfsstat4 link_done(struct compound *c, int err)
+{
+	if (err)
+		return op_status(err);
+	op_deleg_late(c, c->saved);
+	return op_result(c, cinfo_put);
+}
+
+/* The regular file of a name. 0: there is none, or the caller may not remove the name. */
+static uint64_t name_file(struct compound *c, uint64_t dir, const char *name, size_t len)
+{
+	struct ns_inode d, i;
+	uint64_t ino;
+	uint8_t type;
+
+	if (ns_get(c->m->m_ns, op_txn(c), dir, &d) || d.i_type != NS_DIR ||
+	    ns_permission(&d, &c->cred, 1))
+		return 0;
+	if (ns_lookup(c->m->m_ns, op_txn(c), dir, name, len, &ino, &type) || type != NS_REG ||
+	    ns_get(c->m->m_ns, op_txn(c), ino, &i))
+		return 0;
+	return ns_may_unlink(&d, &i, &c->cred) ? 0 : ino;
+}
+
+/* Other clients' delegations on the files come back first (sections 18.25.4 and 18.26.4). */
+static nfsstat4 unlink_start(struct compound *c)
+{
+	struct names *k = c->scratch;
+	uint64_t file[2];
+
+	if (!op_delegs_out(c))
+		return unlink_go(c, 0);
+	file[0] = name_file(c, c->opnum == OP_REMOVE ? c->cur : c->saved, k->name, k->len);
+	file[1] = c->opnum == OP_REMOVE ? 0 : name_file(c, c->cur, k->to, k->tolen);
+	return op_deleg_clear(c, file, 2, OPEN4_SHARE_ACCESS_WRITE, 0, unlink_go);
+}
+
+static nfsstat4 check_not_grace(struct compound *c)
+{
+	/* A client may still reclaim an open of the file. */
+	return st_in_grace(c->m->m_st) ? NFS4ERR_GRACE : NFS4_OK;
+}
+
+nfsstat4 op_remove(struct compound *c)
+{
+	struct names *k = op_scratch(c, sizeof(*k), NULL);
+	nfsstat4 st;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_get_name(c->in, &k->name, &k->len);
+	if (!st)
+		st = c->cur ? check_not_grace(c) : NFS4ERR_NOFILEHANDLE;
+	if (st)
+		return st;
+	k->now = file_now();
+	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
+	return unlink_start(c);
+}
+
+nfsstat4 op_rename(struct compound *c)
+{
+	struct names *k = op_scratch(c, sizeof(*k), NULL);
+	nfsstat4 st, st2;
+
+	if (!k)
+		return NFS4ERR_DELAY;
+	st = op_get_name(c->in, &k->name, &k->len);
+	st2 = st == NFS4ERR_BADXDR ? st : op_get_name(c->in, &k->to, &k->tolen);
+	if (st || st2)
+		return st ? st : st2;
+	if (!c->cur || !c->saved)
+		return NFS4ERR_NOFILEHANDLE;
+	st = check_not_grace(c);
+	if (st)
+		return st;
+	k->now = file_now();
+	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
+	return unlink_start(c);
+}
+
+/* Recalls other clients' layouts of the file that the name leads to. True: it has begun, and calls
+ * op_wake. */
+static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
+{
+	struct ns_inode d, i;
+	uint64_t ino;
+	uint8_t type;
+
+	/* Usually no other client has a layout: no lookup. Without permission to remove the name
+	 * the caller must not recall anything. */
+	if (!st_others_have(c->client, ST_N_LAYOUTS) || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) ||
+	    d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
+		return false;
+	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG ||
+	    ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
+	    ns_may_unlink(&d, &i, &c->cred))
+		return false;
+	return excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino, c->client, op_wake, c);
+}
+
+static nfsstat4 unlink_go(struct compound *c, int err)
+{
+	const struct names *k = c->scratch;
+	bool removes = c->opnum == OP_REMOVE;
+
+	(void)err;
+	return unlink_takes_back(c, removes ? k->name : k->to, removes ? k->len : k->tolen)
+		       ? op_await_client(c, unlink_taken_back)
+		       : unlink_taken_back(c, 0);
 }
 
 /* On the committer thread: is the name an export's root, or a directory above one? */
@@ -676,117 +784,9 @@ static int remove_run(struct kv_op *op, struct kv_txn *t)
 			 &k->gone, &k->ci);
 }
 
-static nfsstat4 remove_done(struct compound *c, int err)
-{
-	struct names *k = c->scratch;
-
-	op_free_done(&k->ctx, err);
-	if (err)
-		return k->pinned ? NFS4ERR_FILE_OPEN : op_status(err);
-	op_deleg_late(c, k->gone.i_ino);
-	return op_result(c, cinfo_put);
-}
-
-static nfsstat4 check_not_grace(struct compound *c)
-{
-	/* A client may still reclaim an open of the file. */
-	return st_in_grace(c->m->m_st) ? NFS4ERR_GRACE : NFS4_OK;
-}
-
 static nfsstat4 remove_go(struct compound *c)
 {
 	return op_mutate(c, remove_run, cinfo_put, remove_done);
-}
-
-static nfsstat4 rename_go(struct compound *c);
-
-/*
- * The last unlink recalls the other clients' layouts first (docs/fencing.md, "When"). A layout may
- * be granted after that, or the name may be another file's when the mutation commits. Then
- * op_free_done recalls the layouts, and nothing waits for that.
- */
-static nfsstat4 unlink_taken_back(struct compound *c, int err)
-{
-	/* A data server that does not confirm deletes the object later, and then needs no fence. */
-	(void)err;
-	return c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
-}
-
-/* Recalls other clients' layouts of the file that the name leads to. True: it has begun, and calls
- * op_wake. */
-static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
-{
-	struct ns_inode d, i;
-	uint64_t ino;
-	uint8_t type;
-
-	/* Usually no other client has a layout: no lookup. Without permission to remove the name
-	 * the caller must not recall anything. */
-	if (!st_others_have(c->client, ST_N_LAYOUTS) || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) ||
-	    d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
-		return false;
-	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG ||
-	    ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
-	    ns_may_unlink(&d, &i, &c->cred))
-		return false;
-	return excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino, c->client, op_wake, c);
-}
-
-/* The regular file of a name. 0: there is none, or the caller may not remove the name. */
-static uint64_t name_file(struct compound *c, uint64_t dir, const char *name, size_t len)
-{
-	struct ns_inode d, i;
-	uint64_t ino;
-	uint8_t type;
-
-	if (ns_get(c->m->m_ns, op_txn(c), dir, &d) || d.i_type != NS_DIR ||
-	    ns_permission(&d, &c->cred, 1))
-		return 0;
-	if (ns_lookup(c->m->m_ns, op_txn(c), dir, name, len, &ino, &type) || type != NS_REG ||
-	    ns_get(c->m->m_ns, op_txn(c), ino, &i))
-		return 0;
-	return ns_may_unlink(&d, &i, &c->cred) ? 0 : ino;
-}
-
-static nfsstat4 unlink_go(struct compound *c, int err)
-{
-	const struct names *k = c->scratch;
-	bool removes = c->opnum == OP_REMOVE;
-
-	(void)err;
-	return unlink_takes_back(c, removes ? k->name : k->to, removes ? k->len : k->tolen)
-		       ? op_await_client(c, unlink_taken_back)
-		       : unlink_taken_back(c, 0);
-}
-
-/* Other clients' delegations on the files come back first (sections 18.25.4 and 18.26.4). */
-static nfsstat4 unlink_start(struct compound *c)
-{
-	struct names *k = c->scratch;
-	uint64_t file[2];
-
-	if (!op_delegs_out(c))
-		return unlink_go(c, 0);
-	file[0] = name_file(c, c->opnum == OP_REMOVE ? c->cur : c->saved, k->name, k->len);
-	file[1] = c->opnum == OP_REMOVE ? 0 : name_file(c, c->cur, k->to, k->tolen);
-	return op_deleg_clear(c, file, 2, OPEN4_SHARE_ACCESS_WRITE, 0, unlink_go);
-}
-
-nfsstat4 op_remove(struct compound *c)
-{
-	struct names *k = op_scratch(c, sizeof(*k), NULL);
-	nfsstat4 st;
-
-	if (!k)
-		return NFS4ERR_DELAY;
-	st = op_get_name(c->in, &k->name, &k->len);
-	if (!st)
-		st = c->cur ? check_not_grace(c) : NFS4ERR_NOFILEHANDLE;
-	if (st)
-		return st;
-	k->now = file_now();
-	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return unlink_start(c);
 }
 
 static int rename_run(struct kv_op *op, struct kv_txn *t)
@@ -814,6 +814,34 @@ static void name_ops_rename_put(struct compound *c, struct xdr_out *x, struct op
 	op_put_cinfo(x, &k->dci);
 }
 
+static nfsstat4 rename_go(struct compound *c)
+{
+	return op_mutate(c, rename_run, name_ops_rename_put, rename_done);
+}
+
+/*
+ * The last unlink recalls the other clients' layouts first (docs/fencing.md, "When"). A layout may
+ * be granted after that, or the name may be another file's when the mutation commits. Then
+ * op_free_done recalls the layouts, and nothing waits for that.
+ */
+static nfsstat4 unlink_taken_back(struct compound *c, int err)
+{
+	/* A data server that does not confirm deletes the object later, and then needs no fence. */
+	(void)err;
+	return c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
+}
+
+static nfsstat4 remove_done(struct compound *c, int err)
+{
+	struct names *k = c->scratch;
+
+	op_free_done(&k->ctx, err);
+	if (err)
+		return k->pinned ? NFS4ERR_FILE_OPEN : op_status(err);
+	op_deleg_late(c, k->gone.i_ino);
+	return op_result(c, cinfo_put);
+}
+
 static nfsstat4 rename_done(struct compound *c, int err)
 {
 	struct names *k = c->scratch;
@@ -837,32 +865,6 @@ static nfsstat4 rename_done(struct compound *c, int err)
 		op_deleg_late(c, name_file(c, c->cur, k->to, k->tolen));
 	}
 	return op_result(c, name_ops_rename_put);
-}
-
-static nfsstat4 rename_go(struct compound *c)
-{
-	return op_mutate(c, rename_run, name_ops_rename_put, rename_done);
-}
-
-nfsstat4 op_rename(struct compound *c)
-{
-	struct names *k = op_scratch(c, sizeof(*k), NULL);
-	nfsstat4 st, st2;
-
-	if (!k)
-		return NFS4ERR_DELAY;
-	st = op_get_name(c->in, &k->name, &k->len);
-	st2 = st == NFS4ERR_BADXDR ? st : op_get_name(c->in, &k->to, &k->tolen);
-	if (st || st2)
-		return st ? st : st2;
-	if (!c->cur || !c->saved)
-		return NFS4ERR_NOFILEHANDLE;
-	st = check_not_grace(c);
-	if (st)
-		return st;
-	k->now = file_now();
-	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	return unlink_start(c);
 }
 
 /* ---- security information ---- */
