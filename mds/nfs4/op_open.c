@@ -171,247 +171,12 @@ static bool layoutget_follows(const struct compound *c)
 	return xdr_get_u32(&x) == LAYOUT4_FLEX_FILES && xdr_get_u32(&x) == LAYOUTIOMODE4_RW;
 }
 
-/* ---- the state ---- */
+static op_step open_created, open_again, open_sized;
+static nfsstat4 open_create(struct compound *c, struct open *o);
+static nfsstat4 open_finish(struct compound *c, struct open *o);
+static nfsstat4 open_size(struct compound *c, struct open *o);
 
-/* locked: does the client have the delegation that this OPEN claims? */
-static nfsstat4 deleg_claimed(struct compound *c, const struct open *o)
-{
-	const struct st_open *d = st_open_find(c->m->m_st, &o->deleg_sid);
-
-	if (st_revoked_find(c->client, &o->deleg_sid))
-		return NFS4ERR_DELEG_REVOKED;
-	if (!d || !d->o_deleg || d->o_client != c->client || d->o_file->f_ino != o->ino)
-		return NFS4ERR_BAD_STATEID;
-	return op_seqid_status(&o->deleg_sid, d->o_sid.seqid);
-}
-
-static nfsstat4 share_register(struct compound *c, struct open *o)
-{
-	struct st *st = c->m->m_st;
-	struct st_file *f = st_file_get(st, o->ino, true);
-	struct st_open *op, *holder;
-	nfsstat4 status = NFS4_OK;
-
-	if (!f)
-		return NFS4ERR_DELAY;
-	if (claims_deleg(o))
-		status = deleg_claimed(c, o);
-	if (f->f_removing && !status)
-		status = NFS4ERR_DELAY;
-	if (status) {
-		st_file_put(st, f);
-		return status;
-	}
-	op = st_open_by_owner(f, c->client, o->owner, o->owner_len);
-	/* The open-owner's own open may conflict as well (section 18.16.3). */
-	holder = st_share_conflict(st, f, o->access, o->deny);
-	/* A client with a delegation does not send its CLOSE at once. So the delegation is recalled
-	 * before the share reservation is decided (section 10.4). */
-	o->recalls = holder && holder->o_client != c->client && st_deleg_of(f, holder->o_client)
-			     ? OPEN4_SHARE_ACCESS_BOTH
-			     : o->access;
-	o->delegs = st_file_deleg_conflict(f, c->client, o->recalls, o->deny);
-	/* States that clients had before the restart do not conflict: a client is wrong here. */
-	if (o->claim == CLAIM_PREVIOUS &&
-	    (o->delegs || op_deleg_conflicts(f, c->client, o->reclaims)))
-		return NFS4ERR_RECLAIM_CONFLICT; /* no st_file_put: another open keeps f */
-	if (o->delegs)
-		return NFS4ERR_DELAY;
-	if (holder) {
-		if (!st_lease_expired(st, holder->o_client))
-			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT
-							  : NFS4ERR_SHARE_DENIED;
-		o->dead = true;
-		return NFS4ERR_DELAY;
-	}
-	if (!op)
-		op = st_open_new(st, f, c->client, o->owner, o->owner_len,
-				 o->created ? &o->sid : NULL);
-	if (!op) {
-		st_file_put(st, f);
-		return NFS4ERR_DELAY;
-	}
-	/* A new open has room for its first user: this cannot fail for it. */
-	if (!st_open_by_user(op, c->cred.cr_uid, o->access))
-		return NFS4ERR_DELAY;
-	o->had_access = op->o_access;
-	o->had_deny = op->o_deny;
-	op->o_access |= o->access;
-	op->o_deny |= o->deny;
-	st_sid_bump(&op->o_sid);
-	o->sid = op->o_sid;
-	return NFS4_OK;
-}
-
-/* The client gets a delegation in place of an open (RFC 9754 section 4). Not where the open-owner
- * had an open already, which this OPEN has upgraded, and not where the OPEN denies something. */
-static bool deleg_instead(struct compound *c, const struct open *o)
-{
-	struct st *st = c->m->m_st;
-	struct st_work w = {0};
-	struct st_open *op;
-	bool gone;
-
-	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) ||
-	    !o->deleg.d_type || o->had_access || o->deny)
-		return false;
-	do {
-		st_work_lock(&w, st, o->ino);
-		op = st_open_find(st, &o->sid);
-		gone = op && op->o_sid.seqid == o->sid.seqid;
-		if (gone && st_may_free(op))
-			st_open_free(st, op);
-	} while (st_work_again(&w));
-	return gone;
-}
-
-static void open_deleg(struct compound *c, struct open *o, const struct ns_inode *i)
-{
-	if (o->claim == CLAIM_PREVIOUS)
-		op_deleg_reclaim(c, i, o->reclaims, &o->deleg);
-	else if (!claims_deleg(o))
-		op_deleg_give(c, i, o->access, o->want, &o->deleg);
-	o->instead = deleg_instead(c, o);
-}
-
-/* The durable reply has no delegation: a delegation ends with the server's boot. A retry after a
- * restart gets the open's stateid. */
-static void op_open_open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
-{
-	static const struct st_stateid zero;
-	uint32_t flags = OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED |
-			 OPEN4_RESULT_MAY_NOTIFY_LOCK;
-	struct open *o = c->scratch;
-
-	op_put_stateid(x, o->instead ? &zero : &o->sid);
-	op_put_cinfo(x, &o->ci);
-	xdr_put_u32(x, o->instead ? flags | OPEN4_RESULT_NO_OPEN_STATEID : flags);
-	op_put_bitmap(x, &o->set);
-	op_put_deleg(x, &o->deleg, o->want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK);
-	after->cur = o->ino;
-	after->have_sid = true;
-	after->sid = o->instead ? o->deleg.d_sid : o->sid;
-}
-
-/* The durable reply of the create's transaction. Another transaction sets a size above 0, so its
- * bit is not in this reply. */
-static void created_put(struct compound *c, struct xdr_out *x, struct op_after *after)
-{
-	struct open *o = c->scratch;
-	struct op_bitmap all = o->set;
-
-	if (o->sa.has_size && o->sa.s.s_size)
-		o->set.w[0] &= ~(1u << FATTR4_SIZE);
-	op_open_open_put(c, x, after);
-	o->set = all;
-}
-
-static nfsstat4 open_again(struct compound *c, int err);
-
-/* Registers the open: other clients' OPENs and REMOVEs see it from now on. */
-static nfsstat4 open_register(struct compound *c, struct open *o)
-{
-	struct st *st = c->m->m_st;
-	nfsstat4 status;
-
-	if (c->exp->g_ro && (o->access & OPEN4_SHARE_ACCESS_WRITE))
-		return NFS4ERR_ROFS;
-	st_file_lock(st, o->ino);
-	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : share_register(c, o);
-	st_file_unlock(st, o->ino);
-	if (o->dead)
-		file_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
-	if (status == NFS4ERR_DELAY && o->delegs &&
-	    op_deleg_clear_begin(c, &o->ino, 1, o->recalls, o->deny))
-		return op_await_client(c, open_again);
-	return status;
-}
-
-static void open_undo(struct compound *c, struct open *o)
-{
-	struct st *st = c->m->m_st;
-	struct st_work w = {0};
-	struct st_open *op;
-
-	do {
-		st_work_lock(&w, st, o->ino);
-		op = st_open_find(st, &o->sid);
-		if (op && op->o_sid.seqid != o->sid.seqid) {
-			/* a later OPEN of the open-owner needs what this one added */
-		} else if (op && !o->had_access) {
-			if (st_may_free(op))
-				st_open_free(st, op);
-		} else if (op) {
-			op->o_access = o->had_access;
-			op->o_deny = o->had_deny;
-			op->o_sid.seqid--;
-		}
-	} while (st_work_again(&w));
-}
-
-/* Reads the inode again from a fresh snapshot. A removal that was committed before the open was
- * registered shows here. A removal that is still queued sees the open. */
-static nfsstat4 open_confirm(struct compound *c, struct open *o)
-{
-	struct ns_inode i;
-
-	op_txn_stale(c->th);
-	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
-		/* Count a read now: the client may read from its cache, or by a layout it has. */
-		if (o->access == OPEN4_SHARE_ACCESS_READ && !o->created &&
-		    o->claim != CLAIM_PREVIOUS)
-			op_accessed(c, &i);
-		open_deleg(c, o, &i);
-		return op_result(c, op_open_open_put);
-	}
-	open_undo(c, o);
-	return o->name ? NFS4ERR_NOENT : NFS4ERR_STALE;
-}
-
-static nfsstat4 open_finish(struct compound *c, struct open *o)
-{
-	nfsstat4 status = open_register(c, o);
-
-	return status ? status : open_confirm(c, o);
-}
-
-static nfsstat4 open_sized(struct compound *c, int err)
-{
-	struct open *o = c->scratch;
-
-	if (!err)
-		return open_confirm(c, o);
-	open_undo(c, o);
-	return op_status(err);
-}
-
-/* Sets the size under the open, not before it: an OPEN that is refused must change nothing. */
-static nfsstat4 open_size(struct compound *c, struct open *o)
-{
-	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = o->sa.s.s_size},
-			     .has_size = true};
-	nfsstat4 status;
-
-	o->sizes = true;
-	status = open_register(c, o);
-	if (status)
-		return status;
-	status = op_do_setattr(c, o->ino, &a, true, op_open_open_put, open_sized);
-	if (status != OP_PARKED)
-		open_undo(c, o);
-	return status;
-}
-
-/* Other clients' delegations are back. */
-static nfsstat4 open_again(struct compound *c, int err)
-{
-	struct open *o = c->scratch;
-
-	(void)err;
-	return o->sizes ? open_size(c, o) : open_finish(c, o);
-}
-
-/* ---- existing files ---- */
+/* ---- OPEN: which file is it? ---- */
 
 static nfsstat4 open_type(const struct ns_inode *i)
 {
@@ -464,62 +229,6 @@ static nfsstat4 open_existing(struct compound *c, struct open *o, const struct n
 	return open_finish(c, o);
 }
 
-/* ---- new files ---- */
-
-/* On the committer thread, before any other thread can see the inode: a thread that finds the inode
- * finds the write intent as well. */
-static void mark_known(struct st *st, struct open *o)
-{
-	struct st_file *f;
-
-	st_file_lock(st, o->ino);
-	f = st_file_get(st, o->ino, true);
-	if (f) { /* without memory for f the intent stays until it is put again, and deleted */
-		f->f_pins++;
-		f->f_intent_durable = o->pinned = true;
-	}
-	st_file_unlock(st, o->ino);
-}
-
-static void mark_unpin(struct st *st, struct open *o, int err)
-{
-	struct st_file *f;
-
-	st_file_lock(st, o->ino);
-	f = st_file_get(st, o->ino, false);
-	f->f_pins--;
-	if (err)
-		f->f_intent_durable = false;
-	st_file_put(st, f);
-	st_file_unlock(st, o->ino);
-	o->pinned = false;
-}
-
-static int op_open_create_run(struct kv_op *op, struct kv_txn *t)
-{
-	struct compound *c = op_of(op);
-	struct open *o = c->scratch;
-	struct lo_map map;
-	int err;
-
-	o->place.t = t;
-	err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
-	if (!err && ds_reg_has_generic(c->m->m_dsc)) {
-		err = lo_map_decode(o->out.i_blob, &map);
-		if (!err)
-			err = lo_adopt(c->m->m_lo, t, &o->out, NULL, &map);
-	}
-	if (!err && o->mark)
-		err = file_intent_put(t, o->out.i_ino);
-	if (err)
-		return err;
-	o->ino = o->out.i_ino;
-	st_sid_make(c->m->m_st, o->ino, ST_SID_OPEN, &o->sid); /* for the durable reply */
-	if (o->mark)
-		mark_known(c->m->m_st, o);
-	return 0;
-}
-
 static nfsstat4 exclusive_same(struct compound *c, struct open *o)
 {
 	struct ns_inode i;
@@ -543,51 +252,6 @@ static nfsstat4 exclusive_same(struct compound *c, struct open *o)
 	if (o->how == GUARDED4)
 		return NFS4ERR_EXIST;
 	return open_existing(c, o, &i);
-}
-
-static nfsstat4 open_created(struct compound *c, int err)
-{
-	struct open *o = c->scratch;
-
-	if (o->pinned)
-		mark_unpin(c->m->m_st, o, err);
-	if (err == -EEXIST)
-		return exclusive_same(c, o);
-	if (err)
-		return op_status(err);
-	metric_add(c->m->m_creates, 1);
-	o->created = true;
-	if (o->mark)
-		op_intent_doubt(c, o->ino);
-	/* With a size: the data servers' objects get that size too. */
-	return o->sa.has_size && o->sa.s.s_size ? open_size(c, o) : open_finish(c, o);
-}
-
-static nfsstat4 open_create(struct compound *c, struct open *o)
-{
-	struct ns_inode *i = &o->a.a_attr;
-	nfsstat4 st;
-
-	if (c->exp->g_ro)
-		return NFS4ERR_ROFS;
-	o->a.a_dir = o->dir;
-	o->a.a_name = o->name;
-	o->a.a_len = o->len;
-	o->a.a_cred = &c->cred;
-	o->a.a_now = file_now();
-	i->i_type = NS_REG;
-	st = op_sattr_create(c, &o->sa, 0644, &o->a);
-	if (st)
-		return st;
-	if (o->how == EXCLUSIVE4_1)
-		i->i_verifier = o->verifier;
-	o->place.m = c->m;
-	o->place.mirrors = o->sa.mirrors;
-	o->a.a_map = op_place_map;
-	o->a.a_map_arg = &o->place;
-	o->set = o->sa.set;
-	o->mark = o->place.given = layoutget_follows(c);
-	return op_mutate(c, op_open_create_run, created_put, open_created);
 }
 
 static nfsstat4 open_by_name(struct compound *c, struct open *o)
@@ -677,6 +341,345 @@ nfsstat4 op_open(struct compound *c)
 		return status;
 	return o->claim == CLAIM_NULL || o->claim == CLAIM_DELEGATE_CUR ? open_by_name(c, o)
 									: open_by_fh(c, o);
+}
+
+/* ---- OPEN: a new file ---- */
+
+/* The durable reply has no delegation: a delegation ends with the server's boot. A retry after a
+ * restart gets the open's stateid. */
+static void op_open_open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	static const struct st_stateid zero;
+	uint32_t flags = OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED |
+			 OPEN4_RESULT_MAY_NOTIFY_LOCK;
+	struct open *o = c->scratch;
+
+	op_put_stateid(x, o->instead ? &zero : &o->sid);
+	op_put_cinfo(x, &o->ci);
+	xdr_put_u32(x, o->instead ? flags | OPEN4_RESULT_NO_OPEN_STATEID : flags);
+	op_put_bitmap(x, &o->set);
+	op_put_deleg(x, &o->deleg, o->want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK);
+	after->cur = o->ino;
+	after->have_sid = true;
+	after->sid = o->instead ? o->deleg.d_sid : o->sid;
+}
+
+/* The durable reply of the create's transaction. Another transaction sets a size above 0, so its
+ * bit is not in this reply. */
+static void created_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+{
+	struct open *o = c->scratch;
+	struct op_bitmap all = o->set;
+
+	if (o->sa.has_size && o->sa.s.s_size)
+		o->set.w[0] &= ~(1u << FATTR4_SIZE);
+	op_open_open_put(c, x, after);
+	o->set = all;
+}
+
+/* On the committer thread, before any other thread can see the inode: a thread that finds the inode
+ * finds the write intent as well. */
+static void mark_known(struct st *st, struct open *o)
+{
+	struct st_file *f;
+
+	st_file_lock(st, o->ino);
+	f = st_file_get(st, o->ino, true);
+	if (f) { /* without memory for f the intent stays until it is put again, and deleted */
+		f->f_pins++;
+		f->f_intent_durable = o->pinned = true;
+	}
+	st_file_unlock(st, o->ino);
+}
+
+static int op_open_create_run(struct kv_op *op, struct kv_txn *t)
+{
+	struct compound *c = op_of(op);
+	struct open *o = c->scratch;
+	struct lo_map map;
+	int err;
+
+	o->place.t = t;
+	err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
+	if (!err && ds_reg_has_generic(c->m->m_dsc)) {
+		err = lo_map_decode(o->out.i_blob, &map);
+		if (!err)
+			err = lo_adopt(c->m->m_lo, t, &o->out, NULL, &map);
+	}
+	if (!err && o->mark)
+		err = file_intent_put(t, o->out.i_ino);
+	if (err)
+		return err;
+	o->ino = o->out.i_ino;
+	st_sid_make(c->m->m_st, o->ino, ST_SID_OPEN, &o->sid); /* for the durable reply */
+	if (o->mark)
+		mark_known(c->m->m_st, o);
+	return 0;
+}
+
+static nfsstat4 open_create(struct compound *c, struct open *o)
+{
+	struct ns_inode *i = &o->a.a_attr;
+	nfsstat4 st;
+
+	if (c->exp->g_ro)
+		return NFS4ERR_ROFS;
+	o->a.a_dir = o->dir;
+	o->a.a_name = o->name;
+	o->a.a_len = o->len;
+	o->a.a_cred = &c->cred;
+	o->a.a_now = file_now();
+	i->i_type = NS_REG;
+	st = op_sattr_create(c, &o->sa, 0644, &o->a);
+	if (st)
+		return st;
+	if (o->how == EXCLUSIVE4_1)
+		i->i_verifier = o->verifier;
+	o->place.m = c->m;
+	o->place.mirrors = o->sa.mirrors;
+	o->a.a_map = op_place_map;
+	o->a.a_map_arg = &o->place;
+	o->set = o->sa.set;
+	o->mark = o->place.given = layoutget_follows(c);
+	return op_mutate(c, op_open_create_run, created_put, open_created);
+}
+
+static void mark_unpin(struct st *st, struct open *o, int err)
+{
+	struct st_file *f;
+
+	st_file_lock(st, o->ino);
+	f = st_file_get(st, o->ino, false);
+	f->f_pins--;
+	if (err)
+		f->f_intent_durable = false;
+	st_file_put(st, f);
+	st_file_unlock(st, o->ino);
+	o->pinned = false;
+}
+
+static nfsstat4 open_created(struct compound *c, int err)
+{
+	struct open *o = c->scratch;
+
+	if (o->pinned)
+		mark_unpin(c->m->m_st, o, err);
+	if (err == -EEXIST)
+		return exclusive_same(c, o);
+	if (err)
+		return op_status(err);
+	metric_add(c->m->m_creates, 1);
+	o->created = true;
+	if (o->mark)
+		op_intent_doubt(c, o->ino);
+	/* With a size: the data servers' objects get that size too. */
+	return o->sa.has_size && o->sa.s.s_size ? open_size(c, o) : open_finish(c, o);
+}
+
+/* ---- OPEN: the open itself ---- */
+
+/* locked: does the client have the delegation that this OPEN claims? */
+static nfsstat4 deleg_claimed(struct compound *c, const struct open *o)
+{
+	const struct st_open *d = st_open_find(c->m->m_st, &o->deleg_sid);
+
+	if (st_revoked_find(c->client, &o->deleg_sid))
+		return NFS4ERR_DELEG_REVOKED;
+	if (!d || !d->o_deleg || d->o_client != c->client || d->o_file->f_ino != o->ino)
+		return NFS4ERR_BAD_STATEID;
+	return op_seqid_status(&o->deleg_sid, d->o_sid.seqid);
+}
+
+static nfsstat4 share_register(struct compound *c, struct open *o)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f = st_file_get(st, o->ino, true);
+	struct st_open *op, *holder;
+	nfsstat4 status = NFS4_OK;
+
+	if (!f)
+		return NFS4ERR_DELAY;
+	if (claims_deleg(o))
+		status = deleg_claimed(c, o);
+	if (f->f_removing && !status)
+		status = NFS4ERR_DELAY;
+	if (status) {
+		st_file_put(st, f);
+		return status;
+	}
+	op = st_open_by_owner(f, c->client, o->owner, o->owner_len);
+	/* The open-owner's own open may conflict as well (section 18.16.3). */
+	holder = st_share_conflict(st, f, o->access, o->deny);
+	/* A client with a delegation does not send its CLOSE at once. So the delegation is recalled
+	 * before the share reservation is decided (section 10.4). */
+	o->recalls = holder && holder->o_client != c->client && st_deleg_of(f, holder->o_client)
+			     ? OPEN4_SHARE_ACCESS_BOTH
+			     : o->access;
+	o->delegs = st_file_deleg_conflict(f, c->client, o->recalls, o->deny);
+	/* States that clients had before the restart do not conflict: a client is wrong here. */
+	if (o->claim == CLAIM_PREVIOUS &&
+	    (o->delegs || op_deleg_conflicts(f, c->client, o->reclaims)))
+		return NFS4ERR_RECLAIM_CONFLICT; /* no st_file_put: another open keeps f */
+	if (o->delegs)
+		return NFS4ERR_DELAY;
+	if (holder) {
+		if (!st_lease_expired(st, holder->o_client))
+			return o->claim == CLAIM_PREVIOUS ? NFS4ERR_RECLAIM_CONFLICT
+							  : NFS4ERR_SHARE_DENIED;
+		o->dead = true;
+		return NFS4ERR_DELAY;
+	}
+	if (!op)
+		op = st_open_new(st, f, c->client, o->owner, o->owner_len,
+				 o->created ? &o->sid : NULL);
+	if (!op) {
+		st_file_put(st, f);
+		return NFS4ERR_DELAY;
+	}
+	/* A new open has room for its first user: this cannot fail for it. */
+	if (!st_open_by_user(op, c->cred.cr_uid, o->access))
+		return NFS4ERR_DELAY;
+	o->had_access = op->o_access;
+	o->had_deny = op->o_deny;
+	op->o_access |= o->access;
+	op->o_deny |= o->deny;
+	st_sid_bump(&op->o_sid);
+	o->sid = op->o_sid;
+	return NFS4_OK;
+}
+
+/* Registers the open: other clients' OPENs and REMOVEs see it from now on. */
+static nfsstat4 open_register(struct compound *c, struct open *o)
+{
+	struct st *st = c->m->m_st;
+	nfsstat4 status;
+
+	if (c->exp->g_ro && (o->access & OPEN4_SHARE_ACCESS_WRITE))
+		return NFS4ERR_ROFS;
+	st_file_lock(st, o->ino);
+	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : share_register(c, o);
+	st_file_unlock(st, o->ino);
+	if (o->dead)
+		file_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
+	if (status == NFS4ERR_DELAY && o->delegs &&
+	    op_deleg_clear_begin(c, &o->ino, 1, o->recalls, o->deny))
+		return op_await_client(c, open_again);
+	return status;
+}
+
+/* The client gets a delegation in place of an open (RFC 9754 section 4). Not where the open-owner
+ * had an open already, which this OPEN has upgraded, and not where the OPEN denies something. */
+static bool deleg_instead(struct compound *c, const struct open *o)
+{
+	struct st *st = c->m->m_st;
+	struct st_work w = {0};
+	struct st_open *op;
+	bool gone;
+
+	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) ||
+	    !o->deleg.d_type || o->had_access || o->deny)
+		return false;
+	do {
+		st_work_lock(&w, st, o->ino);
+		op = st_open_find(st, &o->sid);
+		gone = op && op->o_sid.seqid == o->sid.seqid;
+		if (gone && st_may_free(op))
+			st_open_free(st, op);
+	} while (st_work_again(&w));
+	return gone;
+}
+
+static void open_deleg(struct compound *c, struct open *o, const struct ns_inode *i)
+{
+	if (o->claim == CLAIM_PREVIOUS)
+		op_deleg_reclaim(c, i, o->reclaims, &o->deleg);
+	else if (!claims_deleg(o))
+		op_deleg_give(c, i, o->access, o->want, &o->deleg);
+	o->instead = deleg_instead(c, o);
+}
+
+static void open_undo(struct compound *c, struct open *o)
+{
+	struct st *st = c->m->m_st;
+	struct st_work w = {0};
+	struct st_open *op;
+
+	do {
+		st_work_lock(&w, st, o->ino);
+		op = st_open_find(st, &o->sid);
+		if (op && op->o_sid.seqid != o->sid.seqid) {
+			/* a later OPEN of the open-owner needs what this one added */
+		} else if (op && !o->had_access) {
+			if (st_may_free(op))
+				st_open_free(st, op);
+		} else if (op) {
+			op->o_access = o->had_access;
+			op->o_deny = o->had_deny;
+			op->o_sid.seqid--;
+		}
+	} while (st_work_again(&w));
+}
+
+/* Reads the inode again from a fresh snapshot. A removal that was committed before the open was
+ * registered shows here. A removal that is still queued sees the open. */
+static nfsstat4 open_confirm(struct compound *c, struct open *o)
+{
+	struct ns_inode i;
+
+	op_txn_stale(c->th);
+	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
+		/* Count a read now: the client may read from its cache, or by a layout it has. */
+		if (o->access == OPEN4_SHARE_ACCESS_READ && !o->created &&
+		    o->claim != CLAIM_PREVIOUS)
+			op_accessed(c, &i);
+		open_deleg(c, o, &i);
+		return op_result(c, op_open_open_put);
+	}
+	open_undo(c, o);
+	return o->name ? NFS4ERR_NOENT : NFS4ERR_STALE;
+}
+
+static nfsstat4 open_finish(struct compound *c, struct open *o)
+{
+	nfsstat4 status = open_register(c, o);
+
+	return status ? status : open_confirm(c, o);
+}
+
+/* Other clients' delegations are back. */
+static nfsstat4 open_again(struct compound *c, int err)
+{
+	struct open *o = c->scratch;
+
+	(void)err;
+	return o->sizes ? open_size(c, o) : open_finish(c, o);
+}
+
+/* Sets the size under the open, not before it: an OPEN that is refused must change nothing. */
+static nfsstat4 open_size(struct compound *c, struct open *o)
+{
+	struct op_sattr a = {.s = {.s_mask = NS_S_SIZE, .s_size = o->sa.s.s_size},
+			     .has_size = true};
+	nfsstat4 status;
+
+	o->sizes = true;
+	status = open_register(c, o);
+	if (status)
+		return status;
+	status = op_do_setattr(c, o->ino, &a, true, op_open_open_put, open_sized);
+	if (status != OP_PARKED)
+		open_undo(c, o);
+	return status;
+}
+
+static nfsstat4 open_sized(struct compound *c, int err)
+{
+	struct open *o = c->scratch;
+
+	if (!err)
+		return open_confirm(c, o);
+	open_undo(c, o);
+	return op_status(err);
 }
 
 /* ---- CLOSE, OPEN_DOWNGRADE ---- */
