@@ -197,6 +197,9 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	return NFS4_OK;
 }
 
+static op_step op_session_record_done, record_barred;
+static nfsstat4 record_confirm(struct compound *c);
+
 static int op_session_record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -212,92 +215,6 @@ static int op_session_record_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_lost_writers_put(
 			t); /* the client was rebooted: what it was writing is lost */
 	return err || !a->barred ? err : lo_order_bar(c->m->m_lo, t, a->barred);
-}
-
-/* The record is durable, and the data servers refuse the client's writes from before its reboot.
- * Confirms the client, and destroys its state from before. */
-static nfsstat4 record_confirm(struct compound *c)
-{
-	struct create_session *a = c->scratch;
-	struct st *st = c->m->m_st;
-	struct st_client *cl, *old;
-	nfsstat4 status;
-
-	st_all_lock(st);
-	old = st_client_by_owner(st, a->owner, a->owner_len, true);
-	cl = st_client_get(st, a->clientid);
-	/* Also when another EXCHANGE_ID took this one's place meanwhile: the old number may be
-	 * revoked already. */
-	if (a->losing) {
-		if (old && old != cl)
-			file_lost_client(st, old);
-		st->st_lost |= st_in_grace(st);
-		atomic_store(&c->m->m_lost, true);
-		c->m->m_losing--;
-		a->losing = false;
-	}
-	if (old && old != cl)
-		st_client_destroy(st, old);
-	if (!cl) {
-		st_record_away(st, a->owner, a->owner_len, a->key);
-		status = NFS4ERR_STALE_CLIENTID;
-	} else {
-		cl->cl_number = a->number;
-		cl->cl_confirmed = cl->cl_recorded = true;
-		cl->cl_confirming = false;
-		cl->cl_boot = st_record_known(st, cl->cl_key) && !a->barred;
-		atomic_store(&cl->cl_may_reclaim,
-			     st_in_grace(st) && st_record_reclaims(st, cl->cl_key));
-		status = session_make(c, a, cl);
-	}
-	st_all_unlock(st);
-	return status;
-}
-
-static nfsstat4 record_wait_barred(struct compound *c);
-
-/* A data server with a lease that has not revoked the client's old number may still take writes
- * under it. So the client gets no session until each data server has confirmed, or its lease is
- * over. */
-static nfsstat4 record_barred(struct compound *c, int err)
-{
-	struct create_session *a = c->scratch;
-
-	if (!err)
-		return record_confirm(c);
-	log_error("client %u: a live data server does not bar its number from before its reboot: "
-		  "%s",
-		  a->number, strerror(-err));
-	return record_wait_barred(c);
-}
-
-static nfsstat4 record_wait_barred(struct compound *c)
-{
-	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), op_wake, c);
-	return op_await(c, record_barred);
-}
-
-static nfsstat4 op_session_record_done(struct compound *c, int err)
-{
-	struct create_session *a = c->scratch;
-	struct st *st = c->m->m_st;
-	struct st_client *cl;
-
-	if (err) {
-		st_all_lock(st);
-		cl = st_client_get(st, a->clientid);
-		if (cl)
-			cl->cl_confirming = false;
-		st_record_away(st, a->owner, a->owner_len, a->key);
-		c->m->m_losing -= a->losing;
-		a->losing = false;
-		st_all_unlock(st);
-		return op_status(err);
-	}
-	if (!a->barred)
-		return record_confirm(c);
-	lo_orders_wake(c->m->m_lo);
-	return record_wait_barred(c);
 }
 
 /* The kept answer names the session. Only the address that asked for it gets it, or the client
@@ -377,6 +294,90 @@ nfsstat4 op_create_session(struct compound *c)
 	/* Idempotent: after a restart the clientid is stale, the client sends EXCHANGE_ID, and the
 	 * record is put again. */
 	return record ? op_mutate_again(c, op_session_record_run, op_session_record_done) : status;
+}
+
+static nfsstat4 record_wait_barred(struct compound *c)
+{
+	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), op_wake, c);
+	return op_await(c, record_barred);
+}
+
+static nfsstat4 op_session_record_done(struct compound *c, int err)
+{
+	struct create_session *a = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_client *cl;
+
+	if (err) {
+		st_all_lock(st);
+		cl = st_client_get(st, a->clientid);
+		if (cl)
+			cl->cl_confirming = false;
+		st_record_away(st, a->owner, a->owner_len, a->key);
+		c->m->m_losing -= a->losing;
+		a->losing = false;
+		st_all_unlock(st);
+		return op_status(err);
+	}
+	if (!a->barred)
+		return record_confirm(c);
+	lo_orders_wake(c->m->m_lo);
+	return record_wait_barred(c);
+}
+
+/* A data server with a lease that has not revoked the client's old number may still take writes
+ * under it. So the client gets no session until each data server has confirmed, or its lease is
+ * over. */
+static nfsstat4 record_barred(struct compound *c, int err)
+{
+	struct create_session *a = c->scratch;
+
+	if (!err)
+		return record_confirm(c);
+	log_error("client %u: a live data server does not bar its number from before its reboot: "
+		  "%s",
+		  a->number, strerror(-err));
+	return record_wait_barred(c);
+}
+
+/* The record is durable, and the data servers refuse the client's writes from before its reboot.
+ * Confirms the client, and destroys its state from before. */
+static nfsstat4 record_confirm(struct compound *c)
+{
+	struct create_session *a = c->scratch;
+	struct st *st = c->m->m_st;
+	struct st_client *cl, *old;
+	nfsstat4 status;
+
+	st_all_lock(st);
+	old = st_client_by_owner(st, a->owner, a->owner_len, true);
+	cl = st_client_get(st, a->clientid);
+	/* Also when another EXCHANGE_ID took this one's place meanwhile: the old number may be
+	 * revoked already. */
+	if (a->losing) {
+		if (old && old != cl)
+			file_lost_client(st, old);
+		st->st_lost |= st_in_grace(st);
+		atomic_store(&c->m->m_lost, true);
+		c->m->m_losing--;
+		a->losing = false;
+	}
+	if (old && old != cl)
+		st_client_destroy(st, old);
+	if (!cl) {
+		st_record_away(st, a->owner, a->owner_len, a->key);
+		status = NFS4ERR_STALE_CLIENTID;
+	} else {
+		cl->cl_number = a->number;
+		cl->cl_confirmed = cl->cl_recorded = true;
+		cl->cl_confirming = false;
+		cl->cl_boot = st_record_known(st, cl->cl_key) && !a->barred;
+		atomic_store(&cl->cl_may_reclaim,
+			     st_in_grace(st) && st_record_reclaims(st, cl->cl_key));
+		status = session_make(c, a, cl);
+	}
+	st_all_unlock(st);
+	return status;
 }
 
 nfsstat4 op_destroy_session(struct compound *c)
@@ -723,22 +724,11 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	return recorded ? op_mutate_again(c, op_session_forget_run, op_step_status) : status;
 }
 
+static op_step complete_done;
+
 static int complete_run(struct kv_op *op, struct kv_txn *t)
 {
 	return st_record_complete(t, op_of(op)->client->cl_key);
-}
-
-static nfsstat4 complete_done(struct compound *c, int err)
-{
-	struct st *st = c->m->m_st;
-
-	st_all_lock(st);
-	if (err)
-		atomic_store(&c->client->cl_reclaim_done, false); /* the client sends it again */
-	else
-		st_record_paid(st, c->client->cl_key);
-	st_all_unlock(st);
-	return op_status(err);
 }
 
 nfsstat4 op_reclaim_complete(struct compound *c)
@@ -769,6 +759,19 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 		st_tick(st);
 	/* Idempotent: a second one finds nothing to write. */
 	return owes ? op_mutate_again(c, complete_run, complete_done) : status;
+}
+
+static nfsstat4 complete_done(struct compound *c, int err)
+{
+	struct st *st = c->m->m_st;
+
+	st_all_lock(st);
+	if (err)
+		atomic_store(&c->client->cl_reclaim_done, false); /* the client sends it again */
+	else
+		st_record_paid(st, c->client->cl_key);
+	st_all_unlock(st);
+	return op_status(err);
 }
 
 static nfsstat4 stateid_status(struct compound *c, const struct st_stateid *sid)
