@@ -9,8 +9,8 @@
  *
  *	change_op		ALLOCATE, DEALLOCATE: may the caller? The file's size is asked for
  *	change_begin		reads the file, and freezes it where needed
- *	change_frozen		data_ops_change_start: the data servers do it in every copy
- *	change_done		data_ops_change_run: size, change attribute and stale copies
+ *	change_frozen		change_start: the data servers do it in every copy
+ *	change_done		change_record_run: size, change attribute and stale copies
  *	change_committed	layouts that name stale copies come back
  *	change_count		the space that the file takes is asked for, and the answer is given
  *	change_failed		the copies that may differ after a failure are judged: the answer
@@ -156,7 +156,7 @@ struct change {
 
 static op_step change_begin, change_frozen, change_done, change_committed, change_count,
 	change_failed;
-static nfsstat4 data_ops_change_start(struct compound *c, struct change *k);
+static nfsstat4 change_start(struct compound *c, struct change *k);
 
 static void change_fini(void *scratch)
 {
@@ -246,12 +246,12 @@ static nfsstat4 change_begin(struct compound *c, int err)
 			   op_wake, c);
 		return op_await_client(c, change_frozen);
 	}
-	return op_pin(&k->pin, c->m, k->ino) ? data_ops_change_start(c, k) : NFS4ERR_DELAY;
+	return op_pin(&k->pin, c->m, k->ino) ? change_start(c, k) : NFS4ERR_DELAY;
 }
 
 static nfsstat4 change_frozen(struct compound *c, int err)
 {
-	return err ? op_data_status(err) : data_ops_change_start(c, c->scratch);
+	return err ? op_data_status(err) : change_start(c, c->scratch);
 }
 
 static void change_wake(struct lo_change *lc, int err)
@@ -259,7 +259,7 @@ static void change_wake(struct lo_change *lc, int err)
 	op_wake(hash_entry(lc, struct change, lc)->c, err);
 }
 
-static nfsstat4 data_ops_change_start(struct compound *c, struct change *k)
+static nfsstat4 change_start(struct compound *c, struct change *k)
 {
 	struct ns_inode i;
 	nfsstat4 st = data_inode(c, &i, &k->lc.lc_map);
@@ -303,7 +303,7 @@ static nfsstat4 change_redo(struct compound *c, struct change *k)
 	return change_half(c, k, &was, half, -EACCES);
 }
 
-static int data_ops_change_run(struct kv_op *op, struct kv_txn *t)
+static int change_record_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct change *k = c->scratch;
@@ -343,7 +343,7 @@ static nfsstat4 change_done(struct compound *c, int err)
 		return op_await(c, change_done);
 	}
 	k->failed |= lc->lc_failed_map;
-	return op_mutate(c, data_ops_change_run, op_put_nothing, change_committed);
+	return op_mutate(c, change_record_run, op_put_nothing, change_committed);
 }
 
 static nfsstat4 change_committed(struct compound *c, int err)
@@ -493,7 +493,7 @@ static uint32_t run_of(const uint8_t *p, uint32_t left, uint64_t off, bool *zero
 }
 
 /* The next segment: a hole, or data with the short holes in it. */
-static uint32_t data_ops_segment(const uint8_t *p, uint32_t left, uint64_t off, bool *hole)
+static uint32_t read_plus_segment(const uint8_t *p, uint32_t left, uint64_t off, bool *hole)
 {
 	uint32_t n = 0;
 
@@ -511,7 +511,7 @@ static uint32_t data_ops_segment(const uint8_t *p, uint32_t left, uint64_t off, 
 	return n;
 }
 
-static void data_ops_put_hole(struct xdr_out *x, uint64_t off, uint64_t len)
+static void read_plus_put_hole(struct xdr_out *x, uint64_t off, uint64_t len)
 {
 	xdr_put_u32(x, CONTENT_HOLE);
 	xdr_put_u64(x, off);
@@ -535,9 +535,9 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 	for (uint32_t done = 0, len; done < n; done += len, segments++) {
 		bool hole;
 
-		len = data_ops_segment(sb->sb_data + done, n - done, k->off + done, &hole);
+		len = read_plus_segment(sb->sb_data + done, n - done, k->off + done, &hole);
 		if (hole) {
-			data_ops_put_hole(c->out, k->off + done, len);
+			read_plus_put_hole(c->out, k->off + done, len);
 			continue;
 		}
 		xdr_put_u32(c->out, CONTENT_DATA);
@@ -594,7 +594,7 @@ static nfsstat4 read_plus_hole(struct compound *c, const struct read_plus *k, ui
 {
 	xdr_put_bool(c->out, k->off + k->count >= k->inode.i_size);
 	xdr_put_u32(c->out, 1);
-	data_ops_put_hole(c->out, k->off, end - k->off);
+	read_plus_put_hole(c->out, k->off, end - k->off);
 	return NFS4_OK;
 }
 

@@ -3,7 +3,7 @@
  * name_ops.c - operations on file handles and names: PUTFH to SECINFO_NO_NAME, without OPEN and the
  * attributes.
  *
- *	op_create			decodes and checks; name_ops_create_run
+ *	op_create			decodes and checks; create_run
  *	create_done			the answer
  *
  *	op_link				other clients' delegations on the file come back
@@ -542,7 +542,7 @@ static nfsstat4 create_decode(struct compound *c, struct create *k)
 	return op_sattr_create(c, &sa, type == NS_LNK || type == NS_DIR ? 0777 : 0666, &k->a);
 }
 
-static int name_ops_create_run(struct kv_op *op, struct kv_txn *t)
+static int create_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct create *k = c->scratch;
@@ -550,7 +550,7 @@ static int name_ops_create_run(struct kv_op *op, struct kv_txn *t)
 	return ns_create(c->m->m_ns, t, &k->a, &k->out, k->blob, &k->ci);
 }
 
-static void name_ops_create_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+static void create_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	struct create *k = c->scratch;
 
@@ -575,7 +575,7 @@ nfsstat4 op_create(struct compound *c)
 	k->a.a_dir = c->cur;
 	k->a.a_cred = &c->cred;
 	k->a.a_now = file_now();
-	return op_mutate(c, name_ops_create_run, name_ops_create_put, create_done);
+	return op_mutate(c, create_run, create_put, create_done);
 }
 
 static nfsstat4 create_done(struct compound *c, int err)
@@ -583,7 +583,7 @@ static nfsstat4 create_done(struct compound *c, int err)
 	if (err)
 		return op_status(err);
 	metric_add(c->m->m_creates, 1);
-	return op_result(c, name_ops_create_put);
+	return op_result(c, create_put);
 }
 
 /* ---- LINK, REMOVE, RENAME ---- */
@@ -805,7 +805,7 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 			 &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
 }
 
-static void name_ops_rename_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+static void rename_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	struct names *k = c->scratch;
 
@@ -816,7 +816,7 @@ static void name_ops_rename_put(struct compound *c, struct xdr_out *x, struct op
 
 static nfsstat4 rename_go(struct compound *c)
 {
-	return op_mutate(c, rename_run, name_ops_rename_put, rename_done);
+	return op_mutate(c, rename_run, rename_put, rename_done);
 }
 
 /*
@@ -864,7 +864,7 @@ static nfsstat4 rename_done(struct compound *c, int err)
 		op_deleg_late(c, k->gone.i_ino);
 		op_deleg_late(c, name_file(c, c->cur, k->to, k->tolen));
 	}
-	return op_result(c, name_ops_rename_put);
+	return op_result(c, rename_put);
 }
 
 /* ---- security information ---- */

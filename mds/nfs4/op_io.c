@@ -4,15 +4,15 @@
  * use the same map as clients with a layout: otherwise the two would not see the same file.
  *
  *	op_read				may the caller? The file's size is asked for
- *	read_go				the I/O begins (io_prepare, op_io_io_start)
+ *	read_go				the I/O begins (io_prepare, io_go)
  *	op_write, op_commit		may the caller? The I/O begins
- *	io_done				READ: the answer. Else op_io_write_run: size, change
- *					attribute and stale copies. If the file was fenced
- *					meanwhile, the I/O is done again (io_redo)
+ *	io_done				READ: the answer. Else write_run: size, change attribute
+ *					and stale copies. If the file was fenced meanwhile, the
+ *					I/O is done again (io_redo)
  *	read_first_left			the first copy of a contended file was lost: the read is
  *					done again
  *	write_committed			layouts that name copies which became stale come back
- *	op_io_write_reply		the answer
+ *	write_reply			the answer
  *	io_failed			the copies that may differ after a failure are judged: the
  *					answer
  */
@@ -39,7 +39,7 @@ struct io {
 
 #define IO_TRIES 3
 
-static op_step read_go, io_done, read_first_left, write_committed, op_io_write_reply, io_failed;
+static op_step read_go, io_done, read_first_left, write_committed, write_reply, io_failed;
 
 nfsstat4 op_regular(const struct ns_inode *i)
 {
@@ -284,7 +284,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	return NFS4_OK;
 }
 
-static nfsstat4 op_io_io_start(struct compound *c, struct io *k)
+static nfsstat4 io_go(struct compound *c, struct io *k)
 {
 	if (c->opnum == OP_READ) {
 		if (k->off < k->inode.i_size && k->count > k->inode.i_size - k->off)
@@ -347,7 +347,7 @@ nfsstat4 op_read(struct compound *c)
 	return op_refresh(c, c->cur, false, read_go);
 }
 
-static void op_io_read_reply(struct compound *c, struct io *k, uint32_t n)
+static void read_reply(struct compound *c, struct io *k, uint32_t n)
 {
 	xdr_put_bool(c->out, k->off + n >= k->inode.i_size);
 	xdr_put_u32(c->out, n);
@@ -371,10 +371,10 @@ static nfsstat4 read_go(struct compound *c, int err)
 	if (st)
 		return st;
 	if (k->off >= k->inode.i_size || k->count == 0) {
-		op_io_read_reply(c, k, 0);
+		read_reply(c, k, 0);
 		return NFS4_OK;
 	}
-	return op_io_io_start(c, k);
+	return io_go(c, k);
 }
 
 /* ---- WRITE ---- */
@@ -418,7 +418,7 @@ nfsstat4 op_write(struct compound *c)
 	}
 	k->io.io_data = data;
 	k->io.io_stable = stable;
-	return op_io_io_start(c, k);
+	return io_go(c, k);
 }
 
 /* ---- COMMIT ---- */
@@ -466,7 +466,7 @@ nfsstat4 op_commit(struct compound *c)
 	if (st)
 		return st;
 	st = io_prepare(c, k);
-	return st ? st : op_io_io_start(c, k);
+	return st ? st : io_go(c, k);
 }
 
 /* ---- the I/O is over ---- */
@@ -509,7 +509,7 @@ int op_data_changed(struct mds *m, struct kv_txn *t, uint64_t ino, const struct 
 	return err ? err : excl_stale(hold, &m->m_file, t, ino, &map, file_now());
 }
 
-static int op_io_write_run(struct kv_op *op, struct kv_txn *t)
+static int write_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct io *k = c->scratch;
@@ -520,7 +520,7 @@ static int op_io_write_run(struct kv_op *op, struct kv_txn *t)
 					  k->io.io_failed_map, &k->io.io_map, &k->hold);
 }
 
-static void op_io_write_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+static void write_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	const struct io *k = c->scratch;
 
@@ -539,7 +539,7 @@ static nfsstat4 io_again(struct compound *c, struct io *k)
 		return NFS4ERR_DELAY;
 	k->again = false;
 	st = io_prepare(c, k);
-	return st ? st : op_io_io_start(c, k);
+	return st ? st : io_go(c, k);
 }
 
 /* half: objects of the map that may have the write already, while others do not. If it is not done
@@ -606,16 +606,16 @@ static nfsstat4 io_done(struct compound *c, int err)
 	if (c->opnum == OP_READ || c->opnum == OP_WRITE)
 		op_heat_io(c, &k->inode, k->io.io_count, c->opnum == OP_WRITE);
 	if (c->opnum == OP_READ) {
-		op_io_read_reply(c, k, k->io.io_count);
+		read_reply(c, k, k->io.io_count);
 		return NFS4_OK;
 	}
 	if (c->opnum == OP_WRITE)
-		return op_mutate(c, op_io_write_run, op_io_write_put, write_committed);
+		return op_mutate(c, write_run, write_put, write_committed);
 	if (!k->io.io_failed_map)
-		return op_io_write_reply(c, 0);
+		return write_reply(c, 0);
 	/* grows nothing, records the stale copies; idempotent: no durable reply */
 	k->off = k->count = 0;
-	return op_mutate_again(c, op_io_write_run, write_committed);
+	return op_mutate_again(c, write_run, write_committed);
 }
 
 static nfsstat4 read_first_left(struct compound *c, int err)
@@ -640,11 +640,11 @@ static nfsstat4 write_committed(struct compound *c, int err)
 		return op_await(c, io_failed);
 	if (!err && k->io.io_failed_map &&
 	    excl_recall_stale(&k->hold, &c->m->m_file, c->th->mt_loop, c->cur, NULL, op_wake, c))
-		return op_await_client(c, op_io_write_reply);
-	return op_io_write_reply(c, err);
+		return op_await_client(c, write_reply);
+	return write_reply(c, err);
 }
 
-static nfsstat4 op_io_write_reply(struct compound *c, int err)
+static nfsstat4 write_reply(struct compound *c, int err)
 {
 	struct io *k = c->scratch;
 
@@ -652,7 +652,7 @@ static nfsstat4 op_io_write_reply(struct compound *c, int err)
 		return op_status(err);
 	if (c->opnum == OP_WRITE) {
 		op_partial_over(c, c->cur, k->off, k->off + k->count);
-		return op_result(c, op_io_write_put);
+		return op_result(c, write_put);
 	}
 	xdr_put_u64(c->out, k->io.io_verifier);
 	return NFS4_OK;

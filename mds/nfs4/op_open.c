@@ -347,7 +347,7 @@ nfsstat4 op_open(struct compound *c)
 
 /* The durable reply has no delegation: a delegation ends with the server's boot. A retry after a
  * restart gets the open's stateid. */
-static void op_open_open_put(struct compound *c, struct xdr_out *x, struct op_after *after)
+static void open_result_put(struct compound *c, struct xdr_out *x, struct op_after *after)
 {
 	static const struct st_stateid zero;
 	uint32_t flags = OPEN4_RESULT_LOCKTYPE_POSIX | OPEN4_RESULT_PRESERVE_UNLINKED |
@@ -373,7 +373,7 @@ static void created_put(struct compound *c, struct xdr_out *x, struct op_after *
 
 	if (o->sa.has_size && o->sa.s.s_size)
 		o->set.w[0] &= ~(1u << FATTR4_SIZE);
-	op_open_open_put(c, x, after);
+	open_result_put(c, x, after);
 	o->set = all;
 }
 
@@ -633,7 +633,7 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 		    o->claim != CLAIM_PREVIOUS)
 			op_accessed(c, &i);
 		open_deleg(c, o, &i);
-		return op_result(c, op_open_open_put);
+		return op_result(c, open_result_put);
 	}
 	open_undo(c, o);
 	return o->name ? NFS4ERR_NOENT : NFS4ERR_STALE;
@@ -666,7 +666,7 @@ static nfsstat4 open_size(struct compound *c, struct open *o)
 	status = open_register(c, o);
 	if (status)
 		return status;
-	status = op_do_setattr(c, o->ino, &a, true, op_open_open_put, open_sized);
+	status = op_do_setattr(c, o->ino, &a, true, open_result_put, open_sized);
 	if (status != OP_PARKED)
 		open_undo(c, o);
 	return status;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_session.c - sessions, SEQUENCE, and the other operations on clients and stateids (RFC 8881
- * chapter 18.35 and on). EXCHANGE_ID is in exchange_id.c.
+ * sections 18.35 and on). EXCHANGE_ID is in exchange_id.c.
  *
  *	op_create_session		checks, and makes the session of a client that is recorded
- *	op_session_record_done		the client is recorded (op_session_record_run): data
+ *	create_session_recorded		the client is recorded (create_session_run): data
  *					servers revoke the number that it had before its reboot
- *	record_barred			they have, or their leases are over: record_confirm makes
- *					the session
+ *	create_session_barred		they have, or their leases are over:
+ *					create_session_confirm makes the session
  *
- *	op_reclaim_complete		checks; complete_run
- *	complete_done			the answer
+ *	op_reclaim_complete		checks; reclaim_complete_run
+ *	reclaim_complete_done		the answer
  */
 #include "base/log.h"
 #include "mds/nfs4/credentials.h"
@@ -40,11 +40,11 @@ static uint64_t get_clientid(struct xdr_in *x)
  *
  *	records		the client's durable record. If the client may have layouts from before its
  *			reboot, also the revocation of its old number, and that the writes under it
- *			are lost (record_run)
+ *			are lost (create_session_run)
  *	waits		then, until every data server has revoked that number, or has lost its lease
- *			(record_wait_barred, record_barred)
+ *			(create_session_wait, create_session_barred)
  *	confirms	the client, destroys its state from before, and makes the session
- *			(record_confirm)
+ *			(create_session_confirm)
  */
 
 struct chan {
@@ -197,10 +197,10 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	return NFS4_OK;
 }
 
-static op_step op_session_record_done, record_barred;
-static nfsstat4 record_confirm(struct compound *c);
+static op_step create_session_recorded, create_session_barred;
+static nfsstat4 create_session_confirm(struct compound *c);
 
-static int op_session_record_run(struct kv_op *op, struct kv_txn *t)
+static int create_session_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
@@ -293,16 +293,16 @@ nfsstat4 op_create_session(struct compound *c)
 	st_all_unlock(st);
 	/* Idempotent: after a restart the clientid is stale, the client sends EXCHANGE_ID, and the
 	 * record is put again. */
-	return record ? op_mutate_again(c, op_session_record_run, op_session_record_done) : status;
+	return record ? op_mutate_again(c, create_session_run, create_session_recorded) : status;
 }
 
-static nfsstat4 record_wait_barred(struct compound *c)
+static nfsstat4 create_session_wait(struct compound *c)
 {
 	lo_orders_wait(c->m->m_lo, 0, c->th->mt_loop, op_confirm_ms(c->m), op_wake, c);
-	return op_await(c, record_barred);
+	return op_await(c, create_session_barred);
 }
 
-static nfsstat4 op_session_record_done(struct compound *c, int err)
+static nfsstat4 create_session_recorded(struct compound *c, int err)
 {
 	struct create_session *a = c->scratch;
 	struct st *st = c->m->m_st;
@@ -320,29 +320,29 @@ static nfsstat4 op_session_record_done(struct compound *c, int err)
 		return op_status(err);
 	}
 	if (!a->barred)
-		return record_confirm(c);
+		return create_session_confirm(c);
 	lo_orders_wake(c->m->m_lo);
-	return record_wait_barred(c);
+	return create_session_wait(c);
 }
 
 /* A data server with a lease that has not revoked the client's old number may still take writes
  * under it. So the client gets no session until each data server has confirmed, or its lease is
  * over. */
-static nfsstat4 record_barred(struct compound *c, int err)
+static nfsstat4 create_session_barred(struct compound *c, int err)
 {
 	struct create_session *a = c->scratch;
 
 	if (!err)
-		return record_confirm(c);
+		return create_session_confirm(c);
 	log_error("client %u: a live data server does not bar its number from before its reboot: "
 		  "%s",
 		  a->number, strerror(-err));
-	return record_wait_barred(c);
+	return create_session_wait(c);
 }
 
 /* The record is durable, and the data servers refuse the client's writes from before its reboot.
  * Confirms the client, and destroys its state from before. */
-static nfsstat4 record_confirm(struct compound *c)
+static nfsstat4 create_session_confirm(struct compound *c)
 {
 	struct create_session *a = c->scratch;
 	struct st *st = c->m->m_st;
@@ -482,8 +482,7 @@ nfsstat4 op_backchannel_ctl(struct compound *c)
 
 /* ---- SEQUENCE ---- */
 
-static void op_session_put_sequence(struct compound *c, struct st_session *s,
-				    const struct st_seq *q)
+static void sequence_put(struct compound *c, struct st_session *s, const struct st_seq *q)
 {
 	struct st_client *cl = s->se_client;
 	uint32_t flags = atomic_load(&cl->cl_revoked);
@@ -527,7 +526,7 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 		return NFS4ERR_SEQ_FALSE_RETRY;
 	if (!sl->sl_cached) {
 		q->sq_room = st_quota(s);
-		op_session_put_sequence(c, s, q);
+		sequence_put(c, s, q);
 		c->fail_next = NFS4ERR_RETRY_UNCACHED_REP;
 		return NFS4_OK;
 	}
@@ -562,7 +561,7 @@ static void sequence_begin(struct compound *c, struct st_session *s, const struc
 	c->client = s->se_client;
 	c->slot = q->sq_sl;
 	st_session_came(s, c->call->c_conn);
-	op_session_put_sequence(c, s, q);
+	sequence_put(c, s, q);
 	c->seq_end = c->out->x_len;
 	c->once_slot = q->sq_slot;
 	c->replay_seq = q->sq_seq;
@@ -667,7 +666,7 @@ void op_slot_done(struct compound *c)
 
 /* ---- the rest ---- */
 
-static int op_session_forget_run(struct kv_op *op, struct kv_txn *t)
+static int destroy_clientid_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct create_session *a = c->scratch;
@@ -721,12 +720,12 @@ nfsstat4 op_destroy_clientid(struct compound *c)
 	}
 	st_all_unlock(st);
 	/* Idempotent: after a restart the clientid is stale. */
-	return recorded ? op_mutate_again(c, op_session_forget_run, op_step_status) : status;
+	return recorded ? op_mutate_again(c, destroy_clientid_run, op_step_status) : status;
 }
 
-static op_step complete_done;
+static op_step reclaim_complete_done;
 
-static int complete_run(struct kv_op *op, struct kv_txn *t)
+static int reclaim_complete_run(struct kv_op *op, struct kv_txn *t)
 {
 	return st_record_complete(t, op_of(op)->client->cl_key);
 }
@@ -758,10 +757,10 @@ nfsstat4 op_reclaim_complete(struct compound *c)
 	if (!status) /* grace may end with it */
 		st_tick(st);
 	/* Idempotent: a second one finds nothing to write. */
-	return owes ? op_mutate_again(c, complete_run, complete_done) : status;
+	return owes ? op_mutate_again(c, reclaim_complete_run, reclaim_complete_done) : status;
 }
 
-static nfsstat4 complete_done(struct compound *c, int err)
+static nfsstat4 reclaim_complete_done(struct compound *c, int err)
 {
 	struct st *st = c->m->m_st;
 
