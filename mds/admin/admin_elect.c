@@ -11,25 +11,25 @@ static json_t *copy_json(struct admin *a, const struct job_elect_view *v, unsign
 					    [LO_STALE] = "stale",
 					    [LO_REBUILDING] = "rebuilding",
 					    [LO_ABSENT] = "absent"};
-	const struct lo_object *o = &v->cv_map.lm_obj[k];
-	bool told = v->cv_answered >> k & 1, there = v->cv_there >> k & 1;
+	const struct lo_object *o = &v->elv_map.lm_obj[k];
+	bool told = v->elv_answered >> k & 1, there = v->elv_there >> k & 1;
 	char sum[2 * CTL_SUM_LEN + 1];
 	struct ds_reg_server sv;
 	bool known = ds_reg_get(a->a_ops.ao_dsc, o->ob_ds, &sv);
 
-	sodium_bin2hex(sum, sizeof(sum), v->cv_sum[k], CTL_SUM_LEN);
-	return json_pack("{s:i, s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "mirror",
-			 (int)(k / v->cv_map.lm_stripes), "stripe", (int)(k % v->cv_map.lm_stripes),
-			 "ds", known ? json_string(sv.sv_name) : json_null(), "server",
-			 known ? ds_reg_state_text(sv.sv_state) : "forgotten", "state",
-			 state[o->ob_state], "has",
-			 there	? "it"
-			 : told ? "nothing"
-				: "unknown",
-			 "size", there ? json_integer((json_int_t)v->cv_sizes[k]) : json_null(),
-			 "changed_ns",
-			 there ? json_integer((json_int_t)v->cv_changed[k]) : json_null(), "sum",
-			 v->cv_summed >> k & 1 ? json_string(sum) : json_null());
+	sodium_bin2hex(sum, sizeof(sum), v->elv_sum[k], CTL_SUM_LEN);
+	return json_pack(
+		"{s:i, s:i, s:o, s:s, s:s, s:s, s:o, s:o, s:o}", "mirror",
+		(int)(k / v->elv_map.lm_stripes), "stripe", (int)(k % v->elv_map.lm_stripes), "ds",
+		known ? json_string(sv.sv_name) : json_null(), "server",
+		known ? ds_reg_state_text(sv.sv_state) : "forgotten", "state", state[o->ob_state],
+		"has",
+		there  ? "it"
+		: told ? "nothing"
+		       : "unknown",
+		"size", there ? json_integer((json_int_t)v->elv_sizes[k]) : json_null(),
+		"changed_ns", there ? json_integer((json_int_t)v->elv_changed[k]) : json_null(),
+		"sum", v->elv_summed >> k & 1 ? json_string(sum) : json_null());
 }
 
 void admin_get_elect(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -40,17 +40,17 @@ void admin_get_elect(void *arg, const struct http_req *rq, struct http_reply *rp
 
 	(void)rq;
 	job_elect_look(a->a_ops.ao_mds, &v);
-	if (!v.cv_running && v.cv_number && *v.cv_why) {
+	if (!v.elv_running && v.elv_number && *v.elv_why) {
 		json_decref(copies);
-		admin_reply_error(rp, 409, "%s", v.cv_why);
+		admin_reply_error(rp, 409, "%s", v.elv_why);
 		return;
 	}
-	for (unsigned k = 0; !v.cv_running && k < lo_objects(&v.cv_map); k++)
+	for (unsigned k = 0; !v.elv_running && k < lo_objects(&v.elv_map); k++)
 		json_array_append_new(copies, copy_json(a, &v, k));
 	admin_reply_json(rp, 200,
-			 json_pack("{s:I, s:b, s:b, s:I, s:o}", "number", (json_int_t)v.cv_number,
-				   "running", v.cv_running, "chosen", v.cv_done, "size",
-				   (json_int_t)v.cv_size, "copies", copies));
+			 json_pack("{s:I, s:b, s:b, s:I, s:o}", "number", (json_int_t)v.elv_number,
+				   "running", v.elv_running, "chosen", v.elv_done, "size",
+				   (json_int_t)v.elv_size, "copies", copies));
 }
 
 void admin_put_elect(void *arg, const struct http_req *rq, struct http_reply *rp)

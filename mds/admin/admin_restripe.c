@@ -22,7 +22,7 @@ struct listing {
 static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	struct listing *l = arg;
-	const struct job_restripe_view *v = l->l_view.rv_ino == ino ? &l->l_view : NULL;
+	const struct job_restripe_view *v = l->l_view.rsv_ino == ino ? &l->l_view : NULL;
 
 	if (l->l_only && ino != l->l_only)
 		return ino > l->l_only;
@@ -33,10 +33,10 @@ static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pend
 		json_pack("{s:I, s:i, s:I, s:i, s:s, s:I, s:I, s:I, s:i, s:i}", "inode",
 			  (json_int_t)ino, "stripes", tw->tw_map.lm_stripes, "unit",
 			  (json_int_t)tw->tw_map.lm_unit, "mirrors", tw->tw_map.lm_mirrors, "step",
-			  v ? v->rv_step : "waits", "done", (json_int_t)(v ? v->rv_done : 0),
-			  "size", (json_int_t)(v ? v->rv_size : 0), "written",
-			  (json_int_t)(v ? v->rv_copied : 0), "round", v ? (int)v->rv_round : 0,
-			  "restarts", v ? (int)v->rv_restarts : 0));
+			  v ? v->rsv_step : "waits", "done", (json_int_t)(v ? v->rsv_done : 0),
+			  "size", (json_int_t)(v ? v->rsv_size : 0), "written",
+			  (json_int_t)(v ? v->rsv_copied : 0), "round", v ? (int)v->rsv_round : 0,
+			  "restarts", v ? (int)v->rsv_restarts : 0));
 	return 0;
 }
 

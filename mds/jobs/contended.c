@@ -40,17 +40,17 @@ struct contended {
 /* The files that are contended or uneven, and the comparison under way. Any thread adds to the
  * list. */
 struct job_contended {
-	pthread_mutex_t co_lock;
-	struct contended *co_file;
-	size_t co_n, co_cap, co_next;
-	struct mds *co_m;
-	struct loop *co_loop;
-	struct job_verify *co_verify;
+	pthread_mutex_t jc_lock;
+	struct contended *jc_file;
+	size_t jc_n, jc_cap, jc_next;
+	struct mds *jc_m;
+	struct loop *jc_loop;
+	struct job_verify *jc_verify;
 	/* the comparison: only the loop uses these */
-	bool co_busy, co_uneven;
-	uint64_t co_ino;
-	uint32_t co_grants;
-	struct excl co_freeze;
+	bool jc_busy, jc_uneven;
+	uint64_t jc_ino;
+	uint32_t jc_grants;
+	struct excl jc_freeze;
 };
 
 struct contend {
@@ -65,26 +65,26 @@ static int contended_add(struct job_contended *co, uint64_t ino, bool uneven)
 {
 	int err = 0;
 
-	pthread_mutex_lock(&co->co_lock);
-	for (size_t k = 0; k < co->co_n; k++)
-		if (co->co_file[k].cn_ino == ino) {
-			co->co_file[k].cn_uneven &= uneven;
+	pthread_mutex_lock(&co->jc_lock);
+	for (size_t k = 0; k < co->jc_n; k++)
+		if (co->jc_file[k].cn_ino == ino) {
+			co->jc_file[k].cn_uneven &= uneven;
 			goto out;
 		}
-	if (co->co_n == co->co_cap) {
-		size_t cap = co->co_cap ? co->co_cap * 2 : 64;
-		struct contended *v = reallocarray(co->co_file, cap, sizeof(*v));
+	if (co->jc_n == co->jc_cap) {
+		size_t cap = co->jc_cap ? co->jc_cap * 2 : 64;
+		struct contended *v = reallocarray(co->jc_file, cap, sizeof(*v));
 
 		if (!v) {
 			err = -ENOMEM;
 			goto out;
 		}
-		co->co_file = v;
-		co->co_cap = cap;
+		co->jc_file = v;
+		co->jc_cap = cap;
 	}
-	co->co_file[co->co_n++] = (struct contended){.cn_ino = ino, .cn_uneven = uneven};
+	co->jc_file[co->jc_n++] = (struct contended){.cn_ino = ino, .cn_uneven = uneven};
 out:
-	pthread_mutex_unlock(&co->co_lock);
+	pthread_mutex_unlock(&co->jc_lock);
 	return err;
 }
 
@@ -242,11 +242,11 @@ void job_write_end(struct job_write *w)
 /* The file is compared again after the others, and not at once. */
 static void contended_later(struct job_contended *co, uint64_t ino)
 {
-	pthread_mutex_lock(&co->co_lock);
-	for (size_t k = 0; k < co->co_n; k++)
-		if (co->co_file[k].cn_ino == ino)
-			co->co_file[k].cn_not_before_ms = clock_mono_ms() + CONTEND_AGAIN_MS;
-	pthread_mutex_unlock(&co->co_lock);
+	pthread_mutex_lock(&co->jc_lock);
+	for (size_t k = 0; k < co->jc_n; k++)
+		if (co->jc_file[k].cn_ino == ino)
+			co->jc_file[k].cn_not_before_ms = clock_mono_ms() + CONTEND_AGAIN_MS;
+	pthread_mutex_unlock(&co->jc_lock);
 }
 
 /* Writes the event: which copies differ from the copy that is kept, in the first of n ranges. */
@@ -256,13 +256,13 @@ static void tell_difference(struct job_contended *co, const struct job_verify_di
 	struct ds_reg_server sv;
 
 	for (unsigned k = 0; k < LO_MAX_OBJECTS; k++)
-		if ((d->vd_bad >> k & 1) && ds_reg_get(co->co_m->m_dsc, d->vd_ds[k], &sv) &&
+		if ((d->vd_bad >> k & 1) && ds_reg_get(co->jc_m->m_dsc, d->vd_ds[k], &sv) &&
 		    strlen(bad) + strlen(sv.sv_name) + 1 <= EV_SUBJECT_MAX)
 			strcat(strcat(bad, *bad ? "," : ""), sv.sv_name);
-	journal_add(EV_COPIES_DIFFER, bad, co->co_ino,
+	journal_add(EV_COPIES_DIFFER, bad, co->jc_ino,
 		    "%lu ranges differ from the copy on %s, from byte %lu of stripe %u on",
 		    (unsigned long)n,
-		    ds_reg_get(co->co_m->m_dsc, d->vd_ds[d->vd_kept], &sv) ? sv.sv_name : "?",
+		    ds_reg_get(co->jc_m->m_dsc, d->vd_ds[d->vd_kept], &sv) ? sv.sv_name : "?",
 		    (unsigned long)d->vd_off, d->vd_stripe);
 }
 
@@ -273,15 +273,15 @@ static bool contended_result(struct job_contended *co)
 	struct job_verify_view v;
 	bool ok;
 
-	job_verify_look_at(co->co_verify, &v);
+	job_verify_look_at(co->jc_verify, &v);
 	ok = v.vv_skipped == 0 && v.vv_diffs == v.vv_ndiff;
 	for (unsigned k = 0; k < v.vv_ndiff; k++)
 		ok &= v.vv_diff[k].vd_mended;
-	if (ok && v.vv_ndiff && !co->co_uneven)
+	if (ok && v.vv_ndiff && !co->jc_uneven)
 		log_info("inode %lu: copies that two clients wrote at the same time differed in %u "
 			 "ranges; "
 			 "the first copy was kept",
-			 (unsigned long)co->co_ino, v.vv_ndiff);
+			 (unsigned long)co->jc_ino, v.vv_ndiff);
 	if (v.vv_ndiff)
 		tell_difference(co, &v.vv_diff[0], v.vv_diffs);
 	free(v.vv_diff);
@@ -291,25 +291,25 @@ static bool contended_result(struct job_contended *co)
 static void contended_compared(void *arg)
 {
 	struct job_contended *co = arg;
-	struct st *st = co->co_m->m_st;
+	struct st *st = co->jc_m->m_st;
 	bool ok = contended_result(co);
 	struct st_file *f;
 
-	st_file_lock(st, co->co_ino);
-	f = st_file_get(st, co->co_ino, false);
-	ok = ok && f && (co->co_uneven ? f->f_diverged : f->f_contended) &&
-	     f->f_grants == co->co_grants;
-	if (ok && co->co_uneven) {
+	st_file_lock(st, co->jc_ino);
+	f = st_file_get(st, co->jc_ino, false);
+	ok = ok && f && (co->jc_uneven ? f->f_diverged : f->f_contended) &&
+	     f->f_grants == co->jc_grants;
+	if (ok && co->jc_uneven) {
 		f->f_diverged = false;
 		f->f_moved = 0;
 	} else if (ok) {
 		f->f_equal = true;
 	}
-	st_file_unlock(st, co->co_ino);
-	contended_later(co, co->co_ino);
-	co->co_busy = false;
+	st_file_unlock(st, co->jc_ino);
+	contended_later(co, co->jc_ino);
+	co->jc_busy = false;
 	if (ok)
-		file_intent_clear(co->co_m, co->co_loop, co->co_ino);
+		file_intent_clear(co->jc_m, co->jc_loop, co->jc_ino);
 }
 
 /* Whether a copy is being made. Writes of two clients may have reached that copy in another order.
@@ -334,23 +334,23 @@ static bool is_rebuilding(struct mds *m, uint64_t ino)
 static void contended_frozen(void *arg, int err)
 {
 	struct job_contended *co = arg;
-	struct st *st = co->co_m->m_st;
+	struct st *st = co->jc_m->m_st;
 	struct st_file *f;
 	bool go;
 
-	st_file_lock(st, co->co_ino);
-	f = st_file_get(st, co->co_ino, false);
+	st_file_lock(st, co->jc_ino);
+	f = st_file_get(st, co->jc_ino, false);
 	go = !err && f && f->f_contended && !st_file_has_writers(f);
-	co->co_grants = f ? f->f_grants : 0;
-	st_file_unlock(st, co->co_ino);
-	go = go && !is_rebuilding(co->co_m, co->co_ino);
-	excl_end(&co->co_freeze, 0);
+	co->jc_grants = f ? f->f_grants : 0;
+	st_file_unlock(st, co->jc_ino);
+	go = go && !is_rebuilding(co->jc_m, co->jc_ino);
+	excl_end(&co->jc_freeze, 0);
 	if (go) {
-		job_verify_run_first(co->co_verify, co->co_ino, contended_compared, co);
+		job_verify_run_first(co->jc_verify, co->jc_ino, contended_compared, co);
 		return;
 	}
-	contended_later(co, co->co_ino);
-	co->co_busy = false;
+	contended_later(co, co->jc_ino);
+	co->jc_busy = false;
 }
 
 /* 1: compare the file now; 0: later; -1: it is neither contended nor uneven any more. settle:
@@ -381,15 +381,15 @@ static int contended_due(struct st *st, const struct contended *cn, bool settle)
  * fenced before a difference is found. */
 static bool contended_is_uneven(struct job_contended *co)
 {
-	struct st *st = co->co_m->m_st;
+	struct st *st = co->jc_m->m_st;
 	const struct st_file *f;
 
-	st_file_lock(st, co->co_ino);
-	f = st_file_get(st, co->co_ino, false);
-	co->co_uneven = f && !f->f_contended;
-	co->co_grants = f ? f->f_grants : 0;
-	st_file_unlock(st, co->co_ino);
-	return co->co_uneven;
+	st_file_lock(st, co->jc_ino);
+	f = st_file_get(st, co->jc_ino, false);
+	co->jc_uneven = f && !f->f_contended;
+	co->jc_grants = f ? f->f_grants : 0;
+	st_file_unlock(st, co->jc_ino);
+	return co->jc_uneven;
 }
 
 void job_contended_tick(struct mds *m)
@@ -399,38 +399,38 @@ void job_contended_tick(struct mds *m)
 
 	/* During grace the earlier writers may still fail to return. Then the file is resolved,
 	 * which decides the copy that is kept. */
-	if (co->co_busy || st_in_grace(m->m_st))
+	if (co->jc_busy || st_in_grace(m->m_st))
 		return;
-	pthread_mutex_lock(&co->co_lock);
-	for (size_t left = co->co_n; left && !ino; left--) {
-		size_t at = co->co_next % co->co_n;
-		int due = contended_due(m->m_st, &co->co_file[at], true);
+	pthread_mutex_lock(&co->jc_lock);
+	for (size_t left = co->jc_n; left && !ino; left--) {
+		size_t at = co->jc_next % co->jc_n;
+		int due = contended_due(m->m_st, &co->jc_file[at], true);
 
 		if (due < 0) {
-			co->co_file[at] = co->co_file[--co->co_n];
-			if (!co->co_n)
+			co->jc_file[at] = co->jc_file[--co->jc_n];
+			if (!co->jc_n)
 				break;
 		} else {
-			co->co_next = at + 1;
+			co->jc_next = at + 1;
 		}
 		if (due > 0)
-			ino = co->co_file[at].cn_ino;
+			ino = co->jc_file[at].cn_ino;
 	}
-	pthread_mutex_unlock(&co->co_lock);
+	pthread_mutex_unlock(&co->jc_lock);
 	if (!ino)
 		return;
-	co->co_ino = ino;
+	co->jc_ino = ino;
 	if (!contended_is_uneven(co) && is_rebuilding(m, ino)) {
 		/* recall no layouts for a comparison that cannot be done */
 		contended_later(co, ino);
 		return;
 	}
-	co->co_busy = true;
-	if (co->co_uneven) {
-		job_verify_run_ends(co->co_verify, ino, co->co_grants, contended_compared, co);
+	co->jc_busy = true;
+	if (co->jc_uneven) {
+		job_verify_run_ends(co->jc_verify, ino, co->jc_grants, contended_compared, co);
 		return;
 	}
-	excl_begin(&co->co_freeze, &m->m_file, co->co_loop, ino, NULL, EXCL_LAYOUTS,
+	excl_begin(&co->jc_freeze, &m->m_file, co->jc_loop, ino, NULL, EXCL_LAYOUTS,
 		   contended_frozen, co);
 }
 
@@ -440,11 +440,11 @@ static double gauge_contended(void *arg)
 	size_t n = 0;
 
 	/* A file that is not contended any more stays in the list until a tick finds it. */
-	pthread_mutex_lock(&co->co_lock);
-	for (size_t k = 0; k < co->co_n; k++)
-		n += !co->co_file[k].cn_uneven &&
-		     contended_due(co->co_m->m_st, &co->co_file[k], false) >= 0;
-	pthread_mutex_unlock(&co->co_lock);
+	pthread_mutex_lock(&co->jc_lock);
+	for (size_t k = 0; k < co->jc_n; k++)
+		n += !co->jc_file[k].cn_uneven &&
+		     contended_due(co->jc_m->m_st, &co->jc_file[k], false) >= 0;
+	pthread_mutex_unlock(&co->jc_lock);
 	return (double)n;
 }
 
@@ -456,17 +456,17 @@ int job_contended_open(struct mds *m, struct loop *loop)
 
 	if (!co)
 		return -ENOMEM;
-	pthread_mutex_init(&co->co_lock, NULL);
-	co->co_m = m;
-	co->co_loop = loop;
-	co->co_verify = job_verify_new(m, loop);
+	pthread_mutex_init(&co->jc_lock, NULL);
+	co->jc_m = m;
+	co->jc_loop = loop;
+	co->jc_verify = job_verify_new(m, loop);
 	m->m_contended = co;
 	m->m_diverged = contended_uneven;
 	metric_gauge("weft_mds_contended_files",
 		     "Mirrored files that two clients wrote at once, and whose copies are not "
 		     "compared yet",
 		     "", gauge_contended, co);
-	if (!co->co_verify)
+	if (!co->jc_verify)
 		return -ENOMEM;
 	st_all_lock(st);
 	st_each(st, ST_FILE, l)

@@ -44,7 +44,7 @@ static void elect_over(struct job_elect *h)
 {
 	excl_end(&h->h_freeze, 0);
 	pthread_mutex_lock(&h->h_lock);
-	h->h_v.cv_running = false;
+	h->h_v.elv_running = false;
 	h->h_view = h->h_v;
 	pthread_mutex_unlock(&h->h_lock);
 }
@@ -54,7 +54,7 @@ static void __attribute__((format(printf, 2, 3))) refuse(struct job_elect *h, co
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(h->h_v.cv_why, sizeof(h->h_v.cv_why), fmt, ap);
+	vsnprintf(h->h_v.elv_why, sizeof(h->h_v.elv_why), fmt, ap);
 	va_end(ap);
 	elect_over(h);
 }
@@ -69,7 +69,7 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	bool marked;
-	int err = ns_get(m->m_ns, t, h->h_v.cv_ask.ca_ino, &i);
+	int err = ns_get(m->m_ns, t, h->h_v.elv_ask.ca_ino, &i);
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
@@ -77,11 +77,11 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	/* The objects and their states must be those that were examined. */
 	if (i.i_incarnation != h->h_inode.i_incarnation ||
-	    map.lm_stripes != h->h_v.cv_map.lm_stripes ||
-	    map.lm_mirrors != h->h_v.cv_map.lm_mirrors)
+	    map.lm_stripes != h->h_v.elv_map.lm_stripes ||
+	    map.lm_mirrors != h->h_v.elv_map.lm_mirrors)
 		return -EAGAIN;
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
-		const struct lo_object *was = &h->h_v.cv_map.lm_obj[k];
+		const struct lo_object *was = &h->h_v.elv_map.lm_obj[k];
 		struct lo_object *o = &map.lm_obj[k];
 
 		if (o->ob_ds != was->ob_ds || o->ob_copy != was->ob_copy ||
@@ -89,7 +89,7 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 			return -EAGAIN;
 		if (!(h->h_lost & BIT(k % map.lm_stripes)))
 			continue;
-		if ((int)(k / map.lm_stripes) == h->h_v.cv_ask.ca_mirror) {
+		if ((int)(k / map.lm_stripes) == h->h_v.elv_ask.ca_mirror) {
 			o->ob_state = LO_IN_SYNC;
 			o->ob_known = 1;
 		} else {
@@ -107,8 +107,8 @@ static int choose_run(struct kv_op *op, struct kv_txn *t)
 	if (!err)
 		err = journal_put(t, EV_COPY_CHOSEN, "", i.i_ino,
 				  "the administrator chose mirror %d for %d of %u stripes%s",
-				  h->h_v.cv_ask.ca_mirror, __builtin_popcountll(h->h_lost),
-				  map.lm_stripes, h->h_v.cv_ask.ca_force ? ", by force" : "");
+				  h->h_v.elv_ask.ca_mirror, __builtin_popcountll(h->h_lost),
+				  map.lm_stripes, h->h_v.elv_ask.ca_force ? ", by force" : "");
 	return err ? err : file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
 }
 
@@ -123,10 +123,10 @@ static void elect_chosen(struct kv_op *op, int err)
 	}
 	log_warn("inode %lu: the administrator chose mirror %d for %d of its %u stripes; the other "
 		 "copies are now stale",
-		 (unsigned long)h->h_v.cv_ask.ca_ino, h->h_v.cv_ask.ca_mirror,
-		 __builtin_popcountll(h->h_lost), h->h_v.cv_map.lm_stripes);
+		 (unsigned long)h->h_v.elv_ask.ca_ino, h->h_v.elv_ask.ca_mirror,
+		 __builtin_popcountll(h->h_lost), h->h_v.elv_map.lm_stripes);
 	lo_orders_wake(h->h_m->m_lo);
-	h->h_v.cv_done = true;
+	h->h_v.elv_done = true;
 	elect_over(h);
 }
 
@@ -150,21 +150,21 @@ static bool may_be_read(const struct job_elect *h, unsigned k)
 {
 	const struct job_elect_view *v = &h->h_v;
 
-	if (v->cv_map.lm_obj[k].ob_state != LO_IN_SYNC)
+	if (v->elv_map.lm_obj[k].ob_state != LO_IN_SYNC)
 		return false;
-	return v->cv_there >> k & 1 || (!(v->cv_answered >> k & 1) &&
-					!ds_reg_dead(h->h_m->m_dsc, v->cv_map.lm_obj[k].ob_ds));
+	return v->elv_there >> k & 1 || (!(v->elv_answered >> k & 1) &&
+					 !ds_reg_dead(h->h_m->m_dsc, v->elv_map.lm_obj[k].ob_ds));
 }
 
 /* The stripes that the choice covers: those without a good copy; by force, all. */
 static uint64_t stripes_lost(const struct job_elect *h)
 {
-	const struct lo_map *map = &h->h_v.cv_map;
+	const struct lo_map *map = &h->h_v.elv_map;
 	uint64_t lost = 0;
 
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		lost |= BIT(s);
-	for (unsigned k = 0; k < lo_objects(map) && !h->h_v.cv_ask.ca_force; k++)
+	for (unsigned k = 0; k < lo_objects(map) && !h->h_v.elv_ask.ca_force; k++)
 		lost &= may_be_read(h, k) ? ~BIT(k % map->lm_stripes) : UINT64_MAX;
 	return lost;
 }
@@ -173,9 +173,9 @@ static uint64_t stripes_lost(const struct job_elect *h)
 static bool objection(struct job_elect *h)
 {
 	const struct job_elect_view *v = &h->h_v;
-	const struct lo_map *map = &v->cv_map;
+	const struct lo_map *map = &v->elv_map;
 
-	if (v->cv_ask.ca_mirror >= map->lm_mirrors) {
+	if (v->elv_ask.ca_mirror >= map->lm_mirrors) {
 		refuse(h,
 		       "mirror: expected its number, counted from 0, as weft mirror list shows it");
 		return true;
@@ -183,17 +183,18 @@ static bool objection(struct job_elect *h)
 	h->h_lost = stripes_lost(h);
 	for (unsigned k = 0; k < lo_objects(map); k++) {
 		unsigned s = k % map->lm_stripes;
-		bool mine = (int)(k / map->lm_stripes) == v->cv_ask.ca_mirror && h->h_lost & BIT(s);
+		bool mine =
+			(int)(k / map->lm_stripes) == v->elv_ask.ca_mirror && h->h_lost & BIT(s);
 
 		if (map->lm_obj[k].ob_leaving || map->lm_obj[k].ob_state == LO_ABSENT)
 			refuse(h, "it is being moved, or a mirror is being removed; see weft "
 				  "mirror status");
-		else if (mine && !(v->cv_answered >> k & 1))
+		else if (mine && !(v->elv_answered >> k & 1))
 			refuse(h,
 			       "stripe %u: the data server of that copy does not answer, or its "
 			       "object is half rebuilt",
 			       s);
-		else if (mine && !(v->cv_there >> k & 1))
+		else if (mine && !(v->elv_there >> k & 1))
 			refuse(h,
 			       "stripe %u: the object of that copy is missing on its data server",
 			       s);
@@ -209,15 +210,15 @@ static bool objection(struct job_elect *h)
 
 static void decide(struct job_elect *h)
 {
-	if (h->h_v.cv_ask.ca_mirror < 0)
+	if (h->h_v.elv_ask.ca_mirror < 0)
 		elect_over(h);
 	else if (objection(h))
 		return;
-	else if (lo_fence_hangs(h->h_m->m_lo, &h->h_v.cv_map))
+	else if (lo_fence_hangs(h->h_m->m_lo, &h->h_v.elv_map))
 		refuse(h, "a data server of the file is away and may still hold its lease; try "
 			  "again when the lease has ended");
 	else
-		excl_begin(&h->h_freeze, &h->h_m->m_file, h->h_loop, h->h_v.cv_ask.ca_ino, NULL,
+		excl_begin(&h->h_freeze, &h->h_m->m_file, h->h_loop, h->h_v.elv_ask.ca_ino, NULL,
 			   EXCL_LAYOUTS, elect_frozen, h);
 }
 
@@ -261,19 +262,19 @@ static void sum_next(struct job_elect *h)
 	struct job_elect_view *v = &h->h_v;
 	ctl_sum_args *a = &h->h_ctl.dc_req.ctl_request_u.sum;
 
-	while (h->h_obj < lo_objects(&v->cv_map)) {
-		if (v->cv_there >> h->h_obj & 1 && h->h_off < v->cv_sizes[h->h_obj])
+	while (h->h_obj < lo_objects(&v->elv_map)) {
+		if (v->elv_there >> h->h_obj & 1 && h->h_off < v->elv_sizes[h->h_obj])
 			break;
-		if (v->cv_there >> h->h_obj & 1) {
+		if (v->elv_there >> h->h_obj & 1) {
 			if (!h->h_off)
 				crypto_generichash_init(&h->h_hash, NULL, 0, CTL_SUM_LEN);
-			crypto_generichash_final(&h->h_hash, v->cv_sum[h->h_obj], CTL_SUM_LEN);
-			v->cv_summed |= BIT(h->h_obj);
+			crypto_generichash_final(&h->h_hash, v->elv_sum[h->h_obj], CTL_SUM_LEN);
+			v->elv_summed |= BIT(h->h_obj);
 		}
 		h->h_obj++;
 		h->h_off = 0;
 	}
-	if (h->h_obj == lo_objects(&v->cv_map)) {
+	if (h->h_obj == lo_objects(&v->elv_map)) {
 		decide(h);
 		return;
 	}
@@ -282,11 +283,11 @@ static void sum_next(struct job_elect *h)
 	h->h_ctl.dc_req.op = CTL_OP_SUM;
 	h->h_ctl.dc_take = elect_sum_take;
 	h->h_ctl.dc_done = elect_sum_done;
-	lo_object_name(h->h_m->m_lo, v->cv_ask.ca_ino, h->h_inode.i_incarnation, &v->cv_map,
+	lo_object_name(h->h_m->m_lo, v->elv_ask.ca_ino, h->h_inode.i_incarnation, &v->elv_map,
 		       h->h_obj, &a->object);
 	a->offset = h->h_off;
 	a->length = CTL_SUM_MAX;
-	ds_reg_call(h->h_m->m_dsc, v->cv_map.lm_obj[h->h_obj].ob_ds, &h->h_ctl, SUM_MS);
+	ds_reg_call(h->h_m->m_dsc, v->elv_map.lm_obj[h->h_obj].ob_ds, &h->h_ctl, SUM_MS);
 }
 
 static void elect_looked(struct lo_stat *ls, int err)
@@ -295,15 +296,15 @@ static void elect_looked(struct lo_stat *ls, int err)
 	struct job_elect_view *v = &h->h_v;
 
 	(void)err; /* the servers that did not answer are missing in ls_answered */
-	v->cv_answered = ls->ls_answered | ls->ls_lost;
-	v->cv_there = ls->ls_exists;
-	for (unsigned k = 0; k < lo_objects(&v->cv_map); k++) {
-		v->cv_sizes[k] = ls->ls_sizes[k];
-		v->cv_changed[k] = ls->ls_writes[k];
+	v->elv_answered = ls->ls_answered | ls->ls_lost;
+	v->elv_there = ls->ls_exists;
+	for (unsigned k = 0; k < lo_objects(&v->elv_map); k++) {
+		v->elv_sizes[k] = ls->ls_sizes[k];
+		v->elv_changed[k] = ls->ls_writes[k];
 	}
 	h->h_obj = 0;
 	h->h_off = 0;
-	if (v->cv_ask.ca_mirror < 0)
+	if (v->elv_ask.ca_mirror < 0)
 		sum_next(h);
 	else
 		decide(h);
@@ -319,9 +320,9 @@ static void elect_begin(struct loop_msg *msg)
 	h->h_v = h->h_view; /* nothing else writes it while this runs */
 	err = kv_read_begin(h->h_m->m_kv, &t);
 	if (!err) {
-		err = ns_get(h->h_m->m_ns, t, h->h_v.cv_ask.ca_ino, &h->h_inode);
+		err = ns_get(h->h_m->m_ns, t, h->h_v.elv_ask.ca_ino, &h->h_inode);
 		if (!err)
-			err = lo_map_decode(h->h_inode.i_blob, &h->h_v.cv_map);
+			err = lo_map_decode(h->h_inode.i_blob, &h->h_v.elv_map);
 		kv_read_end(t);
 	}
 	h->h_inode.i_blob = h->h_inode.i_acl = (struct kv_slice){0};
@@ -329,11 +330,11 @@ static void elect_begin(struct loop_msg *msg)
 		refuse(h, "%s", strerror(-err));
 		return;
 	}
-	h->h_v.cv_size = h->h_inode.i_size;
+	h->h_v.elv_size = h->h_inode.i_size;
 	ls->ls_loop = h->h_loop;
 	ls->ls_ino = h->h_inode.i_ino;
 	ls->ls_incarnation = h->h_inode.i_incarnation;
-	ls->ls_map = h->h_v.cv_map;
+	ls->ls_map = h->h_v.elv_map;
 	ls->ls_done = elect_looked;
 	/* Asks all objects, whatever their state. */
 	for (unsigned k = 0; k < lo_objects(&ls->ls_map); k++)
@@ -348,10 +349,10 @@ uint64_t job_elect_begin(struct mds *m, const struct job_elect_ask *ask)
 	uint64_t number = 0;
 
 	pthread_mutex_lock(&h->h_lock);
-	if (!h->h_view.cv_running) {
-		number = h->h_view.cv_number + 1;
+	if (!h->h_view.elv_running) {
+		number = h->h_view.elv_number + 1;
 		h->h_view = (struct job_elect_view){
-			.cv_ask = *ask, .cv_number = number, .cv_running = true};
+			.elv_ask = *ask, .elv_number = number, .elv_running = true};
 	}
 	pthread_mutex_unlock(&h->h_lock);
 	if (number)

@@ -12,20 +12,20 @@ struct job_elect_ask {
 	bool ca_force; /* also where another copy in sync can be read */
 };
 struct job_elect_view {
-	struct job_elect_ask cv_ask;
-	uint64_t cv_number;	  /* rises with each run that begins; 0: there was none yet */
-	bool cv_running, cv_done; /* cv_done: the choice is durable */
-	char cv_why[200];	  /* why the choice was refused or failed; else "" */
-	/* The map before the choice. It and the fields below are valid when cv_running is false. */
-	struct lo_map cv_map;
-	uint64_t cv_size; /* of the file, in bytes */
+	struct job_elect_ask elv_ask;
+	uint64_t elv_number;	    /* rises with each run that begins; 0: there was none yet */
+	bool elv_running, elv_done; /* elv_done: the choice is durable */
+	char elv_why[200];	    /* why the choice was refused or failed; else "" */
+	/* The map before the choice. It and what follows are valid when elv_running is false. */
+	struct lo_map elv_map;
+	uint64_t elv_size; /* of the file, in bytes */
 	/* a bit for each object: its server answered; its server has all of it */
-	uint64_t cv_answered, cv_there;
-	/* cv_changed: when the object last changed, in ns of CLOCK_REALTIME, by its server's
+	uint64_t elv_answered, elv_there;
+	/* elv_changed: when the object last changed, in ns of CLOCK_REALTIME, by its server's
 	 * clock */
-	uint64_t cv_sizes[LO_MAX_OBJECTS], cv_changed[LO_MAX_OBJECTS];
-	uint64_t cv_summed; /* a bit for each object: cv_sum covers all of it */
-	uint8_t cv_sum[LO_MAX_OBJECTS][CTL_SUM_LEN];
+	uint64_t elv_sizes[LO_MAX_OBJECTS], elv_changed[LO_MAX_OBJECTS];
+	uint64_t elv_summed; /* a bit for each object: elv_sum covers all of it */
+	uint8_t elv_sum[LO_MAX_OBJECTS][CTL_SUM_LEN];
 };
 int job_elect_open(struct mds *m, struct loop *loop);
 /* Any thread may call these two. job_elect_begin returns the number of the run; 0: another one is

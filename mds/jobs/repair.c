@@ -74,12 +74,12 @@ static void fail_aborted(struct lo_rebuild *rb, int err);
 
 static void job_view(struct repair_job *j, enum job_repair_step step)
 {
-	pthread_mutex_lock(&j->r->r_lock);
+	pthread_mutex_lock(&j->r->jr_lock);
 	j->view.rv_step = step;
 	j->view.rv_ino = j->ino;
 	j->view.rv_object = j->obj;
 	j->view.rv_to = j->ds;
-	pthread_mutex_unlock(&j->r->r_lock);
+	pthread_mutex_unlock(&j->r->jr_lock);
 }
 
 static void job_submit(struct repair_job *j, int (*run)(struct kv_op *op, struct kv_txn *t),
@@ -324,7 +324,7 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (lo_repair_get(t, j->ino, &j->row))
 		j->row = (struct lo_repair){0};
-	j->where = lo_repair_where(j->m->m_lo, &map, j->obj, &j->row, j->r->r_opts.ro_wait_ms, &ds,
+	j->where = lo_repair_where(j->m->m_lo, &map, j->obj, &j->row, j->r->jr_opts.ro_wait_ms, &ds,
 				   &left);
 	if (j->where > LO_ELSEWHERE)
 		return -EAGAIN;
@@ -426,11 +426,11 @@ static void job_copy(struct repair_job *j, uint64_t from)
 	j->rb.rb_off = j->saved = from;
 	j->since_ms = 0;
 	j->source = 0;
-	pthread_mutex_lock(&j->r->r_lock);
+	pthread_mutex_lock(&j->r->jr_lock);
 	j->view.rv_done = j->view.rv_began = from;
 	j->view.rv_copied = j->view.rv_same = j->view.rv_size = 0;
 	j->started_ms = clock_mono_ms();
-	pthread_mutex_unlock(&j->r->r_lock);
+	pthread_mutex_unlock(&j->r->jr_lock);
 	job_view(j, OP_REPAIR_COPY);
 	job_pull(j);
 }
@@ -453,9 +453,9 @@ static void job_pull(struct repair_job *j)
 	}
 	j->rb.rb_source = (unsigned)source;
 	j->rb.rb_len = PULL_BYTES;
-	pthread_mutex_lock(&j->r->r_lock);
+	pthread_mutex_lock(&j->r->jr_lock);
 	j->view.rv_from = j->rb.rb_map.lm_obj[source].ob_ds;
-	pthread_mutex_unlock(&j->r->r_lock);
+	pthread_mutex_unlock(&j->r->jr_lock);
 	job_step(j, CTL_REBUILD_PULL, pull_done);
 }
 
@@ -512,14 +512,14 @@ static void pulled(struct repair_job *j)
 	const ctl_rebuild_res *res = &j->rb.rb_res;
 	uint32_t wait;
 
-	metric_add(j->r->r_copied, res->copied);
-	metric_add(j->r->r_same, res->same);
-	pthread_mutex_lock(&j->r->r_lock);
+	metric_add(j->r->jr_copied, res->copied);
+	metric_add(j->r->jr_same, res->same);
+	pthread_mutex_lock(&j->r->jr_lock);
 	j->view.rv_copied += res->copied;
 	j->view.rv_same += res->same;
 	j->view.rv_done = res->next;
 	j->view.rv_size = res->size;
-	pthread_mutex_unlock(&j->r->r_lock);
+	pthread_mutex_unlock(&j->r->jr_lock);
 	j->since_ms = 0;
 	j->source = 0;
 	j->rb.rb_off = res->next;
@@ -539,11 +539,11 @@ static uint32_t pace(struct job_repair *r, uint64_t bytes)
 {
 	uint64_t now = clock_mono_ns();
 
-	if (r->r_next_ns < now)
-		r->r_next_ns = now;
-	if (r->r_opts.ro_rate)
-		r->r_next_ns += (uint64_t)((double)bytes * 1e9 / (double)r->r_opts.ro_rate);
-	return (uint32_t)((r->r_next_ns - now) / 1000000);
+	if (r->jr_next_ns < now)
+		r->jr_next_ns = now;
+	if (r->jr_opts.ro_rate)
+		r->jr_next_ns += (uint64_t)((double)bytes * 1e9 / (double)r->jr_opts.ro_rate);
+	return (uint32_t)((r->jr_next_ns - now) / 1000000);
 }
 
 uint32_t job_repair_pace(struct mds *m, uint64_t bytes)
@@ -650,7 +650,7 @@ static void t2_done(struct kv_op *op, int err)
 		 "were equal",
 		 (unsigned long)j->ino, j->obj, j->ds, (unsigned long)j->view.rv_copied,
 		 (unsigned long)j->view.rv_same);
-	metric_add(j->r->r_repaired, 1);
+	metric_add(j->r->jr_repaired, 1);
 	j->repaired = true;
 	j->begun = false;
 	j->session = 0;
@@ -681,7 +681,7 @@ static void job_fail(struct repair_job *j, enum lo_repair_why why)
 {
 	log_warn("inode %lu: the repair of object %u on data server %u stopped: %s",
 		 (unsigned long)j->ino, j->obj, j->ds, lo_repair_why_text(why));
-	metric_add(j->r->r_failed, 1);
+	metric_add(j->r->jr_failed, 1);
 	j->why = why;
 	job_submit(j, fail_run, fail_done);
 }

@@ -41,19 +41,19 @@ struct repair_job {
 };
 
 struct job_repair {
-	struct mds *r_m;
-	struct loop *r_loop;
-	struct job_repair_opts r_opts;
-	struct repair_job *r_job[REPAIR_FILES_MAX];
-	struct loop_timer r_next;
-	/* protects r_job and the views: the loop changes them, any thread reads them */
-	pthread_mutex_t r_lock;
-	uint64_t r_started_ms;	      /* data servers come back within a lease from this */
-	uint64_t r_cursor, r_next_ns; /* r_next_ns: when the next pull may begin */
+	struct mds *jr_m;
+	struct loop *jr_loop;
+	struct job_repair_opts jr_opts;
+	struct repair_job *jr_job[REPAIR_FILES_MAX];
+	struct loop_timer jr_next;
+	/* protects jr_job and the views: the loop changes them, any thread reads them */
+	pthread_mutex_t jr_lock;
+	uint64_t jr_started_ms;		/* data servers come back within a lease from this */
+	uint64_t jr_cursor, jr_next_ns; /* jr_next_ns: when the next pull may begin */
 	struct {
 		uint64_t ino, until_ms;
-	} r_rest[REPAIR_RESTS];
-	struct metric *r_repaired, *r_failed, *r_copied, *r_same;
+	} jr_rest[REPAIR_RESTS];
+	struct metric *jr_repaired, *jr_failed, *jr_copied, *jr_same;
 };
 
 /* What there is to do for a file now. repair_pick returns -ENOENT: nothing; -EAGAIN: something

@@ -42,11 +42,11 @@ void job_repair_tick(struct mds *m)
 
 	if (!s.room || st_in_grace(m->m_st) || kv_read_begin(m->m_kv, &s.t))
 		return;
-	err = lo_repairs(s.t, r->r_cursor, repair_scan_row, &s);
+	err = lo_repairs(s.t, r->jr_cursor, repair_scan_row, &s);
 	kv_read_end(s.t);
 	if (err < 0)
 		log_error("cannot read the table of repairs: %s", strerror(-err));
-	r->r_cursor = s.more ? s.last + 1 : 1;
+	r->jr_cursor = s.more ? s.last + 1 : 1;
 	for (unsigned i = 0; i < s.n; i++)
 		job_start(r, s.ino[i]);
 	for (unsigned i = 0; i < s.nmove && s.n + i < s.room; i++)
@@ -56,10 +56,10 @@ void job_repair_tick(struct mds *m)
 /* Repair is off: one job at a time, which only makes objects stale that nothing rebuilds. */
 static unsigned room(const struct job_repair *r)
 {
-	unsigned busy = 0, most = r->r_opts.ro_files ? r->r_opts.ro_files : 1;
+	unsigned busy = 0, most = r->jr_opts.ro_files ? r->jr_opts.ro_files : 1;
 
 	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
-		busy += r->r_job[i] != NULL;
+		busy += r->jr_job[i] != NULL;
 	return busy < most ? most - busy : 0;
 }
 
@@ -92,7 +92,7 @@ static int repair_scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 static bool under_way(const struct job_repair *r, uint64_t ino)
 {
 	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
-		if (r->r_job[i] && r->r_job[i]->ino == ino)
+		if (r->jr_job[i] && r->jr_job[i]->ino == ino)
 			return true;
 	return false;
 }
@@ -100,21 +100,21 @@ static bool under_way(const struct job_repair *r, uint64_t ino)
 /* The file waits: places are not looked for again and again while there are none. */
 static bool rests(const struct job_repair *r, uint64_t ino)
 {
-	return r->r_rest[ino % REPAIR_RESTS].ino == ino &&
-	       clock_mono_ms() < r->r_rest[ino % REPAIR_RESTS].until_ms;
+	return r->jr_rest[ino % REPAIR_RESTS].ino == ino &&
+	       clock_mono_ms() < r->jr_rest[ino % REPAIR_RESTS].until_ms;
 }
 
 static void repair_rest(struct job_repair *r, uint64_t ino)
 {
-	r->r_rest[ino % REPAIR_RESTS].ino = ino;
-	r->r_rest[ino % REPAIR_RESTS].until_ms = clock_mono_ms() + REST_MS;
+	r->jr_rest[ino % REPAIR_RESTS].ino = ino;
+	r->jr_rest[ino % REPAIR_RESTS].until_ms = clock_mono_ms() + REST_MS;
 }
 
 int repair_pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row,
 		bool moves, struct repair_pick *p)
 {
-	int err = ns_get(r->r_m->m_ns, t, ino, &p->i);
-	bool waits = false, off = !r->r_opts.ro_files;
+	int err = ns_get(r->jr_m->m_ns, t, ino, &p->i);
+	bool waits = false, off = !r->jr_opts.ro_files;
 	enum lo_where where;
 	const char *why;
 	uint64_t left;
@@ -139,17 +139,17 @@ int repair_pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const stru
 		p->ds = o->ob_ds;
 		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session &&
 			    row->rr_object == k &&
-			    !ds_reg_since_heartbeat_ms(r->r_m->m_dsc, o->ob_ds);
+			    !ds_reg_since_heartbeat_ms(r->jr_m->m_dsc, o->ob_ds);
 		if (p->resume)
 			return 0;
 		where = later ? LO_WAIT_SERVER
-			      : lo_repair_where(r->r_m->m_lo, &p->map, k, row, r->r_opts.ro_wait_ms,
-						&p->ds, &left);
+			      : lo_repair_where(r->jr_m->m_lo, &p->map, k, row,
+						r->jr_opts.ro_wait_ms, &p->ds, &left);
 		if (where <= LO_ELSEWHERE)
 			return 0;
 		p->vain |= where == LO_WAIT_SPACE;
 		if (o->ob_state == LO_REBUILDING &&
-		    clock_mono_ms() - r->r_started_ms > r->r_m->m_ds_lease_ms) {
+		    clock_mono_ms() - r->jr_started_ms > r->jr_m->m_ds_lease_ms) {
 			p->demote = true;
 			p->ds = o->ob_ds;
 			return 0;
@@ -157,7 +157,7 @@ int repair_pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const stru
 	}
 	if (!moves)
 		return -EAGAIN;
-	p->move = job_move_look(r->r_m, ino, &p->map, &why);
+	p->move = job_move_look(r->jr_m, ino, &p->map, &why);
 	p->vain |= p->move == OP_MOVE_WAITS;
 	waits |= p->move != OP_MOVE_NOTHING;
 	if (p->move > OP_MOVE_WAITS && !off && !lo_repair_waits(row, repair_wall_s())) {
@@ -175,14 +175,14 @@ static void job_start(struct job_repair *r, uint64_t ino)
 	if (!j)
 		return; /* no memory: the next scan finds the file again */
 	j->r = r;
-	j->m = r->r_m;
-	j->loop = r->r_loop;
+	j->m = r->jr_m;
+	j->loop = r->jr_loop;
 	j->ino = j->view.rv_ino = ino;
-	pthread_mutex_lock(&r->r_lock);
-	while (r->r_job[i])
+	pthread_mutex_lock(&r->jr_lock);
+	while (r->jr_job[i])
 		i++;
-	r->r_job[i] = j;
-	pthread_mutex_unlock(&r->r_lock);
+	r->jr_job[i] = j;
+	pthread_mutex_unlock(&r->jr_lock);
 	repair_object(j);
 }
 
@@ -191,14 +191,14 @@ void repair_job_end(struct repair_job *j)
 	struct job_repair *r = j->r;
 
 	excl_end(&j->freeze, 0);
-	pthread_mutex_lock(&r->r_lock);
+	pthread_mutex_lock(&r->jr_lock);
 	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
-		if (r->r_job[i] == j)
-			r->r_job[i] = NULL;
-	pthread_mutex_unlock(&r->r_lock);
+		if (r->jr_job[i] == j)
+			r->jr_job[i] = NULL;
+	pthread_mutex_unlock(&r->jr_lock);
 	/* The next jobs of very many small files do not wait for a tick. */
-	if (j->repaired && !r->r_next.t_pos)
-		loop_timer_start(r->r_loop, &r->r_next, 1);
+	if (j->repaired && !r->jr_next.t_pos)
+		loop_timer_start(r->jr_loop, &r->jr_next, 1);
 	free(j);
 }
 
@@ -209,22 +209,22 @@ unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned ma
 	struct job_repair *r = m->m_repair;
 	unsigned n = 0;
 
-	pthread_mutex_lock(&r->r_lock);
+	pthread_mutex_lock(&r->jr_lock);
 	for (unsigned i = 0; i < REPAIR_FILES_MAX && n < max; i++) {
-		if (!r->r_job[i])
+		if (!r->jr_job[i])
 			continue;
-		out[n] = r->r_job[i]->view;
+		out[n] = r->jr_job[i]->view;
 		out[n].rv_ms =
-			r->r_job[i]->started_ms ? clock_mono_ms() - r->r_job[i]->started_ms : 0;
+			r->jr_job[i]->started_ms ? clock_mono_ms() - r->jr_job[i]->started_ms : 0;
 		n++;
 	}
-	pthread_mutex_unlock(&r->r_lock);
+	pthread_mutex_unlock(&r->jr_lock);
 	return n;
 }
 
 struct job_repair_opts job_repair_opts(const struct mds *m)
 {
-	return m->m_repair->r_opts;
+	return m->m_repair->jr_opts;
 }
 
 static double repair_gauge_running(void *arg)
@@ -257,7 +257,7 @@ static double gauge_files(void *arg)
 
 static void next_fire(struct loop_timer *t)
 {
-	job_repair_tick(hash_entry(t, struct job_repair, r_next)->r_m);
+	job_repair_tick(hash_entry(t, struct job_repair, jr_next)->jr_m);
 }
 
 int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_opts *o)
@@ -266,21 +266,21 @@ int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_op
 
 	if (!r)
 		return -ENOMEM;
-	r->r_m = m;
-	r->r_loop = loop;
-	r->r_opts = *o;
-	r->r_cursor = 1;
-	r->r_next.t_fire = next_fire;
-	r->r_started_ms = clock_mono_ms();
-	pthread_mutex_init(&r->r_lock, NULL);
-	r->r_repaired = metric_counter("weft_mds_repaired_total",
-				       "Objects that were made equal to a copy in sync again", "");
-	r->r_failed = metric_counter(
+	r->jr_m = m;
+	r->jr_loop = loop;
+	r->jr_opts = *o;
+	r->jr_cursor = 1;
+	r->jr_next.t_fire = next_fire;
+	r->jr_started_ms = clock_mono_ms();
+	pthread_mutex_init(&r->jr_lock, NULL);
+	r->jr_repaired = metric_counter("weft_mds_repaired_total",
+					"Objects that were made equal to a copy in sync again", "");
+	r->jr_failed = metric_counter(
 		"weft_mds_repair_failures_total",
 		"Repairs of an object that did not come to an end, and are tried again", "");
-	r->r_copied = metric_counter("weft_mds_repair_written_bytes_total",
-				     "Bytes that data servers wrote to repair objects", "");
-	r->r_same = metric_counter(
+	r->jr_copied = metric_counter("weft_mds_repair_written_bytes_total",
+				      "Bytes that data servers wrote to repair objects", "");
+	r->jr_same = metric_counter(
 		"weft_mds_repair_equal_bytes_total",
 		"Bytes that data servers compared to repair objects, and found equal", "");
 	metric_gauge("weft_mds_repairs", "Files being repaired now", "", repair_gauge_running, m);

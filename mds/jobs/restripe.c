@@ -80,7 +80,7 @@ static void gone_done(struct kv_op *op, int err);
 static void restripe_step(struct job_restripe *r, const char *what)
 {
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_step = what;
+	r->rs_view.rsv_step = what;
 	pthread_mutex_unlock(&r->rs_lock);
 }
 
@@ -262,7 +262,7 @@ void job_restripe_tick(struct mds *m)
 	r->rs_ino = ino;
 	r->rs_session = r->rs_since_ms = r->rs_most = 0;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view = (struct job_restripe_view){.rv_ino = ino, .rv_step = "watch"};
+	r->rs_view = (struct job_restripe_view){.rsv_ino = ino, .rsv_step = "watch"};
 	pthread_mutex_unlock(&r->rs_lock);
 	restripe_begin(r);
 }
@@ -366,8 +366,8 @@ static void first_size(struct lo_stat *ls, int err)
 	r->rs_round = 0;
 	r->rs_last = false;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_size = r->rs_size;
-	r->rs_view.rv_done = 0;
+	r->rs_view.rsv_size = r->rs_size;
+	r->rs_view.rsv_done = 0;
 	pthread_mutex_unlock(&r->rs_lock);
 	restripe_step(r, "copy");
 	if (restripe_list_add(r, 0, r->rs_most, ALL_STRIPES))
@@ -425,9 +425,9 @@ static void filled(struct job_restripe *r, int err)
 	}
 	r->rs_since_ms = 0;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_copied += copied;
+	r->rs_view.rsv_copied += copied;
 	if (!r->rs_round)
-		r->rs_view.rv_done = r->rs_pos;
+		r->rs_view.rsv_done = r->rs_pos;
 	pthread_mutex_unlock(&r->rs_lock);
 	restripe_later(r, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied), restripe_copy);
 }
@@ -521,7 +521,7 @@ static void taken_all(struct job_restripe *r)
 	}
 	r->rs_last = bytes <= FINAL_BYTES || ++r->rs_round >= ROUNDS;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_round = r->rs_round;
+	r->rs_view.rsv_round = r->rs_round;
 	pthread_mutex_unlock(&r->rs_lock);
 	restripe_step(r, r->rs_frozen ? "freeze" : "changes");
 	restripe_copy(r);
@@ -746,7 +746,7 @@ static void anew(struct job_restripe *r, int err)
 {
 	restripe_thaw(r);
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rv_restarts++;
+	r->rs_view.rsv_restarts++;
 	pthread_mutex_unlock(&r->rs_lock);
 	if (patient(r))
 		restripe_later(r, AGAIN_MS, restripe_begin);

@@ -13,11 +13,11 @@ int job_restripe_open(struct mds *m, struct loop *loop);
 void job_restripe_tick(struct mds *m);
 
 struct job_restripe_view {
-	uint64_t rv_ino; /* 0: none */
-	const char *rv_step;
-	uint64_t rv_done, rv_size; /* bytes of the file, in the first round */
-	uint64_t rv_copied;	   /* bytes written at data servers, in all rounds */
-	unsigned rv_round, rv_restarts;
+	uint64_t rsv_ino; /* 0: none */
+	const char *rsv_step;
+	uint64_t rsv_done, rsv_size; /* bytes of the file, in the first round */
+	uint64_t rsv_copied;	     /* bytes written at data servers, in all rounds */
+	unsigned rsv_round, rsv_restarts;
 };
 /* Any thread. */
 void job_restripe_look(struct mds *m, struct job_restripe_view *out);

@@ -27,47 +27,47 @@ static struct metric *m_found[JOB_SCRUB_KINDS];
 
 static void scrub_show(struct job_scrub *c)
 {
-	pthread_mutex_lock(&c->c_lock);
-	c->c_view = c->c_s;
-	pthread_mutex_unlock(&c->c_lock);
+	pthread_mutex_lock(&c->sb_lock);
+	c->sb_view = c->sb_s;
+	pthread_mutex_unlock(&c->sb_lock);
 }
 
 bool scrub_stopped(struct job_scrub *c)
 {
 	bool stop;
 
-	pthread_mutex_lock(&c->c_lock);
-	stop = c->c_stop;
-	pthread_mutex_unlock(&c->c_lock);
+	pthread_mutex_lock(&c->sb_lock);
+	stop = c->sb_stop;
+	pthread_mutex_unlock(&c->sb_lock);
 	return stop;
 }
 
 static void scrub_woken(struct loop_timer *t)
 {
-	struct job_scrub *c = caa_container_of(t, struct job_scrub, c_timer);
+	struct job_scrub *c = caa_container_of(t, struct job_scrub, sb_timer);
 
-	c->c_wake(c);
+	c->sb_wake(c);
 }
 
 void scrub_later(struct job_scrub *c, uint32_t ms, void (*wake)(struct job_scrub *c))
 {
-	c->c_wake = wake;
-	c->c_timer.t_fire = scrub_woken;
-	loop_timer_start(c->c_loop, &c->c_timer, ms);
+	c->sb_wake = wake;
+	c->sb_timer.t_fire = scrub_woken;
+	loop_timer_start(c->sb_loop, &c->sb_timer, ms);
 }
 
 static int scrub_commit_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct job_scrub *c = caa_container_of(op, struct job_scrub, c_op);
+	struct job_scrub *c = caa_container_of(op, struct job_scrub, sb_op);
 	int err;
 
-	c->c_next = c->c_s;
-	err = c->c_run ? c->c_run(c, t) : 0;
-	for (unsigned k = 0; k < c->c_nfirst && !err; k++)
-		err = scrub_first_put(t, &c->c_next, &c->c_first[k]);
-	for (unsigned k = 0; k < c->c_nfound && !err; k++)
-		err = scrub_found_put(t, &c->c_next, &c->c_found[k]);
-	return err ? err : scrub_state_put(t, &c->c_next);
+	c->sb_next = c->sb_s;
+	err = c->sb_run ? c->sb_run(c, t) : 0;
+	for (unsigned k = 0; k < c->sb_nfirst && !err; k++)
+		err = scrub_first_put(t, &c->sb_next, &c->sb_first[k]);
+	for (unsigned k = 0; k < c->sb_nfound && !err; k++)
+		err = scrub_found_put(t, &c->sb_next, &c->sb_found[k]);
+	return err ? err : scrub_state_put(t, &c->sb_next);
 }
 
 void scrub_log(const struct job_scrub *c, const struct job_scrub_found *f)
@@ -77,7 +77,7 @@ void scrub_log(const struct job_scrub *c, const struct job_scrub_found *f)
 					   [JOB_SCRUB_STALE] = "; now stale"};
 	struct ds_reg_server sv;
 
-	if (!f->sf_ds || !ds_reg_get(c->c_m->m_dsc, f->sf_ds, &sv))
+	if (!f->sf_ds || !ds_reg_get(c->sb_m->m_dsc, f->sf_ds, &sv))
 		snprintf(sv.sv_name, sizeof(sv.sv_name), "-");
 	log_warn("scrub: %s: inode %lu, stripe %u, copy %u, on %s%s",
 		 job_scrub_kind_name(f->sf_kind), (unsigned long)f->sf_ino, f->sf_stripe,
@@ -87,7 +87,7 @@ void scrub_log(const struct job_scrub *c, const struct job_scrub_found *f)
 
 static void scrub_over(struct job_scrub *c)
 {
-	const struct job_scrub_state *s = &c->c_s;
+	const struct job_scrub_state *s = &c->sb_s;
 	uint64_t found = 0;
 
 	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++)
@@ -105,40 +105,40 @@ static void scrub_over(struct job_scrub *c)
 
 static void commit_done(struct kv_op *op, int err)
 {
-	struct job_scrub *c = caa_container_of(op, struct job_scrub, c_op);
+	struct job_scrub *c = caa_container_of(op, struct job_scrub, sb_op);
 
 	if (err) {
 		log_error("scrub: cannot save progress: %s; stopping", strerror(-err));
-		c->c_s.ss_running = false; /* the next start of the server continues it */
-		excl_end(&c->c_freeze, 0);
+		c->sb_s.ss_running = false; /* the next start of the server continues it */
+		excl_end(&c->sb_freeze, 0);
 		scrub_show(c);
 		return;
 	}
-	for (unsigned k = 0; k < c->c_nfound; k++)
-		scrub_log(c, &c->c_found[k]);
-	c->c_nfirst = c->c_nfound = c->c_unsaved = 0;
-	c->c_s = c->c_next;
+	for (unsigned k = 0; k < c->sb_nfound; k++)
+		scrub_log(c, &c->sb_found[k]);
+	c->sb_nfirst = c->sb_nfound = c->sb_unsaved = 0;
+	c->sb_s = c->sb_next;
 	scrub_show(c);
-	if (c->c_kick)
-		lo_orders_wake(c->c_m->m_lo);
-	c->c_kick = false;
-	c->c_then(c);
+	if (c->sb_kick)
+		lo_orders_wake(c->sb_m->m_lo);
+	c->sb_kick = false;
+	c->sb_then(c);
 }
 
 void scrub_commit(struct job_scrub *c, int (*run)(struct job_scrub *c, struct kv_txn *t),
 		  void (*then)(struct job_scrub *c))
 {
-	c->c_run = run;
-	c->c_then = then;
-	c->c_op = (struct kv_op){
-		.o_run = scrub_commit_run, .o_done = commit_done, .o_loop = c->c_loop};
-	kv_submit(c->c_m->m_kv, &c->c_op);
+	c->sb_run = run;
+	c->sb_then = then;
+	c->sb_op = (struct kv_op){
+		.o_run = scrub_commit_run, .o_done = commit_done, .o_loop = c->sb_loop};
+	kv_submit(c->sb_m->m_kv, &c->sb_op);
 }
 
 void scrub_find(struct job_scrub *c, const struct job_scrub_found *f)
 {
-	if (c->c_nfound < CTL_BATCH_MAX)
-		c->c_found[c->c_nfound++] = *f;
+	if (c->sb_nfound < CTL_BATCH_MAX)
+		c->sb_found[c->sb_nfound++] = *f;
 }
 
 static void scrub_ended(struct job_scrub *c)
@@ -148,25 +148,25 @@ static void scrub_ended(struct job_scrub *c)
 
 static void stop(struct job_scrub *c)
 {
-	c->c_s.ss_running = c->c_s.ss_skim = false;
-	c->c_s.ss_stopped = true;
-	c->c_s.ss_ended_s = (uint64_t)file_now().t_sec;
+	c->sb_s.ss_running = c->sb_s.ss_skim = false;
+	c->sb_s.ss_stopped = true;
+	c->sb_s.ss_ended_s = (uint64_t)file_now().t_sec;
 	scrub_commit(c, NULL, scrub_ended);
 }
 
 void scrub_phase(struct job_scrub *c, enum job_scrub_phase next)
 {
-	if (next == JOB_SCRUB_CONTENT && !c->c_s.ss_content)
+	if (next == JOB_SCRUB_CONTENT && !c->sb_s.ss_content)
 		next = JOB_SCRUB_OVER;
-	c->c_s.ss_phase = next;
-	c->c_tries = 0;
+	c->sb_s.ss_phase = next;
+	c->sb_tries = 0;
 	if (next == JOB_SCRUB_SIGHT)
-		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
+		c->sb_sight_ms = clock_mono_ms() + c->sb_delay_ms;
 	if (next == JOB_SCRUB_FILES || next == JOB_SCRUB_CONTENT)
-		c->c_s.ss_ino = 1;
+		c->sb_s.ss_ino = 1;
 	if (next == JOB_SCRUB_OVER) {
-		c->c_s.ss_running = false;
-		c->c_s.ss_ended_s = (uint64_t)file_now().t_sec;
+		c->sb_s.ss_running = false;
+		c->sb_s.ss_ended_s = (uint64_t)file_now().t_sec;
 	}
 	scrub_commit(c, NULL, next == JOB_SCRUB_OVER ? scrub_ended : scrub_go);
 }
@@ -182,22 +182,22 @@ static void away(struct job_scrub *c, uint32_t ds)
 
 static void list_take(struct ds_reg_ctl *ctl, const ctl_response *res)
 {
-	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, sb_ctl);
 	const ctl_list_res *r = &res->result.ctl_result_u.list;
 
-	c->c_status = res->status;
+	c->sb_status = res->status;
 	if (res->status != CTL_OK)
 		return;
-	if (r->entries.entries_len > CTL_BATCH_MAX || r->cookie.cookie_len > sizeof(c->c_cookie)) {
-		c->c_status = CTL_INVAL;
+	if (r->entries.entries_len > CTL_BATCH_MAX || r->cookie.cookie_len > sizeof(c->sb_cookie)) {
+		c->sb_status = CTL_INVAL;
 		return;
 	}
-	c->c_n = r->entries.entries_len;
-	if (c->c_n)
-		memcpy(c->c_entry, r->entries.entries_val, c->c_n * sizeof(c->c_entry[0]));
-	c->c_ncookie = r->cookie.cookie_len;
-	if (c->c_ncookie)
-		memcpy(c->c_cookie, r->cookie.cookie_val, c->c_ncookie);
+	c->sb_n = r->entries.entries_len;
+	if (c->sb_n)
+		memcpy(c->sb_entry, r->entries.entries_val, c->sb_n * sizeof(c->sb_entry[0]));
+	c->sb_ncookie = r->cookie.cookie_len;
+	if (c->sb_ncookie)
+		memcpy(c->sb_cookie, r->cookie.cookie_val, c->sb_ncookie);
 }
 
 static void found_object(struct job_scrub *c, enum job_scrub_kind kind, enum job_scrub_done done,
@@ -225,71 +225,71 @@ static const enum job_scrub_kind kind_of[LO_OWNERS] = {[LO_NOBODYS] = JOB_SCRUB_
  * does this before, with all lists. */
 static void list_skim(struct job_scrub *c, struct kv_txn *t)
 {
-	for (unsigned k = 0; k < c->c_n; k++)
-		if (lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &c->c_entry[k].object,
-				c->c_s.ss_newer) == LO_NOT_YET)
-			found_object(c, JOB_SCRUB_NOT_YET, JOB_SCRUB_LEFT, c->c_s.ss_ds,
-				     &c->c_entry[k].object, c->c_entry[k].size);
+	for (unsigned k = 0; k < c->sb_n; k++)
+		if (lo_owner_of(c->sb_m->m_lo, t, c->sb_s.ss_ds, &c->sb_entry[k].object,
+				c->sb_s.ss_newer) == LO_NOT_YET)
+			found_object(c, JOB_SCRUB_NOT_YET, JOB_SCRUB_LEFT, c->sb_s.ss_ds,
+				     &c->sb_entry[k].object, c->sb_entry[k].size);
 }
 
 static void list_judge(struct job_scrub *c, struct kv_txn *t)
 {
-	for (unsigned k = 0; k < c->c_n; k++) {
-		const ctl_list_entry *e = &c->c_entry[k];
+	for (unsigned k = 0; k < c->sb_n; k++) {
+		const ctl_list_entry *e = &c->sb_entry[k];
 		enum lo_owner owner =
-			lo_owner_of(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object, c->c_s.ss_newer);
+			lo_owner_of(c->sb_m->m_lo, t, c->sb_s.ss_ds, &e->object, c->sb_s.ss_newer);
 
 		if (owner == LO_OWNED ||
-		    lo_order_deletes(c->c_m->m_lo, t, c->c_s.ss_ds, &e->object))
+		    lo_order_deletes(c->sb_m->m_lo, t, c->sb_s.ss_ds, &e->object))
 			continue;
 		if (owner == LO_NOBODYS || owner == LO_BESIDE) {
-			c->c_first[c->c_nfirst++] =
-				(struct scrub_first){c->c_s.ss_ds, e->object, e->size};
-		} else if (owner != LO_NOT_YET || c->c_s.ss_dry || !c->c_s.ss_old) {
-			found_object(c, kind_of[owner], JOB_SCRUB_LEFT, c->c_s.ss_ds, &e->object,
+			c->sb_first[c->sb_nfirst++] =
+				(struct scrub_first){c->sb_s.ss_ds, e->object, e->size};
+		} else if (owner != LO_NOT_YET || c->sb_s.ss_dry || !c->sb_s.ss_old) {
+			found_object(c, kind_of[owner], JOB_SCRUB_LEFT, c->sb_s.ss_ds, &e->object,
 				     e->size);
 		}
 	}
-	c->c_s.ss_objects += c->c_n;
+	c->sb_s.ss_objects += c->sb_n;
 }
 
 static void list_next_server(struct job_scrub *c)
 {
-	c->c_s.ss_ds++;
-	c->c_s.ss_ncookie = 0;
-	c->c_tries = 0;
+	c->sb_s.ss_ds++;
+	c->sb_s.ss_ncookie = 0;
+	c->sb_tries = 0;
 }
 
 static void scrub_list_done(struct ds_reg_ctl *ctl, int err)
 {
-	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, sb_ctl);
 	struct kv_txn *t;
 
-	if (err || c->c_status != CTL_OK) {
-		if (++c->c_tries < SCRUB_TRIES) {
+	if (err || c->sb_status != CTL_OK) {
+		if (++c->sb_tries < SCRUB_TRIES) {
 			scrub_later(c, AGAIN_MS, list_go);
 			return;
 		}
-		if (!c->c_s.ss_skim)
-			away(c, c->c_s.ss_ds);
+		if (!c->sb_s.ss_skim)
+			away(c, c->sb_s.ss_ds);
 		list_next_server(c);
 		scrub_commit(c, NULL, scrub_go);
 		return;
 	}
-	if (kv_read_begin(c->c_m->m_kv, &t)) {
+	if (kv_read_begin(c->sb_m->m_kv, &t)) {
 		scrub_later(c, AGAIN_MS, list_go);
 		return;
 	}
-	(c->c_s.ss_skim ? list_skim : list_judge)(c, t);
+	(c->sb_s.ss_skim ? list_skim : list_judge)(c, t);
 	kv_read_end(t);
-	c->c_tries = 0;
-	if (!c->c_ncookie) {
+	c->sb_tries = 0;
+	if (!c->sb_ncookie) {
 		list_next_server(c);
 	} else {
-		c->c_s.ss_ncookie = (uint8_t)c->c_ncookie;
-		memcpy(c->c_s.ss_cookie, c->c_cookie, c->c_ncookie);
+		c->sb_s.ss_ncookie = (uint8_t)c->sb_ncookie;
+		memcpy(c->sb_s.ss_cookie, c->sb_cookie, c->sb_ncookie);
 	}
-	if (c->c_nfirst || c->c_nfound || ++c->c_unsaved == SAVE_EVERY) {
+	if (c->sb_nfirst || c->sb_nfound || ++c->sb_unsaved == SAVE_EVERY) {
 		scrub_commit(c, NULL, scrub_go);
 	} else {
 		scrub_show(c);
@@ -302,8 +302,8 @@ static uint32_t list_server(struct job_scrub *c)
 {
 	struct ds_reg_server sv;
 
-	for (uint32_t ds = c->c_s.ss_ds ? c->c_s.ss_ds : 1; ds <= DS_REG_MAX; ds++)
-		if (ds_reg_get(c->c_m->m_dsc, ds, &sv) && !sv.sv_nfs3)
+	for (uint32_t ds = c->sb_s.ss_ds ? c->sb_s.ss_ds : 1; ds <= DS_REG_MAX; ds++)
+		if (ds_reg_get(c->sb_m->m_dsc, ds, &sv) && !sv.sv_nfs3)
 			return ds;
 	return 0;
 }
@@ -311,15 +311,15 @@ static uint32_t list_server(struct job_scrub *c)
 static void list_go(struct job_scrub *c)
 {
 	uint32_t ds = list_server(c);
-	ctl_list_args *a = &c->c_ctl.dc_req.ctl_request_u.list;
+	ctl_list_args *a = &c->sb_ctl.dc_req.ctl_request_u.list;
 
-	if (!ds && c->c_s.ss_skim) {
-		c->c_s.ss_skim = false;
-		c->c_s.ss_ds = 1;
-		c->c_s.ss_ncookie = 0;
+	if (!ds && c->sb_s.ss_skim) {
+		c->sb_s.ss_skim = false;
+		c->sb_s.ss_ds = 1;
+		c->sb_s.ss_ncookie = 0;
 		ds = list_server(c);
 	}
-	if (c->c_s.ss_firsts >= SCRUB_FIRSTS || (!ds && c->c_s.ss_firsts)) {
+	if (c->sb_s.ss_firsts >= SCRUB_FIRSTS || (!ds && c->sb_s.ss_firsts)) {
 		scrub_phase(c, JOB_SCRUB_SIGHT);
 		return;
 	}
@@ -327,17 +327,17 @@ static void list_go(struct job_scrub *c)
 		scrub_phase(c, JOB_SCRUB_FILES);
 		return;
 	}
-	if (ds != c->c_s.ss_ds) {
-		c->c_s.ss_ds = ds;
-		c->c_s.ss_ncookie = 0;
+	if (ds != c->sb_s.ss_ds) {
+		c->sb_s.ss_ds = ds;
+		c->sb_s.ss_ncookie = 0;
 	}
-	c->c_ctl.dc_req.op = CTL_OP_LIST;
-	a->cookie.cookie_val = (char *)c->c_s.ss_cookie;
-	a->cookie.cookie_len = c->c_s.ss_ncookie;
+	c->sb_ctl.dc_req.op = CTL_OP_LIST;
+	a->cookie.cookie_val = (char *)c->sb_s.ss_cookie;
+	a->cookie.cookie_len = c->sb_s.ss_ncookie;
 	a->max = CTL_BATCH_MAX;
-	c->c_ctl.dc_take = list_take;
-	c->c_ctl.dc_done = scrub_list_done;
-	ds_reg_call(c->c_m->m_dsc, ds, &c->c_ctl, ASK_MS);
+	c->sb_ctl.dc_take = list_take;
+	c->sb_ctl.dc_done = scrub_list_done;
+	ds_reg_call(c->sb_m->m_dsc, ds, &c->sb_ctl, ASK_MS);
 }
 
 /* ---- the second look ---- */
@@ -346,25 +346,26 @@ static void sight_go(struct job_scrub *c);
 
 static void sight_take(struct ds_reg_ctl *ctl, const ctl_response *res)
 {
-	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, sb_ctl);
 	const ctl_stat_res *r = &res->result.ctl_result_u.stat;
 
-	c->c_status = res->status;
-	if (res->status == CTL_OK && r->stats.stats_len == c->c_n)
-		memcpy(c->c_stat, r->stats.stats_val, c->c_n * sizeof(c->c_stat[0]));
+	c->sb_status = res->status;
+	if (res->status == CTL_OK && r->stats.stats_len == c->sb_n)
+		memcpy(c->sb_stat, r->stats.stats_val, c->sb_n * sizeof(c->sb_stat[0]));
 	else if (res->status == CTL_OK)
-		c->c_status = CTL_INVAL;
+		c->sb_status = CTL_INVAL;
 }
 
 /* Whether a copy in sync of the object's stripe is on its server. */
 static bool copy_is_there(const struct job_scrub *c, unsigned k)
 {
-	const struct lo_stat *ls = &c->c_file[c->c_slot[k] % SCRUB_FILES].f_stat;
+	const struct lo_stat *ls = &c->sb_file[c->sb_slot[k] % SCRUB_FILES].f_stat;
 	int obj;
 
-	if (c->c_slot[k] == SCRUB_FILES || c->c_first[k].fi_object.stripe >= ls->ls_map.lm_stripes)
+	if (c->sb_slot[k] == SCRUB_FILES ||
+	    c->sb_first[k].fi_object.stripe >= ls->ls_map.lm_stripes)
 		return false;
-	for (unsigned r = 0; (obj = lo_copy(&ls->ls_map, c->c_first[k].fi_object.stripe, r)) >= 0;
+	for (unsigned r = 0; (obj = lo_copy(&ls->ls_map, c->sb_first[k].fi_object.stripe, r)) >= 0;
 	     r++)
 		if (ls->ls_exists >> obj & 1)
 			return true;
@@ -375,18 +376,18 @@ static bool copy_is_there(const struct job_scrub *c, unsigned k)
  * garbage. */
 static int sight_object(struct job_scrub *c, struct kv_txn *t, unsigned k)
 {
-	const struct scrub_first *f = &c->c_first[k];
+	const struct scrub_first *f = &c->sb_first[k];
 	const ctl_object *o = &f->fi_object;
-	enum lo_owner owner = lo_owner_of(c->c_m->m_lo, t, f->fi_ds, o, c->c_next.ss_newer);
+	enum lo_owner owner = lo_owner_of(c->sb_m->m_lo, t, f->fi_ds, o, c->sb_next.ss_newer);
 	bool needed = owner == LO_BESIDE && !copy_is_there(c, k);
-	bool remove = (owner == LO_NOBODYS || owner == LO_BESIDE) && !needed && !c->c_next.ss_dry &&
-		      !c->c_next.ss_old;
+	bool remove = (owner == LO_NOBODYS || owner == LO_BESIDE) && !needed &&
+		      !c->sb_next.ss_dry && !c->sb_next.ss_old;
 
-	if (owner == LO_OWNED || lo_order_deletes(c->c_m->m_lo, t, f->fi_ds, o))
+	if (owner == LO_OWNED || lo_order_deletes(c->sb_m->m_lo, t, f->fi_ds, o))
 		return 0;
 	found_object(c, needed ? JOB_SCRUB_NEEDED : kind_of[owner],
 		     remove ? JOB_SCRUB_REMOVED : JOB_SCRUB_LEFT, f->fi_ds, o, f->fi_size);
-	return remove ? lo_order_delete(c->c_m->m_lo, t, f->fi_ds, o) : 0;
+	return remove ? lo_order_delete(c->sb_m->m_lo, t, f->fi_ds, o) : 0;
 }
 
 /* c_first has the objects that were asked about: they are done with. */
@@ -394,17 +395,17 @@ static int sight_run(struct job_scrub *c, struct kv_txn *t)
 {
 	int err = 0;
 
-	c->c_nfound = c->c_nfirst = 0;
-	for (unsigned k = 0; k < c->c_n && !err; k++) {
-		const ctl_stat *st = &c->c_stat[k];
+	c->sb_nfound = c->sb_nfirst = 0;
+	for (unsigned k = 0; k < c->sb_n && !err; k++) {
+		const ctl_stat *st = &c->sb_stat[k];
 
 		if (st->status == CTL_OK || st->status == CTL_REBUILDING || st->status == CTL_LOST)
 			err = sight_object(c, t, k);
 		else if (st->status != CTL_NOENT)
-			found_object(c, JOB_SCRUB_UNREADABLE, JOB_SCRUB_LEFT, c->c_first[k].fi_ds,
-				     &c->c_first[k].fi_object, c->c_first[k].fi_size);
+			found_object(c, JOB_SCRUB_UNREADABLE, JOB_SCRUB_LEFT, c->sb_first[k].fi_ds,
+				     &c->sb_first[k].fi_object, c->sb_first[k].fi_size);
 		if (!err)
-			err = scrub_first_del(t, &c->c_next, &c->c_first[k]);
+			err = scrub_first_del(t, &c->sb_next, &c->sb_first[k]);
 	}
 	return err;
 }
@@ -414,16 +415,16 @@ static int sight_drop(struct job_scrub *c, struct kv_txn *t)
 {
 	int err = 0;
 
-	c->c_nfound = c->c_nfirst = 0;
-	for (unsigned k = 0; k < c->c_n && !err; k++)
-		err = scrub_first_del(t, &c->c_next, &c->c_first[k]);
-	away(c, c->c_first[0].fi_ds);
+	c->sb_nfound = c->sb_nfirst = 0;
+	for (unsigned k = 0; k < c->sb_n && !err; k++)
+		err = scrub_first_del(t, &c->sb_next, &c->sb_first[k]);
+	away(c, c->sb_first[0].fi_ds);
 	return err;
 }
 
 static void sight_judge(struct job_scrub *c)
 {
-	c->c_kick = true;
+	c->sb_kick = true;
 	scrub_commit(c, sight_run, scrub_go);
 }
 
@@ -432,7 +433,7 @@ static void beside_done(struct lo_stat *ls, int err)
 	struct job_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
 
 	(void)err; /* an object without an answer counts as missing */
-	if (!--c->c_asked)
+	if (!--c->sb_asked)
 		sight_judge(c);
 }
 
@@ -441,53 +442,53 @@ static void beside_done(struct lo_stat *ls, int err)
  * later. */
 static void sight_beside(struct job_scrub *c, struct kv_txn *t)
 {
-	c->c_nfile = 0;
-	for (unsigned k = 0; k < c->c_n; k++) {
-		struct scrub_file *f = &c->c_file[c->c_nfile % SCRUB_FILES];
-		const ctl_object *o = &c->c_first[k].fi_object;
+	c->sb_nfile = 0;
+	for (unsigned k = 0; k < c->sb_n; k++) {
+		struct scrub_file *f = &c->sb_file[c->sb_nfile % SCRUB_FILES];
+		const ctl_object *o = &c->sb_first[k].fi_object;
 		struct ns_inode i;
 
-		c->c_slot[k] = SCRUB_FILES;
-		if (lo_owner_of(c->c_m->m_lo, t, c->c_first[k].fi_ds, o, c->c_s.ss_newer) !=
+		c->sb_slot[k] = SCRUB_FILES;
+		if (lo_owner_of(c->sb_m->m_lo, t, c->sb_first[k].fi_ds, o, c->sb_s.ss_newer) !=
 			    LO_BESIDE ||
-		    ns_get(c->c_m->m_ns, t, o->ino, &i))
+		    ns_get(c->sb_m->m_ns, t, o->ino, &i))
 			continue;
-		if (c->c_nfile == SCRUB_FILES) {
-			c->c_n = k;
+		if (c->sb_nfile == SCRUB_FILES) {
+			c->sb_n = k;
 			break;
 		}
 		if (!lo_map_decode(i.i_blob, &f->f_stat.ls_map)) {
 			scrub_ask(c, f, &i, beside_done);
-			c->c_slot[k] = (uint8_t)c->c_nfile++;
+			c->sb_slot[k] = (uint8_t)c->sb_nfile++;
 		}
 	}
 }
 
 static void sight_done(struct ds_reg_ctl *ctl, int err)
 {
-	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, c_ctl);
+	struct job_scrub *c = caa_container_of(ctl, struct job_scrub, sb_ctl);
 	struct kv_txn *t;
 
-	if ((err || c->c_status != CTL_OK) && ++c->c_tries < SCRUB_TRIES) {
+	if ((err || c->sb_status != CTL_OK) && ++c->sb_tries < SCRUB_TRIES) {
 		scrub_later(c, AGAIN_MS, sight_go);
 		return;
 	}
-	c->c_tries = 0;
-	if (err || c->c_status != CTL_OK) {
+	c->sb_tries = 0;
+	if (err || c->sb_status != CTL_OK) {
 		scrub_commit(c, sight_drop, scrub_go);
 		return;
 	}
-	if (kv_read_begin(c->c_m->m_kv, &t)) {
+	if (kv_read_begin(c->sb_m->m_kv, &t)) {
 		scrub_later(c, AGAIN_MS, sight_go);
 		return;
 	}
 	sight_beside(c, t);
 	kv_read_end(t);
-	c->c_asked = c->c_nfile;
-	if (!c->c_nfile)
+	c->sb_asked = c->sb_nfile;
+	if (!c->sb_nfile)
 		sight_judge(c);
-	for (unsigned k = 0, n = c->c_nfile; k < n; k++)
-		lo_stat(c->c_m->m_lo, &c->c_file[k].f_stat);
+	for (unsigned k = 0, n = c->sb_nfile; k < n; k++)
+		lo_stat(c->sb_m->m_lo, &c->sb_file[k].f_stat);
 }
 
 static void sight_go(struct job_scrub *c)
@@ -496,32 +497,32 @@ static void sight_go(struct job_scrub *c)
 	struct kv_txn *t;
 	int n;
 
-	if (now < c->c_sight_ms) {
-		uint64_t left = c->c_sight_ms - now;
+	if (now < c->sb_sight_ms) {
+		uint64_t left = c->sb_sight_ms - now;
 
 		scrub_later(c, left < AGAIN_MS ? (uint32_t)left + 1 : AGAIN_MS, scrub_go);
 		return;
 	}
-	if (kv_read_begin(c->c_m->m_kv, &t)) {
+	if (kv_read_begin(c->sb_m->m_kv, &t)) {
 		scrub_later(c, AGAIN_MS, sight_go);
 		return;
 	}
-	n = scrub_firsts(t, ns_super(c->c_m->m_ns)->su_fs, c->c_first, CTL_BATCH_MAX);
+	n = scrub_firsts(t, ns_super(c->sb_m->m_ns)->su_fs, c->sb_first, CTL_BATCH_MAX);
 	kv_read_end(t);
 	if (n <= 0) {
-		c->c_s.ss_firsts = 0;
+		c->sb_s.ss_firsts = 0;
 		scrub_phase(c, list_server(c) ? JOB_SCRUB_LIST : JOB_SCRUB_FILES);
 		return;
 	}
-	c->c_n = (unsigned)n;
-	for (unsigned k = 0; k < c->c_n; k++)
-		c->c_object[k] = c->c_first[k].fi_object;
-	c->c_ctl.dc_req.op = CTL_OP_STAT;
-	c->c_ctl.dc_req.ctl_request_u.stat.objects.objects_len = c->c_n;
-	c->c_ctl.dc_req.ctl_request_u.stat.objects.objects_val = c->c_object;
-	c->c_ctl.dc_take = sight_take;
-	c->c_ctl.dc_done = sight_done;
-	ds_reg_call(c->c_m->m_dsc, c->c_first[0].fi_ds, &c->c_ctl, ASK_MS);
+	c->sb_n = (unsigned)n;
+	for (unsigned k = 0; k < c->sb_n; k++)
+		c->sb_object[k] = c->sb_first[k].fi_object;
+	c->sb_ctl.dc_req.op = CTL_OP_STAT;
+	c->sb_ctl.dc_req.ctl_request_u.stat.objects.objects_len = c->sb_n;
+	c->sb_ctl.dc_req.ctl_request_u.stat.objects.objects_val = c->sb_object;
+	c->sb_ctl.dc_take = sight_take;
+	c->sb_ctl.dc_done = sight_done;
+	ds_reg_call(c->sb_m->m_dsc, c->sb_first[0].fi_ds, &c->sb_ctl, ASK_MS);
 }
 
 void scrub_go(struct job_scrub *c)
@@ -530,7 +531,7 @@ void scrub_go(struct job_scrub *c)
 		stop(c);
 		return;
 	}
-	switch (c->c_s.ss_phase) {
+	switch (c->sb_s.ss_phase) {
 	case JOB_SCRUB_LIST:
 		list_go(c);
 		break;
@@ -554,11 +555,11 @@ static int scrub_begin_run(struct job_scrub *c, struct kv_txn *t)
 {
 	struct job_scrub_ask ask;
 
-	pthread_mutex_lock(&c->c_lock);
-	ask = c->c_ask;
-	pthread_mutex_unlock(&c->c_lock);
-	c->c_next = (struct job_scrub_state){
-		.ss_number = c->c_s.ss_number + 1,
+	pthread_mutex_lock(&c->sb_lock);
+	ask = c->sb_ask;
+	pthread_mutex_unlock(&c->sb_lock);
+	c->sb_next = (struct job_scrub_state){
+		.ss_number = c->sb_s.ss_number + 1,
 		.ss_began_s = (uint64_t)file_now().t_sec,
 		.ss_running = true,
 		.ss_content = ask.sa_content,
@@ -572,19 +573,19 @@ static int scrub_begin_run(struct job_scrub *c, struct kv_txn *t)
 
 static void scrub_begun(struct job_scrub *c)
 {
-	journal_add(EV_SCRUBBED, c->c_s.ss_content ? "scrub" : "fsck", 0, "begins%s",
-		    c->c_s.ss_dry ? ", and changes nothing" : "");
-	pthread_mutex_lock(&c->c_lock);
-	c->c_starting = false;
-	pthread_mutex_unlock(&c->c_lock);
+	journal_add(EV_SCRUBBED, c->sb_s.ss_content ? "scrub" : "fsck", 0, "begins%s",
+		    c->sb_s.ss_dry ? ", and changes nothing" : "");
+	pthread_mutex_lock(&c->sb_lock);
+	c->sb_starting = false;
+	pthread_mutex_unlock(&c->sb_lock);
 	scrub_go(c);
 }
 
 static void scrub_begin(struct loop_msg *m)
 {
-	struct job_scrub *c = caa_container_of(m, struct job_scrub, c_msg);
+	struct job_scrub *c = caa_container_of(m, struct job_scrub, sb_msg);
 
-	c->c_nfirst = c->c_nfound = 0;
+	c->sb_nfirst = c->sb_nfound = 0;
 	scrub_commit(c, scrub_begin_run, scrub_begun);
 }
 
@@ -593,58 +594,58 @@ int job_scrub_begin(struct mds *m, const struct job_scrub_ask *ask)
 	struct job_scrub *c = m->m_scrub;
 	bool busy, same;
 
-	pthread_mutex_lock(&c->c_lock);
-	busy = c->c_view.ss_running || c->c_starting;
-	same = c->c_starting
-		       ? c->c_ask.sa_content == ask->sa_content && c->c_ask.sa_dry == ask->sa_dry &&
-				 c->c_ask.sa_newer == ask->sa_newer
-		       : c->c_view.ss_content == ask->sa_content &&
-				 c->c_view.ss_dry == ask->sa_dry &&
-				 c->c_view.ss_newer == ask->sa_newer;
+	pthread_mutex_lock(&c->sb_lock);
+	busy = c->sb_view.ss_running || c->sb_starting;
+	same = c->sb_starting ? c->sb_ask.sa_content == ask->sa_content &&
+					c->sb_ask.sa_dry == ask->sa_dry &&
+					c->sb_ask.sa_newer == ask->sa_newer
+			      : c->sb_view.ss_content == ask->sa_content &&
+					c->sb_view.ss_dry == ask->sa_dry &&
+					c->sb_view.ss_newer == ask->sa_newer;
 	if (!busy) {
-		c->c_ask = *ask;
-		c->c_starting = true;
-		c->c_stop = false;
+		c->sb_ask = *ask;
+		c->sb_starting = true;
+		c->sb_stop = false;
 	}
-	pthread_mutex_unlock(&c->c_lock);
+	pthread_mutex_unlock(&c->sb_lock);
 	if (!busy)
-		loop_post(c->c_loop, &c->c_msg);
+		loop_post(c->sb_loop, &c->sb_msg);
 	return busy && !same ? -EBUSY : 0;
 }
 
 void job_scrub_end(struct mds *m)
 {
-	pthread_mutex_lock(&m->m_scrub->c_lock);
-	m->m_scrub->c_stop = true;
-	pthread_mutex_unlock(&m->m_scrub->c_lock);
+	pthread_mutex_lock(&m->m_scrub->sb_lock);
+	m->m_scrub->sb_stop = true;
+	pthread_mutex_unlock(&m->m_scrub->sb_lock);
 }
 
 void job_scrub_look(struct mds *m, struct job_scrub_state *out)
 {
 	struct job_scrub *c = m->m_scrub;
 
-	pthread_mutex_lock(&c->c_lock);
-	*out = c->c_view;
-	if (c->c_starting) { /* the next run is about to begin */
-		*out = (struct job_scrub_state){.ss_number = c->c_view.ss_number + 1,
+	pthread_mutex_lock(&c->sb_lock);
+	*out = c->sb_view;
+	if (c->sb_starting) { /* the next run is about to begin */
+		*out = (struct job_scrub_state){.ss_number = c->sb_view.ss_number + 1,
 						.ss_running = true,
-						.ss_content = c->c_ask.sa_content,
-						.ss_dry = c->c_ask.sa_dry};
+						.ss_content = c->sb_ask.sa_content,
+						.ss_dry = c->sb_ask.sa_dry};
 		out->ss_began_s = (uint64_t)file_now().t_sec;
 	}
-	pthread_mutex_unlock(&c->c_lock);
+	pthread_mutex_unlock(&c->sb_lock);
 }
 
 static void resume(struct loop_msg *m)
 {
-	struct job_scrub *c = caa_container_of(m, struct job_scrub, c_msg);
+	struct job_scrub *c = caa_container_of(m, struct job_scrub, sb_msg);
 
-	c->c_msg.m_run = scrub_begin;
-	log_info("scrub %lu continues", (unsigned long)c->c_s.ss_number);
-	if (c->c_s.ss_phase == JOB_SCRUB_SIGHT)
-		c->c_sight_ms = clock_mono_ms() + c->c_delay_ms;
+	c->sb_msg.m_run = scrub_begin;
+	log_info("scrub %lu continues", (unsigned long)c->sb_s.ss_number);
+	if (c->sb_s.ss_phase == JOB_SCRUB_SIGHT)
+		c->sb_sight_ms = clock_mono_ms() + c->sb_delay_ms;
 	/* Data servers join again first: a server that has not joined yet is not away. */
-	scrub_later(c, c->c_m->m_ds_lease_ms, scrub_go);
+	scrub_later(c, c->sb_m->m_ds_lease_ms, scrub_go);
 }
 
 static double scrub_gauge_running(void *arg)
@@ -663,20 +664,20 @@ int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 
 	if (!c)
 		return -ENOMEM;
-	c->c_m = m;
-	c->c_loop = loop;
-	c->c_delay_ms = delay_ms;
-	c->c_msg.m_run = scrub_begin;
-	pthread_mutex_init(&c->c_lock, NULL);
+	c->sb_m = m;
+	c->sb_loop = loop;
+	c->sb_delay_ms = delay_ms;
+	c->sb_msg.m_run = scrub_begin;
+	pthread_mutex_init(&c->sb_lock, NULL);
 	err = kv_read_begin(m->m_kv, &t);
 	if (!err) {
-		err = scrub_state_get(t, &c->c_s);
+		err = scrub_state_get(t, &c->sb_s);
 		kv_read_end(t);
 	}
 	if (err == -EIO)
 		log_error("cannot read the state of a scrub: it does not continue");
-	c->c_view = c->c_s;
-	c->c_continue = c->c_s.ss_running;
+	c->sb_view = c->sb_s;
+	c->sb_continue = c->sb_s.ss_running;
 	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++) {
 		char label[40];
 
@@ -694,8 +695,8 @@ int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 void job_scrub_resume(struct mds *m)
 {
 	/* The admin API may have begun one meanwhile: that runs by itself. */
-	if (!m->m_scrub->c_continue)
+	if (!m->m_scrub->sb_continue)
 		return;
-	m->m_scrub->c_msg.m_run = resume;
-	loop_post(m->m_scrub->c_loop, &m->m_scrub->c_msg);
+	m->m_scrub->sb_msg.m_run = resume;
+	loop_post(m->m_scrub->sb_loop, &m->m_scrub->sb_msg);
 }

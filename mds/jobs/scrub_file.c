@@ -135,14 +135,14 @@ static void find_in(struct job_scrub *c, const struct scrub_file *f, enum job_sc
 /* The file is done. The next transaction records that it was examined. */
 static void file_over(struct job_scrub *c)
 {
-	struct scrub_file *f = &c->c_file[c->c_at++];
+	struct scrub_file *f = &c->sb_file[c->sb_at++];
 
-	excl_end(&c->c_freeze, 0);
-	c->c_frozen = false;
-	c->c_tries = 0;
-	c->c_s.ss_files++;
-	c->c_s.ss_ino = f->f_inode.i_ino + 1;
-	if (c->c_nfound > CTL_BATCH_MAX / 2)
+	excl_end(&c->sb_freeze, 0);
+	c->sb_frozen = false;
+	c->sb_tries = 0;
+	c->sb_s.ss_files++;
+	c->sb_s.ss_ino = f->f_inode.i_ino + 1;
+	if (c->sb_nfound > CTL_BATCH_MAX / 2)
 		scrub_commit(c, NULL, file_next);
 	else
 		file_next(c); /* recursion: no deeper than SCRUB_FILES */
@@ -160,16 +160,16 @@ static void brought_back(void *arg, int err)
 
 	if (err)
 		log_warn("scrub: inode %lu: a client's layout may name a stale copy: %s",
-			 (unsigned long)c->c_file[c->c_at].f_inode.i_ino, strerror(-err));
+			 (unsigned long)c->sb_file[c->sb_at].f_inode.i_ino, strerror(-err));
 	file_over(c);
 }
 
 static void verdict_done(struct job_scrub *c)
 {
-	const struct scrub_file *f = &c->c_file[c->c_at];
+	const struct scrub_file *f = &c->sb_file[c->sb_at];
 
-	if (c->c_staled && !c->c_frozen && !lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map))
-		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL,
+	if (c->sb_staled && !c->sb_frozen && !lo_fence_hangs(c->sb_m->m_lo, &f->f_stat.ls_map))
+		excl_begin(&c->sb_freeze, &c->sb_m->m_file, c->sb_loop, f->f_inode.i_ino, NULL,
 			   EXCL_LAYOUTS, brought_back, c);
 	else
 		file_over(c);
@@ -178,8 +178,8 @@ static void verdict_done(struct job_scrub *c)
 /* What is wrong is certain: makes bad copies stale, and records the findings. */
 static int verdict_run(struct job_scrub *c, struct kv_txn *t)
 {
-	const struct scrub_file *f = &c->c_file[c->c_at];
-	struct mds *m = c->c_m;
+	const struct scrub_file *f = &c->sb_file[c->sb_at];
+	struct mds *m = c->sb_m;
 	struct scrub_wrong w;
 	struct ns_inode i;
 	struct lo_map map;
@@ -188,8 +188,8 @@ static int verdict_run(struct job_scrub *c, struct kv_txn *t)
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
-	c->c_nfound = c->c_base;
-	c->c_staled = false;
+	c->sb_nfound = c->sb_base;
+	c->sb_staled = false;
 	if (err == -ESTALE || err == -ENOENT ||
 	    (!err && i.i_incarnation != f->f_inode.i_incarnation))
 		return 0;
@@ -203,9 +203,9 @@ static int verdict_run(struct job_scrub *c, struct kv_txn *t)
 		     b < lo_objects(&map) && map.lm_obj[k].ob_state == LO_REBUILDING;
 		     b += map.lm_stripes)
 			hit |= hit & BIT(b) ? BIT(k) : 0;
-	if (!c->c_next.ss_dry)
+	if (!c->sb_next.ss_dry)
 		stale = lo_map_make_stale(&map, hit, NULL);
-	c->c_staled = stale;
+	c->sb_staled = stale;
 	if (stale)
 		err = file_set_map(&m->m_file, t, i.i_ino, &map, file_now());
 	for (unsigned k = 0; k < lo_objects(&f->f_stat.ls_map) && !err; k++) {
@@ -225,42 +225,42 @@ static void file_frozen(void *arg, int err)
 {
 	struct job_scrub *c = arg;
 
-	c->c_frozen = !err;
+	c->sb_frozen = !err;
 	if (!err) {
 		file_again(c);
 		return;
 	}
-	excl_end(&c->c_freeze, 0);
-	if (err == -EAGAIN && c->c_tries++ < FREEZES)
+	excl_end(&c->sb_freeze, 0);
+	if (err == -EAGAIN && c->sb_tries++ < FREEZES)
 		scrub_later(c, AGAIN_MS, file_again);
 	else
-		file_skip(c, &c->c_s.ss_skipped);
+		file_skip(c, &c->sb_s.ss_skipped);
 }
 
 static void file_judge(struct job_scrub *c)
 {
-	const struct scrub_file *f = &c->c_file[c->c_at];
+	const struct scrub_file *f = &c->sb_file[c->sb_at];
 	struct scrub_wrong w;
 
-	scrub_compare(c->c_m, f, &w);
-	if (w.w_size && scrub_file_busy(c->c_m, f)) {
-		file_skip(c, &c->c_s.ss_busy);
+	scrub_compare(c->sb_m, f, &w);
+	if (w.w_size && scrub_file_busy(c->sb_m, f)) {
+		file_skip(c, &c->sb_s.ss_busy);
 	} else if (!w.w_missing && !w.w_size) {
 		for (unsigned s = 0; s < f->f_stat.ls_map.lm_stripes; s++)
 			if (w.w_cut & BIT(s))
 				find_in(c, f, JOB_SCRUB_CUT, JOB_SCRUB_LEFT, s);
-		c->c_s.ss_degraded += w.w_degraded && !w.w_cut;
-		c->c_s.ss_skipped += w.w_unasked && !w.w_cut;
+		c->sb_s.ss_degraded += w.w_degraded && !w.w_cut;
+		c->sb_s.ss_skipped += w.w_unasked && !w.w_cut;
 		file_over(c);
-	} else if (c->c_frozen || (w.w_missing && c->c_tries >= SCRUB_TRIES)) {
-		c->c_base = c->c_nfound;
+	} else if (c->sb_frozen || (w.w_missing && c->sb_tries >= SCRUB_TRIES)) {
+		c->sb_base = c->sb_nfound;
 		scrub_commit(c, verdict_run, verdict_done);
-	} else if (c->c_tries++ < SCRUB_TRIES) {
+	} else if (c->sb_tries++ < SCRUB_TRIES) {
 		scrub_later(c, AGAIN_MS, file_again);
-	} else if (lo_fence_hangs(c->c_m->m_lo, &f->f_stat.ls_map)) {
-		file_skip(c, &c->c_s.ss_skipped);
+	} else if (lo_fence_hangs(c->sb_m->m_lo, &f->f_stat.ls_map)) {
+		file_skip(c, &c->sb_s.ss_skipped);
 	} else {
-		excl_begin(&c->c_freeze, &c->c_m->m_file, c->c_loop, f->f_inode.i_ino, NULL,
+		excl_begin(&c->sb_freeze, &c->sb_m->m_file, c->sb_loop, f->f_inode.i_ino, NULL,
 			   EXCL_LAYOUTS, file_frozen, c);
 	}
 }
@@ -277,7 +277,7 @@ void scrub_ask(struct job_scrub *c, struct scrub_file *f, const struct ns_inode 
 	f->f_scrub = c;
 	f->f_inode = *i;
 	f->f_inode.i_blob = f->f_inode.i_acl = (struct kv_slice){0};
-	f->f_stat.ls_loop = c->c_loop;
+	f->f_stat.ls_loop = c->sb_loop;
 	f->f_stat.ls_ino = i->i_ino;
 	f->f_stat.ls_incarnation = i->i_incarnation;
 	f->f_stat.ls_done = done;
@@ -285,16 +285,16 @@ void scrub_ask(struct job_scrub *c, struct scrub_file *f, const struct ns_inode 
 
 static void file_again(struct job_scrub *c)
 {
-	struct scrub_file *f = &c->c_file[c->c_at];
+	struct scrub_file *f = &c->sb_file[c->sb_at];
 	struct ns_inode i;
 	struct kv_txn *t;
-	int err = kv_read_begin(c->c_m->m_kv, &t);
+	int err = kv_read_begin(c->sb_m->m_kv, &t);
 
 	if (err) {
 		scrub_later(c, AGAIN_MS, file_again);
 		return;
 	}
-	err = ns_get(c->c_m->m_ns, t, f->f_inode.i_ino, &i);
+	err = ns_get(c->sb_m->m_ns, t, f->f_inode.i_ino, &i);
 	if (!err)
 		err = lo_map_decode(i.i_blob, &f->f_stat.ls_map);
 	if (!err)
@@ -303,20 +303,20 @@ static void file_again(struct job_scrub *c)
 	if (err)
 		file_over(c); /* removed */
 	else
-		lo_stat(c->c_m->m_lo, &f->f_stat);
+		lo_stat(c->sb_m->m_lo, &f->f_stat);
 }
 
 /* ---- some files ---- */
 
 static void file_next(struct job_scrub *c)
 {
-	if (c->c_at < c->c_nfile && !scrub_stopped(c)) {
+	if (c->sb_at < c->sb_nfile && !scrub_stopped(c)) {
 		file_judge(c);
 		return;
 	}
-	if (c->c_at >= c->c_nfile)
-		c->c_s.ss_ino = c->c_last + 1;
-	if (c->c_nfound || ++c->c_unsaved >= 64)
+	if (c->sb_at >= c->sb_nfile)
+		c->sb_s.ss_ino = c->sb_last + 1;
+	if (c->sb_nfound || ++c->sb_unsaved >= 64)
 		scrub_commit(c, NULL, scrub_go);
 	else
 		scrub_go(c);
@@ -327,9 +327,9 @@ static void first_done(struct lo_stat *ls, int err)
 	struct job_scrub *c = caa_container_of(ls, struct scrub_file, f_stat)->f_scrub;
 
 	(void)err;
-	if (--c->c_asked)
+	if (--c->sb_asked)
 		return;
-	c->c_at = c->c_tries = 0;
+	c->sb_at = c->sb_tries = 0;
 	file_next(c);
 }
 
@@ -342,9 +342,9 @@ static int scrub_file_take_file(void *arg, const struct ns_inode *i)
 {
 	struct look *l = arg;
 	struct job_scrub *c = l->c;
-	struct scrub_file *f = &c->c_file[c->c_nfile];
+	struct scrub_file *f = &c->sb_file[c->sb_nfile];
 
-	if (c->c_nfile == SCRUB_FILES || c->c_nfound >= CTL_BATCH_MAX / 2) {
+	if (c->sb_nfile == SCRUB_FILES || c->sb_nfound >= CTL_BATCH_MAX / 2) {
 		l->more = true;
 		return 1;
 	}
@@ -352,12 +352,12 @@ static int scrub_file_take_file(void *arg, const struct ns_inode *i)
 		scrub_find(c, &(struct job_scrub_found){.sf_kind = JOB_SCRUB_DAMAGED,
 							.sf_ino = i->i_ino,
 							.sf_incarnation = i->i_incarnation});
-		c->c_last = i->i_ino;
+		c->sb_last = i->i_ino;
 		return 0;
 	}
 	scrub_ask(c, f, i, first_done);
-	c->c_last = i->i_ino;
-	c->c_nfile++;
+	c->sb_last = i->i_ino;
+	c->sb_nfile++;
 	return 0;
 }
 
@@ -365,25 +365,25 @@ void scrub_files_go(struct job_scrub *c)
 {
 	struct look l = {.c = c};
 	struct kv_txn *t;
-	int err = kv_read_begin(c->c_m->m_kv, &t);
+	int err = kv_read_begin(c->sb_m->m_kv, &t);
 
 	if (err) {
 		scrub_later(c, AGAIN_MS, scrub_go);
 		return;
 	}
-	c->c_nfile = c->c_at = 0;
-	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, scrub_file_take_file, &l);
+	c->sb_nfile = c->sb_at = 0;
+	err = ns_files(c->sb_m->m_ns, t, c->sb_s.ss_ino, scrub_file_take_file, &l);
 	kv_read_end(t);
 	if (err)
 		log_error("scrub: cannot read the files: %s", strerror(-err));
-	if (!c->c_nfile && !l.more) {
+	if (!c->sb_nfile && !l.more) {
 		scrub_phase(c, JOB_SCRUB_CONTENT);
 		return;
 	}
-	c->c_asked = c->c_nfile + 1;
-	for (unsigned k = 0; k < c->c_nfile; k++)
-		lo_stat(c->c_m->m_lo, &c->c_file[k].f_stat);
-	if (!--c->c_asked)
+	c->sb_asked = c->sb_nfile + 1;
+	for (unsigned k = 0; k < c->sb_nfile; k++)
+		lo_stat(c->sb_m->m_lo, &c->sb_file[k].f_stat);
+	if (!--c->sb_asked)
 		file_next(c);
 }
 
@@ -392,10 +392,10 @@ void scrub_files_go(struct job_scrub *c)
 /* Reports as many differences as one transaction takes; then the next ones. */
 static void content_told(struct job_scrub *c)
 {
-	struct job_verify_view *v = &c->c_diffs;
+	struct job_verify_view *v = &c->sb_diffs;
 
-	while (c->c_diff < v->vv_ndiff && c->c_nfound + LO_MAX_OBJECTS <= CTL_BATCH_MAX) {
-		const struct job_verify_diff *d = &v->vv_diff[c->c_diff++];
+	while (c->sb_diff < v->vv_ndiff && c->sb_nfound + LO_MAX_OBJECTS <= CTL_BATCH_MAX) {
+		const struct job_verify_diff *d = &v->vv_diff[c->sb_diff++];
 
 		for (uint64_t b = d->vd_bad; b; b &= b - 1) {
 			unsigned k = (unsigned)__builtin_ctzll(b);
@@ -415,7 +415,7 @@ static void content_told(struct job_scrub *c)
 				   });
 		}
 	}
-	if (c->c_diff < v->vv_ndiff) {
+	if (c->sb_diff < v->vv_ndiff) {
 		scrub_commit(c, NULL, content_told);
 		return;
 	}
@@ -428,13 +428,13 @@ static void content_done(void *arg)
 {
 	struct job_scrub *c = arg;
 
-	free(c->c_diffs.vv_diff); /* left by a run that ended because the store failed */
-	job_verify_look_at(c->c_verify, &c->c_diffs);
-	c->c_diff = 0;
-	c->c_s.ss_bytes += c->c_diffs.vv_bytes;
-	c->c_s.ss_skipped += c->c_diffs.vv_skipped;
+	free(c->sb_diffs.vv_diff); /* left by a run that ended because the store failed */
+	job_verify_look_at(c->sb_verify, &c->sb_diffs);
+	c->sb_diff = 0;
+	c->sb_s.ss_bytes += c->sb_diffs.vv_bytes;
+	c->sb_s.ss_skipped += c->sb_diffs.vv_skipped;
 	/* differences that were counted and not kept */
-	c->c_s.ss_counts[JOB_SCRUB_DIFFERS] += c->c_diffs.vv_diffs - c->c_diffs.vv_ndiff;
+	c->sb_s.ss_counts[JOB_SCRUB_DIFFERS] += c->sb_diffs.vv_diffs - c->sb_diffs.vv_ndiff;
 	content_told(c);
 }
 
@@ -453,20 +453,20 @@ static int take_ino(void *arg, const struct ns_inode *i)
 {
 	struct look *l = arg;
 	struct job_scrub *c = l->c;
-	struct scrub_file *f = &c->c_file[0];
+	struct scrub_file *f = &c->sb_file[0];
 
-	if (c->c_nfile == SCRUB_FILES) {
+	if (c->sb_nfile == SCRUB_FILES) {
 		l->more = true;
 		return 1;
 	}
-	c->c_s.ss_ino = i->i_ino + 1;
-	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map) || !can_sum(c->c_m, &f->f_stat.ls_map))
+	c->sb_s.ss_ino = i->i_ino + 1;
+	if (lo_map_decode(i->i_blob, &f->f_stat.ls_map) || !can_sum(c->sb_m, &f->f_stat.ls_map))
 		return 0;
 	f->f_inode = *i;
-	if (scrub_file_busy(c->c_m, f))
-		c->c_s.ss_busy++;
+	if (scrub_file_busy(c->sb_m, f))
+		c->sb_s.ss_busy++;
 	else
-		c->c_ino[c->c_nfile++] = i->i_ino;
+		c->sb_ino[c->sb_nfile++] = i->i_ino;
 	return 0;
 }
 
@@ -476,20 +476,21 @@ void scrub_content_go(struct job_scrub *c)
 	struct kv_txn *t;
 	int err;
 
-	if (!c->c_verify && !(c->c_verify = job_verify_new(c->c_m, c->c_loop))) {
+	if (!c->sb_verify && !(c->sb_verify = job_verify_new(c->sb_m, c->sb_loop))) {
 		scrub_later(c, 10 * AGAIN_MS, scrub_go);
 		return;
 	}
-	err = kv_read_begin(c->c_m->m_kv, &t);
+	err = kv_read_begin(c->sb_m->m_kv, &t);
 	if (err) {
 		scrub_later(c, AGAIN_MS, scrub_go);
 		return;
 	}
-	c->c_nfile = 0;
-	err = ns_files(c->c_m->m_ns, t, c->c_s.ss_ino, take_ino, &l);
+	c->sb_nfile = 0;
+	err = ns_files(c->sb_m->m_ns, t, c->sb_s.ss_ino, take_ino, &l);
 	kv_read_end(t);
-	if (c->c_nfile)
-		job_verify_run(c->c_verify, c->c_ino, c->c_nfile, !c->c_s.ss_dry, content_done, c);
+	if (c->sb_nfile)
+		job_verify_run(c->sb_verify, c->sb_ino, c->sb_nfile, !c->sb_s.ss_dry, content_done,
+			       c);
 	else
 		scrub_phase(c, JOB_SCRUB_OVER);
 }

@@ -53,53 +53,53 @@ struct scrub_wrong {
 void scrub_compare(struct mds *m, const struct scrub_file *f, struct scrub_wrong *w);
 
 struct job_scrub {
-	struct mds *c_m;
-	struct loop *c_loop;
-	struct loop_msg c_msg;
-	struct loop_timer c_timer;
-	void (*c_wake)(struct job_scrub *c);
-	uint32_t c_delay_ms;
-	pthread_mutex_t c_lock; /* guards c_view, c_stop, c_ask, for any thread */
-	struct job_scrub_state c_view;
-	bool c_stop, c_starting;
-	bool c_continue; /* one was running when the store was opened; constant */
-	struct job_scrub_ask c_ask;
+	struct mds *sb_m;
+	struct loop *sb_loop;
+	struct loop_msg sb_msg;
+	struct loop_timer sb_timer;
+	void (*sb_wake)(struct job_scrub *c);
+	uint32_t sb_delay_ms;
+	pthread_mutex_t sb_lock; /* guards sb_view, sb_stop, sb_ask, for any thread */
+	struct job_scrub_state sb_view;
+	bool sb_stop, sb_starting;
+	bool sb_continue; /* one was running when the store was opened; constant */
+	struct job_scrub_ask sb_ask;
 	/* only for the loop: */
 	/* as stored; as it is after the current transaction */
-	struct job_scrub_state c_s, c_next;
-	struct kv_op c_op;
-	void (*c_then)(struct job_scrub *c);
-	int (*c_run)(struct job_scrub *c, struct kv_txn *t);
-	unsigned c_tries, c_unsaved;
-	uint64_t c_sight_ms;
+	struct job_scrub_state sb_s, sb_next;
+	struct kv_op sb_op;
+	void (*sb_then)(struct job_scrub *c);
+	int (*sb_run)(struct job_scrub *c, struct kv_txn *t);
+	unsigned sb_tries, sb_unsaved;
+	uint64_t sb_sight_ms;
 	/* what the next transaction puts */
-	struct scrub_first c_first[CTL_BATCH_MAX];
-	unsigned c_nfirst;
-	struct job_scrub_found c_found[CTL_BATCH_MAX];
-	unsigned c_nfound;
+	struct scrub_first sb_first[CTL_BATCH_MAX];
+	unsigned sb_nfirst;
+	struct job_scrub_found sb_found[CTL_BATCH_MAX];
+	unsigned sb_nfound;
 	/* a request to a server */
-	struct ds_reg_ctl c_ctl;
-	ctl_status c_status;
-	ctl_list_entry c_entry[CTL_BATCH_MAX];
-	ctl_object c_object[CTL_BATCH_MAX];
-	ctl_stat c_stat[CTL_BATCH_MAX];
-	unsigned c_n;
-	uint8_t c_cookie[64];
-	unsigned c_ncookie;
-	bool c_kick;
-	/* For an object whose file exists: the index of the file in c_file; else SCRUB_FILES. */
-	uint8_t c_slot[CTL_BATCH_MAX];
-	struct scrub_file c_file[SCRUB_FILES];
-	unsigned c_nfile, c_asked, c_at;
-	uint64_t c_last; /* the last of their inodes */
-	bool c_staled;	 /* the verdict made copies stale */
-	unsigned c_base; /* findings that do not belong to the current file */
-	bool c_frozen;
-	struct excl c_freeze;
-	struct job_verify *c_verify;
-	struct job_verify_view c_diffs; /* of the files that were compared last */
-	unsigned c_diff;		/* the next of those to be reported */
-	uint64_t c_ino[SCRUB_FILES];
+	struct ds_reg_ctl sb_ctl;
+	ctl_status sb_status;
+	ctl_list_entry sb_entry[CTL_BATCH_MAX];
+	ctl_object sb_object[CTL_BATCH_MAX];
+	ctl_stat sb_stat[CTL_BATCH_MAX];
+	unsigned sb_n;
+	uint8_t sb_cookie[64];
+	unsigned sb_ncookie;
+	bool sb_kick;
+	/* For an object whose file exists: the index of the file in sb_file; else SCRUB_FILES. */
+	uint8_t sb_slot[CTL_BATCH_MAX];
+	struct scrub_file sb_file[SCRUB_FILES];
+	unsigned sb_nfile, sb_asked, sb_at;
+	uint64_t sb_last; /* the last of their inodes */
+	bool sb_staled;	  /* the verdict made copies stale */
+	unsigned sb_base; /* findings that do not belong to the current file */
+	bool sb_frozen;
+	struct excl sb_freeze;
+	struct job_verify *sb_verify;
+	struct job_verify_view sb_diffs; /* of the files that were compared last */
+	unsigned sb_diff;		 /* the next of those to be reported */
+	uint64_t sb_ino[SCRUB_FILES];
 };
 /* Runs run in a transaction that also puts the new state; then calls then(c). If the store fails,
  * the run ends. */
