@@ -123,10 +123,10 @@ static json_t *status_store(struct admin *a)
 	kv_stats(ns_kv(a->a_ops.ao_ns), &ks);
 	if (!kv_read_begin(ns_kv(a->a_ops.ao_ns), &t)) {
 		if (ns_counts(a->a_ops.ao_ns, t, &nc))
-			nc.n_inodes = 0;
+			nc.nct_inodes = 0;
 		kv_read_end(t);
 	}
-	return json_pack("{s:I, s:I, s:I, s:I}", "inodes", (json_int_t)nc.n_inodes, "commits",
+	return json_pack("{s:I, s:I, s:I, s:I}", "inodes", (json_int_t)nc.nct_inodes, "commits",
 			 (json_int_t)ks.ks_commits, "operations", (json_int_t)ks.ks_ops,
 			 "bytes_used", (json_int_t)ks.ks_bytes_used);
 }

@@ -124,16 +124,16 @@ struct ns_inode_rec {
 _Static_assert(sizeof(struct ns_inode_rec) == 120, "inode record, version 1");
 
 struct ns_ace_rec {
-	uint8_t e_type, e_who;
-	uint16_t e_flags;
-	uint32_t e_mask, e_id;
+	uint8_t acr_type, acr_who;
+	uint16_t acr_flags;
+	uint32_t acr_mask, acr_id;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ns_ace_rec) == 12, "ACE, version 1");
 
 struct ns_acl_rec {
-	uint8_t a_version, a_flags;
-	uint16_t a_n;
-	struct ns_ace_rec a_ace[];
+	uint8_t alr_version, alr_flags;
+	uint16_t alr_n;
+	struct ns_ace_rec alr_ace[];
 } __attribute__((packed));
 _Static_assert(sizeof(struct ns_acl_rec) == 4, "ACL, version 1");
 #define NS_ACL_REC_MAX (sizeof(struct ns_acl_rec) + NS_ACL_MAX * sizeof(struct ns_ace_rec))

@@ -282,7 +282,7 @@ int ns_counts(struct ns *ns, struct kv_txn *t, struct ns_counts *out)
 	uint64_t n = atomic_load(&ns->n_inodes);
 
 	(void)t;
-	out->n_inodes = n && n <= INT64_MAX ? n : 1;
+	out->nct_inodes = n && n <= INT64_MAX ? n : 1;
 	return 0;
 }
 

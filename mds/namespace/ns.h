@@ -100,13 +100,13 @@ enum { NS_ACL_AUTO = 1, NS_ACL_PROTECTED = 2, NS_ACL_DEFAULTED = 4 };
 #define NS_ACL_SET_MAX 250 /* ACEs that may be set */
 #define NS_ACL_MAX     256 /* ACEs that may be stored: setting a mode adds a few */
 struct ns_ace {
-	uint8_t e_type, e_who;
-	uint16_t e_flags;
-	uint32_t e_mask, e_id; /* e_id: of NS_WHO_UID and NS_WHO_GID, else 0 */
+	uint8_t ace_type, ace_who;
+	uint16_t ace_flags;
+	uint32_t ace_mask, ace_id; /* ace_id: of NS_WHO_UID and NS_WHO_GID, else 0 */
 };
 struct ns_acl {
-	uint32_t a_flags, a_n;
-	struct ns_ace a_ace[NS_ACL_MAX];
+	uint32_t acl_flags, acl_n;
+	struct ns_ace acl_ace[NS_ACL_MAX];
 };
 
 struct ns_inode {
@@ -461,7 +461,7 @@ int ns_files(struct ns *ns, struct kv_txn *t, uint64_t from,
 	     int (*fn)(void *arg, const struct ns_inode *i), void *arg);
 /* statfs */
 struct ns_counts {
-	uint64_t n_inodes;
+	uint64_t nct_inodes;
 };
 int ns_counts(struct ns *ns, struct kv_txn *t, struct ns_counts *out);
 #endif

@@ -22,11 +22,11 @@ static struct ns_ace ace_at(struct kv_slice rec, unsigned n)
 
 	memcpy(&r, (const uint8_t *)rec.s_data + sizeof(struct ns_acl_rec) + n * sizeof(r),
 	       sizeof(r));
-	return (struct ns_ace){.e_type = r.e_type,
-			       .e_who = r.e_who,
-			       .e_flags = le16toh(r.e_flags),
-			       .e_mask = le32toh(r.e_mask),
-			       .e_id = le32toh(r.e_id)};
+	return (struct ns_ace){.ace_type = r.acr_type,
+			       .ace_who = r.acr_who,
+			       .ace_flags = le16toh(r.acr_flags),
+			       .ace_mask = le32toh(r.acr_mask),
+			       .ace_id = le32toh(r.acr_id)};
 }
 
 static unsigned ace_count(struct kv_slice rec)
@@ -44,20 +44,20 @@ size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type)
 	if (type == NS_LNK || max < sizeof(h))
 		return 0;
 	memcpy(&h, p, sizeof(h));
-	if (h.a_version != NS_VERSION ||
-	    (h.a_flags & ~(NS_ACL_AUTO | NS_ACL_PROTECTED | NS_ACL_DEFAULTED)) ||
-	    le16toh(h.a_n) > NS_ACL_MAX)
+	if (h.alr_version != NS_VERSION ||
+	    (h.alr_flags & ~(NS_ACL_AUTO | NS_ACL_PROTECTED | NS_ACL_DEFAULTED)) ||
+	    le16toh(h.alr_n) > NS_ACL_MAX)
 		return 0;
-	len = sizeof(h) + le16toh(h.a_n) * sizeof(struct ns_ace_rec);
+	len = sizeof(h) + le16toh(h.alr_n) * sizeof(struct ns_ace_rec);
 	if (len > max)
 		return 0;
-	for (unsigned n = 0; n < le16toh(h.a_n); n++) {
+	for (unsigned n = 0; n < le16toh(h.alr_n); n++) {
 		struct ns_ace e = ace_at(ns_slice(p, len), n);
 
-		if (e.e_type > NS_ACE_DENY || e.e_who > NS_WHO_GID ||
-		    (e.e_who < NS_WHO_UID && e.e_id) ||
-		    (e.e_flags & ~(INHERITANCE | NS_ACE_INHERITED)) || (e.e_mask & ~NS_R_ALL) ||
-		    (type != NS_DIR && (e.e_flags & INHERITANCE)))
+		if (e.ace_type > NS_ACE_DENY || e.ace_who > NS_WHO_GID ||
+		    (e.ace_who < NS_WHO_UID && e.ace_id) ||
+		    (e.ace_flags & ~(INHERITANCE | NS_ACE_INHERITED)) || (e.ace_mask & ~NS_R_ALL) ||
+		    (type != NS_DIR && (e.ace_flags & INHERITANCE)))
 			return 0;
 	}
 	return len;
@@ -65,27 +65,27 @@ size_t ns_acl_rec_len(const uint8_t *p, size_t max, uint8_t type)
 
 void ns_acl_decode(struct kv_slice rec, struct ns_acl *out)
 {
-	out->a_n = ace_count(rec);
-	out->a_flags = rec.s_len ? ((const uint8_t *)rec.s_data)[1] : 0;
-	for (unsigned n = 0; n < out->a_n; n++)
-		out->a_ace[n] = ace_at(rec, n);
+	out->acl_n = ace_count(rec);
+	out->acl_flags = rec.s_len ? ((const uint8_t *)rec.s_data)[1] : 0;
+	for (unsigned n = 0; n < out->acl_n; n++)
+		out->acl_ace[n] = ace_at(rec, n);
 }
 
 struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX])
 {
-	struct ns_acl_rec h = {.a_version = NS_VERSION,
-			       .a_flags = (uint8_t)a->a_flags,
-			       .a_n = htole16((uint16_t)a->a_n)};
+	struct ns_acl_rec h = {.alr_version = NS_VERSION,
+			       .alr_flags = (uint8_t)a->acl_flags,
+			       .alr_n = htole16((uint16_t)a->acl_n)};
 	uint8_t *p = buf + sizeof(h);
 
 	memcpy(buf, &h, sizeof(h));
-	for (unsigned n = 0; n < a->a_n; n++, p += sizeof(struct ns_ace_rec)) {
-		const struct ns_ace *e = &a->a_ace[n];
-		struct ns_ace_rec r = {.e_type = e->e_type,
-				       .e_who = e->e_who,
-				       .e_flags = htole16(e->e_flags),
-				       .e_mask = htole32(e->e_mask),
-				       .e_id = htole32(e->e_id)};
+	for (unsigned n = 0; n < a->acl_n; n++, p += sizeof(struct ns_ace_rec)) {
+		const struct ns_ace *e = &a->acl_ace[n];
+		struct ns_ace_rec r = {.acr_type = e->ace_type,
+				       .acr_who = e->ace_who,
+				       .acr_flags = htole16(e->ace_flags),
+				       .acr_mask = htole32(e->ace_mask),
+				       .acr_id = htole32(e->ace_id)};
 
 		memcpy(p, &r, sizeof(r));
 	}
@@ -94,15 +94,15 @@ struct kv_slice ns_acl_encode(const struct ns_acl *a, uint8_t buf[NS_ACL_REC_MAX
 
 static bool ace_is_for(const struct ns_ace *e, const struct ns_inode *i, const struct ns_cred *cr)
 {
-	switch (e->e_who) {
+	switch (e->ace_who) {
 	case NS_WHO_OWNER:
 		return cr->cr_uid == i->i_uid;
 	case NS_WHO_GROUP:
 		return ns_in_group(cr, i->i_gid);
 	case NS_WHO_UID:
-		return cr->cr_uid == e->e_id;
+		return cr->cr_uid == e->ace_id;
 	case NS_WHO_GID:
-		return ns_in_group(cr, e->e_id);
+		return ns_in_group(cr, e->ace_id);
 	default:
 		return true;
 	}
@@ -119,14 +119,14 @@ uint32_t ns_acl_eval(const struct ns_inode *i, const struct ns_cred *cr, uint32_
 	for (unsigned n = 0; n < count && left; n++) {
 		struct ns_ace e = ace_at(i->i_acl, n);
 
-		if ((e.e_flags & NS_ACE_INHERIT_ONLY) || !(e.e_mask & left) ||
+		if ((e.ace_flags & NS_ACE_INHERIT_ONLY) || !(e.ace_mask & left) ||
 		    !ace_is_for(&e, i, cr))
 			continue;
-		if (e.e_type == NS_ACE_ALLOW)
-			allowed |= e.e_mask & left;
+		if (e.ace_type == NS_ACE_ALLOW)
+			allowed |= e.ace_mask & left;
 		else
-			*denied |= e.e_mask & left;
-		left &= ~e.e_mask;
+			*denied |= e.ace_mask & left;
+		left &= ~e.ace_mask;
 	}
 	return allowed;
 }
@@ -138,8 +138,8 @@ bool ns_acl_executable(const struct ns_inode *i)
 	for (unsigned n = 0; n < count; n++) {
 		struct ns_ace e = ace_at(i->i_acl, n);
 
-		if (e.e_type == NS_ACE_ALLOW && !(e.e_flags & NS_ACE_INHERIT_ONLY) &&
-		    (e.e_mask & NS_R_EXECUTE))
+		if (e.ace_type == NS_ACE_ALLOW && !(e.ace_flags & NS_ACE_INHERIT_ONLY) &&
+		    (e.ace_mask & NS_R_EXECUTE))
 			return true;
 	}
 	return false;
@@ -151,15 +151,15 @@ static unsigned ns_acl_mode_of(const struct ns_acl *a, unsigned who)
 {
 	uint32_t allowed = 0, decided = 0;
 
-	for (unsigned n = 0; n < a->a_n; n++) {
-		const struct ns_ace *e = &a->a_ace[n];
+	for (unsigned n = 0; n < a->acl_n; n++) {
+		const struct ns_ace *e = &a->acl_ace[n];
 
-		if ((e->e_flags & NS_ACE_INHERIT_ONLY) ||
-		    (e->e_who != who && e->e_who != NS_WHO_EVERYONE))
+		if ((e->ace_flags & NS_ACE_INHERIT_ONLY) ||
+		    (e->ace_who != who && e->ace_who != NS_WHO_EVERYONE))
 			continue;
-		if (e->e_type == NS_ACE_ALLOW)
-			allowed |= e->e_mask & ~decided;
-		decided |= e->e_mask;
+		if (e->ace_type == NS_ACE_ALLOW)
+			allowed |= e->ace_mask & ~decided;
+		decided |= e->ace_mask;
 	}
 	return (allowed & NS_R_READ ? 4u : 0) | (~allowed & (NS_R_WRITE | NS_R_APPEND) ? 0 : 2u) |
 	       (allowed & NS_R_EXECUTE ? 1u : 0);
@@ -180,9 +180,9 @@ static uint32_t rights_of(unsigned rwx, bool dir)
 
 static void ace_add(struct ns_acl *a, unsigned type, unsigned who, uint32_t mask)
 {
-	if (mask && a->a_n < NS_ACL_MAX)
-		a->a_ace[a->a_n++] = (struct ns_ace){
-			.e_type = (uint8_t)type, .e_who = (uint8_t)who, .e_mask = mask};
+	if (mask && a->acl_n < NS_ACL_MAX)
+		a->acl_ace[a->acl_n++] = (struct ns_ace){
+			.ace_type = (uint8_t)type, .ace_who = (uint8_t)who, .ace_mask = mask};
 }
 
 /* Adds the owner's ACEs. They come before all others, so that no other user's ACE gives the owner
@@ -206,7 +206,7 @@ static void add_others(struct ns_acl *a, uint16_t mode, bool dir, uint32_t more)
 
 void ns_acl_of_mode(uint16_t mode, bool dir, struct ns_acl *out)
 {
-	out->a_flags = out->a_n = 0;
+	out->acl_flags = out->acl_n = 0;
 	add_owner(out, mode, dir, OWNER_HAS);
 	add_others(out, mode, dir, ALL_HAVE);
 }
@@ -223,38 +223,38 @@ void ns_acl_of_mode(uint16_t mode, bool dir, struct ns_acl *out)
 void ns_acl_set_mode(struct ns_acl *a, uint16_t mode, uint16_t named, bool dir)
 {
 	const uint32_t all = rights_of(7, dir), bound = rights_of(named >> 3 & 7, dir);
-	struct ns_acl out = {.a_flags = a->a_flags};
-	unsigned left = a->a_n, own;
+	struct ns_acl out = {.acl_flags = a->acl_flags};
+	unsigned left = a->acl_n, own;
 
 	add_owner(&out, mode, dir, 0);
-	own = out.a_n;
-	for (unsigned n = 0; n < a->a_n; n++) {
-		struct ns_ace e = a->a_ace[n], was = e;
+	own = out.acl_n;
+	for (unsigned n = 0; n < a->acl_n; n++) {
+		struct ns_ace e = a->acl_ace[n], was = e;
 
 		left--;
-		if (!(e.e_flags & NS_ACE_INHERIT_ONLY)) {
-			if (e.e_who < NS_WHO_UID)
-				e.e_mask &= ~all;
-			else if (e.e_type == NS_ACE_ALLOW)
-				e.e_mask &= ~(all & ~bound);
+		if (!(e.ace_flags & NS_ACE_INHERIT_ONLY)) {
+			if (e.ace_who < NS_WHO_UID)
+				e.ace_mask &= ~all;
+			else if (e.ace_type == NS_ACE_ALLOW)
+				e.ace_mask &= ~(all & ~bound);
 		}
-		if (e.e_mask != was.e_mask && (e.e_flags & NS_ACE_INHERITED))
-			out.a_flags |= NS_ACL_PROTECTED; /* section 6.4.3.2 */
-		if (e.e_mask != was.e_mask && (e.e_flags & INHERITS) &&
-		    out.a_n - own + 2 + left <= NS_ACL_SET_MAX) {
-			was.e_flags |= NS_ACE_INHERIT_ONLY;
-			out.a_ace[out.a_n++] = was;
-			e.e_flags &= (uint16_t)~INHERITANCE;
+		if (e.ace_mask != was.ace_mask && (e.ace_flags & NS_ACE_INHERITED))
+			out.acl_flags |= NS_ACL_PROTECTED; /* section 6.4.3.2 */
+		if (e.ace_mask != was.ace_mask && (e.ace_flags & INHERITS) &&
+		    out.acl_n - own + 2 + left <= NS_ACL_SET_MAX) {
+			was.ace_flags |= NS_ACE_INHERIT_ONLY;
+			out.acl_ace[out.acl_n++] = was;
+			e.ace_flags &= (uint16_t)~INHERITANCE;
 		}
-		if (!e.e_mask)
+		if (!e.ace_mask)
 			continue;
 		/* There are more ACEs than can have been set: section 6.4.1.1 allows the server to
 		 * discard the ACL. */
-		if (out.a_n - own >= NS_ACL_SET_MAX) {
+		if (out.acl_n - own >= NS_ACL_SET_MAX) {
 			ns_acl_of_mode(mode, dir, a);
 			return;
 		}
-		out.a_ace[out.a_n++] = e;
+		out.acl_ace[out.acl_n++] = e;
 	}
 	add_others(&out, mode, dir, 0);
 	*a = out;
@@ -264,34 +264,34 @@ bool ns_acl_inherit(struct kv_slice parent, bool dir, struct ns_acl *out)
 {
 	unsigned count = ace_count(parent);
 
-	out->a_n = 0;
-	out->a_flags = parent.s_len ? ((const uint8_t *)parent.s_data)[1] & NS_ACL_AUTO : 0;
+	out->acl_n = 0;
+	out->acl_flags = parent.s_len ? ((const uint8_t *)parent.s_data)[1] & NS_ACL_AUTO : 0;
 	for (unsigned n = 0; n < count; n++) {
 		struct ns_ace e = ace_at(parent, n);
 
-		if (!(e.e_flags & (dir ? INHERITS : NS_ACE_FILE)))
+		if (!(e.ace_flags & (dir ? INHERITS : NS_ACE_FILE)))
 			continue;
-		if (!dir || (e.e_flags & NS_ACE_NO_PROPAGATE)) {
-			if (dir && !(e.e_flags & NS_ACE_DIR))
+		if (!dir || (e.ace_flags & NS_ACE_NO_PROPAGATE)) {
+			if (dir && !(e.ace_flags & NS_ACE_DIR))
 				continue;
-			e.e_flags = 0;
-		} else if (e.e_flags & NS_ACE_DIR) {
-			e.e_flags &= INHERITS;
+			e.ace_flags = 0;
+		} else if (e.ace_flags & NS_ACE_DIR) {
+			e.ace_flags &= INHERITS;
 		} else {
-			e.e_flags = NS_ACE_FILE | NS_ACE_INHERIT_ONLY;
+			e.ace_flags = NS_ACE_FILE | NS_ACE_INHERIT_ONLY;
 		}
-		e.e_flags |= NS_ACE_INHERITED;
-		out->a_ace[out->a_n++] = e;
+		e.ace_flags |= NS_ACE_INHERITED;
+		out->acl_ace[out->acl_n++] = e;
 	}
-	return out->a_n > 0;
+	return out->acl_n > 0;
 }
 
 int ns_acl_fits(const struct ns_acl *a, uint8_t type)
 {
 	if (type == NS_LNK)
 		return -EPROTONOSUPPORT;
-	for (unsigned n = 0; n < a->a_n && type != NS_DIR; n++) {
-		if (a->a_ace[n].e_flags & INHERITANCE)
+	for (unsigned n = 0; n < a->acl_n && type != NS_DIR; n++) {
+		if (a->acl_ace[n].ace_flags & INHERITANCE)
 			return -EPROTONOSUPPORT;
 	}
 	return 0;
@@ -299,13 +299,14 @@ int ns_acl_fits(const struct ns_acl *a, uint8_t type)
 
 bool ns_acl_same(const struct ns_acl *a, const struct ns_acl *b)
 {
-	if (a->a_n != b->a_n || a->a_flags != b->a_flags)
+	if (a->acl_n != b->acl_n || a->acl_flags != b->acl_flags)
 		return false;
-	for (unsigned n = 0; n < a->a_n; n++) {
-		const struct ns_ace *x = &a->a_ace[n], *y = &b->a_ace[n];
+	for (unsigned n = 0; n < a->acl_n; n++) {
+		const struct ns_ace *x = &a->acl_ace[n], *y = &b->acl_ace[n];
 
-		if (x->e_type != y->e_type || x->e_who != y->e_who || x->e_flags != y->e_flags ||
-		    x->e_mask != y->e_mask || x->e_id != y->e_id)
+		if (x->ace_type != y->ace_type || x->ace_who != y->ace_who ||
+		    x->ace_flags != y->ace_flags || x->ace_mask != y->ace_mask ||
+		    x->ace_id != y->ace_id)
 			return false;
 	}
 	return true;

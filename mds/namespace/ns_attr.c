@@ -316,7 +316,7 @@ static void set_acl(struct ns_inode *i, const struct ns_setattr *s, uint8_t rec[
 		i->i_mode = (uint16_t)((i->i_mode & ~0777) | ns_acl_mode(s->s_acl));
 		ns_acl_of_mode(i->i_mode, dir, &a);
 		/* The other flags are of no use to an ACL that equals the mode. */
-		a.a_flags = s->s_acl->a_flags & NS_ACL_PROTECTED;
+		a.acl_flags = s->s_acl->acl_flags & NS_ACL_PROTECTED;
 		i->i_acl =
 			ns_acl_same(&a, s->s_acl) ? ns_slice(rec, 0) : ns_acl_encode(s->s_acl, rec);
 	} else if ((s->s_mask & NS_S_MODE) && i->i_acl.s_len && (~s->s_mode_keep & 0777)) {

@@ -254,7 +254,7 @@ static void init_acl(const struct ns_create_args *a, const struct ns_inode *dir,
 			ns_acl_set_mode(&acl, i->i_mode, asked, isdir);
 	}
 	ns_acl_of_mode(i->i_mode, isdir, &plain);
-	plain.a_flags = acl.a_flags & NS_ACL_PROTECTED;
+	plain.acl_flags = acl.acl_flags & NS_ACL_PROTECTED;
 	if (!ns_acl_same(&acl, &plain))
 		i->i_acl = ns_acl_encode(&acl, buf);
 }

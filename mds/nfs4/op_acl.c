@@ -27,7 +27,7 @@ static nfsstat4 get_who(struct compound *c, const uint8_t *p, uint32_t len, bool
 {
 	for (unsigned w = 0; w < sizeof(special) / sizeof(*special); w++) {
 		if (who_is(p, len, special[w])) {
-			e->e_who = (uint8_t)w;
+			e->ace_who = (uint8_t)w;
 			return NFS4_OK;
 		}
 	}
@@ -35,8 +35,8 @@ static nfsstat4 get_who(struct compound *c, const uint8_t *p, uint32_t len, bool
 		if (who_is(p, len, unknown[w]))
 			return NFS4ERR_ATTRNOTSUPP;
 	}
-	e->e_who = group ? NS_WHO_GID : NS_WHO_UID;
-	return op_get_who(c, p, len, group, &e->e_id);
+	e->ace_who = group ? NS_WHO_GID : NS_WHO_UID;
+	return op_get_who(c, p, len, group, &e->ace_id);
 }
 
 /* Decodes all of it. Refuses what cannot be stored, or would not be enforced (section 6.2.1.2). */
@@ -55,11 +55,11 @@ static nfsstat4 get_ace(struct compound *c, struct xdr_in *x, bool dacl, struct 
 	 * stored in vain (section 6.2.1). */
 	if (type == NS_ACE_DENY && (mask & NS_R_READ_ATTRS))
 		return NFS4ERR_ATTRNOTSUPP;
-	*e = (struct ns_ace){.e_type = (uint8_t)type,
-			     .e_flags = (uint16_t)(flags & ~(uint32_t)ACE_GROUP),
-			     .e_mask = mask};
+	*e = (struct ns_ace){.ace_type = (uint8_t)type,
+			     .ace_flags = (uint16_t)(flags & ~(uint32_t)ACE_GROUP),
+			     .ace_mask = mask};
 	if (!dacl) /* section 6.2.1.4.1 */
-		e->e_flags &= (uint16_t)~NS_ACE_INHERITED;
+		e->ace_flags &= (uint16_t)~NS_ACE_INHERITED;
 	return get_who(c, who, len, flags & ACE_GROUP, e);
 }
 
@@ -81,10 +81,10 @@ nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_a
 	a = c->acl = malloc(sizeof(*a));
 	if (!a)
 		return NFS4ERR_DELAY;
-	a->a_flags = flags;
-	a->a_n = n;
+	a->acl_flags = flags;
+	a->acl_n = n;
 	for (uint32_t i = 0; i < n; i++) {
-		st2 = get_ace(c, x, dacl, &a->a_ace[i]);
+		st2 = get_ace(c, x, dacl, &a->acl_ace[i]);
 		if (st2 == NFS4ERR_BADXDR)
 			return st2;
 		st = st ? st : st2;
@@ -95,19 +95,19 @@ nfsstat4 op_get_acl(struct compound *c, struct xdr_in *x, bool dacl, struct ns_a
 
 static void put_ace(struct compound *c, struct xdr_out *x, const struct ns_ace *e, bool dacl)
 {
-	uint32_t flags = e->e_flags;
+	uint32_t flags = e->ace_flags;
 
 	if (!dacl)
 		flags &= ~(uint32_t)NS_ACE_INHERITED;
-	if (e->e_who == NS_WHO_GID)
+	if (e->ace_who == NS_WHO_GID)
 		flags |= ACE_GROUP;
-	xdr_put_u32(x, e->e_type);
+	xdr_put_u32(x, e->ace_type);
 	xdr_put_u32(x, flags);
-	xdr_put_u32(x, e->e_mask);
-	if (e->e_who <= NS_WHO_EVERYONE)
-		xdr_put_opaque(x, special[e->e_who], (uint32_t)strlen(special[e->e_who]));
+	xdr_put_u32(x, e->ace_mask);
+	if (e->ace_who <= NS_WHO_EVERYONE)
+		xdr_put_opaque(x, special[e->ace_who], (uint32_t)strlen(special[e->ace_who]));
 	else
-		op_put_who(c, x, e->e_id, e->e_who == NS_WHO_GID);
+		op_put_who(c, x, e->ace_id, e->ace_who == NS_WHO_GID);
 }
 
 void op_put_acl(struct compound *c, struct xdr_out *x, const struct ns_inode *i, bool dacl)
@@ -116,10 +116,10 @@ void op_put_acl(struct compound *c, struct xdr_out *x, const struct ns_inode *i,
 
 	ns_acl_get(i, &a);
 	if (dacl)
-		xdr_put_u32(x, a.a_flags);
-	xdr_put_u32(x, a.a_n);
-	for (uint32_t n = 0; n < a.a_n; n++)
-		put_ace(c, x, &a.a_ace[n], dacl);
+		xdr_put_u32(x, a.acl_flags);
+	xdr_put_u32(x, a.acl_n);
+	for (uint32_t n = 0; n < a.acl_n; n++)
+		put_ace(c, x, &a.acl_ace[n], dacl);
 }
 
 nfsstat4 op_acl_readable(const struct compound *c, const struct op_bitmap *want,

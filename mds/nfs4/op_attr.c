@@ -218,7 +218,7 @@ static void fs_facts(struct compound *c, const struct op_bitmap *b, struct fs_fa
 	if (op_bit(b, FATTR4_FILES_AVAIL) || op_bit(b, FATTR4_FILES_FREE) ||
 	    op_bit(b, FATTR4_FILES_TOTAL)) {
 		ns_counts(c->m->m_ns, op_txn(c), &n);
-		f->inodes = n.n_inodes;
+		f->inodes = n.nct_inodes;
 	}
 }
 

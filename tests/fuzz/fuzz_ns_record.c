@@ -24,7 +24,7 @@ static void acl(const struct ns_inode *i)
 		ns_acl_inherit(i->i_acl, i->i_size & 1, &child);
 	}
 	ns_acl_set_mode(&a, i->i_mode & 0777, i->i_mode, i->i_type == NS_DIR);
-	if (ns_acl_mode(&a) != (i->i_mode & 0777) || a.a_n > NS_ACL_MAX)
+	if (ns_acl_mode(&a) != (i->i_mode & 0777) || a.acl_n > NS_ACL_MAX)
 		abort();
 }
 

@@ -9,11 +9,11 @@
 
 static struct ns_ace ace(unsigned type, unsigned who, uint32_t id, uint32_t mask, unsigned flags)
 {
-	return (struct ns_ace){.e_type = (uint8_t)type,
-			       .e_who = (uint8_t)who,
-			       .e_flags = (uint16_t)flags,
-			       .e_mask = mask,
-			       .e_id = id};
+	return (struct ns_ace){.ace_type = (uint8_t)type,
+			       .ace_who = (uint8_t)who,
+			       .ace_flags = (uint16_t)flags,
+			       .ace_mask = mask,
+			       .ace_id = id};
 }
 
 static struct ns_acl some(unsigned max, bool dir)
@@ -26,12 +26,12 @@ static struct ns_acl some(unsigned max, bool dir)
 					   NS_ACE_FILE | NS_ACE_INHERIT_ONLY,
 					   NS_ACE_DIR | NS_ACE_NO_PROPAGATE,
 					   NS_ACE_DIR | NS_ACE_INHERIT_ONLY};
-	struct ns_acl a = {.a_n = (unsigned)rand() % (max + 1)};
+	struct ns_acl a = {.acl_n = (unsigned)rand() % (max + 1)};
 
-	for (unsigned n = 0; n < a.a_n; n++) {
+	for (unsigned n = 0; n < a.acl_n; n++) {
 		unsigned who = (unsigned)rand() % 5;
 
-		a.a_ace[n] =
+		a.acl_ace[n] =
 			ace((unsigned)rand() % 2, who, who >= NS_WHO_UID ? (uint32_t)rand() % 5 : 0,
 			    (uint32_t)rand() & NS_R_ALL, dir ? inherit[rand() % 8] : 0);
 	}
@@ -73,8 +73,8 @@ static unsigned inheritable(const struct ns_acl *a)
 {
 	unsigned count = 0;
 
-	for (unsigned n = 0; n < a->a_n; n++)
-		count += !!(a->a_ace[n].e_flags & (NS_ACE_FILE | NS_ACE_DIR));
+	for (unsigned n = 0; n < a->acl_n; n++)
+		count += !!(a->acl_ace[n].ace_flags & (NS_ACE_FILE | NS_ACE_DIR));
 	return count;
 }
 
@@ -89,51 +89,51 @@ START_TEST(a_mode_that_is_set_is_the_mode)
 
 		ns_acl_set_mode(&a, mode, mode, dir);
 		ck_assert_uint_eq(ns_acl_mode(&a), mode);
-		ck_assert_uint_le(a.a_n, NS_ACL_MAX);
+		ck_assert_uint_le(a.acl_n, NS_ACL_MAX);
 		ck_assert_uint_le(inheritable(&a), inheritable(&was));
 		/* What named users get from ACEs of their own is bound by the group's bits. */
-		for (n = 0; n < a.a_n; n++) {
-			const struct ns_ace *e = &a.a_ace[n];
+		for (n = 0; n < a.acl_n; n++) {
+			const struct ns_ace *e = &a.acl_ace[n];
 			unsigned g = mode >> 3 & 7;
 			uint32_t bound = (g & 4 ? NS_R_READ : 0) |
 					 (g & 2 ? NS_R_WRITE | NS_R_APPEND : 0) |
 					 (g & 1 ? NS_R_EXECUTE : 0);
 
-			if (e->e_who >= NS_WHO_UID && e->e_type == NS_ACE_ALLOW &&
-			    !(e->e_flags & NS_ACE_INHERIT_ONLY))
-				ck_assert_uint_eq(e->e_mask & RWX & ~bound, 0);
+			if (e->ace_who >= NS_WHO_UID && e->ace_type == NS_ACE_ALLOW &&
+			    !(e->ace_flags & NS_ACE_INHERIT_ONLY))
+				ck_assert_uint_eq(e->ace_mask & RWX & ~bound, 0);
 		}
-		n = a.a_n;
+		n = a.acl_n;
 		for (int again = 0; again < 3; again++) {
 			ns_acl_set_mode(&a, (uint16_t)(mode ^ (again ? 0 : 0777)), 0777, dir);
-			ck_assert_uint_le(a.a_n, NS_ACL_MAX);
+			ck_assert_uint_le(a.acl_n, NS_ACL_MAX);
 		}
 		ck_assert_uint_eq(ns_acl_mode(&a), mode);
 		/* it does not grow with every chmod: at most the ACEs of another mode */
-		ck_assert_uint_le(a.a_n, n + 4);
+		ck_assert_uint_le(a.acl_n, n + 4);
 	}
 }
 END_TEST
 
 START_TEST(room_for_a_mode_is_kept)
 {
-	struct ns_acl a = {.a_n = NS_ACL_SET_MAX};
+	struct ns_acl a = {.acl_n = NS_ACL_SET_MAX};
 
-	for (unsigned n = 0; n < a.a_n; n++)
-		a.a_ace[n] = ace(NS_ACE_ALLOW, NS_WHO_UID, n, NS_R_READ | NS_R_DELETE,
-				 NS_ACE_FILE | NS_ACE_DIR);
+	for (unsigned n = 0; n < a.acl_n; n++)
+		a.acl_ace[n] = ace(NS_ACE_ALLOW, NS_WHO_UID, n, NS_R_READ | NS_R_DELETE,
+				   NS_ACE_FILE | NS_ACE_DIR);
 	for (unsigned mode = 0; mode < 01000; mode++) {
 		ns_acl_set_mode(&a, (uint16_t)mode, 0777, true);
 		ck_assert_uint_eq(ns_acl_mode(&a), mode);
 		ck_assert_uint_eq(named(&a, 77) & NS_R_DELETE, NS_R_DELETE);
 	}
 	/* More than can have been set (a damaged store): the mode alone counts. */
-	a.a_n = NS_ACL_MAX;
-	for (unsigned n = 0; n < a.a_n; n++)
-		a.a_ace[n] = ace(NS_ACE_ALLOW, NS_WHO_UID, n, NS_R_DELETE, 0);
+	a.acl_n = NS_ACL_MAX;
+	for (unsigned n = 0; n < a.acl_n; n++)
+		a.acl_ace[n] = ace(NS_ACE_ALLOW, NS_WHO_UID, n, NS_R_DELETE, 0);
 	ns_acl_set_mode(&a, 0640, 0640, false);
 	ck_assert_uint_eq(ns_acl_mode(&a), 0640);
-	ck_assert_uint_le(a.a_n, 5);
+	ck_assert_uint_le(a.acl_n, 5);
 }
 END_TEST
 
@@ -147,15 +147,15 @@ START_TEST(what_is_inherited_is_never_more)
 		bool dir = rand() % 2;
 
 		ck_assert_int_eq(ns_acl_inherit(ns_acl_encode(&parent, buf), dir, &child),
-				 child.a_n > 0);
-		ck_assert_uint_le(child.a_n, inheritable(&parent));
+				 child.acl_n > 0);
+		ck_assert_uint_le(child.acl_n, inheritable(&parent));
 		ck_assert_int_eq(ns_acl_fits(&child, dir ? NS_DIR : NS_REG), 0);
-		for (unsigned n = 0; n < child.a_n; n++)
-			ck_assert_uint_eq(child.a_ace[n].e_flags &
+		for (unsigned n = 0; n < child.acl_n; n++)
+			ck_assert_uint_eq(child.acl_ace[n].ace_flags &
 						  (NS_ACE_NO_PROPAGATE | NS_ACE_INHERITED),
 					  NS_ACE_INHERITED);
 	}
-	ck_assert(!ns_acl_inherit(ns_slice(NULL, 0), true, &(struct ns_acl){.a_n = 0}));
+	ck_assert(!ns_acl_inherit(ns_slice(NULL, 0), true, &(struct ns_acl){.acl_n = 0}));
 }
 END_TEST
 
@@ -193,16 +193,16 @@ START_TEST(damaged_acls_are_refused)
 		{2, NS_WHO_OWNER, 0, 1, 0},   {0, 5, 0, 1, 0},
 		{0, NS_WHO_GROUP, 0, 1, 7},   {0, NS_WHO_UID, 0x40, 1, 7},
 		{0, NS_WHO_UID, 0, 0x800, 7}, {0, NS_WHO_UID, NS_ACE_FILE, 1, 7}};
-	struct ns_acl a = {.a_n = 1};
+	struct ns_acl a = {.acl_n = 1};
 	uint8_t buf[NS_ACL_REC_MAX];
 	struct kv_slice rec;
 
 	for (unsigned n = 0; n < sizeof(bad) / sizeof(*bad); n++) {
-		a.a_ace[0] = bad[n];
+		a.acl_ace[0] = bad[n];
 		rec = ns_acl_encode(&a, buf);
 		ck_assert_uint_eq(ns_acl_rec_len(rec.s_data, rec.s_len, NS_REG), 0);
 	}
-	a.a_ace[0] = ace(0, NS_WHO_UID, 7, 1, 0);
+	a.acl_ace[0] = ace(0, NS_WHO_UID, 7, 1, 0);
 	rec = ns_acl_encode(&a, buf);
 	ck_assert_uint_eq(ns_acl_rec_len(buf, rec.s_len, NS_REG), rec.s_len);
 	for (unsigned at = 0; at < 2; at++) { /* version, flags */

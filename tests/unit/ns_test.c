@@ -161,7 +161,7 @@ static uint64_t inodes(void)
 	struct ns_counts c;
 
 	ck_assert_int_eq(ns_counts(ns, snapshot(), &c), 0);
-	return c.n_inodes;
+	return c.nct_inodes;
 }
 
 START_TEST(count_is_exact_over_a_clean_stop)
