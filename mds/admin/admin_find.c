@@ -28,20 +28,20 @@ struct level {
 };
 
 struct walk {
-	struct admin *w_a;
-	struct ns *w_ns;
-	struct kv_txn *w_txn;
-	uint32_t w_ds; /* 0: any */
-	bool w_stale, w_policy, w_lost, w_degraded, w_count;
+	struct admin *wlk_a;
+	struct ns *wlk_ns;
+	struct kv_txn *wlk_txn;
+	uint32_t wlk_ds; /* 0: any */
+	bool wlk_stale, wlk_policy, wlk_lost, wlk_degraded, wlk_count;
 	/* the terms of the policy that were asked for: ",stripes=2,mirrors=2," */
-	char w_terms[LO_POLICY_TEXT];
-	struct level w_level[DEPTH_MOST];
-	unsigned w_depth;
-	char w_path[PATH_MOST];
-	uint64_t w_looked, w_deep, w_until_ns;
-	uint64_t w_nfiles, w_nlost, w_ndegraded; /* w_count: numbers in place of the list */
-	uint64_t w_into; /* the directory to which the last entry leads; 0: none */
-	json_t *w_found;
+	char wlk_terms[LO_POLICY_TEXT];
+	struct level wlk_level[DEPTH_MOST];
+	unsigned wlk_depth;
+	char wlk_path[PATH_MOST];
+	uint64_t wlk_looked, wlk_deep, wlk_until_ns;
+	uint64_t wlk_nfiles, wlk_nlost, wlk_ndegraded; /* wlk_count: numbers in place of the list */
+	uint64_t wlk_into; /* the directory to which the last entry leads; 0: none */
+	json_t *wlk_found;
 };
 
 /* ---- what is looked for ---- */
@@ -55,7 +55,7 @@ static bool policy_fits(const struct walk *w, const struct lo_policy *p)
 	text[0] = ',';
 	n = lo_policy_format(p, text + 1);
 	strcpy(text + 1 + n, ",");
-	for (const char *t = w->w_terms; *t && t[1]; t += n) {
+	for (const char *t = w->wlk_terms; *t && t[1]; t += n) {
 		n = 1 + strcspn(t + 1, ",");
 		memcpy(term, t, n + 1);
 		term[n + 1] = 0;
@@ -77,7 +77,7 @@ static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded
 
 		for (unsigned k = s; k < lo_objects(m); k += m->lm_stripes) {
 			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC &&
-				    !ds_reg_dead(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
+				    !ds_reg_dead(w->wlk_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
 
 			any |= good;
 			*degraded |= !good && m->lm_obj[k].ob_state != LO_ABSENT;
@@ -97,7 +97,7 @@ static json_t *states_json(const struct walk *w, const struct lo_map *m)
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors; k++) {
 		struct ds_reg_server sv;
 
-		if (!ds_reg_get(w->w_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
+		if (!ds_reg_get(w->wlk_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
 			snprintf(sv.sv_name, sizeof(sv.sv_name), "unknown-%u", m->lm_obj[k].ob_ds);
 		json_array_append_new(
 			list,
@@ -113,9 +113,9 @@ static void admin_find_found(struct walk *w, const struct ns_inode *i, const str
 	char text[LO_POLICY_TEXT];
 
 	lo_policy_format(p, text);
-	json_array_append_new(w->w_found,
+	json_array_append_new(w->wlk_found,
 			      json_pack("{s:o, s:s, s:I, s:I, s:s, s:o}", "path",
-					admin_text(w->w_path, strlen(w->w_path)), "type",
+					admin_text(w->wlk_path, strlen(w->wlk_path)), "type",
 					m ? "file" : "directory", "inode", (json_int_t)i->i_ino,
 					"size", (json_int_t)(m ? i->i_size : 0), "policy", text,
 					"objects", m ? states_json(w, m) : json_array()));
@@ -124,24 +124,24 @@ static void admin_find_found(struct walk *w, const struct ns_inode *i, const str
 static void admin_find_look_file(struct walk *w, const struct ns_inode *i)
 {
 	struct lo_policy p;
-	bool on = !w->w_ds, stale = !w->w_stale, lost, degraded;
+	bool on = !w->wlk_ds, stale = !w->wlk_stale, lost, degraded;
 	struct lo_map m;
 
 	if (lo_map_decode(i->i_blob, &m) || lo_map_policy(&m, &p))
 		return;
 	for (unsigned k = 0; k < (unsigned)m.lm_stripes * m.lm_mirrors; k++) {
-		on |= m.lm_obj[k].ob_ds == w->w_ds;
+		on |= m.lm_obj[k].ob_ds == w->wlk_ds;
 		stale |= m.lm_obj[k].ob_state != LO_IN_SYNC;
 	}
 	lost = is_lost(w, &m, &degraded);
-	w->w_nfiles++;
-	w->w_nlost += lost;
-	w->w_ndegraded += degraded;
-	if (w->w_count)
+	w->wlk_nfiles++;
+	w->wlk_nlost += lost;
+	w->wlk_ndegraded += degraded;
+	if (w->wlk_count)
 		return;
-	if (w->w_lost || w->w_degraded)
-		on &= (w->w_lost && lost) || (w->w_degraded && degraded);
-	if (on && stale && (!w->w_policy || policy_fits(w, &p)))
+	if (w->wlk_lost || w->wlk_degraded)
+		on &= (w->wlk_lost && lost) || (w->wlk_degraded && degraded);
+	if (on && stale && (!w->wlk_policy || policy_fits(w, &p)))
 		admin_find_found(w, i, &p, &m);
 }
 
@@ -150,13 +150,13 @@ static void admin_find_look(struct walk *w, uint64_t ino)
 	struct lo_policy p;
 	struct ns_inode i;
 
-	if (ns_get(w->w_ns, w->w_txn, ino, &i))
+	if (ns_get(w->wlk_ns, w->wlk_txn, ino, &i))
 		return;
 	if (i.i_type == NS_REG)
 		admin_find_look_file(w, &i);
-	else if (i.i_type == NS_DIR && w->w_policy && !w->w_ds && !w->w_stale && !w->w_lost &&
-		 !w->w_degraded && i.i_has_policy && !lo_policy_decode(i.i_blob, &p) &&
-		 policy_fits(w, &p))
+	else if (i.i_type == NS_DIR && w->wlk_policy && !w->wlk_ds && !w->wlk_stale &&
+		 !w->wlk_lost && !w->wlk_degraded && i.i_has_policy &&
+		 !lo_policy_decode(i.i_blob, &p) && policy_fits(w, &p))
 		admin_find_found(w, &i, &p, NULL);
 }
 
@@ -164,76 +164,76 @@ static void admin_find_look(struct walk *w, uint64_t ino)
 
 static bool enough(const struct walk *w)
 {
-	return json_array_size(w->w_found) >= FOUND_MOST ||
-	       (w->w_looked % 64 == 0 && clock_mono_ns() > w->w_until_ns);
+	return json_array_size(w->wlk_found) >= FOUND_MOST ||
+	       (w->wlk_looked % 64 == 0 && clock_mono_ns() > w->wlk_until_ns);
 }
 
-/* Makes w_path the path of an entry of the level's directory. False: the path is too long. */
+/* Makes wlk_path the path of an entry of the level's directory. False: the path is too long. */
 static bool path_to(struct walk *w, const struct level *v, const char *name, size_t len)
 {
 	if (v->v_path + len + 2 > PATH_MOST)
 		return false;
-	w->w_path[v->v_path] = '/';
-	memcpy(w->w_path + v->v_path + 1, name, len);
-	w->w_path[v->v_path + 1 + len] = 0;
+	w->wlk_path[v->v_path] = '/';
+	memcpy(w->wlk_path + v->v_path + 1, name, len);
+	w->wlk_path[v->v_path + 1 + len] = 0;
 	return true;
 }
 
 static int on_entry(void *arg, const struct ns_dirent *d)
 {
 	struct walk *w = arg;
-	struct level *v = &w->w_level[w->w_depth - 1];
+	struct level *v = &w->wlk_level[w->wlk_depth - 1];
 
 	v->v_cookie = d->d_cookie;
-	w->w_looked++;
+	w->wlk_looked++;
 	if (!path_to(w, v, d->d_name, d->d_len)) {
-		w->w_deep++;
+		w->wlk_deep++;
 		return 0;
 	}
 	if (d->d_type == NS_REG || d->d_type == NS_DIR)
 		admin_find_look(w, d->d_ino);
 	if (d->d_type == NS_DIR) {
-		w->w_into = d->d_ino;
+		w->wlk_into = d->d_ino;
 		return 1;
 	}
-	return w->w_looked % ENTRIES_OF_SNAPSHOT == 0 || enough(w);
+	return w->wlk_looked % ENTRIES_OF_SNAPSHOT == 0 || enough(w);
 }
 
 static void descend(struct walk *w, uint64_t dir)
 {
-	if (w->w_depth == DEPTH_MOST) {
-		w->w_deep++;
+	if (w->wlk_depth == DEPTH_MOST) {
+		w->wlk_deep++;
 		return;
 	}
-	w->w_level[w->w_depth++] = (struct level){.v_dir = dir, .v_path = strlen(w->w_path)};
+	w->wlk_level[w->wlk_depth++] = (struct level){.v_dir = dir, .v_path = strlen(w->wlk_path)};
 }
 
-/* Returns 0 or a negative errno. The walk is over when w_depth is 0. */
+/* Returns 0 or a negative errno. The walk is over when wlk_depth is 0. */
 static int walk(struct walk *w)
 {
-	uint64_t snapshot = w->w_looked;
+	uint64_t snapshot = w->wlk_looked;
 
-	while (w->w_depth && !enough(w)) {
-		struct level *v = &w->w_level[w->w_depth - 1];
+	while (w->wlk_depth && !enough(w)) {
+		struct level *v = &w->wlk_level[w->wlk_depth - 1];
 		bool eof = false;
 		int err;
 
-		if (w->w_looked - snapshot >= ENTRIES_OF_SNAPSHOT) {
-			snapshot = w->w_looked;
-			err = kv_read_renew(w->w_txn);
+		if (w->wlk_looked - snapshot >= ENTRIES_OF_SNAPSHOT) {
+			snapshot = w->wlk_looked;
+			err = kv_read_renew(w->wlk_txn);
 			if (err)
 				return err;
 		}
-		w->w_into = 0;
-		err = ns_readdir(w->w_ns, w->w_txn, v->v_dir, v->v_cookie, on_entry, w, &eof);
+		w->wlk_into = 0;
+		err = ns_readdir(w->wlk_ns, w->wlk_txn, v->v_dir, v->v_cookie, on_entry, w, &eof);
 		if (err == -ESTALE || err == -ENOTDIR)
 			eof = true; /* the directory was removed */
 		else if (err)
 			return err;
-		if (w->w_into)
-			descend(w, w->w_into);
+		if (w->wlk_into)
+			descend(w, w->wlk_into);
 		else if (eof)
-			w->w_depth--;
+			w->wlk_depth--;
 	}
 	return 0;
 }
@@ -247,9 +247,9 @@ static char *cursor_make(const struct walk *w)
 	if (!out)
 		return NULL;
 	*p = 0;
-	for (unsigned k = 0; k < w->w_depth; k++)
-		p += sprintf(p, "%s%" PRIx64 "_%" PRIx64, k ? "." : "", w->w_level[k].v_cookie,
-			     k + 1 < w->w_depth ? w->w_level[k + 1].v_dir : 0);
+	for (unsigned k = 0; k < w->wlk_depth; k++)
+		p += sprintf(p, "%s%" PRIx64 "_%" PRIx64, k ? "." : "", w->wlk_level[k].v_cookie,
+			     k + 1 < w->wlk_depth ? w->wlk_level[k + 1].v_dir : 0);
 	return out;
 }
 
@@ -257,11 +257,11 @@ static int stop_here(void *arg, const struct ns_dirent *d)
 {
 	struct walk *w = arg;
 
-	w->w_into = d->d_cookie == w->w_level[w->w_depth - 1].v_cookie && d->d_type == NS_DIR
-			    ? d->d_ino
-			    : 0;
-	if (w->w_into && !path_to(w, &w->w_level[w->w_depth - 1], d->d_name, d->d_len))
-		w->w_into = 0;
+	w->wlk_into = d->d_cookie == w->wlk_level[w->wlk_depth - 1].v_cookie && d->d_type == NS_DIR
+			      ? d->d_ino
+			      : 0;
+	if (w->wlk_into && !path_to(w, &w->wlk_level[w->wlk_depth - 1], d->d_name, d->d_len))
+		w->wlk_into = 0;
 	return 1;
 }
 
@@ -296,18 +296,18 @@ static int cursor_take(struct walk *w, const char *text)
 	if (!cursor_ok(text))
 		return -EINVAL;
 	for (;; text++) {
-		struct level *v = &w->w_level[w->w_depth - 1];
+		struct level *v = &w->wlk_level[w->wlk_depth - 1];
 
 		sscanf(text, "%" SCNx64 "_%" SCNx64 "%n", &cookie, &ino, &n);
 		text += n;
 		v->v_cookie = cookie;
 		if (!*text)
 			return 0;
-		w->w_into = 0;
-		err = ns_readdir(w->w_ns, w->w_txn, v->v_dir, cookie - 1, stop_here, w, &eof);
+		w->wlk_into = 0;
+		err = ns_readdir(w->wlk_ns, w->wlk_txn, v->v_dir, cookie - 1, stop_here, w, &eof);
 		if (err && err != -ESTALE && err != -ENOTDIR)
 			return err;
-		if (w->w_into != ino || !ino)
+		if (w->wlk_into != ino || !ino)
 			return 0;
 		descend(w, ino);
 	}
@@ -330,13 +330,13 @@ static bool policy_arg(struct walk *w, const char *text, struct http_reply *rp)
 	}
 	snprintf(given, sizeof(given), ",%s", text);
 	lo_policy_format(&p, normal);
-	strcpy(w->w_terms, ",");
+	strcpy(w->wlk_terms, ",");
 	for (term = strtok_r(normal, ",", &save); term; term = strtok_r(NULL, ",", &save)) {
 		snprintf(key, sizeof(key), ",%.*s=", (int)strcspn(term, "="), term);
 		if (strstr(given, key))
-			strcat(strcat(w->w_terms, term), ",");
+			strcat(strcat(w->wlk_terms, term), ",");
 	}
-	w->w_policy = true;
+	w->wlk_policy = true;
 	return true;
 }
 
@@ -347,30 +347,30 @@ static void path_begin(struct walk *w, const char *path)
 
 	for (; *path && n < PATH_MOST - 2; path++)
 		if (*path != '/' || (path[1] && path[1] != '/'))
-			w->w_path[n++] = *path;
-	w->w_path[n] = 0;
+			w->wlk_path[n++] = *path;
+	w->wlk_path[n] = 0;
 }
 
 static void admin_find_answer(struct walk *w, int err, struct http_reply *rp)
 {
-	char *cursor = !err && w->w_depth ? cursor_make(w) : NULL;
+	char *cursor = !err && w->wlk_depth ? cursor_make(w) : NULL;
 
 	if (err == -EINVAL)
 		admin_reply_error(rp, 400, "cursor: expected the cursor of an answer");
-	else if (err || (w->w_depth && !cursor))
+	else if (err || (w->wlk_depth && !cursor))
 		admin_reply_error(rp, 500, "%s", strerror(err ? -err : ENOMEM));
-	else if (w->w_count)
-		admin_reply_json(rp, 200,
-				 json_pack("{s:I, s:I, s:I, s:I, s:o}", "files",
-					   (json_int_t)w->w_nfiles, "lost", (json_int_t)w->w_nlost,
-					   "degraded", (json_int_t)w->w_ndegraded, "too_deep",
-					   (json_int_t)w->w_deep, "cursor",
-					   cursor ? json_string(cursor) : json_null()));
+	else if (w->wlk_count)
+		admin_reply_json(
+			rp, 200,
+			json_pack("{s:I, s:I, s:I, s:I, s:o}", "files", (json_int_t)w->wlk_nfiles,
+				  "lost", (json_int_t)w->wlk_nlost, "degraded",
+				  (json_int_t)w->wlk_ndegraded, "too_deep", (json_int_t)w->wlk_deep,
+				  "cursor", cursor ? json_string(cursor) : json_null()));
 	else
 		admin_reply_json(rp, 200,
-				 json_pack("{s:O, s:I, s:I, s:o}", "found", w->w_found, "looked",
-					   (json_int_t)w->w_looked, "too_deep",
-					   (json_int_t)w->w_deep, "cursor",
+				 json_pack("{s:O, s:I, s:I, s:o}", "found", w->wlk_found, "looked",
+					   (json_int_t)w->wlk_looked, "too_deep",
+					   (json_int_t)w->wlk_deep, "cursor",
 					   cursor ? json_string(cursor) : json_null()));
 	free(cursor);
 }
@@ -379,15 +379,15 @@ static void admin_find_begin(struct walk *w, const struct http_req *rq, const st
 			     struct http_reply *rp)
 {
 	const char *cursor = http_arg(rq, "cursor");
-	int err = kv_read_begin(ns_kv(w->w_ns), &w->w_txn);
+	int err = kv_read_begin(ns_kv(w->wlk_ns), &w->wlk_txn);
 
 	if (!err) {
 		path_begin(w, http_arg(rq, "path"));
 		if (!cursor) {
-			char *slash = w->w_path + strlen(w->w_path);
+			char *slash = w->wlk_path + strlen(w->wlk_path);
 
-			if (slash == w->w_path)
-				strcpy(w->w_path, "/");
+			if (slash == w->wlk_path)
+				strcpy(w->wlk_path, "/");
 			admin_find_look(w, i->i_ino);
 			*slash = 0;
 		}
@@ -395,10 +395,10 @@ static void admin_find_begin(struct walk *w, const struct http_req *rq, const st
 			descend(w, i->i_ino);
 		if (cursor && i->i_type == NS_DIR)
 			err = cursor_take(w, cursor);
-		w->w_until_ns = clock_mono_ns() + WALK_MS * 1000000ull;
+		w->wlk_until_ns = clock_mono_ns() + WALK_MS * 1000000ull;
 		if (!err)
 			err = walk(w);
-		kv_read_end(w->w_txn);
+		kv_read_end(w->wlk_txn);
 	}
 	admin_find_answer(w, err, rp);
 }
@@ -409,25 +409,25 @@ void admin_get_find(void *arg, const struct http_req *rq, struct http_reply *rp)
 	struct walk *w = calloc(1, sizeof(*w));
 	struct ns_inode i;
 
-	if (!w || !(w->w_found = json_array())) {
+	if (!w || !(w->wlk_found = json_array())) {
 		free(w);
 		admin_reply_error(rp, 500, "out of memory");
 		return;
 	}
-	w->w_a = arg;
-	w->w_ns = w->w_a->a_ops.ao_ns;
-	w->w_stale = stale && *stale == '1';
-	w->w_lost = http_arg(rq, "lost");
-	w->w_degraded = http_arg(rq, "degraded");
-	w->w_count = http_arg(rq, "count");
-	if (!policy && !stale && !http_arg(rq, "ds") && !w->w_lost && !w->w_degraded &&
-	    !w->w_count && !http_arg(rq, "files"))
+	w->wlk_a = arg;
+	w->wlk_ns = w->wlk_a->a_ops.ao_ns;
+	w->wlk_stale = stale && *stale == '1';
+	w->wlk_lost = http_arg(rq, "lost");
+	w->wlk_degraded = http_arg(rq, "degraded");
+	w->wlk_count = http_arg(rq, "count");
+	if (!policy && !stale && !http_arg(rq, "ds") && !w->wlk_lost && !w->wlk_degraded &&
+	    !w->wlk_count && !http_arg(rq, "files"))
 		admin_reply_error(rp, 400,
 				  "no condition: expected ds, stale=1, lost=1, degraded=1, policy, "
 				  "files=1, or count=1 to count lost and degraded files");
-	else if ((!http_arg(rq, "ds") || (w->w_ds = admin_ds_arg(arg, rq, rp))) &&
+	else if ((!http_arg(rq, "ds") || (w->wlk_ds = admin_ds_arg(arg, rq, rp))) &&
 		 (!policy || policy_arg(w, policy, rp)) && admin_inode_arg(arg, rq, rp, &i))
 		admin_find_begin(w, rq, &i, rp);
-	json_decref(w->w_found);
+	json_decref(w->wlk_found);
 	free(w);
 }

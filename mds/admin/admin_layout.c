@@ -12,16 +12,16 @@
 #define ROWS_OF_SNAPSHOT 256
 
 struct listing {
-	struct admin *l_a;
-	struct kv_txn *l_txn;
-	uint32_t l_ds;	    /* only files with an object on this server; 0: all */
-	const char *l_path; /* the path of the only file; NULL: any file */
-	unsigned l_budget, l_rows;
-	uint64_t l_count, l_recalled;
-	uint64_t l_ino, l_client; /* of the previous row: its path and name are known */
-	json_t *l_where, *l_name, *l_servers;
-	bool l_fits;
-	json_t *l_list;
+	struct admin *lst_a;
+	struct kv_txn *lst_txn;
+	uint32_t lst_ds;      /* only files with an object on this server; 0: all */
+	const char *lst_path; /* the path of the only file; NULL: any file */
+	unsigned lst_budget, lst_rows;
+	uint64_t lst_count, lst_recalled;
+	uint64_t lst_ino, lst_client; /* of the previous row: its path and name are known */
+	json_t *lst_where, *lst_name, *lst_servers;
+	bool lst_fits;
+	json_t *lst_list;
 };
 
 static json_t *servers_of(struct listing *l, const struct lo_map *m)
@@ -39,7 +39,7 @@ static json_t *servers_of(struct listing *l, const struct lo_map *m)
 		if (had)
 			continue;
 		done[n++] = m->lm_obj[k].ob_ds;
-		if (ds_reg_get(l->l_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
+		if (ds_reg_get(l->lst_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds, &sv))
 			json_array_append_new(admin_layout_list, json_string(sv.sv_name));
 	}
 	return admin_layout_list;
@@ -49,10 +49,10 @@ static json_t *path_json(struct listing *l, uint64_t ino)
 {
 	char path[4096];
 
-	if (l->l_path)
-		return admin_text(l->l_path, strlen(l->l_path));
-	if (!l->l_txn || !l->l_budget ||
-	    ns_path_of(l->l_a->a_ops.ao_ns, l->l_txn, ino, &l->l_budget, path, sizeof(path)))
+	if (l->lst_path)
+		return admin_text(l->lst_path, strlen(l->lst_path));
+	if (!l->lst_txn || !l->lst_budget ||
+	    ns_path_of(l->lst_a->a_ops.ao_ns, l->lst_txn, ino, &l->lst_budget, path, sizeof(path)))
 		return json_null();
 	return admin_text(path, strlen(path));
 }
@@ -64,84 +64,84 @@ static void admin_layout_file_begin(struct listing *l, uint64_t ino)
 	struct lo_map m;
 	bool known;
 
-	json_decref(l->l_where);
-	json_decref(l->l_servers);
-	l->l_where = l->l_servers = NULL;
-	l->l_ino = ino;
-	if (l->l_txn && l->l_rows++ % ROWS_OF_SNAPSHOT == 0 && kv_read_renew(l->l_txn))
-		l->l_txn = NULL;
-	known = l->l_txn && !ns_get(l->l_a->a_ops.ao_ns, l->l_txn, ino, &i) && i.i_type == NS_REG &&
-		!lo_map_decode(i.i_blob, &m);
-	l->l_fits = !l->l_ds || (known && lo_map_on(&m, l->l_ds));
-	if (!l->l_fits || json_array_size(l->l_list) >= LAYOUTS_MOST)
+	json_decref(l->lst_where);
+	json_decref(l->lst_servers);
+	l->lst_where = l->lst_servers = NULL;
+	l->lst_ino = ino;
+	if (l->lst_txn && l->lst_rows++ % ROWS_OF_SNAPSHOT == 0 && kv_read_renew(l->lst_txn))
+		l->lst_txn = NULL;
+	known = l->lst_txn && !ns_get(l->lst_a->a_ops.ao_ns, l->lst_txn, ino, &i) &&
+		i.i_type == NS_REG && !lo_map_decode(i.i_blob, &m);
+	l->lst_fits = !l->lst_ds || (known && lo_map_on(&m, l->lst_ds));
+	if (!l->lst_fits || json_array_size(l->lst_list) >= LAYOUTS_MOST)
 		return;
-	l->l_servers = known ? servers_of(l, &m) : json_array();
-	l->l_where = path_json(l, ino);
+	l->lst_servers = known ? servers_of(l, &m) : json_array();
+	l->lst_where = path_json(l, ino);
 }
 
 static json_t *name_json(struct listing *l, uint64_t client)
 {
 	struct st_client_view v;
 
-	if (client != l->l_client) {
-		json_decref(l->l_name);
-		l->l_name = st_client_view(l->l_a->a_ops.ao_mds->m_st, client, &v)
-				    ? admin_client_name(&v)
-				    : json_null();
-		l->l_client = client;
+	if (client != l->lst_client) {
+		json_decref(l->lst_name);
+		l->lst_name = st_client_view(l->lst_a->a_ops.ao_mds->m_st, client, &v)
+				      ? admin_client_name(&v)
+				      : json_null();
+		l->lst_client = client;
 	}
-	return json_incref(l->l_name);
+	return json_incref(l->lst_name);
 }
 
 static void admin_layout_add(void *arg, const struct st_layout_view *v)
 {
 	struct listing *l = arg;
 
-	if (v->lv_ino != l->l_ino)
+	if (v->lv_ino != l->lst_ino)
 		admin_layout_file_begin(l, v->lv_ino);
-	if (!l->l_fits)
+	if (!l->lst_fits)
 		return;
-	l->l_count++;
-	l->l_recalled += v->lv_recalled;
-	if (json_array_size(l->l_list) >= LAYOUTS_MOST || !l->l_where)
+	l->lst_count++;
+	l->lst_recalled += v->lv_recalled;
+	if (json_array_size(l->lst_list) >= LAYOUTS_MOST || !l->lst_where)
 		return;
 	json_array_append_new(
-		l->l_list, json_pack("{s:I, s:o, s:I, s:O, s:s, s:b, s:O}", "client",
-				     (json_int_t)v->lv_number, "name", name_json(l, v->lv_client),
-				     "inode", (json_int_t)v->lv_ino, "path", l->l_where, "mode",
-				     v->lv_iomode & LAYOUTIOMODE4_RW ? "write" : "read", "recalled",
-				     v->lv_recalled, "ds", l->l_servers));
+		l->lst_list, json_pack("{s:I, s:o, s:I, s:O, s:s, s:b, s:O}", "client",
+				       (json_int_t)v->lv_number, "name", name_json(l, v->lv_client),
+				       "inode", (json_int_t)v->lv_ino, "path", l->lst_where, "mode",
+				       v->lv_iomode & LAYOUTIOMODE4_RW ? "write" : "read",
+				       "recalled", v->lv_recalled, "ds", l->lst_servers));
 }
 
 /* asked: how many layouts there were when they were recalled; -1: they were not recalled. */
 static void admin_layout_list(struct admin *a, uint64_t ino, uint64_t client, uint32_t ds,
 			      const char *path, json_int_t asked, struct http_reply *rp)
 {
-	struct listing l = {.l_a = a,
-			    .l_ds = ds,
-			    .l_path = path,
-			    .l_budget = ENTRIES_MOST,
-			    .l_list = json_array(),
-			    .l_client = UINT64_MAX};
+	struct listing l = {.lst_a = a,
+			    .lst_ds = ds,
+			    .lst_path = path,
+			    .lst_budget = ENTRIES_MOST,
+			    .lst_list = json_array(),
+			    .lst_client = UINT64_MAX};
 	struct kv_txn *t = NULL;
 	int err = kv_read_begin(ns_kv(a->a_ops.ao_ns), &t);
 
-	l.l_txn = err ? NULL : t;
+	l.lst_txn = err ? NULL : t;
 	if (!err)
 		err = st_layouts_view(a->a_ops.ao_mds->m_st, ino, client, admin_layout_add, &l);
 	if (t)
 		kv_read_end(t);
-	json_decref(l.l_where);
-	json_decref(l.l_servers);
-	json_decref(l.l_name);
+	json_decref(l.lst_where);
+	json_decref(l.lst_servers);
+	json_decref(l.lst_name);
 	if (err) {
-		json_decref(l.l_list);
+		json_decref(l.lst_list);
 		admin_reply_error(rp, 500, "%s", strerror(-err));
 		return;
 	}
 	admin_reply_json(rp, 200,
-			 json_pack("{s:I, s:I, s:o, s:o*}", "known", (json_int_t)l.l_count,
-				   "recalled", (json_int_t)l.l_recalled, "layouts", l.l_list,
+			 json_pack("{s:I, s:I, s:o, s:o*}", "known", (json_int_t)l.lst_count,
+				   "recalled", (json_int_t)l.lst_recalled, "layouts", l.lst_list,
 				   "asked", asked < 0 ? NULL : json_integer(asked)));
 }
 

@@ -74,24 +74,24 @@ void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply 
 /* ---- the request ---- */
 
 struct wish {
-	struct kv_op w_op;
-	struct mds *w_m;
-	uint64_t w_ino;
-	unsigned w_stripes; /* 0: as it is now; the same for w_unit */
-	uint32_t w_unit;
-	struct admin_wait w_wait;
-	char w_why[300];
+	struct kv_op wsh_op;
+	struct mds *wsh_m;
+	uint64_t wsh_ino;
+	unsigned wsh_stripes; /* 0: as it is now; the same for wsh_unit */
+	uint32_t wsh_unit;
+	struct admin_wait wsh_wait;
+	char wsh_why[300];
 };
 
 static int admin_restripe_refused(struct wish *w, int err, const char *why)
 {
-	snprintf(w->w_why, sizeof(w->w_why), "%s", why);
+	snprintf(w->wsh_why, sizeof(w->wsh_why), "%s", why);
 	return err;
 }
 
 static int admin_restripe_check(struct wish *w, struct kv_txn *t, const struct lo_map *map)
 {
-	if (lo_pending_is(t, w->w_ino))
+	if (lo_pending_is(t, w->wsh_ino))
 		return admin_restripe_refused(w, -EBUSY, "the file is already being restriped");
 	if (map->lm_pending_mirror || map->lm_move || map->lm_from)
 		return admin_restripe_refused(
@@ -101,11 +101,11 @@ static int admin_restripe_check(struct wish *w, struct kv_txn *t, const struct l
 			return admin_restripe_refused(
 				w, -EBUSY,
 				"one of its mirrors is being removed; try again when that is done");
-	if (w->w_stripes == map->lm_stripes && w->w_unit == map->lm_unit)
+	if (w->wsh_stripes == map->lm_stripes && w->wsh_unit == map->lm_unit)
 		return admin_restripe_refused(w, -EINVAL,
 					      "the file already has these stripes and this unit");
 	/* Objects of an abandoned restripe have names that new objects could get. */
-	if (lo_orders_of(w->w_m->m_lo, w->w_ino))
+	if (lo_orders_of(w->wsh_m->m_lo, w->wsh_ino))
 		return admin_restripe_refused(w, -EBUSY,
 					      "data servers still have orders for it; try again");
 	return 0;
@@ -113,29 +113,29 @@ static int admin_restripe_check(struct wish *w, struct kv_txn *t, const struct l
 
 static int wish_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct wish *w = caa_container_of(op, struct wish, w_op);
+	struct wish *w = caa_container_of(op, struct wish, wsh_op);
 	struct lo_pending tw;
 	struct ns_inode i;
 	struct lo_map map;
-	int err = ns_get(w->w_m->m_ns, t, w->w_ino, &i);
+	int err = ns_get(w->wsh_m->m_ns, t, w->wsh_ino, &i);
 
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	if (err)
 		return err;
-	w->w_stripes = w->w_stripes ? w->w_stripes : map.lm_stripes;
-	w->w_unit = w->w_unit ? w->w_unit : map.lm_unit;
+	w->wsh_stripes = w->wsh_stripes ? w->wsh_stripes : map.lm_stripes;
+	w->wsh_unit = w->wsh_unit ? w->wsh_unit : map.lm_unit;
 	err = admin_restripe_check(w, t, &map);
 	if (!err)
-		err = lo_pending_place(w->w_m->m_lo, &i, &map, w->w_stripes, w->w_unit,
-				       64 + randombytes_uniform(128), w->w_m->m_lease_ms, &tw,
-				       w->w_why, sizeof(w->w_why));
-	return err ? err : lo_pending_put(t, w->w_ino, &tw);
+		err = lo_pending_place(w->wsh_m->m_lo, &i, &map, w->wsh_stripes, w->wsh_unit,
+				       64 + randombytes_uniform(128), w->wsh_m->m_lease_ms, &tw,
+				       w->wsh_why, sizeof(w->wsh_why));
+	return err ? err : lo_pending_put(t, w->wsh_ino, &tw);
 }
 
 static void wish_done(struct kv_op *op, int err)
 {
-	admin_wait_done(&caa_container_of(op, struct wish, w_op)->w_wait, err);
+	admin_wait_done(&caa_container_of(op, struct wish, wsh_op)->wsh_wait, err);
 }
 
 /* Parses a unit as in a policy. 0: it is none. */
@@ -155,18 +155,19 @@ void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply 
 {
 	const char *unit = http_arg(rq, "unit"), *path = http_arg(rq, "path");
 	struct admin *a = arg;
-	struct wish w = {.w_m = a->a_ops.ao_mds, .w_op = {.o_run = wish_run, .o_done = wish_done}};
+	struct wish w = {.wsh_m = a->a_ops.ao_mds,
+			 .wsh_op = {.o_run = wish_run, .o_done = wish_done}};
 	int64_t stripes = admin_number_arg(rq, rp, "stripes", 1, LO_MAX_OBJECTS, 0);
 	int err;
 
 	if (stripes < 0)
 		return;
-	w.w_ino = admin_file_arg(a, rq, rp);
-	if (!w.w_ino)
+	w.wsh_ino = admin_file_arg(a, rq, rp);
+	if (!w.wsh_ino)
 		return;
-	w.w_stripes = (unsigned)stripes;
-	w.w_unit = unit ? unit_of(unit) : 0;
-	if ((unit && !w.w_unit) || (!unit && !stripes)) {
+	w.wsh_stripes = (unsigned)stripes;
+	w.wsh_unit = unit ? unit_of(unit) : 0;
+	if ((unit && !w.wsh_unit) || (!unit && !stripes)) {
 		admin_reply_error(rp, 400, "unit: expected a power of two from 1M to 2G");
 		return;
 	}
@@ -177,13 +178,13 @@ void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply 
 				  "one after the other");
 		return;
 	}
-	admin_wait_init(&w.w_wait);
-	kv_submit(ns_kv(a->a_ops.ao_ns), &w.w_op);
-	err = admin_wait_end(&w.w_wait);
+	admin_wait_init(&w.wsh_wait);
+	kv_submit(ns_kv(a->a_ops.ao_ns), &w.wsh_op);
+	err = admin_wait_end(&w.wsh_wait);
 	if (!err)
-		admin_restripe_reply(a, w.w_ino, rp);
-	else if (*w.w_why)
-		admin_reply_error(rp, err == -EINVAL ? 400 : 409, "%s: %s", path, w.w_why);
+		admin_restripe_reply(a, w.wsh_ino, rp);
+	else if (*w.wsh_why)
+		admin_reply_error(rp, err == -EINVAL ? 400 : 409, "%s: %s", path, w.wsh_why);
 	else
 		admin_reply_errno(rp, err, path);
 }
