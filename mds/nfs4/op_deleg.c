@@ -20,7 +20,7 @@
 
 static uint32_t why_not(struct op_deleg *d, uint32_t why)
 {
-	d->d_why = why;
+	d->dlg_why = why;
 	return OPEN_DELEGATE_NONE;
 }
 
@@ -162,9 +162,9 @@ static void deleg_register(struct compound *c, struct st_file *f, uint32_t type,
 		return;
 	}
 	st_granted(c->m->m_st, &o->o_deleg->dg_grants, c->session, c->once_slot, c->replay_seq);
-	d->d_type = type;
-	d->d_times = times;
-	d->d_sid = o->o_sid;
+	d->dlg_type = type;
+	d->dlg_times = times;
+	d->dlg_sid = o->o_sid;
 }
 
 /* Gives the delegation its first change attribute and size limit, from a snapshot that is younger
@@ -182,17 +182,17 @@ static void deleg_baseline(struct compound *c, uint64_t ino, struct op_deleg *d)
 	err = ns_get(c->m->m_ns, op_txn(c), ino, &i);
 	do {
 		st_work_lock(&w, st, ino);
-		o = st_open_find(st, &d->d_sid);
+		o = st_open_find(st, &d->dlg_sid);
 		if (o && !err)
 			o->o_deleg->dg_change = i.i_change;
 		else if (o && st_may_free(o))
 			st_open_free(st, o);
 	} while (st_work_again(&w));
 	if (err)
-		d->d_type = why_not(d, WND4_CONTENTION);
-	if (d->d_type == OPEN_DELEGATE_WRITE) {
+		d->dlg_type = why_not(d, WND4_CONTENTION);
+	if (d->dlg_type == OPEN_DELEGATE_WRITE) {
 		op_space(c->m, &total, &avail);
-		d->d_limit = i.i_size + avail < OP_MAX_FILE ? i.i_size + avail : OP_MAX_FILE;
+		d->dlg_limit = i.i_size + avail < OP_MAX_FILE ? i.i_size + avail : OP_MAX_FILE;
 	}
 }
 
@@ -214,7 +214,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 	struct st_file *f;
 	uint32_t type;
 
-	*d = (struct op_deleg){.d_why = WND4_RESOURCE};
+	*d = (struct op_deleg){.dlg_why = WND4_RESOURCE};
 	st_file_lock(st, ino);
 	f = st_client_goes(c->client) ? NULL : st_file_get(st, ino, true);
 	if (f) {
@@ -224,7 +224,7 @@ void op_deleg_give(struct compound *c, const struct ns_inode *i, uint32_t access
 		st_file_put(st, f);
 	}
 	st_file_unlock(st, ino);
-	if (d->d_type)
+	if (d->dlg_type)
 		deleg_baseline(c, ino, d);
 }
 
@@ -239,7 +239,7 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 	uint32_t want = plain != type ? OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS : 0;
 	struct st_file *f;
 
-	*d = (struct op_deleg){.d_why = WND4_CONTENTION};
+	*d = (struct op_deleg){.dlg_why = WND4_CONTENTION};
 	if ((plain != OPEN_DELEGATE_READ && plain != OPEN_DELEGATE_WRITE) ||
 	    (plain == OPEN_DELEGATE_WRITE && c->exp->g_ro) ||
 	    (i->i_uid != c->cred.cr_uid && !op_deleg_may_have(c, i, plain)))
@@ -252,30 +252,30 @@ void op_deleg_reclaim(struct compound *c, const struct ns_inode *i, uint32_t typ
 	if (f)
 		st_file_put(st, f);
 	st_file_unlock(st, ino);
-	if (d->d_type)
+	if (d->dlg_type)
 		deleg_baseline(c, ino, d);
 }
 
 /* Puts an open_delegation4. told: the client said what it wants, so it gets the reason for none. */
 void op_put_deleg(struct xdr_out *x, const struct op_deleg *d, bool told)
 {
-	if (!d->d_type) {
+	if (!d->dlg_type) {
 		xdr_put_u32(x, told ? OPEN_DELEGATE_NONE_EXT : OPEN_DELEGATE_NONE);
 		if (told) {
-			xdr_put_u32(x, d->d_why);
-			if (d->d_why == WND4_CONTENTION || d->d_why == WND4_RESOURCE)
+			xdr_put_u32(x, d->dlg_why);
+			if (d->dlg_why == WND4_CONTENTION || d->dlg_why == WND4_RESOURCE)
 				xdr_put_bool(x, false); /* no signal when it is available */
 		}
 		return;
 	}
-	xdr_put_u32(x, !d->d_times			 ? d->d_type
-		       : d->d_type == OPEN_DELEGATE_READ ? OPEN_DELEGATE_READ_ATTRS_DELEG
-							 : OPEN_DELEGATE_WRITE_ATTRS_DELEG);
-	op_put_stateid(x, &d->d_sid);
+	xdr_put_u32(x, !d->dlg_times			   ? d->dlg_type
+		       : d->dlg_type == OPEN_DELEGATE_READ ? OPEN_DELEGATE_READ_ATTRS_DELEG
+							   : OPEN_DELEGATE_WRITE_ATTRS_DELEG);
+	op_put_stateid(x, &d->dlg_sid);
 	xdr_put_bool(x, false);
-	if (d->d_type == OPEN_DELEGATE_WRITE) {
+	if (d->dlg_type == OPEN_DELEGATE_WRITE) {
 		xdr_put_u32(x, NFS_LIMIT_SIZE);
-		xdr_put_u64(x, d->d_limit);
+		xdr_put_u64(x, d->dlg_limit);
 	}
 	/* An ACE that allows nothing: for other users the client sends ACCESS (section 18.16.3). */
 	xdr_put_u32(x, 0);
@@ -614,9 +614,9 @@ static nfsstat4 want_check(struct compound *c, uint32_t want, uint32_t claim, st
 	if (i->i_type == NS_DIR)
 		return NFS4ERR_ISDIR;
 	if (i->i_type != NS_REG) {
-		d->d_why = type == OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG
-				   ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE
-				   : WND4_NOT_SUPP_FTYPE;
+		d->dlg_why = type == OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG
+				     ? WND4_WRITE_DELEG_NOT_SUPP_FTYPE
+				     : WND4_NOT_SUPP_FTYPE;
 		*none = true;
 		return NFS4_OK;
 	}
@@ -654,7 +654,7 @@ nfsstat4 op_want_delegation(struct compound *c)
 	else if (!none)
 		op_deleg_give(c, &i, OPEN4_SHARE_ACCESS_READ, want, &d);
 	op_put_deleg(c->out, &d, true);
-	if (d.d_type)
-		op_set_current_sid(c, &d.d_sid);
+	if (d.dlg_type)
+		op_set_current_sid(c, &d.dlg_sid);
 	return NFS4_OK;
 }

@@ -149,13 +149,13 @@ bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino)
 	st_file_lock(st, ino);
 	f = st_file_get(st, ino, true);
 	ok = f && !f->f_nsizing && !f->f_nfrozen && !f->f_nrecalling;
-	if (ok && !p->p_m) {
-		p->p_m = m;
-		p->p_ino = ino;
+	if (ok && !p->pin_m) {
+		p->pin_m = m;
+		p->pin_ino = ino;
 		f->f_pins++;
 	}
 	if (ok)
-		p->p_sizegen = f->f_sizegen;
+		p->pin_sizegen = f->f_sizegen;
 	if (f)
 		st_file_put(st, f);
 	st_file_unlock(st, ino);
@@ -167,12 +167,12 @@ bool op_pin_outdated(const struct op_pin *p)
 	struct st_file *f;
 	bool old;
 
-	if (!p->p_m)
+	if (!p->pin_m)
 		return false;
-	st_file_lock(p->p_m->m_st, p->p_ino);
-	f = st_file_get(p->p_m->m_st, p->p_ino, false);
-	old = f->f_nsizing || f->f_sizegen != p->p_sizegen;
-	st_file_unlock(p->p_m->m_st, p->p_ino);
+	st_file_lock(p->pin_m->m_st, p->pin_ino);
+	f = st_file_get(p->pin_m->m_st, p->pin_ino, false);
+	old = f->f_nsizing || f->f_sizegen != p->pin_sizegen;
+	st_file_unlock(p->pin_m->m_st, p->pin_ino);
 	return old;
 }
 
@@ -180,14 +180,14 @@ void op_unpin(struct op_pin *p)
 {
 	struct st_file *f;
 
-	if (!p->p_m)
+	if (!p->pin_m)
 		return;
-	st_file_lock(p->p_m->m_st, p->p_ino);
-	f = st_file_get(p->p_m->m_st, p->p_ino, false);
+	st_file_lock(p->pin_m->m_st, p->pin_ino);
+	f = st_file_get(p->pin_m->m_st, p->pin_ino, false);
 	f->f_pins--;
-	st_file_put(p->p_m->m_st, f);
-	st_file_unlock(p->p_m->m_st, p->p_ino);
-	p->p_m = NULL;
+	st_file_put(p->pin_m->m_st, f);
+	st_file_unlock(p->pin_m->m_st, p->pin_ino);
+	p->pin_m = NULL;
 }
 
 bool op_io_outdated(struct compound *c, const struct ns_inode *i, const struct lo_map *map)

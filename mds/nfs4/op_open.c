@@ -361,7 +361,7 @@ static void open_result_put(struct compound *c, struct xdr_out *x, struct op_aft
 	op_put_deleg(x, &o->deleg, o->want & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK);
 	after->cur = o->ino;
 	after->have_sid = true;
-	after->sid = o->instead ? o->deleg.d_sid : o->sid;
+	after->sid = o->instead ? o->deleg.dlg_sid : o->sid;
 }
 
 /* The durable reply of the create's transaction. Another transaction sets a size above 0, so its
@@ -577,7 +577,7 @@ static bool deleg_instead(struct compound *c, const struct open *o)
 	bool gone;
 
 	if (c->minor < 2 || !(o->want & OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION) ||
-	    !o->deleg.d_type || o->had_access || o->deny)
+	    !o->deleg.dlg_type || o->had_access || o->deny)
 		return false;
 	do {
 		st_work_lock(&w, st, o->ino);

@@ -56,8 +56,8 @@ nfsstat4 op_any_io_access(struct compound *c, struct st_stateid *sid, const stru
  * before its first use. False: a size is being set, layouts are being recalled and fenced, or the
  * file is frozen; a pin that *p already has stays. */
 struct op_pin {
-	struct mds *p_m;
-	uint64_t p_ino, p_sizegen;
+	struct mds *pin_m;
+	uint64_t pin_ino, pin_sizegen;
 };
 bool op_pin(struct op_pin *p, struct mds *m, uint64_t ino);
 bool op_pin_outdated(const struct op_pin *p);
@@ -129,11 +129,11 @@ void op_intent_unused(struct compound *c);
 int op_map_given(struct mds *m, struct kv_txn *t, const struct ns_inode *i);
 /* op_deleg.c: the answer to a request for a delegation */
 struct op_deleg {
-	uint32_t d_type; /* OPEN_DELEGATE_NONE: none, and d_why has the reason */
-	uint32_t d_why;
-	bool d_times;
-	struct st_stateid d_sid;
-	uint64_t d_limit; /* of a write delegation: bytes up to which the file may grow */
+	uint32_t dlg_type; /* OPEN_DELEGATE_NONE: none, and dlg_why has the reason */
+	uint32_t dlg_why;
+	bool dlg_times;
+	struct st_stateid dlg_sid;
+	uint64_t dlg_limit; /* of a write delegation: bytes up to which the file may grow */
 };
 /* Grants the client a delegation on a file that it may access in this way, if it wants one and
  * nothing conflicts. Take what the client learns after this from a new snapshot. */

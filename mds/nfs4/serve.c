@@ -11,10 +11,10 @@
 #define WAITING_MAX 65536u
 
 struct waiting {
-	struct loop_msg wt_msg;
-	struct mds *wt_m;
-	struct rpc_call *wt_call;
-	struct waiting *wt_next;
+	struct loop_msg wg_msg;
+	struct mds *wg_m;
+	struct rpc_call *wg_call;
+	struct waiting *wg_next;
 };
 
 static struct {
@@ -25,9 +25,9 @@ static struct {
 
 static void waited(struct loop_msg *m)
 {
-	struct waiting *wt = (struct waiting *)((char *)m - offsetof(struct waiting, wt_msg));
+	struct waiting *wt = (struct waiting *)((char *)m - offsetof(struct waiting, wg_msg));
 
-	op_dispatch(wt->wt_call, wt->wt_m);
+	op_dispatch(wt->wg_call, wt->wg_m);
 	free(wt);
 }
 
@@ -39,9 +39,9 @@ bool op_serve_waits(struct mds *m, struct rpc_call *call)
 	pthread_mutex_lock(&waiting.lock);
 	serving = atomic_load(&m->m_serving);
 	if (!serving && wt && waiting.n < WAITING_MAX) {
-		*wt = (struct waiting){.wt_msg.m_run = waited, .wt_m = m, .wt_call = call};
+		*wt = (struct waiting){.wg_msg.m_run = waited, .wg_m = m, .wg_call = call};
 		*waiting.end = wt;
-		waiting.end = &wt->wt_next;
+		waiting.end = &wt->wg_next;
 		waiting.n++;
 		wt = NULL;
 		call = NULL;
@@ -63,9 +63,9 @@ void op_serve(struct mds *m)
 	waiting.first = NULL;
 	pthread_mutex_unlock(&waiting.lock);
 	while (wt) {
-		struct waiting *next = wt->wt_next;
+		struct waiting *next = wt->wg_next;
 
-		loop_post(wt->wt_call->c_loop, &wt->wt_msg);
+		loop_post(wt->wg_call->c_loop, &wt->wg_msg);
 		wt = next;
 	}
 }
