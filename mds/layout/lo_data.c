@@ -216,14 +216,14 @@ void lo_seek(struct lo *lo, struct lo_seek *lk)
 /* ---- changes ---- */
 
 struct change_part {
-	struct ds_reg_ctl cp_ctl;
-	struct change_run *cp_run;
-	unsigned cp_obj;
-	uint64_t cp_at; /* spans before this offset have been requested */
-	ctl_status cp_status;
-	uint64_t cp_verifier;
-	ctl_span *cp_spans; /* spans of the call in progress */
-	unsigned cp_nspans;
+	struct ds_reg_ctl chp_ctl;
+	struct change_run *chp_run;
+	unsigned chp_obj;
+	uint64_t chp_at; /* spans before this offset have been requested */
+	ctl_status chp_status;
+	uint64_t chp_verifier;
+	ctl_span *chp_spans; /* spans of the call in progress */
+	unsigned chp_nspans;
 };
 struct change_run {
 	struct lo *cr_lo;
@@ -263,7 +263,7 @@ static void change_end(struct loop_msg *msg)
 	lc->lc_half_map = err ? cr->cr_touched : 0;
 	lc->lc_verifier = lo_verifier_of(cr->cr_lo, cr->cr_generation);
 	for (unsigned i = 0; i < cr->cr_nparts; i++)
-		free(cr->cr_part[i].cp_spans);
+		free(cr->cr_part[i].chp_spans);
 	free(cr);
 	lc->lc_done(lc, err);
 }
@@ -278,10 +278,10 @@ static void change_put(struct change_run *cr)
 
 static void lo_data_change_failed(struct change_part *cp, int err)
 {
-	struct change_run *cr = cp->cp_run;
+	struct change_run *cr = cp->chp_run;
 
-	cr->cr_bad |= UINT64_C(1) << cp->cp_obj;
-	cr->cr_errs[cp->cp_obj] = err;
+	cr->cr_bad |= UINT64_C(1) << cp->chp_obj;
+	cr->cr_errs[cp->chp_obj] = err;
 	change_put(cr);
 }
 
@@ -290,31 +290,31 @@ static void lo_data_change_failed(struct change_part *cp, int err)
  * spans are left. */
 static bool change_spans(struct change_part *cp)
 {
-	const struct lo_change *lc = cp->cp_run->cr_change;
+	const struct lo_change *lc = cp->chp_run->cr_change;
 	const struct lo_map *m = &lc->lc_map;
 	uint64_t end = lc->lc_off + lc->lc_len;
 	bool whole = m->lm_stripes == 1 || lc->lc_kind == LO_DEALLOCATE;
 
-	cp->cp_nspans = 0;
-	while (cp->cp_at < end && cp->cp_nspans < CTL_SPANS_MAX) {
-		uint64_t next = whole ? end : (cp->cp_at / m->lm_unit + 1) * m->lm_unit;
+	cp->chp_nspans = 0;
+	while (cp->chp_at < end && cp->chp_nspans < CTL_SPANS_MAX) {
+		uint64_t next = whole ? end : (cp->chp_at / m->lm_unit + 1) * m->lm_unit;
 
 		next = next < end ? next : end;
-		if (whole || lo_stripe_of(m, cp->cp_at) == cp->cp_obj % m->lm_stripes)
-			cp->cp_spans[cp->cp_nspans++] =
-				(ctl_span){.offset = cp->cp_at,
-					   .length = next - cp->cp_at,
-					   .from = cp->cp_at - lc->lc_off + lc->lc_from};
-		cp->cp_at = next;
+		if (whole || lo_stripe_of(m, cp->chp_at) == cp->chp_obj % m->lm_stripes)
+			cp->chp_spans[cp->chp_nspans++] =
+				(ctl_span){.offset = cp->chp_at,
+					   .length = next - cp->chp_at,
+					   .from = cp->chp_at - lc->lc_off + lc->lc_from};
+		cp->chp_at = next;
 	}
-	return cp->cp_nspans;
+	return cp->chp_nspans;
 }
 
 /* Returns how many bytes of the file, from an offset to the end of the change, are in this
  * object. */
 static uint64_t change_left(const struct change_part *cp, uint64_t from)
 {
-	const struct lo_change *lc = cp->cp_run->cr_change;
+	const struct lo_change *lc = cp->chp_run->cr_change;
 	const struct lo_map *m = &lc->lc_map;
 	uint64_t row = (uint64_t)m->lm_unit * m->lm_stripes,
 		 rows = (lc->lc_off + lc->lc_len - from) / row, left = rows * m->lm_unit;
@@ -323,53 +323,54 @@ static uint64_t change_left(const struct change_part *cp, uint64_t from)
 	     at = next) {
 		next = (at / m->lm_unit + 1) * m->lm_unit;
 		next = next < end ? next : end;
-		left += lo_stripe_of(m, at) == cp->cp_obj % m->lm_stripes ? next - at : 0;
+		left += lo_stripe_of(m, at) == cp->chp_obj % m->lm_stripes ? next - at : 0;
 	}
 	return left;
 }
 
 static void change_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
-	struct change_part *cp = caa_container_of(c, struct change_part, cp_ctl);
+	struct change_part *cp = caa_container_of(c, struct change_part, chp_ctl);
 
-	cp->cp_status = res->status;
+	cp->chp_status = res->status;
 	if (res->status == CTL_OK)
-		cp->cp_verifier = res->result.ctl_result_u.change.verifier;
+		cp->chp_verifier = res->result.ctl_result_u.change.verifier;
 }
 
 static void change_go(struct change_part *cp)
 {
-	struct change_run *cr = cp->cp_run;
+	struct change_run *cr = cp->chp_run;
 	struct lo_change *lc = cr->cr_change;
-	ctl_change_args *a = &cp->cp_ctl.dc_req.ctl_request_u.change;
+	ctl_change_args *a = &cp->chp_ctl.dc_req.ctl_request_u.change;
 
-	a->total = change_left(cp, cp->cp_at);
+	a->total = change_left(cp, cp->chp_at);
 	if (!change_spans(cp)) {
 		change_put(cr);
 		return;
 	}
-	cr->cr_touched |= UINT64_C(1) << cp->cp_obj;
-	a->spans.spans_len = cp->cp_nspans;
-	a->spans.spans_val = cp->cp_spans;
-	object_call(cr->cr_lo, lc->lc_map.lm_obj[cp->cp_obj].ob_ds, &cp->cp_ctl);
+	cr->cr_touched |= UINT64_C(1) << cp->chp_obj;
+	a->spans.spans_len = cp->chp_nspans;
+	a->spans.spans_val = cp->chp_spans;
+	object_call(cr->cr_lo, lc->lc_map.lm_obj[cp->chp_obj].ob_ds, &cp->chp_ctl);
 }
 
 static void change_answer(struct ds_reg_ctl *c, int err)
 {
-	struct change_part *cp = caa_container_of(c, struct change_part, cp_ctl);
-	struct lo_change *lc = cp->cp_run->cr_change;
+	struct change_part *cp = caa_container_of(c, struct change_part, chp_ctl);
+	struct lo_change *lc = cp->chp_run->cr_change;
 
 	/* The object was never written, so there is nothing to punch. */
-	if (!err && cp->cp_status == CTL_NOENT && lc->lc_kind == LO_DEALLOCATE &&
-	    !lc->lc_map.lm_obj[cp->cp_obj].ob_known)
-		cp->cp_status = CTL_OK;
+	if (!err && cp->chp_status == CTL_NOENT && lc->lc_kind == LO_DEALLOCATE &&
+	    !lc->lc_map.lm_obj[cp->chp_obj].ob_known)
+		cp->chp_status = CTL_OK;
 	if (!err)
-		err = ctl_errno(cp->cp_status);
+		err = ctl_errno(cp->chp_status);
 	if (err) {
 		lo_data_change_failed(cp, err);
 		return;
 	}
-	lo_verifier_seen(cp->cp_run->cr_lo, lc->lc_map.lm_obj[cp->cp_obj].ob_ds, cp->cp_verifier);
+	lo_verifier_seen(cp->chp_run->cr_lo, lc->lc_map.lm_obj[cp->chp_obj].ob_ds,
+			 cp->chp_verifier);
 	change_go(cp);
 }
 
@@ -381,14 +382,14 @@ static void lo_data_change_start(struct change_run *cr, unsigned obj)
 						[LO_COPY] = CTL_CHANGE_COPY};
 	struct change_part *cp = &cr->cr_part[cr->cr_nparts++];
 	struct lo_change *lc = cr->cr_change;
-	ctl_change_args *a = &cp->cp_ctl.dc_req.ctl_request_u.change;
+	ctl_change_args *a = &cp->chp_ctl.dc_req.ctl_request_u.change;
 
-	cp->cp_run = cr;
-	cp->cp_obj = obj;
-	cp->cp_at = lc->lc_off;
-	cp->cp_ctl.dc_req.op = CTL_OP_CHANGE;
-	cp->cp_ctl.dc_take = change_take;
-	cp->cp_ctl.dc_done = change_answer;
+	cp->chp_run = cr;
+	cp->chp_obj = obj;
+	cp->chp_at = lc->lc_off;
+	cp->chp_ctl.dc_req.op = CTL_OP_CHANGE;
+	cp->chp_ctl.dc_take = change_take;
+	cp->chp_ctl.dc_done = change_answer;
 	a->instance_epoch = ns_super(cr->cr_lo->l_ns)->su_boot;
 	a->type = types[lc->lc_kind];
 	a->epoch = lc->lc_map.lm_epoch;
@@ -402,9 +403,9 @@ static void lo_data_change_start(struct change_run *cr, unsigned obj)
 			      source, &a->source);
 		a->known |= lc->lc_src_map.lm_obj[source].ob_known ? CTL_KNOWN_SOURCE : 0;
 	}
-	cp->cp_spans = calloc(CTL_SPANS_MAX, sizeof(*cp->cp_spans));
+	cp->chp_spans = calloc(CTL_SPANS_MAX, sizeof(*cp->chp_spans));
 	cr->cr_left++;
-	if (cp->cp_spans)
+	if (cp->chp_spans)
 		change_go(cp);
 	else
 		lo_data_change_failed(cp, -ENOMEM);
