@@ -467,9 +467,9 @@ static int op_deleg_ask_run(struct kv_op *op, struct kv_txn *t)
 	struct ns *ns = k->c->m->m_ns;
 	struct ns_inode i;
 
-	if (k->a.a_times)
-		return ns_deleg_times(ns, t, k->ino, &k->a.a_atime, &k->a.a_mtime, k->a.a_modified,
-				      file_now());
+	if (k->a.dq_times)
+		return ns_deleg_times(ns, t, k->ino, &k->a.dq_atime, &k->a.dq_mtime,
+				      k->a.dq_modified, file_now());
 	return ns_setattr(ns, t, k->ino, &s, NULL, file_now(), &i);
 }
 
@@ -484,7 +484,7 @@ static void ask_answered(struct st_deleg_query *a)
 	struct compound *c = k->c;
 	struct ns_inode i = {0};
 
-	if (a->a_err) { /* no answer: its delegation is recalled, or revoked at the deadline */
+	if (a->dq_err) { /* no answer: its delegation is recalled, or revoked at the deadline */
 		if (op_deleg_clear_begin(c, &k->ino, 1, OPEN4_SHARE_ACCESS_READ, 0))
 			free(k);
 		else
@@ -492,12 +492,12 @@ static void ask_answered(struct st_deleg_query *a)
 		return;
 	}
 	c->told_ino = k->ino;
-	c->told_size = a->a_size < OP_MAX_FILE ? a->a_size : OP_MAX_FILE;
+	c->told_size = a->dq_size < OP_MAX_FILE ? a->dq_size : OP_MAX_FILE;
 	op_txn_stale(c->th);
 	if (ns_get(c->m->m_ns, op_txn(c), k->ino, &i) == 0)
-		a->a_modified |= i.i_size != a->a_size;
-	if (!a->a_modified && !(a->a_times && (ns_time_after(&a->a_atime, &i.i_atime) ||
-					       ns_time_after(&a->a_mtime, &i.i_mtime)))) {
+		a->dq_modified |= i.i_size != a->dq_size;
+	if (!a->dq_modified && !(a->dq_times && (ns_time_after(&a->dq_atime, &i.i_atime) ||
+						 ns_time_after(&a->dq_mtime, &i.i_mtime)))) {
 		ask_end(k, 0);
 		return;
 	}
@@ -522,8 +522,8 @@ bool op_deleg_ask(struct compound *c, uint64_t ino)
 		return false; /* the caller answers with what is committed */
 	k->c = c;
 	k->ino = ino;
-	k->a.a_loop = c->th->mt_loop;
-	k->a.a_then = ask_answered;
+	k->a.dq_loop = c->th->mt_loop;
+	k->a.dq_then = ask_answered;
 	do {
 		st_work_lock(&w, st, ino);
 		f = st_file_get(st, ino, false);

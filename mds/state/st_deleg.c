@@ -249,9 +249,9 @@ unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *in
 
 static void st_deleg_ask_run(struct loop_msg *m)
 {
-	struct st_deleg_query *a = hash_entry(m, struct st_deleg_query, a_msg);
+	struct st_deleg_query *a = hash_entry(m, struct st_deleg_query, dq_msg);
 
-	a->a_then(a);
+	a->dq_then(a);
 }
 
 static void asks_end(struct st_deleg *dg, const struct st_deleg_query *answer)
@@ -259,22 +259,22 @@ static void asks_end(struct st_deleg *dg, const struct st_deleg_query *answer)
 	while (dg->dg_asks) {
 		struct st_deleg_query *a = dg->dg_asks;
 
-		dg->dg_asks = a->a_next;
-		a->a_err = answer->a_err;
-		a->a_modified = answer->a_modified;
-		a->a_times = answer->a_times;
-		a->a_size = answer->a_size;
-		a->a_atime = answer->a_atime;
-		a->a_mtime = answer->a_mtime;
-		a->a_msg.m_run = st_deleg_ask_run;
-		loop_post(a->a_loop, &a->a_msg);
+		dg->dg_asks = a->dq_next;
+		a->dq_err = answer->dq_err;
+		a->dq_modified = answer->dq_modified;
+		a->dq_times = answer->dq_times;
+		a->dq_size = answer->dq_size;
+		a->dq_atime = answer->dq_atime;
+		a->dq_mtime = answer->dq_mtime;
+		a->dq_msg.m_run = st_deleg_ask_run;
+		loop_post(a->dq_loop, &a->dq_msg);
 	}
 	dg->dg_asking = false;
 }
 
 void st_asks_fail(struct st_deleg *dg)
 {
-	asks_end(dg, &(struct st_deleg_query){.a_err = -EIO});
+	asks_end(dg, &(struct st_deleg_query){.dq_err = -EIO});
 }
 
 #define ASK_WORD0 (1u << FATTR4_CHANGE | 1u << FATTR4_SIZE)
@@ -320,11 +320,11 @@ bool st_ask_decode(struct xdr_in *x, uint64_t given, struct st_deleg_query *a)
 	    len != 16u + (w[2] ? 24 : 0))
 		return false;
 	change = xdr_get_u64(x);
-	a->a_size = xdr_get_u64(x);
-	a->a_modified = change != given;
-	a->a_times = w[2];
-	if (a->a_times &&
-	    (!st_deleg_get_time(x, &a->a_atime) || !st_deleg_get_time(x, &a->a_mtime)))
+	a->dq_size = xdr_get_u64(x);
+	a->dq_modified = change != given;
+	a->dq_times = w[2];
+	if (a->dq_times &&
+	    (!st_deleg_get_time(x, &a->dq_atime) || !st_deleg_get_time(x, &a->dq_mtime)))
 		return false;
 	return !x->bad;
 }
@@ -337,7 +337,7 @@ static bool st_deleg_ask_done(struct st *st, struct st_cb *cb, int64_t status, s
 	if (!o)
 		return false;
 	if (status != NFS4_OK || !st_ask_decode(res, o->o_deleg->dg_change, &a))
-		a.a_err = -EIO;
+		a.dq_err = -EIO;
 	asks_end(o->o_deleg, &a);
 	return false;
 }
@@ -363,7 +363,7 @@ void st_deleg_ask(struct st *st, struct st_open *o, struct st_deleg_query *a)
 	struct st_session *s;
 	struct st_cb *cb;
 
-	a->a_next = dg->dg_asks;
+	a->dq_next = dg->dg_asks;
 	dg->dg_asks = a;
 	if (dg->dg_asking)
 		return;

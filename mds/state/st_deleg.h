@@ -32,17 +32,17 @@ struct st_deleg {
 	struct st_grants dg_grants;
 };
 
-/* What a holder of a write delegation answered (RFC 8881 section 20.1). a_then runs on a_loop. */
+/* What a holder of a write delegation answered (RFC 8881 section 20.1). dq_then runs on dq_loop. */
 struct st_deleg_query {
-	struct st_deleg_query *a_next;
-	struct loop_msg a_msg;
-	struct loop *a_loop;
-	void (*a_then)(struct st_deleg_query *a);
-	int a_err;	 /* not 0: there is no answer */
-	bool a_modified; /* it has written since it got the delegation */
-	bool a_times;	 /* a_atime and a_mtime are valid */
-	uint64_t a_size;
-	struct ns_time a_atime, a_mtime;
+	struct st_deleg_query *dq_next;
+	struct loop_msg dq_msg;
+	struct loop *dq_loop;
+	void (*dq_then)(struct st_deleg_query *a);
+	int dq_err;	  /* not 0: there is no answer */
+	bool dq_modified; /* it has written since it got the delegation */
+	bool dq_times;	  /* dq_atime and dq_mtime are valid */
+	uint64_t dq_size;
+	struct ns_time dq_atime, dq_mtime;
 };
 
 /* Decodes the attributes in a CB_GETATTR's answer. False for anything but this: size and change are
@@ -85,7 +85,7 @@ unsigned st_deleg_overdue(struct st *st, const struct st_client *c, uint64_t *in
 /* Is this a revoked stateid of this client? */
 bool st_revoked_find(const struct st_client *c, const struct st_stateid *sid);
 void st_revoked_free(struct st_client *c, const struct st_stateid *sid);
-/* All locked: asks the holder of a write delegation. a->a_then is called later in any case. */
+/* All locked: asks the holder of a write delegation. a->dq_then is called later in any case. */
 void st_deleg_ask(struct st *st, struct st_open *d, struct st_deleg_query *a);
 void st_asks_fail(struct st_deleg *dg);
 /* What is remembered of files that were opened lately: a table of fixed size, in which new entries

@@ -17,10 +17,11 @@ static void getattr(const uint8_t *data, size_t size)
 	if (!st_ask_decode(&x, 7, &a))
 		return;
 	if (x.bad || x.p > data + size ||
-	    (a.a_times && (a.a_atime.t_nsec >= 1000000000 || a.a_mtime.t_nsec >= 1000000000)))
+	    (a.dq_times && (a.dq_atime.t_nsec >= 1000000000 || a.dq_mtime.t_nsec >= 1000000000)))
 		abort();
 	/* Whether it has written depends on the change alone. */
-	if (!st_ask_decode(&y, 8, &b) || (!a.a_modified && !b.a_modified) || a.a_size != b.a_size)
+	if (!st_ask_decode(&y, 8, &b) || (!a.dq_modified && !b.dq_modified) ||
+	    a.dq_size != b.dq_size)
 		abort();
 }
 
