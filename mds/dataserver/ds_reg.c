@@ -296,19 +296,19 @@ static void seat_show(struct ds_reg *d, const struct ds_reg_node *nd, uint64_t n
 		      void (*fn)(void *arg, const struct ds_reg_candidate *se), void *arg)
 {
 	struct ds_reg_candidate se = {
-		.se_id = nd->nd_sv.sv_id,
-		.se_weight = nd->nd_terms.dt_weight,
-		.se_load = nd->nd_terms.dt_load,
-		.se_latency = latency_at(nd, now),
-		.se_capacity = nd->nd_sv.sv_capacity,
-		.se_available = nd->nd_sv.sv_available,
-		.se_alive = alive_at(d, nd, now),
-		.se_draining = nd->nd_terms.dt_draining,
-		.se_generic = nd->nd_gen != NULL,
-		.se_ready = !nd->nd_gen || atomic_load(&nd->nd_gen->gn_ready),
-		.se_hopeless = nd->nd_gen && atomic_load(&nd->nd_gen->gn_said),
-		.se_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
-		.se_labels = nd->nd_terms.dt_labels};
+		.can_id = nd->nd_sv.sv_id,
+		.can_weight = nd->nd_terms.dt_weight,
+		.can_load = nd->nd_terms.dt_load,
+		.can_latency = latency_at(nd, now),
+		.can_capacity = nd->nd_sv.sv_capacity,
+		.can_available = nd->nd_sv.sv_available,
+		.can_alive = alive_at(d, nd, now),
+		.can_draining = nd->nd_terms.dt_draining,
+		.can_generic = nd->nd_gen != NULL,
+		.can_ready = !nd->nd_gen || atomic_load(&nd->nd_gen->gn_ready),
+		.can_hopeless = nd->nd_gen && atomic_load(&nd->nd_gen->gn_said),
+		.can_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
+		.can_labels = nd->nd_terms.dt_labels};
 
 	fn(arg, &se);
 }

@@ -225,13 +225,13 @@ void ds_reg_forget(struct ds_reg *d, struct ds_reg_command *w);
 /* Calls fn for every server that may join, by id, with what placement needs. fn runs under dsc's
  * lock: it must be short, and must not call dsc. */
 struct ds_reg_candidate {
-	uint32_t se_id, se_weight, se_load, se_latency; /* as in ds_reg_terms */
-	uint64_t se_capacity, se_available;
-	bool se_alive, se_draining;
-	/* se_ready: it can take a new file now; se_hopeless: it makes no more files ahead */
-	bool se_generic, se_ready, se_hopeless;
-	uint64_t se_unheard_ms; /* ms since its last message, or since our start */
-	const char *se_labels;
+	uint32_t can_id, can_weight, can_load, can_latency; /* as in ds_reg_terms */
+	uint64_t can_capacity, can_available;
+	bool can_alive, can_draining;
+	/* can_ready: it can take a new file now; can_hopeless: it makes no more files ahead */
+	bool can_generic, can_ready, can_hopeless;
+	uint64_t can_unheard_ms; /* ms since its last message, or since our start */
+	const char *can_labels;
 };
 void ds_reg_candidates(struct ds_reg *d, void (*fn)(void *arg, const struct ds_reg_candidate *se),
 		       void *arg);

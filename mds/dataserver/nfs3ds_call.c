@@ -507,8 +507,8 @@ static void stats(struct gen *g, struct ds_reg_ctl *c)
 /* ---- SEEK: NFSv3 knows no holes, so all is data up to the end (RFC 7862 section 15.11) ---- */
 
 struct one_seek {
-	struct nfs3ds_rpc os_rpc;
-	struct ds_reg_ctl *os_ctl;
+	struct nfs3ds_rpc osk_rpc;
+	struct ds_reg_ctl *osk_ctl;
 };
 
 /* Returns the first offset from `at` on that belongs to the object. An object of a striped file has
@@ -525,8 +525,8 @@ static uint64_t own_from(const ctl_seek_args *a, uint64_t at)
 
 static void nfs3ds_call_seek_done(struct nfs3ds_rpc *r)
 {
-	struct one_seek *os = caa_container_of(r, struct one_seek, os_rpc);
-	const ctl_seek_args *a = &os->os_ctl->dc_req.ctl_request_u.seek;
+	struct one_seek *os = caa_container_of(r, struct one_seek, osk_rpc);
+	const ctl_seek_args *a = &os->osk_ctl->dc_req.ctl_request_u.seek;
 	ctl_response res = {.status = nfs3ds_sized(r) ? CTL_OK : CTL_IO};
 	ctl_seek_res *s = &res.result.ctl_result_u.seek;
 	uint64_t size = r->gr_attr.fa_size,
@@ -534,7 +534,7 @@ static void nfs3ds_call_seek_done(struct nfs3ds_rpc *r)
 
 	s->found = a->hole || at < size ? CTL_SEEK_FOUND : CTL_SEEK_NONE;
 	s->offset = at;
-	nfs3ds_answer(os->os_ctl, &res);
+	nfs3ds_answer(os->osk_ctl, &res);
 	free(os);
 }
 
@@ -560,9 +560,9 @@ static void seek(struct gen *g, struct ds_reg_ctl *c)
 		nfs3ds_refuse(c, err == -ENOENT ? CTL_NOENT : CTL_IO);
 		return;
 	}
-	os->os_ctl = c;
-	os->os_rpc.gr_done = nfs3ds_call_seek_done;
-	nfs3ds_getattr(g->gn_client, &os->os_rpc, &o.go_fh);
+	os->osk_ctl = c;
+	os->osk_rpc.gr_done = nfs3ds_call_seek_done;
+	nfs3ds_getattr(g->gn_client, &os->osk_rpc, &o.go_fh);
 }
 
 void nfs3ds_call(struct gen *g, struct ds_reg_ctl *c)

@@ -39,21 +39,21 @@ struct filler {
 	bool fr_busy;
 };
 struct nfs3ds_fill {
-	struct gen *gf_gen;
-	struct kv_op gf_op;
-	unsigned gf_n, gf_next, gf_busy, gf_made;
-	uint64_t gf_number[FILL_MOST];
-	struct nfs3ds_fh gf_fh[FILL_MOST];
-	int gf_err;
-	bool gf_ending;
-	struct filler gf_filler[MAKE_MANY];
+	struct gen *gfi_gen;
+	struct kv_op gfi_op;
+	unsigned gfi_n, gfi_next, gfi_busy, gfi_made;
+	uint64_t gfi_number[FILL_MOST];
+	struct nfs3ds_fh gfi_fh[FILL_MOST];
+	int gfi_err;
+	bool gfi_ending;
+	struct filler gfi_filler[MAKE_MANY];
 };
 
 static void fill_go(struct nfs3ds_fill *f);
 
 static void fill_free(struct nfs3ds_fill *f)
 {
-	f->gf_gen->gn_filling = false;
+	f->gfi_gen->gn_filling = false;
 	free(f);
 }
 
@@ -65,12 +65,12 @@ struct counted {
 static int nfs3ds_pool_count_one(void *arg, uint64_t number, const struct nfs3ds_fh *fh)
 {
 	struct counted *c = arg;
-	uint64_t doubtful = c->f->gf_gen->gn_doubtful;
+	uint64_t doubtful = c->f->gfi_gen->gn_doubtful;
 
 	if (fh->f_len)
 		c->ready++;
-	else if ((number >= doubtful || doubtful - number > DOUBT_MOST) && c->f->gf_n < FILL_MOST)
-		c->f->gf_number[c->f->gf_n++] = number;
+	else if ((number >= doubtful || doubtful - number > DOUBT_MOST) && c->f->gfi_n < FILL_MOST)
+		c->f->gfi_number[c->f->gfi_n++] = number;
 	return 0;
 }
 
@@ -78,8 +78,8 @@ static int nfs3ds_pool_count_one(void *arg, uint64_t number, const struct nfs3ds
  * make. */
 static int reserve_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
-	struct gen *g = f->gf_gen;
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gfi_op);
+	struct gen *g = f->gfi_gen;
 	struct counted c = {.f = f};
 	static const struct nfs3ds_fh none;
 	unsigned want = g->gn_dsc->d_opts.do_pool, more;
@@ -89,14 +89,14 @@ static int reserve_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	atomic_store(&g->gn_ready, c.ready);
-	more = c.ready + f->gf_n < want ? want - c.ready - f->gf_n : 0;
-	if (more > FILL_MOST - f->gf_n)
-		more = FILL_MOST - f->gf_n;
+	more = c.ready + f->gfi_n < want ? want - c.ready - f->gfi_n : 0;
+	if (more > FILL_MOST - f->gfi_n)
+		more = FILL_MOST - f->gfi_n;
 	if (!more)
 		return 0;
 	err = nfs3ds_next_take(t, g, more, &first);
 	for (unsigned i = 0; i < more && !err; i++) {
-		f->gf_number[f->gf_n++] = first + i;
+		f->gfi_number[f->gfi_n++] = first + i;
 		err = nfs3ds_pool_put(t, g->gn_id, first + i, &none);
 	}
 	return err;
@@ -104,57 +104,58 @@ static int reserve_run(struct kv_op *op, struct kv_txn *t)
 
 static int made_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gfi_op);
 	int err = 0;
 
-	for (unsigned i = 0; i < f->gf_n && !err; i++)
-		if (f->gf_fh[i].f_len)
-			err = nfs3ds_pool_put(t, f->gf_gen->gn_id, f->gf_number[i], &f->gf_fh[i]);
+	for (unsigned i = 0; i < f->gfi_n && !err; i++)
+		if (f->gfi_fh[i].f_len)
+			err = nfs3ds_pool_put(t, f->gfi_gen->gn_id, f->gfi_number[i],
+					      &f->gfi_fh[i]);
 	return err;
 }
 
 static void made_done(struct kv_op *op, int err)
 {
-	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gfi_op);
 
 	if (err)
-		log_error("data server %u: cannot record files made ahead: %s", f->gf_gen->gn_id,
+		log_error("data server %u: cannot record files made ahead: %s", f->gfi_gen->gn_id,
 			  strerror(-err));
 	else
-		atomic_fetch_add(&f->gf_gen->gn_ready, f->gf_made);
-	if (!err && !f->gf_err)
-		atomic_store(&f->gf_gen->gn_said, false);
+		atomic_fetch_add(&f->gfi_gen->gn_ready, f->gfi_made);
+	if (!err && !f->gfi_err)
+		atomic_store(&f->gfi_gen->gn_said, false);
 	fill_free(f);
 }
 
 static void fill_end(struct nfs3ds_fill *f)
 {
-	if (f->gf_busy || f->gf_ending)
+	if (f->gfi_busy || f->gfi_ending)
 		return;
-	f->gf_ending = true;
-	if (!f->gf_made) {
+	f->gfi_ending = true;
+	if (!f->gfi_made) {
 		fill_free(f);
 		return;
 	}
-	f->gf_op = (struct kv_op){.o_run = made_run, .o_done = made_done, .o_loop = loop_self()};
-	kv_submit(ns_kv(f->gf_gen->gn_dsc->d_ns), &f->gf_op);
+	f->gfi_op = (struct kv_op){.o_run = made_run, .o_done = made_done, .o_loop = loop_self()};
+	kv_submit(ns_kv(f->gfi_gen->gn_dsc->d_ns), &f->gfi_op);
 }
 
 static void fill_failed(struct nfs3ds_fill *f, const char *what, const char *why)
 {
-	struct gen *g = f->gf_gen;
+	struct gen *g = f->gfi_gen;
 
 	if (!atomic_exchange(&g->gn_said, true))
 		log_error("data server %u (%s): cannot make files ahead: %s: %s", g->gn_id,
 			  g->gn_path, what, why);
 	g->gn_sub_fh.f_len = 0;
-	f->gf_err = -EIO;
+	f->gfi_err = -EIO;
 }
 
 static void filler_done(struct filler *fr)
 {
 	fr->fr_busy = false;
-	fr->fr_fill->gf_busy--;
+	fr->fr_fill->gfi_busy--;
 	fill_go(fr->fr_fill);
 }
 
@@ -164,16 +165,16 @@ static void file_made(struct nfs3ds_file *gf)
 	struct nfs3ds_fill *f = fr->fr_fill;
 
 	if (gf->gf_err) {
-		if (gf->gf_rpc.gr_err && f->gf_number[fr->fr_at] >= f->gf_gen->gn_doubtful)
-			f->gf_gen->gn_doubtful = f->gf_number[fr->fr_at] + 1;
+		if (gf->gf_rpc.gr_err && f->gfi_number[fr->fr_at] >= f->gfi_gen->gn_doubtful)
+			f->gfi_gen->gn_doubtful = f->gfi_number[fr->fr_at] + 1;
 		fill_failed(
 			f, gf->gf_what,
 			gf->gf_err == -EPERM
 				? "the export must not squash root of this machine (no_root_squash)"
 				: strerror(-gf->gf_err));
 	} else {
-		f->gf_fh[fr->fr_at] = gf->gf_fh;
-		f->gf_made++;
+		f->gfi_fh[fr->fr_at] = gf->gf_fh;
+		f->gfi_made++;
 	}
 	filler_done(fr);
 }
@@ -183,11 +184,11 @@ static void nfs3ds_pool_file_begin(struct filler *fr)
 	struct nfs3ds_fill *f = fr->fr_fill;
 	char dir[NFS3DS_NAME];
 
-	fr->fr_file.gf_client = f->gf_gen->gn_client;
-	fr->fr_file.gf_dir = f->gf_gen->gn_sub_fh;
-	nfs3ds_name(f->gf_number[fr->fr_at], dir, fr->fr_file.gf_name);
+	fr->fr_file.gf_client = f->gfi_gen->gn_client;
+	fr->fr_file.gf_dir = f->gfi_gen->gn_sub_fh;
+	nfs3ds_name(f->gfi_number[fr->fr_at], dir, fr->fr_file.gf_name);
 	/* lo_place begins with epoch 1. */
-	nfs3ds_owner(f->gf_gen, f->gf_number[fr->fr_at], 1, &fr->fr_file.gf_uid,
+	nfs3ds_owner(f->gfi_gen, f->gfi_number[fr->fr_at], 1, &fr->fr_file.gf_uid,
 		     &fr->fr_file.gf_gid);
 	fr->fr_file.gf_done = file_made;
 	nfs3ds_file_make(&fr->fr_file);
@@ -199,11 +200,11 @@ static void sub_found(struct nfs3ds_rpc *r)
 {
 	struct filler *fr = caa_container_of(r, struct filler, fr_rpc);
 	struct nfs3ds_fill *f = fr->fr_fill;
-	struct gen *g = f->gf_gen;
+	struct gen *g = f->gfi_gen;
 	char dir[NFS3DS_NAME], name[NFS3DS_NAME];
 	int err = nfs3ds_errno(r);
 
-	nfs3ds_name(f->gf_number[fr->fr_at], dir, name);
+	nfs3ds_name(f->gfi_number[fr->fr_at], dir, name);
 	if (err == -ENOENT && r->gr_proc == NFS3_LOOKUP) {
 		nfs3ds_mkdir(g->gn_client, r, &g->gn_dir, dir);
 	} else if (err == -EEXIST || (!err && !r->gr_fh.f_len)) {
@@ -212,7 +213,7 @@ static void sub_found(struct nfs3ds_rpc *r)
 		fill_failed(f, r->gr_proc == NFS3_LOOKUP ? "LOOKUP" : "MKDIR", nfs3ds_why(r));
 		filler_done(fr);
 	} else {
-		g->gn_sub = f->gf_number[fr->fr_at] >> NFS3DS_DIR_BITS;
+		g->gn_sub = f->gfi_number[fr->fr_at] >> NFS3DS_DIR_BITS;
 		g->gn_sub_fh = r->gr_fh;
 		nfs3ds_pool_file_begin(fr);
 		fill_go(f);
@@ -222,27 +223,28 @@ static void sub_found(struct nfs3ds_rpc *r)
 /* Makes the files of one subdirectory at a time. The first of them looks up its handle. */
 static void fill_go(struct nfs3ds_fill *f)
 {
-	struct gen *g = f->gf_gen;
+	struct gen *g = f->gfi_gen;
 	char dir[NFS3DS_NAME], name[NFS3DS_NAME];
 
-	for (unsigned i = 0; i < MAKE_MANY && f->gf_next < f->gf_n && !f->gf_err && g->gn_up; i++) {
-		struct filler *fr = &f->gf_filler[i];
-		uint64_t sub = f->gf_number[f->gf_next] >> NFS3DS_DIR_BITS;
+	for (unsigned i = 0; i < MAKE_MANY && f->gfi_next < f->gfi_n && !f->gfi_err && g->gn_up;
+	     i++) {
+		struct filler *fr = &f->gfi_filler[i];
+		uint64_t sub = f->gfi_number[f->gfi_next] >> NFS3DS_DIR_BITS;
 		bool known = g->gn_sub_fh.f_len && g->gn_sub == sub;
 
 		if (fr->fr_busy)
 			continue;
-		if (!known && f->gf_busy)
+		if (!known && f->gfi_busy)
 			return;
 		fr->fr_busy = true;
 		fr->fr_fill = f;
-		fr->fr_at = f->gf_next++;
-		f->gf_busy++;
+		fr->fr_at = f->gfi_next++;
+		f->gfi_busy++;
 		if (known) {
 			nfs3ds_pool_file_begin(fr);
 			continue;
 		}
-		nfs3ds_name(f->gf_number[fr->fr_at], dir, name);
+		nfs3ds_name(f->gfi_number[fr->fr_at], dir, name);
 		fr->fr_rpc.gr_done = sub_found;
 		nfs3ds_lookup(g->gn_client, &fr->fr_rpc, &g->gn_dir, dir);
 		return;
@@ -252,11 +254,11 @@ static void fill_go(struct nfs3ds_fill *f)
 
 static void reserve_done(struct kv_op *op, int err)
 {
-	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gf_op);
+	struct nfs3ds_fill *f = caa_container_of(op, struct nfs3ds_fill, gfi_op);
 
 	if (err) {
 		log_error("data server %u: cannot get numbers for files made ahead: %s",
-			  f->gf_gen->gn_id, strerror(-err));
+			  f->gfi_gen->gn_id, strerror(-err));
 		fill_free(f);
 		return;
 	}
@@ -270,10 +272,10 @@ static void nfs3ds_pool_fill(struct gen *g)
 	if (!f)
 		return; /* the next tick tries again */
 	g->gn_filling = true;
-	f->gf_gen = g;
-	f->gf_op =
+	f->gfi_gen = g;
+	f->gfi_op =
 		(struct kv_op){.o_run = reserve_run, .o_done = reserve_done, .o_loop = loop_self()};
-	kv_submit(ns_kv(g->gn_dsc->d_ns), &f->gf_op);
+	kv_submit(ns_kv(g->gn_dsc->d_ns), &f->gfi_op);
 }
 
 /* ---- liveness ---- */

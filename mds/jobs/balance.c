@@ -89,15 +89,16 @@ static void see(void *arg, const struct ds_reg_candidate *se)
 	struct job_balance_server *bs = &b->b_view.bv_server[b->b_view.bv_nserver];
 
 	*bs = (struct job_balance_server){
-		.bs_id = se->se_id,
-		.bs_weight = se->se_weight,
-		.bs_load = se->se_load,
-		.bs_latency = se->se_latency,
-		.bs_capacity = se->se_capacity,
-		.bs_available = se->se_available,
-		.bs_counts = se->se_alive && se->se_weight && !se->se_draining && !se->se_generic,
+		.bs_id = se->can_id,
+		.bs_weight = se->can_weight,
+		.bs_load = se->can_load,
+		.bs_latency = se->can_latency,
+		.bs_capacity = se->can_capacity,
+		.bs_available = se->can_available,
+		.bs_counts =
+			se->can_alive && se->can_weight && !se->can_draining && !se->can_generic,
 	};
-	b->b_place[se->se_id] = (uint16_t)++b->b_view.bv_nserver;
+	b->b_place[se->can_id] = (uint16_t)++b->b_view.bv_nserver;
 }
 
 /* Reads the state of all servers, and which of them are loaded or slow beside the others. With

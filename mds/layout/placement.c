@@ -40,11 +40,11 @@ struct look {
 /* True when the server can take a new file now or, for LOOK_HOPED, may be able to soon. */
 static bool placement_may_take(const struct ds_reg_candidate *se, const struct look *lk)
 {
-	if (!se->se_weight || se->se_draining || (!se->se_ready && se->se_hopeless))
+	if (!se->can_weight || se->can_draining || (!se->can_ready && se->can_hopeless))
 		return false;
 	if (lk->lk_whom == LOOK_ALIVE)
-		return se->se_alive && se->se_ready;
-	return se->se_alive || se->se_unheard_ms <= lk->lk_patience_ms;
+		return se->can_alive && se->can_ready;
+	return se->can_alive || se->can_unheard_ms <= lk->lk_patience_ms;
 }
 
 static void placement_look_at(void *arg, const struct ds_reg_candidate *se)
@@ -52,12 +52,12 @@ static void placement_look_at(void *arg, const struct ds_reg_candidate *se)
 	const char *domain = NULL;
 	struct look *lk = arg;
 	struct lo_candidate *st = &lk->lk_seat[lk->lk_n];
-	uint64_t room = se->se_capacity / 100;
+	uint64_t room = se->can_capacity / 100;
 	size_t len = 0;
 
 	/* Handles and owners on an NFSv3 data server are longer than on weft's own, so a layout
 	 * with so many objects would be too long. */
-	if (se->se_generic &&
+	if (se->can_generic &&
 	    (lk->lk_policy->lp_mirrors + 1u) * lk->lk_policy->lp_stripes > LO_MAX_GENERIC) {
 		lk->lk_generic++;
 		return;
@@ -65,19 +65,19 @@ static void placement_look_at(void *arg, const struct ds_reg_candidate *se)
 	if (lk->lk_whom != LOOK_KNOWN && !placement_may_take(se, lk))
 		return;
 	lk->lk_seen++;
-	st->st_mirrors = lo_group_mirrors(lk->lk_policy, se->se_labels);
+	st->st_mirrors = lo_group_mirrors(lk->lk_policy, se->can_labels);
 	if (!st->st_mirrors)
 		return;
-	st->st_id = se->se_id;
-	st->st_full = se->se_available < (room > PLACE_ROOM ? room : PLACE_ROOM);
-	st->st_weight =
-		se->se_weight * (double)(se->se_available < 1 << 20 ? 1 << 20 : se->se_available);
+	st->st_id = se->can_id;
+	st->st_full = se->can_available < (room > PLACE_ROOM ? room : PLACE_ROOM);
+	st->st_weight = se->can_weight *
+			(double)(se->can_available < 1 << 20 ? 1 << 20 : se->can_available);
 	if (*lk->lk_policy->lp_domain)
-		domain = labels_get(se->se_labels, lk->lk_policy->lp_domain,
+		domain = labels_get(se->can_labels, lk->lk_policy->lp_domain,
 				    strlen(lk->lk_policy->lp_domain), &len);
 	lk->lk_domain[lk->lk_n] = domain ? hash_bytes(domain, len) : 0;
-	lk->lk_loads[lk->lk_n] = se->se_load;
-	lk->lk_load += se->se_load;
+	lk->lk_loads[lk->lk_n] = se->can_load;
+	lk->lk_load += se->can_load;
 	lk->lk_n++;
 }
 

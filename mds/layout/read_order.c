@@ -133,13 +133,13 @@ static void read_order_look_at(void *arg, const struct ds_reg_candidate *se)
 {
 	struct choice *ch = arg;
 
-	ch->ch_class = !se->se_alive ? READ_DEAD : !se->se_weight ? READ_NO_WEIGHT : READ_WEIGHED;
+	ch->ch_class = !se->can_alive ? READ_DEAD : !se->can_weight ? READ_NO_WEIGHT : READ_WEIGHED;
 	ch->ch_weight =
-		(se->se_weight ? se->se_weight : 1) * (*ch->ch_near && is_near(ch, se->se_labels)
-							       ? (double)ch->ch_lo->l_near_factor
-							       : 1.0);
-	ch->ch_load = se->se_load;
-	ch->ch_latency = se->se_latency;
+		(se->can_weight ? se->can_weight : 1) * (*ch->ch_near && is_near(ch, se->can_labels)
+								 ? (double)ch->ch_lo->l_near_factor
+								 : 1.0);
+	ch->ch_load = se->can_load;
+	ch->ch_latency = se->can_latency;
 }
 
 /* Returns the factor by which a value worse than the best reduces a weight: 1 for the best. */

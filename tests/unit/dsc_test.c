@@ -101,11 +101,11 @@ static void see(void *arg, const struct ds_reg_candidate *se)
 {
 	uint64_t *last = arg;
 
-	ck_assert_uint_eq(se->se_weight, se->se_capacity);
-	ck_assert_uint_eq(se->se_draining, se->se_weight & 1);
-	ck_assert_uint_eq(strtoull(se->se_labels, NULL, 10), se->se_weight);
-	ck_assert_uint_ge(se->se_weight, *last);
-	*last = se->se_weight;
+	ck_assert_uint_eq(se->can_weight, se->can_capacity);
+	ck_assert_uint_eq(se->can_draining, se->can_weight & 1);
+	ck_assert_uint_eq(strtoull(se->can_labels, NULL, 10), se->can_weight);
+	ck_assert_uint_ge(se->can_weight, *last);
+	*last = se->can_weight;
 }
 
 static void *reader(void *arg)
