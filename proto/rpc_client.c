@@ -132,15 +132,15 @@ static void connect_failed(struct rpc_client *cl, int err)
 		cl->cl_ops.cl_down(cl, err, cl->cl_arg);
 }
 
-/* c_client is NULL if the service closed the connection inside cl_up. */
+/* rcn_client is NULL if the service closed the connection inside cl_up. */
 static void client_ready(struct rpc_client *cl)
 {
 	struct rpc_conn *c = cl->cl_conn;
 
 	cl->cl_ready = true;
-	if (!c->c_dead && cl->cl_ops.cl_up)
+	if (!c->rcn_dead && cl->cl_ops.cl_up)
 		cl->cl_ops.cl_up(cl, c, cl->cl_arg);
-	if (c->c_client)
+	if (c->rcn_client)
 		wait_send(cl);
 }
 
@@ -157,16 +157,16 @@ const struct rpc_tls_proof *rpc_client_proof(const struct rpc_client *cl)
 
 static void connect_up(struct rpc_client *cl, struct rpc_conn *c)
 {
-	c->c_client = cl;
+	c->rcn_client = cl;
 	cl->cl_conn = c;
 	cl->cl_up_ns = loop_now_ns(cl->cl_loop);
-	c->c_refs++; /* the service may close it when it opens */
-	if (!c->c_is_rdma)
+	c->rcn_refs++; /* the service may close it when it opens */
+	if (!c->rcn_is_rdma)
 		rpc_conn_start(c);
 	if (!cl->cl_tls_prog) {
-		if (c->c_client)
+		if (c->rcn_client)
 			client_ready(cl);
-	} else if (!c->c_dead) {
+	} else if (!c->rcn_dead) {
 		loop_timer_start(cl->cl_loop, &cl->cl_timer, CONNECT_MS);
 		if (rpc_tls_probe(c, cl->cl_tls_prog, cl->cl_tls_vers))
 			rpc_conn_fail(c, -ENOMEM);
@@ -371,7 +371,7 @@ void rpc_client_start(struct rpc_client *cl)
 
 void rpc_client_send(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_ms)
 {
-	if (cl->cl_ready && cl->cl_conn && !cl->cl_conn->c_dead) {
+	if (cl->cl_ready && cl->cl_conn && !cl->cl_conn->rcn_dead) {
 		rpc_req_send(cl->cl_conn, q, timeout_ms);
 		return;
 	}
@@ -385,7 +385,7 @@ void rpc_client_destroy(struct rpc_client *cl)
 	loop_timer_stop(cl->cl_loop, &cl->cl_timer);
 	wait_fail(cl, -ECONNRESET);
 	if (cl->cl_conn) {
-		cl->cl_conn->c_client = NULL;
+		cl->cl_conn->rcn_client = NULL;
 		rpc_conn_close(cl->cl_conn);
 		cl->cl_conn = NULL;
 	}

@@ -3,8 +3,8 @@
  * rpc_conn.c - a connection's life, receiving and sending.
  *
  * At most one receive and one send are under way. The object lives while anything refers to it
- * (c_refs). c_dead says that nothing may be dispatched or sent any more. c_ended says that all
- * users have been notified.
+ * (rcn_refs). rcn_dead says that nothing may be dispatched or sent any more. rcn_ended says that
+ * all users have been notified.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -129,24 +129,24 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 
 	if (!c)
 		return NULL;
-	c->c_id = atomic_fetch_add(&conn_ids, 1) + 1;
-	c->c_loop = loop;
-	c->c_fd = fd;
-	c->c_refs = 1;
-	c->c_peer = *peer;
+	c->rcn_id = atomic_fetch_add(&conn_ids, 1) + 1;
+	c->rcn_loop = loop;
+	c->rcn_fd = fd;
+	c->rcn_refs = 1;
+	c->rcn_peer = *peer;
 	if (svc)
-		c->c_svc = *svc;
-	if (!c->c_svc.rs_max_record)
-		c->c_svc.rs_max_record = RPC_DEFAULT_MAX_RECORD;
-	c->c_outs_end = &c->c_outs;
-	c->c_recv_io.io_done = recv_done;
-	c->c_send_io.io_done = send_done;
-	c->c_start_msg.m_run = conn_start_msg;
-	c->c_end_msg.m_run = conn_end_msg;
-	if (getrandom(&c->c_xid, sizeof c->c_xid, GRND_NONBLOCK) < 0)
-		c->c_xid = (uint32_t)c->c_id;
+		c->rcn_svc = *svc;
+	if (!c->rcn_svc.rs_max_record)
+		c->rcn_svc.rs_max_record = RPC_DEFAULT_MAX_RECORD;
+	c->rcn_outs_end = &c->rcn_outs;
+	c->rcn_recv_io.io_done = recv_done;
+	c->rcn_send_io.io_done = send_done;
+	c->rcn_start_msg.m_run = conn_start_msg;
+	c->rcn_end_msg.m_run = conn_end_msg;
+	if (getrandom(&c->rcn_xid, sizeof c->rcn_xid, GRND_NONBLOCK) < 0)
+		c->rcn_xid = (uint32_t)c->rcn_id;
 	if (fd < 0) {
-		c->c_is_rdma = true;
+		c->rcn_is_rdma = true;
 	} else {
 		rpc_socket_tune(fd);
 		atomic_fetch_add(&conns_open, 1);
@@ -156,14 +156,14 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 
 static void outs_free(struct rpc_conn *c)
 {
-	while (c->c_outs) {
-		struct rpc_out *o = c->c_outs;
+	while (c->rcn_outs) {
+		struct rpc_out *o = c->rcn_outs;
 
-		c->c_outs = o->o_next;
+		c->rcn_outs = o->o_next;
 		rpc_out_release(o);
 	}
-	c->c_outs_end = &c->c_outs;
-	c->c_queued = c->c_sent = 0;
+	c->rcn_outs_end = &c->rcn_outs;
+	c->rcn_queued = c->rcn_sent = 0;
 }
 
 /* The kernel keeps the data that the peer has not acknowledged for as long as it tries to deliver
@@ -172,10 +172,10 @@ static void socket_close(struct rpc_conn *c)
 {
 	static const struct linger now = {1, 0};
 
-	if (c->c_pins && setsockopt(c->c_fd, SOL_SOCKET, SO_LINGER, &now, sizeof now))
+	if (c->rcn_pins && setsockopt(c->rcn_fd, SOL_SOCKET, SO_LINGER, &now, sizeof now))
 		log_debug("rpc: SO_LINGER: %s", strerror(errno));
-	close(c->c_fd);
-	c->c_fd = -1;
+	close(c->rcn_fd);
+	c->rcn_fd = -1;
 	atomic_fetch_sub(&conns_open, 1);
 }
 
@@ -183,49 +183,49 @@ static void socket_close(struct rpc_conn *c)
  * nothing of ours. */
 static void conn_close_fd(struct rpc_conn *c)
 {
-	if (!c->c_ended || c->c_receiving || c->c_sending || c->c_closed)
+	if (!c->rcn_ended || c->rcn_receiving || c->rcn_sending || c->rcn_closed)
 		return;
-	if (c->c_fd >= 0)
+	if (c->rcn_fd >= 0)
 		socket_close(c);
-	c->c_closed = true;
-	c->c_refs++; /* the calls freed here hold references as well */
+	c->rcn_closed = true;
+	c->rcn_refs++; /* the calls freed here hold references as well */
 	rpc_tls_free(c);
-	rpc_rx_free(&c->c_rx);
+	rpc_rx_free(&c->rcn_rx);
 	outs_free(c);
 	rpc_conn_put(c);
 }
 
 void rpc_conn_put(struct rpc_conn *c)
 {
-	assert(c->c_refs);
-	if (--c->c_refs)
+	assert(c->rcn_refs);
+	if (--c->rcn_refs)
 		return;
-	assert(c->c_closed);
+	assert(c->rcn_closed);
 	rpc_host_leave(c);
-	free(c->c_reqs);
+	free(c->rcn_reqs);
 	free(c);
 }
 
 void rpc_conn_fail(struct rpc_conn *c, int err)
 {
-	if (c->c_dead)
+	if (c->rcn_dead)
 		return;
-	c->c_dead = true;
-	c->c_err = err;
-	if (c->c_t)
+	c->rcn_dead = true;
+	c->rcn_err = err;
+	if (c->rcn_t)
 		rpc_tls_bye(c);
-	if (c->c_rdma)
+	if (c->rcn_rdma)
 		rpc_rdma_end(c);
-	else if (c->c_fd >= 0)
-		shutdown(c->c_fd, SHUT_RDWR); /* ends the I/O under way */
-	c->c_refs++;
-	loop_post(c->c_loop, &c->c_end_msg);
+	else if (c->rcn_fd >= 0)
+		shutdown(c->rcn_fd, SHUT_RDWR); /* ends the I/O under way */
+	c->rcn_refs++;
+	loop_post(c->rcn_loop, &c->rcn_end_msg);
 }
 
 void rpc_conn_released(struct rpc_conn *c)
 {
-	c->c_rdma = NULL;
-	c->c_receiving = false;
+	c->rcn_rdma = NULL;
+	c->rcn_receiving = false;
 	conn_close_fd(c);
 	rpc_conn_put(c);
 }
@@ -237,18 +237,18 @@ void rpc_conn_close(struct rpc_conn *c)
 
 static void conn_end_msg(struct loop_msg *m)
 {
-	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_end_msg);
+	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, rcn_end_msg);
 
-	if (c->c_host)
+	if (c->rcn_host)
 		rpc_host_quit(c);
 	rpc_half_quit(c);
 	rpc_req_lost(c);
-	if (c->c_opened && c->c_svc.rs_closed)
-		c->c_svc.rs_closed(c, c->c_svc.rs_arg);
-	if (c->c_client)
-		rpc_client_lost(c->c_client, c->c_err);
-	c->c_client = NULL;
-	c->c_ended = true;
+	if (c->rcn_opened && c->rcn_svc.rs_closed)
+		c->rcn_svc.rs_closed(c, c->rcn_svc.rs_arg);
+	if (c->rcn_client)
+		rpc_client_lost(c->rcn_client, c->rcn_err);
+	c->rcn_client = NULL;
+	c->rcn_ended = true;
 	conn_close_fd(c);
 	rpc_conn_put(c);
 	rpc_conn_put(c); /* the reference of rpc_conn_new */
@@ -260,7 +260,7 @@ static void conn_end_msg(struct loop_msg *m)
  * replies (a recall). */
 static unsigned most_calls(const struct rpc_conn *c)
 {
-	return c->c_nreqs ? 4 * RPC_MAX_CALLS : RPC_MAX_CALLS;
+	return c->rcn_nreqs ? 4 * RPC_MAX_CALLS : RPC_MAX_CALLS;
 }
 
 /* A quarter of what is left: however many clients do not read their replies, those that do find
@@ -268,28 +268,28 @@ static unsigned most_calls(const struct rpc_conn *c)
  * that has stopped holds something, and goes on when that ends. */
 static size_t most_held(const struct rpc_conn *c)
 {
-	size_t all = c->c_rl->rl_all_held,
+	size_t all = c->rcn_rl->rl_all_held,
 	       most = all < RPC_MAX_ALL_HELD ? (RPC_MAX_ALL_HELD - all) / 4 : 0;
 
 	if (most > RPC_MAX_HELD)
 		most = RPC_MAX_HELD;
 	if (most < RPC_LEAST_HELD)
 		most = RPC_LEAST_HELD;
-	return c->c_nreqs ? 4 * most : most;
+	return c->rcn_nreqs ? 4 * most : most;
 }
 
 static bool conn_full(struct rpc_conn *c)
 {
-	return c->c_ncalls >= most_calls(c) || c->c_queued >= RPC_MAX_QUEUED ||
-	       c->c_held >= most_held(c) || rpc_host_full(c);
+	return c->rcn_ncalls >= most_calls(c) || c->rcn_queued >= RPC_MAX_QUEUED ||
+	       c->rcn_held >= most_held(c) || rpc_host_full(c);
 }
 
 static int recv_space(struct rpc_conn *c, void **p, size_t *n, bool *all)
 {
-	if (c->c_ncalls <= FEW_CALLS)
-		rpc_rx_leave(&c->c_rx);
-	return (c->c_alone || !rpc_any_has(c->c_rl) ? rpc_rx_space : rpc_rx_space_any)(&c->c_rx, p,
-										       n, all);
+	if (c->rcn_ncalls <= FEW_CALLS)
+		rpc_rx_leave(&c->rcn_rx);
+	return (c->rcn_alone || !rpc_any_has(c->rcn_rl) ? rpc_rx_space
+							: rpc_rx_space_any)(&c->rcn_rx, p, n, all);
 }
 
 static void recv_arm(struct rpc_conn *c)
@@ -300,21 +300,21 @@ static void recv_arm(struct rpc_conn *c)
 	void *p;
 	int err;
 
-	if (c->c_dead || c->c_receiving || c->c_paused || (c->c_t && !rpc_tls_takes(c)))
+	if (c->rcn_dead || c->rcn_receiving || c->rcn_paused || (c->rcn_t && !rpc_tls_takes(c)))
 		return;
-	err = c->c_t ? rpc_tls_space(c, &p, &n) : recv_space(c, &p, &n, &all);
+	err = c->rcn_t ? rpc_tls_space(c, &p, &n) : recv_space(c, &p, &n, &all);
 	if (err) {
 		rpc_conn_fail(c, err);
 		return;
 	}
-	sqe = loop_sqe(c->c_loop);
+	sqe = loop_sqe(c->rcn_loop);
 	if (p)
-		io_uring_prep_recv(sqe, c->c_fd, p, n, all ? MSG_WAITALL : 0);
+		io_uring_prep_recv(sqe, c->rcn_fd, p, n, all ? MSG_WAITALL : 0);
 	else
-		rpc_any_recv(sqe, c->c_fd, n);
-	loop_arm(sqe, &c->c_recv_io);
-	c->c_receiving = true;
-	c->c_refs++;
+		rpc_any_recv(sqe, c->rcn_fd, n);
+	loop_arm(sqe, &c->rcn_recv_io);
+	c->rcn_receiving = true;
+	c->rcn_refs++;
 }
 
 static void rpc_conn_record(struct rpc_conn *c, struct rpc_record *r)
@@ -322,8 +322,8 @@ static void rpc_conn_record(struct rpc_conn *c, struct rpc_record *r)
 	uint32_t dir;
 	int err;
 
-	if (c->c_probing) {
-		err = rpc_tls_probed(c, r, c->c_client ? rpc_client_proof(c->c_client) : NULL);
+	if (c->rcn_probing) {
+		err = rpc_tls_probed(c, r, c->rcn_client ? rpc_client_proof(c->rcn_client) : NULL);
 		rpc_buf_put(r->r_buf);
 		if (err)
 			rpc_conn_fail(c, err);
@@ -363,27 +363,27 @@ void rpc_conn_turn(struct rpc_conn *c)
 	int got = 0;
 
 	do {
-		while (!c->c_dead && !(c->c_paused = conn_full(c)) &&
-		       (got = c->c_is_rdma ? rpc_rdma_next(c, &r) : rpc_rx_next(&c->c_rx, &r)) >
+		while (!c->rcn_dead && !(c->rcn_paused = conn_full(c)) &&
+		       (got = c->rcn_is_rdma ? rpc_rdma_next(c, &r) : rpc_rx_next(&c->rcn_rx, &r)) >
 			       0) {
 			if (got == RPC_RX_FIRST) {
-				got = rpc_rx_admit(&c->c_rx, rpc_half_let(c, &r));
+				got = rpc_rx_admit(&c->rcn_rx, rpc_half_let(c, &r));
 				if (got)
 					break;
 				continue;
 			}
 			rpc_conn_record(c, &r);
-			if (!c->c_dead && rpc_turn_ends(c, ++records)) {
+			if (!c->rcn_dead && rpc_turn_ends(c, ++records)) {
 				rpc_turn_wait(c);
 				return;
 			}
 		}
-	} while (c->c_t && !c->c_dead && !c->c_paused && !got && (got = rpc_tls_pull(c)) > 0);
+	} while (c->rcn_t && !c->rcn_dead && !c->rcn_paused && !got && (got = rpc_tls_pull(c)) > 0);
 	if (got == -EMSGSIZE)
 		metric_add(rpc_m_garbage, 1);
 	if (got < 0)
 		rpc_conn_fail(c, got);
-	if (c->c_t && rpc_tls_pending(c))
+	if (c->rcn_t && rpc_tls_pending(c))
 		send_arm(c); /* the handshake's answers */
 	rpc_half_note(c, records);
 	recv_arm(c);
@@ -397,31 +397,31 @@ static bool recv_take(struct rpc_conn *c, int res, uint32_t flags)
 
 	if (!(flags & IORING_CQE_F_BUFFER))
 		return true;
-	b = rpc_any_take(c->c_rl, flags);
-	if (b && (res <= 0 || c->c_dead))
+	b = rpc_any_take(c->rcn_rl, flags);
+	if (b && (res <= 0 || c->rcn_dead))
 		rpc_buf_put(b);
 	else if (b)
-		rpc_rx_take(&c->c_rx, b);
+		rpc_rx_take(&c->rcn_rx, b);
 	return b;
 }
 
 static void recv_done(struct loop_io *io, int res, uint32_t flags)
 {
-	struct rpc_conn *c = caa_container_of(io, struct rpc_conn, c_recv_io);
-	bool none = res == -ENOBUFS && !c->c_alone;
+	struct rpc_conn *c = caa_container_of(io, struct rpc_conn, rcn_recv_io);
+	bool none = res == -ENOBUFS && !c->rcn_alone;
 
-	c->c_receiving = false;
-	c->c_alone = none;
+	c->rcn_receiving = false;
+	c->rcn_alone = none;
 	if (!recv_take(c, res, flags))
 		res = -ENOMEM;
-	if (c->c_dead) {
+	if (c->rcn_dead) {
 		conn_close_fd(c);
 	} else if (res > 0) {
 		metric_add(rpc_m_rx, (uint64_t)res);
-		if (c->c_t)
+		if (c->rcn_t)
 			rpc_tls_got(c, (size_t)res);
 		else
-			rpc_rx_got(&c->c_rx, (size_t)res);
+			rpc_rx_got(&c->rcn_rx, (size_t)res);
 		rpc_conn_input(c);
 	} else if (none || res == -EINTR || res == -EAGAIN) {
 		recv_arm(c);
@@ -435,35 +435,36 @@ static void recv_done(struct loop_io *io, int res, uint32_t flags)
  * must not be entered again. */
 void rpc_conn_unpause(struct rpc_conn *c)
 {
-	if (!c->c_paused || c->c_resuming || c->c_dead || c->c_ncalls > most_calls(c) / 2 ||
-	    c->c_queued > RPC_MAX_QUEUED / 2 || c->c_held > most_held(c) / 2 || rpc_host_full(c))
+	if (!c->rcn_paused || c->rcn_resuming || c->rcn_dead || c->rcn_ncalls > most_calls(c) / 2 ||
+	    c->rcn_queued > RPC_MAX_QUEUED / 2 || c->rcn_held > most_held(c) / 2 ||
+	    rpc_host_full(c))
 		return;
 	rpc_turn_wait(c);
 }
 
 static void conn_start_msg(struct loop_msg *m)
 {
-	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_start_msg);
+	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, rcn_start_msg);
 
 	rpc_conn_start(c);
 }
 
 void rpc_conn_start(struct rpc_conn *c)
 {
-	if (loop_self() != c->c_loop) {
-		loop_post(c->c_loop, &c->c_start_msg);
+	if (loop_self() != c->rcn_loop) {
+		loop_post(c->rcn_loop, &c->rcn_start_msg);
 		return;
 	}
-	c->c_rl = rpc_loop_get(c->c_loop);
-	rpc_rx_init(&c->c_rx, &c->c_rl->rl_pool, c->c_svc.rs_max_record);
+	c->rcn_rl = rpc_loop_get(c->rcn_loop);
+	rpc_rx_init(&c->rcn_rx, &c->rcn_rl->rl_pool, c->rcn_svc.rs_max_record);
 	if (!rpc_host_join(c)) {
 		rpc_conn_fail(c, -ENOMEM);
 		return;
 	}
 	rpc_half_start(c);
-	c->c_opened = true;
-	if (c->c_svc.rs_opened)
-		c->c_svc.rs_opened(c, c->c_svc.rs_arg);
+	c->rcn_opened = true;
+	if (c->rcn_svc.rs_opened)
+		c->rcn_svc.rs_opened(c, c->rcn_svc.rs_arg);
 	recv_arm(c);
 }
 
@@ -487,16 +488,16 @@ unsigned rpc_out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov)
 
 void rpc_conn_outs_advance(struct rpc_conn *c, size_t n)
 {
-	c->c_sent += n;
-	while (c->c_outs && c->c_sent >= rpc_out_len(c->c_outs)) {
-		struct rpc_out *o = c->c_outs;
+	c->rcn_sent += n;
+	while (c->rcn_outs && c->rcn_sent >= rpc_out_len(c->rcn_outs)) {
+		struct rpc_out *o = c->rcn_outs;
 
-		c->c_sent -= rpc_out_len(o);
+		c->rcn_sent -= rpc_out_len(o);
 		if (o->o_reply)
-			c->c_queued -= rpc_out_len(o);
-		c->c_outs = o->o_next;
-		if (!c->c_outs)
-			c->c_outs_end = &c->c_outs;
+			c->rcn_queued -= rpc_out_len(o);
+		c->rcn_outs = o->o_next;
+		if (!c->rcn_outs)
+			c->rcn_outs_end = &c->rcn_outs;
 		if (o->o_last_clear)
 			rpc_tls_clear_sent(c);
 		rpc_out_release(o);
@@ -511,20 +512,20 @@ static bool send_tls(struct rpc_conn *c, struct io_uring_sqe **sqe)
 
 	if (err)
 		rpc_conn_fail(c, err);
-	if (c->c_dead || !n)
+	if (c->rcn_dead || !n)
 		return false;
-	*sqe = loop_sqe(c->c_loop);
-	io_uring_prep_send(*sqe, c->c_fd, p, n, MSG_NOSIGNAL | MSG_WAITALL);
+	*sqe = loop_sqe(c->rcn_loop);
+	io_uring_prep_send(*sqe, c->rcn_fd, p, n, MSG_NOSIGNAL | MSG_WAITALL);
 	return true;
 }
 
 /* Gathers the first pieces of the queue, at most RPC_IOV of them. Returns their bytes. */
 static size_t outs_gather(const struct rpc_conn *c, struct msghdr *mh, struct iovec *iov)
 {
-	size_t skip = c->c_sent, bytes = 0;
+	size_t skip = c->rcn_sent, bytes = 0;
 	unsigned n = 0;
 
-	for (struct rpc_out *o = c->c_outs; o && n + 2 * XDR_SPLICES + 1 <= RPC_IOV;
+	for (struct rpc_out *o = c->rcn_outs; o && n + 2 * XDR_SPLICES + 1 <= RPC_IOV;
 	     o = o->o_last_clear ? NULL : o->o_next) {
 		n += rpc_out_iov(o, skip, iov + n);
 		bytes += rpc_out_len(o) - skip;
@@ -543,8 +544,8 @@ static void send_now(struct rpc_conn *c)
 	size_t bytes;
 	ssize_t n;
 
-	while (c->c_outs && (bytes = outs_gather(c, &mh, iov)) <= SEND_NOW) {
-		n = sendmsg(c->c_fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (c->rcn_outs && (bytes = outs_gather(c, &mh, iov)) <= SEND_NOW) {
+		n = sendmsg(c->rcn_fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n <= 0) {
 			if (n < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM &&
 			    errno != ENOBUFS)
@@ -563,56 +564,57 @@ static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe, struct loo
 {
 	struct loop_io *zc;
 
-	if (!c->c_t && c->c_outs) {
+	if (!c->rcn_t && c->rcn_outs) {
 		send_now(c);
 		rpc_conn_unpause(c);
 	}
-	if (c->c_dead || !c->c_outs)
+	if (c->rcn_dead || !c->rcn_outs)
 		return false;
-	c->c_snd = malloc(sizeof *c->c_snd);
-	if (!c->c_snd) {
+	c->rcn_snd = malloc(sizeof *c->rcn_snd);
+	if (!c->rcn_snd) {
 		rpc_conn_fail(c, -ENOMEM);
 		return false;
 	}
-	outs_gather(c, &c->c_snd->sd_mh, c->c_snd->sd_iov);
-	*sqe = loop_sqe(c->c_loop);
+	outs_gather(c, &c->rcn_snd->sd_mh, c->rcn_snd->sd_iov);
+	*sqe = loop_sqe(c->rcn_loop);
 	zc = rpc_zc_prep(c, *sqe);
 	if (zc)
 		*io = zc;
 	else
-		io_uring_prep_sendmsg(*sqe, c->c_fd, &c->c_snd->sd_mh, MSG_NOSIGNAL | MSG_WAITALL);
+		io_uring_prep_sendmsg(*sqe, c->rcn_fd, &c->rcn_snd->sd_mh,
+				      MSG_NOSIGNAL | MSG_WAITALL);
 	return true;
 }
 
 static void send_arm(struct rpc_conn *c)
 {
-	struct loop_io *io = &c->c_send_io;
+	struct loop_io *io = &c->rcn_send_io;
 	struct io_uring_sqe *sqe;
 
-	if (c->c_dead || c->c_sending)
+	if (c->rcn_dead || c->rcn_sending)
 		return;
-	if (c->c_is_rdma) {
+	if (c->rcn_is_rdma) {
 		rpc_rdma_send(c);
 		return;
 	}
-	c->c_send_tls = c->c_t && rpc_tls_sends(c);
-	if (!(c->c_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe, &io)))
+	c->rcn_send_tls = c->rcn_t && rpc_tls_sends(c);
+	if (!(c->rcn_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe, &io)))
 		return;
 	loop_arm(sqe, io);
-	c->c_sending = true;
-	c->c_refs++;
+	c->rcn_sending = true;
+	c->rcn_refs++;
 }
 
 void rpc_conn_sent(struct rpc_conn *c, int res)
 {
-	c->c_sending = false;
-	free(c->c_snd);
-	c->c_snd = NULL;
-	if (c->c_dead) {
+	c->rcn_sending = false;
+	free(c->rcn_snd);
+	c->rcn_snd = NULL;
+	if (c->rcn_dead) {
 		conn_close_fd(c);
 	} else if (res > 0) {
 		metric_add(rpc_m_tx, (uint64_t)res);
-		if (!c->c_send_tls)
+		if (!c->rcn_send_tls)
 			rpc_conn_outs_advance(c, (size_t)res);
 		else if (rpc_tls_sent(c, (size_t)res))
 			rpc_conn_input(c);
@@ -629,7 +631,7 @@ void rpc_conn_sent(struct rpc_conn *c, int res)
 static void send_done(struct loop_io *io, int res, uint32_t flags)
 {
 	(void)flags;
-	rpc_conn_sent(caa_container_of(io, struct rpc_conn, c_send_io), res);
+	rpc_conn_sent(caa_container_of(io, struct rpc_conn, rcn_send_io), res);
 }
 
 static void flush_hook(struct loop_hook *h)
@@ -640,8 +642,8 @@ static void flush_hook(struct loop_hook *h)
 	while (rl->rl_flush) {
 		struct rpc_conn *c = rl->rl_flush;
 
-		rl->rl_flush = c->c_flush_next;
-		c->c_on_flush = false;
+		rl->rl_flush = c->rcn_flush_next;
+		c->rcn_on_flush = false;
 		send_arm(c);
 		rpc_conn_put(c);
 	}
@@ -650,18 +652,18 @@ static void flush_hook(struct loop_hook *h)
 /* All replies of a turn to one peer leave in one sendmsg. */
 void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o)
 {
-	struct rpc_loop *rl = c->c_rl;
+	struct rpc_loop *rl = c->rcn_rl;
 
-	if (c->c_dead) {
+	if (c->rcn_dead) {
 		o->o_free(o);
 		return;
 	}
 	o->o_next = NULL;
-	*c->c_outs_end = o;
-	c->c_outs_end = &o->o_next;
+	*c->rcn_outs_end = o;
+	c->rcn_outs_end = &o->o_next;
 	if (o->o_reply)
-		c->c_queued += rpc_out_len(o);
-	if (c->c_sending || c->c_on_flush)
+		c->rcn_queued += rpc_out_len(o);
+	if (c->rcn_sending || c->rcn_on_flush)
 		return;
 	if (!rl->rl_hooked) {
 		/* Hook in this late, so that this hook mostly runs after those of services, which
@@ -675,45 +677,45 @@ void rpc_conn_out(struct rpc_conn *c, struct rpc_out *o)
 		rl->rl_kicked = true;
 		loop_post(rl->rl_loop, &rl->rl_kick);
 	}
-	c->c_on_flush = true;
-	c->c_flush_next = rl->rl_flush;
+	c->rcn_on_flush = true;
+	c->rcn_flush_next = rl->rl_flush;
 	rl->rl_flush = c;
-	c->c_refs++;
+	c->rcn_refs++;
 }
 
 /* ---- what services ask ---- */
 
 uint64_t rpc_conn_id(const struct rpc_conn *c)
 {
-	return c->c_id;
+	return c->rcn_id;
 }
 
 const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c)
 {
-	return &c->c_peer;
+	return &c->rcn_peer;
 }
 
 enum rpc_tls rpc_conn_tls(const struct rpc_conn *c)
 {
-	return c->c_tls;
+	return c->rcn_tls;
 }
 
 struct loop *rpc_conn_loop(const struct rpc_conn *c)
 {
-	return c->c_loop;
+	return c->rcn_loop;
 }
 
 bool rpc_conn_dead(const struct rpc_conn *c)
 {
-	return c->c_dead;
+	return c->rcn_dead;
 }
 
 void rpc_conn_set_priv(struct rpc_conn *c, void *priv)
 {
-	c->c_priv = priv;
+	c->rcn_priv = priv;
 }
 
 void *rpc_conn_priv(const struct rpc_conn *c)
 {
-	return c->c_priv;
+	return c->rcn_priv;
 }

@@ -433,15 +433,15 @@ static void job_accept(struct work *w)
 
 enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct rpc_head *h)
 {
-	const struct rpc_gss_head *gh = &h->h_gss;
+	const struct rpc_gss_head *gh = &h->rhd_gss;
 	bool more = gh->gh_proc == RPC_GSS_CONTINUE_INIT, idle;
 	struct gss_ctx *x;
 	struct job *j;
 	uint32_t len;
 	const uint8_t *token = xdr_get_opaque(&call->c_args, GSS_MAX_TOKEN, &len);
 
-	h->h_auth = RPC_AUTH_BADCRED;
-	if (h->h_proc != 0 || (!more && gh->gh_handle_len))
+	h->rhd_auth = RPC_AUTH_BADCRED;
+	if (h->rhd_proc != 0 || (!more && gh->gh_handle_len))
 		return RPC_GSS_AUTH;
 	if (!token)
 		return RPC_GSS_ARGS;
@@ -477,7 +477,7 @@ enum rpc_gss_verdict gss_init(struct rpc_gss *g, struct rpc_call *call, struct r
 	pthread_mutex_unlock(&x->x_lock);
 	gss_ctx_put(x);
 	metric_add(gss_m_failed, 1);
-	h->h_auth = RPC_AUTH_REJECTEDCRED;
+	h->rhd_auth = RPC_AUTH_REJECTEDCRED;
 	return RPC_GSS_AUTH;
 }
 

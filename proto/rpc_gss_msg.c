@@ -88,18 +88,18 @@ static void cred_fill(struct gss_ctx *x, struct rpc_cred *cred)
 static enum rpc_gss_verdict header_check(struct gss_ctx *x, struct rpc_call_int *ci,
 					 struct rpc_head *h)
 {
-	const struct rpc_gss_head *gh = &h->h_gss;
+	const struct rpc_gss_head *gh = &h->rhd_gss;
 
-	h->h_auth = RPC_AUTH_CREDPROBLEM;
+	h->rhd_auth = RPC_AUTH_CREDPROBLEM;
 	if (!x->x_established)
 		return RPC_GSS_AUTH;
 	if (gh->gh_verf_flavor != RPC_AUTH_GSS) {
-		h->h_auth = RPC_AUTH_BADVERF;
+		h->rhd_auth = RPC_AUTH_BADVERF;
 		return RPC_GSS_AUTH;
 	}
 	if (!mic_good(x, gh->gh_signed, gh->gh_signed_len, gh->gh_verf, gh->gh_verf_len))
 		return RPC_GSS_AUTH;
-	h->h_auth = RPC_AUTH_CTXPROBLEM;
+	h->rhd_auth = RPC_AUTH_CTXPROBLEM;
 	if (gh->gh_seq >= GSS_MAXSEQ || clock_mono_ns() > x->x_expires_ns)
 		return RPC_GSS_AUTH;
 	if (!gss_window(x, gh->gh_seq)) {
@@ -109,9 +109,9 @@ static enum rpc_gss_verdict header_check(struct gss_ctx *x, struct rpc_call_int 
 	ci->ci_gss_seq = gh->gh_seq;
 	if (!verf_make(x, ci))
 		return RPC_GSS_AUTH;
-	h->h_auth = RPC_AUTH_OK;
-	cred_fill(x, &h->h_cred);
-	h->h_cred.rc_service = gh->gh_service;
+	h->rhd_auth = RPC_AUTH_OK;
+	cred_fill(x, &h->rhd_cred);
+	h->rhd_cred.rc_service = gh->gh_service;
 	return RPC_GSS_OK;
 }
 
@@ -179,18 +179,18 @@ bool rpc_gss_known(struct rpc_gss *g, const struct rpc_gss_head *gh)
 enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h)
 {
 	struct rpc_call_int *ci = rpc_gss_msg_call_int(call);
-	struct rpc_gss *g = call->c_conn->c_svc.rs_gss;
-	const struct rpc_gss_head *gh = &h->h_gss;
+	struct rpc_gss *g = call->c_conn->rcn_svc.rs_gss;
+	const struct rpc_gss_head *gh = &h->rhd_gss;
 	enum rpc_gss_verdict verdict;
 	bool good = true;
 	struct gss_ctx *x;
 
-	h->h_auth = RPC_AUTH_REJECTEDCRED;
+	h->rhd_auth = RPC_AUTH_REJECTEDCRED;
 	if (!g)
 		return RPC_GSS_AUTH;
 	if (gh->gh_proc == RPC_GSS_INIT || gh->gh_proc == RPC_GSS_CONTINUE_INIT)
 		return gss_init(g, call, h);
-	h->h_auth = RPC_AUTH_CREDPROBLEM;
+	h->rhd_auth = RPC_AUTH_CREDPROBLEM;
 	x = gss_ctx_find(g, gh->gh_handle, gh->gh_handle_len);
 	if (!x)
 		return RPC_GSS_AUTH;
@@ -212,9 +212,9 @@ enum rpc_gss_verdict rpc_gss_call(struct rpc_call *call, struct rpc_head *h)
 	call->c_reply.x_limit += ci->ci_verf_len + 3 + 8;
 	if (gh->gh_proc != RPC_GSS_DESTROY)
 		return RPC_GSS_OK;
-	if (h->h_proc != 0) {
+	if (h->rhd_proc != 0) {
 		ci->ci_gss_service = 0;
-		h->h_auth = RPC_AUTH_BADCRED;
+		h->rhd_auth = RPC_AUTH_BADCRED;
 		return RPC_GSS_AUTH;
 	}
 	gss_ctx_remove(x);

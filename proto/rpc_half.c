@@ -48,13 +48,13 @@ __attribute__((constructor)) static void half_metrics_make(void)
 
 void rpc_half_start(struct rpc_conn *c)
 {
-	c->c_rx.x_gate = c->c_svc.rs_first && !c->c_client && !c->c_is_rdma;
+	c->rcn_rx.x_gate = c->rcn_svc.rs_first && !c->rcn_client && !c->rcn_is_rdma;
 }
 
 void rpc_conn_proven(struct rpc_conn *c)
 {
-	if (c->c_rx.x_gate && !c->c_rx.x_skip)
-		c->c_rx.x_gate = false;
+	if (c->rcn_rx.x_gate && !c->rcn_rx.x_skip)
+		c->rcn_rx.x_gate = false;
 }
 
 bool rpc_half_let(struct rpc_conn *c, const struct rpc_record *r)
@@ -71,10 +71,10 @@ bool rpc_half_let(struct rpc_conn *c, const struct rpc_record *r)
 	} else {
 		xdr_in_init(&x, r->r_data, r->r_len);
 		ok = rpc_call_parse(&x, &h) == RPC_HDR_OK;
-		if (ok && h.h_cred.rc_flavor == RPC_AUTH_GSS)
-			ok = rpc_gss_known(c->c_svc.rs_gss, &h.h_gss);
+		if (ok && h.rhd_cred.rc_flavor == RPC_AUTH_GSS)
+			ok = rpc_gss_known(c->rcn_svc.rs_gss, &h.rhd_gss);
 		else if (ok)
-			ok = c->c_svc.rs_first(c, h.h_prog, h.h_proc, &x, c->c_svc.rs_arg);
+			ok = c->rcn_svc.rs_first(c, h.rhd_prog, h.rhd_proc, &x, c->rcn_svc.rs_arg);
 	}
 	if (!ok)
 		metric_add(m_cut, 1);
@@ -85,30 +85,32 @@ bool rpc_half_let(struct rpc_conn *c, const struct rpc_record *r)
 
 static void half_unlink(struct rpc_conn *c)
 {
-	struct rpc_halves *hv = c->c_half;
+	struct rpc_halves *hv = c->rcn_half;
 
-	*(c->c_half_older ? &c->c_half_older->c_half_newer : &hv->hv_oldest) = c->c_half_newer;
-	*(c->c_half_newer ? &c->c_half_newer->c_half_older : &hv->hv_newest) = c->c_half_older;
-	hv->hv_bytes -= c->c_half_bytes;
-	c->c_half = NULL;
+	*(c->rcn_half_older ? &c->rcn_half_older->rcn_half_newer : &hv->hv_oldest) =
+		c->rcn_half_newer;
+	*(c->rcn_half_newer ? &c->rcn_half_newer->rcn_half_older : &hv->hv_newest) =
+		c->rcn_half_older;
+	hv->hv_bytes -= c->rcn_half_bytes;
+	c->rcn_half = NULL;
 }
 
 static void half_link(struct rpc_conn *c, struct rpc_halves *hv, size_t bytes)
 {
-	c->c_half = hv;
-	c->c_half_ns = loop_now_ns(c->c_loop);
-	c->c_half_bytes = bytes;
-	c->c_half_due = false;
-	c->c_half_newer = NULL;
-	c->c_half_older = hv->hv_newest;
-	*(hv->hv_newest ? &hv->hv_newest->c_half_newer : &hv->hv_oldest) = c;
+	c->rcn_half = hv;
+	c->rcn_half_ns = loop_now_ns(c->rcn_loop);
+	c->rcn_half_bytes = bytes;
+	c->rcn_half_due = false;
+	c->rcn_half_newer = NULL;
+	c->rcn_half_older = hv->hv_newest;
+	*(hv->hv_newest ? &hv->hv_newest->rcn_half_newer : &hv->hv_oldest) = c;
 	hv->hv_newest = c;
 	hv->hv_bytes += bytes;
 }
 
 void rpc_half_quit(struct rpc_conn *c)
 {
-	if (c->c_half)
+	if (c->rcn_half)
 		half_unlink(c);
 }
 
@@ -124,23 +126,24 @@ static void rpc_half_half_end(struct rpc_conn *c, struct metric *why, int err)
 /* True if we ourselves do not read the connection now. */
 static bool held_up(const struct rpc_conn *c)
 {
-	return c->c_paused || c->c_resuming || c->c_later || (c->c_t && !rpc_tls_takes(c));
+	return c->rcn_paused || c->rcn_resuming || c->rcn_later || (c->rcn_t && !rpc_tls_takes(c));
 }
 
 static uint64_t due_ns(const struct rpc_conn *c)
 {
-	return c->c_half_ns + (c->c_half_due ? HALF_AGAIN_MS : c->c_svc.rs_record_ms) * 1000000ull;
+	return c->rcn_half_ns +
+	       (c->rcn_half_due ? HALF_AGAIN_MS : c->rcn_svc.rs_record_ms) * 1000000ull;
 }
 
 /* Moves the connection to the newer end of the list. It is due when its time, or its extra time, is
  * over. */
 static void half_again(struct rpc_conn *c, bool due)
 {
-	struct rpc_halves *hv = c->c_half;
+	struct rpc_halves *hv = c->rcn_half;
 
 	half_unlink(c);
-	half_link(c, hv, c->c_half_bytes);
-	c->c_half_due = due;
+	half_link(c, hv, c->rcn_half_bytes);
+	c->rcn_half_due = due;
 }
 
 static void timer_arm(struct rpc_loop *rl, uint64_t ms)
@@ -160,9 +163,9 @@ static void half_timer(struct loop_timer *t)
 		struct rpc_conn *last = rl->rl_halves[i].hv_newest;
 
 		for (c = rl->rl_halves[i].hv_oldest; c; c = newer) {
-			newer = c == last ? NULL : c->c_half_newer;
+			newer = c == last ? NULL : c->rcn_half_newer;
 			if (due_ns(c) <= now) {
-				if (c->c_half_due && !held_up(c)) {
+				if (c->rcn_half_due && !held_up(c)) {
 					rpc_half_half_end(c, m_late, -ETIMEDOUT);
 					continue;
 				}
@@ -182,8 +185,8 @@ static struct rpc_conn *oldest_of(const struct rpc_halves *hv, const struct rpc_
 {
 	struct rpc_conn *c = hv->hv_oldest;
 
-	while (c && c->c_host != ho)
-		c = c->c_half_newer;
+	while (c && c->rcn_host != ho)
+		c = c->rcn_half_newer;
 	return c;
 }
 
@@ -191,8 +194,8 @@ static size_t rpc_half_bytes_of(const struct rpc_halves *hv, const struct rpc_ho
 {
 	size_t n = 0;
 
-	for (const struct rpc_conn *c = hv->hv_oldest; c; c = c->c_half_newer)
-		n += c->c_host == ho ? c->c_half_bytes : 0;
+	for (const struct rpc_conn *c = hv->hv_oldest; c; c = c->rcn_half_newer)
+		n += c->rcn_host == ho ? c->rcn_half_bytes : 0;
 	return n;
 }
 
@@ -205,17 +208,17 @@ static size_t most_of_strangers(void)
 
 static void rpc_half_make_room(struct rpc_conn *c)
 {
-	struct rpc_halves *hv = c->c_half;
-	bool first = hv == &c->c_rl->rl_halves[0];
+	struct rpc_halves *hv = c->rcn_half;
+	bool first = hv == &c->rcn_rl->rl_halves[0];
 	size_t most = first ? most_of_strangers() : RPC_MAX_HALF;
-	uint64_t now = loop_now_ns(c->c_loop);
+	uint64_t now = loop_now_ns(c->rcn_loop);
 	struct rpc_conn *old;
 
 	while (hv->hv_bytes > most) {
-		old = first && rpc_half_bytes_of(hv, c->c_host) > most / 4
-			      ? oldest_of(hv, c->c_host)
+		old = first && rpc_half_bytes_of(hv, c->rcn_host) > most / 4
+			      ? oldest_of(hv, c->rcn_host)
 			      : hv->hv_oldest;
-		if (!first && now - old->c_half_ns < HALF_SLOW_NS)
+		if (!first && now - old->rcn_half_ns < HALF_SLOW_NS)
 			return;
 		rpc_half_half_end(old, m_evicted, -ENOBUFS);
 	}
@@ -225,24 +228,24 @@ static void rpc_half_make_room(struct rpc_conn *c)
 
 void rpc_half_note(struct rpc_conn *c, bool over)
 {
-	size_t bytes = c->c_is_rdma ? 0 : rpc_rx_half(&c->c_rx);
+	size_t bytes = c->rcn_is_rdma ? 0 : rpc_rx_half(&c->rcn_rx);
 	struct rpc_halves *hv;
 
-	if (!bytes || c->c_dead || c->c_client || !c->c_svc.rs_record_ms) {
+	if (!bytes || c->rcn_dead || c->rcn_client || !c->rcn_svc.rs_record_ms) {
 		rpc_half_quit(c);
 		return;
 	}
-	hv = &c->c_rl->rl_halves[!c->c_rx.x_gate];
-	if (c->c_half && c->c_half == hv && !over) {
-		hv->hv_bytes += bytes - c->c_half_bytes;
-		c->c_half_bytes = bytes;
+	hv = &c->rcn_rl->rl_halves[!c->rcn_rx.x_gate];
+	if (c->rcn_half && c->rcn_half == hv && !over) {
+		hv->hv_bytes += bytes - c->rcn_half_bytes;
+		c->rcn_half_bytes = bytes;
 	} else {
 		rpc_half_quit(c);
 		half_link(c, hv, bytes);
 	}
-	if (!c->c_rl->rl_half_timed) {
-		c->c_rl->rl_half_timer.t_fire = half_timer;
-		timer_arm(c->c_rl, c->c_svc.rs_record_ms);
+	if (!c->rcn_rl->rl_half_timed) {
+		c->rcn_rl->rl_half_timer.t_fire = half_timer;
+		timer_arm(c->rcn_rl, c->rcn_svc.rs_record_ms);
 	}
 	rpc_half_make_room(c);
 }

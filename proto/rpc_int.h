@@ -192,8 +192,8 @@ enum rpc_verdict {
 	RPC_HDR_OK,
 	RPC_HDR_GARBAGE,  /* too short even for an answer */
 	RPC_HDR_MISMATCH, /* rpcvers is not 2 */
-	RPC_HDR_AUTH,	  /* h_auth has the reason */
-	RPC_HDR_TLS,	  /* AUTH_TLS; h_auth says whether it is well-formed */
+	RPC_HDR_AUTH,	  /* rhd_auth has the reason */
+	RPC_HDR_TLS,	  /* AUTH_TLS; rhd_auth says whether it is well-formed */
 	RPC_HDR_ARGS,	  /* the header is cut off: GARBAGE_ARGS */
 };
 /* RFC 2203 section 5 */
@@ -207,10 +207,10 @@ struct rpc_gss_head {
 	size_t gh_signed_len;
 };
 struct rpc_head {
-	uint32_t h_xid, h_prog, h_vers, h_proc;
-	struct rpc_cred h_cred;
-	struct rpc_gss_head h_gss; /* with RPC_AUTH_GSS; nothing in it is proved yet */
-	enum rpc_auth_stat h_auth;
+	uint32_t rhd_xid, rhd_prog, rhd_vers, rhd_proc;
+	struct rpc_cred rhd_cred;
+	struct rpc_gss_head rhd_gss; /* with RPC_AUTH_GSS; nothing in it is proved yet */
+	enum rpc_auth_stat rhd_auth;
 };
 /* Parses a whole call message from its xid on; on RPC_HDR_OK, x is at the arguments. */
 enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h);
@@ -250,7 +250,7 @@ struct rpc_loop {
 	struct rpc_conn *rl_flush; /* connections with something new to send */
 	struct loop_hook rl_hook;
 	bool rl_hooked, rl_kicked;
-	size_t rl_all_held;	/* c_held of all connections, dead ones as well */
+	size_t rl_all_held;	/* rcn_held of all connections, dead ones as well */
 	uint64_t rl_flushed_ns; /* the turn in which the hook ran last */
 	struct loop_msg rl_kick;
 	struct rpc_call_int *rl_calls; /* free list */
@@ -280,56 +280,57 @@ struct rpc_load {
 };
 
 struct rpc_conn {
-	uint64_t c_id;
-	struct rd_conn *c_rdma; /* instead of a socket, while its queue pair lives */
-	bool c_is_rdma;
-	struct loop *c_loop;
-	struct rpc_loop *c_rl;
-	int c_fd;
+	uint64_t rcn_id;
+	struct rd_conn *rcn_rdma; /* instead of a socket, while its queue pair lives */
+	bool rcn_is_rdma;
+	struct loop *rcn_loop;
+	struct rpc_loop *rcn_rl;
+	int rcn_fd;
 	/* one while open, one per I/O in flight, posted message and call not yet freed */
-	unsigned c_refs;
-	bool c_opened, c_dead, c_ended, c_closed, c_paused, c_receiving, c_sending, c_on_flush;
-	bool c_alone;	 /* its next receive has memory of its own */
-	bool c_resuming; /* it waits for its turn (rpc_turn.c) */
+	unsigned rcn_refs;
+	bool rcn_opened, rcn_dead, rcn_ended, rcn_closed, rcn_paused, rcn_receiving, rcn_sending,
+		rcn_on_flush;
+	bool rcn_alone;	   /* its next receive has memory of its own */
+	bool rcn_resuming; /* it waits for its turn (rpc_turn.c) */
 	/* on the list of connections that are not read because of their address's limits */
-	bool c_stuck;
-	struct rpc_host *c_host; /* set when it starts */
-	struct rpc_conn *c_wait_next, **c_wait_prev, *c_stuck_next, **c_stuck_prev;
-	struct sockaddr_storage c_peer;
-	enum rpc_tls c_tls;
-	bool c_probing;		  /* we wait for the answer to our probe */
-	bool c_copies;		  /* sending without a copy does not pay here */
-	bool c_spoke;		  /* the peer has called something but NULL in the clear */
-	bool c_send_tls;	  /* the send in progress goes over TLS */
-	bool c_later;		  /* c_later_msg is posted: the handshake waits for its turn */
-	struct rpc_tls_conn *c_t; /* since the probe */
-	struct rpc_service c_svc; /* without programs when the peer may not call us */
-	void *c_priv;
-	struct rpc_client *c_client;
-	int c_err; /* why it ended */
-	struct rpc_rx c_rx;
-	struct loop_io c_recv_io, c_send_io;
-	struct loop_msg c_start_msg, c_end_msg, c_later_msg;
-	struct rpc_out *c_outs, **c_outs_end;
-	size_t c_queued; /* bytes of replies in c_outs */
-	size_t c_held;	 /* bytes of memory of replies: to come, in c_outs, and with the kernel */
-	unsigned c_pins; /* sends whose pages the kernel still has (rpc_zc.c) */
-	size_t c_sent;	 /* bytes of c_outs that are sent */
-	struct rpc_conn *c_flush_next;
-	unsigned c_ncalls;	 /* calls not yet answered */
-	size_t c_bytes;		 /* of their records */
-	struct rpc_load c_waits; /* those of them that wait for a client (rpc_call_waits) */
-	unsigned c_nreqs;	 /* of ours, in c_reqs */
-	struct rpc_req **c_reqs; /* RPC_XIDS of them, by xid; NULL before the first */
-	uint32_t c_xid;
+	bool rcn_stuck;
+	struct rpc_host *rcn_host; /* set when it starts */
+	struct rpc_conn *rcn_wait_next, **rcn_wait_prev, *rcn_stuck_next, **rcn_stuck_prev;
+	struct sockaddr_storage rcn_peer;
+	enum rpc_tls rcn_tls;
+	bool rcn_probing;	    /* we wait for the answer to our probe */
+	bool rcn_copies;	    /* sending without a copy does not pay here */
+	bool rcn_spoke;		    /* the peer has called something but NULL in the clear */
+	bool rcn_send_tls;	    /* the send in progress goes over TLS */
+	bool rcn_later;		    /* rcn_later_msg is posted: the handshake waits for its turn */
+	struct rpc_tls_conn *rcn_t; /* since the probe */
+	struct rpc_service rcn_svc; /* without programs when the peer may not call us */
+	void *rcn_priv;
+	struct rpc_client *rcn_client;
+	int rcn_err; /* why it ended */
+	struct rpc_rx rcn_rx;
+	struct loop_io rcn_recv_io, rcn_send_io;
+	struct loop_msg rcn_start_msg, rcn_end_msg, rcn_later_msg;
+	struct rpc_out *rcn_outs, **rcn_outs_end;
+	size_t rcn_queued; /* bytes of replies in rcn_outs */
+	size_t rcn_held; /* bytes of memory of replies: to come, in rcn_outs, and with the kernel */
+	unsigned rcn_pins; /* sends whose pages the kernel still has (rpc_zc.c) */
+	size_t rcn_sent;   /* bytes of rcn_outs that are sent */
+	struct rpc_conn *rcn_flush_next;
+	unsigned rcn_ncalls;	   /* calls not yet answered */
+	size_t rcn_bytes;	   /* of their records */
+	struct rpc_load rcn_waits; /* those of them that wait for a client (rpc_call_waits) */
+	unsigned rcn_nreqs;	   /* of ours, in rcn_reqs */
+	struct rpc_req **rcn_reqs; /* RPC_XIDS of them, by xid; NULL before the first */
+	uint32_t rcn_xid;
 	/* rpc_half.c */
-	struct rpc_halves *c_half; /* the list that it is on, or NULL */
-	struct rpc_conn *c_half_older, *c_half_newer;
-	uint64_t c_half_ns;
-	size_t c_half_bytes;
-	bool c_half_due; /* its time is over; it gets one more chance to be read */
+	struct rpc_halves *rcn_half; /* the list that it is on, or NULL */
+	struct rpc_conn *rcn_half_older, *rcn_half_newer;
+	uint64_t rcn_half_ns;
+	size_t rcn_half_bytes;
+	bool rcn_half_due; /* its time is over; it gets one more chance to be read */
 	/* while the ring sends in the clear; most connections are idle */
-	struct rpc_sending *c_snd;
+	struct rpc_sending *rcn_snd;
 };
 
 struct rpc_loop *rpc_loop_get(struct loop *l);
@@ -346,7 +347,7 @@ void rpc_conn_fail(struct rpc_conn *c, int err);
 void rpc_conn_input(struct rpc_conn *c);
 void rpc_conn_turn(struct rpc_conn *c);
 void rpc_conn_put(struct rpc_conn *c);
-/* RDMA: nothing refers to the connection's memory any more (see c_receiving). */
+/* RDMA: nothing refers to the connection's memory any more (see rcn_receiving). */
 void rpc_conn_released(struct rpc_conn *c);
 /* Fills entries of the iovec, without the first skip bytes. Returns how many. */
 unsigned rpc_out_iov(const struct rpc_out *o, size_t skip, struct iovec *iov);
@@ -416,11 +417,11 @@ bool rpc_gss_known(struct rpc_gss *g, const struct rpc_gss_head *gh);
 
 /* o is on no list any more: frees it once the kernel has finished with it. */
 void rpc_out_release(struct rpc_out *o);
-/* Prepares sqe to send c_snd and returns the loop_io for its completions; NULL: send with a
+/* Prepares sqe to send rcn_snd and returns the loop_io for its completions; NULL: send with a
  * copy. */
 struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe);
 
-/* ---- rpc_tls.c: for rpc_conn.c and rpc_server.c; all but begin only with c_t ---- */
+/* ---- rpc_tls.c: for rpc_conn.c and rpc_server.c; all but begin only with rcn_t ---- */
 
 /* The answer to the probe is being sent: the handshake comes next. */
 int rpc_tls_begin(struct rpc_conn *c);
@@ -436,7 +437,7 @@ void rpc_tls_bye(struct rpc_conn *c);
 bool rpc_tls_takes(const struct rpc_conn *c);
 int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n);
 void rpc_tls_got(struct rpc_conn *c, size_t n);
-/* 1: decrypted something into c_rx; 0: it needs more input, or has to send first; else the
+/* 1: decrypted something into rcn_rx; 0: it needs more input, or has to send first; else the
  * connection cannot go on. */
 int rpc_tls_pull(struct rpc_conn *c);
 /* sends: true once sending uses TLS. clear_sent: the last reply in the clear was sent, which is
@@ -485,7 +486,7 @@ void rpc_reply_head(struct rpc_call *call, uint32_t stat);
 
 enum rpc_gss_verdict {
 	RPC_GSS_OK,   /* args are plain, the credential is filled */
-	RPC_GSS_AUTH, /* h->h_auth has the reason */
+	RPC_GSS_AUTH, /* h->rhd_auth has the reason */
 	RPC_GSS_ARGS, /* GARBAGE_ARGS */
 	RPC_GSS_DROP, /* a replay: no reply (RFC 2203 section 5.3.3.1) */
 	RPC_GSS_TAKEN /* a context is being made or was destroyed; the call is answered elsewhere */
@@ -506,7 +507,7 @@ void rpc_req_fail_later(struct loop *l, struct rpc_req *q, int err);
 void rpc_req_refused(struct rpc_conn *c, uint32_t xid);
 void rpc_req_finish(struct rpc_req *q, int err, struct xdr_in *res, struct rpc_buf *buf);
 
-/* ---- RDMA, for rpc_conn.c and rpc_server.c; only with c_rdma ---- */
+/* ---- RDMA, for rpc_conn.c and rpc_server.c; only with rcn_rdma ---- */
 
 bool rpc_rdma_next(struct rpc_conn *c, struct rpc_record *r);
 /* Sends what is queued, as far as possible. */

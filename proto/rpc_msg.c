@@ -83,8 +83,8 @@ static enum rpc_verdict tls_parse(struct xdr_in *x, struct rpc_head *h)
 {
 	uint64_t verf = xdr_get_u64(x);
 
-	if (!h->h_auth && (x->bad || verf))
-		h->h_auth = RPC_AUTH_BADVERF;
+	if (!h->rhd_auth && (x->bad || verf))
+		h->rhd_auth = RPC_AUTH_BADVERF;
 	return RPC_HDR_TLS;
 }
 
@@ -94,31 +94,31 @@ enum rpc_verdict rpc_call_parse(struct xdr_in *x, struct rpc_head *h)
 	uint32_t dir, vers;
 
 	memset(h, 0, sizeof *h);
-	h->h_xid = xdr_get_u32(x);
+	h->rhd_xid = xdr_get_u32(x);
 	dir = xdr_get_u32(x);
 	vers = xdr_get_u32(x);
 	if (x->bad || dir != MSG_CALL)
 		return RPC_HDR_GARBAGE;
 	if (vers != RPC_VERS)
 		return RPC_HDR_MISMATCH;
-	h->h_prog = xdr_get_u32(x);
-	h->h_vers = xdr_get_u32(x);
-	h->h_proc = xdr_get_u32(x);
+	h->rhd_prog = xdr_get_u32(x);
+	h->rhd_vers = xdr_get_u32(x);
+	h->rhd_proc = xdr_get_u32(x);
 	if (x->bad)
 		return RPC_HDR_ARGS;
-	h->h_auth = cred_parse(x, &h->h_cred, &h->h_gss);
-	if (h->h_cred.rc_flavor == RPC_AUTH_TLS)
+	h->rhd_auth = cred_parse(x, &h->rhd_cred, &h->rhd_gss);
+	if (h->rhd_cred.rc_flavor == RPC_AUTH_TLS)
 		return tls_parse(x, h);
-	if (h->h_auth)
+	if (h->rhd_auth)
 		return RPC_HDR_AUTH;
-	h->h_gss.gh_signed = start;
-	h->h_gss.gh_signed_len = (size_t)(x->p - start);
+	h->rhd_gss.gh_signed = start;
+	h->rhd_gss.gh_signed_len = (size_t)(x->p - start);
 	/* AUTH_NONE and AUTH_SYS come with an AUTH_NONE verifier. Any other verifier proves
 	 * nothing, so its flavour is not checked. */
-	h->h_gss.gh_verf_flavor = xdr_get_u32(x);
-	h->h_gss.gh_verf = xdr_get_opaque(x, RPC_MAX_AUTH, &h->h_gss.gh_verf_len);
+	h->rhd_gss.gh_verf_flavor = xdr_get_u32(x);
+	h->rhd_gss.gh_verf = xdr_get_opaque(x, RPC_MAX_AUTH, &h->rhd_gss.gh_verf_len);
 	if (x->bad) {
-		h->h_auth = RPC_AUTH_BADVERF;
+		h->rhd_auth = RPC_AUTH_BADVERF;
 		return RPC_HDR_AUTH;
 	}
 	return RPC_HDR_OK;

@@ -36,7 +36,7 @@ static void fetched_less(struct rd_conn *r, size_t n)
 
 bool rpc_rdma_next(struct rpc_conn *c, struct rpc_record *rec)
 {
-	struct rd_conn *r = c->c_rdma;
+	struct rd_conn *r = c->rcn_rdma;
 	struct rd_in *in = r ? r->r_ready : NULL;
 
 	if (!in)
@@ -108,7 +108,7 @@ static bool fetch_may(const struct rd_conn *r, size_t len)
 {
 	size_t all = pool_bytes() / 4 / rd_opts.ro_nloops;
 
-	return !r->r_fetched || (!r->r_c->c_paused && r->r_fetched + len <= FETCH_MOST &&
+	return !r->r_fetched || (!r->r_c->rcn_paused && r->r_fetched + len <= FETCH_MOST &&
 				 r->r_port->pt_fetched + len <= all);
 }
 
@@ -158,7 +158,7 @@ static int fetch_begin(struct rd_conn *r, const struct rd_hdr *h, const struct r
 static int rpc_rdma_recv_fetch(struct rd_conn *r, const struct rd_hdr *h, struct rd_call *rc)
 {
 	size_t nreads = RD_PLAN_READS(h), ncopies = RD_PLAN_COPIES(h),
-	       max = r->r_c->c_svc.rs_max_record;
+	       max = r->r_c->rcn_svc.rs_max_record;
 	struct rd_read *reads = malloc(nreads * sizeof *reads + ncopies * sizeof(struct rd_copy));
 	struct rd_copy *copies;
 	struct rd_plan pl;

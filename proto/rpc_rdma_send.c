@@ -73,7 +73,7 @@ void rd_op_free(struct rd_conn *r, struct rd_op *op)
 	if (!o)
 		return;
 	if (o->o_reply)
-		c->c_queued -= rpc_out_len(o);
+		c->rcn_queued -= rpc_out_len(o);
 	o->o_free(o);
 }
 
@@ -551,7 +551,7 @@ static bool reply_send(struct rd_conn *r, struct rpc_out *o)
 
 		metric_add(rd_m_chunk_errors, 1);
 		rd_send_error(r, rp.rp_xid, RD_VERS, RD_ERR_CHUNK);
-		c->c_queued -= rpc_out_len(o);
+		c->rcn_queued -= rpc_out_len(o);
 		o->o_free(o);
 		return true;
 	}
@@ -672,18 +672,18 @@ static void backlog_send(struct rd_conn *r)
 
 void rpc_rdma_send(struct rpc_conn *c)
 {
-	struct rd_conn *r = c->c_rdma;
+	struct rd_conn *r = c->rcn_rdma;
 
-	while (c->c_outs && !r->r_ending) {
-		struct rpc_out *o = c->c_outs, *next = o->o_next;
+	while (c->rcn_outs && !r->r_ending) {
+		struct rpc_out *o = c->rcn_outs, *next = o->o_next;
 
 		if (o->o_reply && !reply_send(r, o)) {
 			rd_stall(r);
 			break;
 		}
-		c->c_outs = next;
+		c->rcn_outs = next;
 		if (!next)
-			c->c_outs_end = &c->c_outs;
+			c->rcn_outs_end = &c->rcn_outs;
 		if (!o->o_reply) {
 			o->o_next = NULL;
 			*r->r_backlog_end = o;
@@ -731,12 +731,12 @@ void rd_prepare(struct loop_msg *m)
 		rd_cmd(&r->r_destroy, CM_DESTROY, r);
 		return;
 	}
-	c->c_rdma = r;
-	c->c_receiving = true; /* until the queue pair is gone */
-	c->c_refs++;
+	c->rcn_rdma = r;
+	c->rcn_receiving = true; /* until the queue pair is gone */
+	c->rcn_refs++;
 	r->r_c = c;
 	r->r_credits = rd_reserve(r, r->r_client ? RD_BACK_CALLS : rd_opts.ro_credits);
-	c->c_refs++; /* the service may close it when it opens */
+	c->rcn_refs++; /* the service may close it when it opens */
 	rpc_conn_start(c);
 	if (!r->r_credits) {
 		log_warn("rdma: refused a connection: no receives are left for it (rdma.receives)");
@@ -778,7 +778,7 @@ void rd_fail(struct loop_msg *m)
 
 void rpc_rdma_end(struct rpc_conn *c)
 {
-	struct rd_conn *r = c->c_rdma;
+	struct rd_conn *r = c->rcn_rdma;
 
 	r->r_ending = true;
 	rd_cmd(&r->r_disconnect, CM_DISCONNECT, r);
@@ -900,7 +900,7 @@ unsigned rd_poll(struct rd_conn *r)
 		rpc_conn_fail(c, -ENOMEM); /* receives that it was granted are gone */
 		return (unsigned)n;
 	}
-	if (r->r_ready && !c->c_paused && !c->c_resuming)
+	if (r->r_ready && !c->rcn_paused && !c->rcn_resuming)
 		rpc_conn_input(c);
 	if (!r->r_ending) {
 		backlog_send(r);
@@ -912,12 +912,12 @@ unsigned rd_poll(struct rd_conn *r)
 
 bool rpc_conn_is_rdma(const struct rpc_conn *c)
 {
-	return c->c_is_rdma;
+	return c->rcn_is_rdma;
 }
 
 void rpc_rdma_dropped(struct rpc_conn *c)
 {
-	c->c_rdma->r_calls--;
+	c->rcn_rdma->r_calls--;
 }
 
 void rpc_rdma_wrapped(struct rd_call *rc)

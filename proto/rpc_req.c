@@ -60,7 +60,7 @@ void rpc_req_finish(struct rpc_req *q, int err, struct xdr_in *res, struct rpc_b
 
 static void req_unlink(struct rpc_req *q)
 {
-	struct rpc_req **head = &q->q_conn->c_reqs[q->q_xid % RPC_XIDS];
+	struct rpc_req **head = &q->q_conn->rcn_reqs[q->q_xid % RPC_XIDS];
 
 	if (q->q_prev)
 		q->q_prev->q_next = q->q_next;
@@ -69,7 +69,7 @@ static void req_unlink(struct rpc_req *q)
 	if (q->q_next)
 		q->q_next->q_prev = q->q_prev;
 	q->q_next = q->q_prev = NULL;
-	q->q_conn->c_nreqs--;
+	q->q_conn->rcn_nreqs--;
 }
 
 static void req_timer(struct loop_timer *t)
@@ -94,12 +94,12 @@ void rpc_req_fail_later(struct loop *l, struct rpc_req *q, int err)
 
 void rpc_req_lost(struct rpc_conn *c)
 {
-	for (unsigned i = 0; c->c_reqs && i < RPC_XIDS; i++)
-		while (c->c_reqs[i]) {
-			struct rpc_req *q = c->c_reqs[i];
+	for (unsigned i = 0; c->rcn_reqs && i < RPC_XIDS; i++)
+		while (c->rcn_reqs[i]) {
+			struct rpc_req *q = c->rcn_reqs[i];
 
 			req_unlink(q);
-			loop_timer_stop(c->c_loop, &q->q_timer);
+			loop_timer_stop(c->rcn_loop, &q->q_timer);
 			rpc_req_finish(q, -ECONNRESET, NULL, NULL);
 		}
 }
@@ -108,7 +108,7 @@ void rpc_req_lost(struct rpc_conn *c)
 
 static struct rpc_req *req_find(const struct rpc_conn *c, uint32_t xid)
 {
-	struct rpc_req *q = c->c_reqs ? c->c_reqs[xid % RPC_XIDS] : NULL;
+	struct rpc_req *q = c->rcn_reqs ? c->rcn_reqs[xid % RPC_XIDS] : NULL;
 
 	while (q && q->q_xid != xid)
 		q = q->q_next;
@@ -125,39 +125,39 @@ static void req_link(struct rpc_conn *c, struct rpc_req *q)
 	struct rpc_req **head;
 
 	do
-		q->q_xid = c->c_xid++;
+		q->q_xid = c->rcn_xid++;
 	while (req_find(c, q->q_xid));
 	q->q_conn = c;
-	head = &c->c_reqs[q->q_xid % RPC_XIDS];
+	head = &c->rcn_reqs[q->q_xid % RPC_XIDS];
 	q->q_prev = NULL;
 	q->q_next = *head;
 	if (*head)
 		(*head)->q_prev = q;
 	*head = q;
-	c->c_nreqs++;
+	c->rcn_nreqs++;
 }
 
 void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms)
 {
 	struct req_out *ro;
 
-	q->q_loop = c->c_loop;
+	q->q_loop = c->rcn_loop;
 	q->q_client = NULL;
-	if (c->c_dead || q->q_args.bad) {
-		rpc_req_fail_later(c->c_loop, q, c->c_dead ? -ECONNRESET : -EMSGSIZE);
+	if (c->rcn_dead || q->q_args.bad) {
+		rpc_req_fail_later(c->rcn_loop, q, c->rcn_dead ? -ECONNRESET : -EMSGSIZE);
 		return;
 	}
-	if (!c->c_reqs)
-		c->c_reqs = calloc(RPC_XIDS, sizeof *c->c_reqs);
-	ro = c->c_reqs ? malloc(sizeof *ro) : NULL;
+	if (!c->rcn_reqs)
+		c->rcn_reqs = calloc(RPC_XIDS, sizeof *c->rcn_reqs);
+	ro = c->rcn_reqs ? malloc(sizeof *ro) : NULL;
 	if (!ro) {
-		rpc_req_fail_later(c->c_loop, q, -ENOMEM);
+		rpc_req_fail_later(c->rcn_loop, q, -ENOMEM);
 		return;
 	}
 	req_link(c, q);
 	q->q_err = -ETIMEDOUT;
 	if (timeout_ms)
-		loop_timer_start(c->c_loop, &q->q_timer, timeout_ms);
+		loop_timer_start(c->rcn_loop, &q->q_timer, timeout_ms);
 	xdr_patch_u32(&q->q_args, REQ_XID_AT, q->q_xid);
 	rpc_out_mark(&q->q_args);
 	ro->ro_x = q->q_args;
@@ -186,7 +186,7 @@ void rpc_req_reply(struct rpc_conn *c, struct rpc_record *r)
 		q->q_direct = r->r_direct;
 		q->q_placed = r->r_placed;
 		req_unlink(q);
-		loop_timer_stop(c->c_loop, &q->q_timer);
+		loop_timer_stop(c->rcn_loop, &q->q_timer);
 		rpc_req_finish(q, err, &x, r->r_buf);
 	} else {
 		/* A late reply, after its call's timeout, or one to a call that never was. */
@@ -203,7 +203,7 @@ void rpc_req_refused(struct rpc_conn *c, uint32_t xid)
 		return;
 	metric_add(rpc_m_bad_replies, 1);
 	req_unlink(q);
-	rpc_req_fail_later(c->c_loop, q, -EPROTO);
+	rpc_req_fail_later(c->rcn_loop, q, -EPROTO);
 }
 
 struct rpc_buf *rpc_req_keep(struct rpc_req *q)

@@ -20,9 +20,9 @@ static void rpc_server_call_free(struct rpc_out *o)
 {
 	struct rpc_call_int *ci = caa_container_of(o, struct rpc_call_int, ci_out);
 	struct rpc_conn *c = ci->ci_call.c_conn;
-	struct rpc_loop *rl = c->c_rl;
+	struct rpc_loop *rl = c->rcn_rl;
 
-	c->c_held -= ci->ci_call.c_expect;
+	c->rcn_held -= ci->ci_call.c_expect;
 	rl->rl_all_held -= ci->ci_call.c_expect;
 	xdr_out_free(&ci->ci_call.c_reply);
 	free(ci->ci_out.o_rdma);
@@ -50,7 +50,7 @@ void rpc_calls_drain(struct rpc_loop *rl)
 
 static struct rpc_call_int *rpc_server_call_new(struct rpc_conn *c, struct rpc_record *r)
 {
-	struct rpc_loop *rl = c->c_rl;
+	struct rpc_loop *rl = c->rcn_rl;
 	struct rpc_call_int *ci = rl->rl_calls;
 
 	if (ci) {
@@ -71,7 +71,7 @@ static struct rpc_call_int *rpc_server_call_new(struct rpc_conn *c, struct rpc_r
 	ci->ci_ctx = NULL;
 	ci->ci_gss_service = ci->ci_verf_len = 0;
 	ci->ci_call.c_conn = c;
-	ci->ci_call.c_loop = c->c_loop;
+	ci->ci_call.c_loop = c->rcn_loop;
 	ci->ci_call.c_buf = r->r_buf;
 	ci->ci_call.c_size = r->r_len;
 	ci->ci_call.c_cut = r->r_cut;
@@ -79,8 +79,8 @@ static struct rpc_call_int *rpc_server_call_new(struct rpc_conn *c, struct rpc_r
 	ci->ci_call.c_priv = NULL;
 	ci->ci_call.c_trailer = 0;
 	xdr_in_init(&ci->ci_call.c_args, r->r_data, r->r_len);
-	xdr_out_init(&ci->ci_call.c_reply, c->c_svc.rs_max_reply + RPC_REPLY_HEAD);
-	c->c_refs++;
+	xdr_out_init(&ci->ci_call.c_reply, c->rcn_svc.rs_max_reply + RPC_REPLY_HEAD);
+	c->rcn_refs++;
 	ci->ci_waits = false;
 	rpc_host_call(c, r->r_len);
 	return ci;
@@ -144,7 +144,7 @@ static void call_finish(struct rpc_call *call)
 	rpc_buf_put(call->c_buf);
 	call->c_buf = NULL;
 	call_done(call);
-	c->c_refs++;
+	c->rcn_refs++;
 	if (x->bad) {
 		/* Not even the status fits in memory. A client that gets no reply waits for ever; a
 		 * client that loses its connection retries. */
@@ -167,9 +167,9 @@ void rpc_drop(struct rpc_call *call)
 	rpc_buf_put(call->c_buf);
 	call->c_buf = NULL;
 	call_done(call);
-	if (c->c_rdma)
+	if (c->rcn_rdma)
 		rpc_rdma_dropped(c);
-	c->c_refs++;
+	c->rcn_refs++;
 	rpc_server_call_free(&rpc_server_call_int(call)->ci_out);
 	rpc_conn_unpause(c);
 	rpc_conn_put(c);
@@ -225,7 +225,7 @@ void rpc_reply_error(struct rpc_call *call, enum rpc_accept_stat stat)
 
 	rpc_reply_head(call, stat);
 	if (stat == RPC_A_PROG_MISMATCH) {
-		version_range(&call->c_conn->c_svc, call->c_prog, &lo, &hi);
+		version_range(&call->c_conn->rcn_svc, call->c_prog, &lo, &hi);
 		xdr_put_u32(x, lo);
 		xdr_put_u32(x, hi);
 	}
@@ -259,8 +259,8 @@ static const struct rpc_program *program_find(struct rpc_conn *c, const struct r
 {
 	uint32_t lo, hi;
 
-	for (size_t i = 0; i < c->c_svc.rs_nprogs; i++) {
-		const struct rpc_program *p = &c->c_svc.rs_progs[i];
+	for (size_t i = 0; i < c->rcn_svc.rs_nprogs; i++) {
+		const struct rpc_program *p = &c->rcn_svc.rs_progs[i];
 
 		if (p->pr_prog != call->c_prog || call->c_vers < p->pr_vers_lo ||
 		    call->c_vers > p->pr_vers_hi)
@@ -268,23 +268,23 @@ static const struct rpc_program *program_find(struct rpc_conn *c, const struct r
 		*why = call->c_proc < p->pr_nprocs ? RPC_A_SUCCESS : RPC_A_PROC_UNAVAIL;
 		return p;
 	}
-	*why = version_range(&c->c_svc, call->c_prog, &lo, &hi) ? RPC_A_PROG_MISMATCH
-								: RPC_A_PROG_UNAVAIL;
+	*why = version_range(&c->rcn_svc, call->c_prog, &lo, &hi) ? RPC_A_PROG_MISMATCH
+								  : RPC_A_PROG_UNAVAIL;
 	return NULL;
 }
 
 /* Says whether TLS must come first. NULL may go in the clear: it pings and probes. */
 static bool clear_refused(struct rpc_conn *c, const struct rpc_call *call)
 {
-	bool alone = call->c_prog == c->c_svc.rs_clear_prog;
+	bool alone = call->c_prog == c->rcn_svc.rs_clear_prog;
 
 	if (!call->c_proc)
 		return false;
-	if (!alone && rpc_tls_mode(c->c_svc.rs_tls) >= RPC_TLS_REQUIRED)
+	if (!alone && rpc_tls_mode(c->rcn_svc.rs_tls) >= RPC_TLS_REQUIRED)
 		return true;
-	if (!alone && !c->c_spoke && rpc_tls_mode(c->c_svc.rs_tls) != RPC_TLS_OFF)
+	if (!alone && !c->rcn_spoke && rpc_tls_mode(c->rcn_svc.rs_tls) != RPC_TLS_OFF)
 		rpc_tls_log_clear(c);
-	c->c_spoke = true;
+	c->rcn_spoke = true;
 	return false;
 }
 
@@ -298,7 +298,7 @@ static void rpc_server_dispatch(struct rpc_conn *c, struct rpc_call *call)
 		rpc_reply_error(call, why);
 		return;
 	}
-	if (!c->c_tls && clear_refused(c, call)) {
+	if (!c->rcn_tls && clear_refused(c, call)) {
 		metric_add(rpc_m_rejected, 1);
 		rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
 		return;
@@ -311,9 +311,9 @@ static void rpc_server_dispatch(struct rpc_conn *c, struct rpc_call *call)
  * a server without TLS. Peers probe with a program of their own. */
 static bool tls_offered(const struct rpc_conn *c, const struct rpc_call *call)
 {
-	const struct rpc_service *s = &c->c_svc;
+	const struct rpc_service *s = &c->rcn_svc;
 
-	if (!s->rs_tls || c->c_is_rdma)
+	if (!s->rs_tls || c->rcn_is_rdma)
 		return false;
 	return rpc_tls_mode(s->rs_tls) != RPC_TLS_OFF ||
 	       (s->rs_peer_prog && call->c_prog == s->rs_peer_prog);
@@ -332,7 +332,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 
 	if (!tls_offered(c, call))
 		bad = RPC_AUTH_REJECTEDCRED; /* like any flavour that is not served */
-	else if (call->c_proc || c->c_t || c->c_spoke || c->c_client || c->c_ncalls > 1)
+	else if (call->c_proc || c->rcn_t || c->rcn_spoke || c->rcn_client || c->rcn_ncalls > 1)
 		bad = RPC_AUTH_BADCRED;
 	if (bad) {
 		metric_add(rpc_m_rejected, 1);
@@ -353,7 +353,7 @@ static void tls_probe(struct rpc_conn *c, struct rpc_call *call, enum rpc_auth_s
 	xdr_put_opaque(x, "STARTTLS", 8);
 	xdr_put_u32(x, why);
 	if (why == RPC_A_PROG_MISMATCH) {
-		version_range(&c->c_svc, call->c_prog, &lo, &hi);
+		version_range(&c->rcn_svc, call->c_prog, &lo, &hi);
 		xdr_put_u32(x, lo);
 		xdr_put_u32(x, hi);
 	}
@@ -366,7 +366,7 @@ static bool gss_begin(struct rpc_call *call, struct rpc_head *h, enum rpc_verdic
 {
 	switch (rpc_gss_call(call, h)) {
 	case RPC_GSS_OK:
-		call->c_cred = h->h_cred;
+		call->c_cred = h->rhd_cred;
 		return true;
 	case RPC_GSS_AUTH:
 		*verdict = RPC_HDR_AUTH;
@@ -398,12 +398,12 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 	}
 	call = &ci->ci_call;
 	verdict = rpc_call_parse(&call->c_args, &h);
-	call->c_xid = h.h_xid;
-	call->c_prog = h.h_prog;
-	call->c_vers = h.h_vers;
-	call->c_proc = h.h_proc;
-	call->c_cred = h.h_cred;
-	if (verdict == RPC_HDR_OK && h.h_cred.rc_flavor == RPC_AUTH_GSS &&
+	call->c_xid = h.rhd_xid;
+	call->c_prog = h.rhd_prog;
+	call->c_vers = h.rhd_vers;
+	call->c_proc = h.rhd_proc;
+	call->c_cred = h.rhd_cred;
+	if (verdict == RPC_HDR_OK && h.rhd_cred.rc_flavor == RPC_AUTH_GSS &&
 	    !gss_begin(call, &h, &verdict))
 		return;
 	if (verdict == RPC_HDR_OK) {
@@ -411,7 +411,7 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 		return;
 	}
 	if (verdict == RPC_HDR_TLS) {
-		tls_probe(c, call, h.h_auth);
+		tls_probe(c, call, h.rhd_auth);
 		return;
 	}
 	metric_add(rpc_m_rejected, 1);
@@ -420,9 +420,10 @@ void rpc_serve(struct rpc_conn *c, struct rpc_record *r)
 		reply_denied(call, DENIED_RPC_MISMATCH, 2, 2);
 		break;
 	case RPC_HDR_AUTH: /* a flavour that is not served is refused as such, whatever its body */
-		rpc_reply_auth_error(call, h.h_cred.rc_flavor == RPC_AUTH_GSS && !c->c_svc.rs_gss
-						   ? RPC_AUTH_REJECTEDCRED
-						   : h.h_auth);
+		rpc_reply_auth_error(call,
+				     h.rhd_cred.rc_flavor == RPC_AUTH_GSS && !c->rcn_svc.rs_gss
+					     ? RPC_AUTH_REJECTEDCRED
+					     : h.rhd_auth);
 		break;
 	case RPC_HDR_ARGS:
 		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
@@ -458,8 +459,8 @@ void rpc_put_item(struct rpc_call *call, struct xdr_out *x, const void *data, ui
 void rpc_call_expect(struct rpc_call *call, size_t bytes)
 {
 	call->c_expect += bytes;
-	call->c_conn->c_held += bytes;
-	call->c_conn->c_rl->rl_all_held += bytes;
+	call->c_conn->rcn_held += bytes;
+	call->c_conn->rcn_rl->rl_all_held += bytes;
 }
 
 struct rpc_buf *rpc_buf_get(struct rpc_call *call)
@@ -472,7 +473,7 @@ void rpc_call_bulk_hint(struct rpc_call *call, const void *p)
 {
 	const uint8_t *rec = rpc_server_call_int(call)->ci_rec;
 
-	rpc_rx_hint(&call->c_conn->c_rx, rec, (size_t)((const uint8_t *)p - rec));
+	rpc_rx_hint(&call->c_conn->rcn_rx, rec, (size_t)((const uint8_t *)p - rec));
 }
 
 size_t rpc_call_copied(const struct rpc_call *call, const void *p)

@@ -8,7 +8,7 @@
  * waits. The library decrypts straight to where the record cutter (rpc_buf.c) wants the next bytes,
  * so that a bulk payload still lands on its page.
  *
- * c_tls changes from NONE when the handshake is complete. No call is ever under way across that
+ * rcn_tls changes from NONE when the handshake is complete. No call is ever under way across that
  * moment: the probe is accepted only from a peer that has called nothing but NULL. So a call was
  * received under the protection that rpc_conn_tls() reports while it is served, and bytes that an
  * attacker on the path put in front of the handshake do not pass for the client's.
@@ -85,7 +85,7 @@ static int bio_write(BIO *b, const char *from, size_t n, size_t *put)
 
 	BIO_clear_retry_flags(b);
 	if (!t->t_out)
-		t->t_out = rpc_buf_new(&t->t_conn->c_rl->rl_pool, TLS_OUT);
+		t->t_out = rpc_buf_new(&t->t_conn->rcn_rl->rl_pool, TLS_OUT);
 	room = t->t_out ? rpc_buf_cap(t->t_out) - t->t_out_w : 0;
 	if (!room) {
 		BIO_set_retry_write(b);
@@ -125,12 +125,12 @@ __attribute__((constructor)) static void tls_init(void)
 
 static const char *peer_text(const struct rpc_conn *c, char out[64])
 {
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&c->c_peer;
-	const struct sockaddr_in *in = (const struct sockaddr_in *)&c->c_peer;
-	bool v6 = c->c_peer.ss_family == AF_INET6;
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&c->rcn_peer;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&c->rcn_peer;
+	bool v6 = c->rcn_peer.ss_family == AF_INET6;
 	char host[INET6_ADDRSTRLEN] = "?";
 
-	inet_ntop(c->c_peer.ss_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host,
+	inet_ntop(c->rcn_peer.ss_family, v6 ? (const void *)&in6->sin6_addr : &in->sin_addr, host,
 		  sizeof(host));
 	snprintf(out, 64, v6 ? "[%s]:%u" : "%s:%u", host,
 		 ntohs(v6 ? in6->sin6_port : in->sin_port));
@@ -147,7 +147,7 @@ void rpc_tls_log_clear(struct rpc_conn *c)
 
 static void log_up(struct rpc_conn *c, const char *how)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	X509 *cert = SSL_get0_peer_certificate(t->t_ssl);
 	char peer[64], issuer[256] = "";
 	char *serial = NULL;
@@ -170,7 +170,7 @@ static void log_up(struct rpc_conn *c, const char *how)
 
 static int broken(struct rpc_conn *c, const char *what)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	unsigned long e = ERR_peek_error();
 	const char *why = ERR_reason_error_string(e);
 	long verify = SSL_get_verify_result(t->t_ssl);
@@ -190,10 +190,10 @@ static int broken(struct rpc_conn *c, const char *what)
 
 static void handshake_later(struct loop_msg *m)
 {
-	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, c_later_msg);
+	struct rpc_conn *c = caa_container_of(m, struct rpc_conn, rcn_later_msg);
 
-	c->c_later = false;
-	if (!c->c_dead)
+	c->rcn_later = false;
+	if (!c->rcn_dead)
 		rpc_conn_input(c);
 	rpc_conn_put(c);
 }
@@ -202,8 +202,8 @@ static void handshake_later(struct loop_msg *m)
  * connection's input goes on in the next turn. */
 static bool handshake_turn(struct rpc_conn *c)
 {
-	struct rpc_loop *rl = c->c_rl;
-	uint64_t now = loop_now_ns(c->c_loop);
+	struct rpc_loop *rl = c->rcn_rl;
+	uint64_t now = loop_now_ns(c->rcn_loop);
 
 	if (rl->rl_shake_ns != now) {
 		rl->rl_shake_ns = now;
@@ -211,10 +211,10 @@ static bool handshake_turn(struct rpc_conn *c)
 	}
 	if (rl->rl_shakes++ < SHAKES_A_TURN)
 		return true;
-	c->c_later = true;
-	c->c_later_msg.m_run = handshake_later;
-	c->c_refs++;
-	loop_post(c->c_loop, &c->c_later_msg);
+	c->rcn_later = true;
+	c->rcn_later_msg.m_run = handshake_later;
+	c->rcn_refs++;
+	loop_post(c->rcn_loop, &c->rcn_later_msg);
 	return false;
 }
 
@@ -232,18 +232,18 @@ static void handshake_late(struct loop_timer *timer)
  * refuses it. */
 static int take_rest(struct rpc_conn *c)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	const uint8_t *p;
-	size_t n = rpc_rx_rest(&c->c_rx, &p);
+	size_t n = rpc_rx_rest(&c->rcn_rx, &p);
 
 	if (n) {
-		t->t_in = rpc_buf_new(&c->c_rl->rl_pool, n);
+		t->t_in = rpc_buf_new(&c->rcn_rl->rl_pool, n);
 		if (!t->t_in)
 			return -ENOMEM;
 		memcpy(t->t_in->b_data, p, n);
 		t->t_in_w = (uint32_t)n;
 	}
-	rpc_rx_free(&c->c_rx);
+	rpc_rx_free(&c->rcn_rx);
 	return 0;
 }
 
@@ -261,7 +261,7 @@ static int begin(struct rpc_conn *c, const struct rpc_tls_proof *proof)
 		t->t_proof = *proof;
 		t->t_ssl = rpc_tls_connect_new(&t->t_proof);
 	} else {
-		t->t_ctx = c->c_svc.rs_tls;
+		t->t_ctx = c->rcn_svc.rs_tls;
 		t->t_ssl = rpc_tls_accept_new(t->t_ctx, &t->t_gen);
 	}
 	if (!t->t_ssl)
@@ -269,9 +269,9 @@ static int begin(struct rpc_conn *c, const struct rpc_tls_proof *proof)
 	BIO_set_data(bio, t);
 	BIO_set_init(bio, 1);
 	SSL_set_bio(t->t_ssl, bio, bio);
-	c->c_t = t;
+	c->rcn_t = t;
 	t->t_timer.t_fire = handshake_late;
-	loop_timer_start(c->c_loop, &t->t_timer, HANDSHAKE_MS);
+	loop_timer_start(c->rcn_loop, &t->t_timer, HANDSHAKE_MS);
 	return take_rest(c);
 no_memory:
 	BIO_free(bio);
@@ -284,7 +284,7 @@ int rpc_tls_begin(struct rpc_conn *c)
 	int rc = begin(c, NULL);
 
 	if (!rc)
-		c->c_t->t_clear = true;
+		c->rcn_t->t_clear = true;
 	return rc;
 }
 
@@ -306,7 +306,7 @@ static void probe_free(struct rpc_out *o)
 int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers)
 {
 	struct probe *p = calloc(1, sizeof(*p));
-	const uint32_t words[] = {0, c->c_xid,	    0, 2, prog, vers, 0, RPC_AUTH_TLS,
+	const uint32_t words[] = {0, c->rcn_xid,    0, 2, prog, vers, 0, RPC_AUTH_TLS,
 				  0, RPC_AUTH_NONE, 0};
 
 	if (!p)
@@ -320,7 +320,7 @@ int rpc_tls_probe(struct rpc_conn *c, uint32_t prog, uint32_t vers)
 		return -ENOMEM;
 	}
 	rpc_out_mark(&p->p_x);
-	c->c_probing = true;
+	c->rcn_probing = true;
 	rpc_conn_out(c, &p->p_out);
 	return 0;
 }
@@ -336,30 +336,30 @@ int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r,
 	int rc;
 
 	xdr_in_init(&x, r->r_data, r->r_len);
-	if (xdr_get_u32(&x) != c->c_xid || xdr_get_u32(&x) != 1 || xdr_get_u32(&x) ||
+	if (xdr_get_u32(&x) != c->rcn_xid || xdr_get_u32(&x) != 1 || xdr_get_u32(&x) ||
 	    xdr_get_u32(&x) != RPC_AUTH_NONE)
 		return -EPROTO;
 	token = xdr_get_opaque(&x, RPC_MAX_AUTH, &len);
 	if (!token || len != 8 || memcmp(token, "STARTTLS", 8) || !proof)
 		return -EPROTO;
-	c->c_xid++;
-	c->c_probing = false;
+	c->rcn_xid++;
+	c->rcn_probing = false;
 	rc = begin(c, proof);
-	if (!rc && c->c_t->t_in)
+	if (!rc && c->rcn_t->t_in)
 		rc = -EPROTO; /* the server spoke before the handshake */
 	if (!rc)
-		c->c_t->t_clear = c->c_outs != NULL;
+		c->rcn_t->t_clear = c->rcn_outs != NULL;
 	return rc;
 }
 
 void rpc_tls_free(struct rpc_conn *c)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 
 	if (!t)
 		return;
-	c->c_t = NULL;
-	loop_timer_stop(c->c_loop, &t->t_timer);
+	c->rcn_t = NULL;
+	loop_timer_stop(c->rcn_loop, &t->t_timer);
 	if (t->t_up)
 		atomic_fetch_sub(&open_now, 1);
 	SSL_free(t->t_ssl);
@@ -375,16 +375,16 @@ void rpc_tls_free(struct rpc_conn *c)
  * that is under way it would land in the middle of a record. */
 void rpc_tls_bye(struct rpc_conn *c)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 
-	if (c->c_sending || t->t_clear)
+	if (c->rcn_sending || t->t_clear)
 		return;
 	if (t->t_up && !t->t_broken)
 		SSL_shutdown(t->t_ssl);
 	ERR_clear_error();
 	t->t_broken = true;
 	if (t->t_out_w > t->t_out_r)
-		(void)!send(c->c_fd, t->t_out->b_data + t->t_out_r, t->t_out_w - t->t_out_r,
+		(void)!send(c->rcn_fd, t->t_out->b_data + t->t_out_r, t->t_out_w - t->t_out_r,
 			    MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -392,12 +392,12 @@ void rpc_tls_bye(struct rpc_conn *c)
 
 bool rpc_tls_takes(const struct rpc_conn *c)
 {
-	return !c->c_t->t_want_write && !c->c_later;
+	return !c->rcn_t->t_want_write && !c->rcn_later;
 }
 
 int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 
 	/* The library keeps the part of a record that it has seen. So bytes are left here only
 	 * before the handshake has begun. */
@@ -408,7 +408,7 @@ int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n)
 	if (!t->t_in || t->t_in_r == t->t_in_w)
 		t->t_in_r = t->t_in_w = 0;
 	if (!t->t_in)
-		t->t_in = rpc_buf_new(&c->c_rl->rl_pool, t->t_big ? TLS_IN_BIG : TLS_IN_SMALL);
+		t->t_in = rpc_buf_new(&c->rcn_rl->rl_pool, t->t_big ? TLS_IN_BIG : TLS_IN_SMALL);
 	if (!t->t_in)
 		return -ENOMEM;
 	*p = t->t_in->b_data + t->t_in_w;
@@ -418,7 +418,7 @@ int rpc_tls_space(struct rpc_conn *c, void **p, size_t *n)
 
 void rpc_tls_got(struct rpc_conn *c, size_t n)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 
 	t->t_in_w += (uint32_t)n;
 	t->t_big = t->t_in_w >= TLS_IN_SMALL;
@@ -426,7 +426,7 @@ void rpc_tls_got(struct rpc_conn *c, size_t n)
 
 static int come_up(struct rpc_conn *c)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	bool cert =
 		SSL_get0_peer_certificate(t->t_ssl) && SSL_get_verify_result(t->t_ssl) == X509_V_OK;
 	/* No sessions are kept, so the cluster's key was proved. */
@@ -434,22 +434,22 @@ static int come_up(struct rpc_conn *c)
 
 	if (t->t_client && !peer)
 		return broken(c, "the data server does not prove the cluster's key");
-	loop_timer_stop(c->c_loop, &t->t_timer);
+	loop_timer_stop(c->rcn_loop, &t->t_timer);
 	t->t_up = true;
 	atomic_fetch_add(&open_now, 1);
-	c->c_tls = cert || peer ? RPC_TLS_MUTUAL : RPC_TLS_ON;
+	c->rcn_tls = cert || peer ? RPC_TLS_MUTUAL : RPC_TLS_ON;
 	metric_add(m_up, 1);
 	if (!t->t_client)
 		log_up(c, peer ? "with the cluster's key" : "without a certificate");
-	else if (c->c_client)
-		rpc_client_secured(c->c_client);
+	else if (c->rcn_client)
+		rpc_client_secured(c->rcn_client);
 	return 1;
 }
 
 /* Returns 1 when the handshake is complete. */
 static int handshake(struct rpc_conn *c)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	const uint8_t *p = t->t_in ? t->t_in->b_data + t->t_in_r : NULL;
 	size_t have = t->t_in_w - t->t_in_r;
 	int rc;
@@ -466,7 +466,7 @@ static int handshake(struct rpc_conn *c)
 			return 0;
 		t->t_begun = true;
 	}
-	if (c->c_later || !handshake_turn(c))
+	if (c->rcn_later || !handshake_turn(c))
 		return 0;
 	ERR_clear_error();
 	rc = SSL_do_handshake(t->t_ssl);
@@ -485,7 +485,7 @@ static int handshake(struct rpc_conn *c)
 
 int rpc_tls_pull(struct rpc_conn *c)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	char peer[64];
 	size_t n, got;
 	bool all;
@@ -497,7 +497,7 @@ int rpc_tls_pull(struct rpc_conn *c)
 		if (rc <= 0)
 			return rc;
 	}
-	if (c->c_dead)
+	if (c->rcn_dead)
 		return 0;
 	if (!t->t_client && !rpc_tls_still_trusted(t->t_ctx, t->t_ssl, &t->t_gen)) {
 		ERR_clear_error();
@@ -505,13 +505,13 @@ int rpc_tls_pull(struct rpc_conn *c)
 			 peer_text(c, peer));
 		return -EACCES;
 	}
-	rc = rpc_rx_space(&c->c_rx, &p, &n, &all);
+	rc = rpc_rx_space(&c->rcn_rx, &p, &n, &all);
 	if (rc)
 		return rc;
 	ERR_clear_error();
 	rc = SSL_read_ex(t->t_ssl, p, n, &got);
 	if (rc == 1) {
-		rpc_rx_got(&c->c_rx, got);
+		rpc_rx_got(&c->rcn_rx, got);
 		return 1;
 	}
 	switch (SSL_get_error(t->t_ssl, rc)) {
@@ -519,7 +519,7 @@ int rpc_tls_pull(struct rpc_conn *c)
 		t->t_want_write = true;
 		return 0;
 	case SSL_ERROR_WANT_READ:
-		rpc_rx_idle(&c->c_rx);
+		rpc_rx_idle(&c->rcn_rx);
 		return 0;
 	case SSL_ERROR_ZERO_RETURN: /* close_notify */
 		return -ECONNRESET;
@@ -532,24 +532,24 @@ int rpc_tls_pull(struct rpc_conn *c)
 
 bool rpc_tls_sends(const struct rpc_conn *c)
 {
-	return !c->c_t->t_clear;
+	return !c->rcn_t->t_clear;
 }
 
 void rpc_tls_clear_sent(struct rpc_conn *c)
 {
-	/* c_t is NULL while our probe is not answered. */
-	if (c->c_t)
-		c->c_t->t_clear = false;
+	/* rcn_t is NULL while our probe is not answered. */
+	if (c->rcn_t)
+		c->rcn_t->t_clear = false;
 }
 
 /* Gets up to a record's worth of the queue in one piece: where it lies, or put together. */
 static size_t rpc_tls_gather(struct rpc_conn *c, const void **p)
 {
-	struct rpc_loop *rl = c->c_rl;
-	size_t n = 0, skip = c->c_sent;
+	struct rpc_loop *rl = c->rcn_rl;
+	size_t n = 0, skip = c->rcn_sent;
 	struct iovec iov[2 * XDR_SPLICES + 1];
 
-	for (struct rpc_out *o = c->c_outs; o && n < TLS_PLAIN; o = o->o_next) {
+	for (struct rpc_out *o = c->rcn_outs; o && n < TLS_PLAIN; o = o->o_next) {
 		unsigned cnt = rpc_out_iov(o, skip, iov);
 
 		skip = 0;
@@ -579,15 +579,15 @@ static bool stage_get(struct rpc_loop *rl)
 /* Encrypts the queue as far as there is room. */
 static int rpc_tls_fill(struct rpc_conn *c)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 
-	while (t->t_up && !t->t_broken && c->c_outs && !c->c_dead) {
+	while (t->t_up && !t->t_broken && c->rcn_outs && !c->rcn_dead) {
 		size_t n, put;
 		const void *p;
 
 		if (!t->t_out)
-			t->t_out = rpc_buf_new(&c->c_rl->rl_pool, TLS_OUT);
-		if (!t->t_out || !stage_get(c->c_rl))
+			t->t_out = rpc_buf_new(&c->rcn_rl->rl_pool, TLS_OUT);
+		if (!t->t_out || !stage_get(c->rcn_rl))
 			return -ENOMEM;
 		if (rpc_buf_cap(t->t_out) - t->t_out_w < TLS_ROOM)
 			break;
@@ -602,7 +602,7 @@ static int rpc_tls_fill(struct rpc_conn *c)
 
 int rpc_tls_out(struct rpc_conn *c, const void **p, size_t *n)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	int rc = rpc_tls_fill(c);
 
 	*n = t->t_out_w - t->t_out_r;
@@ -612,12 +612,12 @@ int rpc_tls_out(struct rpc_conn *c, const void **p, size_t *n)
 
 bool rpc_tls_pending(const struct rpc_conn *c)
 {
-	return c->c_t->t_out_w > c->c_t->t_out_r;
+	return c->rcn_t->t_out_w > c->rcn_t->t_out_r;
 }
 
 bool rpc_tls_sent(struct rpc_conn *c, size_t n)
 {
-	struct rpc_tls_conn *t = c->c_t;
+	struct rpc_tls_conn *t = c->rcn_t;
 	bool again;
 
 	t->t_out_r += (uint32_t)n;

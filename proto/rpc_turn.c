@@ -54,10 +54,10 @@ static struct rpc_host *host_make(struct rpc_conn *c)
 
 	if (!ho)
 		return NULL;
-	ho->ho_rl = c->c_rl;
+	ho->ho_rl = c->rcn_rl;
 	ho->ho_wait_end = &ho->ho_wait;
-	ho->ho_most = c->c_svc.rs_host_calls;
-	ho->ho_rate = c->c_svc.rs_host_rate;
+	ho->ho_most = c->rcn_svc.rs_host_calls;
+	ho->ho_rate = c->rcn_svc.rs_host_rate;
 	return ho;
 }
 
@@ -65,22 +65,22 @@ void rpc_conn_host(const struct rpc_conn *c, uint8_t addr[16])
 {
 	uint16_t port;
 
-	exp_addr(&c->c_peer, addr, &port);
-	if (c->c_peer.ss_family == AF_INET6)
+	exp_addr(&c->rcn_peer, addr, &port);
+	if (c->rcn_peer.ss_family == AF_INET6)
 		memset(addr + 8, 0, 8);
 }
 
 bool rpc_host_join(struct rpc_conn *c)
 {
-	struct rpc_loop *rl = c->c_rl;
+	struct rpc_loop *rl = c->rcn_rl;
 	struct hash_link *l = NULL;
 	struct rpc_host *ho = NULL;
 	uint8_t addr[16];
 	uint16_t port;
 	uint64_t h;
 
-	if (!c->c_client && c->c_svc.rs_nprogs) { /* a server that we connect to is no flood */
-		exp_addr(&c->c_peer, addr, &port);
+	if (!c->rcn_client && c->rcn_svc.rs_nprogs) { /* a server that we connect to is no flood */
+		exp_addr(&c->rcn_peer, addr, &port);
 		h = hash_bytes(addr, 16);
 		for (l = hash_first(&rl->rl_hosts, h); l; l = hash_next(l))
 			if (!memcmp(hash_entry(l, struct rpc_host, ho_link)->ho_addr, addr, 16))
@@ -100,7 +100,7 @@ bool rpc_host_join(struct rpc_conn *c)
 	if (!ho)
 		return false;
 	ho->ho_refs++;
-	c->c_host = ho;
+	c->rcn_host = ho;
 	return true;
 }
 
@@ -115,9 +115,9 @@ static void rpc_turn_host_put(struct rpc_host *ho)
 
 void rpc_host_leave(struct rpc_conn *c)
 {
-	if (c->c_host)
-		rpc_turn_host_put(c->c_host);
-	c->c_host = NULL;
+	if (c->rcn_host)
+		rpc_turn_host_put(c->rcn_host);
+	c->rcn_host = NULL;
 }
 
 void rpc_hosts_drop(struct rpc_loop *rl)
@@ -159,9 +159,10 @@ static bool host_over(struct rpc_host *ho)
 
 static void rpc_turn_wait_unlink(struct rpc_conn *c)
 {
-	*c->c_wait_prev = c->c_wait_next;
-	*(c->c_wait_next ? &c->c_wait_next->c_wait_prev : &c->c_host->ho_wait_end) = c->c_wait_prev;
-	c->c_resuming = false;
+	*c->rcn_wait_prev = c->rcn_wait_next;
+	*(c->rcn_wait_next ? &c->rcn_wait_next->rcn_wait_prev : &c->rcn_host->ho_wait_end) =
+		c->rcn_wait_prev;
+	c->rcn_resuming = false;
 }
 
 static void host_run(struct rpc_host *ho)
@@ -171,7 +172,7 @@ static void host_run(struct rpc_host *ho)
 	ho->ho_posted = false;
 	while ((c = ho->ho_wait) && !host_over(ho)) {
 		rpc_turn_wait_unlink(c);
-		if (!c->c_dead)
+		if (!c->rcn_dead)
 			rpc_conn_turn(c);
 		rpc_conn_put(c);
 	}
@@ -216,24 +217,24 @@ static void host_call(struct rpc_host *ho)
 
 void rpc_turn_wait(struct rpc_conn *c)
 {
-	struct rpc_host *ho = c->c_host;
+	struct rpc_host *ho = c->rcn_host;
 
-	if (c->c_resuming || c->c_dead)
+	if (c->rcn_resuming || c->rcn_dead)
 		return;
-	c->c_resuming = true;
-	c->c_refs++;
-	c->c_wait_next = NULL;
-	c->c_wait_prev = ho->ho_wait_end;
+	c->rcn_resuming = true;
+	c->rcn_refs++;
+	c->rcn_wait_next = NULL;
+	c->rcn_wait_prev = ho->ho_wait_end;
 	*ho->ho_wait_end = c;
-	ho->ho_wait_end = &c->c_wait_next;
+	ho->ho_wait_end = &c->rcn_wait_next;
 	host_call(ho);
 }
 
 bool rpc_turn_begins(struct rpc_conn *c)
 {
-	if (c->c_resuming)
+	if (c->rcn_resuming)
 		return false;
-	if (!c->c_host->ho_wait && !host_over(c->c_host))
+	if (!c->rcn_host->ho_wait && !host_over(c->rcn_host))
 		return true;
 	rpc_turn_wait(c);
 	return false;
@@ -241,7 +242,7 @@ bool rpc_turn_begins(struct rpc_conn *c)
 
 bool rpc_turn_ends(struct rpc_conn *c, unsigned records)
 {
-	struct rpc_host *ho = c->c_host;
+	struct rpc_host *ho = c->rcn_host;
 
 	host_over(ho); /* begins the count of a new turn */
 	ho->ho_records++;
@@ -290,38 +291,38 @@ static bool load_full(const struct rpc_host *ho, unsigned part)
  */
 static bool few_in_hand(const struct rpc_conn *c)
 {
-	unsigned calls = c->c_ncalls;
-	size_t bytes = c->c_bytes;
-	bool full = waits_full(c->c_host);
+	unsigned calls = c->rcn_ncalls;
+	size_t bytes = c->rcn_bytes;
+	bool full = waits_full(c->rcn_host);
 
 	if (!full) {
-		calls -= c->c_waits.ld_calls;
-		bytes -= c->c_waits.ld_bytes;
+		calls -= c->rcn_waits.ld_calls;
+		bytes -= c->rcn_waits.ld_bytes;
 	}
-	return !calls || ((full || c->c_nreqs) && calls < LEAST_CALLS && bytes < LEAST_BYTES);
+	return !calls || ((full || c->rcn_nreqs) && calls < LEAST_CALLS && bytes < LEAST_BYTES);
 }
 
 static void stuck_unlink(struct rpc_conn *c)
 {
-	*c->c_stuck_prev = c->c_stuck_next;
-	if (c->c_stuck_next)
-		c->c_stuck_next->c_stuck_prev = c->c_stuck_prev;
-	c->c_stuck = false;
+	*c->rcn_stuck_prev = c->rcn_stuck_next;
+	if (c->rcn_stuck_next)
+		c->rcn_stuck_next->rcn_stuck_prev = c->rcn_stuck_prev;
+	c->rcn_stuck = false;
 }
 
 bool rpc_host_full(struct rpc_conn *c)
 {
-	struct rpc_host *ho = c->c_host;
+	struct rpc_host *ho = c->rcn_host;
 
 	if ((!load_full(ho, 1) && !waits_full(ho)) || few_in_hand(c))
 		return false;
-	if (!c->c_stuck) {
-		c->c_stuck = true;
-		c->c_refs++;
-		c->c_stuck_next = ho->ho_stuck;
-		c->c_stuck_prev = &ho->ho_stuck;
+	if (!c->rcn_stuck) {
+		c->rcn_stuck = true;
+		c->rcn_refs++;
+		c->rcn_stuck_next = ho->ho_stuck;
+		c->rcn_stuck_prev = &ho->ho_stuck;
 		if (ho->ho_stuck)
-			ho->ho_stuck->c_stuck_prev = &c->c_stuck_next;
+			ho->ho_stuck->rcn_stuck_prev = &c->rcn_stuck_next;
 		ho->ho_stuck = c;
 	}
 	return true;
@@ -340,11 +341,11 @@ static void host_wake(struct rpc_host *ho)
 	if (!all && !fewer)
 		return;
 	for (struct rpc_conn *s = ho->ho_stuck; s; s = next) {
-		next = s->c_stuck_next;
+		next = s->rcn_stuck_next;
 		if (!all && !few_in_hand(s))
 			continue;
 		stuck_unlink(s);
-		if (s->c_paused)
+		if (s->rcn_paused)
 			rpc_turn_wait(s);
 		rpc_conn_put(s);
 	}
@@ -352,14 +353,14 @@ static void host_wake(struct rpc_host *ho)
 
 void rpc_host_call(struct rpc_conn *c, size_t bytes)
 {
-	struct rpc_host *ho = c->c_host;
+	struct rpc_host *ho = c->rcn_host;
 	uint64_t now;
 
-	c->c_ncalls++;
-	c->c_bytes += bytes;
+	c->rcn_ncalls++;
+	c->rcn_bytes += bytes;
 	load_add(&ho->ho_load, 1, bytes);
 	if (ho->ho_rate) {
-		now = loop_now_ns(c->c_loop);
+		now = loop_now_ns(c->rcn_loop);
 		ho->ho_due_ns =
 			(ho->ho_due_ns > now ? ho->ho_due_ns : now) + 1000000000u / ho->ho_rate;
 	}
@@ -367,28 +368,28 @@ void rpc_host_call(struct rpc_conn *c, size_t bytes)
 
 void rpc_host_call_done(struct rpc_conn *c, size_t bytes)
 {
-	c->c_ncalls--;
-	c->c_bytes -= bytes;
-	load_less(&c->c_host->ho_load, 1, bytes);
-	host_wake(c->c_host);
+	c->rcn_ncalls--;
+	c->rcn_bytes -= bytes;
+	load_less(&c->rcn_host->ho_load, 1, bytes);
+	host_wake(c->rcn_host);
 }
 
 void rpc_host_call_waits(struct rpc_conn *c, size_t bytes, bool waits)
 {
-	(waits ? load_add : load_less)(&c->c_waits, 1, bytes);
-	(waits ? load_add : load_less)(&c->c_host->ho_waits, 1, bytes);
-	host_wake(c->c_host);
+	(waits ? load_add : load_less)(&c->rcn_waits, 1, bytes);
+	(waits ? load_add : load_less)(&c->rcn_host->ho_waits, 1, bytes);
+	host_wake(c->rcn_host);
 }
 
 /* ---- ends, and connections apart ---- */
 
 void rpc_host_quit(struct rpc_conn *c)
 {
-	if (c->c_resuming) {
+	if (c->rcn_resuming) {
 		rpc_turn_wait_unlink(c);
 		rpc_conn_put(c);
 	}
-	if (c->c_stuck) {
+	if (c->rcn_stuck) {
 		stuck_unlink(c);
 		rpc_conn_put(c);
 	}
@@ -396,21 +397,22 @@ void rpc_host_quit(struct rpc_conn *c)
 
 void rpc_conn_apart(struct rpc_conn *c)
 {
-	struct rpc_host *old = c->c_host, *ho = c->c_dead || !old->ho_shared ? NULL : host_make(c);
+	struct rpc_host *old = c->rcn_host,
+			*ho = c->rcn_dead || !old->ho_shared ? NULL : host_make(c);
 
 	rpc_conn_proven(c);
 	if (!ho)
 		return;
-	c->c_refs++;
+	c->rcn_refs++;
 	rpc_host_quit(c);
 	ho->ho_most = 0;
 	ho->ho_rate = 0;
 	ho->ho_refs = 1;
-	ho->ho_load = (struct rpc_load){c->c_ncalls, c->c_bytes};
-	ho->ho_waits = c->c_waits;
-	load_less(&old->ho_load, c->c_ncalls, c->c_bytes);
-	load_less(&old->ho_waits, c->c_waits.ld_calls, c->c_waits.ld_bytes);
-	c->c_host = ho;
+	ho->ho_load = (struct rpc_load){c->rcn_ncalls, c->rcn_bytes};
+	ho->ho_waits = c->rcn_waits;
+	load_less(&old->ho_load, c->rcn_ncalls, c->rcn_bytes);
+	load_less(&old->ho_waits, c->rcn_waits.ld_calls, c->rcn_waits.ld_bytes);
+	c->rcn_host = ho;
 	host_wake(old);
 	rpc_turn_host_put(old);
 	rpc_turn_wait(c); /* it may have waited at the old address */

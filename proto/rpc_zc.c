@@ -68,7 +68,7 @@ static void zc_end(struct rpc_zc *z)
 
 	rpc_zc_unpin(z);
 	free(z);
-	c->c_pins--;
+	c->rcn_pins--;
 	rpc_conn_unpause(c);
 	rpc_conn_put(c);
 }
@@ -82,7 +82,7 @@ static void zc_done(struct loop_io *io, int res, uint32_t flags)
 	if (flags & IORING_CQE_F_NOTIF) {
 		if ((uint32_t)res & IORING_NOTIF_USAGE_ZC_COPIED) {
 			metric_add(m_copied, 1);
-			c->c_copies = c->c_svc.rs_zerocopy != RPC_ZC_ALWAYS;
+			c->rcn_copies = c->rcn_svc.rs_zerocopy != RPC_ZC_ALWAYS;
 		}
 		zc_end(z);
 		return;
@@ -92,10 +92,10 @@ static void zc_done(struct loop_io *io, int res, uint32_t flags)
 		 * locked. Everything can go with a copy. */
 		if (res == -EINVAL && !atomic_exchange(&refused, true))
 			log_info("rpc: this kernel sends with copies only");
-		c->c_copies = true;
+		c->rcn_copies = true;
 		res = -EAGAIN;
 	}
-	c->c_refs++;
+	c->rcn_refs++;
 	if (!(flags & IORING_CQE_F_MORE))
 		zc_end(z);
 	rpc_conn_sent(c, res);
@@ -110,17 +110,17 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 	size_t payload = 0, iovs = 0;
 	unsigned n = 0;
 
-	if (!c->c_svc.rs_zerocopy || c->c_copies ||
+	if (!c->rcn_svc.rs_zerocopy || c->rcn_copies ||
 	    atomic_load_explicit(&refused, memory_order_relaxed))
 		return NULL;
-	for (struct rpc_out *o = c->c_outs; o && iovs < c->c_snd->sd_mh.msg_iovlen;
+	for (struct rpc_out *o = c->rcn_outs; o && iovs < c->rcn_snd->sd_mh.msg_iovlen;
 	     o = o->o_next, n++) {
 		struct iovec iov[2 * XDR_SPLICES + 1];
 
 		if (!o->o_reply)
 			return NULL;
 		payload += o->o_x->x_payload;
-		iovs += rpc_out_iov(o, n ? 0 : c->c_sent, iov);
+		iovs += rpc_out_iov(o, n ? 0 : c->rcn_sent, iov);
 	}
 	z = payload >= ZC_MIN ? malloc(sizeof *z) : NULL;
 	if (!z)
@@ -128,14 +128,14 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 	z->z_io.io_done = zc_done;
 	z->z_conn = c;
 	z->z_nouts = 0;
-	for (struct rpc_out *o = c->c_outs; z->z_nouts < n; o = o->o_next) {
+	for (struct rpc_out *o = c->rcn_outs; z->z_nouts < n; o = o->o_next) {
 		o->o_pins++;
 		z->z_outs[z->z_nouts++] = o;
 	}
-	c->c_pins++;
-	c->c_refs++;
-	io_uring_prep_sendmsg_zc(sqe, c->c_fd, &c->c_snd->sd_mh, MSG_NOSIGNAL | MSG_WAITALL);
-	if (c->c_svc.rs_zerocopy == RPC_ZC_AUTO)
+	c->rcn_pins++;
+	c->rcn_refs++;
+	io_uring_prep_sendmsg_zc(sqe, c->rcn_fd, &c->rcn_snd->sd_mh, MSG_NOSIGNAL | MSG_WAITALL);
+	if (c->rcn_svc.rs_zerocopy == RPC_ZC_AUTO)
 		sqe->ioprio = IORING_SEND_ZC_REPORT_USAGE;
 	metric_add(m_sends, 1);
 	return &z->z_io;

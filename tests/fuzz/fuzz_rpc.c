@@ -23,11 +23,12 @@ static void message(const uint8_t *p, size_t n)
 	xdr_in_init(&x, p, n);
 	if (rpc_call_parse(&x, &h) == RPC_HDR_OK) {
 		assert(!x.bad && x.p >= p && x.p <= p + n && x.end == p + n);
-		assert((h.h_cred.rc_flavor <= RPC_AUTH_SYS || h.h_cred.rc_flavor == RPC_AUTH_GSS) &&
-		       h.h_cred.rc_ngids <= RPC_MAX_GIDS);
-		if (h.h_cred.rc_flavor == RPC_AUTH_NONE)
-			assert(h.h_cred.rc_uid == 65534 && h.h_cred.rc_gid == 65534 &&
-			       !h.h_cred.rc_ngids);
+		assert((h.rhd_cred.rc_flavor <= RPC_AUTH_SYS ||
+			h.rhd_cred.rc_flavor == RPC_AUTH_GSS) &&
+		       h.rhd_cred.rc_ngids <= RPC_MAX_GIDS);
+		if (h.rhd_cred.rc_flavor == RPC_AUTH_NONE)
+			assert(h.rhd_cred.rc_uid == 65534 && h.rhd_cred.rc_gid == 65534 &&
+			       !h.rhd_cred.rc_ngids);
 	}
 	xdr_in_init(&x, p, n);
 	xdr_take(&x, 8);

@@ -64,7 +64,7 @@ static void setup(void)
 /* What the service would do with plaintext: look at it and let it go. */
 static void drain(struct run *r)
 {
-	struct rpc_rx *x = &r->c.c_rx;
+	struct rpc_rx *x = &r->c.rcn_rx;
 
 	if (!x->x_rx)
 		return;
@@ -190,9 +190,9 @@ static void server_send(struct run *r, size_t n)
 	xdr_out_init(o->o_x, 1 << 20);
 	p = xdr_reserve(o->o_x, n + 1);
 	memset(p, MARK, n + 1);
-	*r->c.c_outs_end = o;
-	r->c.c_outs_end = &o->o_next;
-	r->c.c_queued += rpc_out_len(o);
+	*r->c.rcn_outs_end = o;
+	r->c.rcn_outs_end = &o->o_next;
+	r->c.rcn_queued += rpc_out_len(o);
 	server_out(r);
 }
 
@@ -237,13 +237,13 @@ static void step(struct run *r, uint8_t op, uint8_t a, uint8_t b)
 
 static void begin(struct run *r, bool with_psk)
 {
-	r->c.c_loop = loop;
-	r->c.c_rl = rl;
-	r->c.c_fd = -1;
-	r->c.c_refs = 1;
-	r->c.c_svc.rs_tls = ctx;
-	r->c.c_outs_end = &r->c.c_outs;
-	rpc_rx_init(&r->c.c_rx, &rl->rl_pool, 1 << 20);
+	r->c.rcn_loop = loop;
+	r->c.rcn_rl = rl;
+	r->c.rcn_fd = -1;
+	r->c.rcn_refs = 1;
+	r->c.rcn_svc.rs_tls = ctx;
+	r->c.rcn_outs_end = &r->c.rcn_outs;
+	rpc_rx_init(&r->c.rcn_rx, &rl->rl_pool, 1 << 20);
 	SSL_CTX_set_psk_use_session_callback(client_ctx, with_psk ? use_psk : NULL);
 	r->cl = SSL_new(client_ctx);
 	r->in = BIO_new(BIO_s_mem());
@@ -262,11 +262,11 @@ static void end(struct run *r)
 	if (!r->over)
 		rpc_tls_bye(&r->c);
 	rpc_tls_free(&r->c);
-	rpc_rx_free(&r->c.c_rx);
-	while (r->c.c_outs) {
-		struct rpc_out *o = r->c.c_outs;
+	rpc_rx_free(&r->c.rcn_rx);
+	while (r->c.rcn_outs) {
+		struct rpc_out *o = r->c.rcn_outs;
 
-		r->c.c_outs = o->o_next;
+		r->c.rcn_outs = o->o_next;
 		o->o_free(o);
 	}
 	SSL_free(r->cl);
@@ -306,7 +306,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 		while (!r.over && BIO_ctrl_pending(r.out))
 			deliver(&r, 70000, 0, 0);
-		if (r.got != r.sent || (r.c.c_tls == RPC_TLS_NONE && !r.over))
+		if (r.got != r.sent || (r.c.rcn_tls == RPC_TLS_NONE && !r.over))
 			abort();
 	}
 	end(&r);

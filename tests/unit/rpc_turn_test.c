@@ -427,15 +427,15 @@ static void close_msg(struct loop_msg *m)
 {
 	(void)m;
 	watched = last_conn;
-	watched->c_refs++;
-	atomic_store(&seen, watched->c_resuming ? 1 : 2);
+	watched->rcn_refs++;
+	atomic_store(&seen, watched->rcn_resuming ? 1 : 2);
 	rpc_conn_close(watched);
 }
 
 static void refs_msg(struct loop_msg *m)
 {
 	(void)m;
-	atomic_store(&seen, 10 + (int)watched->c_refs);
+	atomic_store(&seen, 10 + (int)watched->rcn_refs);
 	rpc_conn_put(watched);
 }
 
@@ -463,9 +463,9 @@ static struct rpc_conn *at(struct rpc_loop *rl, const char *text)
 	struct rpc_conn *c = calloc(1, sizeof *c);
 	socklen_t len;
 
-	ck_assert_int_eq(rpc_addr_parse(text, 0, &c->c_peer, &len), 0);
-	c->c_rl = rl;
-	c->c_svc = service;
+	ck_assert_int_eq(rpc_addr_parse(text, 0, &c->rcn_peer, &len), 0);
+	c->rcn_rl = rl;
+	c->rcn_svc = service;
 	ck_assert(rpc_host_join(c));
 	return c;
 }
@@ -477,10 +477,10 @@ START_TEST(of_ipv6_an_address_is_one_hosts)
 				at(&rl, "[fd00::2]:700"), at(&rl, "10.0.0.1:700"),
 				at(&rl, "10.0.0.2:700")};
 
-	ck_assert_ptr_eq(c[0]->c_host, c[1]->c_host);
+	ck_assert_ptr_eq(c[0]->rcn_host, c[1]->rcn_host);
 	for (int i = 1; i < 5; i++)
 		for (int k = 1; k < i; k++)
-			ck_assert_ptr_ne(c[i]->c_host, c[k]->c_host);
+			ck_assert_ptr_ne(c[i]->rcn_host, c[k]->rcn_host);
 	for (int i = 0; i < 5; i++) {
 		rpc_host_leave(c[i]);
 		free(c[i]);
