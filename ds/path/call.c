@@ -70,11 +70,11 @@ void path_metrics_init(void)
 
 void path_fail(struct path_call *c, enum nfsstat3 st)
 {
-	struct xdr_out *x = c->c_out;
+	struct xdr_out *x = c->pc_out;
 
-	xdr_truncate(x, c->c_rpc->c_body);
+	xdr_truncate(x, c->pc_rpc->c_body);
 	xdr_put_u32(x, st);
-	switch (c->c_proc->pr_shape) {
+	switch (c->pc_proc->pr_shape) {
 	case PATH_PLAIN:
 		break;
 	case PATH_POST:
@@ -95,21 +95,21 @@ void path_fail(struct path_call *c, enum nfsstat3 st)
 
 static void call_free(struct path_call *c)
 {
-	path_table_put(c->c_table);
-	ask_val_put(c->c_names);
-	if (c->c_buf)
-		ds_buf_put(c->c_buf);
+	path_table_put(c->pc_table);
+	ask_val_put(c->pc_names);
+	if (c->pc_buf)
+		ds_buf_put(c->pc_buf);
 	free(c);
 }
 
 static void call_reply(struct path_call *c)
 {
-	struct rpc_call *rpc = c->c_rpc;
-	bool garbage = c->c_garbage;
+	struct rpc_call *rpc = c->pc_rpc;
+	bool garbage = c->pc_garbage;
 
-	if (c->c_put_data && !garbage)
+	if (c->pc_put_data && !garbage)
 		path_read_reply(c);
-	metric_observe_us(m_seconds, (clock_mono_ns() - c->c_start_ns) / 1000);
+	metric_observe_us(m_seconds, (clock_mono_ns() - c->pc_start_ns) / 1000);
 	call_free(c);
 	if (garbage)
 		rpc_reply_error(rpc, RPC_A_GARBAGE_ARGS);
@@ -119,18 +119,18 @@ static void call_reply(struct path_call *c)
 
 static void done_run(struct loop_msg *m)
 {
-	call_reply(caa_container_of(m, struct path_call, c_msg));
+	call_reply(caa_container_of(m, struct path_call, pc_msg));
 }
 
 void path_call_done(struct path_call *c)
 {
-	c->c_msg.m_run = done_run;
-	loop_post(c->c_rpc->c_loop, &c->c_msg);
+	c->pc_msg.m_run = done_run;
+	loop_post(c->pc_rpc->c_loop, &c->pc_msg);
 }
 
 static void call_denied(struct path_call *c, enum rpc_auth_stat why)
 {
-	struct rpc_call *rpc = c->c_rpc;
+	struct rpc_call *rpc = c->pc_rpc;
 
 	metric_add(m_denied, 1);
 	call_free(c);
@@ -159,26 +159,26 @@ static struct ask_val *call_names_ask(void *arg, const void *key, size_t len)
 const struct path_export *path_export_of(struct path_call *c, uint16_t id,
 					 const struct exp_rule **rule)
 {
-	const struct path_table *t = c->c_table;
-	const uint8_t *match = exp_names_told(t->t_exports, c->c_names);
+	const struct path_table *t = c->pc_table;
+	const uint8_t *match = exp_names_told(t->t_exports, c->pc_names);
 
 	for (unsigned i = 0; i < t->t_exports->t_n; i++) {
 		const struct path_export *x = &t->t_x[i];
 
 		if (x->x_fd < 0 || x->x_exp->e_id != id)
 			continue;
-		*rule = exp_match(x->x_exp, c->c_addr, match, &c->c_unknown);
+		*rule = exp_match(x->x_exp, c->pc_addr, match, &c->pc_unknown);
 		return *rule ? x : NULL;
 	}
-	c->c_unknown = false;
+	c->pc_unknown = false;
 	return NULL;
 }
 
 enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r)
 {
-	enum exp_sec sec = c->c_rpc->c_cred.rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
+	enum exp_sec sec = c->pc_rpc->c_cred.rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
 
-	if (c->c_tls < r->r_tls || (r->r_privileged && c->c_port >= PRIVILEGED_END))
+	if (c->pc_tls < r->r_tls || (r->r_privileged && c->pc_port >= PRIVILEGED_END))
 		return RPC_AUTH_TOOWEAK;
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		if (r->r_sec[i] == sec)
@@ -194,8 +194,8 @@ static uint32_t known_id(uint32_t id, uint32_t anon)
 
 static void ids_make(struct path_call *c, const struct exp_rule *r)
 {
-	const struct rpc_cred *cr = &c->c_rpc->c_cred;
-	struct path_ids *to = &c->c_ids;
+	const struct rpc_cred *cr = &c->pc_rpc->c_cred;
+	struct path_ids *to = &c->pc_ids;
 	bool root = r->r_squash == EXP_SQUASH_ROOT;
 
 	*to = (struct path_ids){.id_uid = r->r_anon_uid, .id_gid = r->r_anon_gid};
@@ -214,11 +214,11 @@ static void ids_make(struct path_call *c, const struct exp_rule *r)
 
 bool path_as_caller(struct path_call *c)
 {
-	int err = path_become(&c->c_ids);
+	int err = path_become(&c->pc_ids);
 
 	if (!err)
 		return true;
-	log_warn("exports: cannot act as user %u: %s", c->c_ids.id_uid, strerror(-err));
+	log_warn("exports: cannot act as user %u: %s", c->pc_ids.id_uid, strerror(-err));
 	path_fail(c, NFS3ERR_SERVERFAULT);
 	return false;
 }
@@ -237,39 +237,39 @@ void path_as_server(struct path_call *c)
 
 static void call_run(struct path_job *j)
 {
-	struct path_call *c = caa_container_of(j, struct path_call, c_job);
-	bool data = c->c_rpc->c_proc == NFS3_READ || c->c_rpc->c_proc == NFS3_WRITE ||
-		    c->c_rpc->c_proc == NFS3_COMMIT;
+	struct path_call *c = caa_container_of(j, struct path_call, pc_job);
+	bool data = c->pc_rpc->c_proc == NFS3_READ || c->pc_rpc->c_proc == NFS3_WRITE ||
+		    c->pc_rpc->c_proc == NFS3_COMMIT;
 
 	path_as_server(c);
 	/* READ, WRITE and COMMIT use descriptors that file.c keeps open. */
-	c->c_fd = data ? -1 : path_fh_open(c->c_x->x_fd, &c->c_fh);
-	if (!data && c->c_fd < 0)
-		path_fail(c, path_status(c->c_fd));
-	else if (!data && fstat(c->c_fd, &c->c_st))
+	c->pc_fd = data ? -1 : path_fh_open(c->pc_x->x_fd, &c->pc_fh);
+	if (!data && c->pc_fd < 0)
+		path_fail(c, path_status(c->pc_fd));
+	else if (!data && fstat(c->pc_fd, &c->pc_st))
 		path_fail(c, path_status(-errno));
-	else if (!data && !c->c_st.st_nlink)
+	else if (!data && !c->pc_st.st_nlink)
 		path_fail(c, NFS3ERR_STALE);
-	else if (c->c_proc->pr_changes && c->c_rule->r_ro)
+	else if (c->pc_proc->pr_changes && c->pc_rule->r_ro)
 		path_fail(c, NFS3ERR_ROFS);
 	else
-		c->c_proc->pr_run(c);
-	if (c->c_fd >= 0)
-		close(c->c_fd);
-	if (c->c_in->bad)
-		c->c_garbage = true;
-	path_drc_done(c->c_path->p_drc, c, true);
+		c->pc_proc->pr_run(c);
+	if (c->pc_fd >= 0)
+		close(c->pc_fd);
+	if (c->pc_in->bad)
+		c->pc_garbage = true;
+	path_drc_done(c->pc_path->p_drc, c, true);
 	path_call_done(c);
 }
 
 static void call_submit(struct path_call *c)
 {
-	c->c_job.pj_run = call_run;
-	if (path_work_submit(c->c_path->p_work, &c->c_job))
+	c->pc_job.pj_run = call_run;
+	if (path_work_submit(c->pc_path->p_work, &c->pc_job))
 		return;
 	metric_add(m_busy, 1);
 	path_fail(c, NFS3ERR_JUKEBOX);
-	path_drc_done(c->c_path->p_drc, c, false);
+	path_drc_done(c->pc_path->p_drc, c, false);
 	call_reply(c);
 }
 
@@ -277,9 +277,9 @@ static void call_submit(struct path_call *c)
 
 static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 {
-	struct path_call *c = caa_container_of(w, struct path_call, c_bufwait);
+	struct path_call *c = caa_container_of(w, struct path_call, pc_bufwait);
 
-	c->c_buf = b;
+	c->pc_buf = b;
 	call_submit(c);
 }
 
@@ -287,7 +287,7 @@ static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
  * received where it should be. */
 static void write_hint(const struct path_call *c)
 {
-	struct xdr_in x = *c->c_in;
+	struct xdr_in x = *c->pc_in;
 	const uint8_t *data;
 	uint32_t len;
 
@@ -295,46 +295,46 @@ static void write_hint(const struct path_call *c)
 	data = xdr_get_opaque(&x, DS_MAX_IO, &len);
 	if (!data || !len)
 		return;
-	metric_add(m_copied, rpc_call_copied(c->c_rpc, data));
-	rpc_call_bulk_hint(c->c_rpc, data);
+	metric_add(m_copied, rpc_call_copied(c->pc_rpc, data));
+	rpc_call_bulk_hint(c->pc_rpc, data);
 }
 
 static void nfs3_begin(struct path_call *c)
 {
-	const struct path_proc *pr = c->c_proc;
+	const struct path_proc *pr = c->pc_proc;
 	enum rpc_auth_stat auth;
 
-	c->c_x = path_export_of(c, c->c_fh.fh_export, &c->c_rule);
-	if (!c->c_x) {
-		metric_add(c->c_unknown ? m_busy : m_denied, 1);
-		path_fail(c, c->c_unknown ? NFS3ERR_JUKEBOX : NFS3ERR_STALE);
+	c->pc_x = path_export_of(c, c->pc_fh.fh_export, &c->pc_rule);
+	if (!c->pc_x) {
+		metric_add(c->pc_unknown ? m_busy : m_denied, 1);
+		path_fail(c, c->pc_unknown ? NFS3ERR_JUKEBOX : NFS3ERR_STALE);
 		call_reply(c);
 		return;
 	}
-	auth = path_auth(c, c->c_rule);
+	auth = path_auth(c, c->pc_rule);
 	if (auth != RPC_AUTH_OK) {
 		call_denied(c, auth);
 		return;
 	}
-	ids_make(c, c->c_rule);
-	if (c->c_rpc->c_proc == NFS3_READ) {
+	ids_make(c, c->pc_rule);
+	if (c->pc_rpc->c_proc == NFS3_READ) {
 		if (!path_read_args(c)) {
 			call_reply(c);
 			return;
 		}
-		rpc_call_expect(c->c_rpc, ds_buf_takes(c->c_count));
-		c->c_bufwait.bw_ready = buf_ready;
+		rpc_call_expect(c->pc_rpc, ds_buf_takes(c->pc_count));
+		c->pc_bufwait.bw_ready = buf_ready;
 		/* The device knows only the pool's memory. */
-		if (rpc_conn_is_rdma(c->c_rpc->c_conn))
-			ds_buf_get_pooled(&c->c_bufwait, c->c_count ? c->c_count : 1);
+		if (rpc_conn_is_rdma(c->pc_rpc->c_conn))
+			ds_buf_get_pooled(&c->pc_bufwait, c->pc_count ? c->pc_count : 1);
 		else
-			ds_buf_get(&c->c_bufwait, c->c_count ? c->c_count : 1);
+			ds_buf_get(&c->pc_bufwait, c->pc_count ? c->pc_count : 1);
 		return;
 	}
-	if (c->c_rpc->c_proc == NFS3_WRITE)
+	if (c->pc_rpc->c_proc == NFS3_WRITE)
 		write_hint(c);
 	if (pr->pr_once) {
-		enum path_drc_verdict v = path_drc_begin(c->c_path->p_drc, c);
+		enum path_drc_verdict v = path_drc_begin(c->pc_path->p_drc, c);
 
 		if (v == PATH_DRC_KNOWN)
 			call_reply(c);
@@ -346,17 +346,17 @@ static void nfs3_begin(struct path_call *c)
 
 static void mount_begin(struct path_call *c)
 {
-	c->c_job.pj_run = path_mount_run;
-	if (path_work_submit(c->c_path->p_work, &c->c_job))
+	c->pc_job.pj_run = path_mount_run;
+	if (path_work_submit(c->pc_path->p_work, &c->pc_job))
 		return;
 	metric_add(m_busy, 1);
-	c->c_rpc->c_reply.bad = true; /* MOUNT has no status for "try later": answer SYSTEM_ERR. */
+	c->pc_rpc->c_reply.bad = true; /* MOUNT has no status for "try later": answer SYSTEM_ERR. */
 	call_reply(c);
 }
 
 static void call_known(struct path_call *c)
 {
-	if (c->c_proc)
+	if (c->pc_proc)
 		nfs3_begin(c);
 	else
 		mount_begin(c);
@@ -364,23 +364,23 @@ static void call_known(struct path_call *c)
 
 static void names_answered(struct ask_wait *w, struct ask_val *v)
 {
-	struct path_call *c = caa_container_of(w, struct path_call, c_wait);
+	struct path_call *c = caa_container_of(w, struct path_call, pc_wait);
 
-	c->c_names = v;
+	c->pc_names = v;
 	call_known(c);
 }
 
 /* c is complete except for the names of its table. */
 static void call_begin(struct path_call *c)
 {
-	struct exp_names_key key = {.nk_generation = c->c_table->t_exports->t_generation};
+	struct exp_names_key key = {.nk_generation = c->pc_table->t_exports->t_generation};
 
-	memcpy(key.nk_addr, c->c_addr, 16);
-	if (c->c_table->t_exports->t_nnames) {
-		c->c_wait.aw_loop = c->c_rpc->c_loop;
-		c->c_wait.aw_then = names_answered;
-		c->c_names = ask_get(c->c_path->p_ask_names, &key, sizeof(key), &c->c_wait);
-		if (!c->c_names)
+	memcpy(key.nk_addr, c->pc_addr, 16);
+	if (c->pc_table->t_exports->t_nnames) {
+		c->pc_wait.aw_loop = c->pc_rpc->c_loop;
+		c->pc_wait.aw_then = names_answered;
+		c->pc_names = ask_get(c->pc_path->p_ask_names, &key, sizeof(key), &c->pc_wait);
+		if (!c->pc_names)
 			return;
 	}
 	call_known(c);
@@ -394,16 +394,16 @@ static struct path_call *call_new(struct path *p, struct rpc_call *rpc)
 		rpc_reply_error(rpc, RPC_A_SYSTEM_ERR);
 		return NULL;
 	}
-	c->c_path = p;
-	c->c_rpc = rpc;
-	c->c_in = &rpc->c_args;
-	c->c_out = &rpc->c_reply;
-	c->c_table = path_table_get(p);
-	c->c_start_ns = clock_mono_ns();
-	c->c_fd = -1;
-	c->c_port = UINT16_MAX;
-	c->c_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* only the loop may ask this */
-	exp_addr(rpc_conn_peer(rpc->c_conn), c->c_addr, &c->c_port);
+	c->pc_path = p;
+	c->pc_rpc = rpc;
+	c->pc_in = &rpc->c_args;
+	c->pc_out = &rpc->c_reply;
+	c->pc_table = path_table_get(p);
+	c->pc_start_ns = clock_mono_ns();
+	c->pc_fd = -1;
+	c->pc_port = UINT16_MAX;
+	c->pc_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* only the loop may ask this */
+	exp_addr(rpc_conn_peer(rpc->c_conn), c->pc_addr, &c->pc_port);
 	return c;
 }
 
@@ -415,11 +415,11 @@ void path_nfs3(struct path *p, struct rpc_call *rpc)
 
 	if (!c)
 		return;
-	c->c_proc = &path_procs[rpc->c_proc];
-	fh = xdr_get_opaque(c->c_in, NFS3_FHSIZE, &len);
-	if (!fh || !path_fh_read(p, fh, len, &c->c_fh)) {
-		c->c_garbage = c->c_in->bad;
-		if (!c->c_garbage)
+	c->pc_proc = &path_procs[rpc->c_proc];
+	fh = xdr_get_opaque(c->pc_in, NFS3_FHSIZE, &len);
+	if (!fh || !path_fh_read(p, fh, len, &c->pc_fh)) {
+		c->pc_garbage = c->pc_in->bad;
+		if (!c->pc_garbage)
 			path_fail(c, NFS3ERR_BADHANDLE);
 		call_reply(c);
 		return;

@@ -150,37 +150,37 @@ enum path_shape { PATH_PLAIN, PATH_POST, PATH_WCC, PATH_WCC_WCC, PATH_POST_WCC }
 
 struct path_drc_entry;
 struct path_call {
-	struct path_job c_job;
-	struct loop_msg c_msg;
-	struct ask_wait c_wait;
-	struct ds_buf_wait c_bufwait;
-	struct path *c_path;
-	struct rpc_call *c_rpc;
-	const struct path_proc *c_proc; /* NULL: MOUNT */
-	struct xdr_in *c_in;
-	struct xdr_out *c_out;
-	struct path_table *c_table;
-	struct ask_val *c_names;
+	struct path_job pc_job;
+	struct loop_msg pc_msg;
+	struct ask_wait pc_wait;
+	struct ds_buf_wait pc_bufwait;
+	struct path *pc_path;
+	struct rpc_call *pc_rpc;
+	const struct path_proc *pc_proc; /* NULL: MOUNT */
+	struct xdr_in *pc_in;
+	struct xdr_out *pc_out;
+	struct path_table *pc_table;
+	struct ask_val *pc_names;
 	/* some export depends on a name that cannot be found out now */
-	bool c_unknown;
-	const struct path_export *c_x; /* of the first handle */
-	const struct exp_rule *c_rule;
-	struct path_ids c_ids;
-	struct path_fh c_fh;
-	uint8_t c_addr[16];
-	uint16_t c_port;
-	enum exp_tls c_tls;
-	uint64_t c_start_ns;
-	bool c_garbage;
-	int c_fd; /* the first handle's object, O_PATH */
-	struct stat c_st;
-	struct path_drc_entry *c_entry;
-	struct path_call *c_next; /* calls that wait for one reply */
+	bool pc_unknown;
+	const struct path_export *pc_x; /* of the first handle */
+	const struct exp_rule *pc_rule;
+	struct path_ids pc_ids;
+	struct path_fh pc_fh;
+	uint8_t pc_addr[16];
+	uint16_t pc_port;
+	enum exp_tls pc_tls;
+	uint64_t pc_start_ns;
+	bool pc_garbage;
+	int pc_fd; /* the first handle's object, O_PATH */
+	struct stat pc_st;
+	struct path_drc_entry *pc_entry;
+	struct path_call *pc_next; /* calls that wait for one reply */
 	/* READ */
-	struct ds_buf *c_buf;
-	uint64_t c_off;
-	uint32_t c_count, c_got;
-	bool c_eof, c_put_data;
+	struct ds_buf *pc_buf;
+	uint64_t pc_off;
+	uint32_t pc_count, pc_got;
+	bool pc_eof, pc_put_data;
 };
 extern const struct path_proc path_procs[NFS3_NPROCS];
 extern struct metric *path_m_read_bytes, *path_m_write_bytes;
@@ -198,7 +198,7 @@ void path_fattr(const struct path_export *x, const struct stat *st, struct nfs3_
 void path_put_post(struct path_call *c, int fd);
 void path_put_stat(struct path_call *c, const struct stat *st);
 /* The export of a handle's number, and its rule for this call; NULL: this peer may not use it, or
- * c_unknown. */
+ * pc_unknown. */
 const struct path_export *path_export_of(struct path_call *c, uint16_t id,
 					 const struct exp_rule **rule);
 /* RPC_AUTH_OK when the rule allows the call's flavour, its connection's TLS and its port; else the
