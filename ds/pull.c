@@ -26,12 +26,12 @@
 #define ARGS_MAX    4096
 
 struct source {
-	struct rpc_client *so_client; /* NULL: a free place */
-	struct sockaddr_storage so_addr;
-	socklen_t so_len;
-	uint8_t so_uuid[DS_UUID_LEN];
-	bool so_tls;
-	uint64_t so_used;
+	struct rpc_client *sou_client; /* NULL: a free place */
+	struct sockaddr_storage sou_addr;
+	socklen_t sou_len;
+	uint8_t sou_uuid[DS_UUID_LEN];
+	bool sou_tls;
+	uint64_t sou_used;
 };
 struct puller {
 	struct worker *pl_worker;
@@ -144,29 +144,29 @@ static bool over_tls(const ctl_peer *p)
 
 static bool is_source(const struct source *so, const struct ask *as)
 {
-	return so->so_client && so->so_len == as->as_len &&
-	       !memcmp(&so->so_addr, &as->as_addr, as->as_len) &&
-	       !memcmp(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) &&
-	       so->so_tls == over_tls(as->as_peer);
+	return so->sou_client && so->sou_len == as->as_len &&
+	       !memcmp(&so->sou_addr, &as->as_addr, as->as_len) &&
+	       !memcmp(so->sou_uuid, as->as_peer->ds_uuid, DS_UUID_LEN) &&
+	       so->sou_tls == over_tls(as->as_peer);
 }
 
 static int connect_source(struct source *so, const struct ask *as)
 {
 	int err;
 
-	if (so->so_client)
-		rpc_client_destroy(so->so_client);
-	so->so_client = NULL;
-	err = rpc_client_create(&so->so_client, as->as_puller->pl_loop,
+	if (so->sou_client)
+		rpc_client_destroy(so->sou_client);
+	so->sou_client = NULL;
+	err = rpc_client_create(&so->sou_client, as->as_puller->pl_loop,
 				(const struct sockaddr *)&as->as_addr, as->as_len, NULL, NULL,
 				NULL);
 	if (err)
 		return err;
-	so->so_addr = as->as_addr;
-	so->so_len = as->as_len;
-	so->so_tls = over_tls(as->as_peer);
-	memcpy(so->so_uuid, as->as_peer->ds_uuid, DS_UUID_LEN);
-	if (so->so_tls) {
+	so->sou_addr = as->as_addr;
+	so->sou_len = as->as_len;
+	so->sou_tls = over_tls(as->as_peer);
+	memcpy(so->sou_uuid, as->as_peer->ds_uuid, DS_UUID_LEN);
+	if (so->sou_tls) {
 		uint8_t key[CAP_TLS_KEY_LEN];
 
 		struct ds_key own;
@@ -174,13 +174,13 @@ static int connect_source(struct source *so, const struct ask *as)
 		     sent = pull_peer_key(as->as_peer, key);
 
 		if (!sent && !has)
-			cap_derive_tls_key(as->as_ds->d_keys.ks_cluster, so->so_uuid, key);
+			cap_derive_tls_key(as->as_ds->d_keys.ks_cluster, so->sou_uuid, key);
 		else if (!sent)
 			/* This proves nothing: the source ends the handshake. */
 			randombytes_buf(key, sizeof(key));
-		rpc_client_use_tls(so->so_client, CTL_PEER_PROGRAM, CTL_PEER_VERSION, key);
+		rpc_client_use_tls(so->sou_client, CTL_PEER_PROGRAM, CTL_PEER_VERSION, key);
 		if (sent || has)
-			rpc_client_tls_as(so->so_client, own.dk_uuid);
+			rpc_client_tls_as(so->sou_client, own.dk_uuid);
 		sodium_memzero(key, sizeof(key));
 		sodium_memzero(&own, sizeof(own));
 	}
@@ -198,14 +198,14 @@ static struct source *pull_source_of(struct ask *as)
 		struct source *one = &pl->pl_source[i];
 
 		if (is_source(one, as)) {
-			one->so_used = ++pl->pl_uses;
+			one->sou_used = ++pl->pl_uses;
 			return one;
 		}
-		if (one->so_used < so->so_used)
+		if (one->sou_used < so->sou_used)
 			so = one;
 	}
 	as->as_err = connect_source(so, as);
-	so->so_used = ++pl->pl_uses;
+	so->sou_used = ++pl->pl_uses;
 	return as->as_err ? NULL : so;
 }
 
@@ -229,7 +229,7 @@ static void ask_send(struct loop_msg *m)
 			       as->as_peer->foreign.foreign_len);
 		xdr_put_u64(&as->as_req.q_args, as->as_off);
 		xdr_put_u32(&as->as_req.q_args, as->as_count);
-		rpc_client_send(so->so_client, &as->as_req, FETCH_MS);
+		rpc_client_send(so->sou_client, &as->as_req, FETCH_MS);
 		return;
 	}
 	rpc_req_init(&as->as_req, CTL_PEER_PROGRAM, CTL_PEER_VERSION, CTL_PEER_READ, NULL, ARGS_MAX,
@@ -237,7 +237,7 @@ static void ask_send(struct loop_msg *m)
 	xdr_put_opaque(&as->as_req.q_args, (const uint8_t *)as->as_peer->handle, CTL_HANDLE_LEN);
 	xdr_put_u64(&as->as_req.q_args, as->as_off);
 	xdr_put_u32(&as->as_req.q_args, as->as_count);
-	rpc_client_send(so->so_client, &as->as_req, FETCH_MS);
+	rpc_client_send(so->sou_client, &as->as_req, FETCH_MS);
 }
 
 static void ask_release(struct loop_msg *m)

@@ -5,14 +5,14 @@
  * Connections are spread over the loops, so calls for one object arrive on any of them. Each loop
  * has its own table of holds. A hold is one reference to the object (ob_refs), and counts the
  * loop's uses of it. It begins with the loop's first use of the object and ends with the last. In
- * between, calls of the loop use the object without a lock, and count their ranges in h_fast, which
- * no other loop writes (range.c).
+ * between, calls of the loop use the object without a lock, and count their ranges in hld_fast,
+ * which no other loop writes (range.c).
  *
  * A hold never finds a deleted object: each use checks ob_deleted, as a lookup in the shared table
  * would. The uses that began before the delete keep their hold until the last of them ends.
  *
- * In ds_hold, ob_lock guards h_next and h_prevp. The loop writes h_fast, and other threads read it.
- * The loop alone uses the rest.
+ * In ds_hold, ob_lock guards hld_next and hld_prevp. The loop writes hld_fast, and other threads
+ * read it. The loop alone uses the rest.
  */
 #include "base/log.h"
 #include "ds/store/store_int.h"
@@ -60,18 +60,18 @@ static struct ds_hold *hold_new(struct ds_holds *hs, struct ds_obj *o, uint64_t 
 	if (!h)
 		return NULL;
 	memset(h, 0, sizeof(*h));
-	h->h_obj = o;
-	h->h_of = hs;
-	h->h_uses = 1;
-	if (hash_add(&hs->hs_hash, &h->h_link, hash)) {
+	h->hld_obj = o;
+	h->hld_of = hs;
+	h->hld_uses = 1;
+	if (hash_add(&hs->hs_hash, &h->hld_link, hash)) {
 		free(h);
 		return NULL;
 	}
 	pthread_mutex_lock(&o->ob_lock);
-	h->h_next = o->ob_holds;
-	h->h_prevp = &o->ob_holds;
-	if (h->h_next)
-		h->h_next->h_prevp = &h->h_next;
+	h->hld_next = o->ob_holds;
+	h->hld_prevp = &o->ob_holds;
+	if (h->hld_next)
+		h->hld_next->hld_prevp = &h->hld_next;
 	o->ob_holds = h;
 	pthread_mutex_unlock(&o->ob_lock);
 	return h;
@@ -86,13 +86,13 @@ int ds_obj_hold(struct ds_store *s, const struct cap_object *key, bool create, s
 
 	*out = NULL;
 	for (struct hash_link *l = hash_first(&hs->hs_hash, hash); l; l = hash_next(l)) {
-		struct ds_hold *h = hash_entry(l, struct ds_hold, h_link);
+		struct ds_hold *h = hash_entry(l, struct ds_hold, hld_link);
 
-		if (!ds_key_equal(&h->h_obj->ob_key, key) || atomic_load(&h->h_obj->ob_deleted))
+		if (!ds_key_equal(&h->hld_obj->ob_key, key) || atomic_load(&h->hld_obj->ob_deleted))
 			continue;
-		if (atomic_load(&h->h_obj->ob_lost))
+		if (atomic_load(&h->hld_obj->ob_lost))
 			return -ESTALE;
-		h->h_uses++;
+		h->hld_uses++;
 		*out = h;
 		return 0;
 	}
@@ -108,21 +108,21 @@ int ds_obj_hold(struct ds_store *s, const struct cap_object *key, bool create, s
 
 void ds_hold_put(struct ds_hold *h)
 {
-	struct ds_obj *o = h->h_obj;
+	struct ds_obj *o = h->hld_obj;
 
-	if (--h->h_uses)
+	if (--h->hld_uses)
 		return;
 	pthread_mutex_lock(&o->ob_lock);
-	*h->h_prevp = h->h_next;
-	if (h->h_next)
-		h->h_next->h_prevp = h->h_prevp;
+	*h->hld_prevp = h->hld_next;
+	if (h->hld_next)
+		h->hld_next->hld_prevp = h->hld_prevp;
 	pthread_mutex_unlock(&o->ob_lock);
-	hash_del(&h->h_of->hs_hash, &h->h_link);
+	hash_del(&h->hld_of->hs_hash, &h->hld_link);
 	free(h);
 	ds_obj_put(o);
 }
 
 struct ds_obj *ds_hold_obj(const struct ds_hold *h)
 {
-	return h->h_obj;
+	return h->hld_obj;
 }

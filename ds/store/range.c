@@ -18,7 +18,7 @@
  *
  * Without a lock. While all requests are of one kind, calls that have a hold of the object take no
  * lock either. ob_fast says which kind may pass, and such a range is only counted, in its loop's
- * hold (h_fast). A range of another kind sets ob_fast to none, under ob_lock, and waits until no
+ * hold (hld_fast). A range of another kind sets ob_fast to none, under ob_lock, and waits until no
  * hold counts any range, whatever its pages. From then on all ranges use the list, until RANGE_CALM
  * in a row have met no range of another kind. A passing range first counts itself and then checks
  * ob_fast; a range that stops them first sets ob_fast and then checks the counts. So one always
@@ -43,10 +43,10 @@
 #define CLAIMS	    65536u
 #define CLAIM_WORDS 4u /* of 64 pages: one claim of the table covers 1 MiB */
 
-/* How a range counts in h_fast. */
+/* How a range counts in hld_fast. */
 #define FAST_READ  ((uint64_t)1)
 #define FAST_WRITE (FAST_READ | (uint64_t)1 << 32)
-_Static_assert(sizeof(((struct ds_hold *)0)->h_fast) == 8, "room for both");
+_Static_assert(sizeof(((struct ds_hold *)0)->hld_fast) == 8, "room for both");
 
 int ds_claims_init(struct ds_store *s)
 {
@@ -176,8 +176,8 @@ static bool fast_blocks(const struct ds_obj *o, const struct ds_range *r)
 {
 	if (kind_of(r) == o->ob_was_fast && !bare(r))
 		return false;
-	for (const struct ds_hold *h = o->ob_holds; h; h = h->h_next)
-		if (atomic_load(&h->h_fast))
+	for (const struct ds_hold *h = o->ob_holds; h; h = h->hld_next)
+		if (atomic_load(&h->hld_fast))
 			return true;
 	return false;
 }
@@ -249,7 +249,7 @@ static void grant(struct ds_obj *o)
 
 static void fast_leave(struct ds_obj *o, const struct ds_range *r, struct ds_hold *h)
 {
-	atomic_fetch_sub(&h->h_fast, r->rg_write ? FAST_WRITE : FAST_READ);
+	atomic_fetch_sub(&h->hld_fast, r->rg_write ? FAST_WRITE : FAST_READ);
 	if (atomic_load(&o->ob_fast) != DS_FAST_NONE)
 		return;
 	pthread_mutex_lock(&o->ob_lock);
@@ -261,7 +261,7 @@ static bool fast_enter(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 {
 	if (!h || atomic_load(&o->ob_fast) != kind_of(r) || r->rg_alone)
 		return false;
-	atomic_fetch_add(&h->h_fast, r->rg_write ? FAST_WRITE : FAST_READ);
+	atomic_fetch_add(&h->hld_fast, r->rg_write ? FAST_WRITE : FAST_READ);
 	if (atomic_load(&o->ob_fast) == kind_of(r) && (!r->rg_write || claim(o, r))) {
 		r->rg_claimed = r->rg_write;
 		r->rg_fast = h;
@@ -342,8 +342,8 @@ bool ds_range_writing(struct ds_obj *o)
 
 	pthread_mutex_lock(&o->ob_lock);
 	writing = o->ob_nwrites || o->ob_nrange[DS_KIND_ALONE];
-	for (const struct ds_hold *h = o->ob_holds; h; h = h->h_next)
-		writing |= atomic_load(&h->h_fast) >= FAST_WRITE;
+	for (const struct ds_hold *h = o->ob_holds; h; h = h->hld_next)
+		writing |= atomic_load(&h->hld_fast) >= FAST_WRITE;
 	pthread_mutex_unlock(&o->ob_lock);
 	return writing;
 }

@@ -37,13 +37,13 @@ enum { DS_KIND_BUFFERED, DS_KIND_DIRECT, DS_KIND_ALONE, DS_KINDS, DS_FAST_NONE =
 
 struct ds_holds;
 struct ds_hold {
-	_Alignas(64) struct hash_link h_link;
-	struct ds_obj *h_obj; /* a reference */
-	struct ds_holds *h_of;
-	unsigned h_uses;
+	_Alignas(64) struct hash_link hld_link;
+	struct ds_obj *hld_obj; /* a reference */
+	struct ds_holds *hld_of;
+	unsigned hld_uses;
 	/* ranges that are held without ob_lock; of these, from bit 32 on, writes */
-	_Atomic uint64_t h_fast;
-	struct ds_hold *h_next, **h_prevp; /* ob_holds */
+	_Atomic uint64_t hld_fast;
+	struct ds_hold *hld_next, **hld_prevp; /* ob_holds */
 };
 
 struct ds_obj {

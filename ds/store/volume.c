@@ -40,13 +40,13 @@
 #define SPACE_MS      1000u	    /* how old the figure for free space may be */
 #define FULL_BYTES    (64ull << 20) /* a volume with less free space gets no new objects */
 
-/* On disk, big-endian, in one sector. m_ino, indexed by the volume's number: the volume has no
+/* On disk, big-endian, in one sector. mk_ino, indexed by the volume's number: the volume has no
  * object of a file with a higher number. */
 struct marks {
-	uint8_t m_version, m_zero[7];
-	uint64_t m_seq;
-	uint64_t m_ino[16];
-	uint64_t m_sum;
+	uint8_t mk_version, mk_zero[7];
+	uint64_t mk_seq;
+	uint64_t mk_ino[16];
+	uint64_t mk_sum;
 };
 _Static_assert(sizeof(struct marks) == 152 && sizeof(struct marks) <= 512, "the format of marks");
 _Static_assert(DS_VOLUMES_MAX <= 16, "a mark for each");
@@ -293,10 +293,10 @@ int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad)
 
 static void marks_seal(struct ds_store *s, struct marks *m)
 {
-	*m = (struct marks){.m_version = MARKS_VERSION, .m_seq = htobe64(s->s_marks_seq)};
+	*m = (struct marks){.mk_version = MARKS_VERSION, .mk_seq = htobe64(s->s_marks_seq)};
 	for (unsigned i = 0; i < 16; i++)
-		m->m_ino[i] = htobe64(s->s_mark[i]);
-	m->m_sum = htobe64(hash_bytes(m, offsetof(struct marks, m_sum)));
+		m->mk_ino[i] = htobe64(s->s_mark[i]);
+	m->mk_sum = htobe64(hash_bytes(m, offsetof(struct marks, mk_sum)));
 }
 
 /* Writes over the older of the two sectors. With s_marks_lock held, or before other threads run. */
@@ -327,13 +327,13 @@ static bool marks_read(struct ds_store *s)
 
 		if (pread(s->s_marks_fd, &m, sizeof(m), (off_t)(k * MARKS_APART)) !=
 			    (ssize_t)sizeof(m) ||
-		    m.m_version != MARKS_VERSION ||
-		    m.m_sum != htobe64(hash_bytes(&m, offsetof(struct marks, m_sum))) ||
-		    (found && be64toh(m.m_seq) <= s->s_marks_seq))
+		    m.mk_version != MARKS_VERSION ||
+		    m.mk_sum != htobe64(hash_bytes(&m, offsetof(struct marks, mk_sum))) ||
+		    (found && be64toh(m.mk_seq) <= s->s_marks_seq))
 			continue;
-		s->s_marks_seq = be64toh(m.m_seq);
+		s->s_marks_seq = be64toh(m.mk_seq);
 		for (unsigned i = 0; i < 16; i++)
-			s->s_mark[i] = be64toh(m.m_ino[i]);
+			s->s_mark[i] = be64toh(m.mk_ino[i]);
 		found = true;
 	}
 	return found;
