@@ -34,12 +34,12 @@ static const struct rpc_service device_service = {.rs_max_record = WC_MAX_IO + 6
 
 static void device_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct wc_device *dv = c->c_arg;
+	struct wc_device *dv = c->wcl_arg;
 
 	wc_call_op(c, x, OP_GETDEVICEINFO);
 	xdr_put_fixed(x, dv->dv_id, NFS4_DEVICEID4_SIZE);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
-	xdr_put_u32(x, c->c_w->w_max_resp - 512);
+	xdr_put_u32(x, c->wcl_w->w_max_resp - 512);
 	xdr_put_u32(x, 0); /* no notifications */
 }
 
@@ -102,7 +102,7 @@ static bool get_versions(struct xdr_in *x, struct wc_device *dv)
 
 static void device_got(struct wc_call *c, struct wc_res *r)
 {
-	struct wc_device *dv = c->c_arg;
+	struct wc_device *dv = c->wcl_arg;
 	uint32_t n, mask[3];
 	const uint8_t *p;
 	struct xdr_in in;
@@ -116,9 +116,9 @@ static void device_got(struct wc_call *c, struct wc_res *r)
 	if (r->x->bad || r->r_bad)
 		return;
 	xdr_in_init(&in, n ? p : (const uint8_t *)"", n);
-	c->c_n = get_addrs(&in, dv);
-	c->c_n &= get_versions(&in, dv);
-	if (wc_device_may_rdma(c->c_w, dv)) {
+	c->wcl_n = get_addrs(&in, dv);
+	c->wcl_n &= get_versions(&in, dv);
+	if (wc_device_may_rdma(c->wcl_w, dv)) {
 		dv->dv_rsize = dv->dv_rsize < RDMA_IO ? dv->dv_rsize : RDMA_IO;
 		dv->dv_wsize = dv->dv_wsize < RDMA_IO ? dv->dv_wsize : RDMA_IO;
 	}
@@ -128,16 +128,16 @@ static void device_got(struct wc_call *c, struct wc_res *r)
 
 static void device_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct wc_device *dv = c->c_arg;
+	struct wc_device *dv = c->wcl_arg;
 
 	(void)status;
 	/* A device that is unknown or unreachable now may change later: ask again. */
-	dv->dv_again = err || !c->c_n;
+	dv->dv_again = err || !c->wcl_n;
 	if (!dv->dv_again)
 		dv->dv_state = WC_DEV_GOOD;
 	else if (dv->dv_state == WC_DEV_ASKED)
 		dv->dv_state = WC_DEV_BAD;
-	wc_lo_go_on(c->c_w);
+	wc_lo_go_on(c->wcl_w);
 }
 
 static const struct wc_kind kind = {.k_put = device_put, .k_got = device_got, .k_end = device_end};

@@ -279,18 +279,18 @@ bool wc_lo_res_get(struct wc_res *r, struct weft_file *f, struct wc_stateid *si)
 
 static void get_put(struct wc_call *c, struct xdr_out *x)
 {
-	const struct weft_file *f = c->c_arg;
+	const struct weft_file *f = c->wcl_arg;
 
 	wc_put_fh(c, x, &f->f_fh);
-	wc_lo_put_get(c, x, f, &f->f_stateid, c->c_w->w_max_resp - 512);
+	wc_lo_put_get(c, x, f, &f->f_stateid, c->wcl_w->w_max_resp - 512);
 }
 
 static void get_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_file *f = c->c_arg;
+	struct weft_file *f = c->wcl_arg;
 
 	if (wc_res_fh(r, &f->f_fh))
-		wc_lo_res_get(r, f, &c->c_stateid);
+		wc_lo_res_get(r, f, &c->wcl_stateid);
 }
 
 /* True if all devices are known, as good or as bad. */
@@ -384,7 +384,7 @@ static void layout_got(struct weft_file *f, const struct wc_stateid *si, int err
 
 static void get_end(struct wc_call *c, int err, uint32_t status)
 {
-	layout_got(c->c_arg, &c->c_stateid, err, status);
+	layout_got(c->wcl_arg, &c->wcl_stateid, err, status);
 }
 
 /* The server does not cache its reply: a retry gets the layout again, and some layouts are larger
@@ -516,7 +516,7 @@ void wc_lo_flush(struct wc_io *io)
 
 static void tell_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 	const struct weft_file *f = io->io_file;
 
 	wc_put_fh(c, x, &f->f_fh);
@@ -524,13 +524,13 @@ static void tell_put(struct wc_call *c, struct xdr_out *x)
 	xdr_put_u64(x, 0);
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	xdr_put_bool(x, false);
-	wc_put_stateid(x, &c->c_stateid);
+	wc_put_stateid(x, &c->wcl_stateid);
 	/* The file may have become shorter meanwhile. */
-	if (c->c_more == f->f_lo && f->f_lo && f->f_lo->lo_last < c->c_off)
-		c->c_off = f->f_lo->lo_last;
-	xdr_put_bool(x, c->c_off != 0);
-	if (c->c_off)
-		xdr_put_u64(x, c->c_off - 1);
+	if (c->wcl_more == f->f_lo && f->f_lo && f->f_lo->lo_last < c->wcl_off)
+		c->wcl_off = f->f_lo->lo_last;
+	xdr_put_bool(x, c->wcl_off != 0);
+	if (c->wcl_off)
+		xdr_put_u64(x, c->wcl_off - 1);
 	xdr_put_bool(x, false);
 	xdr_put_u32(x, LAYOUT4_FLEX_FILES);
 	xdr_put_u32(x, 0);
@@ -538,7 +538,7 @@ static void tell_put(struct wc_call *c, struct xdr_out *x)
 
 static void tell_got(struct wc_call *c, struct wc_res *r)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 
 	if (wc_res_fh(r, &io->io_file->f_fh) && wc_res_op(r, OP_LAYOUTCOMMIT) && xdr_get_bool(r->x))
 		xdr_get_u64(r->x);
@@ -547,11 +547,11 @@ static void tell_got(struct wc_call *c, struct wc_res *r)
 /* If the server refuses it, all of the data has to be written again, through the server. */
 static void layout_tell_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 	struct weft_file *f = io->io_file;
 
 	(void)status;
-	if (c->c_more == f->f_lo && f->f_lo)
+	if (c->wcl_more == f->f_lo && f->f_lo)
 		wc_lo_ref_put(f, f->f_lo);
 	if (err && io->io_op->o_what == WEFT_WRITE) {
 		wc_io_through_all(io);
@@ -589,9 +589,9 @@ void wc_lo_tell(struct wc_io *io)
 	}
 	lo->lo_tell = false;
 	lo->lo_refs++;
-	c->c_more = lo;
-	c->c_off = lo->lo_last;
-	c->c_stateid = lo->lo_stateid;
+	c->wcl_more = lo;
+	c->wcl_off = lo->lo_last;
+	c->wcl_stateid = lo->lo_stateid;
 	wc_call_send(c);
 }
 
@@ -607,7 +607,7 @@ void wc_lo_put_return(struct wc_call *c, struct xdr_out *x, const struct weft_fi
 	xdr_put_u64(x, 0);
 	xdr_put_u64(x, NFS4_UINT64_MAX);
 	wc_put_stateid(x, &f->f_lo->lo_stateid);
-	wc_lo_put_reports(c->c_w, x, f->f_lo);
+	wc_lo_put_reports(c->wcl_w, x, f->f_lo);
 }
 
 bool wc_lo_res_return(struct wc_res *r)
@@ -623,7 +623,7 @@ bool wc_lo_res_return(struct wc_res *r)
 
 static void return_put(struct wc_call *c, struct xdr_out *x)
 {
-	const struct weft_file *f = c->c_arg;
+	const struct weft_file *f = c->wcl_arg;
 
 	wc_put_fh(c, x, &f->f_fh);
 	wc_lo_put_return(c, x, f);
@@ -631,7 +631,7 @@ static void return_put(struct wc_call *c, struct xdr_out *x)
 
 static void return_got(struct wc_call *c, struct wc_res *r)
 {
-	const struct weft_file *f = c->c_arg;
+	const struct weft_file *f = c->wcl_arg;
 
 	if (wc_res_fh(r, &f->f_fh))
 		wc_lo_res_return(r);
@@ -640,7 +640,7 @@ static void return_got(struct wc_call *c, struct wc_res *r)
 /* A layout that the server does not know is gone as well. */
 static void return_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft_file *f = c->c_arg;
+	struct weft_file *f = c->wcl_arg;
 
 	(void)err;
 	(void)status;
@@ -817,8 +817,8 @@ uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
 	w->w_recalls++;
 	/* An OPEN under way may bring the very layout that is recalled. That is unknown here, so
 	 * what it brings is returned. */
-	for (struct wc_call *c = w->w_all; c; c = c->c_all_next)
-		c->c_recalled = true;
+	for (struct wc_call *c = w->w_all; c; c = c->wcl_all_next)
+		c->wcl_recalled = true;
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4ERR_NOMATCHING_LAYOUT;
 	for (f = w->w_files; f; f = next) {

@@ -105,7 +105,7 @@ static void put_open(struct wc_call *c, struct xdr_out *x, const struct weft_fil
 	xdr_put_u32(x, 0); /* seqid: without meaning in sessions */
 	xdr_put_u32(x, f->f_access | OPEN4_SHARE_ACCESS_WANT_NO_DELEG);
 	xdr_put_u32(x, 0); /* deny nothing */
-	xdr_put_u64(x, c->c_w->w_clientid);
+	xdr_put_u64(x, c->wcl_w->w_clientid);
 	xdr_put_opaque(x, &owner, sizeof(owner));
 }
 
@@ -155,7 +155,7 @@ static bool get_open(struct wc_call *c, struct wc_res *r, struct weft_file *f)
 
 	if (!wc_res_op(r, OP_OPEN))
 		return false;
-	wc_get_stateid(r->x, &c->c_stateid);
+	wc_get_stateid(r->x, &c->wcl_stateid);
 	xdr_get_bool(r->x); /* change_info4 */
 	xdr_take(r->x, 16);
 	xdr_get_u32(r->x); /* flags: none of them matters to us */
@@ -168,13 +168,13 @@ static void open_put(struct wc_call *c, struct xdr_out *x)
 {
 	static const struct wc_stateid current = {.si_seq = 1}; /* section 16.2.3.1.2 */
 	static const struct weft_attr empty = {.at_set = WEFT_A_SIZE};
-	struct weft_op *op = c->c_op;
+	struct weft_op *op = c->wcl_op;
 	uint32_t flags = op->o_flags;
 
-	c->c_at = 0;
-	c->c_lo = !(flags & WEFT_O_NO_DATA) && wc_lo_with_open(c->c_arg);
+	c->wcl_at = 0;
+	c->wcl_lo = !(flags & WEFT_O_NO_DATA) && wc_lo_with_open(c->wcl_arg);
 	wc_put_fh(c, x, &op->o_fh);
-	put_open(c, x, c->c_arg);
+	put_open(c, x, c->wcl_arg);
 	if (flags & WEFT_O_CREATE) {
 		struct weft_attr a = op->o_attr;
 
@@ -201,31 +201,31 @@ static void open_put(struct wc_call *c, struct xdr_out *x)
 		wc_put_attrs(x, &empty, WEFT_A_SIZE);
 	}
 	wc_put_getattr_limits(c, x);
-	if (c->c_lo)
-		wc_lo_put_get(c, x, c->c_arg, &current, WC_OPEN_BYTES);
+	if (c->wcl_lo)
+		wc_lo_put_get(c, x, c->wcl_arg, &current, WC_OPEN_BYTES);
 }
 
 static void open_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_op *op = c->c_op;
-	struct weft_file *f = c->c_arg;
+	struct weft_op *op = c->wcl_op;
+	struct weft_file *f = c->wcl_arg;
 	uint32_t mask[3];
 
 	if (!wc_res_fh(r, &op->o_fh) || !get_open(c, r, f) || !wc_get_fh(r, &f->f_fh))
 		return;
-	c->c_at = 1;
-	f->f_stateid = c->c_stateid;
+	c->wcl_at = 1;
+	f->f_stateid = c->wcl_stateid;
 	if (op->o_flags & WEFT_O_TRUNC && !(op->o_flags & WEFT_O_CREATE)) {
 		if (!wc_res_op(r, OP_SETATTR))
 			return;
 		wc_get_bits(r->x, mask);
 	}
-	if (!wc_res_attr_limits(r, &op->o_attr, &f->f_limits) || !c->c_lo)
+	if (!wc_res_attr_limits(r, &op->o_attr, &f->f_limits) || !c->wcl_lo)
 		return;
 	/* An OPEN that brings no layout has not failed. */
-	if (!wc_lo_res_get(r, f, &c->c_lo_stateid) && r->r_failed) {
-		c->c_lo_status = c->c_status;
-		c->c_status = NFS4_OK;
+	if (!wc_lo_res_get(r, f, &c->wcl_lo_stateid) && r->r_failed) {
+		c->wcl_lo_status = c->wcl_status;
+		c->wcl_status = NFS4_OK;
 	}
 }
 
@@ -233,11 +233,11 @@ static void deleg_return(struct weft_file *f);
 
 static void open_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft_op *op = c->c_op;
-	struct weft_file *f = c->c_arg;
-	struct weft *w = c->c_w;
+	struct weft_op *op = c->wcl_op;
+	struct weft_file *f = c->wcl_arg;
+	struct weft *w = c->wcl_w;
 
-	if (err && !c->c_at) {
+	if (err && !c->wcl_at) {
 		wc_file_free(f);
 	} else if (err) {
 		/* The OPEN itself worked, and what came after it failed. */
@@ -256,9 +256,9 @@ static void open_end(struct wc_call *c, int err, uint32_t status)
 		op->o_fh2 = f->f_fh;
 		if (f->f_delegated)
 			deleg_return(f);
-		if (c->c_lo)
-			wc_lo_opened(f, &c->c_lo_stateid, wc_errno(c->c_lo_status), c->c_lo_status,
-				     c->c_recalled);
+		if (c->wcl_lo)
+			wc_lo_opened(f, &c->wcl_lo_stateid, wc_errno(c->wcl_lo_status),
+				     c->wcl_lo_status, c->wcl_recalled);
 	}
 	wc_op_end(op, err, status);
 }
@@ -297,7 +297,7 @@ struct deleg {
 
 static void deleg_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct deleg *d = c->c_arg;
+	struct deleg *d = c->wcl_arg;
 
 	wc_put_fh(c, x, &d->fh);
 	wc_call_op(c, x, OP_DELEGRETURN);
@@ -306,7 +306,7 @@ static void deleg_put(struct wc_call *c, struct xdr_out *x)
 
 static void deleg_got(struct wc_call *c, struct wc_res *r)
 {
-	struct deleg *d = c->c_arg;
+	struct deleg *d = c->wcl_arg;
 
 	if (wc_res_fh(r, &d->fh))
 		wc_res_op(r, OP_DELEGRETURN);
@@ -316,7 +316,7 @@ static void deleg_end(struct wc_call *c, int err, uint32_t status)
 {
 	(void)err;
 	(void)status;
-	free(c->c_arg);
+	free(c->wcl_arg);
 }
 
 static const struct wc_kind deleg_kind = {
@@ -341,39 +341,39 @@ static void deleg_return(struct weft_file *f)
 
 static void close_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft_file *f = c->c_arg;
+	struct weft_file *f = c->wcl_arg;
 
-	c->c_lo = f->f_lo && !f->f_lo->lo_dead;
+	c->wcl_lo = f->f_lo && !f->f_lo->lo_dead;
 	wc_put_fh(c, x, &f->f_fh);
-	if (c->c_lo)
+	if (c->wcl_lo)
 		wc_lo_put_return(c, x, f);
 	wc_call_op(c, x, OP_CLOSE);
 	xdr_put_u32(x, 0);
 	wc_put_stateid(x, &f->f_stateid);
 }
 
-/* c_at: LAYOUTRETURN was refused */
+/* wcl_at: LAYOUTRETURN was refused */
 static void close_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_file *f = c->c_arg;
+	struct weft_file *f = c->wcl_arg;
 	struct wc_stateid si;
 
-	c->c_at = 0;
+	c->wcl_at = 0;
 	if (!wc_res_fh(r, &f->f_fh))
 		return;
-	c->c_at = c->c_lo && !wc_lo_res_return(r);
-	if (!c->c_at && wc_res_op(r, OP_CLOSE))
+	c->wcl_at = c->wcl_lo && !wc_lo_res_return(r);
+	if (!c->wcl_at && wc_res_op(r, OP_CLOSE))
 		wc_get_stateid(r->x, &si);
 }
 
 static void close_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft_file *f = c->c_arg;
-	bool over = c->c_w->w_state == WC_CLOSING || c->c_w->w_state == WC_FAILED;
+	struct weft_file *f = c->wcl_arg;
+	bool over = c->wcl_w->w_state == WC_CLOSING || c->wcl_w->w_state == WC_FAILED;
 
 	/* A layout that the server does not know is gone as well. */
-	if (c->c_at && !over) {
-		c->c_at = 0;
+	if (c->wcl_at && !over) {
+		c->wcl_at = 0;
 		wc_lo_free(f);
 		wc_call_again(c, 0);
 		return;
@@ -383,8 +383,8 @@ static void close_end(struct wc_call *c, int err, uint32_t status)
 		return;
 	}
 	wc_file_free(f);
-	if (c->c_op)
-		wc_op_end(c->c_op, err, status);
+	if (c->wcl_op)
+		wc_op_end(c->wcl_op, err, status);
 }
 
 static const struct wc_kind close_kind = {
@@ -428,12 +428,12 @@ void wc_close_now(struct weft_file *f, struct weft_op *op)
 
 static void reopen_put(struct wc_call *c, struct xdr_out *x)
 {
-	const struct weft_file *f = c->c_arg;
+	const struct weft_file *f = c->wcl_arg;
 
 	wc_put_fh(c, x, &f->f_fh);
 	put_open(c, x, f);
 	xdr_put_u32(x, 0);
-	if (c->c_kind->k_urgent) {
+	if (c->wcl_kind->k_urgent) {
 		xdr_put_u32(x, CLAIM_PREVIOUS);
 		xdr_put_u32(x, OPEN_DELEGATE_NONE);
 	} else {
@@ -443,7 +443,7 @@ static void reopen_put(struct wc_call *c, struct xdr_out *x)
 
 static void reopen_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_file *f = c->c_arg;
+	struct weft_file *f = c->wcl_arg;
 
 	if (wc_res_fh(r, &f->f_fh))
 		get_open(c, r, f);
@@ -451,13 +451,13 @@ static void reopen_got(struct wc_call *c, struct wc_res *r)
 
 static void reopened(struct wc_call *c, int err)
 {
-	struct weft_file *f = c->c_arg;
+	struct weft_file *f = c->wcl_arg;
 
 	f->f_reopen = NULL;
 	f->f_state = err ? WC_F_BAD : WC_F_OPEN;
 	if (err)
 		return;
-	f->f_stateid = c->c_stateid;
+	f->f_stateid = c->wcl_stateid;
 	f->f_gen++;
 	if (f->f_delegated)
 		deleg_return(f);
@@ -492,8 +492,8 @@ static void reclaim_check(struct weft *w)
 
 static void reclaim_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft_file *f = c->c_arg;
-	struct weft *w = c->c_w;
+	struct weft_file *f = c->wcl_arg;
+	struct weft *w = c->wcl_w;
 
 	if (!err) {
 		reopened(c, 0);

@@ -53,7 +53,7 @@ struct report {
 
 static void report_put(struct wc_call *c, struct xdr_out *x)
 {
-	const struct report *re = c->c_arg;
+	const struct report *re = c->wcl_arg;
 
 	wc_put_fh(c, x, &re->re_fh);
 	wc_call_op(c, x, OP_LAYOUTERROR);
@@ -66,7 +66,7 @@ static void report_put(struct wc_call *c, struct xdr_out *x)
 
 static void report_got(struct wc_call *c, struct wc_res *r)
 {
-	const struct report *re = c->c_arg;
+	const struct report *re = c->wcl_arg;
 
 	if (wc_res_fh(r, &re->re_fh))
 		wc_res_op(r, OP_LAYOUTERROR);
@@ -76,8 +76,8 @@ static void report_end(struct wc_call *c, int err, uint32_t status)
 {
 	(void)err;
 	if (status == NFS4ERR_NOTSUPP || status == NFS4ERR_OP_ILLEGAL)
-		c->c_w->w_no_report = true;
-	free(c->c_arg);
+		c->wcl_w->w_no_report = true;
+	free(c->wcl_arg);
 }
 
 const struct wc_kind wc_report_kind = {
@@ -231,7 +231,7 @@ struct stats {
 
 static void report_stats_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct stats *ss = c->c_arg;
+	struct stats *ss = c->wcl_arg;
 
 	wc_put_fh(c, x, &ss->ss_fh);
 	for (uint32_t i = 0; i < ss->ss_n; i++) {
@@ -242,7 +242,7 @@ static void report_stats_put(struct wc_call *c, struct xdr_out *x)
 
 static void stats_got(struct wc_call *c, struct wc_res *r)
 {
-	const struct stats *ss = c->c_arg;
+	const struct stats *ss = c->wcl_arg;
 
 	if (!wc_res_fh(r, &ss->ss_fh))
 		return;
@@ -262,8 +262,8 @@ static void stats_end(struct wc_call *c, int err, uint32_t status)
 {
 	(void)err;
 	if (status == NFS4ERR_NOTSUPP || status == NFS4ERR_OP_ILLEGAL)
-		c->c_w->w_no_stats = true;
-	stats_free(c->c_arg);
+		c->wcl_w->w_no_stats = true;
+	stats_free(c->wcl_arg);
 }
 
 const struct wc_kind wc_stats_kind = {

@@ -69,7 +69,7 @@ static void step_failed(struct weft *w, int err, uint32_t status)
 
 static void exchange_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	wc_call_op(c, x, OP_EXCHANGE_ID);
 	xdr_put_fixed(x, w->w_verifier, NFS4_VERIFIER_SIZE);
@@ -90,10 +90,10 @@ static void exchange_got(struct wc_call *c, struct wc_res *r)
 
 	if (!wc_res_op(r, OP_EXCHANGE_ID))
 		return;
-	c->c_off = xdr_get_u64(r->x);
-	c->c_n = xdr_get_u32(r->x);
-	c->c_w->w_pnfs =
-		xdr_get_u32(r->x) & EXCHGID4_FLAG_USE_PNFS_MDS && !c->c_w->w_opts.wo_no_layouts;
+	c->wcl_off = xdr_get_u64(r->x);
+	c->wcl_n = xdr_get_u32(r->x);
+	c->wcl_w->w_pnfs =
+		xdr_get_u32(r->x) & EXCHGID4_FLAG_USE_PNFS_MDS && !c->wcl_w->w_opts.wo_no_layouts;
 	if (xdr_get_u32(r->x) != SP4_NONE)
 		r->r_bad = true;
 	xdr_get_u64(r->x); /* the server's owner and scope */
@@ -111,7 +111,7 @@ static void exchange_got(struct wc_call *c, struct wc_res *r)
 
 static void exchange_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	if (status == NFS4ERR_MINOR_VERS_MISMATCH && w->w_minor == 2 && !w->w_opts.wo_minor) {
 		w->w_minor = 1;
@@ -122,12 +122,12 @@ static void exchange_end(struct wc_call *c, int err, uint32_t status)
 		step_failed(w, err, status);
 		return;
 	}
-	if (w->w_clientid != c->c_off) {
+	if (w->w_clientid != c->wcl_off) {
 		w->w_lost_state = w->w_clientid != 0;
 		w->w_reclaimed = false;
 	}
-	w->w_clientid = c->c_off;
-	w->w_create_seq = c->c_n;
+	w->w_clientid = c->wcl_off;
+	w->w_create_seq = c->wcl_n;
 	w->w_have_client = true;
 	step_over(w);
 }
@@ -151,7 +151,7 @@ static void put_channel(struct xdr_out *x, uint32_t req, uint32_t resp, uint32_t
 
 static void session_create_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 	uint32_t bytes = w->w_opts.wo_max_io + WC_FRAME;
 
 	wc_call_op(c, x, OP_CREATE_SESSION);
@@ -198,7 +198,7 @@ static uint32_t session_least(uint32_t a, uint32_t b)
 
 static void session_create_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 	struct channel fore, back;
 	const uint8_t *id;
 
@@ -226,7 +226,7 @@ static void session_create_got(struct wc_call *c, struct wc_res *r)
 
 static void create_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	if (err) {
 		/* Also after a lost reply: EXCHANGE_ID returns the sequence id that is next. */
@@ -247,7 +247,7 @@ static void create_end(struct wc_call *c, int err, uint32_t status)
 	for (unsigned i = 0; i < w->w_nconns; i++) {
 		struct wc_conn *cn = &w->w_conns[i];
 
-		cn->cn_bound = cn == c->c_conn && cn->cn_conn;
+		cn->cn_bound = cn == c->wcl_conn && cn->cn_conn;
 		if (cn->cn_conn && !cn->cn_bound)
 			wc_bind(cn);
 	}
@@ -275,7 +275,7 @@ static void complete_got(struct wc_call *c, struct wc_res *r)
 
 static void complete_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	if (err && status != NFS4ERR_COMPLETE_ALREADY) {
 		step_failed(w, err, status);
@@ -304,7 +304,7 @@ static void limits_put(struct wc_call *c, struct xdr_out *x)
 
 static void limits_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 	uint64_t rd = WC_MAX_IO, wr = WC_MAX_IO;
 	uint32_t mask[3], n, lease = 90;
 	struct xdr_in in;
@@ -338,7 +338,7 @@ static void limits_got(struct wc_call *c, struct wc_res *r)
 
 static void limits_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	/* Servers answer this to some clients only (NFS4ERR_WRONGSEC and the like). Guess the
 	 * limits then. */
@@ -450,7 +450,7 @@ void wc_seq_flags(struct weft *w, uint32_t flags)
 static void bind_put(struct wc_call *c, struct xdr_out *x)
 {
 	wc_call_op(c, x, OP_BIND_CONN_TO_SESSION);
-	xdr_put_fixed(x, c->c_w->w_session, NFS4_SESSIONID_SIZE);
+	xdr_put_fixed(x, c->wcl_w->w_session, NFS4_SESSIONID_SIZE);
 	xdr_put_u32(x, CDFC4_FORE_OR_BOTH);
 	xdr_put_bool(x, false);
 }
@@ -467,17 +467,17 @@ static void bind_got(struct wc_call *c, struct wc_res *r)
 
 static void bind_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct wc_conn *cn = c->c_conn;
-	struct weft *w = c->c_w;
+	struct wc_conn *cn = c->wcl_conn;
+	struct weft *w = c->wcl_w;
 
-	if (w->w_state == WC_CLOSING || c->c_gen != w->w_gen)
+	if (w->w_state == WC_CLOSING || c->wcl_gen != w->w_gen)
 		return;
 	if (status == NFS4ERR_BADSESSION || status == NFS4ERR_DEADSESSION) {
 		wc_session_lost(w);
 		return;
 	}
 	/* Use the connection after any other refusal: SEQUENCE binds it as well. */
-	if (cn->cn_conn && cn->cn_conn == c->c_more && (!err || status)) {
+	if (cn->cn_conn && cn->cn_conn == c->wcl_more && (!err || status)) {
 		cn->cn_bound = true;
 		wc_pump(w);
 	}
@@ -495,8 +495,8 @@ void wc_bind(struct wc_conn *cn)
 		rpc_conn_close(cn->cn_conn);
 		return;
 	}
-	c->c_gen = w->w_gen;
-	c->c_more = cn->cn_conn;
+	c->wcl_gen = w->w_gen;
+	c->wcl_more = cn->cn_conn;
 	wc_call_send_on(c, cn);
 }
 
@@ -560,7 +560,7 @@ static void renew_end(struct wc_call *c, int err, uint32_t status)
 {
 	(void)err;
 	(void)status;
-	c->c_w->w_renewing = false;
+	c->wcl_w->w_renewing = false;
 }
 
 static const struct wc_kind renew_kind = {
@@ -726,10 +726,10 @@ int weft_connect(struct weft **out, struct weft_ring *r, const struct weft_opts 
 
 static void destroy_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	wc_call_op(c, x, c->c_n);
-	if (c->c_n == OP_DESTROY_SESSION)
+	wc_call_op(c, x, c->wcl_n);
+	if (c->wcl_n == OP_DESTROY_SESSION)
 		xdr_put_fixed(x, w->w_session, NFS4_SESSIONID_SIZE);
 	else
 		xdr_put_u64(x, w->w_clientid);
@@ -737,15 +737,15 @@ static void destroy_put(struct wc_call *c, struct xdr_out *x)
 
 static void destroy_got(struct wc_call *c, struct wc_res *r)
 {
-	wc_res_op(r, c->c_n);
+	wc_res_op(r, c->wcl_n);
 }
 
 static void destroy_end(struct wc_call *c, int err, uint32_t status)
 {
 	(void)err;
 	(void)status;
-	c->c_w->w_step = false;
-	wc_ring_poke(c->c_w->w_ring);
+	c->wcl_w->w_step = false;
+	wc_ring_poke(c->wcl_w->w_ring);
 }
 
 static const struct wc_kind destroy_kind = {
@@ -762,7 +762,7 @@ static void session_destroy(struct weft *w, uint32_t op)
 
 	if (!c)
 		return;
-	c->c_n = op;
+	c->wcl_n = op;
 	w->w_step = true;
 	wc_call_send_on(c, cn);
 	while (w->w_step && clock_mono_ms() < end)

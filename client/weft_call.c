@@ -29,29 +29,29 @@ struct wc_call *wc_call_new(struct weft *w, const struct wc_kind *kind, struct w
 
 	if (!c)
 		return NULL;
-	c->c_w = w;
-	c->c_kind = kind;
-	c->c_op = op;
-	c->c_arg = arg;
-	c->c_slot = -1;
-	c->c_since_ns = loop_now_ns(w->w_loop);
-	c->c_all_next = w->w_all;
+	c->wcl_w = w;
+	c->wcl_kind = kind;
+	c->wcl_op = op;
+	c->wcl_arg = arg;
+	c->wcl_slot = -1;
+	c->wcl_since_ns = loop_now_ns(w->w_loop);
+	c->wcl_all_next = w->w_all;
 	if (w->w_all)
-		w->w_all->c_all_prev = c;
+		w->w_all->wcl_all_prev = c;
 	w->w_all = c;
 	return c;
 }
 
 static void call_free(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	if (c->c_all_prev)
-		c->c_all_prev->c_all_next = c->c_all_next;
+	if (c->wcl_all_prev)
+		c->wcl_all_prev->wcl_all_next = c->wcl_all_next;
 	else
-		w->w_all = c->c_all_next;
-	if (c->c_all_next)
-		c->c_all_next->c_all_prev = c->c_all_prev;
+		w->w_all = c->wcl_all_next;
+	if (c->wcl_all_next)
+		c->wcl_all_next->wcl_all_prev = c->wcl_all_prev;
 	free(c);
 }
 
@@ -59,17 +59,17 @@ static void call_free(struct wc_call *c)
 
 static void call_slot_free(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	if (c->c_slot >= 0 && c->c_gen == w->w_gen)
-		w->w_busy[c->c_slot / 64] &= ~(1ull << c->c_slot % 64);
-	c->c_slot = -1;
+	if (c->wcl_slot >= 0 && c->wcl_gen == w->w_gen)
+		w->w_busy[c->wcl_slot / 64] &= ~(1ull << c->wcl_slot % 64);
+	c->wcl_slot = -1;
 }
 
 /* Takes the lowest free slot (section 2.10.6.1). */
 static bool call_slot_take(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 	uint32_t most = w->w_target + 1 < w->w_nslots ? w->w_target + 1 : w->w_nslots;
 
 	for (uint32_t i = 0; i * 64 < most; i++) {
@@ -81,8 +81,8 @@ static bool call_slot_take(struct wc_call *c)
 		if (at >= most)
 			return false;
 		w->w_busy[i] |= 1ull << at % 64;
-		c->c_slot = (int)at;
-		c->c_gen = w->w_gen;
+		c->wcl_slot = (int)at;
+		c->wcl_gen = w->w_gen;
 		return true;
 	}
 	return false;
@@ -100,7 +100,7 @@ static uint32_t slot_highest(const struct weft *w)
 
 void wc_call_op(struct wc_call *c, struct xdr_out *x, uint32_t op)
 {
-	c->c_nops++;
+	c->wcl_nops++;
 	xdr_put_u32(x, op);
 }
 
@@ -109,20 +109,20 @@ static void payload_sent(void *arg);
 void wc_put_payload(struct wc_call *c, struct xdr_out *x, const void *data, uint32_t n)
 {
 	xdr_put_u32(x, n);
-	c->c_holds++;
+	c->wcl_holds++;
 	xdr_put_ref(x, data, n, payload_sent, c);
 }
 
 static void call_put_sequence(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	wc_call_op(c, x, OP_SEQUENCE);
 	xdr_put_fixed(x, w->w_session, NFS4_SESSIONID_SIZE);
-	xdr_put_u32(x, w->w_slots[c->c_slot].sl_seq);
-	xdr_put_u32(x, (uint32_t)c->c_slot);
+	xdr_put_u32(x, w->w_slots[c->wcl_slot].sl_seq);
+	xdr_put_u32(x, (uint32_t)c->wcl_slot);
 	xdr_put_u32(x, slot_highest(w));
-	xdr_put_bool(x, c->c_kind->k_cache);
+	xdr_put_bool(x, c->wcl_kind->k_cache);
 	w->w_used_ns = loop_now_ns(w->w_loop);
 }
 
@@ -130,34 +130,34 @@ static void call_reply(struct rpc_req *q, int err, struct xdr_in *x);
 
 static void call_put(struct wc_call *c)
 {
-	struct xdr_out *x = &c->c_rpc.q_args;
+	struct xdr_out *x = &c->wcl_rpc.q_args;
 	size_t at;
 
-	rpc_req_init(&c->c_rpc, NFS4_PROGRAM, c->c_w->w_opts.wo_nfs3 ? NFS3_VERSION : 4,
-		     c->c_null ? 0 : 1, &c->c_w->w_cred, PUT_LIMIT, call_reply);
-	c->c_holds = 1;
-	c->c_err = 0;
-	c->c_status = 0;
-	c->c_seq_ok = false;
-	c->c_recalled = false;
-	c->c_nops = 0;
-	if (c->c_null)
+	rpc_req_init(&c->wcl_rpc, NFS4_PROGRAM, c->wcl_w->w_opts.wo_nfs3 ? NFS3_VERSION : 4,
+		     c->wcl_null ? 0 : 1, &c->wcl_w->w_cred, PUT_LIMIT, call_reply);
+	c->wcl_holds = 1;
+	c->wcl_err = 0;
+	c->wcl_status = 0;
+	c->wcl_seq_ok = false;
+	c->wcl_recalled = false;
+	c->wcl_nops = 0;
+	if (c->wcl_null)
 		return;
 	xdr_put_u32(x, 0); /* tag */
-	xdr_put_u32(x, c->c_w->w_minor);
+	xdr_put_u32(x, c->wcl_w->w_minor);
 	at = x->x_len;
 	xdr_put_u32(x, 0);
-	if (!c->c_kind->k_bare)
+	if (!c->wcl_kind->k_bare)
 		call_put_sequence(c, x);
-	c->c_kind->k_put(c, x);
-	xdr_patch_u32(x, at, c->c_nops);
+	c->wcl_kind->k_put(c, x);
+	xdr_patch_u32(x, at, c->wcl_nops);
 }
 
 void wc_call_send_on(struct wc_call *c, struct wc_conn *cn)
 {
-	c->c_conn = cn;
+	c->wcl_conn = cn;
 	call_put(c);
-	rpc_req_send(cn->cn_conn, &c->c_rpc, c->c_w->w_opts.wo_timeout_ms);
+	rpc_req_send(cn->cn_conn, &c->wcl_rpc, c->wcl_w->w_opts.wo_timeout_ms);
 }
 
 /* Returns the first usable connection, of all of them from this one on. */
@@ -174,41 +174,41 @@ static struct wc_conn *conn_from(struct weft *w, unsigned first)
 
 static bool call_slot(struct wc_call *c)
 {
-	if (c->c_slot >= 0 && c->c_gen != c->c_w->w_gen)
-		c->c_slot = -1;
-	return c->c_null || c->c_slot >= 0 || call_slot_take(c);
+	if (c->wcl_slot >= 0 && c->wcl_gen != c->wcl_w->w_gen)
+		c->wcl_slot = -1;
+	return c->wcl_null || c->wcl_slot >= 0 || call_slot_take(c);
 }
 
 /* Returns whether the call was sent. If not, it stays queued. */
 static bool call_start(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	if (!conn_from(w, 0) || (!c->c_null && !w->w_have_session) || !call_slot(c))
+	if (!conn_from(w, 0) || (!c->wcl_null && !w->w_have_session) || !call_slot(c))
 		return false;
 	/* A slot keeps its connection while it can. If each thread of the server has connections of
 	 * its own, its threads then do not pass the slot, and the reply in it, to and fro. */
-	wc_call_send_on(c, conn_from(w, c->c_null ? w->w_turn++ : (unsigned)c->c_slot));
+	wc_call_send_on(c, conn_from(w, c->wcl_null ? w->w_turn++ : (unsigned)c->wcl_slot));
 	return true;
 }
 
 static void queue_add(struct wc_call *c, bool front)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	c->c_queued = true;
-	if (c->c_kind && c->c_kind->k_urgent) {
-		c->c_next = w->w_urgent;
+	c->wcl_queued = true;
+	if (c->wcl_kind && c->wcl_kind->k_urgent) {
+		c->wcl_next = w->w_urgent;
 		w->w_urgent = c;
 	} else if (front) {
-		c->c_next = w->w_queue;
+		c->wcl_next = w->w_queue;
 		if (!w->w_queue)
-			w->w_queue_end = &c->c_next;
+			w->w_queue_end = &c->wcl_next;
 		w->w_queue = c;
 	} else {
-		c->c_next = NULL;
+		c->wcl_next = NULL;
 		*w->w_queue_end = c;
-		w->w_queue_end = &c->c_next;
+		w->w_queue_end = &c->wcl_next;
 	}
 }
 
@@ -217,19 +217,19 @@ void wc_pump(struct weft *w)
 	while (w->w_urgent && w->w_have_session) {
 		struct wc_call *c = w->w_urgent;
 
-		w->w_urgent = c->c_next;
+		w->w_urgent = c->wcl_next;
 		if (!call_start(c)) {
 			w->w_urgent = c;
 			break;
 		}
-		c->c_queued = false;
+		c->wcl_queued = false;
 	}
 	while (w->w_queue && w->w_state == WC_READY) {
-		struct wc_call *c = w->w_queue, *next = c->c_next;
+		struct wc_call *c = w->w_queue, *next = c->wcl_next;
 
 		if (!call_start(c))
 			break;
-		c->c_queued = false;
+		c->wcl_queued = false;
 		w->w_queue = next;
 		if (!next)
 			w->w_queue_end = &w->w_queue;
@@ -241,17 +241,17 @@ void wc_pump(struct weft *w)
 static void call_end(struct wc_call *c, int err, uint32_t status)
 {
 	call_slot_free(c);
-	if (c->c_null)
-		wc_op_end(c->c_op, err, 0);
+	if (c->wcl_null)
+		wc_op_end(c->wcl_op, err, 0);
 	else
-		c->c_kind->k_end(c, err, status);
-	if (!c->c_queued && !c->c_timer.t_pos)
+		c->wcl_kind->k_end(c, err, status);
+	if (!c->wcl_queued && !c->wcl_timer.t_pos)
 		call_free(c);
 }
 
 void wc_call_send(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	queue_add(c, false);
 	wc_pump(w);
@@ -259,43 +259,43 @@ void wc_call_send(struct wc_call *c)
 
 static void pause_over(struct loop_timer *t)
 {
-	struct wc_call *c = caa_container_of(t, struct wc_call, c_timer);
+	struct wc_call *c = caa_container_of(t, struct wc_call, wcl_timer);
 
-	queue_add(c, c->c_slot >= 0);
-	wc_pump(c->c_w);
+	queue_add(c, c->wcl_slot >= 0);
+	wc_pump(c->wcl_w);
 }
 
 void wc_call_again(struct wc_call *c, uint32_t pause_ms)
 {
 	if (!pause_ms) {
-		queue_add(c, c->c_slot >= 0);
+		queue_add(c, c->wcl_slot >= 0);
 		return;
 	}
-	c->c_timer.t_fire = pause_over;
-	loop_timer_start(c->c_w->w_loop, &c->c_timer, pause_ms);
+	c->wcl_timer.t_fire = pause_over;
+	loop_timer_start(c->wcl_w->w_loop, &c->wcl_timer, pause_ms);
 }
 
 static bool too_old(const struct wc_call *c)
 {
-	const struct weft *w = c->c_w;
+	const struct weft *w = c->wcl_w;
 
 	return w->w_opts.wo_giveup_ms &&
-	       loop_now_ns(w->w_loop) - c->c_since_ns > w->w_opts.wo_giveup_ms * 1000000ull;
+	       loop_now_ns(w->w_loop) - c->wcl_since_ns > w->w_opts.wo_giveup_ms * 1000000ull;
 }
 
 /* Sends the call again, unless its time is over: then the state of its slot is unknown. */
 static void call_retry(struct wc_call *c, uint32_t pause_ms)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
 	if (w->w_state == WC_CLOSING || w->w_state == WC_FAILED) {
 		call_end(c, w->w_state == WC_FAILED ? w->w_err : -ECANCELED, 0);
 	} else if (too_old(c)) {
-		if (c->c_slot >= 0 && c->c_gen == w->w_gen) {
+		if (c->wcl_slot >= 0 && c->wcl_gen == w->w_gen) {
 			w->w_spoiled = true;
-			c->c_slot = -1;
+			c->wcl_slot = -1;
 		}
-		call_end(c, -ETIMEDOUT, c->c_status);
+		call_end(c, -ETIMEDOUT, c->wcl_status);
 	} else {
 		wc_call_again(c, pause_ms);
 	}
@@ -303,49 +303,49 @@ static void call_retry(struct wc_call *c, uint32_t pause_ms)
 
 static uint32_t call_pause(struct wc_call *c)
 {
-	c->c_delay_ms = !c->c_delay_ms			    ? DELAY_FIRST_MS
-			: c->c_delay_ms * 2 < DELAY_MOST_MS ? c->c_delay_ms * 2
-							    : DELAY_MOST_MS;
-	return c->c_delay_ms;
+	c->wcl_delay_ms = !c->wcl_delay_ms			? DELAY_FIRST_MS
+			  : c->wcl_delay_ms * 2 < DELAY_MOST_MS ? c->wcl_delay_ms * 2
+								: DELAY_MOST_MS;
+	return c->wcl_delay_ms;
 }
 
 /* The session of the slot is gone. A call that went out before without an answer may have been
  * done. */
 static void call_lost(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	if (c->c_given_up && c->c_op && c->c_kind->k_cache)
-		c->c_op->o_again = true;
-	c->c_given_up = false;
-	if (c->c_gen == w->w_gen)
+	if (c->wcl_given_up && c->wcl_op && c->wcl_kind->k_cache)
+		c->wcl_op->o_again = true;
+	c->wcl_given_up = false;
+	if (c->wcl_gen == w->w_gen)
 		wc_session_lost(w);
-	c->c_slot = -1;
-	if (++c->c_rounds > ROUNDS)
-		call_end(c, -EPROTO, c->c_status);
-	else if (c->c_kind->k_urgent)
+	c->wcl_slot = -1;
+	if (++c->wcl_rounds > ROUNDS)
+		call_end(c, -EPROTO, c->wcl_status);
+	else if (c->wcl_kind->k_urgent)
 		/* The setup that the call is part of begins again. */
-		call_end(c, -ECONNRESET, c->c_status);
+		call_end(c, -ECONNRESET, c->wcl_status);
 	else
-		call_retry(c, c->c_rounds > 2 ? call_pause(c) : 0);
+		call_retry(c, c->wcl_rounds > 2 ? call_pause(c) : 0);
 }
 
 /* Handles a refused SEQUENCE: the slot's sequence id stays. */
 static void sequence_refused(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
-	bool current = c->c_gen == w->w_gen;
+	struct weft *w = c->wcl_w;
+	bool current = c->wcl_gen == w->w_gen;
 
-	switch (c->c_status) {
+	switch (c->wcl_status) {
 	case NFS4ERR_SEQ_MISORDERED:
 		/* A slot that the server took away and granted again may begin at 1. */
-		if (current && w->w_slots[c->c_slot].sl_retired &&
-		    w->w_slots[c->c_slot].sl_seq != 1) {
-			w->w_slots[c->c_slot].sl_retired = false;
-			w->w_slots[c->c_slot].sl_seq = 1;
-			if (c->c_given_up && c->c_op && c->c_kind->k_cache)
-				c->c_op->o_again = true; /* the slot's kept reply is gone */
-			c->c_given_up = false;
+		if (current && w->w_slots[c->wcl_slot].sl_retired &&
+		    w->w_slots[c->wcl_slot].sl_seq != 1) {
+			w->w_slots[c->wcl_slot].sl_retired = false;
+			w->w_slots[c->wcl_slot].sl_seq = 1;
+			if (c->wcl_given_up && c->wcl_op && c->wcl_kind->k_cache)
+				c->wcl_op->o_again = true; /* the slot's kept reply is gone */
+			c->wcl_given_up = false;
 			call_retry(c, 0);
 			return;
 		}
@@ -362,35 +362,35 @@ static void sequence_refused(struct wc_call *c)
 		call_retry(c, call_pause(c));
 		return;
 	case NFS4ERR_CONN_NOT_BOUND_TO_SESSION:
-		if (c->c_conn && c->c_conn->cn_conn) {
-			c->c_conn->cn_bound = false;
-			wc_bind(c->c_conn);
+		if (c->wcl_conn && c->wcl_conn->cn_conn) {
+			c->wcl_conn->cn_bound = false;
+			wc_bind(c->wcl_conn);
 		}
-		if (++c->c_rounds > ROUNDS)
-			call_end(c, -EPROTO, c->c_status);
+		if (++c->wcl_rounds > ROUNDS)
+			call_end(c, -EPROTO, c->wcl_status);
 		else
 			call_retry(c, 0);
 		return;
 	default:
-		call_end(c, wc_errno(c->c_status), c->c_status);
+		call_end(c, wc_errno(c->wcl_status), c->wcl_status);
 	}
 }
 
 /* Handles a failure of the transport. */
 static void call_broken(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	if (c->c_kind->k_bare) {
-		call_end(c, c->c_err, 0);
+	if (c->wcl_kind->k_bare) {
+		call_end(c, c->wcl_err, 0);
 		return;
 	}
-	switch (c->c_err) {
+	switch (c->wcl_err) {
 	case -EPROTO:
 		/* The call was rejected, or the reply is no RPC: it is unknown whether the slot was
 		 * used. */
 		w->w_spoiled = true;
-		c->c_slot = -1;
+		c->wcl_slot = -1;
 		call_end(c, -EPROTO, 0);
 		return;
 	case -EMSGSIZE:
@@ -400,7 +400,7 @@ static void call_broken(struct wc_call *c)
 		call_retry(c, call_pause(c));
 		return;
 	default:
-		c->c_given_up = true;
+		c->wcl_given_up = true;
 		w->w_resent++;
 		call_retry(c, 0);
 	}
@@ -408,34 +408,34 @@ static void call_broken(struct wc_call *c)
 
 static void call_over(struct wc_call *c)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 
-	if (c->c_null)
-		call_end(c, c->c_err, 0);
-	else if (c->c_err && !c->c_parsed)
+	if (c->wcl_null)
+		call_end(c, c->wcl_err, 0);
+	else if (c->wcl_err && !c->wcl_parsed)
 		call_broken(c);
-	else if (c->c_kind->k_bare)
-		call_end(c, c->c_err ? c->c_err : wc_errno(c->c_status), c->c_status);
-	else if (!c->c_seq_ok && c->c_err) {
+	else if (c->wcl_kind->k_bare)
+		call_end(c, c->wcl_err ? c->wcl_err : wc_errno(c->wcl_status), c->wcl_status);
+	else if (!c->wcl_seq_ok && c->wcl_err) {
 		w->w_spoiled = true;
-		c->c_slot = -1;
-		call_end(c, c->c_err, 0);
-	} else if (!c->c_seq_ok)
+		c->wcl_slot = -1;
+		call_end(c, c->wcl_err, 0);
+	} else if (!c->wcl_seq_ok)
 		sequence_refused(c);
 	else {
-		if (c->c_gen == w->w_gen && c->c_slot >= 0)
-			w->w_slots[c->c_slot].sl_seq++;
+		if (c->wcl_gen == w->w_gen && c->wcl_slot >= 0)
+			w->w_slots[c->wcl_slot].sl_seq++;
 		call_slot_free(c);
-		if (c->c_err)
-			call_end(c, c->c_err, c->c_status);
-		else if (c->c_status == NFS4ERR_DELAY || c->c_status == NFS4ERR_GRACE)
+		if (c->wcl_err)
+			call_end(c, c->wcl_err, c->wcl_status);
+		else if (c->wcl_status == NFS4ERR_DELAY || c->wcl_status == NFS4ERR_GRACE)
 			call_retry(c, call_pause(c));
-		else if (c->c_status == NFS4ERR_RETRY_UNCACHED_REP && ++c->c_rounds < ROUNDS) {
-			if (c->c_op && c->c_kind->k_cache)
-				c->c_op->o_again = true;
+		else if (c->wcl_status == NFS4ERR_RETRY_UNCACHED_REP && ++c->wcl_rounds < ROUNDS) {
+			if (c->wcl_op && c->wcl_kind->k_cache)
+				c->wcl_op->o_again = true;
 			call_retry(c, 0);
 		} else
-			call_end(c, wc_errno(c->c_status), c->c_status);
+			call_end(c, wc_errno(c->wcl_status), c->wcl_status);
 	}
 	if (w->w_spoiled && w->w_have_session) {
 		w->w_spoiled = false;
@@ -446,7 +446,7 @@ static void call_over(struct wc_call *c)
 
 static void call_put_down(struct wc_call *c)
 {
-	if (--c->c_holds == 0)
+	if (--c->wcl_holds == 0)
 		call_over(c);
 }
 
@@ -460,7 +460,7 @@ static void payload_sent(void *arg)
 /* Parses SEQUENCE4resok. Values that do not fit our call make it no answer to that call. */
 static bool get_sequence(struct wc_call *c, struct wc_res *r)
 {
-	struct weft *w = c->c_w;
+	struct weft *w = c->wcl_w;
 	uint32_t seq, slot, highest, target, flags;
 	const uint8_t *id;
 
@@ -474,9 +474,9 @@ static bool get_sequence(struct wc_call *c, struct wc_res *r)
 	flags = xdr_get_u32(r->x);
 	if (r->x->bad)
 		return false;
-	if (c->c_gen == w->w_gen && c->c_slot >= 0) {
-		if (memcmp(id, w->w_session, NFS4_SESSIONID_SIZE) || slot != (uint32_t)c->c_slot ||
-		    seq != w->w_slots[c->c_slot].sl_seq) {
+	if (c->wcl_gen == w->w_gen && c->wcl_slot >= 0) {
+		if (memcmp(id, w->w_session, NFS4_SESSIONID_SIZE) ||
+		    slot != (uint32_t)c->wcl_slot || seq != w->w_slots[c->wcl_slot].sl_seq) {
 			r->r_bad = true;
 			return false;
 		}
@@ -487,7 +487,7 @@ static bool get_sequence(struct wc_call *c, struct wc_res *r)
 		if (flags)
 			wc_seq_flags(w, flags);
 	}
-	c->c_seq_ok = true;
+	c->wcl_seq_ok = true;
 	return true;
 }
 
@@ -496,20 +496,20 @@ void wc_call_parse(struct wc_call *c, struct xdr_in *x)
 	struct wc_res r = {.x = x};
 	uint32_t n;
 
-	c->c_parsed = true;
+	c->wcl_parsed = true;
 	r.r_status = xdr_get_u32(x);
 	xdr_get_opaque(x, NFS4_OPAQUE_LIMIT, &n); /* the tag */
 	r.r_left = xdr_get_u32(x);
-	if (r.r_left > c->c_nops)
+	if (r.r_left > c->wcl_nops)
 		x->bad = true;
-	c->c_status = r.r_status;
+	c->wcl_status = r.r_status;
 	/* No results: the COMPOUND itself was refused. */
 	if (!x->bad && !r.r_left && r.r_status != NFS4_OK)
 		return;
-	if (c->c_kind->k_bare || get_sequence(c, &r))
-		c->c_kind->k_got(c, &r);
+	if (c->wcl_kind->k_bare || get_sequence(c, &r))
+		c->wcl_kind->k_got(c, &r);
 	if (x->bad || r.r_bad || r.r_left || (r.r_status != NFS4_OK && !r.r_failed))
-		c->c_err = -EPROTO;
+		c->wcl_err = -EPROTO;
 }
 
 struct wc_call *wc_call_take(struct weft *w)
@@ -518,35 +518,35 @@ struct wc_call *wc_call_take(struct weft *w)
 
 	if (!c || !call_slot(c))
 		return NULL;
-	w->w_queue = c->c_next;
+	w->w_queue = c->wcl_next;
 	if (!w->w_queue)
 		w->w_queue_end = &w->w_queue;
-	c->c_queued = false;
+	c->wcl_queued = false;
 	call_put(c);
 	return c;
 }
 
 void wc_call_feed(struct wc_call *c, struct xdr_in *x)
 {
-	struct xdr_out args = c->c_rpc.q_args;
+	struct xdr_out args = c->wcl_rpc.q_args;
 
-	c->c_parsed = false;
-	if (!c->c_null)
+	c->wcl_parsed = false;
+	if (!c->wcl_null)
 		wc_call_parse(c, x);
-	xdr_out_init(&c->c_rpc.q_args, 0);
+	xdr_out_init(&c->wcl_rpc.q_args, 0);
 	xdr_out_free(&args);
 	call_put_down(c);
 }
 
 static void call_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
-	struct wc_call *c = caa_container_of(q, struct wc_call, c_rpc);
+	struct wc_call *c = caa_container_of(q, struct wc_call, wcl_rpc);
 
-	c->c_err = err;
-	c->c_parsed = false;
-	if (!err && c->c_conn->cn_client)
-		rpc_client_proven(c->c_conn->cn_client);
-	if (!err && !c->c_null)
+	c->wcl_err = err;
+	c->wcl_parsed = false;
+	if (!err && c->wcl_conn->cn_client)
+		rpc_client_proven(c->wcl_conn->cn_client);
+	if (!err && !c->wcl_null)
 		wc_call_parse(c, x);
 	/* Close a connection that does not answer. That gives the payload back as well. */
 	if (err == -ETIMEDOUT && q->q_conn)
@@ -562,14 +562,14 @@ static void queue_expire(struct weft *w, struct wc_call **at, bool all, int err)
 		struct wc_call *c = *at;
 
 		if (!all && !too_old(c)) {
-			at = &c->c_next;
+			at = &c->wcl_next;
 			continue;
 		}
-		*at = c->c_next;
-		c->c_queued = false;
-		if (c->c_slot >= 0 && c->c_gen == w->w_gen) {
+		*at = c->wcl_next;
+		c->wcl_queued = false;
+		if (c->wcl_slot >= 0 && c->wcl_gen == w->w_gen) {
 			w->w_spoiled = true;
-			c->c_slot = -1;
+			c->wcl_slot = -1;
 		}
 		call_end(c, err, 0);
 	}
@@ -586,15 +586,15 @@ static void queues_expire(struct weft *w, bool all, int err)
 	queue_expire(w, &old, all, err);
 	*w->w_queue_end = old;
 	while (*w->w_queue_end)
-		w->w_queue_end = &(*w->w_queue_end)->c_next;
+		w->w_queue_end = &(*w->w_queue_end)->wcl_next;
 	old = w->w_urgent;
 	w->w_urgent = NULL;
 	queue_expire(w, &old, all, err);
 	while (old) {
 		struct wc_call *c = old;
 
-		old = c->c_next;
-		c->c_next = w->w_urgent;
+		old = c->wcl_next;
+		c->wcl_next = w->w_urgent;
 		w->w_urgent = c;
 	}
 }
@@ -611,9 +611,9 @@ void wc_calls_fail(struct weft *w, int err)
 
 	queues_expire(w, true, err);
 	for (c = w->w_all; c; c = next) {
-		next = c->c_all_next;
-		if (c->c_timer.t_pos) {
-			loop_timer_stop(w->w_loop, &c->c_timer);
+		next = c->wcl_all_next;
+		if (c->wcl_timer.t_pos) {
+			loop_timer_stop(w->w_loop, &c->wcl_timer);
 			call_end(c, err, 0);
 			next = w->w_all; /* anything may have changed */
 		}
@@ -629,6 +629,6 @@ void wc_null(struct weft *w, struct weft_op *op)
 		wc_op_end(op, -ENOMEM, 0);
 		return;
 	}
-	c->c_null = true;
+	c->wcl_null = true;
 	wc_call_send(c);
 }

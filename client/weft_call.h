@@ -28,37 +28,37 @@ struct wc_kind {
 };
 
 struct wc_call {
-	struct weft *c_w;
-	const struct wc_kind *c_kind;
-	void *c_arg;
-	struct weft_op *c_op;
-	struct wc_call *c_next, *c_all_next, *c_all_prev;
-	struct rpc_req c_rpc;
-	struct wc_conn *c_conn;
-	struct loop_timer c_timer;
-	unsigned c_holds; /* the reply, and payload that the transport has */
-	uint32_t c_nops;
-	int c_slot;	/* -1: none */
-	uint64_t c_gen; /* the session that the slot belongs to */
-	bool c_queued, c_null, c_parsed;
-	bool c_recalled; /* a layout was recalled since k_put ran last */
-	bool c_given_up; /* it was sent in its slot, and its connection was lost */
-	uint32_t c_delay_ms, c_rounds;
-	uint64_t c_since_ns;
+	struct weft *wcl_w;
+	const struct wc_kind *wcl_kind;
+	void *wcl_arg;
+	struct weft_op *wcl_op;
+	struct wc_call *wcl_next, *wcl_all_next, *wcl_all_prev;
+	struct rpc_req wcl_rpc;
+	struct wc_conn *wcl_conn;
+	struct loop_timer wcl_timer;
+	unsigned wcl_holds; /* the reply, and payload that the transport has */
+	uint32_t wcl_nops;
+	int wcl_slot;	  /* -1: none */
+	uint64_t wcl_gen; /* the session that the slot belongs to */
+	bool wcl_queued, wcl_null, wcl_parsed;
+	bool wcl_recalled; /* a layout was recalled since k_put ran last */
+	bool wcl_given_up; /* it was sent in its slot, and its connection was lost */
+	uint32_t wcl_delay_ms, wcl_rounds;
+	uint64_t wcl_since_ns;
 	/* The reply's result. */
-	int c_err;
-	uint32_t c_status;
-	bool c_seq_ok;
+	int wcl_err;
+	uint32_t wcl_status;
+	bool wcl_seq_ok;
 	/* For the kinds. */
-	uint32_t c_n, c_at, c_how, c_state_rounds;
-	uint64_t c_off, c_verf, c_file_gen;
-	uint8_t *c_buf;
-	bool c_eof;
-	struct wc_stateid c_stateid;
-	bool c_lo; /* it asks for a layout, or returns one */
-	struct wc_stateid c_lo_stateid;
-	uint32_t c_lo_status;
-	void *c_more;
+	uint32_t wcl_n, wcl_at, wcl_how, wcl_state_rounds;
+	uint64_t wcl_off, wcl_verf, wcl_file_gen;
+	uint8_t *wcl_buf;
+	bool wcl_eof;
+	struct wc_stateid wcl_stateid;
+	bool wcl_lo; /* it asks for a layout, or returns one */
+	struct wc_stateid wcl_lo_stateid;
+	uint32_t wcl_lo_status;
+	void *wcl_more;
 };
 
 /* NULL without memory. */

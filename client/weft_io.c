@@ -199,13 +199,13 @@ void wc_io_failed(struct wc_io *io, int err, uint32_t status)
  * again. */
 static bool io_state_again(struct wc_call *c, uint32_t status)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 	struct weft_file *f = io->io_file;
 
 	if (!wc_state_error(status) || !f || f->f_state == WC_F_BAD ||
-	    c->c_state_rounds++ > STATE_ROUNDS)
+	    c->wcl_state_rounds++ > STATE_ROUNDS)
 		return false;
-	wc_file_lost(f, c->c_file_gen);
+	wc_file_lost(f, c->wcl_file_gen);
 	if (f->f_state == WC_F_BAD)
 		return false;
 	wc_call_again(c, STATE_WAIT_MS);
@@ -215,21 +215,21 @@ static bool io_state_again(struct wc_call *c, uint32_t status)
 static void put_io(struct wc_call *c, struct xdr_out *x, uint32_t opnum)
 {
 	static const struct wc_stateid none;
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 	struct wc_stateid si = io->io_file ? io->io_file->f_stateid : none;
 
 	si.si_seq = 0; /* the state as it is (section 8.2.2) */
-	c->c_file_gen = io->io_file ? io->io_file->f_gen : 0;
+	c->wcl_file_gen = io->io_file ? io->io_file->f_gen : 0;
 	wc_put_fh(c, x, io->io_file ? &io->io_file->f_fh : &io->io_op->o_fh);
 	wc_call_op(c, x, opnum);
 	if (opnum != OP_COMMIT)
 		wc_put_stateid(x, &si);
-	xdr_put_u64(x, c->c_off);
+	xdr_put_u64(x, c->wcl_off);
 }
 
 static bool res_io(struct wc_call *c, struct wc_res *r, uint32_t opnum)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 
 	return wc_res_fh(r, io->io_file ? &io->io_file->f_fh : &io->io_op->o_fh) &&
 	       wc_res_op(r, opnum);
@@ -244,9 +244,9 @@ static struct wc_call *io_call(struct wc_io *io, const struct wc_kind *kind, uin
 		wc_io_failed(io, -ENOMEM, 0);
 		return NULL;
 	}
-	c->c_off = off;
-	c->c_buf = (uint8_t *)(uintptr_t)buf;
-	c->c_n = n;
+	c->wcl_off = off;
+	c->wcl_buf = (uint8_t *)(uintptr_t)buf;
+	c->wcl_n = n;
 	io->io_pending++;
 	return c;
 }
@@ -256,10 +256,10 @@ static struct wc_call *io_call(struct wc_io *io, const struct wc_kind *kind, uin
 static void read_put(struct wc_call *c, struct xdr_out *x)
 {
 	put_io(c, x, OP_READ);
-	xdr_put_u32(x, c->c_n);
+	xdr_put_u32(x, c->wcl_n);
 }
 
-/* c_at: bytes that came; c_eof: as in the reply */
+/* wcl_at: bytes that came; wcl_eof: as in the reply */
 static void io_read_got(struct wc_call *c, struct wc_res *r)
 {
 	const uint8_t *p;
@@ -267,15 +267,15 @@ static void io_read_got(struct wc_call *c, struct wc_res *r)
 
 	if (!res_io(c, r, OP_READ))
 		return;
-	c->c_eof = xdr_get_bool(r->x);
-	p = xdr_get_opaque(r->x, c->c_n, &n);
-	if (!n && !c->c_eof)
+	c->wcl_eof = xdr_get_bool(r->x);
+	p = xdr_get_opaque(r->x, c->wcl_n, &n);
+	if (!n && !c->wcl_eof)
 		r->r_bad = true; /* the client would ask for ever */
 	if (r->x->bad || r->r_bad)
 		return;
-	c->c_at = n;
+	c->wcl_at = n;
 	if (n)
-		memcpy(c->c_buf, p, n);
+		memcpy(c->wcl_buf, p, n);
 }
 
 /* The file ends there, or before: keeps the least of what the calls say. */
@@ -288,22 +288,22 @@ void wc_io_read_ends(struct wc_io *io, uint64_t end)
 
 static void read_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 
 	if (err && io_state_again(c, status))
 		return;
 	if (err) {
 		wc_io_failed(io, err, status);
 	} else {
-		c->c_off += c->c_at;
-		c->c_buf += c->c_at;
-		c->c_n -= c->c_at;
-		if (c->c_n && !c->c_eof) {
+		c->wcl_off += c->wcl_at;
+		c->wcl_buf += c->wcl_at;
+		c->wcl_n -= c->wcl_at;
+		if (c->wcl_n && !c->wcl_eof) {
 			wc_call_again(c, 0);
 			return;
 		}
-		if (c->c_eof)
-			wc_io_read_ends(io, c->c_off);
+		if (c->wcl_eof)
+			wc_io_read_ends(io, c->wcl_off);
 	}
 	wc_io_put_down(io);
 }
@@ -315,16 +315,16 @@ static const struct wc_kind read_kind = {
 
 static void io_write_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 
 	put_io(c, x, OP_WRITE);
 	xdr_put_u32(x, io->io_stable);
-	wc_put_payload(c, x, c->c_buf, c->c_n);
+	wc_put_payload(c, x, c->wcl_buf, c->wcl_n);
 }
 
 static void write_got(struct wc_call *c, struct wc_res *r)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 	const uint8_t *verf;
 	uint32_t n, how;
 
@@ -333,13 +333,13 @@ static void write_got(struct wc_call *c, struct wc_res *r)
 	n = xdr_get_u32(r->x);
 	how = xdr_get_u32(r->x);
 	verf = xdr_get_fixed(r->x, NFS4_VERIFIER_SIZE);
-	if (!n || n > c->c_n || how > FILE_SYNC4 || how < io->io_stable)
+	if (!n || n > c->wcl_n || how > FILE_SYNC4 || how < io->io_stable)
 		r->r_bad = true;
 	if (r->x->bad || r->r_bad)
 		return;
-	c->c_at = n;
-	c->c_how = how;
-	memcpy(&c->c_verf, verf, sizeof(c->c_verf));
+	c->wcl_at = n;
+	c->wcl_how = how;
+	memcpy(&c->wcl_verf, verf, sizeof(c->wcl_verf));
 }
 
 /* Records what the server may still lose: DATA_SYNC4 data, whose attributes are not stable, or
@@ -348,16 +348,16 @@ static bool dirty_add(struct weft_file *f, const struct wc_call *c)
 {
 	struct wc_dirty *d = f->f_dirty_last;
 
-	if (d && d->d_at && !d->d_forced && d->d_verf == c->c_verf &&
-	    d->d_off + d->d_len == c->c_off && d->d_buf + d->d_len == c->c_buf &&
-	    d->d_len + c->c_at <= WC_MAX_IO) {
-		d->d_len += c->c_at;
+	if (d && d->d_at && !d->d_forced && d->d_verf == c->wcl_verf &&
+	    d->d_off + d->d_len == c->wcl_off && d->d_buf + d->d_len == c->wcl_buf &&
+	    d->d_len + c->wcl_at <= WC_MAX_IO) {
+		d->d_len += c->wcl_at;
 		return true;
 	}
-	d = wc_dirty_new(f, &(struct wc_dirty){.d_off = c->c_off,
-					       .d_verf = c->c_verf,
-					       .d_buf = c->c_buf,
-					       .d_len = c->c_at});
+	d = wc_dirty_new(f, &(struct wc_dirty){.d_off = c->wcl_off,
+					       .d_verf = c->wcl_verf,
+					       .d_buf = c->wcl_buf,
+					       .d_len = c->wcl_at});
 	if (!d)
 		return false;
 	if (f->f_dirty_last)
@@ -370,19 +370,19 @@ static bool dirty_add(struct weft_file *f, const struct wc_call *c)
 
 static void write_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 
 	if (err && io_state_again(c, status))
 		return;
-	if (!err && c->c_how != FILE_SYNC4 && !dirty_add(io->io_file, c))
+	if (!err && c->wcl_how != FILE_SYNC4 && !dirty_add(io->io_file, c))
 		err = -ENOMEM;
 	if (err) {
 		wc_io_failed(io, err, status);
 	} else {
-		c->c_off += c->c_at;
-		c->c_buf += c->c_at;
-		c->c_n -= c->c_at;
-		if (c->c_n) {
+		c->wcl_off += c->wcl_at;
+		c->wcl_buf += c->wcl_at;
+		c->wcl_n -= c->wcl_at;
+		if (c->wcl_n) {
 			wc_call_again(c, 0);
 			return;
 		}
@@ -482,18 +482,18 @@ static void commit_got(struct wc_call *c, struct wc_res *r)
 		return;
 	verf = xdr_get_fixed(r->x, NFS4_VERIFIER_SIZE);
 	if (verf)
-		memcpy(&c->c_verf, verf, sizeof(c->c_verf));
+		memcpy(&c->wcl_verf, verf, sizeof(c->wcl_verf));
 }
 
 static void commit_end(struct wc_call *c, int err, uint32_t status)
 {
-	struct wc_io *io = c->c_arg;
+	struct wc_io *io = c->wcl_arg;
 
 	if (err)
 		wc_io_failed(io, err, status);
 	for (const struct wc_dirty *d = io->io_through; d && !err; d = d->d_next)
-		if (d->d_len && (d->d_forced || d->d_verf != c->c_verf)) {
-			c->c_w->w_rewritten++;
+		if (d->d_len && (d->d_forced || d->d_verf != c->wcl_verf)) {
+			c->wcl_w->w_rewritten++;
 			wc_io_through(io, d->d_off, d->d_buf, d->d_len);
 		}
 	wc_dirty_free(io->io_through);

@@ -17,7 +17,7 @@
 
 static void end_op(struct wc_call *c, int err, uint32_t status)
 {
-	wc_op_end(c->c_op, err, status);
+	wc_op_end(c->wcl_op, err, status);
 }
 
 static void put_name(struct xdr_out *x, const char *name)
@@ -55,37 +55,37 @@ static bool path_part(const char **path, const char **part, uint32_t *len)
 
 static void lookup_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft_op *op = c->c_op;
-	const char *path = (op->o_name ? op->o_name : "") + c->c_at, *part;
+	struct weft_op *op = c->wcl_op;
+	const char *path = (op->o_name ? op->o_name : "") + c->wcl_at, *part;
 	uint32_t len;
 
-	wc_put_fh(c, x, c->c_at ? &op->o_fh2 : &op->o_fh);
-	c->c_n = 0;
+	wc_put_fh(c, x, c->wcl_at ? &op->o_fh2 : &op->o_fh);
+	c->wcl_n = 0;
 	/* SEQUENCE and PUTFH come before, GETFH and GETATTR after. */
-	while (c->c_n + 4 < c->c_w->w_max_ops && path_part(&path, &part, &len)) {
+	while (c->wcl_n + 4 < c->wcl_w->w_max_ops && path_part(&path, &part, &len)) {
 		if (len == 2 && !memcmp(part, "..", 2)) {
 			wc_call_op(c, x, OP_LOOKUPP);
 		} else {
 			wc_call_op(c, x, OP_LOOKUP);
 			xdr_put_opaque(x, part, len);
 		}
-		c->c_n++;
+		c->wcl_n++;
 	}
-	c->c_off = (uint64_t)(path - (op->o_name ? op->o_name : path));
+	c->wcl_off = (uint64_t)(path - (op->o_name ? op->o_name : path));
 	wc_call_op(c, x, OP_GETFH);
 	wc_put_getattr(c, x);
 }
 
 static void lookup_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_op *op = c->c_op;
-	const char *path = (op->o_name ? op->o_name : "") + c->c_at, *part;
+	struct weft_op *op = c->wcl_op;
+	const char *path = (op->o_name ? op->o_name : "") + c->wcl_at, *part;
 	struct weft_fh fh;
 	uint32_t len;
 
-	if (!wc_res_fh(r, c->c_at ? &op->o_fh2 : &op->o_fh))
+	if (!wc_res_fh(r, c->wcl_at ? &op->o_fh2 : &op->o_fh))
 		return;
-	for (uint32_t i = 0; i < c->c_n; i++) {
+	for (uint32_t i = 0; i < c->wcl_n; i++) {
 		path_part(&path, &part, &len);
 		if (!wc_res_op(r, len == 2 && !memcmp(part, "..", 2) ? OP_LOOKUPP : OP_LOOKUP))
 			return;
@@ -96,15 +96,15 @@ static void lookup_got(struct wc_call *c, struct wc_res *r)
 
 static void lookup_end(struct wc_call *c, int err, uint32_t status)
 {
-	const char *path = (c->c_op->o_name ? c->c_op->o_name : "") + c->c_off, *part;
+	const char *path = (c->wcl_op->o_name ? c->wcl_op->o_name : "") + c->wcl_off, *part;
 	uint32_t len;
 
 	if (!err && path_part(&path, &part, &len)) {
-		c->c_at = (uint32_t)c->c_off;
+		c->wcl_at = (uint32_t)c->wcl_off;
 		wc_call_again(c, 0);
 		return;
 	}
-	wc_op_end(c->c_op, err, status);
+	wc_op_end(c->wcl_op, err, status);
 }
 
 static const struct wc_kind lookup_kind = {
@@ -114,14 +114,14 @@ static const struct wc_kind lookup_kind = {
 
 static void op_getattr_put(struct wc_call *c, struct xdr_out *x)
 {
-	wc_put_fh(c, x, &c->c_op->o_fh);
+	wc_put_fh(c, x, &c->wcl_op->o_fh);
 	wc_put_getattr(c, x);
 }
 
 static void getattr_got(struct wc_call *c, struct wc_res *r)
 {
-	if (wc_res_fh(r, &c->c_op->o_fh))
-		wc_res_attr(r, &c->c_op->o_attr);
+	if (wc_res_fh(r, &c->wcl_op->o_fh))
+		wc_res_attr(r, &c->wcl_op->o_attr);
 }
 
 static const struct wc_kind getattr_kind = {
@@ -131,12 +131,12 @@ static const struct wc_kind getattr_kind = {
 static void op_setattr_put(struct wc_call *c, struct xdr_out *x)
 {
 	static const struct wc_stateid anonymous;
-	struct weft_op *op = c->c_op;
+	struct weft_op *op = c->wcl_op;
 	struct wc_stateid si = op->o_file ? op->o_file->f_stateid : anonymous;
 
 	si.si_seq = 0;
-	c->c_n = op->o_attr.at_set & WEFT_A_SIZE;
-	c->c_off = op->o_attr.at_size;
+	c->wcl_n = op->o_attr.at_set & WEFT_A_SIZE;
+	c->wcl_off = op->o_attr.at_size;
 	wc_put_fh(c, x, &op->o_fh);
 	wc_call_op(c, x, OP_SETATTR);
 	wc_put_stateid(x, &si);
@@ -150,18 +150,18 @@ static void setattr_got(struct wc_call *c, struct wc_res *r)
 {
 	uint32_t mask[3];
 
-	if (!wc_res_fh(r, &c->c_op->o_fh) || !wc_res_op(r, OP_SETATTR))
+	if (!wc_res_fh(r, &c->wcl_op->o_fh) || !wc_res_op(r, OP_SETATTR))
 		return;
 	wc_get_bits(r->x, mask);
-	wc_res_attr(r, &c->c_op->o_attr);
+	wc_res_attr(r, &c->wcl_op->o_attr);
 }
 
-/* The operation has the reply's attributes by now. The size that was asked for is in c_off. */
+/* The operation has the reply's attributes by now. The size that was asked for is in wcl_off. */
 static void op_setattr_end(struct wc_call *c, int err, uint32_t status)
 {
-	if (!err && c->c_n)
-		wc_io_cut(c->c_w, &c->c_op->o_fh, c->c_off);
-	wc_op_end(c->c_op, err, status);
+	if (!err && c->wcl_n)
+		wc_io_cut(c->wcl_w, &c->wcl_op->o_fh, c->wcl_off);
+	wc_op_end(c->wcl_op, err, status);
 }
 
 static const struct wc_kind setattr_kind = {
@@ -171,7 +171,7 @@ static const struct wc_kind setattr_kind = {
 
 static void op_create_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft_op *op = c->c_op;
+	struct weft_op *op = c->wcl_op;
 
 	wc_put_fh(c, x, &op->o_fh);
 	wc_call_op(c, x, OP_CREATE);
@@ -191,12 +191,12 @@ static void op_create_got(struct wc_call *c, struct wc_res *r)
 {
 	uint32_t mask[3];
 
-	if (!wc_res_fh(r, &c->c_op->o_fh) || !wc_res_op(r, OP_CREATE))
+	if (!wc_res_fh(r, &c->wcl_op->o_fh) || !wc_res_op(r, OP_CREATE))
 		return;
 	skip_change(r->x);
 	wc_get_bits(r->x, mask);
-	if (wc_get_fh(r, &c->c_op->o_fh2))
-		wc_res_attr(r, &c->c_op->o_attr);
+	if (wc_get_fh(r, &c->wcl_op->o_fh2))
+		wc_res_attr(r, &c->wcl_op->o_attr);
 }
 
 static const struct wc_kind create_kind = {
@@ -204,13 +204,13 @@ static const struct wc_kind create_kind = {
 
 static void readlink_put(struct wc_call *c, struct xdr_out *x)
 {
-	wc_put_fh(c, x, &c->c_op->o_fh);
+	wc_put_fh(c, x, &c->wcl_op->o_fh);
 	wc_call_op(c, x, OP_READLINK);
 }
 
 static void readlink_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_op *op = c->c_op;
+	struct weft_op *op = c->wcl_op;
 	const uint8_t *p;
 	uint32_t n;
 
@@ -224,7 +224,7 @@ static void readlink_got(struct wc_call *c, struct wc_res *r)
 
 static void readlink_end(struct wc_call *c, int err, uint32_t status)
 {
-	wc_op_end(c->c_op, !err && c->c_op->o_count > c->c_op->o_len ? -ERANGE : err, status);
+	wc_op_end(c->wcl_op, !err && c->wcl_op->o_count > c->wcl_op->o_len ? -ERANGE : err, status);
 }
 
 static const struct wc_kind readlink_kind = {
@@ -234,17 +234,17 @@ static const struct wc_kind readlink_kind = {
 
 static void link_put(struct wc_call *c, struct xdr_out *x)
 {
-	wc_put_fh(c, x, &c->c_op->o_fh2);
+	wc_put_fh(c, x, &c->wcl_op->o_fh2);
 	wc_call_op(c, x, OP_SAVEFH);
-	wc_put_fh(c, x, &c->c_op->o_fh);
+	wc_put_fh(c, x, &c->wcl_op->o_fh);
 	wc_call_op(c, x, OP_LINK);
-	put_name(x, c->c_op->o_name);
+	put_name(x, c->wcl_op->o_name);
 }
 
 static void link_got(struct wc_call *c, struct wc_res *r)
 {
-	if (wc_res_fh(r, &c->c_op->o_fh2) && wc_res_op(r, OP_SAVEFH) &&
-	    wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_LINK))
+	if (wc_res_fh(r, &c->wcl_op->o_fh2) && wc_res_op(r, OP_SAVEFH) &&
+	    wc_res_fh(r, &c->wcl_op->o_fh) && wc_res_op(r, OP_LINK))
 		skip_change(r->x);
 }
 
@@ -253,14 +253,14 @@ static const struct wc_kind link_kind = {
 
 static void remove_put(struct wc_call *c, struct xdr_out *x)
 {
-	wc_put_fh(c, x, &c->c_op->o_fh);
+	wc_put_fh(c, x, &c->wcl_op->o_fh);
 	wc_call_op(c, x, OP_REMOVE);
-	put_name(x, c->c_op->o_name);
+	put_name(x, c->wcl_op->o_name);
 }
 
 static void remove_got(struct wc_call *c, struct wc_res *r)
 {
-	if (wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_REMOVE))
+	if (wc_res_fh(r, &c->wcl_op->o_fh) && wc_res_op(r, OP_REMOVE))
 		skip_change(r->x);
 }
 
@@ -269,18 +269,18 @@ static const struct wc_kind remove_kind = {
 
 static void op_rename_put(struct wc_call *c, struct xdr_out *x)
 {
-	wc_put_fh(c, x, &c->c_op->o_fh);
+	wc_put_fh(c, x, &c->wcl_op->o_fh);
 	wc_call_op(c, x, OP_SAVEFH);
-	wc_put_fh(c, x, &c->c_op->o_fh2);
+	wc_put_fh(c, x, &c->wcl_op->o_fh2);
 	wc_call_op(c, x, OP_RENAME);
-	put_name(x, c->c_op->o_name);
-	put_name(x, c->c_op->o_name2);
+	put_name(x, c->wcl_op->o_name);
+	put_name(x, c->wcl_op->o_name2);
 }
 
 static void rename_got(struct wc_call *c, struct wc_res *r)
 {
-	if (wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_SAVEFH) &&
-	    wc_res_fh(r, &c->c_op->o_fh2) && wc_res_op(r, OP_RENAME)) {
+	if (wc_res_fh(r, &c->wcl_op->o_fh) && wc_res_op(r, OP_SAVEFH) &&
+	    wc_res_fh(r, &c->wcl_op->o_fh2) && wc_res_op(r, OP_RENAME)) {
 		skip_change(r->x);
 		skip_change(r->x);
 	}
@@ -293,7 +293,7 @@ static const struct wc_kind rename_kind = {
 
 static void setxattr_put(struct wc_call *c, struct xdr_out *x)
 {
-	const struct weft_op *op = c->c_op;
+	const struct weft_op *op = c->wcl_op;
 
 	wc_put_fh(c, x, &op->o_fh);
 	wc_call_op(c, x, OP_SETXATTR);
@@ -305,7 +305,7 @@ static void setxattr_put(struct wc_call *c, struct xdr_out *x)
 
 static void setxattr_got(struct wc_call *c, struct wc_res *r)
 {
-	if (wc_res_fh(r, &c->c_op->o_fh) && wc_res_op(r, OP_SETXATTR))
+	if (wc_res_fh(r, &c->wcl_op->o_fh) && wc_res_op(r, OP_SETXATTR))
 		skip_change(r->x);
 }
 
@@ -314,14 +314,14 @@ static const struct wc_kind setxattr_kind = {
 
 static void getxattr_put(struct wc_call *c, struct xdr_out *x)
 {
-	wc_put_fh(c, x, &c->c_op->o_fh);
+	wc_put_fh(c, x, &c->wcl_op->o_fh);
 	wc_call_op(c, x, OP_GETXATTR);
-	put_name(x, c->c_op->o_name);
+	put_name(x, c->wcl_op->o_name);
 }
 
 static void getxattr_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_op *op = c->c_op;
+	struct weft_op *op = c->wcl_op;
 	const uint8_t *p;
 	uint32_t n;
 
@@ -340,8 +340,8 @@ static const struct wc_kind getxattr_kind = {
 
 static void readdir_put(struct wc_call *c, struct xdr_out *x)
 {
-	struct weft_op *op = c->c_op;
-	uint32_t most = c->c_w->w_max_resp - READDIR_FRAME,
+	struct weft_op *op = c->wcl_op;
+	uint32_t most = c->wcl_w->w_max_resp - READDIR_FRAME,
 		 want = op->o_len ? op->o_len : READDIR_BYTES;
 
 	want = want < most ? want : most;
@@ -371,35 +371,35 @@ static void get_entry(struct wc_call *c, struct xdr_in *x)
 		return;
 	memcpy(name, p, en.en_len);
 	name[en.en_len] = 0;
-	c->c_off = en.en_cookie;
-	c->c_n++;
-	if (c->c_op->o_entry)
-		c->c_op->o_entry(c->c_op, &en);
+	c->wcl_off = en.en_cookie;
+	c->wcl_n++;
+	if (c->wcl_op->o_entry)
+		c->wcl_op->o_entry(c->wcl_op, &en);
 }
 
 static void readdir_got(struct wc_call *c, struct wc_res *r)
 {
-	struct weft_op *op = c->c_op;
+	struct weft_op *op = c->wcl_op;
 	const uint8_t *verf;
 	uint64_t v = 0;
 
-	c->c_n = 0;
+	c->wcl_n = 0;
 	if (!wc_res_fh(r, &op->o_fh) || !wc_res_op(r, OP_READDIR))
 		return;
 	verf = xdr_get_fixed(r->x, NFS4_VERIFIER_SIZE);
 	if (verf)
 		memcpy(&v, verf, sizeof(v));
-	c->c_off = op->o_off;
+	c->wcl_off = op->o_off;
 	while (xdr_get_bool(r->x) && !r->x->bad)
 		get_entry(c, r->x);
 	op->o_eof = xdr_get_bool(r->x);
 	/* With neither an entry nor the end, the client would ask for ever. */
-	if (!c->c_n && !op->o_eof)
+	if (!c->wcl_n && !op->o_eof)
 		r->r_bad = true;
 	if (r->x->bad || r->r_bad)
 		return;
-	op->o_count = c->c_n;
-	op->o_off = c->c_off;
+	op->o_count = c->wcl_n;
+	op->o_off = c->wcl_off;
 	op->o_verf = v;
 }
 

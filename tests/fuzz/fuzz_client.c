@@ -79,7 +79,7 @@ static void answer(struct weft *w, const uint8_t **data, size_t *size, unsigned 
 		c = wc_call_take(w);
 		if (!c)
 			return;
-		must(!c->c_rpc.q_args.bad);
+		must(!c->wcl_rpc.q_args.bad);
 		wc_call_feed(c, &x);
 		while (w->w_ds_calls && w->w_state == WC_READY)
 			wc_ring_run(w->w_ring, 0);
@@ -90,12 +90,12 @@ static void step(struct weft *w, unsigned which, struct xdr_in *x)
 {
 	struct wc_call *c = wc_call_new(w, wc_steps[which], NULL, NULL);
 
-	c->c_nops = 3;
-	c->c_n = OP_DESTROY_SESSION;
-	c->c_gen = w->w_gen;
-	c->c_slot = 0;
+	c->wcl_nops = 3;
+	c->wcl_n = OP_DESTROY_SESSION;
+	c->wcl_gen = w->w_gen;
+	c->wcl_slot = 0;
 	wc_call_parse(c, x);
-	if (!c->c_err && !c->c_status && wc_steps[which]->k_got && which == 1)
+	if (!c->wcl_err && !c->wcl_status && wc_steps[which]->k_got && which == 1)
 		must(w->w_nslots && w->w_nslots <= 8 && w->w_max_resp >= 2048);
 	w->w_all = NULL;
 	free(c);

@@ -59,8 +59,8 @@ static void teardown(void)
 
 	/* What was sent and not answered is answered by nothing. */
 	for (; c; c = next) {
-		next = c->c_all_next;
-		if (!c->c_queued && !c->c_timer.t_pos) {
+		next = c->wcl_all_next;
+		if (!c->wcl_queued && !c->wcl_timer.t_pos) {
 			struct xdr_in x;
 
 			xdr_in_init(&x, "", 0);
@@ -93,8 +93,8 @@ static void sequence_ok(const struct wc_call *c)
 {
 	result(OP_SEQUENCE, NFS4_OK);
 	xdr_put_fixed(&out, w.w_session, NFS4_SESSIONID_SIZE);
-	xdr_put_u32(&out, w.w_slots[c->c_slot].sl_seq);
-	xdr_put_u32(&out, (uint32_t)c->c_slot);
+	xdr_put_u32(&out, w.w_slots[c->wcl_slot].sl_seq);
+	xdr_put_u32(&out, (uint32_t)c->wcl_slot);
 	xdr_put_u32(&out, 7);
 	xdr_put_u32(&out, 7);
 	xdr_put_u32(&out, 0);
@@ -208,7 +208,7 @@ static struct wc_call *sent(uint32_t opnum)
 	struct xdr_in x;
 
 	ck_assert_ptr_nonnull(c);
-	xdr_in_init(&x, c->c_rpc.q_args.x_head, c->c_rpc.q_args.x_len);
+	xdr_in_init(&x, c->wcl_rpc.q_args.x_head, c->wcl_rpc.q_args.x_len);
 	while (xdr_left(&x) >= 4)
 		if (xdr_get_u32(&x) == opnum)
 			return c;
@@ -225,7 +225,7 @@ START_TEST(what_a_slot_forgot_may_have_been_done)
 	op = (struct weft_op){.o_what = WEFT_MKDIR, .o_name = "d", .o_done = done, .o_w = &w};
 	w.w_slots[0].sl_seq = 5;
 	c = open_sent(&op);
-	c->c_given_up = true;
+	c->wcl_given_up = true;
 	w.w_slots[0].sl_retired = true;
 	reply_begin(NFS4ERR_SEQ_MISORDERED, 1);
 	result(OP_SEQUENCE, NFS4ERR_SEQ_MISORDERED);
@@ -428,7 +428,7 @@ START_TEST(statistics_are_told_when_their_time_has_come)
 	w.w_stats_ns = 0;
 	wc_lo_tell_stats(&w);
 	c = sent(OP_LAYOUTSTATS);
-	ck_assert_uint_eq(c->c_nops, 3);
+	ck_assert_uint_eq(c->wcl_nops, 3);
 	w.w_stats_ns = 0;
 	wc_lo_tell_stats(&w);
 	ck_assert_ptr_null(wc_call_take(&w)); /* nothing new */
