@@ -35,8 +35,8 @@ static struct {
 } load;
 
 struct word {
-	const char *w_text;
-	int w_value;
+	const char *wd_text;
+	int wd_value;
 };
 static const struct word accesses[] = {{"rw", 0}, {"ro", 1}, {NULL, 0}};
 static const struct word squashes[] = {
@@ -69,18 +69,18 @@ static const struct option {
 
 const char *exp_sec_name(enum exp_sec s)
 {
-	for (const struct word *w = secs; w->w_text; w++) {
-		if (w->w_value == (int)s)
-			return w->w_text;
+	for (const struct word *w = secs; w->wd_text; w++) {
+		if (w->wd_value == (int)s)
+			return w->wd_text;
 	}
 	return "?";
 }
 
 static const char *word_of(const struct word *w, int value)
 {
-	while (w->w_text && w->w_value != value)
+	while (w->wd_text && w->wd_value != value)
 		w++;
-	return w->w_text;
+	return w->wd_text;
 }
 
 /* Keeps only the first error: the others mostly follow from it. */
@@ -135,10 +135,10 @@ static bool parse_number(const char *text, uint32_t max, uint32_t *out)
 
 static bool parse_word(const struct word *w, const char *text, uint32_t *out)
 {
-	while (w->w_text && strcmp(w->w_text, text) != 0)
+	while (w->wd_text && strcmp(w->wd_text, text) != 0)
 		w++;
-	*out = (uint32_t)w->w_value;
-	return w->w_text;
+	*out = (uint32_t)w->wd_value;
+	return w->wd_text;
 }
 
 static const struct option *option_of(const char *name)
@@ -166,9 +166,9 @@ static int exports_on_value(cfg_t *cfg, cfg_opt_t *opt)
 	assert(o);
 	if (parse_value(o, text, &v))
 		return 0;
-	for (const struct word *w = o->o_words; w && w->w_text; w++)
+	for (const struct word *w = o->o_words; w && w->wd_text; w++)
 		snprintf(want + strlen(want), sizeof(want) - strlen(want), "%s%s",
-			 *want ? "|" : "one of ", w->w_text);
+			 *want ? "|" : "one of ", w->wd_text);
 	if (!o->o_words)
 		snprintf(want, sizeof(want), "a number up to %u", o->o_max);
 	bad(cfg->line, "%s: expected %s, got \"%s\"", opt->name, want, text ? text : "");
@@ -430,28 +430,28 @@ static int export_fill(cfg_t *sec, struct exp *e)
 
 static int number_names(struct exp_table *t)
 {
-	for (unsigned i = 0; i < t->t_n; i++) {
-		struct exp *e = &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		struct exp *e = &t->xt_exp[i];
 
-		t->t_npatterns += e->e_nwho;
+		t->xt_npatterns += e->e_nwho;
 		for (unsigned k = 0; k < e->e_nwho; k++) {
 			if (e->e_who[k].w_kind >= EXP_HOST)
-				e->e_who[k].w_name = t->t_nnames++;
+				e->e_who[k].w_name = t->xt_nnames++;
 		}
 	}
-	if (t->t_npatterns > EXP_CLIENTS_MAX) {
-		bad(1, "%u patterns of clients; at most %d", t->t_npatterns, EXP_CLIENTS_MAX);
+	if (t->xt_npatterns > EXP_CLIENTS_MAX) {
+		bad(1, "%u patterns of clients; at most %d", t->xt_npatterns, EXP_CLIENTS_MAX);
 		return -EINVAL;
 	}
-	t->t_name = calloc(t->t_nnames + 1, sizeof(*t->t_name));
-	if (!t->t_name)
+	t->xt_name = calloc(t->xt_nnames + 1, sizeof(*t->xt_name));
+	if (!t->xt_name)
 		return -ENOMEM;
-	for (unsigned i = 0; i < t->t_n; i++) {
-		struct exp *e = &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		struct exp *e = &t->xt_exp[i];
 
 		for (unsigned k = 0; k < e->e_nwho; k++) {
 			if (e->e_who[k].w_kind >= EXP_HOST)
-				t->t_name[e->e_who[k].w_name] = &e->e_who[k];
+				t->xt_name[e->e_who[k].w_name] = &e->e_who[k];
 		}
 	}
 	return 0;
@@ -460,19 +460,19 @@ static int number_names(struct exp_table *t)
 /* Checks that each export has a number of its own: two paths may get the same number by chance. */
 static int check_ids(const struct exp_table *t)
 {
-	for (unsigned i = 0; i < t->t_n; i++) {
-		if (t->t_exp[i].e_id == 0 && t->t_exp[i].e_path[1]) {
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		if (t->xt_exp[i].e_id == 0 && t->xt_exp[i].e_path[1]) {
 			bad(1, "export \"%s\": id 0 belongs to \"/\"; choose another id",
-			    t->t_exp[i].e_path);
+			    t->xt_exp[i].e_path);
 			return -EINVAL;
 		}
 		for (unsigned k = 0; k < i; k++) {
-			if (t->t_exp[i].e_id != t->t_exp[k].e_id)
+			if (t->xt_exp[i].e_id != t->xt_exp[k].e_id)
 				continue;
 			bad(1,
 			    "exports \"%s\" and \"%s\" have the same id %u; give one of them "
 			    "another id (id = NUMBER)",
-			    t->t_exp[k].e_path, t->t_exp[i].e_path, t->t_exp[i].e_id);
+			    t->xt_exp[k].e_path, t->xt_exp[i].e_path, t->xt_exp[i].e_id);
 			return -EINVAL;
 		}
 	}
@@ -486,10 +486,10 @@ static int table_fill(cfg_t *cfg, struct exp_table *t)
 
 	if (n > EXP_MAX)
 		return -EINVAL;
-	while (t->t_n < n && !rc) {
-		struct exp *e = &t->t_exp[t->t_n++];
+	while (t->xt_n < n && !rc) {
+		struct exp *e = &t->xt_exp[t->xt_n++];
 
-		rc = export_fill(cfg_getnsec(cfg, "export", t->t_n - 1), e);
+		rc = export_fill(cfg_getnsec(cfg, "export", t->xt_n - 1), e);
 	}
 	if (!rc)
 		rc = check_ids(t);
@@ -544,7 +544,7 @@ static int parse_locked(const char *text, struct exp_table *t)
 		return rc;
 	rc = cfg_parse_buf(cfg, text) == CFG_SUCCESS && !load.failed ? table_fill(cfg, t) : -EINVAL;
 	cfg_free(cfg);
-	if (!rc && !t->t_n) {
+	if (!rc && !t->xt_n) {
 		bad(1, "no export: no client could use anything");
 		rc = -EINVAL;
 	}
@@ -558,7 +558,7 @@ int exp_parse(const char *text, const char *name, struct exp_table **out, char *
 	int rc = t && copy ? 0 : -ENOMEM;
 
 	if (t)
-		atomic_init(&t->t_refs, 1);
+		atomic_init(&t->xt_refs, 1);
 	snprintf(err, errlen, "%s: %s", name, rc ? "out of memory" : "cannot be parsed");
 	if (!rc)
 		rc = conf_text(copy, name, err, errlen);
@@ -625,8 +625,8 @@ char *exp_json(const struct exp_table *t, const char *path)
 	json_t *list = json_array(), *top;
 	char *text;
 
-	for (unsigned i = 0; i < t->t_n; i++) {
-		const struct exp *e = &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		const struct exp *e = &t->xt_exp[i];
 		json_t *rules = json_array();
 
 		for (unsigned k = 0; k < e->e_nrules; k++)
@@ -636,7 +636,7 @@ char *exp_json(const struct exp_table *t, const char *path)
 						e->e_id, "served", e->e_root != 0, "rules", rules));
 	}
 	top = json_pack("{s:s, s:I, s:I, s:o}", "file", path, "generation",
-			(json_int_t)t->t_generation, "loaded", (json_int_t)t->t_sec, "exports",
+			(json_int_t)t->xt_generation, "loaded", (json_int_t)t->xt_sec, "exports",
 			list);
 	text = top ? json_dumps(top, JSON_COMPACT) : NULL;
 	json_decref(top);

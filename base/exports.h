@@ -41,7 +41,7 @@ enum exp_kind { EXP_ANY, EXP_NET, EXP_HOST, EXP_WILD /* of a name */, EXP_GROUP 
 struct exp_who {
 	enum exp_kind w_kind;
 	unsigned w_rule;    /* the number of the rule in the export */
-	unsigned w_name;    /* HOST, WILD, GROUP: its index in t_name */
+	unsigned w_name;    /* HOST, WILD, GROUP: its index in xt_name */
 	uint8_t w_addr[16]; /* NET; IPv4 as ::ffff:a.b.c.d */
 	unsigned w_bits;    /* prefix length of w_addr */
 	char *w_text;	    /* as written; GROUP without the @ */
@@ -62,20 +62,20 @@ struct exp {
 
 struct exp_pin;
 struct exp_table {
-	atomic_uint t_refs;
-	uint64_t t_generation;
-	int64_t t_sec; /* when it was loaded */
-	uint32_t t_nsec;
-	struct exp t_exp[EXP_MAX];
-	unsigned t_n;
-	unsigned t_npatterns;
+	atomic_uint xt_refs;
+	uint64_t xt_generation;
+	int64_t xt_sec; /* when it was loaded */
+	uint32_t xt_nsec;
+	struct exp xt_exp[EXP_MAX];
+	unsigned xt_n;
+	unsigned xt_npatterns;
 	/* patterns that are names; exp_names_match answers for each, by index */
-	struct exp_who **t_name;
-	unsigned t_nnames;
+	struct exp_who **xt_name;
+	unsigned xt_nnames;
 	/* The metadata server's (mds/export/export_table.h): */
-	struct exp_pin *t_pin; /* by number; freed with the table */
-	unsigned t_npins;
-	bool t_plain; /* the only export is "/", number 0: no export is crossed */
+	struct exp_pin *xt_pin; /* by number; freed with the table */
+	unsigned xt_npins;
+	bool xt_plain; /* the only export is "/", number 0: no export is crossed */
 };
 
 /* exports.c. name: for messages. Returns 0, or a negative errno and one line in err. The table is
@@ -104,7 +104,7 @@ bool exp_same_net(const uint8_t a[16], const uint8_t b[16], unsigned bits);
 enum exp_met { EXP_NOT, EXP_MET, EXP_NOT_KNOWN };
 static inline size_t exp_match_len(const struct exp_table *t)
 {
-	return (t->t_nnames + 3) / 4;
+	return (t->xt_nnames + 3) / 4;
 }
 /* The rule for this address, or NULL. *unknown: NULL because the rule depends on a name that is not
  * known now. */

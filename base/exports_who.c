@@ -9,16 +9,16 @@
 
 struct exp_table *exp_get(struct exp_table *t)
 {
-	atomic_fetch_add(&t->t_refs, 1);
+	atomic_fetch_add(&t->xt_refs, 1);
 	return t;
 }
 
 void exp_put(struct exp_table *t)
 {
-	if (!t || atomic_fetch_sub(&t->t_refs, 1) != 1)
+	if (!t || atomic_fetch_sub(&t->xt_refs, 1) != 1)
 		return;
-	for (unsigned i = 0; i < t->t_n; i++) {
-		struct exp *e = &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		struct exp *e = &t->xt_exp[i];
 
 		for (unsigned k = 0; k < e->e_nwho; k++)
 			free(e->e_who[k].w_text);
@@ -26,16 +26,16 @@ void exp_put(struct exp_table *t)
 		free(e->e_rule);
 		free(e->e_path);
 	}
-	free(t->t_name);
-	free(t->t_pin);
+	free(t->xt_name);
+	free(t->xt_pin);
 	free(t);
 }
 
 const struct exp *exp_by_id(const struct exp_table *t, uint16_t id)
 {
-	for (unsigned i = 0; i < t->t_n; i++) {
-		if (t->t_exp[i].e_id == id)
-			return &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		if (t->xt_exp[i].e_id == id)
+			return &t->xt_exp[i];
 	}
 	return NULL;
 }
@@ -167,8 +167,8 @@ bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t 
 	enum exp_met named = EXP_NOT;
 	bool asked = false, unknown = false;
 
-	for (unsigned i = 0; i < t->t_nnames; i++) {
-		const struct exp_who *w = t->t_name[i];
+	for (unsigned i = 0; i < t->xt_nnames; i++) {
+		const struct exp_who *w = t->xt_name[i];
 		enum exp_met met;
 
 		if (w->w_kind == EXP_HOST) {
@@ -184,8 +184,8 @@ bool exp_names_match(const struct exp_table *t, const uint8_t addr[16], uint8_t 
 		match[i / 4] = (uint8_t)((match[i / 4] & ~(3u << (i % 4 * 2))) |
 					 (unsigned)met << (i % 4 * 2));
 	}
-	for (unsigned i = 0; i < t->t_n && !unknown; i++)
-		exp_match(&t->t_exp[i], addr, match, &unknown);
+	for (unsigned i = 0; i < t->xt_n && !unknown; i++)
+		exp_match(&t->xt_exp[i], addr, match, &unknown);
 	return !unknown;
 }
 
@@ -204,7 +204,7 @@ struct ask_val *exp_names_ask(const struct exp_table *t, const struct exp_names_
 	if (!v)
 		return NULL;
 	a = (struct names_answer *)v->av_data;
-	a->na_generation = t->t_generation;
+	a->na_generation = t->xt_generation;
 	v->av_failed = !exp_names_match(t, key->nk_addr, a->na_match);
 	return v;
 }
@@ -213,5 +213,5 @@ const uint8_t *exp_names_told(const struct exp_table *t, const struct ask_val *v
 {
 	const struct names_answer *a = v ? (const struct names_answer *)v->av_data : NULL;
 
-	return a && a->na_generation == t->t_generation ? a->na_match : NULL;
+	return a && a->na_generation == t->xt_generation ? a->na_match : NULL;
 }

@@ -162,7 +162,7 @@ const struct path_export *path_export_of(struct path_call *c, uint16_t id,
 	const struct path_table *t = c->pc_table;
 	const uint8_t *match = exp_names_told(t->t_exports, c->pc_names);
 
-	for (unsigned i = 0; i < t->t_exports->t_n; i++) {
+	for (unsigned i = 0; i < t->t_exports->xt_n; i++) {
 		const struct path_export *x = &t->t_x[i];
 
 		if (x->x_fd < 0 || x->x_exp->e_id != id)
@@ -373,10 +373,10 @@ static void names_answered(struct ask_wait *w, struct ask_val *v)
 /* c is complete except for the names of its table. */
 static void call_begin(struct path_call *c)
 {
-	struct exp_names_key key = {.nk_generation = c->pc_table->t_exports->t_generation};
+	struct exp_names_key key = {.nk_generation = c->pc_table->t_exports->xt_generation};
 
 	memcpy(key.nk_addr, c->pc_addr, 16);
-	if (c->pc_table->t_exports->t_nnames) {
+	if (c->pc_table->t_exports->xt_nnames) {
 		c->pc_wait.aw_loop = c->pc_rpc->c_loop;
 		c->pc_wait.aw_then = names_answered;
 		c->pc_names = ask_get(c->pc_path->p_ask_names, &key, sizeof(key), &c->pc_wait);
@@ -471,7 +471,7 @@ static int table_replace(struct path *p, char *err, size_t errlen)
 	if (l.l_rc)
 		return l.l_rc;
 	pthread_mutex_lock(&p->p_lock);
-	l.l_table->t_exports->t_generation = atomic_fetch_add(&p->p_generation, 1) + 1;
+	l.l_table->t_exports->xt_generation = atomic_fetch_add(&p->p_generation, 1) + 1;
 	old = p->p_table;
 	p->p_table = l.l_table;
 	pthread_mutex_unlock(&p->p_lock);

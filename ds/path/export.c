@@ -32,7 +32,7 @@ void path_table_put(struct path_table *t)
 {
 	if (!t || atomic_fetch_sub(&t->t_refs, 1) != 1)
 		return;
-	for (unsigned i = 0; t->t_exports && i < t->t_exports->t_n; i++)
+	for (unsigned i = 0; t->t_exports && i < t->t_exports->xt_n; i++)
 		if (t->t_x[i].x_fd >= 0)
 			close(t->t_x[i].x_fd);
 	exp_put(t->t_exports);
@@ -63,8 +63,8 @@ static int rule_check(const struct exp *e, const struct exp_rule *r, char *err, 
 
 static int exports_check(const struct exp_table *t, char *err, size_t errlen)
 {
-	for (unsigned i = 0; i < t->t_n; i++) {
-		const struct exp *e = &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		const struct exp *e = &t->xt_exp[i];
 
 		if (e->e_create) {
 			snprintf(err, errlen,
@@ -173,7 +173,7 @@ static int store_check(struct path_table *t, const char *dir, char *err, size_t 
 		rc = -errno;
 		snprintf(err, errlen, "ds.store = %s: %s", dir, strerror(errno));
 	}
-	for (unsigned i = 0; i < t->t_exports->t_n && !rc; i++) {
+	for (unsigned i = 0; i < t->t_exports->xt_n && !rc; i++) {
 		struct path_export *x = &t->t_x[i];
 
 		if (x->x_fd < 0)
@@ -201,7 +201,7 @@ static int overlaps_check(struct path *p, struct path_table *t, char *err, size_
 	for (unsigned i = 0; i < n && !rc; i++)
 		rc = store_check(t, dirs[i], err, errlen);
 	ds_dirs_free(dirs, n);
-	for (unsigned i = 0; i < t->t_exports->t_n && !rc; i++) {
+	for (unsigned i = 0; i < t->t_exports->xt_n && !rc; i++) {
 		struct path_export *x = &t->t_x[i];
 
 		for (unsigned k = 0; k < i && !rc && x->x_fd >= 0; k++) {
@@ -235,8 +235,8 @@ int path_table_load(struct path *p, struct path_table **out, char *err, size_t e
 	rc = exp_read(p->p_exports, &t->t_exports, err, errlen);
 	if (!rc)
 		rc = exports_check(t->t_exports, err, errlen);
-	for (unsigned i = 0; !rc && i < t->t_exports->t_n; i++)
-		rc = export_folder_open(p, &t->t_exports->t_exp[i], &t->t_x[i], err, errlen);
+	for (unsigned i = 0; !rc && i < t->t_exports->xt_n; i++)
+		rc = export_folder_open(p, &t->t_exports->xt_exp[i], &t->t_x[i], err, errlen);
 	if (!rc)
 		rc = overlaps_check(p, t, err, errlen);
 	if (rc) {

@@ -171,7 +171,7 @@ static int mount_walk(const struct path_export *x, const char *rest, struct path
 static const struct path_export *export_of_path(struct path_call *c, const char *path,
 						const struct exp_rule **rule, const char **rest)
 {
-	for (unsigned i = 0; i < c->pc_table->t_exports->t_n; i++) {
+	for (unsigned i = 0; i < c->pc_table->t_exports->xt_n; i++) {
 		const struct path_export *x = &c->pc_table->t_x[i];
 
 		if (x->x_fd >= 0 && (*rest = mount_below(x->x_exp->e_path, path)))
@@ -268,8 +268,8 @@ static void dump(struct path_call *c)
 
 static void exports(struct path_call *c)
 {
-	for (unsigned i = 0; i < c->pc_table->t_exports->t_n; i++) {
-		const struct exp *e = &c->pc_table->t_exports->t_exp[i];
+	for (unsigned i = 0; i < c->pc_table->t_exports->xt_n; i++) {
+		const struct exp *e = &c->pc_table->t_exports->xt_exp[i];
 		const struct exp_rule *r;
 
 		if (!path_export_of(c, e->e_id, &r))

@@ -164,8 +164,8 @@ int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, 
 		if (!err && !now)
 			err = ns_row_del(txn, NS_T_EXPORT, &key, sizeof(key));
 	}
-	for (unsigned i = 0; !err && i < t->t_n; i++)
-		err = put_new(&t->t_exp[i], &o, txn);
+	for (unsigned i = 0; !err && i < t->xt_n; i++)
+		err = put_new(&t->xt_exp[i], &o, txn);
 	return err;
 }
 

@@ -37,10 +37,10 @@ static int export_set_replace_run(void *arg, struct kv_txn *txn)
 	if (err)
 		return err;
 	pthread_mutex_lock(&s->s_lock);
-	k->t->t_generation = atomic_load(&s->s_generation) + 1;
+	k->t->xt_generation = atomic_load(&s->s_generation) + 1;
 	k->old = s->s_table;
 	s->s_table = k->t;
-	atomic_store(&s->s_pins, k->t->t_npins > 1);
+	atomic_store(&s->s_pins, k->t->xt_npins > 1);
 	pthread_mutex_unlock(&s->s_lock);
 	return 0;
 }
@@ -60,11 +60,11 @@ static int replace(struct exp_set *s, char *err, size_t errlen)
 	/* not committed: the directories in the new table may not exist */
 	if (rc && s->s_table == k.t) {
 		s->s_table = k.old;
-		atomic_store(&s->s_pins, k.old && k.old->t_npins > 1);
+		atomic_store(&s->s_pins, k.old && k.old->xt_npins > 1);
 		k.old = NULL;
 	}
 	if (!rc)
-		atomic_store(&s->s_generation, k.t->t_generation);
+		atomic_store(&s->s_generation, k.t->xt_generation);
 	pthread_mutex_unlock(&s->s_lock);
 	if (rc) {
 		snprintf(err, errlen, "exports: %s", strerror(-rc));

@@ -76,23 +76,23 @@ static int pin_add(void *arg, const struct exp_pin *new, bool last)
 	struct exp_table *t = k->t;
 	unsigned at = 0;
 
-	while (at < t->t_npins && t->t_pin[at].p_ino < new->p_ino)
+	while (at < t->xt_npins && t->xt_pin[at].p_ino < new->p_ino)
 		at++;
-	if (at == t->t_npins || t->t_pin[at].p_ino != new->p_ino) {
-		struct exp_pin *v = reallocarray(t->t_pin, t->t_npins + 1, sizeof(*v));
+	if (at == t->xt_npins || t->xt_pin[at].p_ino != new->p_ino) {
+		struct exp_pin *v = reallocarray(t->xt_pin, t->xt_npins + 1, sizeof(*v));
 
 		if (!v)
 			return -ENOMEM;
-		t->t_pin = v;
-		memmove(v + at + 1, v + at, (t->t_npins - at) * sizeof(*v));
+		t->xt_pin = v;
+		memmove(v + at + 1, v + at, (t->xt_npins - at) * sizeof(*v));
 		v[at] = *new;
-		t->t_npins++;
+		t->xt_npins++;
 	}
-	t->t_pin[at].p_below |= UINT64_C(1) << k->exp;
+	t->xt_pin[at].p_below |= UINT64_C(1) << k->exp;
 	if (!last)
 		return 0;
-	t->t_pin[at].p_root = (int)k->exp;
-	t->t_exp[k->exp].e_root = new->p_ino;
+	t->xt_pin[at].p_root = (int)k->exp;
+	t->xt_exp[k->exp].e_root = new->p_ino;
 	return 0;
 }
 
@@ -105,7 +105,7 @@ static int pin_own(void *arg, const struct exp_pin *at, bool last)
 	(void)last;
 	if (p->p_root >= 0)
 		k->exp = (unsigned)p->p_root;
-	if (k->exp < k->t->t_n)
+	if (k->exp < k->t->xt_n)
 		p->p_owner = (int)k->exp;
 	return 0;
 }
@@ -113,10 +113,10 @@ static int pin_own(void *arg, const struct exp_pin *at, bool last)
 int export_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool create,
 		   struct ns_time now)
 {
-	t->t_sec = now.t_sec;
-	t->t_nsec = now.t_nsec;
-	for (unsigned i = 0; i < t->t_n; i++) {
-		struct exp *e = &t->t_exp[i];
+	t->xt_sec = now.t_sec;
+	t->xt_nsec = now.t_nsec;
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		struct exp *e = &t->xt_exp[i];
 		struct pinning k = {t, i};
 		int err = export_table_walk(ns, txn, e->e_path, create && e->e_create, now, NULL,
 					    NULL);
@@ -130,13 +130,13 @@ int export_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool 
 		else if (err)
 			return err;
 	}
-	for (unsigned i = 0; i < t->t_n; i++) {
-		struct pinning k = {t, t->t_n};
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		struct pinning k = {t, t->xt_n};
 
-		if (t->t_exp[i].e_root)
-			export_table_walk(ns, txn, t->t_exp[i].e_path, false, now, pin_own, &k);
+		if (t->xt_exp[i].e_root)
+			export_table_walk(ns, txn, t->xt_exp[i].e_path, false, now, pin_own, &k);
 	}
-	t->t_plain = t->t_n == 1 && t->t_exp[0].e_id == 0 && t->t_exp[0].e_root == NS_ROOT_INO;
+	t->xt_plain = t->xt_n == 1 && t->xt_exp[0].e_id == 0 && t->xt_exp[0].e_root == NS_ROOT_INO;
 	return 0;
 }
 
@@ -165,17 +165,17 @@ bool exp_same(const struct exp *a, const struct exp *b)
 
 const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino)
 {
-	unsigned lo = 0, hi = t->t_npins;
+	unsigned lo = 0, hi = t->xt_npins;
 
 	while (lo < hi) {
 		unsigned mid = (lo + hi) / 2;
 
-		if (t->t_pin[mid].p_ino < ino)
+		if (t->xt_pin[mid].p_ino < ino)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	return lo < t->t_npins && t->t_pin[lo].p_ino == ino ? &t->t_pin[lo] : NULL;
+	return lo < t->xt_npins && t->xt_pin[lo].p_ino == ino ? &t->xt_pin[lo] : NULL;
 }
 
 /* ---- views ---- */
@@ -201,7 +201,7 @@ const struct exp_grant exp_unknown = {.g_ro = true};
 struct exp_view *export_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
 				 enum exp_tls tls, const uint8_t *match)
 {
-	struct exp_view *v = calloc(1, sizeof(*v) + t->t_n * sizeof(v->v_grant[0]));
+	struct exp_view *v = calloc(1, sizeof(*v) + t->xt_n * sizeof(v->v_grant[0]));
 
 	if (!v)
 		return NULL;
@@ -209,8 +209,8 @@ struct exp_view *export_view_new(struct exp_table *t, const uint8_t addr[16], ui
 	v->v_table = exp_get(t);
 	v->v_tls = tls;
 	v->v_pseudo = (struct exp_grant){.g_ro = true, .g_ok = 0xff};
-	for (unsigned i = 0; i < t->t_n; i++) {
-		const struct exp *e = &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		const struct exp *e = &t->xt_exp[i];
 		bool unknown = false;
 		const struct exp_rule *r = e->e_root ? exp_match(e, addr, match, &unknown) : NULL;
 
@@ -258,11 +258,11 @@ const struct exp_grant *exp_of_handle(const struct exp_view *v, uint16_t id, uin
 	const struct exp_pin *p;
 	int at = 0;
 
-	while (at < (int)t->t_n && t->t_exp[at].e_id != id)
+	while (at < (int)t->xt_n && t->xt_exp[at].e_id != id)
 		at++;
-	if (at < (int)t->t_n)
+	if (at < (int)t->xt_n)
 		g = usable(v, at);
-	if (t->t_plain && g)
+	if (t->xt_plain && g)
 		return g;
 	p = exp_pin(t, ino);
 	/* An export's root, or a directory that leads to one, has one place. Under an older table
@@ -286,7 +286,7 @@ const struct exp_grant *exp_down(const struct exp_view *v, const struct exp_gran
 				 uint64_t ino)
 {
 	const struct exp_table *t = v->v_table;
-	const struct exp_pin *p = t->t_plain ? NULL : exp_pin(t, ino);
+	const struct exp_pin *p = t->xt_plain ? NULL : exp_pin(t, ino);
 
 	if (!p)
 		return exp_is_pseudo(from) ? NULL : from;
@@ -303,8 +303,8 @@ int exp_pseudo_readdir(const struct exp_view *v, uint64_t dir, uint64_t after,
 	const struct exp_table *t = v->v_table;
 
 	*eof = false;
-	for (unsigned i = 0; i < t->t_npins; i++) {
-		const struct exp_pin *p = &t->t_pin[i];
+	for (unsigned i = 0; i < t->xt_npins; i++) {
+		const struct exp_pin *p = &t->xt_pin[i];
 		struct ns_dirent d = {.d_cookie = p->p_ino + COOKIE_FIRST,
 				      .d_ino = p->p_ino,
 				      .d_type = NS_DIR,
@@ -347,7 +347,7 @@ unsigned exp_secs(const struct exp_view *v, const struct exp_grant *g, uint8_t o
 {
 	unsigned n = 0, seen = 0;
 
-	for (unsigned i = 0; i < v->v_table->t_n; i++) {
+	for (unsigned i = 0; i < v->v_table->xt_n; i++) {
 		const struct exp_grant *one = exp_is_pseudo(g)	    ? usable(v, (int)i)
 					      : &v->v_grant[i] == g ? g
 								    : NULL;

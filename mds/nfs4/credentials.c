@@ -59,7 +59,7 @@ static struct exp_table *thread_table(struct mds_thread *th)
 	struct mds *m = th->mt_mds;
 
 	if (!th->mt_exports ||
-	    th->mt_exports->t_generation != export_set_generation(m->m_exports)) {
+	    th->mt_exports->xt_generation != export_set_generation(m->m_exports)) {
 		op_thread_forget(th); /* groups as well: after a reload they are looked up again */
 		th->mt_exports = export_set_get(m->m_exports);
 	}
@@ -94,7 +94,7 @@ static bool peer_view(struct compound *c)
 	struct exp_table *t = thread_table(c->th);
 	struct rpc_conn *conn = c->call->c_conn;
 	struct exp_view *v = rpc_conn_dead(conn) ? NULL : rpc_conn_priv(conn);
-	struct exp_names_key key = {.nk_generation = t->t_generation};
+	struct exp_names_key key = {.nk_generation = t->xt_generation};
 	uint16_t port = UINT16_MAX;
 
 	if (view_good(c, v, t)) {
@@ -103,7 +103,7 @@ static bool peer_view(struct compound *c)
 		return true;
 	}
 	exp_addr(rpc_conn_peer(conn), key.nk_addr, &port);
-	if (t->t_nnames && !c->no_answer && !exp_names_told(t, c->answer)) {
+	if (t->xt_nnames && !c->no_answer && !exp_names_told(t, c->answer)) {
 		ask_val_put(c->answer);
 		c->answer = ask_get(c->m->m_ask_names, &key, sizeof(key), &c->wait);
 		if (!c->answer)
@@ -111,7 +111,7 @@ static bool peer_view(struct compound *c)
 	}
 	c->view = export_view_new(t, key.nk_addr, port, (enum exp_tls)rpc_conn_tls(conn),
 				  exp_names_told(t, c->answer));
-	if (c->view && t->t_nnames)
+	if (c->view && t->xt_nnames)
 		c->view->v_until_ns = c->answer ? c->answer->av_until_ns : 1;
 	if (c->view)
 		view_keep(c, c->view);
@@ -136,7 +136,7 @@ void op_still_valid_begin(struct op_still_valid *s, const struct compound *c,
 			  void (*then)(void *arg), void *arg)
 {
 	*s = (struct op_still_valid){.s_m = c->m,
-				     .s_generation = c->view->v_table->t_generation,
+				     .s_generation = c->view->v_table->xt_generation,
 				     .s_ino = c->cur,
 				     .s_export = op_export(c),
 				     .s_sec = c->sec,
@@ -159,9 +159,9 @@ void op_still_valid_end(struct op_still_valid *s)
  * answer. */
 static int stand_names(struct op_still_valid *s, const struct exp_table *t)
 {
-	struct exp_names_key key = {.nk_generation = t->t_generation};
+	struct exp_names_key key = {.nk_generation = t->xt_generation};
 
-	if (!t->t_nnames || s->s_told)
+	if (!t->xt_nnames || s->s_told)
 		return 0;
 	memcpy(key.nk_addr, s->s_addr, sizeof(key.nk_addr));
 	s->s_names = ask_get(s->s_m->m_ask_names, &key, sizeof(key), &s->s_wait);
@@ -185,7 +185,7 @@ static int stand_judge(struct op_still_valid *s, struct exp_table *t)
 	else if (!(g->g_ok >> s->s_sec & 1))
 		err = -EACCES;
 	if (!err)
-		s->s_generation = t->t_generation;
+		s->s_generation = t->xt_generation;
 	export_view_put(v);
 	op_still_valid_end(s);
 	return err;
@@ -489,8 +489,8 @@ void op_pseudo_inode(const struct compound *c, struct ns_inode *i)
 	i->i_uid = i->i_gid = 0;
 	i->i_nlink = 2;
 	i->i_size = i->i_used = 4096;
-	i->i_change = (c->m->m_st->st_boot << 32) + t->t_generation;
-	i->i_atime = i->i_mtime = i->i_ctime = i->i_btime = (struct ns_time){t->t_sec, t->t_nsec};
+	i->i_change = (c->m->m_st->st_boot << 32) + t->xt_generation;
+	i->i_atime = i->i_mtime = i->i_ctime = i->i_btime = (struct ns_time){t->xt_sec, t->xt_nsec};
 	i->i_entries = 0;
 	i->i_has_policy = i->i_has_xattrs = false;
 	i->i_blob = (struct kv_slice){0};

@@ -96,7 +96,7 @@ static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g
  * op_exports_changed then sees whatever is registered under the same lock. */
 static inline bool op_exports_stand(const struct compound *c)
 {
-	return c->view->v_table->t_generation == export_set_generation(c->m->m_exports);
+	return c->view->v_table->xt_generation == export_set_generation(c->m->m_exports);
 }
 /* Did the request come with integrity or privacy, by Kerberos or TLS? Then its data goes to data
  * servers by TLS. */

@@ -19,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		free(text);
 		return 0;
 	}
-	for (unsigned i = 0; i < t->t_n; i++) {
-		const struct exp *e = &t->t_exp[i];
+	for (unsigned i = 0; i < t->xt_n; i++) {
+		const struct exp *e = &t->xt_exp[i];
 		bool unknown;
 		const struct exp_rule *r = exp_match(e, addr, NULL, &unknown);
 

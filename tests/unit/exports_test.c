@@ -53,29 +53,29 @@ static int meets(const struct exp_table *t, const char *text, const uint8_t *mat
 	bool unknown;
 
 	addr_of(text, addr);
-	r = exp_match(&t->t_exp[0], addr, match, &unknown);
+	r = exp_match(&t->xt_exp[0], addr, match, &unknown);
 	if (unknown)
 		return -2;
-	return r ? (int)(r - t->t_exp[0].e_rule) : -1;
+	return r ? (int)(r - t->xt_exp[0].e_rule) : -1;
 }
 
 START_TEST(what_is_not_said_is_the_safe_choice)
 {
 	struct exp_table *t = parse("export \"/a\" { client \"*\" { } }");
-	const struct exp_rule *r = t->t_exp[0].e_rule;
+	const struct exp_rule *r = t->xt_exp[0].e_rule;
 
 	ck_assert(r->r_ro && r->r_privileged && r->r_squash == EXP_SQUASH_ROOT &&
 		  r->r_layouts == EXP_LAYOUTS_AUTO && r->r_tls == EXP_TLS_NONE);
 	ck_assert_uint_eq(r->r_anon_uid, EXP_NOBODY);
 	ck_assert(r->r_nsec == 1 && r->r_sec[0] == EXP_SYS);
-	ck_assert(!t->t_exp[0].e_create);
+	ck_assert(!t->xt_exp[0].e_create);
 	exp_put(t);
 	ck_assert_int_eq(exp_read("", &t, err, sizeof(err)), 0);
 	ck_assert_int_eq(meets(t, "127.1.2.3", NULL), 0);
 	ck_assert_int_eq(meets(t, "::1", NULL), 0);
 	ck_assert_int_eq(meets(t, "10.0.0.1", NULL), -1);
 	ck_assert_int_eq(meets(t, "fd00::1", NULL), -1);
-	ck_assert(t->t_exp[0].e_rule->r_squash == EXP_SQUASH_ROOT);
+	ck_assert(t->xt_exp[0].e_rule->r_squash == EXP_SQUASH_ROOT);
 	exp_put(t);
 }
 END_TEST
@@ -87,7 +87,7 @@ START_TEST(a_client_begins_with_what_its_export_says)
 		      "sec = {krb5p, sys, krb5p} tls = mtls layouts = yes\n"
 		      " client \"10.0.0.1\" { } client \"*\" { squash = none sec = {none} anon_uid "
 		      "= 7 access = ro } }");
-	const struct exp_rule *r = t->t_exp[0].e_rule;
+	const struct exp_rule *r = t->xt_exp[0].e_rule;
 
 	ck_assert(!r[0].r_ro && r[0].r_squash == EXP_SQUASH_ALL && r[0].r_anon_uid == 5 &&
 		  r[0].r_anon_gid == UINT32_MAX - 1 && r[0].r_tls == EXP_TLS_MUTUAL);
@@ -173,11 +173,11 @@ START_TEST(names_count_only_as_they_are_answered)
 				    "\"*.lab\" { } client \"10.0.0.0/8\" { } }");
 	uint8_t match[1] = {0};
 
-	ck_assert_uint_eq(t->t_nnames, 3);
-	ck_assert_int_eq(t->t_name[0]->w_kind, EXP_HOST);
-	ck_assert_int_eq(t->t_name[1]->w_kind, EXP_GROUP);
-	ck_assert_str_eq(t->t_name[1]->w_text, "group");
-	ck_assert_int_eq(t->t_name[2]->w_kind, EXP_WILD);
+	ck_assert_uint_eq(t->xt_nnames, 3);
+	ck_assert_int_eq(t->xt_name[0]->w_kind, EXP_HOST);
+	ck_assert_int_eq(t->xt_name[1]->w_kind, EXP_GROUP);
+	ck_assert_str_eq(t->xt_name[1]->w_text, "group");
+	ck_assert_int_eq(t->xt_name[2]->w_kind, EXP_WILD);
 	ck_assert_uint_eq(exp_match_len(t), 1);
 	ck_assert_int_eq(meets(t, "10.0.0.1", match), 2);
 	match[0] = EXP_MET << 2;
@@ -219,14 +219,14 @@ START_TEST(numbers_come_from_paths_not_from_places)
 		parse("export \"/\" { client \"*\" { } } export \"/b/c\" { client \"*\" { } } "
 		      "export \"/x\" { client \"*\" { } } export \"/a\" { client \"*\" { } }");
 
-	ck_assert_uint_eq(a->t_exp[0].e_id, b->t_exp[3].e_id);
-	ck_assert_uint_eq(a->t_exp[1].e_id, b->t_exp[1].e_id);
-	ck_assert_uint_eq(a->t_exp[2].e_id, 0);
-	ck_assert_uint_eq(b->t_exp[0].e_id, 0);
-	ck_assert_uint_ne(a->t_exp[0].e_id, a->t_exp[1].e_id);
-	ck_assert_uint_ne(a->t_exp[0].e_id, 0);
+	ck_assert_uint_eq(a->xt_exp[0].e_id, b->xt_exp[3].e_id);
+	ck_assert_uint_eq(a->xt_exp[1].e_id, b->xt_exp[1].e_id);
+	ck_assert_uint_eq(a->xt_exp[2].e_id, 0);
+	ck_assert_uint_eq(b->xt_exp[0].e_id, 0);
+	ck_assert_uint_ne(a->xt_exp[0].e_id, a->xt_exp[1].e_id);
+	ck_assert_uint_ne(a->xt_exp[0].e_id, 0);
 	/* In handles for ever: another hash would make them all stale. */
-	ck_assert_uint_eq(a->t_exp[0].e_id, 55762);
+	ck_assert_uint_eq(a->xt_exp[0].e_id, 55762);
 	exp_put(a);
 	exp_put(b);
 }
@@ -393,7 +393,7 @@ START_TEST(what_a_connection_has_decides_with_what_it_may_come)
 	struct exp_view *v;
 
 	ck_assert_int_eq(kv_run_sync(kv, resolve, t), 0);
-	ck_assert(t->t_plain);
+	ck_assert(t->xt_plain);
 	v = export_view_new(t, a, 1023, EXP_TLS_NONE, NULL);
 	ck_assert_uint_eq(v->v_grant[0].g_ok,
 			  1 << EXP_SYS | 1 << EXP_NONE | 1 << EXP_KRB5 | 1 << EXP_KRB5P);
