@@ -13,9 +13,9 @@ void path_getattr(struct path_call *c)
 {
 	struct nfs3_fattr a;
 
-	path_fattr(c->pc_x, &c->pc_st, &a);
-	xdr_put_u32(c->pc_out, NFS3_OK);
-	nfs3_put_fattr(c->pc_out, &a);
+	path_fattr(c->pcl_x, &c->pcl_st, &a);
+	xdr_put_u32(c->pcl_out, NFS3_OK);
+	nfs3_put_fattr(c->pcl_out, &a);
 }
 
 /* ---- SETATTR ---- */
@@ -39,7 +39,7 @@ static int set_size(struct path_call *c, int fd, const struct stat *st, uint64_t
 	if (real < 0)
 		err = -errno;
 	/* In any case: the thread goes on as the caller or, if that fails, as nobody. */
-	again = path_become(&c->pc_ids);
+	again = path_become(&c->pcl_ids);
 	if (!err)
 		err = again;
 	if (!err && ftruncate(real, (off_t)size))
@@ -110,27 +110,27 @@ void path_setattr(struct path_call *c)
 	bool guard;
 	int err;
 
-	nfs3_get_sattr(c->pc_in, &sa);
-	guard = xdr_get_bool(c->pc_in);
+	nfs3_get_sattr(c->pcl_in, &sa);
+	guard = xdr_get_bool(c->pcl_in);
 	if (guard)
-		nfs3_get_time(c->pc_in, &ctime);
-	if (c->pc_in->bad)
+		nfs3_get_time(c->pcl_in, &ctime);
+	if (c->pcl_in->bad)
 		return;
-	path_wcc_begin(c, &w, c->pc_fd);
+	path_wcc_begin(c, &w, c->pcl_fd);
 	if (!w.w_before) {
 		st = NFS3ERR_IO;
 	} else if (guard && !same_time(&ctime, &w.w_pre.st_ctim)) {
 		st = NFS3ERR_NOT_SYNC;
 	} else {
-		err = path_become(&c->pc_ids);
+		err = path_become(&c->pcl_ids);
 		st = err ? NFS3ERR_SERVERFAULT
-			 : path_status(path_apply(c, c->pc_fd, &w.w_pre, &sa));
+			 : path_status(path_apply(c, c->pcl_fd, &w.w_pre, &sa));
 		path_as_server(c);
 	}
 	path_wcc_end(&w);
 	if (st == NFS3_OK)
-		st = path_status(path_sync(c, c->pc_fd));
-	xdr_put_u32(c->pc_out, st == NFS3ERR_ISDIR ? NFS3ERR_INVAL : st);
+		st = path_status(path_sync(c, c->pcl_fd));
+	xdr_put_u32(c->pcl_out, st == NFS3ERR_ISDIR ? NFS3ERR_INVAL : st);
 	path_wcc_put(c, &w);
 }
 
@@ -138,14 +138,14 @@ void path_setattr(struct path_call *c)
 
 void path_access_proc(struct path_call *c)
 {
-	uint32_t want = xdr_get_u32(c->pc_in), may = 0;
-	bool dir = S_ISDIR(c->pc_st.st_mode), r, w, x;
+	uint32_t want = xdr_get_u32(c->pcl_in), may = 0;
+	bool dir = S_ISDIR(c->pcl_st.st_mode), r, w, x;
 
-	if (c->pc_in->bad || !path_as_caller(c))
+	if (c->pcl_in->bad || !path_as_caller(c))
 		return;
-	r = !path_access(c->pc_fd, R_OK);
-	w = !c->pc_rule->r_ro && !path_access(c->pc_fd, W_OK);
-	x = !path_access(c->pc_fd, X_OK);
+	r = !path_access(c->pcl_fd, R_OK);
+	w = !c->pcl_rule->r_ro && !path_access(c->pcl_fd, W_OK);
+	x = !path_access(c->pcl_fd, X_OK);
 	path_as_server(c);
 	if (r)
 		may |= NFS3_ACCESS_READ;
@@ -153,9 +153,9 @@ void path_access_proc(struct path_call *c)
 		may |= NFS3_ACCESS_MODIFY | NFS3_ACCESS_EXTEND | (dir ? NFS3_ACCESS_DELETE : 0);
 	if (x)
 		may |= dir ? NFS3_ACCESS_LOOKUP : NFS3_ACCESS_EXECUTE;
-	xdr_put_u32(c->pc_out, NFS3_OK);
-	path_put_stat(c, &c->pc_st);
-	xdr_put_u32(c->pc_out, may & want);
+	xdr_put_u32(c->pcl_out, NFS3_OK);
+	path_put_stat(c, &c->pcl_st);
+	xdr_put_u32(c->pcl_out, may & want);
 }
 
 void path_readlink(struct path_call *c)
@@ -163,26 +163,26 @@ void path_readlink(struct path_call *c)
 	char text[PATH_MAX];
 	ssize_t n = -1;
 
-	if (S_ISLNK(c->pc_st.st_mode))
-		n = readlinkat(c->pc_fd, "", text, sizeof(text));
+	if (S_ISLNK(c->pcl_st.st_mode))
+		n = readlinkat(c->pcl_fd, "", text, sizeof(text));
 	else
 		errno = EINVAL;
-	xdr_put_u32(c->pc_out, n < 0 ? path_status(-errno) : NFS3_OK);
-	path_put_post(c, c->pc_fd);
+	xdr_put_u32(c->pcl_out, n < 0 ? path_status(-errno) : NFS3_OK);
+	path_put_post(c, c->pcl_fd);
 	if (n >= 0)
-		rpc_put_item(c->pc_rpc, c->pc_out, text, (uint32_t)n);
+		rpc_put_item(c->pcl_rpc, c->pcl_out, text, (uint32_t)n);
 }
 
 /* ---- the file system ---- */
 
 void path_fsstat(struct path_call *c)
 {
-	struct xdr_out *x = c->pc_out;
+	struct xdr_out *x = c->pcl_out;
 	struct statvfs v;
-	int err = fstatvfs(c->pc_fd, &v) ? -errno : 0;
+	int err = fstatvfs(c->pcl_fd, &v) ? -errno : 0;
 
 	xdr_put_u32(x, path_status(err));
-	path_put_stat(c, &c->pc_st);
+	path_put_stat(c, &c->pcl_st);
 	if (!err)
 		nfs3_put_fsstat(x, &v);
 }
@@ -199,17 +199,17 @@ static uint64_t largest_file(int fd)
 
 void path_fsinfo(struct path_call *c)
 {
-	struct xdr_out *x = c->pc_out;
+	struct xdr_out *x = c->pcl_out;
 
 	xdr_put_u32(x, NFS3_OK);
-	path_put_stat(c, &c->pc_st);
+	path_put_stat(c, &c->pcl_st);
 	for (int i = 0; i < 2; i++) { /* rtmax, rtpref, rtmult, then the same for writes */
 		xdr_put_u32(x, DS_MAX_IO);
 		xdr_put_u32(x, DS_MAX_IO);
 		xdr_put_u32(x, DS_PAGE);
 	}
 	xdr_put_u32(x, 64 * 1024); /* dtpref */
-	xdr_put_u64(x, largest_file(c->pc_fd));
+	xdr_put_u64(x, largest_file(c->pcl_fd));
 	xdr_put_u32(x, 0); /* time_delta: 1 ns */
 	xdr_put_u32(x, 1);
 	xdr_put_u32(x,
@@ -218,12 +218,12 @@ void path_fsinfo(struct path_call *c)
 
 void path_pathconf(struct path_call *c)
 {
-	struct xdr_out *x = c->pc_out;
-	long links = fpathconf(c->pc_x->x_fd, _PC_LINK_MAX),
-	     name = fpathconf(c->pc_x->x_fd, _PC_NAME_MAX);
+	struct xdr_out *x = c->pcl_out;
+	long links = fpathconf(c->pcl_x->x_fd, _PC_LINK_MAX),
+	     name = fpathconf(c->pcl_x->x_fd, _PC_NAME_MAX);
 
 	xdr_put_u32(x, NFS3_OK);
-	path_put_stat(c, &c->pc_st);
+	path_put_stat(c, &c->pcl_st);
 	xdr_put_u32(x, links > 0 && links < UINT32_MAX ? (uint32_t)links : UINT32_MAX);
 	xdr_put_u32(x, name > 0 && name < NAME_MAX ? (uint32_t)name : NAME_MAX);
 	xdr_put_bool(x, true);	/* no_trunc */

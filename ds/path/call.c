@@ -70,11 +70,11 @@ void path_metrics_init(void)
 
 void path_fail(struct path_call *c, enum nfsstat3 st)
 {
-	struct xdr_out *x = c->pc_out;
+	struct xdr_out *x = c->pcl_out;
 
-	xdr_truncate(x, c->pc_rpc->c_body);
+	xdr_truncate(x, c->pcl_rpc->c_body);
 	xdr_put_u32(x, st);
-	switch (c->pc_proc->pr_shape) {
+	switch (c->pcl_proc->pr_shape) {
 	case PATH_PLAIN:
 		break;
 	case PATH_POST:
@@ -95,21 +95,21 @@ void path_fail(struct path_call *c, enum nfsstat3 st)
 
 static void call_free(struct path_call *c)
 {
-	path_table_put(c->pc_table);
-	ask_val_put(c->pc_names);
-	if (c->pc_buf)
-		ds_buf_put(c->pc_buf);
+	path_table_put(c->pcl_table);
+	ask_val_put(c->pcl_names);
+	if (c->pcl_buf)
+		ds_buf_put(c->pcl_buf);
 	free(c);
 }
 
 static void call_reply(struct path_call *c)
 {
-	struct rpc_call *rpc = c->pc_rpc;
-	bool garbage = c->pc_garbage;
+	struct rpc_call *rpc = c->pcl_rpc;
+	bool garbage = c->pcl_garbage;
 
-	if (c->pc_put_data && !garbage)
+	if (c->pcl_put_data && !garbage)
 		path_read_reply(c);
-	metric_observe_us(m_seconds, (clock_mono_ns() - c->pc_start_ns) / 1000);
+	metric_observe_us(m_seconds, (clock_mono_ns() - c->pcl_start_ns) / 1000);
 	call_free(c);
 	if (garbage)
 		rpc_reply_error(rpc, RPC_A_GARBAGE_ARGS);
@@ -119,18 +119,18 @@ static void call_reply(struct path_call *c)
 
 static void done_run(struct loop_msg *m)
 {
-	call_reply(caa_container_of(m, struct path_call, pc_msg));
+	call_reply(caa_container_of(m, struct path_call, pcl_msg));
 }
 
 void path_call_done(struct path_call *c)
 {
-	c->pc_msg.m_run = done_run;
-	loop_post(c->pc_rpc->c_loop, &c->pc_msg);
+	c->pcl_msg.m_run = done_run;
+	loop_post(c->pcl_rpc->c_loop, &c->pcl_msg);
 }
 
 static void call_denied(struct path_call *c, enum rpc_auth_stat why)
 {
-	struct rpc_call *rpc = c->pc_rpc;
+	struct rpc_call *rpc = c->pcl_rpc;
 
 	metric_add(m_denied, 1);
 	call_free(c);
@@ -159,26 +159,26 @@ static struct ask_val *call_names_ask(void *arg, const void *key, size_t len)
 const struct path_export *path_export_of(struct path_call *c, uint16_t id,
 					 const struct exp_rule **rule)
 {
-	const struct path_table *t = c->pc_table;
-	const uint8_t *match = exp_names_told(t->t_exports, c->pc_names);
+	const struct path_table *t = c->pcl_table;
+	const uint8_t *match = exp_names_told(t->t_exports, c->pcl_names);
 
 	for (unsigned i = 0; i < t->t_exports->xt_n; i++) {
 		const struct path_export *x = &t->t_x[i];
 
 		if (x->x_fd < 0 || x->x_exp->e_id != id)
 			continue;
-		*rule = exp_match(x->x_exp, c->pc_addr, match, &c->pc_unknown);
+		*rule = exp_match(x->x_exp, c->pcl_addr, match, &c->pcl_unknown);
 		return *rule ? x : NULL;
 	}
-	c->pc_unknown = false;
+	c->pcl_unknown = false;
 	return NULL;
 }
 
 enum rpc_auth_stat path_auth(const struct path_call *c, const struct exp_rule *r)
 {
-	enum exp_sec sec = c->pc_rpc->c_cred.rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
+	enum exp_sec sec = c->pcl_rpc->c_cred.rc_flavor == RPC_AUTH_SYS ? EXP_SYS : EXP_NONE;
 
-	if (c->pc_tls < r->r_tls || (r->r_privileged && c->pc_port >= PRIVILEGED_END))
+	if (c->pcl_tls < r->r_tls || (r->r_privileged && c->pcl_port >= PRIVILEGED_END))
 		return RPC_AUTH_TOOWEAK;
 	for (unsigned i = 0; i < r->r_nsec; i++)
 		if (r->r_sec[i] == sec)
@@ -194,8 +194,8 @@ static uint32_t known_id(uint32_t id, uint32_t anon)
 
 static void ids_make(struct path_call *c, const struct exp_rule *r)
 {
-	const struct rpc_cred *cr = &c->pc_rpc->c_cred;
-	struct path_ids *to = &c->pc_ids;
+	const struct rpc_cred *cr = &c->pcl_rpc->c_cred;
+	struct path_ids *to = &c->pcl_ids;
 	bool root = r->r_squash == EXP_SQUASH_ROOT;
 
 	*to = (struct path_ids){.id_uid = r->r_anon_uid, .id_gid = r->r_anon_gid};
@@ -214,11 +214,11 @@ static void ids_make(struct path_call *c, const struct exp_rule *r)
 
 bool path_as_caller(struct path_call *c)
 {
-	int err = path_become(&c->pc_ids);
+	int err = path_become(&c->pcl_ids);
 
 	if (!err)
 		return true;
-	log_warn("exports: cannot act as user %u: %s", c->pc_ids.id_uid, strerror(-err));
+	log_warn("exports: cannot act as user %u: %s", c->pcl_ids.id_uid, strerror(-err));
 	path_fail(c, NFS3ERR_SERVERFAULT);
 	return false;
 }
@@ -237,39 +237,39 @@ void path_as_server(struct path_call *c)
 
 static void call_run(struct path_job *j)
 {
-	struct path_call *c = caa_container_of(j, struct path_call, pc_job);
-	bool data = c->pc_rpc->c_proc == NFS3_READ || c->pc_rpc->c_proc == NFS3_WRITE ||
-		    c->pc_rpc->c_proc == NFS3_COMMIT;
+	struct path_call *c = caa_container_of(j, struct path_call, pcl_job);
+	bool data = c->pcl_rpc->c_proc == NFS3_READ || c->pcl_rpc->c_proc == NFS3_WRITE ||
+		    c->pcl_rpc->c_proc == NFS3_COMMIT;
 
 	path_as_server(c);
 	/* READ, WRITE and COMMIT use descriptors that file.c keeps open. */
-	c->pc_fd = data ? -1 : path_fh_open(c->pc_x->x_fd, &c->pc_fh);
-	if (!data && c->pc_fd < 0)
-		path_fail(c, path_status(c->pc_fd));
-	else if (!data && fstat(c->pc_fd, &c->pc_st))
+	c->pcl_fd = data ? -1 : path_fh_open(c->pcl_x->x_fd, &c->pcl_fh);
+	if (!data && c->pcl_fd < 0)
+		path_fail(c, path_status(c->pcl_fd));
+	else if (!data && fstat(c->pcl_fd, &c->pcl_st))
 		path_fail(c, path_status(-errno));
-	else if (!data && !c->pc_st.st_nlink)
+	else if (!data && !c->pcl_st.st_nlink)
 		path_fail(c, NFS3ERR_STALE);
-	else if (c->pc_proc->pr_changes && c->pc_rule->r_ro)
+	else if (c->pcl_proc->pr_changes && c->pcl_rule->r_ro)
 		path_fail(c, NFS3ERR_ROFS);
 	else
-		c->pc_proc->pr_run(c);
-	if (c->pc_fd >= 0)
-		close(c->pc_fd);
-	if (c->pc_in->bad)
-		c->pc_garbage = true;
-	path_drc_done(c->pc_path->p_drc, c, true);
+		c->pcl_proc->pr_run(c);
+	if (c->pcl_fd >= 0)
+		close(c->pcl_fd);
+	if (c->pcl_in->bad)
+		c->pcl_garbage = true;
+	path_drc_done(c->pcl_path->p_drc, c, true);
 	path_call_done(c);
 }
 
 static void call_submit(struct path_call *c)
 {
-	c->pc_job.pj_run = call_run;
-	if (path_work_submit(c->pc_path->p_work, &c->pc_job))
+	c->pcl_job.pj_run = call_run;
+	if (path_work_submit(c->pcl_path->p_work, &c->pcl_job))
 		return;
 	metric_add(m_busy, 1);
 	path_fail(c, NFS3ERR_JUKEBOX);
-	path_drc_done(c->pc_path->p_drc, c, false);
+	path_drc_done(c->pcl_path->p_drc, c, false);
 	call_reply(c);
 }
 
@@ -277,9 +277,9 @@ static void call_submit(struct path_call *c)
 
 static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
 {
-	struct path_call *c = caa_container_of(w, struct path_call, pc_bufwait);
+	struct path_call *c = caa_container_of(w, struct path_call, pcl_bufwait);
 
-	c->pc_buf = b;
+	c->pcl_buf = b;
 	call_submit(c);
 }
 
@@ -287,7 +287,7 @@ static void buf_ready(struct ds_buf_wait *w, struct ds_buf *b)
  * received where it should be. */
 static void write_hint(const struct path_call *c)
 {
-	struct xdr_in x = *c->pc_in;
+	struct xdr_in x = *c->pcl_in;
 	const uint8_t *data;
 	uint32_t len;
 
@@ -295,46 +295,46 @@ static void write_hint(const struct path_call *c)
 	data = xdr_get_opaque(&x, DS_MAX_IO, &len);
 	if (!data || !len)
 		return;
-	metric_add(m_copied, rpc_call_copied(c->pc_rpc, data));
-	rpc_call_bulk_hint(c->pc_rpc, data);
+	metric_add(m_copied, rpc_call_copied(c->pcl_rpc, data));
+	rpc_call_bulk_hint(c->pcl_rpc, data);
 }
 
 static void nfs3_begin(struct path_call *c)
 {
-	const struct path_proc *pr = c->pc_proc;
+	const struct path_proc *pr = c->pcl_proc;
 	enum rpc_auth_stat auth;
 
-	c->pc_x = path_export_of(c, c->pc_fh.fh_export, &c->pc_rule);
-	if (!c->pc_x) {
-		metric_add(c->pc_unknown ? m_busy : m_denied, 1);
-		path_fail(c, c->pc_unknown ? NFS3ERR_JUKEBOX : NFS3ERR_STALE);
+	c->pcl_x = path_export_of(c, c->pcl_fh.fh_export, &c->pcl_rule);
+	if (!c->pcl_x) {
+		metric_add(c->pcl_unknown ? m_busy : m_denied, 1);
+		path_fail(c, c->pcl_unknown ? NFS3ERR_JUKEBOX : NFS3ERR_STALE);
 		call_reply(c);
 		return;
 	}
-	auth = path_auth(c, c->pc_rule);
+	auth = path_auth(c, c->pcl_rule);
 	if (auth != RPC_AUTH_OK) {
 		call_denied(c, auth);
 		return;
 	}
-	ids_make(c, c->pc_rule);
-	if (c->pc_rpc->c_proc == NFS3_READ) {
+	ids_make(c, c->pcl_rule);
+	if (c->pcl_rpc->c_proc == NFS3_READ) {
 		if (!path_read_args(c)) {
 			call_reply(c);
 			return;
 		}
-		rpc_call_expect(c->pc_rpc, ds_buf_takes(c->pc_count));
-		c->pc_bufwait.bw_ready = buf_ready;
+		rpc_call_expect(c->pcl_rpc, ds_buf_takes(c->pcl_count));
+		c->pcl_bufwait.bw_ready = buf_ready;
 		/* The device knows only the pool's memory. */
-		if (rpc_conn_is_rdma(c->pc_rpc->c_conn))
-			ds_buf_get_pooled(&c->pc_bufwait, c->pc_count ? c->pc_count : 1);
+		if (rpc_conn_is_rdma(c->pcl_rpc->c_conn))
+			ds_buf_get_pooled(&c->pcl_bufwait, c->pcl_count ? c->pcl_count : 1);
 		else
-			ds_buf_get(&c->pc_bufwait, c->pc_count ? c->pc_count : 1);
+			ds_buf_get(&c->pcl_bufwait, c->pcl_count ? c->pcl_count : 1);
 		return;
 	}
-	if (c->pc_rpc->c_proc == NFS3_WRITE)
+	if (c->pcl_rpc->c_proc == NFS3_WRITE)
 		write_hint(c);
 	if (pr->pr_once) {
-		enum path_drc_verdict v = path_drc_begin(c->pc_path->p_drc, c);
+		enum path_drc_verdict v = path_drc_begin(c->pcl_path->p_drc, c);
 
 		if (v == PATH_DRC_KNOWN)
 			call_reply(c);
@@ -346,17 +346,18 @@ static void nfs3_begin(struct path_call *c)
 
 static void mount_begin(struct path_call *c)
 {
-	c->pc_job.pj_run = path_mount_run;
-	if (path_work_submit(c->pc_path->p_work, &c->pc_job))
+	c->pcl_job.pj_run = path_mount_run;
+	if (path_work_submit(c->pcl_path->p_work, &c->pcl_job))
 		return;
 	metric_add(m_busy, 1);
-	c->pc_rpc->c_reply.bad = true; /* MOUNT has no status for "try later": answer SYSTEM_ERR. */
+	c->pcl_rpc->c_reply.bad =
+		true; /* MOUNT has no status for "try later": answer SYSTEM_ERR. */
 	call_reply(c);
 }
 
 static void call_known(struct path_call *c)
 {
-	if (c->pc_proc)
+	if (c->pcl_proc)
 		nfs3_begin(c);
 	else
 		mount_begin(c);
@@ -364,23 +365,23 @@ static void call_known(struct path_call *c)
 
 static void names_answered(struct ask_wait *w, struct ask_val *v)
 {
-	struct path_call *c = caa_container_of(w, struct path_call, pc_wait);
+	struct path_call *c = caa_container_of(w, struct path_call, pcl_wait);
 
-	c->pc_names = v;
+	c->pcl_names = v;
 	call_known(c);
 }
 
 /* c is complete except for the names of its table. */
 static void call_begin(struct path_call *c)
 {
-	struct exp_names_key key = {.nk_generation = c->pc_table->t_exports->xt_generation};
+	struct exp_names_key key = {.nk_generation = c->pcl_table->t_exports->xt_generation};
 
-	memcpy(key.nk_addr, c->pc_addr, 16);
-	if (c->pc_table->t_exports->xt_nnames) {
-		c->pc_wait.aw_loop = c->pc_rpc->c_loop;
-		c->pc_wait.aw_then = names_answered;
-		c->pc_names = ask_get(c->pc_path->p_ask_names, &key, sizeof(key), &c->pc_wait);
-		if (!c->pc_names)
+	memcpy(key.nk_addr, c->pcl_addr, 16);
+	if (c->pcl_table->t_exports->xt_nnames) {
+		c->pcl_wait.aw_loop = c->pcl_rpc->c_loop;
+		c->pcl_wait.aw_then = names_answered;
+		c->pcl_names = ask_get(c->pcl_path->p_ask_names, &key, sizeof(key), &c->pcl_wait);
+		if (!c->pcl_names)
 			return;
 	}
 	call_known(c);
@@ -394,16 +395,16 @@ static struct path_call *call_new(struct path *p, struct rpc_call *rpc)
 		rpc_reply_error(rpc, RPC_A_SYSTEM_ERR);
 		return NULL;
 	}
-	c->pc_path = p;
-	c->pc_rpc = rpc;
-	c->pc_in = &rpc->c_args;
-	c->pc_out = &rpc->c_reply;
-	c->pc_table = path_table_get(p);
-	c->pc_start_ns = clock_mono_ns();
-	c->pc_fd = -1;
-	c->pc_port = UINT16_MAX;
-	c->pc_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* only the loop may ask this */
-	exp_addr(rpc_conn_peer(rpc->c_conn), c->pc_addr, &c->pc_port);
+	c->pcl_path = p;
+	c->pcl_rpc = rpc;
+	c->pcl_in = &rpc->c_args;
+	c->pcl_out = &rpc->c_reply;
+	c->pcl_table = path_table_get(p);
+	c->pcl_start_ns = clock_mono_ns();
+	c->pcl_fd = -1;
+	c->pcl_port = UINT16_MAX;
+	c->pcl_tls = (enum exp_tls)rpc_conn_tls(rpc->c_conn); /* only the loop may ask this */
+	exp_addr(rpc_conn_peer(rpc->c_conn), c->pcl_addr, &c->pcl_port);
 	return c;
 }
 
@@ -415,11 +416,11 @@ void path_nfs3(struct path *p, struct rpc_call *rpc)
 
 	if (!c)
 		return;
-	c->pc_proc = &path_procs[rpc->c_proc];
-	fh = xdr_get_opaque(c->pc_in, NFS3_FHSIZE, &len);
-	if (!fh || !path_fh_read(p, fh, len, &c->pc_fh)) {
-		c->pc_garbage = c->pc_in->bad;
-		if (!c->pc_garbage)
+	c->pcl_proc = &path_procs[rpc->c_proc];
+	fh = xdr_get_opaque(c->pcl_in, NFS3_FHSIZE, &len);
+	if (!fh || !path_fh_read(p, fh, len, &c->pcl_fh)) {
+		c->pcl_garbage = c->pcl_in->bad;
+		if (!c->pcl_garbage)
 			path_fail(c, NFS3ERR_BADHANDLE);
 		call_reply(c);
 		return;

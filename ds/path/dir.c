@@ -45,7 +45,7 @@ static bool entry_look(struct listing *l, const char *name, struct stat *st, str
 	fd = path_open_at(l->l_fd, name);
 	if (fd < 0)
 		return false;
-	ok = !fstat(fd, st) && !path_fh_of(fd, "", c->pc_fh.fh_export, fh);
+	ok = !fstat(fd, st) && !path_fh_of(fd, "", c->pcl_fh.fh_export, fh);
 	close(fd);
 	return ok;
 }
@@ -62,7 +62,7 @@ static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const ch
 	bool known = l->l_plus && entry_look(l, name, &st, &fh);
 
 	if (known)
-		wlen = path_fh_write(c->pc_path, &fh, wire);
+		wlen = path_fh_write(c->pcl_path, &fh, wire);
 	if (l->l_plus)
 		more = 4 + 4 + (known ? NFS3_FATTR_LEN + 4 + padded(wlen) : 0);
 	/* READDIRPLUS: a first entry larger than dircount is better than none. */
@@ -72,19 +72,19 @@ static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const ch
 	l->l_used += plain + more;
 	l->l_names += plain;
 	l->l_n++;
-	xdr_put_bool(c->pc_out, true);
-	xdr_put_u64(c->pc_out, ino ? ino : 1);
-	xdr_put_opaque(c->pc_out, name, (uint32_t)len);
-	xdr_put_u64(c->pc_out, cookie);
+	xdr_put_bool(c->pcl_out, true);
+	xdr_put_u64(c->pcl_out, ino ? ino : 1);
+	xdr_put_opaque(c->pcl_out, name, (uint32_t)len);
+	xdr_put_u64(c->pcl_out, cookie);
 	if (!l->l_plus)
 		return true;
 	if (known)
 		path_put_stat(c, &st);
 	else
-		nfs3_put_post_op(c->pc_out, NULL);
-	xdr_put_bool(c->pc_out, known);
+		nfs3_put_post_op(c->pcl_out, NULL);
+	xdr_put_bool(c->pcl_out, known);
 	if (known)
-		xdr_put_opaque(c->pc_out, wire, wlen);
+		xdr_put_opaque(c->pcl_out, wire, wlen);
 	return true;
 }
 
@@ -92,7 +92,7 @@ static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const ch
 static int entries_put(struct listing *l)
 {
 	struct path_call *c = l->l_call;
-	bool root = c->pc_st.st_dev == c->pc_x->x_dev && c->pc_st.st_ino == c->pc_x->x_ino;
+	bool root = c->pcl_st.st_dev == c->pcl_x->x_dev && c->pcl_st.st_ino == c->pcl_x->x_ino;
 	_Alignas(struct dirent64) char buf[CHUNK];
 
 	for (;;) {
@@ -108,7 +108,7 @@ static int entries_put(struct listing *l)
 			const struct dirent64 *d = (const struct dirent64 *)(buf + at);
 			/* Hide the inode number of the directory above the export's folder. */
 			uint64_t ino =
-				root && strcmp(d->d_name, "..") == 0 ? c->pc_x->x_ino : d->d_ino;
+				root && strcmp(d->d_name, "..") == 0 ? c->pcl_x->x_ino : d->d_ino;
 
 			if (!entry_put(l, ino, (uint64_t)d->d_off, d->d_name))
 				return 0;
@@ -123,7 +123,7 @@ static int dir_list(struct listing *l, uint64_t cookie)
 	char name[PATH_FD_LEN];
 	int err;
 
-	l->l_fd = open(path_of_fd(name, c->pc_fd), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	l->l_fd = open(path_of_fd(name, c->pcl_fd), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (l->l_fd < 0)
 		return -errno;
 	if (cookie && lseek(l->l_fd, (off_t)cookie, SEEK_SET) < 0)
@@ -136,23 +136,23 @@ static int dir_list(struct listing *l, uint64_t cookie)
 
 static void readdir_fail(struct path_call *c, enum nfsstat3 st)
 {
-	xdr_truncate(c->pc_out, c->pc_rpc->c_body);
-	xdr_put_u32(c->pc_out, st);
-	path_put_post(c, c->pc_fd);
+	xdr_truncate(c->pcl_out, c->pcl_rpc->c_body);
+	xdr_put_u32(c->pcl_out, st);
+	path_put_post(c, c->pcl_fd);
 }
 
 static void readdir_do(struct path_call *c, struct listing *l)
 {
-	uint64_t cookie = xdr_get_u64(c->pc_in);
-	const uint8_t *verf = xdr_get_fixed(c->pc_in, NFS3_COOKIEVERFSIZE);
+	uint64_t cookie = xdr_get_u64(c->pcl_in);
+	const uint8_t *verf = xdr_get_fixed(c->pcl_in, NFS3_COOKIEVERFSIZE);
 	int err;
 
 	if (l->l_plus)
-		l->l_most_names = xdr_get_u32(c->pc_in);
-	l->l_most = xdr_get_u32(c->pc_in);
-	if (c->pc_in->bad)
+		l->l_most_names = xdr_get_u32(c->pcl_in);
+	l->l_most = xdr_get_u32(c->pcl_in);
+	if (c->pcl_in->bad)
 		return;
-	if (!S_ISDIR(c->pc_st.st_mode)) {
+	if (!S_ISDIR(c->pcl_st.st_mode)) {
 		readdir_fail(c, NFS3ERR_NOTDIR);
 		return;
 	}
@@ -163,9 +163,9 @@ static void readdir_do(struct path_call *c, struct listing *l)
 	if (l->l_most > MOST_REPLY)
 		l->l_most = MOST_REPLY;
 	l->l_used = FRAME;
-	xdr_put_u32(c->pc_out, NFS3_OK);
-	path_put_stat(c, &c->pc_st);
-	xdr_put_fixed(c->pc_out, verifier, sizeof(verifier));
+	xdr_put_u32(c->pcl_out, NFS3_OK);
+	path_put_stat(c, &c->pcl_st);
+	xdr_put_fixed(c->pcl_out, verifier, sizeof(verifier));
 	if (!path_as_caller(c))
 		return;
 	err = dir_list(l, cookie);
@@ -179,8 +179,8 @@ static void readdir_do(struct path_call *c, struct listing *l)
 	else if (l->l_used > l->l_most)
 		readdir_fail(c, NFS3ERR_TOOSMALL); /* not even an empty list fits */
 	else {
-		xdr_put_bool(c->pc_out, false);
-		xdr_put_bool(c->pc_out, l->l_eof);
+		xdr_put_bool(c->pcl_out, false);
+		xdr_put_bool(c->pcl_out, l->l_eof);
 	}
 }
 

@@ -70,14 +70,14 @@ int path_drc_open(struct path_drc **out, size_t bytes)
 static void drc_key_make(const struct path_drc *d, const struct path_call *c,
 			 const struct xdr_in *args, struct drc_key *k)
 {
-	const struct rpc_cred *cr = &c->pc_rpc->c_cred;
+	const struct rpc_cred *cr = &c->pcl_rpc->c_cred;
 	crypto_generichash_state h;
 
 	memset(k, 0, sizeof(*k));
-	memcpy(k->k_addr, c->pc_addr, 16);
-	k->k_xid = c->pc_rpc->c_xid;
-	k->k_prog = c->pc_rpc->c_prog;
-	k->k_proc = c->pc_rpc->c_proc;
+	memcpy(k->k_addr, c->pcl_addr, 16);
+	k->k_xid = c->pcl_rpc->c_xid;
+	k->k_prog = c->pcl_rpc->c_prog;
+	k->k_proc = c->pcl_rpc->c_proc;
 	k->k_len = (uint32_t)xdr_left(args);
 	crypto_generichash_init(&h, d->d_secret, sizeof(d->d_secret), sizeof(k->k_sum));
 	crypto_generichash_update(&h, (const uint8_t *)&cr->rc_flavor, sizeof(cr->rc_flavor));
@@ -129,7 +129,7 @@ static void drc_trim(struct path_drc *d, uint64_t now)
 
 static void copy_reply(struct path_call *c, const struct path_drc_entry *e)
 {
-	uint8_t *p = xdr_reserve(c->pc_out, e->de_len);
+	uint8_t *p = xdr_reserve(c->pcl_out, e->de_len);
 
 	if (p)
 		memcpy(p, e->de_reply, e->de_len);
@@ -141,14 +141,14 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 	struct path_drc_entry *e;
 	struct drc_key k;
 
-	drc_key_make(d, c, &c->pc_rpc->c_args, &k);
+	drc_key_make(d, c, &c->pcl_rpc->c_args, &k);
 	pthread_mutex_lock(&d->d_lock);
 	e = drc_find(d, &k);
 	if (e && e->de_done_ns) {
 		copy_reply(c, e);
 		v = PATH_DRC_KNOWN;
 	} else if (e) {
-		c->pc_next = e->de_waits;
+		c->pcl_next = e->de_waits;
 		e->de_waits = c;
 		v = PATH_DRC_WAITS;
 	} else {
@@ -159,7 +159,7 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 			free(e);
 			e = NULL;
 		}
-		c->pc_entry = e; /* Without memory the call runs, but its reply is not kept. */
+		c->pcl_entry = e; /* Without memory the call runs, but its reply is not kept. */
 	}
 	pthread_mutex_unlock(&d->d_lock);
 	if (v != PATH_DRC_NEW)
@@ -174,34 +174,34 @@ static void drc_answer(struct path_call *list, const struct path_call *done)
 		struct path_call *c = list;
 		uint8_t *p = NULL;
 
-		list = c->pc_next;
-		c->pc_garbage = done->pc_garbage;
-		if (!c->pc_garbage)
-			p = xdr_reserve(c->pc_out, done->pc_out->x_len - done->pc_rpc->c_body);
+		list = c->pcl_next;
+		c->pcl_garbage = done->pcl_garbage;
+		if (!c->pcl_garbage)
+			p = xdr_reserve(c->pcl_out, done->pcl_out->x_len - done->pcl_rpc->c_body);
 		if (p)
-			memcpy(p, done->pc_out->x_head + done->pc_rpc->c_body,
-			       done->pc_out->x_len - done->pc_rpc->c_body);
+			memcpy(p, done->pcl_out->x_head + done->pcl_rpc->c_body,
+			       done->pcl_out->x_len - done->pcl_rpc->c_body);
 		path_call_done(c);
 	}
 }
 
 void path_drc_done(struct path_drc *d, struct path_call *c, bool keep)
 {
-	struct path_drc_entry *e = c->pc_entry;
+	struct path_drc_entry *e = c->pcl_entry;
 	struct path_call *waits;
 
 	if (!e)
 		return;
-	c->pc_entry = NULL;
+	c->pcl_entry = NULL;
 	pthread_mutex_lock(&d->d_lock);
 	waits = e->de_waits;
 	e->de_waits = NULL;
-	if (keep && !c->pc_garbage && !c->pc_out->bad) {
-		e->de_len = (uint32_t)(c->pc_out->x_len - c->pc_rpc->c_body);
+	if (keep && !c->pcl_garbage && !c->pcl_out->bad) {
+		e->de_len = (uint32_t)(c->pcl_out->x_len - c->pcl_rpc->c_body);
 		e->de_reply = malloc(e->de_len);
 	}
 	if (e->de_reply) {
-		memcpy(e->de_reply, c->pc_out->x_head + c->pc_rpc->c_body, e->de_len);
+		memcpy(e->de_reply, c->pcl_out->x_head + c->pcl_rpc->c_body, e->de_len);
 		e->de_done_ns = clock_mono_ns();
 		*d->d_tail = e;
 		d->d_tail = &e->de_next;

@@ -64,7 +64,7 @@ static bool verf_matches(const struct make *m, const struct stat *st)
 static int take_existing(struct path_call *c, struct make *m)
 {
 	struct nfs3_sattr size = m->m_sattr;
-	int fd = path_open_at(c->pc_fd, m->m_name.n_name), err = 0;
+	int fd = path_open_at(c->pcl_fd, m->m_name.n_name), err = 0;
 	struct stat st;
 
 	if (fd < 0)
@@ -88,13 +88,13 @@ static int make_file(struct path_call *c, struct make *m)
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
 	for (unsigned i = 0; i < TRIES; i++) {
-		int fd = openat(c->pc_fd, m->m_name.n_name, flags, make_mode_of(m, NEW_FILE));
+		int fd = openat(c->pcl_fd, m->m_name.n_name, flags, make_mode_of(m, NEW_FILE));
 
 		if (fd >= 0) {
 			if (m->m_how == NFS3_EXCLUSIVE && futimens(fd, m->m_verf)) {
 				int err = -errno;
 
-				unlinkat(c->pc_fd, m->m_name.n_name, 0);
+				unlinkat(c->pcl_fd, m->m_name.n_name, 0);
 				close(fd);
 				return err;
 			}
@@ -117,16 +117,16 @@ static int make_other(struct path_call *c, struct make *m)
 	int rc, fd;
 
 	if (m->m_type == S_IFDIR)
-		rc = mkdirat(c->pc_fd, name, make_mode_of(m, NEW_DIR));
+		rc = mkdirat(c->pcl_fd, name, make_mode_of(m, NEW_DIR));
 	else if (m->m_type == S_IFLNK)
-		rc = symlinkat(m->m_target, c->pc_fd, name);
+		rc = symlinkat(m->m_target, c->pcl_fd, name);
 	else
-		rc = mknodat(c->pc_fd, name, m->m_type | make_mode_of(m, NEW_FILE), m->m_dev);
+		rc = mknodat(c->pcl_fd, name, m->m_type | make_mode_of(m, NEW_FILE), m->m_dev);
 	if (rc)
 		return -errno;
-	fd = path_open_at(c->pc_fd, name);
+	fd = path_open_at(c->pcl_fd, name);
 	if (fd < 0)
-		unlinkat(c->pc_fd, name, m->m_type == S_IFDIR ? AT_REMOVEDIR : 0);
+		unlinkat(c->pcl_fd, name, m->m_type == S_IFDIR ? AT_REMOVEDIR : 0);
 	return fd;
 }
 
@@ -141,7 +141,7 @@ static int make(struct path_call *c, struct make *m)
 	if (!err)
 		return fd;
 	close(fd);
-	unlinkat(c->pc_fd, m->m_name.n_name, m->m_type == S_IFDIR ? AT_REMOVEDIR : 0);
+	unlinkat(c->pcl_fd, m->m_name.n_name, m->m_type == S_IFDIR ? AT_REMOVEDIR : 0);
 	return err;
 }
 
@@ -149,11 +149,11 @@ static void put_made(struct path_call *c, int fd)
 {
 	uint8_t wire[NFS3_FHSIZE];
 	struct path_fh fh;
-	bool known = !path_fh_of(fd, "", c->pc_fh.fh_export, &fh);
+	bool known = !path_fh_of(fd, "", c->pcl_fh.fh_export, &fh);
 
-	xdr_put_bool(c->pc_out, known);
+	xdr_put_bool(c->pcl_out, known);
 	if (known)
-		xdr_put_opaque(c->pc_out, wire, path_fh_write(c->pc_path, &fh, wire));
+		xdr_put_opaque(c->pcl_out, wire, path_fh_write(c->pcl_path, &fh, wire));
 	path_put_post(c, fd);
 }
 
@@ -165,11 +165,11 @@ static void make_reply(struct path_call *c, struct make *m)
 
 	if (st == NFS3_OK && path_is_dots(&m->m_name))
 		st = NFS3ERR_EXIST;
-	if (!S_ISDIR(c->pc_st.st_mode))
+	if (!S_ISDIR(c->pcl_st.st_mode))
 		st = NFS3ERR_NOTDIR;
-	path_wcc_begin(c, &w, c->pc_fd);
+	path_wcc_begin(c, &w, c->pcl_fd);
 	if (st == NFS3_OK) {
-		fd = path_become(&c->pc_ids);
+		fd = path_become(&c->pcl_ids);
 		if (!fd)
 			fd = make(c, m);
 		path_as_server(c);
@@ -180,8 +180,8 @@ static void make_reply(struct path_call *c, struct make *m)
 	if (st == NFS3_OK)
 		st = path_status(path_sync(c, fd));
 	if (st == NFS3_OK)
-		st = path_status(path_sync(c, c->pc_fd));
-	xdr_put_u32(c->pc_out, st);
+		st = path_status(path_sync(c, c->pcl_fd));
+	xdr_put_u32(c->pcl_out, st);
 	if (st == NFS3_OK)
 		put_made(c, fd);
 	path_wcc_put(c, &w);
@@ -194,16 +194,16 @@ void path_create(struct path_call *c)
 	struct make m = {.m_type = S_IFREG};
 
 	path_get_name(c, &m.m_name);
-	m.m_how = xdr_get_u32(c->pc_in);
+	m.m_how = xdr_get_u32(c->pcl_in);
 	if (m.m_how == NFS3_EXCLUSIVE) {
-		m.m_verf[0].tv_sec = (int32_t)xdr_get_u32(c->pc_in);
-		m.m_verf[1].tv_sec = (int32_t)xdr_get_u32(c->pc_in);
+		m.m_verf[0].tv_sec = (int32_t)xdr_get_u32(c->pcl_in);
+		m.m_verf[1].tv_sec = (int32_t)xdr_get_u32(c->pcl_in);
 	} else {
-		nfs3_get_sattr(c->pc_in, &m.m_sattr);
+		nfs3_get_sattr(c->pcl_in, &m.m_sattr);
 	}
 	if (m.m_how > NFS3_EXCLUSIVE)
-		c->pc_in->bad = true;
-	if (!c->pc_in->bad)
+		c->pcl_in->bad = true;
+	if (!c->pcl_in->bad)
 		make_reply(c, &m);
 }
 
@@ -212,8 +212,8 @@ void path_mkdir(struct path_call *c)
 	struct make m = {.m_type = S_IFDIR};
 
 	path_get_name(c, &m.m_name);
-	nfs3_get_sattr(c->pc_in, &m.m_sattr);
-	if (!c->pc_in->bad)
+	nfs3_get_sattr(c->pcl_in, &m.m_sattr);
+	if (!c->pcl_in->bad)
 		make_reply(c, &m);
 }
 
@@ -224,9 +224,9 @@ void path_symlink(struct path_call *c)
 	uint32_t len;
 
 	path_get_name(c, &m.m_name);
-	nfs3_get_sattr(c->pc_in, &m.m_sattr);
-	p = xdr_get_opaque(c->pc_in, UINT32_MAX, &len);
-	if (c->pc_in->bad)
+	nfs3_get_sattr(c->pcl_in, &m.m_sattr);
+	p = xdr_get_opaque(c->pcl_in, UINT32_MAX, &len);
+	if (c->pcl_in->bad)
 		return;
 	if (len >= sizeof(m.m_target))
 		m.m_name.n_status = NFS3ERR_NAMETOOLONG;
@@ -243,17 +243,17 @@ void path_mknod(struct path_call *c)
 	uint32_t type, maj, min;
 
 	path_get_name(c, &m.m_name);
-	type = xdr_get_u32(c->pc_in);
+	type = xdr_get_u32(c->pcl_in);
 	if (type < NF3REG || type > NF3FIFO)
-		c->pc_in->bad = true;
+		c->pcl_in->bad = true;
 	if (type == NF3CHR || type == NF3BLK || type == NF3SOCK || type == NF3FIFO)
-		nfs3_get_sattr(c->pc_in, &m.m_sattr);
+		nfs3_get_sattr(c->pcl_in, &m.m_sattr);
 	if (type == NF3CHR || type == NF3BLK) {
-		maj = xdr_get_u32(c->pc_in);
-		min = xdr_get_u32(c->pc_in);
+		maj = xdr_get_u32(c->pcl_in);
+		min = xdr_get_u32(c->pcl_in);
 		m.m_dev = makedev(maj, min);
 	}
-	if (c->pc_in->bad)
+	if (c->pcl_in->bad)
 		return;
 	m.m_type = type == NF3CHR    ? S_IFCHR
 		   : type == NF3BLK  ? S_IFBLK

@@ -50,13 +50,13 @@ static const char *mount_addr_text(const uint8_t addr[16], char buf[INET6_ADDRST
 /* path NULL: forgets all mounts of this address. */
 static void mounts_forget(struct path_call *c, const char *path)
 {
-	struct path_mounts *ms = c->pc_path->p_mounts;
+	struct path_mounts *ms = c->pcl_path->p_mounts;
 
 	pthread_mutex_lock(&ms->ms_lock);
 	for (unsigned i = 0; i < MOUNTS_MAX; i++) {
 		struct mounted *m = &ms->ms_list[i];
 
-		if (m->m_path && memcmp(m->m_addr, c->pc_addr, 16) == 0 &&
+		if (m->m_path && memcmp(m->m_addr, c->pcl_addr, 16) == 0 &&
 		    (!path || strcmp(m->m_path, path) == 0)) {
 			free(m->m_path);
 			m->m_path = NULL;
@@ -68,7 +68,7 @@ static void mounts_forget(struct path_call *c, const char *path)
 /* A new mount takes the place of the oldest. */
 static void mounts_note(struct path_call *c, uint16_t export, const char *path)
 {
-	struct path_mounts *ms = c->pc_path->p_mounts;
+	struct path_mounts *ms = c->pcl_path->p_mounts;
 	struct mounted *m;
 
 	mounts_forget(c, path);
@@ -77,7 +77,7 @@ static void mounts_note(struct path_call *c, uint16_t export, const char *path)
 	free(m->m_path);
 	m->m_path = strdup(path);
 	m->m_export = export;
-	memcpy(m->m_addr, c->pc_addr, 16);
+	memcpy(m->m_addr, c->pcl_addr, 16);
 	pthread_mutex_unlock(&ms->ms_lock);
 }
 
@@ -171,8 +171,8 @@ static int mount_walk(const struct path_export *x, const char *rest, struct path
 static const struct path_export *export_of_path(struct path_call *c, const char *path,
 						const struct exp_rule **rule, const char **rest)
 {
-	for (unsigned i = 0; i < c->pc_table->t_exports->xt_n; i++) {
-		const struct path_export *x = &c->pc_table->t_x[i];
+	for (unsigned i = 0; i < c->pcl_table->t_exports->xt_n; i++) {
+		const struct path_export *x = &c->pcl_table->t_x[i];
 
 		if (x->x_fd >= 0 && (*rest = mount_below(x->x_exp->e_path, path)))
 			return path_export_of(c, x->x_exp->e_id, rule);
@@ -196,10 +196,10 @@ static void put_flavors(struct xdr_out *out, const struct exp_rule *r)
 static bool get_path(struct path_call *c, char path[MOUNT3_PATHLEN + 1])
 {
 	uint32_t len;
-	const uint8_t *p = xdr_get_opaque(c->pc_in, MOUNT3_PATHLEN, &len);
+	const uint8_t *p = xdr_get_opaque(c->pcl_in, MOUNT3_PATHLEN, &len);
 
 	if (!p || memchr(p, 0, len)) {
-		c->pc_in->bad = true;
+		c->pcl_in->bad = true;
 		return false;
 	}
 	memcpy(path, p, len);
@@ -222,7 +222,7 @@ static void mnt(struct path_call *c)
 	if (!get_path(c, path))
 		return;
 	x = export_of_path(c, path, &r, &rest);
-	if (!x && c->pc_unknown) {
+	if (!x && c->pcl_unknown) {
 		st = MNT3ERR_SERVERFAULT;
 	} else if (!x || path_auth(c, r) != RPC_AUTH_OK) {
 		st = MNT3ERR_ACCES;
@@ -230,16 +230,16 @@ static void mnt(struct path_call *c)
 		err = mount_walk(x, rest, &fh);
 		st = err ? mount_status(err) : MNT3_OK;
 	}
-	xdr_put_u32(c->pc_out, st);
-	mount_addr_text(c->pc_addr, who);
+	xdr_put_u32(c->pcl_out, st);
+	mount_addr_text(c->pcl_addr, who);
 	if (st != MNT3_OK) {
 		if (log_due(&last))
 			log_info("refused %s to mount \"%s\" (MOUNT status %u)", who, path,
 				 (unsigned)st);
 		return;
 	}
-	xdr_put_opaque(c->pc_out, wire, path_fh_write(c->pc_path, &fh, wire));
-	put_flavors(c->pc_out, r);
+	xdr_put_opaque(c->pcl_out, wire, path_fh_write(c->pcl_path, &fh, wire));
+	put_flavors(c->pcl_out, r);
 	mounts_note(c, x->x_exp->e_id, path);
 }
 
@@ -247,7 +247,7 @@ static void mnt(struct path_call *c)
 
 static void dump(struct path_call *c)
 {
-	struct path_mounts *ms = c->pc_path->p_mounts;
+	struct path_mounts *ms = c->pcl_path->p_mounts;
 	const struct exp_rule *r;
 
 	pthread_mutex_lock(&ms->ms_lock);
@@ -258,46 +258,46 @@ static void dump(struct path_call *c)
 		if (!m->m_path || !path_export_of(c, m->m_export, &r))
 			continue;
 		mount_addr_text(m->m_addr, who);
-		xdr_put_bool(c->pc_out, true);
-		xdr_put_opaque(c->pc_out, who, (uint32_t)strlen(who));
-		xdr_put_opaque(c->pc_out, m->m_path, (uint32_t)strlen(m->m_path));
+		xdr_put_bool(c->pcl_out, true);
+		xdr_put_opaque(c->pcl_out, who, (uint32_t)strlen(who));
+		xdr_put_opaque(c->pcl_out, m->m_path, (uint32_t)strlen(m->m_path));
 	}
 	pthread_mutex_unlock(&ms->ms_lock);
-	xdr_put_bool(c->pc_out, false);
+	xdr_put_bool(c->pcl_out, false);
 }
 
 static void exports(struct path_call *c)
 {
-	for (unsigned i = 0; i < c->pc_table->t_exports->xt_n; i++) {
-		const struct exp *e = &c->pc_table->t_exports->xt_exp[i];
+	for (unsigned i = 0; i < c->pcl_table->t_exports->xt_n; i++) {
+		const struct exp *e = &c->pcl_table->t_exports->xt_exp[i];
 		const struct exp_rule *r;
 
 		if (!path_export_of(c, e->e_id, &r))
 			continue;
-		xdr_put_bool(c->pc_out, true);
-		xdr_put_opaque(c->pc_out, e->e_path, (uint32_t)strlen(e->e_path));
+		xdr_put_bool(c->pcl_out, true);
+		xdr_put_opaque(c->pcl_out, e->e_path, (uint32_t)strlen(e->e_path));
 		for (unsigned k = 0; k < e->e_nwho && k < GROUPS_MAX; k++) {
 			char name[MOUNT3_NAMLEN + 1];
 			int n = snprintf(name, sizeof(name), "%s%s",
 					 e->e_who[k].w_kind == EXP_GROUP ? "@" : "",
 					 e->e_who[k].w_text);
 
-			xdr_put_bool(c->pc_out, true);
-			xdr_put_opaque(c->pc_out, name,
+			xdr_put_bool(c->pcl_out, true);
+			xdr_put_opaque(c->pcl_out, name,
 				       n > MOUNT3_NAMLEN ? MOUNT3_NAMLEN : (uint32_t)n);
 		}
-		xdr_put_bool(c->pc_out, false);
+		xdr_put_bool(c->pcl_out, false);
 	}
-	xdr_put_bool(c->pc_out, false);
+	xdr_put_bool(c->pcl_out, false);
 }
 
 void path_mount_run(struct path_job *j)
 {
-	struct path_call *c = caa_container_of(j, struct path_call, pc_job);
+	struct path_call *c = caa_container_of(j, struct path_call, pcl_job);
 	char path[MOUNT3_PATHLEN + 1];
 
 	path_as_server(c);
-	switch (c->pc_rpc->c_proc) {
+	switch (c->pcl_rpc->c_proc) {
 	case MOUNT3_MNT:
 		mnt(c);
 		break;
@@ -314,6 +314,6 @@ void path_mount_run(struct path_job *j)
 	default:
 		exports(c);
 	}
-	c->pc_garbage = c->pc_in->bad;
+	c->pcl_garbage = c->pcl_in->bad;
 	path_call_done(c);
 }

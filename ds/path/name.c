@@ -8,7 +8,7 @@
 
 static bool name_is_root(const struct path_call *c, const struct stat *st)
 {
-	return st->st_dev == c->pc_x->x_dev && st->st_ino == c->pc_x->x_ino;
+	return st->st_dev == c->pcl_x->x_dev && st->st_ino == c->pcl_x->x_ino;
 }
 
 /* ---- LOOKUP ---- */
@@ -19,13 +19,13 @@ static int open_parent(struct path_call *c)
 {
 	int fd, rc;
 
-	if (name_is_root(c, &c->pc_st))
-		return path_open_at(c->pc_fd, ".");
-	fd = path_open_at(c->pc_fd, "..");
+	if (name_is_root(c, &c->pcl_st))
+		return path_open_at(c->pcl_fd, ".");
+	fd = path_open_at(c->pcl_fd, "..");
 	if (fd < 0)
 		return fd;
 	path_as_server(c);
-	rc = path_is_above(c->pc_x->x_dev, c->pc_x->x_ino, fd);
+	rc = path_is_above(c->pcl_x->x_dev, c->pcl_x->x_ino, fd);
 	if (rc > 0)
 		return fd;
 	close(fd);
@@ -41,33 +41,33 @@ void path_lookup(struct path_call *c)
 	enum nfsstat3 status;
 
 	path_get_name(c, &n);
-	if (c->pc_in->bad)
+	if (c->pcl_in->bad)
 		return;
-	if (!S_ISDIR(c->pc_st.st_mode))
+	if (!S_ISDIR(c->pcl_st.st_mode))
 		n.n_status = NFS3ERR_NOTDIR;
 	status = n.n_status;
 	if (status == NFS3_OK) {
 		if (!path_as_caller(c))
 			return;
 		fd = strcmp(n.n_name, "..") == 0 ? open_parent(c)
-						 : path_open_at(c->pc_fd, n.n_name);
+						 : path_open_at(c->pcl_fd, n.n_name);
 		path_as_server(c);
 		err = fd < 0 ? fd : 0;
 		if (!err && fstat(fd, &st))
 			err = -errno;
 		if (!err)
-			err = path_fh_of(fd, "", c->pc_fh.fh_export, &fh);
+			err = path_fh_of(fd, "", c->pcl_fh.fh_export, &fh);
 		/* another file system is mounted there: it is not exported */
 		status = err == -EXDEV ? NFS3ERR_ACCES : path_status(err);
 	}
-	xdr_put_u32(c->pc_out, status);
+	xdr_put_u32(c->pcl_out, status);
 	if (status == NFS3_OK) {
 		uint8_t wire[NFS3_FHSIZE];
 
-		xdr_put_opaque(c->pc_out, wire, path_fh_write(c->pc_path, &fh, wire));
+		xdr_put_opaque(c->pcl_out, wire, path_fh_write(c->pcl_path, &fh, wire));
 		path_put_stat(c, &st);
 	}
-	path_put_post(c, c->pc_fd);
+	path_put_post(c, c->pcl_fd);
 	if (fd >= 0)
 		close(fd);
 }
@@ -93,27 +93,27 @@ static void unlink_at(struct path_call *c, bool dir)
 	int err;
 
 	path_get_name(c, &n);
-	if (c->pc_in->bad)
+	if (c->pcl_in->bad)
 		return;
-	if (!S_ISDIR(c->pc_st.st_mode))
+	if (!S_ISDIR(c->pcl_st.st_mode))
 		n.n_status = NFS3ERR_NOTDIR;
 	if (n.n_status == NFS3_OK)
 		n.n_status = dots_status(&n, dir);
-	path_wcc_begin(c, &w, c->pc_fd);
+	path_wcc_begin(c, &w, c->pcl_fd);
 	if (n.n_status == NFS3_OK) {
-		err = path_become(&c->pc_ids);
-		known = !err && !path_fh_of(c->pc_fd, n.n_name, c->pc_fh.fh_export, &gone);
-		if (!err && unlinkat(c->pc_fd, n.n_name, dir ? AT_REMOVEDIR : 0))
+		err = path_become(&c->pcl_ids);
+		known = !err && !path_fh_of(c->pcl_fd, n.n_name, c->pcl_fh.fh_export, &gone);
+		if (!err && unlinkat(c->pcl_fd, n.n_name, dir ? AT_REMOVEDIR : 0))
 			err = -errno;
 		path_as_server(c);
 		if (!err && known)
-			path_file_forget(c->pc_path, &gone);
+			path_file_forget(c->pcl_path, &gone);
 		n.n_status = path_status(err);
 	}
 	path_wcc_end(&w);
 	if (n.n_status == NFS3_OK)
-		n.n_status = path_status(path_sync(c, c->pc_fd));
-	xdr_put_u32(c->pc_out, n.n_status);
+		n.n_status = path_status(path_sync(c, c->pcl_fd));
+	xdr_put_u32(c->pcl_out, n.n_status);
 	path_wcc_put(c, &w);
 }
 
@@ -134,14 +134,14 @@ void path_rmdir(struct path_call *c)
 static enum nfsstat3 second(struct path_call *c, const uint8_t *fh, uint32_t len,
 			    struct path_fh *to)
 {
-	if (!path_fh_read(c->pc_path, fh, len, to))
+	if (!path_fh_read(c->pcl_path, fh, len, to))
 		return NFS3ERR_BADHANDLE;
-	return to->fh_export == c->pc_fh.fh_export ? NFS3_OK : NFS3ERR_XDEV;
+	return to->fh_export == c->pcl_fh.fh_export ? NFS3_OK : NFS3ERR_XDEV;
 }
 
 static int open_dir(struct path_call *c, const struct path_fh *fh, enum nfsstat3 *status)
 {
-	int fd = path_fh_open(c->pc_x->x_fd, fh);
+	int fd = path_fh_open(c->pcl_x->x_fd, fh);
 	struct stat st;
 
 	if (fd < 0)
@@ -166,14 +166,14 @@ static enum nfsstat3 rename_status(int err)
 static enum nfsstat3 do_rename(struct path_call *c, const char *from, int todir, const char *to)
 {
 	struct path_fh gone;
-	int err = path_become(&c->pc_ids);
-	bool known = !err && !path_fh_of(todir, to, c->pc_fh.fh_export, &gone);
+	int err = path_become(&c->pcl_ids);
+	bool known = !err && !path_fh_of(todir, to, c->pcl_fh.fh_export, &gone);
 
-	if (!err && renameat(c->pc_fd, from, todir, to))
+	if (!err && renameat(c->pcl_fd, from, todir, to))
 		err = -errno;
 	path_as_server(c);
 	if (!err && known)
-		path_file_forget(c->pc_path, &gone);
+		path_file_forget(c->pcl_path, &gone);
 	return rename_status(err);
 }
 
@@ -188,14 +188,14 @@ void path_rename(struct path_call *c)
 	int todir = -1;
 
 	path_get_name(c, &from);
-	fh = xdr_get_opaque(c->pc_in, NFS3_FHSIZE, &len);
+	fh = xdr_get_opaque(c->pcl_in, NFS3_FHSIZE, &len);
 	path_get_name(c, &to);
-	if (c->pc_in->bad)
+	if (c->pcl_in->bad)
 		return;
 	st = second(c, fh, len, &dir);
 	if (st == NFS3_OK)
 		todir = open_dir(c, &dir, &st);
-	if (st == NFS3_OK && !S_ISDIR(c->pc_st.st_mode))
+	if (st == NFS3_OK && !S_ISDIR(c->pcl_st.st_mode))
 		st = NFS3ERR_NOTDIR;
 	if (st == NFS3_OK)
 		st = from.n_status ? from.n_status : to.n_status;
@@ -205,15 +205,15 @@ void path_rename(struct path_call *c)
 		path_fail(c, st);
 		return;
 	}
-	path_wcc_begin2(c, &wfrom, c->pc_fd, &wto, todir);
+	path_wcc_begin2(c, &wfrom, c->pcl_fd, &wto, todir);
 	if (st == NFS3_OK)
 		st = do_rename(c, from.n_name, todir, to.n_name);
 	path_wcc_end2(&wfrom, &wto);
 	if (st == NFS3_OK)
 		st = path_status(path_sync(c, todir));
 	if (st == NFS3_OK && wfrom.w_post.st_ino != wto.w_post.st_ino)
-		st = path_status(path_sync(c, c->pc_fd));
-	xdr_put_u32(c->pc_out, st);
+		st = path_status(path_sync(c, c->pcl_fd));
+	xdr_put_u32(c->pcl_out, st);
 	path_wcc_put(c, &wfrom);
 	path_wcc_put(c, &wto);
 	close(todir);
@@ -222,9 +222,9 @@ void path_rename(struct path_call *c)
 static enum nfsstat3 do_link(struct path_call *c, int dir, const char *name)
 {
 	char from[PATH_FD_LEN];
-	int err = path_become(&c->pc_ids);
+	int err = path_become(&c->pcl_ids);
 
-	if (!err && linkat(AT_FDCWD, path_of_fd(from, c->pc_fd), dir, name, AT_SYMLINK_FOLLOW))
+	if (!err && linkat(AT_FDCWD, path_of_fd(from, c->pcl_fd), dir, name, AT_SYMLINK_FOLLOW))
 		err = -errno;
 	path_as_server(c);
 	return path_status(err);
@@ -240,9 +240,9 @@ void path_link(struct path_call *c)
 	uint32_t len;
 	int dir = -1;
 
-	fh = xdr_get_opaque(c->pc_in, NFS3_FHSIZE, &len);
+	fh = xdr_get_opaque(c->pcl_in, NFS3_FHSIZE, &len);
 	path_get_name(c, &n);
-	if (c->pc_in->bad)
+	if (c->pcl_in->bad)
 		return;
 	st = second(c, fh, len, &to);
 	if (st == NFS3_OK)
@@ -251,7 +251,7 @@ void path_link(struct path_call *c)
 		st = n.n_status;
 	if (st == NFS3_OK && path_is_dots(&n))
 		st = NFS3ERR_EXIST;
-	if (st == NFS3_OK && S_ISDIR(c->pc_st.st_mode))
+	if (st == NFS3_OK && S_ISDIR(c->pcl_st.st_mode))
 		st = NFS3ERR_INVAL;
 	if (dir < 0) {
 		path_fail(c, st);
@@ -262,11 +262,11 @@ void path_link(struct path_call *c)
 		st = do_link(c, dir, n.n_name);
 	path_wcc_end(&w);
 	if (st == NFS3_OK)
-		st = path_status(path_sync(c, c->pc_fd));
+		st = path_status(path_sync(c, c->pcl_fd));
 	if (st == NFS3_OK)
 		st = path_status(path_sync(c, dir));
-	xdr_put_u32(c->pc_out, st);
-	path_put_post(c, c->pc_fd);
+	xdr_put_u32(c->pcl_out, st);
+	path_put_post(c, c->pcl_fd);
 	path_wcc_put(c, &w);
 	close(dir);
 }

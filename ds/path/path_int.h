@@ -150,37 +150,37 @@ enum path_shape { PATH_PLAIN, PATH_POST, PATH_WCC, PATH_WCC_WCC, PATH_POST_WCC }
 
 struct path_drc_entry;
 struct path_call {
-	struct path_job pc_job;
-	struct loop_msg pc_msg;
-	struct ask_wait pc_wait;
-	struct ds_buf_wait pc_bufwait;
-	struct path *pc_path;
-	struct rpc_call *pc_rpc;
-	const struct path_proc *pc_proc; /* NULL: MOUNT */
-	struct xdr_in *pc_in;
-	struct xdr_out *pc_out;
-	struct path_table *pc_table;
-	struct ask_val *pc_names;
+	struct path_job pcl_job;
+	struct loop_msg pcl_msg;
+	struct ask_wait pcl_wait;
+	struct ds_buf_wait pcl_bufwait;
+	struct path *pcl_path;
+	struct rpc_call *pcl_rpc;
+	const struct path_proc *pcl_proc; /* NULL: MOUNT */
+	struct xdr_in *pcl_in;
+	struct xdr_out *pcl_out;
+	struct path_table *pcl_table;
+	struct ask_val *pcl_names;
 	/* some export depends on a name that cannot be found out now */
-	bool pc_unknown;
-	const struct path_export *pc_x; /* of the first handle */
-	const struct exp_rule *pc_rule;
-	struct path_ids pc_ids;
-	struct path_fh pc_fh;
-	uint8_t pc_addr[16];
-	uint16_t pc_port;
-	enum exp_tls pc_tls;
-	uint64_t pc_start_ns;
-	bool pc_garbage;
-	int pc_fd; /* the first handle's object, O_PATH */
-	struct stat pc_st;
-	struct path_drc_entry *pc_entry;
-	struct path_call *pc_next; /* calls that wait for one reply */
+	bool pcl_unknown;
+	const struct path_export *pcl_x; /* of the first handle */
+	const struct exp_rule *pcl_rule;
+	struct path_ids pcl_ids;
+	struct path_fh pcl_fh;
+	uint8_t pcl_addr[16];
+	uint16_t pcl_port;
+	enum exp_tls pcl_tls;
+	uint64_t pcl_start_ns;
+	bool pcl_garbage;
+	int pcl_fd; /* the first handle's object, O_PATH */
+	struct stat pcl_st;
+	struct path_drc_entry *pcl_entry;
+	struct path_call *pcl_next; /* calls that wait for one reply */
 	/* READ */
-	struct ds_buf *pc_buf;
-	uint64_t pc_off;
-	uint32_t pc_count, pc_got;
-	bool pc_eof, pc_put_data;
+	struct ds_buf *pcl_buf;
+	uint64_t pcl_off;
+	uint32_t pcl_count, pcl_got;
+	bool pcl_eof, pcl_put_data;
 };
 extern const struct path_proc path_procs[NFS3_NPROCS];
 extern struct metric *path_m_read_bytes, *path_m_write_bytes;
@@ -198,7 +198,7 @@ void path_fattr(const struct path_export *x, const struct stat *st, struct nfs3_
 void path_put_post(struct path_call *c, int fd);
 void path_put_stat(struct path_call *c, const struct stat *st);
 /* The export of a handle's number, and its rule for this call; NULL: this peer may not use it, or
- * pc_unknown. */
+ * pcl_unknown. */
 const struct path_export *path_export_of(struct path_call *c, uint16_t id,
 					 const struct exp_rule **rule);
 /* RPC_AUTH_OK when the rule allows the call's flavour, its connection's TLS and its port; else the

@@ -111,8 +111,8 @@ void path_put_stat(struct path_call *c, const struct stat *st)
 {
 	struct nfs3_fattr a;
 
-	path_fattr(c->pc_x, st, &a);
-	nfs3_put_post_op(c->pc_out, &a);
+	path_fattr(c->pcl_x, st, &a);
+	nfs3_put_post_op(c->pcl_out, &a);
 }
 
 void path_put_post(struct path_call *c, int fd)
@@ -122,7 +122,7 @@ void path_put_post(struct path_call *c, int fd)
 	if (fd >= 0 && !fstat(fd, &st))
 		path_put_stat(c, &st);
 	else
-		nfs3_put_post_op(c->pc_out, NULL);
+		nfs3_put_post_op(c->pcl_out, NULL);
 }
 
 static unsigned lock_of(const struct stat *st)
@@ -138,7 +138,7 @@ static void wcc_lock(struct path_wcc *w)
 
 static void wcc_init(struct path_call *c, struct path_wcc *w, int fd)
 {
-	*w = (struct path_wcc){.w_path = c->pc_path, .w_fd = fd};
+	*w = (struct path_wcc){.w_path = c->pcl_path, .w_fd = fd};
 	w->w_before = !fstat(fd, &w->w_pre);
 	w->w_lock = w->w_before ? lock_of(&w->w_pre) : 0;
 }
@@ -190,10 +190,10 @@ void path_wcc_put(struct path_call *c, const struct path_wcc *w)
 	struct nfs3_fattr before, after;
 
 	if (w->w_before)
-		path_fattr(c->pc_x, &w->w_pre, &before);
+		path_fattr(c->pcl_x, &w->w_pre, &before);
 	if (w->w_after)
-		path_fattr(c->pc_x, &w->w_post, &after);
-	nfs3_put_wcc_data(c->pc_out, w->w_before ? &before : NULL, w->w_after ? &after : NULL);
+		path_fattr(c->pcl_x, &w->w_post, &after);
+	nfs3_put_wcc_data(c->pcl_out, w->w_before ? &before : NULL, w->w_after ? &after : NULL);
 }
 
 /* ---- names and descriptors ---- */
@@ -201,7 +201,7 @@ void path_wcc_put(struct path_call *c, const struct path_wcc *w)
 void path_get_name(struct path_call *c, struct path_name *n)
 {
 	uint32_t len;
-	const uint8_t *p = xdr_get_opaque(c->pc_in, UINT32_MAX, &len);
+	const uint8_t *p = xdr_get_opaque(c->pcl_in, UINT32_MAX, &len);
 
 	n->n_status = NFS3_OK;
 	n->n_name[0] = 0;
@@ -247,7 +247,7 @@ int path_may(struct path_call *c, int fd, const struct stat *st, bool write)
 {
 	int err = path_access(fd, write ? W_OK : R_OK);
 
-	if (err != -EACCES || st->st_uid == c->pc_ids.id_uid)
+	if (err != -EACCES || st->st_uid == c->pcl_ids.id_uid)
 		return err == -EACCES ? 0 : err;
 	return write ? err : path_access(fd, X_OK);
 }
@@ -273,13 +273,13 @@ int path_sync(struct path_call *c, int fd)
 		return -errno;
 	/* If an object cannot be opened without side effects, sync its whole file system. */
 	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-		return syncfs(c->pc_x->x_fd) ? -errno : 0;
+		return syncfs(c->pcl_x->x_fd) ? -errno : 0;
 	real = open(path_of_fd(name, fd), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (real < 0)
 		return -errno;
 	if (fsync(real)) {
 		err = -errno;
-		path_sync_failed(c->pc_path, err);
+		path_sync_failed(c->pcl_path, err);
 	}
 	close(real);
 	return err;
