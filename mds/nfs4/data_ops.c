@@ -453,17 +453,17 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 
 /* The buffer of one reply, to which its segments refer. */
 struct shared_buf {
-	uint8_t *sb_data;
-	unsigned sb_refs;
+	uint8_t *shb_data;
+	unsigned shb_refs;
 };
 
 static void shared_put(void *arg)
 {
 	struct shared_buf *sb = arg;
 
-	if (--sb->sb_refs)
+	if (--sb->shb_refs)
 		return;
-	lo_buf_free(sb->sb_data);
+	lo_buf_free(sb->shb_data);
 	free(sb);
 }
 
@@ -526,8 +526,8 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 
 	if (!sb)
 		return NFS4ERR_DELAY;
-	sb->sb_data = k->io.io_buf;
-	sb->sb_refs = 1;
+	sb->shb_data = k->io.io_buf;
+	sb->shb_refs = 1;
 	k->io.io_buf = NULL;
 	xdr_put_bool(c->out, k->off + n >= k->inode.i_size);
 	at = c->out->x_len;
@@ -535,7 +535,7 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 	for (uint32_t done = 0, len; done < n; done += len, segments++) {
 		bool hole;
 
-		len = read_plus_segment(sb->sb_data + done, n - done, k->off + done, &hole);
+		len = read_plus_segment(sb->shb_data + done, n - done, k->off + done, &hole);
 		if (hole) {
 			read_plus_put_hole(c->out, k->off + done, len);
 			continue;
@@ -543,9 +543,9 @@ static nfsstat4 read_plus_segments(struct compound *c, struct read_plus *k)
 		xdr_put_u32(c->out, CONTENT_DATA);
 		xdr_put_u64(c->out, k->off + done);
 		xdr_put_u32(c->out, len);
-		sb->sb_refs++;
+		sb->shb_refs++;
 		/* RFC 8267 does not make it eligible for direct data placement. */
-		xdr_put_ref_plain(c->out, sb->sb_data + done, len, shared_put, sb);
+		xdr_put_ref_plain(c->out, sb->shb_data + done, len, shared_put, sb);
 	}
 	xdr_patch_u32(c->out, at, segments);
 	shared_put(sb);
