@@ -246,7 +246,7 @@ int loop_create(struct loop **out, unsigned entries)
 	memset(l, 0, sizeof *l);
 	l->l_hooks_end = &l->l_hooks;
 	cds_wfcq_init(&l->l_head, &l->l_tail);
-	l->l_wake_io.io_done = wake_done;
+	l->l_wake_io.lio_done = wake_done;
 	l->l_eventfd = eventfd(0, EFD_CLOEXEC);
 	if (l->l_eventfd < 0) {
 		err = -errno;
@@ -356,7 +356,7 @@ static void poll_turn(struct loop *l)
 		io_uring_cq_advance(&l->l_poll, 1);
 		l->l_polling--;
 		log_request = 0;
-		io->io_done(io, res, 0);
+		io->lio_done(io, res, 0);
 	}
 }
 
@@ -378,7 +378,7 @@ static void loop_reap(struct loop *l)
 		io_uring_cqe_seen(&l->l_ring, cqe);
 		log_request = 0;
 		if (io)
-			io->io_done(io, res, flags);
+			io->lio_done(io, res, flags);
 	}
 }
 

@@ -3,13 +3,13 @@
  * loop.h - one event loop per thread, on io_uring.
  *
  * A loop belongs to the thread that runs it. All functions except loop_post() and loop_stop() are
- * called on that thread. I/O is submitted as SQEs whose user data is a struct loop_io; its io_done
+ * called on that thread. I/O is submitted as SQEs whose user data is a struct loop_io; its lio_done
  * runs once per completion. The loop submits SQEs in one system call at the end of a turn. A turn
  * is: reap completions (also polled ones), run posted messages, fire due timers, run the turn-end
  * hooks, submit and wait.
  *
  * Caveats:
- * - io_done, m_run and t_fire must not block.
+ * - lio_done, m_run and t_fire must not block.
  * - A loop_io is in use until its (last) completion: its owner keeps the memory.
  */
 #ifndef BASE_LOOP_H
@@ -23,7 +23,7 @@ struct loop;
 
 struct loop_io {
 	/* res: as io_uring gives it (negative errno on failure); flags: cqe flags. */
-	void (*io_done)(struct loop_io *io, int res, uint32_t flags);
+	void (*lio_done)(struct loop_io *io, int res, uint32_t flags);
 };
 
 /* A message to a loop. The memory is the loop's until m_run is called. */

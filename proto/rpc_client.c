@@ -336,8 +336,8 @@ int rpc_client_create(struct rpc_client **out, struct loop *l, const struct sock
 	cl->cl_arg = arg;
 	cl->cl_fd = -1;
 	cl->cl_backoff = BACKOFF_MIN_MS;
-	cl->cl_io.io_done = connect_done;
-	cl->cl_cancel_io.io_done = rpc_client_cancel_done;
+	cl->cl_io.lio_done = connect_done;
+	cl->cl_cancel_io.lio_done = rpc_client_cancel_done;
 	cl->cl_timer.t_fire = client_timer;
 	*out = cl;
 	return 0;

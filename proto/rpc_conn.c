@@ -139,8 +139,8 @@ struct rpc_conn *rpc_conn_new(int fd, struct loop *loop, const struct rpc_servic
 	if (!c->rcn_svc.rs_max_record)
 		c->rcn_svc.rs_max_record = RPC_DEFAULT_MAX_RECORD;
 	c->rcn_outs_end = &c->rcn_outs;
-	c->rcn_recv_io.io_done = recv_done;
-	c->rcn_send_io.io_done = send_done;
+	c->rcn_recv_io.lio_done = recv_done;
+	c->rcn_send_io.lio_done = send_done;
 	c->rcn_start_msg.m_run = conn_start_msg;
 	c->rcn_end_msg.m_run = conn_end_msg;
 	if (getrandom(&c->rcn_xid, sizeof c->rcn_xid, GRND_NONBLOCK) < 0)

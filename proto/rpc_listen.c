@@ -195,8 +195,8 @@ static int listener_new(struct rpc_listener **out, struct loop *l, int fd,
 	ls->ls_port = ntohs(ss.ss_family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
 						    : ((struct sockaddr_in6 *)&ss)->sin6_port);
 	ls->ls_svc = *svc;
-	ls->ls_io.io_done = accept_done;
-	ls->ls_cancel_io.io_done = rpc_listen_cancel_done;
+	ls->ls_io.lio_done = accept_done;
+	ls->ls_cancel_io.lio_done = rpc_listen_cancel_done;
 	ls->ls_retry.t_fire = accept_retry;
 	*out = ls;
 	return 0;

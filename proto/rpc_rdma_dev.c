@@ -669,8 +669,8 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 	p->pt_dev = d;
 	p->pt_loop = l;
 	p->pt_refused_said = quiet;
-	p->pt_io.io_done = port_poll_done;
-	p->pt_cancel_io.io_done = port_cancel_done;
+	p->pt_io.lio_done = port_poll_done;
+	p->pt_cancel_io.lio_done = port_cancel_done;
 	p->pt_start_msg.m_run = port_start;
 	p->pt_stop_msg.m_run = port_stop;
 	p->pt_slab_msg.m_run = rd_slab_came;

@@ -125,7 +125,7 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 	z = payload >= ZC_MIN ? malloc(sizeof *z) : NULL;
 	if (!z)
 		return NULL;
-	z->z_io.io_done = zc_done;
+	z->z_io.lio_done = zc_done;
 	z->z_conn = c;
 	z->z_nouts = 0;
 	for (struct rpc_out *o = c->rcn_outs; z->z_nouts < n; o = o->o_next) {

@@ -132,7 +132,7 @@ static void piece_add(struct ds_rw *rw, uint64_t off, uint32_t len, bool direct)
 {
 	struct ds_piece *pc = &rw->rw_piece[rw->rw_npieces++];
 
-	pc->pc_io.io_done = piece_io;
+	pc->pc_io.lio_done = piece_io;
 	pc->pc_rw = rw;
 	pc->pc_off = off;
 	pc->pc_len = len;
@@ -362,7 +362,7 @@ void ds_obj_sync(struct ds_sync *sy)
 			return;
 		}
 		sr->sr_obj = o;
-		sr->sr_io.io_done = sync_io;
+		sr->sr_io.lio_done = sync_io;
 		sr->sr_dirfd = -1;
 	}
 	sy->sy_next = o->ob_sync_wait;

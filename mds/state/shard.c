@@ -105,10 +105,10 @@ void st_look_unlock(struct st *st)
 
 void st_work_lock(struct st_work *w, struct st *st, uint64_t ino)
 {
-	w->k_st = st;
-	w->k_ino = ino;
+	w->swo_st = st;
+	w->swo_ino = ino;
 	wants_all = false;
-	if (w->k_all)
+	if (w->swo_all)
 		st_all_lock(st);
 	else
 		st_file_lock(st, ino);
@@ -116,13 +116,13 @@ void st_work_lock(struct st_work *w, struct st *st, uint64_t ino)
 
 bool st_work_again(struct st_work *w)
 {
-	if (w->k_all) {
-		st_all_unlock(w->k_st);
+	if (w->swo_all) {
+		st_all_unlock(w->swo_st);
 		return false;
 	}
-	st_file_unlock(w->k_st, w->k_ino);
-	w->k_all = wants_all;
-	return w->k_all;
+	st_file_unlock(w->swo_st, w->swo_ino);
+	w->swo_all = wants_all;
+	return w->swo_all;
 }
 
 bool st_needs_all(void)

@@ -29,9 +29,9 @@ void st_look_unlock(struct st *st);
  * finish without changing anything: it then runs once more, from the start, with all locked.
  */
 struct st_work {
-	struct st *k_st;
-	uint64_t k_ino;
-	bool k_all;
+	struct st *swo_st;
+	uint64_t swo_ino;
+	bool swo_all;
 };
 void st_work_lock(struct st_work *w, struct st *st, uint64_t ino);
 bool st_work_again(struct st_work *w);

@@ -76,9 +76,9 @@ static struct st_record *record_find(struct st *st, const uint8_t h[32])
 {
 	for (struct hash_link *l = hash_first(&st->st_records, hash_of_hash(h)); l;
 	     l = hash_next(l)) {
-		struct st_record *r = hash_entry(l, struct st_record, r_link);
+		struct st_record *r = hash_entry(l, struct st_record, sre_link);
 
-		if (memcmp(r->r_hash, h, 32) == 0)
+		if (memcmp(r->sre_hash, h, 32) == 0)
 			return r;
 	}
 	return NULL;
@@ -95,9 +95,9 @@ static int record_load(void *arg, struct kv_slice id, struct kv_slice val)
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	memcpy(r->r_hash, id.s_data, 32);
-	r->r_owes = record_get(val, &rec) && (rec.r_flags & RECORD_OWES);
-	if (hash_add(&st->st_records, &r->r_link, hash_of_hash(r->r_hash))) {
+	memcpy(r->sre_hash, id.s_data, 32);
+	r->sre_owes = record_get(val, &rec) && (rec.r_flags & RECORD_OWES);
+	if (hash_add(&st->st_records, &r->sre_link, hash_of_hash(r->sre_hash))) {
 		free(r);
 		return -ENOMEM;
 	}
@@ -522,14 +522,14 @@ bool st_record_owes(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);
 
-	return r && (r->r_owes || r->r_closing);
+	return r && (r->sre_owes || r->sre_closing);
 }
 
 bool st_record_reclaims(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);
 
-	return r && !r->r_done;
+	return r && !r->sre_done;
 }
 
 nfsstat4 st_reclaim_check(struct st *st, const struct st_client *c)
@@ -539,7 +539,7 @@ nfsstat4 st_reclaim_check(struct st *st, const struct st_client *c)
 	if (!st_in_grace(st) || st->st_closing || atomic_load(&c->cl_reclaim_done))
 		return NFS4ERR_NO_GRACE;
 	r = record_find(st, c->cl_key);
-	if (r && r->r_owes)
+	if (r && r->sre_owes)
 		return NFS4ERR_NO_GRACE;
 	return atomic_load(&c->cl_may_reclaim) ? NFS4_OK : NFS4ERR_RECLAIM_BAD;
 }
@@ -549,7 +549,7 @@ void st_record_back(struct st *st, const uint8_t h[32])
 	struct st_record *r = record_find(st, h);
 
 	if (r)
-		r->r_back = true;
+		r->sre_back = true;
 }
 
 void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_t h[32])
@@ -565,15 +565,15 @@ void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_
 			return;
 	}
 	if (r)
-		r->r_back = false;
+		r->sre_back = false;
 }
 
 void st_record_done(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);
 
-	if (r && !r->r_done) {
-		r->r_done = true;
+	if (r && !r->sre_done) {
+		r->sre_done = true;
 		st->st_reclaimers--;
 	}
 }
@@ -583,7 +583,7 @@ void st_record_paid(struct st *st, const uint8_t h[32])
 	struct st_record *r = record_find(st, h);
 
 	if (r)
-		r->r_owes = false;
+		r->sre_owes = false;
 }
 
 /* ---- the end of grace ---- */
@@ -605,9 +605,9 @@ static bool records_lost(struct st *st)
 {
 	hash_each(&st->st_records, i, l, next)
 	{
-		const struct st_record *r = hash_entry(l, struct st_record, r_link);
+		const struct st_record *r = hash_entry(l, struct st_record, sre_link);
 
-		if (!r->r_done && !r->r_back)
+		if (!r->sre_done && !r->sre_back)
 			return true;
 	}
 	return false;
@@ -618,9 +618,9 @@ static bool records_open(struct st *st)
 {
 	hash_each(&st->st_records, i, l, next)
 	{
-		const struct st_record *r = hash_entry(l, struct st_record, r_link);
+		const struct st_record *r = hash_entry(l, struct st_record, sre_link);
 
-		if (!r->r_done && !r->r_closed)
+		if (!r->sre_done && !r->sre_closed)
 			return true;
 	}
 	return false;
@@ -650,13 +650,13 @@ int st_records_close(struct st *st, struct kv_txn *t,
 	st_all_lock(st);
 	hash_each(&st->st_records, i, l, next)
 	{
-		struct st_record *r = hash_entry(l, struct st_record, r_link);
+		struct st_record *r = hash_entry(l, struct st_record, sre_link);
 
-		if (r->r_done || r->r_closed || n == CLOSE_BATCH)
+		if (r->sre_done || r->sre_closed || n == CLOSE_BATCH)
 			continue;
-		r->r_closing = true;
-		batch[n].back = r->r_back;
-		memcpy(batch[n++].hash, r->r_hash, 32);
+		r->sre_closing = true;
+		batch[n].back = r->sre_back;
+		memcpy(batch[n++].hash, r->sre_hash, 32);
 	}
 	st_all_unlock(st);
 	for (int k = 0; k < n && !err; k++) {
@@ -686,13 +686,13 @@ void st_records_closed(struct st *st, int err, bool more)
 	st_all_lock(st);
 	hash_each(&st->st_records, i, l, next)
 	{
-		struct st_record *r = hash_entry(l, struct st_record, r_link);
+		struct st_record *r = hash_entry(l, struct st_record, sre_link);
 
-		if (!r->r_closing)
+		if (!r->sre_closing)
 			continue;
-		r->r_closing = false;
-		r->r_closed = !err;
-		r->r_owes |= !err;
+		r->sre_closing = false;
+		r->sre_closed = !err;
+		r->sre_owes |= !err;
 	}
 	if (!more)
 		st->st_closing = false; /* after a failure, a later tick begins again */

@@ -115,15 +115,15 @@ void st_client_destroy(struct st *st, struct st_client *c);
 void st_client_put(struct st_client *c); /* locked: drops a reference */
 /* The durable record: rows NS_T_CLIENT, keyed by cl_key. */
 struct st_record {
-	struct hash_link r_link;
-	uint8_t r_hash[32];
-	bool r_done; /* RECLAIM_COMPLETE came */
-	bool r_back; /* its owner has a client again, or one that is being confirmed */
+	struct hash_link sre_link;
+	uint8_t sre_hash[32];
+	bool sre_done; /* RECLAIM_COMPLETE came */
+	bool sre_back; /* its owner has a client again, or one that is being confirmed */
 	/* Its row says that grace ended before its RECLAIM_COMPLETE, at this boot or an earlier
 	 * one. */
-	bool r_owes;
+	bool sre_owes;
 	/* At the end of grace: its row is being marked or deleted, and was. */
-	bool r_closing, r_closed;
+	bool sre_closing, sre_closed;
 };
 /* W: *number: the client's number in capabilities, which survives our restarts. A client that
  * itself restarted (another verifier) gets a new number, and *old is the number to bar from the

@@ -161,7 +161,7 @@ START_TEST(io_queued_before_the_loop_runs_completes_on_its_thread)
 	int fd[2];
 
 	ck_assert_int_eq(pipe(fd), 0);
-	read_io.io_done = read_done;
+	read_io.lio_done = read_done;
 	io_uring_prep_read(sqe, fd[0], read_buf, sizeof read_buf, 0);
 	loop_arm(sqe, &read_io);
 	pthread_create(&t, NULL, run_thread, L);
@@ -203,7 +203,7 @@ START_TEST(more_requests_than_the_ring_holds_all_complete)
 	struct loop_msg m = {.m_run = nops_post};
 
 	nops_left = 10000;
-	nop_io.io_done = nop_done;
+	nop_io.lio_done = nop_done;
 	loop_post(L, &m);
 	loop_run(L);
 	ck_assert_int_eq(nops_left, 0);

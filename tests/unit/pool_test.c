@@ -461,7 +461,7 @@ static void fixed_start(void *arg)
 	fixed.mem = pool_get(POOL_MOST, POOL_LEAVE_NONE);
 	fixed.index = pool_fixed(loop_self(), fixed.mem);
 	io_uring_prep_read_fixed(sqe, fixed.fd, fixed.mem + 4096, 65536, 0, fixed.index);
-	fixed.io.io_done = fixed_done;
+	fixed.io.lio_done = fixed_done;
 	loop_arm(sqe, &fixed.io);
 }
 
@@ -484,7 +484,7 @@ START_TEST(a_ring_registered_before_its_thread_does_io_with_it)
 	ck_assert_int_eq(pool_fixed(l, pool_piece(0)->pp_base), 0);
 	ck_assert_int_eq(pool_fixed(l, data), -1);
 	ck_assert_int_eq(pthread_create(&t, NULL, loop_thread, l), 0);
-	fixed.io.io_done = fixed_done;
+	fixed.io.lio_done = fixed_done;
 	on_loop(l, fixed_start, NULL);
 	while (!atomic_load(&fixed.done))
 		usleep(1000);
