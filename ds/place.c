@@ -496,7 +496,7 @@ static void print_stores(const struct place *p, FILE *f)
 		for (unsigned k = 0, len = 0; k < pl->pl_ndrives && len < sizeof(drives); k++)
 			len += (unsigned)snprintf(drives + len, sizeof(drives) - len, "%s%s",
 						  k ? "," : "",
-						  p->pa_topo->t_dev[pl->pl_drive[k]].d_name);
+						  p->pa_topo->t_dev[pl->pl_drive[k]].tdv_name);
 		node_text(pl->pl_node, node);
 		fprintf(f, "%-5s %-10s %s\n", node, *drives ? drives : "-", p->pa_dir[i]);
 	}

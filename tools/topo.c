@@ -80,7 +80,7 @@ static const char *numa(int node, char out[16])
 /* "16 GT/s x4"; "16 GT/s x2 of 32 GT/s x4 !": the mark says that both ends can do more. */
 static void link_words(const struct topo *t, const struct topo_dev *d, char *out, size_t room)
 {
-	const struct topo_pci *p = d->d_pci < 0 ? NULL : &t->t_pci[d->d_pci];
+	const struct topo_pci *p = d->tdv_pci < 0 ? NULL : &t->t_pci[d->tdv_pci];
 	const struct topo_link *l = p ? &p->p_link : NULL;
 
 	*out = 0;
@@ -101,16 +101,17 @@ static void nvme_words(const struct topo *t, size_t dev, char *out, size_t room)
 	const struct topo_dev *d = &t->t_dev[dev];
 	struct topo_place pl;
 
-	say(out, room, "%s", *d->d_model ? d->d_model : "?");
-	if (d->d_pci < 0) {
-		say(out, room, ", %s", *d->d_transport ? d->d_transport : "?");
+	say(out, room, "%s", *d->tdv_model ? d->tdv_model : "?");
+	if (d->tdv_pci < 0) {
+		say(out, room, ", %s", *d->tdv_transport ? d->tdv_transport : "?");
 		topo_place_dev(t, dev, &pl);
 		for (size_t i = 0; i < t->t_ndev; i++)
-			if (t->t_dev[i].d_kind == TOPO_NIC && show_within(&pl, t->t_dev[i].d_pci))
-				say(out, room, " by %s", t->t_dev[i].d_name);
+			if (t->t_dev[i].tdv_kind == TOPO_NIC &&
+			    show_within(&pl, t->t_dev[i].tdv_pci))
+				say(out, room, " by %s", t->t_dev[i].tdv_name);
 	}
-	if (strcmp(d->d_state, "live") != 0)
-		say(out, room, ", %s", *d->d_state ? d->d_state : "state not known");
+	if (strcmp(d->tdv_state, "live") != 0)
+		say(out, room, ", %s", *d->tdv_state ? d->tdv_state : "state not known");
 	for (size_t i = 0; i < t->t_nblock; i++)
 		if (show_namespace(t, i, dev))
 			say(out, room, ", %s %.0fG", t->t_block[i].b_name,
@@ -151,11 +152,11 @@ static void nic_words(const struct topo *t, size_t dev, char *out, size_t room)
 static void topo_words(const struct topo *t, size_t dev, char *out, size_t room)
 {
 	const struct topo_dev *d = &t->t_dev[dev];
-	const struct topo_pci *p = d->d_pci < 0 ? NULL : &t->t_pci[d->d_pci];
+	const struct topo_pci *p = d->tdv_pci < 0 ? NULL : &t->t_pci[d->tdv_pci];
 	const char *vendor = p ? topo_vendor(p->p_vendor) : NULL;
 
 	*out = 0;
-	if (d->d_kind == TOPO_NVME) {
+	if (d->tdv_kind == TOPO_NVME) {
 		nvme_words(t, dev, out, room);
 		return;
 	}
@@ -164,7 +165,7 @@ static void topo_words(const struct topo *t, size_t dev, char *out, size_t room)
 		    p->p_device);
 	else
 		say(out, room, "not on PCI");
-	if (d->d_kind == TOPO_NIC)
+	if (d->tdv_kind == TOPO_NIC)
 		nic_words(t, dev, out, room);
 }
 
@@ -175,17 +176,17 @@ static void matrix(const struct topo *t)
 	int width = 5; /* NODE and a blank */
 
 	for (size_t i = 0; i < t->t_ndev; i++)
-		if ((int)strlen(t->t_dev[i].d_name) + 1 > width)
-			width = (int)strlen(t->t_dev[i].d_name) + 1;
+		if ((int)strlen(t->t_dev[i].tdv_name) + 1 > width)
+			width = (int)strlen(t->t_dev[i].tdv_name) + 1;
 	printf("%-*s", width, "");
 	for (size_t i = 0; i < t->t_ndev; i++)
-		printf("%-*s", width, t->t_dev[i].d_name);
+		printf("%-*s", width, t->t_dev[i].tdv_name);
 	printf("NUMA\n");
 	for (size_t i = 0; i < t->t_ndev; i++) {
 		struct topo_place pl;
 		char n[16];
 
-		printf("%-*s", width, t->t_dev[i].d_name);
+		printf("%-*s", width, t->t_dev[i].tdv_name);
 		for (size_t k = 0; k < t->t_ndev; k++)
 			printf("%-*s", width, topo_dist_name(topo_dev_dist(t, i, k)));
 		topo_place_dev(t, i, &pl);
@@ -201,12 +202,12 @@ static void devices(const struct topo *t)
 	printf("\n%-8s %-13s %-28s %-12s %s\n", "DEVICE", "PCI", "LINK", "DRIVER", "WHAT");
 	for (size_t i = 0; i < t->t_ndev; i++) {
 		const struct topo_dev *d = &t->t_dev[i];
-		const struct topo_pci *p = d->d_pci < 0 ? NULL : &t->t_pci[d->d_pci];
+		const struct topo_pci *p = d->tdv_pci < 0 ? NULL : &t->t_pci[d->tdv_pci];
 
 		link_words(t, d, link, sizeof(link));
 		topo_words(t, i, line, sizeof(line));
 		marked |= strchr(link, '!') != NULL;
-		printf("%-8s %-13s %-28s %-12s %s\n", d->d_name, p ? p->p_name : "-", link,
+		printf("%-8s %-13s %-28s %-12s %s\n", d->tdv_name, p ? p->p_name : "-", link,
 		       p && *p->p_driver ? p->p_driver : "-", line);
 	}
 	if (marked)
@@ -276,7 +277,7 @@ static int near_find(const struct topo *t, const char *what, struct near *n)
 	if (!n->ne_nics || !n->ne_place || !n->ne_order)
 		return -ENOMEM;
 	for (size_t i = 0; i < t->t_ndev; i++) {
-		if (t->t_dev[i].d_kind != TOPO_NIC)
+		if (t->t_dev[i].tdv_kind != TOPO_NIC)
 			continue;
 		topo_place_dev(t, i, &n->ne_place[n->ne_nnics]);
 		n->ne_nics[n->ne_nnics++] = i;
@@ -303,7 +304,7 @@ static void near_table(const struct topo *t, const struct near *n)
 		printf("%s%s", i ? " " : "", t->t_pci[n->ne_store.pl_pci[i]].p_name);
 	printf("%s\n  NVMe  ", n->ne_store.pl_n ? "" : "not known");
 	for (unsigned i = 0; i < n->ne_store.pl_ndrives; i++)
-		printf("%s%s", i ? " " : "", t->t_dev[n->ne_store.pl_drive[i]].d_name);
+		printf("%s%s", i ? " " : "", t->t_dev[n->ne_store.pl_drive[i]].tdv_name);
 	printf("%s\n  NUMA  %s\n  CPUs  %s\n", n->ne_store.pl_ndrives ? "" : "-",
 	       numa(n->ne_store.pl_node, node), n->ne_cpus);
 	if (!n->ne_nnics)
@@ -314,7 +315,7 @@ static void near_table(const struct topo *t, const struct near *n)
 		const struct topo_place *pl = &n->ne_place[k];
 
 		topo_words(t, n->ne_nics[k], line, sizeof(line));
-		printf("%-6s %-5s %-5s %-7s %s\n", t->t_dev[n->ne_nics[k]].d_name,
+		printf("%-6s %-5s %-5s %-7s %s\n", t->t_dev[n->ne_nics[k]].tdv_name,
 		       topo_dist_name(topo_place_dist(t, &n->ne_store, pl)),
 		       numa(pl->pl_node, node), rate(pl->pl_mbps, r), line);
 	}

@@ -36,10 +36,10 @@ static void nvme_json(const struct topo *t, size_t dev, json_t *out)
 	json_t *list = json_array();
 	struct topo_place pl;
 
-	json_object_set_new(out, "model", text(d->d_model));
-	json_object_set_new(out, "transport", text(d->d_transport));
-	json_object_set_new(out, "address", text(d->d_address));
-	json_object_set_new(out, "state", text(d->d_state));
+	json_object_set_new(out, "model", text(d->tdv_model));
+	json_object_set_new(out, "transport", text(d->tdv_transport));
+	json_object_set_new(out, "address", text(d->tdv_address));
+	json_object_set_new(out, "state", text(d->tdv_state));
 	for (size_t i = 0; i < t->t_nblock; i++)
 		if (show_namespace(t, i, dev))
 			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
@@ -48,9 +48,9 @@ static void nvme_json(const struct topo *t, size_t dev, json_t *out)
 	json_object_set_new(out, "namespaces", list);
 	list = json_array();
 	topo_place_dev(t, dev, &pl);
-	for (size_t i = 0; d->d_pci < 0 && i < t->t_ndev; i++)
-		if (t->t_dev[i].d_kind == TOPO_NIC && show_within(&pl, t->t_dev[i].d_pci))
-			json_array_append_new(list, json_string(t->t_dev[i].d_name));
+	for (size_t i = 0; d->tdv_pci < 0 && i < t->t_ndev; i++)
+		if (t->t_dev[i].tdv_kind == TOPO_NIC && show_within(&pl, t->t_dev[i].tdv_pci))
+			json_array_append_new(list, json_string(t->t_dev[i].tdv_name));
 	json_object_set_new(out, "via", list);
 }
 
@@ -102,12 +102,12 @@ static json_t *dev_json(const struct topo *t, size_t dev)
 	static const char *const kinds[] = {
 		[TOPO_NVME] = "nvme", [TOPO_NIC] = "nic", [TOPO_GPU] = "gpu"};
 	const struct topo_dev *d = &t->t_dev[dev];
-	const struct topo_pci *p = d->d_pci < 0 ? NULL : &t->t_pci[d->d_pci];
+	const struct topo_pci *p = d->tdv_pci < 0 ? NULL : &t->t_pci[d->tdv_pci];
 	struct topo_place pl;
 	json_t *out;
 
 	topo_place_dev(t, dev, &pl);
-	out = json_pack("{s:s, s:s, s:o}", "name", d->d_name, "kind", kinds[d->d_kind], "numa",
+	out = json_pack("{s:s, s:s, s:o}", "name", d->tdv_name, "kind", kinds[d->tdv_kind], "numa",
 			topo_json_known(pl.pl_node, -1));
 	if (p) {
 		char id[16];
@@ -120,9 +120,9 @@ static json_t *dev_json(const struct topo *t, size_t dev)
 		json_object_set_new(out, "driver", text(p->p_driver));
 		json_object_set_new(out, "link", link_json(t, p));
 	}
-	if (d->d_kind == TOPO_NVME)
+	if (d->tdv_kind == TOPO_NVME)
 		nvme_json(t, dev, out);
-	else if (d->d_kind == TOPO_NIC)
+	else if (d->tdv_kind == TOPO_NIC)
 		nic_json(t, dev, out);
 	return out;
 }
@@ -156,9 +156,9 @@ json_t *show_json(const struct topo *t)
 
 		json_array_append_new(devs, dev_json(t, i));
 		for (size_t k = 0; k < t->t_ndev; k++)
-			json_object_set_new(row, t->t_dev[k].d_name,
+			json_object_set_new(row, t->t_dev[k].tdv_name,
 					    json_string(topo_dist_name(topo_dev_dist(t, i, k))));
-		json_object_set_new(rows, t->t_dev[i].d_name, row);
+		json_object_set_new(rows, t->t_dev[i].tdv_name, row);
 	}
 	return json_pack("{s:o, s:o, s:o}", "numa", numa_json(t), "devices", devs, "distances",
 			 rows);
@@ -172,13 +172,13 @@ json_t *show_near_json(const struct topo *t, const struct near *n)
 		json_array_append_new(pci, json_string(t->t_pci[n->ne_store.pl_pci[i]].p_name));
 	for (unsigned i = 0; i < n->ne_store.pl_ndrives; i++)
 		json_array_append_new(drives,
-				      json_string(t->t_dev[n->ne_store.pl_drive[i]].d_name));
+				      json_string(t->t_dev[n->ne_store.pl_drive[i]].tdv_name));
 	for (size_t i = 0; i < n->ne_nnics; i++) {
 		const struct topo_place *pl = &n->ne_place[n->ne_order[i]];
 
 		json_array_append_new(
 			nics, json_pack("{s:s, s:s, s:o, s:o}", "name",
-					t->t_dev[n->ne_nics[n->ne_order[i]]].d_name, "distance",
+					t->t_dev[n->ne_nics[n->ne_order[i]]].tdv_name, "distance",
 					topo_dist_name(topo_place_dist(t, &n->ne_store, pl)),
 					"numa", topo_json_known(pl->pl_node, -1), "mbps",
 					topo_json_known((long long)pl->pl_mbps, 0)));

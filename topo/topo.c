@@ -272,14 +272,14 @@ static int add_dev(struct topo *t, enum topo_kind kind, const char *name, const 
 	d = topo_grow((void **)&t->t_dev, t->t_ndev, sizeof(*d));
 	if (!d || !path)
 		return -ENOMEM;
-	*d = (struct topo_dev){.d_kind = kind,
-			       .d_name = name,
-			       .d_path = path,
-			       .d_pci = pci,
-			       .d_model = "",
-			       .d_transport = "",
-			       .d_address = "",
-			       .d_state = ""};
+	*d = (struct topo_dev){.tdv_kind = kind,
+			       .tdv_name = name,
+			       .tdv_path = path,
+			       .tdv_pci = pci,
+			       .tdv_model = "",
+			       .tdv_transport = "",
+			       .tdv_address = "",
+			       .tdv_state = ""};
 	return (int)t->t_ndev++;
 }
 
@@ -295,11 +295,11 @@ static int add_nvme(struct topo *t, const char *name, const char *path)
 	d = &t->t_dev[i];
 	while (len && model[len - 1] == ' ')
 		len--; /* the drive pads it */
-	d->d_model = topo_tree_dup(t->t_tree, model, len);
-	d->d_transport = topo_tree_file(t->t_tree, path, "transport");
-	d->d_address = topo_tree_file(t->t_tree, path, "address");
-	d->d_state = topo_tree_file(t->t_tree, path, "state");
-	return d->d_model ? 0 : -ENOMEM;
+	d->tdv_model = topo_tree_dup(t->t_tree, model, len);
+	d->tdv_transport = topo_tree_file(t->t_tree, path, "transport");
+	d->tdv_address = topo_tree_file(t->t_tree, path, "address");
+	d->tdv_state = topo_tree_file(t->t_tree, path, "state");
+	return d->tdv_model ? 0 : -ENOMEM;
 }
 
 /* A VGA controller of another maker is the console of a server or a virtual machine. */
@@ -348,7 +348,7 @@ static int nic_of(struct topo *t, const char *path)
 		*slash = 0;
 	}
 	for (size_t i = 0; i < t->t_ndev; i++)
-		if (t->t_dev[i].d_kind == TOPO_NIC && !strcmp(t->t_dev[i].d_path, dir))
+		if (t->t_dev[i].tdv_kind == TOPO_NIC && !strcmp(t->t_dev[i].tdv_path, dir))
 			return (int)i;
 	return add_dev(t, TOPO_NIC, "", topo_tree_dup(t->t_tree, dir, strlen(dir)), pci);
 }
@@ -480,14 +480,14 @@ static int dev_cmp(const void *a, const void *b, void *arg)
 	const struct topo_dev *x = &t->t_dev[*(const size_t *)a],
 			      *y = &t->t_dev[*(const size_t *)b];
 
-	if (x->d_kind != y->d_kind)
-		return (int)x->d_kind - (int)y->d_kind;
-	if (x->d_kind == TOPO_NVME)
-		return strverscmp(x->d_name, y->d_name);
-	if (x->d_pci < 0 || y->d_pci < 0)
-		return x->d_pci < 0 && y->d_pci < 0 ? strcmp(x->d_path, y->d_path)
-						    : (x->d_pci < 0) - (y->d_pci < 0);
-	return strcmp(t->t_pci[x->d_pci].p_name, t->t_pci[y->d_pci].p_name);
+	if (x->tdv_kind != y->tdv_kind)
+		return (int)x->tdv_kind - (int)y->tdv_kind;
+	if (x->tdv_kind == TOPO_NVME)
+		return strverscmp(x->tdv_name, y->tdv_name);
+	if (x->tdv_pci < 0 || y->tdv_pci < 0)
+		return x->tdv_pci < 0 && y->tdv_pci < 0 ? strcmp(x->tdv_path, y->tdv_path)
+							: (x->tdv_pci < 0) - (y->tdv_pci < 0);
+	return strcmp(t->t_pci[x->tdv_pci].p_name, t->t_pci[y->tdv_pci].p_name);
 }
 
 static int name_devs(struct topo *t)
@@ -499,12 +499,12 @@ static int name_devs(struct topo *t)
 		char name[24];
 		int n;
 
-		if (d->d_kind == TOPO_NVME)
+		if (d->tdv_kind == TOPO_NVME)
 			continue;
-		n = d->d_kind == TOPO_NIC ? snprintf(name, sizeof(name), "NIC%u", nic++)
-					  : snprintf(name, sizeof(name), "GPU%u", gpu++);
-		d->d_name = topo_tree_dup(t->t_tree, name, (size_t)n);
-		if (!d->d_name)
+		n = d->tdv_kind == TOPO_NIC ? snprintf(name, sizeof(name), "NIC%u", nic++)
+					    : snprintf(name, sizeof(name), "GPU%u", gpu++);
+		d->tdv_name = topo_tree_dup(t->t_tree, name, (size_t)n);
+		if (!d->tdv_name)
 			return -ENOMEM;
 	}
 	return 0;

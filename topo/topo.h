@@ -62,12 +62,13 @@ const char *topo_vendor(uint32_t id);
 
 enum topo_kind { TOPO_NVME, TOPO_NIC, TOPO_GPU };
 struct topo_dev {
-	enum topo_kind d_kind;
-	const char *d_name; /* nvme0 (the controller), NIC0, GPU0 */
-	const char *d_path;
-	int d_pci; /* index in t_pci; -1: none (fabrics; hypervisors' network cards) */
+	enum topo_kind tdv_kind;
+	const char *tdv_name; /* nvme0 (the controller), NIC0, GPU0 */
+	const char *tdv_path;
+	int tdv_pci; /* index in t_pci; -1: none (fabrics; hypervisors' network cards) */
 	/* TOPO_NVME */
-	const char *d_model, *d_transport /* pcie, tcp, rdma, fc, loop */, *d_address, *d_state;
+	const char *tdv_model, *tdv_transport /* pcie, tcp, rdma, fc, loop */, *tdv_address,
+		*tdv_state;
 };
 
 struct topo_net {

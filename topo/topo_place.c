@@ -205,7 +205,7 @@ static void walk_end(struct walk *w)
 static uint64_t card_mbps(const struct topo *t, const struct topo_net *n)
 {
 	const struct topo_dev *d = &t->t_dev[n->n_dev];
-	uint64_t slot = d->d_pci < 0 ? 0 : topo_link_mbps(&t->t_pci[d->d_pci].p_link),
+	uint64_t slot = d->tdv_pci < 0 ? 0 : topo_link_mbps(&t->t_pci[d->tdv_pci].p_link),
 		 v = n->n_mbps;
 
 	for (size_t i = 0; i < t->t_nrdma && !v; i++)
@@ -230,7 +230,7 @@ static void place_net(const struct topo *t, int net, struct topo_place *out)
 		size_t k;
 
 		if (n->n_dev >= 0) {
-			place_add(t, out, t->t_dev[n->n_dev].d_pci);
+			place_add(t, out, t->t_dev[n->n_dev].tdv_pci);
 			out->pl_mbps += card_mbps(t, n);
 		}
 		e = topo_tree_list(t->t_tree, n->n_path, &k);
@@ -303,15 +303,15 @@ static void place_fabrics(const struct topo *t, const struct topo_dev *d, struct
 	char text[64];
 	uint8_t ip[16] = {[10] = 0xff, [11] = 0xff};
 
-	if (topo_place_option(d->d_address, "host_iface", text, sizeof(text))) {
+	if (topo_place_option(d->tdv_address, "host_iface", text, sizeof(text))) {
 		int net = find_net(t, text);
 
 		if (net >= 0)
 			place_net(t, net, out);
 		return;
 	}
-	if (!topo_place_option(d->d_address, "src_addr", text, sizeof(text)) &&
-	    !topo_place_option(d->d_address, "host_traddr", text, sizeof(text)))
+	if (!topo_place_option(d->tdv_address, "src_addr", text, sizeof(text)) &&
+	    !topo_place_option(d->tdv_address, "host_traddr", text, sizeof(text)))
 		return;
 	if (inet_pton(AF_INET, text, ip + 12) == 1 || inet_pton(AF_INET6, text, ip) == 1)
 		place_ip(t, ip, out);
@@ -319,7 +319,7 @@ static void place_fabrics(const struct topo *t, const struct topo_dev *d, struct
 
 static void place_nic(const struct topo *t, size_t dev, struct topo_place *out)
 {
-	int pci = t->t_dev[dev].d_pci;
+	int pci = t->t_dev[dev].tdv_pci;
 	uint64_t slot = pci < 0 ? 0 : topo_link_mbps(&t->t_pci[pci].p_link), nets = 0, ports = 0;
 
 	place_add(t, out, pci);
@@ -338,13 +338,13 @@ static void place_dev(const struct topo *t, size_t dev, struct topo_place *out)
 {
 	const struct topo_dev *d = &t->t_dev[dev];
 
-	if (d->d_kind == TOPO_NVME)
+	if (d->tdv_kind == TOPO_NVME)
 		place_drive(out, (int)dev);
-	if (d->d_kind == TOPO_NIC)
+	if (d->tdv_kind == TOPO_NIC)
 		place_nic(t, dev, out);
-	else if (d->d_pci >= 0)
-		place_add(t, out, d->d_pci);
-	else if (d->d_kind == TOPO_NVME)
+	else if (d->tdv_pci >= 0)
+		place_add(t, out, d->tdv_pci);
+	else if (d->tdv_kind == TOPO_NVME)
 		place_fabrics(t, d, out);
 }
 
@@ -368,8 +368,8 @@ static void folder_of(const char *path, char out[TOPO_PATH_MAX])
 
 static int nvme_at(const struct topo *t, const char *path)
 {
-	for (size_t i = 0; i < t->t_ndev && t->t_dev[i].d_kind == TOPO_NVME; i++)
-		if (!strcmp(t->t_dev[i].d_path, path))
+	for (size_t i = 0; i < t->t_ndev && t->t_dev[i].tdv_kind == TOPO_NVME; i++)
+		if (!strcmp(t->t_dev[i].tdv_path, path))
 			return (int)i;
 	return -1;
 }

@@ -21,7 +21,7 @@ static void place_good(const struct topo *t, const struct topo_place *pl)
 		must(pl->pl_pci[i] >= 0 && (size_t)pl->pl_pci[i] < t->t_npci);
 	for (unsigned i = 0; i < pl->pl_ndrives; i++)
 		must((size_t)pl->pl_drive[i] < t->t_ndev &&
-		     t->t_dev[pl->pl_drive[i]].d_kind == TOPO_NVME);
+		     t->t_dev[pl->pl_drive[i]].tdv_kind == TOPO_NVME);
 	must(topo_cpus(t, pl, &cpus) == CPU_COUNT(&cpus));
 }
 
@@ -95,8 +95,8 @@ static void questions(const struct topo *t)
 			must(topo_pci_dist(t, (int)i, (int)k) == topo_pci_dist(t, (int)k, (int)i));
 	}
 	for (size_t i = 0; i < n; i++) {
-		text_good(t->t_dev[i].d_name);
-		text_good(t->t_dev[i].d_model);
+		text_good(t->t_dev[i].tdv_name);
+		text_good(t->t_dev[i].tdv_model);
 		topo_place_dev(t, i, &pl[i]);
 		place_good(t, &pl[i]);
 		for (size_t k = 0; k < n; k++)

@@ -75,7 +75,7 @@ static const char *planned(unsigned threads, const char *cpus, const char *store
 	for (size_t i = 0; i < w.tw_naddrs; i++) {
 		addr[i] = (struct topo_place){.pl_node = -1};
 		for (size_t d = 0; d < t->t_ndev; d++)
-			if (!strcmp(t->t_dev[d].d_name, word[i]))
+			if (!strcmp(t->t_dev[d].tdv_name, word[i]))
 				topo_place_dev(t, d, &addr[i]);
 	}
 	topo_plan(t, &w, &plan);

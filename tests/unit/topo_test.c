@@ -46,7 +46,7 @@ static void refused(const char *text, const char *what)
 static size_t dev(const struct topo *t, const char *name)
 {
 	for (size_t i = 0; i < t->t_ndev; i++)
-		if (!strcmp(t->t_dev[i].d_name, name))
+		if (!strcmp(t->t_dev[i].tdv_name, name))
 			return i;
 	ck_abort_msg("no %s", name);
 }
@@ -84,7 +84,8 @@ static const char *drives(const struct topo *t, const struct topo_place *pl)
 
 	*out = 0;
 	for (unsigned i = 0; i < pl->pl_ndrives; i++)
-		sprintf(out + strlen(out), "%s%s", i ? " " : "", t->t_dev[pl->pl_drive[i]].d_name);
+		sprintf(out + strlen(out), "%s%s", i ? " " : "",
+			t->t_dev[pl->pl_drive[i]].tdv_name);
 	return out;
 }
 
@@ -144,7 +145,7 @@ START_TEST(classes_are_those_of_the_pcie_tree)
 	t = load("storage");
 	ck_assert_str_eq(between(t, "nvme3", "NIC0"), "PHB");
 	ck_assert_str_eq(between(t, "nvme0", "NIC0"), "NODE");
-	ck_assert_str_eq(t->t_dev[2].d_name, "nvme2"); /* not nvme10 */
+	ck_assert_str_eq(t->t_dev[2].tdv_name, "nvme2"); /* not nvme10 */
 	topo_free(t);
 }
 END_TEST
@@ -163,7 +164,7 @@ START_TEST(drives_over_a_network_are_where_their_card_is)
 	topo_free(t);
 	t = load("vm");
 	ck_assert_uint_eq(t->t_ndev, 1);
-	ck_assert_int_eq(t->t_dev[0].d_pci, -1);
+	ck_assert_int_eq(t->t_dev[0].tdv_pci, -1);
 	ck_assert_str_eq(between(t, "NIC0", "NIC0"), "X");
 	topo_free(t);
 }
@@ -232,7 +233,7 @@ START_TEST(a_host_bridge_may_stand_deep_in_the_tree)
 	ck_assert_int_eq(topo_pci_dist(t, a, b), TOPO_PIX);
 	ck_assert_int_eq(topo_pci_dist(t, a, pci(t, "0000:64:02.0")), TOPO_PHB);
 	ck_assert_int_eq(topo_pci_dist(t, a, pci(t, "7870:00:00.0")), TOPO_SYS);
-	ck_assert_int_eq(t->t_dev[0].d_pci, pci(t, "7870:00:00.0"));
+	ck_assert_int_eq(t->t_dev[0].tdv_pci, pci(t, "7870:00:00.0"));
 	topo_free(t);
 }
 END_TEST
@@ -622,7 +623,7 @@ START_TEST(what_is_recorded_is_read_back)
 		  "/devices/n\n"
 		  "\tmodel=a\\\\b\\tc=d -> e\\n"
 		  "f\n");
-	ck_assert_str_eq(t->t_dev[0].d_model, "a\\b\tc=d -> e\nf");
+	ck_assert_str_eq(t->t_dev[0].tdv_model, "a\\b\tc=d -> e\nf");
 	a = written(t, &n);
 	ck_assert_ptr_nonnull(strstr(a, "\tmodel=a\\\\b\\tc=d -> e\\nf\n"));
 	free(a);
@@ -826,13 +827,13 @@ START_TEST(a_folder_that_was_tampered_with_gives_nothing_from_outside_and_ends)
 	/* nvme0, nvme5, and three of which nothing is known; nvme1 leaves the tree only by its text
 	 */
 	for (size_t i = 0; i < t->t_ndev; i++) {
-		ck_assert_str_eq(t->t_dev[i].d_transport, "");
-		ck_assert_str_eq(t->t_dev[i].d_address, "");
+		ck_assert_str_eq(t->t_dev[i].tdv_transport, "");
+		ck_assert_str_eq(t->t_dev[i].tdv_address, "");
 	}
-	ck_assert_uint_eq(strlen(t->t_dev[0].d_model), 4096);
-	ck_assert_str_eq(t->t_dev[0].d_state, "?[2Jli?ve");
-	ck_assert_str_eq(t->t_dev[0].d_name, "nvme0");
-	ck_assert_str_eq(t->t_dev[t->t_ndev - 1].d_name, "nvme5");
+	ck_assert_uint_eq(strlen(t->t_dev[0].tdv_model), 4096);
+	ck_assert_str_eq(t->t_dev[0].tdv_state, "?[2Jli?ve");
+	ck_assert_str_eq(t->t_dev[0].tdv_name, "nvme0");
+	ck_assert_str_eq(t->t_dev[t->t_ndev - 1].tdv_name, "nvme5");
 	ck_assert_uint_eq(t->t_naddr, 0); /* those of this machine are not its own */
 	topo_free(t);
 	free(much);
