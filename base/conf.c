@@ -6,6 +6,7 @@
  * ranges and messages, so that the file and KEY=VALUE overrides take the same path.
  */
 #include "base/conf.h"
+#include "base/near.h"
 #include <assert.h>
 #include <confuse.h>
 #include <ctype.h>
@@ -19,7 +20,6 @@
 #define CONF_MAX_FILE	  (1u << 20)
 #define CONF_MAX_NAME	  64
 #define CONF_MAX_SECTIONS 8
-#define NEAR		  3 /* edits */
 
 struct conf_value {
 	char *v_str;
@@ -209,46 +209,21 @@ static size_t key_find(const char *name)
 	return i;
 }
 
-/* Levenshtein; names longer than CONF_MAX_NAME are near nothing. */
-static unsigned conf_distance(const char *a, const char *b)
-{
-	unsigned row[CONF_MAX_NAME + 1];
-	size_t n = strlen(b);
-
-	if (n > CONF_MAX_NAME)
-		return CONF_MAX_NAME;
-	for (unsigned j = 0; j <= n; j++)
-		row[j] = j;
-	for (unsigned i = 1; *a; i++, a++) {
-		unsigned diag = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= n; j++) {
-			unsigned d = diag + (*a != b[j - 1]);
-
-			diag = row[j];
-			d = d < row[j] + 1 ? d : row[j] + 1;
-			row[j] = d < row[j - 1] + 1 ? d : row[j - 1] + 1;
-		}
-	}
-	return row[n];
-}
-
 static void unknown_key(const char *name, char *err, size_t errlen)
 {
-	unsigned best = NEAR + 1;
+	unsigned best = NEAR_EDITS + 1;
 	int at;
 
 	for (size_t i = 0; i < conf_nkeys; i++) {
-		unsigned d = conf_distance(name, conf_keys[i].ck_name);
+		unsigned d = near_distance(name, conf_keys[i].ck_name);
 
 		best = d < best ? d : best;
 	}
 	at = snprintf(err, errlen, "unknown key \"%s\"", name);
-	if (best > NEAR)
+	if (best > NEAR_EDITS)
 		return;
 	for (size_t i = 0, hits = 0; i < conf_nkeys && hits < 2; i++)
-		if (conf_distance(name, conf_keys[i].ck_name) == best && at >= 0 &&
+		if (near_distance(name, conf_keys[i].ck_name) == best && at >= 0 &&
 		    (size_t)at < errlen)
 			at += snprintf(err + at, errlen - (size_t)at, "%s%s",
 				       hits++ ? " or " : " (did you mean ", conf_keys[i].ck_name);
