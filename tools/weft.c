@@ -6,6 +6,7 @@
  */
 #include "tools/weft.h"
 #include "tools/topo.h"
+#include "base/near.h"
 #include "base/version.h"
 #include <getopt.h>
 #include <stdarg.h>
@@ -270,11 +271,73 @@ bool weft_sure(const char *fmt, ...)
 	return false;
 }
 
+/* The last line of a usage error. */
+static int weft_where_help_is(void)
+{
+	fputs("\"weft --help\" lists the commands, their arguments and their options.\n", stderr);
+	return EXIT_USAGE;
+}
+
 int weft_usage_error(const char *what)
 {
 	fprintf(stderr, "weft: %s\n", what);
-	usage(stderr);
-	return EXIT_USAGE;
+	return weft_where_help_is();
+}
+
+/* Keeps in *best the name with the fewest edits. A short name has to be nearer than a long one. */
+static void weft_nearer(const char *typed, const char *name, unsigned *least, const char **best)
+{
+	unsigned edits = near_distance(typed, name);
+
+	if (edits < *least && edits * 2 <= strlen(name)) {
+		*least = edits;
+		*best = name;
+	}
+}
+
+/* With a noun that exists, prints the nearest of its verbs, or all of them. False: there is none. */
+static bool weft_verbs(const char *noun, const char *verb)
+{
+	const char *near = NULL, *before = "is followed by one of: ";
+	unsigned least = NEAR_EDITS + 1;
+	bool any = false;
+
+	for (size_t i = 0; i < COMMANDS; i++) {
+		const struct command *c = &commands[i];
+
+		if (c->c_verb && !strcmp(c->c_noun, noun)) {
+			any = true;
+			weft_nearer(verb, c->c_verb, &least, &near);
+		}
+	}
+	if (near)
+		fprintf(stderr, "Did you mean \"weft %s %s\"?\n", noun, near);
+	if (near || !any)
+		return any;
+	fprintf(stderr, "\"weft %s\" ", noun);
+	for (size_t i = 0; i < COMMANDS; i++) {
+		if (!commands[i].c_verb || strcmp(commands[i].c_noun, noun))
+			continue;
+		fprintf(stderr, "%s%s", before, commands[i].c_verb);
+		before = ", ";
+	}
+	fputc('\n', stderr);
+	return true;
+}
+
+static int weft_unknown_command(int argc, char **argv)
+{
+	const char *verb = argc > 1 ? argv[1] : "", *near = NULL;
+	unsigned least = NEAR_EDITS + 1;
+
+	fprintf(stderr, "weft: unknown command \"%s%s%s\"\n", argv[0], *verb ? " " : "", verb);
+	if (!weft_verbs(argv[0], verb)) {
+		for (size_t i = 0; i < COMMANDS; i++)
+			weft_nearer(argv[0], commands[i].c_noun, &least, &near);
+		if (near)
+			fprintf(stderr, "Did you mean \"weft %s\"?\n", near);
+	}
+	return weft_where_help_is();
 }
 
 /* ---- the command line ---- */
@@ -347,8 +410,6 @@ static int command_error(const struct command *c, const char *why)
 
 static int weft_dispatch(int argc, char **argv)
 {
-	char what[200];
-
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const struct command *c = &commands[i];
 		int skip = c->c_verb ? 2 : 1;
@@ -363,14 +424,33 @@ static int weft_dispatch(int argc, char **argv)
 			return command_error(c, "PATH must be absolute: begin it with /");
 		return check_options(c) ? EXIT_USAGE : c->c_fn(argv + skip);
 	}
-	snprintf(what, sizeof(what), "unknown command \"%s%s%s\"", argv[0], argc > 1 ? " " : "",
-		 argc > 1 ? argv[1] : "");
-	return weft_usage_error(what);
+	return weft_unknown_command(argc, argv);
 }
 
 enum { OPT_ADMIN = 256, OPT_JSON, OPT_HELP, OPT_VERSION, OPT_COMMAND };
 
-static void take_option(int opt)
+/* getopt_long() has said which option is unknown, or lacks its argument. */
+static void weft_option_error(const char *typed)
+{
+	static const char *const common[] = {"admin", "json", "help", "version"};
+	const char *near = NULL;
+	unsigned least = NEAR_EDITS + 1;
+	char name[NEAR_NAME];
+
+	/* optopt is 0 for a long option that does not exist. */
+	if (!optopt && !strncmp(typed, "--", 2)) {
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(typed + 2, "="), typed + 2);
+		for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+			weft_nearer(name, common[i], &least, &near);
+		for (unsigned i = 0; i < n_given; i++)
+			weft_nearer(name, given[i].g_opt->o_name, &least, &near);
+	}
+	if (near)
+		fprintf(stderr, "Did you mean \"--%s\"?\n", near);
+	exit(weft_where_help_is());
+}
+
+static void take_option(int opt, const char *typed)
 {
 	switch (opt) {
 	case OPT_ADMIN:
@@ -396,8 +476,7 @@ static void take_option(int opt)
 			return;
 		}
 	}
-	usage(stderr);
-	exit(EXIT_USAGE);
+	weft_option_error(typed);
 }
 
 /* mode: "+" ends at the first word that is no option. */
@@ -421,7 +500,7 @@ static void parse_options(int argc, char **argv, const char *mode)
 	}
 	optind = 0; /* from the start */
 	while ((opt = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
-		take_option(opt);
+		take_option(opt, argv[optind - 1]);
 }
 
 int main(int argc, char **argv)

@@ -28,7 +28,7 @@ const char *weft_option(const char *name);
 /* Before a command loses something: prints what, and asks, where both ends are a terminal and --yes
  * is not given. Does not ask a script. */
 bool weft_sure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Prints what is wrong with the command line, and the summary. Returns EXIT_USAGE. */
+/* Prints what is wrong with the command line, and where help is. Returns EXIT_USAGE. */
 int weft_usage_error(const char *what);
 
 /* ---- requests; weft_ask.c ---- */

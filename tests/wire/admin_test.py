@@ -502,11 +502,20 @@ def test_usage_errors_end_with_2(c):
                  ("policy", "set", "/"), ("policy", "set", "/", "stripes=1", "more"),
                  ("file", "show"), ("file",), ("--frob", "status"),
                  ("status", "--frob"), ("--frob", "fsck", "/x"), ("--admin",)):
-        told = run(program("weft"), *args, rc=2)
-        assert "usage: weft" in told, f"{args}: {told}"
+        output = run(program("weft"), *args, rc=2)
+        assert '"weft --help" lists' in output, f"{args}: {output}"
+        assert output.count("\n") <= 3, f"{args}: {output}"
     assert "unknown command" in run(program("weft"), "frobnicate", rc=2)
+    for args, near in ((("ds", "lst"), "weft ds list"), (("statsu",), "weft status"),
+                       (("mirorr", "repair", "/x"), "weft mirror"), (("frobnicate",), None),
+                       (("--jsno", "status"), "--json"), (("ds", "list", "--josn"), "--json")):
+        output = run(program("weft"), *args, rc=2)
+        meant = f'Did you mean "{near}"?'
+        assert ("Did you mean" in output) == bool(near), f"{args}: {output}"
+        assert not near or meant in output, f"{args}: {output}"
     for args in (("--help",), ("-h",), ("status", "--help")):
         assert "usage: weft" in run(program("weft"), *args), args
+    assert "is followed by one of: show\n" in run(program("weft"), "file", rc=2)
     with open("/dev/full", "w", encoding="ascii") as full:
         done = subprocess.run([program("weft"), "--admin", c.admin["mds"], "status"], stdout=full,
                               stderr=subprocess.PIPE, check=False)
