@@ -17,7 +17,7 @@ const struct conf_key conf_keys[] = {
 	  "File with a token that lets requests over TCP do what those over the Unix socket "
 	  "may; empty: metrics and health only." },
 	{ "mds.exports", CONF_STR, "", NULL,
-	  "File that says who may use what; empty: this machine alone, and its root is nobody." },
+	  "Exports file; empty: this machine alone may use the server, its root as user nobody." },
 	{ "mds.groups", CONF_ENUM, "client", "client|server",
 	  "Whose word counts on the groups of a user: the client's, at most 16 with AUTH_SYS, "
 	  "or this machine's." },
@@ -57,8 +57,8 @@ const struct conf_key conf_keys[] = {
 	{ "mds.grace", CONF_SECONDS, "45s", "0s..3600s",
 	  "Longest time for clients to reclaim after a restart." },
 	{ "mds.courtesy", CONF_SECONDS, "3600s", "0s..86400s",
-	  "How long a client whose lease has run out keeps its state while nobody is in "
-	  "conflict with it." },
+	  "How long a client whose lease has run out keeps its state while no other client is "
+	  "in conflict with it." },
 	{ "mds.reply_cache", CONF_SIZE, "256M", "1M..1T",
 	  "Memory for replies that are kept for retries; when it is short, sessions get fewer "
 	  "slots." },
@@ -77,11 +77,11 @@ const struct conf_key conf_keys[] = {
 	{ "mds.delegated_times", CONF_BOOL, "false", NULL,
 	  "Let holders of delegations keep a file's times (RFC 9754)." },
 	{ "mds.threshold", CONF_SIZE, "0", "0..1T",
-	  "Clients are told to read and write files below this size through the metadata "
-	  "server; 0: not told. A directory's policy may say another size." },
+	  "Ask clients to read and write files below this size through the metadata server; 0: "
+	  "no file. A directory's policy may say another size." },
 	{ "mds.striping_clients", CONF_STR, "", NULL,
-	  "More clients that may have striped layouts: what the implementation names begin with "
-	  "that they give, comma separated." },
+	  "More clients that may have striped layouts: the beginnings of the implementation "
+	  "names that they send, comma separated." },
 	{ "mds.size_from_ds", CONF_ENUM, "layout", "always|layout|never",
 	  "When GETATTR asks the data servers: always, while a write layout is out, or never." },
 	{ "mds.repair_files", CONF_INT, "4", "0..64",
@@ -148,13 +148,14 @@ const struct conf_key conf_keys[] = {
 	  "Addresses to serve NFSv3 over RDMA on, comma separated, port 20049 where none is "
 	  "given; empty: no RDMA." },
 	{ "ds.advertise", CONF_STR, "", NULL,
-	  "Addresses told to clients, comma separated; empty: those of ds.listen." },
+	  "Addresses that clients get for this server, comma separated; empty: those of "
+	  "ds.listen." },
 	{ "ds.store", CONF_STR, "", NULL,
 	  "Directories of the data store, comma separated; the first is its home." },
 	{ "ds.name", CONF_STR, "", NULL, "Name shown to administrators; empty: the host's." },
 	{ "ds.labels", CONF_STR, "", NULL,
-	  "Labels told to the metadata server, such as rack=r1,speed=nvme; those the "
-	  "administrator has set there count more." },
+	  "Labels that this server reports to the metadata server, such as rack=r1,speed=nvme; "
+	  "those the administrator has set there count more." },
 	{ "ds.admin", CONF_STR, "", NULL,
 	  "Addresses of the health and metrics server: unix:/path, 127.0.0.1:port, or both." },
 	{ "ds.connections", CONF_INT, "65536", "1..1000000", "Most connections." },
@@ -179,11 +180,11 @@ const struct conf_key conf_keys[] = {
 	  "Processors that the daemon may use, as in 0-7,16-23; empty: all that it was started "
 	  "with." },
 	{ "ds.order", CONF_ENUM, "topology", "topology|config",
-	  "Order in which clients are told the addresses: what suits the stores' drives best "
+	  "Order in which clients get the addresses: those that suit the stores' drives best "
 	  "first, or as configured." },
 	{ "ds.disks", CONF_STR, "", NULL,
-	  "Block devices of the stores where their folders do not tell, one for each, comma "
-	  "separated." },
+	  "Block devices of the stores where their folders do not show them, one for each, "
+	  "comma separated." },
 	{ "ds.topology", CONF_STR, "", NULL,
 	  "Recorded machine, or folder like /sys, to place by; empty: this machine." },
 	{ "ds.key", CONF_STR, "", NULL,

@@ -917,9 +917,8 @@ static void pool_metrics(void)
 				       "Blocks that were taken of another NUMA node's memory, "
 				       "because the thread's own had none.",
 				       "");
-	pool.waits =
-		metric_counter("weft_pool_waits_total",
-			       "Times that somebody waited for a block of the memory pool.", "");
+	pool.waits = metric_counter("weft_pool_waits_total",
+				    "Waits for a block of the memory pool.", "");
 }
 
 int pool_init(size_t bytes, char *err, size_t errlen)

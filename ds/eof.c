@@ -44,14 +44,13 @@ static double parked_gauge(void *arg)
 
 void ds_eof_metrics_init(void)
 {
-	static const char help[] = "READs whose end only the MDS knew, by what they were told";
+	static const char help[] = "READs that asked the MDS where the file ends, by the answer";
 
 	m_eof[EOF_TOLD] = metric_counter("weft_ds_eof_total", help, "result=\"end\"");
 	m_eof[EOF_GONE] = metric_counter("weft_ds_eof_total", help, "result=\"stale\"");
 	m_eof[EOF_PUT_OFF] = metric_counter("weft_ds_eof_total", help, "result=\"jukebox\"");
-	metric_gauge("weft_ds_eof_parked",
-		     "READs that wait for the MDS to tell where the file ends", "", parked_gauge,
-		     NULL);
+	metric_gauge("weft_ds_eof_parked", "READs that wait until the MDS says where the file ends",
+		     "", parked_gauge, NULL);
 }
 
 bool ds_eof_waiting(void)

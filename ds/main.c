@@ -461,7 +461,7 @@ static void metrics_init(void)
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "",
 		     export_files_gauge, NULL);
 	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
-	metric_gauge("weft_ds_lease_seconds", "What is left of the lease from the MDS.", "",
+	metric_gauge("weft_ds_lease_seconds", "Time left of the lease from the MDS.", "",
 		     lease_gauge, NULL);
 	metric_gauge(
 		"weft_ds_striped_version",

@@ -502,7 +502,7 @@ void rpc_gss_metrics(void)
 		"Calls dropped because their RPCSEC_GSS sequence number was used or is too old.",
 		"");
 	gss_m_evicted = metric_counter("weft_rpc_gss_evicted_total",
-				       "RPCSEC_GSS contexts that had to make room.", "");
+				       "RPCSEC_GSS contexts dropped to make room.", "");
 }
 
 /* Accepts any key of the service nfs: the clients and the key table decide the name of this

@@ -30,10 +30,10 @@ __attribute__((constructor)) static void poll_metrics_make(void)
 	m_completions = metric_counter("weft_rdma_completions_total",
 				       "Completions of work requests and receives.", "");
 	m_polls = metric_counter("weft_rdma_polls_total",
-				 "Looks for completions: some found some, some none.",
+				 "Polls for completions, by whether they found any.",
 				 "found=\"some\"");
 	m_vain = metric_counter("weft_rdma_polls_total",
-				"Looks for completions: some found some, some none.",
+				"Polls for completions, by whether they found any.",
 				"found=\"none\"");
 	m_events = metric_counter(
 		"weft_rdma_events_total",

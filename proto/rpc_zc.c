@@ -40,7 +40,7 @@ __attribute__((constructor)) static void zc_metrics_make(void)
 	m_sends = metric_counter("weft_rpc_zerocopy_sends_total",
 				 "Sends whose pages were handed to the kernel.", "");
 	m_copied = metric_counter("weft_rpc_zerocopy_copied_total",
-				  "Of them, those that the kernel copied after all.", "");
+				  "Sends without a copy that the kernel copied after all.", "");
 }
 
 void rpc_out_release(struct rpc_out *o)

@@ -710,8 +710,9 @@ int job_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms)
 	pthread_mutex_init(&b->b_lock, NULL);
 	b->b_files = metric_counter("weft_mds_balanced_files_total",
 				    "Files of which weft balance began to move an object", "");
-	b->b_bytes = metric_counter("weft_mds_balanced_bytes_total",
-				    "Bytes in those objects, about", "");
+	b->b_bytes =
+		metric_counter("weft_mds_balanced_bytes_total",
+			       "Bytes in the objects that weft balance began to move, about", "");
 	m->m_balance = b;
 	return 0;
 }
