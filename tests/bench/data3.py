@@ -42,9 +42,9 @@ class Data:
     @staticmethod
     def layout(c):
         """What stands for the open file, and where its only object is."""
-        import mds_test
+        import steps
         from types import SimpleNamespace
-        stateid, _, o, ds, fh = mds_test.one_server(c, c.root(), "nfs3_load")
+        stateid, _, o, ds, fh = steps.one_server(c, c.root(), "nfs3_load")
         where = SimpleNamespace(port=ds.conn.sock.getpeername()[1], fh=fh,
                                 uid=int(o.mirrors[0][0].user))
         return (stateid, ds), where

@@ -15,8 +15,9 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../wire"))
-import mds_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
+from steps import one_server  # noqa: E402
 from nfs41 import auth_sys, opaque, u32, u64  # noqa: E402
 
 MIB = 1 << 20
@@ -37,18 +38,18 @@ class Variant:
         name, _, settings = spec.partition(":")
         self.name, _, build = name.partition("@")
         self.settings = [s for s in settings.split(",") if s]
-        self.build = build or mds_test.BUILD
+        self.build = build or harness.BUILD
         self.took = {}
 
     def run(self, mib, sizes):
-        mds_test.BUILD = self.build
+        harness.BUILD = self.build
         w = Cluster(ds=1, settings=self.settings)
         try:
             self.measure(w, mib, sizes)
         finally:
-            for c in mds_test.CLIENTS:
+            for c in harness.CLIENTS:
                 c.drop()
-            mds_test.CLIENTS.clear()
+            harness.CLIENTS.clear()
             w.down()
 
     def measure(self, w, mib, sizes):

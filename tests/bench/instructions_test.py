@@ -12,7 +12,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "../wire"))
 import instructions  # noqa: E402
 import tap  # noqa: E402
-from mds_test import check  # noqa: E402
+from harness import check  # noqa: E402
 
 MORE = 1.02
 # where keys lie in pages is another in each, and makes a hundredth or so: the cheapest counts

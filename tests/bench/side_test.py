@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(HERE, "../wire"))
 import limits  # noqa: E402
 import peers  # noqa: E402
 import tap  # noqa: E402
-from mds_test import Failed, check  # noqa: E402
+from harness import Failed, check  # noqa: E402
 from bars import Bar  # noqa: E402
 from works import CPU, Results  # noqa: E402
 

@@ -18,7 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../wire"), os.path.join(HERE, "../lab")]
 import join4  # noqa: E402
 from shape import *  # noqa: E402,F403
-from mds_test import Cluster, data_server, lay  # noqa: E402
+from harness import Cluster  # noqa: E402
+from steps import data_server, lay  # noqa: E402
 
 ADDR = ("127.0.0.1", 12049)
 

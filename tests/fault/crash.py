@@ -23,9 +23,9 @@ import traceback
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                                 "wire"))
-import mds_test as base  # noqa: E402
+import harness as base  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, Cluster, check  # noqa: E402
+from harness import ADDR, Cluster, check  # noqa: E402
 from nfs41 import (BOTH, CURRENT, DIR, FIFO, GUARDED, LNK, NO_DELEG,  # noqa: E402
                    Client, Closed, Failed, close, compound_args, create, err, getfh,
                    getxattr, link, listxattrs, open_, putfh, read_compound, readdir,

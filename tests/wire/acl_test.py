@@ -14,8 +14,9 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test as base  # noqa: E402
-from mds_test import BUILD, OTHER, USER, Cluster, check, client  # noqa: E402,F401
+import harness as base  # noqa: E402
+import steps  # noqa: E402
+from harness import BUILD, OTHER, USER, Cluster, check, client  # noqa: E402,F401
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
@@ -664,8 +665,8 @@ def test_an_acl_goes_where_its_file_goes(c, d):
 
 def test_an_acl_that_is_set_takes_back_the_layouts_of_others(c, d):
     for attrs in ({"acl": [ace(OWNER, R)]}, {"mode_set_masked": (0, 0o077)}):
-        s, f, o, ds, fh = base.one_server(c, d)
-        base.returns_when_recalled(c, f)
+        s, f, o, ds, fh = steps.one_server(c, d)
+        steps.returns_when_recalled(c, f)
         client().ok(putfh(f), setattr_(**attrs))
         check(c.wait_callback("LAYOUTRECALL").fh, f)
         c.ok(putfh(f), close(s), putfh(d), remove("f"))

@@ -11,8 +11,8 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test as base  # noqa: E402
-from mds_test import check, client, eventually  # noqa: E402
+import harness as base  # noqa: E402
+from harness import check, client, eventually  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 
 MANY = 3000

@@ -12,7 +12,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import lay  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
 from move_test import Striped, ask, fsck, racks, still, weft, writing, RACKS  # noqa: E402
 from nfs41 import err  # noqa: E402

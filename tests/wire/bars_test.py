@@ -9,9 +9,10 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import NOT_NOW, data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 ACCES = 13
@@ -26,7 +27,7 @@ def settings(name):
 
 def victim(verifier=None):
     c = Client(ADDR, owner=b"victim", verifier=verifier)
-    mds_test.CLIENTS.append(c)
+    harness.CLIENTS.append(c)
     return c
 
 
@@ -38,7 +39,7 @@ def leave(c):
 
 
 def forget(c):
-    mds_test.CLIENTS.remove(c)
+    harness.CLIENTS.remove(c)
     c.drop()
 
 
@@ -109,7 +110,7 @@ def test_after_restarts_an_evicted_clients_capability_is_no_good(w):
     forget(x.one)
     # Grace is over when it is back: with its number, which is not barred.
     x.one = Client(ADDR, owner=x.one.owner, verifier=x.one.verifier)
-    mds_test.CLIENTS.append(x.one)
+    harness.CLIENTS.append(x.one)
     x.layout(x.one)
     # Who has joined is told: between two that live there is one run.
     eventually(lambda: max(x.bars()) <= 2, 60, "one run between two that live")

@@ -14,7 +14,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
-from mds_test import ADDR, BUILD, Client, Cluster, Failed, check, eventually  # noqa: E402
+from harness import ADDR, BUILD, Client, Cluster, Failed, check, eventually  # noqa: E402
 
 SERVER = f"{ADDR[0]}:{ADDR[1]}"
 THE = None

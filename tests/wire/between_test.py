@@ -16,10 +16,10 @@ import threading
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
 import tls_test  # noqa: E402
-from mds_test import ADDR, Cluster, check, eventually  # noqa: E402
+from harness import ADDR, Cluster, check, eventually  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from dead_test import weft  # noqa: E402
@@ -350,7 +350,7 @@ def start():
     if REALM:
         settings += [f"mds.keytab={REALM.keytab('nfs/localhost')}", "mds.idmap_domain=weft.test"]
         sec = "sys, krb5, krb5i, krb5p"
-    W = mds_test.THE = Cluster(1, settings)
+    W = harness.THE = Cluster(1, settings)
     with open(W.dir + "/exports", "w", encoding="utf-8") as f:
         f.write('export "/" { client "*" { access = rw  squash = none  privileged_port = false'
                 '  sec = {%s} } }\n' % sec)

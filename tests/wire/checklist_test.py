@@ -6,8 +6,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay, returns_when_recalled  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
 
@@ -224,4 +225,4 @@ def test_free_stateid_frees_locks_only(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_shared(globals())
+    harness.run_shared(globals())

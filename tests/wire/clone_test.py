@@ -10,11 +10,13 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import data_test  # noqa: E402
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import once_test  # noqa: E402
 import tap  # noqa: E402
 from data_test import *  # noqa: E402,F403
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import (data_server, lay, one_server, reclaim, returns_when_recalled,  # noqa: E402
+                   striped)
 from nfs41 import err, op  # noqa: E402
 from scrub_test import name_of, object_path, without  # noqa: E402
 
@@ -58,7 +60,7 @@ def test_clone_blksize_is_told(p):
 
 def paths(c, f):
     """The files of its objects."""
-    w = mds_test.THE
+    w = harness.THE
     return [os.path.join(w.dir, o["ds"], o["object"]) for m in layout_of(c, f)["mirrors"]
             for o in m["objects"]]
 
@@ -243,7 +245,7 @@ def known(c, s, f):
 def lose(c, *objects):
     """Removes the object of each (stateid, filehandle, mirror), and lets its server run a fence
     after that, by a new size."""
-    w = mds_test.THE
+    w = harness.THE
     for s, f, mirror in objects:
         path = object_path(w, c, f, mirror)
         known(c, s, f)
@@ -255,7 +257,7 @@ def lose(c, *objects):
 
 
 def no_orders():
-    eventually(lambda: mds_test.THE.metric("weft_mds_orders") == 0, 10, "all orders end")
+    eventually(lambda: harness.THE.metric("weft_mds_orders") == 0, 10, "all orders end")
 
 
 def test_what_is_lost_is_not_cloned(p):
@@ -281,7 +283,7 @@ def test_what_is_lost_is_not_cloned(p):
 def test_a_clone_that_is_lost_is_not_empty(p):
     """No client has written the clone or asked for its size. The server still knows that its
     objects exist, and reports an error when they are gone."""
-    c, w, data = p.c, mds_test.THE, noise(3 * MB)
+    c, w, data = p.c, harness.THE, noise(3 * MB)
     src, in_place = p.file("src", "stripes=1", data), p.file("own", "stripes=1")
     dst = c.open(p.d, "dst")
     for s, f in (dst, in_place):
@@ -302,7 +304,7 @@ def test_a_clone_that_is_lost_is_not_empty(p):
 
 
 def test_a_clone_that_its_server_made_late_is_not_empty(p):
-    c, w, data = p.c, mds_test.THE, noise(3 * MB)
+    c, w, data = p.c, harness.THE, noise(3 * MB)
     src, dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1")
     name = name_of(w, object_path(w, c, src[1]))
     with without(w, name):
@@ -346,7 +348,7 @@ def test_a_clone_into_what_is_lost_fails(p):
 
 def test_an_order_to_clone_what_turns_out_to_be_lost_ends(p):
     """The server is away when the CLONE is made, and comes back without the source."""
-    c, data, w = p.c, noise(3 * MB), mds_test.THE
+    c, data, w = p.c, noise(3 * MB), harness.THE
     src, dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1")
     path = object_path(w, c, src[1])
     known(c, *src)
@@ -367,7 +369,7 @@ def test_an_order_to_clone_what_turns_out_to_be_lost_ends(p):
 
 
 def test_a_clone_survives_a_restart(p):
-    c, w, data = p.c, mds_test.THE, noise(6 * MB + 5)
+    c, w, data = p.c, harness.THE, noise(6 * MB + 5)
     src, dst = p.file("src", "stripes=2,mirrors=2,unit=1M", data), p.file("dst")
     do_clone(c, src, dst)
     w.restart()
@@ -380,7 +382,7 @@ def test_a_clone_survives_a_restart(p):
 
 def test_a_clone_is_done_once(p):
     """Asked again after a restart it is answered: what another client wrote over it stays."""
-    c, w, data = p.c, mds_test.THE, noise(MB + 5)
+    c, w, data = p.c, harness.THE, noise(MB + 5)
     src, dst = p.file("src", "stripes=1", data), p.file("dst")
     two = client()
     two.open(p.d, "dst")
@@ -401,7 +403,7 @@ def test_a_clone_is_done_once(p):
 
 def test_a_clone_is_done_by_whoever_comes_back(p):
     """Its only server is down, the MDS is killed in between: the order is in the store."""
-    c, w, data = p.c, mds_test.THE, noise(3 * MB + 99)
+    c, w, data = p.c, harness.THE, noise(3 * MB + 99)
     (s, f), dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1", b"")
     name = layout_of(c, f)["mirrors"][0]["objects"][0]["ds"]
     with server_down(name):
@@ -426,7 +428,7 @@ if __name__ == "__main__":
         sys.exit(0)
     tempfile.tempdir = XFS
     try:
-        mds_test.run_shared(globals(), data_test.place, parts=2, settings=mds_test.CALM)
+        harness.run_shared(globals(), data_test.place, parts=2, settings=harness.CALM)
     finally:
         subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may be ending yet
         shutil.rmtree(os.path.dirname(XFS))

@@ -13,7 +13,8 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay, reclaim  # noqa: E402
 sys.path.insert(0, os.path.join(SRC, "tests/compat"))
 import join4  # noqa: E402
 import shape  # noqa: E402

@@ -10,8 +10,9 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
+from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import (  # noqa: E402
     layout_of, MB, bytes_of, equal, servers, stopped, uuid_of, whole)
@@ -136,8 +137,8 @@ def test_a_restart_of_the_metadata_server_forgets_nothing(w):
     w.restart()
     # Both come back: what they wrote is not judged as a lost writer's.
     # So does who made the file: grace is over with the last one.
-    back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS]
-    mds_test.CLIENTS += back
+    back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in harness.CLIENTS]
+    harness.CLIENTS += back
     for c in back:
         c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"),
                 tries=400)

@@ -13,9 +13,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 from data_test import content  # noqa: E402
 from dead_test import Holder, admin_of, is_state, pid_of, state  # noqa: E402
 from nfs41 import err  # noqa: E402
@@ -169,13 +169,13 @@ class around:
         self.w = cluster()
 
     def __enter__(self):
-        mds_test.THE = self.w
+        harness.THE = self.w
         return (self.w,)
 
     def __exit__(self, *_):
-        for c in mds_test.CLIENTS:
+        for c in harness.CLIENTS:
             c.drop()
-        mds_test.CLIENTS.clear()
+        harness.CLIENTS.clear()
 
 
 if __name__ == "__main__":

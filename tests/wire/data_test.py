@@ -5,12 +5,14 @@ TAP."""
 import contextlib
 import json
 import os
+import random
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay, one_server, returns_when_recalled, striped  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
 MB = 1 << 20
@@ -103,7 +105,7 @@ def segments(c, f, sid, offset, count):
 
 @contextlib.contextmanager
 def server_down(name):
-    w = mds_test.THE
+    w = harness.THE
     w.dev("kill", w.dir, name, "-9")
     try:
         yield
@@ -390,7 +392,7 @@ def test_copy_copies(p):
 
 def moved(way):
     """Bytes that the data servers' NFSv3 has carried."""
-    return sum(mds_test.THE.metric(rf'weft_ds_bytes_total\{{dir="{way}"\}}', d) for d in DS_NAMES)
+    return sum(harness.THE.metric(rf'weft_ds_bytes_total\{{dir="{way}"\}}', d) for d in DS_NAMES)
 
 
 def test_a_copy_on_one_server_moves_nothing(p):
@@ -668,7 +670,7 @@ def test_layout_wcc_errors(p):
 
 
 def test_after_a_restart_the_copy_is_gone(p):
-    c, w = p.c, mds_test.THE
+    c, w = p.c, harness.THE
     src, dst = p.file("src", data=b"x"), p.file("dst", "mirrors=2")
     c.ok(putfh(src[1]), setattr_(src[0], size=8 << 30))
     r = do_copy(c, src, dst, synchronous=False)
@@ -683,4 +685,4 @@ def place(w, name):
 
 
 if __name__ == "__main__":
-    mds_test.run_shared(globals(), place, parts=2, settings=mds_test.CALM)
+    harness.run_shared(globals(), place, parts=2, settings=harness.CALM)

@@ -15,7 +15,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, settled  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import servers, states, uuid_of  # noqa: E402

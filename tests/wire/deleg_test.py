@@ -15,9 +15,11 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
+import steps  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import answered  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 from nfs41 import Obj  # noqa: E402
 
@@ -189,14 +191,14 @@ def holds(c, o):
 @contextlib.contextmanager
 def own(*settings):
     """A cluster of the test's own, with a client."""
-    if mds_test.THE:
-        mds_test.THE.down()
-        mds_test.THE = None
+    if harness.THE:
+        harness.THE.down()
+        harness.THE = None
     w = Cluster(1, settings)
     try:
         yield w, with_dir(client(), "d")
     finally:
-        for one in mds_test.CLIENTS:
+        for one in harness.CLIENTS:
             one.drop()
         w.down()
 
@@ -1977,7 +1979,7 @@ def test_a_directorys_threshold_counts_before_the_servers_and_stays_after_a_rest
             check([threshold(c, f) for f in files], [16384, 1 << 20, 0], when)
             if when == "now":
                 w.restart()
-                mds_test.again(c)
+                steps.again(c)
                 c.ok(reclaim_complete())
 
 
@@ -1987,7 +1989,7 @@ def test_restart_reclaims_ask_for_permission(c):
         o = fresh(c, "w", D_WRITE, owner=b"w")
         c.ok(putfh(o.fh), setattr_(mode=0o600))
         w.restart()
-        mds_test.again(c)
+        steps.again(c)
         c.no("ACCESS", putfh(f), open_(claim_previous(0), BOTH | NO_DELEG), cred=USER)
         n = c.ok(putfh(o.fh), want_delegation(WANT_WRITE, claim_previous(D_WRITE)), cred=USER)
         check(n.deleg, D_NONE_EXT, "a delegation for who may not")
@@ -2033,7 +2035,7 @@ def test_restart_delegations_are_reclaimed(c):
         c.ok(putfh(c.d), remove("u0"), remove("u1"))
         w.restart()
         for one in (c, two):
-            mds_test.again(one)
+            steps.again(one)
         check(err(c.ok(test_stateid(wr.deleg_stateid)).statuses[0]), "BAD_STATEID")
         got = {}
         for name, old, acc, kind, given in (("r", r, READ, D_READ, D_READ),
@@ -2092,7 +2094,7 @@ def test_restart_claims_in_grace(c):
          two.ok(putfh(p), open_(claim_fh(), READ | NO_DELEG)))
         w.restart()
         for one in (c, two):
-            mds_test.again(one)
+            steps.again(one)
         # 10.2.1: opens under a reclaimed delegation are for now, and no new delegation.
         old = c.ok(putfh(o.fh), open_(claim_previous(D_WRITE), BOTH))
         n = c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(old.deleg_stateid), READ, owner=b"second"),
@@ -2124,7 +2126,7 @@ def test_restart_changes_wait_for_what_is_reclaimed(c):
         c.ok(putfh(r.fh), setxattr("a", b"x"))
         w.restart()
         for one in (c, two):
-            mds_test.again(one)
+            steps.again(one)
         for f in (r.fh, wr.fh):
             for change in ({"mode": 0o640}, {"owner": "7"}, {"time_modify_set": (1, 0)}):
                 check(two.no("GRACE", putfh(f), setattr_(**change)).attrset, set())
@@ -2136,7 +2138,7 @@ def test_restart_changes_wait_for_what_is_reclaimed(c):
         # What nobody has a delegation on.
         two.ok(putfh(c.d), setattr_(mode=0o700), setxattr("b", b"y"), putfh(fifo),
                setattr_(mode=0o600), savefh(), putfh(c.d), link("fifo2"))
-        mds_test.reclaim(two, mine)
+        steps.reclaim(two, mine)
         two.ok(putfh(mine), setattr_(mode=0o600), setxattr("b", b"y"), removexattr("b"), savefh(),
                putfh(c.d), link("mine2"))
         # Others may read beside one for reading, and beside none for writing.
@@ -2154,5 +2156,5 @@ def test_restart_changes_wait_for_what_is_reclaimed(c):
 
 
 if __name__ == "__main__":
-    mds_test.run_shared(globals(), lambda w, name: (with_dir(client(), name),), closing=True, ds=2,
-                        parts=3, settings=mds_test.CALM)
+    harness.run_shared(globals(), lambda w, name: (with_dir(client(), name),), closing=True, ds=2,
+                        parts=3, settings=harness.CALM)

@@ -10,8 +10,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
+from steps import device, striped  # noqa: E402
 from nfs41 import u32  # noqa: E402
 
 
@@ -72,4 +73,4 @@ def test_a_data_server_that_comes_back_as_it_was_is_no_news(cluster):
 
 
 if __name__ == "__main__":
-    mds_test.run_shared(globals())
+    harness.run_shared(globals())

@@ -11,7 +11,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import again, data_server, lay, reclaim, striped  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 # The lease is long, so that the server evicts no client that is cut off. The grace period is long

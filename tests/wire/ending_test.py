@@ -13,9 +13,10 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay  # noqa: E402
 from dead_test import weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import stopped  # noqa: E402
@@ -250,9 +251,9 @@ def around(name):
     with tempfile.TemporaryDirectory(prefix="weft-ending-test.") as top:
         FILE = os.path.join(top, "exports")
         write_exports(ROOT, A, B)
-        mds_test.THE = w = Cluster(2, [f"mds.exports={FILE}", *PATIENT])
+        harness.THE = w = Cluster(2, [f"mds.exports={FILE}", *PATIENT])
         try:
-            with mds_test.clients():
+            with harness.clients():
                 yield (w,)
         finally:
             w.down()

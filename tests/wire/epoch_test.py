@@ -9,8 +9,9 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay, returns_when_recalled  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import servers, stopped  # noqa: E402
 
@@ -119,8 +120,8 @@ def test_what_was_given_before_a_restart_ends_too(w):
     x = Held(w, "restart")
     w.restart()
     # Grace is over when the last one is back.
-    back = {c.owner: Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS}
-    mds_test.CLIENTS += back.values()
+    back = {c.owner: Client(ADDR, owner=c.owner, verifier=c.verifier) for c in harness.CLIENTS}
+    harness.CLIENTS += back.values()
     x.owner = back[x.owner.owner]
     x.owner.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(x.f),
                   setattr_(ANON, mode=0o600), tries=400)

@@ -20,9 +20,10 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
               ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, BUILD, Cluster, check, device, eventually, lay, rejected  # noqa: E402
+from harness import ADDR, BUILD, Cluster, check, eventually, rejected  # noqa: E402
+from steps import device, lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
@@ -60,7 +61,7 @@ PORTS = iter(range(700, 1000))
 
 
 def client(addr, port=0, **how):
-    return mds_test.client(source=(addr, port), **how)
+    return harness.client(source=(addr, port), **how)
 
 
 def write_file(text):
@@ -654,7 +655,7 @@ def own_files(top):
 def around(name):
     write_file(BASE)
     weft("exports", "reload")
-    with mds_test.clients(closing=True):
+    with harness.clients(closing=True):
         yield (client,)
 
 
@@ -664,7 +665,7 @@ def main():
     FILE = os.path.join(top, "exports")
     write_file(BASE)
     own_files(top)
-    mds_test.THE = CLUSTER = Cluster(ds=1, settings=[f"mds.exports={FILE}", "mds.lease=60s"])
+    harness.THE = CLUSTER = Cluster(ds=1, settings=[f"mds.exports={FILE}", "mds.lease=60s"])
     try:
         tap.run(tap.named(globals()), around)
     finally:

@@ -12,9 +12,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import one_server  # noqa: E402
 from slow_test import holder  # noqa: E402
 
 MIB = 1 << 20
@@ -55,7 +56,7 @@ def on_ext4(w, name, size=64 << 30):
 def test_a_store_that_fails_is_taken_out(_):
     if not own_mounts():
         return "only root has mounts of its own"
-    w = mds_test.THE = Cluster(ds=2)
+    w = harness.THE = Cluster(ds=2)
     if not on_ext4(w, "ds1"):
         return "no ext4 on a loop device here"
     c, until = client(), time.monotonic() + 10
@@ -85,7 +86,7 @@ def test_a_store_that_fails_is_taken_out(_):
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients():
+    with harness.clients():
         yield (None,)
 
 
@@ -93,7 +94,7 @@ if __name__ == "__main__":
     try:
         tap.run(tap.named(globals()), around)
     finally:
-        if mds_test.THE:
-            mds_test.THE.dev("down", mds_test.THE.dir)
-            run("umount", os.path.join(mds_test.THE.dir, "ds1"))
-            mds_test.THE.down()
+        if harness.THE:
+            harness.THE.dev("down", harness.THE.dir)
+            run("umount", os.path.join(harness.THE.dir, "ds1"))
+            harness.THE.down()

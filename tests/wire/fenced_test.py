@@ -11,7 +11,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from repair_test import MB, Wide, equal, servers, settings, uuid_of, whole  # noqa: E402
 

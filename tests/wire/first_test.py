@@ -10,8 +10,9 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
+from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 from contend_test import (  # noqa: E402
     BLOCK, Shared, compared, contended, crossed, made, two_writers)
@@ -138,8 +139,8 @@ def test_a_copy_that_is_repaired_while_two_write_comes_after_the_others(w):
     # A restart does not forget it: what readers have seen is believed when the copies are compared.
     # All clients come back.
     w.restart()
-    back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in mds_test.CLIENTS]
-    mds_test.CLIENTS += back
+    back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in harness.CLIENTS]
+    harness.CLIENTS += back
     for c in back:
         c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f), getattr_("size"),
                 tries=400)

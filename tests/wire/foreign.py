@@ -7,9 +7,9 @@ import os
 import signal
 import time
 
-import mds_test
+import harness
 import nfs3
-from mds_test import eventually
+from harness import eventually
 from groups_test import rows, weft
 
 FIRST_PORT = 910
@@ -21,7 +21,7 @@ KINDS = {
 }
 
 
-class Foreign(mds_test.Cluster):
+class Foreign(harness.Cluster):
     """A cluster with own data servers of ours (ds1, ...) and others of any kind (g1, ...). The
     objects of both kinds are below DIR/NAME."""
 

@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
 from failing_test import on_ext4, own_mounts, run  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import one_server  # noqa: E402
 from nfs41 import close, remove  # noqa: E402
 
 MIB = 1 << 20
@@ -83,7 +84,7 @@ def start_with_a_full_disk(w, c, name):
 def test_full_to_the_last_byte_it_starts_and_a_delete_makes_room(_):
     if not own_mounts():
         return "only root has mounts of its own"
-    w = mds_test.THE = Cluster(ds=1, settings=[*CALM, "ds.lease=20s"])
+    w = harness.THE = Cluster(ds=1, settings=[*CALM, "ds.lease=20s"])
     if not on_ext4(w, "ds1", 192 * MIB):
         return "no ext4 on a loop device here"
     w.dev("kill", w.dir, "ds1", "-9")
@@ -104,7 +105,7 @@ def test_full_to_the_last_byte_it_starts_and_a_delete_makes_room(_):
 
 
 def test_one_without_a_reserve_starts_as_well(_):
-    w = mds_test.THE
+    w = harness.THE
     if not w or not os.path.exists(here(w, "reserve")):
         return "no ext4 on a loop device here"
     w.dev("kill", w.dir, "ds1", "-9")
@@ -115,7 +116,7 @@ def test_one_without_a_reserve_starts_as_well(_):
 
 
 def test_a_full_disk_is_called_that(_):
-    w = mds_test.THE
+    w = harness.THE
     if not w or not os.path.exists(here(w, "identity")):
         return "no ext4 on a loop device here"
     w.dev("kill", w.dir, "ds1", "-9")
@@ -134,7 +135,7 @@ def test_a_full_disk_is_called_that(_):
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients():
+    with harness.clients():
         yield (None,)
 
 
@@ -142,7 +143,7 @@ if __name__ == "__main__":
     try:
         tap.run(tap.named(globals()), around)
     finally:
-        if mds_test.THE:
-            mds_test.THE.dev("down", mds_test.THE.dir)
-            run("umount", os.path.join(mds_test.THE.dir, "ds1"))
-            mds_test.THE.down()
+        if harness.THE:
+            harness.THE.dev("down", harness.THE.dir)
+            run("umount", os.path.join(harness.THE.dir, "ds1"))
+            harness.THE.down()

@@ -17,13 +17,14 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fenced_test  # noqa: E402
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import nfs3  # noqa: E402
 import repair_test  # noqa: E402
 import tap  # noqa: E402
 import truth_test  # noqa: E402
 from foreign import FIRST_PORT, KINDS, Foreign  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server  # noqa: E402
 from contend_test import BLOCK, Shared  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
 from groups_test import rows, weft  # noqa: E402
@@ -520,7 +521,7 @@ SETTINGS = {**truth_test.SETTINGS,
 def around(name):
     plain = name.rpartition("_")[0]
     both = name.endswith("_both")
-    w = mds_test.THE = Foreign(1 if both else 2, 4 if "stays_away" in name else 3 if both else 2,
+    w = harness.THE = Foreign(1 if both else 2, 4 if "stays_away" in name else 3 if both else 2,
                                [*QUICK, *SETTINGS.get(plain, []),
                                 *(["mds.repair_rate=4M"] if "restart" in name or "writes" in name
                                   else []),

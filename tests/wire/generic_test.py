@@ -11,10 +11,11 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import nfs3  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay, one_server  # noqa: E402
 from groups_test import log_of, rows, weft  # noqa: E402
 from data_test import layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
@@ -31,7 +32,7 @@ class World:
     def __init__(self):
         self.foreign = nfs3.Server(mds="127.0.0.1:9")
         try:
-            self.w = mds_test.Cluster(1, [f"mds.generic_pool={POOL}"])
+            self.w = harness.Cluster(1, [f"mds.generic_pool={POOL}"])
         except BaseException:
             self.foreign.stop()
             raise

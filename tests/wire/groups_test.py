@@ -10,9 +10,10 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import lay, one_server, returns_when_recalled, revoked  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 NAMES = ["ds1", "ds2", "ds3", "ds4"]
@@ -77,7 +78,7 @@ def log_of(w):
 
 
 def test_weights_and_labels_are_set_and_shown(c, d):
-    w = mds_test.THE
+    w = harness.THE
     with racks(w, ds1="rack=r1,speed=nvme", ds2="rack=r2"):
         number = str(rows(w)["ds2"]["number"])
         weft(w, "ds", "weight", number, "0.1")
@@ -118,7 +119,7 @@ def test_weights_and_labels_are_set_and_shown(c, d):
 
 def test_servers_tell_their_load(c, d):
     """Requests in progress, on average: who is kept busy has some, and the others none."""
-    w = mds_test.THE
+    w = harness.THE
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC))
     busy, got = where(c, f)[0][0], {}
@@ -172,7 +173,7 @@ def restart_with_labels_of_the_servers_own(w):
 
 
 def test_copies_keep_apart_and_policies_are_inherited(c, d):
-    w, sub = mds_test.THE, c.mkdir(d, "sub")
+    w, sub = harness.THE, c.mkdir(d, "sub")
     with racks(w):
         c.ok(putfh(d), setxattr(POLICY, "domain=rack,mirrors=2,stripes=2"))
         check(c.ok(putfh(sub), getxattr(POLICY)).value, b"stripes=2,unit=1M,mirrors=2,domain=rack")
@@ -189,7 +190,7 @@ def test_copies_keep_apart_and_policies_are_inherited(c, d):
 
 
 def test_a_new_policy_is_for_new_files(c, d):
-    w = mds_test.THE
+    w = harness.THE
     with racks(w):
         c.ok(putfh(d), setxattr(POLICY, "group=rack=r1"))
         old = [make(c, d, f"o{n}") for n in range(6)]
@@ -205,7 +206,7 @@ def test_a_new_policy_is_for_new_files(c, d):
 
 
 def test_files_lie_as_the_weights_say(c, d):
-    w = mds_test.THE
+    w = harness.THE
     with racks(w, ds4="rack=none"):
         for name, weight in (("ds1", "1"), ("ds2", "2"), ("ds3", "4"), ("ds4", "0")):
             weft(w, "ds", "weight", name, weight)
@@ -216,7 +217,7 @@ def test_files_lie_as_the_weights_say(c, d):
 
 
 def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
-    w = mds_test.THE
+    w = harness.THE
     path = "/policies_that_cannot_be_met_are_refused_and_say_what_is_lacking"
     with racks(w):
         for text, why in (("mirrors=3,domain=rack", "only 2 values"),
@@ -276,7 +277,7 @@ def restart_of_a_rack_is_waited_for(w):
 
 
 def test_an_empty_file_takes_a_policy_of_its_own(c, d):
-    w = mds_test.THE
+    w = harness.THE
     with racks(w):
         s, f = c.open(d, "f")
         before = c.ok(putfh(f), getattr_("change")).attrs.change
@@ -361,4 +362,4 @@ def restart_after_a_file_was_placed_again(w):
 
 
 if __name__ == "__main__":
-    mds_test.main(globals())
+    harness.main(globals())

@@ -24,7 +24,7 @@ except ImportError as e:
     WHY = f"python3-gssapi is missing ({e})"
 import nfs41  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, Cluster, Failed, check, eventually, rejected  # noqa: E402
+from harness import ADDR, Cluster, Failed, check, eventually, rejected  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import Reader, err  # noqa: E402
 from tap import BUILD  # noqa: E402

@@ -12,9 +12,9 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, Cluster, check, eventually, first  # noqa: E402
+from harness import ADDR, Cluster, check, eventually, first  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import Failed, err, opaque, op, u32  # noqa: E402
 
@@ -32,13 +32,13 @@ NEAR = 16
 
 
 def client(host=HOST_A, **how):
-    return mds_test.client(source=(host, 0), **how)
+    return harness.client(source=(host, 0), **how)
 
 
 def at(host):
     conn = Conn(ADDR, source=(host, 0))
     conn.drop = conn.close  # at the end of the test
-    mds_test.CLIENTS.append(conn)
+    harness.CLIENTS.append(conn)
     return conn
 
 
@@ -330,7 +330,7 @@ def main():
     with open(names, "w", encoding="utf-8") as f:
         f.write(EXPORTS)
     try:
-        mds_test.run_shared(globals(), closing=True, ds=1,
+        harness.run_shared(globals(), closing=True, ds=1,
                             settings=[f"mds.exports={names}", "mds.lease=20s"])
     finally:
         shutil.rmtree(top)

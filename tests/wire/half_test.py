@@ -16,9 +16,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, Cluster, check, client, data_server, eventually, lay  # noqa: E402
+from harness import ADDR, Cluster, check, client, eventually  # noqa: E402
+from steps import data_server, lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import Conn, err  # noqa: E402
 
@@ -231,7 +232,7 @@ def test_a_data_server_limits_connections_of_an_address(c):
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients(closing=True):
+    with harness.clients(closing=True):
         yield (client(),)
 
 
@@ -242,7 +243,7 @@ def main():
         tap.skip(f"{hard} open files at most")
         return
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 8192), hard))
-    mds_test.THE = CLUSTER = Cluster(ds=1, settings=SETTINGS)
+    harness.THE = CLUSTER = Cluster(ds=1, settings=SETTINGS)
     try:
         tap.run(tap.named(globals()), around)
     finally:

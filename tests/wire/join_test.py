@@ -16,9 +16,9 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 from dead_test import weft  # noqa: E402
 
 PORT = 13100
@@ -202,13 +202,13 @@ def test_a_folder_that_is_not_its_own_is_left_alone(w):
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients():
-        yield (mds_test.THE,)
+    with harness.clients():
+        yield (harness.THE,)
 
 
 if __name__ == "__main__":
-    mds_test.THE = Cluster(ds=1, settings=[*CALM, "ds.lease=20s"])
+    harness.THE = Cluster(ds=1, settings=[*CALM, "ds.lease=20s"])
     try:
         tap.run(tap.named(globals()), around)
     finally:
-        mds_test.THE.down()
+        harness.THE.down()

@@ -14,9 +14,10 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, settled  # noqa: E402
 from data_test import v3_attrs, wcc  # noqa: E402
 from dead_test import admin_of, weft  # noqa: E402
 from join_test import Server, mds_said  # noqa: E402
@@ -280,7 +281,7 @@ def test_a_kill_in_the_middle_of_a_rotation_is_no_end(w):
                "both are back")
     moved(w)
     check(weft(w, "key", "status")["number"], was + 1)
-    mds_test.CLIENTS.remove(x.c)
+    harness.CLIENTS.remove(x.c)
     probe = client()
     d = probe.mkdir(probe.root(), "probe")
 
@@ -304,13 +305,13 @@ def test_a_kill_in_the_middle_of_a_rotation_is_no_end(w):
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients():
-        yield (mds_test.THE,)
+    with harness.clients():
+        yield (harness.THE,)
 
 
 if __name__ == "__main__":
-    mds_test.THE = Cluster(ds=2, settings=["mds.lease=10s", "mds.grace=5s"])
+    harness.THE = Cluster(ds=2, settings=["mds.lease=10s", "mds.grace=5s"])
     try:
         tap.run(tap.named(globals()), around)
     finally:
-        mds_test.THE.down()
+        harness.THE.down()

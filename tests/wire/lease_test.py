@@ -8,8 +8,8 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test as base  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+import harness as base  # noqa: E402
+from harness import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
 LEASE = 5

@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
 from libweft_test import libweft  # noqa: E402
-from mds_test import Failed, eventually  # noqa: E402
+from harness import Failed, eventually  # noqa: E402
 
 PORT = 12049
 CONF = """

@@ -14,9 +14,8 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, BUILD, Client, Cluster, Failed, check  # noqa: E402
+from harness import ADDR, BUILD, Client, Cluster, Failed, check  # noqa: E402
 from nfs41 import lookup, putfh, putrootfh, setattr_, setxattr  # noqa: E402
 
 PROGRAM = os.path.join(BUILD, "tests/wire/weft_client")

@@ -13,9 +13,11 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
+import steps  # noqa: E402
 import tap  # noqa: E402
-from mds_test import ADDR, Cluster, check, eventually, lay  # noqa: E402
+from harness import ADDR, Cluster, check, eventually  # noqa: E402
+from steps import lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 
@@ -28,7 +30,7 @@ CLUSTER = None
 
 
 def client(addr="127.0.0.2", **how):
-    return mds_test.client(source=(addr, 0), **how)
+    return harness.client(source=(addr, 0), **how)
 
 
 def refused(what):
@@ -36,7 +38,7 @@ def refused(what):
 
 
 def weft(*args):
-    done = subprocess.run([os.path.join(mds_test.BUILD, "weft"),
+    done = subprocess.run([os.path.join(harness.BUILD, "weft"),
                            "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "--json", *args],
                           capture_output=True, text=True, timeout=30, check=True)
     return json.loads(done.stdout)
@@ -356,7 +358,7 @@ def test_reclaims_are_held_to_the_clients_own_limit(make):
 def test_ids_of_another_boot_and_cluster(make):
     global CLUSTER
     CLUSTER.down()
-    mds_test.THE = CLUSTER = Cluster(ds=1)
+    harness.THE = CLUSTER = Cluster(ds=1)
     c = make()
     d = c.mkdir(c.root(), "here")
     sid, f = c.open(d, "f")
@@ -365,7 +367,7 @@ def test_ids_of_another_boot_and_cluster(make):
     root, session, clientid, ds_fh = (c.root(), c.session.sessionid, c.clientid,
                                       layout.mirrors[0][0].fhs[0])
     ours = layout.mirrors[0][0]
-    where = uaddr(mds_test.device(c, ours.deviceid).addrs[0][1])
+    where = uaddr(steps.device(c, ours.deviceid).addrs[0][1])
     verf = c.ok(putfh(f), write(sid, 0, b"x")).verf
     c.drop()
     CLUSTER.restart()
@@ -390,7 +392,7 @@ def test_ids_of_another_boot_and_cluster(make):
     c.drop()
     # Another cluster at the same address: it knows none of all that, and gives none of it again.
     CLUSTER.down()
-    mds_test.THE = CLUSTER = Cluster(ds=1)
+    harness.THE = CLUSTER = Cluster(ds=1)
     c = make()
     for fh in (root, d, f):
         c.no("BADHANDLE", putfh(fh))
@@ -403,23 +405,23 @@ def test_ids_of_another_boot_and_cluster(make):
     mine = lay(c, f2, sid2).mirrors[0][0]
     check(mine.deviceid != ours.deviceid and mine.fhs[0] != ds_fh, True,
           "devices and capabilities are another cluster's")
-    ds = DataServer(uaddr(mds_test.device(c, mine.deviceid).addrs[0][1]))
+    ds = DataServer(uaddr(steps.device(c, mine.deviceid).addrs[0][1]))
     check(ds.write(mine.fhs[0], 0, b"y").status, 0)
     check(ds.read(ds_fh, 0, 1).status, 10001, "a capability of another cluster is a bad handle")
-    check(where, uaddr(mds_test.device(c, mine.deviceid).addrs[0][1]), "at the very address")
+    check(where, uaddr(steps.device(c, mine.deviceid).addrs[0][1]), "at the very address")
     ds.close()
 
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients(closing=True):
+    with harness.clients(closing=True):
         yield (client,)
     time.sleep(0.1)
 
 
 def main():
     global CLUSTER
-    mds_test.THE = CLUSTER = Cluster(ds=1, settings=SETTINGS)
+    harness.THE = CLUSTER = Cluster(ds=1, settings=SETTINGS)
     try:
         tap.run(tap.named(globals()), around)
     finally:

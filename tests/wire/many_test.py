@@ -18,9 +18,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
 with open(os.path.join(BUILD, "weft-mds"), "rb") as program:
@@ -454,7 +454,7 @@ def main():
     if CLIENTS_N > hard - 200:
         tap.say(f"only {hard} files may be open: {hard - 200} clients, not {CLIENTS_N}")
         CLIENTS_N = hard - 200
-    mds_test.run_apart(globals(), beside=1)  # it measures
+    harness.run_apart(globals(), beside=1)  # it measures
 
 
 if __name__ == "__main__":

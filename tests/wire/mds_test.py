@@ -7,157 +7,20 @@ A test gets a client and the filehandle of a directory of its own. A test whose 
 restart_ gets a cluster of its own.
 """
 import contextlib
-import glob
 import json
 import os
 import random
-import re
-import shutil
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import tap  # noqa: E402
-from tap import BUILD, SRC  # noqa: E402,F401
-sys.path.insert(0, os.path.join(SRC, "tests/lab"))
-import devtool  # noqa: E402
-from nfs41 import *  # noqa: E402,F403
+import harness  # noqa: E402
+from harness import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
-import metric  # noqa: E402
-
-ADDR = ("127.0.0.1", 12049)
-SETTINGS = ["mds.lease=2s", "mds.grace=2s", "mds.recall_deadline=1s", "ds.lease=3s",
-            "ds.heartbeat=300ms",
-            # What these tests find stale stays stale; repair_test.py tests repairs.
-            "mds.repair_files=0",
-            # The metadata server asks again when a client reports that it cannot reach a server;
-            # cutoff_test.py tests the rest.
-            "mds.ds_unreached=0s"]
-USER, OTHER = auth_sys(1000, 1000), auth_sys(2000, 2000)
-
-
-def complaints(top):
-    """Lines that no daemon may write to its log. They fail the test that runs then, whatever else
-    it found. Memory that is not freed at exit does not count: the end of the process frees it."""
-    found = []
-    for name in sorted(glob.glob(os.path.join(top, "log", "*.log"))):
-        with open(name, encoding="utf-8", errors="replace") as f:
-            found += [line.strip()[:300] for line in f
-                      if re.search(r"Sanitizer|runtime error|FATAL|[Aa]ssert|"
-                                   r"read handles open", line)
-                      and not re.search(r"LeakSanitizer|leaked in \d+ alloc", line)]
-    return found[:20]
-
-
-class Cluster:
-    def __init__(self, ds=4, settings=()):
-        self.top = tempfile.mkdtemp(prefix="weft-mds-test.")
-        self.dir = os.path.join(self.top, "c")
-        try:
-            self.dev("up", self.dir, "--ds", str(ds),
-                     *[a for s in [*SETTINGS, *settings] for a in ("--set", s)])
-        except BaseException:
-            self.down()
-            raise
-        self.where = {r["name"]: r["metrics"]
-                      for r in json.loads(self.dev("status", self.dir, "--json"))["daemons"]}
-
-    @staticmethod
-    def dev(*args):
-        return devtool.command(*args)
-
-    def restart(self, name="mds"):
-        self.dev("kill", self.dir, name, "-9")
-        self.dev("start", self.dir, name)
-
-    def metric(self, name, daemon="mds"):
-        m = re.search(rf"^{name} (\S+)", metric.fetch(self.where[daemon]), re.M)
-        return float(m[1])
-
-    def down(self):
-        if os.path.exists(os.path.join(self.dir, "cluster.json")):
-            self.dev("down", self.dir)
-        bad = complaints(self.dir)
-        shutil.rmtree(self.top)
-        if bad:
-            raise Failed("a daemon complains: " + "; ".join(bad))
-
-
-CLIENTS = []
-THE = MADE = None  # the cluster, and its settings where tests share it
-COMMON = ()  # more settings of the one that is shared
-# For tests that are not about leases: a loaded machine may take longer over one request than a
-# lease of SETTINGS lasts.
-CALM = ["mds.lease=20s"]
-BRIEF = set()
-
-
-def client(**how):
-    """Closed at the end of the test; there, breaches of the callback rules count."""
-    c = Client(ADDR, **how)
-    CLIENTS.append(c)
-    return c
-
-
-def brief(test):
-    """Marks a test in which a lease has to end: it runs on a cluster with SETTINGS alone, whatever
-    its neighbours have."""
-    BRIEF.add(test.__name__.removeprefix("test_"))
-    return test
-
-
-def rejected(conn, *args, **how):
-    try:
-        conn.rpc(*args, **how)
-    except Rejected as e:
-        return e.why
-    raise Failed("the call was accepted")
-
-
-def first(c, want, *ops, minor=2, cred=None):
-    """A COMPOUND without SEQUENCE must end with this status; its last result."""
-    got = (c.conn if isinstance(c, Client) else c).compound(*ops, minor=minor, cred=cred)
-    check(err(got.status), want)
-    return got.results[-1] if got.results else None
-
-
-def check(got, want, what=""):
-    if got != want:
-        raise Failed(f"{what}{': ' if what else ''}{got!r}, want {want!r}")
-
-
-def eventually(done, seconds=30, what="it"):
-    """
-    A deadline below 5 s is what the test is about. Any other is for what does not happen: under
-    load everything takes longer, so it is 60 s at least.
-    """
-    if seconds >= 5:
-        seconds = max(seconds, 60)
-    end = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > end:
-            raise Failed(f"{what} did not happen in {seconds} s")
-        time.sleep(0.05)
-
-
-def stand_still(pid):
-    """Sends SIGSTOP and returns when no thread of the process runs any more. A thread goes on until
-    it has its turn on a processor."""
-    os.kill(pid, signal.SIGSTOP)
-
-    def state(thread):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(
-                f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as f:
-            return f.read().rpartition(")")[2].split()[0]
-        return "X"
-    eventually(lambda: all(state(t) in "TtZX" for t in os.listdir(f"/proc/{pid}/task")), 30,
-               f"process {pid} to stand still")
+from steps import *  # noqa: E402,F403
 
 
 # ---- RPC
@@ -205,12 +68,12 @@ def test_bad_auth_sys_bodies_are_denied(c, d):
 
 
 def test_a_frame_that_cannot_be_decoded_is_garbage(c, d):
-    before = THE.metric("weft_mds_garbage_total")
+    before = harness.THE.metric("weft_mds_garbage_total")
     args = compound_args([putrootfh()], tag=b"tag")
     bad = [b"", args[:3], args[:6], args[:10], args[:14], u32(2**31) + args[4:], u32(2**32 - 1)]
     for body in bad:
         check(rejected(c.conn, 1, body, cred=auth_sys()), ("accepted", 4), body.hex())
-    check(THE.metric("weft_mds_garbage_total"), before + len(bad))
+    check(harness.THE.metric("weft_mds_garbage_total"), before + len(bad))
 
 
 def test_arguments_cut_short_are_badxdr(c, d):
@@ -257,14 +120,14 @@ def test_calls_sent_together_are_all_answered(c, d):
 
 
 def test_a_record_too_large_ends_its_connection_only(c, d):
-    before = THE.metric("weft_rpc_garbage_total")
+    before = harness.THE.metric("weft_rpc_garbage_total")
     for head in (0x7fffffff, 0xffffffff, 0x80000000 | 1 << 24):
         conn = Conn(ADDR)
         with contextlib.suppress(OSError):
             conn.send_raw(u32(head) + bytes(1000))
         if not conn.is_closed():
             raise Failed(f"still open after a header of {head:#x}")
-    check(THE.metric("weft_rpc_garbage_total"), before + 3)
+    check(harness.THE.metric("weft_rpc_garbage_total"), before + 3)
     check(c.conn.rpc(0), b"")
 
 
@@ -278,13 +141,13 @@ def test_fragments_without_end_are_bounded(c, d):
 
 
 def test_bytes_that_are_no_rpc_do_no_harm(c, d):
-    before = THE.metric("weft_rpc_garbage_total")
+    before = harness.THE.metric("weft_rpc_garbage_total")
     for record in (b"", u32(1), u32(1) + u32(2), u32(1) + u32(7) + bytes(40)):
         conn = Conn(ADDR)
         conn.send_record(record)
         if not conn.is_closed():
             raise Failed(f"still open after {record!r}")
-    check(THE.metric("weft_rpc_garbage_total"), before + 4)
+    check(harness.THE.metric("weft_rpc_garbage_total"), before + 4)
     http = Conn(ADDR)
     http.send_raw(b"GET / HTTP/1.0\r\n\r\n")
     check(http.is_closed(), True)
@@ -303,11 +166,11 @@ def test_a_call_whose_header_is_cut_is_garbage(c, d):
 
 
 def test_a_reply_to_no_call_does_not_disconnect(c, d):
-    before = THE.metric("weft_rpc_bad_replies_total")
+    before = harness.THE.metric("weft_rpc_bad_replies_total")
     c.conn.send_record(u32(12345) + u32(1) + u32(0) + u32(0) + u32(0) + u32(0))
     c.conn.send_record(u32(12345) + u32(1))
     c.ok(putrootfh())
-    check(THE.metric("weft_rpc_bad_replies_total"), before + 2)
+    check(harness.THE.metric("weft_rpc_bad_replies_total"), before + 2)
 
 
 # ---- compounds
@@ -393,10 +256,6 @@ def test_set_ssv_is_for_clients_that_have_one(c, d):
 
 
 # ---- client ids (RFC 8881, 18.35 and 18.50)
-
-
-def eid(conn, owner, verifier, flags=0, want="OK", cred=None):
-    return first(conn, want, exchange_id(owner, verifier, flags), cred=cred)
 
 
 UPDATE, CONFIRMED, PNFS_MDS = 0x40000000, 0x80000000, 0x20000
@@ -537,17 +396,6 @@ def test_destroy_clientid_without_sequence_stands_alone(c, d):
 
 
 # ---- sessions (18.36, 18.37, 18.46)
-
-
-def confirmed(c, name):
-    """(clientid, sequence for CREATE_SESSION) of a new owner."""
-    got = eid(c, b"%s %d" % (name.encode(), time.monotonic_ns()), b"verifier")
-    return got.clientid, got.seq
-
-
-def raw(conn, *ops, minor=2, cred=None):
-    """The bytes of the COMPOUND's reply."""
-    return conn.rpc(1, compound_args(ops, minor), cred or auth_sys())
 
 
 def test_create_session_is_replayed_byte_for_byte(c, d):
@@ -1175,10 +1023,6 @@ def test_readlink_of_what_is_no_link(c, d):
 # ---- attributes
 
 
-def all_readable(c, fh):
-    return c.attrs(fh, "supported_attrs").supported_attrs - WRITE_ONLY
-
-
 def test_supported_attributes_are_exactly_what_comes(c, d):
     _, f = c.open(d, "f")
     link_fh = c.ok(putfh(d), create(LNK, "l", "x"), getfh()).fh
@@ -1570,22 +1414,6 @@ def test_parents_need_no_reading_for_lookup(c, d):
 
 
 # ---- OPEN (18.16) and its kin
-
-
-def opened(c, d, name, acc=BOTH, how=None, **args):
-    """The result of OPEN, .fh and .attrs with it."""
-    r = c.ok(putfh(d), open_(name, acc | NO_DELEG, how=how, **args), getfh(),
-             getattr_("size", "mode", "fileid"))
-    one = r.all[1]
-    one.fh, one.attrs = r.all[2].fh, r.attrs
-    if one.rflags & 2:
-        raise Failed("OPEN4_RESULT_CONFIRM")
-    check(one.deleg in (0, 3), True, "delegation")
-    return one
-
-
-def attrset(*names):
-    return {ATTR[n] for n in names}
 
 
 def test_unchecked_create_makes_or_opens(c, d):
@@ -2099,75 +1927,6 @@ def test_the_layout_attribute(c, d):
 
 
 # ---- layouts (18.40 to 18.44 and RFC 8435)
-
-
-def lay(c, fh, sid, iomode=IO_RW, **args):
-    """A layout, taken apart strictly; .stateid is the layout's."""
-    r = c.ok(putfh(fh), layoutget(sid, iomode, **args))
-    check(len(r.layouts), 1)
-    got = r.layouts[0]
-    check((got.offset, got.length, got.iomode, got.kind), (0, MAX64, iomode, FLEX))
-    if len(got.body) > 4096:
-        raise Failed(f"a layout of {len(got.body)} bytes")
-    o = ff_layout(got.body)
-    check(len({len(m) for m in o.mirrors}), 1, "mirrors of different width")
-    check(o.unit == 0, len(o.mirrors[0]) == 1, "a stripe unit is there for stripes only")
-    check(o.flags & ~0xf, 0)
-    for server in (s for m in o.mirrors for s in m):
-        check(len(server.fhs), 1)
-        check((server.user.isdigit(), server.group.isdigit()), (True, True))
-        check(server.user.lstrip("0") or "0", server.user)
-        check(server.stateid, ANON, "the stateid for NFSv3")
-        if not 0 < len(server.fhs[0]) <= 64:
-            raise Failed(f"a handle of {len(server.fhs[0])} bytes")
-    o.stateid, o.return_on_close = r.stateid, r.return_on_close
-    return o
-
-
-def device(c, deviceid):
-    r = c.ok(getdeviceinfo(deviceid))
-    check((r.kind, r.notify), (FLEX, {1, 2}))
-    o = ff_device(r.body)
-    for v in o.versions:
-        check((v.version, v.minor, v.rsize >= 1024, v.wsize >= 1024), (3, 0, True, True))
-    return o
-
-
-def data_server(c, server):
-    netid, addr = device(c, server.deviceid).addrs[0]
-    check(netid, "tcp")
-    return DataServer(uaddr(addr), auth_sys(int(server.user), int(server.group)))
-
-
-def one_server(c, d, name="f", iomode=IO_RW):
-    """A file of one object: (open stateid, filehandle, layout, its data server, the handle
-    there)."""
-    s, f = c.open(d, name)
-    o = lay(c, f, s, iomode)
-    server = o.mirrors[0][0]
-    return s, f, o, data_server(c, server), server.fhs[0]
-
-
-NOT_NOW = ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY", "GRACE")
-
-
-def settled(c, f, sid, iomode=IO_RW):
-    """A layout, whoever is at work on the file now; between two LAYOUTGETs it may be recalled."""
-    for _ in range(20):
-        c.until(lambda got: err(got.status) not in NOT_NOW, putfh(f), layoutget(sid, iomode),
-                tries=200)
-        try:
-            return lay(c, f, sid, iomode)
-        except Failed as e:
-            if not any(f": {why}," in str(e) for why in NOT_NOW):
-                raise
-    raise Failed("no layout stays")
-
-
-def striped(c, d, policy, name="f", **how):
-    c.ok(putfh(d), setxattr("weft.policy", policy))
-    s, f = c.open(d, name)
-    return s, f, lay(c, f, s, **how)
 
 
 def test_a_layout_is_the_whole_file_whatever_is_asked(c, d):
@@ -2695,8 +2454,8 @@ def test_layoutcommit_errors(c, d):
 
 def test_who_creates_a_file_is_told_its_size_without_a_question_to_data_servers(c, d):
     def asked():
-        return sum(THE.metric("weft_rpc_calls_total", name)
-                   for name in THE.where if name.startswith("ds"))
+        return sum(harness.THE.metric("weft_rpc_calls_total", name)
+                   for name in harness.THE.where if name.startswith("ds"))
 
     def calm():  # what other tests have left is asked about, and deleted
         was = asked()
@@ -2742,28 +2501,6 @@ def test_handles_of_the_data_server_are_guarded(c, d):
 # ---- recall (12.5.5)
 
 
-def answered(c, before, args, *ops):
-    """OK to a recall with these arguments; before(args) and the operations follow, beside it."""
-    def go():
-        try:
-            if before:
-                before(args)
-            c.ok(*ops)
-        except Failed as e:
-            c.fault(f"in answer to a recall: {e}")
-        except Closed:  # the test has seen enough
-            pass
-    threading.Thread(target=go, daemon=True).start()
-    return 0
-
-
-def returns_when_recalled(c, fh, before=None):
-    """The client answers a recall with OK, then returns the layout."""
-    def on_callback(name, args):
-        return answered(c, before, args, putfh(args.fh), layoutreturn(args.stateid))
-    c.on_callback = on_callback
-
-
 def test_who_said_yes_to_a_recall_and_asks_for_more_is_recalled_again(c, d):
     s, f, o, ds, fh = one_server(c, d)
     asked = []
@@ -2781,11 +2518,6 @@ def test_who_said_yes_to_a_recall_and_asks_for_more_is_recalled_again(c, d):
     finally:
         waits.join()
     lay(c, f, s)
-
-
-def revoked():
-    """Layouts taken away at a deadline: 0 more where nobody waited for one."""
-    return THE.metric("weft_mds_layout_revoked_total")
 
 
 def test_a_truncation_recalls_the_layouts_of_others(c, d):
@@ -3124,8 +2856,9 @@ def test_bits_of_unknown_attributes_are_ignored_and_not_set(c, d):
 
 def test_creates_at_once_share_commits(c, d):
     many = [client() for _ in range(8)]
-    before = THE.metric("weft_mds_kv_commits")
-    pid = next(r["pid"] for r in json.loads(THE.dev("status", THE.dir, "--json"))["daemons"]
+    before = harness.THE.metric("weft_mds_kv_commits")
+    w = harness.THE
+    pid = next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
                if r["name"] == "mds")
     stand_still(pid)  # until all have come: a commit may be faster than this sends
     try:
@@ -3136,7 +2869,7 @@ def test_creates_at_once_share_commits(c, d):
     for m, calls in started:
         for one in calls:
             check(m.finish(one).status, 0)
-    commits = THE.metric("weft_mds_kv_commits") - before
+    commits = harness.THE.metric("weft_mds_kv_commits") - before
     check(len(c.readdir_all(d)), 128)
     if commits > 100:
         raise Failed(f"{commits} commits for 128 creates")
@@ -3420,20 +3153,6 @@ def test_what_a_dead_client_wrote_is_read(c, d):
 
 
 # ---- restart
-
-
-def again(c, reclaim=False):
-    """The client as it goes on after the server's restart: new connection, clientid and session."""
-    c.drop()
-    c.conns = [c.connection()]
-    c.exchange_id()
-    c.create_session()
-    if reclaim:
-        c.ok(reclaim_complete())
-
-
-def reclaim(c, fh, acc=BOTH, owner=b"owner", deny=0):
-    return c.ok(putfh(fh), open_(claim_previous(), acc | NO_DELEG, deny, owner)).stateid
 
 
 def restart_ends_ids_of_before(w):
@@ -3742,120 +3461,5 @@ def restart_of_a_data_server_is_survived(w):
     check(c.ok(putfh(f), read(s, 0, 10)).data, b"data!")
 
 
-# ---- harness
-
-
-@contextlib.contextmanager
-def own_cluster(w):
-    """For a test that has a cluster of its own: it ends with the test, and so do the clients."""
-    try:
-        with clients():
-            yield (w,)
-    finally:
-        w.down()
-
-
-@contextlib.contextmanager
-def clients(closing=False):
-    """The clients of a test end with it. With closing, breaches of the callback rules count where
-    the test went well."""
-    try:
-        yield
-        if closing:
-            for one in CLIENTS:
-                one.close()
-    finally:
-        for one in CLIENTS:
-            one.drop()
-        CLIENTS.clear()
-
-
-def shared(ds, settings, name):
-    """The cluster that tests share: the first of them makes it."""
-    global THE, MADE
-    settings = () if name in BRIEF else settings
-    if THE and MADE != settings:
-        down()
-    if not THE:
-        THE, MADE = Cluster(ds, settings), settings
-    return THE
-
-
-def down():
-    global THE
-    was, THE = THE, None
-    if was:
-        was.down()
-
-
-def in_parts(tests, parts, alone="restart"):
-    """For tap.run: those that are called so are alone, and the others share so many processes."""
-    names = [n for n, _ in tests if not n.startswith(alone) and n not in BRIEF]
-    of = {n: i * parts // len(names) for i, n in enumerate(names)} | {n: "brief" for n in BRIEF}
-    return lambda name: of.get(name, name)
-
-
-def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4, parts=1, settings=()):
-    """Runs these tests on one cluster, or so many of them beside one another. given(cluster, name)
-    yields what a test gets."""
-    @contextlib.contextmanager
-    def around(name):
-        with clients(closing):
-            yield given(shared(ds, settings, name), name)
-    tests = tap.named(names)
-    try:
-        tap.run(tests, around, parts + bool(BRIEF), in_parts(tests, parts), down)
-    finally:
-        down()
-
-
-def run_apart(names, ds=4, settings=(), beside=3):
-    """Runs each of these tests with a cluster of its own. ds, the number of its data servers, and
-    settings may be functions of the name."""
-    @contextlib.contextmanager
-    def around(name):
-        global THE
-        w = THE = Cluster(ds(name) if callable(ds) else ds,
-                          settings(name) if callable(settings) else settings)
-        try:
-            with clients():
-                yield (w,)
-        finally:
-            THE = None
-            w.down()
-    tap.run(tap.named(names), around, beside)
-
-
-@contextlib.contextmanager
-def around(name):
-    """A test gets a client and a directory of its own on the shared cluster. A restart_ test gets a
-    cluster of its own."""
-    if name.startswith("restart"):
-        down()
-        with clients():
-            own = Cluster()
-            try:
-                yield (own,)
-            finally:
-                own.down()
-        return
-    shared(4, COMMON, name)
-    with clients(closing=True):
-        c = client()
-        yield c, c.mkdir(c.root(), name)
-
-
-def main(names=None, parts=1, settings=()):
-    """Runs these tests, or another file's where the caller names it. The settings are those of the
-    cluster that the tests share."""
-    global COMMON
-    COMMON = settings
-    tests = tap.named(names or globals(), "test_", "restart_")
-    try:
-        tap.run(tests, around, parts + 2, in_parts(tests, parts), down)
-    finally:
-        down()
-
-
 if __name__ == "__main__":
-    main(parts=2, settings=CALM)
+    harness.main(globals(), parts=2, settings=CALM)

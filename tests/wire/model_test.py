@@ -17,9 +17,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import again  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
@@ -381,4 +382,4 @@ def test_the_order_is_checked(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_apart(globals(), settings=["mds.threads=3", "mds.sync=false", "mds.lease=10s"])
+    harness.run_apart(globals(), settings=["mds.threads=3", "mds.sync=false", "mds.lease=10s"])

@@ -12,7 +12,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import (MB, QUICK, Wide, Writer, bytes_of, equal, servers,  # noqa: E402

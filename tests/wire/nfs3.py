@@ -13,7 +13,7 @@ import threading
 from types import SimpleNamespace as Obj
 
 import tap
-from mds_test import eventually
+from harness import eventually
 from nfs41 import Closed, Conn, Malformed, Reader, auth_sys, boolean, opaque, u32, u64
 from tap import BUILD
 

@@ -16,8 +16,9 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from nfs41 import NOBODY, Rejected, auth_sys, opaque, u32, u64  # noqa: E402
-import mds_test  # noqa: E402
-from mds_test import check, eventually  # noqa: E402
+import harness  # noqa: E402
+import steps  # noqa: E402
+from harness import check, eventually  # noqa: E402
 from nfs3 import (A_DELETE, A_EXECUTE, A_EXTEND, A_LOOKUP, A_MODIFY, A_READ,  # noqa: E402
                   BLK, CHR, DATA_SYNC, DIR, EXCLUSIVE, FIFO, FILE_SYNC, GUARDED, LNK, MOUNT, NFS,
                   REG, SERVER_TIME, SOCK, UNCHECKED, UNSTABLE, V3, ADDR, EXPORTS, PORT, UP, Server,
@@ -696,10 +697,10 @@ def test_capabilities_beside_exports(s):
     os.makedirs(top, exist_ok=True)
     s.put("exports.cluster",
           f'export "{top}" {{ client "*" {{ access = rw squash = none privileged_port = no }} }}\n')
-    cluster = mds_test.Cluster(1, ["ds.exports=" + s.path("exports.cluster")])
+    cluster = harness.Cluster(1, ["ds.exports=" + s.path("exports.cluster")])
     try:
-        m = mds_test.Client(mds_test.ADDR)
-        sid, f, _, server, cap = mds_test.one_server(m, m.mkdir(m.root(), "d"))
+        m = harness.Client(harness.ADDR)
+        sid, f, _, server, cap = steps.one_server(m, m.mkdir(m.root(), "d"))
         check(server.write(cap, 0, b"object").status, 0)
         c = V3(server.conn.sock.getpeername())
         st, root, _ = c.mnt(top)

@@ -8,10 +8,11 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
 from failing_test import on_ext4, own_mounts, run  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import MB, Wide, servers, uuid_of, weft  # noqa: E402
 
@@ -84,7 +85,7 @@ def cut(x, _):
 def test_what_it_has_is_refused_before_others_are_answered(_):
     if not own_mounts():
         return "only root has mounts of its own"
-    w = mds_test.THE = Cluster(ds=2)
+    w = harness.THE = Cluster(ds=2)
     if not on_ext4(w, "ds1"):
         return "no ext4 on a loop device here"
     kept(w, IO_READ, report)
@@ -93,7 +94,7 @@ def test_what_it_has_is_refused_before_others_are_answered(_):
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients():
+    with harness.clients():
         yield (None,)
 
 
@@ -101,7 +102,7 @@ if __name__ == "__main__":
     try:
         tap.run(tap.named(globals()), around)
     finally:
-        if mds_test.THE:
-            mds_test.THE.dev("down", mds_test.THE.dir)
-            run("umount", os.path.join(mds_test.THE.dir, "ds1"))
-            mds_test.THE.down()
+        if harness.THE:
+            harness.THE.dev("down", harness.THE.dir)
+            run("umount", os.path.join(harness.THE.dir, "ds1"))
+            harness.THE.down()

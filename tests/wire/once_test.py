@@ -7,14 +7,15 @@ as the same bytes.
 """
 import os
 import signal
+import subprocess
 import sys
 import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test as base  # noqa: E402
-from mds_test import *  # noqa: E402,F403
-from mds_test import ADDR, Cluster, check, client, eventually  # noqa: E402
+import harness as base  # noqa: E402
+from harness import *  # noqa: E402,F403
+from harness import ADDR, Cluster, check, client, eventually  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 

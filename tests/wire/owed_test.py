@@ -10,9 +10,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server  # noqa: E402
 from foreign import Foreign  # noqa: E402
 from groups_test import rows, weft  # noqa: E402
 from nfs3 import EXPORTS  # noqa: E402
@@ -174,8 +175,8 @@ def around(name):
                 "mds.repair_wait=300s"]
     if "dead" not in name:
         settings += ["mds.ds_refused=60s", "mds.ds_dead=120s"]
-    mds_test.THE = Foreign(2, 2, settings)
-    return own_cluster(mds_test.THE)
+    harness.THE = Foreign(2, 2, settings)
+    return own_cluster(harness.THE)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import lay  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 LEASE = RECALL = 10  # a test under load takes less from one request to the next

@@ -9,8 +9,9 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test as base  # noqa: E402
-from mds_test import OTHER, USER, check, client  # noqa: E402
+import harness as base  # noqa: E402
+import steps  # noqa: E402
+from harness import OTHER, USER, check, client  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
@@ -379,8 +380,8 @@ def test_what_writing_leaves_of_the_set_id_bits(c, d):
 
 def test_no_layout_writes_past_set_id_bits(c, d):
     """Writes to data servers are not seen: nobody has a write layout of a file with set-id bits."""
-    s, f, o, ds, fh = base.one_server(c, d)
-    base.returns_when_recalled(c, f)
+    s, f, o, ds, fh = steps.one_server(c, d)
+    steps.returns_when_recalled(c, f)
     c.ok(putfh(f), setattr_(mode=0o6777))
     check(c.wait_callback("LAYOUTRECALL").fh, f)
     c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s))

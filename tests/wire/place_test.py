@@ -12,9 +12,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import device, one_server  # noqa: E402
 from tap import SRC  # noqa: E402
 
 TREE = os.path.join(SRC, "tests/topo/two-nodes.topo")
@@ -68,7 +69,7 @@ class Placed:
 
 @contextlib.contextmanager
 def placed(*settings, cpus=None):
-    w = mds_test.THE
+    w = harness.THE
     rows = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
     pid = next(r["pid"] for r in rows if r["name"] == "ds1")
     with open(f"/proc/{pid}/cmdline", "rb") as f:
@@ -94,7 +95,7 @@ def nodes(name="weft_pool_node_bytes"):
     """Of each node."""
     got = {}
     for label, value in re.findall(rf'^{name}\{{node="([^"]+)"[^}}]*\}} (\S+)',
-                                   metric.fetch(mds_test.THE.where["ds1"]), re.M):
+                                   metric.fetch(harness.THE.where["ds1"]), re.M):
         got[label] = got.get(label, 0) + int(float(value))
     return got
 
@@ -110,7 +111,7 @@ def settled():
 
 
 def counter(name):
-    return int(mds_test.THE.metric(re.escape(name), "ds1"))
+    return int(harness.THE.metric(re.escape(name), "ds1"))
 
 
 def has_both():
@@ -313,20 +314,20 @@ def test_the_plan_for_another_machine_is_shown(_):
 
 
 def before():
-    if not mds_test.THE:
-        mds_test.THE = Cluster(ds=1)
-    return mds_test.THE
+    if not harness.THE:
+        harness.THE = Cluster(ds=1)
+    return harness.THE
 
 
 def after(_):
-    for one in mds_test.CLIENTS:
+    for one in harness.CLIENTS:
         one.drop()
-    mds_test.CLIENTS.clear()
+    harness.CLIENTS.clear()
 
 
 if __name__ == "__main__":
     try:
         tap.main(globals(), before, after)
     finally:
-        if mds_test.THE:
-            mds_test.THE.down()
+        if harness.THE:
+            harness.THE.down()

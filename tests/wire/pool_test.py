@@ -12,9 +12,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, one_server  # noqa: E402
 from nfs41 import Reader, auth_sys, opaque, rpc_call, u32, u64  # noqa: E402
 
 MIB = 1 << 20
@@ -52,10 +53,10 @@ def read_data(body):
 
 
 def cluster(*settings):
-    if mds_test.THE:
-        mds_test.THE.down()
-    mds_test.THE = Cluster(ds=1, settings=settings)
-    return mds_test.THE
+    if harness.THE:
+        harness.THE.down()
+    harness.THE = Cluster(ds=1, settings=settings)
+    return harness.THE
 
 
 COUNTS = ("weft_ds_copied_bytes_total", 'weft_ds_disk_io_total{path="direct"}',
@@ -94,7 +95,7 @@ def test_payload_of_aligned_calls_is_not_copied(_):
 
 
 def test_sizes_from_16_KiB_on_are_predicted(_):
-    w = mds_test.THE
+    w = harness.THE
     c = client()
     _, _, _, ds, fh = one_server(c, c.root(), "sizes")
     check(ds.write(fh, 0, data(0)).status, 0)
@@ -108,7 +109,7 @@ def test_sizes_from_16_KiB_on_are_predicted(_):
 
 
 def test_a_header_that_was_not_expected_is_counted(_):
-    w = mds_test.THE
+    w = harness.THE
     c = client()
     _, _, _, ds, fh = one_server(c, c.root(), "first")
     before = counters(w, *COUNTS)[0]
@@ -363,7 +364,7 @@ def test_auto_stops_where_the_kernel_copies(_):
 
 @contextlib.contextmanager
 def around(name):
-    with mds_test.clients():
+    with harness.clients():
         yield (None,)
 
 
@@ -371,4 +372,4 @@ if __name__ == "__main__":
     try:
         tap.run(tap.named(globals()), around)
     finally:
-        mds_test.down()
+        harness.down()

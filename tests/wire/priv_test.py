@@ -18,7 +18,7 @@ import tempfile
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from nfs41 import FILE_SYNC, Client, Conn, err, putfh, read, setxattr, write  # noqa: E402
-from mds_test import check, eventually  # noqa: E402
+from harness import check, eventually  # noqa: E402
 import tap  # noqa: E402
 import tls_test  # noqa: E402
 from tap import BUILD  # noqa: E402

@@ -14,9 +14,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay, one_server, settled, striped  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 
@@ -256,7 +257,7 @@ def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
     check(x.ds[1].write(x.o.mirrors[1][0].fhs[0], 0, b"half of a write").status, 0)
     other = client()
     fresh = Client(ADDR, owner=x.c.owner, verifier=b"rebooted")  # it is back, and knows nothing
-    mds_test.CLIENTS.append(fresh)
+    harness.CLIENTS.append(fresh)
     eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(other, x.f), 15, "repair")
     equal(w, other, x.f)
 
@@ -328,7 +329,7 @@ def test_a_client_that_dies_in_the_middle_of_a_write_through_the_metadata_server
     fenced_off(w, x, 5000, b"half of a write")
     other = client()
     fresh = Client(ADDR, owner=x.c.owner, verifier=b"rebooted")
-    mds_test.CLIENTS.append(fresh)
+    harness.CLIENTS.append(fresh)
     eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(other, x.f), 15, "repair")
     equal(w, other, x.f)
 
@@ -395,7 +396,7 @@ def test_one_that_does_not_come_back_after_a_restart_does_too(w):
     check(x.ds[1].write(x.o.mirrors[1][0].fhs[0], 0, b"half of a write").status, 0)
     w.restart()
     back = Client(ADDR, owner=there.owner, verifier=there.verifier)
-    mds_test.CLIENTS.append(back)
+    harness.CLIENTS.append(back)
     back.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
                open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     # Judged before it is read or given out: one copy is left at once.
@@ -408,7 +409,7 @@ def test_one_that_does_not_come_back_after_a_restart_does_too(w):
     # What the store knew of it is gone: the next restart judges nothing.
     w.restart()
     again = Client(ADDR, owner=there.owner, verifier=there.verifier)
-    mds_test.CLIENTS.append(again)
+    harness.CLIENTS.append(again)
     again.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
                 open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     time.sleep(0.6)
@@ -419,7 +420,7 @@ def test_one_that_comes_back_after_a_restart_is_trusted(w):
     x = Wide("kept")
     w.restart()
     back = Client(ADDR, owner=x.c.owner, verifier=x.c.verifier)
-    mds_test.CLIENTS.append(back)
+    harness.CLIENTS.append(back)
     got = back.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
                      open_(claim_fh(), BOTH | NO_DELEG), tries=200)
     settled(back, x.f, got.results[-1].stateid)

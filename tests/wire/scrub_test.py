@@ -12,10 +12,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import metric  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import MB, Wide, equal, servers, settled, states, whole  # noqa: E402
@@ -99,7 +99,7 @@ def removed_inode(c, name="was"):
     c.ok(putfh(d), remove("f"))
     # An object that is being deleted is passed over.
     eventually(lambda: sum(map(float, re.findall(r"^weft_mds_orders(?:\{.*\})? (\S+)",
-                                                 metric.fetch(mds_test.THE.where["mds"]), re.M)))
+                                                 metric.fetch(harness.THE.where["mds"]), re.M)))
                == 0, 10, "its deletion")
     return ino
 

@@ -11,9 +11,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay  # noqa: E402
 from many_test import SANITIZED, Slots, anon  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
@@ -348,4 +349,4 @@ def test_a_data_server_that_stands_still(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_shared(globals(), settings=mds_test.CALM)
+    harness.run_shared(globals(), settings=harness.CALM)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import clone_test  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 from nfs41 import clone, copy, err  # noqa: E402
 from contend_test import BLOCK, compared, contended, made, two_writers  # noqa: E402
 from first_test import cross, crossed_writers, through  # noqa: E402

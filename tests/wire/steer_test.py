@@ -8,9 +8,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 from groups_test import rows, weft  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import lay  # noqa: E402
 
 N = 120
 
@@ -41,7 +42,7 @@ def first_copies(names, n=N):
         check([m[0].deviceid for m in again.mirrors], [m[0].deviceid for m in o.mirrors])
         c.ok(putfh(f), layoutreturn(again.stateid), close(s))
         c.close()
-        mds_test.CLIENTS.remove(c)
+        harness.CLIENTS.remove(c)
         name = names[o.mirrors[0][0].deviceid]
         got[name] = got.get(name, 0) + 1
     return got
@@ -130,4 +131,4 @@ def test_a_bad_map_is_refused(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_apart(globals(), 3, ["mds.near=127.0.0.0/8 rack=r2", "mds.near_factor=1000"])
+    harness.run_apart(globals(), 3, ["mds.near=127.0.0.0/8 rack=r2", "mds.near_factor=1000"])

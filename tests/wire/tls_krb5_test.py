@@ -19,7 +19,7 @@ except ImportError as e:
 import gss  # noqa: E402
 import tls_test  # noqa: E402
 from gss import Cred, GssClient, GssConn  # noqa: E402
-from mds_test import ADDR, Cluster, check  # noqa: E402
+from harness import ADDR, Cluster, check  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from tap import BUILD  # noqa: E402

@@ -28,8 +28,8 @@ from tap import BUILD  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from many_test import SANITIZED, anon  # noqa: E402
-from mds_test import (ADDR, Cluster, check, device, eventually, lay, rejected,  # noqa: E402
-                      returns_when_recalled, uaddr)
+from harness import ADDR, Cluster, check, eventually, rejected, uaddr  # noqa: E402
+from steps import device, lay, returns_when_recalled  # noqa: E402
 
 AUTH_TLS = 7
 PROBE = AUTH_TLS, b""

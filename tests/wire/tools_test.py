@@ -11,9 +11,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, lay, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 MB = 1 << 20
@@ -537,7 +538,7 @@ def main():
         tap.skip("the programs are not built")
         return
     os.environ.pop("WEFT_ADMIN", None)
-    mds_test.THE = w = Cluster(settings=SETTINGS_HERE)
+    harness.THE = w = Cluster(settings=SETTINGS_HERE)
     rows = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
     global admin
     admin = next(r["admin"] for r in rows if r["name"] == "mds")
@@ -547,8 +548,8 @@ def main():
         try:
             yield (w,)
         finally:
-            while mds_test.CLIENTS:
-                mds_test.CLIENTS.pop().drop()
+            while harness.CLIENTS:
+                harness.CLIENTS.pop().drop()
     try:
         tap.run(tap.named(globals()), around)
     finally:

@@ -13,9 +13,10 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 PROBES = {
@@ -282,7 +283,7 @@ def test_bpftrace_sees_what_weft_trace_shows(w):
                     break
             else:
                 complaints.seek(0)
-                raise mds_test.Failed(f"bpftrace ended: {complaints.read()}")
+                raise harness.Failed(f"bpftrace ended: {complaints.read()}")
             request = int(line.split()[0])
         finally:
             p.kill()
@@ -296,7 +297,7 @@ def main():
         tap.skip("the programs are not built")
         return
     os.environ.pop("WEFT_ADMIN", None)
-    mds_test.THE = w = Cluster(settings=SETTINGS_HERE)
+    harness.THE = w = Cluster(settings=SETTINGS_HERE)
     for row in json.loads(w.dev("status", w.dir, "--json"))["daemons"]:
         admins[row["name"]] = row["admin"]
 
@@ -305,8 +306,8 @@ def main():
         try:
             yield (w,)
         finally:
-            while mds_test.CLIENTS:
-                mds_test.CLIENTS.pop().drop()
+            while harness.CLIENTS:
+                harness.CLIENTS.pop().drop()
     try:
         tap.run(tap.named(globals()), around)
     finally:

@@ -28,10 +28,11 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import exports_test  # noqa: E402
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
 from exports_test import ADMIN, BASE, BOTH_C, ONLY_B, exports, names, text, walk  # noqa: E402
-from mds_test import BUILD, Cluster, check, eventually, lay, rejected  # noqa: E402
+from harness import BUILD, Cluster, check, eventually, rejected  # noqa: E402
+from steps import lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
@@ -214,7 +215,7 @@ export "/same" { create = yes privileged_port = no client "flaky.weft.test 127.0
 def test_a_peer_whose_name_cannot_be_told_waits():
     DNS.names[reverse_of("127.0.0.41")] = False
     exports(BASE + 'export "/w" { create = yes privileged_port = no client "*.wild.test" { } }')
-    conn = Conn(mds_test.ADDR, source=("127.0.0.41", 0))
+    conn = Conn(harness.ADDR, source=("127.0.0.41", 0))
     # Perhaps it is a stranger: it is not told so, and takes up no client yet.
     ask = lambda: conn.compound(exchange_id(b"perhaps a stranger", bytes(8)), cred=auth_sys())
     check(err(ask().status), "DELAY")
@@ -227,7 +228,7 @@ def test_a_peer_whose_name_cannot_be_told_waits():
     walk(make("127.0.0.41"), "w")
     conn.close()
     DNS.names[reverse_of("127.0.0.42")] = None
-    conn = Conn(mds_test.ADDR, source=("127.0.0.42", 0))
+    conn = Conn(harness.ADDR, source=("127.0.0.42", 0))
     check(rejected(conn, 1, compound_args([exchange_id(b"a stranger", bytes(8))]), cred=auth_sys()),
           ("denied", 1, 5))
     conn.close()
@@ -362,13 +363,13 @@ def test_what_goes_is_given_back_by_its_client_alone():
     asks = ((f, locku(lk)), (f, open_downgrade(sid, READ)), (f, close(sid)),
             (f2, layoutreturn(layout.stateid)), (f3, delegreturn(deleg.deleg_stateid)),
             (f2, close(s2)))
-    for addr, cred in ((exports_test.RO, None), (ADMIN, None), (BOTH_C, mds_test.NOBODY)):
-        conn = Conn(mds_test.ADDR, source=(addr, 0))
+    for addr, cred in ((exports_test.RO, None), (ADMIN, None), (BOTH_C, harness.NOBODY)):
+        conn = Conn(harness.ADDR, source=(addr, 0))
         for fh, ask in asks:
             got = c.call(putfh(fh), ask, conn=conn, cred=cred)
             check((err(got.status), len(got.results)), ("STALE", 2), (addr, ask))
         conn.close()
-    conn = Conn(mds_test.ADDR, source=(BOTH_C, 0))  # its own, anew, with any user
+    conn = Conn(harness.ADDR, source=(BOTH_C, 0))  # its own, anew, with any user
     c.ok(putfh(f2), layoutreturn(layout.stateid), close(s2), conn=conn, cred=MANY)
     lk = c.ok(putfh(f), locku(lk), conn=conn).stateid
     c.ok(free_stateid(lk), conn=conn)
@@ -582,7 +583,7 @@ def test_a_peer_that_is_gone_ends_its_connection_in_a_minute():
 @contextlib.contextmanager
 def around(name):
     exports(BASE)
-    with mds_test.clients(closing=True):
+    with harness.clients(closing=True):
         yield ()
 
 
@@ -602,7 +603,7 @@ def main():
         exports_test.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exports_test.FILE}",
                                                        "mds.groups=server", "mds.names_keep=1s",
                                                        "mds.lease=5s", "mds.recall_deadline=5s"])
-        mds_test.THE = exports_test.CLUSTER
+        harness.THE = exports_test.CLUSTER
         tap.run(tap.named(globals()), around)
     finally:
         if exports_test.CLUSTER:

@@ -8,7 +8,8 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import again  # noqa: E402
 from data_test import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from repair_test import (MB, QUICK, Wide, equal, servers, settled, states, uuid_of,  # noqa: E402

@@ -10,10 +10,11 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
 from data_test import layout_of  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import settled  # noqa: E402
 from many_test import SANITIZED, anon, mds_pid  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 from slow_test import Pace, raw_call  # noqa: E402
@@ -175,5 +176,5 @@ def test_a_data_server_is_not_behind_the_flood_of_its_address(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_apart(globals(), lambda name: 2 if "copies" in name else 1,
+    harness.run_apart(globals(), lambda name: 2 if "copies" in name else 1,
                        lambda name: FLOODED if "flood" in name else WAITING)

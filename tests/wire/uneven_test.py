@@ -10,7 +10,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from contend_test import BLOCK, Shared, made, settings  # noqa: E402,F401
 from repair_test import bytes_of, equal, layout_of, servers, stopped, uuid_of, whole  # noqa: E402

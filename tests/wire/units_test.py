@@ -15,7 +15,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mds_test import check, eventually  # noqa: E402
+from harness import check, eventually  # noqa: E402
 from nfs41 import (ANON, BOTH, DIR, FILE_SYNC, NO_DELEG, Client, Closed, Conn,  # noqa: E402
                    create, err, getfh, lookup, open_, putfh, putrootfh, read, write)
 import tap  # noqa: E402

@@ -10,9 +10,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
+from steps import again, lay, one_server, reclaim, returns_when_recalled  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
 
@@ -195,5 +196,5 @@ def test_removals_one_after_the_other_go_to_a_data_server_together(w):
 
 
 if __name__ == "__main__":
-    mds_test.run_apart(globals(), ds=2,
+    harness.run_apart(globals(), ds=2,
                        settings=["mds.lease=1s", "mds.courtesy=1s", "mds.sync=false"])

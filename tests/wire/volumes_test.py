@@ -12,10 +12,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import tap  # noqa: E402
 from failing_test import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, own_mounts, run  # noqa: E402
-from mds_test import *  # noqa: E402,F403
+from harness import *  # noqa: E402,F403
 
 MIB = 1 << 20
 MOUNTS = []
@@ -54,7 +54,7 @@ class Volumes(Cluster):
 
 def cluster(volumes, ds):
     Volumes.n = volumes
-    w = mds_test.THE = Volumes(ds=ds, settings=mds_test.CALM)
+    w = harness.THE = Volumes(ds=ds, settings=harness.CALM)
     return w, client()
 
 
@@ -243,12 +243,12 @@ def test_clones_stay_in_the_volume_of_their_source(_):
 
 
 def after(_):
-    for one in mds_test.CLIENTS:
+    for one in harness.CLIENTS:
         one.drop()
-    mds_test.CLIENTS.clear()
-    if mds_test.THE:
-        mds_test.THE.down()
-    mds_test.THE = None
+    harness.CLIENTS.clear()
+    if harness.THE:
+        harness.THE.down()
+    harness.THE = None
 
 
 if __name__ == "__main__":

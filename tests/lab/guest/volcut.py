@@ -11,9 +11,9 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["top_srcdir"], "tests/wire"))
-import mds_test  # noqa: E402
+import harness  # noqa: E402
 import volumes_test as vt  # noqa: E402
-from mds_test import UNSTABLE, check, eventually, putfh, read, remove, write  # noqa: E402
+from harness import UNSTABLE, check, eventually, putfh, read, remove, write  # noqa: E402
 
 LOOPS, CUTS = sys.argv[1:], 6
 SEED = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
@@ -61,7 +61,7 @@ def attempt(done, seconds=20):
     while True:
         try:
             return done()
-        except mds_test.Failed:
+        except harness.Failed:
             if time.monotonic() > end:
                 raise
             time.sleep(0.2)
@@ -72,7 +72,7 @@ def verify(c, files):
         s, f = attempt(lambda: c.open(c.root(), name))  # noqa: B023
         got = attempt(lambda: c.ok(putfh(f), read(s, 0, 1 << 16), timeout=30).data)  # noqa: B023
         check(got == data, True, f"{name}: {len(got)} bytes, want {len(data)}")
-        c.ok(putfh(f), mds_test.close(s))
+        c.ok(putfh(f), harness.close(s))
 
 
 def main():
@@ -91,7 +91,7 @@ def main():
         for i in range(rng.randrange(10, 40)):
             name, data = f"f{k}.{i}", rng.randbytes(rng.randrange(1, 20000))
             s, f = vt.put(c, c.root(), name, data)
-            c.ok(putfh(f), mds_test.close(s))
+            c.ok(putfh(f), harness.close(s))
             files[name] = data
         for name in rng.sample(sorted(files), 5):
             c.ok(putfh(c.root()), remove(name), timeout=30)
@@ -114,6 +114,6 @@ def main():
 
 try:
     main()
-except (AssertionError, mds_test.Failed, OSError) as e:
+except (AssertionError, harness.Failed, OSError) as e:
     print(f"not ok - everything acknowledged is there after each power cut\n#   {e}", flush=True)
 os._exit(0)  # clients of a server that is gone
