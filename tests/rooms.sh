@@ -76,7 +76,7 @@ circles() {
 # unlisted TREE: prints the source files that its Makefile.am does not name.
 unlisted() {
 	(cd "$1" && find base topo proto kv mds ds client tools tests \
-		\( -name '*.[chx]' -o -path 'tests/wire/*.py' \) 2>/dev/null | sort) |
+		\( -name '*.[chx]' -o -path 'tests/wire*/*.py' \) 2>/dev/null | sort) |
 		awk -v am="$1/Makefile.am" '
 		BEGIN {
 			while ((getline line < am) > 0) {

@@ -18,7 +18,7 @@ import time
 
 SRC = (os.environ.get("top_srcdir")
        or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+sys.path.insert(0, os.path.join(SRC, "tests/wirelib"))
 from nfs41 import (  # noqa: E402 (after the path)
     BOTH, NO_DELEG, UNCHECKED, Client, claim_null, compound_args, getfh, open_, putfh,
     read_compound, sequence)

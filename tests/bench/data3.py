@@ -8,7 +8,7 @@ import sys
 
 import peers
 
-sys.path.insert(0, os.path.join(peers.SRC, "tests/wire"))
+sys.path.insert(0, os.path.join(peers.SRC, "tests/wirelib"))
 
 FILE = 16 << 20
 # name: what, size, COUNT for each unit of scale, WINDOW

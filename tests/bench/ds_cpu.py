@@ -14,7 +14,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../wire"))
+sys.path.insert(0, os.path.join(HERE, "../wirelib"))
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import one_server  # noqa: E402

@@ -29,7 +29,7 @@ sys.dont_write_bytecode = True
 SRC = (os.environ.get("top_srcdir")
        or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BUILD = os.environ.get("top_builddir") or os.getcwd()
-for folder in ("tests/wire", "tests/lab"):
+for folder in ("tests/wirelib", "tests/lab"):
     sys.path.insert(0, os.path.join(SRC, folder))
 import devtool  # noqa: E402 (after the path)
 from nfs41 import (  # noqa: E402

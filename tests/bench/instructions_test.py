@@ -9,7 +9,7 @@ import sys
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-sys.path.insert(0, os.path.join(HERE, "../wire"))
+sys.path.insert(0, os.path.join(HERE, "../wirelib"))
 import instructions  # noqa: E402
 import tap  # noqa: E402
 from harness import check  # noqa: E402

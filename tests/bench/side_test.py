@@ -11,7 +11,7 @@ import tempfile
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-sys.path.insert(0, os.path.join(HERE, "../wire"))
+sys.path.insert(0, os.path.join(HERE, "../wirelib"))
 import limits  # noqa: E402
 import peers  # noqa: E402
 import tap  # noqa: E402

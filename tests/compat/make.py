@@ -15,7 +15,7 @@ import tempfile
 
 os.environ["WEFT_BUILD"] = os.environ["top_builddir"] = sys.argv[1]
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../wire"), os.path.join(HERE, "../lab")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../wirelib"), os.path.join(HERE, "../lab")]
 import join4  # noqa: E402
 from shape import *  # noqa: E402,F403
 from harness import Cluster  # noqa: E402

@@ -4,7 +4,7 @@ whether it is so."""
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wire"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from nfs41 import *  # noqa: E402,F403
 
 MB = 1 << 20

@@ -22,7 +22,7 @@ import traceback
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-                                "wire"))
+                                "wirelib"))
 import harness as base  # noqa: E402
 import tap  # noqa: E402
 from harness import ADDR, Cluster, check  # noqa: E402

@@ -11,7 +11,7 @@ import tempfile
 SRC = (os.environ.get("top_srcdir")
        or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BUILD = os.environ.get("top_builddir") or os.getcwd()
-sys.path.insert(0, os.path.join(SRC, "tests/wire"))
+sys.path.insert(0, os.path.join(SRC, "tests/wirelib"))
 import tap  # noqa: E402
 
 WEFT = os.path.join(BUILD, "weft")

@@ -18,7 +18,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import nfs41 as nfs  # noqa: E402
 import tap  # noqa: E402
 from tap import BUILD, SRC  # noqa: E402

@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness as base  # noqa: E402
 from harness import check, client, eventually  # noqa: E402
 from nfs41 import *  # noqa: E402,F403

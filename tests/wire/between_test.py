@@ -15,7 +15,7 @@ import tempfile
 import threading
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
 import tls_test  # noqa: E402

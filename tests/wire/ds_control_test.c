@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ds_control_test.c - a live weft-ds: what its MDS decides; rights, fences, leases, orders, where
  * striped files end. */
-#include "tests/wire/ds_wire.h"
+#include "tests/wirelib/ds_wire.h"
 
 /* ---- rights and fences ---- */
 

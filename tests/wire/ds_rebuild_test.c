@@ -5,7 +5,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "base/clock.h"
 #include "tests/unit/tls_cert.h"
-#include "tests/wire/ds_wire.h"
+#include "tests/wirelib/ds_wire.h"
 #include <sodium.h>
 
 enum { SOURCE, TARGET };

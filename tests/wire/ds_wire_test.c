@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ds_wire_test.c - a live weft-ds: data, the procedures of NFSv3, garbage, how the daemon starts
  * and ends. */
-#include "tests/wire/ds_wire.h"
+#include "tests/wirelib/ds_wire.h"
 
 /* ---- data ---- */
 

@@ -19,7 +19,7 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
     os.execvp("unshare",
               ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import ADDR, BUILD, Cluster, check, eventually, rejected  # noqa: E402

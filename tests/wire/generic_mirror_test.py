@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import fenced_test  # noqa: E402
 import harness  # noqa: E402
 import nfs3  # noqa: E402

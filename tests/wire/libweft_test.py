@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
 from harness import ADDR, BUILD, Client, Cluster, Failed, check  # noqa: E402
 from nfs41 import lookup, putfh, putrootfh, setattr_, setxattr  # noqa: E402

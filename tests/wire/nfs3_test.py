@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from nfs41 import NOBODY, Rejected, auth_sys, opaque, u32, u64  # noqa: E402
 import harness  # noqa: E402
 import steps  # noqa: E402

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from nfs41 import FILE_SYNC, Client, Conn, err, putfh, read, setxattr, write  # noqa: E402
 from harness import check, eventually  # noqa: E402
 import tap  # noqa: E402

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import clone_test  # noqa: E402
 from harness import *  # noqa: E402,F403
 from nfs41 import clone, copy, err  # noqa: E402

@@ -12,7 +12,7 @@ import threading
 from urllib.parse import parse_qs, urlparse
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
 from tap import BUILD  # noqa: E402
 

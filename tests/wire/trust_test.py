@@ -26,7 +26,7 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
     os.execvp("unshare",
               ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import exports_test  # noqa: E402
 import harness  # noqa: E402
 import tap  # noqa: E402

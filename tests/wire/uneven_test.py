@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from contend_test import BLOCK, Shared, made, settings  # noqa: E402,F401

@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import check, eventually  # noqa: E402
 from nfs41 import (ANON, BOTH, DIR, FILE_SYNC, NO_DELEG, Client, Closed, Conn,  # noqa: E402
                    create, err, getfh, lookup, open_, putfh, putrootfh, read, write)
