@@ -86,7 +86,7 @@ planted() { # NAME SED-SCRIPT EXPECTED
 }
 planted "a test over the wire that is not there is found" \
 	's/old_kernels_get_no_stripes/old_kernels_get_stripes/' \
-	"no such test: mds_test.py old_kernels_get_stripes"
+	"no such test: layouts_test.py old_kernels_get_stripes"
 planted "a unit test that is not there is found" 's/names_are_checked/names_are_cheked/' \
 	"no such test: ns_test.c names_are_cheked"
 planted "a lab test that is not there is found" 's/t_full\.sh/t_ful.sh/' "no such test: t_ful.sh"
