@@ -14,7 +14,7 @@ from types import SimpleNamespace as Obj
 
 import tap
 from harness import eventually
-from nfs41 import Closed, Conn, Malformed, Reader, auth_sys, boolean, opaque, u32, u64
+from nfs41 import Closed, Conn, Malformed, Reader, Rejected, auth_sys, boolean, opaque, u32, u64
 from tap import BUILD
 
 NFS, MOUNT = 100003, 100005
@@ -254,6 +254,14 @@ def receive(sock):
             out += chunk
         return out
     return exactly(struct.unpack(">I", exactly(4))[0] & 0x7fffffff)
+
+
+def rejected(call, *args, **how):
+    try:
+        call(*args, **how)
+    except Rejected as e:
+        return e.why
+    raise AssertionError("the call was accepted")
 
 
 class Holding:
