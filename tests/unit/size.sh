@@ -1,23 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The size of C code. No file has more than 1,000 lines, and no function more than 100: from the
-# brace that opens it to the brace that closes it, both in the first column. Prints TAP.
+# The size of code. No C file, Python file or script has more than 1,000 lines, and no C function
+# more than 100: from the brace that opens it to the brace that closes it, both in the first column.
+# Prints TAP.
 # A checker that finds nothing proves nothing: it is tried on planted faults first.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 
 # oversized TREE: prints the files and functions that are too long.
 oversized() {
-	(cd "$1" && find base topo proto kv mds ds client tools tests docs -name '*.[ch]' \
-		2>/dev/null | sort | xargs -r awk -v most_file=1000 -v most_function=100 '
+	(cd "$1" && find base topo proto kv mds ds client tools tests docs -type f \
+		\( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' \) 2>/dev/null | sort | xargs -r awk -v most_file=1000 -v most_function=100 '
 		function file_end() {
 			if (lines > most_file)
 				print name ": " lines " lines"
 		}
-		FNR == 1 { file_end(); name = FILENAME; opened = 0 }
+		FNR == 1 { file_end(); name = FILENAME; opened = 0; c = name ~ /\.[ch]$/ }
 		{ lines = FNR }
-		/^{/ { opened = FNR }
-		/^}/ {
+		c && /^{/ { opened = FNR }
+		c && /^}/ {
 			if (opened && FNR - opened + 1 > most_function)
 				print name ":" opened ": a function of " FNR - opened + 1 " lines"
 			opened = 0
@@ -53,9 +54,15 @@ lines 1 >"$plant/base/bad.c"
 lines 1001 >"$plant/tests/unit/last.h"
 [ "$(oversized "$plant")" = "tests/unit/last.h: 1001 lines" ]
 report $? "the last file is looked at, and so is a header of the tests"
+rm "$plant/tests/unit/last.h"
+lines 1001 >"$plant/tests/unit/long.py"
+lines 1001 >"$plant/tests/unit/long.sh"
+[ "$(oversized "$plant" | tr '\n' ' ')" = \
+	"tests/unit/long.py: 1001 lines tests/unit/long.sh: 1001 lines " ]
+report $? "a test in Python and a script of 1,001 lines are found"
 found=$(oversized "$top")
 [ -z "$found" ]
-report $? "no C file has more than 1,000 lines, and no function more than 100"
+report $? "no file has more than 1,000 lines, and no function more than 100"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 echo "1..$n"
 exit $failed
