@@ -214,7 +214,7 @@ static void nfs3_io_write_done(struct ds_rw *rw, int res)
 	struct ds_op *op = caa_container_of(rw, struct ds_op, op_rw);
 
 	if (res < (int)rw->rw_len)
-		ds_obj_note_failed(op->op_obj);
+		ds_obj_note_failed(op->op_obj, res < 0 ? res : -EIO);
 	close_bracket(op);
 	if (res < 0) {
 		nfs3_io_write_reply(op, ds_nfs3_errno(res));

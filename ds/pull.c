@@ -476,6 +476,8 @@ ctl_status ds_pull(struct ds *d, const ctl_rebuild_args *a, ctl_rebuild_res *res
 	if (!a->length || a->offset > INT64_MAX || a->offset > ds_session_cursor(ss))
 		st = CTL_INVAL;
 	else
+		st = ds_session_check(ss);
+	if (st == CTL_OK)
 		st = pull_pull(d, ss, a, res);
 	ds_session_put(ss);
 	return st;

@@ -334,7 +334,7 @@ static int change_noted(struct ds_obj *o, int fd, int from, ctl_change_type type
 	if (!err)
 		err = change_span(fd, from, type, sp);
 	if (err && c.dc_obj)
-		ds_obj_note_failed(o);
+		ds_obj_note_failed(o, err);
 	ds_change_end(&c);
 	return err;
 }

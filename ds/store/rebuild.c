@@ -120,13 +120,13 @@ int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len)
 	return err == -ENOBUFS ? -EIO : -EAGAIN;
 }
 
-void ds_obj_note_failed(struct ds_obj *o)
+void ds_obj_note_failed(struct ds_obj *o, int err)
 {
 	if (!ds_obj_rebuilding(o))
 		return;
 	pthread_mutex_lock(&o->ob_lock);
-	if (o->ob_session)
-		o->ob_session->ss_failed = true;
+	if (o->ob_session && !o->ob_session->ss_failed)
+		o->ob_session->ss_failed = err;
 	pthread_mutex_unlock(&o->ob_lock);
 }
 
@@ -321,6 +321,34 @@ struct ds_session *ds_session_get(struct ds_store *s, const ctl_rebuild_args *a)
 	return ss;
 }
 
+/* Ends the session, unless another thread has taken it out of the list. */
+static void session_over(struct ds_session *ss)
+{
+	struct ds_store *s = ss->ss_obj->ob_store;
+	bool listed;
+
+	pthread_mutex_lock(&s->s_sessions_lock);
+	listed = session_unlist(s, ss);
+	pthread_mutex_unlock(&s->s_sessions_lock);
+	if (listed)
+		rebuild_session_end(ss, false);
+}
+
+ctl_status ds_session_check(struct ds_session *ss)
+{
+	int failed;
+
+	pthread_mutex_lock(&ss->ss_obj->ob_lock);
+	failed = ss->ss_failed;
+	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
+	if (!failed)
+		return CTL_OK;
+	log_error("store: object %016" PRIx64 ": its rebuild starts over: a write to it failed: %s",
+		  ss->ss_obj->ob_key.co_ino, strerror(-failed));
+	session_over(ss);
+	return ds_ctl_status(failed) == CTL_NOSPC ? CTL_NOSPC : CTL_BAD_SESSION;
+}
+
 uint64_t ds_session_cursor(struct ds_session *ss)
 {
 	uint64_t at;
@@ -460,22 +488,10 @@ ctl_status ds_rebuild_abort(struct ds_store *s, const ctl_rebuild_args *a)
 	return CTL_OK;
 }
 
-/* Waits for changes that were noted ahead of the pull. Whether all of them are in the file. */
-static bool noted_are_done(struct ds_session *ss)
-{
-	bool failed;
-
-	ds_write_drain(ss->ss_obj->ob_store);
-	pthread_mutex_lock(&ss->ss_obj->ob_lock);
-	failed = ss->ss_failed;
-	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
-	return !failed;
-}
-
 ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a)
 {
 	struct ds_session *ss = ds_session_get(s, a);
-	int err = 0;
+	ctl_status st;
 
 	if (!ss)
 		return CTL_BAD_SESSION;
@@ -483,23 +499,22 @@ ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a)
 		ds_session_put(ss);
 		return CTL_INVAL;
 	}
-	if (!noted_are_done(ss)) {
-		err = -EIO;
-		log_error("store: object %016" PRIx64
-			  ": its rebuild starts over: a write to it failed",
-			  ss->ss_obj->ob_key.co_ino);
-		ds_session_drop(s, &ss->ss_obj->ob_key);
-	} else if (fsync(ss->ss_fd) < 0) {
-		err = -errno;
+	/* Changes that were noted ahead of the pull may still be under way. */
+	ds_write_drain(s);
+	st = ds_session_check(ss);
+	if (st == CTL_OK && fsync(ss->ss_fd) < 0) {
+		int err = -errno;
+
+		st = ds_ctl_status(err);
 		log_error("store: object %016" PRIx64
 			  ": its rebuild starts over: cannot sync it: %s",
 			  ss->ss_obj->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_verifier_change(s);
-		ds_session_drop(s, &ss->ss_obj->ob_key);
+		session_over(ss);
 	}
 	ds_session_put(ss);
-	return ds_ctl_status(err);
+	return st;
 }
 
 ctl_status ds_rebuild_end(struct ds_store *s, const ctl_rebuild_args *a)

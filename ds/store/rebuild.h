@@ -58,9 +58,10 @@ bool ds_obj_writable(struct ds_obj *o);
 /* On a loop, between ds_write_begin and ds_write_end: notes a write that a client will do. -EAGAIN:
  * not now; -EIO: there is no room for the note. */
 int ds_obj_note(struct ds_obj *o, uint64_t off, uint32_t len);
-/* A change that was noted did not reach the file, or not all of it. The session does not make these
- * bytes equal to the source's any more, so it cannot end well. Call it before ds_write_end. */
-void ds_obj_note_failed(struct ds_obj *o);
+/* A change that was noted failed with err, so it is not in the file, or not all of it. The session
+ * does not make these bytes equal to the source's any more, so it cannot end well. Call it before
+ * ds_write_end. */
+void ds_obj_note_failed(struct ds_obj *o, int err);
 
 /* As ds_obj_note, for a change on a worker. The pull stays out until the change ends. */
 struct ds_change {
@@ -126,12 +127,15 @@ ctl_status ds_rebuild_end(struct ds_store *s, const ctl_rebuild_args *a);
 /* Returns a reference; one thread at a time pulls. NULL: a is not about the object's session. */
 struct ds_session *ds_session_get(struct ds_store *s, const ctl_rebuild_args *a);
 void ds_session_put(struct ds_session *ss);
+/* CTL_OK; or a change that was noted has failed: ends the session, and returns what its step
+ * answers. On a full disk that is CTL_NOSPC, else CTL_BAD_SESSION: the rebuild begins again. */
+ctl_status ds_session_check(struct ds_session *ss);
 /* The offset that the session has reached; DS_NOTE_END: the source's end. */
 uint64_t ds_session_cursor(struct ds_session *ss);
 /* The source's size, once the cursor has reached its end. */
 uint64_t ds_session_size(struct ds_session *ss);
-/* Writes what was fetched at the cursor, and moves the cursor. Adds the bytes to res->copied, same
- * and holes. */
+/* Looks at ds_session_check, writes what was fetched at the cursor, and moves the cursor. Adds the
+ * bytes to res->copied, same and holes. */
 ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem,
 			    ctl_rebuild_res *res);
 /* Page-aligned memory of so many bytes. */

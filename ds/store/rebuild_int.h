@@ -18,7 +18,7 @@ struct ds_session {
 	uint64_t ss_least; /* changes have put the object's end at least there */
 	uint64_t ss_size;  /* the source's, when the cursor came to its end */
 	bool ss_dead;
-	bool ss_failed; /* ds_obj_note_failed */
+	int ss_failed; /* ds_obj_note_failed: the first error, or 0 */
 };
 
 extern struct metric *ds_m_rebuilt[3], *ds_m_put_off; /* bytes copied, there already, holes */

@@ -381,11 +381,15 @@ ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uin
 	ctl_rebuild_res was = *res;
 	bool eof = f->ft_size <= f->ft_to;
 	struct ds_change c;
+	ctl_status st;
 	int err;
 
 	if (f->ft_off != ds_session_cursor(ss) || f->ft_to - f->ft_off > DS_MAX_IO ||
 	    f->ft_to < f->ft_off)
 		return CTL_INVAL;
+	st = ds_session_check(ss);
+	if (st != CTL_OK)
+		return st;
 	ds_change_lock(&c, ss->ss_obj, f->ft_off, eof ? DS_NOTE_END : f->ft_to, DS_LOCK_ALONE);
 	if (session_dead(ss)) {
 		ds_change_end(&c);

@@ -3,9 +3,26 @@
 #include "ds/peer.h"
 #include "proto/nfs3.h"
 #include "tests/unit/ds_rebuild.h"
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+
+/* A disk that fails: sizes are set on this thread. 0: it works. */
+static _Thread_local int truncate_fails;
+
+int ftruncate(int fd, off_t size)
+{
+	static int (*real)(int, off_t);
+
+	if (!real)
+		real = (int (*)(int, off_t))dlsym(RTLD_NEXT, "ftruncate");
+	if (truncate_fails) {
+		errno = truncate_fails;
+		return -1;
+	}
+	return real(fd, size);
+}
 
 /* ---- notes ---- */
 
@@ -117,17 +134,81 @@ START_TEST(a_noted_write_that_failed_keeps_the_object_out)
 	touch(TARGET);
 	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
 	ck_assert_int_eq(note_as(TARGET, 0, 10), 0);
-	o = get(TARGET);
-	ds_obj_note_failed(o);
-	ds_obj_put(o);
 	pull_all(7);
-	ck_assert_int_eq(end_as(7), CTL_IO);
+	o = get(TARGET);
+	ds_obj_note_failed(o, -EIO);
+	ds_obj_put(o);
+	ck_assert_int_eq(end_as(7), CTL_BAD_SESSION);
 	ck_assert(flagged(TARGET));
 	ck_assert_uint_eq(ds_store_sessions(S), 0);
 	ck_assert_int_eq(begin_as(8, 3), CTL_OK);
 	pull_all(8);
 	ck_assert_int_eq(end_as(8), CTL_OK);
 	ck_assert(!flagged(TARGET));
+}
+END_TEST
+
+/* The metadata server then has the object rebuilt elsewhere, and does not take the disk for bad. */
+START_TEST(a_noted_write_that_found_no_room_ends_as_a_full_disk)
+{
+	static const int full[] = {-ENOSPC, -EDQUOT};
+	struct ds_obj *o;
+
+	put_bytes(SOURCE, 0, 's', 100);
+	touch(TARGET);
+	o = get(TARGET);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(begin_as(7 + i, 2 + i), CTL_OK);
+		ck_assert_int_eq(note_as(TARGET, 0, 10), 0);
+		pull_all(7 + i);
+		ds_obj_note_failed(o, full[i]);
+		ds_obj_note_failed(o, -EIO); /* the first error says why */
+		ck_assert_int_eq(end_as(7 + i), CTL_NOSPC);
+		ck_assert(flagged(TARGET));
+		ck_assert_uint_eq(ds_store_sessions(S), 0);
+	}
+	ds_obj_put(o);
+}
+END_TEST
+
+START_TEST(a_pull_after_a_noted_write_that_failed_writes_nothing_more)
+{
+	ctl_rebuild_res res = {0};
+	struct ds_obj *o;
+	ctl_status st;
+
+	put_bytes(SOURCE, 0, 's', 2 * 4096);
+	touch(TARGET);
+	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
+	ck_assert_int_eq(note_as(TARGET, 4096, 10), 0);
+	ck_assert(pull_window(7, 4096, &st, &res));
+	o = get(TARGET);
+	ds_obj_note_failed(o, -EIO);
+	ds_obj_put(o);
+	res.copied = 0;
+	ck_assert(!pull_window(7, 4096, &st, &res));
+	ck_assert_int_eq(st, CTL_BAD_SESSION);
+	ck_assert_uint_eq(res.copied, 0);
+	ck_assert_uint_eq(ds_store_sessions(S), 0);
+	ck_assert(flagged(TARGET));
+}
+END_TEST
+
+START_TEST(a_size_that_is_not_set_keeps_the_object_out)
+{
+	struct ds_obj *o;
+
+	put_bytes(SOURCE, 0, 's', 100);
+	put_bytes(TARGET, 0, 't', 200);
+	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
+	pull_all(7);
+	o = get(TARGET);
+	truncate_fails = ENOSPC;
+	ck_assert_int_eq(ds_obj_set_size(o, 10), -ENOSPC);
+	truncate_fails = 0;
+	ds_obj_put(o);
+	ck_assert_int_eq(end_as(7), CTL_NOSPC);
+	ck_assert(flagged(TARGET));
 }
 END_TEST
 
@@ -156,10 +237,10 @@ START_TEST(end_waits_for_writes_that_were_noted)
 	/* It waits, or it is over, and then the session is. */
 	while (atomic_load(&S->s_gen) == gen && ds_store_sessions(S))
 		sched_yield();
-	ds_obj_note_failed(o);
+	ds_obj_note_failed(o, -EIO);
 	ds_write_end(S, token);
 	pthread_join(thread, NULL);
-	ck_assert_int_eq(status, CTL_IO);
+	ck_assert_int_eq(status, CTL_BAD_SESSION);
 	ck_assert(flagged(TARGET));
 	ds_obj_put(o);
 }
@@ -673,7 +754,7 @@ static void add(Suite *s, const char *name, const TTest *const *tests)
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ds_rebuild");
-	static const TTest *notes[4], *sessions[14], *windows[12], *watches[4];
+	static const TTest *notes[4], *sessions[16], *windows[12], *watches[4];
 	unsigned n = 0;
 
 	notes[n++] = notes_are_a_set_of_bytes;
@@ -684,6 +765,9 @@ static Suite *suite(void)
 	sessions[n++] = flag_survives_and_the_session_does_not;
 	sessions[n++] = a_write_without_room_for_a_note_fails_and_waits_for_nothing;
 	sessions[n++] = a_noted_write_that_failed_keeps_the_object_out;
+	sessions[n++] = a_noted_write_that_found_no_room_ends_as_a_full_disk;
+	sessions[n++] = a_pull_after_a_noted_write_that_failed_writes_nothing_more;
+	sessions[n++] = a_size_that_is_not_set_keeps_the_object_out;
 	sessions[n++] = end_waits_for_writes_that_were_noted;
 	sessions[n++] = another_session_needs_a_fence;
 	sessions[n++] = a_rebuild_makes_what_is_lost_whole;
