@@ -343,7 +343,7 @@ ctl_status ds_session_check(struct ds_session *ss)
 	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
 	if (!failed)
 		return CTL_OK;
-	log_error("store: object %016" PRIx64 ": its rebuild starts over: a write to it failed: %s",
+	log_error("store: object %016" PRIx64 ": its rebuild ends: a write to it failed: %s",
 		  ss->ss_obj->ob_key.co_ino, strerror(-failed));
 	session_over(ss);
 	return ds_ctl_status(failed) == CTL_NOSPC ? CTL_NOSPC : CTL_BAD_SESSION;

@@ -29,6 +29,7 @@
 /* for a source or a target that does not answer: the limits of two steps (layout/repair_row.c) at
  * least. Otherwise the target would be blamed for a source that hangs. */
 #define PATIENCE_MS  70000
+#define ANEW_MAX     4	  /* times that a copy begins again without getting further */
 #define SILENT_FAILS 3	  /* after more failures the object is placed elsewhere */
 #define ORDERS_MS    5000 /* for older orders of the object */
 
@@ -192,7 +193,8 @@ void repair_object(struct repair_job *j)
 		job_move_step(&j->move, j->m, j->loop, j->ino, p.move, job_moved, j);
 		return;
 	}
-	j->since_ms = 0;
+	j->since_ms = j->furthest = 0;
+	j->anew = 0;
 	if (p.demote) {
 		j->begun = true; /* layouts may name the object */
 		job_fail(j, j->row.rr_why ? j->row.rr_why : LO_REPAIR_NO_ANSWER);
@@ -669,9 +671,18 @@ static enum lo_repair_why why_of(int err)
 }
 
 /* Begins again in this job: the session is gone, and with it the notes of what clients wrote.
- * Layouts name the object until the freeze has recalled them (begun stays set). */
+ * Layouts name the object until the freeze has recalled them (begun stays set). A server that ends
+ * every session is bad for this file: a disk that refuses clients' writes does so. */
 static void job_anew(struct repair_job *j)
 {
+	if (j->rb.rb_off > j->furthest) {
+		j->furthest = j->rb.rb_off;
+		j->anew = 0;
+	}
+	if (j->anew++ == ANEW_MAX) {
+		job_fail(j, LO_REPAIR_TARGET);
+		return;
+	}
 	j->session = 0;
 	j->since_ms = 0;
 	job_freeze(j);

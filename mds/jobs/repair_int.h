@@ -32,7 +32,9 @@ struct repair_job {
 	/* saved: the progress in the row; since: when the wait for a server began */
 	uint64_t session, saved, since_ms, started_ms;
 	uint64_t orders; /* lo_order_pending */
-	unsigned source;
+	/* anew: how often it began again since it got as far as furthest */
+	unsigned source, anew;
+	uint64_t furthest;
 	enum lo_where where;
 	enum lo_repair_why why;
 	bool repaired;	  /* at least one object */
