@@ -10,6 +10,12 @@
  * deletion ends the session, and the copy begins again. So does a restart, because sessions are in
  * memory.
  *
+ * A lost connection costs the step in progress, not the copy. A step that has changed nothing is
+ * done again. If a WRITE or a SETATTR of the copy got no answer, the server may still execute it,
+ * after a write of a client. Such a change is at or behind the cursor. So the session takes no step
+ * until a BEGIN, which comes with a fence that refuses the late call. It then goes on at the cursor,
+ * without its notes: nothing is under way, and the source has all that they covered.
+ *
  * Everything runs on the first loop, except that any loop notes writes.
  */
 #include "base/log.h"
@@ -44,6 +50,7 @@ struct nfs3ds_copy {
 	struct ds_reg_io *cy_waits;
 	unsigned cy_noted; /* writes that were noted ahead of the copy, and are not over */
 	_Atomic bool cy_dead;
+	bool cy_unsure; /* a change got no answer, and no BEGIN has come since; the first loop's */
 	/* The step in progress: */
 	struct ds_reg_ctl *cy_ctl;
 	struct ds_reg_io cy_io;
@@ -120,9 +127,20 @@ static void step_end(struct nfs3ds_copy *cy, ctl_status status)
 	nfs3ds_answer(c, &res);
 }
 
+/* The connection ended under the call, or there is none. */
+static bool nfs3ds_copy_is_cut(int err)
+{
+	return err == -ECONNRESET || err == -ECONNABORTED || err == -EPIPE || err == -ENOTCONN;
+}
+
+/* CTL_NOT_JOINED: nothing was changed, and the step is asked for again in a moment. */
 static ctl_status nfs3ds_copy_status_of(int err)
 {
-	return err == -EACCES ? CTL_FENCED : err == -ENOSPC ? CTL_NOSPC : CTL_IO;
+	return err == -EACCES				      ? CTL_FENCED
+	       : err == -ENOSPC				      ? CTL_NOSPC
+	       : err == -EAGAIN				      ? CTL_NOT_JOINED
+	       : err == -ETIMEDOUT || nfs3ds_copy_is_cut(err) ? CTL_NOT_JOINED
+							      : CTL_IO;
 }
 
 bool nfs3ds_copy_end(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY])
@@ -281,6 +299,15 @@ static void window_failed(struct nfs3ds_copy *cy, ctl_status status)
 	step_end(cy, status);
 }
 
+/* A change of the window failed. */
+static void nfs3ds_copy_change_failed(struct nfs3ds_copy *cy, int err)
+{
+	cy->cy_unsure = nfs3ds_copy_is_cut(err);
+	window_failed(cy, cy->cy_unsure	      ? CTL_BAD_SESSION
+			  : err == -ETIMEDOUT ? CTL_IO
+					      : nfs3ds_copy_status_of(err));
+}
+
 static void nfs3ds_copy_window_done(struct nfs3ds_copy *cy)
 {
 	uint64_t next = cy->cy_cursor + cy->cy_got;
@@ -297,8 +324,10 @@ static void nfs3ds_copy_ended(struct nfs3ds_rpc *r)
 {
 	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
-	if (nfs3ds_errno(r))
-		window_failed(cy, nfs3ds_errno(r) == -EPERM ? CTL_FENCED : CTL_IO);
+	int err = nfs3ds_errno(r);
+
+	if (err)
+		nfs3ds_copy_change_failed(cy, err == -EPERM ? -EACCES : err);
 	else
 		nfs3ds_copy_window_done(cy);
 }
@@ -336,7 +365,7 @@ static void wrote(struct ds_reg_io *io, int err)
 	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
-		window_failed(cy, nfs3ds_copy_status_of(err));
+		nfs3ds_copy_change_failed(cy, err);
 		return;
 	}
 	/* The server may have lost what it had only in memory. END finds that out. */
@@ -534,7 +563,10 @@ static void synced(struct ds_reg_io *io, int err)
 		step_end(cy, nfs3ds_copy_status_of(err));
 		return;
 	}
-	cy->cy_lost |= cy->cy_wrote && cy->cy_verifier != io->di_verifier;
+	/* the server restarted: what an earlier BEGIN's session wrote may be lost */
+	if (cy->cy_lost || (cy->cy_wrote && cy->cy_verifier != io->di_verifier))
+		cy->cy_cursor = 0;
+	cy->cy_lost = false;
 	cy->cy_verifier = io->di_verifier;
 	cy->cy_wrote = true;
 	step_end(cy, CTL_OK);
@@ -553,7 +585,7 @@ static void nfs3ds_copy_begun(struct nfs3ds_rpc *r)
 
 	if (!nfs3ds_sized(r)) {
 		atomic_store(&cy->cy_dead, true);
-		step_end(cy, CTL_IO);
+		step_end(cy, nfs3ds_copy_status_of(nfs3ds_errno(r)));
 	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
 		/* the fence has not come yet, or another one has */
 		atomic_store(&cy->cy_dead, true);
@@ -606,7 +638,7 @@ static void nfs3ds_copy_counted(struct nfs3ds_rpc *r)
 	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
 	if (!nfs3ds_sized(r)) {
-		step_end(cy, CTL_IO);
+		step_end(cy, nfs3ds_copy_status_of(nfs3ds_errno(r)));
 		return;
 	}
 	cy->cy_res.size = r->gr_attr.fa_size;
@@ -650,12 +682,32 @@ static void end(struct nfs3ds_copy *cy)
 	nfs3ds_copy_commit(cy, nfs3ds_copy_committed);
 }
 
+/* After the fence that this BEGIN comes with. False: the session cannot go on. */
+static bool nfs3ds_copy_go_on(struct nfs3ds_copy *cy, uint64_t session,
+			      const struct ds_reg_handle *h)
+{
+	bool can;
+
+	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
+	can = cy->cy_unsure && !atomic_load(&cy->cy_dead) && !cy->cy_noted &&
+	      cy->cy_h.dh_len == h->dh_len && !memcmp(cy->cy_h.dh_data, h->dh_data, h->dh_len);
+	if (can) {
+		cy->cy_unsure = false;
+		cy->cy_session = session;
+		cy->cy_h = *h;
+		cy->cy_nnotes = 0;
+		cy->cy_least = 0;
+	}
+	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
+	return can;
+}
+
 static void nfs3ds_copy_begin(struct gen *g, struct ds_reg_ctl *c, struct nfs3ds_copy *cy,
 			      const uint8_t key[NFS3DS_OBJECT_KEY], const struct ds_reg_handle *h)
 {
 	const ctl_rebuild_args *a = &c->dc_req.ctl_request_u.rebuild;
 
-	if (cy && cy->cy_session != a->session) {
+	if (cy && cy->cy_session != a->session && !nfs3ds_copy_go_on(cy, a->session, h)) {
 		copy_drop(cy);
 		cy = NULL;
 	}
@@ -693,7 +745,8 @@ void nfs3ds_rebuild(struct gen *g, struct ds_reg_ctl *c)
 		if (cy && cy->cy_session == a->session)
 			copy_drop(cy);
 		nfs3ds_refuse(c, CTL_OK);
-	} else if (!cy || cy->cy_session != a->session || atomic_load(&cy->cy_dead)) {
+	} else if (!cy || cy->cy_session != a->session || cy->cy_unsure ||
+		   atomic_load(&cy->cy_dead)) {
 		nfs3ds_refuse(c, CTL_BAD_SESSION);
 	} else {
 		cy->cy_ctl = c;

@@ -459,18 +459,62 @@ class Holds:
         return got
 
 
-def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
-    """The write is under way to the copy, which has older bytes there than the source. Until the
-    write is over the copy counts for nothing."""
-    port, mark = FIRST_PORT + 9, b"a write that is held"
-    one = w.servers["g9"] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9")
-    held = Holds(port, mark)
-    os.symlink(one.path("exp"), os.path.join(w.dir, "g9"))
-    w.note("g9")
-    weft(w, "ds", "add", f"nfs3://127.0.0.1:{held.port}{one.path('exp')}", f"mount-port={port}",
-         "name=g9")
-    weft(w, "ds", "group", "g9", "rack=held")
-    w.alive("g9")
+class Cuts(Holds):
+    """In front of a server: ends the connection instead of letting a READ or a WRITE by, where it
+    is armed."""
+
+    def __init__(self, to):
+        self.proc, self.off, self.left, self.n = 0, 0, 0, 0
+        self.seen = []  # READs since the last cut: where
+        super().__init__(to, b"")
+
+    def arm(self, proc, off, times):
+        self.proc, self.off, self.left, self.n, self.seen = proc, off, times, 0, []
+
+    def calls(self, a, b):
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                call, last = b"", False
+                while not last:
+                    head = self.exactly(a, 4)
+                    last = head[0] >> 7
+                    call += self.exactly(a, int.from_bytes(head, "big") & 0x7FFFFFFF)
+                if not self.cut(call):
+                    b.sendall((len(call) | 1 << 31).to_bytes(4, "big") + call)
+                    continue
+                break
+        self.end(a, b)
+
+    def cut(self, call):
+        word = lambda at: int.from_bytes(call[at:at + 4], "big")  # noqa: E731
+        if word(12) != 100003 or word(20) not in (READ3, WRITE3):
+            return False
+        at = 32 + word(28)  # the verifier, after the credential
+        at += 8 + word(at + 4)
+        at += 4 + (word(at) + 3) // 4 * 4
+        off = word(at) << 32 | word(at + 4)
+        if word(20) == self.proc and off >= self.off and self.left > 0:
+            self.left -= 1
+            self.n += 1
+            self.seen = []
+            return True
+        if word(20) == READ3:
+            self.seen.append(off)
+        return False
+
+
+READ3, WRITE3 = 6, 7
+
+
+def behind(w, name, port, way):
+    """A file with its second copy on a server that is reached by way of that port only."""
+    one = w.servers[name]
+    os.symlink(one.path("exp"), os.path.join(w.dir, name))
+    w.note(name)
+    weft(w, "ds", "add", f"nfs3://127.0.0.1:{way}{one.path('exp')}", f"mount-port={port}",
+         f"name={name}")
+    weft(w, "ds", "group", name, "rack=held")
+    w.alive(name)
     policy = "mirrors=2,group0=kind=weft,group1=rack=held"
     two = client()
     d = two.mkdir(two.root(), "ready")
@@ -479,7 +523,60 @@ def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
     two.until(lambda got: err(got.status) != "DELAY", putfh(d),
               open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), tries=200)
     x = Wide("held", 4 * MB, policy)
-    at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
+    return x, two, next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
+
+
+def missed(x, at, word):
+    """Each window of the copy lacks an acknowledged write."""
+    for off in range(0, 4 * MB, MB):
+        data = word * 1000
+        x.data[off + 7:off + 7 + len(data)] = data
+        check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], off + 7, data, FILE_SYNC).status, 0)
+
+
+def test_a_lost_connection_does_not_restart_a_copy(w):
+    port = FIRST_PORT + 9
+    w.servers["g9"] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9")
+    way = Cuts(port)
+    x, _, at = behind(w, "g9", port, way.port)
+    for proc in (READ3, WRITE3):
+        missed(x, at, b"%d" % proc)
+        failed = w.metric("weft_mds_repair_failures_total")
+        way.arm(proc, 2 * MB, 1)
+        x.report(at)
+        x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+        eventually(lambda: way.n == 1 and whole(x.c, x.f), 60, "repair")
+        check(w.metric("weft_mds_repair_failures_total"), failed, "it goes on by itself")
+        check((min(way.seen), max(way.seen)), (2 * MB, 3 * MB), "where it was")
+        equal(w, x.c, x.f, bytes(x.data))
+        x.open_layout()
+
+
+def test_a_copy_that_gets_no_further_ends(w):
+    port = FIRST_PORT + 9
+    w.servers["g9"] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9")
+    way = Cuts(port)
+    x, _, at = behind(w, "g9", port, way.port)
+    missed(x, at, b"n")
+    way.arm(WRITE3, 2 * MB, 1 << 30)
+    x.report(at)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    eventually(lambda: w.metric("weft_mds_repair_failures_total") > 0, 60, "its end")
+    check(way.n >= 5, True, f"{way.n} tries")
+    waits = json.loads(weft(w, "--json", "mirror", "status"))["waiting"]
+    check([f["why"] for f in waits], ["the data server failed"])
+    way.left = 0
+    eventually(lambda: whole(x.c, x.f), 60, "repair")
+    equal(w, x.c, x.f, bytes(x.data))
+
+
+def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
+    """The write is under way to the copy, which has older bytes there than the source. Until the
+    write is over the copy counts for nothing."""
+    port, mark = FIRST_PORT + 9, b"a write that is held"
+    w.servers["g9"] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9")
+    held = Holds(port, mark)
+    x, two, at = behind(w, "g9", port, held.port)
 
     def total():
         return (w.metric("weft_mds_repair_equal_bytes_total") +
