@@ -30,6 +30,8 @@
 struct compound;
 
 #define OP_PARKED 0xffffffffu
+/* SEQUENCE has answered the whole COMPOUND with a kept reply, and freed it. */
+#define OP_ANSWERED 0xfffffffeu
 
 /* A file declares its steps by it: static op_step a_begun, a_done; */
 typedef nfsstat4 op_step(struct compound *c, int err);

@@ -433,14 +433,13 @@ static void compound_free(struct compound *c)
 	free(c);
 }
 
-static void trace_finish(const struct compound *c)
+void op_trace_end(const struct compound *c, uint32_t client)
 {
 	uint64_t ops[2];
 
 	memcpy(ops, c->traced, sizeof(ops));
 	log_request = c->request;
-	TRACE_TURN(request_end, c->cur,
-		   trace_end(c->slot ? c->client->cl_number : 0, c->at, c->status), be64toh(ops[0]),
+	TRACE_TURN(request_end, c->cur, trace_end(client, c->at, c->status), be64toh(ops[0]),
 		   be64toh(ops[1]));
 }
 
@@ -448,8 +447,7 @@ static void compound_finish(struct compound *c)
 {
 	struct rpc_call *call = c->call;
 
-	trace_finish(c);
-
+	op_trace_end(c, c->slot ? c->client->cl_number : 0);
 	xdr_patch_u32(c->out, call->c_body, c->status);
 	xdr_patch_u32(c->out, c->numres_at, c->at);
 	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
@@ -623,7 +621,9 @@ static void compound_run(struct compound *c)
 	while (c->at < c->nops) {
 		nfsstat4 st = op_start(c);
 
-		/* A compound that has parked is not looked at any more. */
+		/* A compound that has parked or is answered is not looked at any more. */
+		if (st == OP_ANSWERED)
+			return;
 		if (st == OP_PARKED || names_park(c)) {
 			TRACE_TURN(request_wait, 0, th->mt_opnum, 0, 0);
 			return;
@@ -681,7 +681,7 @@ static void compound_begin(struct compound *c)
 	}
 	op_limited(c->m, OP_LIMIT_STRANGERS);
 	c->status = NFS4ERR_ACCESS;
-	trace_finish(c);
+	op_trace_end(c, 0);
 	compound_free(c);
 	rpc_reply_auth_error(call, RPC_AUTH_TOOWEAK);
 }

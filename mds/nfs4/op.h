@@ -134,6 +134,8 @@ void op_dispatch(struct rpc_call *call, void *mds);
  * again; if too many calls wait, it gets a SYSTEM_ERR reply. Any thread. */
 bool op_serve_waits(struct mds *m, struct rpc_call *call);
 void op_serve(struct mds *m);
+/* Puts the event that ends the request in the trace. client: its number, or 0. */
+void op_trace_end(const struct compound *c, uint32_t client);
 /* Registers the MDS's operation metrics. Call it once, before the first call is served. */
 void op_metrics_init(struct mds *m);
 /* Returns the RFC's name of an operation number, or NULL if none is defined. */

@@ -520,6 +520,7 @@ static uint32_t sequence_check(const struct compound *c)
 static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct st_seq *q)
 {
 	const struct st_slot *sl = q->sq_sl;
+	uint32_t status;
 	uint8_t *p;
 
 	if (sl->sl_check != sequence_check(c))
@@ -535,6 +536,11 @@ static nfsstat4 sequence_replay(struct compound *c, struct st_session *s, struct
 	p = xdr_reserve(c->out, sl->sl_len);
 	if (p)
 		memcpy(p, sl->sl_reply, sl->sl_len);
+	/* Of the reply's operations, only SEQUENCE ran this time. */
+	c->at = 1;
+	memcpy(&status, sl->sl_reply, sizeof(status));
+	c->status = be32toh(status);
+	op_trace_end(c, s->se_client->cl_number);
 	return NFS4_OK;
 }
 
@@ -625,7 +631,7 @@ nfsstat4 op_sequence(struct compound *c)
 		op_cred_done(c);
 		free(c);
 		rpc_reply(call);
-		return OP_PARKED;
+		return OP_ANSWERED;
 	}
 	return status;
 }

@@ -124,6 +124,24 @@ def test_a_failure_names_its_status_and_the_operation(w):
         "reply NFS4ERR_NOENT: SEQUENCE PUTFH LOOKUP; client "), True, rows)
 
 
+def test_a_retry_ends_with_the_status_that_was_kept(w):
+    c = client()
+    for name, status in (("there", "NFS4_OK"), ("none", "NFS4ERR_NOENT")):
+        if status == "NFS4_OK":
+            c.mkdir(c.root(), name)
+        ops = (sequence(c.session.sessionid, 1 + (name == "none"), 3, 3, True), putfh(c.root()),
+               lookup(name))
+        one = raw(c.conn, *ops)
+        check(raw(c.conn, *ops), one)
+        first, again = [r for r in traced("-n", "2")]
+        check(first["events"][-1]["text"].split(";")[0],
+              f"reply {status}: SEQUENCE PUTFH LOOKUP")
+        check(kinds(again), ["request_start", "request_end"])
+        check(again["events"][-1]["text"],
+              f"reply {status}: SEQUENCE; " + first["events"][-1]["text"].split("; ")[1])
+        check(again["whole"], True)
+
+
 def test_requests_are_chosen_by_number_client_and_inode(w):
     c, d, fh, sid = made("chosen")
     c.ok(putfh(fh), getattr_("size"))
