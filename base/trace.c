@@ -63,6 +63,7 @@ void trace_open(unsigned events)
 	mask = events ? size - 1 : 0;
 }
 
+/* Without the lock: to clear the memory takes time. */
 static struct ring *ring_new(void)
 {
 	struct ring *r = calloc(1, sizeof(*r));
@@ -72,23 +73,40 @@ static struct ring *ring_new(void)
 		log_fatal("out of memory for traces");
 	memset(slots, 0, (mask + 1) * sizeof(*slots));
 	r->r_slot = slots;
-	r->r_number = ++nrings;
-	r->r_next = rings;
-	rings = r;
 	return r;
 }
 
-static __attribute__((noinline, cold)) struct ring *ring_take(void)
+/* Takes a ring whose thread has ended, if there is one. */
+static struct ring *ring_left(void)
 {
 	struct ring *r;
 
 	pthread_mutex_lock(&lock);
 	for (r = rings; r && !r->r_free; r = r->r_next)
 		;
-	if (!r)
-		r = ring_new();
-	r->r_free = false;
+	if (r)
+		r->r_free = false;
 	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+static void ring_add(struct ring *r)
+{
+	pthread_mutex_lock(&lock);
+	r->r_number = ++nrings;
+	r->r_next = rings;
+	rings = r;
+	pthread_mutex_unlock(&lock);
+}
+
+static __attribute__((noinline, cold)) struct ring *ring_take(void)
+{
+	struct ring *r = ring_left();
+
+	if (!r) {
+		r = ring_new();
+		ring_add(r);
+	}
 	pthread_setspecific(exit_key, r);
 	return mine = r;
 }
@@ -162,12 +180,27 @@ uint16_t trace_address(const struct sockaddr_storage *ss, uint64_t out[2])
 
 /* ---- reading ---- */
 
-static bool slot_read(const struct ring *r, uint64_t i, struct trace_event *e)
+/* The newest event that is stored. All before it are stored too, as the ring has one writer. */
+static uint64_t ring_newest(const struct ring *r)
+{
+	uint64_t newest = 0;
+
+	for (uint64_t i = 0; i <= mask; i++) {
+		uint64_t seq = atomic_load_explicit(&r->r_slot[i].sl_seq, memory_order_acquire);
+
+		if (!(seq & 1) && seq > newest)
+			newest = seq;
+	}
+	return newest;
+}
+
+/* Leaves out events after newest: the reader may miss some of them, and has to see them next time. */
+static bool slot_read(const struct ring *r, uint64_t i, uint64_t newest, struct trace_event *e)
 {
 	struct slot *s = &r->r_slot[i];
 	uint64_t seq = atomic_load_explicit(&s->sl_seq, memory_order_acquire), w[WORDS];
 
-	if (!seq || seq & 1)
+	if (!seq || seq & 1 || seq > newest)
 		return false;
 	for (unsigned k = 0; k < WORDS; k++)
 		w[k] = atomic_load_explicit(&s->sl_word[k], memory_order_acquire);
@@ -213,9 +246,12 @@ int trace_read(struct trace_event **out, size_t *n)
 	*n = 0;
 	pthread_mutex_lock(&lock);
 	*out = e = malloc((nrings * (mask + 1) + 1) * sizeof(*e));
-	for (struct ring *r = rings; e && r; r = r->r_next)
+	for (struct ring *r = rings; e && r; r = r->r_next) {
+		uint64_t newest = ring_newest(r);
+
 		for (uint64_t i = 0; i <= mask; i++)
-			*n += slot_read(r, i, &e[*n]);
+			*n += slot_read(r, i, newest, &e[*n]);
+	}
 	pthread_mutex_unlock(&lock);
 	if (!e)
 		return -ENOMEM;

@@ -127,7 +127,8 @@ struct trace_event {
 	uint32_t te_kind, te_thread; /* te_thread: number of the ring */
 };
 /* Copies all events that are kept, by request and then by time. *out is malloc'd and the caller's.
- * Any thread. 0, or -ENOMEM. */
+ * Of each ring, it has all up to the newest that it has, but for those that were overwritten
+ * meanwhile: so a reader that goes on behind the newest misses none. Any thread. 0, or -ENOMEM. */
 int trace_read(struct trace_event **out, size_t *n);
 const char *trace_kind_name(enum trace_kind kind);
 
@@ -137,9 +138,10 @@ const char *trace_id_text(char out[TRACE_ID_TEXT], uint64_t request);
 /* 0: it is no id. */
 uint64_t trace_id_parse(const char *text);
 
-/* trace_http.c: answers GET /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NS with
+/* trace_http.c: answers GET /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NEXT with
  * {"requests":[{"request","client","began_ms","us","whole","events":[{"us","thread","kind",
- * "inode","text"}]}],"next","kept"}. text puts an event into words. On the HTTP thread. */
+ * "inode","text"}]}],"next","left_out","kept"}. text puts an event into words. On the HTTP
+ * thread. */
 #define TRACE_TEXT 512
 struct http_req;
 struct http_reply;

@@ -6,13 +6,16 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LAST_MOST    1000
 #define LAST_DEFAULT 10
 #define EVENTS_MOST  2000 /* of one request */
+#define THREADS	     (UINT16_MAX + 1)
 
 /* The events of one request: a run of q_e. Events of no request are the request 0. */
 struct group {
@@ -21,10 +24,14 @@ struct group {
 	uint64_t g_first, g_end; /* g_end: when it was answered; 0: it is under way */
 	const struct trace_event *g_start;
 	bool g_ino; /* the inode that was asked for is among them */
+	bool g_new; /* it was answered after what the caller has seen */
 };
 
 struct query {
-	uint64_t q_request, q_ino, q_after, q_next, q_addr[2];
+	uint64_t q_request, q_ino, q_addr[2];
+	/* the newest event of each thread that the caller has seen, and that it will have; q_after
+	 * may be NULL */
+	uint64_t *q_after, *q_next;
 	bool q_by_addr;
 	size_t q_last;
 	void (*q_text)(const struct trace_event *e, char out[TRACE_TEXT]);
@@ -66,7 +73,13 @@ static bool wanted(const struct query *q, const struct group *g)
 		return false;
 	if (q->q_by_addr && (!g->g_start || memcmp(g->g_start->te_v, q->q_addr, 16)))
 		return false;
-	return !q->q_after || g->g_end > q->q_after;
+	return !q->q_after || g->g_new;
+}
+
+/* Has the caller not seen it yet? */
+static bool is_new(const struct query *q, const struct trace_event *e)
+{
+	return e->te_thread >= THREADS || !q->q_after || e->te_seq > q->q_after[e->te_thread];
 }
 
 static void group_add(struct query *q, const struct trace_event *e, size_t n)
@@ -80,11 +93,12 @@ static void group_add(struct query *q, const struct trace_event *e, size_t n)
 		g.g_ino |= e[i].te_ino == q->q_ino;
 		if (e[i].te_kind == TRACE_request_start)
 			g.g_start = &e[i];
-		if (e[i].te_kind == TRACE_request_end || !e[i].te_request)
-			g.g_end = e[i].te_ns;
+		if (e[i].te_kind != TRACE_request_end && e[i].te_request)
+			continue;
+		g.g_end = e[i].te_ns;
+		if (e[i].te_request || e[i].te_ino == q->q_ino)
+			g.g_new |= is_new(q, &e[i]);
 	}
-	if (g.g_end > q->q_next)
-		q->q_next = g.g_end;
 	if (wanted(q, &g))
 		q->q_g[q->q_ng++] = g;
 }
@@ -104,10 +118,17 @@ static int trace_choose(struct query *q)
 
 	for (size_t i = 0; i < q->q_n; i += run_of(q, i))
 		groups++;
+	q->q_next = calloc(THREADS, sizeof(*q->q_next));
 	q->q_g = calloc(groups + 1, sizeof(*q->q_g));
 	q->q_batch = malloc((q->q_n + 1) * sizeof(*q->q_batch));
-	if (!q->q_g || !q->q_batch)
+	if (!q->q_g || !q->q_batch || !q->q_next)
 		return -ENOMEM;
+	if (q->q_after)
+		memcpy(q->q_next, q->q_after, THREADS * sizeof(*q->q_next));
+	for (size_t i = 0; i < q->q_n; i++)
+		if (q->q_e[i].te_thread < THREADS &&
+		    q->q_e[i].te_seq > q->q_next[q->q_e[i].te_thread])
+			q->q_next[q->q_e[i].te_thread] = q->q_e[i].te_seq;
 	for (size_t i = 0; i < q->q_n; i++)
 		if (q->q_e[i].te_kind == TRACE_commit_batch)
 			q->q_batch[q->q_nbatch++] = q->q_e[i];
@@ -198,6 +219,22 @@ static json_t *group_json(const struct query *q, const struct group *g)
 			 "whole", g->g_start && g->g_end, "events", list);
 }
 
+/* The newest event of each thread: "1.5026-3.18". */
+static json_t *next_json(const struct query *q)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	json_t *j;
+
+	for (unsigned t = 0, any = 0; f && t < THREADS; t++)
+		if (q->q_next[t])
+			fprintf(f, "%s%u.%" PRIu64, any++ ? "-" : "", t, q->q_next[t]);
+	j = f && !fclose(f) ? json_string(text) : NULL;
+	free(text);
+	return j ? j : json_string("");
+}
+
 static json_t *trace_json(const struct query *q)
 {
 	size_t from = q->q_last && q->q_ng > q->q_last ? q->q_ng - q->q_last : 0;
@@ -205,9 +242,8 @@ static json_t *trace_json(const struct query *q)
 
 	for (size_t i = from; i < q->q_ng; i++)
 		json_array_append_new(list, group_json(q, &q->q_g[i]));
-	return json_pack("{s:o, s:I, s:I}", "requests", list, "next",
-			 (json_int_t)(q->q_next > q->q_after ? q->q_next : q->q_after), "kept",
-			 (json_int_t)q->q_n);
+	return json_pack("{s:o, s:o, s:I, s:I}", "requests", list, "next", next_json(q), "left_out",
+			 (json_int_t)from, "kept", (json_int_t)q->q_n);
 }
 
 /* ---- the request ---- */
@@ -254,10 +290,33 @@ static bool address_arg(const char *text, uint64_t out[2])
 	return true;
 }
 
+/* What next_json put. */
+static bool after_arg(const char *text, struct query *q)
+{
+	char *end = (char *)text;
+
+	q->q_after = calloc(THREADS, sizeof(*q->q_after));
+	while (q->q_after && *text) {
+		unsigned long long thread, seq;
+
+		errno = 0;
+		thread = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : THREADS;
+		if (thread >= THREADS || *end != '.' || !isdigit((unsigned char)end[1]))
+			return false;
+		seq = strtoull(end + 1, &end, 10);
+		if (errno || (*end && (*end != '-' || !end[1])))
+			return false;
+		q->q_after[thread] = seq;
+		text = *end ? end + 1 : end;
+	}
+	return q->q_after;
+}
+
 /* Returns NULL, or what is wrong. */
 static const char *args(const struct http_req *rq, struct query *q)
 {
-	const char *id = http_arg(rq, "id"), *client = http_arg(rq, "client");
+	const char *id = http_arg(rq, "id"), *client = http_arg(rq, "client"),
+		   *after = http_arg(rq, "after");
 	uint64_t last = LAST_DEFAULT;
 
 	if (id && !(q->q_request = trace_id_parse(id)))
@@ -266,8 +325,8 @@ static const char *args(const struct http_req *rq, struct query *q)
 		return "client: expected an IP address";
 	if (!number_arg(rq, "inode", 1, INT64_MAX, &q->q_ino))
 		return "inode: expected an inode number";
-	if (!number_arg(rq, "after", 0, INT64_MAX, &q->q_after))
-		return "after: expected a time in nanoseconds";
+	if (after && !after_arg(after, q))
+		return "after: expected what the last answer had as next";
 	if (!number_arg(rq, "last", 1, LAST_MOST, &last))
 		return "last: expected a number from 1 to 1000";
 	q->q_by_addr = client;
@@ -288,12 +347,14 @@ void trace_get(const struct http_req *rq, struct http_reply *rp,
 
 	if (wrong) {
 		trace_reply(rp, 400, json_pack("{s:s}", "error", wrong));
-		return;
+	} else {
+		err = trace_read(&q.q_e, &q.q_n);
+		if (!err)
+			err = trace_choose(&q);
+		trace_reply(rp, 200, err ? NULL : trace_json(&q));
 	}
-	err = trace_read(&q.q_e, &q.q_n);
-	if (!err)
-		err = trace_choose(&q);
-	trace_reply(rp, 200, err ? NULL : trace_json(&q));
+	free(q.q_after);
+	free(q.q_next);
 	free(q.q_e);
 	free(q.q_g);
 	free(q.q_batch);

@@ -2,6 +2,7 @@
 /* weft_trace.c - weft trace: what a daemon did for requests, step by step. */
 #include "tools/weft.h"
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static void trace_event(const json_t *e)
@@ -46,7 +47,7 @@ int cmd_trace(char **args)
 {
 	bool follow = weft_option("follow");
 	const char *last = weft_option("last");
-	char after[32] = "";
+	char *after = NULL;
 	int rc;
 
 	(void)args;
@@ -55,9 +56,15 @@ int cmd_trace(char **args)
 
 		rc = weft_ask_with("GET", "/v1/trace", NULL, &j, "id", weft_option("id"), "client",
 				   weft_option("client"), "inode", weft_option("inode"), "last",
-				   *after ? NULL : last, "after", *after ? after : NULL, NULL);
-		if (!rc && follow)
-			snprintf(after, sizeof(after), "%lld", j_num(j, "next"));
+				   after ? NULL : last, "after", after, NULL);
+		if (!rc && after && j_num(j, "left_out"))
+			fprintf(stderr, "weft: %lld requests are left out here\n",
+				j_num(j, "left_out"));
+		if (!rc && follow) {
+			free(after);
+			after = strdup(j_str(j, "next"));
+			rc = after ? 0 : EXIT_FAILED;
+		}
 		if (!rc && !weft_option("follow") && weft_option("id") &&
 		    !json_array_size(json_object_get(j, "requests"))) {
 			fprintf(stderr, "weft: no events of request %s are kept\n",
@@ -69,5 +76,6 @@ int cmd_trace(char **args)
 		if (!rc && follow)
 			nanosleep(&(struct timespec){1, 0}, NULL);
 	} while (!rc && follow);
+	free(after);
 	return rc;
 }

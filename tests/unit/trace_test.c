@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_test.c - the rings of events: what stays, what a reader sees, ids. */
+#include "base/http.h"
 #include "base/trace.h"
 #include "tests/unit/unit.h"
+#include <jansson.h>
+#include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -117,6 +120,96 @@ START_TEST(a_reader_sees_whole_events_only)
 }
 END_TEST
 
+/* ---- GET /v1/trace ---- */
+
+static const char *after;
+
+/* The request has this argument only. */
+enum MHD_Result MHD_lookup_connection_value_n(struct MHD_Connection *conn, enum MHD_ValueKind kind,
+					      const char *key, size_t key_len, const char **value,
+					      size_t *len)
+{
+	(void)conn, (void)kind, (void)key_len;
+	if (strcmp(key, "after") || !after)
+		return MHD_NO;
+	*value = after;
+	*len = strlen(after);
+	return MHD_YES;
+}
+
+static const struct http_req rq = {.rq_method = "GET", .rq_path = "/v1/trace", .rq_body = ""};
+
+static void no_text(const struct trace_event *e, char out[TRACE_TEXT])
+{
+	(void)e;
+	*out = '\0';
+}
+
+/* The ids of the requests that are answered after what was seen; goes on behind them. */
+static void answered(char ids[128])
+{
+	static char next[256];
+	struct http_reply rp = {0};
+	json_t *j, *r;
+	size_t i;
+
+	trace_get(&rq, &rp, no_text);
+	ck_assert_int_eq(rp.rp_status, 200);
+	j = json_loads(rp.rp_body, 0, NULL);
+	ck_assert_ptr_nonnull(j);
+	*ids = '\0';
+	json_array_foreach(json_object_get(j, "requests"), i, r)
+	{
+		strcat(ids, " ");
+		strcat(ids, json_string_value(json_object_get(r, "request")));
+	}
+	snprintf(next, sizeof(next), "%s", json_string_value(json_object_get(j, "next")));
+	after = next;
+	json_decref(j);
+	free(rp.rp_body);
+}
+
+static void *answer_one(void *at)
+{
+	log_request = trace_request();
+	TRACE_AT(*(uint64_t *)at, request_start, 0, 0, 0, 0);
+	TRACE_AT(*(uint64_t *)at, request_end, 0, 0, 0, 0);
+	log_request = 0;
+	return NULL;
+}
+
+/* An event has the time of its loop's turn: what was stored later may be from earlier. */
+START_TEST(a_follower_sees_each_answer_once_whatever_its_time)
+{
+	static const char *const bad[] = {
+		"x",	   "1",	      "1.",   ".1",   "1.2-",
+		"65536.1", "1.2,2.3", "-1.2", "1.-2", "1.99999999999999999999"};
+	uint64_t early = 50, late = 100;
+	struct http_reply rp;
+	pthread_t thread;
+	char ids[128];
+
+	answer_one(&late);
+	answered(ids);
+	ck_assert_str_eq(ids, " 1.1");
+	ck_assert_int_eq(pthread_create(&thread, NULL, answer_one, &early), 0);
+	pthread_join(thread, NULL);
+	answered(ids);
+	ck_assert_str_eq(ids, " 2.1");
+	answered(ids);
+	ck_assert_str_eq(ids, "");
+	answer_one(&early);
+	answered(ids);
+	ck_assert_str_eq(ids, " 1.2");
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		after = bad[i];
+		trace_get(&rq, &rp, no_text);
+		ck_assert_msg(rp.rp_status == 400, "%s", bad[i]);
+		free(rp.rp_body);
+	}
+}
+END_TEST
+
 #define REQUESTS 1000u
 
 static void *asker(void *arg)
@@ -217,6 +310,7 @@ int main(void)
 		the_newest_events_stay,
 		events_come_by_request_and_then_by_time,
 		a_reader_sees_whole_events_only,
+		a_follower_sees_each_answer_once_whatever_its_time,
 		no_two_requests_have_one_id,
 		an_id_is_read_as_it_is_written,
 		a_log_line_has_the_id_of_its_request,
