@@ -8,6 +8,9 @@
  * files with objects and layouts (the base and the prelude of fuzz_compound.c, which is a part of
  * this). The handlers are called as base/http.h calls them, on a thread that is no loop's.
  *
+ * The routes are counted from '0', in the order of admin.c: a route that is put in between moves the
+ * seeds of those behind it (corpus/admin).
+ *
  * Held, beyond the sanitizers: each request is answered, with a status that is of HTTP, and with a
  * body that is JSON by RFC 8259; an error has one line that says why.
  *
@@ -20,6 +23,7 @@
 #undef LLVMFuzzerInitialize
 #undef LLVMFuzzerTestOneInput
 #include "base/http.h"
+#include "base/trace.h"
 #include "mds/admin/admin.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/elect.h"
@@ -129,6 +133,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	struct admin_ops ops = {.ao_counts = admin_counts, .ao_reload = reload, .ao_mds = &mds};
 	char err[256];
 
+	trace_open(256);
 	compound_initialize(argc, argv);
 	fz_on_loop(open_rest);
 	ops.ao_ns = mds.m_ns;
