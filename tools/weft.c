@@ -295,7 +295,7 @@ static void weft_nearer(const char *typed, const char *name, unsigned *least, co
 	}
 }
 
-/* With a noun that exists, prints the nearest of its verbs, or all of them. False: there is none. */
+/* Prints the nearest verb of a noun that exists, or all its verbs. False: there is no such noun. */
 static bool weft_verbs(const char *noun, const char *verb)
 {
 	const char *near = NULL, *before = "is followed by one of: ";
