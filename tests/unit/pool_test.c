@@ -25,7 +25,9 @@
  * them, and they are of ordinary pages. */
 static unsigned huge_left, huge_asked;
 
-void *mmap(void *p, size_t len, int prot, int flags, int fd, off_t off)
+/* Libraries map memory before ThreadSanitizer is ready: this function must not call it. */
+__attribute__((no_sanitize("thread"))) void *mmap(void *p, size_t len, int prot, int flags, int fd,
+						  off_t off)
 {
 	if (flags & MAP_HUGETLB) {
 		huge_asked++;
