@@ -62,20 +62,20 @@ static void nap(unsigned ms)
 
 struct object {
 	struct cap_object ob_key;
-	uint8_t *ob_data;
+	uint8_t *ob_data; /* NULL: it was never written to */
 	uint64_t ob_size, ob_writes, ob_order;
-	uint32_t ob_epoch;
+	_Atomic uint32_t ob_epoch;
 	bool ob_gone;
 };
 struct fake {
 	unsigned f_n;
 	uint8_t f_uuid[16], f_key[16];
 	struct rpc_client *f_client;
-	struct ctl_chan *f_chan;
+	struct ctl_chan *_Atomic f_chan;
 	struct rpc_program f_ctl, f_nfs;
 	struct rpc_listener *f_listener;
 	struct object f_obj[64];
-	unsigned f_nobj;
+	_Atomic unsigned f_nobj;
 	_Atomic uint64_t f_verifier;
 	/* settings */
 	_Atomic int f_order_status;   /* ctl_status */
@@ -94,7 +94,7 @@ struct fake {
 	_Atomic unsigned f_joins, f_orders, f_reads, f_writes, f_commits, f_stats;
 	_Atomic int f_join_status; /* -1: none yet */
 	_Atomic uint32_t f_id;
-	uint8_t f_order_types[64], f_order_known[64];
+	uint8_t f_order_types[64], f_order_known[64]; /* of the orders that f_orders counts */
 	_Atomic bool f_orders_before_join;
 	struct loop_timer f_beat;
 	bool f_up;
@@ -115,10 +115,10 @@ static struct object *object_get(struct fake *f, uint64_t ino, unsigned stripe, 
 	if (!make)
 		return NULL;
 	ck_assert_uint_lt(f->f_nobj, 64);
-	o = &f->f_obj[f->f_nobj++];
+	o = &f->f_obj[f->f_nobj];
 	o->ob_key = (struct cap_object){
 		.co_ino = ino, .co_stripe = (uint8_t)stripe, .co_copy = (uint8_t)mirror};
-	o->ob_data = calloc(1, OBJ_MAX);
+	f->f_nobj++;
 	return o;
 }
 
@@ -159,7 +159,7 @@ static void fake_read(struct fake *f, struct rpc_call *call)
 		n = off >= size ? 0 : size - off < n ? (uint32_t)(size - off) : n;
 		xdr_put_u32(&call->c_reply, n);
 		xdr_put_bool(&call->c_reply, off + n >= size);
-		xdr_put_opaque(&call->c_reply, o ? o->ob_data + off : (uint8_t *)"", n);
+		xdr_put_opaque(&call->c_reply, n ? o->ob_data + off : (uint8_t *)"", n);
 	}
 	rpc_reply(call);
 }
@@ -185,6 +185,8 @@ static void fake_write(struct fake *f, struct rpc_call *call)
 		struct object *o =
 			object_get(f, c.cp_obj.co_ino, c.cp_obj.co_stripe, c.cp_obj.co_copy, true);
 
+		if (!o->ob_data)
+			o->ob_data = calloc(1, OBJ_MAX);
 		memcpy(o->ob_data + off, p, n);
 		o->ob_size = off + n > o->ob_size ? off + n : o->ob_size;
 		o->ob_writes++;
@@ -225,10 +227,11 @@ static void fake_nfs(struct rpc_call *call, void *arg)
 static ctl_status fake_order(struct fake *f, const ctl_order *a)
 {
 	struct object *o = object_get(f, a->object.ino, a->object.stripe, a->object.mirror, true);
-	unsigned n = atomic_fetch_add(&f->f_orders, 1);
+	unsigned n = f->f_orders;
 
 	f->f_order_types[n % 64] = (uint8_t)a->type;
 	f->f_order_known[n % 64] = (uint8_t)a->known;
+	f->f_orders = n + 1;
 	if (f->f_order_status != CTL_OK)
 		return (ctl_status)f->f_order_status;
 	if (a->type == CTL_CLONE) {
@@ -394,12 +397,13 @@ static void fake_beat(struct loop_timer *t)
 static void fake_conn_up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 {
 	struct fake *f = arg;
+	struct ctl_chan *ch;
 
 	(void)cl;
 	atomic_store(&f->f_join_status, -1);
-	ck_assert_int_eq(ctl_chan_connect(&f->f_chan, conn, cluster_key, f->f_uuid, fake_serve, f,
-					  fake_ready),
-			 0);
+	ck_assert_int_eq(
+		ctl_chan_connect(&ch, conn, cluster_key, f->f_uuid, fake_serve, f, fake_ready), 0);
+	f->f_chan = ch;
 }
 
 static void fake_conn_down(struct rpc_client *cl, int err, void *arg)
