@@ -279,8 +279,8 @@ static int sync_file(int fd, long what)
 		before = d->d_came;
 	}
 	pthread_mutex_unlock(&sim.lock);
-	if (d && d->d_came % 4) /* a disk takes its time, and commits go on */
-		usleep((useconds_t)(d->d_came % 16) * 1000);
+	if (before % 4) /* a disk takes its time, and commits go on */
+		usleep((useconds_t)(before % 16) * 1000);
 	rc = (int)syscall(what, fd);
 	pthread_mutex_lock(&sim.lock);
 	if (d && rc == 0)
