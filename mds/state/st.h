@@ -96,7 +96,7 @@ struct st {
 	_Atomic uint64_t st_clock_seen_ns, st_paused_ns;
 	pthread_mutex_t st_clock_lock;
 	_Atomic bool st_in_grace;
-	struct cds_hlist_head *st_by_id; /* sessions, for RCU: ST_BY_ID chains */
+	struct st_session *_Atomic *st_by_id; /* sessions, for RCU: ST_BY_ID chains */
 	uint64_t st_kept_max;
 	struct st_shard *st_shards; /* ST_SHARDS of them */
 	struct st_heat *st_heat;

@@ -20,26 +20,42 @@ struct st_session *st_session_get(struct st *st, const uint8_t id[16])
 	return NULL;
 }
 
-static struct cds_hlist_head *chain_of(struct st *st, const uint8_t id[16])
+static struct st_session *_Atomic *chain_of(struct st *st, const uint8_t id[16])
 {
 	return &st->st_by_id[hash_bytes(id, 16) % ST_BY_ID];
 }
 
 struct st_session *st_session_find(struct st *st, const uint8_t id[16])
 {
-	struct st_session *s;
+	struct st_session *s = atomic_load_explicit(chain_of(st, id), memory_order_acquire);
 
-	cds_hlist_for_each_entry_rcu_2(s, chain_of(st, id), se_node)
-	{
-		if (memcmp(s->se_id, id, 16) == 0)
-			return atomic_load(&s->se_dead) ? NULL : s;
-	}
-	return NULL;
+	while (s && memcmp(s->se_id, id, 16) != 0)
+		s = atomic_load_explicit(&s->se_by_id, memory_order_acquire);
+	return s && !atomic_load(&s->se_dead) ? s : NULL;
 }
 
 void st_session_publish(struct st *st, struct st_session *s)
 {
-	cds_hlist_add_head_rcu(&s->se_node, chain_of(st, s->se_id));
+	struct st_session *_Atomic *at = chain_of(st, s->se_id);
+	struct st_session *next = atomic_load_explicit(at, memory_order_relaxed);
+
+	s->se_by_id_at = at;
+	atomic_store_explicit(&s->se_by_id, next, memory_order_relaxed);
+	if (next)
+		next->se_by_id_at = &s->se_by_id;
+	atomic_store_explicit(at, s, memory_order_release);
+}
+
+/* Readers that have come as far as s go on from there: its own pointer stays. */
+static void unpublish(struct st_session *s)
+{
+	struct st_session *next = atomic_load_explicit(&s->se_by_id, memory_order_relaxed);
+
+	if (!s->se_by_id_at)
+		return;
+	atomic_store_explicit(s->se_by_id_at, next, memory_order_release);
+	if (next)
+		next->se_by_id_at = s->se_by_id_at;
 }
 
 struct st_session *st_session_new(struct st *st, struct st_client *c)
@@ -220,8 +236,7 @@ void st_session_destroy(struct st *st, struct st_session *s)
 	atomic_store(&s->se_dead, true);
 	pthread_mutex_unlock(&s->se_lock);
 	hash_del(&st->st_sessions, &s->se_link);
-	if (s->se_node.prev)
-		cds_hlist_del_rcu(&s->se_node);
+	unpublish(s);
 	atomic_fetch_sub(&st->st_nsessions, 1);
 	pthread_mutex_lock(&c->cl_lock);
 	unlink_from(&c->cl_sessions, s);

@@ -22,7 +22,9 @@ struct st_session {
 	uint8_t se_id[NFS4_SESSIONID_SIZE];
 	struct st_client *se_client;
 	struct st_session *se_next; /* of the client */
-	struct cds_hlist_node se_node;
+	/* The chain by id, which readers walk under RCU; se_by_id_at: what points here, NULL before
+	 * the session is published. Written with all held. */
+	struct st_session *_Atomic se_by_id, *_Atomic *se_by_id_at;
 	struct rcu_head se_rcu;
 	pthread_mutex_t se_lock; /* guards the fields marked "own" */
 	/* The session is in no table any more, and ends when no slot is busy. Written with se_lock
