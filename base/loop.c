@@ -16,6 +16,7 @@
 #include "base/handover.h"
 #include "base/loop.h"
 #include "base/log.h"
+#include "base/rcu.h"
 #include "base/trace.h"
 #include <assert.h>
 #include <errno.h>
@@ -26,7 +27,6 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <urcu/urcu-memb.h>
 
 #define LOOP_MIN_ENTRIES 256
 

@@ -12,10 +12,10 @@
  * A lookup takes no lock: leaves and branches are freed only after an RCU grace period. A bit that
  * is set stays set: the full leaf or branch that replaces another has all bits set.
  */
+#include "base/rcu.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
 #include <stdlib.h>
-#include <urcu/urcu-memb.h>
 
 #define WORDS	    8u
 #define LEAF_BITS   9u	/* of a number: the bit of the leaf */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin_client.c - lists clients and what each holds, and evicts one, over the API. */
+#include "base/rcu.h"
 #include "mds/admin/admin_holders.h"
 #include "mds/nfs4/op.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <urcu/urcu-memb.h>
 
 #define CLIENTS_MOST 10000 /* clients in one answer */
 

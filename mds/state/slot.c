@@ -115,6 +115,7 @@ static void slot_tell(struct st *st, struct st_session *s, struct st_slot *sl)
 
 static void all_free(struct rcu_head *head)
 {
+	RCU_TAKEN_OVER(head);
 	free(caa_container_of(head, struct st_slots, ss_rcu));
 }
 
@@ -122,6 +123,7 @@ static void slot_free(struct rcu_head *head)
 {
 	struct st_slot *sl = caa_container_of(head, struct st_slot, sl_rcu);
 
+	RCU_TAKEN_OVER(head);
 	free(sl->sl_reply);
 	free(sl);
 }

@@ -3,10 +3,10 @@
  * (RFC 8881 section 2.10.6), and the requests that granted something. */
 #ifndef MDS_STATE_SLOT_H
 #define MDS_STATE_SLOT_H
+#include "base/rcu.h"
 #include "proto/nfs4.h"
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <urcu/urcu-memb.h>
 
 struct st;
 struct st_session;

@@ -68,8 +68,6 @@
 #include "proto/nfs4.h"
 #include "proto/rpc.h"
 #include <pthread.h>
-#include <urcu/rcuhlist.h>
-#include <urcu/urcu-memb.h>
 
 /* A part of the files and of their state. A stateid names its shard (st_sid_make). */
 enum st_kind { ST_FILE, ST_OPEN, ST_LOCK, ST_LAYOUT };

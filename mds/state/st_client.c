@@ -363,6 +363,7 @@ static void st_client_client_free(struct rcu_head *head)
 {
 	struct st_client *c = caa_container_of(head, struct st_client, cl_rcu);
 
+	RCU_TAKEN_OVER(head);
 	pthread_mutex_destroy(&c->cl_lock);
 	free(c->cl_principal);
 	free(c->cl_owner);

@@ -3,10 +3,10 @@
  * and 8.4). */
 #ifndef MDS_STATE_ST_CLIENT_H
 #define MDS_STATE_ST_CLIENT_H
+#include "base/rcu.h"
 #include "mds/namespace/ns.h"
 #include "mds/state/st_count.h"
 #include "proto/nfs4.h"
-#include <urcu/urcu-memb.h>
 
 struct st;
 struct st_offload;

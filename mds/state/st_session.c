@@ -93,6 +93,7 @@ static void session_free(struct rcu_head *head)
 {
 	struct st_session *s = caa_container_of(head, struct st_session, se_rcu);
 
+	RCU_TAKEN_OVER(head);
 	pthread_mutex_destroy(&s->se_lock);
 	free(s->se_bound);
 	free(s);

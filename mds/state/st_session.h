@@ -3,11 +3,10 @@
 #ifndef MDS_STATE_ST_SESSION_H
 #define MDS_STATE_ST_SESSION_H
 #include "base/hash.h"
+#include "base/rcu.h"
 #include "mds/state/slot.h"
 #include "proto/rpc.h"
 #include <pthread.h>
-#include <urcu/rcuhlist.h>
-#include <urcu/urcu-memb.h>
 
 struct st;
 struct st_cb;

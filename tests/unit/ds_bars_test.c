@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ds_bars_test.c - barred clients: against a plain set, and what is kept of many. */
+#include "base/rcu.h"
 #include "tests/unit/ds_store.h"
 #include <dirent.h>
 #include <sys/stat.h>
-#include <urcu/urcu-memb.h>
 
 #define BRANCH (1u << 20) /* numbers that bars.c keeps in one branch */
 

@@ -4,11 +4,11 @@
 #include "base/clock.h"
 #include "base/loop.h"
 #include "base/metrics.h"
+#include "base/rcu.h"
 #include "mds/state/st.h"
 #include "tests/unit/unit.h"
 #include <stdlib.h>
 #include <unistd.h>
-#include <urcu/urcu-memb.h>
 
 enum { THREADS = 4, CLIENTS = 6, FILES = 24, STEPS = 60000, MADE = 4096 };
 
