@@ -354,11 +354,11 @@ START_TEST(what_nobody_uses_is_not_waited_for)
 	fakes[1].f_order_status = CTL_IO;
 	order(&m, 700, 2);
 	used.lm_obj[1].ob_state = LO_STALE;
-	ck_assert_int_eq(wait_orders_used(700, &used, 300), 0);
+	ck_assert_int_eq(wait_orders_used(700, &used, 60000), 0);
 	used.lm_obj[1].ob_state = LO_REBUILDING;
 	ck_assert_int_eq(wait_orders_used(700, &used, 300), -ETIMEDOUT);
 	other.lm_obj[1].ob_copy = 7;
-	ck_assert_int_eq(wait_orders_used(700, &other, 300), 0);
+	ck_assert_int_eq(wait_orders_used(700, &other, 60000), 0);
 	ck_assert_int_eq(wait_orders(700, 300), -ETIMEDOUT);
 	fakes[1].f_order_status = CTL_OK;
 	ck_assert_int_eq(wait_orders(700, 60000), 0);
@@ -392,7 +392,7 @@ START_TEST(orders_of_a_source_wait_for_its_clones)
 	ck_assert_uint_eq(times_ordered(CTL_DELETE), 0);
 	order(&m, 702, 1); /* another file's do not wait */
 	ck_assert_int_eq(wait_orders(702, 100), -ETIMEDOUT);
-	ck_assert_uint_eq(times_ordered(CTL_TRUNCATE), 1);
+	eventually(times_ordered(CTL_TRUNCATE) == 1);
 	fakes[0].f_order_status = fakes[1].f_order_status = CTL_OK;
 	ck_assert_int_eq(wait_orders(700, 60000), 0);
 	ck_assert_uint_eq(lo_objects_with_orders(lo, 701, &m), 0);
@@ -431,7 +431,8 @@ START_TEST(many_orders_go_in_batches)
 		order(&m, 0x1000000 + i % 50, 1);
 	on_loop(fake_loop, fake_connect, &fakes[0]);
 	eventually(order_rows() == 0);
-	ck_assert_uint_eq(fakes[0].f_orders, 1000);
+	/* Beside fences ahead of those that wait for long. */
+	ck_assert_uint_eq(fakes[0].f_cuts, 1000);
 }
 END_TEST
 
