@@ -255,7 +255,7 @@ static void on_tick(struct loop_timer *t)
 	st_look_unlock(mds.m_st);
 	main_trim(clients);
 	op_replay_tick(&mds, loops[0]);
-	file_resolve_tick(&mds, loops[0]);
+	file_resolve_tick(&mds.m_file, loops[0]);
 	job_contended_tick(&mds);
 	job_drain_tick(&mds, loops[0]);
 	job_revocation_tick(&mds);
@@ -270,13 +270,13 @@ static void on_tick(struct loop_timer *t)
 static void grace_over(void *arg)
 {
 	(void)arg;
-	file_grace_over(&mds, loops[0]);
+	file_grace_over(&mds.m_file, loops[0]);
 }
 
 static void expired(void *arg, uint64_t clientid)
 {
 	(void)arg;
-	file_evict(&mds, loops[0], clientid);
+	file_evict(&mds.m_file, loops[0], clientid);
 }
 
 static void overdue(void *arg, uint64_t ino)
@@ -547,7 +547,7 @@ static void open_repair(const struct conf *conf)
 		die("the end of capabilities: out of memory", NULL);
 	if (job_contended_open(&mds, loops[0]))
 		die("files that two clients write: out of memory", NULL);
-	if (file_resolve_open(&mds))
+	if (file_resolve_open(&mds.m_file))
 		die("cannot read the table of repairs", NULL);
 }
 

@@ -108,14 +108,7 @@ struct mds {
 	/* Stands for the client of a session of an earlier boot (replay.c). It has no state. */
 	struct st_client m_gone;
 	bool m_once_swept;
-	/* Written under the lock of all shards: transactions under way that give up a writer. */
-	unsigned m_losing;
-	uint64_t m_lost_gen; /* likewise; rises with each of them */
-	/* Any thread: writers are lost, so files may wait for mirror_state.c to judge them. The
-	 * store has a row that says so, except where only st_judge has said it: a crash forgets
-	 * that. */
-	_Atomic bool m_lost;
-	bool m_judging; /* used by the tick's loop only */
+	struct file_lost m_lost; /* of m_file */
 	struct job_repair *m_repair;
 	struct job_drain *m_drain;
 	struct job_revocation *m_ending;

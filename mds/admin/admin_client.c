@@ -185,8 +185,9 @@ void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply
 	if (!id)
 		return;
 	urcu_memb_register_thread(); /* sessions go to call_rcu */
-	err = st_client_view(m->m_st, id, &v) ? file_evict_now(m, m->m_thread[0].mt_loop, id)
-					      : -ENOENT;
+	err = st_client_view(m->m_st, id, &v)
+		      ? file_evict_now(&m->m_file, m->m_thread[0].mt_loop, id)
+		      : -ENOENT;
 	urcu_memb_unregister_thread();
 	if (!err || err == -EALREADY) {
 		v.cv_evicting = true;

@@ -10,12 +10,11 @@
 #include "mds/file/evict.h"
 #include "mds/journal/event_journal.h"
 #include "mds/layout/repair_row.h"
-#include "mds/mds.h"
 #include <errno.h>
 
 struct evict {
 	struct kv_op op;
-	struct mds *m;
+	const struct file_env *fe;
 	struct loop *loop;
 	uint64_t id;
 	uint32_t number;
@@ -29,7 +28,7 @@ static void evict_wait(struct evict *e);
 
 static void evict_end(struct evict *e, bool gone)
 {
-	struct st *st = e->m->m_st;
+	struct st *st = e->fe->fe_st;
 	struct st_client *cl;
 
 	st_all_lock(st);
@@ -59,7 +58,7 @@ static void evict_confirmed(void *arg, int err)
 
 static void evict_wait(struct evict *e)
 {
-	lo_orders_wait(e->m->m_lo, 0, e->loop, op_confirm_ms(e->m), evict_confirmed, e);
+	lo_orders_wait(e->fe->fe_lo, 0, e->loop, e->fe->fe_confirm_ms, evict_confirmed, e);
 }
 
 static void evict_committed(struct kv_op *op, int err)
@@ -70,25 +69,25 @@ static void evict_committed(struct kv_op *op, int err)
 		log_error("cannot evict client %u now: %s", e->number, strerror(-err));
 	if (e->writer) {
 		/* The files are resolved even where the transaction failed. */
-		atomic_store(&e->m->m_lost, true);
-		file_lost_writers_end(e->m);
+		atomic_store(&e->fe->fe_lost->fl_lost, true);
+		file_lost_writers_end(e->fe);
 	}
 	if (err || !e->barred) {
 		evict_end(e, !err);
 		return;
 	}
-	lo_orders_wake(e->m->m_lo);
+	lo_orders_wake(e->fe->fe_lo);
 	evict_wait(e);
 }
 
 static int evict_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct evict *e = hash_entry(op, struct evict, op);
-	int err = st_record_del(e->m->m_st, t, e->key, e->number);
+	int err = st_record_del(e->fe->fe_st, t, e->key, e->number);
 
 	if (!err && e->writer)
 		err = lo_lost_writers_put(t);
-	return err || !e->barred ? err : lo_order_bar(e->m->m_lo, t, e->number);
+	return err || !e->barred ? err : lo_order_bar(e->fe->fe_lo, t, e->number);
 }
 
 /* The end of the owner string says most: Linux puts the host's name there. */
@@ -104,10 +103,10 @@ static void evict_name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX +
 
 /* asked: the administrator asks for it, whether the lease has run out or not. Returns 0; -ENOENT;
  * -EALREADY: an eviction is under way; -EAGAIN: the client lives; -ENOMEM. */
-static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool asked)
+static int evict_begin(const struct file_env *fe, struct loop *loop, uint64_t clientid, bool asked)
 {
 	struct evict *e = calloc(1, sizeof(*e));
-	struct st *st = m->m_st;
+	struct st *st = fe->fe_st;
 	struct st_client *cl;
 	int err;
 
@@ -127,7 +126,7 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	atomic_store(&cl->cl_evicting, true);
 	while (cl->cl_sessions)
 		st_session_destroy(st, cl->cl_sessions);
-	e->m = m;
+	e->fe = fe;
 	e->loop = loop;
 	e->id = clientid;
 	e->number = cl->cl_number;
@@ -138,26 +137,26 @@ static int evict_begin(struct mds *m, struct loop *loop, uint64_t clientid, bool
 	evict_name_of(cl, e->name);
 	memcpy(e->key, cl->cl_key, sizeof(e->key));
 	e->writer = file_lost_client(st, cl);
-	m->m_losing += e->writer;
-	m->m_lost_gen += e->writer;
+	fe->fe_lost->fl_losing += e->writer;
+	fe->fe_lost->fl_gen += e->writer;
 	st_all_unlock(st);
 	if (asked)
 		log_warn("evicting client %u at the request of the administrator", e->number);
 	else if (e->barred)
 		log_warn("evicting client %u: its lease has run out", e->number);
 	e->op = (struct kv_op){.o_run = evict_run, .o_done = evict_committed, .o_loop = loop};
-	kv_submit(m->m_kv, &e->op);
+	kv_submit(fe->fe_kv, &e->op);
 	return 0;
 }
 
-void file_evict(struct mds *m, struct loop *loop, uint64_t clientid)
+void file_evict(const struct file_env *fe, struct loop *loop, uint64_t clientid)
 {
-	evict_begin(m, loop, clientid, false); /* no memory: the next tick tries again */
+	evict_begin(fe, loop, clientid, false); /* no memory: the next tick tries again */
 }
 
-int file_evict_now(struct mds *m, struct loop *loop, uint64_t clientid)
+int file_evict_now(const struct file_env *fe, struct loop *loop, uint64_t clientid)
 {
-	return evict_begin(m, loop, clientid, true);
+	return evict_begin(fe, loop, clientid, true);
 }
 
 /* Whether this open conflicts with that share reservation: it denies the access, or its own access
@@ -169,10 +168,10 @@ static bool stands_in_way(const struct st_open *o, uint32_t access, uint32_t den
 	return access || deny ? (o->o_access & deny) || (o->o_deny & access) : st_open_has_locks(o);
 }
 
-void file_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access,
+void file_evict_in_way(const struct file_env *fe, struct loop *loop, uint64_t ino, uint32_t access,
 		       uint32_t deny)
 {
-	struct st *st = m->m_st;
+	struct st *st = fe->fe_st;
 	uint64_t *ids = NULL;
 	size_t n = 0, max = 0;
 	struct st_file *f;
@@ -189,6 +188,6 @@ void file_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t 
 	}
 	st_all_unlock(st);
 	for (size_t i = 0; i < n; i++)
-		file_evict(m, loop, ids[i]);
+		file_evict(fe, loop, ids[i]);
 	free(ids);
 }

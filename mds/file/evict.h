@@ -4,21 +4,21 @@
  */
 #ifndef MDS_FILE_EVICT_H
 #define MDS_FILE_EVICT_H
-#include "mds/mds.h"
+#include "mds/file/file.h"
 
 /* Starts to evict a client whose lease has run out. Does nothing to a client that is alive. Any
  * thread; loop does the work. */
-void file_evict(struct mds *m, struct loop *loop, uint64_t clientid);
+void file_evict(const struct file_env *fe, struct loop *loop, uint64_t clientid);
 /* Starts to evict a client that may be alive. Any thread; loop does the work. 0; -ENOENT;
  * -EALREADY: an eviction is under way; -ENOMEM. If the client's record cannot be deleted, the
  * client stays, without its sessions. */
-int file_evict_now(struct mds *m, struct loop *loop, uint64_t clientid);
+int file_evict_now(const struct file_env *fe, struct loop *loop, uint64_t clientid);
 /* Starts to evict all clients whose leases have run out and whose opens of the file deny this
  * access or are denied by this deny. If both are 0: all such clients that hold locks of the
  * file. */
-void file_evict_in_way(struct mds *m, struct loop *loop, uint64_t ino, uint32_t access,
+void file_evict_in_way(const struct file_env *fe, struct loop *loop, uint64_t ino, uint32_t access,
 		       uint32_t deny);
 /* The grace period is over: evicts the clients that did not come back (grace.c). loop does the
  * work. */
-void file_grace_over(struct mds *m, struct loop *loop);
+void file_grace_over(const struct file_env *fe, struct loop *loop);
 #endif

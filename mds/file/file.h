@@ -13,13 +13,27 @@
 #include "mds/namespace/ns.h"
 #include "mds/state/st.h"
 
-/* What the functions of this room work on. It does not change while anything is served. */
+/* Clients that are lost while they may have been writing. */
+struct file_lost {
+	/* Written under the lock of all shards: transactions under way that give up a writer. */
+	unsigned fl_losing;
+	uint64_t fl_gen; /* likewise; rises with each of them */
+	/* Any thread: writers are lost, so files may wait for mirror_state.c to judge them. The
+	 * store has a row that says so, except where only st_judge has said it: a crash forgets
+	 * that. */
+	_Atomic bool fl_lost;
+	bool fl_judging; /* used by the tick's loop only */
+};
+
+/* What the functions of this room work on. It does not change while anything is served, but for what
+ * fe_lost points to. file_size.c works on the whole struct mds. */
 struct file_env {
 	struct st *fe_st;
 	struct ns *fe_ns;
 	struct kv *fe_kv;
 	struct lo *fe_lo;
 	struct ds_reg *fe_dsc;
+	struct file_lost *fe_lost;
 	uint32_t fe_recall_ms;	/* how long clients get to return a layout */
 	uint32_t fe_confirm_ms; /* how long data servers get to confirm a fence */
 };

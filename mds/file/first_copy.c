@@ -10,12 +10,13 @@
  * or are fenced, and repair makes the copy equal before any client reads it again.
  */
 #include "base/log.h"
+#include "mds/file/exclusive.h"
 #include "mds/file/mirror_state.h"
 #include <errno.h>
 
 struct first {
 	struct kv_op op;
-	struct mds *m;
+	const struct file_env *fe;
 	struct loop *loop;
 	struct rpc_call *call; /* waits for the layouts; NULL: no request waits */
 	uint64_t ino, failed, stale;
@@ -25,7 +26,8 @@ struct first {
 	void *arg;
 };
 
-bool file_is_contended(struct mds *m, uint64_t ino, const struct lo_map *map, bool *taking)
+bool file_is_contended(const struct file_env *fe, uint64_t ino, const struct lo_map *map,
+		       bool *taking)
 {
 	const struct st_file *f;
 	bool yes;
@@ -33,11 +35,11 @@ bool file_is_contended(struct mds *m, uint64_t ino, const struct lo_map *map, bo
 	*taking = false;
 	if (map->lm_mirrors == 1 || !st_watched(ino))
 		return false;
-	st_file_lock(m->m_st, ino);
-	f = st_file_get(m->m_st, ino, false);
+	st_file_lock(fe->fe_st, ino);
+	f = st_file_get(fe->fe_st, ino, false);
 	yes = f && f->f_contended;
 	*taking = yes && f->f_nrecalling;
-	st_file_unlock(m->m_st, ino);
+	st_file_unlock(fe->fe_st, ino);
 	return yes;
 }
 
@@ -47,22 +49,23 @@ static int first_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i;
 	struct lo_map map;
 	bool taking;
-	int err = ns_get(w->m->m_ns, t, w->ino, &i);
+	int err = ns_get(w->fe->fe_ns, t, w->ino, &i);
 
 	w->stale = 0;
 	if (!err)
 		err = lo_map_decode(i.i_blob, &map);
 	/* If the copies were compared in between, they are the same. */
-	if (err || !file_is_contended(w->m, w->ino, &map, &taking))
+	if (err || !file_is_contended(w->fe, w->ino, &map, &taking))
 		return err;
 	w->stale = lo_map_make_stale(
-		&map, lo_first_lost(w->m->m_lo, &map, lo_map_same(&w->map, w->failed, &map)), NULL);
+		&map, lo_first_lost(w->fe->fe_lo, &map, lo_map_same(&w->map, w->failed, &map)),
+		NULL);
 	if (!w->stale)
 		return 0;
 	log_warn("inode %lu: two clients write it, and its first copy is unreadable: that copy is "
 		 "now stale",
 		 (unsigned long)w->ino);
-	return excl_stale(&w->hold, &w->m->m_file, t, w->ino, &map, file_now());
+	return excl_stale(&w->hold, w->fe, t, w->ino, &map, file_now());
 }
 
 static void first_end(void *arg, int err)
@@ -95,28 +98,27 @@ static void first_committed(struct kv_op *op, int err)
 	if (err || !w->stale) {
 		first_end(w, err);
 	} else if (!w->call) {
-		excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, NULL, NULL);
+		excl_recall_stale(&w->hold, w->fe, w->loop, w->ino, NULL, NULL, NULL);
 		first_end(w, 0);
-	} else if (excl_recall_stale(&w->hold, &w->m->m_file, w->loop, w->ino, NULL, first_back,
-				     w)) {
+	} else if (excl_recall_stale(&w->hold, w->fe, w->loop, w->ino, NULL, first_back, w)) {
 		rpc_call_waits(w->call, true);
 	} else {
 		first_end(w, 0);
 	}
 }
 
-bool file_first_lost(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
-		     const struct lo_map *map, uint64_t failed, void (*then)(void *arg, int err),
-		     void *arg)
+bool file_first_lost(const struct file_env *fe, struct loop *loop, struct rpc_call *call,
+		     uint64_t ino, const struct lo_map *map, uint64_t failed,
+		     void (*then)(void *arg, int err), void *arg)
 {
 	struct first *w;
 
-	if (!lo_first_lost(m->m_lo, map, failed))
+	if (!lo_first_lost(fe->fe_lo, map, failed))
 		return false;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return false; /* no memory: the client's next try does this */
-	*w = (struct first){.m = m,
+	*w = (struct first){.fe = fe,
 			    .loop = loop,
 			    .call = call,
 			    .ino = ino,
@@ -125,16 +127,16 @@ bool file_first_lost(struct mds *m, struct loop *loop, struct rpc_call *call, ui
 			    .then = then,
 			    .arg = arg};
 	w->op = (struct kv_op){.o_run = first_run, .o_done = first_committed, .o_loop = loop};
-	kv_submit(m->m_kv, &w->op);
+	kv_submit(fe->fe_kv, &w->op);
 	return true;
 }
 
-bool file_first_reads(struct mds *m, struct loop *loop, uint64_t ino, const struct lo_map *map,
-		      uint64_t failed)
+bool file_first_reads(const struct file_env *fe, struct loop *loop, uint64_t ino,
+		      const struct lo_map *map, uint64_t failed)
 {
-	uint64_t reads = lo_map_alive(m->m_lo, map) & ~failed;
+	uint64_t reads = lo_map_alive(fe->fe_lo, map) & ~failed;
 
-	file_first_lost(m, loop, NULL, ino, map, failed, NULL, NULL);
+	file_first_lost(fe, loop, NULL, ino, map, failed, NULL, NULL);
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		int k = lo_copy(map, s, 0);
 

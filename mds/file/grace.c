@@ -9,12 +9,11 @@
 #include "mds/file/mirror_state.h"
 #include "mds/journal/event_journal.h"
 #include "mds/layout/repair_row.h"
-#include "mds/mds.h"
 #include <errno.h>
 
 struct grace {
 	struct kv_op op;
-	struct mds *m;
+	const struct file_env *fe;
 	int n; /* clients whose records were deleted */
 	bool more;
 };
@@ -33,10 +32,10 @@ static int grace_evict(void *lo, struct kv_txn *t, uint32_t number)
 static int grace_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct grace *e = (struct grace *)op;
-	struct mds *m = e->m;
+	const struct file_env *fe = e->fe;
 
 	crash_point("grace-over");
-	e->n = st_records_close(m->m_st, t, grace_evict, m->m_lo, &e->more);
+	e->n = st_records_close(fe->fe_st, t, grace_evict, fe->fe_lo, &e->more);
 	/* The records go, and the files that these clients were writing must be resolved: the next
 	 * boot must know. */
 	return e->n > 0 ? lo_lost_writers_put(t) : e->n;
@@ -45,37 +44,37 @@ static int grace_run(struct kv_op *op, struct kv_txn *t)
 static void grace_done(struct kv_op *op, int err)
 {
 	struct grace *e = (struct grace *)op;
-	struct mds *m = e->m;
+	const struct file_env *fe = e->fe;
 	static _Atomic uint64_t last;
 	bool more = !err && e->more;
 
 	if (err && log_due(&last))
 		log_error("cannot record the end of the grace period, retrying: %s",
 			  strerror(-err));
-	lo_orders_wake(m->m_lo);
+	lo_orders_wake(fe->fe_lo);
 	if (e->n)
-		atomic_store(&m->m_lost, true);
-	st_records_closed(m->m_st, err, more);
+		atomic_store(&fe->fe_lost->fl_lost, true);
+	st_records_closed(fe->fe_st, err, more);
 	if (more) {
-		kv_submit(m->m_kv, op);
+		kv_submit(fe->fe_kv, op);
 		return;
 	}
-	file_lost_writers_end(m);
+	file_lost_writers_end(fe);
 	if (!err)
 		journal_add(EV_GRACE_ENDED, "", 0, "clients may open, lock and get layouts again");
 	free(op);
 }
 
-void file_grace_over(struct mds *m, struct loop *loop)
+void file_grace_over(const struct file_env *fe, struct loop *loop)
 {
 	struct grace *e = calloc(1, sizeof(*e));
 
 	if (!e) {
-		st_records_closed(m->m_st, -ENOMEM, false);
+		st_records_closed(fe->fe_st, -ENOMEM, false);
 		return;
 	}
-	file_lost_writers_begin(m);
+	file_lost_writers_begin(fe);
 	e->op = (struct kv_op){.o_run = grace_run, .o_done = grace_done, .o_loop = loop};
-	e->m = m;
-	kv_submit(m->m_kv, &e->op);
+	e->fe = fe;
+	kv_submit(fe->fe_kv, &e->op);
 }

@@ -13,6 +13,7 @@
  */
 #include "base/log.h"
 #include "mds/layout/repair_row.h"
+#include "mds/file/exclusive.h"
 #include "mds/file/mirror_state.h"
 #include <errno.h>
 
@@ -37,7 +38,7 @@ static uint64_t rebuilding_stale(struct lo_map *map, uint64_t objects)
 
 struct half {
 	struct kv_op op;
-	struct mds *m;
+	const struct file_env *fe;
 	struct loop *loop;
 	uint64_t ino, objects, stale;
 	struct excl_layout_block hold;
@@ -52,7 +53,7 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 	struct half *h = hash_entry(op, struct half, op);
 	struct ns_inode i;
 	struct lo_map map;
-	int err = ns_get(h->m->m_ns, t, h->ino, &i);
+	int err = ns_get(h->fe->fe_ns, t, h->ino, &i);
 
 	h->stale = 0;
 	if (!err)
@@ -61,12 +62,12 @@ static int half_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	/* A server was not reached: the change is tried again until the server answers, or until
 	 * the client that asked for it is given up. */
-	h->stale = h->why == -ETIMEDOUT ? rebuilding_stale(&map, h->objects)
-					: file_suspect(&h->m->m_file, h->ino, &map,
-						       lo_map_stripes(&map, h->objects), 0);
+	h->stale = h->why == -ETIMEDOUT
+			   ? rebuilding_stale(&map, h->objects)
+			   : file_suspect(h->fe, h->ino, &map, lo_map_stripes(&map, h->objects), 0);
 	if (!h->stale)
 		return 0;
-	return excl_stale(&h->hold, &h->m->m_file, t, h->ino, &map, file_now());
+	return excl_stale(&h->hold, h->fe, t, h->ino, &map, file_now());
 }
 
 static void mirror_state_half_end(void *arg, int err)
@@ -91,16 +92,15 @@ static void half_committed(struct kv_op *op, int err)
 		log_error("inode %lu: cannot mark copies that may differ as stale: %s",
 			  (unsigned long)h->ino, strerror(-err));
 	if (err || !h->stale ||
-	    !excl_recall_stale(&h->hold, &h->m->m_file, h->loop, h->ino, NULL,
-			       mirror_state_half_end, h))
+	    !excl_recall_stale(&h->hold, h->fe, h->loop, h->ino, NULL, mirror_state_half_end, h))
 		mirror_state_half_end(h, 0);
 	else if (h->call)
 		rpc_call_waits(h->call, true);
 }
 
-bool file_partial_done(struct mds *m, struct loop *loop, struct rpc_call *call, uint64_t ino,
-		       const struct lo_map *map, uint64_t objects, int why, void (*then)(void *arg),
-		       void *arg)
+bool file_partial_done(const struct file_env *fe, struct loop *loop, struct rpc_call *call,
+		       uint64_t ino, const struct lo_map *map, uint64_t objects, int why,
+		       void (*then)(void *arg), void *arg)
 {
 	struct half *h;
 	bool rebuilding = false;
@@ -113,7 +113,7 @@ bool file_partial_done(struct mds *m, struct loop *loop, struct rpc_call *call, 
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		log_fatal("out of memory while finding which copies took a write");
-	*h = (struct half){.m = m,
+	*h = (struct half){.fe = fe,
 			   .loop = loop,
 			   .call = call,
 			   .ino = ino,
@@ -122,25 +122,25 @@ bool file_partial_done(struct mds *m, struct loop *loop, struct rpc_call *call, 
 			   .then = then,
 			   .arg = arg};
 	h->op = (struct kv_op){.o_run = half_run, .o_done = half_committed, .o_loop = loop};
-	kv_submit(m->m_kv, &h->op);
+	kv_submit(fe->fe_kv, &h->op);
 	return true;
 }
 
 /* ---- writers that are lost ---- */
 
-void file_lost_writers_begin(struct mds *m)
+void file_lost_writers_begin(const struct file_env *fe)
 {
-	st_all_lock(m->m_st);
-	m->m_losing++;
-	m->m_lost_gen++;
-	st_all_unlock(m->m_st);
+	st_all_lock(fe->fe_st);
+	fe->fe_lost->fl_losing++;
+	fe->fe_lost->fl_gen++;
+	st_all_unlock(fe->fe_st);
 }
 
-void file_lost_writers_end(struct mds *m)
+void file_lost_writers_end(const struct file_env *fe)
 {
-	st_all_lock(m->m_st);
-	m->m_losing--;
-	st_all_unlock(m->m_st);
+	st_all_lock(fe->fe_st);
+	fe->fe_lost->fl_losing--;
+	st_all_unlock(fe->fe_st);
 }
 
 bool file_lost_client(struct st *st, struct st_client *cl)
@@ -159,22 +159,22 @@ bool file_lost_client(struct st *st, struct st_client *cl)
 	return any;
 }
 
-bool file_lost_writes(struct mds *m, uint64_t ino, const struct lo_map *map)
+bool file_lost_writes(const struct file_env *fe, uint64_t ino, const struct lo_map *map)
 {
 	const struct st_file *f;
 	bool judge;
 
-	if (!atomic_load(&m->m_lost) || !lo_generic(m->m_lo, map))
+	if (!atomic_load(&fe->fe_lost->fl_lost) || !lo_generic(fe->fe_lo, map))
 		return false;
-	st_file_lock(m->m_st, ino);
-	f = st_file_get(m->m_st, ino, false);
+	st_file_lock(fe->fe_st, ino);
+	f = st_file_get(fe->fe_st, ino, false);
 	judge = f && f->f_suspect;
-	st_file_unlock(m->m_st, ino);
+	st_file_unlock(fe->fe_st, ino);
 	return judge;
 }
 
 struct judge {
-	struct mds *m;
+	const struct file_env *fe;
 	struct loop *loop;
 	struct kv_op op;
 	uint64_t *ino;
@@ -199,11 +199,11 @@ static void judged(void *arg, int err)
 static int clean_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct judge *j = hash_entry(op, struct judge, op);
-	struct st *st = j->m->m_st;
+	struct st *st = j->fe->fe_st;
 
 	st_all_lock(st);
-	j->clean = !j->m->m_losing && !atomic_load(&st->st_in_grace);
-	j->gen = j->m->m_lost_gen;
+	j->clean = !j->fe->fe_lost->fl_losing && !atomic_load(&st->st_in_grace);
+	j->gen = j->fe->fe_lost->fl_gen;
 	st_each(st, ST_FILE, l)
 	{
 		const struct st_file *f = hash_entry(l, struct st_file, f_link);
@@ -216,7 +216,7 @@ static int clean_run(struct kv_op *op, struct kv_txn *t)
 
 static void judge_end(struct judge *j)
 {
-	j->m->m_judging = false;
+	j->fe->fe_lost->fl_judging = false;
 	free(j->ino);
 	free(j);
 }
@@ -225,11 +225,11 @@ static void clean_done(struct kv_op *op, int err)
 {
 	struct judge *j = hash_entry(op, struct judge, op);
 
-	/* A client lost since clean_run re-created the row (m_lost_gen rose): keep m_lost set. */
-	st_all_lock(j->m->m_st);
-	if (!err && j->clean && j->gen == j->m->m_lost_gen)
-		atomic_store(&j->m->m_lost, false);
-	st_all_unlock(j->m->m_st);
+	/* A client lost since clean_run re-created the row (fl_gen rose): keep fl_lost set. */
+	st_all_lock(j->fe->fe_st);
+	if (!err && j->clean && j->gen == j->fe->fe_lost->fl_gen)
+		atomic_store(&j->fe->fe_lost->fl_lost, false);
+	st_all_unlock(j->fe->fe_st);
 	judge_end(j);
 }
 
@@ -237,19 +237,19 @@ static void judge_go(struct judge *j)
 {
 	while (j->next < j->n && j->busy < JUDGING) {
 		j->busy++;
-		if (!excl_resolve(&j->m->m_file, j->loop, j->ino[j->next++], judged, j))
+		if (!excl_resolve(j->fe, j->loop, j->ino[j->next++], judged, j))
 			j->busy--;
 	}
 	if (j->busy)
 		return;
 	j->op = (struct kv_op){.o_run = clean_run, .o_done = clean_done, .o_loop = j->loop};
-	kv_submit(j->m->m_kv, &j->op);
+	kv_submit(j->fe->fe_kv, &j->op);
 }
 
 /* Every tick, while files may wait to be resolved. */
-void file_resolve_tick(struct mds *m, struct loop *loop)
+void file_resolve_tick(const struct file_env *fe, struct loop *loop)
 {
-	struct st *st = m->m_st;
+	struct st *st = fe->fe_st;
 	struct judge *j;
 	bool some;
 
@@ -258,17 +258,17 @@ void file_resolve_tick(struct mds *m, struct loop *loop)
 	st_look_unlock(st);
 	if (some) { /* not in the store: a crash forgets these */
 		st_all_lock(st);
-		atomic_store(&m->m_lost, true);
-		m->m_lost_gen++;
+		atomic_store(&fe->fe_lost->fl_lost, true);
+		fe->fe_lost->fl_gen++;
 		st->st_judge = false;
 		st_all_unlock(st);
 	}
-	if (!atomic_load(&m->m_lost) || m->m_judging)
+	if (!atomic_load(&fe->fe_lost->fl_lost) || fe->fe_lost->fl_judging)
 		return;
 	j = calloc(1, sizeof(*j));
 	if (!j)
 		return; /* no memory: the next tick tries again */
-	j->m = m;
+	j->fe = fe;
 	j->loop = loop;
 	st_all_lock(st);
 	j->ino = atomic_load(&st->st_in_grace) ? NULL : calloc(st_states(st) + 1, sizeof(*j->ino));
@@ -284,23 +284,23 @@ void file_resolve_tick(struct mds *m, struct loop *loop)
 		free(j);
 		return;
 	}
-	m->m_judging = true;
+	fe->fe_lost->fl_judging = true;
 	if (j->n)
 		log_info("checking the copies of %zu files whose writers are lost", j->n);
 	judge_go(j);
 }
 
-int file_resolve_open(struct mds *m)
+int file_resolve_open(const struct file_env *fe)
 {
-	struct st *st = m->m_st;
+	struct st *st = fe->fe_st;
 	struct kv_txn *t;
-	int err = kv_read_begin(m->m_kv, &t);
+	int err = kv_read_begin(fe->fe_kv, &t);
 
 	if (err)
 		return err;
-	atomic_store(&m->m_lost, lo_lost_writers_get(t));
+	atomic_store(&fe->fe_lost->fl_lost, lo_lost_writers_get(t));
 	kv_read_end(t);
-	st->st_lost = atomic_load(&m->m_lost);
+	st->st_lost = atomic_load(&fe->fe_lost->fl_lost);
 	if (st->st_lost && !atomic_load(&st->st_in_grace))
 		st_intents_suspect(st);
 	return 0;

@@ -29,7 +29,7 @@ enum job_move_what job_move_look(struct mds *m, uint64_t ino, const struct lo_ma
 			return OP_MOVE_WAITS;
 		/* Readers use this copy, and its server lives. */
 		*why = "two clients write it, and the copy that readers use would be removed";
-		if (lo_first_leaves(map) && file_is_contended(m, ino, map, &taking))
+		if (lo_first_leaves(map) && file_is_contended(&m->m_file, ino, map, &taking))
 			return OP_MOVE_WAITS;
 		*why = "a data server of the remaining copies is away";
 		return lo_switch_lives(m->m_lo, map) ? OP_MOVE_SWITCH : OP_MOVE_WAITS;

@@ -621,7 +621,7 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 		return 0;
 	/* Two clients may have written this copy in another order than the other copies, and
 	 * readers have seen those. */
-	lo_map_join(&map, j->obj, file_is_contended(j->m, j->ino, &map, &taking));
+	lo_map_join(&map, j->obj, file_is_contended(&j->m->m_file, j->ino, &map, &taking));
 	map.lm_obj[j->obj].ob_known = 1;
 	map.lm_obj[j->obj].ob_writes = j->rb.rb_res.writes; /* the copying is no write */
 	err = file_set_map(&j->m->m_file, t, j->ino, &map, file_now());

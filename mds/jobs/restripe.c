@@ -195,7 +195,7 @@ static bool restripe_load(struct job_restripe *r)
  * must be the copies that all readers use. */
 static bool sources_stand(const struct job_restripe *r, const struct lo_map *map)
 {
-	bool taking, same = file_is_contended(r->rs_m, r->rs_ino, map, &taking);
+	bool taking, same = file_is_contended(&r->rs_m->m_file, r->rs_ino, map, &taking);
 
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		int k = restripe_source_at(r, map, s), may;
@@ -303,12 +303,12 @@ static bool choose_sources(struct job_restripe *r)
 {
 	uint64_t held = lo_objects_with_orders(r->rs_m->m_lo, r->rs_ino, &r->rs_map) |
 			r->rs_stat.ls_lost | ~r->rs_stat.ls_answered;
-	bool taking, same = file_is_contended(r->rs_m, r->rs_ino, &r->rs_map, &taking);
+	bool taking, same = file_is_contended(&r->rs_m->m_file, r->rs_ino, &r->rs_map, &taking);
 
 	/* A first copy that cannot be read is waited for, or another copy is first at the next
 	 * try. */
-	if (same &&
-	    !file_first_reads(r->rs_m, r->rs_loop, r->rs_ino, &r->rs_map, r->rs_stat.ls_lost))
+	if (same && !file_first_reads(&r->rs_m->m_file, r->rs_loop, r->rs_ino, &r->rs_map,
+				      r->rs_stat.ls_lost))
 		return false;
 	for (unsigned s = 0; s < r->rs_map.lm_stripes; s++) {
 		int k, found = -1;

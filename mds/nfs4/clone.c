@@ -194,7 +194,7 @@ static int placement(struct mds *m, struct clone *k, const struct ns_inode *dst,
 	bool taking;
 
 	/* Within one file each copy has its own bytes, and the copy that is read stays the same. */
-	k->same = k->src != k->dst && file_is_contended(m, k->src, src, &taking);
+	k->same = k->src != k->dst && file_is_contended(&m->m_file, k->src, src, &taking);
 	k->again = false;
 	if (err)
 		return err;
@@ -271,7 +271,7 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	if (lo_map_decode(dst.i_blob, &now) || job_has_orders(c->m, c->th->mt_loop, &src, &from) ||
 	    job_has_orders(c->m, c->th->mt_loop, &dst, &now))
 		return NFS4ERR_DELAY;
-	if (k->same && !file_first_reads(c->m, c->th->mt_loop, k->src, &from, 0))
+	if (k->same && !file_first_reads(&c->m->m_file, c->th->mt_loop, k->src, &from, 0))
 		return NFS4ERR_DELAY;
 	clone_ask(c, &k->src_stat, &src, &from);
 	clone_ask(c, &k->dst_stat, &dst, &now);
@@ -600,7 +600,7 @@ static nfsstat4 clone_committed(struct compound *c, int err)
 	k->placing = false;
 	/* The first copy is lost. Another copy is the first when the client retries. */
 	if (err == -EIO && k->same &&
-	    !file_first_reads(c->m, c->th->mt_loop, k->src, &k->src_stat.ls_map,
+	    !file_first_reads(&c->m->m_file, c->th->mt_loop, k->src, &k->src_stat.ls_map,
 			      k->src_stat.ls_lost))
 		return NFS4ERR_DELAY;
 	if (err)

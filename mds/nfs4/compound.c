@@ -148,6 +148,7 @@ void op_file_env(struct mds *m)
 		.fe_kv = m->m_kv,
 		.fe_lo = m->m_lo,
 		.fe_dsc = m->m_dsc,
+		.fe_lost = &m->m_lost,
 		.fe_recall_ms = m->m_recall_ms,
 		.fe_confirm_ms = op_confirm_ms(m),
 	};

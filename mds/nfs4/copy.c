@@ -363,8 +363,8 @@ static void copy_fail(struct op_copy *j, int err)
 
 	j->err = err;
 	j->half = 0;
-	if (!file_partial_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->half_map, half, -EIO,
-			       copy_gave_up, j))
+	if (!file_partial_done(&j->m->m_file, j->th->mt_loop, copy_call(j), j->dst, &j->half_map,
+			       half, -EIO, copy_gave_up, j))
 		copy_commit(j);
 }
 
@@ -482,7 +482,7 @@ static void copy_step(struct op_copy *j)
 		copy_commit(j);
 		return;
 	}
-	same = file_is_contended(j->m, j->src, &j->io.io_map, &taking);
+	same = file_is_contended(&j->m->m_file, j->src, &j->io.io_map, &taking);
 	if (copy_local(j, same, from, left))
 		return;
 	j->io.io_same = same;
@@ -494,14 +494,14 @@ static void copy_read(struct lo_io *io, int err)
 	struct op_copy *j = hash_entry(io, struct op_copy, io);
 
 	if (err && io->io_same &&
-	    file_first_lost(j->m, j->th->mt_loop, NULL, j->src, &io->io_map, io->io_failed_map,
-			    NULL, NULL))
+	    file_first_lost(&j->m->m_file, j->th->mt_loop, NULL, j->src, &io->io_map,
+			    io->io_failed_map, NULL, NULL))
 		err = -EAGAIN;
 	if (!err) {
 		j->buf = io->io_buf;
 		j->len = io->io_count;
 		err = copy_io(j, j->dst, j->dst_off + j->done, j->len, copy_written);
-		if (!err && file_lost_writes(j->m, j->dst, &j->io.io_map))
+		if (!err && file_lost_writes(&j->m->m_file, j->dst, &j->io.io_map))
 			err = -EAGAIN; /* the lost writer may still write there */
 	} else if (err == -ESTALE) {
 		err = -EAGAIN; /* placed again, or lost: the next look at the inode shows which */
@@ -580,8 +580,8 @@ static void copy_written(struct lo_io *io, int err)
 	if (err)
 		copy_half(j, &io->io_map,
 			  io->io_half_map ? io->io_half_map : lo_writers(&io->io_map));
-	if (err && file_partial_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &io->io_map,
-				     io->io_half_map, err, copy_half_done, j))
+	if (err && file_partial_done(&j->m->m_file, j->th->mt_loop, copy_call(j), j->dst,
+				     &io->io_map, io->io_half_map, err, copy_half_done, j))
 		return;
 	if (err)
 		copy_failed(j, j->piece_err);
@@ -655,7 +655,7 @@ static void copy_recorded(struct kv_op *op, int err)
 
 	j->piece_err = err == -ENOENT ? -ESTALE : err;
 	if (err && j->failed &&
-	    file_partial_done(j->m, j->th->mt_loop, copy_call(j), j->dst, &j->io.io_map,
+	    file_partial_done(&j->m->m_file, j->th->mt_loop, copy_call(j), j->dst, &j->io.io_map,
 			      lo_writers(&j->io.io_map), err, copy_half_done, j))
 		return;
 	if (err)

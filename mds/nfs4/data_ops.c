@@ -99,7 +99,7 @@ static nfsstat4 seek_go(struct compound *c, int err)
 	k->size = i.i_size;
 	if (k->lk.lk_off >= k->size)
 		return NFS4ERR_NXIO;
-	k->lk.lk_same = file_is_contended(c->m, i.i_ino, &k->lk.lk_map, &taking);
+	k->lk.lk_same = file_is_contended(&c->m->m_file, i.i_ino, &k->lk.lk_map, &taking);
 	if (taking)
 		return NFS4ERR_DELAY;
 	k->c = c;
@@ -127,8 +127,8 @@ static nfsstat4 seek_done(struct compound *c, int err)
 	const struct lo_seek *lk = &k->lk;
 
 	if (err && lk->lk_same &&
-	    file_first_lost(c->m, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map, lk->lk_failed, NULL,
-			    NULL))
+	    file_first_lost(&c->m->m_file, lk->lk_loop, NULL, lk->lk_ino, &lk->lk_map,
+			    lk->lk_failed, NULL, NULL))
 		err = -ETIMEDOUT;
 	return err ? op_read_status(c->m, &lk->lk_map, err) : seek_reply(c, k);
 }
@@ -357,7 +357,7 @@ static nfsstat4 change_committed(struct compound *c, int err)
 		op_partial_over(c, k->ino, k->off, k->off + k->len);
 	k->status = op_status(err);
 	if (err && k->failed &&
-	    file_partial_done(c->m, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
+	    file_partial_done(&c->m->m_file, c->th->mt_loop, c->call, k->ino, &k->lc.lc_map,
 			      c->opnum == OP_DEALLOCATE ? lo_writers(&k->lc.lc_map) : 0, err,
 			      op_wake_ok, c))
 		return op_await(c, change_failed);
@@ -432,7 +432,7 @@ static nfsstat4 read_plus_go(struct compound *c, int err)
 	(void)err;
 	if (st)
 		return st;
-	k->io.io_same = file_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+	k->io.io_same = file_is_contended(&c->m->m_file, k->inode.i_ino, &k->io.io_map, &taking);
 	if (taking || excl_hidden(&c->m->m_file, k->inode.i_ino))
 		return NFS4ERR_DELAY;
 	if (k->off >= k->inode.i_size || !k->count) {
@@ -570,8 +570,8 @@ static nfsstat4 read_plus_done(struct compound *c, int err)
 		return read_plus_go(c, 0);
 	}
 	if (err && io->io_same &&
-	    file_first_lost(c->m, io->io_loop, NULL, k->inode.i_ino, &io->io_map, io->io_failed_map,
-			    NULL, NULL))
+	    file_first_lost(&c->m->m_file, io->io_loop, NULL, k->inode.i_ino, &io->io_map,
+			    io->io_failed_map, NULL, NULL))
 		err = -ETIMEDOUT;
 	if (err)
 		return op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err));

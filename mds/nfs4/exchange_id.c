@@ -207,7 +207,7 @@ static nfsstat4 exchange_id_go(struct compound *c)
 	}
 	st_all_unlock(c->m->m_st);
 	if (st == NFS4ERR_DELAY && e->evict)
-		file_evict(c->m, c->th->mt_loop, e->evict);
+		file_evict(&c->m->m_file, c->th->mt_loop, e->evict);
 	/* Idempotent: a retry after a restart finds neither the client nor its record. */
 	return e->drop ? op_mutate_again(c, drop_run, drop_done) : st;
 }

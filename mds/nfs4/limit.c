@@ -75,7 +75,7 @@ void op_make_room(struct compound *c, enum op_scope whose)
 				   : 0;
 	st_all_unlock(st);
 	if (evict)
-		file_evict(c->m, c->th->mt_loop, evict);
+		file_evict(&c->m->m_file, c->th->mt_loop, evict);
 }
 
 bool op_full_again(struct compound *c, enum st_count what, enum op_limit which,

@@ -96,7 +96,7 @@ nfsstat4 op_special_io(struct compound *c, uint64_t ino, uint32_t need)
 		status = st_lease_expired(st, holder->o_client) ? NFS4ERR_DELAY : NFS4ERR_LOCKED;
 	st_file_unlock(st, ino);
 	if (status == NFS4ERR_DELAY)
-		file_evict_in_way(c->m, c->th->mt_loop, ino, need, 0);
+		file_evict_in_way(&c->m->m_file, c->th->mt_loop, ino, need, 0);
 	return !status && op_deleg_stands(c, ino, need) ? NFS4ERR_DELAY : status;
 }
 
@@ -228,7 +228,7 @@ bool op_partial_reported(struct compound *c, uint64_t ino, uint64_t off, uint64_
 		noted = st_partial_note(st, c->client, ino, off, end);
 		st_all_unlock(st);
 	}
-	return file_partial_done(c->m, c->th->mt_loop, c->call, ino, map, objects,
+	return file_partial_done(&c->m->m_file, c->th->mt_loop, c->call, ino, map, objects,
 				 noted ? why : -EIO, op_wake_ok, c);
 }
 
@@ -262,7 +262,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	if (k->inode.i_type == NS_REG &&
 	    job_has_orders(c->m, c->th->mt_loop, &k->inode, &k->io.io_map))
 		return op_all_gone(c->m, &k->io.io_map) ? NFS4ERR_IO : NFS4ERR_DELAY;
-	if (c->opnum == OP_WRITE && file_lost_writes(c->m, c->cur, &k->io.io_map))
+	if (c->opnum == OP_WRITE && file_lost_writes(&c->m->m_file, c->cur, &k->io.io_map))
 		return NFS4ERR_DELAY;
 	if (c->opnum == OP_WRITE && !op_pin(&k->pin, c->m, c->cur))
 		return NFS4ERR_DELAY;
@@ -275,7 +275,7 @@ static nfsstat4 io_prepare(struct compound *c, struct io *k)
 	/* Layouts that are being recalled may name another first copy: the client would see a byte
 	 * of this copy, and then that copy's byte. */
 	k->io.io_same = c->opnum == OP_READ &&
-			file_is_contended(c->m, k->inode.i_ino, &k->io.io_map, &taking);
+			file_is_contended(&c->m->m_file, k->inode.i_ino, &k->io.io_map, &taking);
 	if (k->io.io_same && taking)
 		return NFS4ERR_DELAY;
 	k->c = c;
@@ -564,7 +564,7 @@ static bool io_partial(struct compound *c, struct io *k, int err)
 	if (c->opnum == OP_WRITE)
 		return op_partial_reported(c, c->cur, k->off, k->off + k->count, &k->io.io_map,
 					   k->io.io_half_map, k->failed, err);
-	return file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
+	return file_partial_done(&c->m->m_file, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
 				 c->opnum == OP_READ ? 0 : k->io.io_half_map, err, op_wake_ok, c);
 }
 
@@ -593,7 +593,7 @@ static nfsstat4 io_done(struct compound *c, int err)
 		return io_redo(c, k, k->io.io_half_map);
 	}
 	if (err && k->io.io_same &&
-	    file_first_lost(c->m, c->th->mt_loop, c->call, k->inode.i_ino, &k->io.io_map,
+	    file_first_lost(&c->m->m_file, c->th->mt_loop, c->call, k->inode.i_ino, &k->io.io_map,
 			    k->io.io_failed_map, op_wake, c))
 		return op_await(c, read_first_left);
 	err = op_lost_err(c, k->inode.i_ino, err);
@@ -635,7 +635,7 @@ static nfsstat4 write_committed(struct compound *c, int err)
 	 * did not take it: the copies differ. */
 	k->failed = op_status(err);
 	if (err && k->io.io_failed_map &&
-	    file_partial_done(c->m, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
+	    file_partial_done(&c->m->m_file, c->th->mt_loop, c->call, c->cur, &k->io.io_map,
 			      lo_writers(&k->io.io_map), err, op_wake_ok, c))
 		return op_await(c, io_failed);
 	if (!err && k->io.io_failed_map &&

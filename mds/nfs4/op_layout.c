@@ -416,7 +416,7 @@ nfsstat4 op_layoutget(struct compound *c)
 		return NFS4ERR_LAYOUTUNAVAILABLE;
 	g->mirrored = map.lm_mirrors > 1;
 	g->clean = map.lm_clean;
-	g->contended = file_is_contended(c->m, g->ino, &map, &taking);
+	g->contended = file_is_contended(&c->m->m_file, g->ino, &map, &taking);
 	st_file_lock(st, g->ino);
 	status = op_lock_grace(c) ? NFS4ERR_GRACE : layout_stateid(c, g);
 	g->read = g->read || ns_may_read(&i, &c->cred) == 0; /* as op_io_access */
@@ -456,7 +456,7 @@ static nfsstat4 layoutget_rights(struct compound *c)
 	/* The lost first copy becomes stale. This LAYOUTGET waits until layouts that name it are
 	 * back. */
 	if (g->contended && lo_map_decode(i.i_blob, &map) == 0 &&
-	    file_first_lost(c->m, c->th->mt_loop, NULL, g->ino, &map, 0, op_wake, c))
+	    file_first_lost(&c->m->m_file, c->th->mt_loop, NULL, g->ino, &map, 0, op_wake, c))
 		return op_await(c, layoutget_go);
 	if (looks && job_without_dead(c->m, c->th->mt_loop, g->ino, &i, op_wake, c))
 		return op_await(c, layoutget_go);

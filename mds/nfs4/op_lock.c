@@ -221,7 +221,7 @@ nfsstat4 op_lock(struct compound *c)
 	} while (st_work_again(&w));
 	op_make_room(c, g.full);
 	if (g.dead)
-		file_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);
+		file_evict_in_way(&c->m->m_file, c->th->mt_loop, c->cur, 0, 0);
 	return status;
 }
 
@@ -267,7 +267,7 @@ nfsstat4 op_lockt(struct compound *c)
 			    lock_writes(&g) ? OPEN4_SHARE_ACCESS_WRITE : OPEN4_SHARE_ACCESS_READ))
 		status = NFS4ERR_DELAY;
 	if (g.dead)
-		file_evict_in_way(c->m, c->th->mt_loop, c->cur, 0, 0);
+		file_evict_in_way(&c->m->m_file, c->th->mt_loop, c->cur, 0, 0);
 	return status;
 }
 

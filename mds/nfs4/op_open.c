@@ -560,7 +560,7 @@ static nfsstat4 open_register(struct compound *c, struct open *o)
 	status = st_client_goes(c->client) ? NFS4ERR_BADSESSION : share_register(c, o);
 	st_file_unlock(st, o->ino);
 	if (o->dead)
-		file_evict_in_way(c->m, c->th->mt_loop, o->ino, o->access, o->deny);
+		file_evict_in_way(&c->m->m_file, c->th->mt_loop, o->ino, o->access, o->deny);
 	if (status == NFS4ERR_DELAY && o->delegs &&
 	    op_deleg_clear_begin(c, &o->ino, 1, o->recalls, o->deny))
 		return op_await_client(c, open_again);

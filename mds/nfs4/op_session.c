@@ -209,7 +209,7 @@ static int create_session_run(struct kv_op *op, struct kv_txn *t)
 	if (!a->old_laid)
 		a->barred = 0;
 	if (!err && a->barred && !a->losing)
-		file_lost_writers_begin(c->m);
+		file_lost_writers_begin(&c->m->m_file);
 	a->losing |= !err && a->barred;
 	if (a->losing && !err)
 		err = lo_lost_writers_put(
@@ -314,7 +314,7 @@ static nfsstat4 create_session_recorded(struct compound *c, int err)
 		if (cl)
 			cl->cl_confirming = false;
 		st_record_away(st, a->owner, a->owner_len, a->key);
-		c->m->m_losing -= a->losing;
+		c->m->m_lost.fl_losing -= a->losing;
 		a->losing = false;
 		st_all_unlock(st);
 		return op_status(err);
@@ -358,8 +358,8 @@ static nfsstat4 create_session_confirm(struct compound *c)
 		if (old && old != cl)
 			file_lost_client(st, old);
 		st->st_lost |= st_in_grace(st);
-		atomic_store(&c->m->m_lost, true);
-		c->m->m_losing--;
+		atomic_store(&c->m->m_lost.fl_lost, true);
+		c->m->m_lost.fl_losing--;
 		a->losing = false;
 	}
 	if (old && old != cl)

@@ -122,7 +122,7 @@ static void open_rest(void)
 	if (job_verify_open(&mds, fz_loop) || job_balance_open(&mds, fz_loop, 3600000) ||
 	    job_restripe_open(&mds, fz_loop) || job_elect_open(&mds, fz_loop) ||
 	    job_scrub_open(&mds, fz_loop, 3600000) || job_contended_open(&mds, fz_loop) ||
-	    file_resolve_open(&mds) || job_revocation_open(&mds, fz_loop))
+	    file_resolve_open(&mds.m_file) || job_revocation_open(&mds, fz_loop))
 		fz_bug("no memory");
 }
 

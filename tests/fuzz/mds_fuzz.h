@@ -376,7 +376,7 @@ static void fz_orphans(void *arg)
 static void fz_expired(void *arg, uint64_t clientid)
 {
 	(void)arg;
-	file_evict(&mds, fz_loop, clientid);
+	file_evict(&mds.m_file, fz_loop, clientid);
 }
 
 /* The grace period is over. */
