@@ -470,9 +470,9 @@ static void set_portions(struct st *st, const struct op_limits *lm)
 
 static void set_size_mode(const char *text)
 {
-	mds.m_size_mode = strcmp(text, "always") == 0  ? OP_SIZE_ALWAYS
-			  : strcmp(text, "never") == 0 ? OP_SIZE_NEVER
-						       : OP_SIZE_LAYOUT;
+	mds.m_file.fe_size_mode = strcmp(text, "always") == 0  ? OP_SIZE_ALWAYS
+				  : strcmp(text, "never") == 0 ? OP_SIZE_NEVER
+							       : OP_SIZE_LAYOUT;
 }
 
 static void set_deleg_mode(const char *text)
@@ -610,7 +610,7 @@ static void open_data(const struct conf *conf)
 	if (lo_threshold_load(mds.m_lo, conf_size(conf, "mds.threshold")))
 		die("mds.store", "cannot read the row of thresholds");
 	open_repair(conf);
-	ds_reg_set_eof_handler(mds.m_dsc, file_eof_handler, &mds);
+	ds_reg_set_eof_handler(mds.m_dsc, file_eof_handler, &mds.m_file);
 	ds_reg_set_change_handler(mds.m_dsc, device_changed, NULL);
 	ds_reg_set_dead_handler(mds.m_dsc, ds_dead, NULL);
 	ds_reg_set_serve_handler(mds.m_dsc, may_serve, NULL);

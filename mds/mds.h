@@ -15,6 +15,7 @@
 #include "mds/dataserver/ds_reg.h"
 #include "mds/export/export_table.h"
 #include "mds/file/exclusive.h"
+#include "mds/file/file_size.h"
 #include "mds/layout/lo.h"
 #include "mds/namespace/ns.h"
 #include "mds/state/st.h"
@@ -29,7 +30,6 @@ _Static_assert(OP_MAX_FILE == DS_REG_GEN_SIZE_MAX, "sizes of generic data server
 #define OP_GROUPS_NEAR 64
 
 enum op_deleg_mode { OP_DELEG_NONE, OP_DELEG_READ, OP_DELEG_WRITE };
-enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
 
 /* Limits, see limit.c. */
 enum op_limit {
@@ -62,12 +62,7 @@ struct mds_thread {
 	uint32_t mt_unwatches; /* st_unwatches() when a request last began */
 	uint32_t mt_opnum;     /* of the operation that was called last (base/trace.h) */
 	struct loop_hook mt_hook;
-	/* file_size.c: files whose last write layout is back. Their marks are deleted in
-	 * batches. */
-	uint64_t *mt_returned;
-	size_t mt_nreturned, mt_returned_cap;
-	unsigned mt_asking;
-	struct loop_timer mt_returned_timer;
+	struct file_returned mt_returned;
 	/* copy.c: COPY requests that wait for their turn */
 	struct op_copy *mt_copies, **mt_copies_end;
 	unsigned mt_copying;
@@ -100,8 +95,7 @@ struct mds {
 	 * milliseconds. DS_REG_GONE: only a killed or forgotten server counts as gone. */
 	uint64_t m_gone_ms;
 	bool m_return_on_close;
-	const char *m_striping; /* mds.striping_clients */
-	enum op_size_mode m_size_mode;
+	const char *m_striping;		  /* mds.striping_clients */
 	enum op_deleg_mode m_delegations; /* the strongest type that is granted */
 	bool m_deleg_times;		  /* delegation holders may keep the times (RFC 9754) */
 	char m_scope[64];
@@ -119,9 +113,6 @@ struct mds {
 	struct job_scrub *m_scrub;
 	struct job_elect *m_choose;
 	struct job_contended *m_contended;
-	/* contended.c sets it before the loops run. Any thread may call it after f_diverged of a
-	 * file was set. */
-	void (*m_diverged)(struct mds *m, uint64_t ino);
 	struct metric *m_once;
 	bool m_krb5;	       /* Kerberos is configured and works */
 	struct names *m_names; /* see idmap.c; NULL: owners and groups are numbers only */

@@ -13,6 +13,8 @@
 #include "mds/namespace/ns.h"
 #include "mds/state/st.h"
 
+enum op_size_mode { OP_SIZE_ALWAYS, OP_SIZE_LAYOUT, OP_SIZE_NEVER };
+
 /* Clients that are lost while they may have been writing. */
 struct file_lost {
 	/* Written under the lock of all shards: transactions under way that give up a writer. */
@@ -26,7 +28,7 @@ struct file_lost {
 };
 
 /* What the functions of this room work on. It does not change while anything is served, but for what
- * fe_lost points to. file_size.c works on the whole struct mds. */
+ * fe_lost points to. */
 struct file_env {
 	struct st *fe_st;
 	struct ns *fe_ns;
@@ -34,6 +36,10 @@ struct file_env {
 	struct lo *fe_lo;
 	struct ds_reg *fe_dsc;
 	struct file_lost *fe_lost;
+	enum op_size_mode fe_size_mode;
+	/* Any thread calls it after f_diverged of a file was set. */
+	void (*fe_diverged)(void *arg, uint64_t ino);
+	void *fe_diverged_arg;
 	uint32_t fe_recall_ms;	/* how long clients get to return a layout */
 	uint32_t fe_confirm_ms; /* how long data servers get to confirm a fence */
 };

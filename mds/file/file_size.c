@@ -2,6 +2,7 @@
 /* file_size.c - asks the data servers for a file's size, change and times (docs/size.md). Removes
  * the mark (the write intent), which says that they may have news. */
 #include "base/log.h"
+#include "mds/file/exclusive.h"
 #include "mds/file/file_size.h"
 #include <errno.h>
 
@@ -14,7 +15,7 @@ struct refresh {
 	struct lo_io pad;
 	bool padded;
 	struct kv_op op;
-	struct mds *m;
+	const struct file_env *fe;
 	struct loop *loop;
 	bool unmark;
 	bool uneven; /* refresh_run found a difference: the copies must be compared */
@@ -31,7 +32,7 @@ struct refresh {
 
 static void refresh_unpin(struct refresh *r)
 {
-	struct st *st = r->m->m_st;
+	struct st *st = r->fe->fe_st;
 	struct st_file *f;
 
 	st_file_lock(st, r->ls.ls_ino);
@@ -45,7 +46,7 @@ static void refresh_unpin(struct refresh *r)
  * that. While layouts are recalled for it, writes under these layouts still count. */
 static bool refresh_outdated(struct refresh *r)
 {
-	struct st *st = r->m->m_st;
+	struct st *st = r->fe->fe_st;
 	struct st_file *f;
 	bool old;
 
@@ -56,37 +57,38 @@ static bool refresh_outdated(struct refresh *r)
 	return old;
 }
 
-bool file_size_is_set(struct mds *m, const struct st_file *f, const struct lo_map *map)
+bool file_size_is_set(const struct file_env *fe, const struct st_file *f, const struct lo_map *map)
 {
-	return f->f_set && f->f_set_grants == f->f_grants && !lo_generic(m->m_lo, map);
+	return f->f_set && f->f_set_grants == f->f_grants && !lo_generic(fe->fe_lo, map);
 }
 
-uint64_t file_size_set(struct mds *m, const struct ns_inode *i, const struct lo_map *map)
+uint64_t file_size_set(const struct file_env *fe, const struct ns_inode *i,
+		       const struct lo_map *map)
 {
 	const struct st_file *f;
 	bool set;
 
-	st_file_lock(m->m_st, i->i_ino);
-	f = st_file_get(m->m_st, i->i_ino, false);
-	set = f && file_size_is_set(m, f, map);
-	st_file_unlock(m->m_st, i->i_ino);
+	st_file_lock(fe->fe_st, i->i_ino);
+	f = st_file_get(fe->fe_st, i->i_ino, false);
+	set = f && file_size_is_set(fe, f, map);
+	st_file_unlock(fe->fe_st, i->i_ino);
 	return set ? i->i_size : UINT64_MAX;
 }
 
-bool file_refresh_needed(struct mds *m, uint64_t ino)
+bool file_refresh_needed(const struct file_env *fe, uint64_t ino)
 {
 	struct st_file *f;
 	bool need;
 
-	if (m->m_size_mode == OP_SIZE_ALWAYS)
+	if (fe->fe_size_mode == OP_SIZE_ALWAYS)
 		return true;
 	if (!st_watched(ino))
 		return false;
-	st_file_lock(m->m_st, ino);
-	f = st_file_get(m->m_st, ino, false);
+	st_file_lock(fe->fe_st, ino);
+	f = st_file_get(fe->fe_st, ino, false);
 	/* A file that waits to be resolved is not read before that, whatever the question. */
-	need = f && (f->f_suspect || (f->f_intent && m->m_size_mode == OP_SIZE_LAYOUT));
-	st_file_unlock(m->m_st, ino);
+	need = f && (f->f_suspect || (f->f_intent && fe->fe_size_mode == OP_SIZE_LAYOUT));
+	st_file_unlock(fe->fe_st, ino);
 	return need;
 }
 
@@ -128,20 +130,20 @@ static uint64_t refresh_moved(const struct refresh *r, const struct lo_map *map)
  */
 static bool refresh_compare(struct refresh *r, const struct lo_map *map)
 {
-	struct st *st = r->m->m_st;
+	struct st *st = r->fe->fe_st;
 	struct st_file *f;
-	bool ends = lo_uneven(r->m->m_lo, &r->ls, 0), quiet, past;
+	bool ends = lo_uneven(r->fe->fe_lo, &r->ls, 0), quiet, past;
 
 	if (map->lm_mirrors == 1)
 		return true;
 	st_file_lock(st, r->ls.ls_ino);
 	f = st_file_get(st, r->ls.ls_ino, false);
 	f->f_moved |= refresh_moved(r, map);
-	past = ends && file_size_is_set(r->m, f, map);
+	past = ends && file_size_is_set(r->fe, f, map);
 	quiet = r->unmark && !st_file_has_writers(f) && f->f_grants == r->grants &&
 		!f->f_contended && !f->f_contending && !f->f_suspect &&
 		!(f->f_suspect_boot && st_in_grace(st));
-	r->uneven = quiet && (ends || (f->f_counts && lo_uneven(r->m->m_lo, &r->ls, f->f_moved)));
+	r->uneven = quiet && (ends || (f->f_counts && lo_uneven(r->fe->fe_lo, &r->ls, f->f_moved)));
 	f->f_diverged |= r->uneven;
 	st_file_unlock(st, r->ls.ls_ino);
 	r->unmark &= !r->uneven; /* the mark stays: after a restart the copies are compared again */
@@ -178,13 +180,13 @@ static void refresh_end(struct refresh *r, int err)
 	if (r->reply) {
 		struct ns_inode i;
 		struct kv_txn *t;
-		int e = kv_read_begin(r->m->m_kv, &t);
+		int e = kv_read_begin(r->fe->fe_kv, &t);
 
 		if (!e) {
-			e = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
+			e = ns_get(r->fe->fe_ns, t, r->ls.ls_ino, &i);
 			/* Data of which only dead servers have a copy is given up: do not wait for
 			 * it. */
-			if (!e && r->unknown && !lo_map_unavailable(r->m->m_lo, &r->ls.ls_map))
+			if (!e && r->unknown && !lo_map_unavailable(r->fe->fe_lo, &r->ls.ls_map))
 				e = -ETIMEDOUT;
 			r->reply(r->arg, e, e ? 0 : i.i_size);
 			kv_read_end(t);
@@ -202,7 +204,7 @@ static void refresh_end(struct refresh *r, int err)
  * here on a grant for writing puts the mark again, after this deletion. */
 static bool refresh_unmark(struct refresh *r)
 {
-	struct st *st = r->m->m_st;
+	struct st *st = r->fe->fe_st;
 	struct st_file *f;
 
 	st_file_lock(st, r->ls.ls_ino);
@@ -223,7 +225,7 @@ static bool refresh_unmark(struct refresh *r)
 static int file_size_refresh_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct refresh *r = hash_entry(op, struct refresh, op);
-	struct ns *ns = r->m->m_ns;
+	struct ns *ns = r->fe->fe_ns;
 	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW};
 	struct ns_time now = file_now();
 	struct ns_inode i;
@@ -272,7 +274,7 @@ static int file_size_refresh_run(struct kv_op *op, struct kv_txn *t)
 static void refresh_committed(struct kv_op *op, int err)
 {
 	struct refresh *r = hash_entry(op, struct refresh, op);
-	struct st *st = r->m->m_st;
+	struct st *st = r->fe->fe_st;
 	struct st_file *f;
 
 	if (!err && r->unmark) {
@@ -283,7 +285,7 @@ static void refresh_committed(struct kv_op *op, int err)
 		st_file_unlock(st, r->ls.ls_ino);
 	}
 	if (!err && r->uneven)
-		r->m->m_diverged(r->m, r->ls.ls_ino);
+		r->fe->fe_diverged(r->fe->fe_diverged_arg, r->ls.ls_ino);
 	refresh_end(r, err ? err : r->ls.ls_missing ? -ETIMEDOUT : 0);
 }
 
@@ -296,7 +298,7 @@ static void refresh_padded(struct lo_io *io, int err)
 	if (err || io->io_failed_map)
 		refresh_end(r, -ETIMEDOUT);
 	else
-		lo_stat(r->m->m_lo, &r->ls);
+		lo_stat(r->fe->fe_lo, &r->ls);
 }
 
 /* Pads the objects on NFSv3 data servers up to the size before that size is reported. To a client
@@ -308,19 +310,19 @@ static bool refresh_pads(struct refresh *r)
 	struct kv_txn *t;
 	int err;
 
-	if (r->padded || r->ls.ls_map.lm_stripes == 1 || kv_read_begin(r->m->m_kv, &t))
+	if (r->padded || r->ls.ls_map.lm_stripes == 1 || kv_read_begin(r->fe->fe_kv, &t))
 		return false;
-	err = ns_get(r->m->m_ns, t, r->ls.ls_ino, &i);
+	err = ns_get(r->fe->fe_ns, t, r->ls.ls_ino, &i);
 	kv_read_end(t);
 	if (err || i.i_incarnation != r->ls.ls_incarnation || refresh_outdated(r))
 		return false;
 	size = i.i_size > size ? i.i_size : size;
-	objects = lo_short(r->m->m_lo, &r->ls, size);
+	objects = lo_short(r->fe->fe_lo, &r->ls, size);
 	if (!objects)
 		return false;
 	r->pad.io_map = r->ls.ls_map;
 	lo_io_fill(&r->pad, r->loop, &i, size, 0, refresh_padded);
-	lo_pad(r->m->m_lo, &r->pad, objects);
+	lo_pad(r->fe->fe_lo, &r->pad, objects);
 	return true;
 }
 
@@ -329,7 +331,7 @@ static void refresh_submit(struct refresh *r)
 	r->op.o_run = file_size_refresh_run;
 	r->op.o_done = refresh_committed;
 	r->op.o_loop = r->loop;
-	kv_submit(r->m->m_kv, &r->op);
+	kv_submit(r->fe->fe_kv, &r->op);
 }
 
 static void refresh_stat(struct lo_stat *ls, int err)
@@ -345,8 +347,8 @@ static void refresh_stat(struct lo_stat *ls, int err)
 		return;
 	if (err || ls->ls_missing)
 		r->unmark = false; /* a server did not answer: the mark stays */
-	if (!err && !r->unmark && kv_read_begin(r->m->m_kv, &t) == 0) {
-		same = ns_get(r->m->m_ns, t, ls->ls_ino, &i) == 0 &&
+	if (!err && !r->unmark && kv_read_begin(r->fe->fe_kv, &t) == 0) {
+		same = ns_get(r->fe->fe_ns, t, ls->ls_ino, &i) == 0 &&
 		       lo_map_decode(i.i_blob, &map) == 0 && !refresh_news(r, &i, &map);
 		kv_read_end(t);
 	}
@@ -361,32 +363,32 @@ bool file_intent_is_unused(struct st_file *f)
 	return f->f_intent_durable && !f->f_intent && !st_file_has_writers(f);
 }
 
-static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino,
-				   bool unmark)
+static struct refresh *refresh_new(const struct file_env *fe, struct loop *loop, struct kv_txn *t,
+				   uint64_t ino, bool unmark)
 {
 	struct refresh *r = calloc(1, sizeof(*r));
 	struct ns_inode i;
 	struct st_file *f;
 
-	if (!r || ns_get(m->m_ns, t, ino, &i) || i.i_type != NS_REG || !i.i_blob.s_len ||
+	if (!r || ns_get(fe->fe_ns, t, ino, &i) || i.i_type != NS_REG || !i.i_blob.s_len ||
 	    lo_map_decode(i.i_blob, &r->ls.ls_map)) {
 		free(r);
 		return NULL;
 	}
-	r->m = m;
+	r->fe = fe;
 	r->loop = loop;
 	r->ls.ls_loop = loop;
 	r->ls.ls_ino = ino;
 	r->ls.ls_incarnation = i.i_incarnation;
 	r->ls.ls_done = refresh_stat;
-	st_file_lock(m->m_st, ino);
-	f = st_file_get(m->m_st, ino, true);
+	st_file_lock(fe->fe_st, ino);
+	f = st_file_get(fe->fe_st, ino, true);
 	r->unmark = unmark;
 	r->unused = unmark && f && file_intent_is_unused(f);
 	/* A size is set, and a server may not have it yet: the size in the store is right. */
 	if (f && !r->unused &&
-	    (f->f_ncutting || lo_objects_with_orders(m->m_lo, ino, &r->ls.ls_map))) {
-		st_file_put(m->m_st, f);
+	    (f->f_ncutting || lo_objects_with_orders(fe->fe_lo, ino, &r->ls.ls_map))) {
+		st_file_put(fe->fe_st, f);
 		f = NULL;
 	}
 	if (f) {
@@ -394,7 +396,7 @@ static struct refresh *refresh_new(struct mds *m, struct loop *loop, struct kv_t
 		r->sizegen = f->f_sizegen;
 		r->grants = f->f_grants;
 	}
-	st_file_unlock(m->m_st, ino);
+	st_file_unlock(fe->fe_st, ino);
 	if (!f) {
 		free(r);
 		return NULL;
@@ -410,21 +412,21 @@ static void refresh_settled(void *arg, int err)
 	if (err)
 		refresh_end(r, err);
 	else
-		lo_stat(r->m->m_lo, &r->ls);
+		lo_stat(r->fe->fe_lo, &r->ls);
 }
 
 static void refresh_ask(struct refresh *r)
 {
 	if (r->unused)
 		refresh_submit(r);
-	else if (!excl_resolve(&r->m->m_file, r->loop, r->ls.ls_ino, refresh_settled, r))
-		lo_stat(r->m->m_lo, &r->ls);
+	else if (!excl_resolve(r->fe, r->loop, r->ls.ls_ino, refresh_settled, r))
+		lo_stat(r->fe->fe_lo, &r->ls);
 }
 
-bool file_refresh(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t ino, bool unmark,
-		  void (*then)(void *arg, int err), void *arg)
+bool file_refresh(const struct file_env *fe, struct loop *loop, struct kv_txn *t, uint64_t ino,
+		  bool unmark, void (*then)(void *arg, int err), void *arg)
 {
-	struct refresh *r = refresh_new(m, loop, t, ino, unmark);
+	struct refresh *r = refresh_new(fe, loop, t, ino, unmark);
 
 	if (!r)
 		return false;
@@ -439,46 +441,46 @@ bool file_refresh(struct mds *m, struct loop *loop, struct kv_txn *t, uint64_t i
 /* A question that takes the mark away, about the file as it is stored now. NULL: the file is
  * removed; or a size is being set, which asks again; or the store cannot be read, and the mark
  * stays. */
-static struct refresh *refresh_now(struct mds *m, struct loop *loop, uint64_t ino)
+static struct refresh *refresh_now(const struct file_env *fe, struct loop *loop, uint64_t ino)
 {
 	struct refresh *r;
 	struct kv_txn *t;
 
-	if (kv_read_begin(m->m_kv, &t))
+	if (kv_read_begin(fe->fe_kv, &t))
 		return NULL;
-	r = refresh_new(m, loop, t, ino, true);
+	r = refresh_new(fe, loop, t, ino, true);
 	kv_read_end(t);
 	return r;
 }
 
-static void returned_next(struct mds_thread *th);
+static void returned_next(struct file_returned *fr);
 
 static void returned_done(void *arg, int err, uint64_t size)
 {
-	struct mds_thread *th = arg;
+	struct file_returned *fr = arg;
 
 	/* Where a server did not answer the mark stays: the size is asked again when a client wants
 	 * it, or after a restart. */
 	(void)err;
 	(void)size;
-	th->mt_asking--;
-	returned_next(th);
+	fr->fr_asking--;
+	returned_next(fr);
 }
 
 /* Asks about many files together: their questions go to a server in few messages, and the results
  * into few commits. */
-static void returned_next(struct mds_thread *th)
+static void returned_next(struct file_returned *fr)
 {
-	while (th->mt_asking < RETURNED_ASKING && th->mt_nreturned) {
-		uint64_t ino = th->mt_returned[--th->mt_nreturned];
-		struct refresh *r = refresh_now(th->mt_mds, th->mt_loop, ino);
+	while (fr->fr_asking < RETURNED_ASKING && fr->fr_n) {
+		uint64_t ino = fr->fr_ino[--fr->fr_n];
+		struct refresh *r = refresh_now(fr->fr_env, fr->fr_loop, ino);
 
 		if (!r)
 			/* the file is removed, or a size is being set, which asks again */
 			continue;
 		r->reply = returned_done;
-		r->arg = th;
-		th->mt_asking++;
+		r->arg = fr;
+		fr->fr_asking++;
 		refresh_ask(r);
 	}
 }
@@ -490,9 +492,9 @@ static void unmarked(void *arg, int err, uint64_t size)
 	(void)size;
 }
 
-void file_intent_clear(struct mds *m, struct loop *loop, uint64_t ino)
+void file_intent_clear(const struct file_env *fe, struct loop *loop, uint64_t ino)
 {
-	struct refresh *r = refresh_now(m, loop, ino);
+	struct refresh *r = refresh_now(fe, loop, ino);
 
 	if (!r)
 		return;
@@ -502,41 +504,41 @@ void file_intent_clear(struct mds *m, struct loop *loop, uint64_t ino)
 
 static void returned_fire(struct loop_timer *t)
 {
-	returned_next(hash_entry(t, struct mds_thread, mt_returned_timer));
+	returned_next(hash_entry(t, struct file_returned, fr_timer));
 }
 
-void file_intent_clear_later(struct mds_thread *th, uint64_t ino)
+void file_intent_clear_later(struct file_returned *fr, uint64_t ino)
 {
-	if (th->mt_nreturned == th->mt_returned_cap) {
-		size_t cap = th->mt_returned_cap ? th->mt_returned_cap * 2 : 256;
-		uint64_t *v = realloc(th->mt_returned, cap * sizeof(*v));
+	if (fr->fr_n == fr->fr_cap) {
+		size_t cap = fr->fr_cap ? fr->fr_cap * 2 : 256;
+		uint64_t *v = realloc(fr->fr_ino, cap * sizeof(*v));
 
 		if (!v)
 			return; /* the mark stays */
-		th->mt_returned = v;
-		th->mt_returned_cap = cap;
+		fr->fr_ino = v;
+		fr->fr_cap = cap;
 	}
-	th->mt_returned[th->mt_nreturned++] = ino;
-	th->mt_returned_timer.t_fire = returned_fire;
-	if (!th->mt_asking && !th->mt_returned_timer.t_pos)
-		loop_timer_start(th->mt_loop, &th->mt_returned_timer, RETURNED_MS);
+	fr->fr_ino[fr->fr_n++] = ino;
+	fr->fr_timer.t_fire = returned_fire;
+	if (!fr->fr_asking && !fr->fr_timer.t_pos)
+		loop_timer_start(fr->fr_loop, &fr->fr_timer, RETURNED_MS);
 }
 
 void file_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 		      void (*reply)(void *rarg, int err, uint64_t size), void *rarg)
 {
-	struct mds *m = arg;
+	const struct file_env *fe = arg;
 	struct refresh *r = NULL;
 	struct ns_inode i;
 	struct kv_txn *t;
-	int err = kv_read_begin(m->m_kv, &t);
+	int err = kv_read_begin(fe->fe_kv, &t);
 
 	if (!err) {
-		err = ns_get(m->m_ns, t, ino, &i);
+		err = ns_get(fe->fe_ns, t, ino, &i);
 		if (!err && i.i_incarnation != inc)
 			err = -ESTALE;
-		if (!err && file_refresh_needed(m, ino))
-			r = refresh_new(m, loop, t, ino, false);
+		if (!err && file_refresh_needed(fe, ino))
+			r = refresh_new(fe, loop, t, ino, false);
 		kv_read_end(t);
 	}
 	if (!r) {
@@ -547,7 +549,7 @@ void file_eof_handler(void *arg, struct loop *loop, uint64_t ino, uint16_t inc,
 	r->arg = rarg;
 	/* Every copy has all acknowledged data, so a READ waits for one answer per stripe. On NFSv3
 	 * data servers all objects must be filled up to the end, so all are asked. */
-	r->ls.ls_enough = !lo_generic(m->m_lo, &r->ls.ls_map);
+	r->ls.ls_enough = !lo_generic(fe->fe_lo, &r->ls.ls_map);
 	refresh_ask(r);
 }
 

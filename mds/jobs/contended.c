@@ -89,9 +89,9 @@ out:
 }
 
 /* f_diverged was set: the copies are compared when no client has the file for writing. */
-static void contended_uneven(struct mds *m, uint64_t ino)
+static void contended_uneven(void *contended, uint64_t ino)
 {
-	if (contended_add(m->m_contended, ino, true))
+	if (contended_add(contended, ino, true))
 		log_warn("inode %lu: out of memory: its copies are compared only after a restart",
 			 (unsigned long)ino);
 }
@@ -309,7 +309,7 @@ static void contended_compared(void *arg)
 	contended_later(co, co->jc_ino);
 	co->jc_busy = false;
 	if (ok)
-		file_intent_clear(co->jc_m, co->jc_loop, co->jc_ino);
+		file_intent_clear(&co->jc_m->m_file, co->jc_loop, co->jc_ino);
 }
 
 /* Whether a copy is being made. Writes of two clients may have reached that copy in another order.
@@ -461,7 +461,8 @@ int job_contended_open(struct mds *m, struct loop *loop)
 	co->jc_loop = loop;
 	co->jc_verify = job_verify_new(m, loop);
 	m->m_contended = co;
-	m->m_diverged = contended_uneven;
+	m->m_file.fe_diverged = contended_uneven;
+	m->m_file.fe_diverged_arg = co;
 	metric_gauge("weft_mds_contended_files",
 		     "Mirrored files that two clients wrote at once, and whose copies are not "
 		     "compared yet",

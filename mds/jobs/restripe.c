@@ -696,7 +696,7 @@ static bool news(const struct job_restripe *r, const struct ns_inode *i, const s
 {
 	const struct lo_stat *ls = &r->rs_stat;
 
-	if (!file_refresh_needed(r->rs_m, r->rs_ino))
+	if (!file_refresh_needed(&r->rs_m->m_file, r->rs_ino))
 		return false;
 	if (r->rs_size > i->i_size)
 		return true;

@@ -519,7 +519,7 @@ static int verify_look(struct job_verify *v)
 	if (!err && i.i_incarnation != v->v_inode.i_incarnation)
 		err = -EAGAIN;
 	if (!err)
-		v->v_set = file_size_set(v->v_m, &i, &v->v_map);
+		v->v_set = file_size_set(&v->v_m->m_file, &i, &v->v_map);
 	v->v_same = !err && v->v_view.vv_ask.va_keep < 0 &&
 		    file_is_contended(&v->v_m->m_file, v->v_ino, &v->v_map, &taking);
 	kv_read_end(t);

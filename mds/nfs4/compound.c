@@ -142,16 +142,20 @@ void op_metrics_init(struct mds *m)
 
 void op_file_env(struct mds *m)
 {
-	m->m_file = (struct file_env){
-		.fe_st = m->m_st,
-		.fe_ns = m->m_ns,
-		.fe_kv = m->m_kv,
-		.fe_lo = m->m_lo,
-		.fe_dsc = m->m_dsc,
-		.fe_lost = &m->m_lost,
-		.fe_recall_ms = m->m_recall_ms,
-		.fe_confirm_ms = op_confirm_ms(m),
-	};
+	struct file_env *fe = &m->m_file;
+
+	fe->fe_st = m->m_st;
+	fe->fe_ns = m->m_ns;
+	fe->fe_kv = m->m_kv;
+	fe->fe_lo = m->m_lo;
+	fe->fe_dsc = m->m_dsc;
+	fe->fe_lost = &m->m_lost;
+	fe->fe_recall_ms = m->m_recall_ms;
+	fe->fe_confirm_ms = op_confirm_ms(m);
+	for (unsigned i = 0; i < m->m_nthreads; i++) {
+		m->m_thread[i].mt_returned.fr_env = fe;
+		m->m_thread[i].mt_returned.fr_loop = m->m_thread[i].mt_loop;
+	}
 }
 
 nfsstat4 op_status(int err)

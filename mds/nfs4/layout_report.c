@@ -342,9 +342,9 @@ static nfsstat4 return_refresh(struct compound *c, int err)
 		return return_reply(c, 0);
 	/* The last write layout is back. A GETATTR of a file with a write intent queries the size,
 	 * also later in this COMPOUND. With OP_SIZE_NEVER it does not: then query the size now. */
-	if (c->m->m_size_mode == OP_SIZE_NEVER && op_refresh_begin(c, r->ino, true, true))
+	if (c->m->m_file.fe_size_mode == OP_SIZE_NEVER && op_refresh_begin(c, r->ino, true, true))
 		return op_await(c, return_reply);
-	file_intent_clear_later(c->th, r->ino);
+	file_intent_clear_later(&c->th->mt_returned, r->ino);
 	return return_reply(c, 0);
 }
 
@@ -443,7 +443,7 @@ static void return_many(struct compound *c, uint32_t iomode, bool fsid)
 		st_layout_drop(st, l, iomode);
 		f->f_pins--;
 		if (rw && !st_file_has_writers(f))
-			file_intent_clear_later(c->th, f->f_ino);
+			file_intent_clear_later(&c->th->mt_returned, f->f_ino);
 		st_file_put(st, f);
 	}
 }

@@ -271,7 +271,7 @@ static void mark_undo(struct compound *c, const struct layoutget *g, struct st_f
 		f->f_intent = false; /* the end of the COMPOUND deletes it from the store */
 	else if (f->f_intent)
 		/* A request to delete the intent may have failed because of this grant. */
-		file_intent_clear_later(c->th, g->ino);
+		file_intent_clear_later(&c->th->mt_returned, g->ino);
 }
 
 /* The client does not get the grant: takes back what the grant added. */

@@ -23,8 +23,8 @@
 
 bool op_refresh_begin(struct compound *c, uint64_t ino, bool force, bool unmark)
 {
-	return (force || file_refresh_needed(c->m, ino)) &&
-	       file_refresh(c->m, c->th->mt_loop, op_txn(c), ino, unmark, op_wake, c);
+	return (force || file_refresh_needed(&c->m->m_file, ino)) &&
+	       file_refresh(&c->m->m_file, c->th->mt_loop, op_txn(c), ino, unmark, op_wake, c);
 }
 
 nfsstat4 op_refresh(struct compound *c, uint64_t ino, bool force, op_step *next)
@@ -50,7 +50,7 @@ void op_intent_unused(struct compound *c)
 	unused = f && file_intent_is_unused(f);
 	st_file_unlock(st, c->marked);
 	if (unused)
-		file_intent_clear_later(c->th, c->marked);
+		file_intent_clear_later(&c->th->mt_returned, c->marked);
 }
 
 struct setattr {
@@ -259,7 +259,7 @@ static nfsstat4 setattr_end(struct compound *c, int err)
 
 	excl_end(&j->excl, err);
 	if (had && setattr_unmarks(c->m->m_st, j->ino)) /* a LAYOUTRETURN could not do this */
-		file_intent_clear_later(c->th, j->ino);
+		file_intent_clear_later(&c->th->mt_returned, j->ino);
 	if (!err)
 		op_deleg_late(c, j->ino);
 	return j->then(c, err);

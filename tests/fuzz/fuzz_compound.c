@@ -619,7 +619,7 @@ static void circumstances(uint8_t h0, uint8_t h1)
 	fz_mood.stat_status = stat[(h1 & H_STAT) >> 5];
 	fz_mood.size = size[(h1 & H_SIZE) >> 3];
 	fz_mood.writes++;
-	mds.m_size_mode = h1 & H_ALWAYS ? OP_SIZE_ALWAYS : OP_SIZE_LAYOUT;
+	mds.m_file.fe_size_mode = h1 & H_ALWAYS ? OP_SIZE_ALWAYS : OP_SIZE_LAYOUT;
 	mds.m_return_on_close = mds.m_deleg_times = h1 & H_ALWAYS;
 }
 

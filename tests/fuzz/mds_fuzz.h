@@ -466,7 +466,7 @@ static void fz_start(const char *name, bool joins)
 	mds.m_lease_ms = 90000;
 	mds.m_recall_ms = FZ_RECALL_MS;
 	mds.m_ds_lease_ms = 1000;
-	mds.m_size_mode = OP_SIZE_LAYOUT;
+	mds.m_file.fe_size_mode = OP_SIZE_LAYOUT;
 	mds.m_delegations = OP_DELEG_WRITE;
 	strcpy(mds.m_scope, "weft-fuzz");
 	if (sodium_init() < 0)
@@ -500,7 +500,7 @@ static void fz_start(const char *name, bool joins)
 	mds.m_st->st_recall_ms = FZ_RECALL_MS;
 	mds.m_st->st_grace_over = mds.m_st->st_orphans = fz_orphans;
 	mds.m_st->st_expired = fz_expired;
-	ds_reg_set_eof_handler(mds.m_dsc, file_eof_handler, &mds);
+	ds_reg_set_eof_handler(mds.m_dsc, file_eof_handler, &mds.m_file);
 	fz_progs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
 	fz_progs[1] = *ds_reg_program(mds.m_dsc);
 	for (unsigned i = 0; i < FZ_LOOPS; i++) {
