@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conf_keys.c - every key there is. docs' man page is checked against this table. */
+/*
+ * conf_keys.c - every key there is. docs' man page is checked against this table.
+ *
+ * One table for both daemons, because one weft.conf may be for both (weft-dev makes such a file):
+ * each daemon has to tell the other's keys from misspelt ones, and so to know their names.
+ */
 #include "base/conf.h"
 
 /* clang-format off */

@@ -194,7 +194,8 @@ static uint64_t ring_newest(const struct ring *r)
 	return newest;
 }
 
-/* Leaves out events after newest: the reader may miss some of them, and has to see them next time. */
+/* Leaves out events after newest: the reader may miss some of them, and has to see them next
+ * time. */
 static bool slot_read(const struct ring *r, uint64_t i, uint64_t newest, struct trace_event *e)
 {
 	struct slot *s = &r->r_slot[i];

@@ -65,7 +65,7 @@ bad_includes() {
 	}'
 }
 
-# circles TREE: prints the headers that include each other in a circle, within a room or over several.
+# circles TREE: prints the headers that include each other in a circle, in a room or over several.
 circles() {
 	(cd "$1" && find base topo proto kv mds ds client tools -name '*.h' 2>/dev/null | sort |
 		xargs -r grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"[^"]+"') |

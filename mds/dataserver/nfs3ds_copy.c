@@ -13,8 +13,8 @@
  * A lost connection costs the step in progress, not the copy. A step that has changed nothing is
  * done again. If a WRITE or a SETATTR of the copy got no answer, the server may still execute it,
  * after a write of a client. Such a change is at or behind the cursor. So the session takes no step
- * until a BEGIN, which comes with a fence that refuses the late call. It then goes on at the cursor,
- * without its notes: nothing is under way, and the source has all that they covered.
+ * until a BEGIN, which comes with a fence that refuses the late call. It then goes on at the
+ * cursor, without its notes: nothing is under way, and the source has all that they covered.
  *
  * Everything runs on the first loop, except that any loop notes writes.
  */

@@ -27,8 +27,8 @@ struct file_lost {
 	bool fl_judging; /* used by the tick's loop only */
 };
 
-/* What the functions of this room work on. It does not change while anything is served, but for what
- * fe_lost points to. */
+/* What the functions of this room work on. It does not change while anything is served, but for
+ * what fe_lost points to. */
 struct file_env {
 	struct st *fe_st;
 	struct ns *fe_ns;

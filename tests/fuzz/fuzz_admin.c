@@ -8,8 +8,8 @@
  * files with objects and layouts (the base and the prelude of fuzz_compound.c, which is a part of
  * this). The handlers are called as base/http.h calls them, on a thread that is no loop's.
  *
- * The routes are counted from '0', in the order of admin.c: a route that is put in between moves the
- * seeds of those behind it (corpus/admin).
+ * The routes are counted from '0', in the order of admin.c: a route that is put in between moves
+ * the seeds of those behind it (corpus/admin).
  *
  * Held, beyond the sanitizers: each request is answered, with a status that is of HTTP, and with a
  * body that is JSON by RFC 8259; an error has one line that says why.
