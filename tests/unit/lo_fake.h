@@ -548,6 +548,7 @@ static void setup(void)
 	struct kv_opts ko = {.ko_create = true, .ko_nosync = true, .ko_map_max = 1ull << 30};
 	struct ds_reg_opts o = {.do_cluster_key = cluster_key,
 				.do_lease_ms = lease_ms,
+				.do_dead_ms = lease_ms,
 				.do_loops = loops,
 				.do_nloops = 2};
 	char err[256] = "";
