@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server, settled  # noqa: E402
+from steps import data_server, raw, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 PROBES = {
