@@ -40,18 +40,18 @@ static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"},
 					      {"wait", 'w', NULL},
 					      {"recursive", 'r', NULL},
 					      {"to", 0, "N"},
-					      {NULL}};
-static const struct weft_opt repair_options[] = {{"recursive", 'r', NULL}, {NULL}};
+					      {0}};
+static const struct weft_opt repair_options[] = {{"recursive", 'r', NULL}, {0}};
 static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL},
 						 {"mend", 0, NULL},
 						 {"keep", 0, "MIRROR"},
 						 {"yes", 'y', NULL},
-						 {NULL}};
-static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {NULL}};
+						 {0}};
+static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {0}};
 static const struct weft_opt move_options[] = {
 	{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"},
 	{"stripes", 's', "N"},	  {"unit", 'u', "SIZE"},     {"cancel", 0, NULL},
-	{"wait", 'w', NULL},	  {"recursive", 'r', NULL},  {NULL}};
+	{"wait", 'w', NULL},	  {"recursive", 'r', NULL},  {0}};
 static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"},    {"stale", 0, NULL},
 					       {"lost", 0, NULL},     {"degraded", 0, NULL},
 					       {"policy", 0, "TEXT"}, {0}};

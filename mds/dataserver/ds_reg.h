@@ -241,6 +241,22 @@ bool ds_reg_candidate(struct ds_reg *d, uint32_t id,
 /* Notes what a client reported of its reads from a server, in us for 64 KiB; dt_latency has it
  * within a second. */
 void ds_reg_note_latency(struct ds_reg *d, uint32_t id, uint32_t us);
+/*
+ * Which question to ask about a server. Its state (enum ds_reg_state), its lease, its control
+ * connection and the administrator's wish are four things: a dead server may hold a lease, and a
+ * server that is alive may be out of reach of orders. So there is a question for each use.
+ *
+ *   before the caller                               it asks
+ *   ----------------------------------------------  ---------------------------------------
+ *   names the server in a layout, or reads there    ds_reg_dead: no, if true
+ *   holds a fence for complete without an answer    ds_reg_leased: not while that is true
+ *   expects an answer to an order soon              ds_reg_linked
+ *   stores an order, or drops a server's orders     ds_reg_known
+ *   places a new object or copy                     ds_reg_candidates, ds_reg_draining
+ *   takes a client's word that it cannot reach it   ds_reg_reached: only if we do
+ *   gives up waiting for it, or begins a repair     ds_reg_since_heartbeat_ms
+ *   shows it to the administrator                   ds_reg_get, ds_reg_health_text
+ */
 /* Are the server's objects to be moved away? And all such servers, by id. */
 bool ds_reg_draining(struct ds_reg *d, uint32_t id);
 unsigned ds_reg_drains(struct ds_reg *d, uint32_t *ids, unsigned max);
