@@ -1,56 +1,58 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""check.py - decides whether what clients were told (history.py has the format) can be explained by
-a file system that keeps its promises.
+"""check.py - decides whether a file system that keeps its promises can explain the answers that its
+clients got (history.py has the format).
 
-    check.py [--to-open] [--flips] [--power] [--lease SECONDS] HISTORY... status 0: it can; 1: it
-        cannot, and each reason is a line; 2: no history
+    check.py [--to-open] [--flips] [--power] [--lease SECONDS] HISTORY...
 
-What is held:
+Its status is 0 where it can, 1 where it cannot (each reason is a line), and 2 where the files are
+no history.
+
+What it holds a file system to:
 - Each byte of each file, and each name of each folder, is a register that all see change at single
-moments (linearizable): an operation takes effect once, at one
-  moment between its call and its done; one of unknown outcome at any moment after its call, or
-      never. With values that are written once this is decided
-  exactly and in O(n log n) (Gibbons and Korach, Testing Shared Memories, 1997: "zones").
-- So an acknowledged write, truncation or change of a name is there until another one, nobody sees a
-byte or name go back, nothing is seen that was not asked for,
-  and no bytes are seen beyond a size or missing below it. What was written through a cache counts
-      from its fsync or close on.
+  moments (linearizable). An operation takes effect once, at one moment between its call and its
+  done. An operation of unknown outcome takes effect at any moment after its call, or never. With
+  values that are written once, check.py decides this exactly and in O(n log n) (Gibbons and Korach,
+  Testing Shared Memories, 1997: "zones").
+- So an acknowledged write, truncation or change of a name is there until another one. No client
+  sees a byte or a name go back, sees what no client asked for, sees bytes beyond a size, or misses
+  bytes below it. What a client wrote through a cache counts from its fsync or close on.
 - A client sees its own writes from the moment they return, whatever its cache does.
-- A size that is told is one that a write or truncation made. A rename is one change of two names.
-An exclusive create, link or unlink is one change: two of them do not both succeed.
-- Between the done of lock and the call of unlock nobody else has a lock that conflicts; EAGAIN has
-a lock that may be the reason, or a grace period.
+- A reported size is one that a write or truncation made. A rename is one change of two names. An
+  exclusive create, link or unlink is one change: two of them do not both succeed.
+- Between the done of lock and the call of unlock no other process has a lock that conflicts. EAGAIN
+  has a lock that may be the reason, or a grace period.
 
 Options, each a promise that is weaker:
 - to_open: cached reads of a process are as new as its last open of the file, not as new as
-themselves (NFS close-to-open).
-- flips: a byte that two clients wrote at the same time may change once, for each client that reads,
-to the other writer's byte, if a data server was lost (mark "lost") between.
-- power: what is not yet durable may be seen, and be gone again: data servers lose what they had not
-synced.
-- lease: seconds that a client which is away keeps its locks. With one that is away for longer its
-sessions go, and with them what the server knows of its requests (RFC 8881,
-  section 2.10.6.1): it asks again, and a change of bytes that it asked for takes effect once or
-      twice between its call and its done.
+  themselves (NFS close-to-open).
+- flips: two clients wrote a byte at the same time, and a data server was lost (mark "lost")
+  between. Then the byte may change once, for each client that reads, to the other writer's byte.
+- power: a client may see what is not yet durable, and it may be gone later: data servers lose what
+  they had not synced.
+- lease: seconds that a client which is away keeps its locks. A client that is away for longer loses
+  its sessions, and with them what the server knows of its requests (RFC 8881, section 2.10.6.1).
+  The client asks again, and a change of bytes that it asked for takes effect once or twice between
+  its call and its done.
 
 What it does not see (write the test so that it does not matter, or look elsewhere):
-- Operations of several bytes or names are judged byte by byte: half a write that is seen is no
-violation (POSIX wants more, NFS does not give it).
-- A value that is written more than once to one register (a file that is renamed away and back;
-zeros of several truncations) is given to the earliest operation that explains it,
-  then to the latest (one that was asked for again, if there is one). Where neither can be
-  explained, all orders are searched, in which nothing takes effect twice (flips and lease allow
-  that). A history is refused where none of them explains it, and where the search takes more than
+- It judges operations of several bytes or names byte by byte: half a write that a client sees is no
+  violation (POSIX wants more, NFS does not give it).
+- A value may be written more than once to one register (a file that is renamed away and back; zeros
+  of several truncations). check.py gives a read of it to the earliest operation that explains the
+  read, then to the latest (one that the client asked for again, if there is one). Where neither
+  explains it, check.py searches all orders in which nothing takes effect twice (flips and lease
+  allow that). It refuses a history where no order explains it, and where the search takes more than
   SEARCH steps (many operations of unknown outcome).
-- rename believes f: who renames must know what it moves (give each process names of its own to
-rename from). link counts, times, modes are not judged.
-- After a "restore" bytes written since the backup may be there or not, each by itself; names are
-those of one moment of the backup's time, each by itself.
-- Operations it does not know are an error, so that nobody believes they were judged.
+- rename believes f: a process must know what it renames (give each process names of its own to
+  rename from).
+- check.py does not judge link counts, times and modes.
+- After a "restore", bytes written since the backup may be there or not, each by itself. Names are
+  those of one moment of the backup's time, each by itself.
+- Operations that it does not know are an error, so that they do not pass for judged.
 
 Cost: 10 to 30 us a line (more where operations are large and cut across each other), and about 1
-KiB of memory: a million lines take up to half a minute and 1 GB.
+KiB of memory. A million lines take up to half a minute and 1 GB.
 """
 import argparse
 import bisect
@@ -63,13 +65,13 @@ from history import ALIEN, INF, NOTHING, History, Malformed  # noqa: E402
 
 Options = collections.namedtuple("Options", "to_open flips power lease",
                                  defaults=(False, False, False, 0.0))
-MOST = 50  # violations of one kind that are told
+MOST = 50  # violations of one kind that are reported
 SEARCH = 200000  # steps of a search, some seconds
 
 
 class Violation(Exception):
-    """kind is one word (tests/unit/checker_test.py has all), what the register and how it broke,
-    ops the operations that show it."""
+    """kind is one word (tests/unit/checker_test.py has all). what is the register and how it broke.
+    ops are the operations that show it."""
 
     def __init__(self, kind, what, *ops):
         super().__init__(kind, what)
@@ -83,7 +85,7 @@ class Violation(Exception):
 # ---- one register
 
 class Write:
-    """A value, when it came into the register at the earliest and at the latest; op is None for
+    """A value, and when it came into the register at the earliest and at the latest. op is None for
     what was there at the start."""
     __slots__ = ("inv", "res", "val", "op", "reads")
 
@@ -99,8 +101,8 @@ class Read:
 
 
 def give_reads(writes, reads, latest):
-    """Each read to the write that it saw; the first violation, or None. Reads of a value that
-    several wrote go to the earliest (latest) that can be meant."""
+    """Gives each read to the write that it saw. Returns the first violation, or None. Reads of a
+    value that several operations wrote go to the earliest (latest) that can be meant."""
     by_val = {}
     for w in writes:
         w.reads = []
@@ -122,7 +124,7 @@ def give_reads(writes, reads, latest):
             have[0].reads.append(r)
     if not several:
         return None
-    # What is known to be over by when: (latest moment of effect, earliest moment), by the first.
+    # What is over by when: (latest moment of effect, earliest moment), by the first.
     done = sorted((min([w.res] + [r.res for r in w.reads]), w.inv) for w in writes)
     ends, newest = [d[0] for d in done], []
     for d in done:
@@ -150,8 +152,8 @@ def by_client(reads):
 
 
 def is_flip(a, b, lost):
-    """Two that were written at the same time, and a server was lost: each client's reads change
-    once from one to the other."""
+    """The two values were written at the same time, and a server was lost: each client's reads
+    change once from one to the other."""
     if a.inv > b.res or b.inv > a.res or a.op is None or b.op is None:
         return False
     xs, ys = by_client(a.reads), by_client(b.reads)
@@ -166,13 +168,13 @@ def is_flip(a, b, lost):
 
 
 def is_again(a, b):
-    """One was asked for again, and the other came between."""
+    """One client asked again for its write, and the other write came between."""
     return (any(w.op is not None and w.op.again for w in (a, b)) and a.inv <= b.res
             and b.inv <= a.res)
 
 
 def told(a, b):
-    """Why a, which was still seen at its zone's end, and b exclude each other."""
+    """Why a, which a client still saw at its zone's end, and b exclude each other."""
     last = max(a.reads, key=lambda r: r.inv).op if a.reads else None
     seen = min(b.reads, key=lambda r: r.res).op if b.reads else None
     if a.res < b.inv:
@@ -185,8 +187,8 @@ def told(a, b):
 
 
 def zones(writes, lost, flips):
-    """The first violation, or None. Every value's time from when it surely was there to when it
-    surely still was must exclude every other's."""
+    """The first violation, or None. Each value has a time from when it surely was there to when it
+    surely still was. That time must exclude every other value's."""
     forward, backward = [], []
     for w in writes:
         lo, hi = w.res, w.inv
@@ -233,7 +235,8 @@ def register(writes, reads, lost=(), flips=False):
 
 
 def fewest_waiting(states):
-    """Of states with one value and the same writes to come, those in which fewest reads wait."""
+    """Of states with one value and the same writes to come, those in which the
+    fewest reads wait."""
     kept = {}
     for value, todo, waiting in sorted(states, key=lambda s: len(s[2])):
         have = kept.setdefault((value, todo), [])
@@ -247,9 +250,9 @@ def in_some_order(writes, reads):
 
     Just-in-time linearization (Lowe, Testing for linearizability, 2017): a write takes effect when
     something ends that needs it to. A state is the value, the writes that are to come, and the
-    reads that have not seen theirs. Two things keep the states few. Of writes of one value the one
-    that ends first goes first. One whose value nobody sees may have come just before any other
-    write: it is tried by itself only when it ends and none has come.
+    reads that have not seen theirs. Two rules keep the states few. Of writes of one value, the one
+    that ends first goes first. A write whose value no read sees may have come just before any other
+    write, so the search tries it by itself only when it ends and no other write has come.
     """
     CALL, DONE = 0, 1
     events = []
@@ -261,7 +264,7 @@ def in_some_order(writes, reads):
     seen_by_some = {r.val for r in reads}
     unseen = frozenset(k for k, w in enumerate(writes) if w.val not in seen_by_some)
     steps, none = 0, frozenset()
-    states = {(object(), none, none)}  # what is there at the start is a write, too
+    states = {(object(), none, none)}  # what is there at the start is a write too
 
     def after_write(k, todo, waiting):
         value = writes[k].val
@@ -313,7 +316,7 @@ def in_some_order(writes, reads):
 
 def settle(ops, crashes):
     """When each buffered write was visible at the latest: {op: time}. A fsync or close covers what
-    the client wrote to the file before, but not what an earlier one failed for."""
+    the client wrote to the file before, except what an earlier failed one was for."""
     due, out, closed = {}, {}, {}
     events = [(o.until if o.op == "write" else o.res, 0, o) for o in ops
               if o.op in ("write", "fsync", "close") and not (o.op == "write" and o.a["sync"])]
@@ -357,8 +360,8 @@ class File:
         self.ops = []
 
     def makers(self):
-        """(from, to, earliest, latest, value, op) of all that changes bytes. A truncation or hole
-        puts NOTHING."""
+        """(from, to, earliest, latest, value, op) of all that changes bytes. A truncation or a
+        hole puts NOTHING."""
         crashes = [m for m in self.marks if m["what"] == "crash"]
         visible = settle(self.ops, crashes)
         restores = [(m["since"], m["t"]) for m in self.marks if m["what"] == "restore"]
@@ -380,7 +383,7 @@ class File:
                 yield off, end, o.inv, res, NOTHING, o
 
     def seen(self):
-        """(from, to, earliest, latest, value, op) of all that was seen."""
+        """(from, to, earliest, latest, value, op) of all that clients saw."""
         opened = {}
         for o in self.ops:
             if o.op == "open":
@@ -442,7 +445,7 @@ class File:
                     v, o) for a, b, inv, _, v, o in made if o.client == c]
             tags = {m[4] for m in own}
             if any(o.client != c and v == NOTHING for *_, v, o in made):
-                continue  # another one's truncation may explain any nothing
+                continue  # another client's truncation may explain any nothing
             mine = [(a, b, o.inv + o.slack, o.res - o.slack, v, o) for a, b, _, _, v, o in seen
                     if o.client == c and v in tags and v != NOTHING]
             yield from self.segments(own, mine, False)
@@ -474,7 +477,8 @@ class File:
                     yield bad
 
     def check_sizes(self, made):
-        """A size that was told was made by something, and by nothing that was cut away before."""
+        """A write or truncation made each reported size, and no truncation before
+        had taken it away."""
         ends, cut = {0: [(-INF, -INF)]}, []
         for a, b, inv, res, _, o in made:
             if o.op == "truncate":
@@ -505,7 +509,7 @@ class Names:
     def __init__(self, options, marks):
         self.options, self.marks = options, marks
         self.writes, self.reads, self.maybe = {}, {}, {}
-        self.changes = {}  # register: [(op, what it needs to be there before: True, False, None)]
+        self.changes = {}  # register: [(op, what must be there before it: True, False, None)]
         self.lists, self.halves = [], {}
 
     def put(self, key, op, val, needs):
@@ -560,7 +564,7 @@ class Names:
                 self.see((o.a["dir"], name), o, listed.get(name))
 
     def life(self, key):
-        """Before the first time and after the second one nothing could be there, and that it is not
+        """Before the first time and after the second one, nothing could be there. That it is not
         there needs no judge."""
         writes = self.writes.get(key)
         if not writes:
@@ -570,7 +574,7 @@ class Names:
         return min(w.inv for w in writes), last.res if over else INF
 
     def bind_unknown(self, key):
-        """An identity that nobody is known to have made is that of a create whose answer did not
+        """An identity may have no known maker. Then it is that of a create whose answer did not
         come, if there is one."""
         writes = self.writes.get(key, [])
         open_ones = [w for w in writes if isinstance(w.val, tuple)]
@@ -586,7 +590,7 @@ class Names:
                 known.add(r.val)
 
     def tighten(self):
-        """Both halves of a rename took effect by when one of them was seen."""
+        """Both halves of a rename took effect by the time when a client saw one of them."""
         single = {}
         for key, reads in self.reads.items():
             count = collections.Counter(w.val for w in self.writes.get(key, ()))
@@ -603,7 +607,7 @@ class Names:
                 w.res = min(w.res, hi)
 
     def gone(self, op):
-        """When the old name was seen to be away, if nothing but this rename takes it away."""
+        """When a client saw that the old name was away, if only this rename takes it away."""
         key = op.a["dir"], op.a["name"]
         if sum(w.val is None for w in self.writes[key]) != 1:
             return INF
@@ -631,7 +635,7 @@ class Names:
             yield from self.check_present(key, ops, restores)
 
     def one(self, key, restores):
-        """Each time between restores by itself; a restore begins with what the name may have been
+        """Each time between restores by itself. A restore begins with what the name may have been
         in the backup's time."""
         writes, reads = self.writes.get(key, []), self.reads.get(key, [])
         begin = [Write(-INF, -INF, None, None)]
@@ -652,8 +656,8 @@ class Names:
         return None
 
     def check_changes(self, key, restores):
-        """Of two that need the name not to be there (to be there), and both succeeded, something
-        came between."""
+        """Two operations that need the name to be absent (or present) both succeeded:
+        something came between."""
         acts = sorted(((o, n, v) for o, n, v in self.changes.get(key, ())), key=lambda c: c[0].inv)
         for i, (o, needs, _) in enumerate(acts):
             if needs is None or o.res == INF:
@@ -711,9 +715,9 @@ class Locks:
                                 "lock in its way", o)
 
     def holds(self):
-        """[sure from, sure to, first byte, end, kind, owner, op] of each piece; and the refusals. A
-        restart keeps locks (they are reclaimed); being away longer than the lease, or a crash, ends
-        them."""
+        """[sure from, sure to, first byte, end, kind, owner, op] of each piece; and the refusals.
+        A restart keeps locks (clients reclaim them). A crash ends them, and so does an absence
+        longer than the lease."""
         held, refused, mine = [], [], {}
         for o in self.ops:
             if o.err:
@@ -765,7 +769,7 @@ class Locks:
         return out, ends
 
     def explained(self, o, possible, ends):
-        """A lock of another that may have been there, or a grace period."""
+        """Another process' lock that may have been there, or a grace period."""
         if any(m["what"] == "grace" and m["t"] <= o.res and m.get("until", INF) >= o.inv
                for m in self.marks):
             return True

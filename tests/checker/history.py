@@ -1,57 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""history.py - the format of a history: what clients of a file system asked, when, and what they
-were told. This is its manual.
+"""history.py - the format of a history: what the clients of a file system asked, when they asked,
+and which answers they got. This is its manual.
 
 A history is one or more files of lines, each line a JSON object. Order does not matter; times do.
-Three kinds of lines:
+There are three kinds of lines.
 
-    {"e": "call", "p": "g1/0", "n": 7, "t": 12.5, "op": "write", ...} process p begins its operation
-        n
-    {"e": "done", "p": "g1/0", "n": 7, "t": 12.6, ...} and ends it; with "err" (an errno's name) it
-        failed
-    {"e": "mark", "t": 13.0, "what": "lost", "who": "ds1"} something happened that the judge has to
-        know
+Process p begins its operation n:
 
-p is CLIENT/NUMBER: a client is one cache (a mounted kernel, a library), a number one thread of it,
-which does one thing at a time. A call without a done has an unknown outcome: it happened, or did
-not, or happens yet. So has one that failed with an error that says nothing (EIO, ETIMEDOUT, EINTR,
-ESTALE, ...): only the errors below, where an operation says so, are answers. Times are seconds of
-one clock, or of each client's own with a mark "clock".
+    {"e": "call", "p": "g1/0", "n": 7, "t": 12.5, "op": "write", ...}
 
-Files and folders are told by identity (f, dir: a string, never used again), not by name. Bytes are
-told by the tag of the write that they come from: a positive number that no other write of the
-history has; 0 is no byte (a hole, or past the end) and -1 bytes that no recorded write can have
+It ends the operation. With "err" (an errno's name) the operation failed:
+
+    {"e": "done", "p": "g1/0", "n": 7, "t": 12.6, ...}
+
+Something happened that the judge has to know:
+
+    {"e": "mark", "t": 13.0, "what": "lost", "who": "ds1"}
+
+p is CLIENT/NUMBER. A client is one cache (a mounted kernel, a library). A number is one thread of
+it, which does one thing at a time. A call without a done has an unknown outcome: it happened, or
+did not, or happens yet. So has a call that failed with an error that says nothing (EIO, ETIMEDOUT,
+EINTR, ESTALE, ...): only the errors below, where an operation says so, are answers. Times are
+seconds of one clock, or of each client's own with a mark "clock".
+
+A history names files and folders by identity (f, dir: a string, never used again), not by name. It
+names bytes by the tag of the write that they come from: a positive number that no other write of
+the history has. 0 is no byte (a hole, or past the end). -1 is bytes that no recorded write can have
 made.
 
-    op what the call has what the done has, and the errors that are answers
-    create    dir name                                f: always exclusive; mkdir is the same. EEXIST
-    lookup    dir name                                f. ENOENT
-    link      f dir name                              EEXIST
-    unlink    dir name                                rmdir is the same. ENOENT
-    rename    f dir name todir toname                 f is what the caller knows to be there. ENOENT
-    readdir   dir                                     names: [[name, f], ...], all of them
-    open f from here on the process' cached reads are not older than this
-    close     f                                       what the client wrote is visible from now on
-    fsync     f                                       and from now on it is durable as well
-    write f off len tag sync len: how many bytes (all, if not told). sync: visible and durable when
-        it is done
-    zero f off len these are no bytes any more (a hole); always sync
-    truncate  f size                                  always sync
-    read f off len direct runs: [[length, tag], ...] from off on; less than len is the end of the
-        file. direct: past the client's cache
-    stat      f                                       size
-    lock      f off len kind                          kind: "r" or "w"; len 0: to the end. EAGAIN
+    op        what the call has     what the done has, and the errors that are answers
+    create    dir name              f: always exclusive; mkdir is the same. EEXIST
+    lookup    dir name              f. ENOENT
+    link      f dir name            EEXIST
+    unlink    dir name              rmdir is the same. ENOENT
+    rename    f dir name            f is what the caller knows to be there. ENOENT
+              todir toname
+    readdir   dir                   names: [[name, f], ...], all of them
+    open      f                     from here on the process' cached reads are not older than this
+    close     f                     what the client wrote is visible from now on
+    fsync     f                     and from now on it is durable as well
+    write     f off len tag sync    len: how many bytes (all, if absent). sync: visible and durable
+                                    when it is done
+    zero      f off len             these are no bytes any more (a hole); always sync
+    truncate  f size                always sync
+    read      f off len direct      runs: [[length, tag], ...] from off on; less than len is the end
+                                    of the file. direct: past the client's cache
+    stat      f                     size
+    lock      f off len kind        kind: "r" or "w"; len 0: to the end. EAGAIN
     unlock    f off len
 
-    mark      what it has                             what it means
-    clock who offset error client who: add offset to its times; they are right to within error
-    crash who client who lost its cache, its locks and what it had not made durable
-    lost who, until (a time) a data server did not answer (killed, stopped, cut off); see
-        Options.flips in check.py
-    away who, until client who could not reach the metadata server: its lease may have run out
-    grace until a metadata server was down, or gave no new locks
-    restore since, before the metadata is as it was at some moment between these two times (a
-        backup), from t on; nothing was under way at t
+    mark      what it has           what it means
+    clock     who offset error      client who: add offset to its times; they are right to within
+                                    error
+    crash     who                   client who lost its cache, its locks and what it had not made
+                                    durable
+    lost      who, until (a time)   a data server did not answer (killed, stopped, cut off); see
+                                    Options.flips in check.py
+    away      who, until            client who could not reach the metadata server: its lease may
+                                    have run out
+    grace     until                 a metadata server was down, or gave no new locks
+    restore   since, before         from t on the metadata is as it was at some moment between these
+                                    two times (a backup); nothing was under way at t
 """
 import json
 
@@ -77,11 +86,11 @@ class Malformed(Exception):
 
 
 class Op:
-    """One operation. inv and res are widened by the error of the client's clock; res is INF where
-    the outcome is unknown, and until is when the call returned all the same. err: an answer that is
-    an error. again: it may have taken effect more than once between inv and res (check.py says
-    when). slack is what the interval grew by: times of one client among themselves are right
-    without it."""
+    """One operation. inv and res are widened by the error of the client's clock. res is INF where
+    the outcome is unknown; until is when the call returned all the same. err: an answer that is
+    an error. again: the operation may have taken effect more than once between inv and res
+    (check.py says when). slack is what the interval grew by: times of one client among themselves
+    are right without it."""
     __slots__ = ("p", "client", "n", "op", "inv", "res", "a", "got", "err", "until", "slack",
                  "again")
 

@@ -1,31 +1,30 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""record.py - works on a mounted folder at random and writes what it asked and was told: a history
-(history.py).
+"""record.py - works on a mounted folder at random, and writes what it asked and which answers it
+got: a history (history.py).
 
 record.py clock PORT
-    on the machine that gives all clients their time: answers each datagram with its clock, until it
-        is ended
-record.py work FOLDER OUT CLIENT [--number N] [--phase N] [--seed S] [--seconds S] [--clock
-HOST:PORT] [--flags PATH] [--limit S] [--roles LETTERS]
+    runs on the machine that gives all clients their time. It answers each datagram with its clock,
+    until it is ended.
+record.py work FOLDER OUT CLIENT [--number N] [--phase N] [--seed S] [--seconds S]
+        [--clock HOST:PORT] [--flags PATH] [--limit S] [--roles LETTERS]
     CLIENT works on FOLDER, and the histories of its processes are OUT.0, OUT.1, ... It ends after
-        --seconds or when the file PATH.stop is there. While PATH.pause is there
-    it holds nothing open and does nothing, and shows that by PATH.paused. An operation that takes
-        longer than --limit is a complaint and the end. --number (1 to 15) is the client's own,
-    --phase counts the times it works on the same folder.
-    What failed, the longest wait, and the seed are lines at the end.
+    --seconds or when the file PATH.stop is there. While PATH.pause is there it holds nothing open
+    and does nothing, and shows that by PATH.paused. An operation that takes longer than --limit is
+    a complaint and the end. --number (1 to 15) is the client's own, --phase counts the times it
+    works on the same folder. What failed, the longest wait, and the seed are lines at the end.
 record.py read FOLDER OUT CLIENT [--clock HOST:PORT]
-    reads everything that is there, past the cache: what is left at the end
+    reads everything that is there, past the cache: what is left at the end.
 
 Roles, a process for each letter:
     b   blocks of files that all clients write, past the cache: reads, writes, truncations, sizes
-    c a file of its own through the cache, with fsync and close; and the other clients' files,
-        opened anew each time
-    n names in a folder that all use: creates, renames over another, links, unlinks, look-ups,
+    c   a file of its own through the cache, with fsync and close; and the other clients' files,
+        opened again each time
+    n   names in a folder that all use: creates, renames over another, links, unlinks, look-ups,
         listings
     l   locks on parts of one file
-Mount with actimeo=0,lookupcache=none: names and sizes are judged as the servers tell them, and a
-client's caches of attributes promise less.
+Mount with actimeo=0,lookupcache=none: the checker judges names and sizes as the servers report
+them, and a client's caches of attributes promise less.
 
 Every 16 bytes that are written name their write and where they belong, so what is read needs no
 table. Each process renames only what it made, and holds no lock while it waits for another.
@@ -103,8 +102,8 @@ class Process:
         os.write(self.out, (json.dumps(r) + "\n").encode())
 
     def do(self, op, fn, got=None, **a):
-        """fn() does it. got(its value) is what the end tells. Gives fn's value, or None where it
-        failed."""
+        """fn() does it. got(its value) is what the line of the end reports. Returns fn's value, or
+        None where it failed."""
         self.n += 1
         self.state.began = begin = now()
         self.line(e="call", p=self.p, n=self.n, t=begin, op=op, **a)
@@ -144,8 +143,8 @@ class Process:
     cached = ()
 
     def fd_of(self, name, flags):
-        """(identity, descriptor) of a file of the folder, kept open. A descriptor that is stale is
-        opened anew."""
+        """(identity, descriptor) of a file of the folder, kept open. It opens a file again whose
+        descriptor is stale."""
         if name not in self.fds:
             fd = os.open(os.path.join(self.a.folder, name), flags, 0o666)
             self.fds[name] = f"i{os.fstat(fd).st_ino}", fd
@@ -220,7 +219,7 @@ class Process:
                     self.do("read", lambda off=off, n=n: os.pread(fd, n, off),
                             lambda v, off=off: {"runs": runs_of(v, off)}, f=f, off=off, len=n,
                             direct=False)
-        # A close alone leaves it to a write delegation when it is written.
+        # A close alone leaves it to a write delegation when the client writes it.
         if mine:
             self.do("fsync", lambda: os.fsync(fd), f=f)
         self.do("close", lambda: os.close(fd), f=f)
@@ -392,7 +391,7 @@ def cmd_work(*args):
 
 
 def watch(a, children):
-    """Until all processes have ended; 1 where one hangs or ended badly."""
+    """Waits until all processes have ended. Returns 1 where one hangs or ended badly."""
     status, states, paused = 0, list(children.values()), False
     while children:
         pid, how = os.waitpid(-1, os.WNOHANG)
