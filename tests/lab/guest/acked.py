@@ -3,21 +3,21 @@
 """acked.py - writes a file, and knows which bytes of it must be there.
 
 acked.py write FILE LOG SHARED NAME [SECONDS]
-    writes blocks of FILE and notes in LOG what it began and what was acknowledged, until SHARED has
-        the flag NAME.stop. FILE is made at once. While there is NAME.pause it holds nothing open
-    and shows that by NAME.paused. An error is noted, and the block written again. SECONDS bounds
-        each block: who waits longer ends with a complaint.
+    makes FILE at once and writes blocks of it. Notes in LOG what it began and what the server
+    acknowledged, until SHARED has the flag NAME.stop. While there is NAME.pause it holds nothing
+    open and shows that by NAME.paused. It notes an error and writes the block again. SECONDS bounds
+    the wait for each block: a longer one ends it with a complaint.
 acked.py verify FILE LOG...
-    every page holds a version that is not older than the last that was acknowledged, and that was
-        written at all
+    every page holds a version that was written, and that is not older than the last one that the
+    server acknowledged.
 acked.py mirrors CLUSTER DIR SHARED NAME...
-    the same of each copy in the data servers' stores, and that the copies of a stripe are equal.
-        DIR/NAME.layout is what weft --json file show prints, SHARED/NAME.log the log.
+    checks the same of each copy in the data servers' stores, and that the copies of a stripe are
+    equal. DIR/NAME.layout is what weft --json file show prints, SHARED/NAME.log the log.
 acked.py count LOG
-    how many blocks were acknowledged, how many errors there were, and the longest wait for one
-        block
+    prints how many blocks were acknowledged, how many errors there were, and the longest wait for
+    one block.
 
-A block of 64 KiB is 16 pages, and each names the log's number (from its name), block, page and
+A block of 64 KiB is 16 pages. Each page names the log's number (from its name), block, page and
 version, and is filled by them.
 """
 import hashlib
@@ -50,8 +50,8 @@ def seed_of(log):
 
 
 class Log:
-    """Lines: "i BLOCK VERSION TIME" before a write, "a ..." when it is acknowledged, "e ERRNO TEXT
-    TIME". The file is the host's, so it outlives the guest."""
+    """Lines: "i BLOCK VERSION TIME" before a write, "a ..." when the server acknowledged it, "e
+    ERRNO TEXT TIME" after an error. The file is the host's, so it outlives the guest."""
 
     def __init__(self, path):
         self.f = open(path, "a", encoding="ascii", buffering=1)
@@ -159,8 +159,8 @@ def read_log(path):
 
 
 def look(data, logs):
-    """What is wrong with these bytes of a file that the logs are of. Each block belongs to the one
-    log that has it."""
+    """What is wrong with these bytes of a file that the logs describe. Each block belongs to the
+    one log that has it."""
     wrong, pages = [], 0
     for log in logs:
         seed = seed_of(log)
@@ -216,8 +216,8 @@ def mirrors(cluster, layout, log):
         for m, row in enumerate(objects[1:], 1):
             a, b = objects[0][s], row[s]
             if stripes > 1 and "g" in {objects_on(lay, 0, s)[0], objects_on(lay, m, s)[0]}:
-                # On any NFSv3 server an object of a striped file goes on to where the file was seen
-                # to end (docs/generic.md).
+                # On any NFSv3 server an object of a striped file extends to the end of the file
+                # that a client saw (docs/generic.md).
                 a, b = (x.ljust(max(len(a), len(b)), b"\0") for x in (a, b))
             if a != b:
                 at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))

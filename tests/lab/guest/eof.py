@@ -1,8 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""eof.py open|... - files with tails whose end is in another stripe than their first byte. eof.py
-FOLDER SHARED PAUSE: opens them, reads their heads, says so, and reads their tails while the
-metadata server stands still."""
+"""eof.py - striped files whose end is in another stripe than the first byte of their tail.
+
+eof.py make FOLDER
+    makes the files.
+eof.py FOLDER SHARED PAUSE LIMIT
+    opens the files, reads their heads, says so, and reads their tails while the metadata server
+    stands still.
+"""
 import mmap
 import os
 import sys

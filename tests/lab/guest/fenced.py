@@ -4,10 +4,11 @@
 
 fenced.py first FOLDER SHARED ROUNDS
     in round N writes A over FOLDER/fN, again and again, by direct I/O, from the flag first.N to the
-        flag stop.N; each block that is acknowledged adds a byte to SHARED/acked.N. What
-    fails is tried again, for it is fenced meanwhile. Then it shows the flag over.N.
+    flag stop.N. Each acknowledged block adds a byte to SHARED/acked.N. It tries again what fails,
+    because it is fenced meanwhile. Then it shows the flag over.N.
 fenced.py second FOLDER SHARED ROUNDS
-    at the flag second.N cuts the file to nothing, writes B all over it, and shows the flag wrote.N
+    at the flag second.N truncates the file to nothing, writes B all over it, and shows the flag
+    wrote.N.
 """
 import mmap
 import os

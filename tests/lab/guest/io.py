@@ -222,8 +222,8 @@ def t_100_gib_sparse(d):
 
 
 def t_beyond_the_maximum(d):
-    """A size that no data server's file system has: taken or refused, but at once (and what is left
-    of it goes with rm)."""
+    """A size that no data server's file system has. The server takes it or refuses it, but at once
+    (and rm removes what is left)."""
     began = time.monotonic()
     with open(f"{d}/f", "wb") as f:
         try:
@@ -234,7 +234,7 @@ def t_beyond_the_maximum(d):
 
 
 def t_many_writers_one_file(d):
-    """Processes of one client, each its own stretch."""
+    """Each process of one client has a stretch of its own."""
     pids = []
     for n in range(4):
         pid = os.fork()
@@ -251,7 +251,7 @@ def t_many_writers_one_file(d):
 
 
 def t_write_back_past_close(d):
-    """Data of many files that only the umount or sync writes."""
+    """Only the umount or sync writes the data of many files."""
     for n in range(50):
         with open(f"{d}/f{n}", "wb") as f:
             f.write(pattern(n, n * 1000))

@@ -3,7 +3,7 @@
 """nvme_io.py FILE STATE [OLD] - writes random data to FILE, with fsync, and reads it back past the
 cache, until STATE.stop is there.
 
-Compares every byte with a copy in memory (at first OLD's), which it leaves in STATE.copy.
+It compares every byte with a copy in memory (at first OLD's), which it leaves in STATE.copy.
 STATE.rounds counts the rounds, STATE.slowest is the longest in seconds. Any error ends it with
 status 1.
 """
@@ -23,7 +23,7 @@ os.ftruncate(fd, SIZE)
 while not os.path.exists(state + ".stop"):
     begin = time.monotonic()
     for _ in range(3):
-        # Most on pages; some not.
+        # Most of them begin on a page; some do not.
         size = rng.choice((1 << 20, 256 << 10, 4096, 70001))
         at = rng.randrange(0, SIZE - size)
         at -= at % 4096 if size % 4096 == 0 else 0

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""ops.py FOLDER FILES SEED - random changes of fresh files, each compared with a picture of its own
-in memory: writes with and without a map, cuts, holes, zeroed ranges, reads. Says what differs, and
-where."""
+"""ops.py FOLDER FILES SEED - makes random changes of new files, and compares each file with a copy
+in memory. The changes are writes with and without a map, truncations, holes, zeroed ranges, reads.
+Says what differs, and where."""
 import ctypes
 import mmap
 import os

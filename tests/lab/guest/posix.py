@@ -165,15 +165,16 @@ def leave_out(name, paths, args):
     """What differs for reasons outside of weft."""
     if "" in paths and name in ("rmdir", "rename", "unlink", "link"):  # the tops have other names
         return True
-    # The client sends no size that is the file's already, so it takes no set-id bits.
+    # The client does not send a size that the file already has, so it clears no set-id bits.
     if (name == "truncate" and is_kind(paths[0], stat.S_IFREG)
         and os.stat(tops[1] + paths[0]).st_size == args[0]):
         return True
-    # Of files that are neither regular nor directories the client asks for no right to execute.
+    # The client does not ask for the right to execute a file that is neither
+    # regular nor a directory.
     if name == "access" and args[0] & 1 and not is_kind(paths[0], stat.S_IFREG, stat.S_IFDIR,
                                                         stat.S_IFLNK):
         return True
-    # A chown that changes nothing is not sent.
+    # The client does not send a chown that changes nothing.
     return name == "lchown" and args == [-1, -1]
 
 
@@ -189,8 +190,8 @@ for step in range(steps):
     time.sleep(0.011)  # a tick of ext4's clock
     results = [users[who].call(name, [t + p for p in paths] + args) for t in tops]
     after = [{p: look(t + p) for p in watched} for t in tops]
-    # For NFS the client leaves it to the server whether a directory may be written, and finds other
-    # errors before it is asked.
+    # The client leaves it to the server whether a directory may be written, and finds other
+    # errors before it asks.
     if name in NAMING and results[1][0] == "EACCES" and results[0][0] not in ("ok", "ENOENT"):
         results[0] = results[1]
     for r in results:

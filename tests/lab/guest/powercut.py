@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""powercut.py LOOPDEV - the crash test (tests/fault/crash.py), with a power cut at each kill: what
-the page cache had not written is lost."""
+"""powercut.py LOOPDEV - the crash test (tests/fault/crash.py), with a power cut at each kill: the
+store loses what the page cache had not written."""
 import os
 import random
 import subprocess
@@ -24,7 +24,7 @@ def run(*args):
 
 
 def table(kind, *rest):
-    """From here on the device is this; what is on its way to it is not waited for."""
+    """Loads this table into the device. It does not wait for what is on its way to the device."""
     size = run("blockdev", "--getsz", LOOP).strip()
     run("dmsetup", "suspend", "--noflush", "--nolockfs", "cut")
     run("dmsetup", "load", "cut", "--table", " ".join(["0", size, kind, LOOP, "0", *rest]))
@@ -83,7 +83,7 @@ def main():
         print(f"not ok - everything acknowledged is there after each power cut\n#   {e}",
               flush=True)
         os._exit(1)
-    try:  # the test sees what is lost where nothing is synced
+    try:  # the test sees what is lost where the server syncs nothing
         cuts(8, "mds.sync=false")
         print("not ok - without mds.sync a power cut loses what was acknowledged", flush=True)
     except (Failed, OSError):

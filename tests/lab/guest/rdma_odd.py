@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""rdma_odd.py FILE - lengths and offsets that no page fits, each synchronous and each past the
-cache, against a copy in memory."""
+"""rdma_odd.py FILE - lengths and offsets that do not fit a page, each synchronous and each past the
+cache, compared with a copy in memory."""
 import mmap
 import os
 import random
@@ -35,7 +35,7 @@ for size in sizes:
     assert got == model[at:at + size], f"{size} bytes at {at}"
     drop(fd)
 os.close(fd)
-# Each READ as long as what is asked for.
+# Each READ is as long as the request.
 fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
 page = mmap.mmap(-1, 2 << 20)
 for size in sizes + [2 << 20]:

@@ -26,7 +26,7 @@ def run(*args):
 
 
 def table(i, kind, *rest):
-    """From here on the device is this; what is on its way to it is not waited for."""
+    """Loads this table into the device. It does not wait for what is on its way to the device."""
     size = run("blockdev", "--getsz", LOOPS[i - 1]).strip()
     run("dmsetup", "suspend", "--noflush", "--nolockfs", f"cut{i}")
     run("dmsetup", "load", f"cut{i}", "--table",
@@ -36,8 +36,7 @@ def table(i, kind, *rest):
 
 def cut(w):
     with open(os.path.join(w.dir, "run", "ds1.pid"), encoding="ascii") as f:
-        # a device that drops what it is told to keep is told nothing: a machine stops with its
-        # disks
+        # The server stands still before its disks drop writes: a machine stops with its disks.
         os.kill(int(f.read()), signal.SIGSTOP)
     for i in (1, 2):
         table(i, "flakey", "0", "3600", "1", "drop_writes")
@@ -56,7 +55,7 @@ def cut(w):
 
 
 def attempt(done, seconds=20):
-    """What the server may put off while it comes back."""
+    """Retries what the server may put off while it comes back."""
     end = time.monotonic() + seconds
     while True:
         try:
