@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of weft's figures. A bar is met when the median is."""
+"""What the project asks of weft's figures. A figure meets its bar when the median does."""
 from works import CPU, LATENCY, RATE, RPCS, SHOWN, Spread  # noqa: F401
 
-# Times the floor of an echo that an RPC may cost: one that reads, one that changes something and
-# makes it durable.
+# What an RPC may cost, in times the floor of an echo: an RPC that reads, and one that changes
+# something and makes it durable.
 READS, CHANGES = 3.0, 6.0
 
 
 class Bar:
     def __init__(self, name, value, bound, least=False):
-        """value: a Spread, a number or None (not measured); bound: the most it may be, or the
+        """value: a Spread, a number or None (not measured). bound: the most it may be, or the
         least; None: for comparison."""
         self.name, self.bound, self.least = name, bound, least
         self.value = value if value is None or isinstance(value, Spread) else Spread([value])
@@ -30,7 +30,7 @@ class Bar:
 
 
 def echo(results, work, phase, floor, server="weft"):
-    """Cost over that of as many bare messages as it takes."""
+    """Cost over that of as many bare messages as the work takes."""
     return results.ratio(work, phase, server, "floor", over=("floor", floor),
                          factor=1 / sum(RPCS[phase]))
 

@@ -5,19 +5,21 @@ between them.
 
     beside.py SHARED FILE [json]
 
-The client's side (tests/lab/guest/ganesha.sh) does what SHARED says, one piece of work at a time;
-here the servers' time is read before and after. FILE, JSON:
+The client's side (tests/lab/guest/ganesha.sh) does what SHARED says, one piece of work at a time.
+beside.py reads the servers' time before and after each piece. FILE is JSON:
 
-    rounds, mib, ops, syncs how much: rounds, MiB of bulk work, calls of 4 KiB, calls of 4 KiB that
-        are stable each
-    servers {name: {"pid": N, "metrics": WHERE or null}} the first is what the others are divided by
-    works      which of WORK below; none: all
-    perf a folder for a profile of each server and work, taken in a round of its own before; "":
-        none
+    rounds, mib, ops, syncs
+        how much: rounds, MiB of bulk work, calls of 4 KiB, calls of 4 KiB that are stable each
+    servers
+        {name: {"pid": N, "metrics": WHERE or null}}; the first is what the others are divided by
+    works
+        which of WORK below; none: all
+    perf
+        a folder for a profile of each server and work, taken in a round of its own before; "": none
 
-Time is that of the process in all its threads, in the kernel and outside, of those that have ended
-as well (its CPU clock). What the kernel's own threads do on its behalf is nobody's: writing back
-later what nobody has synced, completions of the disk.
+The time is that of the process in all its threads, in the kernel and outside, including threads
+that have ended (its CPU clock). It leaves out what the kernel's own threads do for the process:
+later writeback of what no call has synced, and completions of the disk.
 """
 import json
 import os
@@ -32,7 +34,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from metric import fetch  # noqa: E402
 
 LIMIT = 120  # seconds for one piece of work
-# of another process, see clock_getcpuclockid(3): ~PID << 3 and the kind of clock
+# Of another process, see clock_getcpuclockid(3): ~PID << 3 and the kind of clock
 CPUCLOCK_SCHED = 2
 
 # What is done, what one of it is, and how many of them, by the names of the counts.
@@ -75,7 +77,7 @@ def copied(where):
 
 
 class Client:
-    """The guest: one piece of work at a time, by files that both see."""
+    """The guest does one piece of work at a time, by files that both see."""
 
     def __init__(self, shared):
         self.shared = shared
@@ -123,7 +125,8 @@ class Bench:
             ops = [int(has[2][p] - had[2][p]) for p in has[2]]
             if has[1] > had[1]:
                 self.copies[work, server] = (has[0] - had[0]) / (has[1] - had[1])
-        # Of calls of 4 KiB, those that came: the client writes once what was written twice.
+        # Of calls of 4 KiB, those that came: the client writes a page once that the
+        # program wrote twice.
         units = WORK[work][1] == "4 KiB" and sum(ops[:2]) or count
         self.us.setdefault((work, server), []).append(spent / units / 1000)
         self.switched.setdefault((work, server), []).append(switched / units)
@@ -140,7 +143,7 @@ class Bench:
 
     def run(self):
         names = list(self.servers)
-        for server in names:  # what comes first only once
+        for server in names:  # what comes only the first time
             for work in self.works:
                 self.client.do(server, work, 16)
                 if self.spec["perf"]:

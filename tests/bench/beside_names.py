@@ -25,7 +25,7 @@ def main():
     with open(sys.argv[2], encoding="ascii") as f:
         spec = json.load(f)
     client, results, names = Client(sys.argv[1]), Results(), list(spec["servers"])
-    for r in range(spec["rounds"] + 1):  # the first one comes only once and is not counted
+    for r in range(spec["rounds"] + 1):  # the first round does not count
         for work in WORKS:
             for server in names[r % len(names):] + names[:r % len(names)]:
                 before = sum(map(cpu_ns, spec["servers"][server]))

@@ -3,10 +3,10 @@
 """creates.py [IN_FLIGHT [COUNT]] - durable creates in flight together at a weft-mds of this build:
 how many share a commit, and what one costs.
 
-Run in the build tree, as bash tests/netns /usr/bin/python3 .../tests/bench/creates.py: it starts a
-cluster with weft-dev in a folder under TMPDIR. IN_FLIGHT (1000) OPENs that create a file each are
-on the wire at any time, over as many sessions of 16 slots as that takes; COUNT (8000) are done. The
-requests are made before the clock starts.
+Run it in the build tree, as bash tests/netns /usr/bin/python3 .../tests/bench/creates.py: it starts
+a cluster with weft-dev in a folder under TMPDIR. IN_FLIGHT (1000) OPENs that create a file each are
+on the wire at any time, over as many sessions of 16 slots as that takes. COUNT (8000) are done in
+all. The script makes the requests before the clock starts.
 """
 import json
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NFSv3 READ and WRITE over TCP by nfs3_load, of one file at each server: an object of weft by the
-handle of its layout (direct I/O), a file of a folder that weft-ds exports and the same file by
-nfs-ganesha (both through the page cache)."""
+"""NFSv3 READ and WRITE over TCP by nfs3_load, of one file at each server. The files are an object
+of weft by the handle of its layout (direct I/O), a file of a folder that weft-ds exports, and the
+same file by nfs-ganesha (both through the page cache)."""
 import os
 import subprocess
 import sys
@@ -20,7 +20,7 @@ TITLES = {"weft": "by layout", "weft-path": "a folder of weft-ds",
 
 class Data:
     def __init__(self, weft, tree, ganesha):
-        """tree: the folder that both export."""
+        """tree: the folder that both servers export."""
         with open(os.path.join(tree, "file"), "wb"):
             pass
         from nfs3 import V3
@@ -66,7 +66,7 @@ class Data:
             raise peers.Trouble(f"{name}: {what} by NFSv3: {done.stderr.strip()[-200:]}")
 
     def round(self, r, results, scale):
-        self.client.root()  # the lease is kept
+        self.client.root()  # this keeps the lease
         names = list(self.files)
         first = r % len(names)
         for phase, (what, size, count, window) in CALLS.items():

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of a data server per MiB and per 4 KiB over TCP, for several settings side by side:
-rounds of all in turn, so that what the machine does besides falls on all. Prints the least of all
-rounds, which is what it takes undisturbed, and ratios to the first.
+"""CPU time of a data server per MiB and per 4 KiB over TCP, for several settings side by side.
+Rounds of all settings run in turn, so that other work of the machine falls on all. Prints the least
+of all rounds, which is the cost without disturbance, and ratios to the first setting.
 
-    ds_cpu.py [--mib N] [--rounds N] [--sizes BYTES... --] NAME:KEY=VALUE,KEY=VALUE... NAME:... (in
-        a built tree)
+    ds_cpu.py [--mib N] [--rounds N] [--sizes BYTES... --] NAME:KEY=VALUE,KEY=VALUE... NAME:...
     ds_cpu.py plain:ds.pool=0 pool:ds.pool=64M
     ds_cpu.py old@/path/to/another/build: new:
+
+Run it in a built tree.
 """
 import argparse
 import os
@@ -60,7 +61,7 @@ class Variant:
         for size in sizes:
             n = min(mib * MIB // size, mib * 16)
             for what, proc in (("write", 7), ("read", 6)):
-                self.calls(ds, proc, fh, size, min(n, 2 * DEPTH))  # what comes first only once
+                self.calls(ds, proc, fh, size, min(n, 2 * DEPTH))  # what comes only the first time
                 before = cpu_ns(pid)
                 self.calls(ds, proc, fh, size, n)
                 spent = (cpu_ns(pid) - before) / n / 1000

@@ -3,16 +3,16 @@
 """instructions.py [BUILD] - instructions and allocations of weft-mds for one stat, beside the
 figures that are kept (instructions.base).
 
-Run in the build tree, as bash tests/netns /usr/bin/python3 .../tests/bench/instructions.py; BUILD
-is another one whose weft-mds is measured. It runs under valgrind's callgrind, on one thread, with a
-data server beside it. What one COMPOUND costs from its first byte to its reply's (op_dispatch) is
-counted; a stat is SEQUENCE, PUTFH, LOOKUP, GETFH, GETATTR of what a Linux client asks for. The
-cheapest of several turns counts, less an empty one: what the server does besides, by the clock,
-only adds. BIND_CONN_TO_SESSION is the mark between them. So the figure is nearly the same each
-time, on any machine, however busy.
+Run it in the build tree, as bash tests/netns /usr/bin/python3 .../tests/bench/instructions.py.
+BUILD is another build whose weft-mds it measures. weft-mds runs under valgrind's callgrind, on one
+thread, with a data server beside it. The figure is what one COMPOUND costs from its first byte to
+its reply's (op_dispatch). A stat is SEQUENCE, PUTFH, LOOKUP, GETFH, and GETATTR of what a Linux
+client asks for. The cheapest of several turns counts, less an empty turn: work that the server does
+by the clock only adds. BIND_CONN_TO_SESSION is the mark between turns. So the figure is nearly the
+same each time, on any machine, however busy.
 
-Figures are kept for one compiler (gcc's major version and -O2): beside another they say nothing.
-They are a bound. Who makes a stat dearer for a reason writes the new ones down.
+The kept figures are for one compiler (gcc's major version and -O2) and say nothing beside another.
+They are a bound. A change that makes a stat dearer for a reason writes the new figures down.
 """
 import contextlib
 import json
@@ -102,7 +102,7 @@ def run(build):
         serving(where, mds)
         with Client(where) as c:
             d = c.ok(putfh(c.root()), lookup("d"), getfh()).fh
-            # the first one, and what is behind the last mark, are not looked at
+            # nothing looks at the first one, or at what is behind the last mark
             for stats in [STATS] * (1 + TURNS) + [0] * (1 + TURNS):
                 c.conn.compound(bind_conn(c.session.sessionid, 1), cred=c.cred)
                 for i in range(stats):

@@ -15,7 +15,8 @@ import tap  # noqa: E402
 from harness import check  # noqa: E402
 
 MORE = 1.02
-# where keys lie in pages is another in each, and makes a hundredth or so: the cheapest counts
+# The place of keys in pages differs from turn to turn, and makes a hundredth or so.
+# The cheapest counts.
 STORES = 3
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the machine itself allows, measured in the same run as the servers: messages over TCP
-without a server behind, and its memory, disk and LMDB alone."""
+without a server behind them, and its memory, disk and LMDB alone."""
 import os
 import shutil
 import subprocess
@@ -56,7 +56,8 @@ def floor(*args):
 
 
 def machine(folder, seconds):
-    """Of its memory, the disk under the folder, and LMDB there; each for so long."""
+    """Of its memory, of the disk under the folder, and of LMDB there; each for
+    this many seconds."""
     folder = os.path.join(folder, "floor")
     os.mkdir(folder)
     out = {**floor("memory"), **floor("disk", folder, seconds), **floor("reads", folder, seconds),
@@ -74,15 +75,15 @@ def store_us(weft):
 
 
 def checkpointed(weft):
-    """Waits until all that was committed is in the store's own file: a checkpoint begins 2 s after
-    the first commit that none has, and the second one from here on began after this."""
+    """Waits until all commits are in the store's own file. A checkpoint begins 2 s after the first
+    commit that no checkpoint has, and the second one from here on began after this call."""
     def made():
         return weft.metric("weft_mds_kv_checkpoints")
     before = made()
     try:
         peers.eventually(lambda: made() >= before + 2, 6, "two checkpoints")
     except peers.Trouble:
-        pass  # nothing is committed any more
+        pass  # the store commits nothing more
 
 
 def creates(folder, name, count, settings):
@@ -104,7 +105,7 @@ def creates(folder, name, count, settings):
 
 
 def recorded(folder, name, count, settings):
-    """The file with the batches of a weft-mds that writes them down."""
+    """The file with the batches of a weft-mds that records them."""
     tree, record = os.path.join(folder, name), os.path.join(folder, name + ".batches")
     os.mkdir(tree)
     os.symlink(os.path.join(peers.BUILD, "tests/bench/mds_record"), os.path.join(tree, "weft-mds"))
@@ -122,8 +123,8 @@ def recorded(folder, name, count, settings):
 
 
 def replayed(folder, name, count, settings, *how):
-    """CPU time of LMDB alone for the batches of such a weft-mds, and how many they are and were
-    synced."""
+    """CPU time of LMDB alone for the batches of such a weft-mds, the number of batches, and how
+    many of them were synced."""
     record, store = recorded(folder, name, count, settings), os.path.join(folder, name + ".lmdb")
     got = floor("replay", record, store, *how)
     shutil.rmtree(store)
@@ -133,9 +134,9 @@ def replayed(folder, name, count, settings, *how):
 
 def committer(folder, count):
     """LMDB alone over weft's store, for the CPU time of the same batches: creates, 256 in flight.
-    Durable: LMDB syncs each batch, weft logs it (kv-commit) and writes pages at checkpoints
-    (kv-checkpoint), whose time counts as well, with the last one's. And with neither log nor sync
-    on either side, which leaves LMDB's own work and weft's mutations."""
+    Durable: LMDB syncs each batch. weft logs it (kv-commit) and writes pages at checkpoints
+    (kv-checkpoint), and the time of all checkpoints counts, the last one included. Then with
+    neither log nor sync on either side, which leaves LMDB's own work and weft's mutations."""
     nosync = ["mds.sync=false"]
     (commit, checkpoint), commits, checkpoints = creates(folder, "plain", count, [])
     (bare, none), bare_commits, _ = creates(folder, "plain-nosync", count, nosync)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers to measure beside one another: weft clusters of this build, and nfs-ganesha of Debian.
-And weft-bench, which drives them all.
+Also weft-bench, which drives them all.
 
-All run in the network and mount namespaces of the one who starts them (side-by-side makes them), so
-that fixed ports meet nobody.
+All run in the network and mount namespaces of the program that starts them (side-by-side makes
+them), so that fixed ports meet no other program.
 """
 import json
 import os
@@ -34,7 +34,7 @@ MODULES = {"VFS": "nfs-ganesha-vfs", "MEM": "nfs-ganesha-mem"}
 
 
 class Trouble(Exception):
-    """A line for the one who asked."""
+    """A line for the user."""
 
 
 def eventually(done, seconds, what):
@@ -46,20 +46,20 @@ def eventually(done, seconds, what):
 
 
 def own_namespaces():
-    """Mounts and ports of ours are nobody else's."""
+    """No other process sees our mounts and ports."""
     outside, here = os.environ.get("SIDE_BY_SIDE_NET"), os.readlink("/proc/self/ns/net")
     if outside and outside != here:
         return
     if os.geteuid():
         raise Trouble("root is wanted")
-    # Whatever ends this ends all that it has started.
+    # The end of this process ends all that it has started.
     os.execvpe("unshare", ["unshare", "-nmpf", "--mount-proc", "--kill-child", "sh", "-c",
                            'ip link set lo up && "$@"', "sh", sys.executable, *sys.argv],
                {**os.environ, "SIDE_BY_SIDE_NET": here})
 
 
 def missing():
-    """Debian packages that are not here and that the peer needs."""
+    """Debian packages that the peer needs and this machine lacks."""
     packages = [p for program, p in PROGRAMS.items() if not shutil.which(program)]
     folders = [os.path.join(f, "ganesha") for f in ("/usr/lib/x86_64-linux-gnu",
                                                     f"/usr/lib/{os.uname().machine}-linux-gnu",
@@ -70,7 +70,7 @@ def missing():
 
 
 def cpu_ns(pid):
-    """Of a process: all its threads, those that have ended as well, in the kernel and outside
+    """Of a process: all its threads, those that have ended too, in the kernel and outside
     (clock_getcpuclockid(3))."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
@@ -176,10 +176,10 @@ class Weft:
 
 
 class Ganesha:
-    """One daemon with an export for each: a folder of the disk (VFS), its own memory (MEM), and
-    with synced a folder of a file system that writes every change through to that disk at once,
-    since no option of the daemon's does. Its files, rpcbind's socket among them, are in memory of
-    this mount namespace's own."""
+    """One daemon with an export for each: a folder of the disk (VFS), and its own memory (MEM).
+    With synced, also a folder of a file system that writes every change through to that disk at
+    once, because no option of the daemon does that. Its files, rpcbind's socket among them, are in
+    memory of this mount namespace's own."""
 
     def __init__(self, folder, tree, synced=False):
         """tree: what it exports of the disk."""

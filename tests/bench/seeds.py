@@ -7,17 +7,22 @@ in random order, and checkpoints written at once.
         [--dir FOLDER] [--json FILE]
     seeds.py storm [--writers N] [--file BYTES] [--rounds N] [--ds N] [--dir FOLDER] [--json FILE]
 
-Run as root in the build tree (or with its folder in WEFT_BUILD). small: for each size it makes N
-files (fewer where they would have more than --most bytes) in a directory whose policy has
-threshold=0, so that clients use layouts, and in one with threshold=1G, so that they go through the
-metadata server, and reads each file once in random order: looked up, opened, read, closed. Told are
-files for each CPU second of all servers, and how much more the metadata server's way costs: a
-threshold belongs at the size where that is 1. --once: files are made once, through the metadata
-server, and read both ways: half the disk, and no figure for making them by layout. storm: N writers
-each write a file at once, OPEN to CLOSE with a COMMIT, striped over four data servers, and over two
-with two mirrors: throughput, how much longer the slowest writer takes than the fastest (slow/fast),
-and the metadata server's CPU time for a GiB and share of a processor. Figures: median (least-most)
-of the rounds.
+Run it as root in the build tree (or with its folder in WEFT_BUILD).
+
+small: for each size it makes N files (fewer where they would have more than --most bytes) in two
+directories. The policy of one has threshold=0, so that clients use layouts. That of the other has
+threshold=1G, so that clients go through the metadata server. It reads each file once in random
+order: look-up, open, read, close. It prints files for each CPU second of all servers, and how much
+more the metadata server's way costs: a threshold belongs at the size where that is 1. --once makes
+the files once, through the metadata server, and reads them both ways: half the disk, and no figure
+for making them by layout.
+
+storm: N writers each write a file at once, OPEN to CLOSE with a COMMIT, striped over four data
+servers, and over two with two mirrors. It prints the throughput, how much longer the slowest writer
+takes than the fastest (slow/fast), and the metadata server's CPU time for a GiB and its share of a
+processor.
+
+Figures are median (least-most) of the rounds.
 """
 import argparse
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""side-by-side in its smallest size, where nfs-ganesha is installed: its table and its JSON have
-what they should, and the figures agree. Prints TAP."""
+"""side-by-side in its smallest size, where nfs-ganesha is installed: its table and its JSON are
+complete, and the figures agree. Prints TAP."""
 import json
 import os
 import subprocess
@@ -32,7 +32,7 @@ def run(*args, want=0, program="side-by-side"):
 
 
 class Run:
-    """One for all tests."""
+    """One run for all tests."""
 
     def __init__(self):
         with tempfile.TemporaryDirectory() as d:
@@ -162,7 +162,7 @@ def test_a_commit_of_the_metadata_server_is_written_down_and_done_again():
 
 
 def seeds(*args):
-    """What seeds.py tells, as JSON."""
+    """What seeds.py prints, as JSON."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "json")
         run(*args, "--rounds", "2", "--json", path, program="seeds.py")

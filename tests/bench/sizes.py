@@ -26,7 +26,7 @@ def held(weft, what, n):
             if p.wait(60):
                 raise peers.Trouble(f"hold {what} {count} ended with {p.returncode}")
         return got
-    one(n // 10)  # what comes first only once, and the files
+    one(n // 10)  # makes what comes only the first time, and the files
     few, many = one(n // 10), one(n)
     return (many - few) / (n - n // 10)
 
@@ -37,8 +37,8 @@ def names(weft, entries, *more):
 
 
 def directories(weft, entries):
-    """Cost in a directory of so many over that in a small one, by phase; for creates it is the mean
-    while it grows."""
+    """Cost in a directory of this many over that in a small one, by phase. For creates it is the
+    mean while the directory grows."""
     phases, ratios = ",".join(PHASES), {p: [] for p in PHASES}
     for _ in range(3 if entries <= 50000 else 1):
         few = [names(weft, SMALL, "--shared", "--phases", phases) for _ in range(5)]
@@ -51,8 +51,8 @@ def directories(weft, entries):
 
 
 def start(weft, files):
-    """Seconds that the metadata server takes to serve again with so many files, from the call that
-    starts it. And the cost of a stat with so many over that with few."""
+    """Seconds that the metadata server takes to serve again with this many files, from the call
+    that starts it. Also the cost of a stat with this many files over that with few."""
     few = statistics.median(names(weft, FEW, "--random", "--phases",
                                   "create,stat,unlink")["stat"]["server_cpu_us_per_op"]
                             for _ in range(5))
@@ -65,7 +65,7 @@ def start(weft, files):
 
 
 def measure(weft, entries, files):
-    """weft: one that does not sync, or it would take long. files: they stay."""
+    """weft: a cluster that does not sync, or it would take long. files: they stay."""
     out = {"open_file_bytes": held(weft, "opens", OPENS),
            "idle_client_bytes": held(weft, "clients", CLIENTS)}
     if entries:

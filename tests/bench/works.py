@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What side-by-side has its servers do, and what came of it: figures by work, phase, server and
+"""What side-by-side has its servers do, and the result: figures by work, phase, server and
 round, and their ratios."""
 import statistics
 
@@ -85,7 +85,7 @@ class Results:
         return Spread(values) if values else None
 
     def ratio(self, work, phase, server, other, figure=CPU, over=None, factor=1.0):
-        """server's figure over other's, and over's work and phase for that where it is another one;
+        """server's figure over other's, and over's work and phase for that where over is given.
         None where one of them was not measured."""
         a = self.figures.get((work, phase, server), {})
         b = self.figures.get((*(over or (work, phase)), other), {})
