@@ -23,7 +23,7 @@ PORT = 12049
 
 
 def version_of_configure():
-    """The one place where the version is."""
+    """The version, from configure.ac, the one place that has it."""
     with open(os.path.join(SRC, "configure.ac"), encoding="utf-8") as f:
         return re.search(r"^AC_INIT\(\[weft\], \[([^]]+)\]\)$", f.read(), re.M)[1]
 
@@ -48,7 +48,7 @@ def environment(name, change=None):
 
 
 def run(*args, rc=0, env=None):
-    """stdout, or stderr where it is to fail."""
+    """stdout of a program, or stderr where it should fail."""
     done = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False,
                           env=environment(args[0], env))
     assert done.returncode == rc, (f"{' '.join(args[1:])[:200]}: status {done.returncode}, want "
@@ -58,7 +58,7 @@ def run(*args, rc=0, env=None):
 
 
 class Cluster:
-    """One for all tests: it takes a second to start."""
+    """One cluster for all tests: it takes a second to start."""
 
     def __init__(self):
         self.top = tempfile.mkdtemp(prefix="weft-admin-test.")
@@ -67,7 +67,7 @@ class Cluster:
         rows = json.loads(self.dev("status", self.dir, "--json"))["daemons"]
         self.admin = {r["name"]: r["admin"] for r in rows}
         self.pid = {r["name"]: r["pid"] for r in rows}
-        # Before anything was asked of the daemons.
+        # Before any request to the daemons.
         self.first = {name: get_metrics(where) for name, where in self.admin.items()}
         self._nfs = None
 
@@ -112,7 +112,7 @@ class Http(http.client.HTTPConnection):
         self.sock = connect(self.admin)
 
     def request(self, method, url, body=None, headers=None, **how):
-        """With the token, where there is one, over TCP."""
+        """Over TCP it sends the token, where there is one."""
         headers = dict(headers or {})
         if not self.admin.startswith("unix:") and os.environ.get("WEFT_ADMIN_TOKEN"):
             with open(os.environ["WEFT_ADMIN_TOKEN"], encoding="ascii") as f:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of delegations do with clients: they ask for delegations, return what is recalled,
-and wait for what a recall holds up."""
+"""What the tests of delegations do with clients: they ask for delegations, return what the server
+recalls, and wait for what a recall holds up."""
 import contextlib
 import threading
 import time
@@ -54,8 +54,8 @@ def settled(c, *ops, **how):
 
 @contextlib.contextmanager
 def living(clients):
-    """Renews the leases of these clients. Yields a list of how many seconds late each round was:
-    that delay comes from the machine and not from a holder."""
+    """Renews the leases of these clients. Yields a list of how many seconds late each round was.
+    That delay comes from the machine and not from a holder."""
     late, over = [], threading.Event()
 
     def renew():
@@ -80,7 +80,7 @@ def later(c, *ops):
 
 
 def quick(c, *ops, want="OK"):
-    """Done at once, not after a wait for a holder."""
+    """The server does it at once, and does not wait for a holder."""
     began = time.monotonic()
     got = settled(c, *ops)
     check(err(got.status), want, got.results[-1].op)
@@ -90,7 +90,7 @@ def quick(c, *ops, want="OK"):
 
 
 def make(c, name, data=b"0123456789", d=None):
-    """A file that nobody has open; its filehandle."""
+    """A file that no client has open; its filehandle."""
     s, f = c.open(d or c.d, name)
     c.ok(putfh(f), write(s, 0, data, FILE_SYNC), close(s))
     return f
@@ -168,7 +168,7 @@ def refused(o, *why):
 
 
 def holds(c, o):
-    """The delegation is good for what it stands for."""
+    """The delegation allows what it promises."""
     check(err(c.ok(test_stateid(o.deleg_stateid)).statuses[0]), "OK", "TEST_STATEID")
     c.ok(putfh(o.fh), read(o.deleg_stateid, 0, 1))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft-dev in the process of the test, because most of what a command costs is the start of Python.
+"""weft-dev in the process of the test, because the start of Python is most of a command's cost.
 
 weft_dev.py tests the program.
 """
@@ -26,7 +26,7 @@ def _load():
 
 
 def _print(*words, file=None):
-    """What a command prints is its caller's, whatever other threads do meanwhile."""
+    """What a command prints goes to its caller, whatever other threads do meanwhile."""
     if file is None:
         SAID.text += " ".join(map(str, words)) + "\n"
     else:
@@ -34,7 +34,7 @@ def _print(*words, file=None):
 
 
 def command(*args):
-    """weft-dev ARGS: what it prints; what it says of a failure is an AssertionError."""
+    """weft-dev ARGS: what it prints. A failure is an AssertionError with what it says."""
     global MODULE
     if not MODULE:
         MODULE = _load()

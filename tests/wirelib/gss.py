@@ -17,7 +17,7 @@ KDC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 
 
 
 class Realm:
-    """A KDC in a folder; from here on this process and what it starts use it."""
+    """A KDC in a folder. From here on this process and the programs that it starts use it."""
 
     def __init__(self, folder, *principals, skew=300):
         self.dir = folder
@@ -106,8 +106,8 @@ class GssConn(Conn):
 
     def call_bytes(self, xid, proc, args, cred, seq=None, gssproc=DATA, service=None, handle=None,
                    version=1, spoil=(), **how):
-        """A whole record. spoil names what is made wrong in it: "mic", "checksum", "within",
-        "clear", "body"."""
+        """A whole record. spoil names what is wrong in it: "mic", "checksum", "within", "clear",
+        "body"."""
         seq = next(cred.seqs) if seq is None else seq
         service = service or cred.service
         h = head(xid, proc, cred_body(gssproc, seq, service,

@@ -36,8 +36,9 @@ USER, OTHER = auth_sys(1000, 1000), auth_sys(2000, 2000)
 
 
 def complaints(top):
-    """Lines that no daemon may write to its log. They fail the test that runs then, whatever else
-    it found. Memory that is not freed at exit does not count: the end of the process frees it."""
+    """Lines that no daemon may write to its log. They fail the test that runs then, whatever
+    else it found. Memory that a daemon does not free at exit does not count: the end of the
+    process frees it."""
     found = []
     for name in sorted(glob.glob(os.path.join(top, "log", "*.log"))):
         with open(name, encoding="utf-8", errors="replace") as f:
@@ -84,7 +85,7 @@ class Cluster:
 
 CLIENTS = []
 THE = MADE = None  # the cluster, and its settings where tests share it
-COMMON = ()  # more settings of the one that is shared
+COMMON = ()  # more settings of the shared cluster
 # For tests that are not about leases: a loaded machine may take longer over one request than a
 # lease of SETTINGS lasts.
 CALM = ["mds.lease=20s"]
@@ -92,7 +93,7 @@ BRIEF = set()
 
 
 def client(**how):
-    """Closed at the end of the test; there, breaches of the callback rules count."""
+    """Closed at the end of the test. There, breaches of the callback rules count."""
     c = Client(ADDR, **how)
     CLIENTS.append(c)
     return c
@@ -114,7 +115,7 @@ def rejected(conn, *args, **how):
 
 
 def first(c, want, *ops, minor=2, cred=None):
-    """A COMPOUND without SEQUENCE must end with this status; its last result."""
+    """A COMPOUND without SEQUENCE must end with this status. Returns its last result."""
     got = (c.conn if isinstance(c, Client) else c).compound(*ops, minor=minor, cred=cred)
     check(err(got.status), want)
     return got.results[-1] if got.results else None
@@ -126,10 +127,8 @@ def check(got, want, what=""):
 
 
 def eventually(done, seconds=30, what="it"):
-    """
-    A deadline below 5 s is what the test is about. Any other is for what does not happen: under
-    load everything takes longer, so it is 60 s at least.
-    """
+    """A deadline below 5 s is what the test is about. Any other deadline is for what does not
+    happen. Everything takes longer under load, so that deadline is at least 60 s."""
     if seconds >= 5:
         seconds = max(seconds, 60)
     end = time.monotonic() + seconds
@@ -158,7 +157,8 @@ def stand_still(pid):
 
 @contextlib.contextmanager
 def own_cluster(w):
-    """For a test that has a cluster of its own: it ends with the test, and so do the clients."""
+    """For a test that has a cluster of its own: the cluster ends with the test, and so do
+    the clients."""
     try:
         with clients():
             yield (w,)
@@ -200,15 +200,16 @@ def down():
 
 
 def in_parts(tests, parts, alone="restart"):
-    """For tap.run: those that are called so are alone, and the others share so many processes."""
+    """For tap.run: tests whose names begin so run alone, and the others share this
+    many processes."""
     names = [n for n, _ in tests if not n.startswith(alone) and n not in BRIEF]
     of = {n: i * parts // len(names) for i, n in enumerate(names)} | {n: "brief" for n in BRIEF}
     return lambda name: of.get(name, name)
 
 
 def run_shared(names, given=lambda w, name: (w,), closing=False, ds=4, parts=1, settings=()):
-    """Runs these tests on one cluster, or so many of them beside one another. given(cluster, name)
-    yields what a test gets."""
+    """Runs these tests on one cluster, or this many parts of them beside one another.
+    given(cluster, name) yields what a test gets."""
     @contextlib.contextmanager
     def around(name):
         with clients(closing):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small NFSv3 and MOUNT v3 client for tests, written from RFC 1813 alone: it reads every reply to
-its last byte. And a weft-ds that exports folders."""
+"""A small NFSv3 and MOUNT v3 client for tests, written from RFC 1813 alone. It reads every reply to
+its last byte. Also a weft-ds that exports folders."""
 import contextlib
 import os
 import shutil
@@ -93,7 +93,7 @@ def listing(r, plus):
     return out
 
 
-# What a procedure gives: when it worked, and when it did not.
+# What a procedure gives: when it worked, and when it failed.
 RESULTS = {
     "GETATTR": (fattr, lambda r: None), "SETATTR": (wcc, wcc),
     "LOOKUP": (lambda r: Obj(fh=r.opaque(64), attr=post(r), dir=post(r)), post),
@@ -121,7 +121,7 @@ RESULTS = {
 
 
 class V3:
-    """One connection. The method of a procedure gives (status name, result); ok() gives the result
+    """One connection. The method of a procedure gives (status name, result). ok() gives the result
     of a call that must work."""
 
     def __init__(self, addr, cred=ROOT, source=None):
@@ -234,7 +234,7 @@ class V3:
 
 
 def raw_call(xid, proc, args, cred=ROOT):
-    """A whole record, for calls that are sent twice."""
+    """A whole record, for calls that the test sends twice."""
     head = [xid, 0, 2, NFS, 3, proc, cred[0]]
     return b"".join(struct.pack(">I", n) for n in head) + opaque(cred[1]) + u32(0) + u32(0) + args
 
@@ -300,7 +300,7 @@ class Holding:
         near.close()
 
     def let_go(self):
-        """The statuses that they get now."""
+        """Passes the SETATTRs on. Returns the statuses that they get now."""
         kept, self.kept = self.kept, []
         with socket.create_connection(self.to) as s:
             for record in kept:
@@ -308,7 +308,7 @@ class Holding:
                 yield ERRORS[struct.unpack_from(">I", receive(s), 24)[0]]
 
     def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)  # who waits in accept() would keep the port
+        self.listener.shutdown(socket.SHUT_RDWR)  # a thread in accept() would keep the port
         self.listener.close()
 
 
@@ -369,7 +369,7 @@ class Server:
         with open(self.path("log"), "a", encoding="utf-8") as f:
             self.child = subprocess.Popen(self.args(), stdin=subprocess.DEVNULL, stdout=f, stderr=f,
                                           env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
-        # Not by connecting: the socket of a killed one may live a little longer.
+        # Not by connecting: the socket of a killed server may live a little longer.
         ups = self.ups
         eventually(lambda: self.child.poll() is not None or self.log().count(UP) > ups, 20,
                    "weft-ds starts")
@@ -390,7 +390,7 @@ class Server:
         self.start()
 
     def refused(self, exports, store=None):
-        """Its last words about this table, at a start that fails."""
+        """The server's last words about this table, at a start that fails."""
         self.kill()
         self.put("exports", exports.format(top=self.top))
         args = self.args() + (["-o", f"ds.store={store}"] if store else [])

@@ -27,8 +27,8 @@ class Client:
 
     The client checks callbacks against the rules for CB_SEQUENCE, puts them in .callbacks, and
     answers them by .on_callback(name, args). That returns a status, or bytes that follow the status
-    OK, or None for no answer. Breaches are in .cb_faults, and close() raises them. A callback that
-    comes again on another connection counts in .cb_again, and the client answers
+    OK, or None for no answer. Breaches are in .cb_faults, and close() raises them. When a callback
+    comes again on another connection, it counts in .cb_again, and the client answers
     RETRY_UNCACHED_REP.
     """
 
@@ -36,8 +36,8 @@ class Client:
 
     def __init__(self, addr, minor=2, cred=None, owner=None, verifier=None, release="7.2.0",
                  session=True, reclaim=True, source=None, impl=True, **session_args):
-        """impl: nii_domain and nii_name; None: it gives none; True: a Linux kernel's, of this
-        release."""
+        """impl: nii_domain and nii_name; None: the client gives none; True: a Linux kernel's, of
+        this release."""
         self.addr, self.minor, self.cred = addr, minor, cred or auth_sys()
         self.owner = owner or b"weft wire test %d.%d" % (os.getpid(), next(self.numbers))
         self.verifier = verifier or os.urandom(8)
@@ -139,7 +139,8 @@ class Client:
         return self.finish(self.begin(*ops, **how), timeout)
 
     def ok(self, *ops, **how):
-        """All must succeed. The result of the last one; .all has them all, without SEQUENCE."""
+        """All must succeed. Returns the result of the last one; .all has them all,
+        without SEQUENCE."""
         c = self.call(*ops, **how)
         if c.status:
             raise Failed(f"{c.results[-1].op}: {err(c.status)}, want OK")
@@ -191,7 +192,7 @@ class Client:
         return got
 
     def readdir_all(self, fh, attrs=(), between=None, **how):
-        """All entries, page by page; between() is called between two pages."""
+        """All entries, page by page. It calls between() between two pages."""
         cookie, verf, out = 0, bytes(8), []
         while True:
             r = self.ok(putfh(fh), readdir(cookie, verf, attrs=attrs, **how))
@@ -313,7 +314,7 @@ class Client:
                 + u32(self.session.back.reqs - 1))
 
     def wait_callback(self, name, timeout=30):
-        """The first callback of this name, which is taken from the list."""
+        """Takes the first callback of this name from the list, and returns it."""
         def found():
             return self.cb_faults or any(c.name == name for c in self.callbacks)
         with self.cb_cond:

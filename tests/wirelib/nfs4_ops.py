@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constants, attributes and operations of NFSv4.1 and 4.2 (RFC 8881, 7862, 8276, 8435): a maker
-for each operation, which the names of RFC 8881 name."""
+"""The constants, attributes and operations of NFSv4.1 and 4.2 (RFC 8881, 7862, 8276, 8435), with a
+maker for each operation. The makers have the names of RFC 8881."""
 import collections
 from types import SimpleNamespace as Obj
 
@@ -290,7 +290,8 @@ READ_LT, WRITE_LT, READW_LT, WRITEW_LT = 1, 2, 3, 4
 
 
 def lock(sid, kind, first=0, length=MAX64, owner=None, reclaim=False):
-    """owner: the first lock of this lock-owner, sid is the open's; else sid is the lock's."""
+    """owner: the first lock of this lock-owner, and sid is the open's. Otherwise sid
+    is the lock's."""
     new = (u32(0) + stateid(sid) + u32(0) + u64(0) + opaque(owner) if owner is not None
            else stateid(sid) + u32(0))
     return op("LOCK", u32(kind), boolean(reclaim), u64(first), u64(length),
@@ -449,7 +450,7 @@ def io_advise(sid, offset=0, count=0, hints=()):
 
 
 def clone(src, dst, src_offset=0, dst_offset=0, count=0):
-    """SAVED_FH to CURRENT_FH, as copy."""
+    """From SAVED_FH to CURRENT_FH, as copy."""
     return op("CLONE", stateid(src), stateid(dst), u64(src_offset), u64(dst_offset), u64(count))
 
 

@@ -6,8 +6,8 @@ from nfs4_ops import *  # noqa: F403
 from nfs4_ops import _ace, err
 from xdr import *  # noqa: F403
 
-# Results. A decoder is given the reader after the status and the result to fill; it is called when
-# the status is 0.
+# Results. A decoder gets the reader after the status, and the result to fill. It runs when the
+# status is 0.
 
 
 def _channel(r):
@@ -22,7 +22,7 @@ def _exchange_id(r, o):
     o.clientid, o.seq, o.flags = r.u64(), r.u32(), r.u32()
     o.protect = None
     how = r.u32()
-    if how == 1:  # SP4_MACH_CRED: what is enforced, what is allowed
+    if how == 1:  # SP4_MACH_CRED: what the server enforces, what it allows
         o.protect = r.bitmap(), r.bitmap()
     elif how:
         raise Malformed(f"state protection {how}")

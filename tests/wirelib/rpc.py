@@ -37,8 +37,8 @@ def rpc_call(xid, proc, args, cred, prog=NFS, vers=4, rpcvers=2):
 
 
 class Conn:
-    """One TCP connection. A thread of its own reads it: replies wake their caller, calls go to
-    on_call."""
+    """One TCP connection. A thread of its own reads it: replies wake their caller, calls
+    go to on_call."""
 
     xids = itertools.count(0x5eed0000)
 
@@ -73,7 +73,8 @@ class Conn:
                     record += self._exactly(head & 0x7fffffff)
                 xid, kind = struct.unpack(">II", record[:8])
                 if kind == 0 and self.on_call:
-                    # Not here: what answers a callback may send a call and wait for its reply.
+                    # In another thread: the answer to a callback may send a call and wait
+                    # for its reply.
                     threading.Thread(target=self.on_call, args=(self, xid, record[8:]),
                                      daemon=True).start()
                     continue

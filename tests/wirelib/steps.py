@@ -81,8 +81,8 @@ def data_server(c, server):
 
 
 def one_server(c, d, name="f", iomode=IO_RW):
-    """A file of one object: (open stateid, filehandle, layout, its data server, the handle
-    there)."""
+    """A file of one object: (open stateid, filehandle, layout, its data server, the
+    handle there)."""
     s, f = c.open(d, name)
     o = lay(c, f, s, iomode)
     server = o.mirrors[0][0]
@@ -93,7 +93,7 @@ NOT_NOW = ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY", "GRACE")
 
 
 def settled(c, f, sid, iomode=IO_RW):
-    """A layout, whoever is at work on the file now; between two LAYOUTGETs it may be recalled."""
+    """A layout, whatever works on the file now. A recall may come between two LAYOUTGETs."""
     for _ in range(20):
         c.until(lambda got: err(got.status) not in NOT_NOW, putfh(f), layoutget(sid, iomode),
                 tries=200)
@@ -112,7 +112,8 @@ def striped(c, d, policy, name="f", **how):
 
 
 def answered(c, before, args, *ops):
-    """OK to a recall with these arguments; before(args) and the operations follow, beside it."""
+    """Answers OK to a recall with these arguments. before(args) and the operations follow
+    in a thread."""
     def go():
         try:
             if before:
@@ -134,7 +135,7 @@ def returns_when_recalled(c, fh, before=None):
 
 
 def revoked():
-    """Layouts taken away at a deadline: 0 more where nobody waited for one."""
+    """Layouts that the server took away at a deadline: 0 more where nothing waited for one."""
     return harness.THE.metric("weft_mds_layout_revoked_total")
 
 

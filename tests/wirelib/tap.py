@@ -30,7 +30,7 @@ def say(text):
 
 
 def skip(why):
-    """Nothing of this file is run."""
+    """Runs nothing of this file."""
     print(f"1..0 # SKIP {why}")
 
 
@@ -40,8 +40,8 @@ def built(*programs):
 
 
 def named(module, *prefixes):
-    """The (name, test) pairs that the command line chooses, of the tests that the file itself has,
-    by prefix and then in their order. test_ is no part of a name."""
+    """The (name, test) pairs that the command line chooses of the file's own tests, by prefix and
+    then in their order. test_ is no part of a name."""
     tests = [(n.removeprefix("test_"), f) for p in prefixes or ("test_",) for n, f in module.items()
              if n.startswith(p) and getattr(f, "__module__", None) == "__main__"]
     return [t for t in tests if not sys.argv[1:]
@@ -73,7 +73,7 @@ def one(i, name, test, around):
 
 def apart():
     """Gives the calling process a network of its own, where ports that other processes use are
-    free. Returns False where it may not."""
+    free. Returns False where the kernel forbids it."""
     if ctypes.CDLL(None, use_errno=True).unshare(0x40000000):  # CLONE_NEWNET
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -89,7 +89,7 @@ def may_be_apart():
 
 
 def begin(unit, around, after):
-    """Starts a process that does these (number, name, test) in a network of its own. Returns its
+    """Starts a process that runs these (number, name, test) in a network of its own. Returns its
     pid and the file with its output."""
     said = tempfile.TemporaryFile()
     pid = os.fork()
@@ -115,7 +115,7 @@ def begin(unit, around, after):
 
 
 def parts(text, unit):
-    """What was said, by the test's number; one of which nothing was said was not done."""
+    """The output, by the test's number. A test without a result has failed: its process ended."""
     out = {i: "" for i, _, _ in unit}
     for i, said in re.findall(r"\0(\d+)\n([^\0]*)", text):
         out[int(i)] = said
@@ -124,8 +124,8 @@ def parts(text, unit):
 
 
 def run_beside(units, around, beside, after):
-    """So many units at once; what they say is told in the order of the tests. False: one ended
-    badly, whatever its tests said."""
+    """Runs this many units at once, and prints their output in the order of the tests. False: one
+    ended badly, whatever its tests said."""
     left, running, said, told, good = list(units), {}, {}, 1, True
 
     def take(unit, file):
@@ -154,12 +154,12 @@ def run_beside(units, around, beside, after):
 
 
 def run(tests, around=giving(), beside=1, together=lambda name: name, after=None):
-    """The test runs within around(name), which gives the test's arguments; what fails in around is
+    """The test runs within around(name), which gives the test's arguments. A failure in around is
     the test's failure. A test that returns a text was skipped for that reason.
 
-    So many tests may run beside one another if they share nothing and wait more than they work.
-    Those for which together() gives the same value share a process, in their order; after() runs at
-    its end.
+    Tests may run beside one another, this many at a time, if they share nothing and wait more than
+    they work. Those for which together() gives the same value share a process, in their order.
+    after() runs at its end.
     """
     if not built():
         skip("the daemons are not built")
