@@ -3,11 +3,11 @@
 """kill -9 of the metadata server under load, at random and at named points (base/crash.h,
 tests/fault/crash.c). Prints TAP.
 
-Clients change directories of their own on many slots, and each knows what must be there: an
-operation is drawn so that it can only succeed. What was on the wire at a kill is sent again, the
-same bytes on the same session: either the answer comes that it would have got, or BADSESSION, and
-then it is done in a new session, where it must succeed for the first time. After every kill the
-store is checked by weft-fsck, and everything that was acknowledged is looked up.
+Clients change directories of their own on many slots, and each knows what must be there: it draws
+only operations that can succeed. A client sends again what was on the wire at a kill, the same
+bytes on the same session. Either it gets the answer that it would have got, or BADSESSION. Then it
+sends the operation in a new session, where it must succeed for the first time. After every kill
+weft-fsck checks the store, and the clients look up everything that was acknowledged.
 
 CRASH_ROUNDS: kills at each point (1; make soak: 20); WEFT_SEED.
 """
@@ -54,7 +54,7 @@ FAILED = False
 
 
 class Thing:
-    """An inode, as it was told to be."""
+    """An inode, as the client set it."""
 
     def __init__(self, kind, mode, fh=None):
         self.kind, self.mode, self.fh, self.xattrs, self.links = kind, mode, fh, {}, 1
@@ -66,8 +66,8 @@ class Lane:
         self.seq, self.pending = 0, None  # pending: (bytes as sent, operation), not answered
 
     def draw(self):
-        """(operations, index of the one that counts, what it makes of the model given its results).
-        """
+        """(operations, index of the one that counts, what it makes of the model given
+        its results)"""
         r, names = self.rng, self.names
         files = [n for n, t in names.items() if t.kind != DIR]
         new = f"n{self.made}"
@@ -218,8 +218,8 @@ class Worker(threading.Thread):
                 time.sleep(0.01)
 
     def recover(self):
-        """Whatever was on the wire is sent again as it was; then a new session, and a look at
-        everything."""
+        """Sends again whatever was on the wire, as it was. Then makes a new session, and looks
+        at everything."""
         while True:
             try:
                 self.connect()
@@ -228,7 +228,7 @@ class Worker(threading.Thread):
                         if self.answered(lane, self.c.conn.rpc(1, lane.pending[0], self.c.cred)):
                             self.again += 1
                         else:
-                            # not done, and asked in no session now
+                            # not done, and no session has it now
                             lane.pending = None, lane.pending[1]
                             self.undone += 1
                 self.c.exchange_id()
@@ -310,7 +310,7 @@ class Server:
         check(self.wait_dead(5), True, "death by SIGKILL")
 
     def fsck(self):
-        """Of a copy: the store's log is the server's to do again."""
+        """Checks a copy, because the server still has to replay the store's log."""
         copy = os.path.join(self.bin, "store")
         subprocess.run(["cp", "-RL", "--sparse=always", os.path.join(self.w.dir, "mds"), copy],
                        check=True)
@@ -340,7 +340,7 @@ class Test:
                 raise Failed(w.fault)
 
     def settled(self, rounds, seconds=20):
-        """All clients have recovered more often than so often, and go on."""
+        """All clients have recovered more often than these counts, and go on."""
         end = time.monotonic() + seconds
         while True:
             self.faults()
@@ -372,14 +372,14 @@ class Test:
         self.s.kill()
         self.died()
         before = self.counts()
-        if point == "once-again":  # something that is committed and not answered
+        if point == "once-again":  # an operation that is committed and not answered
             self.dies_at("kv-committed", 20)
         self.dies_at(point, self.rng.randint(*POINTS[point]))
         self.s.start()
         self.settled(before)
 
     def dies_at(self, point, count):
-        """Of a start after a kill, so that there is something to recover."""
+        """Kills a start after a kill, so that there is something to recover."""
         if self.s.start(f"{point}:{count}") and not self.s.wait_dead(30):
             raise Failed(f"it never came to {point}, {count} times")
         self.died()
@@ -418,7 +418,7 @@ class Test:
 
 @contextlib.contextmanager
 def around(name):
-    """One test for all; after a failure nothing is known of what must be there."""
+    """One test for all. After a failure nothing is known of what must be there."""
     global FAILED
     if FAILED:
         raise Failed("not run, after a failure")
