@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""weft topo as its man page says: the table, the JSON, what is near a store, recordings. Prints
-TAP."""
+"""weft topo as its man page says: the table, the JSON, what is near a store,
+recordings. Prints TAP."""
 import json
 import os
 import subprocess
