@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocol 4 of the control protocol, both ends of its seal (proto/ctl_chan.c), in as much as a
-test needs it; by libsodium."""
+"""Protocol 4 of the control protocol, both ends of its seal (proto/ctl_chan.c), as far as a test
+needs it; by libsodium."""
 import ctypes
 import os
 import socket
@@ -43,7 +43,7 @@ def seal(key, direction, kind, counter, answers, plain):
 
 
 def unseal(key, direction, kind, answers, args):
-    """(counter, what was sealed)"""
+    """(counter, the bytes under the seal)"""
     n, = struct.unpack_from(">I", args)
     body = args[4:4 + n]
     counter, = struct.unpack_from(">Q", body)
@@ -106,7 +106,7 @@ class DataServer:
         return got[24:]
 
     def no_orders(self, xid, args):
-        """The metadata server sends an empty batch of orders: it is done."""
+        """The metadata server sends an empty batch of orders: there is nothing to do."""
         counter, plain = unseal(self.rx, TO_DS, CALL, 0, args)
         op, _, orders = struct.unpack(">IQI", plain)
         if (op, orders) != (ORDERS, 0):
@@ -126,8 +126,8 @@ class DataServer:
 
 
 def heard(listener, cluster):
-    """(uuid, the XDR of the first request) of the data server that connects to this socket: HELLO
-    is answered, the request is not."""
+    """(uuid, the XDR of the first request) of the data server that connects to this socket. HELLO
+    gets an answer, the request does not."""
     s = listener.accept()[0]
     with s:
         s.settimeout(20)

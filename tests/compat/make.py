@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""make.py BUILD - makes 69a6aeb.tar.xz with the programs of that build, which is one of 69a6aeb.
+"""make.py BUILD - makes 69a6aeb.tar.xz with the programs of BUILD, which is a build of 69a6aeb.
 
-Inside: the stores of a metadata server and two data servers as a kill leaves them, the cluster's
-key, a data server's JOIN, and facts.json: what only the server knew (handles, inode numbers). A
-later store is added beside this one, never in its place.
+The archive has the stores of a metadata server and two data servers as a kill leaves them, the
+cluster's key, a data server's JOIN, and facts.json: what only the server knew (handles, inode
+numbers). A later store goes beside this one, never in its place.
 """
 import json
 import os
@@ -78,7 +78,7 @@ def behind(c, w):
 
 
 def client_of_before(c):
-    """An open, a lock and a layout at the end."""
+    """A client that had an open, a lock and a layout at the end."""
     f = bytes.fromhex(FACTS["files"]["plain"])
     s = c.ok(putfh(f), open_(claim_fh(), BOTH | NO_DELEG, 0, b"kept")).stateid
     o = lay(c, f, s, IO_READ)

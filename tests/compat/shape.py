@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kept store holds: make.py made it so, by the wire; tests/wire/compat_test.py looks
-whether it is so."""
+"""What the kept store holds. make.py made it so, over the wire;
+tests/wire/compat_test.py checks it."""
 import os
 import sys
 
