@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/checker against histories with planted violations, each found for its reason, and against
-good ones. Prints TAP."""
+"""tests/checker against histories with planted violations and against good ones. It finds each
+violation for its reason. Prints TAP."""
 import os
 import subprocess
 import sys
@@ -18,8 +18,8 @@ from history import History, Malformed  # noqa: E402
 
 
 class Story(list):
-    """Lines of a history, written shortly. A number of a process comes by itself, and so does the
-    time, unless it is told."""
+    """Lines of a history, in a short form. A process gets the next number by itself, and the next
+    time too where a line has none."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ class Story(list):
         self.append(dict({"t": self.t}, e="mark", what=what, **a))
         return self
 
-    # What most stories are of.
+    # What most stories are about.
     def write(self, p, tag, off=0, n=100, sync=True, f="F", **how):
         return self.op(p, "write", f=f, off=off, len=n, tag=tag, sync=sync, **how)
 
@@ -298,7 +298,7 @@ def kinds(options, story):
 def run_program(story, *args):
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="ascii") as f:
         f.writelines(json.dumps(r) + "\n" for r in story)
-        f.write('{"e": "call", "half')  # of a guest that died
+        f.write('{"e": "call", "half')  # from a guest that died
         f.flush()
         done = subprocess.run([sys.executable, os.path.join(SRC, "tests/checker/check.py"), *args,
                                f.name], capture_output=True, text=True, check=False)
@@ -319,8 +319,8 @@ def large(n):
 
 
 def recorded(spoilt):
-    """Two clients work on a folder here; spoilt: then a file loses its bytes, before all is read.
-    """
+    """Two clients work on a folder here. spoilt: then a file loses its bytes, before
+    all is read."""
     # A file's identity is its inode number: tmpfs gives none twice, other file systems do.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as d:
         top = os.path.join(d, "f")
@@ -344,8 +344,8 @@ def recorded(spoilt):
                 with open(os.path.join(d, name), encoding="ascii") as f:
                     lines += list(f)
         found = kinds(STRICT, lines)
-        # Zeros are what is lost, and, where they were read before the bytes that were written, also
-        # what is older.
+        # Zeros are a loss. Where a client read them before the bytes were written, they are also an
+        # older value.
         if spoilt and set(found) == {"lost", "back"}:
             found = ["lost"]
         return (*status, last.returncode, len(lines) > 10,
@@ -384,7 +384,7 @@ def main():
     for i, (name, fn) in enumerate(tests, 1):
         try:
             got, want = fn()
-        except Exception as e:  # said as the test's result
+        except Exception as e:  # the test's result reports it
             got, want = repr(e), None
         print(f"{'ok' if got == want else 'not ok'} {i} - {name}", flush=True)
         if got != want:
