@@ -8,12 +8,12 @@ import sys
 
 shared = sys.argv[1]
 LIMIT = {"kill": 8, "freeze": 13}  # seconds; mds.ds_dead is 5 s, and the machine may be busy
-CALM = 2  # seconds: what is late after so many without a late call is not of the event
+CALM = 2  # seconds: what is late after this many without a late call is not of the event
 
 
 def stall(late, at):
     """When the calls that are late from then on are over, and how long some were under way in all;
-    seconds. late: (begin, end)."""
+    both in seconds. late: (begin, end)."""
     over = lost = 0
     reached, going = at, True
     for a, b in sorted(late):
@@ -36,7 +36,7 @@ failed = [(n, c) for n, got in logs.items() for c in got if c[2] != 1]
 print(f"{'not ok' if failed else 'ok'} - no call failed of {sum(map(len, logs.values()))} "
       f"({failed[:3]})")
 for i, (event, at) in enumerate(events):
-    if event not in LIMIT:  # a server is back: what is repaired then is another matter
+    if event not in LIMIT:  # a server is back: its repair is another matter
         continue
     end = min(events[i + 1][1] if i + 1 < len(events) else 1e18, at + 14)
     stalls, again, lost = {}, {}, {}

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""failover.py CLUSTER SHARED RUNS [held] - kills the metadata server and starts it again, so many
-times; what the guest's logs in SHARED say of it is added to SHARED/figures.
+"""failover.py CLUSTER SHARED RUNS [held] - kills the metadata server and starts it again, RUNS
+times. It adds to SHARED/figures what the guest's logs in SHARED say of it.
 
-held: its listening sockets are held here, as a service manager does, and handed to each."""
+held: this program holds the listening sockets, as a service manager does, and hands them to each
+server."""
 import json
 import os
 import re
@@ -26,7 +27,7 @@ def count(text, op):
 
 
 def ended(what, after):
-    """When the first operation ended that can only have been answered by the next server."""
+    """When the first operation ended that only the next server can have answered."""
     with open(f"{shared}/{what}.log", encoding="ascii") as f:
         for line in f:
             if line.endswith("\n") and float(line.split()[1]) > after:
@@ -62,7 +63,7 @@ def listening(addr):
 
 
 def wait_listening(addr):
-    """The dead server's ring may have it a moment longer."""
+    """The dead server's ring may have the port a moment longer."""
     end = time.time() + 5
     while True:
         try:
@@ -74,7 +75,7 @@ def wait_listening(addr):
 
 
 def server(sockets):
-    """The command that starts it, with its sockets from descriptor 3 on."""
+    """The command that starts the server, with its sockets from descriptor 3 on."""
     moves = " ".join(f"{3 + i}<&{s.fileno()}" for i, s in enumerate(sockets))
     script = (f'exec {moves}; LISTEN_PID=$$ LISTEN_FDS={len(sockets)} exec "$@"'
               if sockets else 'exec "$@"')

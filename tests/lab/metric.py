@@ -3,8 +3,8 @@
 """metric.py CLUSTER DAEMON[,DAEMON...] NAME [LABEL=VALUE]... - prints the sum of the daemons'
 series that have these labels.
 
-CLUSTER is weft-dev's folder. Fails when no series of a daemon matches: every series exists from the
-start. Little is imported, for tests call this often.
+CLUSTER is weft-dev's folder. It fails when no series of a daemon matches: every series exists from
+the start. It imports little, because tests call it often.
 """
 import os
 import re

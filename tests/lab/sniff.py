@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""sniff.py INTERFACE OUT - until it is ended: packets on INTERFACE, and how often each of the marks
-below was in them, into OUT."""
+"""sniff.py INTERFACE OUT - until it is ended: counts the packets on INTERFACE, and how often each
+of the marks below was in them, into OUT."""
 import os
 import socket
 import sys
