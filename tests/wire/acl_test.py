@@ -46,7 +46,7 @@ def effective(acl):
 
 
 def mode_of(acl):
-    """RFC 8881, 6.3.2."""
+    """The mode that an ACL gives (RFC 8881, 6.3.2)."""
     mode = 0
     for who in (OWNER, GROUP, ALL):
         allowed = decided = 0
@@ -102,7 +102,7 @@ def may(c, cred, *ops):
     return got == "OK"
 
 
-# ---- what is told
+# ---- what the server reports
 
 
 def test_without_an_acl_the_mode_is_told_as_one(c, d):
@@ -209,7 +209,7 @@ def test_verify_compares_acls(c, d):
     c.ok(putfh(f), nverify(acl=acl[:1]))
 
 
-# ---- what is refused
+# ---- what the server refuses
 
 
 def test_aces_that_cannot_be_held_are_refused(c, d):
@@ -370,7 +370,7 @@ def test_each_right_opens_its_operation_and_no_other(c, d):
     for n, (right, kind, ops, more) in enumerate(cases):
         for one in [b for b in RIGHTS if b & right]:
             rest = FULL & ~one & ~(X if kind == REG else 0)
-            # Where nothing is said of DELETE_CHILD, ADD_FILE will do.
+            # Where the ACL says nothing of DELETE_CHILD, ADD_FILE will do.
             check(may(c, OTHER, *ops(fresh(kind, [ace(2000, rest)]))), one == DC,
                   f"without {one:#x}, {n}")
             check(may(c, OTHER, *ops(fresh(kind, [ace(2000, one, DENY), ace(ALL, rest | one)]))),
@@ -642,7 +642,7 @@ def test_dacl_carries_the_flags_of_automatic_inheritance(c, d):
     check(59 in c.attrs(f, "supported_attrs").supported_attrs, False)
 
 
-# ---- what else there is
+# ---- the rest
 
 
 def test_an_acl_goes_where_its_file_goes(c, d):

@@ -166,7 +166,7 @@ def test_wrong_policies_are_refused_and_the_key_is_named(c):
 
 
 def write_file(c, parent, name, size):
-    """Through the MDS; the data servers make the objects."""
+    """Writes through the MDS; the data servers make the objects."""
     n = c.nfs()
     sid, fh = n.open(parent, name)
     for at in range(0, size, 1 << 20):
@@ -321,7 +321,7 @@ def test_usage_errors_end_with_2(c):
 
 @contextlib.contextmanager
 def answering(*pieces):
-    """A server that says this to whoever asks, whatever is asked, and closes."""
+    """A server that sends this to each caller, whatever the request, and closes."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen()
@@ -396,7 +396,8 @@ def test_fsck(c):
 
 def test_every_series_exists_from_the_start_with_0(c):
     ops = labelled(c.first["mds"], "weft_mds_op_total")
-    # DELEGRETURN and the like are defined and not served: they have their series, too.
+    # The series of DELEGRETURN and the like exist, although the server does not serve
+    # these operations.
     assert set(nfs.OPS.values()) <= set(ops), set(nfs.OPS.values()) - set(ops)
     assert not any(ops.values()), {k: v for k, v in ops.items() if v}
     for name in ("weft_mds_garbage_total", "weft_rpc_garbage_total"):
@@ -435,7 +436,8 @@ def test_metrics_count(c):
     for d in ds:
         assert (d["weft_ds_op_seconds_count", (("proc", "WRITE"),)]
                 == labelled(d, "weft_ds_op_total")["WRITE"])
-    # A client's garbage is counted: first what is no RPC, then a COMPOUND without arguments.
+    # The server counts a client's garbage: first bytes that are no RPC, then a COMPOUND
+    # without arguments.
     with socket.create_connection(("127.0.0.1", PORT), 5) as s:
         s.sendall(b"GET / HTTP/1.1\r\n\r\n" * 8)
         s.settimeout(5)
@@ -458,7 +460,8 @@ def test_the_version_is_in_metrics_and_first_in_the_log(c):
 
 
 def test_every_installed_program_prints_its_version(c):
-    """What make install puts into the folders of programs: none may be missing here."""
+    """The programs that make install puts into the folders of programs. None may be
+    missing here."""
     with open(os.path.join(BUILD, "Makefile"), encoding="utf-8") as f:
         made = f.read().replace("\\\n", " ")
     lists = [re.search(rf"^{name} = (.*)$", made, re.M)[1].split()
@@ -468,7 +471,7 @@ def test_every_installed_program_prints_its_version(c):
             set(programs), programs
     for p in programs:
         assert run(program(p), "--version") == f"{os.path.basename(p)} {VERSION}\n", p
-    # An installation: the programs beside each other in bin, the daemons in sbin.
+    # An installation: the programs are beside each other in bin, the daemons in sbin.
     top = os.path.join(c.top, "installed")
     os.makedirs(os.path.join(top, "bin"))
     shutil.copy(os.path.join(SRC, "tools/weft-dev"), os.path.join(top, "bin"))
@@ -506,11 +509,11 @@ def test_bad_requests_are_answered_and_harm_nothing(c):
                 s.recv(65536)
         assert ask(admin, "GET", "/v1/health")
         os.kill(c.pid[name], 0)
-    # Binary policies: refused, shown as far as they print.
+    # The server refuses binary policies, and shows them as far as they print.
     for body in (b"\xff\xfe=1", b"stripes=\x00", b"\x00", b"stripes=1,\n\nmirrors=1"):
         told = ask(c.admin["mds"], "PUT", "/v1/policy?path=/", body, status=400)["error"]
         assert told.isprintable(), told
-    # A body that never comes keeps nobody else from being answered.
+    # A body that never comes keeps no other caller from its answer.
     with connect(c.admin["mds"]) as s:
         s.sendall(b"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nstr")
         assert ask(c.admin["mds"], "GET", "/v1/health") == {"status": "ok"}

@@ -62,7 +62,8 @@ def test_it_follows_the_first_time_after_a_change(w):
 
 
 def test_what_was_set_since_stands(w):
-    """A reading is noted, and before it is written down somebody sets the times."""
+    """The server notes a read, and a client sets the times before the server writes
+    the note down."""
     c = client()
     d = c.mkdir(c.root(), "d")
     files = [written(c, d, f"f{i}") for i in range(20)]
@@ -73,7 +74,7 @@ def test_what_was_set_since_stands(w):
 
 
 def test_the_end_of_a_delegation_for_reading_counts(w):
-    """Its holder opens and reads without us."""
+    """Its holder opens and reads without the server."""
     c = client()
     d = c.mkdir(c.root(), "d")
     sid, fh = written(c, d, "f")
@@ -90,7 +91,8 @@ def test_the_end_of_a_delegation_for_reading_counts(w):
 
 
 def test_many_are_set_by_few_commits(w):
-    """As when a data set is read for the first time; nothing is lost of what the table holds."""
+    """As when a program reads a data set for the first time. Nothing that the table
+    holds is lost."""
     c = client()
     d = c.mkdir(c.root(), "d")
     fhs = [c.ok(putfh(d), create(LNK, f"s{i}", b"to"), getfh()).fh for i in range(MANY)]

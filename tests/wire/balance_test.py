@@ -24,7 +24,8 @@ FILES = 16
 
 
 class Heap:
-    """Files of a megabyte, all on ds1 and ds2: the others have no weight when they are made."""
+    """Files of a megabyte, all on ds1 and ds2, because the others have no weight when the
+    files are made."""
 
     def __init__(self, w, policy="mirrors=1", n=FILES, size=MB):
         for ds in ("ds3", "ds4"):
@@ -77,7 +78,7 @@ def test_dry_run_says_and_run_does(w):
           (0, "no data server deviates from its share by more than the spread"))
     check("nothing would move" in weft(w, "advise"), True)
     check(w.metric("weft_mds_balanced_files_total"), 8)
-    # A server of twice the weight has twice as much; a file that was moved stays for a while.
+    # A server of twice the weight has twice as much. A moved file stays for a while.
     moved = {m["path"] for m in got["moves"]}
     weft(w, "ds", "weight", "ds4", "5")
     got = ask(w, "balance")
@@ -101,7 +102,7 @@ def test_limits_are_kept(w):
     began = time.monotonic()
     got = ask(w, "balance", "--rate", "2M", "--files", "3")
     check((got["files"], time.monotonic() - began > 0.9), (3, True))
-    # A wide spread wants nothing.
+    # A wide spread asks for nothing.
     check(ask(w, "balance", "--spread", "100")["files"], 0)
     for bad in (("--files", "0"), ("--bytes", "x"), ("--rate", "-1"), ("--spread", "0"),
                 ("--bytes", "2Q")):
@@ -113,7 +114,7 @@ def test_policies_are_kept_while_clients_write(w):
     h = Heap(w, "mirrors=1,group=rack=a", n=2)
     check(ask(w, "balance")["files"], 0, "there is no other place for it")
     check(h.on("ds3") + h.on("ds4"), 0)
-    # Copies stay in their racks: of ds1's rack is only ds2.
+    # Copies stay in their racks: ds1's rack has only ds2 besides.
     weft(w, "ds", "weight", "ds2", "0")
     weft(w, "ds", "weight", "ds4", "0")
     x = Striped("both", 2 * MB, "stripes=1,mirrors=2,domain=rack")
@@ -141,7 +142,7 @@ def test_what_is_interrupted_goes_on(w):
     code = "PUT", "/v1/balance?rate=2M"
     check(admin(w, *code)["running"], True)
     eventually(lambda: h.on("ds3") + h.on("ds4") > 1, 20, "the first moves")
-    # Another one beside it is refused; the same is the same.
+    # The server refuses a second move beside the first; the same one again changes nothing.
     check("another run" in weft(w, "balance", "--files", "7", rc=1), True)
     check(admin(w, *code)["number"], 1)
     check("still" in weft(w, "advise"), True)
@@ -153,7 +154,7 @@ def test_what_is_interrupted_goes_on(w):
     h.c = client()
     check([h.on(f"ds{i}") for i in (1, 2, 3, 4)], [4, 4, 4, 4])
     eventually(lambda: all(still(h.c, f) for _, f, _ in h.files), 20, "all in their places")
-    # Stopped, it chooses no more.
+    # A stopped balancer chooses no more.
     for ds in ("ds1", "ds2"):
         weft(w, "ds", "weight", ds, "4")
     check(admin(w, "PUT", "/v1/balance?rate=1")["running"], True)

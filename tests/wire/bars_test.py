@@ -21,7 +21,7 @@ FEW = 64  # mds/dataserver/living_clients.c
 
 
 def settings(name):
-    # No test waits for a lease; one that lives must not outlast its own on a slow machine.
+    # No test waits for a lease. The lease of the client that lives must not end on a slow machine.
     return ["mds.lease=300s", "ds.lease=60s", "mds.recall_deadline=5s", "mds.grace=60s"]
 
 
@@ -32,7 +32,7 @@ def victim(verifier=None):
 
 
 def leave(c):
-    """In an orderly way."""
+    """The client leaves in an orderly way."""
     c.ok(destroy_session(c.session.sessionid))
     first(c, "OK", destroy_clientid(c.clientid))
     forget(c)
@@ -52,22 +52,22 @@ class World:
         self.layout(self.one)
 
     def layout(self, c):
-        """(the stateid of the open, the handle): c's, for reading."""
+        """(the stateid of the open, the handle) of a layout of c's, for reading."""
         s = c.until(lambda got: err(got.status) not in NOT_NOW, putfh(self.f),
                     open_(claim_fh(), READ | NO_DELEG), tries=400).results[-1].stateid
-        # A layout that a restart of a data server recalled may still be out.
+        # A layout may still be out that a restart of a data server recalled.
         self.o = settled(c, self.f, s, IO_READ)
         self.ds = data_server(c, self.o.mirrors[0][0])
         return s, self.o.mirrors[0][0].fhs[0]
 
     def evict(self):
         """Restarts a client that has a layout, and lets it leave. The data servers bar its first
-        number; no client has the second. Returns the handle."""
+        number. No client has the second. Returns the handle."""
         c = victim()
         _, fh = self.layout(c)
         check(self.read(fh), 0)
         forget(c)
-        again = victim()  # its session is made when all data servers have barred the first
+        again = victim()  # this makes its session when all data servers have barred the first
         check(self.read(fh), ACCES)
         leave(again)
         return fh
@@ -80,9 +80,9 @@ class World:
             ds.close()
 
     def lives(self, what):
-        """The one that lives reads, with a new layout.
+        """The client that lives reads, with a new layout.
 
-        The MDS recalled the old one if it noticed a data server's restart, and revoked it then.
+        If the MDS noticed a data server's restart, it recalled the old layout, and revoked it then.
         """
         eventually(lambda: self.read(self.layout(self.one)[1]) == 0, 60, what)
 
@@ -108,11 +108,12 @@ def test_after_restarts_an_evicted_clients_capability_is_no_good(w):
         w.restart(f"ds{k}")
     w.restart()
     forget(x.one)
-    # Grace is over when it is back: with its number, which is not barred.
+    # Grace is over when the client is back with its number, which no server bars.
     x.one = Client(ADDR, owner=x.one.owner, verifier=x.one.verifier)
     harness.CLIENTS.append(x.one)
     x.layout(x.one)
-    # Who has joined is told: between two that live there is one run.
+    # The metadata server sends its list to data servers that have joined: between two clients that
+    # live there is one run.
     eventually(lambda: max(x.bars()) <= 2, 60, "one run between two that live")
     x.lives("a lease")
     check([x.read(fh) for fh in old], [ACCES] * len(old))

@@ -39,7 +39,7 @@ def pid(name="mds"):
 
 
 def sound(p):
-    """What every phase's figures keep."""
+    """What holds for every phase's figures."""
     check(p["p50_us"] <= p["p90_us"] <= p["p99_us"] <= p["p999_us"] <= p["max_us"], True, f"{p}")
     check(abs(p["ops_per_s"] * p["seconds"] - p["ops"]) < 1, True, f"{p}")
 
@@ -90,7 +90,7 @@ def test_counts_tell_what_operations_cost_the_servers_threads():
     for phase, c in got.items():
         check(c["locks"] >= c["contended"] >= 0 and c["shared_lines"] >= 0, True, f"{phase}: {c}")
         check(0 < c["system_calls"] < 20, True, f"{phase}: {c}")
-    # Each goes to the committer, which spends its time on something.
+    # Each of them goes to the committer, which spends its time on something.
     for phase in ("create", "unlink"):
         check(got[phase]["by"]["messages"]["kv_submit"] >= 1, True, f"{phase}: {got[phase]}")
         check(got[phase]["committer_us"]["store"] > 0 and got[phase]["committer_us"]["commit"] > 0,
@@ -129,7 +129,8 @@ def test_reads_share_no_lock_and_no_line_with_other_connections():
         check(locks, {"st_look_lock", "st_file_lock", "st_open_list", "st_open_unlist"},
               "those of an OPEN and its CLOSE are their thread's, their file's and their "
               f"client's: {got['open']}")
-        # A thread's first use of an object takes two locks of that object's, and so does its last.
+        # A thread's first use of an object takes two locks of that object, and so does
+        # its last use.
         holds = {"obj_get", "hold_new", "ds_hold_put", "ds_obj_put"}
         locks = {site: n for site, n in got["randread"]["by"]["locks"].items() if n > 0.1}
         locks.pop("ds_reg_watch", None)
@@ -149,8 +150,8 @@ def test_reads_share_no_lock_and_no_line_with_other_connections():
                                "--phases", "create,open").stdout)["phases"][1]
         through = json.loads(run("io", *common, "--size", "4k", "--file", "1M", "--no-layouts",
                                  "--phases", "randread").stdout)["phases"][0]
-        # The first works by an OPEN with a layout, a READ and the layout's return, the second by a
-        # READ through the metadata server.
+        # The first client works by an OPEN with a layout, a READ and the layout's return, the
+        # second by a READ through the metadata server.
         for p in (opens, through):
             asked = {(k, site): n for k in ("locks", "shared_lines")
                      for site, n in p["counts"]["by"][k].items()
@@ -234,7 +235,7 @@ def test_scaling_names_where_a_curve_bends_and_by_what():
     check(curve("create", (1, 1e5, 10, 1, 0.1), (2, 1e5, 11.1, 1, 0.1)).twice()["met"], True,
           "the committer bounds the rate, and no operation costs more")
     check(curve("stat", (2, 2e5, 10, 0, 0.1), (4, 3e5, 12, 0, 0.2)).twice(), None)
-    # The generator is busy: what an operation costs says that more processors would do more.
+    # The generator is busy: the cost of an operation says that more processors would do more.
     check(curve("stat", (1, 1e5, 10, 0, 0.9), (2, 1e5, 10, 0, 0.9)).bend(), None)
 
 
@@ -281,7 +282,7 @@ def test_io_of_all_sessions_on_one_file():
 
 
 def left():
-    """What weft-bench left."""
+    """The files that weft-bench left."""
     c = Client(ADDR)
     try:
         return [e.name for e in c.readdir_all(c.root()) if e.name.startswith(b"weft-bench")]
@@ -297,7 +298,7 @@ def test_a_time_ends_what_makes_and_repeats_what_reads():
     for name in ("stat", "open"):
         check(got[name]["ops"] > 100 and got[name]["seconds"] >= 4, True, f"{got[name]}")
     check(all(0.9 < got[n]["slowest_over_fastest"] for n in got), True)
-    # What was not made in time is neither read nor removed.
+    # weft-bench neither reads nor removes what it did not make in time.
     got, _ = bench("md", "--time", "1", "--count", "1000000", "--phases", "create,rename,unlink")
     check(0 < got["create"]["ops"] < 1000000 and got["create"]["seconds"] < 3, True,
           f"{got['create']}")

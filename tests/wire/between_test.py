@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a protected request carries is protected between the daemons, too. Prints TAP.
+"""Between the daemons, too, the data of a protected request is protected. Prints TAP.
 
 No daemon has a certificate for that. A relay between the daemons looks at each byte.
 """
@@ -36,7 +36,7 @@ TOP = REALM = W = NEAR = None
 
 
 class Relay:
-    """In front of a data server's port: keeps what comes by, there and back."""
+    """In front of a data server's port: it keeps the bytes of both directions."""
 
     def __init__(self, to):
         self.to, self.socks, self.refuses = to, set(), False
@@ -72,7 +72,7 @@ class Relay:
                 s.shutdown(socket.SHUT_RDWR)
 
     def refuse(self, one):
-        """As a server that has no TLS answers the probe; and takes what comes then."""
+        """Answers the probe as a server without TLS, and takes the bytes that follow."""
         with contextlib.suppress(OSError, Closed):
             call = tls_test.exactly(one, 44)
             one.sendall(tls_test.record(call[4:8] + u32(1) + u32(1) + u32(1) + u32(2)))
@@ -92,7 +92,7 @@ class Relay:
 
 
 class Relayed:
-    """A data server of which everybody has the relay's address."""
+    """A data server behind a relay: all others have the relay's address."""
 
     def __init__(self, name, **settings):
         join = sys.modules[Server.__module__]
@@ -117,7 +117,7 @@ def gss_client(service):
 
 
 def kinds():
-    """Those whose requests come protected."""
+    """The kinds of clients whose requests come protected."""
     yield "tls", tls_client
     if REALM:
         yield "krb5i", lambda: gss_client(gss.INTEGRITY)
@@ -144,7 +144,7 @@ def is_read(c, s, f, data):
 
 
 def goes_by(relay, c, name):
-    """Whether the bytes of a WRITE, and those of a READ, are seen on the way."""
+    """Whether the relay sees the bytes of a WRITE, and those of a READ."""
     mark, data = marked()
     s, f = of(c, name)
     there, back = relay.seen()
@@ -187,7 +187,7 @@ def test_who_takes_it_away_gets_no_data():
     relay.refuses = True
     relay.cut()
     try:
-        # The first may be answered before the daemon has tried to connect again.
+        # The first call may get its answer before the daemon has tried to connect again.
         c.until(lambda got: check(err(got.status), "DELAY") or relay.refused, putfh(f),
                 write(s, 0, data, FILE_SYNC), tries=600, pause=0.1)
     finally:
@@ -265,7 +265,7 @@ def test_strangers_have_no_tls_there():
 
 
 class Doing(threading.Thread):
-    """Writes and reads through the metadata server until it is told to end."""
+    """Writes and reads through the metadata server until the test ends it."""
 
     def __init__(self, c, name):
         super().__init__()
@@ -299,7 +299,7 @@ def test_a_rotation_of_the_key_fails_no_io():
         goes_on()
         eventually(all_have_keys, LONG, "all have the new keys")
         goes_on()
-        NEAR.relay.cut()  # they shake hands again
+        NEAR.relay.cut()  # the next connections need a new handshake
         goes_on()
     finally:
         for d in doing:
@@ -321,7 +321,7 @@ def test_what_one_data_server_reads_of_another_is_not_seen():
     written(c, s, f, data)
     check(mark in relay.there, True, "it went there in the clear")
     back = len(relay.back)
-    far = Relayed("far", cluster_key="", key=key_file("far"))  # the cluster key was rotated
+    far = Relayed("far", cluster_key="", key=key_file("far"))  # the test rotated the cluster key
     try:
         weft(W, "ds", "drain", "near")
         listed = lambda: weft(W, "ds", "list")["ds"]  # noqa: E731
@@ -357,7 +357,7 @@ def start():
     subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{W.dir}/run/mds.sock",
                     "exports", "reload"], check=True, capture_output=True)
     NEAR = Relayed("near")
-    weft(W, "ds", "kill", "ds1")  # all files are on those behind relays
+    weft(W, "ds", "kill", "ds1")  # all files are on the servers behind relays
     boss = Client(ADDR, cred=auth_sys(0, 0))
     boss.ok(putfh(boss.mkdir(boss.root(), "all")), setattr_(mode=0o777))
     boss.close()

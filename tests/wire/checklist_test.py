@@ -21,7 +21,7 @@ def place(name):
 
 
 def test_devices_tell_sizes_that_the_server_takes(w):
-    """P7, P9: and notifications as they were asked for, both."""
+    """P7, P9: and notifications as the client asked for them, both."""
     c, d = place("dev")
     s, f = c.open(d, "f")
     x = lay(c, f, s).mirrors[0][0]
@@ -54,7 +54,7 @@ def test_callbacks_come_on_the_connection_that_was_bound_last(w):
 
 
 def test_unused_sessions_do_not_keep_a_client(w):
-    """P31: what trunking probes leave."""
+    """P31: the sessions that trunking probes leave."""
     c = client()
     probe = client(session=False)
     probe.exchange_id()
@@ -67,7 +67,7 @@ def test_unused_sessions_do_not_keep_a_client(w):
     first(probe, "OK", destroy_session(probe.session.sessionid))
     probe.create_session()
     probe.ok(putrootfh())
-    first(probe, "CLIENTID_BUSY", destroy_clientid(probe.clientid))  # one is in use again
+    first(probe, "CLIENTID_BUSY", destroy_clientid(probe.clientid))  # a session is in use again
     first(probe, "OK", destroy_session(probe.session.sessionid))
     first(c, "OK", destroy_clientid(probe.clientid))
     first(c, "BADSESSION", sequence(probe.session.sessionid, 1))
@@ -83,7 +83,7 @@ def test_a_daemon_tells_what_is_on(w):
 
 
 def test_an_idle_connection_stays(w):
-    """P47: no lease, and nothing else that the server counts, ends it; the session may go."""
+    """P47: no lease, and nothing else that the server counts, ends it. The session may go."""
     c = client()
     idle = c.connection()
     idle.rpc(0)
@@ -131,7 +131,7 @@ def test_bind_conn_stands_alone_even_after_sequence(w):
 
 
 def test_rdattr_error_is_for_the_entry(w):
-    """C38: asked for, it comes, and is OK where the entry's attributes are there."""
+    """C38: a client that asks for it gets it. It is OK where the entry's attributes are there."""
     c, d = place("rdattr")
     c.open(d, "f")
     c.mkdir(d, "sub")
@@ -201,7 +201,8 @@ def test_locks_are_set_with_ones_own_stateids_only(w):
 
 
 def test_reclaim_complete_of_one_file_system_ends_nothing(w):
-    """C53: after it, reclaiming may go on, and the whole is still to be told."""
+    """C53: after it the client may go on with its reclaims, and still has to send the
+    one for all."""
     c = client(reclaim=False)
     c.ok(putrootfh(), reclaim_complete(True))
     c.ok(putrootfh(), reclaim_complete(True))
@@ -210,7 +211,7 @@ def test_reclaim_complete_of_one_file_system_ends_nothing(w):
 
 
 def test_free_stateid_frees_locks_only(w):
-    """C60: a layout is no lock; a lock stateid without locks goes."""
+    """C60: a layout is no lock. A lock stateid without locks goes."""
     c, d = place("free")
     s, f = c.open(d, "f")
     o = lay(c, f, s)

@@ -25,7 +25,7 @@ XFS = None  # a folder on it
 
 def mounted():
     """Mounts an XFS with reflinks in a mount namespace of this test. Returns the folder, or None
-    where that is not possible."""
+    where the machine cannot do it."""
     if os.geteuid() or not os.path.exists("/dev/loop-control"):
         return None
     if "CLONE_TEST_NS" not in os.environ:
@@ -66,7 +66,7 @@ def paths(c, f):
 
 
 def own_bytes(path):
-    """How much of a file lies in extents that it shares with none."""
+    """How many bytes of a file lie in extents that it shares with no other file."""
     text = subprocess.run(["filefrag", "-v", "-b4096", path], check=True, capture_output=True,
                           text=True).stdout
     extents = [line.split(":") for line in text.splitlines() if re.match(r" +\d+: ", line)]
@@ -74,7 +74,7 @@ def own_bytes(path):
 
 
 def test_a_clone_shares_blocks(p):
-    """Its bytes are there, and the disk is no fuller."""
+    """The clone has its bytes, and the disk is no fuller."""
     c, data = p.c, noise(12 * MB + 777)
     for shape in SHAPES:
         src = p.file(f"s{shape}", shape, data)
@@ -183,7 +183,7 @@ def test_a_clone_has_what_layouts_wrote_and_fences_them(p):
 
 
 def test_who_only_reads_does_not_keep_writers_waiting(p):
-    """His clones freeze what others write: now and then only."""
+    """The clones of a reader freeze what others write, but only now and then."""
     c, reader, who = p.c, client(), auth_sys(1000, 1000)
     c.ok(putfh(p.d), setattr_(mode=0o777), setxattr("weft.policy", "stripes=1"))
     s, f = c.open(p.d, "src")
@@ -201,7 +201,7 @@ def test_who_only_reads_does_not_keep_writers_waiting(p):
         (c.ok(putfh(f), write(s, 0, b"now and then"), timeout=30)
          if err(c.call(putfh(f), write(s, 0, b"-")).status) == "OK" else time.sleep(0.02))
     check(1 <= done <= 4, True, f"{done} clones in 3.5 s")
-    # Who may write the file waits for nobody, nor anybody where nobody writes.
+    # A client that may write the file waits for no other, and no client waits where none writes.
     own = c.open(p.d, "own")
     for _ in range(3):
         do_clone(c, (s, f), own)
@@ -236,15 +236,16 @@ def test_a_mirror_that_misses_a_clone_is_stale(p):
 
 
 def known(c, s, f):
-    """The metadata server asked after a layout was out: its objects are known to exist."""
+    """The client asked the metadata server after a layout was out, so the server knows that the
+    file's objects exist."""
     o = lay(c, f, s)
     c.ok(putfh(f), layoutreturn(o.stateid))
     c.attrs(f, "size")
 
 
 def lose(c, *objects):
-    """Removes the object of each (stateid, filehandle, mirror), and lets its server run a fence
-    after that, by a new size."""
+    """Removes the object of each (stateid, filehandle, mirror). Sets a new size, so that each
+    server runs a fence after that."""
     w = harness.THE
     for s, f, mirror in objects:
         path = object_path(w, c, f, mirror)
@@ -266,12 +267,13 @@ def test_what_is_lost_is_not_cloned(p):
                      p.file("dst", "stripes=1"))
     do_clone(c, src, own)
     lose(c, (*src, 0))
-    for to, want in ((dst, b""), (own, data)):  # placed again, and in place
+    for to, want in ((dst, b""), (own, data)):  # placed in other places, and in the same ones
         c.no("IO", putfh(src[1]), savefh(), putfh(to[1]), clone(src[0], to[0]), timeout=30)
         check((c.attrs(to[1], "size").size, content(c, to[1], to[0]) == want), (len(want), True),
               "it is as it was")
     no_orders()
-    # Nothing holds the source back: it is mended by who empties it.
+    # The lost object does not stop changes of the source: a client that truncates it to
+    # nothing mends it.
     c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), setattr_(src[0], size=0),
             pause=0.1, timeout=30)
     c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]),
@@ -381,7 +383,8 @@ def test_a_clone_survives_a_restart(p):
 
 
 def test_a_clone_is_done_once(p):
-    """Asked again after a restart it is answered: what another client wrote over it stays."""
+    """A retry after a restart gets the old answer: what another client wrote over the
+    clone stays."""
     c, w, data = p.c, harness.THE, noise(MB + 5)
     src, dst = p.file("src", "stripes=1", data), p.file("dst")
     two = client()
@@ -402,7 +405,8 @@ def test_a_clone_is_done_once(p):
 
 
 def test_a_clone_is_done_by_whoever_comes_back(p):
-    """Its only server is down, the MDS is killed in between: the order is in the store."""
+    """The clone's only server is down, and the MDS is killed in between: the order is
+    in the store."""
     c, w, data = p.c, harness.THE, noise(3 * MB + 99)
     (s, f), dst = p.file("src", "stripes=1", data), p.file("dst", "stripes=1", b"")
     name = layout_of(c, f)["mirrors"][0]["objects"][0]["ds"]
@@ -430,5 +434,5 @@ if __name__ == "__main__":
     try:
         harness.run_shared(globals(), data_test.place, parts=2, settings=harness.CALM)
     finally:
-        subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may be ending yet
+        subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may not have ended yet
         shutil.rmtree(os.path.dirname(XFS))

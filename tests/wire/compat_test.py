@@ -60,7 +60,7 @@ def test_every_name_byte_and_attribute_is_there(w):
     s = reclaim(c, w.file("plain"), owner=b"kept")
     c.ok(putfh(w.file("plain")), lock(s, WRITE_LT, 0, 100, owner=shape.LOCK_OWNER, reclaim=True))
     c.ok(reclaim_complete())
-    late = client()  # it is in no record, and grace is over: the only one who is has come back
+    late = client()  # it is in no record, and grace is over: the only recorded client has come back
     check(content(late, w.file("plain")) == shape.whole("plain"), True)
     late.no("NO_GRACE", putfh(w.file("plain")),
             open_(claim_previous(), BOTH | NO_DELEG, 0, b"late"))

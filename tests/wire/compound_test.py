@@ -249,7 +249,7 @@ def test_operations_defined_and_not_served_are_not_supported(c, d):
 
 
 def test_set_ssv_is_for_clients_that_have_one(c, d):
-    """Section 18.47.3: INVAL, as SP4_SSV is granted to nobody."""
+    """Section 18.47.3: INVAL, because the server grants SP4_SSV to no client."""
     c.no("INVAL", op("SET_SSV", opaque(bytes(32)) + opaque(bytes(32))))
     c.no("BADXDR", op("SET_SSV", opaque(bytes(32)) + u32(1000)))
 
@@ -298,7 +298,7 @@ def test_nonsense_arguments_harm_nothing(c, d):
     for minor in (1, 2):
         one = client(minor=minor)
         for num in range(80):
-            c.ok(putrootfh())  # it keeps its lease
+            c.ok(putrootfh())  # this keeps its lease
             for n in (0, 4, 8, 16, 24, 40, 64, 100, 180):
                 for fill in fillers:
                     try:
@@ -325,7 +325,7 @@ def test_creates_at_once_share_commits(c, d):
     w = harness.THE
     pid = next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
                if r["name"] == "mds")
-    stand_still(pid)  # until all have come: a commit may be faster than this sends
+    stand_still(pid)  # until all have come: a commit may be faster than this thread sends
     try:
         started = [(m, [m.begin(putfh(d), create(DIR, f"{i}.{j}", mode=0o700)) for j in range(16)])
                    for i, m in enumerate(many)]
@@ -393,7 +393,7 @@ def test_open_keeps_its_state_when_its_reply_ends_early(c, d):
 
 
 def at_once(*calls):
-    """Sends (client, operations) together; the statuses."""
+    """Sends (client, operations) together. Returns the statuses."""
     started = [(one, one.begin(*ops)) for one, ops in calls]
     return [err(one.finish(s).status) for one, s in started]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of real daemons: its errors, its examples in the man pages and guides.
-Prints TAP."""
+"""The configuration of real daemons: its errors, its examples in the man pages and
+guides. Prints TAP."""
 import os
 import re
 import shutil
@@ -154,7 +154,7 @@ def test_every_configuration_in_the_guides_is_taken(c):
 
 
 def test_check_refuses_what_cannot_start(c):
-    """With the status of a configuration that makes no sense, 2; and so does a start."""
+    """Both exit with 2, the status of a configuration that makes no sense."""
     key = f"{c.dir}/cluster.key"
     for name, text in (("short.key", "12ab"), ("bad.exports", 'export "/a" {')):
         with open(f"{c.top}/{name}", "w", encoding="ascii") as f:

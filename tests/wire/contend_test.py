@@ -27,7 +27,7 @@ def settings(name):
 
 
 class Shared:
-    """One client with the file open, whose layout goes back whenever it is recalled."""
+    """One client with the file open. It returns its layout at each recall."""
 
     def __init__(self, f, c=None):
         self.c, self.f = c or client(), f
@@ -74,7 +74,7 @@ def made(name):
 
 
 def two_writers(f):
-    """Both have a layout to write the file, and the file is marked."""
+    """Both clients have a layout to write the file, and the file is marked."""
     a, b = Shared(f).lay(), Shared(f)
     b.lay()
     return a.lay(), b
@@ -124,7 +124,7 @@ def test_one_writer_costs_nothing(w):
     reader = Shared(f).lay(IO_READ)
     check((contended(w), a.c.callbacks), (0, []))
     a.give_back()
-    # One after the other is not at once.
+    # Two writes one after the other are not at once.
     b = Shared(f).lay()
     check((contended(w), reader.c.callbacks), (0, []))
     b.give_back()
@@ -135,8 +135,8 @@ def test_a_restart_of_the_metadata_server_forgets_nothing(w):
     a, b = two_writers(f)
     want = crossed(w, f, a, b)
     w.restart()
-    # Both come back: what they wrote is not judged as a lost writer's.
-    # So does who made the file: grace is over with the last one.
+    # Both clients come back, so the server does not judge what they wrote as a lost writer's. The
+    # client that made the file comes back too: grace ends with the last one.
     back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in harness.CLIENTS]
     harness.CLIENTS += back
     for c in back:
@@ -153,7 +153,7 @@ def test_a_write_through_the_metadata_server_beside_a_layout_counts(w):
         b.c.until(lambda got: err(got.status) != "DELAY", putfh(f),
                   write(b.s, 0, b"m" * BLOCK, FILE_SYNC), tries=400)
         a.lay()
-        if contended(w):  # else it was compared before the layout came
+        if contended(w):  # else the server compared it before the layout came
             break
     check(contended(w), 1)
     a.write(uuid_of(a.c, f, servers(a.c, f)[1]), 0, b"a" * BLOCK)

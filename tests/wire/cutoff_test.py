@@ -3,7 +3,7 @@
 """A client cannot reach one data server, but the metadata server can (docs/device-failure.md).
 Prints TAP.
 
-The client writes through the metadata server, so no copy becomes stale and is repaired over and
+The client writes through the metadata server, so no copy becomes stale, and no repair runs over and
 over.
 """
 import os
@@ -29,7 +29,7 @@ W = None
 
 
 def cluster():
-    """One for all, whose servers have been there for a while."""
+    """One cluster for all tests, whose servers have been there for a while."""
     global W
     if not W:
         W = Cluster(settings=SETTINGS)
@@ -38,8 +38,8 @@ def cluster():
 
 
 def ask(c, f, s, iomode=IO_RW):
-    """Sends LAYOUTGET until nothing is being recalled. Returns an error status, or the servers of
-    the layout."""
+    """Sends LAYOUTGET until the server recalls nothing. Returns an error status, or the servers
+    of the layout."""
     got = c.until(lambda got: err(got.status) not in ("RECALLCONFLICT", "LAYOUTTRYLATER"), putfh(f),
                   layoutget(s, iomode), tries=400)
     return ([m[0].deviceid for m in ff_layout(got.results[-1].layouts[0].body).mirrors]
@@ -63,7 +63,7 @@ def test_its_writes_go_through_us_and_end_there(w):
           "nothing is stale again")
     equal(w, x.c, x.f, b"y" * 5000)
     check(len(ask(x.c, x.f, x.s, IO_READ)), 2, "it still reads by itself")
-    # Others write as ever.
+    # Other clients write as before.
     two = client()
     s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
     check(sorted(ask(two, x.f, s)), sorted(x.uuids), "another client")
@@ -79,7 +79,7 @@ def test_what_is_on_other_servers_it_writes_by_itself(w):
     while y.names[0] == x.names[0]:
         y = Holder(f"elsewhere{time.monotonic_ns()}", policy="mirrors=1")
     check(y.named, y.uuids, "another client, another server")
-    # The same client, a file that is not on that server
+    # The same client, and a file that is not on that server.
     s = x.c.ok(putfh(y.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
     check(ask(x.c, y.f, s), y.uuids, "of what is on others it gets layouts")
 
@@ -145,12 +145,12 @@ def others_are_there(w):
 def test_after_our_start_a_server_may_join_late(w):
     x = Holder("late")
     x.give_back(x.o.stateid)
-    time.sleep(1)  # behind it the size is asked and written down
+    time.sleep(1)  # behind it the server asks for the size and writes it down
     pid = pid_of(w, x.names[0])
     stand_still(pid)
     w.dev("kill", w.dir, "mds", "-9")
     began = time.monotonic()
-    # The command ends when all have joined.
+    # The command ends when all servers have joined.
     with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, "mds"],
                           stdout=subprocess.DEVNULL):
         try:

@@ -49,7 +49,7 @@ class Place:
 
 
 def content(c, f, sid=ANON, offset=0, length=MAX64):
-    """The file's bytes through the metadata server, asked again where it says DELAY."""
+    """The file's bytes through the metadata server. It asks again where the server says DELAY."""
     out = b""
     while length:
         got = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
@@ -92,7 +92,7 @@ def same_everywhere(c, f, sid, want):
 
 
 def segments(c, f, sid, offset, count):
-    """READ_PLUS, checked: contiguous; the bytes."""
+    """Checks that READ_PLUS's segments are contiguous. Returns the bytes."""
     r = c.ok(putfh(f), read_plus(sid, offset, count))
     at, data = offset, b""
     for s in r.segments:
@@ -160,7 +160,7 @@ def test_seek_errors(p):
         c.no("BAD_STATEID", putfh(f), seek(bad, 0, DATA))
     client().no("BAD_STATEID", putfh(f), seek(s, 0, DATA))
     w, _ = c.open(p.d, "f", WRITE, owner=b"writer", how=None)
-    c.ok(putfh(f), seek(w, 0, DATA))  # as READ: who may read by permission is not kept from it
+    c.ok(putfh(f), seek(w, 0, DATA))  # as READ: permission to read allows it too
     c.no("BADXDR", putfh(f), op("SEEK", stateid(s), u64(0)))
 
 
@@ -261,7 +261,7 @@ def test_deallocate_takes_back_write_layouts_of_mirrored_files(p):
     for m in o.mirrors:
         check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"\xff" * 8192).status, 0)
 
-    def late(args):  # what is under way when the recall comes counts
+    def late(args):  # a write that is under way when the recall comes counts
         for m in o.mirrors:
             data_server(c, m[0]).write(m[0].fhs[0], 8192, b"late")
     returns_when_recalled(c, f, late)
@@ -559,8 +559,8 @@ def test_copies_end_with_their_client(p):
 
 
 def test_many_copies_take_turns(p):
-    """Twelve large copies run. Small copies do not wait for their ends, which are seconds away, or
-    later when the machine is slow."""
+    """Twelve large copies run. Small copies do not wait for the ends of the large ones, which are
+    seconds away, or more on a slow machine."""
     c = p.c
     big, small = p.file("big", data=b"x"), p.file("small", data=noise(100000))
     c.ok(putfh(big[1]), setattr_(big[0], size=2 << 30))

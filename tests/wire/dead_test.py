@@ -22,7 +22,7 @@ from nfs41 import err  # noqa: E402
 from repair_test import servers, states, uuid_of  # noqa: E402
 
 MB = 1 << 20
-# Leases are long: what these tests see does not come of one that runs out.
+# Leases are long, so that nothing that these tests see comes from a lease that runs out.
 QUICK = ["ds.lease=30s", "mds.lease=10s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms",
          "mds.repair_wait=4s", "mds.recall_deadline=3s"]
 
@@ -59,7 +59,7 @@ def is_state(w, name, want, seconds):
 
 
 class Holder:
-    """A client with a mirrored file and a layout of it, which it returns when it is asked to."""
+    """A client with a mirrored file and a layout of it, which it returns at a recall."""
 
     def __init__(self, name, iomode=IO_RW, policy="mirrors=2", data=b"x" * 5000):
         self.c = client()
@@ -159,9 +159,9 @@ def test_one_that_only_a_client_does_not_reach_lives(w):
 
 
 def cut_short(w, name):
-    """Makes a file whose new size one dead server has not received, because the metadata server
-    died before it could go on without it. Returns the file, the server's name and a client of the
-    next instance."""
+    """Makes a file whose new size one dead server has not received: the metadata server died
+    before it could go on without that server. Returns the file, the server's name and a client of
+    the next instance."""
     x = Holder(name)
     x.give_back(x.o.stateid)
     gone = x.names[1]
@@ -187,7 +187,7 @@ def test_who_set_a_size_and_was_cut_short_keeps_nobody_waiting(w):
 
 
 def test_nor_who_copies_it(w):
-    """Copies of a dead server are stale at once, though repair would wait for it."""
+    """Copies of a dead server are stale at once, though repair would wait for the server."""
     x, gone, c = cut_short(w, "copied")
     try:
         got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.d),
@@ -206,7 +206,8 @@ def test_nor_who_copies_it(w):
 
 
 def put_off(x):
-    """What only a silent server has: an application on a hard mount waits for it."""
+    """The server puts off requests for a file that only a silent server has: an application on a
+    hard mount waits for that server."""
     for mode in (IO_READ, IO_RW):
         x.c.until(lambda got: err(got.status) != "RECALLCONFLICT", putfh(x.f), layoutget(x.s, mode))
         x.c.no("LAYOUTTRYLATER", putfh(x.f), layoutget(x.s, mode))
@@ -258,7 +259,7 @@ def test_the_only_copy_is_given_up_after_the_time_that_is_configured(w):
 def test_a_restart_of_the_metadata_server_kills_nobody(w):
     x = Holder("boot")
     x.give_back(x.o.stateid)
-    time.sleep(1)  # behind it the size is asked and written down
+    time.sleep(1)  # behind it the server asks for the size and writes it down
     w.restart()
     for _ in range(8):
         check({d["state"] for d in weft(w, "ds", "list")["ds"]} <= {"alive", "suspect"}, True)
@@ -327,7 +328,7 @@ def test_it_is_forgotten_with_what_only_it_has(w):
     check(content(y.c, y.f, y.s), b"x" * 5000)
     x.c.ok(putfh(x.d), remove("f"))
     eventually(lambda: w.metric("weft_mds_orders") == 0, 5, "no order is left for it")
-    # Its daemon still runs, and joins as a new one.
+    # Its daemon still runs, and joins as a new server.
     eventually(lambda: any(d["name"] == name and d["alive"] for d in weft(w, "ds", "list")["ds"]),
                5, "it joins anew")
     check(server(w, name)["number"], 5)

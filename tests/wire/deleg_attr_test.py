@@ -53,7 +53,8 @@ def test_a_modified_file_moves_on_with_every_getattr(c):
         check(abs(got.time_modify[0] - time.time()) < 5, True, "mtime is now")
         last = got
         seen.append(got)
-    # What the holder never writes was never its size; change and times do not go back.
+    # A size of data that the holder never writes was never the file's size. Change and times do
+    # not go back.
     c.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
     after = two.attrs(o.fh, *WATCHED)
     check(after.size, 10, "the server's size was changed")
@@ -235,7 +236,7 @@ def test_a_holder_that_delays_getattr_is_waited_for(c):
     c.on_callback = on_callback
     got = settled(two, putfh(o.fh), getattr_("size"))
     check(err(got.status), "OK")
-    # Asked again, or recalled: either tells the truth.
+    # The server asks the holder again, or recalls: either gives true values.
     check(got.results[-1].attrs.size, 77 if "RECALL" not in n else 10, str(n))
 
 
@@ -335,7 +336,7 @@ def test_an_owner_that_has_the_file_open_gets_both(c):
 
 
 def test_another_owner_gets_its_open(c):
-    """There is a delegation already: what the second owner asks for is an open."""
+    """The second owner asks for an open, because the client has a delegation already."""
     o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
     n = ask(c, o.fh, READ, WANT_READ | WANT_XOR, owner=b"second")
     if n.rflags & NO_OPEN_STATEID:
@@ -362,7 +363,7 @@ def test_what_denies_the_holder_waits_and_is_denied(c):
 
 
 def test_an_open_that_denies_comes_with_its_stateid(c):
-    """A delegation alone cannot say what is denied."""
+    """A delegation alone cannot say what the open denies."""
     two, f = client(), make(c, "f")
     o = take(c, f, D_WRITE, WANT_XOR, deny=WRITE)
     check((o.rflags & NO_OPEN_STATEID, o.stateid == ANON), (0, False))
@@ -438,7 +439,7 @@ def test_delegated_times(c):
         two.no("BAD_STATEID", putfh(o.fh), setattr_(o.deleg_stateid, time_deleg_modify=(1, 0)))
         c.no("BAD_STATEID", putfh(o.fh), setattr_(o.stateid, time_deleg_modify=(1, 0)))
         a = c.attrs(o.fh, "time_access", "time_modify", "time_metadata", "change")
-        # Earlier than what is stored: ignored.
+        # Earlier than the stored time: ignored.
         b = set_times(c, o, time_deleg_access=(5, 5), time_deleg_modify=(6, 6))
         check((b.time_access, b.time_modify, b.time_metadata),
               (a.time_access, a.time_modify, a.time_metadata))
@@ -452,7 +453,7 @@ def test_delegated_times(c):
         m = set_times(c, o, time_deleg_modify=mt)
         check((m.time_access, m.time_modify, m.time_metadata), (at, mt, mt))
         check(m.change > b.change, True, "change")
-        # The future is now.
+        # A time in the future becomes now.
         ahead = int(time.time()) + 1000
         f = set_times(c, o, time_deleg_access=(ahead, 0), time_deleg_modify=(ahead, 0))
         for t in (f.time_access, f.time_modify, f.time_metadata):
@@ -460,7 +461,7 @@ def test_delegated_times(c):
         check(f.time_access, f.time_modify, "one sample of now")
         c.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
         c.no("BAD_STATEID", putfh(o.fh), setattr_(o.deleg_stateid, time_deleg_modify=mt))
-        # A read delegation has an access time only to tell, and may tell it.
+        # A holder of a read delegation reports an access time alone, and may do so.
         r = ask(c, make(c, "g"), READ, WANT_READ | WANT_TIMES)
         time.sleep(0.02)
         at = now_minus(0.005)
@@ -484,7 +485,7 @@ def times_in_cb_getattr(c, two):
     before = c.attrs(p.fh, *WATCHED)
     answers(c, p, time_deleg_access=(1, 0), time_deleg_modify=(1, 0))
     check(vars(two.attrs(p.fh, *WATCHED)), vars(before))
-    # The access time is asked for, too; a holder for reading is asked nothing.
+    # The server asks for the access time too. It asks nothing of a holder for reading.
     c.asked.clear()
     before = two.attrs(p.fh, "time_access").time_access
     at = now_minus(0.001)
@@ -495,7 +496,7 @@ def times_in_cb_getattr(c, two):
     c.callbacks.clear()
     two.attrs(r.fh, *WATCHED, "time_access")
     no_callback(c)
-    # The future is now.
+    # A time in the future becomes now.
     q = take_times(c, "cb3")
     answers(c, q, change=q.change + 1, size=99, time_deleg_access=(2**33, 0),
             time_deleg_modify=(2**33, 0))

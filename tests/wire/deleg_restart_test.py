@@ -78,7 +78,7 @@ def test_settings_max(c):
         o = ask(two, files[12], READ, WANT_READ)
         check(o.deleg, D_READ, "after some came back")
         two.ok(putfh(o.fh), delegreturn(o.deleg_stateid))
-        # What a client holds that is gone is in nobody's way.
+        # What a client holds that is gone blocks no other client.
         for i in range(8):
             ask(c, make(c, f"more{i}"), READ, WANT_READ)
         f = make(two, "last")
@@ -89,7 +89,8 @@ def test_settings_max(c):
 
 
 def test_settings_threshold(c):
-    """mdsthreshold (RFC 8881, 5.12.6) where it is set: for files, of the layouts that are given."""
+    """mdsthreshold (RFC 8881, 5.12.6) where it is set: for files, and for the layouts that the
+    server gives."""
     check(c.attrs(make(c, "f"), "mdsthreshold").mdsthreshold, [], "without a setting")
     with own("mds.threshold=64K") as (w, c):
         f = make(c, "f")
@@ -100,7 +101,7 @@ def test_settings_threshold(c):
 
 
 def threshold(c, fh):
-    """What is said of a file; 0: nothing."""
+    """What the server says of a file; 0: nothing."""
     items = c.attrs(fh, "mdsthreshold").mdsthreshold
     return struct.unpack(">QQ", items[0][2])[0] if items else 0
 
@@ -110,8 +111,8 @@ def policy(c, fh, text):
 
 
 def test_a_directorys_threshold_is_that_of_its_files(c):
-    """Files inherit it as they do a policy, and existing files follow at once. It depends on where
-    a file is."""
+    """Files inherit it as they do a policy, and existing files follow at once. It depends on
+    where a file is."""
     below = c.mkdir(c.d, "below")
     other = c.mkdir(c.d, "other")
     old, deep = make(c, "old"), make(c, "deep", d=below)
@@ -161,7 +162,8 @@ def test_restart_reclaims_ask_for_permission(c):
 
 
 def test_a_recall_that_is_not_obeyed_ends_where_nobody_waits(c):
-    """Who is told DELAY does not wait for the holder; the recall has its deadline all the same."""
+    """A client that gets DELAY does not wait for the holder. The recall has its deadline
+    all the same."""
     two = client()
     o = fresh(c, "f")
     c.ok(putfh(o.fh), close(o.stateid))
@@ -213,12 +215,12 @@ def test_restart_delegations_are_reclaimed(c):
                 c.ok(putfh(o.fh), read(o.deleg_stateid, 0, 1))
         n = c.ok(putfh(bare.fh), want_delegation(WANT_READ, claim_previous(D_READ)))
         check(n.deleg, D_READ, "WANT_DELEGATION")
-        # Another client's claim of the same.
+        # Another client's claim of the same delegation.
         check(two.ok(putfh(mine.fh), open_(claim_previous(D_READ), READ)).deleg, D_READ)
         two.no("RECLAIM_CONFLICT", putfh(wr.fh), open_(claim_previous(0), READ | NO_DELEG))
         two.no("RECLAIM_CONFLICT", putfh(wr.fh), open_(claim_previous(D_READ), READ))
         two.no("RECLAIM_CONFLICT", putfh(r.fh), open_(claim_previous(D_WRITE), BOTH))
-        # A file that was removed is there for who had it open, if by a delegation alone.
+        # A removed file stays for a client that had it open, even by a delegation alone.
         for i, old in enumerate(unlinked):
             if i:
                 o = c.ok(putfh(old.fh), open_(claim_previous(D_WRITE), BOTH | WANT_XOR))
@@ -234,7 +236,7 @@ def test_restart_delegations_are_reclaimed(c):
         c.no("NO_GRACE", putfh(plain.fh), open_(claim_previous(D_READ), READ, owner=b"late"))
         c.no("NO_GRACE", putfh(plain.fh), want_delegation(WANT_READ, claim_previous(D_READ)))
         two.ok(reclaim_complete())
-        # They are as good as any.
+        # The reclaimed delegations are as good as any.
         after = got["w"]
         obey(c)
         check(err(settled(two, putfh(wr.fh), open_(claim_fh(), BOTH | NO_DELEG)).status), "OK")
@@ -256,7 +258,7 @@ def test_restart_claims_in_grace(c):
         w.restart()
         for one in (c, two):
             steps.again(one)
-        # 10.2.1: opens under a reclaimed delegation are for now, and no new delegation.
+        # 10.2.1: opens under a reclaimed delegation are for now, and give no new delegation.
         old = c.ok(putfh(o.fh), open_(claim_previous(D_WRITE), BOTH))
         n = c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(old.deleg_stateid), READ, owner=b"second"),
                  read(CURRENT, 0, 1)).all[1]
@@ -264,10 +266,10 @@ def test_restart_claims_in_grace(c):
         n = c.ok(putfh(c.d), open_(claim_delegate_cur(old.deleg_stateid, "f"), BOTH,
                                    owner=b"third"), write(CURRENT, 0, b"x")).all[1]
         check(n.deleg in (D_NONE, D_NONE_EXT), True)
-        # A write delegation and another's open: one of the two is wrong.
+        # A write delegation and another client's open: one of the two is wrong.
         c.ok(putfh(p), open_(claim_previous(D_NONE), BOTH))
         two.no("RECLAIM_CONFLICT", putfh(p), open_(claim_previous(D_WRITE), READ))
-        # What is no reclaim waits for the end of grace, and then gets what it always gets.
+        # An open that is no reclaim waits for the end of grace, and then gets what it always gets.
         c.ok(reclaim_complete())
         for op_ in (open_(claim_fh(), READ | WANT_READ), want_delegation(WANT_READ)):
             c.no("GRACE", putfh(q), op_)
@@ -278,7 +280,8 @@ def test_restart_claims_in_grace(c):
 
 
 def test_restart_changes_wait_for_what_is_reclaimed(c):
-    """In grace nobody knows whose delegation a change would have to recall (section 8.4.2.1)."""
+    """In grace the server cannot know whose delegation a change would have to recall
+    (section 8.4.2.1)."""
     with own("mds.grace=20s") as (w, c):
         two = client()
         r, wr = fresh(c, "r"), fresh(c, "w", D_WRITE)
@@ -296,13 +299,13 @@ def test_restart_changes_wait_for_what_is_reclaimed(c):
         two.no("DELAY", putfh(r.fh), removexattr("a"))
         two.no("PERM", putfh(r.fh), setattr_(mode=0o600), cred=USER)
         two.ok(putfh(r.fh), getattr_("size", "change"))
-        # What nobody has a delegation on.
+        # Files on which no client has a delegation.
         two.ok(putfh(c.d), setattr_(mode=0o700), setxattr("b", b"y"), putfh(fifo),
                setattr_(mode=0o600), savefh(), putfh(c.d), link("fifo2"))
         steps.reclaim(two, mine)
         two.ok(putfh(mine), setattr_(mode=0o600), setxattr("b", b"y"), removexattr("b"), savefh(),
                putfh(c.d), link("mine2"))
-        # Others may read beside one for reading, and beside none for writing.
+        # Other clients may read beside a read delegation, but not beside a write delegation.
         c.ok(putfh(r.fh), open_(claim_previous(D_READ), READ))
         c.no("GRACE", putfh(r.fh), setattr_(mode=0o640))
         c.no("DELAY", putfh(r.fh), setxattr("b", b"y"))

@@ -75,7 +75,8 @@ def test_locks_with_a_delegations_stateid(c):
 
 
 def test_locks_end_with_the_delegation_they_came_by(c):
-    """With no open left, a DELEGRETURN leaves no lock behind; with one, the lock is the open's."""
+    """With no open left, a DELEGRETURN leaves no lock behind. With an open, the lock
+    is the open's."""
     two = client()
     for i, claimed in enumerate((False, True)):
         o = take(c, make(c, f"f{i}"), D_WRITE, WANT_XOR)
@@ -170,7 +171,7 @@ def test_an_open_outlives_its_delegation(c):
 
 
 def test_a_returned_delegation_can_be_had_again(c):
-    """Only a recall for a conflict makes a file unfit."""
+    """Only a recall for a conflict ends the file's delegations for a while."""
     o = fresh(c, "f")
     c.ok(putfh(o.fh), delegreturn(o.deleg_stateid), close(o.stateid))
     take(c, o.fh)
@@ -233,7 +234,7 @@ def test_opens_are_claimed_while_a_recall_is_under_way(c):
 
 
 def test_a_claimed_open_denies(c):
-    """The claimed open is there before the conflicting one is decided."""
+    """The server has the claimed open before it decides on the conflicting one."""
     two = client()
     o = fresh(c, "f", D_WRITE)
     c.ok(putfh(o.fh), close(o.stateid))
@@ -389,7 +390,7 @@ def test_holders_that_never_answer_well_are_revoked(c):
         for _, held, _ in holders:
             held.ok()
     h.drop()
-    h.conns = [h.connection()]  # without callbacks: it has not bound it
+    h.conns = [h.connection()]  # without callbacks: it has not bound the connection
     with living([h for _, h, _ in holders]) as late:
         began = time.monotonic()
         its = [(name,
@@ -402,7 +403,7 @@ def test_holders_that_never_answer_well_are_revoked(c):
           f"took {took:.1f} s, of which the machine {sum(late):.1f}")
     for name, h, o in holders:
         status = err(h.ok(test_stateid(o.deleg_stateid)).statuses[0])
-        # What is no answer of DELAY or OK may end the recall, and the delegation (20.2.4).
+        # An answer other than DELAY and OK may end the recall, and the delegation (20.2.4).
         check(status in (("DELEG_REVOKED",) if name in ("silent", "delay", "cut")
                          else ("DELEG_REVOKED", "BAD_STATEID")), True, f"{name}: {status}")
         check(h.status_flags & REVOKED, REVOKED if status == "DELEG_REVOKED" else 0, name)
@@ -465,8 +466,8 @@ def test_a_recall_that_was_lost_is_sent_again(c):
 
 
 def test_a_recall_whose_answer_was_lost_is_obeyed(c):
-    """2.10.6.2: the server sends it again in its slot. The client has it already, and answers
-    RETRY_UNCACHED_REP."""
+    """2.10.6.2: the server sends the recall again in its slot. The client has it already, and
+    answers RETRY_UNCACHED_REP."""
     two = client()
     o = fresh(c, "f", D_WRITE)
     c.on_callback = lambda name, args: None
@@ -505,7 +506,7 @@ def test_silent_holders_and_files_in_contention(c):
     for o in recalled:
         n = ask(c, o.fh, READ, WANT_READ, owner=b"1")
         check((n.deleg, getattr(n, "why", None)), (D_READ, None), "after a lease")
-    for o in kept:  # nobody wanted them
+    for o in kept:  # no client wanted them
         holds(courteous, o)
         recalls(courteous, o, two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG))
     quick(two, putfh(read_.fh), setattr_(mode=0o600))

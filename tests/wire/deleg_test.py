@@ -76,7 +76,7 @@ def test_every_want_with_every_access(c):
                 allowed = {WANT_READ: [D_READ], WANT_WRITE: [D_WRITE],
                            WANT_ANY: [D_READ, D_WRITE]}[want]
                 check(o.deleg in allowed, True, f"access {acc}, want {want:#x}, type {o.deleg}")
-    # What is in nobody's way is given.
+    # The server gives a delegation that blocks no client.
     check([given[READ, WANT_READ], given[WRITE, WANT_WRITE], given[BOTH, WANT_WRITE],
            given[BOTH, WANT_ANY]], [D_READ, D_WRITE, D_WRITE, D_WRITE])
     check(given[READ, WANT_ANY] in (D_READ, D_WRITE), True)
@@ -155,7 +155,7 @@ def test_a_conflicting_open_of_another_client_is_contention(c):
             refused(o, CONTENTION)
         else:
             check(o.deleg, kind, f"row {i}")
-        if kind is None:  # nothing conflicted, nobody was recalled
+        if kind is None:  # nothing conflicted, so the server recalled nothing
             two.ok(putfh(f), close(s))
             check(ask(c, f, acc, want, owner=b"now").deleg not in (D_NONE, D_NONE_EXT), True,
                   f"row {i}: after the CLOSE")
@@ -180,7 +180,7 @@ def test_without_a_backchannel_there_is_no_delegation(c):
 
 
 def test_a_client_that_denies_takes_no_harm_from_its_delegation(c):
-    """Share reservations (9.7) stay, whoever holds a delegation."""
+    """Share reservations (9.7) stay, whichever client holds a delegation."""
     two = client()
     o = take(c, make(c, "f"), D_WRITE, deny=WRITE)
     check(err(recalls(c, o, two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG),
@@ -209,7 +209,8 @@ def test_a_deny_of_writing_does_not_recall_a_read_delegation(c):
 
 
 def test_delegations_need_the_permission_of_the_open(c):
-    """The ace says who may open without an ACCESS: nobody it names may be one who is refused."""
+    """The ace says which users may open without an ACCESS. It may name no user that the server
+    would refuse."""
     s, f = c.open(c.d, "secret", attrs={"mode": 0o600})
     c.ok(putfh(f), close(s))
     c.no("ACCESS", putfh(f), open_(claim_fh(), READ | WANT_READ), cred=USER)
@@ -418,8 +419,8 @@ def test_ones_own_open_for_writing_recalls_the_others(c):
 
 
 class Racer:
-    """A client that opens, writes, closes and removes what other clients do at the same time, and
-    obeys recalls.
+    """A client that opens, writes, closes and removes the files that other clients use at the same
+    time, and obeys recalls.
 
     .held lists what it certainly held: (file, "deleg" or "open", writing, from, until), from the
     arrival of the reply until it sent the operation that ends it.
@@ -452,7 +453,7 @@ class Racer:
         self.held.append((f, what, writing, since, time.monotonic()))
 
     def look(self, f):
-        """What GETATTR says of change and mtime, and between when."""
+        """What GETATTR says of change and mtime, and between which times."""
         since = time.monotonic()
         got = settled(self.c, putfh(f), getattr_("change", "time_modify"))
         self.seen.append((f, since, time.monotonic(),
@@ -460,7 +461,7 @@ class Racer:
 
     def race(self):
         while time.monotonic() < self.end:
-            # Two files at a time, and others soon: after a conflict a file has no delegations.
+            # Two files at a time, and other files soon: after a conflict a file has no delegations.
             at = int((self.end - time.monotonic()) / 0.04) % len(self.files)
             f = self.files[at - self.rand.randrange(2)]
             if self.rand.random() < 0.3:
@@ -516,7 +517,8 @@ def test_what_conflicts_is_never_held_at_once(c):
 
 
 def nothing_goes_back(seen):
-    """What is asked after another had its answer is not older."""
+    """An answer that a client asked for after another answer had come is not older
+    than that one."""
     tap.say(f"{len(seen)} looks")
     for f in {x[0] for x in seen}:
         of = sorted((x for x in seen if x[0] == f), key=lambda x: x[1])
@@ -527,7 +529,7 @@ def nothing_goes_back(seen):
 
 
 def test_a_want_recalls_nothing(c):
-    """18.49.4: a delegation is not taken from one to be given to another."""
+    """18.49.4: the server takes no delegation from one client to give it to another."""
     two = client()
     o, w = fresh(c, "r"), fresh(c, "w", D_WRITE)
     refused(two.ok(putfh(o.fh), want_delegation(WANT_WRITE)), CONTENTION)
@@ -572,11 +574,11 @@ def test_many_holders_are_all_recalled(c):
 
 
 def test_many_files_of_one_holder_are_recalled_at_once(c):
-    """More than the backchannel has slots."""
+    """There are more than the backchannel has slots."""
     for i in range(30):
         take(c, make(c, f"f{i}"), D_WRITE if i % 2 else D_READ, WANT_XOR)
     obey(c)
-    two = client()  # now: of one that is idle for a lease, slots are asked back
+    two = client()  # now: the server asks for slots back of a client that is idle for a lease
     its = ([later(two, putfh(c.d), remove(f"f{i}")) for i in range(12)]
            + [later(client(), putfh(c.d), remove(f"f{i}")) for i in range(12, 30)])
     check([err(it.result().status) for it in its], ["OK"] * 30)
@@ -585,7 +587,8 @@ def test_many_files_of_one_holder_are_recalled_at_once(c):
 
 
 def test_the_holder_never_waits_for_itself(c):
-    """While its delegation is recalled for another, what it does with the file is done."""
+    """While the server recalls its delegation for another client, it does what the
+    holder asks for."""
     two = client()
     for kind in (D_READ, D_WRITE):
         o = fresh(c, f"f{kind}", kind)

@@ -21,7 +21,7 @@ SETTINGS = ["mds.lease=60s", "mds.grace=8s"]
 
 
 def serves(c, *ops):
-    """What the grace period keeps waiting."""
+    """An operation that waits in the grace period."""
     return c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), *ops, tries=600)
 
 
@@ -76,7 +76,7 @@ def test_a_late_reclaim_complete_counts_for_the_next_start(w):
 
 
 def test_a_client_that_was_restarted_begins_anew(w):
-    """Its new record has nothing of the old one's."""
+    """The client's new record has nothing of the old one."""
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
     _, f = a.open(d, "f")
@@ -93,7 +93,7 @@ def test_a_client_that_was_restarted_begins_anew(w):
 
 
 def test_one_that_is_being_confirmed_when_grace_ends_is_not_barred(w):
-    """It was restarted, and its new number waits until the data servers bar the old one."""
+    """The client was restarted. Its new number waits until the data servers bar the old one."""
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
     a.mkdir(d, "empty")
@@ -160,14 +160,15 @@ def test_nothing_is_locked_before_reclaim_complete(w):
         c.ok(putfh(d), create(DIR, "no lock %d" % c.clientid), putfh(f), getattr_("size"),
              read(ANON, 0, 1))
     whole.ok(reclaim_complete())
-    part.ok(putrootfh(), reclaim_complete(True))  # some clients never say it of all
+    part.ok(putrootfh(), reclaim_complete(True))  # some clients never say it for all
     for c in (whole, part):
         c.ok(putfh(d), open_("f", BOTH | NO_DELEG))
     a.no("NOENT", putfh(d), lookup("new"))
 
 
 def test_another_principals_client_goes_with_its_record(w):
-    """Else each later grace period lasts its whole time: nobody comes for that record."""
+    """Otherwise each later grace period lasts its whole time, because no client comes for
+    that record."""
     a, gone = client(), client()
     d = a.mkdir(a.root(), "d")
     gone.ok(destroy_session(gone.session.sessionid))
@@ -256,7 +257,7 @@ def test_a_delegation_on_its_way_is_not_forgotten(w):
     b.until(lambda got: err(got.status) != "DELAY", putfh(f), open_(claim_fh(), BOTH | NO_DELEG),
             tries=600)
     check((seen[0].referring, len(seen) > 2), ([at], True), "referring calls")
-    # It is told that it has lost what it may have got since.
+    # The server says that the client has lost what it may have got since.
     check(err(a.ok(test_stateid(o.deleg_stateid)).statuses[0]), "DELEG_REVOKED")
     check(a.status_flags & 0x40, 0x40)
 

@@ -31,8 +31,8 @@ A_MORE = (f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ 
 A_LESS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{OTHER_C}" {{ }} }}\n'
 A_READS = f'export "/a" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ access = ro }} }}\n'
 B = f'export "/b" {{ {COMMON} client "{ADMIN}" {{ }} client "{USER_C}" {{ }} }}\n'
-# A client that does not come back after a restart is barred, and so is one whose lease is over:
-# not while these tests look.
+# While these tests look, the server must not bar a client that does not come back after a restart,
+# or whose lease is over.
 PATIENT = ["mds.lease=300s", "mds.grace=300s", "ds.lease=120s"]
 FILE = None
 
@@ -44,7 +44,7 @@ def write_exports(*parts):
 
 
 def ending(w):
-    """What is told of it when nothing is left to be done."""
+    """The server's report, when nothing is left to do."""
     told = []
 
     def over():
@@ -55,7 +55,7 @@ def ending(w):
 
 
 def reload(w, *parts):
-    """What is told when all has ended."""
+    """The server's report, when all has ended."""
     ending(w)
     write_exports(*parts)
     weft(w, "exports", "reload")
@@ -64,7 +64,7 @@ def reload(w, *parts):
 
 @contextlib.contextmanager
 def all_stopped(w):
-    """As stopped, of both data servers."""
+    """As stopped(), of both data servers."""
     with stopped(w, "ds1") as one, stopped(w, "ds2") as two:
         yield lambda: (one(), two())
 

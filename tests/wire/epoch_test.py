@@ -119,7 +119,7 @@ def test_so_does_another_owner(w):
 def test_what_was_given_before_a_restart_ends_too(w):
     x = Held(w, "restart")
     w.restart()
-    # Grace is over when the last one is back.
+    # Grace is over when the last client is back.
     back = {c.owner: Client(ADDR, owner=c.owner, verifier=c.verifier) for c in harness.CLIENTS}
     harness.CLIENTS += back.values()
     x.owner = back[x.owner.owner]
@@ -134,7 +134,7 @@ def test_who_took_nothing_away_asks_no_data_server(w):
     check((x.write(), x.read()), (0, 0), "a right more ends nothing")
     x.change(mode=0o600)
     check(x.write(), ACCES)
-    # From here on no client has a capability. There is nothing to end, and nobody to wait for.
+    # From here on no client has a capability. There is nothing to end, and no client to wait for.
     with contextlib.ExitStack() as servers:
         for k in range(1, 3):
             servers.enter_context(stopped(w, f"ds{k}"))

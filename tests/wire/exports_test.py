@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Exports over the wire: who sees what, from where, with which flavour. Prints TAP.
+"""Exports over the wire: which clients see what, from where, with which flavour. Prints TAP.
 
 weft-exports(5) and RFC 8881 chapters 2.6 and 7 say how. Clients are loopback addresses. The test
 runs in a mount namespace with its own hosts, netgroups, users and groups.
@@ -95,7 +95,7 @@ def text(name):
     return name.decode() if isinstance(name, bytes) else name
 
 
-# ---- what is seen
+# ---- what a client sees
 
 
 def test_a_stranger_gets_nothing(make):
@@ -203,8 +203,8 @@ def test_a_handle_is_worth_nothing_where_its_export_is_not_ours(make):
         b.no("STALE", putfh(walk(b, "deep", "er", "b")), savefh(), putfh(fh))
     b.no("STALE", putfh(f))
     mine = walk(b, "deep", "er", "b")
-    # A handle is version, zero, fs, incarnation, export, cluster, inode, MAC. It takes the key to
-    # make one of another export or inode.
+    # A handle is version, zero, fs, incarnation, export, cluster, inode, MAC. Only the key can make
+    # one of another export or inode.
     for cut in (slice(6, 8), slice(12, 20)):
         forged = bytearray(mine)
         forged[cut] = f[cut]
@@ -239,7 +239,7 @@ def test_the_way_to_an_export_stays(make):
     a.no("STALE", putfh(d), getattr_("type"))
 
 
-# ---- what may be done
+# ---- what a client may do
 
 
 def test_a_read_only_export_answers_rofs(make):
@@ -340,16 +340,16 @@ def test_wrongsec_as_the_series_of_operations_says(make):
     wrong(c, 0, putfh(other), savefh(), getattr_("type"))  # as if SAVEFH were not there
     c.ok(putfh(other))  # nothing
     c.ok(putfh(other), savefh())
-    c.ok(putfh(other), putfh(fa), getattr_("type"))  # the last of a series
+    c.ok(putfh(other), putfh(fa), getattr_("type"))  # the last of a series of them
     c.ok(putfh(other), savefh(), putrootfh(), getattr_("type"))
     c.ok(putfh(other), putrootfh(), lookup("a"), getattr_("type"))
     wrong(c, 1, putrootfh(), lookup("other"))
     wrong(c, 1, putfh(other), lookup("in"))
-    wrong(c, 1, putfh(other), lookup("absent"))  # not even whether it is there
+    wrong(c, 1, putfh(other), lookup("absent"))  # it does not even say whether the name is there
     wrong(c, 1, putfh(other), by_name)
     wrong(c, 1, putfh(other), open_("new", BOTH | NO_DELEG, how=GUARDED, attrs={}))
     wrong(c, 1, putfh(inside), lookupp())
-    c.ok(putfh(other), lookupp(), getattr_("type"))  # the pseudo root takes all
+    c.ok(putfh(other), lookupp(), getattr_("type"))  # the pseudo root allows all flavours
     wrong(c, 3, putfh(other), savefh(), putfh(fa), restorefh(), getattr_("type"))
     c.ok(putfh(other), savefh(), putfh(fa), restorefh())
     c.no("XDEV", putfh(other), savefh(), putfh(fa), link("x"))
@@ -615,7 +615,7 @@ def test_groups_of_the_server(make):
     root = a.root()
     fh = a.mkdir(root, "many", attrs={"mode": 0o770, "owner_group": "3040"})
     who = auth_sys(3000, 3000, tuple(range(3001, 3017)))
-    a.ok(putfh(fh), create(DIR, "x"), cred=who)  # the 40th group: only the server knows
+    a.ok(putfh(fh), create(DIR, "x"), cred=who)  # only the server knows the 40th group
     # The server does not go by the groups that the client sends.
     a.no("ACCESS", putfh(fh), create(DIR, "y"), cred=auth_sys(3001, 3001, (3040,)))
     a.ok(putfh(fh), setattr_(mode=0o700))

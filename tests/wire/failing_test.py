@@ -24,7 +24,7 @@ EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587d, 2
 
 
 def own_mounts():
-    """Mounts of this process and its children alone, gone with them."""
+    """Makes mounts of this process and its children alone. They go with the processes."""
     libc = ctypes.CDLL(None, use_errno=True)
     return (os.geteuid() == 0 and libc.unshare(CLONE_NEWNS) == 0
             and run("mount", "--make-rprivate", "/"))
@@ -36,10 +36,11 @@ def run(*words):
 
 
 def on_ext4(w, name, size=64 << 30):
-    """The store of a data server moves to an ext4 of its own. False: this machine mounts none."""
+    """Moves the store of a data server to an ext4 of its own. False: this machine mounts none."""
     store, image = os.path.join(w.dir, name), os.path.join(w.top, "image")
     with open(image, "wb") as f:
-        # Files go where there is space, so it offers about as much as the other one: 64 GiB.
+        # Files go where there is space, so the image offers about as much as the other
+        # store: 64 GiB.
         f.truncate(size)
     w.dev("kill", w.dir, name, "-9")
     os.rename(store, store + ".old")
@@ -72,7 +73,7 @@ def test_a_store_that_fails_is_taken_out(_):
     fd = os.open(os.path.join(w.dir, "ds1"), os.O_RDONLY)
     fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
     os.close(fd)
-    # One error, or none: a disk that is seldom used is missed all the same.
+    # One error, or none: the server misses a disk all the same that it uses seldom.
     check(ds.write(fh, 0, bytes(MIB)).status, 5)
     eventually(lambda: w.metric("weft_ds_store_failing", "ds1") == 1, 10,
                "the failing store is missed")

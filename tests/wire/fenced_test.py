@@ -77,7 +77,7 @@ def one_round(w, n, frozen):
 def rounds(w, frozen):
     got = [one_round(w, n, frozen) for n in range(ROUNDS)]
     check(sum(both for both, _ in got), ROUNDS, "rounds in which both wrote")
-    # The copy of a stopped server may be stale by then, and clients read nothing of it.
+    # The copy of a stopped server may be stale by then, and clients read nothing from it.
     if not frozen:
         check([late for _, late in got if late == 0], [], "late writes that were taken")
     tap.say(f"{ROUNDS} rounds; the late writes were answered {sorted({late for _, late in got})}")

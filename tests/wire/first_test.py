@@ -24,7 +24,8 @@ LATER = "DELAY", "LAYOUTTRYLATER", "RECALLCONFLICT"
 
 
 def settings(name):
-    """A server whose port refuses is dead at once, or only when its lease is over, soon or late."""
+    """When the server declares a data server dead whose port refuses: at once, or only when its
+    lease is over, soon or late."""
     refused = "mds.ds_refused=300s" if "before" in name or "behind" in name else "mds.ds_refused=2s"
     lease = "ds.lease=10s" if "behind" in name else "ds.lease=60s"
     return ["mds.lease=60s", lease, refused, "mds.ds_suspect=2s", "mds.ds_dead=300s",
@@ -37,7 +38,8 @@ def lives(w, name):
 
 
 def cross(w, f, a, b):
-    """A comparison that began before both had the file takes their layouts back: then once more."""
+    """A comparison that began before both clients had the file recalls their layouts. Then cross()
+    tries again."""
     for _ in range(20):
         eventually(lambda: whole(a.c, f), 60, "a repair")
         a.lay()
@@ -53,8 +55,8 @@ def cross(w, f, a, b):
 
 
 def crossed_writers(w, name):
-    """Two have the file to write, and its copies differ in the first byte, of which the first copy
-    has b: (the file, both, their servers)."""
+    """Two clients have the file to write. Its copies differ in the first byte: the first copy has b
+    there. Returns (the file, both clients, their servers)."""
     f = made(name)
     a, b = two_writers(f)
     cross(w, f, a, b)
@@ -62,7 +64,7 @@ def crossed_writers(w, name):
 
 
 class Reader(Shared):
-    """Another client each time. What it reads is of the copy that its layout prefers."""
+    """Another client each time. It reads the copy that its layout prefers."""
 
     def __init__(self, f):
         super().__init__(f)
@@ -87,7 +89,7 @@ def name_of(c, f, deviceid):
 
 
 def first_and_byte(a, f):
-    """Of a new reader's layout."""
+    """The first server of a new reader's layout, and the byte that it reads there."""
     reader = Reader(f)
     return name_of(a.c, f, reader.first()), reader.byte()
 
@@ -130,14 +132,14 @@ def test_a_copy_that_is_repaired_while_two_write_comes_after_the_others(w):
     f, a, b, (one, two) = crossed_writers(w, "late")
     a.c.ok(putfh(f), layouterror(a.o.stateid, [(uuid_of(a.c, f, one), IO, NUM["WRITE"])]))
     eventually(lambda: whole(a.c, f), 60, "a repair")
-    # Their layouts went back for the repair. Both copies again, in different orders, as before:
-    # now readers see the second.
+    # The layouts went back for the repair. Both clients write both copies again, in different
+    # orders, as before. Now readers see the second copy.
     cross(w, f, a, b)
     reader = Reader(f)
     check((name_of(a.c, f, reader.first()), reader.byte()), (two, b"a"))
     check(through(reader.c, f), b"a")
-    # A restart does not forget it: what readers have seen is believed when the copies are compared.
-    # All clients come back.
+    # A restart does not forget it: the comparison believes the copy that readers have seen. All
+    # clients come back.
     w.restart()
     back = [Client(ADDR, owner=c.owner, verifier=c.verifier) for c in harness.CLIENTS]
     harness.CLIENTS += back
@@ -177,7 +179,7 @@ def test_a_reader_does_not_go_on_to_another_copy_by_itself(w):
     for status in (NXIO, IO):
         r = Reader(f)
         r.c.ok(putfh(f), layouterror(r.o.stateid, [(r.first(), status, NUM["READ"])]))
-        # The metadata server reaches it, and reads it for this client.
+        # The metadata server reaches the data server, and reads from it for this client.
         r.c.until(lambda got: err(got.status) not in LATER, putfh(f), layoutreturn(r.o.stateid))
         r.c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(r.s, IO_READ))
         check(through(r.c, f), b"b")

@@ -35,7 +35,7 @@ class Foreign(harness.Cluster):
                 self.add(f"g{n}", FIRST_PORT + n, **keys)
             for name in self.servers:
                 self.alive(name)
-            time.sleep(0.5)  # they are given to files when their handles are in the store
+            time.sleep(0.5)  # the server gives them to files when their handles are in the store
         except BaseException:
             self.down()
             raise
@@ -53,7 +53,7 @@ class Foreign(harness.Cluster):
             f.write(str(self.servers[name].child.pid))
 
     def alive(self, name):
-        """It may be given files."""
+        """The server may get files."""
         made = lambda: sum(len(names)  # noqa: E731
                            for _, _, names in os.walk(os.path.join(self.dir, name) + "/"))
         eventually(lambda: rows(self)[name]["alive"] and made() >= POOL, 20, "files made ahead")

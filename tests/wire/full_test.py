@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A data server whose disk has no byte left starts, and what is deleted makes room. Prints TAP."""
+"""A data server whose disk has no byte left starts, and deletions make room. Prints TAP."""
 import contextlib
 import os
 import re
@@ -24,7 +24,7 @@ def here(w, *names):
 
 
 def fill(w):
-    """To the last block, behind the daemon's back."""
+    """Fills the disk to the last block, behind the daemon's back."""
     def free():
         v = os.statvfs(here(w))
         return v.f_bavail * v.f_frsize
@@ -65,11 +65,11 @@ def made(c, *names):
         s, f, ds, fh = new_file(c, name)
         check(write_on(ds, fh, 0, 32 * MIB), 0)
         ds.close()
-        c.ok(putfh(f), close(s))  # a file that is open stays when its name goes
+        c.ok(putfh(f), close(s))  # an open file stays when its name goes
 
 
 def start_with_a_full_disk(w, c, name):
-    """Killed, filled, started: it joins, and a file's deletion makes room for another."""
+    """Killed, filled, started: the server joins, and a file's deletion makes room for another."""
     w.dev("kill", w.dir, "ds1", "-9")
     fill(w)
     w.dev("start", w.dir, "ds1")
@@ -97,7 +97,7 @@ def test_full_to_the_last_byte_it_starts_and_a_delete_makes_room(_):
     start_with_a_full_disk(w, c, "a")
     check(os.stat(here(w, "reserve")).st_size < kept, True, "some of the reserve was given up")
     check("KiB of the reserve are left" in said(w), True)
-    # With room it is made whole, and without a restart.
+    # With room the server makes it whole, without a restart.
     os.unlink(here(w, "ballast"))
     eventually(lambda: os.stat(here(w, "reserve")).st_size == kept, 60,
                "the reserve is whole again")

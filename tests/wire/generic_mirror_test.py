@@ -44,7 +44,7 @@ def of_kind(kind):
 
 
 def borrowed(module, name, *kinds):
-    """Test of another file, here for these kinds."""
+    """Runs a test of another file here, for these kinds."""
     for kind in kinds:
         def test(w, kind=kind):
             Wide.__init__ = of_kind(kind)
@@ -80,7 +80,7 @@ def open_in(name, policy):
 
 
 def test_a_striped_file_does_not_end_before_its_end(w):
-    """Who reads a hole of it is not told that the file ends there."""
+    """A client that reads a hole of it does not get the end of the file there."""
     c, s, f = open_in("stripes", "stripes=2,group=kind=nfs3")
     o = settled(c, f, s)
     check(len(o.mirrors[0]), 2)
@@ -114,14 +114,14 @@ def test_stripes_and_copies_of_both_kinds_in_one_file(w):
     x.give_back()
     for path in ("/mixed/f", "/four/f"):
         weft(w, "mirror", "verify", path)
-    # Ours end where their last byte is, those there where the file does: that is no finding.
+    # Objects of ours end at their last byte, foreign ones where the file ends. That is no finding.
     x.c.attrs(x.f, "size"), c.attrs(f, "size")
     time.sleep(0.5)
     got = json.loads(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "fsck",
                                      "--online", "--json"], capture_output=True, text=True,
                                     timeout=60, check=False).stdout)
     check((got["found"], got["busy"], got["files"]), (0, 0, 2), got["findings"])
-    # A byte of a copy there is another: it is found, and mended from ours.
+    # A byte of a foreign copy differs: the scrub finds it, and mends it from ours.
     one = layout_of(x.c, x.f)["mirrors"][1]["objects"][0]
     with open(os.path.join(w.dir, one["ds"], one["object"]), "r+b") as p:
         p.seek(MB + 77)
@@ -142,7 +142,7 @@ def test_mirrors_come_and_go_there_and_files_move(w):
     eventually(lambda: len(states(x.c, x.f)) == 1, 15, "one mirror less")
     name, = servers(x.c, x.f)
     check((name[0], content(x.c, x.f, x.s) == bytes(x.data)), ("g", True))
-    # Drained, it goes to the other one there.
+    # A drain moves it to the other foreign server.
     weft(w, "ds", "drain", name)
     eventually(lambda: servers(x.c, x.f)[-1] != name and len(states(x.c, x.f)) == 1, 15, "the move")
     check((servers(x.c, x.f)[0][0], content(x.c, x.f, x.s) == bytes(x.data)), ("g", True))
@@ -173,7 +173,7 @@ def test_one_that_is_dead_is_done_without_and_comes_back(w):
     eventually(lambda: whole(two, x.f), 20, "repair")
     x.data[:10] = b"without it"
     equal(w, two, x.f, bytes(x.data))
-    # What it had from before is fenced, or gone: ACCES, STALE.
+    # The client's old handle is fenced, or gone: ACCES, STALE.
     at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
     check(x.ds[at].write(x.o.mirrors[at][0].fhs[0], 0, b"late").status in (13, 70), True)
 
@@ -191,7 +191,7 @@ def test_nothing_of_before_is_left_behind_an_end_that_a_write_moves(w):
                "the first of two windows")
     stand_still(w.servers[name].child.pid)
     try:
-        time.sleep(1.5)  # the source is read, what is here is not
+        time.sleep(1.5)  # repair has read the source, and not what is here
         two = client()
         s = two.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
         done = two.begin(putfh(x.f), write(s, 4 * MB, b"the end", FILE_SYNC))
@@ -214,7 +214,7 @@ def test_what_is_found_equal_is_looked_at_again_after_a_restart(w):
     w.dev("kill", w.dir, name, "-9")
     w.dev("start", w.dir, name)
     eventually(lambda: whole(x.c, x.f), 40, "repair")
-    # In its place, or made anew elsewhere.
+    # In its place, or made again elsewhere.
     check(same() + w.metric("weft_mds_repair_written_bytes_total") >= 7 * MB, True, same())
     equal(w, x.c, x.f, bytes(x.data))
 
@@ -227,7 +227,7 @@ def test_a_copy_that_denies_for_good_does_not_keep_the_other_from_being_written(
     got = x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
                     write(x.s, 5, b"again", FILE_SYNC), tries=100)
     check(err(got.status), "OK")
-    # It lacks the write, and is mended: repair gives it to its owner again.
+    # The copy lacks the write. Repair mends it and gives it to its owner again.
     check("copy-stale" in [
         e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
     eventually(lambda: whole(x.c, x.f), 15, "repair")
@@ -285,7 +285,7 @@ def test_one_that_is_killed_by_word_is_nobodys_and_is_admitted_again(w):
 
 
 def sound(w):
-    """The store, by its checker; the cluster is down for that."""
+    """Checks the store with its checker, while the cluster is down."""
     w.dev("down", w.dir)
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
                           capture_output=True, text=True, timeout=20, check=False)
@@ -294,7 +294,7 @@ def sound(w):
 
 
 def below(w, name):
-    """What is left on a server: directories and files of ours."""
+    """What is left on a server: our directories and files."""
     top = os.path.realpath(os.path.join(w.dir, name))
     return [os.path.join(at, n) for at, dirs, files in os.walk(top) for n in dirs + files]
 
@@ -312,7 +312,7 @@ def test_one_that_is_drained_is_forgotten_and_nothing_of_ours_stays_there(w):
     check((name in said, "could be removed" in said), (True, False), said)
     check((name in rows(w), below(w, name)), (False, []))
     check(content(c, f, s), b"goes elsewhere")
-    # It may come anew, as another.
+    # The copy may come again, as another one.
     port = int(w.servers[name].keys["listen"].rpartition(":")[2])
     weft(w, "ds", "add", f"nfs3://127.0.0.1:{port}{w.servers[name].path('exp')}",
          f"mount-port={port}", f"name={name}")
@@ -378,12 +378,13 @@ def test_a_server_that_stops_ends_what_waits_for_one_that_stands_still(w):
 
 
 def test_who_writes_beside_another_reads_by_a_layout_of_its_own(w):
-    """A handle that writes there reads as well. Of what two write readers have one first copy."""
+    """A handle that allows writes there allows reads too. Two clients that write and read have
+    one first copy."""
     c, s, f = open_in("shared", "mirrors=2," + KINDS["target"])
     c.ok(putfh(f), write(s, 0, b"0" * BLOCK, FILE_SYNC), close(s))
     a, b = Shared(f).lay(), Shared(f)
     check(a.o.flags, 0, "one writes it")
-    for _ in range(20):  # a comparison that began before both had it ends it
+    for _ in range(20):  # a comparison that began before both had the file ends it
         b.lay()
         a.lay()
         if w.metric("weft_mds_contended_files"):
@@ -399,7 +400,7 @@ def test_who_writes_beside_another_reads_by_a_layout_of_its_own(w):
 
 
 class Holds:
-    """In front of a server: lets calls by, but for the first one that has the mark in it."""
+    """In front of a server: passes calls on, except the first call that has the mark in it."""
 
     def __init__(self, to, mark):
         self.to, self.mark, self.held, self.go = to, mark, threading.Event(), threading.Event()
@@ -460,8 +461,8 @@ class Holds:
 
 
 class Cuts(Holds):
-    """In front of a server: ends the connection instead of letting a READ or a WRITE by, where it
-    is armed."""
+    """In front of a server: where it is armed, it ends the connection instead of passing on a
+    READ or a WRITE."""
 
     def __init__(self, to):
         self.proc, self.off, self.left, self.n = 0, 0, 0, 0
@@ -507,7 +508,7 @@ READ3, WRITE3 = 6, 7
 
 
 def behind(w, name, port, way):
-    """A file with its second copy on a server that is reached by way of that port only."""
+    """A file with its second copy on a server that is reached through that port only."""
     one = w.servers[name]
     os.symlink(one.path("exp"), os.path.join(w.dir, name))
     w.note(name)
@@ -572,7 +573,7 @@ def test_a_copy_that_gets_no_further_ends(w):
 
 def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
     """The write is under way to the copy, which has older bytes there than the source. Until the
-    write is over the copy counts for nothing."""
+    write is over, the copy counts for nothing."""
     port, mark = FIRST_PORT + 9, b"a write that is held"
     w.servers["g9"] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9")
     held = Holds(port, mark)

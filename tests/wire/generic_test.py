@@ -57,7 +57,7 @@ class World:
                 for p in (os.path.join(top, n) for n in names)]
 
     def owned(self, server):
-        """The files that who has this layout may write."""
+        """The files that the holder of this layout may write."""
         return [p for p, st in self.files()
                 if (st.st_uid, st.st_gid) == (int(server.user), int(server.group))]
 
@@ -72,7 +72,7 @@ def begin(w):
     w.ready()
     c = client()
     d = folder(c)
-    # They are taken once their handles are recorded.
+    # The server takes them once their handles are recorded.
     got = c.until(lambda got: err(got.status) != "DELAY", putfh(d),
                   open_(claim_null("first"), BOTH | NO_DELEG, how=UNCHECKED), tries=100)
     check(err(got.status), "OK")
@@ -89,7 +89,7 @@ def gone(status):
     return nfs3.ERRORS.get(status, status)
 
 
-# ---- taking one in
+# ---- adding one
 
 
 def test_it_is_taken_in_and_shown(w):
@@ -150,7 +150,7 @@ def test_data_is_read_and_written_with_synthetic_owners(w):
     path, = w.owned(server)
     with open(path, "rb") as p:
         check(p.read(), b"hello generic")
-    # others may not
+    # other users may not
     other = DataServer(nfs3.ADDR, auth_sys(1000, 1000))
     check((gone(other.read(fh, 0, 5).status), gone(other.write(fh, 0, b"x").status)),
           ("ACCES", "ACCES"))
@@ -272,13 +272,13 @@ def test_a_file_that_a_late_call_may_empty_is_nobodys(w):
     try:
         for n in range(POOL // 2 + 1):
             c.ok(putfh(d), open_(claim_null(f"f{n}"), BOTH | NO_DELEG, how=UNCHECKED), getfh())
-        time.sleep(6.5)  # the calls that make others are given up
+        time.sleep(6.5)  # the server gives up the calls that make others
     finally:
         os.kill(w.foreign.child.pid, signal.SIGCONT)
     eventually(lambda: len(complete()) >= POOL + POOL // 2 + 1, 20, "files are made ahead again")
     check(min(n for n in complete() if n > last) > last + POOL // 2, True,
           "under names that no call of before is about")
-    # Started anew it makes use of them: when the pool is filled next.
+    # After a restart the server uses them when it fills the pool next.
     w.w.restart()
     c.close()
     eventually(lambda: rows(w.w)["any"]["alive"], 10, "it lives after a restart")
@@ -409,8 +409,8 @@ def test_a_fence_that_is_done_late_lets_nobody_in(w):
 
 
 def test_who_writes_all_the_time_is_fenced(w):
-    """A client that must be fenced changes the file each time that the metadata server is about to
-    change its owner."""
+    """The metadata server must fence a client. Each time it is about to change the file's owner,
+    the client changes the file."""
     with holding(w) as held:
         c, d = begin(w)
         s, f, o, ds, fh = one_server(c, d)
