@@ -21,7 +21,7 @@ POLICY = "weft.policy"
 
 
 def weft(w, *args, rc=0):
-    """stdout; of what is refused, the line that says why."""
+    """stdout of weft. Where it refuses, the line that says why."""
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock",
                            *args], capture_output=True, text=True, timeout=30, check=False)
     check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout}{done.stderr}")
@@ -34,7 +34,7 @@ def rows(w):
 
 @contextlib.contextmanager
 def racks(w, **labels):
-    """Two racks of two, or what is said of each."""
+    """Sets two racks of two servers, or the given labels."""
     labels = labels or {"ds1": "rack=r1", "ds2": "rack=r1", "ds3": "rack=r2", "ds4": "rack=r2"}
     for name, text in labels.items():
         weft(w, "ds", "group", name, *text.split(","))
@@ -118,7 +118,7 @@ def test_weights_and_labels_are_set_and_shown(c, d):
 
 
 def test_servers_tell_their_load(c, d):
-    """Requests in progress, on average: who is kept busy has some, and the others none."""
+    """Requests in progress, on average: a busy server has some, and the others have none."""
     w = harness.THE
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC))
@@ -150,7 +150,8 @@ def restart_keeps_weights_and_labels(w):
 
 
 def restart_with_labels_of_the_servers_own(w):
-    """The administrator's word counts more, key by key, and taken away gives the server's again."""
+    """The administrator's label replaces the server's, key by key. Without it the server's
+    counts again."""
     w.down()
     w.__init__(ds=2, settings=["ds.labels=speed=hdd,rack=own"])
     check(rows(w)["ds1"]["labels"], {"rack": "own", "speed": "hdd"})
@@ -200,7 +201,7 @@ def test_a_new_policy_is_for_new_files(c, d):
         check((sorted(x for m in where(c, new) for x in m), [layout_of(c, f) for f in old]),
               (["ds3", "ds4"], before))
         check({x for f in old for m in where(c, f) for x in m} <= {"ds1", "ds2"}, True)
-        # Nor does it move them that a server's labels are others.
+        # A change of a server's labels does not move them either.
         weft(w, "ds", "group", "ds1", "rack=r2")
         check([layout_of(c, f) for f in old], before)
 
@@ -235,7 +236,8 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
             c.no("INVAL", putfh(d), setxattr(POLICY, text))
         c.ok(putfh(d), setxattr(POLICY, "mirrors=2,domain=rack"))
         make(c, d, "f")
-        # What could be met when it was set, and cannot be now: nothing is made that is less.
+        # The policy could be met when it was set, and cannot be met now. The server makes no
+        # lesser file.
         weft(w, "ds", "group", "ds3", "rack=")
         weft(w, "ds", "weight", "ds4", "0")
         create = open_("g", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
@@ -255,7 +257,8 @@ def test_policies_that_cannot_be_met_are_refused_and_say_what_is_lacking(c, d):
 
 
 def restart_of_a_rack_is_waited_for(w):
-    """Copies are not put into one rack because the other is away: DELAY for a lease, then NOSPC."""
+    """The server does not put copies into one rack because the other is away: DELAY for a
+    lease, then NOSPC."""
     with racks(w):
         c = client()
         d = c.mkdir(c.root(), "d")
@@ -263,7 +266,7 @@ def restart_of_a_rack_is_waited_for(w):
         for name in ("ds3", "ds4"):
             w.dev("kill", w.dir, name, "-9")
         eventually(lambda: w.metric("weft_mds_ds_alive") == 2, 6, "the death of a rack")
-        c = client()  # the lease of that one may be over
+        c = client()  # the lease of the other client may be over
         create = open_("f", BOTH | NO_DELEG, how=GUARDED, attrs={"mode": 0o600})
         c.no("DELAY", putfh(d), create)
         c.until(lambda got: err(got.status) != "DELAY", putfh(d), create, tries=120)
@@ -316,7 +319,7 @@ def test_who_may_not_place_a_file_again(c, d):
 
 
 def test_a_layout_that_is_out_comes_back_first(c, d):
-    """And what was written under it counts."""
+    """What a client wrote under it counts: the file is not empty."""
     for name, data, want in (("empty", None, "OK"), ("written", b"data", "EXIST")):
         s, f, o, ds, fh = one_server(c, d, name)
         # pylint: disable-next=cell-var-from-loop
@@ -349,7 +352,7 @@ def test_a_holder_that_is_silent_is_fenced(c, d):
 
 
 def restart_after_a_file_was_placed_again(w):
-    """The answer is durable; objects of before are gone."""
+    """The answer is durable. The old objects are gone."""
     c = client()
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")

@@ -66,7 +66,7 @@ def sys_client(uid=0, **how):
 
 
 def why(c, credential, proc=0, args=b"", **how):
-    """How the call is rejected."""
+    """Why the server rejects the call."""
     try:
         c.rpc(proc, args, credential, **how)
     except nfs41.Rejected as e:
@@ -75,7 +75,7 @@ def why(c, credential, proc=0, args=b"", **how):
 
 
 def dropped(c, record, xid):
-    """Nothing comes back for it, and the connection goes on."""
+    """No reply comes for it, and the connection goes on."""
     before = len(c.stray)
     with c.cond:
         c.wanted.discard(xid)
@@ -189,7 +189,8 @@ def test_the_sequence_window():
         dropped(c, c.call_bytes(xid, 0, b"", x, seq=seq)[0], xid)
     xid = next(c.xids)
     dropped(c, c.call_bytes(xid, 0, b"", x, seq=high - x.window)[0], xid)
-    # The window moves: what lay free is free, what was used and is too old is not asked for again.
+    # The window moves. A free number stays free. A used number that is too old cannot
+    # be used again.
     check(c.rpc(0, cred=x, seq=high + 10), b"")
     check(c.rpc(0, cred=x, seq=high + 5), b"")
     xid = next(c.xids)
@@ -361,7 +362,7 @@ def test_the_least_recently_used_context_makes_room():
     check(CLUSTER.metric("weft_rpc_gss_evicted_total") > before, True)
 
 
-# ---- who it is
+# ---- which user it is
 
 
 def test_principals_are_users_and_the_unknown_are_nobody():
@@ -475,7 +476,7 @@ def test_an_export_takes_the_flavours_it_names():
         s, f = c.open(inside, "f")
         c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s))
         c.ok(putfh(f), write(s, 0, b"data", FILE_SYNC))
-        # Unless the administrator vouches for the network of the data servers.
+        # Unless the administrator declares the network of the data servers to be protected.
         exports('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{krb5p, krb5i}  '
                 'layouts = yes } }\n' % (everybody, everybody))
         c.ok(putfh(f), layoutget(s))
@@ -602,7 +603,7 @@ def test_connections_of_a_protected_session_are_bound():
     CLIENTS.append(third)
     check(first(third, "OK", bind_conn(m.session.sessionid, 3), credential=m.cred).way, 3)
     m.ok(putrootfh(), conn=third, cred=cred("games"))
-    # What is bound ends with the connection.
+    # What a client bound ends with the connection.
     other.close()
     fourth = m.connection()
     CLIENTS.append(fourth)
@@ -634,7 +635,7 @@ def test_an_unprotected_client_may_use_any_credential():
 
 
 def test_sessions_and_callbacks_are_the_clients_principals():
-    """Whatever its state protection is, and with any of Kerberos' services."""
+    """This holds for each state protection, and for each of Kerberos' services."""
     a, far = client("games"), GssConn(ADDR, source=("127.0.0.2", 0))
     CLIENTS.append(far)
     for other in (cred("news"), auth_sys(4711, 4711), auth_sys(5, 60)):
@@ -728,7 +729,7 @@ def test_after_a_restart_only_the_same_principal_reclaims():
     boss.ok(putfh(d), setattr_(mode=0o777))
     s, f = a.open(d, "f", attrs={"mode": 0o666})
     CLUSTER.restart()
-    # The server has forgotten all contexts, and says so.
+    # The server has lost all contexts, and says so.
     c = conn()
     check(why(c, a.cred), CREDPROBLEM)
     reclaim = (putfh(f), open_(claim_previous(), READ, owner=b"owner"))
@@ -745,7 +746,7 @@ def test_after_a_restart_only_the_same_principal_reclaims():
 
 
 def test_one_principal_and_one_address_make_room_of_their_own():
-    """Who has too many loses his own, though there are not too many in all."""
+    """A principal with too many contexts loses its own, though there are not too many in all."""
     def why_not(x):
         try:
             conn().rpc(0, cred=x)
@@ -770,7 +771,8 @@ def test_one_principal_and_one_address_make_room_of_their_own():
     news = [at("127.0.0.3", "news") for _ in range(2)] + [at("127.0.0.3", "alice")]
     check([why_not(x) for x in mine], [CREDPROBLEM] * 2 + [None] * 2, "of one address")
     check([why_not(x) for x in news + [other]], [None] * 4)
-    # Here the principal's oldest is another address's: this address makes room as well.
+    # Here the principal's oldest context belongs to another address, so this address makes
+    # room as well.
     for x in [other] + mine[2:] + news:
         check(why_not(x), None)
     at("127.0.0.4", "alice")

@@ -49,7 +49,8 @@ def word(data, i, by):
 
 
 def guesses_of_a_session(own):
-    """Whoever counted up in any two words: what was given a little before, or after, one's own."""
+    """The guesses of a client that counts up in any two words: what the server gave a little
+    before, or after, the client's own session."""
     for i in (4, 8, 12):
         for j in (4, 8, 12):
             for a in range(-NEAR, NEAR + 1):
@@ -90,7 +91,7 @@ def test_a_session_is_not_guessed_from_ones_own(w):
 
 
 def test_a_client_is_not_guessed_from_ones_own(w):
-    """The kept answer of CREATE_SESSION has the session's id in it."""
+    """The server keeps its answer to CREATE_SESSION, which has the session's id in it."""
     victim, thief = client(HOST_A), client(HOST_B)
     near = [thief.clientid + by for by in range(-NEAR, NEAR + 1) if by] + [thief.clientid ^ 1 << 32]
     for seq in (1, 2):
@@ -150,7 +151,7 @@ def test_sessions_are_made_by_the_clients_principal(w):
     c = client()
     for cred in (BOB, NOBODY):
         first(c.conn, "CLID_INUSE", create_session(c.clientid, c.cs_seq), cred=cred)
-    far = at(HOST_C)  # one with several addresses, or behind NAT, is believed
+    far = at(HOST_C)  # the server believes a client with several addresses, or behind NAT
     made = first(far, "OK", create_session(c.clientid, c.cs_seq))
     first(far, "OK", sequence(made.sessionid, 1))
     c.ok(putrootfh())
@@ -178,7 +179,7 @@ def test_callbacks_go_to_the_clients_principal(w):
     for way in (1, 2, 3, 7):
         first(far, "ACCESS", bind_conn(victim.session.sessionid, way), cred=BOB)
     victim.no("ACCESS", op("BACKCHANNEL_CTL", u32(0x40000001), u32(1), u32(AUTH_NONE)), cred=BOB)
-    # The recall comes to the victim.
+    # The recall goes to the victim.
     victim.ok(putfh(f), layoutget(s))
     victim.callbacks.clear()
     other = client(HOST_B)
@@ -273,7 +274,7 @@ def test_a_stateid_is_good_for_who_opened_the_file(w):
 
 
 def test_an_owner_may_open_for_several_users(w):
-    """Some clients have one open-owner for all of them."""
+    """Some clients have one open-owner for all of their users."""
     c = client()
     d = c.mkdir(c.root(), "several", attrs={"mode": 0o777})
     _, f = c.open(d, "f", attrs={"mode": 0o666}, owner=b"all", cred=ALICE)
@@ -285,13 +286,13 @@ def test_an_owner_may_open_for_several_users(w):
 
 
 def test_a_delegation_is_good_for_its_clients_users(w):
-    """A client opens files for its users by itself under one."""
+    """A client opens files for its users by itself, as one user."""
     c = client(HOST_A)
     d = c.mkdir(c.root(), "delegated", attrs={"mode": 0o777})
     c.open(d, "f", attrs={"mode": 0o600}, cred=ALICE)
     f = c.ok(putfh(d), lookup("f"), getfh()).fh
     got = None
-    for _ in range(40):  # when a delegation is given, is the server's to say
+    for _ in range(40):  # the server decides when it gives a delegation
         o = c.ok(putfh(f), open_(claim_fh(), READ | WANT_READ, owner=b"d"), cred=ALICE)
         got = getattr(o, "deleg_stateid", None)
         if got:

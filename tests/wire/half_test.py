@@ -62,7 +62,7 @@ def shapes(prog, vers, proc):
 
 
 class Hostile:
-    """MANY connections, each with half a record, sent as far as it is taken."""
+    """MANY connections, each with half a record, sent as far as the server takes it."""
 
     def __init__(self, addr, kinds, source):
         self.poll, self.conns = select.epoll(), {}
@@ -74,7 +74,8 @@ class Hostile:
         self.ended = 0
 
     def run(self, seconds):
-        """Sends what goes; drops those that are ended. Returns when nothing happens for so long."""
+        """Sends what the server takes, and drops connections that it ended. Returns when nothing
+        happens for this many seconds."""
         while True:
             events = self.poll.poll(seconds)
             if not events:

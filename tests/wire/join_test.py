@@ -72,7 +72,7 @@ def mds_said(w):
 
 
 def once_a(seconds, text, said, began):
-    """It is told with restraint."""
+    """The daemon says it with restraint."""
     n = len(re.findall(text, said))
     check(1 <= n <= 1 + (time.monotonic() - began) // seconds, True, f"{n} times: {said}")
 
@@ -144,7 +144,7 @@ def test_one_that_is_not_admitted_is_told_of_and_one_that_joins_has_no_reason(w)
 
 
 def test_one_that_has_to_wait_says_so_when_it_lasts(w):
-    """A metadata server that was started hears first from a server that it knows."""
+    """A metadata server that has just started hears first from a server that it knows."""
     w.dev("kill", w.dir, "ds1")
     w.dev("kill", w.dir, "mds")
     starts = threading.Thread(target=lambda: w.dev("start", w.dir, "mds"))

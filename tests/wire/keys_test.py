@@ -175,7 +175,7 @@ def test_the_cluster_key_moves_a_server_over_once(w):
         check(bool(re.search(r"WARN .*\(old\) joined with the cluster key", mds_said(w))), True)
     finally:
         s.end()
-    # From now on it needs no cluster key, and says so where there is one.
+    # From now on it needs no cluster key, and says so where it has one.
     for settings in ({"cluster_key": ""}, {}):
         s = Server(w, "old", store=store, **settings)
         try:
@@ -202,7 +202,7 @@ def test_the_cluster_key_moves_a_server_over_once(w):
 
 
 class Writer(threading.Thread):
-    """Reads and writes by capabilities that were given once."""
+    """Reads and writes by capabilities that it got once."""
 
     def __init__(self, x):
         super().__init__()
@@ -235,14 +235,14 @@ def test_the_key_is_rotated_and_no_call_fails(w):
     y = File("after")
     check({fh[1] for fh in y.fh}, {was + 1}, "new handles are of the new number")
     check({fh[1] for fh in x.fh}, {was})
-    # What a client tells of a handle of the number before is believed (RFC 9766).
+    # The server believes what a client reports of a handle of the number before (RFC 9766).
     told = wcc([(x.o.mirrors[0][0], v3_attrs(8192, (2000, 7)))])
     x.c.ok(putfh(x.f), setattr_(time_access_set=(1000, 0)), layout_wcc(x.o.stateid, told))
     check(x.c.attrs(x.f, "time_access").time_access, (2000, 7))
 
 
 class Repeated(threading.Thread):
-    """Runs a command again and again until what it is for has begun."""
+    """Runs a command again and again until its effect has begun."""
 
     def __init__(self, command, begun):
         super().__init__()

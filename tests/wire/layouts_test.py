@@ -210,7 +210,7 @@ def test_a_report_about_a_layout_that_is_gone_changes_nothing(c, d):
 
 
 def test_a_layout_hint_says_how_many_mirrors(c, d):
-    """RFC 8435, 12.1; a hint that cannot be followed leaves the policy's number."""
+    """RFC 8435, 12.1. A hint that the server cannot follow leaves the policy's number."""
     for hint, mirrors in ((2, 2), (3, 3), (None, 1), (0, 1), (77, 1), (1 << 31, 1)):
         for how in (UNCHECKED, GUARDED, EXCLUSIVE4_1):
             name = f"h{hint}.{how}"
@@ -272,7 +272,7 @@ def test_a_return_with_twenty_errors_may_have_had_more(c, d):
     check(returned(19, "nineteen"), ["in-sync", "in-sync"])
     check(returned(20, "twenty"), ["in-sync", "stale"])
     check(returned(100, "hundred"), ["in-sync", "stale"])
-    # What the client cannot reach itself is not what it is left with.
+    # The server does not leave the client with copies that it cannot reach.
     for n in range(8):
         s, f, o = striped(c, d, "mirrors=3", name=f"named{n}")
         bad = o.mirrors[n % 3][0].deviceid
@@ -399,7 +399,8 @@ def test_io_through_the_metadata_server_and_layouts_mix(c, d):
     s, f, o = striped(c, d, "stripes=2,mirrors=2,unit=1M")
     two = client()
     s2, _ = two.open(d, "f")
-    # The layout comes back once: two write the file, and all are to have the same first copy.
+    # The client has to return the layout once: two clients write the file, and all need the
+    # same first copy.
     returns_when_recalled(c, f)
     for i in range(4):
         two.until(lambda got: err(got.status) != "DELAY", putfh(f),
@@ -411,7 +412,7 @@ def test_io_through_the_metadata_server_and_layouts_mix(c, d):
         check(data_server(c, x).write(x.fhs[0], (1 << 20) + 3, b"direct").status, 0)
     check(two.ok(putfh(f), read(s2, (1 << 20) - 3, 12)).data, b"mds1--direct")
     check(two.attrs(f, "size").size, (3 << 20) + 3)
-    # Until the copies are compared, who reads has the first one only.
+    # Until the server has compared the copies, readers have the first one only.
     c.ok(putfh(f), layoutreturn(o.stateid))
     both = []
 
@@ -551,7 +552,7 @@ def test_who_creates_a_file_is_told_its_size_without_a_question_to_data_servers(
         return sum(harness.THE.metric("weft_rpc_calls_total", name)
                    for name in harness.THE.where if name.startswith("ds"))
 
-    def calm():  # what other tests have left is asked about, and deleted
+    def calm():  # the server deletes what other tests have left, and asks about it
         was = asked()
         time.sleep(0.4)
         return asked() == was

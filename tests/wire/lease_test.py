@@ -16,7 +16,7 @@ LEASE = 5
 
 
 def a_lease_passes():
-    """By the server's clock: it ended a client that was silent for one."""
+    """A lease passes by the server's clock: it ended a client that was silent for one."""
     c = client()
     eventually(lambda: err(c.conn.compound(sequence(c.session.sessionid, 99), minor=2).status)
                == "BADSESSION", 60, "the end of a lease")
@@ -48,7 +48,7 @@ def test_a_request_in_hand_keeps_the_lease(w):
 
 
 def test_silence_ends_it(w):
-    """The same without a request; nobody is courteous here."""
+    """The same without a request. The server is not courteous here."""
     c = client()
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")
@@ -62,7 +62,7 @@ def test_silence_ends_it(w):
 
 
 def test_a_retry_of_a_request_in_hand_is_put_off(w):
-    """And does not end what it repeats."""
+    """And it does not end the request that it repeats."""
     c = client()
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")

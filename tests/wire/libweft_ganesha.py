@@ -95,7 +95,7 @@ def test_an_idle_client_keeps_its_lease():
 
 def main():
     global THE
-    # A mount of ours is seen by nobody else.
+    # No other process sees a mount of ours.
     if (os.environ.get("LIBWEFT_NS") != "1" and shutil.which("ganesha.nfsd")
             and shutil.which("rpcbind") and os.geteuid() == 0):
         os.environ["LIBWEFT_NS"] = "1"

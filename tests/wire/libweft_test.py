@@ -123,7 +123,7 @@ def test_servers_that_start_again_give_files_back_and_get_what_they_lost():
 
 
 def folder(name, policy):
-    """Files made in it have this policy."""
+    """Files that a program makes in it have this policy."""
     c = Client(ADDR)
     try:
         d = c.mkdir(c.root(), name)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one client may take (docs/security.md, "Limits"). Prints TAP.
 
-Other tests check that the server never takes an id for one of another boot or cluster.
+Other tests check that the server never takes an id of another boot or cluster for one of its own.
 """
 import contextlib
 import json
@@ -45,7 +45,7 @@ def weft(*args):
 
 
 def vacant():
-    """No client of an earlier test has anything."""
+    """No client of an earlier test holds anything."""
     for one in weft("client", "list")["clients"]:
         try:
             weft("client", "evict", str(one["clientid"]))
@@ -61,7 +61,7 @@ def connect(addr):
 
 
 def served(s):
-    """Is a NULL on it answered, or is it closed?"""
+    """Does the server answer a NULL on it, or close it?"""
     record = rpc_call(1, 0, b"", NOBODY)
     try:
         s.sendall(u32(0x80000000 | len(record)) + record)
@@ -146,7 +146,7 @@ def test_layouts_of_one_client(make):
     sid, f = held[2]
     c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(sid))
     c.ok(putfh(f), write(sid, 0, b"through the server"))
-    lay(c, held[0][1], held[0][0])  # one that it has may be had again
+    lay(c, held[0][1], held[0][0])  # a client may get a layout again that it has
     c.ok(putfh(held[1][1]), layoutreturn(layouts[1].stateid))
     lay(c, f, sid)
 
@@ -226,7 +226,7 @@ def test_who_is_gone_makes_room(make):
     b.open(d, "h0")
     b.open(d, "h1")
     b.no("DELAY", putfh(d), open_("h2", BOTH | NO_DELEG, how=GUARDED, attrs={}))
-    a.conn.close()  # it is courted for a minute after its lease, unless its place is wanted
+    a.conn.close()  # the server keeps it after its lease, unless another needs the place
 
     def one():
         return err(b.call(putfh(d), open_("h2", BOTH | NO_DELEG, how=UNCHECKED, attrs={})).status)
@@ -282,7 +282,8 @@ def test_nobody_goes_for_a_layout(make):
 
 
 def test_one_address_does_not_take_the_room_makers_time(make):
-    """It is at its limit and asks all the time; another one's dead make room there all the same."""
+    """It is at its limit and asks all the time. Another address' dead clients make room there
+    all the same."""
     vacant()
     full, mine, gone = ([make() for _ in range(5)], [make("127.0.0.3") for _ in range(4)],
                         make("127.0.0.3"))
@@ -321,13 +322,14 @@ def test_clients_of_one_address_and_in_all(make):
     for conn in many:
         conn.close()
     check(err(c.call(putrootfh(), getattr_("type")).status), "OK", "who is in stays in")
-    # What is not confirmed goes after a lease, the dead at once: there is room again.
+    # The server drops unconfirmed clients after a lease, and the dead at once: there is room again.
     eventually(lambda: (c.ok(putrootfh()), other.ok(putrootfh()), one_more())[2] == "OK", 15,
                "a place that was left")
 
 
 def test_reclaims_are_held_to_the_clients_own_limit(make):
-    """They are not compared with what was there before: nobody's take the place of another's."""
+    """The server does not compare them with what was there before: no client's reclaims take the
+    place of another's."""
     vacant()
     a, b = make(), make()
     d = a.mkdir(a.root(), "reclaims")
@@ -390,7 +392,7 @@ def test_ids_of_another_boot_and_cluster(make):
           "the write verifier is another boot's")
     c.ok(putfh(f), close(new))
     c.drop()
-    # Another cluster at the same address: it knows none of all that, and gives none of it again.
+    # Another cluster at the same address knows none of these ids, and gives none of them again.
     CLUSTER.down()
     harness.THE = CLUSTER = Cluster(ds=1)
     c = make()

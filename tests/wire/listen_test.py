@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import tap  # noqa: E402
 from tap import BUILD  # noqa: E402
 
-PORTS = iter(range(12083, 12099))  # one that has ended may take a connection yet
+PORTS = iter(range(12083, 12099))  # an ended server may accept a connection a moment longer
 LATE = "not all addresses of ds.rdma are ready"
 WAIT_S = 0.7
 NULL = bytes.fromhex("80000028 00000001 00000000 00000002 000186a3 00000003 00000000 00000000 "

@@ -65,7 +65,7 @@ class Swarm:
             s.close()
 
     def each(self, make, take, who=None):
-        """make(i): operations; take(i, compound). Returns how many were answered."""
+        """make(i): operations. take(i, compound). Returns how many got an answer."""
         todo, out, done = list(range(self.n) if who is None else who)[::-1], 0, 0
         while todo or out:
             while todo and out < WINDOW:
@@ -213,7 +213,8 @@ def test_each_client_costs_little_and_slows_nobody(w):
     if not SANITIZED and (per_conn > CONN_MAX or per_client > STATE_MAX):
         raise Failed(f"a connection costs {per_conn:.0f} bytes (bound {CONN_MAX}), a client "
                      f"{per_client:.0f} (bound {STATE_MAX})")
-    # They fall silent, their leases end: all of it comes back, while others go on.
+    # The clients fall silent and their leases end. The server gets all of it back, while
+    # others go on.
     many.close()
     few.close()
     ended, used, longest = time.monotonic(), busy(pid), 0
@@ -335,7 +336,7 @@ class Slots:
         self.seqs = {}
 
     def send(self, slot, *ops, highest=None, again=False, want="OK", cache=False):
-        """Sends the slot's next request, or its last one again. The result of SEQUENCE."""
+        """Sends the slot's next request, or its last one again. Returns the result of SEQUENCE."""
         seq = self.seqs.get(slot, 0) + (not again)
         got = self.c.conn.compound(sequence(self.c.session.sessionid, seq, slot,
                                             slot if highest is None else highest, cache), *ops)
@@ -380,9 +381,9 @@ def test_slots_not_needed_go_when_the_client_knows(w):
     s.send(7)
     check(s.told(0), (32, 32))
     time.sleep(2.2)  # a lease
-    s.send(1)        # ends the time in which all were needed
+    s.send(1)        # ends the time in which the client needed all
     time.sleep(2.2)
-    # Told, and not yet known: all must still be there.
+    # The server said it, and the client does not know it yet: all must still be there.
     check(s.told(0), (32, 4))
     s.send(15, putrootfh(), again=True, cache=True)
     check(s.told(1), (32, 4), "by a slot that did not tell it")

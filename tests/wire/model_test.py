@@ -266,8 +266,8 @@ class Tree:
 
 
 def apply(entries, kind, a, b):
-    """(status, the names afterwards). RENAME of a name to itself, or onto another, is fine when it
-    is there."""
+    """(status, the names afterwards). RENAME of a name to itself, or onto another, succeeds when
+    the name is there."""
     if kind == "make":
         return ("EXIST", entries) if a in entries else ("OK", entries | {a})
     if a not in entries:
@@ -276,7 +276,8 @@ def apply(entries, kind, a, b):
 
 
 def one_order(log, first_change, listed):
-    """All of it could have been done one after the other, each between its call and its reply."""
+    """All of it could have happened one after the other, each operation between its call
+    and its reply."""
     wins = sorted((e for e in log if e[3] == "OK" and e[4][1] != e[4][2]), key=lambda e: e[4][2])
     states, at, change = [frozenset()], [], first_change
     latest = 0.0
@@ -290,8 +291,7 @@ def one_order(log, first_change, listed):
         at.append((began, ended))
         change = after
     check(states[-1], frozenset(listed), "what is there at the end")
-    # What changed nothing: right in some state that was, or could have been, between its call and
-    # its reply.
+    # A failure is right in some state that was, or could have been, between its call and its reply.
     for kind, a, b, status, ci, began, ended in log:
         if status == "OK" and ci[1] != ci[2]:
             continue
@@ -356,19 +356,19 @@ def test_random_operations_of_several_clients_agree_with_their_models(w):
 
 
 def test_the_order_is_checked(w):
-    """A checker that finds nothing proves nothing: histories that cannot be are refused."""
+    """A checker that finds nothing proves nothing: it refuses histories that cannot be."""
     ok = [("make", "a", "b", "OK", (True, 5, 6), 1.0, 2.0),
           ("remove", "a", "b", "OK", (True, 6, 7), 1.5, 2.5),
           ("remove", "a", "b", "NOENT", None, 3.0, 4.0)]
     check(one_order(ok, 5, set()), 2)
     wrong = [
-        # NOENT after all had seen that it was made.
+        # NOENT after all clients had seen that it was made.
         (ok[:1] + ok[2:], {"a"}),
         (ok, {"a"}),                                                  # it is there at the end
-        # A change that is used twice.
+        # A change that two operations use.
         ([ok[0], ("remove", "a", "b", "OK", (True, 5, 7), 1.5, 2.5)], set()),
         ([ok[0], ("make", "a", "b", "OK", (True, 6, 7), 3.0, 4.0)], {"a"}),    # made twice
-        # Before it was there.
+        # Before the name was there.
         ([("make", "a", "b", "OK", (True, 5, 6), 3.0, 4.0),
           ("remove", "a", "b", "OK", (True, 6, 7), 1.0, 2.0)], set()),
         (ok[:2] + [("make", "a", "b", "EXIST", None, 3.0, 4.0)], set()),  # EXIST, and nothing was

@@ -39,7 +39,7 @@ def racks(w):
 
 
 def still(c, f):
-    """Nothing is under way: as it is shown, and as a client sees it."""
+    """Nothing is under way, in the API's view and in a client's."""
     j = layout_of(c, f)
     return ({o["state"] for m in j["mirrors"] for o in m["objects"]} == {"in-sync"}
             and not any("leaving" in o or "spare" in m for m in j["mirrors"] for o in m["objects"]))
@@ -52,14 +52,14 @@ def objects_on(w, ds):
 
 
 def fsck(w):
-    """The store says what it should: looked at beside the running server."""
+    """Looks at the store beside the running server: it is sound."""
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
                           capture_output=True, text=True, timeout=20, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
 
 
 class Striped(Wide):
-    """One whose file has stripes: a write goes to each copy of each stripe that it is for."""
+    """A file with stripes: a write goes to each copy of each stripe that it covers."""
 
     def open_layout(self):
         self.o = settled(self.c, self.f, self.s)
@@ -79,7 +79,7 @@ class Striped(Wide):
 
 @contextlib.contextmanager
 def writing(x):
-    """A client writes all the while, and none of its writes is refused."""
+    """A client writes all the while, and the server refuses none of its writes."""
     t = Writer(x)
     t.start()
     try:
@@ -266,7 +266,7 @@ def test_a_server_is_drained_while_clients_write(w):
     equal_on(w, x)
     for s, f, data in files:
         check(content(c, f, s), data)
-    # Nothing new is placed there, over a restart too.
+    # The server places nothing new there, after a restart too.
     w.restart()
     eventually(lambda: not ask(w, "status")["grace"], 20, "the end of the grace period")
     c = client()
@@ -326,7 +326,7 @@ def test_what_cannot_leave_keeps_nothing_else_from_the_queue(w):
 
 
 def test_whole_trees(w):
-    """Each file by itself; said again, only those are taken to which it is not done yet."""
+    """Each file by itself. A second command takes only files that the first has not finished."""
     c = client()
     top = c.mkdir(c.root(), "tree")
     c.ok(putfh(top), setxattr("weft.policy", "mirrors=1"))
@@ -351,7 +351,7 @@ def test_whole_trees(w):
                            for f in files), 30, "the move")
     check([content(c, f) for f in files], [b"in a tree"] * 12)
     check(tree("mirror", "repair", "/tree"), {"files": 0, "begun": 0, "refused": 0})
-    # What is refused keeps no other from being done, and is told.
+    # A refused file does not stop the others, and the command reports it.
     x = Wide("tree2", MB, "mirrors=4")
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "add",
                            "-r", "--to", "5", "/tree2"], capture_output=True, text=True, timeout=20,
@@ -424,7 +424,7 @@ def test_large_directories_are_compared_bit_by_bit(w):
 
 
 def spoil(w, x, obj, off, data):
-    """Bytes of one copy, behind everybody's back."""
+    """Changes bytes of one copy, behind the back of all clients and servers."""
     o = [o for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]][obj]
     with open(os.path.join(w.dir, o["ds"], o["object"]), "r+b") as p:
         p.seek(off)
@@ -445,7 +445,7 @@ def test_copies_are_compared_and_mended(w):
               "while a client writes")
     check(got["bytes"] >= 30 * MB, True)
     names = servers(x.c, x.f)
-    # In the second range, and past the first page; and a hole that has zeros is the same.
+    # In the second range, and past the first page. A hole is the same as zeros.
     check(spoil(w, x, 1, 9 * MB + 5, b"rotten"), names[1])
     got = json.loads(verify(w, "/verify/f", rc=1))
     (d,) = got["differences"]
@@ -458,7 +458,7 @@ def test_copies_are_compared_and_mended(w):
     eventually(lambda: whole(x.c, x.f), 20, "repair")
     check(json.loads(verify(w, "/verify/f"))["differences"], [])
     equal(w, x.c, x.f, bytes(x.data))
-    # A longer copy is another one; which is right is not guessed.
+    # A longer copy differs. The server does not guess which is right.
     spoil(w, x, 2, 10 * MB, b"more")
     d, *_ = json.loads(verify(w, "/verify/f", "--mend", rc=1))["differences"]
     check((d["kept"], [b["ds"] for b in d["differ"]], d["mended"], states(x.c, x.f)),
@@ -469,7 +469,7 @@ def test_copies_are_compared_and_mended(w):
     equal(w, x.c, x.f, bytes(x.data))
     check("recursive" in weft(w, "mirror", "verify", "/verify", rc=1), True)
     check("keep" in weft(w, "mirror", "verify", "/verify/f", "--keep", "x", rc=1), True)
-    # One that cannot be asked is said to be.
+    # The command says which copy it cannot ask.
     w.dev("kill", w.dir, names[1], "-9")
     check(json.loads(verify(w, "/verify/f", rc=1))["skipped"], 1)
 
@@ -493,7 +493,7 @@ def test_what_is_gone_is_never_what_is_believed(w):
         check([os.path.exists(p) for p in paths], [k not in gone for k in range(len(paths))],
               "it is not made, empty, by the look at it")
         check(states(x.c, x.f), ["in-sync"] * len(paths))
-        if name == "three":  # a fence made them, empty: no vote for them
+        if name == "three":  # a fence made them, empty: they have no vote
             for k in gone:
                 with open(paths[k], "wb"):
                     pass

@@ -335,12 +335,12 @@ def test_values_of_the_file_system(c, d):
     check((a.maxfilesize, a.maxlink, a.time_delta), ((1 << 44) - 4096, 65000, (0, 1)))
     # ALLOW and DENY; names of any bytes; it counts up.
     check((a.aclsupport, a.fs_charset_cap, a.change_attr_type), (3, 1, 0))
-    # Space is the living data servers', files are as many as numbers go.
+    # Space is the living data servers'. There may be as many files as there are numbers.
     check(0 < a.space_avail <= a.space_total, True, f"{a.space_avail} of {a.space_total} bytes")
     check((a.space_free, a.files_avail, a.files_total), (a.space_avail, a.files_free, 1 << 48))
     check(0 < a.files_total - a.files_free < 1 << 20, True,
           f"{a.files_free} of {a.files_total} files")
-    # It is so.
+    # It is true.
     c.open(d, "Case"), c.open(d, "case")
     check({e.name for e in c.readdir_all(d)}, {b"Case", b"case"})
     c.no("NAMETOOLONG", putfh(d), create(FIFO, "n" * (a.maxname + 1)))

@@ -243,7 +243,8 @@ def test_what_was_done_is_not_done_again(s):
 
 
 def test_two_at_once_are_done_once(s):
-    """MKDIR sent many times over many connections: one makes it, and all hear so."""
+    """MKDIR sent many times over many connections: one makes the directory, and all get
+    that answer."""
     for i in range(20):
         record = raw_call(1000 + i, 9, opaque(s.d) + opaque(f"d{i}") + sattr(mode=0o755))
         socks = [socket.create_connection(ADDR) for _ in range(4)]
@@ -346,8 +347,8 @@ def test_a_sync_that_fails_is_told(s):
 
 
 def test_wcc_data_has_nothing_of_others_between(s):
-    """Many clients make files in one directory: the state before, in one client's reply, is the
-    state after, in another's."""
+    """Many clients make files in one directory. The state before in one client's reply is the state
+    after in another's."""
     seen, lock = [], threading.Lock()
 
     def work(n):
@@ -431,7 +432,7 @@ def registered():
 
 
 def test_rpcbind_is_told(s):
-    """In a mount name space of its own: rpcbind's socket is a file."""
+    """In a mount namespace of its own, because rpcbind's socket is a file."""
     if not shutil.which("rpcbind") or not shutil.which("rpcinfo"):
         return "there is no rpcbind"
     s.kill()

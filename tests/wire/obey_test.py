@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A data server that lives but does not do its orders: no fence is over before its lease is. Its
+"""A data server that lives but does not run its orders: no fence is over before its lease is. Its
 drive hangs (a frozen file system). Prints TAP."""
 import contextlib
 import os
@@ -48,8 +48,8 @@ def on_both(name):
 
 
 def kept(w, iomode, change):
-    """What ds1 answers to a client that keeps its layout, before and when the other's change is
-    answered, and how long that took."""
+    """What ds1 answers to a client that keeps its layout, before the other client's change gets its
+    answer and after it, and how long that took."""
     x, at = on_both(f"kept{iomode}-")
     ds1 = x.o.mirrors[at][0]
     if iomode == IO_RW:
@@ -68,7 +68,7 @@ def kept(w, iomode, change):
     ds.close()
     tap.say(f"READ {before}, after the change, which took {took:.1f} s, {after}")
     check((before, after), (0, ACCES))
-    # It does its orders again, and is renewed.
+    # It runs its orders again, and gets a new lease.
     eventually(lambda: w.metric("weft_mds_orders") == 0, 60, "orders")
     eventually(lambda: json.loads(weft(w, "--json", "ds", "list"))["ds"][0]["state"] == "alive", 60,
                "ds1 is alive")

@@ -110,7 +110,7 @@ def every_operation(o, d, t):
 
 
 def more_operations(o, d, t):
-    """What undoes some of these."""
+    """Operations that undo some of these."""
     o.send(putfh(t.xattr), removexattr("x"), listxattrs(), getattr_(*MODE))
     o.send(putfh(t.policy), removexattr("weft.policy"), getattr_(*MODE))
     o.send(putfh(d), remove("one"), remove("two"), lookup("two"), want="NOENT")
@@ -148,7 +148,7 @@ SINCE = "wrote", "loose", "hole", "copied"  # another client writes there afterw
 
 
 def held(c, d):
-    """Files that the client has open, and what more the operations on state need."""
+    """Files that the client has open, and what else the operations on state need."""
     t = Obj(**{name: Obj(**dict(zip(("sid", "fh"), c.open(d, name)))) for name in STATE})
     c.ok(putfh(t.hole.fh), write(t.hole.sid, 0, b"before" * 20000, FILE_SYNC), putfh(t.source.fh),
          write(t.source.sid, 0, b"source" * 50000, FILE_SYNC))
@@ -233,7 +233,7 @@ def test_state_and_data_over_a_new_connection(c, d):
 
 
 def test_a_reply_that_a_broken_connection_lost(c, d):
-    """Nobody saw the first answer: the retry gets it, and is not done."""
+    """No client saw the first answer. The retry gets it, and the server does not run it again."""
     a, b = client(), client()
     t = held(a, d)
     sids = {name: b.open(d, name)[0] for name in SINCE}
@@ -402,7 +402,7 @@ def restart_a_slots_last_request_counts(w):
     w.restart()
     conn = Conn(ADDR)
     bad_session(conn, kept[0])
-    bad_session(conn, kept[2])  # it changed nothing, so nothing is kept of it
+    bad_session(conn, kept[2])  # it changed nothing, so the server keeps nothing of it
     check(read_compound(conn.rpc(1, kept[1], c.cred)).status, 0)
 
 
@@ -664,7 +664,7 @@ def restart_a_listening_socket_that_is_held_outlives_the_server(w):
         server.wait()
         check(c.conn.is_closed(), True)
         time.sleep(0.2)
-        conn = Conn(ADDR)  # nobody serves, and nobody is refused
+        conn = Conn(ADDR)  # no server runs, and the socket refuses no connection
         xid = conn.start(0, b"", NOBODY)
         time.sleep(0.1)
         server = start()

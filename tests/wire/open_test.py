@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Permissions, OPEN, stateids, READ, WRITE and byte-range locks, over the wire (RFC 8881).
-Prints TAP.
+"""Permissions, OPEN, stateids, READ, WRITE and byte-range locks, over the wire (RFC
+8881). Prints TAP.
 
 A test gets a client and the filehandle of a directory of its own. A test whose name begins with
 restart_ gets a cluster of its own.
@@ -624,8 +624,8 @@ def test_one_lock_owner_has_one_stateid(c, d):
 
 
 def test_who_waits_for_a_lock_is_told_when_it_may_be_had(c, d):
-    """CB_NOTIFY_LOCK (section 20.11), which OPEN promises, comes once. A client that did not say it
-    waits gets none."""
+    """CB_NOTIFY_LOCK (section 20.11), which OPEN promises, comes once. A client that did not ask
+    for it gets none."""
     s, f = c.open(d, "f")
     two = client()
     o = opened(two, d, "f")

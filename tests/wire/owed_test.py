@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fence that a generic data server has not done (docs/generic.md). Prints TAP.
 
-Such a server has no lease that would end: nobody goes on by time alone.
+Such a server has no lease that would end, so the passage of time alone lets no client go on.
 """
 import os
 import signal
@@ -22,8 +22,8 @@ from nfs41 import err  # noqa: E402
 from repair_test import MB, Wide, servers, settled, states  # noqa: E402
 
 LEASE_S = 3
-# The metadata server's own limit for a confirmation is five seconds more than a lease.
-# It is for servers that have one.
+# The metadata server's own limit for a confirmation is five seconds more than a lease. It is for
+# servers that have a lease.
 LONG_S = 2 * (LEASE_S + 5)
 TWO = "mirrors=2,group0=kind=weft,group1=kind=nfs3"
 GOOD, ENDED = 0, (13, 70)  # ACCES, STALE
@@ -53,8 +53,8 @@ class Asked:
 
 
 def again(w, name, squash):
-    """It is started anew. Where root is squashed it answers everybody, and no longer does what the
-    metadata server, root, wants done."""
+    """Starts the server again. Where it squashes root it answers every caller, and no longer does
+    what the metadata server, which is root, asks for."""
     server = w.servers[name]
     server.kill()
     exports = EXPORTS.replace("squash = none", "squash = " + squash, 1)
@@ -64,7 +64,7 @@ def again(w, name, squash):
 
 
 def change_of(w, name, **attrs):
-    """The server of a file stands still, and a change is made that ends old capabilities."""
+    """The server of a file stands still, and a client makes a change that ends old capabilities."""
     x = Wide(name, MB, "group=kind=nfs3")
     fh, server = x.o.mirrors[0][0].fhs[0], w.servers[servers(x.c, x.f)[0]]
     x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
@@ -130,7 +130,7 @@ def test_a_retry_of_a_change_waits_as_its_first_try_did(w):
 
 
 def reader_and_writer(name):
-    """Both have the file open, and a layout; what the reader has it keeps."""
+    """Both clients have the file open, and a layout. The reader keeps its layout."""
     x = Wide(name, MB, TWO)
     x.give_back()
     reader = client()

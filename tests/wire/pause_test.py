@@ -38,7 +38,8 @@ def test_who_called_meanwhile_keeps_what_it_has(w):
                                attrs={"mode": 0o666}), getfh())
     s, f = got.all[1].stateid, got.fh
     with Paused(w):
-        # Both requests wait in their sockets. The other's is in the way of what the first has.
+        # Both requests wait in their sockets. The other client's conflicts with what the
+        # first one has.
         wants = other.begin(putfh(f), open_(claim_fh(), BOTH | NO_DELEG))
         renews = c.begin()
     check(err(c.finish(renews).status), "OK")
@@ -56,12 +57,12 @@ def test_who_was_silent_as_well_has_its_lease_still(w):
 
 
 def test_a_recall_goes_on_where_it_stood(w):
-    """Its deadline is less than the pause: the layout comes back in time."""
+    """Its deadline is shorter than the pause: the layout comes back in time."""
     c, other = client(), client()
     d = c.mkdir(c.root(), "d")
     s, f = c.open(d, "f")
     lay(c, f, s)
-    # It says yes, and returns the layout when it is asked here.
+    # The client says yes, and returns the layout when the test asks it to.
     c.on_callback = lambda name, args: 0
     cut = other.begin(putfh(f), setattr_(ANON, size=0))
     got = c.wait_callback("LAYOUTRECALL")

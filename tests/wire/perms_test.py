@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Attributes, times and POSIX permissions over the wire: every attribute of every kind of file,
-which times every operation moves, and who may do what. Prints TAP."""
+which times every operation moves, and which user may do what. Prints TAP."""
 import itertools
 import os
 import sys
@@ -47,8 +47,8 @@ def may(c, cred, *ops):
 
 
 def test_every_attribute_of_every_kind_of_file(c, d):
-    """Read one at a time and all together, each byte decoded; compared by VERIFY; what is not there
-    is not there."""
+    """Reads them one at a time and all together, decodes each byte, and compares by VERIFY. An
+    absent attribute is absent."""
     read_only = 0
     for kind in KINDS:
         fh = make(c, d, f"x{kind}", kind)
@@ -379,7 +379,8 @@ def test_what_writing_leaves_of_the_set_id_bits(c, d):
 
 
 def test_no_layout_writes_past_set_id_bits(c, d):
-    """Writes to data servers are not seen: nobody has a write layout of a file with set-id bits."""
+    """The server does not see writes to data servers: no client has a write layout of a file with
+    set-id bits."""
     s, f, o, ds, fh = steps.one_server(c, d)
     steps.returns_when_recalled(c, f)
     c.ok(putfh(f), setattr_(mode=0o6777))

@@ -92,7 +92,7 @@ def placed(*settings, cpus=None):
 
 
 def nodes(name="weft_pool_node_bytes"):
-    """Of each node."""
+    """The metric's sum for each node."""
     got = {}
     for label, value in re.findall(rf'^{name}\{{node="([^"]+)"[^}}]*\}} (\S+)',
                                    metric.fetch(harness.THE.where["ds1"]), re.M):
@@ -101,7 +101,7 @@ def nodes(name="weft_pool_node_bytes"):
 
 
 def settled():
-    """Whoever else connects, as the metadata server does, has."""
+    """Waits until all others that connect, as the metadata server does, have connected."""
     before, since = nodes("weft_ds_node_connections_total"), time.monotonic()
     while time.monotonic() < since + 1:
         time.sleep(0.1)
@@ -189,7 +189,8 @@ def test_each_address_is_served_by_its_node(_):
                   f"{loop} slept {mine} times, {other} {others}")
             direct, fixed, borrowed = [counter(n) - b for n, b in zip(names, before)]
             if direct:  # else the file system has no direct I/O
-                # The first write of each connection came with a header that was not expected.
+                # The first write of each connection came with a header that the server
+                # did not expect.
                 check(fixed >= 21, True,
                       f"{fixed} of {direct} from memory that the thread's ring has")
             check(borrowed, 0, "blocks of the other node")
@@ -233,7 +234,7 @@ def test_processors_by_hand(_):
 
 
 def test_on_a_machine_of_one_node_nothing_is_bound(_):
-    """This one, or the virtual machine of the recordings."""
+    """This machine, or the virtual machine of the recordings."""
     tree = os.path.join(SRC, "tests/topo/vm.topo")
     with open("/proc/self/status", encoding="utf-8") as f:
         mine = re.search(r"Cpus_allowed_list:\t(\S+)", f.read())[1]

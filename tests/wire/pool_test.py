@@ -89,7 +89,7 @@ def test_payload_of_aligned_calls_is_not_copied(_):
     tap.say(f"{copied:.0f} of {128 * MIB} bytes of payload were copied; direct {direct:.0f}, "
             f"buffered {buffered:.0f}, fixed {fixed:.0f}")
     check(copied < 128 * MIB / 1000, True, f"{copied} bytes were copied")
-    # But for the first one, which nothing was known of.
+    # Except the first one, of which the server knew nothing.
     check((direct >= 127, buffered, fixed >= 127), (True, 1, True))
     ds.close()
 
@@ -115,7 +115,8 @@ def test_a_header_that_was_not_expected_is_counted(_):
     before = counters(w, *COUNTS)[0]
     check(ds.write(fh, 0, data(1)).status, 0)
     copied = counters(w, *COUNTS)[0] - before
-    # Of a connection that has proved nothing the first 64 KiB are read before the rest has a place.
+    # Of a connection that has proved nothing, the server reads the first 64 KiB before the rest
+    # has a place.
     check(0 < copied <= 65536 + 16384, True, f"{copied} bytes were copied")
     check(ds.read(fh, 0, MIB).data == data(1), True)
     ds.close()
@@ -133,12 +134,12 @@ def stalled_write(addr, fh):
 
 
 def deaf_reader(addr, fh, calls, offset=0, n=MIB):
-    """It asks, and reads nothing."""
+    """It asks, and reads no reply."""
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     s.connect(addr)
     record = rpc_call(1, 6, read_args(fh, offset, n), auth_sys(), vers=3)
-    with contextlib.suppress(TimeoutError):  # it is not read any more
+    with contextlib.suppress(TimeoutError):  # the server does not read it any more
         s.settimeout(1)
         s.sendall((u32(0x80000000 | len(record)) + record) * calls)
     return s
@@ -177,7 +178,7 @@ def used_up(w, threads):
     missed = counters(w, "weft_pool_misses_total")[0] - missed
     tap.say(f"the pool had nothing {missed:.0f} times")
     check(missed > 0, True, "the pool was never used up")
-    # Those who were slow get theirs.
+    # The slow ones get their replies.
     for s in idle[2 * threads:]:
         take(s, 24 * (MIB + HEAD))
     for s in idle:
@@ -298,8 +299,8 @@ def test_pages_handed_to_the_kernel_come_back(_):
 
 
 def test_what_nobody_acknowledges_is_not_the_others_memory(_):
-    """Many read most of what they have asked for, and no more, so that all has been sent; the last
-    of it, and what was sent along with it, is the kernel's."""
+    """Many clients read most of what they have asked for, and no more, so that the server has sent
+    all of it. The last of it, and what went out along with it, is in the kernel."""
     w = cluster("ds.pool=2M", "mds.pool=2M", "ds.zerocopy=yes")
     c = client()
     _, _, o, ds, fh = one_server(c, c.root())

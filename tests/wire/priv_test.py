@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons that root starts become a user for good and still work; what they tell systemd. Prints
-TAP. As root."""
+"""Daemons that root starts become a user for good and still work. Also what they report to systemd.
+Prints TAP. As root."""
 import contextlib
 import glob
 import os
@@ -228,7 +228,7 @@ def test_systemd_is_told_when_the_daemon_serves_and_when_it_stops():
         sock.settimeout(10)
         for section, port in (("mds", MDS_PORT), ("ds", DS_PORT)):
             d = start(section, user=USER.pw_name, env={"NOTIFY_SOCKET": path})
-            # A STATUS of the one before may come first.
+            # A STATUS of the daemon before may come first.
             while b"READY=1" not in sock.recv(1000).splitlines():
                 pass
             check(Conn(("127.0.0.1", port)).rpc(0, vers=4 if section == "mds" else 3), b"")

@@ -16,7 +16,7 @@ RATE, SECONDS = 100, 3
 
 
 def flood(conns, until):
-    """Each asks again as soon as it is answered. How many were answered."""
+    """Each connection asks again as soon as it has an answer. Returns how many got one."""
     counts = [0] * len(conns)
 
     def run(i):
@@ -32,7 +32,8 @@ def flood(conns, until):
 
 
 def test_an_address_has_its_rate_and_no_more(w):
-    """A tenth of a second's worth may be saved up; which of its connections ask does not matter."""
+    """An address may save up a tenth of a second's worth. It does not matter which of its
+    connections ask."""
     for n in (1, 8):
         conns = [Conn(ADDR, source=("127.0.0.3", 0)) for _ in range(n)]
         began = time.monotonic()

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Leases that ran out and restarts of the daemons, over the wire (RFC 8881, 8.3 and 8.4).
-Prints TAP.
+"""Leases that ran out and restarts of the daemons, over the wire (RFC 8881, 8.3 and
+8.4). Prints TAP.
 
 A test gets a client and the filehandle of a directory of its own. A test whose name begins with
 restart_ gets a cluster of its own.
@@ -24,7 +24,7 @@ from steps import *  # noqa: E402,F403
 
 @brief
 def test_expired_clients_yield(c, d):
-    """One pause for several tests: what a silent client holds is in nobody's way."""
+    """One pause for several tests: what a silent client holds blocks no other client."""
     sub = [c.mkdir(d, n) for n in "abc"]
     silent = client()
     s, f, o, ds, fh = one_server(silent, sub[0])
@@ -71,12 +71,12 @@ def test_what_a_dead_client_wrote_is_read(c, d):
             check(got.results[2].attrs.size, at + len(data), "the size")
             check((got.results[3].eof, got.results[3].data == data), (True, True),
                   "what was written")
-    is_read()  # of one that may still be alive
+    is_read()  # the writer may still be alive
     time.sleep(2.6)
-    is_read()  # whose lease is over
+    is_read()  # the writer's lease is over
     two.until(lambda got: err(got.status) != "DELAY", putfh(d), open_("denied", READ | NO_DELEG))
     check(ds.write(fh, 0, b"late").status, 13)
-    is_read()  # who is evicted
+    is_read()  # the writer is evicted
 
 
 # ---- restart
@@ -234,7 +234,8 @@ def restart_ends_grace_when_a_client_stays_away(w):
     check(1 < took < 3.5, True, f"grace of 2 s took {took:.1f} s")
     eventually(lambda: ds.write(x.fhs[0], 0, b"late").status == 13, 2,
                "the fence of the client that stayed away")
-    # It told nobody, and neither boot knew: the size is what it wrote.
+    # The client reported it to no server, and neither boot knew it: the size is what the
+    # client wrote.
     got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), getattr_("size"),
                   read(ANON, 49990, 100)).results
     check((got[2].attrs.size, got[3].data), (50000, bytes(10)))

@@ -134,8 +134,8 @@ def test_a_client_that_delays_is_asked_again(c, d):
 
 
 def test_a_retry_tells_of_a_revoked_layout_too(c, d):
-    """RFC 8881, 8.4.2.4 and 2.10.6.1.3: the reply that carried it is lost, and was too long to be
-    cached without a request for that."""
+    """RFC 8881, 8.4.2.4 and 2.10.6.1.3: the client loses the reply that carried it. The reply was
+    too long for the cache without a request for that."""
     c.ok(putfh(d), create(LNK, "l", "x" * 1000))
     s, f, o, ds, fh = one_server(c, d)
     client().ok(putfh(f), setattr_(ANON, size=7))

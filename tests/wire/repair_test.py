@@ -263,10 +263,10 @@ def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
 
 
 def half_done(w, x, off, data, begin, end):
-    """What writes this to a file through the metadata server is taken by one copy and refused by
-    the other, because the file is fenced meanwhile, by who cuts it. The other's server has heard of
-    that fence; the one whose copy has the write has not done it yet when end() is called with what
-    begin() gave."""
+    """A client writes this to a file through the metadata server. One copy takes the write. The
+    other refuses it, because another client truncates the file, which fences it. The other copy's
+    server knows that fence. The server whose copy has the write has not run it yet when the test
+    calls end() with what begin() gave."""
     objects = [(o["ds"], os.path.join(w.dir, o["ds"], o["object"]))
                for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
     (has, has_path), (name, path) = objects
@@ -276,7 +276,7 @@ def half_done(w, x, off, data, begin, end):
     w.dev("start", w.dir, name)
     eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 15, "the server")
     eventually(lambda: w.metric("weft_mds_orders") == 0, 15, "what it was to do")
-    x.c.attrs(x.f, "size")  # nothing is to be asked of a server that stands still
+    x.c.attrs(x.f, "size")  # the server must not need to ask one that stands still
     other = client()
     s = other.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
     with stopped(w, name) as refuse:
@@ -303,7 +303,7 @@ def half_done(w, x, off, data, begin, end):
 
 
 def fenced_off(w, x, off, data):
-    """A WRITE that one copy has; nobody has given it up yet."""
+    """A WRITE that one copy has, and that no server has given up yet."""
     half_done(w, x, off, data, lambda: x.c.begin(putfh(x.f), write(x.s, off, data, FILE_SYNC)),
               lambda writing: check(err(x.c.finish(writing).status), "DELAY",
                                     "a write that is not on all copies"))
@@ -314,7 +314,7 @@ def fenced_off(w, x, off, data):
 
 @contextlib.contextmanager
 def stopped(w, name):
-    """A data server that does nothing until the end, or until what this gives is called."""
+    """A data server that does nothing until the end, or until the test calls what this yields."""
     pid = int(open(os.path.join(w.dir, "run", name + ".pid")).read())
     try:
         stand_still(pid)
@@ -350,7 +350,7 @@ def test_a_copy_that_is_cancelled_in_the_middle_of_such_a_piece_does_too(w):
     x.c.ok(putfh(f), write(s, 0, b"half of a piece", FILE_SYNC), setattr_(s, size=64 * MB))
 
     def cancel(done):
-        time.sleep(0.5)  # its piece was refused, and is tried again
+        time.sleep(0.5)  # the data server refused its piece, and the server tries it again
         cancelled.append(x.c.begin(putfh(x.f), offload_cancel(done.callback)))
         time.sleep(0.5)
     cancelled = []
@@ -399,7 +399,7 @@ def test_one_that_does_not_come_back_after_a_restart_does_too(w):
     harness.CLIENTS.append(back)
     back.until(lambda got: err(got.status) != "GRACE", putfh(x.f),
                open_(claim_fh(), BOTH | NO_DELEG), tries=200)
-    # Judged before it is read or given out: one copy is left at once.
+    # The server judges it before it reads it or gives it out: it leaves one copy at once.
     got = back.until(lambda got: err(got.status) != "DELAY", putfh(x.f), read(ANON, 0, 1),
                      getxattr("weft.layout"))
     now = [o["state"] for m in json.loads(got.results[-1].value)["mirrors"] for o in m["objects"]]
@@ -439,16 +439,16 @@ def test_a_read_that_no_copy_answers_ends(w):
     c.no("IO", putfh(f), layoutget(s, IO_READ))
     other = client()
     got = other.ok(putfh(f), open_(claim_fh(), READ | NO_DELEG))
-    lay(other, f, got.stateid, IO_READ)  # it has not seen that it fails
+    lay(other, f, got.stateid, IO_READ)  # it has not seen yet that it fails
     time.sleep(5.2)
     o = lay(c, f, s, IO_READ)
-    # One of two that fails: the other one is there.
+    # One of two copies fails: the other one is there.
     s, f, o = striped(c, c.mkdir(d, "wide"), "mirrors=2", "two")
     c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, 5, NUM["READ"])]))
     lay(c, f, s, IO_READ)
     c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[1][0].deviceid, 5, NUM["READ"])]))
     c.no("IO", putfh(f), layoutget(s, IO_READ))
-    # One that it does not reach, and the metadata server does.
+    # A server that the client does not reach, and the metadata server does.
     s, f, o, ds, fh = one_server(c, d, "cut off")
     c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, 6, NUM["READ"])]))
     c.no("LAYOUTUNAVAILABLE", putfh(f), layoutget(s, IO_READ))

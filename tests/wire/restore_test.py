@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Time goes one way (docs/recovery.md): the daemons notice stores that were put back, and make them
-whole. WEFT_SOAK=1: 10,000 files. Prints TAP."""
+"""Time goes one way (docs/recovery.md): the daemons notice restored stores, and make them whole.
+WEFT_SOAK=1: 10,000 files. Prints TAP."""
 import json
 import os
 import random
@@ -33,7 +33,7 @@ def store(w):
 
 
 def backup(w, name="mds", to="backup"):
-    """Of a server that is stopped."""
+    """A copy of the store of a stopped server."""
     there = os.path.join(w.top, to)
     shutil.rmtree(there, ignore_errors=True)
     shutil.copytree(os.path.join(w.dir, name), there, symlinks=True)
@@ -51,7 +51,7 @@ def stop(w, name="mds", hard=False):
 
 
 def stop_keyed(w, name):
-    """It has its own keys before: a copy of its store without them is refused for that."""
+    """Stops a server that has its own keys: it would refuse a copy of its store without them."""
     eventually(lambda: os.path.exists(os.path.join(w.dir, name, "key")), 60, "keys of its own")
     stop(w, name)
 
@@ -76,7 +76,7 @@ def start_restored(w):
 
 
 def spawn(w, name):
-    """It is not waited for: it does not join."""
+    """Does not wait for the server, because it does not join."""
     d = next(d for d in devtool.MODULE.Cluster.load(w.dir).daemons if d.name == name)
     d.spawn()
 
@@ -90,7 +90,7 @@ def ended(pid):
 
 
 def end_restored(w):
-    """weft-dev does not know it by its arguments."""
+    """weft-dev does not know this process by its arguments."""
     with open(os.path.join(w.dir, "run", "mds.pid"), encoding="ascii") as f:
         pid = int(f.read())
     os.kill(pid, signal.SIGTERM)
@@ -98,7 +98,7 @@ def end_restored(w):
 
 
 def made_whole(w):
-    """The store that was put back serves again, by a start without the option."""
+    """The restored store serves again, by a start without the option."""
     start_restored(w)
     whole(w)
     end_restored(w)
@@ -112,7 +112,7 @@ def health(w, name="mds"):
                   if d["name"] == name)
         got = devtool.MODULE.answer(*devtool.MODULE.ask(at, "/v1/health"))
         return got if "status" in got else {"status": repr(got)}
-    except Exception as e:  # between the one that makes it whole and the one that serves
+    except Exception as e:  # between the process that makes it whole and the one that serves
         return {"status": repr(e)}
 
 
@@ -185,7 +185,7 @@ def scenario(w, between, away=None):
     old = [write_file(c, d, f"secret{n}", (b"SECRET %d " % n) * 700)[1] for n in range(FILES)]
     if away:
         write_file(c, d, "kept", b"N" * 70000)
-    # Cut, and fenced: its objects' epochs and orders are ahead of the store's.
+    # Truncated, and fenced: the epochs and orders of its objects are ahead of the store's.
     fh = c.ok(putfh(d), lookup("cut"), getfh()).fh
     for n in range(3):
         s, _ = write_file(c, d, "cut", b"C" * 70000)
@@ -205,7 +205,7 @@ def scenario(w, between, away=None):
         eventually(lambda: "every data server" in health(w).get("why", ""), 60, "it waits")
         start(w, away)
     whole(w)
-    # What it is now, a start without the option serves.
+    # A start without the option serves what the store is now.
     end_restored(w)
     start(w)
     eventually(lambda: health(w)["status"] == "ok", 60, "serving")
@@ -219,7 +219,7 @@ def verify(w, was_d, kept, old, of):
         got = c.call(putfh(f), getattr_("type"))
         check(err(got.status), "STALE", "an old handle")
     d = c.ok(putrootfh(), lookup("d"), getfh()).fh
-    # New files are empty, and what is not written of them is zeros.
+    # New files are empty, and parts of them that no client wrote are zeros.
     for n in range(FILES):
         s, f = write_file(c, d, f"new{n}", b"")
         got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=7000),
@@ -228,7 +228,7 @@ def verify(w, was_d, kept, old, of):
         if n < 50:
             check(content(c, f, s), bytes(7000), f"new file {n}")
         c.ok(putfh(f), close(s))
-    # What was there is there, with the bytes that its objects have.
+    # The old files are there, with the bytes that their objects have.
     f = c.ok(putfh(d), lookup("kept"), getfh()).fh
     first = content(c, f)
     check(first in [bytes([b]) * 70000 for b in of], True, "what was written before, or since")
@@ -237,7 +237,7 @@ def verify(w, was_d, kept, old, of):
                                for o in m["objects"]), 60, "repair")
         s, f = c.open(d, "kept", how=UNCHECKED)
         check(on_every_mirror(c, f, s, 70000), [first, first])
-    # Cut and fence are obeyed.
+    # Data servers obey truncations and fences.
     f = c.ok(putfh(d), lookup("cut"), getfh()).fh
     s, f = write_file(c, d, "cut", b"D" * 70000)
     check(content(c, f, s), b"D" * 70000)
@@ -253,7 +253,7 @@ def verify(w, was_d, kept, old, of):
           "it is fenced")
     check(content(two, f), b"E" * 10)
     check(err(c.call(putfh(d), lookup("secret0")).status), "NOENT")
-    # What the lost files left is kept until the administrator decides.
+    # What the lost files left stays until the administrator decides.
     had = objects(w)
     scrub(w)
     check(objects(w) >= FILES and objects(w) == had, True, "kept")
@@ -297,7 +297,7 @@ def test_who_has_seen_less_lets_it_serve_until_the_other_comes(w):
     line = [x for x in log_of(w).split("\n") if "is ahead of this store" in x][-1]
     check("data server ds2" in line and "another one" in line and line.endswith("weft ds forget"),
           True, line)
-    # It is wrong, says the administrator.
+    # The administrator says that it is wrong.
     stop(w, "ds1")
     start(w)
     refused(w)
@@ -364,7 +364,7 @@ def test_a_copy_that_moved_away_since_is_not_believed(w):
 
 
 def test_what_was_removed_since_keeps_no_repair_busy(w):
-    """Files that the backup has, and whose objects the data servers have deleted since."""
+    """The backup has these files. The data servers have deleted their objects since."""
     c = client()
     d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
     c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
@@ -387,7 +387,7 @@ def test_what_was_removed_since_keeps_no_repair_busy(w):
     stop(w, hard=True)
     put_back(w)
     made_whole(w)
-    # What nobody can repair says so, and has nobody's turn.
+    # The command reports what no server can repair, and that takes no other file's turn.
     c = client()
     d = c.ok(putrootfh(), lookup("d"), getfh()).fh
     f = c.ok(putfh(d), lookup("lost"), getfh()).fh
@@ -405,11 +405,11 @@ def test_what_was_removed_since_keeps_no_repair_busy(w):
         raise
     check(read_status(c, f), "IO", "not zeros")
     check(content(c, c.ok(putfh(d), lookup("kept"), getfh()).fh), b"K" * 70000)
-    # What had nothing in it is a file like others.
+    # A file that was empty is a file like others.
     s, f = write_file(c, d, "empty1", b"new " * 5000)
     check(content(c, f, s), b"new " * 5000)
     check(on_every_mirror(c, f, s, 20000), [b"new " * 5000] * 2)
-    # Also after the data servers started anew, which do again what they find deleted.
+    # Also after a restart of the data servers, which delete again what they find deleted.
     for name in ("ds1", "ds2"):
         stop(w, name, hard=True)
         start(w, name)
@@ -441,7 +441,7 @@ def test_honest_ends_are_no_restoration(w):
 
 
 def restorations(w):
-    """Of whom the journal says so."""
+    """The servers whose restoration the journal records."""
     out = []
     eventually(lambda: out.extend(e["subject"] for e in weft_lines(w, "events")
                                   if e["kind"] == "restored") or out, 60, "event")
@@ -491,7 +491,7 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
 
 
 def backup_running(w, name, to):
-    """As of one instant."""
+    """A copy as of one instant."""
     pid = pid_of(w, name)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -507,7 +507,7 @@ def state_of(pid):
 
 
 def start_alone(w, name, times):
-    """Starts of which no metadata server hears."""
+    """Starts the server where no metadata server hears of it."""
     admin = os.path.join(w.top, "alone.sock")
     for _ in range(times):
         with open(os.path.join(w.top, "alone.log"), "w", encoding="utf-8") as log:
@@ -523,12 +523,12 @@ def start_alone(w, name, times):
 
 
 def proofs(w, name):
-    """Joins that are recorded to be in its store."""
+    """Joins that its store records."""
     return log_of(w).count(f"({name}): its store has join")
 
 
 def after_join(w, name, what):
-    """Does what makes it join, and waits until that is recorded on both sides."""
+    """Runs what makes it join, and waits until both sides have recorded that."""
     eventually(lambda: proofs(w, name), 60, "its first join is recorded")
     had = proofs(w, name)
     what()
@@ -579,7 +579,8 @@ def test_joins_show_a_snapshot_of_the_newest_start(w):
 
 
 def test_joins_show_a_metadata_store_of_its_newest_boot(w):
-    """A copy that was made beside it, and that a data server has joined after, is no crash."""
+    """A copy that was made beside the store, and that a data server has joined since,
+    is no crash."""
     c = client()
     d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
     eventually(lambda: os.path.exists(os.path.join(w.dir, "ds1", "key")), 60, "keys of its own")
@@ -607,7 +608,7 @@ def test_joins_show_a_metadata_store_of_its_newest_boot(w):
 
 
 def test_joins_that_end_anywhere_are_no_restoration(w):
-    """Either side is killed while the other joins it, or has just done."""
+    """The test kills either side while the other joins it, or just after."""
     rnd = random.Random(os.environ.get("WEFT_SEED", "16"))
     eventually(lambda: proofs(w, "ds1"), 60, "its first join is recorded")
     for n in range(200 if SOAK else 16):
@@ -617,7 +618,7 @@ def test_joins_that_end_anywhere_are_no_restoration(w):
             stop(w, hard=True)
             spawn(w, "mds")
         spawn(w, "ds1")
-        time.sleep(rnd.random() * 0.4)  # when it is killed next, whatever it does then
+        time.sleep(rnd.random() * 0.4)  # when the next kill comes, whatever the server does then
         if mds:
             stop(w, hard=True)
             start(w)
@@ -643,7 +644,7 @@ def test_of_two_processes_with_one_store_the_second_is_refused(w):
         check(restorations(w), ["ds1"])
         check((ds_of(w, "ds1")["alive"], [a.split(":")[1] for a in ds_of(w, "ds1")["addr"]]),
               (True, ["12050"]))
-        # The first goes: the second has what was copied, and is not taken for it.
+        # The first goes. The second has what was copied, and no server takes it for the first.
         stop(w, "ds1", hard=True)
         eventually(lambda: ds_of(w, "ds1")["state"] == "waiting", 60, "it waits")
     finally:

@@ -25,13 +25,13 @@ def shape(c, f):
 
 
 def compared(w, path):
-    """Every copy of every stripe has the same."""
+    """Every copy of every stripe has the same bytes."""
     got = ask(w, "mirror", "verify", path)
     check((got["differences"], got["skipped"]), ([], 0))
 
 
 def read_all(c, f, size):
-    """By a stateid of its own, as another client would."""
+    """Reads by a stateid of its own, as another client would."""
     s = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(f),
                 open_(claim_fh(), READ | NO_DELEG), tries=200).results[-1].stateid
     data = content(c, f, s)
@@ -134,8 +134,8 @@ def test_what_cannot_be_is_refused(w):
 
 
 def test_it_outlives_kills(w):
-    """Slow enough to be hit: the metadata server, a data server that is read, one that is
-    filled."""
+    """It is slow enough to be hit: the test kills the metadata server, a data server that is read,
+    and one that is filled."""
     x = Striped("kill", 8 * MB, "stripes=2,mirrors=2")
     x.give_back()
     data = bytes(x.data)
@@ -206,7 +206,7 @@ def cut_and_written(w, name):
     end = max(pieces) + small
     for at, piece in pieces.items():
         want[at:at + len(piece)] = piece
-    while pieces:  # many at once: all before the first is copied
+    while pieces:  # many at once: all before the server copies the first
         some = [(at, x.c.begin(putfh(x.f), write(x.s, at, pieces[at], FILE_SYNC)))
                 for at in sorted(pieces)[:min(8, x.c.target + 1)]]
         done = {at: err(x.c.finish(one).status) for at, one in some}
@@ -255,8 +255,8 @@ def commits(w, ds):
 
 
 def test_what_waits_for_its_commit_is_kept_before_the_old_objects_go(w):
-    """The client says COMMIT to the new ones then: nobody would hear that an old one could not keep
-    it."""
+    """The client then sends COMMIT to the new objects. No client would hear that an old one could
+    not keep the data."""
     x = Striped("kept", 2 * MB, "stripes=1")
     x.give_back()
     for words in (("--stripes", "2"), ("--stripes", "1"), ("--from",)):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""weft fsck --online and weft scrub. The test damages stores on purpose; what is found, what is
-mended, and what is left alone is what docs/scrub.md says. Prints TAP."""
+"""weft fsck --online and weft scrub. The test damages stores on purpose. docs/scrub.md says what
+they find, what they mend, and what they leave alone. Prints TAP."""
 import contextlib
 import json
 import os
@@ -62,7 +62,7 @@ def without(w, ds):
 
 
 def plain(name, size=MB, policy="mirrors=1"):
-    """A file that nobody has a layout of, nor a mark."""
+    """A file without a layout and without a mark."""
     x = Wide(name, size, policy)
     x.give_back()
     quiet(x.c, x.f)
@@ -80,7 +80,7 @@ def folder(ino):
 
 
 def plant(w, ds, ino, incarnation=1, stripe=0, copy=7, data=b"garbage"):
-    """An object that no file has, nor had: a server reports that it lacks a deleted object,
+    """Makes an object that no file has, or had. A server reports that it lacks a deleted object,
     whatever is under the name."""
     d = os.path.join(w.dir, ds, folder(ino))
     os.makedirs(d, exist_ok=True)
@@ -91,13 +91,13 @@ def plant(w, ds, ino, incarnation=1, stripe=0, copy=7, data=b"garbage"):
 
 
 def removed_inode(c, name="was"):
-    """The number of a file that was, and is not."""
+    """The number of a file that was removed."""
     d = c.mkdir(c.root(), name)
     s, f = c.open(d, "f")
     ino = layout_of(c, f)["inode"]
     c.ok(putfh(f), close(s))
     c.ok(putfh(d), remove("f"))
-    # An object that is being deleted is passed over.
+    # The scrub passes over an object that the server is deleting.
     eventually(lambda: sum(map(float, re.findall(r"^weft_mds_orders(?:\{.*\})? (\S+)",
                                                  metric.fetch(harness.THE.where["mds"]), re.M)))
                == 0, 10, "its deletion")
@@ -126,7 +126,7 @@ def test_what_is_made_and_removed_meanwhile_is_never_garbage(w):
     c = client()
     d = c.mkdir(c.root(), "churn")
     c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
-    # One that is removed, and open still.
+    # A file that is removed and still open.
     s, f = c.open(d, "open")
     c.ok(putfh(f), write(s, 0, b"held", FILE_SYNC))
     c.ok(putfh(d), remove("open"))
@@ -191,7 +191,7 @@ def test_what_may_be_needed_is_not_removed(w):
     got = fsck(w, rc=1)
     check(kinds(got), [("foreign", "left"), ("lost", "left"), ("needed", "left")])
     check(os.path.exists(path[:-2] + "09") and os.path.exists(foreign), True)
-    # The store is older than an object: then nothing at all is garbage.
+    # The store is older than an object: then the scrub takes nothing at all for garbage.
     garbage, later = plant(w, "ds1", ino), plant(w, "ds2", 1 << 40)
     got = fsck(w, rc=1)
     check([k for k in kinds(got) if k[0] in ("orphan", "not-yet")],
@@ -246,7 +246,7 @@ def test_what_a_fence_finds_gone_is_lost_and_not_empty(w):
             away.enter_context(without(w, name))
         for p in (path, only, cut):
             os.unlink(p)
-    for f in (x, y, z):  # a size that is set fences
+    for f in (x, y, z):  # setting a size fences
         del f.data[-1:]
         f.c.until(lambda got: err(got.status) != "DELAY", putfh(f.f),
                   setattr_(f.s, size=len(f.data)), tries=200)
@@ -258,7 +258,7 @@ def test_what_a_fence_finds_gone_is_lost_and_not_empty(w):
     check(content(x.c, x.f) == bytes(x.data), True, "the other copy is read")
     got = fsck(w, "--dry-run", rc=1)
     check(kinds(got), [("lost", "left"), ("lost", "left"), ("missing", "left")])
-    # Its server knows it when it was started anew, too.
+    # Its server knows it after a restart, too.
     with without(w, name_of(w, only)):
         pass
     check(err(y.c.until(lambda got: err(got.status) != "DELAY", putfh(y.f), read(ANON, 0, 10),
@@ -266,7 +266,7 @@ def test_what_a_fence_finds_gone_is_lost_and_not_empty(w):
     check(kinds(fsck(w, rc=1)), [("lost", "left"), ("lost", "left"), ("missing", "stale")])
     eventually(lambda: whole(x.c, x.f), 15, "repair")
     equal(w, x.c, x.f, bytes(x.data))
-    # Who empties a file wants nothing of what was in it.
+    # A client that truncates a file to nothing wants nothing of what was in it.
     z.c.until(lambda got: err(got.status) != "DELAY", putfh(z.f), setattr_(size=0), tries=200)
     z.c.until(lambda got: err(got.status) != "DELAY", putfh(z.f),
               write(ANON, 0, b"again", FILE_SYNC), tries=200)
@@ -360,7 +360,7 @@ def test_a_crash_in_the_middle(w):
     got = fsck(w, rc=1)  # looks at the one that goes on
     check((got["number"], kinds(got), got["objects"]), (1, [("orphan", "removed")], 3))
     eventually(lambda: not os.path.exists(garbage), 5, "deletion")
-    # What was found outlives a restart as well; and so does that it was stopped.
+    # What it found outlives a restart, and so does the stop.
     w.restart()
     check(kinds(scrub(w, "--status")), [("orphan", "removed")])
     garbage = plant(w, "ds1", removed_inode(client(), "too"), stripe=3)
@@ -383,7 +383,7 @@ def test_a_server_that_is_away_is_said_to_be(w):
           (True, True, True), got)
     lost = [f["path"] for f in got["findings"] if f["kind"] == "cut-off"]
     check(all(p.startswith("/alone") for p in lost), True)
-    # File by file: what has no copy left, and what has fewer.
+    # File by file: the files without a copy, and those with fewer copies.
     check((weft(w, "find", "/", "--lost").split(),
            weft(w, "find", "--on-ds", name, "--degraded").split()), (lost, ["/away/f"]))
     check("--on-ds" in weft(w, "find", rc=2)
@@ -436,11 +436,11 @@ def test_the_administrator_says_which_copy_is_good(w):
     check("in sync, and readable" in done.stderr, True, done.stderr)
     check("--force needs" in weft(w, "mirror", "choose", "/choose/f", "--force", rc=2), True)
     weft(w, "mirror", "choose", "/choose/f", "--copy", "7", rc=1)
-    # The copy in sync is lost: nobody reads zeros, and nobody reads what is stale.
+    # The copy in sync is lost: no client reads zeros, and none reads stale data.
     name = servers(x.c, x.f)[1 - stale]
     path = object_path(w, x.c, x.f, 1 - stale)
     with without(w, name):
-        # Its server may be back at any time, and it with it.
+        # Its server may come back at any time, with the copy.
         why = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror",
                               "choose", "/choose/f", "--copy", str(stale)], capture_output=True,
                              text=True, check=False).stderr

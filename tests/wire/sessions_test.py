@@ -415,8 +415,8 @@ def test_a_session_is_destroyed(c, d):
 
 
 def test_ids_alone_destroy_nothing(c, d):
-    """A stranger has read the ids off the wire. Sections 18.37.3 and 18.50.3 leave open who may use
-    them where no machine credential says it."""
+    """A stranger has read the ids off the wire. Sections 18.37.3 and 18.50.3 leave open which
+    clients may use them where no machine credential says it."""
     one, other = client(), client(source=("127.0.0.2", 0))
     sid = one.session.sessionid
     for conn, cred in ((other.conn, None), (one.conn, NOBODY)):
@@ -516,7 +516,7 @@ def test_backchannel_ctl_counts_from_the_next_callback_on(c, d):
 
 @brief
 def test_the_lease_ends_and_is_forgotten(c, d):
-    """A client that holds nothing is gone some leases after its last word."""
+    """The server forgets a client that holds nothing some leases after its last request."""
     one = client()
     time.sleep(5.5)
     check(err(one.conn.compound(sequence(one.session.sessionid, 2, 0, 0)).status), "BADSESSION")

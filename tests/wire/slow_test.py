@@ -59,7 +59,7 @@ class Pace:
         return statistics.median(took), max(took)
 
     def beside(self, what, before, more=0.02):
-        for _ in range(4):  # the machine has other things to do
+        for _ in range(4):  # other programs run on the machine
             now = self.run()
             late = now[0] > 8 * before[0] + more or now[1] > before[1] + 0.7
             if not late:
@@ -77,7 +77,7 @@ def raw_call(xid, *ops):
 
 
 def deaf(addr=ADDR):
-    """A connection that nobody reads from."""
+    """A connection whose peer reads nothing."""
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     s.connect(addr)
@@ -86,8 +86,8 @@ def deaf(addr=ADDR):
 
 
 def pour(s, data, most, patience=0.4):
-    """Sends data(i) until most are sent, or the peer takes no more for a while. How many went out
-    whole."""
+    """Sends data(i) until most are sent, or the peer takes no more for a while. Returns how many
+    went out whole."""
     for i in range(most):
         left = data(i)
         while left:
@@ -187,8 +187,8 @@ def pipelined(c, fh, n, slot=5):
 
 
 def test_a_flood_on_many_connections(w):
-    """Calls of 60 operations, as fast as the server takes them: one address has one turn, however
-    many its connections are."""
+    """Calls of 60 operations, as fast as the server takes them. One address has one turn, however
+    many connections it has."""
     pace = Pace()
     c = client(source=("127.0.0.9", 0))
     d = c.mkdir(c.root(), "flooded")
@@ -234,7 +234,7 @@ def test_readers_of_a_data_server_that_do_not_read_their_replies(w):
     silent = [deaf(ds.conn.sock.getpeername()) for _ in range(24)]
     for one in silent:
         check(pour(one, lambda i: u32(0x80000000 | len(call)) + call, 50), 50)
-    for _ in range(4):  # the machine has other things to do
+    for _ in range(4):  # other programs run on the machine
         took = []
         for _ in range(30):
             began = time.monotonic()
@@ -274,7 +274,7 @@ def test_a_client_that_does_not_answer_recalls(w):
         lay(c, f, s)
         files.append(f)
     before = pace.run()
-    # The kernel takes the recalls; nobody ever answers.
+    # The kernel takes the recalls, and no client ever answers.
     c.on_callback = lambda name, args: time.sleep(60)
     began = time.monotonic()
     started = [two.begin(putfh(f), setattr_(ANON, size=1)) for f in files[:12]]
@@ -287,7 +287,7 @@ def test_a_client_that_does_not_answer_recalls(w):
     check(took < 4, True, f"{took:.1f} s")
     for f in files[:12]:
         two.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(ANON, size=1))
-    # The others' layouts are as they were.
+    # The other clients' layouts are as they were.
     pace.beside("after the recalls", before)
     c.drop()
 

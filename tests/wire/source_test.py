@@ -27,7 +27,7 @@ WANT = b"b" * BLOCK + b"0" * (3 * BLOCK)  # the first copy's; the other begins w
 
 
 def settings(name):
-    """Who stands still is neither suspect nor dead, and its lease is not over."""
+    """A server that stands still is neither suspect nor dead, and its lease is not over."""
     if "verified" in name:
         return ["mds.lease=60s", "mds.repair_files=4", "mds.repair_rate=512K"]
     quiet = ["mds.ds_suspect=100s", "mds.ds_dead=300s", "ds.lease=60s"]
@@ -67,7 +67,7 @@ def test_two_begin_to_write_while_other_stripes_are_made(w):
             weft(w, "move", "/amid/f", "--stripes", "2")
             eventually(lambda: restriping(w, "/amid/f")["step"] == "copy", 60,
                        "a copy from the second")
-        # The new objects' servers take nothing yet.
+        # The servers of the new objects take nothing yet.
         a, b = two_writers(f)
         cross(w, f, a, b)
         check((through(c, f), restriping(w, "/amid/f") is not None), (b"b", True))
@@ -105,7 +105,7 @@ def test_a_copy_takes_what_readers_have(w):
     c = client()
     s = opened(c, f)
     beside = 0
-    # By the server of the second copy itself, were it a copy to read.
+    # The server of the second copy would copy it, if it were a copy to read.
     for n in range(60):
         to = other(c, f"to{n}", "mirrors=1")
         if servers(c, to[1]) != [two]:
@@ -162,7 +162,8 @@ def laid_out_anew_amid(w, name, size):
     for off in range(0, size, MB):
         c.ok(putfh(f), write(s, off, os.urandom(MB), FILE_SYNC))
     verify(w, "PUT", f"/{name}/f")
-    # What it has summed it waits for, at the rate of repairs. Nothing is left to be copied.
+    # The verification waits for what it has summed, at the rate of repairs. Nothing is
+    # left to copy.
     eventually(lambda: verify(w, "GET", "")["bytes"], 60, "the first sums")
     c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=0), tries=400)
     weft(w, "move", f"/{name}/f", "--stripes", "2")

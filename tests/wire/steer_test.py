@@ -55,7 +55,7 @@ def part(got, want, n=N):
 
 
 def told(server, ops, size, us):
-    """A LAYOUTSTATS body: reads of that many operations of that size, each so long."""
+    """A LAYOUTSTATS body: this many reads of this size, each of us microseconds."""
     total = (ops * us // 1000000, ops * us % 1000000 * 1000)
     read_ = u64(ops) + u64(ops * size) + u64(ops) + u64(ops * size) + u64(0) + nfstime(total) * 2
     none = u64(0) * 5 + nfstime((0, 0)) * 2
@@ -94,7 +94,7 @@ def test_what_clients_tell_of_their_reads_steers(w):
           {"ds1": "500us", "ds2": "500us", "ds3": "98ms"})
     got = first_copies(names)
     part(got.get("ds3", 0), 0.25 / 2.25)
-    # One word of many changes little; a broken one nothing. A LAYOUTRETURN tells as well.
+    # One report of many changes little, and a broken one nothing. A LAYOUTRETURN reports too.
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 1, 4096, 8500))
     eventually(lambda: rows(w)["ds1"]["latency_us"] == 1500, 5, "one word of many")
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 0, 0, 0),

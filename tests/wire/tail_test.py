@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""READs of the tail of a striped file, whose end only the metadata server knows: while that stands
-still, and beside a data server that does (docs/size.md, "The end of a striped file"). Prints
-TAP."""
+"""READs of the tail of a striped file, whose end only the metadata server knows: while that
+server stands still, and beside a data server that does (docs/size.md, "The end of a striped
+file"). Prints TAP."""
 import os
 import sys
 import threading

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts of an export that demands krb5i or krb5p, for a client that has both Kerberos and TLS:
-over a way to the data that is protected as well, or none. Prints TAP."""
+"""Layouts of an export that demands krb5i or krb5p, for a client that has both Kerberos and TLS.
+The way to the data is protected as well, or there is no layout. Prints TAP."""
 import os
 import shutil
 import subprocess
@@ -40,7 +40,7 @@ class BothClient(GssClient):
 
 
 def cluster(ds_tls):
-    """One whose data servers take this of TLS: the one that runs, or a new one."""
+    """A cluster whose data servers have this TLS setting: the one that runs, or a new one."""
     global W, KIND
     if KIND == ds_tls:
         return W
@@ -62,8 +62,8 @@ def cluster(ds_tls):
 
 
 def layouts(ds_tls, kind, layouts="", safe="krb5i, krb5p", service=2):
-    """What LAYOUTGET says, and fs_layout_types, of an export with these flavours, where data
-    servers take this of TLS, for a client of this kind."""
+    """What LAYOUTGET and fs_layout_types say of an export with these flavours, where data servers
+    have this TLS setting, for a client of this kind."""
     w = cluster(ds_tls)
     with open(w.dir + "/exports", "w", encoding="utf-8") as f:
         f.write('export "/" { %s{sys, krb5, krb5i, krb5p} } }\nexport "/safe" { %s{%s} '

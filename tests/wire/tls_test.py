@@ -175,7 +175,7 @@ def exactly(sock, n):
 
 
 def ask(sock, call):
-    """One record there, one back, in the clear."""
+    """Sends one record and reads one, in the clear."""
     sock.sendall(record(call))
     head = struct.unpack(">I", exactly(sock, 4))[0]
     return exactly(sock, head & 0x7fffffff)
@@ -196,7 +196,7 @@ def probed(addr=ADDR, vers=4):
 
 
 def to_end(sock):
-    """What still comes until the connection ends."""
+    """All bytes until the connection ends."""
     out = b""
     with contextlib.suppress(ConnectionResetError):
         while got := sock.recv(65536):
@@ -228,8 +228,8 @@ class TlsClient(Client):
 
 
 def refused(ctx, addr=ADDR):
-    """The handshake must fail on both sides; what the client was told. TLS 1.3 tells a client about
-    its certificate afterwards."""
+    """The handshake must fail on both sides. Returns what the client heard. TLS 1.3 rejects a
+    client's certificate after the handshake."""
     before = THE.metric("weft_rpc_tls_failed_total")
     sock = probed(addr)
     try:
@@ -256,7 +256,8 @@ def pid(daemon="mds"):
 
 
 def down(top, *daemons):
-    """The end of a file of tests that made CERTS and, below top, others. None: it was not made."""
+    """The end of a file of tests that made CERTS and, below top, other files. None: the test did
+    not make it."""
     for one in daemons:
         if one:
             one.down()
@@ -273,7 +274,7 @@ def clear_probe(call):
 
 
 def io_through_the_mds(c, name):
-    """What is written in a directory of this name is read back; the client is closed."""
+    """Writes in a directory of this name and reads it back, and closes the client."""
     d = c.mkdir(c.root(), name)
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, b"through the MDS", FILE_SYNC))
@@ -362,7 +363,7 @@ def test_a_call_behind_the_probe_is_dropped_without_an_answer():
     """RFC 9289 section 5.1.1."""
     sock = connect()
     sock.sendall(record(rpc_call(1, 0, b"", PROBE)) + record(rpc_call(2, 0, b"", NOBODY)))
-    # The probe itself may have been answered when the call is seen.
+    # The server may have answered the probe itself before it sees the call.
     answer = record(u32(1) + u32(1) + u32(0) + u32(0) + opaque(b"STARTTLS") + u32(0))
     check(to_end(sock) in (b"", answer), True)
     sock = probed()
@@ -529,7 +530,7 @@ def test_a_record_that_was_changed_ends_the_connection():
 
 
 def vouched(test):
-    """The administrator vouches for the data servers' network."""
+    """The administrator declares the data servers' network to be protected."""
     def run():
         with exports(lambda was: was.replace("{\n", "{\n\tlayouts = yes\n", 1)):
             test()
@@ -653,7 +654,7 @@ def test_certificates_are_loaded_anew_and_nobody_is_dropped():
 
 
 def test_a_client_whose_authority_is_taken_away_is_judged_again():
-    """RFC 9289 section 5.2.1; those without a certificate stay."""
+    """RFC 9289 section 5.2.1. Clients without a certificate stay."""
     known, anonymous = TlsConn(ctx=context("client")), TlsConn()
     try:
         hup('certificate "/CN=server"')
@@ -709,7 +710,7 @@ def write_exports(text):
 
 @contextlib.contextmanager
 def exports(change):
-    """Other ones for a while: change(text) gives them."""
+    """Uses other exports for a while: change(text) gives them."""
     with open(os.path.join(THE.dir, "exports"), encoding="utf-8") as f:
         was = f.read()
     try:
@@ -766,7 +767,7 @@ def test_a_session_is_destroyed_as_protected_as_it_was_made():
 
 
 def test_a_stalled_handshake_is_ended_in_time():
-    """The last with this cluster: they began with it."""
+    """The last test with this cluster: the handshakes began with it."""
     for t in STALLED.threads:
         t.join()
     check(STALLED.faults, [])
@@ -874,7 +875,7 @@ def start_errors_name_the_file_and_what_is_wrong():
 
 
 def live():
-    """The files that the daemons are given: tests exchange them."""
+    """The files that the daemons use: tests exchange them."""
     for name, source in (("live", "server"), ("live.key", "server.key"), ("trusted", "ca")):
         shutil.copy(CERTS[source], CERTS[name])
 

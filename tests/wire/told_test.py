@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What weft says of answers that a server would seldom give: the server is this script. Prints
-TAP."""
+"""What weft says of answers that a server would seldom give: this script is the
+server. Prints TAP."""
 import contextlib
 import http.server
 import json
@@ -118,7 +118,7 @@ def test_what_was_not_looked_at_is_not_spoken_of():
 
 
 def on_a_terminal(answers, answer, *args):
-    """What weft says there, and how it ends."""
+    """What weft says there, and its status."""
     ours, its = os.openpty()
     with serving(answers) as addr:
         child = subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", addr, *args], stdin=its,
@@ -159,7 +159,7 @@ def test_what_loses_something_says_so_and_asks_on_a_terminal_only():
         ASKED.clear()
         rc, said = on_a_terminal(answers, b"", *args, "--yes")
         check((rc, "Continue?" in said, bool(ASKED)), (0, False, True), f"{args} --yes: {said}")
-        weft(answers, *args)  # a script is not asked
+        weft(answers, *args)  # weft does not ask a script
 
 
 tap.run(tap.named(globals()))

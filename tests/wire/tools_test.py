@@ -110,7 +110,7 @@ def test_evict_takes_everything_and_fences(w):
 
 
 def again(w):
-    """The metadata server is killed and starts again; grace is over."""
+    """Kills the metadata server and starts it again. Grace is over."""
     w.restart()
     eventually(lambda: not asked("status")["grace"], 8, "the end of grace")
 
@@ -120,7 +120,7 @@ def err_nfs3(status):
 
 
 def test_clients_are_named_in_several_ways(w):
-    # Who holds something is not forgotten, however long the commands take.
+    # The server does not forget a client that holds something, however long the commands take.
     c, d, e = (made(name, owner=owner)[0] for name,
                owner in (("solo", b"Linux NFSv4.2 solo"), ("twin1", b"Linux NFSv4.1 a/twin"),
                          ("twin2", b"Linux NFSv4.1 b/twin")))
@@ -359,7 +359,7 @@ def test_find_goes_on_from_a_cursor_and_over_changes(w):
     rest = ask(f"/v1/find?path=/walk&policy=mirrors=1&cursor={page['cursor']}")
     check((len(rest["found"]), rest["cursor"]), (400, None))
     check(len({f["path"] for f in page["found"] + rest["found"]}), 900, "each of them once")
-    # The directory that the walk is in goes: what is left is found all the same.
+    # A program removes the directory that the walk is in: the walk finds all the rest.
     at = page["found"][-1]["path"].split("/")[2]
     for i in range(300):
         c.call(putfh(dirs[int(at[1])]), remove(f"f{i}"))

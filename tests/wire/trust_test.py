@@ -3,10 +3,10 @@
 """The server does not take what it does not know for "no", and a client can still give back what it
 may no longer use. Prints TAP.
 
-Name services that fail (users and groups, hosts of the exports); exports that go or become read
-only while clients hold state or have calls under way; COMMIT's permission; TEST_STATEID's size.
-Like exports_test.py, the test has a mount namespace and names of its own; a thread of it answers
-DNS.
+The tests cover name services that fail (users and groups, hosts of the exports); exports that go or
+become read only while clients hold state or have calls under way; COMMIT's permission; and
+TEST_STATEID's size. Like exports_test.py, the test has a mount namespace and names of its own. A
+thread of it answers DNS.
 """
 import contextlib
 import ctypes
@@ -37,7 +37,7 @@ from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
 MB = 1 << 20
-KEEP = 1.0  # mds.names_keep: what is known counts for twice as long while it cannot be asked
+KEEP = 1.0  # the server uses an answer for twice as long while it cannot ask again
 make = exports_test.client
 
 
@@ -91,7 +91,7 @@ def reverse_of(addr):
 
 
 def resolver(timeout):
-    """Programs that run look at it again."""
+    """Running programs read it again."""
     with open("/etc/resolv.conf", "w", encoding="ascii") as f:
         f.write(f"nameserver 127.0.0.1\noptions timeout:{timeout} attempts:1\n")
 
@@ -113,7 +113,7 @@ def log_lines(what):
 
 
 def alive(c, seconds):
-    """Time passes, and the lease does not."""
+    """Time passes, and the client keeps its lease."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         c.ok()
@@ -127,13 +127,13 @@ NOT_KNOWN = auth_sys(4711, 4711)
 def test_a_user_whose_groups_cannot_be_told_waits():
     a = make(ADMIN)
     d = a.mkdir(a.root(), "groups", attrs={"mode": 0o777})
-    # Everybody but the group 3040 may: who is taken for one without groups gets in.
+    # All but the group 3040 may enter: a user without known groups would get in.
     shut = a.mkdir(d, "shut", attrs={"mode": 0o707, "owner_group": "3040"})
     a.no("ACCESS", putfh(shut), create(DIR, "x"), cred=MANY)
     a.ok(putfh(shut), create(DIR, "by another"), cred=NOT_KNOWN)
     sid, _ = a.open(d, "lock", cred=MANY)
     with users_unreadable():
-        # What was known counts for a while; then nothing is known.
+        # What the server knew counts for a while. Then it knows nothing.
         a.no("ACCESS", putfh(shut), create(DIR, "x"), cred=MANY)
         alive(a, 2 * KEEP + 0.3)
         began = time.monotonic()
@@ -198,7 +198,7 @@ export "/same" { create = yes privileged_port = no client "flaky.weft.test 127.0
     fh = got.results[-1].fh
     c.no("ROFS", putfh(fh), create(DIR, "x"))
     check("n" in [text(n) for n in names(c, c.root())], True)
-    # It fails again: what was known counts for a while.
+    # It fails again: what the server knew counts for a while.
     DNS.names["flaky.weft.test"] = False
     alive(c, 1.2)
     c.no("ROFS", putfh(fh), create(DIR, "x"))
@@ -216,7 +216,7 @@ def test_a_peer_whose_name_cannot_be_told_waits():
     DNS.names[reverse_of("127.0.0.41")] = False
     exports(BASE + 'export "/w" { create = yes privileged_port = no client "*.wild.test" { } }')
     conn = Conn(harness.ADDR, source=("127.0.0.41", 0))
-    # Perhaps it is a stranger: it is not told so, and takes up no client yet.
+    # Perhaps it is a stranger. The server does not say so, and keeps no client for it yet.
     ask = lambda: conn.compound(exchange_id(b"perhaps a stranger", bytes(8)), cred=auth_sys())
     check(err(ask().status), "DELAY")
     DNS.names[reverse_of("127.0.0.41")] = "one.wild.test"
@@ -235,7 +235,7 @@ def test_a_peer_whose_name_cannot_be_told_waits():
 
 
 def test_sessions_go_on_while_name_servers_say_nothing():
-    """One look-up of all these takes longer than the lease; each try does."""
+    """A look-up of all these names takes longer than the lease, and so does each try."""
     hosts = [f"silent{n}.weft.test" for n in range(7)]
     exports(BASE + f"""
 export "/q" {{
@@ -261,7 +261,7 @@ export "/q" {{
     c.no("DELAY", putrootfh(), lookup("q"))
     c.ok(putfh(f), write(sid, 0, b"words", FILE_SYNC))
     before = time.monotonic()
-    walk(make(ONLY_B), "deep", "er", "b")  # its first question: not for long either
+    walk(make(ONLY_B), "deep", "er", "b")  # its first question does not take long either
     check(time.monotonic() - before < 5, True,
           f"a new client waited for {time.monotonic() - before:.1f} s")
     c.ok(putfh(f), close(sid))
@@ -276,7 +276,7 @@ WITHOUT_B = BASE.replace("127.0.0.2, 127.0.0.6", "127.0.0.6")
 
 
 def objects():
-    """With data: a fence makes empty ones. What goes while it is looked at is gone."""
+    """Objects with data: a fence makes empty ones. Skips files that go while it looks."""
 
     def size(path):
         try:
@@ -463,7 +463,7 @@ def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right():
         eventually(lambda: c.ok(putfh(dst[1]), offload_status(job)).count > count + 20 * MB, 10,
                    f"progress after reload {n}")
     check(c.ok(putfh(dst[1]), offload_status(job)).complete, [])
-    # A name in the way that cannot be told: it waits, and goes on.
+    # The server cannot look up a name in the way: the copy waits, and goes on.
     DNS.names["flaky.weft.test"] = False
     exports(BASE.replace('export "/deep/er/b" {',
                          'export "/deep/er/b" { client "flaky.weft.test" { access = ro }'))
@@ -477,8 +477,8 @@ def test_a_copy_goes_on_over_a_reload_that_leaves_it_its_right():
 
 
 def test_copies_that_wait_for_a_name_leave_their_place():
-    """As many copies as run at a time wait to learn who their client is. Another client's copy goes
-    on. (There is one loop.)"""
+    """As many copies as run at a time wait until the server knows their client. Another client's
+    copy goes on. (There is one loop.)"""
     c, o = make(BOTH_C), make(ONLY_B)
     b = walk(c, "deep", "er", "b")
     its, *files = [two_files(who, c.mkdir(b, f"copy{n}")) for n, who in enumerate((o, c, c, c, c))]

@@ -57,7 +57,7 @@ def test_a_copy_that_its_server_cannot_open_is_made_elsewhere(w):
     eventually(lambda: whole(x.c, x.f), 25, "repair")
     check(name in servers(x.c, x.f), False)
     check(content(x.c, x.f, x.s) == bytes(x.data), True)
-    # Its deletion is not done either, and stands in nobody's way.
+    # Its deletion is not done either, and blocks no other.
     check(w.metric("weft_mds_orders") > 0, True)
     began = time.monotonic()
     x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(x.s, size=MB), tries=200)
@@ -84,7 +84,7 @@ def test_one_that_fails_does_not_keep_the_others_from_repair(w):
 
 
 def test_nothing_is_written_while_layouts_with_a_stale_copy_come_back(w):
-    """A reader would go on with what it does not see."""
+    """A reader would go on without what was written."""
     x, reader, writer = Wide("reader"), client(), client()
     got = reader.ok(putfh(x.f), open_(claim_fh(), READ | NO_DELEG))
     held = settled(reader, x.f, got.stateid, IO_READ)
@@ -101,8 +101,8 @@ def test_nothing_is_written_while_layouts_with_a_stale_copy_come_back(w):
 
 
 def test_who_reports_has_a_newer_layout_taken_back(w):
-    """It spoke of the older one, and would read from the newer one what it knows to lack a
-    write."""
+    """The client reported from the older layout. From the newer one it would read a copy that it
+    knows to lack a write."""
     x = Wide("newer", MB, "mirrors=3")
     recalls = []
     x.c.on_callback = lambda name, args: recalls.append(name) or 0

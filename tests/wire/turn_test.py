@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the connections of one address share (docs/security.md, "Limits"): calls in hand, of which
-those that wait for a client are not, and a rate. Prints TAP."""
+"""What the connections of one address share (docs/security.md, "Limits"): a rate, and calls in
+hand. Calls that wait for a client do not count as in hand. Prints TAP."""
 import os
 import select
 import socket
@@ -68,7 +68,7 @@ def test_nor_do_copies_that_wait_for_layouts(w):
     c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
     src = c.open(d, "src")
     c.ok(putfh(src[1]), write(src[0], 0, b"of another", FILE_SYNC))
-    # A loop works on so many at a time.
+    # A loop works on this many at a time.
     *targets, free = [c.open(d, f"f{i}") for i in range(5)]
     for s, f in targets:
         c.ok(putfh(f), write(s, 0, b"before", FILE_SYNC))
@@ -104,7 +104,7 @@ def test_nor_do_copies_that_wait_for_layouts(w):
 
 
 def pour(socks, data, seconds):
-    """Sends each its data, as far as they are read. How many bytes of all went out."""
+    """Sends each its data, as far as the peer reads it. Returns how many bytes of all went out."""
     left, sent, until = ({s.fileno(): [s, memoryview(x)] for s, x in zip(socks, data)}, 0,
                          time.monotonic() + seconds)
     while left and time.monotonic() < until:
@@ -119,8 +119,8 @@ def pour(socks, data, seconds):
 
 
 def test_one_address_has_no_more_waiting_than_its_share(w):
-    """As many calls as possible wait for a silent client: what they hold is bounded, and no other
-    client is late."""
+    """As many calls as possible wait for a silent client. The server bounds what they hold, and no
+    other client is late."""
     pace, d = Pace(), client().root()
     c, f, _ = holder(d, "kept", "127.0.0.3")
     c.on_callback = lambda name, args: time.sleep(60)
@@ -152,7 +152,7 @@ def test_one_address_has_no_more_waiting_than_its_share(w):
 
 
 def test_a_data_server_is_not_behind_the_flood_of_its_address(w):
-    """The rate of its address is used up, by many connections: its heartbeats come through."""
+    """Many connections use up the rate of its address: its heartbeats come through."""
     socks = [socket.create_connection(ADDR, 5, ("127.0.0.1", 0)) for _ in range(100)]
     call = rpc_call(1, 0, b"", NOBODY)
     for s in socks:

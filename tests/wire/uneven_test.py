@@ -33,8 +33,8 @@ def told(w, c, f):
 
 
 def marked(w, c, f):
-    """Each GETATTR of a marked file asks the data servers; they have other calls as well, but
-    few."""
+    """Each GETATTR of a marked file asks the data servers. They have other calls as
+    well, but few."""
     def calls():
         return sum(w.metric("weft_rpc_calls_total", name)
                    for name in w.where if name.startswith("ds"))
@@ -45,7 +45,7 @@ def marked(w, c, f):
 
 
 def calm(w, c, f):
-    """The file was looked at, and nothing was found."""
+    """The server compared the file, and found nothing."""
     eventually(lambda: not marked(w, c, f), 60, "the mark is gone")
     check((events(w, "copies-differ"), events(w, "copy-stale"), whole(c, f)), ([], [], True))
 

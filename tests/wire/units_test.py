@@ -111,7 +111,7 @@ class Box:
                 f.write(text)
 
     def boot(self):
-        """None, or why it cannot be."""
+        """None, or why it cannot boot."""
         if subprocess.run(["mount", "-t", "cgroup2", "cgroup2", os.path.join(self.top, "cg")],
                           check=False, stderr=subprocess.DEVNULL).returncode:
             return "cgroup2 cannot be mounted here"
@@ -195,7 +195,7 @@ def test_they_start_and_serve(box):
 
 
 def test_nothing_that_they_do_is_forbidden(box):
-    """Locked memory apart, whose limit systemd itself may not raise in every container."""
+    """Except to lock memory: in some containers systemd itself may not raise that limit."""
     bad = [line for line in box.logs().splitlines() if re.match("(WARN|ERROR|FATAL) ", line)
            and "RLIMIT_MEMLOCK" not in line
            # The example has one key for both daemons, and the log says so.
@@ -282,7 +282,7 @@ def test_one_that_is_killed_is_started_again_and_its_clients_are_not_refused(box
 
 def test_one_that_is_stopped_ends_well(box):
     for section in ("mds", "ds"):
-        # Who calls while systemd listens has it started.
+        # A client that calls while systemd listens has it started.
         box.run("systemctl", "stop", f"weft-{section}.socket", f"weft-{section}")
         check((box.show(f"weft-{section}", "ActiveState"), box.show(f"weft-{section}", "Result"),
                box.show(f"weft-{section}", "ExecMainStatus")), ("inactive", "success", "0"),
@@ -300,7 +300,7 @@ def test_the_figure_of_systemd(box):
 
 
 # ---- a machine set up by the man pages alone
-
+# ---- a machine set up by the man pages alone
 
 def example(page, begins):
     """The block of a man page's EXAMPLES that begins with this."""
@@ -321,8 +321,8 @@ def boots(box):
 
 
 def test_the_examples_of_the_man_pages_are_all_it_takes(box):
-    """The text of EXAMPLES, word for word: files, key, start, and the command without an address of
-    the server."""
+    """The text of EXAMPLES, word for word: files, key, start, and the command without an address
+    of the server."""
     for addr in ("192.0.2.1/32", "192.0.2.11/32", "198.51.100.11/32", "2001:db8::1/128"):
         done = subprocess.run(["ip", "addr", "add", addr, "dev", "lo",
                                *(["nodad"] if ":" in addr else [])], capture_output=True, text=True,
@@ -354,7 +354,7 @@ def said_by(box, section):
 
 
 def fails(box, section, want):
-    """A start that ends with status 2, and is not tried again; the log says this."""
+    """The start ends with status 2, and systemd does not try again. The log says this."""
     unit = f"weft-{section}.service"
     box.run("systemctl", "reset-failed", unit, want=None)
     box.run("systemctl", "stop", unit)

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file that is removed while it is open keeps its data until the last close, or until the clients
 that had it open are gone for good (OPEN4_RESULT_PRESERVE_UNLINKED), whichever daemon or client dies
-in between. Prints TAP. Every test has a cluster of its own."""
+in between. Prints TAP.
+
+Every test has a cluster of its own.
+"""
 import glob
 import os
 import subprocess
@@ -35,7 +38,8 @@ def stays(w, seconds=0.7):
 
 
 def held(w, how=lambda c, d: c.ok(putfh(d), remove("f"))):
-    """A client that has a file open, with data at its data server, which another has removed."""
+    """A client that has a file open, with data at its data server. Another client has
+    removed the file."""
     holder, other = client(), client()
     d = other.mkdir(other.root(), "d")
     s, f, o, ds, fh = one_server(holder, d)
@@ -63,7 +67,7 @@ def test_all_its_ways_of_io_go_on(w):
     check(holder.ok(putfh(f), read(s, 8, 9)).data, b"89abc!")
     holder.ok(putfh(f), setattr_(s, size=4), setattr_(mode=0o400))
     check(holder.ok(putfh(f), read(s, 0, 9)).data, b"0123")
-    # Nobody finds it again, but by its handle.
+    # No client finds it again, except by its handle.
     other.no("NOENT", putfh(f), savefh(), putfh(d), link("back"))
     holder.ok(putfh(f), close(s))
     gone(w, f, other)

@@ -22,7 +22,7 @@ MOUNTS = []
 
 
 class Volumes(Cluster):
-    """Each data server with so many."""
+    """Each data server has this many volumes."""
 
     n = 3
 
@@ -79,8 +79,8 @@ def where(w, c, f):
 
 
 def on_file_system(w, i, size, *mkfs):
-    """A volume of ds1 moves to a file system of its own; ds1 is down. False: this machine mounts
-    none."""
+    """A volume of ds1 moves to a file system of its own while ds1 is down. False: this machine
+    mounts none."""
     folder, image = w.folder(i), os.path.join(w.top, f"image{i}")
     with open(image, "wb") as f:
         f.truncate(size)
@@ -141,7 +141,8 @@ def test_a_missing_volume_keeps_the_server_down(_):
 
 
 def test_a_volume_whose_disk_fails(_):
-    """Nobody writes to it: it is missed all the same. The others go on, also with new files."""
+    """No client writes to it, and the server misses it all the same. The others go on, also
+    with new files."""
     if not own_mounts():
         return "only root has mounts of its own"
     w, c = cluster(3, 1)
@@ -176,7 +177,7 @@ def test_a_volume_whose_disk_fails(_):
     s, f = files[2][0]
     got = c.call(putfh(f), write(s, 0, b"DATA", FILE_SYNC), timeout=60)
     check(err(got.status) in ("IO", "DELAY"), True, err(got.status))
-    # It is repaired, and the server started again.
+    # The volume is repaired, and the server started again.
     w.dev("kill", w.dir, "ds1")
     eventually(lambda: run("umount", w.folder(2)), what="the umount of the volume")
     # The device of the last mount lets go of the image a moment later.
@@ -220,7 +221,7 @@ def test_clones_stay_in_the_volume_of_their_source(_):
         b = c.open(d, f"new{k}")
         clone_to(a, b)
         check((where(w, c, b[1]), whole(b) == data), (where(w, c, a[1]), True))
-        # One that was written and cut to nothing: it is here or there.
+        # A file that was written and truncated to nothing: it is here or there.
         b = put(c, d, f"old{k}", b"old" * 10000)
         c.ok(putfh(b[1]), setattr_(b[0], size=0))
         clone_to(a, b)
@@ -230,7 +231,7 @@ def test_clones_stay_in_the_volume_of_their_source(_):
         check(whole(c.open(d, f"old{k}")) == data, True)
     subprocess.run(["sync"], check=True)
     check(before - free() < 8 * MIB, True, f"{before - free()} bytes more are used")
-    # Over a part of what is there: it stays, and the bytes are right.
+    # A clone over a part of a file: the file stays in its volume, and the bytes are right.
     apart = 0
     for k in range(12):
         a, b = sources[k % 6], put(c, d, f"part{k}", b"x" * MIB)

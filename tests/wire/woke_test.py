@@ -16,14 +16,12 @@ DEAD = 15  # s; a test under load takes less from one step to the next
 
 
 def test_who_answered_meanwhile_is_not_dead(w):
-    """
-    A data server is asked whether it lives, and the metadata server stands still before it reads
-    the answer: its own clock says that the question was not answered for longer than mds.ds_dead.
-    """
+    """The metadata server asks a data server whether it lives, and stands still before it reads the
+    answer. By its own clock, the question had no answer for longer than mds.ds_dead."""
     mds, ds = pid_of(w, "mds"), pid_of(w, "ds1")
     stand_still(ds)
     eventually(lambda: state(w, "ds1") == "suspect", 10, "the question")
-    time.sleep(1.5)  # until one has been asked in vain
+    time.sleep(1.5)  # until it has asked one in vain
     stand_still(mds)
     os.kill(ds, signal.SIGCONT)
     time.sleep(1.2 * DEAD)
@@ -45,7 +43,7 @@ def test_who_is_silent_as_well_dies_after_it(w):
 
 
 if __name__ == "__main__":
-    # With one thread the answer happens to be read before the watch looks.
+    # With one thread the server happens to read the answer before the watch looks.
     run_apart(globals(), ds=1, beside=2,
               settings=("mds.threads=4", "ds.lease=120s", f"mds.ds_dead={DEAD}s",
                         "mds.ds_suspect=2s"))
