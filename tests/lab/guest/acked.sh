@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # acked.sh LIMIT TIMEO NAME=POLICY...: writes a file for each NAME until its flag NAME.stop; then
-# reads all back. LIMIT bounds the wait for one block, in seconds; TIMEO is how long the client
-# waits for a data server that does not answer, in tenths of a second (600 is what it does by
-# itself).
+# reads all back. LIMIT bounds the wait for one block, in seconds. TIMEO is how long the client
+# waits for a data server that does not answer, in tenths of a second (its default is 600).
 . "$(dirname "$0")/lib.sh"
 limit=$1 timeo=$2
 shift 2

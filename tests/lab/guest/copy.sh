@@ -46,7 +46,7 @@ fi
 check "cp --reflink=auto" cp --reflink=auto src auto
 same "its bytes" "$(sha256sum <auto)" "$sum"
 
-# The same on a file system of the guest's own, which tells what is right.
+# The same on a file system of the guest's own, which shows what is right.
 mkdir /run/ref
 cp --sparse=never src punched
 cp --sparse=never src /run/ref/punched

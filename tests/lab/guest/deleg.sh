@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 me=$1 times=$2
 mount_weft
-# Opened for writing twice in a row: the client holds it.
+# Two opens for writing in a row: the client holds a delegation.
 hold() {
 	echo one >>"$1"
 	echo two >>"$1"
@@ -32,14 +32,14 @@ if [ $me = a ]; then
 	meet stat
 	flag asked
 	exec 5>&-
-	# What the other changes is seen, though it was held here.
+	# The client sees the other's change, though it held the file.
 	meet changed
 	same "a change by another" "$(cat $M/d/r1)" new
 	cold # what is cached for some seconds without a delegation, too
 	same "a mode set by another" "$(stat -c %a $M/d/r2)" 600
 	check "a file renamed by another" test -e $M/d/r3.new -a ! -e $M/d/r3
 	check "a file removed by another" test ! -e $M/d/r4
-	# Times set by a holder.
+	# A holder sets times.
 	hold $M/d/t
 	touch -d '2001-02-03 04:05:06 UTC' $M/d/t
 	same "a time that is set is there at once" "$(stat -c %Y $M/d/t)" 981173106
@@ -48,7 +48,7 @@ if [ $me = a ]; then
 	cp -p $M/d/src $M/d/p
 	meet timed
 	meet times
-	# Held over a restart: read, write, and what was written before it.
+	# It holds them over a restart: read, write, and what it wrote before.
 	hold $M/d/k
 	exec 6>>$M/d/k
 	printf before >&6

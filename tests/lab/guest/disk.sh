@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# disk.sh BUILD KEY MDS: the data server ds3 in the guest, on ext4 on a device that is made slow or
-# fails, and a client beside it, whose way to it (lo) is made slow. Does what the test tells it, by
+# disk.sh BUILD KEY MDS: the data server ds3 in the guest, on ext4 on a device that it makes slow or
+# fail, and a client beside it, whose way to ds3 (lo) it makes slow. The test gives it commands by
 # files: do.N is a command, did.N what it printed, done.N its status.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"
@@ -13,7 +13,7 @@ loop=$(losetup --show -f /run/disks/ds3) && sectors=$(blockdev --getsz "$loop") 
 		not_ok "a device-mapper device"
 		exit 1
 	}
-# Without a journal: it is not the file system that is to give up.
+# Without a journal: the file system must not give up first.
 mkfs.ext4 -q -O ^has_journal -E lazy_itable_init=0 /dev/mapper/disk &&
 	mount -o errors=continue /dev/mapper/disk /mnt/ds3 || {
 	not_ok "its file system"
@@ -36,7 +36,7 @@ slow_disk() { # MS
 flaky_disk() { table "0 $sectors flakey $loop 0 $1 $2"; } # SECONDS it works, SECONDS it fails
 failing_disk() { table "0 $sectors error"; }
 slow_net() { tc qdisc add dev lo root netem "$@"; }
-# It lasts until a packet was lost: of a few hundred that is not sure.
+# It lasts until a packet is lost: with a few hundred that is not sure.
 well_net() {
 	local felt=1 i
 	for i in {1..150}; do

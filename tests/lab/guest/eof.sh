@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# eof.sh AFTER LIMIT PAUSE... - tails of striped files, while the metadata server stands still so
-# many seconds (N or N-ROUND), or a data server does.
+# eof.sh AFTER LIMIT PAUSE... - reads tails of striped files, while the metadata server stands still
+# for that many seconds (N or N-ROUND), or a data server does.
 . "$(dirname "$0")/lib.sh"
 here=$(dirname "$0") after=$1 limit=$2
 shift 2
@@ -17,7 +17,7 @@ for tag; do
 ${tag%-*} s without metadata server" \
 		python3 "$here/eof.py" $M/d "$WEFT_SHARED" "$tag" $after
 done
-# beside FOLDER TAG LIMIT: a server of f0 stands still, which is marked while it is written.
+# beside FOLDER TAG LIMIT: a server of f0 stands still, and f0 is marked while the client writes it.
 beside() {
 	rm -f $1/*
 	python3 "$here/eof.py" make $1

@@ -73,7 +73,7 @@ comes_back(os.mkdir, f"{m}/home/dir")
 with open(f"{m}/home/held", "r+b") as f:
     f.write(b"third")
 fails(errno.EROFS, os.mkdir, f"{m}/deep/pub/dir")
-# What is held is given back without the export: an open with a lock, and a file that was
+# The client returns what it holds without the export: an open with a lock, and a file that was
 # removed while it was open.
 lent = os.open(f"{m}/home/lent", os.O_RDWR | os.O_CREAT)
 fcntl.lockf(lent, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# generic.sh one|two KINDS - clients of generic data servers: one works in a folder of each, then is
-# cut off from the metadata server while it writes; two takes over.
+# generic.sh one|two KINDS - clients of generic data servers. one works in a folder of each, then
+# loses the metadata server while it writes. two takes over.
 . "$(dirname "$0")/lib.sh"
 me=$1 kinds=$2
 mount_weft
@@ -115,11 +115,11 @@ else
 	wait_flag over
 	umount_weft
 fi
-# Linux 7.2 writes mirrors of different servers from one list of pages each, and warns (once) when
-# it finds more on one of them than that takes at a time: it sends what is there and begins anew.
-# What it wrote is compared above, with the data and between the copies.
+# Linux 7.2 writes mirrors of different servers from one list of pages each. It warns (once) when it
+# finds more on one of them than that takes at a time, sends what is there and begins again. The
+# test compared above what it wrote, with the data and between the copies.
 if [ "$me" = one ]; then
-	# To connect by a blackhole route is EINVAL.
+	# A connection by a blackhole route fails with EINVAL.
 	no_complaint 'fs/nfs/pagelist\.c:[0-9]+ at nfs_generic_pg_test' \
 		'check lease failed on NFSv4 server 10.77.0.1 with error 22$'
 else

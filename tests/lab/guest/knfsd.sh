@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# knfsd.sh - Linux's own NFS server in this guest, with a file system in memory. No daemon of
-# nfs-utils: what they would tell the kernel is told it here, and the handle that MOUNT would give
-# is left in $WEFT_SHARED/knfsd.handle.
+# knfsd.sh - Linux's own NFS server in this guest, with a file system in memory. It needs no daemon
+# of nfs-utils: this script gives the kernel what they would give it, and leaves the handle that
+# MOUNT would give in $WEFT_SHARED/knfsd.handle.
 . "$(dirname "$0")/lib.sh"
 e=/run/export
 mkdir $e

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# lib.sh - what a guest's script is written with. WEFT_MOUNT is the mount command, M the mount
-# point.
+# lib.sh - the functions of a guest's script. WEFT_MOUNT is the mount command, M the mount point.
 M=/mnt/weft
-# What Python's scripts import (flags.py); the folder is the host's, and nothing is written there.
+# Python's scripts import flags.py; the folder is the host's, and they write nothing there.
 export PYTHONPATH=${BASH_SOURCE%/*} PYTHONDONTWRITEBYTECODE=1
 # Without a process of its own: a fork takes longer than many of these waits, in a guest above all.
-# Nothing is ever read here.
+# It never reads anything here.
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd # bash's <(...) wants it
 mkfifo "/run/nap.$$"
 exec {NAP}<>"/run/nap.$$"
@@ -64,9 +63,9 @@ wait_flag() { # NAME [SECONDS]
 		sleep 0.05
 	done
 }
-# no_complaint [KNOWN [MADE]]: lines that match MADE tell of what the test itself did. KNOWN is
-# where a warning comes from that is the client's own; that one, to the end of its trace, is told
-# and does not count.
+# no_complaint [KNOWN [MADE]]: lines that match MADE report what the test itself did. KNOWN is where
+# a warning of the client's own comes from. no_complaint prints that warning, to the end of its
+# trace, and does not count it.
 no_complaint() {
 	local out
 	[ -z "${1:-}" ] || dmesg | sed -nE "s,.*(WARNING: $1.*),# the client's own: \\1,p"

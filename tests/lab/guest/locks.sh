@@ -22,7 +22,7 @@ if me == "a":
     assert refused(fd, fcntl.LOCK_EX, 10, 205)
     flag("held")
     wait("restarted")
-    # Reclaimed: b is still kept out, and a goes on with its own.
+    # Reclaimed: b still gets no lock, and a goes on with its own.
     fcntl.lockf(fd, fcntl.LOCK_EX, 100, 1000)
     flag("l3")
     wait("l4")
@@ -56,10 +56,10 @@ else:
     flag("l6")
     wait("l7")
     fcntl.lockf(fd, fcntl.LOCK_EX, 0, 0)
-    # A lock of the whole file, waited for by nobody; flock() is one of these on NFS.
+    # A lock of the whole file that no client waits for; flock() is one of these on NFS.
     os.close(fd)
     flag("l8")
-    # One that is waited for comes when it can, not at the client's next try (that is
+    # A lock that a client waits for comes when it can, not at the client's next try (that is
     # seconds away by then).
     fd = os.open(path, os.O_RDWR)
     wait("l9")

@@ -20,8 +20,8 @@ within() {
 
 # ---- the target, and its paths: 1 is loop, 2 and 3 are TCP
 
-# Of a file: a loop device takes memory on sector boundaries only, the loop transport hands it the
-# host's, and NVMe is good for any fourth byte.
+# On a file: a loop device takes memory on sector boundaries only. The loop transport hands it the
+# host's memory, and NVMe takes any address that is a multiple of four.
 namespace() { # FILE
 	mkdir $target/subsystems/$NQN
 	echo 1 >$target/subsystems/$NQN/attr_allow_any_host
@@ -44,7 +44,7 @@ port() { # PATH: made, not yet linked
 link() { ln -s $target/subsystems/$NQN $target/ports/$1/subsystems/$NQN; }
 unlink() { rm $target/ports/$1/subsystems/$NQN; }
 ana() { echo "$2" >$target/ports/$1/ana_groups/1/ana_state; } # PATH STATE
-# For ten minutes a path that was lost is tried again, each second.
+# The host tries a lost path again each second, for ten minutes.
 connect() { # PATH
 	local how=transport=loop
 	[ "$1" = 1 ] ||
@@ -103,8 +103,8 @@ carries() { # NAME PATH
 	check "$1" app_goes_on || app_lives
 	check "$1: path $2 carries the I/O" within 10 moved $2 $(($(carried $2) + 30))
 }
-# No warning, and nothing of a sanitizer. Which server the metadata server hears first is nobody's
-# fault.
+# No warning, and nothing from a sanitizer. Which server the metadata server hears first
+# does not matter.
 log_clean() { # NAME DAEMON
 	if grep -nE '^(ERROR|WARN)|Sanitizer|runtime error|[Aa]ssert' $CLUSTER/log/$2.log |
 		grep -vE 'the cluster key, which|its own keys|no join yet' >/run/grepped; then
@@ -115,7 +115,7 @@ log_clean() { # NAME DAEMON
 	fi
 }
 
-# ---- one path after another is pulled, of those in use and of the others
+# ---- the test pulls one path after another, of those in use and of the others
 
 one_path() {
 	carries "all paths are there" 1
@@ -172,7 +172,7 @@ all_paths() {
 
 # ---- the drive goes for good; files of d/ have a copy elsewhere, those of single/ have not
 
-# FILE: who holds it
+# FILE: which server has it
 server() {
 	layout "$1" |
 		python3 -c 'import re, sys; print(*sorted(set(re.findall(r"\"ds\": *\"(\w+)\"",

@@ -34,8 +34,8 @@ resources() {
 		echo "$d.fd $(ls "/proc/$(cat $CLUSTER/run/$d.pid)/fd" | wc -l)"
 	done
 }
-# BEFORE: what there is more of than then; 10 s are given for it to go. Two regions more are buffers
-# that were taken because connections met, and stay.
+# BEFORE: what there is more of than then; it has 10 s to go. Two regions more are buffers that the
+# daemon took because connections met, and they stay.
 grown() {
 	local now i
 	for i in {1..50}; do
@@ -97,8 +97,8 @@ io() {
 	done
 	same "$kind: the metadata server moved none of it" \
 		"$(metric mds weft_rdma_bytes_total dir=write)" 0
-	# On iWARP all that is fetched is copied: that is seen here, so that a copy elsewhere would
-	# be.
+	# On iWARP the server copies all that it fetches. The test sees that here, so it would see a
+	# copy elsewhere.
 	n=$(both weft_ds_copied_bytes_total)
 	if [ $kind = siw ]; then
 		check "$kind: each byte that was fetched was copied once, and counted ($n)" \
@@ -148,7 +148,7 @@ io() {
 $polls looks for completions)" test $n -le 120 -a $polls = 0
 }
 
-# Data through the metadata server, which gets it by TCP into memory that it sends it from.
+# Data goes through the metadata server, which gets it by TCP into memory that it sends it from.
 without_layouts() {
 	local exports before
 	exports=$(cat $CLUSTER/exports)
@@ -188,7 +188,7 @@ plain() {
 	same "$kind: without a copy" "$(metric ds1 weft_rdma_copied_bytes_total)" 0
 }
 
-# Names change while the metadata server dies and comes back: each change is made once.
+# Names change while the metadata server dies and comes back: the server makes each change once.
 kill_mds() {
 	local changer
 	rdma_mount rdma
@@ -205,8 +205,8 @@ kill_mds() {
 	umount_weft
 }
 
-# Another client, by another name, wants what this one holds: it is called back on its RDMA
-# connection.
+# Another client, by another name, wants what this one holds: the server calls back on its
+# RDMA connection.
 backchannel() {
 	local began
 	exec 7>$M/held

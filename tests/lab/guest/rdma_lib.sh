@@ -20,8 +20,8 @@ ds_disk() {
 	}
 	mkdir -p "/mnt/$1/store"
 }
-# ds_start NAME TCPPORT RDMAPORT [OPTION...]: its pid is in ${ds_pid[NAME]}. It is run by ds_by, has
-# the name ds_name and listens for RDMA at ds_rdma, if these are set.
+# ds_start NAME TCPPORT RDMAPORT [OPTION...]: puts its pid into ${ds_pid[NAME]}. ds_by runs it, it
+# has the name ds_name and listens for RDMA at ds_rdma, if these are set.
 declare -A ds_pid ds_args
 ds_by=()
 ds_start() {
@@ -49,7 +49,7 @@ ds_metric() { # NAME METRIC [LABELS-PATTERN]: the sum of its series
 		'{ split($1, a, "{") } a[1] == n && $1 ~ l { s += $2;
 			seen = 1 } END { if (seen) printf "%d\n", s; else print "no metric " n }'
 }
-# ds_stop NAME: it must end by itself, with nothing to complain of.
+# ds_stop NAME: it must end by itself, without a complaint.
 ds_stop() {
 	local pid=${ds_pid[$1]}
 	kill -TERM "$pid"
@@ -70,9 +70,9 @@ ds_complaints() { # NAME
 		ok "$1 has nothing to complain of"
 	fi
 }
-# What the only data server of this guest holds, as one line: descriptors, RDMA objects (which are
-# listed by thread, so go by the name), and where it answers its connections and the pool's memory
-# that is under way.
+# What the only data server of this guest holds, as one line: descriptors, RDMA objects (the kernel
+# lists them by thread, so this goes by the name), the address where it answers its connections, and
+# the pool's memory that is under way.
 held() { # PID [NAME]
 	local o
 	# objects that were used stay open for a while

@@ -24,9 +24,9 @@ verified() {
 		--ioengine=psync --fsync=50 ||
 		{ tail -25 /run/fio.out; return 1; }
 }
-# Workers of rpciod that wait for an invalidation for a call that was cancelled, or for one that was
-# answered to be let go, which such an invalidation does: what the stock client does for ever where
-# the connection went meanwhile (docs/rdma.md).
+# Workers of rpciod that wait for an invalidation. Either it belongs to a cancelled call, or an
+# answered call waits for it. The stock client waits for ever where the connection went meanwhile
+# (docs/rdma.md).
 hung() {
 	grep -lzP 'frwr_unmap_sync\S*\n\S+ xprt_rdma_free|xprt_request_dequeue_xprt' \
 		/proc/[0-9]*/stack 2>/dev/null
@@ -40,8 +40,8 @@ answer() {
 	timeout 10 "$BUILD/tests/lab/metric" $CLUSTER mds,ds1,ds2,ds3 \
 		weft_rpc_received_bytes_total >/dev/null
 }
-# Ends this guest where its kernel hangs so, and only where no server owes it an answer: nothing but
-# a fresh client can go on then. The test counts it.
+# Ends this guest where its kernel hangs so, and only where no server owes it an answer: then only a
+# fresh client can go on. The test counts it.
 hang() {
 	local workers calls
 	workers=$(hung) calls=$(unanswered)
@@ -55,7 +55,7 @@ hang() {
 	echo o >/proc/sysrq-trigger # umount and sync would wait for ever
 	sleep 60
 }
-# What is there to see of a round that does not end.
+# What a round that does not end has to show.
 stuck() {
 	sleep 60
 	hang

@@ -17,8 +17,8 @@ metric() { "$WEFT_BUILD/tests/lab/metric" $CLUSTER "$@"; }
 alice() {
 	KRB5CCNAME=FILE:/run/cc/krb5cc_3001 setpriv --reuid 3001 --regid 3001 --clear-groups "$@"
 }
-# moved DIR BYTES: so many more than before went between the client's memory and the metadata
-# server's.
+# moved DIR BYTES: at least this much more than before went between the client's memory and the
+# metadata server's.
 moved() { [ $(($(metric mds weft_rdma_bytes_total "dir=$1") - ${before[$1]})) -ge "$2" ]; }
 declare -A before
 look() { for d in read write; do before[$d]=$(metric mds weft_rdma_bytes_total "dir=$d"); done; }

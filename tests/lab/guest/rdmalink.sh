@@ -19,7 +19,7 @@ descriptors() { # and which connections over TCP the sockets among them are
 	ls -l "/proc/$pid/fd" | awk 'NR > 1 { print $(NF - 2), $NF }' | sort -n
 	ss -Htanp 2>/dev/null | grep "pid=$pid,"
 }
-# same_held NAME WHAT-IT-HOLDS: descriptors are told one by one where there is a difference.
+# same_held NAME WHAT-IT-HOLDS: prints descriptors one by one where there is a difference.
 same_held() {
 	descriptors >/run/fd.after
 	same "$1" "$2" "$before"
@@ -37,8 +37,8 @@ until_held() { # SECONDS: what it holds when it is what it was before, or when t
 }
 server() {
 	local pid before now began n=2
-	# On iWARP it is TCP that gives a peer up: siw has done what TCP's buffer holds. After half
-	# a minute instead of a quarter of an hour.
+	# On iWARP TCP gives a peer up: siw has done what TCP's buffer holds. Here TCP does so after
+	# half a minute instead of a quarter of an hour.
 	[ "$kind" != siw ] || echo 5 >/proc/sys/net/ipv4/tcp_retries2
 	ds_disk link 300
 	ds_start link 12100 20049 -o rdma.quiet=10s
@@ -80,7 +80,7 @@ client() {
 	wait_flag seen
 	wire -n 1000000000 "$MDS" "128 at once" >/run/reads &
 	reads=$!
-	# Nothing is under way on another one: who has vanished is found all the same.
+	# Nothing is under way on another connection: the server finds a vanished peer all the same.
 	wire -n 200 "$MDS" "a connection that is idle" >/run/idle &
 	idle=$!
 	sleep 2

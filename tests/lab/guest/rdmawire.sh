@@ -4,12 +4,12 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/rdma_lib.sh"
 kind=$1 BUILD=$2 KEY=$3 MDS=$4 soak=${5:-}
-# The metadata server has a data server of each kind: each with a name of its own.
+# The metadata server has a data server of each kind, each with a name of its own.
 ds_name=$kind
 rdma_up "$kind"
 ds_disk wire 600
-# In a long run a guest has no room for all that the sanitizer keeps of what was freed, and then
-# goes on for ever with the first page that it lacks.
+# In a long run a guest has no room for all that the sanitizer keeps of freed memory. Then it faults
+# for ever on the first page that it lacks.
 export ASAN_OPTIONS=quarantine_size_mb=8:thread_local_quarantine_size_kb=64
 ds_start wire 12100 20049 -o log.level=warn
 pid=${ds_pid[wire]}
@@ -140,8 +140,8 @@ same "where a connection is idle nobody looks for completions" "$(since "$before
 wait $!
 ds_stop wire
 ds_complaints wire
-# Any address, of IPv4 and of IPv6. The device goes and comes back: the listeners come back by
-# themselves.
+# Any address, of IPv4 and of IPv6. The device goes and comes back, and the listeners come back
+# by themselves.
 : >/run/wire.log
 self6=$(ip -6 -o addr show dev "$LAB_DEV" scope global |
 	awk '{ sub("/.*", "", $4); print $4; exit }')
@@ -172,14 +172,14 @@ check "and when the device is back" told 2
 (anywhere "when the device is back")
 ds_stop wire
 ds_complaints wire
-# Few Receives, shared by all: what is granted is there all the same.
+# Few Receives, which all connections share: each still gets what the server granted.
 ds_start wire 12100 20049 -o log.level=warn -o rdma.receives=704
 before=$(rnr)
 wire "all credits" "as many calls"
 same "no message found a server of few Receives without one" "$(rnr)" "$before"
 ds_stop wire
 ds_complaints wire
-# Each connection has its own: who sends more than granted hurts only itself.
+# Each connection has its own: a client that sends more than the server granted hurts only itself.
 ds_start wire 12100 20049 -o log.level=warn -o rdma.srq=false
 same "without rdma.srq nothing is shared" "$(held "${ds_pid[wire]}" | grep -oE 'srq=[0-9]+')" srq=0
 wire "vanish"
@@ -267,8 +267,8 @@ if [ "$kind" = rxe ] && command -v rpcbind >/dev/null; then
 	ds_stop wire
 	ds_complaints wire
 fi
-# A pool of two pieces, which a region each stands for, in a daemon that is root's only until it may
-# lock them. The kernel here has no huge pages.
+# A pool of two pieces, with one region for each, in a daemon that is root's only until it may lock
+# them. The kernel here has no huge pages.
 if [ "$kind" = rxe ]; then
 	: >/run/wire.log
 	chmod 1777 /run

@@ -27,9 +27,9 @@ with open("/run/wrote", "w", encoding="ascii") as log:
         print(n, whole, size, mtime, file=log)
         n += 1
 PY
-# Each reads what both wrote. (Linux' close returns before pages that a failed data server made
-# dirty again are written; its fsync does not. So sync comes first, and only times that were set
-# after an fsync must stay.)
+# Each client reads what both wrote. (Linux' close returns before it has written pages again that a
+# failed data server made dirty; its fsync does not. So sync comes first, and only times that a
+# client set after an fsync must stay.)
 sync
 flag done$me
 wait_flag done1 400
