@@ -8,8 +8,8 @@ ticks() { # DAEMON: user and system time, in ticks
 	pid=$(daemon "$1" pid)
 	awk '{print $14 + $15}' "/proc/$pid/stat"
 }
-# The guest says when a phase begins and ends; DAEMON... are charged. cost PHASE UNIT COUNT
-# DAEMON...
+# The guest says when a phase begins and ends. cost PHASE UNIT COUNT DAEMON... charges it to
+# each DAEMON.
 cost() {
 	local phase=$1 unit=$2 count=$3 before=0 after=0 d commits
 	shift 3

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Not a test, a measurement (tests/lab/run b_ganesha): the CPU time of weft-ds beside that of
 # Debian's nfs-ganesha, for the same work of the stock client over TCP, and beside a program that
-# does nothing but send and receive. It needs two packages more than the lab (ganesha's daemon is to
-# stay stopped):
-#     apt-get install --no-install-recommends nfs-ganesha nfs-ganesha-vfs && systemctl disable --now
-#         nfs-ganesha
+# only sends and receives. It needs two packages more than the lab (ganesha's daemon should stay
+# stopped):
+#     apt-get install --no-install-recommends nfs-ganesha nfs-ganesha-vfs
+#     systemctl disable --now nfs-ganesha
 #
-# One folder is exported by both servers, one file of it is read and written: layout is the same
-# amount in an object, by the handles of a layout. Writes are UNSTABLE with a COMMIT in the end, but
-# for those that the client sends as stable because they are direct: then each ends in a sync, by
-# all three. What reads come from: layout from the disk (direct I/O), all others from the page
-# cache, where their writes go as well until the COMMIT. BESIDE_ROUNDS (3) rounds of BESIDE_MIB
-# (192) MiB, BESIDE_OPS (8192) calls of 4 KiB and BESIDE_SYNCS (512) stable ones; BESIDE_JSON=1
-# prints all figures, BESIDE_PERF=FOLDER leaves profiles of perf there; BESIDE_OLD=BUILD measures
-# another build beside this one, BESIDE_WORKS="WORK..." only some of the work (see beside.py).
+# Both servers export one folder, and the client reads and writes one file of it. layout is the same
+# amount in an object, by the handles of a layout. Writes are UNSTABLE with a COMMIT in the end,
+# except those that the client sends as stable because they are direct: then all three servers end
+# each in a sync. Reads of layout come from the disk (direct I/O). All others come from the page
+# cache, where their writes stay as well until the COMMIT.
+#
+# It does BESIDE_ROUNDS (3) rounds of BESIDE_MIB (192) MiB, BESIDE_OPS (8192) calls of 4 KiB and
+# BESIDE_SYNCS (512) stable ones. BESIDE_JSON=1 prints all figures. BESIDE_PERF=FOLDER leaves
+# profiles of perf there. BESIDE_OLD=BUILD measures another build beside this one.
+# BESIDE_WORKS="WORK..." does only some of the work (see beside.py).
 . "$LAB_HERE/ganesha.sh"
 ganesha_there && command -v fio >/dev/null || {
 	skip "there is no ganesha.nfsd, rpcbind or fio here: see the head of b_ganesha.sh"

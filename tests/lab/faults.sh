@@ -2,14 +2,13 @@
 # faults.sh - for tests that hurt a cluster while guest/acked.sh writes; sourced by them.
 acked=$LAB_HERE/guest/acked.py
 
-# weft, without asking each time where the server is
+# Runs weft, without asking each time where the server is.
 tell() {
 	: "${mds_admin:=$(daemon mds admin)}"
 	"$WEFT_BUILD/weft" --admin "$mds_admin" "$@"
 }
 now() { date +%s.%N; }
-# objects_of LAYOUT: a line "SERVER OBJECT" for each object of a file, from what file show told as
-# JSON
+# objects_of LAYOUT: a line "SERVER OBJECT" for each object of a file, from the JSON of file show
 objects_of() { awk -F'"' '$2 == "ds" { ds = $4 } $2 == "object" { print ds, $4 }' "$1"; }
 stop_writers() { local n; for n; do flag "$n.stop"; done; }
 # Nothing is under way between pause and go_on.
@@ -27,8 +26,8 @@ first_after() {
 		$1 == "a" && begun[$2, $3] > at && (!best || $4 < best) { best = $4 }
 		END { if (!best) exit 1; printf "%.2f\n", best - at }' "$1"
 }
-# wrote FAULT-TIME SECONDS WHAT NAME...: each writer's first block that was begun after FAULT-TIME
-# is acknowledged within SECONDS; the time is told.
+# wrote FAULT-TIME SECONDS WHAT NAME...: the server acknowledges each writer's first block after
+# FAULT-TIME within SECONDS. Prints the time.
 wrote() {
 	local at=$1 limit=$2 what=$3 n end took
 	shift 3
@@ -96,8 +95,8 @@ slow() {
 		done"
 	kill -CONT "$pid"
 }
-# Partitions, by nftables: a packet that is dropped is told to nobody. The daemons are told apart by
-# their groups, and their connections' ports are remembered.
+# Partitions, by nftables, which drops packets without an answer. The daemons differ by their
+# groups, and nftables keeps their connections' ports.
 MDS_GID=4445 DS_GID=4444
 cuts_up() { # PORT: of the data server that is cut off
 	cut_port=$1

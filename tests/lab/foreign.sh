@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# foreign.sh - data servers that are any NFSv3 server (docs/generic.md), for tests that are run by
-# kind; sourced by them, after faults.sh.
+# foreign.sh - data servers that are any NFSv3 server (docs/generic.md), for tests that run on
+# several kinds. Such a test sources it, after faults.sh.
 #
 # WEFT_KIND says where a test's files are:
 #	weft     on ours (the default)
 #	folder   on weft-ds that are no part of the cluster and export a folder
 #	ganesha  on Debian's nfs-ganesha
 #	foreign  on that where it is installed, else on folders
-# In the last two files of three copies are mixed: one is on ours. knfsd is one machine in the lab,
-# and cannot be killed apart from it: t_generic has it.
+# In the last two kinds a file of three copies is mixed: one copy is on ours. knfsd is one machine
+# in the lab, and cannot be killed apart from it: t_generic has it.
 . "$LAB_HERE/ganesha.sh"
 kind=${WEFT_KIND:-weft}
 if [ "$kind" = foreign ]; then
@@ -17,8 +17,8 @@ if [ "$kind" = foreign ]; then
 fi
 FOREIGN_PORT=21049
 
-# foreign_up N: g1 .. gN, of that kind, or none. Sets: ds, what the names of the servers begin with;
-# where and mixed, what policies of files have more.
+# foreign_up N: starts g1 .. gN, of that kind, or none. Sets ds, the prefix of the servers' names,
+# and where and mixed, what policies of files have more.
 foreign_up() {
 	local n
 	ds=ds where='' mixed=''
@@ -77,7 +77,7 @@ start_ds() { # NAME: one of ours as well
 		ds*) dev start "$1"; return ;;
 	esac
 	if [ "$kind" = ganesha ]; then
-		# what is killed is not told
+		# the shell does not report a killed server
 		ganesha_up "g$n" $((FOREIGN_PORT + n)) && echo $ganesha >"$CLUSTER/run/g$n.pid" &&
 			disown
 		return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# ganesha.sh - Debian's nfs-ganesha on the host's side, for lab tests; sourced by them.
+# ganesha.sh - Debian's nfs-ganesha on the host's side, for lab tests, which source it.
 
-# ganesha_there: whether it can be started.
+# ganesha_there: whether it can start.
 ganesha_there() { command -v ganesha.nfsd >/dev/null && command -v rpcbind >/dev/null; }
 # ganesha_room: /run and /var/lib/nfs of this run's own, and the rpcbind that it registers with.
 # Sets rpcbind, its pid.
@@ -13,8 +13,8 @@ ganesha_room() {
 	rpcbind=$!
 	until [ -S /run/rpcbind.sock ]; do sleep 0.05; done
 }
-# ganesha_up NAME PORT: starts it with $LAB_DIR/NAME.conf; returns when it listens, or says what it
-# logged. Sets ganesha, its pid.
+# ganesha_up NAME PORT: starts it with $LAB_DIR/NAME.conf. Returns when it listens, or prints its
+# log. Sets ganesha, its pid.
 ganesha_up() {
 	local n
 	ganesha.nfsd -F -L "$LAB_DIR/$1.log" -f "$LAB_DIR/$1.conf" -p "/run/$1.pid" -N EVENT \

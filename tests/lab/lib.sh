@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# lib.sh - what the host side of a lab test (t_*.sh) is written with; run sources it, then the test.
+# lib.sh - the functions of the host side of a lab test (t_*.sh). run sources it, then the test.
 #
 # LAB_DIR is the test's folder, CLUSTER the cluster's in it, SHARED one that guests and host both
 # use for flags.
@@ -10,7 +10,7 @@ export WEFT_SHARED=$SHARED
 mkdir -p "$SHARED"
 
 # Without a process of its own: a fork takes longer than many of these waits, in a guest above all.
-# Nothing is ever read here.
+# It never reads anything here.
 mkfifo "$LAB_DIR/nap"
 exec {NAP}<>"$LAB_DIR/nap"
 sleep() { read -rt "$1" -u "$NAP"; return 0; }
@@ -18,7 +18,7 @@ sleep() { read -rt "$1" -u "$NAP"; return 0; }
 ok() { echo "ok - $*"; }
 not_ok() { echo "not ok - $*"; }
 skip() { echo "skip - $*"; }
-# check NAME COMMAND...: the command's status decides; what it prints is told when it fails.
+# check NAME COMMAND...: the command's status decides. It prints the command's output on failure.
 check() {
 	local name=$1 out
 	shift
@@ -53,7 +53,8 @@ weft() {
 	admin=$(daemon mds admin)
 	"$WEFT_BUILD/weft" --admin "$admin" "$@"
 }
-# NAME FIELD: of weft-dev status. What is asked often is found by itself: where weft-dev puts it.
+# NAME FIELD: of weft-dev status. It finds what tests ask for often by itself, where
+# weft-dev puts it.
 daemon() {
 	local pid
 	case $2 in
@@ -75,7 +76,8 @@ print(next(d[sys.argv[2]] for d in json.load(sys.stdin)["daemons"]
 }
 # metric DAEMON[,DAEMON...] NAME [LABEL=VALUE]...: the sum of the series that have these labels.
 metric() {
-	# Below a folder of a long name daemons have no Unix sockets: metric.py asks weft-dev where.
+	# Below a folder with a long name, daemons have no Unix sockets: metric.py asks
+	# weft-dev where.
 	if [ -S "$CLUSTER/run/mds.sock" ]; then
 		"$WEFT_BUILD/tests/lab/metric" "$CLUSTER" "$@"
 	else
@@ -84,7 +86,7 @@ metric() {
 }
 
 # Ends the cluster (also at the end of every test): the daemons must have lived to here without a
-# complaint, and the store be sound.
+# complaint, and the store must be sound.
 cluster_down() {
 	local d alive=1
 	for d in $(dev status --json |
@@ -114,8 +116,8 @@ cluster_end() {
 	[ ! -e "$CLUSTER/cluster.json" ] || cluster_down
 }
 
-# guest [-m MEM] [-t SECONDS] N SCRIPT [ARG...]: boots guest N and runs guest/SCRIPT in it; a status
-# that is not 0 is a failure.
+# guest [-m MEM] [-t SECONDS] N SCRIPT [ARG...]: boots guest N and runs guest/SCRIPT in it. A status
+# other than 0 is a failure.
 guest() {
 	local mem=1G limit=300 rc n script
 	while :; do case $1 in
@@ -147,8 +149,8 @@ wait_flag() { # NAME [SECONDS]
 		sleep 0.05
 	done
 }
-# stand_still PID: SIGSTOP; returns when no thread of it runs any more: until it has its turn on a
-# processor, each goes on.
+# stand_still PID: sends SIGSTOP, and returns when no thread of the process runs any more. A thread
+# goes on until it has its turn on a processor.
 stand_still() {
 	local end=$((SECONDS + 30))
 	kill -STOP "$1" || return 1

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# seams.sh - one round at the seams: two guests write, rename and lock on one folder while what
-# holds the cluster up is stopped, killed, cut off and put back, at random from SEAMS_SEED; then
-# tests/checker judges all that they saw. Sourced by a test, after faults.sh, which calls
+# seams.sh - one round at the seams. Two guests write, rename and lock on one folder. Meanwhile the
+# round stops, kills, cuts off and puts back what holds the cluster up, at random from SEAMS_SEED.
+# Then tests/checker judges all that the guests saw. A test sources it, after faults.sh, and calls
 # seams_round.
 #
-# A seed gives the same faults; what they meet depends on the machine. Bash draws anew in each
-# subshell, so draws are made in this shell only, and $(...) of one is none of the seed's.
+# A seed gives the same faults; what they meet depends on the machine. Bash seeds each subshell
+# again, so this shell alone makes the draws, and a draw in $(...) is not the seed's.
 # Figures are lines "# count: WHAT N", for the ledger of tests/soak.
 checker=$LAB_HERE/../checker
 SEAMS_SEED=${SEAMS_SEED:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}
@@ -46,7 +46,7 @@ seams_up() {
 	clock_pid=$!
 }
 
-# ---- faults: each tells how long it lasted, and what may be different for it
+# ---- faults: each sets how long it lasted, and what may be different for it
 
 # nap SECONDS: up to so many and nine tenths
 nap() {
@@ -117,7 +117,7 @@ fault_guest_and_mds_are_cut() {
 	nft add rule inet weft guests_out ip daddr 10.77.$g.2 tcp sport 12049 drop
 	nap 9
 	guests_join
-	# Its connection comes back some time after the cut.
+	# The server's connection comes back some time after the cut.
 	mark away "$t" "$(python3 -S -c 'import time; print(time.monotonic() + 5)')" "g$g.$phase"
 }
 fault_mds_and_ds_are_cut() {
@@ -132,19 +132,19 @@ told() { # NAME FILE: it failed, and why
 	not_ok "$1"
 	sed 's/^/#   /' "$LAB_DIR/$2"
 }
-# Nobody may notice these two. A copy of the store from before a rotation does not know the newest
-# key, so a round that puts a store back has none.
+# No client may notice these two. A copy of the store from before a rotation does not know the
+# newest key, so a round that puts a store back has none.
 fault_key_rotates() {
 	local end=$((SECONDS + 60))
 	[ -z "${SEAMS_RESTORE:-}" ] || { fault_exports_change; return; }
-	# It is refused while a data server has yet to get the key of before, or layouts are out.
+	# The server refuses while a data server has yet to get the key before, or layouts are out.
 	until weft key rotate --yes >"$LAB_DIR/rotate" 2>&1; do
 		[ $SECONDS -lt $end ] || { told "the cluster key is rotated" rotate; return; }
 		sleep 0.5
 	done
 }
 fault_exports_change() {
-	# For a network that no guest is in: all layouts and delegations come back.
+	# For a network without guests: all layouts and delegations come back.
 	[ -e "$CLUSTER/exports.base" ] || cp "$CLUSTER/exports" "$CLUSTER/exports.base"
 	sed "s,^export .*{,&\n\tclient \"10.99.$((RANDOM % 256)).0/24\" { access = ro }," \
 		"$CLUSTER/exports.base" >"$CLUSTER/exports.new"
@@ -155,8 +155,8 @@ guests_join() { nft flush chain inet weft guests_in; nft flush chain inet weft g
 SEAMS_FAULTS=${SEAMS_FAULTS:-ds_stops ds_dies mds_stops mds_dies both_die
 	guest_and_ds_are_cut guest_and_mds_are_cut mds_and_ds_are_cut}
 
-# What was acknowledged between the backup and its return is taken back, and the judge is told.
-# Nothing is mounted.
+# The round takes back what the server acknowledged between the backup and its return, and says so
+# to the judge. Nothing is mounted.
 back_up() {
 	local d
 	since=$(clock)
@@ -195,8 +195,8 @@ still() { # NAME: both guests have shown it
 	wait_flag "g1.$phase.$1" 200 && wait_flag "g2.$phase.$1" 200
 }
 
-# seams_round PHASES FAULTS: in each phase so many faults; a store is put back between the second
-# and the third, and so on.
+# seams_round PHASES FAULTS: in each phase this many faults. It puts a store back between the second
+# and the third phase, and so on.
 seams_round() {
 	local phases=$1 faults=$2 f since='' before='' policy phase n guests=() all=($SEAMS_FAULTS)
 	local policies=("mirrors=2" "stripes=2,unit=1M,mirrors=2" "stripes=2,unit=1M" "mirrors=3")

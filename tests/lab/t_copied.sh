@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# A data server copies none of the payload of aligned calls, but for what came with the first header
-# of a connection. Memory enough, however late the machine is: what finds none in the pool lies
-# elsewhere.
+# A data server copies none of the payload of aligned calls, except what came with the first header
+# of a connection. There is memory enough, however late the machine is: payload without room in the
+# pool lies elsewhere.
 cluster_up --set ds.pool=128M
 all() { # METRIC [LABEL=VALUE]: of all data servers
 	local sum=0 d

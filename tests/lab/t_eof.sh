@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Where a striped file ends only the metadata server knows. It stands still while stock clients read
+# Only the metadata server knows where a striped file ends. It stands still while stock clients read
 # the tails of files: no read fails, and none ends early. Then a data server stands still beside a
-# writer: one copy of two, which nobody waits for, and the only one, which is waited for.
+# writer: first one copy of two, for which no client waits, then the only one, for which it waits.
 # WEFT_SOAK=1: 420 reads, over pauses of 5, 10 and 30 seconds, LAB_ROUNDS (7) times, on a machine of
 # its own: all are there 6 s after the pause, and 3 s after a data server of two stands still.
 pauses='5 10' after=30 limit=60 dead=
@@ -36,7 +36,7 @@ if wait_flag open.ds 120; then
 	wait_flag done.ds 120
 	kill -CONT "$(daemon "$(cat "$SHARED/server.ds")" pid)"
 fi
-# The only one is waited for.
+# The client waits for the only one.
 if wait_flag open.only 120; then
 	stand_still "$(daemon "$(cat "$SHARED/server.only")" pid)"
 	flag read.only

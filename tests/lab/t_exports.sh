@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Several exports with rules of their own, seen by a stock client; a reload while they are mounted.
+# Several exports with rules of their own, seen by a stock client; a reload while the
+# client has mounts.
 exports() { # NAME=TEXT...: what clients of the lab may do under each
 	local one
 	{
@@ -16,7 +17,7 @@ HOME_RW='home:access = rw squash = none' \
 	SQUASHED='squashed:access = rw squash = all anon_uid = 1234 anon_gid = 4321' \
 	PUB='deep/pub:squash = none'
 cluster_up
-# While everybody may do everything: something to read, and something that nobody is to see.
+# While every client may do everything: something to read, and something that none is to see.
 exports "$HOME_RW" 'squashed:access = rw squash = none' 'deep/pub:access = rw squash = none'
 guest 1 exports.sh &
 wait_flag filled 120

@@ -54,8 +54,8 @@ fill() {
 	local end=$((SECONDS + 30))
 	full_since=$(tell --json events --last 1 | sed -n 's/.*"seq": *\([0-9]*\).*/\1/p') \
 		full_repaired=$(metric mds weft_mds_repaired_total)
-	# What moves away from it leaves room, which is filled as well; another file's copy may be
-	# quicker, and stay.
+	# What moves away from it leaves room, which the test fills as well. Another file's copy may
+	# be quicker, and stay.
 	flag filling
 	dd if=/dev/zero bs=1M status=none >>"$small/ballast" 2>"$LAB_DIR/dd"
 	while [ -e "$SHARED/filling" ]; do
@@ -64,7 +64,7 @@ fill() {
 	done &
 	filler=$!
 	go_on full
-	# Only then is there anything that the writers wait for, and repair has to make good.
+	# Only then do the writers wait for anything, and repair has something to make good.
 	until [ "$(missed)" -gt 0 ] || [ $SECONDS -ge $end ]; do sleep 0.3; done
 }
 is_full() {
@@ -75,7 +75,7 @@ is_full() {
 	wait $filler
 	rm "$small/ballast"
 }
-# A client of its own is killed in the middle of its writes.
+# The test kills a client of its own in the middle of its writes.
 client_dies() {
 	local lab before
 	before=$(metric mds weft_mds_repaired_total)
@@ -86,7 +86,8 @@ client_dies() {
 	wait_flag "$1.log" 60 && sleep "1.$((RANDOM % 9))"
 	kill -TERM $lab
 	wait $lab
-	# Its lease runs out, its files are judged: copies become stale, and are made equal.
+	# Its lease runs out, and the server judges its files: copies become stale, and repair
+	# makes them equal.
 	for ((i = 0; i < 150; i++)); do
 		[ "$(metric mds weft_mds_repaired_total)" = "$before" ] || break
 		sleep 0.1
@@ -115,8 +116,8 @@ chosen() { # WHAT
 	return 1
 }
 # fault WHAT SECONDS BEGIN... -- END...: the fault lasts until the writers write again, and SECONDS
-# at least. In passing: it lasts SECONDS, and they write again when it is over, if not before: who
-# is cut off, or waits for a server that is frozen, is helped by nobody but his own long timers.
+# at least. In passing: it lasts SECONDS, and they write again when it is over, if not before. Only
+# its own long timers help a client that is cut off, or that waits for a frozen server.
 passing() {
 	fault_ends=first fault "$@"
 }
@@ -133,7 +134,7 @@ fault() {
 	wrote "$at" 40 "$what" $names
 	[ -n "${fault_ends:-}" ] || "$@"
 	repaired 30 "$what"
-	# What went wrong late is told by now.
+	# The log has by now what went wrong late.
 	pause $names && until_repaired 30 && whole "$what" $names
 	go_on $names
 	sleep 0.2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Many files in one directory (LAB_MANY, 2,000 where it is not set), listed with attributes; rm -rf
-# leaves no object anywhere.
+# Many files in one directory (LAB_MANY, 2,000 by default), listed with attributes. rm -rf leaves no
+# object anywhere.
 : "${LAB_MANY:=2000}"
 export LAB_MANY
 cluster_up

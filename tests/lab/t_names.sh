@@ -16,8 +16,8 @@ ask() { # WORK: the guest does it with each file
 	mv "$SHARED/todo.$turn.new" "$SHARED/todo.$turn"
 	wait_flag done.$turn && [ "$(cat "$SHARED/done.$turn")" = 0 ]
 }
-# WORK REQUESTS COMMITS MESSAGES: the most, for a hundred files; and what is put off takes a commit
-# and two messages 20 times a second at most
+# WORK REQUESTS COMMITS MESSAGES: the most, for a hundred files. Delayed work takes a commit and two
+# messages 20 times a second at most.
 costs() {
 	local before after began most n put_off i=0 \
 		what=(requests commits "messages to the data server")

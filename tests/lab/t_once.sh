@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# The metadata server dies again and again between a commit and its answer: the stock client asks
-# again and is answered as it would have been. No call fails that was done the first time.
+# The metadata server dies again and again between a commit and its answer. The stock client asks
+# again, and gets the answer that it would have got. No call fails that was done the first time.
 cluster_up --set mds.lease=5s --set mds.grace=5s
 bin=$LAB_DIR/bin
 mkdir "$bin"
 ln -s "$WEFT_BUILD/tests/fault/weft-mds" "$WEFT_BUILD/weft-ds" "$bin"
 [ -x "$bin/weft-mds" ] || { skip "make check builds tests/fault/weft-mds"; return; }
-# How many requests were answered again, over all boots.
+# How many requests the server answered again, over all boots.
 python3 - "$LAB_HERE" "$(daemon mds metrics)" "$SHARED" <<'PY' &
 import os, re, sys, time
 sys.path.insert(0, sys.argv[1])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# RPC over RDMA on the wire: a client of our own that puts every field there by itself, against a
-# data server in the guest, on soft RoCE and on soft iWARP. Nothing is left behind by its
-# connections. Of the odd lengths 1 to 4099 it takes the first 17, the last 9 and some 300 by
-# chance, of connections 300, of headers by chance 2,000 for each kind of server. WEFT_SOAK=1: each
-# length, 10,000 connections, 50,000 headers by chance; on one of the two devices, as WEFT_SOAK=rxe.
+# RPC over RDMA on the wire: a client of our own sets every field by itself, against a data server
+# in the guest, on soft RoCE and on soft iWARP. Its connections leave nothing behind. Of the odd
+# lengths 1 to 4099 it takes the first 17, the last 9 and some 300 by chance. It makes 300
+# connections, and 2,000 headers by chance for each kind of server. WEFT_SOAK=1: each length, 10,000
+# connections, 50,000 headers by chance; on one of the two devices, as WEFT_SOAK=rxe.
 for program in rdma mkfs.ext4; do
 	PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null || {
 		skip "needs the program $program (tools/setup installs it)"

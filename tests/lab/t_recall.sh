@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A client holds a write layout when its connection to the MDS breaks; another cuts the file. The
-# recall reaches the first on its new connection, nobody is fenced.
+# A client holds a write layout when its connection to the MDS breaks. Another truncates the file.
+# The recall reaches the first on its new connection, and the server fences no client.
 cluster_up
 guest 1 recall.sh a &
 wait_flag holding

@@ -29,7 +29,7 @@ back() {
 	go_on $both
 	sleep 0.5
 }
-# away DS: killed, replaced, and started when nobody waits for it any more
+# away DS: killed, replaced, and started when no copy waits for it any more
 away() {
 	local at what="$1 stays away"
 	slay "$1"

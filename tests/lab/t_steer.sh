@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# One hot file with a copy on each of two data servers, read by several clients: by weight, and the
-# near copy first. The data servers' counters tell.
+# Several clients read one hot file with a copy on each of two data servers: by weight, and the near
+# copy first. The data servers' counters show it.
 cluster_up --ds 2 --set "mds.near=10.77.1.0/24 rack=r1, 10.77.2.0/24 rack=r2" \
 	--set mds.near_factor=1000
 size=$((8 << 20))

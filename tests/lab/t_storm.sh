@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two clients write large mirrored files while the MDS and then a data server are killed (-9) and
-# started again: no error, and every byte that fsync or close acknowledged is there.
+# Two clients write large mirrored files. The test kills the MDS and then a data server (-9) and
+# starts them again: no error, and every byte that fsync or close acknowledged is there.
 cluster_up --set mds.lease=5s --set mds.grace=5s
 guest -m 2G -t 500 1 storm.sh 1 &
 guest -m 2G -t 500 2 storm.sh 2 &

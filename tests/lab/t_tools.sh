@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The administrator's tools against the stock client: who it is, what it holds, a recall that it
-# answers, an eviction that it survives, and what it tells of its I/O.
+# The administrator's tools against the stock client: its identity, what it holds, a recall that it
+# answers, an eviction that it survives, and what it reports of its I/O.
 cluster_up
 guest 1 tools.sh &
 wait_flag written
