@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # dist.sh - make dist: the tarball has every tracked file, and beside these only what autoconf and
-# automake make. Prints TAP. A checker that finds nothing proves nothing: it is tried on planted
-# faults first.
+# automake make. Prints TAP. A checker that finds nothing proves nothing, so the test first tries it
+# on planted faults.
 set -u
 export LC_ALL=C
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What is installed of libweft is enough for a program outside of the tree: header, library and
+# The installed files of libweft are enough for a program outside of the tree: header, library and
 # pkg-config file, as docs/libweft.md says. Prints TAP.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -26,7 +26,7 @@ try() { # NAME COMMAND...
 	fi
 }
 
-# The file that is installed names the folders where it is to be in the end.
+# The installed file names the folders of the final installation.
 install_it() {
 	env -u MAKEFLAGS -u MFLAGS "${MAKE:-make}" -s -C "$build" install-libLIBRARIES \
 		install-weftincludeHEADERS install-pkgconfigDATA DESTDIR="$work/root" || return 1
@@ -38,7 +38,7 @@ compile() { $cc -std=c11 -Wall -Wextra -Werror "$1" -o "$2" $($pkg --cflags --li
 # The compiler finds them nowhere else.
 elsewhere() { ! $cc -E -x c - <<<'#include "client/weft.h"'; }
 
-# Names that the library has inside, all of them another thing here.
+# Names that the library has inside. Here all of them are another thing.
 cat >"$work/own.c" <<'END'
 #include "client/weft.h"
 #include <stdlib.h>

@@ -7,10 +7,10 @@
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 
-# Off are: varFuncNullUB, because NULL is a pointer in C; uninitvar and uninitStructMember, because
-# cppcheck does not see that "if (!err)" guards the use; gcc -Wall -Werror sees it, and checks both.
-# unknownMacro is a finding: say here what the macro is like, or cppcheck skips the rest of the
-# file.
+# Off are: varFuncNullUB, because NULL is a pointer in C; uninitvar and uninitStructMember,
+# because cppcheck does not see that "if (!err)" guards the use; gcc -Wall -Werror sees it, and
+# checks both. unknownMacro is a finding: say here what the macro is like, or cppcheck skips the
+# rest of the file.
 options=(-q "-j$(nproc)" --enable=warning,portability --inline-suppr --std=c11 -I. -D_GNU_SOURCE
 	--suppress=varFuncNullUB --suppress=uninitvar --suppress=uninitStructMember
 	'-Djson_array_foreach(a,i,v)=while((v=next_value(a,&i)))'

@@ -15,9 +15,9 @@ pages() {
 	(cd "$1" && ls README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md 2>/dev/null)
 }
 
-# scan PAGE...: "link PAGE NUMBER TARGET" for each link that leads to no other site, and "head PAGE
-# ANCHOR" for each heading: what a link to it says is in lower case, without marks, with a dash for
-# a space; the second heading of that name has -1 behind it. Blocks of code have neither.
+# scan PAGE...: prints "link PAGE NUMBER TARGET" for each link that leads to no other site, and
+# "head PAGE ANCHOR" for each heading. The anchor is in lower case, without marks, with a dash for a
+# space. The second heading of that name has -1 behind it. Blocks of code have neither.
 scan() {
 	awk '
 	FNR == 1 { code = 0; split("", seen) }
