@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A stat costs weft-mds no more instructions and allocations than instructions.base has. Prints
-TAP."""
+"""A stat costs weft-mds no more instructions and allocations than instructions.base has.
+Prints TAP."""
 import os
 import shutil
 import sys

@@ -276,7 +276,7 @@ def test_symbolic_links_have_no_acl(c, d):
     c.no("ATTRNOTSUPP", putfh(d), create(LNK, "m", "x", acl=[ace(ALL, R)]))
 
 
-# ---- who may do what
+# ---- which user may do what
 
 
 def test_the_first_ace_that_speaks_of_a_right_decides(c, d):

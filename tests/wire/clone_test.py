@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""CLONE (RFC 7862, 15.13) on data servers whose stores have reflinks: XFS on a loop device. Prints
-TAP."""
+"""CLONE (RFC 7862, 15.13) on data servers whose stores have reflinks: XFS on a loop device.
+Prints TAP."""
 import os
 import re
 import subprocess

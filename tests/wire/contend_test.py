@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two clients write one mirrored file at the same time (docs/mirrors.md, "Two writers"). Prints
-TAP.
+"""Two clients write one mirrored file at the same time (docs/mirrors.md, "Two writers").
+Prints TAP.
 
 Its copies are equal in the end. Until then all readers have the same first copy.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The data operations of RFC 7862 on files that are striped and mirrored over data servers. Prints
-TAP."""
+"""The data operations of RFC 7862 on files that are striped and mirrored over data servers.
+Prints TAP."""
 import contextlib
 import json
 import os

@@ -20,7 +20,7 @@ from delegs import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
 
-# ---- who gets one (10.4, 18.16.3)
+# ---- which clients get one (10.4, 18.16.3)
 
 
 def test_an_open_for_reading_gets_a_read_delegation(c):

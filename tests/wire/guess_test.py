@@ -144,7 +144,7 @@ def test_a_lock_does_not_tell_whose_client_it_is(w):
           holder.clientid)
 
 
-# ---- whoever has an id
+# ---- a client that has another's id
 
 
 def test_sessions_are_made_by_the_clients_principal(w):

@@ -248,7 +248,7 @@ def test_what_the_last_copy_failed_with_ends_at_the_application(c, d):
     ever. The server waits for a data server that it cannot reach."""
     for status, want in ((70, "STALE"), (10001, "IO"), (10006, "SERVERFAULT"), (69, "DQUOT"),
                          (28, "NOSPC"),
-                         # FBIG, ROFS: WRITE tells them.
+                         # FBIG, ROFS: WRITE returns them.
                          (27, "LAYOUTUNAVAILABLE"), (30, "LAYOUTUNAVAILABLE"), (6, None)):
         s, f, o = striped(c, d, "mirrors=1", name=f"last{status}")
         c.ok(putfh(f), layouterror(o.stateid, [(o.mirrors[0][0].deviceid, status, NUM["WRITE"])]))

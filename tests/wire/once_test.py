@@ -637,7 +637,7 @@ def restart_a_long_compound_is_kept_too(w):
     at = len(o.sent[0][2]) - 8
     for n, (args, cred, reply) in enumerate(o.sent):
         again = seq_flags(conn.rpc(1, args, cred))[0]
-        # The directory has changed since the first of them, whose last result tells so.
+        # The directory has changed since the first of them, whose last result shows it.
         check(again == seq_flags(reply)[0] if n else again[:at] == seq_flags(reply)[0][:at], True,
               f"request {n}")
 

@@ -622,7 +622,7 @@ def test_many_handshakes_at_once_leave_turns_to_others():
     check(pings >= 10, True, f"{pings} calls of another connection were answered meanwhile")
 
 
-# ---- loading certificates anew
+# ---- loading certificates again
 
 
 def hup(want):

@@ -369,7 +369,7 @@ def test_what_goes_is_given_back_by_its_client_alone():
             got = c.call(putfh(fh), ask, conn=conn, cred=cred)
             check((err(got.status), len(got.results)), ("STALE", 2), (addr, ask))
         conn.close()
-    conn = Conn(harness.ADDR, source=(BOTH_C, 0))  # its own, anew, with any user
+    conn = Conn(harness.ADDR, source=(BOTH_C, 0))  # its own, made again, with any user
     c.ok(putfh(f2), layoutreturn(layout.stateid), close(s2), conn=conn, cred=MANY)
     lk = c.ok(putfh(f), locku(lk), conn=conn).stateid
     c.ok(free_stateid(lk), conn=conn)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""volcut.py LOOPDEV LOOPDEV - kills a data server of two volumes and cuts the power of both. Prints
-TAP."""
+"""volcut.py LOOPDEV LOOPDEV - kills a data server of two volumes and cuts the power of both.
+Prints TAP."""
 import os
 import random
 import signal
