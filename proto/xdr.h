@@ -158,9 +158,9 @@ static inline void xdr_put_bool(struct xdr_out *x, bool v)
 static inline void xdr_put_fixed(struct xdr_out *x, const void *data, size_t n)
 {
 	size_t r = (n + 3) & ~(size_t)3;
-	uint8_t *p = xdr_reserve(x, r);
+	uint8_t *p = r ? xdr_reserve(x, r) : NULL; /* the head may not be there yet */
 
-	if (p && r) {
+	if (p) {
 		memset(p + r - 4, 0, 4);
 		memcpy(p, data, n);
 	}

@@ -258,7 +258,7 @@ def test_restart_claims_in_grace(c):
         w.restart()
         for one in (c, two):
             steps.again(one)
-        # 10.2.1: opens under a reclaimed delegation are for now, and give no new delegation.
+        # 10.2.1: opens under a reclaimed delegation are granted, and give no new delegation.
         old = c.ok(putfh(o.fh), open_(claim_previous(D_WRITE), BOTH))
         n = c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(old.deleg_stateid), READ, owner=b"second"),
                  read(CURRENT, 0, 1)).all[1]
