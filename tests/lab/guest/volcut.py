@@ -10,6 +10,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.environ["top_srcdir"], "tests/wire"))
 sys.path.insert(0, os.path.join(os.environ["top_srcdir"], "tests/wirelib"))
 import harness  # noqa: E402
 import volumes_test as vt  # noqa: E402
