@@ -136,11 +136,12 @@ static bool nfs3ds_copy_is_cut(int err)
 /* CTL_NOT_JOINED: nothing was changed, and the step is asked for again in a moment. */
 static ctl_status nfs3ds_copy_status_of(int err)
 {
-	return err == -EACCES				      ? CTL_FENCED
-	       : err == -ENOSPC				      ? CTL_NOSPC
-	       : err == -EAGAIN				      ? CTL_NOT_JOINED
-	       : err == -ETIMEDOUT || nfs3ds_copy_is_cut(err) ? CTL_NOT_JOINED
-							      : CTL_IO;
+	bool again = err == -EAGAIN || err == -ETIMEDOUT || nfs3ds_copy_is_cut(err);
+
+	return again		? CTL_NOT_JOINED
+	       : err == -EACCES ? CTL_FENCED
+	       : err == -ENOSPC ? CTL_NOSPC
+				: CTL_IO;
 }
 
 bool nfs3ds_copy_end(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY])
