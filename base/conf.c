@@ -24,6 +24,7 @@
 struct conf_value {
 	char *v_str;
 	int64_t v_num;
+	enum conf_from v_from;
 };
 struct conf {
 	struct conf_value *c_values; /* by place in conf_keys */
@@ -175,7 +176,8 @@ static void expected(const struct conf_key *k, bool range, char *out, size_t len
 }
 
 /* err gets "key: expected ..., got ..." */
-static int value_set(struct conf *c, size_t i, const char *text, char *err, size_t errlen)
+static int value_set(struct conf *c, size_t i, const char *text, enum conf_from from, char *err,
+		     size_t errlen)
 {
 	const struct conf_key *k = &conf_keys[i];
 	char what[128], *copy;
@@ -193,7 +195,7 @@ static int value_set(struct conf *c, size_t i, const char *text, char *err, size
 		return -ENOMEM;
 	}
 	free(c->c_values[i].v_str);
-	c->c_values[i] = (struct conf_value){copy, num};
+	c->c_values[i] = (struct conf_value){copy, num, from};
 	/* cppcheck-suppress memleak ; the compound literal keeps the pointer */
 	return 0;
 }
@@ -269,7 +271,7 @@ static int conf_on_value(cfg_t *cfg, cfg_opt_t *opt)
 	snprintf(name, sizeof name, "%s.%s", cfg->name, opt->name);
 	i = key_find(name);
 	assert(i < conf_nkeys);
-	if (!value_set(load.conf, i, text ? text : "", err, sizeof err))
+	if (!value_set(load.conf, i, text ? text : "", CONF_FROM_FILE, err, sizeof err))
 		return 0;
 	load_error(cfg, err);
 	return -1;
@@ -466,7 +468,7 @@ static int load_all(struct conf **out, const char *path, char *err, size_t errle
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < conf_nkeys && !rc; i++)
-		rc = value_set(c, i, conf_keys[i].ck_default, err, errlen);
+		rc = value_set(c, i, conf_keys[i].ck_default, CONF_FROM_DEFAULT, err, errlen);
 	if (!rc && path)
 		rc = conf_read(path, &text, err, errlen);
 	if (!rc && text)
@@ -496,7 +498,7 @@ static int set_one(struct conf *c, const char *assignment, char *err, size_t err
 		unknown_key(name, err, errlen);
 		return -EINVAL;
 	}
-	return value_set(c, i, eq + 1, err, errlen);
+	return value_set(c, i, eq + 1, CONF_FROM_OPTION, err, errlen);
 }
 
 /* Keeps an error on one line, whatever bytes it quotes. */
@@ -516,6 +518,33 @@ int conf_load(struct conf **out, const char *path, char *err, size_t errlen)
 int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen)
 {
 	return one_line(set_one(c, assignment, err, errlen), err);
+}
+
+size_t conf_find(const char *name, char *err, size_t errlen)
+{
+	size_t i = key_find(name);
+
+	if (i == conf_nkeys) {
+		unknown_key(name, err, errlen);
+		one_line(-EINVAL, err);
+	}
+	return i;
+}
+
+const char *conf_value(const struct conf *c, size_t key)
+{
+	return c->c_values[key].v_str;
+}
+
+enum conf_from conf_from(const struct conf *c, size_t key)
+{
+	return c->c_values[key].v_from;
+}
+
+int conf_put(struct conf *c, size_t key, const char *text, enum conf_from from, char *err,
+	     size_t errlen)
+{
+	return one_line(value_set(c, key, text, from, err, errlen), err);
 }
 
 void conf_free(struct conf *c)

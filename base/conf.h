@@ -30,6 +30,8 @@ struct conf_key {
 extern const struct conf_key conf_keys[];
 extern const size_t conf_nkeys;
 struct conf;
+/* Where a value comes from. */
+enum conf_from { CONF_FROM_DEFAULT, CONF_FROM_FILE, CONF_FROM_OPTION, CONF_FROM_LIVE };
 /* path NULL: defaults only. On error returns a negative errno and err holds one line. */
 int conf_load(struct conf **out, const char *path, char *err, size_t errlen);
 /* assignment: "KEY=VALUE" */
@@ -39,6 +41,14 @@ int conf_set(struct conf *c, const char *assignment, char *err, size_t errlen);
 int conf_read(const char *path, char **out, char *err, size_t errlen);
 int conf_text(char *text, const char *name, char *err, size_t errlen);
 void conf_free(struct conf *c);
+/* The place of a key in conf_keys, or conf_nkeys and one line in err, with near names. */
+size_t conf_find(const char *name, char *err, size_t errlen);
+/* The value of the key at that place, as it was written. Lives until the key is set again. */
+const char *conf_value(const struct conf *c, size_t key);
+enum conf_from conf_from(const struct conf *c, size_t key);
+/* Sets the key at that place. 0, or -errno and one line in err: then nothing has changed. */
+int conf_put(struct conf *c, size_t key, const char *text, enum conf_from from, char *err,
+	     size_t errlen);
 /* The key must be in the table with that type (asserted: a programming error). conf_msec returns
  * milliseconds. */
 const char *conf_str(const struct conf *c, const char *key);

@@ -11,6 +11,7 @@
 #include "base/exports.h"
 #include "base/socket_activation.h"
 #include "base/http.h"
+#include "base/live.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
@@ -392,7 +393,42 @@ static void main_trace(void *arg, const struct http_req *rq, struct http_reply *
 	trace_get(rq, rp, ds_trace_text);
 }
 
+static struct live *live; /* the keys that change while this process runs */
+
+static void get_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)arg;
+	live_get(live, rq, rp);
+}
+
+static void put_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)arg;
+	live_put(live, rq, rp);
+}
+
+static void live_log(void *arg, const struct conf *c)
+{
+	(void)arg;
+	log_set_level_name(conf_str(c, "log.level"));
+}
+
+static void live_connections(void *arg, const struct conf *c)
+{
+	(void)arg;
+	rpc_limit_set(&ds.d_limit, (uint32_t)conf_int(c, "ds.connections"),
+		      (uint32_t)conf_int(c, "ds.connections_of_address"));
+}
+
+static const struct live_key live_keys[] = {
+	{"log.level", live_log},
+	{"ds.connections", live_connections},
+	{"ds.connections_of_address", live_connections},
+};
+
 static const struct http_route routes[] = {
+	{"GET", "/v1/config", get_config},
+	{"PUT", "/v1/config", put_config},
 	{"GET", "/v1/health", health},
 	{"GET", "/v1/trace", main_trace},
 };
@@ -482,6 +518,8 @@ struct settings {
 	struct start se_start;
 	/* values: checks only the values of keys, not the files that they name */
 	bool se_check, se_values, se_plan;
+	const char *se_file, *se_sets[256]; /* of the command line */
+	unsigned se_nsets;
 };
 
 static enum rpc_zerocopy zerocopy(const struct conf *c)
@@ -640,16 +678,14 @@ static int settings_load(struct settings *se, int argc, char **argv)
 		{"plan", no_argument, NULL, 'p'},	  {"version", no_argument, NULL, 'V'},
 		{"help", no_argument, NULL, 'h'},	  {0},
 	};
-	const char *file = NULL, *sets[256];
-	unsigned nsets = 0;
 	char err[512] = "";
 	int c;
 
 	while ((c = getopt_long(argc, argv, "c:o:h", longs, NULL)) != -1) {
 		if (c == 'c')
-			file = optarg;
-		else if (c == 'o' && nsets < sizeof(sets) / sizeof(sets[0]))
-			sets[nsets++] = optarg;
+			se->se_file = optarg;
+		else if (c == 'o' && se->se_nsets < sizeof(se->se_sets) / sizeof(se->se_sets[0]))
+			se->se_sets[se->se_nsets++] = optarg;
 		else if (c == 'k')
 			se->se_check = true, se->se_values = optarg && !strcmp(optarg, "values");
 		else if (c == 'p')
@@ -661,10 +697,10 @@ static int settings_load(struct settings *se, int argc, char **argv)
 	}
 	if (optind != argc)
 		return usage(stderr);
-	if (conf_load(&se->se_conf, file, err, sizeof(err)))
+	if (conf_load(&se->se_conf, se->se_file, err, sizeof(err)))
 		goto bad;
-	for (unsigned i = 0; i < nsets; i++)
-		if (conf_set(se->se_conf, sets[i], err, sizeof(err)))
+	for (unsigned i = 0; i < se->se_nsets; i++)
+		if (conf_set(se->se_conf, se->se_sets[i], err, sizeof(err)))
 			goto bad;
 	log_set_level_name(conf_str(se->se_conf, "log.level"));
 	trace_open((unsigned)conf_int(se->se_conf, "log.trace"));
@@ -804,6 +840,19 @@ static void rpcbind_tell(const struct start *st)
 	path_rpcbind(port[0], port[1]);
 }
 
+static int live_start(struct settings *se)
+{
+	return live_open(&live, &(struct live_opts){
+					.lv_conf = se->se_conf,
+					.lv_path = se->se_file,
+					.lv_sets = se->se_sets,
+					.lv_nsets = se->se_nsets,
+					.lv_daemon = "ds",
+					.lv_keys = live_keys,
+					.lv_nkeys = sizeof(live_keys) / sizeof(live_keys[0]),
+				});
+}
+
 static int main_serve(struct settings *se, const sigset_t *signals)
 {
 	const char *admin = conf_str(se->se_conf, "ds.admin");
@@ -828,6 +877,8 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 			       ds_store_identity(ds.d_store).id_uuid, err, sizeof(err));
 	if (!e)
 		tls_peer_key();
+	if (!e && (e = live_start(se)))
+		snprintf(err, sizeof(err), "the configuration: %s", strerror(-e));
 	if (!e && *admin) {
 		e = http_start(&http, admin, NULL, routes, sizeof(routes) / sizeof(routes[0]),
 			       NULL);
@@ -854,6 +905,8 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 		rpcbind_tell(&se->se_start);
 	while (!sigwait(signals, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(ds.d_tls);
+		if (live_reload(live, err, sizeof(err)))
+			log_error("%s; the configuration stays as it was", err);
 		if (ds.d_path)
 			path_reload(ds.d_path);
 	}

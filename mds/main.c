@@ -15,6 +15,7 @@
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
+#include "mds/mds_live.h"
 #include "mds/admin/admin.h"
 #include "mds/journal/event_journal.h"
 #include "mds/layout/restore.h"
@@ -56,6 +57,7 @@ static struct loop *loops[64];
 static unsigned nloops;
 /* this process makes a restored store consistent, and serves no client */
 static bool restoring;
+static struct live *live;    /* the keys that change while this process runs */
 static atomic_bool restored; /* every data server has reported what it saw */
 
 static void usage(bool asked)
@@ -406,6 +408,8 @@ static void *wait_signals(void *arg)
 	while (!sigwait(arg, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(service.rs_tls);
 		reload(NULL, err, sizeof(err));
+		if (live_reload(live, err, sizeof(err)))
+			log_error("%s; the configuration stays as it was", err);
 	}
 	log_info("signal %d: stopping", sig);
 	sd_notify(0, "STOPPING=1");
@@ -735,6 +739,7 @@ static void main_serve(const struct conf *conf)
 				      .ao_counts = main_counts,
 				      .ao_exports = mds.m_exports,
 				      .ao_reload = reload,
+				      .ao_live = live,
 				      .ao_mds = &mds};
 	const char *addr = conf_str(conf, "mds.admin");
 	struct admin *admin = NULL;
@@ -839,10 +844,7 @@ static void main_settings(const struct conf *conf)
 	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
 	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
 	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
-	mds.m_unreached_ms = (uint32_t)conf_msec(conf, "mds.ds_unreached");
-	mds.m_gone_ms = (uint64_t)conf_msec(conf, "mds.io_error_after");
-	if (!mds.m_gone_ms)
-		mds.m_gone_ms = DS_REG_GONE;
+	mds_live_times(&mds, conf);
 	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
 	mds.m_striping = strdup(conf_str(conf, "mds.striping_clients"));
 	if (!mds.m_striping)
@@ -956,6 +958,8 @@ int main(int argc, char **argv)
 	open_exports(conf);
 	main_gauges();
 	open_kerberos(conf);
+	if (mds_live_open(&live, &mds, conf, path, sets, nsets))
+		die("the configuration", strerror(ENOMEM));
 	main_serve(conf);
 	conf_free(conf);
 	return restoring && !atomic_load(&restored);

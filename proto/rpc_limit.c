@@ -44,6 +44,14 @@ void rpc_limit_init(struct rpc_limit *rm)
 	pthread_mutex_init(&rm->rm_lock, NULL);
 }
 
+void rpc_limit_set(struct rpc_limit *rm, uint32_t max, uint32_t max_addr)
+{
+	pthread_mutex_lock(&rm->rm_lock);
+	rm->rm_max = max;
+	rm->rm_max_addr = max_addr;
+	pthread_mutex_unlock(&rm->rm_lock);
+}
+
 bool rpc_limit_opened(struct rpc_limit *rm, const struct rpc_conn *conn)
 {
 	struct limit_addr *a;

@@ -15,6 +15,8 @@ struct rpc_limit {
 };
 
 void rpc_limit_init(struct rpc_limit *rm);
+/* Connections that are there stay. */
+void rpc_limit_set(struct rpc_limit *rm, uint32_t max, uint32_t max_addr);
 /* False: there are too many. The connection counts all the same, until it is closed. */
 bool rpc_limit_opened(struct rpc_limit *rm, const struct rpc_conn *conn);
 void rpc_limit_closed(struct rpc_limit *rm, const struct rpc_conn *conn);

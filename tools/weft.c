@@ -78,6 +78,7 @@ static const struct weft_opt scrub_options[] = {
 };
 static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
 static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
+static const struct weft_opt config_options[] = {{"all", 'a', NULL}, {0}};
 static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};
 static const struct weft_opt remove_options[] = {{"wait", 'w', NULL}, {"yes", 'y', NULL}, {0}};
 /* The first row that fits is the command. */
@@ -121,6 +122,12 @@ static const struct command commands[] = {
 	 "set a directory's own policy; it applies to files made from now on"},
 	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH",
 	 "remove a directory's own policy; it inherits its parent's again"},
+	{"config", NULL, 0, 1, false, cmd_config, config_options, "[KEY]",
+	 "show the keys of the configuration that are set, or one key; --all: those with their "
+	 "default too. With --admin of a data server: its keys"},
+	{"set", NULL, 1, 1, false, cmd_set, NULL, "KEY=VALUE",
+	 "change a key of the configuration until the daemon starts again; refused for keys that "
+	 "take effect only at its start"},
 	{"exports", "reload", 0, 0, false, cmd_exports_reload, NULL, "",
 	 "reload the exports file; if it has an error, the old exports stay in force"},
 	{"exports", NULL, 0, 0, false, cmd_exports, NULL, "",

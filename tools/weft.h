@@ -107,6 +107,7 @@ typedef int tree_fn(const json_t *file);
 int tree_each(const char *path, const char *key, const char *value, tree_fn *fn);
 
 typedef int weft_cmd(char **args);
+weft_cmd cmd_config, cmd_set;
 weft_cmd cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
 weft_cmd cmd_scrub, cmd_mirror_choose;
 int cmd_fsck_online(int argc, char **argv);

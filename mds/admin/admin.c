@@ -430,6 +430,16 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 
 /* ---- start and stop ---- */
 
+static void get_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	live_get(((struct admin *)arg)->a_ops.ao_live, rq, rp);
+}
+
+static void put_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	live_put(((struct admin *)arg)->a_ops.ao_live, rq, rp);
+}
+
 static const struct http_route routes[] = {
 	{"GET", "/v1/health", get_health},
 	{"GET", "/v1/status", get_status},
@@ -482,6 +492,8 @@ static const struct http_route routes[] = {
 	{"DELETE", "/v1/clients", admin_delete_client},
 	{"GET", "/v1/layouts", admin_get_layouts},
 	{"PUT", "/v1/layouts/recall", admin_put_recall},
+	{"GET", "/v1/config", get_config},
+	{"PUT", "/v1/config", put_config},
 };
 
 int admin_start(struct admin **out, const char *addr, const char *token,

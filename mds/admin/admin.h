@@ -108,6 +108,12 @@
  *   GET    /v1/events?after=SEQ&since=SECONDS&kind=K&last=N
  *          the journal, the oldest first: {"events":[...],"next","more"}; the next request
  *          has next as its after. last: only the N newest
+ *   GET    /v1/config?key=K
+ *          the keys of the configuration, or one: {"file","keys":[{"key","value","default","from",
+ *          "live","next_start"}]}. from: default, file, option or set; next_start: what the file
+ *          has said since the last SIGHUP, if that waits for the next start
+ *   PUT    /v1/config?key=K&value=V
+ *          changes a live key until the server starts again. As GET; 409: the key is not live
  *   GET    /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NEXT
  *          what was done for the newest requests, step by step (docs/tracing.md):
  *          {"requests":[{"request","client","began_ms","us","whole","events"}],"next",
@@ -143,6 +149,7 @@ struct admin_ops {
 	/* Reloads the exports' file. 0, or -errno and one line in err. */
 	int (*ao_reload)(void *arg, char *err, size_t errlen);
 	void *ao_arg;
+	struct live *ao_live; /* the keys that change while the server runs */
 	struct mds *ao_mds;
 };
 

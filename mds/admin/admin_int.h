@@ -3,6 +3,7 @@
 #ifndef MDS_ADMIN_INT_H
 #define MDS_ADMIN_INT_H
 #include "base/http.h"
+#include "base/live.h"
 #include "mds/admin/admin.h"
 #include <jansson.h>
 #include <pthread.h>

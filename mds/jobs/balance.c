@@ -39,9 +39,9 @@ struct job_balance {
 	struct loop *b_loop;
 	struct loop_msg b_msg;
 	struct loop_timer b_timer;
-	uint64_t b_again_s;
-	pthread_mutex_t b_lock; /* protects b_view and b_stop: any thread */
-	bool b_stop, b_busy;	/* busy: a run has begun and is not over */
+	_Atomic uint64_t b_again_s; /* may change at any time */
+	pthread_mutex_t b_lock;	    /* protects b_view and b_stop: any thread */
+	bool b_stop, b_busy;	    /* busy: a run has begun and is not over */
 	struct job_balance_view b_view;
 	/* only the loop uses these */
 	/* pass: how many files were chosen before this pass over all files */
@@ -252,12 +252,17 @@ static struct job_balance_server *emptier(struct job_balance *b, const struct lo
 	return best;
 }
 
+static uint64_t again_s(const struct job_balance *b)
+{
+	return atomic_load_explicit(&b->b_again_s, memory_order_relaxed);
+}
+
 /* False: no object of this file moves. */
 static bool balance_choose(struct job_balance *b, struct kv_txn *t, const struct ns_inode *i,
 			   enum job_balance_why why, struct job_balance_move *bm)
 {
 	const struct job_balance_ask *ask = &b->b_view.bv_ask;
-	uint64_t bytes, now = (uint64_t)file_now().t_sec, last;
+	uint64_t bytes, now = (uint64_t)file_now().t_sec, last, again = again_s(b);
 	struct lo_map map;
 
 	if (lo_map_decode(i->i_blob, &map) || !lo_relocate_fits(b->b_m->m_lo, &map) ||
@@ -266,7 +271,7 @@ static bool balance_choose(struct job_balance *b, struct kv_txn *t, const struct
 	last = lo_relocated(t, i->i_ino);
 	bytes = balance_bytes_of(i, &map);
 	/* A file with a last move in the future was moved before the clock was set back. */
-	if ((last && last <= now && now < last + b->b_again_s) ||
+	if ((last && last <= now && now < last + again) ||
 	    (ask->ba_bytes && bytes > ask->ba_bytes - b->b_view.bv_bytes))
 		return false;
 	for (unsigned k = 0; k < lo_objects(&map); k++) {
@@ -589,8 +594,8 @@ static void balance_step(struct job_balance *b)
 static int balance_forget_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_balance *b = caa_container_of(op, struct job_balance, b_op);
-	uint64_t now = (uint64_t)file_now().t_sec;
-	int n = now > b->b_again_s ? lo_relocated_forget(t, now - b->b_again_s, FORGET_ROWS) : 0;
+	uint64_t now = (uint64_t)file_now().t_sec, again = again_s(b);
+	int n = now > again ? lo_relocated_forget(t, now - again, FORGET_ROWS) : 0;
 
 	b->b_forgot = n;
 	return n < 0 ? n : 0;
@@ -692,6 +697,11 @@ struct job_balance_view *job_balance_look(struct mds *m)
 	return v;
 }
 
+void job_balance_set_again(struct mds *m, uint64_t again_ms)
+{
+	atomic_store_explicit(&m->m_balance->b_again_s, again_ms / 1000, memory_order_relaxed);
+}
+
 int job_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms)
 {
 	struct job_balance *b = calloc(1, sizeof(*b));
@@ -700,7 +710,7 @@ int job_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms)
 		return -ENOMEM;
 	b->b_m = m;
 	b->b_loop = loop;
-	b->b_again_s = again_ms / 1000;
+	atomic_init(&b->b_again_s, again_ms / 1000);
 	b->b_view.bv_phase = OP_BALANCE_OVER;
 	b->b_view.bv_move = calloc(OP_BALANCE_TOLD, sizeof(*b->b_view.bv_move));
 	if (!b->b_view.bv_move) {

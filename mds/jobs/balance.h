@@ -63,6 +63,7 @@ struct job_balance_view {
 /* Call it before the loops run; the job runs on loop. again_ms: for this many milliseconds a file
  * that was moved is not moved again. 0 or -errno. */
 int job_balance_open(struct mds *m, struct loop *loop, uint64_t again_ms);
+void job_balance_set_again(struct mds *m, uint64_t again_ms); /* any thread */
 /* Any thread. Begins a run. False: one with other arguments is under way. */
 bool job_balance_begin(struct mds *m, const struct job_balance_ask *ask);
 /* Any thread. The run chooses no more files; moves that have begun go on. */

@@ -326,8 +326,8 @@ static int t1_run(struct kv_op *op, struct kv_txn *t)
 		return err;
 	if (lo_repair_get(t, j->ino, &j->row))
 		j->row = (struct lo_repair){0};
-	j->where = lo_repair_where(j->m->m_lo, &map, j->obj, &j->row, j->r->jr_opts.ro_wait_ms, &ds,
-				   &left);
+	j->where = lo_repair_where(j->m->m_lo, &map, j->obj, &j->row,
+				   job_repair_opts(j->m).ro_wait_ms, &ds, &left);
 	if (j->where > LO_ELSEWHERE)
 		return -EAGAIN;
 	err = j->where == LO_ELSEWHERE ? ds_reg_nfs3_ready(j->m->m_dsc, t, ds, 1) : 0;
@@ -539,12 +539,12 @@ static void pulled(struct repair_job *j)
 /* All jobs together keep to the rate: each pull delays the next. */
 static uint32_t pace(struct job_repair *r, uint64_t bytes)
 {
-	uint64_t now = clock_mono_ns();
+	uint64_t now = clock_mono_ns(), rate = job_repair_opts(r->jr_m).ro_rate;
 
 	if (r->jr_next_ns < now)
 		r->jr_next_ns = now;
-	if (r->jr_opts.ro_rate)
-		r->jr_next_ns += (uint64_t)((double)bytes * 1e9 / (double)r->jr_opts.ro_rate);
+	if (rate)
+		r->jr_next_ns += (uint64_t)((double)bytes * 1e9 / (double)rate);
 	return (uint32_t)((r->jr_next_ns - now) / 1000000);
 }
 

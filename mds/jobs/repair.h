@@ -34,7 +34,9 @@ struct job_repair_view {
 };
 /* Any thread. Fills up to max views and returns their number. */
 unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned max);
+/* Both on any thread. What is set holds from the next file, piece or look on. */
 struct job_repair_opts job_repair_opts(const struct mds *m);
+void job_repair_set_opts(struct mds *m, const struct job_repair_opts *o);
 /* Counts bytes that were read. Returns for how many milliseconds no repair may read more. On that
  * loop. */
 uint32_t job_repair_pace(struct mds *m, uint64_t bytes);

@@ -45,7 +45,10 @@ struct repair_job {
 struct job_repair {
 	struct mds *jr_m;
 	struct loop *jr_loop;
-	struct job_repair_opts jr_opts;
+	/* struct job_repair_opts, which may change at any time (job_repair_set_opts) */
+	_Atomic unsigned jr_files;
+	_Atomic uint64_t jr_rate;
+	_Atomic uint32_t jr_wait_ms;
 	struct repair_job *jr_job[REPAIR_FILES_MAX];
 	struct loop_timer jr_next;
 	/* protects jr_job and the views: the loop changes them, any thread reads them */

@@ -56,7 +56,7 @@ void job_repair_tick(struct mds *m)
 /* Repair is off: one job at a time, which only makes objects stale that nothing rebuilds. */
 static unsigned room(const struct job_repair *r)
 {
-	unsigned busy = 0, most = r->jr_opts.ro_files ? r->jr_opts.ro_files : 1;
+	unsigned busy = 0, files = job_repair_opts(r->jr_m).ro_files, most = files ? files : 1;
 
 	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
 		busy += r->jr_job[i] != NULL;
@@ -114,7 +114,8 @@ int repair_pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const stru
 		bool moves, struct repair_pick *p)
 {
 	int err = ns_get(r->jr_m->m_ns, t, ino, &p->i);
-	bool waits = false, off = !r->jr_opts.ro_files;
+	struct job_repair_opts opts = job_repair_opts(r->jr_m);
+	bool waits = false, off = !opts.ro_files;
 	enum lo_where where;
 	const char *why;
 	uint64_t left;
@@ -143,8 +144,8 @@ int repair_pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const stru
 		if (p->resume)
 			return 0;
 		where = later ? LO_WAIT_SERVER
-			      : lo_repair_where(r->jr_m->m_lo, &p->map, k, row,
-						r->jr_opts.ro_wait_ms, &p->ds, &left);
+			      : lo_repair_where(r->jr_m->m_lo, &p->map, k, row, opts.ro_wait_ms,
+						&p->ds, &left);
 		if (where <= LO_ELSEWHERE)
 			return 0;
 		p->vain |= where == LO_WAIT_SPACE;
@@ -222,9 +223,28 @@ unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned ma
 	return n;
 }
 
+/* The three are independent of each other: no order is needed. */
 struct job_repair_opts job_repair_opts(const struct mds *m)
 {
-	return m->m_repair->jr_opts;
+	struct job_repair *r = m->m_repair;
+
+	return (struct job_repair_opts){
+		.ro_files = atomic_load_explicit(&r->jr_files, memory_order_relaxed),
+		.ro_rate = atomic_load_explicit(&r->jr_rate, memory_order_relaxed),
+		.ro_wait_ms = atomic_load_explicit(&r->jr_wait_ms, memory_order_relaxed),
+	};
+}
+
+static void repair_set_opts(struct job_repair *r, const struct job_repair_opts *o)
+{
+	atomic_store_explicit(&r->jr_files, o->ro_files, memory_order_relaxed);
+	atomic_store_explicit(&r->jr_rate, o->ro_rate, memory_order_relaxed);
+	atomic_store_explicit(&r->jr_wait_ms, o->ro_wait_ms, memory_order_relaxed);
+}
+
+void job_repair_set_opts(struct mds *m, const struct job_repair_opts *o)
+{
+	repair_set_opts(m->m_repair, o);
 }
 
 static double repair_gauge_running(void *arg)
@@ -268,7 +288,7 @@ int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_op
 		return -ENOMEM;
 	r->jr_m = m;
 	r->jr_loop = loop;
-	r->jr_opts = *o;
+	repair_set_opts(r, o);
 	r->jr_cursor = 1;
 	r->jr_next.t_fire = next_fire;
 	r->jr_started_ms = clock_mono_ms();

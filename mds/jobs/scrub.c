@@ -154,6 +154,16 @@ static void stop(struct job_scrub *c)
 	scrub_commit(c, NULL, scrub_ended);
 }
 
+static uint32_t scrub_delay(const struct job_scrub *c)
+{
+	return atomic_load_explicit(&c->sb_delay_ms, memory_order_relaxed);
+}
+
+void job_scrub_set_delay(struct mds *m, uint32_t delay_ms)
+{
+	atomic_store_explicit(&m->m_scrub->sb_delay_ms, delay_ms, memory_order_relaxed);
+}
+
 void scrub_phase(struct job_scrub *c, enum job_scrub_phase next)
 {
 	if (next == JOB_SCRUB_CONTENT && !c->sb_s.ss_content)
@@ -161,7 +171,7 @@ void scrub_phase(struct job_scrub *c, enum job_scrub_phase next)
 	c->sb_s.ss_phase = next;
 	c->sb_tries = 0;
 	if (next == JOB_SCRUB_SIGHT)
-		c->sb_sight_ms = clock_mono_ms() + c->sb_delay_ms;
+		c->sb_sight_ms = clock_mono_ms() + scrub_delay(c);
 	if (next == JOB_SCRUB_FILES || next == JOB_SCRUB_CONTENT)
 		c->sb_s.ss_ino = 1;
 	if (next == JOB_SCRUB_OVER) {
@@ -643,7 +653,7 @@ static void resume(struct loop_msg *m)
 	c->sb_msg.m_run = scrub_begin;
 	log_info("scrub %lu continues", (unsigned long)c->sb_s.ss_number);
 	if (c->sb_s.ss_phase == JOB_SCRUB_SIGHT)
-		c->sb_sight_ms = clock_mono_ms() + c->sb_delay_ms;
+		c->sb_sight_ms = clock_mono_ms() + scrub_delay(c);
 	/* Data servers join again first: a server that has not joined yet is not away. */
 	scrub_later(c, c->sb_m->m_ds_lease_ms, scrub_go);
 }
@@ -666,7 +676,7 @@ int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms)
 		return -ENOMEM;
 	c->sb_m = m;
 	c->sb_loop = loop;
-	c->sb_delay_ms = delay_ms;
+	atomic_init(&c->sb_delay_ms, delay_ms);
 	c->sb_msg.m_run = scrub_begin;
 	pthread_mutex_init(&c->sb_lock, NULL);
 	err = kv_read_begin(m->m_kv, &t);

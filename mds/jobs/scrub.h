@@ -91,6 +91,7 @@ struct job_scrub_state {
 /* Call it before the loops run: reads the stored state. delay_ms: milliseconds between the two
  * looks at an object that belongs to no file. 0 or -errno. */
 int job_scrub_open(struct mds *m, struct loop *loop, uint32_t delay_ms);
+void job_scrub_set_delay(struct mds *m, uint32_t delay_ms); /* any thread */
 /* Call it once the loops run: continues a run that a restart interrupted. */
 void job_scrub_resume(struct mds *m);
 /* Any thread may call these. job_scrub_begin: 0; -EBUSY: a run with other arguments is under way.

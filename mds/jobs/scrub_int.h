@@ -58,8 +58,8 @@ struct job_scrub {
 	struct loop_msg sb_msg;
 	struct loop_timer sb_timer;
 	void (*sb_wake)(struct job_scrub *c);
-	uint32_t sb_delay_ms;
-	pthread_mutex_t sb_lock; /* guards sb_view, sb_stop, sb_ask, for any thread */
+	_Atomic uint32_t sb_delay_ms; /* may change at any time */
+	pthread_mutex_t sb_lock;      /* guards sb_view, sb_stop, sb_ask, for any thread */
 	struct job_scrub_state sb_view;
 	bool sb_stop, sb_starting;
 	bool sb_continue; /* one was running when the store was opened; constant */

@@ -28,7 +28,7 @@ struct ev_row {
 	uint64_t r_ino;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ev_row) == 23, "event, version 1");
-_Static_assert(EV_KINDS == 24, "a kind's number is stored");
+_Static_assert(EV_KINDS == 25, "a kind's number is stored");
 #define ROW_MAX (sizeof(struct ev_row) + EV_SUBJECT_MAX + EV_TEXT_MAX)
 #define KEY_LEN 9
 
@@ -56,6 +56,7 @@ static const char *const names[EV_KINDS] = {
 	[EV_COPY_CHOSEN] = "copy-chosen",
 	[EV_RESTORED] = "restored",
 	[EV_COPIES_DIFFER] = "copies-differ",
+	[EV_CONFIG_CHANGED] = "config-changed",
 };
 
 static struct {

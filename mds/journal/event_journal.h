@@ -48,6 +48,7 @@ enum ev_kind {
 	EV_RESTORED = 22,    /* the store was restored; a data server's store was */
 	/* a file's copies, when no client wrote it; they are made equal */
 	EV_COPIES_DIFFER = 23,
+	EV_CONFIG_CHANGED = 24,
 	EV_KINDS
 };
 const char *ev_kind_name(enum ev_kind k);

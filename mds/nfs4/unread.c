@@ -60,13 +60,14 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
  * or forgot it, or when it was silent for mds.io_error_after. */
 bool op_all_gone(struct mds *m, const struct lo_map *map)
 {
+	uint64_t gone_ms = atomic_load_explicit(&m->m_gone_ms, memory_order_relaxed);
+
 	for (unsigned s = 0; s < map->lm_stripes; s++) {
 		bool left = false;
 		int k;
 
 		for (unsigned r = 0; (k = lo_copy(map, s, r)) >= 0; r++)
-			left |= ds_reg_since_heartbeat_ms(m->m_dsc, map->lm_obj[k].ob_ds) <
-				m->m_gone_ms;
+			left |= ds_reg_since_heartbeat_ms(m->m_dsc, map->lm_obj[k].ob_ds) < gone_ms;
 		if (!left)
 			return true;
 	}
@@ -176,9 +177,11 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 	uint64_t now = clock_mono_ms(), bits = lo_writers(map);
 	struct st_unreached list[ST_UNREACHED];
 	struct st *st = c->m->m_st;
+	uint32_t unreached_ms;
 
 	if (!atomic_load(&c->client->cl_unreached))
 		return false;
+	unreached_ms = atomic_load_explicit(&c->m->m_unreached_ms, memory_order_relaxed);
 	/* Writers of cl_unreached hold all locks, so any one lock is enough to read it. */
 	st_look_lock(st);
 	memcpy(list, atomic_load(&c->client->cl_unreached), sizeof(list));
@@ -186,7 +189,7 @@ bool op_unreached(struct compound *c, const struct lo_map *map)
 	for (unsigned i = 0; i < lo_objects(map); i++)
 		for (unsigned k = 0; bits >> i & 1 && k < ST_UNREACHED; k++)
 			if (list[k].un_ds == map->lm_obj[i].ob_ds &&
-			    now - list[k].un_at_ms < c->m->m_unreached_ms &&
+			    now - list[k].un_at_ms < unreached_ms &&
 			    ds_reg_reached(c->m->m_dsc, list[k].un_ds, list[k].un_at_ms))
 				return true;
 	return false;

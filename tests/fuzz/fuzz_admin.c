@@ -23,6 +23,7 @@
 #undef LLVMFuzzerInitialize
 #undef LLVMFuzzerTestOneInput
 #include "base/http.h"
+#include "base/live.h"
 #include "base/trace.h"
 #include "mds/admin/admin.h"
 #include "mds/jobs/balance.h"
@@ -126,11 +127,19 @@ static void open_rest(void)
 		fz_bug("no memory");
 }
 
+static void no_change(void *arg, const struct conf *c)
+{
+	(void)arg;
+	(void)c;
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	static struct admin *admin;
+	static struct live_key key = {"log.level", no_change};
 	struct admin_ops ops = {.ao_counts = admin_counts, .ao_reload = reload, .ao_mds = &mds};
+	struct live_opts live = {.lv_daemon = "mds", .lv_keys = &key, .lv_nkeys = 1};
 	char err[256];
 
 	trace_open(256);
@@ -140,6 +149,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	ops.ao_dsc = mds.m_dsc;
 	ops.ao_lo = mds.m_lo;
 	ops.ao_exports = mds.m_exports;
+	if (conf_load(&live.lv_conf, NULL, err, sizeof(err)) || live_open(&ops.ao_live, &live))
+		fz_bug("no configuration");
 	if (admin_start(&admin, "", NULL, &ops, err, sizeof(err)))
 		fz_bug("no administrator");
 	return 0;

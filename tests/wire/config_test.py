@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of real daemons: its errors, its examples in the man pages and
 guides. Prints TAP."""
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -215,6 +217,100 @@ def test_a_key_that_others_can_read_or_write_is_refused(c):
         told = run(program(f"weft-{d}"), "--check", *sets, rc=2)
         assert (f"{d}.cluster_key: {c.top}/open.key: mode {mode:04o} lets others read or change "
                 "it" in told), told
+
+
+# ---- keys that change while a daemon runs
+
+
+def same(got, want):
+    assert got == want, f"{got}, want {want}"
+
+
+def key_of(c, name, daemon="mds"):
+    found = ask(c.admin[daemon], "GET", f"/v1/config?key={name}")
+    same([k["key"] for k in found["keys"]], [name])
+    return found["keys"][0]
+
+
+def rewrite(c, old, new):
+    """Changes the cluster's configuration file, and has weft-mds read it again."""
+    path = ask(c.admin["mds"], "GET", "/v1/config")["file"]
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    same(text.count(old), 1)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.replace(old, new))
+    os.kill(c.pid["mds"], signal.SIGHUP)
+
+
+def soon(what, wanted):
+    until = time.monotonic() + 60
+    while (got := what()) != wanted:
+        assert time.monotonic() < until, f"{got} stays, want {wanted}"
+        time.sleep(0.02)
+
+
+def test_a_live_key_changes_at_once_and_is_an_event(c):
+    same(ask(c.admin["mds"], "GET", "/v1/repair")["rate"], 256 << 20)
+    told = c.weft("set", "mds.repair_rate=64M")
+    assert re.search(r"mds\.repair_rate +64M +set +at once", told), told
+    same(ask(c.admin["mds"], "GET", "/v1/repair")["rate"], 64 << 20)
+    k = key_of(c, "mds.repair_rate")
+    same((k["value"], k["default"], k["from"], k["live"]), ("64M", "256M", "set", True))
+    soon(lambda: [json.loads(e)["text"] for e in
+                  c.weft("--json", "events", "--kind", "config-changed").splitlines()],
+         ["mds.repair_rate is 64M, until weft-mds starts again"])
+    for bad, needles in (("mds.repair_rate=fast", ["a size such as 64M", '"fast"']),
+                         ("mds.repair_files=65", ["a number from 0 to 64"]),
+                         ("mds.repair_rat=1M", ["did you mean mds.repair_rate?"]),
+                         ("ds.heartbeat=2s", ["is not a key of weft-mds"])):
+        told = c.weft("set", bad, rc=1)
+        assert all(n in told for n in needles), told
+    same(key_of(c, "mds.repair_rate")["value"], "64M")
+    c.weft("set", "mds.repair_rate", rc=2)
+
+
+def test_a_key_that_needs_a_start_is_refused_and_says_where_to_change_it(c):
+    told = c.weft("set", "mds.threads=2", rc=1)
+    path = ask(c.admin["mds"], "GET", "/v1/config")["file"]
+    assert f"mds.threads takes effect when the daemon starts: change it in {path}" in told, told
+    k = key_of(c, "mds.threads")
+    same((k["value"], k["live"], "next_start" in k), ("1", False, True))
+    same(k["next_start"], None)
+
+
+def test_a_data_server_changes_its_own_keys(c):
+    daemon = next(n for n in c.admin if n != "mds")
+    got = ask(c.admin[daemon], "PUT", "/v1/config?key=log.level&value=debug")
+    same(got["keys"][0]["value"], "debug")
+    same(key_of(c, "log.level", daemon)["from"], "set")
+    same(key_of(c, "log.level")["value"], "info")
+    ask(c.admin[daemon], "PUT", "/v1/config?key=mds.repair_rate&value=1M", status=404)
+    ask(c.admin[daemon], "PUT", "/v1/config?key=ds.threads&value=2", status=409)
+    ask(c.admin[daemon], "PUT", "/v1/config?key=log.level", status=400)
+    ask(c.admin[daemon], "PUT", "/v1/config?value=1", status=400)
+    ask(c.admin[daemon], "PUT", "/v1/config?key=log.level&value=info")
+
+
+def test_a_reload_applies_live_keys_and_says_what_waits_for_a_start(c):
+    """Live keys of the file count more than what was set; a file with an error changes nothing."""
+    c.weft("set", "mds.scrub_delay=5s")
+    rewrite(c, "mds {", "mds {\n\trepair_files = 2\n\tcourtesy = 100s")
+    soon(lambda: key_of(c, "mds.repair_files")["value"], "2")
+    same(ask(c.admin["mds"], "GET", "/v1/repair")["files_at_a_time"], 2)
+    soon(lambda: key_of(c, "mds.courtesy")["next_start"], "100s")
+    same(key_of(c, "mds.courtesy")["value"], "3600s")
+    same(key_of(c, "mds.scrub_delay")["value"], "60s")
+    told = c.weft("config")
+    assert re.search(r"mds\.courtesy +3600s +default +to 100s at the next start", told), told
+    assert "mds.grace" not in told and "mds.grace" in c.weft("config", "--all"), told
+    rewrite(c, "repair_files = 2\n\tcourtesy = 100s", "repair_files = two")
+    with open(f"{c.dir}/log/mds.log", encoding="utf-8", errors="replace") as f:
+        soon(lambda: "the configuration stays as it was" in f.read(), True)
+    same(key_of(c, "mds.repair_files")["value"], "2")
+    rewrite(c, "mds {\n\trepair_files = two", "mds {")
+    soon(lambda: key_of(c, "mds.repair_files")["value"], "4")
+    same(key_of(c, "mds.courtesy")["next_start"], None)
 
 
 main(globals())
