@@ -128,6 +128,9 @@ static const struct command commands[] = {
 	{"set", NULL, 1, 1, false, cmd_set, NULL, "KEY=VALUE",
 	 "change a key of the configuration until the daemon starts again; refused for keys that "
 	 "take effect only at its start"},
+	{"support", NULL, 0, 1, false, cmd_support, NULL, "[FILE]",
+	 "collect what the daemons and this machine say about themselves into a tar.gz file, for "
+	 "whoever helps; no keys, tokens or data"},
 	{"exports", "reload", 0, 0, false, cmd_exports_reload, NULL, "",
 	 "reload the exports file; if it has an error, the old exports stay in force"},
 	{"exports", NULL, 0, 0, false, cmd_exports, NULL, "",

@@ -41,6 +41,9 @@ int weft_ask_with(const char *method, const char *target, const char *body, json
 	__attribute__((sentinel));
 int weft_ask_path(const char *method, const char *target, const char *path, const char *body,
 		  json_t **out);
+/* GET; the answer's text, malloc'd, whatever its status is; NULL: there is none. Prints no error.
+ * Returns the HTTP status, or 0. */
+int weft_ask_text(const char *target, char **out);
 /* Prints an answer and drops it: unchanged with --json, else by table. Returns rc when it is not
  * EXIT_DONE. */
 int weft_show(int rc, json_t *j, void (*table)(const json_t *j));
@@ -107,7 +110,7 @@ typedef int tree_fn(const json_t *file);
 int tree_each(const char *path, const char *key, const char *value, tree_fn *fn);
 
 typedef int weft_cmd(char **args);
-weft_cmd cmd_config, cmd_set;
+weft_cmd cmd_config, cmd_set, cmd_support;
 weft_cmd cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
 weft_cmd cmd_scrub, cmd_mirror_choose;
 int cmd_fsck_online(int argc, char **argv);

@@ -41,6 +41,17 @@ int weft_ask(const char *method, const char *target, const char *body, json_t **
 	return EXIT_FAILED;
 }
 
+int weft_ask_text(const char *target, char **out)
+{
+	struct http_answer ha = {0};
+
+	*out = NULL;
+	if (http_ask(weft_admin, "GET", target, NULL, &ha))
+		return 0;
+	*out = ha.ha_body;
+	return ha.ha_status;
+}
+
 int weft_ask_with(const char *method, const char *target, const char *body, json_t **out, ...)
 {
 	char *full = strdup(target), *longer, *encoded;
