@@ -111,7 +111,10 @@ static void commit_done(struct kv_op *op, int err)
 		log_error("scrub: cannot save progress: %s; stopping", strerror(-err));
 		c->sb_s.ss_running = false; /* the next start of the server continues it */
 		excl_end(&c->sb_freeze, 0);
-		scrub_show(c);
+		pthread_mutex_lock(&c->sb_lock);
+		c->sb_view = c->sb_s;
+		c->sb_starting = false; /* of a run that did not begin */
+		pthread_mutex_unlock(&c->sb_lock);
 		return;
 	}
 	for (unsigned k = 0; k < c->sb_nfound; k++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scrub_test.c - what a scrub keeps in the store, and how it judges what data servers answer. */
+#include "base/clock.h"
 #include "mds/jobs/scrub_int.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
@@ -288,17 +289,87 @@ START_TEST(a_missing_object_is_bad_where_another_is_there)
 }
 END_TEST
 
+/* ---- the job ---- */
+
+static int refused; /* batches that the hook still refuses */
+
+static int refuse(void *arg, const struct kv_writeset *ws)
+{
+	(void)arg, (void)ws;
+	return refused && refused-- ? -ENOSPC : 0;
+}
+
+struct waiting {
+	struct loop_timer timer;
+	struct mds *mds;
+	uint64_t end_ms;
+	bool over;
+};
+
+static void look_again(struct loop_timer *t)
+{
+	struct waiting *w = caa_container_of(t, struct waiting, timer);
+	struct job_scrub_state s;
+
+	job_scrub_look(w->mds, &s);
+	w->over = !s.ss_running;
+	if (w->over || clock_mono_ms() > w->end_ms)
+		loop_stop(loop_self());
+	else
+		loop_timer_start(loop_self(), t, 1);
+}
+
+/* Begins a scrub that stops before its first step. True: it came to an end. */
+static bool scrubbed(struct mds *m, struct loop *l)
+{
+	struct waiting w = {.mds = m, .end_ms = clock_mono_ms() + 30000};
+	struct job_scrub_ask ask = {.sa_dry = true};
+
+	ck_assert_int_eq(job_scrub_begin(m, &ask), 0);
+	job_scrub_end(m);
+	w.timer.t_fire = look_again;
+	loop_timer_start(l, &w.timer, 1);
+	loop_run(l);
+	return w.over;
+}
+
+START_TEST(a_scrub_whose_first_commit_fails_does_not_keep_the_next_from_starting)
+{
+	static struct mds m;
+	struct job_scrub_state s;
+	struct loop *l;
+
+	kv_set_batch_hook(kv, refuse, NULL);
+	m.m_kv = kv;
+	ck_assert_int_eq(loop_create(&l, 64), 0);
+	ck_assert_int_eq(job_scrub_open(&m, l, 0), 0);
+	refused = 1;
+	ck_assert(scrubbed(&m, l));
+	ck_assert_int_eq(refused, 0);
+	job_scrub_look(&m, &s);
+	ck_assert_uint_eq(s.ss_number, 0); /* that one never began */
+	ck_assert(scrubbed(&m, l));
+	job_scrub_look(&m, &s);
+	ck_assert(s.ss_number == 1 && s.ss_stopped);
+	end(); /* the committer posts to the loop */
+	loop_destroy(l);
+	begin();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("scrub");
 	TCase *tc = tcase_create("scrub");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, the_state_is_read_as_it_was_written);
 	tcase_add_test(tc, a_damaged_state_is_refused);
 	tcase_add_test(tc, findings_are_kept_in_order_and_counted_beyond_what_is_kept);
 	tcase_add_test(tc, sizes_are_judged_by_where_the_file_ends);
 	tcase_add_test(tc, a_missing_object_is_bad_where_another_is_there);
+	tcase_add_test(tc, a_scrub_whose_first_commit_fails_does_not_keep_the_next_from_starting);
 	suite_add_tcase(s, tc);
 	return unit_run(s);
 }
