@@ -127,10 +127,23 @@ static void step_end(struct nfs3ds_copy *cy, ctl_status status)
 	nfs3ds_answer(c, &res);
 }
 
-/* The connection ended under the call, or there is none. */
+/* The connection ended under the call, or there is none. A server that restarts, or its machine,
+ * refuses connections for a while. */
 static bool nfs3ds_copy_is_cut(int err)
 {
-	return err == -ECONNRESET || err == -ECONNABORTED || err == -EPIPE || err == -ENOTCONN;
+	switch (-err) {
+	case ECONNRESET:
+	case ECONNABORTED:
+	case EPIPE:
+	case ENOTCONN:
+	case ECONNREFUSED:
+	case EHOSTUNREACH:
+	case ENETUNREACH:
+	case EHOSTDOWN:
+		return true;
+	default:
+		return false;
+	}
 }
 
 /* CTL_NOT_JOINED: nothing was changed, and the step is asked for again in a moment. */

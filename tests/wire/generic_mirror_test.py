@@ -507,6 +507,37 @@ class Cuts(Holds):
 READ3, WRITE3 = 6, 7
 
 
+class Restarts(Cuts):
+    """Where it is armed, it goes away instead of passing on a READ or a WRITE: for 2 s it refuses
+    connections."""
+
+    def __init__(self, to):
+        self.socks = []
+        super().__init__(to)
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            super().accept()
+
+    def calls(self, a, b):
+        self.socks += [a, b]
+        super().calls(a, b)
+
+    def cut(self, call):
+        if not super().cut(call):
+            return False
+        self.listener.shutdown(socket.SHUT_RDWR)  # a thread in accept() would keep the port
+        self.listener.close()
+        self.end(*self.socks)
+        self.socks = []
+        threading.Timer(2, self.back).start()
+        return True
+
+    def back(self):
+        self.listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+
 def behind(w, name, port, way):
     """A file with its second copy on a server that is reached through that port only."""
     one = w.servers[name]
@@ -536,9 +567,17 @@ def missed(x, at, word):
 
 
 def test_a_lost_connection_does_not_restart_a_copy(w):
+    goes_on(w, Cuts)
+
+
+def test_nor_does_a_server_that_refuses_connections_for_two_seconds(w):
+    goes_on(w, Restarts)
+
+
+def goes_on(w, kind):
     port = FIRST_PORT + 9
     w.servers["g9"] = nfs3.Server(listen=f"127.0.0.1:{port}", mds="127.0.0.1:9")
-    way = Cuts(port)
+    way = kind(port)
     x, _, at = behind(w, "g9", port, way.port)
     for proc in (READ3, WRITE3):
         missed(x, at, b"%d" % proc)
@@ -612,7 +651,10 @@ def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
 SETTINGS = {**truth_test.SETTINGS,
             "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
             "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"],
-            "a_copy_waits_for_a_write_that_it_left_to_its": ["mds.repair_rate=2M"]}
+            "a_copy_waits_for_a_write_that_it_left_to_its": ["mds.repair_rate=2M"],
+            # The server does not count as dead.
+            "nor_does_a_server_that_refuses_connections_for_two": [
+                "mds.ds_refused=60s", "mds.ds_dead=60s", "ds.lease=15s", "mds.repair_wait=60s"]}
 
 
 @contextlib.contextmanager
