@@ -610,12 +610,28 @@ static void nfs3ds_copy_begun(struct nfs3ds_rpc *r)
 	}
 }
 
+/* Drops the oldest session that takes no step before a BEGIN. Its job may have ended without an
+ * ABORT. If the job goes on, its copy begins at 0. False: there is no such session. */
+static bool nfs3ds_copy_make_room(struct gen *g)
+{
+	struct nfs3ds_copy *oldest = NULL;
+
+	for (struct nfs3ds_copy *cy = g->gn_copies; cy; cy = cy->cy_next)
+		if (!cy->cy_ctl && (cy->cy_unsure || atomic_load(&cy->cy_dead)))
+			oldest = cy;
+	if (oldest)
+		copy_drop(oldest);
+	return oldest;
+}
+
 static struct nfs3ds_copy *nfs3ds_copy_copy_new(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY],
 						uint64_t session, const struct ds_reg_handle *h)
 {
-	struct nfs3ds_copy *cy =
-		atomic_load(&g->gn_ncopies) < COPIES_MAX ? calloc(1, sizeof(*cy)) : NULL;
+	struct nfs3ds_copy *cy;
 
+	if (atomic_load(&g->gn_ncopies) >= COPIES_MAX && !nfs3ds_copy_make_room(g))
+		return NULL;
+	cy = calloc(1, sizeof(*cy));
 	if (!cy)
 		return NULL;
 	cy->cy_gen = g;

@@ -11,6 +11,7 @@
 #define SIZE   (5 * MIB / 2)
 #define TARGET 2
 #define SOURCE 9
+#define COPIES 64 /* of one server at a time */
 
 static uint8_t source[SIZE], target[SIZE];
 static uint64_t target_size;
@@ -18,6 +19,8 @@ static uint32_t owner; /* of the target: the epoch of the last fence */
 /* what a call to the target ends with, and how many calls come before it */
 static int fails;
 static unsigned good;
+static bool holds; /* keeps the next GETATTR without an answer */
+static struct nfs3ds_rpc *held;
 static struct gen g;
 /* the answer */
 static ctl_status said;
@@ -106,7 +109,11 @@ void __wrap_nfs3ds_getattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const st
 void __wrap_nfs3ds_getattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh)
 {
 	(void)cl, (void)fh;
-	target_attr(r);
+	if (holds)
+		held = r;
+	else
+		target_attr(r);
+	holds = false;
 }
 
 void __wrap_nfs3ds_setattr(struct rpc_client *cl, struct nfs3ds_rpc *r, const struct nfs3ds_fh *fh,
@@ -133,6 +140,20 @@ int __wrap_nfs3ds_object_find(struct gen *gen, const ctl_object *o, uint32_t epo
 	*h = (struct ds_reg_handle){.dh_len = sizeof(o->ino), .dh_uid = epoch, .dh_gid = epoch};
 	memcpy(h->dh_data, &o->ino, sizeof(o->ino));
 	return 0;
+}
+
+bool __wrap_ds_reg_has_generic(struct ds_reg *d);
+bool __wrap_ds_reg_has_generic(struct ds_reg *d)
+{
+	(void)d;
+	return true;
+}
+
+struct gen *__wrap_ds_reg_nfs3_of(struct ds_reg *d, uint32_t id);
+struct gen *__wrap_ds_reg_nfs3_of(struct ds_reg *d, uint32_t id)
+{
+	(void)d, (void)id;
+	return &g;
 }
 
 void __wrap_nfs3ds_answer(struct ds_reg_ctl *c, ctl_response *res);
@@ -246,6 +267,66 @@ START_TEST(a_server_that_is_gone_for_a_while_does_not_end_a_copy)
 }
 END_TEST
 
+/* A copy of which a WRITE got no answer. */
+static void unsure(uint64_t ino, uint64_t session)
+{
+	ck_assert_int_eq(begin(ino, session), CTL_OK);
+	ck_assert_int_eq(step(CTL_REBUILD_PULL, ino, session, 0), CTL_OK);
+	memset(target + MIB, 0xee, MIB);
+	lose(2, -ECONNRESET);
+	ck_assert_int_eq(step(CTL_REBUILD_PULL, ino, session, MIB), CTL_BAD_SESSION);
+}
+
+/* A copy that a client's write has missed. */
+static void missed(uint64_t ino, uint64_t session)
+{
+	struct ds_reg_handle h = {.dh_len = sizeof(ino)};
+	struct ds_reg_io io = {.di_off = MIB, .di_asked = MIB};
+
+	memcpy(h.dh_data, &ino, sizeof(ino));
+	ck_assert_int_eq(begin(ino, session), CTL_OK);
+	ck_assert(!nfs3ds_copy_note(NULL, TARGET, &h, &io));
+	io.di_err = -EIO;
+	nfs3ds_copy_noted(&io);
+	ck_assert_int_eq(step(CTL_REBUILD_PULL, ino, session, 0), CTL_BAD_SESSION);
+}
+
+START_TEST(copies_whose_jobs_are_over_make_room_for_others)
+{
+	for (uint64_t ino = 1; ino < COPIES; ino++)
+		unsure(ino, 1);
+	missed(COPIES, 2);
+	ck_assert_int_eq(begin(COPIES + 1, 1), CTL_OK);
+	ck_assert_uint_eq(atomic_load(&g.gn_ncopies), COPIES);
+	/* The oldest went. A session that begins at 0 refuses this offset. */
+	ck_assert_int_eq(begin(2, 2), CTL_OK);
+	ck_assert_int_eq(step(CTL_REBUILD_PULL, 2, 2, MIB), CTL_OK);
+	ck_assert_int_eq(begin(1, 2), CTL_OK);
+	ck_assert_int_eq(step(CTL_REBUILD_PULL, 1, 2, MIB), CTL_INVAL);
+	/* The one that missed a write goes when its turn comes. */
+	for (uint64_t ino = COPIES + 2; ino < 2 * COPIES - 2; ino++)
+		ck_assert_int_eq(begin(ino, 3), CTL_OK);
+	ck_assert_int_eq(begin(2 * COPIES - 2, 3), CTL_OK);
+	ck_assert_int_eq(begin(2 * COPIES - 1, 3), CTL_IO);
+}
+END_TEST
+
+START_TEST(copies_under_way_make_no_room)
+{
+	uint8_t key[NFS3DS_OBJECT_KEY] = {1};
+
+	holds = true;
+	begin(1, 1);
+	ck_assert(!nfs3ds_copy_end(&g, key)); /* it ends, but not under its step */
+	for (uint64_t ino = 2; ino <= COPIES; ino++)
+		ck_assert_int_eq(begin(ino, 1), CTL_OK);
+	ck_assert_int_eq(begin(COPIES + 1, 1), CTL_IO);
+	target_attr(held);
+	ck_assert_int_eq(said, CTL_BAD_SESSION);
+	ck_assert_int_eq(begin(COPIES + 1, 1), CTL_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("nfs3ds_copy");
@@ -255,6 +336,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_server_that_is_gone_for_a_while_does_not_end_a_copy, 0,
 			    sizeof(lost) / sizeof(lost[0]));
+	tcase_add_test(tc, copies_whose_jobs_are_over_make_room_for_others);
+	tcase_add_test(tc, copies_under_way_make_no_room);
 	suite_add_tcase(s, tc);
 	return unit_run(s);
 }
