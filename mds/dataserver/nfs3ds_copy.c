@@ -317,7 +317,7 @@ static void window_failed(struct nfs3ds_copy *cy, ctl_status status)
 static void nfs3ds_copy_change_failed(struct nfs3ds_copy *cy, int err)
 {
 	cy->cy_unsure = nfs3ds_copy_is_cut(err);
-	window_failed(cy, cy->cy_unsure	      ? CTL_BAD_SESSION
+	window_failed(cy, cy->cy_unsure	      ? CTL_REBUILDING
 			  : err == -ETIMEDOUT ? CTL_IO
 					      : nfs3ds_copy_status_of(err));
 }

@@ -30,6 +30,7 @@
  * least. Otherwise the target would be blamed for a source that hangs. */
 #define PATIENCE_MS  70000
 #define ANEW_MAX     4	  /* times that a copy begins again without getting further */
+#define ANEW_LAST    5	  /* the pause before that doubles so often */
 #define SILENT_FAILS 3	  /* after more failures the object is placed elsewhere */
 #define ORDERS_MS    5000 /* for older orders of the object */
 
@@ -63,7 +64,9 @@ static void end_done(struct lo_rebuild *rb, int err);
 static int t2_run(struct kv_op *op, struct kv_txn *t);
 static void t2_done(struct kv_op *op, int err);
 static enum lo_repair_why why_of(int err);
-static void job_anew(struct repair_job *j);
+static bool job_nfs3(const struct repair_job *j);
+static enum lo_repair_why stale_why(const struct repair_job *j);
+static void job_anew(struct repair_job *j, enum lo_repair_why why);
 static void job_fail(struct repair_job *j, enum lo_repair_why why);
 static int fail_run(struct kv_op *op, struct kv_txn *t);
 static void fail_done(struct kv_op *op, int err);
@@ -194,7 +197,8 @@ void repair_object(struct repair_job *j)
 		return;
 	}
 	j->since_ms = j->furthest = 0;
-	j->anew = 0;
+	j->anew = j->pauses = 0;
+	j->changed = false;
 	if (p.demote) {
 		j->begun = true; /* layouts may name the object */
 		job_fail(j, j->row.rr_why ? j->row.rr_why : LO_REPAIR_NO_ANSWER);
@@ -481,8 +485,8 @@ static void pull_done(struct lo_rebuild *rb, int err)
 
 	if (!err) {
 		pulled(j);
-	} else if (err == -ESTALE) {
-		job_anew(j);
+	} else if (err == -ESTALE || err == -ENOLINK) {
+		job_anew(j, err == -ESTALE ? stale_why(j) : LO_REPAIR_TARGET);
 	} else if (err == -EREMOTEIO) {
 		j->source++; /* another copy, or the first one again in a moment */
 		if (job_source(j, j->source) >= 0)
@@ -594,7 +598,7 @@ static void end_done(struct lo_rebuild *rb, int err)
 	struct repair_job *j = hash_entry(rb, struct repair_job, rb);
 
 	if (err == -ESTALE)
-		job_anew(j);
+		job_anew(j, stale_why(j));
 	else if ((err == -ETIMEDOUT || err == -EACCES) && job_patient(j))
 		job_later(j, AGAIN_MS, job_finish);
 	else if (err)
@@ -670,22 +674,48 @@ static enum lo_repair_why why_of(int err)
 				   : LO_REPAIR_TARGET;
 }
 
+static bool job_nfs3(const struct repair_job *j)
+{
+	struct ds_reg_server sv;
+
+	return ds_reg_get(j->m->m_dsc, j->ds, &sv) && sv.sv_nfs3;
+}
+
+/* What a session that has ended says about the server. A weft-ds that ends every session is bad for
+ * this file: a disk that refuses clients' writes does so. Sessions of an NFSv3 server are in this
+ * one. A size that is set ends them, or a write that missed the object. */
+static enum lo_repair_why stale_why(const struct repair_job *j)
+{
+	return job_nfs3(j) ? LO_REPAIR_CHANGED : LO_REPAIR_TARGET;
+}
+
 /* Begins again in this job: the session is gone, and with it the notes of what clients wrote.
- * Layouts name the object until the freeze has recalled them (begun stays set). A server that ends
- * every session is bad for this file: a disk that refuses clients' writes does so. */
-static void job_anew(struct repair_job *j)
+ * Layouts name the object until the freeze has recalled them (begun stays set). Where it does not
+ * get further, it ends with why, or with the fact that the file changed.
+ * Layouts never name an object on an NFSv3 server that is being rebuilt, so clients go on during a
+ * pause, and the file is not frozen all the time. For a weft-ds there is no pause: without a
+ * session clients' writes to it wait. */
+static void job_anew(struct repair_job *j, enum lo_repair_why why)
 {
 	if (j->rb.rb_off > j->furthest) {
 		j->furthest = j->rb.rb_off;
 		j->anew = 0;
+		j->changed = false;
 	}
+	j->changed |= why == LO_REPAIR_CHANGED;
 	if (j->anew++ == ANEW_MAX) {
-		job_fail(j, LO_REPAIR_TARGET);
+		job_fail(j, j->changed ? LO_REPAIR_CHANGED : why);
 		return;
 	}
 	j->session = 0;
 	j->since_ms = 0;
-	job_freeze(j);
+	if (!job_nfs3(j)) {
+		job_freeze(j);
+		return;
+	}
+	job_view(j, OP_REPAIR_RECALL);
+	job_later(j, AGAIN_MS << j->pauses, job_freeze);
+	j->pauses += j->pauses < ANEW_LAST;
 }
 
 static void job_fail(struct repair_job *j, enum lo_repair_why why)

@@ -32,8 +32,10 @@ struct repair_job {
 	/* saved: the progress in the row; since: when the wait for a server began */
 	uint64_t session, saved, since_ms, started_ms;
 	uint64_t orders; /* lo_order_pending */
-	/* anew: how often it began again since it got as far as furthest */
-	unsigned source, anew;
+	/* anew: how often it began again since it got as far as furthest; changed: once of these
+	 * because the file changed; pauses: how often before the pause is the longest */
+	unsigned source, anew, pauses;
+	bool changed;
 	uint64_t furthest;
 	enum lo_where where;
 	enum lo_repair_why why;

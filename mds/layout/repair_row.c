@@ -32,7 +32,7 @@ const char *lo_repair_why_text(enum lo_repair_why why)
 		[LO_REPAIR_NO_ANSWER] = "the data server did not answer",
 		[LO_REPAIR_TARGET] = "the data server failed",
 		[LO_REPAIR_FULL] = "the data server is full",
-		[LO_REPAIR_CHANGED] = "a write missed the object while it was rebuilt",
+		[LO_REPAIR_CHANGED] = "the file changed while the object was rebuilt",
 		[LO_REPAIR_LOST] = "no copy of it exists any more: it is lost",
 	};
 
@@ -275,6 +275,8 @@ static int step_err(ctl_status st)
 	case CTL_NOT_JOINED:
 	case CTL_STALE_INSTANCE:
 		return -ETIMEDOUT;
+	case CTL_REBUILDING:
+		return -ENOLINK;
 	default:
 		return -EIO;
 	}

@@ -87,7 +87,8 @@ int lo_repair_source(struct lo *lo, const struct lo_map *m, unsigned obj, unsign
 /* Runs one step (proto/ctl.x, ctl_rebuild_args) on the object's server. rb_done is called once, on
  * the calling loop, never from inside the call. 0; -ESTALE: the server does not know the session;
  * -EREMOTEIO: the source failed; -EACCES: the map's epoch is too old; -ENOSPC, -EIO: the target
- * fails; -ETIMEDOUT: it could not be reached. */
+ * fails; -ETIMEDOUT: it could not be reached; -ENOLINK: a change of the target, an NFSv3 server,
+ * got no answer, and the session waits for a BEGIN after a fence. */
 struct lo_rebuild {
 	uint64_t rb_ino;
 	uint16_t rb_incarnation;

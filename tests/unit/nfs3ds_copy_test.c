@@ -245,14 +245,14 @@ START_TEST(a_server_that_is_gone_for_a_while_does_not_end_a_copy)
 	ck_assert_int_eq(pull(1, MIB), CTL_NOT_JOINED);
 	/* a WRITE: the server may still do it, so a fence comes first */
 	lose(2, err);
-	ck_assert_int_eq(pull(1, MIB), CTL_BAD_SESSION);
+	ck_assert_int_eq(pull(1, MIB), CTL_REBUILDING);
 	ck_assert_int_eq(pull(1, MIB), CTL_BAD_SESSION);
 	ck_assert_int_eq(begin(1, 2), CTL_OK);
 	/* A session that begins at 0 refuses this offset. */
 	ck_assert_int_eq(pull(2, MIB), CTL_OK);
 	/* the SETATTR of the size: likewise */
 	lose(3, err);
-	ck_assert_int_eq(pull(2, 2 * MIB), CTL_BAD_SESSION);
+	ck_assert_int_eq(pull(2, 2 * MIB), CTL_REBUILDING);
 	ck_assert_int_eq(begin(1, 3), CTL_OK);
 	ck_assert_int_eq(pull(3, 2 * MIB), CTL_OK);
 	ck_assert(result.eof);
@@ -274,7 +274,7 @@ static void unsure(uint64_t ino, uint64_t session)
 	ck_assert_int_eq(step(CTL_REBUILD_PULL, ino, session, 0), CTL_OK);
 	memset(target + MIB, 0xee, MIB);
 	lose(2, -ECONNRESET);
-	ck_assert_int_eq(step(CTL_REBUILD_PULL, ino, session, MIB), CTL_BAD_SESSION);
+	ck_assert_int_eq(step(CTL_REBUILD_PULL, ino, session, MIB), CTL_REBUILDING);
 }
 
 /* A copy that a client's write has missed. */

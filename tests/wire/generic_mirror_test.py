@@ -610,6 +610,36 @@ def test_a_copy_that_gets_no_further_ends(w):
     equal(w, x.c, x.f, bytes(x.data))
 
 
+def steps_of(w):
+    return [f["step"] for f in json.loads(weft(w, "--json", "mirror", "status"))["running"]]
+
+
+def test_sizes_that_are_set_end_a_copy_and_do_not_make_its_server_bad(w):
+    """Clients may set sizes as often as they like. The file is not frozen each time at once."""
+    x = Wide("sizes", 4 * MB, "mirrors=2,group0=kind=weft,group1=kind=nfs3")
+    at = next(i for i, m in enumerate(x.o.mirrors) if int(m[0].user) >= 1 << 30)
+    before, pauses = servers(x.c, x.f), []
+    failed = lambda: w.metric("weft_mds_repair_failures_total") > 0  # noqa: E731
+    until = lambda what: eventually(lambda: steps_of(w) == [what] or failed(), 60,  # noqa: E731
+                                    f"the step {what}")
+    x.report(at)
+    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
+    until("copy")
+    while not failed():
+        x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
+                  setattr_(x.s, size=4 * MB + 1 + len(pauses) % 2), tries=1000)
+        until("recall")
+        began = time.monotonic()
+        until("copy")
+        pauses.append(time.monotonic() - began)
+    check(max(pauses) > 3, True, f"pauses that grow to 4 s: {pauses}")
+    waits = json.loads(weft(w, "--json", "mirror", "status"))["waiting"]
+    check([f["why"] for f in waits], ["the file changed while the object was rebuilt"])
+    eventually(lambda: whole(x.c, x.f), 60, "repair")
+    check(servers(x.c, x.f), before, "in its place")
+    equal(w, x.c, x.f, bytes(x.data) + bytes(1 + (len(pauses) - 1) % 2))
+
+
 def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
     """The write is under way to the copy, which has older bytes there than the source. Until the
     write is over, the copy counts for nothing."""
@@ -635,11 +665,7 @@ def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
     done = two.begin(putfh(x.f), write(s, 3 * MB, data, FILE_SYNC))
     check(held.held.wait(60), True, "the write is under way")
 
-    def step():
-        status = json.loads(weft(w, "--json", "mirror", "status"))
-        return [f["step"] for f in status["running"]]
-
-    eventually(lambda: step() == ["end"] or whole(x.c, x.f), 60, "all windows")
+    eventually(lambda: steps_of(w) == ["end"] or whole(x.c, x.f), 60, "all windows")
     check(whole(x.c, x.f), False, "it has not what was acknowledged")
     held.go.set()
     check(err(two.finish(done).status), "OK")
@@ -652,6 +678,7 @@ SETTINGS = {**truth_test.SETTINGS,
             "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
             "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"],
             "a_copy_waits_for_a_write_that_it_left_to_its": ["mds.repair_rate=2M"],
+            "sizes_that_are_set_end_a_copy_and_do_not_make_its_server": ["mds.repair_rate=1M"],
             # The server does not count as dead.
             "nor_does_a_server_that_refuses_connections_for_two": [
                 "mds.ds_refused=60s", "mds.ds_dead=60s", "ds.lease=15s", "mds.repair_wait=60s"]}
