@@ -10,11 +10,13 @@
  * deletion ends the session, and the copy begins again. So does a restart, because sessions are in
  * memory.
  *
- * A lost connection costs the step in progress, not the copy. A step that has changed nothing is
- * done again. If a WRITE or a SETATTR of the copy got no answer, the server may still execute it,
- * after a write of a client. Such a change is at or behind the cursor. So the session takes no step
- * until a BEGIN, which comes with a fence that refuses the late call. It then goes on at the
- * cursor, without its notes: nothing is under way, and the source has all that they covered.
+ * A lost connection, or a server that refuses connections, costs the step in progress, not the
+ * copy. A PULL or an END that has changed nothing is done again. If a WRITE or a SETATTR of the
+ * copy got no answer, the server may still execute it, after a write of a client. Such a change is
+ * at or behind the cursor. So the session takes no step until a BEGIN, which comes with a fence
+ * that refuses the late call. It then goes on at the cursor, without its notes: nothing is under
+ * way, and the source has all that they covered. A BEGIN that got no answer leaves the session so,
+ * too: the job thaws the file, and comes with another fence and another BEGIN.
  *
  * Everything runs on the first loop, except that any loop notes writes.
  */
@@ -567,14 +569,25 @@ static void nfs3ds_copy_pull(struct nfs3ds_copy *cy, const ctl_rebuild_args *a)
 
 /* ---- BEGIN and END ---- */
 
+/* If it is asked for again, what the session has copied stays. */
+static void nfs3ds_copy_begin_failed(struct nfs3ds_copy *cy, int err)
+{
+	ctl_status status = nfs3ds_copy_status_of(err);
+
+	if (status == CTL_NOT_JOINED)
+		cy->cy_unsure = true;
+	else
+		atomic_store(&cy->cy_dead, true);
+	step_end(cy, status);
+}
+
 /* What the copy finds equal from now on is on stable storage, and END notices any restart since. */
 static void synced(struct ds_reg_io *io, int err)
 {
 	struct nfs3ds_copy *cy = caa_container_of(io, struct nfs3ds_copy, cy_io);
 
 	if (err) {
-		atomic_store(&cy->cy_dead, true);
-		step_end(cy, nfs3ds_copy_status_of(err));
+		nfs3ds_copy_begin_failed(cy, err);
 		return;
 	}
 	/* the server restarted: what an earlier BEGIN's session wrote may be lost */
@@ -598,8 +611,7 @@ static void nfs3ds_copy_begun(struct nfs3ds_rpc *r)
 	struct nfs3ds_copy *cy = caa_container_of(r, struct nfs3ds_copy, cy_rpc);
 
 	if (!nfs3ds_sized(r)) {
-		atomic_store(&cy->cy_dead, true);
-		step_end(cy, nfs3ds_copy_status_of(nfs3ds_errno(r)));
+		nfs3ds_copy_begin_failed(cy, nfs3ds_errno(r));
 	} else if (r->gr_attr.fa_uid != cy->cy_h.dh_uid || r->gr_attr.fa_gid != cy->cy_h.dh_gid) {
 		/* the fence has not come yet, or another one has */
 		atomic_store(&cy->cy_dead, true);

@@ -196,7 +196,7 @@ void repair_object(struct repair_job *j)
 		job_move_step(&j->move, j->m, j->loop, j->ino, p.move, job_moved, j);
 		return;
 	}
-	j->since_ms = j->furthest = 0;
+	j->since_ms = j->furthest = j->rb.rb_off = 0;
 	j->anew = j->pauses = 0;
 	j->changed = false;
 	if (p.demote) {
@@ -416,6 +416,12 @@ static void begin_done(struct lo_rebuild *rb, int err)
 {
 	struct repair_job *j = hash_entry(rb, struct repair_job, rb);
 
+	if (err == -ETIMEDOUT && job_nfs3(j)) {
+		/* what was copied before stays (nfs3ds_copy.c) */
+		excl_end(&j->freeze, 0);
+		job_anew(j, LO_REPAIR_NO_ANSWER);
+		return;
+	}
 	if (err) {
 		job_fail(j, why_of(err));
 		return;

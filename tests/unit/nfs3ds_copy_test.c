@@ -277,6 +277,38 @@ static void unsure(uint64_t ino, uint64_t session)
 	ck_assert_int_eq(step(CTL_REBUILD_PULL, ino, session, MIB), CTL_REBUILDING);
 }
 
+START_TEST(a_begin_that_is_cut_does_not_end_a_copy)
+{
+	int err = -lost[_i];
+
+	ck_assert_int_eq(begin(1, 1), CTL_OK);
+	ck_assert_int_eq(pull(1, 0), CTL_OK);
+	lose(2, err);
+	ck_assert_int_eq(pull(1, MIB), CTL_REBUILDING);
+	/* its GETATTR, and its COMMIT */
+	for (unsigned n = 1; n <= 2; n++) {
+		lose(n, err);
+		ck_assert_int_eq(begin(1, 1 + n), CTL_NOT_JOINED);
+		ck_assert_int_eq(pull(1 + n, MIB), CTL_BAD_SESSION);
+	}
+	ck_assert_int_eq(begin(1, 4), CTL_OK);
+	/* A session that begins at 0 refuses this offset. */
+	ck_assert_int_eq(pull(4, MIB), CTL_OK);
+	ck_assert_int_eq(pull(4, 2 * MIB), CTL_OK);
+	ck_assert_int_eq(end(4), CTL_OK);
+	ck_assert_mem_eq(target, source, SIZE);
+}
+END_TEST
+
+START_TEST(a_begin_that_fails_ends_a_copy)
+{
+	unsure(1, 1);
+	lose(1, -EIO);
+	ck_assert_int_eq(begin(1, 2), CTL_IO);
+	ck_assert_uint_eq(atomic_load(&g.gn_ncopies), 0);
+}
+END_TEST
+
 /* A copy that a client's write has missed. */
 static void missed(uint64_t ino, uint64_t session)
 {
@@ -336,6 +368,9 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_server_that_is_gone_for_a_while_does_not_end_a_copy, 0,
 			    sizeof(lost) / sizeof(lost[0]));
+	tcase_add_loop_test(tc, a_begin_that_is_cut_does_not_end_a_copy, 0,
+			    sizeof(lost) / sizeof(lost[0]));
+	tcase_add_test(tc, a_begin_that_fails_ends_a_copy);
 	tcase_add_test(tc, copies_whose_jobs_are_over_make_room_for_others);
 	tcase_add_test(tc, copies_under_way_make_no_room);
 	suite_add_tcase(s, tc);
