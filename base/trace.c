@@ -31,6 +31,7 @@ struct ring {
 	uint64_t r_n;	    /* events so far; its thread's own */
 	uint64_t r_request; /* requests so far; likewise */
 	uint64_t r_number;
+	uint64_t r_cut; /* of trace_read, with the lock */
 	struct ring *r_next;
 	bool r_free;
 };
@@ -194,18 +195,24 @@ static uint64_t ring_newest(const struct ring *r)
 	return newest;
 }
 
-/* Leaves out events after newest: the reader may miss some of them, and has to see them next
- * time. */
-static bool slot_read(const struct ring *r, uint64_t i, uint64_t newest, struct trace_event *e)
+/*
+ * Events are read from all rings after the cuts of all rings. What a thread stored before it passed
+ * a request on was therefore stored when its ring is read, if the request_end of the other thread
+ * is before the cut. Of a request_end after the cut that does not hold: it is left to the next
+ * reader, who sees that it is behind the cut.
+ */
+static bool slot_read(const struct ring *r, uint64_t i, struct trace_event *e)
 {
 	struct slot *s = &r->r_slot[i];
 	uint64_t seq = atomic_load_explicit(&s->sl_seq, memory_order_acquire), w[WORDS];
 
-	if (!seq || seq & 1 || seq > newest)
+	if (!seq || seq & 1)
 		return false;
 	for (unsigned k = 0; k < WORDS; k++)
 		w[k] = atomic_load_explicit(&s->sl_word[k], memory_order_acquire);
 	if (atomic_load_explicit(&s->sl_seq, memory_order_relaxed) != seq)
+		return false;
+	if (seq > r->r_cut && w[W_KIND] == TRACE_request_end)
 		return false;
 	*e = (struct trace_event){
 		.te_ns = w[W_NS],
@@ -215,6 +222,7 @@ static bool slot_read(const struct ring *r, uint64_t i, uint64_t newest, struct 
 		.te_seq = seq,
 		.te_kind = (uint32_t)w[W_KIND],
 		.te_thread = (uint32_t)r->r_number,
+		.te_late = seq > r->r_cut,
 	};
 	return true;
 }
@@ -247,12 +255,11 @@ int trace_read(struct trace_event **out, size_t *n)
 	*n = 0;
 	pthread_mutex_lock(&lock);
 	*out = e = malloc((nrings * (mask + 1) + 1) * sizeof(*e));
-	for (struct ring *r = rings; e && r; r = r->r_next) {
-		uint64_t newest = ring_newest(r);
-
+	for (struct ring *r = rings; e && r; r = r->r_next)
+		r->r_cut = ring_newest(r);
+	for (struct ring *r = rings; e && r; r = r->r_next)
 		for (uint64_t i = 0; i <= mask; i++)
-			*n += slot_read(r, i, newest, &e[*n]);
-	}
+			*n += slot_read(r, i, &e[*n]);
 	pthread_mutex_unlock(&lock);
 	if (!e)
 		return -ENOMEM;

@@ -125,10 +125,18 @@ struct trace_event {
 	uint64_t te_ns, te_request, te_ino, te_v[3];
 	uint64_t te_seq;	     /* rises within a ring */
 	uint32_t te_kind, te_thread; /* te_thread: number of the ring */
+	bool te_late;		     /* stored after the cut */
 };
-/* Copies all events that are kept, by request and then by time. *out is malloc'd and the caller's.
- * Of each ring, it has all up to the newest that it has, but for those that were overwritten
- * meanwhile: so a reader that goes on behind the newest misses none. Any thread. 0, or -ENOMEM. */
+/*
+ * Copies all events that are kept, by request and then by time. *out is malloc'd and the caller's.
+ * Any thread. 0, or -ENOMEM.
+ *
+ * The cut is the newest event of each ring, noted for all rings before any is copied. All events up
+ * to it are there, but for those that were overwritten meanwhile. So a reader that goes on behind
+ * the newest event of each ring that is not late misses none. A request_end after the cut is left
+ * out: the request is under way. Where a request_end is there, what any thread did for the request
+ * before it is there as well, late or not.
+ */
 int trace_read(struct trace_event **out, size_t *n);
 const char *trace_kind_name(enum trace_kind kind);
 

@@ -24,7 +24,7 @@ struct group {
 	uint64_t g_first, g_end; /* g_end: when it was answered; 0: it is under way */
 	const struct trace_event *g_start;
 	bool g_ino; /* the inode that was asked for is among them */
-	bool g_new; /* it was answered after what the caller has seen */
+	bool g_new; /* answered after what the caller has seen; of request 0: some of it is */
 };
 
 struct query {
@@ -76,10 +76,18 @@ static bool wanted(const struct query *q, const struct group *g)
 	return !q->q_after || g->g_new;
 }
 
-/* Has the caller not seen it yet? */
+/* Has the caller not seen it yet? A late event is left to the next time. */
 static bool is_new(const struct query *q, const struct trace_event *e)
 {
+	if (e->te_late)
+		return false;
 	return e->te_thread >= THREADS || !q->q_after || e->te_seq > q->q_after[e->te_thread];
+}
+
+/* A request is shown whole. Of the events of no request, each is shown once. */
+static bool event_shown(const struct query *q, const struct trace_event *e)
+{
+	return e->te_request || (e->te_ino == q->q_ino && is_new(q, e));
 }
 
 static void group_add(struct query *q, const struct trace_event *e, size_t n)
@@ -87,7 +95,8 @@ static void group_add(struct query *q, const struct trace_event *e, size_t n)
 	struct group g = {.g_e = e, .g_n = n, .g_first = e->te_ns};
 
 	for (size_t i = 0; i < n; i++) {
-		/* Of events of no request, those of the file are shown. */
+		if (!event_shown(q, &e[i]))
+			continue;
 		if (!e->te_request && !g.g_ino)
 			g.g_first = e[i].te_ns;
 		g.g_ino |= e[i].te_ino == q->q_ino;
@@ -96,8 +105,7 @@ static void group_add(struct query *q, const struct trace_event *e, size_t n)
 		if (e[i].te_kind != TRACE_request_end && e[i].te_request)
 			continue;
 		g.g_end = e[i].te_ns;
-		if (e[i].te_request || e[i].te_ino == q->q_ino)
-			g.g_new |= is_new(q, &e[i]);
+		g.g_new |= is_new(q, &e[i]);
 	}
 	if (wanted(q, &g))
 		q->q_g[q->q_ng++] = g;
@@ -126,7 +134,7 @@ static int trace_choose(struct query *q)
 	if (q->q_after)
 		memcpy(q->q_next, q->q_after, THREADS * sizeof(*q->q_next));
 	for (size_t i = 0; i < q->q_n; i++)
-		if (q->q_e[i].te_thread < THREADS &&
+		if (q->q_e[i].te_thread < THREADS && !q->q_e[i].te_late &&
 		    q->q_e[i].te_seq > q->q_next[q->q_e[i].te_thread])
 			q->q_next[q->q_e[i].te_thread] = q->q_e[i].te_seq;
 	for (size_t i = 0; i < q->q_n; i++)
@@ -202,7 +210,7 @@ static json_t *group_json(const struct query *q, const struct group *g)
 	size_t shown = 0;
 
 	for (size_t i = 0; i < g->g_n && shown < EVENTS_MOST; i++) {
-		if (!g->g_e[i].te_request && g->g_e[i].te_ino != q->q_ino)
+		if (!event_shown(q, &g->g_e[i]))
 			continue;
 		batch_add(q, list, &g->g_e[i], g->g_first);
 		event_add(q, list, &g->g_e[i], g->g_first);

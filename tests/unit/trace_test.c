@@ -11,6 +11,22 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Called before each load of a reader: what other threads do then. */
+static void (*between)(void);
+
+static uint64_t load_after(const _Atomic uint64_t *p, memory_order order)
+{
+	if (between)
+		between();
+	return atomic_load_explicit(p, order);
+}
+
+#pragma push_macro("atomic_load_explicit")
+#undef atomic_load_explicit
+#define atomic_load_explicit(p, order) load_after(p, order)
+#include "base/trace.c"
+#pragma pop_macro("atomic_load_explicit")
+
 #define EVENTS 64u
 
 static void trace_setup(void)
@@ -120,20 +136,118 @@ START_TEST(a_reader_sees_whole_events_only)
 }
 END_TEST
 
+/* ---- a cut through several rings ---- */
+
+static void cut_setup(void)
+{
+	trace_open(4);
+}
+
+static struct ring *works, *answers;
+static uint64_t request, loads, works_at, answers_at;
+
+/* The event of a thread that has this ring. */
+static void cut_put(struct ring *r, enum trace_kind kind, uint64_t of)
+{
+	mine = r;
+	log_request = of;
+	trace_put(kind, request, 0, request, 0, 0);
+	log_request = 0;
+}
+
+/* One thread works for a request, and commits its batch; then another answers it. */
+static void cut_step(void)
+{
+	if (++loads == works_at) {
+		cut_put(works, TRACE_commit_batch, 0);
+		cut_put(works, TRACE_mutation_done, request);
+	}
+	if (loads == answers_at)
+		cut_put(answers, TRACE_request_end, request);
+}
+
+/* Returns whether the request's answer is seen as new behind *next, and sets that. */
+static bool cut_look(uint64_t *next)
+{
+	bool batch = false, mutation = false, end = false;
+	uint64_t from = *next;
+	struct trace_event *e;
+	size_t n = read_all(&e);
+
+	for (size_t i = 0; i < n; i++) {
+		if (e[i].te_thread == answers->r_number && !e[i].te_late && e[i].te_seq > *next)
+			*next = e[i].te_seq;
+		if (e[i].te_v[0] != request)
+			continue;
+		batch |= e[i].te_kind == TRACE_commit_batch;
+		mutation |= e[i].te_kind == TRACE_mutation_done;
+		if (e[i].te_kind == TRACE_request_end) {
+			ck_assert(!e[i].te_late);
+			end = e[i].te_seq > from;
+		}
+	}
+	ck_assert_msg(!end || (batch && mutation), "worked before load %ju, answered before %ju",
+		      (uintmax_t)works_at, (uintmax_t)answers_at);
+	free(e);
+	return end;
+}
+
+/* Work and answer come before each load of a reader, and each later one. */
+static void cut_between_all_loads(void)
+{
+	uint64_t next = 0, total;
+	unsigned early = 0, late = 0;
+
+	between = cut_step;
+	loads = works_at = answers_at = 0;
+	cut_look(&next);
+	total = loads;
+	for (works_at = 1; works_at <= total; works_at++)
+		for (answers_at = works_at; answers_at <= total; answers_at++) {
+			bool first;
+
+			request++;
+			loads = 0;
+			first = cut_look(&next);
+			while (loads < total)
+				cut_step();
+			ck_assert_int_ne(first, cut_look(&next));
+			*(first ? &early : &late) += 1;
+		}
+	ck_assert_uint_gt(early, 0);
+	ck_assert_uint_gt(late, 0);
+	between = NULL;
+}
+
+START_TEST(a_reader_sees_all_that_threads_did_for_a_request_before_its_answer)
+{
+	struct ring *one = ring_take(), *other = ring_take();
+
+	for (unsigned i = 0; i < 4; i++) {
+		cut_put(one, TRACE_io_start, 0);
+		cut_put(other, TRACE_io_start, 0);
+	}
+	works = one, answers = other;
+	cut_between_all_loads();
+	works = other, answers = one;
+	cut_between_all_loads();
+}
+END_TEST
+
 /* ---- GET /v1/trace ---- */
 
-static const char *after;
+static const char *after, *inode;
 
-/* The request has this argument only. */
+/* The request has these arguments. */
 enum MHD_Result MHD_lookup_connection_value_n(struct MHD_Connection *conn, enum MHD_ValueKind kind,
 					      const char *key, size_t key_len, const char **value,
 					      size_t *len)
 {
 	(void)conn, (void)kind, (void)key_len;
-	if (strcmp(key, "after") || !after)
+	*value = !strcmp(key, "after") ? after : !strcmp(key, "inode") ? inode : NULL;
+	if (!*value)
 		return MHD_NO;
-	*value = after;
-	*len = strlen(after);
+	*len = strlen(*value);
 	return MHD_YES;
 }
 
@@ -145,28 +259,36 @@ static void no_text(const struct trace_event *e, char out[TRACE_TEXT])
 	*out = '\0';
 }
 
-/* The ids of the requests that are answered after what was seen; goes on behind them. */
-static void answered(char ids[128])
+/* What was answered after what was seen; goes on behind it. The caller's reference. */
+static json_t *look(void)
 {
 	static char next[256];
 	struct http_reply rp = {0};
-	json_t *j, *r;
-	size_t i;
+	json_t *j;
 
 	trace_get(&rq, &rp, no_text);
 	ck_assert_int_eq(rp.rp_status, 200);
 	j = json_loads(rp.rp_body, 0, NULL);
 	ck_assert_ptr_nonnull(j);
+	snprintf(next, sizeof(next), "%s", json_string_value(json_object_get(j, "next")));
+	after = next;
+	free(rp.rp_body);
+	return j;
+}
+
+/* The ids of the requests. */
+static void answered(char ids[128])
+{
+	json_t *j = look(), *r;
+	size_t i;
+
 	*ids = '\0';
 	json_array_foreach(json_object_get(j, "requests"), i, r)
 	{
 		strcat(ids, " ");
 		strcat(ids, json_string_value(json_object_get(r, "request")));
 	}
-	snprintf(next, sizeof(next), "%s", json_string_value(json_object_get(j, "next")));
-	after = next;
 	json_decref(j);
-	free(rp.rp_body);
 }
 
 static void *answer_one(void *at)
@@ -207,6 +329,41 @@ START_TEST(a_follower_sees_each_answer_once_whatever_its_time)
 		ck_assert_msg(rp.rp_status == 400, "%s", bad[i]);
 		free(rp.rp_body);
 	}
+}
+END_TEST
+
+/* How many events of no request are shown, and the time of the first. */
+static size_t of_no_request(double *us, json_int_t *began)
+{
+	json_t *j = look(), *r = json_array_get(json_object_get(j, "requests"), 0),
+	       *e = json_object_get(r, "events");
+	size_t n = json_array_size(e);
+
+	ck_assert_uint_le(json_array_size(json_object_get(j, "requests")), 1);
+	ck_assert(!r || json_is_null(json_object_get(r, "request")));
+	*us = json_real_value(json_object_get(json_array_get(e, 0), "us"));
+	*began = json_integer_value(json_object_get(r, "began_ms"));
+	json_decref(j);
+	return n;
+}
+
+START_TEST(what_belongs_to_no_request_is_shown_once)
+{
+	json_int_t first, second;
+	double us;
+
+	inode = "7";
+	TRACE_AT(1000000000, fence, 7, 1, 0, 0);
+	TRACE_AT(1000000000, fence, 8, 1, 0, 0);
+	ck_assert_uint_eq(of_no_request(&us, &first), 1);
+	ck_assert_uint_eq(of_no_request(&us, &second), 0);
+	TRACE_AT(3000000000, fence, 8, 2, 0, 0);
+	ck_assert_uint_eq(of_no_request(&us, &second), 0);
+	TRACE_AT(5000000000, fence, 7, 2, 0, 0);
+	ck_assert_uint_eq(of_no_request(&us, &second), 1);
+	ck_assert(us == 0); /* the time begins with what is shown */
+	ck_assert_int_ge(second, first + 3900);
+	inode = NULL;
 }
 END_TEST
 
@@ -311,15 +468,19 @@ int main(void)
 		events_come_by_request_and_then_by_time,
 		a_reader_sees_whole_events_only,
 		a_follower_sees_each_answer_once_whatever_its_time,
+		what_belongs_to_no_request_is_shown_once,
 		no_two_requests_have_one_id,
 		an_id_is_read_as_it_is_written,
 		a_log_line_has_the_id_of_its_request,
 		NULL,
 	};
+	const TTest *const cut[] = {
+		a_reader_sees_all_that_threads_did_for_a_request_before_its_answer, NULL};
 	const TTest *const off[] = {nothing_is_traced_where_no_thread_keeps_events, NULL};
 	Suite *s = suite_create("trace");
 
 	unit_add(s, "on", trace_setup, NULL, 30, tests);
+	unit_add(s, "cut", cut_setup, NULL, 30, cut);
 	unit_add(s, "off", NULL, NULL, 30, off);
 	return unit_run(s);
 }
