@@ -39,6 +39,7 @@ struct ring {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list of rings */
 static struct ring *rings;
 static uint64_t nrings, mask; /* mask 0: nothing is traced */
+static uint64_t run;
 static _Thread_local struct ring *mine;
 _Thread_local uint64_t trace_last_ns;
 static pthread_key_t exit_key;
@@ -62,6 +63,12 @@ void trace_open(unsigned events)
 	if (events && pthread_key_create(&exit_key, ring_leave))
 		log_fatal("trace: no thread key");
 	mask = events ? size - 1 : 0;
+	run = clock_of(CLOCK_REALTIME);
+}
+
+uint64_t trace_run(void)
+{
+	return run;
 }
 
 /* Without the lock: to clear the memory takes time. */

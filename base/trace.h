@@ -120,6 +120,8 @@ void trace_put(enum trace_kind kind, uint64_t now_ns, uint64_t ino, uint64_t a, 
 /* An id that no other request of this process has: the ring's number and a counter. 0: nothing is
  * traced. */
 uint64_t trace_request(void);
+/* Differs between two runs of a daemon: when trace_open() was called, in ns since 1970. */
+uint64_t trace_run(void);
 
 struct trace_event {
 	uint64_t te_ns, te_request, te_ino, te_v[3];
@@ -148,8 +150,8 @@ uint64_t trace_id_parse(const char *text);
 
 /* trace_http.c: answers GET /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NEXT with
  * {"requests":[{"request","client","began_ms","us","whole","events":[{"us","thread","kind",
- * "inode","text"}]}],"next","left_out","kept"}. text puts an event into words. On the HTTP
- * thread. */
+ * "inode","text"}]}],"next","restarted","left_out","kept"}. restarted: NEXT is of an earlier run.
+ * text puts an event into words. On the HTTP thread. */
 #define TRACE_TEXT 512
 struct http_req;
 struct http_reply;

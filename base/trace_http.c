@@ -32,6 +32,7 @@ struct query {
 	/* the newest event of each thread that the caller has seen, and that it will have; q_after
 	 * may be NULL */
 	uint64_t *q_after, *q_next;
+	uint64_t q_run; /* of the daemon, in which the caller saw them; 0: it did not say */
 	bool q_by_addr;
 	size_t q_last;
 	void (*q_text)(const struct trace_event *e, char out[TRACE_TEXT]);
@@ -227,7 +228,7 @@ static json_t *group_json(const struct query *q, const struct group *g)
 			 "whole", g->g_start && g->g_end, "events", list);
 }
 
-/* The newest event of each thread: "1.5026-3.18". */
+/* The run, and the newest event of each thread: "0.1893456000123456789-1.5026-3.18". */
 static json_t *next_json(const struct query *q)
 {
 	char *text = NULL;
@@ -235,9 +236,11 @@ static json_t *next_json(const struct query *q)
 	FILE *f = open_memstream(&text, &len);
 	json_t *j;
 
-	for (unsigned t = 0, any = 0; f && t < THREADS; t++)
+	if (f)
+		fprintf(f, "0.%" PRIu64, trace_run());
+	for (unsigned t = 1; f && t < THREADS; t++)
 		if (q->q_next[t])
-			fprintf(f, "%s%u.%" PRIu64, any++ ? "-" : "", t, q->q_next[t]);
+			fprintf(f, "-%u.%" PRIu64, t, q->q_next[t]);
 	j = f && !fclose(f) ? json_string(text) : NULL;
 	free(text);
 	return j ? j : json_string("");
@@ -250,7 +253,8 @@ static json_t *trace_json(const struct query *q)
 
 	for (size_t i = from; i < q->q_ng; i++)
 		json_array_append_new(list, group_json(q, &q->q_g[i]));
-	return json_pack("{s:o, s:o, s:I, s:I}", "requests", list, "next", next_json(q), "left_out",
+	return json_pack("{s:o, s:o, s:b, s:I, s:I}", "requests", list, "next", next_json(q),
+			 "restarted", q->q_after && q->q_run != trace_run(), "left_out",
 			 (json_int_t)from, "kept", (json_int_t)q->q_n);
 }
 
@@ -298,7 +302,7 @@ static bool address_arg(const char *text, uint64_t out[2])
 	return true;
 }
 
-/* What next_json put. */
+/* What next_json put, maybe in an earlier run: then all events of this one are new. */
 static bool after_arg(const char *text, struct query *q)
 {
 	char *end = (char *)text;
@@ -317,7 +321,12 @@ static bool after_arg(const char *text, struct query *q)
 		q->q_after[thread] = seq;
 		text = *end ? end + 1 : end;
 	}
-	return q->q_after;
+	if (!q->q_after)
+		return false;
+	q->q_run = q->q_after[0];
+	if (q->q_run != trace_run())
+		memset(q->q_after, 0, THREADS * sizeof(*q->q_after));
+	return true;
 }
 
 /* Returns NULL, or what is wrong. */

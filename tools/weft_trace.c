@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_trace.c - weft trace: what a daemon did for requests, step by step. */
+#include "tools/http_get.h"
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -43,38 +44,77 @@ static void trace_table(const json_t *j)
 	json_array_foreach(json_object_get(j, "requests"), i, r) trace_one(r);
 }
 
+/* What -f begins a look with: the last answer's next. *after is the caller's. */
+static int trace_next(const json_t *j, char **after)
+{
+	const char *next = json_string_value(json_object_get(j, "next"));
+
+	free(*after);
+	*after = next ? strdup(next) : NULL;
+	if (*after)
+		return EXIT_DONE;
+	if (next)
+		fputs("weft: out of memory\n", stderr);
+	else
+		fprintf(stderr,
+			"weft: trace: %s is too old for --follow: its answer has no \"next\"\n",
+			weft_admin);
+	return EXIT_FAILED;
+}
+
+/* One look. *after: NULL at the first; trace_next() moves it on where follow is set. */
+static int trace_look(bool follow, char **after)
+{
+	const char *id = weft_option("id");
+	json_t *j;
+	int rc = weft_ask_with("GET", "/v1/trace", NULL, &j, "id", id, "client",
+			       weft_option("client"), "inode", weft_option("inode"), "last",
+			       *after ? NULL : weft_option("last"), "after", *after, NULL);
+
+	if (rc)
+		return rc;
+	if (json_is_true(json_object_get(j, "restarted")))
+		fputs("weft: the daemon was restarted: its request numbers begin again\n", stderr);
+	if (*after && j_num(j, "left_out"))
+		fprintf(stderr, "weft: %lld requests are left out here\n", j_num(j, "left_out"));
+	if (follow) {
+		rc = trace_next(j, after);
+	} else if (id && !json_array_size(json_object_get(j, "requests"))) {
+		fprintf(stderr, "weft: no events of request %s are kept\n", id);
+		rc = EXIT_FAILED;
+	}
+	if (!rc)
+		return weft_show(rc, j, trace_table);
+	json_decref(j);
+	return rc;
+}
+
+/* Returns when the daemon answers. */
+static void trace_wait(void)
+{
+	struct http_answer ha = {0};
+
+	do
+		nanosleep(&(struct timespec){1, 0}, NULL);
+	while (http_ask(weft_admin, "GET", "/v1/trace?last=1", NULL, &ha));
+	free(ha.ha_body);
+}
+
 int cmd_trace(char **args)
 {
 	bool follow = weft_option("follow");
-	const char *last = weft_option("last");
 	char *after = NULL;
 	int rc;
 
 	(void)args;
 	do {
-		json_t *j;
-
-		rc = weft_ask_with("GET", "/v1/trace", NULL, &j, "id", weft_option("id"), "client",
-				   weft_option("client"), "inode", weft_option("inode"), "last",
-				   after ? NULL : last, "after", after, NULL);
-		if (!rc && after && j_num(j, "left_out"))
-			fprintf(stderr, "weft: %lld requests are left out here\n",
-				j_num(j, "left_out"));
-		if (!rc && follow) {
-			free(after);
-			after = strdup(j_str(j, "next"));
-			rc = after ? 0 : EXIT_FAILED;
-		}
-		if (!rc && !weft_option("follow") && weft_option("id") &&
-		    !json_array_size(json_object_get(j, "requests"))) {
-			fprintf(stderr, "weft: no events of request %s are kept\n",
-				weft_option("id"));
-			json_decref(j);
-			return EXIT_FAILED;
-		}
-		rc = weft_show(rc, j, trace_table);
-		if (!rc && follow)
+		rc = trace_look(follow, &after);
+		if (rc == EXIT_NO_ANSWER && after) { /* it may be restarting */
+			trace_wait();
+			rc = EXIT_DONE;
+		} else if (!rc && follow) {
 			nanosleep(&(struct timespec){1, 0}, NULL);
+		}
 	} while (!rc && follow);
 	free(after);
 	return rc;

@@ -117,8 +117,8 @@
  *   GET    /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NEXT
  *          what was done for the newest requests, step by step (docs/tracing.md):
  *          {"requests":[{"request","client","began_ms","us","whole","events"}],"next",
- *          "left_out","kept"}. after: only requests that were answered later; the next request
- *          has next as its after
+ *          "restarted","left_out","kept"}. after: only requests that were answered later; the
+ *          next request has next as its after. restarted: after is of an earlier run
  *
  * Errors: {"error":"one line"} with 400 (the request makes no sense), 404 (no such path), 409
  * (valid, but impossible now), 500, 503 (the server is stopping).

@@ -276,10 +276,11 @@ static json_t *look(void)
 	return j;
 }
 
-/* The ids of the requests. */
-static void answered(char ids[128])
+/* The ids of the requests. Returns whether the daemon was restarted since the last look. */
+static bool answered(char ids[128])
 {
 	json_t *j = look(), *r;
+	bool restarted = json_is_true(json_object_get(j, "restarted"));
 	size_t i;
 
 	*ids = '\0';
@@ -289,6 +290,7 @@ static void answered(char ids[128])
 		strcat(ids, json_string_value(json_object_get(r, "request")));
 	}
 	json_decref(j);
+	return restarted;
 }
 
 static void *answer_one(void *at)
@@ -328,6 +330,26 @@ START_TEST(a_follower_sees_each_answer_once_whatever_its_time)
 		trace_get(&rq, &rp, no_text);
 		ck_assert_msg(rp.rp_status == 400, "%s", bad[i]);
 		free(rp.rp_body);
+	}
+}
+END_TEST
+
+START_TEST(all_of_a_new_run_is_new)
+{
+	/* Of an earlier run; of a daemon that named no run; of one that had no events. */
+	static const char *const old[] = {"0.1-1.999999", "1.999999", ""};
+	uint64_t at = 50;
+	char ids[128];
+
+	answer_one(&at);
+	ck_assert(!answered(ids));
+	ck_assert_str_eq(ids, " 1.1");
+	for (unsigned i = 0; i < sizeof(old) / sizeof(old[0]); i++) {
+		after = old[i];
+		ck_assert_msg(answered(ids), "%s", old[i]);
+		ck_assert_msg(!strcmp(ids, " 1.1"), "%s: %s", old[i], ids);
+		ck_assert(!answered(ids));
+		ck_assert_str_eq(ids, "");
 	}
 }
 END_TEST
@@ -468,6 +490,7 @@ int main(void)
 		events_come_by_request_and_then_by_time,
 		a_reader_sees_whole_events_only,
 		a_follower_sees_each_answer_once_whatever_its_time,
+		all_of_a_new_run_is_new,
 		what_belongs_to_no_request_is_shown_once,
 		no_two_requests_have_one_id,
 		an_id_is_read_as_it_is_written,

@@ -3,6 +3,7 @@
 """What weft trace shows of a request, in both daemons, and the probes beside it (docs/tracing.md).
 Prints TAP."""
 import contextlib
+import http.server
 import json
 import os
 import re
@@ -180,6 +181,27 @@ def test_follow_prints_requests_as_they_are_answered(w):
             p.kill()
 
 
+def test_follow_says_that_a_daemon_is_too_old(_w):
+    class Old(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.send_response(400 if "after=" in self.path else 200)
+            self.end_headers()
+            self.wfile.write(b'{"error":"after: expected a time"}' if "after=" in self.path else
+                             b'{"requests":[],"kept":0}')
+
+        def log_message(self, *_args):
+            pass
+    with http.server.HTTPServer(("127.0.0.1", 0), Old) as old:
+        threading.Thread(target=old.serve_forever, daemon=True).start()
+        admins["old"] = f"127.0.0.1:{old.server_port}"
+        try:
+            check(weft("trace", "-f", admin="old", rc=1),
+                  f'weft: trace: {admins["old"]} is too old for --follow: '
+                  'its answer has no "next"\n')
+        finally:
+            old.shutdown()
+
+
 def test_a_recall_is_shown_in_the_request_that_needs_it(w):
     c, d, fh, sid = made("recalled")
     got = settled(c, fh, sid)
@@ -308,6 +330,46 @@ def test_bpftrace_sees_what_weft_trace_shows(w):
     (r,) = traced("--id", f"{request >> 48}.{request & (1 << 48) - 1}")
     check(r["events"][-1]["text"].startswith("reply NFS4ERR_NOENT: SEQUENCE PUTFH LOOKUP"), True, r)
     return None
+
+
+# ---- a restart comes last: other tests open files, which the grace period refuses
+
+
+def until_created(p):
+    """The ids that a follower prints up to a CREATE."""
+    seen = []
+    for line in p.stdout:
+        if line.startswith("request "):
+            seen.append(line.split()[1])
+        if re.search("reply NFS4_OK: .* CREATE ", line):
+            return seen
+    raise harness.Failed(f"weft trace -f ended after {seen}")
+
+
+def test_follow_goes_on_when_the_daemon_is_restarted(w):
+    c = client()
+    for _ in range(100):  # the next run begins with numbers that this one had
+        c.ok(putfh(c.root()), getattr_("size"))
+    with tempfile.TemporaryFile("w+") as said, \
+            subprocess.Popen([os.path.join(BUILD, "weft"), "--admin", admins["mds"], "trace", "-f",
+                              "-n", "1"], stdout=subprocess.PIPE, stderr=said, text=True) as p:
+        limit = threading.Timer(60, p.kill)
+        limit.start()
+        try:
+            check(p.stdout.readline().startswith("request "), True)
+            c.mkdir(c.root(), "run1")
+            until_created(p)
+            w.restart()
+            c = client()
+            c.mkdir(c.root(), "run2")
+            seen = until_created(p)
+        finally:
+            limit.cancel()
+            p.kill()
+        said.seek(0)
+        lines = [x for x in said if "no answer from" not in x]
+    check(lines, ["weft: the daemon was restarted: its request numbers begin again\n"])
+    check(traced("-n", "1000")[0]["request"] in seen, True, seen)
 
 
 def main():
