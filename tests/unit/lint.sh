@@ -4,6 +4,7 @@
 # pages. A finding that is false has "cppcheck-suppress ID" above its line, with the reason.
 # tests/codespell-ignore lists names that codespell takes for misspelt words. Prints TAP.
 # A checker that finds nothing proves nothing: each is tried on a planted fault first.
+# tools/check-all counts failures, so it is tried as well: on a test that fails only once.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 
@@ -74,5 +75,39 @@ if command -v codespell >/dev/null; then
 else
 	skip "codespell finds no misspelt word" codespell
 fi
+
+# counted: what make_check of tools/check-all counts in $plant/build, by its own code.
+eval "$(sed -n '/^end() {/,/^}/p; /^make_check() {/,/^}/p' "$top/tools/check-all")"
+unset MAKEFLAGS MFLAGS
+counted() {
+	# shellcheck disable=SC2034 # make_check and end use them
+	local stage=tried began=0 built="" passed=0 failed=0 skipped=0 work=$plant/work
+
+	rm -rf "$work" "$plant/build/tests/"*.{log,trs} "$plant/build/before"
+	mkdir "$work"
+	make_check "$plant/build" 1 | sed -n 's/^== tried: \(.*\), [0-9]* s$/\1/p'
+}
+mkdir -p "$plant/build/tests"
+printf 'echo 1..1\necho ok 1 - sound\n' >"$plant/build/tests/sound.sh"
+printf '%s\n' 'echo 1..1' '[ ! -e before ] || { echo ok 1 - once; exit 0; }' \
+	': >before' 'echo not ok 1 - once' 'exit 1' >"$plant/build/tests/once.sh"
+cat >"$plant/build/Makefile" <<END
+check:
+	@for t in sound once; do sh "$top/build-aux/tap-driver.sh" --test-name \$\$t \\
+		--log-file tests/\$\$t.log --trs-file tests/\$\$t.trs --color-tests no \\
+		--enable-hard-errors yes --expect-failure no -- \\
+		env TEST_DISK=1 sh "$top/tests/netns" bash tests/\$\$t.sh; done
+	@! grep -qE '^:test-result: (FAIL|ERROR)' tests/*.trs
+END
+got=$(counted)
+[ "$got" = "1 passed, 1 failed, 0 skipped" ]
+report $? "a test that fails once has failed, and counts once"
+[ $failed = 0 ] || echo "# $got"
+[ "$(cat "$plant/work/failed")" = "$plant/build: FAIL: once 1 - once" ]
+report $? "the failure is named once"
+make() { command make "$@" || command make "$@"; }
+[ "$(counted)" = "2 passed, 0 failed, 0 skipped" ]
+report $? "a make that runs failed tests again would hide it"
+unset -f make
 echo "1..$n"
 exit $failed
