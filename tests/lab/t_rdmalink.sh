@@ -8,7 +8,7 @@ for program in rdma mkfs.ext4; do
 		exit 0
 	}
 done
-[ -x "$WEFT_BUILD/tests/wire/rdma/rdma_wire" ] || {
+[ -x "$WEFT_BUILD/tests/wirelib/rdma/rdma_wire" ] || {
 	skip "the test programs are not built (make check TESTS=)"
 	exit 0
 }

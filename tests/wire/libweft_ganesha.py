@@ -100,7 +100,7 @@ def main():
             and shutil.which("rpcbind") and os.geteuid() == 0):
         os.environ["LIBWEFT_NS"] = "1"
         os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
-    if not tap.built("tests/wire/weft_client") or os.environ.get("LIBWEFT_NS") != "1":
+    if not tap.built("tests/wirelib/weft_client") or os.environ.get("LIBWEFT_NS") != "1":
         tap.skip("nfs-ganesha and rpcbind are not here, or not root")
         return
     THE = Ganesha()

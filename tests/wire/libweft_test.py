@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """libweft (client/weft.h) against a live cluster. Prints TAP.
 
-tests/wire/weft_client does what a test's name says. This file does what happens to the server
+tests/wirelib/weft_client does what a test's name says. This file does what happens to the server
 meanwhile.
 """
 import os
@@ -18,7 +18,7 @@ import tap  # noqa: E402
 from harness import ADDR, BUILD, Client, Cluster, Failed, check  # noqa: E402
 from nfs41 import lookup, putfh, putrootfh, setattr_, setxattr  # noqa: E402
 
-PROGRAM = os.path.join(BUILD, "tests/wire/weft_client")
+PROGRAM = os.path.join(BUILD, "tests/wirelib/weft_client")
 THE = None
 
 
@@ -275,7 +275,7 @@ def test_small_files_are_read_and_written_where_the_server_wants():
 
 def main():
     global THE
-    if not tap.built("weft-mds", "weft-ds", "tests/wire/weft_client"):
+    if not tap.built("weft-mds", "weft-ds", "tests/wirelib/weft_client"):
         tap.skip("not built")
         return
     THE = Cluster(ds=4, settings=["mds.lease=4s"])

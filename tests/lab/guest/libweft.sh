@@ -35,7 +35,7 @@ speaks() { # MINOR TEST [VARIABLE...]
 	local minor=$1 name=$2
 	shift 2
 	check "4.$minor: $name" env WEFT_MINOR="$minor" "$@" \
-		timeout 60 "$BUILD/tests/wire/weft_client" "$LAB_SELF" "$name"
+		timeout 60 "$BUILD/tests/wirelib/weft_client" "$LAB_SELF" "$name"
 }
 for minor in 1 2; do
 	for name in names paths data many null; do

@@ -69,7 +69,7 @@ server() {
 	ds_complaints link
 	tail -5 /run/link.log | sed 's/^/#   /'
 }
-wire() { timeout -s KILL 100 "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" "$@"; }
+wire() { timeout -s KILL 100 "$BUILD/tests/wirelib/rdma/rdma_wire" "${args[@]}" "$@"; }
 client() {
 	local reads idle=
 	wait_flag uuid

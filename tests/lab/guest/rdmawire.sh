@@ -24,7 +24,7 @@ wire() {
 	local rc
 	local more=()
 	[ "$1" != -n ] || { more=(-n "$2"); shift 2; }
-	timeout "${WIRE_LIMIT:-$wire_limit}" "$BUILD/tests/wire/rdma/rdma_wire" "${args[@]}" \
+	timeout "${WIRE_LIMIT:-$wire_limit}" "$BUILD/tests/wirelib/rdma/rdma_wire" "${args[@]}" \
 		"${more[@]}" "$LAB_SELF" "$@"
 	rc=$?
 	[ $rc -le 1 ] || not_ok "rdma_wire $*: status $rc" # 1: it has said so
