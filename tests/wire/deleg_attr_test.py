@@ -131,15 +131,15 @@ def test_verify_and_nverify_ask_too(c):
     two = client()
     o = fresh(c, "f", D_WRITE)
     answers(c, o, change=o.change + 1, size=77)
-    check(err(settled(two, putfh(o.fh), verify(size=77)).status), "OK",
+    check(err(past_delay(two, putfh(o.fh), verify(size=77)).status), "OK",
           "VERIFY of the holder's size")
-    check(err(settled(two, putfh(o.fh), verify(size=10)).status), "NOT_SAME",
+    check(err(past_delay(two, putfh(o.fh), verify(size=10)).status), "NOT_SAME",
           "VERIFY of the server's size")
-    check(err(settled(two, putfh(o.fh), nverify(size=77)).status), "SAME",
+    check(err(past_delay(two, putfh(o.fh), nverify(size=77)).status), "SAME",
           "NVERIFY of the holder's size")
-    check(err(settled(two, putfh(o.fh), nverify(size=10)).status), "OK",
+    check(err(past_delay(two, putfh(o.fh), nverify(size=10)).status), "OK",
           "NVERIFY of the server's size")
-    check(err(settled(two, putfh(o.fh), verify(change=o.change)).status), "NOT_SAME",
+    check(err(past_delay(two, putfh(o.fh), verify(change=o.change)).status), "NOT_SAME",
           "VERIFY of the old change")
 
 
@@ -173,7 +173,7 @@ def test_a_holder_that_answers_nonsense_is_recalled(c):
         recall = c.on_callback
         c.on_callback = (lambda name, args, body=body, recall=recall: body if name == "GETATTR"
                          else recall(name, args))
-        r = settled(two, putfh(o.fh), getattr_("size", "change"))
+        r = past_delay(two, putfh(o.fh), getattr_("size", "change"))
         check(err(r.status), "OK", f"body {i}")
         check(r.results[-1].attrs.size, 10, f"body {i}")
         c.wait_callback("RECALL", 3)
@@ -215,7 +215,7 @@ def test_a_holder_that_returns_instead_of_answering(c):
         return None
     c.on_callback = on_callback
     began = time.monotonic()
-    check(settled(two, putfh(o.fh), getattr_("size")).results[-1].attrs.size, 20)
+    check(past_delay(two, putfh(o.fh), getattr_("size")).results[-1].attrs.size, 20)
     check(time.monotonic() - began < 2.5, True, f"took {time.monotonic() - began:.1f} s")
     # The thread that got the callback may run later than the operation that caused it.
     eventually(lambda: going, what="GETATTR")
@@ -234,7 +234,7 @@ def test_a_holder_that_delays_getattr_is_waited_for(c):
         n.append(name)
         return DELAY if n == ["GETATTR"] else answer(name, args)
     c.on_callback = on_callback
-    got = settled(two, putfh(o.fh), getattr_("size"))
+    got = past_delay(two, putfh(o.fh), getattr_("size"))
     check(err(got.status), "OK")
     # The server asks the holder again, or recalls: either gives true values.
     check(got.results[-1].attrs.size, 77 if "RECALL" not in n else 10, str(n))
@@ -357,7 +357,7 @@ def test_what_denies_the_holder_waits_and_is_denied(c):
                                            (D_READ, READ, READ))):
         o = take(c, make(c, f"f{i}"), kind, WANT_XOR)
         obey(c, open_(claim_deleg_cur_fh(o.deleg_stateid), acc | NO_DELEG))
-        check(err(settled(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, deny)).status),
+        check(err(past_delay(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG, deny)).status),
               "SHARE_DENIED")
         c.wait_callback("RECALL")
 
@@ -392,7 +392,7 @@ def test_a_file_another_removed_lives_with_the_opens_claimed(c):
     sids = []
     obey(c, before=lambda args: sids.append(
         c.ok(putfh(o.fh), open_(claim_deleg_cur_fh(o.deleg_stateid), BOTH | NO_DELEG)).stateid))
-    check(err(settled(two, putfh(c.d), remove("f")).status), "OK")
+    check(err(past_delay(two, putfh(c.d), remove("f")).status), "OK")
     c.ok(putfh(o.fh), write(sids[0], 0, b"still"), read(sids[0], 0, 5), close(sids[0]))
     c.until(lambda got: err(got.status) == "STALE", putfh(o.fh), getattr_("size"))
 

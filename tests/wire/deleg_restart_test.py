@@ -182,7 +182,7 @@ def test_what_a_holder_told_is_forgotten_with_the_operation(c):
     o = fresh(c, "f", D_WRITE)
     c.ok(putfh(o.fh), close(o.stateid))
     answers(c, o, change=o.change + 1, size=777)
-    r = settled(two, putfh(o.fh), getattr_("size"), setattr_(mode=0o640), getattr_("size"))
+    r = past_delay(two, putfh(o.fh), getattr_("size"), setattr_(mode=0o640), getattr_("size"))
     check([x.attrs.size for x in r.results if x.num == NUM["GETATTR"]], [777, 10])
 
 
@@ -239,7 +239,7 @@ def test_restart_delegations_are_reclaimed(c):
         # The reclaimed delegations are as good as any.
         after = got["w"]
         obey(c)
-        check(err(settled(two, putfh(wr.fh), open_(claim_fh(), BOTH | NO_DELEG)).status), "OK")
+        check(err(past_delay(two, putfh(wr.fh), open_(claim_fh(), BOTH | NO_DELEG)).status), "OK")
         if not after.recall:
             check(c.wait_callback("RECALL").stateid, after.deleg_stateid)
         check(err(c.ok(test_stateid(after.deleg_stateid)).statuses[0]), "BAD_STATEID")
@@ -315,7 +315,7 @@ def test_restart_changes_wait_for_what_is_reclaimed(c):
         for one in (c, two):
             one.ok(reclaim_complete())
         obey(c)
-        check(err(settled(two, putfh(wr.fh), setattr_(mode=0o600)).status), "OK")
+        check(err(past_delay(two, putfh(wr.fh), setattr_(mode=0o600)).status), "OK")
         check(c.wait_callback("RECALL").stateid, o.deleg_stateid)
 
 

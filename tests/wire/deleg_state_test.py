@@ -70,9 +70,9 @@ def test_locks_with_a_delegations_stateid(c):
     c.ok(putfh(o.fh), write(k, 0, b"x"))
     two = client()
     obey(c)
-    check(err(settled(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status), "DENIED")
+    check(err(past_delay(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status), "DENIED")
     c.ok(putfh(o.fh), locku(k, 0, 5))
-    check(err(settled(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status), "OK")
+    check(err(past_delay(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status), "OK")
 
 
 def test_locks_end_with_the_delegation_they_came_by(c):
@@ -89,7 +89,7 @@ def test_locks_end_with_the_delegation_they_came_by(c):
         if got.status:
             check(err(got.status), "LOCKS_HELD")
             continue
-        denied = err(settled(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status)
+        denied = err(past_delay(two, putfh(o.fh), lockt(WRITE_LT, 0, 1, b"him")).status)
         if claimed:
             check(denied in ("DENIED", "OK"), True)
             c.ok(putfh(o.fh), write(s, 0, b"x"))
@@ -249,7 +249,7 @@ def test_a_claimed_open_denies(c):
     o = fresh(c, "f", D_WRITE)
     c.ok(putfh(o.fh), close(o.stateid))
     obey(c, open_(claim_deleg_cur_fh(o.deleg_stateid), READ | NO_DELEG, WRITE))
-    check(err(settled(two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG)).status),
+    check(err(past_delay(two, putfh(o.fh), open_(claim_fh(), WRITE | NO_DELEG)).status),
           "SHARE_DENIED")
     c.wait_callback("RECALL")
 
@@ -301,7 +301,7 @@ def test_data_is_flushed_by_layouts_while_a_recall_is_under_way(c):
     o = take(c, make(c, "f"), D_WRITE, WANT_XOR)
     obey(c, layoutget(o.deleg_stateid, IO_RW), layoutreturn(CURRENT),
          write(o.deleg_stateid, 0, b"flushed", FILE_SYNC))
-    got = settled(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG), read(CURRENT, 0, 7))
+    got = past_delay(two, putfh(o.fh), open_(claim_fh(), READ | NO_DELEG), read(CURRENT, 0, 7))
     check(got.results[-1].data, b"flushed")
     c.wait_callback("RECALL")
     c.ok(putrootfh())
@@ -375,7 +375,7 @@ def test_answers_to_a_recall(c):
         o = fresh(c, f"f{i}", D_WRITE)
         c.ok(putrootfh())  # it has the reply: else there is a pause of half a second after each
         obey(c, answers=answers)
-        got = settled(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG))
+        got = past_delay(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG))
         check(err(got.status), "OK", str(answers))
         c.ok(putrootfh())
         check(c.status_flags & REVOKED, 0, f"{answers}: revoked")

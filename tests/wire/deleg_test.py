@@ -455,7 +455,7 @@ class Racer:
     def look(self, f):
         """What GETATTR says of change and mtime, and between which times."""
         since = time.monotonic()
-        got = settled(self.c, putfh(f), getattr_("change", "time_modify"))
+        got = past_delay(self.c, putfh(f), getattr_("change", "time_modify"))
         self.seen.append((f, since, time.monotonic(),
                           (got.results[-1].attrs.change, got.results[-1].attrs.time_modify)))
 
@@ -470,7 +470,7 @@ class Racer:
                                           (WRITE, 0), (READ, WANT_ANY), (BOTH, NO_DELEG),
                                           (READ, WANT_READ | WANT_XOR),
                                           (BOTH, WANT_WRITE | WANT_XOR)))
-            got = settled(self.c, putfh(f), open_(claim_fh(), acc | want), getattr_("type"))
+            got = past_delay(self.c, putfh(f), open_(claim_fh(), acc | want), getattr_("type"))
             if got.status:
                 raise Failed(f"OPEN: {err(got.status)}")
             o, now = got.results[2], time.monotonic()
@@ -566,7 +566,7 @@ def test_many_holders_are_all_recalled(c):
         held.append(one)
     s = c.ok(putfh(f), open_(claim_fh(), READ | NO_DELEG)).stateid
     no_callback(*held)
-    it = settled(c, putfh(f), setattr_(size=3))
+    it = past_delay(c, putfh(f), setattr_(size=3))
     check((err(it.status), len(returned)), ("OK", 50))
     for one in held:
         one.wait_callback("RECALL", 1)
@@ -607,7 +607,7 @@ def test_the_holder_never_waits_for_itself(c):
                 took.append((got.results[-1].op, err(got.status), time.monotonic() - began < 0.5))
                 given += [got.results[-1].deleg] if x.num == NUM["OPEN"] and not got.status else []
         obey(c, getattr_(*WATCHED), before=before)
-        check(err(settled(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG)).status), "OK")
+        check(err(past_delay(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG)).status), "OK")
         c.wait_callback("RECALL")
         for name, status, fast in took:
             check((status in (("OK", "DELAY") if name == "OPEN" else ("OK",)), fast), (True, True),
@@ -624,9 +624,9 @@ def test_no_new_delegations_while_a_writer_waits(c):
     obey(c, before=lambda args: time.sleep(0.3))
     it = later(two, putfh(o.fh), open_(claim_fh(), BOTH | NO_DELEG))
     c.wait_callback("RECALL")
-    got = settled(three, putfh(o.fh), open_(claim_fh(), READ | WANT_READ)).results[-1]
+    got = past_delay(three, putfh(o.fh), open_(claim_fh(), READ | WANT_READ)).results[-1]
     refused(got, CONTENTION)
-    refused(settled(three, putfh(o.fh), want_delegation(WANT_READ)).results[-1], CONTENTION)
+    refused(past_delay(three, putfh(o.fh), want_delegation(WANT_READ)).results[-1], CONTENTION)
     check(err(it.result().status), "OK")
     no_callback(three)
 

@@ -46,7 +46,7 @@ class Later:
         return self.value
 
 
-def settled(c, *ops, **how):
+def past_delay(c, *ops, **how):
     """The compound, sent again while the server says DELAY."""
     return c.until(lambda got: err(got.status) != "DELAY", *ops,
                    **{"tries": 400, "pause": 0.02, **how})
@@ -76,13 +76,13 @@ def living(clients):
 
 
 def later(c, *ops):
-    return Later(lambda: settled(c, *ops))
+    return Later(lambda: past_delay(c, *ops))
 
 
 def quick(c, *ops, want="OK"):
     """The server does it at once, and does not wait for a holder."""
     began = time.monotonic()
-    got = settled(c, *ops)
+    got = past_delay(c, *ops)
     check(err(got.status), want, got.results[-1].op)
     check(time.monotonic() - began < 0.7, True,
           f"{got.results[-1].op}: took {time.monotonic() - began:.2f} s")
