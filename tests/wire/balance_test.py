@@ -14,10 +14,10 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from steps import lay  # noqa: E402
-from data_test import content, layout_of  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 from move_test import Striped, ask, fsck, racks, still, weft, writing, RACKS  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import MB, QUICK, bytes_of, servers  # noqa: E402
+from mirrored import QUICK, bytes_of, servers  # noqa: E402
 from steer_test import stats  # noqa: E402
 
 FILES = 16

@@ -18,7 +18,7 @@ from steps import data_server, lay, reclaim  # noqa: E402
 sys.path.insert(0, os.path.join(SRC, "tests/compat"))
 import join4  # noqa: E402
 import shape  # noqa: E402
-from data_test import MB, content, layout_of  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 

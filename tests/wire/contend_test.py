@@ -14,8 +14,9 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import (  # noqa: E402
-    layout_of, MB, bytes_of, equal, servers, stopped, uuid_of, whole)
+from files import MB  # noqa: E402
+from mirrored import bytes_of, equal, servers, stopped, uuid_of, whole  # noqa: E402
+from repair_test import layout_of  # noqa: E402
 
 BLOCK = 4096
 

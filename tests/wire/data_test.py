@@ -14,8 +14,8 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay, one_server, returns_when_recalled, striped  # noqa: E402
 from nfs41 import err, op  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 
-MB = 1 << 20
 struct_time = lambda sec, nsec: u64(sec) + u32(nsec)
 SHAPES = ("stripes=1", "stripes=2,mirrors=2,unit=1M", "stripes=4,unit=1M", "mirrors=2")
 DS_NAMES = ("ds1", "ds2", "ds3", "ds4")
@@ -46,25 +46,6 @@ class Place:
             c.ok(putfh(f), write(s, at + off, data[off:off + MB], UNSTABLE))
         c.ok(putfh(f), commit())
         return s, f
-
-
-def content(c, f, sid=ANON, offset=0, length=MAX64):
-    """The file's bytes through the metadata server. It asks again where the server says DELAY."""
-    out = b""
-    while length:
-        got = c.until(lambda got: err(got.status) != "DELAY", putfh(f),
-                      read(sid, offset + len(out), min(MB, length)), tries=200)
-        check(err(got.status), "OK", "READ")
-        r = got.results[-1]
-        out += r.data
-        length -= len(r.data)
-        if r.eof:
-            break
-    return out
-
-
-def layout_of(c, f):
-    return json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)
 
 
 def on_every_mirror(c, f, sid, size):

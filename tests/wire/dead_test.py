@@ -17,9 +17,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
-from data_test import content, layout_of  # noqa: E402
+from files import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import servers, states, uuid_of  # noqa: E402
+from mirrored import servers, states, uuid_of  # noqa: E402
 
 MB = 1 << 20
 # Leases are long, so that nothing that these tests see comes from a lease that runs out.

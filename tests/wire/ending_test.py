@@ -19,7 +19,7 @@ from harness import *  # noqa: E402,F403
 from steps import data_server, lay  # noqa: E402
 from dead_test import weft  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import stopped  # noqa: E402
+from mirrored import stopped  # noqa: E402
 
 ACCES = 13
 ADMIN, USER_C, OTHER_C = "127.0.0.1", "127.0.0.2", "127.0.0.3"

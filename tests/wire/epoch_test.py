@@ -13,7 +13,7 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay, returns_when_recalled  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import servers, stopped  # noqa: E402
+from mirrored import servers, stopped  # noqa: E402
 
 ACCES = 13
 OTHER = auth_sys(1000, 1000)

@@ -13,7 +13,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from repair_test import MB, Wide, equal, servers, settings, uuid_of, whole  # noqa: E402
+from files import MB  # noqa: E402
+from mirrored import Wide, equal, servers, uuid_of, whole  # noqa: E402
+from repair_test import settings  # noqa: E402
 
 ROUNDS = 200 if os.environ.get("WEFT_SOAK") else 3
 TRIES = 300

@@ -17,7 +17,7 @@ from nfs41 import err  # noqa: E402
 from contend_test import (  # noqa: E402
     BLOCK, Shared, compared, contended, crossed, made, two_writers)
 from dead_test import server  # noqa: E402
-from repair_test import equal, servers, states, uuid_of, whole  # noqa: E402
+from mirrored import equal, servers, states, uuid_of, whole  # noqa: E402
 
 ACCES, IO, NXIO = 13, 5, 6
 LATER = "DELAY", "LAYOUTTRYLATER", "RECALLCONFLICT"

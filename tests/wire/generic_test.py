@@ -16,8 +16,8 @@ import nfs3  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay, one_server  # noqa: E402
-from groups_test import log_of, rows, weft  # noqa: E402
-from data_test import layout_of  # noqa: E402
+from tool import log_of, rows, weft  # noqa: E402
+from files import layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 POOL = 8

@@ -15,21 +15,10 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import lay, one_server, returns_when_recalled, revoked  # noqa: E402
 from nfs41 import err  # noqa: E402
+from tool import log_of, rows, weft  # noqa: E402
 
 NAMES = ["ds1", "ds2", "ds3", "ds4"]
 POLICY = "weft.policy"
-
-
-def weft(w, *args, rc=0):
-    """stdout of weft. Where it refuses, the line that says why."""
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{w.dir}/run/mds.sock",
-                           *args], capture_output=True, text=True, timeout=30, check=False)
-    check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout}{done.stderr}")
-    return done.stderr if rc else done.stdout
-
-
-def rows(w):
-    return {r["name"]: r for r in json.loads(weft(w, "ds", "list", "--json"))["ds"]}
 
 
 @contextlib.contextmanager
@@ -67,11 +56,6 @@ def apart(c, fh, rack=lambda ds: int(ds[2]) // 3):
     """Copies of every stripe are in different racks."""
     for copies in zip(*where(c, fh)):
         check(len({rack(ds) for ds in copies}), len(copies), f"copies on {copies}")
-
-
-def log_of(w):
-    with open(os.path.join(w.dir, "log/mds.log"), encoding="utf-8") as f:
-        return f.read()
 
 
 # ---- servers

@@ -13,11 +13,10 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server  # noqa: E402
-from data_test import content, layout_of  # noqa: E402
+from steps import data_server, settled  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import (MB, QUICK, Wide, Writer, bytes_of, equal, servers,  # noqa: E402
-                         settled, states, whole)
+from mirrored import QUICK, Wide, Writer, bytes_of, equal, servers, states, whole  # noqa: E402
 
 RACKS = {"ds1": "rack=a", "ds2": "rack=a", "ds3": "rack=b", "ds4": "rack=b"}
 

@@ -14,7 +14,9 @@ from failing_test import on_ext4, own_mounts, run  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import MB, Wide, servers, uuid_of, weft  # noqa: E402
+from files import MB  # noqa: E402
+from mirrored import Wide, servers, uuid_of  # noqa: E402
+from repair_test import weft  # noqa: E402
 
 ACCES = 13
 

@@ -13,13 +13,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server  # noqa: E402
+from steps import data_server, settled  # noqa: E402
 from foreign import Foreign  # noqa: E402
-from groups_test import rows, weft  # noqa: E402
+from tool import rows, weft  # noqa: E402
 from nfs3 import EXPORTS  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from repair_test import MB, Wide, servers, settled, states  # noqa: E402
+from files import MB  # noqa: E402
+from mirrored import Wide, servers, states  # noqa: E402
 
 LEASE_S = 3
 # The metadata server's own limit for a confirmation is five seconds more than a lease. It is for

@@ -18,73 +18,10 @@ import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay, one_server, settled, striped  # noqa: E402
-from data_test import content, layout_of  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-
-MB = 1 << 20
-QUICK = ["mds.repair_files=4", "mds.repair_wait=4s", "mds.lease=5s"]
-
-
-def states(c, f):
-    return [o["state"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]]
-
-
-def servers(c, f):
-    return [o["ds"] for m in layout_of(c, f)["mirrors"] for o in m["objects"]]
-
-
-def whole(c, f):
-    return set(states(c, f)) == {"in-sync"}
-
-
-def bytes_of(w, c, f):
-    """What each object holds, from the stores."""
-    out = []
-    for m in layout_of(c, f)["mirrors"]:
-        for o in m["objects"]:
-            with open(os.path.join(w.dir, o["ds"], o["object"]), "rb") as p:
-                out.append(p.read())
-    return out
-
-
-def equal(w, c, f, want=None):
-    got = bytes_of(w, c, f)
-    check([g == got[0] for g in got], [True] * len(got), "copies are equal byte for byte")
-    if want is not None:
-        check(got[0] == want, True, "and hold what was written")
-
-
-class Wide:
-    """A client with a mirrored file, which it writes straight to the data servers."""
-
-    def __init__(self, name, size=3 * MB, policy="mirrors=2"):
-        self.c = client()
-        self.d = self.c.mkdir(self.c.root(), name)
-        self.c.ok(putfh(self.d), setxattr("weft.policy", policy))
-        self.s, self.f = self.c.open(self.d, "f")
-        self.data = bytearray(random.Random(name).randbytes(size))
-        self.open_layout()
-        for off in range(0, size, MB):
-            check(self.write(off, bytes(self.data[off:off + MB])), [0] * len(self.o.mirrors))
-
-    def open_layout(self):
-        self.o = settled(self.c, self.f, self.s)
-        self.ds = [data_server(self.c, m[0]) for m in self.o.mirrors]
-
-    def write(self, off, data):
-        self.data[off:off + len(data)] = data
-        return [ds.write(m[0].fhs[0], off, data).status for ds, m in zip(self.ds, self.o.mirrors)]
-
-    def give_back(self):
-        self.c.ok(putfh(self.f), layoutreturn(self.o.stateid))
-        for ds in self.ds:
-            ds.close()
-
-    def report(self, mirror, status=5, what="WRITE"):
-        self.c.ok(putfh(self.f),
-                  layouterror(self.o.stateid,
-                              [(self.o.mirrors[mirror][0].deviceid, status, NUM[what])]))
-
+from mirrored import (QUICK, Wide, Writer, bytes_of, equal, servers, states, stopped,  # noqa: E402
+                      uuid_of, whole, x_ino)
 
 def test_a_copy_that_missed_a_write_heals_in_place(w):
     x = Wide("place")
@@ -104,12 +41,6 @@ def test_a_copy_that_missed_a_write_heals_in_place(w):
     check(len(settled(x.c, x.f, x.s).mirrors), 2)
     time.sleep(0.3)
     check(x.c.attrs(x.f, "time_modify").time_modify, mtime, "what was copied is no write")
-
-
-def uuid_of(c, f, name):
-    import uuid
-    return next(uuid.UUID(o["id"]).bytes for m in layout_of(c, f)["mirrors"]
-                for o in m["objects"] if o["ds"] == name)
 
 
 def test_a_server_that_comes_back_gets_what_it_missed(w):
@@ -162,49 +93,6 @@ def test_one_that_stays_away_is_replaced(w):
     old = [p for _, _, names in os.walk(os.path.join(w.dir, name, "objects"))
            for p in names if p.startswith(f"{x_ino(x):016x}.")]
     check(old, [], "the old object is deleted")
-
-
-def x_ino(x):
-    return layout_of(x.c, x.f)["inode"]
-
-
-class Writer(threading.Thread):
-    """Writes through layouts or the metadata server until the test stops it. x.data has the
-    acknowledged writes."""
-
-    def __init__(self, x):
-        super().__init__()
-        self.x, self.over, self.n, self.why, self.rebuilding = x, False, 0, None, 0
-
-    def one(self, rnd):
-        x = self.x
-        got = x.c.call(putfh(x.f), layoutget(x.s))
-        off, data = rnd.randrange(len(x.data) - 9000), rnd.randbytes(rnd.randrange(1, 9000))
-        if got.status:
-            if err(got.status) not in ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY"):
-                self.why = err(got.status)
-            time.sleep(0.02)
-            return
-        x.open_layout()
-        results = x.write(off, data)
-        self.rebuilding += "rebuilding" in states(x.c, x.f)
-        while any(results):  # fenced, or put off: done again under a new layout, as a client does
-            x.c.call(putfh(x.f), layoutreturn(x.o.stateid))
-            for ds in x.ds:
-                ds.close()
-            time.sleep(0.05)
-            x.open_layout()
-            results = x.write(off, data)
-        x.give_back()
-        self.n += 1
-
-    def run(self):
-        rnd = random.Random(7)
-        try:
-            while not self.over and not self.why:
-                self.one(rnd)
-        except Exception as e:  # noqa: BLE001
-            self.why = e
 
 
 def test_writes_go_on_while_it_is_repaired(w):
@@ -310,17 +198,6 @@ def fenced_off(w, x, off, data):
     got = bytes_of(w, x.c, x.f)
     check([g[off:off + len(data)] == data for g in got], [True, False], "one has it")
     check(whole(x.c, x.f), True, "and may get it from the client still")
-
-
-@contextlib.contextmanager
-def stopped(w, name):
-    """A data server that does nothing until the end, or until the test calls what this yields."""
-    pid = int(open(os.path.join(w.dir, "run", name + ".pid")).read())
-    try:
-        stand_still(pid)
-        yield lambda: os.kill(pid, signal.SIGCONT)
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_client_that_dies_in_the_middle_of_a_write_through_the_metadata_server_does_too(w):

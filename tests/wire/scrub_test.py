@@ -16,9 +16,10 @@ import harness  # noqa: E402
 import metric  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from data_test import content, layout_of  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import MB, Wide, equal, servers, settled, states, whole  # noqa: E402
+from steps import settled  # noqa: E402
+from mirrored import Wide, equal, servers, states, whole  # noqa: E402
 
 SETTINGS = ["mds.repair_files=4", "mds.repair_wait=20s", "mds.lease=5s"]
 

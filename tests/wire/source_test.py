@@ -19,7 +19,8 @@ from nfs41 import clone, copy, err  # noqa: E402
 from contend_test import BLOCK, compared, contended, made, two_writers  # noqa: E402
 from first_test import cross, crossed_writers, through  # noqa: E402
 from move_test import weft  # noqa: E402
-from repair_test import MB, equal, servers, stopped, whole  # noqa: E402
+from files import MB  # noqa: E402
+from mirrored import equal, servers, stopped, whole  # noqa: E402
 from restripe_test import restriping  # noqa: E402
 
 XFS = None  # a folder on it

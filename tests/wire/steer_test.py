@@ -9,7 +9,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
-from groups_test import rows, weft  # noqa: E402
+from tool import rows, weft  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import lay  # noqa: E402
 

@@ -9,11 +9,11 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from steps import again  # noqa: E402
-from data_test import content, layout_of  # noqa: E402
+from steps import again, settled  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from repair_test import (MB, QUICK, Wide, equal, servers, settled, states, uuid_of,  # noqa: E402
-                         weft, whole, x_ino)
+from mirrored import QUICK, Wide, equal, servers, states, uuid_of, whole, x_ino  # noqa: E402
+from repair_test import weft  # noqa: E402
 
 
 def at_of(x, name):

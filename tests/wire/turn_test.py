@@ -12,7 +12,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
-from data_test import layout_of  # noqa: E402
+from files import layout_of  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import settled  # noqa: E402
 from many_test import SANITIZED, anon, mds_pid  # noqa: E402

@@ -10,7 +10,7 @@ import time
 import harness
 import nfs3
 from harness import eventually
-from groups_test import rows, weft
+from tool import rows, weft
 
 FIRST_PORT = 910
 POOL = 24
