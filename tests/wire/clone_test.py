@@ -18,7 +18,7 @@ from harness import *  # noqa: E402,F403
 from steps import (data_server, lay, one_server, reclaim, returns_when_recalled,  # noqa: E402
                    striped)
 from nfs41 import err, op  # noqa: E402
-from scrub_test import name_of, object_path, without  # noqa: E402
+from mirrored import name_of, object_path, without  # noqa: E402
 
 XFS = None  # a folder on it
 

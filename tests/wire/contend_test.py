@@ -14,90 +14,14 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
-from files import MB  # noqa: E402
-from mirrored import bytes_of, equal, servers, stopped, uuid_of, whole  # noqa: E402
-from repair_test import layout_of  # noqa: E402
-
-BLOCK = 4096
-
+from files import MB, layout_of  # noqa: E402
+from mirrored import (BLOCK, Shared, bytes_of, compared, contended, crossed, equal,  # noqa: E402
+                      made, servers, stopped, two_writers, uuid_of, whole)
 
 def settings(name):
     calm = ["mds.lease=20s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"]
     return [*calm, "mds.repair_files=4", "mds.recall_deadline=20s", "mds.repair_wait=1s",
             *(["mds.grace=60s"] if "restart" in name else [])]
-
-
-class Shared:
-    """One client with the file open. It returns its layout at each recall."""
-
-    def __init__(self, f, c=None):
-        self.c, self.f = c or client(), f
-        got = self.c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f),
-                           open_(claim_fh(), BOTH | NO_DELEG), tries=400)
-        self.s = got.results[-1].stateid
-        self.obey()
-
-    def obey(self):
-        def on_callback(name, args):
-            if name == "LAYOUTRECALL":
-                threading.Thread(target=self.c.call,
-                                 args=(putfh(self.f), layoutreturn(args.stateid)),
-                                 daemon=True).start()
-            return 0
-        self.c.on_callback = on_callback
-
-    def lay(self, iomode=IO_RW):
-        self.o = settled(self.c, self.f, self.s, iomode)
-        self.ds = [data_server(self.c, m[0]) for m in self.o.mirrors]
-        return self
-
-    def first(self):
-        """The server that the client reads."""
-        return max((m[0] for m in self.o.mirrors), key=lambda ds: ds.efficiency).deviceid
-
-    def write(self, deviceid, off, data):
-        at = [m[0].deviceid for m in self.o.mirrors].index(deviceid)
-        check(self.ds[at].write(self.o.mirrors[at][0].fhs[0], off, data).status, 0)
-
-    def give_back(self):
-        self.c.until(lambda got: err(got.status) != "DELAY", putfh(self.f),
-                     layoutreturn(self.o.stateid))
-        self.c.ok(putfh(self.f), close(self.s))
-
-
-def made(name):
-    c = client()
-    d = c.mkdir(c.root(), name)
-    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
-    s, f = c.open(d, "f", attrs={"mode": 0o666})
-    c.ok(putfh(f), write(s, 0, b"0" * (4 * BLOCK), FILE_SYNC), close(s))
-    return f
-
-
-def two_writers(f):
-    """Both clients have a layout to write the file, and the file is marked."""
-    a, b = Shared(f).lay(), Shared(f)
-    b.lay()
-    return a.lay(), b
-
-
-def crossed(w, f, a, b):
-    """The copies get the two writes in different orders. Returns what the first copy has."""
-    one, two = (uuid_of(a.c, f, s) for s in servers(a.c, f))
-    a.write(one, 0, b"a" * BLOCK)
-    b.write(one, 0, b"b" * BLOCK)
-    b.write(two, 0, b"b" * BLOCK)
-    a.write(two, 0, b"a" * BLOCK)
-    check(len(set(bytes_of(w, a.c, f))), 2, "the copies differ")
-    return b"b" * BLOCK + b"0" * (3 * BLOCK)
-
-
-def contended(w):
-    return w.metric("weft_mds_contended_files")
-
-
-def compared(w, c, f):
-    eventually(lambda: contended(w) == 0 and whole(c, f), 60, "a comparison and a repair")
 
 
 def test_copies_that_two_clients_wrote_in_different_orders_become_the_same(w):

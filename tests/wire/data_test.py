@@ -14,7 +14,7 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay, one_server, returns_when_recalled, striped  # noqa: E402
 from nfs41 import err, op  # noqa: E402
-from files import MB, content, layout_of  # noqa: E402
+from files import MB, content, layout_of, on_every_mirror, v3_attrs, wcc  # noqa: E402
 
 struct_time = lambda sec, nsec: u64(sec) + u32(nsec)
 SHAPES = ("stripes=1", "stripes=2,mirrors=2,unit=1M", "stripes=4,unit=1M", "mirrors=2")
@@ -46,24 +46,6 @@ class Place:
             c.ok(putfh(f), write(s, at + off, data[off:off + MB], UNSTABLE))
         c.ok(putfh(f), commit())
         return s, f
-
-
-def on_every_mirror(c, f, sid, size):
-    """The file as each mirror has it, straight from the data servers."""
-    o = lay(c, f, sid, IO_READ)
-    out = []
-    for mirror in o.mirrors:
-        data = b""
-        while len(data) < size:
-            unit = o.unit or size
-            x = mirror[len(data) // unit % len(mirror)]
-            n = min(MB, size - len(data), unit - len(data) % unit)
-            got = data_server(c, x).read(x.fhs[0], len(data), n)
-            check((got.status, len(got.data)), (0, n), f"READ of {n} at {len(data)}")
-            data += got.data
-        out.append(data)
-    c.ok(putfh(f), layoutreturn(o.stateid))
-    return out
 
 
 def same_everywhere(c, f, sid, want):
@@ -574,21 +556,6 @@ def test_a_mirror_that_misses_a_copy_is_stale(p):
 
 
 # ---- LAYOUT_WCC (RFC 9766)
-
-
-def wcc(*mirrors):
-    """mirrors: lists of (server of a layout, attributes)"""
-    one = (lambda x, attrs, fh=None, sid=ANON: x.deviceid + stateid(sid)
-           + array([opaque(fh or x.fhs[0])]) + attrs)
-    return array([array([one(*e) for e in m]) for m in mirrors])
-
-
-def v3_attrs(size=None, atime=None, mtime=None):
-    raw = {33: u32(0o644), 36: opaque("0"), 37: opaque("0"), 45: u64(4096), 52: nfstime((5, 5))}
-    raw.update({n: v for n, v in ((4, size is not None and u64(size)),
-                                  (47, atime and nfstime(atime)), (53, mtime and nfstime(mtime)))
-                if v})
-    return fattr(raw=raw)
 
 
 def test_layout_wcc_is_a_hint_to_look(p):

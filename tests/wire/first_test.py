@@ -14,10 +14,9 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
-from contend_test import (  # noqa: E402
-    BLOCK, Shared, compared, contended, crossed, made, two_writers)
 from dead_test import server  # noqa: E402
-from mirrored import equal, servers, states, uuid_of, whole  # noqa: E402
+from mirrored import (BLOCK, Shared, compared, contended, crossed, equal, made,  # noqa: E402
+                      servers, states, two_writers, uuid_of, whole)
 
 ACCES, IO, NXIO = 13, 5, 6
 LATER = "DELAY", "LAYOUTTRYLATER", "RECALLCONFLICT"

@@ -25,12 +25,11 @@ import truth_test  # noqa: E402
 from foreign import FIRST_PORT, KINDS, Foreign  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
-from contend_test import BLOCK, Shared  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from tool import rows, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
-from scrub_test import object_path  # noqa: E402
-from mirrored import QUICK, Wide, equal, servers, states, whole  # noqa: E402
+from mirrored import (BLOCK, QUICK, Shared, Wide, equal, object_path, servers, states,  # noqa: E402
+                      whole)
 
 WIDE = Wide.__init__
 

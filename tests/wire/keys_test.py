@@ -18,7 +18,7 @@ import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
-from data_test import v3_attrs, wcc  # noqa: E402
+from files import v3_attrs, wcc  # noqa: E402
 from dead_test import admin_of, weft  # noqa: E402
 from join_test import Server, mds_said  # noqa: E402
 

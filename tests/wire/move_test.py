@@ -16,79 +16,14 @@ from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from mirrored import QUICK, Wide, Writer, bytes_of, equal, servers, states, whole  # noqa: E402
-
-RACKS = {"ds1": "rack=a", "ds2": "rack=a", "ds3": "rack=b", "ds4": "rack=b"}
-
-
-def weft(w, *args, rc=0):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
-                          capture_output=True, text=True, timeout=60, check=False)
-    check(done.returncode, rc, f"weft {' '.join(args)}: {done.stderr}")
-    return done.stdout if not rc else done.stderr
-
-
-def ask(w, *args):
-    return json.loads(weft(w, "--json", *args))
-
-
-def racks(w):
-    for ds, label in RACKS.items():
-        weft(w, "ds", "group", ds, label)
-
-
-def still(c, f):
-    """Nothing is under way, in the API's view and in a client's."""
-    j = layout_of(c, f)
-    return ({o["state"] for m in j["mirrors"] for o in m["objects"]} == {"in-sync"}
-            and not any("leaving" in o or "spare" in m for m in j["mirrors"] for o in m["objects"]))
-
+from mirrored import (QUICK, RACKS, Striped, Wide, Writer, bytes_of, equal, racks,  # noqa: E402
+                      servers, states, still, whole, writing)
+from tool import ask, fsck, weft  # noqa: E402
 
 def objects_on(w, ds):
     """The files of a data server's store that are objects."""
     return [os.path.join(d, p) for d, _, names in os.walk(os.path.join(w.dir, ds))
             for p in names if p.count("-") == 2 or ".o" in p]
-
-
-def fsck(w):
-    """Looks at the store beside the running server: it is sound."""
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
-                          capture_output=True, text=True, timeout=20, check=False)
-    check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
-
-
-class Striped(Wide):
-    """A file with stripes: a write goes to each copy of each stripe that it covers."""
-
-    def open_layout(self):
-        self.o = settled(self.c, self.f, self.s)
-        self.at = [[data_server(self.c, o) for o in m] for m in self.o.mirrors]
-        self.ds = [ds for m in self.at for ds in m]
-
-    def write(self, off, data):
-        self.data[off:off + len(data)] = data
-        results = []
-        while data:
-            n, k = min(len(data), MB - off % MB), off // MB % len(self.at[0])
-            results += [self.at[m][k].write(self.o.mirrors[m][k].fhs[0], off, data[:n]).status
-                        for m in range(len(self.at))]
-            off, data = off + n, data[n:]
-        return results
-
-
-@contextlib.contextmanager
-def writing(x):
-    """A client writes all the while, and the server refuses none of its writes."""
-    t = Writer(x)
-    t.start()
-    try:
-        yield t
-    finally:
-        t.over = True
-        t.join()
-    check(t.why, None, "the writer")
-    tap.say(f"{t.n} writes beside it")
-    check(t.n > 0, True)
 
 
 def test_a_mirror_more_is_filled_while_a_client_writes(w):

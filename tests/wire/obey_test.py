@@ -16,7 +16,7 @@ from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 from files import MB  # noqa: E402
 from mirrored import Wide, servers, uuid_of  # noqa: E402
-from repair_test import weft  # noqa: E402
+from tool import weft  # noqa: E402
 
 ACCES = 13
 

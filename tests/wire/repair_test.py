@@ -22,6 +22,7 @@ from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from mirrored import (QUICK, Wide, Writer, bytes_of, equal, servers, states, stopped,  # noqa: E402
                       uuid_of, whole, x_ino)
+from tool import weft  # noqa: E402
 
 def test_a_copy_that_missed_a_write_heals_in_place(w):
     x = Wide("place")
@@ -342,13 +343,6 @@ def test_a_read_that_no_copy_answers_ends(w):
     w.dev("start", w.dir, name)
     eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 8, "the return of the server")
     check(c.ok(putfh(f), read(s, 0, 4)).data, b"lost")
-
-
-def weft(w, *args):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
-                          capture_output=True, text=True, timeout=20, check=False)
-    check(done.returncode, 0, done.stderr)
-    return done.stdout
 
 
 def test_the_tool_shows_it_and_hurries(w):

@@ -16,8 +16,7 @@ import devtool  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
-from files import content, layout_of  # noqa: E402
-from data_test import on_every_mirror  # noqa: E402
+from files import content, layout_of, on_every_mirror  # noqa: E402
 from dead_test import pid_of, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 

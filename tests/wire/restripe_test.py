@@ -14,9 +14,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from files import MB, content, layout_of  # noqa: E402
-from move_test import Striped, ask, fsck, weft, writing  # noqa: E402
+from tool import ask, fsck, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
-from mirrored import QUICK, servers  # noqa: E402
+from mirrored import QUICK, Striped, servers, writing  # noqa: E402
 
 
 def shape(c, f):

@@ -19,7 +19,8 @@ from harness import *  # noqa: E402,F403
 from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from steps import settled  # noqa: E402
-from mirrored import Wide, equal, servers, states, whole  # noqa: E402
+from mirrored import (Wide, equal, name_of, object_path, servers, states, whole,  # noqa: E402
+                      without)
 
 SETTINGS = ["mds.repair_files=4", "mds.repair_wait=20s", "mds.lease=5s"]
 
@@ -41,25 +42,6 @@ def scrub(w, *args, rc=0):
 
 def kinds(j):
     return sorted((f["kind"], f["done"]) for f in j["findings"])
-
-
-def object_path(w, c, f, mirror=0, stripe=0):
-    o = layout_of(c, f)["mirrors"][mirror]["objects"][stripe]
-    return os.path.join(w.dir, o["ds"], o["object"])
-
-
-def name_of(w, path):
-    return os.path.relpath(path, w.dir).split("/")[0]
-
-
-@contextlib.contextmanager
-def without(w, ds):
-    """Its daemon has no object open."""
-    w.dev("kill", w.dir, ds, "-9")
-    yield
-    w.dev("start", w.dir, ds)
-    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"]
-                            if d["name"] == ds)["state"] == "alive", 10, f"{ds} is back")
 
 
 def plain(name, size=MB, policy="mirrors=1"):

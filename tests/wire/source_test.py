@@ -16,11 +16,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import clone_test  # noqa: E402
 from harness import *  # noqa: E402,F403
 from nfs41 import clone, copy, err  # noqa: E402
-from contend_test import BLOCK, compared, contended, made, two_writers  # noqa: E402
 from first_test import cross, crossed_writers, through  # noqa: E402
-from move_test import weft  # noqa: E402
+from tool import weft  # noqa: E402
 from files import MB  # noqa: E402
-from mirrored import equal, servers, stopped, whole  # noqa: E402
+from mirrored import (BLOCK, compared, contended, equal, made, servers, stopped,  # noqa: E402
+                      two_writers, whole)
 from restripe_test import restriping  # noqa: E402
 
 XFS = None  # a folder on it

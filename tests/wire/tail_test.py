@@ -13,9 +13,8 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
-from files import MB  # noqa: E402
+from files import MB, layout_of  # noqa: E402
 from mirrored import stopped, uuid_of  # noqa: E402
-from repair_test import layout_of  # noqa: E402
 
 TAIL = 2683
 SOAK = bool(os.environ.get("WEFT_SOAK"))

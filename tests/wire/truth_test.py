@@ -13,7 +13,7 @@ from steps import again, settled  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from mirrored import QUICK, Wide, equal, servers, states, uuid_of, whole, x_ino  # noqa: E402
-from repair_test import weft  # noqa: E402
+from tool import weft  # noqa: E402
 
 
 def at_of(x, name):

@@ -12,9 +12,10 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from contend_test import BLOCK, Shared, made, settings  # noqa: E402,F401
-from mirrored import bytes_of, equal, servers, stopped, uuid_of, whole  # noqa: E402
-from repair_test import layout_of  # noqa: E402
+from contend_test import settings  # noqa: E402
+from mirrored import (BLOCK, Shared, bytes_of, equal, made, servers, stopped, uuid_of,  # noqa: E402
+                      whole)
+from files import layout_of  # noqa: E402
 
 
 def events(w, kind):

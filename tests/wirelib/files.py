@@ -4,6 +4,7 @@ import json
 
 from harness import *  # noqa: F403
 from nfs41 import err
+from steps import data_server, lay
 
 MB = 1 << 20
 
@@ -25,3 +26,36 @@ def content(c, f, sid=ANON, offset=0, length=MAX64):
 
 def layout_of(c, f):
     return json.loads(c.ok(putfh(f), getxattr("weft.layout")).value)
+
+
+def on_every_mirror(c, f, sid, size):
+    """The file as each mirror has it, straight from the data servers."""
+    o = lay(c, f, sid, IO_READ)
+    out = []
+    for mirror in o.mirrors:
+        data = b""
+        while len(data) < size:
+            unit = o.unit or size
+            x = mirror[len(data) // unit % len(mirror)]
+            n = min(MB, size - len(data), unit - len(data) % unit)
+            got = data_server(c, x).read(x.fhs[0], len(data), n)
+            check((got.status, len(got.data)), (0, n), f"READ of {n} at {len(data)}")
+            data += got.data
+        out.append(data)
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    return out
+
+
+def wcc(*mirrors):
+    """mirrors: lists of (server of a layout, attributes)"""
+    one = (lambda x, attrs, fh=None, sid=ANON: x.deviceid + stateid(sid)
+           + array([opaque(fh or x.fhs[0])]) + attrs)
+    return array([array([one(*e) for e in m]) for m in mirrors])
+
+
+def v3_attrs(size=None, atime=None, mtime=None):
+    raw = {33: u32(0o644), 36: opaque("0"), 37: opaque("0"), 45: u64(4096), 52: nfstime((5, 5))}
+    raw.update({n: v for n, v in ((4, size is not None and u64(size)),
+                                  (47, atime and nfstime(atime)), (53, mtime and nfstime(mtime)))
+                if v})
+    return fattr(raw=raw)

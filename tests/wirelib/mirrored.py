@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of several copies that a client writes straight to the data servers."""
 import contextlib
+import json
 import os
 import random
 import signal
@@ -8,10 +9,12 @@ import threading
 import time
 import uuid
 
+import tap
 from harness import *  # noqa: F403
 from steps import data_server, settled
 from files import MB, layout_of
 from nfs41 import err
+from tool import weft
 
 QUICK = ["mds.repair_files=4", "mds.repair_wait=4s", "mds.lease=5s"]
 
@@ -134,3 +137,145 @@ def stopped(w, name):
         yield lambda: os.kill(pid, signal.SIGCONT)
     finally:
         os.kill(pid, signal.SIGCONT)
+
+BLOCK = 4096
+
+
+class Shared:
+    """One client with the file open. It returns its layout at each recall."""
+
+    def __init__(self, f, c=None):
+        self.c, self.f = c or client(), f
+        got = self.c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(f),
+                           open_(claim_fh(), BOTH | NO_DELEG), tries=400)
+        self.s = got.results[-1].stateid
+        self.obey()
+
+    def obey(self):
+        def on_callback(name, args):
+            if name == "LAYOUTRECALL":
+                threading.Thread(target=self.c.call,
+                                 args=(putfh(self.f), layoutreturn(args.stateid)),
+                                 daemon=True).start()
+            return 0
+        self.c.on_callback = on_callback
+
+    def lay(self, iomode=IO_RW):
+        self.o = settled(self.c, self.f, self.s, iomode)
+        self.ds = [data_server(self.c, m[0]) for m in self.o.mirrors]
+        return self
+
+    def first(self):
+        """The server that the client reads."""
+        return max((m[0] for m in self.o.mirrors), key=lambda ds: ds.efficiency).deviceid
+
+    def write(self, deviceid, off, data):
+        at = [m[0].deviceid for m in self.o.mirrors].index(deviceid)
+        check(self.ds[at].write(self.o.mirrors[at][0].fhs[0], off, data).status, 0)
+
+    def give_back(self):
+        self.c.until(lambda got: err(got.status) != "DELAY", putfh(self.f),
+                     layoutreturn(self.o.stateid))
+        self.c.ok(putfh(self.f), close(self.s))
+
+
+def made(name):
+    c = client()
+    d = c.mkdir(c.root(), name)
+    c.ok(putfh(d), setxattr("weft.policy", "mirrors=2"))
+    s, f = c.open(d, "f", attrs={"mode": 0o666})
+    c.ok(putfh(f), write(s, 0, b"0" * (4 * BLOCK), FILE_SYNC), close(s))
+    return f
+
+
+def two_writers(f):
+    """Both clients have a layout to write the file, and the file is marked."""
+    a, b = Shared(f).lay(), Shared(f)
+    b.lay()
+    return a.lay(), b
+
+
+def crossed(w, f, a, b):
+    """The copies get the two writes in different orders. Returns what the first copy has."""
+    one, two = (uuid_of(a.c, f, s) for s in servers(a.c, f))
+    a.write(one, 0, b"a" * BLOCK)
+    b.write(one, 0, b"b" * BLOCK)
+    b.write(two, 0, b"b" * BLOCK)
+    a.write(two, 0, b"a" * BLOCK)
+    check(len(set(bytes_of(w, a.c, f))), 2, "the copies differ")
+    return b"b" * BLOCK + b"0" * (3 * BLOCK)
+
+
+def contended(w):
+    return w.metric("weft_mds_contended_files")
+
+
+def compared(w, c, f):
+    eventually(lambda: contended(w) == 0 and whole(c, f), 60, "a comparison and a repair")
+
+
+def object_path(w, c, f, mirror=0, stripe=0):
+    o = layout_of(c, f)["mirrors"][mirror]["objects"][stripe]
+    return os.path.join(w.dir, o["ds"], o["object"])
+
+
+def name_of(w, path):
+    return os.path.relpath(path, w.dir).split("/")[0]
+
+
+@contextlib.contextmanager
+def without(w, ds):
+    """Its daemon has no object open."""
+    w.dev("kill", w.dir, ds, "-9")
+    yield
+    w.dev("start", w.dir, ds)
+    eventually(lambda: next(d for d in json.loads(weft(w, "--json", "ds", "list"))["ds"]
+                            if d["name"] == ds)["state"] == "alive", 10, f"{ds} is back")
+
+RACKS = {"ds1": "rack=a", "ds2": "rack=a", "ds3": "rack=b", "ds4": "rack=b"}
+
+
+def racks(w):
+    for ds, label in RACKS.items():
+        weft(w, "ds", "group", ds, label)
+
+
+def still(c, f):
+    """Nothing is under way, in the API's view and in a client's."""
+    j = layout_of(c, f)
+    return ({o["state"] for m in j["mirrors"] for o in m["objects"]} == {"in-sync"}
+            and not any("leaving" in o or "spare" in m for m in j["mirrors"] for o in m["objects"]))
+
+
+class Striped(Wide):
+    """A file with stripes: a write goes to each copy of each stripe that it covers."""
+
+    def open_layout(self):
+        self.o = settled(self.c, self.f, self.s)
+        self.at = [[data_server(self.c, o) for o in m] for m in self.o.mirrors]
+        self.ds = [ds for m in self.at for ds in m]
+
+    def write(self, off, data):
+        self.data[off:off + len(data)] = data
+        results = []
+        while data:
+            n, k = min(len(data), MB - off % MB), off // MB % len(self.at[0])
+            results += [self.at[m][k].write(self.o.mirrors[m][k].fhs[0], off, data[:n]).status
+                        for m in range(len(self.at))]
+            off, data = off + n, data[n:]
+        return results
+
+
+@contextlib.contextmanager
+def writing(x):
+    """A client writes all the while, and the server refuses none of its writes."""
+    t = Writer(x)
+    t.start()
+    try:
+        yield t
+    finally:
+        t.over = True
+        t.join()
+    check(t.why, None, "the writer")
+    tap.say(f"{t.n} writes beside it")
+    check(t.n > 0, True)

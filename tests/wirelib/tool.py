@@ -22,3 +22,14 @@ def rows(w):
 def log_of(w):
     with open(os.path.join(w.dir, "log/mds.log"), encoding="utf-8") as f:
         return f.read()
+
+
+def ask(w, *args):
+    return json.loads(weft(w, "--json", *args))
+
+
+def fsck(w):
+    """Looks at the store beside the running server: it is sound."""
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, timeout=20, check=False)
+    check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
