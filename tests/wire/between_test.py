@@ -22,7 +22,7 @@ import tls_test  # noqa: E402
 from harness import ADDR, Cluster, check, eventually  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from dead_test import weft  # noqa: E402
+from tool import weft_json as weft  # noqa: E402
 from join_test import Server  # noqa: E402
 from tap import BUILD  # noqa: E402
 try:

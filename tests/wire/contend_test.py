@@ -7,16 +7,14 @@ Its copies are equal in the end. Until then all readers have the same first copy
 """
 import os
 import sys
-import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 from files import MB, layout_of  # noqa: E402
 from mirrored import (BLOCK, Shared, bytes_of, compared, contended, crossed, equal,  # noqa: E402
-                      made, servers, stopped, two_writers, uuid_of, whole)
+                      made, servers, stopped, two_writers, uuid_of)
 
 def settings(name):
     calm = ["mds.lease=20s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"]

@@ -17,9 +17,9 @@ import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from files import content  # noqa: E402
-from dead_test import Holder, admin_of, is_state, pid_of, state  # noqa: E402
+from tool import admin_of, is_state, pid_of, state  # noqa: E402
 from nfs41 import err  # noqa: E402
-from mirrored import equal, servers, states  # noqa: E402
+from mirrored import Holder, equal, servers, states  # noqa: E402
 
 NXIO, ILLEGAL = 6, 10044
 HOLD, STOOD, START = 4, 5, 5

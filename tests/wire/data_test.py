@@ -3,7 +3,6 @@
 """The data operations of RFC 7862 on files that are striped and mirrored over data servers.
 Prints TAP."""
 import contextlib
-import json
 import os
 import random
 import sys
@@ -12,7 +11,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server, lay, one_server, returns_when_recalled, striped  # noqa: E402
+from steps import data_server, one_server, returns_when_recalled, striped  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 from files import MB, content, layout_of, on_every_mirror, v3_attrs, wcc  # noqa: E402
 

@@ -10,91 +10,21 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server, settled  # noqa: E402
+from steps import data_server  # noqa: E402
 from files import content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from mirrored import servers, states, uuid_of  # noqa: E402
+from mirrored import Holder, servers, states  # noqa: E402
+from tool import is_state, pid_of, server, state, weft_json as weft  # noqa: E402
 
 MB = 1 << 20
 # Leases are long, so that nothing that these tests see comes from a lease that runs out.
 QUICK = ["ds.lease=30s", "mds.lease=10s", "mds.ds_suspect=700ms", "mds.ds_dead=1500ms",
          "mds.repair_wait=4s", "mds.recall_deadline=3s"]
-
-
-def pid_of(w, name):
-    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
-                if d["name"] == name)
-
-
-def admin_of(w):
-    return next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
-                if d["name"] == "mds")
-
-
-def weft(w, *args, want=0):
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", *args],
-                          capture_output=True, text=True, timeout=60, check=False)
-    check(done.returncode, want, f"weft {args}: {done.stderr}")
-    return json.loads(done.stdout) if not want else done.stderr
-
-
-def server(w, name):
-    return next(d for d in weft(w, "ds", "list")["ds"] if d["name"] == name)
-
-
-def state(w, name):
-    return server(w, name)["state"]
-
-
-def is_state(w, name, want, seconds):
-    began = time.monotonic()
-    eventually(lambda: state(w, name) == want, seconds, f"{name} {want}")
-    return time.monotonic() - began
-
-
-class Holder:
-    """A client with a mirrored file and a layout of it, which it returns at a recall."""
-
-    def __init__(self, name, iomode=IO_RW, policy="mirrors=2", data=b"x" * 5000):
-        self.c = client()
-        self.c.on_callback = self.called
-        self.d = self.c.mkdir(self.c.root(), name)
-        self.c.ok(putfh(self.d), setxattr("weft.policy", policy))
-        # A test before this one may have restarted the server.
-        got = self.c.until(lambda got: err(got.status) != "GRACE", putfh(self.d),
-                           open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}),
-                           getfh(), tries=200)
-        check(err(got.status), "OK")
-        self.s, self.f = got.results[-2].stateid, got.results[-1].fh
-        self.c.ok(putfh(self.f), write(self.s, 0, data, FILE_SYNC))
-        self.names = servers(self.c, self.f)
-        self.uuids = [uuid_of(self.c, self.f, n) for n in self.names]
-        self.recalls, self.gone = [], []
-        self.get(iomode)
-
-    def get(self, iomode=IO_RW):
-        self.o = settled(self.c, self.f, self.s, iomode)
-        self.named = [m[0].deviceid for m in self.o.mirrors]
-        for i in self.named:
-            self.c.ok(getdeviceinfo(i))
-        return self.named
-
-    def called(self, name, args):
-        if name == "LAYOUTRECALL":
-            self.recalls.append(time.monotonic())
-            threading.Thread(target=self.give_back, args=(args.stateid,), daemon=True).start()
-        elif name == "NOTIFY_DEVICEID":
-            self.gone.append((args.changes[0][0], args.changes[0][1][4:20]))
-        return 0
-
-    def give_back(self, sid):
-        self.c.call(putfh(self.f), layoutreturn(sid))
 
 
 def test_killed_it_is_dead_in_a_second_and_writers_go_on_without_it(w):

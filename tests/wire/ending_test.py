@@ -17,7 +17,7 @@ import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay  # noqa: E402
-from dead_test import weft  # noqa: E402
+from tool import weft_json as weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 from mirrored import stopped  # noqa: E402
 

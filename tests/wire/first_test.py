@@ -14,7 +14,7 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
-from dead_test import server  # noqa: E402
+from tool import server  # noqa: E402
 from mirrored import (BLOCK, Shared, compared, contended, crossed, equal, made,  # noqa: E402
                       servers, states, two_writers, uuid_of, whole)
 

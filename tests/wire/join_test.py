@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from dead_test import weft  # noqa: E402
+from tool import weft_json as weft  # noqa: E402
 
 PORT = 13100
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mirrors that come and go, files that move to other servers, and servers that are drained, while
 clients write and across kills of the metadata server. Prints TAP."""
-import contextlib
 import json
 import os
 import random
@@ -11,13 +10,12 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
-import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server, settled  # noqa: E402
+from steps import settled  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from mirrored import (QUICK, RACKS, Striped, Wide, Writer, bytes_of, equal, racks,  # noqa: E402
-                      servers, states, still, whole, writing)
+from mirrored import (QUICK, RACKS, Striped, Wide, bytes_of, equal, racks, servers,  # noqa: E402
+                      states, still, whole, writing)
 from tool import ask, fsck, weft  # noqa: E402
 
 def objects_on(w, ds):

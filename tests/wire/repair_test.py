@@ -2,22 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies that miss a write become equal again: in place, elsewhere, across restarts of every
 daemon, and while clients write. Prints TAP."""
-import contextlib
 import json
 import os
 import random
-import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import data_server, lay, one_server, settled, striped  # noqa: E402
+from steps import lay, one_server, settled, striped  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
 from mirrored import (QUICK, Wide, Writer, bytes_of, equal, servers, states, stopped,  # noqa: E402

@@ -17,7 +17,7 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from files import content, layout_of, on_every_mirror  # noqa: E402
-from dead_test import pid_of, weft  # noqa: E402
+from tool import pid_of, weft_json as weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 
 MB = 1 << 20

@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
-from failing_test import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, own_mounts, run  # noqa: E402
+from mounts import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, own_mounts, run  # noqa: E402
 from harness import *  # noqa: E402,F403
 
 MIB = 1 << 20

@@ -9,8 +9,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from dead_test import pid_of, state  # noqa: E402
-from tool import weft  # noqa: E402
+from tool import pid_of, state, weft  # noqa: E402
 
 DEAD = 15  # s; a test under load takes less from one step to the next
 

@@ -279,3 +279,42 @@ def writing(x):
     check(t.why, None, "the writer")
     tap.say(f"{t.n} writes beside it")
     check(t.n > 0, True)
+
+
+class Holder:
+    """A client with a mirrored file and a layout of it, which it returns at a recall."""
+
+    def __init__(self, name, iomode=IO_RW, policy="mirrors=2", data=b"x" * 5000):
+        self.c = client()
+        self.c.on_callback = self.called
+        self.d = self.c.mkdir(self.c.root(), name)
+        self.c.ok(putfh(self.d), setxattr("weft.policy", policy))
+        # A test before this one may have restarted the server.
+        got = self.c.until(lambda got: err(got.status) != "GRACE", putfh(self.d),
+                           open_("f", BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}),
+                           getfh(), tries=200)
+        check(err(got.status), "OK")
+        self.s, self.f = got.results[-2].stateid, got.results[-1].fh
+        self.c.ok(putfh(self.f), write(self.s, 0, data, FILE_SYNC))
+        self.names = servers(self.c, self.f)
+        self.uuids = [uuid_of(self.c, self.f, n) for n in self.names]
+        self.recalls, self.gone = [], []
+        self.get(iomode)
+
+    def get(self, iomode=IO_RW):
+        self.o = settled(self.c, self.f, self.s, iomode)
+        self.named = [m[0].deviceid for m in self.o.mirrors]
+        for i in self.named:
+            self.c.ok(getdeviceinfo(i))
+        return self.named
+
+    def called(self, name, args):
+        if name == "LAYOUTRECALL":
+            self.recalls.append(time.monotonic())
+            threading.Thread(target=self.give_back, args=(args.stateid,), daemon=True).start()
+        elif name == "NOTIFY_DEVICEID":
+            self.gone.append((args.changes[0][0], args.changes[0][1][4:20]))
+        return 0
+
+    def give_back(self, sid):
+        self.c.call(putfh(self.f), layoutreturn(sid))

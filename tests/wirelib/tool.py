@@ -3,8 +3,9 @@
 import json
 import os
 import subprocess
+import time
 
-from harness import BUILD, check
+from harness import BUILD, check, eventually
 
 
 def weft(w, *args, rc=0):
@@ -33,3 +34,35 @@ def fsck(w):
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
                           capture_output=True, text=True, timeout=20, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
+
+
+def pid_of(w, name):
+    return next(d["pid"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if d["name"] == name)
+
+
+def admin_of(w):
+    return next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                if d["name"] == "mds")
+
+
+def weft_json(w, *args, want=0):
+    """What weft --json prints, decoded. Where it refuses, the line that says why."""
+    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin_of(w), "--json", *args],
+                          capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode, want, f"weft {args}: {done.stderr}")
+    return json.loads(done.stdout) if not want else done.stderr
+
+
+def server(w, name):
+    return next(d for d in weft_json(w, "ds", "list")["ds"] if d["name"] == name)
+
+
+def state(w, name):
+    return server(w, name)["state"]
+
+
+def is_state(w, name, want, seconds):
+    began = time.monotonic()
+    eventually(lambda: state(w, name) == want, seconds, f"{name} {want}")
+    return time.monotonic() - began
