@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - see check.h. */
 #include "base/check.h"
+#include "base/conf.h"
 #include "base/http.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -189,43 +190,59 @@ static int check_unix(const char *key, const char *addr, char *err, size_t errle
 	return 0;
 }
 
-static int check_addr(const char *key, const char *addr, char *err, size_t errlen)
+static int check_addr(const char *key, const char *addr, bool https, bool *tls, char *err,
+		      size_t errlen)
 {
-	const char *colon = strrchr(addr, ':');
-	char host[INET_ADDRSTRLEN] = "", *end = NULL;
-	struct in_addr in;
-	unsigned long port;
+	bool is_tls = !strncmp(addr, "https://", 8), loopback;
+	struct sockaddr_storage ss;
 
 	if (!strncmp(addr, "unix:", 5))
 		return check_unix(key, addr, err, errlen);
-	if (colon && (size_t)(colon - addr) < sizeof(host))
-		memcpy(host, addr, (size_t)(colon - addr));
-	port = colon ? strtoul(colon + 1, &end, 10) : 0;
-	if (!end || end == colon + 1 || *end || port > 65535 ||
-	    inet_pton(AF_INET, host, &in) != 1) {
+	if ((is_tls && !https) || http_tcp_parse(is_tls ? addr + 8 : addr, &ss, &loopback)) {
 		snprintf(err, errlen,
-			 "%s: \"%s\" is not an address; expected unix:/path or 127.0.0.1:PORT", key,
-			 addr);
+			 "%s: \"%s\" is not an address; expected unix:/path%s 127.0.0.1:PORT%s",
+			 key, addr, https ? "," : " or", https ? " or https://ADDRESS:PORT" : "");
 		return -EINVAL;
 	}
-	if (ntohl(in.s_addr) >> 24 != 127) {
+	*tls |= is_tls;
+	if (!loopback && !is_tls) {
 		snprintf(err, errlen,
 			 "%s: %s: refused, because the network does not protect it; only "
-			 "unix:/path and 127.0.0.0/8 are possible",
-			 key, addr);
+			 "unix:/path and 127.0.0.0/8%s are possible",
+			 key, addr, https ? " without https://" : "");
 		return -EACCES;
 	}
 	return 0;
 }
 
-int check_admin(const char *key, const char *addrs, char *err, size_t errlen)
+static int check_certs(const struct conf *conf, bool tls, char *err, size_t errlen)
 {
+	char bad[256];
+
+	if (http_certs_check(conf_str(conf, "mds.admin_certs"), bad, sizeof(bad))) {
+		snprintf(err, errlen,
+			 "mds.admin_certs: \"%s\": expected read, operate or admin, a space, and a "
+			 "name in the certificate",
+			 bad);
+		return -EINVAL;
+	}
+	if (tls && (!*conf_str(conf, "mds.tls_cert") || !*conf_str(conf, "mds.tls_key"))) {
+		snprintf(err, errlen, "mds.admin: https:// needs mds.tls_cert and mds.tls_key");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int check_admin(const struct conf *conf, const char *section, char *err, size_t errlen)
+{
+	bool mds = !strcmp(section, "mds"), tls = false;
+	const char *key = mds ? "mds.admin" : "ds.admin", *addrs = conf_str(conf, key);
 	char addr[256];
 	int e = 0;
 
 	while (!e && (addrs = http_addr(addrs, addr, sizeof(addr))))
-		e = check_addr(key, addr, err, errlen);
-	return e;
+		e = check_addr(key, addr, mds, &tls, err, errlen);
+	return e || !mds ? e : check_certs(conf, tls, err, errlen);
 }
 
 int check_token(const char *key, const char *path, char out[CHECK_TOKEN_MAX + 1], char *err,

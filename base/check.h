@@ -19,8 +19,12 @@ int check_secret_file(const char *key, const char *path, char *text, size_t size
  * group can read, or that others than the owner can write. */
 int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err,
 		      size_t errlen);
-/* A comma separated list of "unix:/path" in a folder that exists, and 127.x.y.z:port; or "". */
-int check_admin(const char *key, const char *addr, char *err, size_t errlen);
+/* The keys of the administration server of a section. mds.admin: a comma separated list of
+ * "unix:/path" in a folder that exists, 127.x.y.z:port, [::1]:port, and https://ADDRESS:port where
+ * mds.tls_cert and mds.tls_key are set; or "". ds.admin: the same without https://.
+ * mds.admin_certs: "ROLE NAME, ROLE NAME..." or "". */
+struct conf;
+int check_admin(const struct conf *conf, const char *section, char *err, size_t errlen);
 /* "" or a file with a token of 16 to CHECK_TOKEN_MAX printable characters that other users cannot
  * read; out gets the token, or "". */
 #define CHECK_TOKEN_MAX 256

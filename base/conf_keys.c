@@ -16,11 +16,17 @@ const struct conf_key conf_keys[] = {
 	  "given; empty: no RDMA." },
 	{ "mds.store", CONF_STR, "", NULL, "Directory of the metadata store." },
 	{ "mds.admin", CONF_STR, "", NULL,
-	  "Addresses of the administration and metrics server: unix:/path, 127.0.0.1:port, or "
-	  "both." },
+	  "Addresses of the administration and metrics server: unix:/path, 127.0.0.1:port, "
+	  "https://ADDRESS:port, or several of them." },
+	{ "mds.admin_group", CONF_STR, "weft", NULL,
+	  "Group whose members administer the server by its Unix socket, as root and the "
+	  "server's own user do; others that may connect there only look." },
+	{ "mds.admin_certs", CONF_STR, "", NULL,
+	  "Roles of client certificates on https://: read, operate or admin, and a name in the "
+	  "certificate, comma separated." },
 	{ "mds.admin_token", CONF_STR, "", NULL,
-	  "File with a token that lets requests over TCP do what those over the Unix socket "
-	  "may; empty: metrics and health only." },
+	  "File with a token that has the role admin; the server knows those of weft token "
+	  "create as well." },
 	{ "mds.exports", CONF_STR, "", NULL,
 	  "Exports file; empty: this machine alone may use the server, its root as user nobody." },
 	{ "mds.groups", CONF_ENUM, "client", "client|server",
@@ -163,6 +169,9 @@ const struct conf_key conf_keys[] = {
 	  "those the administrator has set there count more." },
 	{ "ds.admin", CONF_STR, "", NULL,
 	  "Addresses of the health and metrics server: unix:/path, 127.0.0.1:port, or both." },
+	{ "ds.admin_group", CONF_STR, "weft", NULL,
+	  "Group whose members have the role admin on that Unix socket, as root and the "
+	  "server's own user have; others that may connect there only look." },
 	{ "ds.connections", CONF_INT, "65536", "1..1000000", "Most connections." },
 	{ "ds.connections_of_address", CONF_INT, "16384", "1..1000000",
 	  "Most connections of one address, or one IPv6 network of 64 bits." },

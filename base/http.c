@@ -2,59 +2,31 @@
 /* http.c - see http.h. libmicrohttpd with one thread for each address; requests are handled one
  * after the other. */
 #include "base/count.h"
-#include "base/http.h"
+#include "base/http_int.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include <arpa/inet.h>
 #include <errno.h>
-#include <microhttpd.h>
+#include <jansson.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define HTTP_MAX_BODY	(1u << 20)
 #define HTTP_MAX_BODIES (8u << 20) /* of all requests under way */
-#define HTTP_MAX_CONNS	128u	   /* of one address of ours */
-#define HTTP_CONN_MEM	32768u	   /* bytes of a connection, for the head of a request */
-#define HTTP_TIMEOUT_S	30u
-#define HTTP_ADDRS	4u
 #define OPENMETRICS	"application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-/* One address, with a thread of its own. */
-struct http_at {
-	struct http *at_http;
-	struct MHD_Daemon *at_daemon;
-	bool at_tcp;
-	char at_path[sizeof((struct sockaddr_un *)0)->sun_path]; /* the socket file, "" for TCP */
-};
-
-struct http {
-	struct http_at h_at[HTTP_ADDRS];
-	unsigned h_n;
-	const struct http_route *h_routes;
-	size_t h_nroutes;
-	void *h_arg;
-	pthread_mutex_t h_lock; /* handlers run one after the other */
-	_Atomic size_t h_bodies;
-	char h_token[HTTP_TOKEN_MAX + 1]; /* "": none */
-};
 
 /* A request while its body arrives. */
 struct pending {
 	struct http *pd_http;
 	char *pd_body;
-	const char *pd_why;
+	char pd_why[256];
 	size_t pd_len, pd_cap;
 	int pd_status; /* not 0: refused because of pd_why, the rest of the body is dropped */
+	struct http_who pd_who;
 };
 
 const char *http_arg(const struct http_req *rq, const char *name)
@@ -75,7 +47,7 @@ const char *http_arg(const struct http_req *rq, const char *name)
 static void http_refuse(struct pending *pd, int status, const char *why)
 {
 	pd->pd_status = status;
-	pd->pd_why = why;
+	snprintf(pd->pd_why, sizeof pd->pd_why, "%s", why);
 	atomic_fetch_sub(&pd->pd_http->h_bodies, pd->pd_cap);
 	free(pd->pd_body);
 	pd->pd_body = NULL;
@@ -111,97 +83,68 @@ static void body_add(struct pending *pd, const char *data, size_t n)
 	pd->pd_body[pd->pd_len] = 0;
 }
 
-/* ---- what is allowed over TCP ---- */
+/* ---- routes ---- */
 
-/* True for a name of this machine. Another name leads here only through a DNS that an attacker
- * answers. */
-static bool host_is_ours(const char *host)
+static const struct http_route *route_find(const struct http *h, const char *path,
+					   const char *method, bool *other)
 {
-	size_t n = strcspn(host, ":");
-	char text[INET_ADDRSTRLEN];
-	struct in_addr in;
+	*other = false;
+	if (!strcmp(method, "HEAD"))
+		method = "GET";
+	for (size_t i = 0; i < h->h_nroutes; i++) {
+		const struct http_route *rt = &h->h_routes[i];
 
-	if (n == 9 && !strncasecmp(host, "localhost", 9))
-		return true;
-	if (n >= sizeof(text))
-		return false;
-	memcpy(text, host, n);
-	text[n] = 0;
-	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
+		if (strcmp(rt->rt_path, path))
+			continue;
+		if (!strcmp(rt->rt_method, method))
+			return rt;
+		*other = true;
+	}
+	return NULL;
 }
 
-static bool token_right(const struct http *h, const char *given)
+/* What the server itself answers, without a route. */
+static bool is_own(const char *path)
 {
-	size_t n = strlen(h->h_token);
-	unsigned char other = 0;
-
-	if (!n || !given || strncasecmp(given, "Bearer ", 7) || strlen(given + 7) != n)
-		return false;
-	/* Compare all bytes, so that the time reveals nothing. */
-	for (size_t i = 0; i < n; i++)
-		other |= (unsigned char)(given[7 + i] ^ h->h_token[i]);
-	return !other;
-}
-
-static bool http_is_open(const char *path, const char *method)
-{
-	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
-		return false;
 #ifdef WEFT_COUNTS
 	if (!strcmp(path, "/counts"))
 		return true;
 #endif
-	return !strcmp(path, "/metrics") || !strcmp(path, "/v1/health");
+	return !strcmp(path, "/metrics");
 }
 
-/* Any process on this machine can connect to a port, and so can a web page in a browser here.
- * Returns NULL if the request is allowed, else why not. */
-static const char *http_refused(const struct http *h, struct MHD_Connection *conn, const char *path,
-				const char *method, const char *version)
+/* The role that a request needs. A peer without a role does not learn which paths there are. */
+static enum http_role role_needed(const struct http_at *at, const char *path, const char *method)
 {
-	const char *host = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
-	const char *auth =
-		MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+	bool other, get = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+	const struct http_route *rt = route_find(at->at_http, path, method, &other);
 
-	if (host ? !host_is_ours(host) : strcmp(version, "HTTP/1.0") != 0)
-		return "the Host header of a request must be 127.0.0.1 or localhost";
-	if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN))
-		return "requests from web pages are refused";
-	if (http_is_open(path, method) || token_right(h, auth))
-		return NULL;
-	return *h->h_token ? "over TCP this request needs the token of mds.admin_token "
-			     "(WEFT_ADMIN_TOKEN names its file); or use the Unix socket"
-			   : "over TCP only GET /metrics and /v1/health are allowed: use the Unix "
-			     "socket, or set mds.admin_token";
+	if (rt)
+		return rt->rt_role;
+	return get && is_own(path) && !at->at_tls ? HTTP_OPEN : HTTP_READ;
 }
 
 static void error_reply(struct http_reply *rp, int status, const char *text)
 {
-	char body[256];
+	json_t *s = json_string(text), *j = json_pack("{s:o}", "error", s ? s : json_null());
 
-	snprintf(body, sizeof body, "{\"error\": \"%s\"}\n", text);
 	free(rp->rp_body);
 	rp->rp_status = status;
 	rp->rp_type = NULL;
-	rp->rp_body = strdup(body);
+	rp->rp_body = json_dumps(j, 0);
+	json_decref(j);
 }
 
 static void route(struct http *h, const struct http_req *rq, struct http_reply *rp)
 {
-	bool other = false, head = !strcmp(rq->rq_method, "HEAD");
-	const char *method = head ? "GET" : rq->rq_method;
+	const char *method = !strcmp(rq->rq_method, "HEAD") ? "GET" : rq->rq_method;
+	bool other;
+	const struct http_route *rt = route_find(h, rq->rq_path, method, &other);
 
-	for (size_t i = 0; i < h->h_nroutes; i++) {
-		const struct http_route *rt = &h->h_routes[i];
-
-		if (strcmp(rt->rt_path, rq->rq_path))
-			continue;
-		if (!strcmp(rt->rt_method, method)) {
-			rp->rp_status = MHD_HTTP_OK;
-			rt->rt_handler(h->h_arg, rq, rp);
-			return;
-		}
-		other = true;
+	if (rt) {
+		rp->rp_status = MHD_HTTP_OK;
+		rt->rt_handler(h->h_arg, rq, rp);
+		return;
 	}
 #ifdef WEFT_COUNTS
 	if (!strcmp(rq->rq_path, "/counts") && !strcmp(method, "GET")) {
@@ -236,58 +179,87 @@ static enum MHD_Result reply_queue(struct MHD_Connection *conn, struct http_repl
 		free(rp->rp_body);
 		return MHD_NO;
 	}
-	if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES)
+	if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
+	    (rp->rp_status != MHD_HTTP_UNAUTHORIZED ||
+	     MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer") == MHD_YES))
 		ok = MHD_queue_response(conn, (unsigned)rp->rp_status, r);
 	MHD_destroy_response(r);
 	return ok;
 }
 
+static bool changes(const char *method)
+{
+	return !strcmp(method, "PUT") || !strcmp(method, "POST") || !strcmp(method, "DELETE") ||
+	       !strcmp(method, "PATCH");
+}
+
+/* The head of a request is here. */
+static struct pending *pending_make(struct http_at *at, struct MHD_Connection *conn,
+				    const char *url, const char *method, const char *version)
+{
+	struct pending *pd = calloc(1, sizeof *pd);
+	enum http_role need;
+	char why[256];
+	int status;
+
+	if (!pd)
+		return NULL;
+	pd->pd_http = at->at_http;
+	status = http_who(at, conn, version, &pd->pd_who, why, sizeof why);
+	need = role_needed(at, url, method);
+	/* Probes send what they have been given. */
+	if (status == MHD_HTTP_UNAUTHORIZED && need == HTTP_OPEN)
+		status = 0;
+	if (!status && pd->pd_who.w_role < need) {
+		status = MHD_HTTP_FORBIDDEN;
+		http_who_short(at, &pd->pd_who, need, why, sizeof why);
+	}
+	if (status)
+		http_refuse(pd, status, why);
+	return pd;
+}
+
 /* Called with the header, then for each piece of the body, then with no piece. */
-static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const char *url,
-				  const char *method, const char *version, const char *data,
-				  size_t *n, void **state)
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const char *url,
+				const char *method, const char *version, const char *data,
+				size_t *n, void **state)
 {
 	struct http_reply rp = {0};
 	struct pending *pd = *state;
 	struct http_at *at = cls;
 	struct http *h = at->at_http;
 	struct http_req rq;
-	const char *why;
 
 	if (!pd) {
-		*state = pd = calloc(1, sizeof *pd);
-		if (!pd)
-			return MHD_NO;
-		pd->pd_http = h;
-		why = at->at_tcp ? http_refused(h, conn, url, method, version) : NULL;
-		if (why)
-			http_refuse(pd, MHD_HTTP_FORBIDDEN, why);
-		return MHD_YES;
+		*state = pd = pending_make(at, conn, url, method, version);
+		return pd ? MHD_YES : MHD_NO;
 	}
 	if (*n) {
 		body_add(pd, data, *n);
 		*n = 0;
 		return MHD_YES;
 	}
-	if (pd->pd_status) {
-		error_reply(&rp, pd->pd_status, pd->pd_why);
-		return reply_queue(conn, &rp);
-	}
 	rq = (struct http_req){
 		.rq_method = method,
 		.rq_path = url,
 		.rq_body = pd->pd_body ? pd->pd_body : "",
 		.rq_len = pd->pd_len,
+		.rq_who = &pd->pd_who,
 		.rq_priv = conn,
 	};
 	pthread_mutex_lock(&h->h_lock);
-	route(h, &rq, &rp);
+	if (pd->pd_status)
+		error_reply(&rp, pd->pd_status, pd->pd_why);
+	else
+		route(h, &rq, &rp);
+	if (changes(method))
+		http_audit(h, &rq, rp.rp_status);
 	pthread_mutex_unlock(&h->h_lock);
 	return reply_queue(conn, &rp);
 }
 
-static void on_completed(void *cls, struct MHD_Connection *conn, void **state,
-			 enum MHD_RequestTerminationCode why)
+void http_on_completed(void *cls, struct MHD_Connection *conn, void **state,
+		       enum MHD_RequestTerminationCode why)
 {
 	struct pending *pd = *state;
 
@@ -302,114 +274,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **state,
 	*state = NULL;
 }
 
-/* ---- sockets ---- */
-
-/* A socket file on which no daemon answers is left over from a daemon that was killed. Any other
- * file stays. */
-static int unix_stale(const struct sockaddr_un *un)
-{
-	struct stat st;
-	int fd, rc;
-
-	if (lstat(un->sun_path, &st))
-		return errno == ENOENT ? 0 : -errno;
-	if (!S_ISSOCK(st.st_mode))
-		return -EEXIST;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	rc = connect(fd, (const struct sockaddr *)un, sizeof *un) ? errno : 0;
-	close(fd);
-	if (rc != ECONNREFUSED)
-		return -EADDRINUSE;
-	return unlink(un->sun_path) && errno != ENOENT ? -errno : 0;
-}
-
-static int unix_listen(struct http_at *at, const char *path)
-{
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	int fd, err;
-
-	if (!*path || strlen(path) >= sizeof un.sun_path)
-		return -ENAMETOOLONG;
-	memcpy(un.sun_path, path, strlen(path));
-	err = unix_stale(&un);
-	if (err)
-		return err;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	/* A client of this socket administers the server. So close it to others before any can
-	 * connect. */
-	if (fchmod(fd, 0660) || bind(fd, (struct sockaddr *)&un, sizeof un)) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	strcpy(at->at_path, path);
-	/* The umask took bits away. The folder decides which group may connect. */
-	if (chmod(path, 0660) || listen(fd, 64)) {
-		err = -errno;
-		close(fd);
-		unlink(path);
-		return err;
-	}
-	return fd;
-}
-
-static int tcp_listen(const char *addr)
-{
-	struct sockaddr_in in = {.sin_family = AF_INET};
-	const char *colon = strrchr(addr, ':');
-	char host[INET_ADDRSTRLEN], *end;
-	int fd, err, one = 1;
-	unsigned long port;
-
-	if (!colon || (size_t)(colon - addr) >= sizeof host)
-		return -EINVAL;
-	memcpy(host, addr, (size_t)(colon - addr));
-	host[colon - addr] = 0;
-	port = strtoul(colon + 1, &end, 10);
-	if (inet_pton(AF_INET, host, &in.sin_addr) != 1 || end == colon + 1 || *end || port > 65535)
-		return -EINVAL;
-	/* This traffic is not protected: allow this machine only. */
-	if (ntohl(in.sin_addr.s_addr) >> 24 != 127)
-		return -EACCES;
-	in.sin_port = htons((uint16_t)port);
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
-	    bind(fd, (struct sockaddr *)&in, sizeof in) || listen(fd, 64)) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	return fd;
-}
-
-static int at_start(struct http *h, const char *addr)
-{
-	struct http_at *at = &h->h_at[h->h_n];
-	int fd;
-
-	at->at_http = h;
-	at->at_tcp = strncmp(addr, "unix:", 5);
-	fd = at->at_tcp ? tcp_listen(addr) : unix_listen(at, addr + 5);
-	if (fd < 0)
-		return fd;
-	at->at_daemon = MHD_start_daemon(
-		MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC, 0, NULL, NULL,
-		on_request, at, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT,
-		HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT, HTTP_MAX_CONNS,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONN_MEM,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
-	h->h_n++;
-	if (at->at_daemon)
-		return 0;
-	close(fd);
-	return -EIO;
-}
+/* ---- start and stop ---- */
 
 const char *http_addr(const char *list, char *out, size_t len)
 {
@@ -425,42 +290,65 @@ const char *http_addr(const char *list, char *out, size_t len)
 	return list + n;
 }
 
-int http_start(struct http **out, const char *addrs, const char *token,
-	       const struct http_route *routes, size_t n, void *arg)
+static char *copy_of(const char *s)
+{
+	return strdup(s ? s : "");
+}
+
+int http_start(struct http **out, const struct http_opts *opts, const struct http_route *routes,
+	       size_t n, void *arg, char *err, size_t errlen)
 {
 	struct http *h = calloc(1, sizeof *h);
+	const char *addrs = opts->ho_addrs;
 	char addr[256];
-	int err = 0;
+	int e = 0;
 
+	snprintf(err, errlen, "out of memory");
 	if (!h)
 		return -ENOMEM;
 	h->h_routes = routes;
 	h->h_nroutes = n;
 	h->h_arg = arg;
 	pthread_mutex_init(&h->h_lock, NULL);
-	snprintf(h->h_token, sizeof h->h_token, "%s", token ? token : "");
-	while (!err && (addrs = http_addr(addrs, addr, sizeof addr)))
-		err = h->h_n == HTTP_ADDRS ? -E2BIG : at_start(h, addr);
-	if (err)
+	snprintf(h->h_token, sizeof h->h_token, "%s", opts->ho_token ? opts->ho_token : "");
+	h->h_group = http_group(opts->ho_group ? opts->ho_group : "");
+	h->h_certs = copy_of(opts->ho_certs);
+	h->h_tls_cert = copy_of(opts->ho_tls_cert);
+	h->h_tls_key = copy_of(opts->ho_tls_key);
+	h->h_tls_ca = copy_of(opts->ho_tls_ca);
+	h->h_token_look = opts->ho_token_look;
+	h->h_audit = opts->ho_audit;
+	if (!h->h_certs || !h->h_tls_cert || !h->h_tls_key || !h->h_tls_ca)
+		e = -ENOMEM;
+	while (!e && (addrs = http_addr(addrs, addr, sizeof addr))) {
+		if (h->h_n == HTTP_ADDRS) {
+			snprintf(err, errlen, "more than %u addresses", HTTP_ADDRS);
+			e = -E2BIG;
+		} else {
+			e = http_at_start(h, addr, err, errlen);
+		}
+	}
+	if (e)
 		http_stop(h);
 	else
 		*out = h;
-	return err;
+	return e;
 }
 
 uint16_t http_port(const struct http *h)
 {
 	const union MHD_DaemonInfo *info;
-	struct sockaddr_in in;
-	socklen_t len = sizeof in;
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof ss;
 
 	for (unsigned i = 0; i < h->h_n; i++) {
 		if (!h->h_at[i].at_tcp)
 			continue;
 		info = MHD_get_daemon_info(h->h_at[i].at_daemon, MHD_DAEMON_INFO_LISTEN_FD);
-		return !info || getsockname(info->listen_fd, (struct sockaddr *)&in, &len)
-			       ? 0
-			       : ntohs(in.sin_port);
+		if (!info || getsockname(info->listen_fd, (struct sockaddr *)&ss, &len))
+			return 0;
+		return ntohs(ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port
+						      : ((struct sockaddr_in *)&ss)->sin_port);
 	}
 	return 0;
 }
@@ -472,9 +360,12 @@ void http_stop(struct http *h)
 		if (*h->h_at[i].at_path)
 			unlink(h->h_at[i].at_path);
 	for (unsigned i = 0; i < h->h_n; i++)
-		if (h->h_at[i].at_daemon)
-			MHD_stop_daemon(h->h_at[i].at_daemon);
+		http_at_stop(&h->h_at[i]);
 	pthread_mutex_destroy(&h->h_lock);
-	explicit_bzero(h->h_token, sizeof h->h_token);
+	sodium_memzero(h->h_token, sizeof h->h_token);
+	free(h->h_certs);
+	free(h->h_tls_cert);
+	free(h->h_tls_key);
+	free(h->h_tls_ca);
 	free(h);
 }

@@ -1,19 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http.h - a small HTTP server (libmicrohttpd) for metrics and administration, on a Unix socket or
- * a loopback TCP port. Handlers run on the HTTP server's own thread and may block: they wait for
- * loops, never the other way.
+ * http.h - a small HTTP server (libmicrohttpd) for metrics and administration: on a Unix socket, on
+ * a TCP port of this machine, or by HTTPS for other machines. Handlers run on the HTTP server's own
+ * thread and may block: they wait for loops, never the other way.
+ *
+ * Roles. A request is made with a role, and each route names the least role that it needs:
+ *
+ *   - On the Unix socket the kernel reports the peer's user and groups. root, the daemon's own user
+ *     and members of the group ho_group have the role admin. Other users that may connect have the
+ *     role read.
+ *   - A token (RFC 6750, "Authorization: Bearer TOKEN") has the role that it was made with. It
+ *     counts on each address, and before what is known about the peer in another way. A token that
+ *     is not known is answered with 401.
+ *   - By HTTPS a client certificate that an authority of ho_tls_ca signed has the highest role that
+ *     ho_certs gives to one of its names: the common name, or a subject alternative name.
+ *   - Every other request has no role.
+ *
+ * A request with less than it needs is answered with 403, and the answer names the role. Over plain
+ * TCP a request must also name this machine as its Host, and it must not come from a web page
+ * (Origin).
  */
 #ifndef BASE_HTTP_H
 #define BASE_HTTP_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 struct http;
+/* Each role may do what those before it may. */
+enum http_role {
+	HTTP_OPEN,    /* the route needs no role; the peer has none */
+	HTTP_READ,    /* look at everything but tokens */
+	HTTP_OPERATE, /* run the cluster: what loses no data and gives no rights away */
+	HTTP_ADMIN,   /* everything */
+};
+const char *http_role_name(enum http_role role); /* "none", "read", "operate", "admin" */
+/* False: name is not "read", "operate" or "admin". */
+bool http_role_of(const char *name, enum http_role *out);
+#define HTTP_NAME_MAX 64
+/* Who sent a request. */
+struct http_who {
+	enum http_role w_role;
+	const char *w_how; /* "user", "token", "certificate"; "" without any of these */
+	uid_t w_uid;	   /* of a user */
+	char w_name[HTTP_NAME_MAX + 1]; /* of a token or certificate; "" otherwise */
+	char w_from[64];		/* "unix", or an address and a port */
+};
 struct http_req {
 	const char *rq_method; /* "GET", "PUT", "POST", "DELETE" */
 	const char *rq_path;   /* "/v1/policy" */
 	const char *rq_body;   /* NUL-terminated, "" without one; at most 1 MiB */
 	size_t rq_len;
+	const struct http_who *rq_who;
 	void *rq_priv;
 };
 /* A decoded query argument, or NULL; lives as long as the request. */
@@ -25,20 +63,53 @@ struct http_reply {
 };
 struct http_route {
 	const char *rt_method, *rt_path;
+	enum http_role rt_role;
 	void (*rt_handler)(void *arg, const struct http_req *rq, struct http_reply *rp);
 };
 #define HTTP_TOKEN_MAX 256
-/* addrs: "unix:/path" and "127.0.0.1:port" (port 0: any), comma separated, at most 4. Over TCP a
- * request must name this machine as its Host and must not come from a web page (Origin). It must be
- * a GET of /metrics or /v1/health, or have the token (RFC 6750, "Authorization: Bearer TOKEN";
- * token NULL or "": there is none). A process that may connect to the Unix socket may send any
- * request. GET /metrics is always served, and GET /counts in a build with counts (count.h). routes
- * must outlive the server. Returns 0 or a negative errno. */
-int http_start(struct http **out, const char *addrs, const char *token,
-	       const struct http_route *routes, size_t n, void *arg);
+/* Everything is used only during http_start, except ho_token_look and ho_audit. A string that is
+ * NULL counts as "". */
+struct http_opts {
+	/* "unix:/path", "127.0.0.1:port", "[::1]:port" (port 0: any) and "https://ADDRESS:port",
+	 * comma separated, at most 4. Only https:// may have an address of another network than
+	 * loopback. */
+	const char *ho_addrs;
+	const char *ho_token; /* a token with the role admin; "": there is none */
+	const char *ho_group; /* its members have the role admin on the Unix socket; "": none has */
+	const char *ho_certs; /* "ROLE NAME", comma separated */
+	/* PEM files for https:// */
+	const char *ho_tls_cert, *ho_tls_key, *ho_tls_ca;
+	/* Looks a token up that is not ho_token: fills w_role and w_name. False: it is unknown.
+	 * NULL: there are no such tokens. */
+	bool (*ho_token_look)(void *arg, const char *token, struct http_who *w);
+	/* Is called for each PUT, POST, DELETE and PATCH after it was done or refused; the log has
+	 * the same line. who: "user root"; what: method, path, status, origin and arguments. It
+	 * reports at most HTTP_REFUSED_EACH_S requests a second of peers that may change nothing,
+	 * and counts the others. NULL: only the log gets the lines. */
+	void (*ho_audit)(void *arg, const char *who, const char *what);
+};
+struct conf;
+/* Fills the addresses, the group, the certificates and their roles from the keys of a section:
+ * "mds", or "ds", which has the first two. They live as long as conf. */
+void http_opts_conf(struct http_opts *o, const struct conf *conf, const char *section);
+#define HTTP_REFUSED_EACH_S 10u
+/* GET /metrics is always served: over https:// it needs the role read. So is GET /counts in a build
+ * with counts (count.h). routes must outlive the server; arg goes to handlers, ho_token_look and
+ * ho_audit, which are called one at a time. Returns 0, or a negative errno and one line in err. */
+int http_start(struct http **out, const struct http_opts *opts, const struct http_route *routes,
+	       size_t n, void *arg, char *err, size_t errlen);
+/* Reads the certificate and the authorities of https:// again. On an error it logs, and the old
+ * ones stay. Any thread but those of handlers. */
+void http_tls_reload(struct http *h);
 void http_stop(struct http *h);
 /* Copies the next address of a list into out and returns the rest of the list; NULL: no more. */
 const char *http_addr(const char *list, char *out, size_t len);
-/* The bound TCP port in host order, for port 0; 0: no TCP address. */
+/* The bound port of the first TCP address in host order, for port 0; 0: no TCP address. */
 uint16_t http_port(const struct http *h);
+/* Parses ADDRESS:PORT, without "https://", into ss. loopback: the address is one of this machine
+ * only. 0 or -EINVAL. */
+struct sockaddr_storage;
+int http_tcp_parse(const char *addr, struct sockaddr_storage *ss, bool *loopback);
+/* Checks "ROLE NAME, ROLE NAME...". 0, or -EINVAL and the faulty item in bad. */
+int http_certs_check(const char *list, char *bad, size_t len);
 #endif

@@ -108,7 +108,7 @@ static int files_check(const struct conf *c, char *err, size_t errlen)
 		e = ds_keys_configure(&ds.d_keys, c, dirs[0], err, errlen);
 	ds_dirs_free(dirs, n);
 	if (!e)
-		e = check_admin("ds.admin", conf_str(c, "ds.admin"), err, errlen);
+		e = check_admin(c, "ds", err, errlen);
 	if (!e)
 		e = rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
 	return e || ds.d_tls ? e : rpc_tls_open_peers(&ds.d_tls, "ds.tls", err, errlen);
@@ -427,10 +427,10 @@ static const struct live_key live_keys[] = {
 };
 
 static const struct http_route routes[] = {
-	{"GET", "/v1/config", get_config},
-	{"PUT", "/v1/config", put_config},
-	{"GET", "/v1/health", health},
-	{"GET", "/v1/trace", main_trace},
+	{"GET", "/v1/health", HTTP_OPEN, health},
+	{"GET", "/v1/trace", HTTP_READ, main_trace},
+	{"GET", "/v1/config", HTTP_READ, get_config},
+	{"PUT", "/v1/config", HTTP_ADMIN, put_config},
 };
 
 static double joined_gauge(void *arg)
@@ -859,7 +859,7 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 	unsigned n = (unsigned)conf_int(se->se_conf, "ds.threads");
 	bool rpcbind = se->se_start.st_exports && conf_bool(se->se_conf, "ds.rpcbind");
 	struct http *http = NULL;
-	char err[512] = "";
+	char err[512] = "", why[400];
 	pthread_t threads[64];
 	int e, sig;
 
@@ -880,10 +880,13 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 	if (!e && (e = live_start(se)))
 		snprintf(err, sizeof(err), "the configuration: %s", strerror(-e));
 	if (!e && *admin) {
-		e = http_start(&http, admin, NULL, routes, sizeof(routes) / sizeof(routes[0]),
-			       NULL);
+		struct http_opts opts;
+
+		http_opts_conf(&opts, se->se_conf, "ds");
+		e = http_start(&http, &opts, routes, sizeof(routes) / sizeof(routes[0]), NULL, why,
+			       sizeof(why));
 		if (e)
-			snprintf(err, sizeof(err), "ds.admin: %s: %s", admin, strerror(-e));
+			snprintf(err, sizeof(err), "ds.admin: %s", why);
 	}
 	if (!e)
 		e = main_start_threads(threads, n, err, sizeof(err));

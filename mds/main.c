@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/crash.h"
+#include "base/http.h"
 #include "base/socket_activation.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -53,6 +54,7 @@ static struct mds mds;
 static struct ds_reg_opts ds_reg_opts;
 static uint8_t cluster_key[32];
 static char admin_token[CHECK_TOKEN_MAX + 1];
+static struct admin *admin;
 static struct loop *loops[64];
 static unsigned nloops;
 /* this process makes a restored store consistent, and serves no client */
@@ -407,6 +409,8 @@ static void *wait_signals(void *arg)
 
 	while (!sigwait(arg, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(service.rs_tls);
+		if (admin)
+			admin_reload(admin);
 		reload(NULL, err, sizeof(err));
 		if (live_reload(live, err, sizeof(err)))
 			log_error("%s; the configuration stays as it was", err);
@@ -741,8 +745,7 @@ static void main_serve(const struct conf *conf)
 				      .ao_reload = reload,
 				      .ao_live = live,
 				      .ao_mds = &mds};
-	const char *addr = conf_str(conf, "mds.admin");
-	struct admin *admin = NULL;
+	struct http_opts web;
 	char err[512];
 
 	snprintf(mds.m_scope, sizeof(mds.m_scope), "weft-%02x%02x%02x%02x%02x%02x%02x%02x",
@@ -752,7 +755,9 @@ static void main_serve(const struct conf *conf)
 	programs[1] = *ds_reg_program(mds.m_dsc);
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
-	if (*addr && admin_start(&admin, addr, admin_token, &ops, err, sizeof(err)))
+	http_opts_conf(&web, conf, "mds");
+	web.ho_token = admin_token;
+	if (*web.ho_addrs && admin_start(&admin, &web, &ops, err, sizeof(err)))
 		die(err, NULL);
 	if (!*conf_str(conf, "mds.exports"))
 		log_warn("mds.exports is not set: only this machine may use this server, with root "
@@ -821,7 +826,7 @@ static unsigned check_files(const struct conf *conf)
 		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key,
 				  err[1], n),
 		check_exports(conf_str(conf, "mds.exports"), err[2], n),
-		check_admin("mds.admin", conf_str(conf, "mds.admin"), err[3], n),
+		check_admin(conf, "mds", err[3], n),
 		rpc_tls_configure(&service.rs_tls, conf, "mds", err[4], n),
 		check_keytab(conf_str(conf, "mds.keytab"), err[5], n),
 		check_token("mds.admin_token", conf_str(conf, "mds.admin_token"), admin_token,

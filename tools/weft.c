@@ -81,6 +81,8 @@ static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
 static const struct weft_opt config_options[] = {{"all", 'a', NULL}, {0}};
 static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};
 static const struct weft_opt remove_options[] = {{"wait", 'w', NULL}, {"yes", 'y', NULL}, {0}};
+static const struct weft_opt token_options[] = {
+	{"role", 0, "ROLE"}, {"name", 0, "NAME"}, {"days", 0, "N"}, {0}};
 /* The first row that fits is the command. */
 /* clang-format off */
 static const struct command commands[] = {
@@ -170,6 +172,13 @@ static const struct command commands[] = {
 	 "list the layouts that clients hold: of a file, of a client, or at a data server"},
 	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH",
 	 "recall a file's layouts; clients that do not return them in time are fenced"},
+	{"token", "create", 0, 0, false, cmd_token_create, token_options, "",
+	 "make a token for the API, print it once, and keep only a hash of it. ROLE: read, "
+	 "operate or admin; --days: it ends after N days"},
+	{"token", "list", 0, 0, false, cmd_token_list, NULL, "",
+	 "list the tokens: what each may do, until when, and when it was last used"},
+	{"token", "revoke", 1, 1, false, cmd_token_revoke, NULL, "NAME",
+	 "revoke a token: it counts no more from now on"},
 	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]",
 	 "print files below PATH: with objects on a data server (--on-ds), with copies not in "
 	 "sync (--stale), with no copy left (--lost), with fewer copies than they should have "

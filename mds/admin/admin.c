@@ -441,65 +441,86 @@ static void put_config(void *arg, const struct http_req *rq, struct http_reply *
 }
 
 static const struct http_route routes[] = {
-	{"GET", "/v1/health", get_health},
-	{"GET", "/v1/status", get_status},
-	{"GET", "/v1/ds", admin_get_ds},
-	{"POST", "/v1/ds", admin_post_ds},
-	{"PUT", "/v1/ds/weight", admin_put_weight},
-	{"PUT", "/v1/ds/labels", admin_put_labels},
-	{"GET", "/v1/policy", admin_get_policy},
-	{"PUT", "/v1/ds/kill", admin_put_kill},
-	{"PUT", "/v1/ds/admit", admin_put_admit},
-	{"PUT", "/v1/ds/forget", admin_put_forget},
-	{"PUT", "/v1/ds/key", admin_put_ds_key},
-	{"GET", "/v1/key", admin_get_key},
-	{"PUT", "/v1/key/rotate", admin_put_rotate},
-	{"PUT", "/v1/policy", put_policy},
-	{"GET", "/v1/file", get_file},
-	{"GET", "/v1/repair", admin_get_repair},
-	{"PUT", "/v1/repair", admin_put_repair},
-	{"PUT", "/v1/mirror/add", admin_put_mirror_add},
-	{"PUT", "/v1/mirror/remove", admin_put_mirror_remove},
-	{"PUT", "/v1/move", admin_put_move},
-	{"GET", "/v1/verify", admin_get_verify},
-	{"PUT", "/v1/verify", admin_put_verify},
-	{"DELETE", "/v1/verify", admin_delete_verify},
-	{"GET", "/v1/choose", admin_get_elect},
-	{"PUT", "/v1/choose", admin_put_elect},
-	{"GET", "/v1/scrub", admin_get_scrub},
-	{"PUT", "/v1/scrub", admin_put_scrub},
-	{"DELETE", "/v1/scrub", admin_delete_scrub},
-	{"GET", "/v1/ds/one", admin_get_one},
-	{"PUT", "/v1/ds/drain", admin_put_drain},
-	{"PUT", "/v1/ds/undrain", admin_put_undrain},
-	{"GET", "/v1/restripe", admin_get_restripe},
-	{"PUT", "/v1/restripe", admin_put_restripe},
-	{"GET", "/v1/advise", admin_get_advise},
-	{"GET", "/v1/balance", admin_get_balance},
-	{"PUT", "/v1/balance", admin_put_balance},
-	{"DELETE", "/v1/balance", admin_delete_balance},
-	{"GET", "/v1/exports", get_exports},
-	{"PUT", "/v1/exports", put_exports},
-	{"GET", "/v1/top", admin_get_top},
-	{"GET", "/v1/heat", admin_get_heat},
-	{"GET", "/v1/find", admin_get_find},
-	{"GET", "/v1/xattr", admin_get_xattr},
-	{"PUT", "/v1/xattr", admin_put_xattr},
-	{"DELETE", "/v1/xattr", admin_delete_xattr},
-	{"GET", "/v1/events", admin_get_events},
-	{"GET", "/v1/trace", admin_get_trace},
-	{"GET", "/v1/clients", admin_get_clients},
-	{"DELETE", "/v1/clients", admin_delete_client},
-	{"GET", "/v1/layouts", admin_get_layouts},
-	{"PUT", "/v1/layouts/recall", admin_put_recall},
-	{"GET", "/v1/config", get_config},
-	{"PUT", "/v1/config", put_config},
+	{"GET", "/v1/health", HTTP_OPEN, get_health},
+	{"GET", "/v1/status", HTTP_READ, get_status},
+	{"GET", "/v1/ds", HTTP_READ, admin_get_ds},
+	{"POST", "/v1/ds", HTTP_ADMIN, admin_post_ds},
+	{"PUT", "/v1/ds/weight", HTTP_OPERATE, admin_put_weight},
+	{"PUT", "/v1/ds/labels", HTTP_OPERATE, admin_put_labels},
+	{"GET", "/v1/policy", HTTP_READ, admin_get_policy},
+	{"PUT", "/v1/ds/kill", HTTP_ADMIN, admin_put_kill},
+	{"PUT", "/v1/ds/admit", HTTP_ADMIN, admin_put_admit},
+	{"PUT", "/v1/ds/forget", HTTP_ADMIN, admin_put_forget},
+	{"PUT", "/v1/ds/key", HTTP_ADMIN, admin_put_ds_key},
+	{"GET", "/v1/key", HTTP_READ, admin_get_key},
+	{"PUT", "/v1/key/rotate", HTTP_ADMIN, admin_put_rotate},
+	{"PUT", "/v1/policy", HTTP_OPERATE, put_policy},
+	{"GET", "/v1/file", HTTP_READ, get_file},
+	{"GET", "/v1/repair", HTTP_READ, admin_get_repair},
+	{"PUT", "/v1/repair", HTTP_OPERATE, admin_put_repair},
+	{"PUT", "/v1/mirror/add", HTTP_OPERATE, admin_put_mirror_add},
+	{"PUT", "/v1/mirror/remove", HTTP_OPERATE, admin_put_mirror_remove},
+	{"PUT", "/v1/move", HTTP_OPERATE, admin_put_move},
+	{"GET", "/v1/verify", HTTP_READ, admin_get_verify},
+	{"PUT", "/v1/verify", HTTP_OPERATE, admin_put_verify},
+	{"DELETE", "/v1/verify", HTTP_OPERATE, admin_delete_verify},
+	{"GET", "/v1/choose", HTTP_READ, admin_get_elect},
+	{"PUT", "/v1/choose", HTTP_ADMIN, admin_put_elect},
+	{"GET", "/v1/scrub", HTTP_READ, admin_get_scrub},
+	{"PUT", "/v1/scrub", HTTP_OPERATE, admin_put_scrub},
+	{"DELETE", "/v1/scrub", HTTP_OPERATE, admin_delete_scrub},
+	{"GET", "/v1/ds/one", HTTP_READ, admin_get_one},
+	{"PUT", "/v1/ds/drain", HTTP_OPERATE, admin_put_drain},
+	{"PUT", "/v1/ds/undrain", HTTP_OPERATE, admin_put_undrain},
+	{"GET", "/v1/restripe", HTTP_READ, admin_get_restripe},
+	{"PUT", "/v1/restripe", HTTP_OPERATE, admin_put_restripe},
+	{"GET", "/v1/advise", HTTP_READ, admin_get_advise},
+	{"GET", "/v1/balance", HTTP_READ, admin_get_balance},
+	{"PUT", "/v1/balance", HTTP_OPERATE, admin_put_balance},
+	{"DELETE", "/v1/balance", HTTP_OPERATE, admin_delete_balance},
+	{"GET", "/v1/exports", HTTP_READ, get_exports},
+	{"PUT", "/v1/exports", HTTP_OPERATE, put_exports},
+	{"GET", "/v1/top", HTTP_READ, admin_get_top},
+	{"GET", "/v1/heat", HTTP_READ, admin_get_heat},
+	{"GET", "/v1/find", HTTP_READ, admin_get_find},
+	{"GET", "/v1/xattr", HTTP_READ, admin_get_xattr},
+	{"PUT", "/v1/xattr", HTTP_ADMIN, admin_put_xattr},
+	{"DELETE", "/v1/xattr", HTTP_ADMIN, admin_delete_xattr},
+	{"GET", "/v1/events", HTTP_READ, admin_get_events},
+	{"GET", "/v1/trace", HTTP_READ, admin_get_trace},
+	{"GET", "/v1/clients", HTTP_READ, admin_get_clients},
+	{"DELETE", "/v1/clients", HTTP_OPERATE, admin_delete_client},
+	{"GET", "/v1/layouts", HTTP_READ, admin_get_layouts},
+	{"PUT", "/v1/layouts/recall", HTTP_OPERATE, admin_put_recall},
+	{"GET", "/v1/tokens", HTTP_ADMIN, admin_get_tokens},
+	{"POST", "/v1/tokens", HTTP_ADMIN, admin_post_token},
+	{"DELETE", "/v1/tokens", HTTP_ADMIN, admin_delete_token},
+	{"GET", "/v1/config", HTTP_READ, get_config},
+	{"PUT", "/v1/config", HTTP_ADMIN, put_config},
 };
 
-int admin_start(struct admin **out, const char *addr, const char *token,
-		const struct admin_ops *ops, char *err, size_t errlen)
+bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,
+	       const char *what)
+{
+	if (rq->rq_who->w_role >= role)
+		return true;
+	admin_reply_error(rp, 403, "%s needs the role %s, and this request has %s", what,
+			  http_role_name(role), http_role_name(rq->rq_who->w_role));
+	return false;
+}
+
+static void admin_audit(void *arg, const char *who, const char *what)
+{
+	(void)arg;
+	journal_add(EV_AUDIT, who, 0, "%s", what);
+}
+
+int admin_start(struct admin **out, const struct http_opts *opts, const struct admin_ops *ops,
+		char *err, size_t errlen)
 {
 	struct admin *a = calloc(1, sizeof(*a));
+	struct http_opts all = *opts;
+	char why[400];
 	int e;
 
 	if (!a) {
@@ -507,9 +528,17 @@ int admin_start(struct admin **out, const char *addr, const char *token,
 		return -ENOMEM;
 	}
 	a->a_ops = *ops;
-	e = http_start(&a->a_http, addr, token, routes, sizeof(routes) / sizeof(routes[0]), a);
+	all.ho_audit = admin_audit;
+	all.ho_token_look = admin_token_look;
+	e = admin_tokens_open(a);
+	if (e)
+		snprintf(why, sizeof(why), "cannot read the tokens: %s", strerror(-e));
+	else
+		e = http_start(&a->a_http, &all, routes, sizeof(routes) / sizeof(routes[0]), a, why,
+			       sizeof(why));
 	if (e) {
-		snprintf(err, errlen, "mds.admin: cannot listen on %s: %s", addr, strerror(-e));
+		snprintf(err, errlen, "mds.admin: %s", why);
+		admin_tokens_close(a);
 		free(a);
 		return e;
 	}
@@ -517,8 +546,14 @@ int admin_start(struct admin **out, const char *addr, const char *token,
 	return 0;
 }
 
+void admin_reload(struct admin *a)
+{
+	http_tls_reload(a->a_http);
+}
+
 void admin_stop(struct admin *a)
 {
 	http_stop(a->a_http);
+	admin_tokens_close(a);
 	free(a);
 }

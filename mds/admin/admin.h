@@ -79,6 +79,13 @@
  *          checks what the data servers have (docs/scrub.md). As GET /v1/scrub: progress, and with
  *          findings=1 the findings. DELETE ends it
  *
+ *   GET    /v1/tokens
+ *          {"tokens":[{"name","role","made_at","ends_at","last_used_at"}]}
+ *   POST   /v1/tokens?role=R&name=N&days=D
+ *          makes a token: one of the above, and its text as "token", which is shown only here
+ *   DELETE /v1/tokens?name=N
+ *          revokes it. As GET
+ *
  *   GET    /v1/clients?client=C
  *          all clients, or one: {"known","lease","clients":[...]}. C: number, name, address or
  *          clientid
@@ -154,9 +161,13 @@ struct admin_ops {
 };
 
 struct admin;
-/* Starts the API. addr: as for http_start. ops is copied. 0, or -errno and one line in err. */
-int admin_start(struct admin **out, const char *addr, const char *token,
-		const struct admin_ops *ops, char *err, size_t errlen);
+struct http_opts;
+/* Starts the API. opts: as for http_start, without ho_token_look and ho_audit. ops is copied. 0, or
+ * -errno and one line in err. */
+int admin_start(struct admin **out, const struct http_opts *opts, const struct admin_ops *ops,
+		char *err, size_t errlen);
+/* Reads the certificate of https:// again. */
+void admin_reload(struct admin *a);
 /* Call it before the store is closed, because a handler may be waiting for a mutation. The loops
  * may have stopped. */
 void admin_stop(struct admin *a);

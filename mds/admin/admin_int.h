@@ -8,8 +8,10 @@
 #include <jansson.h>
 #include <pthread.h>
 
+struct tokens;
 struct admin {
 	struct http *a_http;
+	struct tokens *a_tokens;
 	struct admin_ops a_ops;
 };
 
@@ -17,6 +19,10 @@ struct admin {
 void admin_reply_json(struct http_reply *rp, int status, json_t *j);
 void admin_reply_error(struct http_reply *rp, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* False: the request's role is too small for what it asks for; the error was put into rp. */
+bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,
+	       const char *what);
 
 /* Returns the "path" argument; NULL: an error was put into rp. */
 const char *admin_path_arg(const struct http_req *rq, struct http_reply *rp);
@@ -98,6 +104,13 @@ void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *r
 int admin_ds_stale(struct admin *a, uint32_t ds);
 /* the caller owns the reference */
 json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv);
+/* admin_token.c: tokens for this API. Reads them from the store: 0 or -errno. */
+int admin_tokens_open(struct admin *a);
+void admin_tokens_close(struct admin *a);
+bool admin_token_look(void *arg, const char *text, struct http_who *w); /* ho_token_look */
+void admin_get_tokens(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_post_token(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_token(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_trace.c: what was done for requests */
 void admin_get_trace(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_nfs3ds.c: adds an NFSv3 server as a data server */

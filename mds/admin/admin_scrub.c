@@ -103,6 +103,8 @@ void admin_put_scrub(void *arg, const struct http_req *rq, struct http_reply *rp
 				    .sa_dry = http_arg(rq, "dry"),
 				    .sa_newer = http_arg(rq, "newer")};
 
+	if (ask.sa_newer && !admin_may(rq, rp, HTTP_ADMIN, "newer"))
+		return;
 	if (job_scrub_begin(a->a_ops.ao_mds, &ask))
 		admin_reply_error(rp, 409,
 				  "another check is running, and only one can run at a time: see "

@@ -70,6 +70,8 @@ void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *r
 	int64_t keep = admin_number_arg(rq, rp, "keep", 0, LO_MAX_OBJECTS - 1, LO_MAX_OBJECTS);
 	struct ns_inode i;
 
+	if (ask.va_mend && !admin_may(rq, rp, HTTP_ADMIN, "mend"))
+		return;
 	if (keep < 0 || !admin_inode_arg(a, rq, rp, &i))
 		return;
 	if (i.i_type != NS_REG && i.i_type != NS_DIR) {

@@ -19,7 +19,7 @@
 
 #define EV_VERSION 1
 
-enum { RING_CLUSTER = 0, RING_FILES = 1, RINGS };
+enum { RING_CLUSTER = 0, RING_FILES = 1, RING_AUDIT = 2, RINGS };
 
 struct ev_row {
 	uint8_t r_version, r_kind, r_subject; /* r_subject: its length; the text is the rest */
@@ -28,7 +28,7 @@ struct ev_row {
 	uint64_t r_ino;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ev_row) == 23, "event, version 1");
-_Static_assert(EV_KINDS == 25, "a kind's number is stored");
+_Static_assert(EV_KINDS == 26, "a kind's number is stored");
 #define ROW_MAX (sizeof(struct ev_row) + EV_SUBJECT_MAX + EV_TEXT_MAX)
 #define KEY_LEN 9
 
@@ -57,6 +57,7 @@ static const char *const names[EV_KINDS] = {
 	[EV_RESTORED] = "restored",
 	[EV_COPIES_DIFFER] = "copies-differ",
 	[EV_CONFIG_CHANGED] = "config-changed",
+	[EV_AUDIT] = "audit",
 };
 
 static struct {
@@ -89,6 +90,8 @@ enum ev_kind ev_kind_of(const char *name)
 
 static uint8_t ring_of(enum ev_kind k)
 {
+	if (k == EV_AUDIT)
+		return RING_AUDIT;
 	return (k >= EV_LAYOUT_FENCED && k <= EV_FILE_MOVED) || k == EV_COPIES_DIFFER
 		       ? RING_FILES
 		       : RING_CLUSTER;
@@ -310,18 +313,26 @@ static int read_next(struct kv_txn *t, struct read *r, uint64_t seq)
 	return err < 0 ? err : 0;
 }
 
+static struct read *read_oldest(struct read *r)
+{
+	struct read *next = NULL;
+
+	for (unsigned i = 0; i < RINGS; i++)
+		if (r[i].have && (!next || r[i].e.e_seq < next->e.e_seq))
+			next = &r[i];
+	return next;
+}
+
 int journal_read(struct kv_txn *t, uint64_t seq, int (*fn)(void *arg, const struct ev_event *e),
 		 void *arg)
 {
-	struct read r[RINGS] = {{.ring = RING_CLUSTER}, {.ring = RING_FILES}};
+	struct read r[RINGS] = {{.ring = RING_CLUSTER}, {.ring = RING_FILES}, {.ring = RING_AUDIT}};
+	struct read *next;
 	int err = 0, stop = 0;
 
 	for (unsigned i = 0; i < RINGS && !err; i++)
 		err = read_next(t, &r[i], seq);
-	while (!err && !stop && (r[0].have || r[1].have)) {
-		struct read *next =
-			!r[1].have || (r[0].have && r[0].e.e_seq < r[1].e.e_seq) ? &r[0] : &r[1];
-
+	while (!err && !stop && (next = read_oldest(r))) {
 		stop = fn(arg, &next->e);
 		err = read_next(t, next, next->e.e_seq);
 	}

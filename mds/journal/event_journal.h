@@ -8,9 +8,10 @@
  * event that must not be lost, because it is a fact of the store itself (a copy became stale), is
  * put by the transaction that makes it so: journal_put.
  *
- * The journal is bounded: EV_RING rows for events of servers, clients and the cluster, and as many
- * for events of files, so that a million stale files do not push out the reason. Between two ticks
- * EV_PENDING events are kept; more are counted, and the count becomes an event.
+ * The journal is bounded: EV_RING rows for events of servers, clients and the cluster, as many for
+ * events of files, and as many for administrators' requests, so that a million stale files do not
+ * push out the reason. Between two ticks EV_PENDING events are kept; more are counted, and the
+ * count becomes an event.
  */
 #ifndef MDS_EV_H
 #define MDS_EV_H
@@ -49,6 +50,7 @@ enum ev_kind {
 	/* a file's copies, when no client wrote it; they are made equal */
 	EV_COPIES_DIFFER = 23,
 	EV_CONFIG_CHANGED = 24,
+	EV_AUDIT = 25, /* a request that changes something was done or refused */
 	EV_KINDS
 };
 const char *ev_kind_name(enum ev_kind k);

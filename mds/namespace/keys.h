@@ -44,6 +44,7 @@
  *   'e'   NS_T_EVENT         ring (1), number (8)             an event
  *   'E'   NS_T_EXPORT        export (2)                       what an export said last
  *   'X'   NS_T_REVOCATION    directory (8)                    capabilities that end below it
+ *   'T'   NS_T_TOKEN         name (1 to 64)                   a token for the API
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *

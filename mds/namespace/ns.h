@@ -385,7 +385,8 @@ enum ns_table {
 	NS_T_BOOT = 'B',
 	NS_T_KEY = 'k',
 	NS_T_EXPORT = 'E',
-	NS_T_REVOCATION = 'X'
+	NS_T_REVOCATION = 'X',
+	NS_T_TOKEN = 'T'
 };
 /* W */
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val,

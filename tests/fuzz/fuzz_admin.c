@@ -41,12 +41,12 @@ static size_t nroutes;
 static void *routes_arg;
 
 /* The HTTP server is not started: its routes are what is wanted. */
-int __wrap_http_start(struct http **out, const char *addrs, const char *token,
-		      const struct http_route *r, size_t n, void *arg);
-int __wrap_http_start(struct http **out, const char *addrs, const char *token,
-		      const struct http_route *r, size_t n, void *arg)
+int __wrap_http_start(struct http **out, const struct http_opts *opts, const struct http_route *r,
+		      size_t n, void *arg, char *err, size_t errlen);
+int __wrap_http_start(struct http **out, const struct http_opts *opts, const struct http_route *r,
+		      size_t n, void *arg, char *err, size_t errlen)
 {
-	(void)out, (void)addrs, (void)token;
+	(void)out, (void)opts, (void)err, (void)errlen;
 	routes = r;
 	nroutes = n;
 	routes_arg = arg;

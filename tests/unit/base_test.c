@@ -613,9 +613,18 @@ static void echo(void *arg, const struct http_req *rq, struct http_reply *rp)
 		rp->rp_body = NULL;
 }
 
-static const struct http_route routes[] = {{"PUT", "/v1/echo", echo}, {"GET", "/v1/echo", echo}};
+static const struct http_route routes[] = {{"PUT", "/v1/echo", HTTP_OPERATE, echo},
+					   {"GET", "/v1/echo", HTTP_READ, echo}};
 static char sock_path[64];
 static char answer[2 << 20];
+
+static int start(struct http **h, const char *addrs, const char *token)
+{
+	const struct http_opts opts = {.ho_addrs = addrs, .ho_token = token};
+	char err[256];
+
+	return http_start(h, &opts, routes, 2, (void *)"arg", err, sizeof(err));
+}
 
 static int dial(uint16_t port)
 {
@@ -657,7 +666,7 @@ START_TEST(http_serves_routes_and_metrics)
 	struct http *h;
 
 	metric_counter("weft_test_http_total", "X.", "");
-	ck_assert_int_eq(http_start(&h, "127.0.0.1:0", "the-token", routes, 2, (void *)"arg"), 0);
+	ck_assert_int_eq(start(&h, "127.0.0.1:0", "the-token"), 0);
 	ask(http_port(h), "GET", "/metrics", 0);
 	has(answer, "HTTP/1.1 200");
 	has(answer, "application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -692,7 +701,7 @@ START_TEST(a_stale_socket_file_is_replaced_a_live_one_and_a_plain_file_are_not)
 	snprintf(addr, sizeof addr, "unix:%s", sock_path);
 	fd = open(sock_path, O_CREAT | O_WRONLY, 0600);
 	close(fd);
-	ck_assert_int_eq(http_start(&h, addr, NULL, NULL, 0, NULL), -EEXIST);
+	ck_assert_int_eq(start(&h, addr, NULL), -EEXIST);
 	ck_assert_int_eq(unlink(sock_path), 0);
 
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -701,12 +710,12 @@ START_TEST(a_stale_socket_file_is_replaced_a_live_one_and_a_plain_file_are_not)
 	ck_assert_int_eq(bind(fd, (void *)&un, sizeof un), 0);
 	close(fd);
 
-	ck_assert_int_eq(http_start(&h, addr, NULL, NULL, 0, NULL), 0);
+	ck_assert_int_eq(start(&h, addr, NULL), 0);
 	ck_assert_int_eq(stat(sock_path, &st), 0);
 	ck_assert_int_eq(st.st_mode & 07, 0);
 	ask(0, "GET", "/metrics", 0);
 	has(answer, "# EOF\n");
-	ck_assert_int_eq(http_start(&h2, addr, NULL, NULL, 0, NULL), -EADDRINUSE);
+	ck_assert_int_eq(start(&h2, addr, NULL), -EADDRINUSE);
 	http_stop(h);
 	ck_assert_int_eq(access(sock_path, F_OK), -1);
 	rmdir(dir);
@@ -717,10 +726,10 @@ START_TEST(http_on_tcp_is_for_this_machine_only)
 {
 	struct http *h;
 
-	ck_assert_int_eq(http_start(&h, "0.0.0.0:0", NULL, NULL, 0, NULL), -EACCES);
-	ck_assert_int_eq(http_start(&h, "localhost:0", NULL, NULL, 0, NULL), -EINVAL);
-	ck_assert_int_eq(http_start(&h, "127.0.0.1", NULL, NULL, 0, NULL), -EINVAL);
-	ck_assert_int_eq(http_start(&h, "unix:", NULL, NULL, 0, NULL), -ENAMETOOLONG);
+	ck_assert_int_eq(start(&h, "0.0.0.0:0", NULL), -EACCES);
+	ck_assert_int_eq(start(&h, "localhost:0", NULL), -EINVAL);
+	ck_assert_int_eq(start(&h, "127.0.0.1", NULL), -EINVAL);
+	ck_assert_int_eq(start(&h, "unix:", NULL), -ENAMETOOLONG);
 }
 END_TEST
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http_int.h - the inside of the HTTP server: http.c serves requests, http_who.c finds out who
+ * asks, http_listen.c opens sockets and TLS. */
+#ifndef BASE_HTTP_INT_H
+#define BASE_HTTP_INT_H
+#include "base/http.h"
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/un.h>
+
+#define HTTP_ADDRS 4u
+
+/* What a daemon of https:// was started with. It keeps pointers into this. */
+struct http_tls {
+	char *t_cert, *t_key, *t_ca; /* PEM texts; t_ca: NULL without authorities */
+};
+
+/* One address, with a thread of its own. */
+struct http_at {
+	struct http *at_http;
+	struct MHD_Daemon *at_daemon;
+	struct http_tls at_tls_files;
+	int at_fd;
+	bool at_tcp, at_tls;
+	char at_path[sizeof((struct sockaddr_un *)0)->sun_path]; /* the socket file, "" for TCP */
+};
+
+struct http {
+	struct http_at h_at[HTTP_ADDRS];
+	unsigned h_n;
+	const struct http_route *h_routes;
+	size_t h_nroutes;
+	void *h_arg;
+	pthread_mutex_t h_lock; /* handlers run one after the other */
+	_Atomic size_t h_bodies;
+	char h_token[HTTP_TOKEN_MAX + 1]; /* "": none */
+	gid_t h_group;			  /* (gid_t)-1: none */
+	char *h_certs, *h_tls_cert, *h_tls_key, *h_tls_ca;
+	bool (*h_token_look)(void *arg, const char *token, struct http_who *w);
+	void (*h_audit)(void *arg, const char *who, const char *what);
+	/* Requests of peers that may change nothing: reported in this second, and left out. */
+	int64_t h_refused_at;
+	unsigned h_refused, h_left_out;
+};
+
+/* http.c: what MHD calls */
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const char *url,
+				const char *method, const char *version, const char *data,
+				size_t *n, void **state);
+void http_on_completed(void *cls, struct MHD_Connection *conn, void **state,
+		       enum MHD_RequestTerminationCode why);
+
+/* http_who.c. Fills w. Returns 0, or the status of a refusal with its reason in why. */
+int http_who(const struct http_at *at, struct MHD_Connection *conn, const char *version,
+	     struct http_who *w, char *why, size_t len);
+/* "user root", "token prom"; for people */
+void http_who_text(const struct http_who *w, char *out, size_t len);
+/* A reason for a peer that has too small a role for a route. */
+void http_who_short(const struct http_at *at, const struct http_who *w, enum http_role need,
+		    char *why, size_t len);
+/* Reports a request that changes something, or would. */
+void http_audit(struct http *h, const struct http_req *rq, int status);
+gid_t http_group(const char *name);
+
+/* http_listen.c. 0, or -errno and a reason in err. */
+int http_at_start(struct http *h, const char *addr, char *err, size_t errlen);
+void http_at_stop(struct http_at *at);
+#endif
