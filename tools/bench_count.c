@@ -22,7 +22,7 @@ static json_t *daemon_ask(const char *addr)
 	int err = http_ask(addr, "GET", "/counts", NULL, &a);
 
 	if (err)
-		bench_die("--counts %s: %s", addr, strerror(-err));
+		bench_die("--counts %s: %s", addr, a.ha_why);
 	o = a.ha_status == 200 ? json_loads(a.ha_body, 0, NULL) : NULL;
 	free(a.ha_body);
 	if (!o)

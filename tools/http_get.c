@@ -1,215 +1,245 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_get.c - see http_get.h. The connection ends with the answer, so the end of the connection is
- * the end of the body. */
+/* http_get.c - see http_get.h. */
 #include "tools/http_get.h"
+#include <curl/curl.h>
 #include <errno.h>
-#include <netdb.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #define ANSWER_MAX     (64u << 20)
-#define ANSWER_SECONDS 30
+#define ANSWER_SECONDS 30L
 #define TOKEN_MAX      256
 
-static int connect_unix(const char *path)
-{
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	int fd, err;
+struct http_creds http_creds;
 
-	if (strlen(path) >= sizeof(un.sun_path))
-		return -ENAMETOOLONG;
-	strcpy(un.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	if (connect(fd, (struct sockaddr *)&un, sizeof(un))) {
-		err = -errno;
-		close(fd);
-		return err;
+/* ---- addresses ---- */
+
+static bool is_unix(const char *addr)
+{
+	return !strncmp(addr, "unix:", 5) || addr[0] == '/';
+}
+
+static const char *unix_path(const char *addr)
+{
+	return addr[0] == '/' ? addr : addr + 5;
+}
+
+/* This machine: nobody else hears what goes there in the clear. */
+static bool is_here(const char *host)
+{
+	return !strncmp(host, "127.", 4) || !strncasecmp(host, "localhost:", 10) ||
+	       !strncmp(host, "[::1]:", 6);
+}
+
+static bool host_port_ok(const char *text)
+{
+	const char *colon = strrchr(text, ':');
+	char *end;
+
+	if (!colon || colon == text || strcspn(text, "/ @?#\\\"") != strlen(text) ||
+	    colon[1] < '0' || colon[1] > '9')
+		return false;
+	/* An IPv6 address is in brackets. */
+	if (memchr(text, ':', (size_t)(colon - text)) && (*text != '[' || colon[-1] != ']'))
+		return false;
+	return strtoul(colon + 1, &end, 10) <= 65535 && !*end;
+}
+
+const char *http_addr_wrong(const char *addr)
+{
+	static const char forms[] = "expected unix:/PATH, 127.0.0.1:PORT or https://HOST:PORT";
+	bool tls = !strncmp(addr, "https://", 8);
+
+	if (is_unix(addr))
+		return unix_path(addr)[0] != '/' ? forms
+		       : strlen(unix_path(addr)) >= sizeof(((struct sockaddr_un *)0)->sun_path)
+			       ? "the path of a Unix socket has at most 107 bytes"
+			       : NULL;
+	if (tls || !strncmp(addr, "http://", 7))
+		addr += tls ? 8 : 7;
+	if (!host_port_ok(addr))
+		return forms;
+	return tls || is_here(addr) ? NULL : "another machine needs https://HOST:PORT";
+}
+
+/* ---- credentials ---- */
+
+static int token_file(const char *what, const char *path, char out[TOKEN_MAX + 2], char *why,
+		      size_t len)
+{
+	FILE *f = fopen(path, "re");
+	int err = 0;
+
+	if (!f || !fgets(out, TOKEN_MAX + 2, f)) {
+		err = f ? -EINVAL : -errno;
+		snprintf(why, len, "%s: %s: %s", what, path,
+			 f ? "expected one line with a token" : strerror(-err));
+		fprintf(stderr, "%s\n", why);
 	}
-	return fd;
+	if (f)
+		fclose(f);
+	return err;
 }
 
-static int connect_tcp(const char *addr)
+/* Fills in the token, or "". */
+static int token_read(char out[TOKEN_MAX + 2], char *why, size_t len)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-				 .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV},
-			*ai = NULL;
-	const char *colon = strrchr(addr, ':');
-	char host[64];
-	size_t n = colon ? (size_t)(colon - addr) : 0;
-	int fd, err = 0;
-
-	if (n && addr[0] == '[' && addr[n - 1] == ']') {
-		addr++;
-		n -= 2;
-	}
-	if (!colon || !n || n >= sizeof(host))
-		return -EINVAL;
-	memcpy(host, addr, n);
-	host[n] = 0;
-	if (getaddrinfo(host, colon + 1, &hints, &ai))
-		return -EINVAL;
-	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, ai->ai_addr, ai->ai_addrlen))
-		err = -errno;
-	freeaddrinfo(ai);
-	if (err && fd >= 0)
-		close(fd);
-	return err ? err : fd;
-}
-
-static int connect_any(const char *addr)
-{
-	struct timeval tv = {.tv_sec = ANSWER_SECONDS};
-	int fd;
-
-	if (!strncmp(addr, "http://", 7))
-		addr += 7;
-	if (!strncmp(addr, "unix:", 5))
-		fd = connect_unix(addr + 5);
-	else
-		fd = addr[0] == '/' ? connect_unix(addr) : connect_tcp(addr);
-	if (fd >= 0) {
-		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
-	}
-	return fd;
-}
-
-static int send_all(int fd, const char *p, size_t n)
-{
-	while (n) {
-		ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -errno;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
-static int receive_all(int fd, char **out, size_t *len)
-{
-	size_t cap = 0;
-	char *buf = NULL;
-
-	*len = 0;
-	for (;;) {
-		ssize_t k;
-
-		if (*len + 1 >= cap) {
-			char *p =
-				cap < ANSWER_MAX ? realloc(buf, cap = cap ? cap * 2 : 65536) : NULL;
-
-			if (!p) {
-				free(buf);
-				return -ENOMEM;
-			}
-			buf = p;
-		}
-		k = recv(fd, buf + *len, cap - *len - 1, 0);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0) {
-			int err = errno == EAGAIN ? -ETIMEDOUT : -errno;
-
-			free(buf);
-			return err;
-		}
-		if (!k)
-			break;
-		*len += (size_t)k;
-	}
-	buf[*len] = 0;
-	*out = buf;
-	return 0;
-}
-
-/* Parses the answer. The body must have the length that the server named: a daemon that dies half
- * way has not answered. */
-static int http_get_parse(char *text, size_t len, struct http_answer *out)
-{
-	char *body = strstr(text, "\r\n\r\n"), *line;
-	long named = -1;
-
-	if (!body || sscanf(text, "HTTP/1.%*d %d", &out->ha_status) != 1)
-		return -EPROTO;
-	for (line = strstr(text, "\r\n"); line && line < body; line = strstr(line + 2, "\r\n"))
-		if (!strncasecmp(line + 2, "Content-Length:", 15))
-			named = strtol(line + 17, NULL, 10);
-	body += 4;
-	out->ha_len = len - (size_t)(body - text);
-	if (named >= 0 && out->ha_len < (size_t)named)
-		return -EPROTO;
-	out->ha_body = strdup(body);
-	return out->ha_body ? 0 : -ENOMEM;
-}
-
-/* Makes the header for the token in the file that WEFT_ADMIN_TOKEN names; "" without a token. */
-static int token_read(char out[TOKEN_MAX + 32])
-{
-	const char *path = getenv("WEFT_ADMIN_TOKEN");
-	char text[TOKEN_MAX + 2] = "";
-	FILE *f;
+	const char *text = getenv("WEFT_TOKEN"), *path = getenv("WEFT_ADMIN_TOKEN");
+	int err = 0;
 
 	*out = 0;
-	if (!path || !*path)
-		return 0;
-	f = fopen(path, "re");
-	if (!f || !fgets(text, sizeof(text), f)) {
-		int err = f ? -EINVAL : -errno;
+	if (http_creds.hc_token_file)
+		err = token_file("--token-file", http_creds.hc_token_file, out, why, len);
+	else if (text && *text)
+		snprintf(out, TOKEN_MAX + 2, "%s", text);
+	else if (path && *path)
+		err = token_file("WEFT_ADMIN_TOKEN", path, out, why, len);
+	out[strcspn(out, "\r\n")] = 0;
+	return err;
+}
 
-		fprintf(stderr, "WEFT_ADMIN_TOKEN: %s: %s\n", path,
-			f ? "expected one line with a token" : strerror(-err));
-		if (f)
-			fclose(f);
-		return err;
+/* ---- the request ---- */
+
+static size_t take(char *data, size_t size, size_t n, void *arg)
+{
+	struct http_answer *out = arg;
+	char *more;
+
+	n *= size;
+	if (out->ha_len + n + 1 > ANSWER_MAX)
+		return 0;
+	more = realloc(out->ha_body, out->ha_len + n + 1);
+	if (!more)
+		return 0;
+	memcpy(more + out->ha_len, data, n);
+	out->ha_body = more;
+	out->ha_len += n;
+	more[out->ha_len] = 0;
+	return n;
+}
+
+static struct curl_slist *headers(const char *token)
+{
+	/* A body has no form's type, and waits for nothing. */
+	struct curl_slist *list = curl_slist_append(NULL, "Content-Type:"), *more;
+	char auth[TOKEN_MAX + 32];
+
+	more = list ? curl_slist_append(list, "Expect:") : NULL;
+	if (more && *token) {
+		snprintf(auth, sizeof(auth), "Authorization: Bearer %s", token);
+		more = curl_slist_append(more, auth);
 	}
-	fclose(f);
-	text[strcspn(text, "\r\n")] = 0;
-	sprintf(out, "Authorization: Bearer %s\r\n", text);
-	return 0;
+	if (!more)
+		curl_slist_free_all(list);
+	return more;
+}
+
+/* The system's error where there is one, else curl's words. */
+static int failed(CURL *c, CURLcode rc, const char *text, struct http_answer *out)
+{
+	long os = 0;
+	int err = rc == CURLE_OPERATION_TIMEDOUT ? ETIMEDOUT
+		  : rc == CURLE_OUT_OF_MEMORY	 ? ENOMEM
+		  : rc == CURLE_WRITE_ERROR	 ? EFBIG
+						 : 0;
+
+	curl_easy_getinfo(c, CURLINFO_OS_ERRNO, &os);
+	if (!err &&
+	    (rc == CURLE_COULDNT_CONNECT || rc == CURLE_RECV_ERROR || rc == CURLE_SEND_ERROR))
+		err = (int)os;
+	snprintf(out->ha_why, sizeof(out->ha_why), "%s",
+		 err	 ? strerror(err)
+		 : *text ? text
+			 : curl_easy_strerror(rc));
+	free(out->ha_body);
+	out->ha_body = NULL;
+	return err ? -err : -EPROTO;
+}
+
+static void set_target(CURL *c, const char *addr, char *url)
+{
+	if (is_unix(addr))
+		curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, unix_path(addr));
+	curl_easy_setopt(c, CURLOPT_URL, url);
+	curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L);
+	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(c, CURLOPT_PROXY, "");
+	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, ANSWER_SECONDS);
+	/* Nothing at all comes for so long. */
+	curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
+	curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, ANSWER_SECONDS);
+	if (http_creds.hc_cacert)
+		curl_easy_setopt(c, CURLOPT_CAINFO, http_creds.hc_cacert);
+	if (http_creds.hc_cert)
+		curl_easy_setopt(c, CURLOPT_SSLCERT, http_creds.hc_cert);
+	if (http_creds.hc_key)
+		curl_easy_setopt(c, CURLOPT_SSLKEY, http_creds.hc_key);
+}
+
+static int perform(CURL *c, const char *method, const char *body, const char *token,
+		   struct http_answer *out)
+{
+	struct curl_slist *list = headers(token);
+	char text[CURL_ERROR_SIZE] = "";
+	long status = 0;
+	CURLcode rc;
+
+	if (!list)
+		return failed(c, CURLE_OUT_OF_MEMORY, "", out);
+	curl_easy_setopt(c, CURLOPT_HTTPHEADER, list);
+	if (strcmp(method, "GET")) {
+		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE,
+				 (curl_off_t)(body ? strlen(body) : 0));
+		curl_easy_setopt(c, CURLOPT_POSTFIELDS, body ? body : "");
+	}
+	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, text);
+	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take);
+	curl_easy_setopt(c, CURLOPT_WRITEDATA, out);
+	rc = curl_easy_perform(c);
+	curl_slist_free_all(list);
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+	out->ha_status = (int)status;
+	/* Without a body there was no call. */
+	if (!rc && !out->ha_body && !(out->ha_body = strdup("")))
+		rc = CURLE_OUT_OF_MEMORY;
+	return rc ? failed(c, rc, text, out) : 0;
 }
 
 int http_ask(const char *addr, const char *method, const char *target, const char *body,
 	     struct http_answer *out)
 {
-	char *head = NULL, *text = NULL, auth[TOKEN_MAX + 32];
-	size_t len;
-	int fd, err = token_read(auth);
+	bool tls = !strncmp(addr, "https://", 8);
+	const char *host = tls ? addr + 8 : !strncmp(addr, "http://", 7) ? addr + 7 : addr;
+	char token[TOKEN_MAX + 2], *url = NULL;
+	CURL *c;
+	int err;
 
+	*out = (struct http_answer){0};
+	err = token_read(token, out->ha_why, sizeof(out->ha_why));
 	if (err)
 		return err;
-	fd = connect_any(addr);
-	if (fd < 0)
-		return fd;
-	if (asprintf(&head,
-		     "%s %s HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n%sContent-Length: "
-		     "%zu\r\n\r\n",
-		     method, target, auth, body ? strlen(body) : 0) < 0) {
-		close(fd);
-		return -ENOMEM;
+	if (!is_unix(addr) && !tls && !is_here(host))
+		*token = 0;
+	c = curl_easy_init();
+	if (c && asprintf(&url, "%s%s%s", tls ? "https://" : "http://",
+			  is_unix(addr) ? "localhost" : host, target) < 0)
+		url = NULL;
+	if (url) {
+		set_target(c, addr, url);
+		err = perform(c, method, body, token, out);
+	} else {
+		snprintf(out->ha_why, sizeof(out->ha_why), "out of memory");
+		err = -ENOMEM;
 	}
-	err = send_all(fd, head, strlen(head));
-	if (!err && body)
-		err = send_all(fd, body, strlen(body));
-	if (!err)
-		err = receive_all(fd, &text, &len);
-	if (!err)
-		err = http_get_parse(text, len, out);
-	free(text);
-	free(head);
-	close(fd);
+	free(url);
+	curl_easy_cleanup(c);
+	explicit_bzero(token, sizeof(token));
 	return err;
 }
 

@@ -5,6 +5,7 @@
  * --json. See docs/weft.1.
  */
 #include "tools/weft.h"
+#include "tools/http_get.h"
 #include "tools/topo.h"
 #include "base/near.h"
 #include "base/version.h"
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 #define ADMIN_DEFAULT "unix:/run/weft-mds/admin"
-enum { OPTIONS = 24, ANY = 1 << 20 };
+enum { OPTIONS = 24, COMMON = 8, ANY = 1 << 20 };
 
 const char *weft_admin;
 bool weft_json;
@@ -245,7 +246,9 @@ static void put_text(FILE *f, int column, const char *what)
 
 static void usage(FILE *f)
 {
-	fputs("usage: weft [--admin ADDR] [--json] COMMAND\n"
+	fputs("usage: weft [--admin ADDR] [--token-file FILE] [--cacert FILE] [--cert FILE --key "
+	      "FILE] [--json]\n"
+	      "       COMMAND\n"
 	      "       weft --version\n",
 	      f);
 	for (size_t i = 0; i < COMMANDS; i++) {
@@ -267,8 +270,9 @@ static void usage(FILE *f)
 	fputs("PATH is absolute, from the root of the exports. DS is a name, number or id. CLIENT "
 	      "and C are\na number, name, address or clientid. POLICY is a list, in any order, of "
 	      "stripes=N,unit=SIZE,\nmirrors=N,domain=KEY,group=LABELS,group0=LABELS... ADDR is "
-	      "unix:/path or 127.0.0.1:port; its\ndefault is the environment variable "
-	      "WEFT_ADMIN.\n",
+	      "unix:/path, 127.0.0.1:port or\nhttps://HOST:port; its default is the environment "
+	      "variable "
+	      "WEFT_ADMIN. WEFT_TOKEN has a token, and\n--token-file a file with one.\n",
 	      f);
 }
 
@@ -446,12 +450,23 @@ static int weft_dispatch(int argc, char **argv)
 	return weft_unknown_command(argc, argv);
 }
 
-enum { OPT_ADMIN = 256, OPT_JSON, OPT_HELP, OPT_VERSION, OPT_COMMAND };
+enum {
+	OPT_ADMIN = 256,
+	OPT_JSON,
+	OPT_HELP,
+	OPT_VERSION,
+	OPT_TOKEN_FILE,
+	OPT_CACERT,
+	OPT_CERT,
+	OPT_KEY,
+	OPT_COMMAND
+};
 
 /* getopt_long() has said which option is unknown, or lacks its argument. */
 static void weft_option_error(const char *typed)
 {
-	static const char *const common[] = {"admin", "json", "help", "version"};
+	static const char *const common[] = {"admin",	   "json",   "help", "version",
+					     "token-file", "cacert", "cert", "key"};
 	const char *near = NULL;
 	unsigned least = NEAR_EDITS + 1;
 	char name[NEAR_NAME];
@@ -478,6 +493,18 @@ static void take_option(int opt, const char *typed)
 	case OPT_JSON:
 		weft_json = true;
 		return;
+	case OPT_TOKEN_FILE:
+		http_creds.hc_token_file = optarg;
+		return;
+	case OPT_CACERT:
+		http_creds.hc_cacert = optarg;
+		return;
+	case OPT_CERT:
+		http_creds.hc_cert = optarg;
+		return;
+	case OPT_KEY:
+		http_creds.hc_key = optarg;
+		return;
 	case OPT_HELP:
 	case 'h':
 		usage(stdout);
@@ -501,17 +528,22 @@ static void take_option(int opt, const char *typed)
 /* mode: "+" ends at the first word that is no option. */
 static void parse_options(int argc, char **argv, const char *mode)
 {
-	struct option longs[OPTIONS + 5] = {{"admin", required_argument, NULL, OPT_ADMIN},
-					    {"json", no_argument, NULL, OPT_JSON},
-					    {"help", no_argument, NULL, OPT_HELP},
-					    {"version", no_argument, NULL, OPT_VERSION}};
+	struct option longs[OPTIONS + COMMON + 1] = {
+		{"admin", required_argument, NULL, OPT_ADMIN},
+		{"json", no_argument, NULL, OPT_JSON},
+		{"help", no_argument, NULL, OPT_HELP},
+		{"version", no_argument, NULL, OPT_VERSION},
+		{"token-file", required_argument, NULL, OPT_TOKEN_FILE},
+		{"cacert", required_argument, NULL, OPT_CACERT},
+		{"cert", required_argument, NULL, OPT_CERT},
+		{"key", required_argument, NULL, OPT_KEY}};
 	char shorts[4 + 2 * OPTIONS], *p = shorts + sprintf(shorts, "%sh", mode);
 	int opt;
 
 	for (unsigned i = 0; i < n_given; i++) {
 		const struct weft_opt *o = given[i].g_opt;
 
-		longs[4 + i] =
+		longs[COMMON + i] =
 			(struct option){o->o_name, o->o_arg ? required_argument : no_argument, NULL,
 					(int)(OPT_COMMAND + i)};
 		if (o->o_short)
@@ -524,6 +556,8 @@ static void parse_options(int argc, char **argv, const char *mode)
 
 int main(int argc, char **argv)
 {
+	char wrong[400];
+
 	weft_admin = getenv("WEFT_ADMIN");
 	if (!weft_admin || !*weft_admin)
 		weft_admin = ADMIN_DEFAULT;
@@ -540,6 +574,12 @@ int main(int argc, char **argv)
 	if (optind < argc)
 		weft_gather(argv[optind]);
 	parse_options(argc, argv, "");
+	if (http_addr_wrong(weft_admin)) {
+		snprintf(wrong, sizeof(wrong), "%s \"%.200s\": %s",
+			 weft_admin == getenv("WEFT_ADMIN") ? "WEFT_ADMIN" : "--admin", weft_admin,
+			 http_addr_wrong(weft_admin));
+		return weft_usage_error(wrong);
+	}
 	if (optind == argc)
 		return weft_usage_error("no command was given");
 	return weft_dispatch(argc - optind, argv + optind);

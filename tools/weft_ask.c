@@ -14,7 +14,7 @@ int weft_ask(const char *method, const char *target, const char *body, json_t **
 
 	*out = NULL;
 	if (err) {
-		fprintf(stderr, "weft: no answer from %s: %s\n", weft_admin, strerror(-err));
+		fprintf(stderr, "weft: no answer from %s: %s\n", weft_admin, ha.ha_why);
 		return EXIT_NO_ANSWER;
 	}
 	*out = json_loads(ha.ha_body, 0, &je);

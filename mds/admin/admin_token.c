@@ -15,6 +15,7 @@
 #include "mds/admin/admin_int.h"
 #include <endian.h>
 #include <errno.h>
+#include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@
 #define TOKEN_BYTES   32 /* random ones */
 #define TOKEN_HASH    32 /* BLAKE2b */
 #define TOKENS_MOST   256
-#define DAYS_MOST     36500
+#define DAYS_MOST     36500.0
 #define USED_EACH_S   3600
 
 /* A row; the key is the name. */
@@ -239,27 +240,44 @@ static bool admin_token_ask(struct tokens *ts, const struct http_req *rq, struct
 	return false;
 }
 
+/* days: NULL: the token has no end. False: an error was put into rp. */
+static bool admin_token_days(const char *days, struct token *t, struct http_reply *rp)
+{
+	char *end;
+	double d;
+
+	if (!days)
+		return true;
+	d = strtod(days, &end);
+	if (end == days || *end || !(d > 0) || d > DAYS_MOST) {
+		admin_reply_error(rp, 400, "days: expected a number above 0, and at most %.0f",
+				  DAYS_MOST);
+		return false;
+	}
+	t->t_ends = t->t_made + (int64_t)ceil(d * 86400);
+	return true;
+}
+
 void admin_post_token(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	char text[sizeof(TOKEN_PREFIX) +
 		  sodium_base64_ENCODED_LEN(TOKEN_BYTES, sodium_base64_VARIANT_URLSAFE_NO_PADDING)];
 	struct admin *a = arg;
 	struct tokens *ts = a->a_tokens;
-	int64_t days = admin_number_arg(rq, rp, "days", 1, DAYS_MOST, 0);
+	const char *days = http_arg(rq, "days");
 	uint8_t bytes[TOKEN_BYTES];
 	struct token t = {0};
 	json_t *j;
 	int err;
 
-	if (days < 0 || !admin_token_ask(ts, rq, rp, &t))
+	t.t_made = admin_token_now();
+	if (!admin_token_days(days, &t, rp) || !admin_token_ask(ts, rq, rp, &t))
 		return;
 	randombytes_buf(bytes, sizeof(bytes));
 	strcpy(text, TOKEN_PREFIX);
 	sodium_bin2base64(text + strlen(TOKEN_PREFIX), sizeof(text) - strlen(TOKEN_PREFIX), bytes,
 			  sizeof(bytes), sodium_base64_VARIANT_URLSAFE_NO_PADDING);
 	admin_token_hash(text, t.t_hash);
-	t.t_made = admin_token_now();
-	t.t_ends = days ? t.t_made + days * 86400 : 0;
 	err = kv_run_sync(ns_kv(a->a_ops.ao_ns), admin_token_put_run, &t);
 	if (err) {
 		admin_reply_error(rp, 500, "cannot store the token: %s", strerror(-err));

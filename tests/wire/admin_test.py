@@ -343,11 +343,15 @@ def test_no_answer_ends_with_3(c):
     with socket.socket() as s:  # bound and not listening
         s.bind(("127.0.0.1", 0))
         refused = f"127.0.0.1:{s.getsockname()[1]}"
-        for addr in (f"unix:{c.top}/none.sock", f"unix:{c.dir}/cluster.json", refused, "127.0.0.1",
-                     "nowhere:1", "unix:", "unix:/" + "x" * 200, ""):
+        for addr in (f"unix:{c.top}/none.sock", f"unix:{c.dir}/cluster.json", refused):
             for args in (("status",), ("policy", "get", "/"), ("file", "show", "/f", "--json")):
                 told = run(program("weft"), "--admin", addr, *args, rc=3)
                 assert "no answer" in told and addr in told, told
+    for addr in ("127.0.0.1", "nowhere:1", "unix:", "unix:/" + "x" * 200, "", "127.0.0.1:x",
+                 "::1:5", "https://host", "http://10.0.0.1:80"):
+        told = run(program("weft"), "--admin", addr, "status", rc=2)
+        assert (told.startswith(f'weft: --admin "{addr[:200]}') and told.count("\n") == 2
+                and re.search("expected unix:/PATH, 127|107 bytes|needs https://", told)), told
     for said in ((), (b"SSH-2.0-OpenSSH\r\n",), (b"HTTP/1.1 200 OK\r\n\r\nhello",),
                  (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b'{"version": 1}')):
         with answering(*said) as addr:
