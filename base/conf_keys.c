@@ -27,6 +27,9 @@ const struct conf_key conf_keys[] = {
 	{ "mds.admin_token", CONF_STR, "", NULL,
 	  "File with a token that has the role admin; the server knows those of weft token "
 	  "create as well." },
+	{ "mds.metrics", CONF_STR, "", NULL,
+	  "Addresses for monitoring, read only: address:port, any address, comma separated; "
+	  "empty: none." },
 	{ "mds.exports", CONF_STR, "", NULL,
 	  "Exports file; empty: this machine alone may use the server, its root as user nobody." },
 	{ "mds.groups", CONF_ENUM, "client", "client|server",
@@ -172,6 +175,9 @@ const struct conf_key conf_keys[] = {
 	{ "ds.admin_group", CONF_STR, "weft", NULL,
 	  "Group whose members have the role admin on that Unix socket, as root and the "
 	  "server's own user have; others that may connect there only look." },
+	{ "ds.metrics", CONF_STR, "", NULL,
+	  "Addresses for monitoring, read only: address:port, any address, comma separated; "
+	  "empty: none." },
 	{ "ds.connections", CONF_INT, "65536", "1..1000000", "Most connections." },
 	{ "ds.connections_of_address", CONF_INT, "16384", "1..1000000",
 	  "Most connections of one address, or one IPv6 network of 64 bits." },

@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
+#include "base/process.h"
+#include "base/scrape.h"
 #include "base/trace.h"
 #include "base/version.h"
 #include "topo/topo_plan.h"
@@ -109,6 +111,8 @@ static int files_check(const struct conf *c, char *err, size_t errlen)
 	ds_dirs_free(dirs, n);
 	if (!e)
 		e = check_admin(c, "ds", err, errlen);
+	if (!e)
+		e = scrape_check("ds.metrics", conf_str(c, "ds.metrics"), err, errlen);
 	if (!e)
 		e = rpc_tls_configure(&ds.d_tls, c, "ds", err, errlen);
 	return e || ds.d_tls ? e : rpc_tls_open_peers(&ds.d_tls, "ds.tls", err, errlen);
@@ -487,9 +491,19 @@ static double bars_gauge(void *arg)
 	return ds.d_store ? (double)ds_store_bars(ds.d_store, &bytes) : 0;
 }
 
+static void certificate_end(struct metric_out *o, void *arg)
+{
+	int64_t end = rpc_tls_cert_end(ds.d_tls);
+
+	(void)arg;
+	if (end)
+		metric_put(o, "", (double)end);
+}
+
 static void metrics_init(void)
 {
 	version_metric();
+	process_metrics();
 	ds_store_metrics_init();
 	ds_nfs3_init();
 	ds_conn_metrics_init();
@@ -507,6 +521,9 @@ static void metrics_init(void)
 		     main_failing_gauge, NULL);
 	metric_gauge("weft_ds_bars", "Runs of barred clients' numbers.", "", bars_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
+	metric_family("weft_ds_certificate_end_timestamp_seconds",
+		      "When the certificate ends, in seconds since 1970; absent without TLS.",
+		      certificate_end, NULL);
 	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "",
 		     sessions_gauge, NULL);
 }
@@ -856,9 +873,11 @@ static int live_start(struct settings *se)
 static int main_serve(struct settings *se, const sigset_t *signals)
 {
 	const char *admin = conf_str(se->se_conf, "ds.admin");
+	const char *metrics = conf_str(se->se_conf, "ds.metrics");
 	unsigned n = (unsigned)conf_int(se->se_conf, "ds.threads");
 	bool rpcbind = se->se_start.st_exports && conf_bool(se->se_conf, "ds.rpcbind");
 	struct http *http = NULL;
+	struct scrape *scrape = NULL;
 	char err[512] = "", why[400];
 	pthread_t threads[64];
 	int e, sig;
@@ -888,6 +907,8 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 		if (e)
 			snprintf(err, sizeof(err), "ds.admin: %s", why);
 	}
+	if (!e && *metrics)
+		e = scrape_start(&scrape, "ds.metrics", metrics, health, NULL, err, sizeof(err));
 	if (!e)
 		e = main_start_threads(threads, n, err, sizeof(err));
 	if (e) {
@@ -919,6 +940,7 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 		path_rpcbind_end();
 	if (http)
 		http_stop(http);
+	scrape_stop(scrape);
 	for (unsigned i = 0; i < n; i++) {
 		loop_stop(ds.d_loops[i]);
 		pthread_join(threads[i], NULL);

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
+#include "base/process.h"
+#include "base/scrape.h"
 #include "base/trace.h"
 #include "base/version.h"
 #include "mds/nfs4/op.h"
@@ -267,6 +269,7 @@ static void on_tick(struct loop_timer *t)
 	job_repair_tick(&mds);
 	job_restripe_tick(&mds);
 	op_atime_tick(loops[0]);
+	lo_orders_look(mds.m_lo);
 	journal_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
 }
@@ -350,6 +353,8 @@ static void main_counts(void *arg, struct admin_counts *out)
 	out->ac_sessions = st->st_sessions.h_count;
 	out->ac_opens = st_number(st, ST_N_OPENS) + st_number(st, ST_N_DELEGS);
 	out->ac_layouts = st_number(st, ST_N_LAYOUTS);
+	out->ac_locks = st_number(st, ST_N_RANGES);
+	out->ac_delegs = st_number(st, ST_N_DELEGS);
 	out->ac_grace = st_in_grace(st);
 	st_all_unlock(st);
 }
@@ -744,7 +749,10 @@ static void main_serve(const struct conf *conf)
 				      .ao_exports = mds.m_exports,
 				      .ao_reload = reload,
 				      .ao_live = live,
-				      .ao_mds = &mds};
+				      .ao_mds = &mds,
+				      .ao_store = conf_str(conf, "mds.store"),
+				      .ao_tls = service.rs_tls};
+	const char *metrics = conf_str(conf, "mds.metrics");
 	struct http_opts web;
 	char err[512];
 
@@ -757,7 +765,8 @@ static void main_serve(const struct conf *conf)
 	loop_timer_start(loops[0], &tick, TICK_MS);
 	http_opts_conf(&web, conf, "mds");
 	web.ho_token = admin_token;
-	if (*web.ho_addrs && admin_start(&admin, &web, &ops, err, sizeof(err)))
+	if (admin_start(&admin, &web, &ops, err, sizeof(err)) ||
+	    (*metrics && admin_open_metrics(admin, metrics, err, sizeof(err))))
 		die(err, NULL);
 	if (!*conf_str(conf, "mds.exports"))
 		log_warn("mds.exports is not set: only this machine may use this server, with root "
@@ -779,8 +788,7 @@ static void main_serve(const struct conf *conf)
 		pthread_join(runs[i], NULL);
 	free(runs);
 	ds_reg_stopped(mds.m_dsc);
-	if (admin)
-		admin_stop(admin);
+	admin_stop(admin);
 	for (unsigned i = 0; i < nloops; i++)
 		op_thread_end(&mds.m_thread[i]);
 	if (!restoring)
@@ -819,9 +827,9 @@ static int check_keytab(const char *path, char *err, size_t errlen)
  * are. */
 static unsigned check_files(const struct conf *conf)
 {
-	char err[7][512];
+	char err[8][512];
 	size_t n = sizeof(err[0]);
-	const int bad[7] = {
+	const int bad[8] = {
 		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
 		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key,
 				  err[1], n),
@@ -831,10 +839,11 @@ static unsigned check_files(const struct conf *conf)
 		check_keytab(conf_str(conf, "mds.keytab"), err[5], n),
 		check_token("mds.admin_token", conf_str(conf, "mds.admin_token"), admin_token,
 			    err[6], n),
+		scrape_check("mds.metrics", conf_str(conf, "mds.metrics"), err[7], n),
 	};
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < 7; i++) {
+	for (unsigned i = 0; i < 8; i++) {
 		if (!bad[i])
 			continue;
 		fprintf(stderr, "weft-mds: %s\n", err[i]);
@@ -860,18 +869,19 @@ static void main_settings(const struct conf *conf)
 static void main_gauges(void)
 {
 	version_metric();
-	metric_gauge("weft_mds_kv_commits", "Commits of the store since start", "", gauge_commits,
-		     mds.m_kv);
-	metric_gauge("weft_mds_kv_checkpoints", "Checkpoints of the store since start", "",
-		     gauge_checkpoints, mds.m_kv);
-	metric_gauge("weft_mds_kv_log_waits",
-		     "Times that a commit waited for a checkpoint, the log being full", "",
-		     gauge_log_waits, mds.m_kv);
+	process_metrics();
+	metric_counter_of("weft_mds_kv_commits_total", "Commits of the store since start", "",
+			  gauge_commits, mds.m_kv);
+	metric_counter_of("weft_mds_kv_checkpoints_total", "Checkpoints of the store since start",
+			  "", gauge_checkpoints, mds.m_kv);
+	metric_counter_of("weft_mds_kv_log_waits_total",
+			  "Times that a commit waited for a checkpoint, the log being full", "",
+			  gauge_log_waits, mds.m_kv);
 	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
 	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "",
 		     main_gauge_kept, NULL);
-	metric_gauge("weft_mds_kv_ops", "Mutations of the store since start", "", gauge_kv_ops,
-		     mds.m_kv);
+	metric_counter_of("weft_mds_kv_ops_total", "Mutations of the store since start", "",
+			  gauge_kv_ops, mds.m_kv);
 }
 
 int main(int argc, char **argv)

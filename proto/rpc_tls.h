@@ -63,5 +63,8 @@ void rpc_tls_proof_make(struct rpc_tls_proof *p, const uint8_t psk[RPC_TLS_PSK_L
 /* Reads the files again and logs the result; on an error all stays as it was. Any thread, one at a
  * time. x may be NULL. */
 void rpc_tls_reload(struct rpc_tls_ctx *x);
+/* Returns when our certificate ends, in s since 1970; 0: there is none. Any thread. x may be
+ * NULL. */
+int64_t rpc_tls_cert_end(struct rpc_tls_ctx *x);
 enum rpc_tls_mode rpc_tls_mode(const struct rpc_tls_ctx *x /* may be NULL */);
 #endif

@@ -375,6 +375,22 @@ void rpc_tls_set_peer_key(struct rpc_tls_ctx *x, const uint8_t *psk)
 	x->tc_peers = true;
 }
 
+int64_t rpc_tls_cert_end(struct rpc_tls_ctx *x)
+{
+	const X509 *cert;
+	struct tm tm = {0};
+	int64_t end = 0;
+
+	if (rpc_tls_mode(x) == RPC_TLS_OFF)
+		return 0;
+	pthread_mutex_lock(&x->tc_lock);
+	cert = x->tc_ssl ? SSL_CTX_get0_certificate(x->tc_ssl) : NULL;
+	if (cert && ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm))
+		end = timegm(&tm);
+	pthread_mutex_unlock(&x->tc_lock);
+	return end;
+}
+
 enum rpc_tls_mode rpc_tls_mode(const struct rpc_tls_ctx *x)
 {
 	return x ? x->tc_mode : RPC_TLS_OFF;

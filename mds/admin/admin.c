@@ -5,6 +5,7 @@
 #include "mds/admin/admin_holders.h"
 #include "mds/journal/event_journal.h"
 #include "mds/jobs/revoke_exports.h"
+#include "base/scrape.h"
 #include "base/version.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -542,6 +543,7 @@ int admin_start(struct admin **out, const struct http_opts *opts, const struct a
 		free(a);
 		return e;
 	}
+	admin_metrics_init(a);
 	*out = a;
 	return 0;
 }
@@ -551,8 +553,14 @@ void admin_reload(struct admin *a)
 	http_tls_reload(a->a_http);
 }
 
+int admin_open_metrics(struct admin *a, const char *addr, char *err, size_t errlen)
+{
+	return scrape_start(&a->a_scrape, "mds.metrics", addr, get_health, a, err, errlen);
+}
+
 void admin_stop(struct admin *a)
 {
+	scrape_stop(a->a_scrape);
 	http_stop(a->a_http);
 	admin_tokens_close(a);
 	free(a);

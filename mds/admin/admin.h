@@ -143,7 +143,8 @@
 struct mds;
 /* What only the state tables know; filled on the HTTP thread, under their locks. */
 struct admin_counts {
-	uint64_t ac_clients, ac_sessions, ac_opens, ac_layouts;
+	/* ac_opens: with delegations. ac_locks: ranges. */
+	uint64_t ac_clients, ac_sessions, ac_opens, ac_layouts, ac_locks, ac_delegs;
 	bool ac_grace;
 };
 
@@ -158,16 +159,21 @@ struct admin_ops {
 	void *ao_arg;
 	struct live *ao_live; /* the keys that change while the server runs */
 	struct mds *ao_mds;
+	const char *ao_store;	    /* the store's folder */
+	struct rpc_tls_ctx *ao_tls; /* may be NULL */
 };
 
 struct admin;
 struct http_opts;
-/* Starts the API. opts: as for http_start, without ho_token_look and ho_audit. ops is copied. 0, or
+/* Starts the API, and makes the metrics that it knows. opts: as for http_start, without ho_token_look and ho_audit. ops is copied; its
+ * strings must outlive it. 0, or
  * -errno and one line in err. */
 int admin_start(struct admin **out, const struct http_opts *opts, const struct admin_ops *ops,
 		char *err, size_t errlen);
 /* Reads the certificate of https:// again. */
 void admin_reload(struct admin *a);
+/* Starts the port for monitoring (base/scrape.h). Returns as admin_start. */
+int admin_open_metrics(struct admin *a, const char *addr, char *err, size_t errlen);
 /* Call it before the store is closed, because a handler may be waiting for a mutation. The loops
  * may have stopped. */
 void admin_stop(struct admin *a);

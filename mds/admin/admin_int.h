@@ -12,6 +12,7 @@ struct tokens;
 struct admin {
 	struct http *a_http;
 	struct tokens *a_tokens;
+	struct scrape *a_scrape; /* NULL: no mds.metrics */
 	struct admin_ops a_ops;
 };
 
@@ -111,6 +112,8 @@ bool admin_token_look(void *arg, const char *text, struct http_who *w); /* ho_to
 void admin_get_tokens(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_post_token(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_delete_token(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* admin_metrics.c: makes the metrics that are read from the parts of the server. */
+void admin_metrics_init(struct admin *a);
 /* admin_trace.c: what was done for requests */
 void admin_get_trace(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_nfs3ds.c: adds an NFSv3 server as a data server */

@@ -8,6 +8,7 @@
  */
 #include "mds/journal/event_journal.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include <endian.h>
 #include <errno.h>
 #include <pthread.h>
@@ -71,6 +72,7 @@ static struct {
 	uint64_t lost;
 	atomic_bool busy; /* the committer uses writing */
 	struct kv_op op;
+	struct metric *counts[EV_KINDS];
 } ev = {.lock = PTHREAD_MUTEX_INITIALIZER, .next = 1};
 
 const char *ev_kind_name(enum ev_kind k)
@@ -187,10 +189,17 @@ static void event_journal_fill(struct ev_event *e, enum ev_kind kind, const char
 	vsnprintf(e->e_text, sizeof(e->e_text), fmt, ap);
 }
 
+static void event_journal_count(enum ev_kind kind)
+{
+	if (ev.counts[kind])
+		metric_add(ev.counts[kind], 1);
+}
+
 void journal_add(enum ev_kind kind, const char *subject, uint64_t ino, const char *fmt, ...)
 {
 	va_list ap;
 
+	event_journal_count(kind);
 	va_start(ap, fmt);
 	pthread_mutex_lock(&ev.lock);
 	if (ev.npending < EV_PENDING)
@@ -207,6 +216,7 @@ int journal_put(struct kv_txn *t, enum ev_kind kind, const char *subject, uint64
 	struct ev_event e;
 	va_list ap;
 
+	event_journal_count(kind);
 	va_start(ap, fmt);
 	event_journal_fill(&e, kind, subject, ino, fmt, ap);
 	va_end(ap);
@@ -365,6 +375,14 @@ int journal_open(struct ns *ns)
 		return err;
 	ev.ns = ns;
 	ev.next = 1;
+	for (unsigned k = 1; k < EV_KINDS; k++) {
+		char label[64];
+
+		metric_label(label, sizeof(label), "kind", names[k]);
+		ev.counts[k] =
+			metric_counter("weft_mds_events_total",
+				       "Events put into the journal since the start.", label);
+	}
 	memset(ev.rows, 0, sizeof(ev.rows));
 	err = ns_rows(t, NS_T_EVENT, NULL, 0, event_journal_count_one, NULL);
 	kv_read_end(t);

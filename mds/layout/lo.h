@@ -492,6 +492,11 @@ bool lo_orders_for(struct kv_txn *t, uint32_t ds);
 /* Returns how many orders the server has reported that it cannot run, and in *for_ms for how many
  * milliseconds there have been such. They are tried again. Any thread. */
 uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms);
+/* Looks how old the oldest order of each server is. Call it now and then, on the first loop. */
+void lo_orders_look(struct lo *lo);
+/* Returns for how many milliseconds the server's oldest order has been waiting, as of the last
+ * look; 0: it has none. An order from before our start counts from when it was read. Any thread. */
+uint64_t lo_orders_age(struct lo *lo, uint32_t ds);
 /* Call it when the server was forgotten: drops its orders. Any thread. */
 void lo_orders_forget(struct lo *lo, uint32_t ds);
 /* Is an order of this file known and not done? Any thread. */

@@ -144,6 +144,29 @@ uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms)
 	return n;
 }
 
+/* Each list is in the order in which its orders were read. */
+void lo_orders_look(struct lo *lo)
+{
+	struct lo_orders *os = lo->l_orders;
+
+	for (uint32_t ds = 1; ds <= DS_REG_MAX; ds++) {
+		const struct order_queue *oq = os->os_queue[ds];
+		uint64_t oldest = 0;
+
+		for (unsigned l = 0; oq && l < ORDER_LISTS; l++)
+			if (oq->oq_list[l] && (!oldest || oq->oq_list[l]->or_since_ms < oldest))
+				oldest = oq->oq_list[l]->or_since_ms;
+		atomic_store(&os->os_oldest_ms[ds], oldest);
+	}
+}
+
+uint64_t lo_orders_age(struct lo *lo, uint32_t ds)
+{
+	uint64_t oldest = atomic_load(&lo->l_orders->os_oldest_ms[ds]);
+
+	return oldest ? clock_mono_ms() - oldest : 0;
+}
+
 static bool deletes(const struct order *o, uint32_t ds, const ctl_object *obj)
 {
 	return o->or_type == CTL_DELETE && o->or_ds == ds &&

@@ -145,6 +145,8 @@ struct lo_orders {
 	/* Since when a fence or bar has had no answer, and neither has the fences' lane; 0: there
 	 * is none. */
 	_Atomic uint64_t os_owed_ms[DS_REG_MAX + 1];
+	/* since when the oldest order has been here, as lo_orders_look saw it; 0: there is none */
+	_Atomic uint64_t os_oldest_ms[DS_REG_MAX + 1];
 	unsigned os_nclones;
 	struct loop_msg os_kick;
 	_Atomic bool os_kicked;

@@ -58,7 +58,7 @@ def run(folder, in_flight, count):
                          attrs={"mode": 0o644}), getfh())
             wave.append((c, compound_args(ops)))
         waves.append(wave)
-    before = [metric(folder, m) for m in ("weft_mds_kv_commits", "weft_mds_kv_ops")]
+    before = [metric(folder, m) for m in ("weft_mds_kv_commits_total", "weft_mds_kv_ops_total")]
     cpu, began = cpu_seconds(mds["pid"]), time.monotonic()
     for wave in waves:
         started = [(c, c.conn.start(1, args, c.cred)) for c, args in wave]
@@ -68,7 +68,7 @@ def run(folder, in_flight, count):
                 raise SystemExit(f"OPEN: status {got.status}")
     seconds, cpu = time.monotonic() - began, cpu_seconds(mds["pid"]) - cpu
     commits, ops = (metric(folder, m) - b
-                    for m, b in zip(("weft_mds_kv_commits", "weft_mds_kv_ops"), before))
+                    for m, b in zip(("weft_mds_kv_commits_total", "weft_mds_kv_ops_total"), before))
     done = rounds * len(lanes)
     print(f"{done} durable creates, {len(lanes)} in flight, {len(clients)} sessions: "
           f"{done / seconds:.0f}/s, {commits:.0f} commits "

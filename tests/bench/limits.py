@@ -78,7 +78,7 @@ def checkpointed(weft):
     """Waits until all commits are in the store's own file. A checkpoint begins 2 s after the first
     commit that no checkpoint has, and the second one from here on began after this call."""
     def made():
-        return weft.metric("weft_mds_kv_checkpoints")
+        return weft.metric("weft_mds_kv_checkpoints_total")
     before = made()
     try:
         peers.eventually(lambda: made() >= before + 2, 6, "two checkpoints")
@@ -92,14 +92,14 @@ def creates(folder, name, count, settings):
     weft = peers.Weft(name, name, folder, 25049, settings)
     try:
         before, commits, checkpoints = store_us(weft), weft.metric(
-            "weft_mds_kv_commits"), weft.metric("weft_mds_kv_checkpoints")
+            "weft_mds_kv_commits_total"), weft.metric("weft_mds_kv_checkpoints_total")
         weft.target.bench("md", "--sessions", 16, "--depth", 16, "--count", count, "--phases",
                           "create")
         if not settings:
             checkpointed(weft)
-        commits = weft.metric("weft_mds_kv_commits") - commits
+        commits = weft.metric("weft_mds_kv_commits_total") - commits
         us = [after - b for after, b in zip(store_us(weft), before)]
-        return us, commits, weft.metric("weft_mds_kv_checkpoints") - checkpoints
+        return us, commits, weft.metric("weft_mds_kv_checkpoints_total") - checkpoints
     finally:
         weft.down()
 

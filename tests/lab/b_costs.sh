@@ -15,11 +15,11 @@ cost() {
 	shift 3
 	wait_flag "$phase.begin"
 	for d in "$@"; do before=$((before + $(ticks $d))); done
-	commits=$(metric mds weft_mds_kv_commits)
+	commits=$(metric mds weft_mds_kv_commits_total)
 	flag "$phase.go"
 	wait_flag "$phase.end" 300
 	for d in "$@"; do after=$((after + $(ticks $d))); done
-	commits=$(($(metric mds weft_mds_kv_commits) - commits))
+	commits=$(($(metric mds weft_mds_kv_commits_total) - commits))
 	echo "# $phase: $(((after - before) * 1000000 / $(getconf \
 		CLK_TCK) / count)) us of CPU ($*) per $unit; $commits commits for $count"
 	flag "$phase.seen"

@@ -9,7 +9,7 @@ guest=$!
 turn=0
 counts() {
 	echo "$(metric mds weft_mds_op_total op=SEQUENCE) $(metric mds \
-		weft_mds_kv_commits) $(metric ds1 weft_rpc_calls_total)"
+		weft_mds_kv_commits_total) $(metric ds1 weft_rpc_calls_total)"
 }
 ask() { # WORK: the guest does it with each file
 	echo "weft $1 $files" >"$SHARED/todo.$turn.new"

@@ -321,7 +321,7 @@ def test_bits_of_unknown_attributes_are_ignored_and_not_set(c, d):
 
 def test_creates_at_once_share_commits(c, d):
     many = [client() for _ in range(8)]
-    before = harness.THE.metric("weft_mds_kv_commits")
+    before = harness.THE.metric("weft_mds_kv_commits_total")
     w = harness.THE
     pid = next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
                if r["name"] == "mds")
@@ -334,7 +334,7 @@ def test_creates_at_once_share_commits(c, d):
     for m, calls in started:
         for one in calls:
             check(m.finish(one).status, 0)
-    commits = harness.THE.metric("weft_mds_kv_commits") - before
+    commits = harness.THE.metric("weft_mds_kv_commits_total") - before
     check(len(c.readdir_all(d)), 128)
     if commits > 100:
         raise Failed(f"{commits} commits for 128 creates")

@@ -187,7 +187,7 @@ def test_removals_one_after_the_other_go_to_a_data_server_together(w):
         s, f = c.open(d, f"f{i}")
         c.ok(putfh(f), close(s))
     orders, commits = (sum(w.metric("weft_rpc_calls_total", s) for s in servers),
-                       w.metric("weft_mds_kv_commits"))
+                       w.metric("weft_mds_kv_commits_total"))
     began = time.monotonic()
     for i in range(n):
         c.ok(putfh(d), remove(f"f{i}"))
@@ -196,7 +196,7 @@ def test_removals_one_after_the_other_go_to_a_data_server_together(w):
     check(sum(w.metric("weft_rpc_calls_total", s) for s in servers) - orders
           <= len(servers) * rounds + n / 128, True, "messages to data servers")
     time.sleep(0.3)  # the rows of what is done go 0.1 s later
-    check(w.metric("weft_mds_kv_commits") - commits <= n + 2 * rounds + 5, True, "commits")
+    check(w.metric("weft_mds_kv_commits_total") - commits <= n + 2 * rounds + 5, True, "commits")
 
 
 if __name__ == "__main__":
