@@ -17,6 +17,7 @@
 #include "base/exports.h"
 #include "base/log.h"
 #include "ds/ds.h"
+#include "ds/nfs3.h"
 #include "proto/ctl_chan.h"
 #include "proto/ctl_more.h"
 #include "proto/rpc_tls.h"
@@ -53,6 +54,7 @@ struct ds_control {
 	/* when the load was last reported; ds_nfs3_busy_us at that time */
 	uint64_t dc_load_ns, dc_busy_us;
 	uint64_t dc_instance; /* of the MDS that we joined */
+	bool dc_traffic;      /* it takes HEARTBEAT2 */
 	unsigned dc_lost_beats;
 	uint64_t dc_sent_ns; /* when the request under way was sent */
 	/* Number of the connection. A worker may finish a request after its connection is gone. */
@@ -179,6 +181,7 @@ struct join_work {
 	ctl_join_res jw_res;
 	uint64_t jw_boot_id;	 /* 0: the MDS does not say */
 	uint64_t jw_striped2_ns; /* d_striped2_ns */
+	uint64_t jw_traffic;	 /* not 0: the MDS takes HEARTBEAT2 */
 	uint64_t jw_joins;	 /* the number of this join; 0: the MDS does not say */
 	bool jw_unkept;		 /* the disk is full: jw_joins is not stored */
 	int jw_err;
@@ -208,6 +211,7 @@ static void joined(struct loop_msg *m)
 		atomic_store(&d->d_fs, jw->jw_res.fs);
 		atomic_store(&d->d_striped2_ns, jw->jw_striped2_ns);
 		c->dc_instance = jw->jw_res.instance_epoch;
+		c->dc_traffic = jw->jw_traffic;
 		c->dc_backoff_ms = BACKOFF_MIN_MS;
 		rpc_client_proven(c->dc_client);
 		c->dc_lost_beats = 0;
@@ -269,6 +273,7 @@ static void join_more(struct join_work *jw, const ctl_join2_res *r)
 	uint64_t in_ms;
 
 	ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_BOOT, &jw->jw_boot_id, 1);
+	ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_TRAFFIC, &jw->jw_traffic, 1);
 	if (!ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_JOINS, &jw->jw_joins, 1) ||
 	    jw->jw_joins > UINT32_MAX)
 		jw->jw_joins = 0;
@@ -445,6 +450,8 @@ static void join(struct ds_control *c)
 
 /* ---- HEARTBEAT ---- */
 
+_Static_assert(offsetof(ctl_heartbeat2_args, heartbeat) == 0, "HEARTBEAT2 begins as HEARTBEAT");
+
 static void rejoin(struct ds_control *c)
 {
 	atomic_store(&c->dc_ds->d_joined, false);
@@ -455,7 +462,9 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 {
 	struct ds_control *c = arg;
 	struct ds *d = c->dc_ds;
+	/* the answer to either form */
 	const ctl_heartbeat_res *hb = err ? NULL : &res->result.ctl_result_u.heartbeat;
+	bool good;
 	uint32_t next = d->d_heartbeat_ms;
 
 	if (err == -ECONNRESET)
@@ -468,13 +477,14 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 		return;
 	}
 	c->dc_lost_beats = 0;
+	good = res->status == CTL_OK &&
+	       (res->result.op == CTL_OP_HEARTBEAT || res->result.op == CTL_OP_HEARTBEAT2);
 	if (res->status == CTL_NOT_JOINED || c->dc_addrs_changed ||
-	    (res->status == CTL_OK && res->result.op == CTL_OP_HEARTBEAT &&
-	     hb->instance_epoch != c->dc_instance)) {
+	    (good && hb->instance_epoch != c->dc_instance)) {
 		rejoin(c);
 		return;
 	}
-	if (res->status == CTL_OK && res->result.op == CTL_OP_HEARTBEAT) {
+	if (good) {
 		lease_set(d, c->dc_sent_ns, hb->lease_ms);
 		if (!hb->lease_ms)
 			next = UNLEASED_BEAT_MS;
@@ -500,14 +510,26 @@ static uint32_t load(struct ds_control *c)
 static void beat(struct ds_control *c)
 {
 	struct ds *d = c->dc_ds;
-	ctl_request req = {.op = CTL_OP_HEARTBEAT};
+	ctl_request req = {.op = c->dc_traffic ? CTL_OP_HEARTBEAT2 : CTL_OP_HEARTBEAT};
+	/* both forms begin in the same way */
+	ctl_heartbeat_args *a = &req.ctl_request_u.heartbeat2.heartbeat;
+	uint8_t buf[8 * CTL_MORE_NUMBERS];
+	ctl_more traffic;
 	uint64_t capacity, available;
 	uint32_t timeout = 2 * d->d_heartbeat_ms > 2000 ? 2 * d->d_heartbeat_ms : 2000;
 
 	ds_store_space(d->d_store, &capacity, &available);
-	req.ctl_request_u.heartbeat.capacity = capacity;
-	req.ctl_request_u.heartbeat.available = available;
-	req.ctl_request_u.heartbeat.load = load(c);
+	a->capacity = capacity;
+	a->available = available;
+	a->load = load(c);
+	if (c->dc_traffic) {
+		ctl_more_put(&traffic, CTL_MORE_TRAFFIC,
+			     (uint64_t[]){metric_value(ds_m_read_bytes),
+					  metric_value(ds_m_write_bytes), ds_nfs3_calls()},
+			     3, buf);
+		req.ctl_request_u.heartbeat2.more.more_len = 1;
+		req.ctl_request_u.heartbeat2.more.more_val = &traffic;
+	}
 	c->dc_sent_ns = clock_boot_ns();
 	if (ctl_chan_call(c->dc_chan, &req, timeout, beat_done, c))
 		timer_next(c, d->d_heartbeat_ms);

@@ -91,6 +91,8 @@ static inline bool ds_cap_open(struct ds *d, const uint8_t fh[CAP_LEN], struct c
 void ds_nfs3_init(void); /* Makes the metrics; before other threads run. */
 /* Microseconds that all calls took so far, together. */
 uint64_t ds_nfs3_busy_us(void);
+/* Returns how many calls there were since the start. Any thread. */
+uint64_t ds_nfs3_calls(void);
 /* trace_text.c: puts an event into words (trace_get). */
 struct trace_event;
 void ds_trace_text(const struct trace_event *e, char out[512]);

@@ -74,6 +74,15 @@ void ds_nfs3_init(void)
 		metric_counter("weft_ds_garbage_total", "Calls whose arguments are malformed.", "");
 }
 
+uint64_t ds_nfs3_calls(void)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < NFS3_NPROCS; i++)
+		n += metric_value(m_ops[i]);
+	return n;
+}
+
 uint64_t ds_nfs3_busy_us(void)
 {
 	return metric_sum_us(m_seconds[NFS3_NULL]) + metric_sum_us(m_seconds[NFS3_READ]) +

@@ -69,7 +69,9 @@ struct mds_thread {
 	bool mt_copies_next;
 	/* the exports in force when this thread last looked */
 	struct exp_table *mt_exports;
-	struct heat *_Atomic mt_heat;		   /* see jobs/heat.c */
+	struct heat *_Atomic mt_heat; /* see jobs/heat.c */
+	/* By exp_grant.g_slot: operations, bytes read, bytes written. Only this thread writes them. */
+	_Atomic uint64_t mt_export[EXP_SLOTS][3];
 	struct ask_val *mt_groups[OP_GROUPS_NEAR]; /* credentials.c: groups of users seen lately */
 };
 
@@ -116,8 +118,8 @@ struct mds {
 	struct metric *m_once;
 	bool m_krb5;	       /* Kerberos is configured and works */
 	struct names *m_names; /* see idmap.c; NULL: owners and groups are numbers only */
-	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_op_time, *m_garbage, *m_creates,
-		*m_copied;
+	struct metric *m_op_time[NFS4_OP_MAX]; /* see compound_time */
+	struct metric *m_op_count[NFS4_OP_MAX], *m_op_illegal, *m_garbage, *m_creates, *m_copied;
 };
 
 /* How many milliseconds data servers get to confirm an order: longer than any of their leases. By

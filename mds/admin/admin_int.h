@@ -114,6 +114,8 @@ void admin_post_token(void *arg, const struct http_req *rq, struct http_reply *r
 void admin_delete_token(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_metrics.c: makes the metrics that are read from the parts of the server. */
 void admin_metrics_init(struct admin *a);
+/* admin_metrics_use.c: those by client and by export. */
+void admin_metrics_use_init(struct admin *a);
 /* admin_trace.c: what was done for requests */
 void admin_get_trace(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_nfs3ds.c: adds an NFSv3 server as a data server */

@@ -79,6 +79,9 @@ enum ds_shows {
 	DS_WEIGHT,
 	DS_DRAINING,
 	DS_ORDERS_AGE,
+	DS_READ,
+	DS_WRITTEN,
+	DS_OPS,
 	DS_SHOWS
 };
 static const struct {
@@ -97,6 +100,12 @@ static const struct {
 	[DS_ORDERS_AGE] = {"weft_mds_ds_oldest_order_seconds",
 			   "How long the oldest order to the data server has been waiting; 0: "
 			   "there is none."},
+	[DS_READ] = {"weft_mds_ds_read_bytes_total",
+		     "Bytes that the data server sent for READs, as it reports."},
+	[DS_WRITTEN] = {"weft_mds_ds_written_bytes_total",
+			"Bytes that the data server took for WRITEs, as it reports."},
+	[DS_OPS] = {"weft_mds_ds_operations_total",
+		    "NFS requests of the data server, as it reports."},
 };
 
 /* The value; negative: it is not known. */
@@ -120,6 +129,12 @@ static double ds_value(enum ds_shows what, const struct ds_reg_server *sv,
 		return dt->dt_draining;
 	case DS_ORDERS_AGE:
 		return (double)lo_orders_age(now.m_admin->a_ops.ao_lo, sv->sv_id) / 1000;
+	case DS_READ:
+		return dt->dt_traffic.tr_ms ? (double)dt->dt_traffic.tr_read : -1;
+	case DS_WRITTEN:
+		return dt->dt_traffic.tr_ms ? (double)dt->dt_traffic.tr_written : -1;
+	case DS_OPS:
+		return dt->dt_traffic.tr_ms ? (double)dt->dt_traffic.tr_ops : -1;
 	case DS_SHOWS:
 		break;
 	}
@@ -259,6 +274,7 @@ void admin_metrics_init(struct admin *a)
 	now.m_admin = a;
 	metric_before(metrics_look, a);
 	metrics_counts();
+	admin_metrics_use_init(a);
 	metric_family("weft_mds_ds_state",
 		      "1 for the state of the data server, 0 for its other states.", ds_states,
 		      NULL);

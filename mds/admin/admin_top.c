@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin_top.c - load and heat over the API. */
+#include "base/clock.h"
 #include "mds/admin/admin_holders.h"
 #include "mds/jobs/heat.h"
 #include <errno.h>
@@ -75,6 +76,52 @@ static bool name_inode(struct names *n, const struct heat_row *r, json_t *o)
 	return true;
 }
 
+/* What a data server reports itself is true now; clients report late, and only some of them. */
+static void server_now(struct ds_reg *d, struct heat_row *r)
+{
+	struct ds_reg_terms dt = {0};
+	const struct ds_reg_traffic *tr = &dt.dt_traffic;
+
+	ds_reg_terms(d, (uint32_t)r->hr_key, &dt);
+	if (!tr->tr_ms || clock_mono_ms() - tr->tr_ms > DS_REG_TRAFFIC_MS)
+		return;
+	r->hr_ops = (float)tr->tr_ops_rate;
+	r->hr_read = (float)tr->tr_read_rate;
+	r->hr_written = (float)tr->tr_written_rate;
+}
+
+static int busier(const void *a, const void *b)
+{
+	const struct heat_row *x = a, *y = b;
+	float wx = x->hr_ops + (x->hr_read + x->hr_written) / HEAT_UNIT,
+	      wy = y->hr_ops + (y->hr_read + y->hr_written) / HEAT_UNIT;
+
+	return wx > wy ? -1 : wx < wy;
+}
+
+/* A row for each data server: the latency that clients report, and what the server does now. */
+static struct heat_row *server_rows(struct admin *a, size_t *n)
+{
+	size_t told;
+	struct heat_row *of = heat_rows(a->a_ops.ao_mds, HEAT_SERVER, false, &told),
+			*rows = calloc(DS_REG_MAX, sizeof(*rows));
+	struct ds_reg_server *sv = calloc(DS_REG_MAX, sizeof(*sv));
+
+	*n = rows && sv ? ds_reg_list(a->a_ops.ao_dsc, sv, DS_REG_MAX) : 0;
+	for (size_t i = 0; i < *n; i++) {
+		rows[i].hr_key = sv[i].sv_id;
+		for (size_t k = 0; of && k < told; k++)
+			if (of[k].hr_key == sv[i].sv_id)
+				rows[i] = of[k];
+		server_now(a->a_ops.ao_dsc, &rows[i]);
+	}
+	if (*n)
+		qsort(rows, *n, sizeof(*rows), busier);
+	free(sv);
+	free(of);
+	return rows;
+}
+
 static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t most)
 {
 	static bool (*const name[HEAT_KINDS])(struct names *, const struct heat_row *, json_t *) = {
@@ -83,7 +130,8 @@ static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t m
 	json_t *list = json_array();
 	size_t have;
 
-	rows = heat_rows(n->n_a->a_ops.ao_mds, kind, heat, &have);
+	rows = kind == HEAT_SERVER ? server_rows(n->n_a, &have)
+				   : heat_rows(n->n_a->a_ops.ao_mds, kind, heat, &have);
 	for (size_t i = 0; i < have && json_array_size(list) < most; i++) {
 		const struct heat_row *r = &rows[i];
 		json_t *o;

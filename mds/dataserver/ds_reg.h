@@ -111,6 +111,15 @@ unsigned ds_reg_list(struct ds_reg *d, struct ds_reg_server *out, unsigned max);
 enum ds_reg_why { DS_REG_WHY_NEW, DS_REG_WHY_RESTORED, DS_REG_WHYS };
 #define DS_REG_WEIGHT_ONE 100u	  /* weights are in hundredths */
 #define DS_REG_WEIGHT_MAX 100000u /* weight 0: no new objects there */
+/* What a weft data server did for clients. Sums since our start, and rates in the last second, or
+ * since its last heartbeat. */
+struct ds_reg_traffic {
+	uint64_t tr_ms;	     /* of CLOCK_MONOTONIC, when it last reported; 0: it has not */
+	uint64_t tr_last[3]; /* as it counts: bytes read, bytes written, NFS requests */
+	uint64_t tr_read, tr_written, tr_ops;
+	double tr_read_rate, tr_written_rate, tr_ops_rate; /* a second */
+};
+#define DS_REG_TRAFFIC_MS 5000u /* an older rate says nothing */
 struct ds_reg_terms {
 	uint32_t dt_weight; /* the administrator's */
 	/* also the administrator's: no new objects, and its objects are moved away */
@@ -130,6 +139,7 @@ struct ds_reg_terms {
 	uint32_t dt_had_joins; /* its number there; 0: the server reports none */
 	uint8_t dt_why;	       /* enum ds_reg_why, while DS_REG_WAITING */
 	/* labels that the server reports; a label counts if dt_set lacks its key */
+	struct ds_reg_traffic dt_traffic;
 	char dt_own[LABELS_LEN];
 	char dt_set[LABELS_LEN];	/* the administrator's labels */
 	char dt_labels[LABELS_TWO_LEN]; /* the labels that count */

@@ -444,7 +444,7 @@ static ctl_status join_status_of(int err)
 	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
 }
 
-#define MORE_KINDS 3
+#define MORE_KINDS 4
 
 /*
  * Adds to the answer of a JOIN2 what its fixed fields lack; memory is the caller's.
@@ -459,7 +459,7 @@ static void more_put(struct ds_reg *d, const struct join *jn, ctl_join2_res *res
 	const struct ns_super *su = ns_super(d->d_ns);
 	uint64_t up = clock_mono_ms() - d->d_start_ms;
 	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0,
-		 joins = jn->jn_terms.dt_joins;
+		 joins = jn->jn_terms.dt_joins, takes = 1;
 	unsigned n = 0;
 
 	ctl_more_put(&more[n], CTL_MORE_BOOT, &su->su_boot_id, 1, buf[n]);
@@ -472,6 +472,8 @@ static void more_put(struct ds_reg *d, const struct join *jn, ctl_join2_res *res
 		ctl_more_put(&more[n], CTL_MORE_JOINS, &joins, 1, buf[n]);
 		n++;
 	}
+	ctl_more_put(&more[n], CTL_MORE_TRAFFIC, &takes, 1, buf[n]);
+	n++;
 	res->more.more_len = n;
 	res->more.more_val = more;
 }
@@ -763,10 +765,36 @@ static bool withhold(const struct ds_reg *d, struct ds_reg_node *nd, uint64_t ow
 	return nd->nd_withheld;
 }
 
+/* The server's counts begin at 0 when it starts; those of before our start are not ours. */
+static void traffic_note(struct ds_reg_traffic *tr, const ctl_heartbeat2_args *a)
+{
+	uint64_t now[3], ms = clock_mono_ms(), more[3];
+	double part, s = (double)(ms - tr->tr_ms) / 1000;
+
+	if (!ctl_more_get(a->more.more_val, a->more.more_len, CTL_MORE_TRAFFIC, now, 3))
+		return;
+	for (unsigned i = 0; i < 3; i++)
+		more[i] = !tr->tr_ms		    ? 0
+			  : now[i] < tr->tr_last[i] ? now[i]
+						    : now[i] - tr->tr_last[i];
+	memcpy(tr->tr_last, now, sizeof(now));
+	tr->tr_read += more[0];
+	tr->tr_written += more[1];
+	tr->tr_ops += more[2];
+	if (tr->tr_ms && s > 0) {
+		part = s < 1 ? s : 1;
+		tr->tr_read_rate += ((double)more[0] / s - tr->tr_read_rate) * part;
+		tr->tr_written_rate += ((double)more[1] / s - tr->tr_written_rate) * part;
+		tr->tr_ops_rate += ((double)more[2] / s - tr->tr_ops_rate) * part;
+	}
+	tr->tr_ms = ms;
+}
+
 static void serve_heartbeat(struct ds_reg_link *lk, struct ctl_incoming *in)
 {
-	const ctl_heartbeat_args *a = &in->in_req.ctl_request_u.heartbeat;
-	ctl_result res = {.op = CTL_OP_HEARTBEAT};
+	/* both forms, and both answers, begin in the same way */
+	const ctl_heartbeat_args *a = &in->in_req.ctl_request_u.heartbeat2.heartbeat;
+	ctl_result res = {.op = in->in_req.op};
 	struct ds_reg *d = lk->lk_dsc;
 	uint64_t owed_ms = d->d_owed && lk->lk_server ? d->d_owed(d->d_owed_arg, lk->lk_server) : 0;
 	bool joined = false, withheld = false;
@@ -786,6 +814,9 @@ static void serve_heartbeat(struct ds_reg_link *lk, struct ctl_incoming *in)
 		 * arrives. */
 		nd->nd_terms.dt_load =
 			(uint32_t)(((uint64_t)nd->nd_terms.dt_load * 3 + a->load) / 4);
+		if (in->in_req.op == CTL_OP_HEARTBEAT2)
+			traffic_note(&nd->nd_terms.dt_traffic,
+				     &in->in_req.ctl_request_u.heartbeat2);
 		/* the server sends no heartbeat before its store has the join */
 		proof = ds_reg_gate_prove(d, nd);
 		withheld = withhold(d, nd, owed_ms);
@@ -856,6 +887,7 @@ static void join_serve(struct ctl_incoming *in, void *arg)
 		serve_join(lk, in);
 		return;
 	case CTL_OP_HEARTBEAT:
+	case CTL_OP_HEARTBEAT2:
 		serve_heartbeat(lk, in);
 		return;
 	case CTL_OP_EOF:

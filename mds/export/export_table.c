@@ -198,6 +198,25 @@ static uint8_t grant_ok(const struct exp_rule *r, uint16_t port, enum exp_tls tl
 
 const struct exp_grant exp_unknown = {.g_ro = true};
 
+/* Numbers of exports by place, plus one; 0: free. */
+static _Atomic uint32_t slots[EXP_SLOTS];
+
+static uint8_t slot_of(uint16_t id)
+{
+	for (unsigned i = 1; i < EXP_SLOTS - 1; i++) {
+		uint32_t was = 0;
+
+		if (atomic_compare_exchange_strong(&slots[i], &was, id + 1u) || was == id + 1u)
+			return (uint8_t)i;
+	}
+	return EXP_SLOTS - 1;
+}
+
+int export_slot_id(unsigned slot)
+{
+	return (int)atomic_load(&slots[slot]) - 1;
+}
+
 struct exp_view *export_view_new(struct exp_table *t, const uint8_t addr[16], uint16_t port,
 				 enum exp_tls tls, const uint8_t *match)
 {
@@ -221,6 +240,7 @@ struct exp_view *export_view_new(struct exp_table *t, const uint8_t addr[16], ui
 		v->v_grant[i] = (struct exp_grant){.g_rule = r,
 						   .g_root = e->e_root,
 						   .g_id = e->e_id,
+						   .g_slot = slot_of(e->e_id),
 						   .g_ok = grant_ok(r, port, tls),
 						   .g_ro = r->r_ro};
 	}

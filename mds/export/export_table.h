@@ -63,10 +63,17 @@ int export_revocations(struct kv_txn *txn, int (*fn)(void *arg, const struct exp
 int export_revocation_over(struct kv_txn *txn, const struct export_revocation *e);
 
 /* What a peer may do under one export, or in the pseudo file system. */
+/* Places of exports in statistics: 0 is no export, the last is all exports past EXP_MAX different
+ * ones. An export keeps its place until the process ends. */
+#define EXP_SLOTS (EXP_MAX + 2)
+/* Returns the number of the export with this place; -1: none has it. Any thread. */
+int export_slot_id(unsigned slot);
+
 struct exp_grant {
 	const struct exp_rule *g_rule; /* NULL: the pseudo file system */
 	uint64_t g_root;
 	uint16_t g_id;
+	uint8_t g_slot; /* its place in statistics, see export_slot_id */
 	/* Bits by enum exp_sec: the flavours that this connection may use. */
 	uint8_t g_ok;
 	bool g_ro;

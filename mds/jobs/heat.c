@@ -32,6 +32,7 @@ struct cell {
 	_Atomic uint64_t ce_key; /* 0: none */
 	_Atomic uint32_t ce_tick;
 	_Atomic float ce_v[FIELDS];
+	_Atomic uint64_t ce_sum[3]; /* heat_sum.hs_n */
 };
 
 /* What a client last reported for one layout and data server. */
@@ -45,6 +46,7 @@ static const unsigned sets[HEAT_KINDS] = {
 
 struct heat {
 	struct cell *he_cell[HEAT_KINDS];
+	_Atomic uint64_t he_gone[HEAT_KINDS][3]; /* sums of cells that others have taken */
 	struct told *he_told;
 };
 
@@ -107,12 +109,22 @@ static struct heat *heat_of(struct mds_thread *th)
 	return h;
 }
 
-static void cell_take(struct cell *ce, uint64_t key, uint32_t tick)
+static void sum_add(_Atomic uint64_t *sum, uint64_t n)
+{
+	atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+static void cell_take(struct cell *ce, uint64_t key, uint32_t tick, _Atomic uint64_t gone[3])
 {
 	atomic_store_explicit(&ce->ce_key, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 	for (unsigned f = 0; f < FIELDS; f++)
 		set(ce, f, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		sum_add(&gone[i], atomic_load_explicit(&ce->ce_sum[i], memory_order_relaxed));
+		atomic_store_explicit(&ce->ce_sum[i], 0, memory_order_relaxed);
+	}
 	atomic_store_explicit(&ce->ce_tick, tick, memory_order_relaxed);
 	atomic_store_explicit(&ce->ce_key, key, memory_order_release);
 }
@@ -145,7 +157,7 @@ static struct cell *cell_of(struct mds_thread *th, enum heat_kind kind, uint64_t
 		coolest = ce;
 		least = heat;
 	}
-	cell_take(coolest, key, tick);
+	cell_take(coolest, key, tick, h->he_gone[kind]);
 	return coolest;
 }
 
@@ -187,6 +199,7 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 		return;
 	add_ops(ce, ops);
 	add_time(ce, us);
+	sum_add(&ce->ce_sum[0], ops);
 }
 
 void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read,
@@ -196,6 +209,8 @@ void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64
 
 	if (!ce)
 		return;
+	sum_add(&ce->ce_sum[1], read);
+	sum_add(&ce->ce_sum[2], written);
 	heat_add(ce, F_READ, (float)read);
 	heat_add(ce, F_WRITTEN, (float)written);
 	heat_add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT);
@@ -358,6 +373,66 @@ struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t
 	}
 	qsort(rows, *n, sizeof(*rows), heat ? by_heat : by_work);
 	return rows;
+}
+
+static int sums_by_key(const void *a, const void *b)
+{
+	const struct heat_sum *x = a, *y = b;
+
+	return x->hs_key < y->hs_key ? -1 : x->hs_key > y->hs_key;
+}
+
+/* One cell's sums. False: it is empty, or was taken by another key in between. */
+static bool sum_of(const struct cell *ce, uint32_t tick, struct heat_sum *s)
+{
+	struct heat_row r;
+
+	if (!row_of(ce, tick, &r))
+		return false;
+	*s = (struct heat_sum){.hs_key = r.hr_key, .hs_heat = r.hr_heat};
+	for (unsigned i = 0; i < 3; i++)
+		s->hs_n[i] = atomic_load_explicit(&ce->ce_sum[i], memory_order_relaxed);
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&ce->ce_key, memory_order_relaxed) == s->hs_key;
+}
+
+struct heat_sum *heat_sums(struct mds *m, enum heat_kind kind, size_t *n, uint64_t all[3])
+{
+	size_t cells = sets[kind] * WAYS, have = 0;
+	struct heat_sum *sums = malloc(m->m_nthreads * cells * sizeof(*sums));
+	uint32_t tick = tick_of(clock_mono_ns());
+
+	*n = 0;
+	memset(all, 0, 3 * sizeof(*all));
+	for (unsigned t = 0; sums && t < m->m_nthreads; t++) {
+		const struct heat *h =
+			atomic_load_explicit(&m->m_thread[t].mt_heat, memory_order_acquire);
+
+		for (unsigned i = 0; h && i < 3; i++)
+			all[i] += atomic_load_explicit(&h->he_gone[kind][i], memory_order_relaxed);
+		for (size_t i = 0; h && i < cells; i++)
+			have += sum_of(&h->he_cell[kind][i], tick, &sums[have]);
+	}
+	if (!have) {
+		free(sums);
+		return NULL;
+	}
+	qsort(sums, have, sizeof(*sums), sums_by_key);
+	for (size_t k = 0; k < have; k++) {
+		struct heat_sum *to =
+			*n && sums[*n - 1].hs_key == sums[k].hs_key ? &sums[*n - 1] : NULL;
+
+		for (unsigned i = 0; i < 3; i++) {
+			all[i] += sums[k].hs_n[i];
+			if (to)
+				to->hs_n[i] += sums[k].hs_n[i];
+		}
+		if (to)
+			to->hs_heat += sums[k].hs_heat;
+		else
+			sums[(*n)++] = sums[k];
+	}
+	return sums;
 }
 
 double heat_percentile(const struct heat_row *r, double part)

@@ -117,6 +117,18 @@ const char *op_name(unsigned n)
 	return n < NFS4_OP_MAX ? ops[n].name : NULL;
 }
 
+/* Operations that have a histogram of their own. */
+static bool op_is_timed(unsigned n)
+{
+	static const uint8_t timed[] = {
+		OP_ACCESS, OP_CLOSE,  OP_COMMIT,   OP_CREATE,	 OP_GETATTR,	  OP_LINK,
+		OP_LOCK,   OP_LOCKU,  OP_LOOKUP,   OP_OPEN,	 OP_READ,	  OP_READDIR,
+		OP_REMOVE, OP_RENAME, OP_SETATTR,  OP_WRITE,	 OP_DELEGRETURN,  OP_GETDEVICEINFO,
+		OP_COPY,   OP_CLONE,  OP_SEQUENCE, OP_LAYOUTGET, OP_LAYOUTCOMMIT, OP_LAYOUTRETURN};
+
+	return memchr(timed, (int)n, sizeof(timed)) != NULL;
+}
+
 void op_metrics_init(struct mds *m)
 {
 	char label[64];
@@ -136,8 +148,12 @@ void op_metrics_init(struct mds *m)
 	m->m_creates =
 		metric_counter("weft_mds_creates_total", "Objects created in the name space", "");
 	m->m_copied = metric_counter("weft_mds_copied_bytes_total", "Bytes copied by COPY", "");
-	m->m_op_time = metric_histogram("weft_mds_compound_seconds",
-					"Time from a COMPOUND's receipt to its reply", "");
+	for (unsigned n = 0; n < NFS4_OP_MAX; n++) {
+		snprintf(label, sizeof(label), "op=\"%s\"", op_is_timed(n) ? op_name(n) : "OTHER");
+		m->m_op_time[n] = metric_histogram_coarse(
+			"weft_mds_compound_seconds",
+			"Time from a COMPOUND's receipt to its reply, by what it is for", label);
+	}
 }
 
 void op_file_env(struct mds *m)
@@ -448,15 +464,27 @@ void op_trace_end(const struct compound *c, uint32_t client)
 		   be64toh(ops[1]));
 }
 
+/* What a compound is for shows at the place where clients put it: behind SEQUENCE and PUTFH, or
+ * behind SAVEFH and another PUTFH. */
+static struct metric *compound_time(const struct compound *c)
+{
+	unsigned op = c->traced[c->nops > 2 ? 2 : c->nops == 2];
+
+	if (op == OP_SAVEFH)
+		op = c->traced[4];
+	return c->m->m_op_time[op < NFS4_OP_MAX ? op : 0];
+}
+
 static void compound_finish(struct compound *c)
 {
 	struct rpc_call *call = c->call;
+	uint64_t us = (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000;
 
 	op_trace_end(c, c->slot ? c->client->cl_number : 0);
 	xdr_patch_u32(c->out, call->c_body, c->status);
 	xdr_patch_u32(c->out, c->numres_at, c->at);
-	metric_observe_us(c->m->m_op_time, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
-	op_heat_compound(c, (loop_now_ns(c->th->mt_loop) - c->started_ns) / 1000);
+	metric_observe_us(compound_time(c), us);
+	op_heat_compound(c, us);
 	if (c->marked)
 		op_intent_unused(c);
 	if (c->slot)

@@ -41,10 +41,21 @@ void op_heat_opened(struct compound *c)
 	once(c, HEAT_FILE, c->cur);
 }
 
+/* what: of mds_thread.mt_export */
+static void export_add(struct compound *c, unsigned what, uint64_t n)
+{
+	_Atomic uint64_t *p = &c->th->mt_export[c->exp->g_slot][what];
+
+	atomic_store_explicit(p, atomic_load_explicit(p, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
 void op_heat_compound(struct compound *c, uint64_t us)
 {
 	if (!c->session)
 		return;
+	if (c->cur)
+		export_add(c, 0, c->at);
 	heat_took(c->th, HEAT_CLIENT, c->client->cl_id, c->at, us);
 	if (c->heat_dir)
 		heat_took(c->th, HEAT_DIR, c->heat_dir, 0, us);
@@ -52,6 +63,8 @@ void op_heat_compound(struct compound *c, uint64_t us)
 
 static void data(struct compound *c, uint64_t ino, uint64_t dir, uint64_t read, uint64_t written)
 {
+	export_add(c, 1, read);
+	export_add(c, 2, written);
 	heat_bytes(c->th, HEAT_CLIENT, c->client->cl_id, read, written);
 	heat_bytes(c->th, HEAT_FILE, ino, read, written);
 	heat_bytes(c->th, HEAT_DIR, dir, read, written);

@@ -16,6 +16,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
+from harness import metric  # noqa: E402
+from steps import one_server  # noqa: E402
 from tap import SRC  # noqa: E402
 
 OPEN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -124,6 +126,100 @@ def test_it_counts_what_clients_have(w):
     c.ok(putfh(f), close(s))
     eventually(lambda: value(ask()[2], "weft_mds_opens") == 0, 60, "no open is left")
     check(w.metric("weft_mds_locks"), 0, "the administration server has the same series")
+
+
+def total(text, name, **labels):
+    """The sum of the series that have these labels."""
+    want = {f'{k}="{v}"' for k, v in labels.items()}
+    return sum(float(v) for got, v in re.findall(rf"^{name}(?:{{(.*?)}})? (\S+)$", text, re.M)
+               if want <= set(re.findall(r'\w+="[^"]*"', got)))
+
+
+def fresh(w):
+    """From the administration server: the port for monitoring may answer what it rendered up to
+    250 ms ago."""
+    return metric.fetch(w.where["mds"])
+
+
+def test_latency_is_by_what_a_compound_is_for(w):
+    def times(op):
+        return total(fresh(w), "weft_mds_compound_seconds_count", op=op)
+    c = client()
+    root = c.root()
+    s, f = c.open(root, "timed", BOTH)
+    was = {op: times(op) for op in ("GETATTR", "RENAME", "CLOSE", "OTHER")}
+    for _ in range(3):
+        c.ok(putfh(f), getattr_("size"))
+    c.ok(putfh(f), close(s))
+    c.ok(putfh(root), savefh(), putfh(root), rename("timed", "late"))
+    want = {"GETATTR": 3, "RENAME": 1, "CLOSE": 1, "OTHER": 0}
+    eventually(lambda: {op: times(op) - was[op] for op in was} == want, 60, "the counts")
+
+
+def test_bytes_and_operations_are_by_client_and_export(w):
+    def sums():
+        text = fresh(w)
+        return [total(text, f"weft_mds_{of}_{what}_total", **labels) for of in ("client", "export")
+                for what, labels in (("operations", {}), ("bytes", {"dir": "read"}),
+                                     ("bytes", {"dir": "write"}))]
+    c = client(owner=b"Linux NFSv4.2 counted")
+    s, f = c.open(c.root(), "counted", BOTH)
+    was = sums()
+    for _ in range(4):
+        c.ok(putfh(f), write(s, 0, b"w" * (1 << 20), FILE_SYNC))
+        c.ok(putfh(f), read(s, 0, 65536))
+    eventually(lambda: [n - m for n, m in zip(sums(), was)][1:3] == [4 * 65536, 4 << 20], 60,
+               "the bytes by client")
+    more = [n - m for n, m in zip(sums(), was)]
+    check((more[4:6], more[0] >= 24, more[3] >= 24), ([4 * 65536, 4 << 20], True, True))
+    text = fresh(w)
+    check(total(text, "weft_mds_client_bytes_total", client="counted", dir="write"), 4 << 20)
+    check(total(text, "weft_mds_export_bytes_total", export="/", dir="write") >= 4 << 20, True)
+
+
+def test_at_most_64_clients_have_series_and_none_is_counted_twice(w):
+    def series():
+        return re.findall(r'^weft_mds_client_operations_total{(.*)} (\S+)$', fresh(w), re.M)
+
+    def others():
+        return next(float(v) for k, v in series() if 'client="other"' in k)
+    was, before = sum(float(v) for _, v in series()), others()
+    for i in range(72):
+        c = client(owner=b"Linux NFSv4.2 many%d" % i)
+        c.ok(putfh(c.root()), getattr_("size"))
+    eventually(lambda: others() > before, 60, "some are among the others")
+    got = series()
+    check((len(got) <= 65, len(got) == len({k for k, _ in got})), (True, True), f"{len(got)}")
+    # A client does a handful of operations here, and so do the sessions that it makes.
+    check(72 * 3 <= sum(float(v) for _, v in got) - was <= 72 * 12, True)
+
+
+def test_top_and_metrics_show_what_data_servers_do_now(w):
+    """The MDS knows it from their heartbeats, before any client reports."""
+    def top():
+        admin = w.where["mds"].removeprefix("unix:")
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(admin)
+            s.sendall(b"GET /v1/top HTTP/1.0\r\n\r\n")
+            data = b""
+            while piece := s.recv(65536):
+                data += piece
+        return json.loads(data.partition(b"\r\n\r\n")[2])["servers"]
+    eventually(lambda: not [r for r in top() if r["written"] > 1 << 20], 60, "nothing is written")
+    c = client()
+    s, f, _, ds, fh = one_server(c, c.root(), "live")
+    before = total(ask()[2], "weft_mds_ds_written_bytes_total")
+    began, seen = time.monotonic(), None
+    while time.monotonic() < began + 60 and not seen:
+        check(ds.write(fh, 0, bytes(1 << 20)).status, 0)
+        rows = [r for r in top() if r["written"] > 1 << 20]
+        seen = time.monotonic() - began if rows else None
+    check(seen is not None, True, "top never showed the writes")
+    print(f"# top shows writes after {seen:.1f} s", flush=True)
+    eventually(lambda: total(ask()[2], "weft_mds_ds_written_bytes_total") > before, 60, "bytes")
+    check(total(ask()[2], "weft_mds_ds_operations_total") > 0, True)
+    ds.close()
+    eventually(lambda: not [r for r in top() if r["written"] > 1 << 20], 60, "it is over")
 
 
 def test_a_data_server_that_stops_is_down(w):

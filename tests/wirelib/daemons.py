@@ -160,7 +160,9 @@ def get_metrics(admin):
 # Families that may have no series: of data servers, clients, or what was not done yet.
 SPARSE = {f"weft_mds_ds_{n}" for n in (
     "up", "state", "capacity_bytes", "free_bytes", "load", "latency_seconds", "weight", "draining",
-    "oldest_order_seconds")} | {
+    "oldest_order_seconds", "read_bytes_total", "written_bytes_total", "operations_total")} | {
+    "weft_mds_client_operations_total", "weft_mds_client_bytes_total",
+    "weft_mds_export_operations_total", "weft_mds_export_bytes_total",
     "weft_mds_scrub_end_timestamp_seconds", "weft_mds_scrub_findings", "weft_mds_scrub_stopped",
     "weft_mds_certificate_end_timestamp_seconds", "weft_ds_certificate_end_timestamp_seconds"}
 SUFFIXES = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
@@ -195,7 +197,7 @@ def open_metrics(text):
         series[sample[1], labels] = value
         families[name]["samples"] += 1
     for name, f in families.items():
-        assert f["help"] == 1 and (f["samples"] or name in SPARSE), f"{name}: {f}"
+        assert f["help"] == 1 and (f["samples"] or {name, name + "_total"} & SPARSE), f"{name}: {f}"
         assert name.startswith(("weft_", "process_")), name
     histograms(series)
     return series
