@@ -42,6 +42,14 @@ const char *http_arg(const struct http_req *rq, const char *name)
 	return value;
 }
 
+bool http_has(const struct http_req *rq, const char *name)
+{
+	const char *value;
+
+	return MHD_lookup_connection_value_n(rq->rq_priv, MHD_GET_ARGUMENT_KIND, name, strlen(name),
+					     &value, NULL) == MHD_YES;
+}
+
 /* ---- requests ---- */
 
 static void http_refuse(struct pending *pd, int status, const char *why)

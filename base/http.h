@@ -56,6 +56,8 @@ struct http_req {
 };
 /* A decoded query argument, or NULL; lives as long as the request. */
 const char *http_arg(const struct http_req *rq, const char *name);
+/* Is that query argument there, with or without a value? */
+bool http_has(const struct http_req *rq, const char *name);
 struct http_reply {
 	int rp_status;	     /* 200 ... */
 	const char *rp_type; /* static string; NULL: application/json */

@@ -71,6 +71,12 @@ const char *__wrap_http_arg(const struct http_req *rq, const char *name)
 	return NULL;
 }
 
+bool __wrap_http_has(const struct http_req *rq, const char *name);
+bool __wrap_http_has(const struct http_req *rq, const char *name)
+{
+	return __wrap_http_arg(rq, name) != NULL;
+}
+
 static void admin_counts(void *arg, struct admin_counts *out)
 {
 	(void)arg;
