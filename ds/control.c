@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/exports.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "ds/ds.h"
 #include "ds/nfs3.h"
 #include "proto/ctl_chan.h"
@@ -389,7 +390,7 @@ static void join(struct ds_control *c)
 	struct ds_identity id = ds_store_identity(d->d_store);
 	struct ds_addr_text text[DS_MAX_ADDRS];
 	uint8_t buf[4][8 * CTL_MORE_NUMBERS];
-	ctl_more more[4];
+	ctl_more more[5];
 	struct ds_key key;
 	bool own = ds_keys_own(&d->d_keys, &key);
 	ctl_addr addrs[DS_MAX_ADDRS];
@@ -438,9 +439,10 @@ static void join(struct ds_control *c)
 		ctl_more_put(&more[1], CTL_MORE_KEYS, (uint64_t[]){own, key.dk_number}, 2, buf[1]);
 		ctl_more_put(&more[2], CTL_MORE_BARS,
 			     (uint64_t[]){ds_store_bars(d->d_store, &bytes)}, 1, buf[2]);
-		ctl_more_put(&more[3], CTL_MORE_JOINS,
+		ctl_more_put_version(&more[3], version_text);
+		ctl_more_put(&more[4], CTL_MORE_JOINS,
 			     (uint64_t[]){sn.sn_kept_instance, sn.sn_kept_joins}, 2, buf[3]);
-		req.ctl_request_u.join2.more.more_len = sn.sn_unkept ? 3 : 4;
+		req.ctl_request_u.join2.more.more_len = sn.sn_unkept ? 4 : 5;
 		req.ctl_request_u.join2.more.more_val = more;
 	}
 	c->dc_sent_ns = clock_boot_ns();

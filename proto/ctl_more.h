@@ -36,6 +36,32 @@ static inline void ctl_more_put(ctl_more *m, unsigned kind, const uint64_t *numb
 	m->data.data_val = (char *)buf;
 }
 
+/* Fills m with the program's version, which must outlive it. */
+static inline void ctl_more_put_version(ctl_more *m, const char *version)
+{
+	m->kind = CTL_MORE_VERSION;
+	m->data.data_len = (unsigned)strnlen(version, CTL_VERSION_LEN);
+	m->data.data_val = (char *)version;
+}
+
+/* Copies the version; what does not print becomes a question mark. "": there is none. */
+static inline void ctl_more_get_version(const ctl_more *list, unsigned len,
+					char out[CTL_VERSION_LEN + 1])
+{
+	unsigned n = 0;
+
+	for (unsigned k = 0; k < len && !n; k++) {
+		if (list[k].kind != CTL_MORE_VERSION)
+			continue;
+		for (; n < list[k].data.data_len && n < CTL_VERSION_LEN; n++) {
+			char c = list[k].data.data_val[n];
+
+			out[n] = c > ' ' && c < 127 && c != '"' && c != '\\' ? c : '?';
+		}
+	}
+	out[n] = 0;
+}
+
 /* Reads n numbers of the first entry of this kind. False: no entry has so many. A longer entry
  * comes from a newer program; its first n numbers count. */
 static inline bool ctl_more_get(const ctl_more *list, unsigned len, unsigned kind,

@@ -147,6 +147,9 @@ struct ds_reg_terms {
 	/* Microseconds that clients lately waited for a read of 64 KiB; 0: no client reported
 	 * it. */
 	uint32_t dt_latency;
+	/* of its program, as it said when it joined us; "": it has not joined since our start, or
+	 * does not say */
+	char dt_version[CTL_VERSION_LEN + 1];
 };
 /* ---- keys (cluster_key.c) ---- */
 

@@ -424,6 +424,7 @@ static struct ds_reg_node *node_attach(struct ds_reg *d, const struct join *jn,
 	nd->nd_terms.dt_joins = jn->jn_terms.dt_joins;
 	nd->nd_unproven = 0;
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
+	strcpy(nd->nd_terms.dt_version, jn->jn_terms.dt_version);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
 	ds_reg_set_key(d, &nd->nd_sv);
 	nd->nd_takes_keys = jn->jn_takes_keys;
@@ -657,6 +658,7 @@ static void join_told(struct join *jn, const ctl_request *req, const ctl_join_ar
 		return;
 	more = two->more.more_val;
 	n = two->more.more_len;
+	ctl_more_get_version(more, n, jn->jn_terms.dt_version);
 	jn->jn_takes_keys = ctl_more_get(more, n, CTL_MORE_KEYS, seen, 2);
 	jn->jn_takes_bars = ctl_more_get(more, n, CTL_MORE_BARS, seen, 1);
 	if (!ctl_more_get(more, n, CTL_MORE_SEEN, seen, CTL_MORE_NUMBERS))
