@@ -65,29 +65,6 @@ static bool policy_fits(const struct walk *w, const struct lo_policy *p)
 	return true;
 }
 
-/* Whether a stripe has no copy in sync except on servers that are dead or forgotten. degraded: the
- * file can be read, and not all copies that it should have are good. */
-static bool is_lost(const struct walk *w, const struct lo_map *m, bool *degraded)
-{
-	bool lost = false;
-
-	*degraded = false;
-	for (unsigned s = 0; s < m->lm_stripes; s++) {
-		bool any = false;
-
-		for (unsigned k = s; k < lo_objects(m); k += m->lm_stripes) {
-			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC &&
-				    !ds_reg_dead(w->wlk_a->a_ops.ao_dsc, m->lm_obj[k].ob_ds);
-
-			any |= good;
-			*degraded |= !good && m->lm_obj[k].ob_state != LO_ABSENT;
-		}
-		lost |= !any;
-	}
-	*degraded &= !lost;
-	return lost;
-}
-
 static json_t *states_json(const struct walk *w, const struct lo_map *m)
 {
 	static const char *const name[] = {
@@ -125,6 +102,7 @@ static void admin_find_look_file(struct walk *w, const struct ns_inode *i)
 {
 	struct lo_policy p;
 	bool on = !w->wlk_ds, stale = !w->wlk_stale, lost, degraded;
+	enum lo_condition left;
 	struct lo_map m;
 
 	if (lo_map_decode(i->i_blob, &m) || lo_map_policy(&m, &p))
@@ -133,7 +111,9 @@ static void admin_find_look_file(struct walk *w, const struct ns_inode *i)
 		on |= m.lm_obj[k].ob_ds == w->wlk_ds;
 		stale |= m.lm_obj[k].ob_state != LO_IN_SYNC;
 	}
-	lost = is_lost(w, &m, &degraded);
+	left = lo_map_condition(w->wlk_a->a_ops.ao_lo, &m);
+	lost = left == LO_LOST;
+	degraded = left == LO_DEGRADED;
 	w->wlk_nfiles++;
 	w->wlk_nlost += lost;
 	w->wlk_ndegraded += degraded;

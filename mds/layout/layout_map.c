@@ -287,6 +287,28 @@ bool lo_map_unavailable(struct lo *lo, const struct lo_map *m)
 	return false;
 }
 
+enum lo_condition lo_map_condition(struct lo *lo, const struct lo_map *m)
+{
+	unsigned n = lo_objects(m) - (m->lm_pending_mirror ? m->lm_stripes : 0);
+	enum lo_condition c = LO_FINE;
+
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		bool any = false;
+
+		for (unsigned k = s; k < lo_objects(m); k += m->lm_stripes) {
+			bool good = m->lm_obj[k].ob_state == LO_IN_SYNC &&
+				    !ds_reg_dead(lo->l_dsc, m->lm_obj[k].ob_ds);
+
+			any |= good;
+			if (!good && k < n && m->lm_obj[k].ob_state != LO_ABSENT)
+				c = LO_DEGRADED;
+		}
+		if (!any)
+			return LO_LOST;
+	}
+	return c;
+}
+
 uint64_t lo_map_on(const struct lo_map *m, uint32_t ds)
 {
 	uint64_t bits = 0;

@@ -144,6 +144,11 @@ uint64_t lo_map_suspect(struct lo_map *m, uint64_t stripes, uint64_t prefer);
 uint64_t lo_map_dead(struct lo *lo, const struct lo_map *m);
 /* Has a stripe no copy in sync, except on such servers? */
 bool lo_map_unavailable(struct lo *lo, const struct lo_map *m);
+/* What a file has left. DEGRADED: it can be read, and has fewer good copies than it should. LOST: a
+ * stripe has no good copy. A copy is good if it is in sync and its server was not declared dead. A
+ * copy that is being made in place of one that leaves does not count. */
+enum lo_condition { LO_FINE, LO_DEGRADED, LO_LOST };
+enum lo_condition lo_map_condition(struct lo *lo, const struct lo_map *m);
 /* Returns the stripes of these objects, a bit each. */
 uint64_t lo_map_stripes(const struct lo_map *m, uint64_t objects);
 /* Returns the objects on that server, in any state. */
