@@ -104,6 +104,13 @@ const struct conf_key conf_keys[] = {
 	  "Bytes a second that repairs may read, all together; 0: no limit." },
 	{ "mds.repair_wait", CONF_SECONDS, "60s", "0s..86400s",
 	  "How long a data server may be away before its objects are made again on others." },
+	{ "mds.near_full", CONF_INT, "85", "1..100",
+	  "Percent of its space from which a data server, or the metadata store, counts as "
+	  "nearly full (weft health)." },
+	{ "mds.full", CONF_INT, "95", "1..100",
+	  "Percent of its space from which it counts as full." },
+	{ "mds.orders_late", CONF_SECONDS, "300s", "1s..86400s",
+	  "Orders that have waited for a data server for so long are late (weft health)." },
 	{ "mds.io_error_after", CONF_SECONDS, "0s", "0s..31536000s",
 	  "Data whose copies are all on data servers that have been away for so long gives I/O "
 	  "errors; 0s: it is waited for." },

@@ -380,12 +380,11 @@ static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
 	char why[sizeof(ds.d_why) + 16] = "";
 
 	(void)arg;
-	(void)rq;
 	pthread_mutex_lock(&ds.d_why_lock);
 	if (!joined)
 		snprintf(why, sizeof(why), ",\"why\":\"%s\"", ds.d_why);
 	pthread_mutex_unlock(&ds.d_why_lock);
-	rp->rp_status = ok ? 200 : 503;
+	rp->rp_status = ok && (joined || !http_has(rq, "ready")) ? 200 : 503;
 	if (asprintf(&rp->rp_body, "{\"ok\":%s,\"joined\":%s%s}\n", ok ? "true" : "false",
 		     joined ? "true" : "false", why) < 0)
 		rp->rp_body = NULL;

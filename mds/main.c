@@ -19,10 +19,13 @@
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
 #include "mds/mds_live.h"
+#include "mds/state/st_view.h"
 #include "mds/admin/admin.h"
+#include "mds/admin/admin_health.h"
 #include "mds/journal/event_journal.h"
 #include "mds/layout/restore.h"
 #include "mds/jobs/balance.h"
+#include "mds/jobs/damage.h"
 #include "mds/jobs/elect.h"
 #include "mds/jobs/drain.h"
 #include "mds/jobs/revoke_exports.h"
@@ -268,8 +271,8 @@ static void on_tick(struct loop_timer *t)
 	job_dead_tick(&mds, loops[0]);
 	job_repair_tick(&mds);
 	job_restripe_tick(&mds);
-	op_atime_tick(loops[0]);
 	lo_orders_look(mds.m_lo);
+	op_atime_tick(loops[0]);
 	journal_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
 }
@@ -357,6 +360,13 @@ static void main_counts(void *arg, struct admin_counts *out)
 	out->ac_delegs = st_number(st, ST_N_DELEGS);
 	out->ac_grace = st_in_grace(st);
 	st_all_unlock(st);
+	out->ac_courteous = st_courteous(st);
+}
+
+static int64_t main_cert_end(void *arg)
+{
+	(void)arg;
+	return rpc_tls_cert_end(service.rs_tls);
 }
 
 static void *run_loop(void *arg)
@@ -738,6 +748,16 @@ static void make_whole_first(void)
 		exit(1);
 }
 
+static struct admin_health_opts main_health(const struct conf *conf)
+{
+	return (struct admin_health_opts){
+		.ah_near_full = (unsigned)conf_int(conf, "mds.near_full"),
+		.ah_full = (unsigned)conf_int(conf, "mds.full"),
+		.ah_orders_ms = (uint64_t)conf_msec(conf, "mds.orders_late"),
+		.ah_store = conf_str(conf, "mds.store"),
+	};
+}
+
 static void main_serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
@@ -749,9 +769,11 @@ static void main_serve(const struct conf *conf)
 				      .ao_exports = mds.m_exports,
 				      .ao_reload = reload,
 				      .ao_live = live,
+				      .ao_cert_end = main_cert_end,
 				      .ao_mds = &mds,
 				      .ao_store = conf_str(conf, "mds.store"),
-				      .ao_tls = service.rs_tls};
+				      .ao_tls = service.rs_tls,
+				      .ao_health = main_health(conf)};
 	const char *metrics = conf_str(conf, "mds.metrics");
 	struct http_opts web;
 	char err[512];
@@ -763,6 +785,8 @@ static void main_serve(const struct conf *conf)
 	programs[1] = *ds_reg_program(mds.m_dsc);
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
+	if (job_damage_open(&mds))
+		die("cannot start a thread", NULL);
 	http_opts_conf(&web, conf, "mds");
 	web.ho_token = admin_token;
 	if (admin_start(&admin, &web, &ops, err, sizeof(err)) ||
@@ -789,6 +813,7 @@ static void main_serve(const struct conf *conf)
 	free(runs);
 	ds_reg_stopped(mds.m_dsc);
 	admin_stop(admin);
+	job_damage_close(&mds);
 	for (unsigned i = 0; i < nloops; i++)
 		op_thread_end(&mds.m_thread[i]);
 	if (!restoring)

@@ -89,6 +89,9 @@ static const struct weft_opt token_options[] = {
 static const struct command commands[] = {
 	{"status", NULL, 0, 0, false, cmd_status, NULL, "",
 	 "show the cluster at a glance"},
+	{"health", NULL, 0, 0, false, cmd_health, NULL, "",
+	 "say whether anything is wrong, and what to do about it: OK, WARN or ERROR. The exit "
+	 "status is 0, 1 or 2; 3 if there is no answer"},
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "",
 	 "list the data servers"},
 	{"ds", "weight", 2, 2, false, cmd_ds_weight, NULL, "DS WEIGHT",

@@ -35,6 +35,11 @@ int weft_usage_error(const char *what);
 
 /* Returns EXIT_DONE and the answer in *out (the caller's reference), or prints the error. */
 int weft_ask(const char *method, const char *target, const char *body, json_t **out);
+/* Returns EXIT_DONE also where the answer is no 200: *status says what it is. */
+int weft_ask_status(const char *method, const char *target, const char *body, int *status,
+		    json_t **out);
+/* Prints such an answer as an error, and drops it. Returns EXIT_FAILED. */
+int weft_refused(int status, json_t *j);
 /* As weft_ask, with pairs of a query argument's name and value behind out, and NULL at the end.
  * Does not send an argument whose value is NULL. */
 int weft_ask_with(const char *method, const char *target, const char *body, json_t **out, ...)
@@ -91,6 +96,8 @@ const char *time_into(char out[TIME_TEXT], double seconds);
  * many files, "all": were they all}. Looks for so many seconds. *out is the caller's, whatever is
  * returned. */
 int wrong_ask(double seconds, json_t **out);
+/* Is a server not alive, or was a file found that is degraded or lost? */
+bool wrong_any(const json_t *w);
 /* Prints it as one line that begins with head. */
 void wrong_print(const char *head, const json_t *w, long long not_in_sync);
 
@@ -111,7 +118,7 @@ int tree_each(const char *path, const char *key, const char *value, tree_fn *fn)
 
 typedef int weft_cmd(char **args);
 weft_cmd cmd_config, cmd_set, cmd_support;
-weft_cmd cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
+weft_cmd cmd_health, cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
 weft_cmd cmd_scrub, cmd_mirror_choose;
 int cmd_fsck_online(int argc, char **argv);
 weft_cmd cmd_ds_kill, cmd_ds_admit, cmd_ds_forget;

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int weft_ask(const char *method, const char *target, const char *body, json_t **out)
+int weft_ask_status(const char *method, const char *target, const char *body, int *status,
+		    json_t **out)
 {
 	struct http_answer ha = {0};
 	json_error_t je;
@@ -17,27 +18,27 @@ int weft_ask(const char *method, const char *target, const char *body, json_t **
 		fprintf(stderr, "weft: no answer from %s: %s\n", weft_admin, ha.ha_why);
 		return EXIT_NO_ANSWER;
 	}
+	*status = ha.ha_status;
 	*out = json_loads(ha.ha_body, 0, &je);
 	free(ha.ha_body);
-	if (!*out) {
-		fprintf(stderr, "weft: %s answered %d, but not in JSON\n", weft_admin,
-			ha.ha_status);
-		/* A refusal by the HTTP layer (a path that is too long) is an answer. */
-		return ha.ha_status == 200 ? EXIT_NO_ANSWER : EXIT_FAILED;
-	}
-	if (ha.ha_status == 200)
+	if (*out)
 		return EXIT_DONE;
-	if (json_is_string(json_object_get(*out, "error")))
-		fprintf(stderr, "weft: %s\n", json_string_value(json_object_get(*out, "error")));
+	fprintf(stderr, "weft: %s answered %d, but not in JSON\n", weft_admin, ha.ha_status);
+	/* A refusal by the HTTP layer (a path that is too long) is an answer. */
+	return ha.ha_status == 200 ? EXIT_NO_ANSWER : EXIT_FAILED;
+}
+
+int weft_refused(int status, json_t *j)
+{
+	if (json_is_string(json_object_get(j, "error")))
+		fprintf(stderr, "weft: %s\n", json_string_value(json_object_get(j, "error")));
 	else
-		fprintf(stderr, "weft: %s answered with HTTP status %d\n", weft_admin,
-			ha.ha_status);
+		fprintf(stderr, "weft: %s answered with HTTP status %d\n", weft_admin, status);
 	if (weft_json) {
-		json_dumpf(*out, stdout, WEFT_JSON_STYLE);
+		json_dumpf(j, stdout, WEFT_JSON_STYLE);
 		putchar('\n');
 	}
-	json_decref(*out);
-	*out = NULL;
+	json_decref(j);
 	return EXIT_FAILED;
 }
 
@@ -50,6 +51,17 @@ int weft_ask_text(const char *target, char **out)
 		return 0;
 	*out = ha.ha_body;
 	return ha.ha_status;
+}
+
+int weft_ask(const char *method, const char *target, const char *body, json_t **out)
+{
+	int status, rc = weft_ask_status(method, target, body, &status, out);
+
+	if (rc || status == 200)
+		return rc;
+	rc = weft_refused(status, *out);
+	*out = NULL;
+	return rc;
 }
 
 int weft_ask_with(const char *method, const char *target, const char *body, json_t **out, ...)

@@ -36,6 +36,10 @@ static void ds_state(const json_t *d, char *out, size_t len)
 		snprintf(out, len, "%s%s%s", alive,
 			 json_is_string(json_object_get(d, "drain")) ? ", " : "",
 			 json_is_string(json_object_get(d, "drain")) ? j_str(d, "drain") : "");
+	if (!strcmp(alive, "alive") && !strcmp(j_str(d, "space"), "near-full"))
+		strncat(out, ", nearly full", len - strlen(out) - 1);
+	else if (!strcmp(alive, "alive") && !strcmp(j_str(d, "space"), "full"))
+		strncat(out, ", full", len - strlen(out) - 1);
 }
 
 /* Shows the latency of a read of 64 KiB, as clients report it. */

@@ -14,7 +14,10 @@ static void repair_table(const json_t *j)
 	if (json_object_get(j, "health"))
 		wrong_print("", json_object_get(j, "health"), j_num(j, "files"));
 	if (!j_num(j, "files") && !json_array_size(json_object_get(j, "running"))) {
-		puts("no copy is known to be out of sync; nothing is being repaired or moved");
+		puts(wrong_any(json_object_get(j, "health"))
+			     ? "nothing is being repaired or moved"
+			     : "no copy is known to be out of sync; nothing is being repaired or "
+			       "moved");
 		return;
 	}
 	printf("%lld files have copies to repair or to move; %lld files at a time, ",

@@ -71,6 +71,12 @@ int wrong_ask(double seconds, json_t **out)
 	return count_files(w, seconds);
 }
 
+bool wrong_any(const json_t *w)
+{
+	return j_num(w, "lost") || j_num(w, "degraded") ||
+	       json_array_size(json_object_get(w, "servers"));
+}
+
 /* Does not mention what was not looked at. */
 void wrong_print(const char *head, const json_t *w, long long not_in_sync)
 {
@@ -81,8 +87,7 @@ void wrong_print(const char *head, const json_t *w, long long not_in_sync)
 	size_t i;
 
 	printf("%s%s: ", head,
-	       lost || degraded || not_in_sync || json_array_size(servers) ? "PROBLEMS FOUND"
-									   : "no known problems");
+	       wrong_any(w) || not_in_sync ? "PROBLEMS FOUND" : "no known problems");
 	json_array_foreach(servers, i, d)
 	{
 		printf("%s%s is %s", sep, j_str(d, "name"), j_str(d, "state"));

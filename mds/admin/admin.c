@@ -2,6 +2,7 @@
 /* admin.c - see admin.h. */
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"
+#include "mds/admin/admin_health.h"
 #include "mds/admin/admin_holders.h"
 #include "mds/journal/event_journal.h"
 #include "mds/jobs/revoke_exports.h"
@@ -65,36 +66,6 @@ static struct ds_reg_server *admin_servers(struct admin *a, unsigned *n)
 
 	*n = sv ? ds_reg_list(a->a_ops.ao_dsc, sv, DS_REG_MAX) : 0;
 	return sv;
-}
-
-/* The server serves; lists what is wrong with data servers, by name. */
-static void health_ok(struct admin *a, struct http_reply *rp)
-{
-	json_t *j = json_pack("{s:s}", "status", "ok"), *bad = json_object();
-	char why[160];
-	unsigned n;
-	struct ds_reg_server *sv = admin_servers(a, &n);
-
-	for (unsigned i = 0; i < n; i++)
-		if (ds_reg_health_text(a->a_ops.ao_dsc, sv[i].sv_id, why, sizeof(why)))
-			json_object_set_new(bad, sv[i].sv_name, json_string(why));
-	free(sv);
-	if (json_object_size(bad))
-		json_object_set(j, "ds", bad);
-	json_decref(bad);
-	admin_reply_json(rp, 200, j);
-}
-
-static void get_health(void *arg, const struct http_req *rq, struct http_reply *rp)
-{
-	struct admin *a = arg;
-	char why[320];
-
-	(void)rq;
-	if (ds_reg_may_serve(a->a_ops.ao_dsc, why, sizeof(why)))
-		health_ok(a, rp);
-	else
-		admin_reply_json(rp, 200, json_pack("{s:s, s:s}", "status", "waiting", "why", why));
 }
 
 static json_t *status_ds(struct admin *a)
@@ -442,7 +413,7 @@ static void put_config(void *arg, const struct http_req *rq, struct http_reply *
 }
 
 static const struct http_route routes[] = {
-	{"GET", "/v1/health", HTTP_OPEN, get_health},
+	{"GET", "/v1/health", HTTP_OPEN, admin_get_health},
 	{"GET", "/v1/status", HTTP_READ, get_status},
 	{"GET", "/v1/ds", HTTP_READ, admin_get_ds},
 	{"POST", "/v1/ds", HTTP_ADMIN, admin_post_ds},
@@ -529,6 +500,7 @@ int admin_start(struct admin **out, const struct http_opts *opts, const struct a
 		return -ENOMEM;
 	}
 	a->a_ops = *ops;
+	admin_health_open(ops);
 	all.ho_audit = admin_audit;
 	all.ho_token_look = admin_token_look;
 	e = admin_tokens_open(a);
@@ -555,7 +527,7 @@ void admin_reload(struct admin *a)
 
 int admin_open_metrics(struct admin *a, const char *addr, char *err, size_t errlen)
 {
-	return scrape_start(&a->a_scrape, "mds.metrics", addr, get_health, a, err, errlen);
+	return scrape_start(&a->a_scrape, "mds.metrics", addr, admin_get_health, a, err, errlen);
 }
 
 void admin_stop(struct admin *a)

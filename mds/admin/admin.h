@@ -5,8 +5,9 @@
  * path.
  *
  *   GET    /v1/health
- *          {"status":"ok"}, with "ds" what is wrong with data servers, by name; or
- *          {"status":"waiting","why"} while nothing is served
+ *          {"status":"ok"}, with "ds" what is wrong with data servers, by name;
+ *          {"status":"waiting","why"} while nothing is served; {"status":"stopping"}. Also "health"
+ *          and "reasons" (docs/health.md). 503 unless the status is ok; with ready also in grace
  *   GET    /v1/status
  *          counts of servers, clients, space, commits
  *
@@ -143,9 +144,17 @@
 struct mds;
 /* What only the state tables know; filled on the HTTP thread, under their locks. */
 struct admin_counts {
-	/* ac_opens: with delegations. ac_locks: ranges. */
-	uint64_t ac_clients, ac_sessions, ac_opens, ac_layouts, ac_locks, ac_delegs;
+	/* ac_opens: with delegations. ac_locks: ranges. ac_courteous: of the clients, past their
+	 * lease. */
+	uint64_t ac_clients, ac_sessions, ac_opens, ac_layouts, ac_locks, ac_delegs, ac_courteous;
 	bool ac_grace;
+};
+
+/* mds.near_full and mds.full in percent; mds.orders_late. */
+struct admin_health_opts {
+	unsigned ah_near_full, ah_full;
+	uint64_t ah_orders_ms;
+	const char *ah_store; /* the folder of the metadata store; NULL: none */
 };
 
 struct admin_ops {
@@ -156,11 +165,14 @@ struct admin_ops {
 	struct exp_set *ao_exports;
 	/* Reloads the exports' file. 0, or -errno and one line in err. */
 	int (*ao_reload)(void *arg, char *err, size_t errlen);
+	/* Returns when our TLS certificate ends, in s since 1970; 0: there is none. */
+	int64_t (*ao_cert_end)(void *arg);
 	void *ao_arg;
 	struct live *ao_live; /* the keys that change while the server runs */
 	struct mds *ao_mds;
 	const char *ao_store;	    /* the store's folder */
 	struct rpc_tls_ctx *ao_tls; /* may be NULL */
+	struct admin_health_opts ao_health;
 };
 
 struct admin;

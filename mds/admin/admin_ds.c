@@ -3,6 +3,7 @@
  * (docs/groups.md). */
 #include "mds/admin/admin_int.h"
 #include "mds/admin/admin_holders.h"
+#include "mds/admin/admin_health.h"
 #include "mds/journal/event_journal.h"
 #include "mds/jobs/drain.h"
 #include <ctype.h>
@@ -46,6 +47,11 @@ json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv)
 		      "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0,
 		      "load", dt.dt_load / 100.0, "latency_us", (json_int_t)dt.dt_latency, "labels",
 		      labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
+	json_object_set_new(
+		j, "space",
+		json_string(admin_health_space(&a->a_ops, sv->sv_capacity, sv->sv_available)));
+	json_object_set_new(j, "version",
+			    *dt.dt_version ? json_string(dt.dt_version) : json_null());
 	if (ds_reg_health_text(a->a_ops.ao_dsc, sv->sv_id, why, sizeof(why)))
 		json_object_set_new(j, "why", json_string(why));
 	/* Of a server that is being drained: how many objects are left there; null while they are

@@ -89,6 +89,21 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 	return c != NULL;
 }
 
+unsigned st_courteous(struct st *st)
+{
+	unsigned n = 0;
+
+	st_all_lock(st);
+	hash_each(&st->st_clients, i, l, next)
+	{
+		struct st_client *c = hash_entry(l, struct st_client, cl_link);
+
+		n += c->cl_confirmed && !atomic_load(&c->cl_evicting) && st_lease_expired(st, c);
+	}
+	st_all_unlock(st);
+	return n;
+}
+
 /* ---- layouts ---- */
 
 struct list {

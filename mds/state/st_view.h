@@ -27,6 +27,9 @@ int st_client_ids(struct st *st, uint64_t **ids, size_t *n);
 /* False: it is gone. */
 bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v);
 
+/* Returns how many clients keep their state though their lease is over (courteous). */
+unsigned st_courteous(struct st *st);
+
 struct st_layout_view {
 	uint64_t lv_ino, lv_client;
 	uint32_t lv_number; /* the client's */

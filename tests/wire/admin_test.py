@@ -54,7 +54,7 @@ def test_ds_list_as_table_and_as_json(c):
     for r in rows:
         assert set(r) == {"number", "name", "id", "kind", "alive", "state", "since", "addr",
                           "capacity", "available", "max_read", "max_write", "weight", "load",
-                          "latency_us", "labels", "labels_set"}, r
+                          "latency_us", "labels", "labels_set", "space", "version"}, r
         assert r["weight"] == 1 and r["load"] >= 0 and r["labels"] == r["labels_set"] == {}, r
         assert r["state"] == "alive" and abs(r["since"] - time.time()) < 600, r
         assert (r["alive"] is True and re.fullmatch(UUID, r["id"])
@@ -417,7 +417,7 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
     told, both = {}, set()
     for daemon in ("mds", "ds"):
         with open(os.path.join(SRC, f"docs/weft-{daemon}.8"), encoding="utf-8") as f:
-            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool|build)_[a-z_]*[a-z]",
+            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool|build|health)_[a-z_]*[a-z]",
                                           f.read()))
     for daemon, name in (("mds", "mds"), ("ds", "ds1")):
         served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
@@ -426,7 +426,7 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
         assert ({m for m in told[daemon] if m.startswith(f"weft_{daemon}_")}
                 == own), told[daemon] ^ own
     assert told["mds"] >= both and all(
-        m.startswith(("weft_rpc_", "weft_rdma_", "weft_pool_", "weft_build_"))
+        m.startswith(("weft_rpc_", "weft_rdma_", "weft_pool_", "weft_build_", "weft_health_"))
         for m in both), both - told["mds"]
 
 
@@ -520,7 +520,7 @@ def test_bad_requests_are_answered_and_harm_nothing(c):
     # A body that never comes keeps no other caller from its answer.
     with connect(c.admin["mds"]) as s:
         s.sendall(b"PUT /v1/policy?path=/ HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nstr")
-        assert ask(c.admin["mds"], "GET", "/v1/health") == {"status": "ok"}
+        assert ask(c.admin["mds"], "GET", "/v1/health")["status"] == "ok"
     assert c.weft("policy", "get", "/") == "stripes=1,unit=1M,mirrors=1\n"
     head = Http(c.admin["mds"])
     head.request("HEAD", "/v1/status")
@@ -572,7 +572,8 @@ class Alone:
             assert (self.process.poll() is None
                     and time.monotonic() < deadline), open(self.log, encoding="utf-8").read()
             with contextlib.suppress(OSError):
-                ask(self.admin, "GET", "/v1/health")
+                # 503: it does not serve yet
+                assert over_tcp(self.admin, "GET", "/v1/health")[0] in (200, 503)
                 return self
             time.sleep(0.01)
 
@@ -602,8 +603,8 @@ def test_tcp_without_a_token_is_metrics_and_health(c):
     with Alone(c, "reader", "mds.admin_token=") as a:
         os.environ.pop("WEFT_ADMIN_TOKEN")
         for method in ("GET", "HEAD"):
-            for target in ("/metrics", "/v1/health"):
-                assert over_tcp(a.admin, method, target)[0] == 200, target
+            for target, want in (("/metrics", (200,)), ("/v1/health", (200, 503))):
+                assert over_tcp(a.admin, method, target)[0] in want, target
         for method, target in [("GET", "/v1/status"), ("GET", "/v1/ds"), ("GET", "/nothing"),
                                ("PUT", "/v1/policy?path=/"), ("PUT", "/v1/ds/kill"),
                                ("POST", "/v1/ds"), ("DELETE", "/v1/clients"), ("POST", "/metrics"),
@@ -663,7 +664,7 @@ def test_half_requests_over_tcp_take_no_memory(c):
                            f"localhost\r\n{token}Content-Length: 1000000\r\n\r\n".encode() + b"x"
                            * 900000)
                 socks.append(s)
-        assert ask(a.unix, "GET", "/v1/health")["status"]
+        assert json.loads(over_tcp(a.unix, "GET", "/v1/health")[1])["status"]
         assert rss() - before < 32 * 1024, f"{rss() - before} KiB more"
         for s in socks:
             s.close()

@@ -31,7 +31,7 @@ def environment():
 class Server:
     """A weft-ds beside the cluster's, with settings of its own."""
 
-    def __init__(self, w, name, **settings):
+    def __init__(self, w, name, program=None, **settings):
         global PORT
         PORT += 1
         self.top = tempfile.mkdtemp(prefix="weft-join.", dir=w.top)
@@ -44,7 +44,7 @@ class Server:
                 "mds": f"127.0.0.1:{ADDR[1]}", "admin": f"unix:{self.admin}", "pool": "32M",
                 **settings}
         with open(self.log, "w", encoding="utf-8") as f:
-            self.child = subprocess.Popen([os.path.join(BUILD, "weft-ds"),
+            self.child = subprocess.Popen([program or os.path.join(BUILD, "weft-ds"),
                                            *[a for k, v in keys.items()
                                              for a in ("-o", f"ds.{k}={v}")]], stderr=f,
                                           env=environment())

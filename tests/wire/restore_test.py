@@ -479,6 +479,7 @@ def test_a_data_servers_store_that_was_put_back_serves_nobody(w):
     check("restored from an older copy" in ds_of(w, "ds1")["why"], True)
     eventually(lambda: "restored from an older copy" in health(w).get("ds", {}).get("ds1", ""), 60,
                "health")
+    eventually(lambda: "ds-trouble" in [r["code"] for r in health(w)["reasons"]], 60, "a reason")
     check("its store was restored from an older copy" in log_of(w), True)
     check(restorations(w), ["ds1"])
     check(content(c, f, s), b"NEW " * 5000)
