@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctl_more.h - what a JOIN2 and its answer carry beside their fields (ctl.x, CTL_MORE_...): lists
- * of 8-byte numbers. And the names of orders. */
+ * of 8-byte numbers. And the names of orders and answers. */
 #ifndef PROTO_CTL_MORE_H
 #define PROTO_CTL_MORE_H
 #include "proto/ctl.h"
@@ -20,6 +20,31 @@ static inline const char *ctl_order_name(uint32_t type)
 	const char *name = type < sizeof(names) / sizeof(names[0]) ? names[type] : NULL;
 
 	return name ? name : "unknown";
+}
+
+/* What a server answered, as one line of a log says it. */
+static inline const char *ctl_status_text(uint32_t status)
+{
+	static const char *const texts[] = {
+		[CTL_OK] = "done",
+		[CTL_NOENT] = "no such object",
+		[CTL_IO] = "input/output error",
+		[CTL_NOSPC] = "no space left",
+		[CTL_STALE_INSTANCE] = "it follows a newer instance of the metadata server",
+		[CTL_NOT_JOINED] = "it has not joined",
+		[CTL_BAD_CLUSTER] = "it belongs to another cluster",
+		[CTL_INVAL] = "it takes the order for invalid",
+		[CTL_FENCED] = "the object is fenced",
+		[CTL_NOTSUPP] = "it does not know this order",
+		[CTL_BAD_SESSION] = "the rebuild has begun again",
+		[CTL_SOURCE] = "the other copy cannot be read",
+		[CTL_REBUILDING] = "the object is being rebuilt",
+		[CTL_NOT_ADMITTED] = "it is not admitted",
+		[CTL_LOST] = "its store has lost what it had",
+	};
+	const char *text = status < sizeof(texts) / sizeof(texts[0]) ? texts[status] : NULL;
+
+	return text ? text : "unknown error";
 }
 
 /* Fills m; its data is in buf. */

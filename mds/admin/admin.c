@@ -469,6 +469,7 @@ static const struct http_route routes[] = {
 	{"DELETE", "/v1/tokens", HTTP_ADMIN, admin_delete_token},
 	{"GET", "/v1/config", HTTP_READ, get_config},
 	{"PUT", "/v1/config", HTTP_ADMIN, put_config},
+	{"GET", "/v1/orders", HTTP_READ, admin_get_orders},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,

@@ -80,6 +80,15 @@ json_t *admin_text(const void *bytes, size_t len)
 	return s;
 }
 
+json_t *admin_path_json(struct admin *a, struct kv_txn *t, uint64_t ino, unsigned *budget)
+{
+	char path[4096];
+
+	if (!t || !*budget || ns_path_of(a->a_ops.ao_ns, t, ino, budget, path, sizeof(path)))
+		return json_null();
+	return admin_text(path, strlen(path));
+}
+
 int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const char *name,
 			 int64_t least, int64_t most, int64_t fallback)
 {

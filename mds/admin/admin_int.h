@@ -74,6 +74,9 @@ void admin_get_advise(void *arg, const struct http_req *rq, struct http_reply *r
 /* admin_top.c: the hottest directories, by path */
 json_t *admin_hot_directories(struct admin *a, size_t most);
 
+/* admin_orders.c: orders to data servers */
+void admin_get_orders(void *arg, const struct http_req *rq, struct http_reply *rp);
+
 /* admin_elect.c: which copy is good */
 void admin_get_elect(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_elect(void *arg, const struct http_req *rq, struct http_reply *rp);

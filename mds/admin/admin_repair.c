@@ -7,17 +7,21 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define WAITING_MAX 1000 /* objects in one answer; all files are counted */
-#define RUNNING_MAX 64
+#define WAITING_MAX  1000 /* objects in one answer; all files are counted */
+#define RUNNING_MAX  64
+#define ENTRIES_MOST 100000 /* directory entries that are read to find paths */
 
 /* ---- what there is ---- */
 
 struct listing {
+	struct admin *l_a;
 	struct mds *l_m;
 	struct kv_txn *l_txn;
 	struct job_repair_opts l_opts;
 	struct job_repair_view l_run[RUNNING_MAX];
-	unsigned l_nrun, l_shown;
+	unsigned l_nrun, l_shown, l_budget;
+	uint64_t l_path_of; /* the inode that l_path is about: its objects follow each other */
+	json_t *l_path;
 	uint64_t l_only, l_count; /* only: list this inode; 0: all */
 	json_t *l_running, *l_waiting, *l_moving;
 };
@@ -27,6 +31,17 @@ static json_t *server(struct mds *m, uint32_t id)
 	struct ds_reg_server sv;
 
 	return id && ds_reg_get(m->m_dsc, id, &sv) ? json_string(sv.sv_name) : json_null();
+}
+
+/* The caller's reference. */
+static json_t *path_of(struct listing *l, uint64_t ino)
+{
+	if (!l->l_path || l->l_path_of != ino) {
+		json_decref(l->l_path);
+		l->l_path = admin_path_json(l->l_a, l->l_txn, ino, &l->l_budget);
+		l->l_path_of = ino;
+	}
+	return json_incref(l->l_path);
 }
 
 static void add_running(struct listing *l, const struct job_repair_view *v)
@@ -44,12 +59,13 @@ static void add_running(struct listing *l, const struct job_repair_view *v)
 
 	json_array_append_new(
 		l->l_running,
-		json_pack("{s:I, s:i, s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "inode",
-			  (json_int_t)v->rv_ino, "object", (int)v->rv_object, "ds",
-			  server(l->l_m, v->rv_to), "from", server(l->l_m, v->rv_from), "step",
-			  step[v->rv_step], "done", (json_int_t)v->rv_done, "size",
-			  (json_int_t)v->rv_size, "written", (json_int_t)v->rv_copied, "equal",
-			  (json_int_t)v->rv_same, "rate", (json_int_t)rate, "seconds_left",
+		json_pack("{s:I, s:o, s:i, s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "inode",
+			  (json_int_t)v->rv_ino, "path", path_of(l, v->rv_ino), "object",
+			  (int)v->rv_object, "ds", server(l->l_m, v->rv_to), "from",
+			  server(l->l_m, v->rv_from), "step", step[v->rv_step], "done",
+			  (json_int_t)v->rv_done, "size", (json_int_t)v->rv_size, "written",
+			  (json_int_t)v->rv_copied, "equal", (json_int_t)v->rv_same, "rate",
+			  (json_int_t)rate, "seconds_left",
 			  known ? json_integer((json_int_t)(left + 0.5)) : json_null()));
 }
 
@@ -78,8 +94,9 @@ static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair 
 		why = "repair is off: mds.repair_files is 0";
 	json_array_append_new(
 		l->l_waiting,
-		json_pack("{s:I, s:i, s:o, s:s, s:s, s:i, s:I}", "inode", (json_int_t)ino, "object",
-			  (int)obj, "ds", server(l->l_m, map->lm_obj[obj].ob_ds), "state",
+		json_pack("{s:I, s:o, s:i, s:o, s:s, s:s, s:i, s:I}", "inode", (json_int_t)ino,
+			  "path", path_of(l, ino), "object", (int)obj, "ds",
+			  server(l->l_m, map->lm_obj[obj].ob_ds), "state",
 			  map->lm_obj[obj].ob_state == LO_REBUILDING ? "rebuilding" : "stale",
 			  "why", why, "fails", (int)row->rr_fails, "seconds_left",
 			  (json_int_t)(left_ms + 999) / 1000));
@@ -111,10 +128,10 @@ static void add_moving(struct listing *l, uint64_t ino, const struct lo_map *map
 		if (!goes && !(misplaced >> k & 1))
 			continue;
 		json_array_append_new(l->l_moving,
-				      json_pack("{s:I, s:i, s:o, s:o, s:s, s:s}", "inode",
-						(json_int_t)ino, "object", (int)k, "ds",
-						server(l->l_m, map->lm_obj[k].ob_ds), "to",
-						server(l->l_m, to), "state",
+				      json_pack("{s:I, s:o, s:i, s:o, s:o, s:s, s:s}", "inode",
+						(json_int_t)ino, "path", path_of(l, ino), "object",
+						(int)k, "ds", server(l->l_m, map->lm_obj[k].ob_ds),
+						"to", server(l->l_m, to), "state",
 						to     ? "moves"
 						: goes ? "leaves"
 						       : "waits",
@@ -149,7 +166,9 @@ static int list_row(void *arg, uint64_t ino, const struct lo_repair *row)
 void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 {
 	struct mds *m = a->a_ops.ao_mds;
-	struct listing l = {.l_m = m,
+	struct listing l = {.l_a = a,
+			    .l_m = m,
+			    .l_budget = ENTRIES_MOST,
 			    .l_opts = job_repair_opts(m),
 			    .l_only = only,
 			    .l_running = json_array(),
@@ -165,6 +184,7 @@ void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 		err = lo_repairs(l.l_txn, only ? only : 1, list_row, &l);
 		kv_read_end(l.l_txn);
 	}
+	json_decref(l.l_path);
 	if (err < 0) {
 		json_decref(l.l_running);
 		json_decref(l.l_waiting);

@@ -9,11 +9,15 @@
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-#define ROWS 1000
+#define ROWS	     1000
+#define ENTRIES_MOST 100000 /* directory entries that are read to find paths */
 
 /* ---- what there is ---- */
 
 struct listing {
+	struct admin *l_a;
+	struct kv_txn *l_txn;
+	unsigned l_budget;
 	uint64_t l_only, l_count; /* only: list this inode; 0: all */
 	struct job_restripe_view l_view;
 	json_t *l_files;
@@ -30,11 +34,13 @@ static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pend
 		return 0;
 	json_array_append_new(
 		l->l_files,
-		json_pack("{s:I, s:i, s:I, s:i, s:s, s:I, s:I, s:I, s:i, s:i}", "inode",
-			  (json_int_t)ino, "stripes", tw->tw_map.lm_stripes, "unit",
-			  (json_int_t)tw->tw_map.lm_unit, "mirrors", tw->tw_map.lm_mirrors, "step",
-			  v ? v->rsv_step : "waits", "done", (json_int_t)(v ? v->rsv_done : 0),
-			  "size", (json_int_t)(v ? v->rsv_size : 0), "written",
+		json_pack("{s:I, s:o, s:i, s:I, s:i, s:s, s:I, s:I, s:I, s:i, s:i}", "inode",
+			  (json_int_t)ino, "path",
+			  admin_path_json(l->l_a, l->l_txn, ino, &l->l_budget), "stripes",
+			  tw->tw_map.lm_stripes, "unit", (json_int_t)tw->tw_map.lm_unit, "mirrors",
+			  tw->tw_map.lm_mirrors, "step", v ? v->rsv_step : "waits", "done",
+			  (json_int_t)(v ? v->rsv_done : 0), "size",
+			  (json_int_t)(v ? v->rsv_size : 0), "written",
 			  (json_int_t)(v ? v->rsv_copied : 0), "round", v ? (int)v->rsv_round : 0,
 			  "restarts", v ? (int)v->rsv_restarts : 0));
 	return 0;
@@ -42,14 +48,14 @@ static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pend
 
 static void admin_restripe_reply(struct admin *a, uint64_t only, struct http_reply *rp)
 {
-	struct listing l = {.l_only = only, .l_files = json_array()};
-	struct kv_txn *t;
-	int err = kv_read_begin(ns_kv(a->a_ops.ao_ns), &t);
+	struct listing l = {
+		.l_a = a, .l_budget = ENTRIES_MOST, .l_only = only, .l_files = json_array()};
+	int err = kv_read_begin(ns_kv(a->a_ops.ao_ns), &l.l_txn);
 
 	job_restripe_look(a->a_ops.ao_mds, &l.l_view);
 	if (!err) {
-		err = lo_pendings(t, only ? only : 1, admin_restripe_list_one, &l);
-		kv_read_end(t);
+		err = lo_pendings(l.l_txn, only ? only : 1, admin_restripe_list_one, &l);
+		kv_read_end(l.l_txn);
 	}
 	if (err < 0) {
 		json_decref(l.l_files);

@@ -502,6 +502,19 @@ void lo_orders_look(struct lo *lo);
 /* Returns for how many milliseconds the server's oldest order has been waiting, as of the last
  * look; 0: it has none. An order from before our start counts from when it was read. Any thread. */
 uint64_t lo_orders_age(struct lo *lo, uint32_t ds);
+/* An order that is not done. */
+struct lo_order_view {
+	uint64_t ov_number, ov_ino, ov_age_ms; /* inode 0: of no file */
+	uint32_t ov_ds, ov_type, ov_client;    /* ov_type: ctl_order_type */
+	uint32_t ov_tries;		       /* how often it was sent */
+	int32_t ov_error; /* of the last try: ctl_status or -errno; 0: none is known */
+	uint8_t ov_stripe, ov_mirror;
+};
+/* Lists orders that are known and not done, of a server (0: all): most at most, the oldest first.
+ * It looks at LO_ORDERS_LOOKED orders at most. *out is malloc'd. Returns how many, or -ENOMEM. Any
+ * thread. */
+#define LO_ORDERS_LOOKED 100000
+long lo_orders_list(struct lo *lo, uint32_t ds, size_t most, struct lo_order_view **out);
 /* Call it when the server was forgotten: drops its orders. Any thread. */
 void lo_orders_forget(struct lo *lo, uint32_t ds);
 /* Is an order of this file known and not done? Any thread. */

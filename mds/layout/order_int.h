@@ -54,6 +54,10 @@ struct order {
 	/* A weft data server has answered the raise of its epoch: either it is confirmed, or the
 	 * server could not store it and refuses older capabilities from memory. */
 	bool or_in_force;
+	/* For who looks from another thread: how often it was sent; and what came of it last: a
+	 * ctl_status, or -errno where there was no answer; 0: nothing yet. */
+	_Atomic uint32_t or_tries;
+	_Atomic int32_t or_error;
 	bool or_ahead; /* a fence with its epoch is in the batch of the other lane */
 	struct order *or_next, **or_prevp;	     /* of the queue, by number */
 	struct order *or_file_next, **or_file_prevp; /* of the inode */

@@ -6,6 +6,7 @@
 #include "base/trace.h"
 #include "mds/layout/order_int.h"
 #include "proto/ctl_chan.h"
+#include "proto/ctl_more.h"
 #include <errno.h>
 #include <urcu/compiler.h>
 
@@ -208,13 +209,28 @@ static void batch_take(struct ds_reg_ctl *c, const ctl_response *res)
 	memcpy(ol->ol_result, r->results.results_val, ol->ol_n * sizeof(ol->ol_result[0]));
 }
 
+static void order_log_failed(const struct order_queue *oq, const struct order *o, ctl_status st)
+{
+	struct ds_reg_server sv = {0};
+
+	ds_reg_get(oq->oq_orders->os_lo->l_dsc, oq->oq_ds, &sv);
+	if (o->or_type == CTL_BAR_CLIENT)
+		log_warn("data server %u (%s): cannot bar client %u: %s; trying again (order %llu)",
+			 oq->oq_ds, sv.sv_name, o->or_client, ctl_status_text(st),
+			 (unsigned long long)o->or_number);
+	else
+		log_warn("data server %u (%s): cannot %s the object of inode %llu (stripe %u, "
+			 "mirror %u): %s; trying again (order %llu)",
+			 oq->oq_ds, sv.sv_name, ctl_order_name(o->or_type),
+			 (unsigned long long)o->or_file->of_ino, o->or_stripe, o->or_mirror,
+			 ctl_status_text(st), (unsigned long long)o->or_number);
+}
+
 static void order_run_order_failed(struct order_queue *oq, struct order *o, ctl_status st)
 {
+	atomic_store_explicit(&o->or_error, (int32_t)st, memory_order_relaxed);
 	if (!o->or_logged)
-		log_warn("data server %u: order %llu (type %u, inode %llu) failed with "
-			 "status %d; retrying",
-			 oq->oq_ds, (unsigned long long)o->or_number, o->or_type,
-			 (unsigned long long)o->or_file->of_ino, st);
+		order_log_failed(oq, o, st);
 	if (!o->or_logged && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
 		atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
 	o->or_logged = true;
@@ -276,6 +292,10 @@ static void batch_lost(struct order_batch *ol, int err)
 {
 	struct order_queue *oq = ol->ol_queue;
 
+	for (unsigned i = 0; i < ol->ol_n; i++)
+		if (ol->ol_batch[i])
+			atomic_store_explicit(&ol->ol_batch[i]->or_error, err,
+					      memory_order_relaxed);
 	if (ol->ol_again) {
 		/* The batch was lost with an old connection. The server is back on a new one. */
 		ol->ol_again = false;
@@ -307,11 +327,8 @@ static void order_run_batch_done(struct ds_reg_ctl *c, int err)
 	}
 	ol->ol_again = false;
 	if (ol->ol_status != CTL_OK) {
-		log_error("data server %u refused orders with status %d%s", oq->oq_ds,
-			  ol->ol_status,
-			  ol->ol_status == CTL_STALE_INSTANCE
-				  ? ": it follows a newer instance of this metadata server"
-				  : "");
+		log_error("data server %u refused orders: %s", oq->oq_ds,
+			  ctl_status_text(ol->ol_status));
 		/* A join goes on waiting: the server must not serve before its orders are done. */
 		order_run_retry_later(oq);
 		return;
@@ -332,6 +349,7 @@ static void lane_send(struct order_batch *ol)
 	ol->ol_busy = true;
 	for (unsigned i = 0; i < ol->ol_n; i++) {
 		log_request = ol->ol_batch[i]->or_request;
+		atomic_fetch_add_explicit(&ol->ol_batch[i]->or_tries, 1, memory_order_relaxed);
 		TRACE_AT(now, order_send, ol->ol_batch[i]->or_file->of_ino, ol->ol_queue->oq_ds,
 			 ol->ol_batch[i]->or_number, ol->ol_wire[i].type);
 	}
