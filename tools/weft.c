@@ -4,11 +4,12 @@
  * the metadata server's HTTP API and shows the answers: tables for people, the server's JSON with
  * --json. See docs/weft.1.
  */
-#include "tools/weft.h"
+#include "tools/weft_command.h"
 #include "tools/http_get.h"
 #include "tools/topo.h"
 #include "base/near.h"
 #include "base/version.h"
+#include <ctype.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -23,260 +24,352 @@ bool weft_json;
 
 /* ---- the commands ---- */
 
-struct command {
-	const char *c_noun, *c_verb; /* verb NULL: none */
-	int c_min, c_max;	     /* arguments */
-	bool c_path;		     /* the first, where there is one, is a PATH */
-	weft_cmd *c_fn;
-	const struct weft_opt *c_options;
-	const char *c_args, *c_what; /* for the summary */
-};
-static const struct weft_opt layout_options[] = {{"client", 0, "C"}, {"ds", 0, "DS"}, {0}};
-static const struct weft_opt events_options[] = {
-	{"follow", 'f', NULL}, {"since", 0, "TIME"}, {"kind", 0, "KIND"}, {"last", 'n', "N"}, {0}};
-static const struct weft_opt trace_options[] = {{"follow", 'f', NULL},	  {"id", 0, "ID"},
-						{"client", 0, "ADDRESS"}, {"inode", 0, "N"},
-						{"last", 'n', "N"},	  {0}};
-static const struct weft_opt add_options[] = {{"group", 'g', "LABELS"},
-					      {"wait", 'w', NULL},
-					      {"recursive", 'r', NULL},
-					      {"to", 0, "N"},
-					      {0}};
-static const struct weft_opt repair_options[] = {{"recursive", 'r', NULL}, {0}};
-static const struct weft_opt verify_options[] = {{"recursive", 'r', NULL},
-						 {"mend", 0, NULL},
-						 {"keep", 0, "MIRROR"},
-						 {"yes", 'y', NULL},
+static const struct weft_opt layout_options[] = {
+	{"client", 0, "CLIENT", "only layouts of this client"},
+	{"ds", 0, "DS", "only layouts of files with an object on this data server"},
+	{0}};
+static const struct weft_opt orders_options[] = {{"ds", 0, "DS", "only orders to this data server"},
+						 {"last", 'n', "N", "at most N orders"},
 						 {0}};
-static const struct weft_opt wait_options[] = {{"wait", 'w', NULL}, {0}};
+static const struct weft_opt events_options[] = {
+	{"follow", 'f', NULL, "keep printing new events"},
+	{"since", 0, "TIME", "only events from this time on: 10m, 2h, 3d, 14:30, 2030-01-31"},
+	{"kind", 0, "KIND", "only events of this kind"},
+	{"last", 'n', "N", "only the last N events"},
+	{0}};
+static const struct weft_opt trace_options[] = {
+	{"follow", 'f', NULL, "keep printing requests that are answered"},
+	{"id", 0, "ID", "only the request that a log line names, such as 3.4711"},
+	{"client", 0, "ADDRESS", "only requests of this IP address"},
+	{"inode", 0, "N", "only requests that did something with this inode"},
+	{"last", 'n', "N", "only the last N requests"},
+	{0}};
+static const struct weft_opt add_options[] = {
+	{"group", 'g', "LABELS", "on data servers with these labels"},
+	{"wait", 'w', NULL, "wait until the mirror is filled"},
+	{"recursive", 'r', NULL, "all files below PATH; with --to"},
+	{"to", 0, "N", "only files that have fewer than N mirrors"},
+	{0}};
+static const struct weft_opt repair_options[] = {{"recursive", 'r', NULL, "all files below PATH"},
+						 {0}};
+static const struct weft_opt verify_options[] = {
+	{"recursive", 'r', NULL, "all files below PATH"},
+	{"mend", 0, NULL, "overwrite copies that differ from the first copy in sync"},
+	{"keep", 0, "MIRROR", "with --mend: overwrite copies that differ from this mirror"},
+	{"yes", 'y', NULL, "do not ask"},
+	{0}};
+static const struct weft_opt wait_options[] = {
+	{"wait", 'w', NULL, "wait until no object is left there"}, {0}};
 static const struct weft_opt move_options[] = {
-	{"group", 'g', "LABELS"}, {"policy", 'p', "POLICY"}, {"from", 'f', "DS"},
-	{"stripes", 's', "N"},	  {"unit", 'u', "SIZE"},     {"cancel", 0, NULL},
-	{"wait", 'w', NULL},	  {"recursive", 'r', NULL},  {0}};
-static const struct weft_opt find_options[] = {{"on-ds", 0, "DS"},    {"stale", 0, NULL},
-					       {"lost", 0, NULL},     {"degraded", 0, NULL},
-					       {"policy", 0, "TEXT"}, {0}};
-static const struct weft_opt top_options[] = {{"times", 'n', "N"}, {"rows", 0, "N"}, {0}};
-static const struct weft_opt heat_options[] = {{"rows", 0, "N"}, {0}};
-static const struct weft_opt advise_options[] = {{"spread", 0, "PERCENT"}, {0}};
-static const struct weft_opt balance_options[] = {{"dry-run", 0, NULL},
-						  {"files", 0, "N"},
-						  {"bytes", 0, "SIZE"},
-						  {"rate", 0, "SIZE"},
-						  {"spread", 0, "PERCENT"},
-						  {"stop", 0, NULL},
-						  {0}};
+	{"group", 'g', "LABELS", "to data servers with these labels"},
+	{"policy", 'p', "POLICY", "to where this policy wants its objects"},
+	{"from", 'f', "DS", "away from this data server"},
+	{"stripes", 's', "N", "change the number of stripes"},
+	{"unit", 'u', "SIZE", "change the stripe unit"},
+	{"cancel", 0, NULL, "cancel moves that have not begun"},
+	{"wait", 'w', NULL, "wait until it is done"},
+	{"recursive", 'r', NULL, "all files below PATH"},
+	{0}};
+static const struct weft_opt find_options[] = {
+	{"on-ds", 0, "DS", "files with an object on this data server"},
+	{"stale", 0, NULL, "files with objects that are not in sync"},
+	{"lost", 0, NULL, "files that cannot be read: a stripe has no copy left"},
+	{"degraded", 0, NULL, "files that can be read but lack a copy"},
+	{"policy", 0, "TEXT", "files and directories whose policy contains TEXT"},
+	{0}};
+static const struct weft_opt top_options[] = {{"times", 'n', "N", "print N times, for scripts"},
+					      {"rows", 0, "N", "at most N rows in a table"},
+					      {0}};
+static const struct weft_opt heat_options[] = {{"rows", 0, "N", "at most N rows in a table"}, {0}};
+static const struct weft_opt advise_options[] = {
+	{"spread", 0, "PERCENT", "how far off its share a data server may be (10)"}, {0}};
+static const struct weft_opt balance_options[] = {
+	{"dry-run", 0, NULL, "only say what would move"},
+	{"files", 0, "N", "move at most N files"},
+	{"bytes", 0, "SIZE", "move at most so many bytes"},
+	{"rate", 0, "SIZE", "bytes a second"},
+	{"spread", 0, "PERCENT", "how far off its share a data server may be (10)"},
+	{"stop", 0, NULL, "stop the run: start no more moves"},
+	{0}};
 static const struct weft_opt choose_options[] = {
-	{"copy", 0, "MIRROR"}, {"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
+	{"copy", 0, "MIRROR", "declare this copy good and rebuild the others from it"},
+	{"force", 0, NULL, "with --copy: also stripes that have a readable copy in sync"},
+	{"yes", 'y', NULL, "do not ask"},
+	{0}};
 static const struct weft_opt scrub_options[] = {
-	{"dry-run", 0, NULL},
-	{"background", 0, NULL},
-	{"remove-newer", 0, NULL},
-	{"status", 0, NULL},
-	{"stop", 0, NULL},
-	{"yes", 'y', NULL},
+	{"dry-run", 0, NULL, "change nothing"},
+	{"background", 0, NULL, "begin, and do not wait for the end"},
+	{"remove-newer", 0, NULL, "after a restore: delete objects newer than the backup"},
+	{"status", 0, NULL, "show how far a check is, or what the last one found"},
+	{"stop", 0, NULL, "stop a check"},
+	{"yes", 'y', NULL, "do not ask"},
 	{0},
 };
-static const struct weft_opt forget_options[] = {{"force", 0, NULL}, {"yes", 'y', NULL}, {0}};
-static const struct weft_opt key_options[] = {{"out", 'o', "FILE"}, {0}};
-static const struct weft_opt config_options[] = {{"all", 'a', NULL}, {0}};
-static const struct weft_opt yes_options[] = {{"yes", 'y', NULL}, {0}};
-static const struct weft_opt remove_options[] = {{"wait", 'w', NULL}, {"yes", 'y', NULL}, {0}};
+static const struct weft_opt forget_options[] = {
+	{"force", 0, NULL, "also if files need it: those with no other copy ARE LOST"},
+	{"yes", 'y', NULL, "do not ask"},
+	{0}};
+static const struct weft_opt key_options[] = {
+	{"out", 'o', "FILE", "write the keys to this file (NAME.key)"}, {0}};
+static const struct weft_opt yes_options[] = {{"yes", 'y', NULL, "do not ask"}, {0}};
+static const struct weft_opt remove_options[] = {
+	{"wait", 'w', NULL, "wait until it is done"}, {"yes", 'y', NULL, "do not ask"}, {0}};
+static const struct weft_opt config_options[] = {
+	{"all", 'a', NULL, "also keys that have their default"}, {0}};
 static const struct weft_opt token_options[] = {
-	{"role", 0, "ROLE"}, {"name", 0, "NAME"}, {"days", 0, "N"}, {0}};
+	{"role", 0, "ROLE", "what it may do: read, operate or admin"},
+	{"name", 0, "NAME", "a name to list and revoke it by"},
+	{"days", 0, "N", "it ends after N days"},
+	{0}};
 /* The first row that fits is the command. */
 /* clang-format off */
-static const struct command commands[] = {
+const struct command weft_commands[] = {
 	{"status", NULL, 0, 0, false, cmd_status, NULL, "",
-	 "show the cluster at a glance"},
+	 "show the cluster at a glance",
+	 "weft status", GROUP_CLUSTER, {NULL}},
 	{"health", NULL, 0, 0, false, cmd_health, NULL, "",
 	 "say whether anything is wrong, and what to do about it: OK, WARN or ERROR. The exit "
-	 "status is 0, 1 or 2; 3 if there is no answer"},
+	 "status is 0, 1 or 2; 3 if there is no answer",
+	 "weft health", GROUP_CLUSTER, {NULL}},
+	{"orders", NULL, 0, 0, false, cmd_orders, orders_options, "",
+	 "list what data servers were ordered to do and have not done yet, the oldest first",
+	 "weft orders --ds ds3", GROUP_CLUSTER, {orders_columns}},
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "",
-	 "list the data servers"},
+	 "list the data servers",
+	 "weft ds list -o name,state,used", GROUP_SERVERS, {ds_columns}},
 	{"ds", "weight", 2, 2, false, cmd_ds_weight, NULL, "DS WEIGHT",
-	 "set a data server's share of new files: 1 is usual, 0 gives it no new files"},
+	 "set a data server's share of new files: 1 is usual, 0 gives it no new files",
+	 "weft ds weight ds3 0.5", 0, {ds_columns}},
 	{"ds", "add", 1, ANY, false, cmd_ds_add, NULL, "URL [KEY=VALUE]...",
-	 "add any NFSv3 server as a data server; URL is nfs3://HOST[:PORT]/PATH"},
+	 "add any NFSv3 server as a data server; URL is nfs3://HOST[:PORT]/PATH",
+	 "weft ds add nfs3://filer1/export/weft site=b", 0, {ds_columns}},
 	{"ds", "group", 2, ANY, false, cmd_ds_group, NULL, "DS KEY=VALUE...",
-	 "set labels that policies select data servers by; KEY= removes a label"},
+	 "set labels that policies select data servers by; KEY= removes a label",
+	 "weft ds group ds1 rack=r1 speed=nvme", 0, {ds_columns}},
 	{"ds", "drain", 1, 1, false, cmd_ds_drain, wait_options, "DS",
 	 "empty a data server while clients keep working: no new files go there, and its "
-	 "objects move away"},
+	 "objects move away",
+	 "weft ds drain ds3 --wait", 0, {ds_columns}},
 	{"ds", "undrain", 1, 1, false, cmd_ds_undrain, NULL, "DS",
 	 "end a drain: the data server takes new files again; objects that moved away stay "
-	 "away"},
+	 "away",
+	 "weft ds undrain ds3", 0, {ds_columns}},
 	{"ds", "kill", 1, 1, false, cmd_ds_kill, yes_options, "DS",
 	 "declare a data server dead and fence it; undo with \"ds admit\". Until then files "
-	 "whose only copy is there can be neither read nor written"},
+	 "whose only copy is there can be neither read nor written",
+	 "weft ds kill ds3", 0, {ds_columns}},
 	{"ds", "admit", 1, 1, false, cmd_ds_admit, NULL, "DS",
-	 "let a data server join that was killed or waits for this"},
+	 "let a data server join that was killed or waits for this",
+	 "weft ds admit ds3", 0, {ds_columns}},
 	{"ds", "forget", 1, 1, false, cmd_ds_forget, forget_options, "DS",
 	 "remove the record of a killed or waiting data server; refused while files need it. "
-	 "--force removes it all the same: files whose only copy is there ARE LOST"},
+	 "--force removes it all the same: files whose only copy is there ARE LOST",
+	 "weft ds forget ds3", 0, {NULL}},
 	{"ds", "key", 1, 1, false, cmd_ds_key, key_options, "DS",
 	 "write a data server's keys to a file, for ds.key on its machine; a name that does "
-	 "not exist yet gets the keys of a new data server"},
+	 "not exist yet gets the keys of a new data server",
+	 "weft ds key ds5 --out /root/ds5.key", 0, {NULL}},
 	{"key", "status", 0, 0, false, cmd_key_status, NULL, "",
-	 "show the number of the cluster key, and which data servers have no keys from it yet"},
+	 "show the number of the cluster key, and which data servers have no keys from it yet",
+	 "weft key status", GROUP_SERVERS, {NULL}},
 	{"key", "rotate", 0, 0, false, cmd_key_rotate, yes_options, "",
 	 "replace the cluster key while the cluster runs; no data server can join with the "
-	 "old key any more"},
+	 "old key any more",
+	 "weft key rotate", 0, {NULL}},
 	{"policy", "get", 1, 1, true, cmd_policy_get, NULL, "PATH",
-	 "show the policy for new files in a directory"},
+	 "show the policy for new files in a directory",
+	 "weft policy get /checkpoints", GROUP_FILES, {NULL}},
 	{"policy", "set", 2, 2, true, cmd_policy_set, NULL, "PATH POLICY",
-	 "set a directory's own policy; it applies to files made from now on"},
+	 "set a directory's own policy; it applies to files made from now on",
+	 "weft policy set /checkpoints stripes=4,unit=1M,mirrors=2", 0, {NULL}},
 	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH",
-	 "remove a directory's own policy; it inherits its parent's again"},
+	 "remove a directory's own policy; it inherits its parent's again",
+	 "weft policy remove /checkpoints", 0, {NULL}},
 	{"config", NULL, 0, 1, false, cmd_config, config_options, "[KEY]",
 	 "show the keys of the configuration that are set, or one key; --all: those with their "
-	 "default too. With --admin of a data server: its keys"},
+	 "default too. With --admin of a data server: its keys",
+	 "weft config mds.repair_rate", GROUP_CLUSTER, {config_columns}},
 	{"set", NULL, 1, 1, false, cmd_set, NULL, "KEY=VALUE",
 	 "change a key of the configuration until the daemon starts again; refused for keys that "
-	 "take effect only at its start"},
+	 "take effect only at its start",
+	 "weft set mds.repair_rate=64M", GROUP_CLUSTER, {config_columns}},
 	{"support", NULL, 0, 1, false, cmd_support, NULL, "[FILE]",
 	 "collect what the daemons and this machine say about themselves into a tar.gz file, for "
-	 "whoever helps; no keys, tokens or data"},
+	 "whoever helps; no keys, tokens or data",
+	 "weft support /tmp/weft.tar.gz", GROUP_CLUSTER, {NULL}},
 	{"exports", "reload", 0, 0, false, cmd_exports_reload, NULL, "",
-	 "reload the exports file; if it has an error, the old exports stay in force"},
+	 "reload the exports file; if it has an error, the old exports stay in force",
+	 "weft exports reload", GROUP_CLIENTS, {exports_columns}},
 	{"exports", NULL, 0, 0, false, cmd_exports, NULL, "",
-	 "list the exports and what clients may do with them"},
+	 "list the exports and what clients may do with them",
+	 "weft exports", 0, {exports_columns}},
 	{"mirror", "status", 0, 1, true, cmd_mirror_status, NULL, "[PATH]",
-	 "show copies that are being repaired or moved, and copies that wait for it"},
+	 "show copies that are being repaired or moved, and copies that wait for it",
+	 "weft mirror status", GROUP_FILES, {repair_columns, moving_columns}},
 	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, repair_options, "PATH",
 	 "repair a file's copies now, without waiting for an absent data server to return; "
-	 "-r: of all files below PATH"},
+	 "-r: of all files below PATH",
+	 "weft mirror repair -r /checkpoints", 0, {repair_columns, moving_columns}},
 	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH",
-	 "list a file's mirrors and their states"},
+	 "list a file's mirrors and their states",
+	 "weft mirror list /vital/f", 0, {mirror_columns}},
 	{"mirror", "add", 1, 1, true, cmd_mirror_add, add_options, "PATH",
 	 "add a mirror to a file and fill it in the background. --group LABELS: on data "
 	 "servers with these labels; -r --to N: for all files below PATH that have fewer than "
-	 "N mirrors"},
+	 "N mirrors",
+	 "weft mirror add -r --to 2 /vital", 0, {repair_columns, moving_columns}},
 	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, remove_options, "PATH MIRROR",
-	 "delete one mirror of a file; refused if it is the only copy in sync"},
+	 "delete one mirror of a file; refused if it is the only copy in sync",
+	 "weft mirror remove /vital/f 1", 0, {repair_columns, moving_columns}},
 	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH",
 	 "compare a file's copies; -r: of all files below PATH. --mend overwrites copies that "
 	 "differ from the first copy in sync, or from --keep MIRROR: data that only the "
-	 "overwritten copies have IS LOST"},
+	 "overwritten copies have IS LOST",
+	 "weft mirror verify -r /vital", 0, {NULL}},
 	{"mirror", "choose", 1, 1, true, cmd_mirror_choose, choose_options, "PATH",
 	 "show what each copy of a file holds. --copy MIRROR declares that copy good and "
-	 "overwrites the others: data that only the others have IS LOST"},
+	 "overwrites the others: data that only the others have IS LOST",
+	 "weft mirror choose /vital/f --copy 0", 0, {choose_columns}},
 	{"move", NULL, 1, 1, true, cmd_move, move_options, "PATH",
 	 "move a file to other data servers (--group LABELS, --policy POLICY, --from DS), or "
 	 "change its stripes (--stripes N, --unit SIZE), while clients use it; -r: all files "
-	 "below PATH; --cancel: stop"},
+	 "below PATH; --cancel: stop",
+	 "weft move -r /old --group speed=hdd", GROUP_FILES, {repair_columns, moving_columns, restripe_columns}},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH",
-	 "show where a file's data is stored"},
+	 "show where a file's data is stored",
+	 "weft file show /checkpoints/step-1000", GROUP_FILES, {file_columns}},
 	{"client", "list", 0, 0, false, cmd_client_list, NULL, "",
-	 "list the clients that mount this file system, and what each holds"},
+	 "list the clients that mount this file system, and what each holds",
+	 "weft client list -o +owner", GROUP_CLIENTS, {client_columns}},
 	{"client", "evict", 1, 1, false, cmd_client_evict, yes_options, "CLIENT",
 	 "end a client's lease now: it loses its opens, locks and layouts, and data that it "
-	 "has not committed yet MAY BE LOST"},
+	 "has not committed yet MAY BE LOST",
+	 "weft client evict node17", 0, {NULL}},
 	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]",
-	 "list the layouts that clients hold: of a file, of a client, or at a data server"},
+	 "list the layouts that clients hold: of a file, of a client, or at a data server",
+	 "weft layout list --client node17", GROUP_CLIENTS, {layout_columns}},
 	{"layout", "recall", 1, 1, true, cmd_layout_recall, NULL, "PATH",
-	 "recall a file's layouts; clients that do not return them in time are fenced"},
+	 "recall a file's layouts; clients that do not return them in time are fenced",
+	 "weft layout recall /checkpoints/step-1000", 0, {NULL}},
 	{"token", "create", 0, 0, false, cmd_token_create, token_options, "",
-	 "make a token for the API, print it once, and keep only a hash of it. ROLE: read, "
-	 "operate or admin; --days: it ends after N days"},
+	 "make a token for the API, print it once, and keep only a hash of it",
+	 "weft token create --role read --name grafana --days 365", GROUP_CLIENTS, {NULL}},
 	{"token", "list", 0, 0, false, cmd_token_list, NULL, "",
-	 "list the tokens: what each may do, until when, and when it was last used"},
+	 "list the tokens: what each may do, until when, and when it was last used",
+	 "weft token list", 0, {token_columns}},
 	{"token", "revoke", 1, 1, false, cmd_token_revoke, NULL, "NAME",
-	 "revoke a token: it counts no more from now on"},
+	 "revoke a token: it counts no more from now on",
+	 "weft token revoke grafana", 0, {NULL}},
 	{"find", NULL, 0, 1, true, cmd_find, find_options, "[PATH]",
 	 "print files below PATH: with objects on a data server (--on-ds), with copies not in "
 	 "sync (--stale), with no copy left (--lost), with fewer copies than they should have "
-	 "(--degraded), or with a policy (--policy)"},
+	 "(--degraded), or with a policy (--policy)",
+	 "weft find / --on-ds ds3", GROUP_FILES, {NULL}},
 	{"xattr", "show", 1, 2, true, cmd_xattr_show, NULL, "PATH [NAME]",
-	 "show the extended attributes of a file or directory"},
+	 "show the extended attributes of a file or directory",
+	 "weft xattr show /vital", GROUP_FILES, {NULL}},
 	{"xattr", "set", 2, 3, true, cmd_xattr_set, NULL, "PATH NAME [VALUE]",
-	 "set an extended attribute; a VALUE of 0x and hexadecimal digits is taken as bytes"},
+	 "set an extended attribute; a VALUE of 0x and hexadecimal digits is taken as bytes",
+	 "weft xattr set /vital user.team physics", 0, {NULL}},
 	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME",
-	 "remove an extended attribute"},
+	 "remove an extended attribute",
+	 "weft xattr remove /vital user.team", 0, {NULL}},
 	{"top", NULL, 0, 0, false, cmd_top, top_options, "",
 	 "show the busiest clients, data servers and directories, live; -n N: print N times, "
-	 "for scripts"},
+	 "for scripts",
+	 "weft top", GROUP_CLUSTER, {top_client_columns, top_server_columns, top_directory_columns}},
 	{"heat", NULL, 0, 1, true, cmd_heat, heat_options, "[PATH]",
-	 "show the directories and files that were used most lately"},
+	 "show the directories and files that were used most lately",
+	 "weft heat /projects --rows 20", GROUP_CLUSTER, {heat_directory_columns, heat_file_columns}},
 	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "",
 	 "say which directories are hot, which data servers are behind, and what \"balance\" "
-	 "would move"},
+	 "would move",
+	 "weft advise", GROUP_CLUSTER, {NULL}},
 	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "",
 	 "move files until each data server is within --spread percent of its share; --stop: "
-	 "move no more"},
+	 "move no more",
+	 "weft balance --dry-run", GROUP_SERVERS, {balance_columns}},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "",
-	 "print the journal of events; -f: keep printing new ones"},
+	 "print the journal of events; -f: keep printing new ones",
+	 "weft events --since 1h --kind copy-stale", GROUP_CLUSTER, {NULL}},
 	{"trace", NULL, 0, 0, false, cmd_trace, trace_options, "",
 	 "print what the server did for its last requests, step by step; --id: the one that a log "
 	 "line names; -f: keep printing those that are answered. With --admin of a data server: "
-	 "its NFSv3 calls"},
+	 "its NFSv3 calls",
+	 "weft trace --id 3.4711", GROUP_CLUSTER, {NULL}},
 	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "",
 	 "compare what the data servers hold, content included, with the metadata, and repair "
 	 "what is safe to repair. After a restore, --remove-newer also deletes the data of "
-	 "files that were made since the backup: IT IS LOST"},
+	 "files that were made since the backup: IT IS LOST",
+	 "weft scrub --dry-run", GROUP_SERVERS, {NULL}},
 	/* fsck and topo have options of their own; see main. */
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...",
 	 "check the metadata store of a stopped server. fsck --online [--dry-run] "
-	 "[--background]: check what a running cluster's data servers hold"},
+	 "[--background]: check what a running cluster's data servers hold",
+	 "weft fsck /var/lib/weft/mds", GROUP_MACHINE, {NULL}},
 	{"topo", NULL, 0, ANY, false, NULL, NULL, "[OPTION]...",
-	 "show this machine's drives, network cards and GPUs, and the distances between them"},
+	 "show this machine's drives, network cards and GPUs, and the distances between them",
+	 "weft topo --near /srv/weft/store1", GROUP_MACHINE, {NULL}},
+	{"help", NULL, 0, 2, false, NULL, NULL, "[COMMAND]",
+	 "show a command's arguments, options and columns, and an example",
+	 "weft help ds drain", GROUP_MACHINE, {NULL}},
 };
 /* clang-format on */
-#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+const size_t weft_ncommands = sizeof(weft_commands) / sizeof(weft_commands[0]);
+const struct weft_opt weft_columns_option = {"columns", 'o', "COLUMNS", "show these columns"};
 
-enum { TEXT_COLUMN = 37, LINE_COLUMNS = 100 };
-
-/* Prints the words of what from TEXT_COLUMN on, in lines of at most LINE_COLUMNS. column: where the
- * line is now. */
-static void put_text(FILE *f, int column, const char *what)
+const char *command_name(const struct command *c, char out[64])
 {
-	while (*what) {
-		int n = (int)strcspn(what, " ");
-
-		if (column > TEXT_COLUMN && column + 1 + n > LINE_COLUMNS) {
-			fputc('\n', f);
-			column = 0;
-		}
-		if (column <= TEXT_COLUMN)
-			column += fprintf(f, "%*s", TEXT_COLUMN - column, "");
-		else
-			column += fprintf(f, " ");
-		column += fprintf(f, "%.*s", n, what);
-		what += n + (what[n] == ' ');
-	}
-	fputc('\n', f);
+	snprintf(out, 64, "%s%s%s", c->c_noun, c->c_verb ? " " : "", c->c_verb ? c->c_verb : "");
+	return out;
 }
 
-static void usage(FILE *f)
+const struct command *command_meant(int argc, char **argv)
 {
-	fputs("usage: weft [--admin ADDR] [--token-file FILE] [--cacert FILE] [--cert FILE --key "
-	      "FILE] [--json]\n"
-	      "       COMMAND\n"
-	      "       weft --version\n",
-	      f);
-	for (size_t i = 0; i < COMMANDS; i++) {
-		const struct command *c = &commands[i];
-		char left[200];
-		int n = snprintf(left, sizeof(left), "%s%s%s%s%s", c->c_noun, c->c_verb ? " " : "",
-				 c->c_verb ? c->c_verb : "", *c->c_args ? " " : "", c->c_args);
-
-		for (const struct weft_opt *o = c->c_options; o && o->o_name && n < 150; o++)
-			n += o->o_short ? snprintf(left + n, sizeof(left) - (size_t)n, " [-%c%s%s]",
-						   o->o_short, o->o_arg ? " " : "",
-						   o->o_arg ? o->o_arg : "")
-					: snprintf(left + n, sizeof(left) - (size_t)n,
-						   " [--%s%s%s]", o->o_name, o->o_arg ? " " : "",
-						   o->o_arg ? o->o_arg : "");
-		fprintf(f, n > TEXT_COLUMN - 3 ? "  %s\n" : "  %s", left);
-		put_text(f, n > TEXT_COLUMN - 3 ? 0 : 2 + n, c->c_what);
+	for (size_t i = 0; argc && i < weft_ncommands; i++) {
+		if (strcmp(argv[0], weft_commands[i].c_noun))
+			continue;
+		if (!weft_commands[i].c_verb)
+			return &weft_commands[i];
+		for (int k = 1; k < argc; k++)
+			if (!strcmp(argv[k], weft_commands[i].c_verb))
+				return &weft_commands[i];
 	}
-	fputs("PATH is absolute, from the root of the exports. DS is a name, number or id. CLIENT "
-	      "and C are\na number, name, address or clientid. POLICY is a list, in any order, of "
-	      "stripes=N,unit=SIZE,\nmirrors=N,domain=KEY,group=LABELS,group0=LABELS... ADDR is "
-	      "unix:/path, 127.0.0.1:port or\nhttps://HOST:port; its default is the environment "
-	      "variable "
-	      "WEFT_ADMIN. WEFT_TOKEN has a token, and\n--token-file a file with one.\n",
-	      f);
+	return NULL;
+}
+
+bool command_noun(const char *noun)
+{
+	for (size_t i = 0; i < weft_ncommands; i++)
+		if (!strcmp(noun, weft_commands[i].c_noun))
+			return true;
+	return false;
+}
+
+/* Several tables of a command may have a column of the same name. */
+static bool has_column(const struct command *c, const struct column *before, const char *name,
+		       size_t len)
+{
+	for (unsigned i = 0; c->c_columns[i]; i++)
+		for (const struct column *co = c->c_columns[i]; co->co_name; co++) {
+			if (co == before)
+				return false;
+			if (strlen(co->co_name) == len && !strncasecmp(co->co_name, name, len))
+				return true;
+		}
+	return false;
+}
+
+void command_columns(const struct command *c, const char *between, char *out, size_t len)
+{
+	size_t n = 0;
+
+	out[0] = 0;
+	for (unsigned i = 0; c->c_columns[i]; i++)
+		for (const struct column *co = c->c_columns[i]; co->co_name; co++)
+			if (!has_column(c, co, co->co_name, strlen(co->co_name)) && n < len)
+				n += (size_t)snprintf(out + n, len - n, "%s%s", n ? between : "",
+						      co->co_name);
 }
 
 bool weft_sure(const char *fmt, ...)
@@ -297,10 +390,21 @@ bool weft_sure(const char *fmt, ...)
 	return false;
 }
 
-/* The last line of a usage error. */
+/* The last line of a usage error. words: those of the command line that are no options. */
+static const struct command *meant;
+static const char *meant_noun;
+
 static int weft_where_help_is(void)
 {
-	fputs("\"weft --help\" lists the commands, their arguments and their options.\n", stderr);
+	char name[64];
+
+	if (meant)
+		fprintf(stderr, "\"weft help %s\" shows its arguments and options.\n",
+			command_name(meant, name));
+	else if (meant_noun)
+		fprintf(stderr, "\"weft help %s\" lists its commands.\n", meant_noun);
+	else
+		fputs("\"weft --help\" lists the commands.\n", stderr);
 	return EXIT_USAGE;
 }
 
@@ -328,8 +432,8 @@ static bool weft_verbs(const char *noun, const char *verb)
 	unsigned least = NEAR_EDITS + 1;
 	bool any = false;
 
-	for (size_t i = 0; i < COMMANDS; i++) {
-		const struct command *c = &commands[i];
+	for (size_t i = 0; i < weft_ncommands; i++) {
+		const struct command *c = &weft_commands[i];
 
 		if (c->c_verb && !strcmp(c->c_noun, noun)) {
 			any = true;
@@ -341,10 +445,10 @@ static bool weft_verbs(const char *noun, const char *verb)
 	if (near || !any)
 		return any;
 	fprintf(stderr, "\"weft %s\" ", noun);
-	for (size_t i = 0; i < COMMANDS; i++) {
-		if (!commands[i].c_verb || strcmp(commands[i].c_noun, noun))
+	for (size_t i = 0; i < weft_ncommands; i++) {
+		if (!weft_commands[i].c_verb || strcmp(weft_commands[i].c_noun, noun))
 			continue;
-		fprintf(stderr, "%s%s", before, commands[i].c_verb);
+		fprintf(stderr, "%s%s", before, weft_commands[i].c_verb);
 		before = ", ";
 	}
 	fputc('\n', stderr);
@@ -358,8 +462,8 @@ static int weft_unknown_command(int argc, char **argv)
 
 	fprintf(stderr, "weft: unknown command \"%s%s%s\"\n", argv[0], *verb ? " " : "", verb);
 	if (!weft_verbs(argv[0], verb)) {
-		for (size_t i = 0; i < COMMANDS; i++)
-			weft_nearer(argv[0], commands[i].c_noun, &least, &near);
+		for (size_t i = 0; i < weft_ncommands; i++)
+			weft_nearer(argv[0], weft_commands[i].c_noun, &least, &near);
 		if (near)
 			fprintf(stderr, "Did you mean \"weft %s\"?\n", near);
 	}
@@ -371,6 +475,7 @@ static int weft_unknown_command(int argc, char **argv)
 static struct {
 	const struct weft_opt *g_opt;
 	const char *g_value; /* NULL: was not given */
+	char g_short;
 } given[OPTIONS];
 static unsigned n_given;
 
@@ -389,17 +494,37 @@ const char *weft_option(const char *name)
 	return i < 0 ? NULL : given[i].g_value;
 }
 
-/* Collects the options of all commands with this noun. */
+static void weft_gather_one(const struct weft_opt *o)
+{
+	char letter = o->o_short;
+
+	if (option_index(o->o_name) >= 0 || n_given == OPTIONS)
+		return;
+	for (unsigned i = 0; i < n_given; i++)
+		if (given[i].g_short == letter)
+			letter = 0; /* it is that of the command that is meant */
+	given[n_given].g_opt = o;
+	given[n_given++].g_short = letter;
+}
+
+static void weft_gather_command(const struct command *c)
+{
+	for (const struct weft_opt *o = c->c_options; o && o->o_name; o++)
+		weft_gather_one(o);
+	if (c->c_columns[0])
+		weft_gather_one(&weft_columns_option);
+}
+
+/* Collects the options of the command that is meant, then those of all others with its noun: they
+ * are refused by name. */
 static void weft_gather(const char *noun)
 {
 	n_given = 0;
-	for (size_t i = 0; i < COMMANDS; i++) {
-		const struct weft_opt *o = commands[i].c_options;
-
-		for (; o && o->o_name && !strcmp(commands[i].c_noun, noun); o++)
-			if (option_index(o->o_name) < 0 && n_given < OPTIONS)
-				given[n_given++].g_opt = o;
-	}
+	if (meant)
+		weft_gather_command(meant);
+	for (size_t i = 0; i < weft_ncommands; i++)
+		if (!strcmp(weft_commands[i].c_noun, noun))
+			weft_gather_command(&weft_commands[i]);
 }
 
 static bool has_option(const struct command *c, const struct weft_opt *want)
@@ -407,37 +532,76 @@ static bool has_option(const struct command *c, const struct weft_opt *want)
 	for (const struct weft_opt *o = c->c_options; o && o->o_name; o++)
 		if (!strcmp(o->o_name, want->o_name))
 			return true;
-	return false;
+	return c->c_columns[0] && !strcmp(want->o_name, weft_columns_option.o_name);
 }
 
 /* Refuses an option of another command of the noun. */
 static int check_options(const struct command *c)
 {
-	char what[100];
+	char what[160], name[64];
 
 	for (unsigned i = 0; i < n_given; i++) {
 		if (!given[i].g_value || has_option(c, given[i].g_opt))
 			continue;
-		snprintf(what, sizeof(what), "%s%s%s has no option --%s", c->c_noun,
-			 c->c_verb ? " " : "", c->c_verb ? c->c_verb : "", given[i].g_opt->o_name);
+		snprintf(what, sizeof(what), "%s has no option --%s", command_name(c, name),
+			 given[i].g_opt->o_name);
 		return weft_usage_error(what);
+	}
+	return EXIT_DONE;
+}
+
+static void near_column(const struct command *c, const char *typed)
+{
+	const char *near = NULL;
+	unsigned least = NEAR_EDITS + 1;
+	char upper[NEAR_NAME], columns[400];
+
+	snprintf(upper, sizeof(upper), "%s", typed);
+	for (char *p = upper; *p; p++)
+		*p = (char)toupper((unsigned char)*p);
+	for (unsigned i = 0; c->c_columns[i]; i++)
+		for (const struct column *co = c->c_columns[i]; co->co_name; co++)
+			weft_nearer(upper, co->co_name, &least, &near);
+	command_columns(c, ", ", columns, sizeof(columns));
+	if (near)
+		fprintf(stderr, "Did you mean \"%s\"?\n", near);
+	else
+		fprintf(stderr, "Its columns are %s.\n", columns);
+}
+
+/* Refuses a column that the command's tables do not have. */
+static int check_columns(const struct command *c)
+{
+	const char *names = weft_option(weft_columns_option.o_name);
+	char one[NEAR_NAME], name[64];
+	size_t n;
+
+	if (names)
+		names += names[0] == '+';
+	for (; names; names = names[n] ? names + n + 1 : NULL) {
+		n = strcspn(names, ",");
+		if (has_column(c, NULL, names, n))
+			continue;
+		snprintf(one, sizeof(one), "%.*s", (int)n, names);
+		fprintf(stderr, "weft: %s has no column \"%s\"\n", command_name(c, name), one);
+		near_column(c, one);
+		return weft_where_help_is();
 	}
 	return EXIT_DONE;
 }
 
 static int command_error(const struct command *c, const char *why)
 {
-	char what[200];
+	char what[200], name[64];
 
-	snprintf(what, sizeof(what), "%s%s%s: %s", c->c_noun, c->c_verb ? " " : "",
-		 c->c_verb ? c->c_verb : "", why);
+	snprintf(what, sizeof(what), "%s: %s", command_name(c, name), why);
 	return weft_usage_error(what);
 }
 
 static int weft_dispatch(int argc, char **argv)
 {
-	for (size_t i = 0; i < COMMANDS; i++) {
-		const struct command *c = &commands[i];
+	for (size_t i = 0; i < weft_ncommands; i++) {
+		const struct command *c = &weft_commands[i];
 		int skip = c->c_verb ? 2 : 1;
 
 		if (!c->c_fn || strcmp(argv[0], c->c_noun) ||
@@ -448,10 +612,12 @@ static int weft_dispatch(int argc, char **argv)
 								       : "too many arguments");
 		if (c->c_path && argc > skip && argv[skip][0] != '/')
 			return command_error(c, "PATH must be absolute: begin it with /");
-		return check_options(c) ? EXIT_USAGE : c->c_fn(argv + skip);
+		return check_options(c) || check_columns(c) ? EXIT_USAGE : c->c_fn(argv + skip);
 	}
 	return weft_unknown_command(argc, argv);
 }
+
+static bool help;
 
 enum {
 	OPT_ADMIN = 256,
@@ -510,8 +676,8 @@ static void take_option(int opt, const char *typed)
 		return;
 	case OPT_HELP:
 	case 'h':
-		usage(stdout);
-		exit(EXIT_DONE);
+		help = true;
+		return;
 	case OPT_VERSION:
 		exit(version_print("weft") ? EXIT_FAILED : EXIT_DONE);
 	}
@@ -520,7 +686,7 @@ static void take_option(int opt, const char *typed)
 		return;
 	}
 	for (unsigned i = 0; i < n_given; i++) {
-		if (given[i].g_opt->o_short == opt) {
+		if (given[i].g_short == opt) {
 			given[i].g_value = optarg ? optarg : "";
 			return;
 		}
@@ -549,41 +715,93 @@ static void parse_options(int argc, char **argv, const char *mode)
 		longs[COMMON + i] =
 			(struct option){o->o_name, o->o_arg ? required_argument : no_argument, NULL,
 					(int)(OPT_COMMAND + i)};
-		if (o->o_short)
-			p += sprintf(p, "%c%s", o->o_short, o->o_arg ? ":" : "");
+		if (given[i].g_short)
+			p += sprintf(p, "%c%s", given[i].g_short, o->o_arg ? ":" : "");
 	}
 	optind = 0; /* from the start */
 	while ((opt = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
 		take_option(opt, argv[optind - 1]);
 }
 
+/* True when the noun has verbs. */
+static bool weft_has_verbs(const char *noun)
+{
+	for (size_t i = 0; i < weft_ncommands; i++)
+		if (weft_commands[i].c_verb && !strcmp(weft_commands[i].c_noun, noun))
+			return true;
+	return false;
+}
+
+/* What stands behind "help", or before --help. */
+static int weft_help(int argc, char **argv)
+{
+	const struct command *c = command_meant(argc, argv);
+
+	if (!argc)
+		help_summary(stdout);
+	else if (argc == 1 && weft_has_verbs(argv[0]))
+		help_noun(stdout, argv[0]);
+	else if (c)
+		help_command(stdout, c);
+	else
+		return weft_unknown_command(argc, argv);
+	return weft_flush();
+}
+
+/* Commands whose arguments are not ours to parse. Returns -1 for any other. */
+static int weft_other_program(int argc, char **argv)
+{
+	if (!strcmp(argv[0], "complete"))
+		return complete_command(argc - 1, argv + 1);
+	if (!strcmp(argv[0], "topo"))
+		return topo_command(argc, argv, weft_json);
+	if (strcmp(argv[0], "fsck"))
+		return -1;
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "--online"))
+			return cmd_fsck_online(argc - 1, argv + 1);
+	return cmd_fsck(argc - 1, argv + 1);
+}
+
 int main(int argc, char **argv)
 {
 	char wrong[400];
+	int rc;
 
+	weft_locale();
 	weft_admin = getenv("WEFT_ADMIN");
 	if (!weft_admin || !*weft_admin)
 		weft_admin = ADMIN_DEFAULT;
 	/* Options may stand anywhere, but options behind fsck and topo belong to these: ours end at
 	 * their name. */
 	parse_options(argc, argv, "+");
-	for (int i = optind + 1; optind < argc && i < argc && !strcmp(argv[optind], "fsck"); i++)
-		if (!strcmp(argv[i], "--online"))
-			return cmd_fsck_online(argc - optind - 1, argv + optind + 1);
-	if (optind < argc && !strcmp(argv[optind], "fsck"))
-		return cmd_fsck(argc - optind - 1, argv + optind + 1);
-	if (optind < argc && !strcmp(argv[optind], "topo"))
-		return topo_command(argc - optind, argv + optind, weft_json);
-	if (optind < argc)
+	if (optind < argc && !help) {
+		rc = weft_other_program(argc - optind, argv + optind);
+		if (rc >= 0)
+			return rc;
+	}
+	if (optind < argc) {
+		meant = command_meant(argc - optind, argv + optind);
+		meant_noun = command_noun(argv[optind]) ? argv[optind] : NULL;
 		weft_gather(argv[optind]);
+	}
 	parse_options(argc, argv, "");
+	argc -= optind;
+	argv += optind;
+	if (argc && !strcmp(argv[0], "help")) {
+		meant = NULL;
+		meant_noun = NULL;
+		return weft_help(argc - 1, argv + 1);
+	}
+	if (help)
+		return weft_help(argc, argv);
 	if (http_addr_wrong(weft_admin)) {
 		snprintf(wrong, sizeof(wrong), "%s \"%.200s\": %s",
 			 weft_admin == getenv("WEFT_ADMIN") ? "WEFT_ADMIN" : "--admin", weft_admin,
 			 http_addr_wrong(weft_admin));
 		return weft_usage_error(wrong);
 	}
-	if (optind == argc)
+	if (!argc)
 		return weft_usage_error("no command was given");
-	return weft_dispatch(argc - optind, argv + optind);
+	return weft_dispatch(argc, argv);
 }

@@ -21,7 +21,8 @@ extern bool weft_json;	       /* --json */
 struct weft_opt {
 	const char *o_name;
 	char o_short;	   /* 0: none */
-	const char *o_arg; /* as the summary shows it; NULL: a flag */
+	const char *o_arg; /* as the help shows it; NULL: a flag */
+	const char *o_text;
 };
 /* The value of an option of this command; "" for a flag that was given; NULL: not given. */
 const char *weft_option(const char *name);
@@ -65,30 +66,62 @@ void weft_wait_over(void);
 const char *j_str(const json_t *j, const char *key); /* "-" where there is none */
 long long j_num(const json_t *j, const char *key);
 double j_real(const json_t *j, const char *key);
-/* Prints a list of strings with commas. */
-void j_words(const json_t *list);
-/* Prints KEY=VALUE with commas; "-" when there is none. */
-void j_labels(const json_t *o);
+enum { SIZE_TEXT = 24, TIME_TEXT = 32 };
 /* Formats bytes in binary units with three digits into the caller's buffer. size_text: into a
  * buffer of the block that uses it, so that a line can show any number of sizes; a function that
  * returns the text passes a buffer. */
-enum { SIZE_TEXT = 24, TIME_TEXT = 32 };
 const char *size_into(char out[SIZE_TEXT], long long bytes);
 #define size_text(bytes) size_into((char[SIZE_TEXT]){0}, bytes)
-/* Lines of columns that are as wide as they have to be. table_cell adds a cell with printf's
- * arguments; a row has as many cells as there are heads. table_end prints and frees; right: a
- * letter for each column, r where it is flush right. */
-struct table {
-	char **t_cell;
-	unsigned t_n, t_max, t_columns; /* t_columns: how many heads */
-	bool t_failed;
-};
-void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void table_heads(struct table *t, const char *heads); /* separated by spaces */
-void table_end(struct table *t, const char *right);
 /* 5s, 2m10s, 3h05m, 12d; likewise. */
 const char *time_into(char out[TIME_TEXT], double seconds);
 #define time_text(seconds) time_into((char[TIME_TEXT]){0}, seconds)
+/* 850us, 1.1ms, 143ms, 2.5s; "-" for 0, which is unknown. */
+const char *latency_into(char out[TIME_TEXT], long long us);
+#define latency_text(us) latency_into((char[TIME_TEXT]){0}, us)
+/* A column of a table. */
+struct column {
+	const char *co_name; /* its head; --columns takes it in any case */
+	unsigned co_flags;
+};
+enum {
+	COL_RIGHT = 1,	/* flush right */
+	COL_CUT = 2,	/* may be cut short where the line is too long */
+	COL_TAIL = 4,	/* its end stays then: a path */
+	COL_FILLED = 8, /* only where a row has something else than "-" there */
+	COL_ROOM = 16,	/* only where it fits without a cut */
+	COL_MORE = 32,	/* only when --columns names it */
+	COL_STATE = 64, /* a state: in red or yellow on a terminal where it is bad */
+	COLUMNS_MAX = 20,
+	WIDTH_DEFAULT = 80,
+};
+/* A table is as wide as the terminal at most, or as $COLUMNS, or 80 columns. Where --columns chooses
+ * and the output is no terminal, nothing is cut. table_begin takes a list that ends with a column
+ * without a name; the table keeps it. table_cell adds a cell with printf's arguments; a row has as
+ * many cells as there are columns; "-" stands for what is unknown. table_end prints and frees. */
+struct table {
+	const struct column *t_columns;
+	char **t_cell;
+	unsigned t_n, t_max, t_ncolumns;
+	bool t_failed;
+};
+/* Before anything is printed: which letters the terminal has. */
+void weft_locale(void);
+void table_begin(struct table *t, const struct column *columns);
+void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A cell of strings with commas: "-" when there is none; and of KEY=VALUE. */
+void table_words(struct table *t, const json_t *list);
+void table_labels(struct table *t, const json_t *labels);
+/* A cell of a whole number; "-" where it is absent or null. */
+void table_number(struct table *t, const json_t *o, const char *key);
+void table_path(struct table *t, const json_t *o); /* "inode N" where the path is not known */
+void table_end(struct table *t);
+/* How wide a line may be. */
+int weft_width(void);
+/* Prints the words of a text in lines of that width, the second and later ones indented. column:
+ * where the line is now. */
+void weft_wrap(FILE *f, int width, int column, int indent, const char *text);
+/* As printf, wrapped to weft_width(), on standard output; puts the end of the line. */
+void weft_note(int indent, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- commands ---- */
 
@@ -116,12 +149,21 @@ struct tree_sum {
 typedef int tree_fn(const json_t *file);
 int tree_each(const char *path, const char *key, const char *value, tree_fn *fn);
 
+/* The columns of the commands' tables. */
+extern const struct column ds_columns[], client_columns[], layout_columns[], file_columns[],
+	exports_columns[], balance_columns[], choose_columns[], restripe_columns[];
+extern const struct column top_client_columns[], top_server_columns[], top_directory_columns[],
+	heat_directory_columns[], heat_file_columns[];
+extern const struct column config_columns[], token_columns[];
+extern const struct column orders_columns[], mirror_columns[], repair_columns[], moving_columns[];
+
 typedef int weft_cmd(char **args);
 weft_cmd cmd_config, cmd_set, cmd_support;
 weft_cmd cmd_health, cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
 weft_cmd cmd_scrub, cmd_mirror_choose;
 int cmd_fsck_online(int argc, char **argv);
 weft_cmd cmd_ds_kill, cmd_ds_admit, cmd_ds_forget;
+weft_cmd cmd_orders;
 weft_cmd cmd_ds_key, cmd_key_status, cmd_key_rotate;
 weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;
 weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, cmd_mirror_remove,

@@ -2,6 +2,7 @@
 /* weft_ask.c - sends the commands' requests to the server, and shows the answers. See weft.h. */
 #include "tools/weft.h"
 #include "tools/http_get.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,15 @@ int weft_ask_status(const char *method, const char *target, const char *body, in
 	int err = http_ask(weft_admin, method, target, body, &ha);
 
 	*out = NULL;
+	if (err == -EINVAL && strncmp(weft_admin, "unix:", 5)) {
+		char what[200];
+
+		snprintf(what, sizeof(what),
+			 "--admin: \"%.100s\" is no address: expected unix:/path or "
+			 "127.0.0.1:port",
+			 weft_admin);
+		return weft_usage_error(what);
+	}
 	if (err) {
 		fprintf(stderr, "weft: no answer from %s: %s\n", weft_admin, ha.ha_why);
 		return EXIT_NO_ANSWER;
@@ -132,32 +142,6 @@ const char *j_str(const json_t *j, const char *key)
 long long j_num(const json_t *j, const char *key)
 {
 	return (long long)json_integer_value(json_object_get(j, key));
-}
-
-const char *size_into(char out[SIZE_TEXT], long long bytes)
-{
-	static const char units[] = "BKMGTPE";
-	double v = (double)bytes;
-	unsigned u = 0;
-
-	for (; v >= 1024 && u < sizeof(units) - 2; u++)
-		v /= 1024;
-	snprintf(out, SIZE_TEXT, u && v < 10 ? "%.1f%c" : "%.0f%c", v, units[u]);
-	return out;
-}
-
-void j_labels(const json_t *o)
-{
-	const char *key, *sep = "";
-	json_t *v;
-
-	json_object_foreach((json_t *)o, key, v)
-	{
-		printf("%s%s=%s", sep, key, json_is_string(v) ? json_string_value(v) : "?");
-		sep = ",";
-	}
-	if (!*sep)
-		putchar('-');
 }
 
 double j_real(const json_t *j, const char *key)

@@ -34,15 +34,23 @@ static int weft_balance_follow(int rc, json_t **j)
 	return rc;
 }
 
+const struct column balance_columns[] = {{"SIZE", COL_RIGHT},
+					 {"FROM", COL_CUT},
+					 {"TO", COL_CUT},
+					 {"WHY", COL_CUT},
+					 {"STATE", 0},
+					 {"FILE", COL_CUT | COL_TAIL},
+					 {0}};
+
 static void balance_table(const json_t *j)
 {
 	bool dry = json_is_true(json_object_get(j, "dry_run"));
-	struct table t = {0};
+	struct table t;
 	const json_t *m;
 	size_t i;
 
 	if (j_num(j, "files") + j_num(j, "left")) {
-		table_heads(&t, "SIZE FROM TO WHY STATE FILE");
+		table_begin(&t, balance_columns);
 		json_array_foreach(json_object_get(j, "moves"), i, m)
 		{
 			table_cell(&t, "%s", size_text(j_num(m, "bytes")));
@@ -50,12 +58,9 @@ static void balance_table(const json_t *j)
 			table_cell(&t, "%s", j_str(m, "to"));
 			table_cell(&t, "%s", j_str(m, "why"));
 			table_cell(&t, "%s", j_str(m, "state"));
-			if (json_is_string(json_object_get(m, "path")))
-				table_cell(&t, "%s", j_str(m, "path"));
-			else
-				table_cell(&t, "inode %lld", j_num(m, "inode"));
+			table_path(&t, m);
 		}
-		table_end(&t, "r-----");
+		table_end(&t);
 	}
 	printf("%lld files, %s %s; %s\n", j_num(j, "files"), size_text(j_num(j, "bytes")),
 	       dry ? "would move" : "moved",

@@ -2,17 +2,14 @@
 /* weft_client.c - weft client: lists the clients, and evicts one. */
 #include "tools/weft.h"
 
-static void words_cell(struct table *t, const json_t *list)
-{
-	const char *a = json_string_value(json_array_get(list, 0)),
-		   *b = json_string_value(json_array_get(list, 1));
-	size_t n = json_array_size(list);
-
-	if (n > 2)
-		table_cell(t, "%s,%s+%zu", a, b, n - 2);
-	else
-		table_cell(t, "%s%s%s", a ? a : "-", b ? "," : "", b ? b : "");
-}
+const struct column client_columns[] = {{"NUM", COL_RIGHT},	{"NAME", COL_CUT},
+					{"STATE", COL_STATE},	{"LEASE", COL_RIGHT},
+					{"VERSION", COL_ROOM},	{"OPENS", COL_RIGHT},
+					{"LOCKS", COL_RIGHT},	{"DELEGS", COL_RIGHT},
+					{"LAYOUTS", COL_RIGHT}, {"SESSIONS", COL_RIGHT | COL_ROOM},
+					{"BACK", COL_ROOM},	{"FLAVOUR", 0},
+					{"ADDRESSES", COL_CUT}, {"OWNER", COL_MORE},
+					{"CLIENTID", COL_MORE}, {0}};
 
 /* Shows what protects the client's calls: krb5p, sys+tls. */
 static void flavour_cell(struct table *t, const json_t *c)
@@ -27,12 +24,11 @@ static void flavour_cell(struct table *t, const json_t *c)
 
 static void client_table(const json_t *j)
 {
-	struct table t = {0};
+	struct table t;
 	const json_t *c;
 	size_t i;
 
-	table_heads(&t, "CLIENT NAME STATE LEASE VERSION OPENS LOCKS DELEGS LAYOUTS SESSIONS BACK "
-			"FLAVOUR ADDRESSES");
+	table_begin(&t, client_columns);
 	json_array_foreach(json_object_get(j, "clients"), i, c)
 	{
 		double left = j_real(c, "lease_left");
@@ -55,9 +51,11 @@ static void client_table(const json_t *j)
 		table_cell(&t, "%lld", j_num(c, "sessions"));
 		table_cell(&t, "%s", j_num(c, "backchannels") ? "yes" : "no");
 		flavour_cell(&t, c);
-		words_cell(&t, json_object_get(c, "addr"));
+		table_words(&t, json_object_get(c, "addr"));
+		table_cell(&t, "%s", j_str(c, "owner"));
+		table_cell(&t, "%s", j_str(c, "clientid"));
 	}
-	table_end(&t, "r--r-rrrrr---");
+	table_end(&t);
 	if (j_num(j, "known") > (long long)json_array_size(json_object_get(j, "clients")) &&
 	    json_array_size(json_object_get(j, "clients")) > 1)
 		printf("not all clients are shown; there are %lld\n", j_num(j, "known"));

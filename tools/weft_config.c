@@ -7,13 +7,16 @@
 /* false: keys that have their default are left out */
 static bool all;
 
+const struct column config_columns[] = {
+	{"KEY", 0}, {"VALUE", COL_CUT | COL_TAIL}, {"FROM", 0}, {"CHANGES", 0}, {0}};
+
 static void config_table(const json_t *j)
 {
-	struct table t = {0};
+	struct table t;
 	const json_t *k;
 	size_t i;
 
-	table_heads(&t, "KEY VALUE FROM CHANGES");
+	table_begin(&t, config_columns);
 	json_array_foreach(json_object_get(j, "keys"), i, k)
 	{
 		if (!all && !strcmp(j_str(k, "from"), "default") &&
@@ -29,7 +32,7 @@ static void config_table(const json_t *j)
 				   json_is_true(json_object_get(k, "live")) ? "at once"
 									    : "at the next start");
 	}
-	table_end(&t, "llll");
+	table_end(&t);
 }
 
 int cmd_config(char **args)

@@ -22,75 +22,86 @@ static const char *moment(long long when)
 	return out;
 }
 
-/* Says whether the server is alive, and what the administrator wants of it. */
-static void ds_state(const json_t *d, char *out, size_t len)
-{
-	const char *alive = j_str(d, "state");
+const struct column ds_columns[] = {{"NUM", COL_RIGHT},
+				    {"NAME", COL_CUT},
+				    {"STATE", COL_STATE},
+				    {"DRAIN", COL_STATE | COL_FILLED},
+				    {"SINCE", 0},
+				    {"WEIGHT", COL_RIGHT},
+				    {"SIZE", COL_RIGHT},
+				    {"USED", COL_RIGHT},
+				    {"LOAD", COL_RIGHT},
+				    {"LATENCY", COL_RIGHT},
+				    {"LABELS", COL_CUT | COL_FILLED},
+				    {"ADDRESSES", COL_CUT | COL_ROOM},
+				    {"KIND", COL_MORE},
+				    {"ID", COL_MORE},
+				    {0}};
 
+static void drain_cell(struct table *t, const json_t *d)
+{
 	if (json_is_true(json_object_get(d, "stuck")))
-		snprintf(out, len, "%s, %s: %lld orders fail", alive, j_str(d, "drain"),
-			 j_num(d, "failing"));
+		table_cell(t, "stuck");
 	else if (json_is_integer(json_object_get(d, "left")) && j_num(d, "left"))
-		snprintf(out, len, "%s, %s: %lld left", alive, j_str(d, "drain"), j_num(d, "left"));
+		table_cell(t, "drain: %lld left", j_num(d, "left"));
 	else
-		snprintf(out, len, "%s%s%s", alive,
-			 json_is_string(json_object_get(d, "drain")) ? ", " : "",
-			 json_is_string(json_object_get(d, "drain")) ? j_str(d, "drain") : "");
-	if (!strcmp(alive, "alive") && !strcmp(j_str(d, "space"), "near-full"))
-		strncat(out, ", nearly full", len - strlen(out) - 1);
-	else if (!strcmp(alive, "alive") && !strcmp(j_str(d, "space"), "full"))
-		strncat(out, ", full", len - strlen(out) - 1);
+		table_cell(t, "%s", j_str(d, "drain"));
 }
 
-/* Shows the latency of a read of 64 KiB, as clients report it. */
-static void latency(const json_t *d, char *out, size_t len)
+/* LATENCY: how long a read of 64 KiB takes, as clients report it. */
+static void ds_line(struct table *t, const json_t *d)
 {
-	long long us = j_num(d, "latency_us");
+	long long size = j_num(d, "capacity"), used = size - j_num(d, "available");
+	bool known = size > 0; /* it has told */
 
-	if (us)
-		snprintf(out, len, us < 10000 ? "%lldus" : "%lldms", us < 10000 ? us : us / 1000);
-	else
-		snprintf(out, len, "-");
+	table_number(t, d, "number");
+	table_cell(t, "%s", j_str(d, "name"));
+	table_cell(t, "%s", j_str(d, "state"));
+	drain_cell(t, d);
+	table_cell(t, "%s", strcmp(j_str(d, "space"), "ok") != 0 ? j_str(d, "space") : "-");
+	table_cell(t, "%s", moment(j_num(d, "since")));
+	table_cell(t, "%g", j_real(d, "weight"));
+	table_cell(t, "%s", known ? size_text(size) : "-");
+	table_cell(t, "%s", known ? size_text(used) : "-");
+	table_cell(t, "%.1f", j_real(d, "load"));
+	table_cell(t, "%s", latency_text(j_num(d, "latency_us")));
+	table_labels(t, json_object_get(d, "labels"));
+	table_words(t, json_object_get(d, "addr"));
+	table_cell(t, "%s", j_str(d, "kind"));
+	table_cell(t, "%s", j_str(d, "id"));
 }
 
-static void ds_line(const json_t *d)
+/* What a table has no room for. */
+static void ds_notes(const json_t *d)
 {
-	long long used = j_num(d, "capacity") - j_num(d, "available");
-	char state[80], wait[32];
-
-	ds_state(d, state, sizeof(state));
-	latency(d, wait, sizeof(wait));
-	printf("%-6lld %-16s %-8s %-11s %6g %9s %9s %6.1f %7s  ", j_num(d, "number"),
-	       j_str(d, "name"), state, moment(j_num(d, "since")), j_real(d, "weight"),
-	       size_text(j_num(d, "capacity")), size_text(used), j_real(d, "load"), wait);
-	j_labels(json_object_get(d, "labels"));
-	printf("  ");
-	j_words(json_object_get(d, "addr"));
+	if (json_is_true(json_object_get(d, "stuck")))
+		weft_note(2, "%s: cannot be drained: %lld orders fail there (\"weft orders\")",
+			  j_str(d, "name"), j_num(d, "failing"));
 	if (json_is_string(json_object_get(d, "why")))
-		printf("  (%s)", j_str(d, "why"));
-	putchar('\n');
-}
-
-static void ds_head(void)
-{
-	printf("%-6s %-16s %-8s %-11s %6s %9s %9s %6s %7s  %s  %s\n", "NUMBER", "NAME", "STATE",
-	       "SINCE", "WEIGHT", "CAPACITY", "USED", "LOAD", "LATENCY", "LABELS", "ADDRESSES");
+		weft_note(2, "%s: %s", j_str(d, "name"), j_str(d, "why"));
 }
 
 static void ds_table(const json_t *j)
 {
 	const json_t *list = json_object_get(j, "ds"), *d;
+	struct table t;
 	size_t i;
 
-	ds_head();
-	json_array_foreach(list, i, d) ds_line(d);
+	table_begin(&t, ds_columns);
+	json_array_foreach(list, i, d) ds_line(&t, d);
+	table_end(&t);
+	json_array_foreach(list, i, d) ds_notes(d);
 }
 
 /* Shows one server, after a change. */
 static void ds_one(const json_t *j)
 {
-	ds_head();
-	ds_line(j);
+	struct table t;
+
+	table_begin(&t, ds_columns);
+	ds_line(&t, j);
+	table_end(&t);
+	ds_notes(j);
 }
 
 int cmd_ds_list(char **args)

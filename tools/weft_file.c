@@ -2,30 +2,42 @@
 /* weft_file.c - weft file: shows where a file lies. */
 #include "tools/weft.h"
 
+const struct column file_columns[] = {{"MIRROR", COL_RIGHT},
+				      {"STRIPE", COL_RIGHT},
+				      {"STATE", COL_STATE},
+				      {"SERVER", COL_CUT},
+				      {"SIZE", COL_RIGHT},
+				      {"OBJECT", COL_CUT | COL_TAIL},
+				      {"ADDRESSES", COL_CUT | COL_ROOM},
+				      {0}};
+
 static void file_table(const json_t *j)
 {
 	const json_t *mirror, *object;
+	struct table t;
 	size_t m, o;
 
 	printf("inode %lld, %lld bytes, unit %s", j_num(j, "inode"), j_num(j, "size"),
 	       size_text(j_num(j, "unit")));
 	if (j_num(j, "threshold"))
-		printf(", through the metadata server while smaller than %s",
+		printf("\nthrough the metadata server while smaller than %s",
 		       size_text(j_num(j, "threshold")));
 	putchar('\n');
-	printf("%-6s %-6s %-10s %-16s %12s  %-44s %s\n", "MIRROR", "STRIPE", "STATE", "SERVER",
-	       "SIZE", "OBJECT", "ADDRESSES");
+	table_begin(&t, file_columns);
 	json_array_foreach(json_object_get(j, "mirrors"), m, mirror)
 	{
 		json_array_foreach(json_object_get(mirror, "objects"), o, object)
 		{
-			printf("%-6zu %-6zu %-10s %-16s %12lld  %-44s ", m, o,
-			       j_str(object, "state"), j_str(object, "ds"), j_num(object, "size"),
-			       j_str(object, "object"));
-			j_words(json_object_get(object, "addr"));
-			putchar('\n');
+			table_cell(&t, "%zu", m);
+			table_cell(&t, "%zu", o);
+			table_cell(&t, "%s", j_str(object, "state"));
+			table_cell(&t, "%s", j_str(object, "ds"));
+			table_number(&t, object, "size");
+			table_cell(&t, "%s", j_str(object, "object"));
+			table_words(&t, json_object_get(object, "addr"));
 		}
 	}
+	table_end(&t);
 }
 
 /* Lists the clients that hold a layout of the file. */

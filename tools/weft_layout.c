@@ -3,47 +3,33 @@
  * it. */
 #include "tools/weft.h"
 
-static void servers_cell(struct table *t, const json_t *list)
-{
-	const char *sep = "";
-	char text[256] = "";
-	size_t i, n = 0;
-	json_t *s;
-
-	json_array_foreach(list, i, s)
-	{
-		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", sep,
-				      json_string_value(s));
-		sep = ",";
-		if (n > sizeof(text) - 80) {
-			snprintf(text + n, sizeof(text) - n, ",+%zu",
-				 json_array_size(list) - i - 1);
-			break;
-		}
-	}
-	table_cell(t, "%s", *text ? text : "-");
-}
+const struct column layout_columns[] = {{"CLIENT", COL_RIGHT},
+					{"NAME", COL_CUT},
+					{"MODE", 0},
+					{"RECALLED", 0},
+					{"INODE", COL_RIGHT},
+					{"SERVERS", COL_CUT},
+					{"PATH", COL_CUT | COL_TAIL},
+					{0}};
 
 static void layout_table(const json_t *j)
 {
 	size_t i, shown = json_array_size(json_object_get(j, "layouts"));
-	struct table t = {0};
+	struct table t;
 	const json_t *l;
 
-	table_heads(&t, "CLIENT NAME MODE RECALLED INODE SERVERS PATH");
+	table_begin(&t, layout_columns);
 	json_array_foreach(json_object_get(j, "layouts"), i, l)
 	{
-		const char *path = json_string_value(json_object_get(l, "path"));
-
 		table_cell(&t, "%lld", j_num(l, "client"));
 		table_cell(&t, "%s", j_str(l, "name"));
 		table_cell(&t, "%s", j_str(l, "mode"));
 		table_cell(&t, "%s", json_is_true(json_object_get(l, "recalled")) ? "yes" : "no");
 		table_cell(&t, "%lld", j_num(l, "inode"));
-		servers_cell(&t, json_object_get(l, "ds"));
-		table_cell(&t, "%s", path ? path : "-");
+		table_words(&t, json_object_get(l, "ds"));
+		table_cell(&t, "%s", j_str(l, "path"));
 	}
-	table_end(&t, "r---r--");
+	table_end(&t);
 	if (j_num(j, "known") > (long long)shown)
 		printf("%lld more are not shown: name a file, a client (--client C) or a data "
 		       "server (--ds DS)\n",

@@ -6,52 +6,111 @@
 
 #define LOOK_S 3.0 /* at most, to look at all files */
 
+const struct column repair_columns[] = {{"SERVER", COL_CUT},
+					{"OBJECT", COL_RIGHT | COL_MORE},
+					{"STATE", COL_STATE},
+					{"FROM", COL_CUT | COL_FILLED},
+					{"DONE", COL_RIGHT | COL_FILLED},
+					{"SIZE", COL_RIGHT | COL_FILLED},
+					{"RATE", COL_RIGHT | COL_FILLED},
+					{"LEFT", COL_RIGHT | COL_FILLED},
+					{"INODE", COL_RIGHT | COL_MORE},
+					{"PATH", COL_CUT | COL_TAIL},
+					{"WHY", COL_CUT | COL_FILLED},
+					{0}};
+const struct column moving_columns[] = {{"SERVER", COL_CUT},
+					{"OBJECT", COL_RIGHT | COL_MORE},
+					{"STATE", COL_STATE},
+					{"TO", COL_CUT | COL_FILLED},
+					{"INODE", COL_RIGHT | COL_MORE},
+					{"PATH", COL_CUT | COL_TAIL},
+					{"WHY", COL_CUT},
+					{0}};
+
+static void left_cell(struct table *t, const json_t *e)
+{
+	if (json_is_integer(json_object_get(e, "seconds_left")) && j_num(e, "seconds_left"))
+		table_cell(t, "%s", time_text(j_real(e, "seconds_left")));
+	else
+		table_cell(t, "-");
+}
+
+static void running_line(struct table *t, const json_t *e)
+{
+	long long whole = j_num(e, "size");
+
+	table_cell(t, "%s", j_str(e, "ds"));
+	table_number(t, e, "object");
+	table_cell(t, "%s", j_str(e, "step"));
+	table_cell(t, "%s", j_str(e, "from"));
+	table_cell(t, "%lld%%", whole ? j_num(e, "done") * 100 / whole : 0);
+	table_cell(t, "%s", size_text(whole));
+	table_cell(t, "%s/s", size_text(j_num(e, "rate")));
+	left_cell(t, e);
+	table_number(t, e, "inode");
+	table_path(t, e);
+	table_cell(t, "-");
+}
+
+static void waiting_line(struct table *t, const json_t *e)
+{
+	table_cell(t, "%s", j_str(e, "ds"));
+	table_number(t, e, "object");
+	table_cell(t, "waits");
+	for (unsigned i = 0; i < 4; i++) /* FROM to RATE */
+		table_cell(t, "-");
+	left_cell(t, e);
+	table_number(t, e, "inode");
+	table_path(t, e);
+	table_cell(t, "%s", j_str(e, "why"));
+}
+
+static void moving_line(struct table *t, const json_t *e)
+{
+	table_cell(t, "%s", j_str(e, "ds"));
+	table_number(t, e, "object");
+	table_cell(t, "%s", j_str(e, "state"));
+	table_cell(t, "%s", j_str(e, "to"));
+	table_number(t, e, "inode");
+	table_path(t, e);
+	table_cell(t, "%s", j_str(e, "why"));
+}
+
+/* What is damaged, and what moves, are two tables: a move is no damage. */
 static void repair_table(const json_t *j)
 {
-	const json_t *e;
+	const json_t *running = json_object_get(j, "running"),
+		     *waiting = json_object_get(j, "waiting"),
+		     *moving = json_object_get(j, "moving"), *e;
+	struct table t;
 	size_t i;
 
 	if (json_object_get(j, "health"))
 		wrong_print("", json_object_get(j, "health"), j_num(j, "files"));
-	if (!j_num(j, "files") && !json_array_size(json_object_get(j, "running"))) {
+	if (!j_num(j, "files") && !json_array_size(running)) {
 		puts(wrong_any(json_object_get(j, "health"))
 			     ? "nothing is being repaired or moved"
 			     : "no copy is known to be out of sync; nothing is being repaired or "
 			       "moved");
 		return;
 	}
-	printf("%lld files have copies to repair or to move; %lld files at a time, ",
-	       j_num(j, "files"), j_num(j, "files_at_a_time"));
-	printf("%s%s\n", j_num(j, "rate") ? size_text(j_num(j, "rate")) : "no rate limit",
-	       j_num(j, "rate") ? "/s" : "");
-	printf("%-12s %-6s %-16s %-8s %s\n", "INODE", "OBJECT", "SERVER", "STATE", "PROGRESS");
-	json_array_foreach(json_object_get(j, "running"), i, e)
-	{
-		long long whole = j_num(e, "size");
-
-		printf("%-12lld %-6lld %-16s %-8s %3lld%%  %s of %s from %s, %s/s",
-		       j_num(e, "inode"), j_num(e, "object"), j_str(e, "ds"), j_str(e, "step"),
-		       whole ? j_num(e, "done") * 100 / whole : 0, size_text(j_num(e, "done")),
-		       size_text(whole), j_str(e, "from"), size_text(j_num(e, "rate")));
-		if (json_is_integer(json_object_get(e, "seconds_left")))
-			printf(", %lld s left", j_num(e, "seconds_left"));
-		putchar('\n');
+	weft_note(2, "%lld files have copies to repair or to move; %lld files at a time, %s%s",
+		  j_num(j, "files"), j_num(j, "files_at_a_time"),
+		  j_num(j, "rate") ? size_text(j_num(j, "rate")) : "no rate limit",
+		  j_num(j, "rate") ? "/s" : "");
+	if (json_array_size(running) || json_array_size(waiting)) {
+		printf("\nCopies to repair: %zu\n",
+		       json_array_size(running) + json_array_size(waiting));
+		table_begin(&t, repair_columns);
+		json_array_foreach(running, i, e) running_line(&t, e);
+		json_array_foreach(waiting, i, e) waiting_line(&t, e);
+		table_end(&t);
 	}
-	json_array_foreach(json_object_get(j, "waiting"), i, e)
-	{
-		printf("%-12lld %-6lld %-16s %-8s %s", j_num(e, "inode"), j_num(e, "object"),
-		       j_str(e, "ds"), "waits", j_str(e, "why"));
-		if (j_num(e, "seconds_left"))
-			printf(", for %lld s more", j_num(e, "seconds_left"));
-		putchar('\n');
-	}
-	json_array_foreach(json_object_get(j, "moving"), i, e)
-	{
-		printf("%-12lld %-6lld %-16s %-8s ", j_num(e, "inode"), j_num(e, "object"),
-		       j_str(e, "ds"), j_str(e, "state"));
-		if (json_is_string(json_object_get(e, "to")))
-			printf("to %s: ", j_str(e, "to"));
-		puts(j_str(e, "why"));
+	if (json_array_size(moving)) {
+		printf("\nObjects that move: %zu\n", json_array_size(moving));
+		table_begin(&t, moving_columns);
+		json_array_foreach(moving, i, e) moving_line(&t, e);
+		table_end(&t);
 	}
 }
 
@@ -95,28 +154,48 @@ int mirror_follow(int rc, json_t *j, const char *path)
 	return weft_show(rc, j, repair_table);
 }
 
+const struct column mirror_columns[] = {
+	{"MIRROR", COL_RIGHT}, {"STATE", COL_STATE}, {"SERVERS", COL_CUT}, {0}};
+
+/* Takes rows enough to show all servers: a file may have one on each of 44. */
+static void mirror_lines(struct table *t, size_t m, const json_t *mirror)
+{
+	enum { SERVERS = 48 };
+	char line[300] = "";
+	const json_t *o;
+	size_t k, n = 0;
+
+	if (json_is_true(json_object_get(mirror, "spare")))
+		table_cell(t, "new");
+	else
+		table_cell(t, "%zu", m);
+	table_cell(t, "%s", j_str(mirror, "state"));
+	json_array_foreach(json_object_get(mirror, "objects"), k, o)
+	{
+		bool leaves = json_is_true(json_object_get(o, "leaving"));
+
+		if (n && n + strlen(j_str(o, "ds")) > SERVERS) {
+			table_cell(t, "%s,", line);
+			table_cell(t, "%s", "");
+			table_cell(t, "%s", "");
+			n = 0;
+		}
+		n += (size_t)snprintf(line + n, sizeof(line) - n, "%s%.200s%s", n ? "," : "",
+				      j_str(o, "ds"), leaves ? " (leaving)" : "");
+	}
+	table_cell(t, "%s", line);
+}
+
 static void list_table(const json_t *j)
 {
-	const json_t *mirror, *o;
-	size_t m, k;
+	const json_t *mirror;
+	struct table t;
+	size_t m;
 
-	printf("%s\n%-6s %-10s %s\n", j_str(j, "policy"), "MIRROR", "STATE", "SERVERS");
-	json_array_foreach(json_object_get(j, "mirrors"), m, mirror)
-	{
-		const char *sep = "";
-		char name[12] = "new";
-
-		if (!json_is_true(json_object_get(mirror, "spare")))
-			snprintf(name, sizeof(name), "%u", (unsigned)m);
-		printf("%-6s %-10s ", name, j_str(mirror, "state"));
-		json_array_foreach(json_object_get(mirror, "objects"), k, o)
-		{
-			printf("%s%s%s", sep, j_str(o, "ds"),
-			       json_is_true(json_object_get(o, "leaving")) ? " (leaving)" : "");
-			sep = ",";
-		}
-		putchar('\n');
-	}
+	puts(j_str(j, "policy"));
+	table_begin(&t, mirror_columns);
+	json_array_foreach(json_object_get(j, "mirrors"), m, mirror) mirror_lines(&t, m, mirror);
+	table_end(&t);
 }
 
 int cmd_mirror_list(char **args)

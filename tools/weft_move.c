@@ -3,9 +3,18 @@
 #include "tools/weft.h"
 #include <unistd.h>
 
+const struct column restripe_columns[] = {{"STRIPES", COL_RIGHT},
+					  {"UNIT", COL_RIGHT},
+					  {"STEP", 0},
+					  {"DONE", COL_RIGHT},
+					  {"SIZE", COL_RIGHT},
+					  {"WRITTEN", COL_RIGHT},
+					  {"PATH", COL_CUT | COL_TAIL},
+					  {0}};
+
 static void restripe_table(const json_t *j)
 {
-	struct table t = {0};
+	struct table t;
 	const json_t *f;
 	size_t i;
 
@@ -13,18 +22,18 @@ static void restripe_table(const json_t *j)
 		puts("restripe finished");
 		return;
 	}
-	table_heads(&t, "INODE STRIPES UNIT STEP DONE SIZE WRITTEN");
+	table_begin(&t, restripe_columns);
 	json_array_foreach(json_object_get(j, "restriping"), i, f)
 	{
-		table_cell(&t, "%lld", j_num(f, "inode"));
 		table_cell(&t, "%lld", j_num(f, "stripes"));
 		table_cell(&t, "%s", size_text(j_num(f, "unit")));
 		table_cell(&t, "%s", j_str(f, "step"));
 		table_cell(&t, "%s", size_text(j_num(f, "done")));
 		table_cell(&t, "%s", size_text(j_num(f, "size")));
 		table_cell(&t, "%s", size_text(j_num(f, "written")));
+		table_path(&t, f);
 	}
-	table_end(&t, "rrr-rrr");
+	table_end(&t);
 }
 
 static int weft_move_ask(const char *path, json_t **out)

@@ -157,28 +157,39 @@ int cmd_fsck_online(int argc, char **argv)
 
 /* ---- which copy is good ---- */
 
+const struct column choose_columns[] = {{"MIRROR", COL_RIGHT}, {"STRIPE", COL_RIGHT},
+					{"SERVER", COL_CUT},   {"IS", COL_STATE},
+					{"STATE", COL_STATE},  {"HAS", 0},
+					{"SIZE", COL_RIGHT},   {"CHANGED", 0},
+					{"SUM", COL_CUT},      {0}};
+
 static void choose_table(const json_t *j)
 {
 	const json_t *list = json_object_get(j, "copies"), *c;
+	struct table t;
 	size_t i;
 
-	printf("the file ends at byte %lld\n%-6s %-6s %-16s %-9s %-10s %-8s %14s  %-19s  %s\n",
-	       j_num(j, "size"), "MIRROR", "STRIPE", "SERVER", "SERVER IS", "STATE", "HAS", "SIZE",
-	       "LAST CHANGE", "SUM");
+	printf("the file ends at byte %lld\n", j_num(j, "size"));
+	table_begin(&t, choose_columns);
 	json_array_foreach(list, i, c)
 	{
 		time_t at = (time_t)(j_num(c, "changed_ns") / 1000000000);
-		char when[24] = "-", size[24] = "-";
+		char when[24] = "-";
 		struct tm tm;
 
 		if (at && localtime_r(&at, &tm))
 			strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
-		if (json_is_integer(json_object_get(c, "size")))
-			snprintf(size, sizeof(size), "%lld", j_num(c, "size"));
-		printf("%-6lld %-6lld %-16s %-9s %-10s %-8s %14s  %-19s  %.16s\n",
-		       j_num(c, "mirror"), j_num(c, "stripe"), j_str(c, "ds"), j_str(c, "server"),
-		       j_str(c, "state"), j_str(c, "has"), size, when, j_str(c, "sum"));
+		table_number(&t, c, "mirror");
+		table_number(&t, c, "stripe");
+		table_cell(&t, "%s", j_str(c, "ds"));
+		table_cell(&t, "%s", j_str(c, "server"));
+		table_cell(&t, "%s", j_str(c, "state"));
+		table_cell(&t, "%s", j_str(c, "has"));
+		table_number(&t, c, "size");
+		table_cell(&t, "%s", when);
+		table_cell(&t, "%.16s", j_str(c, "sum"));
 	}
+	table_end(&t);
 	if (json_is_true(json_object_get(j, "chosen")))
 		puts("the copy is chosen; the other copies are now stale and are rebuilt from it");
 }

@@ -36,14 +36,17 @@ int cmd_token_create(char **args)
 	return weft_flush();
 }
 
+const struct column token_columns[] = {
+	{"NAME", COL_CUT}, {"ROLE", 0}, {"MADE", 0}, {"ENDS", 0}, {"LAST-USED", 0}, {0}};
+
 static void token_table(const json_t *j)
 {
 	char made[20], ends[20], used[20];
-	struct table t = {0};
+	struct table t;
 	const json_t *k;
 	size_t i;
 
-	table_heads(&t, "NAME ROLE MADE ENDS LAST-USED");
+	table_begin(&t, token_columns);
 	json_array_foreach(json_object_get(j, "tokens"), i, k)
 	{
 		table_cell(&t, "%s", j_str(k, "name"));
@@ -52,7 +55,7 @@ static void token_table(const json_t *j)
 		table_cell(&t, "%s", token_time(ends, k, "ends_at"));
 		table_cell(&t, "%s", token_time(used, k, "last_used_at"));
 	}
-	table_end(&t, "lllll");
+	table_end(&t);
 }
 
 int cmd_token_list(char **args)

@@ -7,15 +7,25 @@
 #include <time.h>
 #include <unistd.h>
 
-static void us_cell(struct table *t, long long us)
-{
-	if (!us)
-		table_cell(t, "-");
-	else if (us < 10000)
-		table_cell(t, "%lldus", us);
-	else
-		table_cell(t, "%lldms", us / 1000);
-}
+#define RATE_COLUMNS                                                                               \
+	{"OPS/S", COL_RIGHT}, {"READ", COL_RIGHT}, {"WRITTEN", COL_RIGHT}, {"MEAN", COL_RIGHT},    \
+		{"P50", COL_RIGHT},                                                                \
+	{                                                                                          \
+		"P99", COL_RIGHT                                                                   \
+	}
+#define HEAT_COLUMNS                                                                               \
+	{"HEAT", COL_RIGHT}, {"OPS/S", COL_RIGHT}, {"READ", COL_RIGHT},                            \
+	{                                                                                          \
+		"WRITTEN", COL_RIGHT                                                               \
+	}
+const struct column top_client_columns[] = {RATE_COLUMNS, {"CLIENT", COL_CUT}, {0}},
+		    top_server_columns[] = {RATE_COLUMNS, {"SERVER", COL_CUT}, {0}},
+		    top_directory_columns[] = {
+			    RATE_COLUMNS, {"DIRECTORY", COL_CUT | COL_TAIL}, {0}};
+const struct column heat_directory_columns[] = {HEAT_COLUMNS,
+						{"DIRECTORY", COL_CUT | COL_TAIL},
+						{0}},
+		    heat_file_columns[] = {HEAT_COLUMNS, {"FILE", COL_CUT | COL_TAIL}, {0}};
 
 /* v may be anything: the server adds it up from what clients report. */
 static long long whole(double v)
@@ -28,46 +38,41 @@ static void rate_cells(struct table *t, const json_t *r)
 	table_cell(t, "%.1f", j_real(r, "ops"));
 	table_cell(t, "%s/s", size_text(whole(j_real(r, "read"))));
 	table_cell(t, "%s/s", size_text(whole(j_real(r, "written"))));
-	us_cell(t, j_num(r, "mean_us"));
-	us_cell(t, j_num(r, "p50_us"));
-	us_cell(t, j_num(r, "p99_us"));
+	table_cell(t, "%s", latency_text(j_num(r, "mean_us")));
+	table_cell(t, "%s", latency_text(j_num(r, "p50_us")));
+	table_cell(t, "%s", latency_text(j_num(r, "p99_us")));
 }
 
 static void name_cell(struct table *t, const json_t *r)
 {
-	const char *path = json_string_value(json_object_get(r, "path"));
-
-	if (path)
-		table_cell(t, "%s", path);
-	else if (json_object_get(r, "inode"))
-		table_cell(t, "inode %lld", j_num(r, "inode"));
+	if (json_object_get(r, "inode"))
+		table_path(t, r);
 	else
 		table_cell(t, "%s", j_str(r, "name"));
 }
 
-static void weft_top_part(const json_t *list, const char *heads)
+static void weft_top_part(const json_t *list, const struct column *columns)
 {
-	struct table t = {0};
+	struct table t;
 	const json_t *r;
 	size_t i;
 
-	table_heads(&t, heads);
+	table_begin(&t, columns);
 	json_array_foreach(list, i, r)
 	{
 		rate_cells(&t, r);
 		name_cell(&t, r);
 	}
-	table_end(&t, "rrrrrr-");
+	table_end(&t);
 }
 
 static void top_table(const json_t *j)
 {
-	weft_top_part(json_object_get(j, "clients"), "OPS/S READ WRITTEN MEAN P50 P99 CLIENT");
+	weft_top_part(json_object_get(j, "clients"), top_client_columns);
 	putchar('\n');
-	weft_top_part(json_object_get(j, "servers"), "OPS/S READ WRITTEN MEAN P50 P99 SERVER");
+	weft_top_part(json_object_get(j, "servers"), top_server_columns);
 	putchar('\n');
-	weft_top_part(json_object_get(j, "directories"),
-		      "OPS/S READ WRITTEN MEAN P50 P99 DIRECTORY");
+	weft_top_part(json_object_get(j, "directories"), top_directory_columns);
 }
 
 /* Returns the number of this option, or the fallback, or -1 if it is no such number. */
@@ -108,15 +113,13 @@ int cmd_top(char **args)
 	return rc;
 }
 
-static void heat_part(const json_t *list, const char *head)
+static void heat_part(const json_t *list, const struct column *columns)
 {
-	struct table t = {0};
+	struct table t;
 	const json_t *r;
 	size_t i;
 
-	table_heads(&t, "HEAT OPS/S READ WRITTEN");
-	t.t_columns++;
-	table_cell(&t, "%s", head);
+	table_begin(&t, columns);
 	json_array_foreach(list, i, r)
 	{
 		table_cell(&t, "%.0f", j_real(r, "heat"));
@@ -125,14 +128,14 @@ static void heat_part(const json_t *list, const char *head)
 		table_cell(&t, "%s/s", size_text(whole(j_real(r, "written"))));
 		name_cell(&t, r);
 	}
-	table_end(&t, "rrrr-");
+	table_end(&t);
 }
 
 static void heat_table(const json_t *j)
 {
-	heat_part(json_object_get(j, "directories"), "DIRECTORY");
+	heat_part(json_object_get(j, "directories"), heat_directory_columns);
 	putchar('\n');
-	heat_part(json_object_get(j, "files"), "FILE");
+	heat_part(json_object_get(j, "files"), heat_file_columns);
 }
 
 int cmd_heat(char **args)

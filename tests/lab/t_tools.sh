@@ -5,7 +5,8 @@ cluster_up
 guest 1 tools.sh &
 wait_flag written
 check "client list names the guest and its version" grep -qE \
-	"^ *[0-9]+ +\S+ +active +\S+ +4\.2 .* 10\.77\." <(weft client list)
+	"^ *[0-9]+ +\S+ +active +4\.2 +10\.77\." <(
+	weft client list -o num,name,state,version,addresses)
 check "layout list names the file that it writes" grep -qE "write +no +[0-9]+ +ds[0-9] +/tools/f$" \
 	<(weft layout list)
 weft client list | sed 's/^/# /'

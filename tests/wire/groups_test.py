@@ -77,7 +77,7 @@ def test_weights_and_labels_are_set_and_shown(c, d):
         check(one.splitlines()[1].split()[9], "rack=r1,site=a")
         check(json.loads(weft(w, "ds", "group", "ds1", "site=", "--json"))["labels"],
               {"rack": "r1"})
-        check(re.search(rf"^{number} +ds2 +alive +\S+ +0\.25 .* rack=r2 ", weft(w, "ds", "list"),
+        check(re.search(rf"^ *{number} +ds2 +alive +\S+ +0\.25 .* rack=r2\b", weft(w, "ds", "list"),
                         re.M) is not None, True)
         for args, why in ((("weight", "ds1", "--", "-1"), "from 0 to 1000"),
                           (("weight", "ds1", "1001"), "from 0 to 1000"),
