@@ -311,6 +311,18 @@ static bool is_ours(const char *name, const char *path, struct http_reply *rp)
 	return true;
 }
 
+/* True: refused, as NFS refuses it. One that a store has can be removed. */
+static bool is_reserved(const char *name, const char *path, struct http_reply *rp)
+{
+	char why[256];
+
+	if (!op_xattr_reserved(name, strlen(name)))
+		return false;
+	op_xattr_reserved_why(name, strlen(name), why, sizeof(why));
+	admin_reply_error(rp, 400, "%s: %s", path, why);
+	return true;
+}
+
 void admin_put_xattr(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct change c = {.c_name = name_arg(rq, rp)};
@@ -318,7 +330,8 @@ void admin_put_xattr(void *arg, const struct http_req *rq, struct http_reply *rp
 	struct ns_inode i;
 	uint8_t *value;
 
-	if (!c.c_name || !admin_inode_arg(arg, rq, rp, &i) || is_ours(c.c_name, path, rp))
+	if (!c.c_name || !admin_inode_arg(arg, rq, rp, &i) || is_ours(c.c_name, path, rp) ||
+	    is_reserved(c.c_name, path, rp))
 		return;
 	c.c_ino = i.i_ino;
 	value = value_arg(rq, rp, &c.c_val.s_len);

@@ -91,7 +91,7 @@ static int evict_run(struct kv_op *op, struct kv_txn *t)
 }
 
 /* The end of the owner string says most: Linux puts the host's name there. */
-static void evict_name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
+void evict_name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1])
 {
 	uint32_t len = cl->cl_owner_len < EV_SUBJECT_MAX ? cl->cl_owner_len : EV_SUBJECT_MAX;
 	const uint8_t *from = cl->cl_owner + cl->cl_owner_len - len;

@@ -5,6 +5,7 @@
 #ifndef MDS_FILE_EVICT_H
 #define MDS_FILE_EVICT_H
 #include "mds/file/file.h"
+#include "mds/journal/event_journal.h"
 
 /* Starts to evict a client whose lease has run out. Does nothing to a client that is alive. Any
  * thread; loop does the work. */
@@ -21,4 +22,6 @@ void file_evict_in_way(const struct file_env *fe, struct loop *loop, uint64_t in
 /* The grace period is over: evicts the clients that did not come back (grace.c). loop does the
  * work. */
 void file_grace_over(const struct file_env *fe, struct loop *loop);
+/* Puts the end of the client's owner string as the journal may have it. */
+void evict_name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1]);
 #endif

@@ -29,7 +29,7 @@ struct ev_row {
 	uint64_t r_ino;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ev_row) == 23, "event, version 1");
-_Static_assert(EV_KINDS == 26, "a kind's number is stored");
+_Static_assert(EV_KINDS == 27, "a kind's number is stored");
 #define ROW_MAX (sizeof(struct ev_row) + EV_SUBJECT_MAX + EV_TEXT_MAX)
 #define KEY_LEN 9
 
@@ -59,6 +59,7 @@ static const char *const names[EV_KINDS] = {
 	[EV_COPIES_DIFFER] = "copies-differ",
 	[EV_CONFIG_CHANGED] = "config-changed",
 	[EV_AUDIT] = "audit",
+	[EV_POLICY_REFUSED] = "policy-refused",
 };
 
 static struct {
@@ -94,7 +95,8 @@ static uint8_t ring_of(enum ev_kind k)
 {
 	if (k == EV_AUDIT)
 		return RING_AUDIT;
-	return (k >= EV_LAYOUT_FENCED && k <= EV_FILE_MOVED) || k == EV_COPIES_DIFFER
+	return (k >= EV_LAYOUT_FENCED && k <= EV_FILE_MOVED) || k == EV_COPIES_DIFFER ||
+			       k == EV_POLICY_REFUSED
 		       ? RING_FILES
 		       : RING_CLUSTER;
 }

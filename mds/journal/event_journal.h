@@ -42,7 +42,7 @@ enum ev_kind {
 	EV_LAYOUT_FENCED = 15,
 	EV_COPY_STALE = 16,
 	EV_COPY_REPAIRED = 17,
-	EV_FILE_MOVED = 18,  /* these four, and EV_COPIES_DIFFER, are events of files */
+	EV_FILE_MOVED = 18,  /* these four, EV_COPIES_DIFFER and EV_POLICY_REFUSED: of files */
 	EV_LOST = 19,	     /* events for which there was no room */
 	EV_SCRUBBED = 20,    /* a scrub began or ended */
 	EV_COPY_CHOSEN = 21, /* the administrator declared a mirror good */
@@ -51,6 +51,7 @@ enum ev_kind {
 	EV_COPIES_DIFFER = 23,
 	EV_CONFIG_CHANGED = 24,
 	EV_AUDIT = 25, /* a request that changes something was done or refused */
+	EV_POLICY_REFUSED = 26, /* a client set a policy, or a name of ours, that is refused */
 	EV_KINDS
 };
 const char *ev_kind_name(enum ev_kind k);

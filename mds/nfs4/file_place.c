@@ -125,6 +125,8 @@ static nfsstat4 again_begin(struct compound *c, int err)
 	err = ns_get(c->m->m_ns, op_txn(c), c->cur, &i);
 	if (!err)
 		err = again_check(c, &i);
+	if (err == -EEXIST)
+		return op_policy_refused(c, NFS4ERR_EXIST, "the file is not empty");
 	if (err)
 		return op_status(err);
 	excl_begin(&a->ag_freeze, &c->m->m_file, c->th->mt_loop, c->cur, NULL, EXCL_ALL, op_wake,

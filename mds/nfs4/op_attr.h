@@ -75,4 +75,7 @@ void op_space(struct mds *m, uint64_t *total, uint64_t *avail);
 void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci);
 /* Is this the name of a virtual xattr? */
 bool op_xattr_virtual(const char *name, size_t len);
+/* Does it begin with weft. and mean nothing? Then it cannot be set; why says so. */
+bool op_xattr_reserved(const char *name, size_t len);
+void op_xattr_reserved_why(const char *name, size_t len, char *why, size_t max);
 #endif

@@ -207,6 +207,9 @@ struct op_place {
 };
 int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf,
 		 size_t max, size_t *len);
+/* Says in the log and in an event why a client could not set a policy, or a reserved name: it sees
+ * only the status. Once a second at most. Returns st. */
+nfsstat4 op_policy_refused(struct compound *c, nfsstat4 st, const char *why);
 /* SETXATTR of user.weft.policy on an empty file: places the file again by that policy. The file is
  * frozen meanwhile, and orders delete its former objects. EXIST: the file is not empty. c->scratch
  * must begin with this struct; ag_put puts the result. The scratch's fini thaws the file. */

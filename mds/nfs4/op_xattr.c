@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_xattr.c - extended attributes (RFC 8276), and two virtual ones: weft.policy of directories and
- * files, weft.layout of files. LISTXATTRS does not list the virtual ones.
+ * files, weft.layout of files. LISTXATTRS does not list the virtual ones. Other names that begin
+ * with weft. are reserved: none can be set, but one that a store has can be read and removed.
  *
  *	op_getxattr			weft.layout: the file's size is asked for
  *	layout_fresh			the answer
@@ -10,6 +11,10 @@
  *	xattr_change			the mutation, or op_place_again (file_place.c)
  *	xattr_done			the answer
  */
+#include "base/log.h"
+#include "base/near.h"
+#include "mds/file/evict.h"
+#include "mds/journal/event_journal.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
@@ -24,6 +29,59 @@ bool op_xattr_virtual(const char *name, size_t len)
 {
 	return op_xattr_name_is(name, len, "weft.policy") ||
 	       op_xattr_name_is(name, len, "weft.layout");
+}
+
+bool op_xattr_reserved(const char *name, size_t len)
+{
+	return len >= 5 && !memcmp(name, "weft.", 5) && !op_xattr_virtual(name, len);
+}
+
+/* Copies bytes of a client as a log may have them. */
+static void printable(char *out, size_t max, const char *bytes, size_t len)
+{
+	size_t n = len < max - 1 ? len : max - 1;
+
+	for (size_t i = 0; i < n; i++)
+		out[i] = bytes[i] >= 0x20 && bytes[i] < 0x7f ? bytes[i] : '?';
+	out[n] = 0;
+}
+
+nfsstat4 op_policy_refused(struct compound *c, nfsstat4 st, const char *why)
+{
+	static _Atomic uint64_t last;
+	static _Atomic unsigned left_out;
+	char client[EV_SUBJECT_MAX + 1] = "", reason[256], more[40] = "";
+	unsigned n, number = c->client ? c->client->cl_number : 0;
+
+	if (!log_due(&last)) {
+		atomic_fetch_add(&left_out, 1);
+		return st;
+	}
+	n = atomic_exchange(&left_out, 0);
+	if (n)
+		snprintf(more, sizeof(more), " (%u more are left out)", n);
+	if (c->client)
+		evict_name_of(c->client, client);
+	printable(reason, sizeof(reason), why, strlen(why));
+	log_warn("refused a policy that client %u (%s), uid %u, set on inode %llu: %s%s", number,
+		 client, c->cred.cr_uid, (unsigned long long)c->cur, reason, more);
+	journal_add(EV_POLICY_REFUSED, client, c->cur, "client %u, uid %u: %s%s", number,
+		    c->cred.cr_uid, reason, more);
+	return st;
+}
+
+void op_xattr_reserved_why(const char *name, size_t len, char *why, size_t max)
+{
+	static const char *const known[] = {"weft.policy", "weft.layout"};
+	char typed[NEAR_NAME];
+	const char *near = NULL;
+
+	printable(typed, sizeof(typed), name, len);
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (near_distance(typed, known[i]) <= NEAR_EDITS)
+			near = known[i];
+	snprintf(why, max, "user.%s: names that begin with user.weft. are reserved%s%s%s", typed,
+		 near ? "; did you mean user." : "", near ? near : "", near ? "?" : "");
 }
 
 struct xattr {
@@ -209,6 +267,11 @@ static void xattr_put(struct compound *c, struct xdr_out *x, struct op_after *af
 
 static nfsstat4 xattr_done(struct compound *c, int err)
 {
+	const struct xattr *k = c->scratch;
+
+	if (err == -EINVAL && op_xattr_name_is(k->name, k->len, "weft.policy"))
+		return op_policy_refused(c, NFS4ERR_INVAL,
+					 "only directories and empty files take one");
 	if (err)
 		return op_status(err);
 	op_deleg_late(c, c->cur);
@@ -270,10 +333,14 @@ nfsstat4 op_setxattr(struct compound *c)
 		return st;
 	if (op_xattr_name_is(k->name, k->len, "weft.layout"))
 		return NFS4ERR_PERM;
+	if (op_xattr_reserved(k->name, k->len)) {
+		op_xattr_reserved_why(k->name, k->len, err, sizeof(err));
+		return op_policy_refused(c, NFS4ERR_INVAL, err);
+	}
 	if (op_xattr_name_is(k->name, k->len, "weft.policy")) {
 		if (lo_policy_parse(k->val.s_data, len, &k->again.ag_policy, err, sizeof(err)) ||
 		    lo_policy_check(c->m->m_lo, &k->again.ag_policy, err, sizeof(err)))
-			return NFS4ERR_INVAL;
+			return op_policy_refused(c, NFS4ERR_INVAL, err);
 		k->again.ag_ci = &k->ci;
 		k->again.ag_put = xattr_put;
 	}
