@@ -234,7 +234,8 @@ const struct command weft_commands[] = {
 	 "move a file to other data servers (--group LABELS, --policy POLICY, --from DS), or "
 	 "change its stripes (--stripes N, --unit SIZE), while clients use it; -r: all files "
 	 "below PATH; --cancel: stop",
-	 "weft move -r /old --group speed=hdd", GROUP_FILES, {repair_columns, moving_columns, restripe_columns}},
+	 "weft move -r /old --group speed=hdd", GROUP_FILES,
+	 {repair_columns, moving_columns, restripe_columns}},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH",
 	 "show where a file's data is stored",
 	 "weft file show /checkpoints/step-1000", GROUP_FILES, {file_columns}},
@@ -277,10 +278,12 @@ const struct command weft_commands[] = {
 	{"top", NULL, 0, 0, false, cmd_top, top_options, "",
 	 "show the busiest clients, data servers and directories, live; -n N: print N times, "
 	 "for scripts",
-	 "weft top", GROUP_CLUSTER, {top_client_columns, top_server_columns, top_directory_columns}},
+	 "weft top", GROUP_CLUSTER,
+	 {top_client_columns, top_server_columns, top_directory_columns}},
 	{"heat", NULL, 0, 1, true, cmd_heat, heat_options, "[PATH]",
 	 "show the directories and files that were used most lately",
-	 "weft heat /projects --rows 20", GROUP_CLUSTER, {heat_directory_columns, heat_file_columns}},
+	 "weft heat /projects --rows 20", GROUP_CLUSTER,
+	 {heat_directory_columns, heat_file_columns}},
 	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "",
 	 "say which directories are hot, which data servers are behind, and what \"balance\" "
 	 "would move",

@@ -88,14 +88,14 @@ enum {
 	COL_CUT = 2,	/* may be cut short where the line is too long */
 	COL_TAIL = 4,	/* its end stays then: a path */
 	COL_FILLED = 8, /* only where a row has something else than "-" there */
-	COL_ROOM = 16,	/* only where it fits without a cut */
+	COL_ROOM = 16,	/* only where it fits, and the others stay readable */
 	COL_MORE = 32,	/* only when --columns names it */
 	COL_STATE = 64, /* a state: in red or yellow on a terminal where it is bad */
 	COLUMNS_MAX = 20,
 	WIDTH_DEFAULT = 80,
 };
-/* A table is as wide as the terminal at most, or as $COLUMNS, or 80 columns. Where --columns chooses
- * and the output is no terminal, nothing is cut. table_begin takes a list that ends with a column
+/* A table is as wide as the terminal at most, or as $COLUMNS, or 80 columns. Where --columns
+ * chooses and the output is no terminal, nothing is cut. table_begin takes a list that ends with a column
  * without a name; the table keeps it. table_cell adds a cell with printf's arguments; a row has as
  * many cells as there are columns; "-" stands for what is unknown. table_end prints and frees. */
 struct table {

@@ -14,7 +14,7 @@
 static void candidate(const char *typed, const char *what, const char *text)
 {
 	if (!strncmp(typed, what, strlen(typed)))
-		printf("%s\t%.*s\n", what, (int)strcspn(text, "\n"), text);
+		printf("%s\t%.*s\n", what, (int)strcspn(text, "\n;:.("), text);
 }
 
 static json_t *ask(const char *target)
@@ -122,7 +122,7 @@ static void complete_options(const char *typed, const struct command *c)
 		candidate(typed, "--version", "print the version");
 }
 
-/* Nouns; or the verbs of a noun, of which there may be none. False: there is no verb to complete. */
+/* Nouns; or the verbs of a noun, of which there may be none. False: there is none. */
 static bool complete_command_words(const char *typed, const char *noun)
 {
 	bool any = false;

@@ -25,14 +25,14 @@ static const char *moment(long long when)
 const struct column ds_columns[] = {{"NUM", COL_RIGHT},
 				    {"NAME", COL_CUT},
 				    {"STATE", COL_STATE},
-				    {"DRAIN", COL_STATE | COL_FILLED},
+				    {"DRAIN", COL_STATE | COL_FILLED | COL_CUT},
 				    {"SINCE", 0},
 				    {"WEIGHT", COL_RIGHT},
 				    {"SIZE", COL_RIGHT},
 				    {"USED", COL_RIGHT},
 				    {"LOAD", COL_RIGHT},
 				    {"LATENCY", COL_RIGHT},
-				    {"LABELS", COL_CUT | COL_FILLED},
+				    {"LABELS", COL_CUT | COL_FILLED | COL_ROOM},
 				    {"ADDRESSES", COL_CUT | COL_ROOM},
 				    {"KIND", COL_MORE},
 				    {"ID", COL_MORE},
@@ -43,7 +43,7 @@ static void drain_cell(struct table *t, const json_t *d)
 	if (json_is_true(json_object_get(d, "stuck")))
 		table_cell(t, "stuck");
 	else if (json_is_integer(json_object_get(d, "left")) && j_num(d, "left"))
-		table_cell(t, "drain: %lld left", j_num(d, "left"));
+		table_cell(t, "%lld left", j_num(d, "left"));
 	else
 		table_cell(t, "%s", j_str(d, "drain"));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_file.c - weft file: shows where a file lies. */
 #include "tools/weft.h"
+#include <stdlib.h>
 
 const struct column file_columns[] = {{"MIRROR", COL_RIGHT},
 				      {"STRIPE", COL_RIGHT},
@@ -43,14 +44,20 @@ static void file_table(const json_t *j)
 /* Lists the clients that hold a layout of the file. */
 static void layouts_line(const json_t *j)
 {
-	size_t i, n = json_array_size(json_object_get(j, "layouts"));
+	char *text = NULL;
 	const json_t *l;
+	size_t i, len;
+	FILE *f = open_memstream(&text, &len);
 
-	json_array_foreach(json_object_get(j, "layouts"), i, l)
-		printf("%s%s (%s%s)", i ? ", " : "layouts: ", j_str(l, "name"), j_str(l, "mode"),
-		       json_is_true(json_object_get(l, "recalled")) ? ", recalled" : "");
-	if (n)
-		putchar('\n');
+	if (!f)
+		return;
+	json_array_foreach(json_object_get(j, "layouts"), i, l) fprintf(
+		f, "%s%s (%s%s)", i ? ", " : "layouts: ", j_str(l, "name"), j_str(l, "mode"),
+		json_is_true(json_object_get(l, "recalled")) ? ", recalled" : "");
+	fclose(f);
+	if (text && *text)
+		weft_note(2, "%s", text);
+	free(text);
 }
 
 static void repair_lines(const json_t *j)
@@ -59,12 +66,12 @@ static void repair_lines(const json_t *j)
 	size_t i;
 
 	json_array_foreach(json_object_get(j, "running"), i, e)
-		printf("object %lld on %s: being repaired from %s, %s of %s done\n",
-		       j_num(e, "object"), j_str(e, "ds"), j_str(e, "from"),
-		       size_text(j_num(e, "done")), size_text(j_num(e, "size")));
+		weft_note(2, "object %lld on %s: being repaired from %s, %s of %s done",
+			  j_num(e, "object"), j_str(e, "ds"), j_str(e, "from"),
+			  size_text(j_num(e, "done")), size_text(j_num(e, "size")));
 	json_array_foreach(json_object_get(j, "waiting"), i, e)
-		printf("object %lld on %s waits: %s\n", j_num(e, "object"), j_str(e, "ds"),
-		       j_str(e, "why"));
+		weft_note(2, "object %lld on %s waits: %s", j_num(e, "object"), j_str(e, "ds"),
+			  j_str(e, "why"));
 }
 
 static int more(const char *target, const char *path, void (*lines)(const json_t *j))

@@ -31,9 +31,10 @@ static void layout_table(const json_t *j)
 	}
 	table_end(&t);
 	if (j_num(j, "known") > (long long)shown)
-		printf("%lld more are not shown: name a file, a client (--client C) or a data "
-		       "server (--ds DS)\n",
-		       j_num(j, "known") - (long long)shown);
+		weft_note(2,
+			  "%lld more are not shown: name a file, a client (--client C) or a "
+			  "data server (--ds DS)",
+			  j_num(j, "known") - (long long)shown);
 }
 
 int cmd_layout_list(char **args)

@@ -27,7 +27,7 @@ void weft_locale(void)
 }
 
 /* A column is not cut to less than NARROW while another one may give more; LEAST is the end. */
-enum { NARROW = 8, LEAST = 4 };
+enum { NARROW = 8, LEAST = 4, READABLE = 24 };
 
 static void weft_table_add(struct table *t, char *cell)
 {
@@ -239,9 +239,23 @@ static int total(const struct shown *s)
 	return n;
 }
 
+/* How wide it is at least where the columns that may be cut are still easy to read. */
+static int readable(const struct table *t, const struct shown *s)
+{
+	int n = total(s);
+
+	for (unsigned i = 0; i < s->s_n; i++) {
+		unsigned c = s->s_column[i], flags = t->t_columns[c].co_flags;
+
+		if (flags & COL_CUT && !(flags & COL_ROOM) && s->s_wide[c] > READABLE)
+			n -= s->s_wide[c] - READABLE;
+	}
+	return n;
+}
+
 static void drop_for_room(const struct table *t, struct shown *s, int most)
 {
-	for (unsigned i = s->s_n; i-- > 0 && total(s) > most;) {
+	for (unsigned i = s->s_n; i-- > 0 && readable(t, s) > most;) {
 		if (!(t->t_columns[s->s_column[i]].co_flags & COL_ROOM))
 			continue;
 		memmove(&s->s_column[i], &s->s_column[i + 1],
@@ -331,6 +345,8 @@ static const char *colour(const char *state)
 						  "courteous", "evicting", "reclaiming",
 						  "waits",     "leaves"};
 
+	if (strstr(state, " left"))
+		return "yellow";
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (!strncmp(state, bad[i], strlen(bad[i])))
 			return "red";

@@ -84,23 +84,30 @@ void wrong_print(const char *head, const json_t *w, long long not_in_sync)
 	const json_t *servers = json_object_get(w, "servers"), *d;
 	bool all = json_is_true(json_object_get(w, "all"));
 	const char *sep = "";
-	size_t i;
+	char *text = NULL;
+	size_t i, len;
+	FILE *f = open_memstream(&text, &len);
 
-	printf("%s%s: ", head,
-	       wrong_any(w) || not_in_sync ? "PROBLEMS FOUND" : "no known problems");
+	if (!f)
+		return;
+	fprintf(f, "%s%s: ", head,
+		wrong_any(w) || not_in_sync ? "PROBLEMS FOUND" : "no known problems");
 	json_array_foreach(servers, i, d)
 	{
-		printf("%s%s is %s", sep, j_str(d, "name"), j_str(d, "state"));
+		fprintf(f, "%s%s is %s", sep, j_str(d, "name"), j_str(d, "state"));
 		sep = ", ";
 	}
 	if (!json_array_size(servers))
-		fputs("all data servers are alive", stdout);
-	printf("; %lld files lost, %lld degraded, of %s%lld examined just now", lost, degraded,
-	       all ? "all " : "the first ", j_num(w, "looked"));
+		fputs("all data servers are alive", f);
+	fprintf(f, "; %lld files lost, %lld degraded, of %s%lld examined just now", lost, degraded,
+		all ? "all " : "the first ", j_num(w, "looked"));
 	if (j_num(w, "too_deep"))
-		fputs(", some directories nested too deeply", stdout);
+		fputs(", some directories nested too deeply", f);
 	if (lost || degraded || !all)
-		printf(" (\"weft find / --lost --degraded\" %s)",
-		       all ? "lists them" : "examines all");
-	putchar('\n');
+		fprintf(f, " (\"weft find / --lost --degraded\" %s)",
+			all ? "lists them" : "examines all");
+	fclose(f);
+	if (text)
+		weft_note((int)strlen(head), "%s", text);
+	free(text);
 }

@@ -24,8 +24,8 @@ json_t *admin_text(const void *bytes, size_t len);
 /* True if nothing in it could control a terminal: it has no control characters of ASCII, except
  * those in but, or (as UTF-8) of ISO 8859. */
 bool admin_plain(const void *bytes, size_t len, const char *but);
-/* Returns a path of the inode as a JSON string (admin_text), or null where ns_path_of finds none; the
- * caller owns the reference. *budget: ns_path_of's. t may be NULL: null. */
+/* Returns a path of the inode as a JSON string (admin_text), or null where ns_path_of finds none.
+ * The caller owns the reference. *budget: ns_path_of's. t may be NULL: null. */
 json_t *admin_path_json(struct admin *a, struct kv_txn *t, uint64_t ino, unsigned *budget);
 /* Returns the argument as a whole number from least to most, or fallback if it is absent; -1: an
  * error was put into rp. */

@@ -2,6 +2,7 @@
 /* admin_orders.c - the orders to data servers that are not done, over the API. */
 #include "mds/admin/admin_holders.h"
 #include "proto/ctl_more.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,8 @@ static json_t *admin_orders_error(int32_t error)
 {
 	if (!error)
 		return json_null();
+	if (error == -ENOTCONN || error == -ECONNRESET)
+		return json_string("not connected");
 	return json_string(error > 0 ? ctl_status_text((uint32_t)error) : strerror(-error));
 }
 
