@@ -158,8 +158,8 @@ int cmd_fsck_online(int argc, char **argv)
 /* ---- which copy is good ---- */
 
 const struct column choose_columns[] = {{"MIRROR", COL_RIGHT}, {"STRIPE", COL_RIGHT},
-					{"SERVER", COL_CUT},   {"IS", COL_STATE},
-					{"STATE", COL_STATE},  {"HAS", 0},
+					{"SERVER", COL_CUT},   {"IS", COL_STATE | COL_FILLED},
+					{"STATE", COL_STATE},  {"HAS", COL_CUT},
 					{"SIZE", COL_RIGHT},   {"CHANGED", 0},
 					{"SUM", COL_CUT},      {0}};
 
@@ -182,7 +182,8 @@ static void choose_table(const json_t *j)
 		table_number(&t, c, "mirror");
 		table_number(&t, c, "stripe");
 		table_cell(&t, "%s", j_str(c, "ds"));
-		table_cell(&t, "%s", j_str(c, "server"));
+		table_cell(&t, "%s",
+			   strcmp(j_str(c, "server"), "alive") ? j_str(c, "server") : "-");
 		table_cell(&t, "%s", j_str(c, "state"));
 		table_cell(&t, "%s", j_str(c, "has"));
 		table_number(&t, c, "size");

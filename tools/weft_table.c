@@ -27,7 +27,7 @@ void weft_locale(void)
 }
 
 /* A column is not cut to less than NARROW while another one may give more; LEAST is the end. */
-enum { NARROW = 8, LEAST = 4, READABLE = 24 };
+enum { NARROW = 8, LEAST = 3, READABLE = 24 };
 
 static void weft_table_add(struct table *t, char *cell)
 {
@@ -272,9 +272,10 @@ static void narrow(const struct table *t, struct shown *s, int most)
 			int *widest = NULL;
 
 			for (unsigned i = 0; i < s->s_n; i++) {
+				const struct column *c = &t->t_columns[s->s_column[i]];
 				int *w = &s->s_wide[s->s_column[i]];
 
-				if (t->t_columns[s->s_column[i]].co_flags & COL_CUT && *w > least &&
+				if (c->co_flags & COL_CUT && *w > least && *w > width(c->co_name) &&
 				    (!widest || *w > *widest))
 					widest = w;
 			}
