@@ -21,7 +21,8 @@ static void status_table(const json_t *j)
 	       size_text(j_num(ds, "capacity")));
 	printf("clients       %lld (%lld sessions, %lld opens, %lld layouts)\n", j_num(cl, "known"),
 	       j_num(cl, "sessions"), j_num(cl, "opens"), j_num(cl, "layouts"));
-	printf("orders        %lld pending\n", j_num(j, "orders"));
+	printf("orders        %lld pending%s\n", j_num(j, "orders"),
+	       j_num(j, "orders") ? " (\"weft orders\" lists them)" : "");
 	wrong_print("health        ", json_object_get(j, "health"), j_num(j, "files_not_in_sync"));
 	printf("store         %lld inodes, %s, %lld commits, %.1f operations each\n",
 	       j_num(st, "inodes"), size_text(j_num(st, "bytes_used")), j_num(st, "commits"), per);
