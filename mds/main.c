@@ -28,6 +28,7 @@
 #include "mds/jobs/damage.h"
 #include "mds/jobs/elect.h"
 #include "mds/jobs/drain.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
@@ -552,6 +553,8 @@ static void open_repair(const struct conf *conf)
 		.ro_wait_ms = (uint32_t)conf_msec(conf, "mds.repair_wait"),
 	};
 
+	if (job_open(&mds))
+		die("jobs: out of memory", NULL);
 	if (job_repair_open(&mds, loops[0], &opts))
 		die("repairs: out of memory", NULL);
 	if (job_verify_open(&mds, loops[0]))

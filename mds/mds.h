@@ -104,7 +104,8 @@ struct mds {
 	/* Stands for the client of a session of an earlier boot (replay.c). It has no state. */
 	struct st_client m_gone;
 	bool m_once_swept;
-	struct file_lost m_lost; /* of m_file */
+	struct file_lost m_lost;  /* of m_file */
+	struct job_frame *m_jobs; /* jobs/job.h */
 	struct job_repair *m_repair;
 	struct job_drain *m_drain;
 	struct job_revocation *m_ending;

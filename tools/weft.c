@@ -70,6 +70,7 @@ static const struct weft_opt move_options[] = {
 	{"wait", 'w', NULL, "wait until it is done"},
 	{"recursive", 'r', NULL, "all files below PATH"},
 	{0}};
+static const struct weft_opt jobs_options[] = {{"kind", 0, "KIND", "only jobs of this kind"}, {0}};
 static const struct weft_opt find_options[] = {
 	{"on-ds", 0, "DS", "files with an object on this data server"},
 	{"stale", 0, NULL, "files with objects that are not in sync"},
@@ -236,6 +237,19 @@ const struct command weft_commands[] = {
 	 "below PATH; --cancel: stop",
 	 "weft move -r /old --group speed=hdd", GROUP_FILES,
 	 {repair_columns, moving_columns, restripe_columns}},
+	{"jobs", "list", 0, 1, true, cmd_jobs, jobs_options, "[PATH]",
+	 "list what runs or waits (repairs, moves, drains, scrubs...), with its progress, and what "
+	 "ended lately; of a file, or of one kind",
+	 "weft jobs list --kind repair", GROUP_FILES, {jobs_columns, jobs_ended_columns}},
+	{"jobs", "wait", 1, ANY, false, cmd_jobs_wait, NULL, "ID...",
+	 "wait until these jobs are over; exit status 1 if one failed or was cancelled",
+	 "weft jobs wait 281474976710657", 0, {NULL}},
+	{"jobs", "cancel", 1, ANY, false, cmd_jobs_cancel, NULL, "ID...",
+	 "cancel jobs; refused for those that have to go to their end",
+	 "weft jobs cancel 281474976710657", 0, {NULL}},
+	{"jobs", NULL, 0, 0, false, cmd_jobs, jobs_options, "",
+	 "the same as \"jobs list\"",
+	 "weft jobs", 0, {jobs_columns, jobs_ended_columns}},
 	{"file", "show", 1, 1, true, cmd_file_show, NULL, "PATH",
 	 "show where a file's data is stored",
 	 "weft file show /checkpoints/step-1000", GROUP_FILES, {file_columns}},

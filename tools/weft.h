@@ -138,6 +138,18 @@ void wrong_print(const char *head, const json_t *w, long long not_in_sync);
  * that path is. */
 int mirror_follow(int rc, json_t *j, const char *path);
 
+/* weft_jobs.c: waits until the job is over, with a progress bar on a terminal. id 0: there is
+ * nothing to wait for. EXIT_FAILED, with a line: it failed or was cancelled. */
+int jobs_wait_one(long long id);
+/* For commands that begin a job for each of many files: jobs_begun notes one; it waits while very
+ * many run. jobs_wait_begun waits for all that are noted and says how they ended. Both return what
+ * jobs_wait_one returns. */
+struct jobs_sum {
+	long long js_done, js_failed, js_cancelled;
+};
+int jobs_begun(long long id);
+int jobs_wait_begun(struct jobs_sum *sum);
+
 /* weft_tree.c: calls fn for each regular file at and below a path that fits (a query argument of
  * /v1/find, and its value), with the file as /v1/find reports it. fn returns TREE_PASSED where
  * there is nothing to do. Counts refused files (EXIT_FAILED); another failure ends the walk. Prints
@@ -147,6 +159,8 @@ struct tree_sum {
 	long long ts_files, ts_refused;
 };
 typedef int tree_fn(const json_t *file);
+/* For fn: drops the answer to the request of one file. With --wait, notes the job that it began. */
+int tree_begun(json_t *answer);
 int tree_each(const char *path, const char *key, const char *value, tree_fn *fn);
 
 /* The columns of the commands' tables. */
@@ -155,6 +169,7 @@ extern const struct column ds_columns[], client_columns[], layout_columns[], fil
 extern const struct column top_client_columns[], top_server_columns[], top_directory_columns[],
 	heat_directory_columns[], heat_file_columns[];
 extern const struct column config_columns[], token_columns[];
+extern const struct column jobs_columns[], jobs_ended_columns[];
 extern const struct column orders_columns[], mirror_columns[], repair_columns[], moving_columns[];
 
 typedef int weft_cmd(char **args);
@@ -168,6 +183,7 @@ weft_cmd cmd_ds_key, cmd_key_status, cmd_key_rotate;
 weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;
 weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, cmd_mirror_remove,
 	cmd_mirror_verify;
+weft_cmd cmd_jobs, cmd_jobs_wait, cmd_jobs_cancel;
 weft_cmd cmd_move, cmd_ds_drain, cmd_ds_undrain, cmd_advise, cmd_balance;
 weft_cmd cmd_file_show;
 weft_cmd cmd_exports, cmd_exports_reload;

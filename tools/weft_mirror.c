@@ -114,44 +114,17 @@ static void repair_table(const json_t *j)
 	}
 }
 
-/* True if something is under way, or will be. */
-static bool weft_mirror_busy(const json_t *j)
-{
-	return j_num(j, "files") || json_array_size(json_object_get(j, "running"));
-}
-
-/* Shows one line that the next one overwrites, on a terminal. */
-static void weft_mirror_progress(const json_t *j)
-{
-	const json_t *run = json_array_get(json_object_get(j, "running"), 0),
-		     *e = json_array_get(json_object_get(j, "moving"), 0);
-	long long whole = j_num(run, "size");
-
-	if (run)
-		fprintf(stderr, "\r%s of object %lld on %s: %s of %s (%lld%%)\033[K",
-			j_str(run, "step"), j_num(run, "object"), j_str(run, "ds"),
-			size_text(j_num(run, "done")), size_text(whole),
-			whole ? j_num(run, "done") * 100 / whole : 0);
-	else
-		fprintf(stderr, "\r%s\033[K",
-			e ? j_str(e, "why")
-			  : j_str(json_array_get(json_object_get(j, "waiting"), 0), "why"));
-}
-
 int mirror_follow(int rc, json_t *j, const char *path)
 {
-	bool seen = isatty(STDERR_FILENO);
+	int ended = EXIT_DONE;
 
-	while (!rc && weft_option("wait") && weft_mirror_busy(j)) {
-		if (seen)
-			weft_mirror_progress(j);
-		usleep(300000);
+	if (!rc && weft_option("wait")) {
+		ended = jobs_wait_one(j_num(j, "job"));
 		json_decref(j);
 		rc = weft_ask_path("GET", "/v1/repair", path, NULL, &j);
 	}
-	if (seen && weft_option("wait"))
-		fputs("\r\033[K", stderr);
-	return weft_show(rc, j, repair_table);
+	rc = weft_show(rc, j, repair_table);
+	return rc ? rc : ended;
 }
 
 const struct column mirror_columns[] = {
@@ -218,9 +191,7 @@ static int add_to(const json_t *f)
 		return TREE_PASSED;
 	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", j_str(f, "path"), "group",
 			   weft_option("group"), NULL);
-	if (!rc)
-		json_decref(j);
-	return rc;
+	return rc ? rc : tree_begun(j);
 }
 
 int cmd_mirror_add(char **args)
@@ -233,9 +204,6 @@ int cmd_mirror_add(char **args)
 	if (!weft_option("recursive") != !weft_option("to") || (end && (*end || to < 2)))
 		return weft_usage_error("mirror add: give -r and --to N (at least 2) together: "
 					"each file with fewer than N mirrors gets one more");
-	if (weft_option("recursive") && weft_option("wait"))
-		return weft_usage_error("mirror add: --wait works for a single file only; \"mirror "
-					"status\" shows the progress of all files");
 	if (weft_option("recursive"))
 		return tree_each(args[0], "files", "1", add_to);
 	rc = weft_ask_with("PUT", "/v1/mirror/add", "", &j, "path", args[0], "group",

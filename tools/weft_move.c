@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_move.c - weft move: moves a file's objects to other servers, or into other stripes. */
 #include "tools/weft.h"
-#include <unistd.h>
 
 const struct column restripe_columns[] = {{"STRIPES", COL_RIGHT},
 					  {"UNIT", COL_RIGHT},
@@ -46,23 +45,16 @@ static int weft_move_ask(const char *path, json_t **out)
 
 static int restripe(const char *path)
 {
-	bool seen = isatty(STDERR_FILENO) && weft_option("wait");
 	json_t *j;
-	int rc = weft_move_ask(path, &j);
+	int rc = weft_move_ask(path, &j), ended = EXIT_DONE;
 
-	while (!rc && weft_option("wait") && j_num(j, "files")) {
-		const json_t *f = json_array_get(json_object_get(j, "restriping"), 0);
-
-		if (seen)
-			fprintf(stderr, "\r%s: %s of %s\033[K", j_str(f, "step"),
-				size_text(j_num(f, "done")), size_text(j_num(f, "size")));
-		usleep(200000);
+	if (!rc && weft_option("wait")) {
+		ended = jobs_wait_one(j_num(j, "job"));
 		json_decref(j);
 		rc = weft_ask_path("GET", "/v1/restripe", path, NULL, &j);
 	}
-	if (seen)
-		fputs("\r\033[K", stderr);
-	return weft_show(rc, j, restripe_table);
+	rc = weft_show(rc, j, restripe_table);
+	return rc ? rc : ended;
 }
 
 static int move_one(const json_t *f)
@@ -70,9 +62,7 @@ static int move_one(const json_t *f)
 	json_t *j = NULL;
 	int rc = weft_move_ask(j_str(f, "path"), &j);
 
-	if (!rc)
-		json_decref(j);
-	return rc;
+	return rc ? rc : tree_begun(j);
 }
 
 int cmd_move(char **args)
@@ -80,9 +70,6 @@ int cmd_move(char **args)
 	json_t *j;
 	int rc;
 
-	if (weft_option("recursive") && weft_option("wait"))
-		return weft_usage_error("move: --wait works for a single file only; \"mirror "
-					"status\" shows the progress of all files");
 	if (weft_option("recursive"))
 		return weft_option("from") ? tree_each(args[0], "ds", weft_option("from"), move_one)
 					   : tree_each(args[0], "files", "1", move_one);

@@ -6,6 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+int tree_begun(json_t *answer)
+{
+	long long job = j_num(answer, "job");
+
+	json_decref(answer);
+	return weft_option("wait") ? jobs_begun(job) : EXIT_DONE;
+}
+
 /* A refusal of one file does not stop the others. */
 static int piece(const json_t *found, tree_fn *fn, struct tree_sum *sum)
 {
@@ -31,13 +39,20 @@ static int piece(const json_t *found, tree_fn *fn, struct tree_sum *sum)
 
 static int weft_tree_show(const struct tree_sum *sum)
 {
-	if (weft_json)
-		printf("{\"files\":%lld,\"begun\":%lld,\"refused\":%lld}\n", sum->ts_files,
-		       sum->ts_files - sum->ts_refused, sum->ts_refused);
-	else
-		printf("%lld files: %lld begun, %lld refused\n", sum->ts_files,
-		       sum->ts_files - sum->ts_refused, sum->ts_refused);
-	return sum->ts_refused ? EXIT_FAILED : EXIT_DONE;
+	struct jobs_sum ended = {0};
+	int rc = weft_option("wait") ? jobs_wait_begun(&ended) : EXIT_DONE;
+
+	if (rc == EXIT_NO_ANSWER)
+		return rc;
+	printf(weft_json ? "{\"files\":%lld,\"begun\":%lld,\"refused\":%lld"
+			 : "%lld files: %lld begun, %lld refused",
+	       sum->ts_files, sum->ts_files - sum->ts_refused, sum->ts_refused);
+	if (weft_option("wait"))
+		printf(weft_json ? ",\"done\":%lld,\"failed\":%lld,\"cancelled\":%lld"
+				 : ", %lld done, %lld failed, %lld cancelled",
+		       ended.js_done, ended.js_failed, ended.js_cancelled);
+	puts(weft_json ? "}" : "");
+	return sum->ts_refused ? EXIT_FAILED : rc;
 }
 
 int tree_each(const char *path, const char *key, const char *value, tree_fn *fn)

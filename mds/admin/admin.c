@@ -5,6 +5,7 @@
 #include "mds/admin/admin_health.h"
 #include "mds/admin/admin_holders.h"
 #include "mds/journal/event_journal.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/revoke_exports.h"
 #include "base/scrape.h"
 #include "base/version.h"
@@ -339,12 +340,13 @@ static void get_exports(void *arg, const struct http_req *rq, struct http_reply 
 	free(text);
 	job_revocation_look(a->a_ops.ao_mds, &v);
 	if (!j ||
-	    json_object_set_new(j, "ending",
-				json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "running", v.ev_running,
-					  "number", (json_int_t)v.ev_number, "exports",
-					  (json_int_t)v.ev_exports, "looked",
-					  (json_int_t)v.ev_looked, "ended", (json_int_t)v.ev_ended,
-					  "unconfirmed", (json_int_t)v.ev_unconfirmed))) {
+	    json_object_set_new(
+		    j, "ending",
+		    json_pack("{s:b, s:o, s:I, s:I, s:I, s:I, s:I}", "running", v.ev_running, "job",
+			      admin_run_json(a, JOB_REVOKE, v.ev_next), "number",
+			      (json_int_t)v.ev_number, "exports", (json_int_t)v.ev_exports,
+			      "looked", (json_int_t)v.ev_looked, "ended", (json_int_t)v.ev_ended,
+			      "unconfirmed", (json_int_t)v.ev_unconfirmed))) {
 		json_decref(j);
 		admin_reply_error(rp, 500, "out of memory");
 		return;
@@ -470,6 +472,9 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/config", HTTP_READ, get_config},
 	{"PUT", "/v1/config", HTTP_ADMIN, put_config},
 	{"GET", "/v1/orders", HTTP_READ, admin_get_orders},
+	{"GET", "/v1/jobs", HTTP_READ, admin_get_jobs},
+	{"GET", "/v1/jobs/one", HTTP_READ, admin_get_job},
+	{"DELETE", "/v1/jobs", HTTP_OPERATE, admin_delete_job},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,

@@ -4,6 +4,7 @@
 #include "mds/admin/admin_holders.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/heat.h"
+#include "mds/jobs/job.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
@@ -95,6 +96,7 @@ static json_t *admin_advise_view_json(struct admin *a, const struct job_balance_
 			    v->bv_number && v->bv_phase == OP_BALANCE_OVER
 				    ? json_string(job_balance_end_text(v->bv_end))
 				    : json_null());
+	json_object_set_new(j, "job", admin_run_json(a, JOB_BALANCE, v->bv_number));
 	json_object_set_new(j, "files", json_integer((json_int_t)v->bv_files));
 	json_object_set_new(j, "bytes", json_integer((json_int_t)v->bv_bytes));
 	json_object_set_new(j, "done_files", json_integer((json_int_t)v->bv_done_files));

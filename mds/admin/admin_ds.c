@@ -6,6 +6,7 @@
 #include "mds/admin/admin_health.h"
 #include "mds/journal/event_journal.h"
 #include "mds/jobs/drain.h"
+#include "mds/jobs/job.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -67,6 +68,7 @@ json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv)
 			json_integer(lo_orders_failing(a->a_ops.ao_mds->m_lo, sv->sv_id, &for_ms)));
 		json_object_set_new(j, "stuck",
 				    json_boolean(for_ms > op_confirm_ms(a->a_ops.ao_mds)));
+		json_object_set_new(j, "job", admin_job_json(job_drain_id(sv->sv_id)));
 	}
 	return j;
 }

@@ -3,6 +3,7 @@
  * (docs/scrub.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/jobs/elect.h"
+#include "mds/jobs/job.h"
 #include <sodium.h>
 
 static json_t *copy_json(struct admin *a, const struct job_elect_view *v, unsigned k)
@@ -48,8 +49,10 @@ void admin_get_elect(void *arg, const struct http_req *rq, struct http_reply *rp
 	for (unsigned k = 0; !v.elv_running && k < lo_objects(&v.elv_map); k++)
 		json_array_append_new(copies, copy_json(a, &v, k));
 	admin_reply_json(rp, 200,
-			 json_pack("{s:I, s:b, s:b, s:I, s:o}", "number", (json_int_t)v.elv_number,
-				   "running", v.elv_running, "chosen", v.elv_done, "size",
+			 json_pack("{s:I, s:o, s:b, s:b, s:I, s:o}", "number",
+				   (json_int_t)v.elv_number, "job",
+				   admin_run_json(a, JOB_CHOOSE, v.elv_number), "running",
+				   v.elv_running, "chosen", v.elv_done, "size",
 				   (json_int_t)v.elv_size, "copies", copies));
 }
 

@@ -49,8 +49,9 @@ bool admin_wait_loop(struct admin_wait *w, struct ds_reg *d);
 /* admin_repair.c: copies that are not in sync, and moves */
 void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_repair(void *arg, const struct http_req *rq, struct http_reply *rp);
-/* Answers as GET does, about one file; ino 0: all. */
-void admin_reply_repair(struct admin *a, uint64_t ino, struct http_reply *rp);
+/* Answers as GET does, about one file; ino 0: all. job: also the number of the job that was begun,
+ * null where *job is 0; NULL: none of that. */
+void admin_reply_repair(struct admin *a, uint64_t ino, const uint64_t *job, struct http_reply *rp);
 
 /* admin_move.c: mirrors to add and remove, and objects to move */
 void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_reply *rp);
@@ -119,6 +120,13 @@ void admin_delete_token(void *arg, const struct http_req *rq, struct http_reply 
 void admin_metrics_init(struct admin *a);
 /* admin_metrics_use.c: those by client and by export. */
 void admin_metrics_use_init(struct admin *a);
+/* admin_jobs.c: what runs and waits */
+void admin_get_jobs(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_job(void *arg, const struct http_req *rq, struct http_reply *rp);
+json_t *admin_job_json(uint64_t id); /* null for 0; the caller owns the reference */
+/* The job of a run; null: there was none yet. kind: enum job_kind. */
+json_t *admin_run_json(struct admin *a, int kind, uint64_t number);
+void admin_delete_job(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_trace.c: what was done for requests */
 void admin_get_trace(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_nfs3ds.c: adds an NFSv3 server as a data server */

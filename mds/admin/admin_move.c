@@ -4,6 +4,7 @@
 #include "mds/admin/admin_holders.h"
 #include "mds/layout/mirror_change.h"
 #include "mds/layout/pending_layout.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/repair.h"
 #include <ctype.h>
 #include <errno.h>
@@ -16,6 +17,9 @@ struct change {
 	uint64_t ch_ino;
 	/* returns 0, or an error with a line in ch_why */
 	int (*ch_fn)(struct change *ch, struct lo_map *map);
+	enum lo_repair_asked ch_asked;
+	uint64_t ch_job;
+	bool ch_stops;	      /* the cancel leaves something undone */
 	const char *ch_group; /* NULL: not given */
 	bool ch_cancel;
 	struct lo_policy ch_policy;
@@ -55,7 +59,13 @@ static int admin_move_change_run(struct kv_op *op, struct kv_txn *t)
 	if (err || lo_repair_get(t, ch->ch_ino, &row))
 		return err;
 	row.rr_after = 0; /* the failure before was of something else */
-	return lo_repair_put(t, ch->ch_ino, &row);
+	if (!ch->ch_cancel)
+		row.rr_asked = ch->ch_asked;
+	row.rr_cancelled = ch->ch_stops;
+	err = lo_repair_put(t, ch->ch_ino, &row);
+	if (!err && !lo_repair_get(t, ch->ch_ino, &row))
+		ch->ch_job = job_file_id(ch->ch_ino, &row);
+	return err;
 }
 
 static void admin_move_change_done(struct kv_op *op, int err)
@@ -80,7 +90,7 @@ static void change_commit(struct admin *a, struct change *ch, const struct http_
 	if (!err && ch->ch_cancel)
 		lo_orders_wake(ch->ch_m->m_lo);
 	if (!err)
-		admin_reply_repair(a, ch->ch_ino, rp);
+		admin_reply_repair(a, ch->ch_ino, &ch->ch_job, rp);
 	else if (*ch->ch_why)
 		admin_reply_error(rp, err == -EINVAL ? 400 : 409, "%s: %s", path, ch->ch_why);
 	else
@@ -95,7 +105,9 @@ static int change_add(struct change *ch, struct lo_map *map)
 
 void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct change ch = {.ch_fn = change_add, .ch_group = http_arg(rq, "group")};
+	struct change ch = {.ch_fn = change_add,
+			    .ch_asked = LO_REPAIR_ASKED_ADD,
+			    .ch_group = http_arg(rq, "group")};
 
 	ch.ch_ino = admin_file_arg(arg, rq, rp);
 	if (ch.ch_ino)
@@ -109,7 +121,7 @@ static int change_leave(struct change *ch, struct lo_map *map)
 
 void admin_put_mirror_remove(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct change ch = {.ch_fn = change_leave};
+	struct change ch = {.ch_fn = change_leave, .ch_asked = LO_REPAIR_ASKED_REMOVE};
 	const char *mirror = http_arg(rq, "mirror");
 
 	ch.ch_ino = admin_file_arg(arg, rq, rp);
@@ -157,8 +169,8 @@ static int change_move(struct change *ch, struct lo_map *map)
 	int err = 0;
 
 	if (ch->ch_cancel) {
-		map->lm_move = false;
-		map->lm_from = 0;
+		ch->ch_stops = job_move_stops(ch->ch_m, map);
+		lo_move_forget(map);
 		return 0;
 	}
 	if (ch->ch_group) {
@@ -173,8 +185,10 @@ static int change_move(struct change *ch, struct lo_map *map)
 void admin_put_move(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *policy = http_arg(rq, "policy"), *from = http_arg(rq, "from");
-	struct change ch = {
-		.ch_fn = change_move, .ch_group = http_arg(rq, "group"), .ch_has_policy = policy};
+	struct change ch = {.ch_fn = change_move,
+			    .ch_asked = LO_REPAIR_ASKED_MOVE,
+			    .ch_group = http_arg(rq, "group"),
+			    .ch_has_policy = policy};
 	char err[256];
 
 	if (http_arg(rq, "stripes") || http_arg(rq, "unit")) {

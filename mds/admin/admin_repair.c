@@ -3,6 +3,7 @@
  * and what moves (docs/moving.md), and has a file repaired now (docs/repair.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/layout/mirror_change.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/repair.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -73,25 +74,9 @@ static void add_running(struct listing *l, const struct job_repair_view *v)
 static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair *row,
 			const struct lo_map *map, unsigned obj)
 {
-	static const char *const wait[] = {
-		[LO_IN_PLACE] = "waiting for its turn",
-		[LO_ELSEWHERE] = "waiting for its turn",
-		[LO_WAIT_SERVER] = "its data server is away and may come back",
-		[LO_WAIT_SPACE] = "no data server is available for it",
-		[LO_WAIT_SOURCE] = "no copy in sync can be read",
-		[LO_WAIT_LEASE] = "a data server of the file is away and may still hold its lease"};
-	uint64_t now = (uint64_t)file_now().t_sec, left_ms = 0;
-	const char *why;
-	uint32_t ds;
+	uint64_t left_ms;
+	const char *why = job_repair_waits(l->l_m, row, map, obj, &left_ms);
 
-	why = wait[lo_repair_where(l->l_m->m_lo, map, obj, row, l->l_opts.ro_wait_ms, &ds,
-				   &left_ms)];
-	if (lo_repair_waits(row, now)) {
-		why = lo_repair_why_text(row->rr_why);
-		left_ms = lo_repair_waits(row, now) * 1000;
-	}
-	if (!l->l_opts.ro_files)
-		why = "repair is off: mds.repair_files is 0";
 	json_array_append_new(
 		l->l_waiting,
 		json_pack("{s:I, s:o, s:i, s:o, s:s, s:s, s:i, s:I}", "inode", (json_int_t)ino,
@@ -163,7 +148,7 @@ static int list_row(void *arg, uint64_t ino, const struct lo_repair *row)
 	return 0;
 }
 
-void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
+void admin_reply_repair(struct admin *a, uint64_t only, const uint64_t *job, struct http_reply *rp)
 {
 	struct mds *m = a->a_ops.ao_mds;
 	struct listing l = {.l_a = a,
@@ -174,6 +159,7 @@ void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 			    .l_running = json_array(),
 			    .l_waiting = json_array(),
 			    .l_moving = json_array()};
+	json_t *j;
 	int err = kv_read_begin(m->m_kv, &l.l_txn);
 
 	l.l_nrun = job_repair_list(m, l.l_run, RUNNING_MAX);
@@ -192,12 +178,13 @@ void admin_reply_repair(struct admin *a, uint64_t only, struct http_reply *rp)
 		admin_reply_error(rp, 500, "cannot read the table of repairs: %s", strerror(-err));
 		return;
 	}
-	admin_reply_json(rp, 200,
-			 json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "files_at_a_time",
-				   (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate,
-				   "wait_seconds", (json_int_t)l.l_opts.ro_wait_ms / 1000, "files",
-				   (json_int_t)l.l_count, "running", l.l_running, "waiting",
-				   l.l_waiting, "moving", l.l_moving));
+	j = json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "files_at_a_time",
+		      (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate, "wait_seconds",
+		      (json_int_t)l.l_opts.ro_wait_ms / 1000, "files", (json_int_t)l.l_count,
+		      "running", l.l_running, "waiting", l.l_waiting, "moving", l.l_moving);
+	if (job)
+		json_object_set_new(j, "job", admin_job_json(*job));
+	admin_reply_json(rp, 200, j);
 }
 
 uint64_t admin_file_arg(struct admin *a, const struct http_req *rq, struct http_reply *rp)
@@ -231,7 +218,7 @@ void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *r
 	uint64_t ino = path ? admin_file_arg(arg, rq, rp) : 0;
 
 	if (!path || ino)
-		admin_reply_repair(arg, ino, rp);
+		admin_reply_repair(arg, ino, NULL, rp);
 }
 
 /* ---- now ---- */
@@ -239,7 +226,7 @@ void admin_get_repair(void *arg, const struct http_req *rq, struct http_reply *r
 struct now {
 	struct kv_op n_op;
 	struct mds *n_m;
-	uint64_t n_ino;
+	uint64_t n_ino, n_job;
 	struct admin_wait n_wait;
 };
 
@@ -261,7 +248,12 @@ static int now_run(struct kv_op *op, struct kv_txn *t)
 		row = (struct lo_repair){0};
 	row.rr_now = true;
 	row.rr_after = 0;
-	return lo_repair_put(t, n->n_ino, &row);
+	err = lo_repair_put(t, n->n_ino, &row);
+	if (!err)
+		err = lo_repair_get(t, n->n_ino, &row);
+	if (!err)
+		n->n_job = job_file_id(n->n_ino, &row);
+	return err;
 }
 
 static void now_done(struct kv_op *op, int err)
@@ -284,5 +276,5 @@ void admin_put_repair(void *arg, const struct http_req *rq, struct http_reply *r
 	if (err)
 		admin_reply_errno(rp, err, http_arg(rq, "path"));
 	else
-		admin_reply_repair(a, n.n_ino, rp);
+		admin_reply_repair(a, n.n_ino, &n.n_job, rp);
 }

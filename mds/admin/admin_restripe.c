@@ -2,6 +2,7 @@
 /* admin_restripe.c - gives files other stripes, over the API (docs/restripe.md). */
 #include "mds/admin/admin_holders.h"
 #include "mds/layout/mirror_change.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/restripe.h"
 #include <ctype.h>
 #include <errno.h>
@@ -46,10 +47,13 @@ static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pend
 	return 0;
 }
 
-static void admin_restripe_reply(struct admin *a, uint64_t only, struct http_reply *rp)
+/* job: as for admin_reply_repair. */
+static void admin_restripe_reply(struct admin *a, uint64_t only, const uint64_t *job,
+				 struct http_reply *rp)
 {
 	struct listing l = {
 		.l_a = a, .l_budget = ENTRIES_MOST, .l_only = only, .l_files = json_array()};
+	json_t *j;
 	int err = kv_read_begin(ns_kv(a->a_ops.ao_ns), &l.l_txn);
 
 	job_restripe_look(a->a_ops.ao_mds, &l.l_view);
@@ -63,9 +67,10 @@ static void admin_restripe_reply(struct admin *a, uint64_t only, struct http_rep
 				  strerror(-err));
 		return;
 	}
-	admin_reply_json(
-		rp, 200,
-		json_pack("{s:I, s:o}", "files", (json_int_t)l.l_count, "restriping", l.l_files));
+	j = json_pack("{s:I, s:o}", "files", (json_int_t)l.l_count, "restriping", l.l_files);
+	if (job)
+		json_object_set_new(j, "job", admin_job_json(*job));
+	admin_reply_json(rp, 200, j);
 }
 
 void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -74,7 +79,7 @@ void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply 
 	uint64_t ino = path ? admin_file_arg(arg, rq, rp) : 0;
 
 	if (!path || ino)
-		admin_restripe_reply(arg, ino, rp);
+		admin_restripe_reply(arg, ino, NULL, rp);
 }
 
 /* ---- the request ---- */
@@ -82,7 +87,7 @@ void admin_get_restripe(void *arg, const struct http_req *rq, struct http_reply 
 struct wish {
 	struct kv_op wsh_op;
 	struct mds *wsh_m;
-	uint64_t wsh_ino;
+	uint64_t wsh_ino, wsh_job;
 	unsigned wsh_stripes; /* 0: as it is now; the same for wsh_unit */
 	uint32_t wsh_unit;
 	struct admin_wait wsh_wait;
@@ -136,6 +141,8 @@ static int wish_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_pending_place(w->wsh_m->m_lo, &i, &map, w->wsh_stripes, w->wsh_unit,
 				       64 + randombytes_uniform(128), w->wsh_m->m_lease_ms, &tw,
 				       w->wsh_why, sizeof(w->wsh_why));
+	if (!err)
+		w->wsh_job = job_restripe_id(w->wsh_ino, &tw);
 	return err ? err : lo_pending_put(t, w->wsh_ino, &tw);
 }
 
@@ -188,7 +195,7 @@ void admin_put_restripe(void *arg, const struct http_req *rq, struct http_reply 
 	kv_submit(ns_kv(a->a_ops.ao_ns), &w.wsh_op);
 	err = admin_wait_end(&w.wsh_wait);
 	if (!err)
-		admin_restripe_reply(a, w.wsh_ino, rp);
+		admin_restripe_reply(a, w.wsh_ino, &w.wsh_job, rp);
 	else if (*w.wsh_why)
 		admin_reply_error(rp, err == -EINVAL ? 400 : 409, "%s: %s", path, w.wsh_why);
 	else

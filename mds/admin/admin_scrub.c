@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin_scrub.c - weft fsck --online and weft scrub over the API (docs/scrub.md). */
 #include "mds/admin/admin_holders.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/scrub.h"
 #include <errno.h>
 
@@ -91,6 +92,8 @@ void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp
 
 	job_scrub_look(a->a_ops.ao_mds, &s);
 	j = state_json(&s);
+	if (j)
+		json_object_set_new(j, "job", admin_run_json(a, JOB_SCRUB, s.ss_number));
 	if (j && http_arg(rq, "findings"))
 		json_object_set_new(j, "findings", findings(a));
 	admin_reply_json(rp, 200, j);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin_verify.c - compares copies, over the API (docs/moving.md). */
 #include "mds/admin/admin_holders.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/verify.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -52,15 +53,16 @@ void admin_get_verify(void *arg, const struct http_req *rq, struct http_reply *r
 	for (unsigned i = 0; i < v.vv_ndiff; i++)
 		json_array_append_new(diffs, diff_json(a, &v.vv_diff[i]));
 	free(v.vv_diff);
-	admin_reply_json(rp, 200,
-			 json_pack("{s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "number",
-				   (json_int_t)v.vv_number, "running", v.vv_running, "mend",
-				   v.vv_ask.va_mend, "files", (json_int_t)v.vv_files, "bytes",
-				   (json_int_t)v.vv_bytes, "single", (json_int_t)v.vv_single,
-				   "skipped", (json_int_t)v.vv_skipped, "different",
-				   (json_int_t)v.vv_diffs, "now",
-				   v.vv_now ? admin_verify_path_of(a, v.vv_now) : json_null(),
-				   "differences", diffs));
+	admin_reply_json(
+		rp, 200,
+		json_pack("{s:I, s:o, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "number",
+			  (json_int_t)v.vv_number, "job",
+			  admin_run_json(a, JOB_VERIFY, v.vv_number), "running", v.vv_running,
+			  "mend", v.vv_ask.va_mend, "files", (json_int_t)v.vv_files, "bytes",
+			  (json_int_t)v.vv_bytes, "single", (json_int_t)v.vv_single, "skipped",
+			  (json_int_t)v.vv_skipped, "different", (json_int_t)v.vv_diffs, "now",
+			  v.vv_now ? admin_verify_path_of(a, v.vv_now) : json_null(), "differences",
+			  diffs));
 }
 
 void admin_put_verify(void *arg, const struct http_req *rq, struct http_reply *rp)

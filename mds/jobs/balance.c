@@ -17,6 +17,7 @@
 #include "mds/layout/relocate.h"
 #include "mds/layout/pending_layout.h"
 #include "mds/jobs/heat.h"
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/repair.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -314,8 +315,9 @@ static void end(struct job_balance *b, enum job_balance_end why)
 	log_info("balancing ended: %s; %lu files moved", job_balance_end_text(why),
 		 (unsigned long)b->b_view.bv_done_files);
 	pthread_mutex_lock(&b->b_lock);
-	b->b_view.bv_phase = OP_BALANCE_OVER;
 	b->b_view.bv_end = why;
+	job_balance_over(b->b_m, &b->b_view);
+	b->b_view.bv_phase = OP_BALANCE_OVER;
 	b->b_busy = false;
 	pthread_mutex_unlock(&b->b_lock);
 }
@@ -662,6 +664,7 @@ bool job_balance_begin(struct mds *m, const struct job_balance_ask *ask)
 		v->bv_nmove = v->bv_nserver = 0;
 		v->bv_ask = *ask;
 		v->bv_number = ++b->b_runs;
+		v->bv_begun = job_now();
 		b->b_busy = true;
 		b->b_stop = false;
 		b->b_msg.m_run = balance_begin;
@@ -691,6 +694,7 @@ struct job_balance_view *job_balance_look(struct mds *m)
 	}
 	pthread_mutex_lock(&b->b_lock);
 	*v = b->b_view;
+	v->bv_stopping = b->b_busy && b->b_stop;
 	memcpy(moves, b->b_view.bv_move, v->bv_nmove * sizeof(*moves));
 	pthread_mutex_unlock(&b->b_lock);
 	v->bv_move = moves;

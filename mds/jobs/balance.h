@@ -56,6 +56,8 @@ struct job_balance_view {
 	uint64_t bv_looked;	     /* files looked at in this phase */
 	uint64_t bv_files, bv_bytes; /* of files that were chosen */
 	uint64_t bv_done_files, bv_done_bytes, bv_left;
+	double bv_begun;		  /* s of CLOCK_REALTIME */
+	bool bv_stopping;		  /* job_balance_stop was called */
 	struct job_balance_move *bv_move; /* malloc'd; bv_nmove of them */
 	unsigned bv_nmove, bv_nserver;
 	struct job_balance_server bv_server[DS_REG_MAX]; /* by number; bv_nserver of them */

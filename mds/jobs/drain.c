@@ -7,6 +7,7 @@
  * maps say it.
  */
 #include "mds/jobs/drain.h"
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/repair.h"
 #include "base/log.h"
 #include "mds/layout/mirror_change.h"
@@ -76,7 +77,7 @@ void job_drain_begin(struct mds *m, uint32_t ds)
 	struct job_drain *d = m->m_drain;
 
 	pthread_mutex_lock(&d->dr_lock);
-	d->dr_view[ds] = (struct job_drain_view){0};
+	d->dr_view[ds] = (struct job_drain_view){.dv_begun = job_now()};
 	d->dr_anew = true;
 	pthread_mutex_unlock(&d->dr_lock);
 }
@@ -228,11 +229,18 @@ static void look_over(struct job_drain *d, struct kv_txn *t)
 		struct job_drain_view *v = &d->dr_view[d->dr_ds[i]];
 		bool was = v->dv_empty;
 
-		*v = (struct job_drain_view){.dv_known = true, .dv_left = d->dr_count[d->dr_ds[i]]};
+		v->dv_left = d->dr_count[d->dr_ds[i]];
+		if (!v->dv_known || v->dv_left > v->dv_most)
+			v->dv_most = v->dv_left;
+		if (!v->dv_known)
+			v->dv_counted = job_now();
+		v->dv_known = true;
 		v->dv_empty = !v->dv_left && !unseen && !lo_orders_for(t, d->dr_ds[i]);
-		if (v->dv_empty && !was)
+		if (v->dv_empty && !was) {
 			log_info("data server %u is drained: it holds no objects any more",
 				 d->dr_ds[i]);
+			job_drain_over(d->dr_m, d->dr_ds[i], v);
+		}
 		left += !v->dv_empty;
 	}
 	pthread_mutex_unlock(&d->dr_lock);

@@ -20,7 +20,11 @@ void job_drain_begin(struct mds *m, uint32_t ds);
 struct job_drain_view {
 	bool dv_known;	  /* all files were looked at since the drain began */
 	uint64_t dv_left; /* objects there, as last counted */
-	bool dv_empty;	  /* there are none, and the orders that delete the old ones are done */
+	uint64_t dv_most; /* the most that were counted since the drain began, or this server */
+	/* When the drain began, and when the objects were first counted; s of CLOCK_REALTIME. 0:
+	 * before this server started; not yet. */
+	double dv_begun, dv_counted;
+	bool dv_empty; /* there are none, and the orders that delete the old ones are done */
 };
 /* Any thread. False: the server is not being drained. */
 bool job_drain_look(struct mds *m, uint32_t ds, struct job_drain_view *out);

@@ -7,6 +7,7 @@
  * choice covers the stripes that have no good copy; by force, all stripes.
  */
 #include "mds/jobs/elect.h"
+#include "mds/jobs/job_int.h"
 #include "base/log.h"
 #include "mds/journal/event_journal.h"
 #include "mds/layout/repair_row.h"
@@ -44,6 +45,7 @@ static void elect_over(struct job_elect *h)
 {
 	excl_end(&h->h_freeze, 0);
 	pthread_mutex_lock(&h->h_lock);
+	job_choose_over(h->h_m, &h->h_v);
 	h->h_v.elv_running = false;
 	h->h_view = h->h_v;
 	pthread_mutex_unlock(&h->h_lock);
@@ -351,8 +353,10 @@ uint64_t job_elect_begin(struct mds *m, const struct job_elect_ask *ask)
 	pthread_mutex_lock(&h->h_lock);
 	if (!h->h_view.elv_running) {
 		number = h->h_view.elv_number + 1;
-		h->h_view = (struct job_elect_view){
-			.elv_ask = *ask, .elv_number = number, .elv_running = true};
+		h->h_view = (struct job_elect_view){.elv_ask = *ask,
+						    .elv_number = number,
+						    .elv_running = true,
+						    .elv_begun = job_now()};
 	}
 	pthread_mutex_unlock(&h->h_lock);
 	if (number)

@@ -13,6 +13,7 @@ struct job_elect_ask {
 };
 struct job_elect_view {
 	struct job_elect_ask elv_ask;
+	double elv_begun;	    /* s of CLOCK_REALTIME */
 	uint64_t elv_number;	    /* rises with each run that begins; 0: there was none yet */
 	bool elv_running, elv_done; /* elv_done: the choice is durable */
 	char elv_why[200];	    /* why the choice was refused or failed; else "" */

@@ -17,6 +17,7 @@
  * and is still on its way to the source, would be overwritten at the target.
  */
 #include "mds/file/mirror_state.h"
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/repair_int.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -83,6 +84,17 @@ static void job_view(struct repair_job *j, enum job_repair_step step)
 	j->view.rv_ino = j->ino;
 	j->view.rv_object = j->obj;
 	j->view.rv_to = j->ds;
+	pthread_mutex_unlock(&j->r->jr_lock);
+}
+
+/* Shows which job of the list (job.h) this is. */
+static void job_known(struct repair_job *j, const struct lo_map *map)
+{
+	enum job_kind kind = job_file_kind(j->m, &j->row, map);
+
+	pthread_mutex_lock(&j->r->jr_lock);
+	j->view.rv_row = j->row;
+	j->view.rv_kind = (int)kind;
 	pthread_mutex_unlock(&j->r->jr_lock);
 }
 
@@ -180,6 +192,9 @@ void repair_object(struct repair_job *j)
 		err = repair_pick(j->r, t, j->ino, &j->row, true, &p);
 	kv_read_end(t);
 	if (err == -ENOENT) {
+		pthread_mutex_lock(&j->r->jr_lock);
+		j->view.rv_row = j->row;
+		pthread_mutex_unlock(&j->r->jr_lock);
 		job_submit(j, row_del_run, row_deleted);
 		return;
 	}
@@ -187,6 +202,7 @@ void repair_object(struct repair_job *j)
 		repair_job_end(j);
 		return;
 	}
+	job_known(j, &p.map);
 	j->obj = p.obj;
 	j->ds = p.map.lm_obj[p.obj].ob_ds;
 	j->copy = p.map.lm_obj[p.obj].ob_copy;
@@ -663,6 +679,12 @@ static void t2_done(struct kv_op *op, int err)
 		 (unsigned long)j->ino, j->obj, j->ds, (unsigned long)j->view.rv_copied,
 		 (unsigned long)j->view.rv_same);
 	metric_add(j->r->jr_repaired, 1);
+	pthread_mutex_lock(&j->r->jr_lock);
+	j->view.rv_objects++;
+	j->view.rv_bytes += j->view.rv_size;
+	j->view.rv_done = j->view.rv_began = j->view.rv_size = 0;
+	j->started_ms = 0;
+	pthread_mutex_unlock(&j->r->jr_lock);
 	j->repaired = true;
 	j->begun = false;
 	j->session = 0;

@@ -31,12 +31,20 @@ struct job_repair_view {
 	unsigned rv_object;
 	uint32_t rv_from, rv_to; /* servers; rv_from: the one read last */
 	enum job_repair_step rv_step;
+	/* For the list of jobs (job.h): the file's row as it was last read, and what is done of it
+	 * since this server took it in hand. */
+	struct lo_repair rv_row;
+	int rv_kind; /* enum job_kind; -1: not known yet */
+	uint64_t rv_objects, rv_bytes;
 };
 /* Any thread. Fills up to max views and returns their number. */
 unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned max);
 /* Both on any thread. What is set holds from the next file, piece or look on. */
 struct job_repair_opts job_repair_opts(const struct mds *m);
 void job_repair_set_opts(struct mds *m, const struct job_repair_opts *o);
+/* Why an object is not being repaired now. *left_ms: how long that will be so, at least. */
+const char *job_repair_waits(struct mds *m, const struct lo_repair *row, const struct lo_map *map,
+			     unsigned obj, uint64_t *left_ms);
 /* Counts bytes that were read. Returns for how many milliseconds no repair may read more. On that
  * loop. */
 uint32_t job_repair_pace(struct mds *m, uint64_t bytes);

@@ -7,6 +7,7 @@
  * takes what can be done now. So while a file waits, its row is all that is remembered of it. A job
  * (repair.c) does one object of the file after the other.
  */
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/repair_int.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -179,6 +180,7 @@ static void job_start(struct job_repair *r, uint64_t ino)
 	j->m = r->jr_m;
 	j->loop = r->jr_loop;
 	j->ino = j->view.rv_ino = ino;
+	j->view.rv_kind = -1;
 	pthread_mutex_lock(&r->jr_lock);
 	while (r->jr_job[i])
 		i++;
@@ -192,6 +194,7 @@ void repair_job_end(struct repair_job *j)
 	struct job_repair *r = j->r;
 
 	excl_end(&j->freeze, 0);
+	job_file_over(j->m, &j->view);
 	pthread_mutex_lock(&r->jr_lock);
 	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
 		if (r->jr_job[i] == j)
@@ -245,6 +248,30 @@ static void repair_set_opts(struct job_repair *r, const struct job_repair_opts *
 void job_repair_set_opts(struct mds *m, const struct job_repair_opts *o)
 {
 	repair_set_opts(m->m_repair, o);
+}
+
+const char *job_repair_waits(struct mds *m, const struct lo_repair *row, const struct lo_map *map,
+			     unsigned obj, uint64_t *left_ms)
+{
+	static const char *const wait[] = {
+		[LO_IN_PLACE] = "waiting for its turn",
+		[LO_ELSEWHERE] = "waiting for its turn",
+		[LO_WAIT_SERVER] = "its data server is away and may come back",
+		[LO_WAIT_SPACE] = "no data server is available for it",
+		[LO_WAIT_SOURCE] = "no copy in sync can be read",
+		[LO_WAIT_LEASE] = "a data server of the file is away and may still hold its lease"};
+	const struct job_repair_opts *o = &m->m_repair->jr_opts;
+	uint64_t rest = lo_repair_waits(row, repair_wall_s());
+	const char *why;
+	uint32_t ds;
+
+	*left_ms = 0;
+	why = wait[lo_repair_where(m->m_lo, map, obj, row, o->ro_wait_ms, &ds, left_ms)];
+	if (rest) {
+		why = lo_repair_why_text(row->rr_why);
+		*left_ms = rest * 1000;
+	}
+	return o->ro_files ? why : "repair is off: mds.repair_files is 0";
 }
 
 static double repair_gauge_running(void *arg)

@@ -17,6 +17,7 @@
  */
 #include "mds/file/file_size.h"
 #include "mds/file/mirror_state.h"
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/restripe_int.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -181,6 +182,9 @@ static bool restripe_load(struct job_restripe *r)
 		r->rs_inode = i;
 		r->rs_map = map;
 		r->rs_twin = tw;
+		pthread_mutex_lock(&r->rs_lock);
+		r->rs_view.rsv_number = tw.tw_number;
+		pthread_mutex_unlock(&r->rs_lock);
 		return true;
 	}
 	restripe_thaw(r);
@@ -262,7 +266,8 @@ void job_restripe_tick(struct mds *m)
 	r->rs_ino = ino;
 	r->rs_session = r->rs_since_ms = r->rs_most = 0;
 	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view = (struct job_restripe_view){.rsv_ino = ino, .rsv_step = "watch"};
+	r->rs_view = (struct job_restripe_view){
+		.rsv_ino = ino, .rsv_step = "watch", .rsv_begun = job_now()};
 	pthread_mutex_unlock(&r->rs_lock);
 	restripe_begin(r);
 }
@@ -736,6 +741,7 @@ static void restripe_committed(struct kv_op *op, int err)
 	lo_orders_wake(r->rs_m->m_lo);
 	if (!err)
 		log_info("inode %lu: restriped", (unsigned long)r->rs_ino);
+	job_restripe_over(r->rs_m, &r->rs_view, &r->rs_twin, err ? JOB_CANCELLED : JOB_DONE);
 	restripe_rest(r, 0);
 }
 
@@ -791,6 +797,8 @@ static int restripe_replace_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_pending_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit,
 				       64 + randombytes_uniform(128), m->m_lease_ms, &tw, why,
 				       sizeof(why));
+	if (!err)
+		tw.tw_number = was.tw_number; /* it is the same job */
 	if (!err && lo_pending_same(&was, &tw))
 		err = -EAGAIN;
 	if (!err)
@@ -831,6 +839,7 @@ static void gone_done(struct kv_op *op, int err)
 		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
 			  (unsigned long)r->rs_ino, strerror(-err));
 	lo_orders_wake(r->rs_m->m_lo);
+	job_restripe_over(r->rs_m, &r->rs_view, &r->rs_twin, JOB_CANCELLED);
 	restripe_rest(r, 0);
 }
 

@@ -18,6 +18,8 @@ struct job_restripe_view {
 	uint64_t rsv_done, rsv_size; /* bytes of the file, in the first round */
 	uint64_t rsv_copied;	     /* bytes written at data servers, in all rounds */
 	unsigned rsv_round, rsv_restarts;
+	double rsv_begun;   /* when it was taken in hand; s of CLOCK_REALTIME */
+	uint8_t rsv_number; /* as tw_number; valid when rsv_size is */
 };
 /* Any thread. */
 void job_restripe_look(struct mds *m, struct job_restripe_view *out);

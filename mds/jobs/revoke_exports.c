@@ -13,6 +13,7 @@
  * it was created, or to which it was last moved. A file with several names may have one of them
  * there: it counts as below. A client that may still use the file asks for a layout again.
  */
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/revoke_exports.h"
 #include "base/clock.h"
 #include "base/crash.h"
@@ -205,6 +206,9 @@ static void look_now(struct loop_timer *t)
 static void revoke_exports_finish(struct job_revocation *e, bool again)
 {
 	pthread_mutex_lock(&e->e_lock);
+	/* The first pass after a start, when nothing was left to be done, is no work. */
+	if (e->e_nrow || e->e_view.ev_number)
+		job_revoke_over(e->e_m, &e->e_view, again);
 	e->e_again |= again;
 	e->e_view.ev_running = false;
 	e->e_view.ev_number++;
@@ -333,7 +337,8 @@ void job_revocation_tick(struct mds *m)
 	pthread_mutex_lock(&e->e_lock);
 	if (e->e_again && !e->e_view.ev_running) {
 		e->e_view = (struct job_revocation_view){.ev_running = true,
-							 .ev_number = e->e_view.ev_number};
+							 .ev_number = e->e_view.ev_number,
+							 .ev_begun = job_now()};
 		e->e_again = false;
 		begins = true;
 	}
@@ -355,6 +360,10 @@ void job_revocation_look(struct mds *m, struct job_revocation_view *out)
 {
 	pthread_mutex_lock(&m->m_ending->e_lock);
 	*out = m->m_ending->e_view;
+	out->ev_next = out->ev_running || m->m_ending->e_again
+			       ? out->ev_number + 1 + (out->ev_running && m->m_ending->e_again)
+			       : 0;
+	out->ev_waits = m->m_ending->e_again && !out->ev_running;
 	out->ev_running |= m->m_ending->e_again;
 	pthread_mutex_unlock(&m->m_ending->e_lock);
 }

@@ -17,6 +17,9 @@ int job_revocation_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_
 struct job_revocation_view {
 	bool ev_running;    /* a pass is under way, or it is not known yet whether one is needed */
 	uint64_t ev_number; /* passes that have ended since the start */
+	uint64_t ev_next;   /* the pass that was asked for last; 0: none that is not over */
+	bool ev_waits;	    /* of ev_running: it has not begun yet */
+	double ev_begun;    /* of the pass under way; s of CLOCK_REALTIME */
 	/* directories; these four are of the pass under way, or of the last one */
 	uint64_t ev_exports;
 	uint64_t ev_looked; /* files */

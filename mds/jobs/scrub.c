@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/journal/event_journal.h"
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/scrub_int.h"
 #include <errno.h>
 #include <urcu/compiler.h>
@@ -101,6 +102,7 @@ static void scrub_over(struct job_scrub *c)
 		    s->ss_stopped ? "stopped" : "over", (unsigned long)s->ss_objects,
 		    (unsigned long)s->ss_files, (unsigned long)found, (unsigned long)s->ss_removed,
 		    (unsigned long)s->ss_stale);
+	job_scrub_over(c->sb_m, s, NULL);
 }
 
 static void commit_done(struct kv_op *op, int err)
@@ -110,6 +112,7 @@ static void commit_done(struct kv_op *op, int err)
 	if (err) {
 		log_error("scrub: cannot save progress: %s; stopping", strerror(-err));
 		c->sb_s.ss_running = false; /* the next start of the server continues it */
+		job_scrub_over(c->sb_m, &c->sb_s, "its progress could not be saved");
 		excl_end(&c->sb_freeze, 0);
 		pthread_mutex_lock(&c->sb_lock);
 		c->sb_view = c->sb_s;
@@ -631,6 +634,11 @@ void job_scrub_end(struct mds *m)
 	pthread_mutex_lock(&m->m_scrub->sb_lock);
 	m->m_scrub->sb_stop = true;
 	pthread_mutex_unlock(&m->m_scrub->sb_lock);
+}
+
+bool job_scrub_stopping(struct mds *m)
+{
+	return scrub_stopped(m->m_scrub);
 }
 
 void job_scrub_look(struct mds *m, struct job_scrub_state *out)

@@ -97,7 +97,8 @@ void job_scrub_resume(struct mds *m);
 /* Any thread may call these. job_scrub_begin: 0; -EBUSY: a run with other arguments is under way.
  * job_scrub_look shows whether the run could begin. */
 int job_scrub_begin(struct mds *m, const struct job_scrub_ask *ask);
-void job_scrub_end(struct mds *m); /* ends the run soon */
+void job_scrub_end(struct mds *m);	/* ends the run soon */
+bool job_scrub_stopping(struct mds *m); /* a run is under way, and was told to end */
 void job_scrub_look(struct mds *m, struct job_scrub_state *out);
 /* Calls fn with each finding of the last run, in the order in which they were found, as long as fn
  * returns 0. */

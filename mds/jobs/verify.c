@@ -17,6 +17,7 @@
  */
 #include "mds/file/file_size.h"
 #include "mds/file/mirror_state.h"
+#include "mds/jobs/job_int.h"
 #include "mds/jobs/verify.h"
 #include "base/log.h"
 #include "mds/jobs/repair.h"
@@ -645,6 +646,8 @@ static void verify_finish(struct job_verify *v)
 	v->v_queue = NULL;
 	v->v_n = v->v_cap = 0;
 	pthread_mutex_lock(&v->v_lock);
+	if (v == v->v_m->m_verify)
+		job_verify_over(v->v_m, &v->v_view, v->v_stop);
 	v->v_view.vv_running = false;
 	v->v_view.vv_now = 0;
 	pthread_mutex_unlock(&v->v_lock);
@@ -751,6 +754,7 @@ bool job_verify_begin(struct mds *m, const struct job_verify_ask *ask)
 
 		*w = (struct job_verify_view){.vv_ask = *ask,
 					      .vv_number = w->vv_number + 1,
+					      .vv_begun = job_now(),
 					      .vv_running = true,
 					      .vv_diff = diff};
 		v->v_stop = false;
@@ -777,6 +781,7 @@ void job_verify_look_at(struct job_verify *v, struct job_verify_view *out)
 {
 	pthread_mutex_lock(&v->v_lock);
 	*out = v->v_view;
+	out->vv_stopping = v->v_stop;
 	out->vv_diff = calloc(out->vv_ndiff + 1, sizeof(*out->vv_diff));
 	if (out->vv_diff)
 		memcpy(out->vv_diff, v->v_view.vv_diff, out->vv_ndiff * sizeof(*out->vv_diff));

@@ -39,8 +39,9 @@ struct job_verify_diff {
 };
 struct job_verify_view {
 	struct job_verify_ask vv_ask;
-	uint64_t vv_number; /* rises with each run that begins; 0: there was none yet */
-	bool vv_running;
+	uint64_t vv_number;	      /* rises with each run that begins; 0: there was none yet */
+	bool vv_running, vv_stopping; /* stopping: job_verify_end was called */
+	double vv_begun;	      /* s of CLOCK_REALTIME */
 	/* vv_single: files without a second copy; vv_skipped: files of which a server could not be
 	 * asked; vv_now: the current file */
 	uint64_t vv_files, vv_bytes, vv_single, vv_skipped, vv_diffs, vv_now;

@@ -160,6 +160,15 @@ int lo_mirror_remove(struct lo_map *m, unsigned mirror, char *err, size_t errlen
 		      "mirror %u: without it a stripe would have no copy in sync", mirror);
 }
 
+bool lo_mirror_keep(struct lo_map *m)
+{
+	if (m->lm_pending_mirror || !anybody_leaves(m))
+		return false;
+	for (unsigned i = 0; i < lo_objects(m); i++)
+		m->lm_obj[i].ob_leaving = false;
+	return true;
+}
+
 /* ---- moving objects ---- */
 
 int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint32_t from,
@@ -196,6 +205,12 @@ int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint
 	return 0;
 }
 
+void lo_move_forget(struct lo_map *m)
+{
+	m->lm_move = false;
+	m->lm_from = 0;
+}
+
 uint64_t lo_misplaced(struct lo *lo, const struct lo_map *m)
 {
 	uint64_t bits = 0;
@@ -220,8 +235,7 @@ int lo_move_begin(struct lo *lo, struct lo_map *m)
 	if (m->lm_pending_mirror || anybody_leaves(m))
 		return 0;
 	if (!bits) {
-		m->lm_move = false;
-		m->lm_from = 0;
+		lo_move_forget(m);
 		return 0;
 	}
 	if (!lo_shape_ok(m->lm_stripes, m->lm_mirrors + 1u))

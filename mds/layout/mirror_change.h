@@ -26,11 +26,15 @@ bool lo_first_leaves(const struct lo_map *m);
 int lo_mirror_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen);
 /* Begins to remove that mirror. */
 int lo_mirror_remove(struct lo_map *m, unsigned mirror, char *err, size_t errlen);
+/* Ends a removal that is not done yet: the mirror stays. False: none is being removed. */
+bool lo_mirror_keep(struct lo_map *m);
 /* Asks for a move of the objects that are not where the domain and groups of p want them, and of
  * those on server from (0: none). p: the file's new policy; NULL: its domain and groups stay. */
 int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint32_t from,
 		char *err, size_t errlen);
 
+/* Forgets what was asked. Objects that leave already go on. */
+void lo_move_forget(struct lo_map *m);
 /* Returns the objects (a bit each) that are not where they should be: by what was asked, or because
  * their server is being drained. */
 uint64_t lo_misplaced(struct lo *lo, const struct lo_map *m);

@@ -11,7 +11,7 @@
 #define END_MS	     300000 /* as in repair: END makes the whole object durable */
 
 struct twin_rec {
-	uint8_t t_version, t_zero;
+	uint8_t t_version, t_number;
 	uint16_t t_incarnation;
 } __attribute__((packed));
 _Static_assert(sizeof(struct twin_rec) == 4, "a twin's record, version 1; the map is behind it");
@@ -30,6 +30,7 @@ int lo_pending_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, st
 	if (!*ino || r.t_version != TWIN_VERSION)
 		return -EIO;
 	tw->tw_incarnation = le16toh(r.t_incarnation);
+	tw->tw_number = r.t_number;
 	return lo_map_decode(
 		(struct kv_slice){(const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)},
 		&tw->tw_map);
@@ -56,6 +57,7 @@ int lo_pending_put(struct kv_txn *t, uint64_t ino, const struct lo_pending *tw)
 {
 	uint8_t buf[sizeof(struct twin_rec) + NS_BLOB_MAX];
 	struct twin_rec r = {.t_version = TWIN_VERSION,
+			     .t_number = tw->tw_number,
 			     .t_incarnation = htole16(tw->tw_incarnation)};
 	size_t len = lo_map_encode(&tw->tw_map, buf + sizeof(r), sizeof(buf) - sizeof(r));
 	uint64_t key = htobe64(ino);
@@ -152,6 +154,7 @@ int lo_pending_place(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 	if (e)
 		return e;
 	tw->tw_incarnation = (uint16_t)(i->i_incarnation + NS_PLACED_AGAIN);
+	tw->tw_number = (uint8_t)copy;
 	/* Objects of an earlier pending layout may still be on their way to deletion, so use other
 	 * copy numbers. */
 	for (unsigned k = 0; k < lo_objects(&tw->tw_map); k++)

@@ -11,6 +11,7 @@
 
 struct lo_pending {
 	uint16_t tw_incarnation; /* of its objects */
+	uint8_t tw_number;	 /* tells this restripe from others of the file (jobs/job.h) */
 	struct lo_map tw_map;
 };
 /* -ENOENT, -EIO */

@@ -6,6 +6,8 @@
 #include "proto/rpc_tls.h"
 #include <errno.h>
 #include <sodium.h>
+#include <stdatomic.h>
+#include <time.h>
 #include <urcu/compiler.h>
 
 #define REPAIR_VERSION 1
@@ -19,7 +21,8 @@ struct repair_rec {
 	uint8_t r_version, r_object, r_fails, r_why;
 	uint32_t r_bad;
 	uint64_t r_session, r_done, r_after;
-	uint8_t r_now, r_zero[7];
+	uint8_t r_now, r_asked, r_number, r_cancelled;
+	uint32_t r_begun;
 } __attribute__((packed));
 _Static_assert(sizeof(struct repair_rec) == 40, "repair record, version 1");
 
@@ -56,7 +59,8 @@ int lo_repair_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, str
 	*ino = be64toh(*ino);
 	memcpy(&r, val.s_data, sizeof(r));
 	if (!*ino || r.r_version != REPAIR_VERSION || r.r_object >= LO_MAX_OBJECTS ||
-	    r.r_why >= LO_REPAIR_WHYS || r.r_now > 1 || le32toh(r.r_bad) > DS_REG_MAX)
+	    r.r_why >= LO_REPAIR_WHYS || r.r_now > 1 || r.r_asked >= LO_REPAIR_ASKS ||
+	    r.r_cancelled > 1 || le32toh(r.r_bad) > DS_REG_MAX)
 		return -EIO;
 	*rr = (struct lo_repair){
 		.rr_session = le64toh(r.r_session),
@@ -67,6 +71,10 @@ int lo_repair_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, str
 		.rr_fails = r.r_fails,
 		.rr_why = r.r_why,
 		.rr_now = r.r_now,
+		.rr_cancelled = r.r_cancelled,
+		.rr_asked = r.r_asked,
+		.rr_number = r.r_number,
+		.rr_begun_s = le32toh(r.r_begun),
 	};
 	return 0;
 }
@@ -80,9 +88,20 @@ int lo_repair_get(struct kv_txn *t, uint64_t ino, struct lo_repair *rr)
 	return err ? err : lo_repair_decode((struct kv_slice){&key, 8}, val, &ino, rr);
 }
 
+/* Numbers rise from one row to the next, so that two rows of a file seldom have the same. */
+static uint8_t repair_row_next(void)
+{
+	static _Atomic uint32_t last;
+
+	if (!last)
+		last = 1 + randombytes_uniform(1u << 16);
+	return (uint8_t)(1 + last++ % UINT8_MAX);
+}
+
 int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr)
 {
 	uint64_t key = repair_row_key_of(ino);
+	struct lo_repair job = *rr;
 	struct repair_rec r = {
 		.r_version = REPAIR_VERSION,
 		.r_object = rr->rr_object,
@@ -95,6 +114,16 @@ int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr)
 		.r_now = rr->rr_now,
 	};
 
+	if (!job.rr_number && (lo_repair_get(t, ino, &job) || !job.rr_number)) {
+		job.rr_number = repair_row_next();
+		job.rr_begun_s = (uint32_t)time(NULL);
+		job.rr_asked = rr->rr_asked;
+		job.rr_cancelled = false;
+	}
+	r.r_asked = job.rr_asked;
+	r.r_number = job.rr_number;
+	r.r_cancelled = job.rr_cancelled;
+	r.r_begun = htole32(job.rr_begun_s);
 	return ns_row_put(t, NS_T_REPAIR, &key, 8, &r, sizeof(r));
 }
 

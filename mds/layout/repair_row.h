@@ -25,6 +25,14 @@ enum lo_repair_why {
 	LO_REPAIR_WHYS
 };
 const char *lo_repair_why_text(enum lo_repair_why why);
+/* What the administrator asked for last. These numbers are stored. */
+enum lo_repair_asked {
+	LO_REPAIR_ASKED_NONE,
+	LO_REPAIR_ASKED_MOVE,
+	LO_REPAIR_ASKED_ADD,
+	LO_REPAIR_ASKED_REMOVE,
+	LO_REPAIR_ASKS
+};
 struct lo_repair {
 	uint64_t rr_session; /* of the rebuild under way, or 0 */
 	/* Bytes that are done, valid as long as the target has that session. */
@@ -36,10 +44,17 @@ struct lo_repair {
 	uint8_t rr_fails; /* failures in a row */
 	uint8_t rr_why;	  /* enum lo_repair_why, of the last */
 	bool rr_now;	  /* the administrator asked: waits for no server */
+	/* The next four are what mds/jobs/job.h shows of the row. rr_number: tells this row from
+	 * earlier and later ones of the file. lo_repair_put keeps all four where rr_number is 0. */
+	bool rr_cancelled; /* the administrator cancelled what rr_asked says */
+	uint8_t rr_asked;  /* enum lo_repair_asked */
+	uint8_t rr_number;
+	uint32_t rr_begun_s; /* when the row came into being; s of CLOCK_REALTIME; 0: unknown */
 };
-int lo_repair_get(struct kv_txn *t, uint64_t ino, struct lo_repair *rr);       /* -ENOENT, -EIO */
-int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr); /* W */
-int lo_repair_del(struct kv_txn *t, uint64_t ino);			       /* W */
+int lo_repair_get(struct kv_txn *t, uint64_t ino, struct lo_repair *rr); /* -ENOENT, -EIO */
+/* W. A row with rr_number 0 goes on with the row that is there, or is a new one. */
+int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr);
+int lo_repair_del(struct kv_txn *t, uint64_t ino); /* W */
 /* W: makes sure that there is a row, if the map is not whole. */
 int lo_repair_note(struct kv_txn *t, uint64_t ino, const struct lo_map *m);
 /* W: notes one more failure, and when to try again. */

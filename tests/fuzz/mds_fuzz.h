@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "mds/namespace/keys.h"
 #include "mds/jobs/drain.h"
+#include "mds/jobs/job.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_state.h"
@@ -491,6 +492,8 @@ static void fz_start(const char *name, bool joins)
 		fz_bug("no memory");
 	op_file_env(&mds);
 	/* none at a time */
+	if (job_open(&mds))
+		fz_bug("jobs");
 	if (job_repair_open(&mds, fz_loop, &(struct job_repair_opts){.ro_wait_ms = 60000}))
 		fz_bug("repairs");
 	if (job_drain_open(&mds))

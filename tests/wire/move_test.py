@@ -290,8 +290,7 @@ def test_whole_trees(w):
                           check=False)
     check((done.returncode, done.stdout, "/tree2/f" in done.stderr),
           (1, "1 files: 0 begun, 1 refused\n", True), done.stderr)
-    for words in (("mirror", "add", "-r", "/tree"), ("mirror", "add", "--to", "2", "/tree"),
-                  ("move", "-r", "--wait", "--from", "ds1", "/tree")):
+    for words in (("mirror", "add", "-r", "/tree"), ("mirror", "add", "--to", "2", "/tree")):
         check(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *words],
                              capture_output=True, timeout=20, check=False).returncode, 2, words)
     x.give_back()
