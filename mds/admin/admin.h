@@ -64,6 +64,20 @@
  *   PUT    /v1/restripe?path=/file&stripes=N&unit=U
  *          gives the file other stripes or another stripe unit. As GET
  *
+ *   GET    /v1/jobs?kind=K&path=/f&limit=N
+ *          what runs or waits, and the jobs that ended last, the newest first:
+ *          {"jobs":[...],"more","finished":[...]}. A job: {"id","kind","state","path","inode",
+ *          "ds","resumes","cancellable","begun_at","ended_at","phase","done_bytes","total_bytes",
+ *          "done_objects","total_objects","done_files","total_files","rate_bytes_s","eta_s",
+ *          "waits_for","error","result"}; null is unknown. state: waiting, running, cancelling,
+ *          done, failed, cancelled. Requests that begin work answer with "job", its id
+ *   GET    /v1/jobs?ids=N,N
+ *          {"jobs":[...]}: these, as far as they are known; at most 256
+ *   GET    /v1/jobs/one?id=N
+ *          one job
+ *   DELETE /v1/jobs?id=N
+ *          cancels it. As GET /v1/jobs/one; 409: why it cannot be cancelled
+ *
  *   GET    /v1/balance
  *          the last balance run, or the one under way
  *   PUT    /v1/balance?dry=1&files=N&bytes=B&rate=R&spread=P
