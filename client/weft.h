@@ -55,6 +55,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct weft_ring;
 struct weft;
@@ -305,6 +306,7 @@ int weft_do(struct weft *w, struct weft_op *op);
 /* The file handle of an open file, valid until it is closed. */
 const struct weft_fh *weft_file_fh(const struct weft_file *f);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

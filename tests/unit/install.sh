@@ -12,6 +12,8 @@ trap 'rm -rf "$work"' EXIT
 made() { sed -n "s/^$1 = //p" "$build/Makefile"; }
 cc="$(made CC) $(made SANITIZE_CFLAGS)"
 pkg=$(made PKG_CONFIG)
+# "#" where the build has no shared library.
+shared=$([ "$(made SHARED_TRUE)" = '#' ] || echo yes)
 
 n=0
 try() { # NAME COMMAND...
@@ -29,12 +31,18 @@ try() { # NAME COMMAND...
 # The installed file names the folders of the final installation.
 install_it() {
 	env -u MAKEFLAGS -u MFLAGS "${MAKE:-make}" -s -C "$build" install-libLIBRARIES \
-		install-weftincludeHEADERS install-pkgconfigDATA DESTDIR="$work/root" || return 1
+		install-weftincludeHEADERS install-pkgconfigDATA \
+		${shared:+install-libweft-shared} DESTDIR="$work/root" || return 1
 	pc=$(find "$work/root" -name libweft.pc)
 	[ -n "$pc" ] && sed -i "s,=/,=$work/root/," "$pc" && export PKG_CONFIG_PATH=${pc%/*}
 }
 # shellcheck disable=SC2046,SC2086
 compile() { $cc -std=c11 -Wall -Wextra -Werror "$1" -o "$2" $($pkg --cflags --libs libweft); }
+# shellcheck disable=SC2046,SC2086
+compile_static() {
+	$cc -std=c11 -Wall -Wextra -Werror "$1" -o "$2" \
+		$($pkg --static --cflags --libs libweft | sed 's/ -lweft\>/ -l:libweft.a/')
+}
 # The compiler finds them nowhere else.
 elsewhere() { ! $cc -E -x c - <<<'#include "client/weft.h"'; }
 
@@ -70,18 +78,34 @@ int main(void)
 	return !err;
 }
 END
-other_names() {
-	nm -g --defined-only "$1" |
-		awk 'NF == 3 { n++; if ($3 !~ /^weft_/) { print; bad = 1 } } END { exit bad ||
-			n < 10 }'
+# names NM-OPTION FILE: prints what the library exports; fails if it is less than a client needs.
+names() {
+	nm "$1" --defined-only "$2" | awk 'NF == 3 && $2 != "A" { sub(/@.*/, "", $3); print $3; n++ }
+		END { exit n < 10 }'
 }
+only_weft() { ! names -g "$1" | grep -v '^weft_'; }
+# Exactly the functions of the header.
+header() {
+	sed -n 's/^[a-z][a-z_ ]*[ *]\(weft_[a-z_]*\)(.*/\1/p' "$top/client/weft.h" | sort
+}
+as_header() { names -D "$1" | sort | diff <(header) -; }
+needs() { readelf -d "$1" | grep -q 'NEEDED.*\[libweft.so.1\]'; }
 
 cd "$work" || exit 1
-try "header, library and pkg-config file are installed" install_it
+try "header, libraries and pkg-config file are installed" install_it
+lib=$(dirname "$(find "$work/root" -name libweft.a)")
+export LD_LIBRARY_PATH=$lib
 try "they are found by pkg-config alone" elsewhere
 try "the example of the guide is built with what pkg-config says" compile \
 	"$top/docs/examples/weft_ls.c" "$work/ls"
 try "a program that has names of its own, which the library has inside, is built" compile own.c own
 try "and runs" ./own
-try "the library has no global names but weft_" other_names "$(find "$work/root" -name libweft.a)"
+try "the library has no global names but weft_" only_weft "$lib/libweft.a"
+if [ "$shared" ]; then
+	try "it is linked with the shared library" needs own
+	try "which exports the functions of the header, and nothing else" as_header \
+		"$lib/libweft.so"
+	try "it is built with the static library too" compile_static own.c static
+	try "and runs without the shared one" env LD_LIBRARY_PATH= ./static
+fi
 echo "1..$n"
