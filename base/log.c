@@ -10,13 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_LINE    1024
 #define LOG_REQUEST 40 /* of them for the request's id */
+/* The bytes of "<6>": sd-daemon(3). */
+#define LOG_PRIORITY 3
 
 static _Atomic int log_level = LOG_L_INFO;
 static char log_name[32] = "weft";
+static bool log_journal; /* journald reads stderr: lines begin with their priority */
 _Thread_local uint64_t log_request;
 
 void log_set_level(enum log_level level)
@@ -37,18 +41,32 @@ bool log_set_level_name(const char *name)
 	return false;
 }
 
+/* systemd names the device and the inode of the stream that it gave to the program. */
+static bool to_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long dev, ino;
+	struct stat st;
+
+	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 &&
+	       !fstat(STDERR_FILENO, &st) && st.st_dev == dev && st.st_ino == ino;
+}
+
 void log_set_name(const char *program)
 {
 	snprintf(log_name, sizeof log_name, "%s", program);
+	log_journal = to_journal();
 }
 
 static void log_write(const char *level, const char *fmt, va_list ap)
 	__attribute__((format(printf, 2, 0)));
 
+/* level begins with its priority, "<6>INFO". */
 static void log_write(const char *level, const char *fmt, va_list ap)
 {
 	char line[LOG_LINE];
-	int at = snprintf(line, sizeof line - 1, "%s %s: ", level, log_name);
+	int at = snprintf(line, sizeof line - 1,
+			  "%s %s: ", log_journal ? level : level + LOG_PRIORITY, log_name);
 	int n = vsnprintf(line + at, sizeof line - 1 - LOG_REQUEST - (size_t)at, fmt, ap);
 	size_t len = (size_t)at;
 
@@ -69,7 +87,7 @@ static void log_write(const char *level, const char *fmt, va_list ap)
 
 void log_msg(enum log_level level, const char *fmt, ...)
 {
-	static const char *const names[] = {"ERROR", "WARN", "INFO", "DEBUG"};
+	static const char *const names[] = {"<3>ERROR", "<4>WARN", "<6>INFO", "<7>DEBUG"};
 	va_list ap;
 
 	if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
@@ -91,7 +109,7 @@ void log_fatal(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	log_write("FATAL", fmt, ap);
+	log_write("<2>FATAL", fmt, ap);
 	va_end(ap);
 	abort();
 }
@@ -113,9 +131,9 @@ static void fault(int signo, siginfo_t *info, void *context)
 					    [SIGILL] = "SIGILL",
 					    [SIGFPE] = "SIGFPE",
 					    [SIGABRT] = "SIGABRT"};
-	const char *const text[] = {"FATAL ", log_name, ": ended by ", names[signo],
-				    info->si_code > 0 ? ", its own fault, at:\n"
-						      : ", sent or raised, at:\n"};
+	const char *const text[] = {
+		log_journal ? "<2>FATAL " : "FATAL ", log_name, ": ended by ", names[signo],
+		info->si_code > 0 ? ", its own fault, at:\n" : ", sent or raised, at:\n"};
 	void *frames[FAULT_FRAMES];
 	char line[128];
 	size_t len = 0;

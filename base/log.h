@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.h - one line per event, to stderr, where journald takes it: "LEVEL component: text". */
+/* log.h - one line per event, to stderr: "LEVEL component: text". Where journald reads stderr, the
+ * line begins with its priority, "<4>WARN component: text". */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 #include <stdbool.h>
@@ -9,6 +10,7 @@ enum log_level { LOG_L_ERROR, LOG_L_WARN, LOG_L_INFO, LOG_L_DEBUG };
 void log_set_level(enum log_level level);
 /* name: error, warn, info or debug; false: none of these. */
 bool log_set_level_name(const char *name);
+/* Call it first: it also looks whether journald reads stderr. */
 void log_set_name(const char *program);
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define log_error(...) log_msg(LOG_L_ERROR, __VA_ARGS__)

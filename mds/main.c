@@ -83,14 +83,14 @@ static void usage(bool asked)
 
 static void die(const char *what, const char *why)
 {
-	fprintf(stderr, "weft-mds: %s%s%s\n", what, why ? ": " : "", why ? why : "");
+	log_error("%s%s%s", what, why ? ": " : "", why ? why : "");
 	exit(1);
 }
 
 /* The configuration makes no sense: another start with it would end in the same way. */
 static void die_conf(const char *what)
 {
-	fprintf(stderr, "weft-mds: %s\n", what);
+	log_error("%s", what);
 	exit(2);
 }
 
@@ -144,10 +144,9 @@ static void listen_check(const char *key, const char *list, uint16_t port)
 		socklen_t len;
 
 		if (rpc_addr_parse(a, port, &ss, &len)) {
-			fprintf(stderr,
-				"weft-mds: %s: \"%s\" is not an address; expected one such as "
-				"10.0.0.1:2049 or [fd00::1]:2049\n",
-				key, a);
+			log_error("%s: \"%s\" is not an address; expected one such as "
+				  "10.0.0.1:2049 or [fd00::1]:2049",
+				  key, a);
 			exit(2);
 		}
 	}
@@ -182,7 +181,7 @@ static void main_listen_all(const char *list)
 		if (!err)
 			err = listen_one(&listeners[nlisteners], (struct sockaddr *)&ss, len);
 		if (err) {
-			fprintf(stderr, "weft-mds: mds.listen: %s: %s\n", a, strerror(-err));
+			log_error("mds.listen: %s: %s", a, strerror(-err));
 			exit(1);
 		}
 		nlisteners++;
@@ -250,6 +249,20 @@ static void main_trim(size_t clients)
 		malloc_trim(0);
 }
 
+static bool told_grace; /* loop 0 */
+
+/* What systemctl status shows. */
+static void tell_systemd(bool grace)
+{
+	unsigned long boot = ns_super(mds.m_ns)->su_boot;
+
+	if (grace)
+		sd_notifyf(0, "STATUS=serving, boot %lu: grace, %u recorded clients may reclaim",
+			   boot, mds.m_st->st_reclaimers);
+	else
+		sd_notifyf(0, "STATUS=serving, boot %lu", boot);
+}
+
 static void on_tick(struct loop_timer *t)
 {
 	if (!atomic_load(&mds.m_serving)) {
@@ -260,6 +273,10 @@ static void on_tick(struct loop_timer *t)
 		return;
 	}
 	st_tick(mds.m_st);
+	if (told_grace != st_in_grace(mds.m_st)) {
+		told_grace = !told_grace;
+		tell_systemd(told_grace);
+	}
 	st_look_lock(mds.m_st);
 	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
 	st_look_unlock(mds.m_st);
@@ -597,8 +614,9 @@ static void may_serve(void *arg)
 	if (atomic_load(&mds.m_st->st_in_grace))
 		journal_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim",
 			    mds.m_st->st_reclaimers);
+	told_grace = st_in_grace(mds.m_st);
+	tell_systemd(told_grace);
 	op_serve(&mds);
-	sd_notify(0, "STATUS=serving");
 }
 
 static int living(void *arg, uint32_t **clients, size_t *n, uint32_t *next)
@@ -807,8 +825,8 @@ static void main_serve(const struct conf *conf)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
 			die("mds.threads", "cannot start a thread");
 	listen_rdma(conf);
-	sd_notify(0, "READY=1\nSTATUS=waiting for a data server to confirm that the store is up to "
-		     "date");
+	sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,
+		   "waiting for a data server to confirm that the store is up to date");
 	loop_run(loops[0]);
 	/* The loops have snapshots of the store, and state that is destroyed below. */
 	for (unsigned i = 1; i < nloops; i++)
@@ -874,7 +892,7 @@ static unsigned check_files(const struct conf *conf)
 	for (unsigned i = 0; i < 8; i++) {
 		if (!bad[i])
 			continue;
-		fprintf(stderr, "weft-mds: %s\n", err[i]);
+		log_error("%s", err[i]);
 		found++;
 	}
 	return found;
@@ -943,12 +961,12 @@ int main(int argc, char **argv)
 		usage(false);
 	log_set_name("weft-mds");
 	if (conf_load(&conf, path, err, sizeof(err))) {
-		fprintf(stderr, "weft-mds: %s\n", err);
+		log_error("%s", err);
 		return 2;
 	}
 	for (unsigned i = 0; i < nsets; i++) {
 		if (conf_set(conf, sets[i], err, sizeof(err))) {
-			fprintf(stderr, "weft-mds: %s\n", err);
+			log_error("%s", err);
 			return 2;
 		}
 	}

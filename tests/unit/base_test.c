@@ -386,6 +386,42 @@ START_TEST(a_log_message_is_one_line_whatever_it_holds)
 }
 END_TEST
 
+START_TEST(a_line_for_journald_begins_with_its_priority)
+{
+	char text[4096] = "", stream[64];
+	struct stat st;
+	int fd[2], saved = dup(STDERR_FILENO);
+
+	ck_assert_int_eq(pipe(fd), 0);
+	dup2(fd[1], STDERR_FILENO);
+	ck_assert_int_eq(fstat(fd[1], &st), 0);
+	/* Another stream is journald's, this one is not: stderr was sent elsewhere since. */
+	snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino + 1);
+	setenv("JOURNAL_STREAM", stream, 1);
+	log_set_name("t");
+	log_warn("elsewhere");
+	snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	setenv("JOURNAL_STREAM", stream, 1);
+	log_set_name("t");
+	log_set_level(LOG_L_DEBUG);
+	log_error("a");
+	log_warn("b");
+	log_info("c");
+	log_debug("d");
+	dup2(saved, STDERR_FILENO);
+	close(fd[1]);
+	unsetenv("JOURNAL_STREAM");
+	log_set_name("t");
+	ck_assert_int_gt(read(fd[0], text, sizeof text - 1), 0);
+	close(fd[0]);
+	close(saved);
+	ck_assert_str_eq(text, "WARN t: elsewhere\n<3>ERROR t: a\n<4>WARN t: b\n<6>INFO t: c\n"
+			       "<7>DEBUG t: d\n");
+}
+END_TEST
+
 /* ---- metrics ---- */
 
 static struct metric *m_count;
@@ -757,6 +793,7 @@ int main(void)
 	tcase_add_test(tc, local_state_is_dropped_with_the_loop);
 	tc = cases(s, "log");
 	tcase_add_test(tc, a_log_message_is_one_line_whatever_it_holds);
+	tcase_add_test(tc, a_line_for_journald_begins_with_its_priority);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	tcase_add_test(tc, a_program_that_ends_by_a_fault_says_where);
 #endif

@@ -53,6 +53,7 @@ done
 cp $B/weft-mds $B/weft-ds $B/weft $R/usr/local/sbin/
 rm -rf $R/etc/weft
 ln -s /usr/local/etc/weft $R/etc/weft
+cp $B/dist/systemd/weft-ds@.service $S/dist/systemd/weft.target $R/etc/systemd/system/
 for n in mds ds; do
 	cp $B/dist/systemd/weft-$n.service $S/dist/systemd/weft-$n.socket $R/etc/systemd/system/
 	mkdir $R/etc/systemd/system/weft-$n.service.d
@@ -67,8 +68,9 @@ chmod 0400 $R/usr/local/etc/weft/cluster.key
 cd $R
 mount --move . /
 # The kernel gives no user namespace to who is in a chroot, and this machine may be one.
-chroot . unshare -U true || for n in mds ds; do
-	printf 'PrivateUsers=no\n' >>etc/systemd/system/weft-$n.service.d/log.conf
+chroot . unshare -U true || for n in mds ds ds@; do
+	mkdir -p etc/systemd/system/weft-$n.service.d
+	printf '[Service]\nPrivateUsers=no\n' >etc/systemd/system/weft-$n.service.d/users.conf
 done
 exec env -i container=lab PATH="$PATH" ASAN_OPTIONS=detect_leaks=0 \
 	chroot . /lib/systemd/systemd --system --unit=lab.target --log-target=console \
@@ -391,6 +393,123 @@ def test_a_bad_configuration_is_tried_once_and_counts_no_boot(box):
     box.run("systemctl", "start", "weft-mds.service")
     check(boots(box), first + 1)
     box.run("systemctl", "stop", "weft-mds.service")
+
+
+# ---- several data servers of a machine, the target, the journal
+
+SEVERAL = """
+ds {
+	name = ds-%(name)s
+	store = /srv/weft/%(name)s
+	listen = "127.0.0.1:%(port)d"
+	mds = "127.0.0.1:2049"
+	admin = unix:/run/weft-ds-%(name)s/admin
+	cluster_key = /etc/weft/cluster.key
+}
+"""
+ALL = ["weft-mds.service", "weft-ds@a.service", "weft-ds@b.service"]
+
+
+def states(box):
+    return [box.run("systemctl", "is-active", u, want=None) for u in ALL]
+
+
+def told(box, unit, pattern):
+    eventually(lambda: re.fullmatch(pattern, box.show(unit, "StatusText")), 60,
+               f"{unit}: {pattern}")
+
+
+def test_the_target_starts_what_is_enabled_and_stops_it(box):
+    box.run("systemctl", "start", "systemd-journald.socket", "systemd-journald.service")
+    put(box, "usr/local/etc/weft/weft.conf", CONF)
+    put(box, "usr/local/etc/weft/exports", EXPORTS % "rw")
+    for n, port in (("a", 2051), ("b", 2052)):
+        put(box, f"usr/local/etc/weft/ds-{n}.conf", SEVERAL % {"name": n, "port": port})
+        box.run("install", "-d", "-o", "weft", "-g", "weft", "-m", "0700", f"/srv/weft/{n}")
+    box.run("rm", "-rf", "/etc/systemd/system/weft-mds.service.d/log.conf", "/var/lib/weft/mds")
+    box.run("systemctl", "reset-failed")
+    box.run("systemctl", "enable", "weft-mds", "weft-ds@a", "weft-ds@b")
+    box.run("systemctl", "start", "weft.target")
+    eventually(lambda: states(box) == ["active"] * 3, 60, "all of them")
+    check(box.run("systemctl", "is-active", "weft-ds", want=3), "inactive")  # not enabled
+    eventually(lambda: re.search(r"data servers +2 known, 2 alive", box.run("weft", "status")), 60,
+               "two data servers")
+    for n in ("a", "b"):
+        told(box, f"weft-ds@{n}", r"joined to the MDS at 127.0.0.1:2049 as data server \d")
+        check(box.run("stat", "-c", "%U %G %a", f"/run/weft-ds-{n}/admin"), "weft weft 660")
+    box.run("systemctl", "stop", "weft.target")
+    check(states(box), ["inactive"] * 3)
+    box.run("systemctl", "start", "weft-mds")
+    check(states(box), ["active", "inactive", "inactive"])  # one is started alone
+    box.run("systemctl", "stop", "weft.target")
+    check(states(box), ["inactive"] * 3)
+
+
+def test_the_group_may_ask_and_others_may_not(box):
+    box.run("systemctl", "start", "weft-mds", "weft-ds@a")
+    as_who = ["setpriv", "--reuid=nobody", "--clear-groups"]
+    box.run(*as_who, "--regid=weft", "weft", "status")
+    box.run(*as_who, "--regid=nogroup", "weft", "status", want=3)
+
+
+def test_the_status_says_what_a_daemon_waits_for(box):
+    boot = boots(box)
+    told(box, "weft-mds", f"serving, boot {boot}")
+    told(box, "weft-ds@a", r"joined to the MDS at 127.0.0.1:2049 as data server \d")
+    c = Client(MDS)
+    eventually(lambda: c.root(), 20, "a client")
+    eventually(lambda: made(c, c.root()), 60, "a file")
+    box.run("systemctl", "stop", "weft-mds")
+    c.close()
+    told(box, "weft-ds@a", r"not joined to the MDS at 127.0.0.1:2049: no connection: .+")
+    box.run("systemctl", "stop", "weft-ds@a")
+    # No data server is there that could say whether the store is up to date.
+    box.run("systemctl", "start", "weft-mds")
+    told(box, "weft-mds", f"boot {boot + 1}: waiting for a data server to confirm that the store "
+         "is up to date")
+    box.run("systemctl", "start", "weft-ds@a")
+    told(box, "weft-mds", f"serving, boot {boot + 1}: grace, 1 recorded clients may reclaim")
+    told(box, "weft-mds", f"serving, boot {boot + 1}")
+
+
+def journal(box, *args):
+    box.run("journalctl", "--sync")
+    return box.run("journalctl", "-q", "-o", "cat", *args).splitlines()
+
+
+def test_the_journal_knows_how_bad_a_line_is(box):
+    whole = journal(box, "-u", "weft-mds", "-u", "weft-ds@a")
+    bad = journal(box, "-u", "weft-mds", "-u", "weft-ds@a", "-p", "warning")
+    # What systemd says of a unit has no such beginning.
+    ours = [line for line in whole if re.match("[A-Z]+ weft-(mds|ds): ", line)]
+    check(any(line.startswith("INFO weft-ds: joined") for line in ours), True, str(whole[-20:]))
+    check(any("lost the connection to the MDS" in line for line in bad), True, str(bad))
+    check([line for line in bad if re.match("(INFO|DEBUG) ", line)], [])
+    check([line for line in ours if re.match("(FATAL|ERROR|WARN) ", line) and line not in bad], [])
+    # A start that cannot be: the reason is an error.
+    box.run("systemctl", "stop", "weft-mds")
+    box.run("mv", "/etc/weft/exports", "/etc/weft/away")
+    box.run("systemctl", "start", "weft-mds", want=1)
+    eventually(lambda: any("ERROR weft-mds: " in line and "exports" in line for line in
+                           journal(box, "-u", "weft-mds", "-p", "err")), 20, "the error")
+    box.run("mv", "/etc/weft/away", "/etc/weft/exports")
+
+
+def lines_of(text):
+    text = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def test_the_example_files_are_those_of_the_man_pages(box):
+    del box
+    for name, page, begins in (("mds.conf", "weft-mds.8", "# /etc/weft/weft.conf"),
+                               ("ds.conf", "weft-ds.8", "# /etc/weft/weft.conf"),
+                               ("exports", "weft-exports.5", "# /etc/weft/exports")):
+        with open(os.path.join(SRC, "dist/examples", name), encoding="utf-8") as f:
+            ours = lines_of(f.read())
+        theirs = lines_of(example(page, begins))
+        check([line for line in ours if line not in theirs], [], name)
+        check(len(ours) >= 4, True, name)
 
 
 def main():
