@@ -191,6 +191,9 @@ const struct conf_key conf_keys[] = {
 	{ "ds.record_time", CONF_SECONDS, "60s", "100ms..3600s",
 	  "A request that has begun to come ends within this time, or its connection does." },
 	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL, "Address of the metadata server." },
+	{ "ds.reserve", CONF_SIZE, "16M", "1M..1G",
+	  "Room on the store's first file system that is kept for the store itself, and given up "
+	  "when the disk is full." },
 	{ "ds.pool", CONF_SIZE, "256M", "0..1T",
 	  "Memory for payload, taken at start; what does not fit goes through ordinary memory." },
 	{ "ds.iopoll", CONF_BOOL, "false", NULL,

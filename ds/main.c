@@ -739,6 +739,7 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 		.so_dir = conf_str(c, "ds.store"),
 		.so_name = conf_str(c, "ds.name"),
 		.so_uuid = ds_keys_uuid(&ds.d_keys),
+		.so_reserve = conf_size(c, "ds.reserve"),
 		.so_tomb_keep_ms = TOMB_KEEP_MS,
 		.so_poll = conf_bool(c, "ds.iopoll"),
 	};

@@ -3,7 +3,7 @@
  * reserve.c - reserves space for the store's own files: HOME/reserve.
  *
  * Clients fill a disk to its last byte. The journal must still be able to record deletes and the
- * boot number. So this file allocates RESERVE_BYTES while there is space, and gives them up in
+ * boot number. So this file allocates so_reserve bytes while there is space, and gives them up in
  * steps when the disk is full and the journal needs space: in steps, because clients take the freed
  * space as well. It allocates them again once there is space.
  *
@@ -21,18 +21,17 @@
 #include <unistd.h>
 
 #define RESERVE_FILE  "reserve"
-#define RESERVE_BYTES (16u << 20)
 #define RESERVE_PART  64u /* at most 1/64 of the file system */
 #define RESERVE_STEPS 16
 /* Free space needed before the reserve is allocated, as a multiple of its size. */
 #define RESERVE_FREE 4u
 
 /* The size of the reserve in whole pages; 0 on a disk that is too small. */
-static off_t reserve_wanted(const struct statvfs *sv)
+static off_t reserve_wanted(const struct ds_store *s, const struct statvfs *sv)
 {
 	uint64_t part = (uint64_t)sv->f_blocks * sv->f_frsize / RESERVE_PART;
 
-	return (off_t)((part < RESERVE_BYTES ? part : RESERVE_BYTES) / DS_PAGE * DS_PAGE);
+	return (off_t)((part < s->s_reserve ? part : s->s_reserve) / DS_PAGE * DS_PAGE);
 }
 
 void ds_reserve_make(struct ds_store *s)
@@ -44,7 +43,7 @@ void ds_reserve_make(struct ds_store *s)
 
 	if (fstatvfs(s->s_home->v_dirfd, &sv) < 0)
 		return;
-	want = reserve_wanted(&sv);
+	want = reserve_wanted(s, &sv);
 	if (fstatat(s->s_home->v_dirfd, RESERVE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    st.st_size >= want)
 		return;
@@ -79,7 +78,7 @@ bool ds_reserve_give(struct ds_store *s)
 	if (fd < 0)
 		return false;
 	if (fstat(fd, &st) == 0 && st.st_size > 0 && fstatvfs(fd, &sv) == 0) {
-		step = reserve_wanted(&sv) / RESERVE_STEPS + DS_PAGE;
+		step = reserve_wanted(s, &sv) / RESERVE_STEPS + DS_PAGE;
 		left = st.st_size > step ? st.st_size - step : 0;
 		/* The sync frees the space now; otherwise the file system's next commit would. */
 		given = ftruncate(fd, left) == 0 && fsync(fd) == 0;

@@ -498,6 +498,7 @@ static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *e
 {
 	int e = ds_volumes_make(s, o->so_dir, err, errlen);
 
+	s->s_reserve = o->so_reserve ? o->so_reserve : DS_RESERVE_BYTES;
 	if (!e)
 		e = ds_volumes_open(s, store_identity, (void *)o, err, errlen);
 	if (!e)

@@ -51,6 +51,7 @@
 struct ds_store;
 struct ds_obj;
 
+#define DS_RESERVE_BYTES (16u << 20)
 struct ds_store_opts {
 	/* folders separated by commas, the home first; at most DS_VOLUMES_MAX */
 	const char *so_dir;
@@ -58,6 +59,7 @@ struct ds_store_opts {
 	const uint8_t *so_uuid; /* the uuid of a new store; NULL: a random one */
 	/* how many unused objects stay open; 0: from RLIMIT_NOFILE */
 	unsigned so_max_open;
+	uint64_t so_reserve;	  /* bytes of the reserve (reserve.c); 0: DS_RESERVE_BYTES */
 	uint64_t so_tomb_keep_ms; /* a deleted object is remembered at least so long */
 	bool so_no_direct;	  /* never O_DIRECT */
 	/* poll for direct I/O, on loops with a ring for polling, where the drive has queues for

@@ -179,6 +179,7 @@ struct ds_vol {
 };
 
 struct ds_store {
+	uint64_t s_reserve;			       /* so_reserve */
 	struct ds_vol *s_vol[DS_VOLUMES_MAX], *s_home; /* by number, once it is open */
 	unsigned s_nvols;
 	pthread_mutex_t s_marks_lock; /* guards the next three */

@@ -311,7 +311,10 @@ def test_disks_that_fill(w):
     has(w, "ds-full", "error")
     check(", full" in weft(w, "ds", "list"), True)
     gone(w, "ds-near-full")
-    settle(w, "mds.near_full=100", "mds.full=100")
+    settle(w, "mds.near_full=100", "mds.full=100", "ds.reserve=17M")
+    if one.f_blocks * one.f_frsize > 17 * 64 << 20 and one.f_bavail * one.f_frsize > 1 << 30:
+        eventually(lambda: os.stat(os.path.join(w.dir, "ds1", "reserve")).st_size == 17 << 20, 60,
+                   "the reserve grows")
     gone(w, "ds-full", "ds-near-full")
     sound(w)
     return None
