@@ -143,8 +143,10 @@ static uint64_t files_look(const struct look *l, const struct reason *r, struct 
 {
 	char after[100] = "";
 
-	if (!l->l_damage.dg_dead || counted < rows)
+	if (!l->l_damage.dg_dead || (l->l_damage.dg_whole && counted < rows))
 		return rows_text(l, r, f, rows);
+	if (counted < rows)
+		counted = rows;
 	if (!l->l_damage.dg_whole)
 		snprintf(after, sizeof(after), " (still counting: %" PRIu64 " files examined)",
 			 l->l_damage.dg_looked);
@@ -277,12 +279,13 @@ static const struct reason reasons[] = {
 	 "weft ds admit DS, or weft ds forget DS"},
 	{"ds-waiting", HEALTH_WARN, server_look, SV_WAITING,
 	 "data servers that wait to be admitted", "weft ds admit DS"},
-	{"ds-near-full", HEALTH_WARN, server_look, SV_NEAR_FULL, "data servers that are nearly full",
-	 "delete files, add data servers, or weft balance"},
+	{"ds-near-full", HEALTH_WARN, server_look, SV_NEAR_FULL,
+	 "data servers that are nearly full", "delete files, add data servers, or weft balance"},
 	{"ds-versions", HEALTH_WARN, server_look, SV_OTHER_VERSION,
 	 "data servers of another version than weft-mds", "upgrade them; weft ds list --json"},
 	{"files-degraded", HEALTH_WARN, look_degraded, 0,
-	 "files have fewer good copies than they should", "weft mirror status; weft find / --degraded"},
+	 "files have fewer good copies than they should",
+	 "weft mirror status; weft find / --degraded"},
 	{"files-stale", HEALTH_WARN, look_stale, 0, "files have copies that are not in sync",
 	 "weft mirror status says what each waits for"},
 	{"repair-failing", HEALTH_WARN, look_failing, 0,
@@ -299,11 +302,12 @@ static const struct reason reasons[] = {
 	{"scrub-damage", HEALTH_WARN, look_scrub, 0, "the last scrub found damage",
 	 "weft scrub --status; after mending, weft scrub"},
 	{"clients-courteous", HEALTH_WARN, look_courteous, 0,
-	 "clients are past their lease and keep their locks", "weft client list; weft client evict C"},
+	 "clients are past their lease and keep their locks",
+	 "weft client list; weft client evict C"},
 	{"in-grace", HEALTH_WARN, look_grace, 0, "in grace: clients reclaim, new opens wait",
 	 "wait; it ends by itself"},
-	{"ds-draining", HEALTH_INFO, server_look, SV_DRAINING, "data servers that are being drained",
-	 "weft ds list"},
+	{"ds-draining", HEALTH_INFO, server_look, SV_DRAINING,
+	 "data servers that are being drained", "weft ds list"},
 };
 /* clang-format on */
 #define REASONS (sizeof(reasons) / sizeof(reasons[0]))

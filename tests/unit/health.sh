@@ -48,9 +48,9 @@ report "each reason has a test" "$(untested "$src" "${tests[@]}")"
 plant=$(mktemp -d)
 trap 'rm -rf "$plant"' EXIT
 sed 's/^| ds-full | error/| ds-full | warn/; /^| in-grace /d' "$doc" >"$plant/page"
-report "a row that is gone and another severity are found" "$(comm -3 <(differ "$src" "$plant/page") \
-	<(printf '%s\n' "not on the page: ds-full error" "not on the page: in-grace warn" \
-		"not in the code: ds-full warn"))"
+report "a row that is gone and another severity are found" "$(comm -3 \
+	<(differ "$src" "$plant/page") <(printf '%s\n' "not on the page: ds-full error" \
+	"not on the page: in-grace warn" "not in the code: ds-full warn"))"
 sed 's/"ds-dead"/"ds-deaf"/' "$src" >"$plant/code.c"
 report "a row that only the code has is found" "$(comm -3 <(differ "$plant/code.c" "$doc") \
 	<(printf '%s\n' "not on the page: ds-deaf warn" "not in the code: ds-dead warn"))"

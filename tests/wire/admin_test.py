@@ -417,8 +417,8 @@ def test_the_man_pages_name_every_metric_and_no_other(c):
     told, both = {}, set()
     for daemon in ("mds", "ds"):
         with open(os.path.join(SRC, f"docs/weft-{daemon}.8"), encoding="utf-8") as f:
-            told[daemon] = set(re.findall(r"weft_(?:mds|ds|rpc|rdma|pool|build|health)_[a-z_]*[a-z]",
-                                          f.read()))
+            told[daemon] = set(re.findall(
+                r"weft_(?:mds|ds|rpc|rdma|pool|build|health)_[a-z_]*[a-z]", f.read()))
     for daemon, name in (("mds", "mds"), ("ds", "ds1")):
         served = {re.sub(r"_(bucket|count|sum)$", "", series) for series, _ in c.first[name]}
         own = {m for m in served | SPARSE if m.startswith(f"weft_{daemon}_")}
