@@ -613,6 +613,11 @@ void admin_get_health(void *arg, const struct http_req *rq, struct http_reply *r
 	json_object_set_new(j, "health", json_string(word[health.hl_status]));
 	json_object_set_new(j, "reasons", health_reasons());
 	json_object_set_new(j, "rows_examined", json_integer((json_int_t)health.hl_rows));
+	if (!ready)
+		json_object_set_new(j, "error",
+				    json_string(stops		   ? "the server is stopping"
+						: health.hl_serves ? "the grace period is not over"
+								   : health.hl_why));
 	pthread_mutex_unlock(&health.hl_lock);
 	json_decref(bad);
 	admin_reply_json(rp, ready ? 200 : 503, j);
