@@ -369,7 +369,7 @@ static bool has_column(const struct command *c, const struct column *before, con
 {
 	for (unsigned i = 0; c->c_columns[i]; i++)
 		for (const struct column *co = c->c_columns[i]; co->co_name; co++) {
-			if (co == before)
+			if (before && co == before)
 				return false;
 			if (strlen(co->co_name) == len && !strncasecmp(co->co_name, name, len))
 				return true;

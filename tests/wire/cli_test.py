@@ -279,7 +279,7 @@ def test_columns_are_picked_by_name():
     check(weft("ds", "list", "-o", "+id").splitlines()[0].split()[-1], "ID")
     check(all(len(line) <= 80 for line in weft("ds", "list", "-o", "name,addresses",
                                                COLUMNS="80").splitlines()), True)
-    for bad, hint in (("nmae", 'Did you mean "NAME"?'), ("xyzzyx", "Its columns are NUM, NAME"),
+    for bad, hint in (("latenci", 'Did you mean "LATENCY"?'), ("xyzzyx", "Its columns are NUM,"),
                       ("", "Its columns are"), ("name,,id", "Its columns are")):
         told = alone("ds", "list", "-o", bad, rc=2)
         check((hint in told, told.count("\n")), (True, 3), told)
@@ -356,7 +356,7 @@ def test_an_error_has_three_lines_at_most_and_names_what_is_near():
     for args, near in ((("ds",), "list, weight"), (("ds", "drian", "x"), "weft ds drain"),
                        (("polcy", "get"), "weft policy"), (("ds", "drain"), "weft help ds drain"),
                        (("help", "mirorr"), "weft mirror"),
-                       (("help", "ds", "lsit"), "weft ds list"),
+                       (("help", "ds", "lis"), "weft ds list"),
                        (("ds", "drain", "--wiat", "x"), "--wait"),
                        (("events", "-o", "x"), "weft help events"),
                        ((), "--help"), (("ds", "kill", "--force", "x"), "no option --force"),
