@@ -206,11 +206,11 @@ const struct command weft_commands[] = {
 	 "weft exports", 0, {exports_columns}},
 	{"mirror", "status", 0, 1, true, cmd_mirror_status, NULL, "[PATH]",
 	 "show copies that are being repaired or moved, and copies that wait for it",
-	 "weft mirror status", GROUP_FILES, {repair_columns, moving_columns}},
+	 "weft mirror status", GROUP_FILES, {repair_columns, waiting_columns, moving_columns}},
 	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, repair_options, "PATH",
 	 "repair a file's copies now, without waiting for an absent data server to return; "
 	 "-r: of all files below PATH",
-	 "weft mirror repair -r /checkpoints", 0, {repair_columns, moving_columns}},
+	 "weft mirror repair -r /checkpoints", 0, {repair_columns, waiting_columns, moving_columns}},
 	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH",
 	 "list a file's mirrors and their states",
 	 "weft mirror list /vital/f", 0, {mirror_columns}},
@@ -218,10 +218,10 @@ const struct command weft_commands[] = {
 	 "add a mirror to a file and fill it in the background. --group LABELS: on data "
 	 "servers with these labels; -r --to N: for all files below PATH that have fewer than "
 	 "N mirrors",
-	 "weft mirror add -r --to 2 /vital", 0, {repair_columns, moving_columns}},
+	 "weft mirror add -r --to 2 /vital", 0, {repair_columns, waiting_columns, moving_columns}},
 	{"mirror", "remove", 2, 2, true, cmd_mirror_remove, remove_options, "PATH MIRROR",
 	 "delete one mirror of a file; refused if it is the only copy in sync",
-	 "weft mirror remove /vital/f 1", 0, {repair_columns, moving_columns}},
+	 "weft mirror remove /vital/f 1", 0, {repair_columns, waiting_columns, moving_columns}},
 	{"mirror", "verify", 1, 1, true, cmd_mirror_verify, verify_options, "PATH",
 	 "compare a file's copies; -r: of all files below PATH. --mend overwrites copies that "
 	 "differ from the first copy in sync, or from --keep MIRROR: data that only the "
@@ -236,7 +236,7 @@ const struct command weft_commands[] = {
 	 "change its stripes (--stripes N, --unit SIZE), while clients use it; -r: all files "
 	 "below PATH; --cancel: stop",
 	 "weft move -r /old --group speed=hdd", GROUP_FILES,
-	 {repair_columns, moving_columns, restripe_columns}},
+	 {repair_columns, waiting_columns, moving_columns, restripe_columns}},
 	{"jobs", "list", 0, 1, true, cmd_jobs, jobs_options, "[PATH]",
 	 "list what runs or waits (repairs, moves, drains, scrubs...), with its progress, and what "
 	 "ended lately; of a file, or of one kind",

@@ -88,7 +88,7 @@ enum {
 	COL_CUT = 2,	/* may be cut short where the line is too long */
 	COL_TAIL = 4,	/* its end stays then: a path */
 	COL_FILLED = 8, /* only where a row has something else than "-" there */
-	COL_ROOM = 16,	/* only where it fits, and the others stay readable */
+	COL_ROOM = 16,	/* only where the others stay readable */
 	COL_MORE = 32,	/* only when --columns names it */
 	COL_STATE = 64, /* a state: in red or yellow on a terminal where it is bad */
 	COLUMNS_MAX = 20,
@@ -170,7 +170,8 @@ extern const struct column top_client_columns[], top_server_columns[], top_direc
 	heat_directory_columns[], heat_file_columns[];
 extern const struct column config_columns[], token_columns[];
 extern const struct column jobs_columns[], jobs_ended_columns[];
-extern const struct column orders_columns[], mirror_columns[], repair_columns[], moving_columns[];
+extern const struct column orders_columns[], mirror_columns[], repair_columns[], waiting_columns[],
+	moving_columns[];
 
 typedef int weft_cmd(char **args);
 weft_cmd cmd_config, cmd_set, cmd_support;

@@ -9,15 +9,22 @@
 const struct column repair_columns[] = {{"SERVER", COL_CUT},
 					{"OBJECT", COL_RIGHT | COL_MORE},
 					{"STATE", COL_STATE},
-					{"FROM", COL_CUT | COL_FILLED},
-					{"DONE", COL_RIGHT | COL_FILLED},
-					{"SIZE", COL_RIGHT | COL_FILLED},
-					{"RATE", COL_RIGHT | COL_FILLED},
-					{"LEFT", COL_RIGHT | COL_FILLED},
+					{"FROM", COL_CUT},
+					{"DONE", COL_RIGHT},
+					{"SIZE", COL_RIGHT},
+					{"RATE", COL_RIGHT},
+					{"LEFT", COL_RIGHT},
 					{"INODE", COL_RIGHT | COL_MORE},
 					{"PATH", COL_CUT | COL_TAIL},
-					{"WHY", COL_CUT | COL_FILLED},
 					{0}};
+const struct column waiting_columns[] = {{"SERVER", COL_CUT},
+					 {"OBJECT", COL_RIGHT | COL_MORE},
+					 {"STATE", COL_STATE},
+					 {"LEFT", COL_RIGHT | COL_FILLED},
+					 {"INODE", COL_RIGHT | COL_MORE},
+					 {"PATH", COL_CUT | COL_TAIL},
+					 {"WHY", COL_CUT},
+					 {0}};
 const struct column moving_columns[] = {{"SERVER", COL_CUT},
 					{"OBJECT", COL_RIGHT | COL_MORE},
 					{"STATE", COL_STATE},
@@ -49,16 +56,13 @@ static void running_line(struct table *t, const json_t *e)
 	left_cell(t, e);
 	table_number(t, e, "inode");
 	table_path(t, e);
-	table_cell(t, "-");
 }
 
 static void waiting_line(struct table *t, const json_t *e)
 {
 	table_cell(t, "%s", j_str(e, "ds"));
 	table_number(t, e, "object");
-	table_cell(t, "waits");
-	for (unsigned i = 0; i < 4; i++) /* FROM to RATE */
-		table_cell(t, "-");
+	table_cell(t, "%s", j_str(e, "state"));
 	left_cell(t, e);
 	table_number(t, e, "inode");
 	table_path(t, e);
@@ -76,14 +80,25 @@ static void moving_line(struct table *t, const json_t *e)
 	table_cell(t, "%s", j_str(e, "why"));
 }
 
-/* What is damaged, and what moves, are two tables: a move is no damage. */
+static void repair_part(const char *head, const json_t *list, const struct column *columns,
+			void (*line)(struct table *t, const json_t *e))
+{
+	struct table t;
+	const json_t *e;
+	size_t i;
+
+	if (!json_array_size(list))
+		return;
+	printf("\n%s: %zu\n", head, json_array_size(list));
+	table_begin(&t, columns);
+	json_array_foreach(list, i, e) line(&t, e);
+	table_end(&t);
+}
+
+/* What is damaged, and what moves, are tables apart: a move is no damage. */
 static void repair_table(const json_t *j)
 {
-	const json_t *running = json_object_get(j, "running"),
-		     *waiting = json_object_get(j, "waiting"),
-		     *moving = json_object_get(j, "moving"), *e;
-	struct table t;
-	size_t i;
+	const json_t *running = json_object_get(j, "running");
 
 	if (json_object_get(j, "health"))
 		wrong_print("", json_object_get(j, "health"), j_num(j, "files"));
@@ -98,20 +113,10 @@ static void repair_table(const json_t *j)
 		  j_num(j, "files"), j_num(j, "files_at_a_time"),
 		  j_num(j, "rate") ? size_text(j_num(j, "rate")) : "no rate limit",
 		  j_num(j, "rate") ? "/s" : "");
-	if (json_array_size(running) || json_array_size(waiting)) {
-		printf("\nCopies to repair: %zu\n",
-		       json_array_size(running) + json_array_size(waiting));
-		table_begin(&t, repair_columns);
-		json_array_foreach(running, i, e) running_line(&t, e);
-		json_array_foreach(waiting, i, e) waiting_line(&t, e);
-		table_end(&t);
-	}
-	if (json_array_size(moving)) {
-		printf("\nObjects that move: %zu\n", json_array_size(moving));
-		table_begin(&t, moving_columns);
-		json_array_foreach(moving, i, e) moving_line(&t, e);
-		table_end(&t);
-	}
+	repair_part("Copies being repaired", running, repair_columns, running_line);
+	repair_part("Copies whose repair waits", json_object_get(j, "waiting"), waiting_columns,
+		    waiting_line);
+	repair_part("Objects that move", json_object_get(j, "moving"), moving_columns, moving_line);
 }
 
 int mirror_follow(int rc, json_t *j, const char *path)
