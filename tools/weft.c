@@ -210,7 +210,8 @@ const struct command weft_commands[] = {
 	{"mirror", "repair", 1, 1, true, cmd_mirror_repair, repair_options, "PATH",
 	 "repair a file's copies now, without waiting for an absent data server to return; "
 	 "-r: of all files below PATH",
-	 "weft mirror repair -r /checkpoints", 0, {repair_columns, waiting_columns, moving_columns}},
+	 "weft mirror repair -r /checkpoints", 0,
+	 {repair_columns, waiting_columns, moving_columns}},
 	{"mirror", "list", 1, 1, true, cmd_mirror_list, NULL, "PATH",
 	 "list a file's mirrors and their states",
 	 "weft mirror list /vital/f", 0, {mirror_columns}},

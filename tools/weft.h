@@ -95,9 +95,10 @@ enum {
 	WIDTH_DEFAULT = 80,
 };
 /* A table is as wide as the terminal at most, or as $COLUMNS, or 80 columns. Where --columns
- * chooses and the output is no terminal, nothing is cut. table_begin takes a list that ends with a column
- * without a name; the table keeps it. table_cell adds a cell with printf's arguments; a row has as
- * many cells as there are columns; "-" stands for what is unknown. table_end prints and frees. */
+ * chooses and the output is no terminal, nothing is cut. table_begin takes a list that ends with a
+ * column without a name; the table keeps it. table_cell adds a cell with printf's arguments; a row
+ * has as many cells as there are columns; "-" stands for what is unknown. table_end prints and
+ * frees. */
 struct table {
 	const struct column *t_columns;
 	char **t_cell;
