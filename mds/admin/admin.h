@@ -116,7 +116,8 @@
  *   GET    /v1/orders?ds=D&last=N
  *          orders to data servers that are not done, the oldest first, N at most: {"known",
  *          "orders":[{"number","ds","ds_number","what","inode","path","stripe","mirror","client",
- *          "age_s","tries","error"}]}; known: how many there are, of all servers. error: of the last try
+ *          "age_s","tries","error"}]}; known: how many there are, of all servers.
+ *          error: of the last try
  *
  *   GET    /v1/find?path=/d&ds=D&stale=1&lost=1&degraded=1&policy=P&cursor=X
  *          files below a path that have all of these: {"found":[...],"looked","too_deep","cursor"}.
