@@ -57,8 +57,8 @@ struct heat_sum {
 	uint64_t hs_key, hs_n[3];
 	float hs_heat;
 };
-/* Returns *n sums over all threads; all gets the sums over all keys, also those that were forgotten.
- * The caller frees them. NULL: none, or no memory. Any thread. */
+/* Returns *n sums over all threads; all gets the sums over all keys, also those that were
+ * forgotten. The caller frees them. NULL: none, or no memory. Any thread. */
 struct heat_sum *heat_sums(struct mds *m, enum heat_kind kind, size_t *n, uint64_t all[3]);
 /* Returns the latency in microseconds, to a power of two, that this part (0.5, 0.99) of a row's
  * requests does not exceed. 0: nothing was measured. */
