@@ -68,6 +68,8 @@ struct http_route {
 	enum http_role rt_role;
 	void (*rt_handler)(void *arg, const struct http_req *rq, struct http_reply *rp);
 };
+/* The handler of GET /v1/openapi.json (openapi.c). */
+void http_openapi(void *arg, const struct http_req *rq, struct http_reply *rp);
 #define HTTP_TOKEN_MAX 256
 /* Everything is used only during http_start, except ho_token_look and ho_audit. A string that is
  * NULL counts as "". */

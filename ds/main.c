@@ -434,6 +434,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/trace", HTTP_READ, main_trace},
 	{"GET", "/v1/config", HTTP_READ, get_config},
 	{"PUT", "/v1/config", HTTP_ADMIN, put_config},
+	{"GET", "/v1/openapi.json", HTTP_READ, http_openapi},
 };
 
 static double joined_gauge(void *arg)

@@ -475,6 +475,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/jobs", HTTP_READ, admin_get_jobs},
 	{"GET", "/v1/jobs/one", HTTP_READ, admin_get_job},
 	{"DELETE", "/v1/jobs", HTTP_OPERATE, admin_delete_job},
+	{"GET", "/v1/openapi.json", HTTP_READ, http_openapi},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,
