@@ -204,7 +204,8 @@ void journal_add(enum ev_kind kind, const char *subject, uint64_t ino, const cha
 	event_journal_count(kind);
 	va_start(ap, fmt);
 	pthread_mutex_lock(&ev.lock);
-	if (ev.npending < EV_PENDING)
+	/* A script that changes a thousand files a second leaves room for other events. */
+	if (ev.npending < (kind == EV_AUDIT ? EV_PENDING / 2 : EV_PENDING))
 		event_journal_fill(&ev.pending[ev.npending++], kind, subject, ino, fmt, ap);
 	else
 		ev.lost++;

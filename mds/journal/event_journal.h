@@ -10,8 +10,8 @@
  *
  * The journal is bounded: EV_RING rows for events of servers, clients and the cluster, as many for
  * events of files, and as many for administrators' requests, so that a million stale files do not
- * push out the reason. Between two ticks EV_PENDING events are kept; more are counted, and the
- * count becomes an event.
+ * push out the reason. Between two ticks EV_PENDING events are kept, of which administrators'
+ * requests take at most half; more are counted, and the count becomes an event.
  */
 #ifndef MDS_EV_H
 #define MDS_EV_H

@@ -14,6 +14,11 @@
  * Held, beyond the sanitizers: each request is answered, with a status that is of HTTP, and with a
  * body that is JSON by RFC 8259; an error has one line that says why.
  *
+ * Admission: a line @NAME=VALUE is a header of the request; @tcp=1 and @tls=1 say how it came.
+ * @Authorization=T is a token that exists until a request revokes it. Held: over TCP a request gets
+ * a role by this token or that of mds.admin_token only, and no other role than the token's; any
+ * other Authorization is answered with 401.
+ *
  * Not asked: what would take the made-up data servers away (kill, forget), or connect to an address
  * of the fuzzer's (a generic server is taken in by no address).
  */
@@ -22,7 +27,7 @@
 #include "tests/fuzz/fuzz_compound.c"
 #undef LLVMFuzzerInitialize
 #undef LLVMFuzzerTestOneInput
-#include "base/http.h"
+#include "base/http_int.h"
 #include "base/live.h"
 #include "base/trace.h"
 #include "mds/admin/admin.h"
@@ -39,6 +44,12 @@
 static const struct http_route *routes;
 static size_t nroutes;
 static void *routes_arg;
+static struct http server = {.h_lock = PTHREAD_MUTEX_INITIALIZER,
+			     .h_token = "the-token-of-the-file",
+			     .h_group = (gid_t)-1,
+			     .h_certs = "read someone"};
+static char good_token[128]; /* "Bearer " and a token with the role operate */
+static const struct http_who everything = {.w_role = HTTP_ADMIN, .w_how = "user"};
 
 /* The HTTP server is not started: its routes are what is wanted. */
 int __wrap_http_start(struct http **out, const struct http_opts *opts, const struct http_route *r,
@@ -46,7 +57,9 @@ int __wrap_http_start(struct http **out, const struct http_opts *opts, const str
 int __wrap_http_start(struct http **out, const struct http_opts *opts, const struct http_route *r,
 		      size_t n, void *arg, char *err, size_t errlen)
 {
-	(void)out, (void)opts, (void)err, (void)errlen;
+	(void)out, (void)err, (void)errlen;
+	server.h_token_look = opts->ho_token_look;
+	server.h_arg = arg;
 	routes = r;
 	nroutes = n;
 	routes_arg = arg;
@@ -75,6 +88,62 @@ bool __wrap_http_has(const struct http_req *rq, const char *name);
 bool __wrap_http_has(const struct http_req *rq, const char *name)
 {
 	return __wrap_http_arg(rq, name) != NULL;
+}
+
+/* ---- who asks ---- */
+
+const char *__wrap_MHD_lookup_connection_value(struct MHD_Connection *conn, enum MHD_ValueKind kind,
+					       const char *key);
+const char *__wrap_MHD_lookup_connection_value(struct MHD_Connection *conn, enum MHD_ValueKind kind,
+					       const char *key)
+{
+	(void)conn, (void)kind;
+	for (unsigned i = 0; i < nargs; i++) {
+		if (args[i].a_name[0] != '@' || strcasecmp(args[i].a_name + 1, key))
+			continue;
+		return strcmp(args[i].a_value, "T") ? args[i].a_value : good_token;
+	}
+	return NULL;
+}
+
+const union MHD_ConnectionInfo *
+__wrap_MHD_get_connection_info(struct MHD_Connection *conn, enum MHD_ConnectionInfoType type, ...);
+const union MHD_ConnectionInfo *
+__wrap_MHD_get_connection_info(struct MHD_Connection *conn, enum MHD_ConnectionInfoType type, ...)
+{
+	(void)conn, (void)type;
+	return NULL;
+}
+
+static bool header_is(const char *name, const char *value)
+{
+	const char *got = __wrap_MHD_lookup_connection_value(NULL, MHD_HEADER_KIND, name);
+
+	return got && (!value || !strcmp(got, value));
+}
+
+static void admission(void)
+{
+	struct http_at at = {.at_http = &server,
+			     .at_tcp = header_is("tcp", "1") || header_is("tls", "1"),
+			     .at_tls = header_is("tls", "1")};
+	bool good = header_is("Authorization", good_token),
+	     file = header_is("Authorization", "Bearer the-token-of-the-file");
+	char why[256] = "", who[128];
+	struct http_who w;
+	int status = http_who(&at, NULL, "HTTP/1.1", &w, why, sizeof(why));
+
+	http_who_text(&w, who, sizeof(who));
+	if (status && (!*why || (status != 401 && status != 403)))
+		fz_bug("a refusal without a reason");
+	if (!status && w.w_role != HTTP_OPEN && !good && !file)
+		fz_bug("a role from nothing");
+	if (!status && good && w.w_role != HTTP_OPERATE)
+		fz_bug("the role of another token");
+	if (!status && header_is("Authorization", NULL) && !good && !file)
+		fz_bug("an Authorization that nothing knows");
+	if (!status && header_is("Origin", NULL) && at.at_tcp)
+		fz_bug("a page of another origin");
 }
 
 static void admin_counts(void *arg, struct admin_counts *out)
@@ -112,7 +181,8 @@ static void ask(const struct http_route *r, const char *body)
 	struct http_req rq = {.rq_method = r->rt_method,
 			      .rq_path = r->rt_path,
 			      .rq_body = body,
-			      .rq_len = strlen(body)};
+			      .rq_len = strlen(body),
+			      .rq_who = &everything};
 	struct http_reply rp = {.rp_status = 200};
 
 	spare = !strcmp(r->rt_path, "/v1/ds/kill") || !strcmp(r->rt_path, "/v1/ds/forget") ||
@@ -139,11 +209,38 @@ static void no_change(void *arg, const struct conf *c)
 	(void)c;
 }
 
+/* Fills in good_token. */
+static void make_token(void)
+{
+	struct http_req rq = {.rq_method = "POST", .rq_path = "/v1/tokens", .rq_who = &everything};
+	struct http_reply rp = {.rp_status = 200};
+	char role[] = "operate", name[] = "fuzz", role_name[] = "role", name_name[] = "name";
+	json_t *j;
+
+	args[0].a_name = role_name;
+	args[0].a_value = role;
+	args[1].a_name = name_name;
+	args[1].a_value = name;
+	nargs = 2;
+	for (size_t i = 0; i < nroutes; i++)
+		if (!strcmp(routes[i].rt_method, "POST") && !strcmp(routes[i].rt_path, rq.rq_path))
+			routes[i].rt_handler(routes_arg, &rq, &rp);
+	j = rp.rp_body ? json_loads(rp.rp_body, 0, NULL) : NULL;
+	if (!j || !json_string_value(json_object_get(j, "token")))
+		fz_bug("no token");
+	snprintf(good_token, sizeof(good_token), "Bearer %s",
+		 json_string_value(json_object_get(j, "token")));
+	json_decref(j);
+	free(rp.rp_body);
+	nargs = 0;
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	static struct admin *admin;
 	static struct live_key key = {"log.level", no_change};
+	const struct http_opts opts = {.ho_addrs = ""};
 	struct admin_ops ops = {.ao_counts = admin_counts, .ao_reload = reload, .ao_mds = &mds};
 	struct live_opts live = {.lv_daemon = "mds", .lv_keys = &key, .lv_nkeys = 1};
 	char err[256];
@@ -157,8 +254,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	ops.ao_exports = mds.m_exports;
 	if (conf_load(&live.lv_conf, NULL, err, sizeof(err)) || live_open(&ops.ao_live, &live))
 		fz_bug("no configuration");
-	if (admin_start(&admin, "", NULL, &ops, err, sizeof(err)))
+	if (admin_start(&admin, &opts, &ops, err, sizeof(err)))
 		fz_bug("no administrator");
+	make_token();
 	return 0;
 }
 
@@ -189,6 +287,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		args[nargs].a_name = strsep(&args[nargs].a_value, "=");
 		nargs += args[nargs].a_value != NULL;
 	}
+	admission();
 	for (unsigned n = 0; which[n] && n < 6; n++)
 		ask(&routes[((uint8_t)which[n] - '0') % nroutes], body ? body : "");
 	free(text);

@@ -152,6 +152,24 @@ START_TEST(files_do_not_push_out_servers)
 }
 END_TEST
 
+START_TEST(requests_do_not_push_out_servers)
+{
+	struct seen s;
+
+	put(EV_DS_DEAD, 5);
+	put(EV_AUDIT, EV_RING + 50);
+	for (unsigned i = 0; i < EV_PENDING; i++)
+		journal_add(EV_AUDIT, "user root", 0, "%u", i);
+	journal_add(EV_DS_ALIVE, "ds1", 0, "x");
+	written();
+	s = all(0);
+	ck_assert_uint_eq(s.kinds[EV_DS_DEAD], 5);
+	ck_assert_uint_eq(s.kinds[EV_DS_ALIVE], 1);
+	ck_assert_uint_eq(s.kinds[EV_AUDIT], EV_RING);
+	ck_assert_uint_eq(s.kinds[EV_LOST], 1);
+}
+END_TEST
+
 START_TEST(too_many_at_once_are_counted)
 {
 	struct seen s;
@@ -204,6 +222,7 @@ int main(void)
 	tcase_add_test(t, what_is_told_is_read);
 	tcase_add_test(t, it_outlives_a_restart);
 	tcase_add_test(t, files_do_not_push_out_servers);
+	tcase_add_test(t, requests_do_not_push_out_servers);
 	tcase_add_test(t, too_many_at_once_are_counted);
 	tcase_add_test(t, what_is_long_is_cut);
 	tcase_add_test(t, every_kind_has_a_name);
