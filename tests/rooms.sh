@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The import rules of the house: which folder may include which. Also: every source file is listed
-# in Makefile.am. Prints TAP. A checker that finds nothing proves nothing: it is tried on planted
+# The import rules of the house: which folder may include which. Also: each room.am lists
+# the source files of its room, each once. Prints TAP. A checker that finds nothing proves nothing: it is tried on planted
 # bad includes first.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
@@ -76,17 +76,18 @@ circles() {
 		sed -n 's/^tsort: \([^-].*\.h\)$/\1/p'
 }
 
-# unlisted TREE: prints the source files that its Makefile.am does not name.
+# lists TREE: prints the Makefile.am and the room.am of each room.
+lists() { (cd "$1" && find . \( -name Makefile.am -o -name room.am \) | sort); }
+
+# unlisted TREE: prints the source files that neither Makefile.am nor a room.am names.
 unlisted() {
 	(cd "$1" && find base topo proto kv mds ds client tools tests \
-		\( -name '*.[chx]' -o -path 'tests/wire*/*.py' \) 2>/dev/null | sort) |
-		awk -v am="$1/Makefile.am" '
-		BEGIN {
-			while ((getline line < am) > 0) {
-				n = split(line, w, /[ \t]+/)
-				for (i = 1; i <= n; i++)
-					named[w[i]] = 1
-			}
+		\( -name '*.[chx]' -o -path 'tests/wire*/*.py' \) 2>/dev/null | sort >"$plant/files"
+		awk '
+		FILENAME != ARGV[ARGC - 1] {
+			for (i = 1; i <= NF; i++)
+				named[$i] = 1
+			next
 		}
 		# A test program lists itself by its name without .c.
 		{
@@ -94,7 +95,30 @@ unlisted() {
 			sub(/\.c$/, "", stem)
 			if (!($1 in named) && !(stem in named))
 				print $1
-		}'
+		}' $(lists .) "$plant/files")
+}
+
+# misplaced TREE: prints the files that a room.am lists and another room has, and those that one
+# list names twice.
+misplaced() {
+	(cd "$1" && for am in $(lists .); do
+		awk -v room="${am#./}" '
+		BEGIN { sub(/(Makefile|room)\.am$/, "", room) }
+		/^[A-Za-z0-9_]+ *\+?= / { list = $1 }
+		!/^\t|_SOURCES/ { list = "" }
+		list ~ /_SOURCES$/ {
+			for (i = 1; i <= NF; i++) {
+				if ($i !~ /\.[ch]$/)
+					continue
+				if (seen[list, $i]++)
+					print $i
+				where = $i
+				sub(/[^\/]*$/, "", where)
+				if (list ~ /^lib/ && where != room)
+					print $i
+			}
+		}' "$am"
+	done)
 }
 
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's
@@ -252,11 +276,18 @@ mkdir -p "$plant/t/base"
 : >"$plant/t/base/lost.c"
 echo 'x = base/found.c' >"$plant/t/Makefile.am"
 [ "$(unlisted "$plant/t")" = base/lost.c ]
-report $? "a source file that Makefile.am does not list is found"
+report $? "a source file that no list names is found"
 mkdir -p "$plant/t/tests/wire"
 : >"$plant/t/tests/wire/lost_test.py"
 [ "$(unlisted "$plant/t" | tail -1)" = tests/wire/lost_test.py ]
 report $? "and so is a test"
+echo 'libbase_a_SOURCES = base/found.c base/lost.c base/found.c' >"$plant/t/base/room.am"
+[ "$(misplaced "$plant/t")" = base/found.c ]
+report $? "a file that a list names twice is found"
+echo 'libds_a_SOURCES = base/lost.c ds/found.c' >"$plant/t/base/room.am"
+[ "$(misplaced "$plant/t")" = ds/found.c ]
+report $? "a file of another room is found"
+rm "$plant/t/base/room.am"
 
 mkdir -p "$plant/t/mds/nfs4" "$plant/t/mds/file"
 echo 'f->f_nexcl += by;' >"$plant/t/mds/file/exclusive.c"
@@ -312,7 +343,11 @@ report $? "the head of each file of mds/nfs4 has the table of its steps"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(unlisted "$top")
 [ -z "$found" ]
-report $? "Makefile.am lists every source file"
+report $? "each source file is in a list"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(misplaced "$top")
+[ -z "$found" ]
+report $? "each room lists its own files, each once"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 echo "1..$n"
 exit $failed

@@ -260,18 +260,18 @@ const char *job_repair_waits(struct mds *m, const struct lo_repair *row, const s
 		[LO_WAIT_SPACE] = "no data server is available for it",
 		[LO_WAIT_SOURCE] = "no copy in sync can be read",
 		[LO_WAIT_LEASE] = "a data server of the file is away and may still hold its lease"};
-	const struct job_repair_opts *o = &m->m_repair->jr_opts;
+	const struct job_repair_opts opts = job_repair_opts(m);
 	uint64_t rest = lo_repair_waits(row, repair_wall_s());
 	const char *why;
 	uint32_t ds;
 
 	*left_ms = 0;
-	why = wait[lo_repair_where(m->m_lo, map, obj, row, o->ro_wait_ms, &ds, left_ms)];
+	why = wait[lo_repair_where(m->m_lo, map, obj, row, opts.ro_wait_ms, &ds, left_ms)];
 	if (rest) {
 		why = lo_repair_why_text(row->rr_why);
 		*left_ms = rest * 1000;
 	}
-	return o->ro_files ? why : "repair is off: mds.repair_files is 0";
+	return opts.ro_files ? why : "repair is off: mds.repair_files is 0";
 }
 
 static double repair_gauge_running(void *arg)
