@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
-#include "base/process.h"
 #include "base/scrape.h"
 #include "base/trace.h"
 #include "base/version.h"
@@ -18,6 +17,7 @@
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
+#include "mds/mds_gauges.h"
 #include "mds/mds_live.h"
 #include "mds/state/st_view.h"
 #include "mds/admin/admin.h"
@@ -317,50 +317,6 @@ static void orphans(void *arg)
 {
 	(void)arg;
 	op_orphan_sweep(&mds, loops[0]);
-}
-
-static double gauge_commits(void *arg)
-{
-	struct kv_stats s;
-
-	kv_stats(arg, &s);
-	return (double)s.ks_commits;
-}
-
-static double gauge_checkpoints(void *arg)
-{
-	struct kv_stats st;
-
-	kv_stats(arg, &st);
-	return (double)st.ks_checkpoints;
-}
-
-static double gauge_log_waits(void *arg)
-{
-	struct kv_stats st;
-
-	kv_stats(arg, &st);
-	return (double)st.ks_log_waits;
-}
-
-static double gauge_kv_ops(void *arg)
-{
-	struct kv_stats s;
-
-	kv_stats(arg, &s);
-	return (double)s.ks_ops;
-}
-
-static double gauge_slots(void *arg)
-{
-	(void)arg;
-	return (double)atomic_load(&mds.m_st->st_nslots);
-}
-
-static double main_gauge_kept(void *arg)
-{
-	(void)arg;
-	return (double)atomic_load(&mds.m_st->st_kept);
 }
 
 /* Runs on the HTTP thread. */
@@ -912,24 +868,6 @@ static void main_settings(const struct conf *conf)
 	set_size_mode(conf_str(conf, "mds.size_from_ds"));
 }
 
-static void main_gauges(void)
-{
-	version_metric();
-	process_metrics();
-	metric_counter_of("weft_mds_kv_commits_total", "Commits of the store since start", "",
-			  gauge_commits, mds.m_kv);
-	metric_counter_of("weft_mds_kv_checkpoints_total", "Checkpoints of the store since start",
-			  "", gauge_checkpoints, mds.m_kv);
-	metric_counter_of("weft_mds_kv_log_waits_total",
-			  "Times that a commit waited for a checkpoint, the log being full", "",
-			  gauge_log_waits, mds.m_kv);
-	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, NULL);
-	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "",
-		     main_gauge_kept, NULL);
-	metric_counter_of("weft_mds_kv_ops_total", "Mutations of the store since start", "",
-			  gauge_kv_ops, mds.m_kv);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'},
@@ -1017,7 +955,7 @@ int main(int argc, char **argv)
 	crash_point("boot");
 	open_data(conf);
 	open_exports(conf);
-	main_gauges();
+	mds_gauges(&mds);
 	open_kerberos(conf);
 	if (mds_live_open(&live, &mds, conf, path, sets, nsets))
 		die("the configuration", strerror(ENOMEM));

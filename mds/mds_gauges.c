@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mds_gauges.c - metrics of the process, of the store, and of memory that clients' sessions take. */
+#include "mds/mds_gauges.h"
+#include "base/metrics.h"
+#include "base/process.h"
+#include "base/version.h"
+#include "mds/state/st.h"
+
+static double gauge_commits(void *arg)
+{
+	struct kv_stats s;
+
+	kv_stats(arg, &s);
+	return (double)s.ks_commits;
+}
+
+static double gauge_checkpoints(void *arg)
+{
+	struct kv_stats st;
+
+	kv_stats(arg, &st);
+	return (double)st.ks_checkpoints;
+}
+
+static double gauge_log_waits(void *arg)
+{
+	struct kv_stats st;
+
+	kv_stats(arg, &st);
+	return (double)st.ks_log_waits;
+}
+
+static double gauge_kv_ops(void *arg)
+{
+	struct kv_stats s;
+
+	kv_stats(arg, &s);
+	return (double)s.ks_ops;
+}
+
+static double gauge_slots(void *arg)
+{
+	struct mds *m = arg;
+
+	return (double)atomic_load(&m->m_st->st_nslots);
+}
+
+static double gauge_kept(void *arg)
+{
+	struct mds *m = arg;
+
+	return (double)atomic_load(&m->m_st->st_kept);
+}
+
+void mds_gauges(struct mds *m)
+{
+	version_metric();
+	process_metrics();
+	metric_counter_of("weft_mds_kv_commits_total", "Commits of the store since start", "",
+			  gauge_commits, m->m_kv);
+	metric_counter_of("weft_mds_kv_checkpoints_total", "Checkpoints of the store since start",
+			  "", gauge_checkpoints, m->m_kv);
+	metric_counter_of("weft_mds_kv_log_waits_total",
+			  "Times that a commit waited for a checkpoint, the log being full", "",
+			  gauge_log_waits, m->m_kv);
+	metric_gauge("weft_mds_slots", "Slots of sessions in use", "", gauge_slots, m);
+	metric_gauge("weft_mds_kept_bytes", "Memory of slots and of replies kept for retries", "",
+		     gauge_kept, m);
+	metric_counter_of("weft_mds_kv_ops_total", "Mutations of the store since start", "",
+			  gauge_kv_ops, m->m_kv);
+}
