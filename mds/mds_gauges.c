@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mds_gauges.c - metrics of the process, of the store, and of memory that clients' sessions take. */
+/* mds_gauges.c - metrics of the process, of the store, and of the memory that sessions take. */
 #include "mds/mds_gauges.h"
 #include "base/metrics.h"
 #include "base/process.h"

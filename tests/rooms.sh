@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The import rules of the house: which folder may include which. Also: each room.am lists
-# the source files of its room, each once. Prints TAP. A checker that finds nothing proves nothing: it is tried on planted
-# bad includes first.
+# The import rules of the house: which folder may include which. Also: each room.am lists the source
+# files of its room, each once. Prints TAP. A checker that finds nothing proves nothing: it is tried
+# on planted bad includes first.
 set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
 

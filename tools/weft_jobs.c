@@ -122,10 +122,9 @@ static void jobs_rows(const json_t *list)
 	table_end(&t);
 }
 
-const struct column jobs_ended_columns[] = {{"JOB", COL_RIGHT},  {"KIND", 0},
-					    {"ENDED", 0},	  {"AGO", COL_RIGHT},
-					    {"TOOK", COL_RIGHT}, {"SUBJECT", COL_CUT},
-					    {0}};
+const struct column jobs_ended_columns[] = {
+	{"JOB", COL_RIGHT},  {"KIND", 0},	   {"ENDED", 0}, {"AGO", COL_RIGHT},
+	{"TOOK", COL_RIGHT}, {"SUBJECT", COL_CUT}, {0}};
 
 static void jobs_ended_rows(const json_t *list)
 {

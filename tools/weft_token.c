@@ -36,8 +36,8 @@ int cmd_token_create(char **args)
 	return weft_flush();
 }
 
-const struct column token_columns[] = {
-	{"NAME", COL_CUT}, {"ROLE", 0}, {"MADE", 0}, {"ENDS", 0}, {"LAST-USED", 0}, {0}};
+const struct column token_columns[] = {{"NAME", COL_CUT}, {"ROLE", 0},	    {"MADE", 0},
+				       {"ENDS", 0},	  {"LAST-USED", 0}, {0}};
 
 static void token_table(const json_t *j)
 {

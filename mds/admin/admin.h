@@ -197,8 +197,8 @@ struct admin_ops {
 
 struct admin;
 struct http_opts;
-/* Starts the API, and makes the metrics that it knows. opts: as for http_start, without ho_token_look and ho_audit. ops is copied; its
- * strings must outlive it. 0, or
+/* Starts the API, and makes the metrics that it knows. opts: as for http_start, without
+ * ho_token_look and ho_audit. ops is copied; its strings must outlive it. 0, or
  * -errno and one line in err. */
 int admin_start(struct admin **out, const struct http_opts *opts, const struct admin_ops *ops,
 		char *err, size_t errlen);

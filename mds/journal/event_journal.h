@@ -50,7 +50,7 @@ enum ev_kind {
 	/* a file's copies, when no client wrote it; they are made equal */
 	EV_COPIES_DIFFER = 23,
 	EV_CONFIG_CHANGED = 24,
-	EV_AUDIT = 25, /* a request that changes something was done or refused */
+	EV_AUDIT = 25,		/* a request that changes something was done or refused */
 	EV_POLICY_REFUSED = 26, /* a client set a policy, or a name of ours, that is refused */
 	EV_KINDS
 };

@@ -12,7 +12,8 @@ else
 		check "without a device it goes by TCP" env WEFT_RDMA=none WEFT_TOP=d \
 			timeout 60 "$WEFT_BUILD/tests/wirelib/weft_client" 10.77.1.2:12049 straight
 		check "and memory that was registered is memory" env WEFT_RDMA=none WEFT_TOP=d \
-			timeout 60 "$WEFT_BUILD/tests/wirelib/weft_client" 10.77.1.2:12049 registered
+			timeout 60 "$WEFT_BUILD/tests/wirelib/weft_client" 10.77.1.2:12049 \
+			registered
 	fi
 	flag over
 	wait $guest

@@ -80,7 +80,8 @@ int main(void)
 END
 # names NM-OPTION FILE: prints what the library exports; fails if it is less than a client needs.
 names() {
-	nm "$1" --defined-only "$2" | awk 'NF == 3 && $2 != "A" { sub(/@.*/, "", $3); print $3; n++ }
+	nm "$1" --defined-only "$2" | awk '
+		NF == 3 && $2 != "A" { sub(/@.*/, "", $3); print $3; n++ }
 		END { exit n < 10 }'
 }
 only_weft() { ! names -g "$1" | grep -v '^weft_'; }

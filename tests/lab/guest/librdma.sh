@@ -27,7 +27,8 @@ mkdir $M/d
 policy $M/d stripes=2,unit=1M,mirrors=1
 umount_weft
 client() {
-	WEFT_RDMA=$1 WEFT_TOP=d timeout 100 "$BUILD/tests/wirelib/weft_client" "$LAB_SELF:12049" "$2"
+	WEFT_RDMA=$1 WEFT_TOP=d timeout 100 "$BUILD/tests/wirelib/weft_client" \
+		"$LAB_SELF:12049" "$2"
 }
 before=$(metric ds1,ds2 weft_ds_bytes_total dir=write)
 check "data go to data servers by RDMA" client 1 straight
