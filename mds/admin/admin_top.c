@@ -90,30 +90,41 @@ static void server_now(struct ds_reg *d, struct heat_row *r)
 	r->hr_written = (float)tr->tr_written_rate;
 }
 
-static int busier(const void *a, const void *b)
+static float load_of(const struct heat_row *r)
 {
-	const struct heat_row *x = a, *y = b;
-	float wx = x->hr_ops + (x->hr_read + x->hr_written) / HEAT_UNIT,
-	      wy = y->hr_ops + (y->hr_read + y->hr_written) / HEAT_UNIT;
-
-	return wx > wy ? -1 : wx < wy;
+	return r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT;
 }
 
-/* A row for each data server: the latency that clients report, and what the server does now. */
+static int busier(const void *a, const void *b)
+{
+	float x = load_of(a), y = load_of(b);
+
+	return x > y ? -1 : x < y;
+}
+
+/* A row for each data server that is busy by its own report or by that of clients: the latency that
+ * clients report, and what the server does now. */
 static struct heat_row *server_rows(struct admin *a, size_t *n)
 {
-	size_t told;
+	size_t told, known;
 	struct heat_row *of = heat_rows(a->a_ops.ao_mds, HEAT_SERVER, false, &told),
 			*rows = calloc(DS_REG_MAX, sizeof(*rows));
 	struct ds_reg_server *sv = calloc(DS_REG_MAX, sizeof(*sv));
 
-	*n = rows && sv ? ds_reg_list(a->a_ops.ao_dsc, sv, DS_REG_MAX) : 0;
-	for (size_t i = 0; i < *n; i++) {
-		rows[i].hr_key = sv[i].sv_id;
+	*n = 0;
+	known = rows && sv ? ds_reg_list(a->a_ops.ao_dsc, sv, DS_REG_MAX) : 0;
+	for (size_t i = 0; i < known; i++) {
+		struct heat_row *r = &rows[*n];
+		bool idle;
+
+		*r = (struct heat_row){.hr_key = sv[i].sv_id};
 		for (size_t k = 0; of && k < told; k++)
 			if (of[k].hr_key == sv[i].sv_id)
-				rows[i] = of[k];
-		server_now(a->a_ops.ao_dsc, &rows[i]);
+				*r = of[k];
+		idle = load_of(r) < IDLE;
+		server_now(a->a_ops.ao_dsc, r);
+		if (!idle || load_of(r) >= IDLE)
+			++*n;
 	}
 	if (*n)
 		qsort(rows, *n, sizeof(*rows), busier);
@@ -136,8 +147,7 @@ static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t m
 		const struct heat_row *r = &rows[i];
 		json_t *o;
 
-		if (heat ? r->hr_heat < 0.5f
-			 : r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT < IDLE)
+		if (heat ? r->hr_heat < 0.5f : kind != HEAT_SERVER && load_of(r) < IDLE)
 			break;
 		o = rates(r);
 		if (o && name[kind](n, r, o))

@@ -412,7 +412,7 @@ def test_the_administrator_says_which_copy_is_good(w):
     check((got["copies"][0]["sum"] != got["copies"][1]["sum"],
            all(abs(c["changed_ns"] / 1e9 - time.time()) < 600 for c in got["copies"]),
            got["chosen"]), (True, True, False))
-    check("LAST CHANGE" in weft(w, "mirror", "choose", "/choose/f"), True)
+    check("CHANGED" in weft(w, "mirror", "choose", "/choose/f"), True)
     args = ("mirror", "choose", "/choose/f", "--copy", str(stale))
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
                           capture_output=True, text=True, check=False)
