@@ -25,7 +25,7 @@ static const char *moment(long long when)
 const struct column ds_columns[] = {{"NUM", COL_RIGHT},
 				    {"NAME", COL_CUT},
 				    {"STATE", COL_STATE},
-				    {"DRAIN", COL_STATE | COL_FILLED | COL_CUT},
+				    {"DRAIN", COL_STATE | COL_FILLED},
 				    {"SINCE", 0},
 				    {"WEIGHT", COL_RIGHT},
 				    {"SIZE", COL_RIGHT},
