@@ -92,10 +92,11 @@ int lo_repair_get(struct kv_txn *t, uint64_t ino, struct lo_repair *rr)
 static uint8_t repair_row_next(void)
 {
 	static _Atomic uint32_t last;
+	uint32_t none = 0;
 
-	if (!last)
-		last = 1 + randombytes_uniform(1u << 16);
-	return (uint8_t)(1 + last++ % UINT8_MAX);
+	if (!atomic_load(&last))
+		atomic_compare_exchange_strong(&last, &none, 1 + randombytes_uniform(1u << 16));
+	return (uint8_t)(1 + atomic_fetch_add(&last, 1) % UINT8_MAX);
 }
 
 int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr)

@@ -219,7 +219,10 @@ static const struct lo_repair full_row = {.rr_session = 77,
 					  .rr_object = 43,
 					  .rr_fails = 9,
 					  .rr_why = LO_REPAIR_FULL,
-					  .rr_now = true};
+					  .rr_now = true,
+					  .rr_asked = LO_REPAIR_ASKED_ADD,
+					  .rr_number = 255,
+					  .rr_begun_s = 1700000000};
 
 static int put_rows(struct kv_txn *t)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scrub_test.c - what a scrub keeps in the store, and how it judges what data servers answer. */
 #include "base/clock.h"
+#include "mds/jobs/job.h"
 #include "mds/jobs/scrub_int.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
@@ -342,6 +343,7 @@ START_TEST(a_scrub_whose_first_commit_fails_does_not_keep_the_next_from_starting
 	kv_set_batch_hook(kv, refuse, NULL);
 	m.m_kv = kv;
 	ck_assert_int_eq(loop_create(&l, 64), 0);
+	ck_assert_int_eq(job_open(&m), 0);
 	ck_assert_int_eq(job_scrub_open(&m, l, 0), 0);
 	refused = 1;
 	ck_assert(scrubbed(&m, l));
