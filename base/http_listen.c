@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define HTTP_MAX_PEER	32u    /* of them, of one peer by https:// */
 #define HTTP_MAX_CONNS	128u   /* of one address of ours */
 #define HTTP_CONN_MEM	32768u /* bytes of a connection, for the head of a request */
 #define HTTP_TIMEOUT_S	30u
@@ -270,8 +271,9 @@ static int daemon_start(struct http_at *at)
 		MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC |
 			(at->at_tls ? MHD_USE_TLS : 0),
 		0, NULL, NULL, http_on_request, at, MHD_OPTION_LISTEN_SOCKET, at->at_fd,
-		MHD_OPTION_CONNECTION_TIMEOUT, HTTP_TIMEOUT_S, MHD_OPTION_CONNECTION_LIMIT,
-		HTTP_MAX_CONNS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONN_MEM,
+		MHD_OPTION_CONNECTION_TIMEOUT, HTTP_TIMEOUT_S, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+		at->at_tls ? HTTP_MAX_PEER : 0u, MHD_OPTION_CONNECTION_LIMIT, HTTP_MAX_CONNS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONN_MEM,
 		MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, NULL, MHD_OPTION_ARRAY,
 		at->at_tls ? with_tls : without, MHD_OPTION_END);
 	return at->at_daemon ? 0 : -EIO;

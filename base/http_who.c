@@ -18,8 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HTTP_GROUPS  1024u /* groups of a peer that are looked at */
-#define HTTP_SAN_MAX 64u   /* alternative names of a certificate that are looked at */
+#define HTTP_GROUPS    1024u	   /* groups of a peer that are looked at */
+#define GROUP_TEXT_MAX (16u << 20) /* of one group's record */
+#define HTTP_SAN_MAX   64u	   /* alternative names of a certificate that are looked at */
 
 static const char *const role_names[] = {
 	[HTTP_OPEN] = "none",
@@ -48,12 +49,27 @@ bool http_role_of(const char *name, enum http_role *out)
 
 gid_t http_group(const char *name)
 {
-	char text[4096];
 	struct group gr, *found = NULL;
+	gid_t gid = (gid_t)-1;
+	size_t len = 4096;
+	char *text = NULL, *more;
+	int err = *name ? ERANGE : 0;
 
-	if (!*name || getgrnam_r(name, &gr, text, sizeof text, &found) || !found)
-		return (gid_t)-1;
-	return found->gr_gid;
+	/* A group of many members needs more room. */
+	for (; err == ERANGE && len <= GROUP_TEXT_MAX; len *= 2) {
+		more = realloc(text, len);
+		if (!more)
+			break;
+		text = more;
+		err = getgrnam_r(name, &gr, text, len, &found);
+	}
+	if (found)
+		gid = found->gr_gid;
+	else if (err)
+		log_warn("cannot look up the group %s: %s; nobody administers by it", name,
+			 strerror(err));
+	free(text);
+	return gid;
 }
 
 static bool who_in_group(int fd, gid_t first, gid_t want)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/priv.h"
+#include "base/process.h"
 #include "base/scrape.h"
 #include "base/trace.h"
 #include "base/version.h"
@@ -398,7 +399,8 @@ static void *wait_signals(void *arg)
 
 	while (!sigwait(arg, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(service.rs_tls);
-		if (admin)
+		/* With --restored the server ends by itself, and its API with it. */
+		if (admin && !restoring)
 			admin_reload(admin);
 		reload(NULL, err, sizeof(err));
 		if (live_reload(live, err, sizeof(err)))
@@ -898,6 +900,7 @@ int main(int argc, char **argv)
 	if (optind < argc)
 		usage(false);
 	log_set_name("weft-mds");
+	process_metrics();
 	if (conf_load(&conf, path, err, sizeof(err))) {
 		log_error("%s", err);
 		return 2;

@@ -2,7 +2,6 @@
 /* mds_gauges.c - metrics of the process, of the store, and of the memory that sessions take. */
 #include "mds/mds_gauges.h"
 #include "base/metrics.h"
-#include "base/process.h"
 #include "base/version.h"
 #include "mds/state/st.h"
 
@@ -55,7 +54,6 @@ static double gauge_kept(void *arg)
 void mds_gauges(struct mds *m)
 {
 	version_metric();
-	process_metrics();
 	metric_counter_of("weft_mds_kv_commits_total", "Commits of the store since start", "",
 			  gauge_commits, m->m_kv);
 	metric_counter_of("weft_mds_kv_checkpoints_total", "Checkpoints of the store since start",

@@ -67,7 +67,8 @@ static void live_changed(void *arg, const char *key, const char *value, enum con
 {
 	(void)arg;
 	journal_add(EV_CONFIG_CHANGED, "", 0, "%s is %s%s", key, value,
-		    from == CONF_FROM_LIVE ? ", until weft-mds starts again" : "");
+		    from == CONF_FROM_LIVE ? ", until weft-mds starts again or reads its file"
+					   : "");
 }
 
 int mds_live_open(struct live **out, struct mds *m, struct conf *c, const char *path,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_get.c - see http_get.h. */
 #include "tools/http_get.h"
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -31,8 +32,17 @@ static const char *unix_path(const char *addr)
 /* This machine: nobody else hears what goes there in the clear. */
 static bool is_here(const char *host)
 {
-	return !strncmp(host, "127.", 4) || !strncasecmp(host, "localhost:", 10) ||
-	       !strncmp(host, "[::1]:", 6);
+	size_t n = strcspn(host, ":");
+	char text[INET_ADDRSTRLEN];
+	struct in_addr in;
+
+	if (!strncasecmp(host, "localhost:", 10) || !strncmp(host, "[::1]:", 6))
+		return true;
+	if (n >= sizeof(text))
+		return false;
+	memcpy(text, host, n);
+	text[n] = 0;
+	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
 }
 
 static bool host_port_ok(const char *text)

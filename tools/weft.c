@@ -191,8 +191,8 @@ const struct command weft_commands[] = {
 	 "default too. With --admin of a data server: its keys",
 	 "weft config mds.repair_rate", GROUP_CLUSTER, {config_columns}},
 	{"set", NULL, 1, 1, false, cmd_set, NULL, "KEY=VALUE",
-	 "change a key of the configuration until the daemon starts again; refused for keys that "
-	 "take effect only at its start",
+	 "change a key of the configuration until the daemon starts again or reads its file again; "
+	 "refused for keys that take effect only at its start",
 	 "weft set mds.repair_rate=64M", GROUP_CLUSTER, {config_columns}},
 	{"support", NULL, 0, 1, false, cmd_support, NULL, "[FILE]",
 	 "collect what the daemons and this machine say about themselves into a tar.gz file, for "

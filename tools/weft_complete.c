@@ -141,11 +141,25 @@ static bool complete_command_words(const char *typed, const char *noun)
 	return any;
 }
 
+/* Where the file of this option of credentials goes; NULL: it is none of them. */
+static const char **option_creds(const char *word)
+{
+	if (!strcmp(word, "--token-file"))
+		return &http_creds.hc_token_file;
+	if (!strcmp(word, "--cacert"))
+		return &http_creds.hc_cacert;
+	if (!strcmp(word, "--cert"))
+		return &http_creds.hc_cert;
+	return !strcmp(word, "--key") ? &http_creds.hc_key : NULL;
+}
+
 /* What the argument of this option is; NULL: it has none. */
 static const char *option_argument(const char *word, const struct command *c)
 {
 	if (!strcmp(word, "--admin"))
 		return "ADDR";
+	if (option_creds(word))
+		return "FILE";
 	if (c && c->c_columns[0] && (!strcmp(word, "--columns") || !strcmp(word, "-o")))
 		return "COLUMNS";
 	for (const struct weft_opt *o = c ? c->c_options : NULL; o && o->o_name; o++)
@@ -176,7 +190,7 @@ int complete_command(int argc, char **argv)
 {
 	char *word[3] = {NULL}, kind[64];
 	const struct command *c = NULL;
-	const char *typed, *of = NULL;
+	const char *typed, *of = NULL, **creds = NULL;
 	int n = 0;
 
 	if (argc == 1 && !strcmp(argv[0], "--table"))
@@ -188,9 +202,12 @@ int complete_command(int argc, char **argv)
 		if (of) {
 			if (!strcmp(of, "ADDR"))
 				weft_admin = argv[i];
+			if (creds)
+				*creds = argv[i];
 			of = NULL;
 		} else if (argv[i][0] == '-' && argv[i][1]) {
 			of = option_argument(argv[i], c);
+			creds = option_creds(argv[i]);
 		} else {
 			if (n < 2)
 				word[n] = argv[i];

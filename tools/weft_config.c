@@ -48,10 +48,11 @@ static void set_table(const json_t *j)
 {
 	config_table(j);
 	if (json_is_string(json_object_get(j, "file")))
-		printf("This holds until the daemon starts again. To keep it, write it into %s.\n",
+		printf("This holds until the daemon starts again or reads its file again. "
+		       "To keep it, write it into %s.\n",
 		       j_str(j, "file"));
 	else
-		puts("This holds until the daemon starts again.");
+		puts("This holds until the daemon starts again or reads its file again.");
 }
 
 int cmd_set(char **args)

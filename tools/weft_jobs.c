@@ -88,7 +88,7 @@ static const char *jobs_remark(const json_t *j)
 const struct column jobs_columns[] = {{"JOB", COL_RIGHT},
 				      {"KIND", 0},
 				      {"STATE", COL_STATE},
-				      {"%", COL_RIGHT},
+				      {"PERCENT", COL_RIGHT},
 				      {"DONE", 0},
 				      {"RATE", COL_RIGHT | COL_FILLED},
 				      {"LEFT", COL_RIGHT | COL_FILLED},

@@ -31,6 +31,8 @@ static const struct part of_mds[] = {
 	{"exports.json", "/v1/exports"},
 	{"clients.json", "/v1/clients"},
 	{"events.json", "/v1/events?last=1000"},
+	{"jobs.json", "/v1/jobs"},
+	{"orders.json", "/v1/orders?last=1000"},
 	{"repair.json", "/v1/repair"},
 	{"restripe.json", "/v1/restripe"},
 	{"balance.json", "/v1/balance"},

@@ -254,13 +254,19 @@ void admin_put_labels(void *arg, const struct http_req *rq, struct http_reply *r
 static void say_drain(struct admin *a, const struct http_req *rq, struct http_reply *rp, bool drain)
 {
 	struct word wo = {.wo_word.dw_has_drain = true, .wo_word.dw_drain = drain};
+	struct mds *m = a->a_ops.ao_mds;
+	struct job j;
+	bool runs;
 
 	wo.wo_word.dw_id = admin_ds_arg(a, rq, rp);
 	if (!wo.wo_word.dw_id)
 		return;
-	if (!ds_reg_draining(a->a_ops.ao_dsc, wo.wo_word.dw_id))
-		job_drain_begin(a->a_ops.ao_mds, wo.wo_word.dw_id);
+	runs = !job_find(m, job_drain_id(wo.wo_word.dw_id), &j) && !job_is_over(&j);
+	if (drain && !ds_reg_draining(a->a_ops.ao_dsc, wo.wo_word.dw_id))
+		job_drain_begin(m, wo.wo_word.dw_id);
 	word_say(a, &wo, rp);
+	if (!drain && runs && rp->rp_status == 200)
+		job_was_cancelled(m, &j);
 }
 
 void admin_put_drain(void *arg, const struct http_req *rq, struct http_reply *rp)

@@ -421,10 +421,14 @@ static void look_store(struct look *l)
 	l->l_room = ks.ks_map_bytes > ks.ks_bytes_used ? ks.ks_map_bytes - ks.ks_bytes_used : 0;
 	if (path && !statvfs(path, &sv) && (uint64_t)sv.f_bavail * sv.f_frsize < l->l_room)
 		l->l_room = (uint64_t)sv.f_bavail * sv.f_frsize;
-	if (!kv_read_begin(ns_kv(l->l_ops->ao_ns), &l->l_txn)) {
-		lo_repairs(l->l_txn, 1, look_row, l);
-		kv_read_end(l->l_txn);
+	/* What cannot be read is not counted as nothing: the counts are shown as incomplete. */
+	if (kv_read_begin(ns_kv(l->l_ops->ao_ns), &l->l_txn)) {
+		l->l_more = true;
+		return;
 	}
+	if (lo_repairs(l->l_txn, 1, look_row, l) < 0)
+		l->l_more = true;
+	kv_read_end(l->l_txn);
 }
 
 static void look_exports(struct look *l)

@@ -67,12 +67,13 @@ static bool client_label(struct use_client *u)
 	return true;
 }
 
-/* The client did so much since the last rendering; a sum that fell began anew in another cell. */
+/* The client did so much since the last rendering. A sum that fell lost the cell of one thread: what
+ * was done meanwhile counts as "other". */
 static void client_more(struct use_client *u, const struct use_client *was)
 {
 	for (unsigned i = 0; i < 3; i++) {
 		uint64_t now = u->u_last.hs_n[i], last = was ? was->u_last.hs_n[i] : 0,
-			 more = now < last ? now : now - last;
+			 more = now < last ? 0 : now - last;
 
 		u->u_shown[i] = was ? was->u_shown[i] : 0;
 		if (!u->u_listed)

@@ -138,8 +138,8 @@ struct ds_reg_terms {
 	uint64_t dt_had_boot;
 	uint32_t dt_had_joins; /* its number there; 0: the server reports none */
 	uint8_t dt_why;	       /* enum ds_reg_why, while DS_REG_WAITING */
-	/* labels that the server reports; a label counts if dt_set lacks its key */
 	struct ds_reg_traffic dt_traffic;
+	/* labels that the server reports; a label counts if dt_set lacks its key */
 	char dt_own[LABELS_LEN];
 	char dt_set[LABELS_LEN];	/* the administrator's labels */
 	char dt_labels[LABELS_TWO_LEN]; /* the labels that count */

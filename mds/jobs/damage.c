@@ -24,6 +24,7 @@ struct job_damage {
 	uint64_t jd_cursor;  /* the next inode; 0: no count is under way */
 	uint64_t jd_degraded, jd_lost, jd_looked;
 	uint64_t jd_again_ms;
+	bool jd_failed;	  /* the last piece could not be read */
 	unsigned jd_seen; /* in this piece */
 };
 
@@ -97,7 +98,8 @@ static int damage_file(void *arg, const struct ns_inode *i)
 	return 0;
 }
 
-/* Examines some files. Returns true when it has examined the last one. */
+/* Examines some files. Returns true when it has examined the last one, or cannot go on: then
+ * jd_failed is set, and what was known before is shown on. */
 static bool damage_piece(struct job_damage *j)
 {
 	struct kv_txn *t;
@@ -108,7 +110,8 @@ static bool damage_piece(struct job_damage *j)
 		err = ns_files(j->jd_m->m_ns, t, j->jd_cursor, damage_file, j);
 		kv_read_end(t);
 	}
-	if (err < 0)
+	j->jd_failed = err < 0;
+	if (j->jd_failed)
 		log_error("cannot count degraded files: %s", strerror(-err));
 	j->jd_looked += j->jd_seen;
 	return err < 0 || j->jd_seen < PIECE_FILES;
@@ -165,7 +168,8 @@ static void *damage_run(void *arg)
 		}
 		began = clock_mono_ns();
 		if (damage_piece(j)) {
-			damage_show(j, true);
+			if (!j->jd_failed)
+				damage_show(j, true);
 			j->jd_cursor = 0;
 			j->jd_again_ms = clock_mono_ms() + AGAIN_MS;
 		} else {

@@ -76,6 +76,7 @@ void job_drain_begin(struct mds *m, uint32_t ds)
 {
 	struct job_drain *d = m->m_drain;
 
+	job_again(m, job_drain_id(ds));
 	pthread_mutex_lock(&d->dr_lock);
 	d->dr_view[ds] = (struct job_drain_view){.dv_begun = job_now()};
 	d->dr_anew = true;

@@ -199,6 +199,18 @@ static int over_at(const struct job_frame *jf, uint64_t id)
 	return -1;
 }
 
+void job_again(struct mds *m, uint64_t id)
+{
+	struct job_frame *jf = m->m_jobs;
+	int was;
+
+	pthread_mutex_lock(&jf->jf_lock);
+	was = over_at(jf, id);
+	if (was >= 0)
+		jf->jf_over[was].j_id = 0;
+	pthread_mutex_unlock(&jf->jf_lock);
+}
+
 void job_over(struct mds *m, struct job *j, enum job_state state)
 {
 	struct job_frame *jf = m->m_jobs;
@@ -253,15 +265,15 @@ int job_find(struct mds *m, uint64_t id, struct job *out)
 		return err;
 	err = row->jk_find(m, t, job_name(id), out);
 	kv_read_end(t);
-	if (err != -ENOENT)
+	if (err != -ENOENT && (err || !job_is_over(out)))
 		return err;
-	/* Engines note a job as over before it stops being found. */
+	/* Engines note a job as over before it stops being found, and say there if it failed. */
 	pthread_mutex_lock(&jf->jf_lock);
 	at = over_at(jf, id);
 	if (at >= 0)
 		*out = jf->jf_over[at];
 	pthread_mutex_unlock(&jf->jf_lock);
-	return at >= 0 ? 0 : -ENOENT;
+	return at >= 0 ? 0 : err;
 }
 
 /* ---- cancel ---- */
@@ -285,6 +297,11 @@ void job_cancel(struct job_cancel *jc, struct mds *m, uint64_t id,
 		err = rows[jc->jc_job.j_kind].jk_cancel(jc);
 	if (err)
 		done(jc, err);
+}
+
+void job_was_cancelled(struct mds *m, struct job *j)
+{
+	job_over(m, j, JOB_CANCELLED);
 }
 
 int job_open(struct mds *m)

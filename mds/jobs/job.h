@@ -81,6 +81,8 @@ static inline bool job_is_over(const struct job *j)
 
 /* All functions from here on: any thread. */
 
+/* Notes that a job which another command ended was cancelled. */
+void job_was_cancelled(struct mds *m, struct job *j);
 int job_open(struct mds *m); /* call it before the loops run and before other jobs are opened */
 /* Calls fn for each job that runs or waits. *more: there were more than jf_max. 0 or -errno. */
 int job_list(struct mds *m, const struct job_filter *f, void (*fn)(void *arg, const struct job *j),

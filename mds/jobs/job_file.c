@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
+#define ROWS_LOOKED 20000u
 #define RUNNING_MAX 64 /* as many files as can be repaired at a time */
 
 uint64_t job_file_id(uint64_t ino, const struct lo_repair *row)
@@ -128,6 +129,7 @@ struct file_listing {
 	struct job_sink *fl_sink;
 	struct job_repair_view fl_run[RUNNING_MAX];
 	unsigned fl_nrun;
+	unsigned fl_looked; /* at rows that wait */
 };
 
 static void job_running(struct job *j, const struct job_repair_view *v, uint64_t size,
@@ -202,6 +204,11 @@ static int file_put_waiting(void *arg, uint64_t ino, const struct lo_repair *row
 {
 	struct file_listing *fl = arg;
 
+	/* A filter may let few of very many rows through. */
+	if (++fl->fl_looked > ROWS_LOOKED) {
+		fl->fl_sink->js_more = true;
+		return 1;
+	}
 	return file_run(fl, ino) ? 0 : file_put(fl, ino, row);
 }
 

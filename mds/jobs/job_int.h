@@ -59,6 +59,8 @@ void job_pace(struct job *j, double begun, double now);
 double job_now(void); /* CLOCK_REALTIME in s */
 /* Notes a job that is over. One of the same number goes. */
 void job_over(struct mds *m, struct job *j, enum job_state state);
+/* A job of this number begins once more: how the last one ended is forgotten. */
+void job_again(struct mds *m, uint64_t id);
 
 /* ---- job_file.c: the table of repairs, and the files that are restriped ---- */
 

@@ -38,16 +38,21 @@ long lo_orders_list(struct lo *lo, uint32_t ds, size_t most, struct lo_order_vie
 	uint64_t now;
 	size_t n = 0, looked = 0, room;
 
-	pthread_mutex_lock(&os->os_lock);
+	/* The loops need the lock for each order: memory comes first, and the walk ends in time. */
 	room = atomic_load(&os->os_count);
 	room = room < LO_ORDERS_LOOKED ? room + 64 : LO_ORDERS_LOOKED;
 	*out = calloc(room, sizeof(**out));
+	if (!*out)
+		return -ENOMEM;
 	now = clock_mono_ms();
+	pthread_mutex_lock(&os->os_lock);
 	hash_each(&os->os_files, i, l, next)
 	{
 		const struct order_file *of = hash_entry(l, struct order_file, of_link);
 
-		for (const struct order *o = of->of_orders; *out && o && looked < room;
+		if (looked >= room)
+			break;
+		for (const struct order *o = of->of_orders; o && looked < room;
 		     o = o->or_file_next) {
 			looked++;
 			if (!ds || o->or_ds == ds)
@@ -55,8 +60,6 @@ long lo_orders_list(struct lo *lo, uint32_t ds, size_t most, struct lo_order_vie
 		}
 	}
 	pthread_mutex_unlock(&os->os_lock);
-	if (!*out)
-		return -ENOMEM;
 	qsort(*out, n, sizeof(**out), order_view_older);
 	return (long)(n < most ? n : most);
 }

@@ -269,7 +269,8 @@ static nfsstat4 xattr_done(struct compound *c, int err)
 {
 	const struct xattr *k = c->scratch;
 
-	if (err == -EINVAL && op_xattr_name_is(k->name, k->len, "weft.policy"))
+	if (err == -EINVAL && c->opnum == OP_SETXATTR &&
+	    op_xattr_name_is(k->name, k->len, "weft.policy"))
 		return op_policy_refused(c, NFS4ERR_INVAL,
 					 "only directories and empty files take one");
 	if (err)

@@ -259,7 +259,7 @@ def test_a_live_key_changes_at_once_and_is_an_event(c):
     same((k["value"], k["default"], k["from"], k["live"]), ("64M", "256M", "set", True))
     soon(lambda: [json.loads(e)["text"] for e in
                   c.weft("--json", "events", "--kind", "config-changed").splitlines()],
-         ["mds.repair_rate is 64M, until weft-mds starts again"])
+         ["mds.repair_rate is 64M, until weft-mds starts again or reads its file"])
     for bad, needles in (("mds.repair_rate=fast", ["a size such as 64M", '"fast"']),
                          ("mds.repair_files=65", ["a number from 0 to 64"]),
                          ("mds.repair_rat=1M", ["did you mean mds.repair_rate?"]),

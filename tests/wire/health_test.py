@@ -308,10 +308,11 @@ def test_disks_that_fill(w):
         return "the disk is empty"
     settle(w, "mds.near_full=1", "mds.full=100")
     check("ds1" in has(w, "ds-near-full")["text"], True)
-    check(", nearly full" in weft(w, "ds", "list"), True)
+    check("near-full" in weft(w, "ds", "list"), True)
     settle(w, "mds.near_full=1", "mds.full=1")
     has(w, "ds-full", "error")
-    check(", full" in weft(w, "ds", "list"), True)
+    told = weft(w, "ds", "list")
+    check(" full " in told and "near-full" not in told, True, told)
     gone(w, "ds-near-full")
     settle(w, "mds.near_full=100", "mds.full=100", "ds.reserve=17M")
     if one.f_blocks * one.f_frsize > 17 * 64 << 20 and one.f_bavail * one.f_frsize > 1 << 30:

@@ -150,18 +150,22 @@ def test_a_restart_keeps_the_numbers_of_what_goes_on(w):
 def test_moves_and_restripes(w):
     x = mirrored("move")
     (old,) = servers(x.c, x.f)
+    weft(w, "set", "mds.repair_rate=512K")  # slow enough to be seen and cancelled
     job = api(w, "PUT", f"/v1/move?path=/move/f&from={old}")["job"]
     shows(w, job, kind="move", path="/move/f")
     eventually(lambda: one(w, job)["phase"] == "copy", 60, "the copy")
     check("copied to their new places" in api(w, "DELETE", f"/v1/jobs?id={job}", 409)["error"],
           True)
     check(one(w, job)["cancellable"], False)
+    weft(w, "set", "mds.repair_rate=0")
     weft(w, "jobs", "wait", str(job))
     check(old in servers(x.c, x.f), False)
+    weft(w, "set", "mds.repair_rate=512K")
     job = api(w, "PUT", "/v1/move?path=/move/f&stripes=3")["job"]
     shows(w, job, kind="restripe", path="/move/f", total_objects=3)
     eventually(lambda: one(w, job)["phase"] == "copy", 60, "the copy")
     weft(w, "jobs", "cancel", str(job))
+    weft(w, "set", "mds.repair_rate=0")
     j = ended(w, job)
     check((j["state"], len(servers(x.c, x.f))), ("cancelled", 1))
     eventually(lambda: not ask(w, "mirror", "status", "/move/f")["files"]

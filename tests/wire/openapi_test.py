@@ -129,8 +129,9 @@ def test_the_page_has_each_route_with_its_role_and_no_other(_):
 
 def test_each_argument_is_on_the_page_and_read_somewhere(_):
     code = set()
-    for path in [*glob.glob(os.path.join(SRC, "mds/admin/*.c")), "base/trace_http.c"]:
-        code.update(re.findall(r'(?:http_arg|admin_number_arg|bytes_arg|number_arg)'
+    for path in [*glob.glob(os.path.join(SRC, "mds/admin/*.c")), "base/trace_http.c",
+                 "base/live.c", "ds/main.c"]:
+        code.update(re.findall(r'(?:http_arg|http_has|admin_number_arg|bytes_arg|number_arg)'
                                r'\((?:rq|rq, rp), "([^"]+)"', source(path)))
     page = {p["name"] for _, _, op in operations(DOC) for p in op.get("parameters", [])}
     assert len(code) > 20 and code == page, (code - page, page - code)
@@ -178,12 +179,16 @@ def test_each_get_is_answered_as_the_page_says(c):
     n.ok(nfs.putfh(fh), nfs.write(sid, 0, b"w" * (1 << 20), nfs.FILE_SYNC))
     c.weft("xattr", "set", "/d/f", "user.x", "0x00ff")
     asked(mds, "POST", "/v1/tokens", {"role": "read", "name": "seen", "days": 2})
-    asked(mds, "PUT", "/v1/verify", {"path": "/", "recursive": 1})
+    job = asked(mds, "PUT", "/v1/verify", {"path": "/", "recursive": 1})["job"]
     asked(mds, "PUT", "/v1/choose", {"path": "/d/f"})
     asked(mds, "PUT", "/v1/balance", {"dry": 1, "spread": 5})
     asked(mds, "PUT", "/v1/scrub", {"dry": 1})
     f = {"path": "/d/f"}
-    samples = {"/v1/ds/one": [{"ds": "ds1"}], "/v1/policy": [{"path": "/d"}], "/v1/file": [f],
+    samples = {"/v1/health": [None, {"ready": ""}], "/v1/config": [None, {"key": "log.level"}],
+               "/v1/orders": [None, {"ds": "ds1"}, {"last": 5}],
+               "/v1/jobs": [None, {"kind": "verify"}, f, {"limit": 1}, {"ids": job}],
+               "/v1/jobs/one": [{"id": job}], "/v1/ds/one": [{"ds": "ds1"}],
+               "/v1/policy": [{"path": "/d"}], "/v1/file": [f],
                "/v1/repair": [None, f], "/v1/restripe": [None, f], "/v1/xattr": [f],
                "/v1/scrub": [None, {"findings": 1}], "/v1/heat": [None, {"path": "/d"}],
                "/v1/find": [{"path": "/", what: value} for what, value in
@@ -218,6 +223,15 @@ def test_each_change_is_answered_as_the_page_says(c):
             ("DELETE", "/v1/scrub", None, None), ("PUT", "/v1/ds/key", {"ds": "new"}, None),
             ("DELETE", "/v1/tokens", {"name": "seen"}, None)):
         asked(mds, method, path, args, body)
+    job = asked(mds, "PUT", "/v1/move", {**f, "stripes": 1})["job"]
+    assert asked(mds, "DELETE", "/v1/jobs", {"id": job})["kind"] == "restripe"
+    asked(mds, "DELETE", "/v1/jobs", {"id": 1}, want=404)
+    for admin in (mds, c.admin["ds1"]):
+        asked(admin, "PUT", "/v1/config", {"key": "log.level", "value": "info"})
+        asked(admin, "PUT", "/v1/config", {"key": "log.level", "value": "?"}, want=400)
+        asked(admin, "PUT", "/v1/config", {"key": "none", "value": "1"}, want=404)
+    asked(mds, "PUT", "/v1/config", {"key": "mds.store", "value": "/x"}, want=409)
+    asked(c.admin["ds1"], "PUT", "/v1/config", {"key": "ds.threads", "value": "1"}, want=409)
     asked(mds, "PUT", "/v1/ds/forget", {"ds": "ds1"}, want=409)
     asked(mds, "PUT", "/v1/ds/kill", {"ds": "nothing"}, want=404)
     asked(mds, "POST", "/v1/tokens", {"role": "all"}, want=400)
