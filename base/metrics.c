@@ -70,7 +70,7 @@ struct metric_out {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t rendering = PTHREAD_MUTEX_INITIALIZER;
 static struct family *families, **families_end = &families;
-static struct before *befores;
+static struct before *before_first;
 static struct block *blocks;
 static uint32_t ncells;
 static _Thread_local struct block *mine;
@@ -265,8 +265,8 @@ void metric_before(void (*fn)(void *arg), void *arg)
 	be->be_fn = fn;
 	be->be_arg = arg;
 	pthread_mutex_lock(&lock);
-	be->be_next = befores;
-	befores = be;
+	be->be_next = before_first;
+	before_first = be;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -430,7 +430,7 @@ static char *metrics_text(bool plain)
 
 	pthread_mutex_lock(&rendering);
 	pthread_mutex_lock(&lock);
-	be = befores;
+	be = before_first;
 	pthread_mutex_unlock(&lock);
 	for (; be; be = be->be_next)
 		be->be_fn(be->be_arg);

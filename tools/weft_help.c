@@ -72,9 +72,8 @@ void help_summary(FILE *f)
 			    (!i || strcmp(weft_commands[i].c_noun, weft_commands[i - 1].c_noun)))
 				put_noun(f, &weft_commands[i]);
 	}
-	fputs("ADDR: unix:/path, 127.0.0.1:port or https://HOST:port; default: WEFT_ADMIN, else\n"
-	      "unix:/run/weft-mds/admin. Tokens and certificates: --token-file, --cacert, --cert,\n"
-	      "--key FILE, WEFT_TOKEN. --json prints JSON.\n",
+	fputs("ADDR is unix:/path, 127.0.0.1:port or https://HOST:port (weft(1)); default:\n"
+	      "WEFT_ADMIN, else unix:/run/weft-mds/admin. --json prints JSON.\n",
 	      f);
 }
 

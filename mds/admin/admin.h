@@ -141,7 +141,8 @@
  *          "live","next_start"}]}. from: default, file, option or set; next_start: what the file
  *          has said since the last SIGHUP, if that waits for the next start
  *   PUT    /v1/config?key=K&value=V
- *          changes a live key until the server starts again or reads its file. As GET; 409: the key is not live
+ *          changes a live key until the server starts again or reads its file. As GET; 409: the
+ *          key is not live
  *   GET    /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NEXT
  *          what was done for the newest requests, step by step (docs/tracing.md):
  *          {"requests":[{"request","client","began_ms","us","whole","events"}],"next",

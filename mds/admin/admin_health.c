@@ -534,8 +534,23 @@ static double health_gauge_reason(void *arg)
 	return found;
 }
 
+/* arg: the code of a reason that counts files */
+static double health_gauge_files(void *arg)
+{
+	double count = 0;
+
+	pthread_mutex_lock(&health.hl_lock);
+	health_refresh(METRICS_MS);
+	for (size_t i = 0; i < REASONS; i++)
+		if (!strcmp(reasons[i].r_code, arg))
+			count = (double)health.hl_found[i].f_count;
+	pthread_mutex_unlock(&health.hl_lock);
+	return count;
+}
+
 void admin_health_open(const struct admin_ops *ops)
 {
+	static char degraded[] = "files-degraded", lost[] = "files-lost";
 	char labels[80];
 
 	if (health.hl_open)
@@ -544,6 +559,13 @@ void admin_health_open(const struct admin_ops *ops)
 	health.hl_ops = *ops;
 	metric_gauge("weft_health_status", "The cluster's health: 0 OK, 1 WARN, 2 ERROR.", "",
 		     health_gauge_status, NULL);
+	metric_gauge("weft_mds_files_degraded",
+		     "Files that can be read but lack a copy, as weft health counts them.", "",
+		     health_gauge_files, degraded);
+	metric_gauge(
+		"weft_mds_files_lost",
+		"Files that cannot be read: a stripe has no copy left, as weft health counts them.",
+		"", health_gauge_files, lost);
 	for (size_t i = 0; i < REASONS; i++) {
 		snprintf(labels, sizeof(labels), "reason=\"%s\"", reasons[i].r_code);
 		metric_gauge("weft_health_reason",

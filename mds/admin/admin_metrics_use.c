@@ -88,7 +88,7 @@ static void use_look(void *arg)
 	struct admin *a = arg;
 	uint64_t all[3];
 	size_t n, listed = 0;
-	struct heat_sum *sums = heat_sums(a->a_ops.ao_mds, HEAT_CLIENT, &n, all);
+	struct heat_sum *sums = heat_sums(a->a_ops.ao_mds, &n, all);
 	struct use_client *now = calloc(n ? n : 1, sizeof(*now));
 
 	for (size_t i = 0; now && i < n; i++)

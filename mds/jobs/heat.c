@@ -32,7 +32,6 @@ struct cell {
 	_Atomic uint64_t ce_key; /* 0: none */
 	_Atomic uint32_t ce_tick;
 	_Atomic float ce_v[FIELDS];
-	_Atomic uint64_t ce_sum[3]; /* heat_sum.hs_n */
 };
 
 /* What a client last reported for one layout and data server. */
@@ -46,7 +45,8 @@ static const unsigned sets[HEAT_KINDS] = {
 
 struct heat {
 	struct cell *he_cell[HEAT_KINDS];
-	_Atomic uint64_t he_gone[HEAT_KINDS][3]; /* sums of cells that others have taken */
+	/* of clients only: heat_sum.hs_n by the place of the cell, and of cells that others took */
+	_Atomic uint64_t (*he_sum)[3], he_gone[3];
 	struct told *he_told;
 };
 
@@ -97,10 +97,12 @@ static struct heat *heat_of(struct mds_thread *th)
 		return NULL;
 	for (unsigned k = 0; k < HEAT_KINDS; k++)
 		whole &= (h->he_cell[k] = calloc(sets[k] * WAYS, sizeof(struct cell))) != NULL;
+	h->he_sum = calloc((size_t)sets[HEAT_CLIENT] * WAYS, sizeof(*h->he_sum));
 	h->he_told = calloc(TOLDS, sizeof(*h->he_told));
-	if (!whole || !h->he_told) {
+	if (!whole || !h->he_told || !h->he_sum) {
 		for (unsigned k = 0; k < HEAT_KINDS; k++)
 			free(h->he_cell[k]);
+		free(h->he_sum);
 		free(h->he_told);
 		free(h);
 		return NULL;
@@ -115,15 +117,36 @@ static void sum_add(_Atomic uint64_t *sum, uint64_t n)
 			      memory_order_relaxed);
 }
 
-static void cell_take(struct cell *ce, uint64_t key, uint32_t tick, _Atomic uint64_t gone[3])
+static _Atomic uint64_t *sums_of(const struct heat *h, const struct cell *ce)
 {
+	return h->he_sum[ce - h->he_cell[HEAT_CLIENT]];
+}
+
+static void sums_add(const struct mds_thread *th, enum heat_kind kind, const struct cell *ce,
+		     uint64_t ops, uint64_t read, uint64_t written)
+{
+	_Atomic uint64_t *sum;
+
+	if (kind != HEAT_CLIENT)
+		return;
+	sum = sums_of(atomic_load_explicit(&th->mt_heat, memory_order_relaxed), ce);
+	sum_add(&sum[0], ops);
+	sum_add(&sum[1], read);
+	sum_add(&sum[2], written);
+}
+
+static void cell_take(struct heat *h, enum heat_kind kind, struct cell *ce, uint64_t key,
+		      uint32_t tick)
+{
+	_Atomic uint64_t *sum = kind == HEAT_CLIENT ? sums_of(h, ce) : NULL;
+
 	atomic_store_explicit(&ce->ce_key, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 	for (unsigned f = 0; f < FIELDS; f++)
 		set(ce, f, 0);
-	for (unsigned i = 0; i < 3; i++) {
-		sum_add(&gone[i], atomic_load_explicit(&ce->ce_sum[i], memory_order_relaxed));
-		atomic_store_explicit(&ce->ce_sum[i], 0, memory_order_relaxed);
+	for (unsigned i = 0; sum && i < 3; i++) {
+		sum_add(&h->he_gone[i], atomic_load_explicit(&sum[i], memory_order_relaxed));
+		atomic_store_explicit(&sum[i], 0, memory_order_relaxed);
 	}
 	atomic_store_explicit(&ce->ce_tick, tick, memory_order_relaxed);
 	atomic_store_explicit(&ce->ce_key, key, memory_order_release);
@@ -157,7 +180,7 @@ static struct cell *cell_of(struct mds_thread *th, enum heat_kind kind, uint64_t
 		coolest = ce;
 		least = heat;
 	}
-	cell_take(coolest, key, tick, h->he_gone[kind]);
+	cell_take(h, kind, coolest, key, tick);
 	return coolest;
 }
 
@@ -199,7 +222,7 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 		return;
 	add_ops(ce, ops);
 	add_time(ce, us);
-	sum_add(&ce->ce_sum[0], ops);
+	sums_add(th, kind, ce, ops, 0, 0);
 }
 
 void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read,
@@ -209,8 +232,7 @@ void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64
 
 	if (!ce)
 		return;
-	sum_add(&ce->ce_sum[1], read);
-	sum_add(&ce->ce_sum[2], written);
+	sums_add(th, kind, ce, 0, read, written);
 	heat_add(ce, F_READ, (float)read);
 	heat_add(ce, F_WRITTEN, (float)written);
 	heat_add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT);
@@ -383,7 +405,7 @@ static int sums_by_key(const void *a, const void *b)
 }
 
 /* One cell's sums. False: it is empty, or was taken by another key in between. */
-static bool sum_of(const struct cell *ce, uint32_t tick, struct heat_sum *s)
+static bool sum_of(const struct heat *h, const struct cell *ce, uint32_t tick, struct heat_sum *s)
 {
 	struct heat_row r;
 
@@ -391,14 +413,14 @@ static bool sum_of(const struct cell *ce, uint32_t tick, struct heat_sum *s)
 		return false;
 	*s = (struct heat_sum){.hs_key = r.hr_key, .hs_heat = r.hr_heat};
 	for (unsigned i = 0; i < 3; i++)
-		s->hs_n[i] = atomic_load_explicit(&ce->ce_sum[i], memory_order_relaxed);
+		s->hs_n[i] = atomic_load_explicit(&sums_of(h, ce)[i], memory_order_relaxed);
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&ce->ce_key, memory_order_relaxed) == s->hs_key;
 }
 
-struct heat_sum *heat_sums(struct mds *m, enum heat_kind kind, size_t *n, uint64_t all[3])
+struct heat_sum *heat_sums(struct mds *m, size_t *n, uint64_t all[3])
 {
-	size_t cells = sets[kind] * WAYS, have = 0;
+	size_t cells = sets[HEAT_CLIENT] * WAYS, have = 0;
 	struct heat_sum *sums = malloc(m->m_nthreads * cells * sizeof(*sums));
 	uint32_t tick = tick_of(clock_mono_ns());
 
@@ -409,9 +431,9 @@ struct heat_sum *heat_sums(struct mds *m, enum heat_kind kind, size_t *n, uint64
 			atomic_load_explicit(&m->m_thread[t].mt_heat, memory_order_acquire);
 
 		for (unsigned i = 0; h && i < 3; i++)
-			all[i] += atomic_load_explicit(&h->he_gone[kind][i], memory_order_relaxed);
+			all[i] += atomic_load_explicit(&h->he_gone[i], memory_order_relaxed);
 		for (size_t i = 0; h && i < cells; i++)
-			have += sum_of(&h->he_cell[kind][i], tick, &sums[have]);
+			have += sum_of(h, &h->he_cell[HEAT_CLIENT][i], tick, &sums[have]);
 	}
 	if (!have) {
 		free(sums);

@@ -51,15 +51,15 @@ struct heat_row {
 /* Returns *n rows, those with the most operations and bytes first (heat: the hottest first). The
  * caller frees them. NULL: none, or no memory. */
 struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n);
-/* What was counted under a key since it was last forgotten, without decay: operations, bytes read,
+/* What was counted for a client since it was last forgotten, without decay: operations, bytes read,
  * bytes written. */
 struct heat_sum {
 	uint64_t hs_key, hs_n[3];
 	float hs_heat;
 };
-/* Returns *n sums over all threads; all gets the sums over all keys, also those that were
- * forgotten. The caller frees them. NULL: none, or no memory. Any thread. */
-struct heat_sum *heat_sums(struct mds *m, enum heat_kind kind, size_t *n, uint64_t all[3]);
+/* Returns *n sums of clients over all threads; all gets the sums over all clients, also those that
+ * were forgotten. The caller frees them. NULL: none, or no memory. Any thread. */
+struct heat_sum *heat_sums(struct mds *m, size_t *n, uint64_t all[3]);
 /* Returns the latency in microseconds, to a power of two, that this part (0.5, 0.99) of a row's
  * requests does not exceed. 0: nothing was measured. */
 double heat_percentile(const struct heat_row *r, double part);

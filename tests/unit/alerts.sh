@@ -7,8 +7,6 @@ set -u
 top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 rules=$top/dist/prometheus/alerts.yml tests=$top/dist/prometheus/alerts_test.yml
 page=$top/docs/alerts.md series=$top/docs/metrics.md
-# The counts of files are not served by every version.
-later='weft_mds_files_(degraded|lost)'
 
 n=0
 report() { # NAME OUTPUT: no output is ok
@@ -40,7 +38,7 @@ tested() { # RULES TESTS
 }
 unknown() { # RULES
 	grep -v summary: "$1" | grep -oE '\bweft_(mds|ds)_[a-z_]*[a-z]\b' | sed 's/_bucket$//' |
-		sort -u | grep -vxE "$later" | while read -r s; do
+		sort -u | while read -r s; do
 		grep -q "^- \`$s\` " "$series" || echo "$s"
 	done
 }

@@ -12,8 +12,8 @@ trap 'rm -rf "$work"' EXIT
 made() { sed -n "s/^$1 = //p" "$build/Makefile"; }
 cc="$(made CC) $(made SANITIZE_CFLAGS)"
 pkg=$(made PKG_CONFIG)
-# "#" where the build has no shared library.
-shared=$([ "$(made SHARED_TRUE)" = '#' ] || echo yes)
+# Empty where the build has no shared library.
+shared=$(! grep -q '^install-libweft-shared:' "$build/Makefile" || echo yes)
 
 n=0
 try() { # NAME COMMAND...

@@ -409,7 +409,7 @@ def settings(name):
             *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else []),
             # The metadata server does not give up a server that stands still.
             *(["ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"] if "of_a_write" in name
-              or "such_a_write" in name else [])]
+              or "such_a_write" in name or "such_a_piece" in name else [])]
 
 
 if __name__ == "__main__":

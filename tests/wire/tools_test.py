@@ -517,9 +517,8 @@ def test_data_past_the_metadata_server_is_known_from_the_clients_word(w):
     for r in (row(got["clients"], name="past"), row(got["directories"], path="/past")):
         check(rate / 2 < r["read"] < rate * 1.1, True, r)
         check(r["read"] / 12 < r["written"] < r["read"] / 8, True, r)
-    # A data server says itself what it does, and this one did nothing. Clients say how long it took.
-    served = row(got["servers"], name=name)
-    check((served["mean_us"], served["read"] < rate / 10), (1000, True), served)
+    # Data servers say themselves what they do now. Clients say how long it took.
+    check(row(got["servers"], name=name)["mean_us"], 1000)
     hot = asked("heat", "/past")
     check([(f["path"], f["heat"] > 3000) for f in hot["files"]], [("/past/f", True)])
     check([f["path"] for f in hot["directories"]], ["/past"])
