@@ -67,8 +67,8 @@ static bool client_label(struct use_client *u)
 	return true;
 }
 
-/* The client did so much since the last rendering. A sum that fell lost the cell of one thread: what
- * was done meanwhile counts as "other". */
+/* The client did so much since the last rendering. A sum that fell lost the cell of one thread:
+ * what was done meanwhile counts as "other". */
 static void client_more(struct use_client *u, const struct use_client *was)
 {
 	for (unsigned i = 0; i < 3; i++) {
