@@ -138,7 +138,9 @@ def test_a_client_that_does_not_read_its_replies(w):
     tap.say(f"READ: {done(w, 'READ') - taken} of {sent} calls of 1 MiB were taken, "
             f"{most / MIB:.1f} MiB of memory")
     pace.beside("one reads no READ", before)
-    check((sent, 20 < done(w, "READ") - taken < 60), (256, True))
+    # More than the 4 MiB that other replies get, and no more than 32 MiB and the kernel's buffers.
+    # How many come in beside those that are under way depends on how busy the machine is.
+    check((sent, 8 < done(w, "READ") - taken < 60), (256, True))
     check(SANITIZED or most < 48 * MIB, True, f"{most / MIB:.1f} MiB")
     lists.close()
     reads.close()
