@@ -95,8 +95,9 @@ NOT_NOW = ("LAYOUTTRYLATER", "RECALLCONFLICT", "DELAY", "GRACE")
 def settled(c, f, sid, iomode=IO_RW):
     """A layout, whatever works on the file now. A recall may come between two LAYOUTGETs."""
     for _ in range(20):
+        # A minute: a recall that another client does not answer takes its deadline.
         c.until(lambda got: err(got.status) not in NOT_NOW, putfh(f), layoutget(sid, iomode),
-                tries=200)
+                tries=1200)
         try:
             return lay(c, f, sid, iomode)
         except Failed as e:
