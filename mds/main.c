@@ -338,12 +338,6 @@ static void main_counts(void *arg, struct admin_counts *out)
 	out->ac_courteous = st_courteous(st);
 }
 
-static int64_t main_cert_end(void *arg)
-{
-	(void)arg;
-	return rpc_tls_cert_end(service.rs_tls);
-}
-
 static void *run_loop(void *arg)
 {
 	loop_run(arg);
@@ -733,7 +727,6 @@ static struct admin_health_opts main_health(const struct conf *conf)
 		.ah_near_full = (unsigned)conf_int(conf, "mds.near_full"),
 		.ah_full = (unsigned)conf_int(conf, "mds.full"),
 		.ah_orders_ms = (uint64_t)conf_msec(conf, "mds.orders_late"),
-		.ah_store = conf_str(conf, "mds.store"),
 	};
 }
 
@@ -748,7 +741,6 @@ static void main_serve(const struct conf *conf)
 				      .ao_exports = mds.m_exports,
 				      .ao_reload = reload,
 				      .ao_live = live,
-				      .ao_cert_end = main_cert_end,
 				      .ao_mds = &mds,
 				      .ao_store = conf_str(conf, "mds.store"),
 				      .ao_tls = service.rs_tls,

@@ -175,7 +175,6 @@ struct admin_counts {
 struct admin_health_opts {
 	unsigned ah_near_full, ah_full;
 	uint64_t ah_orders_ms;
-	const char *ah_store; /* the folder of the metadata store; NULL: none */
 };
 
 struct admin_ops {
@@ -186,12 +185,10 @@ struct admin_ops {
 	struct exp_set *ao_exports;
 	/* Reloads the exports' file. 0, or -errno and one line in err. */
 	int (*ao_reload)(void *arg, char *err, size_t errlen);
-	/* Returns when our TLS certificate ends, in s since 1970; 0: there is none. */
-	int64_t (*ao_cert_end)(void *arg);
 	void *ao_arg;
 	struct live *ao_live; /* the keys that change while the server runs */
 	struct mds *ao_mds;
-	const char *ao_store;	    /* the store's folder */
+	const char *ao_store;	    /* the store's folder; NULL: none */
 	struct rpc_tls_ctx *ao_tls; /* may be NULL */
 	struct admin_health_opts ao_health;
 };

@@ -10,6 +10,7 @@
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
 #include "mds/state/st_view.h"
+#include "proto/rpc_tls.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -412,7 +413,7 @@ static int look_row(void *arg, uint64_t ino, const struct lo_repair *row)
 
 static void look_store(struct look *l)
 {
-	const char *path = l->l_ops->ao_health.ah_store;
+	const char *path = l->l_ops->ao_store;
 	struct statvfs sv;
 	struct kv_stats ks;
 
@@ -444,7 +445,7 @@ static void look_exports(struct look *l)
 /* False: no memory. */
 static bool look_all(struct look *l, const struct admin_ops *ops)
 {
-	int64_t end = ops->ao_cert_end ? ops->ao_cert_end(ops->ao_arg) : 0;
+	int64_t end = rpc_tls_cert_end(ops->ao_tls);
 
 	*l = (struct look){.l_ops = ops, .l_m = ops->ao_mds};
 	l->l_sv = calloc(DS_REG_MAX, sizeof(*l->l_sv));

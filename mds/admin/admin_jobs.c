@@ -50,28 +50,20 @@ json_t *admin_run_json(struct admin *a, int kind, uint64_t number)
 				      : job_run_id(a->a_ops.ao_mds, (enum job_kind)kind, number));
 }
 
-static json_t *jobs_path(struct jobs_listing *l, uint64_t ino)
-{
-	char path[4096];
-
-	if (!ino || !l->jl_txn || !l->jl_budget ||
-	    ns_path_of(l->jl_a->a_ops.ao_ns, l->jl_txn, ino, &l->jl_budget, path, sizeof(path)))
-		return json_null();
-	return admin_text(path, strlen(path));
-}
-
 static json_t *job_json(struct jobs_listing *l, const struct job *j)
 {
 	bool over = job_is_over(j);
 	struct ds_reg_server sv;
-	json_t *o = json_pack("{s:I, s:s, s:s, s:o, s:o, s:o, s:b, s:b}", "id", (json_int_t)j->j_id,
-			      "kind", job_kind_name(j->j_kind), "state", job_state_name(j->j_state),
-			      "path", jobs_path(l, j->j_ino), "inode", time_json(j->j_ino), "ds",
-			      j->j_ds && ds_reg_get(l->jl_a->a_ops.ao_dsc, j->j_ds, &sv)
-				      ? json_string(sv.sv_name)
-				      : json_null(),
-			      "resumes", job_resumes(j->j_kind), "cancellable",
-			      !over && !j->j_stays && j->j_state != JOB_CANCELLING);
+	json_t *o = json_pack(
+		"{s:I, s:s, s:s, s:o, s:o, s:o, s:b, s:b}", "id", (json_int_t)j->j_id, "kind",
+		job_kind_name(j->j_kind), "state", job_state_name(j->j_state), "path",
+		j->j_ino ? admin_path_json(l->jl_a, l->jl_txn, j->j_ino, &l->jl_budget)
+			 : json_null(),
+		"inode", time_json(j->j_ino), "ds",
+		j->j_ds && ds_reg_get(l->jl_a->a_ops.ao_dsc, j->j_ds, &sv) ? json_string(sv.sv_name)
+									   : json_null(),
+		"resumes", job_resumes(j->j_kind), "cancellable",
+		!over && !j->j_stays && j->j_state != JOB_CANCELLING);
 
 	if (!o)
 		return json_null();

@@ -8,8 +8,7 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define WAITING_MAX  1000 /* objects in one answer; all files are counted */
-#define RUNNING_MAX  64
+#define WAITING_MAX  1000   /* objects in one answer; all files are counted */
 #define ENTRIES_MOST 100000 /* directory entries that are read to find paths */
 
 /* ---- what there is ---- */
@@ -19,7 +18,7 @@ struct listing {
 	struct mds *l_m;
 	struct kv_txn *l_txn;
 	struct job_repair_opts l_opts;
-	struct job_repair_view l_run[RUNNING_MAX];
+	struct job_repair_view l_run[REPAIR_FILES_MAX];
 	unsigned l_nrun, l_shown, l_budget;
 	uint64_t l_path_of; /* the inode that l_path is about: its objects follow each other */
 	json_t *l_path;
@@ -162,7 +161,7 @@ void admin_reply_repair(struct admin *a, uint64_t only, const uint64_t *job, str
 	json_t *j;
 	int err = kv_read_begin(m->m_kv, &l.l_txn);
 
-	l.l_nrun = job_repair_list(m, l.l_run, RUNNING_MAX);
+	l.l_nrun = job_repair_list(m, l.l_run, REPAIR_FILES_MAX);
 	for (unsigned i = 0; i < l.l_nrun; i++)
 		if (!only || l.l_run[i].rv_ino == only)
 			add_running(&l, &l.l_run[i]);

@@ -199,31 +199,32 @@ static int over_at(const struct job_frame *jf, uint64_t id)
 	return -1;
 }
 
-void job_again(struct mds *m, uint64_t id)
+/* locked */
+static void over_forget(struct job_frame *jf, uint64_t id)
 {
-	struct job_frame *jf = m->m_jobs;
-	int was;
+	int was = over_at(jf, id);
 
-	pthread_mutex_lock(&jf->jf_lock);
-	was = over_at(jf, id);
 	if (was >= 0)
 		jf->jf_over[was].j_id = 0;
-	pthread_mutex_unlock(&jf->jf_lock);
+}
+
+void job_again(struct mds *m, uint64_t id)
+{
+	pthread_mutex_lock(&m->m_jobs->jf_lock);
+	over_forget(m->m_jobs, id);
+	pthread_mutex_unlock(&m->m_jobs->jf_lock);
 }
 
 void job_over(struct mds *m, struct job *j, enum job_state state)
 {
 	struct job_frame *jf = m->m_jobs;
-	int was;
 
 	j->j_state = state;
 	j->j_ended = (uint64_t)file_now().t_sec;
 	j->j_eta = JOB_UNKNOWN;
 	*j->j_waits = 0;
 	pthread_mutex_lock(&jf->jf_lock);
-	was = over_at(jf, j->j_id);
-	if (was >= 0)
-		jf->jf_over[was].j_id = 0;
+	over_forget(jf, j->j_id);
 	jf->jf_over[jf->jf_next] = *j;
 	jf->jf_next = (jf->jf_next + 1) % JOB_KEPT;
 	pthread_mutex_unlock(&jf->jf_lock);

@@ -12,7 +12,6 @@
 #include <urcu/compiler.h>
 
 #define ROWS_LOOKED 20000u
-#define RUNNING_MAX 64 /* as many files as can be repaired at a time */
 
 uint64_t job_file_id(uint64_t ino, const struct lo_repair *row)
 {
@@ -127,7 +126,7 @@ struct file_listing {
 	struct mds *fl_m;
 	struct kv_txn *fl_txn;
 	struct job_sink *fl_sink;
-	struct job_repair_view fl_run[RUNNING_MAX];
+	struct job_repair_view fl_run[REPAIR_FILES_MAX];
 	unsigned fl_nrun;
 	unsigned fl_looked; /* at rows that wait */
 };
@@ -220,7 +219,7 @@ int job_file_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 	struct lo_repair row;
 	int err = 0;
 
-	fl.fl_nrun = job_repair_list(m, fl.fl_run, RUNNING_MAX);
+	fl.fl_nrun = job_repair_list(m, fl.fl_run, REPAIR_FILES_MAX);
 	if (only) {
 		if (!lo_repair_get(t, only, &row))
 			file_put(&fl, only, &row);
@@ -240,7 +239,7 @@ int job_file_find(struct mds *m, struct kv_txn *t, struct job_name n, struct job
 	const struct job_repair_view *v;
 	struct lo_repair row;
 
-	fl.fl_nrun = job_repair_list(m, fl.fl_run, RUNNING_MAX);
+	fl.fl_nrun = job_repair_list(m, fl.fl_run, REPAIR_FILES_MAX);
 	v = file_run(&fl, n.jn_subject);
 	if (!n.jn_subject)
 		return -ENOENT;

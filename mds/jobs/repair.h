@@ -5,6 +5,7 @@
 #include "mds/layout/repair_row.h"
 #include "mds/mds.h"
 
+#define REPAIR_FILES_MAX 64 /* the most that mds.repair_files may say */
 struct job_repair_opts {
 	unsigned ro_files;   /* repaired at a time; 0: nothing is repaired */
 	uint64_t ro_rate;    /* bytes a second, for all files together; 0: no limit */

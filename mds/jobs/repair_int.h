@@ -7,8 +7,7 @@
 #include "mds/file/file.h"
 #include "mds/jobs/repair.h"
 
-#define REPAIR_FILES_MAX 64
-#define REPAIR_RESTS	 1024 /* files that are remembered because they wait for a place */
+#define REPAIR_RESTS 1024 /* files that are remembered because they wait for a place */
 
 struct repair_job {
 	struct job_repair *r;
