@@ -41,6 +41,12 @@ void ds_key_derive_peer(const uint8_t tls[CAP_TLS_KEY_LEN], const uint8_t reader
 	derive(tls, CAP_TLS_KEY_LEN, "weft peer tl v1", reader, NULL, out, CAP_TLS_KEY_LEN);
 }
 
+void ds_key_derive_token(const uint8_t secret[16], const uint8_t id[16],
+			 uint8_t out[CAP_CLUSTER_KEY_LEN])
+{
+	derive(secret, 16, "weft join tk v1", id, NULL, out, CAP_CLUSTER_KEY_LEN);
+}
+
 void ds_key_derive(const uint8_t cluster[CAP_CLUSTER_KEY_LEN],
 		   const uint8_t first[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number,
 		   struct ds_key *k)

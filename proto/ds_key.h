@@ -40,6 +40,10 @@ void ds_key_derive_path(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_
 void ds_key_derive_peer(const uint8_t tls[CAP_TLS_KEY_LEN], const uint8_t reader[16],
 			uint8_t out[CAP_TLS_KEY_LEN]);
 
+/* The key of the channel over which the holder of a join token gets keys (CTL_OP_TOKEN). */
+void ds_key_derive_token(const uint8_t secret[16], const uint8_t id[16],
+			 uint8_t out[CAP_CLUSTER_KEY_LEN]);
+
 /* Writes the file's text (docs/formats.md). name is for people. */
 #define DS_KEY_TEXT 640
 void ds_key_text(const struct ds_key *k, const char *name, char out[DS_KEY_TEXT]);

@@ -476,6 +476,7 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/jobs/one", HTTP_READ, admin_get_job},
 	{"DELETE", "/v1/jobs", HTTP_OPERATE, admin_delete_job},
 	{"GET", "/v1/openapi.json", HTTP_READ, http_openapi},
+	{"POST", "/v1/cluster/token", HTTP_ADMIN, admin_post_join_token},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,

@@ -97,6 +97,7 @@ void admin_put_kill(void *arg, const struct http_req *rq, struct http_reply *rp)
 void admin_put_admit(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_key.c */
 void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_post_join_token(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_put_rotate(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_forget.c, and admin_ds.c */

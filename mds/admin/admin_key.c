@@ -78,6 +78,61 @@ void admin_put_ds_key(void *arg, const struct http_req *rq, struct http_reply *r
 	sodium_memzero(text, sizeof(text));
 }
 
+/* ---- weft cluster key ---- */
+
+#define JOIN_TOKEN_HOURS 24
+#define JOIN_TOKEN_MOST	 720
+
+static bool admin_key_hours(const char *text, uint32_t *seconds)
+{
+	char *end;
+	double h = text ? strtod(text, &end) : JOIN_TOKEN_HOURS;
+
+	if (text && (end == text || *end || !(h > 0) || h > JOIN_TOKEN_MOST))
+		return false;
+	*seconds = (uint32_t)(h * 3600) + (h * 3600 < 1);
+	return true;
+}
+
+/* Makes a token with which one machine gets the keys of one new data server, once. */
+void admin_post_join_token(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	const char *name = http_arg(rq, "name");
+	struct ds_reg_token tk = {.tt_named = name != NULL};
+	char id[33], secret[33];
+	struct admin *a = arg;
+	uint32_t seconds;
+	int err;
+
+	if (name && !admin_key_name_ok(name)) {
+		admin_reply_error(rp, 400, "%.64s: not a valid name of a data server", name);
+		return;
+	}
+	if (!admin_key_hours(http_arg(rq, "hours"), &seconds)) {
+		admin_reply_error(rp, 400, "hours: expected a number above 0, and at most %d",
+				  JOIN_TOKEN_MOST);
+		return;
+	}
+	if (name)
+		strcpy(tk.tt_name, name);
+	err = ds_reg_token_make(a->a_ops.ao_dsc, seconds, &tk);
+	if (err) {
+		admin_reply_error(rp, err == -EEXIST || err == -ENOSPC ? 409 : 500, "%s%s",
+				  err == -EEXIST ? name : "cannot make a token: ",
+				  err == -EEXIST   ? ": a data server has that name"
+				  : err == -ENOSPC ? "there are too many; wait until some expire"
+						   : strerror(-err));
+		return;
+	}
+	sodium_bin2hex(id, sizeof(id), tk.tt_id, sizeof(tk.tt_id));
+	sodium_bin2hex(secret, sizeof(secret), tk.tt_secret, sizeof(tk.tt_secret));
+	admin_reply_json(rp, 200,
+			 json_pack("{s:s, s:s, s:s, s:I}", "name", tk.tt_name, "id", id, "secret",
+				   secret, "ends_at", (json_int_t)tk.tt_ends));
+	sodium_memzero(&tk, sizeof(tk));
+	sodium_memzero(secret, sizeof(secret));
+}
+
 /* ---- weft key rotate ---- */
 
 static json_t *admin_key_view_json(struct admin *a)

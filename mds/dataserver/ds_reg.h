@@ -205,6 +205,18 @@ void ds_reg_rotate(struct ds_reg *d, struct ds_reg_rotate *ro);
  * us? */
 bool ds_reg_layouts_known(struct ds_reg *d);
 
+/* Join tokens (join_token.c). Makes one, durably, that is good for so long, and fills the rest of
+ * tk. With tt_named, tt_name is the name that the new server will have, and earlier tokens of that
+ * name go; -EEXIST: a server has the name. Otherwise a name is chosen. -ENOSPC: there are too many
+ * tokens. Not on a loop's thread. */
+struct ds_reg_token {
+	bool tt_named;
+	char tt_name[CTL_NAME_MAX + 1];
+	uint8_t tt_id[16], tt_secret[16];
+	uint64_t tt_ends; /* seconds since 1970 */
+};
+int ds_reg_token_make(struct ds_reg *d, uint32_t seconds, struct ds_reg_token *tk);
+
 /* copies; false: unknown */
 bool ds_reg_terms(struct ds_reg *d, uint32_t id, struct ds_reg_terms *out);
 /* A command of the administrator about a server: durable, then in force. dw_done is called once, on

@@ -33,6 +33,7 @@ struct ds_reg_link {
 	bool lk_moved;
 	uint8_t lk_number;
 	bool lk_refused; /* the log says that its join is refused */
+	bool lk_token;	 /* join_token.c: a join token seals it, and it is no data server's */
 };
 
 struct gen;
@@ -191,6 +192,12 @@ bool ds_reg_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t num
 		     uint8_t key[CAP_CLUSTER_KEY_LEN]);
 /* Sends the server keys of its own if it lacks those of the newest number. First loop. */
 void ds_reg_key_look(struct ds_reg *d, uint32_t id);
+
+/* join_token.c */
+/* The key of the channel of a join token with this id; false: there is no such token. Used and
+ * expired tokens have one: their holders are told so. */
+bool ds_reg_token_key(struct ds_reg *d, const uint8_t id[16], uint8_t key[CAP_CLUSTER_KEY_LEN]);
+void ds_reg_token_serve(struct ds_reg_link *lk, struct ctl_incoming *in);
 
 /* living_clients.c: sends servers the list of live clients when it is time. First loop. */
 void ds_reg_bars_look(struct ds_reg *d);

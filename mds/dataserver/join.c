@@ -883,7 +883,15 @@ static void join_serve(struct ctl_incoming *in, void *arg)
 {
 	struct ds_reg_link *lk = arg;
 
+	/* Whoever has a token is no data server: it may ask for keys, and nothing else. */
+	if (lk->lk_token != (in->in_req.op == CTL_OP_TOKEN)) {
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+		return;
+	}
 	switch (in->in_req.op) {
+	case CTL_OP_TOKEN:
+		ds_reg_token_serve(lk, in);
+		return;
 	case CTL_OP_JOIN:
 	case CTL_OP_JOIN2:
 		serve_join(lk, in);
@@ -898,6 +906,15 @@ static void join_serve(struct ctl_incoming *in, void *arg)
 	default:
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 	}
+}
+
+static bool hello_key(void *arg, const uint8_t uuid[16], bool own, uint8_t number,
+		      uint8_t key[CAP_CLUSTER_KEY_LEN])
+{
+	struct ds_reg_link *lk = arg;
+
+	lk->lk_token = own && !number && ds_reg_token_key(lk->lk_dsc, uuid, key);
+	return lk->lk_token || ds_reg_key_find(lk->lk_dsc, uuid, own, number, key);
 }
 
 static void serve_hello(struct ds_reg *d, struct rpc_call *call)
@@ -926,7 +943,7 @@ static void serve_hello(struct ds_reg *d, struct rpc_call *call)
 	lk->lk_conn = conn;
 	lk->lk_loop = rpc_conn_loop(conn);
 	lk->lk_id = rpc_conn_id(conn);
-	err = ctl_chan_accept_by(&lk->lk_chan, call, ds_reg_key_find, d, join_serve, lk);
+	err = ctl_chan_accept_by(&lk->lk_chan, call, hello_key, lk, join_serve, lk);
 	if (err == -EKEYREJECTED && log_due(&last)) {
 		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
 		log_warn("control: %s: a data server uses outdated keys, or the cluster key after "

@@ -45,6 +45,7 @@
  *   'E'   NS_T_EXPORT        export (2)                       what an export said last
  *   'X'   NS_T_REVOCATION    directory (8)                    capabilities that end below it
  *   'T'   NS_T_TOKEN         name (1 to 64)                   a token for the API
+ *   'j'   NS_T_JOIN_TOKEN    token (16)                       a token with which a machine joins
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *

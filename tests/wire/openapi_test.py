@@ -221,6 +221,7 @@ def test_each_change_is_answered_as_the_page_says(c):
             ("PUT", "/v1/repair", f, None), ("PUT", "/v1/mirror/add", f, None),
             ("DELETE", "/v1/verify", None, None), ("DELETE", "/v1/balance", None, None),
             ("DELETE", "/v1/scrub", None, None), ("PUT", "/v1/ds/key", {"ds": "new"}, None),
+            ("POST", "/v1/cluster/token", {"name": "newer", "hours": 1}, None),
             ("DELETE", "/v1/tokens", {"name": "seen"}, None)):
         asked(mds, method, path, args, body)
     job = asked(mds, "PUT", "/v1/move", {**f, "stripes": 1})["job"]
@@ -235,6 +236,8 @@ def test_each_change_is_answered_as_the_page_says(c):
     asked(mds, "PUT", "/v1/ds/forget", {"ds": "ds1"}, want=409)
     asked(mds, "PUT", "/v1/ds/kill", {"ds": "nothing"}, want=404)
     asked(mds, "POST", "/v1/tokens", {"role": "all"}, want=400)
+    asked(mds, "POST", "/v1/cluster/token", {"hours": 721}, want=400)
+    asked(mds, "POST", "/v1/cluster/token", {"name": "ds1"}, want=409)
 
 
 ORDER = ["none", "read", "operate", "admin"]
