@@ -408,11 +408,6 @@ static int pull_fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32
 	return err;
 }
 
-uint8_t *ds_pull_memory(uint64_t ino)
-{
-	return puller_of(ino)->pl_mem;
-}
-
 int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count, struct ds_fetch *f)
 {
 	struct puller *pl = puller_of(ino);
@@ -464,7 +459,7 @@ static ctl_status pull_pull(struct ds *d, struct ds_session *ss, const ctl_rebui
 		st = pull_one(d, pl, ss, a, at, (uint32_t)(n < end - at ? n : end - at), res);
 	}
 	at = ds_session_cursor(ss);
-	res->eof = at == EXTENT_END;
+	res->eof = at == DS_NOTE_END;
 	if (res->eof)
 		res->size = ds_session_size(ss);
 	res->next = res->eof ? res->size : at;

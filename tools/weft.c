@@ -122,6 +122,31 @@ static const struct weft_opt token_options[] = {
 	{"name", 0, "NAME", "a name to list and revoke it by"},
 	{"days", 0, "N", "it ends after N days"},
 	{0}};
+#define CLUSTER_OPTIONS                                                                            \
+	{"dry-run", 0, NULL, "change nothing: print each file and each command"},                  \
+		{"force", 0, NULL,                                                                 \
+		 "go on where a check refuses; a file that is there is kept as "                   \
+		 "NAME.before"},                                                                   \
+	{                                                                                          \
+		"root", 0, "DIR", "make the files below DIR, for an image; start nothing"          \
+	}
+static const struct weft_opt init_options[] = {
+	{"store", 0, "DIR", "the folder of the metadata store (/var/lib/weft/mds)"},
+	{"clients", 0, "NETWORKS",
+	 "who may mount: networks, hosts, @netgroups (ADDRESS's network)"},
+	{"alone", 0, NULL, "no other machine joins: ADDRESS may be one of loopback"},
+	CLUSTER_OPTIONS,
+	{0}};
+static const struct weft_opt join_options[] = {
+	{"store", 0, "DIR", "the folder of the data store (/srv/weft/NAME)"},
+	{"address", 0, "ADDRESS",
+	 "what clients are given (that which leads to the metadata server)"},
+	CLUSTER_OPTIONS,
+	{0}};
+static const struct weft_opt cluster_key_options[] = {
+	{"hours", 0, "N", "it expires after N hours (24)"},
+	{"mds", 0, "ADDRESS", "where the data server finds the metadata server (mds.listen)"},
+	{0}};
 /* The first row that fits is the command. */
 /* clang-format off */
 const struct command weft_commands[] = {
@@ -135,6 +160,18 @@ const struct command weft_commands[] = {
 	{"orders", NULL, 0, 0, false, cmd_orders, orders_options, "",
 	 "list what data servers were ordered to do and have not done yet, the oldest first",
 	 "weft orders --ds ds3", GROUP_CLUSTER, {orders_columns}},
+	{"cluster", "init", 0, 1, false, cmd_cluster_init, init_options, "[ADDRESS[:PORT]]",
+	 "make this machine the metadata server of a new cluster: check it, write keys and "
+	 "configuration, start weft-mds. Run again, it goes on or says what is there",
+	 "weft cluster init 192.0.2.1 --clients 192.0.2.0/24", GROUP_MACHINE, {NULL}},
+	{"cluster", "key", 0, 1, false, cmd_cluster_key, cluster_key_options, "[NAME]",
+	 "make a token with which one machine joins once, as a new data server; on the metadata "
+	 "server's machine",
+	 "weft cluster key ds1", 0, {NULL}},
+	{"cluster", "join", 1, 1, false, cmd_cluster_join, join_options, "TOKEN",
+	 "make this machine a data server: check it, get its keys, write its configuration, start "
+	 "weft-ds@NAME; - for TOKEN reads it from standard input",
+	 "weft cluster join weft_join_AQhU... --store /srv/weft/ds1", 0, {NULL}},
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "",
 	 "list the data servers",
 	 "weft ds list -o name,state,used", GROUP_SERVERS, {ds_columns}},

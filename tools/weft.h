@@ -176,6 +176,7 @@ extern const struct column orders_columns[], mirror_columns[], repair_columns[],
 
 typedef int weft_cmd(char **args);
 weft_cmd cmd_config, cmd_set, cmd_support;
+weft_cmd cmd_cluster_init, cmd_cluster_join, cmd_cluster_key;
 weft_cmd cmd_health, cmd_status, cmd_ds_list, cmd_ds_weight, cmd_ds_group, cmd_ds_add;
 weft_cmd cmd_scrub, cmd_mirror_choose;
 int cmd_fsck_online(int argc, char **argv);

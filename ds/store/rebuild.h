@@ -26,9 +26,28 @@
  */
 #ifndef DS_STORE_REBUILD_H
 #define DS_STORE_REBUILD_H
-#include "base/extents.h"
 #include "ds/store/store.h"
 #include <semaphore.h>
+
+/* ---- notes: a set of bytes, as ranges. Not locked. ---- */
+
+#define DS_NOTES_MAX 65536u
+#define DS_NOTE_END  UINT64_MAX /* as a range's end: everything from n_from on */
+
+struct ds_note {
+	uint64_t n_from, n_to; /* without n_to itself */
+};
+struct ds_notes {
+	struct ds_note *ns_note; /* ascending; no two meet */
+	unsigned ns_n, ns_cap;
+};
+/* -ENOBUFS: no room. */
+int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to);
+/* Removes all notes below to. */
+void ds_note_forget(struct ds_notes *ns, uint64_t to);
+/* The first range at or after from, and below to, that is not noted. False: none. */
+bool ds_note_gap(const struct ds_notes *ns, uint64_t from, uint64_t to, struct ds_note *gap);
+void ds_notes_free(struct ds_notes *ns);
 
 /* ---- changes of an object ---- */
 
@@ -50,7 +69,7 @@ struct ds_change {
 	struct ds_obj *dc_obj; /* NULL: nothing is locked */
 	sem_t dc_sem;
 };
-/* to: EXTENT_END when the change sets the object's end. least: the change puts the object's end at
+/* to: DS_NOTE_END when the change sets the object's end. least: the change puts the object's end at
  * least there, or 0. Lasts until ds_change_end, also after an error. -ENOLINK: there is no session;
  * -ENOBUFS: the session has no room. */
 int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
@@ -72,8 +91,7 @@ struct ds_part {
 	uint64_t pt_off;
 	uint32_t pt_len;
 };
-#define DS_FETCH_MEM   (DS_MAX_IO + DS_PAGE)
-#define DS_SESSION_MEM (2 * (DS_MAX_IO + DS_PAGE)) /* page-aligned */
+#define DS_FETCH_MEM (DS_MAX_IO + DS_PAGE)
 struct ds_fetch {
 	/* the range, at most DS_MAX_IO; it may end before the range that was asked for */
 	uint64_t ft_off, ft_to;
@@ -88,9 +106,8 @@ struct ds_fetch {
 /* Fills all but ft_off and ft_data. o NULL: the object does not exist, and is empty. */
 int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f);
 
-/* Makes the fetched range of an object that only a FILL uses equal to f, and reads back what it
- * writes. mem: page-aligned, DS_SESSION_MEM bytes. -EIO: the disk returned other data. Blocks. */
-int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f, uint8_t *mem);
+/* fill.c: writes the fetched range of f, with its holes. */
+int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f);
 /* Sets the object's end. */
 int ds_fill_end(int fd, uint64_t size);
 /* Makes all of it durable. */
@@ -113,7 +130,7 @@ void ds_session_put(struct ds_session *ss);
 /* CTL_OK; or a change that was noted has failed: ends the session, and returns what its step
  * answers. On a full disk that is CTL_NOSPC, else CTL_BAD_SESSION: the rebuild begins again. */
 ctl_status ds_session_check(struct ds_session *ss);
-/* The offset that the session has reached; EXTENT_END: the source's end. */
+/* The offset that the session has reached; DS_NOTE_END: the source's end. */
 uint64_t ds_session_cursor(struct ds_session *ss);
 /* The source's size, once the cursor has reached its end. */
 uint64_t ds_session_size(struct ds_session *ss);
@@ -121,5 +138,7 @@ uint64_t ds_session_size(struct ds_session *ss);
  * bytes to res->copied, same and holes. */
 ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem,
 			    ctl_rebuild_res *res);
+/* Page-aligned memory of so many bytes. */
+#define DS_SESSION_MEM (2 * (DS_MAX_IO + DS_PAGE))
 unsigned ds_store_sessions(struct ds_store *s);
 #endif

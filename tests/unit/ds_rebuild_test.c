@@ -31,58 +31,58 @@ int ftruncate(int fd, off_t size)
 START_TEST(notes_are_a_set_of_bytes)
 {
 	for (unsigned round = 0; round < 40; round++) {
-		struct extents ns = {0};
+		struct ds_notes ns = {0};
 		bool model[MODEL] = {false};
 		uint64_t below = 0;
 
 		for (unsigned step = 0; step < 60; step++) {
 			uint64_t from = rnd(MODEL), to = from + rnd(rnd(4) ? 30 : 600);
-			struct extent gap;
+			struct ds_note gap;
 
 			to = to > MODEL ? MODEL : to;
 			if (rnd(8) == 0) {
 				below = from > below ? from : below;
-				extents_forget(&ns, below);
+				ds_note_forget(&ns, below);
 			} else if (to > below) {
 				from = from > below ? from : below;
-				ck_assert_int_eq(extents_add(&ns, from, to), 0);
+				ck_assert_int_eq(ds_note_add(&ns, from, to), 0);
 				memset(model + from, true, to - from);
 			}
-			for (unsigned i = 0; i < ns.es_n; i++) {
-				ck_assert_uint_lt(ns.es_at[i].e_from, ns.es_at[i].e_to);
-				ck_assert(!i || ns.es_at[i - 1].e_to < ns.es_at[i].e_from);
+			for (unsigned i = 0; i < ns.ns_n; i++) {
+				ck_assert_uint_lt(ns.ns_note[i].n_from, ns.ns_note[i].n_to);
+				ck_assert(!i || ns.ns_note[i - 1].n_to < ns.ns_note[i].n_from);
 			}
 			for (uint64_t at = below; at < MODEL; at++) {
-				bool any = extents_gap(&ns, at, at + 1, &gap);
+				bool any = ds_note_gap(&ns, at, at + 1, &gap);
 
 				ck_assert_msg(any != model[at], "round %u: byte %lu", round,
 					      (unsigned long)at);
 			}
-			for (uint64_t at = below; extents_gap(&ns, at, MODEL, &gap); at = gap.e_to)
-				for (uint64_t b = at; b < gap.e_to; b++)
-					ck_assert(model[b] == (b < gap.e_from));
+			for (uint64_t at = below; ds_note_gap(&ns, at, MODEL, &gap); at = gap.n_to)
+				for (uint64_t b = at; b < gap.n_to; b++)
+					ck_assert(model[b] == (b < gap.n_from));
 		}
-		extents_free(&ns);
+		ds_notes_free(&ns);
 	}
 }
 END_TEST
 
 START_TEST(notes_are_bounded)
 {
-	struct extents ns = {0};
-	struct extent gap;
+	struct ds_notes ns = {0};
+	struct ds_note gap;
 
-	for (uint64_t i = 0; i < EXTENTS_MAX; i++)
-		ck_assert_int_eq(extents_add(&ns, 3 * i, 3 * i + 1), 0);
-	ck_assert_int_eq(extents_add(&ns, 3 * EXTENTS_MAX + 7, 3 * EXTENTS_MAX + 8), -ENOBUFS);
-	ck_assert(extents_gap(&ns, 3 * EXTENTS_MAX + 7, 3 * EXTENTS_MAX + 8, &gap));
+	for (uint64_t i = 0; i < DS_NOTES_MAX; i++)
+		ck_assert_int_eq(ds_note_add(&ns, 3 * i, 3 * i + 1), 0);
+	ck_assert_int_eq(ds_note_add(&ns, 3 * DS_NOTES_MAX + 7, 3 * DS_NOTES_MAX + 8), -ENOBUFS);
+	ck_assert(ds_note_gap(&ns, 3 * DS_NOTES_MAX + 7, 3 * DS_NOTES_MAX + 8, &gap));
 	/* One that meets others needs no room. */
-	ck_assert_int_eq(extents_add(&ns, 1, 3), 0);
-	ck_assert_uint_eq(ns.es_n, EXTENTS_MAX - 1);
-	extents_forget(&ns, 300);
-	ck_assert_int_eq(extents_add(&ns, 3 * EXTENTS_MAX + 7, EXTENT_END), 0);
-	ck_assert(!extents_gap(&ns, 1ull << 60, EXTENT_END, &gap));
-	extents_free(&ns);
+	ck_assert_int_eq(ds_note_add(&ns, 1, 3), 0);
+	ck_assert_uint_eq(ns.ns_n, DS_NOTES_MAX - 1);
+	ds_note_forget(&ns, 300);
+	ck_assert_int_eq(ds_note_add(&ns, 3 * DS_NOTES_MAX + 7, DS_NOTE_END), 0);
+	ck_assert(!ds_note_gap(&ns, 1ull << 60, DS_NOTE_END, &gap));
+	ds_notes_free(&ns);
 }
 END_TEST
 
@@ -116,9 +116,9 @@ START_TEST(a_write_without_room_for_a_note_fails_and_waits_for_nothing)
 {
 	touch(TARGET);
 	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
-	for (uint64_t i = 0; i < EXTENTS_MAX; i++)
+	for (uint64_t i = 0; i < DS_NOTES_MAX; i++)
 		ck_assert_int_eq(note_as(TARGET, 4096 * i, 1), 0);
-	ck_assert_int_eq(note_as(TARGET, 4096ull * EXTENTS_MAX, 1), -EIO);
+	ck_assert_int_eq(note_as(TARGET, 4096ull * DS_NOTES_MAX, 1), -EIO);
 	ck_assert_int_eq(note_as(TARGET, 1, 1), 0); /* meets another */
 	ck_assert_int_eq(abort_as(7), CTL_OK);
 	ck_assert_int_eq(note_as(TARGET, 0, 1), -EAGAIN);
@@ -492,7 +492,7 @@ START_TEST(source_that_is_not_there_is_empty)
 	ss = ds_session_get(S, &a);
 	ck_assert_int_eq(ds_fetch_read(NULL, MIB, &f), 0);
 	ck_assert_int_eq(ds_session_write(ss, &f, session_mem, &res), CTL_OK);
-	ck_assert_uint_eq(ds_session_cursor(ss), EXTENT_END);
+	ck_assert_uint_eq(ds_session_cursor(ss), DS_NOTE_END);
 	ds_session_put(ss);
 	ds_obj_put(get(SOURCE));
 	ck_assert(same_bytes());
@@ -590,57 +590,6 @@ START_TEST(what_the_disk_does_not_hold_is_seen)
 }
 END_TEST
 
-/* Fills all of the target from the source. */
-static int fill_all(uint32_t count)
-{
-	struct ds_fetch f = {.ft_data = fetch_mem};
-	struct ds_obj *source = get(SOURCE), *target = get(TARGET);
-	int fd = ds_obj_reopen(target), err = 0;
-
-	while (!err && (!f.ft_to || f.ft_off < f.ft_size)) {
-		f.ft_off = f.ft_to;
-		ck_assert_int_eq(ds_fetch_read(source, count, &f), 0);
-		err = ds_fill_write(target, fd, &f, session_mem);
-	}
-	if (!err)
-		err = ds_fill_end(fd, f.ft_size);
-	close(fd);
-	ds_obj_put(source);
-	ds_obj_put(target);
-	return err;
-}
-
-/* What the target had is gone, in data, in holes and behind the end; also in parts of pages. */
-START_TEST(fill_makes_the_object_the_source)
-{
-	for (uint32_t count = 1000; count <= DS_MAX_IO; count += count) {
-		put_bytes(TARGET, rnd(MIB), 't', MIB);
-		for (unsigned i = 0; i < 4; i++)
-			put_bytes(SOURCE, rnd(MIB), (unsigned char)('a' + i), 1 + rnd(50000));
-		ck_assert_int_eq(fill_all(count), 0);
-		ck_assert(same_bytes());
-	}
-}
-END_TEST
-
-START_TEST(fill_sees_what_the_disk_does_not_hold)
-{
-	struct ds_obj *o = get(TARGET);
-	int dfd = ds_obj_direct_fd(o);
-
-	ds_obj_put(o);
-	if (dfd < 0)
-		return;
-	put_bytes(SOURCE, 0, 's', 100000);
-	lies = 2;
-	log_set_level(LOG_L_ERROR);
-	ck_assert_int_eq(fill_all(DS_MAX_IO), -EIO);
-	ck_assert_int_eq(lies, 0);
-	ck_assert_int_eq(fill_all(DS_MAX_IO), 0);
-	ck_assert(same_bytes());
-}
-END_TEST
-
 /* ---- who is watched ---- */
 
 static ctl_span spans[CTL_SPANS_MAX];
@@ -683,7 +632,7 @@ START_TEST(what_is_changed_is_told_once)
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert_uint_eq(took.spans.spans_len, 2);
 	is_span(0, 5000, 20);
-	is_span(1, 9000, EXTENT_END - 9000);
+	is_span(1, 9000, DS_NOTE_END - 9000);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert_uint_eq(took.spans.spans_len, 0);
 	/* Another session begins anew. */
@@ -729,7 +678,7 @@ START_TEST(many_changes_are_told_in_pieces_and_too_many_as_all)
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert(!took.more && took.spans.spans_len == 5);
 	is_span(0, 100ull * CTL_SPANS_MAX, 50);
-	for (unsigned i = 0; i <= EXTENTS_MAX; i++)
+	for (unsigned i = 0; i <= DS_NOTES_MAX; i++)
 		ck_assert_int_eq(note_as(SOURCE, 100ull * i, 50), 0);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert_uint_eq(took.spans.spans_len, 1);
@@ -837,8 +786,6 @@ static Suite *suite(void)
 	windows[n++] = object_of_many_pieces_is_whole;
 	windows[n++] = end_is_where_it_was_put_since_begin;
 	windows[n++] = what_the_disk_does_not_hold_is_seen;
-	windows[n++] = fill_makes_the_object_the_source;
-	windows[n++] = fill_sees_what_the_disk_does_not_hold;
 	add(s, "windows", windows);
 	watches[0] = what_is_changed_is_told_once;
 	watches[1] = many_changes_are_told_in_pieces_and_too_many_as_all;

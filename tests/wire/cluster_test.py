@@ -1,0 +1,396 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""weft cluster: a metadata server and two data servers on three machines, made by the commands
+alone. A machine is a folder with a root of its own, in a network of its own, without systemd: the
+test runs the commands that weft prints. Prints TAP. As root."""
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+import tap  # noqa: E402
+from tap import BUILD, SRC  # noqa: E402
+from nfs41 import FILE_SYNC, Client, putfh, setxattr, write  # noqa: E402
+from harness import check, eventually  # noqa: E402
+from steps import data_server, settled  # noqa: E402
+
+UID = 990  # of the user weft
+LONG = 60
+RAN = set()  # the commands that the tests ran, as the page has them
+ENV = {"PATH": "/opt/weft:/usr/sbin:/usr/bin:/sbin:/bin", "ASAN_OPTIONS": "detect_leaks=0"}
+
+
+def sh(*args):
+    subprocess.run(args, check=True, capture_output=True)
+
+
+class Machine:
+    """One machine: a root, and a process that holds its network."""
+
+    def __init__(self, top, name, address):
+        self.root = os.path.join(top, name)
+        for d in ("etc", "dev", "proc", "sys", "tmp", "run", "var/lib", "srv", "opt/weft"):
+            os.makedirs(os.path.join(self.root, d))
+        for d in ("usr", "bin", "sbin", "lib", "lib64"):
+            if os.path.islink("/" + d):
+                os.symlink(os.readlink("/" + d), os.path.join(self.root, d))
+            elif os.path.isdir("/" + d):
+                self.bind("/" + d, d)
+        for d in ("/dev", "/proc", "/sys"):
+            self.bind(d, d[1:])
+        self.bind(BUILD, "opt/weft")
+        self.write("etc/passwd", f"root:x:0:0::/:/bin/sh\nweft:x:{UID}:{UID}::/:/bin/false\n")
+        self.write("etc/group", f"root:x:0:\nweft:x:{UID}:\n")
+        self.write("etc/hosts", f"127.0.0.1 localhost\n{address} {os.uname().nodename}\n")
+        # A store must not lie on the root's file system.
+        os.makedirs(os.path.join(self.root, "srv/weft"))
+        sh("mount", "-t", "tmpfs", "-o", "size=2G,mode=755", "srv",
+           os.path.join(self.root, "srv/weft"))
+        self.net = subprocess.Popen(["unshare", "-n", "sleep", "infinity"])
+        eventually(lambda: os.readlink(f"/proc/{self.net.pid}/ns/net")
+                   != os.readlink("/proc/self/ns/net"), LONG, "a network of its own")
+        sh("ip", "link", "add", "v" + name, "type", "veth", "peer", "name", "e0", "netns",
+           str(self.net.pid))
+        sh("ip", "link", "set", "v" + name, "master", "br0", "up")
+        for args in (("addr", "add", address + "/24", "dev", "e0"), ("link", "set", "e0", "up"),
+                     ("link", "set", "lo", "up")):
+            sh("nsenter", "-t", str(self.net.pid), "-n", "ip", *args)
+        self.started = []
+
+    def bind(self, what, where):
+        where = os.path.join(self.root, where)
+        os.makedirs(where, exist_ok=True)
+        sh("mount", "--rbind", what, where)
+
+    def path(self, *parts):
+        return os.path.join(self.root, *parts)
+
+    def write(self, path, text):
+        with open(self.path(path), "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def read(self, path):
+        with open(self.path(path), encoding="utf-8") as f:
+            return f.read()
+
+    def inside(self, *args):
+        return ["nsenter", "-t", str(self.net.pid), "-n", "chroot", self.root, *args]
+
+    def weft(self, *args, rc=0, text=None, env=None):
+        """What it prints: (standard output, standard error)."""
+        RAN.add(re.sub("weft_join_[^ ]+", "TOKEN", " ".join(a for a in args if a != "--force")))
+        done = subprocess.run(self.inside("weft", *args), env={**ENV, **(env or {})}, input=text,
+                              capture_output=True, text=True, timeout=LONG, check=False)
+        check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout}{done.stderr}")
+        if rc:
+            check((done.stderr.count("\n") <= 3, done.stderr.startswith("weft: ")), (True, True),
+                  done.stderr)
+        return done.stdout, done.stderr
+
+    def refused(self, why, *args, **how):
+        _, said = self.weft(*args, rc=1, **how)
+        check(re.search(why, said) is not None, True, f"{why} in {said}")
+
+    def start(self, said):
+        """Runs the commands that weft printed."""
+        commands = re.findall(r"^to do +(.*)$", said, re.M)
+        check(len(commands), 2, said)
+        with open(self.path("tmp/log"), "ab") as log:
+            for command in commands:
+                # A daemon is in the background of its shell.
+                child = subprocess.Popen(self.inside("sh", "-c", command + " wait" if command[-1]
+                                                     == "&" else command), env=ENV, stdout=log,
+                                         stderr=log, start_new_session=True)
+                if command[-1] == "&":
+                    self.started.append(child)
+                else:
+                    check(child.wait(LONG), 0, command)
+
+    def stop(self):
+        for child in self.started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
+            child.wait(LONG)
+        self.started = []
+
+    def tree(self):
+        """Each file below the root that the test did not mount there: kind, owner, mode, text."""
+        found = {}
+        for top in ("etc", "var", "srv", "run"):
+            for at, folders, files in os.walk(self.path(top)):
+                for n in folders + files:
+                    path = os.path.join(at, n)
+                    st = os.lstat(path)
+                    text = None
+                    if n in files and os.path.isfile(path) and st.st_size < 65536:
+                        with open(path, "rb") as f:
+                            text = f.read()
+                    found[os.path.relpath(path, self.root)] = (st.st_mode, st.st_uid, st.st_gid,
+                                                               st.st_mtime_ns, text)
+        return found
+
+
+@contextlib.contextmanager
+def machines():
+    top = tempfile.mkdtemp(prefix="weft-cluster.")
+    os.chmod(top, 0o755)
+    sh("ip", "link", "add", "br0", "type", "bridge")
+    sh("ip", "link", "set", "br0", "up")
+    made = []
+    try:
+        for i, name in enumerate(("m1", "m2", "m3"), 1):
+            made.append(Machine(top, name, f"192.0.2.{i}"))
+        yield made
+    finally:
+        for m in made:
+            m.stop()
+            m.net.kill()
+            m.net.wait()
+            with open("/proc/self/mounts", encoding="utf-8") as f:
+                below = [x.split()[1] for x in f if x.split()[1].startswith(m.root + "/")]
+            for path in reversed(below):
+                subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        sh("ip", "link", "del", "br0")
+        shutil.rmtree(top)
+
+
+def owners(m, want):
+    for path, (user, group, mode) in want.items():
+        st = os.lstat(m.path(path))
+        check((st.st_uid, st.st_gid, oct(st.st_mode & 0o7777)), (user, group, oct(mode)), path)
+
+
+def token(m, *args):
+    out, said = m.weft("cluster", "key", *args)
+    check(re.fullmatch(r"weft_join_[A-Za-z0-9_-]+\n", out) is not None, True, out)
+    check("good once" in said, True, said)
+    return out.strip()
+
+
+def test_init_refuses_what_cannot_work(w):
+    m = w[0]
+    before = m.tree()
+    for why, args in (
+            ("192.0.2.9: is no address of this machine .it has: 192.0.2.1", ["192.0.2.9"]),
+            ("not a wildcard", ["0.0.0.0"]), ("cannot reach a loopback address", ["127.0.0.1"]),
+            ("expected an address of this machine", ["a-name"]),
+            ("--clients: .*", ["--clients", "10.0.0.0/99"]),
+            ("--root .*: expected the absolute path", ["--root", "/none"]),
+            ("absolute path of a folder", ["--store", "mds"]),
+            ("no extended attributes there|neither XFS nor ext4", ["--store", "/proc/mds"])):
+        m.refused(why, "cluster", "init", *args)
+    check(m.tree(), before, "nothing has changed")
+    os.makedirs(m.path("srv/full"))
+    m.write("srv/full/a-file", "")
+    m.refused("/srv/full: is not empty; a new store needs an empty folder", "cluster", "init",
+              "--store", "/srv/full")
+    os.rename(m.path("srv/full/a-file"), m.path("srv/full/identity"))
+    m.refused("is the store of a data server", "cluster", "init", "--store", "/srv/full")
+    shutil.rmtree(m.path("srv/full"))
+
+
+def test_a_dry_run_says_all_and_changes_nothing(w):
+    m = w[0]
+    before = m.tree()
+    said, _ = m.weft("cluster", "init", "192.0.2.1", "--dry-run")
+    check(m.tree(), before)
+    for line in ("would make  /etc/weft/cluster.key (root:weft, mode 0440)", "| (secret)",
+                 '| \tlisten = "192.0.2.1:2049"', '| \tclient "192.0.2.0/24"',
+                 "to do       setpriv", "Nothing was changed."):
+        check(line in said, True, f"{line!r} in {said}")
+    check(re.search(r"[0-9a-f]{64}", said), None, "the key is not shown")
+    j = json.loads(m.weft("--json", "cluster", "init", "192.0.2.1", "--dry-run")[0])
+    check((j["done"], j["dry_run"], m.tree() == before), (False, True, True), j)
+    check([s["text"] for s in j["steps"] if s["what"].startswith("/etc/weft/cluster.key")],
+          ["(secret)"])
+
+
+def test_init_makes_the_metadata_server(w):
+    m = w[0]
+    said, _ = m.weft("cluster", "init", "192.0.2.1")
+    check("ok          address 192.0.2.1:2049 is on this machine (e0, network 192.0.2.0/24)"
+          in said, True, said)
+    owners(m, {"etc/weft": (0, UID, 0o750), "etc/weft/cluster.key": (0, UID, 0o440),
+               "etc/weft/exports": (0, UID, 0o640), "etc/weft/weft.conf": (0, UID, 0o640),
+               "var/lib/weft": (UID, UID, 0o700), "var/lib/weft/mds": (UID, UID, 0o700)})
+    check(sorted(os.listdir(m.path("etc/weft"))), ["cluster.key", "exports", "weft.conf"])
+    before = m.tree()
+    again, _ = m.weft("cluster", "init", "192.0.2.1")
+    check((m.tree() == before, re.search("^made", again, re.M), "is there    /etc/weft/weft.conf"
+           in again), (True, None, True), again)
+    m.start(said)
+    eventually(lambda: subprocess.run(m.inside("weft", "status"), env=ENV, check=False,
+                                      capture_output=True).returncode == 0, LONG, "it serves")
+
+
+def test_a_second_init_does_not_overwrite(w):
+    m = w[0]
+    key, conf = m.read("etc/weft/cluster.key"), m.read("etc/weft/weft.conf")
+    before = m.tree()
+    m.refused(r"/etc/weft/exports: is there already, with another text .*exports.before",
+              "cluster", "init", "--clients", "198.51.100.0/24")
+    m.refused("weft.conf: is there already", "cluster", "init", "192.0.2.1:2149")
+    check({k: v for k, v in m.tree().items() if k.startswith("etc")},
+          {k: v for k, v in before.items() if k.startswith("etc")})
+    m.weft("cluster", "init", "--clients", "198.51.100.0/24", "--force")
+    check("192.0.2.0/24" in m.read("etc/weft/exports.before"), True)
+    check("198.51.100.0/24" in m.read("etc/weft/exports"), True)
+    check((m.read("etc/weft/cluster.key"), m.read("etc/weft/weft.conf")), (key, conf))
+    m.refused("exports.before: is there already: move it away", "cluster", "init", "--force")
+    os.rename(m.path("etc/weft/exports.before"), m.path("etc/weft/exports"))
+
+
+def join(m, t, *args, name="ds1"):
+    said, _ = m.weft("cluster", "join", t, "--force", *args)
+    owners(m, {"etc/weft": (0, UID, 0o750), f"etc/weft/ds-{name}.key": (0, UID, 0o440),
+               f"etc/weft/ds-{name}.conf": (0, UID, 0o640),
+               f"srv/weft/{name}": (UID, UID, 0o700)})
+    check(sorted(n for n in os.listdir(m.path("etc/weft")) if name in n),
+          [f"ds-{name}.conf", f"ds-{name}.key"], "and no claim is left")
+    return said
+
+
+def alive(m, *names):
+    eventually(lambda: {s["name"] for s in json.loads(m.weft("--json", "ds", "list")[0])["ds"]
+                        if s["state"] == "alive"} == set(names), LONG, f"{names} serve")
+
+
+def test_a_token_that_is_altered_or_expired_is_refused(w):
+    m1, m2 = w[:2]
+    t = token(m1)
+    before = m2.tree()
+    for bad in (t[:-1], t[:20] + ("A" if t[20] != "A" else "B") + t[21:], t + "A", t.swapcase()):
+        m2.refused("mistyped or cut short|not a join token", "cluster", "join", bad)
+    m2.refused("not a join token", "cluster", "join", "weft_abc")
+    m2.refused("one word", "cluster", "join", t + " " + t)
+    late = token(m1, "late", "--hours", "0.0002")
+    eventually(lambda: "expired" in subprocess.run(
+        m2.inside("weft", "cluster", "join", late, "--force", "--dry-run"), env=ENV, check=False,
+        capture_output=True, text=True).stderr, LONG, "it is good for one second")
+    m2.refused("this token has expired; .*weft cluster key late", "cluster", "join", late,
+               "--force")
+    elsewhere = token(m1, "elsewhere", "--mds", "192.0.2.1:2999")
+    m2.refused("no answer from the metadata server at 192.0.2.1:2999", "cluster", "join",
+               elsewhere, "--force")
+    old = token(m1, "replaced")
+    token(m1, "replaced")
+    m2.refused("does not know this token", "cluster", "join", old, "--force")
+    check(m2.tree(), before)
+    m1.weft("cluster", "key", "12", rc=2)
+    m1.refused("hours: expected", "cluster", "key", "x", "--hours", "1000")
+
+
+def test_a_machine_joins_once(w):
+    m1, m2, m3 = w
+    t = token(m1, "ds1")
+    before = m2.tree()
+    said, _ = m2.weft("cluster", "join", t, "--dry-run", "--force")
+    check((m2.tree() == before, "the token was not used" in said), (True, True), said)
+    check("takes the token of ds1" in said and "| (secret)" in said, True, said)
+    m2.refused("neither XFS nor ext4", "cluster", "join", t)
+    os.makedirs(m2.path("srv/weft/ds1/x"))
+    m2.refused("/srv/weft/ds1: is not empty", "cluster", "join", t, "--force")
+    os.rmdir(m2.path("srv/weft/ds1/x"))
+    m2.refused("is no address of this machine", "cluster", "join", t, "--address", "192.0.2.1")
+    m2.start(join(m2, t))
+    m3.refused("this token was used before", "cluster", "join", t, "--force")
+    check(os.path.exists(m3.path("etc/weft")), False)
+    alive(m1, "ds1")
+    before = {k: v for k, v in m2.tree().items() if k.startswith("etc")}
+    again, _ = m2.weft("cluster", "join", t, "--force")
+    check({k: v for k, v in m2.tree().items() if k.startswith("etc")} == before
+          and not re.search("^made", again, re.M), True, again)
+
+
+def test_a_join_that_failed_in_the_middle_goes_on(w):
+    m1, _, m3 = w
+    t = token(m1, "ds2")
+    os.makedirs(m3.path("etc/weft"))
+    m3.write("etc/weft/ds-ds2.claim", "00112233445566778899aabbccddeeff\n")
+    m3.weft("cluster", "join", "-", "--force", text=t + "\n")
+    key = m3.read("etc/weft/ds-ds2.key")
+    check(key.startswith("weft data server key\n") and "\nname=ds2\n" in key, True)
+    # As if it had died when the token was used, and before the answer was on the disk.
+    for name in ("key", "conf"):
+        os.unlink(m3.path(f"etc/weft/ds-ds2.{name}"))
+    m3.refused("this token was used before", "cluster", "join", t, "--force")
+    m3.write("etc/weft/ds-ds2.claim", "00112233445566778899aabbccddeeff\n")
+    m3.start(join(m3, t, name="ds2"))
+    check(m3.read("etc/weft/ds-ds2.key"), key, "the same server")
+    alive(m1, "ds1", "ds2")
+    m1.refused("ds2: a data server has that name", "cluster", "key", "ds2")
+    m3.write("etc/weft/ds-ds2.key", key.replace("ds2", "ds3"))
+    m3.refused("is not the key of ds2", "cluster", "join", t, "--force")
+    m3.write("etc/weft/ds-ds2.key", key)
+
+
+def test_a_file_is_written_and_read(w):
+    m1 = w[0]
+    done = subprocess.run(
+        ["nsenter", "-t", str(m1.net.pid), "-n", sys.executable, __file__, "client"],
+        capture_output=True, text=True, timeout=LONG, check=False)
+    check((done.returncode, done.stdout), (0, "read back\n"), done.stderr)
+
+
+def client():
+    """In the network of the first machine, as root from a port of root's."""
+    unit = 1 << 20
+    data = os.urandom(4 * unit)
+    c = Client(("192.0.2.1", 2049), source=("192.0.2.1", 900))
+    d = c.mkdir(c.root(), "scratch")
+    c.ok(putfh(d), setxattr("weft.policy", "stripes=2,unit=1M"))
+    s, f = c.open(d, "g")
+    for at in range(0, len(data), unit):
+        c.ok(putfh(f), write(s, at, data[at:at + unit], FILE_SYNC))
+    o = settled(c, f, s)
+    stripes = [(data_server(c, m), m.fhs[0]) for m in o.mirrors[0]]
+    got = b"".join(stripes[i % 2][0].read(stripes[i % 2][1], i * unit, unit).data
+                   for i in range(4))
+    check((len(stripes), got == data), (2, True), "each stripe is on its data server")
+    print("read back")
+
+
+def test_the_page_has_what_was_run(w):
+    """docs/start.md: its other commands, of packages, disks and mounts, are for a guest."""
+    with open(os.path.join(SRC, "docs/start.md"), encoding="utf-8") as f:
+        blocks = "".join(re.findall(r"^```sh\n(.*?)^```$", f.read(), re.M | re.S))
+    w[0].weft("health")
+    w[0].weft("ds", "list")
+    w[0].weft("policy", "set", "/scratch", "stripes=2")
+    lines = re.findall(r"^weft (.*)$", blocks, re.M)
+    check((len(lines), [x for x in lines if x not in RAN]), (8, []), sorted(RAN))
+
+
+def test_an_image_is_made_below_a_root(w):
+    m1 = w[0]
+    os.makedirs(m1.path("img/etc"))
+    m1.write("img/etc/passwd", "weft:x:991:992::/:/bin/false\n")
+    m1.refused("no group weft below /img", "cluster", "init", "--root", "/img")
+    m1.write("img/etc/group", "weft:x:992:\n")
+    said, _ = m1.weft("cluster", "init", "--root", "/img", "--store", "/data/mds")
+    for path, want in {"img/data/mds": (991, 992, 0o700),
+                       "img/etc/weft/cluster.key": (0, 992, 0o440),
+                       "img/etc/systemd/system/weft-mds.service.d/store.conf": (0, 0, 0o644)
+                       }.items():
+        owners(m1, {path: want})
+    check("ReadWritePaths=/data/mds\n"
+          in m1.read("img/etc/systemd/system/weft-mds.service.d/store.conf"), True)
+    check("systemctl --root=/img enable weft-mds.service" in said, True, said)
+    check("store = /data/mds\n" in m1.read("img/etc/weft/weft.conf"), True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["client"]:
+        client()
+    elif os.geteuid() or shutil.which("nsenter") is None:
+        tap.skip("only root can make machines")
+    else:
+        with machines() as them:
+            tap.run(tap.named(globals()), tap.giving(them))
