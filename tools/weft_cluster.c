@@ -59,6 +59,16 @@ static void cluster_start(struct plan *p, const char *unit, const char *program,
 	}
 }
 
+/* Looks at the plan. A daemon that runs with another configuration has to start again. */
+static int cluster_look(struct plan *p, const char *unit)
+{
+	int rc = plan_look(p);
+
+	if (!rc && p->pl_systemd && plan_replaces(p))
+		plan_command(p, "systemctl restart %s", unit);
+	return rc;
+}
+
 /* ---- weft cluster init ---- */
 
 struct init {
@@ -97,19 +107,29 @@ static char *init_conf(const struct init *in)
 		in->in_addr.oa_text, in->in_store, threads, pool);
 }
 
+/* clang-format off */
+static const char exports_text[] =
+	"# " EXPORTS ", made by weft cluster init: who may use which part of the file\n"
+	"# system. weft-exports(5) has all words. After a change: weft exports reload\n"
+	"export \"/\" {\n"
+	"\t# This machine's root is root here too: it makes the first folders and gives\n"
+	"\t# them to users. The first section that fits a client decides.\n"
+	"\tclient \"%s\" { access = rw  squash = none }\n"
+	"%s}\n";
+/* clang-format on */
+
 static char *init_exports(const struct init *in)
 {
-	return plan_text(
-		"# " EXPORTS ", made by weft cluster init: who may use which part of the file\n"
-		"# system. weft-exports(5) has all words. After a change: weft exports reload\n"
-		"export \"/\" {\n"
-		"\t# This machine's root is root here too: it makes the first folders and gives\n"
-		"\t# them to users. The first section that fits a client decides.\n"
-		"\tclient \"%s\" { access = rw  squash = none }\n"
-		"\t# The clients; their root is nobody.\n"
-		"\tclient \"%s\" { access = rw  squash = root }\n"
-		"}\n",
-		in->in_addr.oa_host, in->in_clients);
+	/* a pattern may stand in one section only */
+	bool same = !strcmp(in->in_clients, in->in_addr.oa_host);
+	char *text, *clients = same ? strdup("")
+				    : plan_text("\t# The clients; their root is nobody.\n"
+						"\tclient \"%s\" { access = rw  squash = root }\n",
+						in->in_clients);
+
+	text = clients ? plan_text(exports_text, in->in_addr.oa_host, clients) : NULL;
+	free(clients);
+	return text;
 }
 
 static char *init_key(void)
@@ -161,7 +181,7 @@ static int init_plan(struct init *in)
 	in->in_conf = p->pl_n;
 	plan_file(p, MDS_CONF, PLAN_ROOT_WEFT, 0640, init_conf(in), false);
 	cluster_start(p, "weft-mds.service", "weft-mds", MDS_CONF, "weft-mds", !usual);
-	return plan_look(p);
+	return cluster_look(p, "weft-mds.service");
 }
 
 /* The key of an earlier run is kept whatever --force says: all data servers' keys come from it. */
@@ -436,7 +456,7 @@ static int join_plan(struct join *jn)
 	jn->jn_conf_step = p->pl_n;
 	plan_file(p, jn->jn_conf, PLAN_ROOT_WEFT, 0640, join_conf(jn), false);
 	cluster_start(p, unit, "weft-ds", jn->jn_conf, run, !usual);
-	return plan_look(p);
+	return cluster_look(p, unit);
 }
 
 static int join_refused(struct join *jn, const struct ticket_answer *tx)

@@ -61,6 +61,8 @@ void plan_file(struct plan *p, const char *path, enum plan_owner owner, mode_t m
 void plan_command(struct plan *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Looks at all steps: is there anything in their way? */
 int plan_look(struct plan *p);
+/* After that: does it replace a file, so that a daemon that runs must read it? */
+bool plan_replaces(const struct plan *p);
 /* Does the steps that are not done yet, up to the one of that number, or says what it would do. */
 int plan_run(struct plan *p, unsigned to);
 /* Gives a file its text, which nothing knew before: malloc'd, and the plan's. */

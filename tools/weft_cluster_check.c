@@ -169,6 +169,14 @@ static int own_find(struct plan *p, const struct ifaddrs *all, const char *text,
 				   text, others);
 	for (; text && i && !own_same(i->ifa_addr, (struct sockaddr *)&ss); i = i->ifa_next)
 		;
+	if (!i && *p->pl_root) {
+		/* an image is for another machine */
+		own_fill(out, (struct sockaddr *)&ss, own_port(&ss));
+		snprintf(out->oa_net, sizeof(out->oa_net), "%s", out->oa_host);
+		plan_warn(p, "address %s is not of this machine; the image's must have it",
+			  out->oa_text);
+		return EXIT_DONE;
+	}
 	if (!i)
 		return plan_refuse(p, "%s: is no address of this machine (it has: %s)", text,
 				   others);

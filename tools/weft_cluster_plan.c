@@ -341,6 +341,14 @@ int plan_look(struct plan *p)
 	return rc;
 }
 
+bool plan_replaces(const struct plan *p)
+{
+	for (unsigned i = 0; i < p->pl_n; i++)
+		if (p->pl_step[i].ps_aside)
+			return true;
+	return false;
+}
+
 /* ---- doing them ---- */
 
 static const char *plan_owner_name(enum plan_owner o)
@@ -435,12 +443,19 @@ static int plan_do_file(const struct plan *p, const struct plan_step *s, char *f
 static int plan_do_command(const char *command)
 {
 	char *const argv[] = {"sh", "-c", (char *)command, NULL};
-	int status;
+	posix_spawn_file_actions_t say;
+	int status = -1, err;
 	pid_t pid;
 
+	/* what it says is no part of the JSON */
+	if (posix_spawn_file_actions_init(&say))
+		return -ENOMEM;
 	fflush(stdout);
-	if (posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, environ) ||
-	    waitpid(pid, &status, 0) != pid)
+	err = posix_spawn_file_actions_adddup2(&say, STDERR_FILENO, STDOUT_FILENO);
+	if (!err)
+		err = posix_spawn(&pid, "/bin/sh", &say, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&say);
+	if (err || waitpid(pid, &status, 0) != pid)
 		return -ECHILD;
 	return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EIO;
 }
@@ -491,8 +506,8 @@ static int plan_step_do(struct plan *p, struct plan_step *s)
 		plan_told(p, s, "run");
 		if (plan_do_command(s->ps_what))
 			return plan_refuse(p,
-					   "\"%s\" failed; run this command again when its "
-					   "cause is gone",
+					   "\"%s\" failed, and journalctl says why; run this "
+					   "command again when the cause is gone",
 					   s->ps_what);
 		return EXIT_DONE;
 	}
