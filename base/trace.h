@@ -149,7 +149,7 @@ const char *trace_id_text(char out[TRACE_ID_TEXT], uint64_t request);
 uint64_t trace_id_parse(const char *text);
 
 /* trace_http.c: answers GET /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NEXT with
- * {"requests":[{"request","client","began_ms","us","whole","events":[{"us","thread","kind",
+ * {"requests":[{"request","client","began_at","us","whole","events":[{"us","thread","kind",
  * "inode","text"}]}],"next","restarted","left_out","kept"}. restarted: NEXT is of an earlier run.
  * text puts an event into words. On the HTTP thread. */
 #define TRACE_TEXT 512

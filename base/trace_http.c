@@ -217,11 +217,11 @@ static json_t *group_json(const struct query *q, const struct group *g)
 		event_add(q, list, &g->g_e[i], g->g_first);
 		shown++;
 	}
-	return json_pack("{s:o, s:o, s:I, s:o, s:b, s:o}", "request",
+	return json_pack("{s:o, s:o, s:f, s:o, s:b, s:o}", "request",
 			 g->g_e->te_request ? json_string(trace_id_text(id, g->g_e->te_request))
 					    : json_null(),
-			 "client", client_json(g), "began_ms",
-			 (json_int_t)(q->q_clock_ms + (int64_t)(g->g_first / 1000000)), "us",
+			 "client", client_json(g), "began_at",
+			 (double)(q->q_clock_ms + (int64_t)(g->g_first / 1000000)) / 1000, "us",
 			 g->g_end && g->g_e->te_request
 				 ? json_real(((double)g->g_end - (double)g->g_first) / 1000)
 				 : json_null(),

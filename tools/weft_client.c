@@ -31,7 +31,7 @@ static void client_table(const json_t *j)
 	table_begin(&t, client_columns);
 	json_array_foreach(json_object_get(j, "clients"), i, c)
 	{
-		double left = j_real(c, "lease_left");
+		double left = j_real(c, "lease_left_s");
 
 		if (j_num(c, "number"))
 			table_cell(&t, "%lld", j_num(c, "number"));
@@ -42,7 +42,8 @@ static void client_table(const json_t *j)
 		if (left > 0)
 			table_cell(&t, "%s", time_text(left));
 		else
-			table_cell(&t, "-%s", time_text(j_real(c, "silent") - j_real(j, "lease")));
+			table_cell(&t, "-%s",
+				   time_text(j_real(c, "silent_s") - j_real(j, "lease_s")));
 		table_cell(&t, j_num(c, "minor") ? "4.%lld" : "-", j_num(c, "minor"));
 		table_cell(&t, "%lld", j_num(c, "opens"));
 		table_cell(&t, "%lld", j_num(c, "locks"));

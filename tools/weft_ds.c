@@ -60,7 +60,7 @@ static void ds_line(struct table *t, const json_t *d)
 	table_cell(t, "%s", j_str(d, "state"));
 	drain_cell(t, d);
 	table_cell(t, "%s", strcmp(j_str(d, "space"), "ok") != 0 ? j_str(d, "space") : "-");
-	table_cell(t, "%s", moment(j_num(d, "since")));
+	table_cell(t, "%s", moment(j_num(d, "since_at")));
 	table_cell(t, "%g", j_real(d, "weight"));
 	table_cell(t, "%s", known ? size_text(size) : "-");
 	table_cell(t, "%s", known ? size_text(used) : "-");

@@ -47,7 +47,7 @@ static void event_line(const json_t *e)
 {
 	const char *path = json_string_value(json_object_get(e, "path")),
 		   *subject = json_string_value(json_object_get(e, "subject"));
-	time_t t = (time_t)(j_num(e, "time_ms") / 1000);
+	time_t t = (time_t)j_real(e, "happened_at");
 	char when[32];
 	struct tm tm;
 

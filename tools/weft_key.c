@@ -70,7 +70,7 @@ static void key_table(const json_t *j)
 {
 	const json_t *s;
 	char since[40] = "never";
-	time_t at = (time_t)j_num(j, "rotated");
+	time_t at = (time_t)j_num(j, "rotated_at");
 	struct tm tm;
 	size_t i;
 

@@ -36,8 +36,8 @@ const struct column moving_columns[] = {{"SERVER", COL_CUT},
 
 static void left_cell(struct table *t, const json_t *e)
 {
-	if (json_is_integer(json_object_get(e, "seconds_left")) && j_num(e, "seconds_left"))
-		table_cell(t, "%s", time_text(j_real(e, "seconds_left")));
+	if (json_is_integer(json_object_get(e, "left_s")) && j_num(e, "left_s"))
+		table_cell(t, "%s", time_text(j_real(e, "left_s")));
 	else
 		table_cell(t, "-");
 }

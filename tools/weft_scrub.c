@@ -173,7 +173,7 @@ static void choose_table(const json_t *j)
 	table_begin(&t, choose_columns);
 	json_array_foreach(list, i, c)
 	{
-		time_t at = (time_t)(j_num(c, "changed_ns") / 1000000000);
+		time_t at = (time_t)j_real(c, "changed_at");
 		char when[24] = "-";
 		struct tm tm;
 

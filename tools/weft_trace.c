@@ -17,7 +17,7 @@ static void trace_event(const json_t *e)
 
 static void trace_one(const json_t *r)
 {
-	long long began = j_num(r, "began_ms");
+	long long began = (long long)(j_real(r, "began_at") * 1000 + 0.5);
 	time_t t = (time_t)(began / 1000);
 	const json_t *e;
 	char when[32];

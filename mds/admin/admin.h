@@ -32,7 +32,7 @@
  *   PUT    /v1/ds/key?ds=DS
  *          makes the key file of a server, known or new: {"name","id","known","number","key"}
  *   GET    /v1/key
- *          the newest cluster key: {"number","rotated","behind","servers":[...]}
+ *          the newest cluster key: {"number","rotated_at","behind","servers":[...]}
  *   PUT    /v1/key/rotate
  *          makes a new cluster key; as GET /v1/key
  *
@@ -102,7 +102,7 @@
  *          revokes it. As GET
  *
  *   GET    /v1/clients?client=C
- *          all clients, or one: {"known","lease","clients":[...]}. C: number, name, address or
+ *          all clients, or one: {"known","lease_s","clients":[...]}. C: number, name, address or
  *          clientid
  *   DELETE /v1/clients?client=C
  *          evicts it as if its lease had run out. This is done when the client is no longer listed
@@ -145,7 +145,7 @@
  *          key is not live
  *   GET    /v1/trace?id=T.N&client=ADDRESS&inode=N&last=N&after=NEXT
  *          what was done for the newest requests, step by step (docs/tracing.md):
- *          {"requests":[{"request","client","began_ms","us","whole","events"}],"next",
+ *          {"requests":[{"request","client","began_at","us","whole","events"}],"next",
  *          "restarted","left_out","kept"}. after: only requests that were answered later; the
  *          next request has next as its after. restarted: after is of an earlier run
  *

@@ -30,11 +30,11 @@ static json_t *server_json(struct admin *a, const struct job_balance_server *bs)
 {
 	char name[65];
 
-	return json_pack("{s:I, s:s, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}",
+	return json_pack("{s:I, s:s, s:b, s:f, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:b}",
 			 "number", (json_int_t)bs->bs_id, "name",
 			 admin_advise_name_of(a, bs->bs_id, name), "counts", bs->bs_counts,
 			 "weight", bs->bs_weight / 100.0, "load", bs->bs_load / 100.0, "latency_us",
-			 (json_int_t)bs->bs_latency, "capacity", (json_int_t)bs->bs_capacity,
+			 admin_known(bs->bs_latency), "capacity", (json_int_t)bs->bs_capacity,
 			 "available", (json_int_t)bs->bs_available, "held", (json_int_t)bs->bs_was,
 			 "then", (json_int_t)bs->bs_held, "share", (json_int_t)bs->bs_share,
 			 "loaded", bs->bs_loaded, "slow", bs->bs_slow);

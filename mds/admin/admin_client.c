@@ -69,8 +69,8 @@ static json_t *client_json(struct admin *a, const struct st_client_view *v)
 		"s:s, s:o}",
 		"number", (json_int_t)v->cv_number, "clientid", id, "name", admin_client_name(v),
 		"owner", admin_text(v->cv_owner, v->cv_owner_len), "addr", addrs_json(v), "state",
-		admin_client_state_of(v), "minor", (int)v->cv_minor, "lease_left",
-		(double)left / 1000, "silent", (double)v->cv_silent_ms / 1000, "opens",
+		admin_client_state_of(v), "minor", (int)v->cv_minor, "lease_left_s",
+		(double)left / 1000, "silent_s", (double)v->cv_silent_ms / 1000, "opens",
 		(json_int_t)v->cv_opens, "locks", (json_int_t)v->cv_locks, "delegations",
 		(json_int_t)v->cv_delegs, "layouts", (json_int_t)v->cv_layouts, "sessions",
 		(json_int_t)v->cv_sessions, "backchannels", (json_int_t)v->cv_backchannels,
@@ -115,7 +115,7 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 			json_array_append_new(list, client_json(a, &v));
 	free(ids);
 	admin_reply_json(rp, 200,
-			 json_pack("{s:I, s:f, s:o}", "known", (json_int_t)n, "lease",
+			 json_pack("{s:I, s:f, s:o}", "known", (json_int_t)n, "lease_s",
 				   a->a_ops.ao_mds->m_lease_ms / 1000.0, "clients", list));
 }
 

@@ -38,16 +38,17 @@ json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv)
 
 	ds_reg_terms(a->a_ops.ao_dsc, sv->sv_id, &dt);
 	lo_uuid_text(sv->sv_uuid, id);
-	j = json_pack("{s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:I, "
+	j = json_pack("{s:I, s:s, s:s, s:s, s:b, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:o, "
 		      "s:o, s:o}",
 		      "number", (json_int_t)sv->sv_id, "name", sv->sv_name, "id", id, "kind",
 		      sv->sv_nfs3 ? "nfs3" : "weft", "alive", sv->sv_alive, "state",
-		      ds_reg_state_text(sv->sv_state), "since", (json_int_t)sv->sv_since_s, "addr",
-		      lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity, "available",
-		      (json_int_t)sv->sv_available, "max_read", (json_int_t)sv->sv_max_read,
-		      "max_write", (json_int_t)sv->sv_max_write, "weight", dt.dt_weight / 100.0,
-		      "load", dt.dt_load / 100.0, "latency_us", (json_int_t)dt.dt_latency, "labels",
-		      labels_json(dt.dt_labels), "labels_set", labels_json(dt.dt_set));
+		      ds_reg_state_text(sv->sv_state), "since_at", (json_int_t)sv->sv_since_s,
+		      "addr", lo_addrs_json(sv), "capacity", (json_int_t)sv->sv_capacity,
+		      "available", (json_int_t)sv->sv_available, "max_read",
+		      (json_int_t)sv->sv_max_read, "max_write", (json_int_t)sv->sv_max_write,
+		      "weight", dt.dt_weight / 100.0, "load", dt.dt_load / 100.0, "latency_us",
+		      admin_known(dt.dt_latency), "labels", labels_json(dt.dt_labels), "labels_set",
+		      labels_json(dt.dt_set));
 	json_object_set_new(
 		j, "space",
 		json_string(admin_health_space(&a->a_ops, sv->sv_capacity, sv->sv_available)));

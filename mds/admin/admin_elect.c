@@ -29,7 +29,7 @@ static json_t *copy_json(struct admin *a, const struct job_elect_view *v, unsign
 		: told ? "nothing"
 		       : "unknown",
 		"size", there ? json_integer((json_int_t)v->elv_sizes[k]) : json_null(),
-		"changed_ns", there ? json_integer((json_int_t)v->elv_changed[k]) : json_null(),
+		"changed_at", there ? json_real((double)v->elv_changed[k] / 1e9) : json_null(),
 		"sum", v->elv_summed >> k & 1 ? json_string(sum) : json_null());
 }
 

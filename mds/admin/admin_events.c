@@ -48,9 +48,9 @@ static json_t *event_json(struct page *p, const struct ev_event *e, unsigned *bu
 	    !ns_path_of(p->p_a->a_ops.ao_ns, p->p_txn, e->e_ino, budget, text, sizeof(text)))
 		path = admin_text(text, strlen(text));
 	return json_pack(
-		"{s:I, s:I, s:s, s:o, s:o, s:o, s:o}", "seq", (json_int_t)e->e_seq, "time_ms",
-		(json_int_t)(e->e_sec * 1000 + e->e_nsec / 1000000), "kind",
-		ev_kind_name(e->e_kind), "subject",
+		"{s:I, s:f, s:s, s:o, s:o, s:o, s:o}", "seq", (json_int_t)e->e_seq, "happened_at",
+		(double)e->e_sec + e->e_nsec / 1000000 / 1000.0, "kind", ev_kind_name(e->e_kind),
+		"subject",
 		*e->e_subject ? admin_text(e->e_subject, strlen(e->e_subject)) : json_null(),
 		"inode", e->e_ino ? json_integer((json_int_t)e->e_ino) : json_null(), "path",
 		path ? path : json_null(), "text", admin_text(e->e_text, strlen(e->e_text)));

@@ -56,6 +56,11 @@ bool admin_plain(const void *bytes, size_t len, const char *but)
 	return true;
 }
 
+json_t *admin_known(int64_t number)
+{
+	return number ? json_integer((json_int_t)number) : json_null();
+}
+
 json_t *admin_text(const void *bytes, size_t len)
 {
 	const uint8_t *p = bytes;

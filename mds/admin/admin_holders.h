@@ -21,6 +21,8 @@ uint32_t admin_ds_arg(struct admin *a, const struct http_req *rq, struct http_re
  * each byte that is not printable ASCII, and the backslash, becomes \xNN. The caller owns the
  * reference. */
 json_t *admin_text(const void *bytes, size_t len);
+/* The number, or null for 0, where 0 means unknown or never. The caller owns the reference. */
+json_t *admin_known(int64_t number);
 /* True if nothing in it could control a terminal: it has no control characters of ASCII, except
  * those in but, or (as UTF-8) of ISO 8859. */
 bool admin_plain(const void *bytes, size_t len, const char *but);

@@ -153,8 +153,8 @@ static json_t *admin_key_view_json(struct admin *a)
 					  ? "it has not answered yet"
 					  : "its version has no keys of its own: upgrade it"));
 	}
-	return json_pack("{s:i, s:I, s:I, s:o}", "number", kv.kv_number, "rotated",
-			 (json_int_t)kv.kv_rotated_s, "behind", (json_int_t)n, "servers", list);
+	return json_pack("{s:i, s:o, s:I, s:o}", "number", kv.kv_number, "rotated_at",
+			 admin_known(kv.kv_rotated_s), "behind", (json_int_t)n, "servers", list);
 }
 
 void admin_get_key(void *arg, const struct http_req *rq, struct http_reply *rp)

@@ -65,7 +65,7 @@ static void add_running(struct listing *l, const struct job_repair_view *v)
 			  server(l->l_m, v->rv_from), "step", step[v->rv_step], "done",
 			  (json_int_t)v->rv_done, "size", (json_int_t)v->rv_size, "written",
 			  (json_int_t)v->rv_copied, "equal", (json_int_t)v->rv_same, "rate",
-			  (json_int_t)rate, "seconds_left",
+			  (json_int_t)rate, "left_s",
 			  known ? json_integer((json_int_t)(left + 0.5)) : json_null()));
 }
 
@@ -82,7 +82,7 @@ static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair 
 			  "path", path_of(l, ino), "object", (int)obj, "ds",
 			  server(l->l_m, map->lm_obj[obj].ob_ds), "state",
 			  map->lm_obj[obj].ob_state == LO_REBUILDING ? "rebuilding" : "stale",
-			  "why", why, "fails", (int)row->rr_fails, "seconds_left",
+			  "why", why, "fails", (int)row->rr_fails, "left_s",
 			  (json_int_t)(left_ms + 999) / 1000));
 }
 
@@ -178,7 +178,7 @@ void admin_reply_repair(struct admin *a, uint64_t only, const uint64_t *job, str
 		return;
 	}
 	j = json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "files_at_a_time",
-		      (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate, "wait_seconds",
+		      (int)l.l_opts.ro_files, "rate", (json_int_t)l.l_opts.ro_rate, "wait_s",
 		      (json_int_t)l.l_opts.ro_wait_ms / 1000, "files", (json_int_t)l.l_count,
 		      "running", l.l_running, "waiting", l.l_waiting, "moving", l.l_moving);
 	if (job)

@@ -72,16 +72,17 @@ static json_t *state_json(const struct job_scrub_state *s)
 		json_object_set_new(counts, job_scrub_kind_name((enum job_scrub_kind)k),
 				    json_integer((json_int_t)s->ss_counts[k]));
 	}
-	return json_pack("{s:I, s:b, s:b, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+	return json_pack("{s:I, s:b, s:b, s:s, s:b, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, "
 			 "s:I, s:I, s:I, s:o}",
 			 "number", (json_int_t)s->ss_number, "running", s->ss_running, "stopped",
 			 s->ss_stopped, "what", s->ss_content ? "scrub" : "fsck", "dry", s->ss_dry,
-			 "phase", phase[s->ss_phase], "began", (json_int_t)s->ss_began_s, "ended",
-			 (json_int_t)s->ss_ended_s, "objects", (json_int_t)s->ss_objects, "files",
-			 (json_int_t)s->ss_files, "bytes", (json_int_t)s->ss_bytes, "busy",
-			 (json_int_t)s->ss_busy, "skipped", (json_int_t)s->ss_skipped, "degraded",
-			 (json_int_t)s->ss_degraded, "removed", (json_int_t)s->ss_removed, "stale",
-			 (json_int_t)s->ss_stale, "found", (json_int_t)found, "counts", counts);
+			 "phase", phase[s->ss_phase], "began_at", admin_known(s->ss_began_s),
+			 "ended_at", admin_known(s->ss_ended_s), "objects",
+			 (json_int_t)s->ss_objects, "files", (json_int_t)s->ss_files, "bytes",
+			 (json_int_t)s->ss_bytes, "busy", (json_int_t)s->ss_busy, "skipped",
+			 (json_int_t)s->ss_skipped, "degraded", (json_int_t)s->ss_degraded,
+			 "removed", (json_int_t)s->ss_removed, "stale", (json_int_t)s->ss_stale,
+			 "found", (json_int_t)found, "counts", counts);
 }
 
 void admin_get_scrub(void *arg, const struct http_req *rq, struct http_reply *rp)

@@ -20,10 +20,10 @@ struct names {
 
 static json_t *rates(const struct heat_row *r)
 {
-	return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:f}", "ops", (double)r->hr_ops, "read",
+	return json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:f}", "ops", (double)r->hr_ops, "read",
 			 (double)r->hr_read, "written", (double)r->hr_written, "mean_us",
-			 (json_int_t)r->hr_us, "p50_us", (json_int_t)heat_percentile(r, 0.5),
-			 "p99_us", (json_int_t)heat_percentile(r, 0.99), "heat",
+			 admin_known(r->hr_us), "p50_us", admin_known(heat_percentile(r, 0.5)),
+			 "p99_us", admin_known(heat_percentile(r, 0.99)), "heat",
 			 (double)r->hr_heat);
 }
 

@@ -364,7 +364,7 @@ static size_t of_no_request(double *us, json_int_t *began)
 	ck_assert_uint_le(json_array_size(json_object_get(j, "requests")), 1);
 	ck_assert(!r || json_is_null(json_object_get(r, "request")));
 	*us = json_real_value(json_object_get(json_array_get(e, 0), "us"));
-	*began = json_integer_value(json_object_get(r, "began_ms"));
+	*began = (json_int_t)(json_number_value(json_object_get(r, "began_at")) * 1000 + 0.5);
 	json_decref(j);
 	return n;
 }

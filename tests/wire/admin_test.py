@@ -52,11 +52,11 @@ def test_ds_list_as_table_and_as_json(c):
     assert sorted(r["name"] for r in rows) == ["ds1", "ds2", "ds3", "ds4"], rows
     assert sorted(r["number"] for r in rows) == [1, 2, 3, 4], rows
     for r in rows:
-        assert set(r) == {"number", "name", "id", "kind", "alive", "state", "since", "addr",
+        assert set(r) == {"number", "name", "id", "kind", "alive", "state", "since_at", "addr",
                           "capacity", "available", "max_read", "max_write", "weight", "load",
                           "latency_us", "labels", "labels_set", "space", "version"}, r
         assert r["weight"] == 1 and r["load"] >= 0 and r["labels"] == r["labels_set"] == {}, r
-        assert r["state"] == "alive" and abs(r["since"] - time.time()) < 600, r
+        assert r["state"] == "alive" and abs(r["since_at"] - time.time()) < 600, r
         assert (r["alive"] is True and re.fullmatch(UUID, r["id"])
                 and r["addr"] == [f"127.0.0.1:{PORT + int(r['name'][2])}"]), r
     lines = c.weft("ds", "list").splitlines()

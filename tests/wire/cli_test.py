@@ -47,11 +47,11 @@ def path(i):
 def server(i):
     state = ("alive", "alive", "suspect", "dead", "killed", "waiting")[i % 6]
     one = {"number": i, "name": name(i), "id": f"6819bc24-0000-4000-8000-{i:012d}", "kind": "weft",
-           "alive": state == "alive", "state": state, "since": 1700000000 + i, "addr":
+           "alive": state == "alive", "state": state, "since_at": 1700000000 + i, "addr":
            [f"[2001:db8:1:2:3:4:5:{i:x}]:2050", f"10.77.{i}.200:2050"],
            "capacity": 1023 * GIB << 10, "available": 1 + 7 * GIB * i, "max_read": 1 << 20,
            "max_write": 1 << 20,
-           "weight": 0.25 * (i % 5), "load": 1234.5, "latency_us": (0, 850, 1100, 143000)[i % 4],
+           "weight": 0.25 * (i % 5), "load": 1234.5, "latency_us": (None, 850, 1100, 143000)[i % 4],
            "labels": {"rack": f"r{i}", "speed": "nvme", "room": "second-floor"}, "labels_set": {}}
     if i % 3 == 0:
         one |= {"drain": "draining", "left": 123456 + i, "failing": 0, "stuck": False}
@@ -66,13 +66,14 @@ def client_of(i):
     return {"number": 100 + i, "clientid": f"0x{i:016x}", "name": name(i), "owner":
             "Linux NFSv4.2 " + name(i), "addr": [f"2001:db8:1:2:3:4:5:{i:x}", "10.1.2.3", "::1"],
             "state": ("active", "courteous", "reclaiming", "unconfirmed")[i % 4], "minor": 2,
-            "lease_left": 0 if i % 4 == 1 else 89.5, "silent": 400.0, "opens": 123456, "locks": 99,
+            "lease_left_s": 0 if i % 4 == 1 else 89.5, "silent_s": 400.0, "opens": 123456,
+            "locks": 99,
             "delegations": 4321, "layouts": 54321, "sessions": 16, "backchannels": i % 2,
             "flavour": "krb5p", "tls": "mutual", "principal": None}
 
 
 def rates(i):
-    return {"ops": 123456.7, "read": 9e12, "written": 1e10, "mean_us": 999, "p50_us": 0,
+    return {"ops": 123456.7, "read": 9e12, "written": 1e10, "mean_us": 999, "p50_us": None,
             "p99_us": 12345678, "heat": 1e9 + i}
 
 
@@ -82,7 +83,7 @@ OBJECTS = [{"state": ("in-sync", "stale")[i % 2], "ds": name(i), "size": 1 << 50
             server(i)["addr"]} for i in EVERY]
 ANSWERS = {
     "/v1/ds": {"ds": [server(i) for i in EVERY]},
-    "/v1/clients": {"known": SERVERS, "lease": 90.0, "clients": [client_of(i) for i in EVERY]},
+    "/v1/clients": {"known": SERVERS, "lease_s": 90.0, "clients": [client_of(i) for i in EVERY]},
     "/v1/layouts": {"known": 99, "recalled": 0, "layouts": [
         {"client": i, "name": name(i), "mode": "write", "recalled": i % 2 == 0, "inode": 1 << 40,
          "ds": [name(k) for k in range(44)], "path": path(i) if i % 5 else None} for i in EVERY]},
@@ -90,14 +91,14 @@ ANSWERS = {
                  "policy": "stripes=32,unit=1M,mirrors=2", "mirrors": [
                      {"state": "in-sync", "objects": OBJECTS[:32]},
                      {"state": "stale", "objects": OBJECTS[32:], "spare": True}]},
-    "/v1/repair": {"files_at_a_time": 4, "rate": 20 << 20, "wait_seconds": 60, "files": 190,
+    "/v1/repair": {"files_at_a_time": 4, "rate": 20 << 20, "wait_s": 60, "files": 190,
                    "running": [{"inode": i, "path": path(i), "object": i, "ds": name(i), "from":
                                 name(i + 1), "step": "copy", "done": 72 << 20, "size": 272 << 30,
-                                "written": 0, "equal": 0, "rate": 20 << 20, "seconds_left": 9000}
+                                "written": 0, "equal": 0, "rate": 20 << 20, "left_s": 9000}
                                for i in EVERY],
                    "waiting": [{"inode": 9 << 40, "path": None, "object": i, "ds": name(i), "state":
                                 "stale", "why": "its data server is away and may come back",
-                                "fails": 0, "seconds_left": 55} for i in EVERY],
+                                "fails": 0, "left_s": 55} for i in EVERY],
                    "moving": [{"inode": i, "path": path(i), "object": i, "ds": name(i), "to":
                                name(i + 1) if i % 2 else None, "state": ("waits", "moves")[i % 2],
                                "why": "no data server with these labels has room for it"}
@@ -123,8 +124,8 @@ ANSWERS = {
                          name(i + 1), "why": "slow", "state": "would move"} for i in EVERY]},
     "/v1/choose": {"running": False, "size": 1 << 50, "copies": [
         {"mirror": i // 32, "stripe": i % 32, "ds": name(i), "server": ("alive", "dead")[i % 2],
-         "state": "stale", "has": "nothing", "size": 1 << 44 if i % 3 else None, "changed_ns":
-         1700000000 * 10**9, "sum": f"{i:064x}"} for i in EVERY]},
+         "state": "stale", "has": "nothing", "size": 1 << 44 if i % 3 else None, "changed_at":
+         1700000000.5, "sum": f"{i:064x}"} for i in EVERY]},
     "/v1/move": {"files": SERVERS, "restriping": [
         {"inode": i, "path": path(i), "stripes": 44, "unit": 2 << 30, "step": "copy", "done": GIB,
          "size": GIB << 10, "written": GIB} for i in EVERY]},

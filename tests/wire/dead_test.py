@@ -208,15 +208,16 @@ def test_the_administrators_word(w):
     check("is alive" in weft(w, "ds", "forget", name, want=1), True,
           "an alive one is not forgotten")
     got = weft(w, "ds", "kill", name)
-    check((got["state"], got["alive"], abs(got["since"] - time.time()) < 60),
+    check((got["state"], got["alive"], abs(got["since_at"] - time.time()) < 60),
           ("killed", False, True))
     eventually(lambda: x.recalls, 4, "recall")
     eventually(lambda: ds.write(fh, 0, b"z" * 5000).status == 13, 4, "the end of its lease")
     check(x.get(), [x.uuids[1]])
-    check(weft(w, "ds", "kill", name)["since"], got["since"], "said twice")
+    check(weft(w, "ds", "kill", name)["since_at"], got["since_at"], "said twice")
     w.restart()
     time.sleep(1.5)
-    check((state(w, name), server(w, name)["since"]), ("killed", got["since"]), "after a restart")
+    check((state(w, name), server(w, name)["since_at"]), ("killed", got["since_at"]),
+          "after a restart")
     check(ds.write(fh, 0, b"z" * 5000).status, 13)
     w.dev("kill", w.dir, name, "-9")
     # The command ends when the server has joined.

@@ -83,7 +83,7 @@ def test_what_clients_tell_of_their_reads_steers(w):
     c, f, s, names = file_on(w, 3)
     o = lay(c, f, s)
     by = {names[m[0].deviceid]: m[0] for m in o.mirrors}
-    check({r["latency_us"] for r in rows(w).values()}, {0})
+    check({r["latency_us"] for r in rows(w).values()}, {None})
     c.ok(putfh(f), stats(o.stateid, by["ds1"], 100, 4096, 500),
          stats(o.stateid, by["ds2"], 10, 1 << 20, 16 * 500),
          stats(o.stateid, by["ds3"], 10, 4096, 98000))

@@ -65,8 +65,8 @@ def weft(answers, *args, want=0):
 
 RUNNING = {"inode": 7, "path": "/f", "object": 1, "ds": "ds2", "from": "ds4", "step": "copy",
            "done": 72 * MIB, "size": 272 * MIB, "written": 0, "equal": 0, "rate": 20 * MIB,
-           "seconds_left": 10}
-REPAIR = {"files_at_a_time": 4, "rate": 20 * MIB, "wait_seconds": 60, "files": 1,
+           "left_s": 10}
+REPAIR = {"files_at_a_time": 4, "rate": 20 * MIB, "wait_s": 60, "files": 1,
           "running": [RUNNING], "waiting": [], "moving": []}
 
 

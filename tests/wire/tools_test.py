@@ -69,7 +69,7 @@ def test_client_list_tells_what_each_holds(w):
           {"name": "node7", "owner": "Linux NFSv4.2 rack1/node7", "state": "active", "minor": 2,
            "opens": 1, "locks": 1, "delegations": 0, "layouts": 1, "sessions": 1, "backchannels": 1,
            "flavour": "sys", "tls": "no", "addr": ["127.0.0.1"], "principal": None})
-    check(got["number"] > 0 and 0 < got["lease_left"] <= asked("client", "list")["lease"], True,
+    check(got["number"] > 0 and 0 < got["lease_left_s"] <= asked("client", "list")["lease_s"], True,
           got)
     line = next(line for line in weft("client", "list").splitlines() if " node7 " in line)
     check(line.split()[:3], [str(got["number"]), "node7", "active"])
@@ -84,7 +84,7 @@ def test_a_name_that_is_no_text_is_shown_all_the_same(w):
 def test_an_expired_client_is_courteous(w):
     c, d, fh, sid = made("late")
     eventually(lambda: listed(c)["state"] == "courteous", 15, "the end of its lease")
-    check(listed(c)["lease_left"], 0)
+    check(listed(c)["lease_left_s"], 0)
     check(re.search(rf"^ *{listed(c)['number']} .* courteous +-\d+s ", weft("client", "list"),
                     re.M) is not None, True)
     c.ok(putfh(fh), getattr_("size"))
