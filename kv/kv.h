@@ -62,6 +62,11 @@ struct kv_opts {
 	/* commits are not durable: for benchmarks beside others; kv_open logs a warning */
 	bool ko_nosync;
 	uint64_t ko_map_max; /* address space to reserve, bytes; 0: 1 TiB (it is not memory) */
+	/* For writing: keep so many bytes of the log of before, for incremental backups. 0: if the
+	 * store has such an archive, it goes on; -1: the archive goes. */
+	int64_t ko_archive;
+	/* The archive that is there goes: what comes now does not follow from it. */
+	bool ko_archive_new;
 };
 
 /* path: a folder. Starts the committer thread, unless read-only: then mutations get -EROFS. On
@@ -83,6 +88,8 @@ int kv_read_renew(struct kv_txn *t);
 /* Ends and frees the handle. */
 void kv_read_end(struct kv_txn *t);
 
+/* The number of the last transaction that this snapshot sees. */
+uint64_t kv_read_number(const struct kv_txn *t);
 /* Returns 0, -ENOENT, or another negative errno (-EIO: the store is damaged). In both kinds of
  * transaction. */
 int kv_get(struct kv_txn *t, struct kv_slice key, struct kv_slice *val);
@@ -150,6 +157,21 @@ struct kv_writeset {
  * first submit. */
 void kv_set_batch_hook(struct kv *kv, int (*hook)(void *arg, const struct kv_writeset *ws),
 		       void *arg);
+
+/* The archive of a store, which any process may read, beside the process that writes it. */
+struct kv_archive {
+	uint8_t ka_id[16]; /* identity: the numbers of two archives say nothing about each other */
+	uint64_t ka_first, ka_last; /* transactions; it lags a running store by some seconds */
+};
+/* store: the folder. -ENOENT: there is none. */
+int kv_archive_look(const char *store, struct kv_archive *out);
+/* Calls fn for each write of the transactions from..to, in order; fn returns 0 to go on. -ESTALE:
+ * the archive has another identity, or lacks one of them. */
+int kv_archive_read(const char *store, const uint8_t id[16], uint64_t from, uint64_t to,
+		    int (*fn)(void *arg, uint64_t txn, const struct kv_write *w), void *arg);
+/* A process that reads a store keeps a writer from recovering it after a crash. Is that so now, or
+ * about to be: no process has the store open for writing, and its log is needed? */
+bool kv_reader_in_the_way(const char *store);
 
 struct kv_stats {
 	/* commits that wrote; operations that completed; refused among them */

@@ -79,6 +79,9 @@ static int pin(struct kv *kv, MDB_txn **out)
 }
 
 struct checkpoint {
+	/* the records that the checkpoint makes unnecessary: their file, generation and end */
+	unsigned ck_file;
+	uint64_t ck_gen, ck_end;
 	MDB_txn *ck_pin;
 	struct kv_log_head ck_head;
 };
@@ -100,6 +103,9 @@ static int kv_checkpoint_begin(struct kv *kv, struct checkpoint *ck)
 	rc = pin(kv, &ck->ck_pin);
 	if (rc)
 		return rc;
+	ck->ck_file = lg->lg_cur;
+	ck->ck_gen = lg->lg_gen;
+	ck->ck_end = lg->lg_pos;
 	lg->lg_cur ^= 1;
 	lg->lg_gen++;
 	lg->lg_pos = KV_LOG_BLOCK;
@@ -128,6 +134,8 @@ static int write_head(struct kv_log_file *lf, struct kv_log_head *h)
 	return rc;
 }
 
+static void archive_records(struct kv *kv, const struct checkpoint *ck);
+
 /* Steps 2 to 4. Only one checkpoint is made at a time, so lg_cur and lg_gen do not change
  * meanwhile. */
 static void kv_checkpoint_finish(struct kv *kv, struct checkpoint *ck, bool clean)
@@ -144,6 +152,9 @@ static void kv_checkpoint_finish(struct kv *kv, struct checkpoint *ck, bool clea
 		log_fatal("kv: %s: a sync failed, what is on the disk is unknown: %s", kv->k_path,
 			  strerror(-rc));
 	crash_point("kv-synced");
+	archive_records(kv, ck);
+	kv_archive_sync(kv);
+	crash_point("kv-archived");
 	ck->ck_head.lh_clean = htole32(clean);
 	rc = write_head(&lg->lg_file[lg->lg_cur], &ck->ck_head);
 	if (rc)
@@ -503,6 +514,32 @@ static uint64_t blocks(int len)
 	return ((uint64_t)len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
 }
 
+/* Copies the records of the file that the checkpoint makes free into the archive. No commit writes
+ * to that file before the checkpoint is complete. */
+static void archive_records(struct kv *kv, const struct checkpoint *ck)
+{
+	struct replay rp = {.rp_size = ck->ck_end,
+			    .rp_want = {kv->k_log.lg_id, ck->ck_gen, KV_LOG_BLOCK}};
+	int len = 1;
+
+	if (!kv->k_archive || ck->ck_end <= KV_LOG_BLOCK)
+		return;
+	rp.rp_fd = kv_checkpoint_open_in(kv->k_path, file_name(ck->ck_file), O_RDONLY);
+	while (rp.rp_fd >= 0 && rp.rp_want.lw_at < rp.rp_size && (len = read_record(&rp)) > 0) {
+		kv_archive_add(kv, rp.rp_buf);
+		rp.rp_want.lw_at += blocks(len);
+	}
+	/* A record that could not be read is missing: kv_archive_add finds the gap at the next. */
+	if (rp.rp_fd < 0)
+		len = rp.rp_fd;
+	if (len <= 0)
+		log_error("kv: %s: cannot read %s for the archive: %s", kv->k_path,
+			  file_name(ck->ck_file), strerror(len ? -len : EIO));
+	if (rp.rp_fd >= 0)
+		close(rp.rp_fd);
+	free(rp.rp_buf);
+}
+
 /* Checks that no record follows the end of the records. */
 static int check_tail(struct kv *kv, struct replay *rp, struct kv_failure *f)
 {
@@ -539,6 +576,8 @@ static int replay_records(struct kv *kv, struct replay *rp, struct kv_failure *f
 		rc = rp->rp_look ? 0 : redo(kv, rp->rp_buf, f);
 		if (rc)
 			return rc;
+		if (!rp->rp_look)
+			kv_archive_add(kv, rp->rp_buf);
 		rp->rp_next++;
 		rp->rp_done++;
 		rp->rp_want.lw_at += blocks(len);

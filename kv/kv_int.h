@@ -2,8 +2,8 @@
 /*
  * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
  * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery),
- * kv_layout.c (LMDB's meta pages are those that the log knows), kv_space.c (space on the disk). No
- * file outside kv/ includes it.
+ * kv_archive.c (what the log had, for backups), kv_layout.c (LMDB's meta pages are those that the
+ * log knows), kv_space.c (space on the disk). No file outside kv/ includes it.
  */
 #ifndef KV_KV_INT_H
 #define KV_KV_INT_H
@@ -126,6 +126,7 @@ struct kv {
 	void *k_hook_arg;
 	struct kv_wlog k_wlog;
 	struct kv_log k_log;
+	struct kv_archive_out *k_archive; /* NULL: none. The checkpoints' thread has it. */
 	_Atomic uint64_t k_checkpoints, k_log_waits;
 };
 
@@ -192,6 +193,18 @@ int kv_layout_look(const char *path, struct kv_failure *f);
 int kv_layout_head(const char *path, const struct kv_log_head *h, struct kv_failure *f);
 /* After LMDB has opened the store for writing: what it says against its meta pages. */
 int kv_layout_check(struct kv *kv, struct kv_failure *f);
+
+/* kv_archive.c: what the log had, for incremental backups. Errors end the archive only. */
+/* Before the log is replayed. */
+void kv_archive_open(struct kv *kv, const struct kv_opts *o);
+/* After that: makes a new archive, if the one that is there does not end with the store's state. */
+void kv_archive_begin(struct kv *kv);
+/* Adds a whole record of the log. One that is there already is left out. */
+void kv_archive_add(struct kv *kv, const void *rec);
+/* Makes durable what was added. Returns an error only after the archive went. */
+int kv_archive_sync(struct kv *kv);
+void kv_archive_close(struct kv *kv);
+void kv_archive_remove(const char *store);
 
 /* kv_commit.c */
 int kv_committer_start(struct kv *kv);

@@ -386,6 +386,7 @@ static int open_writer(struct kv *kv, const struct kv_opts *o, bool made, struct
 static void free_kv(struct kv *kv)
 {
 	kv_log_free(kv);
+	kv_archive_close(kv);
 	if (kv->k_env)
 		mdb_env_close(kv->k_env);
 	if (kv->k_mdb_lock_fd >= 0)
@@ -430,6 +431,13 @@ static bool kv_lmdb_is_open(const char *path)
 	return yes;
 }
 
+bool kv_reader_in_the_way(const char *store)
+{
+	struct kv_failure f = {NULL, 0};
+
+	return !kv_lmdb_is_open(store) && kv_log_look(store, &f) != 0;
+}
+
 static int kv_lmdb_open_store(struct kv *kv, const struct kv_opts *o, int wait_ms,
 			      struct kv_failure *f)
 {
@@ -450,7 +458,11 @@ static int kv_lmdb_open_store(struct kv *kv, const struct kv_opts *o, int wait_m
 	if (rc == 0)
 		rc = open_meta(kv, o, f);
 	if (rc == 0 && !o->ko_readonly)
+		kv_archive_open(kv, o);
+	if (rc == 0 && !o->ko_readonly)
 		rc = kv_log_replay(kv, f);
+	if (rc == 0 && !o->ko_readonly)
+		kv_archive_begin(kv);
 	if (rc == 0 && !o->ko_readonly)
 		rc = open_writer(kv, o, !found || o->ko_create, f);
 	if (rc == 0 && !o->ko_readonly)
@@ -606,6 +618,11 @@ int kv_read_renew(struct kv_txn *t)
 	rc = kv_errno(mdb_txn_renew(t->t_mdb));
 	t->t_live = rc == 0;
 	return rc;
+}
+
+uint64_t kv_read_number(const struct kv_txn *t)
+{
+	return mdb_txn_id(t->t_mdb);
 }
 
 void kv_read_end(struct kv_txn *t)
