@@ -475,13 +475,33 @@ static void set_deleg_mode(const char *text)
 							: OP_DELEG_WRITE;
 }
 
+/* weft restore makes this file. The store must not serve before --restored has made it whole. */
+static void main_restored_mark(const struct conf *conf, bool over)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/restored", conf_str(conf, "mds.store"));
+	if (over && unlink(path) && errno != ENOENT)
+		die(path, strerror(errno));
+	if (!restoring && !access(path, F_OK))
+		die(conf_str(conf, "mds.store"),
+		    "this store was put back from a backup: start weft-mds once with --restored");
+}
+
 static void main_open_store(const struct conf *conf)
 {
-	struct kv_opts opts = {.ko_create = true, .ko_nosync = !conf_bool(conf, "mds.sync")};
+	struct kv_opts opts = {.ko_create = true,
+			       .ko_nosync = !conf_bool(conf, "mds.sync"),
+			       .ko_archive = (int64_t)conf_size(conf, "mds.backup_log"),
+			       /* What backups had before is another line of time. */
+			       .ko_archive_new = restoring};
 	char err[512];
+	int rc;
 
-	int rc = kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err));
-
+	if (!opts.ko_archive)
+		opts.ko_archive = -1;
+	main_restored_mark(conf, false);
+	rc = kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err));
 	if (rc)
 		die(err,
 		    *check_hint(rc, "") ? check_hint(rc, conf_str(conf, "mds.store")) + 2 : NULL);
@@ -794,6 +814,8 @@ static void main_serve(const struct conf *conf)
 		make_whole();
 	ns_close(mds.m_ns);
 	kv_close(mds.m_kv);
+	if (atomic_load(&restored))
+		main_restored_mark(conf, true);
 	log_info("stopped");
 }
 

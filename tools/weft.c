@@ -357,7 +357,15 @@ const struct command weft_commands[] = {
 	 "what is safe to repair. After a restore, --remove-newer also deletes the data of "
 	 "files that were made since the backup: IT IS LOST",
 	 "weft scrub --dry-run", GROUP_SERVERS, {NULL}},
-	/* fsck and topo have options of their own; see main. */
+	/* fsck, topo, backup and restore have options of their own; see weft_other_program(). */
+	{"backup", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
+	 "back up the metadata store of this machine, beside its server. --incremental: what "
+	 "changed since the newest backup in FOLDER; -o -: to a pipe; --verify: check backups",
+	 "weft backup /srv/backup", GROUP_MACHINE, {NULL}},
+	{"restore", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
+	 "make the metadata store again, in an empty folder, from a backup and the incremental "
+	 "ones after it; then start weft-mds with --restored",
+	 "weft restore /srv/backup", GROUP_MACHINE, {NULL}},
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...",
 	 "check the metadata store of a stopped server. fsck --online [--dry-run] "
 	 "[--background]: check what a running cluster's data servers hold",
@@ -810,6 +818,8 @@ static int weft_other_program(int argc, char **argv)
 		return complete_command(argc - 1, argv + 1);
 	if (!strcmp(argv[0], "topo"))
 		return topo_command(argc, argv, weft_json);
+	if (!strcmp(argv[0], "backup") || !strcmp(argv[0], "restore"))
+		return cmd_backup(argv[0], argc - 1, argv + 1);
 	if (strcmp(argv[0], "fsck"))
 		return -1;
 	for (int i = 1; i < argc; i++)
@@ -827,8 +837,8 @@ int main(int argc, char **argv)
 	weft_admin = getenv("WEFT_ADMIN");
 	if (!weft_admin || !*weft_admin)
 		weft_admin = ADMIN_DEFAULT;
-	/* Options may stand anywhere, but options behind fsck and topo belong to these: ours end at
-	 * their name. */
+	/* Options may stand anywhere, but options behind fsck, topo, backup and restore belong to
+	 * these: ours end at their name. */
 	parse_options(argc, argv, "+");
 	if (optind < argc && !help) {
 		rc = weft_other_program(argc - optind, argv + optind);

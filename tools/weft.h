@@ -197,4 +197,6 @@ weft_cmd cmd_token_create, cmd_token_list, cmd_token_revoke;
 weft_cmd cmd_xattr_show, cmd_xattr_set, cmd_xattr_remove;
 /* Gets all arguments behind its name: its options are the checker's. */
 int cmd_fsck(int argc, char **argv);
+/* what: the name of the command */
+int cmd_backup(const char *what, int argc, char **argv);
 #endif

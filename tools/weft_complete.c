@@ -78,7 +78,7 @@ static void complete_argument(const char *typed, const char *kind, const struct 
 	} else if (!strcmp(kind, "POLICY")) {
 		for (size_t i = 0; i < sizeof(policy) / sizeof(policy[0]); i++)
 			candidate(typed, policy[i], "policy");
-	} else if (!strcmp(kind, "FILE") || !strcmp(kind, "STORE")) {
+	} else if (!strcmp(kind, "FILE") || !strcmp(kind, "STORE") || !strcmp(kind, "FOLDER")) {
 		puts(":files");
 	}
 }

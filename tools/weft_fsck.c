@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weft_fsck.c - weft fsck: the offline checker is a program of its own. */
+/* weft_fsck.c - weft fsck, backup and restore: programs of their own, which open a store. */
 #include "tools/weft.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,31 +16,46 @@ static void try_exec(const char *dir, const char *name, char **argv)
 	free(path);
 }
 
-/* The checker lies beside this program in a build tree, and in sbin where it is installed, also if
- * the whole installation was moved. */
-int cmd_fsck(int argc, char **argv)
+/* The program lies beside this one in a build tree, and in sbin where it is installed, also if the
+ * whole installation was moved. first: an argument before those that were given, or NULL. */
+static int run_sbin(const char *name, const char *first, int argc, char **argv)
 {
-	char **args = calloc((size_t)argc + 3, sizeof(*args)), self[4096], *slash;
+	char **args = calloc((size_t)argc + 4, sizeof(*args)), self[4096], *slash;
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	int k = 0;
 
 	if (!args)
 		return EXIT_FAILED;
-	args[k++] = (char *)"weft-fsck";
+	args[k++] = (char *)name;
 	if (weft_json)
 		args[k++] = (char *)"--json";
+	if (first)
+		args[k++] = (char *)first;
 	for (int i = 0; i < argc; i++)
 		args[k++] = argv[i];
 	self[n > 0 ? n : 0] = 0;
 	slash = strrchr(self, '/');
 	if (slash) {
+		char above[4096 + 16];
+
 		*slash = 0;
-		try_exec(self, "weft-fsck", args);
-		try_exec(self, "../sbin/weft-fsck", args);
+		snprintf(above, sizeof(above), "%s/../sbin", self);
+		try_exec(self, name, args);
+		try_exec(above, name, args);
 	}
-	try_exec(SBINDIR, "weft-fsck", args);
-	fprintf(stderr, "weft: cannot run weft-fsck: it is neither in %s nor in %s\n",
+	try_exec(SBINDIR, name, args);
+	fprintf(stderr, "weft: cannot run %s: it is neither in %s nor in %s\n", name,
 		slash ? self : "?", SBINDIR);
 	free(args);
 	return EXIT_FAILED;
+}
+
+int cmd_fsck(int argc, char **argv)
+{
+	return run_sbin("weft-fsck", NULL, argc, argv);
+}
+
+int cmd_backup(const char *what, int argc, char **argv)
+{
+	return run_sbin("weft-backup", what, argc, argv);
 }

@@ -1,0 +1,360 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of the metadata store (docs/backup.md): full and incremental ones beside a running
+server, damage, gaps, and restoring into an empty folder. Prints TAP."""
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+import devtool  # noqa: E402
+from harness import *  # noqa: E402,F403
+from files import content  # noqa: E402
+from steps import data_server, settled  # noqa: E402
+from tool import fsck, weft_json  # noqa: E402
+from nfs41 import err  # noqa: E402
+
+WEFT = os.path.join(BUILD, "weft")
+MINE = ["mds.lease=20s", "mds.grace=1s", "ds.lease=20s", "mds.backup_log=64M"]
+
+
+def store(w):
+    return os.path.join(w.dir, "mds")
+
+
+def folder(w):
+    return os.path.join(w.top, "backup")
+
+
+def run(*args, rc=0, **how):
+    """What weft prints; where it refuses, the reason."""
+    done = subprocess.run([WEFT, *args], capture_output=True, timeout=60, check=False, **how)
+    check(done.returncode, rc, f"weft {args}: {done.stdout[-300:]!r} {done.stderr!r}")
+    return done.stderr.decode() if rc else done.stdout.decode("utf-8", "replace")
+
+
+def backup(w, *args, rc=0):
+    return run("backup", "--store", store(w), *args, folder(w), rc=rc)
+
+
+def files(w):
+    return sorted(n for n in os.listdir(folder(w)) if n.endswith(".weft"))
+
+
+def health(w):
+    try:
+        at = next(d["admin"] for d in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+                  if d["name"] == "mds")
+        return json.loads(devtool.MODULE.ask(at, "/v1/health")[1])
+    except Exception as e:  # between the process that makes it whole and the one that serves
+        return {"status": repr(e)}
+
+
+def serving(w):
+    eventually(lambda: health(w)["status"] == "ok", 60, "serving")
+
+
+def put(c, d, name, data, **attrs):
+    """Writes by the layout, to the data servers."""
+    got = c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d),
+                  open_(name, BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o640}), getfh(),
+                  tries=300)
+    check(err(got.status), "OK")
+    s, f = got.results[-2].stateid, got.results[-1].fh
+    o = settled(c, f, s)
+    check([data_server(c, m[0]).write(m[0].fhs[0], 0, data).status for m in o.mirrors],
+          [0] * len(o.mirrors))
+    c.ok(putfh(f), layoutreturn(o.stateid))
+    c.ok(putfh(f), close(s))
+    check(c.attrs(f, "size").size, len(data))
+    return f
+
+
+SEEN = ("type", "mode", "size", "numlinks", "owner", "owner_group", "time_modify", "fileid")
+
+
+def walk(c, fh, path=""):
+    """Everything below: path -> attributes, and what the file holds."""
+    out = {}
+    for e in sorted(c.readdir_all(fh, ("fileid",)), key=lambda e: e.name):
+        name = e.name.decode() if isinstance(e.name, bytes) else e.name
+        at = f"{path}/{name}"
+        got = c.ok(putfh(fh), lookup(e.name), getfh(), getattr_(*SEEN))
+        a, f = got.attrs, got.all[2].fh
+        out[at] = [getattr(a, n) for n in SEEN]
+        if a.type == 2:
+            out |= walk(c, f, at)
+        elif a.type == 1:
+            out[at] += [content(c, f), c.ok(putfh(f), listxattrs()).names]
+    return out
+
+
+@contextlib.contextmanager
+def writing(w):
+    """Creates and removes meanwhile, as fast as one client can."""
+    c = client()
+    d = c.mkdir(c.root(), f"busy{len(CLIENTS)}")
+    over, made = threading.Event(), []
+
+    def go():
+        while not over.is_set():
+            c.open(d, f"f{len(made)}")
+            if len(made) % 3 == 2:
+                c.ok(putfh(d), remove(f"f{len(made) - 1}"))
+            made.append(1)
+    t = threading.Thread(target=go)
+    t.start()
+    try:
+        eventually(lambda: len(made) > 20, 60, "files")
+        yield made
+        n = len(made)
+        eventually(lambda: len(made) > n, 60, "one more file")
+    finally:
+        over.set()
+        t.join()
+
+
+def stop(w, *how):
+    w.dev("kill", w.dir, "mds", *how)
+
+
+def start_restored(w):
+    cluster = devtool.MODULE.Cluster.load(w.dir)
+    d = cluster.daemons[0]
+    arguments = d.arguments
+    d.arguments = lambda: arguments() + ["--restored"]
+    cluster.start([d])
+    serving(w)
+    # weft-dev does not know this process by its arguments.
+    with open(os.path.join(w.dir, "run", "mds.pid"), encoding="ascii") as f:
+        pid = int(f.read())
+    os.kill(pid, signal.SIGTERM)
+
+    def ended():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), \
+                open(f"/proc/{pid}/status", encoding="ascii") as f:
+            return "State:\tZ" in f.read()
+        return True
+    eventually(ended, 60, "its end")
+
+
+def restored(w, *args, **how):
+    """Puts the backup back into an empty folder and starts the server."""
+    said = run("restore", "--store", store(w), *args, **how)
+    check("--restored" in said, True, said)
+    start_restored(w)
+    check(os.path.exists(os.path.join(store(w), "restored")), False, "the mark goes")
+    w.dev("start", w.dir, "mds")
+    serving(w)
+    fsck(w)
+    graceless(w)
+
+
+def graceless(w):
+    serving(w)
+    eventually(lambda: not weft_json(w, "status")["grace"], 60, "the end of grace")
+
+
+def some_files(c, d, first, n):
+    for i in range(first, first + n):
+        put(c, d, f"f{i}", b"%d " % i * (1000 + i))
+
+
+def test_everything_comes_back(w):
+    c = client()
+    d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
+    some_files(c, d, 0, 10)
+    with writing(w):
+        said = backup(w)
+    check("full backup" in said, True, said)
+    sub = c.mkdir(d, "sub")
+    some_files(c, sub, 10, 5)
+    # What only the log has is in the archive after the recovery.
+    stop(w, "-9")
+    w.dev("start", w.dir, "mds")
+    graceless(w)
+    with writing(w):
+        backup(w, "--incremental")
+    graceless(w)
+    c = client()
+    c.ok(putfh(d), remove("f3"))
+    c.ok(putfh(d), savefh(), putfh(sub), rename("f4", "moved"))
+    one = c.ok(putfh(d), lookup("f1"), getfh()).fh
+    c.ok(putfh(one), savefh(), putfh(sub), link("hard"))
+    f = c.ok(putfh(d), lookup("f5"), getfh()).fh
+    c.ok(putfh(f), setattr_(ANON, mode=0o604))
+    c.ok(putfh(f), setxattr("user.kept", "value"))
+    backup(w, "--incremental")
+    check(files(w), ["0001-full.weft", "0002-incremental.weft", "0003-incremental.weft"])
+    check(os.stat(folder(w)).st_mode & 0o777, 0o700)
+    check({os.stat(os.path.join(folder(w), n)).st_mode & 0o777 for n in files(w)}, {0o600})
+    check(run("backup", "--verify", folder(w)).count("whole"), 3)
+    was = walk(c, c.root())
+    check("/d/sub/moved" in was and "/d/f3" not in was, True, str(sorted(was)[:9]))
+    c.drop()
+    stop(w, "-9")
+    shutil.rmtree(store(w))
+    os.mkdir(store(w), 0o700)
+    restored(w, folder(w))
+    c = client()
+    now = walk(c, c.root())
+    check(sorted(now), sorted(was))
+    other = [p for p in now if now[p] != was[p]]
+    check({p: now[p] for p in other}, {p: was[p] for p in other})
+    # It is another line of time: what was before cannot be gone on from.
+    said = backup(w, "--incremental", rc=1)
+    check("full backup" in said, True, said)
+    backup(w)
+
+
+def changed(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+
+
+def large(c, d, n=6):
+    """The store gets larger than a pipe: a backup into one that no one reads stands still."""
+    f = put(c, d, "large", b"x")
+    for i in range(n):
+        c.ok(putfh(f), setxattr(f"user.{i}", "v" * 60000))
+
+
+def test_a_backup_that_was_killed_is_none(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    large(c, d)
+    # The kernel kills the process in the middle of the file.
+    done = subprocess.run([WEFT, "backup", "--store", store(w), folder(w)], capture_output=True,
+                          check=False, timeout=60, preexec_fn=lambda: resource.setrlimit(
+                              resource.RLIMIT_FSIZE, (20000, 20000)))
+    check(done.returncode, -signal.SIGXFSZ, repr(done))
+    check((files(w), os.listdir(folder(w))), ([], ["0001-full.weft.new"]))
+    check("has no backup" in run("restore", "--store", os.path.join(w.top, "no"), folder(w), rc=1),
+          True)
+    check("make a full one first" in backup(w, "--incremental", rc=1), True)
+    backup(w)
+    check(os.listdir(folder(w)), ["0001-full.weft"])
+    # Killed in the middle of a pipe.
+    with subprocess.Popen([WEFT, "backup", "--store", store(w), "-o", "-"],
+                          stdout=subprocess.PIPE) as p:
+        part = os.read(p.stdout.fileno(), 30000)
+        os.kill(p.pid, signal.SIGKILL)
+    check("not written to its end" in
+          run("restore", "--store", os.path.join(w.top, "no"), "-", rc=1, input=part), True)
+    check(os.listdir(os.path.join(w.top, "no")), [])
+    c.open(d, "goes on")
+    # It gives way to a server that recovers.
+    with subprocess.Popen([WEFT, "backup", "--store", store(w), "-o", "-"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        os.read(p.stdout.fileno(), 1)  # it has its snapshot, and stands still
+        stop(w, "-9")
+        w.dev("start", w.dir, "mds")
+        check(p.wait(60), 1)
+        check(b"gives way" in p.stderr.read(), True)
+    serving(w)
+
+
+def test_damage_gaps_and_wrong_order_are_found(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    backup(w)
+    for i in range(2):
+        put(c, d, f"f{i}", b"data")
+        backup(w, "--incremental")
+    one, two, three = (os.path.join(folder(w), n) for n in files(w))
+    new = os.path.join(w.top, "new")
+    for wrong, why in (((one, three), "is missing between them"), ((one, three, two), "missing"),
+                       ((two, three), "the full backup that it follows is missing"),
+                       ((one, two, two), "is missing between them"),
+                       ((one, one), "cannot follow another")):
+        said = run("restore", "--store", new, *wrong, rc=1)
+        check(why in said, True, said)
+        check(os.listdir(new), [])
+    # A byte anywhere: in the first line, in a record, in the last line.
+    for n, path in ((1, one), (2, two), (3, three)):
+        with open(path, "rb") as f:
+            data = f.read()
+        for at in ((20, len(data) - 30), (data.index(b"\n") + 70,), (len(data) // 2,))[n - 1]:
+            with open(path, "wb") as f:
+                f.write(changed(data, at))
+            said = run("backup", "--verify", folder(w), rc=1)
+            check(os.path.basename(path) in said, True, f"{n} {at}: {said}")
+        run("restore", "--store", new, folder(w), rc=1)
+        check(os.listdir(new), [])
+        with open(path, "wb") as f:
+            f.write(data[:-1])
+        check("ends in a line" in run("backup", "--verify", folder(w), rc=1), True)
+        with open(path, "wb") as f:
+            f.write(data)
+    check(run("backup", "--verify", folder(w)).count("whole"), 3)
+    # A folder with something in it is no place for a store.
+    with open(os.path.join(new, "x"), "w", encoding="ascii"):
+        pass
+    check("not empty" in run("restore", "--store", new, folder(w), rc=1), True)
+    check("not empty" in run("restore", "--store", store(w), folder(w), rc=1), True)
+
+
+def test_through_a_pipe(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    some_files(c, d, 0, 3)
+    with open(os.path.join(w.top, "full"), "wb") as f:
+        run_to(f, "backup", "--store", store(w), "-o", "-")
+    some_files(c, d, 3, 2)
+    with open(os.path.join(w.top, "more"), "wb") as f:
+        run_to(f, "backup", "--store", store(w), "--incremental", "--after",
+               os.path.join(w.top, "full"), "-o", "-")
+    was = walk(c, c.root())
+    c.drop()
+    stop(w)
+    os.rename(store(w), os.path.join(w.top, "old"))
+    with open(os.path.join(w.top, "full"), "ab") as f, \
+            open(os.path.join(w.top, "more"), "rb") as more:
+        f.write(more.read())
+    with open(os.path.join(w.top, "full"), "rb") as f:
+        run("restore", "--store", store(w), "-", stdin=f)
+    # It does not serve before it was made whole.
+    try:
+        w.dev("start", w.dir, "mds")
+    except AssertionError as e:
+        check("--restored" in str(e), True, str(e))
+    else:
+        raise Failed("it serves")
+    start_restored(w)
+    w.dev("start", w.dir, "mds")
+    serving(w)
+    eventually(lambda: not weft_json(w, "status")["grace"], 60, "the end of grace")
+    c = client()
+    check(walk(c, c.root()), was)
+
+
+def run_to(out, *args):
+    done = subprocess.run([WEFT, *args], stdout=out, stderr=subprocess.PIPE, timeout=60,
+                          check=False)
+    check((done.returncode, done.stderr), (0, b""))
+
+
+def test_without_a_log_there_are_full_backups_only(w):
+    c = client()
+    c.mkdir(c.root(), "d")
+    said = backup(w)
+    check("no incremental one can follow" in said, True, said)
+    said = backup(w, "--incremental", rc=1)
+    check("mds.backup_log" in said and "full" in said, True, said)
+    # A stopped server's store, and one that was not closed.
+    stop(w, "-9")
+    backup(w)
+    check(run("backup", "--verify", folder(w)).count("whole"), 2)
+
+
+def settings(name):
+    return [s for s in MINE if not ("without_a_log" in name and "backup_log" in s)]
+
+
+if __name__ == "__main__":
+    run_apart(globals(), ds=2, settings=settings)
