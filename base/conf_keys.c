@@ -111,6 +111,8 @@ const struct conf_key conf_keys[] = {
 	  "Percent of its space from which it counts as full." },
 	{ "mds.orders_late", CONF_SECONDS, "300s", "1s..86400s",
 	  "Orders that have waited for a data server for so long are late (weft health)." },
+	{ "mds.backup_age", CONF_SECONDS, "0s", "0s..31536000s",
+	  "How old the last backup may be (weft health); 0s: it is not looked at." },
 	{ "mds.backup_log", CONF_SIZE, "0", "0..1T",
 	  "How much of its log the server keeps for incremental backups; 0: none." },
 	{ "mds.io_error_after", CONF_SECONDS, "0s", "0s..31536000s",

@@ -747,6 +747,7 @@ static struct admin_health_opts main_health(const struct conf *conf)
 		.ah_near_full = (unsigned)conf_int(conf, "mds.near_full"),
 		.ah_full = (unsigned)conf_int(conf, "mds.full"),
 		.ah_orders_ms = (uint64_t)conf_msec(conf, "mds.orders_late"),
+		.ah_backup_s = conf_msec(conf, "mds.backup_age") / 1000,
 	};
 }
 

@@ -171,10 +171,11 @@ struct admin_counts {
 	bool ac_grace;
 };
 
-/* mds.near_full and mds.full in percent; mds.orders_late. */
+/* mds.near_full and mds.full in percent; mds.orders_late; mds.backup_age, 0: not looked at. */
 struct admin_health_opts {
 	unsigned ah_near_full, ah_full;
 	uint64_t ah_orders_ms;
+	int64_t ah_backup_s;
 };
 
 struct admin_ops {

@@ -62,6 +62,7 @@ struct look {
 	struct job_scrub_state l_scrub;
 	unsigned l_exports, l_served;
 	uint64_t l_used, l_room; /* bytes that the metadata store has; by how much it can grow */
+	int64_t l_backup_s;	 /* seconds since the last backup; -1: there was none */
 	int64_t l_cert_s;	 /* seconds until the certificate ends */
 	bool l_cert;
 };
@@ -237,6 +238,18 @@ static uint64_t look_store_full(const struct look *l, const struct reason *r, st
 	return store_level(l) == 2 ? store_text(l, r, f) : 0;
 }
 
+static uint64_t look_backup(const struct look *l, const struct reason *r, struct found *f)
+{
+	int64_t most = l->l_ops->ao_health.ah_backup_s;
+
+	if (l->l_backup_s < 0)
+		snprintf(f->f_text, sizeof(f->f_text), "no backup was made");
+	else
+		snprintf(f->f_text, sizeof(f->f_text), "%s: it was made %" PRId64 " hours ago",
+			 r->r_text, l->l_backup_s / 3600);
+	return most && (l->l_backup_s < 0 || l->l_backup_s > most);
+}
+
 static uint64_t look_cert_ends(const struct look *l, const struct reason *r, struct found *f)
 {
 	snprintf(f->f_text, sizeof(f->f_text), "%s in %" PRId64 " days", r->r_text,
@@ -300,6 +313,8 @@ static const struct reason reasons[] = {
 	{"exports-missing", HEALTH_WARN, look_exports_missing, 0,
 	 "are not served: their directories do not exist",
 	 "weft exports; make the directory; weft exports reload"},
+	{"backup-late", HEALTH_WARN, look_backup, 0, "the last backup is old",
+	 "weft backup FOLDER; docs/backup.md"},
 	{"scrub-damage", HEALTH_WARN, look_scrub, 0, "the last scrub found damage",
 	 "weft scrub --status; after mending, weft scrub"},
 	{"clients-courteous", HEALTH_WARN, look_courteous, 0,
@@ -411,11 +426,31 @@ static int look_row(void *arg, uint64_t ino, const struct lo_repair *row)
 	return 0;
 }
 
+/* What weft backup notes in the store's folder. */
+static void look_last_backup(struct look *l, const char *store)
+{
+	char file[4096];
+	json_t *j;
+	int64_t at;
+
+	l->l_backup_s = -1;
+	if (!l->l_ops->ao_health.ah_backup_s ||
+	    snprintf(file, sizeof(file), "%s/last-backup", store) >= (int)sizeof(file))
+		return;
+	j = json_load_file(file, 0, NULL);
+	at = (int64_t)json_integer_value(json_object_get(j, "made_at"));
+	json_decref(j);
+	if (at > 0)
+		l->l_backup_s = time(NULL) > at ? time(NULL) - at : 0;
+}
+
 static void look_store(struct look *l)
 {
 	const char *path = l->l_ops->ao_store;
 	struct statvfs sv;
 	struct kv_stats ks;
+
+	look_last_backup(l, path ? path : "");
 
 	kv_stats(ns_kv(l->l_ops->ao_ns), &ks);
 	l->l_used = ks.ks_bytes_used;

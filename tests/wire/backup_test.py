@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import devtool  # noqa: E402
@@ -339,10 +340,20 @@ def run_to(out, *args):
     check((done.returncode, done.stderr), (0, b""))
 
 
+def late(w):
+    return next((r for r in health(w).get("reasons", []) if r["code"] == "backup-late"), None)
+
+
 def test_without_a_log_there_are_full_backups_only(w):
     c = client()
     c.mkdir(c.root(), "d")
+    # mds.backup_age is 1000 s here.
+    eventually(lambda: "no backup" in (late(w) or {"text": ""})["text"], 60, "the warning")
     said = backup(w)
+    eventually(lambda: not late(w), 60, "its end")
+    with open(os.path.join(store(w), "last-backup"), "w", encoding="ascii") as f:
+        json.dump({"made_at": int(time.time()) - 7300, "kind": "full", "to": 1}, f)
+    eventually(lambda: "2 hours ago" in (late(w) or {"text": ""})["text"], 60, "the warning")
     check("no incremental one can follow" in said, True, said)
     said = backup(w, "--incremental", rc=1)
     check("mds.backup_log" in said and "full" in said, True, said)
@@ -353,7 +364,8 @@ def test_without_a_log_there_are_full_backups_only(w):
 
 
 def settings(name):
-    return [s for s in MINE if not ("without_a_log" in name and "backup_log" in s)]
+    return [s.replace("backup_log=64M", "backup_age=1000s") if "without_a_log" in name else s
+            for s in MINE]
 
 
 if __name__ == "__main__":
