@@ -161,6 +161,12 @@ static int is_folder(const char *path)
 	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
+/* A unit's RuntimeDirectory= exists only while the unit runs: a check may come before that. */
+static bool unit_makes(const char *dir)
+{
+	return !strncmp(dir, "/run/", 5) && dir[5] && !strchr(dir + 5, '/');
+}
+
 static int check_unix(const char *key, const char *addr, char *err, size_t errlen)
 {
 	char dir[PATH_MAX];
@@ -176,6 +182,8 @@ static int check_unix(const char *key, const char *addr, char *err, size_t errle
 	}
 	above(addr + 5, dir);
 	e = is_folder(dir);
+	if (e == -ENOENT && unit_makes(dir))
+		return 0;
 	if (e) {
 		snprintf(err, errlen, "%s: cannot listen on %s: %s: %s", key, addr, dir,
 			 strerror(-e));

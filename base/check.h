@@ -20,8 +20,9 @@ int check_secret_file(const char *key, const char *path, char *text, size_t size
 int check_cluster_key(const char *key, const char *path, uint8_t out[CHECK_KEY_LEN], char *err,
 		      size_t errlen);
 /* The keys of the administration server of a section. mds.admin: a comma separated list of
- * "unix:/path" in a folder that exists, 127.x.y.z:port, [::1]:port, and https://ADDRESS:port where
- * mds.tls_cert and mds.tls_key are set; or "". ds.admin: the same without https://.
+ * "unix:/path" in a folder that exists (or is directly in /run, where units make theirs),
+ * 127.x.y.z:port, [::1]:port, and https://ADDRESS:port where mds.tls_cert and mds.tls_key are set;
+ * or "". ds.admin: the same without https://.
  * mds.admin_certs: "ROLE NAME, ROLE NAME..." or "". */
 struct conf;
 int check_admin(const struct conf *conf, const char *section, char *err, size_t errlen);

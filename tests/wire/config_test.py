@@ -167,6 +167,8 @@ def test_check_refuses_what_cannot_start(c):
     for d in ("mds", "ds"):
         sets = [x for s in good for x in ("-o", s)]
         run(program(f"weft-{d}"), "--check", *sets)
+        # RuntimeDirectory= of a unit that does not run.
+        run(program(f"weft-{d}"), "--check", *sets, "-o", f"{d}.admin=unix:/run/weft-none/admin")
         for change, needles in (
                 ("store=", [f"{d}.store"]),
                 ("store=/nowhere/at/all", [f"{d}.store", "/nowhere/at/all", "No such file"]),
@@ -181,6 +183,7 @@ def test_check_refuses_what_cannot_start(c):
                 ("admin=0.0.0.0:9300", [f"{d}.admin", "127.0.0.0/8"]),
                 ("admin=127.0.0.1:http", [f"{d}.admin", "127.0.0.1:PORT"]),
                 ("admin=unix:sock", [f"{d}.admin", "absolute"]),
+                ("admin=unix:/run/weft-none/deeper/admin", [f"{d}.admin", "No such file"]),
                 (f"admin=unix:{c.top}/no/sock", [f"{d}.admin", f"{c.top}/no: No such"]),
                 (f"admin=unix:{key}", [f"{d}.admin", "not a socket"])):
             for how in (["--check"], []):
