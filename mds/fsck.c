@@ -14,6 +14,7 @@
 #include "mds/layout/repair_row.h"
 #include "mds/layout/relocate.h"
 #include "mds/layout/pending_layout.h"
+#include "mds/layout/pin_row.h"
 #include "mds/namespace/keys.h"
 #include <errno.h>
 #include <getopt.h>
@@ -117,6 +118,9 @@ static void check_map(struct maps *m, const struct ns_inode *i)
 		    (unsigned long)i->i_ino);
 	for (unsigned s = 0; s < map.lm_stripes; s++)
 		check_stripe(m, i->i_ino, &map, s);
+	if (map.lm_pin && !lo_pin_shares(m->m_txn, i->i_ino, 0, map.lm_pin_group))
+		bad(m, "inode %lu: mirror %u is a pinned copy, and no pin knows of it",
+		    (unsigned long)i->i_ino, map.lm_pin - 1u);
 	if (!lo_map_whole(&map) && lo_repair_get(m->m_txn, i->i_ino, &rr) == -ENOENT)
 		bad(m,
 		    "inode %lu: some of its objects are not in sync, but it is not in the table of "
@@ -184,6 +188,20 @@ static void check_twin(struct maps *m, struct kv_slice key, struct kv_slice val)
 		    (unsigned long)ino);
 }
 
+static void check_pin(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1};
+	struct lo_pin p, of;
+	uint64_t ino;
+
+	/* The row of a file that is gone stays until the pin is over. */
+	if (lo_pin_decode(id, val, &p, &ino))
+		bad(m, "pins: record damaged");
+	else if (ino && lo_pin_get(m->m_txn, p.pi_number, &of))
+		bad(m, "pins: inode %lu belongs to pin %lu, which is not there", (unsigned long)ino,
+		    (unsigned long)p.pi_number);
+}
+
 static int check_kind(struct maps *m, uint8_t prefix,
 		      void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
 {
@@ -208,6 +226,8 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 		rc = check_kind(&m, NS_T_REPAIR, check_repair);
 	if (!rc)
 		rc = check_kind(&m, NS_T_RELOCATED, check_shifted);
+	if (!rc)
+		rc = check_kind(&m, NS_T_PIN, check_pin);
 	return rc ? rc : check_kind(&m, NS_T_PENDING, check_twin);
 }
 

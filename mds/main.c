@@ -29,6 +29,7 @@
 #include "mds/jobs/damage.h"
 #include "mds/jobs/elect.h"
 #include "mds/jobs/drain.h"
+#include "mds/jobs/pin.h"
 #include "mds/jobs/job.h"
 #include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/repair.h"
@@ -289,6 +290,7 @@ static void on_tick(struct loop_timer *t)
 	job_revocation_tick(&mds);
 	job_dead_tick(&mds, loops[0]);
 	job_repair_tick(&mds);
+	job_pins_tick(&mds);
 	job_restripe_tick(&mds);
 	lo_orders_look(mds.m_lo);
 	op_atime_tick(loops[0]);
@@ -556,6 +558,8 @@ static void open_repair(const struct conf *conf)
 		die("choices: out of memory", NULL);
 	if (job_scrub_open(&mds, loops[0], (uint32_t)conf_msec(conf, "mds.scrub_delay")))
 		die("scrubs: out of memory", NULL);
+	if (job_pins_open(&mds, loops[0], (unsigned)conf_int(conf, "mds.near_full")))
+		die("pins: cannot be read, or out of memory", NULL);
 	if (job_drain_open(&mds))
 		die("drains: out of memory", NULL);
 	if (job_revocation_open(&mds, loops[0]))

@@ -70,6 +70,16 @@ static const struct weft_opt move_options[] = {
 	{"wait", 'w', NULL, "wait until it is done"},
 	{"recursive", 'r', NULL, "all files below PATH"},
 	{0}};
+static const struct weft_opt pin_options[] = {
+	{"group", 'g', "NAME", "on data servers with the label group=NAME, or with these labels"},
+	{"for", 0, "TIME", "the copies go after this time: 90s, 30m, 12h, 7d"},
+	{"recursive", 'r', NULL, "all files below PATH"},
+	{"wait", 'w', NULL, "wait until the copies are made"},
+	{0}};
+static const struct weft_opt unpin_options[] = {
+	{"group", 'g', "NAME", "only the pin with this group"},
+	{"wait", 'w', NULL, "wait until the copies are gone"},
+	{0}};
 static const struct weft_opt jobs_options[] = {{"kind", 0, "KIND", "only jobs of this kind"}, {0}};
 static const struct weft_opt find_options[] = {
 	{"on-ds", 0, "DS", "files with an object on this data server"},
@@ -275,6 +285,22 @@ const struct command weft_commands[] = {
 	 "below PATH; --cancel: stop",
 	 "weft move -r /old --group speed=hdd", GROUP_FILES,
 	 {repair_columns, waiting_columns, moving_columns, restripe_columns}},
+	{"pin", "list", 0, 0, false, cmd_pin_list, NULL, "",
+	 "list what is pinned and warmed: group, copies, their size, and until when",
+	 "weft pin list", GROUP_FILES, {pin_columns}},
+	{"pin", NULL, 1, 1, true, cmd_pin, pin_options, "PATH",
+	 "give a file one more copy on the data servers of a group, and have clients read that "
+	 "one; -r: all files that are below PATH now. Writes go to this copy too, so they cost "
+	 "more. Refused where the group lacks the room",
+	 "weft pin -r /datasets/images --group fast --for 12h", 0, {pin_columns}},
+	{"warm", NULL, 1, 1, true, cmd_warm, pin_options, "PATH",
+	 "as \"pin\", but the copies go when their room is needed, those warmed first before "
+	 "others; without --for they go after a day",
+	 "weft warm -r /datasets/images", 0, {pin_columns}},
+	{"unpin", NULL, 1, 1, true, cmd_unpin, unpin_options, "PATH",
+	 "end what \"pin\" or \"warm\" began at PATH: the copies are taken away; a number from "
+	 "\"pin list -o +pin\" in place of PATH ends one whose path is gone",
+	 "weft unpin /datasets/images", 0, {pin_columns}},
 	{"jobs", "list", 0, 1, true, cmd_jobs, jobs_options, "[PATH]",
 	 "list what runs or waits (repairs, moves, drains, scrubs...), with its progress, and what "
 	 "ended lately; of a file, or of one kind",

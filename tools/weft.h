@@ -169,7 +169,7 @@ extern const struct column ds_columns[], client_columns[], layout_columns[], fil
 	exports_columns[], balance_columns[], choose_columns[], restripe_columns[];
 extern const struct column top_client_columns[], top_server_columns[], top_directory_columns[],
 	heat_directory_columns[], heat_file_columns[];
-extern const struct column config_columns[], token_columns[];
+extern const struct column config_columns[], token_columns[], pin_columns[];
 extern const struct column jobs_columns[], jobs_ended_columns[];
 extern const struct column orders_columns[], mirror_columns[], repair_columns[], waiting_columns[],
 	moving_columns[];
@@ -188,7 +188,7 @@ weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, 
 	cmd_mirror_verify;
 weft_cmd cmd_jobs, cmd_jobs_wait, cmd_jobs_cancel;
 weft_cmd cmd_move, cmd_ds_drain, cmd_ds_undrain, cmd_advise, cmd_balance;
-weft_cmd cmd_file_show;
+weft_cmd cmd_file_show, cmd_pin, cmd_pin_list, cmd_warm, cmd_unpin;
 weft_cmd cmd_exports, cmd_exports_reload;
 weft_cmd cmd_client_list, cmd_client_evict;
 weft_cmd cmd_layout_list, cmd_layout_recall;

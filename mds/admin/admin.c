@@ -477,6 +477,9 @@ static const struct http_route routes[] = {
 	{"DELETE", "/v1/jobs", HTTP_OPERATE, admin_delete_job},
 	{"GET", "/v1/openapi.json", HTTP_READ, http_openapi},
 	{"POST", "/v1/cluster/token", HTTP_ADMIN, admin_post_join_token},
+	{"GET", "/v1/pins", HTTP_READ, admin_get_pins},
+	{"PUT", "/v1/pins", HTTP_OPERATE, admin_put_pin},
+	{"DELETE", "/v1/pins", HTTP_OPERATE, admin_delete_pin},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,

@@ -78,6 +78,15 @@
  *   DELETE /v1/jobs?id=N
  *          cancels it. As GET /v1/jobs/one; 409: why it cannot be cancelled
  *
+ *   GET    /v1/pins
+ *          {"pins":[{"id","path","inode","group","warm","recursive","state","made_at","ends_at",
+ *          "copies","copies_bytes","total_files","total_bytes","without_copy","waits_for",
+ *          "job"}]}. state: counting, copying, held, ending
+ *   PUT    /v1/pins?path=/f&group=G&for_s=N&recursive=1&warm=1
+ *          pins a path (docs/pin.md). As GET, with that pin alone
+ *   DELETE /v1/pins?path=/f&group=G, ?id=N
+ *          ends its pins; the copies go. As GET, with that pin
+ *
  *   GET    /v1/balance
  *          the last balance run, or the one under way
  *   PUT    /v1/balance?dry=1&files=N&bytes=B&rate=R&spread=P

@@ -77,6 +77,9 @@ json_t *admin_hot_directories(struct admin *a, size_t most);
 
 /* admin_orders.c: orders to data servers */
 void admin_get_orders(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_pins(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_pin(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_pin(void *arg, const struct http_req *rq, struct http_reply *rp);
 
 /* admin_elect.c: which copy is good */
 void admin_get_elect(void *arg, const struct http_req *rq, struct http_reply *rp);

@@ -107,6 +107,9 @@ static int admin_restripe_check(struct wish *w, struct kv_txn *t, const struct l
 	if (map->lm_pending_mirror || map->lm_move || map->lm_from)
 		return admin_restripe_refused(
 			w, -EBUSY, "its objects are being moved; try again when that is done");
+	if (map->lm_pin)
+		return admin_restripe_refused(
+			w, -EBUSY, "it has a pinned copy: weft unpin it, then restripe the file");
 	for (unsigned s = 0; s < map->lm_stripes; s++)
 		if (lo_leaving(map, s) >= 0)
 			return admin_restripe_refused(

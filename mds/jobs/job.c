@@ -50,6 +50,10 @@ static const struct job_row rows[JOB_KINDS] = {
 		job_choose_list, job_choose_find, NULL},
 	[JOB_REVOKE] = {"revoke", JOB_OF_REVOKE, true,
 		job_revoke_list, job_revoke_find, NULL},
+	[JOB_PIN] = {"pin", JOB_OF_PINS, true,
+		job_pin_list, job_pin_find, job_pin_cancel},
+	[JOB_UNPIN] = {"unpin", JOB_OF_PINS, true,
+		job_pin_list, job_pin_find, NULL},
 };
 /* clang-format on */
 

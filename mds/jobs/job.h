@@ -31,6 +31,8 @@ enum job_kind {
 	JOB_SCRUB,
 	JOB_CHOOSE,
 	JOB_REVOKE,
+	JOB_PIN,
+	JOB_UNPIN,
 	JOB_KINDS
 };
 enum job_state {
@@ -59,9 +61,9 @@ struct job {
 	uint64_t j_eta;	     /* seconds that are left */
 	const char *j_stays; /* why it cannot be cancelled; NULL: it can */
 	const char *j_phase; /* what it does now, in a word; NULL: no such word */
-	char j_waits[160];   /* what it waits for; "": nothing */
-	char j_error[200];   /* why it failed, or what failed last; "": nothing */
-	char j_result[200];  /* of a job that is over: what came of it; "": nothing to say */
+	char j_waits[300];   /* what it waits for; "": nothing */
+	char j_error[300];   /* why it failed, or what failed last; "": nothing */
+	char j_result[300];  /* of a job that is over: what came of it; "": nothing to say */
 };
 struct job_filter {
 	int jf_kind;	 /* enum job_kind; -1: any */

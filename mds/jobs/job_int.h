@@ -7,6 +7,7 @@
 #include "mds/jobs/drain.h"
 #include "mds/jobs/elect.h"
 #include "mds/jobs/job.h"
+#include "mds/jobs/pin.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/restripe.h"
 #include "mds/jobs/revoke_exports.h"
@@ -23,7 +24,8 @@ enum job_source {
 	JOB_OF_VERIFY = 5,
 	JOB_OF_SCRUB = 6,
 	JOB_OF_CHOOSE = 7,
-	JOB_OF_REVOKE = 8
+	JOB_OF_REVOKE = 8,
+	JOB_OF_PINS = 9
 };
 /* The parts of a number. */
 struct job_name {
@@ -77,6 +79,13 @@ void job_file_over(struct mds *m, const struct job_repair_view *v);
 /* ended: how. */
 void job_restripe_over(struct mds *m, const struct job_restripe_view *v,
 		       const struct lo_pending *tw, enum job_state ended);
+
+/* ---- job_pin.c: what makes the copies of pins, and takes them away ---- */
+
+int job_pin_list(struct mds *m, struct kv_txn *t, struct job_sink *s);
+int job_pin_find(struct mds *m, struct kv_txn *t, struct job_name n, struct job *out);
+int job_pin_cancel(struct job_cancel *jc);
+void job_pin_over(struct mds *m, const struct job_pin_view *v, enum job_state state);
 
 /* ---- job_run.c: jobs of which there is one run at a time, and drains ---- */
 

@@ -495,6 +495,8 @@ static json_t *mirror_json(struct lo *lo, const struct ns_inode *i, const struct
 		      "objects", objects);
 	if (m->lm_pending_mirror && mirror == m->lm_mirrors - 1u)
 		json_object_set_new(j, "spare", json_true());
+	if (mirror + 1 == m->lm_pin)
+		json_object_set_new(j, "pinned", json_true());
 	return j;
 }
 

@@ -89,20 +89,23 @@ const char *lo_group_item(const char *p, int *mirror, const char **expr, size_t 
 
 uint64_t lo_group_mirrors(const struct lo_policy *lp, const char *labels)
 {
-	uint64_t may = (UINT64_C(1) << lp->lp_mirrors) - 1;
+	uint64_t pin = lp->lp_pin ? UINT64_C(1) << (lp->lp_pin - 1) : 0;
+	uint64_t may = ((UINT64_C(1) << lp->lp_mirrors) - 1) & ~pin;
 	const char *expr;
 	size_t len;
 	int mirror;
 
+	if (pin && !lo_group_has(lp->lp_pin_group, labels))
+		pin = 0;
 	if (*lp->lp_domain && !labels_get(labels, lp->lp_domain, strlen(lp->lp_domain), &len))
-		return 0;
+		return pin;
 	for (const char *p = *lp->lp_groups ? lp->lp_groups : NULL; p;) {
 		p = lo_group_item(p, &mirror, &expr, &len);
 		if (group_has(expr, len, labels))
 			continue;
 		if (mirror < 0)
-			return 0;
+			return pin;
 		may &= ~(UINT64_C(1) << mirror);
 	}
-	return may;
+	return may | pin;
 }

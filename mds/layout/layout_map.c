@@ -10,12 +10,15 @@
  * - Version 3 adds a tail, for files whose policy has a domain or groups, or whose objects are
  *   being moved.
  * - Version 4 is version 3 with copies that are late.
+ * - Version 5 is version 4, with or without such copies, of a file with a pinned copy.
  */
-#define MAP_VERSION 4
+#define MAP_VERSION 5
 
 #define KNOWN_LEAVING 2 /* from version 3 on */
 #define KNOWN_LATE    4 /* from version 4 on */
-enum { TAIL_PENDING_MIRROR = 1, TAIL_MOVE = 2 };
+/* From version 5 on, t_flags divided by TAIL_PIN is lm_pin. */
+enum { TAIL_PENDING_MIRROR = 1, TAIL_MOVE = 2, TAIL_PIN = 4 };
+_Static_assert(LO_MAX_OBJECTS *TAIL_PIN <= UINT8_MAX, "lm_pin fits in t_flags");
 
 struct map_obj_rec {
 	uint32_t m_ds;
@@ -33,14 +36,16 @@ struct map_rec {
 } __attribute__((packed));
 _Static_assert(sizeof(struct map_rec) == 8 && sizeof(struct map_obj_rec) == 16,
 	       "map record, version 2");
-/* The tail of version 3, after the objects. The domain follows, then the groups up to the end. */
+/* The tail of version 3, after the objects. The domain follows; in version 5 the length of the
+ * pinned copy's labels (1 byte) and these; then the groups up to the end. */
 struct map_tail {
 	uint8_t t_flags, t_domain;
 	uint32_t t_from;
 } __attribute__((packed));
 _Static_assert(sizeof(struct map_tail) == 6, "map record, version 3");
 _Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) +
-			       sizeof(struct map_tail) + LABELS_KEY_MAX + LO_GROUPS_LEN - 1 <=
+			       sizeof(struct map_tail) + LABELS_KEY_MAX + LO_PIN_GROUP_LEN +
+			       LO_GROUPS_LEN - 1 <=
 		       NS_BLOB_MAX,
 	       "a map fits an inode");
 
@@ -63,21 +68,35 @@ static bool has_tail(const struct lo_map *m)
 		if (m->lm_obj[i].ob_leaving)
 			return true;
 	return m->lm_pending_mirror || m->lm_move || m->lm_from || *m->lm_domain || *m->lm_groups ||
-	       has_late(m);
+	       m->lm_pin || has_late(m);
+}
+
+static size_t tail_length(const struct lo_map *m)
+{
+	return sizeof(struct map_tail) + strlen(m->lm_domain) + strlen(m->lm_groups) +
+	       (m->lm_pin ? 1 + strlen(m->lm_pin_group) : 0);
 }
 
 static size_t tail_encode(const struct lo_map *m, uint8_t *out)
 {
-	size_t domain = strlen(m->lm_domain), groups = strlen(m->lm_groups);
+	size_t domain = strlen(m->lm_domain), groups = strlen(m->lm_groups),
+	       pin = strlen(m->lm_pin_group);
 	struct map_tail *t = (struct map_tail *)out;
 
-	t->t_flags =
-		(m->lm_pending_mirror ? TAIL_PENDING_MIRROR : 0) | (m->lm_move ? TAIL_MOVE : 0);
+	t->t_flags = (uint8_t)((m->lm_pending_mirror ? TAIL_PENDING_MIRROR : 0) |
+			       (m->lm_move ? TAIL_MOVE : 0) | m->lm_pin * TAIL_PIN);
 	t->t_domain = (uint8_t)domain;
 	t->t_from = htole32(m->lm_from);
-	memcpy(out + sizeof(*t), m->lm_domain, domain);
-	memcpy(out + sizeof(*t) + domain, m->lm_groups, groups);
-	return sizeof(*t) + domain + groups;
+	out += sizeof(*t);
+	memcpy(out, m->lm_domain, domain);
+	out += domain;
+	if (m->lm_pin) {
+		*out++ = (uint8_t)pin;
+		memcpy(out, m->lm_pin_group, pin);
+		out += pin;
+	}
+	memcpy(out, m->lm_groups, groups);
+	return tail_length(m);
 }
 
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
@@ -87,13 +106,10 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	struct map_rec *r = (struct map_rec *)out;
 	bool tail = has_tail(m);
 
-	if (!n || n > LO_MAX_OBJECTS ||
-	    max < len + (tail ? sizeof(struct map_tail) + strlen(m->lm_domain) +
-					 strlen(m->lm_groups)
-			      : 0))
+	if (!n || n > LO_MAX_OBJECTS || max < len + (tail ? tail_length(m) : 0))
 		return 0;
 	memset(out, 0, len);
-	r->m_version = has_late(m) ? 4 : tail ? 3 : 2;
+	r->m_version = m->lm_pin ? 5 : has_late(m) ? 4 : tail ? 3 : 2;
 	r->m_stripes = m->lm_stripes;
 	r->m_mirrors = m->lm_mirrors;
 	r->m_unit = (uint8_t)(__builtin_ctz(m->lm_unit) | (m->lm_clean ? MAP_CLEAN : 0));
@@ -151,24 +167,42 @@ static bool spare_ok(const struct lo_map *m)
 	return !m->lm_pending_mirror || there;
 }
 
+/* The pinned copy's labels; *at moves behind them. */
+static bool pin_decode(const uint8_t *p, size_t n, size_t *at, struct lo_map *m)
+{
+	size_t len = *at < n ? p[*at] : 0;
+
+	if (!m->lm_pin || m->lm_pin > m->lm_mirrors - m->lm_pending_mirror || !len ||
+	    len >= LO_PIN_GROUP_LEN || n - *at - 1 < len ||
+	    !lo_group_ok((const char *)p + *at + 1, len))
+		return false;
+	memcpy(m->lm_pin_group, p + *at + 1, len);
+	*at += 1 + len;
+	return true;
+}
+
 /* Does not check the domain and group texts; their user does (lo_map_policy). */
-static bool tail_decode(const uint8_t *p, size_t n, struct lo_map *m)
+static bool tail_decode(const uint8_t *p, size_t n, bool pins, struct lo_map *m)
 {
 	const struct map_tail *t = (const struct map_tail *)p;
-	size_t groups;
+	size_t at = sizeof(*t);
 
-	if (n < sizeof(*t) || t->t_flags > (TAIL_PENDING_MIRROR | TAIL_MOVE) ||
+	if (n < sizeof(*t) || (!pins && t->t_flags >= TAIL_PIN) ||
 	    le32toh(t->t_from) > DS_REG_MAX || t->t_domain > LABELS_KEY_MAX ||
 	    n - sizeof(*t) < t->t_domain)
-		return false;
-	groups = n - sizeof(*t) - t->t_domain;
-	if (groups >= LO_GROUPS_LEN || memchr(p + sizeof(*t), 0, n - sizeof(*t)))
 		return false;
 	m->lm_pending_mirror = t->t_flags & TAIL_PENDING_MIRROR;
 	m->lm_move = t->t_flags & TAIL_MOVE;
 	m->lm_from = le32toh(t->t_from);
-	memcpy(m->lm_domain, p + sizeof(*t), t->t_domain);
-	memcpy(m->lm_groups, p + sizeof(*t) + t->t_domain, groups);
+	m->lm_pin = t->t_flags / TAIL_PIN;
+	memcpy(m->lm_domain, p + at, t->t_domain);
+	at += t->t_domain;
+	if (pins && !pin_decode(p, n, &at, m))
+		return false;
+	if (n - at >= LO_GROUPS_LEN || memchr(p + at, 0, n - at) ||
+	    memchr(m->lm_domain, 0, t->t_domain))
+		return false;
+	memcpy(m->lm_groups, p + at, n - at);
 	return has_tail(m);
 }
 
@@ -209,10 +243,10 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 	m->lm_next = r->m_version == 1 ? m->lm_mirrors : r->m_obj[0].m_next;
 	if (r->m_version < 3)
 		return 0;
-	if (has_late(m) != (r->m_version == 4))
+	if (r->m_version < 5 && has_late(m) != (r->m_version == 4))
 		return -EIO;
 	return tail_decode((const uint8_t *)&r->m_obj[n],
-			   s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), m) &&
+			   s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), r->m_version == 5, m) &&
 			       spare_ok(m)
 		       ? 0
 		       : -EIO;

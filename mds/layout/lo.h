@@ -19,12 +19,13 @@
 #include "proto/xdr.h"
 
 /* Entries of 92 bytes that fit in 4096, the longest layout that Linux accepts. */
-#define LO_MAX_OBJECTS	44
-#define LO_UNIT_MIN	(1u << 20)
-#define LO_UNIT_DEFAULT (1u << 20)
-#define LO_POLICY_TEXT	384
-#define LO_POLICY_MAX	288 /* bytes of the stored form */
-#define LO_GROUPS_LEN	256
+#define LO_MAX_OBJECTS	 44
+#define LO_UNIT_MIN	 (1u << 20)
+#define LO_UNIT_DEFAULT	 (1u << 20)
+#define LO_POLICY_TEXT	 384
+#define LO_POLICY_MAX	 288 /* bytes of the stored form */
+#define LO_GROUPS_LEN	 256
+#define LO_PIN_GROUP_LEN 64
 
 struct lo_policy {
 	uint32_t lp_unit; /* bytes, power of two, 1 MiB .. 2 GiB */
@@ -38,6 +39,11 @@ struct lo_policy {
 	uint64_t lp_threshold;
 	/* "group=EXPR,group0=EXPR,group3=EXPR" in this order, each or none; "": all servers */
 	char lp_groups[LO_GROUPS_LEN];
+	/* Of a file with a pinned copy (docs/pin.md): its mirror, counted from 1; 0: none. Only
+	 * lp_pin_group says where it may be, neither groups nor domain. No stored form has these
+	 * two, and lo_policy_format leaves that mirror out. */
+	uint8_t lp_pin;
+	char lp_pin_group[LO_PIN_GROUP_LEN];
 };
 extern const struct lo_policy lo_policy_default; /* stripes=1,unit=1M,mirrors=1 */
 /* Parses
@@ -98,6 +104,10 @@ struct lo_map {
 	/* Of the policy by which the file was placed, as in lo_policy. */
 	char lm_domain[LABELS_KEY_MAX + 1];
 	char lm_groups[LO_GROUPS_LEN];
+	/* The mirror that is a pinned copy, counted from 1 (0: none), and the labels of its
+	 * servers. */
+	uint8_t lm_pin;
+	char lm_pin_group[LO_PIN_GROUP_LEN];
 	struct lo_object lm_obj[LO_MAX_OBJECTS]; /* [mirror * stripes + stripe] */
 };
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max);
@@ -198,6 +208,15 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
  * have few objects of this file matters more than weight. 0: there is none. */
 uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror,
 			 uint64_t without, uint32_t bad);
+/* The same, with a say about each server: fits returns whether it may be that one. fits runs
+ * without a lock. */
+struct lo_fits {
+	bool (*lf_fits)(void *arg, uint32_t ds);
+	void *lf_arg;
+};
+uint32_t lo_place_object_fits(struct lo *lo, const struct lo_map *m, unsigned stripe,
+			      unsigned mirror, uint64_t without, uint32_t bad,
+			      const struct lo_fits *f);
 /* Is that server one of these? */
 bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror,
 		  uint64_t without, uint32_t ds);

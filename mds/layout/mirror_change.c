@@ -86,6 +86,29 @@ static void terms_of(struct lo_map *m, const struct lo_policy *p)
 	strcpy(m->lm_groups, p->lp_groups);
 }
 
+/* Gives m, whose policy has room for one more, another mirror. */
+static int widen(struct lo *lo, struct lo_map *m, const struct lo_fits *f, char *err, size_t errlen)
+{
+	unsigned first = lo_objects(m);
+
+	m->lm_mirrors++;
+	for (unsigned s = 0; s < m->lm_stripes; s++)
+		m->lm_obj[first + s] = (struct lo_object){.ob_state = LO_ABSENT};
+	for (unsigned s = 0; s < m->lm_stripes; s++) {
+		uint32_t ds = lo_place_object_fits(lo, m, s, m->lm_mirrors - 1u, 0, 0, f);
+
+		if (!ds)
+			return refuse(-ENOSPC, err, errlen,
+				      "stripe %u: no live data server has free space, no copy of "
+				      "it yet%s%s",
+				      s, *m->lm_domain && !f ? ", another domain" : "",
+				      *m->lm_groups || f ? ", and the labels" : "");
+		m->lm_obj[first + s] = (struct lo_object){
+			.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(m, s)};
+	}
+	return 0;
+}
+
 int lo_mirror_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen)
 {
 	struct lo_map wide = *m;
@@ -101,25 +124,30 @@ int lo_mirror_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 	if (e)
 		return e;
 	terms_of(&wide, &p);
-	wide.lm_mirrors++;
-	for (unsigned s = 0; s < m->lm_stripes; s++)
-		wide.lm_obj[m->lm_mirrors * m->lm_stripes + s] =
-			(struct lo_object){.ob_state = LO_ABSENT};
-	for (unsigned s = 0; s < m->lm_stripes; s++) {
-		struct lo_object *o = &wide.lm_obj[m->lm_mirrors * m->lm_stripes + s];
-		uint32_t ds = lo_place_object(lo, &wide, s, m->lm_mirrors, 0, 0);
+	e = widen(lo, &wide, NULL, err, errlen);
+	if (!e)
+		*m = wide;
+	return e;
+}
 
-		if (!ds)
-			return refuse(-ENOSPC, err, errlen,
-				      "stripe %u: no live data server has free space, no copy of "
-				      "it yet%s%s",
-				      s, *wide.lm_domain ? ", another domain" : "",
-				      *wide.lm_groups ? ", and the labels" : "");
-		*o = (struct lo_object){
-			.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(&wide, s)};
-	}
-	*m = wide;
-	return 0;
+int lo_mirror_pin(struct lo *lo, struct lo_map *m, const char *group, const struct lo_fits *f,
+		  char *err, size_t errlen)
+{
+	struct lo_map wide = *m;
+	int e = at_rest(m, err, errlen);
+
+	if (!e && m->lm_pin)
+		e = refuse(-EEXIST, err, errlen, "it has a pinned copy (%s)", m->lm_pin_group);
+	if (!e)
+		e = room_for_one(m, err, errlen);
+	if (e)
+		return e;
+	wide.lm_pin = (uint8_t)(m->lm_mirrors + 1u);
+	snprintf(wide.lm_pin_group, sizeof(wide.lm_pin_group), "%s", group);
+	e = widen(lo, &wide, f, err, errlen);
+	if (!e)
+		*m = wide;
+	return e;
 }
 
 /* True when each stripe has a copy in sync that is not leaving. */
@@ -180,6 +208,10 @@ int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint
 		return refuse(
 			-EBUSY, err, errlen,
 			"its objects are being moved or removed; try again when that is done");
+	if (p && m->lm_pin)
+		return refuse(-EBUSY, err, errlen,
+			      "mirror %u is a pinned copy: weft unpin it, then move the file",
+			      m->lm_pin - 1u);
 	if (p && (p->lp_stripes != m->lm_stripes || p->lp_unit != m->lm_unit))
 		return refuse(-EINVAL, err, errlen,
 			      "it has stripes=%u,unit=%uM: a move to other servers keeps stripes "
@@ -318,23 +350,35 @@ static int fill_places(struct lo *lo, struct kv_txn *t, const struct ns_inode *i
 	return err;
 }
 
-static int drop_mirror(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct lo_map *m,
-		       unsigned mirror)
+/* Takes a mirror out of the map. */
+static void cut_mirror(struct lo_map *m, unsigned mirror)
 {
 	unsigned at = mirror * m->lm_stripes, n = m->lm_stripes;
 	struct lo_policy p;
 	char why[256];
-	int err = 0;
 
-	for (unsigned s = 0; s < n && !err; s++)
-		err = lo_order_free_object(lo, t, i, m, at + s);
 	/* A damaged policy text names no mirror, and stays as it is. */
-	if (!err && lo_map_policy(m, &p) == 0 &&
+	if (lo_map_policy(m, &p) == 0 &&
 	    lo_policy_mirrors(&p, (int)mirror, NULL, why, sizeof(why)) == 0)
 		terms_of(m, &p);
 	memmove(&m->lm_obj[at], &m->lm_obj[at + n],
 		(lo_objects(m) - at - n) * sizeof(m->lm_obj[0]));
 	m->lm_mirrors--;
+	if (mirror + 1 == m->lm_pin) {
+		m->lm_pin = 0;
+		memset(m->lm_pin_group, 0, sizeof(m->lm_pin_group));
+	}
+	m->lm_pin -= mirror + 1 < m->lm_pin;
+}
+
+static int drop_mirror(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct lo_map *m,
+		       unsigned mirror)
+{
+	int err = 0;
+
+	for (unsigned s = 0; s < m->lm_stripes && !err; s++)
+		err = lo_order_free_object(lo, t, i, m, mirror * m->lm_stripes + s);
+	cut_mirror(m, mirror);
 	return err;
 }
 
@@ -354,4 +398,6 @@ void lo_map_settle(struct lo_map *m)
 	m->lm_mirrors -= m->lm_pending_mirror;
 	m->lm_pending_mirror = m->lm_move = false;
 	m->lm_from = 0;
+	if (m->lm_pin)
+		cut_mirror(m, m->lm_pin - 1u);
 }

@@ -24,6 +24,11 @@ bool lo_first_leaves(const struct lo_map *m);
 /* Adds a mirror, with that group ("": none of its own). These three return 0; or with a line in err
  * -EINVAL (impossible), -EBUSY (not now), -ENOSPC (no server). */
 int lo_mirror_add(struct lo *lo, struct lo_map *m, const char *group, char *err, size_t errlen);
+/* Adds a mirror that is a pinned copy, on servers with that group's labels of which f says that the
+ * object fits there. Neither the file's groups nor its domain count for it. -EEXIST: the file has
+ * one. */
+int lo_mirror_pin(struct lo *lo, struct lo_map *m, const char *group, const struct lo_fits *f,
+		  char *err, size_t errlen);
 /* Begins to remove that mirror. */
 int lo_mirror_remove(struct lo_map *m, unsigned mirror, char *err, size_t errlen);
 /* Ends a removal that is not done yet: the mirror stays. False: none is being removed. */
@@ -51,6 +56,6 @@ bool lo_switch_lives(struct lo *lo, const struct lo_map *m);
 /* W: does the switch in m, with the orders that delete what left. 0 or -errno. */
 int lo_switch(struct lo *lo, struct kv_txn *t, const struct ns_inode *i, struct lo_map *m);
 /* Prepares a map for a file that gets the same layout and has no data yet: without a spare column,
- * leaving objects, and anything that was asked. */
+ * leaving objects, a pinned copy, and anything that was asked. */
 void lo_map_settle(struct lo_map *m);
 #endif

@@ -10,6 +10,7 @@
  */
 #include "base/log.h"
 #include "mds/layout/lo_int.h"
+#include "mds/layout/mirror_change.h"
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -265,6 +266,12 @@ static uint64_t placement_domain_of(struct lo *lo, const char *key, uint32_t ds)
 	return v ? hash_bytes(v, len) : 0;
 }
 
+/* A pinned copy is in no domain: it is for speed, and the others keep the file safe. */
+static bool is_pinned(const struct lo_map *m, unsigned mirror)
+{
+	return m->lm_pin && mirror + 1 == m->lm_pin;
+}
+
 /* Servers and domains of a stripe's copies. */
 struct taken {
 	unsigned tk_n, tk_ndomains;
@@ -282,7 +289,7 @@ static void taken_by(struct lo *lo, const struct lo_map *m, unsigned stripe, uin
 		if (m->lm_obj[i].ob_state == LO_ABSENT)
 			continue;
 		tk->tk_ds[tk->tk_n++] = m->lm_obj[i].ob_ds;
-		domain = without >> i & 1
+		domain = without >> i & 1 || is_pinned(m, lo_mirror_of(m, i))
 				 ? 0
 				 : placement_domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds);
 		if (domain)
@@ -323,7 +330,8 @@ static bool placement_may_have(const struct look *lk, unsigned i, const struct l
 	const struct lo_candidate *st = &lk->lk_seat[i];
 
 	return !st->st_full && st->st_id != bad && (st->st_mirrors >> mirror & 1) &&
-	       !is_taken(tk, st->st_id, *m->lm_domain ? lk->lk_domain[i] : 0);
+	       !is_taken(tk, st->st_id,
+			 *m->lm_domain && !is_pinned(m, mirror) ? lk->lk_domain[i] : 0);
 }
 
 bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror,
@@ -346,6 +354,13 @@ bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsign
 uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe, unsigned mirror,
 			 uint64_t without, uint32_t bad)
 {
+	return lo_place_object_fits(lo, m, stripe, mirror, without, bad, NULL);
+}
+
+uint32_t lo_place_object_fits(struct lo *lo, const struct lo_map *m, unsigned stripe,
+			      unsigned mirror, uint64_t without, uint32_t bad,
+			      const struct lo_fits *f)
+{
 	unsigned least = LO_MAX_OBJECTS + 1, n = 0;
 	uint16_t pick[DS_REG_MAX];
 	struct lo_policy p;
@@ -360,7 +375,8 @@ uint32_t lo_place_object(struct lo *lo, const struct lo_map *m, unsigned stripe,
 		const struct lo_candidate *st = &lk.lk_seat[i];
 		unsigned has = 0;
 
-		if (!placement_may_have(&lk, i, m, mirror, &tk, bad))
+		if (!placement_may_have(&lk, i, m, mirror, &tk, bad) ||
+		    (f && !f->lf_fits(f->lf_arg, st->st_id)))
 			continue;
 		for (unsigned k = 0; k < lo_objects(m); k++)
 			has += m->lm_obj[k].ob_state != LO_ABSENT &&
@@ -387,9 +403,11 @@ bool lo_placed_well(struct lo *lo, const struct lo_map *m, unsigned obj)
 		return true; /* no policy, group or labels to check against */
 	if (!(lo_group_mirrors(&p, dt.dt_labels) >> mirror & 1))
 		return false;
-	domain = placement_domain_of(lo, m->lm_domain, m->lm_obj[obj].ob_ds);
+	domain = is_pinned(m, mirror) ? 0
+				      : placement_domain_of(lo, m->lm_domain, m->lm_obj[obj].ob_ds);
 	for (unsigned i = obj % m->lm_stripes; domain && i < obj; i += m->lm_stripes)
-		if (placement_domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds) == domain)
+		if (!is_pinned(m, i / m->lm_stripes) &&
+		    placement_domain_of(lo, m->lm_domain, m->lm_obj[i].ob_ds) == domain)
 			return false;
 	return true;
 }

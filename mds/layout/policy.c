@@ -297,8 +297,11 @@ static void format_threshold(const struct lo_policy *p, char out[32])
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT])
 {
 	bool g = p->lp_unit >= 1u << 30;
-	char threshold[32];
+	struct lo_policy without = *p;
+	char threshold[32], why[256];
 
+	if (p->lp_pin && !lo_policy_mirrors(&without, p->lp_pin - 1, NULL, why, sizeof(why)))
+		p = &without;
 	format_threshold(p, threshold);
 	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s%s",
 				p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
@@ -413,7 +416,9 @@ int lo_map_policy(const struct lo_map *m, struct lo_policy *p)
 
 	*p = (struct lo_policy){.lp_unit = m->lm_unit,
 				.lp_stripes = m->lm_stripes,
-				.lp_mirrors = m->lm_mirrors - m->lm_pending_mirror};
+				.lp_mirrors = m->lm_mirrors - m->lm_pending_mirror,
+				.lp_pin = m->lm_pin};
+	strcpy(p->lp_pin_group, m->lm_pin_group);
 	if (!domain && !groups)
 		return 0;
 	terms[0] = (uint8_t)domain;

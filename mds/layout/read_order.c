@@ -15,6 +15,7 @@
  */
 #include "base/exports.h"
 #include "mds/layout/lo_int.h"
+#include "mds/layout/mirror_change.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@
  * more evenly, but moves the parts away from the weights. */
 #define PREFER_AGAIN 4.0
 
-enum prefer_class { READ_DEAD, READ_NO_WEIGHT, READ_WEIGHED };
+enum prefer_class { READ_DEAD, READ_NO_WEIGHT, READ_WEIGHED, READ_PINNED };
 
 struct choice {
 	const struct lo *ch_lo;
@@ -185,6 +186,17 @@ static void weigh(const struct lo_map *m, uint64_t firsts, struct choice *ch, un
 	}
 }
 
+/* A pinned copy is what the clients are to read. One that is being taken away is like the others;
+ * one that moves is still read. */
+static void prefer_pinned(const struct lo_map *m, struct choice *ch, unsigned n)
+{
+	for (unsigned i = 0; i < n && m->lm_pin; i++)
+		if (ch[i].ch_class == READ_WEIGHED &&
+		    lo_mirror_of(m, ch[i].ch_obj) + 1 == m->lm_pin &&
+		    (m->lm_pending_mirror || !m->lm_obj[ch[i].ch_obj].ob_leaving))
+			ch[i].ch_class = READ_PINNED;
+}
+
 static bool before(const struct choice *a, const struct choice *b)
 {
 	return a->ch_class != b->ch_class ? a->ch_class > b->ch_class : a->ch_draw < b->ch_draw;
@@ -228,6 +240,7 @@ unsigned lo_prefer(struct lo *lo, const struct lo_map *m, uint64_t ino, unsigned
 	for (unsigned i = 0; i < n; i++)
 		ds_reg_candidate(lo->l_dsc, m->lm_obj[ch[i].ch_obj].ob_ds, read_order_look_at,
 				 &ch[i]);
+	prefer_pinned(m, ch, n);
 	weigh(m, firsts, ch, n);
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t ds = m->lm_obj[ch[i].ch_obj].ob_ds;

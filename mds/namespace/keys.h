@@ -46,6 +46,8 @@
  *   'X'   NS_T_REVOCATION    directory (8)                    capabilities that end below it
  *   'T'   NS_T_TOKEN         name (1 to 64)                   a token for the API
  *   'j'   NS_T_JOIN_TOKEN    token (16)                       a token with which a machine joins
+ *   'P'   NS_T_PIN           pin (8)                          a pin
+ *                            pin (8), inode (8)               a file that it gave a copy
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *

@@ -387,7 +387,8 @@ enum ns_table {
 	NS_T_EXPORT = 'E',
 	NS_T_REVOCATION = 'X',
 	NS_T_TOKEN = 'T',
-	NS_T_JOIN_TOKEN = 'j'
+	NS_T_JOIN_TOKEN = 'j',
+	NS_T_PIN = 'P'
 };
 /* W */
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val,

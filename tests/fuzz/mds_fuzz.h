@@ -18,6 +18,7 @@
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_state.h"
+#include "mds/jobs/pin.h"
 #include "mds/jobs/repair.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
@@ -496,6 +497,8 @@ static void fz_start(const char *name, bool joins)
 		fz_bug("jobs");
 	if (job_repair_open(&mds, fz_loop, &(struct job_repair_opts){.ro_wait_ms = 60000}))
 		fz_bug("repairs");
+	if (job_pins_open(&mds, fz_loop, 85))
+		fz_bug("pins");
 	if (job_drain_open(&mds))
 		fz_bug("drains");
 	fz_exports();
