@@ -34,6 +34,7 @@
 #include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
+#include "mds/jobs/trash.h"
 #include "mds/nfs4/state_protect.h"
 #include "mds/jobs/restripe.h"
 #include "mds/jobs/verify.h"
@@ -292,6 +293,7 @@ static void on_tick(struct loop_timer *t)
 	job_repair_tick(&mds);
 	job_pins_tick(&mds);
 	job_restripe_tick(&mds);
+	job_trash_tick(&mds);
 	lo_orders_look(mds.m_lo);
 	op_atime_tick(loops[0]);
 	journal_tick();
@@ -564,6 +566,8 @@ static void open_repair(const struct conf *conf)
 		die("drains: out of memory", NULL);
 	if (job_revocation_open(&mds, loops[0]))
 		die("the end of capabilities: out of memory", NULL);
+	if (job_trash_open(&mds, loops[0], op_orphan_sweep))
+		die("cannot read the jobs about the trash", NULL);
 	if (job_contended_open(&mds, loops[0]))
 		die("files that two clients write: out of memory", NULL);
 	if (file_resolve_open(&mds.m_file))
@@ -627,6 +631,8 @@ static void open_data(const struct conf *conf)
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"),
 			(unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
 		die_conf(err);
+	if (lo_trash_load(mds.m_lo))
+		die("cannot read whether policies say trash=", NULL);
 	if (lo_threshold_load(mds.m_lo, conf_size(conf, "mds.threshold")))
 		die("mds.store", "cannot read the row of thresholds");
 	open_repair(conf);

@@ -119,6 +119,7 @@ struct mds {
 	struct job_contended *m_contended;
 	struct job_damage *m_damage;
 	struct job_pins *m_pins; /* jobs/pin.h */
+	struct job_trash *m_trash;
 	struct metric *m_once;
 	bool m_krb5;	       /* Kerberos is configured and works */
 	struct names *m_names; /* see idmap.c; NULL: owners and groups are numbers only */

@@ -157,6 +157,16 @@ static const struct weft_opt cluster_key_options[] = {
 	{"hours", 0, "N", "it expires after N hours (24)"},
 	{"mds", 0, "ADDRESS", "where the data server finds the metadata server (mds.listen)"},
 	{0}};
+static const struct weft_opt trash_restore_options[] = {
+	{"to", 0, "PATH", "under this name, or into this directory"},
+	{"recursive", 'r', NULL, "all that was below PATH"},
+	{"wait", 'w', NULL, "with -r: wait until it is done"},
+	{0}};
+static const struct weft_opt trash_empty_options[] = {
+	{"older", 0, "AGE", "only what was removed longer ago: 12h, 3d"},
+	{"wait", 'w', NULL, "wait until it is done"},
+	{"yes", 'y', NULL, "do not ask"},
+	{0}};
 /* The first row that fits is the command. */
 /* clang-format off */
 const struct command weft_commands[] = {
@@ -233,6 +243,16 @@ const struct command weft_commands[] = {
 	{"policy", "remove", 1, 1, true, cmd_policy_remove, NULL, "PATH",
 	 "remove a directory's own policy; it inherits its parent's again",
 	 "weft policy remove /checkpoints", 0, {NULL}},
+	{"trash", "list", 0, 1, true, cmd_trash_list, NULL, "[PATH]",
+	 "show what was removed, and is kept because a policy says trash=",
+	 "weft trash list /checkpoints", GROUP_FILES, {trash_columns}},
+	{"trash", "restore", 1, 1, false, cmd_trash_restore, trash_restore_options, "PATH|ID",
+	 "restore what was removed, where it was or --to another PATH; of several removed files "
+	 "of one name the last one, or the one of this ID; -r: all that was below PATH",
+	 "weft trash restore /checkpoints/model.pt", 0, {NULL}},
+	{"trash", "empty", 0, 1, true, cmd_trash_empty, trash_empty_options, "[PATH]",
+	 "remove for good what is in the trash, or what was below PATH",
+	 "weft trash empty --older 3d", 0, {NULL}},
 	{"config", NULL, 0, 1, false, cmd_config, config_options, "[KEY]",
 	 "show the keys of the configuration that are set, or one key; --all: those with their "
 	 "default too. With --admin of a data server: its keys",

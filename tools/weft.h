@@ -171,8 +171,8 @@ extern const struct column top_client_columns[], top_server_columns[], top_direc
 	heat_directory_columns[], heat_file_columns[];
 extern const struct column config_columns[], token_columns[], pin_columns[];
 extern const struct column jobs_columns[], jobs_ended_columns[];
-extern const struct column orders_columns[], mirror_columns[], repair_columns[], waiting_columns[],
-	moving_columns[];
+extern const struct column trash_columns[], orders_columns[], mirror_columns[], repair_columns[],
+	waiting_columns[], moving_columns[];
 
 typedef int weft_cmd(char **args);
 weft_cmd cmd_config, cmd_set, cmd_support;
@@ -183,6 +183,7 @@ int cmd_fsck_online(int argc, char **argv);
 weft_cmd cmd_ds_kill, cmd_ds_admit, cmd_ds_forget;
 weft_cmd cmd_orders;
 weft_cmd cmd_ds_key, cmd_key_status, cmd_key_rotate;
+weft_cmd cmd_trash_list, cmd_trash_restore, cmd_trash_empty;
 weft_cmd cmd_policy_get, cmd_policy_set, cmd_policy_remove;
 weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, cmd_mirror_remove,
 	cmd_mirror_verify;

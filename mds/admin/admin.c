@@ -480,6 +480,9 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/pins", HTTP_READ, admin_get_pins},
 	{"PUT", "/v1/pins", HTTP_OPERATE, admin_put_pin},
 	{"DELETE", "/v1/pins", HTTP_OPERATE, admin_delete_pin},
+	{"GET", "/v1/trash", HTTP_READ, admin_get_trash},
+	{"PUT", "/v1/trash/restore", HTTP_OPERATE, admin_put_trash_restore},
+	{"DELETE", "/v1/trash", HTTP_ADMIN, admin_delete_trash},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,

@@ -133,6 +133,10 @@ json_t *admin_run_json(struct admin *a, int kind, uint64_t number);
 void admin_delete_job(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_trace.c: what was done for requests */
 void admin_get_trace(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* admin_trash.c: what was removed and is kept */
+void admin_get_trash(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_put_trash_restore(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_trash(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_nfs3ds.c: adds an NFSv3 server as a data server */
 void admin_post_ds(void *arg, const struct http_req *rq, struct http_reply *rp);
 #endif

@@ -5,6 +5,7 @@
  */
 #include "base/metrics.h"
 #include "mds/admin/admin_holders.h"
+#include "mds/namespace/ns_trash.h"
 #include "mds/jobs/scrub.h"
 #include "proto/rpc_tls.h"
 #include <stdlib.h>
@@ -15,6 +16,7 @@ static struct {
 	struct admin *m_admin;
 	struct admin_counts m_counts;
 	struct ns_counts m_names;
+	struct ns_trash_sums m_trash;
 	struct kv_stats m_kv;
 	struct job_scrub_state m_scrub;
 	struct ds_reg_server *m_ds;
@@ -31,6 +33,7 @@ static void metrics_look(void *arg)
 	kv_stats(ns_kv(ns), &now.m_kv);
 	if (!kv_read_begin(ns_kv(ns), &t)) {
 		ns_counts(ns, t, &now.m_names);
+		ns_trash_sums(t, &now.m_trash);
 		kv_read_end(t);
 	}
 	job_scrub_look(a->a_ops.ao_mds, &now.m_scrub);
@@ -255,6 +258,12 @@ static void metrics_counts(void)
 		     &now.m_counts.ac_delegs);
 	metric_gauge("weft_mds_inodes", "Inodes in the store.", "", of_counts,
 		     &now.m_names.nct_inodes);
+	metric_gauge("weft_mds_trash_entries",
+		     "Files, directories and symbolic links in the trash.", "", of_counts,
+		     &now.m_trash.ts_entries);
+	metric_gauge("weft_mds_trash_bytes",
+		     "Room that what is in the trash took when it was removed.", "", of_counts,
+		     &now.m_trash.ts_bytes);
 	metric_gauge("weft_mds_store_used_bytes", "The most that the store has held.", "",
 		     of_counts, &now.m_kv.ks_bytes_used);
 	metric_gauge("weft_mds_store_free_bytes", "Room left in the store's file system.", "",

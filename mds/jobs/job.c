@@ -54,6 +54,12 @@ static const struct job_row rows[JOB_KINDS] = {
 		job_pin_list, job_pin_find, job_pin_cancel},
 	[JOB_UNPIN] = {"unpin", JOB_OF_PINS, true,
 		job_pin_list, job_pin_find, NULL},
+	[JOB_TRASH_EXPIRE] = {"trash-expire", JOB_OF_TRASH, true,
+		job_trash_list, job_trash_find, NULL},
+	[JOB_TRASH_EMPTY] = {"trash-empty", JOB_OF_TRASH, true,
+		job_trash_list, job_trash_find, job_trash_stop},
+	[JOB_TRASH_RESTORE] = {"trash-restore", JOB_OF_TRASH, true,
+		job_trash_list, job_trash_find, job_trash_stop},
 };
 /* clang-format on */
 

@@ -33,6 +33,9 @@ enum job_kind {
 	JOB_REVOKE,
 	JOB_PIN,
 	JOB_UNPIN,
+	JOB_TRASH_EXPIRE,
+	JOB_TRASH_EMPTY,
+	JOB_TRASH_RESTORE,
 	JOB_KINDS
 };
 enum job_state {

@@ -12,6 +12,7 @@
 #include "mds/jobs/restripe.h"
 #include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/scrub.h"
+#include "mds/jobs/trash.h"
 #include "mds/jobs/verify.h"
 
 /* Which table or engine has the job. Users see these numbers in the jobs' numbers, so each keeps
@@ -25,7 +26,8 @@ enum job_source {
 	JOB_OF_SCRUB = 6,
 	JOB_OF_CHOOSE = 7,
 	JOB_OF_REVOKE = 8,
-	JOB_OF_PINS = 9
+	JOB_OF_PINS = 9,
+	JOB_OF_TRASH = 10
 };
 /* The parts of a number. */
 struct job_name {
@@ -105,6 +107,9 @@ int job_choose_list(struct mds *m, struct kv_txn *t, struct job_sink *s);
 int job_choose_find(struct mds *m, struct kv_txn *t, struct job_name n, struct job *out);
 int job_revoke_list(struct mds *m, struct kv_txn *t, struct job_sink *s);
 int job_revoke_find(struct mds *m, struct kv_txn *t, struct job_name n, struct job *out);
+int job_trash_list(struct mds *m, struct kv_txn *t, struct job_sink *s);
+int job_trash_find(struct mds *m, struct kv_txn *t, struct job_name n, struct job *out);
+int job_trash_stop(struct job_cancel *jc);
 /* Call these when a run is over, with its last state. */
 void job_drain_over(struct mds *m, uint32_t ds, const struct job_drain_view *v);
 void job_balance_over(struct mds *m, const struct job_balance_view *v);
@@ -112,4 +117,6 @@ void job_verify_over(struct mds *m, const struct job_verify_view *v, bool stoppe
 void job_scrub_over(struct mds *m, const struct job_scrub_state *s, const char *error);
 void job_choose_over(struct mds *m, const struct job_elect_view *v);
 void job_revoke_over(struct mds *m, const struct job_revocation_view *v, bool again);
+/* error: why it could not go on; NULL: it came to its end, or was cancelled. */
+void job_trash_over(struct mds *m, const struct job_trash_view *v, const char *error);
 #endif

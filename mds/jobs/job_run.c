@@ -405,3 +405,76 @@ void job_revoke_over(struct mds *m, const struct job_revocation_view *v, bool ag
 			 (unsigned long)v->ev_ended);
 	job_over(m, &j, again ? JOB_FAILED : JOB_DONE);
 }
+
+/* ---- the trash ---- */
+
+static void job_of_trash(const struct job_trash_view *v, struct job *j)
+{
+	job_blank(j, job_id(v->tv_number, 0, JOB_OF_TRASH), v->tv_kind);
+	j->j_state = v->tv_cancelled ? JOB_CANCELLING : v->tv_waits ? JOB_WAITING : JOB_RUNNING;
+	if (v->tv_kind == JOB_TRASH_EXPIRE)
+		j->j_stays = "what has expired goes";
+	j->j_ino = v->tv_ino;
+	j->j_begun = v->tv_begun;
+	j->j_files = v->tv_done;
+	j->j_bytes = v->tv_bytes;
+	snprintf(j->j_error, sizeof(j->j_error), "%s", v->tv_error);
+	if (v->tv_waits)
+		snprintf(j->j_waits, sizeof(j->j_waits), "another job about the trash is running");
+}
+
+int job_trash_find(struct mds *m, struct kv_txn *t, struct job_name n, struct job *out)
+{
+	struct job_trash_view v[JOB_TRASH_MOST + 1];
+	unsigned k = job_trash_look(m, v);
+
+	(void)t;
+	while (k--) {
+		if (v[k].tv_number != n.jn_subject || n.jn_turn)
+			continue;
+		job_of_trash(&v[k], out);
+		return 0;
+	}
+	return -ENOENT;
+}
+
+int job_trash_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
+{
+	struct job_trash_view v[JOB_TRASH_MOST + 1];
+	unsigned n = job_trash_look(m, v);
+	struct job j;
+
+	(void)t;
+	for (unsigned k = 0; k < n && !s->js_more; k++) {
+		job_of_trash(&v[k], &j);
+		job_put(s, &j);
+	}
+	return 0;
+}
+
+void job_trash_over(struct mds *m, const struct job_trash_view *v, const char *error)
+{
+	struct job j;
+
+	job_of_trash(v, &j);
+	if (error)
+		snprintf(j.j_error, sizeof(j.j_error), "%s", error);
+	else if (v->tv_kind == JOB_TRASH_RESTORE)
+		snprintf(j.j_result, sizeof(j.j_result), "%lu restored; %lu could not be",
+			 (unsigned long)v->tv_done, (unsigned long)v->tv_failed);
+	else
+		snprintf(j.j_result, sizeof(j.j_result), "%lu removed for good",
+			 (unsigned long)v->tv_done);
+	job_over(m, &j,
+		 error		   ? JOB_FAILED
+		 : v->tv_cancelled ? JOB_CANCELLED
+		 : v->tv_failed	   ? JOB_FAILED
+				   : JOB_DONE);
+}
+
+int job_trash_stop(struct job_cancel *jc)
+{
+	if (!job_trash_cancel(jc->jc_m, job_name(jc->jc_job.j_id).jn_subject))
+		return -ENOENT;
+	return cancel_done(jc);
+}

@@ -23,7 +23,7 @@
 #define LO_UNIT_MIN	 (1u << 20)
 #define LO_UNIT_DEFAULT	 (1u << 20)
 #define LO_POLICY_TEXT	 384
-#define LO_POLICY_MAX	 288 /* bytes of the stored form */
+#define LO_POLICY_MAX	 320 /* bytes of the stored form */
 #define LO_GROUPS_LEN	 256
 #define LO_PIN_GROUP_LEN 64
 
@@ -37,6 +37,10 @@ struct lo_policy {
 	/* Bytes, 0 .. 1 TiB: files of the directory that are smaller are better read and written
 	 * through the MDS; 0: none. Not kept with a file. */
 	uint64_t lp_threshold;
+	/* The policy says how long the trash keeps what is removed; else the parent's policy
+	 * does. */
+	bool lp_has_trash;
+	uint32_t lp_trash_s; /* at most 3650 days; 0: nothing is kept. Not kept with a file. */
 	/* "group=EXPR,group0=EXPR,group3=EXPR" in this order, each or none; "": all servers */
 	char lp_groups[LO_GROUPS_LEN];
 	/* Of a file with a pinned copy (docs/pin.md): its mirror, counted from 1; 0: none. Only
@@ -46,13 +50,12 @@ struct lo_policy {
 	char lp_pin_group[LO_PIN_GROUP_LEN];
 };
 extern const struct lo_policy lo_policy_default; /* stripes=1,unit=1M,mirrors=1 */
-/* Parses
- * "stripes=4,unit=1M,mirrors=2,domain=rack,threshold=64K,group=speed=nvme,group0=rack=r1/r2". Keys
+/* Parses "stripes=4,unit=1M,mirrors=2,domain=rack,threshold=64K,trash=7d,group0=rack=r1/r2". Keys
  * may be in any order; absent keys get defaults (docs/groups.md). -EINVAL with one line in err that
  * names the key and what was expected. */
 int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err, size_t errlen);
-/* Writes the normal form "stripes=4,unit=1M,mirrors=2", then domain, threshold, group, group0,
- * group1.. if any. Returns its length. */
+/* Writes the normal form "stripes=4,unit=1M,mirrors=2", then domain, threshold, trash, group,
+ * group0, group1.. if any. Returns its length. */
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT]);
 /* The stored form (versioned). An empty slice decodes to the default. -EIO: damaged. */
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max);
@@ -66,6 +69,13 @@ int lo_threshold_load(struct lo *lo, uint64_t bytes);
 /* Returns the size in bytes below which a regular file is better read and written through the MDS
  * (mdsthreshold): from the policy in force in its directory, or mds.threshold. 0: no file is. */
 uint64_t lo_threshold(struct lo *lo, struct kv_txn *t, const struct ns_inode *i);
+/* trash_policy.c: for how many seconds the trash keeps what is removed from this directory; 0: not
+ * at all. The nearest directory upwards decides whose own policy says so. */
+uint32_t lo_trash_s(struct lo *lo, struct kv_txn *t, uint64_t dir);
+/* Call it at the start: reads whether a policy ever had the key. 0 or -errno. */
+int lo_trash_load(struct lo *lo);
+/* W: a policy with the key is being set. */
+int lo_trash_note(struct lo *lo, struct kv_txn *t);
 
 enum lo_state {
 	LO_IN_SYNC = 0,

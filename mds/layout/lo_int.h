@@ -47,6 +47,8 @@ struct lo {
 	uint64_t l_threshold; /* mds.threshold */
 	/* some directory has, or had, a threshold of its own (mdsthreshold.c) */
 	atomic_bool l_has_threshold;
+	/* some directory's policy has, or had, the key trash (trash_policy.c) */
+	atomic_bool l_has_trash;
 };
 
 /* group.c. Is this an expression that a server can meet, with at least one term? */

@@ -36,6 +36,8 @@ int lo_policy_set(struct lo *lo, struct kv_txn *t, uint64_t dir, const struct lo
 	int err = ns_set_blob(lo->l_ns, t, dir, buf, p ? lo_policy_encode(p, buf, sizeof(buf)) : 0,
 			      true, now);
 
+	if (!err && p && p->lp_has_trash)
+		err = lo_trash_note(lo, t);
 	if (err || !p || !p->lp_has_threshold)
 		return err;
 	atomic_store(&lo->l_has_threshold, true);

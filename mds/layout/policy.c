@@ -7,6 +7,7 @@
 
 #define UNIT_MAX      (1u << 31)
 #define THRESHOLD_MAX (UINT64_C(1) << 40)
+#define TRASH_MAX     (3650u * 86400)
 
 struct policy_rec {
 	uint8_t p_version, p_stripes, p_mirrors, p_unit_log2;
@@ -16,27 +17,34 @@ _Static_assert(sizeof(struct policy_rec) == 4, "policy record, version 1");
  * After the record comes:
  * - in version 2, for a policy with a domain or a group: a byte with the length of the domain, the
  *   domain, then the groups as in lp_groups;
- * - in version 3, for a policy with a threshold: the threshold, then the same as in version 2.
+ * - in version 3, for a policy with a threshold: the threshold, then the same as in version 2;
+ * - in version 4, for a policy that says how long the trash keeps files: that, the threshold, then
+ *   the same as in version 2.
  */
 struct policy_threshold {
 	uint64_t pt_bytes;
 } __attribute__((packed));
-_Static_assert(sizeof(struct policy_rec) + sizeof(struct policy_threshold) + 1 + LABELS_KEY_MAX +
+struct policy_trash {
+	uint32_t py_seconds;
+	uint8_t py_has_threshold; /* 0: pt_bytes, which follows, is 0 and says nothing */
+} __attribute__((packed));
+_Static_assert(sizeof(struct policy_rec) + sizeof(struct policy_trash) +
+			       sizeof(struct policy_threshold) + 1 + LABELS_KEY_MAX +
 			       LO_GROUPS_LEN - 1 <=
 		       LO_POLICY_MAX,
 	       "a policy fits");
-/* Without label keys and groups the text has 66 bytes:
- * "stripes=44,unit=1023M,mirrors=44,domain=,threshold=1099511627776,". */
-_Static_assert(66 + LABELS_KEY_MAX + LO_GROUPS_LEN <= LO_POLICY_TEXT, "a policy's text fits");
+/* Without label keys and groups the text has 83 bytes:
+ * "stripes=44,unit=1023M,mirrors=44,domain=,threshold=1099511627776,trash=315359999s,". */
+_Static_assert(83 + LABELS_KEY_MAX + LO_GROUPS_LEN <= LO_POLICY_TEXT, "a policy's text fits");
 _Static_assert(LO_MAX_OBJECTS <= UINT8_MAX, "counts fit a byte");
 
 const struct lo_policy lo_policy_default = {
 	.lp_unit = LO_UNIT_DEFAULT, .lp_stripes = 1, .lp_mirrors = 1};
 
-enum { KEY_STRIPES, KEY_UNIT, KEY_MIRRORS, KEY_DOMAIN, KEY_THRESHOLD, KEY_GROUP, KEYS };
-static const char *const key_name[KEYS] = {"stripes", "unit",	   "mirrors",
-					   "domain",  "threshold", "group"};
-#define KEYS_TEXT "stripes, unit, mirrors, domain, threshold, group or group0, group1..."
+enum { KEY_STRIPES, KEY_UNIT, KEY_MIRRORS, KEY_DOMAIN, KEY_THRESHOLD, KEY_TRASH, KEY_GROUP, KEYS };
+static const char *const key_name[KEYS] = {"stripes",	"unit",	 "mirrors", "domain",
+					   "threshold", "trash", "group"};
+#define KEYS_TEXT "stripes, unit, mirrors, domain, threshold, trash, group or group0, group1..."
 
 #define LO_POLICY_LONGEST 1024
 
@@ -132,6 +140,36 @@ bad:
 		      "threshold: expected a size from 0 to 1T (K, M, G and T are powers of 1024)");
 }
 
+static const struct {
+	char unit;
+	uint32_t seconds;
+} trash_units[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+#define TRASH_UNITS (sizeof(trash_units) / sizeof(trash_units[0]))
+
+static int parse_trash(struct reading *rd, const char *v, const char *end)
+{
+	uint32_t each = 0;
+	const char *p = v;
+	uint64_t n;
+
+	if (!policy_number(&p, end, &n))
+		goto bad;
+	if (p == end && n == 0)
+		each = 1;
+	for (unsigned k = 0; k < TRASH_UNITS && p + 1 == end; k++)
+		if (*p == trash_units[k].unit)
+			each = trash_units[k].seconds;
+	if (!each || n > TRASH_MAX / each)
+		goto bad;
+	rd->rd_lp.lp_has_trash = true;
+	rd->rd_lp.lp_trash_s = (uint32_t)n * each;
+	return 0;
+bad:
+	return refuse(rd->rd_err, rd->rd_errlen,
+		      "trash: expected a duration such as 7d, 12h, 30m or 90s, at most 3650d; 0: "
+		      "files are not kept");
+}
+
 /* Returns KEY_..., or -1 for no key. *mirror: 3 for group3, and -1 for keys without a number. */
 static int find_key(const char *p, size_t len, int *mirror)
 {
@@ -218,6 +256,8 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 		return parse_unit(eq + 1, end, &rd->rd_lp.lp_unit, err, errlen);
 	case KEY_THRESHOLD:
 		return parse_threshold(rd, eq + 1, end);
+	case KEY_TRASH:
+		return parse_trash(rd, eq + 1, end);
 	default:
 		return parse_domain(rd, eq + 1, end);
 	}
@@ -294,41 +334,67 @@ static void format_threshold(const struct lo_policy *p, char out[32])
 		 k ? &"KMGT"[k - 1] : "");
 }
 
+/* Writes ",trash=7d", or nothing. */
+static void format_trash(const struct lo_policy *p, char out[32])
+{
+	unsigned k = 0;
+
+	*out = 0;
+	if (!p->lp_has_trash)
+		return;
+	while (p->lp_trash_s % trash_units[k].seconds)
+		k++;
+	if (p->lp_trash_s)
+		snprintf(out, 32, ",trash=%u%c", p->lp_trash_s / trash_units[k].seconds,
+			 trash_units[k].unit);
+	else
+		strcpy(out, ",trash=0");
+}
+
 size_t lo_policy_format(const struct lo_policy *p, char out[LO_POLICY_TEXT])
 {
 	bool g = p->lp_unit >= 1u << 30;
 	struct lo_policy without = *p;
-	char threshold[32], why[256];
+	char threshold[32], trash[32], why[256];
 
 	if (p->lp_pin && !lo_policy_mirrors(&without, p->lp_pin - 1, NULL, why, sizeof(why)))
 		p = &without;
 	format_threshold(p, threshold);
-	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s%s",
+	format_trash(p, trash);
+	return (size_t)snprintf(out, LO_POLICY_TEXT, "stripes=%u,unit=%u%c,mirrors=%u%s%s%s%s%s%s",
 				p->lp_stripes, p->lp_unit >> (g ? 30 : 20), g ? 'G' : 'M',
 				p->lp_mirrors, *p->lp_domain ? ",domain=" : "", p->lp_domain,
-				threshold, *p->lp_groups ? "," : "", p->lp_groups);
+				threshold, trash, *p->lp_groups ? "," : "", p->lp_groups);
 }
 
 size_t lo_policy_encode(const struct lo_policy *p, uint8_t *out, size_t max)
 {
 	size_t domain = strlen(p->lp_domain), groups = strlen(p->lp_groups);
 	struct policy_threshold th = {.pt_bytes = htole64(p->lp_threshold)};
+	struct policy_trash ty = {.py_seconds = htole32(p->lp_trash_s),
+				  .py_has_threshold = p->lp_has_threshold};
 	struct policy_rec r = {
-		.p_version = p->lp_has_threshold ? 3
-			     : domain || groups	 ? 2
-						 : 1,
+		.p_version = p->lp_has_trash	   ? 4
+			     : p->lp_has_threshold ? 3
+			     : domain || groups	   ? 2
+						   : 1,
 		.p_stripes = p->lp_stripes,
 		.p_mirrors = p->lp_mirrors,
 		.p_unit_log2 = (uint8_t)__builtin_ctz(p->lp_unit),
 	};
-	size_t len = sizeof(r) + (r.p_version == 3 ? sizeof(th) : 0) +
+	size_t len = sizeof(r) + (r.p_version == 4 ? sizeof(ty) : 0) +
+		     (r.p_version >= 3 ? sizeof(th) : 0) +
 		     (r.p_version > 1 ? 1 + domain + groups : 0);
 
 	if (max < len)
 		return 0;
 	memcpy(out, &r, sizeof(r));
 	out += sizeof(r);
-	if (r.p_version == 3) {
+	if (r.p_version == 4) {
+		memcpy(out, &ty, sizeof(ty));
+		out += sizeof(ty);
+	}
+	if (r.p_version >= 3) {
 		memcpy(out, &th, sizeof(th));
 		out += sizeof(th);
 	}
@@ -382,6 +448,23 @@ static int decode_threshold(const uint8_t *b, size_t n, struct lo_policy *p)
 	return decode_terms(b + sizeof(th), n - sizeof(th), p);
 }
 
+static int decode_trash(const uint8_t *b, size_t n, struct lo_policy *p)
+{
+	struct policy_trash ty;
+	int err;
+
+	if (n < sizeof(ty))
+		return -EIO;
+	memcpy(&ty, b, sizeof(ty));
+	p->lp_has_trash = true;
+	p->lp_trash_s = le32toh(ty.py_seconds);
+	if (p->lp_trash_s > TRASH_MAX || ty.py_has_threshold > 1)
+		return -EIO;
+	err = decode_threshold(b + sizeof(ty), n - sizeof(ty), p);
+	p->lp_has_threshold = ty.py_has_threshold;
+	return err || p->lp_has_threshold || !p->lp_threshold ? err : -EIO;
+}
+
 int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 {
 	struct policy_rec r;
@@ -397,7 +480,7 @@ int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 	memcpy(&r, s.s_data, sizeof(r));
 	rest = (const uint8_t *)s.s_data + sizeof(r);
 	left = s.s_len - sizeof(r);
-	if (!r.p_version || r.p_version > 3 || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS ||
+	if (!r.p_version || r.p_version > 4 || !r.p_stripes || r.p_stripes > LO_MAX_OBJECTS ||
 	    !r.p_mirrors || r.p_mirrors > LO_MAX_OBJECTS || r.p_unit_log2 < 20 ||
 	    r.p_unit_log2 > 31 || (r.p_version == 1 && left))
 		return -EIO;
@@ -406,7 +489,8 @@ int lo_policy_decode(struct kv_slice s, struct lo_policy *p)
 				.lp_mirrors = r.p_mirrors};
 	return r.p_version == 1	  ? 0
 	       : r.p_version == 2 ? decode_terms(rest, left, p)
-				  : decode_threshold(rest, left, p);
+	       : r.p_version == 3 ? decode_threshold(rest, left, p)
+				  : decode_trash(rest, left, p);
 }
 
 int lo_map_policy(const struct lo_map *m, struct lo_policy *p)

@@ -16,6 +16,11 @@
  *   'd'   NS_K_DIRENT        directory (8), slot (8)          a directory entry
  *   'x'   NS_K_XATTR         inode (8), name (1 to 255)       an extended attribute
  *   'O'   NS_K_ORPHAN        inode (8)                        an open inode without links
+ *   'R'   NS_K_TRASH         0 (1)                            how much is in the trash
+ *                            1 (1), directory (8), hash (8),  what is in the trash
+ *                              inode (8)
+ *                            2 (1), expiry (8), inode (8)     when it expires
+ *                            3 (1), inode (8)                 where its row of kind 1 is
  *   'B'   NS_T_BOOT          boot (8)                         the random identity of a boot
  *   'q'   NS_T_REPLY         session (16), slot (4)           the reply of a slot's last mutation
  *
@@ -36,6 +41,7 @@
  *   'b'   NS_T_RELOCATED     inode (8)                        a file that balance moved lately
  *   't'   NS_T_PENDING       inode (8)                        the map that a restripe fills
  *   'h'   NS_T_HINT          1 (1)                            a flag: a policy has a threshold
+ *                            2 (1)                            a flag: a policy says trash=
  *   's'   NS_T_SCRUB         0 (1)                            the state of the scrub
  *                            1 (1), index (4)                 a finding of the scrub
  *                            2 (1), server (4), inode (8),    an object without a file, seen once
@@ -48,6 +54,7 @@
  *   'j'   NS_T_JOIN_TOKEN    token (16)                       a token with which a machine joins
  *   'P'   NS_T_PIN           pin (8)                          a pin
  *                            pin (8), inode (8)               a file that it gave a copy
+ *   'J'   NS_T_TRASH_JOB     number (8)                       a job about the trash
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *
@@ -65,7 +72,7 @@
  */
 #ifndef MDS_NS_KEYS_H
 #define MDS_NS_KEYS_H
-#include "mds/namespace/ns.h"
+#include "mds/namespace/ns_trash.h"
 #include <endian.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -86,7 +93,14 @@
 /* Directories that are searched for a policy; a path has no more (PATH_MAX). */
 #define NS_POLICY_UP 2048u
 
-enum { NS_K_SUPER = 'S', NS_K_INODE = 'i', NS_K_DIRENT = 'd', NS_K_XATTR = 'x', NS_K_ORPHAN = 'O' };
+enum {
+	NS_K_SUPER = 'S',
+	NS_K_INODE = 'i',
+	NS_K_DIRENT = 'd',
+	NS_K_XATTR = 'x',
+	NS_K_ORPHAN = 'O',
+	NS_K_TRASH = 'R'
+};
 enum { NS_F_POLICY = 1, NS_F_XATTRS = 2, NS_F_ACL = 4 };
 
 struct ns_super_rec {
@@ -148,11 +162,35 @@ struct ns_dirent_rec {
 } __attribute__((packed)); /* the name follows */
 _Static_assert(sizeof(struct ns_dirent_rec) == 10, "directory entry, version 1");
 
+/* What is in the trash: the name follows, and for what is no regular file the inode's record. */
+struct ns_trash_rec {
+	uint8_t t_version, t_type, t_len;
+	uint32_t t_uid;
+	uint64_t t_bytes, t_removed, t_expires;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_trash_rec) == 31, "what is in the trash, version 1");
+
+/* Where the row of kind 1 is. */
+struct ns_trash_at_rec {
+	uint8_t ta_version;
+	uint64_t ta_parent, ta_hash;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_trash_at_rec) == 17, "where it was, version 1");
+
+/* How much there is. */
+struct ns_trash_sum_rec {
+	uint8_t ts_version;
+	uint64_t ts_entries, ts_bytes;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_trash_sum_rec) == 17, "how much is in the trash, version 1");
+
 #define NS_INODE_VAL_MAX  (sizeof(struct ns_inode_rec) + NS_ACL_REC_MAX + NS_SYMLINK_MAX)
 #define NS_DIRENT_VAL_MAX (sizeof(struct ns_dirent_rec) + NS_NAME_MAX)
+#define NS_TRASH_VAL_MAX  (sizeof(struct ns_trash_rec) + NS_NAME_MAX + NS_INODE_VAL_MAX)
 
 #define NS_KEY_INODE	 9 /* also an orphan's */
 #define NS_KEY_DIRENT	 17
+#define NS_KEY_TRASH_MAX 26
 #define NS_KEY_XATTR_MAX (9 + NS_XATTR_NAME_MAX)
 _Static_assert(NS_KEY_XATTR_MAX <= KV_KEY_MAX, "every name makes a key");
 _Static_assert(NS_XATTR_VALUE_MAX + 1 <= KV_VALUE_MAX, "every extended attribute fits");
@@ -275,6 +313,27 @@ void ns_inode_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out
 uint64_t ns_ino_next(struct ns *ns);
 int ns_ino_reserve(struct ns *ns, struct kv_txn *t, uint64_t ino);
 int ns_inode_freed(struct ns *ns, struct kv_txn *t); /* W: keeps the count */
+/* A name in a directory. */
+struct ns_name {
+	uint64_t nm_dir;
+	const char *nm_name;
+	size_t nm_len;
+};
+/* ns_dir.c, for the trash: may the directory get this name? 0, -EEXIST, -ENOSPC, -EMLINK. */
+int ns_dir_room(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len);
+/* W: puts the name in, which ns_dir_room has let pass; the directory changes by it. */
+int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at, uint64_t ino,
+		  uint8_t type, struct ns_time now);
+/* ns_trash.c */
+bool ns_trash_takes(const struct ns_inode *i);
+/* W: i's last name, which was there, is gone, and i says so. */
+int ns_trash_put(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const struct ns_name *at,
+		 struct ns_time now, const struct ns_free_ops *fo);
+int ns_trash_decode(struct kv_slice key, struct kv_slice val, struct ns_trash *out);
+/* Does the order of expiry have the entry? */
+bool ns_trash_expires(struct kv_txn *t, const struct ns_trash *e);
+/* A row of another kind than an entry: is it whole, and is there the entry that it leads to? */
+bool ns_trash_row_ok(struct kv_txn *t, struct kv_slice key, struct kv_slice val);
 /* Is the user the owner, root, or the server itself (cr NULL)? */
 static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *cr)
 {
@@ -285,8 +344,8 @@ static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *c
  * inode. fn gets one line for each violation, without a newline. */
 struct ns_check_stats {
 	/* cs_rows: without events */
-	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_rows, cs_events,
-		cs_violations;
+	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_trash, cs_rows,
+		cs_events, cs_violations;
 	uint64_t cs_counted; /* the count in the super record: exact only after a clean stop */
 };
 /* 0, with violations or without; -errno if the store could not be read or memory ran out. */

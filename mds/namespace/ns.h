@@ -256,12 +256,16 @@ int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir, const c
 /* W: removes a name of a file, or an empty directory, as the sticky bit permits. want: 0 either,
  * NS_DIR only a directory, NS_REG only a non-directory. gone->i_nlink is 0 if it was the last link.
  * If f_keep_open then returns true, the inode becomes an orphan. Else it is freed, and for a
- * regular file f_free_map, called in the transaction, queues the deletion orders. */
+ * regular file f_free_map, called in the transaction, queues the deletion orders; or it goes to the
+ * trash (f_keep_s). */
 struct ns_free_ops {
 	bool (*f_keep_open)(void *arg, uint64_t ino);
 	/* queues deletion orders */
 	int (*f_free_map)(void *arg, struct kv_txn *t, const struct ns_inode *i);
 	void *f_arg;
+	/* The trash keeps what loses its last name for so many seconds; 0: it is freed. f_uid: of
+	 * the user that removes it. */
+	uint32_t f_keep_s, f_uid;
 };
 int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len,
 	      unsigned want, const struct ns_cred *cr, struct ns_time now,
@@ -273,7 +277,8 @@ int ns_rename(struct ns *ns, struct kv_txn *t, uint64_t sdir, const char *sname,
 	      uint64_t ddir, const char *dname, size_t dlen, const struct ns_cred *cr,
 	      struct ns_time now, const struct ns_free_ops *fo, struct ns_inode *replaced,
 	      struct ns_cinfo *sci, struct ns_cinfo *dci);
-/* W: frees an orphan (last close, eviction, end of grace). 0 also if there is none. */
+/* W: frees an orphan (last close, eviction, end of grace). 0 also if there is none. 1: the inode
+ * stays, because it is in the trash, or was restored from there. */
 int ns_orphan_free(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_free_ops *fo);
 int ns_orphans(struct ns *ns, struct kv_txn *t, int (*fn)(void *arg, uint64_t ino), void *arg);
 
@@ -388,7 +393,8 @@ enum ns_table {
 	NS_T_REVOCATION = 'X',
 	NS_T_TOKEN = 'T',
 	NS_T_JOIN_TOKEN = 'j',
-	NS_T_PIN = 'P'
+	NS_T_PIN = 'P',
+	NS_T_TRASH_JOB = 'J'
 };
 /* W */
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val,

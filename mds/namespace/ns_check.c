@@ -4,7 +4,7 @@
  *
  *	'S' the super record, which the others are compared with
  *	'i' every inode into a table, in order because the scan is
- *	'd', 'x', 'O' count what points at each inode
+ *	'd', 'x', 'O', 'R' count what points at each inode
  *
  * Then one walk over the table compares what inodes say with what was counted.
  */
@@ -14,7 +14,15 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { SN_HAS_XATTRS = 1, SN_XATTR = 2, SN_ORPHAN = 4, SN_WALK = 8, SN_REACHED = 16, SN_LOST = 32 };
+enum {
+	SN_HAS_XATTRS = 1,
+	SN_XATTR = 2,
+	SN_ORPHAN = 4,
+	SN_WALK = 8,
+	SN_REACHED = 16,
+	SN_LOST = 32,
+	SN_TRASH = 64
+};
 
 struct seen {
 	uint64_t sn_ino, sn_parent;
@@ -40,6 +48,7 @@ struct check {
 	bool c_has_super;
 	struct seen *c_v;
 	size_t c_n, c_cap;
+	struct ns_trash_sums c_trash; /* as counted */
 	struct recent c_recent[NS_SLOT_WINDOW];
 	unsigned c_recent_at;
 };
@@ -287,6 +296,8 @@ static int on_xattr(struct check *c, struct kv_slice key, struct kv_slice val)
 	if (val.s_len < 1 || val.s_len > NS_XATTR_VALUE_MAX + 1 || v[0] != NS_VERSION)
 		bad(c, "inode %lu: extended attribute damaged", (unsigned long)ino);
 	s = seen_find(c, ino);
+	if (!s && ns_trash_get(c->c_txn, ino, &(struct ns_trash){.tr_ino = 0}) == 0)
+		return 0;
 	if (!s) {
 		bad(c, "extended attribute of missing inode %lu", (unsigned long)ino);
 		return 0;
@@ -316,6 +327,56 @@ static int on_orphan(struct check *c, struct kv_slice key, struct kv_slice val)
 	if (s->sn_nlink)
 		bad(c, "orphan %lu: has %u links", (unsigned long)ino, s->sn_nlink);
 	return 0;
+}
+
+/* What is in the trash: its inode, and its place in the order of expiry. */
+static void trash_entry(struct check *c, const struct ns_trash *e)
+{
+	unsigned long ino = e->tr_ino;
+	struct seen *s = seen_find(c, e->tr_ino);
+	struct ns_trash got;
+
+	c->c_trash.ts_entries++;
+	c->c_trash.ts_bytes += e->tr_bytes;
+	if (e->tr_type != NS_REG && s) {
+		bad(c, "trash: inode %lu is there as well", ino);
+	} else if (e->tr_type == NS_REG) {
+		if (!s || s->sn_type != NS_REG)
+			bad(c, "trash: inode %lu: no such file", ino);
+		else if (s->sn_nlink)
+			bad(c, "trash: inode %lu: has %u links", ino, s->sn_nlink);
+		else
+			s->sn_flags |= SN_TRASH;
+	}
+	if (ns_trash_get(c->c_txn, e->tr_ino, &got) || got.tr_name != e->tr_name)
+		bad(c, "trash: inode %lu: is not found by its number", ino);
+	if (!ns_trash_expires(c->c_txn, e))
+		bad(c, "trash: inode %lu: not in the order of expiry", ino);
+}
+
+static int on_trash(struct check *c, struct kv_slice key, struct kv_slice val)
+{
+	struct ns_trash e;
+	int kind = key.s_len > 1 ? ((const uint8_t *)key.s_data)[1] : -1;
+
+	if (kind == 1 && !ns_trash_decode(key, val, &e))
+		trash_entry(c, &e);
+	else if (kind == 1 || !ns_trash_row_ok(c->c_txn, key, val))
+		bad(c, "trash: a row of kind %d is damaged, or leads to nothing", kind);
+	return 0;
+}
+
+static void trash_sums(struct check *c)
+{
+	struct ns_trash_sums said;
+
+	if (ns_trash_sums(c->c_txn, &said))
+		bad(c, "trash: the row of its sums is damaged");
+	else if (said.ts_entries != c->c_trash.ts_entries || said.ts_bytes != c->c_trash.ts_bytes)
+		bad(c, "trash: says %lu entries of %lu bytes, and has %lu of %lu",
+		    (unsigned long)said.ts_entries, (unsigned long)said.ts_bytes,
+		    (unsigned long)c->c_trash.ts_entries, (unsigned long)c->c_trash.ts_bytes);
+	c->c_st->cs_trash = c->c_trash.ts_entries;
 }
 
 static int on_row(struct check *c, struct kv_slice key, struct kv_slice val)
@@ -366,13 +427,14 @@ static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
 /* Kind 0 belongs to the engine. */
 static int scan_rest(struct check *c)
 {
-	static const uint8_t known[] = {NS_K_SUPER,  NS_K_INODE, NS_K_DIRENT, NS_K_XATTR,
-					NS_K_ORPHAN, NS_T_REPLY, NS_T_EVENT,  NS_T_BOOT};
+	static const uint8_t known[] = {NS_K_SUPER, NS_K_INODE,	 NS_K_DIRENT,
+					NS_K_XATTR, NS_K_ORPHAN, NS_T_REPLY,
+					NS_T_EVENT, NS_T_BOOT,	 NS_K_TRASH};
 	static const uint8_t rows[] = {
-		NS_T_CLIENT,	 NS_T_DS,     NS_T_ORDER,      NS_T_WRITE_INTENT,
-		NS_T_REPAIR,	 NS_T_NFS3DS, NS_T_RELOCATED,  NS_T_PENDING,
-		NS_T_SCRUB,	 NS_T_HINT,   NS_T_KEY,	       NS_T_EXPORT,
-		NS_T_REVOCATION, NS_T_TOKEN,  NS_T_JOIN_TOKEN, NS_T_PIN};
+		NS_T_CLIENT, NS_T_DS,	     NS_T_ORDER,      NS_T_WRITE_INTENT, NS_T_REPAIR,
+		NS_T_NFS3DS, NS_T_RELOCATED, NS_T_PENDING,    NS_T_SCRUB,	 NS_T_HINT,
+		NS_T_KEY,    NS_T_EXPORT,    NS_T_REVOCATION, NS_T_TOKEN,	 NS_T_JOIN_TOKEN,
+		NS_T_PIN,    NS_T_TRASH_JOB};
 	int rc = scan(c, NS_T_REPLY, on_once);
 
 	if (rc >= 0)
@@ -435,8 +497,10 @@ static void compare_file(struct check *c, struct seen *s)
 {
 	unsigned long ino = s->sn_ino;
 
-	if (s->sn_links == 0 && !(s->sn_flags & SN_ORPHAN))
+	if (s->sn_links == 0 && !(s->sn_flags & (SN_ORPHAN | SN_TRASH)))
 		bad(c, "inode %lu: no entry points at it, and it is not an orphan", ino);
+	if (s->sn_links && (s->sn_flags & SN_TRASH))
+		bad(c, "inode %lu: has an entry, and is in the trash", ino);
 	if (s->sn_nlink != s->sn_links)
 		bad(c, "inode %lu: says %u links and has %u", ino, s->sn_nlink, s->sn_links);
 }
@@ -482,7 +546,11 @@ int ns_check(struct kv_txn *t, void (*fn)(void *arg, const char *line), void *ar
 	if (rc >= 0)
 		rc = scan(&c, NS_K_ORPHAN, on_orphan);
 	if (rc >= 0)
+		rc = scan(&c, NS_K_TRASH, on_trash);
+	if (rc >= 0) {
+		trash_sums(&c);
 		rc = scan_rest(&c);
+	}
 	if (rc >= 0)
 		ns_check_compare(&c);
 	free(c.c_v);

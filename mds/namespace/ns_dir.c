@@ -173,9 +173,10 @@ static int inode_free(struct ns *ns, struct kv_txn *t, const struct ns_inode *i)
 }
 
 /* Removes a link from an inode, and with the last link the inode. The entry is gone already, so
- * f_free_map may no longer refuse: an error from it is one of the store, and fails the batch. */
-static int link_drop(struct ns *ns, struct kv_txn *t, struct ns_inode *i, struct ns_time now,
-		     const struct ns_free_ops *fo)
+ * f_free_map may no longer refuse: an error from it is one of the store, and fails the batch. at:
+ * the link. */
+static int link_drop(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const struct ns_name *at,
+		     struct ns_time now, const struct ns_free_ops *fo)
 {
 	uint8_t k[NS_KEY_INODE];
 	int err;
@@ -185,6 +186,8 @@ static int link_drop(struct ns *ns, struct kv_txn *t, struct ns_inode *i, struct
 	i->i_change++;
 	if (i->i_nlink)
 		return ns_inode_put(t, i);
+	if (fo->f_keep_s && ns_trash_takes(i))
+		return ns_trash_put(ns, t, i, at, now, fo);
 	if (i->i_type == NS_REG && fo->f_keep_open(fo->f_arg, i->i_ino)) {
 		err = ns_inode_put(t, i);
 		return err ? err
@@ -478,7 +481,7 @@ int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dirino, const char *name
 		return -ENOTEMPTY;
 	err = dirent_del(t, dirino, f.f_slot);
 	if (!err)
-		err = link_drop(ns, t, &h.h_i, now, fo);
+		err = link_drop(ns, t, &h.h_i, &(struct ns_name){dirino, name, len}, now, fo);
 	if (err)
 		return err;
 	ci->c_before = dir.h_i.i_change;
@@ -591,7 +594,8 @@ static int ns_dir_rename_put(struct ns *ns, struct kv_txn *t, struct rename *r, 
 
 	err = dirent_del(t, s->i_ino, r->rn_from.f_slot);
 	if (!err && replaces)
-		err = link_drop(ns, t, &r->rn_target.h_i, now, fo);
+		err = link_drop(ns, t, &r->rn_target.h_i, &(struct ns_name){d->i_ino, dname, dlen},
+				now, fo);
 	if (!err)
 		err = dirent_put(t, d->i_ino, r->rn_to.f_slot, moved->i_ino, moved->i_type, dname,
 				 dlen);
@@ -642,22 +646,67 @@ int ns_rename(struct ns *ns, struct kv_txn *t, uint64_t sdir, const char *sname,
 	return 0;
 }
 
+int ns_dir_room(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len)
+{
+	struct ns_inode d;
+	struct find f;
+	int err = ns_get(ns, t, dir, &d);
+
+	if (!err && d.i_type != NS_DIR)
+		err = -ENOTDIR;
+	if (!err)
+		err = find(ns, t, dir, name, len, &f);
+	if (err)
+		return err;
+	if (f.f_found)
+		return -EEXIST;
+	return d.i_entries >= INT32_MAX ? -EMLINK : f.f_slot ? 0 : -ENOSPC;
+}
+
+int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at, uint64_t ino,
+		  uint8_t type, struct ns_time now)
+{
+	struct ns_inode_held dir;
+	struct find f;
+	int err = ns_inode_copy_dir(ns, t, at->nm_dir, &dir);
+
+	if (!err)
+		err = find(ns, t, at->nm_dir, at->nm_name, at->nm_len, &f);
+	if (!err)
+		err = dirent_put(t, at->nm_dir, f.f_slot, ino, type, at->nm_name, at->nm_len);
+	if (err)
+		return err;
+	dir_change(&dir.h_i, 1, type == NS_DIR, now);
+	return ns_inode_put(t, &dir.h_i);
+}
+
 int ns_orphan_free(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_free_ops *fo)
 {
 	uint8_t k[NS_KEY_INODE];
 	struct kv_slice val;
 	struct ns_inode_held h;
+	struct ns_trash kept;
+	bool in_trash;
 	int err;
 
 	err = kv_get(t, ns_key_ino(k, NS_K_ORPHAN, ino), &val);
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	err = ns_inode_copy(ns, t, ino, &h);
+	if (err == -ENOENT) {
+		err = ns_get(ns, t, ino, &h.h_i);
+		return err == -ESTALE ? 0 : err ? err : 1;
+	}
+	if (!err)
+		err = ns_inode_copy(ns, t, ino, &h);
 	if (err)
 		return err == -ESTALE ? -EIO : err;
 	if (h.h_i.i_nlink)
 		return -EIO; /* never free an inode that has a name */
+	err = ns_trash_get(t, ino, &kept);
+	if (err && err != -ENOENT)
+		return err;
+	in_trash = !err;
 	err = kv_del(t, ns_key_ino(k, NS_K_ORPHAN, ino));
+	if (!err && in_trash)
+		return 1;
 	if (!err && h.h_i.i_type == NS_REG)
 		err = fo->f_free_map(fo->f_arg, t, &h.h_i);
 	return err ? err : inode_free(ns, t, &h.h_i);

@@ -60,6 +60,8 @@ static int xattr_begin(struct ns *ns, struct kv_txn *t, struct ns_inode_held *h,
 	int err;
 
 	err = ns_inode_copy(ns, t, ino, h);
+	if (!err && !h->h_i.i_nlink && !ns_is_orphan(t, ino))
+		err = -ESTALE; /* it is in the trash */
 	if (!err)
 		err = may_write(&h->h_i, cr);
 	if (err)

@@ -13,6 +13,7 @@
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
 #include "base/crash.h"
+#include "mds/namespace/ns_trash.h"
 #include "mds/nfs4/op_heat.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -434,9 +435,13 @@ nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i)
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
 	err = ns_get(c->m->m_ns, op_txn(c), c->cur, i);
-	if (!err && exp_is_pseudo(c->exp))
+	if (err)
+		return op_status(err);
+	if (!i->i_nlink && !ns_is_orphan(op_txn(c), c->cur))
+		return NFS4ERR_STALE; /* it is in the trash */
+	if (exp_is_pseudo(c->exp))
 		op_pseudo_inode(c, i);
-	return op_status(err);
+	return NFS4_OK;
 }
 
 void op_put_cinfo(struct xdr_out *x, const struct ns_cinfo *ci)

@@ -771,6 +771,26 @@ static bool name_pinned(struct compound *c, struct kv_txn *t, uint64_t dir, cons
 	       export_set_pinned(c->m->m_exports, ino);
 }
 
+#define TRASH_STORE_FULL 95 /* percent of the metadata store */
+
+/* What loses its last name in dir goes to the trash, where the policy says so. */
+static void unlink_keeps(struct compound *c, struct kv_txn *t, uint64_t dir)
+{
+	struct names *k = c->scratch;
+
+	struct kv_stats ks;
+
+	k->fo.f_keep_s = lo_trash_s(c->m->m_lo, t, dir);
+	if (k->fo.f_keep_s) {
+		/* On a store that is nearly full, a removal must only free. */
+		kv_stats(c->m->m_kv, &ks);
+		if (ks.ks_bytes_used > ks.ks_map_bytes / 100 * TRASH_STORE_FULL)
+			k->fo.f_keep_s = 0;
+	}
+	k->fo.f_uid = c->cred.cr_uid;
+	k->ctx.kept = k->fo.f_keep_s != 0;
+}
+
 static int remove_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
@@ -780,6 +800,7 @@ static int remove_run(struct kv_op *op, struct kv_txn *t)
 		k->pinned = true;
 		return -EBUSY;
 	}
+	unlink_keeps(c, t, c->cur);
 	return ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo,
 			 &k->gone, &k->ci);
 }
@@ -801,6 +822,7 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	err = job_revocation_stays(c->m, t, c->saved, c->cur);
 	if (err)
 		return err;
+	unlink_keeps(c, t, c->cur);
 	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen,
 			 &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
 }

@@ -13,6 +13,7 @@
  *	open_sized		it is set: open_confirm
  */
 #include "mds/nfs4/op.h"
+#include "mds/namespace/ns_trash.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
@@ -627,7 +628,8 @@ static nfsstat4 open_confirm(struct compound *c, struct open *o)
 	struct ns_inode i;
 
 	op_txn_stale(c->th);
-	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0) {
+	if (ns_get(c->m->m_ns, op_txn(c), o->ino, &i) == 0 &&
+	    (i.i_nlink || ns_is_orphan(op_txn(c), o->ino))) {
 		/* Count a read now: the client may read from its cache, or by a layout it has. */
 		if (o->access == OPEN4_SHARE_ACCESS_READ && !o->created &&
 		    o->claim != CLAIM_PREVIOUS)

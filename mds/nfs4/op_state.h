@@ -182,6 +182,7 @@ struct op_free_ctx {
 	struct mds *m;
 	struct st_client *client; /* the client that removes; NULL: none */
 	uint64_t removing, orphaned;
+	bool kept; /* the trash has it: nothing of its state ends */
 };
 void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client,
 		 struct ns_free_ops *fo);

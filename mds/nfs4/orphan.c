@@ -97,9 +97,11 @@ static void not_removing(struct st *st, const struct op_free_ctx *ctx, int err)
 	do {
 		st_work_lock(&w, st, ctx->removing);
 		f = st_file_get(st, ctx->removing, false);
-		if (!f || (!err && f->f_layouts && !st_needs_all()))
+		bool frees = !err && !ctx->kept;
+
+		if (!f || (frees && f->f_layouts && !st_needs_all()))
 			continue;
-		if (!err)
+		if (frees)
 			freed(st, f, ctx->client);
 		f->f_removing--;
 		st_file_put(st, f);
@@ -113,7 +115,7 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 	if (!ctx->removing)
 		return;
 	not_removing(ctx->m->m_st, ctx, err);
-	if (!err)
+	if (!err && !ctx->kept)
 		lo_orders_files_gone(ctx->m->m_lo);
 }
 
@@ -129,8 +131,10 @@ static int give_up_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct give_up *k = c->scratch;
+	int err = ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
 
-	return ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
+	k->ctx.kept = err > 0;
+	return err < 0 ? err : 0;
 }
 
 static nfsstat4 give_up_done(struct compound *c, int err)
@@ -219,6 +223,8 @@ static int orphan_sweep_run(struct kv_op *op, struct kv_txn *t)
 		st_all_unlock(s->m->m_st);
 		if (!open)
 			err = ns_orphan_free(s->m->m_ns, t, s->ino[i], &fo);
+		s->ctx[i].kept = err > 0;
+		err = err < 0 ? err : 0;
 	}
 	return err;
 }

@@ -15,6 +15,7 @@
  *	setattr_ordered		they have, or their leases are over: setattr_end lets go, and the
  *				caller's step follows (setattr_done)
  */
+#include "mds/namespace/ns_trash.h"
 #include "base/log.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_attr.h"
@@ -122,6 +123,8 @@ static int setattr_run(struct kv_op *op, struct kv_txn *t)
 	bool file, takes, raise;
 	int err = ns_get(ns, t, j->ino, &old);
 
+	if (!err && !old.i_nlink && !ns_is_orphan(t, j->ino))
+		err = -ESTALE; /* it went to the trash */
 	if (err)
 		return err;
 	file = old.i_type == NS_REG;
@@ -168,6 +171,8 @@ nfsstat4 op_do_setattr(struct compound *c, uint64_t ino, const struct op_sattr *
 	/* No layout is recalled for a change that would be refused. The commit checks again. */
 	if (have_write)
 		s.s_mask |= NS_S_HAS_WRITE;
+	if (!err && !i.i_nlink && !ns_is_orphan(op_txn(c), ino))
+		err = -ESTALE;
 	if (!err)
 		err = ns_setattr_check(&i, &s, &c->cred);
 	if (err)

@@ -343,7 +343,7 @@ def test_each_command_has_help_of_its_own():
 def test_the_summary_is_one_screen_and_has_every_command():
     said = alone("--help")
     lines = said.splitlines()
-    check((len(lines) <= 45, max(len(line) for line in lines) <= 80), (True, True), len(lines))
+    check((len(lines) <= 50, max(len(line) for line in lines) <= 80), (True, True), len(lines))
     check(alone("help") == said == alone("-h"), True)
     for command, *_ in commands():
         for word in command.split():
@@ -584,7 +584,8 @@ def real_every_command_that_looks_prints_json(w):
     for command, args, _, _ in commands():
         if command in ("help", "fsck", "ds kill", "ds forget", "ds add", "ds key", "key rotate",
                        "client evict", "mirror add", "mirror remove", "jobs wait", "jobs cancel",
-                       "token create", "token revoke", "support", "backup", "restore"):
+                       "token create", "token revoke", "support", "backup", "restore",
+                       "trash restore", "trash empty"):
             continue
         if command not in given and args.strip("[]") != args and args:
             args = ""
