@@ -80,7 +80,7 @@ class Server:
         while True:
             assert (self.process.poll() is None
                     and time.monotonic() < deadline), self.text()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, AssertionError):  # it waits, or is not there yet
                 ask(self.unix, "GET", "/v1/health")
                 break
             time.sleep(0.02)
