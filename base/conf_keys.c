@@ -27,6 +27,11 @@ const struct conf_key conf_keys[] = {
 	{ "mds.admin_token", CONF_STR, "", NULL,
 	  "File with a token that has the role admin; the server knows those of weft token "
 	  "create as well." },
+	{ "mds.console", CONF_STR, "", NULL,
+	  "Folder of the console that browsers get at /console/; empty: the one that was "
+	  "installed; off: none." },
+	{ "mds.console_login", CONF_SECONDS, "43200s", "1s..604800s",
+	  "How long a login to the console lasts." },
 	{ "mds.metrics", CONF_STR, "", NULL,
 	  "Addresses for monitoring, read only: address:port, any address, comma separated; "
 	  "empty: none." },

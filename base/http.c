@@ -111,6 +111,11 @@ static const struct http_route *route_find(const struct http *h, const char *pat
 	return NULL;
 }
 
+static bool is_get(const char *method)
+{
+	return !strcmp(method, "GET") || !strcmp(method, "HEAD");
+}
+
 /* What the server itself answers, without a route. */
 static bool is_own(const char *path)
 {
@@ -124,11 +129,13 @@ static bool is_own(const char *path)
 /* The role that a request needs. A peer without a role does not learn which paths there are. */
 static enum http_role role_needed(const struct http_at *at, const char *path, const char *method)
 {
-	bool other, get = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+	bool other, get = is_get(method);
 	const struct http_route *rt = route_find(at->at_http, path, method, &other);
 
 	if (rt)
 		return rt->rt_role;
+	if (http_file_find(at->at_http, path))
+		return HTTP_OPEN;
 	return get && is_own(path) && !at->at_tls ? HTTP_OPEN : HTTP_READ;
 }
 
@@ -162,6 +169,7 @@ static void route(struct http *h, const struct http_req *rq, struct http_reply *
 	}
 #endif
 	if (strcmp(rq->rq_path, "/metrics")) {
+		other = other || http_file_find(h, rq->rq_path);
 		error_reply(rp, other ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND,
 			    other ? "method not allowed here" : "no such path");
 		return;
@@ -187,7 +195,10 @@ static enum MHD_Result reply_queue(struct MHD_Connection *conn, struct http_repl
 		free(rp->rp_body);
 		return MHD_NO;
 	}
-	if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
+	if (http_page_headers(r, NULL) &&
+	    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES &&
+	    (!*rp->rp_cookie ||
+	     MHD_add_response_header(r, MHD_HTTP_HEADER_SET_COOKIE, rp->rp_cookie) == MHD_YES) &&
 	    (rp->rp_status != MHD_HTTP_UNAUTHORIZED ||
 	     MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer") == MHD_YES))
 		ok = MHD_queue_response(conn, (unsigned)rp->rp_status, r);
@@ -215,6 +226,12 @@ static struct pending *pending_make(struct http_at *at, struct MHD_Connection *c
 	pd->pd_http = at->at_http;
 	status = http_who(at, conn, version, &pd->pd_who, why, sizeof why);
 	need = role_needed(at, url, method);
+	/* Anyone may link to a file. A page elsewhere has no business with the API: a browser
+	 * would add the user's certificate. */
+	if (!status && at->at_tcp && !http_file_find(at->at_http, url) && http_other_site(conn)) {
+		status = MHD_HTTP_FORBIDDEN;
+		snprintf(why, sizeof why, "requests from web pages of another site are refused");
+	}
 	/* Probes send what they have been given. */
 	if (status == MHD_HTTP_UNAUTHORIZED && need == HTTP_OPEN)
 		status = 0;
@@ -232,10 +249,11 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
 				const char *method, const char *version, const char *data,
 				size_t *n, void **state)
 {
-	struct http_reply rp = {0};
+	struct http_reply rp = {.rp_who.w_how = ""};
 	struct pending *pd = *state;
 	struct http_at *at = cls;
 	struct http *h = at->at_http;
+	const struct http_file *file;
 	struct http_req rq;
 
 	if (!pd) {
@@ -247,6 +265,9 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
 		*n = 0;
 		return MHD_YES;
 	}
+	file = is_get(method) && !pd->pd_status ? http_file_find(h, url) : NULL;
+	if (file)
+		return http_file_reply(conn, file);
 	rq = (struct http_req){
 		.rq_method = method,
 		.rq_path = url,
@@ -260,6 +281,10 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *conn, const ch
 		error_reply(&rp, pd->pd_status, pd->pd_why);
 	else
 		route(h, &rq, &rp);
+	if (*rp.rp_who.w_how) {
+		snprintf(rp.rp_who.w_from, sizeof rp.rp_who.w_from, "%s", pd->pd_who.w_from);
+		rq.rq_who = &rp.rp_who;
+	}
 	if (changes(method))
 		http_audit(h, &rq, rp.rp_status);
 	pthread_mutex_unlock(&h->h_lock);
@@ -325,6 +350,9 @@ int http_start(struct http **out, const struct http_opts *opts, const struct htt
 	h->h_tls_key = copy_of(opts->ho_tls_key);
 	h->h_tls_ca = copy_of(opts->ho_tls_ca);
 	h->h_token_look = opts->ho_token_look;
+	h->h_session_look = opts->ho_session_look;
+	h->h_files = opts->ho_files;
+	h->h_nfiles = opts->ho_nfiles;
 	h->h_audit = opts->ho_audit;
 	if (!h->h_certs || !h->h_tls_cert || !h->h_tls_key || !h->h_tls_ca)
 		e = -ENOMEM;

@@ -14,11 +14,14 @@
  *     is not known is answered with 401.
  *   - By HTTPS a client certificate that an authority of ho_tls_ca signed has the highest role that
  *     ho_certs gives to one of its names: the common name, or a subject alternative name.
+ *   - A session of a browser (ho_session_look) has the role of its token, over TCP only. It counts
+ *     if there is no Authorization header, and before a certificate. Its cookie alone gives no
+ *     role: each request must also carry the header HTTP_CSRF.
  *   - Every other request has no role.
  *
  * A request with less than it needs is answered with 403, and the answer names the role. Over plain
- * TCP a request must also name this machine as its Host, and it must not come from a web page
- * (Origin).
+ * TCP a request must also name this machine as its Host. Over TCP a web page may send requests only
+ * to where it came from (Origin, Sec-Fetch-Site).
  */
 #ifndef BASE_HTTP_H
 #define BASE_HTTP_H
@@ -38,6 +41,11 @@ const char *http_role_name(enum http_role role); /* "none", "read", "operate", "
 /* False: name is not "read", "operate" or "admin". */
 bool http_role_of(const char *name, enum http_role *out);
 #define HTTP_NAME_MAX 64
+/* The cookie of a session, and the header that must come with it. With the prefix __Host- a browser
+ * takes the cookie over TLS only, for this host and all paths (RFC 6265bis). */
+#define HTTP_COOKIE	"weft-session"
+#define HTTP_COOKIE_TLS "__Host-weft-session"
+#define HTTP_CSRF	"X-Weft-CSRF"
 /* Who sent a request. */
 struct http_who {
 	enum http_role w_role;
@@ -45,7 +53,11 @@ struct http_who {
 	uid_t w_uid;	   /* of a user */
 	char w_name[HTTP_NAME_MAX + 1]; /* of a token or certificate; "" otherwise */
 	char w_from[64];		/* "unix", or an address and a port */
+	bool w_tls;			/* it came by https:// */
+	uint64_t w_session;		/* 0: the role is not from a session */
 };
+/* "user root", "token prom"; for people */
+void http_who_text(const struct http_who *w, char *out, size_t len);
 struct http_req {
 	const char *rq_method; /* "GET", "PUT", "POST", "DELETE" */
 	const char *rq_path;   /* "/v1/policy" */
@@ -62,6 +74,17 @@ struct http_reply {
 	int rp_status;	     /* 200 ... */
 	const char *rp_type; /* static string; NULL: application/json */
 	char *rp_body;	     /* malloc'd; the server frees it */
+	char rp_cookie[192]; /* of Set-Cookie; "": none */
+	/* The audit names this one if w_how is not "": who the request turned out to be from. */
+	struct http_who rp_who;
+};
+/* A file that GET serves to everyone, as it is. */
+struct http_file {
+	const char *hf_path; /* "/console/app.js" */
+	const char *hf_type; /* NULL: the answer leads to hf_path with a "/" behind it */
+	const void *hf_data;
+	size_t hf_len;
+	char hf_etag[36]; /* with its quotation marks */
 };
 struct http_route {
 	const char *rt_method, *rt_path;
@@ -71,8 +94,8 @@ struct http_route {
 /* The handler of GET /v1/openapi.json (openapi.c). */
 void http_openapi(void *arg, const struct http_req *rq, struct http_reply *rp);
 #define HTTP_TOKEN_MAX 256
-/* Everything is used only during http_start, except ho_token_look and ho_audit. A string that is
- * NULL counts as "". */
+/* Everything is used only during http_start, except ho_token_look, ho_session_look, ho_files and
+ * ho_audit. A string that is NULL counts as "". */
 struct http_opts {
 	/* "unix:/path", "127.0.0.1:port", "[::1]:port" (port 0: any) and "https://ADDRESS:port",
 	 * comma separated, at most 4. Only https:// may have an address of another network than
@@ -86,6 +109,11 @@ struct http_opts {
 	/* Looks a token up that is not ho_token: fills w_role and w_name. False: it is unknown.
 	 * NULL: there are no such tokens. */
 	bool (*ho_token_look)(void *arg, const char *token, struct http_who *w);
+	/* Looks up a session by its cookie and the value of HTTP_CSRF: fills w_role, w_name and
+	 * w_session. NULL: there are no sessions. */
+	bool (*ho_session_look)(void *arg, const char *id, const char *csrf, struct http_who *w);
+	const struct http_file *ho_files; /* they outlive the server */
+	size_t ho_nfiles;
 	/* Is called for each PUT, POST, DELETE and PATCH after it was done or refused; the log has
 	 * the same line. who: "user root"; what: method, path, status, origin and arguments. It
 	 * reports at most HTTP_REFUSED_EACH_S requests a second of peers that may change nothing,
@@ -98,8 +126,9 @@ struct conf;
 void http_opts_conf(struct http_opts *o, const struct conf *conf, const char *section);
 #define HTTP_REFUSED_EACH_S 10u
 /* GET /metrics is always served: over https:// it needs the role read. So is GET /counts in a build
- * with counts (count.h). routes must outlive the server; arg goes to handlers, ho_token_look and
- * ho_audit, which are called one at a time. Returns 0, or a negative errno and one line in err. */
+ * with counts (count.h). routes must outlive the server; arg goes to handlers, ho_token_look,
+ * ho_session_look and ho_audit, which are called one at a time. Returns 0, or a negative errno and
+ * one line in err. */
 int http_start(struct http **out, const struct http_opts *opts, const struct http_route *routes,
 	       size_t n, void *arg, char *err, size_t errlen);
 /* Reads the certificate and the authorities of https:// again. On an error it logs, and the old

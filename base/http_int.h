@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_int.h - the inside of the HTTP server: http.c serves requests, http_who.c finds out who
- * asks, http_listen.c opens sockets and TLS. */
+ * asks, http_page.c answers browsers, http_listen.c opens sockets and TLS. */
 #ifndef BASE_HTTP_INT_H
 #define BASE_HTTP_INT_H
 #include "base/http.h"
@@ -38,6 +38,9 @@ struct http {
 	gid_t h_group;			  /* (gid_t)-1: none */
 	char *h_certs, *h_tls_cert, *h_tls_key, *h_tls_ca;
 	bool (*h_token_look)(void *arg, const char *token, struct http_who *w);
+	bool (*h_session_look)(void *arg, const char *id, const char *csrf, struct http_who *w);
+	const struct http_file *h_files;
+	size_t h_nfiles;
 	void (*h_audit)(void *arg, const char *who, const char *what);
 	/* Requests of peers that may change nothing: reported in this second, and left out. */
 	int64_t h_refused_at;
@@ -54,14 +57,21 @@ void http_on_completed(void *cls, struct MHD_Connection *conn, void **state,
 /* http_who.c. Fills w. Returns 0, or the status of a refusal with its reason in why. */
 int http_who(const struct http_at *at, struct MHD_Connection *conn, const char *version,
 	     struct http_who *w, char *why, size_t len);
-/* "user root", "token prom"; for people */
-void http_who_text(const struct http_who *w, char *out, size_t len);
 /* A reason for a peer that has too small a role for a route. */
 void http_who_short(const struct http_at *at, const struct http_who *w, enum http_role need,
 		    char *why, size_t len);
 /* Reports a request that changes something, or would. */
 void http_audit(struct http *h, const struct http_req *rq, int status);
 gid_t http_group(const char *name);
+
+/* http_page.c */
+const struct http_file *http_file_find(const struct http *h, const char *path);
+/* Answers GET or HEAD. */
+enum MHD_Result http_file_reply(struct MHD_Connection *conn, const struct http_file *f);
+/* Puts the headers of every answer. False: no memory. */
+bool http_page_headers(struct MHD_Response *r, const struct http_file *f);
+/* A browser says that a page of another origin made it send this request. */
+bool http_other_site(struct MHD_Connection *conn);
 
 /* http_listen.c. 0, or -errno and a reason in err. */
 int http_at_start(struct http *h, const char *addr, char *err, size_t errlen);

@@ -247,7 +247,45 @@ static int who_token(struct http *h, const char *auth, struct http_who *w, char 
 	return MHD_HTTP_UNAUTHORIZED;
 }
 
+/* ---- sessions of browsers ---- */
+
+/* A browser sends the cookie to every port of this host, so the cookie alone proves nothing: only
+ * the page that logged in can add the header. */
+static void who_session(const struct http_at *at, struct MHD_Connection *conn, struct http_who *w)
+{
+	struct http *h = at->at_http;
+	const char *id = MHD_lookup_connection_value(conn, MHD_COOKIE_KIND,
+						     at->at_tls ? HTTP_COOKIE_TLS : HTTP_COOKIE);
+	const char *csrf = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, HTTP_CSRF);
+	struct http_who t = {0};
+	bool known;
+
+	if (!id || !csrf)
+		return;
+	pthread_mutex_lock(&h->h_lock);
+	known = h->h_session_look(h->h_arg, id, csrf, &t);
+	pthread_mutex_unlock(&h->h_lock);
+	if (!known)
+		return;
+	w->w_how = "token";
+	w->w_role = t.w_role;
+	w->w_session = t.w_session;
+	strcpy(w->w_name, t.w_name);
+}
+
 /* ---- requests ---- */
+
+/* Whether the page that sent the request, if any did, came from this server: "https://" and the
+ * Host. TLS or host_is_ours() has proved the Host. */
+static bool origin_is_ours(const struct http_at *at, struct MHD_Connection *conn, const char *host)
+{
+	const char *scheme = at->at_tls ? "https://" : "http://",
+		   *origin = MHD_lookup_connection_value(conn, MHD_HEADER_KIND,
+							 MHD_HTTP_HEADER_ORIGIN);
+	size_t n = strlen(scheme);
+
+	return !origin || (host && !strncmp(origin, scheme, n) && !strcasecmp(origin + n, host));
+}
 
 /* True for a name of this machine. Another name leads here only through a DNS that an attacker
  * answers. */
@@ -298,7 +336,7 @@ int http_who(const struct http_at *at, struct MHD_Connection *conn, const char *
 	const union MHD_ConnectionInfo *info =
 		MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-	*w = (struct http_who){.w_how = ""};
+	*w = (struct http_who){.w_how = "", .w_tls = at->at_tls};
 	if (at->at_tcp)
 		who_from(conn, w);
 	else if (info)
@@ -310,15 +348,16 @@ int http_who(const struct http_at *at, struct MHD_Connection *conn, const char *
 		snprintf(why, len, "the Host header of a request must be 127.0.0.1 or localhost");
 		return MHD_HTTP_FORBIDDEN;
 	}
-	if (at->at_tcp &&
-	    MHD_lookup_connection_value(conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN)) {
-		snprintf(why, len, "requests from web pages are refused");
+	if (at->at_tcp && !origin_is_ours(at, conn, host)) {
+		snprintf(why, len, "requests from web pages of another origin are refused");
 		return MHD_HTTP_FORBIDDEN;
 	}
 	if (at->at_tls)
 		who_certificate(h, conn, w);
 	if (auth && (*h->h_token || h->h_token_look))
 		return who_token(h, auth, w, why, len);
+	if (at->at_tcp && h->h_session_look)
+		who_session(at, conn, w);
 	return 0;
 }
 

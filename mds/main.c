@@ -775,7 +775,9 @@ static void main_serve(const struct conf *conf)
 				      .ao_mds = &mds,
 				      .ao_store = conf_str(conf, "mds.store"),
 				      .ao_tls = service.rs_tls,
-				      .ao_health = main_health(conf)};
+				      .ao_health = main_health(conf),
+				      .ao_console = conf_str(conf, "mds.console"),
+				      .ao_console_login_ms = conf_msec(conf, "mds.console_login")};
 	const char *metrics = conf_str(conf, "mds.metrics");
 	struct http_opts web;
 	char err[512];
@@ -856,9 +858,9 @@ static int check_keytab(const char *path, char *err, size_t errlen)
  * are. */
 static unsigned check_files(const struct conf *conf)
 {
-	char err[8][512];
+	char err[9][512];
 	size_t n = sizeof(err[0]);
-	const int bad[8] = {
+	const int bad[9] = {
 		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
 		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key,
 				  err[1], n),
@@ -869,10 +871,11 @@ static unsigned check_files(const struct conf *conf)
 		check_token("mds.admin_token", conf_str(conf, "mds.admin_token"), admin_token,
 			    err[6], n),
 		scrape_check("mds.metrics", conf_str(conf, "mds.metrics"), err[7], n),
+		admin_console_check(conf_str(conf, "mds.console"), err[8], n),
 	};
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < 8; i++) {
+	for (unsigned i = 0; i < 9; i++) {
 		if (!bad[i])
 			continue;
 		log_error("%s", err[i]);

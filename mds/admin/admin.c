@@ -483,6 +483,10 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/trash", HTTP_READ, admin_get_trash},
 	{"PUT", "/v1/trash/restore", HTTP_OPERATE, admin_put_trash_restore},
 	{"DELETE", "/v1/trash", HTTP_ADMIN, admin_delete_trash},
+	{"GET", "/v1/dir", HTTP_READ, admin_get_dir},
+	{"GET", "/v1/session", HTTP_OPEN, admin_get_session},
+	{"POST", "/v1/session", HTTP_OPEN, admin_post_session},
+	{"DELETE", "/v1/session", HTTP_READ, admin_delete_session},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,
@@ -501,6 +505,14 @@ static void admin_audit(void *arg, const char *who, const char *what)
 	journal_add(EV_AUDIT, who, 0, "%s", what);
 }
 
+static void admin_free(struct admin *a)
+{
+	admin_console_close(a);
+	admin_sessions_close(a);
+	admin_tokens_close(a);
+	free(a);
+}
+
 int admin_start(struct admin **out, const struct http_opts *opts, const struct admin_ops *ops,
 		char *err, size_t errlen)
 {
@@ -517,16 +529,20 @@ int admin_start(struct admin **out, const struct http_opts *opts, const struct a
 	admin_health_open(ops);
 	all.ho_audit = admin_audit;
 	all.ho_token_look = admin_token_look;
+	all.ho_session_look = admin_session_look;
 	e = admin_tokens_open(a);
+	if (!e)
+		e = admin_sessions_open(a, all.ho_token);
 	if (e)
 		snprintf(why, sizeof(why), "cannot read the tokens: %s", strerror(-e));
 	else
+		e = admin_console_open(a, ops->ao_console, &all, why, sizeof(why));
+	if (!e)
 		e = http_start(&a->a_http, &all, routes, sizeof(routes) / sizeof(routes[0]), a, why,
 			       sizeof(why));
 	if (e) {
 		snprintf(err, errlen, "mds.admin: %s", why);
-		admin_tokens_close(a);
-		free(a);
+		admin_free(a);
 		return e;
 	}
 	admin_metrics_init(a);
@@ -548,6 +564,5 @@ void admin_stop(struct admin *a)
 {
 	scrape_stop(a->a_scrape);
 	http_stop(a->a_http);
-	admin_tokens_close(a);
-	free(a);
+	admin_free(a);
 }

@@ -158,6 +158,22 @@
  *          "restarted","left_out","kept"}. after: only requests that were answered later; the
  *          next request has next as its after. restarted: after is of an earlier run
  *
+ *   GET    /v1/dir?path=/d&limit=N&after=COOKIE
+ *          what is there, and the names in a directory, in no order: {"path","type","entries":
+ *          [{"name","encoded","type","inode","size_bytes"}],"next"}. encoded: the name for a URL;
+ *          next: after= for the rest, null: this is all
+ *
+ *   GET    /v1/session
+ *          who asks, and with which role: {"who","role","session","ends_at"}
+ *   POST   /v1/session
+ *          body: a token. Makes a session of a browser: as GET, with "csrf", and a cookie. 429:
+ *          too many wrong tokens from this address
+ *   DELETE /v1/session
+ *          ends the session of the request. As GET
+ *
+ *   A session (docs/console.md) needs its cookie and "csrf" in the header X-Weft-CSRF of each
+ *   request.
+ *
  * Errors: {"error":"one line"} with 400 (the request makes no sense), 404 (no such path), 409
  * (valid, but impossible now), 500, 503 (the server is stopping).
  *
@@ -201,10 +217,14 @@ struct admin_ops {
 	const char *ao_store;	    /* the store's folder; NULL: none */
 	struct rpc_tls_ctx *ao_tls; /* may be NULL */
 	struct admin_health_opts ao_health;
+	const char *ao_console;	      /* mds.console */
+	uint64_t ao_console_login_ms; /* mds.console_login */
 };
 
 struct admin;
 struct http_opts;
+/* Checks a value of mds.console. 0, or -errno and one line in err. */
+int admin_console_check(const char *where, char *err, size_t errlen);
 /* Starts the API, and makes the metrics that it knows. opts: as for http_start, without
  * ho_token_look and ho_audit. ops is copied; its strings must outlive it. 0, or
  * -errno and one line in err. */

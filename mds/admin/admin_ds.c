@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin_ds.c - lists the data servers, and takes the administrator's commands for them
  * (docs/groups.md). */
+#include "base/clock.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/admin_holders.h"
 #include "mds/admin/admin_health.h"
@@ -28,6 +29,21 @@ static json_t *labels_json(const char *labels)
 	return o;
 }
 
+/* What the server does now, by its own report. */
+static void admin_ds_traffic(json_t *j, const struct ds_reg_traffic *tr)
+{
+	bool known = tr->tr_ms && clock_mono_ms() - tr->tr_ms <= DS_REG_TRAFFIC_MS;
+	const struct {
+		const char *name;
+		double rate;
+	} now[] = {{"read_bytes_s", tr->tr_read_rate},
+		   {"written_bytes_s", tr->tr_written_rate},
+		   {"operations_s", tr->tr_ops_rate}};
+
+	for (size_t i = 0; i < sizeof(now) / sizeof(now[0]); i++)
+		json_object_set_new(j, now[i].name, known ? json_real(now[i].rate) : json_null());
+}
+
 json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv)
 {
 	struct ds_reg_terms dt = {0};
@@ -52,6 +68,7 @@ json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv)
 	json_object_set_new(
 		j, "space",
 		json_string(admin_health_space(&a->a_ops, sv->sv_capacity, sv->sv_available)));
+	admin_ds_traffic(j, &dt.dt_traffic);
 	json_object_set_new(j, "version",
 			    *dt.dt_version ? json_string(dt.dt_version) : json_null());
 	if (ds_reg_health_text(a->a_ops.ao_dsc, sv->sv_id, why, sizeof(why)))

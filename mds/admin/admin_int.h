@@ -9,10 +9,14 @@
 #include <pthread.h>
 
 struct tokens;
+struct sessions;
+struct console;
 struct admin {
 	struct http *a_http;
 	struct tokens *a_tokens;
-	struct scrape *a_scrape; /* NULL: no mds.metrics */
+	struct sessions *a_sessions;
+	struct console *a_console; /* NULL: no page */
+	struct scrape *a_scrape;   /* NULL: no mds.metrics */
 	struct admin_ops a_ops;
 };
 
@@ -117,9 +121,28 @@ json_t *admin_ds_json(struct admin *a, const struct ds_reg_server *sv);
 int admin_tokens_open(struct admin *a);
 void admin_tokens_close(struct admin *a);
 bool admin_token_look(void *arg, const char *text, struct http_who *w); /* ho_token_look */
+#define TOKEN_HASH 32
+void admin_token_hash(const char *text, uint8_t out[TOKEN_HASH]);
+/* The same as admin_token_look, for a token of which only the hash is known. */
+bool admin_token_known(struct admin *a, const uint8_t hash[TOKEN_HASH], struct http_who *w);
 void admin_get_tokens(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_post_token(void *arg, const struct http_req *rq, struct http_reply *rp);
 void admin_delete_token(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* admin_session.c: logins of browsers. token: as ho_token. 0 or -ENOMEM. */
+int admin_sessions_open(struct admin *a, const char *token);
+void admin_sessions_close(struct admin *a);
+/* ho_session_look */
+bool admin_session_look(void *arg, const char *id, const char *csrf, struct http_who *w);
+void admin_get_session(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_post_session(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_delete_session(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* admin_console.c: reads the files of the page, and puts them into opts. where: mds.console. 0, or
+ * -errno and one line in err. */
+int admin_console_open(struct admin *a, const char *where, struct http_opts *opts, char *err,
+		       size_t errlen);
+void admin_console_close(struct admin *a);
+/* admin_dir.c: the names in a directory */
+void admin_get_dir(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_metrics.c: makes the metrics that are read from the parts of the server. */
 void admin_metrics_init(struct admin *a);
 /* admin_metrics_use.c: those by client and by export. */

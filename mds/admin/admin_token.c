@@ -24,7 +24,6 @@
 #define TOKEN_VERSION 1
 #define TOKEN_PREFIX  "weft_"
 #define TOKEN_BYTES   32 /* random ones */
-#define TOKEN_HASH    32 /* BLAKE2b */
 #define TOKENS_MOST   256
 #define DAYS_MOST     36500.0
 #define USED_EACH_S   3600
@@ -58,8 +57,9 @@ static int64_t admin_token_now(void)
 	return t.tv_sec;
 }
 
-static void admin_token_hash(const char *text, uint8_t out[TOKEN_HASH])
+void admin_token_hash(const char *text, uint8_t out[TOKEN_HASH])
 {
+	/* BLAKE2b */
 	crypto_generichash(out, TOKEN_HASH, (const unsigned char *)text, strlen(text), NULL, 0);
 }
 
@@ -148,15 +148,12 @@ static int admin_token_del_run(void *arg, struct kv_txn *txn)
 
 /* ---- use ---- */
 
-bool admin_token_look(void *arg, const char *text, struct http_who *w)
+bool admin_token_known(struct admin *a, const uint8_t hash[TOKEN_HASH], struct http_who *w)
 {
-	struct admin *a = arg;
 	struct tokens *ts = a->a_tokens;
 	struct token *found = NULL;
-	uint8_t hash[TOKEN_HASH];
 	int64_t now = admin_token_now();
 
-	admin_token_hash(text, hash);
 	/* Compares with each token, and all bytes of each, so that the time reveals nothing. */
 	for (unsigned i = 0; i < ts->ts_n; i++)
 		if (!sodium_memcmp(ts->ts_token[i].t_hash, hash, TOKEN_HASH))
@@ -171,6 +168,14 @@ bool admin_token_look(void *arg, const char *text, struct http_who *w)
 		kv_run_sync(ns_kv(a->a_ops.ao_ns), admin_token_put_run, found);
 	}
 	return true;
+}
+
+bool admin_token_look(void *arg, const char *text, struct http_who *w)
+{
+	uint8_t hash[TOKEN_HASH];
+
+	admin_token_hash(text, hash);
+	return admin_token_known(arg, hash, w);
 }
 
 /* ---- requests ---- */

@@ -15,9 +15,10 @@
  * body that is JSON by RFC 8259; an error has one line that says why.
  *
  * Admission: a line @NAME=VALUE is a header of the request; @tcp=1 and @tls=1 say how it came.
- * @Authorization=T is a token that exists until a request revokes it. Held: over TCP a request gets
- * a role by this token or that of mds.admin_token only, and no other role than the token's; any
- * other Authorization is answered with 401.
+ * @Authorization=T is a token that exists until a request revokes it. The cookie S and the header
+ * @X-Weft-CSRF=S are of a session of this token. Held: over TCP a request gets a role by this
+ * token, by both parts of the session, or by mds.admin_token only, and no other role than the
+ * token's; any other Authorization is answered with 401. A body T is the token's text, for a login.
  *
  * Not asked: what would take the made-up data servers away (kill, forget), or connect to an address
  * of the fuzzer's (a generic server is taken in by no address).
@@ -49,6 +50,7 @@ static struct http server = {.h_lock = PTHREAD_MUTEX_INITIALIZER,
 			     .h_group = (gid_t)-1,
 			     .h_certs = "read someone"};
 static char good_token[128]; /* "Bearer " and a token with the role operate */
+static char session_id[64], session_csrf[64];
 static const struct http_who everything = {.w_role = HTTP_ADMIN, .w_how = "user"};
 
 /* The HTTP server is not started: its routes are what is wanted. */
@@ -59,6 +61,7 @@ int __wrap_http_start(struct http **out, const struct http_opts *opts, const str
 {
 	(void)out, (void)err, (void)errlen;
 	server.h_token_look = opts->ho_token_look;
+	server.h_session_look = opts->ho_session_look;
 	server.h_arg = arg;
 	routes = r;
 	nroutes = n;
@@ -101,6 +104,8 @@ const char *__wrap_MHD_lookup_connection_value(struct MHD_Connection *conn, enum
 	for (unsigned i = 0; i < nargs; i++) {
 		if (args[i].a_name[0] != '@' || strcasecmp(args[i].a_name + 1, key))
 			continue;
+		if (!strcmp(args[i].a_value, "S"))
+			return strcmp(key, HTTP_CSRF) ? session_id : session_csrf;
 		return strcmp(args[i].a_value, "T") ? args[i].a_value : good_token;
 	}
 	return NULL;
@@ -122,6 +127,16 @@ static bool header_is(const char *name, const char *value)
 	return got && (!value || !strcmp(got, value));
 }
 
+static bool own_origin(const struct http_at *at)
+{
+	const char *host = __wrap_MHD_lookup_connection_value(NULL, MHD_HEADER_KIND, "Host"),
+		   *origin = __wrap_MHD_lookup_connection_value(NULL, MHD_HEADER_KIND, "Origin");
+	size_t n = at->at_tls ? 8 : 7;
+
+	return host && !strncmp(origin, at->at_tls ? "https://" : "http://", n) &&
+	       !strcasecmp(origin + n, host);
+}
+
 static void admission(void)
 {
 	struct http_at at = {.at_http = &server,
@@ -129,6 +144,8 @@ static void admission(void)
 			     .at_tls = header_is("tls", "1")};
 	bool good = header_is("Authorization", good_token),
 	     file = header_is("Authorization", "Bearer the-token-of-the-file");
+	bool session = header_is(at.at_tls ? HTTP_COOKIE_TLS : HTTP_COOKIE, session_id) &&
+		       header_is(HTTP_CSRF, session_csrf) && !header_is("Authorization", NULL);
 	char why[256] = "", who[128];
 	struct http_who w;
 	int status = http_who(&at, NULL, "HTTP/1.1", &w, why, sizeof(why));
@@ -136,13 +153,15 @@ static void admission(void)
 	http_who_text(&w, who, sizeof(who));
 	if (status && (!*why || (status != 401 && status != 403)))
 		fz_bug("a refusal without a reason");
-	if (!status && w.w_role != HTTP_OPEN && !good && !file)
+	if (!status && w.w_role != HTTP_OPEN && !good && !file && !session)
 		fz_bug("a role from nothing");
+	if (!status && session && w.w_role != HTTP_OPEN && w.w_role != HTTP_OPERATE)
+		fz_bug("the role of another session");
 	if (!status && good && w.w_role != HTTP_OPERATE)
 		fz_bug("the role of another token");
 	if (!status && header_is("Authorization", NULL) && !good && !file)
 		fz_bug("an Authorization that nothing knows");
-	if (!status && header_is("Origin", NULL) && at.at_tcp)
+	if (!status && header_is("Origin", NULL) && at.at_tcp && !own_origin(&at))
 		fz_bug("a page of another origin");
 }
 
@@ -178,10 +197,11 @@ static void check_reply(const struct http_route *r, struct http_reply *rp)
 
 static void ask(const struct http_route *r, const char *body)
 {
+	const char *text = strcmp(body, "T") ? body : good_token + strlen("Bearer ");
 	struct http_req rq = {.rq_method = r->rt_method,
 			      .rq_path = r->rt_path,
-			      .rq_body = body,
-			      .rq_len = strlen(body),
+			      .rq_body = text,
+			      .rq_len = strlen(text),
 			      .rq_who = &everything};
 	struct http_reply rp = {.rp_status = 200};
 
@@ -235,13 +255,41 @@ static void make_token(void)
 	nargs = 0;
 }
 
+/* Logs in, for the cookie and the header S. */
+static void make_session(void)
+{
+	const struct http_who stranger = {.w_how = "", .w_from = "127.0.0.1:9", .w_tls = true};
+	struct http_req rq = {.rq_method = "POST",
+			      .rq_path = "/v1/session",
+			      .rq_body = good_token + strlen("Bearer "),
+			      .rq_len = strlen(good_token) - strlen("Bearer "),
+			      .rq_who = &stranger};
+	struct http_reply rp = {.rp_status = 200};
+	const char *csrf;
+	json_t *j;
+
+	for (size_t i = 0; i < nroutes; i++)
+		if (!strcmp(routes[i].rt_method, "POST") && !strcmp(routes[i].rt_path, rq.rq_path))
+			routes[i].rt_handler(routes_arg, &rq, &rp);
+	j = rp.rp_body ? json_loads(rp.rp_body, 0, NULL) : NULL;
+	csrf = json_string_value(json_object_get(j, "csrf"));
+	if (!csrf || sscanf(rp.rp_cookie, HTTP_COOKIE_TLS "=%63[^;]", session_id) != 1)
+		fz_bug("no session");
+	snprintf(session_csrf, sizeof(session_csrf), "%s", csrf);
+	json_decref(j);
+	free(rp.rp_body);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	static struct admin *admin;
 	static struct live_key key = {"log.level", no_change};
 	const struct http_opts opts = {.ho_addrs = ""};
-	struct admin_ops ops = {.ao_counts = admin_counts, .ao_reload = reload, .ao_mds = &mds};
+	struct admin_ops ops = {.ao_counts = admin_counts,
+				.ao_reload = reload,
+				.ao_mds = &mds,
+				.ao_console_login_ms = 3600000};
 	struct live_opts live = {.lv_daemon = "mds", .lv_keys = &key, .lv_nkeys = 1};
 	char err[256];
 
@@ -257,6 +305,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	if (admin_start(&admin, &opts, &ops, err, sizeof(err)))
 		fz_bug("no administrator");
 	make_token();
+	make_session();
 	return 0;
 }
 

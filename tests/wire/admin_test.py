@@ -54,7 +54,8 @@ def test_ds_list_as_table_and_as_json(c):
     for r in rows:
         assert set(r) == {"number", "name", "id", "kind", "alive", "state", "since_at", "addr",
                           "capacity", "available", "max_read", "max_write", "weight", "load",
-                          "latency_us", "labels", "labels_set", "space", "version"}, r
+                          "latency_us", "labels", "labels_set", "space", "version", "read_bytes_s",
+                          "written_bytes_s", "operations_s"}, r
         assert r["weight"] == 1 and r["load"] >= 0 and r["labels"] == r["labels_set"] == {}, r
         assert r["state"] == "alive" and abs(r["since_at"] - time.time()) < 600, r
         assert (r["alive"] is True and re.fullmatch(UUID, r["id"])

@@ -189,6 +189,7 @@ def test_each_get_is_answered_as_the_page_says(c):
                "/v1/jobs": [None, {"kind": "verify"}, f, {"limit": 1}, {"ids": job}],
                "/v1/jobs/one": [{"id": job}], "/v1/ds/one": [{"ds": "ds1"}],
                "/v1/policy": [{"path": "/d"}], "/v1/file": [f],
+               "/v1/dir": [{"path": "/d", "limit": 1}, {"path": "/"}, f],
                "/v1/repair": [None, f], "/v1/restripe": [None, f], "/v1/xattr": [f],
                "/v1/scrub": [None, {"findings": 1}], "/v1/heat": [None, {"path": "/d"}],
                "/v1/find": [{"path": "/", what: value} for what, value in
@@ -238,6 +239,9 @@ def test_each_change_is_answered_as_the_page_says(c):
     asked(mds, "POST", "/v1/tokens", {"role": "all"}, want=400)
     asked(mds, "POST", "/v1/cluster/token", {"hours": 721}, want=400)
     asked(mds, "POST", "/v1/cluster/token", {"name": "ds1"}, want=409)
+    # Sessions are for TCP (console_test.py).
+    asked(mds, "POST", "/v1/session", None, "x", want=409)
+    asked(mds, "DELETE", "/v1/session", want=409)
 
 
 ORDER = ["none", "read", "operate", "admin"]
