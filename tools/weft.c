@@ -417,7 +417,7 @@ const struct command weft_commands[] = {
 	 "[--background]: check what a running cluster's data servers hold",
 	 "weft fsck /var/lib/weft/mds", GROUP_MACHINE, {NULL}},
 	{"topo", NULL, 0, ANY, false, NULL, NULL, "[OPTION]...",
-	 "show this machine's drives, network cards and GPUs, and the distances between them",
+	 "show this machine's drives, network cards, GPUs and distances",
 	 "weft topo --near /srv/weft/store1", GROUP_MACHINE, {NULL}},
 	{"help", NULL, 0, 2, false, NULL, NULL, "[COMMAND]",
 	 "show a command's arguments, options and columns, and an example",

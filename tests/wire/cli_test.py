@@ -585,7 +585,7 @@ def real_every_command_that_looks_prints_json(w):
         if command in ("help", "fsck", "ds kill", "ds forget", "ds add", "ds key", "key rotate",
                        "client evict", "mirror add", "mirror remove", "jobs wait", "jobs cancel",
                        "token create", "token revoke", "support", "backup", "restore",
-                       "trash restore", "trash empty"):
+                       "trash restore", "trash empty", "cluster init", "cluster join"):
             continue
         if command not in given and args.strip("[]") != args and args:
             args = ""
