@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft_backup.c - weft-backup: backups of a metadata store. "weft backup" and "weft restore" run it.
+ * weft_backup.c - weft-backup: backups of a metadata store. "weft backup" and "weft restore" run
+ * it.
  */
 #include "base/conf.h"
 #include "base/log.h"

@@ -110,7 +110,9 @@ static int console_read(struct console *c, int dir, const char *name, const char
 	snprintf(path, sizeof(path), "%s%s", under, strcmp(name, "index.html") ? name : "");
 	/* What is not needed is given back. */
 	less = realloc(data, n ? n : 1);
-	return console_add(c, path, console_type(name), less ? less : data, n);
+	if (less)
+		data = less;
+	return console_add(c, path, console_type(name), data, n);
 }
 
 static int console_folder(struct console *c, const char *folder, const char *under, char *err,

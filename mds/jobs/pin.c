@@ -742,8 +742,10 @@ int job_pins_open(struct mds *m, struct loop *loop, unsigned near_full)
 	struct kv_txn *t;
 	int err = jp ? kv_read_begin(m->m_kv, &t) : -ENOMEM;
 
-	if (err)
+	if (err) {
+		free(jp);
 		return err;
+	}
 	jp->jp_m = m;
 	jp->jp_loop = loop;
 	jp->jp_near_full = near_full;

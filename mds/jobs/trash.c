@@ -400,7 +400,7 @@ static const char *restore_why(int err)
 static int restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, struct ns_time now)
 {
 	struct trash_job *j = &w->tr_work;
-	uint64_t newest, into, bytes;
+	uint64_t newest = 0, into, bytes;
 	struct ns_trash e;
 	bool dir;
 	int err = ns_trash_get(t, ino, &e);

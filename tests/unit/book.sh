@@ -27,8 +27,9 @@ report() { # NAME OUTPUT: no output is ok
 fetched() {
 	(
 		cd "$1" || exit
+		local tags='script|link|img|iframe|source|video|audio|object'
 		find . -name '*.html' -print0 | xargs -0 grep -noE \
-			'<(script|link|img|iframe|source|video|audio|object)[^>]*(src|href|data)="?(https?:)?//[^" >]*' /dev/null
+			"<($tags)[^>]*(src|href|data)=\"?(https?:)?//[^\" >]*" /dev/null
 		find . -name '*.css' -print0 | xargs -0 sed -E 's/url\("?data:[^)]*\)//g' |
 			grep -oE '(@import|url\()[^;)]*//[^;)]*'
 	)

@@ -12,8 +12,8 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 long_pages=" "
 
 pages() {
-	(cd "$1" && ls README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md docs/handbook/*.md \
-		2>/dev/null)
+	(cd "$1" && ls README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md \
+		docs/handbook/*.md 2>/dev/null)
 }
 
 # scan PAGE...: prints "link PAGE NUMBER TARGET" for each link that leads to no other site, and

@@ -215,8 +215,8 @@ def daemons(top):
 
 def run(world, block):
     refused = re.match(r"# On (\w+)(, refused)?:$", block.first)
-    assert refused, (f"{block.where}: a block of sh begins with \"# On MACHINE:\" or \"# Not run by "
-                     f"the tests: REASON\", not with {block.first!r}")
+    assert refused, (f"{block.where}: a block of sh begins with \"# On MACHINE:\" or \"# Not "
+                     f"run by the tests: REASON\", not with {block.first!r}")
     began = time.monotonic()
     done = world[refused[1]].run(world.copy(block.text))
     if time.monotonic() - began > 2:
@@ -234,8 +234,8 @@ def write(world, block):
     if block.kind == "yaml":
         parse(block)
     m = re.match(r"# (/\S+) on (\w+)$", block.first)
-    assert m, (f"{block.where}: a block of {block.kind} begins with \"# FILE on MACHINE\", not with "
-               f"{block.first!r}")
+    assert m, (f"{block.where}: a block of {block.kind} begins with \"# FILE on MACHINE\", not "
+               f"with {block.first!r}")
     world[m[2]].write(m[1], block.text)
 
 

@@ -35,7 +35,8 @@ def base(unit):
 def settings(unit):
     """The unit's keys and values; of a key that is there twice the last one."""
     name, at, instance = base(unit).partition("@")
-    for path in (f"{BUILD}/dist/systemd/{name}{at}.service", f"{SRC}/dist/systemd/{name}{at}.service"):
+    for path in (f"{BUILD}/dist/systemd/{name}{at}.service",
+                 f"{SRC}/dist/systemd/{name}{at}.service"):
         if os.path.exists(path):
             with open(path, encoding="utf-8") as f:
                 text = f.read().replace("%i", instance)
