@@ -178,7 +178,7 @@ const struct command weft_commands[] = {
 	 "status is 0, 1 or 2; 3 if there is no answer",
 	 "weft health", GROUP_CLUSTER, {NULL}},
 	{"orders", NULL, 0, 0, false, cmd_orders, orders_options, "",
-	 "list what data servers were ordered to do and have not done yet, the oldest first",
+	 "list what data servers were ordered to do and have not done; the oldest first",
 	 "weft orders --ds ds3", GROUP_CLUSTER, {orders_columns}},
 	{"cluster", "init", 0, 1, false, cmd_cluster_init, init_options, "[ADDRESS[:PORT]]",
 	 "make this machine the metadata server of a new cluster: check it, write keys and "
@@ -258,8 +258,8 @@ const struct command weft_commands[] = {
 	 "default too. With --admin of a data server: its keys",
 	 "weft config mds.repair_rate", GROUP_CLUSTER, {config_columns}},
 	{"set", NULL, 1, 1, false, cmd_set, NULL, "KEY=VALUE",
-	 "change a key of the configuration until the daemon starts again or reads its file again; "
-	 "refused for keys that take effect only at its start",
+	 "change a key of the configuration while the daemon runs; until it starts again or reads "
+	 "its file again. Refused for keys that take effect only at its start",
 	 "weft set mds.repair_rate=64M", GROUP_CLUSTER, {config_columns}},
 	{"support", NULL, 0, 1, false, cmd_support, NULL, "[FILE]",
 	 "collect what the daemons and this machine say about themselves into a tar.gz file, for "
@@ -314,13 +314,12 @@ const struct command weft_commands[] = {
 	 "more. Refused where the group lacks the room",
 	 "weft pin -r /datasets/images --group fast --for 12h", 0, {pin_columns}},
 	{"warm", NULL, 1, 1, true, cmd_warm, pin_options, "PATH",
-	 "as \"pin\", but the copies go when their room is needed, those warmed first before "
-	 "others; without --for they go after a day",
-	 "weft warm -r /datasets/images", 0, {pin_columns}},
+	 "pin for a day, and give the copies up when room is needed; those warmed first go first",
+	 "weft warm -r /datasets/images", GROUP_FILES, {pin_columns}},
 	{"unpin", NULL, 1, 1, true, cmd_unpin, unpin_options, "PATH",
-	 "end what \"pin\" or \"warm\" began at PATH: the copies are taken away; a number from "
-	 "\"pin list -o +pin\" in place of PATH ends one whose path is gone",
-	 "weft unpin /datasets/images", 0, {pin_columns}},
+	 "take the copies of \"pin\" or \"warm\" away; a number from \"pin list -o +pin\" in place "
+	 "of PATH ends one whose path is gone",
+	 "weft unpin /datasets/images", GROUP_FILES, {pin_columns}},
 	{"jobs", "list", 0, 1, true, cmd_jobs, jobs_options, "[PATH]",
 	 "list what runs or waits (repairs, moves, drains, scrubs...), with its progress, and what "
 	 "ended lately; of a file, or of one kind",
@@ -409,8 +408,8 @@ const struct command weft_commands[] = {
 	 "changed since the newest backup in FOLDER; -o -: to a pipe; --verify: check backups",
 	 "weft backup /srv/backup", GROUP_MACHINE, {NULL}},
 	{"restore", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
-	 "make the metadata store again, in an empty folder, from a backup and the incremental "
-	 "ones after it; then start weft-mds with --restored",
+	 "make the metadata store again from a backup; in an empty folder, and from the incremental "
+	 "backups after it. Then start weft-mds with --restored",
 	 "weft restore /srv/backup", GROUP_MACHINE, {NULL}},
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...",
 	 "check the metadata store of a stopped server. fsck --online [--dry-run] "

@@ -397,7 +397,8 @@ def test_the_man_page_has_each_command_and_option_and_no_other():
     part = whole.split(".SH COMMANDS")[1].split(".SH POLICIES")[0]
     known = {o.split("=")[0] for row in commands() for o in row[2]}
     other = {"--admin", "--json", "--columns", "--help", "--online", "--plan",
-             "--sysfs", "--near", "--record"}  # the last ones are topo's own
+             "--sysfs", "--near", "--record",  # topo's own
+             "--incremental", "--verify"}  # weft-backup's
     check({o for o in re.findall(r"--[a-z][a-z-]+", part)} - known - other, set(),
           "options that are none")
     for command, _, options, _ in commands():
@@ -585,7 +586,8 @@ def real_every_command_that_looks_prints_json(w):
         if command in ("help", "fsck", "ds kill", "ds forget", "ds add", "ds key", "key rotate",
                        "client evict", "mirror add", "mirror remove", "jobs wait", "jobs cancel",
                        "token create", "token revoke", "support", "backup", "restore",
-                       "trash restore", "trash empty", "cluster init", "cluster join"):
+                       "trash restore", "trash empty", "cluster init", "cluster join", "pin",
+                       "warm", "unpin"):
             continue
         if command not in given and args.strip("[]") != args and args:
             args = ""

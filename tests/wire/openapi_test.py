@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import time
 import urllib.parse
 
 sys.dont_write_bytecode = True
@@ -225,6 +226,9 @@ def test_each_change_is_answered_as_the_page_says(c):
             ("POST", "/v1/cluster/token", {"name": "newer", "hours": 1}, None),
             ("DELETE", "/v1/tokens", {"name": "seen"}, None)):
         asked(mds, method, path, args, body)
+    until = time.monotonic() + 60  # a mirror was added, and data servers may have orders for it
+    while asked(mds, "GET", "/v1/orders")["orders"] and time.monotonic() < until:
+        time.sleep(0.05)
     job = asked(mds, "PUT", "/v1/move", {**f, "stripes": 1})["job"]
     assert asked(mds, "DELETE", "/v1/jobs", {"id": job})["kind"] == "restripe"
     asked(mds, "DELETE", "/v1/jobs", {"id": 1}, want=404)
