@@ -7,6 +7,7 @@
 #ifndef TESTS_WIRE_DS_WIRE_H
 #define TESTS_WIRE_DS_WIRE_H
 #include "base/log.h"
+#include "base/metrics.h"
 #include "proto/cap.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
@@ -809,10 +810,22 @@ static void answer_kept(struct on_loop *ol)
 	sem_post(&ol->ol_done);
 }
 
+/* How many TCP connections this process has. */
+static long connections(void)
+{
+	char *text = metrics_render(), *p = strstr(text, "\nweft_rpc_connections ");
+	long n = p ? strtol(strchr(p + 1, ' '), NULL, 10) : -1;
+
+	free(text);
+	return n;
+}
+
 static void teardown(void)
 {
 	if (ds_pid > 0)
 		ds_kill(SIGKILL);
+	/* Only io_uring knows a connection that it receives on, which LeakSanitizer does not see. */
+	wait_for(!connections());
 	on_loop(answer_kept, NULL);
 	scratch_remove(dir);
 }
