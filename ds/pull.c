@@ -459,7 +459,7 @@ static ctl_status pull_pull(struct ds *d, struct ds_session *ss, const ctl_rebui
 		st = pull_one(d, pl, ss, a, at, (uint32_t)(n < end - at ? n : end - at), res);
 	}
 	at = ds_session_cursor(ss);
-	res->eof = at == DS_NOTE_END;
+	res->eof = at == EXTENT_END;
 	if (res->eof)
 		res->size = ds_session_size(ss);
 	res->next = res->eof ? res->size : at;

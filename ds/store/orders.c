@@ -589,7 +589,7 @@ int ds_obj_set_size(struct ds_obj *o, uint64_t size)
 
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd;
-	err = ds_change_begin(&c, o, size, DS_NOTE_END, 0);
+	err = ds_change_begin(&c, o, size, EXTENT_END, 0);
 	if (!err && ftruncate(fd, (off_t)size) < 0) {
 		err = -errno;
 		ds_obj_note_failed(o, err);

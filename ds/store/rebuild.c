@@ -56,9 +56,9 @@ void ds_change_lock(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64
 	memset(c, 0, sizeof(*c));
 	c->dc_obj = o;
 	c->dc_range.rg_first = from / DS_PAGE;
-	c->dc_range.rg_last = to == DS_NOTE_END ? UINT64_MAX
-			      : to > from	? (to - 1) / DS_PAGE
-						: from / DS_PAGE;
+	c->dc_range.rg_last = to == EXTENT_END ? UINT64_MAX
+			      : to > from      ? (to - 1) / DS_PAGE
+					       : from / DS_PAGE;
 	c->dc_range.rg_alone = how == DS_LOCK_ALONE;
 	c->dc_range.rg_direct = how == DS_LOCK_DIRECT;
 	c->dc_range.rg_granted = range_granted;
@@ -83,7 +83,7 @@ void ds_change_end(struct ds_change *c)
 /* With ob_lock held. What lies below the cursor needs no note. */
 static int rebuild_note(struct ds_session *ss, uint64_t from, uint64_t to, uint64_t least)
 {
-	int err = ds_note_add(&ss->ss_notes, from > ss->ss_cursor ? from : ss->ss_cursor, to);
+	int err = extents_add(&ss->ss_notes, from > ss->ss_cursor ? from : ss->ss_cursor, to);
 
 	if (!err && least > ss->ss_least)
 		ss->ss_least = least;
@@ -142,9 +142,9 @@ int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64
 	err = note_obj(o, from, to, least);
 	if (err)
 		return err;
-	/* A change that moves the object's end locks up to DS_NOTE_END, where the pull sets the
+	/* A change that moves the object's end locks up to EXTENT_END, where the pull sets the
 	 * size. */
-	ds_change_lock(c, o, from, least ? DS_NOTE_END : to, DS_LOCK_ALONE);
+	ds_change_lock(c, o, from, least ? EXTENT_END : to, DS_LOCK_ALONE);
 	return 0;
 }
 
@@ -155,7 +155,7 @@ int ds_change_order(struct ds_change *c, struct ds_obj *o, const ctl_order *orde
 
 	c->dc_obj = NULL;
 	if (order->type == CTL_TRUNCATE)
-		err = ds_change_begin(c, o, order->size, DS_NOTE_END, 0);
+		err = ds_change_begin(c, o, order->size, EXTENT_END, 0);
 	else if (order->type == CTL_EXTEND)
 		err = ds_change_begin(c, o, order->size, order->size, order->size);
 	else if (order->type == CTL_CLONE) /* the rest of the last block becomes zeros */
@@ -192,7 +192,7 @@ void ds_session_put(struct ds_session *ss)
 	pthread_mutex_unlock(&s->s_sessions_lock);
 	if (!last)
 		return;
-	ds_notes_free(&ss->ss_notes);
+	extents_free(&ss->ss_notes);
 	close(ss->ss_fd);
 	ds_obj_put(ss->ss_obj);
 	free(ss);
@@ -237,7 +237,7 @@ static void rebuild_session_end(struct ds_session *ss, bool rebuilt)
 	if (rebuilt)
 		atomic_store(&o->ob_rebuilding, false);
 	pthread_mutex_unlock(&o->ob_lock);
-	ds_change_lock(&c, o, 0, DS_NOTE_END, DS_LOCK_ALONE);
+	ds_change_lock(&c, o, 0, EXTENT_END, DS_LOCK_ALONE);
 	ds_change_end(&c);
 	ds_session_put(ss);
 }
@@ -495,7 +495,7 @@ ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a)
 
 	if (!ss)
 		return CTL_BAD_SESSION;
-	if (ds_session_cursor(ss) != DS_NOTE_END) {
+	if (ds_session_cursor(ss) != EXTENT_END) {
 		ds_session_put(ss);
 		return CTL_INVAL;
 	}

@@ -26,28 +26,9 @@
  */
 #ifndef DS_STORE_REBUILD_H
 #define DS_STORE_REBUILD_H
+#include "base/extents.h"
 #include "ds/store/store.h"
 #include <semaphore.h>
-
-/* ---- notes: a set of bytes, as ranges. Not locked. ---- */
-
-#define DS_NOTES_MAX 65536u
-#define DS_NOTE_END  UINT64_MAX /* as a range's end: everything from n_from on */
-
-struct ds_note {
-	uint64_t n_from, n_to; /* without n_to itself */
-};
-struct ds_notes {
-	struct ds_note *ns_note; /* ascending; no two meet */
-	unsigned ns_n, ns_cap;
-};
-/* -ENOBUFS: no room. */
-int ds_note_add(struct ds_notes *ns, uint64_t from, uint64_t to);
-/* Removes all notes below to. */
-void ds_note_forget(struct ds_notes *ns, uint64_t to);
-/* The first range at or after from, and below to, that is not noted. False: none. */
-bool ds_note_gap(const struct ds_notes *ns, uint64_t from, uint64_t to, struct ds_note *gap);
-void ds_notes_free(struct ds_notes *ns);
 
 /* ---- changes of an object ---- */
 
@@ -69,7 +50,7 @@ struct ds_change {
 	struct ds_obj *dc_obj; /* NULL: nothing is locked */
 	sem_t dc_sem;
 };
-/* to: DS_NOTE_END when the change sets the object's end. least: the change puts the object's end at
+/* to: EXTENT_END when the change sets the object's end. least: the change puts the object's end at
  * least there, or 0. Lasts until ds_change_end, also after an error. -ENOLINK: there is no session;
  * -ENOBUFS: the session has no room. */
 int ds_change_begin(struct ds_change *c, struct ds_obj *o, uint64_t from, uint64_t to,
@@ -130,7 +111,7 @@ void ds_session_put(struct ds_session *ss);
 /* CTL_OK; or a change that was noted has failed: ends the session, and returns what its step
  * answers. On a full disk that is CTL_NOSPC, else CTL_BAD_SESSION: the rebuild begins again. */
 ctl_status ds_session_check(struct ds_session *ss);
-/* The offset that the session has reached; DS_NOTE_END: the source's end. */
+/* The offset that the session has reached; EXTENT_END: the source's end. */
 uint64_t ds_session_cursor(struct ds_session *ss);
 /* The source's size, once the cursor has reached its end. */
 uint64_t ds_session_size(struct ds_session *ss);

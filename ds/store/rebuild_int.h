@@ -13,7 +13,7 @@ struct ds_session {
 	unsigned ss_refs;
 	uint64_t ss_stepped_ns;
 	/* ob_lock guards all below; ss_notes has nothing below ss_cursor */
-	struct ds_notes ss_notes;
+	struct extents ss_notes;
 	uint64_t ss_cursor;
 	uint64_t ss_least; /* changes have put the object's end at least there */
 	uint64_t ss_size;  /* the source's, when the cursor came to its end */

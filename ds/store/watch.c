@@ -17,7 +17,7 @@ struct ds_watch {
 	struct ds_obj *wa_obj; /* a reference */
 	uint64_t wa_id;
 	struct ds_watch *wa_next; /* newest first */
-	struct ds_notes wa_notes; /* guarded by ob_lock, like wa_all */
+	struct extents wa_notes;  /* guarded by ob_lock, like wa_all */
 	/* The notes ran out of room: the whole object counts as changed. */
 	bool wa_all;
 };
@@ -27,7 +27,7 @@ void ds_watch_note(struct ds_obj *o, uint64_t from, uint64_t to)
 	if (!atomic_load(&o->ob_watched))
 		return;
 	pthread_mutex_lock(&o->ob_lock);
-	if (o->ob_watch && ds_note_add(&o->ob_watch->wa_notes, from, to))
+	if (o->ob_watch && extents_add(&o->ob_watch->wa_notes, from, to))
 		o->ob_watch->wa_all = true;
 	pthread_mutex_unlock(&o->ob_lock);
 }
@@ -42,7 +42,7 @@ static void watch_end(struct ds_watch **at)
 	o->ob_watch = NULL;
 	atomic_store(&o->ob_watched, false);
 	pthread_mutex_unlock(&o->ob_lock);
-	ds_notes_free(&wa->wa_notes);
+	extents_free(&wa->wa_notes);
 	ds_obj_put(o);
 	free(wa);
 }
@@ -111,21 +111,21 @@ static ctl_status watch_begin(struct ds_store *s, const struct cap_object *key, 
 
 static void watch_take(struct ds_store *s, struct ds_watch *wa, ctl_span *spans, ctl_watch_res *res)
 {
-	struct ds_notes *ns = &wa->wa_notes;
+	struct extents *ns = &wa->wa_notes;
 	unsigned n = 0;
 
 	pthread_mutex_lock(&wa->wa_obj->ob_lock);
 	if (wa->wa_all) {
 		spans[n++] = (ctl_span){.offset = 0, .length = UINT64_MAX};
-		ds_notes_free(ns);
+		extents_free(ns);
 		wa->wa_all = false;
 	}
-	for (; n < CTL_SPANS_MAX && n < ns->ns_n; n++)
-		spans[n] = (ctl_span){.offset = ns->ns_note[n].n_from,
-				      .length = ns->ns_note[n].n_to - ns->ns_note[n].n_from};
-	if (n && ns->ns_n)
-		ds_note_forget(ns, ns->ns_note[n - 1].n_to);
-	res->more = ns->ns_n != 0;
+	for (; n < CTL_SPANS_MAX && n < ns->es_n; n++)
+		spans[n] = (ctl_span){.offset = ns->es_at[n].e_from,
+				      .length = ns->es_at[n].e_to - ns->es_at[n].e_from};
+	if (n && ns->es_n)
+		extents_forget(ns, ns->es_at[n - 1].e_to);
+	res->more = ns->es_n != 0;
 	pthread_mutex_unlock(&wa->wa_obj->ob_lock);
 	res->spans.spans_len = n;
 	res->spans.spans_val = spans;

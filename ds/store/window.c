@@ -301,13 +301,12 @@ static int put_range(struct window *w, uint64_t from, uint64_t to)
 }
 
 /* The next range without a note at this moment. False: none. */
-static bool window_next_range(struct ds_session *ss, uint64_t from, uint64_t to,
-			      struct ds_note *gap)
+static bool window_next_range(struct ds_session *ss, uint64_t from, uint64_t to, struct extent *gap)
 {
 	bool any;
 
 	pthread_mutex_lock(&ss->ss_obj->ob_lock);
-	any = ds_note_gap(&ss->ss_notes, from, to, gap);
+	any = extents_gap(&ss->ss_notes, from, to, gap);
 	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
 	return any;
 }
@@ -321,11 +320,11 @@ static int window_put_end(struct window *w)
 {
 	struct ds_session *ss = w->w_ss;
 	uint64_t size = w->w_f->ft_size > w->w_f->ft_off ? w->w_f->ft_size : w->w_f->ft_off;
-	const struct ds_notes *ns = &ss->ss_notes;
+	const struct extents *ns = &ss->ss_notes;
 	bool set;
 
 	pthread_mutex_lock(&ss->ss_obj->ob_lock);
-	set = ns->ns_n && ns->ns_note[ns->ns_n - 1].n_to == DS_NOTE_END;
+	set = ns->es_n && ns->es_at[ns->es_n - 1].e_to == EXTENT_END;
 	size = ss->ss_least > size ? ss->ss_least : size;
 	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
 	if (set || size == w->w_size)
@@ -336,14 +335,14 @@ static int window_put_end(struct window *w)
 static int put_window(struct window *w, bool eof)
 {
 	uint64_t at = w->w_f->ft_off, to = eof ? INT64_MAX : w->w_f->ft_to;
-	struct ds_note gap;
+	struct extent gap;
 	struct stat st;
 	int err = fstat(w->w_ss->ss_fd, &st) < 0 ? -errno : 0;
 
 	w->w_size = (uint64_t)st.st_size;
 	while (!err && window_next_range(w->w_ss, at, to, &gap)) {
-		err = put_range(w, gap.n_from, gap.n_to);
-		at = gap.n_to;
+		err = put_range(w, gap.e_from, gap.e_to);
+		at = gap.e_to;
 	}
 	return !err && eof ? window_put_end(w) : err;
 }
@@ -353,9 +352,9 @@ static int put_window(struct window *w, bool eof)
 static void window_done(struct ds_session *ss, const struct ds_fetch *f, bool eof)
 {
 	pthread_mutex_lock(&ss->ss_obj->ob_lock);
-	ss->ss_cursor = eof ? DS_NOTE_END : f->ft_to;
+	ss->ss_cursor = eof ? EXTENT_END : f->ft_to;
 	ss->ss_size = f->ft_size;
-	ds_note_forget(&ss->ss_notes, ss->ss_cursor);
+	extents_forget(&ss->ss_notes, ss->ss_cursor);
 	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
 }
 
@@ -390,7 +389,7 @@ ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uin
 	st = ds_session_check(ss);
 	if (st != CTL_OK)
 		return st;
-	ds_change_lock(&c, ss->ss_obj, f->ft_off, eof ? DS_NOTE_END : f->ft_to, DS_LOCK_ALONE);
+	ds_change_lock(&c, ss->ss_obj, f->ft_off, eof ? EXTENT_END : f->ft_to, DS_LOCK_ALONE);
 	if (session_dead(ss)) {
 		ds_change_end(&c);
 		return CTL_BAD_SESSION;

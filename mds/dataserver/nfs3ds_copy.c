@@ -20,6 +20,7 @@
  *
  * Everything runs on the first loop, except that any loop notes writes.
  */
+#include "base/extents.h"
 #include "base/log.h"
 #include "mds/dataserver/nfs3ds.h"
 #include <errno.h>
@@ -32,12 +33,8 @@
 #define STEP_MS	   10000
 #define COMMIT_MS  300000 /* COMMIT syncs an object that may be large */
 #define COPIES_MAX 64u
-#define NOTES_MAX  65536u
 #define WHOLE	   UINT64_MAX /* cursor: to the source's end */
 
-struct note {
-	uint64_t n_from, n_to;
-};
 struct nfs3ds_copy {
 	struct nfs3ds_copy *cy_next;
 	struct gen *cy_gen;
@@ -45,8 +42,7 @@ struct nfs3ds_copy {
 	struct ds_reg_handle cy_h; /* of the target, with its owner in the epoch of the step */
 	uint64_t cy_session;
 	/* Under gn_copy_lock: */
-	struct note *cy_note;
-	unsigned cy_nnotes, cy_cap;
+	struct extents cy_notes;
 	uint64_t cy_cursor, cy_least;	   /* cy_least: the end of what was written since BEGIN */
 	uint64_t cy_lock_from, cy_lock_to; /* the locked window; equal: none */
 	struct ds_reg_io *cy_waits;
@@ -82,7 +78,7 @@ static struct nfs3ds_copy *copy_find(struct gen *g, const uint8_t key[NFS3DS_OBJ
 
 static void nfs3ds_copy_copy_free(struct nfs3ds_copy *cy)
 {
-	free(cy->cy_note);
+	extents_free(&cy->cy_notes);
 	free(cy->cy_new);
 	free(cy->cy_old);
 	free(cy->cy_mask);
@@ -177,28 +173,11 @@ bool nfs3ds_copy_end(struct gen *g, const uint8_t key[NFS3DS_OBJECT_KEY])
 /* False: all of it is behind the copy. */
 static bool note_add(struct nfs3ds_copy *cy, uint64_t from, uint64_t to)
 {
-	struct note *last = cy->cy_nnotes ? &cy->cy_note[cy->cy_nnotes - 1] : NULL;
-
 	from = from > cy->cy_cursor ? from : cy->cy_cursor;
 	if (from >= to)
 		return false;
-	if (last && from <= last->n_to && to >= last->n_from) {
-		last->n_from = from < last->n_from ? from : last->n_from;
-		last->n_to = to > last->n_to ? to : last->n_to;
-		return true;
-	}
-	if (cy->cy_nnotes == cy->cy_cap) {
-		unsigned cap = cy->cy_cap ? cy->cy_cap * 2 : 64;
-		struct note *v = cap <= NOTES_MAX ? realloc(cy->cy_note, cap * sizeof(*v)) : NULL;
-
-		if (!v) {
-			atomic_store(&cy->cy_dead, true); /* the copy begins again */
-			return true;
-		}
-		cy->cy_note = v;
-		cy->cy_cap = cap;
-	}
-	cy->cy_note[cy->cy_nnotes++] = (struct note){from, to};
+	if (extents_add(&cy->cy_notes, from, to))
+		atomic_store(&cy->cy_dead, true); /* no room: the copy begins again */
 	return true;
 }
 
@@ -265,9 +244,9 @@ static void window_lock(struct nfs3ds_copy *cy)
 
 	memset(cy->cy_mask, 0, WINDOW);
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
-	for (unsigned i = 0; i < cy->cy_nnotes; i++) {
-		uint64_t a = cy->cy_note[i].n_from > from ? cy->cy_note[i].n_from : from,
-			 b = cy->cy_note[i].n_to < to ? cy->cy_note[i].n_to : to;
+	for (unsigned i = 0; i < cy->cy_notes.es_n; i++) {
+		const struct extent *e = &cy->cy_notes.es_at[i];
+		uint64_t a = e->e_from > from ? e->e_from : from, b = e->e_to < to ? e->e_to : to;
 
 		if (a < b)
 			memset(cy->cy_mask + (a - from), 1, b - a);
@@ -280,17 +259,13 @@ static void window_lock(struct nfs3ds_copy *cy)
 static void window_unlock(struct nfs3ds_copy *cy, uint64_t cursor)
 {
 	struct ds_reg_io *waits;
-	unsigned n = 0;
 
 	pthread_mutex_lock(&cy->cy_gen->gn_copy_lock);
 	waits = cy->cy_waits;
 	cy->cy_waits = NULL;
 	cy->cy_lock_from = cy->cy_lock_to = 0;
 	cy->cy_cursor = cursor;
-	for (unsigned i = 0; i < cy->cy_nnotes; i++)
-		if (cy->cy_note[i].n_to > cursor)
-			cy->cy_note[n++] = cy->cy_note[i];
-	cy->cy_nnotes = n;
+	extents_forget(&cy->cy_notes, cursor);
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);
 	while (waits) {
 		struct ds_reg_io *io = waits;
@@ -737,7 +712,7 @@ static bool nfs3ds_copy_go_on(struct nfs3ds_copy *cy, uint64_t session,
 		cy->cy_unsure = false;
 		cy->cy_session = session;
 		cy->cy_h = *h;
-		cy->cy_nnotes = 0;
+		extents_free(&cy->cy_notes);
 		cy->cy_least = 0;
 	}
 	pthread_mutex_unlock(&cy->cy_gen->gn_copy_lock);

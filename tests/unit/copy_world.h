@@ -149,40 +149,40 @@ static bool must(bool ok, const char *what)
 /* ---- the real parts ---- */
 
 /* ds/store/notes.c, with a block as a byte. */
-static struct ds_notes notes_of(uint8_t mask)
+static struct extents notes_of(uint8_t mask)
 {
-	struct ds_notes ns = {0};
+	struct extents ns = {0};
 
 	for (unsigned b = 0; b < blocks; b++)
 		if (mask >> b & 1)
-			ds_note_add(&ns, b, b + 1);
+			extents_add(&ns, b, b + 1);
 	return ns;
 }
 
-static uint8_t notes_mask(struct ds_notes *ns)
+static uint8_t notes_mask(struct extents *ns)
 {
-	struct ds_note gap;
+	struct extent gap;
 	uint8_t mask = 0;
 
 	for (unsigned b = 0; b < blocks; b++)
-		mask |= ds_note_gap(ns, b, b + 1, &gap) ? 0 : BIT(b);
-	ds_notes_free(ns);
+		mask |= extents_gap(ns, b, b + 1, &gap) ? 0 : BIT(b);
+	extents_free(ns);
 	return mask;
 }
 
 static uint8_t notes_add(uint8_t mask, uint64_t from, uint64_t to)
 {
-	struct ds_notes ns = notes_of(mask);
+	struct extents ns = notes_of(mask);
 
-	ds_note_add(&ns, from, to);
+	extents_add(&ns, from, to);
 	return notes_mask(&ns);
 }
 
 static uint8_t notes_forget(uint8_t mask, uint64_t to)
 {
-	struct ds_notes ns = notes_of(mask);
+	struct extents ns = notes_of(mask);
 
-	ds_note_forget(&ns, to);
+	extents_forget(&ns, to);
 	return notes_mask(&ns);
 }
 
@@ -410,7 +410,7 @@ static bool order_runs(unsigned s)
 	if (c->epoch > w.server[s].epoch)
 		w.server[s].epoch = c->epoch;
 	if (fault != CHANGE_NOT_NOTED)
-		note(s, 1, DS_NOTE_END);
+		note(s, 1, EXTENT_END);
 	if (s == T && setup->notes == AT_MDS) /* nfs3ds_copy_end */
 		w.session[T] = w.note[T] = 0;
 	for (unsigned b = 1; b < blocks; b++)

@@ -176,7 +176,7 @@ static inline bool pull_window(uint64_t session, uint32_t count, ctl_status *st,
 	f.ft_off = ds_session_cursor(ss);
 	ck_assert_int_eq(ds_fetch_read(source, count, &f), 0);
 	*st = ds_session_write(ss, &f, session_mem, res);
-	more = *st == CTL_OK && ds_session_cursor(ss) != DS_NOTE_END;
+	more = *st == CTL_OK && ds_session_cursor(ss) != EXTENT_END;
 	ds_obj_put(source);
 	ds_session_put(ss);
 	return more;

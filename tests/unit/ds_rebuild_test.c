@@ -31,58 +31,58 @@ int ftruncate(int fd, off_t size)
 START_TEST(notes_are_a_set_of_bytes)
 {
 	for (unsigned round = 0; round < 40; round++) {
-		struct ds_notes ns = {0};
+		struct extents ns = {0};
 		bool model[MODEL] = {false};
 		uint64_t below = 0;
 
 		for (unsigned step = 0; step < 60; step++) {
 			uint64_t from = rnd(MODEL), to = from + rnd(rnd(4) ? 30 : 600);
-			struct ds_note gap;
+			struct extent gap;
 
 			to = to > MODEL ? MODEL : to;
 			if (rnd(8) == 0) {
 				below = from > below ? from : below;
-				ds_note_forget(&ns, below);
+				extents_forget(&ns, below);
 			} else if (to > below) {
 				from = from > below ? from : below;
-				ck_assert_int_eq(ds_note_add(&ns, from, to), 0);
+				ck_assert_int_eq(extents_add(&ns, from, to), 0);
 				memset(model + from, true, to - from);
 			}
-			for (unsigned i = 0; i < ns.ns_n; i++) {
-				ck_assert_uint_lt(ns.ns_note[i].n_from, ns.ns_note[i].n_to);
-				ck_assert(!i || ns.ns_note[i - 1].n_to < ns.ns_note[i].n_from);
+			for (unsigned i = 0; i < ns.es_n; i++) {
+				ck_assert_uint_lt(ns.es_at[i].e_from, ns.es_at[i].e_to);
+				ck_assert(!i || ns.es_at[i - 1].e_to < ns.es_at[i].e_from);
 			}
 			for (uint64_t at = below; at < MODEL; at++) {
-				bool any = ds_note_gap(&ns, at, at + 1, &gap);
+				bool any = extents_gap(&ns, at, at + 1, &gap);
 
 				ck_assert_msg(any != model[at], "round %u: byte %lu", round,
 					      (unsigned long)at);
 			}
-			for (uint64_t at = below; ds_note_gap(&ns, at, MODEL, &gap); at = gap.n_to)
-				for (uint64_t b = at; b < gap.n_to; b++)
-					ck_assert(model[b] == (b < gap.n_from));
+			for (uint64_t at = below; extents_gap(&ns, at, MODEL, &gap); at = gap.e_to)
+				for (uint64_t b = at; b < gap.e_to; b++)
+					ck_assert(model[b] == (b < gap.e_from));
 		}
-		ds_notes_free(&ns);
+		extents_free(&ns);
 	}
 }
 END_TEST
 
 START_TEST(notes_are_bounded)
 {
-	struct ds_notes ns = {0};
-	struct ds_note gap;
+	struct extents ns = {0};
+	struct extent gap;
 
-	for (uint64_t i = 0; i < DS_NOTES_MAX; i++)
-		ck_assert_int_eq(ds_note_add(&ns, 3 * i, 3 * i + 1), 0);
-	ck_assert_int_eq(ds_note_add(&ns, 3 * DS_NOTES_MAX + 7, 3 * DS_NOTES_MAX + 8), -ENOBUFS);
-	ck_assert(ds_note_gap(&ns, 3 * DS_NOTES_MAX + 7, 3 * DS_NOTES_MAX + 8, &gap));
+	for (uint64_t i = 0; i < EXTENTS_MAX; i++)
+		ck_assert_int_eq(extents_add(&ns, 3 * i, 3 * i + 1), 0);
+	ck_assert_int_eq(extents_add(&ns, 3 * EXTENTS_MAX + 7, 3 * EXTENTS_MAX + 8), -ENOBUFS);
+	ck_assert(extents_gap(&ns, 3 * EXTENTS_MAX + 7, 3 * EXTENTS_MAX + 8, &gap));
 	/* One that meets others needs no room. */
-	ck_assert_int_eq(ds_note_add(&ns, 1, 3), 0);
-	ck_assert_uint_eq(ns.ns_n, DS_NOTES_MAX - 1);
-	ds_note_forget(&ns, 300);
-	ck_assert_int_eq(ds_note_add(&ns, 3 * DS_NOTES_MAX + 7, DS_NOTE_END), 0);
-	ck_assert(!ds_note_gap(&ns, 1ull << 60, DS_NOTE_END, &gap));
-	ds_notes_free(&ns);
+	ck_assert_int_eq(extents_add(&ns, 1, 3), 0);
+	ck_assert_uint_eq(ns.es_n, EXTENTS_MAX - 1);
+	extents_forget(&ns, 300);
+	ck_assert_int_eq(extents_add(&ns, 3 * EXTENTS_MAX + 7, EXTENT_END), 0);
+	ck_assert(!extents_gap(&ns, 1ull << 60, EXTENT_END, &gap));
+	extents_free(&ns);
 }
 END_TEST
 
@@ -116,9 +116,9 @@ START_TEST(a_write_without_room_for_a_note_fails_and_waits_for_nothing)
 {
 	touch(TARGET);
 	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
-	for (uint64_t i = 0; i < DS_NOTES_MAX; i++)
+	for (uint64_t i = 0; i < EXTENTS_MAX; i++)
 		ck_assert_int_eq(note_as(TARGET, 4096 * i, 1), 0);
-	ck_assert_int_eq(note_as(TARGET, 4096ull * DS_NOTES_MAX, 1), -EIO);
+	ck_assert_int_eq(note_as(TARGET, 4096ull * EXTENTS_MAX, 1), -EIO);
 	ck_assert_int_eq(note_as(TARGET, 1, 1), 0); /* meets another */
 	ck_assert_int_eq(abort_as(7), CTL_OK);
 	ck_assert_int_eq(note_as(TARGET, 0, 1), -EAGAIN);
@@ -492,7 +492,7 @@ START_TEST(source_that_is_not_there_is_empty)
 	ss = ds_session_get(S, &a);
 	ck_assert_int_eq(ds_fetch_read(NULL, MIB, &f), 0);
 	ck_assert_int_eq(ds_session_write(ss, &f, session_mem, &res), CTL_OK);
-	ck_assert_uint_eq(ds_session_cursor(ss), DS_NOTE_END);
+	ck_assert_uint_eq(ds_session_cursor(ss), EXTENT_END);
 	ds_session_put(ss);
 	ds_obj_put(get(SOURCE));
 	ck_assert(same_bytes());
@@ -632,7 +632,7 @@ START_TEST(what_is_changed_is_told_once)
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert_uint_eq(took.spans.spans_len, 2);
 	is_span(0, 5000, 20);
-	is_span(1, 9000, DS_NOTE_END - 9000);
+	is_span(1, 9000, EXTENT_END - 9000);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert_uint_eq(took.spans.spans_len, 0);
 	/* Another session begins anew. */
@@ -678,7 +678,7 @@ START_TEST(many_changes_are_told_in_pieces_and_too_many_as_all)
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert(!took.more && took.spans.spans_len == 5);
 	is_span(0, 100ull * CTL_SPANS_MAX, 50);
-	for (unsigned i = 0; i <= DS_NOTES_MAX; i++)
+	for (unsigned i = 0; i <= EXTENTS_MAX; i++)
 		ck_assert_int_eq(note_as(SOURCE, 100ull * i, 50), 0);
 	ck_assert_int_eq(watch_as(CTL_WATCH_TAKE, 1), CTL_OK);
 	ck_assert_uint_eq(took.spans.spans_len, 1);

@@ -824,7 +824,7 @@ static void teardown(void)
 {
 	if (ds_pid > 0)
 		ds_kill(SIGKILL);
-	/* Only io_uring knows a connection that it receives on, which LeakSanitizer does not see. */
+	/* LeakSanitizer does not see a connection that only io_uring knows. */
 	wait_for(!connections());
 	on_loop(answer_kept, NULL);
 	scratch_remove(dir);
