@@ -35,7 +35,7 @@ static ctl_status fill_span(struct ds *d, struct ds_obj *o, int fd, const ctl_fi
 		if (ds_pull_fetch(d, a->object.ino, &a->source,
 				  (uint32_t)(n < end - at ? n : end - at), &f))
 			return CTL_SOURCE;
-		err = ds_fill_write(o, fd, &f);
+		err = ds_fill_write(o, fd, &f, ds_pull_memory(a->object.ino));
 		if (err)
 			return ds_ctl_status(err);
 		res->copied += f.ft_len;

@@ -408,6 +408,11 @@ static int pull_fetch(struct ds *d, struct puller *pl, const ctl_peer *p, uint32
 	return err;
 }
 
+uint8_t *ds_pull_memory(uint64_t ino)
+{
+	return puller_of(ino)->pl_mem;
+}
+
 int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count, struct ds_fetch *f)
 {
 	struct puller *pl = puller_of(ino);

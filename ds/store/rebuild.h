@@ -72,7 +72,8 @@ struct ds_part {
 	uint64_t pt_off;
 	uint32_t pt_len;
 };
-#define DS_FETCH_MEM (DS_MAX_IO + DS_PAGE)
+#define DS_FETCH_MEM   (DS_MAX_IO + DS_PAGE)
+#define DS_SESSION_MEM (2 * (DS_MAX_IO + DS_PAGE)) /* page-aligned */
 struct ds_fetch {
 	/* the range, at most DS_MAX_IO; it may end before the range that was asked for */
 	uint64_t ft_off, ft_to;
@@ -87,8 +88,9 @@ struct ds_fetch {
 /* Fills all but ft_off and ft_data. o NULL: the object does not exist, and is empty. */
 int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f);
 
-/* fill.c: writes the fetched range of f, with its holes. */
-int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f);
+/* Makes the fetched range of an object that only a FILL uses equal to f, and reads back what it
+ * writes. mem: page-aligned, DS_SESSION_MEM bytes. -EIO: the disk returned other data. Blocks. */
+int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f, uint8_t *mem);
 /* Sets the object's end. */
 int ds_fill_end(int fd, uint64_t size);
 /* Makes all of it durable. */
@@ -119,7 +121,5 @@ uint64_t ds_session_size(struct ds_session *ss);
  * bytes to res->copied, same and holes. */
 ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem,
 			    ctl_rebuild_res *res);
-/* Page-aligned memory of so many bytes. */
-#define DS_SESSION_MEM (2 * (DS_MAX_IO + DS_PAGE))
 unsigned ds_store_sessions(struct ds_store *s);
 #endif

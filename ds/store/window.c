@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * window.c - the bytes of a rebuild: reads a piece of the source with its holes, and writes it to
- * the target (rebuild.h).
+ * window.c - the bytes of a rebuild and of a FILL: reads a piece of the source with its holes, and
+ * writes it to the target (rebuild.h).
  *
  * This file first compares the piece with what the target has, and writes only pages that differ.
  * It then reads the written pages back, past the page cache if the store can, and compares them
@@ -144,7 +144,8 @@ int ds_fetch_read(struct ds_obj *o, uint32_t count, struct ds_fetch *f)
 
 /* A window, while its range is locked. */
 struct window {
-	struct ds_session *w_ss;
+	struct ds_obj *w_obj;
+	int w_fd;
 	const struct ds_fetch *w_f;
 	ctl_rebuild_res *w_res;
 	uint64_t w_base; /* offset of the memory: the page of ft_off */
@@ -154,6 +155,29 @@ struct window {
 	uint32_t w_pos;	 /* where its data is in ft_data */
 };
 
+/* mem: page-aligned, DS_SESSION_MEM bytes. */
+static struct window window_on(struct ds_obj *o, int fd, const struct ds_fetch *f, uint8_t *mem,
+			       ctl_rebuild_res *res)
+{
+	return (struct window){.w_obj = o,
+			       .w_fd = fd,
+			       .w_f = f,
+			       .w_res = res,
+			       .w_base = f->ft_off / DS_PAGE * DS_PAGE,
+			       .w_new = mem,
+			       .w_old = mem + DS_MAX_IO + DS_PAGE};
+}
+
+static int window_stat(struct window *w)
+{
+	struct stat st;
+
+	if (fstat(w->w_fd, &st) < 0)
+		return -errno;
+	w->w_size = (uint64_t)st.st_size;
+	return 0;
+}
+
 static uint8_t *new_at(const struct window *w, uint64_t off)
 {
 	return w->w_new + (off - w->w_base);
@@ -162,7 +186,7 @@ static uint8_t *new_at(const struct window *w, uint64_t off)
 /* Reads into w_old, as far as the file goes; leaves the rest of the memory alone. */
 static int read_back(struct window *w, uint64_t from, uint64_t to)
 {
-	struct ds_obj *o = w->w_ss->ss_obj;
+	struct ds_obj *o = w->w_obj;
 	uint64_t first = from / DS_PAGE * DS_PAGE, end = (to + DS_PAGE - 1) / DS_PAGE * DS_PAGE;
 	int dfd = ds_obj_direct_fd(o);
 	ssize_t n = dfd < 0 ? -EINVAL
@@ -170,8 +194,7 @@ static int read_back(struct window *w, uint64_t from, uint64_t to)
 				      first);
 
 	if (n == -EINVAL)
-		n = read_at(w->w_ss->ss_fd, w->w_old + (from - w->w_base), (size_t)(to - from),
-			    from);
+		n = read_at(w->w_fd, w->w_old + (from - w->w_base), (size_t)(to - from), from);
 	ds_health_note(o->ob_vol, false, (int)n);
 	return n < 0 ? (int)n : 0;
 }
@@ -181,7 +204,7 @@ static int window_put(struct window *w, uint64_t from, uint64_t to)
 {
 	uint64_t head = window_least((from + DS_PAGE - 1) / DS_PAGE * DS_PAGE, to),
 		 tail = to / DS_PAGE * DS_PAGE;
-	int dfd = ds_obj_direct_fd(w->w_ss->ss_obj), fd = w->w_ss->ss_fd, err;
+	int dfd = ds_obj_direct_fd(w->w_obj), fd = w->w_fd, err;
 
 	if (tail <= head)
 		head = tail = to;
@@ -194,7 +217,7 @@ static int window_put(struct window *w, uint64_t from, uint64_t to)
 	}
 	if (!err)
 		err = write_at(fd, new_at(w, tail), (size_t)(to - tail), tail);
-	ds_health_note(w->w_ss->ss_obj->ob_vol, true, err);
+	ds_health_note(w->w_obj->ob_vol, true, err);
 	if (!err && to > w->w_size)
 		w->w_size = to;
 	return err;
@@ -212,7 +235,7 @@ static int put_differing(struct window *w, uint64_t from, uint64_t to)
 		log_error("store: object %016" PRIx64
 			  ": the disk returned other data than was written at %" PRIu64
 			  " to %" PRIu64,
-			  w->w_ss->ss_obj->ob_key.co_ino, from, to);
+			  w->w_obj->ob_key.co_ino, from, to);
 		err = -EIO;
 	}
 	return err;
@@ -245,7 +268,7 @@ static int window_put_data(struct window *w, uint64_t from, uint64_t to)
 /* Punches only where there is data: reserved space stays reserved. */
 static int window_put_hole(struct window *w, uint64_t from, uint64_t to)
 {
-	int fd = w->w_ss->ss_fd;
+	int fd = w->w_fd;
 	uint64_t at = from;
 
 	if (from < w->w_f->ft_size)
@@ -316,9 +339,8 @@ static bool window_next_range(struct ds_session *ss, uint64_t from, uint64_t to,
  * since BEGIN set the size, the object already has it. If the source has become shorter than the
  * object, an order that is still to come cuts this object as well.
  */
-static int window_put_end(struct window *w)
+static int window_put_end(struct window *w, struct ds_session *ss)
 {
-	struct ds_session *ss = w->w_ss;
 	uint64_t size = w->w_f->ft_size > w->w_f->ft_off ? w->w_f->ft_size : w->w_f->ft_off;
 	const struct extents *ns = &ss->ss_notes;
 	bool set;
@@ -329,22 +351,20 @@ static int window_put_end(struct window *w)
 	pthread_mutex_unlock(&ss->ss_obj->ob_lock);
 	if (set || size == w->w_size)
 		return 0;
-	return ftruncate(ss->ss_fd, (off_t)size) < 0 ? -errno : 0;
+	return ftruncate(w->w_fd, (off_t)size) < 0 ? -errno : 0;
 }
 
-static int put_window(struct window *w, bool eof)
+static int put_window(struct window *w, struct ds_session *ss, bool eof)
 {
 	uint64_t at = w->w_f->ft_off, to = eof ? INT64_MAX : w->w_f->ft_to;
 	struct extent gap;
-	struct stat st;
-	int err = fstat(w->w_ss->ss_fd, &st) < 0 ? -errno : 0;
+	int err = window_stat(w);
 
-	w->w_size = (uint64_t)st.st_size;
-	while (!err && window_next_range(w->w_ss, at, to, &gap)) {
+	while (!err && window_next_range(ss, at, to, &gap)) {
 		err = put_range(w, gap.e_from, gap.e_to);
 		at = gap.e_to;
 	}
-	return !err && eof ? window_put_end(w) : err;
+	return !err && eof ? window_put_end(w, ss) : err;
 }
 
 /* The cursor moves while the window is locked: a change that waits for the window then finds itself
@@ -371,12 +391,7 @@ static bool session_dead(struct ds_session *ss)
 ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uint8_t *mem,
 			    ctl_rebuild_res *res)
 {
-	struct window w = {.w_ss = ss,
-			   .w_f = f,
-			   .w_res = res,
-			   .w_base = f->ft_off / DS_PAGE * DS_PAGE,
-			   .w_new = mem,
-			   .w_old = mem + DS_MAX_IO + DS_PAGE};
+	struct window w = window_on(ss->ss_obj, ss->ss_fd, f, mem, res);
 	ctl_rebuild_res was = *res;
 	bool eof = f->ft_size <= f->ft_to;
 	struct ds_change c;
@@ -394,7 +409,7 @@ ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uin
 		ds_change_end(&c);
 		return CTL_BAD_SESSION;
 	}
-	err = put_window(&w, eof);
+	err = put_window(&w, ss, eof);
 	ds_obj_wrote(ss->ss_obj);
 	if (!err)
 		window_done(ss, f, eof);
@@ -406,4 +421,23 @@ ctl_status ds_session_write(struct ds_session *ss, const struct ds_fetch *f, uin
 		log_error("store: object %016" PRIx64 ": its rebuild stopped: %s",
 			  ss->ss_obj->ob_key.co_ino, strerror(-err));
 	return ds_ctl_status(err);
+}
+
+/* No client writes the object yet: nothing is noted, and each byte is the source's. */
+int ds_fill_write(struct ds_obj *o, int fd, const struct ds_fetch *f, uint8_t *mem)
+{
+	ctl_rebuild_res res = {0};
+	struct window w = window_on(o, fd, f, mem, &res);
+	struct ds_change c;
+	int err;
+
+	if (f->ft_to < f->ft_off || f->ft_to - f->ft_off > DS_MAX_IO)
+		return -EINVAL;
+	ds_change_lock(&c, o, f->ft_off, f->ft_to, DS_LOCK_ALONE);
+	err = window_stat(&w);
+	if (!err)
+		err = put_range(&w, f->ft_off, f->ft_to);
+	ds_obj_wrote(o);
+	ds_change_end(&c);
+	return err;
 }

@@ -590,6 +590,57 @@ START_TEST(what_the_disk_does_not_hold_is_seen)
 }
 END_TEST
 
+/* Fills all of the target from the source. */
+static int fill_all(uint32_t count)
+{
+	struct ds_fetch f = {.ft_data = fetch_mem};
+	struct ds_obj *source = get(SOURCE), *target = get(TARGET);
+	int fd = ds_obj_reopen(target), err = 0;
+
+	while (!err && (!f.ft_to || f.ft_off < f.ft_size)) {
+		f.ft_off = f.ft_to;
+		ck_assert_int_eq(ds_fetch_read(source, count, &f), 0);
+		err = ds_fill_write(target, fd, &f, session_mem);
+	}
+	if (!err)
+		err = ds_fill_end(fd, f.ft_size);
+	close(fd);
+	ds_obj_put(source);
+	ds_obj_put(target);
+	return err;
+}
+
+/* What the target had is gone, in data, in holes and behind the end; also in parts of pages. */
+START_TEST(fill_makes_the_object_the_source)
+{
+	for (uint32_t count = 1000; count <= DS_MAX_IO; count += count) {
+		put_bytes(TARGET, rnd(MIB), 't', MIB);
+		for (unsigned i = 0; i < 4; i++)
+			put_bytes(SOURCE, rnd(MIB), (unsigned char)('a' + i), 1 + rnd(50000));
+		ck_assert_int_eq(fill_all(count), 0);
+		ck_assert(same_bytes());
+	}
+}
+END_TEST
+
+START_TEST(fill_sees_what_the_disk_does_not_hold)
+{
+	struct ds_obj *o = get(TARGET);
+	int dfd = ds_obj_direct_fd(o);
+
+	ds_obj_put(o);
+	if (dfd < 0)
+		return;
+	put_bytes(SOURCE, 0, 's', 100000);
+	lies = 2;
+	log_set_level(LOG_L_ERROR);
+	ck_assert_int_eq(fill_all(DS_MAX_IO), -EIO);
+	ck_assert_int_eq(lies, 0);
+	ck_assert_int_eq(fill_all(DS_MAX_IO), 0);
+	ck_assert(same_bytes());
+}
+END_TEST
+
 /* ---- who is watched ---- */
 
 static ctl_span spans[CTL_SPANS_MAX];
@@ -786,6 +837,8 @@ static Suite *suite(void)
 	windows[n++] = object_of_many_pieces_is_whole;
 	windows[n++] = end_is_where_it_was_put_since_begin;
 	windows[n++] = what_the_disk_does_not_hold_is_seen;
+	windows[n++] = fill_makes_the_object_the_source;
+	windows[n++] = fill_sees_what_the_disk_does_not_hold;
 	add(s, "windows", windows);
 	watches[0] = what_is_changed_is_told_once;
 	watches[1] = many_changes_are_told_in_pieces_and_too_many_as_all;
