@@ -459,7 +459,7 @@ static int m_orphan_free(struct op *o)
 	     (unsigned long)expect_freed);
 	if (expect_freed)
 		n->n_dead = true;
-	return 0;
+	return n->n_dead ? 0 : 1; /* 1: it has names, and stays */
 }
 
 static int m_lookup(struct op *o)
