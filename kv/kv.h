@@ -186,4 +186,7 @@ struct kv_stats {
 };
 /* Any thread. */
 void kv_stats(struct kv *kv, struct kv_stats *out);
+/* In o_run: true while the disk gives the store no more room. Mutations that free are still let
+ * in, and should not keep anything. */
+bool kv_low(const struct kv *kv);
 #endif

@@ -553,6 +553,11 @@ void kv_close(struct kv *kv)
 	free_kv(kv);
 }
 
+bool kv_low(const struct kv *kv)
+{
+	return kv->k_space.sp_low;
+}
+
 void kv_stats(struct kv *kv, struct kv_stats *out)
 {
 	MDB_envinfo info;

@@ -116,9 +116,10 @@ void admin_put_mirror_add(void *arg, const struct http_req *rq, struct http_repl
 
 static int change_leave(struct change *ch, struct lo_map *map)
 {
-	if (map->lm_pin && ch->ch_mirror + 1 == map->lm_pin) {
+	/* Not the others either: the pinned copy alone would be outside the file's groups. */
+	if (map->lm_pin) {
 		snprintf(ch->ch_why, sizeof(ch->ch_why),
-			 "mirror %u is a pinned copy: weft unpin takes it away", ch->ch_mirror);
+			 "mirror %u is a pinned copy: weft unpin takes it away", map->lm_pin - 1u);
 		return -EBUSY;
 	}
 	return lo_mirror_remove(map, ch->ch_mirror, ch->ch_why, sizeof(ch->ch_why));

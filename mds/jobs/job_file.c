@@ -93,10 +93,22 @@ bool job_move_stops(struct mds *m, const struct lo_map *map)
 }
 
 /* Why the job cannot be cancelled; NULL: it can. */
+/* The mirror that is being added: the last one. The pinned one may have come behind it. */
+static unsigned file_added(const struct lo_map *map)
+{
+	unsigned last = map->lm_mirrors - 1u, before = last - 1;
+
+	if (map->lm_pin == map->lm_mirrors && last)
+		for (unsigned s = 0; s < map->lm_stripes; s++)
+			if (object_waits(&map->lm_obj[before * map->lm_stripes + s]))
+				return before;
+	return last;
+}
+
 static const char *file_stays(struct mds *m, const struct lo_repair *row, const struct lo_map *map,
 			      enum job_kind kind)
 {
-	unsigned last = lo_objects(map) - map->lm_stripes;
+	unsigned added = file_added(map) * map->lm_stripes;
 
 	if (row->rr_cancelled)
 		return "it is cancelled already, and about to end";
@@ -109,7 +121,7 @@ static const char *file_stays(struct mds *m, const struct lo_repair *row, const 
 				 "already; it ends by itself"
 			       : "its data server is being drained: cancel the drain";
 	case JOB_MIRROR_ADD:
-		for (unsigned k = last; k < lo_objects(map); k++)
+		for (unsigned k = added; k < added + map->lm_stripes; k++)
 			if (object_waits(&map->lm_obj[k]))
 				return NULL;
 		return "the new mirror is complete; remove it instead";
@@ -312,7 +324,7 @@ static int file_cancel_run(struct kv_op *op, struct kv_txn *t)
 		return -EBUSY;
 	}
 	if (kind == JOB_MIRROR_ADD)
-		err = lo_mirror_remove(&map, map.lm_mirrors - 1u, jc->jc_why, sizeof(jc->jc_why));
+		err = lo_mirror_remove(&map, file_added(&map), jc->jc_why, sizeof(jc->jc_why));
 	else if (kind == JOB_MIRROR_REMOVE)
 		lo_mirror_keep(&map);
 	else

@@ -30,7 +30,8 @@ static void look_at(void *arg, const struct ds_reg_candidate *se)
 	lk->lk_servers++;
 	if (!se->can_alive || !se->can_weight || se->can_draining)
 		return;
-	lk->lk_over |= se->can_capacity && used > limit;
+	/* No free byte: it is full, or its disks fail. Then it needs its copies elsewhere. */
+	lk->lk_over |= se->can_capacity && se->can_available && used > limit;
 	if (!se->can_capacity) /* a generic server that does not say */
 		lk->lk_room[se->can_id] = se->can_available;
 	else if (used < limit)

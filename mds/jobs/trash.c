@@ -549,7 +549,9 @@ static void room_look(struct job_trash *w)
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t whole = sv[i].sv_capacity, used = whole - sv[i].sv_available;
 
-		if (sv[i].sv_alive && whole && used > whole / 100 * JOB_TRASH_FULL)
+		/* No free byte: full, or its disks fail (JOIN, HEARTBEAT). What a failing server
+		 * has must not go for that. */
+		if (sv[i].sv_alive && sv[i].sv_available && used > whole / 100 * JOB_TRASH_FULL)
 			w->tr_full[w->tr_nfull++] =
 				(struct full){sv[i].sv_id, used - whole / 100 * JOB_TRASH_ROOM};
 	}

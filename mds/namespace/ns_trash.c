@@ -131,6 +131,13 @@ bool ns_is_orphan(struct kv_txn *t, uint64_t ino)
 	return kv_get(t, ns_key_ino(k, NS_K_ORPHAN, ino), &val) == 0;
 }
 
+int ns_get_live(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode *i)
+{
+	int err = ns_get(ns, t, ino, i);
+
+	return !err && !i->i_nlink && !ns_is_orphan(t, ino) ? -ESTALE : err;
+}
+
 bool ns_trash_expires(struct kv_txn *t, const struct ns_trash *e)
 {
 	uint8_t k[NS_KEY_TRASH_MAX];

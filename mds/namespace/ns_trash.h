@@ -72,4 +72,6 @@ int ns_trash_later(struct kv_txn *t, uint64_t ino, uint64_t expires);
  * directory. */
 int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir, const char *name,
 		     size_t len, struct ns_time now, uint64_t *into);
+/* As ns_get; -ESTALE for what is in the trash. */
+int ns_get_live(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode *i);
 #endif

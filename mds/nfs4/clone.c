@@ -30,6 +30,7 @@
  */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_attr.h"
+#include "mds/namespace/ns_trash.h"
 #include "mds/nfs4/op_state.h"
 #include "mds/jobs/drain.h"
 #include "mds/layout/pending_layout.h"
@@ -257,13 +258,13 @@ static nfsstat4 clone_look(struct compound *c, struct clone *k)
 	int err;
 
 	op_txn_stale(c->th);
-	err = ns_get(c->m->m_ns, op_txn(c), k->src, &src);
+	err = ns_get_live(c->m->m_ns, op_txn(c), k->src, &src);
 	if (!err)
 		err = lo_map_decode(src.i_blob, &from);
 	st = err ? op_status(err) : clone_range(c, k, src.i_size);
 	if (!st && !k->len)
 		return NFS4_OK;
-	if (st || (err = ns_get(c->m->m_ns, op_txn(c), k->dst, &dst)))
+	if (st || (err = ns_get_live(c->m->m_ns, op_txn(c), k->dst, &dst)))
 		return st ? st : op_status(err);
 	err = placement(c->m, k, &dst, &from, &to);
 	if (err)
@@ -434,7 +435,7 @@ static int clone_run(struct kv_op *op, struct kv_txn *t)
 		.cl_ino = k->src, .cl_from = k->from, .cl_to = k->to, .cl_len = k->len};
 	struct lo_map map;
 	bool again = k->again;
-	int err = ns_get(ns, t, k->src, &src);
+	int err = ns_get_live(ns, t, k->src, &src);
 
 	if (!err)
 		err = lo_map_decode(src.i_blob, &cl.cl_map);

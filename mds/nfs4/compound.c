@@ -434,11 +434,9 @@ nfsstat4 op_cur_inode(struct compound *c, struct ns_inode *i)
 
 	if (!c->cur)
 		return NFS4ERR_NOFILEHANDLE;
-	err = ns_get(c->m->m_ns, op_txn(c), c->cur, i);
+	err = ns_get_live(c->m->m_ns, op_txn(c), c->cur, i);
 	if (err)
 		return op_status(err);
-	if (!i->i_nlink && !ns_is_orphan(op_txn(c), c->cur))
-		return NFS4ERR_STALE; /* it is in the trash */
 	if (exp_is_pseudo(c->exp))
 		op_pseudo_inode(c, i);
 	return NFS4_OK;

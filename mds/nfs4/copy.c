@@ -27,6 +27,7 @@
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
+#include "mds/namespace/ns_trash.h"
 #include "mds/nfs4/op_state.h"
 #include "base/log.h"
 #include <errno.h>
@@ -185,7 +186,7 @@ nfsstat4 op_two_files(struct compound *c, struct st_stateid *src_sid, struct st_
 	nfsstat4 st = op_cur_inode(c, &dst);
 
 	if (!st)
-		st = c->saved ? op_status(ns_get(c->m->m_ns, op_txn(c), c->saved, src))
+		st = c->saved ? op_status(ns_get_live(c->m->m_ns, op_txn(c), c->saved, src))
 			      : NFS4ERR_NOFILEHANDLE;
 	if (st)
 		return st == NFS4ERR_NOENT ? NFS4ERR_STALE : st;
@@ -274,7 +275,7 @@ static nfsstat4 copy_go(struct compound *c, int err)
 
 	(void)err;
 	op_txn_stale(c->th);
-	st = op_status(ns_get(c->m->m_ns, op_txn(c), a->src, &i));
+	st = op_status(ns_get_live(c->m->m_ns, op_txn(c), a->src, &i));
 	if (!st)
 		st = copy_range(c, a, i.i_size);
 	if (st)
@@ -321,7 +322,7 @@ static int copy_inode(struct op_copy *j, uint64_t ino, struct ns_inode *i, struc
 	int err;
 
 	op_txn_stale(j->th);
-	err = ns_get(j->m->m_ns, op_thread_txn(j->th), ino, i);
+	err = ns_get_live(j->m->m_ns, op_thread_txn(j->th), ino, i);
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
 	err = lo_map_decode(i->i_blob, map);

@@ -771,22 +771,13 @@ static bool name_pinned(struct compound *c, struct kv_txn *t, uint64_t dir, cons
 	       export_set_pinned(c->m->m_exports, ino);
 }
 
-#define TRASH_STORE_FULL 95 /* percent of the metadata store */
-
 /* What loses its last name in dir goes to the trash, where the policy says so. */
 static void unlink_keeps(struct compound *c, struct kv_txn *t, uint64_t dir)
 {
 	struct names *k = c->scratch;
 
-	struct kv_stats ks;
-
-	k->fo.f_keep_s = lo_trash_s(c->m->m_lo, t, dir);
-	if (k->fo.f_keep_s) {
-		/* On a store that is nearly full, a removal must only free. */
-		kv_stats(c->m->m_kv, &ks);
-		if (ks.ks_bytes_used > ks.ks_map_bytes / 100 * TRASH_STORE_FULL)
-			k->fo.f_keep_s = 0;
-	}
+	/* On a store that is full, a removal must only free. */
+	k->fo.f_keep_s = kv_low(c->m->m_kv) ? 0 : lo_trash_s(c->m->m_lo, t, dir);
 	k->fo.f_uid = c->cred.cr_uid;
 	k->ctx.kept = k->fo.f_keep_s != 0;
 }

@@ -18,7 +18,7 @@ from harness import *  # noqa: E402,F403
 from jobs_test import api, ended  # noqa: E402
 from move_test import weft  # noqa: E402
 from steps import one_server  # noqa: E402
-from nfs41 import close, err, remove, rename  # noqa: E402
+from nfs41 import ANON, close, copy, err, remove, rename, savefh  # noqa: E402
 
 
 def objects(w):
@@ -73,6 +73,8 @@ def test_a_removed_file_is_kept_and_comes_back(w):
     c.no("NOENT", putfh(d), lookup("f"))
     check(err(c.call(putfh(f), getattr_("type")).status), "STALE")
     check(err(c.call(putfh(f), setattr_(mode=0o400)).status), "STALE")
+    s, g = c.open(d, "g")
+    check(err(c.call(putfh(f), savefh(), putfh(g), copy(ANON, s)).status), "STALE")
     got = trash(w, "/a")
     e = got["entries"][0]
     check((e["path"], e["type"], e["size_bytes"], e["uid"], got["next"]),
