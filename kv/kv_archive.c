@@ -509,6 +509,8 @@ static int archive_open(struct kv_archive_out *ao)
 	ao->ao_fd = segment_open(ao->ao_folder, ao->ao_first, O_RDWR);
 	if (ao->ao_fd < 0)
 		return ao->ao_fd;
+	/* What a killed server wrote may not be on the disk yet, and is not written again. */
+	ao->ao_unsynced = ao->ao_unnamed = true;
 	return ftruncate(ao->ao_fd, (off_t)ao->ao_at) < 0 ? -errno : 0;
 }
 

@@ -43,7 +43,8 @@ static void build_remove(const char *folder)
 /* The folder may have what the root of a file system has, and what an earlier process has left. */
 static bool build_empty(const char *store)
 {
-	static const char *const may[] = {".", "..", "lost+found", "LOCK", BUILD_FOLDER};
+	static const char *const may[] = {".",	  "..",	      "lost+found",
+					  "LOCK", "restored", BUILD_FOLDER};
 	DIR *d = opendir(store);
 	struct dirent *e;
 	bool empty = true;
@@ -190,6 +191,8 @@ void backup_build_undo(struct backup_build *b)
 		kv_close(b->bb_kv);
 	if (*b->bb_work)
 		build_remove(b->bb_work);
+	if (*b->bb_work && build_path(b->bb_store, "restored", path))
+		unlink(path);
 	if (b->bb_lock >= 0 && build_path(b->bb_store, "LOCK", path)) {
 		if (*b->bb_work)
 			unlink(path);
@@ -203,9 +206,10 @@ int backup_build_next(const struct backup_args *a, const char *what)
 
 	if (!a->ba_json) {
 		printf("%s: %s.\n"
-		       "The next command makes the store fit for service. It waits for every data "
-		       "server:\n"
-		       "    weft-mds -c %s --restored\n"
+		       "The next commands make the store fit for service, as the user that the "
+		       "service runs as. The second waits for every data server:\n"
+		       "    install -d -o weft -g weft /run/weft-mds\n"
+		       "    runuser -u weft -- weft-mds -c %s --restored\n"
 		       "When it says \"serving\", stop it and start the service as always.\n",
 		       a->ba_store, what, a->ba_conf);
 	} else {

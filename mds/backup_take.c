@@ -120,7 +120,13 @@ static void take_head(struct take *t)
 {
 	struct backup_head *h = &t->t_head;
 	struct kv_archive a;
+	int rc = kv_archive_look(t->t_store.bs_path, &a);
 
+	/* -EIO: the server may be making the next segment just now. */
+	for (unsigned i = 0; rc == -EIO && i < 20; i++) {
+		usleep(50000);
+		rc = kv_archive_look(t->t_store.bs_path, &a);
+	}
 	*h = (struct backup_head){.bh_full = true,
 				  .bh_to = kv_read_number(t->t_store.bs_txn),
 				  .bh_boot = t->t_store.bs_super.su_boot,
@@ -130,7 +136,7 @@ static void take_head(struct take *t)
 	snprintf(h->bh_program, sizeof(h->bh_program), "%.60s", version_text);
 	randombytes_buf(h->bh_id, sizeof(h->bh_id));
 	/* An archive that begins after this snapshot has a gap. */
-	h->bh_logged = !kv_archive_look(t->t_store.bs_path, &a) && a.ka_first <= h->bh_to + 1;
+	h->bh_logged = !rc && a.ka_first <= h->bh_to + 1;
 	if (h->bh_logged)
 		memcpy(h->bh_log, a.ka_id, sizeof(h->bh_log));
 }
@@ -239,7 +245,9 @@ static void take_note(const struct take *t)
 	n = snprintf(text, sizeof(text), "{\"made_at\":%ld,\"kind\":\"%s\",\"to\":%lu}\n",
 		     (long)t->t_head.bh_made_at, t->t_head.bh_full ? "full" : "incremental",
 		     (unsigned long)t->t_head.bh_to);
-	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	/* The folder is the service's, and root may run this: no link of its is followed. */
+	unlink(tmp);
+	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	rc = fd < 0 ? -errno : backup_write(fd, text, (size_t)n);
 	if (fd >= 0 && fchmod(fd, 0644))
 		rc = -errno;

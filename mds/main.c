@@ -494,7 +494,8 @@ static void main_restored_mark(const struct conf *conf, bool over)
 
 static void main_open_store(const struct conf *conf)
 {
-	struct kv_opts opts = {.ko_create = true,
+	/* What is to be made fit for service is there. */
+	struct kv_opts opts = {.ko_create = !restoring,
 			       .ko_nosync = !conf_bool(conf, "mds.sync"),
 			       .ko_archive = (int64_t)conf_size(conf, "mds.backup_log"),
 			       /* What backups had before is another line of time. */
