@@ -263,7 +263,7 @@ static json_t *trace_json(const struct query *q)
 static void trace_reply(struct http_reply *rp, int status, json_t *j)
 {
 	rp->rp_status = j ? status : 500;
-	rp->rp_body = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
+	rp->rp_body = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(16)) : NULL;
 	json_decref(j);
 	if (!rp->rp_body) {
 		rp->rp_status = 500;

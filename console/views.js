@@ -277,7 +277,7 @@ const events = {
 			</form>
 			<${Table} caption="The last 200 events, the newest first" id=${e => e.seq}
 				rows=${all?.filter(e => !s.kind || e.kind === s.kind)} cols=${[
-					{name: "Time", cell: e => time(e.time_ms / 1000)},
+					{name: "Time", cell: e => time(e.happened_at)},
 					{name: "Kind", cell: e => e.kind},
 					{name: "About", cell: e => e.path ? file_link(e.path)
 						: e.subject || (e.inode ? `inode ${e.inode}` : "")},
@@ -300,8 +300,8 @@ const clients = {
 				{name: "Version", cell: c => `4.${c.minor}`},
 				{name: "Protection", cell: c => html`${c.flavour}<span class="note">${
 					c.tls}</span>`},
-				{name: "Silent", right: true, cell: c => seconds(c.silent)},
-				{name: "Lease left", right: true, cell: c => seconds(c.lease_left)},
+				{name: "Silent", right: true, cell: c => seconds(c.silent_s)},
+				{name: "Lease left", right: true, cell: c => seconds(c.lease_left_s)},
 				{name: "Opens", right: true, cell: c => count(c.opens)},
 				{name: "Locks", right: true, cell: c => count(c.locks)},
 				{name: "Delegations", right: true, cell: c => count(c.delegations)},

@@ -408,8 +408,8 @@ const struct command weft_commands[] = {
 	 "changed since the newest backup in FOLDER; -o -: to a pipe; --verify: check backups",
 	 "weft backup /srv/backup", GROUP_MACHINE, {NULL}},
 	{"restore", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
-	 "make the metadata store again from a backup; in an empty folder, and from the incremental "
-	 "backups after it. Then start weft-mds with --restored",
+	 "make the metadata store again from a backup; in an empty folder, and from the "
+	 "incremental backups after it. Then start weft-mds with --restored",
 	 "weft restore /srv/backup", GROUP_MACHINE, {NULL}},
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...",
 	 "check the metadata store of a stopped server. fsck --online [--dry-run] "

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NO_ANSWER = 3 };
-#define WEFT_JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(10))
+#define WEFT_JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(16))
 
 extern const char *weft_admin; /* --admin */
 extern bool weft_json;	       /* --json */

@@ -352,10 +352,10 @@ int check_store(struct plan *p, const char *path, bool data, bool ours)
 	char full[PATH_MAX];
 	int n;
 
-	if (path[0] != '/' || strpbrk(path, " \t\n\"'\\,{}$"))
+	if (path[0] != '/' || strpbrk(path, " \t\n\"'\\,{}$#%;") || strstr(path, ".."))
 		return plan_refuse(p,
 				   "%s: expected the absolute path of a folder, without blanks, "
-				   "commas and quotes",
+				   "commas, quotes, #, %%, ; and ..",
 				   path);
 	if (!plan_path(p, path, full))
 		return plan_refuse(p, "%s: too long", path);

@@ -19,7 +19,7 @@
 void admin_reply_json(struct http_reply *rp, int status, json_t *j)
 {
 	rp->rp_status = j ? status : 500;
-	rp->rp_body = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
+	rp->rp_body = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(16)) : NULL;
 	if (!rp->rp_body) {
 		rp->rp_status = 500;
 		rp->rp_body = strdup("{\"error\":\"out of memory\"}");

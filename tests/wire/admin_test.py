@@ -141,7 +141,8 @@ def test_wrong_policies_are_refused_and_the_key_is_named(c):
                           ("unit=512K", ["unit"]), ("unit=4G", ["unit", "2G"]),
                           ("unit=1T", ["unit"]), ("unit=1m", ["unit"]), ("unit=M", ["unit"]),
                           ("strips=2", ["strips", "stripes, unit, mirrors, domain, threshold, "
-                                        "trash, group or group0"]), ("stripes", ["stripes", "KEY=VALUE"]),
+                                        "trash, group or group0"]),
+                          ("stripes", ["stripes", "KEY=VALUE"]),
                           ("stripes=1,stripes=2", ["stripes", "once"]),
                           ("threshold=64k", ["threshold", "from 0 to 1T"]),
                           ("stripes=2,", ["KEY=VALUE"]), ("stripes=2,,mirrors=2", ["KEY=VALUE"]),

@@ -42,6 +42,7 @@ def heading(b, text):
 def to(b, c, page, wait="true"):
     b.goto(f"{c.TLS}/console/#/{page}")
     b.until(f"location.hash === '#/{page}' && !{MAIN}.includes('Loading') && ({wait})")
+    assert not b.js(f"/NaN|undefined/.test({MAIN})"), (page, b.js(MAIN)[:2000])
 
 
 def press(b, label):
