@@ -88,14 +88,14 @@ static int trash_row(void *arg, const struct ns_trash *e)
 		return below;
 	json_array_append_new(
 		l->tl_list,
-		json_pack("{s:I, s:o, s:o, s:s, s:o, s:o, s:I, s:I, s:I}", "id",
+		json_pack("{s:I, s:o, s:o, s:s, s:o, s:o, s:f, s:I, s:I}", "id",
 			  (json_int_t)e->tr_ino, "path", trash_path(l, e), "name",
 			  admin_text(e->tr_name, e->tr_len), "type", type[e->tr_type], "size_bytes",
 			  reg && !ns_get(l->tl_ns, l->tl_txn, e->tr_ino, &i)
 				  ? json_integer((json_int_t)i.i_size)
 				  : json_null(),
 			  "used_bytes", reg ? json_integer((json_int_t)e->tr_bytes) : json_null(),
-			  "removed_at", (json_int_t)e->tr_removed, "expires_at",
+			  "removed_at", (double)e->tr_removed / NS_TRASH_SECOND, "expires_at",
 			  (json_int_t)e->tr_expires, "uid", (json_int_t)e->tr_uid));
 	return 0;
 }

@@ -313,7 +313,7 @@ static int choose_job(void *arg, const struct ns_trash *e)
 	j->at[0] = e->tr_parent;
 	j->at[1] = e->tr_hash;
 	j->at[2] = e->tr_ino;
-	if (e->tr_removed > j->before)
+	if (e->tr_removed / NS_TRASH_SECOND > j->before)
 		return 0;
 	below = ns_trash_below(w->tr_m->m_ns, w->tr_txn, e->tr_ino, &j->top);
 	if (below > 0)
@@ -370,7 +370,7 @@ static int empty_one(struct job_trash *w, struct kv_txn *t, uint64_t ino)
 	uint64_t up;
 	int err = ns_trash_get(t, ino, &e);
 
-	while (!err && e.tr_removed <= j->before) {
+	while (!err && e.tr_removed / NS_TRASH_SECOND <= j->before) {
 		unsigned out = w->tr_out;
 
 		err = ns_trash_below(w->tr_m->m_ns, t, ino, &j->top);

@@ -234,7 +234,7 @@ int ns_trash_put(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const stru
 			     .tr_parent = at->nm_dir,
 			     .tr_hash =
 				     ns_name_hash(ns->n_super.su_dir_key, at->nm_name, at->nm_len),
-			     .tr_removed = (uint64_t)now.t_sec,
+			     .tr_removed = (uint64_t)now.t_sec * NS_TRASH_SECOND + now.t_nsec,
 			     .tr_expires = (uint64_t)now.t_sec + fo->f_keep_s,
 			     .tr_uid = fo->f_uid,
 			     .tr_type = i->i_type,
@@ -520,7 +520,7 @@ static int named_one(void *arg, const struct ns_trash *e)
 
 	if (e->tr_parent != n->nd_dir || e->tr_hash != n->nd_hash)
 		return 1;
-	/* Of those of one second the one with the higher number. */
+	/* Of those of one moment the one with the higher number. */
 	if (e->tr_len == n->nd_len && !memcmp(e->tr_name, n->nd_name, n->nd_len) &&
 	    e->tr_removed >= n->nd_removed) {
 		n->nd_ino = e->tr_ino;

@@ -13,16 +13,18 @@
 #define MDS_NS_TRASH_H
 #include "mds/namespace/ns.h"
 
-#define NS_TRASH_UP 256 /* directories of the trash that can lie in each other */
+#define NS_TRASH_SECOND 1000000000u /* in tr_removed */
+#define NS_TRASH_UP	256	    /* directories of the trash that can lie in each other */
 
 struct ns_trash {
 	uint64_t tr_ino, tr_parent; /* tr_parent: the directory of the name, which may be gone */
-	uint64_t tr_hash;  /* of the name; with tr_parent and tr_ino the place in the list */
-	uint64_t tr_bytes; /* i_used when it was removed; 0: no regular file */
-	uint64_t tr_removed, tr_expires; /* s of the epoch */
-	uint32_t tr_uid;		 /* of the user that removed it */
-	uint8_t tr_type;		 /* NS_REG, NS_DIR or NS_LNK */
-	const char *tr_name;		 /* points into the transaction, as tr_inode */
+	uint64_t tr_hash;    /* of the name; with tr_parent and tr_ino the place in the list */
+	uint64_t tr_bytes;   /* i_used when it was removed; 0: no regular file */
+	uint64_t tr_removed; /* ns of the epoch: two versions of a name may go in one second */
+	uint64_t tr_expires; /* s of the epoch */
+	uint32_t tr_uid;     /* of the user that removed it */
+	uint8_t tr_type;     /* NS_REG, NS_DIR or NS_LNK */
+	const char *tr_name; /* points into the transaction, as tr_inode */
 	size_t tr_len;
 	struct kv_slice tr_inode; /* of a directory or symbolic link: its record */
 };
