@@ -295,6 +295,19 @@ static bool pin_goes(const struct lo_map *map)
 	       map->lm_obj[(map->lm_pin - 1u) * map->lm_stripes].ob_leaving;
 }
 
+/* W: has the file's repair row say what it is for, and run at once. 0, also where there is no row,
+ * or the store's error. */
+static int pin_asks(struct kv_txn *t, uint64_t ino, enum lo_repair_asked what)
+{
+	struct lo_repair row;
+
+	if (lo_repair_get(t, ino, &row))
+		return 0;
+	row.rr_after = 0;
+	row.rr_asked = what;
+	return lo_repair_put(t, ino, &row);
+}
+
 /* W: returns a pin_result, or -errno. */
 static int make_one(struct pin *p, struct kv_txn *t, unsigned n)
 {
@@ -302,7 +315,6 @@ static int make_one(struct pin *p, struct kv_txn *t, unsigned n)
 	struct pin_fits fits = {.pf_room = p->p_room};
 	const struct lo_fits f = {pin_fits, &fits};
 	uint64_t ino = p->p_cand[n];
-	struct lo_repair row;
 	struct ns_inode i;
 	struct lo_map map;
 	int err = ns_get(m->m_ns, t, ino, &i);
@@ -332,11 +344,7 @@ static int make_one(struct pin *p, struct kv_txn *t, unsigned n)
 		return PIN_BUSY;
 	if (!err)
 		err = lo_pin_file_put(t, p->p_number, ino);
-	if (err || lo_repair_get(t, ino, &row))
-		return err;
-	row.rr_after = 0;
-	row.rr_asked = LO_REPAIR_ASKED_ADD;
-	return lo_repair_put(t, ino, &row);
+	return err ? err : pin_asks(t, ino, LO_REPAIR_ASKED_ADD);
 }
 
 static int make_run(struct kv_op *op, struct kv_txn *t)
@@ -479,7 +487,6 @@ static void make_step(struct pin *p, struct kv_txn *t)
 static int release_one(struct pin *p, struct kv_txn *t, uint64_t ino)
 {
 	struct mds *m = p->p_pins->jp_m;
-	struct lo_repair row;
 	struct ns_inode i;
 	struct lo_map map;
 	int err = ns_get(m->m_ns, t, ino, &i);
@@ -498,11 +505,7 @@ static int release_one(struct pin *p, struct kv_txn *t, uint64_t ino)
 	if (err)
 		return err == -EBUSY ? PIN_BUSY : err;
 	err = file_set_map(&m->m_file, t, ino, &map, file_now());
-	if (err || lo_repair_get(t, ino, &row))
-		return err;
-	row.rr_after = 0;
-	row.rr_asked = LO_REPAIR_ASKED_REMOVE;
-	return lo_repair_put(t, ino, &row);
+	return err ? err : pin_asks(t, ino, LO_REPAIR_ASKED_REMOVE);
 }
 
 static int release_run(struct kv_op *op, struct kv_txn *t)
