@@ -9,6 +9,7 @@
 #include "mds/backup.h"
 #include "base/clock.h"
 #include "base/version.h"
+#include "mds/layout/lo.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -108,14 +109,6 @@ struct take {
 	const char *t_name; /* for messages */
 };
 
-static void take_uuid(const uint8_t u[16], char out[BACKUP_UUID_TEXT])
-{
-	char *p = out;
-
-	for (unsigned i = 0; i < 16; i++)
-		p += sprintf(p, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
-}
-
 static void take_head(struct take *t)
 {
 	struct backup_head *h = &t->t_head;
@@ -132,7 +125,7 @@ static void take_head(struct take *t)
 				  .bh_boot = t->t_store.bs_super.su_boot,
 				  .bh_incarnation = t->t_store.bs_super.su_incarnation,
 				  .bh_made_at = time(NULL)};
-	take_uuid(t->t_store.bs_super.su_uuid, h->bh_cluster);
+	lo_uuid_text(t->t_store.bs_super.su_uuid, h->bh_cluster);
 	snprintf(h->bh_program, sizeof(h->bh_program), "%.60s", version_text);
 	randombytes_buf(h->bh_id, sizeof(h->bh_id));
 	/* An archive that begins after this snapshot has a gap. */
