@@ -163,12 +163,17 @@ struct kv_archive {
 	uint8_t ka_id[16]; /* identity: the numbers of two archives say nothing about each other */
 	uint64_t ka_first, ka_last; /* transactions; it lags a running store by some seconds */
 };
-/* store: the folder. -ENOENT: there is none. */
+/* store: the folder. -ENOENT: there is none. -EIO: it has no good segment, or the server makes the
+ * first one just now. */
 int kv_archive_look(const char *store, struct kv_archive *out);
 /* Calls fn for each write of the transactions from..to, in order; fn returns 0 to go on. -ESTALE:
  * the archive has another identity, or lacks one of them. */
 int kv_archive_read(const char *store, const uint8_t id[16], uint64_t from, uint64_t to,
 		    int (*fn)(void *arg, uint64_t txn, const struct kv_write *w), void *arg);
+/* When and why the store's archive ended, the last time that it did so before its room was used up.
+ * False: it never did, or nothing says why. */
+#define KV_ARCHIVE_WHY 160
+bool kv_archive_gap(const char *store, int64_t *at, char why[KV_ARCHIVE_WHY]);
 /* A process that reads a store keeps a writer from recovering it after a crash. Is that so now, or
  * about to be: no process has the store open for writing, and its log is needed? */
 bool kv_reader_in_the_way(const char *store);
@@ -181,6 +186,8 @@ struct kv_stats {
 	uint64_t ks_bytes_used, ks_map_bytes;
 	/* checkpoints of the log, and how often a commit waited for one */
 	uint64_t ks_checkpoints, ks_log_waits;
+	/* why the archive cannot be written (-errno); 0: it can, or there is to be none */
+	int ks_archive_err;
 	/* time in commits; time in o_run and the hook */
 	uint64_t ks_sync_ns, ks_run_ns;
 };

@@ -15,7 +15,13 @@
  * generation, and the offset in the segment. The oldest segments go when the archive has more than
  * ko_archive bytes. Other processes read the archive while it grows.
  *
- * The archive is no part of durability. If it cannot be written, it goes, and the store stays.
+ * A segment begins when the one before it is durable. So only the last one can be torn. If a crash
+ * has torn its head, it has nothing that recovery does not replay: it goes, and the archive ends
+ * with the segment before it.
+ *
+ * The archive is no part of durability. If it cannot be written, it goes, and the store stays. The
+ * first checkpoint that finds room for it begins another one. The file "archive-gap" of the store
+ * says since when there is a gap, and why.
  */
 #include "base/log.h"
 #include "kv/kv_int.h"
@@ -30,6 +36,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KV_SEGMENT_MIN (1ull << 20)
@@ -58,6 +66,9 @@ struct kv_archive_out {
 	uint64_t ao_before; /* bytes in other segments */
 	uint64_t ao_max;    /* 0: as large as it gets */
 	bool ao_unsynced, ao_unnamed;
+	bool ao_off; /* it could not be written, and went */
+	/* why the one before went, until the file says so; or "" */
+	char ao_gap[KV_ARCHIVE_WHY];
 };
 
 static void archive_sum(const struct kv_archive_head *h, uint8_t sum[16])
@@ -236,6 +247,19 @@ static int segment_end(const char *folder, uint64_t first, uint8_t id[KV_LOG_ID]
 	return rc;
 }
 
+/* Finds the end of the last segment with a good head. Takes the others off sg: a crash has torn
+ * the last one, or it is being made just now. */
+static int segments_end(const char *folder, struct segments *sg, uint8_t id[KV_LOG_ID],
+			uint64_t *last, uint64_t *at)
+{
+	int rc = segment_end(folder, sg->sg_first[sg->sg_n - 1], id, last, at);
+
+	if (rc != -EIO || sg->sg_n == 1)
+		return rc;
+	sg->sg_n--;
+	return segment_end(folder, sg->sg_first[sg->sg_n - 1], id, last, at);
+}
+
 static bool archive_folder(const char *store, char out[PATH_MAX])
 {
 	return snprintf(out, PATH_MAX, "%s/archive", store) < PATH_MAX;
@@ -253,7 +277,7 @@ int kv_archive_look(const char *store, struct kv_archive *out)
 	rc = segments_list(folder, &sg);
 	if (!rc) {
 		out->ka_first = sg.sg_first[0];
-		rc = segment_end(folder, sg.sg_first[sg.sg_n - 1], out->ka_id, &out->ka_last, &at);
+		rc = segments_end(folder, &sg, out->ka_id, &out->ka_last, &at);
 	}
 	free(sg.sg_first);
 	return rc;
@@ -320,21 +344,18 @@ int kv_archive_read(const char *store, const uint8_t id[16], uint64_t from, uint
 
 /* Writing */
 
-static void archive_free(struct kv *kv)
+static void archive_close(struct kv_archive_out *ao)
 {
-	if (kv->k_archive && kv->k_archive->ao_fd >= 0)
-		close(kv->k_archive->ao_fd);
-	free(kv->k_archive);
-	kv->k_archive = NULL;
+	if (ao->ao_fd >= 0)
+		close(ao->ao_fd);
+	ao->ao_fd = -1;
 }
 
-void kv_archive_remove(const char *store)
+static void archive_remove(const char *folder)
 {
-	char folder[PATH_MAX], path[PATH_MAX];
+	char path[PATH_MAX];
 	struct segments sg;
 
-	if (!archive_folder(store, folder))
-		return;
 	/* The newest first: what is left after a crash does not reach the store's state. */
 	if (!segments_list(folder, &sg))
 		for (size_t i = sg.sg_n; i-- > 0;)
@@ -344,14 +365,68 @@ void kv_archive_remove(const char *store)
 	rmdir(folder);
 }
 
-/* The archive has a gap from here on: it is of no use. */
-static void archive_give_up(struct kv *kv, int rc, const char *what)
+/* Notes why the archive lacks what was before. A full disk may have no room for that: then
+ * kv_archive_again does it. */
+static bool gap_write(const char *store, const char *why)
 {
-	log_error("kv: %s: %s: %s: the log for incremental backups ends here; the next backup has "
-		  "to be a full one",
-		  kv->k_path, what, strerror(-rc));
-	archive_free(kv);
-	kv_archive_remove(kv->k_path);
+	char path[PATH_MAX], text[KV_ARCHIVE_WHY + 32];
+	int n = snprintf(text, sizeof(text), "%ld %s\n", (long)time(NULL), why), fd;
+	bool ok;
+
+	if (snprintf(path, sizeof(path), "%s/archive-gap", store) >= (int)sizeof(path))
+		return true;
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return false;
+	ok = write(fd, text, (size_t)n) == n;
+	close(fd);
+	return ok;
+}
+
+bool kv_archive_gap(const char *store, int64_t *at, char why[KV_ARCHIVE_WHY])
+{
+	char path[PATH_MAX], text[KV_ARCHIVE_WHY + 32] = "", *end;
+	ssize_t n;
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s/archive-gap", store) >= (int)sizeof(path))
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	*at = strtol(text, &end, 10);
+	if (n <= 0 || *end != ' ' || text[n - 1] != '\n')
+		return false;
+	text[n - 1] = 0;
+	snprintf(why, KV_ARCHIVE_WHY, "%s", end + 1);
+	return true;
+}
+
+static void archive_gone(struct kv *kv, int rc)
+{
+	struct kv_archive_out *ao = kv->k_archive;
+
+	archive_close(ao);
+	archive_remove(ao->ao_folder);
+	ao->ao_off = true;
+	ao->ao_unsynced = ao->ao_unnamed = false;
+	atomic_store(&kv->k_archive_err, rc);
+}
+
+/* The archive has a gap from here on: it is of no use. */
+static void archive_give_up(struct kv *kv, int rc)
+{
+	struct kv_archive_out *ao = kv->k_archive;
+
+	log_error("kv: %s: archive: %s: the log for incremental backups ends here, and begins "
+		  "again when it can be written; the next backup has to be a full one",
+		  kv->k_path, strerror(-rc));
+	archive_gone(kv, rc);
+	snprintf(ao->ao_gap, sizeof(ao->ao_gap), "%s", strerror(-rc));
+	if (gap_write(kv->k_path, ao->ao_gap))
+		ao->ao_gap[0] = 0;
 }
 
 static int archive_write(int fd, const void *data, size_t len, uint64_t at)
@@ -426,7 +501,7 @@ int kv_archive_sync(struct kv *kv)
 		rc = kv_fsync_folder(ao->ao_folder);
 	ao->ao_unsynced = ao->ao_unnamed = false;
 	if (rc)
-		archive_give_up(kv, rc, "archive");
+		archive_give_up(kv, rc);
 	else
 		archive_trim(ao);
 	return rc;
@@ -445,7 +520,7 @@ static int archive_append(struct kv *kv, const struct kv_log_rec *rec)
 		rc = kv_archive_sync(kv);
 		if (rc)
 			return 0; /* it was given up */
-		close(ao->ao_fd);
+		archive_close(ao);
 		ao->ao_before += ao->ao_at;
 		rc = segment_make(ao, txn);
 	}
@@ -471,11 +546,12 @@ void kv_archive_add(struct kv *kv, const void *rec)
 	const struct kv_log_rec *r = rec;
 	int rc;
 
-	if (!ao || le64toh(r->rl_txnid) <= ao->ao_last)
+	if (!ao || ao->ao_off || le64toh(r->rl_txnid) <= ao->ao_last)
 		return;
-	rc = le64toh(r->rl_txnid) == ao->ao_last + 1 ? archive_append(kv, r) : -ESTALE;
+	/* A record between them could not be read. */
+	rc = le64toh(r->rl_txnid) == ao->ao_last + 1 ? archive_append(kv, r) : -EIO;
 	if (rc)
-		archive_give_up(kv, rc, "archive");
+		archive_give_up(kv, rc);
 }
 
 static uint64_t archive_bytes(const char *folder, const struct segments *sg)
@@ -490,22 +566,26 @@ static uint64_t archive_bytes(const char *folder, const struct segments *sg)
 	return bytes;
 }
 
-/* Opens the archive that is there, and cuts off a record that was being written. */
+/* Opens the archive that is there, and cuts off what was being written. */
 static int archive_open(struct kv_archive_out *ao)
 {
 	struct segments sg;
+	char path[PATH_MAX];
 	int rc = segments_list(ao->ao_folder, &sg);
+	size_t n = sg.sg_n;
 
+	if (!rc)
+		rc = segments_end(ao->ao_folder, &sg, ao->ao_id, &ao->ao_last, &ao->ao_at);
+	if (!rc && sg.sg_n < n && archive_path(ao->ao_folder, sg.sg_first[n - 1], path) &&
+	    unlink(path))
+		rc = -errno;
 	if (rc) {
 		free(sg.sg_first);
 		return rc;
 	}
 	ao->ao_first = sg.sg_first[sg.sg_n - 1];
-	rc = segment_end(ao->ao_folder, ao->ao_first, ao->ao_id, &ao->ao_last, &ao->ao_at);
 	ao->ao_before = archive_bytes(ao->ao_folder, &sg);
 	free(sg.sg_first);
-	if (rc)
-		return rc;
 	ao->ao_fd = segment_open(ao->ao_folder, ao->ao_first, O_RDWR);
 	if (ao->ao_fd < 0)
 		return ao->ao_fd;
@@ -519,9 +599,7 @@ static int archive_make(struct kv_archive_out *ao, uint64_t last)
 {
 	int rc;
 
-	if (ao->ao_fd >= 0)
-		close(ao->ao_fd);
-	ao->ao_fd = -1;
+	archive_close(ao);
 	ao->ao_before = 0;
 	if (mkdir(ao->ao_folder, 0700) < 0 && errno != EEXIST)
 		return -errno;
@@ -531,8 +609,20 @@ static int archive_make(struct kv_archive_out *ao, uint64_t last)
 	return rc;
 }
 
+/* Why there is to be no archive, or none of before; NULL: it goes on. */
+static const char *archive_not(const struct kv_opts *o)
+{
+	if (o->ko_archive_new)
+		return "the store was put back from a backup";
+	/* Commits without a log are in no archive either. */
+	if (o->ko_nosync)
+		return "the store was opened without syncs";
+	return o->ko_archive < 0 ? "the server ran without mds.backup_log" : NULL;
+}
+
 void kv_archive_open(struct kv *kv, const struct kv_opts *o)
 {
+	const char *not = archive_not(o);
 	struct kv_archive_out *ao;
 	char folder[PATH_MAX];
 	struct stat st;
@@ -541,10 +631,12 @@ void kv_archive_open(struct kv *kv, const struct kv_opts *o)
 
 	if (!archive_folder(kv->k_path, folder))
 		return;
-	/* Commits without a log are in no archive either. */
-	if (o->ko_archive < 0 || o->ko_nosync || o->ko_archive_new)
-		kv_archive_remove(kv->k_path);
 	there = stat(folder, &st) == 0;
+	if (there && not ) {
+		archive_remove(folder);
+		gap_write(kv->k_path, not );
+		there = false;
+	}
 	if (o->ko_archive < 0 || o->ko_nosync || (!there && !o->ko_archive))
 		return;
 	ao = calloc(1, sizeof(*ao));
@@ -557,7 +649,21 @@ void kv_archive_open(struct kv *kv, const struct kv_opts *o)
 	/* kv_archive_begin makes a new one */
 	if (rc)
 		ao->ao_last = UINT64_MAX;
+	if (rc && rc != -ENOENT)
+		snprintf(ao->ao_gap, sizeof(ao->ao_gap), "%s", strerror(-rc));
 	kv->k_archive = ao;
+}
+
+/* Begins an archive behind that transaction, durably. */
+static int archive_begin(struct kv *kv, uint64_t last)
+{
+	struct kv_archive_out *ao = kv->k_archive;
+	int rc;
+
+	if (*ao->ao_gap && gap_write(kv->k_path, ao->ao_gap))
+		ao->ao_gap[0] = 0;
+	rc = archive_make(ao, last);
+	return rc ? rc : kv_fsync_folder(kv->k_path);
 }
 
 void kv_archive_begin(struct kv *kv)
@@ -566,26 +672,63 @@ void kv_archive_begin(struct kv *kv)
 	MDB_envinfo info;
 	int rc;
 
-	if (!ao)
+	if (!ao || ao->ao_off)
 		return;
 	mdb_env_info(kv->k_env, &info);
 	if (ao->ao_last == info.me_last_txnid)
 		return;
 	if (ao->ao_last != UINT64_MAX)
-		log_warn("kv: %s: the log for incremental backups is not of this state: a new one "
-			 "begins, and the next backup has to be a full one",
-			 kv->k_path);
-	kv_archive_remove(kv->k_path);
-	rc = archive_make(ao, info.me_last_txnid);
-	if (!rc)
-		rc = kv_fsync_folder(kv->k_path);
+		snprintf(ao->ao_gap, sizeof(ao->ao_gap),
+			 "its log for backups was not of the state that the server found");
+	if (*ao->ao_gap)
+		log_warn("kv: %s: archive: %s: a new log for incremental backups begins, and the "
+			 "next backup has to be a full one",
+			 kv->k_path, ao->ao_gap);
+	archive_remove(ao->ao_folder);
+	rc = archive_begin(kv, info.me_last_txnid);
 	if (rc)
-		archive_give_up(kv, rc, "archive");
+		archive_give_up(kv, rc);
 	else
 		kv_archive_sync(kv);
 }
 
+/* As much as the archive may take, so that it does not fill the disk again. */
+static bool archive_has_room(const struct kv *kv)
+{
+	uint64_t want = kv->k_archive->ao_max;
+	struct statvfs sv;
+
+	return !statvfs(kv->k_path, &sv) &&
+	       (uint64_t)sv.f_bavail * sv.f_frsize >= (want ? want : KV_SEGMENT_MIN);
+}
+
+void kv_archive_again(struct kv *kv, uint64_t last)
+{
+	struct kv_archive_out *ao = kv->k_archive;
+	int rc;
+
+	if (!ao || !ao->ao_off || !archive_has_room(kv))
+		return;
+	rc = archive_begin(kv, last);
+	if (!rc && fdatasync(ao->ao_fd) < 0)
+		rc = -errno;
+	if (!rc)
+		rc = kv_fsync_folder(ao->ao_folder);
+	if (rc) {
+		archive_gone(kv, rc);
+		return;
+	}
+	ao->ao_off = ao->ao_unsynced = ao->ao_unnamed = false;
+	atomic_store(&kv->k_archive_err, 0);
+	log_warn("kv: %s: archive: the log for incremental backups begins again; the next backup "
+		 "has to be a full one",
+		 kv->k_path);
+}
+
 void kv_archive_close(struct kv *kv)
 {
-	archive_free(kv);
+	if (kv->k_archive)
+		archive_close(kv->k_archive);
+	free(kv->k_archive);
+	kv->k_archive = NULL;
 }

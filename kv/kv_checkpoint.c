@@ -154,6 +154,7 @@ static void kv_checkpoint_finish(struct kv *kv, struct checkpoint *ck, bool clea
 	crash_point("kv-synced");
 	archive_records(kv, ck);
 	kv_archive_sync(kv);
+	kv_archive_again(kv, le64toh(ck->ck_head.lh_txnid));
 	crash_point("kv-archived");
 	ck->ck_head.lh_clean = htole32(clean);
 	rc = write_head(&lg->lg_file[lg->lg_cur], &ck->ck_head);

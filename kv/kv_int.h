@@ -128,6 +128,7 @@ struct kv {
 	struct kv_log k_log;
 	struct kv_archive_out *k_archive; /* NULL: none. The checkpoints' thread has it. */
 	_Atomic uint64_t k_checkpoints, k_log_waits;
+	_Atomic int k_archive_err; /* why it could not be written; 0: it can be, or there is none */
 };
 
 /* LMDB's result as a negative errno. */
@@ -203,8 +204,9 @@ void kv_archive_begin(struct kv *kv);
 void kv_archive_add(struct kv *kv, const void *rec);
 /* Makes durable what was added. Returns an error only after the archive went. */
 int kv_archive_sync(struct kv *kv);
+/* Begins an archive behind that transaction, if the one before went and there is room. */
+void kv_archive_again(struct kv *kv, uint64_t last);
 void kv_archive_close(struct kv *kv);
-void kv_archive_remove(const char *store);
 
 /* kv_commit.c */
 int kv_committer_start(struct kv *kv);

@@ -573,6 +573,7 @@ void kv_stats(struct kv *kv, struct kv_stats *out)
 		.ks_checkpoints = atomic_load_explicit(&kv->k_checkpoints, memory_order_relaxed),
 		.ks_log_waits = atomic_load_explicit(&kv->k_log_waits, memory_order_relaxed),
 		.ks_run_ns = atomic_load_explicit(&kv->k_run_ns, memory_order_relaxed),
+		.ks_archive_err = atomic_load_explicit(&kv->k_archive_err, memory_order_relaxed),
 	};
 }
 

@@ -159,11 +159,29 @@ static int take_write(void *arg, uint64_t txn, const struct kv_write *w)
 	return backup_out_put(&t->t_out, txn, w);
 }
 
+/* Why the server's log for backups has no more than it has, or is not there. */
+static void take_gap(const struct take *t, char *out, size_t max)
+{
+	char why[KV_ARCHIVE_WHY], when[32];
+	int64_t at;
+	time_t s;
+	struct tm tm;
+
+	if (!kv_archive_gap(t->t_store.bs_path, &at, why)) {
+		snprintf(out, max, "mds.backup_log is 0, or was");
+		return;
+	}
+	s = (time_t)at;
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&s, &tm));
+	snprintf(out, max, "it ended at %s: %s", when, why);
+}
+
 /* The head of an incremental backup after prev: with what the archive has, this snapshot at least.
  * False: it was said why not. */
 static bool take_after(struct take *t, const struct backup_head *prev, const char *name)
 {
 	const char *full = "make a full backup (weft backup without --incremental)";
+	char gap[KV_ARCHIVE_WHY + 80];
 	uint64_t want = t->t_head.bh_to, until = clock_mono_ms() + TAKE_WAIT_MS;
 	struct kv_archive a = {.ka_last = 0};
 	int rc;
@@ -172,10 +190,11 @@ static bool take_after(struct take *t, const struct backup_head *prev, const cha
 		return backup_say("%s is a backup of another store, of cluster %s", name,
 				  prev->bh_cluster),
 		       false;
+	take_gap(t, gap, sizeof(gap));
 	if (!prev->bh_logged)
-		return backup_say("%s was made while the server kept no log for backups: set "
+		return backup_say("%s was made while the server kept no log for backups (%s): set "
 				  "mds.backup_log, and %s",
-				  name, full),
+				  name, gap, full),
 		       false;
 	while ((rc = kv_archive_look(t->t_store.bs_path, &a)) == -EIO ||
 	       (!rc && a.ka_last < want && !memcmp(a.ka_id, prev->bh_log, 16))) {
@@ -187,16 +206,19 @@ static bool take_after(struct take *t, const struct backup_head *prev, const cha
 		usleep(TAKE_POLL_MS * 1000);
 	}
 	if (rc == -ENOENT)
-		return backup_say("%s: the server keeps no log for backups: set mds.backup_log, "
-				  "and %s",
-				  t->t_store.bs_path, full),
+		return backup_say("%s: the server keeps no log for backups (%s): set "
+				  "mds.backup_log, and %s",
+				  t->t_store.bs_path, gap, full),
 		       false;
 	if (rc)
 		return backup_say("%s/archive: %s", t->t_store.bs_path, strerror(-rc)), false;
+	if (!memcmp(a.ka_id, prev->bh_log, 16) && a.ka_first > prev->bh_to + 1)
+		snprintf(gap, sizeof(gap), "it has no room for more: raise mds.backup_log");
 	if (memcmp(a.ka_id, prev->bh_log, 16) != 0 || a.ka_first > prev->bh_to + 1 ||
 	    a.ka_last < prev->bh_to)
-		return backup_say("the log that the server keeps does not reach back to %s: %s",
-				  name, full),
+		return backup_say("the log that the server keeps does not reach back to %s (%s): "
+				  "%s",
+				  name, gap, full),
 		       false;
 	t->t_head.bh_full = false;
 	t->t_head.bh_logged = true;
@@ -256,16 +278,18 @@ static int take_done(const struct take *t)
 {
 	const struct backup_head *h = &t->t_head;
 	const char *kind = h->bh_full ? "full" : "incremental";
+	char gap[KV_ARCHIVE_WHY + 80];
 	json_t *j;
 
 	if (!strcmp(t->t_name, "-"))
 		return BACKUP_DONE;
+	take_gap(t, gap, sizeof(gap));
 	if (!t->t_args->ba_json) {
-		printf("%s: %s backup, transactions %lu to %lu, %lu writes, %lu bytes%s\n",
+		printf("%s: %s backup, transactions %lu to %lu, %lu writes, %lu bytes%s%s%s\n",
 		       t->t_name, kind, (unsigned long)h->bh_from, (unsigned long)h->bh_to,
 		       (unsigned long)t->t_out.bo_writes, (unsigned long)t->t_out.bo_bytes,
-		       h->bh_logged ? ""
-				    : "; no incremental one can follow it (mds.backup_log is 0)");
+		       h->bh_logged ? "" : "; no incremental one can follow it (no log: ",
+		       h->bh_logged ? "" : gap, h->bh_logged ? "" : ")");
 	} else {
 		j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b}", "file", t->t_name, "kind",
 			      kind, "from", (json_int_t)h->bh_from, "to", (json_int_t)h->bh_to,

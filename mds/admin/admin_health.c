@@ -63,6 +63,7 @@ struct look {
 	unsigned l_exports, l_served;
 	uint64_t l_used, l_room; /* bytes that the metadata store has; by how much it can grow */
 	int64_t l_backup_s;	 /* seconds since the last backup; -1: there was none */
+	int l_backup_log;	 /* why there is no log for backups (-errno); 0: nothing is wrong */
 	int64_t l_cert_s;	 /* seconds until the certificate ends */
 	bool l_cert;
 };
@@ -250,6 +251,12 @@ static uint64_t look_backup(const struct look *l, const struct reason *r, struct
 	return most && (l->l_backup_s < 0 || l->l_backup_s > most);
 }
 
+static uint64_t look_backup_log(const struct look *l, const struct reason *r, struct found *f)
+{
+	snprintf(f->f_text, sizeof(f->f_text), "%s: %s", r->r_text, strerror(-l->l_backup_log));
+	return l->l_backup_log != 0;
+}
+
 static uint64_t look_cert_ends(const struct look *l, const struct reason *r, struct found *f)
 {
 	snprintf(f->f_text, sizeof(f->f_text), "%s in %" PRId64 " days", r->r_text,
@@ -315,6 +322,9 @@ static const struct reason reasons[] = {
 	 "weft exports; make the directory; weft exports reload"},
 	{"backup-late", HEALTH_WARN, look_backup, 0, "the last backup is old",
 	 "weft backup FOLDER; docs/backup.md"},
+	{"backup-log", HEALTH_WARN, look_backup_log, 0,
+	 "the log for incremental backups cannot be written",
+	 "free room on the file system of mds.store; then a full weft backup"},
 	{"scrub-damage", HEALTH_WARN, look_scrub, 0, "the last scrub found damage",
 	 "weft scrub --status; after mending, weft scrub"},
 	{"clients-courteous", HEALTH_WARN, look_courteous, 0,
@@ -454,6 +464,7 @@ static void look_store(struct look *l)
 
 	kv_stats(ns_kv(l->l_ops->ao_ns), &ks);
 	l->l_used = ks.ks_bytes_used;
+	l->l_backup_log = ks.ks_archive_err;
 	l->l_room = ks.ks_map_bytes > ks.ks_bytes_used ? ks.ks_map_bytes - ks.ks_bytes_used : 0;
 	if (path && !statvfs(path, &sv) && (uint64_t)sv.f_bavail * sv.f_frsize < l->l_room)
 		l->l_room = (uint64_t)sv.f_bavail * sv.f_frsize;

@@ -119,6 +119,14 @@ static bool model_is(const struct model *m, struct kv *kv)
 
 /* A run */
 
+/* What no run fills, so that the log is kept from the store's begin on. */
+#define ARCHIVE (64 * MIB)
+
+static bool keeps_log(unsigned seed)
+{
+	return seed % 3 != 0;
+}
+
 /* Shared with the child. */
 static struct told {
 	_Atomic uint32_t acked, open;
@@ -140,10 +148,12 @@ static unsigned rounds(unsigned few)
 
 /* In a child: opens the store in from, and commits from number first on, until the cut (or to the
  * end). Every other seed's store has no room to grow, so that there are checkpoints within
- * transactions and before each. */
+ * transactions and before each. Two of three stores keep their log. */
 static void child(const char *from, unsigned seed, uint32_t first, uint32_t last)
 {
-	struct kv_opts o = {.ko_create = true, .ko_map_max = seed % 2 ? 9200 << 10 : 0};
+	struct kv_opts o = {.ko_create = true,
+			    .ko_map_max = seed % 2 ? 9200 << 10 : 0,
+			    .ko_archive = keeps_log(seed) ? ARCHIVE : 0};
 	struct kv *kv;
 
 	log_set_level((enum log_level) - 1);
@@ -194,10 +204,53 @@ static void copy_missing(const char *from, const char *to)
 
 	/* Files that were not written to. */
 	snprintf(cmd, sizeof(cmd),
-		 "for f in %s/data.mdb %s/redo.0 %s/redo.1; do [ ! -e $f ] || [ -e %s/${f##*/} ] "
-		 "|| cp --sparse=always $f %s/; done",
-		 from, from, from, to, to);
+		 "cd %s && for f in data.mdb redo.0 redo.1 archive/*; do [ ! -e $f ] || "
+		 "[ -e %s/$f ] || { mkdir -p %s/$(dirname $f) && cp --sparse=always $f %s/$f; }; "
+		 "done",
+		 from, to, to, to);
 	ck_assert_int_eq(system(cmd), 0);
+}
+
+/* The archive, written again from its first transaction on, is the store. */
+static int written_again(void *arg, uint64_t txn, const struct kv_write *w)
+{
+	struct model *m = arg;
+	char key[16] = "", val[12] = "";
+	unsigned k;
+
+	(void)txn;
+	if (w->w_key.s_len >= sizeof(key) || (!w->w_del && w->w_val.s_len < 8))
+		return w->w_key.s_len == 7 ? 0 : -EPROTO; /* "nothing" */
+	memcpy(key, w->w_key.s_data, w->w_key.s_len);
+	if (sscanf(key, "key %u", &k) != 1 || k >= KEYS)
+		return -EPROTO;
+	if (!w->w_del)
+		memcpy(val, w->w_val.s_data, 8);
+	m->m_val[k] = (uint32_t)strtoul(val, NULL, 16);
+	return 0;
+}
+
+static void check_archive(const char *folder, const struct model *m, struct kv *kv, unsigned seed,
+			  long left)
+{
+	struct model again = {0};
+	struct kv_archive a;
+	struct kv_txn *t;
+	uint64_t newest;
+	int rc;
+
+	ck_assert_int_eq(kv_read_begin(kv, &t), 0);
+	newest = kv_read_number(t);
+	kv_read_end(t);
+	rc = kv_archive_look(folder, &a);
+	ck_assert_msg(rc == 0 && a.ka_last == newest,
+		      "seed %u, cut at call %ld: the archive has %lu of %lu: %s", seed, left,
+		      (unsigned long)a.ka_last, (unsigned long)newest, strerror(-rc));
+	if (a.ka_last >= a.ka_first)
+		rc = kv_archive_read(folder, a.ka_id, a.ka_first, a.ka_last, written_again, &again);
+	ck_assert_msg(!rc && !memcmp(&again, m, sizeof(again)),
+		      "seed %u, cut at call %ld: the archive is not the store: %s", seed, left,
+		      strerror(-rc));
 }
 
 /* The store in folder has exactly the first acked commits, or one more: the one that was not
@@ -218,6 +271,8 @@ static uint32_t check_store(const char *folder, unsigned seed, long left, uint32
 			      "seed %u, cut at call %ld: not what was answered, %u commits", seed,
 			      left, acked);
 	}
+	if (left && keeps_log(seed)) /* in a run with cuts */
+		check_archive(folder, &m, kv, seed, left);
 	kv_close(kv);
 	return has;
 }
@@ -226,6 +281,16 @@ static struct kv *open_at(const char *path)
 {
 	struct kv *kv = NULL;
 	int rc = kv_open(&kv, path, &create, err, sizeof(err));
+
+	ck_assert_msg(rc == 0, "%s", err);
+	return kv;
+}
+
+static struct kv *open_first(const char *path, unsigned seed)
+{
+	struct kv_opts o = {.ko_create = true, .ko_archive = keeps_log(seed) ? ARCHIVE : 0};
+	struct kv *kv = NULL;
+	int rc = kv_open(&kv, path, &o, err, sizeof(err));
 
 	ck_assert_msg(rc == 0, "%s", err);
 	return kv;
@@ -248,7 +313,7 @@ static void one_run(unsigned seed, bool power)
 
 		if (cut == 0) {
 			ck_assert_int_eq(system(cmd), 0);
-			kv_close(open_at(a));
+			kv_close(open_first(a, seed));
 		}
 		how = run_child(a, power ? b : "", seed, left, has, last);
 		if (how == 9 && power) {

@@ -26,7 +26,7 @@ struct pending {
 };
 
 struct disk {
-	char d_name[16];
+	char d_name[32]; /* below the store's folder */
 	ino_t d_ino;
 	char *d_sure; /* as of the last sync */
 	size_t d_size;
@@ -41,7 +41,7 @@ static struct {
 	unsigned seed;
 	/* the folder that is made; empty: a kill, and all that was written is there */
 	char to[256];
-	struct disk disk[4];
+	struct disk disk[32];
 	unsigned n;
 	/* alignment of direct writes, where the device wants more than memory does; 0: none */
 	size_t demand;
@@ -61,6 +61,7 @@ static void grow_sure(struct disk *d, size_t size)
 static struct disk *disk_of(int fd)
 {
 	char link[64], path[300];
+	bool in_archive;
 	struct disk *d;
 	struct stat st;
 	ssize_t n;
@@ -75,12 +76,16 @@ static struct disk *disk_of(int fd)
 	if (n < 0)
 		return NULL;
 	path[n] = 0;
-	if (!strstr(path, "data.mdb") && !strstr(path, "redo."))
+	in_archive = strstr(path, "/archive/") != NULL;
+	if (!in_archive && !strstr(path, "data.mdb") && !strstr(path, "redo."))
 		return NULL;
+	if (sim.n == sizeof(sim.disk) / sizeof(sim.disk[0]))
+		abort();
 	d = &sim.disk[sim.n++];
 	*d = (struct disk){.d_ino = st.st_ino};
 	d->d_last = &d->d_first;
-	snprintf(d->d_name, sizeof(d->d_name), "%.15s", strrchr(path, '/') + 1);
+	snprintf(d->d_name, sizeof(d->d_name), "%s%.16s", in_archive ? "archive/" : "",
+		 strrchr(path, '/') + 1);
 	grow_sure(d, (size_t)st.st_size);
 	n = open(path, O_RDONLY);
 	for (size_t at = 0; at < d->d_size;) {
@@ -165,6 +170,9 @@ static void save_disk(const struct disk *d)
 	char file[600];
 	int fd;
 
+	snprintf(file, sizeof(file), "%s/archive", sim.to);
+	if (d->d_name[0] == 'a' && mkdir(file, 0700) && errno != EEXIST)
+		abort();
 	snprintf(file, sizeof(file), "%s/%s", sim.to, d->d_name);
 	fd = open(file, O_CREAT | O_TRUNC | O_WRONLY, 0600);
 	if (fd < 0 || ftruncate(fd, (off_t)d->d_size) < 0)

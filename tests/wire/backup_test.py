@@ -340,6 +340,46 @@ def run_to(out, *args):
     check((done.returncode, done.stderr), (0, b""))
 
 
+def reason(w, code):
+    return next((r for r in health(w).get("reasons", []) if r["code"] == code), None)
+
+
+def test_a_log_that_cannot_be_written_comes_back(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    backup(w)
+    stop(w)
+    archive = os.path.join(store(w), "archive")
+    shutil.rmtree(archive)
+    with open(archive, "w", encoding="ascii"):
+        pass
+    w.dev("start", w.dir, "mds")
+    graceless(w)
+    eventually(lambda: "Not a directory" in (reason(w, "backup-log") or {"text": ""})["text"], 60,
+               "the warning")
+    check("(no log: it ended at 20" in backup(w), True)
+    said = backup(w, "--incremental", rc=1)
+    check("no log for backups (it ended at 20" in said and "Not a directory" in said, True, said)
+    os.unlink(archive)
+    c = client()
+    some_files(c, d, 0, 2)
+    eventually(lambda: not reason(w, "backup-log"), 60, "the log begins again")
+    # A gap: the next one has to be a full one.
+    said = backup(w, "--incremental", rc=1)
+    check("Not a directory" in said and "make a full backup" in said, True, said)
+    backup(w)
+    some_files(c, d, 2, 2)
+    backup(w, "--incremental")
+    check([n[5:] for n in files(w)], ["full.weft"] * 3 + ["incremental.weft"])
+    was = walk(c, c.root())
+    c.drop()
+    stop(w)
+    shutil.rmtree(store(w))
+    restored(w, folder(w))
+    c = client()
+    check(walk(c, c.root()), was)
+
+
 def late(w):
     return next((r for r in health(w).get("reasons", []) if r["code"] == "backup-late"), None)
 
